@@ -40,20 +40,21 @@
 #define CLI_MAX_INPUT ((size_t)64 << 20) /* a prompt of more bytes fits no context */
 
 /* ---------------------------------------------------------------------------
- * Output and input. A function that can fail returns 0 and leaves the reason in cli_why; the command decides whether that ends the
- * program (cli_die) or only one message of a chat. What is quoted may be hostile: control characters are shown as \xNN, and an
- * error is one line. JSON is written with llm_text_format, tables with printf; both go through one check of standard output.
+ * Output and input. A function that can fail returns an llm_result, as the library's do, and leaves its sentence where llm_last_error
+ * finds it (cli_bad); the command decides whether that ends the program (cli_check) or only one message of a chat. What is quoted may be
+ * hostile: control characters are shown as \xNN, and an error is one line. JSON is written with llm_text_format, tables with printf;
+ * both go through one check of standard output.
  * --------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t cli_interrupts = -1; /* SIGINTs since an answer began; -1: none has */
-static char cli_why[700];                         /* why the latest cli_bad refused something */
-static llm_text cli_notes;                        /* lines that wait until the work has begun, so that an error stands alone */
+static llm_text cli_notes; /* lines that wait until the work has begun, so that an error stands alone */
+static char cli_sentence[1000];
 static const char *cli_output = "standard output";
 
 /* Ends the program with the error line. */
 #define cli_die(code, ...) (cli_say("llm_cli: error: ", __VA_ARGS__), exit(code))
-/* Remembers why something was refused; the value 0 makes "return cli_bad(...)" read as failure. */
-#define cli_bad(...) (snprintf(cli_why, sizeof cli_why, __VA_ARGS__) < 0)
+/* Keeps a sentence of our own for llm_last_error and returns r, so that a function that fails ends in one line. */
+#define cli_bad(r, ...) (snprintf(cli_sentence, sizeof cli_sentence, __VA_ARGS__), llm_backend_error(r, cli_sentence))
 
 /* Prints text in which no terminal finds a command: C0 and C1 controls, DEL and the marks that turn the writing direction become
  * \xNN; newline and tab stay when `lines`. Returns 0 if it could not be written. */
@@ -69,8 +70,7 @@ static int cli_print(FILE *to, const char *s, size_t n, int lines) {
 }
 
 /* One line on standard error. */
-static void cli_say(const char *prefix, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void cli_say(const char *prefix, const char *format, ...) {
+__attribute__((format(printf, 2, 3))) static void cli_say(const char *prefix, const char *format, ...) {
     char message[1000];
     va_list args;
     va_start(args, format);
@@ -92,13 +92,10 @@ static void cli_show_notes(void) {
     llm_text_free(&cli_notes);
 }
 
-/* Ends the program with the library's sentence if something failed. An argument out of range is a usage error. */
+/* Ends the program with the sentence if something failed. An argument out of range is a usage error. */
 static void cli_check(llm_result r) {
     if (r != LLM_OK) cli_die(r == LLM_ERR_ARG ? 2 : 1, "%s", llm_last_error());
 }
-
-/* The same for a call whose failure ends this input only. */
-static int cli_try(llm_result r) { return r == LLM_OK || cli_bad("%s", llm_last_error()); }
 
 /* Zeroed memory; without any the program ends. */
 static void *cli_alloc(size_t n, size_t size) {
@@ -120,17 +117,17 @@ static void cli_out(llm_text *t) {
     llm_text_free(t);
 }
 
-/* Appends a file, or standard input for "-". 0 with cli_why. */
-static int cli_read(const char *path, llm_text *out) {
+/* Appends a file, or standard input for "-". */
+static llm_result cli_read(const char *path, llm_text *out) {
     char block[65536];
     FILE *f = strcmp(path, "-") ? fopen(path, "re") : stdin;
     out->limit = CLI_MAX_INPUT;
     for (size_t n; f && !out->failed && (n = fread(block, 1, sizeof block, f)) > 0;) llm_text_add(out, block, n);
-    int ok = f && !ferror(f) ? 1 : cli_bad("%.60s: %s", f == stdin ? "standard input" : path, strerror(errno));
+    llm_result r = f && !ferror(f) ? LLM_OK : cli_bad(LLM_ERR_IO, "%.60s: %s", f == stdin ? "standard input" : path, strerror(errno));
     llm_text_add(out, "", 0);
-    if (out->failed) ok = cli_bad("%.60s: more than %zu MiB, a text that fits a context was expected", path, CLI_MAX_INPUT >> 20);
+    if (out->failed) r = cli_bad(LLM_ERR_LIMIT, "%.60s: more than %zu MiB, a text that fits a context was expected", path, CLI_MAX_INPUT >> 20);
     if (f && f != stdin) fclose(f);
-    return ok;
+    return r;
 }
 
 /* The next line of standard input without its end, until the next call; NULL when there is none. */
@@ -142,15 +139,6 @@ static char *cli_line(size_t *n) {
     while (got > 0 && (line[got - 1] == '\n' || line[got - 1] == '\r')) line[--got] = 0;
     *n = got < 0 ? 0 : (size_t)got;
     return got < 0 ? NULL : line;
-}
-
-/* Bytes of the character at s; its columns in *width, -1 for a control character, -2 and one byte where there is no UTF-8. */
-static size_t cli_char(const char *s, size_t n, int *width) {
-    wchar_t wide = 0;
-    mbstate_t state = {0};
-    size_t len = mbrtowc(&wide, s, n, &state); /* over n for the two kinds of error, 0 for NUL */
-    *width = len > n || (long)wide > 0x10FFFF ? -2 : wcwidth(wide);
-    return *width == -2 || !len ? 1 : len;
 }
 
 /* ---------------------------------------------------------------------------
@@ -238,8 +226,8 @@ static const llm_option cli_table[] = {
 static unsigned char cli_given[CLI_COUNT(cli_table)]; /* tells an explicit 0 from a default */
 static llm_options cli_names = {cli_table, CLI_COUNT(cli_table), &opt, cli_given, cli_note, NULL, {NULL, 0}};
 
-/* Appends the numbers of "[1,2]" or "1,2": ids, or sizes. 0 with cli_why. */
-static int cli_parse_ids(const char *said, const char *text, llm_tokens *out) {
+/* Appends the numbers of "[1,2]" or "1,2": ids, or sizes. */
+static llm_result cli_parse_ids(const char *said, const char *text, llm_tokens *out) {
     llm_text list = {0};
     llm_json *doc = NULL;
     int64_t id;
@@ -251,46 +239,43 @@ static int cli_parse_ids(const char *said, const char *text, llm_tokens *out) {
     }
     llm_json_free(doc);
     llm_text_free(&list);
-    return (ok && !out->failed) || cli_bad("%s: %.60s, whole numbers as '[1,2]' were expected", said, text);
+    return ok && !out->failed ? LLM_OK : cli_bad(LLM_ERR_ARG, "%s: %.60s, whole numbers as '[1,2]' were expected", said, text);
 }
 
-/* Appends an option's value as JSON: JSON and lists of ids as they are, other texts quoted; @FILE stands for what is in a file. */
-static int cli_add_value(const llm_option *row, llm_text *body) {
-    const void *at = (const char *)&opt + row->at;
-    const llm_option_list *list = (const llm_option_list *)at;
+/* Appends an option's text as JSON: JSON and lists of ids as they are, others quoted; @FILE stands for what is in a file. */
+static llm_result cli_add_text(const llm_option *row, const char *text, llm_text *body) {
     llm_text value = {0};
     llm_json *doc = NULL;
-    if (row->kind == BOOL) return llm_text_str(body, *(const int32_t *)at ? "true" : "false"), 1;
-    if (row->kind == LIST) {
-        for (int32_t i = 0; i < list->n; i++) llm_text_format(body, i ? ",%q" : "[%q", list->items[i]);
-        return llm_text_str(body, "]"), 1;
-    }
-    const char *text = *(const char *const *)at;
-    int ids = !strcmp(row->words, "IDS"), json = ids || !strcmp(row->words, "JSON"), ok = 1;
-    if (*text == '@' && strstr(row->words, "@FILE")) ok = cli_read(text + 1, &value);
+    int ids = !strcmp(row->words, "IDS"), json = ids || !strcmp(row->words, "JSON");
+    llm_result r = LLM_OK;
+    if (*text == '@' && strstr(row->words, "@FILE")) r = cli_read(text + 1, &value) ? LLM_ERR_ARG : LLM_OK;
     else llm_text_format(&value, ids && *text != '[' ? "[%s]" : "%s", text);
     if (json && llm_json_parse(value.data, value.len, NULL, &doc))
-        ok = cli_bad("--%.*s: %.60s, JSON was expected", (int)strcspn(row->names, "|"), row->names, text);
+        r = cli_bad(LLM_ERR_ARG, "--%.*s: %.60s, JSON was expected", (int)strcspn(row->names, "|"), row->names, text);
     llm_text_format(body, json ? "%s" : "%Q", value.data, value.len);
     llm_json_free(doc);
     llm_text_free(&value);
-    return ok;
+    return r;
 }
 
-/* Appends the options of an answer that are no numbers as members of a request's body, under their first names. 0 with cli_why. */
-static int cli_add_members(llm_text *body) {
-    if (!!opt.json_schema + !!opt.regex + !!opt.grammar > 1)
-        return cli_bad("--%s: only one of --json-schema, --regex and --grammar was expected", opt.grammar ? "grammar" : "regex");
-    for (int i = 0; i < CLI_COUNT(cli_table); i++) {
+/* Appends the options of an answer that are no numbers as members of a request's body, under their first names. */
+static llm_result cli_add_members(llm_text *body) {
+    llm_result r = LLM_OK;
+    for (int i = 0; i < CLI_COUNT(cli_table) && !r; i++) {
         const llm_option *row = &cli_table[i];
+        const void *at = (const char *)&opt + row->at;
+        const llm_option_list *list = row->kind == LIST ? (const llm_option_list *)at : NULL;
         char name[40];
-        if (row->group != CLI_ANSWERS || !cli_given[i] || (row->kind != BOOL && row->kind != LIST && row->kind != TEXT)) continue;
+        if (row->group != CLI_ANSWERS || !cli_given[i] || (row->kind != BOOL && row->kind != TEXT && !list)) continue;
         snprintf(name, sizeof name, "%.*s", (int)strcspn(row->names, "|"), row->names);
         for (char *dash = name; (dash = strchr(dash, '-'));) *dash = '_';
         llm_text_format(body, ",%q:", name);
-        if (!cli_add_value(row, body)) return 0;
+        if (row->kind == BOOL) llm_text_format(body, "%b", *(const int32_t *)at);
+        if (row->kind == TEXT) r = cli_add_text(row, *(const char *const *)at, body);
+        for (int32_t k = 0; list && k < list->n; k++) llm_text_format(body, k ? ",%q" : "[%q", list->items[k]);
+        if (list) llm_text_str(body, "]");
     }
-    return 1;
+    return r;
 }
 
 /* ---------------------------------------------------------------------------
@@ -303,6 +288,7 @@ static struct { /* what the commands work with */
     llm_openai_service service; /* how requests are read and answers written */
     llm_text said;              /* the latest answer that was shown */
     int thinking;               /* thoughts are being shown */
+    int stopped;                /* Ctrl-C ended it */
 } cli;
 
 /* At the usual level two warnings are enough to say that something is odd. */
@@ -413,24 +399,24 @@ static void cli_show_speed(const llm_request *request) {
     fputs(cli_color(2, "\x1b[0m"), stderr);
 }
 
-/* The error object of an answer into cli_why, under the name that the option has here. Returns 2 for a wrong option, else 1. */
-static int cli_failed(const llm_json *doc, int error) {
+/* The error object of an answer as ours: of a field that is an option here under the option's name, and as a usage error. */
+static llm_result cli_failed(const llm_json *doc, int error) {
     size_t n = 0;
     const char *param = cli_text(doc, error, NULL, "param", &n), *why = cli_text(doc, error, NULL, "message", NULL);
     const llm_option *row = param ? llm_options_find(&cli_names, param, n) : NULL;
-    int wrong = row && row->group == CLI_ANSWERS;
-    (void)cli_bad("%s%.*s%s%.600s", wrong ? "--" : "", wrong ? (int)n : 0, param ? param : "", wrong ? ": " : "", why ? why : "the request failed");
-    for (char *c = cli_why; wrong && c < cli_why + 2 + n; c++) *c = *c == '_' ? '-' : *c;
-    return wrong ? 2 : 1;
+    char name[40];
+    if (!row || row->group != CLI_ANSWERS) return cli_bad(LLM_ERR_FORMAT, "%.600s", why ? why : "the request failed");
+    snprintf(name, sizeof name, "%s", param);
+    for (char *bar = name; (bar = strchr(bar, '_'));) *bar = '-';
+    return cli_bad(LLM_ERR_ARG, "--%s: %.600s", name, why);
 }
 
-/* Sends a body of the members in `what` and of those that the options add. Streams are shown; else *answer gets the whole, to be freed.
- * Returns the exit status: 0, 130 if Ctrl-C ended the answer, 1 or 2 with cli_why. */
-static int cli_call(llm_openai_kind kind, const llm_text *what, llm_json **answer) {
+/* Sends a body of the members in `what` and of those that the options add. Streams are shown; else *answer gets the whole, to be freed. */
+static llm_result cli_call(llm_openai_kind kind, const llm_text *what, llm_json **answer) {
     llm_text body = {0}, piece = {0};
-    int code = 0;
     llm_text_format(&body, answer ? "{%s" : "{'stream':true,%s", what->data);
-    if (!cli_add_members(&body)) return llm_text_free(&body), 2;
+    llm_result r = cli_add_members(&body);
+    if (r) return llm_text_free(&body), r;
     llm_text_str(&body, "}");
     llm_openai_call *call = body.failed ? NULL : llm_openai_begin(&cli.service, kind, body.data, body.len, NULL);
     if (!call) cli_die(1, "memory: a request of %zu bytes did not fit", body.len);
@@ -449,23 +435,23 @@ static int cli_call(llm_openai_kind kind, const llm_text *what, llm_json **answe
         const char *json = strncmp(piece.data, "data: ", 6) ? piece.data : piece.data + 6;
         if (llm_json_parse(json, strcspn(json, "\n"), NULL, &doc)) doc = NULL; /* [DONE] */
         int error = llm_json_find(doc, 0, "error");
-        if (error >= 0) code = cli_failed(doc, error);
+        if (error >= 0) r = cli_failed(doc, error);
         else if (!answer) cli_show(doc);
         else *answer = doc, doc = NULL;
         llm_json_free(doc);
         piece.len = 0;
     }
-    if (!answer && !code) {
+    if (!answer && !r) {
         if (isatty(1) || !cli.said.len || cli.said.data[cli.said.len - 1] != '\n') cli_write("\n", 1);
         if (isatty(2) && cli_interrupts) fputs("[stopped]\n", stderr);
         if (isatty(2)) cli_show_speed(info->requests[0]);
     }
-    code = code ? code : cli_interrupts ? 130 : 0;
+    cli.stopped = cli_interrupts > 0;
     cli_interrupts = before;
     llm_openai_free(call);
     llm_text_free(&piece);
     llm_text_free(&body);
-    return code;
+    return r;
 }
 
 /* One answer as a line: its text, or the object of --json, a choice of /v1/completions or /v1/chat/completions with usage and metrics in it. */
@@ -483,8 +469,8 @@ static void cli_add_choice(const llm_json *doc, int choice, llm_text *t) {
     llm_text_str(t, "\n");
 }
 
-/* Answers a prompt of n tokens, streaming, or each answer when all are there. Returns the exit status. */
-static int cli_answer(llm_openai_kind kind, llm_text *what, int64_t n_prompt) {
+/* Answers a prompt of n tokens, streaming, or each answer when all are there. */
+static void cli_answer(llm_openai_kind kind, llm_text *what, int64_t n_prompt) {
     const llm_sampling *s = &cli.service.defaults;
     int32_t n = s->n > 1 ? s->n : 1, width = s->best_of > n ? s->best_of : n, most = cli.service.max_tokens;
     int streaming = !opt.json && width == 1;
@@ -495,13 +481,11 @@ static int cli_answer(llm_openai_kind kind, llm_text *what, int64_t n_prompt) {
     if (opt.json) llm_text_str(what, ",\"return_token_ids\":true,\"return_metrics\":true");
     if (llm_options_given(&cli_names, "logprobs"))
         llm_text_format(what, kind == LLM_OPENAI_CHAT ? ",'logprobs':true,'top_logprobs':%d" : ",'logprobs':%d", opt.logprobs);
-    int code = cli_call(kind, what, streaming ? NULL : &doc);
-    if (code && code != 130) cli_die(code, "%s", cli_why);
-    for (int i = llm_json_first(doc, llm_json_find(doc, 0, "choices")); i >= 0 && !code; i = llm_json_next(doc, i)) cli_add_choice(doc, i, &t);
+    cli_check(cli_call(kind, what, streaming ? NULL : &doc));
+    for (int i = llm_json_first(doc, llm_json_find(doc, 0, "choices")); i >= 0; i = llm_json_next(doc, i)) cli_add_choice(doc, i, &t);
     cli_out(&t);
     llm_json_free(doc);
     llm_text_free(what);
-    return code;
 }
 
 /* The text to work on: -p, -f or standard input; of a chat (`more`) what standard input holds follows the first two. */
@@ -511,10 +495,10 @@ static void cli_input(int more, llm_text *text) {
     if (opt.prompt && opt.file) cli_die(2, "--file: %.60s, but --prompt is given too; one of them was expected", opt.file);
     if (!opt.prompt && !opt.file && isatty(0)) cli_die(2, "no prompt: give -p TEXT, -f FILE, --token-ids '[1,2]', or text on standard input");
     llm_text_str(text, opt.prompt ? opt.prompt : "");
-    if (file && !cli_read(file, text)) cli_die(1, "%s", cli_why);
+    if (file) cli_check(cli_read(file, text));
     if (!more || (file && !strcmp(file, "-")) || fstat(0, &st) || !(S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode))) return;
     llm_text_str(text, "\n");
-    if (!cli_read("-", text)) cli_die(1, "%s", cli_why);
+    cli_check(cli_read("-", text));
 }
 
 /* Opens the model; ids of --token-ids as they are, of a text with BOS as the model says. chop: the newline that echo puts behind a piped
@@ -522,8 +506,8 @@ static void cli_input(int more, llm_text *text) {
 static void cli_prompt_ids(int chop, llm_tokens *ids) {
     llm_text text = {0};
     if (opt.token_ids && (opt.prompt || opt.file)) cli_die(2, "--token-ids: given beside --prompt or --file, one of them was expected");
-    if (opt.token_ids && !cli_parse_ids("--token-ids", opt.token_ids, ids)) cli_die(2, "%s", cli_why);
-    if (!opt.token_ids) cli_input(0, &text);
+    if (opt.token_ids) cli_check(cli_parse_ids("--token-ids", opt.token_ids, ids));
+    else cli_input(0, &text);
     if (chop && !opt.prompt && !opt.file && text.len && text.data[text.len - 1] == '\n') text.len--;
     cli_open_model(0);
     if (!opt.token_ids) cli_check(llm_tokenize(cli.model, text.data, text.len, LLM_TOK_ADD_SPECIAL | LLM_TOK_PARSE_SPECIAL, ids));
@@ -531,47 +515,14 @@ static void cli_prompt_ids(int chop, llm_tokens *ids) {
     llm_text_free(&text);
 }
 
-static int cli_cmd_generate(void) {
+static void cli_cmd_generate(void) {
     llm_tokens ids = {0};
     llm_text what = {0};
     cli_prompt_ids(1, &ids);
     cli_service(256);
     llm_text_format(&what, "'prompt':%i", ids.data, ids.len);
-    int code = cli_answer(LLM_OPENAI_COMPLETION, &what, (int64_t)ids.len);
+    cli_answer(LLM_OPENAI_COMPLETION, &what, (int64_t)ids.len);
     llm_tokens_free(&ids);
-    return code;
-}
-
-/* Appends a message to the elements of a JSON array. */
-static void cli_add_message(llm_text *messages, const char *role, const char *text, size_t n) {
-    llm_text_format(messages, messages->len ? ", {'role': %q, 'content': %Q}" : "{'role': %q, 'content': %Q}", role, text, n);
-}
-
-static int cli_interactive(void);
-
-/* One answer; at a terminal without a question a conversation. How long the rendered prompt is tells a first call that only tokenizes,
- * so that the engine takes memory for just that. */
-static int cli_cmd_chat(void) {
-    llm_text text = {0}, messages = {0}, what = {0};
-    llm_json *doc = NULL;
-    int64_t n = 0;
-    if (opt.token_ids) cli_die(2, "--token-ids: a chat takes text, use generate");
-    if (!opt.prompt && !opt.file && isatty(0)) return cli_interactive();
-    if (!opt.do_preprocess) return cli_cmd_generate(); /* LMDeploy's word for: no template */
-    cli_input(1, &text);
-    while (text.len && (text.data[text.len - 1] == '\n' || text.data[text.len - 1] == '\r')) text.len--;
-    if (!text.len) cli_die(2, "no prompt: give -p TEXT, -f FILE, or text on standard input");
-    cli_open_model(0);
-    cli_service(2048);
-    if (opt.system) cli_add_message(&messages, "system", opt.system, strlen(opt.system));
-    cli_add_message(&messages, "user", text.data, text.len);
-    llm_text_format(&what, "'messages':[%t]", &messages);
-    llm_text_free(&text);
-    int code = cli_call(LLM_OPENAI_TOKENIZE, &what, &doc);
-    if (code) cli_die(code, "%s", cli_why);
-    llm_json_int(doc, llm_json_find(doc, 0, "count"), &n);
-    llm_json_free(doc);
-    return cli_answer(LLM_OPENAI_CHAT, &what, n);
 }
 
 /* ---------------------------------------------------------------------------
@@ -580,98 +531,93 @@ static int cli_cmd_chat(void) {
  * through two pipes and ask as it goes.
  * --------------------------------------------------------------------------- */
 
-/* One input to its output. 0 with cli_why. */
-typedef int (*cli_convert_fn)(const char *in, size_t n, llm_text *out);
-
 /* A text, or with --jsonl a JSON string, to a JSON array of ids. */
-static int cli_tokenize(const char *in, size_t n, llm_text *out) {
+static llm_result cli_tokenize(const char *in, size_t n, llm_text *out) {
     int flags = (opt.add_special ? LLM_TOK_ADD_SPECIAL : 0) | (opt.parse_special ? LLM_TOK_PARSE_SPECIAL : 0);
     llm_tokens ids = {0};
     llm_json *doc = NULL;
     if (opt.jsonl) in = llm_json_parse(in, n, NULL, &doc) == LLM_OK ? llm_json_str(doc, 0, &n) : NULL;
-    int ok = in ? cli_try(llm_tokenize(cli.model, in, n, flags, &ids)) : cli_bad("a JSON string was expected");
+    llm_result r = in ? llm_tokenize(cli.model, in, n, flags, &ids) : cli_bad(LLM_ERR_FORMAT, "a JSON string was expected");
     llm_text_format(out, "%i", ids.data, ids.len);
     llm_json_free(doc);
     llm_tokens_free(&ids);
-    return ok;
+    return r;
 }
 
 /* An array of ids to their text, special tokens shown, or with --jsonl to a JSON string. */
-static int cli_detokenize(const char *in, size_t n, llm_text *out) {
+static llm_result cli_detokenize(const char *in, size_t n, llm_text *out) {
     llm_tokens ids = {0};
     llm_text text = {0};
-    int ok = (n == strlen(in) && cli_parse_ids("input", in, &ids)) || cli_bad("an array of token ids was expected");
-    ok = ok && cli_try(llm_detokenize(cli.model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text));
+    llm_result r = n > strlen(in) ? cli_bad(LLM_ERR_FORMAT, "a NUL byte, an array of token ids was expected") : cli_parse_ids("input", in, &ids);
+    if (!r) r = llm_detokenize(cli.model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text);
     if (opt.jsonl) llm_text_format(out, "%Q", text.data, text.len);
     else llm_text_add(out, text.data, text.len);
     llm_text_free(&text);
     llm_tokens_free(&ids);
-    return ok;
+    return r;
 }
 
 static llm_template *cli_template; /* of render --chat-template */
 
-/* Seconds since 1970 of "YYYY-MM-DD HH:MM:SS" or a number. 0 with cli_why. */
-static int cli_parse_time(const llm_json *doc, int node, int64_t *out) {
+/* Seconds since 1970 of "YYYY-MM-DD HH:MM:SS" or a number. */
+static llm_result cli_parse_time(const llm_json *doc, int node, int64_t *out) {
     struct tm tm = {0};
     const char *text = llm_json_str(doc, node, NULL), *end = text ? strptime(text, "%Y-%m-%d", &tm) : NULL;
     if (end && *end) end = strptime(end + 1, "%H:%M:%S", &tm);
     if (end) *out = (int64_t)timegm(&tm);
-    return end || llm_json_int(doc, node, out) || cli_bad("now: seconds since 1970 or \"YYYY-MM-DD HH:MM:SS\" were expected");
+    if (end || node < 0 || llm_json_int(doc, node, out)) return LLM_OK;
+    return cli_bad(LLM_ERR_FORMAT, "now: seconds since 1970 or \"YYYY-MM-DD HH:MM:SS\" were expected");
 }
 
 /* The context's members are the template's variables; `now` stands for the clock. With --jsonl an error is an answer too. */
-static int cli_render(const char *in, size_t n, llm_text *out) {
+static llm_result cli_render(const char *in, size_t n, llm_text *out) {
     llm_render_options how = {0};
     llm_json *doc = NULL;
     llm_text text = {0};
-    int ok = cli_try(llm_json_parse(in, n, NULL, &doc)), now = llm_json_find(doc, 0, "now"), to_be_continued = 0;
-    if (ok && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) ok = cli_bad("a JSON object {\"messages\": ...} was expected");
-    if (ok && now >= 0) ok = cli_parse_time(doc, now, &how.now);
-    if (ok) ok = cli_try(cli_template ? llm_template_render(cli_template, doc, &how, &text) : llm_render(cli.model, doc, &how, &text));
-    if (ok && llm_json_bool(doc, llm_json_find(doc, 0, "continue_final_message"), &to_be_continued) && to_be_continued)
+    int to_be_continued = 0;
+    llm_result r = llm_json_parse(in, n, NULL, &doc);
+    if (!r) r = cli_parse_time(doc, llm_json_find(doc, 0, "now"), &how.now);
+    if (!r) r = cli_template ? llm_template_render(cli_template, doc, &how, &text) : llm_render(cli.model, doc, &how, &text);
+    if (!r && llm_json_bool(doc, llm_json_find(doc, 0, "continue_final_message"), &to_be_continued) && to_be_continued)
         llm_template_cut(NULL, doc, &text);
     if (!opt.jsonl) llm_text_add(out, text.data, text.len);
-    else if (ok) llm_text_format(out, "{'text': %Q}", text.data, text.len);
-    else llm_text_format(out, "{'error': %q}", cli_why);
+    else llm_text_format(out, r ? "{'error': %q}" : "{'text': %Q}", r ? llm_last_error() : text.data, text.len);
     llm_json_free(doc);
     llm_text_free(&text);
-    return ok || opt.jsonl;
+    return opt.jsonl ? LLM_OK : r;
 }
 
-/* Converts the whole input, or each of its lines; a bad line is told by its number. Returns the exit status. */
-static int cli_convert(cli_convert_fn fn, const char *end) {
+/* Converts the whole input, or each of its lines; a bad line is told by its number. */
+static void cli_convert(llm_result (*fn)(const char *in, size_t n, llm_text *out), const char *end) {
     llm_text text = {0}, out = {0};
     char *line;
     size_t n;
     if (!opt.jsonl) cli_input(0, &text);
-    if (!opt.jsonl && !fn(text.data, text.len, &out)) cli_die(1, "%s", cli_why);
+    if (!opt.jsonl && fn(text.data, text.len, &out)) cli_die(1, "%s", llm_last_error());
     for (long number = 1; opt.jsonl && (line = cli_line(&n)); number++) {
-        if (!fn(line, n, &out)) cli_die(1, "standard input, line %ld: %s", number, cli_why);
+        if (fn(line, n, &out)) cli_die(1, "standard input, line %ld: %s", number, llm_last_error());
         llm_text_str(&out, "\n");
         cli_out(&out);
     }
     if (!opt.jsonl) llm_text_str(&out, end);
     cli_out(&out);
     llm_text_free(&text);
-    return 0;
 }
 
-static int cli_cmd_tokenize(void) { return cli_open_model(1), cli_convert(cli_tokenize, "\n"); }
-static int cli_cmd_detokenize(void) { return cli_open_model(1), cli_convert(cli_detokenize, ""); }
+static void cli_cmd_tokenize(void) { cli_open_model(1), cli_convert(cli_tokenize, "\n"); }
+static void cli_cmd_detokenize(void) { cli_open_model(1), cli_convert(cli_detokenize, ""); }
 
 /* With a template of its own no model is needed: its text, or the file that has it. */
-static int cli_cmd_render(void) {
+static void cli_cmd_render(void) {
     const char *source = opt.setup.files.chat_template;
     llm_text text = {0};
     if (!source) cli_open_model(1);
     else if (strchr(source, '{') && access(source, R_OK)) llm_text_str(&text, source);
-    else if (!cli_read(source, &text)) cli_die(1, "--chat-template: %s", cli_why);
+    else if (cli_read(source, &text)) cli_die(1, "--chat-template: %s", llm_last_error());
     if (source && llm_template_open(text.data, text.len, &cli_template)) cli_die(1, "%.60s: %s", source, llm_last_error());
-    int code = cli_convert(cli_render, "");
+    cli_convert(cli_render, "");
     llm_template_close(cli_template);
     llm_text_free(&text);
-    return code;
 }
 
 /* ---------------------------------------------------------------------------
@@ -697,7 +643,7 @@ static void cli_print_score(int32_t id, double logprob) {
 }
 
 /* perplexity = exp(-mean of the log-probabilities); the first token has none. */
-static int cli_cmd_score(void) {
+static void cli_cmd_score(void) {
     const llm_token_logprob *top = NULL;
     const int32_t *counts = NULL;
     int32_t stride = 0, k = opt.top_logprobs;
@@ -741,7 +687,6 @@ static int cli_cmd_score(void) {
     llm_text_free(&tops);
     llm_request_free(request);
     llm_tokens_free(&ids);
-    return 0;
 }
 
 /* ---------------------------------------------------------------------------
@@ -815,7 +760,7 @@ static void cli_redirect(void) {
 
 /* The jobs are a ring. Fill it, run one step for all of it, write what is due: until no line and no job is left. The context is the longest
  * that fits 1 GiB of KV memory unless said otherwise (the engine sees to it). */
-static int cli_cmd_batch(void) {
+static void cli_cmd_batch(void) {
     llm_engine_config *e = &opt.setup.engine;
     const char *line = opt.in; /* not NULL while there may be lines */
     size_t n = 0;
@@ -838,7 +783,6 @@ static int cli_cmd_batch(void) {
     }
     if (isatty(2) && !isatty(1)) fputs("\n", stderr);
     free(jobs);
-    return 0;
 }
 
 /* ---------------------------------------------------------------------------
@@ -896,31 +840,27 @@ static int64_t cli_free_memory(void) {
 
 /* Tensor types with their sums as JSON members. */
 static void cli_add_types(llm_text *t) {
-    struct { const char *name; int64_t n, bytes; } types[64]; /* more than there are */
-    int n_types = 0;
+    struct { const char *name; int64_t n, bytes; } types[64] = {{0}}; /* more than there are */
+    int k = 0;
     for (int i = 0; i < llm_model_get_info(cli.model)->n_tensors; i++) {
         const char *type = NULL;
         int64_t bytes = 0;
-        int k = 0;
         llm_model_tensor(cli.model, i, NULL, &type, NULL, NULL, &bytes);
-        while (k < n_types && strcmp(types[k].name, type)) k++;
-        if (k == n_types) types[n_types++].name = type, types[k].n = types[k].bytes = 0;
-        types[k].n++;
-        types[k].bytes += bytes;
+        for (k = 0; types[k].name && strcmp(types[k].name, type);) k++;
+        types[k].name = type, types[k].n++, types[k].bytes += bytes;
     }
-    for (int k = 0; k < n_types; k++)
+    for (k = 0; types[k].name; k++)
         llm_text_format(t, "%,%q: {'tensors': %l, 'bytes': %l}", types[k].name, types[k].n, types[k].bytes);
 }
 
-static int cli_cmd_convert(void) {
+static void cli_cmd_convert(void) {
     const char *head = opt.draft_path ? opt.draft_path : opt.setup.model, *to = opt.out ? opt.out : head;
     if (!head) cli_die(2, "convert-eagle: HEAD TO, or --draft-path HEAD, was expected");
     if (llm_convert_eagle(head, opt.draft_weights, opt.base_path, opt.base_weights, to)) cli_die(1, "%s", llm_last_error());
     cli_say("", "%s: in vLLM's layout", to);
-    return 0;
 }
 
-static int cli_cmd_info(void) {
+static void cli_cmd_info(void) {
     llm_text t = {0}, types = {0};
     cli_open_model(0);
     const llm_model_info *i = llm_model_get_info(cli.model);
@@ -938,7 +878,6 @@ static int cli_cmd_info(void) {
     llm_text_format(&t, "'context': %l, 'kv_bytes': %l, 'bytes_needed': %l, 'bytes_available': %l, 'fits': %s, 'chat_template': %q}\n", context,
                     kv, need, have, have < 0 ? "null" : need <= have ? "true" : "false", i->chat_template);
     cli_result(&t);
-    return 0;
 }
 
 /* ---------------------------------------------------------------------------
@@ -949,13 +888,12 @@ static int cli_cmd_info(void) {
 
 /* Runs fn in n threads, thread i with i, waits for all, and returns the sum of what they return, which are numbers. */
 static intptr_t cli_threads(int n, void *(*fn)(void *number)) {
-    pthread_t *threads = CLI_NEW(pthread_t, n);
+    pthread_t threads[1024]; /* as many as the options allow */
     void *result;
     intptr_t sum = 0;
     for (int i = 0; i < n; i++)
         if (pthread_create(&threads[i], NULL, fn, (void *)(intptr_t)i)) cli_die(1, "bench: no thread %d of %d could be started", i + 1, n);
     for (int i = 0; i < n; i++) pthread_join(threads[i], &result), sum += (intptr_t)result;
-    free(threads);
     return sum;
 }
 
@@ -964,7 +902,7 @@ static struct {
     char isa[40];
     double peak, step_bytes; /* GB/s; bytes of weights that a step of one row reads */
     double peak_ops;         /* billions a second, of all threads; 0: not measured */
-    llm_spent *stage;        /* (LLM_SPENT_KINDS), then the sampler; NULL: not wanted */
+    llm_spent stages[LLM_SPENT_KINDS + 1]; /* the engine's, then the sampler's */
     char *memory;            /* CLI_PEAK bytes, while `peak` is measured */
     float *logits;           /* (sequences, vocab) */
     int32_t vocab;
@@ -1052,8 +990,8 @@ static void cli_bench_row(const char *test, double *rates, double steps_per_toke
 static void cli_bench_stages(const char *test, double seconds) {
     static const char *const names[] = {"embed", "linear", "attention", "head", "norm", "sampler"};
     double peak = cli_bench.peak, peak_ops = cli_bench.peak_ops;
-    for (int i = 0; i <= LLM_SPENT_KINDS && cli_bench.stage; i++) {
-        const llm_spent *s = &cli_bench.stage[i];
+    for (int i = 0; i <= LLM_SPENT_KINDS; i++) {
+        const llm_spent *s = &cli_bench.stages[i];
         llm_text t = {0};
         double read = s->seconds > 0 ? s->bytes / s->seconds * 1e-9 : 0, ops = s->seconds > 0 ? s->ops / s->seconds * 1e-9 : 0;
         llm_text_format(&t, "{'test': %q, 'stage': %q, 'share': %f, 'read_gb_s': %f, 'gops': %f, 'peak_gops': %f}\n", test, names[i],
@@ -1065,62 +1003,66 @@ static void cli_bench_stages(const char *test, double seconds) {
     }
 }
 
-/* A token that depends on its number only, none of the first few (which are special in most vocabularies). */
-static int32_t cli_synthetic(int32_t vocab, uint32_t number) {
-    uint32_t x = number * 2654435761u + 12345u;
-    x = (x ^ x >> 15) * 2246822519u;
+/* A random token, none of the first few (which are special in most vocabularies). */
+static int32_t cli_random_id(int32_t vocab, unsigned *seed) {
     int32_t from = vocab > 2000 ? 1000 : 0;
-    return from + (int32_t)((x ^ x >> 13) % (uint32_t)(vocab - from));
+    return from + rand_r(seed) % (vocab - from);
 }
 
-/* `width` sequences: prompt processing of p tokens (width 1), or n decoded tokens each. A first short run warms up. */
-static void cli_bench_test(int p, int n, int width) {
+/* Feeds n random tokens to a sequence, from its beginning on. Returns the seconds. */
+static double cli_bench_prompt(int32_t seq, int n, unsigned seed) {
+    int32_t *ids = CLI_NEW(int32_t, n);
+    for (int i = 0; i < n; i++) ids[i] = cli_random_id(cli_bench.vocab, &seed);
+    double begin = llm_now();
+    cli_check(llm_forward(cli.engine, seq, 0, ids, n, cli_bench.logits, 1));
+    free(ids);
+    return llm_now() - begin;
+}
+
+/* Decodes n tokens of `width` sequences behind prompts of different lengths, which are fed if this is the first time. Returns the seconds. */
+static double cli_bench_decode(int n, int32_t width, int first) {
     const llm_sampling greedy = {0};
-    double *rates = CLI_NEW(double, opt.repetitions), begin = 0, total = 0, from;
-    llm_spent *stage = cli_bench.stage;
     int32_t *seqs = CLI_NEW(int32_t, 4 * width), *positions = seqs + width, *counts = positions + width, *ids = counts + width;
-    int32_t *prompt = CLI_NEW(int32_t, (size_t)p + 16 + (size_t)opt.depth), rows = opt.setup.engine.max_num_batched_tokens ? opt.setup.engine.max_num_batched_tokens : 512;
+    for (int32_t s = 0; s < width; s++) {
+        seqs[s] = ids[s] = s, counts[s] = 1, positions[s] = 1 + s % 16 + opt.depth;
+        if (first) cli_bench_prompt(s, positions[s], (unsigned)s);
+    }
+    double begin = llm_now(), from;
+    for (int i = 0; i < n; i++) {
+        cli_check(llm_forward_batch(cli.engine, width, seqs, positions, counts, ids, cli_bench.logits));
+        from = llm_now();
+        for (int32_t s = 0; s < width; s++, positions[s - 1]++)
+            ids[s] = llm_sample(cli_bench.logits + (size_t)s * (size_t)cli_bench.vocab, cli_bench.vocab, &greedy, 0, i);
+        cli_bench.stages[LLM_SPENT_KINDS].seconds += llm_now() - from;
+    }
+    free(seqs);
+    return llm_now() - begin;
+}
+
+/* Prompts of n tokens, or n decoded tokens of `width` sequences each (`decode`), as often as was said. A first short run warms up. */
+static void cli_bench_test(int decode, int n, int32_t width) {
+    double rates[1000], total = 0;
     char test[40];
     for (int r = -1; r < opt.repetitions; r++) {
-        for (int s = 0; s < width; s++) { /* different prompts; for decoding also of different lengths */
-            int len = p ? (r < 0 && p > 64 ? 64 : p) : 1 + s % 16 + opt.depth;
-            for (int i = 0; i < len; i++) prompt[i] = cli_synthetic(cli_bench.vocab, (uint32_t)(p ? r : s) * 1000003u + (uint32_t)i);
-            begin = llm_now();
-            cli_check(llm_forward(cli.engine, s, 0, prompt, len, cli_bench.logits, 1));
-            if (p && r >= 0) total += from = llm_now() - begin, rates[r] = p / from;
-            ids[s] = llm_sample(cli_bench.logits, cli_bench.vocab, &greedy, 0, 0);
-            seqs[s] = s, positions[s] = len, counts[s] = 1;
-        }
-        if (stage && r < (p ? 0 : opt.repetitions)) memset(stage, 0, (LLM_SPENT_KINDS + 1) * sizeof *stage), total = 0;
-        begin = llm_now();
-        for (int i = 0; i < (r < 0 && n > 4 ? 4 : n); i++) {
-            cli_check(llm_forward_batch(cli.engine, width, seqs, positions, counts, ids, cli_bench.logits));
-            for (int s = 0; s < width; s++) {
-                from = stage ? llm_now() : 0;
-                ids[s] = llm_sample(cli_bench.logits + (size_t)s * (size_t)cli_bench.vocab, cli_bench.vocab, &greedy, 0, i);
-                if (stage) stage[LLM_SPENT_KINDS].seconds += llm_now() - from;
-                positions[s]++;
-            }
-        }
-        if (n && r >= 0) total += from = llm_now() - begin, rates[r] = (double)n * width / from;
+        int warm = decode ? 4 : 64, count = r < 0 && n > warm ? warm : n;
+        double seconds = decode ? cli_bench_decode(count, width, r < 0) : cli_bench_prompt(0, count, (unsigned)r);
+        if (r < 0) memset(cli_bench.stages, 0, sizeof cli_bench.stages);
+        else total += seconds, rates[r] = (double)count * width / seconds;
     }
-    snprintf(test, sizeof test, p ? "pp%d" : width > 1 ? "tg%d@%d" : "tg%d", p ? p : n, width);
-    cli_bench_row(test, rates, p ? (double)((p + rows - 1) / rows) / p : 1.0 / width);
-    cli_bench_stages(test, total);
-    free(rates), free(seqs), free(prompt);
+    snprintf(test, sizeof test, !decode ? "pp%d" : width > 1 ? "tg%d@%d" : "tg%d", n, width);
+    int32_t rows = opt.setup.engine.max_num_batched_tokens ? opt.setup.engine.max_num_batched_tokens : 512;
+    cli_bench_row(test, rates, decode ? 1.0 / width : (double)((n + rows - 1) / rows) / n);
+    if (opt.stages) cli_bench_stages(test, total);
 }
 
-static int cli_load_test(void);
-
 /* Prepares what all tests share, then runs them in turn. Memory is taken for the widest. */
-static int cli_cmd_bench(void) {
+static void cli_bench_all(void) {
     int32_t n = llm_options_given(&cli_names, "max-tokens") ? opt.setup.sampling.max_tokens : 128, longest = 0, widest = 1;
     llm_tokens prompts = {0}, widths = {0};
     llm_engine_stats stats;
     cpu_set_t cpus;
-    if (opt.url) return cli_load_test();
-    if (!cli_parse_ids("--prompt", opt.prompt ? opt.prompt : "512", &prompts) || !cli_parse_ids("--batch", opt.batch, &widths))
-        cli_die(2, "%s", cli_why);
+    cli_check(cli_parse_ids("--prompt", opt.prompt ? opt.prompt : "512", &prompts));
+    cli_check(cli_parse_ids("--batch", opt.batch, &widths));
     for (size_t i = 0; i < prompts.len; i++) longest = prompts.data[i] > longest ? prompts.data[i] : longest;
     for (size_t i = 0; i < widths.len && n; i++) widest = widths.data[i] > widest ? widths.data[i] : widest;
     if (n < 0) cli_die(2, "--max-tokens: %d, a whole number from 0 was expected", n);
@@ -1129,7 +1071,7 @@ static int cli_cmd_bench(void) {
     cli_bench.step_bytes = cli_step_bytes();
     cli_bench.peak = cli_peak_bandwidth();
     if (opt.stages) cli_bench.peak_ops = (double)cli_threads(cli_bench.n_threads, cli_measure_ops) * 1e-3;
-    if (opt.stages) opt.setup.engine.spent = cli_bench.stage = CLI_NEW(llm_spent, LLM_SPENT_KINDS + 1);
+    if (opt.stages) opt.setup.engine.spent = cli_bench.stages;
     const int64_t need = n ? (int64_t)n + 32 + opt.depth : 0;
     cli_open_engine((need > longest ? need : longest) + 1, widest);
     llm_engine_get_stats(cli.engine, &stats);
@@ -1142,13 +1084,12 @@ static int cli_cmd_bench(void) {
         printf("%-10s %10s %10s %10s %9s %8s\n", "test", "tokens/s", "slowest", "fastest", "GB/s", "of peak");
     }
     for (size_t i = 0; i < prompts.len; i++)
-        if (prompts.data[i]) cli_bench_test(prompts.data[i], 0, 1);
+        if (prompts.data[i]) cli_bench_test(0, prompts.data[i], 1);
     for (size_t i = 0; i < widths.len; i++)
-        if (n && widths.data[i]) cli_bench_test(0, n, widths.data[i]);
-    free(cli_bench.logits), free(cli_bench.stage);
+        if (n && widths.data[i]) cli_bench_test(1, n, widths.data[i]);
+    free(cli_bench.logits);
     llm_tokens_free(&prompts);
     llm_tokens_free(&widths);
-    return 0;
 }
 
 /* ---------------------------------------------------------------------------
@@ -1163,22 +1104,19 @@ static int cli_cmd_bench(void) {
  * tells how many tokens there were.
  * --------------------------------------------------------------------------- */
 
-enum { CLI_TTFT, CLI_TPOT, CLI_ITL, CLI_E2EL, CLI_METRICS };
-
-typedef struct cli_flight {       /* one request */
-    double sent, first, last;     /* seconds; of its tokens: 0: none has come */
+typedef struct cli_flight {  /* one request */
+    double due;              /* when it may be sent, in seconds from the test's begin */
+    llm_text times;          /* doubles, milliseconds: when it was sent, then when each event with tokens came */
     int64_t tokens;
-    llm_text values[CLI_METRICS]; /* doubles: milliseconds */
-    char error[120];              /* "": it went well */
+    llm_text error;          /* empty: it went well */
 } cli_flight;
 
 static struct {
     char host[256], port[8], path[256];
-    pthread_mutex_t mutex; /* of the following */
-    int begun, failed;     /* requests */
-    double begin, due;     /* when the test began; when the next request may be sent, in seconds from then */
-    cli_flight all;        /* sums over those that went well, and the latest error */
-} cli_load = {.port = "80", .mutex = PTHREAD_MUTEX_INITIALIZER};
+    cli_flight *flights; /* (num_prompts) */
+    int begun;           /* atomic: how many of them were taken */
+    double begin;
+} cli_load = {.port = "80"};
 
 /* A stream to and from the server, opened by a blocking connect; NULL: nobody answers. */
 static FILE *cli_connect(void) {
@@ -1193,10 +1131,8 @@ static FILE *cli_connect(void) {
     return fd < 0 ? NULL : fdopen(fd, "r+");
 }
 
-static void cli_add_ms(llm_text *values, double seconds) {
-    double ms = 1e3 * seconds;
-    llm_text_add(values, (const char *)&ms, sizeof ms);
-}
+/* One more double in a list of them. */
+static void cli_add_figure(llm_text *list, double x) { llm_text_add(list, (const char *)&x, sizeof x); }
 
 /* One line of an answer: the status, or an event of the stream (an error has no "data:"). The sizes of chunks are lines of their own and
  * mean nothing here. */
@@ -1204,108 +1140,109 @@ static void cli_flight_line(cli_flight *f, const char *line) {
     const char *data = strncmp(line, "data:", 5) ? line : line + 5;
     llm_json *doc = NULL;
     int status;
-    if (sscanf(line, "HTTP/1.%*d %d", &status) == 1 && status != 200) snprintf(f->error, sizeof f->error, "HTTP status %d", status);
+    if (sscanf(line, "HTTP/1.%*d %d", &status) == 1 && status != 200) llm_text_format(&f->error, "HTTP status %d", status);
     if (!strchr(data, '{') || llm_json_parse(data, strcspn(data, "\r\n"), NULL, &doc) != LLM_OK) return;
     const char *why = cli_text(doc, 0, "error", "message", NULL);
-    if (why) snprintf(f->error, sizeof f->error, "%.100s", why);
+    if (why) llm_text_format(&f->error, f->error.len ? ": %s" : "%s", why);
     llm_json_int(doc, llm_json_find(doc, llm_json_find(doc, 0, "usage"), "completion_tokens"), &f->tokens);
-    if (llm_json_size(doc, llm_json_find(doc, 0, "choices")) > 0) {
-        double now = llm_now();
-        if (f->first > 0) cli_add_ms(&f->values[CLI_ITL], now - f->last);
-        else f->first = now;
-        f->last = now;
-    }
+    if (llm_json_size(doc, llm_json_find(doc, 0, "choices")) > 0) cli_add_figure(&f->times, 1e3 * llm_now());
     llm_json_free(doc);
 }
 
-/* A prompt of synthetic ids, new ones in each run so that no prefix cache helps; then all lines of the answer. */
-static void cli_flight_run(cli_flight *f, int index) {
+/* A prompt of random ids, new ones in each run so that no prefix cache helps; then all lines of the answer. */
+static void cli_flight_run(cli_flight *f, unsigned seed) {
     llm_text body = {0};
-    uint32_t salt = (uint32_t)(opt.setup.sampling.seed ? opt.setup.sampling.seed : (int64_t)(cli_load.begin * 1e3)) + (uint32_t)index * 1000003u;
     char *line = NULL;
     size_t room = 0;
     FILE *server = cli_connect();
     llm_text_format(&body, "{'model':%q,'stream':true,'stream_options':{'include_usage':true},'temperature':0,'ignore_eos':true,'max_tokens':%d",
                     opt.setup.model ? opt.setup.model : "default", opt.output_len);
     llm_text_str(&body, ",\"prompt\":[");
-    for (int i = 0; i < opt.input_len; i++) llm_text_format(&body, "%,%d", 20 + cli_synthetic(230, salt + (uint32_t)i));
+    for (int i = 0; i < opt.input_len; i++) llm_text_format(&body, "%,%d", 20 + cli_random_id(230, &seed));
     llm_text_str(&body, "]}");
-    f->sent = llm_now();
+    cli_add_figure(&f->times, 1e3 * llm_now());
     if (!server || fprintf(server, "POST %s/v1/completions HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\nConnection: close\r\n"
                            "Content-Length: %zu\r\n\r\n%s", cli_load.path, cli_load.host, cli_load.port, body.len, body.data) < 0 || fflush(server))
-        snprintf(f->error, sizeof f->error, "%.80s:%s: no connection", cli_load.host, cli_load.port);
+        llm_text_format(&f->error, "%s:%s: no connection", cli_load.host, cli_load.port);
     while (server && getline(&line, &room, server) >= 0) cli_flight_line(f, line);
     if (server) fclose(server);
-    if (!f->error[0] && f->first <= 0) snprintf(f->error, sizeof f->error, "the answer had no tokens");
+    if (!f->error.len && f->times.len == sizeof(double)) llm_text_str(&f->error, "the answer had no tokens");
     free(line);
     llm_text_free(&body);
 }
 
-/* One thread: takes the next request, waits for its time, measures it, adds it to the others. Exponential gaps between the times make a
- * Poisson process. */
+/* One thread: takes the next request and waits for its time, until there is none. */
 static void *cli_load_worker(void *number) {
-    cli_flight *all = &cli_load.all;
-    for (;;) {
-        cli_flight f = {0};
-        pthread_mutex_lock(&cli_load.mutex);
-        int index = cli_load.begun++;
-        double wait = cli_load.begin + cli_load.due - llm_now();
-        if (opt.request_rate > 0) cli_load.due -= log(1 - drand48()) / (double)opt.request_rate;
-        pthread_mutex_unlock(&cli_load.mutex);
-        if (index >= opt.num_prompts) return (void)number, NULL;
+    unsigned seed = (unsigned)(opt.setup.sampling.seed ? opt.setup.sampling.seed : (int64_t)(cli_load.begin * 1e3));
+    for (int i; (i = __atomic_fetch_add(&cli_load.begun, 1, __ATOMIC_RELAXED)) < opt.num_prompts;) {
+        double wait = cli_load.begin + cli_load.flights[i].due - llm_now();
         if (wait > 0) usleep((useconds_t)(wait * 1e6));
-        cli_flight_run(&f, index);
-        cli_add_ms(&f.values[CLI_TTFT], f.first - f.sent);
-        cli_add_ms(&f.values[CLI_E2EL], f.last - f.sent);
-        if (f.tokens > 1) cli_add_ms(&f.values[CLI_TPOT], (f.last - f.first) / (double)(f.tokens - 1));
-        pthread_mutex_lock(&cli_load.mutex);
-        if (f.error[0]) cli_load.failed++, memcpy(all->error, f.error, sizeof f.error);
-        else all->tokens += f.tokens;
-        for (int m = 0; m < CLI_METRICS; m++) {
-            if (!f.error[0]) llm_text_add(&all->values[m], f.values[m].data, f.values[m].len);
-            llm_text_free(&f.values[m]);
-        }
-        pthread_mutex_unlock(&cli_load.mutex);
+        cli_flight_run(&cli_load.flights[i], seed + (unsigned)i * 1000003u);
     }
+    return (void)number, NULL;
+}
+
+/* Adds what a request tells of a metric: nothing if it failed, one figure, of ITL many. */
+static void cli_flight_figures(const cli_flight *f, const char *metric, llm_text *list) {
+    const double *at = (const double *)(const void *)f->times.data;
+    size_t n = f->error.len ? 0 : f->times.len / sizeof *at - 1; /* events */
+    if (n && !strcmp(metric, "ttft")) cli_add_figure(list, at[1] - at[0]);
+    if (n && !strcmp(metric, "e2el")) cli_add_figure(list, at[n] - at[0]);
+    if (n && !strcmp(metric, "tpot") && f->tokens > 1) cli_add_figure(list, (at[n] - at[1]) / (double)(f->tokens - 1));
+    for (size_t i = 2; i <= n && !strcmp(metric, "itl"); i++) cli_add_figure(list, at[i] - at[i - 1]);
 }
 
 /* Throughput, then mean, median and P99 of each metric. */
-static void cli_load_report(double seconds) {
+static void cli_load_report(int failed, int64_t tokens, double seconds) {
     static const char *const names[] = {"ttft", "tpot", "itl", "e2el"};
-    int done = opt.num_prompts - cli_load.failed;
+    int done = opt.num_prompts - failed;
     llm_text t = {0};
-    double requests = done / seconds, out = (double)cli_load.all.tokens / seconds;
-    llm_text_format(&t, "{'completed': %d, 'failed': %d, 'duration': %f, 'request_throughput': %f, 'output_throughput': %f, ", done,
-                    cli_load.failed, seconds, requests, out);
+    double requests = done / seconds, out = (double)tokens / seconds;
+    llm_text_format(&t, "{'completed': %d, 'failed': %d, 'duration': %f, 'request_throughput': %f, 'output_throughput': %f, ", done, failed,
+                    seconds, requests, out);
     llm_text_format(&t, "'total_token_throughput': %f", out + requests * opt.input_len);
-    for (int m = 0; m < CLI_METRICS; m++) {
-        double *v = (double *)(void *)cli_load.all.values[m].data, sum = 0;
-        int n = (int)(cli_load.all.values[m].len / sizeof *v);
+    for (int m = 0; m < CLI_COUNT(names); m++) {
+        llm_text list = {0};
+        for (int i = 0; i < opt.num_prompts; i++) cli_flight_figures(&cli_load.flights[i], names[m], &list);
+        double *v = (double *)(void *)list.data, sum = 0;
+        int n = (int)(list.len / sizeof *v);
         for (int i = 0; i < n; i++) sum += v[i];
         llm_text_format(&t, ", 'mean_%s_ms': %f, 'median_%s_ms': %f, 'p99_%s_ms': %f", names[m], n ? sum / n : 0, names[m],
                         cli_percentile(v, n, 0.5), names[m], cli_percentile(v, n, 0.99));
-        llm_text_free(&cli_load.all.values[m]);
+        llm_text_free(&list);
     }
     llm_text_str(&t, "}\n");
     if (!opt.json) puts("TTFT: to the first token, TPOT: each token behind it, ITL: between two events, E2EL: the whole; P99: 99 of 100 are below");
     cli_result(&t);
 }
 
-/* The base URL may end in /v1 or not. Requests start at once, or at random times of the given rate. */
-static int cli_load_test(void) {
-    int n = opt.num_prompts, parts = sscanf(opt.url, "http://%255[^:/]:%7[0-9]%255[^?#]", cli_load.host, cli_load.port, cli_load.path);
+/* The base URL may end in /v1 or not. Requests start at once, or at random times of the given rate: exponential gaps make a Poisson process. */
+static void cli_load_test(void) {
+    const char *why = NULL;
+    double due = 0;
+    int64_t tokens = 0;
+    int n = opt.num_prompts, failed = 0, parts = sscanf(opt.url, "http://%255[^:/]:%7[0-9]%255[^?#]", cli_load.host, cli_load.port, cli_load.path);
     if (parts < 2) parts = sscanf(opt.url, "http://%255[^:/]%255[^?#]", cli_load.host, cli_load.path);
     if (parts < 1 || cli_load.path[0] == ':') cli_die(2, "--url: %.60s, http://HOST:PORT was expected", opt.url);
     size_t len = strlen(cli_load.path);
     while (len && cli_load.path[len - 1] == '/') cli_load.path[--len] = 0;
     if (len >= 3 && !strcmp(cli_load.path + len - 3, "/v1")) cli_load.path[len - 3] = 0;
     srand48((long)opt.setup.sampling.seed);
+    cli_load.flights = CLI_NEW(cli_flight, n);
+    for (int i = 0; i < n && opt.request_rate > 0; i++) cli_load.flights[i].due = due, due -= log(1 - drand48()) / (double)opt.request_rate;
     cli_load.begin = llm_now();
     cli_threads(opt.max_concurrency < n ? opt.max_concurrency : n, cli_load_worker);
-    if (cli_load.failed < n) cli_load_report(llm_now() - cli_load.begin);
-    if (cli_load.failed) cli_die(1, "--url: %.60s: %d of %d requests failed: %s", opt.url, cli_load.failed, n, cli_load.all.error);
-    return 0;
+    double seconds = llm_now() - cli_load.begin;
+    for (int i = 0; i < n; i++) {
+        const cli_flight *f = &cli_load.flights[i];
+        if (f->error.len) why = f->error.data, failed++;
+        else tokens += f->tokens;
+    }
+    if (failed < n) cli_load_report(failed, tokens, seconds);
+    if (failed) cli_die(1, "--url: %.60s: %d of %d requests failed: %.200s", opt.url, failed, n, why);
 }
+
+static void cli_cmd_bench(void) { opt.url ? cli_load_test() : cli_bench_all(); }
 
 /* ---------------------------------------------------------------------------
  * The line editor: raw mode, UTF-8 with display widths, history, bracketed paste. A key is read whole and looked up in one table
@@ -1339,108 +1276,102 @@ static const struct { const char *bytes; int does; } cli_keys[] = {
     {"\x1b[200~", KEY_PASTE}, {"\x1b[201~", KEY_PASTED},
 };
 
-typedef struct cli_editor {
+static struct {
     llm_text text;
-    size_t cursor; /* byte offset */
+    size_t cursor;      /* byte offset */
     FILE *tty;
-    int row;       /* of the cursor as drawn */
-    int pasting;   /* between the marks of a paste; behind a carriage return there: 2 */
+    int row;            /* of the cursor as drawn */
     struct termios cooked;
-    llm_text history; /* a JSON string a line, the oldest first */
-    size_t at;        /* where the line that is looked at begins there; its length: the new line */
-    llm_text fresh;   /* the new line, as JSON, while older ones are looked at */
-    FILE *file;       /* of the history, to be appended to; NULL: none */
-} cli_editor;
+    char **line;        /* (n_lines + 1) history, the oldest first; behind it the new line, while older ones are looked at */
+    size_t n_lines, at; /* at: the line that is looked at */
+    FILE *file;         /* of the history, to be appended to; NULL: none */
+} edit;
 
 /* raw: keys come one by one; signals: Ctrl-C interrupts instead of being a key. */
-static void cli_tty_mode(const cli_editor *e, int raw, int signals) {
-    struct termios t = e->cooked;
-    if (raw) {
-        t.c_iflag &= ~(tcflag_t)(ICRNL | IXON | ISTRIP | INPCK | BRKINT);
-        t.c_lflag &= ~(tcflag_t)(ECHO | ICANON | IEXTEN | (signals ? 0 : ISIG));
-        t.c_cc[VMIN] = 1, t.c_cc[VTIME] = 0;
-    }
+static void cli_tty_mode(int raw, int signals) {
+    struct termios t = edit.cooked;
+    if (raw) cfmakeraw(&t);
+    t.c_oflag = edit.cooked.c_oflag; /* a newline still goes to the row's begin */
+    if (signals) t.c_lflag |= ISIG;
     tcsetattr(0, TCSADRAIN, &t);
 }
 
-/* The place behind the character at `at`, with the marks on it, which have no width. */
-static size_t cli_edit_next(const cli_editor *e, size_t at) {
-    int width = 0;
-    for (size_t begin = at, n = 0; at < e->text.len; at += n) {
-        n = cli_char(e->text.data + at, e->text.len - at, &width);
-        if (at > begin && width) break;
-    }
+/* Bytes of the character at s; its columns in *width, -1 for a control character, -2 and one byte where no UTF-8 begins. */
+static size_t cli_char(const char *s, size_t n, int *width) {
+    wchar_t wide = 0;
+    mbstate_t state = {0};
+    size_t len = mbrtowc(&wide, s, n, &state); /* over n for the two kinds of error, 0 for NUL */
+    *width = len > n || (long)wide > 0x10FFFF ? -2 : wcwidth(wide);
+    return *width == -2 || !len ? 1 : len;
+}
+
+/* The place behind the character at the cursor, or before the one that ends there (by -1), with the marks on it, which have no width. */
+static size_t cli_edit_step(int by) {
+    size_t at = edit.cursor, end = by < 0 ? 0 : edit.text.len;
+    for (int width = 0; at != end && (width == 0 || width == -2);) /* -2: inside of a character */
+        at += (size_t)by, cli_char(edit.text.data + at, edit.text.len - at, &width);
     return at;
 }
 
-/* The place before the character that ends at `at`. UTF-8 could be walked backwards, marks not. */
-static size_t cli_edit_back(const cli_editor *e, size_t at) {
-    size_t begin = 0;
-    for (size_t next; (next = cli_edit_next(e, begin)) < at;) begin = next;
-    return begin;
-}
-
-/* Over blanks, then over a word. */
-static size_t cli_edit_word(const cli_editor *e, size_t at, int forward) {
-    const unsigned char *s = (const unsigned char *)e->text.data;
-    for (int word = 0; word < 2; word++) {
-        while (forward && at < e->text.len && (isspace(s[at]) == 0) == word) at++;
-        while (!forward && at && (isspace(s[at - 1]) == 0) == word) at--;
-    }
+/* The place behind or before blanks and a word. */
+static size_t cli_edit_word(int by) {
+    size_t at = edit.cursor, end = by < 0 ? 0 : edit.text.len;
+    for (int word = 0; word < 2; word++)
+        while (at != end && (isspace((unsigned char)edit.text.data[at - (by < 0)]) == 0) == word) at += (size_t)by;
     return at;
 }
 
 /* Puts a text where from to `to` were; the cursor stands behind it. */
-static void cli_edit_replace(cli_editor *e, size_t from, size_t to, const char *s) {
-    size_t n = strlen(s), tail = e->text.len - to;
-    llm_text_add(&e->text, s, n); /* makes room */
-    memmove(e->text.data + from + n, e->text.data + to, tail);
-    memcpy(e->text.data + from, s, n);
-    e->text.len = from + n + tail;
-    e->text.data[e->text.len] = 0;
-    e->cursor = from + n;
+static void cli_edit_replace(size_t from, size_t to, const char *s) {
+    llm_text *t = &edit.text;
+    size_t n = strlen(s), tail = t->len - to;
+    llm_text_add(t, s, n); /* makes room */
+    memmove(t->data + from + n, t->data + to, tail);
+    memcpy(t->data + from, s, n);
+    t->len = from + n + tail;
+    t->data[t->len] = 0;
+    edit.cursor = from + n;
 }
 
 /* The text as rows of a screen of `cols` columns, with line breaks; where the cursor is; the last row's number. */
-static int cli_edit_layout(const cli_editor *e, const char *prompt, int cols, llm_text *rows, int *cursor_row, int *cursor_col) {
-    int row = 0, col = (int)strlen(prompt);
-    llm_text_str(rows, prompt);
+static int cli_edit_layout(int cols, llm_text *rows, int *cursor_row, int *cursor_col) {
+    int row = 0, col = 2;
+    llm_text_str(rows, "> ");
     for (size_t i = 0;;) {
         int width = 1;
-        size_t n = i < e->text.len ? cli_char(e->text.data + i, e->text.len - i, &width) : 0;
-        int newline = n && e->text.data[i] == '\n', shown = width >= 0, w = newline ? 0 : shown ? width : 1;
+        size_t n = i < edit.text.len ? cli_char(edit.text.data + i, edit.text.len - i, &width) : 0;
+        int newline = n && edit.text.data[i] == '\n', shown = width >= 0, w = newline ? 0 : shown ? width : 1;
         if (col + w > cols) llm_text_str(rows, "\n"), row++, col = 0;
-        if (i == e->cursor) *cursor_row = row, *cursor_col = col;
+        if (i == edit.cursor) *cursor_row = row, *cursor_col = col;
         if (!n) return row;
         if (newline) llm_text_str(rows, "\n  "), row++, col = 2;
-        else llm_text_add(rows, shown ? e->text.data + i : "?", shown ? n : 1), col += w;
+        else llm_text_add(rows, shown ? edit.text.data + i : "?", shown ? n : 1), col += w;
         i += n;
     }
 }
 
 /* Draws prompt and text with the cursor in its place; of a text taller than the screen the part around the cursor. */
-static void cli_edit_draw(cli_editor *e, const char *prompt, int final) {
+static void cli_edit_draw(void) {
     struct winsize size = {0};
     llm_text rows = {0}, out = {0};
-    int cursor_row = 0, cursor_col = 0, r = 0;
-    if (ioctl(fileno(e->tty), TIOCGWINSZ, &size) || size.ws_col < 8) size.ws_col = 80, size.ws_row = 24;
-    int last = cli_edit_layout(e, prompt, size.ws_col, &rows, &cursor_row, &cursor_col);
-    int height = size.ws_row > 1 ? size.ws_row : 1, top = cursor_row - height / 2; /* rows top to last are shown */
-    if (top + height > last + 1) top = last + 1 - height;
+    int row = 0, col = 0;
+    if (ioctl(fileno(edit.tty), TIOCGWINSZ, &size) || size.ws_col < 8) size.ws_col = 80, size.ws_row = 24;
+    int last = cli_edit_layout(size.ws_col, &rows, &row, &col), height = size.ws_row > 1 ? size.ws_row : 1;
+    int top = row - height / 2; /* rows top to last are shown */
+    if (top > last + 1 - height) top = last + 1 - height;
     if (top < 0) top = 0;
     if (last > top + height - 1) last = top + height - 1;
-    if (e->row) llm_text_format(&out, "\x1b[%dA", e->row);
+    const char *from = rows.data, *to = from;
+    for (int r = 0; r <= last; r++, to += strcspn(to, "\n") + 1)
+        if (r == top) from = to;
+    if (edit.row) llm_text_format(&out, "\x1b[%dA", edit.row);
     llm_text_str(&out, "\r\x1b[J");
-    for (size_t i = 0; i < rows.len; i++) {
-        if (rows.data[i] == '\n') llm_text_str(&out, r >= top && r < last ? "\r\n" : ""), r++;
-        else if (r >= top && r <= last) llm_text_add(&out, rows.data + i, 1);
-    }
-    if (!final && last > cursor_row) llm_text_format(&out, "\x1b[%dA", last - cursor_row);
-    if (final) llm_text_str(&out, "\r\n");
-    else llm_text_format(&out, cursor_col ? "\r\x1b[%dC" : "\r", cursor_col);
-    fwrite(out.data, 1, out.len, e->tty);
-    fflush(e->tty); /* or a key would show late */
-    e->row = final ? 0 : cursor_row - top;
+    llm_text_add(&out, from, (size_t)(to - 1 - from));
+    if (last > row) llm_text_format(&out, "\x1b[%dA", last - row);
+    llm_text_format(&out, col ? "\r\x1b[%dC" : "\r", col);
+    fwrite(out.data, 1, out.len, edit.tty);
+    fflush(edit.tty); /* or a key would show late */
+    edit.row = row - top;
     llm_text_free(&rows);
     llm_text_free(&out);
 }
@@ -1472,104 +1403,108 @@ static int cli_key(char bytes[24], int wait_ms) {
     return cli_char(bytes, (size_t)n, &width) == (size_t)n && width >= 0 ? KEY_TEXT : KEY_NOTHING;
 }
 
-/* Shows an older or newer line; the new one is kept while older ones are looked at. */
-static void cli_edit_history(cli_editor *e, int older) {
-    const llm_text *h = &e->history;
-    llm_json *line = NULL;
-    if (older ? !e->at : e->at == h->len) return;
-    if (e->at == h->len) e->fresh.len = 0, llm_text_json(&e->fresh, e->text.data, e->text.len);
-    if (!older) e->at += strcspn(h->data + e->at, "\n") + 1;
-    else while (--e->at && h->data[e->at - 1] != '\n') continue;
-    const char *json = e->at == h->len ? e->fresh.data : h->data + e->at;
-    llm_json_parse(json, strcspn(json, "\n"), NULL, &line);
-    if (llm_json_str(line, 0, NULL)) cli_edit_replace(e, 0, e->text.len, llm_json_str(line, 0, NULL));
-    llm_json_free(line);
+/* What is pasted, up to its mark or until nothing came for two seconds: keys are text there, and every kind of line end is a newline. */
+static void cli_edit_paste(void) {
+    char bytes[24], before = 0;
+    for (int key; (key = cli_key(bytes, 2000)) != KEY_PASTED && key != KEY_LATE && key != KEY_GONE; before = *bytes) {
+        int newline = *bytes == '\r' || (*bytes == '\n' && before != '\r');
+        if (newline || key == KEY_TEXT) cli_edit_replace(edit.cursor, edit.cursor, newline ? "\n" : bytes);
+    }
 }
 
-/* In a paste there are no control keys, and every kind of line end is a newline. */
-static void cli_edit_paste(cli_editor *e, int key, const char *bytes) {
-    int newline = *bytes == '\r' || (*bytes == '\n' && e->pasting == 1);
-    if (newline || key == KEY_TEXT) cli_edit_replace(e, e->cursor, e->cursor, newline ? "\n" : bytes);
-    e->pasting = key == KEY_PASTED || key == KEY_LATE ? 0 : *bytes == '\r' ? 2 : 1;
+/* Shows an older (by -1) or newer line; the new one is kept while older ones are looked at. */
+static void cli_edit_history(int by) {
+    if (edit.at == (by < 0 ? 0 : edit.n_lines)) return;
+    if (edit.at == edit.n_lines) free(edit.line[edit.at]), edit.line[edit.at] = strdup(edit.text.data);
+    edit.at += (size_t)by;
+    cli_edit_replace(0, edit.text.len, edit.line[edit.at] ? edit.line[edit.at] : "");
 }
 
 /* What one key does. Returns 0 to go on, else KEY_ENTER, KEY_STOP or KEY_LEAVE. */
-static int cli_edit_key(cli_editor *e, int key, const char *bytes) {
-    size_t from = e->cursor, to = from, end = e->text.len;
-    if (e->pasting && key != KEY_GONE) return cli_edit_paste(e, key, bytes), 0;
-    switch (key & ~KEY_ERASE) {
-    case KEY_HOME: to = 0; break;
-    case KEY_END: to = end; break;
-    case KEY_LEFT: to = cli_edit_back(e, from); break;
-    case KEY_RIGHT: to = cli_edit_next(e, from); break;
-    case KEY_WORD_LEFT: case KEY_WORD_RIGHT: to = cli_edit_word(e, from, (key & ~KEY_ERASE) == KEY_WORD_RIGHT); break;
-    case KEY_TEXT: case KEY_NEW_LINE: return cli_edit_replace(e, from, from, key == KEY_TEXT ? bytes : "\n"), 0;
-    case KEY_OLDER: case KEY_NEWER: return cli_edit_history(e, key == KEY_OLDER), 0;
-    case KEY_CLEAR: fputs("\x1b[H\x1b[2J", e->tty), e->row = 0; break;
-    case KEY_PASTE: e->pasting = 1; break;
+static int cli_edit_key(int key, const char *bytes) {
+    const size_t from = edit.cursor, end = edit.text.len, right = cli_edit_step(1); /* in the order of the keys: */
+    const size_t places[] = {from, 0, end, cli_edit_step(-1), right, cli_edit_word(-1), cli_edit_word(1)};
+    const int does = key & ~KEY_ERASE;
+    size_t to = does < CLI_COUNT(places) ? places[does] : from;
+    switch (does) {
+    case KEY_TEXT: case KEY_NEW_LINE: return cli_edit_replace(from, from, does == KEY_TEXT ? bytes : "\n"), 0;
+    case KEY_OLDER: case KEY_NEWER: return cli_edit_history(does == KEY_OLDER ? -1 : 1), 0;
+    case KEY_CLEAR: fputs("\x1b[H\x1b[2J", edit.tty), edit.row = 0; break;
+    case KEY_PASTE: return cli_edit_paste(), 0;
+    case KEY_SUSPEND:
+        cli_tty_mode(0, 0);
+        raise(SIGTSTP);
+        cli_tty_mode(1, 0);
+        break;
     case KEY_LEAVE:
         if (!end) return KEY_LEAVE;
-        to = cli_edit_next(e, from); /* Ctrl-D in a text is the key Del */
+        to = right; /* Ctrl-D in a text is the key Del */
         break;
-    case KEY_SUSPEND:
-        cli_tty_mode(e, 0, 0);
-        raise(SIGTSTP);
-        cli_tty_mode(e, 1, 0);
-        break;
-    case KEY_ENTER: case KEY_STOP: return key;
+    case KEY_GONE: return KEY_LEAVE;
+    case KEY_ENTER: case KEY_STOP: return does;
     default: break;
     }
-    if (key & KEY_ERASE) cli_edit_replace(e, from < to ? from : to, from < to ? to : from, "");
-    else e->cursor = to;
-    return key == KEY_GONE ? KEY_LEAVE : 0;
+    if (key & KEY_ERASE) cli_edit_replace(from < to ? from : to, from < to ? to : from, "");
+    else edit.cursor = to;
+    return 0;
 }
 
-/* Reads one message into e->text. Returns KEY_ENTER, KEY_STOP or KEY_LEAVE. */
-static int cli_edit(cli_editor *e, const char *prompt) {
+/* Reads one message into edit.text. Returns KEY_ENTER, KEY_STOP or KEY_LEAVE. */
+static int cli_edit(void) {
     char bytes[24];
     int end = 0;
     struct pollfd more = {0, POLLIN, 0};
-    cli_edit_replace(e, 0, e->text.len, "");
-    e->row = 0, e->at = e->history.len;
-    cli_tty_mode(e, 1, 0);
-    fputs("\x1b[?2004h", e->tty); /* pastes come between marks from now on */
-    cli_edit_draw(e, prompt, 0);
+    cli_edit_replace(0, edit.text.len, "");
+    edit.row = 0, edit.at = edit.n_lines;
+    cli_tty_mode(1, 0);
+    fputs("\x1b[?2004h", edit.tty); /* pastes come between marks from now on */
     while (!end) {
-        int key = cli_key(bytes, e->pasting ? 2000 : -1); /* a paste whose end never comes is over then */
-        end = cli_edit_key(e, key, bytes);
-        if (end) e->cursor = e->text.len;
-        if (end || key == KEY_SIGNAL || poll(&more, 1, 0) == 0) cli_edit_draw(e, prompt, end != 0); /* not for each byte of a burst */
+        if (poll(&more, 1, 0) <= 0) cli_edit_draw(); /* not for each byte of a burst */
+        int key = cli_key(bytes, -1);
+        end = cli_edit_key(key, bytes);
     }
-    fputs("\x1b[?2004l", e->tty);
-    fflush(e->tty);
-    cli_tty_mode(e, 0, 0);
+    edit.cursor = edit.text.len;
+    cli_edit_draw();
+    fputs("\n\x1b[?2004l", edit.tty);
+    fflush(edit.tty);
+    cli_tty_mode(0, 0);
     return end;
 }
 
-/* Adds a line to the history and to its file, unless it is the same as the one before. */
-static void cli_history_add(cli_editor *e, const char *line) {
-    llm_text *h = &e->history;
-    size_t before = h->len, last = before ? before - 1 : 0; /* where the latest line begins */
-    while (last && h->data[last - 1] != '\n') last--;
-    llm_text_format(h, "%q\n", line);
-    if (h->len == 2 * before - last && !memcmp(h->data + last, h->data + before, before - last)) h->len = before;
-    else if (e->file) fputs(h->data + before, e->file), fflush(e->file);
+/* Adds a line to the history, and to its file, unless it is the same as the one before. */
+static void cli_history_add(const char *line) {
+    size_t n = edit.n_lines;
+    llm_text json = {0};
+    if (n && !strcmp(edit.line[n - 1], line)) return;
+    if (edit.line) free(edit.line[n]);
+    edit.line = (char **)realloc((void *)edit.line, (n + 2) * sizeof *edit.line);
+    if (!edit.line || !(edit.line[n] = strdup(line))) cli_die(1, "memory: a history of %zu lines did not fit", n);
+    edit.line[++edit.n_lines] = NULL;
+    llm_text_format(&json, "%q\n", line);
+    if (edit.file) fputs(json.data, edit.file), fflush(edit.file);
+    llm_text_free(&json);
 }
 
 /* Reads $XDG_STATE_HOME/llm_cli/history, one JSON string a line, which nobody else may read, and makes it and its folder. One grown to 4 MiB
  * begins anew, for nobody looks that far back. */
-static void cli_history_open(cli_editor *e) {
+static void cli_history_open(void) {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    char path[4300];
+    char path[4300], *line = NULL;
+    size_t room = 0;
     int given = state && *state == '/';
     struct stat st;
     snprintf(path, sizeof path, "%.4000s%s/llm_cli/history", given ? state : home ? home : "", given ? "" : "/.local/state");
     for (char *slash = path + 1; (slash = strchr(slash, '/')); *slash++ = '/') *slash = 0, mkdir(path, 0700);
     if (!stat(path, &st) && st.st_size > 4 << 20) unlink(path);
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    e->file = fd >= 0 ? fdopen(fd, "a") : NULL;
-    cli_read(path, &e->history);
-    e->history.len = strrchr(e->history.data, '\n') ? (size_t)(strrchr(e->history.data, '\n') - e->history.data) + 1 : 0; /* whole lines */
+    int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    FILE *f = fd >= 0 ? fdopen(fd, "a+") : NULL;
+    while (f && getline(&line, &room, f) > 0) {
+        llm_json *doc = NULL;
+        if (!llm_json_parse(line, strcspn(line, "\n"), NULL, &doc) && llm_json_str(doc, 0, NULL)) cli_history_add(llm_json_str(doc, 0, NULL));
+        llm_json_free(doc);
+    }
+    free(line);
+    edit.file = f; /* what is said from now on goes there */
 }
 
 /* ---------------------------------------------------------------------------
@@ -1579,44 +1514,41 @@ static void cli_history_open(cli_editor *e) {
  * --------------------------------------------------------------------------- */
 
 static struct {
-    cli_editor e;
     llm_text messages; /* elements of an array: {...}, {...} */
     size_t asked;      /* their length up to and with the latest user message; 0: nothing was asked */
 } talk;
 
 /* Adds a message; where the latest question ends is remembered for /regen. */
 static void cli_talk_push(const char *role, const char *text, size_t n) {
-    cli_add_message(&talk.messages, role, text, n);
+    llm_text_format(&talk.messages, talk.messages.len ? ", {'role': %q, 'content': %Q}" : "{'role': %q, 'content': %Q}", role, text, n);
     if (!strcmp(role, "user")) talk.asked = talk.messages.len;
 }
 
-/* Takes back all messages behind the first n bytes of them. */
-static void cli_talk_cut(size_t n) {
+/* Takes back all messages behind the first n bytes of them, of which `asked` end with the latest question. */
+static void cli_talk_cut(size_t n, size_t asked) {
     talk.messages.len = n;
+    talk.asked = asked;
     llm_text_add(&talk.messages, "", 0);
 }
 
-/* Answers the last message. 0: it could not be, and why was told. */
-static int cli_talk_answer(void) {
+/* Answers the last message. One that cannot be answered is told and taken back: n and asked are what was before it. */
+static void cli_talk_answer(size_t n, size_t asked) {
     llm_text what = {0};
     llm_text_format(&what, "'messages':[%s]", talk.messages.data);
     cli.service.defaults.n = cli.service.defaults.best_of = 1;
-    cli_tty_mode(&talk.e, 1, 1); /* keys pressed now are for the next message; Ctrl-C is a signal */
-    int code = cli_call(LLM_OPENAI_CHAT, &what, NULL), ok = !code || code == 130;
-    cli_tty_mode(&talk.e, 0, 0);
-    if (ok) cli_talk_push("assistant", cli.said.data, cli.said.len);
-    else cli_say("llm_cli: ", "%s", cli_why);
+    cli_tty_mode(1, 1); /* keys pressed now are for the next message; Ctrl-C is a signal */
+    llm_result r = cli_call(LLM_OPENAI_CHAT, &what, NULL);
+    cli_tty_mode(0, 0);
+    if (!r) cli_talk_push("assistant", cli.said.data, cli.said.len);
+    else cli_say("llm_cli: ", "%s", llm_last_error()), cli_talk_cut(n, asked);
     llm_text_free(&what);
-    return ok;
 }
 
-/* A new message; one that cannot be answered is taken back. */
-static void cli_talk_ask(const char *text, size_t n) {
+/* A new message. */
+static void cli_talk_ask(const char *text) {
     size_t before = talk.messages.len, asked = talk.asked;
-    cli_talk_push("user", text, n);
-    if (cli_talk_answer()) return;
-    cli_talk_cut(before);
-    talk.asked = asked;
+    cli_talk_push("user", text, strlen(text));
+    cli_talk_answer(before, asked);
 }
 
 /* The commands of a conversation get what stands behind their name. */
@@ -1624,37 +1556,37 @@ static void cli_talk_ask(const char *text, size_t n) {
 /* Forgets all but the system message. */
 static void cli_talk_reset(char *rest) {
     (void)rest;
-    cli_talk_cut(talk.asked = 0);
+    cli_talk_cut(0, 0);
     if (opt.system) cli_talk_push("system", opt.system, strlen(opt.system));
 }
 
 /* Cuts behind the latest user message and answers it again. */
 static void cli_talk_regen(char *rest) {
     (void)rest;
-    if (talk.asked) cli_talk_cut(talk.asked), cli_talk_answer();
+    cli_talk_cut(talk.asked ? talk.asked : talk.messages.len, talk.asked);
+    if (talk.asked) cli_talk_answer(talk.asked, talk.asked);
     else fputs("nothing was asked yet\n", stderr);
 }
 
 /* Beside a saved FILE stands FILE.kv: what the conversation has in the KV cache, so that who goes on with it computes nothing again. Nothing is
  * said of a file that is not there, or of a conversation too short to be kept. */
 static void cli_talk_keep(const char *path, llm_openai_kind kind) {
-    const char *slash = strrchr(path, '/');
-    llm_text what = {0}, folder = {0}, name = {0};
+    llm_text what = {0}, file = {0};
     llm_json *doc = NULL;
     int64_t n = 0;
     int load = kind == LLM_OPENAI_CONTEXT_LOAD;
-    llm_text_add(&folder, slash ? path : ".", slash ? (size_t)(slash - path) : 1);
-    llm_text_format(&name, "%s.kv", slash ? slash + 1 : path);
-    llm_text_format(&what, "'name':%q,'messages':[%s]", name.data, talk.messages.data);
-    cli.service.context_dir = folder.data;
-    int code = cli_call(kind, &what, &doc);
-    if (!code && llm_json_int(doc, llm_json_find(doc, 0, "tokens"), &n))
+    llm_text_format(&file, "%s.kv", path);
+    char *slash = strrchr(file.data, '/');
+    if (slash) *slash = 0;
+    cli.service.context_dir = slash ? file.data : ".";
+    llm_text_format(&what, "'name':%q,'messages':[%s]", slash ? slash + 1 : file.data, talk.messages.data);
+    llm_result r = cli_call(kind, &what, &doc);
+    if (llm_json_int(doc, llm_json_find(doc, 0, "tokens"), &n))
         cli_say("", "%lld tokens of context %s", (long long)n, load ? "loaded" : "saved");
-    else if (load && !strstr(cli_why, "no such file")) cli_say("llm_cli: ", "%s", cli_why);
+    else if (r && load && !strstr(llm_last_error(), "no such file")) cli_say("llm_cli: ", "%s", llm_last_error());
     llm_json_free(doc);
     llm_text_free(&what);
-    llm_text_free(&name);
-    llm_text_free(&folder);
+    llm_text_free(&file);
 }
 
 /* The conversation as {"messages": [...]}, which /load and the chat API read. */
@@ -1671,14 +1603,14 @@ static void cli_talk_load(char *path) {
     llm_json *doc = NULL;
     llm_text t = {0};
     size_t n;
-    int ok = cli_read(path, &t) && cli_try(llm_json_parse(t.data, t.len, NULL, &doc)), loaded = 0;
-    if (ok) cli_talk_cut(talk.asked = 0);
+    int loaded = 0;
+    if (cli_read(path, &t) || llm_json_parse(t.data, t.len, NULL, &doc)) cli_say("llm_cli: ", "%s", llm_last_error());
+    else cli_talk_cut(0, 0);
     for (int m = llm_json_first(doc, llm_json_find(doc, 0, "messages")); m >= 0; m = llm_json_next(doc, m)) {
         const char *role = cli_text(doc, m, NULL, "role", NULL), *text = cli_text(doc, m, NULL, "content", &n);
         if (role && text) cli_talk_push(role, text, n), loaded++;
     }
-    if (ok) cli_say("", "%d messages loaded", loaded);
-    else cli_say("llm_cli: ", "%s", cli_why);
+    if (doc) cli_say("", "%d messages loaded", loaded);
     if (loaded) cli_talk_keep(path, LLM_OPENAI_CONTEXT_LOAD);
     llm_json_free(doc);
     llm_text_free(&t);
@@ -1689,40 +1621,41 @@ static void cli_talk_set(char *rest) {
     size_t n = strcspn(rest, " =");
     const char *value = rest + n + strspn(rest + n, " =");
     const llm_option *row = llm_options_find(&cli_names, rest, n);
+    const cli_options before = opt;
     llm_text t = {0};
-    llm_json *doc = NULL;
     int system = row && row->at == AT(system);
     rest[n] = 0;
     if (!row || !*value || (row->group != CLI_ANSWERS && !system)) {
         fputs("/set NAME VALUE; names are those of the options of answers, and system\n", stderr);
         return;
     }
-    const cli_options before = opt;
     unsigned char *given = &cli_given[row - cli_table], was = *given;
-    llm_option_list *list = (llm_option_list *)(void *)((char *)&opt + row->at);
-    if (row->kind == LIST) list->n = 0; /* it is said anew, in the same memory */
-    llm_text_format(&t, "{%q: %q}", rest, value); /* a JSON value, because its text is owned by the option reader */
-    cli_check(llm_json_parse(t.data, t.len, NULL, &doc));
-    int ok = cli_try(llm_options_json(&cli_names, doc, 0, LLM_FROM_USER, NULL)) && cli_add_members(&t);
-    if (!ok && row->kind != LIST) opt = before, *given = was;
-    if (!ok) cli_say("llm_cli: ", "%s", cli_why);
+    if (row->kind == LIST) ((llm_option_list *)(void *)((char *)&opt + row->at))->n = 0; /* it is said anew, in the same memory */
+    *given = LLM_FROM_NOWHERE;
+    llm_result r = llm_options_set(&cli_names, row, rest, strdup(value), LLM_FROM_USER); /* the option keeps the text */
+    if (!r) r = cli_add_members(&t);
+    if (r && row->kind != LIST) opt = before, *given = was;
+    if (r) cli_say("llm_cli: ", "%s", llm_last_error());
     else if (system && talk.asked) fputs("it counts from the next /reset on\n", stderr);
     else if (system) cli_talk_reset(rest);
     cli_service(2048);
-    llm_json_free(doc);
     llm_text_free(&t);
-    llm_text_free(&cli_notes);
 }
 
-/* The model and what the next answer will be sampled with. */
-static void cli_talk_show(char *rest) {
+/* What answers. */
+static void cli_talk_model(void) {
     const llm_model_info *i = llm_model_get_info(cli.model);
-    const llm_sampling *s = &cli.service.defaults;
     llm_engine_stats stats;
-    (void)rest;
     llm_engine_get_stats(cli.engine, &stats);
-    cli_say("", "model %s (%s, %s), context %d tokens, %s", i->path, i->architecture, i->file_type ? i->file_type : "", stats.max_model_len,
-            stats.backend);
+    cli_say("", "%s (%s, %s), %s, context %d of %d tokens", i->path, i->architecture, i->file_type ? i->file_type : "", stats.backend,
+            stats.max_model_len, i->max_model_len);
+}
+
+/* That, and what the next answer will be sampled with. */
+static void cli_talk_show(char *rest) {
+    const llm_sampling *s = &cli.service.defaults;
+    (void)rest;
+    cli_talk_model();
     cli_say("", "temperature %g, top-p %g, top-k %d, min-p %g, repetition-penalty %g, max-tokens %d", (double)s->temperature,
             (double)s->top_p, s->top_k, (double)s->min_p, (double)s->repetition_penalty, cli.service.max_tokens);
     cli_say("", "system: %s", opt.system ? opt.system : "(none)");
@@ -1760,39 +1693,61 @@ static int cli_talk_command(char *line) {
 }
 
 /* Reads, answers, until Ctrl-D, /exit or two Ctrl-C at an empty line. */
-static int cli_interactive(void) {
-    cli_editor *e = &talk.e;
-    llm_engine_stats stats;
-    e->tty = isatty(1) ? stdout : stderr;
-    if (tcgetattr(0, &e->cooked)) cli_die(1, "terminal: %s", strerror(errno));
+static void cli_interactive(void) {
+    edit.tty = isatty(1) ? stdout : stderr;
+    if (tcgetattr(0, &edit.cooked)) cli_die(1, "terminal: %s", strerror(errno));
     cli_open_model(0);
-    const llm_model_info *info = llm_model_get_info(cli.model);
-    if (!info->chat_template)
-        cli_die(1, "%.60s: no chat template, use the command generate or give --chat-template FILE", info->path);
+    if (!llm_model_get_info(cli.model)->chat_template)
+        cli_die(1, "%.60s: no chat template, use the command generate or give --chat-template FILE", opt.setup.path.data);
     cli_open_engine(opt.setup.engine.max_model_len ? 0 : 8192, 1);
     cli_service(2048);
-    cli_history_open(e);
+    cli_history_open();
     cli_talk_reset(NULL);
-    llm_engine_get_stats(cli.engine, &stats);
-    cli_say("", "%s, %s, context %d of %d tokens. /help lists the commands.", info->path, stats.backend, stats.max_model_len,
-            info->max_model_len);
+    cli_talk_model();
+    fputs("/help lists the commands.\n", stderr);
     cli_interrupts = 0; /* Ctrl-C is a key while a line is edited */
     for (int leave = 0, interrupts = 0; !leave;) {
-        int end = cli_edit(e, "> ");
-        char *text = e->text.data;
-        size_t n = e->text.len;
+        int end = cli_edit();
+        char *text = edit.text.data;
+        size_t n = edit.text.len;
         interrupts = end == KEY_STOP && !n ? interrupts + 1 : 0;
         leave = end == KEY_LEAVE || interrupts > 1;
         if (interrupts == 1) fputs("(once more, or Ctrl-D, to leave)\n", stderr);
         if (end != KEY_ENTER || strspn(text, " \t\n") == n) continue;
-        cli_history_add(e, text);
-        if (text[0] == '/' && !memchr(text, '\n', n)) leave = !cli_talk_command(text);
-        else cli_talk_ask(text, n);
+        cli_history_add(text);
+        if (text[0] == '/' && !strchr(text, '\n')) leave = !cli_talk_command(text);
+        else cli_talk_ask(text);
     }
-    if (e->file) fclose(e->file);
-    llm_text *const texts[] = {&e->history, &e->fresh, &e->text, &talk.messages};
-    for (int i = 0; i < CLI_COUNT(texts); i++) llm_text_free(texts[i]);
-    return 0;
+    if (edit.file) fclose(edit.file);
+    cli.stopped = 0; /* leaving is no failure */
+}
+
+/* One question through the chat template. How long the rendered prompt is tells a first call that only tokenizes, so that the engine takes
+ * memory for just that. */
+static void cli_question(void) {
+    llm_text text = {0}, what = {0};
+    llm_json *doc = NULL;
+    int64_t n = 0;
+    cli_input(1, &text);
+    while (text.len && (text.data[text.len - 1] == '\n' || text.data[text.len - 1] == '\r')) text.data[--text.len] = 0;
+    if (!text.len) cli_die(2, "no prompt: give -p TEXT, -f FILE, or text on standard input");
+    cli_open_model(0);
+    cli_service(2048);
+    cli_talk_reset(NULL);
+    cli_talk_push("user", text.data, text.len);
+    llm_text_format(&what, "'messages':[%t]", &talk.messages);
+    llm_text_free(&text);
+    cli_check(cli_call(LLM_OPENAI_TOKENIZE, &what, &doc));
+    llm_json_int(doc, llm_json_find(doc, 0, "count"), &n);
+    llm_json_free(doc);
+    cli_answer(LLM_OPENAI_CHAT, &what, n);
+}
+
+static void cli_cmd_chat(void) {
+    if (opt.token_ids) cli_die(2, "--token-ids: a chat takes text, use generate");
+    if (!opt.prompt && !opt.file && isatty(0)) cli_interactive();
+    else if (opt.do_preprocess) cli_question();
+    else cli_cmd_generate(); /* LMDeploy's word for: no template */
 }
 
 /* ---------------------------------------------------------------------------
@@ -1801,7 +1756,7 @@ static int cli_interactive(void) {
 
 static const struct cli_command {
     const char *name, *help; /* help NULL: a later version */
-    int (*run)(void);
+    void (*run)(void);
 } cli_commands[] = {
     {"chat", "one answer to -p or standard input; at a terminal a conversation", cli_cmd_chat},
     {"generate", "continue -p TEXT, -f FILE or --token-ids without a template", cli_cmd_generate},
@@ -1868,7 +1823,6 @@ static void cli_on_signal(int number) { /* while an answer is shown the first in
     if (number == SIGINT && (cli_interrupts < 0 || ++cli_interrupts > 1)) _exit(130);
 }
 
-/* Every command gets what was said and leaves its exit status. */
 int main(int argc, char **argv) {
     for (int fd = 0; fd < 3; fd++) /* a closed standard stream must not become a model's file */
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_RDWR) < 0) return 1;
@@ -1877,7 +1831,7 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
     setvbuf(stdout, NULL, _IOLBF, 0); /* what an interrupt leaves is whole lines */
     if (!setlocale(LC_CTYPE, "C.UTF-8")) setlocale(LC_CTYPE, ""); /* for mbrtowc and wcwidth; numbers stay as they are in C */
-    int code = cli_parse(argc, argv)->run();
+    cli_parse(argc, argv)->run();
     cli_write("", 0);
     cli_show_notes();
     llm_engine_close(cli.engine);
@@ -1885,5 +1839,5 @@ int main(int argc, char **argv) {
     llm_text_free(&cli.said);
     llm_options_free(&cli_names);
     llm_setup_free(&opt.setup);
-    return code;
+    return cli.stopped ? 130 : 0;
 }

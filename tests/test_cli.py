@@ -651,7 +651,7 @@ def test_forms():
             check("--regex", r.code == 0 and re.fullmatch("(yes|no), because [a-z ]{10,40}\\.\n", r.out), r)
             r = run(*common, "--grammar", "@" + path)
             check("--grammar", r.code == 0 and re.fullmatch("It is [a-z]{3,9}\\.\n", r.out), r)
-    for bad, says in ((("--regex", "("), "--regex"), (("--regex", "a", "--grammar", 'root ::= "a"'), "only one"), (("--json-schema", '{"type": "x"}'), "#/type"), (("--grammar", "@/nowhere"), "/nowhere")):
+    for bad, says in ((("--regex", "("), "--regex"), (("--regex", "a", "--grammar", 'root ::= "a"'), "only use one"), (("--json-schema", '{"type": "x"}'), "#/type"), (("--grammar", "@/nowhere"), "/nowhere")):
         refused("a form: " + str(bad), 2, "-m", name, "-p", "x", *bad, says=[says])
 
 
