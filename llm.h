@@ -13,7 +13,7 @@
  *     llm *l = llm_load("model.gguf", NULL);               // or a Hugging Face folder
  *     if (!l) { puts(llm_last_error()); return 1; }
  *     llm_chat *c = llm_chat_new(l, "You are brief.");
- *     llm_chat_say(c, "Name three colours.");
+ *     if (llm_chat_say(c, "Name three colours.")) puts(llm_last_error());
  *     for (const char *piece; (piece = llm_chat_next(c)) != NULL;) fputs(piece, stdout);
  *     llm_chat_free(c);
  *     llm_free(l);
@@ -326,8 +326,7 @@ LLM_API void llm_unguard(const char *text, size_t len, llm_text *out);
  * >>api-template   Chat templates (Jinja).
  * --------------------------------------------------------------------------- */
 
-/* A parsed template: read-only, to be rendered by any thread. What a template may use is jinja2 as transformers sets it up;
- * see >>template. */
+/* A parsed template: read-only, to be rendered by any thread. It may use jinja2 as transformers sets it up; see >>template. */
 typedef struct llm_template llm_template;
 
 /* Parses `len` bytes of a template (copied; at most 16 MiB). LLM_ERR_TEMPLATE with the line for what jinja2 refuses too, or for what is
@@ -377,7 +376,6 @@ LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out
 typedef enum llm_reasoning_kind {
     LLM_REASONING_NONE = 0,    /* all is answer */
     LLM_REASONING_THINK,       /* <think> ... </think>; open when the prompt left it open or the answer begins with the tag */
-    LLM_REASONING_QWEN3,       /* the same */
     LLM_REASONING_DEEPSEEK_R1, /* the same, but open at the start unless the prompt ends with </think> */
     LLM_REASONING_ERNIE_45_VL, /* open as the prompt's last tag says; a lone </think> is dropped */
     LLM_REASONING_MISTRAL,     /* [THINK] ... [/THINK] */
@@ -995,7 +993,7 @@ typedef struct llm_engine_config {
     int32_t eagle_lab_style;       /* 1: an EAGLE head computes without norms at its ends, whatever its files have (SafeAILab's style) */
     int32_t max_loras;             /* different adapters that compute in one step; 0: none */
     int32_t max_cpu_loras;         /* adapters that are loaded at once; 0: max_loras */
-    int32_t max_lora_rank;         /* largest r of an adapter; 0: 16 */
+    int32_t max_lora_rank;         /* largest r of an adapter; 0: 16, where `lora` is given 256 */
     const char *lora;              /* an adapter for every request that names none, loaded at once under its path; NULL: none */
     const char *cuda_library;      /* what device cuda, and auto, open: libllm_cuda.so; NULL: for cuda the one that the system finds, for auto none */
     int32_t enforce_eager;         /* GPU: steps are not recorded as graphs */
@@ -1133,7 +1131,7 @@ LLM_API const char *llm_request_error(const llm_request *request); /* of LLM_FIN
 LLM_API llm_result llm_engine_step(llm_engine *engine, int *busy);
 /* Waits until something was submitted, at most timeout_s. */
 LLM_API void llm_engine_wait(llm_engine *engine, double timeout_s);
-/* Steps until the request is done, or forever-safe: returns its first error. */
+/* Steps until the request is done. Its own failure is an error, else that of the last step. */
 LLM_API llm_result llm_request_run(llm_engine *engine, llm_request *request);
 
 /* Kept contexts: the keys and values that tokens have in the prefix cache go to a file and come back, in this process or a later one, so
@@ -1180,7 +1178,8 @@ typedef struct llm_chat llm_chat; /* a conversation */
 LLM_API llm_chat *llm_chat_new(llm *l, const char *system); /* system may be NULL */
 LLM_API void llm_chat_free(llm_chat *c);
 LLM_API llm_sampling *llm_chat_sampling(llm_chat *c);       /* to change it */
-LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message); /* the answer follows by llm_chat_next */
+/* The answer follows by llm_chat_next. LLM_ERR_UNSUPPORTED: the model has no chat template (llm_generate continues a text). */
+LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message);
 LLM_API const char *llm_chat_next(llm_chat *c);             /* next piece of the answer; NULL at its end */
 LLM_API llm_result llm_chat_stop(llm_chat *c);              /* ends the answer here; what was said stays in the conversation */
 LLM_API void llm_chat_reset(llm_chat *c);                   /* forgets all but the system message */
@@ -1287,8 +1286,7 @@ typedef struct llm_option_list {
     int32_t n;
 } llm_option_list;
 
-/* Sources, the stronger last: a stronger one is not overwritten by a weaker one. Members of a REQUEST must have JSON's own types: "1" is
- * no number there. */
+/* Sources, the stronger last: no weaker one overwrites a stronger. Members of a REQUEST must have JSON's own types: "1" is no number. */
 enum { LLM_FROM_NOWHERE = 0, LLM_FROM_FILE, LLM_FROM_ENVIRONMENT, LLM_FROM_USER, LLM_FROM_REQUEST };
 
 typedef struct llm_options {
@@ -1689,6 +1687,11 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 #define LLM__MIN(a, b) ((a) < (b) ? (a) : (b))
 #define LLM__MAX(a, b) ((a) > (b) ? (a) : (b))
 #define LLM__COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+#ifdef __cplusplus
+#define LLM__ZERO {} /* T x = LLM__ZERO: every member is 0; not for a T whose first member is an enum, which C++ does not make of a number */
+#else
+#define LLM__ZERO {0}
+#endif
 
 /* What stands between these two runs once a model or once a request, and is two thirds of the code: with LLM_SMALL it is compiled for size. */
 #if defined(LLM_SMALL) && defined(__OPTIMIZE__) && defined(__GNUC__) && !defined(__clang__)
@@ -1836,8 +1839,7 @@ LLM__UNUSED static void llm__arena_free(llm__arena *a) {
 }
 
 /* Whole zeroed pages, aligned to 2 MiB so that huge pages can back them. NULL if there is no memory. mmap aligns to 4 KiB only, so 2 MiB
- * more are mapped and what stands out at both ends is given back. Pages that are never touched cost nothing: memory is taken when it is
- * written. */
+ * more are mapped and what stands out at both ends is given back. Pages that are never touched cost nothing: a page is taken when written. */
 LLM__UNUSED static void *llm__pages_get(size_t bytes) {
     const size_t huge = (size_t)2 << 20;
     if (bytes > (size_t)INT64_MAX - 2 * huge) return NULL;
@@ -1874,8 +1876,7 @@ static char *llm__error_here(void) {
     return text;
 }
 
-/* Keeps the sentence and returns r, so that a failing function ends in one line. It is formatted aside: its arguments may hold the old
- * one. */
+/* Keeps the sentence and returns r, so that a failing function ends in one line. Formatted aside: arguments may hold the old one. */
 __attribute__((format(printf, 2, 3))) static llm_result llm__error(llm_result r, const char *format, ...) {
     char raw[LLM__ERROR_SIZE], *text = llm__error_here();
     va_list args;
@@ -1986,8 +1987,7 @@ static int llm__print_double(char *out, size_t size, char type, int precision, d
 /* Python's repr of a float, the shortest text that reads back equal: 1.0, 0.1, 1e+22, 1e-07. `out` holds 40 bytes. Returns its length.
  * Every decimal of up to 15 digits survives the way through a double, and 17 digits tell any two apart, so 15, 16 and 17 are tried and
  * zeros at the end dropped: 0.1 is found with 15 digits, 0.1 + 0.2 takes 17, 0.30000000000000004. (Ryu, Adams 2018, finds the shortest
- * directly, with tables of 10 KB; here a number printed is a rare thing.) Subnormal numbers carry fewer digits: there the search begins
- * with one. */
+ * directly, with tables of 10 KB; here a number printed is a rare thing.) Subnormal numbers carry fewer: there the search begins with one. */
 static int llm__format_double(double d, char *out) {
     double back = d;
     int digits = fabs(d) < 2.2250738585072014e-308 ? 1 : 15;
@@ -2011,9 +2011,7 @@ typedef struct llm__str {
 
 /* A view of n bytes. */
 LLM__UNUSED static llm__str llm__s(const char *p, size_t n) {
-    llm__str s;
-    s.p = p;
-    s.n = n;
+    const llm__str s = {p, n};
     return s;
 }
 
@@ -2036,15 +2034,18 @@ static int llm__str_order(llm__str a, llm__str b) {
     return order ? order : (a.n > b.n) - (a.n < b.n);
 }
 
-/* The number of a word in a list of words with single blanks between, from 0; -1 if it is not among them. */
+/* Takes the first word off a list of words with a separator between: " ", "|". 0 at its end. */
+static int llm__list_next(const char **words, const char *separator, llm__str *word) {
+    *word = llm__s(*words, strcspn(*words, separator));
+    *words += word->n + ((*words)[word->n] != 0);
+    return word->n > 0;
+}
+
+/* The number of a word in a list with blanks between, from 0; -1 if it is not among them. */
 static int llm__word_index(const char *words, llm__str word) {
-    const int is_word = word.n && !memchr(word.p, ' ', word.n);
-    for (int i = 0; *words && is_word; i++) {
-        size_t n = 0;
-        while (n < word.n && words[n] && words[n] == word.p[n]) n++;
-        if (n == word.n && (!words[n] || words[n] == ' ')) return i;
-        while (*words && *words++ != ' ') {}
-    }
+    llm__str w;
+    for (int i = 0; llm__list_next(&words, " ", &w); i++)
+        if (llm__str_same(w, word)) return i;
     return -1;
 }
 
@@ -2082,8 +2083,7 @@ LLM_API void llm_text_free(llm_text *t) {
 }
 
 LLM__UNUSED static llm_text llm__text_none(void) {
-    llm_text t;
-    memset(&t, 0, sizeof t);
+    llm_text t = LLM__ZERO;
     return t;
 }
 
@@ -2103,22 +2103,30 @@ LLM_API void llm_tokens_free(llm_tokens *t) {
  *   0xxxxxxx                              up to U+007F         1110xxxx 10xxxxxx 10xxxxxx            up to U+FFFF
  *   110xxxxx 10xxxxxx                     up to U+07FF         11110xxx 10xxxxxx 10xxxxxx 10xxxxxx   up to U+10FFFF
  *
- * The code point at p, of n > 0 bytes left, and its length in *len. A byte that starts no valid UTF-8 sequence (RFC 3629: shortest form, no
- * surrogates, at most U+10FFFF) gives -1 and length 1, so that a walk over any bytes comes to their end. */
-static int32_t llm__utf8_get(const char *p, size_t n, int *len) {
+ * Only the shortest form counts, surrogates (ED A0 ...) and what is beyond U+10FFFF are none: C0, C1 and those over F4 start nothing, and
+ * after four first bytes the second has narrower bounds (Unicode's table 3-7).
+ *
+ * What n > 0 bytes begin with: 1 a character of *len bytes; 0 *len bytes that are none, as many as may have begun one; -1 the begin of one,
+ * which is not whole. */
+static int llm__utf8_part(const char *p, size_t n, int *len) {
     const uint8_t *s = (const uint8_t *)p;
-    *len = 1;
-    if (s[0] < 0x80) return s[0];
-    /* The first byte tells the length; C0, C1 and those over F4 start nothing. */
-    int more = s[0] >= 0xF0 ? 3 : s[0] >= 0xE0 ? 2 : 1;
-    if (s[0] < 0xC2 || s[0] > 0xF4 || n < (size_t)more + 1) return -1;
-    int32_t c = s[0] & (0x3F >> more);
-    for (int i = 1; i <= more; i++) {
-        if ((s[i] & 0xC0) != 0x80) return -1;
-        c = c << 6 | (s[i] & 0x3F);
+    const int more = s[0] < 0x80 ? 0 : s[0] < 0xC2 ? -1 : s[0] < 0xE0 ? 1 : s[0] < 0xF0 ? 2 : s[0] < 0xF5 ? 3 : -1;
+    const int low = s[0] == 0xE0 ? 0xA0 : s[0] == 0xF0 ? 0x90 : 0x80, high = s[0] == 0xED ? 0x9F : s[0] == 0xF4 ? 0x8F : 0xBF;
+    for (*len = 1; *len <= more; ++*len) {
+        if ((size_t)*len >= n) return -1;
+        if (s[*len] < (*len == 1 ? low : 0x80) || s[*len] > (*len == 1 ? high : 0xBF)) return 0;
     }
-    if ((more == 2 && (c < 0x800 || (c >= 0xD800 && c < 0xE000))) || (more == 3 && (c < 0x10000 || c > 0x10FFFF))) return -1;
-    *len = more + 1;
+    return more >= 0;
+}
+
+/* The code point at p, of n > 0 bytes left, and its length in *len. A byte that starts none gives -1 and length 1, so that a walk over any
+ * bytes comes to their end. */
+static int32_t llm__utf8_get(const char *p, size_t n, int *len) {
+    *len = 1;
+    if ((signed char)*p >= 0) return *p;
+    if (llm__utf8_part(p, n, len) != 1) return *len = 1, -1;
+    int32_t c = *p & (0x7F >> *len);
+    for (int i = 1; i < *len; i++) c = c << 6 | (p[i] & 0x3F);
     return c;
 }
 
@@ -2141,8 +2149,7 @@ static int llm__utf8_put(char *out, int32_t c) {
 }
 
 /* Appends s in quotes. Escaped are quotes, backslashes, control characters and code points that are not `plain`, as JSON has it or, with
- * `python`, as repr() does. What needs no escape is copied in runs. A byte that is no UTF-8 becomes U+FFFD, so that what is written can
- * always be read again. */
+ * `python`, as repr() does. What needs no escape is copied in runs. What is no UTF-8 becomes U+FFFD, so that it can be read again. */
 static void llm__text_quoted(llm_text *t, llm__str s, char quote, int python, int (*plain)(int32_t c)) {
     static const char named[] = "\nn\rr\tt\bb\ff"; /* repr() knows the first three */
     llm_text_add(t, &quote, 1);
@@ -2297,8 +2304,7 @@ static llm_result llm__read_all(int fd, const char *path, uint8_t *to, size_t n)
     return LLM_OK;
 }
 
-/* Opens a file of at most `limit` bytes (0: any size). On error *out is empty. `data` is never NULL for a file that was opened, nor is it
- * followed by a NUL. */
+/* Opens a file of at most `limit` bytes (0: any size). On error *out is empty. `data` of an open file is never NULL; no NUL follows it. */
 static llm_result llm__file_open(const char *path, size_t limit, int no_mmap, llm__file *out) {
     struct stat st;
     int fd;
@@ -2346,8 +2352,7 @@ LLM__UNUSED static llm__path_kind llm__path_kind_of(const char *path) {
 
 /* folder/name as a new string, or NULL without memory. */
 LLM__UNUSED static char *llm__path_join(const char *folder, const char *name) {
-    llm_text t;
-    memset(&t, 0, sizeof t);
+    llm_text t = LLM__ZERO;
     llm_text_str(&t, folder);
     if (t.len && t.data[t.len - 1] != '/') llm_text_str(&t, "/");
     llm_text_str(&t, name);
@@ -2412,8 +2417,7 @@ LLM__INLINE void llm__relax(void) {
 #endif
 }
 
-/* Spins until *at is no longer `old`, about so many seconds at most (0: some dozens of turns). A turn takes 10 to 150 cycles, by the CPU.
- * 1: it changed. */
+/* Spins until *at is no longer `old`, about so many seconds at most (0: some dozens of turns). A turn: 10 to 150 cycles. 1: it changed. */
 static int llm__spin_while(const int *at, int old, double seconds) {
     double until = 0;
     for (int i = 1;; i++) {
@@ -2434,8 +2438,7 @@ static void llm__pool_wait(llm__pool *p, int *at, int old, double seconds) {
     __atomic_sub_fetch(&p->sleepers, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Moves a counter on and wakes who sleeps on it. Store, then look for sleepers; they say that they sleep, then look at the counter: one of
- * both sees the other. */
+/* Moves a counter on and wakes who sleeps on it. Store, then look for sleepers; they say so, then look at the counter: one sees the other. */
 static void llm__pool_move(llm__pool *p, int *at, int to) {
     __atomic_store_n(at, to, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&p->sleepers, __ATOMIC_SEQ_CST)) syscall(SYS_futex, at, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
@@ -2546,8 +2549,7 @@ LLM__UNUSED static llm__pool *llm__pool_open(int n) {
  *   {"a": [1, 2]}      0 object   1 "a" (parent 0)   2 array (parent 1)   3 1 (parent 2)   4 2 (parent 2)
  *
  * Strings are decoded in place (no escape is shorter than what it stands for) and end in NUL, where the closing quote was. skip[i] is the
- * index after node i's subtree, so stepping over a big value is one look-up. A document is never changed: any number of threads may read
- * it. */
+ * index after node i's subtree, so stepping over a big value is one look-up. Documents never change: any thread may read them. */
 
 #ifndef LLM_JSMN_H
 #define LLM_JSMN_H <jsmn.h>
@@ -2735,14 +2737,12 @@ static size_t llm__unescape(char *s, size_t n, int python) {
     return to;
 }
 
-/* Refuses objects that have a key twice: a gateway in front may have read the other one. Keys are compared decoded, so "a" and "\\u0061"
- * are the same. */
+/* Refuses objects that have a key twice: a gateway in front may have read the other one. Keys are compared decoded: "\\u0061" is "a". */
 static llm_result llm__json_unique(const llm_json *d) {
     llm_result r = LLM_OK;
     for (int i = 0; i < d->n && !r; i++) {
         if (d->tok[i].type != JSMN_OBJECT || !d->tok[i].size) continue;
-        llm__map seen;
-        memset(&seen, 0, sizeof seen);
+        llm__map seen = LLM__ZERO;
         seen.seed = llm__seed(d);
         /* More keys than any request has: the walk below is linear, but every key is hashed. */
         if (d->tok[i].size > 4096) r = llm__error(LLM_ERR_LIMIT, "JSON: an object has %d keys, at most 4096 expected", d->tok[i].size);
@@ -2759,8 +2759,7 @@ static llm_result llm__json_unique(const llm_json *d) {
     return r;
 }
 
-/* Tokens of checked text, by jsmn; decodes the strings and fills in skip. Backwards, so that what is inside is done before what is around
- * it. */
+/* Tokens of checked text, by jsmn; decodes the strings and fills in skip. Backwards: what is inside is done before what is around it. */
 static llm_result llm__json_tokens(llm_json *d, size_t len, int64_t count) {
     jsmn_parser parser;
     jsmn_init(&parser);
@@ -2933,11 +2932,11 @@ LLM_API void llm_json_write(const llm_json *doc, int node, llm_text *out) {
     llm_text_str(out, object ? "}" : "]");
 }
 
-/* Reads a whole file of at most `limit` bytes (0: any size) as JSON. Errors begin with its path. */
+/* Reads a whole file of at most `limit` bytes (0: any size) as JSON; it is not mapped, for it may be edited meanwhile. Errors begin with its path. */
 LLM__UNUSED static llm_result llm__json_file(const char *path, size_t limit, llm_json **out) {
     llm__file f;
     *out = NULL;
-    llm_result r = llm__file_open(path, limit, 0, &f);
+    llm_result r = llm__file_open(path, limit, 1, &f);
     if (r) return r;
     r = llm_json_parse((const char *)f.data, f.size, NULL, out);
     llm__file_close(&f);
@@ -3860,12 +3859,10 @@ static int llm__uni_same_name(llm__str a, llm__str b) {
 
 /* Number of a script by its short or long name ("Hani", "Han"), or -1. */
 static int llm__uni_script_find(llm__str name) {
-    int k = 0;
-    for (const char *p = llm__uni_script_names; *p; k++) {
-        size_t n = strcspn(p, " ");
-        if (llm__uni_same_name(llm__s(p, n), name)) return k / 2;
-        p += n + 1;
-    }
+    llm__str w;
+    const char *names = llm__uni_script_names;
+    for (int k = 0; llm__list_next(&names, " ", &w); k++)
+        if (llm__uni_same_name(w, name)) return k / 2;
     return -1;
 }
 
@@ -3940,8 +3937,7 @@ static void llm__uni_norm_unpack(llm__uni_norm *m) {
 }
 
 /* Adds the full decomposition of c: canonical, or with `compat` also what only looks or sounds alike (ligatures, widths, fractions). The
- * table holds one step, so the result is decomposed again; the recursion is short, as a step never leads back and no chain of steps is
- * longer than 4. */
+ * table holds one step, so the result is decomposed again; the recursion is short, as no chain of steps is longer than 4. */
 static void llm__uni_decompose(const llm__uni_norm *m, int32_t c, int compat, llm_tokens *out) {
     uint32_t s = (uint32_t)(c - LLM__HANGUL_S);
     if (s < LLM__HANGUL_COUNT) {
@@ -4012,9 +4008,7 @@ static size_t llm__uni_recompose(const llm__uni_norm *m, int32_t *v, size_t n) {
 /* Appends a text in a normalization form; out->failed if there is no memory. ASCII is its own normal form, but what follows it may attach
  * to its last character. */
 static void llm__uni_normalize(const llm__uni_norm *m, llm__uni_form form, llm__str s, llm_text *out) {
-    llm_tokens cps, spare;
-    memset(&cps, 0, sizeof cps);
-    memset(&spare, 0, sizeof spare);
+    llm_tokens cps = LLM__ZERO, spare = LLM__ZERO;
     size_t plain = 0;
     while (plain < s.n && (signed char)s.p[plain] >= 0) plain++;
     if (plain < s.n && plain) plain--;
@@ -4078,8 +4072,7 @@ typedef struct llm__rx_code {
     uint32_t first[4];        /* ASCII characters that a match from here on can begin with; all if it can be empty */
 } llm__rx_code;
 
-/* A compiled pattern: read only, any number of runs at once. All sets' changes stand in one array, which is never NULL where there is a
- * set. */
+/* A compiled pattern: read only, any number of runs at once. All sets' changes stand in one array, not NULL where there is a set. */
 typedef struct llm__regex {
     llm__rx_code *code;
     size_t n, cap;
@@ -4089,22 +4082,9 @@ typedef struct llm__regex {
 } llm__regex;
 
 /* ---- The compiler ----
- * One pass of recursive descent; code is emitted as it is read. 's|\s+(?!\S) becomes, with distances resolved:
- *
- *     0 SPLIT 1 or 4     which alternative
- *     1 SET '
- *     2 SET s
- *     3 JUMP 8
- *     4 LOOP \s 1..      all white space, one less each time that what follows fails
- *     5 LOOK not, to 8
- *     6 SET \S
- *     7 MATCH            of the body of LOOK
- *     8 MATCH
- *
- * An error is noted once, in the parser, and moves to the end of the pattern; whoever goes on then finds nothing left to do. */
+ * One pass of recursive descent; code is emitted as it is read, as the head of this section shows. An error is noted once, in the parser, and moves to the end of the pattern; whoever goes on then finds nothing left to do. */
 
-/* A pattern while it is read: what is left of it, the flags that hold here ((?i), (?s)), the program so far. ascii: \d, \s and \w have
- * nothing beyond ASCII. */
+/* A pattern while it is read: what is left of it, the flags that hold here ((?i), (?s)), the program so far. ascii: \d is [0-9] and so on. */
 typedef struct llm__rx_parser {
     const char *s;
     size_t n, at;
@@ -4136,8 +4116,7 @@ static int llm__rx_take(llm__rx_parser *p, const char *text) {
 }
 
 /* Room for n more instructions, zeroed, at position `at`; what stands there moves up, which is how a SPLIT comes to stand before an
- * alternative that was compiled already. Returns the first of them, NULL if an error was noted; any other pointer into the code may dangle
- * now. */
+ * alternative that was compiled already. Returns the first of them, NULL if an error was noted; pointers into the code may dangle. */
 static llm__rx_code *llm__rx_open(llm__rx_parser *p, size_t at, size_t n) {
     llm__regex *re = p->re;
     if (re->n + n > LLM__RX_MAX_CODE) llm__rx_fail(p, LLM_ERR_LIMIT, "a smaller pattern");
@@ -4255,8 +4234,7 @@ static void llm__rx_emit_set(llm__rx_parser *p, llm__set s) {
     LLM_FREE(s.v);
 }
 
-/* Adds the code points below `end` that have a property, or all that have it not: a category by its letters, one of the names below, a
- * script. 0: unknown. */
+/* Adds the code points below `end` that have a property, or all that have it not: a category, one of the names below, a script. 0: unknown. */
 static int llm__rx_property(llm__str name, int invert, int32_t end, llm__set *out) {
     static const char short_names[] = "CnCcCfCoCsLlLmLoLtLuMcMeMnNdNlNoPcPdPePfPiPoPsScSkSmSoZlZpZs", *const prefix[] = {"Script=", "sc=", "Is", "script="};
     static const int32_t hex[][2] = {{'0', '9'}, {'A', 'F'}, {'a', 'f'}};
@@ -4295,8 +4273,8 @@ static int32_t llm__rx_number(llm__rx_parser *p, int base, int most) {
     int32_t v = 0;
     int digits = 0;
     for (; digits < most; digits++, p->at++) {
-        int c = llm__rx_peek(p), d = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : 99;
-        if (d >= base) break;
+        int d = p->at < p->n ? llm__hex(p->s[p->at]) : -1;
+        if (d < 0 || d >= base) break;
         if (v > 0x110000) return -1;
         v = v * base + d;
     }
@@ -4412,8 +4390,7 @@ static int llm__rx_flags(llm__rx_parser *p) {
 }
 
 /* A group, after its '('. Nothing is captured, so a plain or named group leaves no trace in the program; LOOK and ATOMIC enclose their
- * body, which ends in MATCH. Flags that a group sets end with it. Returns its least length: 0 or 1, which is all that the loops need to
- * know. */
+ * body, which ends in MATCH. Flags that a group sets end with it. Returns its least length: 0 or 1, all that loops need to know. */
 static int llm__rx_group(llm__rx_parser *p) {
     static const struct { const char *text; llm__rx_op op; uint8_t mode; } kinds[] = {
         {"?=", LLM__RX_LOOK, 0}, {"?!", LLM__RX_LOOK, LLM__RX_NOT}, {"?<=", LLM__RX_LOOK, LLM__RX_BEHIND},
@@ -4624,8 +4601,7 @@ static void llm__regex_close(llm__regex *re) {
 
 /* Compiles a pattern of any bytes. On error *out is NULL and the sentence shows the pattern and what was expected. */
 static llm_result llm__regex_compile(const char *pattern, size_t len, int ascii, llm__regex **out) {
-    llm__rx_parser p;
-    memset(&p, 0, sizeof p);
+    llm__rx_parser p = LLM__ZERO;
     *out = NULL;
     p.s = pattern;
     p.n = len;
@@ -4762,8 +4738,7 @@ static int llm__rx_edge(const llm__rx_run *r, int op, size_t pos) {
 }
 
 /* Runs a LOOP from *pos as far as it goes: 1 go on behind it at *pos, 0 fail, 2 the rest is known to match, -1 gave up. One entry on the
- * stack gives characters back; but when states are remembered, each position is a state of its own, with an entry to leave the loop
- * there. */
+ * stack gives characters back; but when states are remembered, each position is a state, with an entry to leave the loop there. */
 static int llm__rx_loop(llm__rx_run *r, int pc, size_t *pos) {
     const llm__rx_code *c = &r->re->code[pc];
     size_t p = *pos, least = *pos, step;
@@ -4786,8 +4761,7 @@ static int llm__rx_loop(llm__rx_run *r, int pc, size_t *pos) {
     return p == least ? 1 : llm__rx_push(r, LLM__RX_SHORTER, pc, p, least);
 }
 
-/* Pops to the next way that is left since `base`, undoing registers and noting failed states on the way. 1: *pc and *pos are where to go
- * on; 0: none. */
+/* Pops to the next way that is left since `base`, undoing registers and noting failed states on the way. 1: go on at *pc and *pos; 0: none. */
 static int llm__rx_backtrack(llm__rx_run *r, size_t base, int *pc, size_t *pos) {
     while (r->sp > base) {
         llm__rx_entry *e = &r->stack[--r->sp];
@@ -5003,8 +4977,7 @@ typedef enum llm__tok_kind {
     LLM__TOK_LITERAL, LLM__TOK_LETTERS, LLM__TOK_UTF8, LLM__TOK_FALLBACK, LLM__TOK_FUSE, LLM__TOK_JOIN, LLM__TOK_SUFFIX, LLM__TOK_CONTINUE, LLM__TOK_CTC
 } llm__tok_kind;
 
-/* What becomes of the matches of a SPLIT: left out, words by themselves, joined to the piece before or after, or to each other when they
- * touch. */
+/* What becomes of the matches of a SPLIT: left out, words by themselves, joined to the piece before or after, or touching ones together. */
 enum { LLM__SPLIT_REMOVED, LLM__SPLIT_ISOLATED, LLM__SPLIT_PREVIOUS, LLM__SPLIT_NEXT, LLM__SPLIT_CONTIGUOUS };
 /* What LITERAL takes a token for: its text, text with U+2581 for spaces, letters of the byte alphabet. */
 enum { LLM__LITERAL_TEXT, LLM__LITERAL_SPACES, LLM__LITERAL_LETTERS };
@@ -5201,7 +5174,7 @@ static void llm__index_build(llm__index *x) {
     size_t n = 0;
     if (x->n > 1) qsort(x->v, x->n, sizeof *x->v, llm__index_compare);
     for (size_t i = 0; i < x->n; i++)
-        if (!n || x->v[n - 1].s.n != x->v[i].s.n || memcmp(x->v[n - 1].s.p, x->v[i].s.p, x->v[i].s.n)) x->v[n++] = x->v[i];
+        if (!n || !llm__str_same(x->v[n - 1].s, x->v[i].s)) x->v[n++] = x->v[i];
     x->n = n;
     for (size_t i = 0, b = 0; b < 257; b++) {
         while (i < n && (uint8_t)x->v[i].s.p[0] < b) i++;
@@ -5288,18 +5261,15 @@ static void llm__guard(const llm__tokenizer *t, llm__str s, llm_text *out) {
 
 /* Appends a text without its marks; a doubled one is one of the text's own. */
 static void llm__unguard(llm__str s, llm_text *out) {
-    for (size_t at = 0, end; at < s.n; at = end) {
-        const char *hit = (const char *)memchr(s.p + at, llm__guard_mark.p[0], s.n - at);
-        end = hit ? (size_t)(hit - s.p) : s.n;
-        int mark = llm__starts(llm__str_from(s, end), llm__guard_mark);
-        if (!mark && end < s.n) end++;
-        llm_text_add(out, s.p + at, end - at);
-        if (!mark) continue;
-        end += llm__guard_mark.n;
-        if (!llm__starts(llm__str_from(s, end), llm__guard_mark)) continue;
-        llm__add_str(out, llm__guard_mark);
-        end += llm__guard_mark.n;
+    const llm__str mark = llm__guard_mark;
+    for (const char *hit; (hit = (const char *)memmem(s.p, s.n, mark.p, mark.n)) != NULL;) {
+        llm_text_add(out, s.p, (size_t)(hit - s.p));
+        s = llm__str_from(s, (size_t)(hit - s.p) + mark.n);
+        if (!llm__starts(s, mark)) continue;
+        llm__add_str(out, mark);
+        s = llm__str_from(s, mark.n);
     }
+    llm__add_str(out, s);
 }
 
 /* ---- What a call of encode keeps ----
@@ -5441,8 +5411,7 @@ static uint32_t llm__charsmap_unit(const llm__charsmap *m, size_t i) {
 }
 
 /* What the start of s is replaced with: *taken bytes of it (0: nothing). longest: of several the longest, else the shortest. The double
- * array is Darts-clone's: a unit has a label (low byte, 31), a leaf flag (8) and the offset to its children (10-30, times 256 if 9 is
- * set). */
+ * array is Darts-clone's: a unit has a label (low byte, 31), a leaf flag (8) and its children's offset (10-30, times 256 if 9 is set). */
 static llm__str llm__charsmap_find(const llm__charsmap *m, llm__str s, int longest, size_t *taken) {
     llm__str with = llm__nothing;
     *taken = 0;
@@ -5538,17 +5507,12 @@ static llm_result llm__replace_regex(llm__rx_run *rx, const llm__regex *re, llm_
 
 /* Replaces every `from` (empty: none), appending to out. */
 static void llm__replace_all(llm__str s, llm__str from, llm__str to, llm_text *out) {
-    size_t done = 0;
-    for (size_t at = 0; from.n && at + from.n <= s.n;) {
-        const char *hit = (const char *)memchr(s.p + at, from.p[0], s.n - at - from.n + 1);
-        if (!hit) break;
-        at = (size_t)(hit - s.p) + 1;
-        if (memcmp(hit, from.p, from.n)) continue;
-        llm_text_add(out, s.p + done, at - 1 - done);
+    for (const char *hit; from.n && (hit = (const char *)memmem(s.p, s.n, from.p, from.n)) != NULL;) {
+        llm_text_add(out, s.p, (size_t)(hit - s.p));
         llm__add_str(out, to);
-        done = at += from.n - 1;
+        s = llm__str_from(s, (size_t)(hit - s.p) + from.n);
     }
-    llm_text_add(out, s.p + done, s.n - done);
+    llm__add_str(out, s);
 }
 
 /* Changes one character at a time: lower case, or spaces around Chinese characters. */
@@ -5864,8 +5828,7 @@ static void llm__bpe_leftover(llm__encode *e, llm__str s, int *unknown) {
     *unknown = 1;
 }
 
-/* BPE: a word that is a token as a whole may be taken so (ignore_merges); else its symbols are merged, and what is left of them is emitted
- * from left to right. */
+/* BPE: a word that is a token as a whole may be taken so (ignore_merges); else its symbols are merged, and what is left is emitted. */
 static void llm__model_bpe(llm__encode *e, llm__str word) {
     const llm__tokenizer *t = e->t;
     int32_t whole = t->whole == 1 || (t->whole && word.p[0] == '\n') ? llm__tok_find(t, word) : -1;
@@ -6091,38 +6054,22 @@ static llm__str llm__clean_english(llm__stage *g, llm__str s) {
     return s;
 }
 
-/* 1: a whole character of *len bytes; 0: *len bytes that are none; -1: the start of one. n > 0. Unicode's table 3-7: after some first
- * bytes the second has narrower bounds. */
-static int llm__utf8_part(const uint8_t *s, size_t n, size_t *len) {
-    static const uint8_t low[5] = {0x80, 0xA0, 0x80, 0x90, 0x80}, high[5] = {0xBF, 0xBF, 0x9F, 0xBF, 0x8F};
-    int more = s[0] < 0x80 ? 0 : s[0] < 0xC2 ? -1 : s[0] < 0xE0 ? 1 : s[0] < 0xF0 ? 2 : s[0] < 0xF5 ? 3 : -1;
-    int which = s[0] == 0xE0 ? 1 : s[0] == 0xED ? 2 : s[0] == 0xF0 ? 3 : s[0] == 0xF4 ? 4 : 0;
-    *len = 1;
-    if (more < 0) return 0;
-    for (size_t i = 1; i <= (size_t)more; i++, ++*len) {
-        if (i >= n) return -1;
-        if (s[i] < (i == 1 ? low[which] : 0x80) || s[i] > (i == 1 ? high[which] : 0xBF)) return 0;
-    }
-    return 1;
-}
-
 /* UTF8: bytes become the text of one token. A token of a byte vocabulary may end within a character: of the Chinese sign E4 B8 AD one token may
  * bring E4 B8, which llm__utf8_part calls the start of one, so it is kept in g->kept and shown with the AD of the next token. That is why a
  * stream never shows half a character and never a U+FFFD that the whole text would not have. What is no UTF-8 becomes U+FFFD; an unfinished
  * character waits for more, but not at the end. */
 static void llm__stage_utf8(struct llm_detok *d, int i, llm__str s, int last) {
     llm_text *kept = &d->stage[i].kept;
-    size_t at = 0, len = 1;
+    size_t at = 0;
     llm__add_str(kept, s);
-    const uint8_t *p = (const uint8_t *)kept->data;
     while (at < kept->len) {
         size_t from = at;
-        int kind = 1;
-        while (at < kept->len && (kind = llm__utf8_part(p + at, kept->len - at, &len)) == 1) at += len;
-        if (at > from) llm__detok_feed(d, i + 1, llm__s((const char *)p + from, at - from), !d->stage[i + 1].tokens, 0);
-        if (at == kept->len || (kind < 0 && !last)) break;
+        int len = 0;
+        at += llm__utf8_valid(kept->data + at, kept->len - at);
+        if (at > from) llm__detok_feed(d, i + 1, llm__s(kept->data + from, at - from), !d->stage[i + 1].tokens, 0);
+        if (at == kept->len || (llm__utf8_part(kept->data + at, kept->len - at, &len) < 0 && !last)) break;
         llm__detok_feed(d, i + 1, llm__bad_utf8, !d->stage[i + 1].tokens, 0);
-        at += len;
+        at += (size_t)len;
     }
     if (at) memmove(kept->data, kept->data + at, kept->len - at);
     kept->len -= at;
@@ -6366,8 +6313,7 @@ LLM__COLD_BEGIN
 
 /* ---- Building: what all four readers use ----
  * A reader enters tokens (llm__tok_enter), merges and steps, sets the flags of its kind, and llm__tok_finish does the rest. No function
- * here returns an error: the first is noted in t->result, and nothing is done once it is set, so that readers read as a list of what they
- * read. */
+ * here returns an error: the first is noted in t->result, and nothing is done once it is set: readers check nothing. */
 
 /* Notes a failure, unless one was noted before. */
 #define LLM__TOK_FAIL(t, ...) ((t)->result = (t)->result ? (t)->result : llm__error(__VA_ARGS__))
@@ -7004,8 +6950,7 @@ static void llm__default_decoder(llm__tokenizer *t) {
              cut || piece ? "the one that fits the way the text is cut is used" : "tokens are joined by spaces");
 }
 
-/* With the byte alphabet, a token that no text can become means a damaged file, or one whose text was decoded and encoded wrongly on its
- * way. */
+/* With the byte alphabet, a token that no text can become means a damaged file, or text that was encoded wrongly on its way. */
 static void llm__check_letters(llm__tokenizer *t) {
     int bytes = 0;
     for (int i = 0; i < t->words.n; i++) bytes |= t->words.v[i].kind == LLM__TOK_BYTES;
@@ -7017,8 +6962,7 @@ static void llm__check_letters(llm__tokenizer *t) {
     }
 }
 
-/* Reads a parsed tokenizer.json. The vocabulary comes first, for all else names its tokens; added tokens before the post-processor, whose
- * ids they may be. */
+/* Reads a parsed tokenizer.json. The vocabulary comes first, for all else names its tokens; added tokens before the post-processor's ids. */
 static void llm__tok_load_json(llm__tokenizer *t, const llm_json *d) {
     int model = llm_json_find(d, 0, "model"), vocab = llm_json_find(d, model, "vocab");
     llm__tok_load_vocab(t, d, vocab);
@@ -7158,17 +7102,13 @@ static const struct llm__rank_file { const char *name; int32_t ranks; const char
     {"50k", 50256, LLM__RX_GPT2_TEXT "|\\s+", "<|endoftext|> 50256"},
     {"", 0, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL, ""}}; /* Llama 3 and others */
 
-/* Special tokens of a family whose ids are near enough to the ranks (a truncated file must not make a table of 200,000); Qwen has 205
- * spare ones besides. */
+/* Special tokens of a family whose ids are near enough to the ranks (a truncated file must not make a table of 200,000); Qwen has 205 more. */
 static void llm__rank_specials(llm__tokenizer *t, const struct llm__rank_file *family) {
     char name[32];
     int64_t most = t->n_vocab + 512, id;
-    for (const char *p = family->special; *p;) {
-        size_t n = strcspn(p, " "), digits = strcspn(p + n + 1, " ");
-        if (llm__parse_int(p + n + 1, digits, &id) && id < most) llm__tok_enter_added(t, llm__s(p, n), id, LLM__ADDED_SPECIAL);
-        p += n + 1 + digits;
-        p += *p == ' ';
-    }
+    llm__str token, digits;
+    for (const char *p = family->special; llm__list_next(&p, " ", &token) && llm__list_next(&p, " ", &digits);)
+        if (llm__parse_int(digits.p, digits.n, &id) && id < most) llm__tok_enter_added(t, token, id, LLM__ADDED_SPECIAL);
     for (int i = 0; i < 205 && !strcmp(family->name, "qwen") && 151646 + i < most; i++)
         llm__tok_enter_added(t, llm__s(name, (size_t)snprintf(name, sizeof name, "<|extra_%d|>", i)), 151646 + i, LLM__ADDED_SPECIAL);
 }
@@ -7248,8 +7188,7 @@ static void llm__tok_config(llm__tokenizer *t, const llm_json *d, int framed) {
     if (framed && llm__json_flag(d, 0, "add_eos_token", 0) && t->eos_id >= 0) llm__frame_add(t, &t->after, t->after.len, t->eos_id, "");
 }
 
-/* What every tokenizer ends with: look-ups made once, and the indexes of added tokens; `late` ones are sought as they read after
- * normalizing. */
+/* What every tokenizer ends with: look-ups made once, and the indexes of added tokens; `late` ones are sought as normalizing leaves them. */
 static void llm__tok_finish(llm__tokenizer *t) {
     char s[8];
     /* The bytes' tokens are <0x00> to <0xFF>. */
@@ -7261,8 +7200,7 @@ static void llm__tok_finish(llm__tokenizer *t) {
         if (plain && t->byte_id[b] < 0) t->byte_id[b] = llm__tok_find(t, llm__s(&byte, 1));
     }
     llm__encode e;
-    llm_text normal;
-    memset(&normal, 0, sizeof normal);
+    llm_text normal = LLM__ZERO;
     llm__encode_open(&e, t);
     e.steps = t->normalizers.n;
     e.normalized = &normal;
@@ -7286,8 +7224,7 @@ static void llm__tok_finish(llm__tokenizer *t) {
 }
 
 /* Reads the bytes of a tokenizer file, with the tokenizer_config.json (or NULL) next to it. What kind it is shows by its first bytes: '{'
- * is JSON; base64, a space and a digit a rank file; else it must be a protocol buffer. name: of the file, for rank files. Returns
- * t->result. */
+ * is JSON; base64, a space and a digit a rank file; else it must be a protocol buffer. name: the file's, for rank files. */
 static llm_result llm__tok_load(llm__tokenizer *t, llm__str s, const char *name, const llm_json *config) {
     size_t first = 0;
     llm_json *d = NULL;
@@ -7335,11 +7272,9 @@ static llm_result llm__tok_load_path(llm__tokenizer *t, const char *path, const 
     int is_folder = llm__path_kind_of(path) == LLM__PATH_DIR;
     char *file = is_folder ? llm__tok_find_file(path) : llm__strdup(path);
     const char *slash = strrchr(path, '/');
-    llm_text beside;
+    llm_text beside = LLM__ZERO;
     llm_json *own = NULL;
-    llm__file f;
-    memset(&f, 0, sizeof f);
-    memset(&beside, 0, sizeof beside);
+    llm__file f = LLM__ZERO;
     llm_text_add(&beside, path, slash ? (size_t)(slash + 1 - path) : 0);
     llm_text_str(&beside, "tokenizer_config.json");
     t->result = file && !beside.failed ? LLM_OK : llm__nomem();
@@ -7604,8 +7539,7 @@ static void llm__tpl_enter(llm__tpl *x) {
 
 /* A value of a type that needs nothing else. */
 static llm__val llm__v(llm__vtype type) {
-    llm__val v;
-    memset(&v, 0, sizeof v);
+    llm__val v = LLM__ZERO;
     v.type = (uint8_t)type;
     return v;
 }
@@ -7722,8 +7656,7 @@ static int llm__tpl_digit(int32_t c) { return c >= '0' && c <= '9'; }
 /* Python's str.isprintable for one code point: repr() escapes the others. */
 static int llm__tpl_printable(int32_t c) { return c == ' ' || !llm__uni_in(c, LLM__CATS_C | LLM__CATS_Z); }
 
-/* The code point that has c as its lower case, by searching the table of lower cases from the other side; then those that are no one's
- * lower case. */
+/* The code point that has c as its lower case, by searching the table from the other side; then those that are no one's lower case. */
 static int32_t llm__tpl_upper(int32_t c) {
     static const int32_t more[] = {0xB5, 0x39C, 0x131, 'I', 0x17F, 'S', 0x3C2, 0x3A3};
     if (c < 128) return c >= 'a' && c <= 'z' ? c - 32 : c;
@@ -7864,8 +7797,7 @@ static int llm__tpl_order(llm__tpl *x, llm__val a, llm__val b) {
 }
 
 /* Sorts v, and the keys to sort by with it, stable in both directions: each item goes into the sorted part before it, at a place found by
- * halving, behind all that are not greater. n * log2(n) comparisons, each of which pays, as do the moves: chat templates sort a dozen
- * keys. */
+ * halving, behind all that are not greater. n * log2(n) comparisons, which pay, as do the moves: chat templates sort a dozen keys. */
 static void llm__tpl_sort(llm__tpl *x, llm__vlist *v, llm__vlist *key, int reverse) {
     for (int32_t i = 1; i < v->n; i++) {
         const llm__val item = v->v[i], by = key->v[i];
@@ -8037,8 +7969,7 @@ static void llm__tpl_write_items(llm__tpl *x, llm__val v, const llm__tpl_style *
     x->depth--;
 }
 
-/* Appends a value in a style; NULL: as str() has it. What has no value of its own to show is written without the address that Python would
- * show. */
+/* Appends a value in a style; NULL: as str() has it. What has no value to show is written without Python's address. */
 static void llm__tpl_write(llm__tpl *x, llm__val v, const llm__tpl_style *o, int level) {
     static const char *const word[2][6] = {{"None", "False", "True", "nan", "inf", "-inf"},
                                            {"null", "false", "true", "NaN", "Infinity", "-Infinity"}};
@@ -8265,8 +8196,8 @@ static void llm__lex_tag(llm__tpl_lexer *l, int block) {
 
 /* All tokens of a text. */
 static void llm__lex_all(llm__tpl_lexer *l) {
-    for (llm__str words = llm__lit(llm__tpl_words); words.n; words = llm__str_from(words, LLM__MIN(words.n, strcspn(words.p, " ") + 1)))
-        llm__lex_number_of(l, llm__s(words.p, strcspn(words.p, " ")));
+    llm__str word;
+    for (const char *words = llm__tpl_words; llm__list_next(&words, " ", &word);) llm__lex_number_of(l, word);
     while (l->at < l->n) {
         size_t to = l->at;
         while (to < l->n && !(l->s[to] == '{' && l->s[to + 1] && strchr("{%#", l->s[to + 1]))) to++;
@@ -8309,8 +8240,7 @@ static llm__val llm__tpl_loop_attr(const llm__vobject *l, llm__str name) {
     return i < 0 ? llm__v(LLM__V_UNSET) : llm__v_num(i < 7 ? LLM__V_INT : LLM__V_BOOL, value[i]);
 }
 
-/* What Python's getattr finds on a value; UNSET if nothing. A method is bound to its value: "a b".split without parentheses is a value
- * too. */
+/* What Python's getattr finds on a value; UNSET if nothing. A method is bound to its value: "a b".split alone is a value too. */
 static llm__val llm__tpl_python_attr(llm__tpl *x, llm__val v, llm__str name) {
     const llm__tpl_row *row = llm__tpl_named(1 << v.type, name);
     const llm__val *found = v.type == LLM__V_NAMESPACE ? llm__tpl_dict_find(x, v.as.list, llm__v_str(name)) : NULL;
@@ -8347,8 +8277,7 @@ static llm__val llm__tpl_member_of(llm__tpl *x, llm__val v, llm__val key, int op
     return r.type != LLM__V_UNSET ? r : llm__v_undef(key.type == LLM__V_STR ? llm__v_s(key) : llm__lit("item"));
 }
 
-/* An item's attribute, by name, number, or a path such as "a.b.0"; the item itself where no attribute is given. `absent` replaces
- * undefined. */
+/* An item's attribute, by name, number, or a path such as "a.b.0"; the item itself if none is given. `absent` replaces undefined. */
 static llm__val llm__tpl_pick(llm__tpl *x, llm__val item, llm__val attribute, llm__val absent) {
     if (LLM__V_IN(attribute, LLM__M_ABSENT)) return item;
     if (attribute.type != LLM__V_STR) return llm__tpl_member_of(x, item, attribute, '[');
@@ -9295,8 +9224,7 @@ static llm__val llm__tpl_primary(llm__tpl *x) {
 
 /* Arguments up to ')', which is skipped: f(1, x=2) has pos = 1 and named = x: 2; f(*a, **b) the items of a and the members of b. */
 static llm__args llm__tpl_args(llm__tpl *x) {
-    llm__args g;
-    memset(&g, 0, sizeof g);
+    llm__args g = LLM__ZERO;
     for (int by_name = 0; !llm__tpl_skip(x, ')');) {
         const int spread = llm__tpl_skip(x, '*') ? '*' : llm__tpl_skip(x, 'P') ? 'P' : 0;
         if (spread) {
@@ -9330,8 +9258,7 @@ static llm__val llm__tpl_filter(llm__tpl *x, llm__val v, int where) {
     const int test = where == LLM__IN_TEST, negated = test && llm__tpl_skip(x, '!');
     const int32_t at = x->at;
     const llm__tpl_token *t = llm__tpl_name(x);
-    llm__args g;
-    memset(&g, 0, sizeof g);
+    llm__args g = LLM__ZERO;
     if (x->note) {
         const llm__tpl_row *row = llm__tpl_named(where, llm__v_s(t->v));
         x->note[at].jump = row ? (int32_t)(row - llm__tpl_rows) + 1 : 0;
@@ -9482,16 +9409,14 @@ static int llm__tpl_scoped(llm__tpl *x, uint32_t ends, int live) {
     return flow;
 }
 
-/* What is assigned to: a name, namespace.name, or several of those, with commas and perhaps in parentheses, which a value is unpacked
- * into. */
+/* What is assigned to: a name, namespace.name, or several of those, with commas and perhaps in parentheses, to unpack a value into. */
 typedef struct llm__targets {
     const llm__tpl_token *name[LLM__TPL_MAX_TARGETS], *member[LLM__TPL_MAX_TARGETS];
     int n, several;
 } llm__targets;
 
 static llm__targets llm__tpl_targets(llm__tpl *x) {
-    llm__targets t;
-    memset(&t, 0, sizeof t);
+    llm__targets t = LLM__ZERO;
     const int closed = llm__tpl_skip(x, '(');
     do {
         if (llm__tpl_type(x) != 'n' || x->tok[x->at].name <= LLM__W_NONE2 || t.n == LLM__TPL_MAX_TARGETS)
@@ -9523,8 +9448,7 @@ static llm__val llm__tpl_filters(llm__tpl *x, llm__val v, int first) {
     return v;
 }
 
-/* The text of a block up to {% `end` %}, under the filters that stand in its tag, which are read twice: to come to the block, and then on
- * its text. */
+/* The text of a block up to {% `end` %}, under the filters that stand in its tag, which are read twice: on the way to it, and on its text. */
 static llm__val llm__tpl_captured(llm__tpl *x, int end, int first) {
     const int32_t filters = x->at;
     const size_t mark = x->text.len;
@@ -9549,8 +9473,7 @@ static void llm__tpl_set(llm__tpl *x) {
     if (!x->dead) llm__tpl_assign_to(x, &targets, v);
 }
 
-/* if, elif ... else. Behind the branch that is taken all others are only checked. A set within an if is seen behind it, as it has no scope
- * of its own. */
+/* if, elif ... else. Behind the branch that is taken all others are only checked. A set within an if is seen behind it: it has no scope. */
 static int llm__tpl_if(llm__tpl *x) {
     const uint32_t ends = 1u << LLM__W_ELIF | 1u << LLM__W_ELSE | 1u << LLM__W_ENDIF;
     const int dead = x->dead;
@@ -9870,8 +9793,7 @@ static llm__val *llm__tpl_member(llm__tpl *x, const llm__val *v, const char *nam
 }
 
 /* What chat servers do to messages before they are rendered (vLLM parses arguments, since OpenAI's API carries them as text and templates
- * write them by tojson, which would quote a text a second time): tool-call arguments given as JSON text become objects; what is no JSON
- * object stays a text. */
+ * write them by tojson, which would quote a text a second time): tool-call arguments that are the text of a JSON object become one. */
 static void llm__tpl_as_chat(llm__tpl *x, llm__val messages) {
     for (int i = 0; messages.type == LLM__V_LIST && i < messages.as.list->n; i++) {
         const llm__val *calls = llm__tpl_member(x, &messages.as.list->v[i], "tool_calls");
@@ -9920,12 +9842,9 @@ static void llm__tpl_render(llm__tpl *x) {
 /* The output is built aside and added to `out` at the end, so a failed render leaves that as it was. Limits if the options name none: 5
  * million steps of fuel, 32 MiB of output; 512 MiB of values always. From any thread, many at once for one template. */
 LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *context, const llm_render_options *options, llm_text *out) {
-    llm_render_options defaults;
-    llm__arena arena;
-    llm__tpl x;
-    memset(&defaults, 0, sizeof defaults);
-    memset(&arena, 0, sizeof arena);
-    memset(&x, 0, sizeof x);
+    llm_render_options defaults = LLM__ZERO;
+    llm__arena arena = LLM__ZERO;
+    llm__tpl x = LLM__ZERO;
     if (llm_json_type_of(context, 0) != LLM_JSON_OBJECT) return llm__error(LLM_ERR_ARG, "template context: a JSON object was expected");
     x.t = t;
     x.tok = t->tok;
@@ -9976,13 +9895,6 @@ LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *co
 
 /* ---- lists of names: of parsers, options, roles */
 
-/* Takes the first of the words "a|b=2|c" off a list of them. 0 at its end. */
-static int llm__alias_next(const char **words, llm__str *word) {
-    *word = llm__s(*words, strcspn(*words, "|"));
-    *words += word->n + ((*words)[word->n] == '|');
-    return word->n > 0;
-}
-
 /* The length of a word without its "=2". */
 static size_t llm__alias_bare(llm__str word) {
     const char *equals = (const char *)memchr(word.p, '=', word.n);
@@ -9993,12 +9905,12 @@ static char llm__alias_dash(char c) { return (char)(c == '_' ? '-' : c); }
 
 /* 1 if `name` is one of the words; the number behind its '=', or 0, goes to *number. '_' or '-' makes no difference, nor does case, except
  * in names of one letter: of "auto|q8_0=8|M=2" the names "Q8-0" (8) and "M" (2) are among the words, "m" is not. */
-static int llm__alias_among(const char *words, const char *name, size_t n, int32_t *number) {
-    for (llm__str w; llm__alias_next(&words, &w);) {
+static int llm__alias_among(const char *words, llm__str name, int32_t *number) {
+    for (llm__str w; llm__list_next(&words, "|", &w);) {
         size_t len = llm__alias_bare(w), i = 0;
         int64_t value = 0;
-        while (i < len && len == n && llm__alias_dash(len > 1 ? llm__uni_lower_ascii(name[i]) : name[i]) == llm__alias_dash(w.p[i])) i++;
-        if (i < len || len != n) continue;
+        while (i < len && len == name.n && llm__alias_dash(len > 1 ? llm__uni_lower_ascii(name.p[i]) : name.p[i]) == llm__alias_dash(w.p[i])) i++;
+        if (i < len || len != name.n) continue;
         if (len < w.n) llm__parse_int(w.p + len + 1, w.n - len - 1, &value);
         if (number) *number = (int32_t)value;
         return 1;
@@ -10018,8 +9930,7 @@ typedef struct llm__reasoning_row {
 static const llm__reasoning_row *llm__reasoning_of(llm_reasoning_kind kind) {
     static const llm__reasoning_row row[] = {
         {"none", "", "", 0, 0},
-        {"think|glm45|hunyuan|minimax|step3|nemotron|exaone4", "<think>", "</think>", 0, 0},
-        {"qwen3", "<think>", "</think>", 0, 0},
+        {"think|qwen3|glm45|hunyuan|minimax|step3|nemotron|exaone4", "<think>", "</think>", 0, 0},
         {"deepseek_r1|deepseek|minimax_m2", "<think>", "</think>", 1, 0},
         {"ernie_45_vl|ernie45|ernie_x1", "<think>", "</think>", 0, 1},
         {"mistral|magistral", "[THINK]", "[/THINK]", 0, 0},
@@ -10030,18 +9941,17 @@ static const llm__reasoning_row *llm__reasoning_of(llm_reasoning_kind kind) {
 
 LLM_API int llm_reasoning_named(const char *name) {
     for (int k = 0; llm__reasoning_of((llm_reasoning_kind)k); k++)
-        if (llm__alias_among(llm__reasoning_of((llm_reasoning_kind)k)->names, name, strlen(name), NULL)) return k;
+        if (llm__alias_among(llm__reasoning_of((llm_reasoning_kind)k)->names, llm__lit(name), NULL)) return k;
     return -1;
 }
 
-/* By the closing tag, the rarest first; Qwen3's and DeepSeek-R1's templates by what is theirs alone. */
+/* By the closing tag, the rarest first; DeepSeek-R1's template by what is its alone. */
 LLM_API llm_reasoning_kind llm_reasoning_detect(const char *chat_template) {
     static const llm_reasoning_kind order[] = {LLM_REASONING_SEED_OSS, LLM_REASONING_KIMI, LLM_REASONING_MISTRAL, LLM_REASONING_THINK};
     for (int i = 0; chat_template && i < LLM__COUNT(order); i++) {
         const llm__reasoning_row *row = llm__reasoning_of(order[i]);
         if (!strstr(chat_template, row->close)) continue;
         if (order[i] != LLM_REASONING_THINK) return order[i];
-        if (strstr(chat_template, "<|im_start|>") && strstr(chat_template, "enable_thinking")) return LLM_REASONING_QWEN3;
         return strstr(chat_template, "<\xEF\xBD\x9C" "Assistant\xEF\xBD\x9C><think>") ? LLM_REASONING_DEEPSEEK_R1 : LLM_REASONING_THINK;
     }
     return LLM_REASONING_NONE;
@@ -10181,7 +10091,7 @@ static const llm__tool_row llm__tool_rows[] = {
 
 LLM_API int llm_tools_named(const char *name) {
     for (int i = 0; i < LLM__COUNT(llm__tool_rows); i++)
-        if (llm__alias_among(llm__tool_rows[i].names, name, strlen(name), NULL)) return i;
+        if (llm__alias_among(llm__tool_rows[i].names, llm__lit(name), NULL)) return i;
     return -1;
 }
 
@@ -10194,9 +10104,8 @@ LLM_API int llm_tools_detect(const char *chat_template) {
 /* Asks the tokenizer: the same mark is a special token of one model and plain text of another. */
 LLM_API int llm_tools_are_special(const llm_model *model, int format) {
     const char *begin = llm__tool_rows[format].begin[0];
-    llm_tokens ids;
+    llm_tokens ids = LLM__ZERO;
     int special = 0;
-    memset(&ids, 0, sizeof ids);
     if (llm_tokenize(model, begin, strlen(begin), LLM_TOK_PARSE_SPECIAL, &ids)) ids.len = 0;
     for (size_t i = 0; i < ids.len; i++) special |= llm_token_is_special(model, ids.data[i]);
     llm_tokens_free(&ids);
@@ -10229,7 +10138,7 @@ LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json
     llm_text_str(out, "{\"structures\":[");
     for (int t = llm_json_first(tools, list); t >= 0; t = llm_json_next(tools, t)) {
         int f = llm__tool_function(tools, t), schema = llm_json_find(tools, f, "parameters");
-        llm_text begin = llm__text_none();
+        llm_text begin = LLM__ZERO;
         if (only >= 0 && i++ != only) continue;
         llm_text_add(&begin, row->call, (size_t)(behind - 1 - row->call));
         llm_text_format(&begin, "%s%s", llm_json_str(tools, llm_json_find(tools, f, "name"), NULL), behind);
@@ -10482,7 +10391,7 @@ static int llm__tool_arguments(const llm_json *d, int v, llm_text *out) {
 /* Turns held JSON into a call: the arguments of a name that came before them, or an object with both. 0: it is none. */
 static int llm__tool_take(llm_tool_parser *p) {
     llm_json *d = NULL;
-    llm_text arguments = llm__text_none();
+    llm_text arguments = LLM__ZERO;
     llm__str name = llm__tool_held(p);
     int ok = !llm_json_parse(p->held.data + p->from, p->at - p->from, NULL, &d), node = -1, v = ok && !name.n ? llm__tool_parts(d, &node) : 0;
     if (!name.n) name = llm__json_text(d, node);
@@ -10578,7 +10487,7 @@ LLM_API void llm_tool_parser_end(llm_tool_parser *p, llm_text *content) {
 /* Is `probe` in the text rendered from a context, and `not_probe` not? A template that refuses the context (raise_exception) says no. */
 static int llm__chat_probe(const llm_template *t, const char *context, const char *probe, const char *not_probe) {
     llm_json *doc = NULL;
-    llm_text text = llm__text_none();
+    llm_text text = LLM__ZERO;
     if (llm_json_parse(context, strlen(context), NULL, &doc)) return 0;
     int found = !llm_template_render(t, doc, NULL, &text) && text.data && strstr(text.data, probe) && !strstr(text.data, not_probe);
     llm_text_free(&text);
@@ -23762,9 +23671,10 @@ static llm__kv_key llm__kv_hash(const llm__kv *kv, llm__kv_key parent, const voi
     return k;
 }
 
-/* Where a prompt's chain of keys begins. `how`: whatever else decides what keys and values tokens have, as two numbers. Requests with
+/* Where a prompt's chain of keys begins: with whatever else decides what keys and values tokens have, as two numbers. Requests with
  * different salts share nothing; without one (NULL) they share, and "" is a salt. */
-static llm__kv_key llm__kv_root(const llm__kv *kv, llm__kv_key how, const char *salt) {
+static llm__kv_key llm__kv_root(const llm__kv *kv, uint64_t lora, uint64_t rope, const char *salt) {
+    llm__kv_key how = {lora, rope};
     return llm__kv_hash(kv, how, salt ? salt : "", salt ? strlen(salt) + 1 : 0);
 }
 
@@ -23827,8 +23737,7 @@ static int32_t llm__kv_get(llm__kv *kv) {
     return page;
 }
 
-/* The page that is known for these tokens under this key, or -1. Tokens are compared: a collision of keys is a
- * miss. */
+/* The page that is known for these tokens under this key, or -1. Tokens are compared: colliding keys miss. */
 static int32_t llm__kv_lookup(const llm__kv *kv, llm__kv_key key, const int32_t *tokens) {
     int32_t page = kv->bucket[key.a & kv->mask];
     for (; page >= 0; page = kv->chain[page])
@@ -23837,9 +23746,10 @@ static int32_t llm__kv_lookup(const llm__kv *kv, llm__kv_key key, const int32_t 
     return -1;
 }
 
-/* The page that holds these tokens after what came before, pinned; or -1. */
-static int32_t llm__kv_find(llm__kv *kv, llm__kv_key key, const int32_t *tokens) {
-    int32_t page = kv->no_cache ? -1 : llm__kv_lookup(kv, key, tokens);
+/* The page that holds these tokens behind what *key stands for, pinned; or -1. *key becomes the page's own either way. */
+static int32_t llm__kv_find(llm__kv *kv, llm__kv_key *key, const int32_t *tokens) {
+    *key = llm__kv_hash(kv, *key, tokens, (size_t)kv->page_tokens * sizeof *tokens);
+    int32_t page = kv->no_cache ? -1 : llm__kv_lookup(kv, *key, tokens);
     if (page >= 0) llm__kv_hold(kv, page);
     return page;
 }
@@ -24426,13 +24336,11 @@ static int llm__seq_place(llm_engine *e, llm__seq *s) {
     llm__kv *kv = &e->kv;
     int32_t need = llm__pages_wanted(e, s), known = llm__pages_cacheable(e, s);
     if (s->blocked == kv->released + 1) return 0;
-    while (s->n_pages < known) {
-        const int32_t *tokens = s->ids + (int64_t)s->n_pages * kv->page_tokens;
-        llm__kv_key key = llm__kv_hash(kv, s->key, tokens, (size_t)kv->page_tokens * sizeof *tokens);
-        int32_t page = llm__kv_find(kv, key, tokens);
+    llm__kv_key key = s->key;
+    for (; s->n_pages < known; s->key = key) {
+        int32_t page = llm__kv_find(kv, &key, s->ids + (int64_t)s->n_pages * kv->page_tokens);
         if (page < 0) break;
         s->pages[s->n_pages++] = page;
-        s->key = key;
     }
     if (llm__kv_room(kv) < need - s->n_pages + e->n_running) {
         llm__seq_release(e, s);
@@ -24475,8 +24383,7 @@ static void llm__preempt(llm_engine *e, llm__seq *s) {
     e->count.preemptions++;
 }
 
-/* 1 if letting this sequence go makes at least one page available: pages it shares do not. The last page is mostly
- * its own. */
+/* 1 if letting this sequence go makes at least one page available: pages it shares do not. The last is mostly its own. */
 static int llm__frees_a_page(const llm_engine *e, const llm__seq *s) {
     for (int32_t i = s->n_pages - 1; i >= 0; i--)
         if (e->kv.ref[s->pages[i]] == 1) return 1;
@@ -24540,9 +24447,8 @@ static int32_t llm__rows_out(const llm__seq *s, int32_t n) {
     return LLM__MAX(scored, 0) + last;
 }
 
-/* Adds as many of a sequence's rows to the step as budget and output rows allow, perhaps none. A prompt that is scored
- * asks for a row of logits for each of its rows, so max_out limits its chunks; that is why echo never holds tokens x
- * vocabulary. */
+/* Adds as many of a sequence's rows to the step as budget and output rows allow, perhaps none. A prompt that is scored asks for a row of
+ * logits for each of its rows, so max_out limits its chunks: echo never holds tokens x vocabulary. */
 static void llm__plan_rows(llm_engine *e, llm__flight *f, llm__seq *s) {
     int32_t n = llm__goes_on(e, s) ? LLM__MIN(llm__seq_left(s), e->p.max_rows - f->n_rows) : 0, over;
     while (n > 0 && (over = llm__rows_out(s, n) - (e->p.max_out - f->n_out)) > 0) n -= over;
@@ -24613,8 +24519,7 @@ static void llm__admit(llm_engine *e, llm__flight *f) {
     }
 }
 
-/* Pages for n drafted tokens behind a sequence's ids, as long as one for each sequence that runs is left. Returns for how many
- * there are some. */
+/* Pages for n drafted tokens behind a sequence's ids, as long as one for each that runs is left. Returns for how many there are. */
 static int32_t llm__draft_room(llm_engine *e, llm__seq *s, int32_t n) {
     while (s->n_pages < llm__pages_of(e, s->n_ids + n) && llm__kv_room(&e->kv) > e->n_running) s->pages[s->n_pages++] = llm__kv_get(&e->kv);
     return LLM__MIN(n, s->n_pages * e->kv.page_tokens - s->n_ids);
@@ -24646,8 +24551,7 @@ static int32_t llm__plan_draft(llm_engine *e, llm__seq *s, llm__bargain *bargain
     return llm__draft_room(e, s, s->n_sure + llm__draft_length(&s->chance, bargain, n - s->n_sure));
 }
 
-/* Adds drafts to a step that is planned: rows behind those of sequences that decode, as many as budget and output rows
- * have left and as pay. */
+/* Adds drafts to a step that is planned: rows behind those of sequences that decode, as many as pay and as there is room for. */
 static void llm__plan_drafts(llm_engine *e, llm__flight *f) {
     int32_t n_decode = 0, n = 0, room = LLM__MIN(e->p.max_rows - f->n_rows, e->p.max_out - f->n_out);
     for (int32_t i = 0; i < f->n; i++) n_decode += llm__decodes(f->entry[i].seq);
@@ -24775,43 +24679,44 @@ static void llm__fill_choice(llm_engine *e, llm__flight *f, llm__seq *s, int32_t
     s->ahead_row = out_row;
 }
 
-/* The rows of entry i, in the step's arrays from row `row` on, and the jobs for those whose logits are wanted. From here
- * on they count as fed. Returns the next row. */
+/* Row `row` of a step: a token of sequence i at a position; from: the out row that the device draws it for, -1: it is known. */
+static void llm__step_row(llm_engine *e, int32_t row, int32_t i, int32_t position, int32_t token, int32_t from) {
+    e->tokens[row] = token;
+    e->positions[row] = position;
+    e->seq_of_row[row] = i;
+    e->token_from[row] = from;
+}
+
+/* Sequence i of a step: its rows begin at `row`, and with them it has n tokens. */
+static void llm__step_seq(llm_engine *e, int32_t i, const llm__seq *s, int32_t row, int32_t n) {
+    e->seq_begin[i] = row;
+    e->seq_len[i] = n;
+    e->seq_rope[i] = s->request->rope;
+    e->seq_base[i] = s->request->rope_base;
+    e->seq_lora[i] = s->request->lora;
+    memcpy(e->pages + (int64_t)i * e->max_pages, s->pages, (size_t)llm__pages_of(e, n) * sizeof *s->pages);
+}
+
+/* The rows of entry i, drafts behind its tokens, in the step's arrays from row `row` on, and the jobs for those whose logits are wanted. From
+ * here on its tokens count as fed. Returns the next row. */
 static int32_t llm__fill_entry(llm_engine *e, llm__flight *f, int32_t i, int32_t row, int32_t *n_out) {
     llm__entry *p = &f->entry[i];
     llm__seq *s = p->seq;
     int32_t begin = s->n_fed, end = begin + s->n_chunk, left = llm__seq_left(s) - s->n_chunk;
     int32_t drafts_end = end + s->n_draft, first = LLM__MAX(s->n_scored, s->request->score_from);
-    e->seq_begin[i] = row;
-    e->seq_len[i] = drafts_end;
+    llm__step_seq(e, i, s, row, drafts_end);
     p->end = end;
-    e->seq_rope[i] = s->request->rope;
-    e->seq_base[i] = s->request->rope_base;
-    e->seq_lora[i] = s->request->lora;
-    memcpy(e->pages + (int64_t)i * e->max_pages, s->pages, (size_t)llm__pages_of(e, drafts_end) * sizeof *s->pages);
     p->out_row = -1;
     f->n_prompt_rows += LLM__MAX(0, LLM__MIN(end, s->n_prompt) - begin);
     s->n_fed = end;
-    for (int32_t at = begin; at < end; at++, row++) {
-        int placeholder = at >= s->n_ids, score = at >= first && at < s->request->score_end;
-        e->tokens[row] = placeholder ? 0 : s->ids[at];
-        e->token_from[row] = placeholder ? s->ahead_row : -1;
-        e->positions[row] = at;
-        e->seq_of_row[row] = i;
-        if (!score && (at + 1 < end || left || s->request->score_only)) continue;
+    for (int32_t at = begin; at < drafts_end; at++, row++) {
+        int draft = at >= end, ahead = !draft && at >= s->n_ids, score = at >= first && at < s->request->score_end;
+        llm__step_row(e, row, i, at, draft ? s->draft[at - end] : ahead ? 0 : s->ids[at], ahead ? s->ahead_row : -1);
+        if (!draft && !score && (at + 1 < end || left || s->request->score_only)) continue;
         e->out_rows[*n_out] = row;
         memset(&e->draws[*n_out], 0, sizeof *e->draws);
         if (score) llm__add_job(f, s, *n_out, at + 1);
-        else llm__fill_choice(e, f, s, p->out_row = *n_out);
-        ++*n_out;
-    }
-    for (int32_t at = end; at < drafts_end; at++, row++) {
-        e->tokens[row] = s->draft[at - end];
-        e->token_from[row] = -1;
-        e->positions[row] = at;
-        e->seq_of_row[row] = i;
-        e->out_rows[*n_out] = row;
-        memset(&e->draws[*n_out], 0, sizeof *e->draws);
+        else if (!draft) llm__fill_choice(e, f, s, p->out_row = *n_out);
         ++*n_out;
     }
     return row;
@@ -24847,8 +24752,7 @@ static void llm__step_over(llm_engine *e, llm_step *step, int32_t n_rows, int32_
     step->out_rows = e->out_rows;
 }
 
-/* Writes the plan as a step descriptor. Its arrays are the engine's and are overwritten by the next plan: the device
- * copies what it needs. */
+/* Writes the plan as a step descriptor. Its arrays are the engine's and are overwritten by the next plan: devices copy them. */
 static void llm__fill_step(llm_engine *e, llm__flight *f, llm_step *step) {
     int32_t row = 0, n_out = 0, lora = 0;
     f->n_jobs = f->n_prompt_rows = f->pools = 0;
@@ -25123,9 +25027,8 @@ static void llm__run_jobs(void *arg, int worker) {
         llm__run_job(e, &e->applied->jobs[i], &e->scratch[worker]);
 }
 
-/* Gives a held sequence all that `from` has computed: full pages are shared; the begun one is copied, or shared too
- * where `from` gives it up at once. Where no page or place is left for it, it waits like anyone else. Returns 1 if it
- * runs. */
+/* Gives a held sequence all that `from` has computed: full pages are shared; the begun one is copied, or shared too where `from` gives it
+ * up at once. Where no page or place is left for it, it waits like others. 1: it runs. */
 static int llm__fork(llm_engine *e, const llm__seq *from, llm__seq *s, int give_up) {
     int32_t n = give_up ? llm__pages_of(e, from->n_computed) : from->n_computed / e->kv.page_tokens, copy = -1;
     int runs = from->n_pages > 0 && e->n_running < e->p.max_seqs;
@@ -25524,8 +25427,7 @@ static llm_engine *llm__engine_alloc(void) {
     return e;
 }
 
-/* The scheduler of an engine whose parameters are set: over any driver, no model is needed. On error the engine is to be
- * destroyed. */
+/* The scheduler of an engine whose parameters are set: over any driver, without a model. On error it is to be destroyed. */
 static llm_result llm__engine_init(llm_engine *e) {
     const llm__engine_params *p = &e->p;
     e->p.n_workers = LLM__MAX(1, p->n_workers);
@@ -25577,15 +25479,21 @@ static llm_result llm__drive_copy(void *ctx, const int32_t *from, const int32_t 
     return e->backend->kv_copy(e->ctx, from, to, n);
 }
 
-/* One page of every rank, to or from its place in host memory: slot after slot, in each the ranks one after the other. */
-static llm_result llm__drive_swap(void *ctx, int32_t page, int32_t slot, int out) {
-    llm_engine *e = (llm_engine *)ctx;
+/* One page of all ranks, whose bytes follow each other: out of the cache, or (out NULL) into it. */
+static llm_result llm__page_move(llm_engine *e, int32_t page, uint8_t *out, const uint8_t *in) {
     llm_result r = LLM_OK;
-    for (int32_t i = 0; i < e->n_ranks && !r; i++) {
-        uint8_t *host = e->swap_memory + ((int64_t)slot * e->n_ranks + i) * e->page_bytes;
-        r = out ? e->backend->kv_read(e->ctx, i, page, host) : e->backend->kv_write(e->ctx, i, page, host);
+    for (int32_t k = 0; k < e->n_ranks && !r; k++) {
+        int64_t at = k * e->page_bytes;
+        r = out ? e->backend->kv_read(e->ctx, k, page, out + at) : e->backend->kv_write(e->ctx, k, page, in + at);
     }
     return r;
+}
+
+/* To or from a slot of host memory. */
+static llm_result llm__drive_swap(void *ctx, int32_t page, int32_t slot, int out) {
+    llm_engine *e = (llm_engine *)ctx;
+    uint8_t *host = e->swap_memory + (int64_t)slot * e->n_ranks * e->page_bytes;
+    return llm__page_move(e, page, out ? host : NULL, host);
 }
 
 /* Row work on the backend's threads, where it has some: fn is called once with each i < n. */
@@ -25606,6 +25514,11 @@ static double llm__drive_now(void *ctx) {
     (void)ctx;
     return llm__now();
 }
+
+/* In the order of llm__driver; who drafts is put in by llm__drafter_open. */
+static const llm__driver llm__model_driver = {
+    NULL, llm__drive_forward, llm__drive_collect, llm__drive_row, llm__drive_hidden, llm__drive_drawn, llm__drive_copy, llm__drive_swap, NULL,
+    llm__drive_parallel, llm__drive_rope, llm__drive_now};
 
 /* ---- a draft model ----
  * A small model with the same tokens guesses for a large one. It is a second network on the same device, and its keys and
@@ -25691,8 +25604,7 @@ static llm_result llm__eagle_read(llm_model *m, const llm_model *model, int lab)
 
 /* Opens a folder as an EAGLE head for `model`. LLM_OK and *out NULL: it is none. */
 static llm_result llm__eagle_open(const char *path, const llm_model *model, int lab, llm_model **out) {
-    llm_model_config files;
-    memset(&files, 0, sizeof files);
+    llm_model_config files = LLM__ZERO;
     *out = NULL;
     if (llm__path_kind_of(path) != LLM__PATH_DIR) return LLM_OK;
     llm_model *m = LLM__NEW(llm_model, 1);
@@ -25744,13 +25656,11 @@ static llm_result llm__eagle_write(const char *folder, const char *name, const l
 /* Names are put behind "model." but for fc's and the output layer's; the config becomes an object of a new one. Both files are made whole in
  * memory or mapped before anything is written. */
 LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, const char *base, const char *base_file, const char *to) {
-    llm__source from, model;
-    llm__file old;
-    llm_text header, config, own;
+    llm__source from = LLM__ZERO, model = LLM__ZERO;
+    llm__file old = LLM__ZERO;
+    llm_text header = LLM__ZERO, config = LLM__ZERO, own = LLM__ZERO;
     const llm__tensor *output = NULL, *fc = NULL;
     int64_t end = 0;
-    memset(&from, 0, sizeof from), memset(&model, 0, sizeof model), memset(&old, 0, sizeof old);
-    memset(&header, 0, sizeof header), memset(&config, 0, sizeof config), memset(&own, 0, sizeof own);
     llm_result r = llm__eagle_files(&from, head, head_file);
     if (!r && !from.config) r = llm__folder_lacks(head, "config.json");
     if (!r) fc = llm__tensors_find(&from.tensors, "fc.weight");
@@ -25797,19 +25707,16 @@ static int32_t llm__guess_rows(llm_engine *e, llm__seq *s, int32_t pass, int32_t
     int32_t begin = pass ? s->n_ids + pass - 1 : s->n_guessed, end = LLM__MIN(s->n_ids + pass, begin + e->p.max_rows - row);
     int can = s->n_draft > pass && end <= e->draft.max_len;
     for (int32_t at = begin; at < end && can; at++) {
-        e->tokens[row + at - begin] = at < s->n_ids ? s->ids[at] : s->draft[at - s->n_ids];
-        e->positions[row + at - begin] = at;
-        e->seq_of_row[row + at - begin] = i;
-        can = e->tokens[row + at - begin] < net->a->vocab; /* else the draft model has no such token */
+        int32_t token = at < s->n_ids ? s->ids[at] : s->draft[at - s->n_ids];
+        llm__step_row(e, row + at - begin, i, at, token, -1);
+        can = token < net->a->vocab; /* else the draft model has no such token */
     }
     if (!can || end <= begin) {
         s->n_draft = LLM__MIN(s->n_draft, pass);
         return row;
     }
-    e->seq_begin[i] = row;
-    e->seq_len[i] = end;
+    llm__step_seq(e, i, s, row, end);
     llm__net_rope_of(net, s->n_prompt, &e->seq_rope[i], &e->seq_base[i]);
-    memcpy(e->pages + (int64_t)i * e->max_pages, s->pages, (size_t)llm__pages_of(e, end) * sizeof *s->pages);
     row += end - begin;
     if (!pass) s->n_guessed = end;
     if (end < s->n_ids + pass) { /* a long prompt: the rest follows in the next steps */
@@ -25879,10 +25786,8 @@ static void llm__drive_draft(void *ctx, llm__seq *const *seq, int32_t n) {
 
 /* The draft model's tokens must be the model's: the same bytes for each id that both have. */
 static llm_result llm__drafter_tokens(const llm_engine *e, const char *path) {
-    llm_text a, b;
+    llm_text a = LLM__ZERO, b = LLM__ZERO;
     llm_result r = LLM_OK;
-    memset(&a, 0, sizeof a);
-    memset(&b, 0, sizeof b);
     int32_t ours = llm_vocab_size(e->p.model), theirs = llm_vocab_size(e->draft.model), id = 0;
     for (; id < LLM__MIN(ours, theirs); id++) {
         a.len = b.len = 0;
@@ -25935,9 +25840,8 @@ static llm_kv_layer llm__kept_layer(int32_t hidden) {
     return kept;
 }
 
-/* The library exports one function that returns its table; number and size of the interface must be ours, so that a
- * library of another version is refused instead of called. It stays loaded as long as the process: a backend in use
- * cannot be taken away. */
+/* The library exports one function that returns its table; number and size of the interface must be ours, so that a library of another
+ * version is refused instead of called. It stays loaded for good: a backend in use cannot be taken away. */
 LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out) {
     const llm_backend *(*get)(void);
     *out = NULL;
@@ -26071,10 +25975,8 @@ static llm_result llm__engine_swap(llm_engine *e, const llm_engine_config *c) {
 /* Opens the backend with the sizes of the largest step, then the weights on it (minutes for large models; the
  * progress callback may stop it). */
 static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
-    llm_backend_config b;
-    llm__net_config n;
-    memset(&b, 0, sizeof b);
-    memset(&n, 0, sizeof n);
+    llm_backend_config b = LLM__ZERO;
+    llm__net_config n = LLM__ZERO;
     b.n_ranks = c->tensor_parallel_size * c->pipeline_parallel_size;
     b.n_stages = n.n_stages = c->pipeline_parallel_size;
     b.n_threads = c->n_threads;
@@ -26119,17 +26021,8 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     const llm_model_info *info = llm_model_get_info(model);
     llm__engine_params *p = &e->p;
     llm__isa isa;
+    p->driver = llm__model_driver;
     p->driver.ctx = e;
-    p->driver.forward = llm__drive_forward;
-    p->driver.collect = llm__drive_collect;
-    p->driver.logits_row = llm__drive_row;
-    p->driver.hidden_row = llm__drive_hidden;
-    p->driver.drawn = llm__drive_drawn;
-    p->driver.kv_copy = llm__drive_copy;
-    p->driver.kv_swap = llm__drive_swap;
-    p->driver.parallel = llm__drive_parallel;
-    p->driver.rope_of = llm__drive_rope;
-    p->driver.now = llm__drive_now;
     p->model = model;
     p->hidden = info->hidden_size;
     p->eos = info->stop_ids;
@@ -26165,9 +26058,7 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
 static llm_result llm__engine_device(llm_engine *e, const llm_engine_config *c) {
     llm_backend_config b;
     llm_backend_ctx *ctx;
-    llm__logger log;
-    log.fn = c->log;
-    log.user = c->log_user;
+    const llm__logger log = {c->log, c->log_user};
     if (c->backend || !c->cuda_library || (c->device && strcmp(c->device, "auto"))) return LLM_OK;
     memset(&b, 0, sizeof b);
     b.max_rows = b.max_seqs = b.max_pages_per_seq = 1;
@@ -26184,9 +26075,7 @@ static llm_result llm__engine_device(llm_engine *e, const llm_engine_config *c) 
 /* Backend, weights, pages, then the scheduler over them: each needs what the one before has found out. How many pages
  * there are is known only when the weights have shown the layers' shapes. On error the engine is to be destroyed. */
 static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, const llm_engine_config *c) {
-    llm__logger log;
-    log.fn = c->log;
-    log.user = c->log_user;
+    const llm__logger log = {c->log, c->log_user};
     llm__engine_limits(e, model, c);
     llm_result r = llm__engine_net(e, c);
     if (r) return r;
@@ -26222,16 +26111,15 @@ static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, co
  * that is loaded later under its name. */
 
 /* The slot of a name, -1: there is none. listed 0: also one that is still being loaded. The caller holds the engine's mutex. */
-static int32_t llm__lora_find(const llm_engine *e, const char *name, int listed) {
+static int32_t llm__lora_find(const llm_engine *e, llm__str name, int listed) {
     for (int32_t i = 0; i < e->p.n_loras; i++)
-        if (e->lora[i].name && e->lora[i].listed >= listed && !strcmp(e->lora[i].name, name)) return i;
+        if (e->lora[i].name && e->lora[i].listed >= listed && llm__str_eq(name, e->lora[i].name)) return i;
     return -1;
 }
 
 /* Empties a slot that nobody can find or uses but the caller, and gives it back. */
 static void llm__lora_release(llm_engine *e, int32_t slot) {
-    llm__adapter nothing;
-    memset(&nothing, 0, sizeof nothing);
+    llm__adapter nothing = LLM__ZERO;
     nothing.prefix = nothing.base = "";
     llm__net_adapt(e->net, slot, &nothing);
     pthread_mutex_lock(&e->mutex);
@@ -26250,28 +26138,31 @@ static void llm__lora_drop(llm_engine *e, int32_t slot) {
     if (last) llm__lora_release(e, slot);
 }
 
-/* A hold on the adapter that a request names, or on the engine's own. *slot -1: none is wanted. */
-static llm_result llm__lora_hold(llm_engine *e, const char *name, int32_t *slot, uint64_t *id, uint64_t *content) {
+/* A hold on the adapter that a request names, or on the engine's own: its id and content stay until llm__lora_drop. *slot -1: none. */
+static llm_result llm__lora_hold(llm_engine *e, const char *name, int32_t *slot) {
     pthread_mutex_lock(&e->mutex);
-    *slot = name ? llm__lora_find(e, name, 1) : e->own_lora;
-    if (*slot >= 0) {
-        e->lora[*slot].refs++;
-        *id = e->lora[*slot].id;
-        *content = e->lora[*slot].content;
-    }
+    *slot = name ? llm__lora_find(e, llm__lit(name), 1) : e->own_lora;
+    if (*slot >= 0) e->lora[*slot].refs++;
     pthread_mutex_unlock(&e->mutex);
     return name && *slot < 0 ? llm__error(LLM_ERR_ARG, "lora: no adapter \"%.200s\" is loaded", name) : LLM_OK;
 }
 
-/* Takes a free slot for a name: with one user, the caller, and not listed, so no request finds it before it is loaded. On error nothing was
- * taken. */
+/* The root of keys (>>kv) of prompts with the adapter in a slot (-1: none), a rotary scaling and a salt. */
+static llm__kv_key llm__prompt_root(const llm_engine *e, int32_t lora, uint64_t rope, const char *salt) {
+    return llm__kv_root(&e->kv, lora >= 0 ? e->lora[lora].id : 0, rope, salt);
+}
+
+/* A rotary scaling as one number. */
+static uint64_t llm__rope_number(int32_t variant, float base) { return (uint64_t)variant << 32 | llm__f32_bits(base); }
+
+/* Takes a free slot for a name: with one user, the caller, and not listed, so no request finds it yet. On error nothing was taken. */
 static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *path, int32_t *slot) {
     llm_result r = LLM_OK;
     char *own_name = llm__strdup(name), *own_path = llm__strdup(path);
     *slot = 0;
     if (!own_name || !own_path) r = llm__nomem();
     pthread_mutex_lock(&e->mutex);
-    if (!r && llm__lora_find(e, name, 0) >= 0) r = llm__error(LLM_ERR_ARG, "The lora adapter '%.200s' has already been loaded.", name);
+    if (!r && llm__lora_find(e, llm__lit(name), 0) >= 0) r = llm__error(LLM_ERR_ARG, "The lora adapter '%.200s' has already been loaded.", name);
     while (*slot < e->p.n_loras && e->lora[*slot].refs) ++*slot;
     if (!r && *slot == e->p.n_loras)
         r = llm__error(LLM_ERR_LIMIT, "adapter \"%.200s\": %d are loaded or still in use, max_cpu_loras allows no more", name,
@@ -26314,7 +26205,7 @@ LLM_API llm_result llm_lora_load(llm_engine *e, const char *name, const char *pa
 /* Requests that use it go on with it: only the list's hold on the slot is given up. The engine's own adapter stays. */
 LLM_API llm_result llm_lora_unload(llm_engine *e, const char *name) {
     pthread_mutex_lock(&e->mutex);
-    int32_t slot = llm__lora_find(e, name, 1);
+    int32_t slot = llm__lora_find(e, llm__lit(name), 1);
     if (slot >= 0 && slot != e->own_lora) {
         LLM_FREE(e->lora[slot].name);
         e->lora[slot].name = NULL;
@@ -26359,9 +26250,8 @@ LLM_API int llm_lora_use(llm_engine *e, int32_t i, int32_t *n_running, int32_t *
 
 /* Whatever fails, everything opened so far is closed again by the one function that closes engines. */
 LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out) {
-    llm_engine_config c;
+    llm_engine_config c = LLM__ZERO;
     llm_engine *e = llm__engine_alloc();
-    memset(&c, 0, sizeof c);
     if (cfg) c = *cfg;
     llm_result r = e ? llm__engine_resolve(model, &c) : llm__nomem();
     if (!r) r = llm__engine_backend(&c, &e->backend);
@@ -26541,8 +26431,7 @@ static int llm__request_ended(llm_request *r) {
     return ended;
 }
 
-/* Steps for this request; others on the engine advance with it. The request's own failure is an error, as is that of
- * the last step. */
+/* Steps for this request; others on the engine advance with it. Its own failure is an error, as is the last step's. */
 LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
     llm_result step = LLM_OK;
     while (!llm__request_ended(r)) step = llm_engine_step(e, NULL);
@@ -26684,11 +26573,8 @@ static llm_result llm__request_stops(llm_request *r) {
  * not the count. A word of several tokens is banned at its last one, when the answer ends in the others; so a text
  * that reaches the same letters by other tokens is not caught, there as here. */
 static llm_result llm__request_bad_words(llm_request *r, const llm_model *model) {
-    llm_tokens all, ends;
-    llm_text text;
-    memset(&all, 0, sizeof all);
-    memset(&ends, 0, sizeof ends);
-    memset(&text, 0, sizeof text);
+    llm_tokens all = LLM__ZERO, ends = LLM__ZERO;
+    llm_text text = LLM__ZERO;
     llm_result result = LLM_OK;
     for (int32_t i = 0; i < 2 * r->s.n_bad_words && !result; i++) {
         size_t from = all.len, before = ends.len > 1 ? (size_t)ends.data[ends.len - 2] : 0;
@@ -26766,16 +26652,12 @@ static llm_result llm__request_scores(llm_request *r, size_t n) {
     return r->prompt_logprobs && r->prompt_counts && r->prompt_top ? LLM_OK : llm__nomem();
 }
 
-/* The request's adapter and rotary scaling: with the salt they decide what keys and values its tokens have, so the prefix cache parts by
- * them. */
+/* The request's adapter and rotary scaling: with the salt they decide what keys and values its tokens have, so the cache parts by them. */
 static llm_result llm__request_root(llm_request *r, const llm_request_config *cfg, int32_t n_prompt) {
     llm_engine *e = r->engine;
-    llm__kv_key how = {0, 0};
-    uint64_t content;
     e->p.driver.rope_of(e->p.driver.ctx, n_prompt, &r->rope, &r->rope_base);
-    llm_result result = llm__lora_hold(e, cfg->lora, &r->lora, &how.a, &content);
-    how.b = (uint64_t)r->rope << 32 | llm__f32_bits(r->rope_base);
-    r->root = llm__kv_root(&e->kv, how, cfg->cache_salt);
+    llm_result result = llm__lora_hold(e, cfg->lora, &r->lora);
+    r->root = llm__prompt_root(e, r->lora, llm__rope_number(r->rope, r->rope_base), cfg->cache_salt);
     return result;
 }
 
@@ -26835,8 +26717,7 @@ static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
 /* All checks, all copies and all memory of a request happen here, in the caller's thread; the stepping thread only
  * links it in. So a hostile request costs its own thread time, never the others' steps. On error nothing is left. */
 LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *cfg, llm_request **out) {
-    llm_tokens tokens;
-    memset(&tokens, 0, sizeof tokens);
+    llm_tokens tokens = LLM__ZERO;
     *out = NULL;
     llm_result result = llm__check_sampling(&cfg->sampling, e->p.vocab);
     if (!result && cfg->sampling.grammar && cfg->sampling.grammar->model != e->p.model)
@@ -27071,9 +26952,7 @@ static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, c
         e->seq_len[i] = end;
         for (int32_t k = 0; k < llm__pages_of(e, end); k++) e->pages[(int64_t)i * e->max_pages + k] = seqs[i] * e->max_pages + k;
         for (int32_t k = 0; k < counts[i]; k++, row++) {
-            e->tokens[row] = ids[row];
-            e->positions[row] = at[i] + k;
-            e->seq_of_row[row] = i;
+            llm__step_row(e, row, i, at[i] + k, ids[row], -1);
             if (k >= counts[i] - n_logits) e->out_rows[step.shape.n_out++] = row;
         }
         e->seq_begin[i + 1] = step.shape.n_rows = row;
@@ -27101,9 +26980,8 @@ static llm_result llm__raw_check(llm_engine *e, int32_t seq, int32_t position, i
     return LLM_OK;
 }
 
-/* Long inputs go through in pieces: first the rows without logits, then as many rows at a time as the backend
- * returns. The bits are those of one piece. Dynamic RoPE scaling asks for the prompt's length, which here is what was
- * fed at position 0. */
+/* Long inputs go through in pieces: first the rows without logits, then as many rows at a time as the backend returns. The bits are those
+ * of one piece. Dynamic RoPE scaling asks for the prompt's length, here what was fed at position 0. */
 LLM_API llm_result llm_forward(llm_engine *e, int32_t seq, int32_t position, const int32_t *ids, int32_t n, float *logits,
                                int32_t n_logits) {
     llm_result r = llm__raw_check(e, seq, position, n, ids);
@@ -27187,8 +27065,8 @@ static uint64_t llm__context_model(const llm_model *m) {
     return h;
 }
 
-/* The conditions in this engine, with the adapter's content (0: none). */
-static void llm__context_here(const llm_engine *e, uint64_t adapter, llm__context *c) {
+/* The conditions in this engine, with the adapter in a slot (-1: none). */
+static void llm__context_here(const llm_engine *e, int32_t lora, llm__context *c) {
     memset(c, 0, sizeof *c);
     memcpy(c->magic, "LLMKEPT", 8);
     c->field[LLM__CX_VERSION] = 2;
@@ -27199,7 +27077,7 @@ static void llm__context_here(const llm_engine *e, uint64_t adapter, llm__contex
     c->field[LLM__CX_RANKS] = (uint64_t)e->n_ranks | (uint64_t)e->n_stages << 32;
     c->field[LLM__CX_BLOCK] = (uint64_t)e->kv.page_tokens;
     c->field[LLM__CX_BYTES] = (uint64_t)e->page_bytes;
-    c->field[LLM__CX_ADAPTER] = adapter;
+    c->field[LLM__CX_ADAPTER] = lora >= 0 ? e->lora[lora].content : 0;
 }
 
 /* Lets n pinned pages go, the last first, and the adapter that was held. */
@@ -27209,16 +27087,6 @@ static void llm__context_leave(llm_engine *e, int32_t *pages, int32_t n, int32_t
     llm__turn_give(e);
     if (lora >= 0) llm__lora_drop(e, lora);
     LLM_FREE(pages);
-}
-
-/* One page of all ranks: out of the cache, or back. The ranks' bytes follow each other; called in our turn between two steps. */
-static llm_result llm__context_page(llm_engine *e, int32_t page, uint8_t *out, const uint8_t *in) {
-    llm_result r = LLM_OK;
-    for (int32_t k = 0; k < e->n_ranks && !r; k++) {
-        int64_t at = k * e->page_bytes;
-        r = out ? e->backend->kv_read(e->ctx, k, page, out + at) : e->backend->kv_write(e->ctx, k, page, in + at);
-    }
-    return r;
 }
 
 /* The whole file. The checksum goes on from part to part. */
@@ -27232,7 +27100,7 @@ static llm_result llm__context_write(llm_engine *e, FILE *f, const char *path, c
     int ok = fwrite(c, sizeof *c, 1, f) == 1 && fwrite(ids, id_bytes, 1, f) == 1;
     for (size_t i = 0; i < n && !r && ok; i++) {
         llm__turn_take(e);
-        r = llm__context_page(e, pages[i], page, NULL);
+        r = llm__page_move(e, pages[i], page, NULL);
         llm__turn_give(e);
         if (!r) sum = llm__hash(page, bytes, sum), ok = fwrite(page, bytes, 1, f) == 1;
     }
@@ -27247,31 +27115,26 @@ static llm_result llm__context_write(llm_engine *e, FILE *f, const char *path, c
  * time goes to a file with a random ending, which takes its name at the end; two that save the same name each write their own. */
 LLM_API llm_result llm_context_save(llm_engine *e, const char *path, const int32_t *ids, size_t n, const char *lora,
                                     const char *cache_salt, int64_t *kept) {
-    llm__kv_key key = {0, 0};
-    uint64_t content = 0, most = (uint64_t)n / (uint64_t)e->kv.page_tokens, random;
+    uint64_t most = (uint64_t)n / (uint64_t)e->kv.page_tokens, random;
     int32_t slot, n_pages = 0, variant, size = e->kv.page_tokens;
     float base;
     llm__context c;
-    llm_result r = llm__lora_hold(e, lora, &slot, &key.a, &content);
+    llm_result r = llm__lora_hold(e, lora, &slot);
     if (r) return r;
     int32_t *pages = LLM__NEW(int32_t, LLM__MIN(most, (uint64_t)e->kv.n_pages));
     if (!pages) r = llm__nomem();
     e->p.driver.rope_of(e->p.driver.ctx, (int32_t)LLM__MIN(n, (size_t)INT32_MAX), &variant, &base);
-    key.b = (uint64_t)variant << 32 | llm__f32_bits(base);
-    llm__context_here(e, content, &c);
-    c.field[LLM__CX_ROPE] = key.b;
-    key = llm__kv_root(&e->kv, key, cache_salt);
+    llm__context_here(e, slot, &c);
+    c.field[LLM__CX_ROPE] = llm__rope_number(variant, base);
+    llm__kv_key key = llm__prompt_root(e, slot, c.field[LLM__CX_ROPE], cache_salt);
     llm__turn_take(e);
-    for (int32_t page = 0; !r && page >= 0 && (uint64_t)n_pages < most && n_pages < e->kv.n_pages;) {
-        const int32_t *tokens = ids + (int64_t)n_pages * size;
-        key = llm__kv_hash(&e->kv, key, tokens, (size_t)size * sizeof *tokens);
-        if ((page = llm__kv_find(&e->kv, key, tokens)) >= 0) pages[n_pages++] = page;
-    }
+    for (int32_t page = 0; !r && page >= 0 && (uint64_t)n_pages < most && n_pages < e->kv.n_pages;)
+        if ((page = llm__kv_find(&e->kv, &key, ids + (int64_t)n_pages * size)) >= 0) pages[n_pages++] = page;
     llm__turn_give(e);
     c.field[LLM__CX_PAGES] = (uint64_t)n_pages;
     if (!r && !n_pages)
         r = llm__error(LLM_ERR_ARG, "%s: nothing to keep: of %zu tokens no whole page of %d is in the prefix cache", path, n, (int)size);
-    llm_text temporary = llm__text_none();
+    llm_text temporary = LLM__ZERO;
     llm__random_bytes(&random, sizeof random);
     llm_text_format(&temporary, "%s.%d", path, (int)(random >> 33));
     if (!r && temporary.failed) r = llm__nomem();
@@ -27318,30 +27181,24 @@ static llm_result llm__context_check(const llm_engine *e, const char *path, cons
 /* Those pages that the cache has are taken from there. A page is published when it is written, so that from now on it is like any other;
  * all are pinned until the end, or the first would have to make room for the last. */
 LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char *lora, const char *cache_salt, llm_tokens *ids) {
-    llm__kv_key key = {0, 0};
-    uint64_t content = 0;
     int32_t slot, n_pages = 0, size = e->kv.page_tokens, *pages = NULL;
-    llm__context here, c;
-    llm__file f;
-    memset(&f, 0, sizeof f);
-    memset(&c, 0, sizeof c);
-    llm_result r = llm__lora_hold(e, lora, &slot, &key.a, &content);
+    llm__context here, c = LLM__ZERO;
+    llm__file f = LLM__ZERO;
+    llm_result r = llm__lora_hold(e, lora, &slot);
     if (r) return r;
     if (e->kv.no_cache) r = llm__error(LLM_ERR_UNSUPPORTED, "%s: kept contexts need the prefix cache, which is off", path);
     if (!r) r = llm__file_open(path, 0, 0, &f);
-    llm__context_here(e, content, &here);
+    llm__context_here(e, slot, &here);
     if (!r) r = llm__context_check(e, path, &f, &here, &c);
     if (!r && !(pages = LLM__NEW(int32_t, c.field[LLM__CX_PAGES]))) r = llm__nomem();
-    key.b = c.field[LLM__CX_ROPE];
-    key = llm__kv_root(&e->kv, key, cache_salt);
+    llm__kv_key key = llm__prompt_root(e, slot, c.field[LLM__CX_ROPE], cache_salt);
     for (uint64_t i = 0, n = c.field[LLM__CX_PAGES]; i < n && !r; i++) {
         const int32_t *tokens = (const int32_t *)(const void *)(f.data + sizeof c) + i * (uint64_t)size;
         const uint8_t *data = f.data + sizeof c + n * (uint64_t)size * sizeof *tokens + i * (uint64_t)(e->page_bytes * e->n_ranks);
-        key = llm__kv_hash(&e->kv, key, tokens, (size_t)size * sizeof *tokens);
         llm__turn_take(e);
-        int32_t page = llm__kv_find(&e->kv, key, tokens);
+        int32_t page = llm__kv_find(&e->kv, &key, tokens);
         if (page < 0 && (page = llm__kv_get(&e->kv)) >= 0) {
-            r = llm__context_page(e, page, NULL, data);
+            r = llm__page_move(e, page, NULL, data);
             if (!r) llm__kv_publish(&e->kv, page, key, tokens);
         }
         llm__turn_give(e);
@@ -27375,7 +27232,7 @@ LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char 
 
 /* The words of an ENUM as a person reads them, "a, b, c" for "a|b=2|c": the numbers are the program's. */
 static void llm__option_words(const char *words, llm_text *out) {
-    for (llm__str w; llm__alias_next(&words, &w);) {
+    for (llm__str w; llm__list_next(&words, "|", &w);) {
         llm_text_add(out, w.p, llm__alias_bare(w));
         if (*words) llm_text_str(out, ", ");
     }
@@ -27402,7 +27259,7 @@ static int llm__option_distance(llm__str a, llm__str b) {
 /* A linear search: option tables have about a hundred rows and are searched at start or once a request field. */
 LLM_API const llm_option *llm_options_find(const llm_options *o, const char *name, size_t len) {
     for (int32_t i = 0; i < o->n; i++)
-        if (llm__alias_among(o->table[i].names, name, len, NULL)) return &o->table[i];
+        if (llm__alias_among(o->table[i].names, llm__s(name, len), NULL)) return &o->table[i];
     return NULL;
 }
 
@@ -27411,9 +27268,9 @@ static llm_result llm__option_unknown(const llm_options *o, const char *name, si
     llm__str best = llm__s("help", 4), w;
     int least = llm__option_distance(llm__s(name, n), best);
     for (int32_t i = 0; i < o->n; i++) {
-        for (const char *words = o->table[i].names; llm__alias_next(&words, &w);) {
+        for (const char *words = o->table[i].names; llm__list_next(&words, "|", &w);) {
             int d = w.n > 1 && *w.p != '$' && *w.p != '-' ? llm__option_distance(llm__s(name, n), w) : 99;
-        /* On a tie the one that the typed name begins with, so that --max-tok finds max-tokens. */
+            /* On a tie the one that the typed name begins with, so that --max-tok finds max-tokens. */
             if (d > least || (d == least && (w.n <= best.n || strncmp(w.p, name, LLM__MIN(n, w.n))))) continue;
             least = d;
             best = w;
@@ -27472,8 +27329,8 @@ static llm_result llm__option_append(llm_option_list *list, const char *value) {
 /* A word of the option's list, as its number. The error lists them all. */
 static llm_result llm__option_word(const char *words, const char *shown, const char *said, const char *value, char *to) {
     int32_t number = 0;
-    llm_text list = llm__text_none();
-    if (llm__alias_among(words, value, strlen(value), &number)) return memcpy(to, &number, sizeof number), LLM_OK;
+    llm_text list = LLM__ZERO;
+    if (llm__alias_among(words, llm__lit(value), &number)) return memcpy(to, &number, sizeof number), LLM_OK;
     llm__option_words(shown, &list);
     llm_result r = llm__error(LLM_ERR_ARG, "%s: %.40s, %s%s was expected", said, value, strchr(shown, '|') ? "one of " : "",
                               list.data ? list.data : "");
@@ -27580,7 +27437,7 @@ LLM_API llm_result llm_options_argv(llm_options *o, int argc, char **argv, llm_o
 static llm_result llm__option_text(llm_options *o, const llm_option *p, const char *said, const llm_json *doc, int node, const char **out) {
     size_t n;
     int64_t whole;
-    llm_text t = llm__text_none();
+    llm_text t = LLM__ZERO;
     const char *s = llm_json_str(doc, node, &n);
     *out = "";
     if (p->kind >= LLM_OPTION_IGNORED) return LLM_OK;
@@ -27656,16 +27513,13 @@ static llm_result llm__options_inner(llm_options *o, const llm_option *table, in
 }
 
 /* A config file: one JSON object of at most 1 MiB, {"max_model_len": 4096, "stop": ["a", "b"]}. A name that no row has is an error, for it
- * is most likely misspelt. Read whole, not mapped: the file may be edited meanwhile. */
+ * is most likely misspelt. */
 LLM_API llm_result llm_options_file(llm_options *o, const char *path) {
-    llm__file f;
     llm_json *doc = NULL;
-    llm_result r = llm__file_open(path, 1 << 20, 1, &f);
-    if (!r) r = llm_json_parse((const char *)f.data, f.size, NULL, &doc);
+    llm_result r = llm__json_file(path, 1 << 20, &doc);
     if (!r && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_FORMAT, "a JSON object of options was expected");
     if (!r) r = llm_options_json(o, doc, 0, LLM_FROM_FILE, NULL);
     llm_json_free(doc);
-    llm__file_close(&f);
     return r ? llm__error(r, "--config: %s", llm_last_error()) : LLM_OK;
 }
 
@@ -27676,7 +27530,7 @@ LLM_API llm_result llm_options_environment(llm_options *o, const char *prefix, c
     llm_result r = LLM_OK;
     for (int32_t i = 0; i < o->n; i++) {
         llm__str w;
-        for (const char *words = o->table[i].names; llm__alias_next(&words, &w) && !r;) {
+        for (const char *words = o->table[i].names; llm__list_next(&words, "|", &w) && !r;) {
             char name[96];
             int bare = *w.p == '$', at = bare ? 0 : snprintf(name, sizeof name, "%s", prefix);
             int n = at + snprintf(name + at, sizeof name - (size_t)at, "%.*s", (int)w.n - bare, w.p + bare);
@@ -27726,7 +27580,7 @@ static llm_result llm__model_default(llm_text *path) {
             const char *name = entry[i]->d_name, *dot = strrchr(name, '.');
             path->len = folder;
             llm_text_format(path, "%s/config.json", name);
-            found = (dot && llm__alias_among(".gguf", dot, strlen(dot), NULL)) || (*name != '.' && !access(path->data, R_OK));
+            found = (dot && llm__alias_among(".gguf", llm__lit(dot), NULL)) || (*name != '.' && !access(path->data, R_OK));
             path->data[path->len = folder + strlen(name)] = 0;
         }
         for (int i = 0; i < n; i++) free(entry[i]); /* scandir's own memory */
@@ -27741,7 +27595,7 @@ static llm_result llm__model_default(llm_text *path) {
  * not look like a path: no leading ".", no "..", no ".gguf". */
 LLM_API llm_result llm_model_find(const char *name, char *(*get)(const char *name), llm_text *path) {
     struct stat st;
-    llm_text cache = llm__text_none();
+    llm_text cache = LLM__ZERO;
     if (!name) return llm__model_default(path);
     const char *slash = strchr(name, '/'), *hub = get ? get("HF_HUB_CACHE") : NULL, *hf = get ? get("HF_HOME") : NULL,
                *home = get ? get("HOME") : NULL;
@@ -27790,12 +27644,12 @@ LLM_API void llm_options_help(const llm_options *o, int group, llm_text *out) {
         const llm_option *p = &o->table[i];
         const char *names = p->names, *value = p->kind == LLM_OPTION_BOOL || !p->words ? "" : p->words;
         char left[120];
-        llm_text help = llm__text_none();
+        llm_text help = LLM__ZERO;
         llm__str a, b;
         if (p->group != group || !p->help || p->kind >= LLM_OPTION_IGNORED) continue;
-        llm__alias_next(&names, &a);
+        llm__list_next(&names, "|", &a);
         if (p->kind == LLM_OPTION_ENUM) value = "NAME";
-        const int two = a.n <= 2 && llm__alias_next(&names, &b) && *b.p != '$';
+        const int two = a.n <= 2 && llm__list_next(&names, "|", &b) && *b.p != '$';
         int n = two ? snprintf(left, sizeof left, "  -%.*s, --%.*s %s", (int)a.n, a.p, (int)b.n, b.p, value)
                     : snprintf(left, sizeof left, "      --%.*s %s", (int)a.n, a.p, value);
         llm_text_str(out, left);
@@ -27832,8 +27686,7 @@ LLM_API void llm_options_free(llm_options *o) {
 }
 
 /* {"enable_early_stop": true, "strategy": "repetition", "window_size": 3000, "threshold": 0.99}, each of which may be missing
- * (>>earlystop). Unknown keys are let pass, as in FastDeploy. JSON's types are asked for strictly here: {"enable_early_stop": 1} is no
- * switch. */
+ * (>>earlystop). Unknown keys are let pass, as in FastDeploy. JSON's types are asked for: {"enable_early_stop": 1} is no switch. */
 LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_stop *out) {
     struct early {
         llm_early_stop e;
@@ -27845,7 +27698,7 @@ LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_st
     unsigned char given[LLM__COUNT(table)];
     struct early read = {{flag, 3000, 0.99f}, 0};
     llm_options o;
-    llm_text unknown = llm__text_none();
+    llm_text unknown = LLM__ZERO;
     llm_result r = llm__options_inner(&o, table, LLM__COUNT(table), &read, given, "early_stop_config", json, LLM_FROM_REQUEST, &unknown);
     llm_options_free(&o);
     llm_text_free(&unknown);
@@ -28280,8 +28133,7 @@ static int llm__oai_has(const llm_openai_call *k, const char *name) { return llm
 /* A member that is a text; else NULL. */
 static const char *llm__oai_word(const llm_json *d, int object, const char *name) { return llm_json_str(d, llm_json_find(d, object, name), NULL); }
 
-/* A list of token ids, appended; of the field that llm__oai_at named. Ids are checked against the rows that logits have: the vocabulary with
- * its padding. */
+/* A list of token ids, appended; of the field that llm__oai_at named. Ids are checked against a row of logits: the padded vocabulary. */
 static int llm__oai_ids(llm_openai_call *k, int list, llm_tokens *ids) {
     const llm_openai_service *s = k->service;
     int32_t vocab = s->engine ? llm_logits_size(s->engine) : llm_vocab_size(s->model);
@@ -28327,11 +28179,10 @@ static int llm__oai_bias(llm_openai_call *k) {
     if (v >= 0 && llm_json_type_of(d, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be an object of token ids and numbers");
     if (llm_json_size(d, v) > LLM__OAI_BIASES) return llm__oai_bad(k, NULL, ": at most %d entries, got %d", LLM__OAI_BIASES, llm_json_size(d, v));
     for (int e = llm_json_first(d, v); e >= 0; e = llm_json_next(d, e)) {
-        size_t len;
-        const char *key = llm_json_key(d, e, &len);
+        llm__str key = llm__json_key(d, e);
         int64_t id;
         double x;
-        if (!llm__parse_int(key, len, &id) || id < 0) return llm__oai_bad(k, NULL, ": the key %.*s is no token id", (int)LLM__MIN(len, (size_t)32), key);
+        if (!llm__parse_int(key.p, key.n, &id) || id < 0) return llm__oai_bad(k, NULL, ": the key %.32s is no token id", key.p);
         if (id >= vocab) return llm__oai_bad(k, NULL, ": token_id %lld contains out-of-vocab token id", (long long)id);
         if (!llm_json_num(d, e, &x) || x < -100 || x > 100) return llm__oai_bad(k, NULL, "of token %lld must be a number from -100 to 100", (long long)id);
         k->bias[n].id = (int32_t)id;
@@ -28359,13 +28210,12 @@ static int llm__oai_stream_options(llm_openai_call *k) {
 /* The form that an answer must have, from a value: a list or object as JSON, a text as it is. Only one may be given, for an
  * answer is held to one grammar. The text is only kept here: it is compiled in submit (llm__oai_compile), since that may take a while. */
 static int llm__oai_form(llm_openai_call *k, const char *name, llm_grammar_kind kind, int v) {
-    size_t n = 0;
-    const char *s = llm_json_str(k->body, v, &n);
+    const llm__str s = llm__json_text(k->body, v);
     if (k->form.kind) return llm__oai_bad(k, name, "You can only use one kind of guided decoding: %s is given beside %s", name, k->form_name);
-    if (!s && (kind == LLM_GRAMMAR_REGEX || kind == LLM_GRAMMAR_GBNF)) return llm__oai_bad(k, name, "must be a text");
+    if (!s.p && (kind == LLM_GRAMMAR_REGEX || kind == LLM_GRAMMAR_GBNF)) return llm__oai_bad(k, name, "must be a text");
     k->form.kind = kind;
     k->form_name = name;
-    if (s) llm_text_add(&k->form_text, s, n);
+    if (s.p) llm__add_str(&k->form_text, s);
     else llm_text_format(&k->form_text, "%j", k->body, v);
     return 1;
 }
@@ -28398,9 +28248,8 @@ static int llm__oai_structured(llm_openai_call *k) {
     if (v < 0) return 1;
     if (llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, "structured_outputs", "must be an object");
     for (int m = llm_json_first(k->body, v); m >= 0; m = llm_json_next(k->body, m)) {
-        size_t n;
-        const char *key = llm_json_key(k->body, m, &n);
-        if (!llm__alias_among(known, key, n, NULL)) return llm__oai_bad(k, "structured_outputs", ": %.64s is not known", key);
+        llm__str key = llm__json_key(k->body, m);
+        if (!llm__alias_among(known, key, NULL)) return llm__oai_bad(k, "structured_outputs", ": %.64s is not known", key.p);
     }
     if (llm__oai_word(k->body, v, "whitespace_pattern")) k->form.space = llm__oai_word(k->body, v, "whitespace_pattern");
     if (llm_json_bool(k->body, llm_json_find(k->body, v, "disable_any_whitespace"), &no_space) && no_space) k->form.space = "";
@@ -28486,7 +28335,7 @@ static int llm__oai_tool_choice(llm_openai_call *k) {
     if (v < 0) return 1;
     if (!only && llm_json_type_of(d, v) == LLM_JSON_OBJECT)
         return llm__oai_bad(k, NULL, ": {\"type\": \"function\", \"function\": {\"name\": ...}} expected");
-    if (!only && (!word || !llm__alias_among("none|auto|required", word, strlen(word), NULL)))
+    if (!only && (!word || !llm__alias_among("none|auto|required", llm__lit(word), NULL)))
         return llm__oai_bad(k, NULL, "must be none, auto, required, or an object with a function's name");
     if (word && !strcmp(word, "none")) return k->tools = -1, 1;
     if (k->tools < 0) return llm__oai_bad(k, NULL, "When using `tool_choice`, `tools` must be set.");
@@ -28597,7 +28446,7 @@ static int llm__oai_length(llm_openai_call *k) {
 static int llm__oai_early_stop(llm_openai_call *k) {
     int v = llm__oai_get(k->body, 0, "early_stop_config"), flag = llm__oai_has(k, "enable_early_stop") && k->early_stop;
     const char *said = llm_json_str(k->body, v, NULL);
-    llm_text text = llm__text_none();
+    llm_text text = LLM__ZERO;
     if (llm__oai_has(k, "enable_early_stop")) k->s.early_stop.enable = flag;
     if (v < 0) return 1;
     if (said) llm_text_str(&text, said);
@@ -28634,18 +28483,17 @@ static int llm__oai_message_calls(llm_openai_call *k, int v) {
 static int llm__oai_message(llm_openai_call *k, int i, int m) {
     const llm_json *d = k->chat;
     int content = llm__oai_get(d, m, "content"), calls = llm__oai_get(d, m, "tool_calls");
-    size_t n;
-    const char *role = llm_json_str(d, llm_json_find(d, m, "role"), &n);
+    const llm__str role = llm__json_text_at(d, m, "role");
     llm_json_type type = llm_json_type_of(d, content);
     llm__oai_at_message(k, i, "");
     if (llm_json_type_of(d, m) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be an object");
     llm__oai_at_message(k, i, ".role");
-    if (!role || !llm__alias_among("system|developer|user|assistant|tool|function", role, n, NULL))
+    if (!role.p || !llm__alias_among("system|developer|user|assistant|tool|function", role, NULL))
         return llm__oai_bad(k, NULL, "must be system, developer, user, assistant or tool");
     llm__oai_at_message(k, i, ".tool_calls");
     if (calls >= 0 && !llm__oai_message_calls(k, calls)) return 0;
     llm__oai_at_message(k, i, ".content");
-    if (content < 0 && calls < 0 && !llm__alias_among("assistant|tool", role, n, NULL)) return llm__oai_bad(k, NULL, "is missing");
+    if (content < 0 && calls < 0 && !llm__alias_among("assistant|tool", role, NULL)) return llm__oai_bad(k, NULL, "is missing");
     if (content >= 0 && type != LLM_JSON_STRING && type != LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a text or a list of parts");
     for (int part = type == LLM_JSON_ARRAY ? llm_json_first(d, content) : -1; part >= 0; part = llm_json_next(d, part)) {
         const char *kind = llm__oai_word(d, part, "type"); /* a text, or what an assistant refused */
@@ -28665,9 +28513,8 @@ static int llm__oai_template_fields(llm_openai_call *k) {
     if (v >= 0 && llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be an object");
     if (llm_json_size(k->body, v) > LLM__OAI_KWARGS) return llm__oai_bad(k, NULL, ": at most %d entries", LLM__OAI_KWARGS);
     for (int e = llm_json_first(k->body, v); e >= 0; e = llm_json_next(k->body, e)) {
-        size_t n;
-        const char *key = llm_json_key(k->body, e, &n);
-        if (llm__alias_among(reserved, key, n, NULL)) return llm__oai_bad(k, NULL, ": %s is reserved", key);
+        llm__str key = llm__json_key(k->body, e);
+        if (llm__alias_among(reserved, key, NULL)) return llm__oai_bad(k, NULL, ": %s is reserved", key.p);
     }
     if (k->continue_final && k->generation_prompt && llm__oai_has(k, "add_generation_prompt"))
         return llm__oai_bad(k, "continue_final_message", "and add_generation_prompt exclude each other");
@@ -28697,7 +28544,7 @@ static void llm__oai_item_content(const llm_json *d, int v, llm_text *out) {
     llm_text_format(out, list ? "[" : "%j", d, v);
     for (int part = list ? llm_json_first(d, v) : -1; part >= 0; part = llm_json_next(d, part)) {
         const char *type = llm__oai_word(d, part, "type");
-        int text = llm_json_find(d, part, "text"), renamed = type && llm__alias_among("input_text|output_text", type, strlen(type), NULL);
+        int text = llm_json_find(d, part, "text"), renamed = type && llm__alias_among("input_text|output_text", llm__lit(type), NULL);
         if (renamed && llm_json_str(d, text, NULL)) llm_text_format(out, "%,{'type':'text','text':%j}", d, text);
         else llm_text_format(out, "%,%j", d, part);
     }
@@ -28739,7 +28586,7 @@ static int llm__oai_input(llm_openai_call *k) {
     const llm_json *d = k->body;
     int system = llm__oai_get(d, 0, "instructions"), v = llm__oai_get(d, 0, "input"), i = 0, calling = 0, ok = 1;
     int text = llm_json_type_of(d, v) == LLM_JSON_STRING;
-    llm_text out = llm__text_none();
+    llm_text out = LLM__ZERO;
     if (system >= 0 && !llm_json_str(d, system, NULL)) return llm__oai_bad(k, "instructions", "must be a text");
     if (!text && (llm_json_type_of(d, v) != LLM_JSON_ARRAY || !llm_json_size(d, v)))
         return llm__oai_bad(k, "input", "must be a text or a list of items");
@@ -28822,16 +28669,12 @@ static int llm__oai_is_base(const llm_openai_service *s, llm__str name) {
     return !name.n || llm__str_eq(name, "default") || llm__str_eq(name, "null");
 }
 
-/* 1 if an adapter of that name is loaded. .p NULL: any that requests have to name. Under the engine's lock, for adapters come and go while
- * it runs. */
+/* 1 if an adapter of that name is loaded. .p NULL: any beside the engine's own, which requests need not name. */
 static int llm__oai_is_lora(const llm_openai_service *s, llm__str name) {
-    int found = 0;
     if (!s->engine) return 0;
-    pthread_mutex_lock(&s->engine->mutex);
-    for (int32_t i = 0; i < s->engine->p.n_loras && !found; i++) {
-        const llm__lora *a = &s->engine->lora[i];
-        found = a->listed && (name.p ? llm__str_eq(name, a->name) : i != s->engine->own_lora);
-    }
+    if (!name.p) return llm_lora_get(s->engine, s->engine->own_lora >= 0, NULL, NULL);
+    pthread_mutex_lock(&s->engine->mutex); /* adapters come and go while it runs */
+    int found = llm__lora_find(s->engine, name, 1) >= 0;
     pthread_mutex_unlock(&s->engine->mutex);
     return found;
 }
@@ -28842,21 +28685,20 @@ LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name
 
 /* The name answers carry, and whether the body's may be served: `model` may be left out, name the base model, or a loaded adapter, which
  * then is the one that answers. Any other name is served by the base model too, since clients send what they were written for ("gpt-4"),
- * but not where names are strict or an adapter is loaded: there it may be the name of one that is not. A name too odd to quote is not
- * quoted. */
+ * but not where names are strict or an adapter is loaded: there it may be the name of one that is not. Odd names are not quoted. */
 static int llm__oai_model(llm_openai_call *k) {
     const llm_openai_service *s = k->service;
     int v = llm__oai_get(k->body, 0, "model");
-    size_t n;
-    const char *name = llm_json_str(k->body, v, &n);
-    k->model = s->n_names ? s->names[0] : name ? name : "default";
+    const llm__str name = llm__json_text(k->body, v);
+    k->model = s->n_names ? s->names[0] : name.p ? name.p : "default";
     if (v < 0) return 1;
-    if (!name) return llm__oai_bad(k, "model", "must be a text");
-    int odd = n > 4096 || memchr(name, 0, n) != NULL, base = !odd && llm__oai_is_base(s, llm__s(name, n));
-    if (!odd && !base && llm__oai_is_lora(s, llm__s(name, n))) k->model = k->lora = name;
-    if (base || k->lora || (!odd && !s->strict_names && !llm__oai_is_lora(s, llm__s(NULL, 0)))) return 1;
+    if (!name.p) return llm__oai_bad(k, "model", "must be a text");
+    int odd = name.n > 4096 || memchr(name.p, 0, name.n) != NULL;
+    if (!odd && llm__oai_is_base(s, name)) return 1;
+    if (!odd && llm__oai_is_lora(s, name)) return k->model = k->lora = name.p, 1;
+    if (!odd && !s->strict_names && !llm__oai_is_lora(s, llm__s(NULL, 0))) return 1;
     if (odd) llm__oai_bad(k, "model", "The model does not exist.");
-    else llm__oai_bad(k, "model", "The model `%.64s` does not exist.", name);
+    else llm__oai_bad(k, "model", "The model `%.64s` does not exist.", name.p);
     k->info.status = 404;
     k->code = "model_not_found";
     return 0;
@@ -28965,17 +28807,15 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
  *
  * The rendered text decides one more thing: whether the prompt leaves the model's thoughts open (it ends with <think>). Then the answer
  * begins as reasoning, and a grammar waits for the closing tag. Control tokens written in a chat's messages, tools or template arguments
- * are text like any other: the render guards them, and the rendered text is guarded until it has become ids. A completion's prompt may use
- * them. */
+ * are text like any other: the render guards them, and so stays the rendered text until it is ids. A completion's prompt may use them. */
 
 /* The text of a content for templates that know texts only: a text, or those of a list of parts, one a line. */
 static void llm__oai_joined(const llm_json *d, int content, llm_text *out) {
     int list = llm_json_type_of(d, content) == LLM_JSON_ARRAY;
-    size_t from = out->len, n;
+    size_t from = out->len;
     for (int part = list ? llm_json_first(d, content) : content; part >= 0; part = list ? llm_json_next(d, part) : -1) {
-        const char *s = llm_json_str(d, list ? llm_json_find(d, part, "text") : part, &n);
         if (out->len > from) llm_text_str(out, "\n");
-        if (s) llm_text_add(out, s, n);
+        llm__add_str(out, list ? llm__json_text_at(d, part, "text") : llm__json_text(d, part));
     }
 }
 
@@ -28997,7 +28837,7 @@ static void llm__oai_write_message(const llm_openai_service *s, const llm_json *
     const char *known = llm_model_get_info(s->model)->chat_template, *role = llm__oai_word(d, m, "role");
     int calls = !s->caps.tools && llm__oai_get(d, m, "tool_calls") >= 0, content = llm__oai_get(d, m, "content");
     int joined = calls || (!s->caps.content_parts && llm_json_type_of(d, content) == LLM_JSON_ARRAY);
-    llm_text text = llm__text_none();
+    llm_text text = LLM__ZERO;
     llm_text_str(out, "{");
     if (joined) llm__oai_joined(d, content, &text);
     if (calls) llm__oai_said(d, m, &text);
@@ -29031,11 +28871,11 @@ static void llm__oai_write_tools(const llm_json *d, int tools, llm_text *out) {
 /* What a model is told of its tools where the template has no place for them: a system message, or the end of the chat's own, at m. Returns
  * the message to go on with. */
 static int llm__oai_tool_words(const llm_openai_call *k, int m, llm_text *out) {
-    llm_text words = llm__text_none();
-    size_t n;
-    const char *role = llm__oai_word(k->chat, m, "role"), *own = llm_json_str(k->chat, llm_json_find(k->chat, m, "content"), &n);
-    int joined = own && role && !strcmp(role, "system");
-    if (joined) llm_text_add(&words, own, n), llm_text_str(&words, "\n\n");
+    llm_text words = LLM__ZERO;
+    const char *role = llm__oai_word(k->chat, m, "role");
+    const llm__str own = llm__json_text_at(k->chat, m, "content");
+    int joined = own.p && role && !strcmp(role, "system");
+    if (joined) llm__add_str(&words, own), llm_text_str(&words, "\n\n");
     llm_text_str(&words, "You can call these functions:\n");
     llm__oai_write_tools(k->body, k->tools, &words);
     llm_text_str(&words, "\nTo call one, answer with nothing but JSON: {\"name\": the function's name, \"arguments\": {...}}");
@@ -29048,13 +28888,12 @@ static int llm__oai_tool_words(const llm_openai_call *k, int m, llm_text *out) {
  * rendered, guarded against `model` (NULL: plain). Where a template writes <|im_start|>assistant\nOnce upon<|im_end|>\n, the prompt is cut behind "upon",
  * the last place where the text stands. White space at its end is not looked for: most templates trim it. */
 LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, llm_text *prompt) {
-    llm_text text = llm__text_none();
+    llm_text text = LLM__ZERO;
     int last = -1;
-    size_t len = 0;
     for (int m = llm_json_first(context, llm_json_find(context, 0, "messages")); m >= 0; m = llm_json_next(context, m)) last = m;
-    const char *content = llm_json_str(context, llm_json_find(context, last, "content"), &len);
-    if (content && model) llm_guard(model, content, len, &text);
-    else if (content) llm_text_add(&text, content, len);
+    const llm__str content = llm__json_text_at(context, last, "content");
+    if (content.p && model) llm_guard(model, content.p, content.n, &text);
+    else llm__add_str(&text, content);
     while (text.len && strchr(" \n\t\r", text.data[text.len - 1])) text.len--;
     for (size_t at = prompt->len, n = text.len; n && at >= n; at--)
         if (!memcmp(prompt->data + at - n, text.data, n)) {
@@ -29077,12 +28916,11 @@ LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, l
 static int llm__oai_render(llm_openai_call *k) {
     const llm_openai_service *s = k->service;
     const llm_json *d = k->body;
-    llm_text context = llm__text_none();
+    llm_text context = LLM__ZERO;
     llm_json *doc = NULL;
-    llm_render_options how;
+    llm_render_options how = LLM__ZERO;
     int kwargs = llm__oai_get(d, 0, "chat_template_kwargs"), documents = llm__oai_get(d, 0, "documents"), thinking = 1;
     int effort = k->info.kind == LLM_OPENAI_RESPONSE ? llm__oai_get(d, llm__oai_get(d, 0, "reasoning"), "effort") : llm__oai_get(d, 0, "reasoning_effort");
-    memset(&how, 0, sizeof how);
     how.as_chat = 1;
     how.guard = s->model;
     llm_text_str(&context, "{\"messages\":[");
@@ -29094,9 +28932,8 @@ static int llm__oai_render(llm_openai_call *k) {
     }
     llm_text_str(&context, "]");
     for (int v = llm_json_first(d, kwargs); v >= 0; v = llm_json_next(d, v)) {
-        size_t n;
-        const char *key = llm_json_key(d, v, &n);
-        llm_text_format(&context, ",%Q:%j", key, n, d, v);
+        llm__str key = llm__json_key(d, v);
+        llm_text_format(&context, ",%Q:%j", key.p, key.n, d, v);
     }
     if (k->tools >= 0) llm_text_str(&context, ",\"tools\":"), llm__oai_write_tools(d, k->tools, &context);
     if (documents >= 0) llm_text_format(&context, ",'documents':%j", d, documents);
@@ -29169,8 +29006,7 @@ static int llm__oai_submit_ids(llm_openai_call *k, llm_tokens *ids) {
     const llm_openai_service *s = k->service;
     size_t skip = k->truncate_prompt && (uint64_t)k->truncate_prompt < ids->len ? ids->len - (size_t)k->truncate_prompt : 0;
     int ok = 1, chat = llm__oai_chats(k), parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
-    llm_request_config c;
-    memset(&c, 0, sizeof c);
+    llm_request_config c = LLM__ZERO;
     c.prompt_ids = ids->data + skip;
     c.n_prompt_ids = ids->len - skip;
     c.priority = k->priority;
@@ -29242,8 +29078,7 @@ static double llm__oai_shown(float logprob) { return logprob >= -9999 ? (double)
 
 /* The prompt's tokens with their log-probabilities, if they were asked for. */
 static llm_output llm__oai_prompt_rows(const llm_request *request) {
-    llm_output o;
-    memset(&o, 0, sizeof o);
+    llm_output o = LLM__ZERO;
     o.token_ids = llm_request_prompt(request, &o.n_token_ids);
     o.logprobs = llm_request_prompt_logprobs(request, &o.top, &o.top_counts, &o.top_stride);
     return o;
@@ -29251,8 +29086,7 @@ static llm_output llm__oai_prompt_rows(const llm_request *request) {
 
 /* One row: the token of an event. */
 static llm_output llm__oai_event_rows(const llm_event *e) {
-    llm_output o;
-    memset(&o, 0, sizeof o);
+    llm_output o = LLM__ZERO;
     o.token_ids = &e->id;
     o.n_token_ids = 1;
     o.logprobs = &e->logprob;
@@ -29276,7 +29110,7 @@ static int llm__oai_alternative(const llm__oai_look *look, const llm_output *o, 
 /* How a token is written in logprobs: its text; "bytes:\\xE2\\x80" where its bytes are no whole text (so OpenAI writes it); or
  * "token_id:N" (vLLM's return_tokens_as_token_ids), which no two tokens share. */
 static void llm__oai_token(const llm__oai_look *look, int32_t id, llm_text *out) {
-    llm_text raw = llm__text_none();
+    llm_text raw = LLM__ZERO;
     if (look->as_ids) {
         llm_text_format(out, "'token_id:%d'", id);
         return;
@@ -29299,7 +29133,7 @@ static void llm__oai_list(const llm__oai_look *look, int which, const llm_output
     for (int part = 0; part < 2; part++) {
         const llm_output *o = part ? rows : echo;
         for (size_t i = 0; o && i < o->n_token_ids; i++) {
-            llm_text raw = llm__text_none();
+            llm_text raw = LLM__ZERO;
             llm_token_logprob a;
             int none = !o->logprobs || (!part && !i);
             llm_text_format(out, none && (which == 1 || which == 2) ? "%,null" : "%,");
@@ -29323,7 +29157,7 @@ static void llm__oai_list(const llm__oai_look *look, int which, const llm_output
 
 /* One entry of a chat's logprobs, without its closing brace: top_logprobs follows in an entry of the list, nothing in an alternative. */
 static void llm__oai_chat_token(const llm__oai_look *look, int32_t id, float logprob, llm_text *out) {
-    llm_text raw = llm__text_none();
+    llm_text raw = LLM__ZERO;
     llm_text_format(out, "%,{'token':");
     llm__oai_token(look, id, out);
     llm_text_format(out, ",'logprob':%f,'bytes':[", llm__oai_shown(logprob));
@@ -29436,6 +29270,11 @@ typedef struct llm__oai_piece {
     int64_t chars;                     /* code points of the text */
 } llm__oai_piece;
 
+/* The id of call i. */
+static void llm__oai_call_id(const llm__oai_choice *c, int32_t i, char id[32]) {
+    snprintf(id, 32, "call_%016llx", (unsigned long long)(c->call_id + (uint64_t)i));
+}
+
 /* One entry of tool_calls. Of a whole answer it has everything. Of a stream it is, with the call's index, the announcement of a call
  * (`announce`: id, name, no arguments yet) or the bytes from..to of its arguments, which the client joins before it reads them as JSON:
  *
@@ -29448,7 +29287,7 @@ typedef struct llm__oai_piece {
 static void llm__oai_write_call(const llm__oai_choice *c, int32_t i, const llm_tool_call *call, int stream, int announce, size_t from,
                                 size_t to, llm_text *out) {
     char id[32];
-    snprintf(id, sizeof id, "call_%016llx", (unsigned long long)(c->call_id + (uint64_t)i));
+    llm__oai_call_id(c, i, id);
     llm_text_format(out, stream ? "%,{'index':%d," : "%,{", i);
     if (announce) llm_text_format(out, "'id':%q,'type':'function','function':{'name':%Q,", id, call->name.data, call->name.len);
     else llm_text_str(out, "\"function\":{");
@@ -29513,7 +29352,7 @@ static void llm__oai_whole_choice(const llm_openai_call *k, int32_t r, int32_t i
     const llm_request *request = k->request[r];
     const llm__oai_choice *c = &k->choice[r * k->info.n_choices + index];
     llm__oai_piece p;
-    llm_text text = llm__text_none(), calls = llm__text_none();
+    llm_text text = LLM__ZERO, calls = LLM__ZERO;
     llm_output o, rows, echo = llm__oai_prompt_rows(request);
     llm_request_get_output(request, index, &o);
     rows = o;
@@ -29572,8 +29411,7 @@ static void llm__oai_write_embedding(const llm_openai_call *k, int32_t r, llm_te
     llm_text_str(out, k->base64 ? "\"}" : "]}");
 }
 
-/* The object of a finished call: choices, or vectors, one an input in their order. /generate has only the texts, each with its prompt
- * before it. */
+/* The object of a finished call: choices, or vectors, one an input in their order. /generate has only texts, each behind its prompt. */
 static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
     int generate = k->info.kind == LLM_OPENAI_GENERATE, embedding = k->info.kind == LLM_OPENAI_EMBEDDING;
     if (generate) llm_text_str(out, "{\"text\":[");
@@ -29605,8 +29443,7 @@ static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
  *
  * All choices share the stream, told apart by `index`. Deltas joined are exactly the text of the answer that is not streamed: an event
  * holds whole code points, and nothing that may still become a stop string. One call of llm_openai_next writes at most one event's worth,
- * so that a server can stop where a slow reader's buffer is full and go on later; nothing is lost, since the request keeps its events until
- * they are polled. */
+ * so that a server can stop where a slow reader's buffer is full and go on later; nothing is lost: the request keeps its events till then. */
 
 /* One server-sent event with one choice, which is freed; without a choice it is the last one, for the usage. ended: the request of a choice
  * that ends with it, whose metrics may be wanted; else NULL. */
@@ -29623,7 +29460,7 @@ static void llm__oai_chunk(const llm_openai_call *k, llm_text *choice, const llm
 
 /* A piece as one event. */
 static void llm__oai_piece_chunk(const llm_openai_call *k, int32_t r, const llm__oai_piece *p, llm_text *out) {
-    llm_text choice = llm__text_none();
+    llm_text choice = LLM__ZERO;
     llm__oai_write_choice(k, k->request[r], p, &choice);
     llm__oai_chunk(k, &choice, p->end ? k->request[r] : NULL, out);
 }
@@ -29644,7 +29481,7 @@ static const llm_tool_call *llm__oai_call_news(llm__oai_choice *c, int *fresh, s
 /* What there is of new calls as chunks: each is announced with its name, then its arguments follow as they come. Calls that the parser finds
  * whole come as two chunks in one go. */
 static void llm__oai_call_chunks(const llm_openai_call *k, int32_t r, llm__oai_piece *p, llm__oai_choice *c, llm_text *out) {
-    llm_text one = llm__text_none();
+    llm_text one = LLM__ZERO;
     int fresh;
     size_t from;
     p->content = NULL;
@@ -29662,7 +29499,7 @@ static void llm__oai_call_chunks(const llm_openai_call *k, int32_t r, llm__oai_p
  * completion may begin with the echoed prompt. */
 static void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event *e, llm__oai_choice *c, llm_text *out) {
     int chat = llm__oai_chats(k), token = e->has_token && !(chat && llm__oai_is_end(k, e->finish, e->stop_id, e->id));
-    llm_text text = llm__text_none();
+    llm_text text = LLM__ZERO;
     llm_output end, rows = llm__oai_event_rows(e), echo = llm__oai_prompt_rows(k->request[r]);
     llm__oai_piece p;
     llm_request_get_output(k->request[r], e->index, &end);
@@ -29710,7 +29547,7 @@ static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     if (e->has_token) c->last = now;
     if (k->service->on_event) k->service->on_event(k->user, k, k->request[r], e, gap);
     if (!llm__oai_chats(k)) return 1;
-    llm_text plain = llm__text_none(), *answer = c->tools ? &plain : &c->content;
+    llm_text plain = LLM__ZERO, *answer = c->tools ? &plain : &c->content;
     llm_reasoning_push(&c->reasoning, e->text ? e->text : "", e->text_len, &c->thoughts, answer);
     if (e->finish != LLM_FINISH_NONE) llm_reasoning_end(&c->reasoning, &c->thoughts, answer);
     if (c->tools && plain.len) llm_tool_parser_push(c->tools, plain.data, plain.len, &c->content);
@@ -29737,7 +29574,7 @@ static const char *llm__oai_failure(const llm_openai_call *k) {
 /* The end of a stream: an error, or the usage if it was asked for; then OpenAI's mark. */
 static void llm__oai_stream_end(llm_openai_call *k, llm_text *out) {
     const char *failure = llm__oai_failure(k);
-    llm_text none = llm__text_none();
+    llm_text none = LLM__ZERO;
     k->info.done = 1;
     if (k->info.kind == LLM_OPENAI_GENERATE) return;
     if (failure) {
@@ -29753,7 +29590,7 @@ static void llm__oai_stream_end(llm_openai_call *k, llm_text *out) {
 /* Every choice of a chat begins with its role. */
 static void llm__oai_roles(llm_openai_call *k, llm_text *out) {
     for (int32_t i = 0; i < k->info.n_choices && !k->choice[i].started; i++) {
-        llm_text choice = llm__text_none();
+        llm_text choice = LLM__ZERO;
         k->choice[i].started = 1;
         llm_text_format(&choice, "{'index':%d,'delta':{'role':'assistant','content':''},'logprobs':null,'finish_reason':null}", i);
         llm__oai_chunk(k, &choice, NULL, out);
@@ -29834,23 +29671,28 @@ static void llm__oai_say(llm_openai_call *k, llm_text *out, int placed, const ch
 
 /* The part of the open item with the text it has so far. */
 static llm_text llm__oai_part(const llm_openai_call *k) {
-    llm_text t = llm__text_none();
+    llm_text t = LLM__ZERO;
     llm_text_format(&t, "{'type':%q,'text':%Q", llm__oai_items[k->item_kind].part, k->item.data, k->item.len);
     llm_text_str(&t, k->item_kind == LLM__OAI_MESSAGE ? ",\"annotations\":[],\"logprobs\":[]}" : "}");
     return t;
+}
+
+/* The call that was announced last. */
+static const llm_tool_call *llm__oai_told(const llm__oai_choice *c) {
+    int32_t n;
+    return llm_tool_parser_calls(c->tools, &n) + c->n_told - 1;
 }
 
 /* The open item; done: with all its text. A function call is the last of those that were announced. */
 static llm_text llm__oai_item_text(const llm_openai_call *k, int done) {
     const llm__oai_choice *c = &k->choice[0];
     const char *status = done ? "completed" : "in_progress";
-    llm_text t = llm__text_none(), part = llm__text_none();
+    llm_text t = LLM__ZERO, part = LLM__ZERO;
     llm_text_format(&t, "{'id':'%s_%s%d',", llm__oai_items[k->item_kind].prefix, k->id + 5, k->n_items);
     if (k->item_kind == LLM__OAI_CALL) {
+        const llm_tool_call *call = llm__oai_told(c);
         char id[32];
-        int32_t n;
-        const llm_tool_call *call = llm_tool_parser_calls(c->tools, &n) + c->n_told - 1;
-        snprintf(id, sizeof id, "call_%016llx", (unsigned long long)(c->call_id + (uint64_t)(c->n_told - 1)));
+        llm__oai_call_id(c, c->n_told - 1, id);
         llm_text_format(&t, "'type':'function_call','status':%q,'call_id':%q,'name':%Q,'arguments':%Q}", status, id, call->name.data,
                         call->name.len, k->item.data, k->item.len);
         return t;
@@ -29865,12 +29707,9 @@ static llm_text llm__oai_item_text(const llm_openai_call *k, int done) {
 static void llm__oai_item_end(llm_openai_call *k, llm_text *out) {
     const int kind = k->item_kind;
     if (!kind) return;
-    llm_text item = llm__oai_item_text(k, 1), part = llm__text_none(), name = llm__text_none();
-    if (kind == LLM__OAI_CALL) {
-        int32_t n;
-        const llm_tool_call *call = llm_tool_parser_calls(k->choice[0].tools, &n) + k->choice[0].n_told - 1;
-        llm_text_format(&name, ",'name':%Q", call->name.data, call->name.len);
-    }
+    llm_text item = llm__oai_item_text(k, 1), part = LLM__ZERO, name = LLM__ZERO;
+    const llm_tool_call *call = kind == LLM__OAI_CALL ? llm__oai_told(&k->choice[0]) : NULL;
+    if (call) llm_text_format(&name, ",'name':%Q", call->name.data, call->name.len);
     llm__oai_say(k, out, 1, llm__oai_items[kind].event, ".done", "'%s':%Q%s%t", llm__oai_items[kind].member, k->item.data, k->item.len,
                  llm__oai_items[kind].empty, &name);
     if (llm__oai_items[kind].part) part = llm__oai_part(k), llm__oai_say(k, out, 1, "content_part", ".done", "'part':%t", &part);
@@ -29888,7 +29727,7 @@ static void llm__oai_item_grows(llm_openai_call *k, llm__oai_item kind, const ch
         llm__oai_item_end(k, out);
         k->item_kind = kind;
         llm_text_str(&k->item, "");
-        llm_text item = llm__oai_item_text(k, 0), part = llm__text_none();
+        llm_text item = llm__oai_item_text(k, 0), part = LLM__ZERO;
         llm__oai_say(k, out, 0, "output_item", ".added", "'output_index':%d,'item':%t", k->n_items, &item);
         if (llm__oai_items[kind].part) part = llm__oai_part(k), llm__oai_say(k, out, 1, "content_part", ".added", "'part':%t", &part);
     }
@@ -29913,13 +29752,12 @@ static void llm__oai_items_grow(llm_openai_call *k, llm_text *out) {
 }
 
 /* The response object, with a status: "in_progress" (at the beginning: no items, no usage), "completed", "incomplete" (the length cut it)
- * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has the value
- * that it then means. */
+ * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has a default. */
 static llm_text llm__oai_response(const llm_openai_call *k, const char *status, const char *failure) {
     static const char *const sent[][2] = {{"instructions", "null"}, {"max_output_tokens", "null"}, {"metadata", "{}"},
                                           {"parallel_tool_calls", "true"}, {"reasoning", "{'effort':null,'summary':null}"}, {"text", "{'format':{'type':'text'}}"},
                                           {"tool_choice", "'auto'"}, {"tools", "[]"}, {"user", "null"}};
-    llm_text t = llm__text_none();
+    llm_text t = LLM__ZERO;
     llm_text_format(&t, "{'id':%q,'object':'response','created_at':%l,'status':%q,'model':%q,'error':", k->id, k->created, status, k->model);
     llm_text_format(&t, failure ? "{'code':'server_error','message':%q}" : "null", failure);
     llm_text_format(&t, ",'incomplete_details':%s", strcmp(status, "incomplete") ? "null" : "{\"reason\":\"max_output_tokens\"}");
@@ -29948,7 +29786,7 @@ static const char *llm__oai_items_end(llm_openai_call *k, llm_text *out) {
 
 /* The answer without a stream: everything has been polled, so each item grows once, and by all of its text. */
 static void llm__oai_response_whole(llm_openai_call *k, llm_text *out) {
-    llm_text events = llm__text_none(), whole;
+    llm_text events = LLM__ZERO, whole;
     const char *status = llm__oai_items_end(k, &events);
     llm_text_free(&events);
     whole = llm__oai_response(k, status, NULL);
@@ -30042,10 +29880,9 @@ static int llm__oai_tokenize(llm_openai_call *k) {
 
 /* The text of ids, under the names that llama.cpp and vLLM give it. */
 static int llm__oai_detokenize(llm_openai_call *k) {
-    llm_text text = llm__text_none();
-    llm_tokens ids;
+    llm_text text = LLM__ZERO;
+    llm_tokens ids = LLM__ZERO;
     int v = llm__oai_get(k->body, 0, "tokens");
-    memset(&ids, 0, sizeof ids);
     llm__oai_at(k, "tokens");
     if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a list of token ids");
     int ok = llm__oai_ids(k, v, &ids);
@@ -30058,7 +29895,7 @@ static int llm__oai_detokenize(llm_openai_call *k) {
 
 /* The rendered chat as it will be tokenized, to be looked at. */
 static int llm__oai_template(llm_openai_call *k) {
-    llm_text text = llm__text_none();
+    llm_text text = LLM__ZERO;
     if (!llm__oai_chat_body(k) || !llm__oai_at(k, "messages") || !llm__oai_render(k)) return 0;
     llm_unguard(k->text.data, k->text.len, &text);
     k->text.len = 0;
@@ -30092,7 +29929,7 @@ static int llm__oai_inside(llm_openai_call *k, const char *param, const char *di
 static int llm__oai_adapters(llm_openai_call *k) {
     const llm_openai_service *s = k->service;
     int load = k->info.kind == LLM_OPENAI_LORA_LOAD, ok = 1;
-    llm_text path = llm__text_none();
+    llm_text path = LLM__ZERO;
     size_t n = 0;
     const char *name = llm_json_str(k->body, llm__oai_get(k->body, 0, "lora_name"), &n);
     if (s->lora_dir && (!name || strlen(name) != n)) return llm__oai_bad(k, "lora_name", "is missing, or no text");
@@ -30110,10 +29947,9 @@ static int llm__oai_adapters(llm_openai_call *k) {
 static int llm__oai_contexts(llm_openai_call *k) {
     const llm_openai_service *s = k->service;
     int save = k->info.kind == LLM_OPENAI_CONTEXT_SAVE;
-    llm_text path = llm__text_none();
-    llm_tokens ids;
+    llm_text path = LLM__ZERO;
+    llm_tokens ids = LLM__ZERO;
     int64_t kept = 0;
-    memset(&ids, 0, sizeof ids);
     int ok = llm__oai_inside(k, "name", s->context_dir, "--context-dir", &path);
     if (ok && save) ok = llm__oai_body_ids(k, &ids);
     if (ok) {
@@ -30156,7 +29992,7 @@ LLM_API int llm_openai_submit(llm_openai_call *k) {
  *
  *   llm *l = llm_load("model.gguf", NULL);
  *   llm_chat *c = llm_chat_new(l, "You are brief.");         messages: {"role":"system", ...}
- *   llm_chat_say(c, "2 and 2?");                             ...,{"role":"user", ...} --llm__chat_render--> prompt --> a request
+ *   llm_chat_say(c, "2 and 2?");                             ...,{"role":"user", ...} --llm_render--> prompt --> a request
  *   for (const char *s; (s = llm_chat_next(c));) puts(s);    step, poll, step, poll ...; at the end ...,{"role":"assistant", ...}
  *   llm_chat_say(c, "And 3?");                               the four messages are rendered and submitted; only the last is new
  *
@@ -30190,10 +30026,8 @@ static llm *llm__easy_open(const char *path, llm_model_config *m, llm_engine_con
 
 /* cfg is copied, so it need not outlive the call; its log and progress serve the model's loading too. */
 LLM_API llm *llm_load(const char *path, const llm_engine_config *cfg) {
-    llm_model_config m;
-    llm_engine_config c;
-    memset(&m, 0, sizeof m);
-    memset(&c, 0, sizeof c);
+    llm_model_config m = LLM__ZERO;
+    llm_engine_config c = LLM__ZERO;
     if (cfg) c = *cfg;
     return llm__easy_open(path, &m, &c);
 }
@@ -30213,10 +30047,9 @@ LLM_API void llm_string_free(char *s) { LLM_FREE(s); }
 /* One request from begin to end in the caller's thread: the text goes in as it is, without a chat template. NULL: an
  * error, llm_last_error says which. */
 LLM_API char *llm_generate(llm *l, const char *prompt, const llm_sampling *s) {
-    llm_request_config c;
+    llm_request_config c = LLM__ZERO;
     llm_request *r;
     llm_output out;
-    memset(&c, 0, sizeof c);
     c.prompt = prompt;
     c.prompt_len = strlen(prompt);
     c.tokenize_flags = LLM_TOK_ADD_SPECIAL;
@@ -30293,60 +30126,31 @@ LLM_API void llm_chat_free(llm_chat *c) {
     LLM_FREE(c);
 }
 
-/* A plain transcript for models without a template: base models continue it well enough. The system message stands alone at the top:
- *
- *   You are brief.\nUser: 2 and 2?\nAssistant: */
-static void llm__chat_plain(const llm_json *doc, llm_text *out) {
-    for (int m = llm_json_first(doc, llm_json_find(doc, 0, "messages")); m >= 0; m = llm_json_next(doc, m)) {
-        size_t len;
-        const char *role = llm_json_str(doc, llm_json_find(doc, m, "role"), NULL),
-                   *text = llm_json_str(doc, llm_json_find(doc, m, "content"), &len);
-        if (strcmp(role, "system")) llm_text_str(out, !strcmp(role, "user") ? "User: " : "Assistant: ");
-        llm_text_add(out, text, len);
-        llm_text_str(out, "\n");
-    }
-    llm_text_str(out, "Assistant:");
-}
-
-/* The whole conversation as a prompt, by the model's own template, else as the plain transcript (*plain). Guarded: a user who types a
- * control token gets its letters, not the token. */
-static llm_result llm__chat_render(llm_chat *c, llm_text *prompt, int *plain) {
-    llm_text context = llm__text_none();
-    llm_json *doc = NULL;
-    llm_render_options how;
-    memset(&how, 0, sizeof how);
-    how.guard = c->l->model;
-    llm_text_format(&context, "{'messages':[%s],'add_generation_prompt':true}", c->messages.data ? c->messages.data : "");
-    llm_result r = context.failed || c->messages.failed ? llm__nomem() : llm_json_parse(context.data, context.len, NULL, &doc);
-    *plain = !llm_model_get_info(c->l->model)->chat_template;
-    if (!r && *plain) llm__chat_plain(doc, prompt);
-    else if (!r) r = llm_render(c->l->model, doc, &how, prompt);
-    llm_json_free(doc);
-    llm_text_free(&context);
-    return !r && prompt->failed ? llm__nomem() : r;
-}
-
-/* Renders and submits the whole conversation. On error the message is taken back, so that the caller may try another. A transcript ends
- * where the model begins to write the user's next line; a template's answer ends with its own token. */
+/* Renders the whole conversation by the model's own template and submits it. Guarded: a user who types a control token gets its letters, not
+ * the token. On error, as that of a model without a template, the message is taken back, so that the caller may try another. */
 LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message) {
-    static const char *const turn[] = {"\nUser:"};
-    llm_request_config cfg;
-    llm_text prompt = llm__text_none();
-    int plain = 0;
-    memset(&cfg, 0, sizeof cfg);
+    llm_render_options how = LLM__ZERO;
+    llm_request_config cfg = LLM__ZERO;
+    llm_text context = LLM__ZERO, prompt = LLM__ZERO;
+    llm_json *doc = NULL;
     llm_result r = llm_chat_stop(c);
     size_t before = c->messages.len;
     llm__chat_add(&c->messages, "user", user_message, strlen(user_message));
-    if (!r) r = llm__chat_render(c, &prompt, &plain);
+    llm_text_format(&context, "{'messages':[%s],'add_generation_prompt':true}", c->messages.data ? c->messages.data : "");
+    if (!r && (context.failed || c->messages.failed)) r = llm__nomem();
+    how.guard = c->l->model;
+    if (!r) r = llm_json_parse(context.data, context.len, NULL, &doc);
+    if (!r) r = llm_render(c->l->model, doc, &how, &prompt);
     cfg.prompt = prompt.data;
     cfg.prompt_len = prompt.len;
-    cfg.tokenize_flags = plain ? LLM_TOK_ADD_SPECIAL : LLM_TOK_PARSE_SPECIAL | LLM_TOK_GUARDED;
+    cfg.tokenize_flags = LLM_TOK_PARSE_SPECIAL | LLM_TOK_GUARDED;
     cfg.sampling = c->sampling;
-    if (plain && !cfg.sampling.n_stop) cfg.sampling.stop = turn, cfg.sampling.n_stop = 1;
     cfg.sampling.n = cfg.sampling.best_of = 1;
     if (!r) r = llm_request_submit(c->l->engine, &cfg, &c->request);
     if (r) llm__chat_cut(c, before);
     c->answer.len = 0;
+    llm_json_free(doc);
+    llm_text_free(&context);
     llm_text_free(&prompt);
     return r;
 }
@@ -30448,7 +30252,7 @@ static llm_result llm__batch_params(llm__batch *b, const char *params) {
 /* Begins the call of prompt i and submits it. 0: no memory. What is wrong with a prompt its own call will tell. A parameter `stream` is a
  * key that stands there twice, which a body may not have. */
 static int llm__batch_start(llm__batch *b, int32_t i, const llm_prompt *p) {
-    llm_text body = llm__text_none();
+    llm_text body = LLM__ZERO;
     if (!b->chat && p->prompt_token_ids) llm_text_format(&body, "{'prompt':%i", p->prompt_token_ids, (size_t)p->n_prompt_token_ids);
     else if (!b->chat) llm_text_format(&body, "{'prompt':%q", p->prompt);
     else if (p->messages) llm_text_format(&body, "{'messages':%s", p->messages);
@@ -30476,10 +30280,9 @@ static int llm__batch_item(llm__batch *b, int32_t i, int32_t k) {
     const llm_request *request = call->info.n_requests && k < call->info.n_choices ? call->request[0] : NULL;
     const llm__oai_choice *c = request && b->chat ? &call->choice[k] : NULL;
     llm_completion_output *o = &x->outputs;
-    llm_output answer;
-    llm_text prompt = llm__text_none(), text = llm__text_none();
+    llm_output answer = LLM__ZERO;
+    llm_text prompt = LLM__ZERO, text = LLM__ZERO;
     size_t n = 0;
-    memset(&answer, 0, sizeof answer);
     x->request_id = llm__strdup(call->id);
     x->finished = 1;
     o->index = i;
@@ -30513,7 +30316,7 @@ static int llm__batch_item(llm__batch *b, int32_t i, int32_t k) {
 
 /* Copies the answers of call i, if it has ended, and frees it. 1: it had ended; 0: not yet; -1: no memory. */
 static int llm__batch_take(llm__batch *b, int32_t i) {
-    llm_text text = llm__text_none();
+    llm_text text = LLM__ZERO;
     int ok = llm_openai_next(b->call[i], &text);
     llm_text_free(&text);
     if (!ok) return 0;
@@ -30550,8 +30353,7 @@ static llm_result llm__batch_run(llm__batch *b, llm *l, const llm_prompt *prompt
  * (bad params, no memory, cancelled), and nothing is left of it. */
 static llm_outputs *llm__batch_all(llm *l, int chat, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg) {
     const llm_sampling_params *params = cfg ? cfg->sampling_params : NULL;
-    llm__batch b;
-    memset(&b, 0, sizeof b);
+    llm__batch b = LLM__ZERO;
     b.chat = chat;
     b.n_prompts = n;
     llm_openai_service_init(&b.service, l->model, l->engine);

@@ -216,23 +216,27 @@ static void eng_test_pages(void) {
     llm__arena memory;
     memset(&memory, 0, sizeof memory);
     CHECK(!llm__kv_open(&kv, 3, 4, 0, &memory));
-    llm__kv_key none = {0, 0}, root = llm__kv_root(&kv, none, NULL);
+    const llm__kv_key root = llm__kv_root(&kv, 0, 0, NULL);
+    llm__kv_key key = root, at = root;
     int32_t p = llm__kv_get(&kv), q = llm__kv_get(&kv);
-    llm__kv_publish(&kv, p, root, a);
-    CHECK(llm__kv_find(&kv, root, b) == -1); /* the same key and other tokens: a collision is a miss */
-    CHECK(llm__kv_find(&kv, root, a) == p && kv.ref[p] == 2);
-    llm__kv_publish(&kv, q, root, a); /* known already: stays private */
+    CHECK(llm__kv_find(&kv, &key, a) == -1 && (key.a != root.a || key.b != root.b));
+    llm__kv_publish(&kv, p, key, a);
+    CHECK(llm__kv_lookup(&kv, key, b) == -1); /* the same key and other tokens: a collision is a miss */
+    CHECK(llm__kv_find(&kv, &at, a) == p && kv.ref[p] == 2 && at.a == key.a && at.b == key.b);
+    llm__kv_publish(&kv, q, key, a); /* known already: stays private */
     CHECK(!kv.known[q]);
     llm__kv_drop(&kv, p), llm__kv_drop(&kv, p), llm__kv_drop(&kv, q);
     CHECK(kv.n_cached == 1 && kv.n_free == 2);
     q = llm__kv_get(&kv), llm__kv_get(&kv);
-    CHECK(llm__kv_find(&kv, root, a) == p); /* pinned: it cannot be evicted */
+    CHECK((at = root, llm__kv_find(&kv, &at, a)) == p); /* pinned: it cannot be evicted */
     CHECK(llm__kv_get(&kv) == -1);
     llm__kv_drop(&kv, p);
-    CHECK(llm__kv_get(&kv) == p && llm__kv_find(&kv, root, a) == -1); /* evicted: forgotten */
+    CHECK(llm__kv_get(&kv) == p && (at = root, llm__kv_find(&kv, &at, a)) == -1); /* evicted: forgotten */
     CHECK(!llm__kv_open(&kv, 3, 4, 1, &memory));
-    llm__kv_publish(&kv, llm__kv_get(&kv), root, a);
-    CHECK(llm__kv_find(&kv, root, a) == -1);
+    at = root;
+    CHECK(llm__kv_find(&kv, &at, a) == -1);
+    llm__kv_publish(&kv, llm__kv_get(&kv), at, a);
+    CHECK((at = root, llm__kv_find(&kv, &at, a)) == -1); /* without a prefix cache nothing is known */
     llm__arena_free(&memory);
 }
 

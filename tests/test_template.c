@@ -808,7 +808,7 @@ static void tpl_reasoning(void) {
         {LLM_REASONING_THINK, NULL, "<thin", "", "<thin"},
         {LLM_REASONING_THINK, NULL, "  \n", "", "  \n"},
         {LLM_REASONING_THINK, NULL, "                                          <think>x</think>", "", "                                          <think>x</think>"},
-        {LLM_REASONING_QWEN3, "</think>", "so", "", "so"},
+        {LLM_REASONING_THINK, "</think>", "so", "", "so"},
         {LLM_REASONING_DEEPSEEK_R1, "p", "why</think>so", "why", "so"},
         {LLM_REASONING_DEEPSEEK_R1, "p", "no end", "no end", ""},
         {LLM_REASONING_DEEPSEEK_R1, "p</think>\n", "so", "", "so"},
@@ -838,7 +838,7 @@ static void tpl_reasoning(void) {
         }
     }
     CHECK(llm_reasoning_named("ernie-45-vl") == LLM_REASONING_ERNIE_45_VL && llm_reasoning_named("deepseek_r1") == LLM_REASONING_DEEPSEEK_R1);
-    CHECK(llm_reasoning_named("Qwen3") == LLM_REASONING_QWEN3 && llm_reasoning_named("none") == LLM_REASONING_NONE && llm_reasoning_named("nope") == -1);
+    CHECK(llm_reasoning_named("Qwen3") == LLM_REASONING_THINK && llm_reasoning_named("none") == LLM_REASONING_NONE && llm_reasoning_named("nope") == -1);
     CHECK(llm_reasoning_named("") == -1 && llm_reasoning_named("think qwen3") == -1 && llm_reasoning_named("a name that is much longer than any there is") == -1);
     CHECK(llm_reasoning_detect(NULL) == LLM_REASONING_NONE && llm_reasoning_detect("plain") == LLM_REASONING_NONE);
 }
