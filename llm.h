@@ -6308,7 +6308,6 @@ LLM__UNUSED static int llm__tokenizer_is_special(const llm__tokenizer *t, int32_
     return id >= 0 && id < t->n_vocab && (t->token[id].type & LLM__TOKEN_SPECIAL) != 0;
 }
 
-
 LLM__COLD_BEGIN
 
 /* ---- Building: what all four readers use ----
@@ -6327,7 +6326,6 @@ static void llm__tokenizer_close(llm__tokenizer *t) {
         for (int i = 0; i < lists[k]->n; i++) llm__regex_close(lists[k]->v[i].re);
     llm__map_free(&t->ids);
     LLM_FREE(t->token);
-    LLM_FREE(t->merge);
     LLM_FREE(t->pieces.v);
     LLM_FREE(t->user.v);
     LLM_FREE(t->early.v);
@@ -6461,8 +6459,7 @@ static void llm__tok_use_scores(llm__tokenizer *t, int without) {
 static void llm__tok_merge_reserve(llm__tokenizer *t, int64_t n) {
     t->merge_cap = 16;
     while (t->merge_cap / 4 * 3 < (size_t)n) t->merge_cap *= 2;
-    t->merge = t->result ? NULL : LLM__NEW(llm__merge, t->merge_cap);
-    if (!t->merge && !t->result) t->result = llm__nomem();
+    t->merge = (llm__merge *)llm__tok_get(t, t->merge_cap * sizeof *t->merge);
     for (size_t i = 0; t->merge && i < t->merge_cap; i++) t->merge[i].id = -1;
 }
 
@@ -24217,7 +24214,6 @@ enum { LLM__PREEMPT_MAX = 3 };
  * A sequence that waits stands in a list in order, one that runs in a short array in order; who is held or done is in
  * neither. Requests that are not done are all in e->live, for sweeps. */
 
-
 /* 1 if a comes before b: in the queue, and among those that run, where the last give way first. A request keeps its
  * arrival when it is preempted, so it comes back before all that arrived later. */
 static int llm__seq_before(const llm__seq *a, const llm__seq *b) {
@@ -24278,7 +24274,6 @@ static void llm__note_news(llm_engine *e, llm_request *r) {
 /* ---- pages of a sequence ----
  * n_published <= n_computed / page_tokens: the pages that others may find. n_computed <= n_fed <= n_ids + n_ahead: what
  * is in pages, what was handed over, what there is. n_pages covers n_fed at least. */
-
 
 /* Lets go of all pages, the last first (see >>kv). What they held must be computed again, or found in the cache. */
 static void llm__seq_release(llm_engine *e, llm__seq *s) {
@@ -25356,7 +25351,6 @@ static void llm__engine_destroy(llm_engine *e) {
     llm__net_close(e->draft.net);
     if (e->ctx) e->backend->close(e->ctx);
     llm_model_close(e->draft.model);
-    llm__arena_free(&e->arena);
     pthread_mutex_destroy(&e->mutex);
     pthread_mutex_destroy(&e->news_mutex);
     pthread_cond_destroy(&e->arrived);
@@ -25365,7 +25359,7 @@ static void llm__engine_destroy(llm_engine *e) {
         LLM_FREE(e->lora[i].name);
         LLM_FREE(e->lora[i].path);
     }
-    LLM_FREE(e->lora);
+    llm__arena_free(&e->arena);
     LLM_FREE(e->swap_memory);
     LLM_FREE(e);
 }
@@ -25432,7 +25426,7 @@ static llm_result llm__engine_init(llm_engine *e) {
     const llm__engine_params *p = &e->p;
     e->p.n_workers = LLM__MAX(1, p->n_workers);
     e->own_lora = -1;
-    e->lora = LLM__NEW(llm__lora, p->n_loras);
+    e->lora = (llm__lora *)llm__arena_get(&e->arena, (size_t)p->n_loras * sizeof *e->lora);
     if (!e->lora) return llm__nomem();
     e->max_pages = (int32_t)(((int64_t)p->max_len + p->page_tokens - 1) / p->page_tokens);
     if (!llm__engine_arrays(e) || llm__kv_open(&e->kv, p->n_pages, p->page_tokens, p->no_cache, &e->arena)) return llm__nomem();
@@ -26290,9 +26284,8 @@ static void llm__turn_give(llm_engine *e) {
 }
 
 /* ---- stepping ----
- * At most two steps are known at a time: one in flight, one being planned. They lie in a ring of two; the oldest is
- * applied first, so results come in order. A step that fails takes its requests with it and nothing else.
- */
+ * At most two steps are known at a time: one in flight, one being planned. They lie in a ring of two; the oldest is applied first, so results
+ * come in order. A step that fails takes its requests with it and nothing else. */
 
 /* Fails the requests of a step that the device refused or broke off. Others, and the engine, go on: their pages were not
  * written, for a step writes only pages of its own sequences. */
@@ -26443,10 +26436,9 @@ LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
 }
 
 /* ---- a request's memory ----
- * Three kinds: the request itself with its arena (copies of what the caller gave, stop strings, bad words), one block a
- * sequence with all its arrays, and what must grow (the text). The sizes follow from the config, so a request that
- * cannot be held is refused at once and never fails later.
- */
+ * Three kinds: the request itself with its arena (copies of what the caller gave, stop strings, bad words, scores of the prompt), one block a
+ * sequence with all its arrays, and what must grow (the text). The sizes follow from the config, so a request that cannot be held is refused
+ * at once and never fails later. */
 
 /* What a sequence has beside the request's arena. Its pages went back when it ended. */
 static void llm__seq_destroy(llm__seq *s) {
@@ -26459,11 +26451,6 @@ static void llm__seq_destroy(llm__seq *s) {
 /* Everything a request owns; nobody else knows it any more. It may be half made: what is NULL was not taken. */
 static void llm__request_destroy(llm_request *r) {
     for (int32_t i = 0; r->seq && i < r->n_seqs; i++) llm__seq_destroy(&r->seq[i]);
-    LLM_FREE(r->seq);
-    LLM_FREE(r->prompt_logprobs);
-    LLM_FREE(r->pooled);
-    LLM_FREE(r->prompt_top);
-    LLM_FREE(r->prompt_counts);
     llm_text_free(&r->piece);
     llm__arena_free(&r->arena);
     pthread_mutex_destroy(&r->mutex);
@@ -26540,9 +26527,8 @@ static llm_result llm__seq_open(llm_request *r, int32_t index, const int32_t *pr
 }
 
 /* ---- submission ----
- * In this order, so that the cheap refusals come first: ranges of the sampling, the prompt's tokens, its length and ids,
- * copies, memory for scores and sequences, then the place in the queue. Only the last takes the engine's lock.
- */
+ * In this order, so that the cheap refusals come first: ranges of the sampling, the prompt's tokens, its length and ids, copies, memory for
+ * scores and sequences, then the place in the queue. Only the last takes the engine's lock. */
 
 /* Copies n bytes into the request's arena, with a 0 behind them; n may be 0. NULL: no memory. */
 static void *llm__keep_copy(llm_request *r, const void *from, size_t n) {
@@ -26635,7 +26621,7 @@ static llm_result llm__request_scores(llm_request *r, size_t n) {
     if (r->pooling) {
         size_t size = (size_t)r->engine->p.hidden;
         if (!r->engine->p.driver.hidden_row) return llm__error(LLM_ERR_UNSUPPORTED, "pooling: this backend gives no hidden states");
-        r->pooled = (double *)llm__calloc(size, sizeof *r->pooled + sizeof *r->embedding);
+        r->pooled = (double *)llm__arena_get(&r->arena, size * (sizeof *r->pooled + sizeof *r->embedding));
         r->embedding = r->pooled ? (float *)(r->pooled + size) : NULL;
         r->score_from = r->pooling == LLM_POOLING_LAST ? (int32_t)n - 1 : 0;
         r->score_end = (int32_t)n;
@@ -26646,9 +26632,9 @@ static llm_result llm__request_scores(llm_request *r, size_t n) {
     r->score_end = (int32_t)n - 1;
     r->prompt_stride = LLM__MIN(r->s.prompt_logprobs - 1, r->engine->p.vocab);
     uint64_t bytes = llm__mul(llm__mul(n, (uint64_t)r->prompt_stride, &ok), sizeof *r->prompt_top, &ok);
-    r->prompt_logprobs = LLM__NEW(float, n);
-    r->prompt_counts = LLM__NEW(int32_t, n);
-    r->prompt_top = ok ? (llm_token_logprob *)LLM_MALLOC((size_t)bytes + 1) : NULL;
+    r->prompt_logprobs = (float *)llm__arena_get(&r->arena, n * sizeof *r->prompt_logprobs);
+    r->prompt_counts = (int32_t *)llm__arena_get(&r->arena, n * sizeof *r->prompt_counts);
+    r->prompt_top = ok ? (llm_token_logprob *)llm__arena_get(&r->arena, (size_t)bytes) : NULL;
     return r->prompt_logprobs && r->prompt_counts && r->prompt_top ? LLM_OK : llm__nomem();
 }
 
@@ -26684,7 +26670,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     if (!result) result = llm__request_scores(r, n);
     if (result) return result;
     r->top_stride = r->s.logprobs ? LLM__MIN(r->s.logprobs - 1, e->p.vocab) : 0;
-    r->seq = LLM__NEW(llm__seq, r->n_seqs);
+    r->seq = (llm__seq *)llm__arena_get(&r->arena, (size_t)r->n_seqs * sizeof *r->seq);
     if (!r->seq) return llm__nomem();
     for (int32_t i = 0; i < r->n_seqs && !result; i++) result = llm__seq_open(r, i, prompt, (int32_t)n, max_new);
     r->seq[0].role = LLM__BEAM_LIVE;
@@ -26768,8 +26754,7 @@ LLM_API void llm_request_free(llm_request *r) {
 /* ---- what came out ----
  * Everything here may be called while the engine steps. Under the request's lock the stepping thread writes a token with
  * its log-probabilities and text, and readers read them; arrays never move, so pointers stay good after the lock is
- * gone, and what they pointed to when it was held does not change. Only the text may move when it outgrows its room.
- */
+ * gone, and what they pointed to when it was held does not change. Only the text may move when it outgrows its room. */
 
 /* Which sequence answer `index` is: with best_of > n and beams those of the highest score (without beams: sum of
  * log-probabilities), ties the lower. NULL: not decided. */
