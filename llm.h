@@ -1027,10 +1027,9 @@ LLM_API void llm_engine_get_stats(const llm_engine *engine, llm_engine_stats *ou
  * while steps run. What runs with an adapter that is unloaded goes on with it to its end. */
 LLM_API llm_result llm_lora_load(llm_engine *engine, const char *name, const char *path);
 LLM_API llm_result llm_lora_unload(llm_engine *engine, const char *name); /* LLM_ERR_ARG: no such name */
-/* Appends name and path of the i-th that is loaded, in the order of loading; either may be NULL. 0: there are not so many. Any thread. */
-LLM_API int llm_lora_get(llm_engine *engine, int32_t i, llm_text *name, llm_text *path);
-/* How many sequences with the i-th adapter ran and waited after the latest step. 0: as above. */
-LLM_API int llm_lora_use(llm_engine *engine, int32_t i, int32_t *n_running, int32_t *n_waiting);
+/* Of the i-th that is loaded, in the order of loading: appends name and path (either may be NULL), and tells how many sequences with it ran
+ * and waited after the latest step (counts[0], [1]; NULL too). 0: there are not so many. Any thread. */
+LLM_API int llm_lora_get(llm_engine *engine, int32_t i, llm_text *name, llm_text *path, int32_t counts[2]);
 
 /* ---------------------------------------------------------------------------
  * >>api-request   One prompt, n answers. Submit from any thread; one thread steps the engine.
@@ -2134,7 +2133,7 @@ static int32_t llm__utf8_get(const char *p, size_t n, int *len) {
 static size_t llm__utf8_valid(const char *s, size_t n) {
     int len;
     size_t at = 0;
-    while (at < n && llm__utf8_get(s + at, n - at, &len) >= 0) at += (size_t)len;
+    while (at < n && llm__utf8_part(s + at, n - at, &len) == 1) at += (size_t)len;
     return at;
 }
 
@@ -26213,31 +26212,18 @@ LLM_API llm_result llm_lora_unload(llm_engine *e, const char *name) {
     return LLM_OK;
 }
 
-/* The i-th that is listed, in the order of loading; NULL: there are not so many. The caller holds the engine's mutex. */
-static const llm__lora *llm__lora_at(const llm_engine *e, int32_t i) {
+/* The i-th in the order of loading is the one that is listed and has i others before it. */
+LLM_API int llm_lora_get(llm_engine *e, int32_t i, llm_text *name, llm_text *path, int32_t counts[2]) {
     const llm__lora *found = NULL;
+    pthread_mutex_lock(&e->mutex);
     for (int32_t k = 0; k < e->p.n_loras && !found; k++) {
         int32_t before = 0;
         for (int32_t j = 0; j < e->p.n_loras; j++) before += e->lora[j].listed && e->lora[j].id < e->lora[k].id;
         if (e->lora[k].listed && before == i) found = &e->lora[k];
     }
-    return found;
-}
-
-LLM_API int llm_lora_get(llm_engine *e, int32_t i, llm_text *name, llm_text *path) {
-    pthread_mutex_lock(&e->mutex);
-    const llm__lora *found = llm__lora_at(e, i);
     if (found && name) llm_text_str(name, found->name);
     if (found && path) llm_text_str(path, found->path);
-    pthread_mutex_unlock(&e->mutex);
-    return found != NULL;
-}
-
-LLM_API int llm_lora_use(llm_engine *e, int32_t i, int32_t *n_running, int32_t *n_waiting) {
-    pthread_mutex_lock(&e->mutex);
-    const llm__lora *found = llm__lora_at(e, i);
-    *n_running = found ? found->n_running : 0;
-    *n_waiting = found ? found->n_waiting : 0;
+    if (found && counts) counts[0] = found->n_running, counts[1] = found->n_waiting;
     pthread_mutex_unlock(&e->mutex);
     return found != NULL;
 }
@@ -28657,7 +28643,7 @@ static int llm__oai_is_base(const llm_openai_service *s, llm__str name) {
 /* 1 if an adapter of that name is loaded. .p NULL: any beside the engine's own, which requests need not name. */
 static int llm__oai_is_lora(const llm_openai_service *s, llm__str name) {
     if (!s->engine) return 0;
-    if (!name.p) return llm_lora_get(s->engine, s->engine->own_lora >= 0, NULL, NULL);
+    if (!name.p) return llm_lora_get(s->engine, s->engine->own_lora >= 0, NULL, NULL, NULL);
     pthread_mutex_lock(&s->engine->mutex); /* adapters come and go while it runs */
     int found = llm__lora_find(s->engine, name, 1) >= 0;
     pthread_mutex_unlock(&s->engine->mutex);

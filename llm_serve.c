@@ -1294,7 +1294,7 @@ static void write_loras(llm_text *t) {
     llm_text use[2] = {{0}, {0}}, labels = {0}, name = {0};
     int32_t count[2];
     if (!server.cfg.setup.engine.max_loras) return;
-    for (int32_t i = 0; llm_lora_use(server.engine, i, &count[0], &count[1]) && llm_lora_get(server.engine, i, &name, NULL); i++, name.len = 0)
+    for (int32_t i = 0; llm_lora_get(server.engine, i, &name, NULL, count); i++, name.len = 0)
         for (int k = 0; k < 2; k++)
             if (count[k]) llm_text_format(&use[k], "%s%s", use[k].len ? "," : "", name.data);
     llm_text_format(&labels, ",max_lora='%d',running_lora_adapters=%q,waiting_lora_adapters=%q", (int)server.cfg.setup.engine.max_loras,
@@ -2057,7 +2057,7 @@ static void add_model_card(llm_text *t, const char *name, const char *root, cons
 /* The i-th adapter's card, if its name is `only` (.p NULL: any). 0: there is no i-th. */
 static int add_adapter_card(llm_text *t, int i, slice only) {
     llm_text name = {0}, path = {0};
-    int there = llm_lora_get(server.engine, i, &name, &path);
+    int there = llm_lora_get(server.engine, i, &name, &path, NULL);
     if (there && (!only.p || slice_is(only, name.data))) {
         if (t->len && t->data[t->len - 1] == '}') llm_text_str(t, ",");
         add_model_card(t, name.data, path.data, server.cfg.names.items[0]);
