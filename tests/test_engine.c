@@ -296,7 +296,7 @@ static void eng_test_no_memory(void) {
         refused += failed;
         if (!failed) break;
     }
-    CHECK(refused > 5 && i < 200 && e->n_fresh == 0);
+    CHECK(refused >= 5 && i < 200 && e->n_fresh == 0); /* the request, its arena, a block for each sequence */
     fake_close(&f);
     for (i = 1; i < 200; i++) {
         llm__engine_params p;
