@@ -6634,8 +6634,7 @@ static const struct llm__tok_part {
  *      "decoder": {"type": "ByteLevel", ...},
  *      "model": {"type": "BPE", "unk_token": null, "vocab": {"!": 0, "\"": 1, ...}, "merges": ["h e", "i n", ...], ...}}
  *
- * Members that we do not know are passed over,
- * types that we do not know are refused: text would come out wrong without a sign. */
+ * Members that we do not know are passed over, types that we do not know are refused: text would come out wrong without a sign. */
 
 /* A member that is true or false; `otherwise` if it is absent or something else. */
 static int llm__json_flag(const llm_json *d, int object, const char *key, int otherwise) {
@@ -23572,10 +23571,9 @@ LLM__COLD_END
  *   used    ref > 0: in the tables of `ref` sequences. With ref > 1 it is full and nobody writes it.
  *   cached  ref = 0, but its content is known by its key: a prompt that begins in the same way takes it.
  *   free    ref = 0, no key.
- * The key of a full page is a hash of (key of the page before, its tokens); the first one's parent is a hash of
- * the salt, the adapter and the rotary scaling; all are keyed by a secret drawn at open. They have 128 bits, and a
- * hit compares the tokens too, so a collision costs a miss and never gives a wrong page. A page found is pinned in the
- * look-up.
+ * The key of a full page is a hash of (key of the page before, its tokens); the first one's parent is a hash of the salt, the adapter and
+ * the rotary scaling; all are keyed by a secret drawn at open. They have 128 bits, and a hit compares the tokens too, so a collision costs
+ * a miss and never gives a wrong page. A page found is pinned in the look-up.
  *
  * Cached pages stand in a list in the order they were let go. A sequence lets go of its last page first, so tails
  * are evicted before the beginnings that more prompts share. Every operation takes constant time and no memory.
@@ -23885,11 +23883,10 @@ static int32_t llm__draft_lookup(const int32_t *ids, int32_t n, int32_t low, int
 /* ============================================================================
  * >>scheduler   Who computes what in the next step.
  * ============================================================================
- * A request is one prompt with n sequences. All that a sequence is for the scheduler is a list of tokens of which
- * the first n_computed have their keys and values in pages. A step feeds k >= 1 of the rest: one for a sequence
- * that decodes, a chunk for a prompt (or for what a preempted sequence must compute again: it is the same thing).
- * When the last token is fed, its logits give the next one. So there are no phases, only a budget of rows, as in
- * Sarathi-Serve and vLLM's unified scheduler (continuous batching is Orca's, pages are vLLM's):
+ * A request is one prompt with n sequences. All that a sequence is for the scheduler is a list of tokens of which the first n_computed have
+ * their keys and values in pages. A step feeds k >= 1 of the rest: one for a sequence that decodes, a chunk for a prompt (or for what a
+ * preempted sequence must compute again: it is the same thing). When the last token is fed, its logits give the next one. So there are no
+ * phases, only a budget of rows, as in Sarathi-Serve and vLLM's unified scheduler (continuous batching is Orca's, pages are vLLM's):
  *   1. sequences that decode, oldest first: the budget always holds a row for each;
  *   2. prompts that have begun;
  *   3. new ones, while there is a place, pages and budget.
@@ -23924,13 +23921,12 @@ static int32_t llm__draft_lookup(const int32_t *ids, int32_t n, int32_t low, int
  * a copy of the begun one. Those that find no place then wait like anyone else (and find the prompt in the prefix
  * cache). A beam search forks in the same way, after every token (see below).
  *
- * One step ahead. With lag 0 a step is planned, computed, and its results applied before the next is planned. With
- * lag 1 step t + 1 is planned and handed over while step t is still being computed: where the device draws the token
- * of a sequence itself, the next row of this sequence is a placeholder that the device fills in (llm_step's
- * token_from). So the device never waits for the host. The price: a sequence that turns out to have ended has one row
- * computed in vain. Nobody sees it: pages are published only up to tokens that were applied, and an ended sequence
- * keeps its pages until no step that names them is in flight. Whose next choice needs the host (penalties, bans,
- * bias, beams) waits for its token. Pages are taken away only while nothing is in flight.
+ * One step ahead. With lag 0 a step is planned, computed, and its results applied before the next is planned. With lag 1 step t + 1 is
+ * planned and handed over while step t is still being computed: where the device draws the token of a sequence itself, the next row of this
+ * sequence is a placeholder that the device fills in (llm_step's token_from). So the device never waits for the host. The price: a sequence
+ * that turns out to have ended has one row computed in vain. Nobody sees it: pages are published only up to tokens that were applied, and
+ * an ended sequence keeps its pages until no step that names them is in flight. Whose next choice needs the host (penalties, bans, bias,
+ * beams) waits for its token. Pages are taken away only while nothing is in flight.
  *
  *     host     plan t+1  begin t+1  |  wait t, apply t  |  plan t+2  begin t+2  |  wait t+1, apply t+1  | ...
  *     device   ......... step t ....|................ step t+1 .................|.......... step t+2 ........
@@ -23949,10 +23945,9 @@ static int32_t llm__draft_lookup(const int32_t *ids, int32_t n, int32_t low, int
  * are free; nobody gives way for a guess. These rows do not count as fed or computed until their token was chosen
  * (llm__draft_kept). With lag 1 who drafts waits for each token, for the host must see whether the draft was right.
  *
- * Planning (llm__plan), computing (the driver) and applying the results (llm__apply) are separate. All bookkeeping is
- * arrays and lists made when things are opened or submitted, and the driver is a small table, so tests/test_sim.c
- * drives millions of steps without a model. Everything here belongs to the one thread that steps; what pollers read
- * too is written under the request's lock. */
+ * Planning (llm__plan), computing (the driver) and applying the results (llm__apply) are separate. All bookkeeping is arrays and lists
+ * made when things are opened or submitted, and the driver is a small table, so tests/test_sim.c drives millions of steps without a
+ * model. Everything here belongs to the one thread that steps; what pollers read too is written under the request's lock. */
 
 struct llm__seq;
 
@@ -24144,8 +24139,7 @@ typedef struct llm__drafter {
     double seconds;              /* that a pass of one row a sequence takes, of late */
 } llm__drafter;
 
-/* A scheduler, and what it computes with. backend, ctx, net and swap memory are there only in an engine that
- * llm_engine_open has made. */
+/* A scheduler, and what it computes with. backend, ctx, net and swap memory are there only in an engine that llm_engine_open has made. */
 struct llm_engine {
     llm__engine_params p;
     const llm_backend *backend;
@@ -24886,9 +24880,8 @@ static int32_t llm__stop_feed(const llm__stop *p, int32_t state, char c) {
     return p->text[state] == c ? state + 1 : 0;
 }
 
-/* Looks for stop strings in the text from `from` on, in the order of the list; the first found cuts the text, before it
- * or after it. allowed: min_tokens is reached; before, the automata run all the same. Returns which, or -1. As in vLLM
- * the prompt is never searched. */
+/* Looks for stop strings in the text from `from` on, in the order of the list; the first found cuts the text, before it or after it.
+ * allowed: min_tokens is reached; before, the automata run all the same. Returns which, or -1. As in vLLM the prompt is never searched. */
 static int32_t llm__find_stop(llm__seq *s, size_t from, int allowed) {
     const llm_request *r = s->request;
     for (int32_t i = 0; i < r->s.n_stop; i++)
@@ -25059,14 +25052,13 @@ static void llm__fork_choices(llm_engine *e, llm__flight *f, const llm__entry *p
 LLM__COLD_BEGIN
 
 /* ---- beam search ----
- * vLLM 0.6's rules. `width` beams live at once. When each has its logits, the best 2 * width continuations of all of
- * them, by the sum of log-probabilities, become children. Children that end (EOS, stop ids and strings, length) join a
- * pool of the `width` best answers; the best `width` others live on. Answers are ranked by score = sum of
- * log-probabilities / length^length_penalty, where the length counts the prompt, but no EOS at the end. The search ends
- * when nothing lives, or the pool is full and no beam can get into it any more: at once with early_stopping 1, by the
- * beam's present length with 0, by the longest possible answer with 2 ("never").
- * The request has 4 * width sequences: beams, pool and children take free ones of them and leave them again. Beams are
- * ordinary sequences for the scheduler: they may run in different steps, wait, and give way. */
+ * vLLM 0.6's rules. `width` beams live at once. When each has its logits, the best 2 * width continuations of all of them, by the sum of
+ * log-probabilities, become children. Children that end (EOS, stop ids and strings, length) join a pool of the `width` best answers; the
+ * best `width` others live on. Answers are ranked by score = sum of log-probabilities / length^length_penalty, where the length counts
+ * the prompt, but no EOS at the end. The search ends when nothing lives, or the pool is full and no beam can get into it any more: at
+ * once with early_stopping 1, by the beam's present length with 0, by the longest possible answer with 2 ("never"). The request has 4
+ * times as many sequences: beams, pool and children take free ones of them and leave them again. Beams are ordinary sequences for the scheduler:
+ * they may run in different steps, wait, and give way. */
 
 /* Score of a sum of log-probabilities at a length. */
 static double llm__beam_score(const llm_request *r, double sum, int32_t length) {
@@ -25314,11 +25306,10 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
  *     poll     reads what the request has, under the request's lock
  *     free     gives up the caller's share: a request has two owners, the caller and the engine, and the last to
  *              leave destroys it. So it may be freed at any moment, in a callback too
- * Locks: engine->mutex (inbox, figures), request->mutex (outputs), engine->news_mutex (held while callbacks run, so
- * that after llm_request_free none runs any more). Nobody holds two of the first kinds at once, and the stepping thread
- * holds none while the device computes. Who needs the scheduler's own lists from another thread waits for a turn between two
- * steps (llm__turn_take). Flags that are only ever raised (cancelled, freed), the count of owners and the count of cancels
- * are atomic and need no lock.
+ * Locks: engine->mutex (inbox, figures), request->mutex (outputs), engine->news_mutex (held while callbacks run, so that after
+ * llm_request_free none runs any more). Nobody holds two of the first kinds at once, and the stepping thread holds none while the device
+ * computes. Who needs the scheduler's own lists from another thread waits for a turn between two steps (llm__turn_take). Flags that are
+ * only ever raised (cancelled, freed), the count of owners and the count of cancels are atomic and need no lock.
  *
  * A request's life, and which thread it is in:
  *
@@ -25514,12 +25505,11 @@ static const llm__driver llm__model_driver = {
     llm__drive_parallel, llm__drive_rope, llm__drive_now};
 
 /* ---- a draft model ----
- * A small model with the same tokens guesses for a large one. It is a second network on the same device, and its keys and
- * values lie in the same pages, as further layers behind the model's own: so whatever happens to pages (sharing, the prefix
- * cache, forks, eviction) happens to both, and a page has one more bit that tells whether the draft model has computed it
- * (llm__kv). It runs only when somebody drafts, so it may be behind: its first pass reads all tokens of a sequence that it has
- * not seen, and gives the first guess; each further pass reads the guess before. k tokens take k passes, for all sequences
- * that draft together:
+ * A small model with the same tokens guesses for a large one. It is a second network on the same device, and its keys and values lie in the
+ * same pages, as further layers behind the model's own: so whatever happens to pages (sharing, the prefix cache, forks, eviction) happens
+ * to both, and a page has one more bit that tells whether the draft model has computed it (llm__kv). It runs only when somebody drafts, so
+ * it may be behind: its first pass reads all tokens of a sequence that it has not seen, and gives the first guess; each further pass reads
+ * the guess before. k tokens take k passes, for all sequences that draft together:
  *
  *     pass 0   rows n_guessed ... n_ids - 1    guesses draft[0]
  *     pass k   a row: draft[k - 1]             guesses draft[k]
@@ -26788,8 +26778,7 @@ static void llm__fill_event(llm_request *r, llm__seq *s, int32_t index, llm_even
     event->text_len = r->piece.len;
 }
 
-/* Choices take turns: the one of which fewest tokens were polled comes first. The text of an
- * event lives until the next poll. */
+/* Choices take turns: the one of which fewest tokens were polled comes first. The text of an event lives until the next poll. */
 LLM_API int llm_request_poll(llm_request *r, llm_event *event) {
     int32_t found = -1;
     llm__seq *best = NULL;
@@ -29955,11 +29944,10 @@ LLM_API int llm_openai_submit(llm_openai_call *k) {
 /* ============================================================================
  * >>easy   Ten lines to a working program.
  * ============================================================================
- * llm_load opens a model and an engine for one sequence. A conversation is a list of messages kept as JSON text;
- * each turn is rendered by the model's own template from the beginning and submitted whole: the prefix cache knows
- * all but the latest words of it, so a long conversation costs no more than its last turn. Everything runs in the
- * caller's thread: llm_chat_next steps the engine until there is something to show. This is also the example of how
- * the calls of >>api-request belong together.
+ * llm_load opens a model and an engine for one sequence. A conversation is a list of messages kept as JSON text; each turn is rendered by
+ * the model's own template from the beginning and submitted whole: the prefix cache knows all but the latest words of it, so a long
+ * conversation costs no more than its last turn. Everything runs in the caller's thread: llm_chat_next steps the engine until there is
+ * something to show. This is also the example of how the calls of >>api-request belong together.
  *
  *   llm *l = llm_load("model.gguf", NULL);
  *   llm_chat *c = llm_chat_new(l, "You are brief.");         messages: {"role":"system", ...}
@@ -30045,8 +30033,7 @@ struct llm_chat {
     llm_request *request;
 };
 
-/* Adds a message as JSON text: any bytes are safe there, and the template reads the same tree as from a server's
- * request. */
+/* Adds a message as JSON text: any bytes are safe there, and the template reads the same tree as from a server's request. */
 static void llm__chat_add(llm_text *messages, const char *role, const char *text, size_t len) {
     llm_text_format(messages, messages->len ? ",{'role':%q,'content':%Q}" : "{'role':%q,'content':%Q}", role, text, len);
 }
