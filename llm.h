@@ -4924,9 +4924,10 @@ static int llm__rx_next(llm__rx_run *r, size_t *start, size_t *end) {
 #define LLM__RX_WORD "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
 #define LLM__RX_UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LLM__RX_LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LLM__RX_CASES(upper, lower, rest, digits) \
+    "[^\\r\\n\\p{L}\\p{N}]?" upper "*" lower "+" rest "|[^\\r\\n\\p{L}\\p{N}]?" upper "+" lower "*" rest "|" digits
 #define LLM__RX_CASED(upper, lower, rest, digits) \
-    "[^\\r\\n\\p{L}\\p{N}]?" upper "*" lower "+" rest "|[^\\r\\n\\p{L}\\p{N}]?" upper "+" lower "*" rest "|" digits \
-    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+    LLM__RX_CASES(upper, lower, rest, digits) "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 /* ============================================================================
  * >>tokenizer   From text to ids and back.
@@ -5062,6 +5063,7 @@ typedef struct llm__tokenizer {
     int bytes;               /* begins with bytes, not code points */
     int whole;               /* a word that is a token is not taken apart; 2: only one that begins with a newline */
     int barrier;             /* a code point that is no token stays between its neighbours; else it vanishes */
+    int float_sums;          /* Unigram: sums of scores are rounded as SentencePiece does, which decides between equal ways */
     int fuse_unk, byte_fallback, drop_unknown, alphabet_fallback; /* what becomes of unknown characters */
     int32_t byte_id[256];    /* of <0x00> ..., -1 */
     int32_t char_id[0x180];  /* of the first code points: saves look-ups */
@@ -5847,7 +5849,8 @@ static void llm__model_bpe(llm__encode *e, llm__str word) {
 }
 
 /* A way to b of which a token is the last step: the better one stays, of equal ones the first. */
-static void llm__unigram_try(llm__best *b, double score, size_t from, int32_t id) {
+static void llm__unigram_try(const llm__tokenizer *t, llm__best *b, double score, size_t from, int32_t id) {
+    if (t->float_sums) score = (float)score;
     if (b->from != UINT32_MAX && score <= b->score) return;
     b->score = score;
     b->from = (uint32_t)from;
@@ -5878,10 +5881,10 @@ static void llm__model_unigram(llm__encode *e, llm__str word) {
         for (size_t end = at + 1; end <= word.n && lo < hi; end++) {
             if (!llm__index_step(&t->pieces, &lo, &hi, end - at - 1, (uint8_t)word.p[end - 1])) continue;
             int32_t id = t->pieces.v[lo].value;
-            llm__unigram_try(&best[end], best[at].score + (double)t->token[id].score, at, id);
+            llm__unigram_try(t, &best[end], best[at].score + (double)t->token[id].score, at, id);
             single |= end == next;
         }
-        if (!single) llm__unigram_try(&best[next], best[at].score + t->unk_score, at, t->unk_id);
+        if (!single) llm__unigram_try(t, &best[next], best[at].score + t->unk_score, at, t->unk_id);
     }
     size_t first = e->out->len;
     for (size_t end = word.n, from; end; end = from) { /* back along the best path; a run of unknown characters is one */
@@ -7061,7 +7064,7 @@ static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
     if (t->unk_id < 0) LLM__TOK_BAD(t, "tokenizer.model: an unknown token expected");
     t->kind = model == 1 ? "Unigram" : "SPM";
     t->model = model == 1 ? LLM__TOK_UNIGRAM : LLM__TOK_BPE;
-    t->fuse_unk = t->barrier = 1;
+    t->fuse_unk = t->barrier = t->float_sums = 1;
     /* Unigram: a user-defined token must win over any way to split it, so its score is its length times the best score of all. */
     float best = n && !t->result ? t->token[0].score : 0;
     for (int32_t i = 0; i < n && !t->result; i++) best = LLM__MAX(best, t->token[i].score);
@@ -7090,10 +7093,12 @@ static void llm__add_splits(llm__tokenizer *t, const char *const *regex, int mos
 static const struct llm__rank_file { const char *name; int32_t ranks; const char *pattern, *special; } llm__rank_files[] = {
     {"o200k", 199998, LLM__RX_CASED(LLM__RX_UPPER, LLM__RX_LOWER, LLM__RX_ANY_CASE "?", "\\p{N}{1,3}"),
      "<|endoftext|> 199999 <|endofprompt|> 200018"},
-    {"cl100k", 100256, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL,
+    {"cl100k", 100256, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|\\s+\\z|" LLM__RX_TAIL,
      "<|endoftext|> 100257 <|fim_prefix|> 100258 <|fim_middle|> 100259 <|fim_suffix|> 100260 <|endofprompt|> 100276"},
     {"qwen", 151643, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL,
      "<|endoftext|> 151643 <|im_start|> 151644 <|im_end|> 151645"},
+    {"kimi", 163584, "\\p{Han}+|" LLM__RX_CASES("[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]", "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]",
+                                                LLM__RX_ANY_CASE "?", "\\p{N}{1,3}") "|" LLM__RX_TAIL, ""},
     {"50k", 50256, LLM__RX_GPT2_TEXT "|\\s+", "<|endoftext|> 50256"},
     {"", 0, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL, ""}}; /* Llama 3 and others */
 
@@ -11283,6 +11288,7 @@ enum { LLM__PRE_WHOLE = 1, LLM__PRE_BOS = 2, LLM__PRE_SPACES = 4, LLM__PRE_NO_BO
 /* Parts of patterns that several names share. Numbers of up to three digits, Chinese and Japanese, words with one punctuation mark in
  * front, digits in groups of three from the right. */
 #define LLM__PRE_CJK "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+"
+#define LLM__PRE_DEEP "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}&&[^\\s]]+" /* to llama.cpp all white space is one character */
 #define LLM__PRE_V3(tail) "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+" \
     "|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+" tail "|\\s+(?!\\S)|\\s+"
 #define LLM__PRE_QWEN2 LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL
@@ -11309,9 +11315,8 @@ static const struct { const char *names; int flags; const char *regex[6]; } llm_
         "|\\s{256}(?!\\S)|\\s{128}(?!\\S)|\\s{64}(?!\\S)|\\s{32}(?!\\S)|\\s{16}(?!\\S)|\\s{8}(?!\\S)|\\s{4}(?!\\S)|\\s{1,2}(?!\\S)"
         "|\\s{1}"}},
     {"deepseek-llm", 0, {"[\\r\\n]", "\\s?[" LLM__PRE_LETTERS "]+", "\\s?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}"
-        "\\x{3000}-\\x{3002}]+", "\\s+\\z", "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+", "\\p{N}+"}},
-    {"deepseek-coder", 0, {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+",
-        "\\p{N}"}},
+        "\\x{3001}\\x{3002}]+", "\\s+\\z", LLM__PRE_DEEP, "\\p{N}+"}},
+    {"deepseek-coder", 0, {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", LLM__PRE_DEEP, "\\p{N}"}},
     {"deepseek-v3 hunyuan-dense joyai-llm hy_v4", 0, {"\\p{N}{1,3}", LLM__PRE_CJK, LLM__PRE_V3("[\\r\\n]*|\\s*[\\r\\n]+")}},
     {"spark2_5", 0, {"\\p{N}{1,3}", LLM__PRE_CJK, LLM__PRE_V3("|[\\r\\n]"), "\\p{N}"}},
     {"youtu", LLM__PRE_WHOLE, {"[\\x{AC00}-\\x{D7A3}\\x{3131}-\\x{318E}]+|[\\x{FF01}\\x{2026}\\x{201C}\\x{201D}\\x{2018}\\x{2019}\\x{2014}"
@@ -17240,7 +17245,7 @@ static const llm__family llm__families[] = {
     {"llama mistral ministral ministral3 xverse aquila cwm eagle", "llama mistral3 xverse", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"mixtral", "llama", LLM__NORM_TOPK | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"qwen", "qwen", LLM__QKV_BIAS, LLM_ACT_SILU, 1e4f, 1},
-    {"qwen2 qwen2_vl_text qwen2_5_vl_text qwen2_vl qwen2_5_vl", "qwen2", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
+    {"qwen2 qwen2_vl_text qwen2_5_vl_text qwen2_vl qwen2_5_vl", "qwen2 qwen2vl", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"qwen2_moe", "qwen2moe", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"qwen3", "qwen3", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"qwen3_moe", "qwen3moe", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
@@ -17448,7 +17453,7 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *
     int all = llm__fact_bool(f, "use_bias bias enable_bias add_bias_linear", (a->flags & LLM__ALL_BIAS) != 0);
     int attention = llm__fact_bool(f, "attention_bias", -1);
     /* a word for attention's biases beats one for all of them, and one for q, k and v alone beats both */
-    int usual = attention >= 0 ? attention : all || (a->flags & LLM__QKV_BIAS);
+    int usual = attention >= 0 ? attention : !a->gguf && (all || (a->flags & LLM__QKV_BIAS));
     a->qkv_bias = llm__fact_bool(f, "qkv_bias add_qkv_bias use_qkv_bias", usual);
     a->o_bias = llm__fact_bool(f, "attention_out_bias", attention >= 0 ? attention && !(a->flags & LLM__BIAS_NOT_O) : all);
     a->mlp_bias = llm__fact_bool(f, "mlp_bias", all && !llm__arch_is(a, "internlm internlm2 gpt_oss"));
@@ -17598,7 +17603,10 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
     if (llm__arch_is(a, "gemma2 gpt_oss")) usual = 2;
     if (llm__arch_is(a, "gemma3_text")) usual = 6;
     if (hybrid || !strcmp(a->name, "olmo3") || (a->gguf && llm__arch_is(a, "olmo2"))) usual = 4;
-    int64_t pattern = llm__fact_int(f, "sliding_window_pattern", usual, 0, 1 << 20);
+    const llm__fact key = llm__facts_find(f, ".attention.sliding_window_pattern");
+    const llm__gguf_kv *each = key.kv && key.kv->is_array ? key.kv : NULL; /* GGUF's list, true where a layer slides; else a number */
+    if (each && (each->type == LLM__GGUF_STR || each->count < (uint64_t)a->n_layers)) llm__facts_bad(f, &key, "one value a layer expected");
+    int64_t pattern = each ? 0 : llm__fact_int(f, "sliding_window_pattern .attention.sliding_window_pattern", usual, 0, 1 << 20);
     int64_t from = qwen ? llm__fact_int(f, "max_window_layers", 28, 0, 1 << 20) : 0;
     int64_t interval = llm__fact_int(f, "no_rope_layer_interval", 4, 1, 1 << 20);
     if (!llm__fact_bool(f, "use_sliding_window", !qwen && !smol)) window = 0;
@@ -17611,6 +17619,7 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
         int slides = smol ? !uses_rope : i >= from && (!pattern || (i + 1) % pattern != 0);
         const char *name = llm_json_str(f->json, type, NULL);
         if (name) slides = !strcmp(name, "sliding_attention");
+        if (each && !f->r) slides = each->data[(size_t)i * (size_t)llm__gguf_size_of(each->type)] != 0;
         if (!f->r && types >= 0 && (!name || !llm__word_in("sliding_attention full_attention", name)))
             f->r = llm__error(LLM_ERR_UNSUPPORTED,
                               "%s: config.json: layer_types: entry %d is \"%.40s\", sliding_attention or full_attention expected", f->path,
@@ -18761,7 +18770,7 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *R, llm__net_lay
     }
     llm__load(L, LLM_ROLE_LINEAR, LLM__W_ROUTER, E, D, 0, &y->router);
     llm__load_vector(L, LLM__W_CORRECTION, E, L->m->dummy && a->score == LLM_ROUTE_SIGMOID, -1, &y->correction);
-    llm__load_mlp(L, LLM__W_E_GATE_UP, a->n_experts, R->ff_expert, 0, &y->e_up, &y->e_down);
+    llm__load_mlp(L, LLM__W_E_GATE_UP, a->n_experts, R->ff_expert, llm__arch_is(a, "gpt_oss"), &y->e_up, &y->e_down);
     if (a->ff_shared) llm__load_mlp(L, LLM__W_S_GATE_UP, 0, R->ff_shared, 0, &y->s_up, &y->s_down);
     if (a->shared_gate) llm__load(L, LLM_ROLE_LINEAR, LLM__W_S_SCALE, llm__all(1), D, -1, &y->s_gate);
 }
