@@ -322,6 +322,8 @@ static void tm_hostile_gguf(void) {
     tm_gguf("llama.rope.freq_base", 6, &inf, 4, "freq_base");
     tm_gguf("llama.attention.sliding_window", 4, &zero, 4, "sliding_window");
     tm_gguf("llama.expert_count", 4, &odd, 4, "expert_used_count");
+    tm_gguf("llama.attention.sliding_window_pattern", 9, "\7\0\0\0\1\0\0\0\0\0\0\0\1", 13, "one value a layer expected");
+    tm_gguf("llama.attention.sliding_window_pattern", 9, "\10\0\0\0\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 20, "one value a layer expected");
     tm_gguf("llama.rope.scaling.type", 8, "\5\0\0\0\0\0\0\0cubic", 13, "cubic");
     tm_gguf("general.architecture", 8, "\5\0\0\0\0\0\0\0mamba", 13, "supported are llama");
     tm_gguf("general.architecture", 4, &zero, 4, "general.architecture");

@@ -367,6 +367,30 @@ static void tok_test_spm(void) {
     CHECK(tok_spm("\x0A\x0A\x0A\x03nan\x15\x00\x00\xC0\x7F", 12, &t) == LLM_ERR_FORMAT);
 }
 
+/* Unigram: V I I I as V I II or V II I, whose sums are equal but for how floats are rounded: SentencePiece's choice. */
+static void tok_test_ties(void) {
+    static const char model[] = "\x0A\x09\x0A\x05<unk>\x18\x02" "\x0A\x0B\x0A\x04\xE2\x96\x81" "V\x15\xCD\xCC\xCC\xBD" "\x0A\x08\x0A\x01" "I\x15\x00\x00\x10\xC1" "\x0A\x09\x0A\x02" "II\x15\x9A\x99\xB9\xC0";
+    static const int32_t want[] = {1, 3, 2, -1};
+    llm__tokenizer *t = NULL;
+    CHECK(!tok_spm(model, sizeof model - 1, &t) && tok_ids(t, "VIII", 0, want));
+    llm__tokenizer_close(t);
+}
+
+/* What only a family's pattern tells: Kimi cuts Chinese off, cl100k takes the white space at the end whole, others do neither. */
+static void tok_test_rank_patterns(void) {
+    static const struct { const char *name, *ranks, *text; int32_t want[5]; } cases[] = {
+        {"x.tiktoken", "YQ== 0\n5A== 1\nuA== 2\nrQ== 3\nYeQ= 4\n", "a\xE4\xB8\xAD", {4, 2, 3, -1, 0}},
+        {"kimi.tiktoken", "YQ== 0\n5A== 1\nuA== 2\nrQ== 3\nYeQ= 4\n", "a\xE4\xB8\xAD", {0, 1, 2, 3, -1}},
+        {"x.tiktoken", "Cg== 0\nCQ== 1\nCgk= 2\n", "\n\t", {0, 1, -1, 0, 0}},
+        {"cl100k.tiktoken", "Cg== 0\nCQ== 1\nCgk= 2\n", "\n\t", {2, -1, 0, 0, 0}}};
+    for (int i = 0; i < LLM__COUNT(cases); i++) {
+        llm_result r;
+        llm__tokenizer *t = tok_open_bytes(cases[i].ranks, strlen(cases[i].ranks), cases[i].name, &r);
+        CHECK(t && tok_ids(t, cases[i].text, 0, cases[i].want));
+        llm__tokenizer_close(t);
+    }
+}
+
 static void tok_test_ranks(void) {
     static const char ranks[] = "YQ== 0\nYg== 1\nYWI= 2\n";
     static const int32_t want[] = {2, 0, -1};
@@ -641,6 +665,8 @@ TEST_GROUP(tokenizer) {
     tok_test_hostile();
     tok_test_spm();
     tok_test_ranks();
+    tok_test_ties();
+    tok_test_rank_patterns();
     tok_test_goldens();
     tok_test_vocabs();
     tok_test_round_trip();
