@@ -37,6 +37,11 @@
 
 #define CLI_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 #define CLI_NEW(type, n) ((type *)cli_alloc((size_t)(n), sizeof(type)))
+#define CLI_UNUSED __attribute__((unused))
+/* Variables that free what they hold where their block ends, however it is left. */
+#define CLI_TEXT __attribute__((cleanup(llm_text_free))) llm_text
+#define CLI_TOKENS __attribute__((cleanup(llm_tokens_free))) llm_tokens
+#define CLI_JSON __attribute__((cleanup(cli_json_free))) llm_json
 #define CLI_MAX_INPUT ((size_t)64 << 20) /* a prompt of more bytes fits no context */
 
 /* ---------------------------------------------------------------------------
@@ -69,6 +74,8 @@ static int cli_print(FILE *to, const char *s, size_t n, int lines) {
     return !fflush(to) && !ferror(to);
 }
 
+static void cli_json_free(llm_json **doc) { llm_json_free(*doc); }
+
 /* One line on standard error. */
 __attribute__((format(printf, 2, 3))) static void cli_say(const char *prefix, const char *format, ...) {
     char message[1000];
@@ -82,8 +89,7 @@ __attribute__((format(printf, 2, 3))) static void cli_say(const char *prefix, co
 }
 
 /* A remark of the option readers. */
-static void cli_note(void *user, const char *line) {
-    (void)user;
+static void cli_note(CLI_UNUSED void *user, const char *line) {
     llm_text_format(&cli_notes, "llm_cli: note: %s\n", line);
 }
 
@@ -228,8 +234,8 @@ static llm_options cli_names = {cli_table, CLI_COUNT(cli_table), &opt, cli_given
 
 /* Appends the numbers of "[1,2]" or "1,2": ids, or sizes. */
 static llm_result cli_parse_ids(const char *said, const char *text, llm_tokens *out) {
-    llm_text list = {0};
-    llm_json *doc = NULL;
+    CLI_TEXT list = {0};
+    CLI_JSON *doc = NULL;
     int64_t id;
     llm_text_format(&list, text[strspn(text, " \t\r\n")] == '[' ? "%s" : "[%s]", text);
     int ok = !llm_json_parse(list.data, list.len, NULL, &doc) && llm_json_type_of(doc, 0) == LLM_JSON_ARRAY;
@@ -237,25 +243,21 @@ static llm_result cli_parse_ids(const char *said, const char *text, llm_tokens *
         ok = llm_json_int(doc, i, &id) && id >= 0 && id <= INT32_MAX;
         llm_tokens_add(out, (int32_t)id);
     }
-    llm_json_free(doc);
-    llm_text_free(&list);
     return ok && !out->failed ? LLM_OK : cli_bad(LLM_ERR_ARG, "%s: %.60s, whole numbers as '[1,2]' were expected", said, text);
 }
 
 /* Appends an option's text as JSON: JSON and lists of ids as they are, others quoted; @FILE stands for what is in a file. */
 static llm_result cli_add_text(const llm_option *row, const char *text, llm_text *body) {
-    llm_text value = {0};
-    llm_json *doc = NULL;
+    CLI_TEXT value = {0};
+    CLI_JSON *doc = NULL;
     int ids = !strcmp(row->words, "IDS"), json = ids || !strcmp(row->words, "JSON");
-    llm_result r = LLM_OK;
-    if (*text == '@' && strstr(row->words, "@FILE")) r = cli_read(text + 1, &value) ? LLM_ERR_ARG : LLM_OK;
-    else llm_text_format(&value, ids && *text != '[' ? "[%s]" : "%s", text);
+    int file = *text == '@' && strstr(row->words, "@FILE");
+    if (file && cli_read(text + 1, &value)) return LLM_ERR_ARG;
+    if (!file) llm_text_format(&value, ids && *text != '[' ? "[%s]" : "%s", text);
     if (json && llm_json_parse(value.data, value.len, NULL, &doc))
-        r = cli_bad(LLM_ERR_ARG, "--%.*s: %.60s, JSON was expected", (int)strcspn(row->names, "|"), row->names, text);
+        return cli_bad(LLM_ERR_ARG, "--%.*s: %.60s, JSON was expected", (int)strcspn(row->names, "|"), row->names, text);
     llm_text_format(body, json ? "%s" : "%Q", value.data, value.len);
-    llm_json_free(doc);
-    llm_text_free(&value);
-    return r;
+    return LLM_OK;
 }
 
 /* Appends the options of an answer that are no numbers as members of a request's body, under their first names. */
@@ -292,18 +294,16 @@ static struct { /* what the commands work with */
 } cli;
 
 /* At the usual level two warnings are enough to say that something is odd. */
-static void cli_log(void *user, int level, const char *message) {
+static void cli_log(CLI_UNUSED void *user, int level, const char *message) {
     static int warnings;
     int wanted = opt.setup.log_level;
-    (void)user;
     if (level > wanted || (wanted == LLM_LOG_WARN && level == LLM_LOG_WARN && ++warnings > 2)) return;
     cli_say(level == LLM_LOG_WARN ? "llm_cli: warning: " : "llm_cli: ", "%s", message);
 }
 
 /* A line on a terminal when loading takes long enough to wonder. */
-static int cli_progress(void *user, const char *what, double done) {
+static int cli_progress(CLI_UNUSED void *user, const char *what, double done) {
     static double begin;
-    (void)user;
     if (begin <= 0) begin = llm_now();
     if (isatty(2) && llm_now() - begin > 0.7) fprintf(stderr, done < 1 ? "\r%s %3.0f %%\x1b[K" : "\r\x1b[K", what, done * 100);
     return 0;
@@ -413,10 +413,10 @@ static llm_result cli_failed(const llm_json *doc, int error) {
 
 /* Sends a body of the members in `what` and of those that the options add. Streams are shown; else *answer gets the whole, to be freed. */
 static llm_result cli_call(llm_openai_kind kind, const llm_text *what, llm_json **answer) {
-    llm_text body = {0}, piece = {0};
+    CLI_TEXT body = {0}, piece = {0};
     llm_text_format(&body, answer ? "{%s" : "{'stream':true,%s", what->data);
     llm_result r = cli_add_members(&body);
-    if (r) return llm_text_free(&body), r;
+    if (r) return r;
     llm_text_str(&body, "}");
     llm_openai_call *call = body.failed ? NULL : llm_openai_begin(&cli.service, kind, body.data, body.len, NULL);
     if (!call) cli_die(1, "memory: a request of %zu bytes did not fit", body.len);
@@ -426,7 +426,7 @@ static llm_result cli_call(llm_openai_kind kind, const llm_text *what, llm_json 
     cli_interrupts = 0; /* from here on Ctrl-C ends the answer, a second one the program */
     llm_openai_submit(call);
     while (!info->done) {
-        llm_json *doc = NULL;
+        CLI_JSON *doc = NULL;
         if (!llm_openai_next(call, &piece)) {
             for (int32_t i = 0; cli_interrupts && i < info->n_requests; i++) llm_request_cancel(info->requests[i]);
             cli_check(llm_engine_step(cli.engine, NULL));
@@ -438,7 +438,6 @@ static llm_result cli_call(llm_openai_kind kind, const llm_text *what, llm_json 
         if (error >= 0) r = cli_failed(doc, error);
         else if (!answer) cli_show(doc);
         else *answer = doc, doc = NULL;
-        llm_json_free(doc);
         piece.len = 0;
     }
     if (!answer && !r) {
@@ -449,8 +448,6 @@ static llm_result cli_call(llm_openai_kind kind, const llm_text *what, llm_json 
     cli.stopped = cli_interrupts > 0;
     cli_interrupts = before;
     llm_openai_free(call);
-    llm_text_free(&piece);
-    llm_text_free(&body);
     return r;
 }
 
@@ -475,7 +472,7 @@ static void cli_answer(llm_openai_kind kind, llm_text *what, int64_t n_prompt) {
     int32_t n = s->n > 1 ? s->n : 1, width = s->best_of > n ? s->best_of : n, most = cli.service.max_tokens;
     int streaming = !opt.json && width == 1;
     llm_text t = {0};
-    llm_json *doc = NULL;
+    CLI_JSON *doc = NULL;
     if (most == 0) cli_die(2, "--max-tokens: 0, a whole number from 1, or -1, was expected");
     cli_open_engine(most < 0 ? 0 : n_prompt + most, width);
     if (opt.json) llm_text_str(what, ",\"return_token_ids\":true,\"return_metrics\":true");
@@ -484,8 +481,6 @@ static void cli_answer(llm_openai_kind kind, llm_text *what, int64_t n_prompt) {
     cli_check(cli_call(kind, what, streaming ? NULL : &doc));
     for (int i = llm_json_first(doc, llm_json_find(doc, 0, "choices")); i >= 0; i = llm_json_next(doc, i)) cli_add_choice(doc, i, &t);
     cli_out(&t);
-    llm_json_free(doc);
-    llm_text_free(what);
 }
 
 /* The text to work on: -p, -f or standard input; of a chat (`more`) what standard input holds follows the first two. */
@@ -504,7 +499,7 @@ static void cli_input(int more, llm_text *text) {
 /* Opens the model; ids of --token-ids as they are, of a text with BOS as the model says. chop: the newline that echo puts behind a piped
  * prompt is not part of it. */
 static void cli_prompt_ids(int chop, llm_tokens *ids) {
-    llm_text text = {0};
+    CLI_TEXT text = {0};
     if (opt.token_ids && (opt.prompt || opt.file)) cli_die(2, "--token-ids: given beside --prompt or --file, one of them was expected");
     if (opt.token_ids) cli_check(cli_parse_ids("--token-ids", opt.token_ids, ids));
     else cli_input(0, &text);
@@ -512,17 +507,15 @@ static void cli_prompt_ids(int chop, llm_tokens *ids) {
     cli_open_model(0);
     if (!opt.token_ids) cli_check(llm_tokenize(cli.model, text.data, text.len, LLM_TOK_ADD_SPECIAL | LLM_TOK_PARSE_SPECIAL, ids));
     if (!ids->len) cli_die(2, "prompt: 0 tokens, at least one was expected");
-    llm_text_free(&text);
 }
 
 static void cli_cmd_generate(void) {
-    llm_tokens ids = {0};
-    llm_text what = {0};
+    CLI_TOKENS ids = {0};
+    CLI_TEXT what = {0};
     cli_prompt_ids(1, &ids);
     cli_service(256);
     llm_text_format(&what, "'prompt':%i", ids.data, ids.len);
     cli_answer(LLM_OPENAI_COMPLETION, &what, (int64_t)ids.len);
-    llm_tokens_free(&ids);
 }
 
 /* ---------------------------------------------------------------------------
@@ -534,26 +527,22 @@ static void cli_cmd_generate(void) {
 /* A text, or with --jsonl a JSON string, to a JSON array of ids. */
 static llm_result cli_tokenize(const char *in, size_t n, llm_text *out) {
     int flags = (opt.add_special ? LLM_TOK_ADD_SPECIAL : 0) | (opt.parse_special ? LLM_TOK_PARSE_SPECIAL : 0);
-    llm_tokens ids = {0};
-    llm_json *doc = NULL;
+    CLI_TOKENS ids = {0};
+    CLI_JSON *doc = NULL;
     if (opt.jsonl) in = llm_json_parse(in, n, NULL, &doc) == LLM_OK ? llm_json_str(doc, 0, &n) : NULL;
     llm_result r = in ? llm_tokenize(cli.model, in, n, flags, &ids) : cli_bad(LLM_ERR_FORMAT, "a JSON string was expected");
     llm_text_format(out, "%i", ids.data, ids.len);
-    llm_json_free(doc);
-    llm_tokens_free(&ids);
     return r;
 }
 
 /* An array of ids to their text, special tokens shown, or with --jsonl to a JSON string. */
 static llm_result cli_detokenize(const char *in, size_t n, llm_text *out) {
-    llm_tokens ids = {0};
-    llm_text text = {0};
+    CLI_TOKENS ids = {0};
+    CLI_TEXT text = {0};
     llm_result r = n > strlen(in) ? cli_bad(LLM_ERR_FORMAT, "a NUL byte, an array of token ids was expected") : cli_parse_ids("input", in, &ids);
     if (!r) r = llm_detokenize(cli.model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text);
     if (opt.jsonl) llm_text_format(out, "%Q", text.data, text.len);
     else llm_text_add(out, text.data, text.len);
-    llm_text_free(&text);
-    llm_tokens_free(&ids);
     return r;
 }
 
@@ -572,8 +561,8 @@ static llm_result cli_parse_time(const llm_json *doc, int node, int64_t *out) {
 /* The context's members are the template's variables; `now` stands for the clock. With --jsonl an error is an answer too. */
 static llm_result cli_render(const char *in, size_t n, llm_text *out) {
     llm_render_options how = {0};
-    llm_json *doc = NULL;
-    llm_text text = {0};
+    CLI_JSON *doc = NULL;
+    CLI_TEXT text = {0};
     int to_be_continued = 0;
     llm_result r = llm_json_parse(in, n, NULL, &doc);
     if (!r) r = cli_parse_time(doc, llm_json_find(doc, 0, "now"), &how.now);
@@ -582,14 +571,12 @@ static llm_result cli_render(const char *in, size_t n, llm_text *out) {
         llm_template_cut(NULL, doc, &text);
     if (!opt.jsonl) llm_text_add(out, text.data, text.len);
     else llm_text_format(out, r ? "{'error': %q}" : "{'text': %Q}", r ? llm_last_error() : text.data, text.len);
-    llm_json_free(doc);
-    llm_text_free(&text);
     return opt.jsonl ? LLM_OK : r;
 }
 
 /* Converts the whole input, or each of its lines; a bad line is told by its number. */
 static void cli_convert(llm_result (*fn)(const char *in, size_t n, llm_text *out), const char *end) {
-    llm_text text = {0}, out = {0};
+    CLI_TEXT text = {0}, out = {0};
     char *line;
     size_t n;
     if (!opt.jsonl) cli_input(0, &text);
@@ -601,7 +588,6 @@ static void cli_convert(llm_result (*fn)(const char *in, size_t n, llm_text *out
     }
     if (!opt.jsonl) llm_text_str(&out, end);
     cli_out(&out);
-    llm_text_free(&text);
 }
 
 static void cli_cmd_tokenize(void) { cli_open_model(1), cli_convert(cli_tokenize, "\n"); }
@@ -610,14 +596,13 @@ static void cli_cmd_detokenize(void) { cli_open_model(1), cli_convert(cli_detoke
 /* With a template of its own no model is needed: its text, or the file that has it. */
 static void cli_cmd_render(void) {
     const char *source = opt.setup.files.chat_template;
-    llm_text text = {0};
+    CLI_TEXT text = {0};
     if (!source) cli_open_model(1);
     else if (strchr(source, '{') && access(source, R_OK)) llm_text_str(&text, source);
     else if (cli_read(source, &text)) cli_die(1, "--chat-template: %s", llm_last_error());
     if (source && llm_template_open(text.data, text.len, &cli_template)) cli_die(1, "%.60s: %s", source, llm_last_error());
     cli_convert(cli_render, "");
     llm_template_close(cli_template);
-    llm_text_free(&text);
 }
 
 /* ---------------------------------------------------------------------------
@@ -632,50 +617,41 @@ static void cli_add_top(llm_text *t, const llm_token_logprob *top, int n, int k)
     llm_text_str(t, "]");
 }
 
-/* One line a token: log-probability, id, text. */
-static void cli_print_score(int32_t id, double logprob) {
-    llm_text piece = {0};
-    llm_token_bytes(cli.model, id, &piece);
-    printf("%12.6f  %7d  \"", logprob, id);
-    cli_print(stdout, piece.data, piece.len, 0);
-    puts("\"");
-    llm_text_free(&piece);
-}
-
-/* perplexity = exp(-mean of the log-probabilities); the first token has none. */
+/* perplexity = exp(-mean of the log-probabilities); the first token has none. As text a line a token: log-probability, id, its bytes. */
 static void cli_cmd_score(void) {
     const llm_token_logprob *top = NULL;
     const int32_t *counts = NULL;
     int32_t stride = 0, k = opt.top_logprobs;
-    llm_tokens ids = {0};
-    llm_request_config cfg = {0};
+    CLI_TOKENS ids = {0};
+    CLI_TEXT t = {0}, lps = {0}, tops = {0};
     llm_request *request = NULL;
     llm_output out = {0};
-    llm_text t = {0}, lps = {0}, tops = {0};
     double sum = 0;
     cli_prompt_ids(0, &ids);
-    cfg.score_only = ids.len == (size_t)cli_limit(); /* a prompt that fills the context has no next token */
-    cfg.sampling.max_tokens = 1;
-    cfg.sampling.prompt_logprobs = k + 1;
-    cfg.sampling.logprobs = (k ? k : 5) + 1;
-    cfg.prompt_ids = ids.data;
-    cfg.n_prompt_ids = ids.len;
+    const llm_request_config cfg = {
+        .prompt_ids = ids.data, .n_prompt_ids = ids.len, .score_only = ids.len == (size_t)cli_limit(), /* a full context has no next token */
+        .sampling = {.max_tokens = 1, .prompt_logprobs = k + 1, .logprobs = (k ? k : 5) + 1}};
     cli_open_engine((int64_t)ids.len + 1, 1);
     cli_check(llm_request_submit(cli.engine, &cfg, &request));
     cli_check(llm_request_run(cli.engine, request));
     const float *lp = llm_request_prompt_logprobs(request, &top, &counts, &stride);
-    for (size_t i = 0; i < ids.len; i++) {
-        double x = i ? (double)lp[i] : 0;
-        sum += x;
-        if (!opt.json) cli_print_score(ids.data[i], x);
-        llm_text_format(&lps, i ? ", %f" : "null", x);
-        llm_text_str(&tops, i ? ", " : "null");
-        if (i) cli_add_top(&tops, top + i * (size_t)stride, counts[i], k);
+    for (size_t i = 1; i < ids.len; i++) {
+        sum += (double)lp[i];
+        llm_text_format(&lps, ", %f", (double)lp[i]);
+        llm_text_str(&tops, ", ");
+        cli_add_top(&tops, top + i * (size_t)stride, counts[i], k);
+    }
+    for (size_t i = 0; i < ids.len && !opt.json; i++) {
+        CLI_TEXT piece = {0};
+        llm_token_bytes(cli.model, ids.data[i], &piece);
+        printf("%12.6f  %7d  \"", (double)lp[i], ids.data[i]);
+        cli_print(stdout, piece.data, piece.len, 0);
+        puts("\"");
     }
     double perplexity = ids.len > 1 ? exp(-sum / (double)(ids.len - 1)) : NAN;
     llm_request_get_output(request, 0, &out);
-    llm_text_format(&t, "{'token_ids': %i, 'logprobs': [%t], ", ids.data, ids.len, &lps);
-    if (k) llm_text_format(&t, "'top_logprobs': [%t], ", &tops);
+    llm_text_format(&t, "{'token_ids': %i, 'logprobs': [null%t], ", ids.data, ids.len, &lps);
+    if (k) llm_text_format(&t, "'top_logprobs': [null%t], ", &tops);
     llm_text_str(&t, "\"next\": ");
     cli_add_top(&t, out.top, out.top && out.n_token_ids ? out.top_counts[0] : 0, k ? k : 5);
     llm_text_format(&t, ", 'n_tokens': %d, 'perplexity': ", (int)ids.len);
@@ -683,10 +659,7 @@ static void cli_cmd_score(void) {
     llm_text_str(&t, "}\n");
     if (opt.json) cli_out(&t);
     else printf("perplexity %.6g of %zu tokens, log-probability %.6f\n", perplexity, ids.len, sum);
-    llm_text_free(&t);
-    llm_text_free(&tops);
     llm_request_free(request);
-    llm_tokens_free(&ids);
 }
 
 /* ---------------------------------------------------------------------------
@@ -705,14 +678,13 @@ static cli_job cli_job_start(const char *line, size_t n, long number) {
     static const struct { const char *url; llm_openai_kind kind; } routes[] = {
         {"/v1/chat/completions", LLM_OPENAI_CHAT}, {"/v1/completions", LLM_OPENAI_COMPLETION},
         {"/v1/embeddings", LLM_OPENAI_EMBEDDING}, {"/v1/responses", LLM_OPENAI_RESPONSE}};
-    llm_json *doc = NULL;
-    llm_text body = {0};
+    CLI_JSON *doc = NULL;
+    CLI_TEXT body = {0};
     cli_job job = {0};
     int route = 0;
     if (llm_json_parse(line, n, NULL, &doc) || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) {
         llm_text_format(&job.text, "{'id':null,'custom_id':null,'response':null,'error':{'code':'invalid_line',"
                                    "'message':'line %l: a JSON object was expected'}}\n", (int64_t)number);
-        llm_json_free(doc);
         return job;
     }
     const char *url = cli_text(doc, 0, NULL, "url", NULL), *method = cli_text(doc, 0, NULL, "method", NULL);
@@ -726,8 +698,6 @@ static cli_job cli_job_start(const char *line, size_t n, long number) {
         llm_openai_fail(job.call, 404, "url: /v1/chat/completions, /v1/completions, /v1/embeddings or /v1/responses was expected");
     else if (llm_openai_get_info(job.call)->stream) llm_openai_fail(job.call, 400, "stream: true, a batch has none");
     llm_openai_submit(job.call);
-    llm_text_free(&body);
-    llm_json_free(doc);
     return job;
 }
 
@@ -796,7 +766,7 @@ static void cli_print_object(const llm_json *doc, int object, int indent) {
         const char *key = llm_json_key(doc, v, NULL), *text = llm_json_str(doc, v, NULL);
         int64_t whole = 0;
         double number = 0;
-        llm_text t = {0};
+        CLI_TEXT t = {0};
         int inner = llm_json_type_of(doc, v) == LLM_JSON_OBJECT, is_whole = llm_json_int(doc, v, &whole);
         printf("%*s%-*s ", indent, "", 24 - indent, key);
         if (!text && !inner) llm_json_write(doc, v, &t);
@@ -805,20 +775,18 @@ static void cli_print_object(const llm_json *doc, int object, int indent) {
         else if (!inner) cli_print(stdout, text ? text : t.data, text ? strnlen(text, 100) : t.len, 0);
         printf("\n");
         cli_print_object(doc, inner ? v : -1, indent + 2);
-        llm_text_free(&t);
     }
 }
 
 /* Writes what a command found out, an object: with --json as it is, else as lines. Frees it. */
 static void cli_result(llm_text *json) {
-    llm_json *doc = NULL;
+    CLI_JSON *doc = NULL;
     if (!opt.json) {
         cli_check(llm_json_parse(json->data, json->len, NULL, &doc));
         cli_print_object(doc, 0, 0);
         llm_text_free(json);
     }
     cli_out(json);
-    llm_json_free(doc);
 }
 
 /* A number in a file of the kernel, by the pattern of its line; -1: it is not there. */
@@ -917,8 +885,7 @@ static void *cli_read_memory(void *number) {
 }
 
 /* Millions of operations a second of this thread while all compute. */
-static void *cli_measure_ops(void *number) {
-    (void)number;
+static void *cli_measure_ops(CLI_UNUSED void *number) {
     return (void *)(intptr_t)(llm_isa_peak(NULL) * 1e3);
 }
 
@@ -974,7 +941,7 @@ static double cli_percentile(double *values, int n, double share) {
 
 /* One test's rates as a row of the table or a line of JSON. */
 static void cli_bench_row(const char *test, double *rates, double steps_per_token) {
-    llm_text t = {0}, list = {0};
+    CLI_TEXT t = {0}, list = {0};
     int n = opt.repetitions;
     for (int i = 0; i < n; i++) llm_text_format(&list, i ? ", %f" : "%f", rates[i]);
     double median = cli_percentile(rates, n, 0.5), peak = cli_bench.peak, read = median * steps_per_token * cli_bench.step_bytes * 1e-9;
@@ -983,7 +950,6 @@ static void cli_bench_row(const char *test, double *rates, double steps_per_toke
     llm_text_format(&t, "'read_gb_s': %f, 'peak_gb_s': %f}\n", read, peak);
     if (opt.json) cli_write(t.data, t.len);
     else printf("%-10s %10.1f %10.1f %10.1f %9.1f %6.0f %%\n", test, median, rates[0], rates[n - 1], read, peak > 0 ? 100 * read / peak : 0);
-    llm_text_free(&t);
 }
 
 /* The parts of what took `seconds`: share of the time, and the rates within it beside the machine's. */
@@ -992,14 +958,13 @@ static void cli_bench_stages(const char *test, double seconds) {
     double peak = cli_bench.peak, peak_ops = cli_bench.peak_ops;
     for (int i = 0; i <= LLM_SPENT_KINDS; i++) {
         const llm_spent *s = &cli_bench.stages[i];
-        llm_text t = {0};
+        CLI_TEXT t = {0};
         double read = s->seconds > 0 ? s->bytes / s->seconds * 1e-9 : 0, ops = s->seconds > 0 ? s->ops / s->seconds * 1e-9 : 0;
         llm_text_format(&t, "{'test': %q, 'stage': %q, 'share': %f, 'read_gb_s': %f, 'gops': %f, 'peak_gops': %f}\n", test, names[i],
                         s->seconds / seconds, read, ops, peak_ops);
         if (opt.json) cli_write(t.data, t.len);
         else printf("  %-9s %6.1f %% of the time %8.1f GB/s %5.0f %% %8.1f GOPS %5.0f %%\n", names[i], 100 * s->seconds / seconds, read,
                     peak > 0 ? 100 * read / peak : 0, ops, peak_ops > 0 ? 100 * ops / peak_ops : 0);
-        llm_text_free(&t);
     }
 }
 
@@ -1011,11 +976,10 @@ static int32_t cli_random_id(int32_t vocab, unsigned *seed) {
 
 /* Feeds n random tokens to a sequence, from its beginning on. Returns the seconds. */
 static double cli_bench_prompt(int32_t seq, int n, unsigned seed) {
-    int32_t *ids = CLI_NEW(int32_t, n);
-    for (int i = 0; i < n; i++) ids[i] = cli_random_id(cli_bench.vocab, &seed);
+    CLI_TOKENS ids = {0};
+    for (int i = 0; i < n; i++) llm_tokens_add(&ids, cli_random_id(cli_bench.vocab, &seed));
     double begin = llm_now();
-    cli_check(llm_forward(cli.engine, seq, 0, ids, n, cli_bench.logits, 1));
-    free(ids);
+    cli_check(llm_forward(cli.engine, seq, 0, ids.data, n, cli_bench.logits, 1));
     return llm_now() - begin;
 }
 
@@ -1058,7 +1022,7 @@ static void cli_bench_test(int decode, int n, int32_t width) {
 /* Prepares what all tests share, then runs them in turn. Memory is taken for the widest. */
 static void cli_bench_all(void) {
     int32_t n = llm_options_given(&cli_names, "max-tokens") ? opt.setup.sampling.max_tokens : 128, longest = 0, widest = 1;
-    llm_tokens prompts = {0}, widths = {0};
+    CLI_TOKENS prompts = {0}, widths = {0};
     llm_engine_stats stats;
     cpu_set_t cpus;
     cli_check(cli_parse_ids("--prompt", opt.prompt ? opt.prompt : "512", &prompts));
@@ -1088,8 +1052,6 @@ static void cli_bench_all(void) {
     for (size_t i = 0; i < widths.len; i++)
         if (n && widths.data[i]) cli_bench_test(1, n, widths.data[i]);
     free(cli_bench.logits);
-    llm_tokens_free(&prompts);
-    llm_tokens_free(&widths);
 }
 
 /* ---------------------------------------------------------------------------
@@ -1138,7 +1100,7 @@ static void cli_add_figure(llm_text *list, double x) { llm_text_add(list, (const
  * mean nothing here. */
 static void cli_flight_line(cli_flight *f, const char *line) {
     const char *data = strncmp(line, "data:", 5) ? line : line + 5;
-    llm_json *doc = NULL;
+    CLI_JSON *doc = NULL;
     int status;
     if (sscanf(line, "HTTP/1.%*d %d", &status) == 1 && status != 200) llm_text_format(&f->error, "HTTP status %d", status);
     if (!strchr(data, '{') || llm_json_parse(data, strcspn(data, "\r\n"), NULL, &doc) != LLM_OK) return;
@@ -1146,12 +1108,11 @@ static void cli_flight_line(cli_flight *f, const char *line) {
     if (why) llm_text_format(&f->error, f->error.len ? ": %s" : "%s", why);
     llm_json_int(doc, llm_json_find(doc, llm_json_find(doc, 0, "usage"), "completion_tokens"), &f->tokens);
     if (llm_json_size(doc, llm_json_find(doc, 0, "choices")) > 0) cli_add_figure(&f->times, 1e3 * llm_now());
-    llm_json_free(doc);
 }
 
 /* A prompt of random ids, new ones in each run so that no prefix cache helps; then all lines of the answer. */
 static void cli_flight_run(cli_flight *f, unsigned seed) {
-    llm_text body = {0};
+    CLI_TEXT body = {0};
     char *line = NULL;
     size_t room = 0;
     FILE *server = cli_connect();
@@ -1168,18 +1129,17 @@ static void cli_flight_run(cli_flight *f, unsigned seed) {
     if (server) fclose(server);
     if (!f->error.len && f->times.len == sizeof(double)) llm_text_str(&f->error, "the answer had no tokens");
     free(line);
-    llm_text_free(&body);
 }
 
 /* One thread: takes the next request and waits for its time, until there is none. */
-static void *cli_load_worker(void *number) {
+static void *cli_load_worker(CLI_UNUSED void *number) {
     unsigned seed = (unsigned)(opt.setup.sampling.seed ? opt.setup.sampling.seed : (int64_t)(cli_load.begin * 1e3));
     for (int i; (i = __atomic_fetch_add(&cli_load.begun, 1, __ATOMIC_RELAXED)) < opt.num_prompts;) {
         double wait = cli_load.begin + cli_load.flights[i].due - llm_now();
         if (wait > 0) usleep((useconds_t)(wait * 1e6));
         cli_flight_run(&cli_load.flights[i], seed + (unsigned)i * 1000003u);
     }
-    return (void)number, NULL;
+    return NULL;
 }
 
 /* Adds what a request tells of a metric: nothing if it failed, one figure, of ITL many. */
@@ -1202,14 +1162,13 @@ static void cli_load_report(int failed, int64_t tokens, double seconds) {
                     seconds, requests, out);
     llm_text_format(&t, "'total_token_throughput': %f", out + requests * opt.input_len);
     for (int m = 0; m < CLI_COUNT(names); m++) {
-        llm_text list = {0};
+        CLI_TEXT list = {0};
         for (int i = 0; i < opt.num_prompts; i++) cli_flight_figures(&cli_load.flights[i], names[m], &list);
         double *v = (double *)(void *)list.data, sum = 0;
         int n = (int)(list.len / sizeof *v);
         for (int i = 0; i < n; i++) sum += v[i];
         llm_text_format(&t, ", 'mean_%s_ms': %f, 'median_%s_ms': %f, 'p99_%s_ms': %f", names[m], n ? sum / n : 0, names[m],
                         cli_percentile(v, n, 0.5), names[m], cli_percentile(v, n, 0.99));
-        llm_text_free(&list);
     }
     llm_text_str(&t, "}\n");
     if (!opt.json) puts("TTFT: to the first token, TPOT: each token behind it, ITL: between two events, E2EL: the whole; P99: 99 of 100 are below");
@@ -1353,7 +1312,7 @@ static int cli_edit_layout(int cols, llm_text *rows, int *cursor_row, int *curso
 /* Draws prompt and text with the cursor in its place; of a text taller than the screen the part around the cursor. */
 static void cli_edit_draw(void) {
     struct winsize size = {0};
-    llm_text rows = {0}, out = {0};
+    CLI_TEXT rows = {0}, out = {0};
     int row = 0, col = 0;
     if (ioctl(fileno(edit.tty), TIOCGWINSZ, &size) || size.ws_col < 8) size.ws_col = 80, size.ws_row = 24;
     int last = cli_edit_layout(size.ws_col, &rows, &row, &col), height = size.ws_row > 1 ? size.ws_row : 1;
@@ -1372,8 +1331,6 @@ static void cli_edit_draw(void) {
     fwrite(out.data, 1, out.len, edit.tty);
     fflush(edit.tty); /* or a key would show late */
     edit.row = row - top;
-    llm_text_free(&rows);
-    llm_text_free(&out);
 }
 
 /* Next byte of the terminal, or KEY_GONE, KEY_SIGNAL, KEY_LATE. */
@@ -1474,7 +1431,7 @@ static int cli_edit(void) {
 /* Adds a line to the history, and to its file, unless it is the same as the one before. */
 static void cli_history_add(const char *line) {
     size_t n = edit.n_lines;
-    llm_text json = {0};
+    CLI_TEXT json = {0};
     if (n && !strcmp(edit.line[n - 1], line)) return;
     if (edit.line) free(edit.line[n]);
     edit.line = (char **)realloc((void *)edit.line, (n + 2) * sizeof *edit.line);
@@ -1482,7 +1439,6 @@ static void cli_history_add(const char *line) {
     edit.line[++edit.n_lines] = NULL;
     llm_text_format(&json, "%q\n", line);
     if (edit.file) fputs(json.data, edit.file), fflush(edit.file);
-    llm_text_free(&json);
 }
 
 /* Reads $XDG_STATE_HOME/llm_cli/history, one JSON string a line, which nobody else may read, and makes it and its folder. One grown to 4 MiB
@@ -1499,9 +1455,8 @@ static void cli_history_open(void) {
     int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     FILE *f = fd >= 0 ? fdopen(fd, "a+") : NULL;
     while (f && getline(&line, &room, f) > 0) {
-        llm_json *doc = NULL;
+        CLI_JSON *doc = NULL;
         if (!llm_json_parse(line, strcspn(line, "\n"), NULL, &doc) && llm_json_str(doc, 0, NULL)) cli_history_add(llm_json_str(doc, 0, NULL));
-        llm_json_free(doc);
     }
     free(line);
     edit.file = f; /* what is said from now on goes there */
@@ -1531,48 +1486,39 @@ static void cli_talk_cut(size_t n, size_t asked) {
     llm_text_add(&talk.messages, "", 0);
 }
 
-/* Answers the last message. One that cannot be answered is told and taken back: n and asked are what was before it. */
-static void cli_talk_answer(size_t n, size_t asked) {
-    llm_text what = {0};
+/* Asks a new message, or the latest once more (NULL). One that cannot be answered is told and taken back. */
+static void cli_talk_ask(const char *text) {
+    CLI_TEXT what = {0};
+    const size_t asked = talk.asked, before = text ? talk.messages.len : asked;
+    cli_talk_cut(before, asked);
+    if (text) cli_talk_push("user", text, strlen(text));
     llm_text_format(&what, "'messages':[%s]", talk.messages.data);
     cli.service.defaults.n = cli.service.defaults.best_of = 1;
     cli_tty_mode(1, 1); /* keys pressed now are for the next message; Ctrl-C is a signal */
     llm_result r = cli_call(LLM_OPENAI_CHAT, &what, NULL);
     cli_tty_mode(0, 0);
     if (!r) cli_talk_push("assistant", cli.said.data, cli.said.len);
-    else cli_say("llm_cli: ", "%s", llm_last_error()), cli_talk_cut(n, asked);
-    llm_text_free(&what);
-}
-
-/* A new message. */
-static void cli_talk_ask(const char *text) {
-    size_t before = talk.messages.len, asked = talk.asked;
-    cli_talk_push("user", text, strlen(text));
-    cli_talk_answer(before, asked);
+    else cli_say("llm_cli: ", "%s", llm_last_error()), cli_talk_cut(before, asked);
 }
 
 /* The commands of a conversation get what stands behind their name. */
 
 /* Forgets all but the system message. */
-static void cli_talk_reset(char *rest) {
-    (void)rest;
+static void cli_talk_reset(CLI_UNUSED char *rest) {
     cli_talk_cut(0, 0);
     if (opt.system) cli_talk_push("system", opt.system, strlen(opt.system));
 }
 
-/* Cuts behind the latest user message and answers it again. */
-static void cli_talk_regen(char *rest) {
-    (void)rest;
-    cli_talk_cut(talk.asked ? talk.asked : talk.messages.len, talk.asked);
-    if (talk.asked) cli_talk_answer(talk.asked, talk.asked);
+static void cli_talk_regen(CLI_UNUSED char *rest) {
+    if (talk.asked) cli_talk_ask(NULL);
     else fputs("nothing was asked yet\n", stderr);
 }
 
 /* Beside a saved FILE stands FILE.kv: what the conversation has in the KV cache, so that who goes on with it computes nothing again. Nothing is
  * said of a file that is not there, or of a conversation too short to be kept. */
 static void cli_talk_keep(const char *path, llm_openai_kind kind) {
-    llm_text what = {0}, file = {0};
-    llm_json *doc = NULL;
+    CLI_TEXT what = {0}, file = {0};
+    CLI_JSON *doc = NULL;
     int64_t n = 0;
     int load = kind == LLM_OPENAI_CONTEXT_LOAD;
     llm_text_format(&file, "%s.kv", path);
@@ -1584,9 +1530,6 @@ static void cli_talk_keep(const char *path, llm_openai_kind kind) {
     if (llm_json_int(doc, llm_json_find(doc, 0, "tokens"), &n))
         cli_say("", "%lld tokens of context %s", (long long)n, load ? "loaded" : "saved");
     else if (r && load && !strstr(llm_last_error(), "no such file")) cli_say("llm_cli: ", "%s", llm_last_error());
-    llm_json_free(doc);
-    llm_text_free(&what);
-    llm_text_free(&file);
 }
 
 /* The conversation as {"messages": [...]}, which /load and the chat API read. */
@@ -1600,8 +1543,8 @@ static void cli_talk_save(char *path) {
 
 /* What is no message with a role and a text is left out. A file that cannot be read changes nothing. */
 static void cli_talk_load(char *path) {
-    llm_json *doc = NULL;
-    llm_text t = {0};
+    CLI_JSON *doc = NULL;
+    CLI_TEXT t = {0};
     size_t n;
     int loaded = 0;
     if (cli_read(path, &t) || llm_json_parse(t.data, t.len, NULL, &doc)) cli_say("llm_cli: ", "%s", llm_last_error());
@@ -1612,8 +1555,6 @@ static void cli_talk_load(char *path) {
     }
     if (doc) cli_say("", "%d messages loaded", loaded);
     if (loaded) cli_talk_keep(path, LLM_OPENAI_CONTEXT_LOAD);
-    llm_json_free(doc);
-    llm_text_free(&t);
 }
 
 /* NAME VALUE: the options of answers by the names of the command line, and the system message. What is wrong changes nothing. */
@@ -1622,7 +1563,7 @@ static void cli_talk_set(char *rest) {
     const char *value = rest + n + strspn(rest + n, " =");
     const llm_option *row = llm_options_find(&cli_names, rest, n);
     const cli_options before = opt;
-    llm_text t = {0};
+    CLI_TEXT t = {0};
     int system = row && row->at == AT(system);
     rest[n] = 0;
     if (!row || !*value || (row->group != CLI_ANSWERS && !system)) {
@@ -1639,7 +1580,6 @@ static void cli_talk_set(char *rest) {
     else if (system && talk.asked) fputs("it counts from the next /reset on\n", stderr);
     else if (system) cli_talk_reset(rest);
     cli_service(2048);
-    llm_text_free(&t);
 }
 
 /* What answers. */
@@ -1652,9 +1592,8 @@ static void cli_talk_model(void) {
 }
 
 /* That, and what the next answer will be sampled with. */
-static void cli_talk_show(char *rest) {
+static void cli_talk_show(CLI_UNUSED char *rest) {
     const llm_sampling *s = &cli.service.defaults;
-    (void)rest;
     cli_talk_model();
     cli_say("", "temperature %g, top-p %g, top-k %d, min-p %g, repetition-penalty %g, max-tokens %d", (double)s->temperature,
             (double)s->top_p, s->top_k, (double)s->min_p, (double)s->repetition_penalty, cli.service.max_tokens);
@@ -1725,8 +1664,8 @@ static void cli_interactive(void) {
 /* One question through the chat template. How long the rendered prompt is tells a first call that only tokenizes, so that the engine takes
  * memory for just that. */
 static void cli_question(void) {
-    llm_text text = {0}, what = {0};
-    llm_json *doc = NULL;
+    CLI_TEXT text = {0}, what = {0};
+    CLI_JSON *doc = NULL;
     int64_t n = 0;
     cli_input(1, &text);
     while (text.len && (text.data[text.len - 1] == '\n' || text.data[text.len - 1] == '\r')) text.data[--text.len] = 0;
@@ -1736,10 +1675,8 @@ static void cli_question(void) {
     cli_talk_reset(NULL);
     cli_talk_push("user", text.data, text.len);
     llm_text_format(&what, "'messages':[%t]", &talk.messages);
-    llm_text_free(&text);
     cli_check(cli_call(LLM_OPENAI_TOKENIZE, &what, &doc));
     llm_json_int(doc, llm_json_find(doc, 0, "count"), &n);
-    llm_json_free(doc);
     cli_answer(LLM_OPENAI_CHAT, &what, n);
 }
 
@@ -1836,7 +1773,6 @@ int main(int argc, char **argv) {
     cli_show_notes();
     llm_engine_close(cli.engine);
     llm_model_close(cli.model);
-    llm_text_free(&cli.said);
     llm_options_free(&cli_names);
     llm_setup_free(&opt.setup);
     return cli.stopped ? 130 : 0;
