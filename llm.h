@@ -23810,15 +23810,14 @@ static void llm__kv_flush(llm__kv *kv) {
  *
  * A row that is not kept has cost time, so it must be worth it: a step that gives n tokens in T seconds gains by one
  * more row of B seconds only if its chance to be kept is above B n / T. T and B are measured while the engine runs,
- * as a straight line through the latest steps; the chance of a sequence follows its latest drafts. In a large batch
- * B n is nearly T, so drafting ends by itself, as it does for a sequence whose drafts are mostly wrong. Where a grammar allows
- * one token only, it will be kept: it is drafted without asking, and says nothing about the chance of others. */
+ * as a straight line through the latest steps; the chance of a sequence follows its latest drafts. Both are guesses, so the chance
+ * must be a quarter higher, and B is never believed to be next to nothing, however noisy the machine. In a large batch B n is nearly T,
+ * so drafting ends by itself, as it does for a sequence whose drafts are mostly wrong. Where a grammar allows one token only, it will be
+ * kept: it is drafted without asking, and says nothing about the chance of others. */
 
-/* The chance that a drafted token is kept, before anything is known. */
-#define LLM__CHANCE 0.5f
-
-/* Tokens that a grammar drafts at once. */
-enum { LLM__JUMP_MAX = 8 };
+enum { LLM__JUMP_MAX = 8 };  /* tokens that a grammar drafts at once */
+#define LLM__CHANCE 0.5f     /* that a drafted token is kept, before anything is known */
+#define LLM__MARGIN 1.25     /* how many times what a row costs must be expected of it */
 
 /* Seconds of a step as a straight line over its rows: means, variance and covariance of the latest steps that only
  * decoded, each new one with a weight of 1/64. */
@@ -23845,23 +23844,23 @@ typedef struct llm__bargain {
     double tokens, seconds, row; /* row: what one more costs */
 } llm__bargain;
 
-/* A step of n sequences that decode. Until steps of really different sizes were seen, a row is taken for 15 % of a step of one
- * row, with the weight of a variance of 1/4, and more where there are many. */
+/* A step of n sequences that decode. Until steps of really different sizes were seen, a row is taken for 15 % of a step of one row, with
+ * the weight of a variance of 1/4, and more where there are many; it never counts for less than 5 %. */
 static llm__bargain llm__pace_step(const llm__pace *p, int32_t n) {
     llm__bargain b;
     double usual = 0.15 * p->seconds / (0.85 + 0.15 * p->rows), variance = 0.25 + p->rows * p->rows / 64;
     b.tokens = n;
-    b.row = LLM__MAX(0.0, (p->both + variance * usual) / (p->rows2 + variance));
+    b.row = LLM__MAX(usual / 3, (p->both + variance * usual) / (p->rows2 + variance));
     b.seconds = LLM__MAX(b.row * n, p->seconds + b.row * (n - p->rows));
     return b;
 }
 
 /* How many tokens of a draft to check, at most `most`: while the next one, which counts only if those before it are right as
- * well, makes the bargain better. Who is too dear is forgiven slowly, and tries again after a while. */
+ * well, makes the bargain better, by a clear margin. Who is too dear is forgiven slowly, and tries again after a while. */
 static int32_t llm__draft_length(float *chance, llm__bargain *b, int32_t most) {
     double all = (double)*chance;
     int32_t n = 0;
-    for (; n < most && all * b->seconds >= b->row * b->tokens; n++, all *= (double)*chance) {
+    for (; n < most && all * b->seconds >= LLM__MARGIN * b->row * b->tokens; n++, all *= (double)*chance) {
         b->tokens += all;
         b->seconds += b->row;
     }

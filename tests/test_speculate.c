@@ -454,6 +454,11 @@ static void spec_test_length(void) {
     CHECK(llm__draft_length(&poor, &b, 32) == 0 && poor > 0.1f && b.tokens == 1);
     b = spec_bargain(0.008, 0.002, 64); /* a large batch: rows cost what they give */
     CHECK(llm__draft_length(&chance, &b, 32) == 0);
+    b = spec_bargain(0.010, 0, 1); /* a line that noise has bent: more rows cost nothing */
+    CHECK(b.row > 0.03 * b.seconds);
+    b = spec_bargain(0.008, 0.002, 1);
+    float edge = (float)(1.1 * b.row / b.seconds), above = 1.2f * edge; /* a guess that would just pay is not enough */
+    CHECK(llm__draft_length(&edge, &b, 1) == 0 && llm__draft_length(&above, &b, 1) == 1);
     for (int i = 0; i < 2000 && poor < 0.4f; i++) b = spec_bargain(0.001, 0.01, 4), llm__draft_length(&poor, &b, 32);
     CHECK(poor >= 0.4f);
     CHECK(llm__chance_after(0.5f, 4, 4) > 0.7f && llm__chance_after(0.5f, 4, 0) < 0.45f && llm__chance_after(0.5f, 0, 0) == 0.5f);
