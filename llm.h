@@ -1430,9 +1430,8 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
                  "drafts are measured, and never change an answer"), \
     LLM_OPT_NONE(REFUSED, "image", "an image")
 
-/* Path of the model a person names: a file or folder, or ORG/NAME in the local Hugging Face cache (HF_HUB_CACHE, HF_HOME). NULL names the
- * default one: SmolLM2 in models/ here or beside the program, else the first model there. `get`: getenv; NULL: no
- * environment. */
+/* Path of the model a person names: a file or folder, or ORG/NAME in the local Hugging Face cache (HF_HUB_CACHE, HF_HOME). NULL names
+ * the default one: SmolLM2 in models/ here or beside the program, else the first model there. `get`: getenv; NULL: no environment. */
 LLM_API llm_result llm_model_find(const char *name, char *(*get)(const char *name), llm_text *path);
 
 /* For a program whose user named no cuda_library: the libllm_cuda.so beside the program goes into cfg, if it is there. Without a device it
@@ -19584,13 +19583,11 @@ LLM__COLD_END
  *     Ties go to the lower id.
  *   - Nothing sorts the vocabulary. The k-th value and the value where top-p ends come from a radix select; one
  *     pass compacts; a plain twin in the tests says the same by sorting.
- * Log-probabilities are the raw log-softmax, before any rule, summed in double. Rows that hold NaN or infinity
- * are refused, not sampled.
+ * Log-probabilities are the raw log-softmax, before any rule, summed in double. Rows that hold NaN or infinity are refused, not sampled.
  *
- * Words used here. A row is `vocab` logits, float. A weight is exp((x - max) / temperature): the probability but for
- * one common factor, so the largest is 1 and nothing overflows. A candidate is a token that the filters have left; its
- * weight and id stand at the same index of two arrays (llm__scratch). One thread works on one row; the threads of the
- * backend share the rows of a step (llm__run_jobs).
+ * Words used here. A row is `vocab` logits, float. A weight is exp((x - max) / temperature): the probability but for one common factor, so
+ * the largest is 1 and nothing overflows. A candidate is a token that the filters have left; its weight and id stand at the same index of
+ * two arrays (llm__scratch). One thread works on one row; the threads of the backend share the rows of a step (llm__run_jobs).
  *
  * Cost: a greedy choice reads the row three times (largest, sum, place), about 0.1 ms for 49,152 tokens; the forward
  * pass before it takes 5 ms in a model of 135M weights. */
@@ -19675,11 +19672,10 @@ static int llm__scratch_open(llm__scratch *k, int32_t vocab, const llm__kernels 
     return k->x && k->w && k->id && k->mass && k->allowed;
 }
 
-/* The value at which a descending sum of the weights (by_mass) or of ones reaches `target`; *above: the sum of what is
- * larger. With ones this is the target-th largest (top-k), with weights where the probable part ends (top-p). A radix
- * select: the bits of positive floats order as the floats do, so three histograms of 11, 11 and 10 bits find it
- * without sorting. Each level walks down from the largest bin to the one that crosses the target, and the next level
- * looks only at the values of this bin. mass: (2048). */
+/* The value at which a descending sum of the weights (by_mass) or of ones reaches `target`; *above: the sum of what is larger. With ones
+ * this is the target-th largest (top-k), with weights where the probable part ends (top-p). A radix select: the bits of positive floats
+ * order as the floats do, so three histograms of 11, 11 and 10 bits find it without sorting. Each level walks down from the largest bin
+ * to the one that crosses the target, and the next level looks only at the values of this bin. mass: (2048). */
 static float llm__select(const float *w, int32_t n, int by_mass, double target, double *mass, double *above) {
     static const int low[3] = {21, 10, 0}, width[3] = {11, 11, 10};
     uint32_t prefix = 0, bits;
@@ -19743,11 +19739,10 @@ static int32_t llm__draw(const float *w, int32_t n, double u) {
     return last;
 }
 
-/* Samples from the weights in k->w (n of them, the largest is 1): min-p, then top-k, then top-p, then the draw. u: in
- * [0, 1). *weight: the token's. The tokens left are drawn in order of id. As the largest weight is 1, min-p is a plain
- * threshold. What top-p cuts off is known only at its end, but values so small that n of them together are less can be
- * left out of the candidates at once, if they are counted in the sum: this spares most rows the copying.
- * tests/test_sampler.c has a plain twin that sorts. */
+/* Samples from the weights in k->w (n of them, the largest is 1): min-p, then top-k, then top-p, then the draw. u: in [0, 1). *weight:
+ * the token's. The tokens left are drawn in order of id. As the largest weight is 1, min-p is a plain threshold. What top-p cuts off is
+ * known only at its end, but values so small that n of them together are less can be left out of the candidates at once, if they are
+ * counted in the sum: this spares most rows the copying. tests/test_sampler.c has a plain twin that sorts. */
 static int32_t llm__pick(llm__scratch *k, int32_t n, const llm_sampling *s, double u, float *weight) {
     double above, sum = 0;
     int32_t m = 0;
@@ -19793,8 +19788,7 @@ typedef struct llm__history {
     int32_t *slot;      /* (mask + 1) index + 1, 0 free */
 } llm__history;
 
-/* Counts one token. The arrays have room for every id there is, so nothing is refused; without penalties it does
- * nothing. */
+/* Counts one token. The arrays have room for every id there is, so nothing is refused; without penalties it does nothing. */
 static void llm__history_add(llm__history *h, int32_t id, int32_t in_output) {
     if (!h->mask) return;
     uint32_t at = (uint32_t)llm__mix((uint64_t)id) & h->mask;
@@ -19842,9 +19836,8 @@ static void llm__ban_words(float *x, int32_t n, const llm__rules *r) {
     }
 }
 
-/* repetition: tokens of prompt or output, once an id, pushed away from the likely side whatever the sign of the logit
- * (CTRL's rule); frequency (times the count) and presence: tokens of the output only; in this order, on raw logits, as
- * in vLLM. */
+/* repetition: tokens of prompt or output, once an id, pushed away from the likely side whatever the sign of the logit (CTRL's rule);
+ * frequency (times the count) and presence: tokens of the output only; in this order, on raw logits, as in vLLM. */
 static void llm__penalise(float *x, int32_t n, const llm_sampling *s, const llm__history *h) {
     for (int32_t i = 0; i < h->n; i++) {
         int32_t id = h->id[i];
@@ -19864,8 +19857,7 @@ static void llm__ban_others(float *x, int32_t n, const uint32_t *allowed) {
     }
 }
 
-/* Changes one row of logits in place, in vLLM's order; x is a copy, (n). Whatever a bias adds, a banned token stays
- * at -infinity. */
+/* Changes one row of logits in place, in vLLM's order; x is a copy, (n). Whatever a bias adds, a banned token stays at -infinity. */
 static void llm__rules_apply(const llm__rules *r, float *x, int32_t n) {
     const llm_sampling *s = r->s;
     if (r->allowed) llm__ban_others(x, n, r->allowed);
@@ -19924,11 +19916,7 @@ static llm__choice llm__choose(const float *row, int32_t n, const llm__rules *r,
     double sum;
     const float *x = llm__weigh(row, n, r, greedy ? 1.0f : 1.0f / r->s->temperature, k, &c, &max, &sum);
     if (!x) return c;
-    if (greedy) {
-        c.id = llm__find(x, n, max);
-    } else {
-        c.id = llm__pick(k, n, r->s, llm__uniform(seed, (uint64_t)position), &weight);
-    }
+    c.id = greedy ? llm__find(x, n, max) : llm__pick(k, n, r->s, llm__uniform(seed, (uint64_t)position), &weight);
     c.prob = (float)((double)weight / sum);
     c.logprob = (float)((double)row[c.id] - c.log_sum);
     return c;
@@ -19949,15 +19937,12 @@ static llm__choice llm__candidates(const float *row, int32_t n, const llm__rules
     return c;
 }
 
-/* A row on its own, for programs with a loop of their own: no history, so penalties, min_tokens and bad words do
- * not act. */
+/* A row on its own, for programs with a loop of their own: no history, so penalties, min_tokens and bad words do not act. */
 LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s, int64_t seed, int64_t position) {
     llm__scratch k;
-    llm__rules r;
-    llm__arena memory;
+    llm__rules r = LLM__ZERO;
+    llm__arena memory = LLM__ZERO;
     llm_sampling plain = *s;
-    memset(&memory, 0, sizeof memory);
-    memset(&r, 0, sizeof r);
     plain.min_tokens = 0; /* needs what only a request knows */
     r.s = &plain;
     int32_t id = -1;
@@ -20036,8 +20021,7 @@ static llm_result llm__check_beams(const llm_sampling *s) {
     return LLM_OK;
 }
 
-/* Every range, in the order in which a reader of the API meets them; the first that fails is told. vocab 0: ids
- * are not checked. */
+/* Every range, in the order in which a reader of the API meets them; the first that fails is told. vocab 0: ids are not checked. */
 static llm_result llm__check_sampling(const llm_sampling *s, int32_t vocab) {
     int32_t most = s->max_tokens ? s->max_tokens : 256, n = s->n ? s->n : 1;
     llm_result r = llm__check_number("max_tokens", s->max_tokens, -1, INT32_MAX, "at least 1, 0 for 256, or -1 for no limit");
@@ -20083,8 +20067,7 @@ static void llm__config_number(const llm_json *config, const char *name, double 
     if (llm_json_num(config, llm_json_find(config, 0, name), &v) && v >= low && v <= high) *out = (float)v;
 }
 
-/* vLLM's defaults, then what generation_config.json says, as vLLM does it. Values out of range there are ignored,
- * not errors. */
+/* vLLM's defaults, then what generation_config.json says, as vLLM does it. Values out of range there are ignored, not errors. */
 LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s) {
     memset(s, 0, sizeof *s);
     s->temperature = s->top_p = s->repetition_penalty = s->length_penalty = 1;
@@ -20105,12 +20088,11 @@ LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s) {
 /* ============================================================================
  * >>earlystop   Ends an answer that only repeats.
  * ============================================================================
- * A model caught in a loop is sure of itself: every token of the loop gets a probability near 1. So FastDeploy's
- * rule needs no look at the text: an answer ends when the probability of the sampled token was strictly above a
- * threshold for `window_size` tokens in a row. One counter a sequence says the same as a window of values. The
- * counter belongs to the sequence: it starts at 0 with the answer, survives preemption (a recomputed token is not
- * sampled again) and is never seen by the next one. The token that completes the window is replaced by EOS. At
- * temperature 0 the probability is that of temperature 1, or every greedy answer would end after exactly one
+ * A model caught in a loop is sure of itself: every token of the loop gets a probability near 1. So FastDeploy's rule needs no look at
+ * the text: an answer ends when the probability of the sampled token was strictly above a threshold for `window_size` tokens in a row.
+ * One counter a sequence says the same as a window of values. The counter belongs to the sequence: it starts at 0 with the answer,
+ * survives preemption (a recomputed token is not sampled again) and is never seen by the next one. The token that completes the window
+ * is replaced by EOS. At temperature 0 the probability is that of temperature 1, or every greedy answer would end after exactly one
  * window. */
 
 /* A request's own setting wins. A window without a number means FastDeploy's pair of defaults. */
