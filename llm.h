@@ -2930,7 +2930,7 @@ LLM_API void llm_json_write(const llm_json *doc, int node, llm_text *out) {
     llm_text_str(out, object ? "}" : "]");
 }
 
-/* Reads a whole file of at most `limit` bytes (0: any size) as JSON; it is not mapped, for it may be edited meanwhile. Errors begin with its path. */
+/* Reads a whole file of at most `limit` bytes (0: any size) as JSON, unmapped: it may be edited meanwhile. Errors begin with its path. */
 LLM__UNUSED static llm_result llm__json_file(const char *path, size_t limit, llm_json **out) {
     llm__file f;
     *out = NULL;
@@ -4080,7 +4080,8 @@ typedef struct llm__regex {
 } llm__regex;
 
 /* ---- The compiler ----
- * One pass of recursive descent; code is emitted as it is read, as the head of this section shows. An error is noted once, in the parser, and moves to the end of the pattern; whoever goes on then finds nothing left to do. */
+ * One pass of recursive descent; code is emitted as it is read, as the head of this section shows. An error is noted once, in the parser,
+ * and moves to the end of the pattern; whoever goes on then finds nothing left to do. */
 
 /* A pattern while it is read: what is left of it, the flags that hold here ((?i), (?s)), the program so far. ascii: \d is [0-9] and so on. */
 typedef struct llm__rx_parser {
