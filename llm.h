@@ -263,6 +263,7 @@ typedef struct llm_model_info {
     const char *tokenizer_kind;   /* "BPE", "Unigram", "WordPiece", "SPM" */
     const char *chat_template;    /* its text; NULL: none */
     int32_t max_model_len;        /* longest sequence; above max_position_embeddings where the rotary scaling grows with the prompt */
+    int64_t step_bytes;           /* of the weights that a step of one token reads: no untied embedding, of the experts those used */
 } llm_model_info;
 
 /* Opens a GGUF file (the first of split files) or a Hugging Face folder. Every header, setting and tensor shape is checked here, so what opens
@@ -19238,6 +19239,8 @@ static void llm__model_info_fill(llm_model *m) {
     const llm__source *s = &m->source;
     const llm__arch *a = &m->arch;
     int64_t bytes[LLM__COUNT(llm__type_table)] = {0}, most = 0; /* of each type */
+    int64_t embedding = 0;
+    int head = 0; /* there is an output matrix, so the embedding is only looked up in */
     o->path = m->path;
     o->architecture = a->class_name;
     o->family = a->name;
@@ -19251,7 +19254,13 @@ static void llm__model_info_fill(llm_model *m) {
         o->n_params += t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
         *of_type += t->bytes;
         if (d && *of_type > most) most = *of_type, o->file_type = d->name;
+        const char *name = t->name.p;
+        int expert = a->n_experts > 0 && (strstr(name, "_exps") || strstr(name, ".experts"));
+        o->step_bytes += expert ? t->bytes / a->n_experts * a->n_used : t->bytes;
+        if (strstr(name, "token_embd.weight") || strstr(name, "embed_tokens.weight") || strstr(name, "wte.weight")) embedding += t->bytes;
+        head |= !strcmp(name, "output.weight") || strstr(name, "lm_head.weight");
     }
+    o->step_bytes -= head ? embedding : 0;
     o->n_layers = a->n_layers;
     o->hidden_size = a->hidden;
     o->n_heads = a->n_heads;

@@ -485,13 +485,12 @@ static void cli_answer(llm_openai_kind kind, llm_text *what, int64_t n_prompt) {
 
 /* The text to work on: -p, -f or standard input; of a chat (`more`) what standard input holds follows the first two. */
 static void cli_input(int more, llm_text *text) {
-    struct stat st;
     const char *file = opt.file ? opt.file : opt.prompt ? NULL : "-";
     if (opt.prompt && opt.file) cli_die(2, "--file: %.60s, but --prompt is given too; one of them was expected", opt.file);
     if (!opt.prompt && !opt.file && isatty(0)) cli_die(2, "no prompt: give -p TEXT, -f FILE, --token-ids '[1,2]', or text on standard input");
     llm_text_str(text, opt.prompt ? opt.prompt : "");
     if (file) cli_check(cli_read(file, text));
-    if (!more || (file && !strcmp(file, "-")) || fstat(0, &st) || !(S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode))) return;
+    if (!more || isatty(0) || (file && !strcmp(file, "-"))) return;
     llm_text_str(text, "\n");
     cli_check(cli_read("-", text));
 }
@@ -868,7 +867,7 @@ static intptr_t cli_threads(int n, void *(*fn)(void *number)) {
 static struct {
     int n_threads;
     char isa[40];
-    double peak, step_bytes; /* GB/s; bytes of weights that a step of one row reads */
+    double peak;             /* GB/s */
     double peak_ops;         /* billions a second, of all threads; 0: not measured */
     llm_spent stages[LLM_SPENT_KINDS + 1]; /* the engine's, then the sampler's */
     char *memory;            /* CLI_PEAK bytes, while `peak` is measured */
@@ -908,23 +907,6 @@ static double cli_peak_bandwidth(void) {
     return best;
 }
 
-/* Bytes of weights that a step of one row reads: not the rows of an untied embedding, of the experts those used. */
-static double cli_step_bytes(void) {
-    const llm_model_info *info = llm_model_get_info(cli.model);
-    double total = 0, embedding = 0, share = info->n_experts > 0 ? (double)info->n_experts_used / info->n_experts : 1;
-    int head = 0;
-    for (int i = 0; i < info->n_tensors; i++) {
-        const char *name = "";
-        int64_t bytes = 0;
-        llm_model_tensor(cli.model, i, &name, NULL, NULL, NULL, &bytes);
-        total += (strstr(name, "_exps") || strstr(name, ".experts") ? share : 1) * (double)bytes;
-        if (strstr(name, "token_embd.weight") || strstr(name, "embed_tokens.weight") || strstr(name, "wte.weight"))
-            embedding += (double)bytes;
-        head |= !strcmp(name, "output.weight") || strstr(name, "lm_head.weight");
-    }
-    return head ? total - embedding : total;
-}
-
 static int cli_compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -942,11 +924,12 @@ static double cli_percentile(double *values, int n, double share) {
 /* One test's rates as a row of the table or a line of JSON. */
 static void cli_bench_row(const char *test, double *rates, double steps_per_token) {
     CLI_TEXT t = {0}, list = {0};
+    const llm_model_info *info = llm_model_get_info(cli.model);
     int n = opt.repetitions;
     for (int i = 0; i < n; i++) llm_text_format(&list, i ? ", %f" : "%f", rates[i]);
-    double median = cli_percentile(rates, n, 0.5), peak = cli_bench.peak, read = median * steps_per_token * cli_bench.step_bytes * 1e-9;
+    double median = cli_percentile(rates, n, 0.5), peak = cli_bench.peak, read = median * steps_per_token * (double)info->step_bytes * 1e-9;
     llm_text_format(&t, "{'test': %q, 'tokens_per_s': [%t], 'median': %f, 'threads': %d, 'isa': %q, 'model': %q, ", test, &list, median,
-                    cli_bench.n_threads, cli_bench.isa, llm_model_get_info(cli.model)->path);
+                    cli_bench.n_threads, cli_bench.isa, info->path);
     llm_text_format(&t, "'read_gb_s': %f, 'peak_gb_s': %f}\n", read, peak);
     if (opt.json) cli_write(t.data, t.len);
     else printf("%-10s %10.1f %10.1f %10.1f %9.1f %6.0f %%\n", test, median, rates[0], rates[n - 1], read, peak > 0 ? 100 * read / peak : 0);
@@ -1032,7 +1015,6 @@ static void cli_bench_all(void) {
     if (n < 0) cli_die(2, "--max-tokens: %d, a whole number from 0 was expected", n);
     cli_open_model(0);
     cli_bench.n_threads = opt.setup.engine.n_threads ? opt.setup.engine.n_threads : !sched_getaffinity(0, sizeof cpus, &cpus) ? CPU_COUNT(&cpus) : 1;
-    cli_bench.step_bytes = cli_step_bytes();
     cli_bench.peak = cli_peak_bandwidth();
     if (opt.stages) cli_bench.peak_ops = (double)cli_threads(cli_bench.n_threads, cli_measure_ops) * 1e-3;
     if (opt.stages) opt.setup.engine.spent = cli_bench.stages;
