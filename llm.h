@@ -14539,6 +14539,8 @@ static void llm__weight_pack(llm_weight *w, int thread, int n_threads) {
  *
  * Logits, experts and adapters come in at the second or third of these. */
 
+enum { LLM__MANY = 64 }; /* rows from which on a product is bound by arithmetic, not by reading the weight */
+
 /* The inputs of a product: rows of f32, and their rounded copy where the weight wants one. */
 typedef struct llm__input {
     const float *x;
@@ -14553,24 +14555,32 @@ static uint16_t *llm__act_row(const llm__act *a, int64_t row, int64_t cols) {
     return (uint16_t *)(void *)a->q + row * ((cols + 31) & ~(int64_t)31);
 }
 
-/* Makes this thread's share of the rounded copy that in->form names; of bytes, cols is a multiple of 32. */
-static void llm__act_fill(const llm__exec *e, const llm__input *in, int64_t cols) {
-    const llm__kernels *k = llm__kernels_of(e->isa);
-    const int per = llm__form_per(in->form), bf16 = in->form == LLM__FORM_BF16;
-    int64_t blocks = cols / 32, begin, end;
+/* Makes blocks [block, end) of the rows [row, row_end) of the rounded copy that in->form names; of bytes, cols is a multiple of 32. */
+static void llm__act_part(const llm__kernels *k, const llm__input *in, int64_t cols, int row, int row_end, int64_t block, int64_t end) {
+    const int per = llm__form_per(in->form), tiles = llm__tiles(in->rows, in->form);
+    const int64_t blocks = cols / 32, n = LLM__MIN(cols, 32 * end) - 32 * block;
     float lost[32];
-    if (in->form == LLM__FORM_F32) return;
-    llm__share(e, bf16 ? in->rows : blocks * llm__tiles(in->rows, in->form), &begin, &end);
-    for (int64_t i = begin; i < end && bf16; i++) k->to_bf16(llm__act_row(in->act, i, cols), in->x + i * in->stride, (int)cols);
-    for (int64_t i = begin; i < end && !bf16; i++) {
-        llm__tile t = llm__tile_at(in->rows, in->form, (int)(i / blocks));
-        size_t at = (size_t)t.start * (size_t)blocks + (size_t)(i % blocks) * (size_t)t.n;
-        const float *from = in->x + t.start / per * in->stride + i % blocks * 32;
-        for (int n = 0; n < t.n; n += per, at += (size_t)per, from += in->stride) {
-            k->quantise(in->act, at, from, per == 2 ? lost : NULL);
-            if (per == 2) k->quantise(in->act, at + 1, lost, NULL);
-        }
+    for (int r = row; r < row_end && in->form == LLM__FORM_BF16; r++)
+        k->to_bf16(llm__act_row(in->act, r, cols) + 32 * block, in->x + r * in->stride + 32 * block, (int)n);
+    for (int i = 0; i < tiles && !llm__form_is_float(in->form); i++) {
+        const llm__tile t = llm__tile_at(in->rows, in->form, i);
+        const int from = LLM__MAX(row, t.start / per), to = LLM__MIN(row_end, (t.start + t.n) / per);
+        for (int64_t b = block; b < end && from < to; b++)
+            for (int r = from; r < to; r++) {
+                const size_t at = (size_t)(t.start * blocks + b * t.n + r * per - t.start);
+                k->quantise(in->act, at, in->x + r * in->stride + 32 * b, per == 2 ? lost : NULL);
+                if (per == 2) k->quantise(in->act, at + 1, lost, NULL);
+            }
     }
+}
+
+/* This thread's share of it: some blocks of all rows, or of many some rows. */
+static void llm__act_fill(const llm__exec *e, const llm__input *in, int64_t cols) {
+    const int64_t blocks = (cols + 31) / 32;
+    const int by_rows = in->rows >= LLM__MANY;
+    int64_t from, to;
+    llm__share(e, by_rows ? in->rows : blocks, &from, &to);
+    llm__act_part(llm__kernels_of(e->isa), in, cols, by_rows ? (int)from : 0, by_rows ? (int)to : in->rows, by_rows ? 0 : from, by_rows ? blocks : to);
 }
 
 /* Columns from src_col on of an operation's rows, to be read in this form. The rounded copy is taken to be of these columns. */
@@ -14584,9 +14594,8 @@ static llm__input llm__input_of(const llm__exec *e, const llm_buffer *src, int64
     return in;
 }
 
-/* Rounds columns [src_col, src_col + cols) of the op's rows to the form a weight wants. Every thread does its share; a barrier must follow.
- */
-static void llm__act_make(const llm__exec *e, llm_buffer *b, int form, int32_t src_col, int64_t cols) {
+/* Rounds columns [src_col, src_col + cols) of the op's rows to the form a weight wants. Every thread does its share; a barrier must follow. */
+LLM__UNUSED static void llm__act_make(const llm__exec *e, llm_buffer *b, int form, int32_t src_col, int64_t cols) {
     llm__input in = llm__input_of(e, b, src_col, (llm__form)form);
     llm__act_fill(e, &in, cols);
 }
@@ -14659,8 +14668,6 @@ static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, c
 }
 
 static const float *llm__vector(const llm_weight *w) { return w ? w->f32 : NULL; } /* NULL: it is absent */
-
-enum { LLM__MANY = 64 }; /* rows from which on a product is bound by arithmetic, not by reading the weight */
 
 /* One product over all threads; the rounded copy of the input is current. Few rows: a thread reads one stretch of the weight. Many: the
  * threads take small parts in turn, so that none waits for one whose core does other work besides. */
@@ -15384,7 +15391,8 @@ typedef struct llm__attend_jobs {
     const llm_step *step;
     int rows, heads, head_tiles, n_kv, group; /* of a tile; tiles of a group's heads; KV heads; query heads of each */
     int n;                                    /* jobs in all */
-    int fixed, begin, end;                    /* the thread has [begin, end); else threads take what is left, one by one */
+    int fixed;                                /* the thread has [begin, end); else threads take what is left, one by one */
+    int64_t begin, end;
     int seq, base;                            /* cursor: tiles [base, ...) belong to seq; walks downwards */
 } llm__attend_jobs;
 
@@ -15418,23 +15426,16 @@ static void llm__jobs_cut(llm__attend_jobs *j, const llm_step *step, int n_kv, i
     j->base = tiles - (j->seq >= 0 ? llm__jobs_tiles(j, j->seq) : 0);
 }
 
-/* 1 if every sequence of the step has one row, and there are heads for all threads: then a thread has heads of its own. */
-static int llm__heads_apart(const llm__exec *e, int n_kv) {
-    const llm_step *s = e->step;
-    int i = 0;
-    while (i < s->shape.n_seqs && s->seq_begin[i] == i) i++;
-    return i == s->shape.n_rows && i == s->shape.n_seqs && i * n_kv >= e->n_threads;
-}
-
-/* Which: heads [begin, end) counted through all rows, n_kv each. Equal shares of the positions that are read, and of what a head takes besides.
- * In the order of the numbers, so that a thread knows what it will read next. */
-static void llm__share_heads(const llm__exec *e, int n_kv, int window, int *begin, int *end) {
+/* Where every sequence of the step has one row, a thread has KV heads of its own, [*begin, *end) counted through all rows, n_kv each: about
+ * the same number of positions each thread, and of what a head takes besides. Nobody else writes or reads what it does for them, and it
+ * knows what it will read next. */
+static void llm__share_heads(const llm__exec *e, int n_kv, int64_t *begin, int64_t *end) {
     const llm_step *s = e->step;
     int64_t total = 0, sum = 0;
     *begin = *end = 0;
     for (int pass = 0; pass < 2; pass++)
         for (int row = 0; row < s->shape.n_rows; row++) {
-            const int64_t cost = LLM__BLOCK + (window ? LLM__MIN(window, s->seq_len[row]) : s->seq_len[row]);
+            const int64_t cost = LLM__BLOCK + s->seq_len[row];
             if (!pass) total += cost * n_kv;
             for (int g = 0; g < n_kv && pass; g++, sum += cost) {
                 const int64_t owner = (2 * sum + cost) * e->n_threads / (2 * total);
@@ -15448,7 +15449,7 @@ static void llm__share_heads(const llm__exec *e, int n_kv, int window, int *begi
  * context) down. 0: there is none. */
 static int llm__jobs_next(llm__attend_jobs *j, int *next, llm__attend_job *job) {
     const int per_tile = j->n_kv * j->head_tiles;
-    int i = j->fixed ? --j->end : j->n - 1 - __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
+    int i = j->fixed ? (int)--j->end : j->n - 1 - __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
     if (i < j->begin) return 0;
     int tile = i / per_tile, part = i % per_tile;
     while (tile < j->base) {
@@ -15492,22 +15493,24 @@ LLM__INLINE int llm__row_position(const llm_step *s, int row) {
  * processor: reading what was written, writing what was written, writing what was read. Reading twice is none.
  *
  * In the same way a buffer remembers in which form its rounded copy is current; a linear layer that needs another one makes it first, and
- * two linear layers with one input share the copy. All threads round, each a share of the blocks of 32 columns, between two barriers. The
- * first falls away in a step of one row: the thread that has the row for operations by rows, the last one, then rounds it alone.
+ * two linear layers with one input share the copy. Rounding is split as what made the rows was, so a thread rounds what it has just
+ * written, and only then comes the barrier; behind a linear layer all threads round, each a share of the blocks of 32 columns.
  *
- * The records of a llama layer with quantised weights, T rows (| is a barrier, (|) one that a step of one row does without):
+ * Where every sequence has one row, a thread has KV heads of its own (HEADS): it rotates their queries and keys, writes the keys and values
+ * to the cache, attends and rounds, all without waiting. The records of a llama layer with quantised weights then (| is a barrier; (|) one
+ * that other steps have, where a head's keys come from several threads):
  *
  *     record      reads        writes     split     before it
- *     LINEAR qkv  h            qkv        ANY       (|) round h |       h was written by rows, and is read whole
- *     QKV         qkv, rope    qkv, KV    ANY       |                   a head's columns come from several threads
- *     ATTENTION   qkv, KV      att        ANY       |                   keys and values of all rows must be in the cache
- *     LINEAR o    att          y          ANY       | round att |
+ *     LINEAR qkv  h            qkv        ANY       round h |
+ *     QKV         qkv, rope    qkv, KV    HEADS     |                   a head's columns come from several threads
+ *     ATTENTION   qkv, KV      att        HEADS     (|)
+ *     LINEAR o    att          y          ANY       (|) round att |
  *     RESIDUAL    y, x         x, h       TOKENS    |                   x += y; h = norm(x)
- *     LINEAR up   h            ff_act     ANY       (|) round h |       gate and up in one, with the activation
+ *     LINEAR up   h            ff_act     ANY       round h |           gate and up in one, with the activation
  *     LINEAR down ff_act       y          ANY       | round ff_act |
  *     RESIDUAL    y, x         x, h       TOKENS    |                   and so begins the next layer
  *
- * 12 barriers, 10 with one row, 8 with weights of floats that need no copies. At the head of the step EMBED, ROPE and the first RESIDUAL
+ * 8 barriers, 10 in other steps, 8 with weights of floats that need no copies. At the head of the step EMBED, ROPE and the first RESIDUAL
  * are all split by rows: none. In the last layer x is gathered (GATHER) while other threads are still in ATTENTION, att behind a barrier.
  *
  * Ranks of a tensor-parallel group are all in this process: a sum over ranks is the same as any sum, read from the other ranks' buffers in
@@ -15532,7 +15535,8 @@ typedef enum llm__op_kind {
 } llm__op_kind;
 
 /* How an operation is split between threads. Two of the same kind, other than ANY, need no barrier between them. */
-typedef enum llm__split { LLM__SPLIT_ANY = 0, LLM__SPLIT_TOKENS, LLM__SPLIT_OUT } llm__split;
+typedef int llm__split;
+enum { LLM__SPLIT_ANY = 0, LLM__SPLIT_TOKENS, LLM__SPLIT_OUT, LLM__SPLIT_HEADS }; /* HEADS + n: n heads a row, see llm__share_heads */
 
 /* The operations of the table that come as plain arguments, as records. */
 typedef struct llm__gather_op {
@@ -15550,7 +15554,9 @@ typedef struct llm__reduce_op {
 typedef struct llm__record {
     llm__op_kind kind;
     int barrier;                 /* before it */
+    llm__split split;            /* of QKV and ATTENTION */
     int form, act_col, act_cols; /* form > 0: first make this copy of `act`, then a barrier */
+    llm__split act_split;
     llm_buffer *act;
     llm_rows rows;               /* of which rows the operation is */
     int next;                    /* jobs taken so far */
@@ -15803,7 +15809,8 @@ static void llm__run_qkv(const llm__run *r) {
     const llm_qkv_op *op = &r->rec->op.qkv;
     int64_t from, to;
     int heads = op->norm == LLM_QK_NORM_WHOLE_RMS ? 1 : op->n_kv_heads; /* a norm over the whole row needs the row untouched */
-    llm__share(r->e, (int64_t)r->e->n_rows * heads, &from, &to);
+    if (r->rec->split) llm__share_heads(r->e, heads, &from, &to);
+    else llm__share(r->e, (int64_t)r->e->n_rows * heads, &from, &to);
     for (int unit = (int)from; unit < to; unit++) {
         int g = unit % heads;
         llm__qkv_heads(r, unit / heads, g, heads == 1 ? op->n_kv_heads : g + 1);
@@ -15838,8 +15845,8 @@ static void llm__run_attention(const llm__run *r) {
     t.softcap = op->softcap;
     t.alibi = op->alibi != NULL;
     llm__jobs_cut(&jobs, &r->ctx->step, op->n_kv_heads, op->n_heads / op->n_kv_heads, r->e->n_threads);
-    jobs.fixed = jobs.head_tiles == 1 && llm__heads_apart(r->e, op->n_kv_heads);
-    if (jobs.fixed) llm__share_heads(r->e, op->n_kv_heads, op->window, &jobs.begin, &jobs.end);
+    jobs.fixed = r->rec->split != LLM__SPLIT_ANY;
+    if (jobs.fixed) llm__share_heads(r->e, op->n_kv_heads, &jobs.begin, &jobs.end);
     for (int more = llm__jobs_next(&jobs, &r->rec->next, &job); more;) {
         llm__kv_view view = llm__view(r, op->layer, job.seq, job.kv_head), next;
         t.next_from = t.next_to = 0;
@@ -16129,16 +16136,24 @@ static void llm__run_record(const llm_backend_ctx *ctx, llm__exec *e, llm__recor
         for (int row = (int)from; row < to; row++) llm__ops[rec->kind].row(&r, row);
 }
 
-/* Makes this thread's share of the rounded copy that a record wants; a barrier must follow. */
-static void llm__run_act(const llm_backend_ctx *ctx, const llm__exec *e, const llm__record *rec) {
-    llm__exec act = *e;
-    act.n_rows = llm__op_rows(ctx, rec->rows);
-    if (act.n_rows == 1) { /* as llm__share gives a single row: to the last thread */
-        if (e->thread < e->n_threads - 1) return;
-        act.thread = 0;
-        act.n_threads = 1;
+/* Makes this thread's share of the rounded copy that a record wants, as the record's act_split has it; a barrier must follow. */
+static void llm__run_act(const llm_backend_ctx *ctx, llm__exec *e, const llm__record *rec) {
+    const int heads = rec->act_split - LLM__SPLIT_HEADS, cols = rec->act_cols;
+    int64_t from, to;
+    if (!rec->form) return;
+    e->n_rows = llm__op_rows(ctx, rec->rows);
+    const llm__input in = llm__input_of(e, rec->act, rec->act_col, (llm__form)rec->form);
+    if (rec->act_split == LLM__SPLIT_ANY) {
+        llm__act_fill(e, &in, cols);
+        return;
     }
-    if (rec->form) llm__act_make(&act, rec->act, rec->form, rec->act_col, rec->act_cols);
+    if (heads > 0) llm__share_heads(e, heads, &from, &to);
+    else llm__share(e, e->n_rows, &from, &to);
+    for (int64_t i = from; i < to && heads > 0; i++) {
+        const int64_t blocks = cols / 32 / heads, g = i % heads;
+        llm__act_part(ctx->kernels, &in, cols, (int)(i / heads), (int)(i / heads) + 1, g * blocks, (g + 1) * blocks);
+    }
+    if (heads <= 0) llm__act_part(ctx->kernels, &in, cols, (int)from, (int)to, 0, (cols + 31) / 32);
 }
 
 /* Where the caller wants to know what steps spend: `next` (NULL: nothing) begins, so the record before it, which has run on all ranks of a
@@ -16247,6 +16262,7 @@ static llm__record *llm__record_add(llm_backend_ctx *ctx, int rank, llm__op_kind
     llm__record *rec = &r->list[r->n++];
     rec->kind = kind;
     rec->barrier = rec->form = rec->next = 0;
+    rec->split = LLM__SPLIT_ANY;
     rec->rows = rows;
     memcpy(&rec->op, op, bytes);
     return rec;
@@ -16302,9 +16318,12 @@ static void llm__record_act(llm_backend_ctx *ctx, int rank, llm__record *rec, co
     llm__cpu_buffer *own = llm__own(src);
     int form = (int)llm__weight_form(w, ctx->isa), cols = (int)w->cols;
     if (!rec || !form || (own->b.form == form && own->act_col == col && own->act_cols == cols && own->act_rows == rec->rows)) return;
-    /* it overwrites a copy that may still be read; a single row is rounded by the thread that made it */
-    llm__split split = llm__op_rows(ctx, rec->rows) == 1 ? llm__split_of(rec->rows) : LLM__SPLIT_ANY;
-    llm__record_uses(ctx, rank, rec, split, src, NULL, src, NULL, LLM__TOUCH_NONE);
+    /* what a thread has just made it rounds itself, if it has whole blocks of the same rows */
+    const llm__use *made = &own->uses.written;
+    const int heads = made->split - LLM__SPLIT_HEADS;
+    const int same = heads > 0 ? rec->rows == LLM_ROWS_TOKENS && !col && cols % (32 * heads) == 0 : made->split == llm__split_of(rec->rows);
+    rec->act_split = same && made->interval == ctx->rank[rank].interval ? made->split : LLM__SPLIT_ANY;
+    llm__record_uses(ctx, rank, rec, rec->act_split, src, NULL, src, NULL, LLM__TOUCH_NONE);
     ctx->rank[rank].interval++; /* the barrier after it */
     rec->form = own->b.form = form;
     rec->act = &own->b;
@@ -16378,17 +16397,27 @@ static void llm__check_heads(llm_backend_ctx *ctx, const char *what, int layer, 
     if (layer < 0 || layer >= ctx->kv.n_layers || n_kv_heads < 1 || n_heads % n_kv_heads) llm__cpu_fail(ctx, LLM_ERR_ARG, what);
 }
 
-/* Split by heads, so it counts as ANY even where it meets rows. */
+/* How operations over heads are split: see llm__share_heads. Not if there are fewer of them than threads. */
+static llm__split llm__split_heads(const llm_backend_ctx *ctx, int n_kv) {
+    const llm_step *s = &ctx->step;
+    int i = 0;
+    while (i < s->shape.n_seqs && s->seq_begin[i] == i) i++;
+    return i == s->shape.n_rows && i == s->shape.n_seqs && i * n_kv >= ctx->pool->n ? LLM__SPLIT_HEADS + n_kv : LLM__SPLIT_ANY;
+}
+
+/* A norm over the whole row needs the row untouched by others. */
 static void llm__cpu_qkv(llm_backend_ctx *ctx, int rank, const llm_qkv_op *op) {
     llm__check_heads(ctx, "qkv: layer or heads do not fit the KV cache", op->layer, op->n_heads, op->n_kv_heads);
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_QKV, LLM_ROWS_TOKENS, op, sizeof *op);
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->rope, NULL, op->qkv, NULL, LLM__TOUCH_WRITE);
+    if (rec && op->norm != LLM_QK_NORM_WHOLE_RMS) rec->split = llm__split_heads(ctx, op->n_kv_heads);
+    llm__record_uses(ctx, rank, rec, rec ? rec->split : 0, op->rope, NULL, op->qkv, NULL, LLM__TOUCH_WRITE);
 }
 
 static void llm__cpu_attention(llm_backend_ctx *ctx, int rank, const llm_attention_op *op) {
     llm__check_heads(ctx, "attention: layer or heads do not fit the KV cache", op->layer, op->n_heads, op->n_kv_heads);
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_ATTENTION, LLM_ROWS_TOKENS, op, sizeof *op);
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->qkv, NULL, op->dst, NULL, LLM__TOUCH_READ);
+    if (rec && op->n_heads <= LLM__QUERIES * op->n_kv_heads) rec->split = llm__split_heads(ctx, op->n_kv_heads);
+    llm__record_uses(ctx, rank, rec, rec ? rec->split : 0, op->qkv, NULL, op->dst, NULL, LLM__TOUCH_READ);
 }
 
 /* Two records: all latents must be in the cache before any head attends. */
