@@ -12230,6 +12230,10 @@ static void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from,
  *          256 ... 287   16 scales, f16: row r's at 256 + 2 r
  *          288 ... 319   16 minimums, f16
  *
+ * Neighbouring row blocks of one kind stand together: of each 32 columns first the bits of both, then the scales of both, then the minimums,
+ * and heads side by side. So a product of 32 rows reads one stream of memory, and every vector begins on a cache line whatever the format
+ * (a block of Q6_K has 416 bytes, two have 832, which is 13 lines). Floats likewise: of each column, or two, 16 rows and 16 rows.
+ *
  * Row 3, column 17 is the high nibble of byte 13. Is that 9, and are scale and minimum of the row 0.02 and -0.15, then the weight is
  * 0.02 * 9 - 0.15 = 0.03. Unpacking is a mask for the first four vectors, a shift and a mask for the latter four. Eight blocks of Q4_K
  * take 64 + 8 * (256 + 16 + 16) bytes, 4.625 bits a weight where the file has 4.5: its scales of 6 bits have become bytes.
@@ -12448,12 +12452,12 @@ LLM__INLINE int llm__kind_block(llm__kind kind) {
     return 64 * llm__kind_info(kind).bits + llm__scale_bytes(llm__kind_info(kind).scale) + llm__scale_bytes(llm__kind_info(kind).min);
 }
 
-/* Bytes of 16 packed rows, up to the next cache line. A row block has room for 16 rows even if it has fewer. */
-static int64_t llm__kind_row_bytes(llm__kind kind, int64_t cols) {
+/* Bytes of 16 packed rows, or of a pair of such blocks, up to the next cache line. There is room for 16 rows even if there are fewer. */
+static int64_t llm__kind_row_bytes(llm__kind kind, int64_t cols, int pair) {
     int64_t blocks = cols / 32, supers = (blocks + LLM__SUPER - 1) / LLM__SUPER;
     int64_t n = llm__kind_is_float(kind) ? cols * LLM__ROWS * llm__kind_info(kind).bits / 8
                                          : blocks * llm__kind_block(kind) + supers * llm__kind_head(kind);
-    return (n + 63) & ~(int64_t)63;
+    return (n * pair + 63) & ~(int64_t)63;
 }
 
 /* A block as the products want it: a byte a weight, in the order drawn above, and every scale an f32. */
@@ -12893,29 +12897,29 @@ LLM__INLINE int llm__kind_zero(llm__kind kind, llm__offset offset) {
     return offset != LLM__SIGNED && llm__kind_signed(kind) ? 128 : llm__kind_info(kind).zero;
 }
 
-/* One block of a row block; ahead: how far off is what to fetch meanwhile; head: of its super-block.
+/* One block of a row block, which is number `place` of the `pair` (1 or 2) that stand together from w on; head: of their super-blocks.
  *
  * m is what the sum of q is multiplied with: minimum - zero * scale. Where the two halves of the columns differ, m[1] is the latter's m
  * less the former's, for llm__act.s has the sum over all 32 columns and that over the latter 16:
  *
  *     m_former * (all - latter) + m_latter * latter  =  m_former * all + (m_latter - m_former) * latter */
-LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, const uint8_t *w, int64_t ahead, const uint8_t *head,
-                             llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
+LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, const int pair, const int place, const uint8_t *w,
+                             const uint8_t *head, llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
     const llm__kind_desc k = llm__kind_info(kind);
     const int8_t *table = llm__kind_table(kind);
     const uint64_t flip = offset != LLM__SIGNED && llm__kind_signed(kind) ? 0x8080808080808080u : 0;
     const float zero = offset == LLM__APART ? 0 : (float)llm__kind_zero(kind, offset);
-    LLM__UNROLL
-    for (int i = 0; i < llm__kind_block(kind); i += 64) __builtin_prefetch(w + ahead + i);
-    llm__unpack_bits(k.bits, w, flip, to->u);
+    llm__unpack_bits(k.bits, w + place * 64 * k.bits, flip, to->u);
     if (table) look_up(table, to->u);
     if (table && flip)
         for (int i = 0; i < 512; i++) to->u[i] ^= 0x80;
-    const uint8_t *scales = w + 64 * k.bits, *mins = scales + llm__scale_bytes(k.scale);
+    const uint8_t *scales = w + pair * 64 * k.bits, *mins = scales + pair * llm__scale_bytes(k.scale);
+    scales += place * llm__scale_bytes(k.scale);
+    mins += place * llm__scale_bytes(k.min);
     LLM__UNROLL
     for (int h = 0; h <= llm__kind_x2(kind); h++) {
-        const llm__v16 d = llm__unpack_scale(k.scale, scales, head, 0, h, half, bytes);
-        llm__v16 m = llm__unpack_scale(k.min, mins, head + 32, 1, h, half, bytes);
+        const llm__v16 d = llm__unpack_scale(k.scale, scales, head + 32 * place, 0, h, half, bytes);
+        llm__v16 m = llm__unpack_scale(k.min, mins, head + 32 * (pair + place), 1, h, half, bytes);
         if (zero != 0) LLM__EACH(i) m.v[i] -= zero * d.v[i];
         if (h) LLM__EACH(i) m.v[i] -= to->m[0][i];
         llm__store16(to->d[h], LLM__ROWS, d);
@@ -12941,6 +12945,7 @@ typedef struct llm__block {  /* up to 16 rows of a weight, packed */
     int64_t offset;          /* of its bytes in memory */
     int64_t row;             /* the first of its rows */
     int32_t n, kind;         /* n rows; the other lanes are zero */
+    int32_t pair, place;     /* blocks that stand together from offset on; which of them it is */
     float scale;             /* of the segment, for the results */
 } llm__block;
 
@@ -13190,11 +13195,12 @@ LLM__INLINE double llm__body_weigh(const float *x, float *w, int32_t n, float ma
 /* How many vectors of products add up in 16 bits: 0 stands for signed bytes. */
 LLM__INLINE int llm__kind_run(llm__kind kind) { return llm__kind_signed(kind) ? 0 : 8 >> (llm__kind_info(kind).bits - 4); }
 
-/* A product of a row block with a tile: out (n, 16) = the sums for the n tokens whose roundings stand from `at` on. Kernels that take two
- * row blocks at once: the second one's packed bytes stand `second` bytes behind the first one's, its sums at out + LLM__OUT; 0: none. */
+/* A product of one row block, or of a pair that stands together, with a tile: out (n, 16) = the sums for the n tokens whose roundings stand
+ * from `at` on; those of the second one at out + LLM__OUT. */
 typedef struct llm__product {
     const uint8_t *w; /* packed */
-    int64_t n_blocks, second;
+    int64_t n_blocks;
+    int pair;
     llm__act act;
     size_t at;
     int n;
@@ -13204,25 +13210,29 @@ typedef struct llm__product {
 /* Multiplies an unpacked block (or two) of a kind with the tile's roundings from index `at` on, and adds to p->out. */
 typedef void (*llm__block_fn)(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at);
 
-/* Walks over the blocks of 16 rows, front to back: unpack, then out += what the block gives. A head, where the format has one, stands in
- * front of every eighth block and holds for these eight. */
-LLM__INLINE void llm__walk(const llm__kind kind, const int pair, const llm__offset offset, const llm__block_fn block, const llm__product *p,
-                           const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
-    const uint8_t *w = p->w, *head = w;
-    /* where a pair begins to fetch what follows it: behind the first of the two stands the second */
-    const int64_t last = p->n_blocks - (pair == 2 ? LLM__AHEAD / llm__kind_block(kind) : 0);
-    size_t at = p->at;
-    for (int i = 0; i < pair; i++) memset(p->out + i * LLM__OUT, 0, sizeof(float) * LLM__ROWS * (size_t)p->n);
-    for (int64_t b = 0; b < p->n_blocks; b++, w += llm__kind_block(kind), at += (size_t)p->n) {
-        llm__cooked cooked[2];
-        if (llm__kind_head(kind) && b % LLM__SUPER == 0) {
-            head = w;
-            w += llm__kind_head(kind);
+/* Walks over the blocks, front to back: unpack, then out += what the block gives. A head, where the format has one, stands in front of every
+ * eighth block and holds for these eight. Kernels that take one block at a time walk twice over a pair; the second time it is in the cache. */
+LLM__INLINE void llm__walk(const llm__kind kind, const int take, const llm__offset offset, const llm__block_fn block,
+                           const llm__product *whole, const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
+    const int pair = take == 2 ? 2 : whole->pair;
+    llm__product p = *whole; /* its pointers in registers */
+    for (int place = 0; place < pair; place += take, p.out += LLM__OUT) {
+        const uint8_t *w = p.w, *head = w;
+        size_t at = p.at;
+        for (int i = 0; i < take; i++) memset(p.out + i * LLM__OUT, 0, sizeof(float) * LLM__ROWS * (size_t)p.n);
+        for (int64_t b = 0; b < p.n_blocks; b++, w += pair * llm__kind_block(kind), at += (size_t)p.n) {
+            llm__cooked cooked[2];
+            if (llm__kind_head(kind) && b % LLM__SUPER == 0) {
+                head = w;
+                w += pair * llm__kind_head(kind);
+            }
+            if (!place)
+                LLM__UNROLL
+                for (int i = 0; i < 2 * llm__kind_block(kind); i += 64) __builtin_prefetch(w + LLM__AHEAD + i);
+            LLM__UNROLL
+            for (int i = 0; i < take; i++) llm__unpack(kind, offset, pair, place + i, w, head, &cooked[i], half, bytes, look_up);
+            block(kind, cooked, &p, at);
         }
-        const int64_t ahead = LLM__AHEAD + (b < last ? 0 : p->second);
-        llm__unpack(kind, offset, w, ahead, head, &cooked[0], half, bytes, look_up);
-        if (pair == 2) llm__unpack(kind, offset, w + p->second, ahead, head + p->second, &cooked[1], half, bytes, look_up);
-        block(kind, cooked, p, at);
     }
 }
 
@@ -13501,8 +13511,7 @@ LLM__AVX2_INLINE void llm__avx2_block(const llm__kind kind, const llm__cooked *w
 
 /* The table's `product`. */
 LLM__AVX2 static void llm__avx2_product(llm__kind kind, const llm__product *p) {
-    const llm__product own = *p; /* its pointers in registers */
-    LLM__EACH_KIND(kind, 1, LLM__SIGNED, llm__avx2_block, &own, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
+    LLM__EACH_KIND(kind, 1, LLM__SIGNED, llm__avx2_block, p, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
 }
 
 /* AVX-VNNI: vpdpbusd in 32 bytes. Four products added to 32 bits, no overflow to care about. */
@@ -13544,8 +13553,7 @@ LLM__FORCE LLM__AVXVNNI void llm__avxvnni_block(const llm__kind kind, const llm_
 }
 
 LLM__AVXVNNI static void llm__avxvnni_product(llm__kind kind, const llm__product *p) {
-    const llm__product own = *p;
-    LLM__EACH_KIND(kind, 1, LLM__UNSIGNED, llm__avxvnni_block, &own, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
+    LLM__EACH_KIND(kind, 1, LLM__UNSIGNED, llm__avxvnni_block, p, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
 }
 #endif
 
@@ -13688,22 +13696,16 @@ LLM__FORCE LLM__AVX512VNNI void llm__avx512vnni_pair(const llm__kind kind, const
 }
 
 LLM__AVX512 static void llm__avx512_product(llm__kind kind, const llm__product *p) {
-    const llm__product own = *p;
-    LLM__EACH_KIND(kind, 1, LLM__SIGNED, llm__avx512_block, &own, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+    LLM__EACH_KIND(kind, 1, LLM__SIGNED, llm__avx512_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
 }
 
 LLM__ALIGN_LOOPS LLM__AVX512VNNI static LLM__NOINLINE void llm__avx512vnni_two(llm__kind kind, const llm__product *p) {
-    const llm__product own = *p;
-    LLM__EACH_KIND(kind, 2, LLM__APART, llm__avx512vnni_pair, &own, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+    LLM__EACH_KIND(kind, 2, LLM__APART, llm__avx512vnni_pair, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
 }
 
-/* With few tokens the limit is the memory, which gives a quarter more where it is read as one stream: then block after block. */
 LLM__AVX512VNNI static void llm__avx512vnni_product(llm__kind kind, const llm__product *p) {
-    llm__product own = *p;
-    if (own.second && own.n > 4) llm__avx512vnni_two(kind, p);
-    else
-        for (int i = 0; i <= (p->second != 0); i++, own.w += own.second, own.out += LLM__OUT)
-            LLM__EACH_KIND(kind, 1, LLM__APART, llm__avx512vnni_block, &own, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+    if (p->pair == 2) llm__avx512vnni_two(kind, p);
+    else LLM__EACH_KIND(kind, 1, LLM__APART, llm__avx512vnni_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
 }
 
 /* 16 elements of b as f32; of bf16, the upper half of f32, 16 pairs' former or latter ones. */
@@ -13890,7 +13892,6 @@ typedef struct llm__kernels {
     double (*weigh)(const float *x, float *w, int32_t n, float max, float scale);
     void (*mac)(const llm__mac *m);
     void (*product)(llm__kind kind, const llm__product *p);
-    int pairs; /* product takes two blocks of rows at once */
 } llm__kernels;
 
 /* Compiles the plain C kernels once more, with the instructions that TARGET allows and these conversions. */
@@ -13924,10 +13925,10 @@ typedef struct llm__kernels {
         return llm__body_weigh(x, w, n, max, scale);                                                                                       \
     }
 
-#define LLM__KERNELS(isa, mac, product, pairs) { \
+#define LLM__KERNELS(isa, mac, product) { \
     llm__##isa##_quantise, llm__##isa##_finish, llm__##isa##_sum, llm__##isa##_dot, llm__##isa##_add, llm__##isa##_affine, \
     llm__##isa##_rotate, llm__##isa##_to_half, llm__##isa##_to_bf16, llm__##isa##_expand, llm__##isa##_bias, llm__##isa##_soften, \
-    llm__##isa##_top, llm__##isa##_weigh, mac, product, pairs }
+    llm__##isa##_top, llm__##isa##_weigh, mac, product }
 
 LLM__INSTANCE(scalar, , 0, llm__scalar_half, llm__scalar_bytes, llm__scalar_narrow)
 #if LLM__X86
@@ -13940,15 +13941,15 @@ LLM__INSTANCE(neon, LLM__NEON_TARGET, 1, llm__neon_half, llm__neon_bytes, llm__n
 
 /* The kernels of an instruction set. */
 static const llm__kernels *llm__kernels_of(llm__isa isa) {
-    static const llm__kernels scalar = LLM__KERNELS(scalar, llm__scalar_mac, llm__scalar_product, 0);
+    static const llm__kernels scalar = LLM__KERNELS(scalar, llm__scalar_mac, llm__scalar_product);
 #if LLM__X86
-    static const llm__kernels avx2 = LLM__KERNELS(avx2, llm__avx2_mac, llm__avx2_product, 0);
-    static const llm__kernels avx512 = LLM__KERNELS(avx512, llm__avx512_mac, llm__avx512_product, 0);
-    static const llm__kernels avx512vnni = LLM__KERNELS(avx512, llm__avx512_mac, llm__avx512vnni_product, 1);
+    static const llm__kernels avx2 = LLM__KERNELS(avx2, llm__avx2_mac, llm__avx2_product);
+    static const llm__kernels avx512 = LLM__KERNELS(avx512, llm__avx512_mac, llm__avx512_product);
+    static const llm__kernels avx512vnni = LLM__KERNELS(avx512, llm__avx512_mac, llm__avx512vnni_product);
 #if LLM__HAS_2021
-    static const llm__kernels avxvnni = LLM__KERNELS(avx2, llm__avx2_mac, llm__avxvnni_product, 0);
+    static const llm__kernels avxvnni = LLM__KERNELS(avx2, llm__avx2_mac, llm__avxvnni_product);
     if (isa == LLM__ISA_AVXVNNI) return &avxvnni;
-    static const llm__kernels avx512bf16 = LLM__KERNELS(avx512, llm__avx512bf16_mac, llm__avx512vnni_product, 1);
+    static const llm__kernels avx512bf16 = LLM__KERNELS(avx512, llm__avx512bf16_mac, llm__avx512vnni_product);
     if (isa == LLM__ISA_AVX512BF16) return &avx512bf16;
 #endif
     if (isa == LLM__ISA_AVX2) return &avx2;
@@ -13956,7 +13957,7 @@ static const llm__kernels *llm__kernels_of(llm__isa isa) {
     if (isa == LLM__ISA_AVX512VNNI) return &avx512vnni;
 #endif
 #if LLM__NEON
-    static const llm__kernels neon = LLM__KERNELS(neon, llm__neon_mac, llm__neon_product, 0);
+    static const llm__kernels neon = LLM__KERNELS(neon, llm__neon_mac, llm__neon_product);
     if (isa == LLM__ISA_NEON) return &neon;
 #endif
     (void)isa;
@@ -14234,18 +14235,16 @@ static llm_result llm__segment_check(const llm_weight_desc *d, const llm_segment
     return LLM_OK;
 }
 
-/* Adds a block of rows [row, row + n) at the end of the packed memory. */
+/* Adds a block of rows [row, row + n). */
 static void llm__weight_add_block(llm_weight *w, int64_t row, int n, llm__kind kind) {
     if (w->block) {
         llm__block *b = &w->block[w->n_blocks];
-        b->offset = (int64_t)w->bytes;
         b->row = row;
         b->n = n;
         b->kind = kind;
         b->scale = llm__segment_scale(&w->segment[llm__weight_segment(w, row)]);
     }
     w->n_blocks++;
-    w->bytes += (size_t)llm__kind_row_bytes(kind, w->cols);
 }
 
 /* Rows from `row` on, at most `most`, that can share a packed block; their kind. One segment of floats makes the whole weight's products
@@ -14268,7 +14267,6 @@ static int llm__weight_run(const llm_weight *w, llm_compute compute, int64_t row
 static void llm__weight_plan(llm_weight *w, llm_compute compute) {
     int64_t group = w->rows / w->n_groups, half = w->gate_up ? group / 2 : group;
     w->n_blocks = 0;
-    w->bytes = 0;
     for (int g = 0; g < w->n_groups; g++) {
         int64_t base = g * group;
         if (w->block) w->first_block[g] = w->n_blocks;
@@ -14281,6 +14279,19 @@ static void llm__weight_plan(llm_weight *w, llm_compute compute) {
         }
     }
     if (w->block) w->first_block[w->n_groups] = w->n_blocks;
+}
+
+/* Gives the blocks their places in memory: two and two of a group together, where they are of one kind. */
+static void llm__weight_place(llm_weight *w) {
+    for (int g = 0; g < w->n_groups; g++)
+        for (int64_t i = w->first_block[g], end = w->first_block[g + 1]; i < end; i++) {
+            llm__block *b = &w->block[i];
+            const int second = (i - w->first_block[g]) % 2, other = second ? -1 : 1;
+            b->pair = 1 + (i + other < end && b->kind == b[other].kind);
+            b->place = b->pair == 2 ? second : 0;
+            b->offset = b->place ? b[-1].offset : (int64_t)w->bytes;
+            if (!b->place) w->bytes += (size_t)llm__kind_row_bytes((llm__kind)b->kind, w->cols, b->pair);
+        }
 }
 
 /* With the memory of all weights that were allocated together with it, if it was the first of them. NULL is fine. */
@@ -14350,7 +14361,10 @@ static llm_result llm__weight_new(const llm_weight_desc *d, llm_compute compute,
         w->block = LLM__NEW(llm__block, w->n_blocks);
         w->first_block = LLM__NEW(int64_t, groups + 1);
         if (!w->block || !w->first_block) r = llm__nomem();
-        else llm__weight_plan(w, compute);
+        else {
+            llm__weight_plan(w, compute);
+            llm__weight_place(w);
+        }
     }
     if (r) llm__weight_free(w);
     else *out = w;
@@ -14396,9 +14410,8 @@ static void llm__pack_values(llm__kind kind, const llm__sub *sub, int lane, uint
     for (int i = 0; i < bits; i++) memcpy(to + 4 * lane + 64 * i, &word[i], 4);
 }
 
-/* The scales (or minimums) of one row (lane): f16 d at head or to, times small integers b; kinds with scales in f32 keep the products.
- * Returns where the next ones stand. */
-static uint8_t *llm__pack_scale(llm__scale scale, float d, const uint8_t b[2], int b_signed, int lane, uint8_t *to, uint8_t *head) {
+/* The scales (or minimums) of one row (lane): f16 d at head or to, times small integers b; kinds with scales in f32 keep the products. */
+static void llm__pack_scale(llm__scale scale, float d, const uint8_t b[2], int b_signed, int lane, uint8_t *to, uint8_t *head) {
     uint16_t half = llm__f32_to_f16(d);
     for (int i = 0; i <= llm__scale_x2(scale); i++) {
         float product = d * (b_signed ? (float)(int8_t)b[i] : (float)b[i]);
@@ -14408,20 +14421,20 @@ static uint8_t *llm__pack_scale(llm__scale scale, float d, const uint8_t b[2], i
         memcpy(head + 2 * lane, &half, 2);
         to[16 * i + lane] = b[i];
     }
-    return to + llm__scale_bytes(scale);
 }
 
-/* n rows of Q4_0, Q4_1 or Q8_0: in a block of these the bytes of the file stand as they are, only the rows are interleaved, four bytes of
- * each. row: where each begins; a stored block has `bytes` bytes. */
-static void llm__pack_words(const llm__format *f, int bytes, int bits, const uint8_t *const *row, int n, int64_t blocks, uint8_t *to) {
-    const int step = 64 * bits + 32 + (f->m_at >= 0 ? 32 : 0);
-    for (int r = 0; r < n; r++) {
+/* The rows of a block of Q4_0, Q4_1 or Q8_0: in a block of these the bytes of the file stand as they are, only the rows are interleaved, four
+ * bytes of each. row: where each begins; a stored block has `bytes` bytes. */
+static void llm__pack_words(const llm__format *f, int bytes, int bits, const uint8_t *const *row, const llm__block *b, int64_t blocks,
+                            uint8_t *to) {
+    const int step = b->pair * (64 * bits + 32 + (f->m_at >= 0 ? 32 : 0));
+    for (int r = 0; r < b->n; r++) {
         const uint8_t *from = row[r];
-        uint8_t *lane = to + 4 * r, *scale = to + 64 * bits + 2 * r;
+        uint8_t *lane = to + b->place * 64 * bits + 4 * r, *scale = to + b->pair * 64 * bits + b->place * 32 + 2 * r;
         for (int64_t j = 0; j < blocks; j++, from += bytes, lane += step, scale += step) {
             for (int i = 0; i < bits; i++) memcpy(lane + 64 * i, from + f->at + 4 * i, 4);
             memcpy(scale, from + f->d_at, 2);
-            if (f->m_at >= 0) memcpy(scale + 32, from + f->m_at, 2);
+            if (f->m_at >= 0) memcpy(scale + 32 * b->pair, from + f->m_at, 2);
         }
     }
 }
@@ -14445,20 +14458,23 @@ static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_
     uint8_t *head = to;
     if (k.scale == LLM__SCALE_F16 && (k.bits == 4 || k.bits == 8)) {
         for (int r = 0; r < b->n; r++) row[r] += sub0[r] * t->bytes;
-        llm__pack_words(f, t->bytes, k.bits, row, b->n, w->cols / 32, to);
+        llm__pack_words(f, t->bytes, k.bits, row, b, w->cols / 32, to);
         return;
     }
-    for (int64_t j = 0; j < w->cols / 32; j++, to += llm__kind_block(kind)) {
+    for (int64_t j = 0; j < w->cols / 32; j++, to += b->pair * llm__kind_block(kind)) {
+        uint8_t *scales = to + b->pair * 64 * k.bits, *mins = scales + b->pair * llm__scale_bytes(k.scale);
         if (j % LLM__SUPER == 0) {
             head = to;
-            to += llm__kind_head(kind);
+            to += b->pair * llm__kind_head(kind);
+            scales += to - head;
+            mins += to - head;
         }
         for (int r = 0; r < b->n; r++) {
             llm__sub sub;
             llm__sub_get(f, t, row[r], sub0[r] + j, &sub);
-            llm__pack_values(kind, &sub, r, to);
-            uint8_t *min = llm__pack_scale(k.scale, sub.d, (const uint8_t *)sub.sc, 1, r, to + 64 * k.bits, head);
-            llm__pack_scale(k.min, sub.m, sub.mc, 0, r, min, head + 32);
+            llm__pack_values(kind, &sub, r, to + b->place * 64 * k.bits);
+            llm__pack_scale(k.scale, sub.d, (const uint8_t *)sub.sc, 1, r, scales + b->place * llm__scale_bytes(k.scale), head + 32 * b->place);
+            llm__pack_scale(k.min, sub.m, sub.mc, 0, r, mins + b->place * llm__scale_bytes(k.min), head + 32 * (b->pair + b->place));
         }
     }
 }
@@ -14492,12 +14508,13 @@ static void llm__pack_floats(const llm_weight *w, const llm__block *b, uint8_t *
         int n = (int)LLM__MIN(w->cols - c, (int64_t)LLM__CHUNK);
         for (int r = 0; r < b->n; r++) {
             int s = llm__weight_segment(w, b->row + r);
-            int64_t at = c * LLM__ROWS + r, row = b->row + r - w->first_row[s];
+            const int step = LLM__ROWS * b->pair; /* elements of a column */
+            const int64_t at = c * step + b->place * LLM__ROWS + r, pairs_at = at + b->place * LLM__ROWS + r, row = b->row + r - w->first_row[s];
             if (b->kind == LLM__KIND_F32) llm__segment_values(&w->segment[s], w->seed + (uint64_t)s, row, c, n, x);
             else llm__pack_halves(&w->segment[s], w->seed + (uint64_t)s, (llm__kind)b->kind, f8 ? code : NULL, row, c, n, half);
-            for (int i = 0; i < n && b->kind == LLM__KIND_F32; i++) memcpy(to + 4 * (at + i * LLM__ROWS), &x[i], 4);
-            for (int i = 0; i < n && b->kind == LLM__KIND_F16; i++) memcpy(to + 2 * (at + i * LLM__ROWS), &half[i], 2);
-            for (int i = 0; i < n && b->kind == LLM__KIND_BF16; i += 2) memcpy(to + 2 * (at + r + i * LLM__ROWS), &half[i], 4);
+            for (int i = 0; i < n && b->kind == LLM__KIND_F32; i++) memcpy(to + 4 * (at + i * step), &x[i], 4);
+            for (int i = 0; i < n && b->kind == LLM__KIND_F16; i++) memcpy(to + 2 * (at + i * step), &half[i], 2);
+            for (int i = 0; i < n && b->kind == LLM__KIND_BF16; i += 2) memcpy(to + 2 * (pairs_at + i * step), &half[i], 4);
         }
     }
 }
@@ -14600,19 +14617,19 @@ LLM__UNUSED static void llm__act_make(const llm__exec *e, llm_buffer *b, int for
     llm__act_fill(e, &in, cols);
 }
 
-/* The sums of a block and a tile, and of one more block of the same kind, `second` bytes further, if that is not 0: out (2, LLM__OUT), of
+/* The sums of a block, or of the pair that begins with it, and a tile: out (2, LLM__OUT), of
  * that (tile's places, 16). Alone a block of floats spoils the second half. Floats are summed in chunks of columns, and the chunks added up
  * in order: long chains of additions lose more digits. */
-static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm__block *b, int64_t second, const llm__input *in, llm__tile t,
-                           float *out) {
+static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm__block *b, const llm__input *in, llm__tile t, float *out) {
     const uint8_t *at = w->memory + b->offset;
     if (llm__form_is_float(in->form)) {
         llm__mac m;
-        const int64_t column = llm__kind_info((llm__kind)b->kind).bits / 8 * LLM__ROWS;
+        const int64_t column = llm__kind_info((llm__kind)b->kind).bits / 8 * LLM__ROWS * b->pair;
         const uint16_t *half = in->form == LLM__FORM_BF16 ? llm__act_row(in->act, t.start, w->cols) : NULL;
         memset(&m, 0, sizeof m);
         m.lda = half ? (int)((w->cols + 31) & ~(int64_t)31) : (int)in->stride;
-        m.ldb = m.ldc = LLM__ROWS;
+        m.ldb = LLM__ROWS * b->pair;
+        m.ldc = LLM__ROWS;
         m.n = t.n;
         m.step = LLM__OUT;
         m.type = (llm__kind)b->kind;
@@ -14622,7 +14639,7 @@ static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm
             m.a = in->x + t.start * in->stride + c;
             m.half = half ? half + c : NULL;
             m.b[0] = at + c * column;
-            m.b[1] = at + c * column + second;
+            m.b[1] = at + c * column + (b->pair == 2 ? (b->kind == LLM__KIND_BF16 ? column : column / 2) : 0);
             for (int j = 0; j < 2; j++) m.fetch[j] = (const uint8_t *)m.b[j] + LLM__AHEAD;
             m.add = c > 0;
             m.k = (int)LLM__MIN(w->cols - c, (int64_t)LLM__CHUNK);
@@ -14632,7 +14649,7 @@ static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm
     }
     llm__product p;
     p.w = at;
-    p.second = second;
+    p.pair = b->pair;
     p.n_blocks = w->cols / 32;
     p.act = *in->act;
     p.at = (size_t)t.start * (size_t)p.n_blocks;
@@ -14659,10 +14676,8 @@ static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, c
     for (int64_t i = begin; i < end; i++) {
         const llm__block *b = &w->block[w->first_block[g] + i / tiles * 2];
         const int n = b + 1 < w->block + w->first_block[g + 1] ? 2 : 1;
-        const int together = n == 2 && b[0].kind == b[1].kind && (k->pairs || llm__form_is_float(in->form));
         llm__tile t = llm__tile_at(in->rows, in->form, (int)(i % tiles));
-        for (int j = 0; j < n; j += 1 + together)
-            llm__tile_sums(k, w, b + j, together ? b[1].offset - b[0].offset : 0, in, t, out[j]);
+        for (int j = 0; j < n; j += b->pair) llm__tile_sums(k, w, b + j, in, t, out[j]);
         for (int j = 0; j < n; j += 1 + w->gate_up) k->finish(f, b + j, out[j], out[1], t.start / f->per, t.n / f->per);
     }
 }
