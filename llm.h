@@ -23620,8 +23620,9 @@ LLM__COLD_END
  * the rotary scaling; all are keyed by a secret drawn at open. They have 128 bits, and a hit compares the tokens too, so a collision costs
  * a miss and never gives a wrong page. A page found is pinned in the look-up.
  *
- * Cached pages stand in a list in the order they were let go. A sequence lets go of its last page first, so tails
- * are evicted before the beginnings that more prompts share. Every operation takes constant time and no memory.
+ * Pages that nobody uses stand in one ring: first the free ones, then the cached in the order they were let go. Whoever needs a page takes
+ * the first. A sequence lets go of its last page first, so tails are evicted before the beginnings that more prompts share. Every operation
+ * takes constant time and no memory.
  *
  *            get                  publish, then the last drop
  *     free ------> used (ref 1) ------------------------------> cached
@@ -23642,9 +23643,8 @@ typedef struct llm__kv {
     int32_t n_pages, page_tokens;
     int32_t n_free, n_cached;
     int32_t no_cache;        /* prefix caching is off */
-    int32_t first_free;      /* stack through next */
-    int32_t oldest, newest;  /* of the cached, list through prev and next */
-    int32_t *ref, *prev, *next; /* (n_pages) */
+    int32_t *ref;            /* (n_pages) */
+    int32_t *prev, *next;    /* (n_pages + 1) the ring of pages that nobody uses; place n_pages is no page, but where it begins and ends */
     llm__kv_key *key;        /* (n_pages) */
     uint8_t *known;          /* (n_pages) stands in the index */
     uint8_t *drafted;        /* (n_pages) a draft model has computed it, too */
@@ -23666,12 +23666,8 @@ static void llm__random_bytes(void *out, size_t n) {
 static void llm__kv_reset(llm__kv *kv) {
     kv->n_free = kv->n_pages;
     kv->n_cached = 0;
-    kv->first_free = kv->n_pages ? 0 : -1;
-    kv->oldest = kv->newest = -1;
-    for (int32_t i = 0; i < kv->n_pages; i++) {
-        kv->ref[i] = kv->known[i] = 0;
-        kv->next[i] = i + 1 < kv->n_pages ? i + 1 : -1;
-    }
+    for (int32_t i = 0; i < kv->n_pages; i++) kv->ref[i] = kv->known[i] = 0;
+    for (int32_t i = 0, n = kv->n_pages + 1; i < n; i++) kv->prev[(i + 1) % n] = i, kv->next[i] = (i + 1) % n;
     for (uint32_t i = 0; i <= kv->mask; i++) kv->bucket[i] = -1;
 }
 
@@ -23684,8 +23680,8 @@ static llm_result llm__kv_open(llm__kv *kv, int32_t n_pages, int32_t page_tokens
     kv->no_cache = no_cache;
     for (kv->mask = 15; kv->mask < (uint32_t)n_pages; kv->mask = kv->mask * 2 + 1) {}
     kv->ref = (int32_t *)llm__arena_get(a, n * sizeof *kv->ref);
-    kv->prev = (int32_t *)llm__arena_get(a, n * sizeof *kv->prev);
-    kv->next = (int32_t *)llm__arena_get(a, n * sizeof *kv->next);
+    kv->prev = (int32_t *)llm__arena_get(a, (n + 1) * sizeof *kv->prev);
+    kv->next = (int32_t *)llm__arena_get(a, (n + 1) * sizeof *kv->next);
     kv->key = (llm__kv_key *)llm__arena_get(a, n * sizeof *kv->key);
     kv->known = (uint8_t *)llm__arena_get(a, 2 * n);
     kv->drafted = kv->known + n;
@@ -23717,14 +23713,12 @@ static llm__kv_key llm__kv_root(const llm__kv *kv, uint64_t lora, uint64_t rope,
     return llm__kv_hash(kv, how, salt ? salt : "", salt ? strlen(salt) + 1 : 0);
 }
 
-/* Takes a cached page out of the list of the cached. */
+/* Takes a page out of the ring. */
 static void llm__kv_unlink(llm__kv *kv, int32_t page) {
-    int32_t before = kv->prev[page], after = kv->next[page];
-    if (before >= 0) kv->next[before] = after;
-    else kv->oldest = after;
-    if (after >= 0) kv->prev[after] = before;
-    else kv->newest = before;
-    kv->n_cached--;
+    kv->next[kv->prev[page]] = kv->next[page];
+    kv->prev[kv->next[page]] = kv->prev[page];
+    kv->n_cached -= kv->known[page];
+    kv->n_free -= !kv->known[page];
 }
 
 /* Takes a known page out of the index: no prompt will find it again. */
@@ -23735,42 +23729,30 @@ static void llm__kv_forget(llm__kv *kv, int32_t page) {
     kv->known[page] = 0;
 }
 
-/* One more owner of a page. A cached one leaves the list of what may be evicted. */
+/* One more owner of a page. A cached one leaves the ring. */
 static void llm__kv_hold(llm__kv *kv, int32_t page) {
     if (!kv->ref[page]++) llm__kv_unlink(kv, page);
 }
 
-/* One owner less. Without any the page is cached if it can be found again, else free. */
+/* One owner less. Without any the page is cached if it can be found again, last in the ring; else free, and first. */
 static void llm__kv_drop(llm__kv *kv, int32_t page) {
     if (--kv->ref[page]) return;
+    const int32_t before = kv->known[page] ? kv->prev[kv->n_pages] : kv->n_pages, after = kv->next[before];
+    kv->prev[page] = before;
+    kv->next[page] = after;
+    kv->next[before] = kv->prev[after] = page;
+    kv->n_cached += kv->known[page];
+    kv->n_free += !kv->known[page];
     kv->released++;
-    if (kv->known[page]) {
-        kv->prev[page] = kv->newest;
-        kv->next[page] = -1;
-        if (kv->newest >= 0) kv->next[kv->newest] = page;
-        else kv->oldest = page;
-        kv->newest = page;
-        kv->n_cached++;
-    } else {
-        kv->next[page] = kv->first_free;
-        kv->first_free = page;
-        kv->n_free++;
-    }
 }
 
-/* A page with one owner and no content, or -1 when every page is used. What is free goes first; then the page that was
- * let go longest ago is evicted. */
+/* A page with one owner and no content, or -1 when every page is used: a free one, else the one that was let go longest ago, which is
+ * evicted. */
 static int32_t llm__kv_get(llm__kv *kv) {
-    int32_t page = kv->first_free;
-    if (page >= 0) {
-        kv->first_free = kv->next[page];
-        kv->n_free--;
-    } else {
-        page = kv->oldest;
-        if (page < 0) return -1;
-        llm__kv_unlink(kv, page);
-        llm__kv_forget(kv, page);
-    }
+    const int32_t page = kv->next[kv->n_pages];
+    if (page == kv->n_pages) return -1;
+    llm__kv_unlink(kv, page);
+    if (kv->known[page]) llm__kv_forget(kv, page);
     kv->ref[page] = 1;
     kv->drafted[page] = 0;
     return page;
@@ -23807,7 +23789,8 @@ static void llm__kv_publish(llm__kv *kv, int32_t page, llm__kv_key key, const in
 
 /* Cached pages become free: what was known of them is forgotten. Used pages stay known. */
 static void llm__kv_flush(llm__kv *kv) {
-    for (int32_t page; (page = kv->oldest) >= 0;) {
+    while (kv->n_cached) {
+        const int32_t page = kv->prev[kv->n_pages];
         llm__kv_unlink(kv, page);
         llm__kv_forget(kv, page);
         kv->ref[page] = 1;

@@ -174,9 +174,10 @@ static void eng_test_prefix(void) {
     CHECK(eng_cached(e, ids, 45, NULL) == 36); /* 18 + 18 computed */
     CHECK(eng_cached(e, ids, 60, NULL) == 44);
     CHECK(eng_cached(e, ids, 61, NULL) == 60);
-    int32_t oldest = e->kv.oldest; /* let go first: the last page of the first answer, no shared beginning */
-    CHECK(oldest >= 0 && memcmp(e->kv.tokens + oldest * 4, ids, 4 * sizeof *ids) != 0 && memcmp(e->kv.tokens + oldest * 4, ids + 4, 4 * sizeof *ids) != 0);
-    CHECK(!memcmp(e->kv.tokens + e->kv.newest * 4, ids, 4 * sizeof *ids));
+    int32_t oldest = e->kv.next[e->kv.n_pages]; /* let go first: the last page of the first answer, no shared beginning */
+    for (int32_t i = 0; i < e->kv.n_free; i++) oldest = e->kv.next[oldest];
+    CHECK(oldest < e->kv.n_pages && e->kv.known[oldest] && memcmp(e->kv.tokens + oldest * 4, ids, 4 * sizeof *ids) != 0 && memcmp(e->kv.tokens + oldest * 4, ids + 4, 4 * sizeof *ids) != 0);
+    CHECK(!memcmp(e->kv.tokens + e->kv.prev[e->kv.n_pages] * 4, ids, 4 * sizeof *ids));
     CHECK(eng_cached(e, ids, 61, "salt") == 0 && eng_cached(e, ids, 61, "salt") == 60 && eng_cached(e, ids, 61, "") == 0);
     fake_close(&f);
 }
