@@ -4925,10 +4925,9 @@ static int llm__rx_next(llm__rx_run *r, size_t *start, size_t *end) {
 #define LLM__RX_WORD "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
 #define LLM__RX_UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LLM__RX_LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LLM__RX_CASES(upper, lower, rest, digits) \
-    "[^\\r\\n\\p{L}\\p{N}]?" upper "*" lower "+" rest "|[^\\r\\n\\p{L}\\p{N}]?" upper "+" lower "*" rest "|" digits
-#define LLM__RX_CASED(upper, lower, rest, digits) \
-    LLM__RX_CASES(upper, lower, rest, digits) "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define LLM__RX_CASED(upper, lower, rest, digits, slash) \
+    "[^\\r\\n\\p{L}\\p{N}]?" upper "*" lower "+" rest "|[^\\r\\n\\p{L}\\p{N}]?" upper "+" lower "*" rest "|" digits \
+    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n" slash "]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 /* ============================================================================
  * >>tokenizer   From text to ids and back.
@@ -7092,14 +7091,14 @@ static void llm__add_splits(llm__tokenizer *t, const char *const *regex, int mos
 
 /* Families by a part of the file's name or the number of lines; special tokens with their ids, which such a file does not hold. */
 static const struct llm__rank_file { const char *name; int32_t ranks; const char *pattern, *special; } llm__rank_files[] = {
-    {"o200k", 199998, LLM__RX_CASED(LLM__RX_UPPER, LLM__RX_LOWER, LLM__RX_ANY_CASE "?", "\\p{N}{1,3}"),
+    {"o200k", 199998, LLM__RX_CASED(LLM__RX_UPPER, LLM__RX_LOWER, LLM__RX_ANY_CASE "?", "\\p{N}{1,3}", "/"),
      "<|endoftext|> 199999 <|endofprompt|> 200018"},
     {"cl100k", 100256, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|\\s+\\z|" LLM__RX_TAIL,
      "<|endoftext|> 100257 <|fim_prefix|> 100258 <|fim_middle|> 100259 <|fim_suffix|> 100260 <|endofprompt|> 100276"},
     {"qwen", 151643, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL,
      "<|endoftext|> 151643 <|im_start|> 151644 <|im_end|> 151645"},
-    {"kimi", 163584, "\\p{Han}+|" LLM__RX_CASES("[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]", "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]",
-                                                LLM__RX_ANY_CASE "?", "\\p{N}{1,3}") "|" LLM__RX_TAIL, ""},
+    {"kimi", 163584, "\\p{Han}+|" LLM__RX_CASED("[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]", "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]",
+                                                LLM__RX_ANY_CASE "?", "\\p{N}{1,3}", ""), ""},
     {"50k", 50256, LLM__RX_GPT2_TEXT "|\\s+", "<|endoftext|> 50256"},
     {"", 0, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL, ""}}; /* Llama 3 and others */
 
@@ -11285,7 +11284,6 @@ static llm_result llm__source_folder(llm__source *s, const char *path, const llm
 /* A word that is a token is taken whole; BOS is added unless the file says no; spaces are U+2581; there is no BOS by default. */
 enum { LLM__PRE_WHOLE = 1, LLM__PRE_BOS = 2, LLM__PRE_SPACES = 4, LLM__PRE_NO_BOS_ID = 8 };
 
-#define LLM__PRE_GPT2_NO_DIGITS "\\p{N}", LLM__RX_GPT2_TEXT "|\\s+"
 /* Parts of patterns that several names share. Numbers of up to three digits, Chinese and Japanese, words with one punctuation mark in
  * front, digits in groups of three from the right. */
 #define LLM__PRE_CJK "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+"
@@ -11322,9 +11320,9 @@ static const struct { const char *names; int flags; const char *regex[6]; } llm_
     {"spark2_5", 0, {"\\p{N}{1,3}", LLM__PRE_CJK, LLM__PRE_V3("|[\\r\\n]"), "\\p{N}"}},
     {"youtu", LLM__PRE_WHOLE, {"[\\x{AC00}-\\x{D7A3}\\x{3131}-\\x{318E}]+|[\\x{FF01}\\x{2026}\\x{201C}\\x{201D}\\x{2018}\\x{2019}\\x{2014}"
         "\\x{FF1A}\\x{FF1B}\\x{FF0C}\\x{3001}-\\x{303F}\\x{FE30}-\\x{FE4F}]+|[\\x{3105}-\\x{312F}]+|" LLM__PRE_CJK, LLM__RX_CASED(
-        "[\\p{L}\\p{M}]", "[\\p{L}\\p{M}]", LLM__RX_ASCII_CASE "?", "\\p{N}")}},
+        "[\\p{L}\\p{M}]", "[\\p{L}\\p{M}]", LLM__RX_ASCII_CASE "?", "\\p{N}", "/")}},
     {"falcon", 0, {"[\\p{P}\\$\\+<=>\\^~\\|`]+", LLM__RX_GPT2_TEXT "|\\s+", "[0-9][0-9][0-9]"}},
-    {"starcoder refact command-r smollm codeshell exaone minerva-7b mellum2", 0, {LLM__PRE_GPT2_NO_DIGITS}},
+    {"starcoder refact command-r smollm codeshell exaone minerva-7b mellum2", 0, {"\\p{N}", LLM__RX_GPT2_TEXT "|\\s+"}},
     {"gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 mellum modern-bert mpt olmo jais trillion granite-docling exaone4 "
         "jina-v1-en jina-v2-code roberta-bpe", 0, {LLM__RX_GPT2_TEXT "|\\s+"}},
     {"qwen2 deepseek-r1-qwen kormo f2llmv2 stablelm2 megrez hunyuan solar-open grok-2", 0, {LLM__PRE_QWEN2}},
@@ -11332,11 +11330,11 @@ static const struct { const char *names; int flags; const char *regex[6]; } llm_
         "|\\s+(?!\\S)|\\s+"}},
     {"poro-chat bloom gpt3-finnish", 0, {LLM__PRE_BLOOM}},
     {"viking", 0, {LLM__PRE_BLOOM, "\\p{N}"}},
-    {"tekken", LLM__PRE_WHOLE | LLM__PRE_BOS, {LLM__RX_CASED(LLM__PRE_UPPER, LLM__PRE_LOWER, "", "\\p{N}")}},
-    {"gpt-4o llama4 kanana2 talkie minimax-m2", 0, {LLM__RX_CASED(LLM__PRE_UPPER, LLM__PRE_LOWER, LLM__RX_ASCII_CASE "?", "\\p{N}{1,3}")}},
+    {"tekken", LLM__PRE_WHOLE | LLM__PRE_BOS, {LLM__RX_CASED(LLM__PRE_UPPER, LLM__PRE_LOWER, "", "\\p{N}", "/")}},
+    {"gpt-4o llama4 kanana2 talkie minimax-m2", 0, {LLM__RX_CASED(LLM__PRE_UPPER, LLM__PRE_LOWER, LLM__RX_ASCII_CASE "?", "\\p{N}{1,3}", "/")}},
     {"granite-embed-multi-97m", LLM__PRE_WHOLE, {LLM__RX_CASED("[\\p{L}\\p{M}&&[^a-z]]", "[\\p{L}\\p{M}&&[^A-Z]]", LLM__RX_ASCII_CASE "?",
-        "\\p{N}{1,3}")}},
-    {"tiny_aya cohere2moe", 0, {LLM__PRE_DIGITS, LLM__RX_CASED("[\\p{L}\\p{M}]", "[\\p{L}\\p{M}]", LLM__RX_ASCII_CASE "?", "\\p{N}{1,3}")}},
+        "\\p{N}{1,3}", "/")}},
+    {"tiny_aya cohere2moe", 0, {LLM__PRE_DIGITS, LLM__RX_CASED("[\\p{L}\\p{M}]", "[\\p{L}\\p{M}]", LLM__RX_ASCII_CASE "?", "\\p{N}{1,3}", "/")}},
     {"chameleon", LLM__PRE_BOS, {"<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", "([\\t\\n]|    |  )", "\\p{N}",
         "[\\p{P}!-/:-@\\[-`{-~]", LLM__RX_GPT2_TEXT "|\\s+"}},
     {"kimi-k2", 0, {"[\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{20000}-\\x{2A6DF}\\x{2A700}-\\x{2EBEF}\\x{2F800}-\\x{2FA1F}\\x{F900}-"
@@ -11366,21 +11364,22 @@ static const llm__gguf_kv *llm__vocab_array(llm__tokenizer *t, const llm__gguf *
     return t->result ? NULL : kv;
 }
 
+/* Tokens that end a turn, in llama.cpp as here. */
+#define LLM__SP "\xE2\x96\x81"
+#define LLM__DS(name) "<\xEF\xBD\x9C" name "\xEF\xBD\x9C> " /* DeepSeek's bars are U+FF5C */
+#define LLM__ENDS "<|im_end|> <|eot_id|> <|eom_id|> <|end|> <|return|> <|call|> <end_of_turn> <turn|> <|endoftext|> <|end_of_text|> <EOT> " \
+    "[EOT] <end_of_utterance> " LLM__DS("end" LLM__SP "of" LLM__SP "sentence")
+
 /* The type of a token. Some that end turns or mark code to fill in are control tokens whatever the file says, because many files are wrong
  * there and a model that ends a turn with plain text never stops; some of gpt-oss are never control tokens, because its chat format is
  * parsed out of the text. */
 static int llm__vocab_type_of(llm__str text, int type) {
-#define LLM__DS(name) "<\xEF\xBD\x9C" name "\xEF\xBD\x9C> " /* DeepSeek's bars are U+FF5C */
-#define LLM__SP "\xE2\x96\x81"
     static const char control[] =
-        "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|> </s> <|eom_id|> <EOT> _<EOT> "
-        "[EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos> <turn|> <|tool_response> [e~[ " LLM__DS("end" LLM__SP "of" LLM__SP "sentence")
+        LLM__ENDS "<|flush|> <|calls|> </s> _<EOT> [EOS] <eos> <|tool_response> [e~[ "
         "<|fim_prefix|> <fim-prefix> <fim_prefix> " LLM__DS("fim" LLM__SP "begin") "<PRE> " LLM__SP "<PRE> <|code_prefix|> <|prefix|> "
         "<|fim_suffix|> <fim-suffix> <fim_suffix> " LLM__DS("fim" LLM__SP "hole") "<SUF> " LLM__SP "<SUF> <|code_suffix|> <|suffix|> "
         "<|fim_middle|> <fim-middle> <fim_middle> " LLM__DS("fim" LLM__SP "end") "<MID> " LLM__SP "<MID> <|code_middle|> <|middle|> "
         "<|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>";
-#undef LLM__DS
-#undef LLM__SP
     if (!text.n || !memchr(">][", text.p[text.n - 1], 3)) return type; /* as nearly all tokens: none of these ends otherwise */
     if (llm__word_index("<|channel|> <|message|> <|start|> <|constrain|>", text) >= 0) return LLM__VOCAB_USER;
     return llm__word_index(control, text) >= 0 ? LLM__VOCAB_CONTROL : type;
@@ -11647,17 +11646,14 @@ static llm_result llm__source_stops_of(llm__source *s, const llm_json *doc, cons
 
 /* Ends of turn that files often forget to list, if the vocabulary has them as special tokens. */
 static void llm__source_usual_stops(llm__source *s) {
-    static const char *const names[] = {
-        "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<turn|>", "<|end_of_text|>", "<|endoftext|>", "<|end_of_turn|>",
-        "<|end|>", "<|return|>", "<|call|>", "<|EOT|>", "<EOT>", "[EOT]", "<end_of_utterance>", "<|END_OF_TURN_TOKEN|>",
-        "<\357\275\234end\342\226\201of\342\226\201sentence\357\275\234>", /* DeepSeek's, with a full-width bar */
-    };
+    const char *names = LLM__ENDS "<|end_of_turn|> <|EOT|> <|END_OF_TURN_TOKEN|>";
+    llm__str name;
     /* gpt-oss ends its thinking with <|end|> and goes on to answer */
-    int harmony =
-        llm__tokenizer_id(s->tokenizer, llm__s("<|return|>", 10)) >= 0 && llm__tokenizer_id(s->tokenizer, llm__s("<|channel|>", 11)) >= 0;
-    for (int i = 0; i < LLM__COUNT(names); i++) {
-        int32_t id = llm__tokenizer_id(s->tokenizer, llm__lit(names[i]));
-        if (id >= 0 && llm__tokenizer_is_special(s->tokenizer, id) && !(harmony && !strcmp(names[i], "<|end|>"))) llm__source_stop(s, id);
+    const llm__tokenizer *t = s->tokenizer;
+    int harmony = llm__tokenizer_id(t, llm__lit("<|return|>")) >= 0 && llm__tokenizer_id(t, llm__lit("<|channel|>")) >= 0;
+    while (llm__list_next(&names, " ", &name)) {
+        int32_t id = llm__tokenizer_id(t, name);
+        if (id >= 0 && llm__tokenizer_is_special(t, id) && !(harmony && llm__str_eq(name, "<|end|>"))) llm__source_stop(s, id);
     }
 }
 
@@ -17564,8 +17560,8 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     a->logit_scale = (float)(scale / divisor);
     /* scores are divided by the root of the head's width, but in the largest Gemmas by that of the hidden size's share */
     double query = a->head_dim; /* attention scale = 1 / sqrt(query) */
-    if (gemma2 && a->n_layers == 46) query = (double)a->hidden / a->n_heads; /* the 27B of Gemma 2 and 3 */
-    if (a->gguf && llm__arch_is(a, "gemma3_text") && a->n_layers == 62) query = (double)a->hidden / a->n_heads;
+    const int large = gemma2 ? 46 : a->gguf && llm__arch_is(a, "gemma3_text") ? 62 : 0; /* the 27B of Gemma 2 and 3 */
+    if (a->n_layers == large) query = (double)a->hidden / a->n_heads;
     query = llm__fact_num(f, "query_pre_attn_scalar", query, 1e-6, big);
     a->attn_scale = (float)llm__fact_num(f, "attention_multiplier .attention.scale", 1 / sqrt(query), -big, big);
     if (!llm__fact_bool(f, "scale_attn_weights", 1)) a->attn_scale = 1;

@@ -185,7 +185,7 @@ static void tok_test_patterns(void) {
     static const struct { const char *pattern, *want; } known[] = { /* in "I'LL see 1234 x\n\n  (Ab) \u017F" */
         {LLM__RX_GPT2_TEXT "|\\s+", "0-1 1-2 2-4 4-8 8-13 13-15 15-18 18-20 20-22 22-23 23-26"},
         {LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL, "0-1 1-4 4-8 8-9 9-12 12-13 13-15 15-17 17-18 18-20 20-22 22-23 23-26"},
-        {LLM__RX_CASED(LLM__RX_UPPER, LLM__RX_LOWER, LLM__RX_ANY_CASE "?", "\\p{N}{1,3}"), "0-4 4-8 8-9 9-12 12-13 13-15 15-17 17-18 18-20 20-22 22-23 23-26"}};
+        {LLM__RX_CASED(LLM__RX_UPPER, LLM__RX_LOWER, LLM__RX_ANY_CASE "?", "\\p{N}{1,3}", "/"), "0-4 4-8 8-9 9-12 12-13 13-15 15-17 17-18 18-20 20-22 22-23 23-26"}};
     uint32_t state = 7;
     for (int i = 0; i < LLM__COUNT(known); i++) {
         static const char text[] = "I'LL see 1234 x\n\n  (Ab) \xC5\xBF";
