@@ -12293,21 +12293,13 @@ static int llm__isa_here(llm__isa isa) {
     return 0;
 }
 
-/* The names are listed so that the text needs no memory: every set of instructions that real CPUs have. */
+/* In a buffer of the thread. */
 LLM_API const char *llm_isa_list(void) {
-    static const char *const lists[] = {
-        "scalar", "scalar avx2", "scalar avx2 avxvnni", "scalar avx2 avx512", "scalar avx2 avxvnni avx512",
-        "scalar avx2 avx512 avx512vnni", "scalar avx2 avxvnni avx512 avx512vnni", "scalar avx2 avx512 avx512vnni avx512bf16",
-        "scalar avx2 avxvnni avx512 avx512vnni avx512bf16", "scalar neon",
-    };
-    char all[64] = "scalar";
-    for (int k = 1; k < LLM__ISA_COUNT; k++) {
-        size_t at = strlen(all);
-        if (llm__isa_here((llm__isa)k)) snprintf(all + at, sizeof all - at, " %s", llm__isa_name((llm__isa)k));
-    }
-    for (int i = 0; i < LLM__COUNT(lists); i++)
-        if (!strcmp(all, lists[i])) return lists[i];
-    return lists[0];
+    static LLM__THREAD_LOCAL char all[64];
+    size_t at = 0;
+    for (int k = 0; k < LLM__ISA_COUNT; k++)
+        if (llm__isa_here((llm__isa)k)) at += (size_t)snprintf(all + at, sizeof all - at, k ? " %s" : "%s", llm__isa_name((llm__isa)k));
+    return all;
 }
 
 /* The instruction set of a name (NULL: the best). LLM_ERR_ARG with the names there are. */
@@ -12973,13 +12965,15 @@ LLM__INLINE llm__v16 llm__act16(llm_act act, float limit, llm__v16 g, const llm_
     return g;
 }
 
-/* One token's sums of a block, times the scale of its segment, with its bias and what an adapter adds (plus: the token's row, or NULL). */
-LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b, const float *sums, const float *plus) {
+/* One token's sums of a block, times the scale of its segment, with its bias and what an adapter adds (plus: the token's row, or NULL).
+ * plain: there is none of these. */
+LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b, const float *sums, const float *plus, const int plain) {
     llm__v16 x = llm__load16(sums, LLM__ROWS), y;
     if (f->per == 2) {
         y = llm__load16(sums + LLM__ROWS, LLM__ROWS);
         LLM__EACH(i) x.v[i] += y.v[i];
     }
+    if (plain) return x;
     LLM__EACH(i) x.v[i] *= b->scale;
     if (f->bias) {
         y = llm__load16(f->bias + b->row, b->n);
@@ -12992,55 +12986,37 @@ LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b,
     return x;
 }
 
-/* What nearly all results need, with nothing to decide in the loop: 0 if this is not such a product. */
-LLM__INLINE int llm__finish_plain(const llm__finish *f, const llm__block *b, const float *g, const float *u, float *dst, int n) {
-    if (b->n < LLM__ROWS || f->bias || f->plus || f->scale != 1 || f->softcap > 0 || b->scale != 1) return 0;
-    if (f->per == 2 && !f->gate_up && !f->act && !f->add) {
-        for (int t = 0; t < n; t++, g += 2 * LLM__ROWS, dst += f->stride) {
-            llm__v16 x = llm__load16(g, LLM__ROWS), y = llm__load16(g + LLM__ROWS, LLM__ROWS);
+/* See llm__body_finish. plain: whole blocks, no scales, nothing added, no soft cap. */
+LLM__INLINE void llm__finish_rows(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n,
+                                  const int plain, const int gate_up, const llm_act act, const int add) {
+    float *dst = f->dst + token * f->stride + b->row - f->first_row;
+    const float *plus = f->plus ? f->plus + token * f->plus_stride : NULL;
+    for (int t = 0; t < n; t++, g += LLM__ROWS * f->per, u += LLM__ROWS * f->per, dst += f->stride) {
+        llm__v16 x = llm__finish_sums(f, b, g, plus, plain), y;
+        if (gate_up) y = llm__finish_sums(f, b + 1, u, plus, plain);
+        if (plus) plus += f->plus_stride;
+        if (act || gate_up) x = llm__act16(act, f->limit, x, gate_up ? &y : NULL);
+        if (!plain && f->scale != 1) LLM__EACH(i) x.v[i] *= f->scale;
+        if (!plain && f->softcap > 0) x = llm__softcap16(x, f->softcap);
+        if (add) {
+            y = llm__load16(dst, plain ? LLM__ROWS : b->n);
             LLM__EACH(i) x.v[i] += y.v[i];
-            llm__store16(dst, LLM__ROWS, x);
         }
-        return 1;
+        llm__store16(dst, plain ? LLM__ROWS : b->n, x);
     }
-    if (f->per != 1) return 0;
-    if (f->gate_up && f->act == LLM_ACT_SILU && b[1].scale == 1 && !f->add) {
-        for (int t = 0; t < n; t++, g += LLM__ROWS, u += LLM__ROWS, dst += f->stride) {
-            llm__v16 x = llm__load16(g, LLM__ROWS), s = llm__sigmoid16(x, 1), y = llm__load16(u, LLM__ROWS);
-            LLM__EACH(i) y.v[i] *= x.v[i] * s.v[i];
-            llm__store16(dst, LLM__ROWS, y);
-        }
-        return 1;
-    }
-    if (f->gate_up || f->act) return 0;
-    if (f->add)
-        for (int t = 0; t < n; t++, g += LLM__ROWS, dst += f->stride) LLM__EACH(i) dst[i] = g[i] + dst[i];
-    else
-        for (int t = 0; t < n; t++, g += LLM__ROWS, dst += f->stride) LLM__EACH(i) dst[i] = g[i];
-    return 1;
 }
 
 /* What becomes of sums, in this order: the two roundings' sums added up; times the segment's scale; + bias + plus; the activation, times
- * up; times the operation's scale; soft cap; added to what dst has.
+ * up; times the operation's scale; soft cap; added to what dst has. What nearly all results need goes without anything to decide in the loop.
  *
  * Tokens [token, token + n) of one block: sums g (n * per, 16), and u (n * per, 16) of the block after it where gate and up go together. */
 LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
-    float *dst = f->dst + token * f->stride + b->row - f->first_row;
-    if (llm__finish_plain(f, b, g, u, dst, n)) return;
-    const float *plus = f->plus ? f->plus + token * f->plus_stride : NULL;
-    for (int t = 0; t < n; t++, g += LLM__ROWS * f->per, u += LLM__ROWS * f->per, dst += f->stride) {
-        llm__v16 x = llm__finish_sums(f, b, g, plus), y;
-        if (f->gate_up) y = llm__finish_sums(f, b + 1, u, plus);
-        if (plus) plus += f->plus_stride;
-        if (f->act || f->gate_up) x = llm__act16(f->act, f->limit, x, f->gate_up ? &y : NULL);
-        if (f->scale != 1) LLM__EACH(i) x.v[i] *= f->scale;
-        if (f->softcap > 0) x = llm__softcap16(x, f->softcap);
-        if (f->add) {
-            y = llm__load16(dst, b->n);
-            LLM__EACH(i) x.v[i] += y.v[i];
-        }
-        llm__store16(dst, b->n, x);
-    }
+    const int one = b->n == LLM__ROWS && !f->bias && !f->plus && f->scale == 1 && !(f->softcap > 0) && b->scale == 1;
+    const int silu = f->gate_up && f->act == LLM_ACT_SILU && !f->add;
+    if (one && silu && b[1].scale == 1) llm__finish_rows(f, b, g, u, token, n, 1, 1, LLM_ACT_SILU, 0);
+    else if (!one || f->gate_up || f->act) llm__finish_rows(f, b, g, u, token, n, 0, f->gate_up, f->act, f->add);
+    else if (f->add) llm__finish_rows(f, b, g, u, token, n, 1, 0, LLM_ACT_NONE, 1);
+    else llm__finish_rows(f, b, g, u, token, n, 1, 0, LLM_ACT_NONE, 0);
 }
 
 /* ---- Attention ---- */
@@ -13965,7 +13941,8 @@ static const llm__kernels *llm__kernels_of(llm__isa isa) {
 /* `turns` times 12 multiplications of whole registers of bytes, added up, in 12 chains that hide the latency; with one instruction, or with
  * those that stand in for it. */
 #define LLM__PEAK(isa, TARGET, vector, set, step) \
-    TARGET static uint64_t llm__##isa##_peak(int64_t turns) { \
+    TARGET static double llm__##isa##_peak(int64_t turns) { \
+        const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(vector); \
         vector s[12]; \
         uint64_t sum = 0; /* it may wrap */ \
         LLM__UNROLL \
@@ -13980,7 +13957,7 @@ static const llm__kernels *llm__kernels_of(llm__isa isa) {
             memcpy(&part, &s[i], 8); \
             sum += part; \
         } \
-        return sum; \
+        return sum ? 2e-9 * bytes / (llm__now() - begin) : 0; \
     }
 #if LLM__X86
 #define LLM__STEP(s, a, b) _mm256_add_epi32(s, _mm256_madd_epi16(_mm256_maddubs_epi16(s, a), b))
@@ -14000,28 +13977,21 @@ LLM__PEAK(neon, LLM__NEON_TARGET, int32x4_t, vdupq_n_s32, LLM__STEP)
 #endif
 
 LLM_API double llm_isa_peak(const char *name) {
-    uint64_t (*peak)(int64_t turns) = NULL, sum = 0;
-    double best = 0, bytes = 32;
+    double (*peak)(int64_t turns) = NULL, best = 0;
     llm__isa isa;
     if (llm__isa_find(name, &isa)) return 0;
 #if LLM__X86
     if (isa == LLM__ISA_AVX2) peak = llm__avx2_peak;
     if (isa == LLM__ISA_AVX512) peak = llm__avx512_peak;
     if (isa >= LLM__ISA_AVX512VNNI) peak = llm__avx512vnni_peak;
-    if (isa >= LLM__ISA_AVX512) bytes = 64;
 #if LLM__HAS_2021
     if (isa == LLM__ISA_AVXVNNI) peak = llm__avxvnni_peak;
 #endif
 #elif LLM__NEON
     if (isa == LLM__ISA_NEON) peak = llm__neon_peak;
-    bytes = 16;
 #endif
-    for (int i = 0; i < 20 && peak; i++) {
-        double begin = llm__now();
-        sum |= peak(100000);
-        best = LLM__MAX(best, 2 * bytes * 12 * 100000 / (llm__now() - begin) * 1e-9);
-    }
-    return sum ? best : 0;
+    for (int i = 0; i < 20 && peak; i++) best = LLM__MAX(best, peak(100000));
+    return best;
 }
 
 /* dst = norm(src) of one row; dst may be src. w and b may be NULL: 1 and 0. */
@@ -14605,12 +14575,6 @@ static llm__input llm__input_of(const llm__exec *e, const llm_buffer *src, int64
     in.form = form;
     in.rows = e->n_rows;
     return in;
-}
-
-/* Rounds columns [src_col, src_col + cols) of the op's rows to the form a weight wants. Every thread does its share; a barrier must follow. */
-LLM__UNUSED static void llm__act_make(const llm__exec *e, llm_buffer *b, int form, int32_t src_col, int64_t cols) {
-    llm__input in = llm__input_of(e, b, src_col, (llm__form)form);
-    llm__act_fill(e, &in, cols);
 }
 
 /* The sums of a block, or of the pair that begins with it, and a tile: out (2, LLM__OUT), of
@@ -15404,7 +15368,6 @@ typedef struct llm__attend_jobs {
     int n;                                    /* jobs in all */
     int fixed;                                /* the thread has [begin, end); else threads take what is left, one by one */
     int64_t begin, end;
-    int seq, base;                            /* cursor: tiles [base, ...) belong to seq; walks downwards */
 } llm__attend_jobs;
 
 typedef struct llm__attend_job {
@@ -15433,8 +15396,6 @@ static void llm__jobs_cut(llm__attend_jobs *j, const llm_step *step, int n_kv, i
         if (j->heads == 1 || j->n >= n_threads) break;
     }
     j->fixed = j->begin = 0;
-    j->seq = step->shape.n_seqs - 1;
-    j->base = tiles - (j->seq >= 0 ? llm__jobs_tiles(j, j->seq) : 0);
 }
 
 /* Where every sequence of the step has one row, a thread has KV heads of its own, [*begin, *end) counted through all rows, n_kv each: about
@@ -15462,14 +15423,11 @@ static int llm__jobs_next(llm__attend_jobs *j, int *next, llm__attend_job *job) 
     const int per_tile = j->n_kv * j->head_tiles;
     int i = j->fixed ? (int)--j->end : j->n - 1 - __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
     if (i < j->begin) return 0;
-    int tile = i / per_tile, part = i % per_tile;
-    while (tile < j->base) {
-        j->seq--;
-        j->base -= llm__jobs_tiles(j, j->seq);
-    }
-    job->seq = j->seq;
-    job->row = j->step->seq_begin[j->seq] + (tile - j->base) * j->rows;
-    job->n_rows = LLM__MIN(j->rows, j->step->seq_begin[j->seq + 1] - job->row);
+    int tile = i / per_tile, part = i % per_tile, seq = 0;
+    while (tile >= llm__jobs_tiles(j, seq)) tile -= llm__jobs_tiles(j, seq++);
+    job->seq = seq;
+    job->row = j->step->seq_begin[seq] + tile * j->rows;
+    job->n_rows = LLM__MIN(j->rows, j->step->seq_begin[seq + 1] - job->row);
     job->kv_head = part / j->head_tiles;
     job->head = part % j->head_tiles * j->heads;
     job->n_heads = LLM__MIN(j->heads, j->group - job->head);

@@ -89,9 +89,12 @@ static void linear_job_run(void *arg, int pass, int thread, int n_threads) {
     e.thread = thread;
     e.n_threads = n_threads;
     if (j->pack) llm__weight_pack(j->pack, thread, n_threads);
-    if (j->linear && !pass) llm__act_make(&e, (llm_buffer *)(uintptr_t)j->linear->src, (int)llm__weight_form(j->linear->weight, e.isa), j->linear->src_col, j->linear->weight->cols);
+    if (!pass && (j->linear || j->logits)) {
+        const llm_weight *w = j->linear ? j->linear->weight : j->logits->head;
+        const llm__input in = llm__input_of(&e, j->linear ? j->linear->src : j->logits->src, j->linear ? j->linear->src_col : 0, llm__weight_form(w, e.isa));
+        llm__act_fill(&e, &in, w->cols);
+    }
     if (j->linear && pass) llm__run_linear(&e, j->linear);
-    if (j->logits && !pass) llm__act_make(&e, (llm_buffer *)(uintptr_t)j->logits->src, j->logits->head->form, 0, j->logits->head->cols);
     if (j->logits && pass) llm__run_logits(&e, j->logits, j->dst, j->dst_stride);
     if (j->experts) llm__run_experts(&e, j->experts, pass);
     for (int i = 0; i < e.n_rows && j->embed && !thread; i++) llm__run_embed_row(&e, j->embed, i);

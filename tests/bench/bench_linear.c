@@ -23,7 +23,8 @@ static void job_run(void *arg, int pass, int thread, int n_threads) {
     e.thread = thread;
     e.n_threads = n_threads;
     if (j->what == 0) llm__weight_pack(j->pack, thread, n_threads);
-    if (j->what == 1) llm__act_make(&e, (llm_buffer *)(uintptr_t)j->op.src, (int)llm__weight_form(j->op.weight, e.isa), 0, j->op.weight->cols);
+    const llm__input in = llm__input_of(&e, j->op.src, 0, llm__weight_form(j->op.weight, e.isa));
+    if (j->what == 1) llm__act_fill(&e, &in, j->op.weight->cols);
     if (j->what == 2) llm__run_linear(&e, &j->op);
 }
 
