@@ -739,8 +739,8 @@ static void cli_cmd_batch(void) {
     if (!e->kv_cache_memory_bytes) e->kv_cache_memory_bytes = (int64_t)1 << 30;
     cli_open_engine(0, e->max_num_seqs ? e->max_num_seqs : 16);
     cli_service(0);
-    int32_t window = 4 * e->max_num_seqs;
-    cli_job *jobs = CLI_NEW(cli_job, window);
+    const int32_t window = 4 * e->max_num_seqs;
+    static cli_job jobs[4 * 4096]; /* for the most that --max-num-seqs takes */
     while (line || head < tail) {
         while (line && tail - head < window && (line = cli_line(&n))) {
             number++;
@@ -751,7 +751,6 @@ static void cli_cmd_batch(void) {
             if (++head && isatty(2) && !isatty(1)) fprintf(stderr, "\rbatch: %ld answered\x1b[K", head);
     }
     if (isatty(2) && !isatty(1)) fputs("\n", stderr);
-    free(jobs);
 }
 
 /* ---------------------------------------------------------------------------
@@ -893,17 +892,16 @@ static double cli_peak_bandwidth(void) {
     int64_t have = cli_free_memory();
     double best = 0;
     if (have >= 0 && have < (int64_t)CLI_PEAK + (64 << 20)) return 0;
-    void *memory = mmap(NULL, CLI_PEAK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) return 0;
-    cli_bench.memory = (char *)memory;
-    madvise(memory, CLI_PEAK, MADV_HUGEPAGE);
-    memset(memory, 2, CLI_PEAK); /* pages that nobody has written are all the same one */
+    cli_bench.memory = (char *)aligned_alloc((size_t)2 << 20, CLI_PEAK); /* on a huge page's begin */
+    if (!cli_bench.memory) return 0;
+    madvise(cli_bench.memory, CLI_PEAK, MADV_HUGEPAGE);
+    memset(cli_bench.memory, 2, CLI_PEAK); /* pages that nobody has written are all the same one */
     for (int pass = 0; pass < 4; pass++) {
         double begin = llm_now();
         cli_threads(cli_bench.n_threads, cli_read_memory);
         best = fmax(best, (double)CLI_PEAK * 1e-9 / (llm_now() - begin));
     }
-    munmap(memory, CLI_PEAK);
+    free(cli_bench.memory);
     return best;
 }
 
@@ -1033,7 +1031,6 @@ static void cli_bench_all(void) {
         if (prompts.data[i]) cli_bench_test(0, prompts.data[i], 1);
     for (size_t i = 0; i < widths.len; i++)
         if (n && widths.data[i]) cli_bench_test(1, n, widths.data[i]);
-    free(cli_bench.logits);
 }
 
 /* ---------------------------------------------------------------------------
@@ -1546,6 +1543,7 @@ static void cli_talk_set(char *rest) {
     const llm_option *row = llm_options_find(&cli_names, rest, n);
     const cli_options before = opt;
     CLI_TEXT t = {0};
+    CLI_JSON *doc = NULL;
     int system = row && row->at == AT(system);
     rest[n] = 0;
     if (!row || !*value || (row->group != CLI_ANSWERS && !system)) {
@@ -1555,7 +1553,9 @@ static void cli_talk_set(char *rest) {
     unsigned char *given = &cli_given[row - cli_table], was = *given;
     if (row->kind == LIST) ((llm_option_list *)(void *)((char *)&opt + row->at))->n = 0; /* it is said anew, in the same memory */
     *given = LLM_FROM_NOWHERE;
-    llm_result r = llm_options_set(&cli_names, row, rest, strdup(value), LLM_FROM_USER); /* the option keeps the text */
+    llm_text_format(&t, "{%q: %q}", rest, value); /* a JSON value, because its text is owned by the option reader */
+    cli_check(llm_json_parse(t.data, t.len, NULL, &doc));
+    llm_result r = llm_options_json(&cli_names, doc, 0, LLM_FROM_USER, NULL);
     if (!r) r = cli_add_members(&t);
     if (r && row->kind != LIST) opt = before, *given = was;
     if (r) cli_say("llm_cli: ", "%s", llm_last_error());
@@ -1564,19 +1564,14 @@ static void cli_talk_set(char *rest) {
     cli_service(2048);
 }
 
-/* What answers. */
-static void cli_talk_model(void) {
+/* What answers, and what the next answer will be sampled with. */
+static void cli_talk_show(CLI_UNUSED char *rest) {
     const llm_model_info *i = llm_model_get_info(cli.model);
+    const llm_sampling *s = &cli.service.defaults;
     llm_engine_stats stats;
     llm_engine_get_stats(cli.engine, &stats);
     cli_say("", "%s (%s, %s), %s, context %d of %d tokens", i->path, i->architecture, i->file_type ? i->file_type : "", stats.backend,
             stats.max_model_len, i->max_model_len);
-}
-
-/* That, and what the next answer will be sampled with. */
-static void cli_talk_show(CLI_UNUSED char *rest) {
-    const llm_sampling *s = &cli.service.defaults;
-    cli_talk_model();
     cli_say("", "temperature %g, top-p %g, top-k %d, min-p %g, repetition-penalty %g, max-tokens %d", (double)s->temperature,
             (double)s->top_p, s->top_k, (double)s->min_p, (double)s->repetition_penalty, cli.service.max_tokens);
     cli_say("", "system: %s", opt.system ? opt.system : "(none)");
@@ -1624,7 +1619,7 @@ static void cli_interactive(void) {
     cli_service(2048);
     cli_history_open();
     cli_talk_reset(NULL);
-    cli_talk_model();
+    cli_talk_show(NULL);
     fputs("/help lists the commands.\n", stderr);
     cli_interrupts = 0; /* Ctrl-C is a key while a line is edited */
     for (int leave = 0, interrupts = 0; !leave;) {
@@ -1639,7 +1634,6 @@ static void cli_interactive(void) {
         if (text[0] == '/' && !strchr(text, '\n')) leave = !cli_talk_command(text);
         else cli_talk_ask(text);
     }
-    if (edit.file) fclose(edit.file);
     cli.stopped = 0; /* leaving is no failure */
 }
 
