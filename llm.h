@@ -2931,6 +2931,83 @@ LLM_API void llm_json_write(const llm_json *doc, int node, llm_text *out) {
     llm_text_str(out, object ? "}" : "]");
 }
 
+/* A pattern says what an object looks like at a glance; what is put in is quoted here and nowhere else: ("{'id':%q,'n':%d}", "a\"b", 3)
+ * appends {"id":"a\"b","n":3}. The pattern is the programmer's, never a user's text. Running out of memory shows in t->failed, once, at
+ * the end: no step before it has to be looked at. */
+static void llm__text_pattern(llm_text *t, const char *pattern, va_list args) {
+    for (const char *p = pattern; *p; p++) {
+        size_t plain = strcspn(p, "%'"), n;
+        const char *s;
+        llm_text_add(t, p, plain);
+        p += plain;
+        if (!*p) break;
+        if (*p == '\'') {
+            llm_text_add(t, "\"", 1);
+            continue;
+        }
+        switch (*++p) {
+        case 'd': llm_text_int(t, va_arg(args, int)); break;
+        case 'l': llm_text_int(t, va_arg(args, int64_t)); break;
+        case 's': llm_text_str(t, va_arg(args, const char *)); break;
+        case 'b': llm_text_str(t, va_arg(args, int) ? "true" : "false"); break;
+        case 'f': {
+            double x = va_arg(args, double);
+            llm_text_num(t, x - x == 0 ? x : x > 0 ? 9999 : -9999);
+            break;
+        }
+        case 'q':
+            s = va_arg(args, const char *);
+            if (s) llm_text_json(t, s, strlen(s));
+            else llm_text_str(t, "null");
+            break;
+        case 'Q':
+            s = va_arg(args, const char *);
+            n = va_arg(args, size_t);
+            llm_text_json(t, s ? s : "", s ? n : 0);
+            break;
+        case 'i': {
+            const int32_t *ids = va_arg(args, const int32_t *);
+            n = va_arg(args, size_t);
+            for (size_t i = 0; i < n; i++) llm_text_str(t, i ? "," : "["), llm_text_int(t, ids[i]);
+            llm_text_str(t, n ? "]" : "[]");
+            break;
+        }
+        case 'j': {
+            const llm_json *doc = va_arg(args, const llm_json *);
+            int node = va_arg(args, int);
+            if (node < 0) llm_text_str(t, "null");
+            else llm_json_write(doc, node, t);
+            break;
+        }
+        case 't': {
+            llm_text *piece = va_arg(args, llm_text *);
+            t->failed |= piece->failed;
+            if (piece->len) llm_text_add(t, piece->data, piece->len);
+            llm_text_free(piece);
+            break;
+        }
+        case ',':
+            if (t->len && !strchr("[{", t->data[t->len - 1])) llm_text_str(t, ",");
+            break;
+        default: llm_text_add(t, p, 1);
+        }
+    }
+}
+
+LLM_API void llm_text_format(llm_text *t, const char *pattern, ...) {
+    va_list args;
+    va_start(args, pattern);
+    llm__text_pattern(t, pattern, args);
+    va_end(args);
+}
+
+/* Code points of UTF-8 text: text_offset and sentence_length count them, as Python's len() does in the servers they come from. */
+LLM_API int64_t llm_text_chars(const char *bytes, size_t len) {
+    int64_t n = 0;
+    for (size_t i = 0; i < len; i++) n += ((unsigned char)bytes[i] & 0xC0) != 0x80; /* every byte but the following ones of a sequence */
+    return n;
+}
+
 /* Reads a whole file of at most `limit` bytes (0: any size) as JSON, unmapped: it may be edited meanwhile. Errors begin with its path. */
 LLM__UNUSED static llm_result llm__json_file(const char *path, size_t limit, llm_json **out) {
     llm__file f;
@@ -10484,12 +10561,15 @@ LLM_API void llm_tool_parser_end(llm_tool_parser *p, llm_text *content) {
     p->state = LLM__TOOL_TEXT;
 }
 
-/* Is `probe` in the text rendered from a context, and `not_probe` not? A template that refuses the context (raise_exception) says no. */
+/* Is `probe` in the text rendered from a context, given as llm_text_format has it, and `not_probe` not? A template that refuses the context
+ * (raise_exception) says no. */
 static int llm__chat_probe(const llm_template *t, const char *context, const char *probe, const char *not_probe) {
     llm_json *doc = NULL;
-    llm_text text = LLM__ZERO;
-    if (llm_json_parse(context, strlen(context), NULL, &doc)) return 0;
-    int found = !llm_template_render(t, doc, NULL, &text) && text.data && strstr(text.data, probe) && !strstr(text.data, not_probe);
+    llm_text json = LLM__ZERO, text = LLM__ZERO;
+    llm_text_format(&json, context);
+    int found = !json.failed && !llm_json_parse(json.data, json.len, NULL, &doc) && !llm_template_render(t, doc, NULL, &text);
+    found = found && text.data && strstr(text.data, probe) && !strstr(text.data, not_probe);
+    llm_text_free(&json);
     llm_text_free(&text);
     llm_json_free(doc);
     return found;
@@ -10498,18 +10578,12 @@ static int llm__chat_probe(const llm_template *t, const char *context, const cha
 /* Whether a name occurs is known from the parser's list of names; what is done with a message only a render can tell. content_parts: a
  * template made for texts prints a list of parts as Python would, with the word "type" in it. */
 LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out) {
-    memset(out, 0, sizeof *out);
-    out->tools = llm__map_get(&t->names, llm__s("tools", 5)) >= 0;
-    out->thinking_switch =
-        llm__map_get(&t->names, llm__s("enable_thinking", 15)) >= 0 || llm__map_get(&t->names, llm__s("thinking", 8)) >= 0;
-    out->system_role = llm__chat_probe(t,
-                                       "{\"messages\":[{\"role\":\"system\",\"content\":\"PR0BE\"},{\"role\":\"user\",\"content\":\"x\"}],"
-                                       "\"bos_token\":\"\",\"eos_token\":\"\"}",
-                                       "PR0BE", "\x01");
-    out->content_parts = llm__chat_probe(
-        t,
-        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"PR0BE\"}]}],\"bos_token\":\"\",\"eos_token\":\"\"}",
-        "PR0BE", "type");
+    static const char system_role[] = "{'messages':[{'role':'system','content':'PR0BE'},{'role':'user','content':'x'}],'bos_token':'','eos_token':''}",
+                      parts[] = "{'messages':[{'role':'user','content':[{'type':'text','text':'PR0BE'}]}],'bos_token':'','eos_token':''}";
+    out->tools = llm__map_get(&t->names, llm__lit("tools")) >= 0;
+    out->thinking_switch = llm__map_get(&t->names, llm__lit("enable_thinking")) >= 0 || llm__map_get(&t->names, llm__lit("thinking")) >= 0;
+    out->system_role = llm__chat_probe(t, system_role, "PR0BE", "\x01");
+    out->content_parts = llm__chat_probe(t, parts, "PR0BE", "type");
 }
 /* ---- section: template, chat (end) ---- */
 
@@ -27868,85 +27942,6 @@ struct llm_openai_call {
 
 /* A chat, whichever way it was asked for. */
 static int llm__oai_chats(const llm_openai_call *k) { return k->info.kind == LLM_OPENAI_CHAT || k->info.kind == LLM_OPENAI_RESPONSE; }
-
-/* ---- writing JSON */
-
-/* A pattern says what an object looks like at a glance; what is put in is quoted here and nowhere else: ("{'id':%q,'n':%d}", "a\"b", 3)
- * appends {"id":"a\"b","n":3}. The pattern is the programmer's, never a user's text. Running out of memory shows in t->failed, once, at
- * the end: no step before it has to be looked at. */
-static void llm__text_pattern(llm_text *t, const char *pattern, va_list args) {
-    for (const char *p = pattern; *p; p++) {
-        size_t plain = strcspn(p, "%'"), n;
-        const char *s;
-        llm_text_add(t, p, plain);
-        p += plain;
-        if (!*p) break;
-        if (*p == '\'') {
-            llm_text_add(t, "\"", 1);
-            continue;
-        }
-        switch (*++p) {
-        case 'd': llm_text_int(t, va_arg(args, int)); break;
-        case 'l': llm_text_int(t, va_arg(args, int64_t)); break;
-        case 's': llm_text_str(t, va_arg(args, const char *)); break;
-        case 'b': llm_text_str(t, va_arg(args, int) ? "true" : "false"); break;
-        case 'f': {
-            double x = va_arg(args, double);
-            llm_text_num(t, x - x == 0 ? x : x > 0 ? 9999 : -9999);
-            break;
-        }
-        case 'q':
-            s = va_arg(args, const char *);
-            if (s) llm_text_json(t, s, strlen(s));
-            else llm_text_str(t, "null");
-            break;
-        case 'Q':
-            s = va_arg(args, const char *);
-            n = va_arg(args, size_t);
-            llm_text_json(t, s ? s : "", s ? n : 0);
-            break;
-        case 'i': {
-            const int32_t *ids = va_arg(args, const int32_t *);
-            n = va_arg(args, size_t);
-            for (size_t i = 0; i < n; i++) llm_text_str(t, i ? "," : "["), llm_text_int(t, ids[i]);
-            llm_text_str(t, n ? "]" : "[]");
-            break;
-        }
-        case 'j': {
-            const llm_json *doc = va_arg(args, const llm_json *);
-            int node = va_arg(args, int);
-            if (node < 0) llm_text_str(t, "null");
-            else llm_json_write(doc, node, t);
-            break;
-        }
-        case 't': {
-            llm_text *piece = va_arg(args, llm_text *);
-            t->failed |= piece->failed;
-            if (piece->len) llm_text_add(t, piece->data, piece->len);
-            llm_text_free(piece);
-            break;
-        }
-        case ',':
-            if (t->len && !strchr("[{", t->data[t->len - 1])) llm_text_str(t, ",");
-            break;
-        default: llm_text_add(t, p, 1);
-        }
-    }
-}
-
-LLM_API void llm_text_format(llm_text *t, const char *pattern, ...) {
-    va_list args;
-    va_start(args, pattern);
-    llm__text_pattern(t, pattern, args);
-    va_end(args);
-}
-
-/* Code points of UTF-8 text: text_offset and sentence_length count them, as Python's len() does in the servers they come from. */
-LLM_API int64_t llm_text_chars(const char *bytes, size_t len) {
-    int64_t n = 0;
-    for (size_t i = 0; i < len; i++) n += ((unsigned char)bytes[i] & 0xC0) != 0x80; /* every byte but the following ones of a sequence */
-    return n;
-}
 
 /* ---- errors
  * OpenAI's clients read {"error": {"message", "type", "param", "code"}} and the status: 400 and 404 are told to the user at once, 408, 409,
