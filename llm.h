@@ -25878,8 +25878,15 @@ static llm_kv_layer llm__kept_layer(int32_t hidden) {
     return kept;
 }
 
-/* The library exports one function that returns its table; number and size of the interface must be ours, so that a library of another
- * version is refused instead of called. It stays loaded for good: a backend in use cannot be taken away. */
+/* A table of another version is refused instead of called: number and size of the interface must be ours. who: for the error. */
+static llm_result llm__backend_check(const llm_backend *b, const char *who) {
+    int abi = b ? (int)b->abi : 0, size = b ? (int)b->struct_size : 0, own = (int)sizeof *b;
+    if (abi == LLM_BACKEND_ABI && size == own) return LLM_OK;
+    return llm__error(LLM_ERR_UNSUPPORTED, "%s: backend interface %d of %d bytes, this program needs %d of %d: build both from the same source",
+                      who, abi, size, LLM_BACKEND_ABI, own);
+}
+
+/* The library exports one function that returns its table. It stays loaded for good: a backend in use cannot be taken away. */
 LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out) {
     const llm_backend *(*get)(void);
     *out = NULL;
@@ -25892,15 +25899,10 @@ LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out) {
     }
     memcpy(&get, &symbol, sizeof get); /* C has no cast from data to functions */
     const llm_backend *b = get();
-    if (b && b->abi == LLM_BACKEND_ABI && b->struct_size == sizeof *b) {
-        *out = b;
-        return LLM_OK;
-    }
-    int abi = b ? (int)b->abi : 0, size = b ? (int)b->struct_size : 0;
-    dlclose(library);
-    return llm__error(LLM_ERR_UNSUPPORTED,
-                      "%s: backend interface %d of %d bytes, this program needs %d of %d: build both from the same source", path, abi, size,
-                      LLM_BACKEND_ABI, (int)sizeof(llm_backend));
+    llm_result r = llm__backend_check(b, path);
+    if (r) dlclose(library);
+    else *out = b;
+    return r;
 }
 
 /* Which table computes: the one given, or the device's by name. "auto" without a cuda_library is the CPU, for no other
@@ -25913,9 +25915,7 @@ static llm_result llm__engine_backend(const llm_engine_config *cfg, const llm_ba
     if (!strcmp(device, "cpu")) *out = llm_backend_cpu();
     else if (!cfg->backend && cfg->cuda_library) return llm_backend_load(cfg->cuda_library, out);
     else if (!cfg->backend && !strcmp(device, "cuda")) return llm_backend_load("libllm_cuda.so", out);
-    if ((*out)->abi == LLM_BACKEND_ABI && (*out)->struct_size == sizeof(llm_backend)) return LLM_OK;
-    return llm__error(LLM_ERR_UNSUPPORTED, "backend: interface %d of %d bytes, this library needs %d of %d", (int)(*out)->abi,
-                      (int)(*out)->struct_size, LLM_BACKEND_ABI, (int)sizeof(llm_backend));
+    return llm__backend_check(*out, "backend");
 }
 
 /* Fills in c. Zero means default; contradictions are refused with a sentence that has both numbers, before any memory is taken. */
