@@ -5340,7 +5340,7 @@ static void llm__guard(const llm__tokenizer *t, llm__str s, llm_text *out) {
 /* Appends a text without its marks; a doubled one is one of the text's own. */
 static void llm__unguard(llm__str s, llm_text *out) {
     const llm__str mark = llm__guard_mark;
-    for (const char *hit; (hit = (const char *)memmem(s.p, s.n, mark.p, mark.n)) != NULL;) {
+    for (const char *hit; s.n && (hit = (const char *)memmem(s.p, s.n, mark.p, mark.n)) != NULL;) {
         llm_text_add(out, s.p, (size_t)(hit - s.p));
         s = llm__str_from(s, (size_t)(hit - s.p) + mark.n);
         if (!llm__starts(s, mark)) continue;
@@ -5585,7 +5585,7 @@ static llm_result llm__replace_regex(llm__rx_run *rx, const llm__regex *re, llm_
 
 /* Replaces every `from` (empty: none), appending to out. */
 static void llm__replace_all(llm__str s, llm__str from, llm__str to, llm_text *out) {
-    for (const char *hit; from.n && (hit = (const char *)memmem(s.p, s.n, from.p, from.n)) != NULL;) {
+    for (const char *hit; s.n && from.n && (hit = (const char *)memmem(s.p, s.n, from.p, from.n)) != NULL;) {
         llm_text_add(out, s.p, (size_t)(hit - s.p));
         llm__add_str(out, to);
         s = llm__str_from(s, (size_t)(hit - s.p) + from.n);
