@@ -608,7 +608,7 @@ typedef struct llm_backend_config {
     int32_t n_threads;      /* CPU; 0: all cores this process may use */
     const char *isa;        /* CPU; NULL: the best this CPU has */
     llm_compute compute;    /* F32: everything in f32, also with quantised weights */
-    llm_kv_type kv_type;    /* AUTO: F16 on a CPU; F32 when compute is F32 */
+    llm_kv_type kv_type;    /* AUTO: F16, on a CPU that multiplies bf16 BF16; F32 when compute is F32 */
     int32_t batch_invariant; /* the CPU always is */
     double memory_utilization; /* GPU: share of its memory */
     int32_t max_rows;       /* tokens in one step at most */
@@ -12625,22 +12625,22 @@ LLM__INLINE float llm__top16(llm__v16 x) {
     return even > odd ? even : odd;
 }
 
-/* 2^x between 2^-126 and 2^126, exactly 1 for 0. With n the integer next to x, 2^x = 2^n * 2^f, |f| <= 1/2: the first is a float with
- * exponent n, the second a polynomial (least maximum error, 2e-7; fused: by multiply-adds). Adding 1.5 * 2^23 leaves no bits for a fraction: that rounds to an
- * integer, which then stands in the low bits. */
-LLM__INLINE llm__v16 llm__exp2_16(llm__v16 x, const int fused) {
-    static const float factor[] = {1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1};
+/* 2^x of x <= 126, exactly 1 for 0 and 0 below -126.5. With n the integer next to x, 2^x = 2^n * 2^f, |f| <= 1/2: the first is a float with
+ * exponent n, the second a polynomial (least maximum error, 2e-7, or 1e-4 if rough, for what becomes bf16; fused: by multiply-adds). Adding
+ * 1.5 * 2^23 leaves no bits for a fraction: that rounds to an integer, which then stands in the low bits; 127 more is the exponent's bias. */
+LLM__INLINE llm__v16 llm__exp2_16(llm__v16 x, const int fused, const int rough) {
+    static const float factor[2][6] = {{1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1},
+                                       {0, 0, 0, 2.4221096e-1f, 6.9328293e-1f, 1}};
     llm__bits16 n;
     llm__v16 p;
-    LLM__EACH(i) x.v[i] = x.v[i] > 126 ? 126.0f : x.v[i];
-    LLM__EACH(i) x.v[i] = x.v[i] < -126 ? -126.0f : x.v[i]; /* NaN stays */
-    LLM__EACH(i) n.f.v[i] = x.v[i] + 12582912.0f;
-    LLM__EACH(i) x.v[i] = x.v[i] - (n.f.v[i] - 12582912.0f);
-    p = llm__all16(1.5403530e-4f);
+    LLM__EACH(i) x.v[i] = x.v[i] < -127 ? -127.0f : x.v[i]; /* NaN stays */
+    LLM__EACH(i) n.f.v[i] = x.v[i] + 12583039.0f;
+    LLM__EACH(i) x.v[i] = x.v[i] - (n.f.v[i] - 12583039.0f);
+    p = llm__all16(rough ? 5.500893e-2f : 1.5403530e-4f);
     LLM__UNROLL
-    for (int k = 0; k < 6; k++)
-        LLM__EACH(i) p.v[i] = fused ? __builtin_fmaf(p.v[i], x.v[i], factor[k]) : p.v[i] * x.v[i] + factor[k];
-    LLM__EACH(i) n.u[i] = (n.u[i] - 0x4B400000u + 127) << 23;
+    for (int k = rough ? 3 : 0; k < 6; k++)
+        LLM__EACH(i) p.v[i] = fused ? __builtin_fmaf(p.v[i], x.v[i], factor[rough][k]) : p.v[i] * x.v[i] + factor[rough][k];
+    LLM__EACH(i) n.u[i] <<= 23;
     LLM__EACH(i) p.v[i] *= n.f.v[i];
     return p;
 }
@@ -12648,7 +12648,8 @@ LLM__INLINE llm__v16 llm__exp2_16(llm__v16 x, const int fused) {
 /* 1 / (1 + e^(-k x)), and cap * tanh(x / cap) = cap * (2 sigmoid(2 x / cap) - 1). */
 LLM__INLINE llm__v16 llm__sigmoid16(llm__v16 x, float k) {
     LLM__EACH(i) x.v[i] *= -LLM__LOG2E * k;
-    x = llm__exp2_16(x, 0);
+    LLM__EACH(i) x.v[i] = x.v[i] > 126 ? 126.0f : x.v[i];
+    x = llm__exp2_16(x, 0, 0);
     LLM__EACH(i) x.v[i] = 1 / (1 + x.v[i]);
     return x;
 }
@@ -13039,58 +13040,50 @@ LLM__INLINE llm__v16 llm__act16(llm_act act, float limit, llm__v16 g, const llm_
     return g;
 }
 
-/* One token's sums of a block, times the scale of its segment, with its bias and what an adapter adds (plus: the token's row, or NULL).
- * plain: there is none of these. */
-LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b, const float *sums, const float *plus, const int plain) {
+/* One token's sums of a block, times the scale of its segment, with its bias and what an adapter adds (plus: the token's row, or NULL). */
+LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b, const float *sums, const float *plus, const int plain, const int per) {
     llm__v16 x = llm__load16(sums, LLM__ROWS), y;
-    if (f->per == 2) {
+    if (per == 2) {
         y = llm__load16(sums + LLM__ROWS, LLM__ROWS);
         LLM__EACH(i) x.v[i] += y.v[i];
     }
     if (plain) return x;
     LLM__EACH(i) x.v[i] *= b->scale;
-    if (f->bias) {
-        y = llm__load16(f->bias + b->row, b->n);
-        LLM__EACH(i) x.v[i] += y.v[i];
-    }
-    if (plus) {
-        y = llm__load16(plus + b->row - f->first_row, b->n);
-        LLM__EACH(i) x.v[i] += y.v[i];
-    }
-    return x;
+    if (f->bias) x = llm__add16(x, f->bias + b->row, 1, b->n);
+    return plus ? llm__add16(x, plus + b->row - f->first_row, 1, b->n) : x;
 }
 
-/* See llm__body_finish. plain: whole blocks, no scales, nothing added, no soft cap. */
+/* All tokens; see llm__body_finish. plain: whole vectors without scales, bias and soft cap. */
 LLM__INLINE void llm__finish_rows(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n,
-                                  const int plain, const int gate_up, const llm_act act, const int add) {
+                                  const int plain, const int per, const int gate_up, const int add, const llm_act act) {
+    const int width = plain ? LLM__ROWS : b->n;
     float *dst = f->dst + token * f->stride + b->row - f->first_row;
     const float *plus = f->plus ? f->plus + token * f->plus_stride : NULL;
-    for (int t = 0; t < n; t++, g += LLM__ROWS * f->per, u += LLM__ROWS * f->per, dst += f->stride) {
-        llm__v16 x = llm__finish_sums(f, b, g, plus, plain), y;
-        if (gate_up) y = llm__finish_sums(f, b + 1, u, plus, plain);
+    for (int t = 0; t < n; t++, g += LLM__ROWS * per, u += LLM__ROWS * per, dst += f->stride) {
+        llm__v16 x = llm__finish_sums(f, b, g, plus, plain, per), y;
+        if (gate_up) y = llm__finish_sums(f, b + 1, u, plus, plain, per);
         if (plus) plus += f->plus_stride;
         if (act || gate_up) x = llm__act16(act, f->limit, x, gate_up ? &y : NULL);
         if (!plain && f->scale != 1) LLM__EACH(i) x.v[i] *= f->scale;
         if (!plain && f->softcap > 0) x = llm__softcap16(x, f->softcap);
-        if (add) {
-            y = llm__load16(dst, plain ? LLM__ROWS : b->n);
-            LLM__EACH(i) x.v[i] += y.v[i];
-        }
-        llm__store16(dst, plain ? LLM__ROWS : b->n, x);
+        llm__store16(dst, width, add ? llm__add16(x, dst, 1, width) : x);
     }
 }
 
 /* What becomes of sums, in this order: the two roundings' sums added up; times the segment's scale; + bias + plus; the activation, times
- * up; times the operation's scale; soft cap; added to what dst has. What nearly all results need goes without anything to decide in the loop.
+ * up; times the operation's scale; soft cap; added to what dst has.
  *
- * Tokens [token, token + n) of one block: sums g (n * per, 16), and u (n * per, 16) of the block after it where gate and up go together. */
+ * Tokens [token, token + n) of one block: sums g (n * per, 16), and u (n * per, 16) of the block after it where gate and up go together.
+ * What nearly all results need has loops of its own, with nothing to decide in them. */
 LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
-    const int one = b->n == LLM__ROWS && !f->bias && !f->plus && f->scale == 1 && !(f->softcap > 0) && b->scale == 1;
-    const int silu = f->gate_up && f->act == LLM_ACT_SILU && !f->add;
-    if (one && silu && b[1].scale == 1) llm__finish_rows(f, b, g, u, token, n, 1, 1, LLM_ACT_SILU, 0);
-    else if (!one || f->gate_up || f->act) llm__finish_rows(f, b, g, u, token, n, 0, f->gate_up, f->act, f->add);
-    else if (f->add) llm__finish_rows(f, b, g, u, token, n, 1, 0, LLM_ACT_NONE, 1);
-    else llm__finish_rows(f, b, g, u, token, n, 1, 0, LLM_ACT_NONE, 0);
+    const int plain = b->n == LLM__ROWS && !f->bias && !f->plus && f->scale == 1 && f->softcap <= 0 && b->scale == 1 && (!f->gate_up || b[1].scale == 1);
+    const int alone = plain && !f->gate_up && !f->act, gated = plain && f->gate_up && !f->add && f->per == 1;
+    if (alone && f->per == 1 && !f->add) llm__finish_rows(f, b, g, u, token, n, 1, 1, 0, 0, LLM_ACT_NONE);
+    else if (alone && f->per == 1) llm__finish_rows(f, b, g, u, token, n, 1, 1, 0, 1, LLM_ACT_NONE);
+    else if (alone && !f->add) llm__finish_rows(f, b, g, u, token, n, 1, 2, 0, 0, LLM_ACT_NONE);
+    else if (gated && f->act == LLM_ACT_SILU) llm__finish_rows(f, b, g, u, token, n, 1, 1, 1, 0, LLM_ACT_SILU);
+    else if (gated && f->act == LLM_ACT_GELU_TANH) llm__finish_rows(f, b, g, u, token, n, 1, 1, 1, 0, LLM_ACT_GELU_TANH);
+    else llm__finish_rows(f, b, g, u, token, n, 0, f->per, f->gate_up, f->add, f->act);
 }
 
 /* ---- Attention ---- */
@@ -13115,6 +13108,7 @@ typedef struct llm__attend {
     int at[LLM__QUERIES], from[LLM__QUERIES], to[LLM__QUERIES]; /* each query's position and the positions it sees */
     float softcap;               /* 0: none */
     int alibi, keys_in_place, values_in_place;
+    int half;                    /* q, and p once softened, are bf16, where their f32 were, rows close behind each other */
 } llm__attend;
 
 /* What some models do to the scores of the block of 64 positions that starts at `block`: soft cap and ALiBi. Scores are then in units of
@@ -13134,10 +13128,33 @@ LLM__INLINE void llm__body_bias(llm__attend *t, int block) {
         }
 }
 
+/* The weights of a block, relative to the new maximum, and their sums before rounding. With `half` they become bf16, rows of 64 one behind the
+ * other, which no row reaches that is still to be read. No branches in the loop over a query's vectors: they stay in registers. */
+LLM__INLINE void llm__soften_weights(llm__attend *t, const int fused, const int half) {
+    for (int q = 0; q < t->n; q++) {
+        float *p = t->p + q * LLM__BLOCK;
+        uint16_t narrow[LLM__ROWS];
+        const float best = t->m[q], scale = t->scale[q];
+        llm__bits16 s;
+        llm__v16 sum = llm__load16(t->l[q], LLM__ROWS);
+        LLM__EACH(i) sum.v[i] *= scale;
+        LLM__UNROLL
+        for (int k = 0; k < LLM__BLOCK; k += LLM__ROWS) {
+            s.f = llm__load16(p + k, LLM__ROWS);
+            LLM__EACH(i) s.f.v[i] -= best;
+            s.f = llm__exp2_16(s.f, fused, half);
+            LLM__EACH(i) sum.v[i] += s.f.v[i];
+            LLM__EACH(i) narrow[i] = (uint16_t)((s.u[i] + 0x8000) >> 16);
+            if (half) memcpy((uint16_t *)(void *)t->p + q * LLM__BLOCK + k, narrow, sizeof narrow);
+            else llm__store16(p + k, LLM__ROWS, s.f);
+        }
+        llm__store16(t->l[q], LLM__ROWS, sum);
+    }
+}
+
 /* One step of the online softmax (Milakov and Gimelshein 2018): the new maximum, weights relative to it, and what earlier sums shrink by.
  * A query that sees nothing of the block keeps its state to the bit: scale 1, weights 0. First what is not seen becomes -infinity, in blocks
- * at the ends alone; then all maxima, then the rescaling of 16 queries at once, then the weights: 2^-126 counts as nothing. No branches in the
- * loops over a query's vectors: they stay in registers. */
+ * at the ends alone; then all maxima, then the rescaling of 16 queries at once, then the weights. */
 LLM__INLINE void llm__body_soften(llm__attend *t, int block, const int fused) {
     for (int q = 0; q < t->n; q++) {
         float *p = t->p + q * LLM__BLOCK;
@@ -13154,24 +13171,10 @@ LLM__INLINE void llm__body_soften(llm__attend *t, int block, const int fused) {
         const llm__v16 best = llm__load16(t->scale + q, LLM__ROWS);
         llm__store16(t->m + q, LLM__ROWS, best);
         LLM__EACH(i) old.v[i] -= best.v[i];
-        llm__store16(t->scale + q, LLM__ROWS, llm__exp2_16(old, fused));
+        llm__store16(t->scale + q, LLM__ROWS, llm__exp2_16(old, fused, 0));
     }
-    for (int q = 0; q < t->n; q++) {
-        float *p = t->p + q * LLM__BLOCK;
-        const float best = t->m[q], scale = t->scale[q];
-        llm__v16 sum = llm__load16(t->l[q], LLM__ROWS);
-        LLM__EACH(i) sum.v[i] *= scale;
-        LLM__UNROLL
-        for (int k = 0; k < LLM__BLOCK; k += LLM__ROWS) {
-            llm__v16 s = llm__load16(p + k, LLM__ROWS);
-            LLM__EACH(i) s.v[i] -= best;
-            const llm__v16 e = llm__exp2_16(s, fused);
-            LLM__EACH(i) s.v[i] = s.v[i] > -126 ? e.v[i] : 0;
-            LLM__EACH(i) sum.v[i] += s.v[i];
-            llm__store16(p + k, LLM__ROWS, s);
-        }
-        llm__store16(t->l[q], LLM__ROWS, sum);
-    }
+    if (t->half) llm__soften_weights(t, fused, 1);
+    else llm__soften_weights(t, fused, 0);
 }
 
 /* ---- Rows of logits ---- */
@@ -13370,20 +13373,19 @@ static void llm__scalar_mac(const llm__mac *m) {
 }
 
 /* mac with the vectors of an instruction set, `lanes` floats each; its intrinsics begin with mm. Rows [i, i + n) at a time, n <= most: their
- * sums stay in registers, and what is loaded of b serves all of them; then `some` rows at a time, then one: every other count would be one
- * more instance of the loop. in: which inputs of llm__mac are read. load: lanes of b, of pairs of bf16 the former or the latter (`apart`: one
+ * sums stay in registers, and what is loaded of b serves all of them; then 4, then 3 (queries of a group of heads), then one: every other
+ * count would be one more instance of the loop. in: which inputs of llm__mac are read. load: lanes of b, of pairs of bf16 the former or the latter (`apart`: one
  * after the other); spread: an input in all lanes; step: s + x v. The order of the steps is such that few registers hold inputs. */
-#define LLM__MAC(isa, TARGET, mm, vector, lanes, most, some, in, apart, load, spread, step) \
+#define LLM__MAC(isa, TARGET, mm, vector, lanes, most, in, apart, load, spread, step) \
     LLM__FORCE TARGET void llm__##isa##_rows(const llm__mac *m, int i, const int n, const llm__kind type) { \
         const int each = 32 / (lanes), two = type == LLM__KIND_BF16 ? 2 : 1; \
         vector s[most][32 / (lanes)], v[32 / (lanes)], x[most]; \
-        float *c = m->c + (int64_t)i * m->ldc; \
+        float *const first = m->c + (int64_t)i * m->ldc, *c = first; \
         LLM__UNROLL \
-        for (int q = 0; q < n * each; q++) { \
-            s[q / each][q % each] = mm##_set1_ps(0); \
-            if (m->scale) \
-                s[q / each][q % each] = mm##_mul_ps(mm##_loadu_ps(LLM__MAC_TO(q, each, lanes)), mm##_set1_ps(m->scale[i + q / each])); \
-        } \
+        for (int r = 0; r < n; r++, c += m->ldc) \
+            LLM__UNROLL \
+            for (int j = 0; j < each; j++) \
+                s[r][j] = m->scale ? mm##_mul_ps(mm##_loadu_ps(LLM__MAC_TO(j, lanes)), mm##_set1_ps(m->scale[i + r])) : mm##_set1_ps(0); \
         for (int k = 0; k < m->k; k += two) \
             LLM__UNROLL \
             for (int h = 0; h < ((apart) ? two : 1); h++) \
@@ -13391,25 +13393,34 @@ static void llm__scalar_mac(const llm__mac *m) {
                 for (int q = 0; q < n * each; q++) { \
                     const int r = (most) > each ? q / each : q % n, j = (most) > each ? q % each : q / n; \
                     if (r == 0 && j * (lanes) % 16 == 0) __builtin_prefetch(m->fetch[j * (lanes) / 16] + (k + h) * m->pace); \
+                    if (r == 0 && !(apart)) __builtin_prefetch(m->fetch[j * (lanes) / 16] + (k + 1) * m->pace); /* cores forget some */ \
                     if (r == 0) v[j] = load(type, m->b[j * (lanes) / 16], (int64_t)k * m->ldb + j * (lanes) % 16 * two, h); \
                     if (j == 0) x[r] = spread(m->in + (int64_t)(i + r) * m->lda + k + h); \
                     s[r][j] = step(x[r], v[j], s[r][j]); \
                 } \
+        c = first; \
         LLM__UNROLL \
-        for (int q = 0; q < n * each; q++) { \
-            float *to = LLM__MAC_TO(q, each, lanes); \
-            mm##_storeu_ps(to, m->add ? mm##_add_ps(mm##_loadu_ps(to), s[q / each][q % each]) : s[q / each][q % each]); \
+        for (int r = 0; r < n; r++, c += m->ldc) { \
+            if (!m->add) break; \
+            LLM__UNROLL \
+            for (int j = 0; j < each; j++) s[r][j] = mm##_add_ps(mm##_loadu_ps(LLM__MAC_TO(j, lanes)), s[r][j]); \
         } \
+        c = first; \
+        LLM__UNROLL \
+        for (int r = 0; r < n; r++, c += m->ldc) \
+            LLM__UNROLL \
+            for (int j = 0; j < each; j++) mm##_storeu_ps(LLM__MAC_TO(j, lanes), s[r][j]); \
     } \
     LLM__FORCE TARGET void llm__##isa##_all(const llm__mac *m, const llm__kind type) { \
         int i = 0; \
         for (; i + (most) <= m->n; i += (most)) llm__##isa##_rows(m, i, most, type); \
-        for (; (some) > 1 && i + (some) <= m->n; i += (some)) llm__##isa##_rows(m, i, some, type); \
+        for (; (most) > 4 && i + 4 <= m->n; i += 4) llm__##isa##_rows(m, i, 4, type); \
+        for (; (most) > 3 && i + 3 <= m->n; i += 3) llm__##isa##_rows(m, i, 3, type); \
         for (; i < m->n; i++) llm__##isa##_rows(m, i, 1, type); \
     }
 
-/* Where the vector q of c goes, of `each` a row. */
-#define LLM__MAC_TO(q, each, lanes) (c + (q) / (each) * m->ldc + (q) % (each) * (lanes) / 16 * m->step + (q) % (each) * (lanes) % 16)
+/* Where a row's vector j goes in c. */
+#define LLM__MAC_TO(j, lanes) (c + (j) * (lanes) / 16 * m->step + (j) * (lanes) % 16)
 
 /* One loop for each type. */
 #define LLM__MAC_TYPES(all, m) \
@@ -13612,7 +13623,7 @@ LLM__AVX2_INLINE __m256 llm__avx2_load(const llm__kind type, const void *p, int6
     return _mm256_castsi256_ps(latter ? _mm256_and_si256(pairs, _mm256_set1_epi32(-65536)) : _mm256_slli_epi32(pairs, 16));
 }
 
-LLM__MAC(avx2, LLM__AVX2, _mm256, __m256, 8, 3, 1, a, 1, llm__avx2_load, _mm256_broadcast_ss, _mm256_fmadd_ps)
+LLM__MAC(avx2, LLM__AVX2, _mm256, __m256, 8, 3, a, 1, llm__avx2_load, _mm256_broadcast_ss, _mm256_fmadd_ps)
 LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx2_all, m) }
 
 /* ---------------------------------------------------------------------------
@@ -13765,8 +13776,8 @@ LLM__AVX512_INLINE __m512 llm__avx512_load(const llm__kind type, const void *p, 
 
 LLM__AVX512_INLINE __m512 llm__avx512_spread(const float *x) { return _mm512_set1_ps(*x); }
 
-/* Twelve rows fill the registers. Threes are what queries of one group of heads often are. */
-LLM__MAC(avx512, LLM__AVX512, _mm512, __m512, 16, 12, 3, a, 1, llm__avx512_load, llm__avx512_spread, _mm512_fmadd_ps)
+/* Twelve rows fill the registers. */
+LLM__MAC(avx512, LLM__AVX512, _mm512, __m512, 16, 12, a, 1, llm__avx512_load, llm__avx512_spread, _mm512_fmadd_ps)
 LLM__AVX512 static void llm__avx512_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx512_all, m) }
 
 #if LLM__HAS_2021
@@ -13790,7 +13801,7 @@ LLM__FORCE LLM__AVX512BF16 __m512 llm__avx512bf16_step(__m512 x, __m512 v, __m51
     return _mm512_dpbf16_ps(s, (__m512bh)v, (__m512bh)x);
 }
 
-LLM__MAC(avx512bf16, LLM__AVX512BF16, _mm512, __m512, 16, 12, 4, half, 0, llm__avx512bf16_load, llm__avx512bf16_spread, llm__avx512bf16_step)
+LLM__MAC(avx512bf16, LLM__AVX512BF16, _mm512, __m512, 16, 12, half, 0, llm__avx512bf16_load, llm__avx512bf16_spread, llm__avx512bf16_step)
 LLM__AVX512BF16 static void llm__avx512bf16_mac(const llm__mac *m) {
     if (m->half) llm__avx512bf16_all(m, LLM__KIND_BF16);
     else llm__avx512_mac(m);
@@ -13911,7 +13922,7 @@ LLM__NEON_INLINE float32x4_t llm__neon_load(const llm__kind type, const void *p,
 #define llm__neon_mul_ps vmulq_f32
 #define llm__neon_add_ps vaddq_f32
 #define LLM__STEP(x, v, s) vfmaq_f32(s, x, v)
-LLM__MAC(neon, LLM__NEON_TARGET, llm__neon, float32x4_t, 4, 2, 1, a, 1, llm__neon_load, vld1q_dup_f32, LLM__STEP)
+LLM__MAC(neon, LLM__NEON_TARGET, llm__neon, float32x4_t, 4, 2, a, 1, llm__neon_load, vld1q_dup_f32, LLM__STEP)
 #undef LLM__STEP
 LLM__NEON_TARGET static void llm__neon_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__neon_all, m) }
 #endif /* LLM__NEON */
@@ -13938,6 +13949,7 @@ typedef struct llm__kernels {
     double (*weigh)(const float *x, float *w, int32_t n, float max, float scale);
     void (*mac)(const llm__mac *m);
     void (*product)(llm__kind kind, const llm__product *p);
+    int bf16;  /* mac multiplies bf16 with bf16 (llm__mac.half) */
 } llm__kernels;
 
 /* Compiles the plain C kernels once more, with the instructions that TARGET allows and these conversions. */
@@ -13971,10 +13983,10 @@ typedef struct llm__kernels {
         return llm__body_weigh(x, w, n, max, scale);                                                                                       \
     }
 
-#define LLM__KERNELS(isa, mac, product) { \
+#define LLM__KERNELS(isa, mac, product, bf16) { \
     llm__##isa##_quantise, llm__##isa##_finish, llm__##isa##_sum, llm__##isa##_dot, llm__##isa##_add, llm__##isa##_affine, \
     llm__##isa##_rotate, llm__##isa##_to_half, llm__##isa##_to_bf16, llm__##isa##_expand, llm__##isa##_bias, llm__##isa##_soften, \
-    llm__##isa##_top, llm__##isa##_weigh, mac, product }
+    llm__##isa##_top, llm__##isa##_weigh, mac, product, bf16 }
 
 LLM__INSTANCE(scalar, , 0, llm__scalar_half, llm__scalar_bytes, llm__scalar_narrow)
 #if LLM__X86
@@ -13987,15 +13999,15 @@ LLM__INSTANCE(neon, LLM__NEON_TARGET, 1, llm__neon_half, llm__neon_bytes, llm__n
 
 /* The kernels of an instruction set. */
 static const llm__kernels *llm__kernels_of(llm__isa isa) {
-    static const llm__kernels scalar = LLM__KERNELS(scalar, llm__scalar_mac, llm__scalar_product);
+    static const llm__kernels scalar = LLM__KERNELS(scalar, llm__scalar_mac, llm__scalar_product, 0);
 #if LLM__X86
-    static const llm__kernels avx2 = LLM__KERNELS(avx2, llm__avx2_mac, llm__avx2_product);
-    static const llm__kernels avx512 = LLM__KERNELS(avx512, llm__avx512_mac, llm__avx512_product);
-    static const llm__kernels avx512vnni = LLM__KERNELS(avx512, llm__avx512_mac, llm__avx512vnni_product);
+    static const llm__kernels avx2 = LLM__KERNELS(avx2, llm__avx2_mac, llm__avx2_product, 0);
+    static const llm__kernels avx512 = LLM__KERNELS(avx512, llm__avx512_mac, llm__avx512_product, 0);
+    static const llm__kernels avx512vnni = LLM__KERNELS(avx512, llm__avx512_mac, llm__avx512vnni_product, 0);
 #if LLM__HAS_2021
-    static const llm__kernels avxvnni = LLM__KERNELS(avx2, llm__avx2_mac, llm__avxvnni_product);
+    static const llm__kernels avxvnni = LLM__KERNELS(avx2, llm__avx2_mac, llm__avxvnni_product, 0);
     if (isa == LLM__ISA_AVXVNNI) return &avxvnni;
-    static const llm__kernels avx512bf16 = LLM__KERNELS(avx512, llm__avx512bf16_mac, llm__avx512vnni_product);
+    static const llm__kernels avx512bf16 = LLM__KERNELS(avx512, llm__avx512bf16_mac, llm__avx512vnni_product, 1);
     if (isa == LLM__ISA_AVX512BF16) return &avx512bf16;
 #endif
     if (isa == LLM__ISA_AVX2) return &avx2;
@@ -14003,7 +14015,7 @@ static const llm__kernels *llm__kernels_of(llm__isa isa) {
     if (isa == LLM__ISA_AVX512VNNI) return &avx512vnni;
 #endif
 #if LLM__NEON
-    static const llm__kernels neon = LLM__KERNELS(neon, llm__neon_mac, llm__neon_product);
+    static const llm__kernels neon = LLM__KERNELS(neon, llm__neon_mac, llm__neon_product, 0);
     if (isa == LLM__ISA_NEON) return &neon;
 #endif
     (void)isa;
@@ -15091,7 +15103,9 @@ LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_o
  * A page holds `page_tokens` tokens of every layer. Inside it each (layer, KV head) has one contiguous part: the keys transposed in groups
  * of 16 positions [group][dim][16 positions], so that one vector holds one dimension of 16 keys; the values row by row; then, for the types
  * that need them, a scale and an offset a token. Elements: f32, f16, bf16, fp8 (scaled so that the token's largest value is the type's),
- * int8 and int4 (asymmetric: value = offset + scale * q; a byte of int4 holds dimension i low and i + half high).
+ * int8 and int4 (asymmetric: value = offset + scale * q; a byte of int4 holds dimension i low and i + half high). Of bf16 two stand together
+ * where rows fill vectors, as vdpbf16ps wants them: of keys dimensions 2 i and 2 i + 1 of each position, [group][dim / 2][16][2]; of values positions 2 i and 2 i + 1
+ * of each dimension, [position / 2][dim][2]. Where the CPU has it, queries and weights are rounded to bf16 too.
  *
  * Positions are taken in blocks of 64 counted from position 0, in order, with the running maximum and sum of the online softmax. A query's
  * result is a function of its own blocks: which other queries share its tile, chunk or step never changes a bit. Blocks that no query of
@@ -15114,10 +15128,12 @@ typedef struct llm__kv_place {
     llm_kv_layer shape;
     int64_t offset, head_bytes, v_offset, scale_offset;
     int k_elements, v_elements; /* stored elements of a token */
+    int pair;                   /* 2: of bf16, two and two; else 1 */
 } llm__kv_place;
 
 typedef struct llm__kv_cache {
     llm_kv_type type;
+    llm__kind kind; /* as products read what is not scaled */
     int element_bytes, scaled;
     int n_layers, page_tokens;
     int64_t page_bytes, n_pages;
@@ -15130,6 +15146,13 @@ static void llm__kv_type_set(llm__kv_cache *kv, llm_kv_type type) {
     kv->type = type;
     kv->element_bytes = type == LLM_KV_F32 ? 4 : type == LLM_KV_F16 || type == LLM_KV_BF16 ? 2 : 1;
     kv->scaled = kv->element_bytes == 1;
+    kv->kind = type == LLM_KV_F16 ? LLM__KIND_F16 : type == LLM_KV_BF16 ? LLM__KIND_BF16 : LLM__KIND_F32;
+}
+
+/* What AUTO means: the type whose products are fastest, unless the user asks for f16. */
+static llm_kv_type llm__kv_auto(llm__isa isa, llm_compute compute) {
+    if (compute == LLM_COMPUTE_F32) return LLM_KV_F32;
+    return llm__kernels_of(isa)->bf16 && compute != LLM_COMPUTE_F16 ? LLM_KV_BF16 : LLM_KV_F16;
 }
 
 /* Fills in the place of one layer that starts at `offset`. Returns where the next one starts; *ok is cleared when it does not fit. */
@@ -15139,6 +15162,7 @@ static uint64_t llm__kv_place_layer(const llm__kv_cache *kv, const llm_kv_layer 
     uint64_t tokens = (uint64_t)page_tokens, size = (uint64_t)kv->element_bytes;
     p->shape = *shape;
     p->k_elements = halve ? (shape->head_dim + 1) / 2 : shape->head_dim;
+    p->pair = kv->type == LLM_KV_BF16 && shape->head_dim % 2 == 0 && shape->v_head_dim % 16 == 0 && shape->v_head_dim ? 2 : 1;
     p->v_elements = halve ? (shape->v_head_dim + 1) / 2 : shape->v_head_dim;
     p->offset = (int64_t)offset;
     uint64_t at = llm__align_up(llm__mul(tokens * size, (uint64_t)p->k_elements, ok), 64, ok);
@@ -15164,14 +15188,14 @@ LLM__INLINE uint8_t *llm__kv_part(const llm__kv_view *v, int position) {
     return v->base + v->pages[position / v->kv->page_tokens] * v->kv->page_bytes + v->place->offset + v->head * v->place->head_bytes;
 }
 
-/* Where the group of 16 keys at `position` lies, and the value of a position. */
+/* Where the group of 16 keys at `position` lies, and the value of a position (of bf16: of its pair of positions). */
 LLM__INLINE const uint8_t *llm__kv_keys(const llm__kv_view *v, int position) {
     return llm__kv_part(v, position) + (int64_t)(position % v->kv->page_tokens) * v->place->k_elements * v->kv->element_bytes;
 }
 
 LLM__INLINE const uint8_t *llm__kv_values(const llm__kv_view *v, int position) {
     return llm__kv_part(v, position) + v->place->v_offset +
-           (int64_t)(position % v->kv->page_tokens) * v->place->v_elements * v->kv->element_bytes;
+           (int64_t)(position % v->kv->page_tokens / v->place->pair * v->place->pair) * v->place->v_elements * v->kv->element_bytes;
 }
 
 /* Of integer types keys and values are turned before they are rounded, and so are queries; what comes out is turned back. A turn changes no
@@ -15236,6 +15260,11 @@ static void llm__kv_write_value(const llm__kernels *k, const llm__kv_view *view,
     int t = position % view->kv->page_tokens, tokens = view->kv->page_tokens;
     uint8_t *part = llm__kv_part(view, position);
     float *scales = (float *)(void *)(part + p->scale_offset), scale, offset;
+    if (p->pair == 2) {
+        uint16_t *to = (uint16_t *)(void *)(part + p->v_offset) + (int64_t)(t / 2) * 2 * p->v_elements + t % 2;
+        for (int i = 0; i < p->v_elements; i++) to[2 * i] = llm__f32_to_bf16(value[i]);
+        return;
+    }
     llm__kv_encode(k, view->kv->type, value, p->shape.v_head_dim,
                    part + p->v_offset + (int64_t)t * p->v_elements * view->kv->element_bytes, &scale, &offset);
     if (view->kv->scaled) scales[2 * tokens + t] = scale, scales[3 * tokens + t] = offset;
@@ -15250,8 +15279,9 @@ static void llm__kv_write_token(const llm__kernels *k, const llm__kv_view *view,
     float *scales = (float *)(void *)(part + p->scale_offset), scale, offset;
     llm__kv_encode(k, view->kv->type, key, p->shape.head_dim, scratch, &scale, &offset);
     if (view->kv->scaled) scales[t] = scale, scales[tokens + t] = offset;
-    uint8_t *to = part + ((int64_t)(t / LLM__GROUP) * n * LLM__GROUP + t % LLM__GROUP) * size;
-    if (size == 2) for (int i = 0; i < n; i++, to += LLM__GROUP * 2) memcpy(to, scratch + i * 2, 2);
+    uint8_t *to = part + ((int64_t)(t / LLM__GROUP) * n * LLM__GROUP + t % LLM__GROUP * p->pair) * size;
+    if (p->pair == 2) for (int i = 0; i < n; i += 2, to += LLM__GROUP * 4) memcpy(to, scratch + i * 2, 4);
+    else if (size == 2) for (int i = 0; i < n; i++, to += LLM__GROUP * 2) memcpy(to, scratch + i * 2, 2);
     else if (size == 1) for (int i = 0; i < n; i++, to += LLM__GROUP) *to = scratch[i];
     else for (int i = 0; i < n; i++, to += LLM__GROUP * 4) memcpy(to, scratch + i * 4, 4);
     if (p->shape.v_head_dim) llm__kv_write_value(k, view, position, value);
@@ -15275,7 +15305,9 @@ static void llm__kv_read_value(const llm__kernels *k, const llm__kv_view *view, 
     const llm__kv_place *p = view->place;
     int t = position % view->kv->page_tokens, tokens = view->kv->page_tokens, n = p->shape.v_head_dim;
     const float *scales = (const float *)(const void *)(llm__kv_part(view, position) + p->scale_offset);
-    llm__kv_load_values(k, view, position, position + 1, out, n);
+    const uint16_t *pair = (const uint16_t *)(const void *)llm__kv_values(view, position) + t % 2;
+    for (int i = 0; i < n && p->pair == 2; i++) out[i] = llm__bf16_to_f32(pair[2 * i]);
+    if (p->pair == 1) llm__kv_load_values(k, view, position, position + 1, out, n);
     for (int i = 0; i < n && view->kv->scaled; i++) out[i] = scales[3 * tokens + t] + scales[2 * tokens + t] * out[i];
 }
 
@@ -15314,7 +15346,8 @@ static void llm__attend_scores(const llm__kernels *k, llm__attend *t, const llm_
     m.ldc = LLM__BLOCK;
     m.n = t->n;
     m.k = t->hd;
-    m.type = t->keys_in_place && view->kv->type == LLM_KV_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
+    m.half = t->half ? (const uint16_t *)(const void *)t->q : NULL;
+    m.type = t->keys_in_place ? view->kv->kind : LLM__KIND_F32;
     m.pace = t->keys_in_place ? LLM__GROUP * view->kv->element_bytes : 0;
     for (int first = from / LLM__GROUP; first <= last; first += 2) {
         for (int g = first; g <= first + 1; g++) { /* the last one alone: twice */
@@ -15358,29 +15391,40 @@ static void llm__attend_scale_values(const llm__kernels *k, llm__attend *t, cons
     }
 }
 
-/* o = scale * o + weights x values, for the positions [from, to) of the block. */
+/* o = scale * o + weights x values, for the positions [from, to) of the block. In place, of pairs, from and to are even but for a last
+ * position alone: what stands beside it was never written, and is read as 0. */
 static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
-    const int tokens = view->kv->page_tokens;
+    const int tokens = view->kv->page_tokens, pair = view->place->pair;
     llm__mac m;
     memset(&m, 0, sizeof m);
     m.lda = LLM__BLOCK;
     m.ldb = m.ldc = t->vdp;
     m.scale = t->scale;
     m.n = t->n;
-    m.type = t->values_in_place && view->kv->type == LLM_KV_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
+    m.type = t->values_in_place ? view->kv->kind : LLM__KIND_F32;
+    const int size = m.type == LLM__KIND_F32 ? 4 : 2 * pair;
     if (view->kv->scaled) llm__attend_scale_values(k, t, view, block, from, to);
     if (!t->values_in_place) llm__attend_load_values(k, t, view, block, from, to);
-    for (int i = from, end; i < to; i = end) {
+    for (int i = from / pair * pair, end; i < to; i = end) {
         end = t->values_in_place ? LLM__MIN(to, ((block + i) / tokens + 1) * tokens - block) : to; /* to the end of the page */
         const uint8_t *values = t->values_in_place ? llm__kv_values(view, block + i) : (const uint8_t *)t->v;
         const uint8_t *ahead = llm__attend_ahead(t, view, block + i, 1, values);
+        if (end % pair && end > i + 1) end--;
+        else if (end % pair) {
+            uint32_t *alone = (uint32_t *)(void *)t->v;
+            memcpy(alone, values, (size_t)t->vdp * 4);
+            for (int j = 0; j < t->vdp; j++) alone[j] &= 0xFFFF;
+            values = (const uint8_t *)alone;
+            end++;
+        }
         m.a = t->p + i;
+        m.half = t->half ? (const uint16_t *)(const void *)t->p + i : NULL;
         m.k = end - i;
         m.pace = t->values_in_place ? view->place->v_elements * view->kv->element_bytes : 0;
         for (int j = 0; j < t->vdp; j += 2 * LLM__GROUP) {
             m.step = t->vdp - j > LLM__GROUP ? LLM__GROUP : 0;
-            m.b[0] = values + j * (m.type == LLM__KIND_F16 ? 2 : 4);
-            m.b[1] = values + (j + m.step) * (m.type == LLM__KIND_F16 ? 2 : 4);
+            m.b[0] = values + j * size;
+            m.b[1] = values + (j + m.step) * size;
             m.c = t->o + j;
             for (int h = 0; h < 2; h++) m.fetch[h] = ahead + ((const uint8_t *)m.b[h] - values);
             k->mac(&m);
@@ -15398,11 +15442,12 @@ static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv
         t->offset[i] = 0;
         t->q_sum[i] = view->kv->scaled ? k->sum(t->q + i * t->hd, t->hd) : 0;
     }
-    /* f32 and f16 are read where they lie, unless rows end inside a vector; converting f16 again for every few queries is free beside the
-     * products */
-    t->keys_in_place = (view->kv->type == LLM_KV_F32 || view->kv->type == LLM_KV_F16) && view->place->shape.v_head_dim;
+    /* floats are read where they lie, unless rows end inside a vector; converting f16 again for every few queries is free beside the products */
+    t->keys_in_place = view->kv->type == LLM_KV_BF16 ? view->place->pair == 2 : !view->kv->scaled && view->place->shape.v_head_dim;
     t->values_in_place = t->keys_in_place && t->vd == t->vdp;
     t->end = (last + LLM__GROUP - 1) / LLM__GROUP * LLM__GROUP;
+    t->half = k->bf16 && view->place->pair == 2;
+    if (t->half) k->to_bf16((uint16_t *)(void *)t->q, t->q, t->n * t->hd);
     memset(t->o, 0, (size_t)(t->n * t->vdp) * sizeof(float));
     for (int block = first / LLM__BLOCK * LLM__BLOCK; block < last; block += LLM__BLOCK) {
         int from = LLM__MAX(first - block, 0), to = LLM__MIN(last - block, LLM__BLOCK);
@@ -16669,8 +16714,7 @@ static llm_result llm__cpu_open_parts(llm_backend_ctx *ctx) {
     ctx->pass = (llm__stretch *)llm__cpu_pages(ctx, LLM__MAX_PASSES * sizeof *ctx->pass);
     if (!ctx->pass) return llm__nomem();
     llm_kv_type kv = ctx->cfg.kv_type;
-    if (kv == LLM_KV_AUTO) kv = ctx->cfg.compute == LLM_COMPUTE_F32 ? LLM_KV_F32 : LLM_KV_F16;
-    llm__kv_type_set(&ctx->kv, kv);
+    llm__kv_type_set(&ctx->kv, kv ? kv : llm__kv_auto(ctx->isa, ctx->cfg.compute));
     snprintf(ctx->name, sizeof ctx->name, "%s, %d thread%s", llm__isa_name(ctx->isa), ctx->pool->n, ctx->pool->n == 1 ? "" : "s");
     r = llm__cpu_scratch(ctx, (size_t)1 << 20);
     return r ? r : llm__cpu_step_memory(ctx);
@@ -26073,12 +26117,12 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->max_out = c->max_num_seqs + 32; /* rows of prompts that are scored find place beside those that decode */
     p->max_queue = c->max_queue;
     if (!llm__isa_find(c->isa, &isa)) p->kernels = llm__kernels_of(isa);
+    e->kv_type = c->kv_cache_dtype ? c->kv_cache_dtype : llm__kv_auto(isa, c->dtype);
     p->n_workers = c->n_threads;
     p->no_cache = c->disable_prefix_caching;
     p->early_stop = c->early_stop;
     p->delay_factor = (double)c->scheduler_delay_factor;
     e->dtype = c->dtype;
-    e->kv_type = c->kv_cache_dtype ? c->kv_cache_dtype : c->dtype == LLM_COMPUTE_F32 ? LLM_KV_F32 : LLM_KV_F16;
     p->max_loras = c->max_loras;
     p->n_loras = c->max_loras ? c->max_cpu_loras : 0;
     p->prefill_interval = c->prefill_interval;
@@ -27084,7 +27128,7 @@ static uint64_t llm__context_model(const llm_model *m) {
 static void llm__context_here(const llm_engine *e, int32_t lora, llm__context *c) {
     memset(c, 0, sizeof *c);
     memcpy(c->magic, "LLMKEPT", 8);
-    c->field[LLM__CX_VERSION] = 2;
+    c->field[LLM__CX_VERSION] = 3;
     c->field[LLM__CX_DEVICE] = llm__hash(e->backend->name, strlen(e->backend->name), 1);
     c->field[LLM__CX_MODEL] = llm__context_model(e->p.model);
     c->field[LLM__CX_DTYPE] = (uint64_t)e->dtype;

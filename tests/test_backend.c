@@ -315,6 +315,9 @@ static const be_case be_cases[] = {
     {"both ways", 4, 2, 32, 32, 32, 0, 32, LLM_QK_NORM_NONE, 0, 1, 0, 0, 0, 0, LLM_KV_F32, 2e-5},
     {"both ways, window", 4, 2, 32, 32, 32, 0, 32, LLM_QK_NORM_NONE, 20, 1, 0, 0, 0, 0, LLM_KV_F32, 2e-5},
     {"bf16", 6, 2, 48, 48, 48, 0, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, LLM_KV_BF16, 2e-2},
+    {"bf16, sinks, window", 8, 2, 32, 64, 32, 0, 32, LLM_QK_NORM_NONE, 33, 0, 1, 0, 0, 0, LLM_KV_BF16, 2e-2},
+    {"bf16, soft cap", 4, 2, 24, 24, 12, 1, 16, LLM_QK_NORM_HEAD_LAYER, 0, 0, 0, 0, 0, 3, LLM_KV_BF16, 2e-2},
+    {"bf16, odd", 3, 1, 17, 19, 16, 0, 64, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, LLM_KV_BF16, 2e-2},
     {"e4m3", 6, 2, 48, 48, 48, 0, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, LLM_KV_FP8_E4M3, 0.15},
     {"e5m2", 6, 2, 48, 48, 48, 0, 16, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, LLM_KV_FP8_E5M2, 0.3},
     {"int8", 6, 2, 48, 48, 48, 0, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, LLM_KV_INT8, 2e-2},
@@ -931,13 +934,15 @@ static void be_test_states(int threads) {
 }
 
 /* Pages wholly before a window may be given back (-1), and what lies in pages of others never matters. */
-static void be_test_window_pages(void) {
-    const be_case *c = &be_cases[3]; /* window 17, pages of 16 tokens */
+static void be_test_window_pages(const char *isa, llm_kv_type kv) {
+    be_case own = be_cases[3]; /* window 17, pages of 16 tokens */
+    const be_case *c = &own;
     static const int len[3] = {0, 0, 120};
     be_net n, full;
-    be_net_open(&full, c, NULL, 2);
+    own.kv = kv;
+    be_net_open(&full, c, isa, 2);
     float *want = be_net_run(&full, 0, len, 1), *out = LLM__NEW(float, 3 * BE_LEN * c->n_heads * c->vd);
-    be_net_open(&n, c, NULL, 2);
+    be_net_open(&n, c, isa, 2);
     memset(n.ctx->kv.base[0], 0xFF, (size_t)(n.ctx->kv.page_bytes * n.ctx->kv.n_pages)); /* not-a-numbers everywhere */
     for (int at = 0; at < len[2]; at++) {
         int32_t pages[BE_PAGES];
@@ -947,7 +952,7 @@ static void be_test_window_pages(void) {
         be_step_add(&b, 2, at, 1, pages);
         be_net_step(&n, &b, out);
     }
-    CHECK(be_same(c, want, out, len));
+    if (!CHECK(be_same(c, want, out, len))) printf("  pages of a window, %s, type %d\n", isa, (int)kv);
     llm_backend_cpu()->close(n.ctx);
     llm_backend_cpu()->close(full.ctx);
     free(want);
@@ -1155,7 +1160,6 @@ TEST_GROUP(backend) {
     be_test_pages();
     be_test_states(1);
     be_test_states(2);
-    be_test_window_pages();
     be_test_steps();
     for (const char *list = llm_isa_list(); *list;) {
         int n = (int)strcspn(list, " ");
@@ -1166,9 +1170,12 @@ TEST_GROUP(backend) {
         for (int adapted = 0; adapted < 2; adapted++) {
             be_test_mla(isa, LLM_KV_F32, adapted, 2e-5);
             be_test_mla(isa, LLM_KV_F16, adapted, 5e-3);
+            be_test_mla(isa, LLM_KV_BF16, adapted, 5e-2);
             be_test_mla(isa, LLM_KV_INT8, adapted, 0.1);
         }
         be_test_attention(isa);
+        be_test_window_pages(isa, LLM_KV_F32);
+        be_test_window_pages(isa, LLM_KV_BF16);
         be_test_lora(isa, 1);
         be_test_lora(isa, 3);
         list += n + (list[n] == ' ');
