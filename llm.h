@@ -21570,7 +21570,7 @@ static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, llm__str text, int how,
     for (size_t i = 0; i < re->n && counts > 1; i++)
         if (re->code[i].op == LLM__RX_LOOP) turns = LLM__MAX(turns, 1 + LLM__MAX(re->code[i].min, re->code[i].max));
     if (counts > LLM__GR_MAX_PLACES || counts * turns * 3 * ((int64_t)re->n + 2) > LLM__GR_MAX_PLACES)
-        b->failed = llm__error(LLM_ERR_LIMIT, "a pattern together with so large a length");
+        b->failed = llm__error(LLM_ERR_LIMIT, "a pattern and so large a length cannot be enforced together");
     x.b = b, x.re = re, x.how = how, x.min = (int32_t)min, x.max = (int32_t)max, x.counts = (int32_t)LLM__MAX(counts, 1),
     x.turns = (int32_t)turns;
     if (!b->failed) {
@@ -22806,7 +22806,7 @@ static llm__gr_frag llm__js_containing(llm__js *js, const llm__js_view *v, int c
     int64_t items = max >= 0 ? LLM__MAX(max, 1) : LLM__MAX(LLM__MAX(min, 1), n_prefix), matches = most >= 0 ? most : least,
             row = matches + 1;
     if (items > LLM__JS_PLACES_MAX || (items + 1) * row > LLM__JS_PLACES_MAX)
-        return llm__js_refuse(js, LLM_ERR_LIMIT, contains, NULL, "fewer items or matches to be counted expected");
+        return llm__js_refuse(js, LLM_ERR_LIMIT, contains, NULL, "so many items or matches cannot be counted");
     int32_t rule[2] = {-1, -1}, n_places = (int32_t)((items + 1) * row), *at = llm__js_places(js, n_places);
     llm__gr_frag f = llm__gr_empty(b);
     int32_t end = f.out;
@@ -28163,7 +28163,7 @@ static int llm__oai_bias(llm_openai_call *k) {
         int64_t id;
         double x;
         if (!llm__parse_int(key.p, key.n, &id) || id < 0) return llm__oai_bad(k, NULL, ": the key %.32s is no token id", key.p);
-        if (id >= vocab) return llm__oai_bad(k, NULL, ": token_id %lld contains out-of-vocab token id", (long long)id);
+        if (id >= vocab) return llm__oai_bad(k, NULL, ": token id %lld is out of vocabulary (0 to %d)", (long long)id, vocab - 1);
         if (!llm_json_num(d, e, &x) || x < -100 || x > 100) return llm__oai_bad(k, NULL, "of token %lld must be a number from -100 to 100", (long long)id);
         k->bias[n].id = (int32_t)id;
         k->bias[n++].bias = (float)x;
@@ -28258,7 +28258,7 @@ static int llm__oai_format(llm_openai_call *k) {
     if (type && !strcmp(type, "regex_schema") && regex >= 0) return llm__oai_form(k, name, LLM_GRAMMAR_REGEX, regex);
     if (!type || strcmp(type, "json_schema"))
         return llm__oai_bad(k, name, ": the type must be text, json_object, json_schema, structural_tag or regex_schema");
-    return schema >= 0 ? llm__oai_form(k, name, LLM_GRAMMAR_JSON_SCHEMA, schema) : llm__oai_bad(k, name, ": json_schema.schema is missing");
+    return schema >= 0 ? llm__oai_form(k, name, LLM_GRAMMAR_JSON_SCHEMA, schema) : llm__oai_bad(k, name, ": %sschema is missing", response ? "" : "json_schema.");
 }
 
 /* ---- tools
@@ -28365,8 +28365,7 @@ static int llm__oai_logprobs(llm_openai_call *k) {
     llm__oai_at(k, llm__oai_chats(k) ? "top_logprobs" : "logprobs");
     if (top >= 0 && !llm_json_int(d, top, &n)) return llm__oai_bad(k, NULL, "must be a whole number");
     if (top >= 0 && !k->want_logprobs) return llm__oai_bad(k, NULL, "When using `top_logprobs`, `logprobs` must be set to true.");
-    if (n < 0 || n > most)
-        return llm__oai_bad(k, NULL, "Requested sample logprobs of %lld, which is greater than max allowed: %d", (long long)n, most);
+    if (n < 0 || n > most) return llm__oai_bad(k, NULL, ": %lld, a whole number from 0 to %d was expected", (long long)n, most);
     if (k->prompt_logprobs >= 0 && k->info.stream)
         return llm__oai_bad(k, "prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.");
     k->look.shown = (int32_t)n;
@@ -28441,7 +28440,7 @@ static int llm__oai_early_stop(llm_openai_call *k) {
 
 /* Says which member of message i is looked at. A response's messages were items, and are not numbered like them. */
 static void llm__oai_at_message(llm_openai_call *k, int i, const char *member) {
-    if (k->info.kind == LLM_OPENAI_RESPONSE) llm__oai_at(k, "input");
+    if (k->info.kind == LLM_OPENAI_RESPONSE) llm__oai_at(k, "input%s", member);
     else llm__oai_at(k, "messages[%d]%s", i, member);
 }
 
@@ -28584,13 +28583,21 @@ static int llm__oai_input(llm_openai_call *k) {
 
 /* What a response cannot have. */
 static int llm__oai_response_fields(llm_openai_call *k) {
-    static const char *const no_memory[] = {"previous_response_id", "conversation", "prompt", "top_logprobs"};
-    int reasoning = llm__oai_get(k->body, 0, "reasoning");
+    static const char *const no_memory[] = {"previous_response_id", "conversation", "prompt"};
+    const llm_json *d = k->body;
+    int reasoning = llm__oai_get(d, 0, "reasoning"), include = llm__oai_get(d, 0, "include"), logprobs = llm__oai_has(k, "top_logprobs");
     for (int i = 0; i < LLM__COUNT(no_memory); i++)
         if (llm__oai_has(k, no_memory[i]))
             return llm__oai_bad(k, no_memory[i], "is not currently supported: nothing is kept between two requests");
-    if (k->background) return llm__oai_bad(k, "background", ": true is not currently supported");
-    if (reasoning >= 0 && llm_json_type_of(k->body, reasoning) != LLM_JSON_OBJECT) return llm__oai_bad(k, "reasoning", "must be an object");
+    for (int e = llm_json_first(d, include); e >= 0 && !logprobs; e = llm_json_next(d, e)) {
+        const char *what = llm_json_str(d, e, NULL);
+        logprobs = what && strstr(what, "logprobs") != NULL;
+    }
+    if (logprobs)
+        return llm__oai_bad(k, llm__oai_has(k, "top_logprobs") ? "top_logprobs" : "include",
+                            ": responses come without log-probabilities; /v1/chat/completions gives them");
+    if (k->background) return llm__oai_bad(k, "background", ": true is not supported: the answer comes in this connection");
+    if (reasoning >= 0 && llm_json_type_of(d, reasoning) != LLM_JSON_OBJECT) return llm__oai_bad(k, "reasoning", "must be an object");
     return 1;
 }
 
@@ -29201,9 +29208,9 @@ static void llm__oai_usage(const llm_openai_call *k, llm_text *out) {
     }
     if (k->info.kind == LLM_OPENAI_EMBEDDING) llm_text_format(out, ",'usage':{'prompt_tokens':%l,'total_tokens':%l}", prompt, prompt);
     else
-        llm_text_format(out, ",'usage':{'%s_tokens':%l,'%s_tokens':%l,'total_tokens':%l,'%s_tokens_details':{'cached_tokens':%l},"
+        llm_text_format(out, ",'usage':{'%s_tokens':%l,'%s_tokens':%l,'total_tokens':%l,'%s_tokens_details':{'cached_tokens':%l%s},"
                              "'%s_tokens_details':{'reasoning_tokens':%l}}",
-                        in, prompt, said, completion, prompt + completion, in, cached, said, reasoning);
+                        in, prompt, said, completion, prompt + completion, in, cached, response ? ",\"cache_write_tokens\":0" : "", said, reasoning);
 }
 
 /* The first four are points in time, in seconds since 1970, 0 where one has not come yet; the others are spans of seconds. */
@@ -29829,7 +29836,7 @@ static int llm__oai_chat_body(llm_openai_call *k) { return llm__oai_tools(k) && 
 /* The ids of a body's `prompt` or `content`, or of its messages. */
 static int llm__oai_body_ids(llm_openai_call *k, llm_tokens *ids) {
     int content = llm__oai_get(k->body, 0, "content"), v = content >= 0 ? content : llm__oai_get(k->body, 0, "prompt");
-    if (v < 0 && !llm__oai_has(k, "messages")) return llm__oai_bad(k, "prompt", ", content or messages is missing");
+    if (v < 0 && !llm__oai_has(k, "messages")) return llm__oai_bad(k, "prompt", "One of prompt, content and messages is needed");
     if (v < 0 && !llm__oai_chat_body(k)) return 0;
     llm__oai_at(k, content >= 0 ? "content" : v >= 0 ? "prompt" : "messages");
     return llm__oai_prompt_ids(k, v, v >= 0 && content < 0, ids);

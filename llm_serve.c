@@ -180,21 +180,8 @@ static void read_keys(const char *path) {
     if (!n) die(2, "--api-key-file: no key in it");
 }
 
-/* Slots for adapters: one for each that is named at start, and some for those that come later. All may compute together unless fewer are
- * asked for. */
-static void read_lora_options(void) {
-    llm_engine_config *e = &server.cfg.setup.engine;
-    int named = server.cfg.lora_modules.n + (e->lora != NULL), most = named + (server.cfg.lora_dir ? 16 : 0);
-    if (e->max_cpu_loras && e->max_cpu_loras < e->max_loras) die(2, "max_cpu_loras must be greater than or equal to max_loras");
-    if (!server.cfg.enable_lora && !most) return;
-    if (!e->max_cpu_loras && e->max_loras > most) most = e->max_loras;
-    if (e->max_cpu_loras > named) most = e->max_cpu_loras;
-    e->max_cpu_loras = most ? most : 1;
-    if (!e->max_loras) e->max_loras = e->max_cpu_loras;
-}
-
-/* One of --lora-modules, NAME=PATH or {"name", "path"}: loads it. A path may have a '=' too. */
-static void load_lora_module(const char *text) {
+/* One of --lora-modules, NAME=PATH or {"name", "path"}: only looked at, before a model is loaded, or (load) loaded. A path may have a '=' too. */
+static void lora_module(const char *text, int load) {
     llm_json *doc = NULL;
     const char *name = NULL, *path = strchr(text, '=');
     char own[256] = "";
@@ -207,9 +194,24 @@ static void load_lora_module(const char *text) {
     }
     if (!name || !*name || !path || !*path)
         die(2, "--lora-modules: \"%.200s\": NAME=PATH or {\"name\": ..., \"path\": ...} was expected", text);
-    if (llm_openai_knows_model(&server.service, name, strlen(name))) die(1, "--lora-modules %.100s: the name is taken", text);
-    if (llm_lora_load(server.engine, name, path)) die(1, "--lora-modules %.100s: %s", text, llm_last_error());
+    if (load && llm_openai_knows_model(&server.service, name, strlen(name))) die(1, "--lora-modules %.100s: the name is taken", text);
+    if (load && llm_lora_load(server.engine, name, path)) die(1, "--lora-modules %.100s: %s", text, llm_last_error());
     llm_json_free(doc);
+}
+
+/* Slots for adapters: one for each that is named at start, and some for those that come later. All may compute together unless fewer are
+ * asked for. */
+static void read_lora_options(void) {
+    llm_engine_config *e = &server.cfg.setup.engine;
+    for (int i = 0; i < server.cfg.lora_modules.n; i++) lora_module(server.cfg.lora_modules.items[i], 0);
+    int named = server.cfg.lora_modules.n + (e->lora != NULL), most = named + (server.cfg.lora_dir ? 16 : 0);
+    if (e->max_cpu_loras && e->max_cpu_loras < e->max_loras)
+        die(2, "max_cpu_loras (%d) must be greater than or equal to max_loras (%d)", e->max_cpu_loras, e->max_loras);
+    if (!server.cfg.enable_lora && !most) return;
+    if (!e->max_cpu_loras && e->max_loras > most) most = e->max_loras;
+    if (e->max_cpu_loras > named) most = e->max_cpu_loras;
+    e->max_cpu_loras = most ? most : 1;
+    if (!e->max_loras) e->max_loras = e->max_cpu_loras;
 }
 
 /* --pooler-config: vLLM's object; members that say nothing here are let pass, as there. */
@@ -2367,7 +2369,7 @@ static void set_service(void) {
     s->strict_names = c->strict_model_name;
     s->lora_dir = c->lora_dir;
     s->context_dir = c->context_dir;
-    for (int i = 0; i < c->lora_modules.n; i++) load_lora_module(c->lora_modules.items[i]);
+    for (int i = 0; i < c->lora_modules.n; i++) lora_module(c->lora_modules.items[i], 1);
     s->on_news = on_call_news;
     s->on_event = count_event;
 }

@@ -315,6 +315,9 @@ def part_responses(s):
     check("items", parts.output_text == a.output_text)
     events = list(c.responses.create(**ask, stream=True))
     kinds = [x.type for x in events]
+    from openai.types.responses import Response, ResponseStreamEvent # the SDK itself fills an object with whatever came
+    try: check("every field that the SDK's types want", Response.model_validate(a.to_dict()) and all([pydantic.TypeAdapter(ResponseStreamEvent).validate_python(x.to_dict()) for x in events]))
+    except pydantic.ValidationError as e: check("every field that the SDK's types want", False, str(e)[:500])
     check("events", kinds[:4] == ["response.created", "response.in_progress", "response.output_item.added", "response.content_part.added"] and kinds[-4:] == ["response.output_text.done", "response.content_part.done", "response.output_item.done", "response.completed"]
           and set(kinds[4:-4]) == {"response.output_text.delta"} and [x.sequence_number for x in events] == list(range(len(events))), kinds)
     check("streamed text", "".join(x.delta for x in events if x.type.endswith("text.delta")) == a.output_text == events[-1].response.output_text)

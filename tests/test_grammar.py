@@ -13,6 +13,7 @@ import sys
 import time
 
 from grammar_schemas import ODD, SCHEMAS, generated, spoil, text
+from refused_forms import CHOICE, GBNF, OBJECT, REFUSED, REGEX, SCHEMA, TAG
 
 try:
     import jsonschema
@@ -21,7 +22,6 @@ except ImportError:
 
 MODEL = "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 BIG = "../shared/tokenizers/qwen3"
-SCHEMA, OBJECT, REGEX, CHOICE, GBNF, TAG = range(1, 7)
 RESULT = [0, 0, 0]
 Pointer, Size, Text = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
 
@@ -192,50 +192,6 @@ FORMS = [(GBNF, *one) for one in GBNFS] + [ # kind, text, accepted, refused
     "date": "2024-02-28", "time": "12:00:00Z", "date-time": "2024-12-31T23:59:59.123Z", "uuid": "123e4567-e89b-12d3-a456-426614174000",
     "email": "a.b@c.de", "ipv4": "1.2.3.255", "ipv6": "1:2:3:4:5:6:7:8", "uri": "https://a.bc/d?e=f", "duration": "P1Y2M", "hostname": "a.b-c.de"}.items()]
 
-
-def deep(n):
-    s = {"type": "object"}
-    for _ in range(n): s = {"type": "object", "properties": {"a": s}}
-    return s
-
-
-REFUSED = [ # kind, text, part of the sentence
-    (GBNF, 'root ::= e\ne ::= e "+" e | "1"', "left recursion"), (GBNF, 'root ::= a "x"\na ::= b?  c | "y"\nb ::= "b"\nc ::= a', "left recursion"),
-    (GBNF, "root ::= root", "ever complete"), (GBNF, 'Root ::= "a"', '"root" expected'), (GBNF, "root ::= x", '"x"'), (GBNF, 'root ::= "a" root', "ever complete"),
-    (GBNF, "root ::= " + "(" * 60000, "nested"), (GBNF, 'root ::= "abc', "quote"), (GBNF, "root ::= [a", "']'"), (GBNF, 'root ::= "a"{3,1}', "{n}"),
-    (GBNF, '%llguidance {}\nstart: "a"', "GBNF"), (GBNF, 'root ::= "a"\nroot ::= "b"', "once"), (GBNF, "x" * (1 << 20) + "y", "bytes"),
-    (GBNF, 'root ::= "a" )', "'('"), (GBNF, 'root ::= "\\q"', "escape"), (GBNF, "", '"root"'),
-    (REGEX, "foo**" + "*" * 20, "quantifiers"), (REGEX, "(", "')'"), (REGEX, "[z-a]", "ascending"), (REGEX, "\\", "backslash"), (REGEX, "(?=a)b", "look-around"),
-    (REGEX, "(a)\\1", "escape"), (REGEX, "a{3,1}", "ascending"), (REGEX, "a{100000}{100000}", "smaller count"), (REGEX, "(" * 30000 + ")" * 30000, "nesting"),
-    (REGEX, "a$b", "ever complete"), (REGEX, "[" + "a" * (1 << 20) + "]", "bytes"), (REGEX, b"\xff", "UTF-8"),
-    (CHOICE, [], "at least one"), (CHOICE, [1], "item 0"), (CHOICE, ["a", ""], "item 1"), (CHOICE, {}, "list"), (CHOICE, "[", "JSON"),
-    (SCHEMA, {"$ref": "#"}, "itself"), (SCHEMA, {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}, "itself"),
-    (SCHEMA, {"$ref": "#/nowhere"}, "nothing in this document"), (SCHEMA, {"$ref": "http://x/y"}, "reference"), (SCHEMA, False, "satisfy"),
-    (SCHEMA, {"type": "hiccup"}, "#/type"), (SCHEMA, 123, "a schema"), (SCHEMA, "{", "JSON"), (SCHEMA, {"properties": {"a": {"type": 3}}}, "#/properties/a/type"),
-    (SCHEMA, {"oneOf": [{"type": "integer"}, {"type": "number"}]}, "#/oneOf"), (SCHEMA, {"not": {}}, "satisfy"), (SCHEMA, {"not": {"pattern": "a"}}, "#/not/pattern"), (SCHEMA, {"not": {"const": 1}}, "#/not/const"), (SCHEMA, {"type": "number", "not": {"type": "integer"}}, "#/not"), (SCHEMA, {"type": "array", "uniqueItems": True}, "#/uniqueItems"),
-    (SCHEMA, {"properties": {"x": {"type": "string", "format": "nope"}}}, "#/properties/x/format"), (SCHEMA, {"if": {"maxLength": 3}, "then": {"minLength": 2}}, "#/if/maxLength"),
-    (SCHEMA, {"dependentRequired": {}}, "dependentRequired"), (SCHEMA, {"contains": 1}, "#/contains"), (SCHEMA, {"allOf": [{"contains": {"const": c}} for c in "ab"]}, "#/allOf/1/contains"),
-    (SCHEMA, {"contains": {"const": 5}, "maxContains": 1}, "#/contains"), (SCHEMA, {"contains": {"type": "null"}, "minContains": 10**6}, "#/contains"), (SCHEMA, {"contains": {"type": "null"}, "minContains": 3, "maxItems": 2}, "satisfy"),
-    (SCHEMA, {"contains": {"type": "null"}, "minContains": -1}, "#/minContains"), (SCHEMA, {"contains": {}, "uniqueItems": True}, "#/uniqueItems"), (SCHEMA, {"items": {"enum": list(range(11))}, "uniqueItems": True}, "#/uniqueItems"),
-    (SCHEMA, {"items": {"enum": [[1], [2]]}, "uniqueItems": True}, "#/uniqueItems"), (SCHEMA, {"items": {"enum": [1, 2]}, "uniqueItems": True, "minItems": 3}, "satisfy"), (SCHEMA, {"prefixItems": [{}], "items": {"enum": [1]}, "uniqueItems": True}, "#/uniqueItems"),
-    (SCHEMA, {"propertyNames": 3}, "#/propertyNames"), (SCHEMA, {"propertyNames": {"pattern": "(?=a)"}}, "#/propertyNames/pattern"), (SCHEMA, {"propertyNames": {"pattern": "^a"}, "required": ["b"]}, "satisfy"),
-    (SCHEMA, {"propertyNames": {"pattern": "^a"}, "patternProperties": {"a": {}}}, "#/patternProperties"), (SCHEMA, {"propertyNames": {"maxLength": 2}, "properties": {"ab": {}}, "additionalProperties": {}}, "#/propertyNames"),
-    (SCHEMA, {"$ref": "#/$defs/a0", "$defs": {f"a{i}": {"enum": [{"x": 1}], "properties": {f"x{k}": {"$ref": f"#/$defs/a{k}"} for k in range(i + 1, 20)}} for i in range(20)}}, "fewer given values"), # each line doubles the work
-    (SCHEMA, {"enum": list(range(30000)), "not": {"enum": [str(i) for i in range(30000)]}}, "shorter lists"), # would take the square of their lengths
-    (SCHEMA, {"oneOf": [{"enum": list(range(30000))}, {"enum": [str(i) for i in range(30000)]}]}, "shorter lists"),
-    (SCHEMA, {"not": {"contains": {"type": "null"}}}, "#/not/contains"), (SCHEMA, {"not": {"propertyNames": {"const": "a"}}}, "#/not/propertyNames"), (SCHEMA, {"type": "number", "multipleOf": 0}, "#/multipleOf"),
-    (SCHEMA, {"type": "number", "multipleOf": 3001}, "#/multipleOf"), (SCHEMA, {"type": "integer", "multipleOf": 1e-300}, "#/multipleOf"), (SCHEMA, {"type": "number", "multipleOf": -2}, "#/multipleOf"),
-    (SCHEMA, {"type": "integer", "minimum": 5, "maximum": 4}, "satisfy"), (SCHEMA, {"type": "number", "exclusiveMinimum": 1, "exclusiveMaximum": 1}, "satisfy"),
-    (SCHEMA, {"type": "string", "minLength": 5, "maxLength": 4}, "satisfy"), (SCHEMA, {"minLength": -1}, "#/minLength"), (SCHEMA, {"maxLength": "3"}, "#/maxLength"),
-    (SCHEMA, {"enum": []}, "satisfy"), (SCHEMA, {"enum": 3}, "#/enum"), (SCHEMA, {"required": ["a"], "properties": {"a": False}}, "satisfy"), (SCHEMA, {"required": 3}, "#/required"),
-    (SCHEMA, {"required": [3]}, "#/required"), (SCHEMA, {"properties": []}, "#/properties"), (SCHEMA, {"anyOf": []}, "#/anyOf"), (SCHEMA, {"anyOf": {}}, "#/anyOf"), (SCHEMA, {"allOf": 1}, "#/allOf"),
-    (SCHEMA, {"type": "string", "pattern": "("}, "#/pattern"), (SCHEMA, {"type": "string", "pattern": "(?=a)"}, "#/pattern"), (SCHEMA, {"pattern": "a", "maxLength": 10**7}, "#/pattern"), (SCHEMA, {"pattern": "^a{3}$", "maxLength": 2}, "satisfy"),
-    (SCHEMA, deep(70), "64 levels"), (SCHEMA, deep(300), "deep"), (SCHEMA, {"minimum": "1"}, "#/minimum"), (SCHEMA, {"minimum": 10**50}, "#/minimum"),
-    (SCHEMA, {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "ever complete"),
-    (SCHEMA, {"patternProperties": {"a": {}, "b": {}}}, "#/patternProperties"), (SCHEMA, {"patternProperties": {"(": {}}}, "regex"),
-    (TAG, {}, "triggers"), (TAG, {"structures": [{}], "triggers": ["a"]}, "begin"), (TAG, {"structures": [{"begin": "x", "schema": {}, "end": ""}], "triggers": ["<"]}, "trigger"),
-    (TAG, {"structures": [{"begin": "<", "schema": {"unevaluatedItems": {}}, "end": ""}], "triggers": ["<"]}, "#/unevaluatedItems"),
-]
 
 def open_model(path):
     cfg, model = ModelConfig(), Pointer()

@@ -86,13 +86,17 @@ static void openai_responses(const llm_openai_service *s) {
     int pieces;
     snprintf(text, sizeof text, body, 3, "\"ignore_eos\":true,", "false");
     if (!CHECK(openai_call(s, LLM_OPENAI_RESPONSE, text, &pieces) == 200)) printf("  %s\n", openai_out.data);
-    CHECK(openai_count("\"object\":\"response\"") == 1 && openai_count("\"status\":\"incomplete\"") == 1 && openai_count("\"type\":\"output_text\"") == 1 && openai_count("\"output_tokens\":3,") == 1);
+    CHECK(openai_count("\"object\":\"response\"") == 1 && openai_count("\"status\":\"incomplete\"") == 1 && openai_count("\"type\":\"output_text\"") == 1 && openai_count("\"output_tokens\":3,") == 1 &&
+          openai_count("\"input_tokens_details\":{\"cached_tokens\":") == 1 && openai_count(",\"cache_write_tokens\":0}") == 1);
     snprintf(text, sizeof text, body, 90, tools, "false");
     CHECK(openai_call(s, LLM_OPENAI_RESPONSE, text, &pieces) == 200 && openai_count("\"type\":\"function_call\"") == 1 && openai_count("\"status\":\"completed\"") == 2);
     snprintf(text, sizeof text, body, 90, tools, "true");
     CHECK(openai_call(s, LLM_OPENAI_RESPONSE, text, &pieces) == 200 && openai_count("event: response.completed\n") == 1 && openai_count("event: response.output_item.done\n") == 1 && openai_count("event: response.function_call_arguments.delta\n") > 3);
     CHECK(openai_call(s, LLM_OPENAI_RESPONSE, "{\"input\":\"a\",\"temperature\":7,\"stream\":true}", &pieces) == 400 && pieces == 1 && strstr(openai_out.data, "\"param\":\"temperature\""));
-    CHECK(openai_call(s, LLM_OPENAI_RESPONSE, "{\"input\":[{\"role\":\"user\"}]}", &pieces) == 400 && strstr(openai_out.data, "\"param\":\"input\""));
+    CHECK(openai_call(s, LLM_OPENAI_RESPONSE, "{\"input\":[{\"role\":\"user\"}]}", &pieces) == 400 && strstr(openai_out.data, "input.content is missing"));
+    CHECK(openai_call(s, LLM_OPENAI_RESPONSE, "{\"input\":\"a\",\"include\":[\"x\",\"message.output_text.logprobs\"]}", &pieces) == 400 && strstr(openai_out.data, "\"param\":\"include\""));
+    CHECK(openai_call(s, LLM_OPENAI_RESPONSE, "{\"input\":\"a\",\"top_logprobs\":2}", &pieces) == 400 && strstr(openai_out.data, "without log-probabilities"));
+    CHECK(openai_call(s, LLM_OPENAI_TOKENIZE, "{}", &pieces) == 400 && strstr(openai_out.data, "\"One of prompt, content"));
     CHECK(openai_call(s, LLM_OPENAI_EMBEDDING, "{\"input\":[\"a\",\"b c\"],\"dimensions\":4}", &pieces) == 200 && openai_count("\"embedding\":[") == 2);
     CHECK(openai_call(s, LLM_OPENAI_EMBEDDING, "{\"input\":\"a\",\"encoding_format\":\"base64\",\"dimensions\":1}", &pieces) == 200 && openai_count("==\"}") == 1);
 }

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 
+from refused_forms import CHOICE, GBNF, REFUSED, REGEX, SCHEMA, TAG
 from serving import HOST, SANITIZED, SLOW, Server, check, eventually, finish, request_bytes, skip, tiny_model
 
 CANARY = {"prompt": "The quick brown fox", "max_tokens": 12, "temperature": 0, "logprobs": 3}
@@ -72,8 +73,8 @@ def raw_case(s, name, data, want, shut=False, timeout=10):
     return check(name, why is None, why)
 
 
-def body_case(s, path, body, want, param=None, headers=None, method="POST"):
-    """A request that must be answered with a status of `want` and an error whose param is `param` (None: any; "": null)."""
+def body_case(s, path, body, want, param=None, headers=None, method="POST", says=None):
+    """A request that must be answered with a status of `want` and an error whose param is `param` (None: any; "": null); says: part of its sentence."""
     data = body if isinstance(body, (bytes, type(None))) else body.encode() if isinstance(body, str) else json.dumps(body).encode()
     name = f"{method} {path} {(data or b'')[:90].decode(errors='replace')}{'...' if data and len(data) > 90 else ''}"
     start = time.time()
@@ -86,6 +87,7 @@ def body_case(s, path, body, want, param=None, headers=None, method="POST"):
     e, why = error_of(text)
     if why is None and not fields.get("content-type", "").startswith("application/json"): why = "content type"
     if why is None and param is not None and (e["param"] or "") != param and not (param.endswith("*") and (e["param"] or "").startswith(param[:-1])): why = f"param {e['param']}, wanted {param}: {e['message']}"
+    if why is None and says and says not in e["message"]: why = f"without {says!r}"
     return check(name, why is None, f"{why} {e}")
 
 
@@ -307,6 +309,19 @@ def group_parameters(s):
     check("strict server ends", strict.stop() == 0)
 
 
+def group_forms(s):
+    """Every form that the library refuses, in a completion's field and as OpenAI's; a schema also as the one of a tool that must be called."""
+    fields = {GBNF: ("guided_grammar", "grammar"), REGEX: ("guided_regex", "regex"), CHOICE: ("guided_choice", None), SCHEMA: ("guided_json", "json_schema"), TAG: ("structural_tag", None)}
+    for kind, form, part in REFUSED:
+        if isinstance(form, bytes) or part in ("64 levels", "deep"): continue # no text of JSON; a body too deep to be read at all (group_json)
+        for field in filter(None, fields[kind]): body_case(s, COMPLETIONS, {"prompt": "a", "max_tokens": 1, field: form}, 400, field, says=part)
+        if kind != SCHEMA: continue
+        wrapped = {"type": "json_schema", "json_schema": {"name": "x", "schema": form}}
+        body_case(s, CHAT, {"messages": USER, "max_tokens": 1, "response_format": wrapped}, 400, "response_format", says=part)
+        tool = {"type": "function", "function": {"name": "f", "parameters": form}}
+        body_case(s, CHAT, {"messages": USER, "max_tokens": 1, "tools": [tool], "tool_choice": "required"}, 400, "tools*", says=part if isinstance(form, dict) else None)
+
+
 def group_content(s):
     """Long texts take time in proportion to their length; the context's limit; ids of clients."""
     for name, unit in (("one letter", "a"), ("spaces", " "), ("digits", "7"), ("joined emoji", "\U0001f468\u200d\U0001f469\u200d"), ("words", "word "), ("combining", "a\u0301\u0323"), ("lines", "\n"), ("mixed", "x1 \t,")):
@@ -448,7 +463,7 @@ def group_stalls(model):
     for t in threads: t.join()
 
 
-GROUPS = {"framing": group_framing, "json": group_json, "parameters": group_parameters, "content": group_content, "keys": group_keys, "gone": group_gone}
+GROUPS = {"framing": group_framing, "json": group_json, "parameters": group_parameters, "forms": group_forms, "content": group_content, "keys": group_keys, "gone": group_gone}
 
 
 def main():
