@@ -11743,10 +11743,8 @@ static llm_result llm__source_specials(llm__source *s) {
     llm__source_stop(s, s->eos_id);
     if (!r) r = llm__source_stops_of(s, s->generation_config, "generation_config.json");
     if (!r) r = llm__source_stops_of(s, s->config, "config.json");
-    if (s->vocab_gguf) {
-        llm__source_stop(s, llm__gguf_int(s->vocab_gguf, "tokenizer.ggml.eot_token_id", -1));
-        llm__source_stop(s, llm__gguf_int(s->vocab_gguf, "tokenizer.ggml.eom_token_id", -1));
-    }
+    if (s->vocab_gguf) llm__source_stop(s, llm__gguf_int(s->vocab_gguf, "tokenizer.ggml.eot_token_id", -1));
+    if (s->vocab_gguf) llm__source_stop(s, llm__gguf_int(s->vocab_gguf, "tokenizer.ggml.eom_token_id", -1));
     if (t) llm__source_usual_stops(s);
     return !r && s->stop_ids.failed ? llm__nomem() : r;
 }
@@ -17634,10 +17632,9 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     if (minicpm) divisor = a->hidden / llm__fact_num(f, "dim_model_base", a->hidden, 1, big);
     if (a->gguf && (a->flags & LLM__DIVIDE_LOGITS) && scale > 0) divisor = scale, scale = 1;
     a->logit_scale = (float)(scale / divisor);
-    /* scores are divided by the root of the head's width, but in the largest Gemmas by that of the hidden size's share */
+    /* scores are divided by the root of the head's width, but in the 27B of Gemma 2 and 3 by that of the hidden size's share */
     double query = a->head_dim; /* attention scale = 1 / sqrt(query) */
-    const int large = gemma2 ? 46 : a->gguf && llm__arch_is(a, "gemma3_text") ? 62 : 0; /* the 27B of Gemma 2 and 3 */
-    if (a->n_layers == large) query = (double)a->hidden / a->n_heads;
+    if (a->gguf && a->n_layers == (gemma2 ? 46 : llm__arch_is(a, "gemma3_text") ? 62 : 0)) query = (double)a->hidden / a->n_heads;
     query = llm__fact_num(f, "query_pre_attn_scalar", query, 1e-6, big);
     a->attn_scale = (float)llm__fact_num(f, "attention_multiplier .attention.scale", 1 / sqrt(query), -big, big);
     if (!llm__fact_bool(f, "scale_attn_weights", 1)) a->attn_scale = 1;
@@ -17716,10 +17713,8 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
     int ropes = llm__facts_find(f, "no_rope_layers").node, rope = llm_json_first(f->json, ropes);
     int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, f->json || llm__arch_is(a, "phi3") ? 0 : 1, 1 << 30);
     int hybrid = llm__arch_is(a, "cohere2 exaone4") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0, smol = llm__arch_is(a, "smollm3");
-    int usual = 0; /* every so many layers one sees everything */
-    if (llm__arch_is(a, "gemma2 gpt_oss")) usual = 2;
-    if (llm__arch_is(a, "gemma3_text")) usual = 6;
-    if (hybrid || !strcmp(a->name, "olmo3") || (a->gguf && llm__arch_is(a, "olmo2"))) usual = 4;
+    /* every so many layers one sees everything */
+    int usual = llm__arch_is(a, "gemma2 gpt_oss") ? 2 : llm__arch_is(a, "gemma3_text") ? 6 : hybrid || llm__arch_is(a, "olmo2") ? 4 : 0;
     const llm__fact key = llm__facts_find(f, ".attention.sliding_window_pattern");
     const llm__gguf_kv *each = key.kv && key.kv->is_array ? key.kv : NULL; /* GGUF's list, true where a layer slides; else a number */
     if (each && (each->type == LLM__GGUF_STR || each->count < (uint64_t)a->n_layers)) llm__facts_bad(f, &key, "one value a layer expected");
