@@ -15196,12 +15196,11 @@ LLM__INLINE const uint8_t *llm__kv_values(const llm__kv_view *v, int position) {
            (int64_t)(position % v->kv->page_tokens / v->place->pair * v->place->pair) * v->place->v_elements * v->kv->element_bytes;
 }
 
-/* Of integer types keys and values are turned before they are rounded, and so are queries; what comes out is turned back. A turn changes no
- * product of query and key, but spreads the few large values of a head, which would else set its scale, over all of its elements (QuaRot,
- * Ashkboos et al. 2024). It is the Hadamard matrix of `size`, a power of two, on each `size` of the n elements: additions alone, and its own
- * inverse. */
-static int llm__kv_turned(const llm__kv_cache *kv) { return kv->type == LLM_KV_INT8 || kv->type == LLM_KV_INT4; }
-
+/* Of types of one byte and less keys and values are turned before they are rounded, and so are queries; what comes out is turned back. A
+ * turn changes no product of query and key, but spreads the few large values of a head, which would else set its scale, over all of its
+ * elements (QuaRot, Ashkboos et al. 2024). It is the Hadamard matrix of `size`, a power of two, on each `size` of the n elements: additions
+ * alone, and its own inverse. Floats of 8 bits need no common scale, but gain as well: where queries are large keys are too, and there a
+ * float errs most; turned, the error is spread. What llm__load_balanced does before makes the most of it. */
 static int llm__kv_turn_size(int n) { return n & -n; }
 
 static void llm__kv_turn(float *x, int n, int size) {
@@ -15239,8 +15238,10 @@ static void llm__kv_encode(const llm__kernels *k, llm_kv_type type, const float 
         }
         return;
     }
-    float levels = type == LLM_KV_INT8 ? 255.0f : 15.0f;
+    /* int4 leaves out the ends of the range, where few values are: squared errors fall by 4 to 10 % (heads of 64 to 256) */
+    float levels = type == LLM_KV_INT8 ? 255.0f : 15.0f, cut = type == LLM_KV_INT8 ? 0 : 0.03f * (high - low);
     int half = (n + 1) / 2;
+    low += cut, high -= cut;
     *offset = low;
     if (high > low) *scale = (high - low) / levels;
     for (int i = 0; i < n; i++) {
@@ -15882,7 +15883,7 @@ static void llm__qkv_heads(const llm__run *r, int row, int g0, int g1) {
         float *key = x + op->k_col + g * op->head_dim;
         llm__finish_head(k, op, kw, key, g * op->head_dim + (whole ? op->k_col - op->whole_k_col : 0), rk, rope);
         float *value = x + op->v_col + g * op->v_head_dim;
-        if (llm__kv_turned(&r->ctx->kv)) {
+        if (r->ctx->kv.scaled) {
             llm__kv_turn(key, op->head_dim, llm__kv_turn_size(op->head_dim));
             llm__kv_turn(value, op->v_head_dim, llm__kv_turn_size(op->v_head_dim));
         }
@@ -15947,10 +15948,10 @@ static void llm__run_attention(const llm__run *r) {
             int row = job.row + q / job.n_heads, head = job.head + q % job.n_heads;
             llm__attend_query(&r->ctx->step, op, &t, q, row, head);
             k->affine(t.q + q * t.hd, llm__row(op->qkv, row) + op->q_col + head * t.hd, 0, scale, NULL, NULL, t.hd);
-            if (llm__kv_turned(view.kv)) llm__kv_turn(t.q + q * t.hd, t.hd, llm__kv_turn_size(t.hd));
+            if (view.kv->scaled) llm__kv_turn(t.q + q * t.hd, t.hd, llm__kv_turn_size(t.hd));
         }
         llm__attend_run(k, &t, &view);
-        for (int q = 0; q < t.n && llm__kv_turned(view.kv); q++) llm__kv_turn(t.o + q * t.vdp, t.vd, llm__kv_turn_size(t.vd));
+        for (int q = 0; q < t.n && view.kv->scaled; q++) llm__kv_turn(t.o + q * t.vdp, t.vd, llm__kv_turn_size(t.vd));
         for (int q = 0; q < t.n; q++)
             memcpy(llm__row(op->dst, job.row + q / job.n_heads) + (job.head + q % job.n_heads) * t.vd, t.o + q * t.vdp,
                    (size_t)t.vd * sizeof(float));
@@ -15970,7 +15971,7 @@ static void llm__run_mla_write(const llm__run *r, int row) {
     llm__norm_row(k, LLM_NORM_RMS, latent, latent, op->rank, llm__vector(op->kv_norm), NULL, op->eps);
     k->rotate(latent + op->rank, rope, op->rope_dim / 2, op->rope_interleaved);
     for (int h = 0; h < op->n_heads; h++) k->rotate(q + h * (op->nope + op->rope_dim), rope, op->rope_dim / 2, op->rope_interleaved);
-    if (llm__kv_turned(&r->ctx->kv)) llm__kv_turn(latent, op->rank + op->rope_dim, llm__kv_turn_size(op->rank | op->rope_dim));
+    if (r->ctx->kv.scaled) llm__kv_turn(latent, op->rank + op->rope_dim, llm__kv_turn_size(op->rank | op->rope_dim));
     llm__kv_write_token(k, &view, llm__row_position(&r->ctx->step, row), latent, NULL, (uint8_t *)r->e->scratch);
 }
 
@@ -16013,12 +16014,12 @@ static void llm__run_mla(const llm__run *r) {
             for (int d = 0; d < op->nope; d++) k->add(out, up + (int64_t)d * op->rank, q[d] * scale, op->rank);
             if (own) llm__mla_adapt(k, own->w[0][1], head * per_head / op->rank, q, op->nope, scale, own->w[0][0], 0, out, op->rank);
             k->affine(out + op->rank, q + op->nope, 0, scale, NULL, NULL, op->rope_dim);
-            if (llm__kv_turned(view.kv)) llm__kv_turn(out, t.hd, size);
+            if (view.kv->scaled) llm__kv_turn(out, t.hd, size);
             llm__attend_query(&r->ctx->step, &plain, &t, j, row, head);
         }
         llm__attend_run(k, &t, &view);
         for (int j = 0; j < t.n; j++) {
-            if (llm__kv_turned(view.kv)) llm__kv_turn(t.o + j * t.vdp, op->rank, size);
+            if (view.kv->scaled) llm__kv_turn(t.o + j * t.vdp, op->rank, size);
             int head = job.head + j % job.n_heads;
             const float *up = op->kv_b->f32 + head * per_head + (int64_t)op->nope * op->rank;
             float *out = llm__row(op->dst, job.row + j / job.n_heads) + head * op->v_dim;
@@ -18171,6 +18172,7 @@ typedef struct llm__loader {
     const uint8_t *mxfp4[LLM__MAX_LAYERS][2]; /* of a layer: gate and up, down */
     int64_t n_params;
     int n_slots;                /* of every site; 0: no sites */
+    int balance;                /* keys will be rounded: see llm__load_balanced */
     llm__adapter *adapter;      /* not NULL: nothing is made, its tensors go into slot `slot` of the sites */
     int slot;
     llm__taken *taken;          /* (n_taken) since the last llm__make, with an adapter only */
@@ -18692,6 +18694,7 @@ typedef struct llm__net_config {
     int n_stages;            /* n_ranks counts the ranks of all */
     int n_loras, max_lora_rank; /* slots for adapters; 0: none */
     int first_layer;         /* of the KV cache: a draft model's layers follow the model's */
+    int rounded_kv;          /* elements of one byte and less */
     int kept_layer;          /* of the KV cache, that takes hidden states for an EAGLE head; 0: none */
     const struct llm__net *model_net; /* whose embedding and output layer an EAGLE head uses */
     llm_progress_fn progress;
@@ -18768,6 +18771,37 @@ static llm_result llm__net_share(const llm__arch *a, int rank, int n, llm__net_r
     return LLM_OK;
 }
 
+/* The weights of both norms for keys that will be turned and rounded. These err equally in all dimensions, in proportion to their length,
+ * and scores by sum(q^2) * sum(k^2). A factor f that goes from q to k changes no score, if both dimensions that a rotation mixes have the
+ * same; the error is least with f^2 = |q| / |k| (Cauchy and Schwarz). Norms leave all dimensions alike, so the weights tell |q| and |k|
+ * (SmoothQuant, Xiao et al. 2023, asks activations). Of Gemma 3 270M the product of sums falls to the half, in layers to a tenth:
+ *
+ *     weights of q 8 1, of k 2 1    sums 65 * 5 = 325    f 2 1    q 4 1, k 4 1    sums 17 * 17 = 289 */
+static void llm__load_balanced(llm__loader *L, llm__net_layer *y) {
+    const llm__arch *a = L->a;
+    const int d = a->head_dim, half = a->rope_dim / 2;
+    float *q = (float *)llm__arena_get(&L->keep, 2 * sizeof(float) * (size_t)d), *k = q ? q + d : NULL;
+    if (!q && !L->r) L->r = llm__nomem();
+    for (int both = 0; both < 2 && !L->r; both++) {
+        llm__take(L, both ? LLM__W_K_NORM : LLM__W_Q_NORM, llm__all(1), llm__all(d), llm__all(0), -1);
+        for (int i = 0; i < d && !L->r; i++) {
+            float *w = q + both * d + i;
+            llm__segment_values(L->list[0].segment, 0, i, 0, 1, w);
+            *w = *w * llm__segment_scale(L->list[0].segment) + (a->flags & LLM__NORM_PLUS1 && !a->gguf ? 1.0f : 0.0f);
+        }
+        L->list[0].n = 0, L->list[0].rows = 0;
+    }
+    for (int i = 0; i < d && !L->r; i++) {
+        int j = i >= 2 * half ? i : a->rope_pairs ? i ^ 1 : i < half ? i + half : i - half; /* the other one of its pair */
+        if (j < i) continue;
+        float f = sqrtf(sqrtf((q[i] * q[i] + q[j] * q[j] + 1e-3f) / (k[i] * k[i] + k[j] * k[j] + 1e-3f)));
+        q[i] /= f, k[i] *= f;
+        if (j > i) q[j] /= f, k[j] *= f;
+    }
+    llm__load_numbers(L, "balanced norm of queries", q, d, &y->q_norm.w);
+    llm__load_numbers(L, "balanced norm of keys", k, d, &y->k_norm.w);
+}
+
 /* q, k and v in one matrix: from three stored ones, from one with all q, all k, all v, or from one that goes kv head
  * by kv head (its queries, its k, its v). Norms over the whole width need q and k of all ranks. */
 static void llm__load_qkv(llm__loader *L, const llm__net_rank *R, llm__net_layer *y) {
@@ -18799,6 +18833,10 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *R, llm__net_layer
     llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, &y->qkv);
     if (!a->qk_norm) return;
     if (a->qk_norm == LLM_QK_NORM_HEAD_RMS) q = k = llm__all(d); /* the same for all heads */
+    if (L->balance && a->qk_norm == LLM_QK_NORM_HEAD_RMS) {
+        llm__load_balanced(L, y);
+        return;
+    }
     llm__load_vector(L, LLM__W_Q_NORM, q, 1, -1, &y->q_norm);
     llm__load_vector(L, LLM__W_K_NORM, k, 1, -1, &y->k_norm);
 }
@@ -19066,6 +19104,7 @@ LLM__UNUSED static llm_result llm__net_open(const llm__net_config *cfg, llm__net
     L.backend = cfg->backend;
     L.ctx = cfg->ctx;
     L.n_slots = cfg->n_loras;
+    L.balance = cfg->rounded_kv && !cfg->model->dummy;
     /* the check at opening was for one rank; another number of ranks may still be refused, by llm__net_share */
     for (L.rank = 0; L.rank < n && !r; L.rank++) {
         net->rank[L.rank].layer = net->layer + L.rank * a->n_layers;
@@ -26080,6 +26119,7 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     if (r) return r;
     n.n_loras = e->p.n_loras;
     n.max_lora_rank = c->max_lora_rank;
+    n.rounded_kv = e->kv_type >= LLM_KV_FP8_E4M3;
     n.model = e->p.model;
     n.backend = e->backend;
     n.ctx = e->ctx;

@@ -45,7 +45,7 @@
  *     kernel_attention<type, ND>         (T / rows, KV heads, splits)     128   out (T, heads vd); ND: values of a thread
  *     kernel_attention_chunk<bf16, HD>   (T / rows, KV heads)             128   the same for prompts, on tensor cores
  *     kernel_attention_join              (T, heads)                       128   splits added up
- *     kernel_turn                        (T, heads)                        32   heads times a Hadamard matrix, for integer pages
+ *     kernel_turn                        (T, heads)                        32   heads times a Hadamard matrix, for small elements
  *     kernel_latent_write                T                                128   latent and its key to the pages
  *     kernel_latent_absorb, _values      (T, heads)                       128   queries into the latent space, results back
  *     kernel_latent_adapt                (T, heads)                       128   what adapters of kv_b add to either
@@ -2198,7 +2198,8 @@ static __device__ void warp_encode(int type, const float *x, int n, uint8_t *to,
             to[i] = (uint8_t)(type == LLM_KV_FP8_E4M3 ? f32_narrow(v, 4, 3, 0x7e, 0x7f) : f32_narrow(v, 5, 2, 0x7b, 0x7e));
         }
     } else {
-        float levels = type == LLM_KV_INT8 ? 255.0f : 15.0f;
+        float levels = type == LLM_KV_INT8 ? 255.0f : 15.0f, cut = type == LLM_KV_INT8 ? 0 : 0.03f * (high - low);
+        low += cut, high -= cut;
         offset = low;
         if (high > low) scale = (high - low) / levels;
         for (int i = lane; i < (type == LLM_KV_INT8 ? n : half); i += 32) {
@@ -2283,8 +2284,8 @@ static __device__ void warp_rotate(float *x, const float *rope, int half, int pa
     __syncwarp();
 }
 
-/* Integer pages keep keys and values turned by a Hadamard matrix, which spreads a head's few large values over all of it; queries are turned
- * alike, and results back. `size`: the largest power of two that divides n. Twins: llm__kv_turned, llm__kv_turn_size, llm__kv_turn.
+/* Pages of one byte an element and less keep keys and values turned by a Hadamard matrix, which spreads a head's few large values over all of
+ * it; queries are turned alike, and results back. `size`: the largest power of two that divides n. Twins: llm__kv_turn_size, llm__kv_turn.
  *
  * Of four values, in two rounds of sums and differences of what stands h apart, then times 1 / sqrt(4):
  *
@@ -2292,7 +2293,6 @@ static __device__ void warp_rotate(float *x, const float *rope, int half, int pa
  *
  * A 4-bit scale over the first has steps of 8 / 15; over the turned ones of 0. Turning twice gives back what was there, and the products of
  * turned vectors are those of the vectors themselves, so attention notices nothing. */
-static __host__ __device__ __forceinline__ int kv_turned(int type) { return type == LLM_KV_INT8 || type == LLM_KV_INT4; }
 static __host__ __device__ __forceinline__ int kv_turn_size(int n) { return n & -n; }
 
 /* A warp turns n values in place: a lane has every 32nd pair of a round. */
@@ -2379,13 +2379,13 @@ static __global__ void __launch_bounds__(128, 6) kernel_qkv(step_view s, kv_view
             float *q = x + a.q_col + h * a.head_dim;
             warp_finish_head(a, q, a.q_norm, h * a.head_dim + (whole ? a.q_col - a.whole_q_col : 0), rq, rope);
             for (int i = lane; i < a.head_dim && stretch != 1; i += 32) q[i] *= stretch;
-            if (kv_turned(kv.type)) warp_turn(q, a.head_dim, kv_turn_size(a.head_dim));
+            if (kv.scaled) warp_turn(q, a.head_dim, kv_turn_size(a.head_dim));
             continue;
         }
         float *k = x + a.k_col + g * a.head_dim, *v = x + a.v_col + g * a.v_head_dim;
         warp_finish_head(a, k, a.k_norm, g * a.head_dim + (whole ? a.k_col - a.whole_k_col : 0), rk, rope);
         __syncwarp();
-        if (kv_turned(kv.type)) {
+        if (kv.scaled) {
             warp_turn(k, a.head_dim, kv_turn_size(a.head_dim));
             warp_turn(v, a.v_head_dim, kv_turn_size(a.v_head_dim));
         }
@@ -2883,7 +2883,7 @@ static void run_attention(rank *r, const llm_attention_op *op) {
         a.singles = 1;
     }
     if (a.singles <= 0 || r->ctx->singles) run_tiles(r, kv, a, op->n_kv_heads, r->scratch_bytes);
-    if (kv_turned(kv.type)) run_turn(r, a.out, a.out_stride, a.n_rows, a.n_heads, a.vd, kv_turn_size(a.vd), 0);
+    if (kv.scaled) run_turn(r, a.out, a.out_stride, a.n_rows, a.n_heads, a.vd, kv_turn_size(a.vd), 0);
 }
 
 /* ============================================================================
@@ -2925,7 +2925,7 @@ static __global__ void __launch_bounds__(128, 6) kernel_latent_write(step_view s
     if (warp == 0) warp_rotate(latent + a.rank, rope, a.rope_dim / 2, a.pairs);
     __syncthreads();
     if (warp) return;
-    if (kv_turned(kv.type)) warp_turn(latent, a.rank + a.rope_dim, kv_turn_size(a.rank | a.rope_dim));
+    if (kv.scaled) warp_turn(latent, a.rank + a.rope_dim, kv_turn_size(a.rank | a.rope_dim));
     warp_write_token(kv, s.pages + (int64_t)seq * s.head[HEAD_STRIDE], row_position(s, row), 0, latent, NULL);
 }
 
@@ -3063,9 +3063,9 @@ static void run_latent(rank *r, const llm_mla_op *op) {
         t.scale = op->scale;
         launch(r, kernel_latent_absorb, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a);
         if (op->lora) launch(r, kernel_latent_adapt, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a, op->lora->slots, 0);
-        if (kv_turned(kv.type)) run_turn(r, a.absorbed, t.q_stride, n, op->n_heads, hd, size, first);
+        if (kv.scaled) run_turn(r, a.absorbed, t.q_stride, n, op->n_heads, hd, size, first);
         run_tiles(r, kv, t, 1, r->scratch_bytes / 2);
-        if (kv_turned(kv.type)) run_turn(r, a.attended, t.out_stride, n, op->n_heads, op->rank, size, first);
+        if (kv.scaled) run_turn(r, a.attended, t.out_stride, n, op->n_heads, op->rank, size, first);
         launch(r, kernel_latent_values, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a);
         if (op->lora) launch(r, kernel_latent_adapt, dim3((unsigned)n, (unsigned)op->n_heads), 128, 0, r->view, a, op->lora->slots, 1);
     }

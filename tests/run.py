@@ -114,6 +114,7 @@ def outside_truth():
     if not render.exists(): skip("templates", "../shared is not there")
     else: step("templates", [sys.executable, str(render), "../shared/cases/chat_templates/expected.json"])
     golden()
+    step("small KV caches", [sys.executable, "tests/test_kv.py"], MODELS)
 
 
 def emulated():
