@@ -4161,7 +4161,8 @@ typedef struct llm__regex {
  * One pass of recursive descent; code is emitted as it is read, as the head of this section shows. An error is noted once, in the parser,
  * and moves to the end of the pattern; whoever goes on then finds nothing left to do. */
 
-/* A pattern while it is read: what is left of it, the flags that hold here ((?i), (?s)), the program so far. ascii: \d is [0-9] and so on. */
+/* A pattern while it is read: what is left of it, the flags that hold here ((?i), (?s)), the program so far. ascii 1: \d, \s and \w have
+ * only what they have in every dialect, ASCII; 2: within [^...], where they have what they have in any. */
 typedef struct llm__rx_parser {
     const char *s;
     size_t n, at;
@@ -4314,9 +4315,9 @@ static void llm__rx_emit_set(llm__rx_parser *p, llm__set s) {
 /* Adds the code points below `end` that have a property, or all that have it not: a category, one of the names below, a script. 0: unknown. */
 static int llm__rx_property(llm__str name, int invert, int32_t end, llm__set *out) {
     static const char short_names[] = "CnCcCfCoCsLlLmLoLtLuMcMeMnNdNlNoPcPdPePfPiPoPsScSkSmSoZlZpZs", *const prefix[] = {"Script=", "sc=", "Is", "script="};
-    static const int32_t hex[][2] = {{'0', '9'}, {'A', 'F'}, {'a', 'f'}};
+    static const int32_t hex[][2] = {{'0', '9'}, {'A', 'F'}, {'a', 'f'}}, blank[][2] = {{9, 13}, {28, 31}, {0x85, 0x85}, {0xFEFF, 0xFEFF}};
     static const struct { const int32_t (*range)[2]; int n; } ranges[] = {
-        {NULL, 0}, {llm__uni_spaces, LLM__COUNT(llm__uni_spaces)}, {llm__uni_circled, LLM__COUNT(llm__uni_circled)}, {hex, LLM__COUNT(hex)}};
+        {NULL, 0}, {llm__uni_spaces, LLM__COUNT(llm__uni_spaces)}, {llm__uni_circled, LLM__COUNT(llm__uni_circled)}, {hex, LLM__COUNT(hex)}, {blank, LLM__COUNT(blank)}};
     static const struct { const char *name; uint32_t cats; int ranges; } known[] = {
         {"Letter", LLM__CATS_L, 0}, {"Mark", LLM__CATS_M, 0}, {"Number", LLM__CATS_N, 0}, {"Punctuation", LLM__CATS_P, 0},
         {"Punct", LLM__CATS_P, 0}, {"PosixPunct", LLM__CATS_P | LLM__CATS_S, 0}, {"Symbol", LLM__CATS_S, 0}, {"Separator", LLM__CATS_Z, 0}, {"Other", LLM__CATS_C, 0},
@@ -4325,7 +4326,7 @@ static int llm__rx_property(llm__str name, int invert, int32_t end, llm__set *ou
         {"Upper", 1u << LLM__LU, 0}, {"Lower", 1u << LLM__LL, 0}, {"UppercaseLetter", 1u << LLM__LU, 0},
         {"LowercaseLetter", 1u << LLM__LL, 0}, {"DecimalNumber", 1u << LLM__ND, 0}, {"Cntrl", 1u << LLM__CC, 0},
         {"LC", 1u << LLM__LU | 1u << LLM__LL | 1u << LLM__LT, 0}, {"L&", 1u << LLM__LU | 1u << LLM__LL | 1u << LLM__LT, 0},
-        {"Space", 0, 1}, {"White_Space", 0, 1}, {"Word", LLM__CATS_WORD, 2}, {"XDigit", 0, 3}};
+        {"Space", 0, 1}, {"White_Space", 0, 1}, {"AnySpace", LLM__CATS_Z, 4}, {"Word", LLM__CATS_WORD, 2}, {"AnyWord", LLM__CATS_WORD | LLM__CATS_N, 2}, {"XDigit", 0, 3}};
     uint32_t cats = 0;
     int script = -1, more = 0;
     for (int i = 0; name.n && name.n <= 2 && i < 30; i++)
@@ -4340,7 +4341,7 @@ static int llm__rx_property(llm__str name, int invert, int32_t end, llm__set *ou
     if (cats) llm__set_runs(&s, llm__uni_cats, LLM__COUNT(llm__uni_cats), 5, cats, 0);
     if (script >= 0) llm__set_runs(&s, llm__uni_scripts, LLM__COUNT(llm__uni_scripts), 8, 0, (uint32_t)script);
     for (int i = 0; i < ranges[more].n; i++) llm__set_add(&s, ranges[more].range[i][0], ranges[more].range[i][1]);
-    if (!invert) llm__set_combine(&s, within, 2, LLM__SET_AND);
+    llm__set_combine(&s, within, 2, LLM__SET_AND);
     llm__set_merge(out, &s, invert ? LLM__SET_OR_NOT : LLM__SET_OR);
     return 1;
 }
@@ -4361,11 +4362,12 @@ static int32_t llm__rx_number(llm__rx_parser *p, int base, int most) {
 /* After a backslash: 1 a code point in *c, 2 a property was added to `set`, 0 an error. */
 static int llm__rx_escape(llm__rx_parser *p, int32_t *c, llm__set *set) {
     static const char from[] = "nrtfvae0", to[] = "\n\r\t\f\v\a\033";
-    static const struct { char c; const char *property; } classes[] = {{'d', "Nd"}, {'s', "space"}, {'w', "word"}, {'h', "xdigit"}};
+    static const struct { char c; const char *property, *any; } classes[] = {
+        {'d', "Nd", "Nd"}, {'s', "space", "AnySpace"}, {'w', "word", "AnyWord"}, {'h', "xdigit", "xdigit"}};
     if (p->at >= p->n) return llm__rx_bad(p, "a character after the backslash");
     int32_t e = llm__uni_next(llm__s(p->s, p->n), &p->at);
     const char *at = e < 128 && e ? strchr(from, e) : NULL;
-    int invert = e >= 'A' && e <= 'Z';
+    int invert = e >= 'A' && e <= 'Z', any = p->ascii && invert == (p->ascii == 1);
     *c = at ? to[at - from] : e;
     if (at) return 1;
     if (e == 'x' || e == 'u') {
@@ -4375,7 +4377,8 @@ static int llm__rx_escape(llm__rx_parser *p, int32_t *c, llm__set *set) {
         return 1;
     }
     for (int i = 0; i < LLM__COUNT(classes); i++)
-        if ((e | 32) == classes[i].c) return llm__rx_property(llm__lit(classes[i].property), invert, p->ascii ? 128 : 0x110000, set), 2;
+        if ((e | 32) == classes[i].c)
+            return llm__rx_property(llm__lit(any ? classes[i].any : classes[i].property), invert, p->ascii && !any ? 128 : 0x110000, set), 2;
     if (e == 'p' || e == 'P') { /* one letter, or a name in braces */
         int brace = llm__rx_take(p, "{");
         size_t begin = p->at, end = begin + (begin < p->n);
@@ -4428,7 +4431,8 @@ static void llm__rx_class_item(llm__rx_parser *p, llm__set *out) {
  * is after, and binds weaker than writing items side by side. Case is folded before ^ inverts, so that (?i)[^k] excludes U+212A too. */
 static llm__set llm__rx_class(llm__rx_parser *p) {
     llm__set all = {NULL, 0, 0, 0}, part = {NULL, 0, 0, 0}; /* the parts before the last &&, the part under way */
-    int invert = llm__rx_take(p, "^"), how = LLM__SET_OR;
+    int invert = llm__rx_take(p, "^"), how = LLM__SET_OR, ascii = p->ascii;
+    if (invert && ascii) p->ascii = 3 - ascii;
     if (++p->depth > LLM__RX_MAX_DEPTH) llm__rx_fail(p, LLM_ERR_LIMIT, "shallower nesting");
     for (int items = 0, close = 0; p->at < p->n && !close; items++) {
         close = items && p->s[p->at] == ']';
@@ -4444,6 +4448,7 @@ static llm__set llm__rx_class(llm__rx_parser *p) {
     }
     if (!llm__rx_take(p, "]")) llm__rx_bad(p, "']'");
     if (invert) llm__set_combine(&all, NULL, 0, LLM__SET_NOT);
+    p->ascii = ascii;
     p->depth--;
     LLM_FREE(part.v);
     return all;
@@ -20309,7 +20314,7 @@ static int llm__early_hit(const llm_early_stop *e, int32_t *count, float prob) {
  * Other systems do the same work elsewhere. outlines has a table from each state of a DFA to its tokens, made beforehand (no recursion, and
  * large schemas take long). xgrammar (Dong et al. 2024) runs pushdown automata as here, and sorts the vocabulary beforehand into tokens
  * that a position decides alone and those that need the stack. llguidance walks a trie at run time, with an Earley parser over lexemes that
- * are derivatives of regexes. llama.cpp keeps sets of stacks and tries every token of the vocabulary on them. Here nothing is done
+ * are derivatives of regexes, and "slices" as here, but made beforehand for a few regexes. llama.cpp keeps sets of stacks and tries every token of the vocabulary on them. Here nothing is done
  * beforehand but the trie: compiling takes about as long as reading the schema, and what is walked is only what answers really meet.
  *
  * Who owns what: a grammar owns instructions, states and masks, behind one lock, and is shared by all answers that use it; a matcher is
@@ -20318,22 +20323,13 @@ static int llm__early_hit(const llm_early_stop *e, int32_t *count, float prob) {
  * Limits (all refused or ended with a sentence): instructions, threads of a state, stack depth, bytes of states and masks. Left recursion
  * is refused. */
 
-enum {
-    LLM__GR_MAX_OPS = 1 << 20,
-    LLM__GR_MAX_THREADS = 4096,
-    LLM__GR_MAX_WORK = 1 << 18,
-    LLM__GR_FUEL = 1 << 24,
-    LLM__GR_MAX_DEPTH = 400,
-    LLM__GR_MAX_NEST = 64,
-    LLM__GR_MAX_PASSES = 500,
-    LLM__GR_TEXTS = 16,
-    LLM__GR_MAX_TOKEN = 255,
-    LLM__GR_STATE_BYTES = 64 << 20,
-    LLM__GR_MASK_BYTES = 32 << 20,
-    LLM__GR_MAX_TEXT = 1 << 20,
-    LLM__GR_SHELF = 64,
-    LLM__GR_SHELF_BYTES = 256 << 20
-};
+/* Most bytes of a text, instructions, nested schemas, passes of llm__gr_alive; threads of a state, frames, what a step meets, what a call does. */
+enum { LLM__GR_MAX_TEXT = 1 << 20, LLM__GR_MAX_OPS = 1 << 20, LLM__GR_MAX_NEST = 64, LLM__GR_MAX_PASSES = 500 };
+enum { LLM__GR_MAX_THREADS = 4096, LLM__GR_MAX_DEPTH = 400, LLM__GR_MAX_WORK = 1 << 18, LLM__GR_FUEL = 1 << 24 };
+
+/* Bytes of a token; slices, their lengths that are told apart, nodes worth one; bytes of states and of masks; grammars on a shelf, their bytes. */
+enum { LLM__GR_MAX_TOKEN = 255, LLM__GR_SLICES = 12, LLM__GR_RUNS = 14, LLM__GR_SLICE_NODES = 8192 };
+enum { LLM__GR_STATE_BYTES = 64 << 20, LLM__GR_MASK_BYTES = 32 << 20, LLM__GR_SHELF = 64, LLM__GR_SHELF_BYTES = 256 << 20 };
 
 /* The instructions. Only BYTES looks at the text; a thread stands still on it and on ACCEPT alone:
  *
@@ -20343,23 +20339,12 @@ enum {
  *   REPEAT   pushes (this, 0) and goes to a, the body;                         AGAIN counts a turn: see llm__gr_again
  *   ACCEPT   the text may end here: a place like BYTES, whose set is empty */
 typedef enum llm__gr_kind {
-    LLM__GR_SPLIT,
-    LLM__GR_BYTES,
-    LLM__GR_CALL,
-    LLM__GR_RETURN,
-    LLM__GR_REPEAT,
-    LLM__GR_AGAIN,
-    LLM__GR_ACCEPT
+    LLM__GR_SPLIT, LLM__GR_BYTES, LLM__GR_CALL, LLM__GR_RETURN, LLM__GR_REPEAT, LLM__GR_AGAIN, LLM__GR_ACCEPT
 } llm__gr_kind;
-
-/* A BYTES with which every character of plain text (see llm__gr_trie) may begin, each of which is one turn of a loop: one without end, or
- * one that is counted by the frame on top, or one that is counted and has a quote behind it. Whole subtrees of the trie are allowed at once
- * by it. */
-enum { LLM__GR_TEXT_FREE = 1, LLM__GR_TEXT_COUNTED, LLM__GR_TEXT_CLOSED };
 
 typedef struct llm__gr_op {
     uint8_t kind, alive;    /* alive: some text leads from here to the end of its rule */
-    uint8_t text;           /* BYTES: LLM__GR_TEXT_FREE or LLM__GR_TEXT_COUNTED */
+    uint8_t wide, part;     /* BYTES of ASCII, wide: what is not ASCII may come here as well, and leads to `next` too, over BYTES that are part */
     int32_t a;              /* BYTES: set; CALL: first instruction of the rule; REPEAT: of the body; AGAIN: its REPEAT */
     int32_t next, other;    /* SPLIT: the second way, -1: none */
     int32_t min, max;       /* REPEAT: turns; max -1: any number */
@@ -20389,34 +20374,40 @@ typedef struct llm__gr_met {
 typedef struct llm__gr_state {
     int32_t from, n;        /* its threads */
     int32_t accept;         /* the text may end here */
-    int32_t room, closed;   /* so many characters of plain text may follow, whichever they are; closed: and no more. See llm__gr_room */
 } llm__gr_state;
 
-/* Open addressing over things that live in an array of the grammar and are told apart by what is in them: frames, states, masks and the
- * work of a step. key: the n bytes that tell entry i of that array from others. */
+/* Open addressing over things that live in an array of the grammar and are told apart by what is in them (llm__gr_key): frames, states, masks
+ * and the work of a step. */
 typedef struct llm__gr_index {
     int32_t *slot;          /* index of an entry + 1, 0: free */
     size_t cap;             /* 0 or a power of two */
-    const void *(*key)(const llm_grammar *g, size_t i, size_t *n);
 } llm__gr_index;
+
+/* What every node of the trie is to a set of characters, as [A-Za-z0-9]: which tokens at it and below are runs of the set, and where the
+ * others leave it. Most of a vocabulary are words, and most loops of grammars read words; see llm__gr_walk for what that spares. */
+typedef struct llm__gr_slice {
+    uint32_t ascii[4];      /* which of ASCII the set has */
+    int wide;               /* it has all other characters too */
+    uint32_t *kinds;        /* (nodes) bits, see llm__gr_slice_make; those of a node hold those of its subtree */
+    uint32_t *runs;         /* (LLM__GR_RUNS + 1, (vocab + 31) / 32) tokens of at most so many characters of the set and nothing else; the last: of any number */
+    uint64_t used;          /* when, as a number that grows */
+    int32_t users;          /* walks that read it now; atomic */
+} llm__gr_slice;
 
 /* The vocabulary as a trie in preorder: what to visit next is the next element, what to skip a subtree to is an index, and there is no
  * pointer to chase (llguidance's toktrie is laid out so). Node i is the byte below its nearest ancestor of depth[i] - 1. Tokens in the
- * order of their nodes stand in `order`, so those of a subtree are a run of it.
- *
- * Plain text is what may stand in a JSON string as it is: whole characters from U+0020 on, but no quote and no backslash. */
+ * order of their nodes stand in `order`, so those of a subtree are a run of it. */
 typedef struct llm__gr_trie {
     uint8_t *byte, *depth;  /* (n) depth: 1 for the first byte of a token */
-    uint8_t *plain;         /* (n) 1 + the most characters below the node if nothing but plain text stands there, else 0 */
-    uint8_t *text;          /* (n) the most characters of a token from its beginning on, if all of the subtree are plain text; else 0 */
-    uint32_t *texts;        /* (LLM__GR_TEXTS + 1, (vocab + 31) / 32) tokens that are plain text of at most so many characters */
     int32_t *skip;          /* (n) the node after the subtree */
     int32_t *from;          /* (n + 1) tokens that end at node i: order[from[i]] to order[from[i + 1] - 1] */
     int32_t *order;         /* ids */
-    uint8_t *size;          /* of each token in `order`: characters, if it is UTF-8 */
     char *spelling;         /* the bytes of all tokens, one after the other */
     int32_t *end;           /* (vocab) where each ends there */
     int32_t n, vocab, longest;
+    pthread_mutex_t lock;   /* of the slices, which all grammars share: taken within a grammar's lock, never around one */
+    llm__gr_slice slice[LLM__GR_SLICES];
+    uint64_t clock;
 } llm__gr_trie;
 
 /* Bit id % 32 of words[id / 32] is 1 if the token may come next: the layout that xgrammar, llguidance and their users share. */
@@ -20450,7 +20441,7 @@ struct llm_grammar {
     size_t n_masks, masks_cap;
     llm__gr_index frames_at, states_at, work_at, masks_at;
     int64_t fuel;           /* threads that may still be met before whoever asked (for a mask, a step, a compilation) is told no */
-    const llm__gr_trie *trie; /* of the model; NULL without one */
+    llm__gr_trie *trie;     /* of the model; NULL without one */
     struct llm_matcher *matchers; /* of running answers: their states survive when the memory of states is emptied */
     const char *failed;     /* the machine gave up: why; NULL */
     int looking;            /* while a mask is only looked for */
@@ -20491,7 +20482,6 @@ struct llm_matcher {
 
 typedef struct llm__gr_frag {
     int32_t in, out;        /* out: a SPLIT whose next is still open; in -1: nothing can ever match */
-    int32_t text;           /* the BYTES with which plain text begins, if f matches each of its characters (and more, perhaps); else -1 */
 } llm__gr_frag;
 
 typedef struct llm__gr_build {
@@ -20502,7 +20492,7 @@ typedef struct llm__gr_build {
 
 /* The fragment that matches nothing, as [] in a class or `false` in a schema. In a sequence it makes all of it impossible, among
  * alternatives it disappears, and a loop around it can only be left at once. */
-static const llm__gr_frag llm__gr_never = {-1, -1, -1};
+static const llm__gr_frag llm__gr_never = {-1, -1};
 
 /* Appends an instruction and returns its number. After an error it does nothing and returns 0, so builders need not ask after every step:
  * what they then write goes into instruction 0, which is nobody's. a and next mean what the table at llm__gr_kind says; -1:
@@ -20527,7 +20517,7 @@ static int32_t llm__gr_add(llm__gr_build *b, llm__gr_kind kind, int32_t a, int32
 /* Matches the empty text: a single SPLIT, which is way in and way out at once. */
 static llm__gr_frag llm__gr_empty(llm__gr_build *b) {
     llm__gr_frag f;
-    f.in = f.out = llm__gr_add(b, LLM__GR_SPLIT, 0, -1), f.text = -1;
+    f.in = f.out = llm__gr_add(b, LLM__GR_SPLIT, 0, -1);
     return f;
 }
 
@@ -20535,7 +20525,7 @@ static llm__gr_frag llm__gr_empty(llm__gr_build *b) {
 static llm__gr_frag llm__gr_seq(llm__gr_build *b, llm__gr_frag f, llm__gr_frag then) {
     if (f.in < 0 || then.in < 0) return llm__gr_never;
     b->g->op[f.out].next = then.in;
-    f.out = then.out, f.text = -1;
+    f.out = then.out;
     return f;
 }
 
@@ -20555,7 +20545,7 @@ static llm__gr_frag llm__gr_alt(llm__gr_build *b, llm__gr_frag f, llm__gr_frag o
     int32_t out = llm__gr_add(b, LLM__GR_SPLIT, 0, -1), split = llm__gr_add(b, LLM__GR_SPLIT, 0, f.in);
     b->g->op[split].other = or_else.in;
     b->g->op[f.out].next = b->g->op[or_else.out].next = out;
-    f.in = split, f.out = out, f.text = LLM__MAX(f.text, or_else.text);
+    f.in = split, f.out = out;
     return f;
 }
 
@@ -20577,17 +20567,15 @@ static llm__gr_frag llm__gr_repeat(llm__gr_build *b, llm__gr_frag f, int32_t min
         loop = llm__gr_add(b, LLM__GR_SPLIT, 0, f.in);
         b->g->op[loop].other = out;
         b->g->op[f.out].next = loop;
-        if (f.text >= 0) b->g->op[f.text].text = LLM__GR_TEXT_FREE;
         if (min == 0) f.in = loop;
     } else {
         loop = llm__gr_add(b, LLM__GR_REPEAT, f.in, out);
         int32_t again = llm__gr_add(b, LLM__GR_AGAIN, loop, -1);
         b->g->op[loop].min = min, b->g->op[loop].max = max;
         b->g->op[f.out].next = again;
-        if (f.text >= 0) b->g->op[f.text].text = LLM__GR_TEXT_COUNTED;
         f.in = loop;
     }
-    f.out = out, f.text = -1;
+    f.out = out;
     return f;
 }
 
@@ -20608,14 +20596,12 @@ static llm__gr_frag llm__gr_bytes(llm__gr_build *b, const uint32_t set[8]) {
     return f;
 }
 
-/* One byte from lo to hi. */
 static llm__gr_frag llm__gr_range(llm__gr_build *b, int lo, int hi) {
     uint32_t set[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     for (int c = lo; c <= hi; c++) set[c >> 5] |= 1u << (c & 31);
     return llm__gr_bytes(b, set);
 }
 
-/* These bytes, one after the other. */
 static llm__gr_frag llm__gr_text(llm__gr_build *b, llm__str s) {
     llm__gr_frag f = llm__gr_empty(b);
     for (size_t i = 0; i < s.n && !b->failed; i++) f = llm__gr_seq(b, f, llm__gr_range(b, (unsigned char)s.p[i], (unsigned char)s.p[i]));
@@ -20649,19 +20635,20 @@ static llm__gr_frag llm__gr_utf8_range(llm__gr_build *b, int32_t lo, int32_t hi)
     return f;
 }
 
-/* Sets of characters, as >>regex keeps them: all that there are; those of plain text, among which surrogates are none. */
+/* Sets of characters, as >>regex keeps them: all that there are; plain text, which may stand in a JSON string as it is. */
 static const int32_t llm__gr_all[] = {0, 0x110000};
-static const int32_t llm__gr_plain[] = {0x20, 0x22, 0x23, 0x5C, 0x5D, 0xD800, 0xE000, 0x110000};
+static const int32_t llm__gr_plain[] = {0x20, 0x22, 0x23, 0x5C, 0x5D, 0x110000};
 
 /* One code point of a set (the n places where membership changes), as UTF-8; surrogates are left out. */
 static llm__gr_frag llm__gr_chars(llm__gr_build *b, const int32_t *change, size_t n) {
     static const int32_t edge[] = {0, 0x80, 0x800, 0xD800, 0xE000, 0x10000, 0x110000};
     uint32_t ascii[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     llm__gr_frag f = llm__gr_never;
-    int any = 0, plain = 0;
+    int any = 0, wide = 0;
+    size_t part = b->g->n_ops;
     for (size_t i = 0; i < n; i += 2) {
         int32_t from = change[i], end = i + 1 < n ? change[i + 1] : 0x110000;
-        for (int k = 0; k < LLM__COUNT(llm__gr_plain); k += 2) plain += from <= llm__gr_plain[k] && end >= llm__gr_plain[k + 1];
+        wide += (from <= 0x80 && end >= 0xD800) + (from <= 0xE000 && end >= 0x110000);
         for (int32_t c = from; c < end && c < 0x80; c++) ascii[c >> 5] |= 1u << (c & 31), any = 1;
         for (int k = 1; k < 6; k++) {
             int32_t lo = LLM__MAX(from, edge[k]), hi = LLM__MIN(end, edge[k + 1]) - 1;
@@ -20669,8 +20656,9 @@ static llm__gr_frag llm__gr_chars(llm__gr_build *b, const int32_t *change, size_
         }
     }
     if (!any) return f;
+    for (; wide == 2 && part < b->g->n_ops; part++) b->g->op[part].part = 1;
     llm__gr_frag one = llm__gr_bytes(b, ascii);
-    if (2 * plain == LLM__COUNT(llm__gr_plain)) one.text = one.in;
+    if (one.in >= 0) b->g->op[one.in].wide = wide == 2;
     return llm__gr_alt(b, one, f);
 }
 
@@ -20709,7 +20697,6 @@ static void llm__gr_way(llm__gr_build *b, int32_t place, int32_t in) {
 /* A rule: a place to call that is filled later, so that rules may call themselves. */
 static int32_t llm__gr_rule(llm__gr_build *b) { return llm__gr_add(b, LLM__GR_SPLIT, 0, -1); }
 
-/* Fills a rule: what it runs, and a RETURN behind it. */
 static void llm__gr_rule_is(llm__gr_build *b, int32_t rule, llm__gr_frag body) {
     int32_t end = llm__gr_add(b, LLM__GR_RETURN, 0, -1);
     b->g->op[rule].next = body.in;
@@ -20745,6 +20732,16 @@ static llm__gr_frag llm__gr_call(llm__gr_build *b, int32_t rule) {
  * The work list of a step holds what was met, in order; it is its own queue. Everything is bounded: the list, the threads of a state, the
  * depth of a stack. A grammar that goes beyond fails with a sentence, and only the answers that use it end. */
 
+/* The n bytes that tell entry i of an index's array from others. Two stacks are equal if their top frames are, since `parent` is a number too:
+ * a whole stack is compared by three integers. The work of a step: a thread, and how much of its stack is new. A set of threads is stored
+ * sorted, so equal sets are equal memory. */
+static const void *llm__gr_key(const llm_grammar *g, const llm__gr_index *x, size_t i, size_t *n) {
+    *n = x == &g->frames_at ? offsetof(llm__gr_frame, depth) : x == &g->work_at ? offsetof(llm__gr_met, base) : sizeof g->mask->key;
+    if (x == &g->states_at) *n = (size_t)g->state[i].n * sizeof *g->thread;
+    if (x == &g->states_at) return g->thread + g->state[i].from;
+    return x == &g->frames_at ? (const void *)&g->frame[i] : x == &g->work_at ? (const void *)&g->work[i] : (const void *)g->mask[i].key;
+}
+
 /* The number of entry n, which has just been written behind n others that all differ: n, and it has a place now, or that of the one it is
  * equal to, and the caller forgets the new one. -1: no memory, or g->looking and it is new. A quarter of the slots stays free. */
 static int32_t llm__gr_find(llm_grammar *g, llm__gr_index *x, size_t n) {
@@ -20757,9 +20754,9 @@ static int32_t llm__gr_find(llm_grammar *g, llm__gr_index *x, size_t n) {
         for (size_t i = 0; i < n; i++) (void)llm__gr_find(g, x, i);
     }
     size_t len, other, at;
-    const void *key = x->key(g, n, &len), *there;
+    const void *key = llm__gr_key(g, x, n, &len), *there;
     for (at = (size_t)llm__hash(key, len, 0) & (x->cap - 1); x->slot[at]; at = (at + 1) & (x->cap - 1)) {
-        there = x->key(g, (size_t)x->slot[at] - 1, &other);
+        there = llm__gr_key(g, x, (size_t)x->slot[at] - 1, &other);
         if (len == other && !memcmp(key, there, len)) break;
     }
     if (!x->slot[at] && !g->looking) x->slot[at] = (int32_t)n + 1;
@@ -20770,29 +20767,6 @@ static int32_t llm__gr_find(llm_grammar *g, llm__gr_index *x, size_t n) {
 static void llm__gr_index_clear(llm__gr_index *x) {
     if (x->cap > 1 << 14) LLM_FREE(x->slot), x->slot = NULL, x->cap = 0;
     if (x->cap) memset(x->slot, 0, x->cap * sizeof *x->slot);
-}
-
-/* Two stacks are equal if their top frames are, since `parent` is a number too: a whole stack is compared by three integers. */
-static const void *llm__gr_frame_key(const llm_grammar *g, size_t i, size_t *n) {
-    *n = offsetof(llm__gr_frame, depth);
-    return &g->frame[i];
-}
-
-/* A set of threads is stored sorted, so equal sets are equal memory. */
-static const void *llm__gr_state_key(const llm_grammar *g, size_t i, size_t *n) {
-    *n = (size_t)g->state[i].n * sizeof *g->thread;
-    return g->thread + g->state[i].from;
-}
-
-/* The work of a step: a thread, and how much of its stack is new. */
-static const void *llm__gr_met_key(const llm_grammar *g, size_t i, size_t *n) {
-    *n = offsetof(llm__gr_met, base);
-    return &g->work[i];
-}
-
-static const void *llm__gr_mask_key(const llm_grammar *g, size_t i, size_t *n) {
-    *n = sizeof g->mask->key;
-    return g->mask[i].key;
 }
 
 /* The frame (op, count) on top of `parent`; -1: too deep, or no memory. */
@@ -20882,28 +20856,6 @@ static int llm__gr_thread_order(const void *a, const void *b) {
     return x->op != y->op ? (x->op > y->op) - (x->op < y->op) : (x->frame > y->frame) - (x->frame < y->frame);
 }
 
-/* How many characters of plain text may follow a state, whichever they are (s->room; 0: none that is known), and whether it is certain that
- * no more may (s->closed). In a string of at most ten characters of which three are read it is seven, and no more if the state has no other
- * thread that could read plain text: all but the quote are within the loop that is counted. */
-static void llm__gr_room(const llm_grammar *g, llm__gr_state *s) {
-    const llm__gr_thread *t = g->thread + s->from;
-    int32_t loop = -1, plain;
-    s->room = s->closed = 0;
-    for (int32_t i = 0; i < s->n; i++) {
-        int text = g->op[t[i].op].text;
-        const llm__gr_frame *f = &g->frame[t[i].frame];
-        int32_t max = text == LLM__GR_TEXT_COUNTED || text == LLM__GR_TEXT_CLOSED ? g->op[f->op].max : -1;
-        if (text) s->room = LLM__MAX(s->room, max < 0 ? INT32_MAX : max - f->count);
-        if (text == LLM__GR_TEXT_CLOSED) loop = t[i].frame;
-    }
-    s->closed = loop >= 0;
-    for (int32_t i = 0; i < s->n && s->closed; i++) {
-        const uint32_t *set = g->set[g->op[t[i].op].a];
-        plain = (set[1] & ~4u) || set[2] & ~(1u << 28) || set[3] || set[4] || set[5] || set[6] || set[7];
-        if (t[i].frame != loop && plain) s->closed = 0;
-    }
-}
-
 /* The number of the state made of the threads at BYTES and ACCEPT in the work of this step; 0: dead (also when something failed). The
  * threads are written behind those of the last state, where they stay if the state is new; if it is not, the next one overwrites them.
  */
@@ -20928,7 +20880,6 @@ static int32_t llm__gr_intern(llm_grammar *g) {
     if (kept > LLM__GR_MAX_THREADS) return g->failed = "too many ways to read the text so far, a less ambiguous grammar expected", 0;
     llm__gr_state *s = &g->state[g->n_states];
     s->from = (int32_t)g->n_threads, s->n = kept, s->accept = accept;
-    llm__gr_room(g, s);
     int32_t at = llm__gr_find(g, &g->states_at, g->n_states);
     if (at < (int32_t)g->n_states) return LLM__MAX(at, 0);
     memset(g->to + g->n_states++ * row, 0xFF, row * sizeof *g->to);
@@ -20936,15 +20887,13 @@ static int32_t llm__gr_intern(llm_grammar *g) {
     return at;
 }
 
-/* Before a step: nothing is met. */
 static void llm__gr_work_clear(llm_grammar *g) {
     g->n_work = 0;
     llm__gr_index_clear(&g->work_at);
 }
 
-/* The state after a byte of class k.
- * All bytes of a class lead to one place, so any of them stands for it. INT32_MAX: the stack has not been lower in this step, as the step
- * begins here; llm__gr_meet cuts it to the depth of the frame. */
+/* The state after a byte of class k. All bytes of a class lead to one place, so any of them stands for it. INT32_MAX: the stack has not
+ * been lower in this step, as the step begins here; llm__gr_meet cuts it to the depth of the frame. */
 static int32_t llm__gr_step_new(llm_grammar *g, int32_t state, int32_t k) {
     llm__gr_state s = g->state[state];
     int byte = g->class_byte[k];
@@ -20985,65 +20934,53 @@ static void llm__gr_begin(llm_grammar *g) {
     (void)llm__gr_intern(g);
 }
 
-/* Forgets all states but those of running answers, when they take too much memory. Frames are made parents first, so one pass in order of
- * number copies those that are needed: the old number's place in `now` first says that it is needed, then what its new number is.
- *
- * Matchers hold numbers of states, which mean something else afterwards, so each gets its new one here. Masks stay: their keys are made of
- * instructions and counts, not of numbers of frames and states. */
+/* Forgets all states but those of running answers, when they take too much memory: pushes their stacks anew. Matchers hold numbers of states,
+ * which mean something else afterwards, so each gets its new one here. Masks stay: their keys are made of instructions and counts, not of
+ * numbers of frames and states. */
 static void llm__gr_trim(llm_grammar *g) {
     if (g->n_states * (size_t)g->n_classes * 4 + g->n_threads * sizeof *g->thread + g->n_frames * sizeof *g->frame < LLM__GR_STATE_BYTES)
         return;
     llm__gr_frame *frame = g->frame;
     llm__gr_thread *thread = g->thread;
     llm__gr_state *state = g->state;
-    size_t n = g->n_frames;
-    int32_t *now = LLM__NEW(int32_t, n); /* 0: not needed, 1: needed, then new number + 2 */
-    if (!now) {
-        g->failed = "out of memory";
-        return;
-    }
+    int32_t stack[LLM__GR_MAX_DEPTH + 1];
     g->frame = NULL, g->thread = NULL, g->state = NULL;
     g->frames_cap = g->threads_cap = g->states_cap = 0;
     llm__gr_begin(g);
-    for (struct llm_matcher *m = g->matchers; m; m = m->next)
-        for (int32_t i = 0; i < state[m->state].n; i++)
-            for (int32_t f = thread[state[m->state].from + i].frame; f >= 0 && !now[f]; f = frame[f].parent) now[f] = 1;
-    for (size_t i = 0; i < n && !g->failed; i++)
-        if (now[i]) now[i] = 2 + llm__gr_push(g, frame[i].parent < 0 ? -1 : now[frame[i].parent] - 2, frame[i].op, frame[i].count);
     for (struct llm_matcher *m = g->matchers; m && !g->failed; m = m->next) {
         llm__gr_work_clear(g);
         for (int32_t i = 0; i < state[m->state].n; i++) {
             llm__gr_thread t = thread[state[m->state].from + i];
-            llm__gr_meet(g, t.op, now[t.frame] - 2, INT32_MAX);
+            int32_t n = 0, at = 0;
+            for (int32_t f = t.frame; f > 0; f = frame[f].parent) stack[n++] = f;
+            while (n-- > 0) at = llm__gr_push(g, at, frame[stack[n]].op, frame[stack[n]].count);
+            llm__gr_meet(g, t.op, at, INT32_MAX);
         }
         m->state = llm__gr_intern(g);
     }
     LLM_FREE(frame);
     LLM_FREE(thread);
     LLM_FREE(state);
-    LLM_FREE(now);
 }
 
 /* ---- masks ----
  * A vocabulary of 150,000 tokens is half a million bytes. Running each token through the machine would step over all of them; the trie
  * shares beginnings, and a subtree whose first byte is impossible is left out whole. Where little is possible (after a quote's end: , or })
- * a walk looks at some hundred nodes; inside a free string nearly all tokens are possible and the walk takes its milliseconds, once: the
- * mask is kept under a key that does not change from one character of the string to the next. */
+ * a walk looks at some hundred nodes; inside strings and words slices spare most of it, and the mask is kept. */
+
+static void llm__gr_slice_free(llm__gr_slice *s) {
+    LLM_FREE(s->kinds);
+    LLM_FREE(s->runs);
+    s->kinds = s->runs = NULL;
+}
 
 /* Also of one that is half made: its arrays are NULL or whole. */
 static void llm__gr_trie_free(llm__gr_trie *t) {
     if (!t) return;
-    LLM_FREE(t->spelling);
-    LLM_FREE(t->end);
-    LLM_FREE(t->byte);
-    LLM_FREE(t->depth);
-    LLM_FREE(t->plain);
-    LLM_FREE(t->text);
-    LLM_FREE(t->texts);
-    LLM_FREE(t->skip);
-    LLM_FREE(t->from);
-    LLM_FREE(t->order);
-    LLM_FREE(t->size);
+    void *const owned[] = {t->spelling, t->end, t->byte, t->depth, t->skip, t->from, t->order};
+    for (int i = 0; i < LLM__COUNT(owned); i++) LLM_FREE(owned[i]);
+    for (int k = 0; k < LLM__GR_SLICES; k++) llm__gr_slice_free(&t->slice[k]);
+    pthread_mutex_destroy(&t->lock);
     LLM_FREE(t);
 }
 
@@ -21062,7 +20999,6 @@ static void llm__gr_trie_token(llm__gr_trie *t, const llm__index_entry *token, i
         t->from[t->n++] = at;
     }
     t->order[at] = token->value;
-    t->size[at] = (uint8_t)llm_text_chars(s.p, s.n);
     t->from[t->n] = at + 1;
 }
 
@@ -21086,56 +21022,95 @@ static int32_t llm__gr_spell(const llm_model *model, llm__gr_trie *t, llm__index
     return all.failed || all.len > INT32_MAX ? -1 : n;
 }
 
-/* plain[] and text[] of every node, and texts. Forward: does the byte end a character of plain text (2), stand within a character (1), or neither (0)? Backward,
- * where children come before their parents: most[d] collects what the nodes of depth d say that hang below the node to come: the most
- * characters down there, -1 if something is not plain text, as a token that ends within a character. */
-static void llm__gr_trie_plain(llm__gr_trie *t) {
+/* ---- slices: what a set of characters makes of the trie ----
+ * Inside a string, a word, a label of a host name, nine of ten tokens are runs of one set of characters, as [A-Za-z0-9]. Where the grammar
+ * lets so many of them follow, all such tokens are copied as bits, and a walk looks only for the others: runs that are too long, and tokens
+ * that leave the set by a byte that can be read somewhere in the run. In a host name those have a dot behind letters: some hundred nodes.
+ *
+ * kinds of a node, of the tokens at it and below it:
+ *   bits 1 to 13     runs of so many characters of the set and nothing else; bit 14: of 14 or more
+ *   bits 16 to 31    tokens that leave the set before that, by the first byte that does: its remainder by 15, or 31: not ASCII; 15: later */
+static uint32_t llm__gr_leaves(uint8_t byte) { return 1u << (byte < 0x80 ? 16 + byte % 15 : 31); }
+
+/* 1 if a byte begins a character of a set. */
+static int llm__gr_begins(const uint32_t ascii[4], int wide, uint8_t byte) { return byte < 0x80 ? (int)(ascii[byte >> 5] >> (byte & 31) & 1) : wide; }
+
+/* Makes a slice of s->ascii and s->wide, in one pass in preorder: a node's bits go to its parent when the pass leaves its subtree. open[d]: the node of
+ * depth d on the path, all of whose characters are of the set; begin[d]: where the character of byte d of the path begins; count[d]:
+ * characters in d bytes. 0: no memory. */
+static int llm__gr_slice_make(const llm__gr_trie *t, llm__gr_slice *s) {
     char path[LLM__GR_MAX_TOKEN];
-    int32_t begin[LLM__GR_MAX_TOKEN + 1], most[LLM__GR_MAX_TOKEN + 2], count[LLM__GR_MAX_TOKEN + 1], len;
+    int32_t open[LLM__GR_MAX_TOKEN + 1], begin[LLM__GR_MAX_TOKEN + 1], count[LLM__GR_MAX_TOKEN + 1], top = 0, len;
     const size_t n_words = ((size_t)t->vocab + 31) / 32;
-    begin[0] = count[0] = 0; /* begin[d]: where the character of byte d of the path begins; count[d]: characters, -1: not plain */
-    for (int32_t i = 0; i < t->n; i++) {
-        int32_t d = t->depth[i], from = begin[d - 1];
+    s->kinds = LLM__NEW(uint32_t, t->n), s->runs = LLM__NEW(uint32_t, (LLM__GR_RUNS + 1) * n_words);
+    if (!s->kinds || !s->runs) return 0;
+    begin[0] = count[0] = 0;
+    for (int32_t i = 0, next; i < t->n; i = next) {
+        int32_t d = t->depth[i], from = begin[d - 1], before = count[d - 1];
+        for (; top >= d; top--)
+            if (top > 1) s->kinds[open[top - 1]] |= s->kinds[open[top]];
         path[d - 1] = (char)t->byte[i];
-        int32_t c = llm__utf8_get(path + from, (size_t)(d - from), &len);
-        t->plain[i] = c < 0 ? 1 : c < 0x20 || c == '"' || c == '\\' ? 0 : 2;
-        begin[d] = c < 0 && d - from < 4 ? from : d;
-        count[d] = count[d - 1] < 0 || !t->plain[i] ? -1 : count[d - 1] + (t->plain[i] == 2);
-        t->text[i] = (uint8_t)(t->plain[i] == 2 ? LLM__MAX(count[d], 0) : 0);
-        for (int32_t k = t->from[i]; t->text[i] && k < t->from[i + 1]; k++)
-            for (size_t room = t->text[i]; room <= LLM__GR_TEXTS; room++)
-                t->texts[room * n_words + (size_t)(t->order[k] >> 5)] |= 1u << (t->order[k] & 31);
+        uint8_t first = (uint8_t)path[from];
+        int32_t c = first < 0x80 ? first : llm__utf8_get(path + from, (size_t)(d - from), &len);
+        int in = llm__gr_begins(s->ascii, s->wide, first) && (c >= 0 || (first >= 0xC2 && first < 0xF5 && d - from < 4));
+        uint32_t leaves = before < LLM__GR_RUNS ? llm__gr_leaves(first) : 1u << (LLM__GR_RUNS + 1);
+        next = in ? i + 1 : t->skip[i];
+        if (!in) {
+            for (int32_t k = i; k < next; k++) s->kinds[k] = leaves;
+            if (d > 1) s->kinds[open[d - 1]] |= leaves;
+            continue;
+        }
+        begin[d] = c < 0 ? from : d, count[d] = before + (c >= 0);
+        open[top = d] = i;
+        if (t->from[i] == t->from[next]) continue;
+        size_t size = (size_t)LLM__MIN(count[d], LLM__GR_RUNS);
+        s->kinds[i] = c < 0 ? leaves : 1u << size;
+        for (int32_t k = t->from[i]; c >= 0 && k < t->from[next]; k++) s->runs[size * n_words + (size_t)(t->order[k] >> 5)] |= 1u << (t->order[k] & 31);
     }
-    memset(most, 0, sizeof most);
-    for (int32_t i = t->n; i-- > 0;) {
-        int32_t d = t->depth[i], kind = t->plain[i], below = most[d + 1], all = kind && below >= 0 ? below + (kind == 2) : -1;
-        if (kind == 1 && t->from[i + 1] > t->from[i]) all = -1;
-        most[d + 1] = 0;
-        most[d] = all < 0 || most[d] < 0 ? -1 : LLM__MAX(all, most[d]);
-        t->plain[i] = kind == 2 && below >= 0 ? (uint8_t)(1 + below) : 0;
-        t->text[i] = t->text[i] && t->plain[i] ? (uint8_t)(t->text[i] + below) : 0;
+    for (; top > 1; top--) s->kinds[open[top - 1]] |= s->kinds[open[top]];
+    for (size_t i = n_words; i < (LLM__GR_RUNS + 1) * n_words; i++) s->runs[i] |= s->runs[i - n_words];
+    return 1;
+}
+
+/* The slice of a set, which is made if it is not there, in the place of the one that was used longest ago. NULL: it is not worth it, as few tokens
+ * begin with the set, or there is no memory. Held while its `users` say so. */
+static llm__gr_slice *llm__gr_slice_take(llm__gr_trie *t, const uint32_t ascii[4], int wide) {
+    llm__gr_slice *s = NULL, *one = t->slice, *end = one + LLM__GR_SLICES;
+    int32_t nodes = 0;
+    for (int32_t i = 0; i < t->n; i = t->skip[i])
+        if (llm__gr_begins(ascii, wide, t->byte[i])) nodes += t->skip[i] - i;
+    if (nodes < LLM__GR_SLICE_NODES) return NULL;
+    pthread_mutex_lock(&t->lock);
+    for (; one < end && !(one->kinds && one->wide == wide && !memcmp(one->ascii, ascii, sizeof one->ascii)); one++)
+        if (!__atomic_load_n(&one->users, __ATOMIC_ACQUIRE) && (!s || one->used < s->used)) s = one;
+    if (one < end) s = one;
+    else if (s) {
+        llm__gr_slice_free(s);
+        memcpy(s->ascii, ascii, sizeof s->ascii);
+        s->wide = wide;
+        if (!llm__gr_slice_make(t, s)) llm__gr_slice_free(s), s = NULL;
     }
+    if (s) s->used = ++t->clock, __atomic_fetch_add(&s->users, 1, __ATOMIC_RELAXED);
+    pthread_mutex_unlock(&t->lock);
+    return s;
 }
 
 /* The trie, once per model: sort all tokens that are spelled (n of them in s), and lay the nodes out in one pass. 0: no memory. Qwen3's
  * 151,669 tokens make 450,000 nodes and take 60 ms. For the tokens "a", "ab", "b" of ids 5, 9, 7:
  *
- *   node   byte  depth  skip  from  plain        order: 5 9 7
- *   0      a     1      2     0     2            "a" ends here, below it stands one character
- *   1      b     2      2     1     1            skip[0] is 2: where a walk goes on when nothing may begin with "a"
- *   2      b     1      3     2     1 */
+ *   node   byte  depth  skip  from         order: 5 9 7
+ *   0      a     1      2     0            "a" ends here
+ *   1      b     2      2     1            skip[0] is 2: where a walk goes on when nothing may begin with "a"
+ *   2      b     1      3     2 */
 static int llm__gr_trie_lay(llm__gr_trie *t, llm__index_entry *s, int32_t n) {
     int32_t open[LLM__GR_MAX_TOKEN];
     size_t bytes = n > 0 ? (size_t)t->end[t->vocab - 1] : 0;
-    t->order = LLM__NEW(int32_t, t->vocab), t->size = LLM__NEW(uint8_t, t->vocab);
-    t->byte = LLM__NEW(uint8_t, bytes), t->depth = LLM__NEW(uint8_t, bytes), t->plain = LLM__NEW(uint8_t, bytes);
-    t->skip = LLM__NEW(int32_t, bytes), t->from = LLM__NEW(int32_t, bytes + 1), t->text = LLM__NEW(uint8_t, bytes);
-    t->texts = LLM__NEW(uint32_t, (LLM__GR_TEXTS + 1) * (((size_t)t->vocab + 31) / 32));
-    if (!t->order || !t->size || !t->byte || !t->depth || !t->plain || !t->skip || !t->from || !t->text || !t->texts) return 0;
+    t->order = LLM__NEW(int32_t, t->vocab), t->byte = LLM__NEW(uint8_t, bytes), t->depth = LLM__NEW(uint8_t, bytes);
+    t->skip = LLM__NEW(int32_t, bytes), t->from = LLM__NEW(int32_t, bytes + 1);
+    if (!t->order || !t->byte || !t->depth || !t->skip || !t->from) return 0;
     qsort(s, (size_t)n, sizeof *s, llm__index_compare); /* a prefix first: preorder of the trie */
     for (int32_t i = 0; i < n; i++) llm__gr_trie_token(t, &s[i], i, open);
     for (int32_t d = n ? (int32_t)s[n - 1].s.n - 1 : -1; d >= 0; d--) t->skip[open[d]] = t->n;
-    llm__gr_trie_plain(t);
     return 1;
 }
 
@@ -21144,12 +21119,16 @@ static llm__gr_trie *llm__gr_trie_make(const llm_model *model) {
     int32_t n = -1;
     llm__gr_trie *t = LLM__NEW(llm__gr_trie, 1);
     if (!t) return NULL;
+    pthread_mutex_init(&t->lock, NULL);
     t->vocab = llm_vocab_size(model);
     t->end = LLM__NEW(int32_t, t->vocab);
     llm__index_entry *s = LLM__NEW(llm__index_entry, t->vocab);
     if (s && t->end) n = llm__gr_spell(model, t, s);
     int ok = n >= 0 && llm__gr_trie_lay(t, s, n);
     LLM_FREE(s);
+    static const uint32_t plain[4] = {0, ~4u, ~(1u << 28), ~0u}; /* what all schemas need: what stands in a string as it is */
+    llm__gr_slice *slice = ok ? llm__gr_slice_take(t, plain, 1) : NULL;
+    if (slice) __atomic_fetch_sub(&slice->users, 1, __ATOMIC_RELEASE);
     if (ok) return t;
     llm__gr_trie_free(t);
     return NULL;
@@ -21191,44 +21170,135 @@ static void llm__gr_mask_name(const llm_grammar *g, int32_t state, uint64_t key[
     }
 }
 
-/* All masks; they can be made again.
- * Matchers have no pointers to them: they copy a mask under the lock. */
+/* All masks; they can be made again. Matchers have no pointers to them: they copy a mask under the lock. */
 static void llm__gr_masks_free(llm_grammar *g) {
     for (size_t i = 0; i < g->n_masks; i++) LLM_FREE(g->mask[i].words);
     g->n_masks = 0;
     llm__gr_index_clear(&g->masks_at);
 }
 
+/* The bytes that may come next, as a set. Returns the one that must, or -1: there are several, or none, or the text may end. */
+static int llm__gr_next_bytes(const llm_grammar *g, int32_t state, uint32_t set[8]) {
+    const llm__gr_state *s = &g->state[state];
+    int n = 0, byte = -1;
+    memset(set, 0, 8 * sizeof *set);
+    for (int32_t i = 0; i < s->n; i++)
+        for (int word = 0; word < 8; word++) set[word] |= g->set[g->op[g->thread[s->from + i].op].a][word];
+    for (int word = 0; word < 8; word++)
+        if (set[word]) n += 1 + !!(set[word] & (set[word] - 1)), byte = 32 * word + __builtin_ctz(set[word]);
+    return n == 1 && !s->accept ? byte : -1;
+}
+
+/* The set of characters of the BYTES of a state that has the most, as *ascii and *wide. Returns how large it is; 0: of a few characters. */
+static int llm__gr_largest(const llm_grammar *g, int32_t state, uint32_t ascii[4], int *wide) {
+    const llm__gr_state *s = &g->state[state];
+    int best = 7;
+    for (int32_t i = 0; i < s->n; i++) {
+        const llm__gr_op *op = &g->op[g->thread[s->from + i].op];
+        int n = 64 * op->wide;
+        for (int k = 0; k < 4; k++) n += __builtin_popcount(g->set[op->a][k]);
+        if (n > best) best = n, *wide = op->wide, memcpy(ascii, g->set[op->a], 4 * sizeof *ascii);
+    }
+    return best > 7 ? best : 0;
+}
+
+/* The state behind one more character of a set: where every one of them leads, as far as single threads read them all (sure 1); or
+ * all places where some may lead, in one state (sure 0). 0: there is none; -1: not known. */
+static int32_t llm__gr_run(llm_grammar *g, const uint32_t ascii[4], int wide, int32_t state, int sure) {
+    const llm__gr_state s = g->state[state];
+    llm__gr_work_clear(g);
+    for (int32_t i = 0; i < s.n; i++) {
+        llm__gr_thread t = g->thread[s.from + i];
+        const llm__gr_op *op = &g->op[t.op];
+        const uint32_t *set = g->set[op->a];
+        uint32_t in = 0, out = 0;
+        for (int k = 0; k < 4; k++) in |= ascii[k] & set[k], out |= ascii[k] & ~set[k];
+        if (wide && !op->part && (set[4] | set[5] | set[6] | set[7]) && !sure) return -1;
+        if (sure ? !out && op->wide >= wide : in || (wide && op->wide)) llm__gr_meet(g, op->next, t.frame, INT32_MAX);
+    }
+    llm__gr_follow(g);
+    int32_t to = llm__gr_intern(g);
+    if (g->failed) g->failed = NULL, to = -1; /* the walk itself may do with less */
+    return to;
+}
+
+/* 1 if no token can tell two states apart: what follows a loop without end, or one whose end is far, is that again. */
+static int llm__gr_alike(const llm_grammar *g, int32_t a, int32_t b) {
+    uint64_t x[2], y[2];
+    llm__gr_mask_name(g, a, x);
+    llm__gr_mask_name(g, b, y);
+    return x[0] == y[0] && x[1] == y[1];
+}
+
+/* What a walk need not look at. Of the tokens that begin with a byte of `apart` nothing is known. */
+typedef struct llm__gr_look {
+    llm__gr_slice *slice;   /* NULL: look at everything */
+    int32_t sure;           /* runs of at most so many characters (LLM__GR_RUNS: of any number) are allowed, whatever they are */
+    uint32_t need;          /* kinds of other tokens that may be */
+    uint32_t apart[8];
+} llm__gr_look;
+
+/* Finds that for a state, with its slice held: of the largest set that may come next or, if that is larger, after it, as for [A-Za-z_][A-Za-z0-9_]*;
+ * then digits are apart. */
+static llm__gr_look llm__gr_ahead(llm_grammar *g, int32_t state) {
+    llm__gr_look x = {NULL, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0}};
+    uint32_t first[4], ascii[4], bytes[8], all[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    const uint32_t late = 1u << (LLM__GR_RUNS + 1);
+    const int64_t fuel = g->fuel;
+    int first_wide, wide, size = llm__gr_largest(g, state, first, &first_wide), k = 0;
+    int32_t to = size ? llm__gr_run(g, first, first_wide, state, 1) : 0, at = to;
+    if (to <= 0) return x;
+    if (llm__gr_largest(g, to, ascii, &wide) <= size) memcpy(ascii, first, sizeof first), wide = first_wide;
+    for (int i = 0; i < 4; i++) first[i] &= ascii[i];
+    first_wide &= wide;
+    for (int byte = 0; byte < 256; byte++)
+        if (llm__gr_begins(ascii, wide, (uint8_t)byte) && !llm__gr_begins(first, first_wide, (uint8_t)byte)) x.apart[byte >> 5] |= 1u << (byte & 31);
+    if (!(x.slice = llm__gr_slice_take(g->trie, ascii, wide))) return x;
+    for (x.sure = 1; x.sure < LLM__GR_RUNS - 1 && (to = llm__gr_run(g, ascii, wide, at, 1)) > 0; at = to)
+        x.sure = llm__gr_alike(g, at, to) ? LLM__GR_RUNS : x.sure + 1;
+    for (at = state;; at = to, k++) { /* after k characters */
+        x.need |= 1u << k | (k == LLM__GR_RUNS ? late : 0);
+        (void)llm__gr_next_bytes(g, at, bytes);
+        for (int word = 0; word < 8; word++) all[word] |= bytes[word];
+        if (k == LLM__GR_RUNS || !(to = llm__gr_run(g, k ? ascii : first, k ? wide : first_wide, at, 0))) break;
+        if (to < 0) memset(all, 0xFF, sizeof all);
+        if (to > 0 && !(k && llm__gr_alike(g, at, to))) continue;
+        x.need |= (2 * late - 1) & ~0u << k;
+        break;
+    }
+    for (int byte = 0; byte < 256; byte++)
+        if (all[byte >> 5] >> (byte & 31) & 1 && !(byte < 0x80 && llm__gr_begins(ascii, 0, (uint8_t)byte))) x.need |= llm__gr_leaves((uint8_t)byte);
+    x.need &= ~0u << (x.sure + 1);
+    g->fuel = fuel;
+    return x;
+}
+
 /* Walks the trie: sets the bit of every token that leads to a living state. Returns how many.
  * words: zeroed. at[d] is the state behind d bytes of the path to node i: in preorder the ancestors of a node are the last ones of each
- * smaller depth that were visited, so one array serves as the stack. States that are new are numbered on the way (llm__gr_step).
- *
- * Inside a string nine of ten tokens are plain text, for which the state has room: such subtrees are allowed as they stand, without a look
- * at their nodes. That takes a walk of 450,000 nodes down to some 10,000. Where the room is not enough for all of a subtree, but nothing
- * longer can be read, its tokens are allowed by their length. And where the walk begins inside a string, the tokens that are plain text from
- * end to end, up to 16 characters or the room there is, are there from the start, as a copy of bits. (llguidance has the same thought in its
- * "slices": masks made beforehand for a few regexes that contain most of a vocabulary.) */
+ * smaller depth that were visited, so one array serves as the stack. States that are new are numbered on the way (llm__gr_step). */
 static int32_t llm__gr_walk(llm_grammar *g, int32_t state, uint32_t *words) {
-    const llm__gr_trie *t = g->trie;
+    llm__gr_trie *t = g->trie;
     const size_t n_words = ((size_t)t->vocab + 31) / 32;
-    int32_t at[LLM__GR_MAX_TOKEN + 1], chars[LLM__GR_MAX_TOKEN + 1], n = 0; /* chars[d]: characters in d bytes of the path */
-    const int32_t room = LLM__MIN(g->state[state].room, LLM__GR_TEXTS), no_more = g->state[state].closed && room == g->state[state].room;
-    at[0] = state, chars[0] = 0;
-    memcpy(words, t->texts + (size_t)room * n_words, n_words * sizeof *words);
+    int32_t at[LLM__GR_MAX_TOKEN + 1], n = 0;
+    llm__gr_look look = llm__gr_ahead(g, state);
+    const uint32_t *kinds = NULL;
+    at[0] = state;
+    if (look.slice) memcpy(words, look.slice->runs + (size_t)look.sure * n_words, n_words * sizeof *words);
     for (int32_t i = 0, next; i < t->n; i = next) {
+        int32_t d = t->depth[i], byte = t->byte[i];
         next = t->skip[i];
-        if (room && t->text[i] && (t->text[i] <= room || no_more)) continue; /* all that may come is copied */
-        int32_t d = t->depth[i], to = llm__gr_step(g, at[d - 1], t->byte[i]), most = INT32_MAX;
-        if (!to) continue;
-        at[d] = to, chars[d] = chars[d - 1] + ((t->byte[i] & 0xC0) != 0x80);
-        const llm__gr_state *s = &g->state[to];
-        if (t->plain[i] && t->plain[i] - 1 > s->room && s->closed) most = chars[d] + s->room;
-        else if (!t->plain[i] || t->plain[i] - 1 > s->room) next = i + 1;
-        for (int32_t k = t->from[i]; k < t->from[next]; k++) {
-            uint32_t bit = t->size[k] <= most;
-            words[t->order[k] >> 5] |= bit << (t->order[k] & 31);
+        if (d == 1 && look.slice) {
+            int apart = (int)(look.apart[byte >> 5] >> (byte & 31) & 1);
+            kinds = apart ? NULL : look.slice->kinds;
+            for (int32_t k = t->from[i]; apart && k < t->from[next]; k++) words[t->order[k] >> 5] &= ~(1u << (t->order[k] & 31));
         }
+        if (kinds && !(kinds[i] & look.need)) continue;
+        int32_t to = llm__gr_step(g, at[d - 1], (uint8_t)byte);
+        if (!to) continue;
+        at[d] = to, next = i + 1;
+        for (int32_t k = t->from[i]; k < t->from[next]; k++) words[t->order[k] >> 5] |= 1u << (t->order[k] & 31);
     }
+    if (look.slice) __atomic_fetch_sub(&look.slice->users, 1, __ATOMIC_RELEASE);
     for (size_t i = 0; i < n_words; i++) n += __builtin_popcount(words[i]);
     return n;
 }
@@ -21260,18 +21330,6 @@ static const llm__gr_mask *llm__gr_mask_of(llm_grammar *g, int32_t state) {
  * All tokens that a mask would allow lie on this way. Is there one only, then it must come. Are there more, then the longest one will most
  * likely: tokenizers write so, and models have learned it. (Where several bytes may follow with which longer tokens go on, as behind the
  * colon above, they decide between the tokens, and nothing is said.) */
-
-/* The bytes that may come next, as a set. Returns the one that must, or -1: there are several, or none, or the text may end. */
-static int llm__gr_next_bytes(const llm_grammar *g, int32_t state, uint32_t set[8]) {
-    const llm__gr_state *s = &g->state[state];
-    int n = 0, byte = -1;
-    memset(set, 0, 8 * sizeof *set);
-    for (int32_t i = 0; i < s->n; i++)
-        for (int word = 0; word < 8; word++) set[word] |= g->set[g->op[g->thread[s->from + i].op].a][word];
-    for (int word = 0; word < 8; word++)
-        if (set[word]) n += 1 + !!(set[word] & (set[word] - 1)), byte = 32 * word + __builtin_ctz(set[word]);
-    return n == 1 && !s->accept ? byte : -1;
-}
 
 /* The longest token with which the one text behind *state can begin; *state moves behind it. *alone: no other token can come. -1: there are
  * several texts, as far as it matters. The children of a node stand between it and what it skips to. */
@@ -21375,19 +21433,10 @@ static void llm__gr_classes(llm_grammar *g) {
 
 /* Everything that a grammar owns. No request uses it any more. The trie is not among it: that is its model's. */
 static void llm__grammar_free(llm_grammar *g) {
-    LLM_FREE(g->op);
-    LLM_FREE(g->set);
-    LLM_FREE(g->frame);
-    LLM_FREE(g->thread);
-    LLM_FREE(g->state);
-    LLM_FREE(g->to);
-    LLM_FREE(g->work);
     llm__gr_masks_free(g);
-    LLM_FREE(g->mask);
-    LLM_FREE(g->frames_at.slot);
-    LLM_FREE(g->states_at.slot);
-    LLM_FREE(g->work_at.slot);
-    LLM_FREE(g->masks_at.slot);
+    void *const owned[] = {g->op,   g->set,  g->frame,          g->thread,         g->state,        g->to,
+                           g->work, g->mask, g->frames_at.slot, g->states_at.slot, g->work_at.slot, g->masks_at.slot};
+    for (int i = 0; i < LLM__COUNT(owned); i++) LLM_FREE(owned[i]);
     pthread_mutex_destroy(&g->lock);
     LLM_FREE(g);
 }
@@ -21403,8 +21452,6 @@ static llm_grammar *llm__grammar_new(llm__gr_build *b) {
     pthread_mutex_init(&g->lock, NULL);
     g->refs = 1;
     g->fuel = LLM__GR_FUEL;
-    g->frames_at.key = llm__gr_frame_key, g->states_at.key = llm__gr_state_key;
-    g->work_at.key = llm__gr_met_key, g->masks_at.key = llm__gr_mask_key;
     (void)llm__gr_bytes(b, nothing);
     if (b->failed) llm__grammar_free(g), b->g = NULL;
     return b->g;
@@ -21449,10 +21496,8 @@ static llm__gr_frag llm__gr_set(llm__gr_build *b, llm__set *s) {
     return f;
 }
 
-enum {
-    LLM__GR_WHOLE,
-    LLM__GR_IN_JSON
-}; /* how: the text must match from end to end; or it is sought (as JSON Schema's pattern) inside a JSON string */
+/* how: the text must match from end to end; or it is sought (as JSON Schema's pattern) inside a JSON string. */
+enum { LLM__GR_WHOLE, LLM__GR_IN_JSON };
 
 /* A character as JSON must escape it: the short form where there is one. */
 static llm__gr_frag llm__gr_json_escape(llm__gr_build *b, int32_t c) {
@@ -21571,7 +21616,6 @@ static void llm__gr_regex_op(llm__gr_regex *x, size_t place) {
         if (loop && turn >= c->min) other = llm__gr_regex_at(x, pc + 1, copy, count, 0);
         if (pc == n && copy == LLM__GR_MIDDLE) other = llm__gr_regex_at(x, 0, copy, count, 0);
         if (pc > n && count >= x->min) other = x->end;
-        if (pc >= n && x->counts == 1 && f.text >= 0) b->g->op[f.text].text = LLM__GR_TEXT_FREE;
         if (f.in < 0) break;
         next = pc >= n ? llm__gr_regex_at(x, pc, LLM__GR_MIDDLE, count + 1, 0)
                : loop && x->counts > 1
@@ -21595,9 +21639,8 @@ static void llm__gr_regex_op(llm__gr_regex *x, size_t place) {
  * \d, \w and \s are ASCII: what every dialect's own class contains at least. JSON Schema means ECMA-262, where \d is ASCII; in Python and
  * Rust it has all of Unicode's digits. A validator of any of them accepts what is made here. */
 static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, llm__str text, int how, int64_t min, int64_t max) {
-    llm__gr_regex x;
+    llm__gr_regex x = LLM__ZERO;
     llm__regex *re = NULL;
-    memset(&x, 0, sizeof x);
     if (!b->failed) b->failed = llm__regex_compile(text.p, text.n, 1, &re);
     if (b->failed) return llm__gr_never;
     int64_t counts = LLM__MAX(min, max) + 1, turns = 1;
@@ -21808,8 +21851,7 @@ static llm__gr_frag llm__bnf_alternatives(llm__gr_bnf *p) {
 /* A grammar: rules in any order, one of them named root.
  * Whether every rule that is used is there can only be said at the end; a rule that is used and not there is a SPLIT that leads nowhere. */
 static llm__gr_frag llm__gr_bnf_frag(llm__gr_build *b, llm__str text) {
-    llm__gr_bnf p;
-    memset(&p, 0, sizeof p);
+    llm__gr_bnf p = LLM__ZERO;
     p.b = b, p.s = text.p, p.n = text.n;
     for (llm__bnf_space(&p); p.at < p.n && !b->failed; llm__bnf_space(&p)) {
         if (!llm__bnf_at_rule(&p)) {
@@ -21861,37 +21903,21 @@ static llm__gr_frag llm__gr_bnf_frag(llm__gr_build *b, llm__str text) {
  * nobody named unless additionalProperties asks for them), never one that it forbids. A keyword that cannot be kept is refused with its
  * JSON pointer. */
 
-/* What of a member is dealt with already; NOT: the schema must not hold; KEY: it speaks of the name of a property, so of a string. */
-enum {
-    LLM__JS_VIEW = 16,
-    LLM__JS_MAX_VIEWS = 16384,
-    LLM__JS_MAX_TRIALS = 1024,
-    LLM__JS_MAX_COMPARES = 1 << 21,
-    LLM__JS_REF = 1,
-    LLM__JS_ALL = 2,
-    LLM__JS_ANY = 4,
-    LLM__JS_ONE = 8,
-    LLM__JS_IF = 16,
-    LLM__JS_ENUM = 32,
-    LLM__JS_CONST = 64,
-    LLM__JS_NOT = 128,
-    LLM__JS_DENIED = 256,
-    LLM__JS_KEY = 512
-};
-enum {
-    LLM__JS_NULL = 1,
-    LLM__JS_BOOL = 2,
-    LLM__JS_INT = 4,
-    LLM__JS_NUM = 8,
-    LLM__JS_STR = 16,
-    LLM__JS_ARR = 32,
-    LLM__JS_OBJ = 64,
-    LLM__JS_ALL_TYPES = 127
-};
+/* Most members of a view, views of a schema, machines for trying values, comparisons of values. */
+enum { LLM__JS_VIEW = 16, LLM__JS_MAX_VIEWS = 16384, LLM__JS_MAX_TRIALS = 1024, LLM__JS_MAX_COMPARES = 1 << 21 };
 
-/* used[i]: which of LLM__JS_REF ... of member node[i] are dealt with. Sorted by node and zero behind n, so that views compare as memory. */
+/* What of a member is dealt with already; NOT: the schema must not hold; KEY: it speaks of the name of a property, so of a string. */
+enum { LLM__JS_REF = 1, LLM__JS_ALL = 2, LLM__JS_ANY = 4, LLM__JS_ONE = 8, LLM__JS_IF = 16, LLM__JS_ENUM = 32, LLM__JS_CONST = 64 };
+enum { LLM__JS_NOT = 128, LLM__JS_DENIED = 256, LLM__JS_KEY = 512 };
+
+/* Types, in the order of llm__js_type_bits. */
+enum { LLM__JS_NULL = 1, LLM__JS_BOOL = 2, LLM__JS_INT = 4, LLM__JS_NUM = 8, LLM__JS_STR = 16, LLM__JS_ARR = 32, LLM__JS_OBJ = 64 };
+enum { LLM__JS_ALL_TYPES = 127 };
+
+/* used[i]: which of LLM__JS_REF ... of member node[i] are dealt with; by[i]: the node of the member whose $ref, allOf ... brought it in, or -1.
+ * Sorted by node and zero behind n, so that views compare as memory. */
 typedef struct llm__js_view {
-    int32_t n, node[LLM__JS_VIEW];
+    int32_t n, node[LLM__JS_VIEW], by[LLM__JS_VIEW];
     uint16_t used[LLM__JS_VIEW];
 } llm__js_view;
 
@@ -22003,7 +22029,7 @@ static const struct {
 
 /* One more schema that must hold (how: 0 or LLM__JS_KEY) or must not (LLM__JS_NOT). What is always so is left out, as `true` and {}; what
  * never is stays, for llm__js_expand to find. */
-static void llm__js_add(llm__js *js, llm__js_view *v, int node, int how) {
+static void llm__js_bring(llm__js *js, llm__js_view *v, int by, int node, int how) {
     llm_json_type type = llm_json_type_of(js->doc, node);
     int yes = type == LLM_JSON_OBJECT && !llm_json_size(js->doc, node), no = how & LLM__JS_NOT;
     (void)llm_json_bool(js->doc, node, &yes);
@@ -22013,7 +22039,18 @@ static void llm__js_add(llm__js *js, llm__js_view *v, int node, int how) {
         llm__js_refuse(js, LLM_ERR_FORMAT, node, NULL, "a schema (an object, true or false) expected");
     else if (v->n == LLM__JS_VIEW)
         llm__js_refuse(js, LLM_ERR_LIMIT, node, NULL, "more than 16 schemas that must hold together, fewer expected");
-    else if (no ? yes || type == LLM_JSON_OBJECT : !yes) v->used[v->n] = (uint16_t)how, v->node[v->n++] = node;
+    else if (no ? yes || type == LLM_JSON_OBJECT : !yes) v->used[v->n] = (uint16_t)how, v->by[v->n] = by, v->node[v->n++] = node;
+}
+
+/* The same of one that no other brings in. */
+static void llm__js_add(llm__js *js, llm__js_view *v, int node, int how) { llm__js_bring(js, v, -1, node, how); }
+
+/* 1 if member k is the node `from`, or was brought in by it or by those that it brought in. */
+static int llm__js_within_of(const llm__js_view *v, int k, int from) {
+    for (int steps = 0; v->node[k] != from && steps < v->n; steps++)
+        for (int i = 0, by = v->by[k]; i < v->n; i++)
+            if (v->node[i] == by && !(v->used[i] & LLM__JS_NOT)) k = i;
+    return v->node[k] == from;
 }
 
 /* Keywords that only say something to people and programs, or are read where they are pointed to. */
@@ -22069,14 +22106,14 @@ static int llm__js_expand(llm__js *js, llm__js_view *v) {
         if ((at = llm_json_find(js->doc, node, "$ref")) >= 0 && !(v->used[i] & LLM__JS_REF)) {
             int to = llm__js_ref(js, node, at), before = v->n;
             v->used[i] |= LLM__JS_REF;
-            if (to >= 0) llm__js_add(js, v, to, 0);
+            if (to >= 0) llm__js_bring(js, v, node, to, 0);
             if (to >= 0 && v->n == before && llm_json_find(js->doc, to, "$ref") >= 0)
                 llm__js_refuse(js, LLM_ERR_FORMAT, node, "$ref", "leads back to itself");
         }
         if ((at = llm_json_find(js->doc, node, "allOf")) >= 0 && !(v->used[i] & LLM__JS_ALL)) {
             v->used[i] |= LLM__JS_ALL;
             if (llm_json_type_of(js->doc, at) != LLM_JSON_ARRAY) llm__js_refuse(js, LLM_ERR_FORMAT, node, "allOf", "a list expected");
-            for (int one = llm_json_first(js->doc, at); one >= 0; one = llm_json_next(js->doc, one)) llm__js_add(js, v, one, 0);
+            for (int one = llm_json_first(js->doc, at); one >= 0; one = llm_json_next(js->doc, one)) llm__js_bring(js, v, node, one, 0);
         }
     }
     return !js->b->failed;
@@ -22167,7 +22204,6 @@ static llm__gr_frag llm__js_mark(llm__js *js, const char *s) { return llm__gr_se
  * Behind the point it goes on in the same way, and a text may stop early: 0.5 is 0.50, so "stop here" means that zeros from here on would
  * be within the bounds. Once nothing that follows can matter, counted digits end it. Dead ends need no care: llm__gr_alive finds them. */
 
-/* min to max digits. */
 static llm__gr_frag llm__js_digits(llm__gr_build *b, int32_t min, int32_t max) {
     return llm__gr_repeat(b, llm__gr_range(b, '0', '9'), min, max);
 }
@@ -22315,13 +22351,11 @@ static int llm__js_bound_read(llm__str s, llm__js_bound *out) {
 /* The tightest of minimum and exclusiveMinimum (or the maxima) over all members; .there 0: none. Of two that are equal the open one is
  * tighter. In draft-04 exclusiveMinimum was a boolean that made `minimum` open; many schemas still say it so. */
 static llm__js_bound llm__js_limit(llm__js *js, const llm__js_view *v, const char *key, const char *open_key, int upper) {
-    llm__js_bound best;
+    llm__js_bound best = LLM__ZERO;
     double best_value = 0, value;
-    memset(&best, 0, sizeof best);
     for (int i = 0; i < 2 * v->n; i++) {
         int open = i & 1, at = llm__js_find(js, v, i / 2, open ? open_key : key), also;
-        llm__js_bound one;
-        memset(&one, 0, sizeof one);
+        llm__js_bound one = LLM__ZERO;
         one.open = open;
         if (at < 0 || (open && llm_json_bool(js->doc, at, &also))) continue; /* draft-04: a boolean beside the bound */
         if (!open && llm_json_bool(js->doc, llm__js_find(js, v, i / 2, open_key), &also)) one.open = also;
@@ -22343,8 +22377,7 @@ static int32_t llm__js_multiple(llm__js *js, const llm__js_view *v, int integer,
     for (int i = 0; i < v->n; i++) {
         int at = llm__js_find(js, v, i, "multipleOf");
         double value;
-        llm__js_bound m;
-        memset(&m, 0, sizeof m);
+        llm__js_bound m = LLM__ZERO;
         if (at < 0) continue;
         if (!llm_json_num(js->doc, at, &value) || !(value > 0))
             return llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i], "multipleOf", "a number above 0 expected"), 0;
@@ -22458,19 +22491,10 @@ static int llm__js_written(const llm__js *js, int node, llm__str text) {
     return same;
 }
 
-/* 1 if two values of the document are written alike. */
-static int llm__js_same(const llm__js *js, int a, int b) {
-    llm_text t = llm__text_none();
-    llm_json_write(js->doc, a, &t);
-    int same = !t.failed && llm__js_written(js, b, llm__text_str(&t));
-    llm_text_free(&t);
-    return same;
-}
-
-/* 1 if a value, written as JSON, is denied by a member. */
-static int llm__js_denied(const llm__js *js, const llm__js_view *v, llm__str value) {
+/* 1 if a value, written as JSON, is one that a member gives (no 0) or denies. */
+static int llm__js_among(const llm__js *js, const llm__js_view *v, llm__str value, int no) {
     for (int i = 0; i < v->n; i++)
-        for (int at = llm__js_next_given(js, v, i, -1, 1); at >= 0; at = llm__js_next_given(js, v, i, at, 1))
+        for (int at = llm__js_next_given(js, v, i, -1, no); at >= 0; at = llm__js_next_given(js, v, i, at, no))
             if (llm__js_written(js, at, value)) return 1;
     return 0;
 }
@@ -22527,17 +22551,16 @@ static llm_grammar *llm__js_filter(llm__js *js, const llm__js_view *v) {
             more |= !dealt;
         }
     if (!more) return NULL;
-    llm__js_view view;
-    memset(&view, 0, sizeof view);
+    llm__js_view view = LLM__ZERO;
     for (int i = 0; i < v->n; i++) /* what a value may not be is looked up, not built */
-        if (llm__js_next_given(js, v, i, -1, 1) < 0) view.node[view.n] = v->node[i], view.used[view.n++] = v->used[i];
+        if (llm__js_next_given(js, v, i, -1, 1) < 0) view.node[view.n] = v->node[i], view.by[view.n] = v->by[i], view.used[view.n++] = v->used[i];
     return llm__js_trial(js, &view);
 }
 
 /* 1 if a given value, with its JSON, keeps the rest of the view: the filter (NULL: only the types), and not to be denied. */
 static int llm__js_keeps(const llm__js *js, const llm__js_view *v, llm_grammar *filter, int types, int node, llm__str text) {
     int fits = filter ? llm__js_passes(filter, text) : (types & llm__js_value_type(js, node)) != 0;
-    return fits && !llm__js_denied(js, v, text);
+    return fits && !llm__js_among(js, v, text, 1);
 }
 
 /* The values of a list of nodes (list -1: the one node) that keep the rest of the view: strings, numbers and the like are added to w, which
@@ -22571,8 +22594,7 @@ static llm__gr_frag llm__js_kept(llm__js *js, const llm__js_view *v, int list, i
  * none keeps the view. */
 static llm__gr_frag llm__js_values(llm__js *js, const llm__js_view *v, int list, int one) {
     llm__gr_build *b = js->b;
-    llm__gr_words w;
-    memset(&w, 0, sizeof w);
+    llm__gr_words w = LLM__ZERO;
     llm__gr_frag f = llm__js_kept(js, v, list, one, &w);
     if (w.n && !b->failed) f = llm__gr_alt(b, f, llm__gr_strings(b, w.word, w.n, 0, 0));
     llm__gr_words_free(&w);
@@ -22591,17 +22613,17 @@ static llm__gr_frag llm__js_values(llm__js *js, const llm__js_view *v, int list,
  *     |       +-- [not d, n] any          ix
  *     +-- [not i] any                     name
  *
- * Free keys have no escapes, as \u0069d would be id again, and begin and leave the trie in ASCII. s: those that agree in their first `at`
- * bytes. */
+ * Free keys have no escapes, as \u0069d would be id again, and leave the trie at whole characters: by one that is not ASCII only where no
+ * known key goes on so. s: those that agree in their first `at` bytes. */
 static llm__gr_frag llm__js_other_key(llm__js *js, const llm__str *s, size_t n, size_t at, int depth) {
     llm__gr_build *b = js->b;
     llm__gr_frag any = llm__gr_repeat(b, llm__gr_chars(b, llm__gr_plain, LLM__COUNT(llm__gr_plain)), 0, -1), f = llm__gr_never;
-    uint32_t leave[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    uint8_t leave[129]; /* 128: all that is not ASCII */
+    llm__set left = {NULL, 0, 0, 0};
     int ends = 0;
     if (!n) return any;
     if (depth > 200) return llm__gr_never;
-    for (int c = 0x20; c < 0x7F; c++)
-        if (c != '"' && c != '\\') leave[c >> 5] |= 1u << (c & 31);
+    for (int c = 0; c <= 128; c++) leave[c] = c >= 0x20 && c != '"' && c != '\\';
     for (size_t i = 0, k; i < n; i = k) {
         if (s[i].n <= at) {
             ends = 1, k = i + 1;
@@ -22609,15 +22631,16 @@ static llm__gr_frag llm__js_other_key(llm__js *js, const llm__str *s, size_t n, 
         }
         unsigned char c = (unsigned char)s[i].p[at];
         for (k = i + 1; k < n && s[k].n > at && (unsigned char)s[k].p[at] == c;) k++;
-        leave[c >> 5] &= ~(1u << (c & 31));
+        leave[LLM__MIN(c, 128)] = 0;
         if (c != '\\' && c < 0x80)
             f = llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_range(b, c, c), llm__js_other_key(js, s + i, k - i, at + 1, depth + 1)));
     }
-    f = llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_bytes(b, leave), any));
+    for (int c = 0; c <= 128; c++)
+        if (leave[c]) llm__set_add(&left, c, c < 128 ? c : 0x10FFFF);
+    f = llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_set(b, &left), any));
     return ends || at == 0 ? f : llm__gr_alt(b, f, llm__gr_empty(b));
 }
 
-/* A fragment between quotes. */
 static llm__gr_frag llm__js_quoted(llm__js *js, llm__gr_frag f) {
     return llm__gr_seq(js->b, llm__gr_word(js->b, "\""), llm__gr_seq(js->b, f, llm__gr_word(js->b, "\"")));
 }
@@ -22632,8 +22655,7 @@ static llm__gr_frag llm__js_other(llm__js *js, llm__gr_words *w) {
 
 /* The same of the strings that are denied. */
 static llm__gr_frag llm__js_other_string(llm__js *js, const llm__js_view *v) {
-    llm__gr_words w;
-    memset(&w, 0, sizeof w);
+    llm__gr_words w = LLM__ZERO;
     for (int i = 0; i < v->n; i++)
         for (int at = llm__js_next_given(js, v, i, -1, 1); at >= 0 && !js->b->failed; at = llm__js_next_given(js, v, i, at, 1)) {
             if (llm_json_type_of(js->doc, at) != LLM_JSON_STRING) continue;
@@ -22648,23 +22670,25 @@ static llm__gr_frag llm__js_other_string(llm__js *js, const llm__js_view *v) {
 #define LLM__JS_DATE                                                                                                                       \
     "[1-9][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
 #define LLM__JS_TIME "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+#define LLM__JS_LABEL "[A-Za-z0-9]{1,16}(?:-[A-Za-z0-9]{1,16}){0,2}"
 static const struct {
-    const char *names, *pattern; /* NULL: any string */
+    const char *names;
+    int most;            /* characters of a match; at least there is one */
+    const char *pattern; /* NULL: any string */
 } llm__js_formats[] = {
-    {"password byte binary textarea multiline int32 int64 float double", NULL},
-    {"date", "^" LLM__JS_DATE "$"},
-    {"time", "^" LLM__JS_TIME "$"},
-    {"date-time", "^" LLM__JS_DATE "T" LLM__JS_TIME "$"},
-    {"duration", "^P(?:[0-9]{1,4}W|[0-9]{1,4}Y(?:[0-9]{1,2}M(?:[0-9]{1,2}D)?)?|[0-9]{1,2}M(?:[0-9]{1,2}D)?|[0-9]{1,3}D|T(?:[0-9]{1,3}H(?:["
-                 "0-9]{1,2}M(?:[0-9]{1,2}S)?)?|"
-                 "[0-9]{1,3}M(?:[0-9]{1,2}S)?|[0-9]{1,4}S))$"},
-    {"uuid", "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"},
-    {"email", "^[A-Za-z0-9_+-]{1,32}(?:\\.[A-Za-z0-9_+-]{1,16}){0,2}@[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?(?:\\.[A-Za-z0-9](?:[A-"
-              "Za-z0-9-]{0,20}[A-Za-z0-9])?){1,3}$"},
-    {"hostname", "^[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?(?:\\.[A-Za-z0-9](?:[A-Za-z0-9-]{0,20}[A-Za-z0-9])?){0,4}$"},
-    {"ipv4", "^(?:(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])\\.){3}(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])$"},
-    {"ipv6", "^(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}$"},
-    {"uri", "^[a-z][a-z0-9+.-]{0,15}://[A-Za-z0-9.-]{1,60}(?::[0-9]{1,4})?(?:/"
+    {"password byte binary textarea multiline int32 int64 float double path file-path directory-path json-string", 0, NULL},
+    {"date", 10, "^" LLM__JS_DATE "$"},
+    {"time", 21, "^" LLM__JS_TIME "$"},
+    {"date-time", 32, "^" LLM__JS_DATE "T" LLM__JS_TIME "$"},
+    {"duration", 12, "^P(?:[0-9]{1,4}W|[0-9]{1,4}Y(?:[0-9]{1,2}M(?:[0-9]{1,2}D)?)?|[0-9]{1,2}M(?:[0-9]{1,2}D)?|[0-9]{1,3}D"
+                 "|T(?:[0-9]{1,3}H(?:[0-9]{1,2}M(?:[0-9]{1,2}S)?)?|[0-9]{1,3}M(?:[0-9]{1,2}S)?|[0-9]{1,4}S))$"},
+    {"uuid", 36, "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"},
+    {"uuid4", 36, "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-4[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$"},
+    {"email idn-email", 217, "^[A-Za-z0-9_+-]{1,30}(?:\\.[A-Za-z0-9_+-]{1,16}){0,2}@" LLM__JS_LABEL "(?:\\." LLM__JS_LABEL "){1,2}$"},
+    {"hostname idn-hostname", 203, "^" LLM__JS_LABEL "(?:\\." LLM__JS_LABEL "){0,3}$"},
+    {"ipv4", 15, "^(?:(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])\\.){3}(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])$"},
+    {"ipv6", 39, "^(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}$"},
+    {"uri url iri uri-reference iri-reference", 513, "^[a-z][a-z0-9+.-]{0,15}://[A-Za-z0-9.-]{1,60}(?::[0-9]{1,4})?(?:/"
             "[A-Za-z0-9._~!$&'()*+,;=:@-]{0,40}){0,8}(?:\\?[A-Za-z0-9._~!$&'()*+,;=:@/-]{0,100})?$"}};
 
 /* A string: of counted characters, or of what a pattern or format matches, or any but some. Two patterns together would be the intersection
@@ -22673,6 +22697,7 @@ static llm__gr_frag llm__js_string(llm__js *js, const llm__js_view *v) {
     llm__gr_build *b = js->b;
     int64_t min = llm__js_count(js, v, "minLength", 0, 0), max = llm__js_count(js, v, "maxLength", 1, -1);
     llm__str pattern = {NULL, 0};
+    const char *said = NULL;
     int owner = -1, denied = -1;
     for (int i = 0; i < 2 * v->n && !b->failed; i++) {
         const char *key = i & 1 ? "format" : "pattern";
@@ -22686,9 +22711,11 @@ static llm__gr_frag llm__js_string(llm__js *js, const llm__js_view *v) {
             return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i / 2], key, "this format is not known");
         if (i & 1 && !llm__js_formats[known].pattern) continue;
         if (i & 1) one = llm__lit(llm__js_formats[known].pattern);
+        if (i & 1 && min < 2) min = 0; /* lengths that the pattern keeps by itself */
+        if (i & 1 && max >= llm__js_formats[known].most) max = -1;
         if (pattern.p && !llm__str_same(pattern, one))
             return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i / 2], key, "a second pattern or format cannot be enforced");
-        pattern = one, owner = v->node[i / 2];
+        pattern = one, owner = v->node[i / 2], said = key;
     }
     if (max >= 0 && min > max) return llm__gr_never;
     if (denied >= 0 && (pattern.p || min || max >= 0))
@@ -22697,24 +22724,17 @@ static llm__gr_frag llm__js_string(llm__js *js, const llm__js_view *v) {
     llm__gr_frag f = denied >= 0 ? llm__js_other_string(js, v)
                      : pattern.p ? llm__gr_regex_frag(b, pattern, LLM__GR_IN_JSON, min, max)
                                  : llm__gr_repeat(b, one, (int32_t)min, (int32_t)max);
-    if (one.text >= 0 && max > 1) b->g->op[one.text].text = LLM__GR_TEXT_CLOSED;
     if (pattern.p && b->failed && b->failed != LLM_ERR_NOMEM) {
         char why[512];
         snprintf(why, sizeof why, "%.400s", llm_last_error());
         llm_result r = b->failed;
         b->failed = LLM_OK;
-        return llm__js_refuse(js, r, owner, "pattern", why);
+        return llm__js_refuse(js, r, owner, said, why);
     }
     return llm__js_quoted(js, f);
 }
 
 /* ---- arrays ---- */
-
-/* An item of a list, with the comma before all but the first. Never if nothing can satisfy it. */
-static llm__gr_frag llm__js_item(llm__js *js, const llm__js_view *item, int first) {
-    llm__gr_frag f = llm__js_rule(js, item);
-    return first ? f : llm__gr_seq(js->b, llm__js_mark(js, ","), f);
-}
 
 /* What member i says of item k of a list: -1 nothing. *n: how many items it names one by one. In draft-07 `items` as a list is what
  * prefixItems is now, and additionalItems what `items` is. */
@@ -22729,8 +22749,7 @@ static int llm__js_item_of(const llm__js *js, const llm__js_view *v, int i, int 
 
 /* What all members say of item k. */
 static llm__js_view llm__js_item_view(llm__js *js, const llm__js_view *v, int k) {
-    llm__js_view item;
-    memset(&item, 0, sizeof item);
+    llm__js_view item = LLM__ZERO;
     for (int i = 0, at, n; i < v->n; i++)
         if ((at = llm__js_item_of(js, v, i, k, &n)) >= 0) llm__js_add(js, &item, at, 0);
     return item;
@@ -22775,7 +22794,7 @@ enum { LLM__JS_SET = 10, LLM__JS_PLACES_MAX = 4096 };
 static int32_t llm__js_item_values(llm__js *js, const llm__js_view *given, int32_t rule[LLM__JS_SET]) {
     static const char *const words[] = {"null", "true", "false"};
     llm__js_view v = *given;
-    llm__gr_words w;
+    llm__gr_words w = LLM__ZERO;
     llm__str seen[LLM__JS_SET];
     int32_t n = 0;
     if (!llm__js_expand(js, &v)) return 0;
@@ -22785,10 +22804,9 @@ static int32_t llm__js_item_values(llm__js *js, const llm__js_view *given, int32
         v.used[i] |= (uint16_t)(list >= 0 ? LLM__JS_ENUM : one >= 0 ? LLM__JS_CONST : 0);
     }
     for (int k = 0; k < LLM__COUNT(words) && list < 0 && one < 0 && !other; k++)
-        if (types & (k ? LLM__JS_BOOL : LLM__JS_NULL) && !llm__js_denied(js, &v, llm__lit(words[k])))
+        if (types & (k ? LLM__JS_BOOL : LLM__JS_NULL) && !llm__js_among(js, &v, llm__lit(words[k]), 1))
             rule[n++] = llm__js_rule_of(js, llm__gr_word(js->b, words[k]));
     if (list < 0 && one < 0) return other ? -1 : n;
-    memset(&w, 0, sizeof w);
     if (llm__js_kept(js, &v, list, one, &w).in >= 0) n = -1;
     for (size_t i = 0; i < w.n && n >= 0 && !js->b->failed; i++) {
         int again = 0;
@@ -22873,11 +22891,11 @@ static llm__gr_frag llm__js_items(llm__js *js, const llm__js_view *v, int n_pref
     llm__gr_frag tail = llm__gr_empty(b);
     for (int k = more ? shown : shown - 1; k >= 0 && !b->failed; k--) { /* item k, and what follows; k == shown: all the others */
         llm__js_view item = llm__js_item_view(js, v, k);
-        llm__gr_frag one = llm__js_item(js, &item, k == 0);
+        llm__gr_frag one = llm__js_rule(js, &item), next = llm__gr_seq(b, llm__js_mark(js, ","), llm__js_rule(js, &item));
         int32_t least = (int32_t)LLM__MAX(0, min - k), most = max < 0 ? -1 : (int32_t)max - k;
-        if (k < shown) tail = llm__gr_seq(b, one, tail);
-        else if (k) tail = llm__gr_repeat(b, one, least, most);
-        else tail = llm__gr_seq(b, one, llm__gr_repeat(b, llm__js_item(js, &item, 0), LLM__MAX(0, least - 1), most < 0 ? -1 : most - 1));
+        if (k < shown) tail = llm__gr_seq(b, k ? next : one, tail);
+        else if (k) tail = llm__gr_repeat(b, next, least, most);
+        else tail = llm__gr_seq(b, one, llm__gr_repeat(b, next, LLM__MAX(0, least - 1), most < 0 ? -1 : most - 1));
         if (k >= min && (k < shown || !k)) tail = llm__gr_alt(b, tail, llm__gr_empty(b));
     }
     return tail;
@@ -22923,8 +22941,7 @@ static int llm__js_key_matches(llm__js *js, int property, llm__str key) {
     size_t from, to;
     llm__str pattern = llm__json_key(js->doc, property);
     llm__regex *re = NULL;
-    llm__rx_run run;
-    memset(&run, 0, sizeof run);
+    llm__rx_run run = LLM__ZERO;
     if ((js->b->failed = llm__regex_open(pattern.p, pattern.n, &re)) != LLM_OK) return -1;
     llm__rx_begin(&run, re, key.p, key.n);
     int hit = llm__rx_next(&run, &from, &to) > 0;
@@ -22936,8 +22953,10 @@ static int llm__js_key_matches(llm__js *js, int property, llm__str key) {
 /* What every member of a view says of a property: its own schema, or that of the patterns that match its name, or what it says of
  * additional ones. 0: a member forbids it. In {"properties": {"a": A}, "additionalProperties": E, "allOf": [{"properties": {"b": B}}]} the
  * key a must satisfy A (the second member says nothing of it), and b must satisfy B and E: additionalProperties sees only its own member's
- * properties, as the standard has it. Denied are one property's schema, or that it is there. */
+ * properties, as the standard has it, and unevaluatedProperties those of what its member brought in too. Denied are one property's schema,
+ * or that it is there. */
 static int llm__js_property_view(llm__js *js, const llm__js_view *v, llm__str key, llm__js_view *out) {
+    int said[LLM__JS_VIEW];
     memset(out, 0, sizeof *out);
     for (int i = 0; i < v->n && !js->b->failed; i++) {
         int no = llm__js_find_not(js, v, i, "properties"), yes = 1, at = llm__json_member(js->doc, no, key), matched = 0;
@@ -22948,10 +22967,17 @@ static int llm__js_property_view(llm__js *js, const llm__js_view *v, llm__str ke
         for (int p = llm_json_first(js->doc, llm__js_find(js, v, i, "patternProperties")); p >= 0 && !js->b->failed;
              p = llm_json_next(js->doc, p))
             if (llm__js_key_matches(js, p, key) > 0) llm__js_add(js, out, p, 0), matched = 1;
-        if (matched) continue;
-        if ((at = llm__js_find(js, v, i, "additionalProperties")) < 0) at = llm__js_find(js, v, i, "unevaluatedProperties");
+        at = matched ? -1 : llm__js_find(js, v, i, "additionalProperties");
         if (llm_json_bool(js->doc, at, &yes) && !yes) return 0;
         if (at >= 0) llm__js_add(js, out, at, 0);
+        said[i] = matched || at >= 0;
+    }
+    for (int i = 0, at; i < v->n && !js->b->failed; i++) {
+        int yes = 1, evaluated = 0;
+        if ((at = llm__js_find(js, v, i, "unevaluatedProperties")) < 0) continue;
+        for (int k = 0; k < v->n; k++) evaluated |= said[k] && llm__js_within_of(v, k, v->node[i]);
+        if (!evaluated && llm_json_bool(js->doc, at, &yes) && !yes) return 0;
+        if (!evaluated) llm__js_add(js, out, at, 0);
     }
     return 1;
 }
@@ -22986,8 +23012,7 @@ static llm__gr_frag llm__js_extra_key(llm__js *js, const llm__js_view *v, const 
     }
     if (!llm__js_property_view(js, v, llm__nothing, view)) return llm__gr_never;
     if (named) return llm__js_rule(js, &names);
-    llm__gr_words w;
-    memset(&w, 0, sizeof w);
+    llm__gr_words w = LLM__ZERO;
     for (size_t i = 0; i < n && !b->failed; i++) {
         llm_text_json(&w.all, p[i].key.p, p[i].key.n);
         llm__gr_words_add(b, &w);
@@ -22999,9 +23024,8 @@ static llm__gr_frag llm__js_extra_key(llm__js *js, const llm__js_view *v, const 
  * (additionalProperties true or a schema, a pattern, or nothing but "type": "object"): a model that may invent keys in every object invents
  * some. */
 static llm__gr_frag llm__js_extra(llm__js *js, const llm__js_view *v, const llm__js_property *p, size_t n) {
-    llm__js_view view;
+    llm__js_view view = LLM__ZERO;
     int asked = js->lenient || (!n && llm__js_any(js, v, "additionalProperties") < 0 && llm__js_any(js, v, "properties") < 0);
-    memset(&view, 0, sizeof view);
     for (int i = 0; i < v->n; i++) {
         int more = llm__js_find(js, v, i, "additionalProperties"), yes = 1;
         asked |= llm_json_size(js->doc, llm__js_find(js, v, i, "patternProperties")) > 0;
@@ -23149,22 +23173,21 @@ static llm__gr_frag llm__js_object(llm__js *js, const llm__js_view *v) {
  * That is how unions are told apart in practice: {"kind": {"const": "circle"}, ...} or {"kind": {"const": "square"}, ...}, both requiring
  * kind. 0 means "not known to": of integer and number, or of two patterns, it says 0. depth: 4 levels of properties are looked into. */
 static int llm__js_disjoint(llm__js *js, int a, int b, int depth) {
-    llm__js_view x, y, px, py;
-    memset(&x, 0, sizeof x);
-    memset(&y, 0, sizeof y);
+    llm__js_view x = LLM__ZERO, y = LLM__ZERO, px, py;
     llm__js_add(js, &x, a, 0);
     llm__js_add(js, &y, b, 0);
     if (depth > 4 || !llm__js_expand(js, &x) || !llm__js_expand(js, &y)) return !js->b->failed && depth <= 4;
-    int both = llm__js_types(js, &x) & llm__js_types(js, &y), values = 0, meet = 0;
-    for (int i = 0; i < x.n && both; i++) /* lists that have nothing in common */
-        for (int k = 0; k < y.n; k++) {
-            int given = llm__js_next_given(js, &x, i, -1, 0) >= 0 && llm__js_next_given(js, &y, k, -1, 0) >= 0;
-            values |= given;
-            for (int p = llm__js_next_given(js, &x, i, -1, 0); given && p >= 0 && !js->b->failed; p = llm__js_next_given(js, &x, i, p, 0))
-                for (int q = llm__js_next_given(js, &y, k, -1, 0); q >= 0; q = llm__js_next_given(js, &y, k, q, 0))
-                    meet |= llm__js_same(js, p, q);
+    int both = llm__js_types(js, &x) & llm__js_types(js, &y), listed = 0, given = 0, meet = 0;
+    for (int k = 0; k < y.n; k++) listed |= llm__js_next_given(js, &y, k, -1, 0) >= 0;
+    for (int i = 0; i < x.n && both && listed; i++) /* lists that have nothing in common */
+        for (int p = llm__js_next_given(js, &x, i, -1, 0); p >= 0 && !js->b->failed; p = llm__js_next_given(js, &x, i, p, 0)) {
+            llm_text t = llm__text_none();
+            llm_json_write(js->doc, p, &t);
+            if (t.failed) js->b->failed = llm__nomem();
+            given = 1, meet |= llm__js_among(js, &y, llm__text_str(&t), 0);
+            llm_text_free(&t);
         }
-    if (!both || (values && !meet)) return 1;
+    if (!both || (given && !meet)) return 1;
     if (both != LLM__JS_OBJ) return 0;
     size_t n = 0, m = 0;
     int found = 0;
@@ -23194,7 +23217,7 @@ static llm__gr_frag llm__js_fork(llm__js *js, const llm__js_view *v, int i, cons
     for (int one = llm_json_first(js->doc, list); one >= 0 && !js->b->failed; one = llm_json_next(js->doc, one)) {
         llm__js_view way = *v;
         way.used[i] |= (uint16_t)flag;
-        llm__js_add(js, &way, one, 0);
+        llm__js_bring(js, &way, v->node[i], one, 0);
         for (int other = llm_json_first(js->doc, list); other >= 0 && flag == LLM__JS_ONE && !js->b->failed;
              other = llm_json_next(js->doc, other))
             if (other != one && !llm__js_disjoint(js, one, other, 0)) llm__js_add(js, &way, other, LLM__JS_NOT);
@@ -23210,8 +23233,8 @@ static llm__gr_frag llm__js_if(llm__js *js, const llm__js_view *v, int i) {
         llm__js_view way = *v;
         int at = llm__js_find(js, v, i, no ? "else" : "then");
         way.used[i] |= LLM__JS_IF;
-        llm__js_add(js, &way, llm__js_find(js, v, i, "if"), no ? LLM__JS_NOT : 0);
-        if (at >= 0) llm__js_add(js, &way, at, 0);
+        llm__js_bring(js, &way, v->node[i], llm__js_find(js, v, i, "if"), no ? LLM__JS_NOT : 0);
+        if (at >= 0) llm__js_bring(js, &way, v->node[i], at, 0);
         f = llm__gr_alt(js->b, f, llm__js_rule(js, &way));
     }
     return f;
@@ -23247,8 +23270,7 @@ static llm__gr_frag llm__js_body(llm__js *js, const llm__js_view *v) {
             if (types & llm__js_value_type(js, at) & (numbers | LLM__JS_ARR | LLM__JS_OBJ))
                 return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, at, NULL, "only strings, true, false and null can be denied");
     for (int k = 0; k < LLM__COUNT(words); k++)
-        if (types & words[k].type && !llm__js_denied(js, v, llm__lit(words[k].text)))
-            f = llm__gr_alt(b, f, llm__gr_word(b, words[k].text));
+        if (types & words[k].type && !llm__js_among(js, v, llm__lit(words[k].text), 1)) f = llm__gr_alt(b, f, llm__gr_word(b, words[k].text));
     if (types & numbers) f = llm__gr_alt(b, f, llm__js_number(js, v, !(types & LLM__JS_NUM)));
     if (types & LLM__JS_STR) f = llm__gr_alt(b, f, llm__js_string(js, v));
     if (types & LLM__JS_ARR) f = llm__gr_alt(b, f, llm__js_array(js, v));
@@ -23258,21 +23280,18 @@ static llm__gr_frag llm__js_body(llm__js *js, const llm__js_view *v) {
 
 /* A call of the rule of a view; never, if nothing can satisfy it. The rule is noted before its body is made: a schema that comes back to
  * itself finds it and calls it. (If its body then turns out impossible, that call is a dead end, which llm__gr_alive finds.) The notes are
- * searched one by one, which takes the square of the number of views: about one for each
- * schema in the document. */
+ * searched one by one, which takes the square of the number of views: about one for each schema in the document. */
 static llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *given) {
     llm__gr_build *b = js->b;
     llm__js_view v = *given;
     if (b->failed || !llm__js_expand(js, &v)) return llm__gr_never;
     for (int i = 1; i < v.n; i++) /* one order, so that equal views are found */
         for (int k = i; k > 0 && v.node[k] < v.node[k - 1]; k--) {
-            int32_t node = v.node[k];
+            int32_t node = v.node[k], by = v.by[k];
             uint16_t used = v.used[k];
-            v.node[k] = v.node[k - 1], v.used[k] = v.used[k - 1];
-            v.node[k - 1] = node, v.used[k - 1] = used;
+            v.node[k] = v.node[k - 1], v.used[k] = v.used[k - 1], v.by[k] = v.by[k - 1];
+            v.node[k - 1] = node, v.used[k - 1] = used, v.by[k - 1] = by;
         }
-    memset(v.node + v.n, 0, (size_t)(LLM__JS_VIEW - v.n) * sizeof *v.node);
-    memset(v.used + v.n, 0, (size_t)(LLM__JS_VIEW - v.n) * sizeof *v.used);
     if (js->n_memo >= LLM__JS_MAX_VIEWS) return llm__js_refuse(js, LLM_ERR_LIMIT, v.n ? v.node[0] : 0, NULL, "fewer schemas expected");
     for (size_t i = 0; i < js->n_memo; i++)
         if (!memcmp(&js->memo[i].view, &v, sizeof v)) return js->memo[i].rule < 0 ? llm__gr_never : llm__gr_call(b, js->memo[i].rule);
@@ -23291,11 +23310,9 @@ static llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *given) {
 
 /* The machine of a schema that stands at `node` of a document; references count from the document's root. */
 static llm__gr_frag llm__js_frag(llm__gr_build *b, const llm_json *doc, int node, const char *space) {
-    llm__js js;
-    llm__js_view v;
+    llm__js js = LLM__ZERO;
+    llm__js_view v = LLM__ZERO;
     int32_t trials = LLM__JS_MAX_TRIALS, compares = LLM__JS_MAX_COMPARES;
-    memset(&js, 0, sizeof js);
-    memset(&v, 0, sizeof v);
     js.b = b, js.doc = doc, js.space = space, js.root = node, js.trials = &trials, js.compares = &compares;
     llm__js_add(&js, &v, node, 0);
     llm__gr_frag f = llm__js_rule(&js, &v);
@@ -23328,9 +23345,8 @@ typedef struct llm__gr_tags {
 } llm__gr_tags;
 
 /* Free text that has just seen `seen` bytes of trigger t, as a state of the triggers' Aho-Corasick automaton (1975), which is small enough
- * to be computed by comparing: the longest suffix of what was read that is a beginning of some trigger.
- * Returns the length of that suffix, and in *to the trigger it begins (0, 0: none). seen < trigger[t].n, so `read` never holds more than
- * 128. */
+ * to be computed by comparing: the longest suffix of what was read that is a beginning of some trigger. Returns the length of that suffix,
+ * and in *to the trigger it begins (0, 0: none). seen < trigger[t].n, so `read` never holds more than 128. */
 static size_t llm__gr_tags_next(const llm__gr_tags *x, size_t t, size_t seen, unsigned char c, size_t *to) {
     char read[256];
     memcpy(read, x->trigger[t].p, seen);
@@ -23384,10 +23400,8 @@ static void llm__gr_tags_ways(const llm__gr_tags *x, const int32_t *at, size_t t
     int32_t place = at[t * LLM__GR_TRIGGER + seen];
     for (int c = 0; c < 256 && !b->failed; c++) {
         size_t to, n = llm__gr_tags_next(x, t, seen, (unsigned char)c, &to);
-        if (!n) {
-            home[c >> 5] |= 1u << (c & 31);
-            continue;
-        }
+        if (!n) home[c >> 5] |= 1u << (c & 31);
+        if (!n) continue;
         llm__gr_frag one = llm__gr_range(b, c, c);
         int whole = n == x->trigger[to].n;
         if (whole && x->then.in < 0) one = llm__gr_seq(b, one, llm__gr_tags_content(x, x->trigger[to]));
@@ -23424,7 +23438,7 @@ static llm__gr_frag llm__gr_watch(const llm__gr_tags *x) {
  * nothing but tags, "separator" between them, of which "stop_after_first" allows one. */
 static llm__gr_frag llm__gr_tags_frag(llm__gr_build *b, const llm_json *doc, const char *space) {
     llm__str trigger[LLM__GR_TRIGGERS];
-    llm__gr_tags x = {b, doc, llm_json_find(doc, 0, "structures"), trigger, 0, space, {-1, -1, -1}};
+    llm__gr_tags x = {b, doc, llm_json_find(doc, 0, "structures"), trigger, 0, space, {-1, -1}};
     int bad = llm_json_size(doc, x.structures) <= 0;
     if (llm__json_flag(doc, 0, "at_least_one", 0) && !bad) return llm__gr_tags_only(&x);
     for (int i = llm_json_first(doc, llm_json_find(doc, 0, "triggers")); i >= 0 && !bad; i = llm_json_next(doc, i)) {
@@ -23451,8 +23465,7 @@ static llm__gr_frag llm__gr_after(llm__gr_build *b, const char *marker, llm__gr_
 
 /* A JSON list of strings, one of which the answer must be. */
 static llm__gr_frag llm__gr_choice_frag(llm__gr_build *b, const llm_json *doc) {
-    llm__gr_words w;
-    memset(&w, 0, sizeof w);
+    llm__gr_words w = LLM__ZERO;
     if (llm_json_type_of(doc, 0) != LLM_JSON_ARRAY || !llm_json_size(doc, 0))
         return b->failed = llm__error(LLM_ERR_FORMAT, "choice: a list of at least one string expected"), llm__gr_never;
     for (int at = llm_json_first(doc, 0); at >= 0 && !b->failed; at = llm_json_next(doc, at)) {
@@ -23487,7 +23500,6 @@ static llm__gr_frag llm__gr_frag_of(llm__gr_build *b, const llm_grammar_config *
     return f;
 }
 
-/* One more user. */
 static llm_grammar *llm__grammar_hold(llm_grammar *g) {
     pthread_mutex_lock(&g->lock);
     g->refs++;
@@ -23565,7 +23577,7 @@ static llm_grammar *llm__gr_shelf_get(struct llm__gr_shelf *s, const llm_text *k
 }
 
 /* Compiles. The trie may be NULL: such a grammar checks text, and has no masks. *out is left alone after an error. */
-static llm_result llm__grammar_make(const llm_model *model, const llm__gr_trie *trie, const llm_grammar_config *cfg, llm_grammar **out) {
+static llm_result llm__grammar_make(const llm_model *model, llm__gr_trie *trie, const llm_grammar_config *cfg, llm_grammar **out) {
     llm__gr_build b;
     if (!llm__grammar_new(&b)) return b.failed;
     b.g->model = model;

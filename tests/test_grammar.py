@@ -153,6 +153,15 @@ FORMS = [(GBNF, *one) for one in GBNFS] + [ # kind, text, accepted, refused
     (SCHEMA, {"type": "object", "properties": {"a": {}, "b": {}, "c": {}}, "minProperties": 2, "maxProperties": 2, "additionalProperties": False},
      ['{"a":1,"b":2}', '{"a":1,"c":2}', '{"b":1,"c":1}'], ["{}", '{"a":1}', '{"a":1,"b":2,"c":3}']),
     (SCHEMA, {"type": "object", "patternProperties": {"^x-": {"type": "boolean"}}}, ["{}", '{"x-a":true}'], ['{"y":true}', '{"x-a":1}']),
+    (SCHEMA, {"pattern": "^[^\\w\\s]{2}$"}, ['"--"', '"€+"'], ['"-³"', '"-é"', '"-\u2004"', '"a-"']), # what is a letter or a space in any dialect
+    (SCHEMA, {"pattern": "^\\S[^\\W]\\D$"}, ['"-a-"', '"éb "'], ['"\ufeffa-"', '"\\u001ca-"', '"-é-"', '"-a٣"']),
+    (SCHEMA, {"format": "uri", "minLength": 1, "maxLength": 2083}, ['"https://a.b/"'], ['""']), # a length that the pattern keeps by itself
+    (SCHEMA, {"format": "hostname"}, ['"a-b.c"'], ['"xn--a.de"', '"-a"', '"a-"']),
+    (SCHEMA, {"format": "uuid4"}, ['"123e4567-e89b-42d3-a456-426614174000"'], ['"123e4567-e89b-12d3-a456-426614174000"']), (SCHEMA, {"format": "file-path"}, ['"/a b"'], ["1"]),
+    (SCHEMA, {"properties": {"a": {}, "größe": {}}, "additionalProperties": {"type": "integer"}}, ['{"名前":1}', '{"gäb":1}'], ['{"größe":1,"größe":1}', '{"gr":""}']),
+    (SCHEMA, {"allOf": [{"properties": {"a": {"type": "integer"}}, "required": ["a"]}], "properties": {"b": {"type": "null"}}, "unevaluatedProperties": False}, ['{"b":null,"a":1}', '{"a":1}'], ['{"a":1,"c":1}', '{"b":null}']),
+    (SCHEMA, {"$ref": "#/$defs/p", "properties": {"b": {}}, "unevaluatedProperties": False, "$defs": {"p": {"properties": {"a": {}}, "anyOf": [{"required": ["a"]}, {"properties": {"c": {}}, "required": ["c"]}]}}}, ['{"b":1,"a":1}', '{"c":1}'], ['{"b":1}', '{"d":1,"a":1}']),
+    (SCHEMA, {"allOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}, "unevaluatedProperties": False}]}, ['{"b":1}', "{}"], ['{"a":1}']), # a cousin's property is not seen
     (SCHEMA, {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 3}, ["[1,2]", "[1, 2, 3]"], ["[1]", "[]", "[1,2,3,4]"]),
     (SCHEMA, {"prefixItems": [{"type": "integer"}, {"type": "string"}], "items": False}, ["[]", "[1]", '[1,"a"]'], ['[1,"a",2]', '["a"]']),
     (SCHEMA, {"items": [{"type": "integer"}], "additionalItems": {"type": "null"}, "minItems": 1}, ["[1]", "[1,null]"], ["[]", "[1,1]"]),
@@ -374,7 +383,11 @@ def main():
         timing(v, "SmolLM2")
     else:
         RESULT[2] += 1
-    if os.path.exists(BIG): timing(Vocabulary(open_model(BIG)), "Qwen3")
+    if os.path.exists(BIG):
+        v = Vocabulary(open_model(BIG))
+        timing(v, "Qwen3")
+        twin(v, SCHEMA, {"maxLength": 9}, b'"a') # it has tokens that begin within a character
+        twin(v, SCHEMA, {"pattern": "^[a-z][a-z0-9-]{0,20}(\\.[a-z]{2,5})?$"}, b'"ab')
     else: RESULT[2] += 1
     finish()
 
