@@ -286,6 +286,7 @@ def sanitize():
     make("build/san/test_all", "build/san/llm_cli")
     step("C tests, ASan+UBSan", ["build/san/test_all"], timeout=3600)
     step("llm_cli, ASan+UBSan", [sys.executable, "tests/test_cli.py"], {"LLM_CLI": "build/san/llm_cli"}, timeout=3600)
+    step("llm_cli in a terminal, ASan+UBSan", [sys.executable, "tests/test_pty.py"], {"LLM_CLI": "build/san/llm_cli"}, timeout=3600)
     served("ASan+UBSan", "build/san/llm_serve")
     make("build/tsan/test_all")
     step("engine, TSan", ["build/tsan/test_all", "threads", "engine", "backend"], timeout=3600)
