@@ -26164,7 +26164,7 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->max_out = c->max_num_seqs + 32; /* rows of prompts that are scored find place beside those that decode */
     p->max_queue = c->max_queue;
     if (!llm__isa_find(c->isa, &isa)) p->kernels = llm__kernels_of(isa);
-    e->kv_type = c->kv_cache_dtype ? c->kv_cache_dtype : llm__kv_auto(isa, c->dtype);
+    e->kv_type = c->kv_cache_dtype || e->backend != llm_backend_cpu() ? c->kv_cache_dtype : llm__kv_auto(isa, c->dtype);
     p->n_workers = c->n_threads;
     p->no_cache = c->disable_prefix_caching;
     p->early_stop = c->early_stop;
