@@ -20384,7 +20384,7 @@ typedef struct llm__gr_index {
 } llm__gr_index;
 
 /* What every node of the trie is to a set of characters, as [A-Za-z0-9]: which tokens at it and below are runs of the set, and where the
- * others leave it. Most of a vocabulary are words, and most loops of grammars read words; see llm__gr_walk for what that spares. */
+ * others leave it. Most of a vocabulary are words, and most loops of grammars read words; see llm__gr_leaves for what that spares. */
 typedef struct llm__gr_slice {
     uint32_t ascii[4];      /* which of ASCII the set has */
     int wide;               /* it has all other characters too */
