@@ -24333,7 +24333,7 @@ struct llm_engine {
     uint64_t n_loaded;
     uint64_t next_turn, turn;    /* numbers: the next to be drawn, and whose turn it is; see llm__turn_take */
     pthread_cond_t turns;
-    llm_kv_type kv_type;         /* of the pages, for kept contexts */
+    llm_kv_type kv_type;         /* of the pages; on a device AUTO stays: its backend knows */
     llm_compute dtype;
     pthread_cond_t arrived;
     llm_request *inbox_first, *inbox_last;
