@@ -2,7 +2,8 @@
 """Is llm.h a good guest in somebody's project?
 
 Languages and compilers without warnings, linking into two translation units, README's program as printed, exported and called
-symbols, table of contents, lengths and comments. Prints "N passed, N failed, N skipped".
+symbols, table of contents, lengths and comments; and the weights that tests/bench/bench_linear.c measures with. Prints
+"N passed, N failed, N skipped".
 """
 import pathlib
 import re
@@ -150,6 +151,37 @@ def measures():
     check("line width", not wide, f"lines {wide[:10]} are wider than 200")
 
 
+BENCH = """#define main bench_main
+#include "tests/bench/bench_linear.c"
+#undef main
+int main(void) {
+    enum { COLS = 256, ROWS = 64 };
+    static uint8_t data[ROWS * COLS * 4];
+    static float x[ROWS * COLS];
+    for (int i = 0; i < LLM__COUNT(types); i++) {
+        int subnormal = 0, other = 0;
+        fill(data, types[i], (size_t)(ROWS * llm__row_bytes(types[i], COLS)));
+        llm__dequant_columns(types[i], data, 0, ROWS * COLS, x);
+        for (int k = 0; k < ROWS * COLS; k++) subnormal += x[k] != 0 && !isnormal(x[k]), other += fabsf(x[k]) > 1e-15f && fabsf(x[k]) < 1e15f;
+        if (subnormal || other < ROWS * COLS / 2) printf("%s: %d subnormal, %d of ordinary size\\n", llm__type_name(types[i]), subnormal, other);
+    }
+    char program[] = "bench_linear", one[] = "1", isa[] = "scalar", bad[] = "Q9", *args[] = {program, one, isa, bad, NULL};
+    if (bench_main(4, args) != 2) printf("Q9 is taken for a type\\n");
+    if (type_find("Q4_1") != 1 || type_find("q6_k") < 0) printf("types are not found by name\\n");
+    return 0;
+}
+"""
+
+
+def bench():
+    """No weight of the kernels' bench is a subnormal number, which some processors take a hundred cycles for; types go by name."""
+    program = str(OUT / "bench")
+    p = run("bench_linear compiles", ["gcc", "-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-function", "-Werror", "-I.", write("bench.c", BENCH), "-o", program, "-lm", "-lpthread"])
+    if not p or p.returncode: return
+    p = subprocess.run([program], capture_output=True, text=True, timeout=60)
+    check("bench_linear's weights and names", p.returncode == 0 and not p.stdout and "Q4_1" in p.stderr, p.stdout + p.stderr)
+
+
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
     languages()
@@ -157,6 +189,7 @@ def main():
     readme_program()
     symbols()
     measures()
+    bench()
     print(f"{DONE['passed']} passed, {DONE['failed']} failed, {DONE['skipped']} skipped")
     sys.exit(1 if DONE["failed"] else 0)
 

@@ -1,9 +1,11 @@
 /* Speed of the linear kernels: GOPS (2 x rows x columns x tokens), what share that is of what products of bytes alone reach on as many
  * threads, and GB/s of packed weights; best of several short runs.
- *     cc -O2 tests/bench/bench_linear.c -o build/bench_linear -lm -lpthread && build/bench_linear [THREADS [ISA]] */
+ *     cc -O2 tests/bench/bench_linear.c -o build/bench_linear -lm -lpthread && build/bench_linear [THREADS [ISA [TYPE]]]
+ * TYPE is a name as the lines print it (Q4_1); without it every type is measured. */
 #define _GNU_SOURCE
 #define LLM_IMPLEMENTATION
 #include "../../llm.h"
+#include <strings.h>
 
 static const int32_t types[] = {LLM_TYPE_Q4_0, LLM_TYPE_Q4_1, LLM_TYPE_Q5_0, LLM_TYPE_Q5_1, LLM_TYPE_Q8_0, LLM_TYPE_Q4_K, LLM_TYPE_Q5_K, LLM_TYPE_Q6_K,
                                 LLM_TYPE_IQ4_NL, LLM_TYPE_MXFP4, LLM_TYPE_Q2_K, LLM_TYPE_Q3_K, LLM_TYPE_F32, LLM_TYPE_F16, LLM_TYPE_BF16};
@@ -53,6 +55,20 @@ static double best(job *j, int what) {
     return least;
 }
 
+/* Weights of any value, but no subnormal numbers: each costs some processors more than a hundred cycles, and of these bytes every 64th makes
+ * one where they are read as F32, which then seems 30 times slower, or as a scale that is a power of two alone (MXFP4: 5 times). */
+static void fill(uint8_t *data, int32_t type, size_t bytes) {
+    const int block = llm__type_block_bytes(type);
+    for (size_t i = 0; i < bytes; i++) data[i] = (uint8_t)(i * 2654435761u >> 13 & 0x3F);
+    for (size_t i = 0; i + (size_t)block <= bytes; i += (size_t)block) {
+        const float x = (float)((int)(data[i] << 6 | data[i + (size_t)block - 1]) * 2 - 4095) / 4096; /* -1 to 1, odd: never 0 */
+        const uint16_t half = type == LLM_TYPE_BF16 ? llm__f32_to_bf16(x) : llm__f32_to_f16(x);
+        if (type == LLM_TYPE_F32) memcpy(data + i, &x, sizeof x);
+        if (type == LLM_TYPE_F16 || type == LLM_TYPE_BF16) memcpy(data + i, &half, sizeof half);
+        if (type == LLM_TYPE_MXFP4) data[i] = (uint8_t)(96 + data[i]); /* the scale is a power of two alone: 2^-31 to 2^32 */
+    }
+}
+
 static void bench(llm__pool *pool, llm__isa isa, int32_t type, int64_t rows, int64_t cols, int tokens) {
     llm_weight_desc d;
     llm_segment s;
@@ -62,7 +78,7 @@ static void bench(llm__pool *pool, llm__isa isa, int32_t type, int64_t rows, int
     memset(&j, 0, sizeof j);
     size_t bytes = (size_t)rows * (size_t)llm__row_bytes(type, cols);
     uint8_t *data = (uint8_t *)llm__pages_get(bytes);
-    for (size_t i = 0; i < bytes; i++) data[i] = (uint8_t)(i * 2654435761u >> 13 & 0x3F);
+    fill(data, type, bytes);
     s.data = data;
     s.type = type;
     s.stored_cols = s.n_cols = d.cols = cols;
@@ -95,14 +111,27 @@ static void bench(llm__pool *pool, llm__isa isa, int32_t type, int64_t rows, int
     llm__pages_free(data, bytes);
 }
 
+/* The place of a type in the table above, by name; -1 where none has it. */
+static int type_find(const char *name) {
+    for (int i = 0; i < LLM__COUNT(types); i++)
+        if (!strcasecmp(name, llm__type_name(types[i]))) return i;
+    return -1;
+}
+
 int main(int argc, char **argv) {
     llm__isa isa;
-    llm__pool *pool = llm__pool_open(argc > 1 ? atoi(argv[1]) : 1);
+    const int only = argc > 3 ? type_find(argv[3]) : -1;
+    if (argc > 3 && only < 0) {
+        fprintf(stderr, "bench_linear: no type is named %s; those measured are", argv[3]);
+        for (int i = 0; i < LLM__COUNT(types); i++) fprintf(stderr, " %s", llm__type_name(types[i]));
+        fprintf(stderr, "\n");
+        return 2;
+    }
+    llm__pool *pool = llm__pool_open(argc > 1 ? LLM__MAX(1, atoi(argv[1])) : 1);
     if (llm__isa_find(argc > 2 ? argv[2] : NULL, &isa)) return printf("%s\n", llm_last_error()), 1;
     printf("%s, %d threads\n", llm__isa_name(isa), pool->n);
-    int only = argc > 3 ? atoi(argv[3]) : -1;
     for (int i = 0; i < LLM__COUNT(types); i++) {
-        if (only >= 0 && types[i] != only) continue;
+        if (only >= 0 && i != only) continue;
         bench(pool, isa, types[i], 1536, 768, 1);   /* in cache */
         bench(pool, isa, types[i], 1536, 768, 8);
         bench(pool, isa, types[i], 1536, 768, 16);
