@@ -1686,6 +1686,7 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 #define LLM__MIN(a, b) ((a) < (b) ? (a) : (b))
 #define LLM__MAX(a, b) ((a) > (b) ? (a) : (b))
 #define LLM__COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+#define LLM__SCOPED(end) __attribute__((cleanup(end))) /* the variables are handed to `end` when their block is left, wherever that is */
 #ifdef __cplusplus
 #define LLM__ZERO {} /* T x = LLM__ZERO: every member is 0; not for a T whose first member is an enum, which C++ does not make of a number */
 #else
@@ -1791,6 +1792,13 @@ static char *llm__strndup(const char *s, size_t n) {
 }
 
 LLM__UNUSED static char *llm__strdup(const char *s) { return s ? llm__strndup(s, strlen(s)) : NULL; }
+
+/* For LLM__SCOPED: frees what a pointer of any type points to. */
+static void llm__drop(void *pointer) {
+    void *p;
+    memcpy(&p, pointer, sizeof p);
+    LLM_FREE(p);
+}
 
 /* Memory that is freed all at once. Zero-initialise; `limit` 0 means none. Blocks begin at 4 KB and double up to 1 MB, so small arenas are
  * small and large ones need few calls; what does not fit into the newest block gets a new one. */
@@ -2381,6 +2389,14 @@ LLM__UNUSED static char *llm__path_join(const char *folder, const char *name) {
  *
  * A pool belongs to one engine and has one caller at a time: whoever steps the engine. */
 
+/* A lock that is held until the end of the block: LLM__LOCKED(&x->mutex). It is no part of what is const in x. */
+static pthread_mutex_t *llm__lock(const pthread_mutex_t *mutex) {
+    pthread_mutex_lock((pthread_mutex_t *)(uintptr_t)mutex);
+    return (pthread_mutex_t *)(uintptr_t)mutex;
+}
+static void llm__unlock(pthread_mutex_t **mutex) { pthread_mutex_unlock(*mutex); }
+#define LLM__LOCKED(mutex) LLM__SCOPED(llm__unlock) LLM__UNUSED pthread_mutex_t *llm__held = llm__lock(mutex)
+
 typedef struct llm__pool llm__pool;
 typedef void (*llm__pool_fn)(void *arg, int pass, int part, int n_parts);
 
@@ -2810,6 +2826,7 @@ LLM_API void llm_json_free(llm_json *doc) {
     LLM_FREE(doc->skip);
     LLM_FREE(doc);
 }
+static void llm__json_drop(llm_json **doc) { llm_json_free(*doc); } /* for LLM__SCOPED */
 
 /* jsmn tells containers and strings apart; the other values are told by their first character, as the checker has seen to the rest. */
 LLM_API llm_json_type llm_json_type_of(const llm_json *doc, int node) {
@@ -24597,9 +24614,8 @@ static void llm__plan_rows(llm_engine *e, llm__flight *f, llm__seq *s) {
 static void llm__leave_queue(llm_engine *e, llm_request *r) {
     if (!r->fresh) return;
     r->fresh = 0;
-    pthread_mutex_lock(&e->mutex);
+    LLM__LOCKED(&e->mutex);
     e->n_fresh--;
-    pthread_mutex_unlock(&e->mutex);
 }
 
 /* The first step of a request: queue time and cache hit are known now. Choices that follow later, and sequences that
@@ -24608,13 +24624,12 @@ static void llm__start_request(llm_engine *e, llm__seq *s) {
     llm_request *r = s->request;
     if (!r->fresh) return;
     llm__leave_queue(e, r);
-    pthread_mutex_lock(&r->mutex);
+    e->count.cached_tokens += s->n_computed;
+    LLM__LOCKED(&r->mutex);
     r->started = e->now;
     r->metrics.inference_start_time = r->metrics.arrival_time + (r->started - r->submitted);
     r->metrics.time_in_queue = r->started - r->submitted;
     r->metrics.n_cached_tokens = s->n_computed;
-    pthread_mutex_unlock(&r->mutex);
-    e->count.cached_tokens += s->n_computed;
 }
 
 /* 1 if new prompts may join in this step. They need not wait where nothing runs: vLLM's scheduler_delay_factor lets a
@@ -24912,13 +24927,12 @@ static void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish) {
     if (s->state == LLM__SEQ_WAITING) llm__queue_take(e, s);
     if (!s->n_flight) llm__seq_release(e, s);
     llm__swap_drop(e, s);
-    pthread_mutex_lock(&r->mutex);
+    llm__note_news(e, r);
+    LLM__LOCKED(&r->mutex);
     s->state = LLM__SEQ_DONE;
     s->finish = finish;
     if (!r->s.use_beam_search) s->score = s->cum_logprob;
     if (++r->n_done == r->n_seqs) r->metrics.finish_time = r->metrics.arrival_time + (e->p.driver.now(e->p.driver.ctx) - r->submitted);
-    pthread_mutex_unlock(&r->mutex);
-    llm__note_news(e, r);
 }
 
 /* Takes back all that a beam has said. */
@@ -24955,9 +24969,8 @@ static void llm__tell_news(llm_engine *e) {
         r->in_news = 0;
         r->told = r->n_done == r->n_seqs;
         if (r->on_news && !told) {
-            pthread_mutex_lock(&e->news_mutex);
+            LLM__LOCKED(&e->news_mutex);
             if (!__atomic_load_n(&r->freed, __ATOMIC_ACQUIRE)) r->on_news(r->user, r);
-            pthread_mutex_unlock(&e->news_mutex);
         }
         if (!r->told || r->n_flight) continue;
         if (r->prev) r->prev->next = r->next;
@@ -25078,8 +25091,9 @@ static llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, int ea
     return s->finish;
 }
 
-/* Times of a request, when it has new tokens; now: by the driver's clock. The caller holds its lock. */
+/* Times of a request, when it has new tokens; now: by the driver's clock. */
 static void llm__note_time(llm_request *r, double now) {
+    LLM__LOCKED(&r->mutex);
     r->metrics.model_forward_time = now - r->started;
     r->metrics.model_execute_time = now - r->submitted;
     if (r->metrics.first_token_time <= 0) r->metrics.first_token_time = r->metrics.arrival_time + (now - r->submitted);
@@ -25100,11 +25114,11 @@ static int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
     }
     if (s->matcher && !llm__has_id(e->p.eos, e->p.n_eos, c.id) && !llm__has_id(r->s.stop_token_ids, r->s.n_stop_token_ids, c.id))
         (void)llm_matcher_token(s->matcher, c.id); /* the mask allowed it */
+    llm__note_time(r, now);
     pthread_mutex_lock(&r->mutex);
     if (s->logprobs) s->logprobs[n] = c.logprob;
     s->cum_logprob += (double)c.logprob;
     llm_finish finish = llm__seq_append(e, s, c.id, early);
-    llm__note_time(r, now);
     pthread_mutex_unlock(&r->mutex);
     if (s->n_ahead) s->n_ahead--;
     llm__history_add(&s->history, c.id, 1);
@@ -25328,9 +25342,7 @@ static void llm__beams_advance(llm_engine *e, llm_request *r, double now) {
         else if (!best) best = s;
     }
     e->count.generation_tokens += LLM__MIN(n_live, width);
-    pthread_mutex_lock(&r->mutex);
     llm__note_time(r, now);
-    pthread_mutex_unlock(&r->mutex);
     if (llm__beams_decided(e, r, best)) {
         llm__beams_end(e, r);
         return;
@@ -25766,7 +25778,7 @@ static void llm__eagle_entry(llm_text *header, const char *name, const llm__tens
 /* Writes a file whole and then gives it its name: what stood there before, and may be mapped, is replaced at once. */
 static llm_result llm__eagle_write(const char *folder, const char *name, const llm_text *text, const llm__tensors *tensors,
                                    const llm__tensor *last) {
-    char *path = llm__path_join(folder, name), *part = llm__path_join(folder, ".part");
+    LLM__SCOPED(llm__drop) char *path = llm__path_join(folder, name), *part = llm__path_join(folder, ".part");
     FILE *f = path && part ? fopen(part, "wb") : NULL;
     int ok = f && fwrite(text->data, text->len, 1, f) == 1;
     for (size_t i = 0; ok && tensors && i < tensors->n; i++)
@@ -25776,17 +25788,15 @@ static llm_result llm__eagle_write(const char *folder, const char *name, const l
     ok = ok && !rename(part, path);
     llm_result r = ok ? LLM_OK : llm__error(LLM_ERR_IO, "%s/%s: %s", folder, name, strerror(errno));
     if (f && !ok) remove(part);
-    LLM_FREE(path);
-    LLM_FREE(part);
     return r;
 }
 
 /* Names are put behind "model." but for fc's and the output layer's; the config becomes an object of a new one. Both files are made whole in
  * memory or mapped before anything is written. */
 LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, const char *base, const char *base_file, const char *to) {
-    llm__source from = LLM__ZERO, model = LLM__ZERO;
-    llm__file old = LLM__ZERO;
-    llm_text header = LLM__ZERO, config = LLM__ZERO, own = LLM__ZERO;
+    LLM__SCOPED(llm__source_close) llm__source from = LLM__ZERO, model = LLM__ZERO;
+    LLM__SCOPED(llm__file_close) llm__file old = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text header = LLM__ZERO, config = LLM__ZERO, own = LLM__ZERO;
     const llm__tensor *output = NULL, *fc = NULL;
     int64_t end = 0;
     llm_result r = llm__eagle_files(&from, head, head_file);
@@ -25820,11 +25830,7 @@ LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, co
     if (!r && (header.failed || config.failed || own.failed)) r = llm__nomem();
     if (!r && mkdir(to, 0777) && errno != EEXIST) r = llm__error(LLM_ERR_IO, "%s: %s", to, strerror(errno));
     if (!r) r = llm__eagle_write(to, "model.safetensors", &header, &from.tensors, output);
-    if (!r) r = llm__eagle_write(to, "config.json", &config, NULL, NULL);
-    llm_text_free(&header), llm_text_free(&config), llm_text_free(&own);
-    llm__file_close(&old);
-    llm__source_close(&from), llm__source_close(&model);
-    return r;
+    return r ? r : llm__eagle_write(to, "config.json", &config, NULL, NULL);
 }
 
 /* ---- passes ---- */
@@ -25914,30 +25920,25 @@ static void llm__drive_draft(void *ctx, llm__seq *const *seq, int32_t n) {
 
 /* The draft model's tokens must be the model's: the same bytes for each id that both have. */
 static llm_result llm__drafter_tokens(const llm_engine *e, const char *path) {
-    llm_text a = LLM__ZERO, b = LLM__ZERO;
-    llm_result r = LLM_OK;
-    int32_t ours = llm_vocab_size(e->p.model), theirs = llm_vocab_size(e->draft.model), id = 0;
-    for (; id < LLM__MIN(ours, theirs); id++) {
+    LLM__SCOPED(llm_text_free) llm_text a = LLM__ZERO, b = LLM__ZERO;
+    int32_t ours = llm_vocab_size(e->p.model), theirs = llm_vocab_size(e->draft.model);
+    for (int32_t id = 0; id < LLM__MIN(ours, theirs); id++) {
         a.len = b.len = 0;
         llm_token_bytes(e->p.model, id, &a);
         llm_token_bytes(e->draft.model, id, &b);
-        if (a.len != b.len || (a.len && memcmp(a.data, b.data, a.len))) break;
+        if (a.failed || b.failed) return llm__nomem();
+        if (a.len != b.len || (a.len && memcmp(a.data, b.data, a.len)))
+            return llm__error(LLM_ERR_ARG, "speculative_model: %.200s: token %d is another one than the model's, the same tokenizer was expected",
+                              path, (int)id);
     }
-    if (a.failed || b.failed) r = llm__nomem();
-    else if (id < LLM__MIN(ours, theirs))
-        r = llm__error(LLM_ERR_ARG, "speculative_model: %.200s: token %d is another one than the model's, the same tokenizer was expected",
-                       path, (int)id);
-    llm_text_free(&a);
-    llm_text_free(&b);
-    return r;
+    return LLM_OK;
 }
 
 /* Opens the draft model, or the model's EAGLE head, on the same device. */
 static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, llm__net_config n) {
-    llm_model_config files;
+    llm_model_config files = LLM__ZERO;
     const char *path = c->speculative_model;
     if (!path || !strcmp(path, "[ngram]")) return LLM_OK;
-    memset(&files, 0, sizeof files);
     files.log = c->log;
     files.log_user = c->log_user;
     llm_result r = llm__eagle_open(path, e->p.model, c->eagle_lab_style, &e->draft.model);
@@ -26185,11 +26186,10 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
 
 /* Where the device may be chosen ("auto"), a CUDA library that finds none is not used. Found out by opening the smallest context. */
 static llm_result llm__engine_device(llm_engine *e, const llm_engine_config *c) {
-    llm_backend_config b;
+    llm_backend_config b = LLM__ZERO;
     llm_backend_ctx *ctx;
     const llm__logger log = {c->log, c->log_user};
     if (c->backend || !c->cuda_library || (c->device && strcmp(c->device, "auto"))) return LLM_OK;
-    memset(&b, 0, sizeof b);
     b.max_rows = b.max_seqs = b.max_pages_per_seq = 1;
     b.error = llm_backend_error;
     if (e->backend->open(&b, &ctx) == LLM_OK) {
@@ -26251,11 +26251,10 @@ static void llm__lora_release(llm_engine *e, int32_t slot) {
     llm__adapter nothing = LLM__ZERO;
     nothing.prefix = nothing.base = "";
     llm__net_adapt(e->net, slot, &nothing);
-    pthread_mutex_lock(&e->mutex);
+    LLM__LOCKED(&e->mutex);
     LLM_FREE(e->lora[slot].name);
     LLM_FREE(e->lora[slot].path);
     memset(&e->lora[slot], 0, sizeof e->lora[slot]);
-    pthread_mutex_unlock(&e->mutex);
 }
 
 /* One user less. */
@@ -26269,10 +26268,9 @@ static void llm__lora_drop(llm_engine *e, int32_t slot) {
 
 /* A hold on the adapter that a request names, or on the engine's own: its id and content stay until llm__lora_drop. *slot -1: none. */
 static llm_result llm__lora_hold(llm_engine *e, const char *name, int32_t *slot) {
-    pthread_mutex_lock(&e->mutex);
+    LLM__LOCKED(&e->mutex);
     *slot = name ? llm__lora_find(e, llm__lit(name), 1) : e->own_lora;
     if (*slot >= 0) e->lora[*slot].refs++;
-    pthread_mutex_unlock(&e->mutex);
     return name && *slot < 0 ? llm__error(LLM_ERR_ARG, "lora: no adapter \"%.200s\" is loaded", name) : LLM_OK;
 }
 
@@ -26286,24 +26284,20 @@ static uint64_t llm__rope_number(int32_t variant, float base) { return (uint64_t
 
 /* Takes a free slot for a name: with one user, the caller, and not listed, so no request finds it yet. On error nothing was taken. */
 static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *path, int32_t *slot) {
-    llm_result r = LLM_OK;
-    char *own_name = llm__strdup(name), *own_path = llm__strdup(path);
+    LLM__SCOPED(llm__drop) char *own_name = llm__strdup(name), *own_path = llm__strdup(path);
     *slot = 0;
-    if (!own_name || !own_path) r = llm__nomem();
-    pthread_mutex_lock(&e->mutex);
-    if (!r && llm__lora_find(e, llm__lit(name), 0) >= 0) r = llm__error(LLM_ERR_ARG, "The lora adapter '%.200s' has already been loaded.", name);
+    if (!own_name || !own_path) return llm__nomem();
+    LLM__LOCKED(&e->mutex);
+    if (llm__lora_find(e, llm__lit(name), 0) >= 0) return llm__error(LLM_ERR_ARG, "The lora adapter '%.200s' has already been loaded.", name);
     while (*slot < e->p.n_loras && e->lora[*slot].refs) ++*slot;
-    if (!r && *slot == e->p.n_loras)
-        r = llm__error(LLM_ERR_LIMIT, "adapter \"%.200s\": %d are loaded or still in use, max_cpu_loras allows no more", name,
-                       (int)e->p.n_loras);
-    if (!r) {
-        e->lora[*slot].refs = 1;
-        e->lora[*slot].name = own_name;
-        e->lora[*slot].path = own_path;
-    }
-    pthread_mutex_unlock(&e->mutex);
-    if (r) LLM_FREE(own_name), LLM_FREE(own_path);
-    return r;
+    if (*slot == e->p.n_loras)
+        return llm__error(LLM_ERR_LIMIT, "adapter \"%.200s\": %d are loaded or still in use, max_cpu_loras allows no more", name,
+                          (int)e->p.n_loras);
+    e->lora[*slot].refs = 1;
+    e->lora[*slot].name = own_name;
+    e->lora[*slot].path = own_path;
+    own_name = own_path = NULL;
+    return LLM_OK;
 }
 
 /* Files are read and packed in the caller's thread, into a slot that no row of any step has. */
@@ -26323,11 +26317,10 @@ LLM_API llm_result llm_lora_load(llm_engine *e, const char *name, const char *pa
         llm__lora_release(e, slot);
         return r;
     }
-    pthread_mutex_lock(&e->mutex);
+    LLM__LOCKED(&e->mutex);
     e->lora[slot].listed = 1;
     e->lora[slot].id = ++e->n_loaded;
     e->lora[slot].content = content;
-    pthread_mutex_unlock(&e->mutex);
     return LLM_OK;
 }
 
@@ -26350,18 +26343,18 @@ LLM_API llm_result llm_lora_unload(llm_engine *e, const char *name) {
 
 /* The i-th in the order of loading is the one that is listed and has i others before it. */
 LLM_API int llm_lora_get(llm_engine *e, int32_t i, llm_text *name, llm_text *path, int32_t counts[2]) {
-    const llm__lora *found = NULL;
-    pthread_mutex_lock(&e->mutex);
-    for (int32_t k = 0; k < e->p.n_loras && !found; k++) {
+    LLM__LOCKED(&e->mutex);
+    for (int32_t k = 0; k < e->p.n_loras; k++) {
+        const llm__lora *l = &e->lora[k];
         int32_t before = 0;
-        for (int32_t j = 0; j < e->p.n_loras; j++) before += e->lora[j].listed && e->lora[j].id < e->lora[k].id;
-        if (e->lora[k].listed && before == i) found = &e->lora[k];
+        for (int32_t j = 0; j < e->p.n_loras; j++) before += e->lora[j].listed && e->lora[j].id < l->id;
+        if (!l->listed || before != i) continue;
+        if (name) llm_text_str(name, l->name);
+        if (path) llm_text_str(path, l->path);
+        if (counts) counts[0] = l->n_running, counts[1] = l->n_waiting;
+        return 1;
     }
-    if (found && name) llm_text_str(name, found->name);
-    if (found && path) llm_text_str(path, found->path);
-    if (found && counts) counts[0] = found->n_running, counts[1] = found->n_waiting;
-    pthread_mutex_unlock(&e->mutex);
-    return found != NULL;
+    return 0;
 }
 
 /* Whatever fails, everything opened so far is closed again by the one function that closes engines. */
@@ -26381,28 +26374,24 @@ LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_conf
 }
 
 /* The figures of the step that ended last: any thread, without waiting for the one that runs. */
-LLM_API void llm_engine_get_stats(const llm_engine *engine, llm_engine_stats *out) {
-    llm_engine *e = (llm_engine *)(uintptr_t)engine; /* the lock is not part of what is const */
-    pthread_mutex_lock(&e->mutex);
+LLM_API void llm_engine_get_stats(const llm_engine *e, llm_engine_stats *out) {
+    LLM__LOCKED(&e->mutex);
     *out = e->stats;
-    pthread_mutex_unlock(&e->mutex);
 }
 
 /* Pages and the scheduler's lists belong to the thread that steps. Who else wants them for a moment draws a number and waits for its turn,
  * like every step: between two steps, and first come, first served, for a thread that steps without pause must not shut others out. */
 static void llm__turn_take(llm_engine *e) {
-    pthread_mutex_lock(&e->mutex);
+    LLM__LOCKED(&e->mutex);
     uint64_t own = e->next_turn++;
     while (e->turn != own) pthread_cond_wait(&e->turns, &e->mutex);
-    pthread_mutex_unlock(&e->mutex);
 }
 
 /* Lets the next number have its turn. */
 static void llm__turn_give(llm_engine *e) {
-    pthread_mutex_lock(&e->mutex);
+    LLM__LOCKED(&e->mutex);
     e->turn++;
     if (e->turn != e->next_turn) pthread_cond_broadcast(&e->turns);
-    pthread_mutex_unlock(&e->mutex);
 }
 
 /* ---- stepping ----
@@ -26488,14 +26477,12 @@ static int llm__engine_count(llm_engine *e) {
     e->count.n_running = e->n_running;
     e->count.free_blocks = e->kv.n_free;
     e->count.cached_blocks = e->kv.n_cached;
-    pthread_mutex_lock(&e->mutex);
+    LLM__LOCKED(&e->mutex);
     e->count.n_waiting = e->n_waiting;
     for (const llm_request *r = e->inbox_first; r; r = r->inbox_next) e->count.n_waiting++;
     e->stats = e->count;
     llm__engine_count_loras(e);
-    int busy = e->live || e->inbox_first;
-    pthread_mutex_unlock(&e->mutex);
-    return busy;
+    return e->live || e->inbox_first;
 }
 
 /* One turn: take in, end what is to end, plan and begin a step, apply the one that is `lag` steps older, tell. Nothing
@@ -26532,18 +26519,15 @@ LLM_API void llm_engine_wait(llm_engine *e, double timeout_s) {
     t.tv_sec += (time_t)whole;
     t.tv_nsec += (long)((s - whole) * 1e9);
     if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
-    pthread_mutex_lock(&e->mutex);
+    LLM__LOCKED(&e->mutex);
     while (!e->inbox_first && __atomic_load_n(&e->n_cancels, __ATOMIC_ACQUIRE) == e->cancels_seen)
         if (pthread_cond_timedwait(&e->arrived, &e->mutex, &t)) break;
-    pthread_mutex_unlock(&e->mutex);
 }
 
 /* 1 if every sequence has ended. Any thread. */
 static int llm__request_ended(llm_request *r) {
-    pthread_mutex_lock(&r->mutex);
-    int ended = r->n_done == r->n_seqs;
-    pthread_mutex_unlock(&r->mutex);
-    return ended;
+    LLM__LOCKED(&r->mutex);
+    return r->n_done == r->n_seqs;
 }
 
 /* Steps for this request; others on the engine advance with it. Its own failure is an error, as is the last step's. */
@@ -26681,27 +26665,23 @@ static llm_result llm__request_stops(llm_request *r) {
  * not the count. A word of several tokens is banned at its last one, when the answer ends in the others; so a text
  * that reaches the same letters by other tokens is not caught, there as here. */
 static llm_result llm__request_bad_words(llm_request *r, const llm_model *model) {
-    llm_tokens all = LLM__ZERO, ends = LLM__ZERO;
-    llm_text text = LLM__ZERO;
-    llm_result result = LLM_OK;
-    for (int32_t i = 0; i < 2 * r->s.n_bad_words && !result; i++) {
+    LLM__SCOPED(llm_tokens_free) llm_tokens all = LLM__ZERO, ends = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
+    for (int32_t i = 0; i < 2 * r->s.n_bad_words; i++) {
         size_t from = all.len, before = ends.len > 1 ? (size_t)ends.data[ends.len - 2] : 0;
         const char *word = r->s.bad_words[i / 2];
         text.len = 0;
         if (i & 1) llm_text_str(&text, " ");
         llm_text_str(&text, word + strspn(word, " "));
-        result = text.failed ? llm__nomem() : llm_tokenize(model, text.data, text.len, 0, &all);
+        llm_result result = text.failed ? llm__nomem() : llm_tokenize(model, text.data, text.len, 0, &all);
+        if (result) return result;
         if (i & 1 && (from == before || all.len - from != from - before || all.data[from] == all.data[before])) all.len = from;
         if (all.len > from) llm_tokens_add(&ends, (int32_t)all.len);
     }
     r->n_bad = (int32_t)ends.len;
     r->bad_ids = (int32_t *)llm__keep_copy(r, all.data, all.len * sizeof *all.data);
     r->bad_end = (int32_t *)llm__keep_copy(r, ends.data, ends.len * sizeof *ends.data);
-    if (all.failed || ends.failed || !r->bad_ids || !r->bad_end) result = llm__nomem();
-    llm_tokens_free(&all);
-    llm_tokens_free(&ends);
-    llm_text_free(&text);
-    return result;
+    return all.failed || ends.failed || !r->bad_ids || !r->bad_end ? llm__nomem() : LLM_OK;
 }
 
 /* Copies of everything the caller's sampling struct points to: nothing of the caller's is needed after submission. What
@@ -26806,45 +26786,39 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
 /* Into the inbox, unless max_queue requests wait already. Its number is its place in order. The stepping thread wakes
  * if it sleeps in llm_engine_wait. */
 static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
-    pthread_mutex_lock(&e->mutex);
-    int full = e->n_fresh >= e->p.max_queue;
-    if (!full) {
-        r->fresh = 1;
-        r->refs = 2;
-        r->arrival = e->n_arrived++;
-        e->n_fresh++;
-        if (e->inbox_last) e->inbox_last->inbox_next = r;
-        else e->inbox_first = r;
-        e->inbox_last = r;
-        pthread_cond_signal(&e->arrived);
-    }
-    pthread_mutex_unlock(&e->mutex);
-    return full ? llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.max_queue) : LLM_OK;
+    LLM__LOCKED(&e->mutex);
+    if (e->n_fresh >= e->p.max_queue) return llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.max_queue);
+    r->fresh = 1;
+    r->refs = 2;
+    r->arrival = e->n_arrived++;
+    e->n_fresh++;
+    if (e->inbox_last) e->inbox_last->inbox_next = r;
+    else e->inbox_first = r;
+    e->inbox_last = r;
+    pthread_cond_signal(&e->arrived);
+    return LLM_OK;
 }
 
 /* All checks, all copies and all memory of a request happen here, in the caller's thread; the stepping thread only
  * links it in. So a hostile request costs its own thread time, never the others' steps. On error nothing is left. */
 LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *cfg, llm_request **out) {
-    llm_tokens tokens = LLM__ZERO;
+    LLM__SCOPED(llm_tokens_free) llm_tokens tokens = LLM__ZERO;
     *out = NULL;
     llm_result result = llm__check_sampling(&cfg->sampling, e->p.vocab);
     if (!result && cfg->sampling.grammar && cfg->sampling.grammar->model != e->p.model)
         result = llm__error(LLM_ERR_ARG, "grammar: it was compiled for another model");
     if (!result && cfg->prompt && !e->p.model) result = llm__error(LLM_ERR_ARG, "prompt: a text needs a model with a tokenizer");
     if (!result && cfg->prompt) result = llm_tokenize(e->p.model, cfg->prompt, cfg->prompt_len, cfg->tokenize_flags, &tokens);
-    if (!result && tokens.failed) result = llm__nomem();
-    llm_request *r = result ? NULL : LLM__NEW(llm_request, 1);
-    if (!result && !r) result = llm__nomem();
-    if (!result) {
-        pthread_mutex_init(&r->mutex, NULL);
-        r->engine = e;
-        r->lora = -1;
-        result = llm__request_fill(r, cfg, cfg->prompt ? tokens.data : cfg->prompt_ids, cfg->prompt ? tokens.len : cfg->n_prompt_ids);
-        if (!result) result = llm__request_enqueue(e, r);
-        if (result) llm__request_destroy(r);
-        else *out = r;
-    }
-    llm_tokens_free(&tokens);
+    if (result) return result;
+    llm_request *r = tokens.failed ? NULL : LLM__NEW(llm_request, 1);
+    if (!r) return llm__nomem();
+    pthread_mutex_init(&r->mutex, NULL);
+    r->engine = e;
+    r->lora = -1;
+    result = llm__request_fill(r, cfg, cfg->prompt ? tokens.data : cfg->prompt_ids, cfg->prompt ? tokens.len : cfg->n_prompt_ids);
+    if (!result) result = llm__request_enqueue(e, r);
+    if (result) llm__request_destroy(r);
+    else *out = r;
     return result;
 }
 
@@ -26853,10 +26827,9 @@ LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *c
 LLM_API void llm_request_cancel(llm_request *r) {
     llm_engine *e = r->engine;
     if (llm__request_ended(r) || __atomic_exchange_n(&r->cancelled, 1, __ATOMIC_ACQ_REL)) return;
-    pthread_mutex_lock(&e->mutex);
+    LLM__LOCKED(&e->mutex);
     __atomic_add_fetch(&e->n_cancels, 1, __ATOMIC_ACQ_REL);
     pthread_cond_signal(&e->arrived);
-    pthread_mutex_unlock(&e->mutex);
 }
 
 /* A request that still runs is cancelled, and lives on until the engine has let go of it. Taking news_mutex waits for a
@@ -26928,63 +26901,55 @@ static void llm__fill_event(llm_request *r, llm__seq *s, int32_t index, llm_even
 LLM_API int llm_request_poll(llm_request *r, llm_event *event) {
     int32_t found = -1;
     llm__seq *best = NULL;
-    pthread_mutex_lock(&r->mutex);
+    LLM__LOCKED(&r->mutex);
     for (int32_t i = 0; i < r->s.n; i++) {
         llm__seq *s = llm__request_answer(r, i);
         if (llm__seq_has_news(s) && (!best || s->n_polled < best->n_polled)) best = s, found = i;
     }
     if (best) llm__fill_event(r, best, found, event);
-    pthread_mutex_unlock(&r->mutex);
     return best != NULL;
 }
 
 /* Ended is not done: the caller must have taken every end, so that a loop of poll and done misses nothing. */
-LLM_API int llm_request_done(const llm_request *request) {
-    llm_request *r = (llm_request *)(uintptr_t)request; /* the lock is not part of what is const */
-    pthread_mutex_lock(&r->mutex);
+LLM_API int llm_request_done(const llm_request *r) {
+    LLM__LOCKED(&r->mutex);
     int done = r->n_done == r->n_seqs;
     for (int32_t i = 0; i < r->s.n && done; i++) {
         const llm__seq *s = llm__request_answer(r, i);
         done = !s || s->end_polled;
     }
-    pthread_mutex_unlock(&r->mutex);
     return done;
 }
 
 /* Pointers into the sequence. An answer that is not decided yet (best_of, beams) is empty, which is no error; an index
  * that no answer has is one. */
-LLM_API llm_result llm_request_get_output(const llm_request *request, int32_t index, llm_output *out) {
-    llm_request *r = (llm_request *)(uintptr_t)request;
+LLM_API llm_result llm_request_get_output(const llm_request *r, int32_t index, llm_output *out) {
     memset(out, 0, sizeof *out);
     out->stop_id = -1;
     out->text = "";
-    pthread_mutex_lock(&r->mutex);
+    LLM__LOCKED(&r->mutex);
+    if (index < 0 || index >= r->s.n) return llm__error(LLM_ERR_ARG, "index: %d, must be 0 to %d", (int)index, (int)r->s.n - 1);
     const llm__seq *s = llm__request_answer(r, index);
-    if (s) {
-        out->token_ids = s->ids + s->n_prompt;
-        out->n_token_ids = (size_t)(s->n_ids - s->n_prompt);
-        if (s->text.data) out->text = s->text.data;
-        out->text_len = s->text.len;
-        out->finish = s->finish;
-        out->stop_reason = s->stop_reason;
-        out->stop_id = s->stop_id;
-        out->cum_logprob = s->cum_logprob;
-        out->logprobs = s->logprobs;
-        out->top = s->top;
-        out->top_counts = s->top_counts;
-        out->top_stride = r->top_stride;
-    }
-    pthread_mutex_unlock(&r->mutex);
-    return s || (index >= 0 && index < r->s.n) ? LLM_OK
-                                               : llm__error(LLM_ERR_ARG, "index: %d, must be 0 to %d", (int)index, (int)r->s.n - 1);
+    if (!s) return LLM_OK;
+    out->token_ids = s->ids + s->n_prompt;
+    out->n_token_ids = (size_t)(s->n_ids - s->n_prompt);
+    if (s->text.data) out->text = s->text.data;
+    out->text_len = s->text.len;
+    out->finish = s->finish;
+    out->stop_reason = s->stop_reason;
+    out->stop_id = s->stop_id;
+    out->cum_logprob = s->cum_logprob;
+    out->logprobs = s->logprobs;
+    out->top = s->top;
+    out->top_counts = s->top_counts;
+    out->top_stride = r->top_stride;
+    return LLM_OK;
 }
 
 /* A copy of the times and counts so far. */
-LLM_API void llm_request_get_metrics(const llm_request *request, llm_request_metrics *out) {
-    llm_request *r = (llm_request *)(uintptr_t)request;
-    pthread_mutex_lock(&r->mutex);
+LLM_API void llm_request_get_metrics(const llm_request *r, llm_request_metrics *out) {
+    LLM__LOCKED(&r->mutex);
     *out = r->metrics;
-    pthread_mutex_unlock(&r->mutex);
 }
 
 /* The prompt's ids never change: no lock. */
@@ -26994,12 +26959,10 @@ LLM_API const int32_t *llm_request_prompt(const llm_request *r, size_t *n) {
 }
 
 /* Rows are written while the prompt is computed, so they are shown only when the last one is there. */
-LLM_API const float *llm_request_prompt_logprobs(const llm_request *request, const llm_token_logprob **top, const int32_t **top_counts,
+LLM_API const float *llm_request_prompt_logprobs(const llm_request *r, const llm_token_logprob **top, const int32_t **top_counts,
                                                  int32_t *top_stride) {
-    llm_request *r = (llm_request *)(uintptr_t)request;
-    pthread_mutex_lock(&r->mutex);
+    LLM__LOCKED(&r->mutex);
     int there = r->prompt_logprobs && r->seq[0].n_scored >= r->seq[0].n_prompt - 1 && (r->n_done || r->seq[0].n_ids > r->seq[0].n_prompt);
-    pthread_mutex_unlock(&r->mutex);
     if (top) *top = there ? r->prompt_top : NULL;
     if (top_counts) *top_counts = there ? r->prompt_counts : NULL;
     if (top_stride) *top_stride = there ? r->prompt_stride : 0;
@@ -27007,11 +26970,9 @@ LLM_API const float *llm_request_prompt_logprobs(const llm_request *request, con
 }
 
 /* Written by the stepping thread before the request ends, and never again. */
-LLM_API const float *llm_request_embedding(const llm_request *request, int32_t *n) {
-    llm_request *r = (llm_request *)(uintptr_t)request;
-    pthread_mutex_lock(&r->mutex);
+LLM_API const float *llm_request_embedding(const llm_request *r, int32_t *n) {
+    LLM__LOCKED(&r->mutex);
     int there = r->embedding && r->n_done && r->seq[0].finish == LLM_FINISH_LENGTH;
-    pthread_mutex_unlock(&r->mutex);
     *n = there ? r->engine->p.hidden : 0;
     return there ? r->embedding : NULL;
 }
@@ -27021,12 +26982,9 @@ LLM_API const char *llm_request_id(const llm_request *r) { return r->id; }
 LLM_API int64_t llm_request_seed(const llm_request *r) { return r->s.seed; }
 
 /* The text is written before the request ends and never again. */
-LLM_API const char *llm_request_error(const llm_request *request) {
-    llm_request *r = (llm_request *)(uintptr_t)request;
-    pthread_mutex_lock(&r->mutex);
-    int failed = r->n_done && r->error[0];
-    pthread_mutex_unlock(&r->mutex);
-    return failed ? r->error : NULL;
+LLM_API const char *llm_request_error(const llm_request *r) {
+    LLM__LOCKED(&r->mutex);
+    return r->n_done && r->error[0] ? r->error : NULL;
 }
 
 /* OpenAI's words, where it has one. */
@@ -27201,7 +27159,7 @@ static llm_result llm__context_write(llm_engine *e, FILE *f, const char *path, c
     size_t n = (size_t)c->field[LLM__CX_PAGES], id_bytes = n * (size_t)e->kv.page_tokens * sizeof *ids,
            bytes = (size_t)(e->page_bytes * e->n_ranks);
     uint64_t sum = llm__hash(ids, id_bytes, llm__hash(c, sizeof *c, 0));
-    uint8_t *page = (uint8_t *)LLM_MALLOC(bytes + 1);
+    LLM__SCOPED(llm__drop) uint8_t *page = (uint8_t *)LLM_MALLOC(bytes + 1);
     llm_result r = page ? LLM_OK : llm__nomem();
     int ok = fwrite(c, sizeof *c, 1, f) == 1 && fwrite(ids, id_bytes, 1, f) == 1;
     for (size_t i = 0; i < n && !r && ok; i++) {
@@ -27210,7 +27168,6 @@ static llm_result llm__context_write(llm_engine *e, FILE *f, const char *path, c
         llm__turn_give(e);
         if (!r) sum = llm__hash(page, bytes, sum), ok = fwrite(page, bytes, 1, f) == 1;
     }
-    LLM_FREE(page);
     ok = ok && fwrite(&sum, sizeof sum, 1, f) == 1;
     if (fclose(f)) ok = 0;
     return r || ok ? r : llm__error(LLM_ERR_IO, "%s: %s", path, strerror(errno));
@@ -27240,7 +27197,7 @@ LLM_API llm_result llm_context_save(llm_engine *e, const char *path, const int32
     c.field[LLM__CX_PAGES] = (uint64_t)n_pages;
     if (!r && !n_pages)
         r = llm__error(LLM_ERR_ARG, "%s: nothing to keep: of %zu tokens no whole page of %d is in the prefix cache", path, n, (int)size);
-    llm_text temporary = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text temporary = LLM__ZERO;
     llm__random_bytes(&random, sizeof random);
     llm_text_format(&temporary, "%s.%d", path, (int)(random >> 33));
     if (!r && temporary.failed) r = llm__nomem();
@@ -27249,7 +27206,6 @@ LLM_API llm_result llm_context_save(llm_engine *e, const char *path, const int32
     if (!r && rename(temporary.data, path)) r = llm__error(LLM_ERR_IO, "%s: %s", path, strerror(errno));
     if (r && f) remove(temporary.data);
     if (!r && kept) *kept = (int64_t)n_pages * size;
-    llm_text_free(&temporary);
     llm__context_leave(e, pages, n_pages, slot);
     return r;
 }
@@ -27289,7 +27245,7 @@ static llm_result llm__context_check(const llm_engine *e, const char *path, cons
 LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char *lora, const char *cache_salt, llm_tokens *ids) {
     int32_t slot, n_pages = 0, size = e->kv.page_tokens, *pages = NULL;
     llm__context here, c = LLM__ZERO;
-    llm__file f = LLM__ZERO;
+    LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
     llm_result r = llm__lora_hold(e, lora, &slot);
     if (r) return r;
     if (e->kv.no_cache) r = llm__error(LLM_ERR_UNSUPPORTED, "%s: kept contexts need the prefix cache, which is off", path);
@@ -27313,7 +27269,6 @@ LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char 
         for (int32_t k = 0; k < size && ids && !r; k++) llm_tokens_add(ids, tokens[k]);
     }
     llm__context_leave(e, pages, n_pages, slot);
-    llm__file_close(&f);
     return !r && ids && ids->failed ? llm__nomem() : r;
 }
 
@@ -27435,13 +27390,10 @@ static llm_result llm__option_append(llm_option_list *list, const char *value) {
 /* A word of the option's list, as its number. The error lists them all. */
 static llm_result llm__option_word(const char *words, const char *shown, const char *said, const char *value, char *to) {
     int32_t number = 0;
-    llm_text list = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text list = LLM__ZERO;
     if (llm__alias_among(words, llm__lit(value), &number)) return memcpy(to, &number, sizeof number), LLM_OK;
     llm__option_words(shown, &list);
-    llm_result r = llm__error(LLM_ERR_ARG, "%s: %.40s, %s%s was expected", said, value, strchr(shown, '|') ? "one of " : "",
-                              list.data ? list.data : "");
-    llm_text_free(&list);
-    return r;
+    return llm__error(LLM_ERR_ARG, "%s: %.40s, %s%s was expected", said, value, strchr(shown, '|') ? "one of " : "", list.data ? list.data : "");
 }
 
 /* Stores a value of any kind at its place. Texts are not copied: they live as long as argv, the environment, or o->owned. */
@@ -27602,7 +27554,7 @@ LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int obj
  * llm_options_free. who: the option's name. given: (n). */
 static llm_result llm__options_inner(llm_options *o, const llm_option *table, int32_t n, void *target, unsigned char *given, const char *who,
                                      const char *json, int source, llm_text *unknown) {
-    llm_json *doc = NULL;
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     memset(o, 0, sizeof *o);
     memset(given, 0, (size_t)n);
     o->table = table;
@@ -27614,18 +27566,16 @@ static llm_result llm__options_inner(llm_options *o, const llm_option *table, in
     if (r == LLM_ERR_NOMEM) return r;
     if (r || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_ARG, "%.40s, a JSON object was expected", json);
     else r = llm_options_json(o, doc, 0, source, unknown);
-    llm_json_free(doc);
     return r ? llm__error(r, "%s: %s", who, llm_last_error()) : LLM_OK;
 }
 
 /* A config file: one JSON object of at most 1 MiB, {"max_model_len": 4096, "stop": ["a", "b"]}. A name that no row has is an error, for it
  * is most likely misspelt. */
 LLM_API llm_result llm_options_file(llm_options *o, const char *path) {
-    llm_json *doc = NULL;
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     llm_result r = llm__json_file(path, 1 << 20, &doc);
     if (!r && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_FORMAT, "a JSON object of options was expected");
     if (!r) r = llm_options_json(o, doc, 0, LLM_FROM_FILE, NULL);
-    llm_json_free(doc);
     return r ? llm__error(r, "--config: %s", llm_last_error()) : LLM_OK;
 }
 
@@ -27701,7 +27651,7 @@ static llm_result llm__model_default(llm_text *path) {
  * not look like a path: no leading ".", no "..", no ".gguf". */
 LLM_API llm_result llm_model_find(const char *name, char *(*get)(const char *name), llm_text *path) {
     struct stat st;
-    llm_text cache = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text cache = LLM__ZERO;
     if (!name) return llm__model_default(path);
     const char *slash = strchr(name, '/'), *hub = get ? get("HF_HUB_CACHE") : NULL, *hf = get ? get("HF_HOME") : NULL,
                *home = get ? get("HOME") : NULL;
@@ -27717,7 +27667,6 @@ LLM_API llm_result llm_model_find(const char *name, char *(*get)(const char *nam
     llm_result r = cache.failed ? llm__nomem() : llm_hub_find(cache.data, name, path);
     if (r == LLM_ERR_IO || r == LLM_ERR_ARG)
         r = llm__error(LLM_ERR_IO, "%.100s: no such path, and not in the cache %.200s; to download it: hf download %.100s", name, cache.data, name);
-    llm_text_free(&cache);
     return r;
 }
 
@@ -27750,7 +27699,7 @@ LLM_API void llm_options_help(const llm_options *o, int group, llm_text *out) {
         const llm_option *p = &o->table[i];
         const char *names = p->names, *value = p->kind == LLM_OPTION_BOOL || !p->words ? "" : p->words;
         char left[120];
-        llm_text help = LLM__ZERO;
+        LLM__SCOPED(llm_text_free) llm_text help = LLM__ZERO;
         llm__str a, b;
         if (p->group != group || !p->help || p->kind >= LLM_OPTION_IGNORED) continue;
         llm__list_next(&names, "|", &a);
@@ -27764,7 +27713,6 @@ LLM_API void llm_options_help(const llm_options *o, int group, llm_text *out) {
         llm_text_str(&help, p->help);
         if (p->kind == LLM_OPTION_ENUM) llm_text_str(&help, ": "), llm__option_words(p->words, &help);
         llm__option_wrap(help.data ? help.data : "", out);
-        llm_text_free(&help);
     }
 }
 
@@ -27803,11 +27751,9 @@ LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_st
         LLM_OPT_FLOAT(struct early, e.threshold, 0, "threshold", 0, 1, NULL), LLM_OPT_ENUM(struct early, strategy, 0, "strategy", "repetition", NULL)};
     unsigned char given[LLM__COUNT(table)];
     struct early read = {{flag, 3000, 0.99f}, 0};
-    llm_options o;
-    llm_text unknown = LLM__ZERO;
+    LLM__SCOPED(llm_options_free) llm_options o;
+    LLM__SCOPED(llm_text_free) llm_text unknown = LLM__ZERO;
     llm_result r = llm__options_inner(&o, table, LLM__COUNT(table), &read, given, "early_stop_config", json, LLM_FROM_REQUEST, &unknown);
-    llm_options_free(&o);
-    llm_text_free(&unknown);
     if (!r && flag && !read.e.enable)
         r = llm__error(LLM_ERR_ARG, "enable_early_stop is set and early_stop_config says false: they contradict each other");
     if (!r) *out = read.e;
@@ -27831,7 +27777,7 @@ LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, char *(*get)(co
         LLM_OPT_NONE(IGNORED, "draft_tensor_parallel_size|disable_by_batch_size|max_model_len", "")};
     unsigned char given[LLM__COUNT(table)];
     struct spec read = {*cfg, 0};
-    llm_options o;
+    LLM__SCOPED(llm_options_free) llm_options o;
     llm_result r = llm__options_inner(&o, table, LLM__COUNT(table), &read, given, "speculative_config", cfg->speculative_config, LLM_FROM_USER, NULL);
     const char *named = read.e.speculative_model ? read.e.speculative_model : read.method == 1 ? "[ngram]" : NULL;
     if (!r && (read.e.num_speculative_tokens || read.method) && !named)
@@ -27848,7 +27794,6 @@ LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, char *(*get)(co
     read.e.speculative_model = named ? model->data : NULL;
     read.e.speculative_config = NULL;
     if (!r) *cfg = read.e;
-    llm_options_free(&o);
     return r;
 }
 
@@ -28472,13 +28417,12 @@ static int llm__oai_length(llm_openai_call *k) {
 static int llm__oai_early_stop(llm_openai_call *k) {
     int v = llm__oai_get(k->body, 0, "early_stop_config"), flag = llm__oai_has(k, "enable_early_stop") && k->early_stop;
     const char *said = llm_json_str(k->body, v, NULL);
-    llm_text text = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
     if (llm__oai_has(k, "enable_early_stop")) k->s.early_stop.enable = flag;
     if (v < 0) return 1;
     if (said) llm_text_str(&text, said);
     else llm_text_format(&text, "%j", k->body, v);
     llm_result r = text.failed ? llm__nomem() : llm_early_stop_parse(text.data ? text.data : "", flag, &k->s.early_stop);
-    llm_text_free(&text);
     return r ? llm__oai_refused(k, r, "early_stop_config") : 1;
 }
 
@@ -28610,22 +28554,22 @@ static int llm__oai_item_message(llm_openai_call *k, int i, int v, int *calling,
 /* Rewrites `instructions` and `input` as messages, a document of their own. */
 static int llm__oai_input(llm_openai_call *k) {
     const llm_json *d = k->body;
-    int system = llm__oai_get(d, 0, "instructions"), v = llm__oai_get(d, 0, "input"), i = 0, calling = 0, ok = 1;
+    int system = llm__oai_get(d, 0, "instructions"), v = llm__oai_get(d, 0, "input"), i = 0, calling = 0;
     int text = llm_json_type_of(d, v) == LLM_JSON_STRING;
-    llm_text out = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text out = LLM__ZERO;
     if (system >= 0 && !llm_json_str(d, system, NULL)) return llm__oai_bad(k, "instructions", "must be a text");
     if (!text && (llm_json_type_of(d, v) != LLM_JSON_ARRAY || !llm_json_size(d, v)))
         return llm__oai_bad(k, "input", "must be a text or a list of items");
     llm_text_str(&out, "[");
     if (system >= 0) llm_text_format(&out, "{'role':'system','content':%j}", d, system);
     if (text) llm_text_format(&out, "%,{'role':'user','content':%j}", d, v);
-    for (int e = text ? -1 : llm_json_first(d, v); e >= 0 && ok; e = llm_json_next(d, e)) ok = llm__oai_item_message(k, i++, e, &calling, &out);
+    for (int e = text ? -1 : llm_json_first(d, v); e >= 0; e = llm_json_next(d, e))
+        if (!llm__oai_item_message(k, i++, e, &calling, &out)) return 0;
     llm_text_str(&out, calling ? "]}]" : "]");
-    llm_result r = !ok ? LLM_OK : out.failed ? llm__nomem() : llm_json_parse(out.data, out.len, NULL, &k->items_said);
-    llm_text_free(&out);
+    llm_result r = out.failed ? llm__nomem() : llm_json_parse(out.data, out.len, NULL, &k->items_said);
     k->chat = k->items_said;
     k->messages = 0;
-    return r ? llm__oai_refused(k, r, "input") : ok;
+    return r ? llm__oai_refused(k, r, "input") : 1;
 }
 
 /* What a response cannot have. */
@@ -28707,10 +28651,8 @@ static int llm__oai_is_base(const llm_openai_service *s, llm__str name) {
 static int llm__oai_is_lora(const llm_openai_service *s, llm__str name) {
     if (!s->engine) return 0;
     if (!name.p) return llm_lora_get(s->engine, s->engine->own_lora >= 0, NULL, NULL, NULL);
-    pthread_mutex_lock(&s->engine->mutex); /* adapters come and go while it runs */
-    int found = llm__lora_find(s->engine, name, 1) >= 0;
-    pthread_mutex_unlock(&s->engine->mutex);
-    return found;
+    LLM__LOCKED(&s->engine->mutex); /* adapters come and go while it runs */
+    return llm__lora_find(s->engine, name, 1) >= 0;
 }
 
 LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name, size_t len) {
@@ -28741,11 +28683,10 @@ static int llm__oai_model(llm_openai_call *k) {
 /* Renders probes through the template to learn what it can do, so it takes a moment: once a program, not once a call. */
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine) {
     const llm_model_info *info = llm_model_get_info(model);
-    llm_engine_stats stats;
+    llm_engine_stats stats = LLM__ZERO;
     llm_template *t = NULL;
     char all[400];
     memset(s, 0, sizeof *s);
-    memset(&stats, 0, sizeof stats);
     s->model = model;
     s->engine = engine;
     s->max_logprobs = 20;
@@ -28871,7 +28812,7 @@ static void llm__oai_write_message(const llm_openai_service *s, const llm_json *
     const char *known = llm_model_get_info(s->model)->chat_template, *role = llm__oai_word(d, m, "role");
     int calls = !s->caps.tools && llm__oai_get(d, m, "tool_calls") >= 0, content = llm__oai_get(d, m, "content");
     int joined = calls || (!s->caps.content_parts && llm_json_type_of(d, content) == LLM_JSON_ARRAY);
-    llm_text text = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
     llm_text_str(out, "{");
     if (joined) llm__oai_joined(d, content, &text);
     if (calls) llm__oai_said(d, m, &text);
@@ -28886,7 +28827,6 @@ static void llm__oai_write_message(const llm_openai_service *s, const llm_json *
         else llm_text_format(out, "%j", d, v);
     }
     llm_text_str(out, "}");
-    llm_text_free(&text);
 }
 
 /* The list of tools, each with its function in an object of its own. */
@@ -28905,7 +28845,7 @@ static void llm__oai_write_tools(const llm_json *d, int tools, llm_text *out) {
 /* What a model is told of its tools where the template has no place for them: a system message, or the end of the chat's own, at m. Returns
  * the message to go on with. */
 static int llm__oai_tool_words(const llm_openai_call *k, int m, llm_text *out) {
-    llm_text words = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text words = LLM__ZERO;
     const char *role = llm__oai_word(k->chat, m, "role");
     const llm__str own = llm__json_text_at(k->chat, m, "content");
     int joined = own.p && role && !strcmp(role, "system");
@@ -28914,7 +28854,6 @@ static int llm__oai_tool_words(const llm_openai_call *k, int m, llm_text *out) {
     llm__oai_write_tools(k->body, k->tools, &words);
     llm_text_str(&words, "\nTo call one, answer with nothing but JSON: {\"name\": the function's name, \"arguments\": {...}}");
     llm_text_format(out, "{'role':'system','content':%Q}", words.data, words.len);
-    llm_text_free(&words);
     return joined ? llm_json_next(k->chat, m) : m;
 }
 
@@ -28922,7 +28861,7 @@ static int llm__oai_tool_words(const llm_openai_call *k, int m, llm_text *out) {
  * rendered, guarded against `model` (NULL: plain). Where a template writes <|im_start|>assistant\nOnce upon<|im_end|>\n, the prompt is cut behind "upon",
  * the last place where the text stands. White space at its end is not looked for: most templates trim it. */
 LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, llm_text *prompt) {
-    llm_text text = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
     int last = -1;
     for (int m = llm_json_first(context, llm_json_find(context, 0, "messages")); m >= 0; m = llm_json_next(context, m)) last = m;
     const llm__str content = llm__json_text_at(context, last, "content");
@@ -28933,9 +28872,8 @@ LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, l
         if (!memcmp(prompt->data + at - n, text.data, n)) {
             prompt->len = at;
             prompt->data[at] = 0;
-            break;
+            return;
         }
-    llm_text_free(&text);
 }
 
 /* Renders the messages into k->text, guarded. The template's context is an object again: the messages, what the body passes on, the
@@ -28950,8 +28888,8 @@ LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, l
 static int llm__oai_render(llm_openai_call *k) {
     const llm_openai_service *s = k->service;
     const llm_json *d = k->body;
-    llm_text context = LLM__ZERO;
-    llm_json *doc = NULL;
+    LLM__SCOPED(llm_text_free) llm_text context = LLM__ZERO;
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     llm_render_options how = LLM__ZERO;
     int kwargs = llm__oai_get(d, 0, "chat_template_kwargs"), documents = llm__oai_get(d, 0, "documents"), thinking = 1;
     int effort = k->info.kind == LLM_OPENAI_RESPONSE ? llm__oai_get(d, llm__oai_get(d, 0, "reasoning"), "effort") : llm__oai_get(d, 0, "reasoning_effort");
@@ -28980,30 +28918,23 @@ static int llm__oai_render(llm_openai_call *k) {
     k->text.len = 0;
     if (!r) r = llm_render(s->model, doc, &how, &k->text);
     if (!r && k->continue_final) llm_template_cut(s->model, doc, &k->text);
-    llm_json_free(doc);
-    llm_text_free(&context);
     return r ? llm__oai_failed(k, r, NULL) : 1;
 }
 
 /* The ids of one prompt: a text or a list of ids at node v of the body, or (v -1) the messages. Special tokens in a text count, unless
- * parse_special says no: a rendered chat is full of them, and so may be a prompt of lm-eval. 0 after an error, with the ids freed. */
+ * parse_special says no: a rendered chat is full of them, and so may be a prompt of lm-eval. */
 static int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special, llm_tokens *ids) {
     size_t n = 0;
     const char *s = llm_json_str(k->body, v, &n);
-    memset(ids, 0, sizeof *ids);
-    int list = llm_json_type_of(k->body, v) == LLM_JSON_ARRAY && llm_json_size(k->body, v) > 0, ok;
+    int list = llm_json_type_of(k->body, v) == LLM_JSON_ARRAY && llm_json_size(k->body, v) > 0;
     if (v < 0 && !llm__oai_render(k)) return 0;
     if (v < 0) s = k->text.data ? k->text.data : "", n = k->text.len;
-    if (s) {
-        int flags = (k->parse_special ? LLM_TOK_PARSE_SPECIAL : 0) | (v < 0 ? LLM_TOK_GUARDED : 0);
-        if (k->add_special < 0 ? add_special : k->add_special) flags |= LLM_TOK_ADD_SPECIAL;
-        llm_result r = llm_tokenize(k->service->model, s, n, flags, ids);
-        ok = r ? llm__oai_failed(k, r, NULL) : 1;
-    } else {
-        ok = list ? llm__oai_ids(k, v, ids) : llm__oai_bad(k, NULL, "must be a text, a list of texts, a list of token ids, or a list of those");
-    }
-    if (!ok) llm_tokens_free(ids);
-    return ok;
+    if (!s && !list) return llm__oai_bad(k, NULL, "must be a text, a list of texts, a list of token ids, or a list of those");
+    if (!s) return llm__oai_ids(k, v, ids);
+    int flags = (k->parse_special ? LLM_TOK_PARSE_SPECIAL : 0) | (v < 0 ? LLM_TOK_GUARDED : 0);
+    if (k->add_special < 0 ? add_special : k->add_special) flags |= LLM_TOK_ADD_SPECIAL;
+    llm_result r = llm_tokenize(k->service->model, s, n, flags, ids);
+    return r ? llm__oai_failed(k, r, NULL) : 1;
 }
 
 /* In the stepping thread, with no lock of ours: only passed on. The call is alive: its requests are freed before it is. */
@@ -29033,13 +28964,12 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
     return 1;
 }
 
-/* Hands one prompt to the engine and prepares its choices. Frees the ids; the engine has its own copy. truncate_prompt_tokens keeps the
- * last ones, as in vLLM. The choices come first, for the request may have news before llm_request_submit returns; n_requests counts only
- * those that run. */
-static int llm__oai_submit_ids(llm_openai_call *k, llm_tokens *ids) {
+/* Hands one prompt to the engine, which copies it, and prepares its choices. truncate_prompt_tokens keeps the last ids, as in vLLM. The
+ * choices come first, for the request may have news before llm_request_submit returns; n_requests counts only those that run. */
+static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids) {
     const llm_openai_service *s = k->service;
     size_t skip = k->truncate_prompt && (uint64_t)k->truncate_prompt < ids->len ? ids->len - (size_t)k->truncate_prompt : 0;
-    int ok = 1, chat = llm__oai_chats(k), parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
+    int chat = llm__oai_chats(k), parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
     llm_request_config c = LLM__ZERO;
     c.prompt_ids = ids->data + skip;
     c.n_prompt_ids = ids->len - skip;
@@ -29053,21 +28983,20 @@ static int llm__oai_submit_ids(llm_openai_call *k, llm_tokens *ids) {
     c.user = k;
     if (s->on_news) c.on_news = llm__oai_news;
     llm__oai_choice *first = k->choice + k->info.n_requests * k->info.n_choices;
-    for (int32_t i = 0; i < k->info.n_choices && ok; i++) {
+    for (int32_t i = 0; i < k->info.n_choices; i++) {
         llm_reasoning_begin(&first[i].reasoning, chat ? s->reasoning : LLM_REASONING_NONE, k->text.data, k->text.len);
-        if (!i && !llm__oai_compile(k, &first->reasoning)) return llm_tokens_free(ids), 0;
+        if (!i && !llm__oai_compile(k, &first->reasoning)) return 0;
         if (!parsed) continue;
         first[i].tools = llm_tool_parser_create(k->tool_format, k->tool_exact, k->body, k->tools, k->tool_many ? 0 : 1);
         llm__random_bytes(&first[i].call_id, sizeof first[i].call_id);
-        if (!first[i].tools) ok = llm__oai_failed(k, llm__nomem(), NULL);
+        if (!first[i].tools) return llm__oai_failed(k, llm__nomem(), NULL);
     }
     c.sampling = k->s;
-    if (ok && !c.n_prompt_ids) ok = llm__oai_bad(k, NULL, "Prompt cannot be empty");
-    llm_result r = ok ? llm_request_submit(s->engine, &c, &k->request[k->info.n_requests]) : LLM_OK;
-    llm_tokens_free(ids);
-    if (r) ok = llm__oai_failed(k, r, NULL);
-    k->info.n_requests += ok;
-    return ok;
+    if (!c.n_prompt_ids) return llm__oai_bad(k, NULL, "Prompt cannot be empty");
+    llm_result r = llm_request_submit(s->engine, &c, &k->request[k->info.n_requests]);
+    if (r) return llm__oai_failed(k, r, NULL);
+    k->info.n_requests++;
+    return 1;
 }
 
 /* All prompts of a call that generates or embeds, one request each. The arrays are sized once, before the first request runs: its news may
@@ -29075,7 +29004,7 @@ static int llm__oai_submit_ids(llm_openai_call *k, llm_tokens *ids) {
 static int llm__oai_submit_all(llm_openai_call *k) {
     const llm_json *d = k->body;
     const char *name = llm__oai_kinds[k->info.kind].prompt;
-    int chat = llm__oai_chats(k), embedding = k->info.kind == LLM_OPENAI_EMBEDDING, most = embedding ? LLM__OAI_INPUTS : LLM__OAI_PROMPTS, ok = 1;
+    int chat = llm__oai_chats(k), embedding = k->info.kind == LLM_OPENAI_EMBEDDING, most = embedding ? LLM__OAI_INPUTS : LLM__OAI_PROMPTS;
     int v = chat ? -1 : llm__oai_get(d, 0, name), n = llm_json_size(d, v), first = llm_json_first(d, v);
     int many = llm_json_type_of(d, v) == LLM_JSON_ARRAY && (llm_json_type_of(d, first) == LLM_JSON_STRING || llm_json_type_of(d, first) == LLM_JSON_ARRAY);
     llm__oai_at(k, "%s", name);
@@ -29089,14 +29018,14 @@ static int llm__oai_submit_all(llm_openai_call *k) {
     if (!k->request || !k->choice) return llm__oai_failed(k, llm__nomem(), NULL);
     int e = many ? first : v;
     do {
-        llm_tokens ids;
+        LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO;
         size_t len = 1;
         if (many && llm_json_type_of(d, e) != llm_json_type_of(d, first)) return llm__oai_bad(k, NULL, "must be a list of one kind of prompts");
         if (embedding && llm_json_str(d, e, &len) && !len) return llm__oai_bad(k, NULL, ": a text is empty");
-        ok = llm__oai_prompt_ids(k, e, !chat, &ids) && llm__oai_submit_ids(k, &ids);
+        if (!llm__oai_prompt_ids(k, e, !chat, &ids) || !llm__oai_submit_ids(k, &ids)) return 0;
         e = many ? llm_json_next(d, e) : -1;
-    } while (ok && e >= 0);
-    return ok;
+    } while (e >= 0);
+    return 1;
 }
 
 /* ---- parts of answers
@@ -29144,7 +29073,7 @@ static int llm__oai_alternative(const llm__oai_look *look, const llm_output *o, 
 /* How a token is written in logprobs: its text; "bytes:\\xE2\\x80" where its bytes are no whole text (so OpenAI writes it); or
  * "token_id:N" (vLLM's return_tokens_as_token_ids), which no two tokens share. */
 static void llm__oai_token(const llm__oai_look *look, int32_t id, llm_text *out) {
-    llm_text raw = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text raw = LLM__ZERO;
     if (look->as_ids) {
         llm_text_format(out, "'token_id:%d'", id);
         return;
@@ -29158,7 +29087,6 @@ static void llm__oai_token(const llm__oai_look *look, int32_t id, llm_text *out)
         llm_text_str(out, hex);
     }
     if (!whole) llm_text_str(out, "\"");
-    llm_text_free(&raw);
 }
 
 /* One of the four parallel lists of completions: 0 tokens, 1 their log-probabilities, 2 the likeliest, 3 where each one's text begins, from
@@ -29167,7 +29095,7 @@ static void llm__oai_list(const llm__oai_look *look, int which, const llm_output
     for (int part = 0; part < 2; part++) {
         const llm_output *o = part ? rows : echo;
         for (size_t i = 0; o && i < o->n_token_ids; i++) {
-            llm_text raw = LLM__ZERO;
+            LLM__SCOPED(llm_text_free) llm_text raw = LLM__ZERO;
             llm_token_logprob a;
             int none = !o->logprobs || (!part && !i);
             llm_text_format(out, none && (which == 1 || which == 2) ? "%,null" : "%,");
@@ -29184,21 +29112,19 @@ static void llm__oai_list(const llm__oai_look *look, int which, const llm_output
             llm_text_format(out, "%l", chars);
             llm_token_bytes(look->model, o->token_ids[i], &raw);
             chars += llm_text_chars(raw.data, raw.len);
-            llm_text_free(&raw);
         }
     }
 }
 
 /* One entry of a chat's logprobs, without its closing brace: top_logprobs follows in an entry of the list, nothing in an alternative. */
 static void llm__oai_chat_token(const llm__oai_look *look, int32_t id, float logprob, llm_text *out) {
-    llm_text raw = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text raw = LLM__ZERO;
     llm_text_format(out, "%,{'token':");
     llm__oai_token(look, id, out);
     llm_text_format(out, ",'logprob':%f,'bytes':[", llm__oai_shown(logprob));
     llm_token_bytes(look->model, id, &raw);
     for (size_t i = 0; i < raw.len; i++) llm_text_format(out, "%,%d", (unsigned char)raw.data[i]);
     llm_text_str(out, "]");
-    llm_text_free(&raw);
 }
 
 /* OpenAI's list of objects: a token with its bytes, and the likeliest at its place. */
@@ -29385,15 +29311,14 @@ static void llm__oai_whole_choice(const llm_openai_call *k, int32_t r, int32_t i
     int chat = llm__oai_chats(k), generate = k->info.kind == LLM_OPENAI_GENERATE;
     const llm_request *request = k->request[r];
     const llm__oai_choice *c = &k->choice[r * k->info.n_choices + index];
-    llm__oai_piece p;
-    llm_text text = LLM__ZERO, calls = LLM__ZERO;
+    llm__oai_piece p = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO, calls = LLM__ZERO;
     llm_output o, rows, echo = llm__oai_prompt_rows(request);
     llm_request_get_output(request, index, &o);
     rows = o;
     if (chat && o.n_token_ids && llm__oai_is_end(k, o.finish, o.stop_id, o.token_ids[o.n_token_ids - 1])) rows.n_token_ids--;
     if (!chat && (k->echo || generate)) llm__oai_echo(k, request, &text);
     if (!chat) llm_text_add(&text, o.text, o.text_len);
-    memset(&p, 0, sizeof p);
     p.at = r * k->info.n_choices + index;
     p.thoughts = &c->thoughts;
     p.content = chat ? &c->content : &text;
@@ -29406,7 +29331,6 @@ static void llm__oai_whole_choice(const llm_openai_call *k, int32_t r, int32_t i
     if (p.called) p.calls = &calls;
     if (generate) llm_text_format(out, "%,%Q", text.data, text.len);
     else llm__oai_write_choice(k, request, &p, out);
-    llm_text_free(&text);
 }
 
 /* ---- embeddings
@@ -29533,11 +29457,10 @@ static void llm__oai_call_chunks(const llm_openai_call *k, int32_t r, llm__oai_p
  * completion may begin with the echoed prompt. */
 static void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event *e, llm__oai_choice *c, llm_text *out) {
     int chat = llm__oai_chats(k), token = e->has_token && !(chat && llm__oai_is_end(k, e->finish, e->stop_id, e->id));
-    llm_text text = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
     llm_output end, rows = llm__oai_event_rows(e), echo = llm__oai_prompt_rows(k->request[r]);
-    llm__oai_piece p;
+    llm__oai_piece p = LLM__ZERO;
     llm_request_get_output(k->request[r], e->index, &end);
-    memset(&p, 0, sizeof p);
     p.at = r * k->info.n_choices + e->index;
     p.thoughts = &c->thoughts;
     p.content = chat ? &c->content : &text;
@@ -29564,7 +29487,6 @@ static void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event 
         llm__oai_piece_chunk(k, r, &p, out);
     }
     c->content.len = c->thoughts.len = 0;
-    llm_text_free(&text);
 }
 
 /* Takes one piece of news of a prompt and keeps account of its choice. 0: there is none. Of a chat the text goes through two splitters:
@@ -29581,12 +29503,12 @@ static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     if (e->has_token) c->last = now;
     if (k->service->on_event) k->service->on_event(k->user, k, k->request[r], e, gap);
     if (!llm__oai_chats(k)) return 1;
-    llm_text plain = LLM__ZERO, *answer = c->tools ? &plain : &c->content;
+    LLM__SCOPED(llm_text_free) llm_text plain = LLM__ZERO;
+    llm_text *answer = c->tools ? &plain : &c->content;
     llm_reasoning_push(&c->reasoning, e->text ? e->text : "", e->text_len, &c->thoughts, answer);
     if (e->finish != LLM_FINISH_NONE) llm_reasoning_end(&c->reasoning, &c->thoughts, answer);
     if (c->tools && plain.len) llm_tool_parser_push(c->tools, plain.data, plain.len, &c->content);
     if (c->tools && e->finish != LLM_FINISH_NONE) llm_tool_parser_end(c->tools, &c->content);
-    llm_text_free(&plain);
     c->n_reasoning += e->has_token && c->reasoning.thinking;
     c->chars += llm_text_chars(c->content.data + before, c->content.len - before);
     return 1;
@@ -29820,10 +29742,8 @@ static const char *llm__oai_items_end(llm_openai_call *k, llm_text *out) {
 
 /* The answer without a stream: everything has been polled, so each item grows once, and by all of its text. */
 static void llm__oai_response_whole(llm_openai_call *k, llm_text *out) {
-    llm_text events = LLM__ZERO, whole;
-    const char *status = llm__oai_items_end(k, &events);
-    llm_text_free(&events);
-    whole = llm__oai_response(k, status, NULL);
+    LLM__SCOPED(llm_text_free) llm_text events = LLM__ZERO;
+    llm_text whole = llm__oai_response(k, llm__oai_items_end(k, &events), NULL);
     llm_text_format(out, "%t", &whole);
 }
 
@@ -29894,7 +29814,7 @@ static int llm__oai_body_ids(llm_openai_call *k, llm_tokens *ids) {
  * and a rendered chat has its own. */
 static int llm__oai_tokenize(llm_openai_call *k) {
     int theirs = llm__oai_has(k, "content");
-    llm_tokens ids;
+    LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO;
     llm__oai_at(k, theirs ? "content" : "prompt");
     if (llm_json_type_of(k->body, llm__oai_get(k->body, 0, k->param)) == LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a text");
     if (!llm__oai_body_ids(k, &ids)) return 0;
@@ -29908,33 +29828,29 @@ static int llm__oai_tokenize(llm_openai_call *k) {
         if (theirs) llm_text_str(&k->text, "}");
     }
     llm_text_str(&k->text, k->pieces ? "]}" : "}");
-    llm_tokens_free(&ids);
     return 1;
 }
 
 /* The text of ids, under the names that llama.cpp and vLLM give it. */
 static int llm__oai_detokenize(llm_openai_call *k) {
-    llm_text text = LLM__ZERO;
-    llm_tokens ids = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
+    LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO;
     int v = llm__oai_get(k->body, 0, "tokens");
     llm__oai_at(k, "tokens");
     if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a list of token ids");
-    int ok = llm__oai_ids(k, v, &ids);
-    llm_result r = ok ? llm_detokenize(k->service->model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text) : LLM_OK;
-    if (ok) llm_text_format(&k->text, "{'content':%Q,'prompt':%Q}", text.data, text.len, text.data, text.len);
-    llm_tokens_free(&ids);
-    llm_text_free(&text);
-    return r ? llm__oai_failed(k, r, NULL) : ok;
+    if (!llm__oai_ids(k, v, &ids)) return 0;
+    llm_result r = llm_detokenize(k->service->model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text);
+    llm_text_format(&k->text, "{'content':%Q,'prompt':%Q}", text.data, text.len, text.data, text.len);
+    return r ? llm__oai_failed(k, r, NULL) : 1;
 }
 
 /* The rendered chat as it will be tokenized, to be looked at. */
 static int llm__oai_template(llm_openai_call *k) {
-    llm_text text = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
     if (!llm__oai_chat_body(k) || !llm__oai_at(k, "messages") || !llm__oai_render(k)) return 0;
     llm_unguard(k->text.data, k->text.len, &text);
     k->text.len = 0;
     llm_text_format(&k->text, "{'prompt':%Q}", text.data, text.len);
-    llm_text_free(&text);
     return 1;
 }
 
@@ -29962,18 +29878,17 @@ static int llm__oai_inside(llm_openai_call *k, const char *param, const char *di
  * thread, while the engine steps on. */
 static int llm__oai_adapters(llm_openai_call *k) {
     const llm_openai_service *s = k->service;
-    int load = k->info.kind == LLM_OPENAI_LORA_LOAD, ok = 1;
-    llm_text path = LLM__ZERO;
+    int load = k->info.kind == LLM_OPENAI_LORA_LOAD;
+    LLM__SCOPED(llm_text_free) llm_text path = LLM__ZERO;
     size_t n = 0;
     const char *name = llm_json_str(k->body, llm__oai_get(k->body, 0, "lora_name"), &n);
     if (s->lora_dir && (!name || strlen(name) != n)) return llm__oai_bad(k, "lora_name", "is missing, or no text");
-    if (load || !s->lora_dir) ok = llm__oai_inside(k, "lora_path", s->lora_dir, "--lora-dir", &path);
-    if (ok && load && llm__oai_is_base(s, llm__s(name, n))) ok = llm__oai_bad(k, "lora_name", "'%.64s' is the base model's", name);
-    llm_result r = !ok ? LLM_OK : load ? llm_lora_load(s->engine, name, path.data) : llm_lora_unload(s->engine, name);
-    if (r) ok = llm__oai_refused(k, r, load && r != LLM_ERR_ARG ? "lora_path" : "lora_name");
-    if (ok) llm_text_format(&k->text, "Success: LoRA adapter %'%s%' %s successfully.", name, load ? "added" : "removed");
-    llm_text_free(&path);
-    return ok;
+    if ((load || !s->lora_dir) && !llm__oai_inside(k, "lora_path", s->lora_dir, "--lora-dir", &path)) return 0;
+    if (load && llm__oai_is_base(s, llm__s(name, n))) return llm__oai_bad(k, "lora_name", "'%.64s' is the base model's", name);
+    llm_result r = load ? llm_lora_load(s->engine, name, path.data) : llm_lora_unload(s->engine, name);
+    if (r) return llm__oai_refused(k, r, load && r != LLM_ERR_ARG ? "lora_path" : "lora_name");
+    llm_text_format(&k->text, "Success: LoRA adapter %'%s%' %s successfully.", name, load ? "added" : "removed");
+    return 1;
 }
 
 /* Kept contexts: {"name"} in a folder; to save, the body of a chat or a completion too, whose prompt was asked before. Done here, in a
@@ -29981,23 +29896,18 @@ static int llm__oai_adapters(llm_openai_call *k) {
 static int llm__oai_contexts(llm_openai_call *k) {
     const llm_openai_service *s = k->service;
     int save = k->info.kind == LLM_OPENAI_CONTEXT_SAVE;
-    llm_text path = LLM__ZERO;
-    llm_tokens ids = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text path = LLM__ZERO;
+    LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO;
     int64_t kept = 0;
-    int ok = llm__oai_inside(k, "name", s->context_dir, "--context-dir", &path);
-    if (ok && save) ok = llm__oai_body_ids(k, &ids);
-    if (ok) {
-        llm_result r = save ? llm_context_save(s->engine, path.data, ids.data, ids.len, k->lora, k->cache_salt, &kept)
-                            : llm_context_load(s->engine, path.data, k->lora, k->cache_salt, &ids);
-        if (r) ok = llm__oai_refused(k, r, "name");
-        if (r == LLM_ERR_IO) k->info.status = save ? 500 : 404;
-        k->text.len = 0;
-        if (ok) llm_text_format(&k->text, "{'object':'context','name':%q,'model':%q,'tokens':%l}", llm__oai_word(k->body, 0, "name"), k->model,
-                                save ? kept : (int64_t)ids.len);
-    }
-    llm_tokens_free(&ids);
-    llm_text_free(&path);
-    return ok;
+    if (!llm__oai_inside(k, "name", s->context_dir, "--context-dir", &path) || (save && !llm__oai_body_ids(k, &ids))) return 0;
+    llm_result r = save ? llm_context_save(s->engine, path.data, ids.data, ids.len, k->lora, k->cache_salt, &kept)
+                        : llm_context_load(s->engine, path.data, k->lora, k->cache_salt, &ids);
+    if (r) llm__oai_refused(k, r, "name");
+    if (r == LLM_ERR_IO) k->info.status = save ? 500 : 404;
+    k->text.len = 0;
+    llm_text_format(&k->text, "{'object':'context','name':%q,'model':%q,'tokens':%l}", llm__oai_word(k->body, 0, "name"), k->model,
+                    save ? kept : (int64_t)ids.len);
+    return !r;
 }
 
 LLM_API int llm_openai_submit(llm_openai_call *k) {
@@ -30163,8 +30073,8 @@ LLM_API void llm_chat_free(llm_chat *c) {
 LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message) {
     llm_render_options how = LLM__ZERO;
     llm_request_config cfg = LLM__ZERO;
-    llm_text context = LLM__ZERO, prompt = LLM__ZERO;
-    llm_json *doc = NULL;
+    LLM__SCOPED(llm_text_free) llm_text context = LLM__ZERO, prompt = LLM__ZERO;
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     llm_result r = llm_chat_stop(c);
     size_t before = c->messages.len;
     llm__chat_add(&c->messages, "user", user_message, strlen(user_message));
@@ -30181,9 +30091,6 @@ LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message) {
     if (!r) r = llm_request_submit(c->l->engine, &cfg, &c->request);
     if (r) llm__chat_cut(c, before);
     c->answer.len = 0;
-    llm_json_free(doc);
-    llm_text_free(&context);
-    llm_text_free(&prompt);
     return r;
 }
 
@@ -30230,7 +30137,7 @@ LLM_API llm *llm_open(const char *model, const char *config) {
     unsigned char given[LLM__COUNT(table)];
     struct target t;
     llm_engine_config *e = &t.setup.engine;
-    llm_options o;
+    LLM__SCOPED(llm_options_free) llm_options o;
     llm *l = NULL;
     llm_setup_init(&t.setup);
     e->max_num_seqs = 16;
@@ -30241,7 +30148,6 @@ LLM_API llm *llm_open(const char *model, const char *config) {
     if (!r) l = llm__easy_open(model, &t.setup.files, e);
     if (l && t.setup.reasoning_parser) l->reasoning = llm_reasoning_named(t.setup.reasoning_parser);
     if (l && t.setup.tool_parser) l->tool_format = llm_tools_named(t.setup.tool_parser);
-    llm_options_free(&o);
     llm_setup_free(&t.setup);
     return l;
 }
@@ -30270,21 +30176,20 @@ LLM_API void llm_outputs_free(llm_outputs *o) {
 
 /* The parameters as members of a body, which knows the names of FastDeploy, vLLM and LMDeploy. */
 static llm_result llm__batch_params(llm__batch *b, const char *params) {
-    llm_json *doc = NULL;
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     int64_t n;
     llm_result r = params ? llm_json_parse(params, strlen(params), NULL, &doc) : LLM_OK;
     if (!r && params && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_ARG, "params: a JSON object was expected");
     for (int v = r ? -1 : llm_json_first(doc, 0); v >= 0; v = llm_json_next(doc, v))
         llm_text_format(&b->params, ",%q:%j", llm_json_key(doc, v, NULL), doc, v);
     if (llm_json_int(doc, llm_json_find(doc, 0, "n"), &n) && n >= 1 && n <= 128) b->width = (int32_t)n;
-    llm_json_free(doc);
     return !r && b->params.failed ? llm__nomem() : r;
 }
 
 /* Begins the call of prompt i and submits it. 0: no memory. What is wrong with a prompt its own call will tell. A parameter `stream` is a
  * key that stands there twice, which a body may not have. */
 static int llm__batch_start(llm__batch *b, int32_t i, const llm_prompt *p) {
-    llm_text body = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text body = LLM__ZERO;
     if (!b->chat && p->prompt_token_ids) llm_text_format(&body, "{'prompt':%i", p->prompt_token_ids, (size_t)p->n_prompt_token_ids);
     else if (!b->chat) llm_text_format(&body, "{'prompt':%q", p->prompt);
     else if (p->messages) llm_text_format(&body, "{'messages':%s", p->messages);
@@ -30292,7 +30197,6 @@ static int llm__batch_start(llm__batch *b, int32_t i, const llm_prompt *p) {
     llm_text_format(&body, "%s,'stream':false}", b->params.len ? b->params.data : "");
     if (!body.failed)
         b->call[i] = llm_openai_begin(&b->service, b->chat ? LLM_OPENAI_CHAT : LLM_OPENAI_COMPLETION, body.data, body.len, NULL);
-    llm_text_free(&body);
     if (b->call[i]) llm_openai_submit(b->call[i]);
     return b->call[i] != NULL;
 }
@@ -30313,7 +30217,7 @@ static int llm__batch_item(llm__batch *b, int32_t i, int32_t k) {
     const llm__oai_choice *c = request && b->chat ? &call->choice[k] : NULL;
     llm_completion_output *o = &x->outputs;
     llm_output answer = LLM__ZERO;
-    llm_text prompt = LLM__ZERO, text = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text prompt = LLM__ZERO, text = LLM__ZERO;
     size_t n = 0;
     x->request_id = llm__strdup(call->id);
     x->finished = 1;
@@ -30333,8 +30237,6 @@ static int llm__batch_item(llm__batch *b, int32_t i, int32_t k) {
     o->text = llm__strndup(text.data, text.len);
     if (c && c->thoughts.len) o->reasoning_content = llm__strndup(c->thoughts.data, c->thoughts.len);
     x->prompt = llm__strndup(prompt.data, prompt.len);
-    llm_text_free(&prompt);
-    llm_text_free(&text);
     x->num_cached_tokens = x->metrics.n_cached_tokens;
     x->prompt_token_ids = llm__ids_copy(ids, n);
     x->n_prompt_token_ids = (int32_t)n;
@@ -30348,9 +30250,8 @@ static int llm__batch_item(llm__batch *b, int32_t i, int32_t k) {
 
 /* Copies the answers of call i, if it has ended, and frees it. 1: it had ended; 0: not yet; -1: no memory. */
 static int llm__batch_take(llm__batch *b, int32_t i) {
-    llm_text text = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
     int ok = llm_openai_next(b->call[i], &text);
-    llm_text_free(&text);
     if (!ok) return 0;
     for (int32_t k = 0; k < b->width && ok; k++) ok = llm__batch_item(b, i, k);
     llm_openai_free(b->call[i]);
