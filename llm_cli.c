@@ -171,60 +171,53 @@ static cli_options opt = {.skip_special = 1, .do_preprocess = 1, .repetitions = 
 
 enum { CLI_IO = LLM_HELP_OWN, CLI_BENCH, CLI_ANSWERS = LLM_HELP_ANSWERS }; /* groups of the help; -1: not listed */
 
-#define AT(field) offsetof(cli_options, field)
-#define MAX_INT 2147483647.0
-#define TEXT LLM_OPTION_TEXT
-#define INT LLM_OPTION_INT
-#define BOOL LLM_OPTION_BOOL
-#define LIST LLM_OPTION_LIST
-
 /* clang-format off */
 static const llm_option cli_table[] = {
     LLM_OPTIONS_PROGRAM(cli_options, setup),
     LLM_OPTIONS_SETUP(cli_options, setup),
-    {"use-beam-search", BOOL, CLI_ANSWERS, AT(setup.sampling.use_beam_search), 0, 0, NULL, "the likeliest answers of --best-of beams, with --temp 0"},
-    {"length-penalty", LLM_OPTION_FLOAT, CLI_ANSWERS, AT(setup.sampling.length_penalty), -100, 100, "X", "of a beam's score (1)"},
-    {"stop|stop-words", LIST, CLI_ANSWERS, AT(stop), 0, 0, "TEXT", "ends the answer; may be repeated"},
-    {"stop-token-ids", TEXT, CLI_ANSWERS, AT(stop_ids), 0, 0, "IDS", "ids that end the answer: 1,2 or [1,2]"},
-    {"bad-words", LIST, CLI_ANSWERS, AT(bad_words), 0, 0, "TEXT", "must not appear; may be repeated"},
-    {"logit-bias", TEXT, CLI_ANSWERS, AT(logit_bias), 0, 0, "JSON", "{\"id\": -100 to 100, ...} added to the logits"},
-    {"json-schema|guided-json", TEXT, CLI_ANSWERS, AT(json_schema), 0, 0, "JSON|@FILE", "the answer is JSON that keeps this schema"},
-    {"regex|guided-regex", TEXT, CLI_ANSWERS, AT(regex), 0, 0, "REGEX|@FILE", "the answer matches it from end to end"},
-    {"grammar|guided-grammar", TEXT, CLI_ANSWERS, AT(grammar), 0, 0, "GBNF|@FILE", "the answer follows its rule root"},
-    {"skip-special-tokens", BOOL, CLI_ANSWERS, AT(skip_special), 0, 0, NULL, "--no-: special tokens appear in the text"},
-    {"chat-template-kwargs", TEXT, CLI_ANSWERS, AT(template_kwargs), 0, 0, "JSON", "template variables: '{\"enable_thinking\": false}'"},
+    LLM_OPT_BOOL(cli_options, setup.sampling.use_beam_search, CLI_ANSWERS, "use-beam-search", "the likeliest answers of --best-of beams, with --temp 0"),
+    LLM_OPT_FLOAT(cli_options, setup.sampling.length_penalty, CLI_ANSWERS, "length-penalty", -100, 100, "of a beam's score (1)"),
+    {"stop|stop-words", LLM_OPTION_LIST, CLI_ANSWERS, offsetof(cli_options, stop), 0, 0, "TEXT", "ends the answer; may be repeated"},
+    {"bad-words", LLM_OPTION_LIST, CLI_ANSWERS, offsetof(cli_options, bad_words), 0, 0, "TEXT", "must not appear; may be repeated"},
+    LLM_OPT_TEXT(cli_options, stop_ids, CLI_ANSWERS, "stop-token-ids", "IDS", "ids that end the answer: 1,2 or [1,2]"),
+    LLM_OPT_TEXT(cli_options, logit_bias, CLI_ANSWERS, "logit-bias", "JSON", "{\"id\": -100 to 100, ...} added to the logits"),
+    LLM_OPT_TEXT(cli_options, json_schema, CLI_ANSWERS, "json-schema|guided-json", "JSON|@FILE", "the answer is JSON that keeps this schema"),
+    LLM_OPT_TEXT(cli_options, regex, CLI_ANSWERS, "regex|guided-regex", "REGEX|@FILE", "the answer matches it from end to end"),
+    LLM_OPT_TEXT(cli_options, grammar, CLI_ANSWERS, "grammar|guided-grammar", "GBNF|@FILE", "the answer follows its rule root"),
+    LLM_OPT_BOOL(cli_options, skip_special, CLI_ANSWERS, "skip-special-tokens", "--no-: special tokens appear in the text"),
+    LLM_OPT_TEXT(cli_options, template_kwargs, CLI_ANSWERS, "chat-template-kwargs", "JSON", "template variables: '{\"enable_thinking\": false}'"),
 
-    {"p|prompt", TEXT, CLI_IO, AT(prompt), 0, 0, "TEXT", "the prompt; bench: number of prompt tokens (512)"},
-    {"f|file", TEXT, CLI_IO, AT(file), 0, 0, "FILE", "the prompt from a file; -: standard input"},
-    {"token-ids", TEXT, CLI_IO, AT(token_ids), 0, 0, "IDS", "the prompt as ids: '[1,2]'"},
-    {"sys|system|system-prompt", TEXT, CLI_IO, AT(system), 0, 0, "TEXT", "system message of a chat"},
-    {"json", BOOL, CLI_IO, AT(json), 0, 0, NULL, "the result as JSON"},
-    {"jsonl", BOOL, CLI_IO, AT(jsonl), 0, 0, NULL, "one JSON value a line, in and out"},
-    {"add-special", BOOL, CLI_IO, AT(add_special), 0, 0, NULL, "tokenize: BOS and EOS as the model says"},
-    {"parse-special", BOOL, CLI_IO, AT(parse_special), 0, 0, NULL, "tokenize: text may become special tokens"},
-    {"logprobs", INT, CLI_IO, AT(logprobs), 0, MAX_INT - 1, "N", "log-probabilities of each token and the N likeliest"},
-    {"top-logprobs", INT, CLI_IO, AT(top_logprobs), 0, MAX_INT, "K", "score: the K likeliest at each place"},
-    {"i|input", TEXT, CLI_IO, AT(in), 0, 0, "FILE", "batch: requests, one JSON object a line"},
-    {"o|output-file", TEXT, CLI_IO, AT(out), 0, 0, "FILE", "batch: answers"},
-    {"draft-path", TEXT, CLI_IO, AT(draft_path), 0, 0, "DIR", "convert-eagle: the head, converted where it is unless TO is given"},
-    {"base-path", TEXT, CLI_IO, AT(base_path), 0, 0, "DIR", "convert-eagle: the model, whose output layer is put beside the head"},
-    {"draft-weight-name", TEXT, -1, AT(draft_weights), 0, 0, NULL, NULL},
-    {"base-weight-name", TEXT, -1, AT(base_weights), 0, 0, NULL, NULL},
+    LLM_OPT_TEXT(cli_options, prompt, CLI_IO, "p|prompt", "TEXT", "the prompt; bench: number of prompt tokens (512)"),
+    LLM_OPT_TEXT(cli_options, file, CLI_IO, "f|file", "FILE", "the prompt from a file; -: standard input"),
+    LLM_OPT_TEXT(cli_options, token_ids, CLI_IO, "token-ids", "IDS", "the prompt as ids: '[1,2]'"),
+    LLM_OPT_TEXT(cli_options, system, CLI_IO, "sys|system|system-prompt", "TEXT", "system message of a chat"),
+    LLM_OPT_BOOL(cli_options, json, CLI_IO, "json", "the result as JSON"),
+    LLM_OPT_BOOL(cli_options, jsonl, CLI_IO, "jsonl", "one JSON value a line, in and out"),
+    LLM_OPT_BOOL(cli_options, add_special, CLI_IO, "add-special", "tokenize: BOS and EOS as the model says"),
+    LLM_OPT_BOOL(cli_options, parse_special, CLI_IO, "parse-special", "tokenize: text may become special tokens"),
+    LLM_OPT_INT(cli_options, logprobs, CLI_IO, "logprobs", 0, INT32_MAX - 1, "log-probabilities of each token and the N likeliest"),
+    LLM_OPT_INT(cli_options, top_logprobs, CLI_IO, "top-logprobs", 0, INT32_MAX, "score: the N likeliest at each place"),
+    LLM_OPT_TEXT(cli_options, in, CLI_IO, "i|input", "FILE", "batch: requests, one JSON object a line"),
+    LLM_OPT_TEXT(cli_options, out, CLI_IO, "o|output-file", "FILE", "batch: answers"),
+    LLM_OPT_TEXT(cli_options, draft_path, CLI_IO, "draft-path", "DIR", "convert-eagle: the head, converted where it is unless TO is given"),
+    LLM_OPT_TEXT(cli_options, base_path, CLI_IO, "base-path", "DIR", "convert-eagle: the model, whose output layer is put beside the head"),
+    LLM_OPT_TEXT(cli_options, draft_weights, -1, "draft-weight-name", NULL, NULL),
+    LLM_OPT_TEXT(cli_options, base_weights, -1, "base-weight-name", NULL, NULL),
+    LLM_OPT_BOOL(cli_options, do_preprocess, -1, "do-preprocess", NULL),
 
-    {"b|batch", TEXT, CLI_BENCH, AT(batch), 0, 0, "LIST", "sequences decoded together: 1,8,16 (1)"},
-    {"r|repetitions", INT, CLI_BENCH, AT(repetitions), 1, 1000, "N", "times each test runs (5)"},
-    {"depth", INT, CLI_BENCH, AT(depth), 0, 1e6, "N", "tokens in the context before decoding begins"},
-    {"stages", BOOL, CLI_BENCH, AT(stages), 0, 0, NULL, "what each part of a step takes, and how near it is to what the machine can do"},
-    {"url", TEXT, CLI_BENCH, AT(url), 0, 0, "URL", "load test of a server: http://127.0.0.1:8180"},
-    {"request-rate", LLM_OPTION_FLOAT, CLI_BENCH, AT(request_rate), 1e-3, 1e6, "X", "requests a second, Poisson (all at once)"},
-    {"max-concurrency", INT, CLI_BENCH, AT(max_concurrency), 1, 1024, "N", "requests in flight at most (64)"},
-    {"num-prompts", INT, CLI_BENCH, AT(num_prompts), 1, 1e6, "N", "requests in all (64)"},
-    {"random-input-len", INT, CLI_BENCH, AT(input_len), 1, 1e6, "N", "prompt tokens (128)"},
-    {"random-output-len", INT, CLI_BENCH, AT(output_len), 1, 1e6, "N", "answer tokens (64)"},
+    LLM_OPT_TEXT(cli_options, batch, CLI_BENCH, "b|batch", "LIST", "sequences decoded together: 1,8,16 (1)"),
+    LLM_OPT_INT(cli_options, repetitions, CLI_BENCH, "r|repetitions", 1, 1000, "times each test runs (5)"),
+    LLM_OPT_INT(cli_options, depth, CLI_BENCH, "depth", 0, 1e6, "tokens in the context before decoding begins"),
+    LLM_OPT_BOOL(cli_options, stages, CLI_BENCH, "stages", "what each part of a step takes, and how near it is to what the machine can do"),
+    LLM_OPT_TEXT(cli_options, url, CLI_BENCH, "url", "URL", "load test of a server: http://127.0.0.1:8180"),
+    LLM_OPT_FLOAT(cli_options, request_rate, CLI_BENCH, "request-rate", 1e-3, 1e6, "requests a second, Poisson (all at once)"),
+    LLM_OPT_INT(cli_options, max_concurrency, CLI_BENCH, "max-concurrency", 1, 1024, "requests in flight at most (64)"),
+    LLM_OPT_INT(cli_options, num_prompts, CLI_BENCH, "num-prompts", 1, 1e6, "requests in all (64)"),
+    LLM_OPT_INT(cli_options, input_len, CLI_BENCH, "random-input-len", 1, 1e6, "prompt tokens (128)"),
+    LLM_OPT_INT(cli_options, output_len, CLI_BENCH, "random-output-len", 1, 1e6, "answer tokens (64)"),
 
-    {"do-preprocess", BOOL, -1, AT(do_preprocess), 0, 0, NULL, NULL},
-    {"host|port|metrics-port|api-key|model-name|served-model-name|a|alias|$VLLM_ENGINE_ITERATION_TIMEOUT_S",
-     LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "it belongs to llm_serve"},
+    LLM_OPT_NONE(IGNORED, "host|port|metrics-port|api-key|model-name|served-model-name|a|alias|$VLLM_ENGINE_ITERATION_TIMEOUT_S",
+                 "it belongs to llm_serve"),
     LLM_OPTIONS_FOREIGN,
 };
 /* clang-format on */
@@ -246,38 +239,34 @@ static llm_result cli_parse_ids(const char *said, const char *text, llm_tokens *
     return ok && !out->failed ? LLM_OK : cli_bad(LLM_ERR_ARG, "%s: %.60s, whole numbers as '[1,2]' were expected", said, text);
 }
 
-/* Appends an option's text as JSON: JSON and lists of ids as they are, others quoted; @FILE stands for what is in a file. */
-static llm_result cli_add_text(const llm_option *row, const char *text, llm_text *body) {
-    CLI_TEXT value = {0};
-    CLI_JSON *doc = NULL;
-    int ids = !strcmp(row->words, "IDS"), json = ids || !strcmp(row->words, "JSON");
-    int file = *text == '@' && strstr(row->words, "@FILE");
-    if (file && cli_read(text + 1, &value)) return LLM_ERR_ARG;
-    if (!file) llm_text_format(&value, ids && *text != '[' ? "[%s]" : "%s", text);
-    if (json && llm_json_parse(value.data, value.len, NULL, &doc))
-        return cli_bad(LLM_ERR_ARG, "--%.*s: %.60s, JSON was expected", (int)strcspn(row->names, "|"), row->names, text);
-    llm_text_format(body, json ? "%s" : "%Q", value.data, value.len);
-    return LLM_OK;
-}
-
-/* Appends the options of an answer that are no numbers as members of a request's body, under their first names. */
+/* Appends the options of an answer that are no numbers as members of a request's body, under their first names: JSON and lists of ids as
+ * they are, others quoted; @FILE stands for what is in a file. */
 static llm_result cli_add_members(llm_text *body) {
-    llm_result r = LLM_OK;
-    for (int i = 0; i < CLI_COUNT(cli_table) && !r; i++) {
+    for (int i = 0; i < CLI_COUNT(cli_table); i++) {
         const llm_option *row = &cli_table[i];
         const void *at = (const char *)&opt + row->at;
-        const llm_option_list *list = row->kind == LIST ? (const llm_option_list *)at : NULL;
-        char name[40];
-        if (row->group != CLI_ANSWERS || !cli_given[i] || (row->kind != BOOL && row->kind != TEXT && !list)) continue;
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(row->names, "|"), row->names);
-        for (char *dash = name; (dash = strchr(dash, '-'));) *dash = '_';
-        llm_text_format(body, ",%q:", name);
-        if (row->kind == BOOL) llm_text_format(body, "%b", *(const int32_t *)at);
-        if (row->kind == TEXT) r = cli_add_text(row, *(const char *const *)at, body);
-        for (int32_t k = 0; list && k < list->n; k++) llm_text_format(body, k ? ",%q" : "[%q", list->items[k]);
-        if (list) llm_text_str(body, "]");
+        CLI_TEXT name = {0}, value = {0};
+        CLI_JSON *doc = NULL;
+        if (row->group != CLI_ANSWERS || !cli_given[i]) continue;
+        llm_text_add(&name, row->names, strcspn(row->names, "|"));
+        for (char *dash = name.data; (dash = strchr(dash, '-'));) *dash = '_';
+        if (row->kind == LLM_OPTION_BOOL) llm_text_format(body, ",%q:%b", name.data, *(const int32_t *)at);
+        if (row->kind == LLM_OPTION_LIST) {
+            const llm_option_list *list = (const llm_option_list *)at;
+            llm_text_format(body, ",%q:[", name.data);
+            for (int32_t k = 0; k < list->n; k++) llm_text_format(body, "%,%q", list->items[k]);
+            llm_text_str(body, "]");
+        }
+        if (row->kind != LLM_OPTION_TEXT) continue;
+        const char *text = *(const char *const *)at;
+        int ids = !strcmp(row->words, "IDS"), json = ids || !strcmp(row->words, "JSON");
+        if (*text != '@' || !strstr(row->words, "@FILE")) llm_text_format(&value, ids && *text != '[' ? "[%s]" : "%s", text);
+        else if (cli_read(text + 1, &value)) return LLM_ERR_ARG;
+        if (json && llm_json_parse(value.data, value.len, NULL, &doc))
+            return cli_bad(LLM_ERR_ARG, "--%.*s: %.60s, JSON was expected", (int)name.len, row->names, text);
+        llm_text_format(body, json ? ",%q:%s" : ",%q:%Q", name.data, value.data, value.len);
     }
-    return r;
+    return LLM_OK;
 }
 
 /* ---------------------------------------------------------------------------
@@ -354,10 +343,10 @@ static void cli_service(int32_t max_tokens) {
     if (opt.logprobs > s->max_logprobs) s->max_logprobs = opt.logprobs;
 }
 
-/* Colours where a person looks, unless NO_COLOR (no-color.org) or the terminal says otherwise. */
-static const char *cli_color(int fd, const char *sequence) {
+/* Dim where a person looks, unless NO_COLOR (no-color.org) or the terminal says otherwise; and as before. */
+static void cli_dim(FILE *to, int on) {
     const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
-    return isatty(fd) && !(no_color && *no_color) && !(term && !strcmp(term, "dumb")) ? sequence : "";
+    if (isatty(fileno(to)) && !(no_color && *no_color) && !(term && !strcmp(term, "dumb"))) fputs(on ? "\x1b[2m" : "\x1b[0m", to);
 }
 
 /* The text at the end of a path of members; NULL: there is none. */
@@ -372,31 +361,31 @@ static void cli_show(const llm_json *event) {
     const char *thought = cli_text(event, choice, "delta", "reasoning_content", &n_thought), *text = cli_text(event, choice, "delta", "content", &n);
     if (!text) text = cli_text(event, choice, NULL, "text", &n);
     if (thought && isatty(1)) {
-        if (!cli.thinking++) fputs(cli_color(1, "\x1b[2m"), stdout);
+        if (!cli.thinking++) cli_dim(stdout, 1);
         cli_write(thought, n_thought);
     }
     if (cli.thinking && (n || cli_text(event, choice, NULL, "finish_reason", NULL))) {
-        printf("%s\n", cli_color(1, "\x1b[0m"));
+        cli_dim(stdout, 0);
+        puts("");
         cli.thinking = 0;
     }
     if (n) cli_write(text, n);
     if (n) llm_text_add(&cli.said, text, n);
 }
 
-/* "[prompt 31 tokens, 410.2 tok/s | answer 52 tokens, 190.1 tok/s | first token 0.08 s]" */
+/* "[prompt 31 tokens, 0 cached, 410.2 tok/s | answer 52 tokens, 190.1 tok/s | first token 0.08 s]" */
 static void cli_show_speed(const llm_request *request) {
     llm_request_metrics m;
     llm_output out;
     llm_request_get_metrics(request, &m);
     if (llm_request_get_output(request, 0, &out) != LLM_OK || m.first_token_time <= 0) return;
-    double first = m.first_token_time - m.inference_start_time, rest = m.finish_time - m.first_token_time;
-    fprintf(stderr, "%s[prompt %d tokens", cli_color(2, "\x1b[2m"), m.n_prompt_tokens);
-    if (m.n_cached_tokens) fprintf(stderr, " (%d cached)", m.n_cached_tokens);
-    fprintf(stderr, ", %.1f tok/s | answer %zu tokens", first > 0 ? (m.n_prompt_tokens - m.n_cached_tokens) / first : 0, out.n_token_ids);
-    if (out.n_token_ids > 1 && rest > 0) fprintf(stderr, ", %.1f tok/s", (double)(out.n_token_ids - 1) / rest);
-    fprintf(stderr, " | first token %.2f s]\n", m.first_token_time - m.arrival_time);
+    double first = fmax(m.first_token_time - m.inference_start_time, 1e-6), rest = fmax(m.finish_time - m.first_token_time, 1e-6);
+    cli_dim(stderr, 1);
+    fprintf(stderr, "[prompt %d tokens, %d cached, %.1f tok/s | answer %zu tokens, %.1f tok/s | first token %.2f s]\n", m.n_prompt_tokens,
+            m.n_cached_tokens, (m.n_prompt_tokens - m.n_cached_tokens) / first, out.n_token_ids, ((double)out.n_token_ids - 1) / rest,
+            m.first_token_time - m.arrival_time);
     if (out.finish == LLM_FINISH_LENGTH) fprintf(stderr, "[cut after %zu tokens; max-tokens allows more]\n", out.n_token_ids);
-    fputs(cli_color(2, "\x1b[0m"), stderr);
+    cli_dim(stderr, 0);
 }
 
 /* The error object of an answer as ours: of a field that is an option here under the option's name, and as a usage error. */
@@ -404,11 +393,8 @@ static llm_result cli_failed(const llm_json *doc, int error) {
     size_t n = 0;
     const char *param = cli_text(doc, error, NULL, "param", &n), *why = cli_text(doc, error, NULL, "message", NULL);
     const llm_option *row = param ? llm_options_find(&cli_names, param, n) : NULL;
-    char name[40];
     if (!row || row->group != CLI_ANSWERS) return cli_bad(LLM_ERR_FORMAT, "%.600s", why ? why : "the request failed");
-    snprintf(name, sizeof name, "%s", param);
-    for (char *bar = name; (bar = strchr(bar, '_'));) *bar = '-';
-    return cli_bad(LLM_ERR_ARG, "--%s: %.600s", name, why);
+    return cli_bad(LLM_ERR_ARG, "--%.*s: %.600s", (int)strcspn(row->names, "|"), row->names, why);
 }
 
 /* Sends a body of the members in `what` and of those that the options add. Streams are shown; else *answer gets the whole, to be freed. */
@@ -451,26 +437,11 @@ static llm_result cli_call(llm_openai_kind kind, const llm_text *what, llm_json 
     return r;
 }
 
-/* One answer as a line: its text, or the object of --json, a choice of /v1/completions or /v1/chat/completions with usage and metrics in it. */
-static void cli_add_choice(const llm_json *doc, int choice, llm_text *t) {
-    size_t n = 0;
-    const char *content = cli_text(doc, choice, "message", "content", &n), *text = content ? content : cli_text(doc, choice, NULL, "text", &n);
-    if (opt.json) {
-        llm_json_write(doc, choice, t);
-        t->len--; /* its brace */
-        if (content) llm_text_format(t, ",'text':%Q", content, n);
-        llm_text_format(t, ",'usage':%j,'metrics':%j}", doc, llm_json_find(doc, 0, "usage"), doc, llm_json_find(doc, 0, "metrics"));
-    } else {
-        llm_text_add(t, text, n);
-    }
-    llm_text_str(t, "\n");
-}
-
-/* Answers a prompt of n tokens, streaming, or each answer when all are there. */
+/* Answers a prompt of n tokens: streaming, or when all is there a line for each answer, which is its text or the object of --json: the choice
+ * of /v1/completions or /v1/chat/completions, with text, usage and metrics in it. */
 static void cli_answer(llm_openai_kind kind, llm_text *what, int64_t n_prompt) {
     const llm_sampling *s = &cli.service.defaults;
-    int32_t n = s->n > 1 ? s->n : 1, width = s->best_of > n ? s->best_of : n, most = cli.service.max_tokens;
-    int streaming = !opt.json && width == 1;
+    const int32_t wanted = s->n > 1 ? s->n : 1, width = s->best_of > wanted ? s->best_of : wanted, most = cli.service.max_tokens;
     llm_text t = {0};
     CLI_JSON *doc = NULL;
     if (most == 0) cli_die(2, "--max-tokens: 0, a whole number from 1, or -1, was expected");
@@ -478,21 +449,36 @@ static void cli_answer(llm_openai_kind kind, llm_text *what, int64_t n_prompt) {
     if (opt.json) llm_text_str(what, ",\"return_token_ids\":true,\"return_metrics\":true");
     if (llm_options_given(&cli_names, "logprobs"))
         llm_text_format(what, kind == LLM_OPENAI_CHAT ? ",'logprobs':true,'top_logprobs':%d" : ",'logprobs':%d", opt.logprobs);
-    cli_check(cli_call(kind, what, streaming ? NULL : &doc));
-    for (int i = llm_json_first(doc, llm_json_find(doc, 0, "choices")); i >= 0; i = llm_json_next(doc, i)) cli_add_choice(doc, i, &t);
+    cli_check(cli_call(kind, what, opt.json || width > 1 ? &doc : NULL));
+    for (int i = llm_json_first(doc, llm_json_find(doc, 0, "choices")); i >= 0; i = llm_json_next(doc, i)) {
+        size_t n = 0;
+        const char *content = cli_text(doc, i, "message", "content", &n), *text = content ? content : cli_text(doc, i, NULL, "text", &n);
+        if (opt.json) {
+            llm_json_write(doc, i, &t);
+            t.len--; /* its brace */
+            if (content) llm_text_format(&t, ",'text':%Q", content, n);
+            llm_text_format(&t, ",'usage':%j,'metrics':%j}", doc, llm_json_find(doc, 0, "usage"), doc, llm_json_find(doc, 0, "metrics"));
+        } else {
+            llm_text_add(&t, text, n);
+        }
+        llm_text_str(&t, "\n");
+    }
     cli_out(&t);
 }
 
+/* ---------------------------------------------------------------------------
+ * generate, and what it has in common with others: where the text comes from that they work on.
+ * --------------------------------------------------------------------------- */
+
 /* The text to work on: -p, -f or standard input; of a chat (`more`) what standard input holds follows the first two. */
 static void cli_input(int more, llm_text *text) {
-    const char *file = opt.file ? opt.file : opt.prompt ? NULL : "-";
+    const int piped = !isatty(0) && (more || (!opt.prompt && !opt.file));
     if (opt.prompt && opt.file) cli_die(2, "--file: %.60s, but --prompt is given too; one of them was expected", opt.file);
-    if (!opt.prompt && !opt.file && isatty(0)) cli_die(2, "no prompt: give -p TEXT, -f FILE, --token-ids '[1,2]', or text on standard input");
+    if (!opt.prompt && !opt.file && !piped) cli_die(2, "no prompt: give -p TEXT, -f FILE, --token-ids '[1,2]', or text on standard input");
     llm_text_str(text, opt.prompt ? opt.prompt : "");
-    if (file) cli_check(cli_read(file, text));
-    if (!more || isatty(0) || (file && !strcmp(file, "-"))) return;
-    llm_text_str(text, "\n");
-    cli_check(cli_read("-", text));
+    if (opt.file) cli_check(cli_read(opt.file, text));
+    if (piped && text->len) llm_text_str(text, "\n");
+    if (piped) cli_check(cli_read("-", text));
 }
 
 /* Opens the model; ids of --token-ids as they are, of a text with BOS as the model says. chop: the newline that echo puts behind a piped
@@ -547,24 +533,19 @@ static llm_result cli_detokenize(const char *in, size_t n, llm_text *out) {
 
 static llm_template *cli_template; /* of render --chat-template */
 
-/* Seconds since 1970 of "YYYY-MM-DD HH:MM:SS" or a number. */
-static llm_result cli_parse_time(const llm_json *doc, int node, int64_t *out) {
-    struct tm tm = {0};
-    const char *text = llm_json_str(doc, node, NULL), *end = text ? strptime(text, "%Y-%m-%d", &tm) : NULL;
-    if (end && *end) end = strptime(end + 1, "%H:%M:%S", &tm);
-    if (end) *out = (int64_t)timegm(&tm);
-    if (end || node < 0 || llm_json_int(doc, node, out)) return LLM_OK;
-    return cli_bad(LLM_ERR_FORMAT, "now: seconds since 1970 or \"YYYY-MM-DD HH:MM:SS\" were expected");
-}
-
-/* The context's members are the template's variables; `now` stands for the clock. With --jsonl an error is an answer too. */
+/* The context's members are the template's variables; `now` stands for the clock: seconds since 1970 or a date. With --jsonl an error is an
+ * answer too. */
 static llm_result cli_render(const char *in, size_t n, llm_text *out) {
     llm_render_options how = {0};
+    struct tm tm = {0};
     CLI_JSON *doc = NULL;
     CLI_TEXT text = {0};
     int to_be_continued = 0;
     llm_result r = llm_json_parse(in, n, NULL, &doc);
-    if (!r) r = cli_parse_time(doc, llm_json_find(doc, 0, "now"), &how.now);
+    const int now = llm_json_find(doc, 0, "now");
+    const char *date = llm_json_str(doc, now, NULL);
+    if (date && strptime(date, "%Y-%m-%d %H:%M:%S", &tm)) how.now = (int64_t)timegm(&tm);
+    else if (now >= 0 && !llm_json_int(doc, now, &how.now)) r = cli_bad(LLM_ERR_FORMAT, "now: seconds since 1970 or \"YYYY-MM-DD HH:MM:SS\" were expected");
     if (!r) r = cli_template ? llm_template_render(cli_template, doc, &how, &text) : llm_render(cli.model, doc, &how, &text);
     if (!r && llm_json_bool(doc, llm_json_find(doc, 0, "continue_final_message"), &to_be_continued) && to_be_continued)
         llm_template_cut(NULL, doc, &text);
@@ -1183,46 +1164,34 @@ static void cli_load_test(void) {
 static void cli_cmd_bench(void) { opt.url ? cli_load_test() : cli_bench_all(); }
 
 /* ---------------------------------------------------------------------------
- * The line editor: raw mode, UTF-8 with display widths, history, bracketed paste. A key is read whole and looked up in one table
- * (cli_keys), which says what it does to the text or the cursor (cli_edit_key); then the whole text is laid out and drawn again. The
- * line breaks are written by us, so that nothing depends on how a terminal wraps.
+ * The line editor: raw mode, UTF-8 with display widths, history, bracketed paste. A key is read whole (cli_key) and does something to the
+ * text or the cursor (cli_edit_key); then the whole text is laid out and drawn again. The line breaks are written by us, so that nothing
+ * depends on how a terminal wraps.
  *
  * The few control sequences that are used (ECMA-48, in every terminal since the VT100): ESC [ n A, cursor up n rows; ESC [ n C, right n
  * columns; ESC [ J, erase to the end; ESC [ H, to the top; ESC [ ? 2004 h, mark pastes with ESC [ 200 ~ and ESC [ 201 ~. The
  * cursor's place is never asked for: `row` remembers how far below the prompt's first row it was left.
  * --------------------------------------------------------------------------- */
 
-/* What a key does. The cursor goes to a place, or with KEY_ERASE added what is between goes away. */
-enum {
-    KEY_NOTHING, KEY_HOME, KEY_END, KEY_LEFT, KEY_RIGHT, KEY_WORD_LEFT, KEY_WORD_RIGHT, /* places */
-    KEY_TEXT, KEY_NEW_LINE, KEY_OLDER, KEY_NEWER, KEY_CLEAR, KEY_SUSPEND, KEY_PASTE, KEY_PASTED,
-    KEY_ENTER, KEY_STOP, KEY_LEAVE, /* these end the edit */
-    KEY_ERASE = 32,
-    KEY_GONE = 256, KEY_SIGNAL, KEY_LATE /* no key: the terminal's end, a signal came, the time is over */
-};
+/* Keys go by their names in Emacs and readline: 'A' is Ctrl-A, '?' is Backspace, 'b' is Alt-b. Beside them: */
+enum { KEY_TEXT = 256, KEY_NEW_LINE, KEY_DELETE, KEY_PASTE, KEY_PASTED, KEY_GONE /* the terminal's end */, KEY_SIGNAL, KEY_LATE /* none came in time */ };
 
-/* By the bytes that terminals send, as in Emacs and readline. */
-static const struct { const char *bytes; int does; } cli_keys[] = {
-    {"\x01", KEY_HOME}, {"\x1b[H", KEY_HOME}, {"\x1b[1~", KEY_HOME}, {"\x1b[7~", KEY_HOME},
-    {"\x05", KEY_END}, {"\x1b[F", KEY_END}, {"\x1b[4~", KEY_END}, {"\x1b[8~", KEY_END},
-    {"\x02", KEY_LEFT}, {"\x1b[D", KEY_LEFT}, {"\x06", KEY_RIGHT}, {"\x1b[C", KEY_RIGHT},
-    {"\x1b" "b", KEY_WORD_LEFT}, {"\x1b" "f", KEY_WORD_RIGHT}, {"\x10", KEY_OLDER}, {"\x1b[A", KEY_OLDER}, {"\x0e", KEY_NEWER}, {"\x1b[B", KEY_NEWER},
-    {"\x08", KEY_LEFT | KEY_ERASE}, {"\x7f", KEY_LEFT | KEY_ERASE}, {"\x1b[3~", KEY_RIGHT | KEY_ERASE}, {"\x04", KEY_LEAVE | KEY_ERASE},
-    {"\x17", KEY_WORD_LEFT | KEY_ERASE}, {"\x1b\x7f", KEY_WORD_LEFT | KEY_ERASE}, {"\x1b" "d", KEY_WORD_RIGHT | KEY_ERASE},
-    {"\x15", KEY_HOME | KEY_ERASE}, {"\x0b", KEY_END | KEY_ERASE}, {"\t", KEY_TEXT}, {"\r", KEY_ENTER}, {"\n", KEY_ENTER},
-    {"\x1b\r", KEY_NEW_LINE}, {"\x1b\n", KEY_NEW_LINE}, {"\x03", KEY_STOP}, {"\x0c", KEY_CLEAR}, {"\x1a", KEY_SUSPEND},
-    {"\x1b[200~", KEY_PASTE}, {"\x1b[201~", KEY_PASTED},
+/* What terminals send behind ESC for keys of their own. */
+static const struct { const char *bytes; int key; } cli_keys[] = {
+    {"[H", 'A'}, {"[1~", 'A'}, {"[7~", 'A'}, {"[F", 'E'}, {"[4~", 'E'}, {"[8~", 'E'}, {"[D", 'B'}, {"[C", 'F'}, {"[A", 'P'}, {"[B", 'N'},
+    {"[3~", KEY_DELETE}, {"\x7f", 'W'}, {"\r", KEY_NEW_LINE}, {"\n", KEY_NEW_LINE}, {"[200~", KEY_PASTE}, {"[201~", KEY_PASTED},
 };
 
 static struct {
     llm_text text;
-    size_t cursor;      /* byte offset */
+    size_t cursor;    /* byte offset */
     FILE *tty;
-    int row;            /* of the cursor as drawn */
+    int row;          /* of the cursor as drawn */
     struct termios cooked;
-    char **line;        /* (n_lines + 1) history, the oldest first; behind it the new line, while older ones are looked at */
-    size_t n_lines, at; /* at: the line that is looked at */
-    FILE *file;         /* of the history, to be appended to; NULL: none */
+    llm_text history; /* lines, the oldest first, a NUL behind each */
+    size_t at;        /* where the line begins that is looked at */
+    llm_text newest;  /* the new line, while older ones are looked at */
+    FILE *file;       /* of the history, to be appended to; NULL: none */
 } edit;
 
 /* raw: keys come one by one; signals: Ctrl-C interrupts instead of being a key. */
@@ -1259,7 +1228,7 @@ static size_t cli_edit_word(int by) {
     return at;
 }
 
-/* Puts a text where from to `to` were; the cursor stands behind it. */
+/* Puts a text where from `from` to `to` was another; the cursor stands behind it. */
 static void cli_edit_replace(size_t from, size_t to, const char *s) {
     llm_text *t = &edit.text;
     size_t n = strlen(s), tail = t->len - to;
@@ -1271,34 +1240,24 @@ static void cli_edit_replace(size_t from, size_t to, const char *s) {
     edit.cursor = from + n;
 }
 
-/* The text as rows of a screen of `cols` columns, with line breaks; where the cursor is; the last row's number. */
-static int cli_edit_layout(int cols, llm_text *rows, int *cursor_row, int *cursor_col) {
-    int row = 0, col = 2;
-    llm_text_str(rows, "> ");
-    for (size_t i = 0;;) {
-        int width = 1;
-        size_t n = i < edit.text.len ? cli_char(edit.text.data + i, edit.text.len - i, &width) : 0;
-        int newline = n && edit.text.data[i] == '\n', shown = width >= 0, w = newline ? 0 : shown ? width : 1;
-        if (col + w > cols) llm_text_str(rows, "\n"), row++, col = 0;
-        if (i == edit.cursor) *cursor_row = row, *cursor_col = col;
-        if (!n) return row;
-        if (newline) llm_text_str(rows, "\n  "), row++, col = 2;
-        else llm_text_add(rows, shown ? edit.text.data + i : "?", shown ? n : 1), col += w;
-        i += n;
-    }
-}
-
-/* Draws prompt and text with the cursor in its place; of a text taller than the screen the part around the cursor. */
+/* Draws prompt and text in rows, the cursor in its place; of a text taller than the screen those rows that end with the cursor's. */
 static void cli_edit_draw(void) {
     struct winsize size = {0};
     CLI_TEXT rows = {0}, out = {0};
-    int row = 0, col = 0;
+    int last = 0, col = 2, row = 0, cursor_col = 0;
     if (ioctl(fileno(edit.tty), TIOCGWINSZ, &size) || size.ws_col < 8) size.ws_col = 80, size.ws_row = 24;
-    int last = cli_edit_layout(size.ws_col, &rows, &row, &col), height = size.ws_row > 1 ? size.ws_row : 1;
-    int top = row - height / 2; /* rows top to last are shown */
-    if (top > last + 1 - height) top = last + 1 - height;
-    if (top < 0) top = 0;
-    if (last > top + height - 1) last = top + height - 1;
+    llm_text_str(&rows, "> ");
+    for (size_t i = 0, n = 1; n; i += n) {
+        int width = 1;
+        n = i < edit.text.len ? cli_char(edit.text.data + i, edit.text.len - i, &width) : 0;
+        int newline = n && edit.text.data[i] == '\n', shown = width >= 0, w = newline ? 0 : shown ? width : 1;
+        if (col + w > size.ws_col) llm_text_str(&rows, "\n"), last++, col = 0;
+        if (i == edit.cursor) row = last, cursor_col = col;
+        if (newline) llm_text_str(&rows, "\n  "), last++, col = 2;
+        else if (n) llm_text_add(&rows, shown ? edit.text.data + i : "?", shown ? n : 1), col += w;
+    }
+    const int top = row < size.ws_row ? 0 : row + 1 - size.ws_row; /* rows top to last are shown */
+    if (last > top + size.ws_row - 1) last = row > top ? row : top;
     const char *from = rows.data, *to = from;
     for (int r = 0; r <= last; r++, to += strcspn(to, "\n") + 1)
         if (r == top) from = to;
@@ -1306,7 +1265,7 @@ static void cli_edit_draw(void) {
     llm_text_str(&out, "\r\x1b[J");
     llm_text_add(&out, from, (size_t)(to - 1 - from));
     if (last > row) llm_text_format(&out, "\x1b[%dA", last - row);
-    llm_text_format(&out, col ? "\r\x1b[%dC" : "\r", col);
+    llm_text_format(&out, cursor_col ? "\r\x1b[%dC" : "\r", cursor_col);
     fwrite(out.data, 1, out.len, edit.tty);
     fflush(edit.tty); /* or a key would show late */
     edit.row = row - top;
@@ -1321,77 +1280,85 @@ static int cli_key_byte(int wait_ms) {
     return read(0, &c, 1) == 1 ? c : KEY_GONE;
 }
 
-/* Reads a key: its bytes (a code point or an escape sequence), NUL behind them; returns what it does. */
+/* Reads a key and its bytes, NUL behind them: a code point, a control character, or ESC and what belongs to it. 0: one that is not known. */
 static int cli_key(char bytes[24], int wait_ms) {
     int c = cli_key_byte(wait_ms), n = 0, most = c == 27 ? 20 : c < 0xC0 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4, width;
     memset(bytes, 0, 24);
     if (c >= KEY_GONE) return c;
     bytes[n++] = (char)c;
+    if ((c < 32 && c != 27) || c == 127) return c ^ 64;
     /* ESC [ and ESC O are followed by anything up to a letter or ~; after ESC alone comes the key that Alt was held with. */
     while (n < most && (c = cli_key_byte(50)) < KEY_GONE) {
         bytes[n++] = (char)c;
         if (bytes[0] == 27 && n == 2 && c == 'O') bytes[1] = '[';
         else if (bytes[0] == 27 && (bytes[1] != '[' || (n > 2 && c >= 64))) break;
     }
-    if (strchr(bytes, ';') && (c == 'C' || c == 'D')) return c == 'C' ? KEY_WORD_RIGHT : KEY_WORD_LEFT; /* with shift, alt or control */
+    if (bytes[0] != 27) return cli_char(bytes, (size_t)n, &width) == (size_t)n && width >= 0 ? KEY_TEXT : 0;
+    if (strchr(bytes, ';') && (c == 'C' || c == 'D')) return c == 'C' ? 'f' : 'b'; /* with shift, alt or control */
     for (int i = 0; i < CLI_COUNT(cli_keys); i++)
-        if (!strcmp(cli_keys[i].bytes, bytes)) return cli_keys[i].does;
-    return cli_char(bytes, (size_t)n, &width) == (size_t)n && width >= 0 ? KEY_TEXT : KEY_NOTHING;
+        if (!strcmp(cli_keys[i].bytes, bytes + 1)) return cli_keys[i].key;
+    return n == 2 && islower(c) ? c : 0;
 }
 
 /* What is pasted, up to its mark or until nothing came for two seconds: keys are text there, and every kind of line end is a newline. */
 static void cli_edit_paste(void) {
     char bytes[24], before = 0;
     for (int key; (key = cli_key(bytes, 2000)) != KEY_PASTED && key != KEY_LATE && key != KEY_GONE; before = *bytes) {
-        int newline = *bytes == '\r' || (*bytes == '\n' && before != '\r');
-        if (newline || key == KEY_TEXT) cli_edit_replace(edit.cursor, edit.cursor, newline ? "\n" : bytes);
+        int newline = key == 'M' || (key == 'J' && before != '\r');
+        if (newline || key == KEY_TEXT || key == 'I') cli_edit_replace(edit.cursor, edit.cursor, newline ? "\n" : bytes);
     }
 }
 
-/* Shows an older (by -1) or newer line; the new one is kept while older ones are looked at. */
+/* Shows an older (by -1) or newer line. */
 static void cli_edit_history(int by) {
-    if (edit.at == (by < 0 ? 0 : edit.n_lines)) return;
-    if (edit.at == edit.n_lines) free(edit.line[edit.at]), edit.line[edit.at] = strdup(edit.text.data);
-    edit.at += (size_t)by;
-    cli_edit_replace(0, edit.text.len, edit.line[edit.at] ? edit.line[edit.at] : "");
+    const char *lines = edit.history.data;
+    const size_t end = edit.history.len;
+    if (edit.at == (by < 0 ? 0 : end)) return;
+    if (edit.at == end) edit.newest.len = 0, llm_text_str(&edit.newest, edit.text.data);
+    do edit.at += (size_t)by;
+    while (edit.at && edit.at < end && lines[edit.at - 1]);
+    cli_edit_replace(0, edit.text.len, edit.at < end ? lines + edit.at : edit.newest.data);
 }
 
-/* What one key does. Returns 0 to go on, else KEY_ENTER, KEY_STOP or KEY_LEAVE. */
+/* What one key does: the cursor goes to a place, or what is between goes away. Returns 0 to go on, else 'M' (Enter), 'C' or 'D'. */
 static int cli_edit_key(int key, const char *bytes) {
-    const size_t from = edit.cursor, end = edit.text.len, right = cli_edit_step(1); /* in the order of the keys: */
-    const size_t places[] = {from, 0, end, cli_edit_step(-1), right, cli_edit_word(-1), cli_edit_word(1)};
-    const int does = key & ~KEY_ERASE;
-    size_t to = does < CLI_COUNT(places) ? places[does] : from;
-    switch (does) {
-    case KEY_TEXT: case KEY_NEW_LINE: return cli_edit_replace(from, from, does == KEY_TEXT ? bytes : "\n"), 0;
-    case KEY_OLDER: case KEY_NEWER: return cli_edit_history(does == KEY_OLDER ? -1 : 1), 0;
-    case KEY_CLEAR: fputs("\x1b[H\x1b[2J", edit.tty), edit.row = 0; break;
-    case KEY_PASTE: return cli_edit_paste(), 0;
-    case KEY_SUSPEND:
+    const size_t from = edit.cursor, end = edit.text.len;
+    size_t to = from;
+    switch (key) {
+    case 'A': case 'U': to = 0; break;
+    case 'E': case 'K': to = end; break;
+    case 'B': case 'H': case '?': to = cli_edit_step(-1); break;
+    case 'F': case 'D': case KEY_DELETE: to = cli_edit_step(1); break;
+    case 'b': case 'W': to = cli_edit_word(-1); break;
+    case 'f': case 'd': to = cli_edit_word(1); break;
+    case KEY_TEXT: case 'I': cli_edit_replace(from, from, bytes); return 0;
+    case KEY_NEW_LINE: cli_edit_replace(from, from, "\n"); return 0;
+    case KEY_PASTE: cli_edit_paste(); return 0;
+    case 'P': case 'N': cli_edit_history(key == 'P' ? -1 : 1); return 0;
+    case 'L': fputs("\x1b[H\x1b[2J", edit.tty), edit.row = 0; return 0;
+    case 'Z':
         cli_tty_mode(0, 0);
         raise(SIGTSTP);
         cli_tty_mode(1, 0);
-        break;
-    case KEY_LEAVE:
-        if (!end) return KEY_LEAVE;
-        to = right; /* Ctrl-D in a text is the key Del */
-        break;
-    case KEY_GONE: return KEY_LEAVE;
-    case KEY_ENTER: case KEY_STOP: return does;
-    default: break;
+        return 0;
+    case 'C': return 'C';
+    case 'J': case 'M': return 'M';
+    case KEY_GONE: return 'D';
+    default: return 0;
     }
-    if (key & KEY_ERASE) cli_edit_replace(from < to ? from : to, from < to ? to : from, "");
+    if (key == 'D' && !end) return 'D'; /* in a text it is the key Del */
+    if (key == KEY_DELETE || strchr("UKH?DWd", key)) cli_edit_replace(from < to ? from : to, from < to ? to : from, "");
     else edit.cursor = to;
     return 0;
 }
 
-/* Reads one message into edit.text. Returns KEY_ENTER, KEY_STOP or KEY_LEAVE. */
+/* Reads one message into edit.text. Returns the key that ended it. */
 static int cli_edit(void) {
     char bytes[24];
     int end = 0;
     struct pollfd more = {0, POLLIN, 0};
     cli_edit_replace(0, edit.text.len, "");
-    edit.row = 0, edit.at = edit.n_lines;
+    edit.row = 0, edit.at = edit.history.len;
     cli_tty_mode(1, 0);
     fputs("\x1b[?2004h", edit.tty); /* pastes come between marks from now on */
     while (!end) {
@@ -1409,13 +1376,11 @@ static int cli_edit(void) {
 
 /* Adds a line to the history, and to its file, unless it is the same as the one before. */
 static void cli_history_add(const char *line) {
-    size_t n = edit.n_lines;
+    const size_t n = strlen(line) + 1, len = edit.history.len;
+    const char *before = edit.history.data + len - n;
     CLI_TEXT json = {0};
-    if (n && !strcmp(edit.line[n - 1], line)) return;
-    if (edit.line) free(edit.line[n]);
-    edit.line = (char **)realloc((void *)edit.line, (n + 2) * sizeof *edit.line);
-    if (!edit.line || !(edit.line[n] = strdup(line))) cli_die(1, "memory: a history of %zu lines did not fit", n);
-    edit.line[++edit.n_lines] = NULL;
+    if (len >= n && !strcmp(before, line) && (len == n || !before[-1])) return;
+    llm_text_add(&edit.history, line, n);
     llm_text_format(&json, "%q\n", line);
     if (edit.file) fputs(json.data, edit.file), fflush(edit.file);
 }
@@ -1544,20 +1509,20 @@ static void cli_talk_set(char *rest) {
     const cli_options before = opt;
     CLI_TEXT t = {0};
     CLI_JSON *doc = NULL;
-    int system = row && row->at == AT(system);
+    int system = row && row->at == offsetof(cli_options, system);
     rest[n] = 0;
     if (!row || !*value || (row->group != CLI_ANSWERS && !system)) {
         fputs("/set NAME VALUE; names are those of the options of answers, and system\n", stderr);
         return;
     }
     unsigned char *given = &cli_given[row - cli_table], was = *given;
-    if (row->kind == LIST) ((llm_option_list *)(void *)((char *)&opt + row->at))->n = 0; /* it is said anew, in the same memory */
+    if (row->kind == LLM_OPTION_LIST) ((llm_option_list *)(void *)((char *)&opt + row->at))->n = 0; /* it is said anew, in the same memory */
     *given = LLM_FROM_NOWHERE;
     llm_text_format(&t, "{%q: %q}", rest, value); /* a JSON value, because its text is owned by the option reader */
     cli_check(llm_json_parse(t.data, t.len, NULL, &doc));
     llm_result r = llm_options_json(&cli_names, doc, 0, LLM_FROM_USER, NULL);
     if (!r) r = cli_add_members(&t);
-    if (r && row->kind != LIST) opt = before, *given = was;
+    if (r && row->kind != LLM_OPTION_LIST) opt = before, *given = was;
     if (r) cli_say("llm_cli: ", "%s", llm_last_error());
     else if (system && talk.asked) fputs("it counts from the next /reset on\n", stderr);
     else if (system) cli_talk_reset(rest);
@@ -1626,10 +1591,10 @@ static void cli_interactive(void) {
         int end = cli_edit();
         char *text = edit.text.data;
         size_t n = edit.text.len;
-        interrupts = end == KEY_STOP && !n ? interrupts + 1 : 0;
-        leave = end == KEY_LEAVE || interrupts > 1;
+        interrupts = end == 'C' && !n ? interrupts + 1 : 0;
+        leave = end == 'D' || interrupts > 1;
         if (interrupts == 1) fputs("(once more, or Ctrl-D, to leave)\n", stderr);
-        if (end != KEY_ENTER || strspn(text, " \t\n") == n) continue;
+        if (end != 'M' || strspn(text, " \t\n") == n) continue;
         cli_history_add(text);
         if (text[0] == '/' && !strchr(text, '\n')) leave = !cli_talk_command(text);
         else cli_talk_ask(text);
