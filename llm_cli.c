@@ -36,7 +36,6 @@
 #include <wchar.h>
 
 #define CLI_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
-#define CLI_NEW(type, n) ((type *)cli_alloc((size_t)(n), sizeof(type)))
 #define CLI_UNUSED __attribute__((unused))
 /* Variables that free what they hold where their block ends, however it is left. */
 #define CLI_TEXT __attribute__((cleanup(llm_text_free))) llm_text
@@ -101,13 +100,6 @@ static void cli_show_notes(void) {
 /* Ends the program with the sentence if something failed. An argument out of range is a usage error. */
 static void cli_check(llm_result r) {
     if (r != LLM_OK) cli_die(r == LLM_ERR_ARG ? 2 : 1, "%s", llm_last_error());
-}
-
-/* Zeroed memory; without any the program ends. */
-static void *cli_alloc(size_t n, size_t size) {
-    void *p = calloc(n ? n : 1, size);
-    if (!p) cli_die(1, "memory: %zu times %zu bytes could not be had", n, size);
-    return p;
 }
 
 /* Every byte of an answer goes through here, or through printf and a call with nothing; what cannot be written ends the program. */
@@ -603,7 +595,8 @@ static void cli_cmd_score(void) {
     const int32_t *counts = NULL;
     int32_t stride = 0, k = opt.top_logprobs;
     CLI_TOKENS ids = {0};
-    CLI_TEXT t = {0}, lps = {0}, tops = {0};
+    CLI_TEXT lps = {0}, tops = {0}, next = {0}, number = {0};
+    llm_text t = {0};
     llm_request *request = NULL;
     llm_output out = {0};
     double sum = 0;
@@ -615,30 +608,28 @@ static void cli_cmd_score(void) {
     cli_check(llm_request_submit(cli.engine, &cfg, &request));
     cli_check(llm_request_run(cli.engine, request));
     const float *lp = llm_request_prompt_logprobs(request, &top, &counts, &stride);
-    for (size_t i = 1; i < ids.len; i++) {
-        sum += (double)lp[i];
-        llm_text_format(&lps, ", %f", (double)lp[i]);
-        llm_text_str(&tops, ", ");
-        cli_add_top(&tops, top + i * (size_t)stride, counts[i], k);
-    }
-    for (size_t i = 0; i < ids.len && !opt.json; i++) {
+    for (size_t i = 0; i < ids.len; i++) {
         CLI_TEXT piece = {0};
+        sum += (double)lp[i];
+        llm_text_format(&lps, i ? ", %f" : "null", (double)lp[i]);
+        llm_text_str(&tops, i ? ", " : "null");
+        if (i) cli_add_top(&tops, top + i * (size_t)stride, counts[i], k);
+        if (opt.json) continue;
         llm_token_bytes(cli.model, ids.data[i], &piece);
         printf("%12.6f  %7d  \"", (double)lp[i], ids.data[i]);
         cli_print(stdout, piece.data, piece.len, 0);
         puts("\"");
     }
-    double perplexity = ids.len > 1 ? exp(-sum / (double)(ids.len - 1)) : NAN;
+    const double perplexity = ids.len > 1 ? exp(-sum / (double)(ids.len - 1)) : NAN;
     llm_request_get_output(request, 0, &out);
-    llm_text_format(&t, "{'token_ids': %i, 'logprobs': [null%t], ", ids.data, ids.len, &lps);
-    if (k) llm_text_format(&t, "'top_logprobs': [null%t], ", &tops);
-    llm_text_str(&t, "\"next\": ");
-    cli_add_top(&t, out.top, out.top && out.n_token_ids ? out.top_counts[0] : 0, k ? k : 5);
-    llm_text_format(&t, ", 'n_tokens': %d, 'perplexity': ", (int)ids.len);
-    llm_text_num(&t, perplexity);
-    llm_text_str(&t, "}\n");
+    cli_add_top(&next, out.top, out.top && out.n_token_ids ? out.top_counts[0] : 0, k ? k : 5);
+    llm_text_num(&number, perplexity);
+    llm_text_format(&t, "{'token_ids': %i, 'logprobs': [%t], ", ids.data, ids.len, &lps);
+    if (k) llm_text_format(&t, "'top_logprobs': [%t], ", &tops);
+    llm_text_format(&t, "'next': %t, 'n_tokens': %d, 'perplexity': %t}\n", &next, (int)ids.len, &number);
     if (opt.json) cli_out(&t);
     else printf("perplexity %.6g of %zu tokens, log-probability %.6f\n", perplexity, ids.len, sum);
+    llm_text_free(&t);
     llm_request_free(request);
 }
 
@@ -696,32 +687,25 @@ static int cli_job_end(cli_job *job) {
     return 1;
 }
 
-/* Input and output files take the place of the standard streams. */
-static void cli_redirect(void) {
-    struct stat a, b;
-    if (!opt.in) cli_die(2, "--input: missing, a file with one request a line was expected (-: standard input)");
-    if (strcmp(opt.in, "-") && !freopen(opt.in, "re", stdin)) cli_die(1, "%.60s: %s", opt.in, strerror(errno));
-    if (!opt.out || !strcmp(opt.out, "-")) return;
-    if (!fstat(0, &a) && !stat(opt.out, &b) && a.st_ino == b.st_ino && a.st_dev == b.st_dev)
-        cli_die(2, "--output-file: %.60s is the input too", opt.out);
-    if (!freopen(opt.out, "we", stdout)) cli_die(1, "%.60s: %s", opt.out, strerror(errno));
-    cli_output = opt.out;
-}
-
-/* The jobs are a ring. Fill it, run one step for all of it, write what is due: until no line and no job is left. The context is the longest
- * that fits 1 GiB of KV memory unless said otherwise (the engine sees to it). */
+/* The files take the place of the standard streams. The jobs are a ring: fill it, run one step for all of it, write what is due, until no
+ * line and no job is left. The context is the longest that fits 1 GiB of KV memory unless said otherwise (the engine sees to it). */
 static void cli_cmd_batch(void) {
+    static cli_job jobs[4 * 4096]; /* for the most that --max-num-seqs takes */
     llm_engine_config *e = &opt.setup.engine;
     const char *line = opt.in; /* not NULL while there may be lines */
     size_t n = 0;
     long number = 0, head = 0, tail = 0; /* jobs head to tail - 1 are in flight */
-    cli_redirect();
+    struct stat a, b;
+    if (!opt.in) cli_die(2, "--input: missing, a file with one request a line was expected (-: standard input)");
+    if (strcmp(opt.in, "-") && !freopen(opt.in, "re", stdin)) cli_die(1, "%.60s: %s", opt.in, strerror(errno));
+    if (opt.out && !fstat(0, &a) && !stat(opt.out, &b) && a.st_ino == b.st_ino && a.st_dev == b.st_dev)
+        cli_die(2, "--output-file: %.60s is the input too", opt.out);
+    if (opt.out && strcmp(opt.out, "-") && !freopen(cli_output = opt.out, "we", stdout)) cli_die(1, "%.60s: %s", opt.out, strerror(errno));
     cli_open_model(0);
     if (!e->kv_cache_memory_bytes) e->kv_cache_memory_bytes = (int64_t)1 << 30;
     cli_open_engine(0, e->max_num_seqs ? e->max_num_seqs : 16);
     cli_service(0);
-    const int32_t window = 4 * e->max_num_seqs;
-    static cli_job jobs[4 * 4096]; /* for the most that --max-num-seqs takes */
+    const int32_t window = 4 * e->max_num_seqs, watched = isatty(2) && !isatty(1);
     while (line || head < tail) {
         while (line && tail - head < window && (line = cli_line(&n))) {
             number++;
@@ -729,9 +713,9 @@ static void cli_cmd_batch(void) {
         }
         cli_check(llm_engine_step(cli.engine, NULL));
         while (head < tail && cli_job_end(&jobs[head % window]))
-            if (++head && isatty(2) && !isatty(1)) fprintf(stderr, "\rbatch: %ld answered\x1b[K", head);
+            if (++head && watched) fprintf(stderr, "\rbatch: %ld answered\x1b[K", head);
     }
-    if (isatty(2) && !isatty(1)) fputs("\n", stderr);
+    if (watched) fputs("\n", stderr);
 }
 
 /* ---------------------------------------------------------------------------
@@ -743,15 +727,16 @@ static void cli_cmd_batch(void) {
 static void cli_print_object(const llm_json *doc, int object, int indent) {
     for (int v = llm_json_first(doc, object); v >= 0; v = llm_json_next(doc, v)) {
         const char *key = llm_json_key(doc, v, NULL), *text = llm_json_str(doc, v, NULL);
+        const int inner = llm_json_type_of(doc, v) == LLM_JSON_OBJECT;
         int64_t whole = 0;
         double number = 0;
         CLI_TEXT t = {0};
-        int inner = llm_json_type_of(doc, v) == LLM_JSON_OBJECT, is_whole = llm_json_int(doc, v, &whole);
+        if (text) llm_text_str(&t, text);
+        else if (!inner) llm_json_write(doc, v, &t);
         printf("%*s%-*s ", indent, "", 24 - indent, key);
-        if (!text && !inner) llm_json_write(doc, v, &t);
-        if (is_whole && strstr(key, "bytes")) printf("%.1f MiB", (double)whole / 1048576);
-        else if (!is_whole && llm_json_num(doc, v, &number)) printf("%.5g", number);
-        else if (!inner) cli_print(stdout, text ? text : t.data, text ? strnlen(text, 100) : t.len, 0);
+        if (llm_json_int(doc, v, &whole) && strstr(key, "bytes")) printf("%.1f MiB", (double)whole / 1048576);
+        else if (!whole && llm_json_num(doc, v, &number)) printf("%.5g", number);
+        else cli_print(stdout, t.data, t.len < 100 ? t.len : 100, 0);
         printf("\n");
         cli_print_object(doc, inner ? v : -1, indent + 2);
     }
@@ -760,12 +745,13 @@ static void cli_print_object(const llm_json *doc, int object, int indent) {
 /* Writes what a command found out, an object: with --json as it is, else as lines. Frees it. */
 static void cli_result(llm_text *json) {
     CLI_JSON *doc = NULL;
-    if (!opt.json) {
-        cli_check(llm_json_parse(json->data, json->len, NULL, &doc));
-        cli_print_object(doc, 0, 0);
-        llm_text_free(json);
+    if (opt.json) {
+        cli_out(json);
+        return;
     }
-    cli_out(json);
+    cli_check(llm_json_parse(json->data, json->len, NULL, &doc));
+    cli_print_object(doc, 0, 0);
+    llm_text_free(json);
 }
 
 /* A number in a file of the kernel, by the pattern of its line; -1: it is not there. */
@@ -785,19 +771,34 @@ static int64_t cli_free_memory(void) {
     return limit >= 0 && used >= 0 && (bytes < 0 || limit - used < bytes) ? limit - used : bytes;
 }
 
-/* Tensor types with their sums as JSON members. */
-static void cli_add_types(llm_text *t) {
+static void cli_cmd_info(void) {
     struct { const char *name; int64_t n, bytes; } types[64] = {{0}}; /* more than there are */
-    int k = 0;
-    for (int i = 0; i < llm_model_get_info(cli.model)->n_tensors; i++) {
+    llm_text t = {0};
+    cli_open_model(0);
+    const llm_model_info *i = llm_model_get_info(cli.model);
+    const int64_t context = cli_limit(), have = cli_free_memory(), heads = i->n_kv_heads > 0 ? i->n_kv_heads : 1;
+    const int64_t kv = context * 4 * i->n_layers * heads * (i->head_dim > 0 ? i->head_dim : 1), need = i->weight_bytes + kv;
+    for (int k = 0; k < i->n_tensors; k++) {
         const char *type = NULL;
         int64_t bytes = 0;
-        llm_model_tensor(cli.model, i, NULL, &type, NULL, NULL, &bytes);
-        for (k = 0; types[k].name && strcmp(types[k].name, type);) k++;
-        types[k].name = type, types[k].n++, types[k].bytes += bytes;
+        int at = 0;
+        llm_model_tensor(cli.model, k, NULL, &type, NULL, NULL, &bytes);
+        while (types[at].name && strcmp(types[at].name, type)) at++;
+        types[at].name = type, types[at].n++, types[at].bytes += bytes;
     }
-    for (k = 0; types[k].name; k++)
-        llm_text_format(t, "%,%q: {'tensors': %l, 'bytes': %l}", types[k].name, types[k].n, types[k].bytes);
+    llm_text_format(&t, "{'path': %q, 'format': %q, 'architecture': %q, 'family': %q, 'file_type': %q, 'tokenizer': %q, ", i->path, i->format,
+                    i->architecture, i->family, i->file_type, i->tokenizer_kind);
+    llm_text_format(&t, "'n_params': %l, 'n_layers': %d, 'hidden_size': %d, 'n_heads': %d, 'n_kv_heads': %d, 'head_dim': %d, ", i->n_params,
+                    i->n_layers, i->hidden_size, i->n_heads, i->n_kv_heads, i->head_dim);
+    llm_text_format(&t, "'vocab_size': %d, 'max_position_embeddings': %d, 'sliding_window': %d, 'n_experts': %d, 'n_experts_used': %d, ",
+                    i->vocab_size, i->max_position_embeddings, i->sliding_window, i->n_experts, i->n_experts_used);
+    llm_text_format(&t, "'bos_id': %d, 'eos_id': %d, 'stop_ids': %i, 'n_tensors': %d, 'tensor_types': {", i->bos_id, i->eos_id, i->stop_ids,
+                    (size_t)i->n_stop_ids, i->n_tensors);
+    for (int k = 0; types[k].name; k++) llm_text_format(&t, "%,%q: {'tensors': %l, 'bytes': %l}", types[k].name, types[k].n, types[k].bytes);
+    llm_text_format(&t, "}, 'weight_bytes': %l, 'context': %l, 'kv_bytes': %l, 'bytes_needed': %l, 'bytes_available': %l, 'fits': %s, ",
+                    i->weight_bytes, context, kv, need, have, have < 0 ? "null" : need <= have ? "true" : "false");
+    llm_text_format(&t, "'chat_template': %q}\n", i->chat_template);
+    cli_result(&t);
 }
 
 static void cli_cmd_convert(void) {
@@ -805,26 +806,6 @@ static void cli_cmd_convert(void) {
     if (!head) cli_die(2, "convert-eagle: HEAD TO, or --draft-path HEAD, was expected");
     if (llm_convert_eagle(head, opt.draft_weights, opt.base_path, opt.base_weights, to)) cli_die(1, "%s", llm_last_error());
     cli_say("", "%s: in vLLM's layout", to);
-}
-
-static void cli_cmd_info(void) {
-    llm_text t = {0}, types = {0};
-    cli_open_model(0);
-    const llm_model_info *i = llm_model_get_info(cli.model);
-    int64_t context = cli_limit(), have = cli_free_memory();
-    int64_t kv = context * 4 * i->n_layers * (i->n_kv_heads > 0 ? i->n_kv_heads : 1) * (i->head_dim > 0 ? i->head_dim : 1), need = i->weight_bytes + kv;
-    cli_add_types(&types);
-    llm_text_format(&t, "{'path': %q, 'format': %q, 'architecture': %q, 'family': %q, 'file_type': %q, 'tokenizer': %q, ", i->path, i->format,
-                    i->architecture, i->family, i->file_type, i->tokenizer_kind);
-    llm_text_format(&t, "'n_params': %l, 'n_layers': %d, 'hidden_size': %d, 'n_heads': %d, 'n_kv_heads': %d, 'head_dim': %d, ", i->n_params,
-                    i->n_layers, i->hidden_size, i->n_heads, i->n_kv_heads, i->head_dim);
-    llm_text_format(&t, "'vocab_size': %d, 'max_position_embeddings': %d, 'sliding_window': %d, 'n_experts': %d, 'n_experts_used': %d, ",
-                    i->vocab_size, i->max_position_embeddings, i->sliding_window, i->n_experts, i->n_experts_used);
-    llm_text_format(&t, "'bos_id': %d, 'eos_id': %d, 'stop_ids': %i, 'n_tensors': %d, 'tensor_types': {%t}, 'weight_bytes': %l, ", i->bos_id,
-                    i->eos_id, i->stop_ids, (size_t)i->n_stop_ids, i->n_tensors, &types, i->weight_bytes);
-    llm_text_format(&t, "'context': %l, 'kv_bytes': %l, 'bytes_needed': %l, 'bytes_available': %l, 'fits': %s, 'chat_template': %q}\n", context,
-                    kv, need, have, have < 0 ? "null" : need <= have ? "true" : "false", i->chat_template);
-    cli_result(&t);
 }
 
 /* ---------------------------------------------------------------------------
@@ -847,8 +828,7 @@ static intptr_t cli_threads(int n, void *(*fn)(void *number)) {
 static struct {
     int n_threads;
     char isa[40];
-    double peak;             /* GB/s */
-    double peak_ops;         /* billions a second, of all threads; 0: not measured */
+    double peak, peak_ops;   /* of the machine: GB/s read, billions of operations a second (0: not measured) */
     llm_spent stages[LLM_SPENT_KINDS + 1]; /* the engine's, then the sampler's */
     char *memory;            /* CLI_PEAK bytes, while `peak` is measured */
     float *logits;           /* (sequences, vocab) */
@@ -900,46 +880,27 @@ static double cli_percentile(double *values, int n, double share) {
     return low + 1 < n ? values[low] + (at - low) * (values[low + 1] - values[low]) : values[low];
 }
 
-/* One test's rates as a row of the table or a line of JSON. */
-static void cli_bench_row(const char *test, double *rates, double steps_per_token) {
-    CLI_TEXT t = {0}, list = {0};
-    const llm_model_info *info = llm_model_get_info(cli.model);
-    int n = opt.repetitions;
-    for (int i = 0; i < n; i++) llm_text_format(&list, i ? ", %f" : "%f", rates[i]);
-    double median = cli_percentile(rates, n, 0.5), peak = cli_bench.peak, read = median * steps_per_token * (double)info->step_bytes * 1e-9;
-    llm_text_format(&t, "{'test': %q, 'tokens_per_s': [%t], 'median': %f, 'threads': %d, 'isa': %q, 'model': %q, ", test, &list, median,
-                    cli_bench.n_threads, cli_bench.isa, info->path);
-    llm_text_format(&t, "'read_gb_s': %f, 'peak_gb_s': %f}\n", read, peak);
-    if (opt.json) cli_write(t.data, t.len);
-    else printf("%-10s %10.1f %10.1f %10.1f %9.1f %6.0f %%\n", test, median, rates[0], rates[n - 1], read, peak > 0 ? 100 * read / peak : 0);
-}
-
 /* The parts of what took `seconds`: share of the time, and the rates within it beside the machine's. */
 static void cli_bench_stages(const char *test, double seconds) {
     static const char *const names[] = {"embed", "linear", "attention", "head", "norm", "sampler"};
-    double peak = cli_bench.peak, peak_ops = cli_bench.peak_ops;
     for (int i = 0; i <= LLM_SPENT_KINDS; i++) {
         const llm_spent *s = &cli_bench.stages[i];
-        CLI_TEXT t = {0};
-        double read = s->seconds > 0 ? s->bytes / s->seconds * 1e-9 : 0, ops = s->seconds > 0 ? s->ops / s->seconds * 1e-9 : 0;
-        llm_text_format(&t, "{'test': %q, 'stage': %q, 'share': %f, 'read_gb_s': %f, 'gops': %f, 'peak_gops': %f}\n", test, names[i],
-                        s->seconds / seconds, read, ops, peak_ops);
-        if (opt.json) cli_write(t.data, t.len);
-        else printf("  %-9s %6.1f %% of the time %8.1f GB/s %5.0f %% %8.1f GOPS %5.0f %%\n", names[i], 100 * s->seconds / seconds, read,
-                    peak > 0 ? 100 * read / peak : 0, ops, peak_ops > 0 ? 100 * ops / peak_ops : 0);
+        const double share = s->seconds / seconds, per = 1e-9 / fmax(s->seconds, 1e-9), read = s->bytes * per, ops = s->ops * per;
+        const double of_peak = 100 * read / fmax(cli_bench.peak, 1e-9), of_ops = 100 * ops / fmax(cli_bench.peak_ops, 1e-9);
+        llm_text t = {0};
+        llm_text_format(&t, "{'test': %q, 'stage': %q, 'share': %f, 'read_gb_s': %f, 'gops': %f, 'peak_gops': %f}\n", test, names[i], share, read, ops,
+                        cli_bench.peak_ops);
+        if (opt.json) cli_out(&t);
+        else printf("  %-9s %6.1f %% of the time %8.1f GB/s %5.0f %% %8.1f GOPS %5.0f %%\n", names[i], 100 * share, read, of_peak, ops, of_ops);
+        llm_text_free(&t);
     }
-}
-
-/* A random token, none of the first few (which are special in most vocabularies). */
-static int32_t cli_random_id(int32_t vocab, unsigned *seed) {
-    int32_t from = vocab > 2000 ? 1000 : 0;
-    return from + rand_r(seed) % (vocab - from);
 }
 
 /* Feeds n random tokens to a sequence, from its beginning on. Returns the seconds. */
 static double cli_bench_prompt(int32_t seq, int n, unsigned seed) {
+    const int32_t from = cli_bench.vocab > 2000 ? 1000 : 0; /* the first are special in most vocabularies */
     CLI_TOKENS ids = {0};
-    for (int i = 0; i < n; i++) llm_tokens_add(&ids, cli_random_id(cli_bench.vocab, &seed));
+    for (int i = 0; i < n; i++) llm_tokens_add(&ids, from + rand_r(&seed) % (cli_bench.vocab - from));
     double begin = llm_now();
     cli_check(llm_forward(cli.engine, seq, 0, ids.data, n, cli_bench.logits, 1));
     return llm_now() - begin;
@@ -948,64 +909,75 @@ static double cli_bench_prompt(int32_t seq, int n, unsigned seed) {
 /* Decodes n tokens of `width` sequences behind prompts of different lengths, which are fed if this is the first time. Returns the seconds. */
 static double cli_bench_decode(int n, int32_t width, int first) {
     const llm_sampling greedy = {0};
-    int32_t *seqs = CLI_NEW(int32_t, 4 * width), *positions = seqs + width, *counts = positions + width, *ids = counts + width;
+    CLI_TOKENS seqs = {0}, positions = {0}, counts = {0}, ids = {0};
     for (int32_t s = 0; s < width; s++) {
-        seqs[s] = ids[s] = s, counts[s] = 1, positions[s] = 1 + s % 16 + opt.depth;
-        if (first) cli_bench_prompt(s, positions[s], (unsigned)s);
+        llm_tokens_add(&seqs, s);
+        llm_tokens_add(&positions, 1 + s % 16 + opt.depth);
+        llm_tokens_add(&counts, 1);
+        llm_tokens_add(&ids, s);
+        if (first) cli_bench_prompt(s, positions.data[s], (unsigned)s);
     }
     double begin = llm_now(), from;
     for (int i = 0; i < n; i++) {
-        cli_check(llm_forward_batch(cli.engine, width, seqs, positions, counts, ids, cli_bench.logits));
+        cli_check(llm_forward_batch(cli.engine, width, seqs.data, positions.data, counts.data, ids.data, cli_bench.logits));
         from = llm_now();
-        for (int32_t s = 0; s < width; s++, positions[s - 1]++)
-            ids[s] = llm_sample(cli_bench.logits + (size_t)s * (size_t)cli_bench.vocab, cli_bench.vocab, &greedy, 0, i);
+        for (int32_t s = 0; s < width; s++, positions.data[s - 1]++)
+            ids.data[s] = llm_sample(cli_bench.logits + (size_t)s * (size_t)cli_bench.vocab, cli_bench.vocab, &greedy, 0, i);
         cli_bench.stages[LLM_SPENT_KINDS].seconds += llm_now() - from;
     }
-    free(seqs);
     return llm_now() - begin;
 }
 
-/* Prompts of n tokens, or n decoded tokens of `width` sequences each (`decode`), as often as was said. A first short run warms up. */
+/* Prompts of n tokens, or n decoded tokens of `width` sequences each (`decode`), as often as was said; a first short run warms up. Their
+ * rates are a row of the table or a line of JSON. */
 static void cli_bench_test(int decode, int n, int32_t width) {
-    double rates[1000], total = 0;
+    const llm_model_info *info = llm_model_get_info(cli.model);
+    const int32_t said = opt.setup.engine.max_num_batched_tokens, rows = said ? said : 512, warm = decode ? 4 : 64;
+    double rates[1000], total = 0, peak = cli_bench.peak;
     char test[40];
+    CLI_TEXT list = {0};
+    llm_text t = {0};
+    snprintf(test, sizeof test, !decode ? "pp%d" : width > 1 ? "tg%d@%d" : "tg%d", n, width);
     for (int r = -1; r < opt.repetitions; r++) {
-        int warm = decode ? 4 : 64, count = r < 0 && n > warm ? warm : n;
+        int count = r < 0 && n > warm ? warm : n;
         double seconds = decode ? cli_bench_decode(count, width, r < 0) : cli_bench_prompt(0, count, (unsigned)r);
         if (r < 0) memset(cli_bench.stages, 0, sizeof cli_bench.stages);
-        else total += seconds, rates[r] = (double)count * width / seconds;
+        else total += seconds, rates[r] = (double)count * width / seconds, llm_text_format(&list, r ? ", %f" : "%f", rates[r]);
     }
-    snprintf(test, sizeof test, !decode ? "pp%d" : width > 1 ? "tg%d@%d" : "tg%d", n, width);
-    int32_t rows = opt.setup.engine.max_num_batched_tokens ? opt.setup.engine.max_num_batched_tokens : 512;
-    cli_bench_row(test, rates, decode ? 1.0 / width : (double)((n + rows - 1) / rows) / n);
+    const double median = cli_percentile(rates, opt.repetitions, 0.5), steps = decode ? 1.0 / width : (double)((n + rows - 1) / rows) / n;
+    const double read = median * steps * (double)info->step_bytes * 1e-9;
+    llm_text_format(&t, "{'test': %q, 'tokens_per_s': [%t], 'median': %f, 'threads': %d, 'isa': %q, 'model': %q, ", test, &list, median,
+                    cli_bench.n_threads, cli_bench.isa, info->path);
+    llm_text_format(&t, "'read_gb_s': %f, 'peak_gb_s': %f}\n", read, peak);
+    if (opt.json) cli_out(&t);
+    else printf("%-10s %10.1f %10.1f %10.1f %9.1f %6.0f %%\n", test, median, rates[0], rates[opt.repetitions - 1], read, peak > 0 ? 100 * read / peak : 0);
+    llm_text_free(&t);
     if (opt.stages) cli_bench_stages(test, total);
 }
 
 /* Prepares what all tests share, then runs them in turn. Memory is taken for the widest. */
 static void cli_bench_all(void) {
-    int32_t n = llm_options_given(&cli_names, "max-tokens") ? opt.setup.sampling.max_tokens : 128, longest = 0, widest = 1;
+    int32_t n = llm_options_given(&cli_names, "max-tokens") ? opt.setup.sampling.max_tokens : 128, longest = n ? n + 32 + opt.depth : 0, widest = 1;
     CLI_TOKENS prompts = {0}, widths = {0};
     llm_engine_stats stats;
-    cpu_set_t cpus;
     cli_check(cli_parse_ids("--prompt", opt.prompt ? opt.prompt : "512", &prompts));
     cli_check(cli_parse_ids("--batch", opt.batch, &widths));
     for (size_t i = 0; i < prompts.len; i++) longest = prompts.data[i] > longest ? prompts.data[i] : longest;
     for (size_t i = 0; i < widths.len && n; i++) widest = widths.data[i] > widest ? widths.data[i] : widest;
     if (n < 0) cli_die(2, "--max-tokens: %d, a whole number from 0 was expected", n);
     cli_open_model(0);
-    cli_bench.n_threads = opt.setup.engine.n_threads ? opt.setup.engine.n_threads : !sched_getaffinity(0, sizeof cpus, &cpus) ? CPU_COUNT(&cpus) : 1;
+    if (opt.stages) opt.setup.engine.spent = cli_bench.stages;
+    cli_open_engine((int64_t)longest + 1, widest);
+    llm_engine_get_stats(cli.engine, &stats);
+    cli_bench.n_threads = 1; /* of a device's backend nothing is said */
+    sscanf(stats.backend, "%*[^:]: %39[^,], %d", cli_bench.isa, &cli_bench.n_threads);
     cli_bench.peak = cli_peak_bandwidth();
     if (opt.stages) cli_bench.peak_ops = (double)cli_threads(cli_bench.n_threads, cli_measure_ops) * 1e-3;
-    if (opt.stages) opt.setup.engine.spent = cli_bench.stages;
-    const int64_t need = n ? (int64_t)n + 32 + opt.depth : 0;
-    cli_open_engine((need > longest ? need : longest) + 1, widest);
-    llm_engine_get_stats(cli.engine, &stats);
-    sscanf(stats.backend, "%*[^:]: %39[^,]", cli_bench.isa);
     cli_bench.vocab = llm_logits_size(cli.engine);
-    cli_bench.logits = CLI_NEW(float, (size_t)cli_bench.vocab * (size_t)widest);
+    cli_bench.logits = (float *)calloc((size_t)cli_bench.vocab * (size_t)widest, sizeof(float));
+    if (!cli_bench.logits) cli_die(1, "memory: logits of %d sequences did not fit", widest);
     if (!opt.json) {
-        printf("%s, %s; memory reads %.1f GB/s", llm_model_get_info(cli.model)->path, stats.backend, cli_bench.peak);
-        printf(opt.stages ? "; products of bytes %.1f GOPS\n" : "\n", cli_bench.peak_ops);
+        printf("%s, %s; memory reads %.1f GB/s\n", llm_model_get_info(cli.model)->path, stats.backend, cli_bench.peak);
         printf("%-10s %10s %10s %10s %9s %8s\n", "test", "tokens/s", "slowest", "fastest", "GB/s", "of peak");
     }
     for (size_t i = 0; i < prompts.len; i++)
@@ -1056,36 +1028,33 @@ static FILE *cli_connect(void) {
 /* One more double in a list of them. */
 static void cli_add_figure(llm_text *list, double x) { llm_text_add(list, (const char *)&x, sizeof x); }
 
-/* One line of an answer: the status, or an event of the stream (an error has no "data:"). The sizes of chunks are lines of their own and
- * mean nothing here. */
-static void cli_flight_line(cli_flight *f, const char *line) {
-    const char *data = strncmp(line, "data:", 5) ? line : line + 5;
-    CLI_JSON *doc = NULL;
-    int status;
-    if (sscanf(line, "HTTP/1.%*d %d", &status) == 1 && status != 200) llm_text_format(&f->error, "HTTP status %d", status);
-    if (!strchr(data, '{') || llm_json_parse(data, strcspn(data, "\r\n"), NULL, &doc) != LLM_OK) return;
-    const char *why = cli_text(doc, 0, "error", "message", NULL);
-    if (why) llm_text_format(&f->error, f->error.len ? ": %s" : "%s", why);
-    llm_json_int(doc, llm_json_find(doc, llm_json_find(doc, 0, "usage"), "completion_tokens"), &f->tokens);
-    if (llm_json_size(doc, llm_json_find(doc, 0, "choices")) > 0) cli_add_figure(&f->times, 1e3 * llm_now());
-}
-
-/* A prompt of random ids, new ones in each run so that no prefix cache helps; then all lines of the answer. */
+/* Sends a prompt of random ids, new ones in each run so that no prefix cache helps; then reads all lines of the answer: the status, and the
+ * events of the stream (an error has no "data:"). The sizes of chunks are lines of their own and mean nothing here. */
 static void cli_flight_run(cli_flight *f, unsigned seed) {
     CLI_TEXT body = {0};
     char *line = NULL;
     size_t room = 0;
+    int status;
     FILE *server = cli_connect();
     llm_text_format(&body, "{'model':%q,'stream':true,'stream_options':{'include_usage':true},'temperature':0,'ignore_eos':true,'max_tokens':%d",
                     opt.setup.model ? opt.setup.model : "default", opt.output_len);
     llm_text_str(&body, ",\"prompt\":[");
-    for (int i = 0; i < opt.input_len; i++) llm_text_format(&body, "%,%d", 20 + cli_random_id(230, &seed));
+    for (int i = 0; i < opt.input_len; i++) llm_text_format(&body, "%,%d", 20 + rand_r(&seed) % 230);
     llm_text_str(&body, "]}");
     cli_add_figure(&f->times, 1e3 * llm_now());
     if (!server || fprintf(server, "POST %s/v1/completions HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\nConnection: close\r\n"
                            "Content-Length: %zu\r\n\r\n%s", cli_load.path, cli_load.host, cli_load.port, body.len, body.data) < 0 || fflush(server))
         llm_text_format(&f->error, "%s:%s: no connection", cli_load.host, cli_load.port);
-    while (server && getline(&line, &room, server) >= 0) cli_flight_line(f, line);
+    while (server && getline(&line, &room, server) >= 0) {
+        const char *data = strncmp(line, "data:", 5) ? line : line + 5;
+        CLI_JSON *doc = NULL;
+        if (sscanf(line, "HTTP/1.%*d %d", &status) == 1 && status != 200) llm_text_format(&f->error, "HTTP status %d", status);
+        if (!strchr(data, '{') || llm_json_parse(data, strcspn(data, "\r\n"), NULL, &doc) != LLM_OK) continue;
+        const char *why = cli_text(doc, 0, "error", "message", NULL);
+        if (why) llm_text_format(&f->error, f->error.len ? ": %s" : "%s", why);
+        llm_json_int(doc, llm_json_find(doc, llm_json_find(doc, 0, "usage"), "completion_tokens"), &f->tokens);
+        if (llm_json_size(doc, llm_json_find(doc, 0, "choices")) > 0) cli_add_figure(&f->times, 1e3 * llm_now());
+    }
     if (server) fclose(server);
     if (!f->error.len && f->times.len == sizeof(double)) llm_text_str(&f->error, "the answer had no tokens");
     free(line);
@@ -1102,44 +1071,31 @@ static void *cli_load_worker(CLI_UNUSED void *number) {
     return NULL;
 }
 
-/* Adds what a request tells of a metric: nothing if it failed, one figure, of ITL many. */
-static void cli_flight_figures(const cli_flight *f, const char *metric, llm_text *list) {
-    const double *at = (const double *)(const void *)f->times.data;
-    size_t n = f->error.len ? 0 : f->times.len / sizeof *at - 1; /* events */
-    if (n && !strcmp(metric, "ttft")) cli_add_figure(list, at[1] - at[0]);
-    if (n && !strcmp(metric, "e2el")) cli_add_figure(list, at[n] - at[0]);
-    if (n && !strcmp(metric, "tpot") && f->tokens > 1) cli_add_figure(list, (at[n] - at[1]) / (double)(f->tokens - 1));
-    for (size_t i = 2; i <= n && !strcmp(metric, "itl"); i++) cli_add_figure(list, at[i] - at[i - 1]);
-}
-
-/* Throughput, then mean, median and P99 of each metric. */
-static void cli_load_report(int failed, int64_t tokens, double seconds) {
-    static const char *const names[] = {"ttft", "tpot", "itl", "e2el"};
-    int done = opt.num_prompts - failed;
-    llm_text t = {0};
-    double requests = done / seconds, out = (double)tokens / seconds;
-    llm_text_format(&t, "{'completed': %d, 'failed': %d, 'duration': %f, 'request_throughput': %f, 'output_throughput': %f, ", done, failed,
-                    seconds, requests, out);
-    llm_text_format(&t, "'total_token_throughput': %f", out + requests * opt.input_len);
-    for (int m = 0; m < CLI_COUNT(names); m++) {
-        CLI_TEXT list = {0};
-        for (int i = 0; i < opt.num_prompts; i++) cli_flight_figures(&cli_load.flights[i], names[m], &list);
-        double *v = (double *)(void *)list.data, sum = 0;
-        int n = (int)(list.len / sizeof *v);
-        for (int i = 0; i < n; i++) sum += v[i];
-        llm_text_format(&t, ", 'mean_%s_ms': %f, 'median_%s_ms': %f, 'p99_%s_ms': %f", names[m], n ? sum / n : 0, names[m],
-                        cli_percentile(v, n, 0.5), names[m], cli_percentile(v, n, 0.99));
+/* Mean, median and P99 of a metric: of ITL a request tells many figures, of the others one. */
+static void cli_load_metric(llm_text *t, const char *metric) {
+    CLI_TEXT list = {0};
+    double sum = 0;
+    for (int i = 0; i < opt.num_prompts; i++) {
+        const cli_flight *f = &cli_load.flights[i];
+        const double *at = (const double *)(const void *)f->times.data;
+        const size_t last = f->error.len ? 0 : f->times.len / sizeof *at - 1; /* event */
+        if (last && !strcmp(metric, "ttft")) cli_add_figure(&list, at[1] - at[0]);
+        if (last && !strcmp(metric, "e2el")) cli_add_figure(&list, at[last] - at[0]);
+        if (f->tokens > 1 && last && !strcmp(metric, "tpot")) cli_add_figure(&list, (at[last] - at[1]) / (double)(f->tokens - 1));
+        for (size_t k = 2; k <= last && !strcmp(metric, "itl"); k++) cli_add_figure(&list, at[k] - at[k - 1]);
     }
-    llm_text_str(&t, "}\n");
-    if (!opt.json) puts("TTFT: to the first token, TPOT: each token behind it, ITL: between two events, E2EL: the whole; P99: 99 of 100 are below");
-    cli_result(&t);
+    double *v = (double *)(void *)list.data;
+    const int n = (int)(list.len / sizeof *v);
+    for (int i = 0; i < n; i++) sum += v[i];
+    llm_text_format(t, ", 'mean_%s_ms': %f, 'median_%s_ms': %f, 'p99_%s_ms': %f", metric, n ? sum / n : 0, metric, cli_percentile(v, n, 0.5), metric,
+                    cli_percentile(v, n, 0.99));
 }
 
 /* The base URL may end in /v1 or not. Requests start at once, or at random times of the given rate: exponential gaps make a Poisson process. */
 static void cli_load_test(void) {
     const char *why = NULL;
-    double due = 0;
-    int64_t tokens = 0;
+    double due = 0, tokens = 0;
+    llm_text t = {0};
     int n = opt.num_prompts, failed = 0, parts = sscanf(opt.url, "http://%255[^:/]:%7[0-9]%255[^?#]", cli_load.host, cli_load.port, cli_load.path);
     if (parts < 2) parts = sscanf(opt.url, "http://%255[^:/]%255[^?#]", cli_load.host, cli_load.path);
     if (parts < 1 || cli_load.path[0] == ':') cli_die(2, "--url: %.60s, http://HOST:PORT was expected", opt.url);
@@ -1147,17 +1103,28 @@ static void cli_load_test(void) {
     while (len && cli_load.path[len - 1] == '/') cli_load.path[--len] = 0;
     if (len >= 3 && !strcmp(cli_load.path + len - 3, "/v1")) cli_load.path[len - 3] = 0;
     srand48((long)opt.setup.sampling.seed);
-    cli_load.flights = CLI_NEW(cli_flight, n);
+    cli_load.flights = (cli_flight *)calloc((size_t)n, sizeof *cli_load.flights);
+    if (!cli_load.flights) cli_die(1, "memory: %d requests did not fit", n);
     for (int i = 0; i < n && opt.request_rate > 0; i++) cli_load.flights[i].due = due, due -= log(1 - drand48()) / (double)opt.request_rate;
     cli_load.begin = llm_now();
     cli_threads(opt.max_concurrency < n ? opt.max_concurrency : n, cli_load_worker);
-    double seconds = llm_now() - cli_load.begin;
+    const double seconds = llm_now() - cli_load.begin;
     for (int i = 0; i < n; i++) {
         const cli_flight *f = &cli_load.flights[i];
         if (f->error.len) why = f->error.data, failed++;
-        else tokens += f->tokens;
+        else tokens += (double)f->tokens;
     }
-    if (failed < n) cli_load_report(failed, tokens, seconds);
+    const double requests = (n - failed) / seconds, out = tokens / seconds;
+    llm_text_format(&t, "{'completed': %d, 'failed': %d, 'duration': %f, 'request_throughput': %f, 'output_throughput': %f, ", n - failed, failed,
+                    seconds, requests, out);
+    llm_text_format(&t, "'total_token_throughput': %f", out + requests * opt.input_len);
+    cli_load_metric(&t, "ttft");
+    cli_load_metric(&t, "tpot");
+    cli_load_metric(&t, "itl");
+    cli_load_metric(&t, "e2el");
+    llm_text_str(&t, "}\n");
+    if (failed < n && !opt.json) puts("TTFT: to the first token, TPOT: each token behind it, ITL: between two events, E2EL: the whole; P99: 99 of 100 are below");
+    if (failed < n) cli_result(&t);
     if (failed) cli_die(1, "--url: %.60s: %d of %d requests failed: %.200s", opt.url, failed, n, why);
 }
 
