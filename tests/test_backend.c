@@ -599,20 +599,20 @@ enum { BE_MLA_UP = BE_MLA_HEADS * (BE_MLA_NOPE + BE_MLA_V) * BE_MLA_RANK, BE_MLA
 
 /* An adapter of kv_b in a slot: A (r, rank), B as (r, rows of kv_b). add: B A is added to kv_b as well, for the naive form. */
 static void be_mla_adapt(llm_backend_ctx *ctx, llm_lora_site *site, int slot, float *add) {
-    enum { ROWS = BE_MLA_UP / BE_MLA_RANK };
-    float *a = be_floats(BE_MLA_R * BE_MLA_RANK, 60 + (uint32_t)slot, 0, 0.4f), *b = be_floats(BE_MLA_R * ROWS, 70 + (uint32_t)slot, 0, 0.4f);
+    const int rows = BE_MLA_UP / BE_MLA_RANK;
+    float *a = be_floats(BE_MLA_R * BE_MLA_RANK, 60 + (uint32_t)slot, 0, 0.4f), *b = be_floats(BE_MLA_R * rows, 70 + (uint32_t)slot, 0, 0.4f);
     llm_segment s[2];
     llm_weight_desc d[2];
     memset(s, 0, sizeof s);
     memset(d, 0, sizeof d);
     for (int k = 0; k < 2; k++) {
-        s[k].data = k ? b : a, s[k].n_cols = s[k].stored_cols = d[k].cols = k ? ROWS : BE_MLA_RANK, s[k].n_rows = d[k].rows = BE_MLA_R;
+        s[k].data = k ? b : a, s[k].n_cols = s[k].stored_cols = d[k].cols = k ? rows : BE_MLA_RANK, s[k].n_rows = d[k].rows = BE_MLA_R;
         d[k].name = "kv_b's", d[k].role = LLM_ROLE_MLA_UP, d[k].segments = &s[k], d[k].n_segments = 1;
     }
     llm_lora_part part = {0, &d[0], &d[1]};
     CHECK(llm_backend_cpu()->lora_put(ctx, 0, site, slot, &part, 1) == LLM_OK);
     for (int i = 0; add && i < BE_MLA_UP; i++)
-        for (int k = 0; k < BE_MLA_R; k++) add[i] += a[k * BE_MLA_RANK + i % BE_MLA_RANK] * b[k * ROWS + i / BE_MLA_RANK];
+        for (int k = 0; k < BE_MLA_R; k++) add[i] += a[k * BE_MLA_RANK + i % BE_MLA_RANK] * b[k * rows + i / BE_MLA_RANK];
 }
 
 /* The naive form: keys and values of every head are made from the latents. */
