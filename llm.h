@@ -2754,24 +2754,21 @@ static size_t llm__unescape(char *s, size_t n, int python) {
 
 /* Refuses objects that have a key twice: a gateway in front may have read the other one. Keys are compared decoded: "\\u0061" is "a". */
 static llm_result llm__json_unique(const llm_json *d) {
-    llm_result r = LLM_OK;
-    for (int i = 0; i < d->n && !r; i++) {
+    for (int i = 0; i < d->n; i++) {
         if (d->tok[i].type != JSMN_OBJECT || !d->tok[i].size) continue;
-        llm__map seen = LLM__ZERO;
+        LLM__SCOPED(llm__map_free) llm__map seen = LLM__ZERO;
         seen.seed = llm__seed(d);
         /* More keys than any request has: the walk below is linear, but every key is hashed. */
-        if (d->tok[i].size > 4096) r = llm__error(LLM_ERR_LIMIT, "JSON: an object has %d keys, at most 4096 expected", d->tok[i].size);
-        for (int v = llm_json_first(d, i); !r && v >= 0; v = llm_json_next(d, v)) {
-            llm__str key;
+        if (d->tok[i].size > 4096) return llm__error(LLM_ERR_LIMIT, "JSON: an object has %d keys, at most 4096 expected", d->tok[i].size);
+        for (int v = llm_json_first(d, i); v >= 0; v = llm_json_next(d, v)) {
+            llm__str key = llm__s(NULL, 0);
             key.p = llm_json_key(d, v, &key.n);
             int put = llm__map_put(&seen, key, v);
-            if (put <= 0)
-                r = put ? llm__nomem()
-                        : llm__error(LLM_ERR_FORMAT, "JSON: duplicate key \"%.*s\"", (int)LLM__MIN(key.n, (size_t)64), key.p);
+            if (put < 0) return llm__nomem();
+            if (!put) return llm__error(LLM_ERR_FORMAT, "JSON: duplicate key \"%.*s\"", (int)LLM__MIN(key.n, (size_t)64), key.p);
         }
-        llm__map_free(&seen);
     }
-    return r;
+    return LLM_OK;
 }
 
 /* Tokens of checked text, by jsmn; decodes the strings and fills in skip. Backwards: what is inside is done before what is around it. */
@@ -3027,12 +3024,11 @@ LLM_API int64_t llm_text_chars(const char *bytes, size_t len) {
 
 /* Reads a whole file of at most `limit` bytes (0: any size) as JSON, unmapped: it may be edited meanwhile. Errors begin with its path. */
 LLM__UNUSED static llm_result llm__json_file(const char *path, size_t limit, llm_json **out) {
-    llm__file f;
+    LLM__SCOPED(llm__file_close) llm__file f;
     *out = NULL;
     llm_result r = llm__file_open(path, limit, 1, &f);
     if (r) return r;
     r = llm_json_parse((const char *)f.data, f.size, NULL, out);
-    llm__file_close(&f);
     return r ? llm__error(r, "%s: %s", path, llm_last_error()) : LLM_OK;
 }
 
@@ -4101,7 +4097,7 @@ static size_t llm__uni_recompose(const llm__uni_norm *m, int32_t *v, size_t n) {
 /* Appends a text in a normalization form; out->failed if there is no memory. ASCII is its own normal form, but what follows it may attach
  * to its last character. */
 static void llm__uni_normalize(const llm__uni_norm *m, llm__uni_form form, llm__str s, llm_text *out) {
-    llm_tokens cps = LLM__ZERO, spare = LLM__ZERO;
+    LLM__SCOPED(llm_tokens_free) llm_tokens cps = LLM__ZERO, spare = LLM__ZERO;
     size_t plain = 0;
     while (plain < s.n && (signed char)s.p[plain] >= 0) plain++;
     if (plain < s.n && plain) plain--;
@@ -4113,8 +4109,6 @@ static void llm__uni_normalize(const llm__uni_norm *m, llm__uni_form form, llm__
         for (size_t i = 0; i < cps.len; i++) llm__uni_put(out, cps.data[i]);
     }
     out->failed |= cps.failed | spare.failed;
-    llm_tokens_free(&cps);
-    llm_tokens_free(&spare);
 }
 
 /* ============================================================================
@@ -5755,7 +5749,7 @@ static int32_t *llm__places_longest(llm__encode *e, const llm__index *x, llm__st
  * shorter ones. Or llama.cpp's, see above. */
 static void llm__cut_added(llm__encode *e, int k, const llm__index *x, llm__str s, int begin) {
     const llm__tokenizer *t = e->t;
-    int32_t *place = t->longest_first && x->n ? llm__places_longest(e, x, s) : NULL;
+    LLM__SCOPED(llm__drop) int32_t *place = t->longest_first && x->n ? llm__places_longest(e, x, s) : NULL;
     size_t done = 0;
     for (size_t at = 0, step; x->n && at < s.n && !e->result; at += step) {
         const llm__index_entry *hit = NULL;
@@ -5775,7 +5769,6 @@ static void llm__cut_added(llm__encode *e, int k, const llm__index *x, llm__str 
         done = end;
     }
     llm__encode_part(e, k, s, done, s.n, begin);
-    LLM_FREE(place);
 }
 
 /* ---- Models ----
@@ -6207,7 +6200,6 @@ static llm__str llm__stage_make(struct llm_detok *d, int i, llm__str s, int begi
     llm__stage *g = &d->stage[i];
     int type = d->t->token[d->id].type, plain = type & LLM__TOKEN_PLAIN, byte = -1, same, inside;
     char c;
-    llm__rx_run rx;
     switch (step->kind) {
     case LLM__TOK_METASPACE: /* the mark is a space, but nothing in the first token, where the encoder put one */
         return llm__replaced(g, s, step->text, g->tokens <= 1 && step->a != LLM__PREPEND_NEVER && !d->bytes ? llm__nothing : llm__blank);
@@ -6221,13 +6213,13 @@ static llm__str llm__stage_make(struct llm_detok *d, int i, llm__str s, int begi
         for (int k = 0; k < step->b && s.n >= step->text.n && llm__str_same(llm__str_from(s, s.n - step->text.n), step->text); k++)
             s.n -= step->text.n;
         return s;
-    case LLM__TOK_REPLACE: /* a text, or a regex, which may give up */
+    case LLM__TOK_REPLACE: { /* a text, or a regex, which may give up */
+        LLM__SCOPED(llm__rx_end) llm__rx_run rx = LLM__ZERO;
         if (step->text.n) return llm__replaced(g, s, step->text, step->with);
-        memset(&rx, 0, sizeof rx);
         g->made[0].len = 0;
         if (llm__replace_regex(&rx, step->re, s, step->with, &g->made[0])) d->out->failed = 1;
-        llm__rx_end(&rx);
         return llm__text_str(&g->made[0]);
+    }
     case LLM__TOK_CONTINUE: /* WordPiece: a space before every token but the first and those with the prefix "##" */
         inside = g->tokens > 1 && llm__starts(s, step->text);
         g->made[0].len = 0;
@@ -7298,8 +7290,8 @@ static void llm__tok_finish(llm__tokenizer *t) {
         t->byte_id[b] = llm__tok_find(t, llm__s(s, (size_t)snprintf(s, sizeof s, "<0x%02X>", b)));
         if (plain && t->byte_id[b] < 0) t->byte_id[b] = llm__tok_find(t, llm__s(&byte, 1));
     }
-    llm__encode e;
-    llm_text normal = LLM__ZERO;
+    LLM__SCOPED(llm__encode_close) llm__encode e;
+    LLM__SCOPED(llm_text_free) llm_text normal = LLM__ZERO;
     llm__encode_open(&e, t);
     e.steps = t->normalizers.n;
     e.normalized = &normal;
@@ -7318,15 +7310,13 @@ static void llm__tok_finish(llm__tokenizer *t) {
     if (!t->result) t->result = e.result;
     llm__index_build(&t->early);
     llm__index_build(&t->late);
-    llm__encode_close(&e);
-    llm_text_free(&normal);
 }
 
 /* Reads the bytes of a tokenizer file, with the tokenizer_config.json (or NULL) next to it. What kind it is shows by its first bytes: '{'
  * is JSON; base64, a space and a digit a rank file; else it must be a protocol buffer. name: the file's, for rank files. */
 static llm_result llm__tok_load(llm__tokenizer *t, llm__str s, const char *name, const llm_json *config) {
     size_t first = 0;
-    llm_json *d = NULL;
+    LLM__SCOPED(llm__json_drop) llm_json *d = NULL;
     while (first < s.n && s.p[first] && strchr(" \t\r\n", s.p[first])) first++;
     int json = first < s.n && s.p[first] == '{', ranks = 0;
     for (size_t i = 0; i < s.n && i < 400 && !json && !ranks; i++) { /* base64, a space, digits */
@@ -7336,7 +7326,6 @@ static llm_result llm__tok_load(llm__tokenizer *t, llm__str s, const char *name,
     if (json) {
         t->result = llm_json_parse(s.p, s.n, NULL, &d);
         if (!t->result) llm__tok_load_json(t, d);
-        llm_json_free(d);
     } else if (ranks) {
         llm__tok_load_ranks(t, s, name, config && llm_json_size(config, llm_json_find(config, 0, "added_tokens_decoder")) > 0);
     } else {
@@ -7369,27 +7358,21 @@ static char *llm__tok_find_file(const char *folder) {
  * one beside it. An error begins with the file's path. */
 static llm_result llm__tok_load_path(llm__tokenizer *t, const char *path, const llm_json *config) {
     int is_folder = llm__path_kind_of(path) == LLM__PATH_DIR;
-    char *file = is_folder ? llm__tok_find_file(path) : llm__strdup(path);
+    LLM__SCOPED(llm__drop) char *file = is_folder ? llm__tok_find_file(path) : llm__strdup(path);
     const char *slash = strrchr(path, '/');
-    llm_text beside = LLM__ZERO;
-    llm_json *own = NULL;
-    llm__file f = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text beside = LLM__ZERO;
+    LLM__SCOPED(llm__json_drop) llm_json *own = NULL;
+    LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
     llm_text_add(&beside, path, slash ? (size_t)(slash + 1 - path) : 0);
     llm_text_str(&beside, "tokenizer_config.json");
     t->result = file && !beside.failed ? LLM_OK : llm__nomem();
     if (!t->result && !is_folder && llm__path_kind_of(beside.data) == LLM__PATH_FILE)
         t->result = llm__json_file(beside.data, (size_t)64 << 20, &own);
     if (!t->result) t->result = llm__file_open(file, (size_t)256 << 20, 0, &f);
-    if (!t->result) {
-        slash = strrchr(file, '/');
-        llm__tok_load(t, llm__s((const char *)f.data, f.size), slash ? slash + 1 : file, is_folder ? config : own);
-        if (t->result) llm__error(t->result, "%s: %s", file, llm_last_error());
-    }
-    llm__file_close(&f);
-    llm_json_free(own);
-    llm_text_free(&beside);
-    LLM_FREE(file);
-    return t->result;
+    if (t->result) return t->result;
+    slash = strrchr(file, '/');
+    llm__tok_load(t, llm__s((const char *)f.data, f.size), slash ? slash + 1 : file, is_folder ? config : own);
+    return t->result ? llm__error(t->result, "%s: %s", file, llm_last_error()) : LLM_OK;
 }
 /* ---- section: unicode, regex, tokenizer (end) ---- */
 
@@ -8564,9 +8547,8 @@ static void llm__tpl_arrange(llm__tpl *x, const llm__tpl_row *e, const llm__args
 
 /* Calls a row of the table on a value: what {{ self|name(g) }} and {{ self.name(g) }} come down to. */
 static llm__val llm__tpl_apply(llm__tpl *x, const llm__tpl_row *row, llm__val self, const llm__args *g) {
-    llm__val a[LLM__TPL_MAX_ARGS];
+    llm__val a[LLM__TPL_MAX_ARGS] = LLM__ZERO;
     const size_t mark = x->text.len;
-    memset(a, 0, sizeof a);
     llm__tpl_spend(x, 1);
     if (row->spec) llm__tpl_arrange(x, row, g, a);
     llm__val v = row->fn(x, self, a, g, row->op);
@@ -9863,10 +9845,9 @@ static void llm__tpl_check(llm__tpl *x) {
 
 /* After an error all of the template goes. Errors name the line: of syntax here, of values in the render. */
 LLM_API llm_result llm_template_open(const char *text, size_t len, llm_template **out) {
-    llm__tpl_lexer l;
+    llm__tpl_lexer l = LLM__ZERO;
     *out = NULL;
     if (len > (size_t)16 << 20) return llm__error(LLM_ERR_LIMIT, "template: %zu bytes, at most 16 MiB expected", len);
-    memset(&l, 0, sizeof l);
     l.t = LLM__NEW(llm_template, 1);
     if (!l.t) return llm__nomem();
     l.t->arena.limit = (size_t)1 << 30;
@@ -9942,7 +9923,7 @@ static void llm__tpl_render(llm__tpl *x) {
  * million steps of fuel, 32 MiB of output; 512 MiB of values always. From any thread, many at once for one template. */
 LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *context, const llm_render_options *options, llm_text *out) {
     llm_render_options defaults = LLM__ZERO;
-    llm__arena arena = LLM__ZERO;
+    LLM__SCOPED(llm__arena_free) llm__arena arena = LLM__ZERO;
     llm__tpl x = LLM__ZERO;
     if (llm_json_type_of(context, 0) != LLM_JSON_OBJECT) return llm__error(LLM_ERR_ARG, "template context: a JSON object was expected");
     x.t = t;
@@ -9955,7 +9936,6 @@ LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *co
     llm_result r = llm__tpl_guard(&x, llm__tpl_render);
     if (!r) llm_text_add(out, x.text.data ? x.text.data : "", x.text.len);
     if (!r && out->failed) r = llm__nomem();
-    llm__arena_free(&arena);
     llm_text_free(&x.text);
     llm_text_free(&x.aside);
     llm_json_free(x.json);
@@ -10771,31 +10751,28 @@ static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *
                                      int covering) {
     size_t n = t->n - first;
     uint64_t end = 0;
-    llm_result r = LLM_OK;
-    const llm__tensor **at = LLM__NEW(const llm__tensor *, n);
+    LLM__SCOPED(llm__drop) const llm__tensor **at = LLM__NEW(const llm__tensor *, n);
     if (!at) return llm__nomem();
     for (size_t i = 0; i < n; i++) at[i] = &t->item[first + i];
     /* in the order of their places each tensor has only its neighbour to be compared with */
     qsort((void *)at, n, sizeof *at, llm__tensor_order);
-    for (size_t i = 0; i < n && !r; i++) {
+    for (size_t i = 0; i < n; i++) {
         int ok = 1;
         size_t begin = (size_t)at[i]->offset;
         uint64_t next = llm__add(begin, (uint64_t)at[i]->bytes, &ok);
         llm__add(next, data_at, &ok);
-        if (!ok) r = llm__bad(path, "tensor", at[i]->name, "offset %zu is beyond any file", begin);
-        else if (begin < end)
-            r = llm__bad(path, "tensor", at[i]->name, "byte %zu of the data: it overlaps tensor %s", begin, at[i - 1]->name.p);
-        else if (covering && begin > end) r = llm__bad(path, "tensor", at[i]->name, "a hole before byte %zu of the data", begin);
+        if (!ok) return llm__bad(path, "tensor", at[i]->name, "offset %zu is beyond any file", begin);
+        if (begin < end) return llm__bad(path, "tensor", at[i]->name, "byte %zu of the data: it overlaps tensor %s", begin, at[i - 1]->name.p);
+        if (covering && begin > end) return llm__bad(path, "tensor", at[i]->name, "a hole before byte %zu of the data", begin);
         end = next;
     }
-    LLM_FREE((void *)at);
-    if (!r && end > size)
-        r = llm__error(LLM_ERR_FORMAT, "%s: truncated: the tensors need %zu bytes, the file has %zu", path, data_at + (size_t)end,
-                       data_at + size);
-    if (!r && covering && end < size)
-        r = llm__error(LLM_ERR_FORMAT, "%s: %zu bytes after the last tensor, none expected", path, size - (size_t)end);
-    for (size_t i = first; i < t->n && !r; i++) t->item[i].data = data + t->item[i].offset;
-    return r;
+    if (end > size)
+        return llm__error(LLM_ERR_FORMAT, "%s: truncated: the tensors need %zu bytes, the file has %zu", path, data_at + (size_t)end,
+                          data_at + size);
+    if (covering && end < size)
+        return llm__error(LLM_ERR_FORMAT, "%s: %zu bytes after the last tensor, none expected", path, size - (size_t)end);
+    for (size_t i = first; i < t->n; i++) t->item[i].data = data + t->item[i].offset;
+    return LLM_OK;
 }
 
 /* ---- GGUF ----
@@ -10949,8 +10926,7 @@ static void llm__gguf_skip(llm__cursor *c, int32_t type, uint64_t count) {
 /* Reads one key and its value. The count is compared with the bytes left before the values are walked (a string has 8 bytes at least), so
  * the walk is linear in the file and not in what the file claims. */
 static llm_result llm__gguf_read_kv(llm__cursor *c, llm__gguf *g) {
-    llm__gguf_kv kv;
-    memset(&kv, 0, sizeof kv);
+    llm__gguf_kv kv = LLM__ZERO;
     size_t at = c->at;
     kv.key = llm__cursor_str(c, "a key");
     uint64_t type = llm__cursor_uint(c, 4, "a value's type");
@@ -10982,9 +10958,8 @@ static llm_result llm__gguf_read_kv(llm__cursor *c, llm__gguf *g) {
 
 /* Reads one entry of the table of tensors. Its limits are ggml's: 63 bytes of name, 1 to 4 dimensions, none of them 0. */
 static llm_result llm__gguf_read_tensor(llm__cursor *c, uint32_t alignment, llm__tensors *tensors) {
-    llm__tensor x;
+    llm__tensor x = LLM__ZERO;
     size_t at = c->at;
-    memset(&x, 0, sizeof x);
     llm__str name = llm__cursor_str(c, "a tensor's name");
     uint64_t n_dims = llm__cursor_uint(c, 4, "a tensor's number of dimensions");
     if (c->r) return c->r;
@@ -11038,15 +11013,11 @@ static llm_result llm__gguf_read_head(llm__cursor *c, llm__gguf *g, uint64_t *n_
 /* Reads a GGUF file that lies at data; its tensors are added to `tensors`. All points into data, which must stay. The caller frees *g,
  * after errors too. Tensors may stand in any order with holes between them, and junk may follow: such files are about, and do no harm. */
 LLM__UNUSED static llm_result llm__gguf_parse(const char *path, const uint8_t *data, size_t size, llm__gguf *g, llm__tensors *tensors) {
-    llm__cursor c;
+    llm__cursor c = {path, data, size, 0, LLM_OK};
     uint64_t n_tensors = 0, n_kv = 0;
     size_t first = tensors->n;
     int ok = 1;
-    memset(&c, 0, sizeof c);
     memset(g, 0, sizeof *g);
-    c.path = path;
-    c.data = data;
-    c.size = size;
     g->by_key.seed = llm__seed(g);
     llm_result r = llm__gguf_read_head(&c, g, &n_tensors, &n_kv);
     for (uint64_t i = 0; i < n_kv && !r; i++) r = llm__gguf_read_kv(&c, g);
@@ -11104,13 +11075,11 @@ static int llm__safetensors_shape(const llm_json *doc, int shape, llm__tensor *x
 
 /* "name": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}: these three members, no more. */
 static llm_result llm__safetensors_item(const char *path, const llm_json *doc, int node, llm__tensors *tensors) {
-    llm__tensor x;
-    llm__str name;
+    llm__tensor x = LLM__ZERO;
+    llm__str name = llm__json_key(doc, node);
     int64_t begin = -1, end = -1;
     int dtype = llm_json_find(doc, node, "dtype"), shape = llm_json_find(doc, node, "shape"),
         places = llm_json_find(doc, node, "data_offsets");
-    memset(&x, 0, sizeof x);
-    name.p = llm_json_key(doc, node, &name.n);
     const char *type = llm_json_str(doc, dtype, NULL);
     if (!llm__plain_text(name, 65535)) return llm__error(LLM_ERR_FORMAT, "%s: a tensor name is no plain text of 1 to 65535 bytes", path);
     if (llm_json_size(doc, node) != 3 || !type || llm_json_type_of(doc, shape) != LLM_JSON_ARRAY ||
@@ -11140,27 +11109,21 @@ static llm_result llm__safetensors_metadata(const char *path, const llm_json *do
 
 /* Reads a safetensors file that lies at data: the header's length (8 bytes), the header, then data that the tensors cover exactly. */
 LLM__UNUSED static llm_result llm__safetensors_parse(const char *path, const uint8_t *data, size_t size, llm__tensors *tensors) {
+    static const llm_json_limits limits = {8, 16000000, 0};
     const size_t limit = 100000000; /* the format's own */
     size_t first = tensors->n, n = size >= 8 ? (size_t)llm__load_le(data, 8) : 0;
-    llm_json_limits limits;
-    llm_json *doc = NULL;
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     int metadata = 0;
     if (size < 10 || n < 2 || n > limit || n > size - 8)
         return llm__error(LLM_ERR_FORMAT, "%s: no safetensors file: %zu bytes, of which its header claims %zu%s", path, size, n,
                           llm__looks_like(data, size));
     if (data[8] != '{') return llm__error(LLM_ERR_FORMAT, "%s: the safetensors header starts with byte %d, '{' expected", path, data[8]);
-    memset(&limits, 0, sizeof limits);
-    limits.max_depth = 8;
-    limits.max_tokens = 16000000;
     llm_result r = llm_json_parse((const char *)data + 8, n, &limits, &doc);
     if (r) return llm__error(r, "%s: safetensors header: %s", path, llm_last_error());
     for (int v = llm_json_first(doc, 0); v >= 0 && !r; v = llm_json_next(doc, v)) {
-        llm__str key;
-        key.p = llm_json_key(doc, v, &key.n);
-        if (!llm__str_eq(key, "__metadata__")) r = llm__safetensors_item(path, doc, v, tensors);
+        if (!llm__str_eq(llm__json_key(doc, v), "__metadata__")) r = llm__safetensors_item(path, doc, v, tensors);
         else r = metadata++ ? llm__error(LLM_ERR_FORMAT, "%s: __metadata__ is there twice", path) : llm__safetensors_metadata(path, doc, v);
     }
-    llm_json_free(doc);
     return r ? r : llm__tensors_place(tensors, first, path, data + 8 + n, 8 + n, size - 8 - n, 1);
 }
 
@@ -11206,9 +11169,8 @@ static llm_result llm__source_file(llm__source *s, const char *path, llm__file *
 
 /* folder/name in the arena; NULL: no memory. */
 static const char *llm__source_path(llm__source *s, const char *folder, const char *name) {
-    char *path = llm__path_join(folder, name), *kept = path ? llm__arena_str(&s->arena, llm__lit(path)) : NULL;
-    LLM_FREE(path);
-    return kept;
+    LLM__SCOPED(llm__drop) char *path = llm__path_join(folder, name);
+    return path ? llm__arena_str(&s->arena, llm__lit(path)) : NULL;
 }
 
 /* *is: the file starts as a GGUF file; `like`: a tail for messages about what it is instead. */
@@ -11322,37 +11284,30 @@ static llm_result llm__source_safetensors(llm__source *s, const char *path) {
 /* The shards that an index names. Its names come from strangers: plain names of .safetensors files in the same folder only. */
 static llm_result llm__source_shards(llm__source *s, const char *folder, const llm_json *index) {
     int map = llm_json_find(index, 0, "weight_map"), is_map = llm_json_type_of(index, map) == LLM_JSON_OBJECT;
-    llm_result r = LLM_OK;
-    llm__map seen;
-    memset(&seen, 0, sizeof seen);
+    LLM__SCOPED(llm__map_free) llm__map seen = LLM__ZERO;
     seen.seed = llm__seed(s);
-    for (int v = is_map ? llm_json_first(index, map) : -1; v >= 0 && !r; v = llm_json_next(index, v)) {
+    for (int v = is_map ? llm_json_first(index, map) : -1; v >= 0; v = llm_json_next(index, v)) {
         llm__str name = llm__json_text(index, v);
-        int plain =
-            name.p && llm__plain_text(name, 255) && name.p[0] != '.' && !strchr(name.p, '/') && llm__ends_with(name.p, ".safetensors");
+        if (!name.p || !llm__plain_text(name, 255) || name.p[0] == '.' || strchr(name.p, '/') || !llm__ends_with(name.p, ".safetensors"))
+            return llm__error(LLM_ERR_FORMAT, "%s: weight_map: \"%.100s\": the plain name of a .safetensors file expected", folder,
+                              name.p ? name.p : "");
         /* thousands of tensors name a few shards: each is opened once */
-        int put = plain ? llm__map_put(&seen, name, 0) : 0;
-        if (!plain)
-            r = llm__error(LLM_ERR_FORMAT, "%s: weight_map: \"%.100s\": the plain name of a .safetensors file expected", folder,
-                           name.p ? name.p : "");
-        else if (put < 0) r = llm__nomem();
-        else if (put) r = llm__source_safetensors(s, llm__source_path(s, folder, name.p));
+        int put = llm__map_put(&seen, name, 0);
+        llm_result r = put < 0 ? llm__nomem() : put ? llm__source_safetensors(s, llm__source_path(s, folder, name.p)) : LLM_OK;
+        if (r) return r;
     }
-    if (!r && !seen.len)
-        r = llm__error(LLM_ERR_FORMAT, "%s: model.safetensors.index.json: weight_map: an object of shard names expected", folder);
-    llm__map_free(&seen);
-    return r;
+    if (seen.len) return LLM_OK;
+    return llm__error(LLM_ERR_FORMAT, "%s: model.safetensors.index.json: weight_map: an object of shard names expected", folder);
 }
 
 /* The weights of a folder: model.safetensors, or else the shards of its index. */
 static llm_result llm__source_weights(llm__source *s, const char *folder) {
     const char *single = llm__source_path(s, folder, "model.safetensors");
-    llm_json *index;
+    LLM__SCOPED(llm__json_drop) llm_json *index = NULL;
     if (!single || llm__path_kind_of(single) != LLM__PATH_NONE) return llm__source_safetensors(s, single);
     llm_result r = llm__folder_json(s, folder, "model.safetensors.index.json", 100000000, &index);
-    if (!r) r = index ? llm__source_shards(s, folder, index) : llm__folder_lacks(folder, "model.safetensors");
-    llm_json_free(index);
-    return r;
+    if (r) return r;
+    return index ? llm__source_shards(s, folder, index) : llm__folder_lacks(folder, "model.safetensors");
 }
 
 /* A Hugging Face folder. */
@@ -11654,13 +11609,11 @@ static void llm__tok_load_gguf(llm__tokenizer *t, const llm__gguf *g) {
 static llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *cfg) {
     const char *path = cfg->tokenizer ? cfg->tokenizer : s->path, *like = "";
     int gguf = 0;
-    llm__tensors unused;
+    LLM__SCOPED(llm__tensors_free) llm__tensors unused = LLM__ZERO;
     llm_result r = LLM_OK;
-    memset(&unused, 0, sizeof unused);
     if (!cfg->tokenizer) s->vocab_gguf = s->gguf;
     else if (llm__path_kind_of(path) == LLM__PATH_FILE) r = llm__is_gguf(path, &gguf, &like);
     if (!r && gguf) r = llm__source_gguf_file(s, path, &unused, &s->vocab_gguf);
-    llm__tensors_free(&unused);
     if (r) return r;
     llm__tokenizer *t = llm__tok_new();
     if (!t) return llm__nomem();
@@ -11700,9 +11653,8 @@ static int32_t llm__json_first_id(const llm_json *doc, const char *key) {
  * Its text, for templates: tokenizer_config.json decides alone where it is (Qwen: a BOS id, but no BOS in templates). `name`: "bos". */
 static llm_result llm__special_find(llm__source *s, const char *name, int32_t own, int32_t *id, const char **text_out) {
     char key[32], id_key[32];
-    llm_text piece;
+    LLM__SCOPED(llm_text_free) llm_text piece = LLM__ZERO;
     llm_result r = LLM_OK;
-    memset(&piece, 0, sizeof piece);
     snprintf(key, sizeof key, "%s_token", name);
     snprintf(id_key, sizeof id_key, "%s_token_id", name);
     llm__str text = llm__config_token(s->tokenizer_config, key);
@@ -11716,9 +11668,7 @@ static llm_result llm__special_find(llm__source *s, const char *name, int32_t ow
         text = llm__s(piece.data, piece.len);
     }
     *text_out = !r && text.p ? llm__arena_str(&s->arena, text) : NULL;
-    if (!r && text.p && !*text_out) r = llm__nomem();
-    llm_text_free(&piece);
-    return r;
+    return !r && text.p && !*text_out ? llm__nomem() : r;
 }
 
 /* Adds an id once. */
@@ -11796,17 +11746,13 @@ static llm__str llm__template_of(const llm_json *doc, const char *name) {
 
 /* A template file: its text, or with .json its "chat_template". It may be absent when `optional`: LLM_OK and nothing kept. */
 static llm_result llm__template_file(llm__source *s, const char *path, int optional, const char *name) {
-    llm_json *doc = NULL;
-    llm__file f;
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
     if (!path) return llm__nomem();
     if (optional && llm__path_kind_of(path) == LLM__PATH_NONE) return LLM_OK;
-    memset(&f, 0, sizeof f);
     int json = llm__ends_with(path, ".json");
     llm_result r = json ? llm__json_file(path, 16000000, &doc) : llm__file_open(path, 16000000, 1, &f);
-    if (!r) r = llm__template_keep(s, json ? llm__template_of(doc, name) : llm__s((const char *)f.data, f.size));
-    llm__file_close(&f);
-    llm_json_free(doc);
-    return r;
+    return r ? r : llm__template_keep(s, json ? llm__template_of(doc, name) : llm__s((const char *)f.data, f.size));
 }
 
 /* The text of the template `name` that the model comes with, if any. The name comes from a client and becomes part of a path: plain text
@@ -11889,8 +11835,7 @@ static llm_result llm__source_open_path(llm__source *s, const llm_model_config *
 
 /* Opens what a model is made of. cfg may be NULL; path must outlive the source. On error nothing is left open. */
 static llm_result llm__source_open(const char *path, const llm_model_config *cfg, llm__source *out) {
-    llm_model_config none;
-    memset(&none, 0, sizeof none);
+    const llm_model_config none = LLM__ZERO;
     memset(out, 0, sizeof *out);
     if (!cfg) cfg = &none;
     if (!path || !*path) return llm__error(LLM_ERR_ARG, "model: a path expected");
@@ -11925,14 +11870,12 @@ static int llm__hub_part(const char *s, size_t n) {
 
 /* The revision in refs/main of a repository into `rev`; 0 if there is none. */
 static int llm__hub_main(const char *refs, char rev[256]) {
-    llm__file f;
-    size_t n;
+    LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
     if (llm__path_kind_of(refs) != LLM__PATH_FILE || llm__file_open(refs, 4096, 1, &f)) return 0;
-    for (n = f.size; n && f.data[n - 1] <= ' ';) n--;
-    int ok = llm__hub_part((const char *)f.data, n);
-    if (ok) snprintf(rev, 256, "%.*s", (int)n, (const char *)f.data);
-    llm__file_close(&f);
-    return ok;
+    size_t n = f.size;
+    while (n && f.data[n - 1] <= ' ') n--;
+    snprintf(rev, 256, "%.*s", (int)LLM__MIN(n, (size_t)255), (const char *)f.data);
+    return llm__hub_part((const char *)f.data, n);
 }
 
 /* The folder among the snapshots that changed last, into `rev`; 0 if there is none. */
@@ -11957,16 +11900,13 @@ static int llm__hub_newest(const char *snapshots, char rev[256]) {
 LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_text *path) {
     const char *slash = name ? strchr(name, '/') : NULL;
     char rev[256];
-    llm_text at;
+    LLM__SCOPED(llm_text_free) llm_text at = LLM__ZERO;
     if (!cache_dir || !*cache_dir) return llm__error(LLM_ERR_ARG, "cache folder: a path expected");
     if (!name || !llm__hub_part(name, strcspn(name, "/")) || (slash && !llm__hub_part(slash + 1, strlen(slash + 1))))
         return llm__error(LLM_ERR_ARG, "model name \"%.100s\": ORG/NAME expected", name ? name : "");
-    memset(&at, 0, sizeof at);
-    llm_text_str(&at, cache_dir);
-    llm_text_str(&at, "/models--");
+    llm_text_format(&at, "%s/models--", cache_dir);
     llm_text_add(&at, name, strcspn(name, "/"));
-    llm_text_str(&at, slash ? "--" : "");
-    llm_text_str(&at, slash ? slash + 1 : "");
+    if (slash) llm_text_format(&at, "--%s", slash + 1);
     const size_t repo = at.len;
     llm_text_str(&at, "/refs/main");
     int found = !at.failed && llm__hub_main(at.data, rev);
@@ -11974,15 +11914,13 @@ LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_tex
         at.len = repo;
         llm_text_str(&at, "/snapshots");
         if (newest) found = !at.failed && llm__hub_newest(at.data, rev);
-        llm_text_str(&at, "/");
-        llm_text_str(&at, found ? rev : "");
+        llm_text_format(&at, "/%s", found ? rev : "");
         found = found && !at.failed && llm__path_kind_of(at.data) == LLM__PATH_DIR;
         if (found) break;
     }
-    llm_result r = at.failed ? llm__nomem() : found ? LLM_OK : llm__error(LLM_ERR_IO, "%s: not in the cache %s", name, cache_dir);
-    if (!r) llm_text_add(path, at.data, at.len);
-    llm_text_free(&at);
-    return !r && path->failed ? llm__nomem() : r;
+    if (!at.failed && !found) return llm__error(LLM_ERR_IO, "%s: not in the cache %s", name, cache_dir);
+    llm_text_add(path, at.data, at.len);
+    return at.failed || path->failed ? llm__nomem() : LLM_OK;
 }
 /* ---- section: formats (end) ---- */
 
@@ -15858,12 +15796,8 @@ static void llm__run_logits_op(const llm__run *r) { llm__run_logits(r->e, &r->re
 /* What a sequence and KV head of a layer look like to the attention kernels. */
 static llm__kv_view llm__view(const llm__run *r, int layer, int seq, int head) {
     const llm_step *s = &r->ctx->step;
-    llm__kv_view v;
-    v.kv = &r->ctx->kv;
-    v.place = &r->ctx->kv.layer[layer];
-    v.base = r->ctx->kv.base[r->rank];
-    v.pages = s->pages + (size_t)seq * (size_t)s->page_stride;
-    v.head = head;
+    const llm__kv_view v = {&r->ctx->kv, &r->ctx->kv.layer[layer], r->ctx->kv.base[r->rank],
+                            s->pages + (size_t)seq * (size_t)s->page_stride, head};
     return v;
 }
 
@@ -16017,11 +15951,10 @@ static void llm__run_mla(const llm__run *r) {
     const float scale = op->scale * LLM__LOG2E;
     const int64_t per_head = (int64_t)(op->nope + op->v_dim) * op->rank;
     const int size = llm__kv_turn_size(op->rank | op->rope_dim); /* divides both: values are the first part of keys */
-    llm_attention_op plain; /* no window, sinks or slopes */
+    const llm_attention_op plain = LLM__ZERO; /* no window, sinks or slopes */
     llm__attend t;
     llm__attend_jobs jobs;
     llm__attend_job job;
-    memset(&plain, 0, sizeof plain);
     llm__attend_place(&t, (float *)r->e->scratch, op->rank + op->rope_dim, op->rank);
     llm__jobs_cut(&jobs, &r->ctx->step, 1, op->n_heads, r->e->n_threads);
     while (llm__jobs_next(&jobs, &r->rec->next, &job)) {
@@ -16221,22 +16154,25 @@ static void llm__run_receive(const llm__run *r, int row) {
 static const struct {
     void (*row)(const llm__run *r, int row);
     void (*share)(const llm__run *r);
+    size_t bytes; /* of the operation */
+    int spent;    /* what its time counts as */
 } llm__ops[] = {
-    {llm__run_embed, NULL}, {llm__run_rope, NULL}, {llm__run_residual, NULL}, {llm__run_norm, NULL}, {NULL, llm__run_linear_op},
-    {NULL, llm__run_qkv}, {NULL, llm__run_attention}, {llm__run_mla_write, NULL}, {NULL, llm__run_mla}, {llm__run_route, NULL},
-    {NULL, llm__run_experts_op}, {llm__run_gate, NULL}, {llm__run_gather, NULL}, {llm__run_all_reduce, NULL}, {NULL, llm__run_logits_op},
-    {NULL, llm__run_lora_down}, {NULL, llm__run_lora_up}, {llm__run_receive, NULL}, {llm__run_state, NULL},
+    {llm__run_embed, NULL, sizeof(llm_embed_op), LLM_SPENT_EMBED}, {llm__run_rope, NULL, sizeof(llm_rope_op), LLM_SPENT_EMBED},
+    {llm__run_residual, NULL, sizeof(llm_residual_op), LLM_SPENT_NORM}, {llm__run_norm, NULL, sizeof(llm_norm_op), LLM_SPENT_NORM},
+    {NULL, llm__run_linear_op, sizeof(llm_linear_op), LLM_SPENT_LINEAR}, {NULL, llm__run_qkv, sizeof(llm_qkv_op), LLM_SPENT_ATTENTION},
+    {NULL, llm__run_attention, sizeof(llm_attention_op), LLM_SPENT_ATTENTION},
+    {llm__run_mla_write, NULL, sizeof(llm_mla_op), LLM_SPENT_ATTENTION}, {NULL, llm__run_mla, sizeof(llm_mla_op), LLM_SPENT_ATTENTION},
+    {llm__run_route, NULL, sizeof(llm_route_op), LLM_SPENT_LINEAR}, {NULL, llm__run_experts_op, sizeof(llm_experts_op), LLM_SPENT_LINEAR},
+    {llm__run_gate, NULL, sizeof(llm_gate_op), LLM_SPENT_LINEAR}, {llm__run_gather, NULL, sizeof(llm__gather_op), LLM_SPENT_HEAD},
+    {llm__run_all_reduce, NULL, sizeof(llm__reduce_op), LLM_SPENT_NORM}, {NULL, llm__run_logits_op, sizeof(llm_logits_op), LLM_SPENT_HEAD},
+    {NULL, llm__run_lora_down, sizeof(llm_lora_op), LLM_SPENT_LINEAR}, {NULL, llm__run_lora_up, sizeof(llm_lora_op), LLM_SPENT_LINEAR},
+    {llm__run_receive, NULL, sizeof(llm__gather_op), LLM_SPENT_NORM}, {llm__run_state, NULL, sizeof(llm_state_op), LLM_SPENT_NORM},
 };
 
 /* One thread's share of one record. */
 static void llm__run_record(const llm_backend_ctx *ctx, llm__exec *e, llm__record *rec, int rank, int sub) {
     int64_t from, to;
-    llm__run r;
-    r.ctx = ctx;
-    r.e = e;
-    r.rec = rec;
-    r.rank = rank;
-    r.sub = sub;
+    const llm__run r = {ctx, e, rec, rank, sub};
     e->n_rows = llm__op_rows(ctx, rec->rows);
     e->next = &rec->next;
     llm__share(e, e->n_rows, &from, &to);
@@ -16268,18 +16204,13 @@ static void llm__run_act(const llm_backend_ctx *ctx, llm__exec *e, const llm__re
 /* Where the caller wants to know what steps spend: `next` (NULL: nothing) begins, so the record before it, which has run on all ranks of a
  * group, is added to its kind with the time that it took. What attention reads: of each sequence all keys and values that it sees. */
 static void llm__spent_add(llm_backend_ctx *ctx, const llm__record *next) {
-    static const uint8_t kinds[] = {
-        LLM_SPENT_EMBED, LLM_SPENT_EMBED, LLM_SPENT_NORM, LLM_SPENT_NORM, LLM_SPENT_LINEAR, LLM_SPENT_ATTENTION, LLM_SPENT_ATTENTION,
-        LLM_SPENT_ATTENTION, LLM_SPENT_ATTENTION, LLM_SPENT_LINEAR, LLM_SPENT_LINEAR, LLM_SPENT_LINEAR, LLM_SPENT_HEAD, LLM_SPENT_NORM,
-        LLM_SPENT_HEAD, LLM_SPENT_LINEAR, LLM_SPENT_LINEAR, LLM_SPENT_NORM,
-    };
     const llm__record *rec = ctx->timed;
     const double now = ctx->cfg.spent ? llm__now() : 0, took = now - ctx->since;
     if (!ctx->cfg.spent || rec == next) return;
     ctx->timed = next;
     ctx->since = now;
     if (!rec) return;
-    llm_spent *s = &ctx->cfg.spent[kinds[rec->kind]];
+    llm_spent *s = &ctx->cfg.spent[llm__ops[rec->kind].spent];
     const llm_attention_op *a = &rec->op.attention;
     const llm_weight *w = rec->kind == LLM__OP_LINEAR ? rec->op.linear.weight : rec->kind == LLM__OP_LOGITS ? rec->op.logits.head : NULL;
     const double ranks = ctx->n_group;
@@ -16298,8 +16229,7 @@ static void llm__spent_add(llm_backend_ctx *ctx, const llm__record *next) {
 static void llm__run_pass(void *arg, int pass, int thread, int n_threads) {
     llm_backend_ctx *ctx = (llm_backend_ctx *)arg;
     const llm__stretch *at = &ctx->pass[pass];
-    llm__exec e;
-    memset(&e, 0, sizeof e);
+    llm__exec e = LLM__ZERO;
     e.thread = thread;
     e.n_threads = n_threads;
     e.isa = ctx->isa;
@@ -16363,19 +16293,6 @@ static void llm__passes_of(llm_backend_ctx *ctx, int first) {
 /* Every buffer that comes in was made here, as the first member of ours. */
 static llm__cpu_buffer *llm__own(const llm_buffer *b) { return (llm__cpu_buffer *)(uintptr_t)b; }
 
-/* A new record of an operation of this size, or NULL when the list is full or a mistake was made before. */
-static llm__record *llm__record_add(llm_backend_ctx *ctx, int rank, llm__op_kind kind, llm_rows rows, const void *op, size_t bytes) {
-    llm__rank *r = &ctx->rank[rank];
-    if (r->n >= LLM__MAX_RECORDS) llm__cpu_fail(ctx, LLM_ERR_LIMIT, "too many operations in one step");
-    if (ctx->failed) return NULL;
-    llm__record *rec = &r->list[r->n++];
-    rec->kind = kind;
-    rec->barrier = rec->form = rec->next = 0;
-    rec->split = LLM__SPLIT_ANY;
-    rec->rows = rows;
-    memcpy(&rec->op, op, bytes);
-    return rec;
-}
 
 /* 1 if work split as `split` must wait for what was done in this interval: not if both are split by the same rows, for then a thread meets
  * only what it did itself. */
@@ -16393,8 +16310,22 @@ static void llm__mark(const llm__rank *r, llm__use *use, llm__split split) {
 /* Operations on the same set of rows meet the same thread for each row. */
 static llm__split llm__split_of(llm_rows rows) { return rows == LLM_ROWS_OUT ? LLM__SPLIT_OUT : LLM__SPLIT_TOKENS; }
 
-/* The record (NULL: none was made) reads a and b and writes c and d (any may be NULL), and reads or writes the KV cache. Decides whether a
- * barrier stands before it, and takes the rounded copies of what it writes for stale. */
+/* A new record of an operation, or NULL when the list is full or a mistake was made before. */
+static llm__record *llm__record_add(llm_backend_ctx *ctx, int rank, llm__op_kind kind, llm_rows rows, const void *op) {
+    llm__rank *r = &ctx->rank[rank];
+    if (r->n >= LLM__MAX_RECORDS) llm__cpu_fail(ctx, LLM_ERR_LIMIT, "too many operations in one step");
+    if (ctx->failed) return NULL;
+    llm__record *rec = &r->list[r->n++];
+    rec->kind = kind;
+    rec->barrier = rec->form = rec->next = 0;
+    rec->split = llm__ops[kind].row ? llm__split_of(rows) : LLM__SPLIT_ANY;
+    rec->rows = rows;
+    memcpy(&rec->op, op, llm__ops[kind].bytes);
+    return rec;
+}
+
+/* The record (NULL: none was made), split so, reads a and b and writes c and d (any may be NULL), and reads or writes the KV cache. Decides
+ * whether a barrier stands before it, and takes the rounded copies of what it writes for stale. */
 static void llm__record_uses(llm_backend_ctx *ctx, int rank, llm__record *rec, llm__split split, const llm_buffer *a, const llm_buffer *b,
                              const llm_buffer *c, const llm_buffer *d, llm__touch kv) {
     llm__rank *r = &ctx->rank[rank];
@@ -16418,6 +16349,13 @@ static void llm__record_uses(llm_backend_ctx *ctx, int rank, llm__record *rec, l
     for (int i = 0; i < n; i++) llm__mark(r, write[i] ? &uses[i]->written : &uses[i]->read, split);
     for (int i = 2; i < 4; i++)
         if (buffer[i]) llm__own(buffer[i])->b.form = 0;
+}
+
+/* Both: an operation that is split as its kind is. */
+static void llm__record_op(llm_backend_ctx *ctx, int rank, llm__op_kind kind, llm_rows rows, const void *op, const llm_buffer *a,
+                           const llm_buffer *b, const llm_buffer *c, const llm_buffer *d, llm__touch kv) {
+    llm__record *rec = llm__record_add(ctx, rank, kind, rows, op);
+    if (rec) llm__record_uses(ctx, rank, rec, rec->split, a, b, c, d, kv);
 }
 
 /* Puts the making of src's rounded copy before the record where the weight needs one that is not there: of the record's rows, of the
@@ -16444,28 +16382,24 @@ static void llm__record_act(llm_backend_ctx *ctx, int rank, llm__record *rec, co
 /* The table functions: each copies its operation into the list, checks what could lead outside of memory, and tells what it reads and
  * writes. */
 static void llm__cpu_embed(llm_backend_ctx *ctx, int rank, const llm_embed_op *op) {
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_EMBED, LLM_ROWS_TOKENS, op, sizeof *op);
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, NULL, NULL, op->dst, NULL, LLM__TOUCH_NONE);
+    llm__record_op(ctx, rank, LLM__OP_EMBED, LLM_ROWS_TOKENS, op, NULL, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_rope(llm_backend_ctx *ctx, int rank, const llm_rope_op *op) {
     for (int s = 0; s < ctx->step.shape.n_seqs; s++)
         if (ctx->step.seq_rope[s] < 0 || ctx->step.seq_rope[s] >= op->n_variants)
             llm__cpu_fail(ctx, LLM_ERR_ARG, "seq_rope: not a variant of the rope operation");
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_ROPE, LLM_ROWS_TOKENS, op, sizeof *op);
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, NULL, NULL, op->dst, NULL, LLM__TOUCH_NONE);
+    llm__record_op(ctx, rank, LLM__OP_ROPE, LLM_ROWS_TOKENS, op, NULL, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 /* y NULL: x is only read, unless it is replaced by its norm. Sums over ranks read the other ranks' y too: see llm__run_residual. */
 static void llm__cpu_residual(llm_backend_ctx *ctx, int rank, const llm_residual_op *op) {
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_RESIDUAL, op->rows, op, sizeof *op);
-    llm__record_uses(ctx, rank, rec, llm__split_of(op->rows), op->y, op->x, op->kind ? op->h : NULL, op->y || op->replace ? op->x : NULL,
-                     LLM__TOUCH_NONE);
+    llm__record_op(ctx, rank, LLM__OP_RESIDUAL, op->rows, op, op->y, op->x, op->kind ? op->h : NULL,
+                   op->y || op->replace ? op->x : NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_norm(llm_backend_ctx *ctx, int rank, const llm_norm_op *op) {
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_NORM, op->rows, op, sizeof *op);
-    llm__record_uses(ctx, rank, rec, llm__split_of(op->rows), op->src, NULL, op->dst, NULL, LLM__TOUCH_NONE);
+    llm__record_op(ctx, rank, LLM__OP_NORM, op->rows, op, op->src, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 /* What adapters add, if they add something in this step. */
@@ -16473,7 +16407,7 @@ static const llm_buffer *llm__cpu_plus(const llm_buffer *plus) { return plus && 
 
 /* First the rounding, if one is wanted, then the product: two uses, one record. */
 static void llm__cpu_linear(llm_backend_ctx *ctx, int rank, const llm_linear_op *op) {
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_LINEAR, op->rows, op, sizeof *op);
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_LINEAR, op->rows, op);
     if (rec) rec->op.linear.plus = llm__cpu_plus(op->plus);
     llm__record_act(ctx, rank, rec, op->src, op->src_col, op->weight);
     llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, llm__cpu_plus(op->plus), op->dst, NULL, LLM__TOUCH_NONE);
@@ -16495,10 +16429,8 @@ static void llm__cpu_lora(llm_backend_ctx *ctx, int rank, const llm_lora_op *op)
     int any = llm__cpu_adapts(ctx, op->site);
     llm__own(op->dst)->nothing = !any;
     if (!any) return;
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_LORA_DOWN, op->rows, op, sizeof *op);
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, NULL, op->low, op->src ? op->dst : NULL, LLM__TOUCH_NONE);
-    rec = llm__record_add(ctx, rank, LLM__OP_LORA_UP, op->rows, op, sizeof *op);
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->low, NULL, op->dst, NULL, LLM__TOUCH_NONE);
+    llm__record_op(ctx, rank, LLM__OP_LORA_DOWN, op->rows, op, op->src, NULL, op->low, op->src ? op->dst : NULL, LLM__TOUCH_NONE);
+    llm__record_op(ctx, rank, LLM__OP_LORA_UP, op->rows, op, op->low, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 /* A layer and heads that the KV cache has. */
@@ -16517,14 +16449,14 @@ static llm__split llm__split_heads(const llm_backend_ctx *ctx, int n_kv) {
 /* A norm over the whole row needs the row untouched by others. */
 static void llm__cpu_qkv(llm_backend_ctx *ctx, int rank, const llm_qkv_op *op) {
     llm__check_heads(ctx, "qkv: layer or heads do not fit the KV cache", op->layer, op->n_heads, op->n_kv_heads);
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_QKV, LLM_ROWS_TOKENS, op, sizeof *op);
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_QKV, LLM_ROWS_TOKENS, op);
     if (rec && op->norm != LLM_QK_NORM_WHOLE_RMS) rec->split = llm__split_heads(ctx, op->n_kv_heads);
     llm__record_uses(ctx, rank, rec, rec ? rec->split : 0, op->rope, NULL, op->qkv, NULL, LLM__TOUCH_WRITE);
 }
 
 static void llm__cpu_attention(llm_backend_ctx *ctx, int rank, const llm_attention_op *op) {
     llm__check_heads(ctx, "attention: layer or heads do not fit the KV cache", op->layer, op->n_heads, op->n_kv_heads);
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_ATTENTION, LLM_ROWS_TOKENS, op, sizeof *op);
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_ATTENTION, LLM_ROWS_TOKENS, op);
     if (rec && op->n_heads <= LLM__QUERIES * op->n_kv_heads) rec->split = llm__split_heads(ctx, op->n_kv_heads);
     llm__record_uses(ctx, rank, rec, rec ? rec->split : 0, op->qkv, NULL, op->dst, NULL, LLM__TOUCH_READ);
 }
@@ -16536,10 +16468,8 @@ static void llm__cpu_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op) {
         llm__cpu_fail(ctx, LLM_ERR_ARG, "mla: the layer does not fit the KV cache");
     llm_mla_op own = *op;
     if (!llm__cpu_adapts(ctx, op->lora)) own.lora = NULL;
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_MLA_WRITE, LLM_ROWS_TOKENS, op, sizeof *op);
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, op->rope, NULL, op->q, op->kv_a, LLM__TOUCH_WRITE);
-    rec = llm__record_add(ctx, rank, LLM__OP_MLA, LLM_ROWS_TOKENS, &own, sizeof own);
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->q, NULL, op->dst, NULL, LLM__TOUCH_READ);
+    llm__record_op(ctx, rank, LLM__OP_MLA_WRITE, LLM_ROWS_TOKENS, op, op->rope, NULL, op->q, op->kv_a, LLM__TOUCH_WRITE);
+    llm__record_op(ctx, rank, LLM__OP_MLA, LLM_ROWS_TOKENS, &own, op->q, NULL, op->dst, NULL, LLM__TOUCH_READ);
 }
 
 /* What is read was written by another step, or by no row of this one. */
@@ -16547,9 +16477,8 @@ static void llm__cpu_state(llm_backend_ctx *ctx, int rank, const llm_state_op *o
     const llm_kv_layer *shape = op->layer >= 0 && op->layer < ctx->kv.n_layers ? &ctx->kv.layer[op->layer].shape : NULL;
     if (!shape || (int64_t)shape->n_kv_heads * shape->v_head_dim != op->buf->cols)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "state: the layer does not fit the KV cache");
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_STATE, op->rows, op, sizeof *op);
-    llm__record_uses(ctx, rank, rec, llm__split_of(op->rows), op->recall ? NULL : op->buf, NULL, op->recall ? op->buf : NULL,
-                     op->recall ? op->clear : NULL, op->recall ? LLM__TOUCH_READ : LLM__TOUCH_WRITE);
+    if (op->recall) llm__record_op(ctx, rank, LLM__OP_STATE, op->rows, op, NULL, NULL, op->buf, op->clear, LLM__TOUCH_READ);
+    else llm__record_op(ctx, rank, LLM__OP_STATE, op->rows, op, op->buf, NULL, NULL, NULL, LLM__TOUCH_WRITE);
 }
 
 /* Refuses what could choose an expert twice, or none: more of them than there are in the groups that stay. */
@@ -16557,56 +16486,45 @@ static void llm__cpu_route(llm_backend_ctx *ctx, int rank, const llm_route_op *o
     int size = op->n_group > 1 ? op->n_experts / op->n_group : op->n_experts;
     if (op->k < 1 || op->k > op->n_experts || (op->n_group > 1 && (op->n_experts % op->n_group || op->k > size * op->topk_group)))
         llm__cpu_fail(ctx, LLM_ERR_ARG, "route: more experts to choose than there are");
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_ROUTE, LLM_ROWS_TOKENS, op, sizeof *op);
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, op->logits, NULL, op->dst, NULL, LLM__TOUCH_NONE);
+    llm__record_op(ctx, rank, LLM__OP_ROUTE, LLM_ROWS_TOKENS, op, op->logits, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_experts(llm_backend_ctx *ctx, int rank, const llm_experts_op *op) {
     llm_experts_op own = *op;
     if (!llm__cpu_adapts(ctx, op->up_lora)) own.up_lora = NULL;
     if (!llm__cpu_adapts(ctx, op->down_lora)) own.down_lora = NULL;
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_EXPERTS, LLM_ROWS_TOKENS, &own, sizeof own);
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, op->routes, op->dst, NULL, LLM__TOUCH_NONE);
+    llm__record_op(ctx, rank, LLM__OP_EXPERTS, LLM_ROWS_TOKENS, &own, op->src, op->routes, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *op) {
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_GATE, LLM_ROWS_TOKENS, op, sizeof *op);
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, op->gate, NULL, op->dst, NULL, LLM__TOUCH_NONE);
+    llm__record_op(ctx, rank, LLM__OP_GATE, LLM_ROWS_TOKENS, op, op->gate, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
+/* Reads rows by another split than it writes them. */
 static void llm__cpu_gather(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
-    llm__gather_op op;
-    op.dst = dst;
-    op.src = src;
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_GATHER, LLM_ROWS_OUT, &op, sizeof op);
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, src, NULL, dst, NULL,
-                     LLM__TOUCH_NONE); /* reads rows by another split than it writes them */
+    const llm__gather_op op = {dst, src};
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_GATHER, LLM_ROWS_OUT, &op);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, src, NULL, dst, NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t n) {
-    llm__reduce_op op;
-    op.buf = buf;
-    op.n = n;
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_ALL_REDUCE, rows, &op, sizeof op);
-    llm__record_uses(ctx, rank, rec, llm__split_of(rows), NULL, NULL, buf, NULL, LLM__TOUCH_NONE);
+    const llm__reduce_op op = {buf, n};
+    llm__record_op(ctx, rank, LLM__OP_ALL_REDUCE, rows, &op, NULL, NULL, buf, NULL, LLM__TOUCH_NONE);
 }
 
 /* Nothing is sent: whoever receives reads it. Stages run one after the other, and buffers stay as they are until the next step. */
 static void llm__cpu_send(llm_backend_ctx *ctx, int rank, const llm_buffer *src) { (void)ctx, (void)rank, (void)src; }
 
 static void llm__cpu_receive(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
-    llm__gather_op op;
-    op.dst = dst;
-    op.src = src;
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_RECEIVE, LLM_ROWS_TOKENS, &op, sizeof op);
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_TOKENS, NULL, NULL, dst, NULL, LLM__TOUCH_NONE);
+    const llm__gather_op op = {dst, src};
+    llm__record_op(ctx, rank, LLM__OP_RECEIVE, LLM_ROWS_TOKENS, &op, NULL, NULL, dst, NULL, LLM__TOUCH_NONE);
 }
 
 /* Logits go to the context's own memory, which nobody reads before wait: no buffer is written. */
 static void llm__cpu_logits(llm_backend_ctx *ctx, int rank, const llm_logits_op *op) {
     if (op->vocab_begin < 0 || (int64_t)op->vocab_begin + op->head->rows > ctx->logits_stride || ctx->step.shape.n_out > ctx->logits_rows)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "logits: more of them than the output weights have rows");
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_LOGITS, LLM_ROWS_OUT, op, sizeof *op);
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_LOGITS, LLM_ROWS_OUT, op);
     if (rec) rec->op.logits.plus = llm__cpu_plus(op->plus);
     llm__record_act(ctx, rank, rec, op->src, 0, op->head);
     llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, llm__cpu_plus(op->plus), NULL, NULL, LLM__TOUCH_NONE);
@@ -17128,11 +17046,7 @@ static void llm__parallel_thread(void *arg, int pass, int thread, int n_threads)
 
 /* Threads take indexes one after the other; a single one is not worth waking them. */
 static void llm__cpu_parallel(llm_backend_ctx *ctx, void (*fn)(void *arg, int i), void *arg, int n) {
-    llm__parallel p;
-    p.fn = fn;
-    p.arg = arg;
-    p.n = n;
-    p.next = 0;
+    llm__parallel p = {fn, arg, n, 0};
     if (n == 1) fn(arg, 0);
     else llm__pool_run(ctx->pool, llm__parallel_thread, &p, 1);
 }
@@ -17212,15 +17126,6 @@ typedef struct llm__fact {
     const llm__gguf_kv *kv; /* NULL: none */
 } llm__fact;
 
-/* The next of several words separated by spaces, copied to `word`; returns what follows it, NULL at the end. */
-static const char *llm__word_next(const char *words, char *word, size_t size) {
-    while (*words == ' ') words++;
-    size_t n = strcspn(words, " ");
-    if (!n || n >= size) return NULL;
-    memcpy(word, words, n);
-    word[n] = 0;
-    return words + n;
-}
 
 /* 1 if `word` is one of `words`. */
 static int llm__word_in(const char *words, const char *word) { return llm__word_index(words, llm__lit(word)) >= 0; }
@@ -17229,12 +17134,13 @@ static int llm__word_in(const char *words, const char *word) { return llm__word_
  * RoPE object's rope_theta is found before the root's. */
 static llm__fact llm__facts_find(const llm__facts *f, const char *keys) {
     llm__fact found = {"", -1, NULL};
-    char key[64], full[128];
-    while (found.node < 0 && !found.kv && (keys = llm__word_next(keys, key, sizeof key))) {
-        if ((key[0] == '.') != !f->json) continue;
-        snprintf(full, sizeof full, "%s%s", f->json ? "" : f->arch, key);
+    char full[128];
+    llm__str key;
+    while (found.node < 0 && !found.kv && llm__list_next(&keys, " ", &key)) {
+        if ((key.p[0] == '.') != !f->json) continue;
+        snprintf(full, sizeof full, "%s%.*s", f->json ? "" : f->arch, (int)key.n, key.p);
         for (int i = 0; f->json && i < f->n_nodes && found.node < 0; i++) {
-            int node = llm_json_find(f->json, f->node[i], key);
+            int node = llm_json_find(f->json, f->node[i], full);
             if (llm_json_type_of(f->json, node) > LLM_JSON_NULL) found.node = node;
         }
         if (f->gguf) found.kv = llm__gguf_find(f->gguf, full);
@@ -17492,25 +17398,18 @@ typedef struct llm__arch {
 
 /* 1 if the first name of the model's family is one of `names`. */
 static int llm__arch_is(const llm__arch *a, const char *names) {
-    char first[64];
-    llm__word_next(a->family->names, first, sizeof first);
-    return llm__word_in(names, first);
+    return llm__word_index(names, llm__s(a->family->names, strcspn(a->family->names, " "))) >= 0;
 }
 
 /* The error for a family that is not in the table, which lists those that are. */
 static llm_result llm__arch_unknown(const char *path, const char *name) {
-    llm_text t;
-    char one[64];
-    memset(&t, 0, sizeof t);
+    LLM__SCOPED(llm_text_free) llm_text t = LLM__ZERO;
     for (int i = 0; i < LLM__COUNT(llm__families); i++) {
-        llm__word_next(llm__families[i].names, one, sizeof one);
         llm_text_str(&t, i ? ", " : "");
-        llm_text_str(&t, one);
+        llm_text_add(&t, llm__families[i].names, strcspn(llm__families[i].names, " "));
     }
-    llm_result r = llm__error(LLM_ERR_UNSUPPORTED, "%s: architecture \"%.64s\" is not supported; supported are %s", path, name,
-                              t.failed ? "others" : t.data);
-    llm_text_free(&t);
-    return r;
+    return llm__error(LLM_ERR_UNSUPPORTED, "%s: architecture \"%.64s\" is not supported; supported are %s", path, name,
+                      t.failed ? "others" : t.data);
 }
 
 /* Finds the family, and where in config.json its values stand: a model that also sees or hears has those of its text
@@ -17979,9 +17878,8 @@ static llm_result llm__arch_check(const llm__facts *f, const llm__arch *a) {
  * about the output matrix. For GGUF the vocabulary is the embedding's height: files may lack the key. */
 static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) {
     char method[64];
-    llm__facts f;
+    llm__facts f = LLM__ZERO;
     memset(a, 0, sizeof *a);
-    memset(&f, 0, sizeof f);
     f.path = s->path;
     f.json = s->gguf ? NULL : s->config;
     f.gguf = s->gguf;
@@ -18207,11 +18105,13 @@ typedef struct llm__loader {
 static const llm__tensor *llm__loader_find(const llm__loader *L, int slot, int expert, int bias, char *name) {
     static const char *const suffixes[2][3] = {{".weight", "", "_blocks"}, {".bias", "_bias", ""}};
     char pattern[64], first[256] = "", layer[200] = "", number[16];
+    llm__str word;
     if (L->layer >= 0) snprintf(layer, sizeof layer, "%s%d.", L->base, L->layer);
     snprintf(number, sizeof number, "%d", expert);
     int mxfp4 = !bias && (slot == LLM__W_E_GATE_UP || slot == LLM__W_E_DOWN);
     for (int i = 0; i < 2 + mxfp4; i++)
-        for (const char *words = llm__slot_names[slot]; (words = llm__word_next(words, pattern, sizeof pattern));) {
+        for (const char *words = llm__slot_names[slot]; llm__list_next(&words, " ", &word);) {
+            snprintf(pattern, sizeof pattern, "%.*s", (int)word.n, word.p);
             const char *hash = strchr(pattern, '#');
             if (hash && i == 2) continue;
             snprintf(name, 256, "%s%.*s%s%s%s", layer, (int)strcspn(pattern, "#"), pattern, hash ? number : "", hash ? hash + 1 : "",
@@ -18385,9 +18285,11 @@ static int llm__adapter_find(llm__loader *L, int slot, int expert, int up, const
     const llm__adapter *d = L->adapter;
     const char *const *end = ends[d->gguf ? 2 : slot == LLM__W_EMBED];
     char pattern[64], name[2][256], layer[64] = "", number[16];
+    llm__str word;
     if (L->layer >= 0) snprintf(layer, sizeof layer, "%s%d.", d->base, L->layer);
     snprintf(number, sizeof number, "%d", expert);
-    for (const char *words = llm__slot_names[slot]; (words = llm__word_next(words, pattern, sizeof pattern));) {
+    for (const char *words = llm__slot_names[slot]; llm__list_next(&words, " ", &word);) {
+        snprintf(pattern, sizeof pattern, "%.*s", (int)word.n, word.p);
         char *hash = strchr(pattern, '#'), *dot = strrchr(pattern, '.');
         if (up && (hash || !dot)) continue;
         if (up) *dot = 0;
@@ -18567,10 +18469,9 @@ static void llm__adapter_put(llm__loader *L, const llm__net_pair *to, llm__adapt
 
 /* A layer out of what was taken. An embedding (vocab, hidden) counts as the matrix across. */
 static void llm__adapter_layer(llm__loader *L, llm_role role, const llm__net_pair *to) {
-    llm__adapter_parts p;
+    llm__adapter_parts p = LLM__ZERO;
     llm__factors f;
     int64_t row = 0;
-    memset(&p, 0, sizeof p);
     for (size_t i = 0, next = 0; i < L->n_taken && !L->r && to->lora; i = next) {
         llm__taken *t = &L->taken[i];
         const int64_t first = row;
@@ -18590,8 +18491,7 @@ static void llm__adapter_layer(llm__loader *L, llm_role role, const llm__net_pai
  * after the other, or (turns) in turns. */
 static void llm__adapter_experts(llm__loader *L, int slot, llm__slice rows, llm__slice cols, int turns, const llm__net_pair *to) {
     const int E = L->a->n_experts, two = slot == LLM__W_E_GATE, both = two ? (int)LLM__W_E_GATE_UP : slot;
-    llm__adapter_parts p;
-    memset(&p, 0, sizeof p);
+    llm__adapter_parts p = LLM__ZERO;
     llm__factors *f = (llm__factors *)llm__arena_get(&p.memory, 2 * (size_t)E * sizeof *f);
     llm__taken *t = (llm__taken *)llm__arena_get(&p.memory, 2 * (size_t)E * sizeof *t);
     if (!f || !t) L->r = llm__nomem();
@@ -18986,7 +18886,6 @@ static void llm__load_eagle(llm__loader *L, llm__net_rank *R, const struct llm__
 
 /* All weights of one rank. A net that is only checked has no layers to put them in. */
 static void llm__load_rank(llm__loader *L, llm__net_rank *R, const llm__net_config *cfg) {
-    llm__net_layer unused;
     int stage = L->rank / L->n_group, n_stages = L->n_ranks / L->n_group;
     if (!L->r) L->r = llm__net_share(L->a, L->rank % L->n_group, L->n_group, R);
     R->begin = L->a->n_layers * stage / n_stages;
@@ -19001,7 +18900,7 @@ static void llm__load_rank(llm__loader *L, llm__net_rank *R, const llm__net_conf
     for (L->layer = R->begin; L->layer < R->end && !L->r; L->layer++) {
         /* a layer at a time: the progress hook may cancel between two */
         double done = (L->rank + (double)(L->layer - R->begin) / (R->end - R->begin)) / L->n_ranks;
-        memset(&unused, 0, sizeof unused);
+        llm__net_layer unused = LLM__ZERO;
         llm__load_layer(L, R, R->layer ? &R->layer[L->layer] : &unused);
         if (!L->r && cfg && cfg->progress && cfg->progress(cfg->progress_user, "loading weights", done))
             L->r = llm__error(LLM_ERR_CANCELLED, "loading was cancelled");
@@ -19031,8 +18930,7 @@ static void llm__loader_end(llm__loader *L) {
  * once. */
 static llm_result llm__net_check(const llm_model *m, int64_t *n_params) {
     llm__loader L;
-    llm__net_rank R;
-    memset(&R, 0, sizeof R);
+    llm__net_rank R = LLM__ZERO;
     llm__loader_begin(&L, m, 1, 1);
     llm__load_rank(&L, &R, NULL);
     *n_params = L.n_params;
@@ -19549,8 +19447,7 @@ LLM_API llm_detok *llm_detok_create(const llm_model *model, int flags) {
  * texts are the model's unless the caller has his own. */
 LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, const llm_render_options *options, llm_text *out) {
     const llm__source *s = &model->source;
-    llm_render_options o;
-    memset(&o, 0, sizeof o);
+    llm_render_options o = LLM__ZERO;
     if (options) o = *options;
     if (!s->chat_template) {
         if (s->chat_template_error)
@@ -24130,24 +24027,21 @@ typedef struct llm__driver {
     double (*now)(void *ctx); /* seconds, monotonic */
 } llm__driver;
 
-/* What a scheduler is made of: a driver, what it knows of the model, and limits. max_rows and max_out >= max_seqs. */
+/* What a scheduler is made of: a driver, what it knows of the model, and limits. max_num_batched_tokens and max_out >= max_num_seqs. */
 typedef struct llm__engine_params {
+    llm_engine_config c;         /* as it was given, with defaults for zeros; its texts are the caller's, and gone when the engine is open */
     llm__driver driver;
     const llm_model *model;      /* NULL: requests give ids and get ids */
     const llm__kernels *kernels; /* for rows of logits; NULL: the best of this CPU */
     const int32_t *eos;          /* (n_eos) ids that end an answer; outlive the engine */
     int32_t n_eos, eos_id;       /* eos_id: the one written where early stop ends it, -1: none */
     int32_t hidden;              /* length of a hidden_row */
-    int32_t vocab, n_pages, page_tokens, max_len, max_seqs, max_rows, max_out, max_queue, n_workers, no_cache;
+    int32_t vocab, n_pages, max_len, max_out;
     int32_t n_swap;              /* pages of host memory; 0: preempted sequences are computed again */
     int32_t lag;                 /* 0 or 1 */
-    int32_t prefill_interval;    /* new prompts join those that decode in every so manieth step only; 0, 1: in each */
     int32_t n_draft;             /* tokens that may be drafted at once; 0: no speculation */
     int32_t n_jump;              /* the same of those that a grammar drafts */
-    int32_t lookup_low, lookup_high; /* tokens that must be equal for prompt lookup, and the most that are compared */
-    int32_t n_loras, max_loras;  /* slots for adapters; how many of them in one step */
-    double delay_factor;         /* new prompts wait so many times the last prompt step's duration for others; 0: none */
-    llm_early_stop early_stop;
+    int32_t n_loras;             /* slots for adapters */
 } llm__engine_params;
 
 typedef struct llm__stop { /* a stop string as an automaton (Knuth, Morris, Pratt) */
@@ -24311,7 +24205,7 @@ struct llm_engine {
     llm__arena arena;            /* all arrays */
     uint8_t *swap_memory;        /* (n_swap, ranks, page bytes) */
     int64_t page_bytes;          /* of one rank */
-    int32_t n_ranks, n_stages;
+    int32_t n_ranks;
     char describe[160];
     int32_t max_pages;           /* of one sequence */
     llm__kv kv;
@@ -24351,7 +24245,6 @@ struct llm_engine {
     uint64_t next_turn, turn;    /* numbers: the next to be drawn, and whose turn it is; see llm__turn_take */
     pthread_cond_t turns;
     llm_kv_type kv_type;         /* of the pages; on a device AUTO stays: its backend knows */
-    llm_compute dtype;
     pthread_cond_t arrived;
     llm_request *inbox_first, *inbox_last;
     int32_t n_fresh;
@@ -24600,7 +24493,7 @@ static int32_t llm__rows_out(const llm__seq *s, int32_t n) {
 /* Adds as many of a sequence's rows to the step as budget and output rows allow, perhaps none. A prompt that is scored asks for a row of
  * logits for each of its rows, so max_out limits its chunks: echo never holds tokens x vocabulary. */
 static void llm__plan_rows(llm_engine *e, llm__flight *f, llm__seq *s) {
-    int32_t n = llm__goes_on(e, s) ? LLM__MIN(llm__seq_left(s), e->p.max_rows - f->n_rows) : 0, over;
+    int32_t n = llm__goes_on(e, s) ? LLM__MIN(llm__seq_left(s), e->p.c.max_num_batched_tokens - f->n_rows) : 0, over;
     while (n > 0 && (over = llm__rows_out(s, n) - (e->p.max_out - f->n_out)) > 0) n -= over;
     if (n <= 0) return;
     f->entry[f->n++].seq = s;
@@ -24635,10 +24528,11 @@ static void llm__start_request(llm_engine *e, llm__seq *s) {
 /* 1 if new prompts may join in this step. They need not wait where nothing runs: vLLM's scheduler_delay_factor lets a
  * queue gather while others decode, LMDeploy's prefill_interval keeps steps short that only decode. */
 static int llm__admits(const llm_engine *e) {
-    if (!e->first_waiting || e->n_running >= e->p.max_seqs) return 0;
+    if (!e->first_waiting || e->n_running >= e->p.c.max_num_seqs) return 0;
     if (!e->n_running) return 1;
-    if (e->since_admission + 1 < e->p.prefill_interval) return 0;
-    return e->p.delay_factor <= 0 || e->now - e->first_waiting->request->submitted > e->p.delay_factor * e->prompt_seconds;
+    if (e->since_admission + 1 < e->p.c.prefill_interval) return 0;
+    const double factor = (double)e->p.c.scheduler_delay_factor;
+    return factor <= 0 || e->now - e->first_waiting->request->submitted > factor * e->prompt_seconds;
 }
 
 /* 1 if a sequence's adapter computes already, or may join those that do. */
@@ -24650,13 +24544,13 @@ static int llm__lora_fits(const llm_engine *e, const llm__seq *s) {
         for (int32_t k = 0; k < i && !known; k++) known = e->running[k]->request->lora == other;
         n += !known;
     }
-    return own < 0 || n < e->p.max_loras;
+    return own < 0 || n < e->p.c.max_loras;
 }
 
 /* Lets waiting sequences in while there is a place, pages and budget. Strictly in order: if the first does not fit,
  * nobody passes it, or a long prompt would never get its turn. */
 static void llm__admit(llm_engine *e, llm__flight *f) {
-    while (e->first_waiting && e->n_running < e->p.max_seqs && f->n_rows < e->p.max_rows && f->n_out < e->p.max_out) {
+    while (e->first_waiting && e->n_running < e->p.c.max_num_seqs && f->n_rows < e->p.c.max_num_batched_tokens && f->n_out < e->p.max_out) {
         llm__seq *s = e->first_waiting;
         if (!llm__lora_fits(e, s) || !llm__seq_place(e, s)) return;
         llm__queue_take(e, s);
@@ -24692,7 +24586,9 @@ static int32_t llm__plan_draft(llm_engine *e, llm__seq *s, llm__bargain *bargain
     if (!n) {
         s->n_sure = 0;
         n = LLM__MIN(e->p.n_draft, most);
-        if (n && !e->p.driver.draft) n = llm__draft_lookup(s->ids, s->n_ids, e->p.lookup_low, e->p.lookup_high, s->draft, n);
+        const llm_engine_config *c = &e->p.c;
+        if (n && !e->p.driver.draft)
+            n = llm__draft_lookup(s->ids, s->n_ids, c->ngram_prompt_lookup_min, c->ngram_prompt_lookup_max, s->draft, n);
     }
     bargain->tokens += s->n_sure;
     bargain->seconds += s->n_sure * bargain->row;
@@ -24701,7 +24597,7 @@ static int32_t llm__plan_draft(llm_engine *e, llm__seq *s, llm__bargain *bargain
 
 /* Adds drafts to a step that is planned: rows behind those of sequences that decode, as many as pay and as there is room for. */
 static void llm__plan_drafts(llm_engine *e, llm__flight *f) {
-    int32_t n_decode = 0, n = 0, room = LLM__MIN(e->p.max_rows - f->n_rows, e->p.max_out - f->n_out);
+    int32_t n_decode = 0, n = 0, room = LLM__MIN(e->p.c.max_num_batched_tokens - f->n_rows, e->p.max_out - f->n_out);
     for (int32_t i = 0; i < f->n; i++) n_decode += llm__decodes(f->entry[i].seq);
     llm__bargain bargain = llm__pace_step(&e->pace, n_decode);
     if (n_decode) bargain.row += e->draft.seconds / n_decode; /* who drafts together shares the draft model's passes */
@@ -24735,7 +24631,7 @@ static void llm__plan(llm_engine *e, llm__flight *f) {
         }
         if (can && llm__decodes(s)) llm__plan_rows(e, f, s);
     }
-    for (int32_t i = 0; i < e->n_running && f->n < e->n_running && f->n_rows < e->p.max_rows; i++)
+    for (int32_t i = 0; i < e->n_running && f->n < e->n_running && f->n_rows < e->p.c.max_num_batched_tokens; i++)
         if (!e->running[i]->n_chunk) llm__plan_rows(e, f, e->running[i]);
     if (preempted == e->count.preemptions && llm__admits(e)) llm__admit(e, f);
     e->since_admission++;
@@ -25177,7 +25073,7 @@ static void llm__run_jobs(void *arg, int worker) {
  * up at once. Where no page or place is left for it, it waits like others. 1: it runs. */
 static int llm__fork(llm_engine *e, const llm__seq *from, llm__seq *s, int give_up) {
     int32_t n = give_up ? llm__pages_of(e, from->n_computed) : from->n_computed / e->kv.page_tokens, copy = -1;
-    int runs = from->n_pages > 0 && e->n_running < e->p.max_seqs;
+    int runs = from->n_pages > 0 && e->n_running < e->p.c.max_num_seqs;
     if (runs && n < llm__pages_of(e, from->n_computed)) {
         copy = llm__kv_get(&e->kv);
         runs = copy >= 0 && !e->p.driver.kv_copy(e->p.driver.ctx, &from->pages[n], &copy, 1);
@@ -25437,7 +25333,7 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
     do {
         int32_t n_again = 0;
         e->next_job = 0;
-        e->p.driver.parallel(e->p.driver.ctx, llm__run_jobs, e, LLM__MIN(e->p.n_workers, LLM__MAX(f->n_jobs, 1)));
+        e->p.driver.parallel(e->p.driver.ctx, llm__run_jobs, e, LLM__MIN(e->p.c.n_threads, LLM__MAX(f->n_jobs, 1)));
         now = e->p.driver.now(e->p.driver.ctx);
         for (int32_t i = 0; i < f->n_jobs; i++)
             if (llm__use_job(e, &f->jobs[i], now)) f->jobs[n_again++] = f->jobs[i];
@@ -25514,7 +25410,7 @@ static void llm__engine_destroy(llm_engine *e) {
 /* The arrays of a step, and of two steps what must be known until they are applied. Several that have the same type and
  * length are cut from one. 0: no memory. */
 static int llm__engine_arrays(llm_engine *e) {
-    size_t seqs = (size_t)e->p.max_seqs, rows = (size_t)e->p.max_rows, out = (size_t)e->p.max_out;
+    size_t seqs = (size_t)e->p.c.max_num_seqs, rows = (size_t)e->p.c.max_num_batched_tokens, out = (size_t)e->p.max_out;
     llm__arena *a = &e->arena;
     e->running = (llm__seq **)llm__arena_get(a, 2 * seqs * sizeof *e->running);
     e->tokens = (int32_t *)llm__arena_get(a, 4 * rows * sizeof *e->tokens);
@@ -25526,7 +25422,7 @@ static int llm__engine_arrays(llm_engine *e) {
     e->masks = (uint32_t *)llm__arena_get(a, (e->p.lag ? out : 1) * (((size_t)e->p.vocab + 31) / 32) * sizeof *e->masks);
     e->draft.job = (llm__job *)llm__arena_get(a, seqs * sizeof *e->draft.job);
     e->swap_free = (int32_t *)llm__arena_get(a, (size_t)e->p.n_swap * sizeof *e->swap_free);
-    e->scratch = (llm__scratch *)llm__arena_get(a, (size_t)e->p.n_workers * sizeof *e->scratch);
+    e->scratch = (llm__scratch *)llm__arena_get(a, (size_t)e->p.c.n_threads * sizeof *e->scratch);
     for (int i = 0; i < 2; i++) {
         e->flight[i].entry = (llm__entry *)llm__arena_get(a, seqs * sizeof *e->flight[i].entry);
         e->flight[i].jobs = (llm__job *)llm__arena_get(a, (out + seqs) * sizeof *e->flight[i].jobs);
@@ -25543,7 +25439,7 @@ static int llm__engine_arrays(llm_engine *e) {
     e->seq_rope = e->seq_len + seqs;
     e->raw_prompt = e->seq_rope + seqs;
     e->seq_lora = e->raw_prompt + seqs;
-    for (int32_t i = 0; i < e->p.n_workers; i++)
+    for (int32_t i = 0; i < e->p.c.n_threads; i++)
         if (!llm__scratch_open(&e->scratch[i], e->p.vocab, e->p.kernels, a)) return 0;
     return 1;
 }
@@ -25571,16 +25467,16 @@ static llm_engine *llm__engine_alloc(void) {
 /* The scheduler of an engine whose parameters are set: over any driver, without a model. On error it is to be destroyed. */
 static llm_result llm__engine_init(llm_engine *e) {
     const llm__engine_params *p = &e->p;
-    e->p.n_workers = LLM__MAX(1, p->n_workers);
+    e->p.c.n_threads = LLM__MAX(1, p->c.n_threads);
     e->own_lora = -1;
     e->lora = (llm__lora *)llm__arena_get(&e->arena, (size_t)p->n_loras * sizeof *e->lora);
     if (!e->lora) return llm__nomem();
-    e->max_pages = (int32_t)(((int64_t)p->max_len + p->page_tokens - 1) / p->page_tokens);
-    if (!llm__engine_arrays(e) || llm__kv_open(&e->kv, p->n_pages, p->page_tokens, p->no_cache, &e->arena)) return llm__nomem();
+    e->max_pages = (int32_t)(((int64_t)p->max_len + p->c.block_size - 1) / p->c.block_size);
+    if (!llm__engine_arrays(e) || llm__kv_open(&e->kv, p->n_pages, p->c.block_size, p->c.disable_prefix_caching, &e->arena)) return llm__nomem();
     e->count.total_blocks = e->count.free_blocks = p->n_pages;
-    e->count.block_size = p->page_tokens;
+    e->count.block_size = p->c.block_size;
     e->count.max_model_len = p->max_len;
-    e->count.max_num_seqs = p->max_seqs;
+    e->count.max_num_seqs = p->c.max_num_seqs;
     e->count.backend = e->describe;
     e->stats = e->count;
     return LLM_OK;
@@ -25838,7 +25734,7 @@ LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, co
 /* Rows of a pass for sequence s, as number i of the step. Returns the next row; the same row: nothing to do. */
 static int32_t llm__guess_rows(llm_engine *e, llm__seq *s, int32_t pass, int32_t i, int32_t row) {
     const llm__net *net = e->draft.net;
-    int32_t begin = pass ? s->n_ids + pass - 1 : s->n_guessed, end = LLM__MIN(s->n_ids + pass, begin + e->p.max_rows - row);
+    int32_t begin = pass ? s->n_ids + pass - 1 : s->n_guessed, end = LLM__MIN(s->n_ids + pass, begin + e->p.c.max_num_batched_tokens - row);
     int can = s->n_draft > pass && end <= e->draft.max_len;
     for (int32_t at = begin; at < end && can; at++) {
         int32_t token = at < s->n_ids ? s->ids[at] : s->draft[at - s->n_ids];
@@ -25868,7 +25764,7 @@ static int32_t llm__guess_rows(llm_engine *e, llm__seq *s, int32_t pass, int32_t
 static void llm__guess_choose(void *arg, int worker) {
     llm_engine *e = (llm_engine *)arg;
     int32_t vocab = LLM__MIN(e->p.vocab, e->draft.net->a->vocab);
-    for (int32_t i = worker; i < e->draft.n_jobs; i += e->p.n_workers) {
+    for (int32_t i = worker; i < e->draft.n_jobs; i += e->p.c.n_threads) {
         llm__job *job = &e->draft.job[i];
         llm__rules rules = llm__seq_rules(e, job->seq);
         int32_t position = rules.n_output + job->n_kept;
@@ -25898,7 +25794,7 @@ static int llm__guess_pass(llm_engine *e, llm__seq *const *seq, int32_t n, int32
         for (int32_t i = 0; i < n; i++) seq[i]->n_draft = seq[i]->n_guessed = 0;
         return 0;
     }
-    llm__drive_parallel(e, llm__guess_choose, e, LLM__MIN(e->p.n_workers, LLM__MAX(e->draft.n_jobs, 1)));
+    llm__drive_parallel(e, llm__guess_choose, e, LLM__MIN(e->p.c.n_threads, LLM__MAX(e->draft.n_jobs, 1)));
     for (int32_t i = 0; i < e->draft.n_jobs; i++) {
         llm__seq *s = e->draft.job[i].seq;
         if (e->draft.job[i].choice.id >= 0) s->draft[pass] = e->draft.job[i].choice.id;
@@ -25947,7 +25843,7 @@ static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, l
     if (!r && !e->draft.eagle) r = llm__drafter_tokens(e, path);
     if (!r && e->draft.eagle && !e->backend->state)
         r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: backend %s keeps no hidden states for an EAGLE head", e->backend->name);
-    if (!r && e->draft.eagle && e->n_stages > 1) r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: an EAGLE head of a pipeline's model");
+    if (!r && e->draft.eagle && c->pipeline_parallel_size > 1) r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: an EAGLE head of a pipeline's model");
     if (r) return r;
     n.model = e->draft.model;
     n.n_loras = 0;
@@ -26158,30 +26054,16 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->eos = info->stop_ids;
     p->n_eos = info->n_stop_ids;
     p->eos_id = info->eos_id >= 0 || !info->n_stop_ids ? info->eos_id : info->stop_ids[0];
-    p->page_tokens = c->block_size;
     p->max_len = c->max_model_len ? c->max_model_len : model->arch.max_len;
-    p->max_seqs = c->max_num_seqs;
-    p->max_rows = c->max_num_batched_tokens;
     p->max_out = c->max_num_seqs + 32; /* rows of prompts that are scored find place beside those that decode */
-    p->max_queue = c->max_queue;
     if (!llm__isa_find(c->isa, &isa)) p->kernels = llm__kernels_of(isa);
     e->kv_type = c->kv_cache_dtype || e->backend != llm_backend_cpu() ? c->kv_cache_dtype : llm__kv_auto(isa, c->dtype);
-    p->n_workers = c->n_threads;
-    p->no_cache = c->disable_prefix_caching;
-    p->early_stop = c->early_stop;
-    p->delay_factor = (double)c->scheduler_delay_factor;
-    e->dtype = c->dtype;
-    p->max_loras = c->max_loras;
     p->n_loras = c->max_loras ? c->max_cpu_loras : 0;
-    p->prefill_interval = c->prefill_interval;
     p->n_draft = c->speculative_model ? c->num_speculative_tokens : 0;
     p->n_jump = LLM__JUMP_MAX;
-    p->lookup_low = c->ngram_prompt_lookup_min;
-    p->lookup_high = c->ngram_prompt_lookup_max;
     /* who drafts by a network waits for it: no step may be in flight meanwhile */
     p->lag = e->backend->drawn != NULL && (!c->speculative_model || !strcmp(c->speculative_model, "[ngram]"));
     e->n_ranks = c->tensor_parallel_size * c->pipeline_parallel_size;
-    e->n_stages = c->pipeline_parallel_size;
 }
 
 /* Where the device may be chosen ("auto"), a CUDA library that finds none is not used. Found out by opening the smallest context. */
@@ -26359,15 +26241,15 @@ LLM_API int llm_lora_get(llm_engine *e, int32_t i, llm_text *name, llm_text *pat
 
 /* Whatever fails, everything opened so far is closed again by the one function that closes engines. */
 LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out) {
-    llm_engine_config c = LLM__ZERO;
     llm_engine *e = llm__engine_alloc();
-    if (cfg) c = *cfg;
-    llm_result r = e ? llm__engine_resolve(model, &c) : llm__nomem();
-    if (!r) r = llm__engine_backend(&c, &e->backend);
-    if (!r) r = llm__engine_device(e, &c);
-    if (!r) r = llm__engine_assemble(e, model, &c);
-    if (!r && c.lora) r = llm_lora_load(e, c.lora, c.lora);
-    if (!r && c.lora) e->own_lora = 0;
+    llm_engine_config *c = e ? &e->p.c : NULL;
+    if (e && cfg) *c = *cfg;
+    llm_result r = e ? llm__engine_resolve(model, c) : llm__nomem();
+    if (!r) r = llm__engine_backend(c, &e->backend);
+    if (!r) r = llm__engine_device(e, c);
+    if (!r) r = llm__engine_assemble(e, model, c);
+    if (!r && c->lora) r = llm_lora_load(e, c->lora, c->lora);
+    if (!r && c->lora) e->own_lora = 0;
     if (r) llm__engine_destroy(e);
     *out = r ? NULL : e;
     return r;
@@ -26428,7 +26310,7 @@ static llm_result llm__flight_begin(llm_engine *e, llm__flight *f) {
 static void llm__flight_masks(void *arg, int worker) {
     llm_engine *e = (llm_engine *)arg;
     const llm__flight *f = &e->flight[e->oldest_flight];
-    for (int32_t i = worker; i < f->n_jobs; i += e->p.n_workers) {
+    for (int32_t i = worker; i < f->n_jobs; i += e->p.c.n_threads) {
         const llm__seq *s = f->jobs[i].seq;
         int can_end;
         if (!s->matcher || s->state == LLM__SEQ_DONE || f->jobs[i].scored >= 0) continue;
@@ -26441,7 +26323,7 @@ static void llm__flight_masks(void *arg, int worker) {
  * requests have ended. */
 static llm_result llm__flight_end(llm_engine *e) {
     llm__flight *f = &e->flight[e->oldest_flight];
-    if (e->p.lag) e->p.driver.parallel(e->p.driver.ctx, llm__flight_masks, e, LLM__MIN(e->p.n_workers, f->n_jobs));
+    if (e->p.lag) e->p.driver.parallel(e->p.driver.ctx, llm__flight_masks, e, LLM__MIN(e->p.c.n_threads, f->n_jobs));
     llm_result r = e->p.driver.collect(e->p.driver.ctx);
     e->count.model_seconds += e->p.driver.now(e->p.driver.ctx) - f->begin;
     e->oldest_flight ^= 1;
@@ -26755,7 +26637,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     llm_engine *e = r->engine;
     int32_t max_new = 0;
     r->s = cfg->sampling;
-    r->s.early_stop = llm__early_resolve(&cfg->sampling.early_stop, &e->p.early_stop);
+    r->s.early_stop = llm__early_resolve(&cfg->sampling.early_stop, &e->p.c.early_stop);
     llm__sampling_resolve(&r->s);
     if (!r->s.has_seed) llm__random_bytes(&r->s.seed, sizeof r->s.seed), r->s.seed &= INT64_MAX;
     r->pooling = cfg->pooling;
@@ -26787,7 +26669,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
  * if it sleeps in llm_engine_wait. */
 static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
     LLM__LOCKED(&e->mutex);
-    if (e->n_fresh >= e->p.max_queue) return llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.max_queue);
+    if (e->n_fresh >= e->p.c.max_queue) return llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.c.max_queue);
     r->fresh = 1;
     r->refs = 2;
     r->arrival = e->n_arrived++;
@@ -27033,9 +26915,9 @@ static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, c
  * tokens. Cached prefixes are given up: raw sequences write to fixed pages. */
 static llm_result llm__raw_check(llm_engine *e, int32_t seq, int32_t position, int32_t n, const int32_t *ids) {
     if (e->live || e->inbox_first) return llm__error(LLM_ERR_ARG, "llm_forward: requests are running on this engine");
-    if (seq < 0 || seq >= e->p.max_seqs || (int64_t)(seq + 1) * e->max_pages > e->kv.n_pages)
+    if (seq < 0 || seq >= e->p.c.max_num_seqs || (int64_t)(seq + 1) * e->max_pages > e->kv.n_pages)
         return llm__error(LLM_ERR_ARG, "seq: %d, must be 0 to %d", (int)seq,
-                          (int)LLM__MIN((int64_t)e->p.max_seqs, e->kv.n_pages / e->max_pages) - 1);
+                          (int)LLM__MIN((int64_t)e->p.c.max_num_seqs, e->kv.n_pages / e->max_pages) - 1);
     if (position < 0 || n < 1 || n > e->p.max_len - position)
         return llm__error(LLM_ERR_LIMIT, "position: %d + %d tokens, the context has %d", (int)position, (int)n, (int)e->p.max_len);
     for (int32_t i = 0; i < n; i++)
@@ -27053,8 +26935,7 @@ LLM_API llm_result llm_forward(llm_engine *e, int32_t seq, int32_t position, con
     if (!r && !position) e->raw_prompt[seq] = n;
     for (int32_t done = 0; done < n && !r;) {
         int32_t silent = n - n_logits - done; /* tokens still before those whose logits are wanted */
-        int32_t count = silent > 0 ? LLM__MIN(silent, e->p.max_rows) : LLM__MIN(LLM__MIN(n - done, e->p.max_rows), e->p.max_out),
-                at = position + done;
+        int32_t count = LLM__MIN(silent > 0 ? silent : LLM__MIN(n - done, e->p.max_out), e->p.c.max_num_batched_tokens), at = position + done;
         int32_t prompt = e->raw_prompt[seq];
         r = llm__raw_step(e, 1, &seq, &at, &count, ids + done, silent > 0 ? 0 : count,
                           silent > 0 ? NULL : logits - (int64_t)silent * e->p.vocab);
@@ -27068,12 +26949,12 @@ LLM_API llm_result llm_forward(llm_engine *e, int32_t seq, int32_t position, con
 LLM_API llm_result llm_forward_batch(llm_engine *e, int32_t n_seqs, const int32_t *seqs, const int32_t *positions, const int32_t *counts,
                                      const int32_t *ids, float *logits) {
     int64_t rows = 0;
-    llm_result r = n_seqs < 1 || n_seqs > e->p.max_seqs
-                       ? llm__error(LLM_ERR_ARG, "n_seqs: %d, must be 1 to %d", (int)n_seqs, (int)e->p.max_seqs)
+    llm_result r = n_seqs < 1 || n_seqs > e->p.c.max_num_seqs
+                       ? llm__error(LLM_ERR_ARG, "n_seqs: %d, must be 1 to %d", (int)n_seqs, (int)e->p.c.max_num_seqs)
                        : LLM_OK;
     for (int32_t i = 0; i < n_seqs && !r; rows += counts[i++]) {
-        if (counts[i] > e->p.max_rows - rows)
-            r = llm__error(LLM_ERR_LIMIT, "counts: more rows than max_num_batched_tokens, %d", (int)e->p.max_rows);
+        if (counts[i] > e->p.c.max_num_batched_tokens - rows)
+            r = llm__error(LLM_ERR_LIMIT, "counts: more rows than max_num_batched_tokens, %d", (int)e->p.c.max_num_batched_tokens);
         for (int32_t k = 0; k < i && !r; k++)
             if (seqs[k] == seqs[i]) r = llm__error(LLM_ERR_ARG, "seqs: %d stands there twice", (int)seqs[i]);
         if (!r) r = llm__raw_check(e, seqs[i], positions[i], counts[i], ids + rows);
@@ -27136,9 +27017,9 @@ static void llm__context_here(const llm_engine *e, int32_t lora, llm__context *c
     c->field[LLM__CX_VERSION] = 3;
     c->field[LLM__CX_DEVICE] = llm__hash(e->backend->name, strlen(e->backend->name), 1);
     c->field[LLM__CX_MODEL] = llm__context_model(e->p.model);
-    c->field[LLM__CX_DTYPE] = (uint64_t)e->dtype;
+    c->field[LLM__CX_DTYPE] = (uint64_t)e->p.c.dtype;
     c->field[LLM__CX_KV] = (uint64_t)e->kv_type;
-    c->field[LLM__CX_RANKS] = (uint64_t)e->n_ranks | (uint64_t)e->n_stages << 32;
+    c->field[LLM__CX_RANKS] = (uint64_t)e->n_ranks | (uint64_t)e->p.c.pipeline_parallel_size << 32;
     c->field[LLM__CX_BLOCK] = (uint64_t)e->kv.page_tokens;
     c->field[LLM__CX_BYTES] = (uint64_t)e->page_bytes;
     c->field[LLM__CX_ADAPTER] = lora >= 0 ? e->lora[lora].content : 0;

@@ -214,9 +214,9 @@ static llm__engine_params fake_params(int32_t n_pages, int32_t page_tokens, int3
     llm__engine_params p;
     memset(&p, 0, sizeof p);
     p.n_pages = n_pages;
-    p.page_tokens = page_tokens;
-    p.max_rows = max_rows;
-    p.max_seqs = max_seqs;
+    p.c.block_size = page_tokens;
+    p.c.max_num_batched_tokens = max_rows;
+    p.c.max_num_seqs = max_seqs;
     p.max_out = max_seqs + 3;
     p.driver.forward = fake_forward;
     p.driver.logits_row = fake_row;
@@ -233,8 +233,8 @@ static llm__engine_params fake_params(int32_t n_pages, int32_t page_tokens, int3
     p.eos_id = FAKE_EOS;
     p.vocab = FAKE_VOCAB;
     p.max_len = max_len;
-    p.max_queue = 64;
-    p.n_workers = 2;
+    p.c.max_queue = 64;
+    p.c.n_threads = 2;
     return p;
 }
 
@@ -251,17 +251,17 @@ static llm_result fake_engine(const llm__engine_params *p, llm_engine **out) {
 static llm_engine *fake_open(fake_device *f, llm__engine_params p) {
     memset(f, 0, sizeof *f);
     f->n_pages = p.n_pages;
-    f->page_tokens = p.page_tokens;
-    f->max_rows = p.max_rows;
-    f->max_seqs = p.max_seqs;
+    f->page_tokens = p.c.block_size;
+    f->max_rows = p.c.max_num_batched_tokens;
+    f->max_seqs = p.c.max_num_seqs;
     f->max_out = p.max_out;
     f->max_len = p.max_len;
-    f->kv = (int32_t *)calloc((size_t)p.n_pages * (size_t)p.page_tokens, sizeof *f->kv);
+    f->kv = (int32_t *)calloc((size_t)p.n_pages * (size_t)p.c.block_size, sizeof *f->kv);
     f->n_swap = p.n_swap;
-    f->host = (int32_t *)calloc((size_t)p.n_swap * (size_t)p.page_tokens + 1, sizeof *f->host);
+    f->host = (int32_t *)calloc((size_t)p.n_swap * (size_t)p.c.block_size + 1, sizeof *f->host);
     f->logits = (float *)calloc(2 * (size_t)f->max_out * FAKE_VOCAB, sizeof *f->logits);
     f->drawn = (llm_drawn *)calloc(2 * (size_t)f->max_out, sizeof *f->drawn);
-    for (int i = 0; i < 2; i++) f->in_flight[i] = (int32_t *)calloc((size_t)p.max_seqs * ((size_t)p.max_len / (size_t)p.page_tokens + 1), sizeof(int32_t));
+    for (int i = 0; i < 2; i++) f->in_flight[i] = (int32_t *)calloc((size_t)p.c.max_num_seqs * ((size_t)p.max_len / (size_t)p.c.block_size + 1), sizeof(int32_t));
     f->clock_ms = 100000;
     p.driver.ctx = f;
     CHECK(!fake_engine(&p, &f->engine));

@@ -191,8 +191,8 @@ static int eng_steps_to_start(int32_t interval, double delay, int alone) {
     memset(&s, 0, sizeof s);
     s.ignore_eos = 1;
     s.max_tokens = 50;
-    p.prefill_interval = interval;
-    p.delay_factor = delay;
+    p.c.prefill_interval = interval;
+    p.c.scheduler_delay_factor = delay;
     llm_engine *e = fake_open(&f, p);
     llm_request *a = alone ? NULL : eng_start(e, prompt, 6, &s), *b;
     for (int i = 0; i < 2; i++) llm_engine_step(e, NULL);
@@ -302,7 +302,7 @@ static void eng_test_no_memory(void) {
     for (i = 1; i < 200; i++) {
         llm__engine_params p;
         memset(&p, 0, sizeof p);
-        p.vocab = 10000, p.n_pages = 4, p.page_tokens = 4, p.max_len = 16, p.max_seqs = 2, p.max_rows = 4, p.max_out = 4, p.n_workers = 2;
+        p.vocab = 10000, p.n_pages = 4, p.c.block_size = 4, p.max_len = 16, p.c.max_num_seqs = 2, p.c.max_num_batched_tokens = 4, p.max_out = 4, p.c.n_threads = 2;
         llm_engine *opened;
         test_fail_at = test_allocations + i;
         llm_result r = fake_engine(&p, &opened);
@@ -533,7 +533,7 @@ static void eng_test_real_scores(llm_engine *e, const int32_t *ids) {
     for (int round = 0; round < 4; round++) { /* a prompt alone; known; known with others, in small chunks; scored only */
         const llm_token_logprob *top;
         llm_request *r, *other = NULL;
-        e->p.max_rows = round == 2 ? 23 : 512;
+        e->p.c.max_num_batched_tokens = round == 2 ? 23 : 512;
         llm__kv_flush(&e->kv);
         if (round) other = eng_greedy_start(e, ids, 64), CHECK(other && !llm_request_run(e, other)), llm_request_free(other);
         other = round == 2 ? eng_greedy_start(e, ids + 7, 40) : NULL;
@@ -559,7 +559,7 @@ static void eng_test_real_tokens(const llm_model *m, const int32_t *ids) {
     llm_engine *e = eng_real(m, 1, 17, 512, 192, 0, 0);
     if (!e) return;
     for (int c = 0; c < 4; c++) {
-        e->p.max_rows = chunk[c]; /* as if opened so: only one sequence runs */
+        e->p.c.max_num_batched_tokens = chunk[c]; /* as if opened so: only one sequence runs */
         llm__kv_flush(&e->kv);
         eng_greedy_end(e, eng_greedy_start(e, ids, 150), c ? &one : &want, &metrics);
         CHECK(metrics.n_cached_tokens == 0 && (!c || !memcmp(&one, &want, sizeof one)));
@@ -567,7 +567,7 @@ static void eng_test_real_tokens(const llm_model *m, const int32_t *ids) {
         CHECK(metrics.n_cached_tokens == 128 && !memcmp(&one, &want, sizeof one));
         for (int i = 0; i < 4 && c == 3; i++) eng_greedy_end(e, eng_greedy_start(e, ids + 40 * i + 20, 30), &small[i], &metrics);
     }
-    e->p.max_rows = 64;
+    e->p.c.max_num_batched_tokens = 64;
     llm__kv_flush(&e->kv);
     for (int i = 0; i < 17; i++) r[i] = eng_greedy_start(e, i == 9 ? ids : ids + 3 * i + 1, i == 9 ? 150 : 10 + 3 * i);
     for (int i = 0; i < 17; i++) {

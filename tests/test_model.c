@@ -507,7 +507,7 @@ TEST_GROUP(model) {
     char isas[16][16];
     const char *list = llm_isa_list();
     int n = 0;
-    while (n < 16 && (list = llm__word_next(list, isas[n], sizeof isas[n]))) n++;
+    for (llm__str isa; n < 16 && llm__list_next(&list, " ", &isa); n++) snprintf(isas[n], sizeof isas[n], "%.*s", (int)isa.n, isa.p);
     tm_no_memory();
     for (int i = 0; i < LLM__COUNT(tm_names); i++) {
         if (getenv("TM_ONLY") && !strstr(tm_names[i], getenv("TM_ONLY"))) continue;

@@ -226,17 +226,17 @@ static void sim_open(sim *m) {
     int32_t page_tokens = 1 << sim_dice(m, 4), n_pages = 4 + sim_dice(m, 61), max_seqs = 1 + sim_dice(m, 8);
     m->p = fake_params(n_pages, page_tokens, max_seqs, max_seqs + sim_dice(m, 24), LLM__MIN(n_pages * page_tokens, 96));
     m->p.max_out = max_seqs + sim_dice(m, 5);
-    m->p.max_queue = 4 + sim_dice(m, 12);
-    m->p.no_cache = sim_one_in(m, 4);
+    m->p.c.max_queue = 4 + sim_dice(m, 12);
+    m->p.c.disable_prefix_caching = sim_one_in(m, 4);
     m->p.lag = sim_dice(m, 2);
     m->p.n_draft = sim_dice(m, 2) ? 0 : 1 + sim_dice(m, 8);
     m->p.n_jump = sim_dice(m, LLM__JUMP_MAX + 1);
     m->grammars = sim_dice(m, 2);
     if (sim_dice(m, 4)) m->p.driver.draft = fake_draft; /* else prompt lookup */
-    m->p.lookup_low = 1 + sim_dice(m, 2), m->p.lookup_high = m->p.lookup_low + sim_dice(m, 4);
+    m->p.c.ngram_prompt_lookup_min = 1 + sim_dice(m, 2), m->p.c.ngram_prompt_lookup_max = m->p.c.ngram_prompt_lookup_min + sim_dice(m, 4);
     m->p.n_swap = sim_dice(m, 3) ? 0 : 1 + sim_dice(m, 2 * n_pages);
-    m->p.prefill_interval = sim_one_in(m, 4) ? sim_dice(m, 6) : 0;
-    m->p.delay_factor = sim_one_in(m, 4) ? sim_dice(m, 30) / 10.0 : 0;
+    m->p.c.prefill_interval = sim_one_in(m, 4) ? sim_dice(m, 6) : 0;
+    m->p.c.scheduler_delay_factor = sim_one_in(m, 4) ? sim_dice(m, 30) / 10.0 : 0;
     m->fault_rate = sim_dice(m, 2) ? 20 + sim_dice(m, 200) : 0;
     m->arrival_rate = 1 + sim_dice(m, 12);
     m->long_prompts = sim_one_in(m, 3);

@@ -47,8 +47,8 @@ static void run(int32_t n, int32_t lag) {
     memset(&c, 0, sizeof c);
     p.driver.forward = forward, p.driver.collect = collect, p.driver.logits_row = logits_row, p.driver.drawn = drawn_row, p.driver.kv_copy = kv_copy, p.driver.kv_swap = kv_swap;
     p.driver.parallel = parallel, p.driver.rope_of = rope_of, p.driver.now = now;
-    p.vocab = VOCAB, p.n_pages = n * (PROMPT + ANSWER) / PAGE + n, p.page_tokens = PAGE, p.max_len = PROMPT + ANSWER, p.max_seqs = p.max_out = n, p.max_rows = 8192, p.max_queue = n;
-    p.n_workers = 1, p.no_cache = 0, p.eos_id = -1, p.lag = lag;
+    p.vocab = VOCAB, p.n_pages = n * (PROMPT + ANSWER) / PAGE + n, p.c.block_size = PAGE, p.max_len = PROMPT + ANSWER, p.c.max_num_seqs = p.max_out = n, p.c.max_num_batched_tokens = 8192, p.c.max_queue = n;
+    p.c.n_threads = 1, p.c.disable_prefix_caching = 0, p.eos_id = -1, p.lag = lag;
     e = llm__engine_alloc();
     e->p = p;
     if (llm__engine_init(e)) exit(1);
