@@ -1,6 +1,5 @@
 /* Fuzzes the GGUF reader on memory. What it accepts must be readable to the last byte, and tensors must not overlap.
  * One mutation in 64 starts again from the good file of tests/test_formats.c, so that mutants get past the header. */
-#define LLM_STATIC /* so that only what is used here is compiled */
 #define TEST_ALL
 #include "../test_formats.c"
 

@@ -1,6 +1,5 @@
 /* Grammars of every kind, and texts run through what compiles: the first byte is the kind, a 0 ends the grammar, the rest is fed. No crash, no leak,
  * no hang: a grammar that gives up must say so. */
-#define LLM_STATIC
 #define LLM_IMPLEMENTATION
 #include "../../llm.h"
 

@@ -1,6 +1,5 @@
 /* Request bodies as a client may send them: read, checked, rendered and tokenized, or refused with an error object. The first byte chooses the
  * kind of call. Without an engine nothing is generated. Needs a tokenizer; without one there is nothing to fuzz. */
-#define LLM_STATIC
 #define LLM_IMPLEMENTATION
 #include "../../llm.h"
 

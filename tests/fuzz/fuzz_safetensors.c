@@ -1,7 +1,6 @@
 /* Fuzzes the safetensors reader on memory. The tensors of an accepted file cover its data exactly.
  * One mutation in 64 starts again from the good file of tests/test_formats.c; most mutants get the right header length, so that the JSON is
  * read. */
-#define LLM_STATIC /* so that only what is used here is compiled */
 #define TEST_ALL
 #include "../test_formats.c"
 
