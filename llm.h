@@ -1717,6 +1717,13 @@ LLM__UNUSED static double llm__wall_clock(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* Secret bytes that differ each time. */
+LLM__UNUSED static void llm__random_bytes(void *out, size_t n) {
+    if (!getentropy(out, n)) return;
+    uint64_t x = (uint64_t)(llm__wall_clock() * 1e6) ^ (uint64_t)(uintptr_t)out; /* a system without a source: still different */
+    for (size_t i = 0; i < n; i++) ((uint8_t *)out)[i] = (uint8_t)((x = x * 0x9E3779B97F4A7C15u + 1) >> 56);
+}
+
 /* ============================================================================
  * >>alloc   Memory.
  * ============================================================================
@@ -20020,20 +20027,18 @@ static llm__choice llm__candidates(const float *row, int32_t n, const llm__rules
 LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s, int64_t seed, int64_t position) {
     llm__scratch k;
     llm__rules r = LLM__ZERO;
-    llm__arena memory = LLM__ZERO;
+    LLM__SCOPED(llm__arena_free) llm__arena memory = LLM__ZERO;
     llm_sampling plain = *s;
     plain.min_tokens = 0; /* needs what only a request knows */
     r.s = &plain;
-    int32_t id = -1;
     llm__isa isa;
     int bad;
     if (n > 0 && plain.temperature < 1e-5f && llm__rules_idle(&r) && !llm__isa_find(NULL, &isa)) { /* no weights, no memory */
         float max = llm__kernels_of(isa)->top(logits, n, &bad);
         return bad ? -1 : llm__find(logits, n, max);
     }
-    if (n > 0 && llm__scratch_open(&k, n, NULL, &memory)) id = llm__choose(logits, n, &r, (uint64_t)seed, position, &k).id;
-    llm__arena_free(&memory);
-    return id;
+    if (n < 1 || !llm__scratch_open(&k, n, NULL, &memory)) return -1;
+    return llm__choose(logits, n, &r, (uint64_t)seed, position, &k).id;
 }
 
 /* Checks one number of a sampling struct; NaN is in no range. The sentence names the field as the APIs spell it, the
@@ -23687,12 +23692,6 @@ typedef struct llm__kv {
     uint64_t released;       /* counts pages that became available: who waits for pages looks here */
 } llm__kv;
 
-/* Secret bytes that differ each time. */
-static void llm__random_bytes(void *out, size_t n) {
-    if (!getentropy(out, n)) return;
-    uint64_t x = (uint64_t)(llm__wall_clock() * 1e6) ^ (uint64_t)(uintptr_t)out; /* a system without a source: still different */
-    for (size_t i = 0; i < n; i++) ((uint8_t *)out)[i] = (uint8_t)llm__mix(x + i);
-}
 
 /* Every page is free and nothing is known. */
 static void llm__kv_reset(llm__kv *kv) {
@@ -29843,8 +29842,7 @@ static llm *llm__easy_open(const char *path, llm_model_config *m, llm_engine_con
     if (!r) r = llm_engine_open(l->model, c, &l->engine);
     if (l) l->reasoning = l->tool_format = -1;
     if (!r) return l;
-    if (l) llm_model_close(l->model);
-    LLM_FREE(l);
+    llm_free(l);
     return NULL;
 }
 

@@ -44,6 +44,11 @@
  *
  * Everything else has one owner: connections and calls belong to the event thread, what waits between threads to `queue`. */
 
+/* What is declared with these is freed when its block is left, wherever that is. */
+#define SCOPED_TEXT __attribute__((cleanup(llm_text_free))) llm_text
+#define SCOPED_JSON __attribute__((cleanup(json_drop))) llm_json
+static void json_drop(llm_json **doc) { llm_json_free(*doc); }
+
 typedef struct configuration {
     llm_setup setup;                 /* the model, the engine, the defaults of requests */
     const char *host, *unix_socket, *key_file, *lora_dir, *context_dir, *pooler_config;
@@ -182,7 +187,7 @@ static void read_keys(const char *path) {
 
 /* One of --lora-modules, NAME=PATH or {"name", "path"}: only looked at, before a model is loaded, or (load) loaded. A path may have a '=' too. */
 static void lora_module(const char *text, int load) {
-    llm_json *doc = NULL;
+    SCOPED_JSON *doc = NULL;
     const char *name = NULL, *path = strchr(text, '=');
     char own[256] = "";
     if (*text == '{') {
@@ -196,7 +201,6 @@ static void lora_module(const char *text, int load) {
         die(2, "--lora-modules: \"%.200s\": NAME=PATH or {\"name\": ..., \"path\": ...} was expected", text);
     if (load && llm_openai_knows_model(&server.service, name, strlen(name))) die(1, "--lora-modules %.100s: the name is taken", text);
     if (load && llm_lora_load(server.engine, name, path)) die(1, "--lora-modules %.100s: %s", text, llm_last_error());
-    llm_json_free(doc);
 }
 
 /* Slots for adapters: one for each that is named at start, and some for those that come later. All may compute together unless fewer are
@@ -216,7 +220,7 @@ static void read_lora_options(void) {
 
 /* --pooler-config: vLLM's object; members that say nothing here are let pass, as there. */
 static void read_pooler(configuration *c) {
-    llm_json *doc = NULL;
+    SCOPED_JSON *doc = NULL;
     int normalize = 1;
     int bad = llm_json_parse(c->pooler_config, strlen(c->pooler_config), NULL, &doc) || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT;
     int type = llm_json_find(doc, 0, "pooling_type"), flag = llm_json_find(doc, 0, "normalize");
@@ -225,7 +229,6 @@ static void read_pooler(configuration *c) {
     if (bad || (type >= 0 && !c->setup.pooling) || (flag >= 0 && !llm_json_bool(doc, flag, &normalize)))
         die(2, "--pooler-config: {\"pooling_type\": \"LAST\" or \"MEAN\", \"normalize\": true or false} was expected");
     c->raw_embeddings = !normalize;
-    llm_json_free(doc);
 }
 
 /* A wrong option ends the program here with 2, a model that is not there with 1. */
@@ -763,11 +766,10 @@ static void http_answer(conn *c, int status, const char *type, slice body, const
 
 /* OpenAI's error object with its status. */
 static void http_answer_error(conn *c, int status, const char *message, const char *param, const char *code) {
-    llm_text t = {0};
+    SCOPED_TEXT t = {0};
     llm_openai_error(&t, status, message, param, code);
     slice body = {t.data, t.len};
     http_answer(c, status, "application/json", body, NULL);
-    llm_text_free(&t);
 }
 
 /* Bytes of a stream: a chunk of HTTP/1.1, or just bytes up to the end of the connection. */
@@ -1260,12 +1262,11 @@ static void write_histogram(llm_text *t, const histogram *h) {
     metric_head(t, h->name, h->help, "histogram");
     snprintf(name, sizeof name, "%s_bucket", h->name);
     for (int i = 0; i <= h->n; i++) {
-        llm_text le = {0};
+        SCOPED_TEXT le = {0};
         if (i < h->n) llm_text_num(&le, h->bound[i]);
         sum += h->count[i];
         snprintf(label, sizeof label, ",le=\"%s\"", i < h->n ? le.data : "+Inf");
         metric_value(t, name, label, (double)sum);
-        llm_text_free(&le);
     }
     snprintf(name, sizeof name, "%s_count", h->name);
     metric_value(t, name, "", (double)h->total);
@@ -1293,19 +1294,17 @@ static void write_drafts(llm_text *t, const llm_engine_stats *s) {
 
 /* Which adapters run and wait, as labels of a figure that is the time, as in vLLM. */
 static void write_loras(llm_text *t) {
-    llm_text use[2] = {{0}, {0}}, labels = {0}, name = {0};
+    SCOPED_TEXT running = {0}, waiting = {0}, labels = {0}, name = {0};
     int32_t count[2];
     if (!server.cfg.setup.engine.max_loras) return;
-    for (int32_t i = 0; llm_lora_get(server.engine, i, &name, NULL, count); i++, name.len = 0)
-        for (int k = 0; k < 2; k++)
-            if (count[k]) llm_text_format(&use[k], "%s%s", use[k].len ? "," : "", name.data);
+    for (int32_t i = 0; llm_lora_get(server.engine, i, &name, NULL, count); i++, name.len = 0) {
+        if (count[0]) llm_text_format(&running, "%s%s", running.len ? "," : "", name.data);
+        if (count[1]) llm_text_format(&waiting, "%s%s", waiting.len ? "," : "", name.data);
+    }
     llm_text_format(&labels, ",max_lora='%d',running_lora_adapters=%q,waiting_lora_adapters=%q", (int)server.cfg.setup.engine.max_loras,
-                    use[0].data ? use[0].data : "", use[1].data ? use[1].data : "");
+                    running.data ? running.data : "", waiting.data ? waiting.data : "");
     metric_head(t, "lora_requests_info", "Adapters of requests that run and that wait.", "gauge");
     if (!labels.failed) metric_value(t, "lora_requests_info", labels.data, (double)time(NULL));
-    for (int k = 0; k < 2; k++) llm_text_free(&use[k]);
-    llm_text_free(&labels);
-    llm_text_free(&name);
 }
 
 /* Everything at /metrics. The names are vLLM's, so its boards and routers work. */
@@ -1361,7 +1360,7 @@ static void call_advance(call *k) {
     conn *c = k->c;
     const llm_openai_info *info = llm_openai_get_info(k->api);
     int streaming = info->stream && info->status == 200;
-    llm_text t = {0};
+    SCOPED_TEXT t = {0};
     if (streaming && !c->streaming) stream_start(c, info);
     while (c->out.len - c->out_at < CONN_MAX_OUT && llm_openai_next(k->api, &t)) {
         if (!streaming) break;
@@ -1382,7 +1381,6 @@ static void call_advance(call *k) {
         k->c = NULL;
         call_free(k);
     }
-    llm_text_free(&t);
 }
 
 /* VLLM_ENGINE_ITERATION_TIMEOUT_S: when one step of the engine takes too long, whoever waits for it gets an error. The engine
@@ -2020,20 +2018,18 @@ static void common_headers(conn *c, llm_text *t) {
 
 /* OPTIONS before a page's real request: what it may send. Never asks for a key, as it cannot carry one. */
 static void answer_preflight(conn *c) {
-    llm_text extra = {0};
+    SCOPED_TEXT extra = {0};
     llm_text_str(&extra, "Access-Control-Allow-Methods: GET, POST, DELETE, OPTIONS\r\nAccess-Control-Allow-Headers: ");
     if (c->head.ask_headers.n && c->head.ask_headers.n < 1024) llm_text_add(&extra, c->head.ask_headers.p, c->head.ask_headers.n);
     else llm_text_str(&extra, "authorization, content-type");
     llm_text_str(&extra, "\r\nAccess-Control-Max-Age: 600\r\n");
     http_answer(c, 200, "text/plain", slice_of(""), c->head.origin.n && !origin_allowed(c->head.origin) ? NULL : extra.data);
-    llm_text_free(&extra);
 }
 
-/* An answer made in place; frees it. */
-static void answer_text(conn *c, const char *type, llm_text *t) {
+/* An answer made in place. */
+static void answer_text(conn *c, const char *type, const llm_text *t) {
     slice body = {t->data ? t->data : "", t->len};
     http_answer(c, 200, type, body, NULL);
-    llm_text_free(t);
 }
 
 /* 200 only when a request would be served: loading and shutting down are 503, which routers understand. */
@@ -2058,20 +2054,18 @@ static void add_model_card(llm_text *t, const char *name, const char *root, cons
 
 /* The i-th adapter's card, if its name is `only` (.p NULL: any). 0: there is no i-th. */
 static int add_adapter_card(llm_text *t, int i, slice only) {
-    llm_text name = {0}, path = {0};
+    SCOPED_TEXT name = {0}, path = {0};
     int there = llm_lora_get(server.engine, i, &name, &path, NULL);
     if (there && (!only.p || slice_is(only, name.data))) {
         if (t->len && t->data[t->len - 1] == '}') llm_text_str(t, ",");
         add_model_card(t, name.data, path.data, server.cfg.names.items[0]);
     }
-    llm_text_free(&name);
-    llm_text_free(&path);
     return there;
 }
 
 /* The served names, then the adapters; the path is accepted as a name but not listed. */
 static void route_models(conn *c) {
-    llm_text t = {0};
+    SCOPED_TEXT t = {0};
     llm_text_str(&t, "{\"object\":\"list\",\"data\":[");
     for (int i = 0; i < server.n_served; i++) {
         if (i) llm_text_str(&t, ",");
@@ -2093,14 +2087,13 @@ static slice plain_path(slice p) {
 /* One model by any of its names. */
 static void route_model(conn *c) {
     slice name = plain_path(c->head.path);
-    llm_text t = {0};
+    SCOPED_TEXT t = {0};
     name.p += strlen("/models/"), name.n -= strlen("/models/");
     if (!llm_openai_knows_model(&server.service, name.p, name.n)) {
         llm_text_str(&t, "The model `");
         llm_text_add(&t, name.p, name.n < 64 ? name.n : 64);
         llm_text_str(&t, "` does not exist.");
         http_answer_error(c, 404, t.data, "model", "model_not_found");
-        llm_text_free(&t);
         return;
     }
     for (int i = 0; add_adapter_card(&t, i, name);) i++;
@@ -2109,7 +2102,7 @@ static void route_model(conn *c) {
 }
 
 static void route_metrics(conn *c) {
-    llm_text t = {0};
+    SCOPED_TEXT t = {0};
     write_metrics(&t);
     answer_text(c, "text/plain; version=0.0.4; charset=utf-8", &t);
 }
@@ -2119,13 +2112,12 @@ static void route_tokenizer_info(conn *c) {
     static const char *const name[4] = {"bos_token", "eos_token", "pad_token", "unk_token"};
     const llm_model_info *info = llm_model_get_info(server.model);
     const int32_t id[4] = {info->bos_id, info->eos_id, info->pad_id, info->unk_id};
-    llm_text t = {0};
+    SCOPED_TEXT t = {0};
     llm_text_format(&t, "{'tokenizer_class':%q", info->tokenizer_kind);
     for (int i = 0; i < 4; i++) {
-        llm_text raw = {0};
+        SCOPED_TEXT raw = {0};
         if (id[i] >= 0) llm_token_bytes(server.model, id[i], &raw);
         llm_text_format(&t, ",%q:%q", name[i], raw.data);
-        llm_text_free(&raw);
     }
     llm_text_format(&t, ",'vocab_size':%d,'model_max_length':%d,'chat_template':%q}", llm_vocab_size(server.model),
                     info->max_position_embeddings, info->chat_template);
@@ -2134,7 +2126,7 @@ static void route_tokenizer_info(conn *c) {
 
 /* A file of the page. The policy lets it talk to this server only, and nothing else run in it. */
 static void answer_page(conn *c, const char *type, const char *const *line, size_t n) {
-    llm_text t = {0};
+    SCOPED_TEXT t = {0};
     if (server.cfg.no_page) {
         http_answer_error(c, 404, "the page is switched off", NULL, NULL);
         return;
@@ -2145,7 +2137,6 @@ static void answer_page(conn *c, const char *type, const char *const *line, size
                 "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
                 "base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
                 "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n");
-    llm_text_free(&t);
 }
 
 #define PAGE(type, lines) answer_page(c, type, lines, sizeof lines / sizeof lines[0])
