@@ -948,6 +948,10 @@ LLM_API const char *llm_isa_list(void);
 /* Billions of operations a second that the core of the calling thread reaches with products of bytes alone (a multiply-add is two), measured
  * for some milliseconds. isa NULL: the best. 0: it is not here, or has none to measure. */
 LLM_API double llm_isa_peak(const char *isa);
+/* GB a second that n_threads threads read of 1 GiB of memory together, the best of four passes: what decoding cannot exceed, since it reads
+ * the weights for every token. 0: so much memory could not be had. */
+LLM_API double llm_memory_peak(int32_t n_threads);
+LLM_API int64_t llm_memory_free(void); /* bytes that could be had now, the control group's limit counted; -1: unknown */
 
 /* ---------------------------------------------------------------------------
  * >>api-engine   Threads, backend, KV pages and scheduler for one model.
@@ -1898,8 +1902,8 @@ __attribute__((format(printf, 2, 3))) static llm_result llm__error(llm_result r,
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
     for (const char *p = raw; *p && text + 5 < llm__error_here() + LLM__ERROR_SIZE; p++) {
-        int control = (unsigned char)*p < 32 || *p == 127; /* names from files must not write to the terminal: \x1b */
-        if (control) text += sprintf(text, "\\x%02x", (unsigned)*p);
+        const unsigned char c = (unsigned char)*p, d = (unsigned char)p[1]; /* names from files must not write to the terminal: \x1b, C1 controls */
+        if (c < 32 || c == 127 || (c == 0xC2 && d < 0xA0)) text += sprintf(text, "\\x%02x", (unsigned)c);
         else *text++ = *p;
     }
     *text = 0;
@@ -14043,6 +14047,44 @@ LLM_API double llm_isa_peak(const char *name) {
 #endif
     for (int i = 0; i < 20 && peak; i++) best = LLM__MAX(best, peak(100000));
     return best;
+}
+
+/* Reads a part: looks for a byte that is not there. */
+static void llm__read_part(void *memory, int pass, int part, int n_parts) {
+    const size_t n = ((size_t)1 << 30) / (size_t)n_parts;
+    char *found = (char *)memchr((char *)memory + n * (size_t)part, 1, n);
+    if (found) *found = (char)pass; /* never, but the compiler cannot know */
+}
+
+LLM_API double llm_memory_peak(int32_t n_threads) {
+    const size_t bytes = (size_t)1 << 30;
+    const int64_t have = llm_memory_free();
+    void *memory = n_threads < 1 || (have >= 0 && have < (int64_t)bytes + (64 << 20)) ? NULL : llm__pages_get(bytes);
+    llm__pool *pool = memory ? llm__pool_open(n_threads) : NULL;
+    double best = 0;
+    if (pool) memset(memory, 2, bytes); /* pages that nobody has written are all the same one */
+    for (int i = 0; i < 4 && pool; i++) {
+        double begin = llm__now();
+        llm__pool_run(pool, llm__read_part, memory, 1);
+        best = LLM__MAX(best, 1e-9 * (double)bytes / (llm__now() - begin));
+    }
+    llm__pool_close(pool);
+    llm__pages_free(memory, bytes);
+    return best;
+}
+
+LLM_API int64_t llm_memory_free(void) {
+    static const char *const files[][2] = {{"/proc/meminfo", "MemAvailable: %lld"}, {"/sys/fs/cgroup/memory.max", "%lld"},
+                                           {"/sys/fs/cgroup/memory.current", "%lld"}};
+    long long n[] = {-1, -1, -1};
+    char line[200];
+    for (int i = 0; i < LLM__COUNT(files); i++) {
+        FILE *f = fopen(files[i][0], "re");
+        while (f && fgets(line, sizeof line, f) && sscanf(line, files[i][1], &n[i]) != 1) continue;
+        if (f) fclose(f);
+    }
+    const int64_t bytes = n[0] < 0 ? -1 : n[0] * 1024;
+    return n[1] >= 0 && n[2] >= 0 && (bytes < 0 || n[1] - n[2] < bytes) ? n[1] - n[2] : bytes;
 }
 
 /* dst = norm(src) of one row; dst may be src. w and b may be NULL: 1 and 0. */

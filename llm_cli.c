@@ -4,8 +4,7 @@
  * the cli_cmd_* function of a command. One table of options (cli_table) serves the command line, LLM_ARG_* in the environment,
  * a config file and /set in a chat. One way leads to an answer (cli_call): chat, generate, the conversation and batch write the body of
  * an OpenAI request and read its answer, as a client of llm_serve does, but without a socket. What a command finds out is written as
- * JSON, and its text is made of that (cli_result). Sections: output, options, the model and its engine, calls, text conversions, score,
- * batch, info, bench, load test, line editor, conversation, main.
+ * JSON, and its text is made of that (cli_result).
  *
  * Answers and JSON go to standard output, everything else to standard error. Exit 0 done, 1 failed, 2 usage, 130 interrupted;
  * a failure ends with one line "llm_cli: error: what: value, what was expected". */
@@ -20,14 +19,11 @@
 #include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <termios.h>
@@ -55,10 +51,11 @@ static llm_text cli_notes; /* lines that wait until the work has begun, so that 
 static char cli_sentence[1000];
 static const char *cli_output = "standard output";
 
-/* Ends the program with the error line. */
-#define cli_die(code, ...) (cli_say("llm_cli: error: ", __VA_ARGS__), exit(code))
 /* Keeps a sentence of our own for llm_last_error and returns r, so that a function that fails ends in one line. */
 #define cli_bad(r, ...) (snprintf(cli_sentence, sizeof cli_sentence, __VA_ARGS__), llm_backend_error(r, cli_sentence))
+/* One line on standard error, as harmless as those of the library; the error line ends the program. */
+#define cli_say(prefix, ...) (cli_bad(LLM_OK, __VA_ARGS__), fprintf(stderr, "%s%s\n", prefix, llm_last_error()))
+#define cli_die(code, ...) (cli_say("llm_cli: error: ", __VA_ARGS__), exit(code))
 
 /* Prints text in which no terminal finds a command: C0 and C1 controls, DEL and the marks that turn the writing direction become
  * \xNN; newline and tab stay when `lines`. Returns 0 if it could not be written. */
@@ -75,26 +72,9 @@ static int cli_print(FILE *to, const char *s, size_t n, int lines) {
 
 static void cli_json_free(llm_json **doc) { llm_json_free(*doc); }
 
-/* One line on standard error. */
-__attribute__((format(printf, 2, 3))) static void cli_say(const char *prefix, const char *format, ...) {
-    char message[1000];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
-    va_end(args);
-    fputs(prefix, stderr);
-    cli_print(stderr, message, strlen(message), 0);
-    fputs("\n", stderr);
-}
-
 /* A remark of the option readers. */
 static void cli_note(CLI_UNUSED void *user, const char *line) {
     llm_text_format(&cli_notes, "llm_cli: note: %s\n", line);
-}
-
-static void cli_show_notes(void) {
-    cli_print(stderr, cli_notes.data, cli_notes.len, 1);
-    llm_text_free(&cli_notes);
 }
 
 /* Ends the program with the sentence if something failed. An argument out of range is a usage error. */
@@ -104,6 +84,8 @@ static void cli_check(llm_result r) {
 
 /* Every byte of an answer goes through here, or through printf and a call with nothing; what cannot be written ends the program. */
 static void cli_write(const char *s, size_t n) {
+    cli_print(stderr, cli_notes.data, cli_notes.len, 1);
+    llm_text_free(&cli_notes);
     int ok = isatty(1) ? cli_print(stdout, s, n, 1) : (!n || fwrite(s, 1, n, stdout) == n) && !ferror(stdout) && !fflush(stdout);
     if (!ok) cli_die(1, "%s: %s", cli_output, errno == EPIPE ? "closed by its reader, an open file or pipe was expected" : strerror(errno));
 }
@@ -153,8 +135,8 @@ typedef struct cli_options {
     const char *json_schema, *regex, *grammar; /* the form of the answer: at most one */
     const char *logit_bias, *template_kwargs, *stop_ids;
     llm_option_list stop, bad_words;
-    int32_t json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, do_preprocess;
-    int32_t repetitions, stages, depth, max_concurrency, num_prompts, input_len, output_len;
+    int32_t json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, do_preprocess, help, version;
+    int32_t repetitions, depth, max_concurrency, num_prompts, input_len, output_len;
     float request_rate;
 } cli_options;
 
@@ -196,11 +178,12 @@ static const llm_option cli_table[] = {
     LLM_OPT_TEXT(cli_options, draft_weights, -1, "draft-weight-name", NULL, NULL),
     LLM_OPT_TEXT(cli_options, base_weights, -1, "base-weight-name", NULL, NULL),
     LLM_OPT_BOOL(cli_options, do_preprocess, -1, "do-preprocess", NULL),
+    LLM_OPT_BOOL(cli_options, help, -1, "h|help", NULL),
+    LLM_OPT_BOOL(cli_options, version, -1, "version", NULL),
 
     LLM_OPT_TEXT(cli_options, batch, CLI_BENCH, "b|batch", "LIST", "sequences decoded together: 1,8,16 (1)"),
     LLM_OPT_INT(cli_options, repetitions, CLI_BENCH, "r|repetitions", 1, 1000, "times each test runs (5)"),
     LLM_OPT_INT(cli_options, depth, CLI_BENCH, "depth", 0, 1e6, "tokens in the context before decoding begins"),
-    LLM_OPT_BOOL(cli_options, stages, CLI_BENCH, "stages", "what each part of a step takes, and how near it is to what the machine can do"),
     LLM_OPT_TEXT(cli_options, url, CLI_BENCH, "url", "URL", "load test of a server: http://127.0.0.1:8180"),
     LLM_OPT_FLOAT(cli_options, request_rate, CLI_BENCH, "request-rate", 1e-3, 1e6, "requests a second, Poisson (all at once)"),
     LLM_OPT_INT(cli_options, max_concurrency, CLI_BENCH, "max-concurrency", 1, 1024, "requests in flight at most (64)"),
@@ -271,15 +254,18 @@ static struct { /* what the commands work with */
     llm_openai_service service; /* how requests are read and answers written */
     llm_text said;              /* the latest answer that was shown */
     int thinking;               /* thoughts are being shown */
+    const char *dim, *plain;    /* to be printed before and behind what is less important; "": no colours are wanted */
     int stopped;                /* Ctrl-C ended it */
-} cli;
+    int32_t limit;              /* tokens that a sequence may have: --max-model-len, else the model's own; 0: no limit */
+} cli = {.dim = "", .plain = ""};
 
 /* At the usual level two warnings are enough to say that something is odd. */
 static void cli_log(CLI_UNUSED void *user, int level, const char *message) {
     static int warnings;
-    int wanted = opt.setup.log_level;
-    if (level > wanted || (wanted == LLM_LOG_WARN && level == LLM_LOG_WARN && ++warnings > 2)) return;
-    cli_say(level == LLM_LOG_WARN ? "llm_cli: warning: " : "llm_cli: ", "%s", message);
+    if (level > opt.setup.log_level || (level == LLM_LOG_WARN && level == opt.setup.log_level && ++warnings > 2)) return;
+    fputs(level == LLM_LOG_WARN ? "llm_cli: warning: " : "llm_cli: ", stderr); /* not cli_say: llm_last_error is for the caller */
+    cli_print(stderr, message, strlen(message), 0);
+    fputs("\n", stderr);
 }
 
 /* A line on a terminal when loading takes long enough to wonder. */
@@ -293,26 +279,23 @@ static int cli_progress(CLI_UNUSED void *user, const char *what, double done) {
 /* vocab_only: tokenizer and template; then a --tokenizer alone will do. */
 static void cli_open_model(int vocab_only) {
     llm_setup *s = &opt.setup;
+    const int32_t said = s->engine.max_model_len;
     s->files.vocab_only = vocab_only;
     s->files.log = s->engine.log = cli_log;
     s->files.progress = s->engine.progress = cli_progress;
     if (vocab_only && !s->model) s->model = s->files.tokenizer;
     cli_check(llm_setup_find(s, getenv));
     cli_check(llm_model_open(s->path.data, &s->files, &cli.model));
-    cli_show_notes();
-}
-
-/* Tokens that a sequence may have: --max-model-len, else the model's own; 0: no limit. */
-static int32_t cli_limit(void) {
-    int32_t own = llm_model_get_info(cli.model)->max_model_len, said = opt.setup.engine.max_model_len;
-    return said && (own <= 0 || said < own || opt.setup.engine.allow_long_max_model_len) ? said : own;
+    cli_write("", 0); /* only the notes */
+    cli.limit = llm_model_get_info(cli.model)->max_model_len;
+    if (said && (cli.limit <= 0 || said < cli.limit || s->engine.allow_long_max_model_len)) cli.limit = said;
 }
 
 /* Opens an engine for `seqs` sequences of at most `need` tokens (0, or more than it can: all that the model can): memory is taken for
  * these only. */
 static void cli_open_engine(int64_t need, int32_t seqs) {
     llm_engine_config *e = &opt.setup.engine;
-    if (need > 0 && (cli_limit() <= 0 || need < cli_limit()) && e->max_model_len <= cli_limit()) e->max_model_len = (int32_t)need;
+    if (need > 0 && (cli.limit <= 0 || need < cli.limit) && e->max_model_len <= cli.limit) e->max_model_len = (int32_t)need;
     e->max_num_seqs = seqs;
     cli_check(llm_engine_open(cli.model, e, &cli.engine));
     cli.service.engine = cli.engine;
@@ -335,12 +318,6 @@ static void cli_service(int32_t max_tokens) {
     if (opt.logprobs > s->max_logprobs) s->max_logprobs = opt.logprobs;
 }
 
-/* Dim where a person looks, unless NO_COLOR (no-color.org) or the terminal says otherwise; and as before. */
-static void cli_dim(FILE *to, int on) {
-    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
-    if (isatty(fileno(to)) && !(no_color && *no_color) && !(term && !strcmp(term, "dumb"))) fputs(on ? "\x1b[2m" : "\x1b[0m", to);
-}
-
 /* The text at the end of a path of members; NULL: there is none. */
 static const char *cli_text(const llm_json *doc, int node, const char *outer, const char *inner, size_t *n) {
     return llm_json_str(doc, llm_json_find(doc, outer ? llm_json_find(doc, node, outer) : node, inner), n);
@@ -353,15 +330,13 @@ static void cli_show(const llm_json *event) {
     const char *thought = cli_text(event, choice, "delta", "reasoning_content", &n_thought), *text = cli_text(event, choice, "delta", "content", &n);
     if (!text) text = cli_text(event, choice, NULL, "text", &n);
     if (thought && isatty(1)) {
-        if (!cli.thinking++) cli_dim(stdout, 1);
+        fputs(cli.dim, stdout);
         cli_write(thought, n_thought);
+        fputs(cli.plain, stdout);
+        cli.thinking = 1;
     }
-    if (cli.thinking && (n || cli_text(event, choice, NULL, "finish_reason", NULL))) {
-        cli_dim(stdout, 0);
-        puts("");
-        cli.thinking = 0;
-    }
-    if (n) cli_write(text, n);
+    if (n && cli.thinking) cli_write("\n", 1);
+    if (n) cli.thinking = 0, cli_write(text, n);
     if (n) llm_text_add(&cli.said, text, n);
 }
 
@@ -372,24 +347,15 @@ static void cli_show_speed(const llm_request *request) {
     llm_request_get_metrics(request, &m);
     if (llm_request_get_output(request, 0, &out) != LLM_OK || m.first_token_time <= 0) return;
     double first = fmax(m.first_token_time - m.inference_start_time, 1e-6), rest = fmax(m.finish_time - m.first_token_time, 1e-6);
-    cli_dim(stderr, 1);
-    fprintf(stderr, "[prompt %d tokens, %d cached, %.1f tok/s | answer %zu tokens, %.1f tok/s | first token %.2f s]\n", m.n_prompt_tokens,
+    fprintf(stderr, "%s[prompt %d tokens, %d cached, %.1f tok/s | answer %zu tokens, %.1f tok/s | first token %.2f s]\n", cli.dim, m.n_prompt_tokens,
             m.n_cached_tokens, (m.n_prompt_tokens - m.n_cached_tokens) / first, out.n_token_ids, ((double)out.n_token_ids - 1) / rest,
             m.first_token_time - m.arrival_time);
     if (out.finish == LLM_FINISH_LENGTH) fprintf(stderr, "[cut after %zu tokens; max-tokens allows more]\n", out.n_token_ids);
-    cli_dim(stderr, 0);
+    fputs(cli.plain, stderr);
 }
 
-/* The error object of an answer as ours: of a field that is an option here under the option's name, and as a usage error. */
-static llm_result cli_failed(const llm_json *doc, int error) {
-    size_t n = 0;
-    const char *param = cli_text(doc, error, NULL, "param", &n), *why = cli_text(doc, error, NULL, "message", NULL);
-    const llm_option *row = param ? llm_options_find(&cli_names, param, n) : NULL;
-    if (!row || row->group != CLI_ANSWERS) return cli_bad(LLM_ERR_FORMAT, "%.600s", why ? why : "the request failed");
-    return cli_bad(LLM_ERR_ARG, "--%.*s: %.600s", (int)strcspn(row->names, "|"), row->names, why);
-}
-
-/* Sends a body of the members in `what` and of those that the options add. Streams are shown; else *answer gets the whole, to be freed. */
+/* Sends a body of the members in `what` and of those that the options add. Streams are shown; else *answer gets the whole, to be freed.
+ * The error object becomes an error of ours: of a field that is an option here under the option's name, and as a usage error. */
 static llm_result cli_call(llm_openai_kind kind, const llm_text *what, llm_json **answer) {
     CLI_TEXT body = {0}, piece = {0};
     llm_text_format(&body, answer ? "{%s" : "{'stream':true,%s", what->data);
@@ -413,7 +379,10 @@ static llm_result cli_call(llm_openai_kind kind, const llm_text *what, llm_json 
         const char *json = strncmp(piece.data, "data: ", 6) ? piece.data : piece.data + 6;
         if (llm_json_parse(json, strcspn(json, "\n"), NULL, &doc)) doc = NULL; /* [DONE] */
         int error = llm_json_find(doc, 0, "error");
-        if (error >= 0) r = cli_failed(doc, error);
+        const char *why = cli_text(doc, error, NULL, "message", NULL), *param = cli_text(doc, error, NULL, "param", NULL);
+        const llm_option *row = param ? llm_options_find(&cli_names, param, strlen(param)) : NULL;
+        if (row && row->group == CLI_ANSWERS) r = cli_bad(LLM_ERR_ARG, "--%.*s: %.600s", (int)strcspn(row->names, "|"), row->names, why);
+        else if (why) r = cli_bad(LLM_ERR_FORMAT, "%.600s", why);
         else if (!answer) cli_show(doc);
         else *answer = doc, doc = NULL;
         piece.len = 0;
@@ -457,10 +426,6 @@ static void cli_answer(llm_openai_kind kind, llm_text *what, int64_t n_prompt) {
     }
     cli_out(&t);
 }
-
-/* ---------------------------------------------------------------------------
- * generate, and what it has in common with others: where the text comes from that they work on.
- * --------------------------------------------------------------------------- */
 
 /* The text to work on: -p, -f or standard input; of a chat (`more`) what standard input holds follows the first two. */
 static void cli_input(int more, llm_text *text) {
@@ -513,10 +478,10 @@ static llm_result cli_tokenize(const char *in, size_t n, llm_text *out) {
 }
 
 /* An array of ids to their text, special tokens shown, or with --jsonl to a JSON string. */
-static llm_result cli_detokenize(const char *in, size_t n, llm_text *out) {
+static llm_result cli_detokenize(const char *in, CLI_UNUSED size_t n, llm_text *out) {
     CLI_TOKENS ids = {0};
     CLI_TEXT text = {0};
-    llm_result r = n > strlen(in) ? cli_bad(LLM_ERR_FORMAT, "a NUL byte, an array of token ids was expected") : cli_parse_ids("input", in, &ids);
+    llm_result r = cli_parse_ids("input", in, &ids);
     if (!r) r = llm_detokenize(cli.model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text);
     if (opt.jsonl) llm_text_format(out, "%Q", text.data, text.len);
     else llm_text_add(out, text.data, text.len);
@@ -546,20 +511,16 @@ static llm_result cli_render(const char *in, size_t n, llm_text *out) {
     return opt.jsonl ? LLM_OK : r;
 }
 
-/* Converts the whole input, or each of its lines; a bad line is told by its number. */
+/* Converts the whole input, or each of its lines; a bad one is told by its number. */
 static void cli_convert(llm_result (*fn)(const char *in, size_t n, llm_text *out), const char *end) {
     CLI_TEXT text = {0}, out = {0};
-    char *line;
-    size_t n;
+    const char *in;
     if (!opt.jsonl) cli_input(0, &text);
-    if (!opt.jsonl && fn(text.data, text.len, &out)) cli_die(1, "%s", llm_last_error());
-    for (long number = 1; opt.jsonl && (line = cli_line(&n)); number++) {
-        if (fn(line, n, &out)) cli_die(1, "standard input, line %ld: %s", number, llm_last_error());
-        llm_text_str(&out, "\n");
+    for (long number = 1; (in = opt.jsonl ? cli_line(&text.len) : number == 1 ? text.data : NULL); number++) {
+        if (fn(in, text.len, &out)) cli_die(1, "input, %s %ld: %s", opt.jsonl ? "line" : "text", number, llm_last_error());
+        llm_text_str(&out, opt.jsonl ? "\n" : end);
         cli_out(&out);
     }
-    if (!opt.jsonl) llm_text_str(&out, end);
-    cli_out(&out);
 }
 
 static void cli_cmd_tokenize(void) { cli_open_model(1), cli_convert(cli_tokenize, "\n"); }
@@ -595,14 +556,13 @@ static void cli_cmd_score(void) {
     const int32_t *counts = NULL;
     int32_t stride = 0, k = opt.top_logprobs;
     CLI_TOKENS ids = {0};
-    CLI_TEXT lps = {0}, tops = {0}, next = {0}, number = {0};
-    llm_text t = {0};
+    CLI_TEXT lps = {0}, tops = {0}, next = {0}, number = {0}, t = {0};
     llm_request *request = NULL;
     llm_output out = {0};
     double sum = 0;
     cli_prompt_ids(0, &ids);
     const llm_request_config cfg = {
-        .prompt_ids = ids.data, .n_prompt_ids = ids.len, .score_only = ids.len == (size_t)cli_limit(), /* a full context has no next token */
+        .prompt_ids = ids.data, .n_prompt_ids = ids.len, .score_only = ids.len == (size_t)cli.limit, /* a full context has no next token */
         .sampling = {.max_tokens = 1, .prompt_logprobs = k + 1, .logprobs = (k ? k : 5) + 1}};
     cli_open_engine((int64_t)ids.len + 1, 1);
     cli_check(llm_request_submit(cli.engine, &cfg, &request));
@@ -629,7 +589,6 @@ static void cli_cmd_score(void) {
     llm_text_format(&t, "'next': %t, 'n_tokens': %d, 'perplexity': %t}\n", &next, (int)ids.len, &number);
     if (opt.json) cli_out(&t);
     else printf("perplexity %.6g of %zu tokens, log-probability %.6f\n", perplexity, ids.len, sum);
-    llm_text_free(&t);
     llm_request_free(request);
 }
 
@@ -672,21 +631,6 @@ static cli_job cli_job_start(const char *line, size_t n, long number) {
     return job;
 }
 
-/* Writes the line of a job that has come to its end: HTTP status and body, as the batch API has them. 0: it has not. */
-static int cli_job_end(cli_job *job) {
-    llm_text body = {0}, line = {0};
-    if (!job->call) return cli_out(&job->text), 1;
-    if (!llm_openai_next(job->call, &body)) return 0;
-    const llm_openai_info *info = llm_openai_get_info(job->call);
-    const char *id = info->status == 200 ? info->id : NULL;
-    llm_text_format(&line, id ? "{'id':'batch_req_%s'," : "{'id':null,", id);
-    llm_text_format(&line, "'custom_id':%t,'response':{'status_code':%d,'request_id':%q,'body':%t},'error':null}\n", &job->text, info->status, id,
-                    &body);
-    cli_out(&line);
-    llm_openai_free(job->call);
-    return 1;
-}
-
 /* The files take the place of the standard streams. The jobs are a ring: fill it, run one step for all of it, write what is due, until no
  * line and no job is left. The context is the longest that fits 1 GiB of KV memory unless said otherwise (the engine sees to it). */
 static void cli_cmd_batch(void) {
@@ -696,6 +640,7 @@ static void cli_cmd_batch(void) {
     size_t n = 0;
     long number = 0, head = 0, tail = 0; /* jobs head to tail - 1 are in flight */
     struct stat a, b;
+    llm_text out = {0};
     if (!opt.in) cli_die(2, "--input: missing, a file with one request a line was expected (-: standard input)");
     if (strcmp(opt.in, "-") && !freopen(opt.in, "re", stdin)) cli_die(1, "%.60s: %s", opt.in, strerror(errno));
     if (opt.out && !fstat(0, &a) && !stat(opt.out, &b) && a.st_ino == b.st_ino && a.st_dev == b.st_dev)
@@ -712,8 +657,22 @@ static void cli_cmd_batch(void) {
             if (strspn(line, " \t") < n) jobs[tail++ % window] = cli_job_start(line, n, number);
         }
         cli_check(llm_engine_step(cli.engine, NULL));
-        while (head < tail && cli_job_end(&jobs[head % window]))
-            if (++head && watched) fprintf(stderr, "\rbatch: %ld answered\x1b[K", head);
+        for (; head < tail; head++) { /* HTTP status and body, as the batch API has them */
+            cli_job *job = &jobs[head % window];
+            CLI_TEXT body = {0};
+            if (job->call && !llm_openai_next(job->call, &body)) break;
+            if (job->call) {
+                const llm_openai_info *info = llm_openai_get_info(job->call);
+                const char *id = info->status == 200 ? info->id : NULL;
+                llm_text_format(&out, id ? "{'id':'batch_req_%s'," : "{'id':null,", id);
+                llm_text_format(&out, "'custom_id':%t,'response':{'status_code':%d,'request_id':%q,'body':%t},'error':null}\n", &job->text,
+                                info->status, id, &body);
+            }
+            llm_text_format(&out, "%t", &job->text);
+            cli_out(&out);
+            llm_openai_free(job->call);
+            if (watched) fprintf(stderr, "\rbatch: %ld answered\x1b[K", head + 1);
+        }
     }
     if (watched) fputs("\n", stderr);
 }
@@ -728,14 +687,13 @@ static void cli_print_object(const llm_json *doc, int object, int indent) {
     for (int v = llm_json_first(doc, object); v >= 0; v = llm_json_next(doc, v)) {
         const char *key = llm_json_key(doc, v, NULL), *text = llm_json_str(doc, v, NULL);
         const int inner = llm_json_type_of(doc, v) == LLM_JSON_OBJECT;
-        int64_t whole = 0;
         double number = 0;
         CLI_TEXT t = {0};
         if (text) llm_text_str(&t, text);
         else if (!inner) llm_json_write(doc, v, &t);
         printf("%*s%-*s ", indent, "", 24 - indent, key);
-        if (llm_json_int(doc, v, &whole) && strstr(key, "bytes")) printf("%.1f MiB", (double)whole / 1048576);
-        else if (!whole && llm_json_num(doc, v, &number)) printf("%.5g", number);
+        if (llm_json_num(doc, v, &number) && strstr(key, "bytes")) printf("%.1f MiB", number / 1048576);
+        else if (fmod(number, 1) != 0) printf("%.5g", number);
         else cli_print(stdout, t.data, t.len < 100 ? t.len : 100, 0);
         printf("\n");
         cli_print_object(doc, inner ? v : -1, indent + 2);
@@ -745,30 +703,12 @@ static void cli_print_object(const llm_json *doc, int object, int indent) {
 /* Writes what a command found out, an object: with --json as it is, else as lines. Frees it. */
 static void cli_result(llm_text *json) {
     CLI_JSON *doc = NULL;
-    if (opt.json) {
-        cli_out(json);
-        return;
+    if (!opt.json) {
+        cli_check(llm_json_parse(json->data, json->len, NULL, &doc));
+        cli_print_object(doc, 0, 0);
+        llm_text_free(json);
     }
-    cli_check(llm_json_parse(json->data, json->len, NULL, &doc));
-    cli_print_object(doc, 0, 0);
-    llm_text_free(json);
-}
-
-/* A number in a file of the kernel, by the pattern of its line; -1: it is not there. */
-static int64_t cli_kernel_number(const char *path, const char *pattern) {
-    char line[200];
-    long long value = -1;
-    FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f) && sscanf(line, pattern, &value) != 1) continue;
-    if (f) fclose(f);
-    return value;
-}
-
-/* Bytes of memory that could be had now, the control group's limit counted; -1: unknown. */
-static int64_t cli_free_memory(void) {
-    int64_t kib = cli_kernel_number("/proc/meminfo", "MemAvailable: %lld"), bytes = kib < 0 ? -1 : kib * 1024;
-    int64_t limit = cli_kernel_number("/sys/fs/cgroup/memory.max", "%lld"), used = cli_kernel_number("/sys/fs/cgroup/memory.current", "%lld");
-    return limit >= 0 && used >= 0 && (bytes < 0 || limit - used < bytes) ? limit - used : bytes;
+    cli_out(json);
 }
 
 static void cli_cmd_info(void) {
@@ -776,7 +716,7 @@ static void cli_cmd_info(void) {
     llm_text t = {0};
     cli_open_model(0);
     const llm_model_info *i = llm_model_get_info(cli.model);
-    const int64_t context = cli_limit(), have = cli_free_memory(), heads = i->n_kv_heads > 0 ? i->n_kv_heads : 1;
+    const int64_t context = cli.limit, have = llm_memory_free(), heads = i->n_kv_heads > 0 ? i->n_kv_heads : 1;
     const int64_t kv = context * 4 * i->n_layers * heads * (i->head_dim > 0 ? i->head_dim : 1), need = i->weight_bytes + kv;
     for (int k = 0; k < i->n_tensors; k++) {
         const char *type = NULL;
@@ -814,57 +754,13 @@ static void cli_cmd_convert(void) {
  * read of 1 GiB of memory in the same run, so that the two can be compared: decoding cannot be faster than memory.
  * --------------------------------------------------------------------------- */
 
-/* Runs fn in n threads, thread i with i, waits for all, and returns the sum of what they return, which are numbers. */
-static intptr_t cli_threads(int n, void *(*fn)(void *number)) {
-    pthread_t threads[1024]; /* as many as the options allow */
-    void *result;
-    intptr_t sum = 0;
-    for (int i = 0; i < n; i++)
-        if (pthread_create(&threads[i], NULL, fn, (void *)(intptr_t)i)) cli_die(1, "bench: no thread %d of %d could be started", i + 1, n);
-    for (int i = 0; i < n; i++) pthread_join(threads[i], &result), sum += (intptr_t)result;
-    return sum;
-}
-
 static struct {
     int n_threads;
     char isa[40];
-    double peak, peak_ops;   /* of the machine: GB/s read, billions of operations a second (0: not measured) */
-    llm_spent stages[LLM_SPENT_KINDS + 1]; /* the engine's, then the sampler's */
-    char *memory;            /* CLI_PEAK bytes, while `peak` is measured */
-    float *logits;           /* (sequences, vocab) */
+    double peak;   /* of the machine: GB/s read */
+    float *logits; /* (sequences, vocab) */
     int32_t vocab;
 } cli_bench;
-
-#define CLI_PEAK ((size_t)1 << 30)
-
-/* Reads its part: looks for a byte that is not there. */
-static void *cli_read_memory(void *number) {
-    size_t share = CLI_PEAK / (size_t)cli_bench.n_threads;
-    return memchr(cli_bench.memory + share * (size_t)(intptr_t)number, 1, share);
-}
-
-/* Millions of operations a second of this thread while all compute. */
-static void *cli_measure_ops(CLI_UNUSED void *number) {
-    return (void *)(intptr_t)(llm_isa_peak(NULL) * 1e3);
-}
-
-/* GB/s of the best of four passes, or 0 where so much memory cannot be had. */
-static double cli_peak_bandwidth(void) {
-    int64_t have = cli_free_memory();
-    double best = 0;
-    if (have >= 0 && have < (int64_t)CLI_PEAK + (64 << 20)) return 0;
-    cli_bench.memory = (char *)aligned_alloc((size_t)2 << 20, CLI_PEAK); /* on a huge page's begin */
-    if (!cli_bench.memory) return 0;
-    madvise(cli_bench.memory, CLI_PEAK, MADV_HUGEPAGE);
-    memset(cli_bench.memory, 2, CLI_PEAK); /* pages that nobody has written are all the same one */
-    for (int pass = 0; pass < 4; pass++) {
-        double begin = llm_now();
-        cli_threads(cli_bench.n_threads, cli_read_memory);
-        best = fmax(best, (double)CLI_PEAK * 1e-9 / (llm_now() - begin));
-    }
-    free(cli_bench.memory);
-    return best;
-}
 
 static int cli_compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -878,22 +774,6 @@ static double cli_percentile(double *values, int n, double share) {
     if (n == 0) return 0;
     qsort(values, (size_t)n, sizeof *values, cli_compare_doubles);
     return low + 1 < n ? values[low] + (at - low) * (values[low + 1] - values[low]) : values[low];
-}
-
-/* The parts of what took `seconds`: share of the time, and the rates within it beside the machine's. */
-static void cli_bench_stages(const char *test, double seconds) {
-    static const char *const names[] = {"embed", "linear", "attention", "head", "norm", "sampler"};
-    for (int i = 0; i <= LLM_SPENT_KINDS; i++) {
-        const llm_spent *s = &cli_bench.stages[i];
-        const double share = s->seconds / seconds, per = 1e-9 / fmax(s->seconds, 1e-9), read = s->bytes * per, ops = s->ops * per;
-        const double of_peak = 100 * read / fmax(cli_bench.peak, 1e-9), of_ops = 100 * ops / fmax(cli_bench.peak_ops, 1e-9);
-        llm_text t = {0};
-        llm_text_format(&t, "{'test': %q, 'stage': %q, 'share': %f, 'read_gb_s': %f, 'gops': %f, 'peak_gops': %f}\n", test, names[i], share, read, ops,
-                        cli_bench.peak_ops);
-        if (opt.json) cli_out(&t);
-        else printf("  %-9s %6.1f %% of the time %8.1f GB/s %5.0f %% %8.1f GOPS %5.0f %%\n", names[i], 100 * share, read, of_peak, ops, of_ops);
-        llm_text_free(&t);
-    }
 }
 
 /* Feeds n random tokens to a sequence, from its beginning on. Returns the seconds. */
@@ -917,13 +797,11 @@ static double cli_bench_decode(int n, int32_t width, int first) {
         llm_tokens_add(&ids, s);
         if (first) cli_bench_prompt(s, positions.data[s], (unsigned)s);
     }
-    double begin = llm_now(), from;
+    double begin = llm_now();
     for (int i = 0; i < n; i++) {
         cli_check(llm_forward_batch(cli.engine, width, seqs.data, positions.data, counts.data, ids.data, cli_bench.logits));
-        from = llm_now();
         for (int32_t s = 0; s < width; s++, positions.data[s - 1]++)
             ids.data[s] = llm_sample(cli_bench.logits + (size_t)s * (size_t)cli_bench.vocab, cli_bench.vocab, &greedy, 0, i);
-        cli_bench.stages[LLM_SPENT_KINDS].seconds += llm_now() - from;
     }
     return llm_now() - begin;
 }
@@ -931,28 +809,24 @@ static double cli_bench_decode(int n, int32_t width, int first) {
 /* Prompts of n tokens, or n decoded tokens of `width` sequences each (`decode`), as often as was said; a first short run warms up. Their
  * rates are a row of the table or a line of JSON. */
 static void cli_bench_test(int decode, int n, int32_t width) {
-    const llm_model_info *info = llm_model_get_info(cli.model);
     const int32_t said = opt.setup.engine.max_num_batched_tokens, rows = said ? said : 512, warm = decode ? 4 : 64;
-    double rates[1000], total = 0, peak = cli_bench.peak;
+    double rates[1000];
     char test[40];
-    CLI_TEXT list = {0};
-    llm_text t = {0};
+    CLI_TEXT list = {0}, t = {0};
     snprintf(test, sizeof test, !decode ? "pp%d" : width > 1 ? "tg%d@%d" : "tg%d", n, width);
     for (int r = -1; r < opt.repetitions; r++) {
         int count = r < 0 && n > warm ? warm : n;
         double seconds = decode ? cli_bench_decode(count, width, r < 0) : cli_bench_prompt(0, count, (unsigned)r);
-        if (r < 0) memset(cli_bench.stages, 0, sizeof cli_bench.stages);
-        else total += seconds, rates[r] = (double)count * width / seconds, llm_text_format(&list, r ? ", %f" : "%f", rates[r]);
+        if (r >= 0) rates[r] = (double)count * width / seconds;
+        if (r >= 0) llm_text_format(&list, r ? ", %f" : "%f", rates[r]);
     }
     const double median = cli_percentile(rates, opt.repetitions, 0.5), steps = decode ? 1.0 / width : (double)((n + rows - 1) / rows) / n;
-    const double read = median * steps * (double)info->step_bytes * 1e-9;
+    const double read = median * steps * (double)llm_model_get_info(cli.model)->step_bytes * 1e-9, share = cli_bench.peak > 0 ? 100 * read / cli_bench.peak : 0;
     llm_text_format(&t, "{'test': %q, 'tokens_per_s': [%t], 'median': %f, 'threads': %d, 'isa': %q, 'model': %q, ", test, &list, median,
-                    cli_bench.n_threads, cli_bench.isa, info->path);
-    llm_text_format(&t, "'read_gb_s': %f, 'peak_gb_s': %f}\n", read, peak);
+                    cli_bench.n_threads, cli_bench.isa, opt.setup.path.data);
+    llm_text_format(&t, "'read_gb_s': %f, 'peak_gb_s': %f}\n", read, cli_bench.peak);
     if (opt.json) cli_out(&t);
-    else printf("%-10s %10.1f %10.1f %10.1f %9.1f %6.0f %%\n", test, median, rates[0], rates[opt.repetitions - 1], read, peak > 0 ? 100 * read / peak : 0);
-    llm_text_free(&t);
-    if (opt.stages) cli_bench_stages(test, total);
+    else printf("%-10s %10.1f %10.1f %10.1f %9.1f %6.0f %%\n", test, median, rates[0], rates[opt.repetitions - 1], read, share);
 }
 
 /* Prepares what all tests share, then runs them in turn. Memory is taken for the widest. */
@@ -966,18 +840,16 @@ static void cli_bench_all(void) {
     for (size_t i = 0; i < widths.len && n; i++) widest = widths.data[i] > widest ? widths.data[i] : widest;
     if (n < 0) cli_die(2, "--max-tokens: %d, a whole number from 0 was expected", n);
     cli_open_model(0);
-    if (opt.stages) opt.setup.engine.spent = cli_bench.stages;
     cli_open_engine((int64_t)longest + 1, widest);
     llm_engine_get_stats(cli.engine, &stats);
     cli_bench.n_threads = 1; /* of a device's backend nothing is said */
     sscanf(stats.backend, "%*[^:]: %39[^,], %d", cli_bench.isa, &cli_bench.n_threads);
-    cli_bench.peak = cli_peak_bandwidth();
-    if (opt.stages) cli_bench.peak_ops = (double)cli_threads(cli_bench.n_threads, cli_measure_ops) * 1e-3;
+    cli_bench.peak = llm_memory_peak(cli_bench.n_threads);
     cli_bench.vocab = llm_logits_size(cli.engine);
     cli_bench.logits = (float *)calloc((size_t)cli_bench.vocab * (size_t)widest, sizeof(float));
     if (!cli_bench.logits) cli_die(1, "memory: logits of %d sequences did not fit", widest);
     if (!opt.json) {
-        printf("%s, %s; memory reads %.1f GB/s\n", llm_model_get_info(cli.model)->path, stats.backend, cli_bench.peak);
+        printf("%s, %s; memory reads %.1f GB/s\n", opt.setup.path.data, stats.backend, cli_bench.peak);
         printf("%-10s %10s %10s %10s %9s %8s\n", "test", "tokens/s", "slowest", "fastest", "GB/s", "of peak");
     }
     for (size_t i = 0; i < prompts.len; i++)
@@ -1025,7 +897,6 @@ static FILE *cli_connect(void) {
     return fd < 0 ? NULL : fdopen(fd, "r+");
 }
 
-/* One more double in a list of them. */
 static void cli_add_figure(llm_text *list, double x) { llm_text_add(list, (const char *)&x, sizeof x); }
 
 /* Sends a prompt of random ids, new ones in each run so that no prefix cache helps; then reads all lines of the answer: the status, and the
@@ -1093,8 +964,10 @@ static void cli_load_metric(llm_text *t, const char *metric) {
 
 /* The base URL may end in /v1 or not. Requests start at once, or at random times of the given rate: exponential gaps make a Poisson process. */
 static void cli_load_test(void) {
+    static const char *const metrics[] = {"ttft", "tpot", "itl", "e2el"};
     const char *why = NULL;
     double due = 0, tokens = 0;
+    pthread_t threads[1024]; /* as many as the option allows */
     llm_text t = {0};
     int n = opt.num_prompts, failed = 0, parts = sscanf(opt.url, "http://%255[^:/]:%7[0-9]%255[^?#]", cli_load.host, cli_load.port, cli_load.path);
     if (parts < 2) parts = sscanf(opt.url, "http://%255[^:/]%255[^?#]", cli_load.host, cli_load.path);
@@ -1107,7 +980,9 @@ static void cli_load_test(void) {
     if (!cli_load.flights) cli_die(1, "memory: %d requests did not fit", n);
     for (int i = 0; i < n && opt.request_rate > 0; i++) cli_load.flights[i].due = due, due -= log(1 - drand48()) / (double)opt.request_rate;
     cli_load.begin = llm_now();
-    cli_threads(opt.max_concurrency < n ? opt.max_concurrency : n, cli_load_worker);
+    for (int i = 0; i < opt.max_concurrency; i++)
+        if (pthread_create(&threads[i], NULL, cli_load_worker, NULL)) cli_die(1, "bench: no thread %d of %d could be started", i + 1, opt.max_concurrency);
+    for (int i = 0; i < opt.max_concurrency; i++) pthread_join(threads[i], NULL);
     const double seconds = llm_now() - cli_load.begin;
     for (int i = 0; i < n; i++) {
         const cli_flight *f = &cli_load.flights[i];
@@ -1118,10 +993,7 @@ static void cli_load_test(void) {
     llm_text_format(&t, "{'completed': %d, 'failed': %d, 'duration': %f, 'request_throughput': %f, 'output_throughput': %f, ", n - failed, failed,
                     seconds, requests, out);
     llm_text_format(&t, "'total_token_throughput': %f", out + requests * opt.input_len);
-    cli_load_metric(&t, "ttft");
-    cli_load_metric(&t, "tpot");
-    cli_load_metric(&t, "itl");
-    cli_load_metric(&t, "e2el");
+    for (int m = 0; m < CLI_COUNT(metrics); m++) cli_load_metric(&t, metrics[m]);
     llm_text_str(&t, "}\n");
     if (failed < n && !opt.json) puts("TTFT: to the first token, TPOT: each token behind it, ITL: between two events, E2EL: the whole; P99: 99 of 100 are below");
     if (failed < n) cli_result(&t);
@@ -1152,10 +1024,9 @@ static const struct { const char *bytes; int key; } cli_keys[] = {
 static struct {
     llm_text text;
     size_t cursor;    /* byte offset */
-    FILE *tty;
     int row;          /* of the cursor as drawn */
     struct termios cooked;
-    llm_text history; /* lines, the oldest first, a NUL behind each */
+    llm_text history; /* a JSON string a line, the oldest first, as in its file */
     size_t at;        /* where the line begins that is looked at */
     llm_text newest;  /* the new line, while older ones are looked at */
     FILE *file;       /* of the history, to be appended to; NULL: none */
@@ -1166,7 +1037,7 @@ static void cli_tty_mode(int raw, int signals) {
     struct termios t = edit.cooked;
     if (raw) cfmakeraw(&t);
     t.c_oflag = edit.cooked.c_oflag; /* a newline still goes to the row's begin */
-    if (signals) t.c_lflag |= ISIG;
+    if (signals) t.c_lflag |= ISIG | NOFLSH;
     tcsetattr(0, TCSADRAIN, &t);
 }
 
@@ -1179,32 +1050,25 @@ static size_t cli_char(const char *s, size_t n, int *width) {
     return *width == -2 || !len ? 1 : len;
 }
 
-/* The place behind the character at the cursor, or before the one that ends there (by -1), with the marks on it, which have no width. */
-static size_t cli_edit_step(int by) {
+/* The place behind the character at the cursor, or before the one that ends there (by -1), with the marks on it, which have no width; or
+ * behind or before blanks and a word. */
+static size_t cli_edit_place(int by, int word) {
     size_t at = edit.cursor, end = by < 0 ? 0 : edit.text.len;
-    for (int width = 0; at != end && (width == 0 || width == -2);) /* -2: inside of a character */
+    for (int width = 0; !word && at != end && (width == 0 || width == -2);) /* -2: inside of a character */
         at += (size_t)by, cli_char(edit.text.data + at, edit.text.len - at, &width);
-    return at;
-}
-
-/* The place behind or before blanks and a word. */
-static size_t cli_edit_word(int by) {
-    size_t at = edit.cursor, end = by < 0 ? 0 : edit.text.len;
-    for (int word = 0; word < 2; word++)
-        while (at != end && (isspace((unsigned char)edit.text.data[at - (by < 0)]) == 0) == word) at += (size_t)by;
+    for (int in = 0; word && in < 2; in++)
+        while (at != end && (isspace((unsigned char)edit.text.data[at - (by < 0)]) == 0) == in) at += (size_t)by;
     return at;
 }
 
 /* Puts a text where from `from` to `to` was another; the cursor stands behind it. */
 static void cli_edit_replace(size_t from, size_t to, const char *s) {
-    llm_text *t = &edit.text;
-    size_t n = strlen(s), tail = t->len - to;
-    llm_text_add(t, s, n); /* makes room */
-    memmove(t->data + from + n, t->data + to, tail);
-    memcpy(t->data + from, s, n);
-    t->len = from + n + tail;
-    t->data[t->len] = 0;
-    edit.cursor = from + n;
+    CLI_TEXT tail = {0};
+    llm_text_add(&tail, edit.text.data + to, edit.text.len - to);
+    edit.text.len = from;
+    llm_text_str(&edit.text, s);
+    edit.cursor = edit.text.len;
+    llm_text_add(&edit.text, tail.data, tail.len);
 }
 
 /* Draws prompt and text in rows, the cursor in its place; of a text taller than the screen those rows that end with the cursor's. */
@@ -1212,7 +1076,7 @@ static void cli_edit_draw(void) {
     struct winsize size = {0};
     CLI_TEXT rows = {0}, out = {0};
     int last = 0, col = 2, row = 0, cursor_col = 0;
-    if (ioctl(fileno(edit.tty), TIOCGWINSZ, &size) || size.ws_col < 8) size.ws_col = 80, size.ws_row = 24;
+    if (ioctl(2, TIOCGWINSZ, &size) || size.ws_col < 8 || !size.ws_row) size.ws_col = 80, size.ws_row = 24;
     llm_text_str(&rows, "> ");
     for (size_t i = 0, n = 1; n; i += n) {
         int width = 1;
@@ -1224,7 +1088,7 @@ static void cli_edit_draw(void) {
         else if (n) llm_text_add(&rows, shown ? edit.text.data + i : "?", shown ? n : 1), col += w;
     }
     const int top = row < size.ws_row ? 0 : row + 1 - size.ws_row; /* rows top to last are shown */
-    if (last > top + size.ws_row - 1) last = row > top ? row : top;
+    if (last > top + size.ws_row - 1) last = top + size.ws_row - 1;
     const char *from = rows.data, *to = from;
     for (int r = 0; r <= last; r++, to += strcspn(to, "\n") + 1)
         if (r == top) from = to;
@@ -1233,8 +1097,7 @@ static void cli_edit_draw(void) {
     llm_text_add(&out, from, (size_t)(to - 1 - from));
     if (last > row) llm_text_format(&out, "\x1b[%dA", last - row);
     llm_text_format(&out, cursor_col ? "\r\x1b[%dC" : "\r", cursor_col);
-    fwrite(out.data, 1, out.len, edit.tty);
-    fflush(edit.tty); /* or a key would show late */
+    fwrite(out.data, 1, out.len, stderr);
     edit.row = row - top;
 }
 
@@ -1267,42 +1130,38 @@ static int cli_key(char bytes[24], int wait_ms) {
     return n == 2 && islower(c) ? c : 0;
 }
 
-/* What is pasted, up to its mark or until nothing came for two seconds: keys are text there, and every kind of line end is a newline. */
-static void cli_edit_paste(void) {
-    char bytes[24], before = 0;
-    for (int key; (key = cli_key(bytes, 2000)) != KEY_PASTED && key != KEY_LATE && key != KEY_GONE; before = *bytes) {
-        int newline = key == 'M' || (key == 'J' && before != '\r');
-        if (newline || key == KEY_TEXT || key == 'I') cli_edit_replace(edit.cursor, edit.cursor, newline ? "\n" : bytes);
-    }
-}
-
-/* Shows an older (by -1) or newer line. */
+/* Shows an older (by -1) or newer line; the new one is kept while older ones are looked at. */
 static void cli_edit_history(int by) {
-    const char *lines = edit.history.data;
-    const size_t end = edit.history.len;
-    if (edit.at == (by < 0 ? 0 : end)) return;
-    if (edit.at == end) edit.newest.len = 0, llm_text_str(&edit.newest, edit.text.data);
+    const llm_text *h = &edit.history;
+    CLI_JSON *doc = NULL;
+    if (edit.at == (by < 0 ? 0 : h->len)) return;
+    if (edit.at == h->len) edit.newest.len = 0, llm_text_str(&edit.newest, edit.text.data);
     do edit.at += (size_t)by;
-    while (edit.at && edit.at < end && lines[edit.at - 1]);
-    cli_edit_replace(0, edit.text.len, edit.at < end ? lines + edit.at : edit.newest.data);
+    while (edit.at && edit.at < h->len && h->data[edit.at - 1] != '\n');
+    const int old = !llm_json_parse(h->data + edit.at, strcspn(h->data + edit.at, "\n"), NULL, &doc) && llm_json_str(doc, 0, NULL);
+    cli_edit_replace(0, edit.text.len, old ? llm_json_str(doc, 0, NULL) : edit.newest.data);
 }
 
 /* What one key does: the cursor goes to a place, or what is between goes away. Returns 0 to go on, else 'M' (Enter), 'C' or 'D'. */
-static int cli_edit_key(int key, const char *bytes) {
+static int cli_edit_key(int key, char bytes[24]) {
     const size_t from = edit.cursor, end = edit.text.len;
     size_t to = from;
     switch (key) {
     case 'A': case 'U': to = 0; break;
     case 'E': case 'K': to = end; break;
-    case 'B': case 'H': case '?': to = cli_edit_step(-1); break;
-    case 'F': case 'D': case KEY_DELETE: to = cli_edit_step(1); break;
-    case 'b': case 'W': to = cli_edit_word(-1); break;
-    case 'f': case 'd': to = cli_edit_word(1); break;
-    case KEY_TEXT: case 'I': cli_edit_replace(from, from, bytes); return 0;
-    case KEY_NEW_LINE: cli_edit_replace(from, from, "\n"); return 0;
-    case KEY_PASTE: cli_edit_paste(); return 0;
+    case 'B': case 'H': case '?': to = cli_edit_place(-1, 0); break;
+    case 'F': case 'D': case KEY_DELETE: to = cli_edit_place(1, 0); break;
+    case 'b': case 'W': to = cli_edit_place(-1, 1); break;
+    case 'f': case 'd': to = cli_edit_place(1, 1); break;
+    case KEY_TEXT: case KEY_NEW_LINE: case 'I': cli_edit_replace(from, from, key == KEY_NEW_LINE ? "\n" : bytes); return 0;
+    case KEY_PASTE: /* up to its mark or until nothing came for two seconds keys are text, and every kind of line end is a newline */
+        for (char before = 0; (key = cli_key(bytes, 2000)) != KEY_PASTED && key != KEY_LATE && key != KEY_GONE; before = *bytes) {
+            const int newline = key == 'M' || (key == 'J' && before != '\r');
+            if (newline || key == KEY_TEXT || key == 'I') cli_edit_replace(edit.cursor, edit.cursor, newline ? "\n" : bytes);
+        }
+        return 0;
     case 'P': case 'N': cli_edit_history(key == 'P' ? -1 : 1); return 0;
-    case 'L': fputs("\x1b[H\x1b[2J", edit.tty), edit.row = 0; return 0;
+    case 'L': fputs("\x1b[H\x1b[2J", stderr), edit.row = 0; return 0;
     case 'Z':
         cli_tty_mode(0, 0);
         raise(SIGTSTP);
@@ -1327,7 +1186,7 @@ static int cli_edit(void) {
     cli_edit_replace(0, edit.text.len, "");
     edit.row = 0, edit.at = edit.history.len;
     cli_tty_mode(1, 0);
-    fputs("\x1b[?2004h", edit.tty); /* pastes come between marks from now on */
+    fputs("\x1b[?2004h", stderr); /* pastes come between marks from now on */
     while (!end) {
         if (poll(&more, 1, 0) <= 0) cli_edit_draw(); /* not for each byte of a burst */
         int key = cli_key(bytes, -1);
@@ -1335,42 +1194,31 @@ static int cli_edit(void) {
     }
     edit.cursor = edit.text.len;
     cli_edit_draw();
-    fputs("\n\x1b[?2004l", edit.tty);
-    fflush(edit.tty);
+    fputs("\n\x1b[?2004l", stderr);
     cli_tty_mode(0, 0);
     return end;
 }
 
 /* Adds a line to the history, and to its file, unless it is the same as the one before. */
 static void cli_history_add(const char *line) {
-    const size_t n = strlen(line) + 1, len = edit.history.len;
-    const char *before = edit.history.data + len - n;
+    llm_text *h = &edit.history;
     CLI_TEXT json = {0};
-    if (len >= n && !strcmp(before, line) && (len == n || !before[-1])) return;
-    llm_text_add(&edit.history, line, n);
     llm_text_format(&json, "%q\n", line);
+    if (h->len >= json.len && !memcmp(h->data + h->len - json.len, json.data, json.len)) return;
+    llm_text_add(h, json.data, json.len);
     if (edit.file) fputs(json.data, edit.file), fflush(edit.file);
 }
 
-/* Reads $XDG_STATE_HOME/llm_cli/history, one JSON string a line, which nobody else may read, and makes it and its folder. One grown to 4 MiB
- * begins anew, for nobody looks that far back. */
+/* Reads $XDG_STATE_HOME/llm_cli/history, which nobody else may read, and makes it and its folder. */
 static void cli_history_open(void) {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    char path[4300], *line = NULL;
-    size_t room = 0;
-    int given = state && *state == '/';
-    struct stat st;
+    char path[4300];
+    const int given = state && *state == '/';
     snprintf(path, sizeof path, "%.4000s%s/llm_cli/history", given ? state : home ? home : "", given ? "" : "/.local/state");
     for (char *slash = path + 1; (slash = strchr(slash, '/')); *slash++ = '/') *slash = 0, mkdir(path, 0700);
-    if (!stat(path, &st) && st.st_size > 4 << 20) unlink(path);
-    int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    FILE *f = fd >= 0 ? fdopen(fd, "a+") : NULL;
-    while (f && getline(&line, &room, f) > 0) {
-        CLI_JSON *doc = NULL;
-        if (!llm_json_parse(line, strcspn(line, "\n"), NULL, &doc) && llm_json_str(doc, 0, NULL)) cli_history_add(llm_json_str(doc, 0, NULL));
-    }
-    free(line);
-    edit.file = f; /* what is said from now on goes there */
+    const int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (fd < 0 || cli_read(path, &edit.history)) return;
+    edit.file = fdopen(fd, "a"); /* what is said from now on goes there */
 }
 
 /* ---------------------------------------------------------------------------
@@ -1380,13 +1228,13 @@ static void cli_history_open(void) {
  * --------------------------------------------------------------------------- */
 
 static struct {
-    llm_text messages; /* elements of an array: {...}, {...} */
+    llm_text messages; /* elements of an array: {...},{...} */
     size_t asked;      /* their length up to and with the latest user message; 0: nothing was asked */
 } talk;
 
 /* Adds a message; where the latest question ends is remembered for /regen. */
 static void cli_talk_push(const char *role, const char *text, size_t n) {
-    llm_text_format(&talk.messages, talk.messages.len ? ", {'role': %q, 'content': %Q}" : "{'role': %q, 'content': %Q}", role, text, n);
+    llm_text_format(&talk.messages, "%,{'role': %q, 'content': %Q}", role, text, n);
     if (!strcmp(role, "user")) talk.asked = talk.messages.len;
 }
 
@@ -1395,6 +1243,12 @@ static void cli_talk_cut(size_t n, size_t asked) {
     talk.messages.len = n;
     talk.asked = asked;
     llm_text_add(&talk.messages, "", 0);
+}
+
+/* Forgets all but the system message. */
+static void cli_talk_reset(void) {
+    cli_talk_cut(0, 0);
+    if (opt.system) cli_talk_push("system", opt.system, strlen(opt.system));
 }
 
 /* Asks a new message, or the latest once more (NULL). One that cannot be answered is told and taken back. */
@@ -1410,19 +1264,6 @@ static void cli_talk_ask(const char *text) {
     cli_tty_mode(0, 0);
     if (!r) cli_talk_push("assistant", cli.said.data, cli.said.len);
     else cli_say("llm_cli: ", "%s", llm_last_error()), cli_talk_cut(before, asked);
-}
-
-/* The commands of a conversation get what stands behind their name. */
-
-/* Forgets all but the system message. */
-static void cli_talk_reset(CLI_UNUSED char *rest) {
-    cli_talk_cut(0, 0);
-    if (opt.system) cli_talk_push("system", opt.system, strlen(opt.system));
-}
-
-static void cli_talk_regen(CLI_UNUSED char *rest) {
-    if (talk.asked) cli_talk_ask(NULL);
-    else fputs("nothing was asked yet\n", stderr);
 }
 
 /* Beside a saved FILE stands FILE.kv: what the conversation has in the KV cache, so that who goes on with it computes nothing again. Nothing is
@@ -1444,7 +1285,7 @@ static void cli_talk_keep(const char *path, llm_openai_kind kind) {
 }
 
 /* The conversation as {"messages": [...]}, which /load and the chat API read. */
-static void cli_talk_save(char *path) {
+static void cli_talk_save(const char *path) {
     FILE *f = fopen(path, "we");
     int ok = f && fprintf(f, "{\"messages\": [%s]}\n", talk.messages.data) > 0;
     if (f && fclose(f)) ok = 0;
@@ -1453,7 +1294,7 @@ static void cli_talk_save(char *path) {
 }
 
 /* What is no message with a role and a text is left out. A file that cannot be read changes nothing. */
-static void cli_talk_load(char *path) {
+static void cli_talk_load(const char *path) {
     CLI_JSON *doc = NULL;
     CLI_TEXT t = {0};
     size_t n;
@@ -1470,98 +1311,85 @@ static void cli_talk_load(char *path) {
 
 /* NAME VALUE: the options of answers by the names of the command line, and the system message. What is wrong changes nothing. */
 static void cli_talk_set(char *rest) {
-    size_t n = strcspn(rest, " =");
-    const char *value = rest + n + strspn(rest + n, " =");
+    const size_t n = strcspn(rest, " =");
     const llm_option *row = llm_options_find(&cli_names, rest, n);
+    const int system = row && row->at == offsetof(cli_options, system), list = row && row->kind == LLM_OPTION_LIST;
     const cli_options before = opt;
+    unsigned char given[sizeof cli_given];
     CLI_TEXT t = {0};
     CLI_JSON *doc = NULL;
-    int system = row && row->at == offsetof(cli_options, system);
-    rest[n] = 0;
-    if (!row || !*value || (row->group != CLI_ANSWERS && !system)) {
-        fputs("/set NAME VALUE; names are those of the options of answers, and system\n", stderr);
-        return;
-    }
-    unsigned char *given = &cli_given[row - cli_table], was = *given;
-    if (row->kind == LLM_OPTION_LIST) ((llm_option_list *)(void *)((char *)&opt + row->at))->n = 0; /* it is said anew, in the same memory */
-    *given = LLM_FROM_NOWHERE;
-    llm_text_format(&t, "{%q: %q}", rest, value); /* a JSON value, because its text is owned by the option reader */
+    memcpy(given, cli_given, sizeof given);
+    if (list) ((llm_option_list *)(void *)((char *)&opt + row->at))->n = 0; /* it is said anew, in the same memory */
+    llm_text_format(&t, "{%Q: %q}", rest, n, rest + n + strspn(rest + n, " =")); /* JSON, because its texts are owned by the option reader */
     cli_check(llm_json_parse(t.data, t.len, NULL, &doc));
-    llm_result r = llm_options_json(&cli_names, doc, 0, LLM_FROM_USER, NULL);
+    const int other = row && row->group != CLI_ANSWERS && !system;
+    llm_result r = other ? cli_bad(LLM_ERR_ARG, "%.*s: an option of answers, or system, was expected", (int)n, rest) : LLM_OK;
+    if (!r) r = llm_options_json(&cli_names, doc, 0, LLM_FROM_USER, NULL);
     if (!r) r = cli_add_members(&t);
-    if (r && row->kind != LLM_OPTION_LIST) opt = before, *given = was;
+    if (r && !list) opt = before, memcpy(cli_given, given, sizeof given);
     if (r) cli_say("llm_cli: ", "%s", llm_last_error());
     else if (system && talk.asked) fputs("it counts from the next /reset on\n", stderr);
-    else if (system) cli_talk_reset(rest);
+    else if (system) cli_talk_reset();
     cli_service(2048);
 }
 
 /* What answers, and what the next answer will be sampled with. */
-static void cli_talk_show(CLI_UNUSED char *rest) {
+static void cli_talk_show(void) {
     const llm_model_info *i = llm_model_get_info(cli.model);
     const llm_sampling *s = &cli.service.defaults;
     llm_engine_stats stats;
     llm_engine_get_stats(cli.engine, &stats);
-    cli_say("", "%s (%s, %s), %s, context %d of %d tokens", i->path, i->architecture, i->file_type ? i->file_type : "", stats.backend,
+    fprintf(stderr, "%s (%s, %s), %s, context %d of %d tokens\n", i->path, i->architecture, i->file_type ? i->file_type : "", stats.backend,
             stats.max_model_len, i->max_model_len);
     cli_say("", "temperature %g, top-p %g, top-k %d, min-p %g, repetition-penalty %g, max-tokens %d", (double)s->temperature,
             (double)s->top_p, s->top_k, (double)s->min_p, (double)s->repetition_penalty, cli.service.max_tokens);
     cli_say("", "system: %s", opt.system ? opt.system : "(none)");
 }
 
-static const struct {
-    const char *name, *argument, *help; /* argument "": none */
-    void (*run)(char *rest);
-} cli_talk_commands[] = {
-    {"/reset", "", "forget the conversation", cli_talk_reset},
-    {"/regen", "", "answer the last message again", cli_talk_regen},
-    {"/set", "NAME VALUE", "temperature, top-p, max-tokens, seed, system, ...", cli_talk_set},
-    {"/show", "", "model and settings", cli_talk_show},
-    {"/save", "FILE", "the conversation as JSON", cli_talk_save},
-    {"/load", "FILE", "go on with a saved one", cli_talk_load},
-    {"/exit", "", "leave (or Ctrl-D)", NULL},
-};
-
 /* A line that begins with '/'. 0: leave. */
 static int cli_talk_command(char *line) {
-    size_t n = strcspn(line, " ");
+    static const char help[] = "/reset            forget the conversation\n"
+                               "/regen            answer the last message again\n"
+                               "/set NAME VALUE   temperature, top-p, max-tokens, seed, system, ...\n"
+                               "/show             model and settings\n"
+                               "/save FILE        the conversation as JSON\n"
+                               "/load FILE        go on with a saved one\n"
+                               "/exit             leave (or Ctrl-D)\n"
+                               "Alt-Enter begins a new line, a paste stays one message, Ctrl-C stops an answer.\n";
+    const size_t n = strcspn(line, " ");
     char *rest = line + n + strspn(line + n, " ");
     line[n] = 0;
-    for (int i = 0; i < CLI_COUNT(cli_talk_commands); i++) {
-        if (strcmp(line, cli_talk_commands[i].name) || (*cli_talk_commands[i].argument && !*rest)) continue;
-        if (cli_talk_commands[i].run) cli_talk_commands[i].run(rest);
-        return cli_talk_commands[i].run != NULL;
-    }
-    if (strcmp(line, "/help")) fputs("no such command; these are there:\n", stderr);
-    for (int i = 0; i < CLI_COUNT(cli_talk_commands); i++)
-        fprintf(stderr, "%s %-*s %s\n", cli_talk_commands[i].name, 17 - (int)strlen(cli_talk_commands[i].name), cli_talk_commands[i].argument,
-                cli_talk_commands[i].help);
-    fputs("Alt-Enter begins a new line, a paste stays one message, Ctrl-C stops an answer.\n", stderr);
+    if (!strcmp(line, "/exit")) return 0;
+    if (!strcmp(line, "/reset")) cli_talk_reset();
+    else if (!strcmp(line, "/regen") && talk.asked) cli_talk_ask(NULL);
+    else if (!strcmp(line, "/regen")) fputs("nothing was asked yet\n", stderr);
+    else if (!strcmp(line, "/show")) cli_talk_show();
+    else if (!strcmp(line, "/set") && *rest) cli_talk_set(rest);
+    else if (!strcmp(line, "/save") && *rest) cli_talk_save(rest);
+    else if (!strcmp(line, "/load") && *rest) cli_talk_load(rest);
+    else fprintf(stderr, "%s%s", strcmp(line, "/help") ? "no such command; these are there:\n" : "", help);
     return 1;
 }
 
 /* Reads, answers, until Ctrl-D, /exit or two Ctrl-C at an empty line. */
 static void cli_interactive(void) {
-    edit.tty = isatty(1) ? stdout : stderr;
     if (tcgetattr(0, &edit.cooked)) cli_die(1, "terminal: %s", strerror(errno));
     cli_open_model(0);
-    if (!llm_model_get_info(cli.model)->chat_template)
-        cli_die(1, "%.60s: no chat template, use the command generate or give --chat-template FILE", opt.setup.path.data);
     cli_open_engine(opt.setup.engine.max_model_len ? 0 : 8192, 1);
     cli_service(2048);
     cli_history_open();
-    cli_talk_reset(NULL);
-    cli_talk_show(NULL);
+    cli_talk_reset();
+    cli_talk_show();
     fputs("/help lists the commands.\n", stderr);
     cli_interrupts = 0; /* Ctrl-C is a key while a line is edited */
+    cli_names.note = NULL; /* what is set again is no mistake */
     for (int leave = 0, interrupts = 0; !leave;) {
-        int end = cli_edit();
+        const int end = cli_edit();
         char *text = edit.text.data;
-        size_t n = edit.text.len;
-        interrupts = end == 'C' && !n ? interrupts + 1 : 0;
+        interrupts = end == 'C' && !*text ? interrupts + 1 : 0;
         leave = end == 'D' || interrupts > 1;
         if (interrupts == 1) fputs("(once more, or Ctrl-D, to leave)\n", stderr);
-        if (end != 'M' || strspn(text, " \t\n") == n) continue;
+        if (end != 'M' || !text[strspn(text, " \t\n")]) continue;
         cli_history_add(text);
         if (text[0] == '/' && !strchr(text, '\n')) leave = !cli_talk_command(text);
         else cli_talk_ask(text);
@@ -1569,18 +1397,23 @@ static void cli_interactive(void) {
     cli.stopped = 0; /* leaving is no failure */
 }
 
-/* One question through the chat template. How long the rendered prompt is tells a first call that only tokenizes, so that the engine takes
- * memory for just that. */
-static void cli_question(void) {
+/* At a terminal a conversation, else one question through the chat template. How long the rendered prompt is tells a first call that only
+ * tokenizes, so that the engine takes memory for just that. */
+static void cli_cmd_chat(void) {
     CLI_TEXT text = {0}, what = {0};
     CLI_JSON *doc = NULL;
     int64_t n = 0;
+    if (opt.token_ids) cli_die(2, "--token-ids: a chat takes text, use generate");
+    if (!opt.prompt && !opt.file && isatty(0)) {
+        cli_interactive();
+        return;
+    }
     cli_input(1, &text);
-    while (text.len && (text.data[text.len - 1] == '\n' || text.data[text.len - 1] == '\r')) text.data[--text.len] = 0;
+    while (text.len && strchr("\r\n", text.data[text.len - 1])) text.data[--text.len] = 0;
     if (!text.len) cli_die(2, "no prompt: give -p TEXT, -f FILE, or text on standard input");
     cli_open_model(0);
     cli_service(2048);
-    cli_talk_reset(NULL);
+    cli_talk_reset();
     cli_talk_push("user", text.data, text.len);
     llm_text_format(&what, "'messages':[%t]", &talk.messages);
     cli_check(cli_call(LLM_OPENAI_TOKENIZE, &what, &doc));
@@ -1588,21 +1421,11 @@ static void cli_question(void) {
     cli_answer(LLM_OPENAI_CHAT, &what, n);
 }
 
-static void cli_cmd_chat(void) {
-    if (opt.token_ids) cli_die(2, "--token-ids: a chat takes text, use generate");
-    if (!opt.prompt && !opt.file && isatty(0)) cli_interactive();
-    else if (opt.do_preprocess) cli_question();
-    else cli_cmd_generate(); /* LMDeploy's word for: no template */
-}
-
 /* ---------------------------------------------------------------------------
  * The commands, what was said on the command line, and main.
  * --------------------------------------------------------------------------- */
 
-static const struct cli_command {
-    const char *name, *help; /* help NULL: a later version */
-    void (*run)(void);
-} cli_commands[] = {
+static const struct cli_command { const char *name, *help; void (*run)(void); } cli_commands[] = {
     {"chat", "one answer to -p or standard input; at a terminal a conversation", cli_cmd_chat},
     {"generate", "continue -p TEXT, -f FILE or --token-ids without a template", cli_cmd_generate},
     {"score", "log-probability of every token of a text", cli_cmd_score},
@@ -1613,7 +1436,6 @@ static const struct cli_command {
     {"bench", "tokens a second; with --url a load test of a server", cli_cmd_bench},
     {"info", "what a model file is and whether it fits in memory", cli_cmd_info},
     {"convert-eagle", "HEAD TO: an EAGLE head, from SafeAILab's layout to vLLM's", cli_cmd_convert},
-    {"quantize", NULL, NULL},
 };
 
 /* --help: the commands, then the options by group. */
@@ -1621,47 +1443,36 @@ static void cli_help(void) {
     static const char *const titles[] = {"Input and output", "Measuring"};
     llm_text t = {0};
     printf("usage: llm_cli [COMMAND] [options]\n\nCommands (without one: chat)\n");
-    for (int i = 0; cli_commands[i].help; i++) printf("  %-13s %s\n", cli_commands[i].name, cli_commands[i].help);
+    for (int i = 0; i < CLI_COUNT(cli_commands); i++) printf("  %-13s %s\n", cli_commands[i].name, cli_commands[i].help);
     llm_options_help_all(&cli_names, titles, CLI_COUNT(titles), &t);
     llm_text_str(&t, "Exit: 0 done, 1 failed, 2 usage, 130 interrupted.\n");
     cli_out(&t);
-    exit(0);
 }
 
-/* A word that is no option: the command, a model's path, or a prompt with a blank. */
-static void cli_parse_word(const char *word, const struct cli_command **command) {
-    for (int k = 0; k < CLI_COUNT(cli_commands) && !*command; k++) {
-        if (strcmp(word, cli_commands[k].name)) continue;
-        if (!cli_commands[k].help) cli_die(1, "%s: this command is not in this version", word);
-        *command = &cli_commands[k];
-        return;
-    }
-    const int named = llm_options_given(&cli_names, "model") >= LLM_FROM_USER || opt.draft_path; /* a word is stronger than the environment */
-    const char *as = !named && !access(word, F_OK) ? "model" : !opt.prompt && strchr(word, ' ') ? "prompt" : NULL;
-    if (*command && (*command)->run == cli_cmd_convert && named && !opt.out) opt.out = word;
-    else if (as) cli_check(llm_options_set(&cli_names, llm_options_find(&cli_names, as, strlen(as)), as, word, LLM_FROM_USER));
-    else cli_die(2, "%.60s: no such command or file; commands are chat, generate, score, tokenize, detokenize, render, batch, bench, info", word);
-}
-
-/* Reads everything that was said; returns the command. */
+/* Reads everything that was said; returns the command. A word that is no option is a command, a model's path, or a prompt with a blank. */
 static const struct cli_command *cli_parse(int argc, char **argv) {
     const struct cli_command *command = NULL;
     llm_option_list words = {0};
-    if (argc > 1 && !strcmp(argv[1], "quantize")) cli_parse_word(argv[1], &command);
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) cli_help();
-        if (strcmp(argv[i], "--version")) continue;
-        printf("llm_cli %s (instruction sets: %s)\n", LLM_VERSION_STRING, llm_isa_list());
-        cli_write("", 0);
-        exit(0);
-    }
+    if (argc > 1 && !strcmp(argv[1], "quantize")) cli_die(1, "quantize: this command is not in this version");
     llm_setup_init(&opt.setup);
     if (llm_setup_read(&opt.setup, &cli_names, argc, argv, getenv, &words) != LLM_OK) cli_die(2, "%s", llm_last_error());
-    for (int i = 0; i < words.n; i++) cli_parse_word(words.items[i], &command);
+    for (int i = 0; i < words.n; i++) {
+        const struct cli_command *named = NULL;
+        const char *word = words.items[i];
+        const int model = llm_options_given(&cli_names, "model") >= LLM_FROM_USER || opt.draft_path; /* a word is stronger than the environment */
+        const char *as = !model && !access(word, F_OK) ? "model" : !opt.prompt && strchr(word, ' ') ? "prompt" : NULL;
+        for (int k = 0; k < CLI_COUNT(cli_commands) && !command; k++)
+            if (!strcmp(word, cli_commands[k].name)) named = &cli_commands[k];
+        if (named) command = named;
+        else if (command && command->run == cli_cmd_convert && model && !opt.out) opt.out = word;
+        else if (as) cli_check(llm_options_set(&cli_names, llm_options_find(&cli_names, as, strlen(as)), as, word, LLM_FROM_USER));
+        else cli_die(2, "%.60s: no such command or file; commands are chat, generate, score, tokenize, detokenize, render, batch, bench, info", word);
+    }
     free((void *)words.items);
     if (opt.setup.visible_devices) setenv("CUDA_VISIBLE_DEVICES", opt.setup.visible_devices, 0);
     cli_check(llm_setup_check(&opt.setup, getenv));
-    return command ? command : &cli_commands[0];
+    if (!command) command = &cli_commands[0];
+    return command == &cli_commands[0] && !opt.do_preprocess ? &cli_commands[1] : command; /* LMDeploy's word for: no template */
 }
 
 static void cli_on_signal(int number) { /* while an answer is shown the first interrupt ends it; a second one is impatience */
@@ -1676,12 +1487,13 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
     setvbuf(stdout, NULL, _IOLBF, 0); /* what an interrupt leaves is whole lines */
     if (!setlocale(LC_CTYPE, "C.UTF-8")) setlocale(LC_CTYPE, ""); /* for mbrtowc and wcwidth; numbers stay as they are in C */
-    cli_parse(argc, argv)->run();
+    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM"); /* no-color.org */
+    if (isatty(2) && !(no_color && *no_color) && !(term && !strcmp(term, "dumb"))) cli.dim = "\x1b[2m", cli.plain = "\x1b[0m";
+    const struct cli_command *command = cli_parse(argc, argv);
+    if (opt.version) printf("llm_cli %s (instruction sets: %s)\n", LLM_VERSION_STRING, llm_isa_list());
+    else opt.help ? cli_help() : command->run();
     cli_write("", 0);
-    cli_show_notes();
     llm_engine_close(cli.engine);
     llm_model_close(cli.model);
-    llm_options_free(&cli_names);
-    llm_setup_free(&opt.setup);
     return cli.stopped ? 130 : 0;
 }
