@@ -1683,7 +1683,8 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 #error "llm.h: POSIX declarations are needed; define _GNU_SOURCE before the first system header, or include llm.h first"
 #endif
 
-/* What C11 and C++17 spell differently, or gcc and clang only. LLM__UNUSED stands where a program may well not need a function. */
+/* What C11 and C++17 spell differently, or gcc and clang only. LLM__UNUSED stands where a program may well not need a function, or a
+ * function an argument. */
 #define LLM__UNUSED __attribute__((unused))
 #define LLM__INLINE static inline __attribute__((always_inline, unused))
 #define LLM__THREAD_LOCAL __thread
@@ -16825,11 +16826,10 @@ static llm_result llm__lora_slot_pack(llm__lora_slot *s) {
 }
 
 /* Adapters are f32, for a product of floats leaves its input as it is. Weights lie in the slot's memory, none has a region of its own. */
-static llm_result llm__cpu_lora_put(llm_backend_ctx *ctx, int rank, llm_lora_site *site, int slot, const llm_lora_part *parts, int n) {
+static llm_result llm__cpu_lora_put(LLM__UNUSED llm_backend_ctx *ctx, LLM__UNUSED int rank, llm_lora_site *site, int slot,
+                                    const llm_lora_part *parts, int n) {
     llm_result r = LLM_OK;
     llm__lora_slot *s = &site->slot[slot];
-    (void)ctx;
-    (void)rank;
     llm__lora_slot_clear(s);
     for (int i = 0; i < n && !r; i++) {
         s->row[i] = parts[i].row;
@@ -16892,9 +16892,8 @@ static int64_t llm__cpu_kv_page_bytes(llm_backend_ctx *ctx, int n_layers, const 
 }
 
 /* Takes each page of memory now, so that a later shortage cannot hit a running step. */
-static void llm__cpu_kv_touch(void *arg, int pass, int thread, int n_threads) {
+static void llm__cpu_kv_touch(void *arg, LLM__UNUSED int pass, int thread, int n_threads) {
     llm__kv_cache *kv = &((llm_backend_ctx *)arg)->kv;
-    (void)pass;
     int64_t bytes = kv->page_bytes * kv->n_pages, from = bytes / n_threads * thread,
             to = thread == n_threads - 1 ? bytes : from + bytes / n_threads;
     for (int r = 0; r < ((llm_backend_ctx *)arg)->n_ranks; r++)
@@ -17036,9 +17035,7 @@ static llm_result llm__cpu_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
 /* Good until the next end_step. All ranks' shares stand side by side: (vocab). */
 static const float *llm__cpu_logits_row(llm_backend_ctx *ctx, int out_row) { return ctx->logits + out_row * ctx->logits_stride; }
 
-static const float *llm__cpu_buffer_row(llm_backend_ctx *ctx, int rank, const llm_buffer *buf, int row) {
-    (void)ctx;
-    (void)rank;
+static const float *llm__cpu_buffer_row(LLM__UNUSED llm_backend_ctx *ctx, LLM__UNUSED int rank, const llm_buffer *buf, int row) {
     return llm__row(buf, row);
 }
 
@@ -17085,11 +17082,8 @@ typedef struct llm__parallel {
     int n, next;
 } llm__parallel;
 
-static void llm__parallel_thread(void *arg, int pass, int thread, int n_threads) {
+static void llm__parallel_thread(void *arg, LLM__UNUSED int pass, LLM__UNUSED int thread, LLM__UNUSED int n_threads) {
     llm__parallel *p = (llm__parallel *)arg;
-    (void)pass;
-    (void)thread;
-    (void)n_threads;
     for (int i; (i = __atomic_fetch_add(&p->next, 1, __ATOMIC_RELAXED)) < p->n;) p->fn(p->arg, i);
 }
 
@@ -24053,19 +24047,19 @@ struct llm__seq;
 
 /* What computes. Calls are ordered as on one stream: a copy after a step sees that step's pages. */
 typedef struct llm__driver {
-    void *ctx;
-    llm_result (*forward)(void *ctx, const llm_step *step);  /* begins a step; all of it is copied */
-    llm_result (*collect)(void *ctx);                        /* waits for the oldest step that was not collected yet */
-    const float *(*logits_row)(void *ctx, int out_row);      /* (vocab) of the step collected last */
-    const float *(*hidden_row)(void *ctx, int out_row);      /* (hidden), the same; NULL: no embeddings */
-    const llm_drawn *(*drawn)(void *ctx, int out_row);       /* the same; lag 1 only */
-    llm_result (*kv_copy)(void *ctx, const int32_t *from, const int32_t *to, int n);
-    llm_result (*kv_swap)(void *ctx, int32_t page, int32_t slot, int out); /* out: page to host slot; else back */
+    void *ctx; /* a test's own */
+    llm_result (*forward)(llm_engine *e, const llm_step *step);  /* begins a step; all of it is copied */
+    llm_result (*collect)(llm_engine *e);                        /* waits for the oldest step that was not collected yet */
+    const float *(*logits_row)(llm_engine *e, int out_row);      /* (vocab) of the step collected last */
+    const float *(*hidden_row)(llm_engine *e, int out_row);      /* (hidden), the same; NULL: no embeddings */
+    const llm_drawn *(*drawn)(llm_engine *e, int out_row);       /* the same; lag 1 only */
+    llm_result (*kv_copy)(llm_engine *e, const int32_t *from, const int32_t *to, int n);
+    llm_result (*kv_swap)(llm_engine *e, int32_t page, int32_t slot, int out); /* out: page to host slot; else back */
     /* Guesses up to n_draft tokens for each of n sequences, into its `draft`, and lowers n_draft to what it could; NULL: prompt lookup. */
-    void (*draft)(void *ctx, struct llm__seq *const *seq, int32_t n);
-    void (*parallel)(void *ctx, void (*fn)(void *arg, int i), void *arg, int n);
-    void (*rope_of)(void *ctx, int32_t prompt_len, int32_t *variant, float *base);
-    double (*now)(void *ctx); /* seconds, monotonic */
+    void (*draft)(llm_engine *e, struct llm__seq *const *seq, int32_t n);
+    void (*parallel)(llm_engine *e, void (*fn)(void *arg, int i), void *arg, int n);
+    void (*rope_of)(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base);
+    double (*now)(llm_engine *e); /* seconds, monotonic */
 } llm__driver;
 
 /* What a scheduler is made of: a driver, what it knows of the model, and limits. max_num_batched_tokens and max_out >= max_num_seqs. */
@@ -24409,7 +24403,7 @@ static int32_t llm__pages_cacheable(const llm_engine *e, const llm__seq *s) {
  * again, with all that follow. */
 static void llm__swap_in(llm_engine *e, llm__seq *s) {
     int32_t have = s->n_published, size = e->kv.page_tokens;
-    while (have < s->n_swap && !e->p.driver.kv_swap(e->p.driver.ctx, s->pages[have], s->swap[have], 0)) have++;
+    while (have < s->n_swap && !e->p.driver.kv_swap(e, s->pages[have], s->swap[have], 0)) have++;
     if (s->n_swap) s->n_computed = LLM__MAX(s->n_computed, have == s->n_swap ? s->n_swap_tokens : have * size);
     llm__swap_drop(e, s);
 }
@@ -24447,7 +24441,7 @@ static void llm__swap_out(llm_engine *e, llm__seq *s) {
     if (n > e->n_swap_free) return;
     for (s->n_swap_tokens = s->n_computed; s->n_swap < n; s->n_swap++) {
         s->swap[s->n_swap] = e->swap_free[e->n_swap_free - 1];
-        if (e->p.driver.kv_swap(e->p.driver.ctx, s->pages[s->n_swap], s->swap[s->n_swap], 1)) {
+        if (e->p.driver.kv_swap(e, s->pages[s->n_swap], s->swap[s->n_swap], 1)) {
             llm__swap_drop(e, s);
             return;
         }
@@ -24650,7 +24644,7 @@ static void llm__plan_drafts(llm_engine *e, llm__flight *f) {
         room -= s->n_draft;
         if (s->n_draft && !s->jumps) e->drafting[n++] = s;
     }
-    if (n && e->p.driver.draft) e->p.driver.draft(e->p.driver.ctx, e->drafting, n);
+    if (n && e->p.driver.draft) e->p.driver.draft(e, e->drafting, n);
     for (int32_t i = 0; i < f->n; i++) {
         f->n_rows += f->entry[i].seq->n_draft;
         f->n_out += f->entry[i].seq->n_draft;
@@ -24869,7 +24863,7 @@ static void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish) {
     s->state = LLM__SEQ_DONE;
     s->finish = finish;
     if (!r->s.use_beam_search) s->score = s->cum_logprob;
-    if (++r->n_done == r->n_seqs) r->metrics.finish_time = r->metrics.arrival_time + (e->p.driver.now(e->p.driver.ctx) - r->submitted);
+    if (++r->n_done == r->n_seqs) r->metrics.finish_time = r->metrics.arrival_time + (e->p.driver.now(e) - r->submitted);
 }
 
 /* Takes back all that a beam has said. */
@@ -25082,7 +25076,7 @@ static int llm__score_prompt(llm_engine *e, const llm__seq *s, int32_t at, const
 static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     llm__seq *s = job->seq;
     const llm_request *r = s->request;
-    const float *row = e->p.driver.logits_row(e->p.driver.ctx, job->out_row);
+    const float *row = e->p.driver.logits_row(e, job->out_row);
     int32_t n = s->n_ids - s->n_prompt;
     llm__rules rules = llm__seq_rules(e, s);
     if (s->state == LLM__SEQ_DONE) return;
@@ -25091,7 +25085,7 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
         return;
     }
     if (job->drawn) {
-        job->choice = *e->p.driver.drawn(e->p.driver.ctx, job->out_row);
+        job->choice = *e->p.driver.drawn(e, job->out_row);
     } else if (r->s.use_beam_search) {
         job->choice = llm__candidates(row, e->p.vocab, &rules, 2 * r->s.best_of, k, s->next_best, s->next_raw, &s->n_next);
     } else {
@@ -25117,7 +25111,7 @@ static int llm__fork(llm_engine *e, const llm__seq *from, llm__seq *s, int give_
     int runs = from->n_pages > 0 && e->n_running < e->p.c.max_num_seqs;
     if (runs && n < llm__pages_of(e, from->n_computed)) {
         copy = llm__kv_get(&e->kv);
-        runs = copy >= 0 && !e->p.driver.kv_copy(e->p.driver.ctx, &from->pages[n], &copy, 1);
+        runs = copy >= 0 && !e->p.driver.kv_copy(e, &from->pages[n], &copy, 1);
         if (copy >= 0 && !runs) llm__kv_drop(&e->kv, copy);
     }
     if (!runs) {
@@ -25340,7 +25334,7 @@ static int llm__draft_kept(llm_engine *e, llm__job *job, int32_t id) {
 /* Adds the hidden state of a row of the prompt, in order of position: the sum is the same however the prompt was cut. The last row
  * makes the embedding. 0: it is not finite. */
 static int llm__pool_row(llm_engine *e, llm_request *r, const llm__job *job) {
-    const float *row = e->p.driver.hidden_row(e->p.driver.ctx, job->out_row);
+    const float *row = e->p.driver.hidden_row(e, job->out_row);
     double finite = 0;
     for (int32_t i = 0; i < e->p.hidden; i++) {
         r->pooled[i] += (double)row[i];
@@ -25374,8 +25368,8 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
     do {
         int32_t n_again = 0;
         e->next_job = 0;
-        e->p.driver.parallel(e->p.driver.ctx, llm__run_jobs, e, LLM__MIN(e->p.c.n_threads, LLM__MAX(f->n_jobs, 1)));
-        now = e->p.driver.now(e->p.driver.ctx);
+        e->p.driver.parallel(e, llm__run_jobs, e, LLM__MIN(e->p.c.n_threads, LLM__MAX(f->n_jobs, 1)));
+        now = e->p.driver.now(e);
         for (int32_t i = 0; i < f->n_jobs; i++)
             if (llm__use_job(e, &f->jobs[i], now)) f->jobs[n_again++] = f->jobs[i];
         f->n_jobs = n_again;
@@ -25526,34 +25520,23 @@ static llm_result llm__engine_init(llm_engine *e) {
 /* ---- the driver that runs a model ----
  * The CPU computes a step at once, so it is used with lag 0: forward returns when all is done, collect has nothing to
  * wait for, and the engine samples on the backend's threads. A backend that draws tokens itself is used with lag 1.
- * ctx of all these functions is the engine; only the stepping thread calls them. */
+ * Only the stepping thread calls these functions. */
 
 /* Enqueues the step on all ranks. On the CPU it is computed when this returns. */
-static llm_result llm__drive_forward(void *ctx, const llm_step *step) { return llm__net_begin(((llm_engine *)ctx)->net, step); }
+static llm_result llm__drive_forward(llm_engine *e, const llm_step *step) { return llm__net_begin(e->net, step); }
 
 /* Waits for the oldest step in flight; its first mistake, if it had one. */
-static llm_result llm__drive_collect(void *ctx) {
-    llm_engine *e = (llm_engine *)ctx;
-    return e->backend->wait(e->ctx);
-}
+static llm_result llm__drive_collect(llm_engine *e) { return e->backend->wait(e->ctx); }
 
 /* What the device has drawn for an out row; only where lag is 1. */
-static const llm_drawn *llm__drive_drawn(void *ctx, int out_row) {
-    llm_engine *e = (llm_engine *)ctx;
-    return e->backend->drawn(e->ctx, out_row);
-}
+static const llm_drawn *llm__drive_drawn(llm_engine *e, int out_row) { return e->backend->drawn(e->ctx, out_row); }
 
 /* Logits of an out row (vocab), and the hidden state that they were made of (hidden): of the step collected last. */
-static const float *llm__drive_row(void *ctx, int out_row) {
-    llm_engine *e = (llm_engine *)ctx;
-    return e->backend->logits_row(e->ctx, out_row);
-}
-
-static const float *llm__drive_hidden(void *ctx, int out_row) { return llm__net_hidden(((llm_engine *)ctx)->net, out_row); }
+static const float *llm__drive_row(llm_engine *e, int out_row) { return e->backend->logits_row(e->ctx, out_row); }
+static const float *llm__drive_hidden(llm_engine *e, int out_row) { return llm__net_hidden(e->net, out_row); }
 
 /* Whole pages to others, on all ranks, in the order given. */
-static llm_result llm__drive_copy(void *ctx, const int32_t *from, const int32_t *to, int n) {
-    llm_engine *e = (llm_engine *)ctx;
+static llm_result llm__drive_copy(llm_engine *e, const int32_t *from, const int32_t *to, int n) {
     return e->backend->kv_copy(e->ctx, from, to, n);
 }
 
@@ -25568,30 +25551,25 @@ static llm_result llm__page_move(llm_engine *e, int32_t page, uint8_t *out, cons
 }
 
 /* To or from a slot of host memory. */
-static llm_result llm__drive_swap(void *ctx, int32_t page, int32_t slot, int out) {
-    llm_engine *e = (llm_engine *)ctx;
+static llm_result llm__drive_swap(llm_engine *e, int32_t page, int32_t slot, int out) {
     uint8_t *host = e->swap_memory + (int64_t)slot * e->n_ranks * e->page_bytes;
     return llm__page_move(e, page, out ? host : NULL, host);
 }
 
 /* Row work on the backend's threads, where it has some: fn is called once with each i < n. */
-static void llm__drive_parallel(void *ctx, void (*fn)(void *arg, int i), void *arg, int n) {
-    llm_engine *e = (llm_engine *)ctx;
+static void llm__drive_parallel(llm_engine *e, void (*fn)(void *arg, int i), void *arg, int n) {
     if (e->backend->parallel && n > 1) e->backend->parallel(e->ctx, fn, arg, n);
     else
         for (int i = 0; i < n; i++) fn(arg, i);
 }
 
 /* Rotary scaling of a request: its prompt's length decides, see llm__net_rope_of. */
-static void llm__drive_rope(void *ctx, int32_t prompt_len, int32_t *variant, float *base) {
-    llm__net_rope_of(((llm_engine *)ctx)->net, prompt_len, variant, base);
+static void llm__drive_rope(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base) {
+    llm__net_rope_of(e->net, prompt_len, variant, base);
 }
 
 /* Seconds of a clock that never jumps; the simulation in the tests has one of its own. */
-static double llm__drive_now(void *ctx) {
-    (void)ctx;
-    return llm__now();
-}
+static double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
 
 /* In the order of llm__driver; who drafts is put in by llm__drafter_open. */
 static const llm__driver llm__model_driver = {
@@ -25847,8 +25825,7 @@ static int llm__guess_pass(llm_engine *e, llm__seq *const *seq, int32_t n, int32
 
 /* The driver's `draft`: fills draft[0 .. n_draft) of n sequences, or shortens n_draft to what could be guessed. Pages that the draft model
  * has filled to their end are marked, last first: before a marked one all are marked. */
-static void llm__drive_draft(void *ctx, llm__seq *const *seq, int32_t n) {
-    llm_engine *e = (llm_engine *)ctx;
+static void llm__drive_draft(llm_engine *e, llm__seq *const *seq, int32_t n) {
     int32_t size = e->kv.page_tokens;
     for (int32_t pass = 0; pass < e->p.n_draft && llm__guess_pass(e, seq, n, pass); pass++)
         for (int32_t i = 0; i < n && !pass; i++)
@@ -26089,7 +26066,6 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     llm__engine_params *p = &e->p;
     llm__isa isa;
     p->driver = llm__model_driver;
-    p->driver.ctx = e;
     p->model = model;
     p->hidden = info->hidden_size;
     p->eos = info->stop_ids;
@@ -26334,8 +26310,8 @@ static void llm__flight_fail(llm_engine *e, llm__flight *f) {
 static llm_result llm__flight_begin(llm_engine *e, llm__flight *f) {
     llm_step step;
     llm__fill_step(e, f, &step);
-    f->begin = e->p.driver.now(e->p.driver.ctx);
-    llm_result r = e->p.driver.forward(e->p.driver.ctx, &step);
+    f->begin = e->p.driver.now(e);
+    llm_result r = e->p.driver.forward(e, &step);
     e->count.steps++;
     if (r) llm__flight_fail(e, f);
     for (int32_t i = 0; i < f->n && !r; i++) {
@@ -26364,9 +26340,9 @@ static void llm__flight_masks(void *arg, int worker) {
  * requests have ended. */
 static llm_result llm__flight_end(llm_engine *e) {
     llm__flight *f = &e->flight[e->oldest_flight];
-    if (e->p.lag) e->p.driver.parallel(e->p.driver.ctx, llm__flight_masks, e, LLM__MIN(e->p.c.n_threads, f->n_jobs));
-    llm_result r = e->p.driver.collect(e->p.driver.ctx);
-    e->count.model_seconds += e->p.driver.now(e->p.driver.ctx) - f->begin;
+    if (e->p.lag) e->p.driver.parallel(e, llm__flight_masks, e, LLM__MIN(e->p.c.n_threads, f->n_jobs));
+    llm_result r = e->p.driver.collect(e);
+    e->count.model_seconds += e->p.driver.now(e) - f->begin;
     e->oldest_flight ^= 1;
     e->n_flight--;
     if (r) llm__flight_fail(e, f);
@@ -26416,7 +26392,7 @@ LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
     llm__flight *f = &e->flight[e->oldest_flight ^ e->n_flight];
     llm_result r = LLM_OK, r2 = LLM_OK;
     llm__turn_take(e);
-    e->now = e->p.driver.now(e->p.driver.ctx);
+    e->now = e->p.driver.now(e);
     llm__take_inbox(e);
     llm__sweep(e);
     llm__plan(e, f);
@@ -26427,7 +26403,7 @@ LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
         r2 = r2 ? r2 : ended;
     }
     llm__tell_news(e);
-    e->count.step_seconds += e->p.driver.now(e->p.driver.ctx) - e->now;
+    e->count.step_seconds += e->p.driver.now(e) - e->now;
     int left = llm__engine_count(e);
     llm__turn_give(e);
     if (busy) *busy = left;
@@ -26666,7 +26642,7 @@ static llm_result llm__request_scores(llm_request *r, size_t n) {
 /* The request's adapter and rotary scaling: with the salt they decide what keys and values its tokens have, so the cache parts by them. */
 static llm_result llm__request_root(llm_request *r, const llm_request_config *cfg, int32_t n_prompt) {
     llm_engine *e = r->engine;
-    e->p.driver.rope_of(e->p.driver.ctx, n_prompt, &r->rope, &r->rope_base);
+    e->p.driver.rope_of(e, n_prompt, &r->rope, &r->rope_base);
     llm_result result = llm__lora_hold(e, cfg->lora, &r->lora);
     r->root = llm__prompt_root(e, r->lora, llm__rope_number(r->rope, r->rope_base), cfg->cache_salt);
     return result;
@@ -26701,7 +26677,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     r->seq[0].role = LLM__BEAM_LIVE;
     r->metrics.n_prompt_tokens = (int32_t)n;
     r->metrics.arrival_time = llm__wall_clock();
-    r->submitted = e->p.driver.now(e->p.driver.ctx);
+    r->submitted = e->p.driver.now(e);
     if (cfg->deadline_s > 0) r->deadline = r->submitted + cfg->deadline_s;
     return result;
 }
@@ -26935,7 +26911,7 @@ static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, c
         int32_t end = at[i] + counts[i];
         e->seq_lora[i] = e->own_lora;
         if (!at[i]) e->raw_prompt[seqs[i]] = counts[i];
-        e->p.driver.rope_of(e->p.driver.ctx, LLM__MAX(e->raw_prompt[seqs[i]], 1), &e->seq_rope[i], &e->seq_base[i]);
+        e->p.driver.rope_of(e, LLM__MAX(e->raw_prompt[seqs[i]], 1), &e->seq_rope[i], &e->seq_base[i]);
         e->seq_len[i] = end;
         for (int32_t k = 0; k < llm__pages_of(e, end); k++) e->pages[(int64_t)i * e->max_pages + k] = seqs[i] * e->max_pages + k;
         for (int32_t k = 0; k < counts[i]; k++, row++) {
@@ -26945,10 +26921,10 @@ static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, c
         e->seq_begin[i + 1] = step.shape.n_rows = row;
     }
     step.shape.n_seqs = n;
-    llm_result r = e->p.driver.forward(e->p.driver.ctx, &step);
-    if (!r) r = e->p.driver.collect(e->p.driver.ctx);
+    llm_result r = e->p.driver.forward(e, &step);
+    if (!r) r = e->p.driver.collect(e);
     for (int32_t i = 0; i < step.shape.n_out && !r; i++)
-        memcpy(logits + (int64_t)i * e->p.vocab, e->p.driver.logits_row(e->p.driver.ctx, i), (size_t)e->p.vocab * sizeof *logits);
+        memcpy(logits + (int64_t)i * e->p.vocab, e->p.driver.logits_row(e, i), (size_t)e->p.vocab * sizeof *logits);
     return r;
 }
 
@@ -27108,7 +27084,7 @@ LLM_API llm_result llm_context_save(llm_engine *e, const char *path, const int32
     if (r) return r;
     int32_t *pages = LLM__NEW(int32_t, LLM__MIN(most, (uint64_t)e->kv.n_pages));
     if (!pages) r = llm__nomem();
-    e->p.driver.rope_of(e->p.driver.ctx, (int32_t)LLM__MIN(n, (size_t)INT32_MAX), &variant, &base);
+    e->p.driver.rope_of(e, (int32_t)LLM__MIN(n, (size_t)INT32_MAX), &variant, &base);
     llm__context_here(e, slot, &c);
     c.field[LLM__CX_ROPE] = llm__rope_number(variant, base);
     llm__kv_key key = llm__prompt_root(e, slot, c.field[LLM__CX_ROPE], cache_salt);
@@ -28860,9 +28836,8 @@ static int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special, llm_t
 }
 
 /* In the stepping thread, with no lock of ours: only passed on. The call is alive: its requests are freed before it is. */
-static void llm__oai_news(void *user, llm_request *request) {
+static void llm__oai_news(void *user, LLM__UNUSED llm_request *request) {
     llm_openai_call *k = (llm_openai_call *)user;
-    (void)request;
     k->service->on_news(k->user, k);
 }
 

@@ -44,6 +44,8 @@
  *
  * Everything else has one owner: connections and calls belong to the event thread, what waits between threads to `queue`. */
 
+#define UNUSED __attribute__((unused))
+
 /* What is declared with these is freed when its block is left, wherever that is. */
 #define SCOPED_TEXT __attribute__((cleanup(llm_text_free))) llm_text
 #define SCOPED_JSON __attribute__((cleanup(json_drop))) llm_json
@@ -72,9 +74,8 @@ static struct {
 } server;
 
 /* One line on standard error, with level and time, if the level is wanted. Any thread: stderr locks itself. */
-static void on_library_log(void *user, int level, const char *message) {
+static void on_library_log(UNUSED void *user, int level, const char *message) {
     static const char *const name[] = {"ERROR", "WARN", "INFO", "DEBUG"};
-    (void)user;
     if (level > server.cfg.setup.log_level) return;
     char stamp[32];
     time_t now = time(NULL);
@@ -151,8 +152,7 @@ __attribute__((format(printf, 2, 3), noreturn)) static void die(int code, const 
 }
 
 /* Remarks of the option readers: accepted without effect, given twice. */
-static void on_note(void *user, const char *line) {
-    (void)user;
+static void on_note(UNUSED void *user, const char *line) {
     fprintf(stderr, "llm_serve: note: %s\n", line);
 }
 
@@ -1069,8 +1069,7 @@ static void call_news(call *k, int prepared) {
     if (first) wake_event_thread();
 }
 
-static void on_call_news(void *user, llm_openai_call *api) {
-    (void)api;
+static void on_call_news(void *user, UNUSED llm_openai_call *api) {
     call_news((call *)user, 0);
 }
 
@@ -1098,8 +1097,7 @@ static void call_gone(call *k) {
 
 /* Takes calls in the order of arrival. What a worker does grows with the prompt: a long one delays nobody but the
  * other prompts. */
-static void *worker_main(void *unused) {
-    (void)unused;
+static void *worker_main(UNUSED void *unused) {
     for (;;) {
         pthread_mutex_lock(&queue.mutex);
         while (!queue.work_head && !queue.stop) pthread_cond_wait(&queue.work_ready, &queue.mutex);
@@ -1125,8 +1123,7 @@ static void start_preparing(call *k) {
 }
 
 /* The one thread that steps the engine. Submitting wakes it. */
-static void *engine_main(void *unused) {
-    (void)unused;
+static void *engine_main(UNUSED void *unused) {
     while (!__atomic_load_n(&queue.stop, __ATOMIC_ACQUIRE)) {
         int busy = 0;
         __atomic_store_n(&queue.step_began, (int64_t)(llm_now() * 1e3), __ATOMIC_RELEASE);
@@ -1227,8 +1224,7 @@ static void count_request_end(const llm_openai_info *info, const llm_request *re
 }
 
 /* Called by llm_openai_next for every piece of news. */
-static void count_event(void *user, llm_openai_call *api, llm_request *request, const llm_event *e, double gap) {
-    (void)user;
+static void count_event(UNUSED void *user, llm_openai_call *api, llm_request *request, const llm_event *e, double gap) {
     if (gap > 0) observe(H_ITL, gap);
     if (e->finish == LLM_FINISH_NONE) return;
     counters.finished[e->finish]++;
@@ -2313,8 +2309,7 @@ static void on_signal(int s) {
 }
 
 /* A line while loading, on a terminal; a signal cancels it. */
-static int on_progress(void *user, const char *what, double done) {
-    (void)user;
+static int on_progress(UNUSED void *user, const char *what, double done) {
     if (isatty(2)) fprintf(stderr, "\r%s %3.0f %%%s", what, done * 100, done >= 1 ? "\r\033[K" : "");
     return server.signals > 0;
 }
@@ -2366,8 +2361,7 @@ static void set_service(void) {
 }
 
 /* Loads while the event thread already answers /health with 503. */
-static void *load_main(void *unused) {
-    (void)unused;
+static void *load_main(UNUSED void *unused) {
     llm_setup *c = &server.cfg.setup;
     c->files.log = c->engine.log = on_library_log;
     c->files.progress = c->engine.progress = on_progress;

@@ -82,8 +82,10 @@ static int fake_write(fake_device *f, const llm_step *s, int slot) {
     return ok;
 }
 
-static llm_result fake_forward(void *ctx, const llm_step *s) {
-    fake_device *f = (fake_device *)ctx;
+static fake_device *fake_of(const llm_engine *e) { return (fake_device *)e->p.driver.ctx; }
+
+static llm_result fake_forward(llm_engine *ctx, const llm_step *s) {
+    fake_device *f = fake_of(ctx);
     int slot = f->begun & 1;
     int32_t n_out = 0;
     f->steps++;
@@ -108,8 +110,8 @@ static llm_result fake_forward(void *ctx, const llm_step *s) {
     return LLM_OK;
 }
 
-static llm_result fake_collect(void *ctx) {
-    fake_device *f = (fake_device *)ctx;
+static llm_result fake_collect(llm_engine *ctx) {
+    fake_device *f = fake_of(ctx);
     int slot = f->collected++ & 1;
     f->bad_steps += f->collected > f->begun;
     f->n_in_flight[slot] = 0;
@@ -117,11 +119,11 @@ static llm_result fake_collect(void *ctx) {
 }
 
 static int64_t fake_row_at(const fake_device *f, int out_row) { return ((f->collected - 1) & 1) * f->max_out + out_row; }
-static const float *fake_row(void *ctx, int out_row) { return ((fake_device *)ctx)->logits + fake_row_at((fake_device *)ctx, out_row) * FAKE_VOCAB; }
-static const llm_drawn *fake_drawn(void *ctx, int out_row) { return ((fake_device *)ctx)->drawn + fake_row_at((fake_device *)ctx, out_row); }
+static const float *fake_row(llm_engine *ctx, int out_row) { return fake_of(ctx)->logits + fake_row_at(fake_of(ctx), out_row) * FAKE_VOCAB; }
+static const llm_drawn *fake_drawn(llm_engine *ctx, int out_row) { return fake_of(ctx)->drawn + fake_row_at(fake_of(ctx), out_row); }
 
-static llm_result fake_swap(void *ctx, int32_t page, int32_t slot, int out) {
-    fake_device *f = (fake_device *)ctx;
+static llm_result fake_swap(llm_engine *ctx, int32_t page, int32_t slot, int out) {
+    fake_device *f = fake_of(ctx);
     int32_t *here = f->kv + page * f->page_tokens, *there = f->host + slot * f->page_tokens;
     if (f->fail_swap > 0) return f->fail_swap--, llm__error(LLM_ERR_BACKEND, "the fake device cannot swap");
     f->bad_steps += page < 0 || page >= f->n_pages || slot < 0 || slot >= f->n_swap;
@@ -130,8 +132,8 @@ static llm_result fake_swap(void *ctx, int32_t page, int32_t slot, int out) {
     return LLM_OK;
 }
 
-static llm_result fake_copy(void *ctx, const int32_t *from, const int32_t *to, int n) {
-    fake_device *f = (fake_device *)ctx;
+static llm_result fake_copy(llm_engine *ctx, const int32_t *from, const int32_t *to, int n) {
+    fake_device *f = fake_of(ctx);
     if (f->fail_copy > 0) return f->fail_copy--, llm__error(LLM_ERR_BACKEND, "the fake device cannot copy");
     for (int i = 0; i < n; i++) memcpy(f->kv + to[i] * f->page_tokens, f->kv + from[i] * f->page_tokens, (size_t)f->page_tokens * sizeof *f->kv);
     f->copies += n;
@@ -139,8 +141,8 @@ static llm_result fake_copy(void *ctx, const int32_t *from, const int32_t *to, i
 }
 
 /* Guesses what the model will say, as a good draft model would: three in four tokens are right, as long as no rule bends them. */
-static void fake_draft(void *ctx, llm__seq *const *seq, int32_t n) {
-    fake_device *f = (fake_device *)ctx;
+static void fake_draft(llm_engine *ctx, llm__seq *const *seq, int32_t n) {
+    fake_device *f = fake_of(ctx);
     for (int32_t i = 0; i < n; i++) {
         llm__seq *s = seq[i];
         uint64_t h = fake_hash_begin(), dice = llm__mix((uint64_t)f->steps * 64 + (uint64_t)i);
@@ -161,13 +163,13 @@ static void fake_draft(void *ctx, llm__seq *const *seq, int32_t n) {
     }
 }
 
-static void fake_parallel(void *ctx, void (*fn)(void *arg, int i), void *arg, int n) {
+static void fake_parallel(llm_engine *ctx, void (*fn)(void *arg, int i), void *arg, int n) {
     (void)ctx;
     for (int i = n - 1; i >= 0; i--) fn(arg, i);
 }
 
-static void fake_rope(void *ctx, int32_t prompt_len, int32_t *variant, float *base) { (void)ctx, (void)prompt_len, *variant = 0, *base = 1; }
-static double fake_now(void *ctx) { return (double)__atomic_load_n(&((fake_device *)ctx)->clock_ms, __ATOMIC_RELAXED) / 1000; }
+static void fake_rope(llm_engine *ctx, int32_t prompt_len, int32_t *variant, float *base) { (void)ctx, (void)prompt_len, *variant = 0, *base = 1; }
+static double fake_now(llm_engine *ctx) { return (double)__atomic_load_n(&fake_of(ctx)->clock_ms, __ATOMIC_RELAXED) / 1000; }
 
 /* ---- grammars without a tokenizer: tokens of letters, of pairs and of words ---- */
 

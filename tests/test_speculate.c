@@ -11,8 +11,7 @@ typedef struct spec_said {
 } spec_said;
 
 /* A drafter that knows the answers, and is wrong once in eight tokens. */
-static void spec_cheat(void *ctx, llm__seq *const *seq, int32_t n) {
-    llm_engine *e = (llm_engine *)ctx;
+static void spec_cheat(llm_engine *e, llm__seq *const *seq, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
         llm__seq *s = seq[i];
         const llm__seq *plain = &((const spec_said *)s->request->user)->plain->seq[s->index];
@@ -76,7 +75,7 @@ static llm_request *spec_submit(llm_engine *e, const int32_t *prompt, int n, int
 }
 
 /* A clock that stands still: then nothing costs anything, and everything is drafted that can be. */
-static double spec_no_time(void *ctx) { return (void)ctx, 1.0; }
+static double spec_no_time(llm_engine *ctx) { return (void)ctx, 1.0; }
 
 /* `n` requests alone without drafts, then three at a time with drafts on pages that are too few; both kinds of drafter. */
 static void spec_test_equal(const char *path, const char *draft, int n, int32_t pages) {
@@ -340,7 +339,7 @@ static long spec_masks_now(void) {
     return n;
 }
 
-static llm_result spec_collect(void *ctx) {
+static llm_result spec_collect(llm_engine *ctx) {
     spec_masks_then = spec_masks_now();
     return fake_collect(ctx);
 }
@@ -700,7 +699,7 @@ typedef struct spec_states {
 } spec_states;
 
 /* The engine's drafts, and beside them those of the plain computation. */
-static void spec_eagle_draft(void *ctx, llm__seq *const *seq, int32_t n) {
+static void spec_eagle_draft(llm_engine *ctx, llm__seq *const *seq, int32_t n) {
     static double keys[EAGLE_MOST][EAGLE_KV], values[EAGLE_MOST][EAGLE_KV], zero[EAGLE_D], logits[EAGLE_VOCAB];
     llm__drive_draft(ctx, seq, n);
     for (int32_t i = 0; i < n; i++) {

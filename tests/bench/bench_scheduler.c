@@ -11,22 +11,22 @@ static float row[VOCAB];
 static llm_drawn drawn;
 static double outside; /* seconds in the device and the sampler */
 
-static llm_result forward(void *ctx, const llm_step *step) {
+static llm_result forward(llm_engine *ctx, const llm_step *step) {
     double begin = llm__now();
     (void)ctx, (void)step;
     outside += llm__now() - begin;
     return LLM_OK;
 }
 
-static llm_result collect(void *ctx) { return (void)ctx, LLM_OK; }
-static const float *logits_row(void *ctx, int out_row) { return (void)ctx, (void)out_row, row; }
-static const llm_drawn *drawn_row(void *ctx, int out_row) { return (void)ctx, (void)out_row, &drawn; }
-static llm_result kv_copy(void *ctx, const int32_t *from, const int32_t *to, int n) { return (void)ctx, (void)from, (void)to, (void)n, LLM_OK; }
-static llm_result kv_swap(void *ctx, int32_t page, int32_t slot, int out) { return (void)ctx, (void)page, (void)slot, (void)out, LLM_OK; }
-static void rope_of(void *ctx, int32_t prompt_len, int32_t *variant, float *base) { (void)ctx, (void)prompt_len, *variant = 0, *base = 1; }
-static double now(void *ctx) { return (void)ctx, llm__now(); }
+static llm_result collect(llm_engine *ctx) { return (void)ctx, LLM_OK; }
+static const float *logits_row(llm_engine *ctx, int out_row) { return (void)ctx, (void)out_row, row; }
+static const llm_drawn *drawn_row(llm_engine *ctx, int out_row) { return (void)ctx, (void)out_row, &drawn; }
+static llm_result kv_copy(llm_engine *ctx, const int32_t *from, const int32_t *to, int n) { return (void)ctx, (void)from, (void)to, (void)n, LLM_OK; }
+static llm_result kv_swap(llm_engine *ctx, int32_t page, int32_t slot, int out) { return (void)ctx, (void)page, (void)slot, (void)out, LLM_OK; }
+static void rope_of(llm_engine *ctx, int32_t prompt_len, int32_t *variant, float *base) { (void)ctx, (void)prompt_len, *variant = 0, *base = 1; }
+static double now(llm_engine *ctx) { return (void)ctx, llm__now(); }
 
-static void parallel(void *ctx, void (*fn)(void *arg, int i), void *arg, int n) {
+static void parallel(llm_engine *ctx, void (*fn)(void *arg, int i), void *arg, int n) {
     double begin = llm__now();
     (void)ctx;
     for (int i = 0; i < n; i++) fn(arg, i);

@@ -39,7 +39,7 @@ static double pairs[PAIRS];
 
 static int by_value(const void *a, const void *b) { return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b); }
 
-static double processor_time(void *ctx) {
+static double processor_time(llm_engine *ctx) {
     struct timespec t;
     (void)ctx;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
