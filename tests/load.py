@@ -59,8 +59,8 @@ def read_answer(text, streamed):
 
 
 def send(port, body, give_up=None):
-    """The answer; give_up: seconds after which the connection is dropped."""
-    s = socket.create_connection((HOST, port), timeout=120)
+    """The answer, waited for for two minutes of a machine that is ours alone; give_up: seconds after which the connection is dropped."""
+    s = socket.create_connection((HOST, port), timeout=120 * SLOW)
     if give_up is not None:
         s.sendall(request_bytes("/v1/completions", body))
         time.sleep(give_up)
@@ -119,7 +119,7 @@ def part_closed(model):
     if OPTIONS.wrk:
         if not shutil.which("wrk"): skip("wrk", "it is not installed")
         else:
-            p = subprocess.run(["wrk", "-t1", "-c200", f"-d{max(1, int(OPTIONS.seconds) - 2)}s", "--latency", s.url + "/health"], capture_output=True, text=True)
+            p = subprocess.run(["wrk", "-t1", "-c200", f"-d{max(1, int(OPTIONS.seconds) - 2)}s", "--timeout", f"{2 * SLOW:.0f}s", "--latency", s.url + "/health"], capture_output=True, text=True)
             print(p.stdout, flush=True)
             check("wrk on /health: no errors", p.returncode == 0 and "Socket errors" not in p.stdout and "Non-2xx" not in p.stdout, p.stdout)
     for t in threads: t.join()
