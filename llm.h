@@ -27872,6 +27872,8 @@ struct llm_openai_call {
     /* Of a response: the output items that are whole, and the text of the one that is not */
     llm_text items, item;
     int32_t n_items, item_kind, n_events; /* item_kind: llm__oai_item */
+    llm_text logs;              /* entries of the open message's logprobs; */
+    size_t logs_sure, logs_told; /* bytes of those whose text has come, and of those that were written */
 };
 
 /* A chat, whichever way it was asked for. */
@@ -28245,16 +28247,21 @@ static int llm__oai_tool_form(llm_openai_call *k) {
  *   chat    "logprobs": true, "top_logprobs": 3     prompt   "logprobs": 3     s.logprobs 4: the token's own, and the 3 likeliest
  *   chat    "logprobs": true                        prompt   "logprobs": 0     s.logprobs 1: the token's own
  *
+ * A response's switch is an entry of `include`, which was read before (llm__oai_response_fields).
+ *
  * The prompt's own are wanted by prompt_logprobs (vLLM), or by echo together with logprobs, as lm-eval scores texts. */
 static int llm__oai_logprobs(llm_openai_call *k) {
     const llm_json *d = k->body;
     int v = llm__oai_get(d, 0, "logprobs"), top = llm__oai_chats(k) ? llm__oai_get(d, 0, "top_logprobs") : v, most = k->service->max_logprobs;
+    int response = k->info.kind == LLM_OPENAI_RESPONSE;
     int64_t n = 0;
     if (!llm__oai_chats(k)) k->want_logprobs = v >= 0;
+    else if (response && v >= 0) return llm__oai_bad(k, "logprobs", ": a response has them where `include` holds \"message.output_text.logprobs\"");
     else if (v >= 0 && !llm_json_bool(d, v, &k->want_logprobs)) return llm__oai_bad(k, "logprobs", "must be true or false");
     llm__oai_at(k, llm__oai_chats(k) ? "top_logprobs" : "logprobs");
     if (top >= 0 && !llm_json_int(d, top, &n)) return llm__oai_bad(k, NULL, "must be a whole number");
-    if (top >= 0 && !k->want_logprobs) return llm__oai_bad(k, NULL, "When using `top_logprobs`, `logprobs` must be set to true.");
+    if (response && n && !k->want_logprobs) return llm__oai_bad(k, NULL, ": `include` must hold \"message.output_text.logprobs\" too");
+    if (!response && top >= 0 && !k->want_logprobs) return llm__oai_bad(k, NULL, "When using `top_logprobs`, `logprobs` must be set to true.");
     if (n < 0 || n > most) return llm__oai_bad(k, NULL, ": %lld, a whole number from 0 to %d was expected", (long long)n, most);
     if (k->prompt_logprobs >= 0 && k->info.stream)
         return llm__oai_bad(k, "prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.");
@@ -28470,21 +28477,23 @@ static int llm__oai_input(llm_openai_call *k) {
     return r ? llm__oai_refused(k, r, "input") : 1;
 }
 
-/* What a response cannot have. */
+/* What a response cannot have, and whether it is to have log-probabilities. Other things to include are such as our answers never hold. */
 static int llm__oai_response_fields(llm_openai_call *k) {
     static const char *const no_memory[] = {"previous_response_id", "conversation", "prompt"};
     const llm_json *d = k->body;
-    int reasoning = llm__oai_get(d, 0, "reasoning"), include = llm__oai_get(d, 0, "include"), logprobs = llm__oai_has(k, "top_logprobs");
+    int reasoning = llm__oai_get(d, 0, "reasoning"), include = llm__oai_get(d, 0, "include");
+    const char *no_place = k->asked.n > 1 ? "n" : k->echo ? "echo" : k->prompt_logprobs >= 0 ? "prompt_logprobs" : k->token_ids ? "return_token_ids" :
+                           k->metrics ? "return_metrics" : NULL;
     for (int i = 0; i < LLM__COUNT(no_memory); i++)
         if (llm__oai_has(k, no_memory[i]))
             return llm__oai_bad(k, no_memory[i], "is not currently supported: nothing is kept between two requests");
-    for (int e = llm_json_first(d, include); e >= 0 && !logprobs; e = llm_json_next(d, e)) {
+    if (no_place) return llm__oai_bad(k, no_place, "has no place in a response: it is one answer; /v1/chat/completions has it");
+    if (include >= 0 && llm_json_type_of(d, include) != LLM_JSON_ARRAY) return llm__oai_bad(k, "include", "must be a list of texts");
+    for (int e = llm_json_first(d, include); e >= 0; e = llm_json_next(d, e)) {
         const char *what = llm_json_str(d, e, NULL);
-        logprobs = what && strstr(what, "logprobs") != NULL;
+        if (!what) return llm__oai_bad(k, "include", "must be a list of texts");
+        k->want_logprobs |= !strcmp(what, "message.output_text.logprobs");
     }
-    if (logprobs)
-        return llm__oai_bad(k, llm__oai_has(k, "top_logprobs") ? "top_logprobs" : "include",
-                            ": responses come without log-probabilities; /v1/chat/completions gives them");
     if (k->background) return llm__oai_bad(k, "background", ": true is not supported: the answer comes in this connection");
     if (reasoning >= 0 && llm_json_type_of(d, reasoning) != LLM_JSON_OBJECT) return llm__oai_bad(k, "reasoning", "must be an object");
     return 1;
@@ -28647,7 +28656,7 @@ LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message
  * for a step, with its own copies of what it was given and its own hold on the grammar; it reads nothing of the call. */
 LLM_API void llm_openai_free(llm_openai_call *k) {
     if (!k) return;
-    llm_text *const texts[] = {&k->text, &k->form_text, &k->ignored, &k->items, &k->item};
+    llm_text *const texts[] = {&k->text, &k->form_text, &k->ignored, &k->items, &k->item, &k->logs};
     for (int32_t i = 0; i < k->info.n_requests; i++) llm_request_free(k->request[i]);
     for (int32_t i = 0; k->choice && i < k->n_room * k->info.n_choices; i++) {
         llm_text_free(&k->choice[i].thoughts);
@@ -29024,10 +29033,9 @@ static void llm__oai_chat_token(const llm__oai_look *look, int32_t id, float log
     llm_text_str(out, "]");
 }
 
-/* OpenAI's list of objects: a token with its bytes, and the likeliest at its place. */
-static void llm__oai_chat_logprobs(const llm__oai_look *look, const llm_output *o, llm_text *out) {
+/* Entries of OpenAI's list of objects: a token with its bytes, and the likeliest at its place. */
+static void llm__oai_chat_rows(const llm__oai_look *look, const llm_output *o, llm_text *out) {
     llm_token_logprob a;
-    llm_text_str(out, "{\"content\":[");
     for (size_t i = 0; i < o->n_token_ids && o->logprobs; i++) {
         llm__oai_chat_token(look, o->token_ids[i], o->logprobs[i], out);
         llm_text_str(out, ",\"top_logprobs\":[");
@@ -29037,7 +29045,6 @@ static void llm__oai_chat_logprobs(const llm__oai_look *look, const llm_output *
         }
         llm_text_str(out, "]}");
     }
-    llm_text_str(out, "],\"refusal\":null}");
 }
 
 /* prompt_logprobs as in vLLM: null for the first token, then an object {id: {logprob, decoded_token}} each. */
@@ -29182,7 +29189,11 @@ static void llm__oai_write_choice(const llm_openai_call *k, const llm_request *r
     llm_text_format(out, "%,{'index':%d,", p->at);
     llm__oai_payload(k, p, out);
     llm_text_str(out, rows ? ",\"logprobs\":" : ",\"logprobs\":null");
-    if (rows && chat) llm__oai_chat_logprobs(&k->look, p->rows, out);
+    if (rows && chat) {
+        llm_text_str(out, "{\"content\":[");
+        llm__oai_chat_rows(&k->look, p->rows, out);
+        llm_text_str(out, "],\"refusal\":null}");
+    }
     if (rows && !chat) { /* in a stream behind what was streamed before */
         int64_t chars = whole || p->echo ? 0 : p->chars - llm_text_chars(p->content->data, p->content->len);
         for (int i = 0; i < 4; i++) llm_text_format(out, lists[i]), llm__oai_list(&k->look, i, p->echo, p->rows, chars, out);
@@ -29386,6 +29397,18 @@ static void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event 
     c->content.len = c->thoughts.len = 0;
 }
 
+/* Keeps the log-probabilities of a response's message: an event's token belongs to the text that comes with it or next. Those of thoughts (it
+ * was `thinking` before it), of calls and of the end are left out, as in OpenAI's answers. */
+static void llm__oai_log_event(llm_openai_call *k, const llm_event *e, const llm__oai_choice *c, int thinking, int text) {
+    const llm_output row = llm__oai_event_rows(e);
+    const llm_tool_call *call;
+    int32_t n = 0;
+    if (e->has_token && !llm__oai_is_end(k, e->finish, e->stop_id, e->id)) llm__oai_chat_rows(&k->look, &row, &k->logs);
+    if (text) k->logs_sure = k->logs.len;
+    call = c->tools ? llm_tool_parser_calls(c->tools, &n) : NULL;
+    if (thinking || (n && !call[n - 1].done) || e->finish != LLM_FINISH_NONE) k->logs.len = k->logs_sure;
+}
+
 /* Takes one piece of news of a prompt and keeps account of its choice. 0: there is none. Of a chat the text goes through two splitters:
  *
  *   event's text --llm_reasoning_push--> thoughts
@@ -29397,6 +29420,7 @@ static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     llm__oai_choice *c = &k->choice[r * k->info.n_choices + e->index];
     double now = llm__now(), gap = e->has_token && c->last > 0 ? now - c->last : 0;
     size_t before = c->content.len;
+    int thinking = c->reasoning.thinking;
     if (e->has_token) c->last = now;
     if (k->service->on_event) k->service->on_event(k->user, k, k->request[r], e, gap);
     if (!llm__oai_chats(k)) return 1;
@@ -29406,6 +29430,7 @@ static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     if (e->finish != LLM_FINISH_NONE) llm_reasoning_end(&c->reasoning, &c->thoughts, answer);
     if (c->tools && plain.len) llm_tool_parser_push(c->tools, plain.data, plain.len, &c->content);
     if (c->tools && e->finish != LLM_FINISH_NONE) llm_tool_parser_end(c->tools, &c->content);
+    if (k->info.kind == LLM_OPENAI_RESPONSE && k->want_logprobs) llm__oai_log_event(k, e, c, thinking, c->content.len > before);
     c->n_reasoning += e->has_token && c->reasoning.thinking;
     c->chars += llm_text_chars(c->content.data + before, c->content.len - before);
     return 1;
@@ -29503,12 +29528,11 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
 
 typedef enum llm__oai_item { LLM__OAI_NO_ITEM = 0, LLM__OAI_THOUGHTS, LLM__OAI_MESSAGE, LLM__OAI_CALL } llm__oai_item;
 
-/* What differs between the kinds of items: the beginning of their ids, the type of their part, the name of their growing text, and members
- * that clients expect though they are empty here. */
+/* What differs between the kinds of items: the beginning of their ids, the type of their part, the name of their growing text. */
 static const struct {
-    const char *prefix, *part, *event, *member, *empty;
-} llm__oai_items[] = {{"", NULL, "", "", ""}, {"rs", "reasoning_text", "reasoning_text", "text", ""},
-                      {"msg", "output_text", "output_text", "text", ",\"logprobs\":[]"}, {"fc", NULL, "function_call_arguments", "arguments", ""}};
+    const char *prefix, *part, *event, *member;
+} llm__oai_items[] = {{"", NULL, "", ""}, {"rs", "reasoning_text", "reasoning_text", "text"}, {"msg", "output_text", "output_text", "text"},
+                      {"fc", NULL, "function_call_arguments", "arguments"}};
 
 /* One event: response.{what}{how}, with members by a pattern. placed: the members that say where the open item stands come first. */
 static void llm__oai_say(llm_openai_call *k, llm_text *out, int placed, const char *what, const char *how, const char *pattern, ...) {
@@ -29522,11 +29546,22 @@ static void llm__oai_say(llm_openai_call *k, llm_text *out, int placed, const ch
     llm_text_str(out, "}\n\n");
 }
 
+/* The member `logprobs` of a message, with the entries from..to of k->logs. Clients expect it, though empty, where none were asked for. */
+static llm_text llm__oai_item_logs(const llm_openai_call *k, size_t from, size_t to) {
+    llm_text t = LLM__ZERO;
+    if (k->item_kind != LLM__OAI_MESSAGE) return t;
+    from += from < to && k->logs.data[from] == ',';
+    llm_text_str(&t, ",\"logprobs\":[");
+    if (from < to) llm_text_add(&t, k->logs.data + from, to - from);
+    llm_text_str(&t, "]");
+    return t;
+}
+
 /* The part of the open item with the text it has so far. */
 static llm_text llm__oai_part(const llm_openai_call *k) {
-    llm_text t = LLM__ZERO;
-    llm_text_format(&t, "{'type':%q,'text':%Q", llm__oai_items[k->item_kind].part, k->item.data, k->item.len);
-    llm_text_str(&t, k->item_kind == LLM__OAI_MESSAGE ? ",\"annotations\":[],\"logprobs\":[]}" : "}");
+    llm_text t = LLM__ZERO, logs = llm__oai_item_logs(k, 0, k->logs_told);
+    llm_text_format(&t, "{'type':%q,'text':%Q%s%t}", llm__oai_items[k->item_kind].part, k->item.data, k->item.len,
+                    k->item_kind == LLM__OAI_MESSAGE ? ",\"annotations\":[]" : "", &logs);
     return t;
 }
 
@@ -29560,17 +29595,17 @@ static llm_text llm__oai_item_text(const llm_openai_call *k, int done) {
 static void llm__oai_item_end(llm_openai_call *k, llm_text *out) {
     const int kind = k->item_kind;
     if (!kind) return;
-    llm_text item = llm__oai_item_text(k, 1), part = LLM__ZERO, name = LLM__ZERO;
+    llm_text item = llm__oai_item_text(k, 1), part = LLM__ZERO, name = LLM__ZERO, logs = llm__oai_item_logs(k, 0, k->logs_told);
     const llm_tool_call *call = kind == LLM__OAI_CALL ? llm__oai_told(&k->choice[0]) : NULL;
     if (call) llm_text_format(&name, ",'name':%Q", call->name.data, call->name.len);
-    llm__oai_say(k, out, 1, llm__oai_items[kind].event, ".done", "'%s':%Q%s%t", llm__oai_items[kind].member, k->item.data, k->item.len,
-                 llm__oai_items[kind].empty, &name);
+    llm__oai_say(k, out, 1, llm__oai_items[kind].event, ".done", "'%s':%Q%t%t", llm__oai_items[kind].member, k->item.data, k->item.len, &logs, &name);
     if (llm__oai_items[kind].part) part = llm__oai_part(k), llm__oai_say(k, out, 1, "content_part", ".done", "'part':%t", &part);
     llm_text_format(&k->items, k->n_items ? ",%s" : "%s", item.data ? item.data : "");
     llm__oai_say(k, out, 0, "output_item", ".done", "'output_index':%d,'item':%t", k->n_items, &item);
     k->n_items++;
-    k->item_kind = LLM__OAI_NO_ITEM;
     k->item.len = 0;
+    if (kind == LLM__OAI_MESSAGE) k->logs.len = k->logs_sure = k->logs_told = 0;
+    k->item_kind = LLM__OAI_NO_ITEM;
 }
 
 /* More text of an item of a kind; where another one is open, that ends, and a new one begins. Without text (n = 0) the item only begins. At
@@ -29586,7 +29621,9 @@ static void llm__oai_item_grows(llm_openai_call *k, llm__oai_item kind, const ch
     }
     if (!n) return;
     llm_text_add(&k->item, text, n);
-    llm__oai_say(k, out, 1, llm__oai_items[kind].event, ".delta", "'delta':%Q%s", text, n, llm__oai_items[kind].empty);
+    llm_text logs = llm__oai_item_logs(k, k->logs_told, k->logs_sure);
+    if (kind == LLM__OAI_MESSAGE) k->logs_told = k->logs_sure;
+    llm__oai_say(k, out, 1, llm__oai_items[kind].event, ".delta", "'delta':%Q%t", text, n, &logs);
 }
 
 /* What was polled since the last time, as items that grow: thoughts, text, then calls, which is the order in which models write them. A
@@ -29609,7 +29646,7 @@ static void llm__oai_items_grow(llm_openai_call *k, llm_text *out) {
 static llm_text llm__oai_response(const llm_openai_call *k, const char *status, const char *failure) {
     static const char *const sent[][2] = {{"instructions", "null"}, {"max_output_tokens", "null"}, {"metadata", "{}"},
                                           {"parallel_tool_calls", "true"}, {"reasoning", "{'effort':null,'summary':null}"}, {"text", "{'format':{'type':'text'}}"},
-                                          {"tool_choice", "'auto'"}, {"tools", "[]"}, {"user", "null"}};
+                                          {"tool_choice", "'auto'"}, {"tools", "[]"}, {"top_logprobs", "0"}, {"user", "null"}};
     llm_text t = LLM__ZERO;
     llm_text_format(&t, "{'id':%q,'object':'response','created_at':%l,'status':%q,'model':%q,'error':", k->id, k->created, status, k->model);
     llm_text_format(&t, failure ? "{'code':'server_error','message':%q}" : "null", failure);

@@ -321,6 +321,15 @@ def part_responses(s):
     check("events", kinds[:4] == ["response.created", "response.in_progress", "response.output_item.added", "response.content_part.added"] and kinds[-4:] == ["response.output_text.done", "response.content_part.done", "response.output_item.done", "response.completed"]
           and set(kinds[4:-4]) == {"response.output_text.delta"} and [x.sequence_number for x in events] == list(range(len(events))), kinds)
     check("streamed text", "".join(x.delta for x in events if x.type.endswith("text.delta")) == a.output_text == events[-1].response.output_text)
+    logged = {**ask, "include": ["message.output_text.logprobs"], "top_logprobs": 3}
+    chat = c.chat.completions.create(model="default", messages=QUESTION, temperature=0, max_tokens=40, logprobs=True, top_logprobs=3).choices[0].logprobs.content
+    rows = lambda logs: [(x.token, x.logprob, [(y.token, y.logprob) for y in x.top_logprobs]) for x in logs]
+    whole = c.responses.create(**logged)
+    check("log-probabilities as a chat's", rows(whole.output[0].content[0].logprobs) == rows(chat) and whole.top_logprobs == 3, whole.output)
+    events = list(c.responses.create(**logged, stream=True))
+    check("log-probabilities streamed", rows(y for x in events if x.type.endswith("text.delta") for y in x.logprobs) == rows(events[-4].logprobs) == rows(events[-1].response.output[0].content[0].logprobs) == rows(chat))
+    try: check("their types", Response.model_validate(whole.to_dict()) and all([pydantic.TypeAdapter(ResponseStreamEvent).validate_python(x.to_dict()) for x in events]))
+    except pydantic.ValidationError as e: check("their types", False, str(e)[:500])
     with c.responses.stream(**ask) as stream: check("the stream helper", [x for x in stream] and stream.get_final_response().output_text == a.output_text)
     short = c.responses.create(**{**ask, "max_output_tokens": 2})
     check("incomplete", short.status == "incomplete" and short.incomplete_details.reason == "max_output_tokens", short)

@@ -94,8 +94,12 @@ static void openai_responses(const llm_openai_service *s) {
     CHECK(openai_call(s, LLM_OPENAI_RESPONSE, text, &pieces) == 200 && openai_count("event: response.completed\n") == 1 && openai_count("event: response.output_item.done\n") == 1 && openai_count("event: response.function_call_arguments.delta\n") > 3);
     CHECK(openai_call(s, LLM_OPENAI_RESPONSE, "{\"input\":\"a\",\"temperature\":7,\"stream\":true}", &pieces) == 400 && pieces == 1 && strstr(openai_out.data, "\"param\":\"temperature\""));
     CHECK(openai_call(s, LLM_OPENAI_RESPONSE, "{\"input\":[{\"role\":\"user\"}]}", &pieces) == 400 && strstr(openai_out.data, "input.content is missing"));
-    CHECK(openai_call(s, LLM_OPENAI_RESPONSE, "{\"input\":\"a\",\"include\":[\"x\",\"message.output_text.logprobs\"]}", &pieces) == 400 && strstr(openai_out.data, "\"param\":\"include\""));
-    CHECK(openai_call(s, LLM_OPENAI_RESPONSE, "{\"input\":\"a\",\"top_logprobs\":2}", &pieces) == 400 && strstr(openai_out.data, "without log-probabilities"));
+    for (int i = 0; i < 2; i++) { /* three tokens: each once in its delta, in the text's end, in the part's, the item's and the whole object's */
+        snprintf(text, sizeof text, body, 3, "\"ignore_eos\":true,\"include\":[\"x\",\"message.output_text.logprobs\"],\"top_logprobs\":2,", i ? "true" : "false");
+        if (!CHECK(openai_call(s, LLM_OPENAI_RESPONSE, text, &pieces) == 200 && openai_count("\"top_logprobs\":[{\"token\":") == (i ? 15 : 3) && openai_count("\"bytes\":[") == (i ? 45 : 9))) printf("  %s\n", openai_out.data);
+    }
+    CHECK(openai_call(s, LLM_OPENAI_RESPONSE, "{\"input\":\"a\",\"top_logprobs\":2}", &pieces) == 400 && strstr(openai_out.data, "`include` must hold"));
+    CHECK(openai_call(s, LLM_OPENAI_RESPONSE, "{\"input\":\"a\",\"n\":2}", &pieces) == 400 && strstr(openai_out.data, "\"param\":\"n\""));
     CHECK(openai_call(s, LLM_OPENAI_TOKENIZE, "{}", &pieces) == 400 && strstr(openai_out.data, "\"One of prompt, content"));
     CHECK(openai_call(s, LLM_OPENAI_EMBEDDING, "{\"input\":[\"a\",\"b c\"],\"dimensions\":4}", &pieces) == 200 && openai_count("\"embedding\":[") == 2);
     CHECK(openai_call(s, LLM_OPENAI_EMBEDDING, "{\"input\":\"a\",\"encoding_format\":\"base64\",\"dimensions\":1}", &pieces) == 200 && openai_count("==\"}") == 1);
