@@ -997,7 +997,7 @@ typedef struct llm_engine_config {
     const char *speculative_config; /* vLLM's JSON, for llm_speculative_parse */
     int32_t eagle_lab_style;       /* 1: an EAGLE head computes without norms at its ends, whatever its files have (SafeAILab's style) */
     int32_t max_loras;             /* different adapters that compute in one step; 0: none */
-    int32_t max_cpu_loras;         /* adapters that are loaded at once; 0: max_loras */
+    int32_t max_cpu_loras;         /* adapters that are in memory at once; 0: max_loras */
     int32_t max_lora_rank;         /* largest r of an adapter; 0: 16, where `lora` is given 256 */
     const char *lora;              /* an adapter for every request that names none, loaded at once under its path; NULL: none */
     const char *cuda_library;      /* what device cuda, and auto, open: libllm_cuda.so; NULL: for cuda the one that the system finds, for auto none */
@@ -1028,8 +1028,9 @@ typedef struct llm_engine_stats {
 LLM_API void llm_engine_get_stats(const llm_engine *engine, llm_engine_stats *out);
 
 /* Adapters (LoRA), for an engine opened with max_loras: a PEFT folder or a GGUF adapter, under a name by which requests ask for it. All
- * of it is checked; on error nothing has changed. LLM_ERR_ARG: the name is taken, LLM_ERR_LIMIT: max_cpu_loras are loaded. Any thread,
- * while steps run. What runs with an adapter that is unloaded goes on with it to its end. */
+ * of it is checked; on error nothing has changed. Where max_cpu_loras are in memory, the one that was named longest ago and is not in use
+ * makes room; its files are read again when a request names it. LLM_ERR_ARG: the name is taken, LLM_ERR_LIMIT: all are in use. Any
+ * thread, while steps run. What runs with an adapter that is unloaded goes on with it to its end. */
 LLM_API llm_result llm_lora_load(llm_engine *engine, const char *name, const char *path);
 LLM_API llm_result llm_lora_unload(llm_engine *engine, const char *name); /* LLM_ERR_ARG: no such name */
 /* Of the i-th that is loaded, in the order of loading: appends name and path (either may be NULL), and tells how many sequences with it ran
@@ -1392,7 +1393,7 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     LLM_OPT_ENUM(T, e.max_lora_rank, group, "max-lora-rank", "1=1|8=8|16=16|32=32|64=64|128=128|256=256|320=320|512=512", \
                  "largest rank of an adapter (16)"), \
     LLM_OPT_INT(T, e.max_loras, group, "max-loras", 1, 4096, "adapters that compute in one step (1)"), \
-    LLM_OPT_INT(T, e.max_cpu_loras, group, "max-cpu-loras", 1, 4096, "adapters that are loaded at once (max-loras)")
+    LLM_OPT_INT(T, e.max_cpu_loras, group, "max-cpu-loras", 1, 4096, "adapters that are in memory at once (max-loras)")
 
 #define LLM_OPTIONS_SAMPLING(T, s, group) \
     LLM_OPT_INT(T, s.max_tokens, group, "max-tokens|-n|max-new-tokens|request-output-len|max-completion-tokens|n-predict", -1, \
@@ -24209,11 +24210,14 @@ typedef struct llm__flight { /* a step: planned, then in flight until it is appl
     double begin;
 } llm__flight;
 
-/* A slot for an adapter. All under the engine's mutex. */
+enum { LLM__LORA_ASIDE = 256 }; /* names that are kept of adapters that had to make room */
+
+/* A slot for an adapter; behind the slots, adapters that were set aside. All under the engine's mutex. */
 typedef struct llm__lora {
     char *name, *path;           /* name: by which it is found, or is to be found when it is loaded; NULL: by none */
     int32_t refs;                /* requests that use it, and one while it can be found, is loaded or emptied; 0: the slot is free */
     int32_t listed;              /* it can be found */
+    uint64_t used;               /* when a request has named it last: counts those */
     uint64_t id;                 /* counts loadings: the order, and part of keys of the prefix cache */
     uint64_t content;            /* hash of its files */
     int32_t n_running, n_waiting; /* sequences with it, after the latest step */
@@ -24275,8 +24279,9 @@ struct llm_engine {
     int32_t own_lora;            /* slot of the adapter of requests that name none; -1: none */
     /* shared with other threads, under mutex */
     pthread_mutex_t mutex;
-    llm__lora *lora;             /* (n_loras) */
-    uint64_t n_loaded;
+    llm__lora *lora;             /* (n_loras + LLM__LORA_ASIDE) */
+    uint64_t n_loaded, n_lora_uses;
+    pthread_mutex_t lora_turn;   /* held while one that was set aside is read again */
     uint64_t next_turn, turn;    /* numbers: the next to be drawn, and whose turn it is; see llm__turn_take */
     pthread_cond_t turns;
     llm_kv_type kv_type;         /* of the pages; on a device AUTO stays: its backend knows */
@@ -25430,10 +25435,11 @@ static void llm__engine_destroy(llm_engine *e) {
     if (e->ctx) e->backend->close(e->ctx);
     llm_model_close(e->draft.model);
     pthread_mutex_destroy(&e->mutex);
+    pthread_mutex_destroy(&e->lora_turn);
     pthread_mutex_destroy(&e->news_mutex);
     pthread_cond_destroy(&e->arrived);
     pthread_cond_destroy(&e->turns);
-    for (int32_t i = 0; e->lora && i < e->p.n_loras; i++) {
+    for (int32_t i = 0; e->lora && i < e->p.n_loras + LLM__LORA_ASIDE; i++) {
         LLM_FREE(e->lora[i].name);
         LLM_FREE(e->lora[i].path);
     }
@@ -25487,6 +25493,7 @@ static llm_engine *llm__engine_alloc(void) {
     llm_engine *e = LLM__NEW(llm_engine, 1);
     if (!e) return NULL;
     pthread_mutex_init(&e->mutex, NULL);
+    pthread_mutex_init(&e->lora_turn, NULL);
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&e->news_mutex, &recursive);
@@ -25504,7 +25511,7 @@ static llm_result llm__engine_init(llm_engine *e) {
     const llm__engine_params *p = &e->p;
     e->p.c.n_threads = LLM__MAX(1, p->c.n_threads);
     e->own_lora = -1;
-    e->lora = (llm__lora *)llm__arena_get(&e->arena, (size_t)p->n_loras * sizeof *e->lora);
+    e->lora = (llm__lora *)llm__arena_get(&e->arena, ((size_t)p->n_loras + LLM__LORA_ASIDE) * sizeof *e->lora);
     if (!e->lora) return llm__nomem();
     e->max_pages = (int32_t)(((int64_t)p->max_len + p->c.block_size - 1) / p->c.block_size);
     if (!llm__engine_arrays(e) || llm__kv_open(&e->kv, p->n_pages, p->c.block_size, p->c.disable_prefix_caching, &e->arena)) return llm__nomem();
@@ -26126,23 +26133,34 @@ static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, co
 
 /* ---- adapters ----
  * An adapter lies in a slot from its loading until nobody uses it any more: neither a request nor the list by which requests find it. So
- * unloading takes it off the list, and the last request that ends empties the slot.
+ * unloading takes it off the list, and the last request that ends empties the slot. Where another one is to be loaded and no slot is free,
+ * the one that no request has and that was named longest ago is set aside: it stays listed, and its files are read again when a request
+ * names it (vLLM's max_cpu_loras means the same).
  *
  *     a slot is        refs               listed   name
  *     free             0                  0        NULL
  *     being loaded     1                  0        set: nobody else may load the same
  *     loaded           1 + its requests   1        set
+ *     set aside        0                  1        set, behind the slots: the slot itself is loaded with another
  *     unloaded         its requests       0        NULL: the name may be loaded anew, into another slot
  *     being emptied    1                  0        set to NULL at the end
  *
  * The prefix cache knows an adapter by the number of its loading (id): pages that were computed with one are not taken for those of another
  * that is loaded later under its name. */
 
-/* The slot of a name, -1: there is none. listed 0: also one that is still being loaded. The caller holds the engine's mutex. */
+/* The slot of a name, -1: there is none; from n_loras on: set aside. listed 0: also one that is still being loaded. The caller holds the
+ * engine's mutex. */
 static int32_t llm__lora_find(const llm_engine *e, llm__str name, int listed) {
-    for (int32_t i = 0; i < e->p.n_loras; i++)
+    for (int32_t i = 0; i < e->p.n_loras + LLM__LORA_ASIDE; i++)
         if (e->lora[i].name && e->lora[i].listed >= listed && llm__str_eq(name, e->lora[i].name)) return i;
     return -1;
+}
+
+/* Nothing is left of a slot's names and numbers. The caller holds the engine's mutex. */
+static void llm__lora_forget(llm__lora *slot) {
+    LLM_FREE(slot->name);
+    LLM_FREE(slot->path);
+    memset(slot, 0, sizeof *slot);
 }
 
 /* Empties a slot that nobody can find or uses but the caller, and gives it back. */
@@ -26151,9 +26169,7 @@ static void llm__lora_release(llm_engine *e, int32_t slot) {
     nothing.prefix = nothing.base = "";
     llm__net_adapt(e->net, slot, &nothing);
     LLM__LOCKED(&e->mutex);
-    LLM_FREE(e->lora[slot].name);
-    LLM_FREE(e->lora[slot].path);
-    memset(&e->lora[slot], 0, sizeof e->lora[slot]);
+    llm__lora_forget(&e->lora[slot]);
 }
 
 /* One user less. */
@@ -26165,14 +26181,6 @@ static void llm__lora_drop(llm_engine *e, int32_t slot) {
     if (last) llm__lora_release(e, slot);
 }
 
-/* A hold on the adapter that a request names, or on the engine's own: its id and content stay until llm__lora_drop. *slot -1: none. */
-static llm_result llm__lora_hold(llm_engine *e, const char *name, int32_t *slot) {
-    LLM__LOCKED(&e->mutex);
-    *slot = name ? llm__lora_find(e, llm__lit(name), 1) : e->own_lora;
-    if (*slot >= 0) e->lora[*slot].refs++;
-    return name && *slot < 0 ? llm__error(LLM_ERR_ARG, "lora: no adapter \"%.200s\" is loaded", name) : LLM_OK;
-}
-
 /* The root of keys (>>kv) of prompts with the adapter in a slot (-1: none), a rotary scaling and a salt. */
 static llm__kv_key llm__prompt_root(const llm_engine *e, int32_t lora, uint64_t rope, const char *salt) {
     return llm__kv_root(&e->kv, lora >= 0 ? e->lora[lora].id : 0, rope, salt);
@@ -26181,16 +26189,35 @@ static llm__kv_key llm__prompt_root(const llm_engine *e, int32_t lora, uint64_t 
 /* A rotary scaling as one number. */
 static uint64_t llm__rope_number(int32_t variant, float base) { return (uint64_t)variant << 32 | llm__f32_bits(base); }
 
-/* Takes a free slot for a name: with one user, the caller, and not listed, so no request finds it yet. On error nothing was taken. */
-static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *path, int32_t *slot) {
+/* A slot for one more: a free one, or that of an adapter that is set aside; n_loras: all are busy. The caller holds the engine's mutex. */
+static int32_t llm__lora_room(llm_engine *e) {
+    const int32_t n = e->p.n_loras;
+    int32_t slot = 0, oldest = n, aside = n;
+    while (slot < n && e->lora[slot].refs) slot++;
+    if (slot < n) return slot;
+    for (int32_t i = 0; i < n; i++)
+        if (i != e->own_lora && e->lora[i].listed && e->lora[i].refs == 1 && (oldest == n || e->lora[i].used < e->lora[oldest].used)) oldest = i;
+    if (oldest == n) return n;
+    for (int32_t i = n; i < n + LLM__LORA_ASIDE; i++) /* a free place has used 0; where there is none, the name used longest ago is forgotten */
+        if (e->lora[i].used < e->lora[aside].used) aside = i;
+    llm__lora_forget(&e->lora[aside]);
+    e->lora[aside] = e->lora[oldest];
+    e->lora[aside].refs = e->lora[aside].n_running = e->lora[aside].n_waiting = 0;
+    memset(&e->lora[oldest], 0, sizeof e->lora[oldest]);
+    return oldest;
+}
+
+/* Takes a slot for a name: with one user, the caller, and not listed, so no request finds it yet. again: the name is one that was set
+ * aside. On error nothing was taken. */
+static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *path, int again, int32_t *slot) {
     LLM__SCOPED(llm__drop) char *own_name = llm__strdup(name), *own_path = llm__strdup(path);
-    *slot = 0;
     if (!own_name || !own_path) return llm__nomem();
     LLM__LOCKED(&e->mutex);
-    if (llm__lora_find(e, llm__lit(name), 0) >= 0) return llm__error(LLM_ERR_ARG, "The lora adapter '%.200s' has already been loaded.", name);
-    while (*slot < e->p.n_loras && e->lora[*slot].refs) ++*slot;
-    if (*slot == e->p.n_loras)
-        return llm__error(LLM_ERR_LIMIT, "adapter \"%.200s\": %d are loaded or still in use, max_cpu_loras allows no more", name,
+    if (!again && llm__lora_find(e, llm__lit(name), 0) >= 0)
+        return llm__error(LLM_ERR_ARG, "The lora adapter '%.200s' has already been loaded.", name);
+    *slot = llm__lora_room(e);
+    if (*slot == e->p.n_loras) /* who only wants to use it may come again */
+        return llm__error(again ? LLM_ERR_BUSY : LLM_ERR_LIMIT, "adapter \"%.200s\": %d others are in use, max_cpu_loras allows no more", name,
                           (int)e->p.n_loras);
     e->lora[*slot].refs = 1;
     e->lora[*slot].name = own_name;
@@ -26199,54 +26226,91 @@ static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *p
     return LLM_OK;
 }
 
+/* What has been read can be found from now on. again: if it is still set aside, and nobody unloaded it meanwhile; the caller holds it too. */
+static llm_result llm__lora_list(llm_engine *e, const char *name, uint64_t content, int again, int32_t slot) {
+    LLM__LOCKED(&e->mutex);
+    int32_t aside = again ? llm__lora_find(e, llm__lit(name), 1) : -1;
+    if (again && aside < 0) return llm__error(LLM_ERR_ARG, "lora: no adapter \"%.200s\" is loaded", name);
+    if (again) llm__lora_forget(&e->lora[aside]);
+    e->lora[slot].refs += again;
+    e->lora[slot].listed = 1;
+    e->lora[slot].id = ++e->n_loaded;
+    e->lora[slot].used = ++e->n_lora_uses;
+    e->lora[slot].content = content;
+    return LLM_OK;
+}
+
 /* Files are read and packed in the caller's thread, into a slot that no row of any step has. */
-LLM_API llm_result llm_lora_load(llm_engine *e, const char *name, const char *path) {
+static llm_result llm__lora_read(llm_engine *e, const char *name, const char *path, int again, int32_t *slot) {
     llm__adapter d;
+    llm_result r = llm__lora_claim(e, name, path, again, slot);
+    if (r) return r;
+    r = llm__adapter_open(path, &e->p.model->arch, e->net->cfg.max_lora_rank, &d);
+    if (!r) r = llm__net_adapt(e->net, *slot, &d);
+    uint64_t content = d.content;
+    llm__adapter_close(&d);
+    if (!r) r = llm__lora_list(e, name, content, again, *slot);
+    if (r) llm__lora_release(e, *slot);
+    return r;
+}
+
+LLM_API llm_result llm_lora_load(llm_engine *e, const char *name, const char *path) {
     int32_t slot;
     if (!e->p.n_loras) return llm__error(LLM_ERR_UNSUPPORTED, "adapters: the engine was opened without max_loras");
     if (!llm__plain_text(llm__s(name, strlen(name)), 255))
         return llm__error(LLM_ERR_ARG, "lora: a name of 1 to 255 bytes of text expected");
-    llm_result r = llm__lora_claim(e, name, path, &slot);
-    if (r) return r;
-    r = llm__adapter_open(path, &e->p.model->arch, e->net->cfg.max_lora_rank, &d);
-    if (!r) r = llm__net_adapt(e->net, slot, &d);
-    uint64_t content = d.content;
-    llm__adapter_close(&d);
-    if (r) {
-        llm__lora_release(e, slot);
-        return r;
-    }
+    return llm__lora_read(e, name, path, 0, &slot);
+}
+
+/* The adapter that a request names, or the engine's own (*slot -1: none), with a hold on it; of one that is set aside only the path. */
+static llm_result llm__lora_named(llm_engine *e, const char *name, int32_t *slot, char **path) {
     LLM__LOCKED(&e->mutex);
-    e->lora[slot].listed = 1;
-    e->lora[slot].id = ++e->n_loaded;
-    e->lora[slot].content = content;
+    *slot = name ? llm__lora_find(e, llm__lit(name), 1) : e->own_lora;
+    if (*slot < 0) return name ? llm__error(LLM_ERR_ARG, "lora: no adapter \"%.200s\" is loaded", name) : LLM_OK;
+    e->lora[*slot].used = ++e->n_lora_uses;
+    if (*slot >= e->p.n_loras) return (*path = llm__strdup(e->lora[*slot].path)) == NULL ? llm__nomem() : LLM_OK;
+    e->lora[*slot].refs++;
     return LLM_OK;
+}
+
+/* A hold on the adapter that a request names: its id and content stay until llm__lora_drop. *slot -1: none. Who names one while another is
+ * read again waits for that. */
+static llm_result llm__lora_hold(llm_engine *e, const char *name, int32_t *slot) {
+    LLM__SCOPED(llm__drop) char *path = NULL;
+    if (!name) return llm__lora_named(e, name, slot, &path);
+    LLM__LOCKED(&e->lora_turn);
+    llm_result r = llm__lora_named(e, name, slot, &path);
+    if (path) r = llm__lora_read(e, name, path, 1, slot);
+    if (r) *slot = -1;
+    return r;
 }
 
 /* Requests that use it go on with it: only the list's hold on the slot is given up. The engine's own adapter stays. */
 LLM_API llm_result llm_lora_unload(llm_engine *e, const char *name) {
     pthread_mutex_lock(&e->mutex);
     int32_t slot = llm__lora_find(e, llm__lit(name), 1);
-    if (slot >= 0 && slot != e->own_lora) {
+    int own = slot >= 0 && slot == e->own_lora, aside = slot >= e->p.n_loras;
+    if (aside) llm__lora_forget(&e->lora[slot]);
+    else if (slot >= 0 && !own) {
         LLM_FREE(e->lora[slot].name);
         e->lora[slot].name = NULL;
         e->lora[slot].listed = 0;
     }
-    int own = slot >= 0 && slot == e->own_lora;
     pthread_mutex_unlock(&e->mutex);
     if (slot < 0) return llm__error(LLM_ERR_ARG, "The lora adapter '%.200s' cannot be found.", name);
     if (own) return llm__error(LLM_ERR_ARG, "The lora adapter '%.200s' is that of all requests and stays.", name);
-    llm__lora_drop(e, slot);
+    if (!aside) llm__lora_drop(e, slot);
     return LLM_OK;
 }
 
 /* The i-th in the order of loading is the one that is listed and has i others before it. */
 LLM_API int llm_lora_get(llm_engine *e, int32_t i, llm_text *name, llm_text *path, int32_t counts[2]) {
+    const int32_t n = e->p.n_loras + LLM__LORA_ASIDE;
     LLM__LOCKED(&e->mutex);
-    for (int32_t k = 0; k < e->p.n_loras; k++) {
+    for (int32_t k = 0; k < n; k++) {
         const llm__lora *l = &e->lora[k];
         int32_t before = 0;
-        for (int32_t j = 0; j < e->p.n_loras; j++) before += e->lora[j].listed && e->lora[j].id < l->id;
+        for (int32_t j = 0; j < n && l->listed; j++) before += e->lora[j].listed && e->lora[j].id < l->id;
         if (!l->listed || before != i) continue;
         if (name) llm_text_str(name, l->name);
         if (path) llm_text_str(path, l->path);

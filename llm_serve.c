@@ -203,18 +203,16 @@ static void lora_module(const char *text, int load) {
     if (load && llm_lora_load(server.engine, name, path)) die(1, "--lora-modules %.100s: %s", text, llm_last_error());
 }
 
-/* Slots for adapters: one for each that is named at start, and some for those that come later. All may compute together unless fewer are
- * asked for. */
+/* Slots for adapters: unless it is said how many, one for each that is named at start, and some for those that come later. All may compute
+ * together unless fewer are asked for. */
 static void read_lora_options(void) {
     llm_engine_config *e = &server.cfg.setup.engine;
     for (int i = 0; i < server.cfg.lora_modules.n; i++) lora_module(server.cfg.lora_modules.items[i], 0);
-    int named = server.cfg.lora_modules.n + (e->lora != NULL), most = named + (server.cfg.lora_dir ? 16 : 0);
+    int most = server.cfg.lora_modules.n + (e->lora != NULL) + (server.cfg.lora_dir ? 16 : 0);
     if (e->max_cpu_loras && e->max_cpu_loras < e->max_loras)
         die(2, "max_cpu_loras (%d) must be greater than or equal to max_loras (%d)", e->max_cpu_loras, e->max_loras);
     if (!server.cfg.enable_lora && !most) return;
-    if (!e->max_cpu_loras && e->max_loras > most) most = e->max_loras;
-    if (e->max_cpu_loras > named) most = e->max_cpu_loras;
-    e->max_cpu_loras = most ? most : 1;
+    if (!e->max_cpu_loras) e->max_cpu_loras = e->max_loras > most ? e->max_loras : most ? most : 1;
     if (!e->max_loras) e->max_loras = e->max_cpu_loras;
 }
 

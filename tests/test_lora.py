@@ -334,8 +334,32 @@ def serving():
             code, _, body = load(name, path)
             check(f"load {name!r:.20} {path!r}", code == status and json.loads(body)["error"]["message"], (code, body))
         for i in range(16): load(f"n{i}")
-        check("as many as there are slots", load("more")[0] == 400 and b"max_cpu_loras" in load("more")[2])
+        names = lambda: [x["id"] for x in json.loads(s.request("GET", "/v1/models")[2])["data"]]
+        check("one more than there are slots sets another aside, which stays listed", load("more")[0] == 200 and len(names()) == 21 and load("n0")[0] == 400, names())
+        check("and comes again", all(complete(s, x) == first for x in ("more", "n0", "n15", "n1")))
+        check("one that is aside goes", all(unload(f"n{i}")[0] == 200 for i in range(16)) and len(names()) == 5 and complete(s, "n3")[0] == 404)
         check("the canary", complete(s, "a") == alone["a", 0] and s.stop() == 0)
+    # two in memory, three by name: the one that was named longest ago makes room; while all are in use another one waits outside
+    s = Server("--enable-lora", "--max-loras", "2", "--max-cpu-loras", "2", "--lora-modules", *(f"{x}={folder}/{x}" for x in "abc"), model=model, base=("--log-level", "warn", "--max-num-seqs", "16"))
+    order = random.Random(5).choices("abc", k=40)
+    check("adapters in turns, more than there are slots", all(complete(s, x, i % 4) == plain[x, i % 4] for i, x in enumerate(order)) and len(json.loads(s.request("GET", "/v1/models")[2])["data"]) == 4)
+    got, odd = [], set()
+
+    def use(name, i):
+        while (x := complete(s, name, i))[0] == 429: odd.add(x[0])
+        got.append(x == plain[name, i])
+
+    threads = [threading.Thread(target=use, args=(x, i % 4)) for i, x in enumerate("abc" * 8)]
+    for t in threads: t.start()
+    for t in threads: t.join()
+    check("adapters at once, more than there are slots", got == [True] * 24, got)
+    long = [threading.Thread(target=lambda x=x: complete(s, x, 1, max_tokens=400)) for x in "ab"]
+    for t in long: t.start()
+    while b'running_lora_adapters="a,b"' not in s.request("GET", "/metrics")[2] and b'running_lora_adapters="b,a"' not in s.request("GET", "/metrics")[2] and any(t.is_alive() for t in long): pass
+    status, _, body = s.request("POST", "/v1/completions", {"model": "c", "prompt": "a", "max_tokens": 1})
+    for t in long: t.join()
+    check("all in use", status == 429 and b"max_cpu_loras" in body and complete(s, "c") == plain["c", 0], (status, body))
+    check("the files are gone", (os.rename(f"{folder}/a", f"{folder}/away"), [complete(s, x)[0] for x in "bca"], os.rename(f"{folder}/away", f"{folder}/a"), complete(s, "a") == plain["a", 0])[1::2] == ([200, 200, 500], True) and s.stop() == 0)
     s = Server(model=model, base=("--log-level", "warn"))
     check("no folder: 403", all(s.request("POST", f"/v1/{x}load_lora_adapter", {"lora_name": "a", "lora_path": "a"})[0] == 403 for x in ("", "un")) and s.stop() == 0)
     for words, code, why in ((["a"], 2, "NAME=PATH"), (["=x"], 2, "NAME=PATH"), (["a="], 2, "NAME=PATH"), (["{}"], 2, "NAME=PATH"), ([f"a={folder}/a", '{"name": "b"}'], 2, "NAME=PATH"), (["a=/nothing", "--max-loras", "3", "--max-cpu-loras", "2"], 2, "max_cpu_loras (2)"), (["a=/nothing"], 1, "/nothing"), ([f"a={folder}/a", f"a={folder}/b"], 1, "taken"), ([f"a={folder}/foreign"], 1, "foreign")):
