@@ -22633,6 +22633,7 @@ static const struct {
     const char *pattern; /* NULL: any string */
 } llm__js_formats[] = {
     {"password byte binary textarea multiline int32 int64 float double path file-path directory-path json-string", 0, NULL},
+    {"base64", 244, "^(?:[A-Za-z0-9+/]{4}){0,60}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"},
     {"date", 10, "^" LLM__JS_DATE "$"},
     {"time", 21, "^" LLM__JS_TIME "$"},
     {"date-time", 32, "^" LLM__JS_DATE "T" LLM__JS_TIME "$"},
@@ -22869,6 +22870,7 @@ static llm__gr_frag llm__js_array(llm__js *js, const llm__js_view *v) {
         n_prefix = LLM__MAX(n_prefix, n);
         if (llm_json_bool(js->doc, llm__js_find(js, v, i, "uniqueItems"), &yes) && yes) unique = v->node[i];
         if ((at = llm__js_find(js, v, i, "contains")) < 0) continue;
+        if (llm_json_bool(js->doc, at, &yes) && !yes && llm__js_count(js, v, "minContains", 0, 1) < 1) continue; /* what never is there may stay away */
         if (contains >= 0) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, at, NULL, "a second one cannot be enforced");
         contains = at;
     }

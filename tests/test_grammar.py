@@ -182,6 +182,9 @@ FORMS = [(GBNF, *one) for one in GBNFS] + [ # kind, text, accepted, refused
     (SCHEMA, {"enum": [{"a": 1}, {"b": 1}, ["x"], ["y", "x"], ["y"]], "propertyNames": {"const": "a"}, "contains": {"const": "x"}}, ['{"a":1}', '["x"]', '["y","x"]'], ['{"b":1}', '["y"]']),
     (SCHEMA, {"enum": ["a", "ab", 1, None, {"x": [1]}]}, ['"a"', '"ab"', "1", "null", '{"x":[1]}', '{"x": [1]}'], ['"b"', "2"]),
     (SCHEMA, {"enum": ["a", "bb", 3], "maxLength": 1, "type": "string"}, ['"a"'], ['"bb"', "3"]),
+    (SCHEMA, {"format": "base64"}, ['""', '"YQ=="', '"YWJj"'], ['"YQ="', '"a"']), # pydantic's Base64Str
+    (SCHEMA, {"anyOf": [{"type": "array", "contains": False}, {"type": "null"}]}, ["null"], ["[]", "[1]"]),
+    (SCHEMA, {"type": "array", "contains": False, "minContains": 0}, ["[]", "[1]"], ["1"]),
     (SCHEMA, NODE, ['{"v":1,"next":null}', '{"v":1,"next":{"v":2,"next":null}}'], ['{"v":1}']),
     (SCHEMA, {}, ["1", '{"a":[1,2,{"b":null}]}', '"x"'], ["", "{"]),
     (SCHEMA, True, ["1"], ["x"]),
