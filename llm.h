@@ -1421,7 +1421,8 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
                  "the model's files and the device decide"), \
     LLM_OPT_NONE(IGNORED_FLAG, "use-logn-attn|flash-attn|fa", "the model's files and the device decide"), \
     LLM_OPT_NONE(IGNORED_FLAG, "trust-remote-code", "nothing of a model folder is ever executed"), \
-    LLM_OPT_NONE(IGNORED_FLAG, "enable-chunked-prefill|use-v2-block-manager|disable-async-output-proc|cont-batching|cb|jinja", \
+    LLM_OPT_NONE(IGNORED_FLAG, "enable-chunked-prefill|use-v2-block-manager|disable-async-output-proc|cont-batching|cb|jinja|" \
+                 "speculative-disable-mqa-scorer|disable-logprobs-during-spec-decoding", \
                  "this engine always works that way"), \
     LLM_OPT_NONE(IGNORED_FLAG, "disable-log-requests|disable-log-stats|metrics|enable-prompt-tokens-details|enable-auto-tool-choice|" \
                  "enable-tokenizer-info-endpoint|no-warmup|enable-logprob|use-tqdm", "it is always so here"), \
@@ -1432,7 +1433,9 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     LLM_OPT_NONE(IGNORED, "$HCCL_OP_EXPANSION_MODE|$PYTORCH_NPU_ALLOC_CONF|$INFER_MODE|$PTA_TORCHAIR_DECODE_GEAR_ENABLE|" \
                  "$PTA_TORCHAIR_DECODE_GEAR_LIST|$ENABLE_SPEC_METRIC", "it has no meaning on this device"), \
     LLM_OPT_NONE(IGNORED, "$VLLM_IMAGE_FETCH_TIMEOUT", "there are no outgoing connections"), \
-    LLM_OPT_NONE(IGNORED, "speculative-draft-tensor-parallel-size|speculative-disable-by-batch-size|spec-decoding-acceptance-method", \
+    LLM_OPT_NONE(IGNORED, "speculative-draft-tensor-parallel-size|speculative-disable-by-batch-size|spec-decoding-acceptance-method|" \
+                 "speculative-model-quantization|speculative-max-model-len|num-lookahead-slots|" \
+                 "typical-acceptance-sampler-posterior-threshold|typical-acceptance-sampler-posterior-alpha", \
                  "drafts are measured, and never change an answer"), \
     LLM_OPT_NONE(REFUSED, "image", "an image")
 
@@ -27736,9 +27739,10 @@ LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, char *(*get)(co
     static const llm_option table[] = {
         LLM_OPT_TEXT(struct spec, e.speculative_model, 0, "model", NULL, NULL), LLM_OPT_ENUM(struct spec, method, 0, "method", "ngram=1|draft_model=2|eagle=2", NULL),
         LLM_OPT_INT(struct spec, e.num_speculative_tokens, 0, "num_speculative_tokens", 1, LLM_SPECULATIVE_MAX, NULL),
-        LLM_OPT_INT(struct spec, e.ngram_prompt_lookup_max, 0, "prompt_lookup_max", 1, 1024, NULL),
-        LLM_OPT_INT(struct spec, e.ngram_prompt_lookup_min, 0, "prompt_lookup_min", 1, 1024, NULL),
-        LLM_OPT_NONE(IGNORED, "draft_tensor_parallel_size|disable_by_batch_size|max_model_len", "")};
+        LLM_OPT_INT(struct spec, e.ngram_prompt_lookup_max, 0, "prompt_lookup_max|ngram_prompt_lookup_max", 1, 1024, NULL),
+        LLM_OPT_INT(struct spec, e.ngram_prompt_lookup_min, 0, "prompt_lookup_min|ngram_prompt_lookup_min", 1, 1024, NULL),
+        LLM_OPT_NONE(IGNORED, "draft_tensor_parallel_size|disable_by_batch_size|max_model_len|quantization|revision|code_revision|enforce_eager|"
+                     "disable_logprobs|disable_mqa_scorer|disable_padded_drafter_batch|acceptance_method|posterior_threshold|posterior_alpha", "")};
     unsigned char given[LLM__COUNT(table)];
     struct spec read = {*cfg, 0};
     LLM__SCOPED(llm_options_free) llm_options o;
