@@ -316,6 +316,16 @@ def test_interrupt(args, folder):
     check("Ctrl-C stops the answer, not the program", chat.wait("[stopped]", 20, since) and chat.prompt(since), chat.log[since:])
     got = messages(chat, folder)
     check("what was said stays", len(got) == 2 and got[0]["content"] == "go", got)
+    since = len(chat.log)
+    chat.send("go on\r")
+    end = time.time() + 30
+    while len(chat.log) < since + 60 and time.time() < end and chat.read(0.1):
+        pass
+    chat.send("ahead\x03")
+    stopped = chat.wait("[stopped]", 20, since)
+    chat.settle()
+    check("what is typed while an answer is stopped stays", stopped and any(x.endswith("> ahead") for x in chat.screen.lines()), chat.screen.lines())
+    chat.send("\x15")
     chat.send("typed while it answers\x15/exit\r")
     check("and it goes on", chat.leave() == 0, chat.log[-300:])
     chat = Chat(args[:2] + ["--temp", "0", "-n", "4"], folder, env={"NO_COLOR": "1"})
