@@ -42,8 +42,8 @@
  *   >>formats       GGUF, safetensors, model folders              >>dtypes        element types and what their bytes mean
  *   >>kernels-ref   packed weights and rounded activations        >>kernels-simd  all kernels once, over sixteen lanes
  *   >>kernels-avx2  products 8 rows at a time                     >>kernels-avx512 products 16 rows at a time
- *   >>kernels-neon  products 4 rows at a time                     >>linear        weights, and products shared among threads
- *   >>attention     KV pages and attention over them
+ *   >>kernels-amx   products 16 rows and 16 tokens at a time      >>kernels-neon  products 4 rows at a time
+ *   >>linear        weights, and products shared among threads    >>attention     KV pages and attention over them
  *   >>backend       the CPU's table of operations                 >>model         families as data, one forward pass
  *   >>lora          adapters beside the weights                   >>sampler       which token comes next
  *   >>earlystop     ends answers that only repeat                 >>grammar       answers that must have a form
@@ -1366,7 +1366,7 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
     LLM_OPT_INT(T, e.max_seq_len_to_capture, group, "max-seq-len-to-capture", 1, 1e9, "GPU: steps with longer sequences are not recorded"), \
     LLM_OPT_BOOL(T, e.batch_invariant, group, "batch-invariant|$VLLM_BATCH_INVARIANT", \
                  "GPU: logits do not depend on who else is in the batch (a CPU always)"), \
-    LLM_OPT_TEXT(T, e.isa, group, "isa", "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, avx512bf16, neon"), \
+    LLM_OPT_TEXT(T, e.isa, group, "isa", "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, avx512bf16, amx, neon"), \
     LLM_OPT_INT(T, e.pipeline_parallel_size, group, "pp|pipeline-parallel-size", 1, 64, \
                 "pieces into which the layers are cut, each on devices of its own"), \
     LLM_OPT_INT(T, e.tensor_parallel_size, group, "tp|tensor-parallel-size", 1, 64, "ranks that share every layer"), \
@@ -1732,6 +1732,12 @@ LLM__UNUSED static void llm__random_bytes(void *out, size_t n) {
     uint64_t x = (uint64_t)(llm__wall_clock() * 1e6) ^ (uint64_t)(uintptr_t)out; /* a system without a source: still different */
     for (size_t i = 0; i < n; i++) ((uint8_t *)out)[i] = (uint8_t)((x = x * 0x9E3779B97F4A7C15u + 1) >> 56);
 }
+
+#if LLM__X86
+/* 1 if this process may use AMX's tiles: Linux gives them to those who ask, for signal frames grow by 8 KB. Not if a thread has an alternative
+ * signal stack too small for that. */
+static int llm__ask_for_tiles(void) { return !syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */); }
+#endif
 
 /* ============================================================================
  * >>alloc   Memory.
@@ -12294,13 +12300,13 @@ static void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from,
 /* Worse ones first. All give a row the same result whoever is beside it in a batch; between two sets the last bits may differ, for only
  * some fuse a multiplication with an addition. */
 typedef enum llm__isa {
-    LLM__ISA_SCALAR = 0, LLM__ISA_AVX2, LLM__ISA_AVXVNNI, LLM__ISA_AVX512, LLM__ISA_AVX512VNNI, LLM__ISA_AVX512BF16, LLM__ISA_NEON,
-    LLM__ISA_COUNT
+    LLM__ISA_SCALAR = 0, LLM__ISA_AVX2, LLM__ISA_AVXVNNI, LLM__ISA_AVX512, LLM__ISA_AVX512VNNI, LLM__ISA_AVX512BF16, LLM__ISA_AMX,
+    LLM__ISA_NEON, LLM__ISA_COUNT
 } llm__isa;
 
 /* As users write it, and as llm_isa_list shows it. */
 static const char *llm__isa_name(llm__isa isa) {
-    static const char *const names[LLM__ISA_COUNT] = {"scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "neon"};
+    static const char *const names[LLM__ISA_COUNT] = {"scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx", "neon"};
     return names[isa];
 }
 
@@ -12312,10 +12318,15 @@ static const char *llm__isa_name(llm__isa isa) {
 #define LLM__HAS_2021 0
 #endif
 
-/* Compilers disagree on the name of this feature: asked of the CPU itself, once avx2 is known to be there. */
+/* Compilers disagree on the names of these features: asked of the CPU itself, once avx2 is known to be there. Tiles need the system's leave. */
 static int llm__has_avxvnni(void) {
     unsigned a = 0, b, c, d;
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+
+static int llm__has_amx(void) {
+    unsigned a, b, c, d = 0;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 13) == 13 && llm__ask_for_tiles(); /* bf16, tiles, int8 */
 }
 #endif
 
@@ -12328,13 +12339,15 @@ static int llm__isa_here(llm__isa isa) {
                  __builtin_cpu_supports("avx512dq");
     int vnni = avx512 && __builtin_cpu_supports("avx512vnni");
 #ifdef LLM__TEST_EMULATE_AVX512
-    if (isa >= LLM__ISA_AVXVNNI && isa <= LLM__ISA_AVX512BF16) return 1;
+    if (isa >= LLM__ISA_AVXVNNI && isa <= LLM__ISA_AMX) return 1;
 #endif
     if (isa == LLM__ISA_AVX2) return avx2;
     if (isa == LLM__ISA_AVXVNNI) return avx2 && LLM__HAS_2021 && llm__has_avxvnni();
     if (isa == LLM__ISA_AVX512) return avx512;
     if (isa == LLM__ISA_AVX512VNNI) return vnni;
-    if (isa == LLM__ISA_AVX512BF16) return vnni && LLM__HAS_2021 && __builtin_cpu_supports("avx512bf16");
+    int bf16 = vnni && LLM__HAS_2021 && __builtin_cpu_supports("avx512bf16");
+    if (isa == LLM__ISA_AVX512BF16) return bf16;
+    if (isa == LLM__ISA_AMX) return bf16 && llm__has_amx();
 #elif LLM__NEON
     if (isa == LLM__ISA_NEON) return (getauxval(AT_HWCAP) & 1u << 20) != 0; /* HWCAP_ASIMDDP */
 #endif
@@ -12350,10 +12363,14 @@ LLM_API const char *llm_isa_list(void) {
     return all;
 }
 
-/* The instruction set of a name (NULL: the best). LLM_ERR_ARG with the names there are. */
+/* The instruction set of a name (NULL: the best). LLM_ERR_ARG with the names there are. On Intel's cores vdpbf16ps takes as long as four
+ * multiply-adds: there it is no gain. */
 static llm_result llm__isa_find(const char *name, llm__isa *out) {
     for (int i = LLM__ISA_COUNT - 1; i >= 0; i--) {
         *out = (llm__isa)i;
+#if LLM__X86
+        if (!name && i == LLM__ISA_AVX512BF16 && __builtin_cpu_is("intel")) continue;
+#endif
         if ((!name || !strcmp(name, llm__isa_name(*out))) && llm__isa_here(*out)) return LLM_OK;
     }
     return llm__error(LLM_ERR_ARG, "isa %s: this CPU has %s", name, llm_isa_list());
@@ -12927,11 +12944,15 @@ LLM__INLINE llm__v16 llm__unpack_scale(llm__scale scale, const uint8_t *at, cons
 }
 
 /* What a product wants: signed bytes as they are; plus 128, which makes 128 their zero point; or so, and m without zero points, which it
- * takes out of its sums of integers itself (llm__act.n). */
-typedef enum llm__offset { LLM__SIGNED, LLM__UNSIGNED, LLM__APART } llm__offset;
+ * takes out of its sums of integers itself (llm__act.n); or bytes that are less by their zero points, and m without them. */
+typedef enum llm__offset { LLM__SIGNED, LLM__UNSIGNED, LLM__APART, LLM__LESS } llm__offset;
+
+LLM__INLINE int llm__kind_flips(llm__kind kind, llm__offset offset) {
+    return (offset == LLM__UNSIGNED || offset == LLM__APART) && llm__kind_signed(kind);
+}
 
 LLM__INLINE int llm__kind_zero(llm__kind kind, llm__offset offset) {
-    return offset != LLM__SIGNED && llm__kind_signed(kind) ? 128 : llm__kind_info(kind).zero;
+    return llm__kind_flips(kind, offset) ? 128 : llm__kind_info(kind).zero;
 }
 
 /* One block of a row block, which is number `place` of the `pair` (1 or 2) that stand together from w on; head: of their super-blocks.
@@ -12944,12 +12965,13 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, con
                              const uint8_t *head, llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
     const llm__kind_desc k = llm__kind_info(kind);
     const int8_t *table = llm__kind_table(kind);
-    const uint64_t flip = offset != LLM__SIGNED && llm__kind_signed(kind) ? 0x8080808080808080u : 0;
-    const float zero = offset == LLM__APART ? 0 : (float)llm__kind_zero(kind, offset);
+    const uint64_t flip = llm__kind_flips(kind, offset) ? 0x8080808080808080u : 0;
+    const float zero = offset >= LLM__APART ? 0 : (float)llm__kind_zero(kind, offset);
     llm__unpack_bits(k.bits, w + place * 64 * k.bits, flip, to->u);
     if (table) look_up(table, to->u);
     if (table && flip)
         for (int i = 0; i < 512; i++) to->u[i] ^= 0x80;
+    for (int i = 0; i < 512 && k.zero && offset == LLM__LESS; i++) to->u[i] = (uint8_t)(to->u[i] - k.zero);
     const uint8_t *scales = w + pair * 64 * k.bits, *mins = scales + pair * llm__scale_bytes(k.scale);
     scales += place * llm__scale_bytes(k.scale);
     mins += place * llm__scale_bytes(k.min);
@@ -13228,6 +13250,7 @@ typedef struct llm__product {
     size_t at;
     int n;
     float *out;
+    struct llm__amx *amx; /* see >>kernels-amx */
 } llm__product;
 
 /* Multiplies an unpacked block (or two) of a kind with the tile's roundings from index `at` on, and adds to p->out. */
@@ -13239,12 +13262,13 @@ LLM__INLINE void llm__walk(const llm__kind kind, const int take, const llm__offs
                            const llm__product *whole, const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
     const int pair = take == 2 ? 2 : whole->pair;
     llm__product p = *whole; /* its pointers in registers */
+    llm__cooked cooked[2][2]; /* of tiles, which come back to the block before, in turn */
     for (int place = 0; place < pair; place += take, p.out += LLM__OUT) {
         const uint8_t *w = p.w, *head = w;
         size_t at = p.at;
         for (int i = 0; i < take; i++) memset(p.out + i * LLM__OUT, 0, sizeof(float) * LLM__ROWS * (size_t)p.n);
         for (int64_t b = 0; b < p.n_blocks; b++, w += pair * llm__kind_block(kind), at += (size_t)p.n) {
-            llm__cooked cooked[2];
+            llm__cooked *const to = cooked[offset == LLM__LESS && b & 1];
             if (llm__kind_head(kind) && b % LLM__SUPER == 0) {
                 head = w;
                 w += pair * llm__kind_head(kind);
@@ -13253,8 +13277,8 @@ LLM__INLINE void llm__walk(const llm__kind kind, const int take, const llm__offs
                 LLM__UNROLL
                 for (int i = 0; i < 2 * llm__kind_block(kind); i += 64) __builtin_prefetch(w + LLM__AHEAD + i);
             LLM__UNROLL
-            for (int i = 0; i < take; i++) llm__unpack(kind, offset, pair, place + i, w, head, &cooked[i], half, bytes, look_up);
-            block(kind, cooked, &p, at);
+            for (int i = 0; i < take; i++) llm__unpack(kind, offset, pair, place + i, w, head, &to[i], half, bytes, look_up);
+            block(kind, to, &p, at);
         }
     }
 }
@@ -13313,6 +13337,7 @@ typedef struct llm__mac {
     float *c;
     const float *scale;   /* NULL: start with 0 */
     int lda, ldb, ldc, n, k, add;
+    int phase;            /* the first k's place in its group of 32, where sums are made of groups */
     int step;             /* floats of c between panels. 0: there is one, both of b are it; then no add */
     llm__kind type;       /* of b: F32, F16 or BF16 (k even) */
 } llm__mac;
@@ -13673,13 +13698,21 @@ LLM__FORCE LLM__AVX512VNNI __m512i llm__avx512vnni_quads(const int run, __m512i 
 
 typedef __m512i (*llm__avx512_quads_fn)(const int run, __m512i sum, const __m512i v[4], const int8_t *q);
 
+/* Where scales are f16, times a byte or not, d * 1.5 * 2^23 is exact in f32, and converting a sum costs nothing: the sum starts with the bits of
+ * 1.5 * 2^23, which makes it that float plus the sum, and the multiplication by d takes d * 1.5 * 2^23 off again, rounding once. */
+enum { LLM__MAGIC = 0x4B400000 };
+LLM__INLINE int llm__kind_magic(llm__kind kind) { return llm__kind_info(kind).scale != LLM__SCALE_F32 && llm__kind_info(kind).scale != LLM__SCALE_F32X2; }
+
+/* d * -1.5 * 2^23. */
+LLM__AVX512_INLINE __m512 llm__avx512_taken(__m512 d) { return _mm512_mul_ps(d, _mm512_set1_ps(-12582912.0f)); }
+
 /* All tokens of a tile with one block or a pair, which stay in registers: see llm__scalar_block. */
 LLM__AVX512_INLINE void llm__avx512_tile(const llm__kind kind, const int pair, const llm__offset offset, const llm__avx512_quads_fn sum,
                                          const llm__cooked *w, const llm__product *p, size_t at) {
     const int run = llm__kind_run(kind), x2 = llm__kind_x2(kind), zero = offset == LLM__APART ? llm__kind_zero(kind, offset) : 0;
-    const int with_m = offset != LLM__APART || llm__kind_info(kind).min != LLM__SCALE_NONE;
+    const int with_m = offset != LLM__APART || llm__kind_info(kind).min != LLM__SCALE_NONE, magic = llm__kind_magic(kind) ? LLM__MAGIC : 0;
     __m512i v[2][8], low[2], high[2];
-    __m512 d[2][2], m[2][2];
+    __m512 d[2][2], m[2][2], taken[2];
     float *to = p->out;
     LLM__UNROLL
     for (int r = 0; r < pair; r++) {
@@ -13687,27 +13720,24 @@ LLM__AVX512_INLINE void llm__avx512_tile(const llm__kind kind, const int pair, c
         for (int h = 0; h <= x2; h++) d[r][h] = _mm512_load_ps(w[r].d[h]), m[r][h] = _mm512_load_ps(w[r].m[h]);
         LLM__UNROLL
         for (int i = 0; i < 8; i++) v[r][i] = _mm512_load_si512(w[r].u + 64 * i);
+        taken[r] = llm__avx512_taken(d[r][0]);
     }
     for (int t = 0; t < p->n; t++, at++, to += LLM__ROWS) {
-        __m512i former = _mm512_setzero_si512(), latter = former;
-        if (zero) former = _mm512_slli_epi32(_mm512_set1_epi32(p->act.n[2 * at]), __builtin_ctz((unsigned)zero));
-        if (zero && x2) {
-            latter = _mm512_slli_epi32(_mm512_set1_epi32(p->act.n[2 * at + 1]), __builtin_ctz((unsigned)zero));
-            former = _mm512_sub_epi32(former, latter);
-        }
+        const int32_t *n = p->act.n + 2 * at;
+        const __m512i former = _mm512_set1_epi32(magic + zero * (x2 ? n[0] - n[1] : n[0])), latter = _mm512_set1_epi32(x2 ? zero * n[1] : 0);
         LLM__UNROLL
         for (int r = 0; r < pair; r++) {
             low[r] = sum(run, former, v[r], p->act.q + 32 * at);
-            high[r] = sum(run, latter, v[r] + 4, p->act.q + 32 * at + 16);
+            high[r] = sum(run, x2 ? latter : low[r], v[r] + 4, p->act.q + 32 * at + 16);
         }
         const __m512 scale = _mm512_set1_ps(p->act.d[at]), s0 = _mm512_set1_ps(p->act.s[2 * at]), s1 = _mm512_set1_ps(p->act.s[2 * at + 1]);
         LLM__UNROLL
         for (int r = 0; r < pair; r++) {
             __m512 acc = _mm512_loadu_ps(to + r * LLM__OUT);
+            const __m512i all = x2 ? low[r] : high[r];
             if (with_m) acc = _mm512_fmadd_ps(m[r][0], s0, acc);
             if (with_m && x2) acc = _mm512_fmadd_ps(m[r][1], s1, acc);
-            if (!x2) low[r] = _mm512_add_epi32(low[r], high[r]);
-            __m512 x = _mm512_mul_ps(d[r][0], _mm512_cvtepi32_ps(low[r]));
+            __m512 x = magic ? _mm512_fmadd_ps(d[r][0], _mm512_castsi512_ps(all), taken[r]) : _mm512_mul_ps(d[r][0], _mm512_cvtepi32_ps(all));
             if (x2) x = _mm512_fmadd_ps(d[r][1], _mm512_cvtepi32_ps(high[r]), x);
             _mm512_storeu_ps(to + r * LLM__OUT, _mm512_fmadd_ps(x, scale, acc));
         }
@@ -13779,6 +13809,194 @@ LLM__MAC(avx512bf16, LLM__AVX512BF16, _mm512, __m512, 16, 12, half, 0, llm__avx5
 LLM__AVX512BF16 static void llm__avx512bf16_mac(const llm__mac *m) {
     if (m->half) llm__avx512bf16_all(m, LLM__KIND_BF16);
     else llm__avx512_mac(m);
+}
+
+/* ---------------------------------------------------------------------------
+ * >>kernels-amx   Products of tiles: Intel's AMX, sixteen tokens with sixteen rows at a time.
+ * ---------------------------------------------------------------------------
+ * A tile register is up to 16 rows of up to 64 bytes. One instruction multiplies a tile of activations (16 tokens, 64 bytes of columns) with
+ * one of weights (64 columns as 16 rows of four; 16 rows of the weight side by side) and adds to a tile of 16 x 16 results, in 16 cycles:
+ * eight times what vpdpbusd does in that time. The tile of weights is just the packed block, whose vectors are its rows.
+ *
+ * Bytes have scales by 32 columns, so a product of tiles is that of one block, half a tile, and each of its results has to be scaled: tiles go
+ * to memory and come back as vectors. That takes three times as long as the product, and while tiles are at work a core does one fused
+ * multiply-add a cycle instead of two. So of the eight times 1.2 are left (Sapphire Rapids), thanks to two things. Scaling costs few operations,
+ * for the sums become LLM__MAGIC more: one fused multiply-add scales by d and converts, one by the activation's scale, one adds the minimum's
+ * part. And it is done for a block while the next one is multiplied. The order of the operations on a result is that of the vector kernels,
+ * and so are its bits: few tokens take those.
+ *
+ * Floats are easier: tdpbf16ps adds up in f32, and a tile of results stays where it is for all columns. For each result it adds, in two
+ * chains, the products of even and of odd columns, 32 columns in all, and then both to the result. Where these groups of 32 begin must not
+ * depend on who else is in the batch: llm__mac.phase. Fewer columns than 32 are as good as zeros: nothing is rounded differently. */
+#ifdef LLM__TEST_EMULATE_AVX512
+#define LLM__AMX
+#else
+#define LLM__AMX __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,amx-tile,amx-int8,amx-bf16")))
+#endif
+enum { LLM__AMX_ROWS = 32, LLM__AMX_LEAST = 12 }; /* tokens at a time; from how many on bytes are worth it */
+
+/* Tiles 0 and 1 are the results of the first panel of weights with up to 16 tokens and 16 more, 2 and 3 those of the second; 4 and 5 the
+ * tokens, `bytes` of each, 6 and 7 the panels. n tokens, 1 to 32. All tiles become zero. */
+LLM__FORCE LLM__AMX void llm__amx_shape(int n, int bytes) {
+    struct {
+        uint8_t palette, start, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } s; /* as ldtilecfg reads it */
+    memset(&s, 0, sizeof s);
+    s.palette = 1;
+    LLM__UNROLL
+    for (int i = 0; i < 8; i++) {
+        s.rows[i] = (uint8_t)(i >= 6 ? bytes / 4 : i % 2 ? LLM__MAX(n - LLM__ROWS, 0) : LLM__MIN(n, (int)LLM__ROWS));
+        s.row_bytes[i] = (uint16_t)(!s.rows[i] ? 0 : i == 4 || i == 5 ? bytes : 64);
+    }
+    _tile_loadconfig(&s);
+}
+
+/* What is kept from block to block: the pair whose sums wait to be scaled. */
+struct llm__amx {
+    int32_t sum[2][2][LLM__OUT]; /* of it and of the next pair, in turn; of both row blocks */
+    const llm__cooked *w;        /* NULL: there is none */
+    size_t at;
+    int turn;
+};
+
+/* The sums of a pair of blocks with the tile, to sum (row blocks, LLM__OUT). Tiles are worked on in order, and a product takes 52 cycles:
+ * those with the second row block are stored when the next sums are made, where `late` says. */
+LLM__FORCE LLM__AMX void llm__amx_multiply(const llm__cooked *w, const int8_t *q, int second, int32_t (*sum)[LLM__OUT], int32_t *late) {
+    _tile_loadd(4, q, 32);
+    _tile_loadd(6, w[0].u, 64);
+    _tile_zero(0);
+    _tile_dpbssd(0, 4, 6);
+    _tile_stored(2, late, 64);
+    if (second) {
+        _tile_loadd(5, q + 32 * LLM__ROWS, 32);
+        _tile_zero(1);
+        _tile_dpbssd(1, 5, 6);
+        _tile_stored(3, late + LLM__OUT / 2, 64);
+    }
+    _tile_loadd(7, w[1].u, 64);
+    _tile_zero(2);
+    _tile_dpbssd(2, 4, 7);
+    _tile_stored(0, sum[0], 64);
+    if (!second) return;
+    _tile_zero(3);
+    _tile_dpbssd(3, 5, 7);
+    _tile_stored(1, sum[0] + LLM__OUT / 2, 64);
+}
+
+/* Scales them and adds them to p->out: the latter half of llm__avx512_tile. */
+LLM__AVX512_INLINE void llm__amx_scale(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at, int32_t (*sum)[LLM__OUT]) {
+    const int with_m = llm__kind_info(kind).min != LLM__SCALE_NONE;
+    __m512 d[2], m[2], taken[2];
+    float *to = p->out;
+    LLM__UNROLL
+    for (int r = 0; r < 2; r++) {
+        d[r] = _mm512_load_ps(w[r].d[0]);
+        m[r] = _mm512_load_ps(w[r].m[0]);
+        taken[r] = llm__avx512_taken(d[r]);
+    }
+    for (int t = 0; t < p->n; t++, at++, to += LLM__ROWS) {
+        const __m512 scale = _mm512_set1_ps(p->act.d[at]), s = _mm512_set1_ps(p->act.s[2 * at]);
+        LLM__UNROLL
+        for (int r = 0; r < 2; r++) {
+            const __m512i all = _mm512_load_si512(sum[r] + LLM__ROWS * t);
+            __m512 acc = _mm512_loadu_ps(to + r * LLM__OUT), x;
+            if (with_m) acc = _mm512_fmadd_ps(m[r], s, acc);
+            if (!llm__kind_magic(kind)) x = _mm512_mul_ps(d[r], _mm512_cvtepi32_ps(all));
+            else x = _mm512_fmadd_ps(d[r], _mm512_castsi512_ps(_mm512_add_epi32(all, _mm512_set1_epi32(LLM__MAGIC))), taken[r]);
+            _mm512_storeu_ps(to + r * LLM__OUT, _mm512_fmadd_ps(x, scale, acc));
+        }
+    }
+}
+
+/* Multiplies this pair and scales the one before; the last one both. */
+LLM__FORCE LLM__AMX void llm__amx_block(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at) {
+    struct llm__amx *a = p->amx;
+    const int second = p->n > LLM__ROWS, last = at == p->at + (size_t)(p->n_blocks - 1) * (size_t)p->n;
+    a->turn ^= 1;
+    llm__amx_multiply(w, p->act.q + 32 * at, second, a->sum[a->turn], a->sum[a->turn ^ 1][1]);
+    if (a->w) llm__amx_scale(kind, a->w, p, a->at, a->sum[a->turn ^ 1]);
+    a->w = w;
+    a->at = at;
+    if (!last) return;
+    _tile_stored(2, a->sum[a->turn][1], 64);
+    if (second) _tile_stored(3, a->sum[a->turn][1] + LLM__OUT / 2, 64);
+    llm__amx_scale(kind, w, p, at, a->sum[a->turn]);
+}
+
+/* Few tokens fill no tile, and halves of a block with scales of their own would be two products: there vectors are faster. */
+LLM__AMX static void llm__amx_product(llm__kind kind, const llm__product *p) {
+    struct llm__amx a __attribute__((aligned(64)));
+    llm__product mine = *p;
+    if (p->pair != 2 || p->n < LLM__AMX_LEAST || llm__kind_x2(kind)) {
+        llm__avx512vnni_product(kind, p);
+        return;
+    }
+    a.w = NULL;
+    a.at = 0;
+    a.turn = 0;
+    mine.amx = &a;
+    llm__amx_shape(p->n, 32);
+    LLM__EACH_KIND(kind, 2, LLM__LESS, llm__amx_block, &mine, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+    _tile_release();
+}
+
+/* c of the rows [i, i + n), n <= 32, from k on up to `end`, `step` columns a tile. fresh: c starts with 0. */
+LLM__FORCE LLM__AMX void llm__amx_rows(const llm__mac *m, int i, int n, int k, int end, int step, int fresh) {
+    const int second = n > LLM__ROWS, two = m->step != 0;
+    float *c = m->c + (int64_t)i * m->ldc, *below = c + (int64_t)LLM__ROWS * m->ldc;
+    const size_t c_row = sizeof(float) * (size_t)m->ldc, a_row = 2 * (size_t)m->lda, b_row = 4 * (size_t)m->ldb;
+    llm__amx_shape(n, 2 * step); /* zero */
+    if (!fresh) {
+        _tile_loadd(0, c, c_row);
+        if (two) _tile_loadd(2, c + m->step, c_row);
+        if (second) _tile_loadd(1, below, c_row);
+        if (two && second) _tile_loadd(3, below + m->step, c_row);
+    }
+    for (; k < end; k += step) {
+        const uint16_t *a = m->half + (int64_t)i * m->lda + k;
+        for (int j = 0; j < step && !i; j += 2) {
+            __builtin_prefetch(m->fetch[0] + (k + j) * m->pace);
+            __builtin_prefetch(m->fetch[1] + (k + j) * m->pace);
+        }
+        _tile_loadd(4, a, a_row);
+        _tile_loadd(6, (const uint16_t *)m->b[0] + (int64_t)k * m->ldb, b_row);
+        _tile_dpbf16ps(0, 4, 6);
+        if (second) {
+            _tile_loadd(5, a + (int64_t)LLM__ROWS * m->lda, a_row);
+            _tile_dpbf16ps(1, 5, 6);
+        }
+        if (!two) continue;
+        _tile_loadd(7, (const uint16_t *)m->b[1] + (int64_t)k * m->ldb, b_row);
+        _tile_dpbf16ps(2, 4, 7);
+        if (second) _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, c, c_row);
+    if (two) _tile_stored(2, c + m->step, c_row);
+    if (second) _tile_stored(1, below, c_row);
+    if (two && second) _tile_stored(3, below + m->step, c_row);
+}
+
+/* The columns in stretches of whole groups of 32, before and after them what is left of one. */
+LLM__AMX static void llm__amx_mac(const llm__mac *m) {
+    const int panels = m->step ? 2 : 1;
+    if (!m->half) {
+        llm__avx512_mac(m);
+        return;
+    }
+    for (int i = 0; i < m->n && m->scale; i++)
+        for (int j = 0; j < panels; j++) {
+            float *c = m->c + (int64_t)i * m->ldc + j * m->step;
+            _mm512_storeu_ps(c, _mm512_mul_ps(_mm512_loadu_ps(c), _mm512_set1_ps(m->scale[i])));
+        }
+    for (int i = 0; i < m->n; i += LLM__AMX_ROWS)
+        for (int k = 0, step, end; k < m->k; k = end) {
+            step = LLM__MIN(32 - (m->phase + k) % 32, m->k - k);
+            end = k + (step < 32 ? step : (m->k - k) / 32 * 32);
+            llm__amx_rows(m, i, LLM__MIN(m->n - i, (int)LLM__AMX_ROWS), k, end, step, !k && !m->add && !m->scale);
+        }
+    _tile_release();
 }
 #endif
 #endif /* LLM__X86 */
@@ -13982,7 +14200,9 @@ static const llm__kernels *llm__kernels_of(llm__isa isa) {
     static const llm__kernels avxvnni = LLM__KERNELS(avx2, llm__avx2_mac, llm__avxvnni_product, 0);
     if (isa == LLM__ISA_AVXVNNI) return &avxvnni;
     static const llm__kernels avx512bf16 = LLM__KERNELS(avx512, llm__avx512bf16_mac, llm__avx512vnni_product, 1);
+    static const llm__kernels amx = LLM__KERNELS(avx512, llm__amx_mac, llm__amx_product, 1);
     if (isa == LLM__ISA_AVX512BF16) return &avx512bf16;
+    if (isa == LLM__ISA_AMX) return &amx;
 #endif
     if (isa == LLM__ISA_AVX2) return &avx2;
     if (isa == LLM__ISA_AVX512) return &avx512;
@@ -14237,7 +14457,7 @@ static void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, 
 
 /* What the kernels of an instruction set read for this weight. */
 static llm__form llm__weight_form(const llm_weight *w, llm__isa isa) {
-    return w->bf16 && isa == LLM__ISA_AVX512BF16 ? LLM__FORM_BF16 : w->form;
+    return w->bf16 && llm__kernels_of(isa)->bf16 ? LLM__FORM_BF16 : w->form;
 }
 
 /* The segment of a row of the weight. */
@@ -15405,7 +15625,7 @@ static void llm__attend_scale_values(const llm__kernels *k, llm__attend *t, cons
 }
 
 /* o = scale * o + weights x values, for the positions [from, to) of the block. In place, of pairs, from and to are even but for a last
- * position alone: what stands beside it was never written, and is read as 0. */
+ * position alone: what stands beside it was never written, and is read as 0. Its group of 32 is copied for that, as sums are made of groups. */
 static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     const int tokens = view->kv->page_tokens, pair = view->place->pair;
     llm__mac m;
@@ -15422,17 +15642,18 @@ static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm_
         end = t->values_in_place ? LLM__MIN(to, ((block + i) / tokens + 1) * tokens - block) : to; /* to the end of the page */
         const uint8_t *values = t->values_in_place ? llm__kv_values(view, block + i) : (const uint8_t *)t->v;
         const uint8_t *ahead = llm__attend_ahead(t, view, block + i, 1, values);
-        if (end % pair && end > i + 1) end--;
+        if (end % pair && end / 32 * 32 > i) end = end / 32 * 32;
         else if (end % pair) {
-            uint32_t *alone = (uint32_t *)(void *)t->v;
-            memcpy(alone, values, (size_t)t->vdp * 4);
+            uint32_t *copy = (uint32_t *)(void *)t->v, *alone = copy + (end - i) / 2 * t->vdp;
+            memcpy(copy, values, (size_t)(end + 1 - i) * (size_t)t->vdp * 2);
             for (int j = 0; j < t->vdp; j++) alone[j] &= 0xFFFF;
-            values = (const uint8_t *)alone;
+            values = (const uint8_t *)copy;
             end++;
         }
         m.a = t->p + i;
         m.half = t->half ? (const uint16_t *)(const void *)t->p + i : NULL;
         m.k = end - i;
+        m.phase = i % 32;
         m.pace = t->values_in_place ? view->place->v_elements * view->kv->element_bytes : 0;
         for (int j = 0; j < t->vdp; j += 2 * LLM__GROUP) {
             m.step = t->vdp - j > LLM__GROUP ? LLM__GROUP : 0;

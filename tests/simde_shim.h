@@ -1,6 +1,6 @@
 /* Runs the AVX-512 and AVX-VNNI kernels on a CPU that has AVX2 only, for tests: SIMDe (Debian libsimde-dev) computes what the intrinsics mean.
  *     cc -O1 -mavx2 -mfma -mf16c -Wno-psabi -include tests/simde_shim.h tests/test_linear.c ... -lm -lpthread
- * With it llm.h's detection says that avxvnni, avx512, avx512vnni and avx512bf16 are there, and their functions carry no target attribute of their own. */
+ * With it llm.h's detection says that avxvnni, avx512, avx512vnni, avx512bf16 and amx are there, and their functions carry no target attribute of their own. */
 #ifndef SIMDE_SHIM_H
 #define SIMDE_SHIM_H
 
@@ -105,4 +105,78 @@ static inline simde__m512 shim_dpbf16(simde__m512 sum, simde__m512i x, simde__m5
 #define _mm512_slli_epi32 simde_mm512_slli_epi32
 #define _mm512_storeu_ps simde_mm512_storeu_ps
 #define _mm512_sub_epi32 simde_mm512_sub_epi32
+
+/* AMX's tiles, as Intel's manual has them: eight of up to 16 rows of up to 64 bytes, each thread's own. */
+static __thread struct {
+    uint8_t config[64], data[8][16][64];
+} shim_amx;
+static inline int shim_rows(int tile) { return shim_amx.config[48 + tile]; }
+static inline int shim_bytes(int tile) { return shim_amx.config[16 + 2 * tile] | shim_amx.config[17 + 2 * tile] << 8; }
+static inline void shim_tile_check(int ok) {
+    if (!ok) __builtin_trap();
+}
+static inline void shim_tile_zero(int tile) {
+    shim_tile_check(shim_rows(tile));
+    memset(shim_amx.data[tile], 0, sizeof shim_amx.data[tile]);
+}
+static inline void shim_tile_config(const void *p) {
+    memcpy(shim_amx.config, p, 64);
+    for (int i = 0; i < 8; i++) {
+        shim_tile_check(shim_rows(i) <= 16 && shim_bytes(i) <= 64 && !shim_rows(i) == !shim_bytes(i));
+        memset(shim_amx.data[i], 0, sizeof shim_amx.data[i]);
+    }
+}
+static inline void shim_tile_load(int tile, const void *p, size_t stride) {
+    shim_tile_zero(tile);
+    for (int r = 0; r < shim_rows(tile); r++) memcpy(shim_amx.data[tile][r], (const char *)p + (size_t)r * stride, (size_t)shim_bytes(tile));
+}
+static inline void shim_tile_store(int tile, void *p, size_t stride) {
+    shim_tile_check(shim_rows(tile));
+    for (int r = 0; r < shim_rows(tile); r++) memcpy((char *)p + (size_t)r * stride, shim_amx.data[tile][r], (size_t)shim_bytes(tile));
+}
+static inline void shim_tile_fits(int c, int a, int b) {
+    shim_tile_check(shim_rows(c) && shim_rows(c) == shim_rows(a) && shim_bytes(c) == shim_bytes(b) && shim_bytes(a) == 4 * shim_rows(b));
+}
+static inline void shim_tile_bytes(int c, int a, int b) {
+    shim_tile_fits(c, a, b);
+    for (int i = 0; i < shim_rows(c); i++)
+        for (int j = 0; j < shim_bytes(c); j += 4) {
+            int32_t sum;
+            memcpy(&sum, shim_amx.data[c][i] + j, 4);
+            for (int k = 0; k < shim_bytes(a); k++) sum += (int8_t)shim_amx.data[a][i][k] * (int8_t)shim_amx.data[b][k / 4][j + k % 4];
+            memcpy(shim_amx.data[c][i] + j, &sum, 4);
+        }
+}
+static inline float shim_bf16(const uint8_t *p) {
+    const uint32_t u = (uint32_t)p[0] << 16 | (uint32_t)p[1] << 24;
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+static inline void shim_tile_floats(int c, int a, int b) {
+    shim_tile_fits(c, a, b);
+    for (int i = 0; i < shim_rows(c); i++)
+        for (int j = 0; j < shim_bytes(c); j += 4) {
+            float sum, part[2] = {0, 0};
+            memcpy(&sum, shim_amx.data[c][i] + j, 4);
+            for (int k = 0; k < shim_bytes(a) / 2; k++)
+                part[k % 2] = __builtin_fmaf(shim_bf16(shim_amx.data[a][i] + 2 * k), shim_bf16(shim_amx.data[b][k / 2] + j + k % 2 * 2), part[k % 2]);
+            sum += part[0] + part[1];
+            memcpy(shim_amx.data[c][i] + j, &sum, 4);
+        }
+}
+#undef _tile_loadconfig
+#undef _tile_loadd
+#undef _tile_stored
+#undef _tile_zero
+#undef _tile_dpbssd
+#undef _tile_dpbf16ps
+#undef _tile_release
+#define _tile_loadconfig shim_tile_config
+#define _tile_loadd shim_tile_load
+#define _tile_stored shim_tile_store
+#define _tile_zero shim_tile_zero
+#define _tile_dpbssd shim_tile_bytes
+#define _tile_dpbf16ps shim_tile_floats
+#define _tile_release() ((void)0)
 #endif

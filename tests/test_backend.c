@@ -316,6 +316,7 @@ static const be_case be_cases[] = {
     {"both ways, window", 4, 2, 32, 32, 32, 0, 32, LLM_QK_NORM_NONE, 20, 1, 0, 0, 0, 0, LLM_KV_F32, 2e-5},
     {"bf16", 6, 2, 48, 48, 48, 0, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, LLM_KV_BF16, 2e-2},
     {"bf16, sinks, window", 8, 2, 32, 64, 32, 0, 32, LLM_QK_NORM_NONE, 33, 0, 1, 0, 0, 0, LLM_KV_BF16, 2e-2},
+    {"bf16, window, wide pages", 4, 2, 32, 32, 32, 0, 64, LLM_QK_NORM_NONE, 21, 0, 0, 0, 0, 0, LLM_KV_BF16, 2e-2},
     {"bf16, soft cap", 4, 2, 24, 24, 12, 1, 16, LLM_QK_NORM_HEAD_LAYER, 0, 0, 0, 0, 0, 3, LLM_KV_BF16, 2e-2},
     {"bf16, odd", 3, 1, 17, 19, 16, 0, 64, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, LLM_KV_BF16, 2e-2},
     {"e4m3", 6, 2, 48, 48, 48, 0, 32, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, 0, LLM_KV_FP8_E4M3, 0.15},

@@ -278,16 +278,40 @@ static void linear_mac_case(llm__isa isa, llm__kind type, int n, int k, int step
     if (!CHECK(worst < 2e-5)) printf("  mac %s, type %d, %d x %d, step %d, mode %d, half %d: error %g\n", llm__isa_name(isa), (int)type, n, k, step, mode, half, worst);
 }
 
+/* Where inputs are zeros, leaving them out changes nothing: neither how many come before, as long as the first one's place in its group of 32
+ * is said, nor how many come after; nor do the rows beside. */
+static void linear_mac_parts(llm__isa isa) {
+    enum { K = 128, ROWS = 40 };
+    static uint16_t a[ROWS * K], b[K * 16];
+    static float all[ROWS * 16], some[ROWS * 16];
+    static const int ranges[][2] = {{0, 2}, {0, 30}, {2, 34}, {30, 34}, {32, 64}, {62, 128}, {14, 66}, {96, 98}};
+    for (int r = 0; r < LLM__COUNT(ranges) * 2; r++) {
+        const int from = ranges[r / 2][0], to = ranges[r / 2][1], first = r % 2 ? 17 : 0;
+        llm__mac m = {0};
+        for (int i = 0; i < ROWS * K; i++) a[i] = i % K >= from && i % K < to ? llm__f32_to_bf16(linear_uniform()) : 0;
+        for (int i = 0; i < K * 16; i++) b[i] = llm__f32_to_bf16(linear_uniform());
+        m.half = a, m.lda = K, m.ldb = 16, m.ldc = 16, m.n = ROWS, m.k = K, m.type = LLM__KIND_BF16;
+        m.b[0] = m.b[1] = b, m.c = all;
+        llm__kernels_of(isa)->mac(&m);
+        m.half += first * K + from, m.b[0] = m.b[1] = b + from * 16, m.n = ROWS - first, m.k = to - from, m.phase = from % 32, m.c = some;
+        llm__kernels_of(isa)->mac(&m);
+        if (!CHECK(!memcmp(all + first * 16, some, sizeof(float) * 16 * (size_t)(ROWS - first))))
+            printf("  mac %s: columns %d to %d of rows from %d differ\n", llm__isa_name(isa), from, to, first);
+    }
+}
+
 static void linear_mac(void) {
-    static const int counts[] = {1, 2, 3, 4, 5, 7, 11, 12, 13, 24, 31};
+    static const int counts[] = {1, 2, 3, 4, 5, 7, 11, 12, 13, 16, 17, 24, 31, 32, 33, 39};
     for (int isa = 0; isa < LLM__ISA_COUNT; isa++)
         for (int i = 0; i < LLM__COUNT(counts) && llm__isa_here((llm__isa)isa); i++)
             for (int type = LLM__KIND_F32; type <= LLM__KIND_BF16; type++)
                 for (int mode = 0; mode < 3; mode++) {
                     linear_mac_case((llm__isa)isa, (llm__kind)type, counts[i], 66, 16, mode, 0);
                     if (mode < 2) linear_mac_case((llm__isa)isa, (llm__kind)type, counts[i], 32, 0, mode, 0);
-                    if (isa == LLM__ISA_AVX512BF16 && type == LLM__KIND_BF16) linear_mac_case((llm__isa)isa, (llm__kind)type, counts[i], 66, 16, mode, 1);
+                    if (llm__kernels_of((llm__isa)isa)->bf16 && type == LLM__KIND_BF16) linear_mac_case((llm__isa)isa, (llm__kind)type, counts[i], 66, 16, mode, 1);
                 }
+    for (int isa = 0; isa < LLM__ISA_COUNT; isa++)
+        if (llm__isa_here((llm__isa)isa) && llm__kernels_of((llm__isa)isa)->bf16) linear_mac_parts((llm__isa)isa);
 }
 
 /* ---- Epilogues ---- */
