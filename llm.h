@@ -4195,7 +4195,7 @@ typedef struct llm__regex {
  * and moves to the end of the pattern; whoever goes on then finds nothing left to do. */
 
 /* A pattern while it is read: what is left of it, the flags that hold here ((?i), (?s)), the program so far. ascii 1: \d, \s and \w have
- * only what they have in every dialect, ASCII; 2: within [^...], where they have what they have in any. */
+ * only what they have in every dialect, ASCII; 2: within [^...] and (?!...), where they have what they have in any. */
 typedef struct llm__rx_parser {
     const char *s;
     size_t n, at;
@@ -4510,7 +4510,7 @@ static int llm__rx_group(llm__rx_parser *p) {
     static const struct { const char *text; llm__rx_op op; uint8_t mode; } kinds[] = {
         {"?=", LLM__RX_LOOK, 0}, {"?!", LLM__RX_LOOK, LLM__RX_NOT}, {"?<=", LLM__RX_LOOK, LLM__RX_BEHIND},
         {"?<!", LLM__RX_LOOK, LLM__RX_BEHIND | LLM__RX_NOT}, {"?>", LLM__RX_ATOMIC, 0}, {"?:", LLM__RX_MATCH, 0}};
-    int any_case = p->any_case, dot_all = p->dot_all, kind = -1, least;
+    int any_case = p->any_case, dot_all = p->dot_all, ascii = p->ascii, kind = -1, least;
     size_t from = p->re->n;
     if (++p->depth > LLM__RX_MAX_DEPTH) return llm__rx_fail(p, LLM_ERR_LIMIT, "shallower nesting");
     for (int i = 0; kind < 0 && i < LLM__COUNT(kinds); i++)
@@ -4524,7 +4524,9 @@ static int llm__rx_group(llm__rx_parser *p) {
     }
     int special = kind >= 0 && kinds[kind].op != LLM__RX_MATCH;
     if (special && llm__rx_emit(p, kinds[kind].op, 0)) p->re->code[from].mode = kinds[kind].mode;
+    if (ascii && special && kinds[kind].mode & LLM__RX_NOT) p->ascii = 3 - ascii;
     least = llm__rx_alternatives(p);
+    p->ascii = ascii;
     if (special && llm__rx_emit(p, LLM__RX_MATCH, 0)) {
         p->re->code[from].x = (int32_t)(p->re->n - from);
         if (kinds[kind].op == LLM__RX_LOOK) least = 0;
@@ -4736,6 +4738,13 @@ static llm_result llm__regex_compile(const char *pattern, size_t len, int ascii,
     llm__rx_find_first(re);
     *out = re;
     return LLM_OK;
+}
+
+/* How many instructions at its beginning are ^ and look-ahead, which have to hold for the whole text. */
+static int32_t llm__rx_lead(const llm__regex *re) {
+    int32_t pc = re->n && (re->code[0].op == LLM__RX_LINE_BEGIN || re->code[0].op == LLM__RX_TEXT_BEGIN);
+    while (pc && re->code[pc].op == LLM__RX_LOOK && !(re->code[pc].mode & LLM__RX_BEHIND)) pc += re->code[pc].x;
+    return pc;
 }
 
 static llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **out) { return llm__regex_compile(pattern, len, 0, out); }
@@ -21700,7 +21709,7 @@ static llm__gr_frag llm__gr_json_set(llm__gr_build *b, const int32_t *change, si
     return llm__gr_alt(b, f, llm__gr_set(b, &plain));
 }
 
-static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, llm__str text, int how, int64_t min, int64_t max);
+static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, llm__str text, int how);
 
 /* Any one character of a JSON string, in any spelling: plain, escaped, \u and four digits, a pair of surrogates.
  * RFC 8259, section 7. Four digits behind u are three cases, so that no half of a pair stands alone: the first digit is not d; it is d and
@@ -21709,7 +21718,7 @@ static llm__gr_frag llm__gr_json_char(llm__gr_build *b) {
     static const char escape[] = "[\"\\\\/bfnrt]|u(?:(?:[0-9a-cefA-CEF][0-9a-fA-F]|[dD][0-7])[0-9a-fA-F]{2}"
                                  "|[dD][89abAB][0-9a-fA-F]{2}\\\\u[dD][c-fC-F][0-9a-fA-F]{2})";
     llm__gr_frag plain = llm__gr_chars(b, llm__gr_plain, LLM__COUNT(llm__gr_plain)), backslash = llm__gr_word(b, "\\");
-    if (!b->escape) llm__gr_rule_is(b, b->escape = llm__gr_rule(b), llm__gr_regex_frag(b, llm__lit(escape), LLM__GR_WHOLE, 0, -1));
+    if (!b->escape) llm__gr_rule_is(b, b->escape = llm__gr_rule(b), llm__gr_regex_frag(b, llm__lit(escape), LLM__GR_WHOLE));
     return llm__gr_alt(b, plain, llm__gr_seq(b, backslash, llm__gr_call(b, b->escape)));
 }
 
@@ -21727,6 +21736,7 @@ typedef struct llm__gr_regex {
     size_t *todo;           /* places to be carried over */
     size_t n_todo, todo_cap;
     int32_t end;            /* where a match goes */
+    int32_t from, lead;     /* where the regex begins; instructions at its beginning whose look-ahead is seen to elsewhere */
 } llm__gr_regex;
 
 enum { LLM__GR_START, LLM__GR_MIDDLE, LLM__GR_LAST, LLM__GR_MAX_PLACES = 1 << 22 };
@@ -21794,7 +21804,7 @@ static void llm__gr_regex_op(llm__gr_regex *x, size_t place) {
         if (copy != LLM__GR_LAST && (!loop || c->max < 0 || turn < c->max)) f = llm__gr_regex_chars(x, pc);
         if (loop && x->counts == 1 && f.in >= 0) f = llm__gr_repeat(b, f, LLM__MAX(c->min, 1), c->max);
         if (loop && turn >= c->min) other = llm__gr_regex_at(x, pc + 1, copy, count, 0);
-        if (pc == n && copy == LLM__GR_MIDDLE) other = llm__gr_regex_at(x, 0, copy, count, 0);
+        if (pc == n && copy == LLM__GR_MIDDLE) other = llm__gr_regex_at(x, x->from, copy, count, 0);
         if (pc > n && count >= x->min) other = x->end;
         if (f.in < 0) break;
         next = pc >= n ? llm__gr_regex_at(x, pc, LLM__GR_MIDDLE, count + 1, 0)
@@ -21805,23 +21815,22 @@ static void llm__gr_regex_op(llm__gr_regex *x, size_t place) {
         next = f.in;
         break;
     default:
-        if (!b->failed)
+        if (c->op == LLM__RX_LOOK && pc < x->lead) next = llm__gr_regex_at(x, pc + c->x, copy, count, 0);
+        else if (!b->failed)
             b->failed =
                 llm__error(LLM_ERR_UNSUPPORTED, "regex: look-around, atomic groups and word boundaries cannot be made into a grammar");
     }
     b->g->op[here].next = next, b->g->op[here].other = other;
 }
 
-/* A regex as a fragment; how: LLM__GR_WHOLE or LLM__GR_IN_JSON; a match has min to max characters (max -1: any number). After an error (no
+/* A regex that is compiled as a fragment; how: LLM__GR_WHOLE or LLM__GR_IN_JSON; a match has min to max characters (max -1: any number). After an error (no
  * regex, or one that needs look-around) it is never, and b->failed says why. At most three instructions of joints for each instruction of
  * the program, besides what its sets need; that times the characters that are counted, where they are.
  *
  * \d, \w and \s are ASCII: what every dialect's own class contains at least. JSON Schema means ECMA-262, where \d is ASCII; in Python and
  * Rust it has all of Unicode's digits. A validator of any of them accepts what is made here. */
-static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, llm__str text, int how, int64_t min, int64_t max) {
+static llm__gr_frag llm__gr_program_frag(llm__gr_build *b, const llm__regex *re, int32_t from, int32_t lead, int how, int64_t min, int64_t max) {
     llm__gr_regex x = LLM__ZERO;
-    llm__regex *re = NULL;
-    if (!b->failed) b->failed = llm__regex_compile(text.p, text.n, 1, &re);
     if (b->failed) return llm__gr_never;
     int64_t counts = LLM__MAX(min, max) + 1, turns = 1;
     for (size_t i = 0; i < re->n && counts > 1; i++)
@@ -21829,7 +21838,7 @@ static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, llm__str text, int how,
     if (counts > LLM__GR_MAX_PLACES || counts * turns * 3 * ((int64_t)re->n + 2) > LLM__GR_MAX_PLACES)
         b->failed = llm__error(LLM_ERR_LIMIT, "a pattern and so large a length cannot be enforced together");
     x.b = b, x.re = re, x.how = how, x.min = (int32_t)min, x.max = (int32_t)max, x.counts = (int32_t)LLM__MAX(counts, 1),
-    x.turns = (int32_t)turns;
+    x.turns = (int32_t)turns, x.from = from, x.lead = lead;
     if (!b->failed) {
         x.at = LLM__NEW(int32_t, 3 * (re->n + 2) * (size_t)counts * (size_t)turns);
         x.rule = LLM__NEW(int32_t, re->n + 2);
@@ -21838,17 +21847,25 @@ static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, llm__str text, int how,
     llm__gr_frag f = llm__gr_empty(b), out = llm__gr_empty(b);
     x.end = out.in;
     if (!b->failed) {
-        f.out = llm__gr_regex_at(&x, 0, LLM__GR_START, 0, 0);
-        int32_t before = how == LLM__GR_IN_JSON ? llm__gr_regex_at(&x, (int32_t)re->n, LLM__GR_START, 0, 0) : -1;
+        f.out = llm__gr_regex_at(&x, from, LLM__GR_START, 0, 0);
+        int32_t before = how == LLM__GR_IN_JSON && !from ? llm__gr_regex_at(&x, (int32_t)re->n, LLM__GR_START, 0, 0) : -1;
         if (!b->failed) b->g->op[f.in].next = f.out, b->g->op[f.in].other = before;
     }
     while (x.n_todo && !b->failed) llm__gr_regex_op(&x, x.todo[--x.n_todo]);
     LLM_FREE(x.at);
     LLM_FREE(x.rule);
     LLM_FREE(x.todo);
-    llm__regex_close(re);
     f.out = out.out;
     return b->failed ? llm__gr_never : f;
+}
+
+/* A regex from its text. */
+static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, llm__str text, int how) {
+    llm__regex *re = NULL;
+    if (!b->failed) b->failed = llm__regex_compile(text.p, text.n, 1, &re);
+    llm__gr_frag f = llm__gr_program_frag(b, re, 0, 0, how, 0, -1);
+    llm__regex_close(re);
+    return f;
 }
 
 /* ---- GBNF: llama.cpp's notation (its grammars/README.md; the parser is llama-grammar.cpp) ----
@@ -22278,7 +22295,8 @@ static int llm__js_expand(llm__js *js, llm__js_view *v) {
             continue;
         }
         for (at = llm_json_first(js->doc, node); at >= 0; at = llm_json_next(js->doc, at))
-            if (llm__js_listed(js, refused, at)) llm__js_refuse(js, LLM_ERR_UNSUPPORTED, at, NULL, "this keyword cannot be enforced");
+            if (llm__js_listed(js, refused, at) && !(llm__js_listed(js, "contentEncoding", at) && llm_json_find(js->doc, node, "pattern") >= 0))
+                llm__js_refuse(js, LLM_ERR_UNSUPPORTED, at, NULL, "this keyword cannot be enforced");
         if ((at = llm_json_find(js->doc, node, "not")) >= 0 && !(v->used[i] & LLM__JS_DENIED)) {
             v->used[i] |= LLM__JS_DENIED;
             llm__js_add(js, v, at, LLM__JS_NOT);
@@ -22362,7 +22380,7 @@ static llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *v);
 
 /* What may stand between two tokens of JSON. Bounded by default: models that may put spaces without end sometimes do. */
 static llm__gr_frag llm__js_space(llm__js *js) {
-    if (js->space) return llm__gr_regex_frag(js->b, llm__lit(js->space), LLM__GR_WHOLE, 0, -1);
+    if (js->space) return llm__gr_regex_frag(js->b, llm__lit(js->space), LLM__GR_WHOLE);
     return llm__gr_repeat(js->b, llm__gr_word(js->b, " "), 0, 1);
 }
 
@@ -22853,10 +22871,11 @@ static llm__gr_frag llm__js_other_string(llm__js *js, const llm__js_view *v) {
 #define LLM__JS_LABEL "[A-Za-z0-9]{1,16}(?:-[A-Za-z0-9]{1,16}){0,2}"
 static const struct {
     const char *names;
-    int most;            /* characters of a match; at least there is one */
+    int most;            /* characters of a match; at least there is one. -1: a pattern beside it says what it is */
     const char *pattern; /* NULL: any string */
 } llm__js_formats[] = {
     {"password byte binary textarea multiline int32 int64 float double path file-path directory-path json-string", 0, NULL},
+    {"guid cuid cuid2 ulid xid ksuid nanoid e164 base64url cidrv4 cidrv6 mac emoji", -1, NULL}, /* zod's, which sends a pattern with each */
     {"base64", 244, "^(?:[A-Za-z0-9+/]{4}){0,60}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"},
     {"date", 10, "^" LLM__JS_DATE "$"},
     {"time", 21, "^" LLM__JS_TIME "$"},
@@ -22872,46 +22891,181 @@ static const struct {
     {"uri url iri uri-reference iri-reference", 513, "^[a-z][a-z0-9+.-]{0,15}://[A-Za-z0-9.-]{1,60}(?::[0-9]{1,4})?(?:/"
             "[A-Za-z0-9._~!$&'()*+,;=:@-]{0,40}){0,8}(?:\\?[A-Za-z0-9._~!$&'()*+,;=:@/-]{0,100})?$"}};
 
-/* A string: of counted characters, or of what a pattern or format matches, or any but some. Two patterns together would be the intersection
- * of two automata, and are refused. */
+/* ---- strings of which several things are said ----
+ * A pattern beside a format, two patterns, look-ahead at a pattern's beginning: each becomes a machine of its own, and what all of them let
+ * through is found by running them side by side. A place stands for the states that they are in together:
+ *
+ *   ^(?!0)[0-9]+$ of length 2      (1, 1, 1) --[1-9]--> (dead, 2, 2) --[0-9]--> (dead, 2, 3), the end: what is denied is dead, the others accept
+ *
+ * In the worst case there are as many as the product of the machines' sizes, mostly as many as the largest has (Rabin & Scott 1959). ^(?=X)Y
+ * is Y that begins with X, ^(?!X)Y is Y that does not. A machine does not know a character that is spelt unusually (\u0061), so the one that
+ * counts characters asks for the usual spelling; it is always there. */
+
+enum { LLM__JS_PARTS = 12, LLM__JS_PRODUCT = 1 << 13 };
+
+typedef struct llm__js_part { /* a regex, or from: the body of a look-ahead at its beginning */
+    llm__regex *re;           /* NULL: what counts; shared by the parts of one pattern, the last of which has from 0 */
+    int32_t from, lead, deny;
+    int owner;                /* the member and keyword that says it */
+    const char *said;
+    llm_grammar *g;
+} llm__js_part;
+
+typedef struct llm__js_parts {
+    llm__js_part part[LLM__JS_PARTS + 1];
+    int n;
+    uint8_t like[256];        /* of each byte the first one that leads every machine to the same states */
+} llm__js_parts;
+
+static void llm__js_parts_free(llm__js_parts *p) {
+    for (int i = 0; i <= p->n; i++) {
+        if (!p->part[i].from) llm__regex_close(p->part[i].re);
+        if (p->part[i].g) llm__grammar_free(p->part[i].g);
+    }
+}
+
+/* An error of a pattern or format, told with the pointer to its keyword. */
+static llm__gr_frag llm__js_part_refused(llm__js *js, const llm__js_part *part, llm_result r) {
+    char why[512];
+    snprintf(why, sizeof why, "%.400s", llm_last_error());
+    js->b->failed = r == LLM_ERR_NOMEM ? r : LLM_OK;
+    return js->b->failed ? llm__gr_never : llm__js_refuse(js, r, part->owner, part->said, why);
+}
+
+/* One more regex. Its last part is added in any case, so that what was compiled is freed. */
+static void llm__js_part_add(llm__js *js, llm__js_parts *p, llm__js_part last, llm__str pattern) {
+    llm_result r = llm__regex_compile(pattern.p, pattern.n, 1, &last.re);
+    if (!r) last.lead = llm__rx_lead(last.re);
+    for (int32_t pc = 1; pc < last.lead && p->n < LLM__JS_PARTS - 1; pc += last.re->code[pc].x) {
+        llm__js_part *look = &p->part[p->n++];
+        *look = last;
+        look->from = pc + 1, look->lead = 0, look->deny = last.re->code[pc].mode & LLM__RX_NOT;
+    }
+    p->part[p->n++] = last;
+    if (r) (void)llm__js_part_refused(js, &last, r);
+    else if (p->n == LLM__JS_PARTS) llm__js_refuse(js, LLM_ERR_LIMIT, last.owner, last.said, "less beside a pattern or format expected");
+}
+
+/* Makes the machines. What they may spend is a share of what all of the schema may. */
+static void llm__js_parts_make(llm__js *js, llm__js_parts *p, int64_t min, int64_t max) {
+    for (int i = 0; i <= p->n && !js->b->failed; i++) {
+        llm__gr_build one;
+        llm__js_part *part = &p->part[i];
+        if ((part->g = llm__grammar_new(&one)) == NULL) {
+            js->b->failed = one.failed;
+            return;
+        }
+        part->g->fuel = js->b->g->fuel / (p->n + 1);
+        llm__gr_frag f = part->re ? llm__gr_program_frag(&one, part->re, part->from, part->lead, LLM__GR_IN_JSON, 0, -1)
+                                  : llm__gr_repeat(&one, llm__gr_json_set(&one, llm__gr_all, LLM__COUNT(llm__gr_all)), (int32_t)min, (int32_t)max);
+        llm__grammar_finish(&one, llm__gr_alt(&one, f, llm__gr_range(&one, 1, 0))); /* even if nothing keeps it */
+        if (one.failed) (void)llm__js_part_refused(js, part, one.failed);
+    }
+    for (int c = 0, d; c < 256 && !js->b->failed; c++) {
+        for (d = 0; d < c; d++) {
+            int i = 0;
+            while (i <= p->n && p->part[i].g->class_of[c] == p->part[i].g->class_of[d]) i++;
+            if (i > p->n) break;
+        }
+        p->like[c] = (uint8_t)d;
+    }
+}
+
+/* The ways from one place: the states after each byte are looked up in `seen`, and new ones become places. */
+static void llm__js_product_ways(llm__js *js, const llm__js_parts *p, llm__map *seen, int32_t *state, int32_t *op, int32_t at) {
+    llm__gr_build *b = js->b;
+    const size_t n = (size_t)p->n + 1;
+    int32_t target[256];
+    for (int c = 0; c < 256 && !b->failed; c++) {
+        int32_t *to = state + seen->len * n, alive = 1;
+        if (p->like[c] < c) {
+            target[c] = target[p->like[c]];
+            continue;
+        }
+        const llm__str key = llm__s((const char *)to, n * sizeof *to);
+        for (size_t i = 0; i < n; i++) {
+            to[i] = llm__gr_step(p->part[i].g, state[(size_t)at * n + i], (uint8_t)c);
+            alive &= to[i] || p->part[i].deny;
+        }
+        target[c] = alive ? llm__map_get(seen, key) : -1;
+        if (!alive || target[c] >= 0) continue;
+        target[c] = (int32_t)seen->len;
+        op[target[c]] = llm__gr_add(b, LLM__GR_SPLIT, 0, -1);
+        if (seen->len == LLM__JS_PRODUCT - 1) /* the last place is where states are looked up */
+            llm__js_refuse(js, LLM_ERR_LIMIT, p->part[0].owner, p->part[0].said, "so much cannot be enforced together");
+        else if (llm__map_put(seen, key, target[c]) < 0) b->failed = llm__nomem();
+    }
+    for (int c = 0; c < 256 && !b->failed; c++) {
+        uint32_t set[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+        const int32_t to = target[c];
+        for (int k = c; k < 256 && to >= 0; k++)
+            if (target[k] == to) set[k >> 5] |= 1u << (k & 31), target[k] = -1;
+        if (to < 0) continue;
+        llm__gr_frag one = llm__gr_bytes(b, set);
+        llm__gr_goto(b, one, op[to]);
+        llm__gr_way(b, op[at], one.in);
+    }
+}
+
+/* What all parts let through, min to max characters of it. */
+static llm__gr_frag llm__js_product(llm__js *js, llm__js_parts *p, int64_t min, int64_t max) {
+    llm__gr_build *b = js->b;
+    const size_t n = (size_t)p->n + 1;
+    LLM__SCOPED(llm__drop) int32_t *state = LLM__NEW(int32_t, LLM__JS_PRODUCT * n), *op = LLM__NEW(int32_t, LLM__JS_PRODUCT);
+    LLM__SCOPED(llm__map_free) llm__map seen = LLM__ZERO;
+    llm__gr_frag f = llm__gr_empty(b);
+    if ((!state || !op) && !b->failed) b->failed = llm__nomem();
+    llm__js_parts_make(js, p, min, max);
+    if (b->failed) return llm__gr_never;
+    for (size_t i = 0; i < n; i++) state[i] = 1;
+    f.in = op[0] = llm__gr_add(b, LLM__GR_SPLIT, 0, -1);
+    if (llm__map_put(&seen, llm__s((const char *)state, n * sizeof *state), 0) < 0) b->failed = llm__nomem();
+    for (int32_t at = 0; at < (int32_t)seen.len && !b->failed; at++) {
+        int accept = 1;
+        for (size_t i = 0; i < n; i++) accept &= p->part[i].g->state[state[(size_t)at * n + i]].accept == !p->part[i].deny;
+        if (accept) b->g->op[op[at]].next = f.out;
+        llm__js_product_ways(js, p, &seen, state, op, at);
+    }
+    const int64_t share = b->g->fuel / (int64_t)n;
+    b->g->fuel -= (int64_t)seen.len << 6;
+    for (size_t i = 0; i < n && !b->failed; i++) {
+        b->g->fuel -= share - p->part[i].g->fuel;
+        if (p->part[i].g->failed || b->g->fuel < 0)
+            llm__js_refuse(js, LLM_ERR_LIMIT, p->part[0].owner, p->part[0].said, "patterns that take less time expected");
+    }
+    return b->failed ? llm__gr_never : f;
+}
+
+/* A string: of counted characters, or of what patterns and formats match, or any but some. */
 static llm__gr_frag llm__js_string(llm__js *js, const llm__js_view *v) {
     llm__gr_build *b = js->b;
     int64_t min = llm__js_count(js, v, "minLength", 0, 0), max = llm__js_count(js, v, "maxLength", 1, -1);
-    llm__str pattern = {NULL, 0};
-    const char *said = NULL;
-    int owner = -1, denied = -1;
+    LLM__SCOPED(llm__js_parts_free) llm__js_parts p = LLM__ZERO;
+    int denied = -1;
     for (int i = 0; i < 2 * v->n && !b->failed; i++) {
-        const char *key = i & 1 ? "format" : "pattern";
-        int at = llm__js_find(js, v, i / 2, key), known = 0;
+        llm__js_part part = {NULL, 0, 0, 0, v->node[i / 2], i & 1 ? "format" : "pattern", NULL};
+        int at = llm__js_find(js, v, i / 2, part.said), known = 0;
         llm__str one = llm__json_text(js->doc, at);
         if (llm__js_find_not(js, v, i / 2, "enum") >= 0 || llm__js_find_not(js, v, i / 2, "const") >= 0) denied = v->node[i / 2];
         if (at < 0) continue;
-        if (!one.p) return llm__js_refuse(js, LLM_ERR_FORMAT, v->node[i / 2], key, "a string expected");
+        if (!one.p) return llm__js_refuse(js, LLM_ERR_FORMAT, part.owner, part.said, "a string expected");
         while (i & 1 && known < LLM__COUNT(llm__js_formats) && llm__word_index(llm__js_formats[known].names, one) < 0) known++;
-        if (known == LLM__COUNT(llm__js_formats))
-            return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i / 2], key, "this format is not known");
+        if (known == LLM__COUNT(llm__js_formats) || (i & 1 && llm__js_formats[known].most < 0 && llm__js_find(js, v, i / 2, "pattern") < 0))
+            return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, part.owner, part.said, "this format is not known");
         if (i & 1 && !llm__js_formats[known].pattern) continue;
         if (i & 1) one = llm__lit(llm__js_formats[known].pattern);
         if (i & 1 && min < 2) min = 0; /* lengths that the pattern keeps by itself */
         if (i & 1 && max >= llm__js_formats[known].most) max = -1;
-        if (pattern.p && !llm__str_same(pattern, one))
-            return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, v->node[i / 2], key, "a second pattern or format cannot be enforced");
-        pattern = one, owner = v->node[i / 2], said = key;
+        llm__js_part_add(js, &p, part, one);
     }
-    if (max >= 0 && min > max) return llm__gr_never;
-    if (denied >= 0 && (pattern.p || min || max >= 0))
+    if (b->failed || (max >= 0 && min > max)) return llm__gr_never;
+    if (denied >= 0 && (p.n || min || max >= 0))
         return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, denied, NULL, "cannot be denied beside a pattern or a length");
-    llm__gr_frag one = pattern.p || denied >= 0 ? llm__gr_never : llm__gr_json_char(b);
-    llm__gr_frag f = denied >= 0 ? llm__js_other_string(js, v)
-                     : pattern.p ? llm__gr_regex_frag(b, pattern, LLM__GR_IN_JSON, min, max)
-                                 : llm__gr_repeat(b, one, (int32_t)min, (int32_t)max);
-    if (pattern.p && b->failed && b->failed != LLM_ERR_NOMEM) {
-        char why[512];
-        snprintf(why, sizeof why, "%.400s", llm_last_error());
-        llm_result r = b->failed;
-        b->failed = LLM_OK;
-        return llm__js_refuse(js, r, owner, said, why);
-    }
+    if (p.n > 1) return llm__js_quoted(js, llm__js_product(js, &p, min, max));
+    llm__gr_frag f = p.n           ? llm__gr_program_frag(b, p.part[0].re, 0, 0, LLM__GR_IN_JSON, min, max)
+                     : denied >= 0 ? llm__js_other_string(js, v)
+                                   : llm__gr_repeat(b, llm__gr_json_char(b), (int32_t)min, (int32_t)max);
+    if (p.n && b->failed) return llm__js_part_refused(js, &p.part[0], b->failed);
     return llm__js_quoted(js, f);
 }
 
@@ -23172,28 +23326,50 @@ static int llm__js_names(llm__js *js, const llm__js_view *v, llm__js_view *out) 
     return out->n;
 }
 
+/* The names of a list in propertyNames (an enum) that no listed property has. */
+static llm__gr_frag llm__js_names_left(llm__js *js, const llm__js_view *names, int list, const llm__js_property *p, size_t n) {
+    llm__gr_words w = LLM__ZERO;
+    llm_grammar *trial = llm__js_trial(js, names);
+    for (int at = llm_json_first(js->doc, list); at >= 0 && trial && !js->b->failed; at = llm_json_next(js->doc, at)) {
+        const llm__str name = llm__json_text(js->doc, at);
+        size_t begin = w.all.len, k = 0;
+        while (k < n && !llm__str_same(name, p[k].key)) k++;
+        if (!name.p || k < n) continue;
+        llm_json_write(js->doc, at, &w.all);
+        if (llm__js_passes(trial, llm__str_from(llm__text_str(&w.all), begin))) llm__gr_words_add(js->b, &w);
+        else w.all.len = begin;
+    }
+    llm__gr_words_sort(&w, 0);
+    llm__gr_frag f = w.n && !js->b->failed ? llm__gr_strings(js->b, w.word, w.n, 0, 0) : llm__gr_never;
+    if (trial) llm__grammar_free(trial);
+    llm__gr_words_free(&w);
+    return f;
+}
+
 /* The key of a property that nobody listed; p: the n listed ones. Any other name, or names that fit one pattern or propertyNames: those
- * must not fit a listed property, or it could be written again as another one. view: of its value. */
+ * must not fit a listed property, or it could be written again as another one, except where they are given one by one. view: of its value. */
 static llm__gr_frag llm__js_extra_key(llm__js *js, const llm__js_view *v, const llm__js_property *p, size_t n, llm__js_view *view) {
     llm__gr_build *b = js->b;
     llm__js_view names;
-    int pattern = -1, patterns = 0, named = llm__js_names(js, v, &names);
+    int pattern = -1, patterns = 0, named = llm__js_names(js, v, &names), given = -1;
     for (int i = 0; i < v->n; i++) {
         int list = llm__js_find(js, v, i, "patternProperties");
         if (llm_json_size(js->doc, list)) patterns += llm_json_size(js->doc, list), pattern = llm_json_first(js->doc, list);
     }
     if (patterns > 1) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, pattern, NULL, "only one pattern of properties can be enforced");
     if (patterns && named) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, pattern, NULL, "cannot be enforced beside propertyNames");
-    for (size_t i = 0; i < n && (patterns || named) && !b->failed; i++)
+    if (named && !llm__js_expand(js, &names)) return llm__gr_never;
+    for (int i = 0; i < names.n && given < 0; i++) given = llm__js_find(js, &names, i, "enum");
+    for (size_t i = 0; i < n && (patterns || named) && given < 0 && !b->failed; i++)
         if (patterns ? llm__js_key_matches(js, pattern, p[i].key) > 0 : p[i].named)
             return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, patterns ? pattern : names.node[0], NULL,
                                   "cannot be enforced where a listed property fits it");
     if (patterns) {
         llm__js_add(js, view, pattern, 0);
-        return llm__js_quoted(js, llm__gr_regex_frag(b, llm__json_key(js->doc, pattern), LLM__GR_IN_JSON, 0, -1));
+        return llm__js_quoted(js, llm__gr_regex_frag(b, llm__json_key(js->doc, pattern), LLM__GR_IN_JSON));
     }
     if (!llm__js_property_view(js, v, llm__nothing, view)) return llm__gr_never;
-    if (named) return llm__js_rule(js, &names);
+    if (named) return given < 0 ? llm__js_rule(js, &names) : llm__js_names_left(js, &names, given, p, n);
     llm__gr_words w = LLM__ZERO;
     for (size_t i = 0; i < n && !b->failed; i++) {
         llm_text_json(&w.all, p[i].key.p, p[i].key.n);
@@ -23670,7 +23846,7 @@ static llm__gr_frag llm__gr_frag_of(llm__gr_build *b, const llm_grammar_config *
     static const llm_json_limits limits = {256, 1 << 20, 0};
     llm_json *doc = NULL;
     llm__gr_frag f = llm__gr_never;
-    if (kind == LLM_GRAMMAR_REGEX) return llm__gr_regex_frag(b, text, LLM__GR_WHOLE, 0, -1);
+    if (kind == LLM_GRAMMAR_REGEX) return llm__gr_regex_frag(b, text, LLM__GR_WHOLE);
     if (kind == LLM_GRAMMAR_GBNF) return llm__gr_bnf_frag(b, text);
     if (kind == LLM_GRAMMAR_JSON_OBJECT) text = llm__lit(object);
     b->failed = llm_json_parse(text.p, text.n, &limits, &doc);

@@ -37,6 +37,14 @@ STRICT = [ # OpenAI's strict mode: everything required, additionalProperties fal
     thing({"location": {"type": "string", "description": "City"}, "unit": {"type": ["string", "null"], "enum": ["F", "C", None]}}, additionalProperties=False),
     {"anyOf": [thing({"id": {"const": c}, c: INT}, additionalProperties=False) for c in "ab"]},
 ]
+ZOD = [ # what z.toJSONSchema of zod 4 writes: patterns beside formats, look-ahead, records of given names
+    thing({"id": {"type": "string", "format": "uuid", "pattern": "^([0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[1-8][0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}|00000000-0000-0000-0000-000000000000|ffffffff-ffff-ffff-ffff-ffffffffffff)$"},
+           "email": {"type": "string", "format": "email", "pattern": "^(?!\\.)(?!.*\\.\\.)([A-Za-z0-9_'+\\-\\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\\-]*\\.)+[A-Za-z]{2,}$"},
+           "at": {"type": "string", "format": "date-time", "pattern": "^(?:(?:\\d\\d[2468][048]|\\d\\d[13579][26]|\\d\\d0[48]|[02468][048]00|[13579][26]00)-02-29|\\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|(?:02)-(?:0[1-9]|1\\d|2[0-8])))T(?:(?:[01]\\d|2[0-3]):[0-5]\\d(?::[0-5]\\d(?:\\.\\d+)?)?(?:Z))$"},
+           "n": {"type": "integer", "minimum": -9007199254740991, "maximum": 9007199254740991}}, additionalProperties=False),
+    thing({"s": {"type": "string", "allOf": [{"pattern": "^user_.*"}, {"pattern": ".*_x$"}], "maxLength": 20}, "key": {"type": "string", "minLength": 4, "maxLength": 12, "pattern": "^(?=.*[A-Z])(?=.*\\d)(?!.*\\s).+$"}, "q": {"type": "string", "pattern": "^(?!\\s*$).+"}}, additionalProperties=False),
+    thing({"r": {"type": "object", "propertyNames": {"type": "string", "enum": ["a", "b", "c"]}, "additionalProperties": NUMBER, "required": ["a", "b"]}, "e": {"anyOf": [{"type": "array", "contains": False}, BOOL]}}, additionalProperties=False),
+]
 NUMBERS = [{"type": "integer", **b} for b in (
     {}, {"minimum": 0}, {"minimum": 1}, {"minimum": 3}, {"minimum": 9}, {"minimum": 10}, {"minimum": 25}, {"maximum": 30}, {"minimum": -5}, {"minimum": -123}, {"maximum": -5}, {"maximum": 1}, {"maximum": 100},
     {"minimum": 0, "maximum": 23}, {"minimum": 15, "maximum": 300}, {"minimum": 5, "maximum": 30}, {"minimum": -123, "maximum": 42}, {"minimum": -10, "maximum": 10}, {"exclusiveMinimum": 0, "exclusiveMaximum": 2},
@@ -81,7 +89,7 @@ COUNTED = [ # items that some must be, or none twice; names of properties
     thing({"ab": INT, "b": NULL}, [], propertyNames={"pattern": "^a"}), thing({"id": INT}, [], propertyNames={"not": {"enum": ["id", "x"]}}, additionalProperties=NULL), {"type": "object", "allOf": [{"propertyNames": {"pattern": "^[a-c]+$"}}, {"propertyNames": {"maxLength": 2}}]},
     thing({"scores": {"type": "object", "propertyNames": {"format": "date"}, "additionalProperties": NUMBER}, "roles": {"type": "array", "items": {"enum": ["admin", "user"]}, "uniqueItems": True}}),
 ]
-SCHEMAS = PYDANTIC + STRICT + NUMBERS + STRINGS + ARRAYS + OBJECTS + LOGIC + COUNTED
+SCHEMAS = PYDANTIC + STRICT + ZOD + NUMBERS + STRINGS + ARRAYS + OBJECTS + LOGIC + COUNTED
 
 PATTERNS = ["^[a-z]{1,5}$", "^\\d{3}$", "^(yes|no|maybe)$", "ab", "^x", "[^a]$", "^[A-Z][a-z]*( [A-Z][a-z]*)*$"]
 NAMES = ["id", "ident", "name", "x", "a b", "_", "größe", "na\"me"]

@@ -40,6 +40,8 @@ REFUSED = [ # kind, text, part of the sentence
     (SCHEMA, {"type": "string", "minLength": 5, "maxLength": 4}, "satisfy"), (SCHEMA, {"minLength": -1}, "#/minLength"), (SCHEMA, {"maxLength": "3"}, "#/maxLength"),
     (SCHEMA, {"enum": []}, "satisfy"), (SCHEMA, {"enum": 3}, "#/enum"), (SCHEMA, {"required": ["a"], "properties": {"a": False}}, "satisfy"), (SCHEMA, {"required": 3}, "#/required"),
     (SCHEMA, {"required": [3]}, "#/required"), (SCHEMA, {"properties": []}, "#/properties"), (SCHEMA, {"anyOf": []}, "#/anyOf"), (SCHEMA, {"anyOf": {}}, "#/anyOf"), (SCHEMA, {"allOf": 1}, "#/allOf"),
+    (SCHEMA, {"pattern": "^(?!a)b|c"}, "#/pattern"), (SCHEMA, {"pattern": "^(?!(?=b))c"}, "#/pattern"), (SCHEMA, {"pattern": "^(?=a", "format": "email"}, "#/pattern"), (SCHEMA, {"format": "cuid2"}, "#/format"), (SCHEMA, {"format": "date", "pattern": "^a"}, "satisfy"),
+    (SCHEMA, {"allOf": [{"pattern": "^[^x]*" + c} for c in "abcdefgh"], "minLength": 400}, "#/allOf/0/pattern"), (SCHEMA, {"allOf": [{"pattern": c} for c in "abcdefghijklm"]}, "/pattern"), (SCHEMA, {"contains": False, "type": "array"}, "satisfy"), (SCHEMA, {"contentEncoding": "base64"}, "#/contentEncoding"),
     (SCHEMA, {"format": "uri", "maxLength": 500}, "#/format"), (SCHEMA, {"type": "string", "pattern": "("}, "#/pattern"), (SCHEMA, {"type": "string", "pattern": "(?=a)"}, "#/pattern"), (SCHEMA, {"pattern": "a", "maxLength": 10**7}, "#/pattern"), (SCHEMA, {"pattern": "^a{3}$", "maxLength": 2}, "satisfy"),
     (SCHEMA, deep(70), "64 levels"), (SCHEMA, deep(300), "deep"), (SCHEMA, {"minimum": "1"}, "#/minimum"), (SCHEMA, {"minimum": 10**50}, "#/minimum"),
     (SCHEMA, {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "ever complete"),

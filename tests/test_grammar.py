@@ -91,6 +91,8 @@ KNIGHT = {"title": "Character", "type": "object", "properties": {
     "required": ["name", "age", "armor", "strength"],
     "definitions": {"Armor": {"title": "Armor", "enum": ["leather", "chainmail", "plate"], "type": "string"}}}
 
+ZOD_EMAIL = r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
+
 # Of the kinds that llama.cpp's tests and its grammars folder have: sums, quantifiers, groups, escapes, scripts, games, lists, JSON, a little C.
 SUM = 'root ::= (line "\\n")+\nline ::= term ([-+*/] term)* ws "=" ws num\nterm ::= name | num | "(" ws line2 ")" ws\nline2 ::= term ([-+*/] term)*\nname ::= [a-z] [a-z0-9_]* ws\nnum ::= [0-9]+ ws\nws ::= [ \\t]*'
 JSON = r"""root   ::= object
@@ -185,6 +187,15 @@ FORMS = [(GBNF, *one) for one in GBNFS] + [ # kind, text, accepted, refused
     (SCHEMA, {"format": "base64"}, ['""', '"YQ=="', '"YWJj"'], ['"YQ="', '"a"']), # pydantic's Base64Str
     (SCHEMA, {"anyOf": [{"type": "array", "contains": False}, {"type": "null"}]}, ["null"], ["[]", "[1]"]),
     (SCHEMA, {"type": "array", "contains": False, "minContains": 0}, ["[]", "[1]"], ["1"]),
+    (SCHEMA, {"format": "email", "pattern": ZOD_EMAIL}, ['"a.b@c.de"', '"x@y-z.org"'], ['".a@b.de"', '"a..b@c.de"', '"a@b.1"', '"a@b"']), # what all say of a string
+    (SCHEMA, {"pattern": ZOD_EMAIL, "maxLength": 9}, ['"a\'b@c.de"'], ['"abcd@ef.gh"', '"a..b@c.de"']),
+    (SCHEMA, {"format": "uri", "pattern": "^https://"}, ['"https://a.b/"'], ['"http://a.b/"']),
+    (SCHEMA, {"allOf": [{"pattern": "^a"}, {"pattern": "c"}, {"pattern": "b$"}, {"minLength": 4}], "type": "string"}, ['"a\\ncb"', '"acéb"'], ['"acb"', '"abbb"', '"xacb"', '"acbx"']),
+    (SCHEMA, {"pattern": "^(?!\\s*$).+"}, ['"a"', '" a"'], ['""', '" "', '" \u2004"', '"\\u0020"']), # what is denied is any dialect's space
+    (SCHEMA, {"pattern": "^(?=.*[A-Z])(?=.*\\d)(?!.*\\\\)\\S{4,}$", "maxLength": 6}, ['"Abc1"', '"1bcdeF"'], ['"abc1"', '"Abcd"', '"Ab1"', '"Abcdef1"', '"A1\\\\bc"']),
+    (SCHEMA, {"format": "base64", "contentEncoding": "base64", "pattern": "^$|^(?:[0-9a-zA-Z+/]{4})*(?:(?:[0-9a-zA-Z+/]{2}==)|(?:[0-9a-zA-Z+/]{3}=))?$"}, ['""', '"YQ=="', '"YWJj"'], ['"YQ="', '"a"']),
+    (SCHEMA, {"format": "cuid2", "pattern": "^[0-9a-z]+$"}, ['"tz4a"'], ['"A"']),
+    (SCHEMA, {"type": "object", "propertyNames": {"type": "string", "enum": ["a", "b", "ab"]}, "additionalProperties": {"type": "boolean"}, "required": ["a", "b"]}, ['{"a":true,"b":false}', '{"a":true,"b":false,"ab":true}'], ['{"a":true}', '{"a":1,"b":true}', '{"a":true,"b":true,"c":true}', '{"a":true,"b":true,"a":true}']),
     (SCHEMA, NODE, ['{"v":1,"next":null}', '{"v":1,"next":{"v":2,"next":null}}'], ['{"v":1}']),
     (SCHEMA, {}, ["1", '{"a":[1,2,{"b":null}]}', '"x"'], ["", "{"]),
     (SCHEMA, True, ["1"], ["x"]),
