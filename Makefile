@@ -81,9 +81,6 @@ build/cuda_bugs: tests/cuda_emu/bugs.cu build/cuda_emu.o
 build/cuda_bugs_san: tests/cuda_emu/bugs.cu $(EMU_FILES)
 	$(EMU) -O1 -fsanitize=address -rdynamic $(EMU_CU) $< tests/cuda_emu/cuda_emu.cpp -o $@ -lpthread -ldl -lm
 
-build/bench_stages: tests/bench/bench_stages.c build/llm.o
-	$(CC) -std=c11 $(CFLAGS) $(WARN) -I. $^ -o $@ $(LIBS)
-
 build/bench_cuda: tests/bench/bench_cuda.c llm.h build/.deps
 	$(CC) -std=gnu11 $(CFLAGS) -w $< -o $@ $(LIBS)
 

@@ -38,6 +38,7 @@
 #define CLI_TOKENS __attribute__((cleanup(llm_tokens_free))) llm_tokens
 #define CLI_JSON __attribute__((cleanup(cli_json_free))) llm_json
 #define CLI_MAX_INPUT ((size_t)64 << 20) /* a prompt of more bytes fits no context */
+#define CLI_WIDEST 4096 /* the most that --max-num-seqs takes */
 
 /* ---------------------------------------------------------------------------
  * Output and input. A function that can fail returns an llm_result, as the library's do, and leaves its sentence where llm_last_error
@@ -73,9 +74,7 @@ static int cli_print(FILE *to, const char *s, size_t n, int lines) {
 static void cli_json_free(llm_json **doc) { llm_json_free(*doc); }
 
 /* A remark of the option readers. */
-static void cli_note(CLI_UNUSED void *user, const char *line) {
-    llm_text_format(&cli_notes, "llm_cli: note: %s\n", line);
-}
+static void cli_note(CLI_UNUSED void *user, const char *line) { llm_text_format(&cli_notes, "llm_cli: note: %s\n", line); }
 
 /* Ends the program with the sentence if something failed. An argument out of range is a usage error. */
 static void cli_check(llm_result r) {
@@ -136,7 +135,7 @@ typedef struct cli_options {
     const char *logit_bias, *template_kwargs, *stop_ids;
     llm_option_list stop, bad_words;
     int32_t json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, do_preprocess, help, version;
-    int32_t repetitions, depth, max_concurrency, num_prompts, input_len, output_len;
+    int32_t repetitions, depth, stages, max_concurrency, num_prompts, input_len, output_len;
     float request_rate;
 } cli_options;
 
@@ -160,7 +159,6 @@ static const llm_option cli_table[] = {
     LLM_OPT_TEXT(cli_options, grammar, CLI_ANSWERS, "grammar|guided-grammar", "GBNF|@FILE", "the answer follows its rule root"),
     LLM_OPT_BOOL(cli_options, skip_special, CLI_ANSWERS, "skip-special-tokens", "--no-: special tokens appear in the text"),
     LLM_OPT_TEXT(cli_options, template_kwargs, CLI_ANSWERS, "chat-template-kwargs", "JSON", "template variables: '{\"enable_thinking\": false}'"),
-
     LLM_OPT_TEXT(cli_options, prompt, CLI_IO, "p|prompt", "TEXT", "the prompt; bench: number of prompt tokens (512)"),
     LLM_OPT_TEXT(cli_options, file, CLI_IO, "f|file", "FILE", "the prompt from a file; -: standard input"),
     LLM_OPT_TEXT(cli_options, token_ids, CLI_IO, "token-ids", "IDS", "the prompt as ids: '[1,2]'"),
@@ -180,17 +178,16 @@ static const llm_option cli_table[] = {
     LLM_OPT_BOOL(cli_options, do_preprocess, -1, "do-preprocess", NULL),
     LLM_OPT_BOOL(cli_options, help, -1, "h|help", NULL),
     LLM_OPT_BOOL(cli_options, version, -1, "version", NULL),
-
     LLM_OPT_TEXT(cli_options, batch, CLI_BENCH, "b|batch", "LIST", "sequences decoded together: 1,8,16 (1)"),
     LLM_OPT_INT(cli_options, repetitions, CLI_BENCH, "r|repetitions", 1, 1000, "times each test runs (5)"),
     LLM_OPT_INT(cli_options, depth, CLI_BENCH, "depth", 0, 1e6, "tokens in the context before decoding begins"),
+    LLM_OPT_BOOL(cli_options, stages, CLI_BENCH, "stages", "what each part of a step takes (on the CPU)"),
     LLM_OPT_TEXT(cli_options, url, CLI_BENCH, "url", "URL", "load test of a server: http://127.0.0.1:8180"),
     LLM_OPT_FLOAT(cli_options, request_rate, CLI_BENCH, "request-rate", 1e-3, 1e6, "requests a second, Poisson (all at once)"),
     LLM_OPT_INT(cli_options, max_concurrency, CLI_BENCH, "max-concurrency", 1, 1024, "requests in flight at most (64)"),
     LLM_OPT_INT(cli_options, num_prompts, CLI_BENCH, "num-prompts", 1, 1e6, "requests in all (64)"),
     LLM_OPT_INT(cli_options, input_len, CLI_BENCH, "random-input-len", 1, 1e6, "prompt tokens (128)"),
     LLM_OPT_INT(cli_options, output_len, CLI_BENCH, "random-output-len", 1, 1e6, "answer tokens (64)"),
-
     LLM_OPT_NONE(IGNORED, "host|port|metrics-port|api-key|model-name|served-model-name|a|alias|$VLLM_ENGINE_ITERATION_TIMEOUT_S",
                  "it belongs to llm_serve"),
     LLM_OPTIONS_FOREIGN,
@@ -279,7 +276,6 @@ static int cli_progress(CLI_UNUSED void *user, const char *what, double done) {
 /* vocab_only: tokenizer and template; then a --tokenizer alone will do. */
 static void cli_open_model(int vocab_only) {
     llm_setup *s = &opt.setup;
-    const int32_t said = s->engine.max_model_len;
     s->files.vocab_only = vocab_only;
     s->files.log = s->engine.log = cli_log;
     s->files.progress = s->engine.progress = cli_progress;
@@ -288,7 +284,8 @@ static void cli_open_model(int vocab_only) {
     cli_check(llm_model_open(s->path.data, &s->files, &cli.model));
     cli_write("", 0); /* only the notes */
     cli.limit = llm_model_get_info(cli.model)->max_model_len;
-    if (said && (cli.limit <= 0 || said < cli.limit || s->engine.allow_long_max_model_len)) cli.limit = said;
+    if (s->engine.max_model_len && (cli.limit <= 0 || s->engine.max_model_len < cli.limit || s->engine.allow_long_max_model_len))
+        cli.limit = s->engine.max_model_len;
 }
 
 /* Opens an engine for `seqs` sequences of at most `need` tokens (0, or more than it can: all that the model can): memory is taken for
@@ -419,9 +416,7 @@ static void cli_answer(llm_openai_kind kind, llm_text *what, int64_t n_prompt) {
             t.len--; /* its brace */
             if (content) llm_text_format(&t, ",'text':%Q", content, n);
             llm_text_format(&t, ",'usage':%j,'metrics':%j}", doc, llm_json_find(doc, 0, "usage"), doc, llm_json_find(doc, 0, "metrics"));
-        } else {
-            llm_text_add(&t, text, n);
-        }
+        } else llm_text_add(&t, text, n);
         llm_text_str(&t, "\n");
     }
     cli_out(&t);
@@ -634,7 +629,7 @@ static cli_job cli_job_start(const char *line, size_t n, long number) {
 /* The files take the place of the standard streams. The jobs are a ring: fill it, run one step for all of it, write what is due, until no
  * line and no job is left. The context is the longest that fits 1 GiB of KV memory unless said otherwise (the engine sees to it). */
 static void cli_cmd_batch(void) {
-    static cli_job jobs[4 * 4096]; /* for the most that --max-num-seqs takes */
+    static cli_job jobs[4 * CLI_WIDEST];
     llm_engine_config *e = &opt.setup.engine;
     const char *line = opt.in; /* not NULL while there may be lines */
     size_t n = 0;
@@ -652,10 +647,8 @@ static void cli_cmd_batch(void) {
     cli_service(0);
     const int32_t window = 4 * e->max_num_seqs, watched = isatty(2) && !isatty(1);
     while (line || head < tail) {
-        while (line && tail - head < window && (line = cli_line(&n))) {
-            number++;
-            if (strspn(line, " \t") < n) jobs[tail++ % window] = cli_job_start(line, n, number);
-        }
+        for (; line && tail - head < window && (line = cli_line(&n)); number++)
+            if (strspn(line, " \t") < n) jobs[tail++ % window] = cli_job_start(line, n, number + 1);
         cli_check(llm_engine_step(cli.engine, NULL));
         for (; head < tail; head++) { /* HTTP status and body, as the batch API has them */
             cli_job *job = &jobs[head % window];
@@ -758,6 +751,7 @@ static struct {
     int n_threads;
     char isa[40];
     double peak;   /* of the machine: GB/s read */
+    llm_spent stages[LLM_SPENT_KINDS + 1]; /* the engine's, then the sampler's */
     float *logits; /* (sequences, vocab) */
     int32_t vocab;
 } cli_bench;
@@ -789,35 +783,49 @@ static double cli_bench_prompt(int32_t seq, int n, unsigned seed) {
 /* Decodes n tokens of `width` sequences behind prompts of different lengths, which are fed if this is the first time. Returns the seconds. */
 static double cli_bench_decode(int n, int32_t width, int first) {
     const llm_sampling greedy = {0};
-    CLI_TOKENS seqs = {0}, positions = {0}, counts = {0}, ids = {0};
+    static int32_t seqs[CLI_WIDEST], positions[CLI_WIDEST], counts[CLI_WIDEST], ids[CLI_WIDEST];
     for (int32_t s = 0; s < width; s++) {
-        llm_tokens_add(&seqs, s);
-        llm_tokens_add(&positions, 1 + s % 16 + opt.depth);
-        llm_tokens_add(&counts, 1);
-        llm_tokens_add(&ids, s);
-        if (first) cli_bench_prompt(s, positions.data[s], (unsigned)s);
+        seqs[s] = ids[s] = s, counts[s] = 1, positions[s] = 1 + s % 16 + opt.depth;
+        if (first) cli_bench_prompt(s, positions[s], (unsigned)s);
     }
     double begin = llm_now();
     for (int i = 0; i < n; i++) {
-        cli_check(llm_forward_batch(cli.engine, width, seqs.data, positions.data, counts.data, ids.data, cli_bench.logits));
-        for (int32_t s = 0; s < width; s++, positions.data[s - 1]++)
-            ids.data[s] = llm_sample(cli_bench.logits + (size_t)s * (size_t)cli_bench.vocab, cli_bench.vocab, &greedy, 0, i);
+        cli_check(llm_forward_batch(cli.engine, width, seqs, positions, counts, ids, cli_bench.logits));
+        cli_bench.stages[LLM_SPENT_KINDS].seconds -= llm_now();
+        for (int32_t s = 0; s < width; s++, positions[s - 1]++)
+            ids[s] = llm_sample(cli_bench.logits + (size_t)s * (size_t)cli_bench.vocab, cli_bench.vocab, &greedy, 0, i);
+        cli_bench.stages[LLM_SPENT_KINDS].seconds += llm_now();
     }
     return llm_now() - begin;
+}
+
+/* --stages: the parts of what took `seconds`: share of the time, and the rates within it beside the machine's. */
+static void cli_bench_stages(const char *test, double seconds) {
+    static const char *const names[] = {"embed", "linear", "attention", "head", "norm", "sampler"};
+    const double peak = llm_isa_peak(NULL) * cli_bench.n_threads;
+    for (int i = 0; i <= LLM_SPENT_KINDS; i++) {
+        const llm_spent *s = &cli_bench.stages[i];
+        const double per = s->seconds > 0 ? 1e-9 / s->seconds : 0, read = s->bytes * per, ops = s->ops * per, share = s->seconds / seconds;
+        CLI_TEXT t = {0};
+        llm_text_format(&t, "{'test': %q, 'stage': %q, 'share': %f, 'read_gb_s': %f, 'gops': %f, 'peak_gops': %f}\n", test, names[i], share, read, ops, peak);
+        if (opt.json) cli_write(t.data, t.len);
+        else printf("  %-9s %5.1f %% of the time %23.1f GB/s %10.1f of %.1f GOPS\n", names[i], 100 * share, read, ops, peak);
+    }
 }
 
 /* Prompts of n tokens, or n decoded tokens of `width` sequences each (`decode`), as often as was said; a first short run warms up. Their
  * rates are a row of the table or a line of JSON. */
 static void cli_bench_test(int decode, int n, int32_t width) {
     const int32_t said = opt.setup.engine.max_num_batched_tokens, rows = said ? said : 512, warm = decode ? 4 : 64;
-    double rates[1000];
+    double rates[1000], total = 0;
     char test[40];
     CLI_TEXT list = {0}, t = {0};
     snprintf(test, sizeof test, !decode ? "pp%d" : width > 1 ? "tg%d@%d" : "tg%d", n, width);
     for (int r = -1; r < opt.repetitions; r++) {
         int count = r < 0 && n > warm ? warm : n;
         double seconds = decode ? cli_bench_decode(count, width, r < 0) : cli_bench_prompt(0, count, (unsigned)r);
-        if (r >= 0) rates[r] = (double)count * width / seconds;
+        if (r < 0) memset(cli_bench.stages, 0, sizeof cli_bench.stages);
+        else rates[r] = (double)count * width / seconds, total += seconds;
         if (r >= 0) llm_text_format(&list, r ? ", %f" : "%f", rates[r]);
     }
     const double median = cli_percentile(rates, opt.repetitions, 0.5), steps = decode ? 1.0 / width : (double)((n + rows - 1) / rows) / n;
@@ -827,6 +835,7 @@ static void cli_bench_test(int decode, int n, int32_t width) {
     llm_text_format(&t, "'read_gb_s': %f, 'peak_gb_s': %f}\n", read, cli_bench.peak);
     if (opt.json) cli_out(&t);
     else printf("%-10s %10.1f %10.1f %10.1f %9.1f %6.0f %%\n", test, median, rates[0], rates[opt.repetitions - 1], read, share);
+    if (opt.stages) cli_bench_stages(test, total);
 }
 
 /* Prepares what all tests share, then runs them in turn. Memory is taken for the widest. */
@@ -839,6 +848,8 @@ static void cli_bench_all(void) {
     for (size_t i = 0; i < prompts.len; i++) longest = prompts.data[i] > longest ? prompts.data[i] : longest;
     for (size_t i = 0; i < widths.len && n; i++) widest = widths.data[i] > widest ? widths.data[i] : widest;
     if (n < 0) cli_die(2, "--max-tokens: %d, a whole number from 0 was expected", n);
+    if (widest > CLI_WIDEST) cli_die(2, "--batch: %d, at most %d was expected", widest, CLI_WIDEST);
+    if (opt.stages) opt.setup.engine.spent = cli_bench.stages;
     cli_open_model(0);
     cli_open_engine((int64_t)longest + 1, widest);
     llm_engine_get_stats(cli.engine, &stats);
@@ -984,11 +995,9 @@ static void cli_load_test(void) {
         if (pthread_create(&threads[i], NULL, cli_load_worker, NULL)) cli_die(1, "bench: no thread %d of %d could be started", i + 1, opt.max_concurrency);
     for (int i = 0; i < opt.max_concurrency; i++) pthread_join(threads[i], NULL);
     const double seconds = llm_now() - cli_load.begin;
-    for (int i = 0; i < n; i++) {
-        const cli_flight *f = &cli_load.flights[i];
+    for (const cli_flight *f = cli_load.flights; f < cli_load.flights + n; f++)
         if (f->error.len) why = f->error.data, failed++;
         else tokens += (double)f->tokens;
-    }
     const double requests = (n - failed) / seconds, out = tokens / seconds;
     llm_text_format(&t, "{'completed': %d, 'failed': %d, 'duration': %f, 'request_throughput': %f, 'output_throughput': %f, ", n - failed, failed,
                     seconds, requests, out);
@@ -1162,11 +1171,7 @@ static int cli_edit_key(int key, char bytes[24]) {
         return 0;
     case 'P': case 'N': cli_edit_history(key == 'P' ? -1 : 1); return 0;
     case 'L': fputs("\x1b[H\x1b[2J", stderr), edit.row = 0; return 0;
-    case 'Z':
-        cli_tty_mode(0, 0);
-        raise(SIGTSTP);
-        cli_tty_mode(1, 0);
-        return 0;
+    case 'Z': cli_tty_mode(0, 0), raise(SIGTSTP), cli_tty_mode(1, 0); return 0;
     case 'C': return 'C';
     case 'J': case 'M': return 'M';
     case KEY_GONE: return 'D';
@@ -1189,8 +1194,7 @@ static int cli_edit(void) {
     fputs("\x1b[?2004h", stderr); /* pastes come between marks from now on */
     while (!end) {
         if (poll(&more, 1, 0) <= 0) cli_edit_draw(); /* not for each byte of a burst */
-        int key = cli_key(bytes, -1);
-        end = cli_edit_key(key, bytes);
+        end = cli_edit_key(cli_key(bytes, -1), bytes);
     }
     edit.cursor = edit.text.len;
     cli_edit_draw();
@@ -1361,8 +1365,7 @@ static int cli_talk_command(char *line) {
     line[n] = 0;
     if (!strcmp(line, "/exit")) return 0;
     if (!strcmp(line, "/reset")) cli_talk_reset();
-    else if (!strcmp(line, "/regen") && talk.asked) cli_talk_ask(NULL);
-    else if (!strcmp(line, "/regen")) fputs("nothing was asked yet\n", stderr);
+    else if (!strcmp(line, "/regen")) talk.asked ? cli_talk_ask(NULL) : (void)fputs("nothing was asked yet\n", stderr);
     else if (!strcmp(line, "/show")) cli_talk_show();
     else if (!strcmp(line, "/set") && *rest) cli_talk_set(rest);
     else if (!strcmp(line, "/save") && *rest) cli_talk_save(rest);
@@ -1457,13 +1460,12 @@ static const struct cli_command *cli_parse(int argc, char **argv) {
     llm_setup_init(&opt.setup);
     if (llm_setup_read(&opt.setup, &cli_names, argc, argv, getenv, &words) != LLM_OK) cli_die(2, "%s", llm_last_error());
     for (int i = 0; i < words.n; i++) {
-        const struct cli_command *named = NULL;
         const char *word = words.items[i];
+        int named = 0;
         const int model = llm_options_given(&cli_names, "model") >= LLM_FROM_USER || opt.draft_path; /* a word is stronger than the environment */
         const char *as = !model && !access(word, F_OK) ? "model" : !opt.prompt && strchr(word, ' ') ? "prompt" : NULL;
-        for (int k = 0; k < CLI_COUNT(cli_commands) && !command; k++)
-            if (!strcmp(word, cli_commands[k].name)) named = &cli_commands[k];
-        if (named) command = named;
+        while (named < CLI_COUNT(cli_commands) && (command || strcmp(word, cli_commands[named].name))) named++;
+        if (named < CLI_COUNT(cli_commands)) command = &cli_commands[named];
         else if (command && command->run == cli_cmd_convert && model && !opt.out) opt.out = word;
         else if (as) cli_check(llm_options_set(&cli_names, llm_options_find(&cli_names, as, strlen(as)), as, word, LLM_FROM_USER));
         else cli_die(2, "%.60s: no such command or file; commands are chat, generate, score, tokenize, detokenize, render, batch, bench, info", word);
@@ -1471,8 +1473,7 @@ static const struct cli_command *cli_parse(int argc, char **argv) {
     free((void *)words.items);
     if (opt.setup.visible_devices) setenv("CUDA_VISIBLE_DEVICES", opt.setup.visible_devices, 0);
     cli_check(llm_setup_check(&opt.setup, getenv));
-    if (!command) command = &cli_commands[0];
-    return command == &cli_commands[0] && !opt.do_preprocess ? &cli_commands[1] : command; /* LMDeploy's word for: no template */
+    return !command || command == cli_commands ? &cli_commands[!opt.do_preprocess] : command; /* LMDeploy's word for: no template */
 }
 
 static void cli_on_signal(int number) { /* while an answer is shown the first interrupt ends it; a second one is impatience */

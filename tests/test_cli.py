@@ -769,10 +769,10 @@ def test_info_and_bench():
     if check("bench --json", r.code == 0 and [x["test"] for x in rows] == ["pp32", "tg4", "tg4@2"], r):
         check("bench fields", all(len(x["tokens_per_s"]) == 2 and x["median"] > 0 and x["threads"] >= 1 and x["isa"] and x["peak_gb_s"] >= 0 and x["read_gb_s"] > 0
                                   for x in rows), rows[0])
-    subprocess.run(["make", "-s", "build/bench_stages"], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    r = Result(subprocess.run([os.path.join(ROOT, "build", "bench_stages"), name, "2", "32", "4"], cwd=ROOT, capture_output=True))
-    stages = [json.loads(x) for x in r.out.splitlines()]
-    if check("bench_stages", r.code == 0 and [x["stage"] for x in stages] == 2 * ["embed", "linear", "attention", "head", "norm", "sampler"], r):
+    r = run("bench", "-m", name, "-p", "32", "-n", "4", "-r", "1", "--stages", "--json")
+    rows = [json.loads(x) for x in r.out.splitlines()]
+    stages = [x for x in rows if "stage" in x]
+    if check("bench --stages", r.code == 0 and [x["stage"] for x in stages] == 2 * ["embed", "linear", "attention", "head", "norm", "sampler"], r):
         sums = [sum(x["share"] for x in stages if x["test"] == test) for test in ("pp32", "tg4")]
         check("the stages are most of the time, and not more", all(0.2 < x <= 1.01 for x in sums), sums)
         check("they compute, in these stages alone", all((x["gops"] > 0) == (x["stage"] in ("linear", "attention", "head")) for x in stages), stages)
