@@ -14942,6 +14942,7 @@ static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm
     p.at = (size_t)t.start * (size_t)p.n_blocks;
     p.n = t.n;
     p.out = out;
+    p.amx = NULL;
     k->product((llm__kind)b->kind, &p);
 }
 

@@ -147,6 +147,12 @@ class Chat:
         self.settle()
         return self.log[since:] if ok else ""
 
+    def hear(self, length, seconds=30):
+        """Reads until so much was printed."""
+        end = time.time() + seconds
+        while len(self.log) < length and time.time() < end and self.read(0.1):
+            pass
+
     def leave(self, seconds=10):
         end = time.time() + seconds
         while time.time() < end:
@@ -309,18 +315,14 @@ def test_interrupt(args, folder):
         return
     since = len(chat.log)
     chat.send("go\r")
-    end = time.time() + 30
-    while len(chat.log) < since + 60 and time.time() < end and chat.read(0.1):
-        pass
+    chat.hear(since + 60)
     chat.send("\x03")
     check("Ctrl-C stops the answer, not the program", chat.wait("[stopped]", 20, since) and chat.prompt(since), chat.log[since:])
     got = messages(chat, folder)
     check("what was said stays", len(got) == 2 and got[0]["content"] == "go", got)
     since = len(chat.log)
     chat.send("go on\r")
-    end = time.time() + 30
-    while len(chat.log) < since + 60 and time.time() < end and chat.read(0.1):
-        pass
+    chat.hear(since + 60)
     chat.send("ahead\x03")
     stopped = chat.wait("[stopped]", 20, since)
     chat.settle()
