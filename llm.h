@@ -16578,7 +16578,6 @@ static void llm__passes_of(llm_backend_ctx *ctx, int first) {
 /* Every buffer that comes in was made here, as the first member of ours. */
 static llm__cpu_buffer *llm__own(const llm_buffer *b) { return (llm__cpu_buffer *)(uintptr_t)b; }
 
-
 /* 1 if work split as `split` must wait for what was done in this interval: not if both are split by the same rows, for then a thread meets
  * only what it did itself. */
 static int llm__conflict(const llm__rank *r, const llm__use *use, llm__split split) {
@@ -17403,7 +17402,6 @@ typedef struct llm__fact {
     int node;               /* -1: none */
     const llm__gguf_kv *kv; /* NULL: none */
 } llm__fact;
-
 
 /* 1 if `word` is one of `words`. */
 static int llm__word_in(const char *words, const char *word) { return llm__word_index(words, llm__lit(word)) >= 0; }
@@ -24131,7 +24129,6 @@ typedef struct llm__kv {
     uint64_t secret[2];
     uint64_t released;       /* counts pages that became available: who waits for pages looks here */
 } llm__kv;
-
 
 /* Every page is free and nothing is known. */
 static void llm__kv_reset(llm__kv *kv) {
