@@ -24568,6 +24568,7 @@ struct llm_request {
     float rope_base;
     int32_t lora;                 /* slot of its adapter, which it holds; -1: none */
     llm__seq *seq;                /* (n_seqs) */
+    llm__seq **answer;            /* (n_seqs) the same in the order of the answers, when all have ended */
     int32_t n_seqs, n_done;
     int32_t top_stride, prompt_stride;
     float *prompt_logprobs;       /* (n_prompt) or NULL */
@@ -24689,8 +24690,7 @@ struct llm_engine {
     llm_request *inbox_first, *inbox_last;
     int32_t n_fresh;
     uint64_t n_arrived;
-    int n_cancels;               /* atomic */
-    int cancels_seen;
+    int some_cancelled;          /* since the inbox was taken last */
     llm_engine_stats stats;      /* a copy of count, made after each step */
     pthread_mutex_t news_mutex;  /* recursive: held while callbacks run */
 };
@@ -25254,6 +25254,17 @@ static void llm__fill_step(llm_engine *e, llm__flight *f, llm_step *step) {
 
 /* ---- ends ---- */
 
+/* Answers in the order in which they are given: with best_of > n and beams those of the highest score come first (without beams: sum of
+ * log-probabilities), on a tie the lower. */
+static void llm__rank_answers(llm_request *r) {
+    for (int32_t i = 1; i < r->n_seqs && r->n_seqs > r->s.n; i++) {
+        llm__seq *s = r->answer[i];
+        int32_t at = i;
+        for (; at > 0 && (float)r->answer[at - 1]->score < (float)s->score; at--) r->answer[at] = r->answer[at - 1];
+        r->answer[at] = s;
+    }
+}
+
 /* Ends a sequence in whatever state it is; its outputs stay until the request is freed. Its pages go back, but not
  * under a step in flight. Ending twice does nothing. */
 static void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish) {
@@ -25268,7 +25279,9 @@ static void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish) {
     s->state = LLM__SEQ_DONE;
     s->finish = finish;
     if (!r->s.use_beam_search) s->score = s->cum_logprob;
-    if (++r->n_done == r->n_seqs) r->metrics.finish_time = r->metrics.arrival_time + (e->p.driver.now(e) - r->submitted);
+    if (++r->n_done < r->n_seqs) return;
+    llm__rank_answers(r);
+    r->metrics.finish_time = r->metrics.arrival_time + (e->p.driver.now(e) - r->submitted);
 }
 
 /* Takes back all that a beam has said. */
@@ -25281,7 +25294,9 @@ static void llm__seq_unsay(llm__seq *s) {
 /* Ends every sequence of a request that has not ended, by force. error: a sentence for llm_request_error, or NULL. Beams
  * are no answers yet, so nothing of them is shown. */
 static void llm__request_end(llm_engine *e, llm_request *r, llm_finish finish, const char *error) {
+    pthread_mutex_lock(&r->mutex); /* others of its answers may have ended, and somebody asks */
     if (error && r->n_done < r->n_seqs) snprintf(r->error, sizeof r->error, "%.250s", error);
+    pthread_mutex_unlock(&r->mutex);
     for (int32_t i = 0; i < r->n_seqs; i++) {
         llm__seq *s = &r->seq[i];
         if (r->s.use_beam_search && s->state != LLM__SEQ_DONE) llm__seq_unsay(s);
@@ -25318,11 +25333,14 @@ static void llm__tell_news(llm_engine *e) {
 }
 
 /* Takes in what was submitted: the list is taken in one piece, so submitters hardly ever wait. Only a request's first
- * sequence queues; the others are held until the prompt is computed. */
-static void llm__take_inbox(llm_engine *e) {
+ * sequence queues; the others are held until the prompt is computed. 1: some request that was taken, now or before, is cancelled. Both are
+ * read under one lock: a cancel that is seen is never that of a request still in the inbox. */
+static int llm__take_inbox(llm_engine *e) {
     pthread_mutex_lock(&e->mutex);
     llm_request *r = e->inbox_first;
+    int some_cancelled = e->some_cancelled;
     e->inbox_first = e->inbox_last = NULL;
+    e->some_cancelled = 0;
     pthread_mutex_unlock(&e->mutex);
     for (llm_request *next; r; r = next) {
         next = r->inbox_next;
@@ -25333,14 +25351,11 @@ static void llm__take_inbox(llm_engine *e) {
         if (r->deadline > 0 && (e->next_deadline <= 0 || r->deadline < e->next_deadline)) e->next_deadline = r->deadline;
         llm__queue_put(e, &r->seq[0]);
     }
+    return some_cancelled;
 }
 
-/* Ends what was cancelled or is late, in the queue, in its prompt or in its answer. Looks only when there is a reason:
- * a new cancel, or the earliest deadline has come. */
+/* Ends what was cancelled or is late, in the queue, in its prompt or in its answer. */
 static void llm__sweep(llm_engine *e) {
-    int cancels = __atomic_load_n(&e->n_cancels, __ATOMIC_ACQUIRE);
-    if (cancels == e->cancels_seen && (e->next_deadline <= 0 || e->now < e->next_deadline)) return;
-    e->cancels_seen = cancels;
     e->next_deadline = 0;
     for (llm_request *r = e->live; r; r = r->next) {
         int late = r->deadline > 0 && e->now >= r->deadline;
@@ -25802,7 +25817,7 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
  * Locks: engine->mutex (inbox, figures), request->mutex (outputs), engine->news_mutex (held while callbacks run, so that after
  * llm_request_free none runs any more). Nobody holds two of the first kinds at once, and the stepping thread holds none while the device
  * computes. Who needs the scheduler's own lists from another thread waits for a turn between two steps (llm__turn_take). Flags that are
- * only ever raised (cancelled, freed), the count of owners and the count of cancels are atomic and need no lock.
+ * only ever raised (cancelled, freed) and the count of owners are atomic and need no lock.
  *
  * A request's life, and which thread it is in:
  *
@@ -26857,8 +26872,7 @@ LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
     llm_result r = LLM_OK, r2 = LLM_OK;
     llm__turn_take(e);
     e->now = e->p.driver.now(e);
-    llm__take_inbox(e);
-    llm__sweep(e);
+    if (llm__take_inbox(e) || (e->next_deadline > 0 && e->now >= e->next_deadline)) llm__sweep(e);
     llm__plan(e, f);
     if (f->n) r = llm__flight_begin(e, f);
     int ahead = f->n && !r && !f->pools ? e->p.lag : 0; /* hidden states can be read of the latest step only */
@@ -26883,7 +26897,7 @@ LLM_API void llm_engine_wait(llm_engine *e, double timeout_s) {
     t.tv_nsec += (long)((s - whole) * 1e9);
     if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
     LLM__LOCKED(&e->mutex);
-    while (!e->inbox_first && __atomic_load_n(&e->n_cancels, __ATOMIC_ACQUIRE) == e->cancels_seen)
+    while (!e->inbox_first && !e->some_cancelled)
         if (pthread_cond_timedwait(&e->arrived, &e->mutex, &t)) break;
 }
 
@@ -26976,6 +26990,7 @@ static llm_result llm__seq_open(llm_request *r, int32_t index, const int32_t *pr
     s->max_new = max_new;
     s->stop_id = -1;
     s->chance = LLM__CHANCE;
+    s->n_scored = index ? n_prompt : 0; /* the first has scored the prompt for all */
     s->key = r->root;
     s->seed = (uint64_t)r->s.seed + (uint64_t)index;
     size_t bytes = llm__seq_layout(s, NULL);
@@ -27136,8 +27151,12 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     if (result) return result;
     r->top_stride = r->s.logprobs ? LLM__MIN(r->s.logprobs - 1, e->p.vocab) : 0;
     r->seq = (llm__seq *)llm__arena_get(&r->arena, (size_t)r->n_seqs * sizeof *r->seq);
-    if (!r->seq) return llm__nomem();
-    for (int32_t i = 0; i < r->n_seqs && !result; i++) result = llm__seq_open(r, i, prompt, (int32_t)n, max_new);
+    r->answer = (llm__seq **)llm__arena_get(&r->arena, (size_t)r->n_seqs * sizeof *r->answer);
+    if (!r->seq || !r->answer) return llm__nomem();
+    for (int32_t i = 0; i < r->n_seqs && !result; i++) {
+        r->answer[i] = &r->seq[i];
+        result = llm__seq_open(r, i, prompt, (int32_t)n, max_new);
+    }
     r->seq[0].role = LLM__BEAM_LIVE;
     r->metrics.n_prompt_tokens = (int32_t)n;
     r->metrics.arrival_time = llm__wall_clock();
@@ -27191,7 +27210,7 @@ LLM_API void llm_request_cancel(llm_request *r) {
     llm_engine *e = r->engine;
     if (llm__request_ended(r) || __atomic_exchange_n(&r->cancelled, 1, __ATOMIC_ACQ_REL)) return;
     LLM__LOCKED(&e->mutex);
-    __atomic_add_fetch(&e->n_cancels, 1, __ATOMIC_ACQ_REL);
+    e->some_cancelled = 1;
     pthread_cond_signal(&e->arrived);
 }
 
@@ -27214,18 +27233,9 @@ LLM_API void llm_request_free(llm_request *r) {
  * its log-probabilities and text, and readers read them; arrays never move, so pointers stay good after the lock is
  * gone, and what they pointed to when it was held does not change. Only the text may move when it outgrows its room. */
 
-/* Which sequence answer `index` is: with best_of > n and beams those of the highest score (without beams: sum of
- * log-probabilities), ties the lower. NULL: not decided. */
+/* Which sequence answer `index` is. NULL: not decided before all have ended. */
 static llm__seq *llm__request_answer(const llm_request *r, int32_t index) {
-    if (index < 0 || index >= LLM__MIN(r->s.n, r->n_seqs)) return NULL;
-    if (r->n_seqs == LLM__MIN(r->s.n, r->n_seqs)) return &r->seq[index];
-    if (r->n_done < r->n_seqs) return NULL;
-    for (int32_t i = 0; i < r->n_seqs; i++) {
-        int32_t better = 0;
-        for (int32_t j = 0; j < r->n_seqs; j++) better += llm__before((float)r->seq[j].score, j, (float)r->seq[i].score, i);
-        if (better == index) return &r->seq[i];
-    }
-    return NULL;
+    return index < r->n_seqs && (r->n_seqs <= r->s.n || r->n_done == r->n_seqs) ? r->answer[index] : NULL;
 }
 
 /* 1 if there is a token or an end that was not polled yet. s may be NULL: an answer that is not decided. */
@@ -27321,11 +27331,13 @@ LLM_API const int32_t *llm_request_prompt(const llm_request *r, size_t *n) {
     return r->seq[0].ids;
 }
 
-/* Rows are written while the prompt is computed, so they are shown only when the last one is there. */
+/* Rows are written while the prompt is computed, so they are shown only when the last one is there: with the first token, or at the end if
+ * it was not ended before. */
 LLM_API const float *llm_request_prompt_logprobs(const llm_request *r, const llm_token_logprob **top, const int32_t **top_counts,
                                                  int32_t *top_stride) {
     LLM__LOCKED(&r->mutex);
-    int there = r->prompt_logprobs && r->seq[0].n_scored >= r->seq[0].n_prompt - 1 && (r->n_done || r->seq[0].n_ids > r->seq[0].n_prompt);
+    int there = r->metrics.first_token_time > 0 || (r->n_done == r->n_seqs && r->seq[0].n_scored >= r->seq[0].n_prompt - 1);
+    there = there && r->prompt_logprobs;
     if (top) *top = there ? r->prompt_top : NULL;
     if (top_counts) *top_counts = there ? r->prompt_counts : NULL;
     if (top_stride) *top_stride = there ? r->prompt_stride : 0;

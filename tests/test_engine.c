@@ -355,21 +355,71 @@ static void eng_test_stop_strings(void) {
     fake_close(&f);
 }
 
+/* A cancel that comes while a step takes the inbox, of a request that came after: it takes effect with the next step. */
+static void eng_test_cancel(void) {
+    int32_t prompt[3] = {1, 2, 3};
+    fake_device f;
+    llm_output out;
+    llm_engine *e = fake_open(&f, fake_params(32, 4, 2, 8, 100));
+    llm__take_inbox(e);
+    llm_request *r = eng_start(e, prompt, 3, NULL);
+    llm_request_cancel(r);
+    llm__sweep(e);
+    CHECK(llm_request_run(e, r) == LLM_ERR_CANCELLED && !llm_request_get_output(r, 0, &out) && out.finish == LLM_FINISH_CANCELLED && !out.n_token_ids);
+    llm_request_free(r);
+    fake_close(&f);
+}
+
+/* Choices that find no place wait until there is one, and take the prompt from the cache, also where it was scored. The best of many are
+ * polled without looking for the best again each time. */
+static void eng_test_choices(void) {
+    int32_t prompt[40];
+    fake_device f;
+    llm_event event;
+    llm_sampling s;
+    int polls = 0;
+    for (int i = 0; i < 40; i++) prompt[i] = i % 19;
+    memset(&s, 0, sizeof s);
+    s.n = 2, s.temperature = 1, s.ignore_eos = 1, s.max_tokens = 4, s.prompt_logprobs = 2;
+    llm_engine *e = fake_open(&f, fake_params(64, 4, 1, 16, 100));
+    llm_request *r = eng_start(e, prompt, 40, &s);
+    CHECK(!llm_request_run(e, r) && e->count.prompt_tokens == 44 && llm_request_prompt_logprobs(r, NULL, NULL, NULL));
+    llm_request_free(r);
+    fake_close(&f);
+    e = fake_open(&f, fake_params(1000, 4, 128, 200, 1000));
+    s.n = 127, s.best_of = 128, s.max_tokens = 20, s.prompt_logprobs = 0;
+    r = eng_start(e, prompt, 4, &s);
+    CHECK(!llm_request_run(e, r));
+    clock_t begin = clock();
+    while (llm_request_poll(r, &event)) polls++;
+    CHECK(polls == 127 * 20 && clock() - begin < CLOCKS_PER_SEC / 2);
+    llm_request_free(r);
+    fake_close(&f);
+}
+
 static void eng_count_news(void *user, llm_request *r) {
     llm_event event;
     while (llm_request_poll(r, &event)) *(int *)user += event.has_token;
 }
 
+/* NULL: all was well. */
 static void *eng_submitter(void *arg) {
     llm_engine *e = (llm_engine *)arg;
     int32_t prompt[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
     llm_event event;
+    llm_sampling s;
+    memset(&s, 0, sizeof s);
     for (int i = 0; i < 60; i++) {
-        llm_request *r = eng_start(e, prompt, 1 + (size_t)(i % 9), NULL);
+        s.n = 1 + i % 2, s.prompt_logprobs = i % 4 == 1 ? 2 : 0;
+        llm_request *r = eng_start(e, prompt, 1 + (size_t)(i % 9), &s);
         if (!r) continue;
         if (i % 3 == 0) llm_request_cancel(r);
-        for (int spin = 0; i % 5 && spin < 200000 && !llm_request_done(r); spin++)
+        for (int spin = 0; i % 5 && spin < 200000 && !llm_request_done(r); spin++) {
+            const char *error = llm_request_error(r);
+            if (error && !strstr(error, "not finite")) return e;
+            (void)llm_request_prompt_logprobs(r, NULL, NULL, NULL);
             if (!llm_request_poll(r, &event)) sched_yield();
+        }
         llm_request_free(r);
     }
     return NULL;
@@ -399,10 +449,15 @@ static void eng_test_threads(int32_t lag) {
     llm_request_free(r);
     for (int i = 0; i < 2; i++) CHECK(!pthread_create(&t[i], NULL, eng_submitter, e));
     for (int i = 0; i < 3000 || busy; i++) {
+        if (i % 16 == 9) f.not_finite = 1;
         llm_engine_step(e, &busy);
         if (!busy) llm_engine_wait(e, 0.0002);
     }
-    for (int i = 0; i < 2; i++) pthread_join(t[i], NULL);
+    for (int i = 0; i < 2; i++) {
+        void *wrong;
+        pthread_join(t[i], &wrong);
+        CHECK(!wrong);
+    }
     for (busy = 1; busy;) llm_engine_step(e, &busy);
     CHECK(!fake_books(e) && !e->live && e->n_fresh == 0);
     fake_close(&f);
@@ -818,6 +873,8 @@ TEST_GROUP(engine) {
     eng_test_no_allocation();
     eng_test_no_memory();
     eng_test_stop_strings();
+    eng_test_cancel();
+    eng_test_choices();
     eng_test_threads(0);
     eng_test_threads(1);
     eng_test_raw();
