@@ -24130,20 +24130,11 @@ typedef struct llm__kv {
     uint64_t released;       /* counts pages that became available: who waits for pages looks here */
 } llm__kv;
 
-/* Every page is free and nothing is known. */
-static void llm__kv_reset(llm__kv *kv) {
-    kv->n_free = kv->n_pages;
-    kv->n_cached = 0;
-    for (int32_t i = 0; i < kv->n_pages; i++) kv->ref[i] = kv->known[i] = 0;
-    for (int32_t i = 0, n = kv->n_pages + 1; i < n; i++) kv->prev[(i + 1) % n] = i, kv->next[i] = (i + 1) % n;
-    for (uint32_t i = 0; i <= kv->mask; i++) kv->bucket[i] = -1;
-}
-
-/* Its arrays go with the arena. */
+/* Every page is free and nothing is known. Its arrays are zeros, and go with the arena. */
 static llm_result llm__kv_open(llm__kv *kv, int32_t n_pages, int32_t page_tokens, int no_cache, llm__arena *a) {
     size_t n = (size_t)n_pages;
     memset(kv, 0, sizeof *kv);
-    kv->n_pages = n_pages;
+    kv->n_pages = kv->n_free = n_pages;
     kv->page_tokens = page_tokens;
     kv->no_cache = no_cache;
     for (kv->mask = 15; kv->mask < (uint32_t)n_pages; kv->mask = kv->mask * 2 + 1) {}
@@ -24157,8 +24148,9 @@ static llm_result llm__kv_open(llm__kv *kv, int32_t n_pages, int32_t page_tokens
     kv->bucket = (int32_t *)llm__arena_get(a, ((size_t)kv->mask + 1) * sizeof *kv->bucket);
     kv->chain = (int32_t *)llm__arena_get(a, n * sizeof *kv->chain);
     if (!kv->ref || !kv->prev || !kv->next || !kv->key || !kv->known || !kv->tokens || !kv->bucket || !kv->chain) return llm__nomem();
+    for (int32_t i = 0; i <= n_pages; i++) kv->prev[(i + 1) % (n_pages + 1)] = i, kv->next[i] = (i + 1) % (n_pages + 1);
+    for (uint32_t i = 0; i <= kv->mask; i++) kv->bucket[i] = -1;
     llm__random_bytes(kv->secret, sizeof kv->secret);
-    llm__kv_reset(kv);
     return LLM_OK;
 }
 
@@ -25231,6 +25223,7 @@ static void llm__step_over(llm_engine *e, llm_step *step, int32_t n_rows, int32_
     step->seq_len = e->seq_len;
     step->seq_rope = e->seq_rope;
     step->seq_rope_base = e->seq_base;
+    step->seq_lora = e->seq_lora;
     step->pages = e->pages;
     step->page_stride = e->max_pages;
     step->out_rows = e->out_rows;
@@ -25247,7 +25240,6 @@ static void llm__fill_step(llm_engine *e, llm__flight *f, llm_step *step) {
     }
     llm__step_over(e, step, row, f->n, n_out);
     step->shape.lora = lora;
-    step->seq_lora = e->seq_lora;
     step->token_from = e->p.lag ? e->token_from : NULL;
     step->draws = e->p.lag ? e->draws : NULL;
 }
@@ -25442,9 +25434,8 @@ static llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, int ea
     return s->finish;
 }
 
-/* Times of a request, when it has new tokens; now: by the driver's clock. */
+/* Times of a request, when it has new tokens; now: by the driver's clock. The caller holds the request's mutex. */
 static void llm__note_time(llm_request *r, double now) {
-    LLM__LOCKED(&r->mutex);
     r->metrics.model_forward_time = now - r->started;
     r->metrics.model_execute_time = now - r->submitted;
     if (r->metrics.first_token_time <= 0) r->metrics.first_token_time = r->metrics.arrival_time + (now - r->submitted);
@@ -25465,8 +25456,8 @@ static int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
     }
     if (s->matcher && !llm__has_id(e->p.eos, e->p.n_eos, c.id) && !llm__has_id(r->s.stop_token_ids, r->s.n_stop_token_ids, c.id))
         (void)llm_matcher_token(s->matcher, c.id); /* the mask allowed it */
-    llm__note_time(r, now);
     pthread_mutex_lock(&r->mutex);
+    llm__note_time(r, now);
     if (s->logprobs) s->logprobs[n] = c.logprob;
     s->cum_logprob += (double)c.logprob;
     llm_finish finish = llm__seq_append(e, s, c.id, early);
@@ -25693,7 +25684,9 @@ static void llm__beams_advance(llm_engine *e, llm_request *r, double now) {
         else if (!best) best = s;
     }
     e->count.generation_tokens += LLM__MIN(n_live, width);
+    pthread_mutex_lock(&r->mutex);
     llm__note_time(r, now);
+    pthread_mutex_unlock(&r->mutex);
     if (llm__beams_decided(e, r, best)) {
         llm__beams_end(e, r);
         return;
@@ -27377,29 +27370,24 @@ LLM_API const char *llm_finish_str(llm_finish f) {
 static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, const int32_t *at, const int32_t *counts, const int32_t *ids,
                                 int32_t n_logits, float *logits) {
     llm_step step;
-    llm__flight *f = &e->flight[0];
-    f->n = 0;
-    llm__fill_step(e, f, &step);
-    step.token_from = NULL;
-    step.draws = NULL;
-    step.shape.lora = e->own_lora >= 0;
-    for (int32_t i = 0, row = 0; i < n; i++) {
+    int32_t row = 0, n_out = 0;
+    for (int32_t i = 0; i < n; i++) {
         int32_t end = at[i] + counts[i];
-        e->seq_lora[i] = e->own_lora;
-        if (!at[i]) e->raw_prompt[seqs[i]] = counts[i];
         e->p.driver.rope_of(e, LLM__MAX(e->raw_prompt[seqs[i]], 1), &e->seq_rope[i], &e->seq_base[i]);
+        e->seq_lora[i] = e->own_lora;
+        e->seq_begin[i] = row;
         e->seq_len[i] = end;
         for (int32_t k = 0; k < llm__pages_of(e, end); k++) e->pages[(int64_t)i * e->max_pages + k] = seqs[i] * e->max_pages + k;
         for (int32_t k = 0; k < counts[i]; k++, row++) {
             llm__step_row(e, row, i, at[i] + k, ids[row], -1);
-            if (k >= counts[i] - n_logits) e->out_rows[step.shape.n_out++] = row;
+            if (k >= counts[i] - n_logits) e->out_rows[n_out++] = row;
         }
-        e->seq_begin[i + 1] = step.shape.n_rows = row;
     }
-    step.shape.n_seqs = n;
+    llm__step_over(e, &step, row, n, n_out);
+    step.shape.lora = e->own_lora >= 0;
     llm_result r = e->p.driver.forward(e, &step);
     if (!r) r = e->p.driver.collect(e);
-    for (int32_t i = 0; i < step.shape.n_out && !r; i++)
+    for (int32_t i = 0; i < n_out && !r; i++)
         memcpy(logits + (int64_t)i * e->p.vocab, e->p.driver.logits_row(e, i), (size_t)e->p.vocab * sizeof *logits);
     return r;
 }
@@ -27429,10 +27417,8 @@ LLM_API llm_result llm_forward(llm_engine *e, int32_t seq, int32_t position, con
     for (int32_t done = 0; done < n && !r;) {
         int32_t silent = n - n_logits - done; /* tokens still before those whose logits are wanted */
         int32_t count = LLM__MIN(silent > 0 ? silent : LLM__MIN(n - done, e->p.max_out), e->p.c.max_num_batched_tokens), at = position + done;
-        int32_t prompt = e->raw_prompt[seq];
         r = llm__raw_step(e, 1, &seq, &at, &count, ids + done, silent > 0 ? 0 : count,
                           silent > 0 ? NULL : logits - (int64_t)silent * e->p.vocab);
-        e->raw_prompt[seq] = prompt;
         done += count;
     }
     return r;
@@ -27451,6 +27437,7 @@ LLM_API llm_result llm_forward_batch(llm_engine *e, int32_t n_seqs, const int32_
         for (int32_t k = 0; k < i && !r; k++)
             if (seqs[k] == seqs[i]) r = llm__error(LLM_ERR_ARG, "seqs: %d stands there twice", (int)seqs[i]);
         if (!r) r = llm__raw_check(e, seqs[i], positions[i], counts[i], ids + rows);
+        if (!r && !positions[i]) e->raw_prompt[seqs[i]] = counts[i];
     }
     return r ? r : llm__raw_step(e, n_seqs, seqs, positions, counts, ids, 1, logits);
 }
