@@ -994,7 +994,7 @@ typedef struct llm_engine_config {
     int32_t num_speculative_tokens; /* drafted and checked together, 1 to LLM_SPECULATIVE_MAX */
     int32_t ngram_prompt_lookup_max; /* tokens compared at most; 0: 16 */
     int32_t ngram_prompt_lookup_min; /* tokens that must be equal; 0: 3, or the most */
-    const char *speculative_config; /* vLLM's JSON, for llm_speculative_parse */
+    const char *speculative_config; /* vLLM's JSON, for programs with an llm_setup */
     int32_t eagle_lab_style;       /* 1: an EAGLE head computes without norms at its ends, whatever its files have (SafeAILab's style) */
     int32_t max_loras;             /* different adapters that compute in one step; 0: none */
     int32_t max_cpu_loras;         /* adapters that are in memory at once; 0: max_loras */
@@ -1259,9 +1259,9 @@ LLM_API void llm_outputs_free(llm_outputs *o); /* NULL is fine */
 /* ---------------------------------------------------------------------------
  * >>api-options   Options by name, for programs on top of this library: from argv, the environment, a JSON file or a request's body.
  * ---------------------------------------------------------------------------
- * A program writes one table and one struct, the target, with its defaults in it; the readers below may be called in any order and put
- * values into it. They stop at the first error; what came before it is set. Texts are not copied: those of argv and the environment must
- * outlive the target, those of JSON are kept until llm_options_free. One thread for each llm_options. */
+ * A program writes one table and one struct, the target, with its defaults in it; llm_setup_read puts what was said into it, and the readers
+ * below what comes later. They stop at the first error; what came before it is set. Texts are not copied: those of argv and the environment
+ * must outlive the target, those of JSON are kept until llm_options_free. One thread for each llm_options. */
 
 typedef enum llm_option_kind {
     LLM_OPTION_TEXT = 0,   /* const char *, not empty; high above 0: of low to high bytes */
@@ -1302,6 +1302,7 @@ typedef struct llm_options {
     void (*note)(void *user, const char *line); /* remarks that are no errors; may be NULL */
     void *user;
     llm_option_list owned; /* texts made on the way; freed by llm_options_free with the lists of the target */
+    const char *at;        /* of llm_options_json: the latest member's name, good while the document is */
 } llm_options;
 
 /* The option of a name without its dashes, '_' and '-' being the same, and case too in names of more than one letter; NULL: unknown. */
@@ -1309,25 +1310,13 @@ LLM_API const llm_option *llm_options_find(const llm_options *o, const char *nam
 /* Sets one of o->table, unless a stronger source has. `said` is how it was spelled, for messages. LLM_ERR_ARG names option, value and what
  * was expected; LLM_ERR_UNSUPPORTED for a REFUSED one; LLM_ERR_NOMEM. */
 LLM_API llm_result llm_options_set(llm_options *o, const llm_option *option, const char *said, const char *value, int source);
-/* Reads argv[1 ...]: --a b, --a=b, _ for -, a dash that a word processor made long, --no-a, -- ends options. Other words go to `words`,
- * whose items the caller frees with LLM_FREE. An unknown name is LLM_ERR_ARG with the nearest one that exists. */
-LLM_API llm_result llm_options_argv(llm_options *o, int argc, char **argv, llm_option_list *words);
 /* Sets every known member of an object; null leaves a default. Unknown ones are an error, or go to `unknown` (not NULL) as "a, b". */
 LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown);
-/* The same with a JSON file, as --config: weaker than the environment, and unknown names are an error. */
-LLM_API llm_result llm_options_file(llm_options *o, const char *path);
-/* PREFIX_MAX_TOKENS and so on, asked of `get` (getenv); `prefix` has its '_'. Empty variables count as absent. */
-LLM_API llm_result llm_options_environment(llm_options *o, const char *prefix, char *(*get)(const char *name));
-/* The help of one group: lines of at most 80 columns. */
-LLM_API void llm_options_help(const llm_options *o, int group, llm_text *out);
-/* The help of a program: those of LLM_OPTIONS_SETUP, then n groups of its own under their titles. */
-LLM_API void llm_options_help_all(const llm_options *o, const char *const *titles, int n, llm_text *out);
+/* The help of a program, in lines of at most 80 columns: the groups of LLM_OPTIONS_SETUP, then n of its own under their titles. */
+LLM_API void llm_options_help(const llm_options *o, const char *const *titles, int n, llm_text *out);
 LLM_API int llm_options_given(const llm_options *o, const char *name); /* the source that set it; its value may equal the default */
 /* Frees the texts that came from JSON and the items of all lists in the target; the target's texts from JSON are gone then. */
 LLM_API void llm_options_free(llm_options *o);
-
-/* Copies those fields of an llm_sampling at offset `at` of the target that were given; a seed that was given counts. */
-LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling *s);
 
 /* Rows of a table for a struct T, by kind. */
 #define LLM_OPT_TEXT(T, member, group, names, what, help) {names, LLM_OPTION_TEXT, group, offsetof(T, member), 0, 0, what, help}
@@ -1439,24 +1428,6 @@ LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling 
                  "drafts are measured, and never change an answer"), \
     LLM_OPT_NONE(REFUSED, "image", "an image")
 
-/* Path of the model a person names: a file or folder, or ORG/NAME in the local Hugging Face cache (HF_HUB_CACHE, HF_HOME). NULL names
- * the default one: SmolLM2 in models/ here or beside the program, else the first model there. `get`: getenv; NULL: no environment. */
-LLM_API llm_result llm_model_find(const char *name, char *(*get)(const char *name), llm_text *path);
-
-/* For a program whose user named no cuda_library: the libllm_cuda.so beside the program goes into cfg, if it is there. Without a device it
- * is not even looked at, unless device cuda is asked for. cfg->cuda_library then points into `path`, which the caller frees when the engine
- * is open. */
-LLM_API void llm_backend_find(llm_engine_config *cfg, llm_text *path);
-
-/* FastDeploy's early_stop_config as JSON text, with its rules: the JSON decides, the flag with a JSON that says false is refused.
- * window_size is from 1 to 2^31 - 1 (default 3000), threshold from 0 to 1 (0.99). On error (LLM_ERR_ARG) *out stays as it was. */
-LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_stop *out);
-
-/* What vLLM says about speculation as JSON text (cfg->speculative_config) goes into cfg, what does not belong together is refused
- * (LLM_ERR_ARG), and a draft model is looked for as by llm_model_find. cfg->speculative_model then points into `model`, which the caller
- * frees when the engine is open. */
-LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, char *(*get)(const char *name), llm_text *model);
-
 /* ---- what programs have in common: a model, an engine and a service by options
  *
  *     typedef struct program { llm_setup setup; int32_t port; } program;
@@ -1465,24 +1436,23 @@ LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, char *(*get)(co
  *
  *     llm_setup_init(&p.setup);
  *     llm_setup_read(&p.setup, &o, argc, argv, getenv, &words);
- *     llm_setup_check(&p.setup, getenv);
  *     llm_setup_find(&p.setup, getenv);
  *     llm_model_open(p.setup.path.data, &p.setup.files, &model);
  *     llm_engine_open(model, &p.setup.engine, &engine);
  *     llm_setup_service(&p.setup, &o, model, engine, &service);
  *
- * Errors of read and check are what the user said wrongly if they are LLM_ERR_ARG. */
+ * An error is what the user said wrongly if it is LLM_ERR_ARG. */
 
 typedef struct llm_setup {
-    const char *model;          /* as llm_model_find takes it */
+    const char *model;          /* a file or folder, or ORG/NAME in the Hugging Face cache; NULL: the default one */
     const char *config;         /* a JSON file of options */
     const char *reasoning_parser, *tool_parser, *early_stop_config, *visible_devices;
     int32_t enable_early_stop, prefix_caching, pooling, log_level;
     llm_model_config files;
     llm_engine_config engine;
-    llm_early_stop early_stop;  /* check: what the two options say */
+    llm_early_stop early_stop;  /* what the two options say */
     llm_sampling sampling;      /* defaults of requests, as far as they were given */
-    llm_text path, draft, library; /* find, check: paths of the model and of what `engine` names; llm_setup_free frees them */
+    llm_text path, draft, library; /* of the model, and of what `engine` names; llm_setup_free frees them */
 } llm_setup;
 
 enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
@@ -1516,11 +1486,13 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
 struct llm_openai_service;
 
 LLM_API void llm_setup_init(llm_setup *s); /* the defaults that are not 0 */
-/* Everything that was said, in falling strength: argv, the variables LLM_ARG_NAME, the file that `config` names. */
+/* Everything that was said, in falling strength: argv, the variables LLM_ARG_NAME (`get`: getenv), the JSON file that `config` names. Of argv
+ * --a b, --a=b, _ for -, a dash that a word processor made long, --no-a are understood, and -- ends options; an unknown name is an error with
+ * the nearest one that exists. Other words go to `words`, whose items the caller frees with LLM_FREE. Then what no row of the table can
+ * tell is checked: names of parsers and instruction sets, the JSON of early stop and speculation. */
 LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name), llm_option_list *words);
-/* What no row of the table can tell: names of parsers and instruction sets, the JSON of early stop and speculation. */
-LLM_API llm_result llm_setup_check(llm_setup *s, char *(*get)(const char *name));
-/* Finds the model (llm_model_find) and the backend's library (llm_backend_find). `model` is its path then if it was NULL. */
+/* Finds the model, `path`: what `model` names, or SmolLM2 in models/ here or beside the program, or the first model there; `model` is that
+ * path then. For engine.cuda_library, if nobody named one, the libllm_cuda.so beside the program is taken where there is a device. */
 LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name));
 /* llm_openai_service_init, and over it what was said. `o` (NULL: no sampling was read) has s in its target. engine as there. */
 LLM_API void llm_setup_service(const llm_setup *s, const llm_options *o, const llm_model *model, llm_engine *engine,
@@ -27577,14 +27549,20 @@ LLM_API llm_result llm_context_save(llm_engine *e, const char *path, const int32
 static llm_result llm__context_check(const llm_engine *e, const char *path, const llm__file *f, const llm__context *here, llm__context *c) {
     static const char *const names[] = {"version of the format", "device", "model", "dtype", "KV type", "number of ranks", "page size",
                                         "size of pages", "adapter"};
+    static const char *const dtypes[] = {"auto", "float32", "bfloat16", "float16", "unknown"};
+    static const char *const kv_types[] = {"auto", "float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "int8", "int4", "unknown"};
     int ok = 1;
     memset(c, 0, sizeof *c);
     memcpy(c, f->data, LLM__MIN(f->size, sizeof *c));
     if (memcmp(c->magic, here->magic, sizeof c->magic)) return llm__error(LLM_ERR_FORMAT, "%s: not a kept context", path);
-    for (int i = 0; i <= LLM__CX_LAST && f->size >= sizeof *c; i++)
-        if (c->field[i] != here->field[i])
-            return llm__error(LLM_ERR_ARG, "%s: kept with another %s (%llx, here it is %llx)", path, names[i],
-                              (unsigned long long)c->field[i], (unsigned long long)here->field[i]);
+    for (int i = 0; i <= LLM__CX_LAST && f->size >= sizeof *c; i++) {
+        const char *const *words = i == LLM__CX_KV ? kv_types : dtypes;
+        const uint64_t last = i == LLM__CX_KV ? LLM__COUNT(kv_types) - 1 : LLM__COUNT(dtypes) - 1;
+        if (c->field[i] == here->field[i]) continue;
+        if (i != LLM__CX_KV && i != LLM__CX_DTYPE) return llm__error(LLM_ERR_ARG, "%s: kept with another %s", path, names[i]);
+        return llm__error(LLM_ERR_ARG, "%s: kept with another %s (%s, here it is %s)", path, names[i], words[LLM__MIN(c->field[i], last)],
+                          words[here->field[i]]);
+    }
     uint64_t n = c->field[LLM__CX_PAGES], page = (uint64_t)(e->page_bytes * e->n_ranks),
              tokens = (uint64_t)e->kv.page_tokens * sizeof(int32_t);
     uint64_t want = llm__add(llm__mul(n, page + tokens, &ok), sizeof *c + 8, &ok);
@@ -27840,7 +27818,7 @@ static llm_result llm__option_arg(llm_options *o, int argc, char **argv, int *i)
  * value:
  *
  *   prog "why so" --top_k 40 -1 -- --top-k      top_k is 40; words: "why so", "-1" and, behind the lone --, "--top-k" */
-LLM_API llm_result llm_options_argv(llm_options *o, int argc, char **argv, llm_option_list *words) {
+static llm_result llm__options_argv(llm_options *o, int argc, char **argv, llm_option_list *words) {
     int plain = 0;
     llm_result r = LLM_OK;
     for (int i = 1; i < argc && !r; i++) {
@@ -27881,8 +27859,8 @@ static llm_result llm__option_unknown_member(const llm_options *o, const char *k
 }
 
 /* Members of an object as options. They take the path of text: 0.5, true, "half", and lists element by element; null says "as if it were
- * not there", as OpenAI's clients write it. *at: the name of the latest member, for errors. What was stored before an error stays. */
-static llm_result llm__options_members(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown, const char **at) {
+ * not there", as OpenAI's clients write it. What was stored before an error stays. */
+LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown) {
     static const struct {
         llm_json_type type;
         const char *wanted;
@@ -27891,7 +27869,7 @@ static llm_result llm__options_members(llm_options *o, const llm_json *doc, int 
     llm_result r = LLM_OK;
     for (int v = llm_json_first(doc, object); v >= 0 && !r; v = llm_json_next(doc, v)) {
         size_t n;
-        const char *key = *at = llm_json_key(doc, v, &n), *text;
+        const char *key = o->at = llm_json_key(doc, v, &n), *text;
         const llm_option *p = llm_options_find(o, key, n);
         if (!p) r = llm__option_unknown_member(o, key, n, unknown);
         if (!p || llm_json_type_of(doc, v) == LLM_JSON_NULL) continue;
@@ -27904,11 +27882,6 @@ static llm_result llm__options_members(llm_options *o, const llm_json *doc, int 
         }
     }
     return r;
-}
-
-LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown) {
-    const char *at;
-    return llm__options_members(o, doc, object, source, unknown, &at);
 }
 
 /* A whole reader for JSON text (NULL: none) that is an option itself: its members go to `target`, and texts in there live until
@@ -27932,7 +27905,7 @@ static llm_result llm__options_inner(llm_options *o, const llm_option *table, in
 
 /* A config file: one JSON object of at most 1 MiB, {"max_model_len": 4096, "stop": ["a", "b"]}. A name that no row has is an error, for it
  * is most likely misspelt. */
-LLM_API llm_result llm_options_file(llm_options *o, const char *path) {
+static llm_result llm__options_file(llm_options *o, const char *path) {
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     llm_result r = llm__json_file(path, 1 << 20, &doc);
     if (!r && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_FORMAT, "a JSON object of options was expected");
@@ -27940,19 +27913,18 @@ LLM_API llm_result llm_options_file(llm_options *o, const char *path) {
     return r ? llm__error(r, "--config: %s", llm_last_error()) : LLM_OK;
 }
 
-/* The variable of a name is the prefix and the name in capitals, with '_' for '-'; of a word with '$' it is the word itself. One-letter
- * names have none. With the prefix LLM_ARG_, the row "m|model|$MODEL_PATH" would be read from LLM_ARG_MODEL and from MODEL_PATH. `get` is
- * the program's: the library itself asks for no variable. */
-LLM_API llm_result llm_options_environment(llm_options *o, const char *prefix, char *(*get)(const char *name)) {
+/* The variable of a name is LLM_ARG_ and the name in capitals, with '_' for '-'; of a word with '$' it is the word itself. One-letter
+ * names have none, and an empty one counts as absent. The row "m|model|$MODEL_PATH" would be read from LLM_ARG_MODEL and from MODEL_PATH.
+ * `get` is the program's: the library itself asks for no variable. */
+static llm_result llm__options_environment(llm_options *o, char *(*get)(const char *name)) {
     llm_result r = LLM_OK;
     for (int32_t i = 0; i < o->n; i++) {
         llm__str w;
         for (const char *words = o->table[i].names; llm__list_next(&words, "|", &w) && !r;) {
             char name[96];
-            int bare = *w.p == '$', at = bare ? 0 : snprintf(name, sizeof name, "%s", prefix);
-            int n = at + snprintf(name + at, sizeof name - (size_t)at, "%.*s", (int)w.n - bare, w.p + bare);
+            int bare = *w.p == '$', n = snprintf(name, sizeof name, "%s%.*s", bare ? "" : "LLM_ARG_", (int)w.n - bare, w.p + bare);
             if (w.n < 2) continue;
-            for (int k = at; k < n; k++) name[k] = (char)(name[k] == '-' ? '_' : name[k] >= 'a' && name[k] <= 'z' ? name[k] - 32 : name[k]);
+            for (int k = 0; k < n; k++) name[k] = (char)(name[k] == '-' ? '_' : name[k] >= 'a' && name[k] <= 'z' ? name[k] - 32 : name[k]);
             const char *value = get(name);
             if (value && *value) r = llm_options_set(o, &o->table[i], name, value, LLM_FROM_ENVIRONMENT);
         }
@@ -27962,7 +27934,7 @@ LLM_API llm_result llm_options_environment(llm_options *o, const char *prefix, c
 
 /* Copies what was given, and nothing else, of the target's sampling at offset `at` over *s, the defaults of a model: 0 may be a value that
  * someone asked for, so `given` decides. An explicit 0 of top_p, whose 0 means "off" in the struct, leaves the best token only. */
-LLM_API void llm_options_sampling(const llm_options *o, size_t at, llm_sampling *s) {
+static void llm__options_sampling(const llm_options *o, size_t at, llm_sampling *s) {
     for (int32_t i = 0; i < o->n; i++) {
         const llm_option *p = &o->table[i];
         if (!o->given[i] || p->at < at || p->at >= at + sizeof *s || p->kind == LLM_OPTION_TEXT || p->kind >= LLM_OPTION_LIST) continue;
@@ -27980,29 +27952,29 @@ static void llm__program_folder(llm_text *path) {
     if (n > 0) llm_text_add(path, program, (size_t)n);
 }
 
-/* The model of someone who named none: SmolLM2, else the first GGUF file, or folder with a config.json, by name. Each is looked for in
- * models/ here first, then in models/ beside the program; names are sorted, so the choice is the same each time. */
+/* The model of someone who named none: in models/ here, else in models/ beside the program, SmolLM2, else the first GGUF file, or folder with
+ * a config.json, by name. */
 static llm_result llm__model_default(llm_text *path) {
-    for (int pass = 0; pass < 4; pass++) { /* SmolLM2 here and beside the program, then any */
+    for (int beside = 0; beside < 2; beside++) {
         struct dirent **entry = NULL;
-        int n = 0, found = 0;
         path->len = 0;
-        if (pass % 2) llm__program_folder(path);
-        llm_text_str(path, pass < 2 ? "models/SmolLM2-135M-Instruct.Q4_1.gguf" : "models/");
+        if (beside) llm__program_folder(path);
+        llm_text_str(path, "models/");
         if (path->failed) return llm__nomem();
-        if (pass < 2 && !access(path->data, R_OK)) return LLM_OK;
-        size_t folder = path->len;
-        if (pass >= 2) n = scandir(path->data, &entry, NULL, alphasort);
-        for (int i = 0; i < n && !found && !path->failed; i++) {
+        const size_t folder = path->len;
+        int found = -1, n = scandir(path->data, &entry, NULL, alphasort);
+        for (int i = 0; i < n && !path->failed; i++) {
             const char *name = entry[i]->d_name, *dot = strrchr(name, '.');
             path->len = folder;
             llm_text_format(path, "%s/config.json", name);
-            found = (dot && llm__alias_among(".gguf", llm__lit(dot), NULL)) || (*name != '.' && !access(path->data, R_OK));
-            path->data[path->len = folder + strlen(name)] = 0;
+            int model = (dot && llm__alias_among(".gguf", llm__lit(dot), NULL)) || (*name != '.' && !access(path->data, R_OK));
+            if (model && (found < 0 || !strcmp(name, "SmolLM2-135M-Instruct.Q4_1.gguf"))) found = i;
         }
+        path->len = folder;
+        if (found >= 0) llm_text_str(path, entry[found]->d_name);
         for (int i = 0; i < n; i++) free(entry[i]); /* scandir's own memory */
         free(entry);
-        if (found) return path->failed ? llm__nomem() : LLM_OK;
+        if (found >= 0) return path->failed ? llm__nomem() : LLM_OK;
     }
     return llm__error(LLM_ERR_IO, "models/: no model is there, run `make model` to fetch the default one, or give -m PATH");
 }
@@ -28010,7 +27982,7 @@ static llm_result llm__model_default(llm_text *path) {
 /* What lies on the disk comes first, then the Hub's cache: HF_HUB_CACHE itself, HF_HOME/hub, or ~/.cache/huggingface/hub, as the Hub's own
  * library looks. Nothing is downloaded. A name is taken for ORG/NAME only with one slash inside, and if it does
  * not look like a path: no leading ".", no "..", no ".gguf". */
-LLM_API llm_result llm_model_find(const char *name, char *(*get)(const char *name), llm_text *path) {
+static llm_result llm__model_find(const char *name, char *(*get)(const char *name), llm_text *path) {
     struct stat st;
     LLM__SCOPED(llm_text_free) llm_text cache = LLM__ZERO;
     if (!name) return llm__model_default(path);
@@ -28031,14 +28003,6 @@ LLM_API llm_result llm_model_find(const char *name, char *(*get)(const char *nam
     return r;
 }
 
-LLM_API void llm_backend_find(llm_engine_config *cfg, llm_text *path) {
-    int asked = cfg->device && !strcmp(cfg->device, "cuda");
-    if (cfg->cuda_library || (!asked && access("/dev/nvidiactl", F_OK))) return;
-    llm__program_folder(path);
-    llm_text_str(path, "libllm_cuda.so");
-    if (!path->failed && !access(path->data, R_OK)) cfg->cuda_library = path->data;
-}
-
 /* Text wrapped at column 79, each line but the first behind 34 blanks. Lines are cut at the last blank that fits. */
 static void llm__option_wrap(const char *text, llm_text *out) {
     for (const char *w = text; *w;) {
@@ -28055,7 +28019,7 @@ static void llm__option_wrap(const char *text, llm_text *out) {
 
 /* The rows of one group, with help only: what is ignored or refused is understood but not advertised. Left column: the first name, and the
  * second when the first is short; right column from 35 on. */
-LLM_API void llm_options_help(const llm_options *o, int group, llm_text *out) {
+static void llm__option_group(const llm_options *o, int group, llm_text *out) {
     for (int32_t i = 0; i < o->n; i++) {
         const llm_option *p = &o->table[i];
         const char *names = p->names, *value = p->kind == LLM_OPTION_BOOL || !p->words ? "" : p->words;
@@ -28077,11 +28041,11 @@ LLM_API void llm_options_help(const llm_options *o, int group, llm_text *out) {
     }
 }
 
-LLM_API void llm_options_help_all(const llm_options *o, const char *const *titles, int n, llm_text *out) {
+LLM_API void llm_options_help(const llm_options *o, const char *const *titles, int n, llm_text *out) {
     static const char *const common[LLM_HELP_OWN] = {"Model", "Engine and device", "Answers"};
     for (int g = 0; g < LLM_HELP_OWN + n; g++) {
         llm_text_format(out, "\n%s\n", g < LLM_HELP_OWN ? common[g] : titles[g - LLM_HELP_OWN]);
-        llm_options_help(o, g, out);
+        llm__option_group(o, g, out);
     }
     llm_text_str(out, "\nSpellings: --a b, --a=b, _ for -, --no-a for switches. Every option also as\n"
                       "LLM_ARG_NAME in the environment and by name in --config FILE.\n");
@@ -28102,7 +28066,7 @@ LLM_API void llm_options_free(llm_options *o) {
 
 /* {"enable_early_stop": true, "strategy": "repetition", "window_size": 3000, "threshold": 0.99}, each of which may be missing
  * (>>earlystop). Unknown keys are let pass, as in FastDeploy. JSON's types are asked for: {"enable_early_stop": 1} is no switch. */
-LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_stop *out) {
+static llm_result llm__early_stop_parse(const char *json, int flag, llm_early_stop *out) {
     struct early {
         llm_early_stop e;
         int32_t strategy;
@@ -28125,7 +28089,7 @@ LLM_API llm_result llm_early_stop_parse(const char *json, int flag, llm_early_st
  * "prompt_lookup_max": 3} looks for drafts in the text itself, {"model": "ORG/NAME", "num_speculative_tokens": 4} has a small model write
  * them (>>speculate). A model and a number of tokens belong together: one without the other is an error. They fill in a copy of the engine's
  * config, so that a text that is wrong in the middle changes nothing. */
-LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, char *(*get)(const char *name), llm_text *model) {
+static llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*get)(const char *name), llm_text *model) {
     struct spec {
         llm_engine_config e;
         int32_t method;
@@ -28149,7 +28113,7 @@ LLM_API llm_result llm_speculative_parse(llm_engine_config *cfg, char *(*get)(co
     if (!r && named && named != model->data) { /* it is when called again: found already */
         model->len = 0;
         if (!strcmp(named, "[ngram]")) llm_text_str(model, named);
-        else r = llm_model_find(named, get, model);
+        else r = llm__model_find(named, get, model);
         if (r) r = llm__error(r, "speculative_model: %s", llm_last_error());
         else if (model->failed) r = llm__nomem();
     }
@@ -28167,13 +28131,8 @@ LLM_API void llm_setup_init(llm_setup *s) {
     s->log_level = LLM_LOG_WARN;
 }
 
-LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name), llm_option_list *words) {
-    llm_result r = llm_options_argv(o, argc, argv, words);
-    if (!r) r = llm_options_environment(o, "LLM_ARG_", get);
-    return !r && s->config ? llm_options_file(o, s->config) : r;
-}
-
-LLM_API llm_result llm_setup_check(llm_setup *s, char *(*get)(const char *name)) {
+/* What no row of the table can tell. */
+static llm_result llm__setup_check(llm_setup *s, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
     llm__isa isa;
     if (s->reasoning_parser && llm_reasoning_named(s->reasoning_parser) < 0)
@@ -28185,21 +28144,35 @@ LLM_API llm_result llm_setup_check(llm_setup *s, char *(*get)(const char *name))
     e->disable_prefix_caching = !s->prefix_caching;
     llm_result r = LLM_OK;
     if (s->enable_early_stop || s->early_stop_config)
-        r = llm_early_stop_parse(s->early_stop_config ? s->early_stop_config : "{}", s->enable_early_stop, &s->early_stop);
-    return r ? r : llm_speculative_parse(e, get, &s->draft);
+        r = llm__early_stop_parse(s->early_stop_config ? s->early_stop_config : "{}", s->enable_early_stop, &s->early_stop);
+    return r ? r : llm__speculative_parse(e, get, &s->draft);
 }
 
+/* Whatever is wrong with a value, a file of options that cannot be read too, is what the user said: LLM_ERR_ARG. */
+LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name), llm_option_list *words) {
+    llm_result r = llm__options_argv(o, argc, argv, words);
+    if (!r) r = llm__options_environment(o, get);
+    if (!r && s->config) r = llm__options_file(o, s->config);
+    if (r) return r == LLM_ERR_NOMEM ? r : LLM_ERR_ARG;
+    return llm__setup_check(s, get);
+}
+
+/* Without a device the library is not even looked at, unless device cuda is asked for. */
 LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) {
-    llm_result r = llm_model_find(s->model, get, &s->path);
+    llm_engine_config *e = &s->engine;
+    llm_result r = llm__model_find(s->model, get, &s->path);
     if (!s->model) s->model = s->path.data;
-    llm_backend_find(&s->engine, &s->library);
+    if (e->cuda_library || (!(e->device && !strcmp(e->device, "cuda")) && access("/dev/nvidiactl", F_OK))) return r;
+    llm__program_folder(&s->library);
+    llm_text_str(&s->library, "libllm_cuda.so");
+    if (!s->library.failed && !access(s->library.data, R_OK)) e->cuda_library = s->library.data;
     return r;
 }
 
 LLM_API void llm_setup_service(const llm_setup *s, const llm_options *o, const llm_model *model, llm_engine *engine,
                                llm_openai_service *out) {
     llm_openai_service_init(out, model, engine);
-    if (o) llm_options_sampling(o, (size_t)((const char *)&s->sampling - (const char *)o->target), &out->defaults);
+    if (o) llm__options_sampling(o, (size_t)((const char *)&s->sampling - (const char *)o->target), &out->defaults);
     if (o && llm_options_given(o, "max-tokens")) out->max_tokens = s->sampling.max_tokens;
     out->defaults.early_stop = s->early_stop;
     out->pooling = (llm_pooling)s->pooling;
@@ -28749,7 +28722,7 @@ static int llm__oai_sampling(llm_openai_call *k) {
         s->top_k = -1;
     }
     if (k->info.kind == LLM_OPENAI_RESPONSE) s->best_of = 1;
-    llm_options_sampling(&k->fields, offsetof(llm_openai_call, asked), s);
+    llm__options_sampling(&k->fields, offsetof(llm_openai_call, asked), s);
     if (k->info.kind == LLM_OPENAI_RESPONSE) s->n = 1;
     s->skip_special_tokens_off = !k->skip_special;
     int n = s->n > 0 ? s->n : 1;
@@ -28791,7 +28764,7 @@ static int llm__oai_early_stop(llm_openai_call *k) {
     if (v < 0) return 1;
     if (said) llm_text_str(&text, said);
     else llm_text_format(&text, "%j", k->body, v);
-    llm_result r = text.failed ? llm__nomem() : llm_early_stop_parse(text.data ? text.data : "", flag, &k->s.early_stop);
+    llm_result r = text.failed ? llm__nomem() : llm__early_stop_parse(text.data ? text.data : "", flag, &k->s.early_stop);
     return r ? llm__oai_refused(k, r, "early_stop_config") : 1;
 }
 
@@ -28995,9 +28968,8 @@ static int llm__oai_embedding(llm_openai_call *k) {
  * of files. */
 static int llm__oai_read(llm_openai_call *k) {
     int chat = llm__oai_chats(k), response = k->info.kind == LLM_OPENAI_RESPONSE;
-    const char *at = "";
-    llm_result r = llm__options_members(&k->fields, k->body, 0, LLM_FROM_REQUEST, &k->ignored, &at);
-    if (r) return llm__oai_refused(k, r, at);
+    llm_result r = llm_options_json(&k->fields, k->body, 0, LLM_FROM_REQUEST, &k->ignored);
+    if (r) return llm__oai_refused(k, r, k->fields.at);
     if (k->info.kind >= LLM_OPENAI_TOKENIZE) return 1;
     if (!llm__oai_stops(k) || !llm__oai_bias(k) || !llm__oai_stream_options(k) || !llm__oai_tools(k)) return 0;
     if (k->info.kind == LLM_OPENAI_EMBEDDING) return llm__oai_embedding(k);
@@ -29092,7 +29064,7 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->add_special = k->messages = k->tools = k->tool_only = k->prompt_logprobs = -1;
     k->max_tokens = k->max_completion_tokens = -1;
     k->look.model = s->model;
-    const llm_options fields = {llm__oai_fields, LLM__COUNT(llm__oai_fields), k, k->given, NULL, NULL, k->fields.owned};
+    const llm_options fields = {llm__oai_fields, LLM__COUNT(llm__oai_fields), k, k->given, NULL, NULL, k->fields.owned, NULL};
     k->fields = fields;
     k->info.kind = kind;
     k->info.id = k->id;
@@ -30539,7 +30511,7 @@ LLM_API llm *llm_open(const char *model, const char *config) {
     llm_setup_init(&t.setup);
     e->max_num_seqs = 16;
     llm_result r = llm__options_inner(&o, table, LLM__COUNT(table), &t, given, "config", config, LLM_FROM_USER, NULL);
-    if (!r) r = llm_setup_check(&t.setup, NULL);
+    if (!r) r = llm__setup_check(&t.setup, NULL);
     e->early_stop = t.setup.early_stop;
     if (!e->kv_cache_memory_bytes) e->kv_cache_memory_bytes = (int64_t)4 << 30;
     if (!r) l = llm__easy_open(model, &t.setup.files, e);

@@ -11,7 +11,6 @@
 #define _GNU_SOURCE
 #include "llm.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <locale.h>
@@ -37,6 +36,7 @@
 #define CLI_TEXT __attribute__((cleanup(llm_text_free))) llm_text
 #define CLI_TOKENS __attribute__((cleanup(llm_tokens_free))) llm_tokens
 #define CLI_JSON __attribute__((cleanup(cli_json_free))) llm_json
+static void cli_json_free(llm_json **doc) { llm_json_free(*doc); }
 #define CLI_MAX_INPUT ((size_t)64 << 20) /* a prompt of more bytes fits no context */
 #define CLI_WIDEST 4096 /* the most that --max-num-seqs takes */
 
@@ -70,8 +70,6 @@ static int cli_print(FILE *to, const char *s, size_t n, int lines) {
     }
     return !fflush(to) && !ferror(to);
 }
-
-static void cli_json_free(llm_json **doc) { llm_json_free(*doc); }
 
 /* A remark of the option readers. */
 static void cli_note(CLI_UNUSED void *user, const char *line) { llm_text_format(&cli_notes, "llm_cli: note: %s\n", line); }
@@ -195,7 +193,7 @@ static const llm_option cli_table[] = {
 /* clang-format on */
 
 static unsigned char cli_given[CLI_COUNT(cli_table)]; /* tells an explicit 0 from a default */
-static llm_options cli_names = {cli_table, CLI_COUNT(cli_table), &opt, cli_given, cli_note, NULL, {NULL, 0}};
+static llm_options cli_names = {cli_table, CLI_COUNT(cli_table), &opt, cli_given, cli_note, NULL, {NULL, 0}, NULL};
 
 /* Appends the numbers of "[1,2]" or "1,2": ids, or sizes. */
 static llm_result cli_parse_ids(const char *said, const char *text, llm_tokens *out) {
@@ -748,9 +746,9 @@ static void cli_cmd_convert(void) {
  * --------------------------------------------------------------------------- */
 
 static struct {
-    int n_threads;
+    int n_threads; /* of the CPU; 0: a device computes */
     char isa[40];
-    double peak;   /* of the machine: GB/s read */
+    double peak;   /* of the machine: GB/s read; 0 with a device */
     llm_spent stages[LLM_SPENT_KINDS + 1]; /* the engine's, then the sampler's */
     float *logits; /* (sequences, vocab) */
     int32_t vocab;
@@ -834,7 +832,7 @@ static void cli_bench_test(int decode, int n, int32_t width) {
                     cli_bench.n_threads, cli_bench.isa, opt.setup.path.data);
     llm_text_format(&t, "'read_gb_s': %f, 'peak_gb_s': %f}\n", read, cli_bench.peak);
     if (opt.json) cli_out(&t);
-    else printf("%-10s %10.1f %10.1f %10.1f %9.1f %6.0f %%\n", test, median, rates[0], rates[opt.repetitions - 1], read, share);
+    else printf("%-10s %10.1f %10.1f %10.1f %9.1f %6.0f %% of %.1f\n", test, median, rates[0], rates[opt.repetitions - 1], read, share, cli_bench.peak);
     if (opt.stages) cli_bench_stages(test, total);
 }
 
@@ -853,15 +851,16 @@ static void cli_bench_all(void) {
     cli_open_model(0);
     cli_open_engine((int64_t)longest + 1, widest);
     llm_engine_get_stats(cli.engine, &stats);
-    cli_bench.n_threads = 1; /* of a device's backend nothing is said */
-    sscanf(stats.backend, "%*[^:]: %39[^,], %d", cli_bench.isa, &cli_bench.n_threads);
-    cli_bench.peak = llm_memory_peak(cli_bench.n_threads);
+    /* "cpu: avx2, 2 threads"; of a device "cuda: its name, ...", and neither threads nor this machine's memory say anything about it. */
+    const int device = sscanf(stats.backend, "cpu: %39[^,], %d", cli_bench.isa, &cli_bench.n_threads) < 2;
+    if (device) sscanf(stats.backend, "%*[^:]: %39[^,]", cli_bench.isa);
+    else cli_bench.peak = llm_memory_peak(cli_bench.n_threads);
     cli_bench.vocab = llm_logits_size(cli.engine);
     cli_bench.logits = (float *)calloc((size_t)cli_bench.vocab * (size_t)widest, sizeof(float));
     if (!cli_bench.logits) cli_die(1, "memory: logits of %d sequences did not fit", widest);
     if (!opt.json) {
-        printf("%s, %s; memory reads %.1f GB/s\n", opt.setup.path.data, stats.backend, cli_bench.peak);
-        printf("%-10s %10s %10s %10s %9s %8s\n", "test", "tokens/s", "slowest", "fastest", "GB/s", "of peak");
+        printf("%s, %s\n", opt.setup.path.data, stats.backend);
+        printf("%-10s %10s %10s %10s %9s %8s\n", "test", "tokens/s", "slowest", "fastest", "GB/s", "of the memory's");
     }
     for (size_t i = 0; i < prompts.len; i++)
         if (prompts.data[i]) cli_bench_test(0, prompts.data[i], 1);
@@ -1066,7 +1065,7 @@ static size_t cli_edit_place(int by, int word) {
     for (int width = 0; !word && at != end && (width == 0 || width == -2);) /* -2: inside of a character */
         at += (size_t)by, cli_char(edit.text.data + at, edit.text.len - at, &width);
     for (int in = 0; word && in < 2; in++)
-        while (at != end && (isspace((unsigned char)edit.text.data[at - (by < 0)]) == 0) == in) at += (size_t)by;
+        while (at != end && (strchr(" \t\n", edit.text.data[at - (by < 0)]) == NULL) == in) at += (size_t)by;
     return at;
 }
 
@@ -1136,7 +1135,7 @@ static int cli_key(char bytes[24], int wait_ms) {
     if (strchr(bytes, ';') && (c == 'C' || c == 'D')) return c == 'C' ? 'f' : 'b'; /* with shift, alt or control */
     for (int i = 0; i < CLI_COUNT(cli_keys); i++)
         if (!strcmp(cli_keys[i].bytes, bytes + 1)) return cli_keys[i].key;
-    return n == 2 && islower(c) ? c : 0;
+    return n == 2 && c >= 'a' && c <= 'z' ? c : 0;
 }
 
 /* Shows an older (by -1) or newer line; the new one is kept while older ones are looked at. */
@@ -1250,21 +1249,21 @@ static void cli_talk_cut(size_t n, size_t asked) {
 }
 
 /* Forgets all but the system message. */
-static void cli_talk_reset(void) {
+static void cli_talk_reset(CLI_UNUSED char *rest) {
     cli_talk_cut(0, 0);
     if (opt.system) cli_talk_push("system", opt.system, strlen(opt.system));
 }
 
-/* Asks a new message, or the latest once more (NULL). One that cannot be answered is told and taken back. */
-static void cli_talk_ask(const char *text) {
+/* Asks a new message, or the latest once more (""). One that cannot be answered is told and taken back. */
+static void cli_talk_ask(char *text) {
     CLI_TEXT what = {0};
-    const size_t asked = talk.asked, before = text ? talk.messages.len : asked;
+    const size_t asked = talk.asked, before = *text || !asked ? talk.messages.len : asked;
     cli_talk_cut(before, asked);
-    if (text) cli_talk_push("user", text, strlen(text));
+    if (*text) cli_talk_push("user", text, strlen(text));
     llm_text_format(&what, "'messages':[%s]", talk.messages.data);
     cli.service.defaults.n = cli.service.defaults.best_of = 1;
     cli_tty_mode(1, 1); /* keys pressed now are for the next message; Ctrl-C is a signal */
-    llm_result r = cli_call(LLM_OPENAI_CHAT, &what, NULL);
+    llm_result r = talk.asked ? cli_call(LLM_OPENAI_CHAT, &what, NULL) : cli_bad(LLM_ERR_ARG, "nothing was asked yet");
     cli_tty_mode(0, 0);
     if (!r) cli_talk_push("assistant", cli.said.data, cli.said.len);
     else cli_say("llm_cli: ", "%s", llm_last_error()), cli_talk_cut(before, asked);
@@ -1289,7 +1288,7 @@ static void cli_talk_keep(const char *path, llm_openai_kind kind) {
 }
 
 /* The conversation as {"messages": [...]}, which /load and the chat API read. */
-static void cli_talk_save(const char *path) {
+static void cli_talk_save(char *path) {
     FILE *f = fopen(path, "we");
     int ok = f && fprintf(f, "{\"messages\": [%s]}\n", talk.messages.data) > 0;
     if (f && fclose(f)) ok = 0;
@@ -1298,7 +1297,7 @@ static void cli_talk_save(const char *path) {
 }
 
 /* What is no message with a role and a text is left out. A file that cannot be read changes nothing. */
-static void cli_talk_load(const char *path) {
+static void cli_talk_load(char *path) {
     CLI_JSON *doc = NULL;
     CLI_TEXT t = {0};
     size_t n;
@@ -1333,12 +1332,12 @@ static void cli_talk_set(char *rest) {
     if (r && !list) opt = before, memcpy(cli_given, given, sizeof given);
     if (r) cli_say("llm_cli: ", "%s", llm_last_error());
     else if (system && talk.asked) fputs("it counts from the next /reset on\n", stderr);
-    else if (system) cli_talk_reset();
+    else if (system) cli_talk_reset(NULL);
     cli_service(2048);
 }
 
 /* What answers, and what the next answer will be sampled with. */
-static void cli_talk_show(void) {
+static void cli_talk_show(CLI_UNUSED char *rest) {
     const llm_model_info *i = llm_model_get_info(cli.model);
     const llm_sampling *s = &cli.service.defaults;
     llm_engine_stats stats;
@@ -1350,27 +1349,29 @@ static void cli_talk_show(void) {
     cli_say("", "system: %s", opt.system ? opt.system : "(none)");
 }
 
+static const struct cli_said { const char *name, *value, *help; void (*run)(char *value); } cli_talk_commands[] = {
+    {"/reset", "", "forget the conversation", cli_talk_reset},
+    {"/regen", "", "answer the last message again", cli_talk_ask},
+    {"/set", "NAME VALUE", "temperature, top-p, max-tokens, seed, system, ...", cli_talk_set},
+    {"/show", "", "model and settings", cli_talk_show},
+    {"/save", "FILE", "the conversation as JSON", cli_talk_save},
+    {"/load", "FILE", "go on with a saved one", cli_talk_load},
+    {"/exit", "", "leave (or Ctrl-D)", NULL}, {NULL, NULL, NULL, NULL}};
+
 /* A line that begins with '/'. 0: leave. */
 static int cli_talk_command(char *line) {
-    static const char help[] = "/reset            forget the conversation\n"
-                               "/regen            answer the last message again\n"
-                               "/set NAME VALUE   temperature, top-p, max-tokens, seed, system, ...\n"
-                               "/show             model and settings\n"
-                               "/save FILE        the conversation as JSON\n"
-                               "/load FILE        go on with a saved one\n"
-                               "/exit             leave (or Ctrl-D)\n"
-                               "Alt-Enter begins a new line, a paste stays one message, Ctrl-C stops an answer.\n";
     const size_t n = strcspn(line, " ");
     char *rest = line + n + strspn(line + n, " ");
     line[n] = 0;
-    if (!strcmp(line, "/exit")) return 0;
-    if (!strcmp(line, "/reset")) cli_talk_reset();
-    else if (!strcmp(line, "/regen")) talk.asked ? cli_talk_ask(NULL) : (void)fputs("nothing was asked yet\n", stderr);
-    else if (!strcmp(line, "/show")) cli_talk_show();
-    else if (!strcmp(line, "/set") && *rest) cli_talk_set(rest);
-    else if (!strcmp(line, "/save") && *rest) cli_talk_save(rest);
-    else if (!strcmp(line, "/load") && *rest) cli_talk_load(rest);
-    else fprintf(stderr, "%s%s", strcmp(line, "/help") ? "no such command; these are there:\n" : "", help);
+    for (const struct cli_said *c = cli_talk_commands; c->name; c++) {
+        if (strcmp(line, c->name)) continue;
+        if (*c->value && !*rest) fprintf(stderr, "%s: %s is missing\n", line, c->value);
+        else if (c->run) c->run(rest);
+        return c->run != NULL;
+    }
+    if (strcmp(line, "/help")) fputs("no such command; these are there:\n", stderr);
+    for (const struct cli_said *c = cli_talk_commands; c->name; c++) fprintf(stderr, "%-6s %-11s %s\n", c->name, c->value, c->help);
+    fputs("Alt-Enter begins a new line, a paste stays one message, Ctrl-C stops an answer.\n", stderr);
     return 1;
 }
 
@@ -1381,8 +1382,8 @@ static void cli_interactive(void) {
     cli_open_engine(opt.setup.engine.max_model_len ? 0 : 8192, 1);
     cli_service(2048);
     cli_history_open();
-    cli_talk_reset();
-    cli_talk_show();
+    cli_talk_reset(NULL);
+    cli_talk_show(NULL);
     fputs("/help lists the commands.\n", stderr);
     cli_interrupts = 0; /* Ctrl-C is a key while a line is edited */
     cli_names.note = NULL; /* what is set again is no mistake */
@@ -1416,7 +1417,7 @@ static void cli_cmd_chat(void) {
     if (!text.len) cli_die(2, "no prompt: give -p TEXT, -f FILE, or text on standard input");
     cli_open_model(0);
     cli_service(2048);
-    cli_talk_reset();
+    cli_talk_reset(NULL);
     cli_talk_push("user", text.data, text.len);
     llm_text_format(&what, "'messages':[%t]", &talk.messages);
     cli_check(cli_call(LLM_OPENAI_TOKENIZE, &what, &doc));
@@ -1447,7 +1448,7 @@ static void cli_help(void) {
     llm_text t = {0};
     printf("usage: llm_cli [COMMAND] [options]\n\nCommands (without one: chat)\n");
     for (int i = 0; i < CLI_COUNT(cli_commands); i++) printf("  %-13s %s\n", cli_commands[i].name, cli_commands[i].help);
-    llm_options_help_all(&cli_names, titles, CLI_COUNT(titles), &t);
+    llm_options_help(&cli_names, titles, CLI_COUNT(titles), &t);
     llm_text_str(&t, "Exit: 0 done, 1 failed, 2 usage, 130 interrupted.\n");
     cli_out(&t);
 }
@@ -1458,7 +1459,7 @@ static const struct cli_command *cli_parse(int argc, char **argv) {
     llm_option_list words = {0};
     if (argc > 1 && !strcmp(argv[1], "quantize")) cli_die(1, "quantize: this command is not in this version");
     llm_setup_init(&opt.setup);
-    if (llm_setup_read(&opt.setup, &cli_names, argc, argv, getenv, &words) != LLM_OK) cli_die(2, "%s", llm_last_error());
+    cli_check(llm_setup_read(&opt.setup, &cli_names, argc, argv, getenv, &words));
     for (int i = 0; i < words.n; i++) {
         const char *word = words.items[i];
         int named = 0;
@@ -1472,7 +1473,6 @@ static const struct cli_command *cli_parse(int argc, char **argv) {
     }
     free((void *)words.items);
     if (opt.setup.visible_devices) setenv("CUDA_VISIBLE_DEVICES", opt.setup.visible_devices, 0);
-    cli_check(llm_setup_check(&opt.setup, getenv));
     return !command || command == cli_commands ? &cli_commands[!opt.do_preprocess] : command; /* LMDeploy's word for: no template */
 }
 

@@ -138,7 +138,7 @@ static const llm_option options_table[] = {
 
 enum { N_OPTIONS = (int)(sizeof options_table / sizeof options_table[0]) };
 static unsigned char options_given[N_OPTIONS];
-static llm_options options = {options_table, N_OPTIONS, &server.cfg, options_given, NULL, NULL, {NULL, 0}};
+static llm_options options = {options_table, N_OPTIONS, &server.cfg, options_given, NULL, NULL, {NULL, 0}, NULL};
 
 /* Ends the program before it serves: 2 for what was said wrongly, 1 for what could not be done. */
 __attribute__((format(printf, 2, 3), noreturn)) static void die(int code, const char *format, ...) {
@@ -160,7 +160,7 @@ static void print_help(void) {
     static const char *const network = "Network and server";
     llm_text t = {0};
     llm_text_str(&t, "usage: llm_serve [MODEL] [options]\n");
-    llm_options_help_all(&options, &network, 1, &t);
+    llm_options_help(&options, &network, 1, &t);
     fputs(t.data, stdout);
     llm_text_free(&t);
     exit(0);
@@ -255,13 +255,12 @@ static void read_options(int argc, char **argv) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) print_help();
         if (!strcmp(argv[i], "--version")) printf("llm_serve %s (isa: %s)\n", LLM_VERSION_STRING, llm_isa_list()), exit(0);
     }
-    if (llm_setup_read(&c->setup, &options, argc, argv, getenv, &words)) die(2, "%s", llm_last_error());
+    check_setup(llm_setup_read(&c->setup, &options, argc, argv, getenv, &words));
     if (c->setup.visible_devices) setenv("CUDA_VISIBLE_DEVICES", c->setup.visible_devices, 0);
     if (words.n > 1) die(2, "one model was expected");
     if (words.n && c->setup.model) die(2, "the model is given twice");
     if (words.n) c->setup.model = words.items[0];
     if (c->key_file) read_keys(c->key_file);
-    check_setup(llm_setup_check(&c->setup, getenv));
     check_setup(llm_setup_find(&c->setup, getenv));
     if (e->max_num_batched_tokens && e->max_num_batched_tokens < e->max_num_seqs)
         die(2, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d).", e->max_num_batched_tokens, e->max_num_seqs);

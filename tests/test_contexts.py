@@ -96,7 +96,7 @@ def refused():
     for more in ({"prompt": 1}, {"prompt": [[1]]}, {"prompt": [99999]}, {"messages": 1}, {}, {"prompt": prompt, "cache_salt": 1}, {"prompt": prompt, "model": "zzz"}):
         check(f"save with {str(more)[:40]}", kept(s, "save", "x", **more)[0] in (400, 404))
     check("the canary", ask(s, prompt)[:2] == want[model][:2] and kept(s, "load", "base")[0] == 200 and s.stop() == 0)
-    for label, other, flags, why in (("model", "llama_rope_linear", (), "model"), ("model of the same shape", "mistral", (), "model"), ("dtype", "llama", ("--dtype", "float32", "--kv-cache-dtype", "float16"), "dtype"), ("KV type", "llama", ("--kv-cache-dtype", "int8"), "KV type"),
+    for label, other, flags, why in (("model", "llama_rope_linear", (), "model"), ("model of the same shape", "mistral", (), "model"), ("dtype", "llama", ("--dtype", "float32", "--kv-cache-dtype", "float16"), "dtype (auto, here it is float32)"), ("KV type", "llama", ("--kv-cache-dtype", "int8"), "16, here it is int8)"),
                                      ("page size", "llama", ("--block-size", "16"), "page size"), ("number of ranks", "llama", ("-tp", "2", "--device", "cpu"), "ranks"), ("cache that is off", "llama", ("--no-enable-prefix-caching",), "prefix cache"),
                                      ("cache that is too small", "llama", ("--num-gpu-blocks", "2", "--max-model-len", "64"), "pages")):
         s = Server(*flags, model=str(SHARED / other), base=BASE)

@@ -24,7 +24,7 @@ static const llm_option options_test_table[] = {
 
 static char *options_fake_env(const char *name) {
     static char value[] = "9000";
-    return strcmp(name, "X_PORT") ? NULL : value;
+    return strcmp(name, "LLM_ARG_PORT") ? NULL : value;
 }
 
 static void options_count_note(void *user, const char *line) {
@@ -35,7 +35,7 @@ static void options_count_note(void *user, const char *line) {
 /* Reads words; the result, with the target and the free words in *t and *words. */
 static llm_result options_try(options_target *t, llm_option_list *words, const char *const *args, int n, int *notes) {
     static unsigned char given[16];
-    llm_options o = {options_test_table, LLM__COUNT(options_test_table), t, given, options_count_note, notes, {NULL, 0}};
+    llm_options o = {options_test_table, LLM__COUNT(options_test_table), t, given, options_count_note, notes, {NULL, 0}, NULL};
     char *argv[24];
     memset(given, 0, sizeof given);
     memset(t, 0, sizeof *t);
@@ -44,7 +44,7 @@ static llm_result options_try(options_target *t, llm_option_list *words, const c
     words->n = 0;
     argv[0] = (char *)(uintptr_t) "x";
     for (int i = 0; i < n; i++) argv[i + 1] = (char *)(uintptr_t)args[i];
-    llm_result r = llm_options_argv(&o, n + 1, argv, words);
+    llm_result r = llm__options_argv(&o, n + 1, argv, words);
     LLM_FREE((void *)t->names.items);
     t->names.items = NULL;
     return r;
@@ -63,7 +63,7 @@ static void options_refuse(const char *a, const char *b, const char *want) {
 static void options_json(void) {
     options_target t;
     unsigned char given[16] = {0};
-    llm_options o = {options_test_table, LLM__COUNT(options_test_table), &t, given, NULL, NULL, {NULL, 0}};
+    llm_options o = {options_test_table, LLM__COUNT(options_test_table), &t, given, NULL, NULL, {NULL, 0}, NULL};
     llm_json *d = NULL;
     llm_text unknown = {0};
     static const char text[] = "{\"model\": \"a\\u00e9\", \"temperature\": 0.5, \"enable_it\": true, \"dtype\": \"half\", \"name\": [\"a\", \"b\"], \"port\": null, \"foo\": 1, \"bar\": {}}";
@@ -75,7 +75,7 @@ static void options_json(void) {
     CHECK(!llm_options_json(&o, d, 0, LLM_FROM_FILE, &unknown));
     CHECK(t.model && !strcmp(t.model, "a\xC3\xA9") && t.x == 0.5f && t.flag == 1 && t.dtype == 3 && t.names.n == 2 && t.port == 0);
     CHECK(unknown.data && !strcmp(unknown.data, "foo, bar"));
-    CHECK(!llm_options_environment(&o, "X_", options_fake_env) && t.port == 9000);
+    CHECK(!llm__options_environment(&o, options_fake_env) && t.port == 9000);
     llm_json_free(d);
     llm_text_free(&unknown);
     llm_options_free(&o);
@@ -83,12 +83,12 @@ static void options_json(void) {
 
 static void options_early_stop(void) {
     llm_early_stop e;
-    CHECK(!llm_early_stop_parse("{\"enable_early_stop\":true, \"window_size\": 1000, \"threshold\": 0.9}", 0, &e) && e.enable && e.window_size == 1000 && e.threshold == 0.9f);
-    CHECK(!llm_early_stop_parse("{}", 1, &e) && e.enable && e.window_size == 3000 && e.threshold == 0.99f);
-    CHECK(!llm_early_stop_parse("{\"strategy\": \"Repetition\", \"other\": 1}", 0, &e) && !e.enable);
+    CHECK(!llm__early_stop_parse("{\"enable_early_stop\":true, \"window_size\": 1000, \"threshold\": 0.9}", 0, &e) && e.enable && e.window_size == 1000 && e.threshold == 0.9f);
+    CHECK(!llm__early_stop_parse("{}", 1, &e) && e.enable && e.window_size == 3000 && e.threshold == 0.99f);
+    CHECK(!llm__early_stop_parse("{\"strategy\": \"Repetition\", \"other\": 1}", 0, &e) && !e.enable);
     static const char *const bad[] = {"", "[]", "1", "{\"window_size\": 0}", "{\"window_size\": 1.5}", "{\"threshold\": 2}", "{\"threshold\": \"x\"}", "{\"strategy\": \"x\"}", "{\"strategy\": 1}", "{\"enable_early_stop\": 1}"};
-    for (int i = 0; i < LLM__COUNT(bad); i++) CHECK(llm_early_stop_parse(bad[i], 0, &e) == LLM_ERR_ARG);
-    CHECK(llm_early_stop_parse("{\"enable_early_stop\": false}", 1, &e) == LLM_ERR_ARG);
+    for (int i = 0; i < LLM__COUNT(bad); i++) CHECK(llm__early_stop_parse(bad[i], 0, &e) == LLM_ERR_ARG);
+    CHECK(llm__early_stop_parse("{\"enable_early_stop\": false}", 1, &e) == LLM_ERR_ARG);
 }
 
 TEST_GROUP(options) {
@@ -117,8 +117,8 @@ TEST_GROUP(options) {
     options_early_stop();
     llm_text help = {0};
     unsigned char given[16] = {0};
-    llm_options o = {options_test_table, LLM__COUNT(options_test_table), &t, given, NULL, NULL, {NULL, 0}};
-    llm_options_help(&o, 0, &help);
+    llm_options o = {options_test_table, LLM__COUNT(options_test_table), &t, given, NULL, NULL, {NULL, 0}, NULL};
+    llm__option_group(&o, 0, &help);
     CHECK(help.data && strstr(help.data, "  -m, --model PATH") && !strstr(help.data, "old"));
     for (const char *p = help.data; p && *p; p = strchr(p, '\n') + 1) CHECK(strcspn(p, "\n") <= 80);
     llm_text_free(&help);
