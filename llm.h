@@ -5064,13 +5064,13 @@ enum { LLM__VOCAB_UNKNOWN = 2, LLM__VOCAB_CONTROL = 3, LLM__VOCAB_USER = 4, LLM_
 
 typedef enum llm__tok_model { LLM__TOK_BPE, LLM__TOK_UNIGRAM, LLM__TOK_WORDPIECE, LLM__TOK_WORDLEVEL } llm__tok_model;
 
-/* Kinds of steps. Those of the first line cut spans, the next ones rewrite them; those of the last decode, as do STRIP,
+/* Kinds of steps. Those of the first line cut spans, the next ones rewrite them; those of the last decode, as do
  * REPLACE and METASPACE. */
 typedef enum llm__tok_kind {
     LLM__TOK_ADDED, LLM__TOK_SPLIT, LLM__TOK_SCRIPTS,
-    LLM__TOK_FORM, LLM__TOK_LOWER, LLM__TOK_STRIP, LLM__TOK_REPLACE, LLM__TOK_PREPEND, LLM__TOK_CHARSMAP, LLM__TOK_BYTES,
+    LLM__TOK_FORM, LLM__TOK_LOWER, LLM__TOK_REPLACE, LLM__TOK_PREPEND, LLM__TOK_CHARSMAP, LLM__TOK_BYTES,
     LLM__TOK_CHINESE, LLM__TOK_METASPACE, LLM__TOK_UNGUARD,
-    LLM__TOK_LITERAL, LLM__TOK_LETTERS, LLM__TOK_UTF8, LLM__TOK_FALLBACK, LLM__TOK_FUSE, LLM__TOK_JOIN, LLM__TOK_SUFFIX, LLM__TOK_CONTINUE, LLM__TOK_CTC
+    LLM__TOK_STRIP, LLM__TOK_LITERAL, LLM__TOK_LETTERS, LLM__TOK_UTF8, LLM__TOK_FALLBACK, LLM__TOK_FUSE, LLM__TOK_JOIN, LLM__TOK_SUFFIX, LLM__TOK_CONTINUE, LLM__TOK_CTC
 } llm__tok_kind;
 
 /* What becomes of the matches of a SPLIT: left out, words by themselves, joined to the piece before or after, or touching ones together. */
@@ -5086,7 +5086,7 @@ typedef struct llm__tok_step {
     llm__tok_kind kind;
     llm__regex *re;      /* what REPLACE and SPLIT look for; NULL: nothing */
     llm__str text, with; /* text: what to look for, or to put in front; with: what replaces it */
-    int a, b;            /* ADDED, FORM: which; STRIP: left, right; SPLIT: behaviour, invert; METASPACE: scheme; REPLACE: text is one
+    int a, b;            /* ADDED, FORM: which; STRIP: how many characters left, right; SPLIT: behaviour, invert; METASPACE: scheme; REPLACE: text is one
                             character; CONTINUE, CTC: clean up; LITERAL: strip a first space (1), spaces until there is text (2), and what
                             tokens are */
 } llm__tok_step;
@@ -5102,7 +5102,8 @@ enum { /* what a token is */
     LLM__TOKEN_UNUSED = 16, LLM__TOKEN_PLAIN = 32, /* decodes to its text, no matter how others do */
     LLM__TOKEN_USER = 64,                          /* user-defined in SentencePiece's sense */
     /* how an added token is found */
-    LLM__ADDED_WORD = 1, LLM__ADDED_LSTRIP = 2, LLM__ADDED_RSTRIP = 4, LLM__ADDED_NORMALIZED = 8, LLM__ADDED_SPECIAL = 16
+    LLM__ADDED_WORD = 1, LLM__ADDED_LSTRIP = 2, LLM__ADDED_RSTRIP = 4, LLM__ADDED_SPECIAL = 8,
+    LLM__ADDED_NORMALIZED = 16, LLM__ADDED_PIECE = 32 /* in normalized text, and its own text is to be normalized, or is it already */
 };
 
 typedef struct llm__token {
@@ -5162,9 +5163,8 @@ typedef struct llm__tokenizer {
     int float_sums;          /* Unigram: sums of scores are rounded as SentencePiece does, which decides between equal ways */
     int fuse_unk, byte_fallback, drop_unknown, alphabet_fallback; /* what becomes of unknown characters */
     int32_t byte_id[256];    /* of <0x00> ..., -1 */
-    int32_t char_id[0x180];  /* of the first code points: saves look-ups */
+    int plain_bytes;         /* a byte that has no such token may have one of its own */
     llm__str prefix, suffix; /* continuing_subword_prefix (WordPiece's too), end_of_word_suffix */
-    llm__index user;         /* SentencePiece's user-defined tokens, which the model itself keeps whole */
     /* Unigram, WordPiece */
     llm__index pieces;
     double unk_score;        /* of an unknown character */
@@ -5173,7 +5173,6 @@ typedef struct llm__tokenizer {
     llm__added *added;
     size_t n_added, added_cap;
     llm__index early, late;  /* added tokens sought before and after normalizing */
-    int longest_first;       /* added tokens are sought in llama.cpp's order */
     llm__tok_steps normalizers, words; /* each begins with ADDED; words goes on with UNGUARD */
     llm_tokens before, after; /* the frame */
     llm__uni_norm *norm;
@@ -5380,13 +5379,13 @@ typedef struct llm__encode_stage {
 } llm__encode_stage;
 
 typedef struct llm__symbol { /* of BPE */
-    int32_t id, prev, next;  /* id -1: no token; -2 - id: a user-defined token; prev INT32_MIN: merged into its neighbour */
+    int32_t id, prev, next;  /* id -1: no token; prev INT32_MIN: merged into its neighbour */
     uint32_t at;             /* where its text begins in the word */
 } llm__symbol;
 
-typedef struct llm__pair { /* of the heap: two symbols that may be merged, or a place where an added token may be */
-    uint64_t key;          /* priority << 32 | left symbol, or place */
-    int32_t id;            /* of the merged token; entry of the index of added ones */
+typedef struct llm__pair { /* of the heap: two symbols that may be merged */
+    uint64_t key;          /* priority << 32 | left symbol */
+    int32_t id;            /* of the merged token */
 } llm__pair;
 
 typedef struct llm__best { /* Unigram: the best way to a position */
@@ -5394,12 +5393,6 @@ typedef struct llm__best { /* Unigram: the best way to a position */
     uint32_t from; /* UINT32_MAX: none yet */
     int32_t id;
 } llm__best;
-
-/* A word that was encoded before: where it stands in `words`, and where its ids do in the output. Text repeats its words, so half of the
- * work or more is a copy. */
-typedef struct llm__seen {
-    uint32_t at, n, out, n_out;
-} llm__seen;
 
 /* One call of encode. A failure is noted in `result` and ends all loops; what was put out then does not count. */
 typedef struct llm__encode {
@@ -5409,14 +5402,13 @@ typedef struct llm__encode {
     llm__encode_stage *stage; /* (steps): of the normalizers, then of the cutters */
     int steps;                /* how many of them run */
     llm_text *normalized;     /* NULL, or where text goes behind the last step instead of the model */
-    llm_text clean, words, scratch;
+    llm_text clean, scratch;
     llm__symbol *symbol;
     size_t symbol_cap;
     llm__pair *heap;
     size_t heap_n, heap_cap;
     llm__best *best;
     size_t best_cap;
-    llm__seen seen[2048];
     llm_result result;
 } llm__encode;
 
@@ -5448,7 +5440,6 @@ static void llm__encode_close(llm__encode *e) {
     }
     LLM_FREE(e->stage);
     llm_text_free(&e->clean);
-    llm_text_free(&e->words);
     llm_text_free(&e->scratch);
     LLM_FREE(e->symbol);
     LLM_FREE(e->heap);
@@ -5545,11 +5536,11 @@ static size_t llm__grapheme_end(llm__str s, size_t at) {
 }
 
 /* Replaces by the charsmap. Hugging Face's Precompiled: short graphemes as a whole, else character by character. SentencePiece itself
- * (longest): the longest that fits, but nothing in user-defined tokens. */
+ * (longest): the longest that fits, but nothing in tokens that are sought after normalizing. */
 static void llm__norm_charsmap(const llm__tokenizer *t, int longest, llm__str s, llm_text *out) {
     for (size_t at = 0, end = 0, taken; at < s.n; at += taken) {
         llm__str rest = llm__str_from(s, at), with = llm__nothing;
-        const llm__index_entry *user = longest ? llm__index_longest(&t->user, rest) : NULL;
+        const llm__index_entry *user = longest ? llm__index_longest(&t->late, rest) : NULL;
         size_t one = 0, found = 0;
         (void)llm__uni_next(rest, &one);
         taken = 0;
@@ -5629,7 +5620,6 @@ static void llm__rewrite(llm__encode *e, int k, const llm__tok_step *step, llm__
     llm_result r = LLM_OK;
     switch (step->kind) {
     case LLM__TOK_FORM: llm__uni_normalize(e->t->norm, (llm__uni_form)step->a, s, out); break;
-    case LLM__TOK_STRIP: llm__add_str(out, llm__strip_space(s, (step->a ? 1 : 0) + (step->b ? 2 : 0))); break;
     case LLM__TOK_REPLACE: r = llm__replace_regex(&e->stage[k].rx, step->re, s, step->with, out); break;
     case LLM__TOK_CHARSMAP: llm__norm_charsmap(e->t, step->a, s, out); break;
     case LLM__TOK_BYTES: llm__bytes_to_letters(s, out); break;
@@ -5713,56 +5703,17 @@ static int llm__word_alone(llm__str s, size_t at, size_t end) {
     return !llm__uni_word(left) && !llm__uni_word(right) && left >> 1 != 0x200C >> 1 && right >> 1 != 0x200C >> 1;
 }
 
-/* Puts the longest token of at most `most` bytes that may begin at a place of s on the heap, if there is one: the longer comes first, then
- * the one further left. */
-static void llm__place_try(llm__encode *e, const llm__index *x, llm__str s, size_t at, size_t most) {
-    const llm__index_entry *hit;
-    while (most && (hit = llm__index_longest(x, llm__s(s.p + at, most))) != NULL) {
-        if (!(e->t->added[hit->value].flags & LLM__ADDED_SPECIAL) || (e->flags & LLM_TOK_PARSE_SPECIAL)) {
-            llm__heap_push(e, (uint64_t)(UINT32_MAX - hit->s.n) << 32 | at, (int32_t)(hit - x->v));
-            return;
-        }
-        most = hit->s.n - 1;
-    }
-}
-
-/* llama.cpp's order: the longest token everywhere in the text, then the next in what is left. Every place is on the heap with one token;
- * one that is popped and finds its end taken (by a longer one, which covers an end of any shorter one in its way) gives its place to the
- * next shorter one. Returns for every byte the entry of the token that begins there + 1, or 0, or -1 within a token; to be freed. */
-static int32_t *llm__places_longest(llm__encode *e, const llm__index *x, llm__str s) {
-    int32_t *place = LLM__NEW(int32_t, s.n);
-    if (!place) llm__encode_fail(e, LLM_ERR_NOMEM);
-    e->heap_n = 0;
-    for (size_t at = 0; at < s.n && !e->result; at++) llm__place_try(e, x, s, at, s.n - at);
-    while (e->heap_n && !e->result) {
-        llm__pair top = llm__heap_pop(e);
-        size_t at = (uint32_t)top.key, n = x->v[top.id].s.n;
-        if (place[at]) continue;
-        if (place[at + n - 1]) {
-            llm__place_try(e, x, s, at, n - 1);
-            continue;
-        }
-        place[at] = top.id + 1;
-        for (size_t i = 1; i < n; i++) place[at + i] = -1;
-    }
-    return place;
-}
-
-/* Cuts out added tokens. Hugging Face's order: from the left, the longest at each place; one that may not stand there still hides the
- * shorter ones. Or llama.cpp's, see above. */
+/* Cuts out added tokens: from the left, the longest at each place; one that may not stand there still hides the shorter ones. */
 static void llm__cut_added(llm__encode *e, int k, const llm__index *x, llm__str s, int begin) {
-    const llm__tokenizer *t = e->t;
-    LLM__SCOPED(llm__drop) int32_t *place = t->longest_first && x->n ? llm__places_longest(e, x, s) : NULL;
     size_t done = 0;
     for (size_t at = 0, step; x->n && at < s.n && !e->result; at += step) {
-        const llm__index_entry *hit = NULL;
-        if (!t->longest_first) hit = llm__index_longest(x, llm__str_from(s, at));
-        else if (place[at] > 0) hit = &x->v[place[at] - 1];
+        const llm__index_entry *hit = llm__index_longest(x, llm__str_from(s, at));
         step = hit ? hit->s.n : 1;
         if (!hit) continue;
-        const llm__added *a = &t->added[hit->value];
+        const llm__added *a = &e->t->added[hit->value];
         size_t from = at, end = at + step;
         if ((a->flags & LLM__ADDED_SPECIAL) && !(e->flags & LLM_TOK_PARSE_SPECIAL)) continue;
+        if ((a->flags & LLM__ADDED_PIECE) && e->t->model == LLM__TOK_UNIGRAM) continue; /* its score decides */
         if ((a->flags & LLM__ADDED_WORD) && !llm__word_alone(s, from, end)) continue;
         /* White space beside the token may belong to it, but not what an earlier token took. */
         if (a->flags & LLM__ADDED_LSTRIP) from = LLM__MAX(llm__strip_space(llm__s(s.p, from), 2).n, done);
@@ -5806,12 +5757,11 @@ static llm__str llm__symbol_text(const llm__encode *e, llm__str word, const llm_
 }
 
 /* The token that a symbol and the next merge into, and its priority (smallest first); -1: none. Ranked pairs are looked up by the two ids,
- * the other two sources by the text that the two cover. Barriers and user-defined tokens merge with nothing where pairs count; by text, a
- * barrier may still become part of a token. */
+ * the other two sources by the text that the two cover. Where pairs count a barrier merges with nothing; by text it may still become part
+ * of a token. */
 static int32_t llm__bpe_merged(const llm__encode *e, llm__str word, const llm__symbol *a, uint32_t *priority) {
     const llm__tokenizer *t = e->t;
     const llm__symbol *b = &e->symbol[a->next];
-    if (a->id < -1 || b->id < -1) return -1;
     if (!t->merge) {
         int32_t id = llm__tok_find(t, llm__s(word.p + a->at, llm__symbol_text(e, word, b).n + b->at - a->at));
         if (id >= 0) *priority = t->token[id].rank;
@@ -5889,23 +5839,15 @@ static llm__str llm__bpe_char(llm__encode *e, llm__str word, size_t at, size_t n
     return llm__text_str(&e->scratch);
 }
 
-/* The first symbols of a word: its characters (or bytes, or user-defined tokens). Unknown ones stay as barriers, which are seen to at the
+/* The first symbols of a word: its characters (or bytes). Unknown ones stay as barriers, which are seen to at the
  * end; or vanish, where nothing can stand for them. Returns how many. */
 static int32_t llm__bpe_symbols(llm__encode *e, llm__str word) {
     const llm__tokenizer *t = e->t;
     int32_t n = 0;
     for (size_t at = 0, next = 0; at < word.n && !e->result; at = next) {
-        const llm__index_entry *user = t->user.n ? llm__index_longest(&t->user, llm__str_from(word, at)) : NULL;
-        if (user) {
-            next = at + user->s.n;
-            n = llm__bpe_add(e, n, -2 - user->value, at);
-            continue;
-        }
-        /* One symbol: a byte, or a code point with the prefix or suffix that its place in the word asks for. */
-        int32_t c = t->bytes ? (uint8_t)word.p[next++] : llm__uni_next(word, &next), id;
-        llm__str one = llm__bpe_char(e, word, at, next);
-        if (one.p == word.p + at && c < LLM__COUNT(t->char_id) && !t->bytes) id = t->char_id[c];
-        else id = llm__map_get(&t->ids, one);
+        if (t->bytes) next++;
+        else (void)llm__uni_next(word, &next);
+        int32_t id = llm__map_get(&t->ids, llm__bpe_char(e, word, at, next));
         if (id >= 0 || t->barrier) n = llm__bpe_add(e, n, id, at);
     }
     return n;
@@ -5937,8 +5879,7 @@ static void llm__model_bpe(llm__encode *e, llm__str word) {
     llm__bpe_merge(e, word, n);
     for (int32_t i = n ? 0 : -1; i >= 0 && !e->result; i = e->symbol[i].next) {
         const llm__symbol *s = &e->symbol[i];
-        int32_t id = s->id < -1 ? -2 - s->id : s->id < t->n_vocab ? s->id : -1;
-        if (id >= 0) llm__emit(e, id), unknown = 0;
+        if (s->id >= 0 && s->id < t->n_vocab) llm__emit(e, s->id), unknown = 0;
         else llm__bpe_leftover(e, llm__symbol_text(e, word, s), &unknown);
     }
 }
@@ -6034,26 +5975,13 @@ static void llm__model_wordpiece(llm__encode *e, llm__str word) {
     llm__emit(e, t->unk_id);
 }
 
-/* A word comes to the model, unless it was seen before: a small cache by hash, each slot the last word that fell into it. The model looks
- * at nothing but the word, so its ids can be copied from where they stand in the output. */
+/* A word comes to the model. */
 static void llm__encode_word(llm__encode *e, llm__str word) {
     const llm__tokenizer *t = e->t;
-    size_t out = e->out->len;
-    llm__seen *seen = &e->seen[llm__hash(word.p, word.n, t->ids.seed) % LLM__COUNT(e->seen)];
-    if (seen->n == word.n && !memcmp(e->words.data + seen->at, word.p, word.n)) {
-        for (uint32_t k = 0; k < seen->n_out && !e->out->failed; k++) llm__emit(e, e->out->data[seen->out + k]);
-        return;
-    }
     if (t->model == LLM__TOK_BPE) llm__model_bpe(e, word);
     else if (t->model == LLM__TOK_UNIGRAM) llm__model_unigram(e, word);
     else if (t->model == LLM__TOK_WORDPIECE) llm__model_wordpiece(e, word);
     else llm__emit(e, llm__tok_find(t, word) >= 0 ? llm__tok_find(t, word) : t->unk_id);
-    seen->at = (uint32_t)e->words.len;
-    seen->n = (uint32_t)word.n;
-    seen->out = (uint32_t)out;
-    seen->n_out = (uint32_t)(e->out->len - out);
-    llm__add_str(&e->words, word);
-    if (e->words.failed) llm__encode_fail(e, LLM_ERR_NOMEM);
 }
 
 /* A piece of the text comes to step k; begin: the text begins there. An empty one vanishes. As deep as there are steps. */
@@ -6118,9 +6046,9 @@ LLM__UNUSED static llm_result llm__tokenizer_encode(const llm__tokenizer *t, con
 typedef struct llm__stage { /* what a step keeps between tokens */
     int64_t tokens;   /* begun so far */
     int cut;          /* STRIP: characters cut from the token under way; LITERAL: 1 when there is nothing more to strip */
+    llm_text made[2]; /* what the step makes of a token */
     llm_text held;    /* a token that comes in parts, and is needed whole */
     llm_text kept;    /* FALLBACK: bytes so far; SUFFIX, CTC: the token before; UTF8: part of a character */
-    llm_text made[2]; /* what the step makes of a token */
 } llm__stage;
 
 /* A stream of tokens on its way to text: belongs to one thread at a time; the tokenizer must outlive it. */
@@ -6423,7 +6351,6 @@ static void llm__tokenizer_close(llm__tokenizer *t) {
     llm__map_free(&t->ids);
     LLM_FREE(t->token);
     LLM_FREE(t->pieces.v);
-    LLM_FREE(t->user.v);
     LLM_FREE(t->early.v);
     LLM_FREE(t->late.v);
     LLM_FREE(t->added);
@@ -6671,7 +6598,8 @@ static const struct llm__tok_part {
     {'n', "NFKC", LLM__TOK_FORM, LLM__NFKC, LLM__PLAIN},
     {'n', "NFKD", LLM__TOK_FORM, LLM__NFKD, LLM__PLAIN},
     {'n', "Lowercase", LLM__TOK_LOWER, 0, LLM__PLAIN},
-    {'n', "Strip", LLM__TOK_STRIP, 0, LLM__PLAIN},
+    {'n', "Strip", LLM__TOK_REPLACE, 0, "\\A\\s+", "", "strip_left", 1},
+    {'n', "Strip", LLM__TOK_REPLACE, 0, "\\s+\\z", "", "strip_right", 1},
     {'n', "Replace", LLM__TOK_REPLACE, 0, LLM__PLAIN},
     {'n', "Prepend", LLM__TOK_PREPEND, 0, LLM__PLAIN},
     {'n', "Precompiled", LLM__TOK_CHARSMAP, 0, LLM__PLAIN},
@@ -6811,7 +6739,7 @@ static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, co
     static const char *const texts[] = {"suffix", "prefix", "pad_token"};
     llm__str pattern = part->pattern ? llm__lit(part->pattern) : llm__nothing, say;
     size_t one = 0;
-    int literal = 0, decodes = part->list == 'd', always;
+    int literal = 0, always;
     if (!part->pattern && (part->kind == LLM__TOK_SPLIT || part->kind == LLM__TOK_REPLACE))
         literal = llm__part_pattern(t, d, node, part, steps, &pattern);
     llm__tok_step *step = llm__tok_add_regex(t, steps, part->kind, pattern, literal);
@@ -6839,11 +6767,11 @@ static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, co
         step->text = llm__json_keep(t, d, node, "replacement", llm__spm_mark);
         step->a = say.p && llm__str_eq(say, "first") ? LLM__PREPEND_FIRST : always ? LLM__PREPEND_ALWAYS : LLM__PREPEND_NEVER;
         break;
-    case LLM__TOK_STRIP: /* as a normalizer whether left and right, as a decoder how many characters */
+    case LLM__TOK_STRIP:
         step->text = llm__json_keep(t, d, node, "content", llm__nothing);
-        step->a = decodes ? llm__part_count(t, d, node, "start", 0, 1000) : llm__json_flag(d, node, "strip_left", 1);
-        step->b = decodes ? llm__part_count(t, d, node, "stop", 0, 1000) : llm__json_flag(d, node, "strip_right", 1);
-        if (decodes && !step->text.n) LLM__TOK_BAD(t, "tokenizer.json: Strip: content expected");
+        step->a = llm__part_count(t, d, node, "start", 0, 1000);
+        step->b = llm__part_count(t, d, node, "stop", 0, 1000);
+        if (!step->text.n) LLM__TOK_BAD(t, "tokenizer.json: Strip: content expected");
         break;
     case LLM__TOK_FORM:
         if (!t->norm && (t->norm = (llm__uni_norm *)llm__tok_get(t, sizeof *t->norm)) != NULL) llm__uni_norm_unpack(t->norm);
@@ -7018,10 +6946,9 @@ static void llm__tok_load_model(llm__tokenizer *t, const llm_json *d, int model,
 
 /* The flags of an added token. Unless it says so, a token is sought in normalized text if and only if it is not special. */
 static int llm__json_added_flags(const llm_json *d, int node) {
-    static const struct { const char *key; int flag; } keys[] = {
-        {"single_word", LLM__ADDED_WORD}, {"lstrip", LLM__ADDED_LSTRIP}, {"rstrip", LLM__ADDED_RSTRIP}, {"special", LLM__ADDED_SPECIAL}};
+    static const char *const keys[] = {"single_word", "lstrip", "rstrip", "special"}; /* from LLM__ADDED_WORD on */
     int flags = 0;
-    for (int i = 0; i < LLM__COUNT(keys); i++) flags |= llm__json_flag(d, node, keys[i].key, 0) ? keys[i].flag : 0;
+    for (int i = 0; i < LLM__COUNT(keys); i++) flags |= (llm__json_flag(d, node, keys[i], 0) != 0) << i;
     return flags | (llm__json_flag(d, node, "normalized", !(flags & LLM__ADDED_SPECIAL)) ? LLM__ADDED_NORMALIZED : 0);
 }
 
@@ -7105,7 +7032,7 @@ static int llm__proto_field(llm__str *m, uint64_t *value, llm__str *bytes) {
     return (int)number;
 }
 
-/* One piece: 1 text, 2 score, 3 type. User-defined ones are kept whole by the model itself, control tokens are added tokens. */
+/* One piece: 1 text, 2 score, 3 type. User-defined ones and control tokens are added tokens. */
 static void llm__spm_piece(llm__tokenizer *t, llm__str s, int32_t id) {
     static const uint8_t flags[] = {0, 0, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN,
                                     LLM__TOKEN_USER, 0, LLM__TOKEN_BYTE};
@@ -7125,7 +7052,7 @@ static void llm__spm_piece(llm__tokenizer *t, llm__str s, int32_t id) {
     }
     llm__tok_enter(t, text, id, flags[type], (double)score);
     if (type == LLM__VOCAB_CONTROL) llm__tok_enter_added(t, text, id, LLM__ADDED_SPECIAL);
-    if (type == LLM__VOCAB_USER && !t->result) llm__index_add(&t->user, t->token[id].text, id, &t->result);
+    if (type == LLM__VOCAB_USER) llm__tok_enter_added(t, text, id, LLM__ADDED_PIECE);
 }
 
 /* Pieces are field 1; 2 says how the model was trained, 3 how text is normalized. */
@@ -7152,7 +7079,6 @@ static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
     if (f < 0 || g < 0 || !n) LLM__TOK_BAD(t, "tokenizer.model: a SentencePiece model expected");
     if (model != 1 && model != 2)
         LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.model: model_type %d: 1 (unigram) or 2 (bpe) expected", model);
-    llm__index_build(&t->user);
     for (int i = 0; i < 4; i++) special[i] = special[i] < n ? special[i] : -1;
     t->unk_id = special[0], t->bos_id = special[1], t->eos_id = special[2], t->pad_id = special[3];
     if (t->unk_id < 0) LLM__TOK_BAD(t, "tokenizer.model: an unknown token expected");
@@ -7162,7 +7088,8 @@ static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
     /* Unigram: a user-defined token must win over any way to split it, so its score is its length times the best score of all. */
     float best = n && !t->result ? t->token[0].score : 0;
     for (int32_t i = 0; i < n && !t->result; i++) best = LLM__MAX(best, t->token[i].score);
-    for (size_t i = 0; i < t->user.n && model == 1; i++) t->token[t->user.v[i].value].score = (float)t->user.v[i].s.n * best - 0.1f;
+    for (int32_t i = 0; i < n && !t->result && model == 1; i++)
+        if (t->token[i].type & LLM__TOKEN_USER) t->token[i].score = (float)t->token[i].text.n * best - 0.1f;
     llm__tok_use_scores(t, LLM__TOKEN_SPECIAL | LLM__TOKEN_BYTE | (model == 2 ? LLM__TOKEN_USER : 0));
     llm__tok_set_charsmap(t, charsmap);
     llm__tok_add_spaces(t, merge_spaces * (1 + escape), dummy_prefix && !suffix, suffix, escape ? llm__spm_mark : llm__blank);
@@ -7282,16 +7209,13 @@ static void llm__tok_config(llm__tokenizer *t, const llm_json *d, int framed) {
     if (framed && llm__json_flag(d, 0, "add_eos_token", 0) && t->eos_id >= 0) llm__frame_add(t, &t->after, t->after.len, t->eos_id, "");
 }
 
-/* What every tokenizer ends with: look-ups made once, and the indexes of added tokens; `late` ones are sought as normalizing leaves them. */
+/* What every tokenizer ends with: the tokens of bytes, and the indexes of added tokens; `late` ones are sought as normalizing leaves them. */
 static void llm__tok_finish(llm__tokenizer *t) {
     char s[8];
-    /* The bytes' tokens are <0x00> to <0xFF>. */
-    int plain = t->kind && !strcmp(t->kind, "SPM") && t->longest_first; /* llama.cpp also takes a token of the byte itself */
-    for (int32_t c = 0; c < LLM__COUNT(t->char_id); c++) t->char_id[c] = llm__map_get(&t->ids, llm__s(s, (size_t)llm__utf8_put(s, c)));
     for (int b = 0; b < 256; b++) {
         char byte = (char)b;
         t->byte_id[b] = llm__tok_find(t, llm__s(s, (size_t)snprintf(s, sizeof s, "<0x%02X>", b)));
-        if (plain && t->byte_id[b] < 0) t->byte_id[b] = llm__tok_find(t, llm__s(&byte, 1));
+        if (t->plain_bytes && t->byte_id[b] < 0) t->byte_id[b] = llm__tok_find(t, llm__s(&byte, 1));
     }
     LLM__SCOPED(llm__encode_close) llm__encode e;
     LLM__SCOPED(llm_text_free) llm_text normal = LLM__ZERO;
@@ -7308,7 +7232,7 @@ static void llm__tok_finish(llm__tokenizer *t) {
             if (normal.failed) llm__encode_fail(&e, LLM_ERR_NOMEM);
             text = t->token[a->id].text = llm__tok_keep(t, llm__text_str(&normal)); /* it decodes to what it was found as */
         }
-        llm__index_add(a->flags & LLM__ADDED_NORMALIZED ? &t->late : &t->early, text, (int32_t)i, &t->result);
+        llm__index_add(a->flags & (LLM__ADDED_NORMALIZED | LLM__ADDED_PIECE) ? &t->late : &t->early, text, (int32_t)i, &t->result);
     }
     if (!t->result) t->result = e.result;
     llm__index_build(&t->early);
@@ -11462,7 +11386,6 @@ static void llm__vocab_tokens(llm__tokenizer *t, const llm__gguf *g) {
         llm__tok_enter(t, text, i, type >= 0 && type < LLM__COUNT(flags) ? flags[type] : 0, score);
         if (found && text.n <= LLM__TOK_MAX_ADDED) llm__tok_enter_added(t, text, i, type == LLM__VOCAB_USER ? 0 : LLM__ADDED_SPECIAL);
     }
-    t->longest_first = 1;
 }
 
 /* Merges "a b", in the order of their ranks. Here parts need not be tokens: such a part gets an id beyond the vocabulary, which is never
@@ -11505,7 +11428,7 @@ static int llm__vocab_bpe(llm__tokenizer *t, const llm__gguf *g, llm__str pre) {
 /* SentencePiece's BPE ("llama"): what is merged next is the token with the best score; unknown characters become byte tokens. */
 static void llm__vocab_spm(llm__tokenizer *t, const llm__gguf *g) {
     int prefix = llm__gguf_bool(g, "tokenizer.ggml.add_space_prefix", 1);
-    t->barrier = t->byte_fallback = t->fuse_unk = 1;
+    t->barrier = t->byte_fallback = t->fuse_unk = t->plain_bytes = 1;
     llm__tok_use_scores(t, 0);
     llm__tok_add_spaces(t, 0, prefix, 0, llm__spm_mark);
     llm__tok_add_literal(t, prefix, LLM__LITERAL_SPACES);
