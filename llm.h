@@ -1564,6 +1564,7 @@ typedef struct llm_openai_info {
     int32_t status;                /* HTTP's: 200, or the error's */
     int32_t stream;                /* the pieces are events (of GENERATE: lines); else there is one piece */
     int32_t done;                  /* all is written */
+    int32_t form;                  /* submit will compile a grammar, which may take a quarter of a second */
     int32_t n_requests, n_choices; /* prompts, and answers to each */
     llm_request *const *requests;  /* (n_requests) */
     const llm_sampling *sampling;
@@ -20406,9 +20407,13 @@ static int llm__early_hit(const llm_early_stop *e, int32_t *count, float prob) {
  * Limits (all refused or ended with a sentence): instructions, threads of a state, stack depth, bytes of states and masks. Left recursion
  * is refused. */
 
-/* Most bytes of a text, instructions, nested schemas, passes of llm__gr_alive; threads of a state, frames, what a step meets, what a call does. */
-enum { LLM__GR_MAX_TEXT = 1 << 20, LLM__GR_MAX_OPS = 1 << 20, LLM__GR_MAX_NEST = 64, LLM__GR_MAX_PASSES = 500 };
-enum { LLM__GR_MAX_THREADS = 4096, LLM__GR_MAX_DEPTH = 400, LLM__GR_MAX_WORK = 1 << 18, LLM__GR_FUEL = 1 << 24 };
+/* Most bytes of a text, instructions, nested schemas; threads of a state, frames, what a step meets. */
+enum { LLM__GR_MAX_TEXT = 1 << 20, LLM__GR_MAX_OPS = 1 << 20, LLM__GR_MAX_NEST = 64 };
+enum { LLM__GR_MAX_THREADS = 4096, LLM__GR_MAX_DEPTH = 400, LLM__GR_MAX_WORK = 1 << 18 };
+
+/* What a compilation may cost, and a mask or a text that is read: in units of some 25 ns (an instruction, a key that is compared), so a
+ * quarter of a second and a sixteenth; a thread that a step meets costs LLM__GR_MEET. Schemas of real programs need a hundredth of it. */
+enum { LLM__GR_FUEL = 10 << 20, LLM__GR_FUEL_MASK = LLM__GR_FUEL / 4, LLM__GR_MEET = 8 };
 
 /* Bytes of a token; slices, their lengths that are told apart, nodes worth one; bytes of states and of masks; grammars on a shelf, their bytes. */
 enum { LLM__GR_MAX_TOKEN = 255, LLM__GR_SLICES = 12, LLM__GR_RUNS = 14, LLM__GR_SLICE_NODES = 8192 };
@@ -20501,8 +20506,8 @@ typedef struct llm__gr_mask {
 } llm__gr_mask;
 
 struct llm_grammar {
-    pthread_mutex_t lock;   /* of everything below that grows while it is used, and of refs */
-    int32_t refs;
+    pthread_mutex_t lock;   /* of everything below that grows while it is used */
+    int32_t refs;           /* atomic */
     const llm_model *model;
     llm__gr_op *op;
     size_t n_ops, ops_cap;
@@ -20523,7 +20528,7 @@ struct llm_grammar {
     llm__gr_mask *mask;
     size_t n_masks, masks_cap;
     llm__gr_index frames_at, states_at, work_at, masks_at;
-    int64_t fuel;           /* threads that may still be met before whoever asked (for a mask, a step, a compilation) is told no */
+    int64_t *fuel;          /* what may still be spent before whoever asks (for a mask, a step, a compilation) is told no; the asker's */
     llm__gr_trie *trie;     /* of the model; NULL without one */
     struct llm_matcher *matchers; /* of running answers: their states survive when the memory of states is emptied */
     const char *failed;     /* the machine gave up: why; NULL */
@@ -20577,12 +20582,20 @@ typedef struct llm__gr_build {
  * alternatives it disappears, and a loop around it can only be left at once. */
 static const llm__gr_frag llm__gr_never = {-1, -1};
 
+/* Takes what something costs from what the compilation may cost in all, the machines that are made on the way included. 0: it was not
+ * left. Whatever a text can make many of, or long, is paid for where it is met. */
+static int llm__gr_spend(llm__gr_build *b, size_t cost) {
+    if (!b->failed && (*b->g->fuel -= (int64_t)cost) < 0)
+        b->failed = llm__error(LLM_ERR_LIMIT, "grammar: it takes too long to make, a smaller or less ambiguous one expected");
+    return !b->failed;
+}
+
 /* Appends an instruction and returns its number. After an error it does nothing and returns 0, so builders need not ask after every step:
  * what they then write goes into instruction 0, which is nobody's. a and next mean what the table at llm__gr_kind says; -1:
  * leads nowhere yet. */
 static int32_t llm__gr_add(llm__gr_build *b, llm__gr_kind kind, int32_t a, int32_t next) {
     llm_grammar *g = b->g;
-    if (b->failed) return 0;
+    if (!llm__gr_spend(b, 1)) return 0;
     if (g->n_ops >= LLM__GR_MAX_OPS) {
         b->failed = llm__error(LLM_ERR_LIMIT, "grammar: more than %d instructions, a smaller grammar expected", LLM__GR_MAX_OPS);
         return 0;
@@ -20669,7 +20682,7 @@ static llm__gr_frag llm__gr_bytes(llm__gr_build *b, const uint32_t set[8]) {
     size_t k = g->n_sets, least = k > 256 ? k - 256 : 0;
     while (k > least && memcmp(g->set[k - 1], set, 32)) k--;
     if (k == least) {
-        if (!b->failed && !llm__grow((void **)&g->set, &g->sets_cap, g->n_sets + 1, sizeof *g->set)) b->failed = llm__nomem();
+        if (llm__gr_spend(b, 32) && !llm__grow((void **)&g->set, &g->sets_cap, g->n_sets + 1, sizeof *g->set)) b->failed = llm__nomem();
         if (b->failed) return llm__gr_never;
         memcpy(g->set[g->n_sets++], set, 32);
         k = g->n_sets;
@@ -20876,7 +20889,7 @@ static int32_t llm__gr_push(llm_grammar *g, int32_t parent, int32_t op, int32_t 
 static void llm__gr_meet(llm_grammar *g, int32_t op, int32_t frame, int32_t base) {
     while (op >= 0 && g->op[op].kind == LLM__GR_SPLIT && g->op[op].other < 0) op = g->op[op].next;
     if (frame < 0 || op < 0 || !g->op[op].alive || g->failed) return;
-    if (--g->fuel < 0 || g->n_work >= LLM__GR_MAX_WORK) {
+    if ((*g->fuel -= LLM__GR_MEET) < 0 || g->n_work >= LLM__GR_MAX_WORK) {
         g->failed = "too many ways to read the text so far, a less ambiguous grammar expected";
         return;
     }
@@ -21327,7 +21340,7 @@ static llm__gr_look llm__gr_ahead(llm_grammar *g, int32_t state) {
     llm__gr_look x = {NULL, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0}};
     uint32_t first[4], ascii[4], bytes[8], all[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     const uint32_t late = 1u << (LLM__GR_RUNS + 1);
-    const int64_t fuel = g->fuel;
+    const int64_t fuel = *g->fuel;
     int first_wide, wide, size = llm__gr_largest(g, state, first, &first_wide), k = 0;
     int32_t to = size ? llm__gr_run(g, first, first_wide, state, 1) : 0, at = to;
     if (to <= 0) return x;
@@ -21352,7 +21365,7 @@ static llm__gr_look llm__gr_ahead(llm_grammar *g, int32_t state) {
     for (int byte = 0; byte < 256; byte++)
         if (all[byte >> 5] >> (byte & 31) & 1 && !(byte < 0x80 && llm__gr_begins(ascii, 0, (uint8_t)byte))) x.need |= llm__gr_leaves((uint8_t)byte);
     x.need &= ~0u << (x.sure + 1);
-    g->fuel = fuel;
+    *g->fuel = fuel;
     return x;
 }
 
@@ -21443,10 +21456,11 @@ LLM__COLD_BEGIN
  * backwards, as fragments are mostly made in order of text, and forwards, as rules may call those behind them. (The least fixed point that
  * finds the productive symbols of a context-free grammar: Hopcroft & Ullman 1979.) Why: a mask promises that every token it allows can be
  * continued to a whole answer. In root ::= "a" | "b" loop, loop ::= "x" loop, the way over "b" never ends, and a model that was allowed
- * "b" would write x until its budget is spent. 0: rules call each other so crosswise that it takes too long. */
-static int llm__gr_alive(llm_grammar *g) {
+ * "b" would write x until its budget is spent. Rules that call each other crosswise can make it take too long. */
+static void llm__gr_alive(llm__gr_build *b) {
+    llm_grammar *g = b->g;
     int changed = 1;
-    for (int pass = 0; changed && pass < LLM__GR_MAX_PASSES; pass++) {
+    for (int pass = 0; changed && llm__gr_spend(b, g->n_ops / 8); pass++) {
         changed = 0;
         for (size_t k = 0; k < g->n_ops; k++) {
             llm__gr_op *op = &g->op[pass & 1 ? k : g->n_ops - 1 - k];
@@ -21459,34 +21473,33 @@ static int llm__gr_alive(llm_grammar *g) {
             op->alive = (uint8_t)alive;
         }
     }
-    return !changed;
 }
 
 /* A rule that calls itself before it consumes anything would push frames for ever. Each rule is entered once here, with an empty stack.
  * expr ::= expr "+" num is entered with one frame, calls itself with two, then three ...: whether it ever stops is seen by letting one step
  * run: it goes on to the limit of the depth, or it does not. Rules that call themselves in a ring, or behind something that may be empty,
  * are found in the same way. */
-static llm_result llm__gr_check_left(llm_grammar *g) {
+static void llm__gr_check_left(llm__gr_build *b) {
+    llm_grammar *g = b->g;
     uint8_t *done = LLM__NEW(uint8_t, g->n_ops);
-    llm_result r = done ? LLM_OK : llm__nomem();
+    if (!done) b->failed = llm__nomem();
     g->every_frame = 1; /* or a ring of such calls would end by itself, as nothing new is met */
-    for (size_t i = 0; i < g->n_ops && !r; i++) {
+    for (size_t i = 0; i < g->n_ops && !b->failed; i++) {
         if (g->op[i].kind != LLM__GR_CALL || done[g->op[i].a]) continue;
         done[g->op[i].a] = 1;
         llm__gr_begin(g);
         llm__gr_work_clear(g);
         llm__gr_meet(g, g->op[i].a, 0, 0);
         llm__gr_follow(g);
-        int deep = g->failed != NULL && g->fuel >= 0;
-        if (g->fuel < 0) r = llm__error(LLM_ERR_LIMIT, "grammar: %s", g->failed);
+        int deep = 0;
         for (size_t k = 0; k < g->n_work && !deep; k++) deep = g->frame[g->work[k].at.frame].depth >= LLM__GR_MAX_DEPTH - 1;
-        if (deep)
-            r = llm__error(LLM_ERR_UNSUPPORTED,
-                           "grammar: a rule begins with itself (left recursion), rules that first consume something expected");
+        if (llm__gr_spend(b, 64) && g->failed && !deep) b->failed = llm__error(LLM_ERR_LIMIT, "grammar: %s", g->failed);
+        if (deep && !b->failed)
+            b->failed = llm__error(LLM_ERR_UNSUPPORTED,
+                                   "grammar: a rule begins with itself (left recursion), rules that first consume something expected");
     }
     g->every_frame = 0;
     LLM_FREE(done);
-    return r;
 }
 
 /* Numbers the bytes so that two have one number exactly if every set has both or neither. Each set splits the classes that it cuts through
@@ -21524,9 +21537,9 @@ static void llm__grammar_free(llm_grammar *g) {
     LLM_FREE(g);
 }
 
-/* An empty grammar to build into; NULL: no memory, b->failed is set. Instruction 0 leads nowhere: what is written there after an error does
+/* An empty grammar to build into, which spends from `fuel`; NULL: no memory, b->failed is set. Instruction 0 leads nowhere: what is written there after an error does
  * no harm. Set 0 is empty: ACCEPT consumes no byte. */
-static llm_grammar *llm__grammar_new(llm__gr_build *b) {
+static llm_grammar *llm__grammar_new(llm__gr_build *b, int64_t *fuel) {
     static const uint32_t nothing[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     llm_grammar *g = b->g = LLM__NEW(llm_grammar, 1);
     b->failed = g ? LLM_OK : llm__nomem();
@@ -21534,7 +21547,7 @@ static llm_grammar *llm__grammar_new(llm__gr_build *b) {
     if (!g) return NULL;
     pthread_mutex_init(&g->lock, NULL);
     g->refs = 1;
-    g->fuel = LLM__GR_FUEL;
+    g->fuel = fuel;
     (void)llm__gr_bytes(b, nothing);
     if (b->failed) llm__grammar_free(g), b->g = NULL;
     return b->g;
@@ -21547,10 +21560,10 @@ static void llm__grammar_finish(llm__gr_build *b, llm__gr_frag f) {
     if (b->failed) return;
     llm__gr_classes(g);
     g->start = f.in;
-    if (!llm__gr_alive(g)) b->failed = llm__error(LLM_ERR_LIMIT, "grammar: rules that call each other less crosswise expected");
-    else if (f.in < 0 || !g->op[f.in].alive)
+    llm__gr_alive(b);
+    if (!b->failed && (f.in < 0 || !g->op[f.in].alive))
         b->failed = llm__error(LLM_ERR_FORMAT, "grammar: no text can ever complete it: nothing can satisfy it");
-    if (!b->failed) b->failed = llm__gr_check_left(g);
+    if (!b->failed) llm__gr_check_left(b);
     if (!b->failed) llm__gr_begin(g);
     if (!b->failed && g->failed) b->failed = llm__error(LLM_ERR_LIMIT, "grammar: %s", g->failed);
 }
@@ -21753,10 +21766,17 @@ static llm__gr_frag llm__gr_program_frag(llm__gr_build *b, const llm__regex *re,
     return b->failed ? llm__gr_never : f;
 }
 
+/* Reads a regex; ascii: as llm__regex_compile has it. NULL: an error. Tables of characters take longest. */
+static llm__regex *llm__gr_regex_read(llm__gr_build *b, llm__str text, int ascii) {
+    llm__regex *re = NULL;
+    if (llm__gr_spend(b, 32 + 8 * text.n)) b->failed = llm__regex_compile(text.p, text.n, ascii, &re);
+    if (re) (void)llm__gr_spend(b, 4 * re->n_change);
+    return re;
+}
+
 /* A regex from its text. */
 static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, llm__str text, int how) {
-    llm__regex *re = NULL;
-    if (!b->failed) b->failed = llm__regex_compile(text.p, text.n, 1, &re);
+    llm__regex *re = llm__gr_regex_read(b, text, 1);
     llm__gr_frag f = llm__gr_program_frag(b, re, 0, 0, how, 0, -1);
     llm__regex_close(re);
     return f;
@@ -21994,8 +22014,7 @@ static llm__gr_frag llm__gr_bnf_frag(llm__gr_build *b, llm__str text) {
  * nobody named unless additionalProperties asks for them), never one that it forbids. A keyword that cannot be kept is refused with its
  * JSON pointer. */
 
-/* Most members of a view, views of a schema, machines for trying values, comparisons of values. */
-enum { LLM__JS_VIEW = 16, LLM__JS_MAX_VIEWS = 16384, LLM__JS_MAX_TRIALS = 1024, LLM__JS_MAX_COMPARES = 1 << 21 };
+enum { LLM__JS_VIEW = 16 }; /* most members of a view */
 
 /* What of a member is dealt with already; NOT: the schema must not hold; KEY: it speaks of the name of a property, so of a string. */
 enum { LLM__JS_REF = 1, LLM__JS_ALL = 2, LLM__JS_ANY = 4, LLM__JS_ONE = 8, LLM__JS_IF = 16, LLM__JS_ENUM = 32, LLM__JS_CONST = 64 };
@@ -22027,8 +22046,6 @@ typedef struct llm__js {
     llm__js_memo *memo;
     size_t n_memo, memo_cap;
     int depth;
-    int32_t *trials;   /* how many machines may still be made for trying values, within such machines too */
-    int32_t *compares; /* how often given values may still be compared, there too: long lists would take the square of their lengths */
 } llm__js;
 
 /* The JSON pointer of a node: found by search, since only errors ask. 0: it is not below `from`. */
@@ -22079,6 +22096,7 @@ static int llm__js_ref(llm__js *js, int node, int ref) {
             if (c == '~' && i + 1 < s.n && (s.p[i + 1] == '0' || s.p[i + 1] == '1')) c = s.p[++i] == '0' ? '~' : '/';
             key[len++] = (char)c;
         }
+        (void)llm__gr_spend(js->b, (size_t)llm_json_size(js->doc, at) / 4);
         if (llm_json_type_of(js->doc, at) != LLM_JSON_ARRAY) {
             at = llm__json_member(js->doc, at, llm__s(key, len));
         } else {
@@ -22397,7 +22415,9 @@ static llm__gr_frag llm__js_unsigned(llm__js *js, const llm__js_bound *lo, const
     x.end = f.out;
     x.whole = hi ? (int32_t)strlen(hi->whole)
                  : LLM__MAX((lo ? (int32_t)strlen(lo->whole) : 0) + 1, multiple > 1 ? LLM__JS_SOME_DIGITS : LLM__JS_DIGITS);
-    x.at = LLM__NEW(int32_t, 9 * (x.whole + places + 3) * multiple);
+    const size_t n_places = 9 * (size_t)((x.whole + places + 3) * multiple);
+    if (!llm__gr_spend(js->b, n_places / 16)) return llm__gr_never;
+    x.at = LLM__NEW(int32_t, n_places);
     if (!x.at) js->b->failed = llm__nomem();
     else f.in = llm__js_place(&x, -1, 0, 0, 0);
     LLM_FREE(x.at);
@@ -22573,14 +22593,11 @@ static int llm__js_next_given(const llm__js *js, const llm__js_view *v, int i, i
 /* 1 if a node is written as this text. */
 static int llm__js_written(const llm__js *js, int node, llm__str text) {
     llm_text t = llm__text_none();
-    if (--*js->compares < 0 && !js->b->failed)
-        js->b->failed = llm__error(LLM_ERR_LIMIT, "JSON schema: given values are compared too often, shorter lists expected");
-    if (js->b->failed) return 0;
+    if (!llm__gr_spend(js->b, 4 + text.n / 64)) return 0;
     llm_json_write(js->doc, node, &t);
     if (t.failed) js->b->failed = llm__nomem();
     int same = llm__str_same(llm__text_str(&t), text);
-    llm_text_free(&t);
-    return same;
+    return llm_text_free(&t), same;
 }
 
 /* 1 if a value, written as JSON, is one that a member gives (no 0) or denies. */
@@ -22593,29 +22610,19 @@ static int llm__js_among(const llm__js *js, const llm__js_view *v, llm__str valu
 
 /* The type of a given value, as one bit. */
 static int llm__js_value_type(const llm__js *js, int node) {
+    static const int bits[] = {0, LLM__JS_NULL, LLM__JS_BOOL, LLM__JS_NUM, LLM__JS_STR, LLM__JS_ARR, LLM__JS_OBJ}; /* by llm_json_type */
     int64_t whole;
-    switch (llm_json_type_of(js->doc, node)) {
-    case LLM_JSON_NULL: return LLM__JS_NULL;
-    case LLM_JSON_BOOL: return LLM__JS_BOOL;
-    case LLM_JSON_STRING: return LLM__JS_STR;
-    case LLM_JSON_ARRAY: return LLM__JS_ARR;
-    case LLM_JSON_OBJECT: return LLM__JS_OBJ;
-    default: return llm_json_int(js->doc, node, &whole) ? LLM__JS_INT : LLM__JS_NUM;
-    }
+    return llm_json_int(js->doc, node, &whole) ? LLM__JS_INT : bits[llm_json_type_of(js->doc, node)];
 }
 
 /* A machine of its own for a view, to try values that are there: whatever a schema can say, it says it here too. NULL: an error. What it
- * needs for values that it names is made anew, so schemas could be written that double the work with every line: hence a bound for all
- * together. */
+ * needs for values that it names is made anew, so schemas can be written that double the work with every line. */
 static llm_grammar *llm__js_trial(llm__js *js, const llm__js_view *v) {
     llm__gr_build b;
     llm__js trial = *js;
-    if (--*js->trials < 0) {
-        llm__js_refuse(js, LLM_ERR_LIMIT, v->n ? v->node[0] : 0, NULL, "fewer given values beside other keywords expected");
-        return NULL;
-    }
+    if (!llm__gr_spend(js->b, 1024)) return NULL;
     trial.b = &b, trial.memo = NULL, trial.n_memo = trial.memo_cap = 0, trial.lenient = 1, trial.space = NULL;
-    if (llm__grammar_new(&b)) {
+    if (llm__grammar_new(&b, js->b->g->fuel)) {
         llm__gr_frag f = llm__js_rule(&trial, v);
         llm__grammar_finish(&b, llm__gr_alt(&b, f, llm__gr_range(&b, 1, 0))); /* even if nothing keeps it */
     }
@@ -22625,10 +22632,11 @@ static llm_grammar *llm__js_trial(llm__js *js, const llm__js_view *v) {
     return b.failed ? NULL : b.g;
 }
 
-/* 1 if a value, written as JSON, satisfies the trial. */
-static int llm__js_passes(llm_grammar *trial, llm__str text) {
+/* 1 if a value, written as JSON, satisfies the trial; 0 also when that gives up, which is an error. */
+static int llm__js_passes(llm__js *js, llm_grammar *trial, llm__str text) {
     int32_t state = 1;
     for (size_t i = 0; i < text.n && state; i++) state = llm__gr_step(trial, state, (uint8_t)text.p[i]);
+    if (trial->failed && llm__gr_spend(js->b, text.n)) js->b->failed = llm__error(LLM_ERR_LIMIT, "grammar: %s", trial->failed);
     return trial->state[state].accept;
 }
 
@@ -22650,8 +22658,8 @@ static llm_grammar *llm__js_filter(llm__js *js, const llm__js_view *v) {
 }
 
 /* 1 if a given value, with its JSON, keeps the rest of the view: the filter (NULL: only the types), and not to be denied. */
-static int llm__js_keeps(const llm__js *js, const llm__js_view *v, llm_grammar *filter, int types, int node, llm__str text) {
-    int fits = filter ? llm__js_passes(filter, text) : (types & llm__js_value_type(js, node)) != 0;
+static int llm__js_keeps(llm__js *js, const llm__js_view *v, llm_grammar *filter, int types, int node, llm__str text) {
+    int fits = filter ? llm__js_passes(js, filter, text) : (types & llm__js_value_type(js, node)) != 0;
     return fits && !llm__js_among(js, v, text, 1);
 }
 
@@ -22669,7 +22677,7 @@ static llm__gr_frag llm__js_kept(llm__js *js, const llm__js_view *v, int list, i
         if (w->all.failed) b->failed = llm__nomem();
         llm_json_type type = llm_json_type_of(js->doc, at);
         llm__str value = llm__str_from(llm__text_str(&w->all), begin);
-        int keeps = !b->failed && llm__js_keeps(js, v, filter, types, at, value);
+        int keeps = llm__gr_spend(b, 4 + value.n / 8) && llm__js_keeps(js, v, filter, types, at, value);
         if (keeps && type != LLM_JSON_ARRAY && type != LLM_JSON_OBJECT) {
             llm__gr_words_add(b, w);
             continue;
@@ -22686,11 +22694,9 @@ static llm__gr_frag llm__js_kept(llm__js *js, const llm__js_view *v, int list, i
  * none keeps the view. */
 static llm__gr_frag llm__js_values(llm__js *js, const llm__js_view *v, int list, int one) {
     llm__gr_build *b = js->b;
-    llm__gr_words w = LLM__ZERO;
+    LLM__SCOPED(llm__gr_words_free) llm__gr_words w = LLM__ZERO;
     llm__gr_frag f = llm__js_kept(js, v, list, one, &w);
-    if (w.n && !b->failed) f = llm__gr_alt(b, f, llm__gr_strings(b, w.word, w.n, 0, 0));
-    llm__gr_words_free(&w);
-    return f;
+    return w.n && !b->failed ? llm__gr_alt(b, f, llm__gr_strings(b, w.word, w.n, 0, 0)) : f;
 }
 
 /* ---- strings ---- */
@@ -22828,28 +22834,27 @@ static llm__gr_frag llm__js_part_refused(llm__js *js, const llm__js_part *part, 
 
 /* One more regex. Its last part is added in any case, so that what was compiled is freed. */
 static void llm__js_part_add(llm__js *js, llm__js_parts *p, llm__js_part last, llm__str pattern) {
-    llm_result r = llm__regex_compile(pattern.p, pattern.n, 1, &last.re);
-    if (!r) last.lead = llm__rx_lead(last.re);
+    last.re = llm__gr_regex_read(js->b, pattern, 1);
+    if (last.re) last.lead = llm__rx_lead(last.re);
     for (int32_t pc = 1; pc < last.lead && p->n < LLM__JS_PARTS - 1; pc += last.re->code[pc].x) {
         llm__js_part *look = &p->part[p->n++];
         *look = last;
         look->from = pc + 1, look->lead = 0, look->deny = last.re->code[pc].mode & LLM__RX_NOT;
     }
     p->part[p->n++] = last;
-    if (r) (void)llm__js_part_refused(js, &last, r);
+    if (js->b->failed) (void)llm__js_part_refused(js, &last, js->b->failed);
     else if (p->n == LLM__JS_PARTS) llm__js_refuse(js, LLM_ERR_LIMIT, last.owner, last.said, "less beside a pattern or format expected");
 }
 
-/* Makes the machines. What they may spend is a share of what all of the schema may. */
+/* Makes the machines. */
 static void llm__js_parts_make(llm__js *js, llm__js_parts *p, int64_t min, int64_t max) {
     for (int i = 0; i <= p->n && !js->b->failed; i++) {
         llm__gr_build one;
         llm__js_part *part = &p->part[i];
-        if ((part->g = llm__grammar_new(&one)) == NULL) {
+        if ((part->g = llm__grammar_new(&one, js->b->g->fuel)) == NULL) {
             js->b->failed = one.failed;
             return;
         }
-        part->g->fuel = js->b->g->fuel / (p->n + 1);
         llm__gr_frag f = part->re ? llm__gr_program_frag(&one, part->re, part->from, part->lead, LLM__GR_IN_JSON, 0, -1)
                                   : llm__gr_repeat(&one, llm__gr_json_set(&one, llm__gr_all, LLM__COUNT(llm__gr_all)), (int32_t)min, (int32_t)max);
         llm__grammar_finish(&one, llm__gr_alt(&one, f, llm__gr_range(&one, 1, 0))); /* even if nothing keeps it */
@@ -22876,6 +22881,7 @@ static void llm__js_product_ways(llm__js *js, const llm__js_parts *p, llm__map *
             target[c] = target[p->like[c]];
             continue;
         }
+        (void)llm__gr_spend(b, n + 2);
         const llm__str key = llm__s((const char *)to, n * sizeof *to);
         for (size_t i = 0; i < n; i++) {
             to[i] = llm__gr_step(p->part[i].g, state[(size_t)at * n + i], (uint8_t)c);
@@ -22920,13 +22926,8 @@ static llm__gr_frag llm__js_product(llm__js *js, llm__js_parts *p, int64_t min, 
         if (accept) b->g->op[op[at]].next = f.out;
         llm__js_product_ways(js, p, &seen, state, op, at);
     }
-    const int64_t share = b->g->fuel / (int64_t)n;
-    b->g->fuel -= (int64_t)seen.len << 6;
-    for (size_t i = 0; i < n && !b->failed; i++) {
-        b->g->fuel -= share - p->part[i].g->fuel;
-        if (p->part[i].g->failed || b->g->fuel < 0)
-            llm__js_refuse(js, LLM_ERR_LIMIT, p->part[0].owner, p->part[0].said, "patterns that take less time expected");
-    }
+    for (size_t i = 0; i < n && !b->failed; i++)
+        if (p->part[i].g->failed) llm__js_refuse(js, LLM_ERR_LIMIT, p->part[0].owner, p->part[0].said, "patterns that take less time expected");
     return b->failed ? llm__gr_never : f;
 }
 
@@ -23023,7 +23024,7 @@ enum { LLM__JS_SET = 10, LLM__JS_PLACES_MAX = 4096 };
 static int32_t llm__js_item_values(llm__js *js, const llm__js_view *given, int32_t rule[LLM__JS_SET]) {
     static const char *const words[] = {"null", "true", "false"};
     llm__js_view v = *given;
-    llm__gr_words w = LLM__ZERO;
+    LLM__SCOPED(llm__gr_words_free) llm__gr_words w = LLM__ZERO;
     llm__str seen[LLM__JS_SET];
     int32_t n = 0;
     if (!llm__js_expand(js, &v)) return 0;
@@ -23047,7 +23048,6 @@ static int32_t llm__js_item_values(llm__js *js, const llm__js_view *given, int32
         if (n < LLM__JS_SET) seen[n] = w.word[i], rule[n] = llm__js_rule_of(js, llm__gr_text(js->b, w.word[i]));
         n = n < LLM__JS_SET ? n + 1 : -1;
     }
-    llm__gr_words_free(&w);
     return n;
 }
 
@@ -23170,11 +23170,12 @@ typedef struct llm__js_property {
 static int llm__js_key_matches(llm__js *js, int property, llm__str key) {
     size_t from, to;
     llm__str pattern = llm__json_key(js->doc, property);
-    llm__regex *re = NULL;
+    llm__regex *re;
     llm__rx_run run = LLM__ZERO;
-    if ((js->b->failed = llm__regex_open(pattern.p, pattern.n, &re)) != LLM_OK) return -1;
+    if ((re = llm__gr_regex_read(js->b, pattern, 0)) == NULL) return -1;
     llm__rx_begin(&run, re, key.p, key.n);
     int hit = llm__rx_next(&run, &from, &to) > 0;
+    (void)llm__gr_spend(js->b, (size_t)run.steps);
     llm__rx_end(&run);
     llm__regex_close(re);
     return hit;
@@ -23191,6 +23192,7 @@ static int llm__js_property_view(llm__js *js, const llm__js_view *v, llm__str ke
     for (int i = 0; i < v->n && !js->b->failed; i++) {
         int no = llm__js_find_not(js, v, i, "properties"), yes = 1, at = llm__json_member(js->doc, no, key), matched = 0;
         llm__str name = llm__json_text(js->doc, llm_json_first(js->doc, llm__js_find_not(js, v, i, "required")));
+        (void)llm__gr_spend(js->b, 16 + (size_t)llm_json_size(js->doc, llm__js_find(js, v, i, "properties")) / 4);
         if (at >= 0) llm__js_add(js, out, at, LLM__JS_NOT);
         else if (no < 0 && name.p && llm__str_same(name, key)) return 0;
         if ((at = llm__json_member(js->doc, llm__js_find(js, v, i, "properties"), key)) >= 0) llm__js_add(js, out, at, 0), matched = 1;
@@ -23222,7 +23224,7 @@ static int llm__js_names(llm__js *js, const llm__js_view *v, llm__js_view *out) 
 
 /* The names of a list in propertyNames (an enum) that no listed property has. */
 static llm__gr_frag llm__js_names_left(llm__js *js, const llm__js_view *names, int list, const llm__js_property *p, size_t n) {
-    llm__gr_words w = LLM__ZERO;
+    LLM__SCOPED(llm__gr_words_free) llm__gr_words w = LLM__ZERO;
     llm_grammar *trial = llm__js_trial(js, names);
     for (int at = llm_json_first(js->doc, list); at >= 0 && trial && !js->b->failed; at = llm_json_next(js->doc, at)) {
         const llm__str name = llm__json_text(js->doc, at);
@@ -23230,14 +23232,12 @@ static llm__gr_frag llm__js_names_left(llm__js *js, const llm__js_view *names, i
         while (k < n && !llm__str_same(name, p[k].key)) k++;
         if (!name.p || k < n) continue;
         llm_json_write(js->doc, at, &w.all);
-        if (llm__js_passes(trial, llm__str_from(llm__text_str(&w.all), begin))) llm__gr_words_add(js->b, &w);
+        if (llm__js_passes(js, trial, llm__str_from(llm__text_str(&w.all), begin))) llm__gr_words_add(js->b, &w);
         else w.all.len = begin;
     }
     llm__gr_words_sort(&w, 0);
-    llm__gr_frag f = w.n && !js->b->failed ? llm__gr_strings(js->b, w.word, w.n, 0, 0) : llm__gr_never;
     if (trial) llm__grammar_free(trial);
-    llm__gr_words_free(&w);
-    return f;
+    return w.n && !js->b->failed ? llm__gr_strings(js->b, w.word, w.n, 0, 0) : llm__gr_never;
 }
 
 /* The key of a property that nobody listed; p: the n listed ones. Any other name, or names that fit one pattern or propertyNames: those
@@ -23291,6 +23291,7 @@ static llm__gr_frag llm__js_extra(llm__js *js, const llm__js_view *v, const llm_
 static llm__js_property *llm__js_property_of(llm__js *js, llm__js_property **p, size_t *n, size_t *cap, llm__str key) {
     size_t k = 0;
     while (k < *n && !llm__str_same((*p)[k].key, key)) k++;
+    if (!llm__gr_spend(js->b, k / 4)) return NULL;
     if (k < *n) return *p + k;
     if (k >= 4096) js->b->failed = llm__error(LLM_ERR_LIMIT, "JSON schema: an object with more than 4096 properties, fewer expected");
     else if (!llm__grow((void **)p, cap, k + 1, sizeof **p)) js->b->failed = llm__nomem();
@@ -23335,7 +23336,7 @@ static void llm__js_name(llm__js *js, const llm__js_view *v, llm__js_property *p
     for (size_t k = 0; k < n && trial; k++) {
         llm_text name = llm__text_none();
         llm_text_json(&name, p[k].key.p, p[k].key.n);
-        p[k].named = llm__js_passes(trial, llm__text_str(&name));
+        p[k].named = llm__js_passes(js, trial, llm__text_str(&name));
         p[k].never |= !p[k].named;
         llm_text_free(&name);
     }
@@ -23426,6 +23427,7 @@ static llm__gr_frag llm__js_object(llm__js *js, const llm__js_view *v) {
  * kind. 0 means "not known to": of integer and number, or of two patterns, it says 0. depth: 4 levels of properties are looked into. */
 static int llm__js_disjoint(llm__js *js, int a, int b, int depth) {
     llm__js_view x = LLM__ZERO, y = LLM__ZERO, px, py;
+    (void)llm__gr_spend(js->b, 64);
     llm__js_add(js, &x, a, 0);
     llm__js_add(js, &y, b, 0);
     if (depth > 4 || !llm__js_expand(js, &x) || !llm__js_expand(js, &y)) return !js->b->failed && depth <= 4;
@@ -23532,7 +23534,8 @@ static llm__gr_frag llm__js_body(llm__js *js, const llm__js_view *v) {
 
 /* A call of the rule of a view; never, if nothing can satisfy it. The rule is noted before its body is made: a schema that comes back to
  * itself finds it and calls it. (If its body then turns out impossible, that call is a dead end, which llm__gr_alive finds.) The notes are
- * searched one by one, which takes the square of the number of views: about one for each schema in the document. */
+ * searched one by one, which takes the square of the number of views: about one for each schema in the document. A view is paid for by the
+ * keywords of its members, which are looked through for every keyword that there is. */
 static llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *given) {
     llm__gr_build *b = js->b;
     llm__js_view v = *given;
@@ -23544,7 +23547,8 @@ static llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *given) {
             v.node[k] = v.node[k - 1], v.used[k] = v.used[k - 1], v.by[k] = v.by[k - 1];
             v.node[k - 1] = node, v.used[k - 1] = used, v.by[k - 1] = by;
         }
-    if (js->n_memo >= LLM__JS_MAX_VIEWS) return llm__js_refuse(js, LLM_ERR_LIMIT, v.n ? v.node[0] : 0, NULL, "fewer schemas expected");
+    for (int i = 0; i < v.n; i++) (void)llm__gr_spend(b, 64 + 16 * (size_t)llm_json_size(js->doc, v.node[i]));
+    if (!llm__gr_spend(b, js->n_memo / 4)) return llm__gr_never;
     for (size_t i = 0; i < js->n_memo; i++)
         if (!memcmp(&js->memo[i].view, &v, sizeof v)) return js->memo[i].rule < 0 ? llm__gr_never : llm__gr_call(b, js->memo[i].rule);
     if (++js->depth > LLM__GR_MAX_NEST)
@@ -23564,8 +23568,7 @@ static llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *given) {
 static llm__gr_frag llm__js_frag(llm__gr_build *b, const llm_json *doc, int node, const char *space) {
     llm__js js = LLM__ZERO;
     llm__js_view v = LLM__ZERO;
-    int32_t trials = LLM__JS_MAX_TRIALS, compares = LLM__JS_MAX_COMPARES;
-    js.b = b, js.doc = doc, js.space = space, js.root = node, js.trials = &trials, js.compares = &compares;
+    js.b = b, js.doc = doc, js.space = space, js.root = node;
     llm__js_add(&js, &v, node, 0);
     llm__gr_frag f = llm__js_rule(&js, &v);
     LLM_FREE(js.memo);
@@ -23717,7 +23720,7 @@ static llm__gr_frag llm__gr_after(llm__gr_build *b, const char *marker, llm__gr_
 
 /* A JSON list of strings, one of which the answer must be. */
 static llm__gr_frag llm__gr_choice_frag(llm__gr_build *b, const llm_json *doc) {
-    llm__gr_words w = LLM__ZERO;
+    LLM__SCOPED(llm__gr_words_free) llm__gr_words w = LLM__ZERO;
     if (llm_json_type_of(doc, 0) != LLM_JSON_ARRAY || !llm_json_size(doc, 0))
         return b->failed = llm__error(LLM_ERR_FORMAT, "choice: a list of at least one string expected"), llm__gr_never;
     for (int at = llm_json_first(doc, 0); at >= 0 && !b->failed; at = llm_json_next(doc, at)) {
@@ -23726,9 +23729,7 @@ static llm__gr_frag llm__gr_choice_frag(llm__gr_build *b, const llm_json *doc) {
         else b->failed = llm__error(LLM_ERR_FORMAT, "choice: item %zu: a string that is not empty expected", w.n);
     }
     llm__gr_words_sort(&w, 0);
-    llm__gr_frag f = b->failed ? llm__gr_never : llm__gr_strings(b, w.word, w.n, 0, 0);
-    llm__gr_words_free(&w);
-    return f;
+    return b->failed ? llm__gr_never : llm__gr_strings(b, w.word, w.n, 0, 0);
 }
 
 /* The machine of any form; after an error never, and b->failed is set. JSON is parsed with a bound on its depth, since schemas are walked
@@ -23753,18 +23754,12 @@ static llm__gr_frag llm__gr_frag_of(llm__gr_build *b, const llm_grammar_config *
 }
 
 static llm_grammar *llm__grammar_hold(llm_grammar *g) {
-    pthread_mutex_lock(&g->lock);
-    g->refs++;
-    pthread_mutex_unlock(&g->lock);
+    __atomic_fetch_add(&g->refs, 1, __ATOMIC_RELAXED);
     return g;
 }
 
 LLM_API void llm_grammar_close(llm_grammar *g) {
-    if (!g) return;
-    pthread_mutex_lock(&g->lock);
-    int left = --g->refs;
-    pthread_mutex_unlock(&g->lock);
-    if (!left) llm__grammar_free(g);
+    if (g && __atomic_fetch_sub(&g->refs, 1, __ATOMIC_ACQ_REL) == 1) llm__grammar_free(g);
 }
 
 /* With the model: no request runs any more, but a program may still hold a grammar. */
@@ -23831,7 +23826,8 @@ static llm_grammar *llm__gr_shelf_get(struct llm__gr_shelf *s, const llm_text *k
 /* Compiles. The trie may be NULL: such a grammar checks text, and has no masks. *out is left alone after an error. */
 static llm_result llm__grammar_make(const llm_model *model, llm__gr_trie *trie, const llm_grammar_config *cfg, llm_grammar **out) {
     llm__gr_build b;
-    if (!llm__grammar_new(&b)) return b.failed;
+    int64_t fuel = LLM__GR_FUEL;
+    if (!llm__grammar_new(&b, &fuel)) return b.failed;
     b.g->model = model;
     b.g->trie = trie;
     llm__gr_frag f = llm__gr_frag_of(&b, cfg);
@@ -23903,8 +23899,9 @@ LLM_API int llm_matcher_can_end(const llm_matcher *m) {
 LLM_API llm_result llm_matcher_bytes(llm_matcher *m, const char *bytes, size_t n) {
     llm_grammar *g = m->grammar;
     int32_t state = m->state;
+    int64_t fuel = LLM__GR_FUEL_MASK + 256 * (int64_t)n;
     pthread_mutex_lock(&g->lock);
-    g->fuel = LLM__GR_FUEL;
+    g->fuel = &fuel;
     for (size_t i = 0; i < n && state; i++) state = llm__gr_step(g, state, (uint8_t)bytes[i]);
     const char *failed = g->failed;
     if (state) m->state = state;
@@ -23932,8 +23929,9 @@ LLM_API llm_result llm_matcher_token(llm_matcher *m, int32_t id) {
  * The only place where states are trimmed: between two tokens of this answer, with the lock held, no step of any answer is under way. */
 static int32_t llm__matcher_mask(llm_matcher *m, const int32_t *ids, int32_t n, uint32_t *words, size_t n_words, int kept, int *can_end) {
     llm_grammar *g = m->grammar;
+    int64_t fuel = LLM__GR_FUEL_MASK;
     pthread_mutex_lock(&g->lock);
-    g->fuel = LLM__GR_FUEL;
+    g->fuel = &fuel;
     llm__gr_trim(g);
     int32_t state = m->state, allowed = -1;
     for (int32_t i = 0; i < n && g->trie; i++) {
@@ -23959,8 +23957,9 @@ static int32_t llm__matcher_ahead(llm_matcher *m, int32_t *ids, int32_t most, in
     llm_grammar *g = m->grammar;
     int32_t state = m->state, n = 0;
     int alone = 1;
+    int64_t fuel = LLM__GR_FUEL_MASK;
     pthread_mutex_lock(&g->lock);
-    g->fuel = LLM__GR_FUEL;
+    g->fuel = &fuel;
     for (*n_sure = 0; g->trie && n < most && (ids[n] = llm__gr_forced(g, &state, &alone)) >= 0; n++) *n_sure += alone && *n_sure == n;
     *over = g->state[state].accept && g->state[state].n == 1;
     pthread_mutex_unlock(&g->lock);
@@ -28998,6 +28997,7 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     else if (llm__oai_model(k)) llm__oai_read(k);
     k->info.ignored = k->ignored.data && !k->ignored.failed ? k->ignored.data : "";
     k->info.n_choices = k->s.n > 0 ? k->s.n : 1;
+    k->info.form = k->form.kind != 0;
     return k;
 }
 

@@ -1029,7 +1029,7 @@ static void conn_sweep(void) {
  * its preparation is over. A call is never freed by a worker or the engine, so the event thread needs no lock to use it. */
 
 typedef struct call {
-    conn *c;                     /* NULL: the client is gone */
+    conn *c;                     /* NULL: the client is gone; set under queue.mutex */
     llm_openai_call *api;
     /* guarded by queue.mutex */
     int preparing, on_list;
@@ -1039,11 +1039,11 @@ typedef struct call {
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t work_ready;
-    call *work_head, *work_tail; /* for the workers */
+    call *work;                  /* for the workers */
     call *news;                  /* for the event thread */
-    int stop;
+    int compiling, stop;         /* workers that compile a form now */
     int64_t step_began;          /* atomic: milliseconds of net.now's clock; 0: no step runs */
-} queue = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, NULL, NULL, 0, 0};
+} queue = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, NULL, 0, 0, 0};
 
 /* An eventfd is a counter: any number of wakes before the next look are one. */
 static void wake_event_thread(void) {
@@ -1074,47 +1074,58 @@ static void on_call_news(void *user, UNUSED llm_openai_call *api) {
 static void call_free(call *k) {
     llm_openai_free(k->api);
     pthread_mutex_lock(&queue.mutex); /* no news can come any more: take it off the list */
-    for (call **at = &queue.news; *at; at = &(*at)->next)
-        if (*at == k) {
-            *at = k->next;
-            break;
-        }
+    call **at = &queue.news;
+    while (*at && *at != k) at = &(*at)->next;
+    if (*at) *at = k->next;
     pthread_mutex_unlock(&queue.mutex);
     free(k);
 }
 
 /* The connection is gone. Cancelled at once, also in the queue and in the middle of a prompt, streamed or not. */
 static void call_gone(call *k) {
-    k->c = NULL;
     pthread_mutex_lock(&queue.mutex);
     int busy = k->preparing;
+    k->c = NULL;
     pthread_mutex_unlock(&queue.mutex);
     if (!busy) call_free(k); /* else the worker's news brings it back to us */
 }
 
-/* Takes calls in the order of arrival. What a worker does grows with the prompt: a long one delays nobody but the
- * other prompts. */
+/* Takes the first call off the work list that may be prepared now; with queue.mutex held. NULL: none. A form may take a quarter of a second
+ * to compile: were all workers at it, a crowd of them would hold up everyone, so one worker is left for calls without. */
+static call *work_take(void) {
+    int may_compile = queue.compiling < (server.cfg.n_workers > 1 ? server.cfg.n_workers - 1 : 1);
+    call **at = &queue.work, *k;
+    while ((k = *at) != NULL && k->c && !may_compile && llm_openai_get_info(k->api)->form) at = &k->next_work;
+    if (k) *at = k->next_work;
+    return k;
+}
+
+/* Takes calls in the order of arrival, but for forms. What a worker does grows with the prompt: a long one delays nobody but the other
+ * prompts. One whose client is gone is only handed back. */
 static void *worker_main(UNUSED void *unused) {
+    pthread_mutex_lock(&queue.mutex);
     for (;;) {
-        pthread_mutex_lock(&queue.mutex);
-        while (!queue.work_head && !queue.stop) pthread_cond_wait(&queue.work_ready, &queue.mutex);
-        call *k = queue.work_head;
-        if (k) queue.work_head = k->next_work;
-        if (!queue.work_head) queue.work_tail = NULL;
+        call *k;
+        while (!(k = work_take()) && !queue.stop) pthread_cond_wait(&queue.work_ready, &queue.mutex);
+        if (!k) break;
+        int gone = !k->c, form = llm_openai_get_info(k->api)->form;
+        queue.compiling += form;
         pthread_mutex_unlock(&queue.mutex);
-        if (!k) return NULL;
-        llm_openai_submit(k->api);
+        if (!gone) llm_openai_submit(k->api);
         call_news(k, 1);
+        pthread_mutex_lock(&queue.mutex);
+        queue.compiling -= form;
     }
+    pthread_mutex_unlock(&queue.mutex);
+    return NULL;
 }
 
 static void start_preparing(call *k) {
     pthread_mutex_lock(&queue.mutex);
+    call **end = &queue.work;
+    while (*end) end = &(*end)->next_work;
+    *end = k;
     k->preparing = 1;
-    k->next_work = NULL;
-    if (queue.work_tail) queue.work_tail->next_work = k;
-    else queue.work_head = k;
-    queue.work_tail = k;
     pthread_cond_signal(&queue.work_ready);
     pthread_mutex_unlock(&queue.mutex);
 }
@@ -1408,14 +1419,9 @@ static void calls_news(void) {
         pthread_mutex_unlock(&queue.mutex);
         if (!k) return;
         if (busy) continue; /* its worker will bring it back */
-        /* The client left while a worker had the call: now nobody else has it. */
-        if (!k->c) {
-            call_free(k);
-            continue;
-        }
         conn *c = k->c;
-        call_advance(k);
-        conn_settle(c);
+        if (!c) call_free(k); /* the client left while a worker had the call: now nobody else has it */
+        else call_advance(k), conn_settle(c);
     }
 }
 

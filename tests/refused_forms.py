@@ -10,6 +10,10 @@ def deep(n):
     return s
 
 
+def many(n, schema):
+    return {"properties": {f"p{i}": schema(i) for i in range(n)}}
+
+
 REFUSED = [ # kind, text, part of the sentence
     (GBNF, 'root ::= e\ne ::= e "+" e | "1"', "left recursion"), (GBNF, 'root ::= a "x"\na ::= b?  c | "y"\nb ::= "b"\nc ::= a', "left recursion"),
     (GBNF, "root ::= root", "ever complete"), (GBNF, 'Root ::= "a"', '"root" expected'), (GBNF, "root ::= x", '"x"'), (GBNF, 'root ::= "a" root', "ever complete"),
@@ -31,9 +35,9 @@ REFUSED = [ # kind, text, part of the sentence
     (SCHEMA, {"items": {"enum": [[1], [2]]}, "uniqueItems": True}, "#/uniqueItems"), (SCHEMA, {"items": {"enum": [1, 2]}, "uniqueItems": True, "minItems": 3}, "satisfy"), (SCHEMA, {"prefixItems": [{}], "items": {"enum": [1]}, "uniqueItems": True}, "#/uniqueItems"),
     (SCHEMA, {"propertyNames": 3}, "#/propertyNames"), (SCHEMA, {"propertyNames": {"pattern": "(?=a)"}}, "#/propertyNames/pattern"), (SCHEMA, {"propertyNames": {"pattern": "^a"}, "required": ["b"]}, "satisfy"),
     (SCHEMA, {"propertyNames": {"pattern": "^a"}, "patternProperties": {"a": {}}}, "#/patternProperties"), (SCHEMA, {"propertyNames": {"maxLength": 2}, "properties": {"ab": {}}, "additionalProperties": {}}, "#/propertyNames"),
-    (SCHEMA, {"$ref": "#/$defs/a0", "$defs": {f"a{i}": {"enum": [{"x": 1}], "properties": {f"x{k}": {"$ref": f"#/$defs/a{k}"} for k in range(i + 1, 20)}} for i in range(20)}}, "fewer given values"), # each line doubles the work
-    (SCHEMA, {"enum": list(range(30000)), "not": {"enum": [str(i) for i in range(30000)]}}, "shorter lists"), # would take the square of their lengths
-    (SCHEMA, {"oneOf": [{"enum": list(range(30000))}, {"enum": [str(i) for i in range(30000)]}]}, "shorter lists"),
+    (SCHEMA, {"$ref": "#/$defs/a0", "$defs": {f"a{i}": {"enum": [{"x": 1}], "properties": {f"x{k}": {"$ref": f"#/$defs/a{k}"} for k in range(i + 1, 20)}} for i in range(20)}}, "takes too long"), # each line doubles the work
+    (SCHEMA, {"enum": list(range(30000)), "not": {"enum": [str(i) for i in range(30000)]}}, "takes too long"), # would take the square of their lengths
+    (SCHEMA, {"oneOf": [{"enum": list(range(30000))}, {"enum": [str(i) for i in range(30000)]}]}, "takes too long"),
     (SCHEMA, {"not": {"contains": {"type": "null"}}}, "#/not/contains"), (SCHEMA, {"not": {"propertyNames": {"const": "a"}}}, "#/not/propertyNames"), (SCHEMA, {"type": "number", "multipleOf": 0}, "#/multipleOf"),
     (SCHEMA, {"type": "number", "multipleOf": 3001}, "#/multipleOf"), (SCHEMA, {"type": "integer", "multipleOf": 1e-300}, "#/multipleOf"), (SCHEMA, {"type": "number", "multipleOf": -2}, "#/multipleOf"),
     (SCHEMA, {"type": "integer", "minimum": 5, "maximum": 4}, "satisfy"), (SCHEMA, {"type": "number", "exclusiveMinimum": 1, "exclusiveMaximum": 1}, "satisfy"),
@@ -48,4 +52,11 @@ REFUSED = [ # kind, text, part of the sentence
     (SCHEMA, {"patternProperties": {"a": {}, "b": {}}}, "#/patternProperties"), (SCHEMA, {"patternProperties": {"(": {}}}, "regex"),
     (TAG, {}, "triggers"), (TAG, {"structures": [{}], "triggers": ["a"]}, "begin"), (TAG, {"structures": [{"begin": "x", "schema": {}, "end": ""}], "triggers": ["<"]}, "trigger"),
     (TAG, {"structures": [{"begin": "<", "schema": {"unevaluatedItems": {}}, "end": ""}], "triggers": ["<"]}, "#/unevaluatedItems"),
+    # Small texts that could keep a compiler busy for seconds to hours: ways to read given values, regexes by names, unions, ambiguous patterns, rules
+    (SCHEMA, many(30, lambda i: {"enum": ["a" * 3000], "pattern": f"^(a{{0,30}}){{0,30}}(a{{0,3{i}}}){{0,30}}$"}), "too"), (SCHEMA, many(3, lambda i: {"enum": ["a" * 2000], "pattern": "^(?:a{0,900}){0,900}" + "b?" * i + "$"}), "too many ways"),
+    (SCHEMA, {**many(400, lambda i: {}), "patternProperties": {f"(?i)\\p{{L}}{{3}}[a-z]x{i}": {} for i in range(400)}}, "too long"),
+    (SCHEMA, {"oneOf": [{"$ref": f"#/$defs/n{i}"} for i in range(100)], "$defs": {f"n{i}": {**many(20, lambda k: {"$ref": f"#/$defs/n{(i + k + 1) % 100}"}), "required": [f"p{k}" for k in range(20)]} for i in range(100)}}, "too long"),
+    (SCHEMA, {"allOf": [{"pattern": f"(a|b)*a(a|b){{{i}}}"} for i in range(10, 18)]}, "o"), (SCHEMA, {"pattern": "^(?=.{0,900}a.{0,100}b)(?!.{100,800}c)[^x]*$", "minLength": 500, "maxLength": 1000}, "o"),
+    (SCHEMA, {"allOf": [many(1500, lambda k: {"minimum": i}) for i in range(15)]}, "too long"),
+    (GBNF, "root ::= r0\n" + "".join(f'r{i} ::= "a" r{(i + 4999) % 10000}\n' for i in range(9999)) + 'r9999 ::= "x"', "too long"), (GBNF, "root ::= " + " | ".join(f"[{chr(65 + i % 26)}{chr(97 + i // 26 % 26)}{chr(48 + i // 676 % 10)}]" for i in range(90000)), "too many ways"),
 ]

@@ -375,10 +375,10 @@ def main():
         for one in no: check(not accepts(g, one), "should refuse", text, one[:80])
         L.llm_grammar_close(g)
     for kind, text, part in REFUSED:
-        start = time.perf_counter()
+        start = time.process_time()
         g = grammar(kind, text)
         check(isinstance(g, str) and part in g, "should be refused for", part, ":", str(text)[:80], g)
-        check(time.perf_counter() - start < 2, "slow refusal", str(text)[:80])
+        check(time.process_time() - start < 1, "slow refusal", str(text)[:80])
     g = grammar(REGEX, "ab+", after=b"</think>")
     for text, ok in (("</think>ab", 1), ("xx</thi</think>abb", 1), ("ab", 0), ("", 0), ("</think>", 0), ("</think>b", 0)): check(accepts(g, text) == bool(ok), "after", text)
     L.llm_grammar_close(g)

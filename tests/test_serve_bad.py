@@ -323,6 +323,23 @@ def group_forms(s):
         body_case(s, CHAT, {"messages": USER, "max_tokens": 1, "tools": [tool], "tool_choice": "required"}, 400, "tools*", says=part if isinstance(form, dict) else None)
 
 
+def group_crowd(s):
+    """Many forms that take long to compile, each another one, and clients that go on beside them; those who leave free their place at once."""
+    form = lambda i: {"prompt": "a", "max_tokens": 1, "guided_json": {"properties": {f"p{k}": {"enum": ["a" * 3000 + str(i)], "pattern": f"^(a{{0,30}}){{0,30}}(a{{0,3{k}}}){{0,30}}$"} for k in range(9)}}}
+    crowd = [s.connect() for _ in range(100)]
+    for i, c in enumerate(crowd): c.sendall(request_bytes(COMPLETIONS, form(i)))
+    times = []
+    for i in range(10):
+        start = time.time()
+        status, a = s.post(COMPLETIONS, {"prompt": f"{i} and", "max_tokens": 1})
+        times.append(time.time() - start)
+    check("ordinary requests beside a crowd of forms", status == 200 and max(times) < 0.5 * SLOW, times)
+    for c in crowd: reset(c)
+    start = time.time()
+    status, a = s.post(COMPLETIONS, {"prompt": "a", "max_tokens": 1, "guided_choice": ["b"]})
+    check("a form behind a crowd that left", status == 200 and time.time() - start < 1 * SLOW, (time.time() - start, a))
+
+
 def group_content(s):
     """Long texts take time in proportion to their length; the context's limit; ids of clients."""
     for name, unit in (("one letter", "a"), ("spaces", " "), ("digits", "7"), ("joined emoji", "\U0001f468\u200d\U0001f469\u200d"), ("words", "word "), ("combining", "a\u0301\u0323"), ("lines", "\n"), ("mixed", "x1 \t,")):
@@ -464,7 +481,7 @@ def group_stalls(model):
     for t in threads: t.join()
 
 
-GROUPS = {"framing": group_framing, "json": group_json, "parameters": group_parameters, "forms": group_forms, "content": group_content, "keys": group_keys, "gone": group_gone}
+GROUPS = {"framing": group_framing, "json": group_json, "parameters": group_parameters, "forms": group_forms, "crowd": group_crowd, "content": group_content, "keys": group_keys, "gone": group_gone}
 
 
 def main():
