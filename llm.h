@@ -4295,14 +4295,17 @@ static void llm__set_runs(llm__set *s, const uint32_t *run, int n, int shift, ui
 
 /* Adds what differs from a member only in case: first the folded forms, then everything that folds to a member. */
 static void llm__set_any_case(llm__set *s) {
-    for (int pass = 0; pass < 2; pass++)
+    for (int pass = 0; pass < 2; pass++) {
+        llm__set others = {NULL, 0, 0, 0}; /* put in at once, as each takes a walk along the whole set */
         for (int i = 0; i < LLM__COUNT(llm__uni_cases); i++) {
             const llm__uni_case_run *r = &llm__uni_cases[i];
             for (int32_t c = r->first; (r->which & 2) && c <= r->last; c += r->stride) {
                 int32_t member = pass ? c + r->add : c, other = pass ? c : c + r->add;
-                if (llm__set_has(s->v, s->n, member) && !llm__set_has(s->v, s->n, other)) llm__set_add(s, other, other);
+                if (llm__set_has(s->v, s->n, member) && !llm__set_has(s->v, s->n, other)) llm__set_add(&others, other, other);
             }
         }
+        llm__set_merge(s, &others, LLM__SET_OR);
+    }
 }
 
 /* Emits a SET and frees the set. \p{L} has 1,300 changes, most sets a handful. Equal sets are not shared: programs are small. */
@@ -20150,11 +20153,9 @@ static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r,
     return x;
 }
 
-/* The first of n values that is max, which one of them must be: looked for by the 64, without a decision for each. */
-static int32_t llm__find(const float *x, int32_t n, float max) {
+/* The first of the values that is max, which one of them must be. */
+static int32_t llm__find(const float *x, float max) {
     int32_t at = 0;
-    for (int found = 0; !found && at + 64 <= n; at += found ? 0 : 64)
-        for (int i = 0; i < 64; i++) found |= x[at + i] == max;
     while (x[at] != max) at++;
     return at;
 }
@@ -20167,7 +20168,7 @@ static llm__choice llm__choose(const float *row, int32_t n, const llm__rules *r,
     double sum;
     const float *x = llm__weigh(row, n, r, greedy ? 1.0f : 1.0f / r->s->temperature, k, &c, &max, &sum);
     if (!x) return c;
-    c.id = greedy ? llm__find(x, n, max) : llm__pick(k, n, r->s, llm__uniform(seed, (uint64_t)position), &weight);
+    c.id = greedy ? llm__find(x, max) : llm__pick(k, n, r->s, llm__uniform(seed, (uint64_t)position), &weight);
     c.prob = (float)((double)weight / sum);
     c.logprob = (float)((double)row[c.id] - c.log_sum);
     return c;
@@ -20200,7 +20201,7 @@ LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s
     int bad;
     if (n > 0 && plain.temperature < 1e-5f && llm__rules_idle(&r) && !llm__isa_find(NULL, &isa)) { /* no weights, no memory */
         float max = llm__kernels_of(isa)->top(logits, n, &bad);
-        return bad ? -1 : llm__find(logits, n, max);
+        return bad ? -1 : llm__find(logits, max);
     }
     if (n < 1 || !llm__scratch_open(&k, n, NULL, &memory)) return -1;
     return llm__choose(logits, n, &r, (uint64_t)seed, position, &k).id;
@@ -20411,9 +20412,9 @@ static int llm__early_hit(const llm_early_stop *e, int32_t *count, float prob) {
 enum { LLM__GR_MAX_TEXT = 1 << 20, LLM__GR_MAX_OPS = 1 << 20, LLM__GR_MAX_NEST = 64 };
 enum { LLM__GR_MAX_THREADS = 4096, LLM__GR_MAX_DEPTH = 400, LLM__GR_MAX_WORK = 1 << 18 };
 
-/* What a compilation may cost, and a mask or a text that is read: in units of some 25 ns (an instruction, a key that is compared), so a
- * quarter of a second and a sixteenth; a thread that a step meets costs LLM__GR_MEET. Schemas of real programs need a hundredth of it. */
-enum { LLM__GR_FUEL = 10 << 20, LLM__GR_FUEL_MASK = LLM__GR_FUEL / 4, LLM__GR_MEET = 8 };
+/* What a compilation, a mask or a token's bytes may cost: in units of some 10 to 20 ns (an instruction, a key that is compared), so a quarter
+ * of a second at most; a thread that a step meets costs LLM__GR_MEET. Schemas of real programs need a hundredth of it. */
+enum { LLM__GR_FUEL = 10 << 20, LLM__GR_MEET = 8 };
 
 /* Bytes of a token; slices, their lengths that are told apart, nodes worth one; bytes of states and of masks; grammars on a shelf, their bytes. */
 enum { LLM__GR_MAX_TOKEN = 255, LLM__GR_SLICES = 12, LLM__GR_RUNS = 14, LLM__GR_SLICE_NODES = 8192 };
@@ -21326,37 +21327,29 @@ static int llm__gr_alike(const llm_grammar *g, int32_t a, int32_t b) {
     return x[0] == y[0] && x[1] == y[1];
 }
 
-/* What a walk need not look at. Of the tokens that begin with a byte of `apart` nothing is known. */
+/* What a walk need not look at. */
 typedef struct llm__gr_look {
     llm__gr_slice *slice;   /* NULL: look at everything */
     int32_t sure;           /* runs of at most so many characters (LLM__GR_RUNS: of any number) are allowed, whatever they are */
     uint32_t need;          /* kinds of other tokens that may be */
-    uint32_t apart[8];
 } llm__gr_look;
 
-/* Finds that for a state, with its slice held: of the largest set that may come next or, if that is larger, after it, as for [A-Za-z_][A-Za-z0-9_]*;
- * then digits are apart. */
+/* Finds that for a state, with its slice held: of the largest set that may come next. */
 static llm__gr_look llm__gr_ahead(llm_grammar *g, int32_t state) {
-    llm__gr_look x = {NULL, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0}};
-    uint32_t first[4], ascii[4], bytes[8], all[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    llm__gr_look x = {NULL, 0, 0};
+    uint32_t ascii[4], bytes[8], all[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     const uint32_t late = 1u << (LLM__GR_RUNS + 1);
     const int64_t fuel = *g->fuel;
-    int first_wide, wide, size = llm__gr_largest(g, state, first, &first_wide), k = 0;
-    int32_t to = size ? llm__gr_run(g, first, first_wide, state, 1) : 0, at = to;
-    if (to <= 0) return x;
-    if (llm__gr_largest(g, to, ascii, &wide) <= size) memcpy(ascii, first, sizeof first), wide = first_wide;
-    for (int i = 0; i < 4; i++) first[i] &= ascii[i];
-    first_wide &= wide;
-    for (int byte = 0; byte < 256; byte++)
-        if (llm__gr_begins(ascii, wide, (uint8_t)byte) && !llm__gr_begins(first, first_wide, (uint8_t)byte)) x.apart[byte >> 5] |= 1u << (byte & 31);
-    if (!(x.slice = llm__gr_slice_take(g->trie, ascii, wide))) return x;
+    int wide = 0, k = 0;
+    int32_t to = llm__gr_largest(g, state, ascii, &wide) ? llm__gr_run(g, ascii, wide, state, 1) : 0, at = to;
+    if (to <= 0 || !(x.slice = llm__gr_slice_take(g->trie, ascii, wide))) return x;
     for (x.sure = 1; x.sure < LLM__GR_RUNS - 1 && (to = llm__gr_run(g, ascii, wide, at, 1)) > 0; at = to)
         x.sure = llm__gr_alike(g, at, to) ? LLM__GR_RUNS : x.sure + 1;
     for (at = state;; at = to, k++) { /* after k characters */
         x.need |= 1u << k | (k == LLM__GR_RUNS ? late : 0);
         (void)llm__gr_next_bytes(g, at, bytes);
         for (int word = 0; word < 8; word++) all[word] |= bytes[word];
-        if (k == LLM__GR_RUNS || !(to = llm__gr_run(g, k ? ascii : first, k ? wide : first_wide, at, 0))) break;
+        if (k == LLM__GR_RUNS || !(to = llm__gr_run(g, ascii, wide, at, 0))) break;
         if (to < 0) memset(all, 0xFF, sizeof all);
         if (to > 0 && !(k && llm__gr_alike(g, at, to))) continue;
         x.need |= (2 * late - 1) & ~0u << k;
@@ -21377,17 +21370,12 @@ static int32_t llm__gr_walk(llm_grammar *g, int32_t state, uint32_t *words) {
     const size_t n_words = ((size_t)t->vocab + 31) / 32;
     int32_t at[LLM__GR_MAX_TOKEN + 1], n = 0;
     llm__gr_look look = llm__gr_ahead(g, state);
-    const uint32_t *kinds = NULL;
+    const uint32_t *kinds = look.slice ? look.slice->kinds : NULL;
     at[0] = state;
     if (look.slice) memcpy(words, look.slice->runs + (size_t)look.sure * n_words, n_words * sizeof *words);
     for (int32_t i = 0, next; i < t->n; i = next) {
         int32_t d = t->depth[i], byte = t->byte[i];
         next = t->skip[i];
-        if (d == 1 && look.slice) {
-            int apart = (int)(look.apart[byte >> 5] >> (byte & 31) & 1);
-            kinds = apart ? NULL : look.slice->kinds;
-            for (int32_t k = t->from[i]; apart && k < t->from[next]; k++) words[t->order[k] >> 5] &= ~(1u << (t->order[k] & 31));
-        }
         if (kinds && !(kinds[i] & look.need)) continue;
         int32_t to = llm__gr_step(g, at[d - 1], (uint8_t)byte);
         if (!to) continue;
@@ -21595,22 +21583,17 @@ static llm__gr_frag llm__gr_set(llm__gr_build *b, llm__set *s) {
 /* how: the text must match from end to end; or it is sought (as JSON Schema's pattern) inside a JSON string. */
 enum { LLM__GR_WHOLE, LLM__GR_IN_JSON };
 
-/* A character as JSON must escape it: the short form where there is one. */
-static llm__gr_frag llm__gr_json_escape(llm__gr_build *b, int32_t c) {
-    static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
-    char text[8];
-    const char *at = c ? strchr(from, (int)c) : NULL;
-    if (at) snprintf(text, sizeof text, "\\%c", to[at - from]);
-    else snprintf(text, sizeof text, "\\u%04x", (unsigned)c);
-    return llm__gr_word(b, text);
-}
-
 /* One code point of a set as it stands inside a JSON string: itself, or its one usual escape. */
 static llm__gr_frag llm__gr_json_set(llm__gr_build *b, const int32_t *change, size_t n) {
     llm__gr_frag f = llm__gr_never;
     llm__set plain = {NULL, 0, 0, 0};
-    for (int32_t c = 0; c <= '\\'; c++)
-        if ((c < 32 || c == '"' || c == '\\') && llm__set_has(change, n, c)) f = llm__gr_alt(b, f, llm__gr_json_escape(b, c));
+    LLM__SCOPED(llm_text_free) llm_text t = llm__text_none();
+    for (char c = 0; c <= '\\'; c++, t.len = 0) {
+        if ((c >= 32 && c != '"' && c != '\\') || !llm__set_has(change, n, c)) continue;
+        llm_text_json(&t, &c, 1);
+        f = llm__gr_alt(b, f, llm__gr_text(b, llm__s(t.data + 1, t.failed ? 0 : t.len - 2)));
+    }
+    if (t.failed) b->failed = llm__nomem();
     llm__set_combine(&plain, change, n, LLM__SET_OR);
     llm__set_combine(&plain, llm__gr_plain, LLM__COUNT(llm__gr_plain), LLM__SET_AND);
     return llm__gr_alt(b, f, llm__gr_set(b, &plain));
@@ -22136,7 +22119,7 @@ static const struct {
 } llm__js_dealt[] = {
     {"enum", LLM__JS_ENUM}, {"const", LLM__JS_CONST}, {"anyOf", LLM__JS_ANY}, {"oneOf", LLM__JS_ONE}, {"if then else", LLM__JS_IF}};
 
-/* One more schema that must hold (how: 0 or LLM__JS_KEY) or must not (LLM__JS_NOT). What is always so is left out, as `true` and {}; what
+/* One more schema that must hold (how: 0 or LLM__JS_KEY) or must not (LLM__JS_NOT); by: the node that brings it in, -1: none. What is always so is left out, as `true` and {}; what
  * never is stays, for llm__js_expand to find. */
 static void llm__js_bring(llm__js *js, llm__js_view *v, int by, int node, int how) {
     llm_json_type type = llm_json_type_of(js->doc, node);
@@ -22150,9 +22133,6 @@ static void llm__js_bring(llm__js *js, llm__js_view *v, int by, int node, int ho
         llm__js_refuse(js, LLM_ERR_LIMIT, node, NULL, "more than 16 schemas that must hold together, fewer expected");
     else if (no ? yes || type == LLM_JSON_OBJECT : !yes) v->used[v->n] = (uint16_t)how, v->by[v->n] = by, v->node[v->n++] = node;
 }
-
-/* The same of one that no other brings in. */
-static void llm__js_add(llm__js *js, llm__js_view *v, int node, int how) { llm__js_bring(js, v, -1, node, how); }
 
 /* 1 if member k is the node `from`, or was brought in by it or by those that it brought in. */
 static int llm__js_within_of(const llm__js_view *v, int k, int from) {
@@ -22187,10 +22167,10 @@ static void llm__js_deny(llm__js *js, llm__js_view *v, int i) {
               (!name.p || !key.p || llm__str_same(name, key));
     if (best < 0 || last < 0 || (best == 5 && !one))
         llm__js_refuse(js, LLM_ERR_UNSUPPORTED, last < 0 ? node : last, NULL, "cannot be denied");
-    if (best == 0) llm__js_add(js, v, llm_json_find(js->doc, node, "not"), 0);
-    if (best == 1 && (at = llm__js_ref(js, node, llm_json_find(js->doc, node, "$ref"))) >= 0) llm__js_add(js, v, at, LLM__JS_NOT);
+    if (best == 0) llm__js_bring(js, v, -1, llm_json_find(js->doc, node, "not"), 0);
+    if (best == 1 && (at = llm__js_ref(js, node, llm_json_find(js->doc, node, "$ref"))) >= 0) llm__js_bring(js, v, -1, at, LLM__JS_NOT);
     for (at = best == 2 ? llm_json_first(js->doc, llm_json_find(js->doc, node, "anyOf")) : -1; at >= 0; at = llm_json_next(js->doc, at))
-        llm__js_add(js, v, at, LLM__JS_NOT);
+        llm__js_bring(js, v, -1, at, LLM__JS_NOT);
 }
 
 /* Brings in what $ref, allOf and not name, and refuses what cannot be kept. 0: nothing can satisfy it (a member is `false`), or an error.
@@ -22211,7 +22191,7 @@ static int llm__js_expand(llm__js *js, llm__js_view *v) {
                 llm__js_refuse(js, LLM_ERR_UNSUPPORTED, at, NULL, "this keyword cannot be enforced");
         if ((at = llm_json_find(js->doc, node, "not")) >= 0 && !(v->used[i] & LLM__JS_DENIED)) {
             v->used[i] |= LLM__JS_DENIED;
-            llm__js_add(js, v, at, LLM__JS_NOT);
+            llm__js_bring(js, v, -1, at, LLM__JS_NOT);
         }
         if ((at = llm_json_find(js->doc, node, "$ref")) >= 0 && !(v->used[i] & LLM__JS_REF)) {
             int to = llm__js_ref(js, node, at), before = v->n;
@@ -22981,7 +22961,7 @@ static int llm__js_item_of(const llm__js *js, const llm__js_view *v, int i, int 
 static llm__js_view llm__js_item_view(llm__js *js, const llm__js_view *v, int k) {
     llm__js_view item = LLM__ZERO;
     for (int i = 0, at, n; i < v->n; i++)
-        if ((at = llm__js_item_of(js, v, i, k, &n)) >= 0) llm__js_add(js, &item, at, 0);
+        if ((at = llm__js_item_of(js, v, i, k, &n)) >= 0) llm__js_bring(js, &item, -1, at, 0);
     return item;
 }
 
@@ -23095,8 +23075,8 @@ static llm__gr_frag llm__js_containing(llm__js *js, const llm__js_view *v, int c
         int64_t n = p / row, found = p % row, next = LLM__MIN(n + 1, items) * row;
         if (!found && n <= n_prefix) { /* another view begins */
             llm__js_view plain = llm__js_item_view(js, v, (int)n), match = plain;
-            llm__js_add(js, &match, contains, 0);
-            if (most >= 0) llm__js_add(js, &plain, contains, LLM__JS_NOT);
+            llm__js_bring(js, &match, -1, contains, 0);
+            if (most >= 0) llm__js_bring(js, &plain, -1, contains, LLM__JS_NOT);
             rule[0] = llm__js_rule_of(js, llm__js_rule(js, &plain)), rule[1] = llm__js_rule_of(js, llm__js_rule(js, &match));
         }
         if (b->failed) break;
@@ -23193,15 +23173,15 @@ static int llm__js_property_view(llm__js *js, const llm__js_view *v, llm__str ke
         int no = llm__js_find_not(js, v, i, "properties"), yes = 1, at = llm__json_member(js->doc, no, key), matched = 0;
         llm__str name = llm__json_text(js->doc, llm_json_first(js->doc, llm__js_find_not(js, v, i, "required")));
         (void)llm__gr_spend(js->b, 16 + (size_t)llm_json_size(js->doc, llm__js_find(js, v, i, "properties")) / 4);
-        if (at >= 0) llm__js_add(js, out, at, LLM__JS_NOT);
+        if (at >= 0) llm__js_bring(js, out, -1, at, LLM__JS_NOT);
         else if (no < 0 && name.p && llm__str_same(name, key)) return 0;
-        if ((at = llm__json_member(js->doc, llm__js_find(js, v, i, "properties"), key)) >= 0) llm__js_add(js, out, at, 0), matched = 1;
+        if ((at = llm__json_member(js->doc, llm__js_find(js, v, i, "properties"), key)) >= 0) llm__js_bring(js, out, -1, at, 0), matched = 1;
         for (int p = llm_json_first(js->doc, llm__js_find(js, v, i, "patternProperties")); p >= 0 && !js->b->failed;
              p = llm_json_next(js->doc, p))
-            if (llm__js_key_matches(js, p, key) > 0) llm__js_add(js, out, p, 0), matched = 1;
+            if (llm__js_key_matches(js, p, key) > 0) llm__js_bring(js, out, -1, p, 0), matched = 1;
         at = matched ? -1 : llm__js_find(js, v, i, "additionalProperties");
         if (llm_json_bool(js->doc, at, &yes) && !yes) return 0;
-        if (at >= 0) llm__js_add(js, out, at, 0);
+        if (at >= 0) llm__js_bring(js, out, -1, at, 0);
         said[i] = matched || at >= 0;
     }
     for (int i = 0, at; i < v->n && !js->b->failed; i++) {
@@ -23209,7 +23189,7 @@ static int llm__js_property_view(llm__js *js, const llm__js_view *v, llm__str ke
         if ((at = llm__js_find(js, v, i, "unevaluatedProperties")) < 0) continue;
         for (int k = 0; k < v->n; k++) evaluated |= said[k] && llm__js_within_of(v, k, v->node[i]);
         if (!evaluated && llm_json_bool(js->doc, at, &yes) && !yes) return 0;
-        if (!evaluated) llm__js_add(js, out, at, 0);
+        if (!evaluated) llm__js_bring(js, out, -1, at, 0);
     }
     return 1;
 }
@@ -23218,7 +23198,7 @@ static int llm__js_property_view(llm__js *js, const llm__js_view *v, llm__str ke
 static int llm__js_names(llm__js *js, const llm__js_view *v, llm__js_view *out) {
     memset(out, 0, sizeof *out);
     for (int i = 0, at; i < v->n; i++)
-        if ((at = llm__js_find(js, v, i, "propertyNames")) >= 0) llm__js_add(js, out, at, LLM__JS_KEY);
+        if ((at = llm__js_find(js, v, i, "propertyNames")) >= 0) llm__js_bring(js, out, -1, at, LLM__JS_KEY);
     return out->n;
 }
 
@@ -23259,7 +23239,7 @@ static llm__gr_frag llm__js_extra_key(llm__js *js, const llm__js_view *v, const 
             return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, patterns ? pattern : names.node[0], NULL,
                                   "cannot be enforced where a listed property fits it");
     if (patterns) {
-        llm__js_add(js, view, pattern, 0);
+        llm__js_bring(js, view, -1, pattern, 0);
         return llm__js_quoted(js, llm__gr_regex_frag(b, llm__json_key(js->doc, pattern), LLM__GR_IN_JSON));
     }
     if (!llm__js_property_view(js, v, llm__nothing, view)) return llm__gr_never;
@@ -23428,8 +23408,8 @@ static llm__gr_frag llm__js_object(llm__js *js, const llm__js_view *v) {
 static int llm__js_disjoint(llm__js *js, int a, int b, int depth) {
     llm__js_view x = LLM__ZERO, y = LLM__ZERO, px, py;
     (void)llm__gr_spend(js->b, 64);
-    llm__js_add(js, &x, a, 0);
-    llm__js_add(js, &y, b, 0);
+    llm__js_bring(js, &x, -1, a, 0);
+    llm__js_bring(js, &y, -1, b, 0);
     if (depth > 4 || !llm__js_expand(js, &x) || !llm__js_expand(js, &y)) return !js->b->failed && depth <= 4;
     int both = llm__js_types(js, &x) & llm__js_types(js, &y), listed = 0, given = 0, meet = 0;
     for (int k = 0; k < y.n; k++) listed |= llm__js_next_given(js, &y, k, -1, 0) >= 0;
@@ -23474,7 +23454,7 @@ static llm__gr_frag llm__js_fork(llm__js *js, const llm__js_view *v, int i, cons
         llm__js_bring(js, &way, v->node[i], one, 0);
         for (int other = llm_json_first(js->doc, list); other >= 0 && flag == LLM__JS_ONE && !js->b->failed;
              other = llm_json_next(js->doc, other))
-            if (other != one && !llm__js_disjoint(js, one, other, 0)) llm__js_add(js, &way, other, LLM__JS_NOT);
+            if (other != one && !llm__js_disjoint(js, one, other, 0)) llm__js_bring(js, &way, -1, other, LLM__JS_NOT);
         if (!js->b->failed) f = llm__gr_alt(js->b, f, llm__js_rule(js, &way));
     }
     return f;
@@ -23569,7 +23549,7 @@ static llm__gr_frag llm__js_frag(llm__gr_build *b, const llm_json *doc, int node
     llm__js js = LLM__ZERO;
     llm__js_view v = LLM__ZERO;
     js.b = b, js.doc = doc, js.space = space, js.root = node;
-    llm__js_add(&js, &v, node, 0);
+    llm__js_bring(&js, &v, -1, node, 0);
     llm__gr_frag f = llm__js_rule(&js, &v);
     LLM_FREE(js.memo);
     return f;
@@ -23899,7 +23879,7 @@ LLM_API int llm_matcher_can_end(const llm_matcher *m) {
 LLM_API llm_result llm_matcher_bytes(llm_matcher *m, const char *bytes, size_t n) {
     llm_grammar *g = m->grammar;
     int32_t state = m->state;
-    int64_t fuel = LLM__GR_FUEL_MASK + 256 * (int64_t)n;
+    int64_t fuel = LLM__GR_FUEL + 256 * (int64_t)n;
     pthread_mutex_lock(&g->lock);
     g->fuel = &fuel;
     for (size_t i = 0; i < n && state; i++) state = llm__gr_step(g, state, (uint8_t)bytes[i]);
@@ -23929,7 +23909,7 @@ LLM_API llm_result llm_matcher_token(llm_matcher *m, int32_t id) {
  * The only place where states are trimmed: between two tokens of this answer, with the lock held, no step of any answer is under way. */
 static int32_t llm__matcher_mask(llm_matcher *m, const int32_t *ids, int32_t n, uint32_t *words, size_t n_words, int kept, int *can_end) {
     llm_grammar *g = m->grammar;
-    int64_t fuel = LLM__GR_FUEL_MASK;
+    int64_t fuel = LLM__GR_FUEL;
     pthread_mutex_lock(&g->lock);
     g->fuel = &fuel;
     llm__gr_trim(g);
@@ -23957,7 +23937,7 @@ static int32_t llm__matcher_ahead(llm_matcher *m, int32_t *ids, int32_t most, in
     llm_grammar *g = m->grammar;
     int32_t state = m->state, n = 0;
     int alone = 1;
-    int64_t fuel = LLM__GR_FUEL_MASK;
+    int64_t fuel = LLM__GR_FUEL;
     pthread_mutex_lock(&g->lock);
     g->fuel = &fuel;
     for (*n_sure = 0; g->trie && n < most && (ids[n] = llm__gr_forced(g, &state, &alone)) >= 0; n++) *n_sure += alone && *n_sure == n;
