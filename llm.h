@@ -20532,7 +20532,7 @@ struct llm_grammar {
     int64_t *fuel;          /* what may still be spent before whoever asks (for a mask, a step, a compilation) is told no; the asker's */
     llm__gr_trie *trie;     /* of the model; NULL without one */
     struct llm_matcher *matchers; /* of running answers: their states survive when the memory of states is emptied */
-    const char *failed;     /* the machine gave up: why; NULL */
+    const char *failed;     /* why the machine gave up what is asked of it now; NULL */
     int looking;            /* while a mask is only looked for */
     int every_frame;        /* while left recursion is looked for: a call at the end of a rule takes a frame too */
 };
@@ -20827,7 +20827,7 @@ static llm__gr_frag llm__gr_call(llm__gr_build *b, int32_t rule) {
  * is not allowed to begin.
  *
  * The work list of a step holds what was met, in order; it is its own queue. Everything is bounded: the list, the threads of a state, the
- * depth of a stack. A grammar that goes beyond fails with a sentence, and only the answers that use it end. */
+ * depth of a stack. An answer that goes beyond ends with a sentence; others that use its grammar go on. */
 
 /* The n bytes that tell entry i of an index's array from others. Two stacks are equal if their top frames are, since `parent` is a number too:
  * a whole stack is compared by three integers. The work of a step: a thread, and how much of its stack is new. A set of threads is stored
@@ -20878,6 +20878,8 @@ static int32_t llm__gr_push(llm_grammar *g, int32_t parent, int32_t op, int32_t 
     return at;
 }
 
+static const char llm__gr_too_many[] = "too many ways to read the text so far, a less ambiguous grammar expected";
+
 /* Adds (op, frame) to the work of this step unless it is there. A frame of -1 (a push that was refused), an instruction from which nothing
  * leads to the end, and joints (SPLIT with one way) are not worth a place: that is where a stack too deep and a dead end become "not
  * allowed". `base`: the least depth the stack had on the way here within the step; frames above it were
@@ -20891,7 +20893,7 @@ static void llm__gr_meet(llm_grammar *g, int32_t op, int32_t frame, int32_t base
     while (op >= 0 && g->op[op].kind == LLM__GR_SPLIT && g->op[op].other < 0) op = g->op[op].next;
     if (frame < 0 || op < 0 || !g->op[op].alive || g->failed) return;
     if ((*g->fuel -= LLM__GR_MEET) < 0 || g->n_work >= LLM__GR_MAX_WORK) {
-        g->failed = "too many ways to read the text so far, a less ambiguous grammar expected";
+        g->failed = llm__gr_too_many;
         return;
     }
     if (!llm__grow((void **)&g->work, &g->work_cap, g->n_work + 1, sizeof *g->work)) {
@@ -20974,7 +20976,7 @@ static int32_t llm__gr_intern(llm_grammar *g) {
     qsort(t, (size_t)n, sizeof *t, llm__gr_thread_order);
     for (int32_t i = 0; i < n; i++)
         if (!kept || llm__gr_thread_order(&t[kept - 1], &t[i])) t[kept++] = t[i];
-    if (kept > LLM__GR_MAX_THREADS) return g->failed = "too many ways to read the text so far, a less ambiguous grammar expected", 0;
+    if (kept > LLM__GR_MAX_THREADS) return g->failed = llm__gr_too_many, 0;
     llm__gr_state *s = &g->state[g->n_states];
     s->from = (int32_t)g->n_threads, s->n = kept, s->accept = accept;
     int32_t at = llm__gr_find(g, &g->states_at, g->n_states);
@@ -21044,16 +21046,16 @@ static void llm__gr_trim(llm_grammar *g) {
     g->frame = NULL, g->thread = NULL, g->state = NULL;
     g->frames_cap = g->threads_cap = g->states_cap = 0;
     llm__gr_begin(g);
-    for (struct llm_matcher *m = g->matchers; m && !g->failed; m = m->next) {
+    for (struct llm_matcher *m = g->matchers; m; m = m->next) {
         llm__gr_work_clear(g);
-        for (int32_t i = 0; i < state[m->state].n; i++) {
+        for (int32_t i = 0; i < state[m->state].n && !g->failed; i++) {
             llm__gr_thread t = thread[state[m->state].from + i];
             int32_t n = 0, at = 0;
             for (int32_t f = t.frame; f > 0; f = frame[f].parent) stack[n++] = f;
             while (n-- > 0) at = llm__gr_push(g, at, frame[stack[n]].op, frame[stack[n]].count);
             llm__gr_meet(g, t.op, at, INT32_MAX);
         }
-        m->state = llm__gr_intern(g);
+        m->state = llm__gr_intern(g); /* 0, dead, if that fails */
     }
     LLM_FREE(frame);
     LLM_FREE(thread);
@@ -21397,11 +21399,13 @@ static const llm__gr_mask *llm__gr_mask_of(llm_grammar *g, int32_t state) {
     llm__gr_mask *mask = &g->mask[g->n_masks];
     llm__gr_mask_name(g, state, mask->key);
     int32_t at = llm__gr_find(g, &g->masks_at, g->n_masks);
-    if (at < (int32_t)g->n_masks) return at < 0 ? NULL : &g->mask[at];
+    if (at >= 0 && at < (int32_t)g->n_masks && !g->mask[at].words) g->failed = llm__gr_too_many;
+    if (at < (int32_t)g->n_masks) return at < 0 || g->failed ? NULL : &g->mask[at];
     mask->words = LLM__NEW(uint32_t, n_words);
     g->n_masks++;
     if (!mask->words) g->failed = "out of memory";
     else mask->n_allowed = llm__gr_walk(g, state, mask->words);
+    if (g->failed) LLM_FREE(mask->words), mask->words = NULL; /* not tried again */
     return g->failed ? NULL : mask;
 }
 
@@ -23870,7 +23874,7 @@ LLM_API void llm_matcher_close(llm_matcher *m) {
 
 LLM_API int llm_matcher_can_end(const llm_matcher *m) {
     pthread_mutex_lock(&m->grammar->lock);
-    int yes = m->grammar->state[m->state].accept;
+    int yes = (size_t)m->state < m->grammar->n_states && m->grammar->state[m->state].accept;
     pthread_mutex_unlock(&m->grammar->lock);
     return yes;
 }
@@ -23881,7 +23885,7 @@ LLM_API llm_result llm_matcher_bytes(llm_matcher *m, const char *bytes, size_t n
     int32_t state = m->state;
     int64_t fuel = LLM__GR_FUEL + 256 * (int64_t)n;
     pthread_mutex_lock(&g->lock);
-    g->fuel = &fuel;
+    g->fuel = &fuel, g->failed = NULL;
     for (size_t i = 0; i < n && state; i++) state = llm__gr_step(g, state, (uint8_t)bytes[i]);
     const char *failed = g->failed;
     if (state) m->state = state;
@@ -23911,7 +23915,7 @@ static int32_t llm__matcher_mask(llm_matcher *m, const int32_t *ids, int32_t n, 
     llm_grammar *g = m->grammar;
     int64_t fuel = LLM__GR_FUEL;
     pthread_mutex_lock(&g->lock);
-    g->fuel = &fuel;
+    g->fuel = &fuel, g->failed = NULL;
     llm__gr_trim(g);
     int32_t state = m->state, allowed = -1;
     for (int32_t i = 0; i < n && g->trie; i++) {
@@ -23939,7 +23943,7 @@ static int32_t llm__matcher_ahead(llm_matcher *m, int32_t *ids, int32_t most, in
     int alone = 1;
     int64_t fuel = LLM__GR_FUEL;
     pthread_mutex_lock(&g->lock);
-    g->fuel = &fuel;
+    g->fuel = &fuel, g->failed = NULL;
     for (*n_sure = 0; g->trie && n < most && (ids[n] = llm__gr_forced(g, &state, &alone)) >= 0; n++) *n_sure += alone && *n_sure == n;
     *over = g->state[state].accept && g->state[state].n == 1;
     pthread_mutex_unlock(&g->lock);

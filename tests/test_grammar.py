@@ -394,6 +394,12 @@ def main():
         if jsonschema: campaign(v, int(os.environ.get("GRAMMAR_WALKS", 8)))
         else: RESULT[2] += 1
         if v.times: print(f"SmolLM2: {len(v.times)} masks, median {sorted(v.times)[len(v.times) // 2] * 1e6:.1f} us")
+        g = grammar(REGEX, "x([a-z ]{0,900}[a-z ,]{0,900}){0,900}|y+", v.model) # an answer that gives up spoils neither its grammar nor others
+        one, other = L.llm_matcher_open(g), L.llm_matcher_open(g)
+        check(L.llm_matcher_bytes(one, b"xaa", 3) and b"too many ways" in L.llm_last_error(), "too many ways", L.llm_last_error())
+        for _ in range(2): check(L.llm_matcher_bytes(other, b"y", 1) == 0 and v.mask(other) and L.llm_matcher_can_end(other), "a neighbour of what gave up")
+        for m in (one, other): L.llm_matcher_close(m)
+        L.llm_grammar_close(g)
         timing(v, "SmolLM2")
     else:
         RESULT[2] += 1
