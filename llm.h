@@ -1679,9 +1679,11 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 #if defined(LLM_SMALL) && defined(__OPTIMIZE__) && defined(__GNUC__) && !defined(__clang__)
 #define LLM__COLD_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"Os\")")
 #define LLM__COLD_END _Pragma("GCC pop_options")
+#define LLM__SMALL __attribute__((optimize("Os")))
 #else
 #define LLM__COLD_BEGIN
 #define LLM__COLD_END
+#define LLM__SMALL
 #endif
 
 /* Seconds of a clock that never jumps: for durations and deadlines. */
@@ -12875,7 +12877,14 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, con
     const int8_t *table = llm__kind_table(kind);
     const uint64_t flip = llm__kind_flips(kind, offset) ? 0x8080808080808080u : 0;
     const float zero = offset >= LLM__APART ? 0 : (float)llm__kind_zero(kind, offset);
-    llm__unpack_bits(k.bits, w + place * 64 * k.bits, flip, to->u);
+    const uint8_t *bits = w + place * 64 * k.bits;
+    if (!place)
+        LLM__UNROLL
+        for (int i = 0; i < 2 * llm__kind_block(kind); i += 64) __builtin_prefetch(w + LLM__AHEAD + i);
+    if (k.bits == 4) llm__unpack_bits(4, bits, 0, to->u);
+    else if (k.bits == 5) llm__unpack_bits(5, bits, 0, to->u);
+    else if (k.bits == 6) llm__unpack_bits(6, bits, 0, to->u);
+    else llm__unpack_bits(8, bits, flip, to->u);
     if (table) look_up(table, to->u);
     if (table && flip)
         for (int i = 0; i < 512; i++) to->u[i] ^= 0x80;
@@ -12893,6 +12902,36 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, con
         llm__store16(to->m[h], LLM__ROWS, m);
     }
 }
+
+/* The first n blocks of a super-block, or pairs, to `to` (n, 2). */
+LLM__INLINE void llm__cook(const llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2],
+                           const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
+    const uint8_t *head = w;
+    w += pair * llm__kind_head(kind);
+    for (int b = 0; b < n; b++, w += pair * llm__kind_block(kind)) {
+        for (int place = 0; place < pair; place++) llm__unpack(kind, offset, pair, place, w, head, &to[b][place], half, bytes, look_up);
+    }
+}
+
+/* One call a format, all that depends on it constant: the format would else be asked for in the innermost loop. The common ones are what files
+ * of models mostly have. */
+#define LLM__COMMON_KINDS(call, ...) \
+    case LLM__KIND_Q4Z: call(LLM__KIND_Q4Z, __VA_ARGS__); break; \
+    case LLM__KIND_Q4M: call(LLM__KIND_Q4M, __VA_ARGS__); break; \
+    case LLM__KIND_Q8: call(LLM__KIND_Q8, __VA_ARGS__); break; \
+    case LLM__KIND_Q4K: call(LLM__KIND_Q4K, __VA_ARGS__); break; \
+    case LLM__KIND_Q5K: call(LLM__KIND_Q5K, __VA_ARGS__); break; \
+    case LLM__KIND_Q6K: call(LLM__KIND_Q6K, __VA_ARGS__); break;
+#define LLM__EACH_KIND(kind, call, ...) \
+    switch (kind) { \
+        LLM__COMMON_KINDS(call, __VA_ARGS__) \
+    case LLM__KIND_Q5Z: call(LLM__KIND_Q5Z, __VA_ARGS__); break; \
+    case LLM__KIND_Q5M: call(LLM__KIND_Q5M, __VA_ARGS__); break; \
+    case LLM__KIND_IQ4: call(LLM__KIND_IQ4, __VA_ARGS__); break; \
+    case LLM__KIND_MXFP4: call(LLM__KIND_MXFP4, __VA_ARGS__); break; \
+    case LLM__KIND_G16: call(LLM__KIND_G16, __VA_ARGS__); break; \
+    default: call(LLM__KIND_G16M, __VA_ARGS__); \
+    }
 
 /* ---- The end of a product ---- */
 
@@ -12916,31 +12955,24 @@ typedef struct llm__block {  /* up to 16 rows of a weight, packed */
     float scale;             /* of the segment, for the results */
 } llm__block;
 
-/* act(g), times u where there is one. */
+/* act(g), times u where there is one. Three of them are a product with a sigmoid. */
 LLM__INLINE llm__v16 llm__act16(llm_act act, float limit, llm__v16 g, const llm__v16 *u) {
+    const int oai = act == LLM_ACT_SWIGLU_OAI, tanh = act == LLM_ACT_GELU_TANH;
     llm__v16 x;
-    switch (act) {
-    case LLM_ACT_NONE: break;
-    case LLM_ACT_SILU:
-        x = llm__sigmoid16(g, 1);
+    if (oai) LLM__EACH(i) g.v[i] = g.v[i] < limit ? g.v[i] : limit;
+    if (act == LLM_ACT_GELU) LLM__EACH(i) g.v[i] *= 0.5f * (1 + erff(g.v[i] * 0.70710678f));
+    if (act == LLM_ACT_RELU) LLM__EACH(i) g.v[i] = g.v[i] > 0 ? g.v[i] : 0;
+    if (act == LLM_ACT_RELU2) LLM__EACH(i) g.v[i] = g.v[i] > 0 ? g.v[i] * g.v[i] : 0;
+    if (oai || tanh || act == LLM_ACT_SILU) {
+        x = g;
+        if (tanh) LLM__EACH(i) x.v[i] = g.v[i] + 0.044715f * g.v[i] * g.v[i] * g.v[i]; /* (1 + tanh y) / 2 = sigmoid(2 y) */
+        x = llm__sigmoid16(x, tanh ? 1.59576912f : oai ? 1.702f : 1);
         LLM__EACH(i) g.v[i] *= x.v[i];
-        break;
-    case LLM_ACT_GELU: LLM__EACH(i) g.v[i] *= 0.5f * (1 + erff(g.v[i] * 0.70710678f)); break;
-    case LLM_ACT_GELU_TANH: /* (1 + tanh y) / 2 = sigmoid(2 y) */
-        LLM__EACH(i) x.v[i] = g.v[i] + 0.044715f * g.v[i] * g.v[i] * g.v[i];
-        x = llm__sigmoid16(x, 1.59576912f);
-        LLM__EACH(i) g.v[i] *= x.v[i];
-        break;
-    case LLM_ACT_RELU: LLM__EACH(i) g.v[i] = g.v[i] > 0 ? g.v[i] : 0; break;
-    case LLM_ACT_RELU2: LLM__EACH(i) g.v[i] = g.v[i] > 0 ? g.v[i] * g.v[i] : 0; break;
-    case LLM_ACT_SWIGLU_OAI:
-        LLM__EACH(i) g.v[i] = g.v[i] < limit ? g.v[i] : limit;
-        x = llm__sigmoid16(g, 1.702f);
-        LLM__EACH(i) g.v[i] *= x.v[i];
-        if (u) LLM__EACH(i) g.v[i] *= (u->v[i] < -limit ? -limit : u->v[i] > limit ? limit : u->v[i]) + 1;
-        return g;
     }
-    if (u) LLM__EACH(i) g.v[i] *= u->v[i];
+    if (!u) return g;
+    x = *u;
+    if (oai) LLM__EACH(i) x.v[i] = (x.v[i] < -limit ? -limit : x.v[i] > limit ? limit : x.v[i]) + 1;
+    LLM__EACH(i) g.v[i] *= x.v[i];
     return g;
 }
 
@@ -13059,7 +13091,7 @@ LLM__INLINE void llm__soften_weights(llm__attend *t, const int fused, const int 
 /* One step of the online softmax (Milakov and Gimelshein 2018): the new maximum, weights relative to it, and what earlier sums shrink by.
  * A query that sees nothing of the block keeps its state to the bit: scale 1, weights 0. First what is not seen becomes -infinity, in blocks
  * at the ends alone; then all maxima, then the rescaling of 16 queries at once, then the weights. */
-LLM__INLINE void llm__body_soften(llm__attend *t, int block, const int fused) {
+LLM__INLINE void llm__body_soften(llm__attend *t, int block, const int fused, const int bf16) {
     for (int q = 0; q < t->n; q++) {
         float *p = t->p + q * LLM__BLOCK;
         const int from = t->from[q] - block, to = t->to[q] - block;
@@ -13077,7 +13109,7 @@ LLM__INLINE void llm__body_soften(llm__attend *t, int block, const int fused) {
         LLM__EACH(i) old.v[i] -= best.v[i];
         llm__store16(t->scale + q, LLM__ROWS, llm__exp2_16(old, fused, 0));
     }
-    if (t->half) llm__soften_weights(t, fused, 1);
+    if (bf16 && t->half) llm__soften_weights(t, fused, 1);
     else llm__soften_weights(t, fused, 0);
 }
 
@@ -13181,9 +13213,6 @@ LLM__INLINE void llm__walk(const llm__kind kind, const int take, const llm__offs
                 head = w;
                 w += pair * llm__kind_head(kind);
             }
-            if (!place)
-                LLM__UNROLL
-                for (int i = 0; i < 2 * llm__kind_block(kind); i += 64) __builtin_prefetch(w + LLM__AHEAD + i);
             LLM__UNROLL
             for (int i = 0; i < take; i++) llm__unpack(kind, offset, pair, place + i, w, head, &to[i], half, bytes, look_up);
             block(kind, to, &p, at);
@@ -13191,45 +13220,55 @@ LLM__INLINE void llm__walk(const llm__kind kind, const int take, const llm__offs
     }
 }
 
-/* One loop a format, all that depends on it constant: the format would else be asked for in the innermost loop. */
-#define LLM__EACH_KIND(kind, ...) \
-    switch (kind) { \
-    case LLM__KIND_Q4Z: llm__walk(LLM__KIND_Q4Z, __VA_ARGS__); break; \
-    case LLM__KIND_Q4M: llm__walk(LLM__KIND_Q4M, __VA_ARGS__); break; \
-    case LLM__KIND_Q5Z: llm__walk(LLM__KIND_Q5Z, __VA_ARGS__); break; \
-    case LLM__KIND_Q5M: llm__walk(LLM__KIND_Q5M, __VA_ARGS__); break; \
-    case LLM__KIND_Q8: llm__walk(LLM__KIND_Q8, __VA_ARGS__); break; \
-    case LLM__KIND_IQ4: llm__walk(LLM__KIND_IQ4, __VA_ARGS__); break; \
-    case LLM__KIND_MXFP4: llm__walk(LLM__KIND_MXFP4, __VA_ARGS__); break; \
-    case LLM__KIND_Q4K: llm__walk(LLM__KIND_Q4K, __VA_ARGS__); break; \
-    case LLM__KIND_Q5K: llm__walk(LLM__KIND_Q5K, __VA_ARGS__); break; \
-    case LLM__KIND_Q6K: llm__walk(LLM__KIND_Q6K, __VA_ARGS__); break; \
-    case LLM__KIND_G16: llm__walk(LLM__KIND_G16, __VA_ARGS__); break; \
-    default: llm__walk(LLM__KIND_G16M, __VA_ARGS__); \
-    }
+/* The same where registers are too few to keep a block between the two: then super-blocks are unpacked as a whole, and only that is compiled
+ * for each format. cook: llm__cook of a kind that is known. multiply: n blocks, or pairs, (n, 2) with the tile's roundings from `at` on. */
+typedef void (*llm__cook_fn)(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2]);
+typedef void (*llm__multiply_fn)(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at);
 
-/* This is the meaning of all products of bytes. Sums of integers are exact whatever their order; the floats are added block by block, the
- * minimum first, whatever n is. */
-LLM__FORCE void llm__scalar_block(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at) {
-    const int x2 = llm__kind_x2(kind);
-    for (int t = 0; t < p->n; t++, at++) {
-        const int8_t *q = p->act.q + at * 32;
-        int32_t sum[2][LLM__ROWS] = {{0}};
-        for (int i = 0; i < 8; i++)
-            for (int r = 0; r < LLM__ROWS; r++)
-                for (int c = 0; c < 4; c++) sum[i / 4][r] += w->u[64 * i + 4 * r + c] * q[4 * i + c];
-        for (int r = 0; r < LLM__ROWS; r++) {
-            float *to = p->out + t * LLM__ROWS + r;
-            *to += w->m[0][r] * p->act.s[2 * at];
-            if (x2) *to += w->m[1][r] * p->act.s[2 * at + 1] + w->d[1][r] * p->act.d[at] * (float)sum[1][r];
-            *to += w->d[0][r] * p->act.d[at] * (float)(x2 ? sum[0][r] : sum[0][r] + sum[1][r]);
-        }
+LLM__INLINE void llm__walk_cooked(llm__kind kind, llm__offset offset, const llm__cook_fn cook, const llm__multiply_fn multiply, const llm__product *p) {
+    llm__cooked cooked[LLM__SUPER][2];
+    const uint8_t *w = p->w;
+    size_t at = p->at;
+    for (int i = 0; i < p->pair; i++) memset(p->out + i * LLM__OUT, 0, sizeof(float) * LLM__ROWS * (size_t)p->n);
+    for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
+        const int n = (int)LLM__MIN(left, (int64_t)LLM__SUPER);
+        cook(kind, offset, p->pair, w, n, cooked);
+        multiply(kind, (const llm__cooked (*)[2])cooked, n, p, at);
+        w += p->pair * (llm__kind_head(kind) + n * llm__kind_block(kind));
+        at += (size_t)n * (size_t)p->n;
     }
 }
 
+/* This is the meaning of all products of bytes. Sums of integers are exact whatever their order; the floats are added block by block, the
+ * minimum first, whatever n is. */
+static void llm__scalar_multiply(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at) {
+    const int x2 = llm__kind_x2(kind);
+    for (int b = 0; b < n; b++)
+        for (int i = 0; i < p->n * p->pair; i++) {
+            const llm__cooked *c = &w[b][i % p->pair];
+            const int t = i / p->pair;
+            const size_t a = at + (size_t)(b * p->n + t);
+            const int8_t *q = p->act.q + a * 32;
+            int32_t sum[2][LLM__ROWS] = {{0}};
+            for (int j = 0; j < 8; j++)
+                for (int r = 0; r < LLM__ROWS; r++)
+                    for (int k = 0; k < 4; k++) sum[j / 4][r] += c->u[64 * j + 4 * r + k] * q[4 * j + k];
+            for (int r = 0; r < LLM__ROWS; r++) {
+                float *to = p->out + i % p->pair * LLM__OUT + t * LLM__ROWS + r;
+                *to += c->m[0][r] * p->act.s[2 * a];
+                if (x2) *to += c->m[1][r] * p->act.s[2 * a + 1] + c->d[1][r] * p->act.d[a] * (float)sum[1][r];
+                *to += c->d[0][r] * p->act.d[a] * (float)(x2 ? sum[0][r] : sum[0][r] + sum[1][r]);
+            }
+        }
+}
+
 /* One loop for all formats: where this runs, speed is no aim. */
+static void llm__scalar_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2]) {
+    llm__cook(kind, offset, pair, w, n, to, llm__scalar_half, llm__scalar_bytes, llm__scalar_look_up);
+}
+
 static void llm__scalar_product(llm__kind kind, const llm__product *p) {
-    llm__walk(kind, 1, LLM__UNSIGNED, llm__scalar_block, p, llm__scalar_half, llm__scalar_bytes, llm__scalar_look_up);
+    llm__walk_cooked(kind, LLM__UNSIGNED, llm__scalar_cook, llm__scalar_multiply, p);
 }
 
 /* A product of floats: c[i][p][j] = start + sum over k of a[i][k] * b[p][k][j], for i < n, two panels p and j < 16. It serves linear layers
@@ -13416,7 +13455,7 @@ LLM__AVX2_INLINE void llm__avx2_sums(const int run, const int n, const llm__cook
 typedef void (*llm__avx2_sums_fn)(const int run, const int n, const llm__cooked *w, const int from, const int to, const int8_t *q,
                                   __m256i (*sum)[2]);
 
-/* n <= 4 tokens' products with a block, added to out (n, 16): see llm__scalar_block. Two parts where the halves of the columns have scales
+/* n <= 4 tokens' products with a block, added to out (n, 16): see llm__scalar_multiply. Two parts where the halves of the columns have scales
  * of their own, the latter first. In a part as many vectors as add up in 16 bits go to `sums` at a time. */
 LLM__AVX2_INLINE void llm__avx2_step(const int run, const int x2, const llm__avx2_sums_fn sums, const int n, const llm__cooked *w,
                                      const llm__act *a, size_t at, float *out) {
@@ -13447,35 +13486,47 @@ LLM__AVX2_INLINE void llm__avx2_step(const int run, const int x2, const llm__avx
 
 /* All tokens of a tile: four at a time, then those that are left one by one. */
 LLM__AVX2_INLINE void llm__avx2_tile(const int run, const int x2, const llm__avx2_sums_fn sums, const llm__cooked *w,
-                                     const llm__product *p, size_t at) {
+                                     const llm__product *p, size_t at, float *out) {
     const llm__act a = p->act; /* its pointers in registers */
     const int n = p->n;
-    float *out = p->out;
     int t = 0;
     for (; t + 4 <= n; t += 4, at += 4, out += 4 * LLM__ROWS) llm__avx2_step(run, x2, sums, 4, w, &a, at, out);
     for (; t < n; t++, at++, out += LLM__ROWS) llm__avx2_step(run, x2, sums, 1, w, &a, at, out);
 }
 
 /* Tiles of four and more, in functions of their own: with the block in memory all registers are free for the sums. */
-LLM__AVX2 static LLM__NOINLINE void llm__avx2_wide(int run, int x2, const llm__cooked *w, const llm__product *p, size_t at) {
-    if (run == 8) llm__avx2_tile(8, 0, llm__avx2_sums, w, p, at);
-    else if (run == 4) llm__avx2_tile(4, 0, llm__avx2_sums, w, p, at);
-    else if (run == 2) llm__avx2_tile(2, 1, llm__avx2_sums, w, p, at);
-    else if (x2) llm__avx2_tile(0, 1, llm__avx2_sums, w, p, at);
-    else llm__avx2_tile(0, 0, llm__avx2_sums, w, p, at);
+LLM__AVX2 static LLM__NOINLINE void llm__avx2_wide(int run, int x2, const llm__cooked *w, const llm__product *p, size_t at, float *out) {
+    if (run == 8) llm__avx2_tile(8, 0, llm__avx2_sums, w, p, at, out);
+    else if (run == 4) llm__avx2_tile(4, 0, llm__avx2_sums, w, p, at, out);
+    else if (run == 2) llm__avx2_tile(2, 1, llm__avx2_sums, w, p, at, out);
+    else if (x2) llm__avx2_tile(0, 1, llm__avx2_sums, w, p, at, out);
+    else llm__avx2_tile(0, 0, llm__avx2_sums, w, p, at, out);
 }
 
 /* Fewer: the block stays in registers. */
 LLM__AVX2_INLINE void llm__avx2_block(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at) {
     const int run = llm__kind_run(kind), x2 = llm__kind_x2(kind);
-    if (p->n >= 4) llm__avx2_wide(run, x2, w, p, at);
+    if (p->n >= 4) llm__avx2_wide(run, x2, w, p, at, p->out);
     else
         for (int t = 0; t < p->n; t++) llm__avx2_step(run, x2, llm__avx2_sums, 1, w, &p->act, at + (size_t)t, p->out + t * LLM__ROWS);
 }
 
+LLM__AVX2 static LLM__NOINLINE void llm__avx2_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2]) {
+    LLM__EACH_KIND(kind, llm__cook, offset, pair, w, n, to, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
+}
+
+LLM__AVX2 static void llm__avx2_multiply(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at) {
+    for (int i = 0; i < n * p->pair; i++)
+        llm__avx2_wide(llm__kind_run(kind), llm__kind_x2(kind), &w[i / p->pair][i % p->pair], p, at + (size_t)(i / p->pair * p->n),
+                       p->out + i % p->pair * LLM__OUT);
+}
+
 /* The table's `product`. */
 LLM__AVX2 static void llm__avx2_product(llm__kind kind, const llm__product *p) {
-    LLM__EACH_KIND(kind, 1, LLM__SIGNED, llm__avx2_block, p, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
+    switch (kind) {
+        LLM__COMMON_KINDS(llm__walk, 1, LLM__SIGNED, llm__avx2_block, p, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
+    default: llm__walk_cooked(kind, LLM__SIGNED, llm__avx2_cook, llm__avx2_multiply, p);
+    }
 }
 
 /* AVX-VNNI: vpdpbusd in 32 bytes. Four products added to 32 bits, no overflow to care about. */
@@ -13504,20 +13555,18 @@ LLM__FORCE LLM__AVXVNNI void llm__avxvnni_sums(const int run, const int n, const
     }
 }
 
-LLM__AVXVNNI static LLM__NOINLINE void llm__avxvnni_wide(int x2, const llm__cooked *w, const llm__product *p, size_t at) {
-    if (x2) llm__avx2_tile(0, 1, llm__avxvnni_sums, w, p, at);
-    else llm__avx2_tile(0, 0, llm__avxvnni_sums, w, p, at);
+LLM__FORCE LLM__AVXVNNI void llm__avxvnni_tiles(const int x2, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at) {
+    for (int b = 0; b < n; b++, at += (size_t)p->n)
+        for (int place = 0; place < p->pair; place++) llm__avx2_tile(0, x2, llm__avxvnni_sums, &w[b][place], p, at, p->out + place * LLM__OUT);
 }
 
-LLM__FORCE LLM__AVXVNNI void llm__avxvnni_block(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at) {
-    const int run = llm__kind_run(kind), x2 = llm__kind_x2(kind);
-    if (p->n >= 4) llm__avxvnni_wide(x2, w, p, at);
-    else
-        for (int t = 0; t < p->n; t++) llm__avx2_step(run, x2, llm__avxvnni_sums, 1, w, &p->act, at + (size_t)t, p->out + t * LLM__ROWS);
+LLM__AVXVNNI static LLM__NOINLINE void llm__avxvnni_multiply(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at) {
+    if (llm__kind_x2(kind)) llm__avxvnni_tiles(1, w, n, p, at);
+    else llm__avxvnni_tiles(0, w, n, p, at);
 }
 
 LLM__AVXVNNI static void llm__avxvnni_product(llm__kind kind, const llm__product *p) {
-    LLM__EACH_KIND(kind, 1, LLM__UNSIGNED, llm__avxvnni_block, p, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
+    llm__walk_cooked(kind, LLM__UNSIGNED, llm__avx2_cook, llm__avxvnni_multiply, p);
 }
 #endif
 
@@ -13606,19 +13655,18 @@ LLM__FORCE LLM__AVX512VNNI __m512i llm__avx512vnni_quads(const int run, __m512i 
 
 typedef __m512i (*llm__avx512_quads_fn)(const int run, __m512i sum, const __m512i v[4], const int8_t *q);
 
-/* Where scales are f16, times a byte or not, d * 1.5 * 2^23 is exact in f32, and converting a sum costs nothing: the sum starts with the bits of
- * 1.5 * 2^23, which makes it that float plus the sum, and the multiplication by d takes d * 1.5 * 2^23 off again, rounding once. */
+/* Scales have at most 19 bits that count, so d * 1.5 * 2^23 is exact in f32, and converting a sum costs nothing: the sum starts with the bits
+ * of 1.5 * 2^23, which makes it that float plus the sum, and the multiplication by d takes d * 1.5 * 2^23 off again, rounding once. */
 enum { LLM__MAGIC = 0x4B400000 };
-LLM__INLINE int llm__kind_magic(llm__kind kind) { return llm__kind_info(kind).scale != LLM__SCALE_F32 && llm__kind_info(kind).scale != LLM__SCALE_F32X2; }
 
 /* d * -1.5 * 2^23. */
 LLM__AVX512_INLINE __m512 llm__avx512_taken(__m512 d) { return _mm512_mul_ps(d, _mm512_set1_ps(-12582912.0f)); }
 
-/* All tokens of a tile with one block or a pair, which stay in registers: see llm__scalar_block. */
+/* All tokens of a tile with one block or a pair, which stay in registers: see llm__scalar_multiply. */
 LLM__AVX512_INLINE void llm__avx512_tile(const llm__kind kind, const int pair, const llm__offset offset, const llm__avx512_quads_fn sum,
                                          const llm__cooked *w, const llm__product *p, size_t at) {
     const int run = llm__kind_run(kind), x2 = llm__kind_x2(kind), zero = offset == LLM__APART ? llm__kind_zero(kind, offset) : 0;
-    const int with_m = offset != LLM__APART || llm__kind_info(kind).min != LLM__SCALE_NONE, magic = llm__kind_magic(kind) ? LLM__MAGIC : 0;
+    const int with_m = offset != LLM__APART || llm__kind_info(kind).min != LLM__SCALE_NONE;
     __m512i v[2][8], low[2], high[2];
     __m512 d[2][2], m[2][2], taken[2];
     float *to = p->out;
@@ -13632,7 +13680,7 @@ LLM__AVX512_INLINE void llm__avx512_tile(const llm__kind kind, const int pair, c
     }
     for (int t = 0; t < p->n; t++, at++, to += LLM__ROWS) {
         const int32_t *n = p->act.n + 2 * at;
-        const __m512i former = _mm512_set1_epi32(magic + zero * (x2 ? n[0] - n[1] : n[0])), latter = _mm512_set1_epi32(x2 ? zero * n[1] : 0);
+        const __m512i former = _mm512_set1_epi32(LLM__MAGIC + zero * (x2 ? n[0] - n[1] : n[0])), latter = _mm512_set1_epi32(x2 ? zero * n[1] : 0);
         LLM__UNROLL
         for (int r = 0; r < pair; r++) {
             low[r] = sum(run, former, v[r], p->act.q + 32 * at);
@@ -13642,10 +13690,9 @@ LLM__AVX512_INLINE void llm__avx512_tile(const llm__kind kind, const int pair, c
         LLM__UNROLL
         for (int r = 0; r < pair; r++) {
             __m512 acc = _mm512_loadu_ps(to + r * LLM__OUT);
-            const __m512i all = x2 ? low[r] : high[r];
             if (with_m) acc = _mm512_fmadd_ps(m[r][0], s0, acc);
             if (with_m && x2) acc = _mm512_fmadd_ps(m[r][1], s1, acc);
-            __m512 x = magic ? _mm512_fmadd_ps(d[r][0], _mm512_castsi512_ps(all), taken[r]) : _mm512_mul_ps(d[r][0], _mm512_cvtepi32_ps(all));
+            __m512 x = _mm512_fmadd_ps(d[r][0], _mm512_castsi512_ps(x2 ? low[r] : high[r]), taken[r]);
             if (x2) x = _mm512_fmadd_ps(d[r][1], _mm512_cvtepi32_ps(high[r]), x);
             _mm512_storeu_ps(to + r * LLM__OUT, _mm512_fmadd_ps(x, scale, acc));
         }
@@ -13665,16 +13712,17 @@ LLM__FORCE LLM__AVX512VNNI void llm__avx512vnni_pair(const llm__kind kind, const
 }
 
 LLM__AVX512 static void llm__avx512_product(llm__kind kind, const llm__product *p) {
-    LLM__EACH_KIND(kind, 1, LLM__SIGNED, llm__avx512_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+    LLM__EACH_KIND(kind, llm__walk, 1, LLM__SIGNED, llm__avx512_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
 }
 
 LLM__ALIGN_LOOPS LLM__AVX512VNNI static LLM__NOINLINE void llm__avx512vnni_two(llm__kind kind, const llm__product *p) {
-    LLM__EACH_KIND(kind, 2, LLM__APART, llm__avx512vnni_pair, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+    LLM__EACH_KIND(kind, llm__walk, 2, LLM__APART, llm__avx512vnni_pair, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
 }
 
+/* Blocks without a second one are few: one loop serves all formats. */
 LLM__AVX512VNNI static void llm__avx512vnni_product(llm__kind kind, const llm__product *p) {
     if (p->pair == 2) llm__avx512vnni_two(kind, p);
-    else LLM__EACH_KIND(kind, 1, LLM__APART, llm__avx512vnni_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+    else llm__walk(kind, 1, LLM__APART, llm__avx512vnni_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up);
 }
 
 /* 16 elements of b as f32; of bf16, the upper half of f32, 16 pairs' former or latter ones. */
@@ -13808,11 +13856,10 @@ LLM__AVX512_INLINE void llm__amx_scale(const llm__kind kind, const llm__cooked *
         const __m512 scale = _mm512_set1_ps(p->act.d[at]), s = _mm512_set1_ps(p->act.s[2 * at]);
         LLM__UNROLL
         for (int r = 0; r < 2; r++) {
-            const __m512i all = _mm512_load_si512(sum[r] + LLM__ROWS * t);
-            __m512 acc = _mm512_loadu_ps(to + r * LLM__OUT), x;
+            const __m512i all = _mm512_add_epi32(_mm512_load_si512(sum[r] + LLM__ROWS * t), _mm512_set1_epi32(LLM__MAGIC));
+            __m512 acc = _mm512_loadu_ps(to + r * LLM__OUT);
             if (with_m) acc = _mm512_fmadd_ps(m[r], s, acc);
-            if (!llm__kind_magic(kind)) x = _mm512_mul_ps(d[r], _mm512_cvtepi32_ps(all));
-            else x = _mm512_fmadd_ps(d[r], _mm512_castsi512_ps(_mm512_add_epi32(all, _mm512_set1_epi32(LLM__MAGIC))), taken[r]);
+            const __m512 x = _mm512_fmadd_ps(d[r], _mm512_castsi512_ps(all), taken[r]);
             _mm512_storeu_ps(to + r * LLM__OUT, _mm512_fmadd_ps(x, scale, acc));
         }
     }
@@ -13833,6 +13880,10 @@ LLM__FORCE LLM__AMX void llm__amx_block(const llm__kind kind, const llm__cooked 
     llm__amx_scale(kind, w, p, at, a->sum[a->turn]);
 }
 
+LLM__FORCE LLM__AMX void llm__amx_walk(const llm__kind kind, const llm__product *p) {
+    if (!llm__kind_x2(kind)) llm__walk(kind, 2, LLM__LESS, llm__amx_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up);
+}
+
 /* Few tokens fill no tile, and halves of a block with scales of their own would be two products: there vectors are faster. */
 LLM__AMX static void llm__amx_product(llm__kind kind, const llm__product *p) {
     struct llm__amx a __attribute__((aligned(64)));
@@ -13846,7 +13897,7 @@ LLM__AMX static void llm__amx_product(llm__kind kind, const llm__product *p) {
     a.turn = 0;
     mine.amx = &a;
     llm__amx_shape(p->n, 32);
-    LLM__EACH_KIND(kind, 2, LLM__LESS, llm__amx_block, &mine, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up)
+    LLM__EACH_KIND(kind, llm__amx_walk, &mine)
     _tile_release();
 }
 
@@ -13943,7 +13994,7 @@ LLM__NEON_INLINE void llm__neon_look_up(const int8_t values[16], uint8_t *u) {
     for (uint8_t *end = u + 512; u < end; u += 16) vst1q_u8(u, vreinterpretq_u8_s8(vqtbl1q_s8(table, vld1q_u8(u))));
 }
 
-/* n tokens' (4 or 1) products with a block, added to out (n, 16): see llm__scalar_block. Two parts where the halves of the columns have
+/* n tokens' (4 or 1) products with a block, added to out (n, 16): see llm__scalar_multiply. Two parts where the halves of the columns have
  * scales of their own, the latter first. */
 LLM__NEON_INLINE void llm__neon_step(const int x2, const int n, const llm__cooked *w, const llm__act *a, size_t at, float *out) {
     LLM__UNROLL
@@ -13979,32 +14030,31 @@ LLM__NEON_INLINE void llm__neon_step(const int x2, const int n, const llm__cooke
     }
 }
 
-/* All tokens of a tile: four at a time, then those that are left one by one. */
-LLM__NEON_INLINE void llm__neon_tile(const int x2, const llm__cooked *w, const llm__product *p, size_t at) {
+/* Blocks, and of each all tokens of a tile: four at a time, then those that are left one by one. */
+LLM__NEON_INLINE void llm__neon_tiles(const int x2, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at) {
     const llm__act a = p->act;
-    float *out = p->out;
-    int t = 0;
-    for (; t + 4 <= p->n; t += 4, at += 4, out += 4 * LLM__ROWS) llm__neon_step(x2, 4, w, &a, at, out);
-    for (; t < p->n; t++, at++, out += LLM__ROWS) llm__neon_step(x2, 1, w, &a, at, out);
+    for (int b = 0; b < n; b++, at += (size_t)p->n)
+        for (int place = 0; place < p->pair; place++) {
+            float *out = p->out + place * LLM__OUT;
+            int t = 0;
+            for (; t + 4 <= p->n; t += 4, out += 4 * LLM__ROWS) llm__neon_step(x2, 4, &w[b][place], &a, at + (size_t)t, out);
+            for (; t < p->n; t++, out += LLM__ROWS) llm__neon_step(x2, 1, &w[b][place], &a, at + (size_t)t, out);
+        }
 }
 
-/* Two functions for all formats: sdot needs to know nothing of a format but whether it has two scales. */
-LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_tile_one(const llm__cooked *w, const llm__product *p, size_t at) {
-    llm__neon_tile(0, w, p, at);
+/* sdot needs to know nothing of a format but whether it has two scales. */
+LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_multiply(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at) {
+    if (llm__kind_x2(kind)) llm__neon_tiles(1, w, n, p, at);
+    else llm__neon_tiles(0, w, n, p, at);
 }
 
-LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_tile_two(const llm__cooked *w, const llm__product *p, size_t at) {
-    llm__neon_tile(1, w, p, at);
-}
-
-LLM__NEON_INLINE void llm__neon_block(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at) {
-    if (llm__kind_x2(kind)) llm__neon_tile_two(w, p, at);
-    else llm__neon_tile_one(w, p, at);
+LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2]) {
+    LLM__EACH_KIND(kind, llm__cook, offset, pair, w, n, to, llm__neon_half, llm__neon_bytes, llm__neon_look_up)
 }
 
 /* The table's `product`. */
 LLM__NEON_TARGET static void llm__neon_product(llm__kind kind, const llm__product *p) {
-    LLM__EACH_KIND(kind, 1, LLM__SIGNED, llm__neon_block, p, llm__neon_half, llm__neon_bytes, llm__neon_look_up)
+    llm__walk_cooked(kind, LLM__SIGNED, llm__neon_cook, llm__neon_multiply, p);
 }
 
 /* 4 elements of b as f32; of bf16, 4 pairs' former or latter ones. */
@@ -14053,48 +14103,37 @@ typedef struct llm__kernels {
 } llm__kernels;
 
 /* Compiles the plain C kernels once more, with the instructions that TARGET allows and these conversions. */
-#define LLM__INSTANCE(isa, TARGET, fused, half, bytes, narrow)                                                                              \
-    TARGET static void llm__##isa##_quantise(const llm__act *a, size_t at, const float *x, float *lost) {                                  \
-        llm__body_quantise(a, at, x, lost);                                                                                                \
-    }                                                                                                                                      \
-    TARGET static void llm__##isa##_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token,       \
-                                           int n) {                                                                                        \
-        llm__body_finish(f, b, g, u, token, n);                                                                                            \
-    }                                                                                                                                      \
-    TARGET static float llm__##isa##_sum(const float *x, int n) { return llm__body_sum(x, n); }                                            \
-    TARGET static float llm__##isa##_dot(const float *x, const float *y, int n) { return llm__body_dot(x, y, n); }                         \
-    TARGET static void llm__##isa##_add(float *x, const float *y, float scale, int n) { llm__body_add(x, y, scale, n); }                   \
-    TARGET static void llm__##isa##_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b,         \
-                                           int n) {                                                                                        \
-        llm__body_affine(dst, src, shift, scale, w, b, n);                                                                                 \
-    }                                                                                                                                      \
-    TARGET static void llm__##isa##_rotate(float *x, const float *rope, int n, int interleaved) {                                          \
-        llm__body_rotate(x, rope, n, interleaved);                                                                                         \
-    }                                                                                                                                      \
-    TARGET static void llm__##isa##_to_half(uint16_t *dst, const float *src, int n) { llm__body_to_half(dst, src, n, narrow); }            \
-    TARGET static void llm__##isa##_to_bf16(uint16_t *dst, const float *src, int n) { llm__body_to_bf16(dst, src, n); }                    \
-    TARGET static void llm__##isa##_expand(llm_kv_type type, const uint8_t *src, int n, float *low, float *high) {                         \
-        llm__body_expand(type, src, n, low, high, half, bytes);                                                                            \
-    }                                                                                                                                      \
-    TARGET static void llm__##isa##_bias(llm__attend *t, int block) { llm__body_bias(t, block); }                                          \
-    TARGET static void llm__##isa##_soften(llm__attend *t, int block) { llm__body_soften(t, block, fused); }                                      \
-    TARGET static float llm__##isa##_top(const float *x, int32_t n, int *bad) { return llm__body_top(x, n, bad); }                         \
-    TARGET static double llm__##isa##_weigh(const float *x, float *w, int32_t n, float max, float scale) {                                 \
-        return llm__body_weigh(x, w, n, max, scale);                                                                                       \
-    }
+#define LLM__MADE(isa, TARGET, result, leave, name, arguments, ...) \
+    TARGET static result llm__##isa##_##name arguments { leave llm__body_##name(__VA_ARGS__); }
+#define LLM__INSTANCE(isa, TARGET, fused, bf16, half, bytes, narrow) \
+    LLM__MADE(isa, TARGET, void, , quantise, (const llm__act *a, size_t at, const float *x, float *lost), a, at, x, lost) \
+    LLM__MADE(isa, TARGET, void, , finish, (const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n), f, b, g, u, token, n) \
+    LLM__MADE(isa, TARGET, float, return, sum, (const float *x, int n), x, n) \
+    LLM__MADE(isa, TARGET, float, return, dot, (const float *x, const float *y, int n), x, y, n) \
+    LLM__MADE(isa, TARGET, void, , add, (float *x, const float *y, float scale, int n), x, y, scale, n) \
+    LLM__MADE(isa, TARGET, void, , affine, (float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n), \
+              dst, src, shift, scale, w, b, n) \
+    LLM__MADE(isa, TARGET, void, , rotate, (float *x, const float *rope, int n, int interleaved), x, rope, n, interleaved) \
+    LLM__MADE(isa, TARGET, void, , to_half, (uint16_t *dst, const float *src, int n), dst, src, n, narrow) \
+    LLM__MADE(isa, TARGET, void, , to_bf16, (uint16_t *dst, const float *src, int n), dst, src, n) \
+    LLM__MADE(isa, TARGET, void, , expand, (llm_kv_type type, const uint8_t *src, int n, float *low, float *high), type, src, n, low, high, half, bytes) \
+    LLM__MADE(isa, TARGET, void, , bias, (llm__attend *t, int block), t, block) \
+    LLM__MADE(isa, TARGET, void, , soften, (llm__attend *t, int block), t, block, fused, bf16) \
+    LLM__MADE(isa, TARGET, float, return, top, (const float *x, int32_t n, int *bad), x, n, bad) \
+    LLM__MADE(isa, TARGET, double, return, weigh, (const float *x, float *w, int32_t n, float max, float scale), x, w, n, max, scale)
 
 #define LLM__KERNELS(isa, mac, product, bf16) { \
     llm__##isa##_quantise, llm__##isa##_finish, llm__##isa##_sum, llm__##isa##_dot, llm__##isa##_add, llm__##isa##_affine, \
     llm__##isa##_rotate, llm__##isa##_to_half, llm__##isa##_to_bf16, llm__##isa##_expand, llm__##isa##_bias, llm__##isa##_soften, \
     llm__##isa##_top, llm__##isa##_weigh, mac, product, bf16 }
 
-LLM__INSTANCE(scalar, , 0, llm__scalar_half, llm__scalar_bytes, llm__scalar_narrow)
+LLM__INSTANCE(scalar, LLM__SMALL, 0, 0, llm__scalar_half, llm__scalar_bytes, llm__scalar_narrow)
 #if LLM__X86
-LLM__INSTANCE(avx2, LLM__AVX2, 1, llm__avx2_half, llm__avx2_bytes, llm__avx2_narrow)
-LLM__INSTANCE(avx512, LLM__AVX512, 1, llm__avx512_half, llm__avx512_bytes, llm__avx512_narrow)
+LLM__INSTANCE(avx2, LLM__AVX2, 1, 0, llm__avx2_half, llm__avx2_bytes, llm__avx2_narrow)
+LLM__INSTANCE(avx512, LLM__AVX512, 1, 1, llm__avx512_half, llm__avx512_bytes, llm__avx512_narrow)
 #endif
 #if LLM__NEON
-LLM__INSTANCE(neon, LLM__NEON_TARGET, 1, llm__neon_half, llm__neon_bytes, llm__neon_narrow)
+LLM__INSTANCE(neon, LLM__NEON_TARGET, 1, 0, llm__neon_half, llm__neon_bytes, llm__neon_narrow)
 #endif
 
 /* The kernels of an instruction set. */
@@ -16271,11 +16310,11 @@ static void llm__run_gate(const llm__run *r, int row) {
     r->ctx->kernels->affine(x, x, 0, 1 / (1 + expf(-*llm__row(op->gate, row))), NULL, NULL, op->n);
 }
 
-/* Row i of dst = the i-th wanted row of src. */
+/* Row i of dst = the i-th wanted row of src. RECEIVE: a row of the stage before, whose lists have ended; the thread that reads it has written it. */
 static void llm__run_gather(const llm__run *r, int row) {
     const llm__gather_op *op = &r->rec->op.gather;
-    memcpy(llm__row(op->dst, row), llm__row(op->src, r->ctx->step.out_rows[row]),
-           (size_t)LLM__MIN(op->dst->cols, op->src->cols) * sizeof(float));
+    const int from = r->rec->kind == LLM__OP_RECEIVE ? row : r->ctx->step.out_rows[row];
+    memcpy(llm__row(op->dst, row), llm__row(op->src, from), (size_t)LLM__MIN(op->dst->cols, op->src->cols) * sizeof(float));
 }
 
 /* The rows of an operation as adapters see them. */
@@ -16323,12 +16362,6 @@ static void llm__run_all_reduce(const llm__run *r, int row) {
         memcpy(llm__row(llm__twin(r, i)->op.reduce.buf, row), sum, (size_t)n * sizeof *sum);
 }
 
-/* A row of the stage before, whose lists have ended; it was written by the thread that reads it here. */
-static void llm__run_receive(const llm__run *r, int row) {
-    const llm__gather_op *op = &r->rec->op.gather;
-    memcpy(llm__row(op->dst, row), llm__row(op->src, row), (size_t)op->dst->cols * sizeof(float));
-}
-
 /* ---- Running the lists ----
  * The same function runs on all threads, each with its number; who has which share follows from that number, the number of threads
  * and the operation's rows alone, so nothing is handed out but the jobs that are counted in `next`. */
@@ -16350,7 +16383,7 @@ static const struct {
     {llm__run_gate, NULL, sizeof(llm_gate_op), LLM_SPENT_LINEAR}, {llm__run_gather, NULL, sizeof(llm__gather_op), LLM_SPENT_HEAD},
     {llm__run_all_reduce, NULL, sizeof(llm__reduce_op), LLM_SPENT_NORM}, {NULL, llm__run_logits_op, sizeof(llm_logits_op), LLM_SPENT_HEAD},
     {NULL, llm__run_lora_down, sizeof(llm_lora_op), LLM_SPENT_LINEAR}, {NULL, llm__run_lora_up, sizeof(llm_lora_op), LLM_SPENT_LINEAR},
-    {llm__run_receive, NULL, sizeof(llm__gather_op), LLM_SPENT_NORM}, {llm__run_state, NULL, sizeof(llm_state_op), LLM_SPENT_NORM},
+    {llm__run_gather, NULL, sizeof(llm__gather_op), LLM_SPENT_NORM}, {llm__run_state, NULL, sizeof(llm_state_op), LLM_SPENT_NORM},
 };
 
 /* One thread's share of one record. */
@@ -17172,25 +17205,21 @@ static const float *llm__cpu_buffer_row(LLM__UNUSED llm_backend_ctx *ctx, LLM__U
     return llm__row(buf, row);
 }
 
-/* 1 if the cache has such a page. */
-static int llm__kv_page_ok(const llm_backend_ctx *ctx, int32_t page) { return page >= 0 && page < ctx->kv.n_pages; }
+/* A rank's page, NULL if there is none. */
+static uint8_t *llm__kv_page(const llm_backend_ctx *ctx, int rank, int32_t page) {
+    const int ok = rank >= 0 && rank < ctx->n_ranks && page >= 0 && page < ctx->kv.n_pages;
+    return ok ? ctx->kv.base[rank] + (size_t)page * (size_t)ctx->kv.page_bytes : NULL;
+}
 
 /* Copies whole pages on every rank, in the order given. */
 static llm_result llm__cpu_kv_copy(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int n) {
-    size_t bytes = (size_t)ctx->kv.page_bytes;
-    for (int i = 0; i < n; i++) {
-        if (!llm__kv_page_ok(ctx, from[i]) || !llm__kv_page_ok(ctx, to[i]))
-            return llm__error(LLM_ERR_ARG, "kv_copy: page %d to %d of %lld", from[i], to[i], (long long)ctx->kv.n_pages);
-        for (int r = 0; r < ctx->n_ranks && from[i] != to[i]; r++)
-            memcpy(ctx->kv.base[r] + (size_t)to[i] * bytes, ctx->kv.base[r] + (size_t)from[i] * bytes, bytes);
-    }
+    for (int i = 0; i < n; i++)
+        for (int r = 0; r < ctx->n_ranks; r++) {
+            uint8_t *source = llm__kv_page(ctx, r, from[i]), *target = llm__kv_page(ctx, r, to[i]);
+            if (!source || !target) return llm__error(LLM_ERR_ARG, "kv_copy: page %d to %d of %lld", from[i], to[i], (long long)ctx->kv.n_pages);
+            if (source != target) memcpy(target, source, (size_t)ctx->kv.page_bytes);
+        }
     return LLM_OK;
-}
-
-/* A rank's page, NULL if there is none. */
-static uint8_t *llm__kv_page(const llm_backend_ctx *ctx, int rank, int32_t page) {
-    return rank >= 0 && rank < ctx->n_ranks && llm__kv_page_ok(ctx, page) ? ctx->kv.base[rank] + (size_t)page * (size_t)ctx->kv.page_bytes
-                                                                          : NULL;
 }
 
 /* A page of one rank to host memory, and back: page_bytes bytes as they are, for swapping and for kept contexts. */
