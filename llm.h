@@ -240,14 +240,11 @@ typedef struct llm_model llm_model;
 typedef struct llm_model_config {
     const char *tokenizer;        /* path of a folder, tokenizer.json, tokenizer.model, rank file or GGUF; NULL: the model's */
     const char *chat_template;    /* path of a template, or the template itself (has a '{'); NULL: the model's */
-    const char *chat_template_name; /* of several templates in one file: "tool_use", ...; NULL: "default" */
     int vocab_only;               /* tokenizer and template only: no weights, no config.json needed */
     int dummy_weights;            /* random weights from config.json alone (--load-format dummy): 1: bf16; on a GPU 2: e4m3, 3: Q4_0 */
     int no_mmap;                  /* read files instead of mapping them */
     llm_log_fn log;               /* NULL: silent */
     void *log_user;
-    llm_progress_fn progress;     /* NULL: none */
-    void *progress_user;
 } llm_model_config;
 
 typedef struct llm_model_info {
@@ -6620,10 +6617,6 @@ static const struct llm__tok_part {
     {'n', "BertNormalizer", LLM__TOK_FORM, LLM__NFD, NULL, NULL, "strip_accents", -1},
     {'n', "BertNormalizer", LLM__TOK_REPLACE, 0, "\\p{Mn}", "", "strip_accents", -1},
     {'n', "BertNormalizer", LLM__TOK_LOWER, 0, NULL, NULL, "lowercase", 1},
-    {'n', "GGUF bert", LLM__TOK_FORM, LLM__NFD, LLM__PLAIN},
-    {'n', "GGUF bert", LLM__TOK_REPLACE, 0, "[\\x{0}\\x{FFFD}\\p{M}[\\p{Cc}\\p{Cf}\\p{Co}&&[^\\s]]]", "", NULL, 0},
-    {'n', "GGUF bert", LLM__TOK_LOWER, 0, LLM__PLAIN},
-    {'n', "GGUF bert", LLM__TOK_CHINESE, 0, LLM__PLAIN},
     {'p', "Split", LLM__TOK_SPLIT, -1, LLM__PLAIN},
     {'p', "ByteLevel", LLM__TOK_METASPACE, LLM__PREPEND_ALWAYS, NULL, " ", "add_prefix_space", 1}, /* a space for a space */
     {'p', "ByteLevel", LLM__TOK_SPLIT, LLM__SPLIT_ISOLATED, LLM__RX_GPT2_TEXT "|\\s+", NULL, "use_regex", 1},
@@ -11078,7 +11071,7 @@ typedef struct llm__source {
     llm__gguf *gguf;                          /* keys of the (first) file; NULL: a folder */
     llm_json *config, *generation_config, *tokenizer_config; /* of a folder; NULL: absent. Roots are objects */
     llm__tensors tensors;                     /* of all parts and shards; empty with vocab_only or dummy_weights */
-    llm__tokenizer *tokenizer;                /* NULL only with dummy_weights in a folder without tokenizer files */
+    llm__tokenizer *tokenizer;                /* without any token only with dummy_weights in a folder without tokenizer files */
     llm_template *chat_template;              /* NULL: none, or chat_template_error says why not */
     char *chat_template_text, *chat_template_error;
     const char *bos_token, *eos_token;        /* their texts, for templates; NULL: none */
@@ -11106,29 +11099,15 @@ static const char *llm__source_path(llm__source *s, const char *folder, const ch
     return path ? llm__arena_str(&s->arena, llm__lit(path)) : NULL;
 }
 
-/* *is: the file starts as a GGUF file; `like`: a tail for messages about what it is instead. */
-static llm_result llm__is_gguf(const char *path, int *is, const char **like) {
-    uint8_t head[64];
-    struct stat st;
-    int fd;
-    llm_result r = llm__file_fd(path, &st, &fd);
-    if (r) return r;
-    size_t n = LLM__MIN((size_t)st.st_size, sizeof head);
-    r = llm__read_all(fd, path, head, n);
-    close(fd);
-    *is = !r && n >= 4 && !memcmp(head, "GGUF", 4);
-    *like = r ? "" : llm__looks_like(head, n);
-    return r;
-}
+/* A file is known by its first bytes, not by its name. */
+static int llm__is_gguf(const llm__file *f) { return f->size >= 4 && !memcmp(f->data, "GGUF", 4); }
 
-/* Opens and reads one GGUF file: its tensors into `tensors`, its keys into *out, which llm__gguf_free must empty even after errors. */
-static llm_result llm__source_gguf_file(llm__source *s, const char *path, llm__tensors *tensors, llm__gguf **out) {
-    llm__file f;
+/* Reads an open GGUF file: its tensors into `tensors`, its keys into *out, which llm__gguf_free must empty even after errors. */
+static llm_result llm__source_keys(llm__source *s, const char *path, const llm__file *f, llm__tensors *tensors, llm__gguf **out) {
     llm__gguf *g = *out = (llm__gguf *)llm__arena_get(&s->arena, sizeof *g);
-    llm_result r = g ? llm__source_file(s, path, &f) : llm__nomem();
-    if (!r) r = llm__gguf_parse(path, f.data, f.size, g, tensors);
-    if (!r && g->end && f.size > g->end + g->alignment)
-        llm__log(&s->log, LLM_LOG_WARN, "%s: %zu bytes after the last tensor are ignored", path, f.size - g->end);
+    llm_result r = g ? llm__gguf_parse(path, f->data, f->size, g, tensors) : llm__nomem();
+    if (!r && g->end && f->size > g->end + g->alignment)
+        llm__log(&s->log, LLM_LOG_WARN, "%s: %zu bytes after the last tensor are ignored", path, f->size - g->end);
     return r;
 }
 
@@ -11149,8 +11128,8 @@ static int llm__split_number(const llm__gguf *g, const char *key, int absent) {
 
 /* A GGUF file and, if it is split, its other parts; each says which part of how many it is. The first has the keys; the others are opened
  * by the names that follow from its own, so nothing in a file can make us open another. */
-static llm_result llm__source_gguf(llm__source *s, const char *path) {
-    llm_result r = llm__source_gguf_file(s, path, &s->tensors, &s->gguf);
+static llm_result llm__source_gguf(llm__source *s, const char *path, llm__file f) {
+    llm_result r = llm__source_keys(s, path, &f, &s->tensors, &s->gguf);
     if (r) return r;
     int count = llm__split_number(s->gguf, "split.count", 1), no = llm__split_number(s->gguf, "split.no", 0);
     if (count < 0 || no < 0 || no >= LLM__MAX(1, count)) return llm__error(LLM_ERR_FORMAT, "%s: split.no and split.count do not fit", path);
@@ -11163,7 +11142,8 @@ static llm_result llm__source_gguf(llm__source *s, const char *path) {
     for (int i = 1; i < count && !r; i++) {
         llm__gguf *part = NULL;
         const char *name = llm__split_name(s, path, 0, i, count);
-        r = name ? llm__source_gguf_file(s, name, &s->tensors, &part) : llm__nomem();
+        r = name ? llm__source_file(s, name, &f) : llm__nomem();
+        if (!r) r = llm__source_keys(s, name, &f, &s->tensors, &part);
         int own = r ? i : llm__split_number(part, "split.no", -1), of = r ? count : llm__split_number(part, "split.count", -1);
         if (!r && (own != i || of != count || part->version != s->gguf->version))
             r = llm__error(LLM_ERR_FORMAT, "%s: says it is part %d of %d, GGUF version %d; part %d of %d, version %d expected", name,
@@ -11254,7 +11234,7 @@ static llm_result llm__source_folder(llm__source *s, const char *path, const llm
 /* ---- GGUF vocabularies, as llama.cpp reads them ----
  * What the header has, a list or a value each:
  *
- *     tokenizer.ggml.model          "gpt2": BPE over bytes; "llama": SentencePiece's BPE; "t5": Unigram; "bert": WordPiece
+ *     tokenizer.ggml.model          "gpt2": BPE over bytes; "llama": SentencePiece's BPE; "t5": Unigram
  *     tokenizer.ggml.tokens         texts; of "gpt2" in the byte alphabet
  *     tokenizer.ggml.scores         of SentencePiece's models
  *     tokenizer.ggml.token_type     1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
@@ -11456,23 +11436,13 @@ static void llm__vocab_ugm(llm__tokenizer *t, const llm__gguf *g) {
     llm__tok_add_literal(t, prefix, LLM__LITERAL_SPACES);
 }
 
-/* "bert": every word begins with U+2581 in this vocabulary. */
-static void llm__vocab_wpm(llm__tokenizer *t) {
-    t->model = LLM__TOK_WORDPIECE;
-    t->max_word = INT32_MAX - 1;
-    llm__tok_add_literal(t, 1, LLM__LITERAL_SPACES);
-    llm__tok_add_parts(t, NULL, -1, 'n', llm__lit("GGUF bert"), &t->normalizers);
-    llm__tok_add_parts(t, NULL, -1, 'p', llm__lit("BertPreTokenizer"), &t->words);
-    llm__tok_add(t, &t->words, LLM__TOK_METASPACE)->text = llm__spm_mark;
-}
-
 /* Special tokens by what the file calls them, tokenizer.ggml.NAME_token_id. */
-enum { LLM__ID_BOS, LLM__ID_EOS, LLM__ID_UNK, LLM__ID_SEP, LLM__ID_PAD, LLM__IDS = 8 };
+enum { LLM__ID_BOS, LLM__ID_EOS, LLM__ID_UNK, LLM__ID_PAD, LLM__IDS = 7 };
 
 /* The special ids that the file names, -1 for others. A file whose ids lie outside of its vocabulary is broken in a way that would show only
  * when somebody talks to it: it is refused at once. (Ids of a folder's JSON files may lie outside: padded vocabularies have them.) */
 static void llm__vocab_ids(llm__tokenizer *t, const llm__gguf *g, int32_t *ids) {
-    static const char *const names[LLM__IDS] = {"bos", "eos", "unknown", "seperator", "padding", "eot", "eom", "mask"}; /* so spelled */
+    static const char *const names[LLM__IDS] = {"bos", "eos", "unknown", "padding", "eot", "eom", "mask"};
     for (int i = 0; i < LLM__IDS; i++) {
         char key[48];
         snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", names[i]);
@@ -11485,67 +11455,57 @@ static void llm__vocab_ids(llm__tokenizer *t, const llm__gguf *g, int32_t *ids) 
 }
 
 /* The kinds of tokenizer.ggml.model, with llama.cpp's defaults: ids up to PAD, whether BOS and EOS are added. */
-enum { LLM__VOCAB_GPT2, LLM__VOCAB_GEMMA4, LLM__VOCAB_LLAMA, LLM__VOCAB_T5, LLM__VOCAB_BERT };
-static const struct { const char *model, *kind; int32_t id[5]; int add_bos, add_eos; } llm__vocab_kinds[] = {
-    {"gpt2", "BPE", {11, 11, -1, -1, -1}, 0, 0}, {"gemma4", "BPE", {-1, -1, -1, -1, -1}, 1, 0}, {"llama", "SPM", {1, 2, 0, -1, -1}, 1, 0},
-    {"t5", "Unigram", {-1, 1, 2, -1, 0}, 0, 1}, {"bert", "WordPiece", {101, -1, 100, 102, 0}, 1, 1}};
+enum { LLM__VOCAB_GPT2, LLM__VOCAB_GEMMA4, LLM__VOCAB_LLAMA, LLM__VOCAB_T5 };
+static const struct { const char *model, *kind; int32_t id[4]; int add_bos, add_eos; } llm__vocab_kinds[] = {
+    {"gpt2", "BPE", {11, 11, -1, -1}, 0, 0}, {"gemma4", "BPE", {-1, -1, -1, -1}, 1, 0}, {"llama", "SPM", {1, 2, 0, -1}, 1, 0},
+    {"t5", "Unigram", {-1, 1, 2, 0}, 0, 1}};
 
 /* The ids of special tokens, and the frame. */
 static void llm__vocab_frame(llm__tokenizer *t, const llm__gguf *g, int kind, int flags) {
     int32_t id[LLM__IDS];
-    int bert = kind == LLM__VOCAB_BERT;
     llm__vocab_ids(t, g, id);
     for (int i = 0; i <= LLM__ID_PAD; i++) {
         int none = llm__vocab_kinds[kind].id[i] >= t->n_vocab || (i == LLM__ID_BOS && (flags & LLM__PRE_NO_BOS_ID));
         if (id[i] < 0 && !none) id[i] = llm__vocab_kinds[kind].id[i];
     }
     t->bos_id = id[LLM__ID_BOS], t->eos_id = id[LLM__ID_EOS], t->unk_id = id[LLM__ID_UNK], t->pad_id = id[LLM__ID_PAD];
-    /* BERT always has both, and ends with SEP; gemma4 insists on BOS whatever the file says. */
-    int must = bert || ((flags & LLM__PRE_SPACES) && (flags & LLM__PRE_BOS)), last = id[bert ? LLM__ID_SEP : LLM__ID_EOS];
-    int bos = must || llm__vocab_kinds[kind].add_bos || (flags & LLM__PRE_BOS), eos = llm__vocab_kinds[kind].add_eos;
-    if (!must) bos = llm__gguf_bool(g, "tokenizer.ggml.add_bos_token", bos);
-    if (!bert) eos = llm__gguf_bool(g, "tokenizer.ggml.add_eos_token", eos);
+    int bos = llm__vocab_kinds[kind].add_bos || (flags & LLM__PRE_BOS), eos = llm__vocab_kinds[kind].add_eos;
+    /* gemma4 insists on BOS whatever the file says */
+    if (!(flags & LLM__PRE_SPACES) || !bos) bos = llm__gguf_bool(g, "tokenizer.ggml.add_bos_token", bos);
+    eos = llm__gguf_bool(g, "tokenizer.ggml.add_eos_token", eos);
     if (bos && t->bos_id >= 0) llm__frame_add(t, &t->before, 0, t->bos_id, "");
-    if (eos && last >= 0) llm__frame_add(t, &t->after, 0, last, "");
+    if (eos && t->eos_id >= 0) llm__frame_add(t, &t->after, 0, t->eos_id, "");
     if (t->model != LLM__TOK_BPE && t->unk_id < 0) LLM__TOK_BAD(t, "tokenizer.ggml.unknown_token_id: missing");
 }
 
-/* Reads the vocabulary of a GGUF file; a tokenizer.json inside it wins. */
+/* Reads the vocabulary of a GGUF file. */
 static void llm__tok_load_gguf(llm__tokenizer *t, const llm__gguf *g) {
-    llm__str model = llm__gguf_str(g, "tokenizer.ggml.model"), json = llm__gguf_str(g, "tokenizer.huggingface.json");
+    llm__str model = llm__gguf_str(g, "tokenizer.ggml.model");
     int kind = 0, flags = 0;
     if (!model.p) LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.model is absent: the file has no tokenizer, give one");
-    if (json.p && !t->result) {
-        int32_t id[LLM__IDS];
-        llm__tok_load(t, json, "", NULL);
-        llm__vocab_ids(t, g, id);
-        t->bos_id = id[LLM__ID_BOS], t->eos_id = id[LLM__ID_EOS], t->pad_id = id[LLM__ID_PAD];
-        return;
-    }
     while (kind < LLM__COUNT(llm__vocab_kinds) && !llm__str_eq(model, llm__vocab_kinds[kind].model)) kind++;
     if (kind == LLM__COUNT(llm__vocab_kinds))
-        LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.model: \"%.*s\": llama, gpt2, t5 or bert expected", llm__shown(model), model.p);
+        LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.model: \"%.*s\": llama, gpt2 or t5 expected", llm__shown(model), model.p);
     llm__vocab_tokens(t, g);
     if (t->result) return;
     t->kind = llm__vocab_kinds[kind].kind;
     if (kind == LLM__VOCAB_GEMMA4) flags = llm__vocab_bpe(t, g, llm__lit("gemma4"));
     else if (kind == LLM__VOCAB_GPT2) flags = llm__vocab_bpe(t, g, llm__gguf_str(g, "tokenizer.ggml.pre"));
     else if (kind == LLM__VOCAB_LLAMA) llm__vocab_spm(t, g);
-    else if (kind == LLM__VOCAB_T5) llm__vocab_ugm(t, g);
-    else llm__vocab_wpm(t);
+    else llm__vocab_ugm(t, g);
     llm__vocab_frame(t, g, kind, flags);
     llm__tok_finish(t);
 }
 
 /* Opens the tokenizer: the one that was asked for (a folder, a file, or a GGUF, whose tensors are of no interest), else the model's. */
 static llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *cfg) {
-    const char *path = cfg->tokenizer ? cfg->tokenizer : s->path, *like = "";
-    int gguf = 0;
+    const char *path = cfg->tokenizer ? cfg->tokenizer : s->path;
     LLM__SCOPED(llm__tensors_free) llm__tensors unused = LLM__ZERO;
+    llm__file f = LLM__ZERO;
     llm_result r = LLM_OK;
     if (!cfg->tokenizer) s->vocab_gguf = s->gguf;
-    else if (llm__path_kind_of(path) == LLM__PATH_FILE) r = llm__is_gguf(path, &gguf, &like);
-    if (!r && gguf) r = llm__source_gguf_file(s, path, &unused, &s->vocab_gguf);
+    else if (llm__path_kind_of(path) == LLM__PATH_FILE) r = llm__source_file(s, path, &f);
+    if (!r && llm__is_gguf(&f)) r = llm__source_keys(s, path, &f, &unused, &s->vocab_gguf);
     if (r) return r;
     llm__tokenizer *t = llm__tok_new();
     if (!t) return llm__nomem();
@@ -11554,10 +11514,11 @@ static llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *
     else llm__tok_load_path(t, path, s->tokenizer_config);
     r = t->result && s->vocab_gguf ? llm__error(t->result, "%s: %s", path, llm_last_error()) : t->result;
     t->log = NULL;
-    if (!r) s->tokenizer = t;
-    else llm__tokenizer_close(t);
+    s->tokenizer = t;
     if (r != LLM_ERR_IO || !cfg->dummy_weights || cfg->tokenizer) return r;
     llm__log(&s->log, LLM_LOG_WARN, "%s", llm_last_error()); /* random weights need no words: a bare folder will do */
+    t->result = LLM_OK;
+    t->kind = "none";
     return LLM_OK;
 }
 
@@ -11590,12 +11551,12 @@ static llm_result llm__special_find(llm__source *s, const char *name, int32_t ow
     snprintf(key, sizeof key, "%s_token", name);
     snprintf(id_key, sizeof id_key, "%s_token_id", name);
     llm__str text = llm__config_token(s->tokenizer_config, key);
-    *id = text.p && s->tokenizer ? llm__tokenizer_id(s->tokenizer, text) : -1;
+    *id = text.p ? llm__tokenizer_id(s->tokenizer, text) : -1;
     if (*id < 0) *id = llm__json_first_id(s->generation_config, id_key);
     if (*id < 0) *id = llm__json_first_id(s->config, id_key);
     if (*id < 0) *id = own;
     /* no tokenizer_config.json: a GGUF file, or an old folder; then the text is what the id stands for */
-    if (!s->tokenizer_config && s->tokenizer && *id >= 0) {
+    if (!s->tokenizer_config && *id >= 0 && *id < s->tokenizer->n_vocab) {
         r = llm__tokenizer_piece(s->tokenizer, *id, &piece);
         text = llm__s(piece.data, piece.len);
     }
@@ -11640,24 +11601,23 @@ static void llm__source_usual_stops(llm__source *s) {
 static llm_result llm__source_specials(llm__source *s) {
     const llm__tokenizer *t = s->tokenizer;
     const char *unused;
-    llm_result r = llm__special_find(s, "bos", t ? t->bos_id : -1, &s->bos_id, &s->bos_token);
-    if (!r) r = llm__special_find(s, "eos", t ? t->eos_id : -1, &s->eos_id, &s->eos_token);
-    if (!r) r = llm__special_find(s, "pad", t ? t->pad_id : -1, &s->pad_id, &unused);
-    if (!r) r = llm__special_find(s, "unk", t ? t->unk_id : -1, &s->unk_id, &unused);
+    llm_result r = llm__special_find(s, "bos", t->bos_id, &s->bos_id, &s->bos_token);
+    if (!r) r = llm__special_find(s, "eos", t->eos_id, &s->eos_id, &s->eos_token);
+    if (!r) r = llm__special_find(s, "pad", t->pad_id, &s->pad_id, &unused);
+    if (!r) r = llm__special_find(s, "unk", t->unk_id, &s->unk_id, &unused);
     llm__source_stop(s, s->eos_id);
     if (!r) r = llm__source_stops_of(s, s->generation_config, "generation_config.json");
     if (!r) r = llm__source_stops_of(s, s->config, "config.json");
     if (s->vocab_gguf) llm__source_stop(s, llm__gguf_int(s->vocab_gguf, "tokenizer.ggml.eot_token_id", -1));
     if (s->vocab_gguf) llm__source_stop(s, llm__gguf_int(s->vocab_gguf, "tokenizer.ggml.eom_token_id", -1));
-    if (t) llm__source_usual_stops(s);
+    llm__source_usual_stops(s);
     return !r && s->stop_ids.failed ? llm__nomem() : r;
 }
 
 /* ---- The chat template ----
- * In the order in which Hugging Face looks: chat_template.jinja (others of its kind: additional_chat_templates/NAME.jinja),
- * chat_template.json, tokenizer_config.json; in a GGUF file tokenizer.chat_template and tokenizer.chat_template.NAME. Models have up to
- * three: the usual one, one for tool use, one for retrieval. A template is a program from a stranger: it is parsed here, and run with
- * fuel by the interpreter of >>template. */
+ * In the order in which Hugging Face looks: chat_template.jinja, chat_template.json, tokenizer_config.json; in a GGUF file
+ * tokenizer.chat_template. Where there are several, for tool use or retrieval beside the usual one, it is "default" that is taken. A
+ * template is a program from a stranger: it is parsed here, and run with fuel by the interpreter of >>template. */
 
 /* Keeps a text as the template; .p NULL: there was none. */
 static llm_result llm__template_keep(llm__source *s, llm__str text) {
@@ -11665,56 +11625,42 @@ static llm_result llm__template_keep(llm__source *s, llm__str text) {
     return text.p && !s->chat_template_text ? llm__nomem() : LLM_OK;
 }
 
-/* The template `name` of a JSON file's "chat_template": a string (which is "default"), or a list of {"name", "template"}. .p NULL: none. */
-static llm__str llm__template_of(const llm_json *doc, const char *name) {
-    int node = llm_json_find(doc, 0, "chat_template"), found = strcmp(name, "default") ? -1 : node;
-    if (llm_json_type_of(doc, node) == LLM_JSON_ARRAY) {
-        found = -1;
-        for (int e = llm_json_first(doc, node); e >= 0 && found < 0; e = llm_json_next(doc, e))
-            if (llm__str_eq(llm__json_text_at(doc, e, "name"), name)) found = llm_json_find(doc, e, "template");
-    }
-    return llm__json_text(doc, found);
+/* A JSON file's "chat_template": a string, or a list of {"name", "template"} with one called "default". .p NULL: none. */
+static llm__str llm__template_of(const llm_json *doc) {
+    int node = llm_json_find(doc, 0, "chat_template"), e = llm_json_type_of(doc, node) == LLM_JSON_ARRAY ? llm_json_first(doc, node) : -1;
+    while (e >= 0 && !llm__str_eq(llm__json_text_at(doc, e, "name"), "default")) e = llm_json_next(doc, e);
+    return llm__json_text(doc, e >= 0 ? llm_json_find(doc, e, "template") : node);
 }
 
 /* A template file: its text, or with .json its "chat_template". It may be absent when `optional`: LLM_OK and nothing kept. */
-static llm_result llm__template_file(llm__source *s, const char *path, int optional, const char *name) {
+static llm_result llm__template_file(llm__source *s, const char *path, int optional) {
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
     if (!path) return llm__nomem();
     if (optional && llm__path_kind_of(path) == LLM__PATH_NONE) return LLM_OK;
     int json = llm__ends_with(path, ".json");
     llm_result r = json ? llm__json_file(path, 16000000, &doc) : llm__file_open(path, 16000000, 1, &f);
-    return r ? r : llm__template_keep(s, json ? llm__template_of(doc, name) : llm__s((const char *)f.data, f.size));
+    return r ? r : llm__template_keep(s, json ? llm__template_of(doc) : llm__s((const char *)f.data, f.size));
 }
 
-/* The text of the template `name` that the model comes with, if any. The name comes from a client and becomes part of a path: plain text
- * without a slash, and no leading dot. */
-static llm_result llm__template_find(llm__source *s, const char *name) {
-    char key[160];
-    int is_default = !strcmp(name, "default"),
-        plain = llm__plain_text(llm__lit(name), 64) && !strchr(name, '/') && name[0] != '.';
-    if (!plain) return llm__error(LLM_ERR_ARG, "chat template name \"%.64s\": a plain name expected", name);
-    if (s->gguf) {
-        snprintf(key, sizeof key, "tokenizer.chat_template%s%.64s", is_default ? "" : ".", is_default ? "" : name);
-        return llm__template_keep(s, llm__gguf_str(s->gguf, key));
-    }
+/* The text of the template that the model comes with, if any. */
+static llm_result llm__template_find(llm__source *s) {
+    if (s->gguf) return llm__template_keep(s, llm__gguf_str(s->gguf, "tokenizer.chat_template"));
     if (llm__path_kind_of(s->path) != LLM__PATH_DIR) return LLM_OK;
-    snprintf(key, sizeof key, "additional_chat_templates/%.64s.jinja", name);
-    llm_result r = llm__template_file(s, llm__source_path(s, s->path, is_default ? "chat_template.jinja" : key), 1, name);
-    if (!r && !s->chat_template_text) r = llm__template_file(s, llm__source_path(s, s->path, "chat_template.json"), 1, name);
-    if (!r && !s->chat_template_text) r = llm__template_keep(s, llm__template_of(s->tokenizer_config, name));
+    llm_result r = llm__template_file(s, llm__source_path(s, s->path, "chat_template.jinja"), 1);
+    if (!r && !s->chat_template_text) r = llm__template_file(s, llm__source_path(s, s->path, "chat_template.json"), 1);
+    if (!r && !s->chat_template_text) r = llm__template_keep(s, llm__template_of(s->tokenizer_config));
     return r;
 }
 
 /* A template that was asked for must work; the model's own may be broken, and says so only when it is used. */
 static llm_result llm__source_template(llm__source *s, const llm_model_config *cfg) {
-    const char *name = cfg->chat_template_name ? cfg->chat_template_name : "default", *given = cfg->chat_template;
+    const char *given = cfg->chat_template;
     llm_result r;
-    if (!given) r = llm__template_find(s, name);
+    if (!given) r = llm__template_find(s);
     else if (strchr(given, '{')) r = llm__template_keep(s, llm__lit(given));
-    else r = llm__template_file(s, given, 0, name);
-    if (!r && !s->chat_template_text && (given || cfg->chat_template_name))
-        r = llm__error(LLM_ERR_ARG, "%s: it has no chat template named \"%.64s\"", given ? given : s->path, name);
+    else r = llm__template_file(s, given, 0);
+    if (!r && !s->chat_template_text && given) r = llm__error(LLM_ERR_ARG, "%s: it has no chat template", given);
     if (r || !s->chat_template_text) return r;
     /* parsed once, here; a template that cannot be parsed is not a reason to refuse the weights */
     r = llm_template_open(s->chat_template_text, strlen(s->chat_template_text), &s->chat_template);
@@ -11752,17 +11698,18 @@ static llm_result llm__source_tokenizer_config(llm__source *s, const llm_model_c
     return llm__folder_json(s, folder, name, (size_t)64 << 20, &s->tokenizer_config);
 }
 
-/* The file or folder itself: its settings and tensors. A file is known by its first bytes, not by its name. */
+/* The file or folder itself: its settings and tensors. */
 static llm_result llm__source_open_path(llm__source *s, const llm_model_config *cfg) {
-    int gguf = 0;
-    const char *like = "";
+    llm__file f;
     if (llm__path_kind_of(s->path) == LLM__PATH_DIR) return llm__source_folder(s, s->path, cfg);
-    llm_result r = llm__is_gguf(s->path, &gguf, &like);
-    if (r || (!gguf && cfg->vocab_only && !cfg->tokenizer)) return r; /* a tokenizer file: its own reader looks at it */
-    if (gguf) return llm__source_gguf(s, s->path);
+    llm_result r = llm__source_file(s, s->path, &f);
+    if (r) return r;
+    if (llm__is_gguf(&f)) return llm__source_gguf(s, s->path, f);
+    if (cfg->vocab_only && !cfg->tokenizer) return LLM_OK; /* a tokenizer file: its own reader looks at it */
     if (llm__ends_with(s->path, ".safetensors"))
         return llm__error(LLM_ERR_FORMAT, "%s: a safetensors file is a part of a model: give its folder, with config.json", s->path);
-    return llm__error(LLM_ERR_FORMAT, "%s: no model%s: a GGUF file, or a folder with config.json and safetensors expected", s->path, like);
+    return llm__error(LLM_ERR_FORMAT, "%s: no model%s: a GGUF file, or a folder with config.json and safetensors expected", s->path,
+                      llm__looks_like(f.data, f.size));
 }
 
 /* Opens what a model is made of. cfg may be NULL; path must outlive the source. On error nothing is left open. */
@@ -11789,7 +11736,8 @@ static llm_result llm__source_open(const char *path, const llm_model_config *cfg
 
 /* ---- The local Hugging Face cache ----
  * CACHE/models--ORG--NAME/refs/main holds a revision; snapshots/REVISION is a folder of links to the files. Names come from a command line
- * or a client, so they are checked as parts of a path; a revision comes from a file that anybody may have written, so it is, too. */
+ * or a client, so they are checked as parts of a path; a revision comes from a file that anybody may have written, so it is, too. As in
+ * Hugging Face's own libraries, a snapshot that main does not name is not found. */
 
 /* A name that is safe as a part of a path: letters, digits, '-', '_', '.', and does not start with a dot. */
 static int llm__hub_part(const char *s, size_t n) {
@@ -11800,39 +11748,10 @@ static int llm__hub_part(const char *s, size_t n) {
     return 1;
 }
 
-/* The revision in refs/main of a repository into `rev`; 0 if there is none. */
-static int llm__hub_main(const char *refs, char rev[256]) {
-    LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
-    if (llm__path_kind_of(refs) != LLM__PATH_FILE || llm__file_open(refs, 4096, 1, &f)) return 0;
-    size_t n = f.size;
-    while (n && f.data[n - 1] <= ' ') n--;
-    snprintf(rev, 256, "%.*s", (int)LLM__MIN(n, (size_t)255), (const char *)f.data);
-    return llm__hub_part((const char *)f.data, n);
-}
-
-/* The folder among the snapshots that changed last, into `rev`; 0 if there is none. */
-static int llm__hub_newest(const char *snapshots, char rev[256]) {
-    DIR *dir = opendir(snapshots);
-    struct timespec when = {0, 0};
-    int found = 0;
-    for (struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir)) {
-        struct stat st;
-        if (!llm__hub_part(e->d_name, strlen(e->d_name)) || fstatat(dirfd(dir), e->d_name, &st, 0) || !S_ISDIR(st.st_mode)) continue;
-        int same = found && st.st_mtim.tv_sec == when.tv_sec;
-        if (found && (same ? st.st_mtim.tv_nsec <= when.tv_nsec : st.st_mtim.tv_sec < when.tv_sec)) continue;
-        when = st.st_mtim;
-        snprintf(rev, 256, "%s", e->d_name);
-        found = 1;
-    }
-    if (dir) closedir(dir);
-    return found;
-}
-
-/* What refs/main says, else the newest snapshot: one that main names may be gone, or was never fetched whole. */
 LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_text *path) {
     const char *slash = name ? strchr(name, '/') : NULL;
-    char rev[256];
     LLM__SCOPED(llm_text_free) llm_text at = LLM__ZERO;
+    LLM__SCOPED(llm__file_close) llm__file revision = LLM__ZERO;
     if (!cache_dir || !*cache_dir) return llm__error(LLM_ERR_ARG, "cache folder: a path expected");
     if (!name || !llm__hub_part(name, strcspn(name, "/")) || (slash && !llm__hub_part(slash + 1, strlen(slash + 1))))
         return llm__error(LLM_ERR_ARG, "model name \"%.100s\": ORG/NAME expected", name ? name : "");
@@ -11841,16 +11760,16 @@ LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_tex
     if (slash) llm_text_format(&at, "--%s", slash + 1);
     const size_t repo = at.len;
     llm_text_str(&at, "/refs/main");
-    int found = !at.failed && llm__hub_main(at.data, rev);
-    for (int newest = 0; newest < 2 && !at.failed; newest++) {
-        at.len = repo;
-        llm_text_str(&at, "/snapshots");
-        if (newest) found = !at.failed && llm__hub_newest(at.data, rev);
-        llm_text_format(&at, "/%s", found ? rev : "");
-        found = found && !at.failed && llm__path_kind_of(at.data) == LLM__PATH_DIR;
-        if (found) break;
-    }
-    if (!at.failed && !found) return llm__error(LLM_ERR_IO, "%s: not in the cache %s", name, cache_dir);
+    if (at.failed) return llm__nomem();
+    llm_result r = llm__file_open(at.data, 4096, 1, &revision);
+    const char *text = (const char *)revision.data;
+    size_t n = revision.size;
+    while (n && text[n - 1] <= ' ') n--;
+    at.len = repo;
+    llm_text_str(&at, "/snapshots/");
+    if (!r && llm__hub_part(text, n)) llm_text_add(&at, text, n);
+    else at.data[0] = 0;
+    if (!at.failed && llm__path_kind_of(at.data) != LLM__PATH_DIR) return llm__error(LLM_ERR_IO, "%s: not in the cache %s", name, cache_dir);
     llm_text_add(path, at.data, at.len);
     return at.failed || path->failed ? llm__nomem() : LLM_OK;
 }
@@ -11950,16 +11869,11 @@ static int llm__type_block_bytes(int32_t type) { return llm__type_info(type) ? l
 /* Bytes of n elements of a stored row; n is a multiple of the block. */
 static int64_t llm__row_bytes(int32_t type, int64_t n) { return n / llm__type_block(type) * llm__type_block_bytes(type); }
 
-/* Element i of a stored row of a type whose block is one element. */
+/* Element i of a stored row of a readable type whose block is one element. */
 static float llm__element(int32_t type, const uint8_t *p, int64_t i) {
     union {
         uint8_t u8[8];
         uint16_t u16;
-        int16_t i16;
-        uint32_t u32;
-        int32_t i32;
-        int64_t i64;
-        uint64_t u64;
         float f32;
         double f64;
     } v;
@@ -11972,16 +11886,7 @@ static float llm__element(int32_t type, const uint8_t *p, int64_t i) {
     case LLM_TYPE_F64: return (float)v.f64;
     case LLM_TYPE_F8_E4M3: return llm__e4m3_to_f32(v.u8[0]);
     case LLM_TYPE_F8_E5M2: return llm__e5m2_to_f32(v.u8[0]);
-    case LLM_TYPE_I8: return (float)(int8_t)v.u8[0];
-    case LLM_TYPE_U8:
-    case LLM_TYPE_BOOL: return (float)v.u8[0];
-    case LLM_TYPE_I16: return (float)v.i16;
-    case LLM_TYPE_U16: return (float)v.u16;
-    case LLM_TYPE_I32: return (float)v.i32;
-    case LLM_TYPE_U32: return (float)v.u32;
-    case LLM_TYPE_I64: return (float)v.i64;
-    case LLM_TYPE_U64: return (float)v.u64;
-    default: return 0;
+    default: return (float)(int8_t)v.u8[0]; /* I8 */
     }
 }
 
@@ -12128,10 +12033,9 @@ static void llm__sub_get(const llm__format *f, const llm__type_desc *t, const ui
                         : llm__bits_f32((uint32_t)(p[0] - 1) << 23); /* 2^(p - 128): the table is doubled */
 }
 
-/* 1 if rows of the type can be read. */
+/* 1 if rows of the type can be read as weights: the quantised ones, floats, and int8, which must have scales. Other integers are none. */
 static int llm__type_readable(int32_t type) {
-    const llm__type_desc *t = llm__type_info(type);
-    return t && (t->block == 1 || llm__format_of(type));
+    return llm__format_of(type) || llm__word_index("F32 F16 BF16 F8_E4M3 F8_E5M2 F64 I8", llm__lit(llm__type_name(type))) >= 0;
 }
 
 /* Columns [from, from + n) of a stored row as f32: the meaning of every format. */
@@ -17313,6 +17217,7 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
  * reads: it must be there, as a whole number from 1 to 4096; else the model is refused by the name that its file uses. */
 
 #define LLM__MUST INT64_MIN /* as the fallback of a whole number: it must be there */
+enum { LLM__MAX_LAYERS = 512 };
 
 /* Where values are looked up. After the first failure everything reads as its fallback; `r` keeps the error. */
 typedef struct llm__facts {
@@ -17370,6 +17275,7 @@ static double llm__fact_any(llm__facts *f, const char *keys, double lo, double h
     if (fact.kv) ok = llm__gguf_num_at(fact.kv, 0, &v) >= ok;
     else if (!whole) ok = llm_json_num(f->json, fact.node, &v);
     else ok = llm_json_int(f->json, fact.node, &i), v = (double)i;
+    ok = ok && (!fact.kv || fact.kv->count <= LLM__MAX_LAYERS);
     for (uint64_t k = 1; ok && fact.kv && k < fact.kv->count; k++) /* one value a layer: all must be equal */
         ok = llm__gguf_num_at(fact.kv, k, &other) && other == v;
     if (ok && v >= lo && v <= hi) return v;
@@ -17549,15 +17455,14 @@ static const llm__family llm__families[] = {
  * questions are hardening limits, not advice: a layer count of 512, a head of 4096 values, a vocabulary of 2^24 are
  * beyond all known models and small enough that no product of two of them overflows 64 bits. */
 
-enum { LLM__MAX_LAYERS = 512, LLM__MAX_ROPE = 512, LLM__MAX_HEADS = 4096 };
+enum { LLM__MAX_ROPE = 512, LLM__MAX_HEADS = 4096 };
 
 /* An EAGLE head is one layer; before and behind it there may be a norm, if its files have one. */
 enum { LLM__EAGLE = 1, LLM__EAGLE_BEFORE = 2, LLM__EAGLE_BEHIND = 4 };
 
-/* One way to turn q and k. Two variants with longrope: short and long prompts. */
+/* One way to turn q and k. Two variants, which differ with longrope only: short and long prompts. */
 typedef struct llm__rope {
-    int32_t n_variants;
-    float inv_freq[LLM__MAX_ROPE]; /* (n_variants, rope_dim / 2) */
+    float inv_freq[LLM__MAX_ROPE]; /* (2, rope_dim / 2) */
     float scale[2];                /* of cosines and sines */
 } llm__rope;
 
@@ -17817,17 +17722,18 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
                           a->n_group, a->topk_group, a->n_used);
 }
 
-/* 1 if layer i is a mixture of experts: from `first` to `last`, every so many, and not listed as dense.
+/* Which layers are mixtures of experts: from `first` to `last`, every so many, but for those listed as dense.
  * (moe_layer_freq counts from 0, the others from 1.) */
-static int llm__arch_is_moe(llm__facts *f, const llm__arch *a, int i) {
-    if (!a->n_experts) return 0;
+static void llm__arch_sparse(llm__facts *f, llm__arch *a) {
+    if (!a->n_experts) return;
     int64_t first = llm__fact_int(f, "first_k_dense_replace moe_layer_start_index .leading_dense_block_count", 0, 0, 1 << 20);
     int64_t last = llm__fact_int(f, "moe_layer_end_index", -1, -1, 1 << 20), index;
     int64_t every = llm__fact_int(f, "decoder_sparse_step moe_layer_interval .interleave_moe_layer_step", 1, 0, 1 << 20);
     int64_t each = llm__fact_int(f, "moe_layer_freq", 1, 1, 1 << 20);
+    for (int i = 0; i < a->n_layers && every; i++)
+        a->layer[i].moe = i >= first && (last < 0 || i <= last) && (i + 1) % every == 0 && i % each == 0;
     for (int v = llm__fact_list(f, "mlp_only_layers"); v >= 0; v = llm_json_next(f->json, v))
-        if (llm_json_int(f->json, v, &index) && index == i) return 0;
-    return i >= first && (last < 0 || i <= last) && every > 0 && (i + 1) % every == 0 && i % each == 0;
+        if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].moe = 0;
 }
 
 /* What each layer sees and how it turns q and k: layer_types, or what the family's code does without it. Layers that
@@ -17865,7 +17771,6 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
         l->window = slides ? window : 0;
         l->rope = slides && window && a->n_rope > 1;
         if (!uses_rope || (hybrid && !slides) || !a->n_rope) l->rope = -1;
-        l->moe = (int8_t)llm__arch_is_moe(f, a, i);
         if (type >= 0) type = llm_json_next(f->json, type);
         if (rope >= 0) rope = llm_json_next(f->json, rope);
     }
@@ -17962,7 +17867,6 @@ static void llm__rope_long(llm__facts *f, llm__arch *a, const llm__tensors *tens
     if (!ok) return;
     memcpy(out->inv_freq, near, (size_t)half * sizeof *near);
     out->scale[0] = out->scale[1] = (float)llm__fact_num(f, "attention_factor .rope.scaling.attn_factor", usual, 1e-6, 1e6);
-    out->n_variants = 2;
     a->long_from = (int32_t)original;
 }
 
@@ -17974,8 +17878,7 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
     base = llm__fact_num(f, local ? ".rope.freq_base_swa" : "rope_theta rotary_emb_base rope_base .rope.freq_base", base, 1.0001, 1e18);
     if (llm__arch_is(a, "chatglm")) base *= llm__fact_num(f, "rope_ratio", 1, 1e-3, 1e6);
     /* w[i] = base^(-2i/d): from one turn in 2 pi tokens down to one in 2 pi * base */
-    for (int i = 0; i < half; i++) out->inv_freq[i] = (float)pow(base, -2.0 * i / a->rope_dim);
-    out->n_variants = 1;
+    for (int i = 0; i < half; i++) out->inv_freq[i] = out->inv_freq[half + i] = (float)pow(base, -2.0 * i / a->rope_dim);
     out->scale[0] = out->scale[1] = 1;
     if (local) return;
     /* the scheme: an older word and a newer one; without any, or with a name that says none, nothing is stretched */
@@ -18027,7 +17930,7 @@ static void llm__rope_reach(llm__facts *f, llm__arch *a) {
         a->dynamic_from = llm__fact_int(f, "seq_length", a->max_positions, 1, 1 << 30);
     }
     if (a->dynamic == 1) /* it has no end of its own */
-        a->max_len = (int32_t)LLM__MAX(a->max_positions * LLM__MAX(a->dynamic_factor, 1), 2048);
+        a->max_len = (int32_t)LLM__MIN(LLM__MAX(a->max_positions * LLM__MAX(a->dynamic_factor, 1), 2048), 1 << 30);
     if (llm__fact_num(f, "llama_4_scaling_beta .attention.temperature_scale", 0, 0, 1e6) > 0) /* beyond it queries would be scaled */
         a->max_len = LLM__MIN(a->max_len, (int32_t)llm__rope_original(f, a));
 }
@@ -18049,11 +17952,8 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
         base = llm__fact_num(&in, "rope_local_base_freq", base, 1.0001, 1e18);
         llm__rope_fill(&near, a, tensors, base, local < 0, &a->rope[1]);
         a->n_rope = 2;
-        int half = a->rope_dim / 2; /* both sets have as many variants */
-        if (a->rope[1].n_variants == 1) memcpy(a->rope[1].inv_freq + half, a->rope[1].inv_freq, (size_t)half * sizeof(float));
         if (!in.r) in.r = near.r;
     }
-    if (a->rope[0].n_variants < 2) a->long_from = 0;
     llm__rope_reach(&in, a);
     f->r = in.r;
 }
@@ -18115,6 +18015,7 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
         llm__arch_rope(&f, a, &s->tensors);
         llm__arch_alibi(a);
         llm__arch_experts(&f, a, &s->tensors);
+        llm__arch_sparse(&f, a);
         llm__arch_layers(&f, a);
     }
     if (a->tied < 0 && dummy) a->tied = (a->flags & LLM__TIED) != 0;
@@ -18294,7 +18195,7 @@ typedef struct llm__loader {
     llm__segments list[2];      /* of the weight, and of its bias */
     llm__arena keep;            /* unpacked experts, until the backend has packed them; all ranks take their rows from one copy */
     const uint8_t *mxfp4[LLM__MAX_LAYERS][2]; /* of a layer: gate and up, down */
-    int64_t n_params;
+    int64_t n_params, bytes, step_bytes; /* what is tied counts once; of what was taken, the part that a token reads; the sum of these */
     int n_slots;                /* of every site; 0: no sites */
     int balance;                /* keys will be rounded: see llm__load_balanced */
     llm__adapter *adapter;      /* not NULL: nothing is made, its tensors go into slot `slot` of the sites */
@@ -18304,22 +18205,26 @@ typedef struct llm__loader {
     llm_result r;
 } llm__loader;
 
+/* What a word of a slot is called in the current layer: `prefix`, the layer's name, the word with the expert's number in it, `end`. */
+static void llm__slot_name(const llm__loader *L, const char *prefix, const char *base, llm__str word, int expert, const char *end,
+                           char name[256]) {
+    char layer[64] = "", number[16] = "";
+    const size_t n = llm__str_until(word, "#"), rest = LLM__MIN(n + 1, word.n);
+    if (L->layer >= 0) snprintf(layer, sizeof layer, "%s%d.", base, L->layer);
+    if (n < word.n) snprintf(number, sizeof number, "%d", expert);
+    snprintf(name, 256, "%s%s%.*s%s%.*s%s", prefix, layer, (int)n, word.p, number, (int)(word.n - rest), word.p + rest, end);
+}
+
 /* The tensor of a slot (or of the bias that belongs to it), or NULL. `name` holds 256 bytes: what it is called, or
  * would be. All experts in one tensor may have a name without ".weight", or be stored as MXFP4. */
 static const llm__tensor *llm__loader_find(const llm__loader *L, int slot, int expert, int bias, char *name) {
     static const char *const suffixes[2][3] = {{".weight", "", "_blocks"}, {".bias", "_bias", ""}};
-    char pattern[64], first[256] = "", layer[200] = "", number[16];
+    char first[256] = "";
     llm__str word;
-    if (L->layer >= 0) snprintf(layer, sizeof layer, "%s%d.", L->base, L->layer);
-    snprintf(number, sizeof number, "%d", expert);
     int mxfp4 = !bias && (slot == LLM__W_E_GATE_UP || slot == LLM__W_E_DOWN);
     for (int i = 0; i < 2 + mxfp4; i++)
         for (const char *words = llm__slot_names[slot]; llm__list_next(&words, " ", &word);) {
-            snprintf(pattern, sizeof pattern, "%.*s", (int)word.n, word.p);
-            const char *hash = strchr(pattern, '#');
-            if (hash && i == 2) continue;
-            snprintf(name, 256, "%s%.*s%s%s%s", layer, (int)strcspn(pattern, "#"), pattern, hash ? number : "", hash ? hash + 1 : "",
-                     suffixes[bias][i]);
+            llm__slot_name(L, "", L->base, word, expert, suffixes[bias][i], name);
             const llm__tensor *t = llm__tensors_find(&L->m->source.tensors, name);
             if (t) return t;
             if (!first[0]) memcpy(first, name, 256);
@@ -18356,16 +18261,12 @@ static int llm__loader_fits(llm__loader *L, const llm__tensor *t, const int64_t 
     return 0;
 }
 
-/* 1 if a kernel reads this type as a weight: the float types, the quantised ones of >>dtypes, and int8, which must have scales. Other
- * integers are no weights. */
+/* 1 if weights may be of this type. */
 static int llm__loader_type(llm__loader *L, const llm__tensor *t) {
-    const llm__type_desc *d = llm__type_info(t->type);
-    int is_float = d && llm__word_in("F32 F16 BF16 F8_E4M3 F8_E5M2 F64 I8", d->name);
-    int ok = d && (d->block > 1 || is_float) && llm__type_readable(t->type);
-    if (!ok)
-        L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s has type %s, which is not read as a weight", L->path, t->name.p,
-                          d ? d->name : "unknown");
-    return ok;
+    if (llm__type_readable(t->type)) return 1;
+    L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s has type %s, which is not read as a weight", L->path, t->name.p,
+                      llm__type_name(t->type));
+    return 0;
 }
 
 /* The scales of an fp8 or int8 matrix, which stand beside it: one, or one a row ("channel"), in any float. Values are multiplied by them;
@@ -18375,8 +18276,7 @@ static void llm__loader_scales(llm__loader *L, const llm__tensor *t, int64_t row
     snprintf(name, sizeof name, "%.240s_scale", t->name.p);
     const llm__tensor *scale = llm__tensors_find(&L->m->source.tensors, name);
     int64_t n = scale ? scale->shape[0] * scale->shape[1] * scale->shape[2] * scale->shape[3] : 0;
-    const llm__type_desc *d = scale ? llm__type_info(scale->type) : NULL;
-    if (!d || !llm__word_in("F32 F16 BF16", d->name) || (n != 1 && (n != rows || s->transposed))) {
+    if (!scale || !llm__word_in("F32 F16 BF16", llm__type_name(scale->type)) || (n != 1 && (n != rows || s->transposed))) {
         L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s is %s without one scale for the tensor or for each of its %lld rows", L->m->path,
                           t->name.p, t->type == LLM_TYPE_I8 ? "int8" : "fp8", (long long)rows);
         return;
@@ -18417,11 +18317,13 @@ static const uint8_t *llm__loader_mxfp4(llm__loader *L, int slot, const llm__ten
     return *made = to;
 }
 
+/* 1 if a slot has a matrix for each expert. */
+static int llm__is_experts(int slot) { return slot >= LLM__W_E_GATE_UP && slot <= LLM__W_E_DOWN; }
+
 /* 1 if a matrix stands as (in, out): GPT-2's Conv1D, gpt-oss's experts, and the keys of latent attention in GGUF. */
 static int llm__stored_across(const llm__loader *L, int slot) {
-    int experts = slot >= LLM__W_E_GATE_UP && slot <= LLM__W_E_DOWN;
     if (L->a->gguf) return slot == LLM__W_K_B;
-    return (L->a->flags & LLM__CONV1D && L->layer >= 0) || (experts && llm__arch_is(L->a, "gpt_oss"));
+    return (L->a->flags & LLM__CONV1D && L->layer >= 0) || (llm__is_experts(slot) && llm__arch_is(L->a, "gpt_oss"));
 }
 
 /* Finds the stored matrix (rows, cols) of a slot, or with cols 0 its vector of `rows` values; `bias`: the vector that
@@ -18484,22 +18386,17 @@ static llm_segment *llm__loader_segment(llm__loader *L, int list, int64_t n) {
  * names that PEFT gives the parameter of a module (target_parameters): the module's, and the same with ".base_layer" where two of its
  * parameters have factors. */
 static int llm__adapter_find(llm__loader *L, int slot, int expert, int up, const llm__tensor *pair[2]) {
-    static const char *const ends[3][2] = {{".lora_A.weight", ".lora_B.weight"}, {".lora_embedding_A", ".lora_embedding_B"},
-                                           {".weight.lora_a", ".weight.lora_b"}};
+    static const char *const ends[4][2] = {{".lora_A.weight", ".lora_B.weight"}, {".lora_embedding_A", ".lora_embedding_B"},
+                                           {".base_layer.lora_A.weight", ".base_layer.lora_B.weight"}, {".weight.lora_a", ".weight.lora_b"}};
     const llm__adapter *d = L->adapter;
-    const char *const *end = ends[d->gguf ? 2 : slot == LLM__W_EMBED];
-    char pattern[64], name[2][256], layer[64] = "", number[16];
+    const char *const *end = ends[d->gguf ? 3 : up == 2 ? 2 : slot == LLM__W_EMBED];
+    char name[2][256];
     llm__str word;
-    if (L->layer >= 0) snprintf(layer, sizeof layer, "%s%d.", d->base, L->layer);
-    snprintf(number, sizeof number, "%d", expert);
     for (const char *words = llm__slot_names[slot]; llm__list_next(&words, " ", &word);) {
-        snprintf(pattern, sizeof pattern, "%.*s", (int)word.n, word.p);
-        char *hash = strchr(pattern, '#'), *dot = strrchr(pattern, '.');
-        if (up && (hash || !dot)) continue;
-        if (up) *dot = 0;
+        if (up && memchr(word.p, '#', word.n)) continue;
+        while (up && word.n && word.p[--word.n] != '.') {}
         for (int k = 0; k < 2; k++) {
-            snprintf(name[k], sizeof name[k], "%s%s%.*s%s%s%s%s", d->prefix, layer, (int)strcspn(pattern, "#"), pattern, hash ? number : "",
-                     hash ? hash + 1 : "", up == 2 ? ".base_layer" : "", end[k]);
+            llm__slot_name(L, d->prefix, d->base, word, expert, end[k], name[k]);
             pair[k] = llm__tensors_find(&d->tensors, name[k]);
         }
         if (!pair[0] != !pair[1]) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", d->path, name[!pair[1]]);
@@ -18508,22 +18405,7 @@ static int llm__adapter_find(llm__loader *L, int slot, int expert, int up, const
     return 0;
 }
 
-/* Every value of a tensor must be a number: one that is not would spoil every answer, and say so only then. */
-static int llm__adapter_finite(llm__loader *L, const llm__tensor *t) {
-    float x[256];
-    int64_t n = t->n_dims ? t->shape[t->n_dims - 1] : 1, row_bytes = llm__row_bytes(t->type, n);
-    for (const uint8_t *row = t->data; row_bytes && row < t->data + t->bytes; row += row_bytes)
-        for (int64_t c = 0; c < n; c += LLM__COUNT(x)) {
-            int m = (int)LLM__MIN(n - c, (int64_t)LLM__COUNT(x));
-            llm__dequant_columns(t->type, row, c, m, x);
-            for (int i = 0; i < m; i++)
-                if (!(fabsf(x[i]) <= 3e38f))
-                    return L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s: a value is not a finite number", L->path, t->name.p), 0;
-        }
-    return 1;
-}
-
-/* Checks both factors: type, rank r, shapes (leading 1s do not matter), values. 0: an error. */
+/* Checks both factors: type, rank r, shapes (leading 1s do not matter). 0: an error. */
 static int llm__adapter_check(llm__loader *L, const llm__tensor *const pair[2], int64_t r, const int64_t down[3], const int64_t up[3]) {
     llm__adapter *d = L->adapter;
     const llm__tensor *b = pair[1];
@@ -18535,9 +18417,7 @@ static int llm__adapter_check(llm__loader *L, const llm__tensor *const pair[2], 
                           d->rank);
     for (int k = 0; k < 2; k++) {
         if (L->r || !llm__loader_type(L, pair[k]) || !llm__loader_fits(L, pair[k], k ? up : down, 3)) return 0;
-        uint8_t *used = &d->used[pair[k] - d->tensors.item];
-        if (!*used && !llm__adapter_finite(L, pair[k])) return 0;
-        *used = 1;
+        d->used[pair[k] - d->tensors.item] = 1;
     }
     return 1;
 }
@@ -18567,7 +18447,7 @@ static int llm__factors_own(llm__loader *L, int slot, int e, int64_t tall, int64
     if (!llm__adapter_find(L, slot, e, 0, pair)) return 0;
     const llm__tensor *b = pair[1];
     const int64_t r = b->n_dims ? b->shape[b->n_dims - 1] : 0;
-    const int stack = b->n_dims > 2 && slot >= LLM__W_E_GATE_UP && slot <= LLM__W_E_DOWN, at = stack ? e : 0;
+    const int stack = b->n_dims > 2 && llm__is_experts(slot), at = stack ? e : 0;
     const int64_t n = stack ? L->a->n_experts : 1, down[3] = {n, across ? wide : r, across ? r : wide}, up[3] = {n, tall, r};
     const llm__factors found = {pair[0], b, r, at * r * wide, across ? 1 : wide, across ? r : 1, at * r * tall, r, 1};
     *f = found;
@@ -18594,16 +18474,20 @@ static int llm__factors_stacked(llm__loader *L, int slot, int e, int64_t tall, i
     return 0;
 }
 
-/* Elements of a tensor, times a scale, from `at` on and row_step and col_step apart, to dst (rows, stride). */
-static void llm__factor_values(const llm__tensor *t, int64_t at, int64_t row_step, int64_t col_step, int64_t rows, int64_t cols,
-                               float scale, float *dst, int64_t stride) {
-    const int64_t width = t->shape[t->n_dims - 1], bytes = llm__row_bytes(t->type, width);
+/* Elements of a tensor, times a scale, from `at` on and row_step and col_step apart, to dst (rows, stride). Every one must be a number: one
+ * that is not would spoil every answer, and say so only then. */
+static void llm__factor_values(llm__loader *L, const llm__tensor *t, int64_t at, int64_t row_step, int64_t col_step, int64_t rows,
+                               int64_t cols, float scale, float *dst, int64_t stride) {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0, n; j < cols; j += n) {
-            const int64_t from = at + i * row_step + j * col_step;
             n = col_step == 1 ? cols : 1; /* a row of ours lies in one of the tensor's, or across all */
-            llm__dequant_columns(t->type, t->data + from / width * bytes, from % width, n, dst + i * stride + j);
-            for (int64_t k = 0; k < n; k++) dst[i * stride + j + k] *= scale;
+            llm__dequant_columns(t->type, t->data, at + i * row_step + j * col_step, n, dst + i * stride + j);
+            for (int64_t k = 0; k < n; k++) {
+                float *x = &dst[i * stride + j + k];
+                *x *= scale;
+                if (!(fabsf(*x) <= 3e38f) && !L->r)
+                    L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s: a value is not a finite number", L->path, t->name.p);
+            }
         }
 }
 
@@ -18643,13 +18527,13 @@ static void llm__adapter_part(llm__loader *L, llm__adapter_parts *p, llm_role ro
     }
     for (int g = 0; g < n_groups; g++, f++) {
         float scale = f->a ? llm__adapter_scale(L->adapter, f->b, (int32_t)f->r) : 0;
-        if (f->a && embed) llm__factor_values(f->a, f->a_at + t->cols.first * f->a_col, f->a_col, f->a_row, cols, r, 1, a, r);
+        if (f->a && embed) llm__factor_values(L, f->a, f->a_at + t->cols.first * f->a_col, f->a_col, f->a_row, cols, r, 1, a, r);
         else if (f->a)
-            llm__factor_values(f->a, f->a_at + t->cols.first * f->a_col, f->a_row, f->a_col, f->r, cols, 1, a + g * r * cols, cols);
+            llm__factor_values(L, f->a, f->a_at + t->cols.first * f->a_col, f->a_row, f->a_col, f->r, cols, 1, a + g * r * cols, cols);
         for (size_t i = 0; i < n_takes; i++, t++)
             for (int64_t k = 0; k < t->rows.n; k++, to += r) {
                 int64_t at = llm__adapter_row(L, t->slot, t->rows.first + k * t->rows.step);
-                if (f->a) llm__factor_values(f->b, f->b_at + at * f->b_row, 0, f->b_col, 1, f->r, scale, to, r);
+                if (f->a) llm__factor_values(L, f->b, f->b_at + at * f->b_row, 0, f->b_col, 1, f->r, scale, to, r);
             }
     }
     for (int k = 0; k < 2; k++) {
@@ -18735,6 +18619,9 @@ static void llm__take(llm__loader *L, int slot, llm__slice which, llm__slice row
         s->row_step = rows.step;
         s->col = k ? 0 : cols.first;
         s->n_cols = k || !cols.size ? 1 : cols.n;
+        L->n_params += s->n_rows * s->n_cols;
+        int64_t bytes = llm__row_bytes(s->type, s->n_rows * s->n_cols);
+        L->bytes += llm__is_experts(slot) ? bytes * L->a->n_used / L->a->n_experts : bytes;
     }
 }
 
@@ -18743,7 +18630,6 @@ static void llm__hand_over(llm__loader *L, int list, llm_role role, const char *
     llm__segments *from = &L->list[list];
     int64_t cols = from->n ? from->segment[0].n_cols : 0;
     llm_weight_desc d = {name, role, from->segment, (int32_t)from->n, n_experts, from->rows, cols, add};
-    L->n_params += d.rows * d.cols;
     if (!L->r && L->backend && from->n && !L->adapter) L->r = L->backend->weight(L->ctx, L->rank, &d, out);
     from->n = 0;
     from->rows = 0;
@@ -18757,6 +18643,8 @@ static void llm__make(llm__loader *L, llm_role role, int slot, int32_t n_experts
         return;
     }
     int adapts = (role != LLM_ROLE_VECTOR && role != LLM_ROLE_EMBED) || slot == LLM__W_EMBED;
+    if (role != LLM_ROLE_EMBED) L->step_bytes += L->bytes;
+    L->bytes = 0;
     out->rows = (int32_t)LLM__MIN(L->list[0].rows, INT32_MAX);
     if (L->n_slots && adapts && !L->r) L->r = L->backend->lora_site(L->ctx, L->rank, L->n_slots, &out->lora);
     /* Gemma stores norm weights minus one; random norms must be near one to keep dummy models finite */
@@ -19059,16 +18947,16 @@ static void llm__load_model(llm__loader *L, llm__net_rank *R) {
     llm__slice D = llm__all(a->hidden);
     /* config.json may say so; GGUF files just leave the output matrix out */
     int tied = a->tied > 0 || (a->tied < 0 && !llm__has(L, LLM__W_HEAD));
-    if (R->first) llm__load(L, LLM_ROLE_EMBED, LLM__W_EMBED, R->vocab, D, -1, &R->embed);
+    if (R->first) {
+        llm__load(L, LLM_ROLE_EMBED, LLM__W_EMBED, R->vocab, D, -1, &R->embed);
+        llm__load_norm(L, LLM__W_EMBED_NORM, llm__arch_is(a, "bloom"), &R->embed_norm);
+        if (a->flags & LLM__LEARNED)
+            llm__load(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, llm__all(a->max_positions + a->position_offset), D, -1, &R->positions);
+    }
     if (R->last) {
         llm__load(L, LLM_ROLE_HEAD, tied ? LLM__W_EMBED : LLM__W_HEAD, R->vocab, D, tied ? -1 : 0, &R->head);
         if (tied) L->n_params -= R->vocab.n * a->hidden;
         llm__load_norm(L, LLM__W_OUT_NORM, 1, &R->out_norm);
-    }
-    if (R->first) {
-        llm__load_norm(L, LLM__W_EMBED_NORM, llm__arch_is(a, "bloom"), &R->embed_norm);
-        if (a->flags & LLM__LEARNED)
-            llm__load(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, llm__all(a->max_positions + a->position_offset), D, -1, &R->positions);
     }
     if (a->flags & LLM__ALIBI) llm__load_numbers(L, "ALiBi slopes", a->alibi + R->heads.first, R->heads.n, &R->alibi);
 }
@@ -19100,7 +18988,7 @@ static void llm__load_rank(llm__loader *L, llm__net_rank *R, const llm__net_conf
     if (!L->r && L->a->eagle) llm__load_eagle(L, R, cfg ? cfg->model_net : NULL);
     else if (!L->r) llm__load_model(L, R);
     for (int i = 0; i < L->a->n_rope; i++)
-        llm__load_numbers(L, "rotary frequencies", L->a->rope[i].inv_freq, L->a->rope[0].n_variants * (L->a->rope_dim / 2), &R->inv_freq[i]);
+        llm__load_numbers(L, "rotary frequencies", L->a->rope[i].inv_freq, L->a->rope_dim, &R->inv_freq[i]);
     for (L->layer = R->begin; L->layer < R->end && !L->r; L->layer++) {
         /* a layer at a time: the progress hook may cancel between two */
         double done = (L->rank + (double)(L->layer - R->begin) / (R->end - R->begin)) / L->n_ranks;
@@ -19130,14 +19018,14 @@ static void llm__loader_end(llm__loader *L) {
 }
 
 /* Looks up every weight of a model and checks its shape and type, without a backend: what a file lacks is told when
- * it is opened, in milliseconds, and not after the first gigabytes have been packed. n_params counts tied matrices
- * once. */
-static llm_result llm__net_check(const llm_model *m, int64_t *n_params) {
+ * it is opened, in milliseconds, and not after the first gigabytes have been packed. */
+static llm_result llm__net_check(llm_model *m) {
     llm__loader L;
     llm__net_rank R = LLM__ZERO;
     llm__loader_begin(&L, m, 1, 1);
     llm__load_rank(&L, &R, NULL);
-    *n_params = L.n_params;
+    m->info.n_params = L.n_params;
+    m->info.step_bytes = L.step_bytes;
     llm__loader_end(&L);
     return L.r;
 }
@@ -19338,7 +19226,7 @@ static void llm__pass_begin(const llm__pass *p, const llm__net *net) {
     if (R->first) llm__pass_embed(p, net->n_group, a->eagle ? R->token.h : R->token.x);
     else p->be->receive(p->ctx, p->rank, R->token.x, net->rank[p->rank - net->n_group].token.x);
     for (int i = 0; i < a->n_rope; i++) {
-        llm_rope_op rope = {R->rope[i], R->inv_freq[i], a->rope[0].n_variants, a->rope_dim, a->rope[i].scale, {0, 0, 0}};
+        llm_rope_op rope = {R->rope[i], R->inv_freq[i], 2, a->rope_dim, a->rope[i].scale, {0, 0, 0}};
         p->be->rope(p->ctx, p->rank, &rope);
     }
 }
@@ -19507,14 +19395,12 @@ LLM__UNUSED static llm_result llm__net_step(llm__net *net, const llm_step *step)
 }
 
 /* What llm_model_get_info tells. Strings belong to the model. The file's type is the one that most bytes of its
- * tensors have; parameters are counted as stored, so what GGUF repeats (an output matrix of its own) counts twice. */
+ * tensors have. */
 static void llm__model_info_fill(llm_model *m) {
     llm_model_info *o = &m->info;
     const llm__source *s = &m->source;
     const llm__arch *a = &m->arch;
     int64_t bytes[LLM__COUNT(llm__type_table)] = {0}, most = 0; /* of each type */
-    int64_t embedding = 0;
-    int head = 0; /* there is an output matrix, so the embedding is only looked up in */
     o->path = m->path;
     o->architecture = a->class_name;
     o->family = a->name;
@@ -19525,16 +19411,9 @@ static void llm__model_info_fill(llm_model *m) {
         const llm__type_desc *d = llm__type_info(t->type);
         int64_t *of_type = &bytes[d ? d - llm__type_table : 0];
         o->weight_bytes += t->bytes;
-        o->n_params += t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
         *of_type += t->bytes;
         if (d && *of_type > most) most = *of_type, o->file_type = d->name;
-        const char *name = t->name.p;
-        int expert = a->n_experts > 0 && (strstr(name, "_exps") || strstr(name, ".experts"));
-        o->step_bytes += expert ? t->bytes / a->n_experts * a->n_used : t->bytes;
-        if (strstr(name, "token_embd.weight") || strstr(name, "embed_tokens.weight") || strstr(name, "wte.weight")) embedding += t->bytes;
-        head |= !strcmp(name, "output.weight") || strstr(name, "lm_head.weight");
     }
-    o->step_bytes -= head ? embedding : 0;
     o->n_layers = a->n_layers;
     o->hidden_size = a->hidden;
     o->n_heads = a->n_heads;
@@ -19553,7 +19432,7 @@ static void llm__model_info_fill(llm_model *m) {
     o->stop_ids = s->stop_ids.data;
     o->n_stop_ids = (int32_t)s->stop_ids.len;
     o->n_tensors = (int32_t)s->tensors.n;
-    o->tokenizer_kind = s->tokenizer ? s->tokenizer->kind : "none";
+    o->tokenizer_kind = s->tokenizer->kind;
     o->chat_template = s->chat_template_text;
 }
 
@@ -19576,16 +19455,14 @@ LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg,
     m->path = llm__strdup(path ? path : "");
     m->dummy = cfg && cfg->dummy_weights;
     int vocab_only = cfg && cfg->vocab_only;
-    int64_t checked = 0;
     llm_result r = m->path ? llm__source_open(m->path, cfg, &m->source) : llm__nomem();
     if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
-    if (!r && !vocab_only) r = llm__net_check(m, &checked);
+    if (!r && !vocab_only) r = llm__net_check(m);
     if (r) {
         llm_model_close(m);
         return r;
     }
     llm__model_info_fill(m);
-    if (m->dummy) m->info.n_params = checked;
     *out = m;
     return LLM_OK;
 }
@@ -19598,54 +19475,46 @@ LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **
                                     int64_t *bytes) {
     if (i < 0 || i >= model->info.n_tensors) return llm__error(LLM_ERR_ARG, "tensor %d: 0 to %d expected", i, model->info.n_tensors - 1);
     const llm__tensor *t = &model->source.tensors.item[i];
-    const llm__type_desc *d = llm__type_info(t->type);
     if (name) *name = t->name.p;
-    if (type) *type = d ? d->name : "unknown";
+    if (type) *type = llm__type_name(t->type);
     for (int k = 0; shape && k < 4; k++) shape[k] = t->shape[k];
     if (n_dims) *n_dims = t->n_dims;
     if (bytes) *bytes = t->bytes;
     return LLM_OK;
 }
 
-/* With dummy weights a folder may lack one. The functions below are the public side of >>tokenizer. */
-static llm_result llm__model_lacks_tokenizer(const llm_model *m) {
-    return llm__error(LLM_ERR_UNSUPPORTED, "%s: the model has no tokenizer", m->path);
-}
-
+/* The functions below are the public side of >>tokenizer. With dummy weights a folder may lack one: then there are ids only. */
 LLM_API llm_result llm_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_tokens *out) {
-    return model->source.tokenizer ? llm__tokenizer_encode(model->source.tokenizer, text, len, flags, out)
-                                   : llm__model_lacks_tokenizer(model);
+    if (!model->source.tokenizer->n_vocab) return llm__error(LLM_ERR_UNSUPPORTED, "%s: the model has no tokenizer", model->path);
+    return llm__tokenizer_encode(model->source.tokenizer, text, len, flags, out);
 }
 
 LLM_API llm_result llm_detokenize(const llm_model *model, const int32_t *ids, size_t n, int flags, llm_text *out) {
-    return model->source.tokenizer ? llm__tokenizer_decode(model->source.tokenizer, ids, n, flags, 0, out) : llm__model_lacks_tokenizer(model);
+    return llm__tokenizer_decode(model->source.tokenizer, ids, n, flags, 0, out);
 }
 
-LLM_API int32_t llm_vocab_size(const llm_model *model) { return model->source.tokenizer ? model->source.tokenizer->n_vocab : 0; }
+LLM_API int32_t llm_vocab_size(const llm_model *model) { return model->source.tokenizer->n_vocab; }
 
 LLM_API int32_t llm_token_id(const llm_model *model, const char *token) {
-    return model->source.tokenizer ? llm__tokenizer_id(model->source.tokenizer, llm__lit(token)) : -1;
+    return llm__tokenizer_id(model->source.tokenizer, llm__lit(token));
 }
 
 LLM_API llm_result llm_token_bytes(const llm_model *model, int32_t id, llm_text *out) {
-    return model->source.tokenizer ? llm__tokenizer_piece(model->source.tokenizer, id, out) : llm__model_lacks_tokenizer(model);
+    return llm__tokenizer_piece(model->source.tokenizer, id, out);
 }
 
 LLM_API int llm_token_is_special(const llm_model *model, int32_t id) {
-    return model->source.tokenizer ? llm__tokenizer_is_special(model->source.tokenizer, id) : 0;
+    return llm__tokenizer_is_special(model->source.tokenizer, id);
 }
 
 LLM_API llm_result llm_guard(const llm_model *model, const char *text, size_t len, llm_text *out) {
-    if (model->source.tokenizer) llm__guard(model->source.tokenizer, llm__s(text, len), out);
-    else llm_text_add(out, text, len);
+    llm__guard(model->source.tokenizer, llm__s(text, len), out);
     return out->failed ? llm__nomem() : LLM_OK;
 }
 
 LLM_API void llm_unguard(const char *text, size_t len, llm_text *out) { llm__unguard(llm__s(text, len), out); }
 
-LLM_API llm_detok *llm_detok_create(const llm_model *model, int flags) {
-    return model->source.tokenizer ? llm__detok_open(model->source.tokenizer, flags) : NULL;
-}
+LLM_API llm_detok *llm_detok_create(const llm_model *model, int flags) { return llm__detok_open(model->source.tokenizer, flags); }
 
 /* A template that could not be parsed is told here, not at opening: the model can still complete texts. BOS and EOS
  * texts are the model's unless the caller has his own. */
@@ -19740,25 +19609,18 @@ static llm_result llm__adapter_config(llm__adapter *d) {
 
 /* A PEFT folder. */
 static llm_result llm__adapter_peft(llm__adapter *d, const char *folder) {
-    char *config = llm__path_join(folder, "adapter_config.json"), *weights = llm__path_join(folder, "adapter_model.safetensors");
-    llm__file text;
-    memset(&text, 0, sizeof text);
-    llm_result r = config && weights ? llm__file_open(config, 1 << 20, 1, &text) : llm__nomem();
-    if (!r && llm_json_parse((const char *)text.data, text.size, NULL, &d->config)) {
-        char why[400];
-        snprintf(why, sizeof why, "%.399s", llm_last_error());
-        r = llm__error(LLM_ERR_FORMAT, "%s: %s", config, why);
-    }
+    LLM__SCOPED(llm__drop) char *config = llm__path_join(folder, "adapter_config.json");
+    LLM__SCOPED(llm__drop) char *weights = llm__path_join(folder, "adapter_model.safetensors");
+    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
+    llm_result r = config && weights ? llm__json_file(config, 1 << 20, &d->config) : llm__nomem();
     if (!r) r = llm__adapter_config(d);
     if (!r && llm__path_kind_of(weights) == LLM__PATH_NONE)
         r = llm__error(LLM_ERR_UNSUPPORTED, "%s: no such file (pickle files, adapter_model.bin, are not read)", weights);
     if (!r) r = llm__file_open(weights, 0, 1, &d->file);
     if (!r) r = llm__safetensors_parse(weights, d->file.data, d->file.size, &d->tensors);
-    d->content = llm__hash(text.data, text.size, 1);
-    llm__file_close(&text);
-    LLM_FREE(config);
-    LLM_FREE(weights);
-    return r;
+    llm_json_write(d->config, 0, &text);
+    d->content = llm__hash(text.data, text.len, 1);
+    return r || !text.failed ? r : llm__nomem();
 }
 
 /* A GGUF adapter, made for the model's architecture. */
@@ -19794,7 +19656,7 @@ static llm_result llm__adapter_open(const char *path, const llm__arch *a, int32_
             return llm__error(LLM_ERR_FORMAT, "%s: tensor %s: a name that begins with %s was expected", path, d->tensors.item[i].name.p,
                               d->prefix);
     d->base = llm__layer_base(&d->tensors, n);
-    d->content = llm__hash(d->file.data, d->file.size, d->content + (uint64_t)(int64_t)(d->alpha * 1024));
+    d->content = llm__hash(d->file.data, d->file.size, d->content);
     d->used = LLM__NEW(uint8_t, d->tensors.n);
     return d->used ? LLM_OK : llm__nomem();
 }
@@ -19809,14 +19671,13 @@ static int llm__adapter_copy(const llm__loader *L, const llm__tensor *t) {
     if (!own) own = llm__loader_find(L, LLM__W_EMBED, 0, 0, name); /* perhaps tied */
     if (!own || t->n_dims != 2 || own->shape[0] != t->shape[0] || own->shape[1] != t->shape[1]) return 0;
     if (llm__type_block(t->type) != 1 || llm__type_block(own->type) != 1) return llm__type_block(t->type) == 1;
-    for (int64_t r = 0; r < t->shape[0]; r++)
-        for (int64_t c = 0; c < t->shape[1]; c += LLM__COUNT(x)) {
-            int m = (int)LLM__MIN(t->shape[1] - c, (int64_t)LLM__COUNT(x));
-            llm__dequant_columns(t->type, t->data + r * llm__row_bytes(t->type, t->shape[1]), c, m, x);
-            llm__dequant_columns(own->type, own->data + r * llm__row_bytes(own->type, t->shape[1]), c, m, y);
-            for (int i = 0; i < m; i++)
-                if (!(fabsf(x[i] - y[i]) <= 1e-4f + 0.01f * fabsf(y[i]))) return 0;
-        }
+    for (int64_t at = 0, n = t->shape[0] * t->shape[1]; at < n; at += LLM__COUNT(x)) {
+        int m = (int)LLM__MIN(n - at, (int64_t)LLM__COUNT(x));
+        llm__dequant_columns(t->type, t->data, at, m, x);
+        llm__dequant_columns(own->type, own->data, at, m, y);
+        for (int i = 0; i < m; i++)
+            if (!(fabsf(x[i] - y[i]) <= 1e-4f + 0.01f * fabsf(y[i]))) return 0;
+    }
     return 1;
 }
 
@@ -25954,7 +25815,6 @@ static llm_result llm__eagle_read(llm_model *m, const llm_model *model, int lab)
     const llm_json *c = m->source.config;
     llm__arch *a = &m->arch;
     const llm__arch *own = &model->arch;
-    int64_t n_params;
     llm_result r = llm__arch_read(&m->source, 0, a);
     if (r) return r;
     if (strstr(a->class_name, "agle3") || strstr(a->class_name, "EAGLE3") || llm__tensors_find(&m->source.tensors, "d2t"))
@@ -25976,7 +25836,7 @@ static llm_result llm__eagle_read(llm_model *m, const llm_model *model, int lab)
     a->logit_scale = own->logit_scale;
     a->logit_softcap = own->logit_softcap;
     a->qkv_bias = a->o_bias = a->mlp_bias = 0; /* "bias" is that of fc; all are used where the files have them */
-    return llm__net_check(m, &n_params);
+    return llm__net_check(m);
 }
 
 /* Opens a folder as an EAGLE head for `model`. LLM_OK and *out NULL: it is none. */
@@ -26902,7 +26762,7 @@ static llm_result llm__seq_open(llm_request *r, int32_t index, const int32_t *pr
     if (s->history.mask) memset(s->history.slot, 0, ((size_t)s->history.mask + 1) * sizeof *s->history.slot);
     for (int32_t i = 0; i < n_prompt; i++) llm__history_add(&s->history, prompt[i], 0);
     if (!r->score_only && r->s.grammar && !(s->matcher = llm_matcher_open(r->s.grammar))) return llm__nomem();
-    if (!r->engine->p.model || !r->engine->p.model->source.tokenizer || r->score_only) return LLM_OK; /* ids only */
+    if (!r->engine->p.model || r->score_only) return LLM_OK; /* ids only */
     s->detok = llm_detok_create(r->engine->p.model, r->s.skip_special_tokens_off ? LLM_DETOK_KEEP_SPECIAL : 0);
     size_t room = LLM__MIN((size_t)max_new * 16 + 256, (size_t)1 << 20);
     if (!s->detok || !llm__grow((void **)&s->text.data, &s->text.cap, room, 1)) return llm__nomem();
@@ -30260,8 +30120,6 @@ static llm *llm__easy_open(const char *path, llm_model_config *m, llm_engine_con
     llm *l = LLM__NEW(llm, 1);
     m->log = c->log;
     m->log_user = c->log_user;
-    m->progress = c->progress;
-    m->progress_user = c->progress_user;
     llm_result r = l ? llm_model_open(path, m, &l->model) : llm__nomem();
     if (!r && !c->max_model_len)
         c->max_model_len = LLM__MIN(8192, l->model->arch.max_len); /* enough to talk; a long context takes gigabytes */

@@ -276,7 +276,7 @@ static void cli_open_model(int vocab_only) {
     llm_setup *s = &opt.setup;
     s->files.vocab_only = vocab_only;
     s->files.log = s->engine.log = cli_log;
-    s->files.progress = s->engine.progress = cli_progress;
+    s->engine.progress = cli_progress;
     if (vocab_only && !s->model) s->model = s->files.tokenizer;
     cli_check(llm_setup_find(s, getenv));
     cli_check(llm_model_open(s->path.data, &s->files, &cli.model));

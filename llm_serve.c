@@ -2367,7 +2367,7 @@ static void set_service(void) {
 static void *load_main(UNUSED void *unused) {
     llm_setup *c = &server.cfg.setup;
     c->files.log = c->engine.log = on_library_log;
-    c->files.progress = c->engine.progress = on_progress;
+    c->engine.progress = on_progress;
     if (llm_model_open(c->path.data, &c->files, &server.model) || llm_engine_open(server.model, &c->engine, &server.engine)) {
         if (!server.signals) die(1, "%s", llm_last_error());
         exit(0);

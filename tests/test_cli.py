@@ -286,6 +286,47 @@ def test_hostile_weights():
         refused("no config.json", 1, "generate", "-m", path, "-p", "a", says=["no config.json there"])
 
 
+def gguf_text(text):
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+def test_hostile_config():
+    """Lists and objects that are long enough to take minutes, were they walked for each layer."""
+    if not os.path.exists(TINY):
+        return skip("hostile config: no ../shared")
+    with open(os.path.join(TINY, "..", "qwen3_moe", "config.json")) as f:
+        config = dict(json.load(f), num_hidden_layers=512)
+    del config["mlp_only_layers"]
+    rest = json.dumps(config)[1:]
+    with tempfile.TemporaryDirectory() as d:
+        for name, begin, part, n in (("7,000,000 dense layers", '{"mlp_only_layers": [', "9," * 1000, 7000), ("1,500,000 keys", "{", '"":0,' * 1000, 1500)):
+            path = os.path.join(d, name)
+            copy_model(path)
+            with open(os.path.join(path, "config.json"), "w") as f:
+                f.writelines([begin] + [part] * n + ["9]," if "[" in begin else "", rest])
+            refused(name, 1, "info", "-m", path, says=["tensor"], preexec_fn=limited)
+        path = os.path.join(d, "far")
+        with open(os.path.join(TINY, "config.json")) as f:
+            far = dict(json.load(f), max_position_embeddings=1 << 30, rope_scaling={"type": "dynamic", "factor": 1000.0})
+        copy_model(path, config=json.dumps(far).encode())
+        r = run("info", "-m", path, "--json", preexec_fn=limited)
+        check("a context without end", r.code == 0 and json.loads(r.out)["context"] == 1 << 30, r)
+        path = os.path.join(d, "array.gguf")
+        sizes = {"block_count": 512, "embedding_length": 64, "attention.head_count": 4, "expert_count": 8, "expert_used_count": 2}
+        pairs = [gguf_text("general.architecture") + struct.pack("<I", 8) + gguf_text("qwen3moe")]
+        pairs += [gguf_text("qwen3moe." + key) + struct.pack("<II", 4, value) for key, value in sizes.items()]
+        pairs.append(gguf_text("tokenizer.ggml.model") + struct.pack("<I", 8) + gguf_text("gpt2"))
+        pairs.append(gguf_text("tokenizer.ggml.pre") + struct.pack("<I", 8) + gguf_text("gpt-2"))
+        pairs.append(gguf_text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 1) + gguf_text("a"))
+        long = gguf_text("qwen3moe.leading_dense_block_count") + struct.pack("<IIQ", 9, 0, 50000000)
+        with open(path, "wb") as f:
+            f.write(b"GGUF" + struct.pack("<IQQ", 3, 1, len(pairs) + 1) + b"".join(pairs) + long)
+            f.seek(50000000, 1) # zeros, that need no room
+            f.write(gguf_text("token_embd.weight") + struct.pack("<IQQIQ", 2, 64, 1, 0, 0))
+            f.truncate(f.tell() // 32 * 32 + 32 + 256)
+        refused("a value for each of 50,000,000 layers", 1, "info", "-m", path, says=["leading_dense_block_count"], preexec_fn=limited)
+
+
 def test_mxfp4():
     """gpt-oss as its publisher stores it (4-bit experts in _blocks and _scales) against the same values as bfloat16."""
     source = os.path.join(ROOT, "..", "shared", "checkpoints", "gpt_oss")
