@@ -2285,15 +2285,6 @@ typedef struct llm__file {
     int mapped;
 } llm__file;
 
-/* Opens a regular file for reading. O_NONBLOCK: opening a FIFO must not wait for a writer. */
-static llm_result llm__file_fd(const char *path, struct stat *st, int *fd) {
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (*fd < 0) return llm__error(LLM_ERR_IO, "%s: %s", path, errno == ENOENT ? "no such file" : strerror(errno));
-    if (!fstat(*fd, st) && S_ISREG(st->st_mode)) return LLM_OK;
-    close(*fd);
-    return llm__error(LLM_ERR_IO, "%s: not a regular file", path);
-}
-
 /* Reads exactly n bytes; interrupted reads go on, an early end is an error that says where. */
 static llm_result llm__read_all(int fd, const char *path, uint8_t *to, size_t n) {
     for (size_t at = 0; at < n;) {
@@ -2308,11 +2299,12 @@ static llm_result llm__read_all(int fd, const char *path, uint8_t *to, size_t n)
 /* Opens a file of at most `limit` bytes (0: any size). On error *out is empty. `data` of an open file is never NULL; no NUL follows it. */
 static llm_result llm__file_open(const char *path, size_t limit, int no_mmap, llm__file *out) {
     struct stat st;
-    int fd;
+    llm_result r = LLM_OK;
     memset(out, 0, sizeof *out);
-    llm_result r = llm__file_fd(path, &st, &fd);
-    if (r) return r;
-    size_t n = (size_t)st.st_size;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* O_NONBLOCK: opening a FIFO must not wait for a writer */
+    if (fd < 0) return llm__error(LLM_ERR_IO, "%s: %s", path, errno == ENOENT ? "no such file" : strerror(errno));
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode)) r = llm__error(LLM_ERR_IO, "%s: not a regular file", path);
+    size_t n = r ? 0 : (size_t)st.st_size;
     if (limit && n > limit) r = llm__error(LLM_ERR_LIMIT, "%s: %zu bytes, at most %zu expected", path, n, limit);
     if (!r && n && !no_mmap) {
         void *p = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -10646,7 +10638,6 @@ static llm_result llm__tensors_add(llm__tensors *t, const char *path, llm__str n
     int ok = 1;
     for (int i = 0; i < 4; i++) {
         if (i >= x->n_dims) x->shape[i] = 1;
-        if (x->shape[i] < 0) return llm__bad(path, "tensor", name, "dimension %d is %lld", i, (long long)x->shape[i]);
         elements = llm__mul(elements, (uint64_t)x->shape[i], &ok);
     }
     if (info && ok && x->n_dims && x->shape[x->n_dims - 1] % info->block)
@@ -10767,7 +10758,6 @@ typedef struct llm__gguf_kv {
 
 /* The keys of a file, found by name. Everything points into the mapped file. */
 typedef struct llm__gguf {
-    int32_t version;
     uint32_t alignment;
     llm__gguf_kv *kv;
     size_t n_kv, cap;
@@ -10917,7 +10907,7 @@ static llm_result llm__gguf_read_alignment(const char *path, llm__gguf *g) {
 }
 
 /* Magic, version and the two counts. A key takes 14 bytes at least, a tensor 33; real files have about 50 and 1,000 of them. */
-static llm_result llm__gguf_read_head(llm__cursor *c, llm__gguf *g, uint64_t *n_tensors, uint64_t *n_kv) {
+static llm_result llm__gguf_read_head(llm__cursor *c, uint64_t *n_tensors, uint64_t *n_kv) {
     uint64_t magic = llm__cursor_uint(c, 4, "the magic number"), version = llm__cursor_uint(c, 4, "the version");
     if (c->size >= 4 && magic != 0x46554747u)
         return llm__error(LLM_ERR_FORMAT, "%s: no GGUF file: it does not start with \"GGUF\"", c->path);
@@ -10925,7 +10915,6 @@ static llm_result llm__gguf_read_head(llm__cursor *c, llm__gguf *g, uint64_t *n_
     if (version & 0xFFFF0000u) return llm__error(LLM_ERR_UNSUPPORTED, "%s: a big-endian GGUF file is not supported", c->path);
     if (version != 2 && version != 3)
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: GGUF version %u, 2 or 3 expected", c->path, (unsigned)version);
-    g->version = (int32_t)version;
     *n_tensors = llm__cursor_uint(c, 8, "the number of tensors");
     *n_kv = llm__cursor_uint(c, 8, "the number of keys");
     if (c->r) return c->r;
@@ -10945,7 +10934,7 @@ LLM__UNUSED static llm_result llm__gguf_parse(const char *path, const uint8_t *d
     int ok = 1;
     memset(g, 0, sizeof *g);
     g->by_key.seed = llm__seed(g);
-    llm_result r = llm__gguf_read_head(&c, g, &n_tensors, &n_kv);
+    llm_result r = llm__gguf_read_head(&c, &n_tensors, &n_kv);
     for (uint64_t i = 0; i < n_kv && !r; i++) r = llm__gguf_read_kv(&c, g);
     if (!r) r = llm__gguf_read_alignment(path, g);
     for (uint64_t i = 0; i < n_tensors && !r; i++) r = llm__gguf_read_tensor(&c, g->alignment, tensors);
@@ -11026,13 +11015,6 @@ static llm_result llm__safetensors_item(const char *path, const llm_json *doc, i
                     (long long)x.bytes);
 }
 
-/* "__metadata__" is an object of strings. Nobody asks for them here. */
-static llm_result llm__safetensors_metadata(const char *path, const llm_json *doc, int node) {
-    int bad = llm_json_type_of(doc, node) != LLM_JSON_OBJECT;
-    for (int v = llm_json_first(doc, node); v >= 0 && !bad; v = llm_json_next(doc, v)) bad = llm_json_type_of(doc, v) != LLM_JSON_STRING;
-    return bad ? llm__error(LLM_ERR_FORMAT, "%s: __metadata__: an object of strings expected", path) : LLM_OK;
-}
-
 /* Reads a safetensors file that lies at data: the header's length (8 bytes), the header, then data that the tensors cover exactly. */
 LLM__UNUSED static llm_result llm__safetensors_parse(const char *path, const uint8_t *data, size_t size, llm__tensors *tensors) {
     static const llm_json_limits limits = {8, 16000000, 0};
@@ -11048,7 +11030,7 @@ LLM__UNUSED static llm_result llm__safetensors_parse(const char *path, const uin
     if (r) return llm__error(r, "%s: safetensors header: %s", path, llm_last_error());
     for (int v = llm_json_first(doc, 0); v >= 0 && !r; v = llm_json_next(doc, v)) {
         if (!llm__str_eq(llm__json_key(doc, v), "__metadata__")) r = llm__safetensors_item(path, doc, v, tensors);
-        else r = metadata++ ? llm__error(LLM_ERR_FORMAT, "%s: __metadata__ is there twice", path) : llm__safetensors_metadata(path, doc, v);
+        else if (metadata++) r = llm__error(LLM_ERR_FORMAT, "%s: __metadata__ is there twice", path); /* once: nobody asks for it here */
     }
     return r ? r : llm__tensors_place(tensors, first, path, data + 8 + n, 8 + n, size - 8 - n, 1);
 }
@@ -11140,15 +11122,13 @@ static llm_result llm__source_gguf(llm__source *s, const char *path, llm__file f
                           count);
     if (no) return llm__error(LLM_ERR_FORMAT, "%s: part %d of %d: open the first, %s", path, no + 1, count, first);
     for (int i = 1; i < count && !r; i++) {
-        llm__gguf *part = NULL;
+        LLM__SCOPED(llm__gguf_free) llm__gguf part = LLM__ZERO;
         const char *name = llm__split_name(s, path, 0, i, count);
         r = name ? llm__source_file(s, name, &f) : llm__nomem();
-        if (!r) r = llm__source_keys(s, name, &f, &s->tensors, &part);
-        int own = r ? i : llm__split_number(part, "split.no", -1), of = r ? count : llm__split_number(part, "split.count", -1);
-        if (!r && (own != i || of != count || part->version != s->gguf->version))
-            r = llm__error(LLM_ERR_FORMAT, "%s: says it is part %d of %d, GGUF version %d; part %d of %d, version %d expected", name,
-                           own + 1, of, part->version, i + 1, count, s->gguf->version);
-        if (part) llm__gguf_free(part);
+        if (!r) r = llm__gguf_parse(name, f.data, f.size, &part, &s->tensors);
+        int own = llm__split_number(&part, "split.no", -1), of = llm__split_number(&part, "split.count", -1);
+        if (!r && (own != i || of != count))
+            r = llm__error(LLM_ERR_FORMAT, "%s: says it is part %d of %d, part %d of %d expected", name, own + 1, of, i + 1, count);
     }
     int64_t total = llm__gguf_int(s->gguf, "split.tensors.count", -1);
     if (r || total < 0 || (size_t)total == s->tensors.n) return r;
@@ -17488,7 +17468,7 @@ typedef struct llm__arch {
     llm_act act;
     float act_limit;
     int qkv_bias, o_bias, mlp_bias, norm_bias; /* 1: required; 0: used where the file has one */
-    int tied, sinks;                   /* tied -1: if the file has no output matrix */
+    int tied;                          /* -1: if the file has no output matrix */
     int eagle;                         /* not 0: an EAGLE head, which may have norms: LLM__EAGLE_* */
     llm__rope rope[2];                 /* global, local */
     float alibi[LLM__MAX_HEADS];       /* slopes */
@@ -17500,7 +17480,7 @@ typedef struct llm__arch {
     int32_t q_rank, kv_rank, nope;     /* latent attention; q_rank 0: plain q */
     int32_t n_experts, n_used, ff_expert, ff_shared, shared_gate;
     llm_route_score score;
-    int32_t normalize, n_group, topk_group, group_top2;
+    int32_t normalize, n_group, topk_group;
     float normalize_min, route_scale;
     llm__arch_layer layer[LLM__MAX_LAYERS];
 } llm__arch;
@@ -17615,7 +17595,6 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *
     int parallel = llm__fact_bool(f, "use_parallel_residual parallel_attn .use_parallel_residual", (a->flags & LLM__PARALLEL) != 0);
     a->flags = parallel ? a->flags | LLM__PARALLEL : a->flags & ~(uint32_t)LLM__PARALLEL;
     a->tied = llm__fact_bool(f, "tie_word_embeddings", -1);
-    a->sinks = llm__arch_is(a, "gpt_oss");
     a->act = a->family->act;
     /* Gemma's first config.json says gelu and its code takes the tanh form whatever it says */
     llm__fact_str(f, "hidden_activation hidden_act activation_function activation", text);
@@ -17712,12 +17691,11 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
     a->n_group = llm__fact_int(f, "n_group .expert_group_count", 1, 0, a->n_experts);
     a->topk_group = llm__fact_int(f, "topk_group .expert_group_used_count", 1, 0, LLM__MAX(a->n_group, 1));
     if (!strcmp(llm__fact_str(f, "topk_method", text), "greedy")) a->n_group = 1;
-    a->group_top2 = a->score == LLM_ROUTE_SIGMOID;
     int size = a->n_experts / LLM__MAX(a->n_group, 1);
     if (!f->r && (int64_t)a->n_experts * a->ff_expert > INT32_MAX / 2)
         f->r = llm__error(LLM_ERR_LIMIT, "%s: %d experts of width %d are too many", f->path, a->n_experts, a->ff_expert);
     if (f->r || a->n_group < 2) return;
-    if (a->n_experts % a->n_group || size * a->topk_group < a->n_used || (a->group_top2 && size < 2))
+    if (a->n_experts % a->n_group || size * a->topk_group < a->n_used || (a->score == LLM_ROUTE_SIGMOID && size < 2))
         f->r = llm__error(LLM_ERR_FORMAT, "%s: %d experts in %d groups of which %d are used cannot give %d experts", f->path, a->n_experts,
                           a->n_group, a->topk_group, a->n_used);
 }
@@ -18197,6 +18175,7 @@ typedef struct llm__loader {
     const uint8_t *mxfp4[LLM__MAX_LAYERS][2]; /* of a layer: gate and up, down */
     int64_t n_params, bytes, step_bytes; /* what is tied counts once; of what was taken, the part that a token reads; the sum of these */
     int n_slots;                /* of every site; 0: no sites */
+    int64_t wide;               /* rows of the widest layer that adapters may add to, but for the output layer and experts */
     int balance;                /* keys will be rounded: see llm__load_balanced */
     llm__adapter *adapter;      /* not NULL: nothing is made, its tensors go into slot `slot` of the sites */
     int slot;
@@ -18646,6 +18625,7 @@ static void llm__make(llm__loader *L, llm_role role, int slot, int32_t n_experts
     if (role != LLM_ROLE_EMBED) L->step_bytes += L->bytes;
     L->bytes = 0;
     out->rows = (int32_t)LLM__MIN(L->list[0].rows, INT32_MAX);
+    if (role == LLM_ROLE_LINEAR || role == LLM_ROLE_GATE_UP) L->wide = LLM__MAX(L->wide, out->rows);
     if (L->n_slots && adapts && !L->r) L->r = L->backend->lora_site(L->ctx, L->rank, L->n_slots, &out->lora);
     /* Gemma stores norm weights minus one; random norms must be near one to keep dummy models finite */
     int plus1 = role == LLM_ROLE_VECTOR && (L->m->dummy || (L->a->flags & LLM__NORM_PLUS1 && !L->a->gguf));
@@ -18753,7 +18733,7 @@ typedef struct llm__net {
     llm__net_rank *rank;     /* (n_ranks) */
     llm__net_layer *layer;   /* (n_ranks, n_layers) */
     int n_group, n_kv;       /* ranks of a stage; layers of the largest stage, which are what a rank's KV cache has */
-    llm_kv_layer kv[LLM__MAX_LAYERS]; /* the KV geometry of every layer on one rank */
+    llm_kv_layer kv;         /* the KV geometry of every layer on one rank */
 } llm__net;
 
 /* The rank's part of n, in whole units where there are enough: quantised columns are cut between blocks. */
@@ -18924,7 +18904,7 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *R, llm__net_lay
     if (a->flags & LLM__MLA) llm__load_mla(L, R, y);
     else llm__load_qkv(L, R, y);
     llm__load(L, LLM_ROLE_LINEAR, LLM__W_O, D, llm__slice_times(R->heads, a->v_head_dim), a->o_bias, &y->o);
-    if (a->sinks) llm__load_vector(L, LLM__W_SINKS, R->heads, 1, -1, &y->sinks);
+    if (llm__arch_is(a, "gpt_oss")) llm__load_vector(L, LLM__W_SINKS, R->heads, 1, -1, &y->sinks);
     if (post) llm__load_norm(L, LLM__W_POST_ATTN, 1, &y->post_attn);
     if (pre) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &y->ffn_norm);
     if (post) llm__load_norm(L, LLM__W_POST_FFN, 1, &y->post_ffn);
@@ -19044,19 +19024,13 @@ static llm_result llm__net_check(llm_model *m) {
  *   low, plus       what adapters make: A x (T, 3 r), and B A x, as wide as the widest layer; head_plus: of the output layer; e_low,
  *                   e_plus: of experts, for every choice of a row, but at most 64 MB (then rows go in turns)
  * What has no columns is not needed. */
-static llm_result llm__net_buffers(llm__net *net, int rank) {
+static llm_result llm__net_buffers(llm__net *net, int rank, int64_t wide) {
     const llm__arch *a = net->a;
     llm__net_rank *R = &net->rank[rank];
     int64_t rows = LLM__MAX(net->cfg.max_rows, net->cfg.max_out), out = LLM__MAX(net->cfg.max_out, 1), D = a->hidden;
     int64_t att = R->heads.n * a->v_head_dim, is_mla = (a->flags & LLM__MLA) != 0, lora = net->cfg.n_loras > 0;
-    int64_t wide = 0, wide_expert = LLM__MAX(2 * R->ff_expert.n, D);
+    int64_t wide_expert = LLM__MAX(2 * R->ff_expert.n, D);
     int64_t choices = LLM__MAX(a->n_used, LLM__MIN(rows * a->n_used, ((int64_t)64 << 20) / 4 / wide_expert));
-    for (int i = 0; i < a->n_layers; i++) {
-        const llm__net_layer *y = &R->layer[i];
-        const llm__net_pair *const all[] = {&y->qkv, &y->o, &y->q_a, &y->q_b, &y->kv_a, &y->up,
-                                            &y->down, &y->router, &y->s_up, &y->s_down, &y->s_gate};
-        for (int k = 0; k < LLM__COUNT(all); k++) wide = LLM__MAX(wide, all[k]->rows);
-    }
     const struct { int64_t rows, cols; llm_buffer **to; } plan[] = {
         {rows, D, &R->token.x}, {rows, D, &R->token.h}, {rows, D, &R->token.y}, {rows, att, &R->token.att},
         {out, D, &R->out.x}, {out, D, &R->out.h}, {out, D, &R->out.y}, {out, att, &R->out.att},
@@ -19121,20 +19095,21 @@ LLM__UNUSED static llm_result llm__net_open(const llm__net_config *cfg, llm__net
     for (L.rank = 0; L.rank < n && !r; L.rank++) {
         net->rank[L.rank].layer = net->layer + L.rank * a->n_layers;
         llm__load_rank(&L, &net->rank[L.rank], cfg);
-        r = L.r ? L.r : llm__net_buffers(net, L.rank);
+        r = L.r ? L.r : llm__net_buffers(net, L.rank, L.wide);
     }
     if (!r) r = cfg->backend->weights_done(cfg->ctx);
     llm__loader_end(&L);
     for (size_t i = 0; i < cfg->model->source.n_files; i++)
         if (cfg->model->source.files[i].mapped) llm__file_rest(cfg->model->source.files[i].data, cfg->model->source.files[i].size);
-    for (int i = 0; i < net->n_kv && !r; i++) {
-        net->kv[i].n_kv_heads = latent ? 1 : (int32_t)net->rank[0].kv_heads.n;
-        net->kv[i].head_dim = latent ? a->kv_rank + a->rope_dim : a->head_dim;
-        net->kv[i].v_head_dim = latent ? 0 : a->v_head_dim;
+    if (r) {
+        llm__net_close(net);
+        return r;
     }
-    if (r) llm__net_close(net);
-    else *out = net;
-    return r;
+    net->kv.n_kv_heads = latent ? 1 : (int32_t)net->rank[0].kv_heads.n;
+    net->kv.head_dim = latent ? a->kv_rank + a->rope_dim : a->head_dim;
+    net->kv.v_head_dim = latent ? 0 : a->v_head_dim;
+    *out = net;
+    return LLM_OK;
 }
 
 /* seq_rope and seq_rope_base of a request with this prompt: both depend on the prompt's length and stay for the
@@ -19297,7 +19272,7 @@ static void llm__pass_moe(const llm__pass *p, const llm__net_layer *y, const llm
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
     llm_route_op route = {R->routes, R->router, a->n_experts, a->n_used, a->score, y->correction.w, a->n_group, a->topk_group,
-                          a->group_top2, a->normalize, a->normalize_min, a->route_scale};
+                          a->score == LLM_ROUTE_SIGMOID, a->normalize, a->normalize_min, a->route_scale};
     llm_experts_op experts = {R->token.y, src, R->routes, y->e_up.w, y->e_up.b, y->e_down.w, y->e_down.b, a->act, a->act_limit,
                               a->n_used, a->n_experts, (int32_t)R->ff_expert.n, add,
                               p->lora ? y->e_up.lora : NULL, p->lora ? y->e_down.lora : NULL, R->e_low, R->e_plus};
@@ -26292,8 +26267,7 @@ static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, co
     int n_layers = e->net->n_kv, n_draft = e->draft.net ? e->draft.net->n_kv : 0, n = n_layers + n_draft;
     llm_kv_layer *layers = (llm_kv_layer *)llm__arena_get(&e->arena, (size_t)(n + 1) * sizeof *layers);
     if (!layers) return llm__nomem();
-    memcpy(layers, e->net->kv, (size_t)n_layers * sizeof *layers);
-    if (n_draft) memcpy(layers + n_layers, e->draft.net->kv, (size_t)n_draft * sizeof *layers);
+    for (int i = 0; i < n; i++) layers[i] = i < n_layers ? e->net->kv : e->draft.net->kv;
     if (e->net->cfg.kept_layer) layers[n++] = llm__kept_layer(e->net->a->hidden);
     e->p.vocab = e->net->a->vocab;
     e->page_bytes = e->backend->kv_page_bytes(e->ctx, n, layers, c->block_size);
@@ -27388,9 +27362,10 @@ LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char 
     if (!r) r = llm__context_check(e, path, &f, &here, &c);
     if (!r && !(pages = LLM__NEW(int32_t, c.field[LLM__CX_PAGES]))) r = llm__nomem();
     llm__kv_key key = llm__prompt_root(e, slot, c.field[LLM__CX_ROPE], cache_salt);
+    const int32_t *all = r ? NULL : (const int32_t *)(const void *)(f.data + sizeof c);
     for (uint64_t i = 0, n = c.field[LLM__CX_PAGES]; i < n && !r; i++) {
-        const int32_t *tokens = (const int32_t *)(const void *)(f.data + sizeof c) + i * (uint64_t)size;
-        const uint8_t *data = f.data + sizeof c + n * (uint64_t)size * sizeof *tokens + i * (uint64_t)(e->page_bytes * e->n_ranks);
+        const int32_t *tokens = all + i * (uint64_t)size;
+        const uint8_t *data = (const uint8_t *)(all + n * (uint64_t)size) + i * (uint64_t)(e->page_bytes * e->n_ranks);
         llm__turn_take(e);
         int32_t page = llm__kv_find(&e->kv, &key, tokens);
         if (page < 0 && (page = llm__kv_get(&e->kv)) >= 0) {
@@ -27400,8 +27375,8 @@ LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char 
         llm__turn_give(e);
         if (page >= 0) pages[n_pages++] = page;
         else r = llm__error(LLM_ERR_LIMIT, "%s: no room in the cache for %llu pages now", path, (unsigned long long)n);
-        for (int32_t k = 0; k < size && ids && !r; k++) llm_tokens_add(ids, tokens[k]);
     }
+    for (uint64_t i = 0; i < c.field[LLM__CX_PAGES] * (uint64_t)size && ids && !r; i++) llm_tokens_add(ids, all[i]);
     llm__context_leave(e, pages, n_pages, slot);
     return !r && ids && ids->failed ? llm__nomem() : r;
 }

@@ -45,7 +45,9 @@ static llm_result tm_open(tm_run *t, const char *path, const llm_model_config *m
     nc.n_stages = tm_stages;
     nc.max_rows = nc.max_out = max;
     if (!r) r = llm__net_open(&nc, &t->net);
-    if (!r) r = be->kv_open(t->ctx, t->net->n_kv, t->net->kv, 32, bc.max_pages_per_seq);
+    llm_kv_layer layers[8];
+    for (int i = 0; !r && i < t->net->n_kv && i < LLM__COUNT(layers); i++) layers[i] = t->net->kv;
+    if (!r) r = be->kv_open(t->ctx, t->net->n_kv, layers, 32, bc.max_pages_per_seq);
     t->pages = (int32_t *)calloc((size_t)bc.max_pages_per_seq, sizeof *t->pages);
     for (int i = 0; i < bc.max_pages_per_seq; i++) t->pages[i] = i;
     if (r) tm_close(t);
@@ -462,6 +464,19 @@ static void tm_dummies(void) {
     }
 }
 
+/* Parameters and the bytes that a token reads: no embedding that is only looked up in, of the experts those used, no layers beyond the last. */
+static void tm_counts(void) {
+    static const struct { const char *path; int64_t n_params, step_bytes; } cases[] = {
+        {"../shared/checkpoints/internlm2", 188864, 312192}, {"../shared/checkpoints/deepseek_v3", 217360, 277056},
+        {"../shared/checkpoints/gpt2", 142592, 531456}};
+    for (int i = 0; i < LLM__COUNT(cases); i++) {
+        llm_model *m;
+        if (!CHECK(!llm_model_open(cases[i].path, NULL, &m))) continue;
+        CHECK(m->info.n_params == cases[i].n_params && m->info.step_bytes == cases[i].step_bytes);
+        llm_model_close(m);
+    }
+}
+
 /* Every allocation in turn fails: an error each time, nothing left behind (a leak checker watches). */
 static void tm_no_memory(void) {
     llm_model_config cfg;
@@ -508,6 +523,7 @@ TEST_GROUP(model) {
     const char *list = llm_isa_list();
     int n = 0;
     for (llm__str isa; n < 16 && llm__list_next(&list, " ", &isa); n++) snprintf(isas[n], sizeof isas[n], "%.*s", (int)isa.n, isa.p);
+    tm_counts();
     tm_no_memory();
     for (int i = 0; i < LLM__COUNT(tm_names); i++) {
         if (getenv("TM_ONLY") && !strstr(tm_names[i], getenv("TM_ONLY"))) continue;
