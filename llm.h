@@ -11093,15 +11093,6 @@ static llm_result llm__source_keys(llm__source *s, const char *path, const llm__
     return r;
 }
 
-/* The name of part `no` (from 0) of a split file whose part `from` is called `path`; NULL if that does not end in -0000X-of-0000N.gguf. */
-static char *llm__split_name(llm__source *s, const char *path, int from, int no, int count) {
-    char suffix[40];
-    size_t len = strlen(path), n = (size_t)snprintf(suffix, sizeof suffix, "-%05d-of-%05d.gguf", from + 1, count);
-    char *name = llm__ends_with(path, suffix) ? llm__arena_str(&s->arena, llm__s(path, len)) : NULL;
-    if (name) snprintf(name + len - n, n + 1, "-%05d-of-%05d.gguf", no + 1, count);
-    return name;
-}
-
 /* A number about parts: at most 65535; -1 if it is none. */
 static int llm__split_number(const llm__gguf *g, const char *key, int absent) {
     int64_t v = llm__gguf_int(g, key, absent);
@@ -11111,19 +11102,19 @@ static int llm__split_number(const llm__gguf *g, const char *key, int absent) {
 /* A GGUF file and, if it is split, its other parts; each says which part of how many it is. The first has the keys; the others are opened
  * by the names that follow from its own, so nothing in a file can make us open another. */
 static llm_result llm__source_gguf(llm__source *s, const char *path, llm__file f) {
+    char ending[40];
     llm_result r = llm__source_keys(s, path, &f, &s->tensors, &s->gguf);
     if (r) return r;
     int count = llm__split_number(s->gguf, "split.count", 1), no = llm__split_number(s->gguf, "split.no", 0);
     if (count < 0 || no < 0 || no >= LLM__MAX(1, count)) return llm__error(LLM_ERR_FORMAT, "%s: split.no and split.count do not fit", path);
     if (count < 2) return LLM_OK;
-    const char *first = llm__split_name(s, path, no, 0, count);
-    if (!first)
-        return llm__error(LLM_ERR_FORMAT, "%s: part %d of %d: a name ending in -%05d-of-%05d.gguf expected", path, no + 1, count, no + 1,
-                          count);
-    if (no) return llm__error(LLM_ERR_FORMAT, "%s: part %d of %d: open the first, %s", path, no + 1, count, first);
+    if (no) return llm__error(LLM_ERR_FORMAT, "%s: part %d of %d: open the first", path, no + 1, count);
+    size_t len = strlen(path), n = (size_t)snprintf(ending, sizeof ending, "-00001-of-%05d.gguf", count);
+    if (!llm__ends_with(path, ending)) return llm__error(LLM_ERR_FORMAT, "%s: part 1 of %d: a name ending in %s expected", path, count, ending);
     for (int i = 1; i < count && !r; i++) {
         LLM__SCOPED(llm__gguf_free) llm__gguf part = LLM__ZERO;
-        const char *name = llm__split_name(s, path, 0, i, count);
+        char *name = llm__arena_str(&s->arena, llm__s(path, len));
+        if (name) snprintf(name + len - n, n + 1, "-%05d-of-%05d.gguf", i + 1, count);
         r = name ? llm__source_file(s, name, &f) : llm__nomem();
         if (!r) r = llm__gguf_parse(name, f.data, f.size, &part, &s->tensors);
         int own = llm__split_number(&part, "split.no", -1), of = llm__split_number(&part, "split.count", -1);
@@ -11851,22 +11842,19 @@ static int64_t llm__row_bytes(int32_t type, int64_t n) { return n / llm__type_bl
 
 /* Element i of a stored row of a readable type whose block is one element. */
 static float llm__element(int32_t type, const uint8_t *p, int64_t i) {
-    union {
-        uint8_t u8[8];
-        uint16_t u16;
-        float f32;
-        double f64;
-    } v;
     int size = llm__type_block_bytes(type);
-    memcpy(v.u8, p + i * size, (size_t)size);
+    uint64_t bits = 0;
+    double wide;
+    memcpy(&bits, p + i * size, (size_t)size);
+    memcpy(&wide, &bits, 8);
     switch (type) {
-    case LLM_TYPE_F32: return v.f32;
-    case LLM_TYPE_F16: return llm__f16_to_f32(v.u16);
-    case LLM_TYPE_BF16: return llm__bf16_to_f32(v.u16);
-    case LLM_TYPE_F64: return (float)v.f64;
-    case LLM_TYPE_F8_E4M3: return llm__e4m3_to_f32(v.u8[0]);
-    case LLM_TYPE_F8_E5M2: return llm__e5m2_to_f32(v.u8[0]);
-    default: return (float)(int8_t)v.u8[0]; /* I8 */
+    case LLM_TYPE_F32: return llm__bits_f32((uint32_t)bits);
+    case LLM_TYPE_F16: return llm__f16_to_f32((uint16_t)bits);
+    case LLM_TYPE_BF16: return llm__bf16_to_f32((uint16_t)bits);
+    case LLM_TYPE_F64: return (float)wide;
+    case LLM_TYPE_F8_E4M3: return llm__e4m3_to_f32((uint8_t)bits);
+    case LLM_TYPE_F8_E5M2: return llm__e5m2_to_f32((uint8_t)bits);
+    default: return (float)(int8_t)bits; /* I8 */
     }
 }
 
