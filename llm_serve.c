@@ -45,6 +45,7 @@
  * Everything else has one owner: connections and calls belong to the event thread, what waits between threads to `queue`. */
 
 #define UNUSED __attribute__((unused))
+#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 /* What is declared with these is freed when its block is left, wherever that is. */
 #define SCOPED_TEXT __attribute__((cleanup(llm_text_free))) llm_text
@@ -136,9 +137,8 @@ static const llm_option options_table[] = {
     {"b", LLM_OPTION_INT, -1, IN_CFG(setup.engine.max_num_batched_tokens), 1, 65536, "N", NULL},
     LLM_OPTIONS_FOREIGN};
 
-enum { N_OPTIONS = (int)(sizeof options_table / sizeof options_table[0]) };
-static unsigned char options_given[N_OPTIONS];
-static llm_options options = {options_table, N_OPTIONS, &server.cfg, options_given, NULL, NULL, {NULL, 0}, NULL};
+static unsigned char options_given[N_OF(options_table)];
+static llm_options options = {options_table, (int)N_OF(options_table), &server.cfg, options_given, NULL, NULL, {NULL, 0}, NULL};
 
 /* Ends the program before it serves: 2 for what was said wrongly, 1 for what could not be done. */
 __attribute__((format(printf, 2, 3), noreturn)) static void die(int code, const char *format, ...) {
@@ -294,6 +294,7 @@ enum {
     HTTP_MAX_NAME = 256,
     HTTP_MAX_KEY = 8 << 10,
     HTTP_MAX_BODY = 32 << 20,
+    HTTP_MAX_OVERHEAD = 4096,    /* chunk extensions and trailers of a body */
     HTTP_MAX_DRAIN = 64 << 10    /* body of a GET that is read and dropped */
 };
 
@@ -301,11 +302,6 @@ typedef struct slice {
     const char *p;
     size_t n;
 } slice;
-
-static slice slice_of(const char *s) {
-    slice v = {s, strlen(s)};
-    return v;
-}
 
 /* Equal to a literal, byte by byte. Methods and paths are case-sensitive. */
 static int slice_is(slice a, const char *b) { return a.n == strlen(b) && !memcmp(a.p, b, a.n); }
@@ -325,42 +321,39 @@ static int http_token_char(int c) {
 }
 
 typedef struct http_head {
-    slice method, path, query;   /* path is decoded in place into path_text */
+    slice method, path;          /* path is decoded, in path_text */
     char path_text[1024];
     int minor;                   /* HTTP/1.minor */
     slice host, origin, authorization, api_key, content_type, request_id, ask_headers;
     int64_t content_length;      /* -1: none */
     int chunked, keep_alive, expect_continue, n_authorization;
+    int bad;                     /* the status of the error that ends it, */
+    const char *message;         /* and its sentence */
 } http_head;
 
-typedef struct http_error {
-    int status;
-    const char *message;
-} http_error;
-
 /* Keeps the error and returns 0, so that a check that fails ends in one line. */
-static int http_bad(http_error *e, int status, const char *message) {
-    e->status = status;
-    e->message = message;
+static int http_bad(http_head *h, int status, const char *message) {
+    h->bad = status;
+    h->message = message;
     return 0;
 }
 
 static int hex_digit(int c) { return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1; }
 
 /* Percent-decodes the path once. Bad escapes, NUL, control characters and bad UTF-8 are refused. */
-static int http_decode_path(slice raw, http_head *h, http_error *e) {
+static int http_decode_path(slice raw, http_head *h) {
     size_t n = 0;
     for (size_t i = 0; i < raw.n; i++) {
         int c = (unsigned char)raw.p[i];
         if (c == '%') {
             int high = i + 2 < raw.n ? hex_digit((unsigned char)raw.p[i + 1]) : -1,
                 low = high >= 0 ? hex_digit((unsigned char)raw.p[i + 2]) : -1;
-            if (low < 0) return http_bad(e, 400, "bad percent escape in the request target");
+            if (low < 0) return http_bad(h, 400, "bad percent escape in the request target");
             c = high * 16 + low;
             i += 2;
         }
-        if (c < 32 || c == 127) return http_bad(e, 400, "control character in the request target");
-        if (n + 1 >= sizeof h->path_text) return http_bad(e, 414, "request target too long");
+        if (c < 32 || c == 127) return http_bad(h, 400, "control character in the request target");
+        if (n + 1 >= sizeof h->path_text) return http_bad(h, 414, "request target too long");
         h->path_text[n++] = (char)c;
     }
     h->path_text[n] = 0;
@@ -370,57 +363,45 @@ static int http_decode_path(slice raw, http_head *h, http_error *e) {
 }
 
 /* Only the origin form is served (and * for OPTIONS): a proxy's absolute form names a host twice, which is one too
- * many. */
-static int http_parse_target(slice target, http_head *h, http_error *e) {
-    if (!target.n) return http_bad(e, 400, "empty request target");
-    if (slice_is(target, "*") && slice_is(h->method, "OPTIONS")) return h->path = slice_of("*"), 1;
-    if (target.p[0] != '/') return http_bad(e, 400, "the request target must start with '/'");
+ * many. What stands behind '?' nobody here asks for. */
+static int http_parse_target(slice target, http_head *h) {
+    if (slice_is(target, "*") && slice_is(h->method, "OPTIONS")) return h->path = target, 1;
+    if (!target.n || target.p[0] != '/') return http_bad(h, 400, "the request target must start with '/'");
     for (size_t i = 0; i < target.n; i++)
         if ((unsigned char)target.p[i] <= 32 || (unsigned char)target.p[i] >= 127)
-            return http_bad(e, 400, "bad byte in the request target");
+            return http_bad(h, 400, "bad byte in the request target");
     const char *question = (const char *)memchr(target.p, '?', target.n);
-    slice path = target;
-    if (question) {
-        path.n = (size_t)(question - target.p);
-        h->query.p = question + 1;
-        h->query.n = target.n - path.n - 1;
-    }
-    return http_decode_path(path, h, e);
+    if (question) target.n = (size_t)(question - target.p);
+    return http_decode_path(target, h);
 }
 
 /* METHOD SP target SP HTTP/1.x. The target may hold no space, so the last space ends it. */
-static int http_parse_request_line(slice line, http_head *h, http_error *e) {
+static int http_parse_request_line(slice line, http_head *h) {
     const char *space = (const char *)memchr(line.p, ' ', line.n);
-    if (!space || space == line.p) return http_bad(e, 400, "bad request line");
+    if (!space || space == line.p) return http_bad(h, 400, "bad request line");
     h->method.p = line.p;
     h->method.n = (size_t)(space - line.p);
     for (size_t i = 0; i < h->method.n; i++)
-        if (!http_token_char((unsigned char)h->method.p[i])) return http_bad(e, 400, "bad method");
-    if (h->method.n > 32) return http_bad(e, 501, "unknown method");
+        if (!http_token_char((unsigned char)h->method.p[i])) return http_bad(h, 400, "bad method");
+    if (h->method.n > 32) return http_bad(h, 501, "unknown method");
     slice rest = {space + 1, line.n - h->method.n - 1};
     const char *last = rest.n ? (const char *)memrchr(rest.p, ' ', rest.n) : NULL;
     slice version = {last ? last + 1 : line.p + line.n, last ? (size_t)(line.p + line.n - last - 1) : 0};
-    if (version.n != 8 || memcmp(version.p, "HTTP/", 5) || version.p[6] != '.') return http_bad(e, 400, "bad request line");
+    if (version.n != 8 || memcmp(version.p, "HTTP/", 5) || version.p[6] != '.') return http_bad(h, 400, "bad request line");
     if (version.p[5] != '1' || (version.p[7] != '0' && version.p[7] != '1'))
-        return http_bad(e, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+        return http_bad(h, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
     h->minor = version.p[7] - '0';
     h->keep_alive = h->minor == 1;
     rest.n = (size_t)(last - rest.p);
-    return http_parse_target(rest, h, e);
+    return http_parse_target(rest, h);
 }
 
 /* Digits only: no sign, no blank, no 0x, no second one. Readings that differ between a proxy and us are how requests
  * are smuggled. */
-static int http_parse_length(slice v, http_head *h, http_error *e) {
-    int64_t n = 0;
-    if (h->content_length >= 0) return http_bad(e, 400, "more than one Content-Length");
-    if (!v.n || v.n > 19) return http_bad(e, v.n ? 413 : 400, "bad Content-Length");
-    for (size_t i = 0; i < v.n; i++) {
-        if (v.p[i] < '0' || v.p[i] > '9') return http_bad(e, 400, "bad Content-Length");
-        if (n > (INT64_MAX - 9) / 10) return http_bad(e, 413, "body too large");
-        n = n * 10 + (v.p[i] - '0');
-    }
-    h->content_length = n;
+static int http_parse_length(slice v, http_head *h) {
+    if (h->content_length >= 0) return http_bad(h, 400, "more than one Content-Length");
+    if (!v.n || strspn(v.p, "0123456789") < v.n) return http_bad(h, 400, "bad Content-Length");
+    h->content_length = v.n > 18 ? INT64_MAX : strtoll(v.p, NULL, 10); /* a line end stands behind it */
     return 1;
 }
 
@@ -436,38 +417,33 @@ static int http_list_has(slice list, const char *word) {
     return 0;
 }
 
-/* The last word wins over the version's default. */
-static int http_parse_connection(slice v, http_head *h) {
-    if (http_list_has(v, "close")) h->keep_alive = 0;
-    else if (http_list_has(v, "keep-alive")) h->keep_alive = 1;
-    return 1;
-}
-
 /* One Host, without the characters that would let it pass for a URL with a user or a path. */
-static int http_parse_host(slice v, http_head *h, http_error *e) {
-    if (h->host.p) return http_bad(e, 400, "more than one Host");
+static int http_parse_host(slice v, http_head *h) {
+    if (h->host.p) return http_bad(h, 400, "more than one Host");
     for (size_t i = 0; i < v.n; i++)
-        if (!v.p[i] || strchr("/@?# \t,", v.p[i]) || (unsigned char)v.p[i] >= 127) return http_bad(e, 400, "bad Host");
+        if (!v.p[i] || strchr("/@?# \t,", v.p[i]) || (unsigned char)v.p[i] >= 127) return http_bad(h, 400, "bad Host");
     h->host = v;
     return 1;
 }
 
 /* Keeps what the server asks about and drops the rest. What would change the framing is checked here and refused when
  * unknown. */
-static int http_parse_field(slice name, slice v, http_head *h, http_error *e) {
-    if (slice_is_nocase(name, "content-length")) return http_parse_length(v, h, e);
-    if (slice_is_nocase(name, "host")) return http_parse_host(v, h, e);
-    if (slice_is_nocase(name, "connection")) return http_parse_connection(v, h);
-    if (slice_is_nocase(name, "transfer-encoding")) {
-        if (h->chunked) return http_bad(e, 400, "more than one Transfer-Encoding");
+static int http_parse_field(slice name, slice v, http_head *h) {
+    if (slice_is_nocase(name, "content-length")) return http_parse_length(v, h);
+    if (slice_is_nocase(name, "host")) return http_parse_host(v, h);
+    if (slice_is_nocase(name, "connection")) { /* else the version's default stays */
+        if (http_list_has(v, "close")) h->keep_alive = 0;
+        else if (http_list_has(v, "keep-alive")) h->keep_alive = 1;
+    } else if (slice_is_nocase(name, "transfer-encoding")) {
+        if (h->chunked) return http_bad(h, 400, "more than one Transfer-Encoding");
         if (!slice_is_nocase(v, "chunked"))
-            return http_bad(e, http_list_has(v, "chunked") ? 400 : 501, "only the transfer coding chunked is known");
+            return http_bad(h, http_list_has(v, "chunked") ? 400 : 501, "only the transfer coding chunked is known");
         h->chunked = 1;
     } else if (slice_is_nocase(name, "expect")) {
-        if (!slice_is_nocase(v, "100-continue")) return http_bad(e, 417, "only Expect: 100-continue is known");
+        if (!slice_is_nocase(v, "100-continue")) return http_bad(h, 417, "only Expect: 100-continue is known");
         h->expect_continue = 1;
     } else if (slice_is_nocase(name, "content-encoding")) {
-        if (!slice_is_nocase(v, "identity")) return http_bad(e, 415, "bodies must not be compressed");
+        if (!slice_is_nocase(v, "identity")) return http_bad(h, 415, "bodies must not be compressed");
     } else if (slice_is_nocase(name, "authorization")) {
         h->authorization = v;
         h->n_authorization++;
@@ -480,135 +456,111 @@ static int http_parse_field(slice name, slice v, http_head *h, http_error *e) {
 }
 
 /* name ':' value, with blanks around the value only. */
-static int http_parse_field_line(slice line, http_head *h, http_error *e) {
+static int http_parse_field_line(slice line, http_head *h) {
     size_t colon = 0;
-    if (line.p[0] == ' ' || line.p[0] == '\t') return http_bad(e, 400, "folded header fields are refused");
+    if (line.p[0] == ' ' || line.p[0] == '\t') return http_bad(h, 400, "folded header fields are refused");
     while (colon < line.n && http_token_char((unsigned char)line.p[colon])) colon++;
-    if (!colon || colon == line.n || line.p[colon] != ':') return http_bad(e, 400, "bad header field");
-    if (colon > HTTP_MAX_NAME) return http_bad(e, 431, "header field name too long");
+    if (!colon || colon == line.n || line.p[colon] != ':') return http_bad(h, 400, "bad header field");
+    if (colon > HTTP_MAX_NAME) return http_bad(h, 431, "header field name too long");
     slice name = {line.p, colon}, v = {line.p + colon + 1, line.n - colon - 1};
     for (size_t i = 0; i < v.n; i++)
-        if (((unsigned char)v.p[i] < 32 && v.p[i] != '\t') || v.p[i] == 127) return http_bad(e, 400, "control character in a header field");
-    return http_parse_field(name, slice_trim(v), h, e);
+        if (((unsigned char)v.p[i] < 32 && v.p[i] != '\t') || v.p[i] == 127) return http_bad(h, 400, "control character in a header field");
+    return http_parse_field(name, slice_trim(v), h);
 }
 
-/* Reads a head of n bytes that ends in an empty line. 0: *e says what to answer. Slices point into `text`. */
-static int http_parse_head(const char *text, size_t n, http_head *h, http_error *e) {
-    int fields = 0;
+/* The line that begins at p, of which n bytes are there, without its CR LF. 1: it is whole; 0: its end is still to come; -1: a CR or LF stands
+ * alone in it. */
+static int http_line(const char *p, size_t n, slice *line) {
+    const char *cr = (const char *)memchr(p, '\r', n);
+    line->p = p;
+    line->n = cr ? (size_t)(cr - p) : n;
+    if (memchr(p, '\n', line->n) || (cr && cr + 1 < p + n && cr[1] != '\n')) return -1;
+    return cr && cr + 1 < p + n;
+}
+
+/* Reads a head of n bytes that ends in an empty line. 0: h->bad says what to answer. Slices point into `text`. */
+static int http_parse_head(const char *text, size_t n, http_head *h) {
+    slice line = {NULL, 1};
     memset(h, 0, sizeof *h);
     h->content_length = -1;
-    for (size_t at = 0, lines = 0; at < n; lines++) {
-        const char *cr = (const char *)memchr(text + at, '\r', n - at);
-        slice line = {text + at, cr ? (size_t)(cr - text) - at : 0};
-        if (!cr || (size_t)(cr - text) + 1 >= n || cr[1] != '\n' || memchr(line.p, '\n', line.n))
-            return http_bad(e, 400, "lines must end in CR LF");
-        at += line.n + 2;
-        if (!lines) {
-            if (line.n > HTTP_MAX_LINE) return http_bad(e, 414, "request line too long");
-            if (!http_parse_request_line(line, h, e)) return 0;
-        } else if (!line.n) {
-            break;
-        } else {
-            if (++fields > HTTP_MAX_FIELDS) return http_bad(e, 431, "too many header fields");
-            if (!http_parse_field_line(line, h, e)) return 0;
-        }
+    for (size_t at = 0, lines = 0; line.n; lines++, at += line.n + 2) {
+        if (http_line(text + at, n - at, &line) <= 0) return http_bad(h, 400, "lines must end in CR LF");
+        if (!lines && line.n > HTTP_MAX_LINE) return http_bad(h, 414, "request line too long");
+        if (lines > HTTP_MAX_FIELDS && line.n) return http_bad(h, 431, "too many header fields");
+        if (!lines && !http_parse_request_line(line, h)) return 0;
+        if (lines && line.n && !http_parse_field_line(line, h)) return 0;
     }
-    if (h->minor == 1 && !h->host.p) return http_bad(e, 400, "Host is missing");
+    if (h->minor == 1 && !h->host.p) return http_bad(h, 400, "Host is missing");
     if (h->chunked && (h->content_length >= 0 || h->minor == 0))
-        return http_bad(e, 400, "Transfer-Encoding beside Content-Length, or in HTTP/1.0");
-    if (h->content_length > HTTP_MAX_BODY) return http_bad(e, 413, "body larger than 32 MiB");
-    if (h->n_authorization > 1) return http_bad(e, 400, "more than one Authorization");
+        return http_bad(h, 400, "Transfer-Encoding beside Content-Length, or in HTTP/1.0");
+    if (h->content_length > HTTP_MAX_BODY) return http_bad(h, 413, "body larger than 32 MiB");
+    if (h->n_authorization > 1) return http_bad(h, 400, "more than one Authorization");
     return 1;
 }
 
-/* ---- chunked bodies: a state machine that may be fed any split of the bytes */
+/* ---- chunked bodies: lines, and data between them */
 
-typedef enum chunk_state {
-    CHUNK_SIZE, CHUNK_EXT, CHUNK_SIZE_LF, CHUNK_DATA, CHUNK_DATA_CR, CHUNK_DATA_LF,
-    CHUNK_TRAILER, CHUNK_TRAILER_LINE, CHUNK_TRAILER_LF, CHUNK_END_LF, CHUNK_DONE
-} chunk_state;
+typedef enum chunk_state { CHUNK_SIZE = 0, CHUNK_DATA, CHUNK_END, CHUNK_TRAILER, CHUNK_DONE } chunk_state;
 
 typedef struct http_chunks {
-    chunk_state state;
-    uint64_t left;
-    int digits;
-    size_t overhead; /* bytes of extensions and trailers */
+    chunk_state state; /* what comes next */
+    size_t left;       /* of the data */
+    size_t overhead;   /* bytes of extensions and trailers, which are read and dropped */
 } http_chunks;
 
-/* Advances by one byte that is not data. Sizes have at most 8 digits, so `left` cannot overflow. */
-static int http_chunk_byte(http_chunks *k, int c, http_error *e) {
-    switch (k->state) {
-    case CHUNK_SIZE:
-        if (hex_digit(c) >= 0) {
-            if (++k->digits > 8) return http_bad(e, 400, "bad chunk size");
-            k->left = k->left * 16 + (uint64_t)hex_digit(c);
-            return 1;
-        }
-        if (!k->digits || (c != '\r' && c != ';')) return http_bad(e, 400, "bad chunk size");
-        k->state = c == ';' ? CHUNK_EXT : CHUNK_SIZE_LF;
-        return 1;
-    case CHUNK_EXT:
-        if (c == '\n' || c == 0 || ++k->overhead > 4096) return http_bad(e, 400, "bad chunk extension");
-        if (c == '\r') k->state = CHUNK_SIZE_LF;
-        return 1;
-    case CHUNK_SIZE_LF:
-        if (c != '\n') return http_bad(e, 400, "bad chunk size line");
-        k->state = k->left ? CHUNK_DATA : CHUNK_TRAILER;
-        return 1;
-    case CHUNK_DATA_CR:
-        k->state = CHUNK_DATA_LF;
-        return c == '\r' ? 1 : http_bad(e, 400, "chunk data must end in CR LF");
-    case CHUNK_DATA_LF:
+/* A line before, behind or after the data of a chunk. Sizes have at most 8 digits, so `left` cannot overflow. */
+static int http_chunk_line(http_chunks *k, slice line, http_head *h) {
+    size_t digits = 0;
+    if (k->state == CHUNK_END) {
         k->state = CHUNK_SIZE;
-        k->digits = 0;
-        return c == '\n' ? 1 : http_bad(e, 400, "chunk data must end in CR LF");
-    case CHUNK_TRAILER: /* trailers are read and dropped */
-        k->state = c == '\r' ? CHUNK_END_LF : CHUNK_TRAILER_LINE;
-        return ++k->overhead <= 4096 && c != '\n' ? 1 : http_bad(e, 400, "bad trailer");
-    case CHUNK_TRAILER_LINE:
-        if (c == '\r') k->state = CHUNK_TRAILER_LF;
-        return ++k->overhead <= 4096 && c != '\n' && c ? 1 : http_bad(e, 400, "bad trailer");
-    case CHUNK_TRAILER_LF:
-        k->state = CHUNK_TRAILER;
-        return c == '\n' ? 1 : http_bad(e, 400, "bad trailer");
-    case CHUNK_END_LF:
-        k->state = CHUNK_DONE;
-        return c == '\n' ? 1 : http_bad(e, 400, "bad end of the body");
-    default: return 1;
+        return !line.n || http_bad(h, 400, "chunk data must end in CR LF");
     }
+    if (k->state == CHUNK_SIZE) {
+        for (k->left = 0; digits < line.n && digits < 9 && hex_digit(line.p[digits]) >= 0; digits++)
+            k->left = k->left * 16 + (size_t)hex_digit(line.p[digits]);
+        if (!digits || digits > 8 || (digits < line.n && line.p[digits] != ';')) return http_bad(h, 400, "bad chunk size");
+        k->state = k->left ? CHUNK_DATA : CHUNK_TRAILER;
+    } else if (!line.n) {
+        k->state = CHUNK_DONE;
+    }
+    k->overhead += line.n - digits;
+    return k->overhead <= HTTP_MAX_OVERHEAD || http_bad(h, 400, "too many bytes of chunk extensions or trailers");
 }
 
-/* Takes bytes of a chunked body; data goes to `body`. Returns how many bytes were used, or -1 with *e. Ends in CHUNK_DONE. */
-static int64_t http_chunks_take(http_chunks *k, const char *p, size_t n, llm_text *body, http_error *e) {
+/* Takes bytes of a chunked body; data goes to `body`. Returns how many bytes were used, which leaves out a line whose end is still to come, or -1
+ * with h->bad. Ends in CHUNK_DONE. */
+static int64_t http_chunks_take(http_chunks *k, const char *p, size_t n, llm_text *body, http_head *h) {
     size_t i = 0;
     while (i < n && k->state != CHUNK_DONE) {
         if (k->state == CHUNK_DATA) {
-            size_t m = k->left < n - i ? (size_t)k->left : n - i;
-            if (body->len + k->left > HTTP_MAX_BODY) return http_bad(e, 413, "body larger than 32 MiB"), -1;
+            size_t m = k->left < n - i ? k->left : n - i;
+            if (body->len + k->left > HTTP_MAX_BODY) return http_bad(h, 413, "body larger than 32 MiB"), -1;
             llm_text_add(body, p + i, m);
             i += m;
             k->left -= m;
-            if (!k->left) k->state = CHUNK_DATA_CR;
-        } else if (!http_chunk_byte(k, (unsigned char)p[i++], e)) {
-            return -1;
+            if (!k->left) k->state = CHUNK_END;
+            continue;
         }
+        slice line;
+        int whole = http_line(p + i, n - i, &line);
+        if (whole < 0 || line.n > HTTP_MAX_OVERHEAD + 8 || memchr(line.p, 0, line.n)) return http_bad(h, 400, "bad line in a chunked body"), -1;
+        if (!whole) break;
+        if (!http_chunk_line(k, line, h)) return -1;
+        i += line.n + 2;
     }
     return (int64_t)i;
 }
 
-static const char *http_reason(int status) {
-    static const struct {
-        int status;
-        const char *reason;
-    } table[] = {
-        {100, "Continue"}, {200, "OK"}, {204, "No Content"}, {400, "Bad Request"}, {401, "Unauthorized"}, {403, "Forbidden"},
-        {404, "Not Found"}, {405, "Method Not Allowed"}, {408, "Request Timeout"}, {413, "Content Too Large"}, {414, "URI Too Long"},
-        {415, "Unsupported Media Type"}, {417, "Expectation Failed"}, {429, "Too Many Requests"},
-        {431, "Request Header Fields Too Large"}, {499, "Client Closed Request"}, {500, "Internal Server Error"},
-        {501, "Not Implemented"}, {503, "Service Unavailable"}, {505, "HTTP Version Not Supported"}};
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
-        if (table[i].status == status) return table[i].reason;
-    return "Unknown";
+/* "200 OK". */
+static const char *http_status(int status) {
+    static const char *const table[] = {
+        "200 OK", "400 Bad Request", "401 Unauthorized", "403 Forbidden", "404 Not Found", "405 Method Not Allowed", "408 Request Timeout",
+        "413 Content Too Large", "414 URI Too Long", "415 Unsupported Media Type", "417 Expectation Failed", "429 Too Many Requests",
+        "431 Request Header Fields Too Large", "499 Client Closed Request", "501 Not Implemented", "503 Service Unavailable",
+        "505 HTTP Version Not Supported"};
+    for (size_t i = 0; i < N_OF(table); i++)
+        if (atoi(table[i]) == status) return table[i];
+    return "500 Internal Server Error";
 }
 
 /* ============================================================================
@@ -642,12 +594,14 @@ enum {
 
 typedef enum conn_state { CONN_IDLE = 0, CONN_HEAD, CONN_BODY, CONN_BUSY, CONN_LINGER } conn_state;
 
+typedef enum stream_state { STREAM_NONE = 0, STREAM_LINES, STREAM_EVENTS } stream_state; /* of JSON, or server-sent */
+
 typedef struct conn {
     int fd;
     conn_state state;
     uint32_t events;             /* what epoll watches */
     llm_text in;                 /* received, not yet used: from in_at on */
-    size_t in_at, scanned;       /* scanned: bytes in which no end of the head was found */
+    size_t in_at, scanned;       /* scanned: bytes of whole lines of a head, none of them empty */
     llm_text body;
     llm_text out;
     size_t out_at;
@@ -657,9 +611,12 @@ typedef struct conn {
     int64_t body_left;           /* of a Content-Length body */
     double deadline, progress;   /* progress: when output last moved */
     int close_after, half_closed, probed, advancing;
-    int streaming, events_stream; /* the head of a streamed answer is out; it is one of server-sent events */
+    stream_state streaming;      /* the head of a streamed answer is out */
     int admin;                   /* accepted on the metrics port */
-    struct call *call;           /* the request being answered */
+    llm_openai_call *call;       /* the request being answered */
+    /* guarded by queue.mutex; gone: closed, but a worker still has its call */
+    int preparing, on_list, gone;
+    struct conn *next_work, *next_news;
     struct conn *prev, *next;
 } conn;
 
@@ -687,11 +644,22 @@ static void conn_watch(conn *c) {
     epoll_ctl(net.epoll, EPOLL_CTL_MOD, c->fd, &ev);
 }
 
-static void call_gone(struct call *call); /* the client is gone: cancel and forget the connection */
+/* Forgets the first *at bytes, which are used up, if they are all, or so many that moving the others costs less than what they cost. */
+static void buffer_drop(llm_text *t, size_t *at) {
+    size_t left = t->len - *at;
+    if (left && (*at < 65536 || *at < left)) return;
+    if (left) memmove(t->data, t->data + *at, left);
+    t->len = left;
+    *at = 0;
+    if (!left) llm_text_free(t);
+}
 
-/* Closes and frees. Requests that were being answered are cancelled: nobody is there to read. */
+static void call_end(conn *c);
+static int call_gone(conn *c); /* 1: a worker still has the call and will bring it back */
+
+/* Closes and frees. A request that was being answered is cancelled at once, also in the queue and in the middle of a prompt, streamed or not:
+ * nobody is there to read. */
 static void conn_close(conn *c) {
-    if (c->call) call_gone(c->call);
     close(c->fd);
     if (c->prev) c->prev->next = c->next;
     else net.list = c->next;
@@ -701,7 +669,7 @@ static void conn_close(conn *c) {
     llm_text_free(&c->body);
     llm_text_free(&c->out);
     llm_text_free(&c->head_text);
-    free(c);
+    if (!call_gone(c)) free(c);
 }
 
 /* Sends what can be sent. 0: the connection is dead. */
@@ -715,20 +683,18 @@ static int conn_flush(conn *c) {
         c->out_at += (size_t)n;
         c->progress = net.now;
     }
-    if (c->out_at == c->out.len) {
-        c->out_at = c->out.len = 0;
-        c->progress = net.now;
-        if (c->out.cap > 16384) llm_text_free(&c->out);
-    }
-    return !c->out.failed;
+    const int whole = !c->out.failed; /* else bytes are missing in it */
+    if (c->out_at == c->out.len) c->progress = net.now;
+    buffer_drop(&c->out, &c->out_at);
+    return whole;
 }
 
 static void conn_next_request(conn *c);
 
 /* The answer is complete in `out`: go on with the next request, or close when all is sent. */
 static void conn_answered(conn *c) {
-    c->call = NULL;
-    c->streaming = 0;
+    call_end(c);
+    c->streaming = STREAM_NONE;
     llm_text_free(&c->body);
     llm_text_free(&c->head_text);
     c->state = c->close_after || net.draining ? CONN_LINGER : CONN_IDLE;
@@ -743,7 +709,7 @@ static void common_headers(conn *c, llm_text *t);
 /* Writes a head. length < 0: chunked. `extra` holds whole header lines or is NULL. */
 static void http_head_out(conn *c, int status, const char *type, int64_t length, const char *extra) {
     llm_text *t = &c->out;
-    llm_text_format(t, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\n", status, http_reason(status), type);
+    llm_text_format(t, "HTTP/1.1 %s\r\nContent-Type: %s\r\n", http_status(status), type);
     if (length >= 0) llm_text_format(t, "Content-Length: %l\r\n", length);
     else if (c->head.minor == 1) llm_text_str(t, "Transfer-Encoding: chunked\r\n");
     common_headers(c, t);
@@ -755,9 +721,9 @@ static void http_head_out(conn *c, int status, const char *type, int64_t length,
 }
 
 /* A whole answer, after which the connection is free for its next request. HEAD gets the head of it. */
-static void http_answer(conn *c, int status, const char *type, slice body, const char *extra) {
-    http_head_out(c, status, type, (int64_t)body.n, extra);
-    if (!slice_is(c->head.method, "HEAD")) llm_text_add(&c->out, body.p, body.n);
+static void http_answer(conn *c, int status, const char *type, const llm_text *body, const char *extra) {
+    http_head_out(c, status, type, (int64_t)body->len, extra);
+    if (!slice_is(c->head.method, "HEAD")) llm_text_add(&c->out, body->data, body->len);
     conn_answered(c);
 }
 
@@ -765,8 +731,7 @@ static void http_answer(conn *c, int status, const char *type, slice body, const
 static void http_answer_error(conn *c, int status, const char *message, const char *param, const char *code) {
     SCOPED_TEXT t = {0};
     llm_openai_error(&t, status, message, param, code);
-    slice body = {t.data, t.len};
-    http_answer(c, status, "application/json", body, NULL);
+    http_answer(c, status, "application/json", &t, NULL);
 }
 
 /* Bytes of a stream: a chunk of HTTP/1.1, or just bytes up to the end of the connection. */
@@ -778,12 +743,14 @@ static void stream_bytes(conn *c, const char *p, size_t n) {
     if (c->head.minor == 1) llm_text_str(&c->out, "\r\n");
 }
 
-/* A framing error: answered once, then closed, and nothing behind it is read. */
-static void conn_refuse(conn *c, int status, const char *message) {
+/* A framing error, as the head says: answered once, then closed, and nothing behind it is read. */
+static void conn_refuse(conn *c) {
+    const http_head none = {.bad = c->head.bad, .message = c->head.message};
+    if (c->state != CONN_BODY) c->head = none; /* nothing in it is to be relied on */
     c->close_after = 1;
     c->in_at = c->in.len;
     c->state = CONN_BUSY;
-    http_answer_error(c, status, message, NULL, NULL);
+    http_answer_error(c, c->head.bad, c->head.message, NULL, NULL);
 }
 
 /* ---- reading */
@@ -799,12 +766,11 @@ static void conn_body_done(conn *c) {
 
 /* Takes body bytes from `in`. */
 static void conn_read_body(conn *c) {
-    http_error e = {0, NULL};
     size_t have = c->in.len - c->in_at;
     if (c->head.chunked) {
-        int64_t used = http_chunks_take(&c->chunks, c->in.data + c->in_at, have, &c->body, &e);
+        int64_t used = http_chunks_take(&c->chunks, c->in.data + c->in_at, have, &c->body, &c->head);
         if (used >= 0) c->in_at += (size_t)used;
-        if (used < 0) conn_refuse(c, e.status, e.message);
+        if (used < 0) conn_refuse(c);
         else if (c->chunks.state == CHUNK_DONE) conn_body_done(c);
     } else {
         size_t n = (int64_t)have < c->body_left ? have : (size_t)c->body_left;
@@ -818,13 +784,11 @@ static void conn_read_body(conn *c) {
 /* A head of n bytes stands in `in`. Its slices live as long as head_text; then the body is awaited, however it is
  * framed. */
 static void conn_head_done(conn *c, size_t n) {
-    http_error e = {0, NULL};
     llm_text_add(&c->head_text, c->in.data + c->in_at, n);
     c->in_at += n;
     c->scanned = 0;
-    if (!http_parse_head(c->head_text.data, c->head_text.len, &c->head, &e)) {
-        c->head.keep_alive = 0;
-        conn_refuse(c, e.status, e.message);
+    if (!http_parse_head(c->head_text.data, c->head_text.len, &c->head)) {
+        conn_refuse(c);
         return;
     }
     memset(&c->chunks, 0, sizeof c->chunks);
@@ -834,7 +798,8 @@ static void conn_head_done(conn *c, size_t n) {
     if (c->head.chunked) c->deadline = net.now + 60;
     int wants_body = slice_is(c->head.method, "POST");
     if (!wants_body && (c->head.chunked || c->body_left > HTTP_MAX_DRAIN)) {
-        conn_refuse(c, 413, "this method takes no body");
+        http_bad(&c->head, 413, "this method takes no body");
+        conn_refuse(c);
         return;
     }
     if (c->head.expect_continue && (c->body_left || c->head.chunked) && c->in_at == c->in.len)
@@ -843,18 +808,13 @@ static void conn_head_done(conn *c, size_t n) {
     else conn_body_done(c);
 }
 
-/* Whether a CR is there that no LF follows. */
-static int http_bare_cr(const char *p, size_t n) {
-    for (const char *end = p + n; (p = (const char *)memchr(p, '\r', (size_t)(end - p))) != NULL; p++)
-        if (p + 1 < end && p[1] != '\n') return 1;
-    return 0;
-}
-
-/* Looks for the end of a head in what has been received. */
+/* Looks for the end of a head in what has been received: an empty line. Whole lines are looked at once (`scanned`), so a head that drips in
+ * costs no more. */
 static void conn_read_head(conn *c) {
-    http_error e = {0, NULL};
     char *p = c->in.data + c->in_at;
     size_t n = c->in.len - c->in_at;
+    slice line = {NULL, 1};
+    int whole = 1;
     if (c->state == CONN_IDLE) {
         while (n >= 2 && p[0] == '\r' && p[1] == '\n')
             p += 2, n -= 2, c->in_at += 2; /* RFC 9112: empty lines before a request are skipped */
@@ -862,21 +822,14 @@ static void conn_read_head(conn *c) {
         c->state = CONN_HEAD;
         c->deadline = net.now + CONN_HEAD_S;
     }
-    /* Only new bytes are searched, and three old ones: the empty line may have been cut. A head that drips in costs no more. */
-    size_t from = c->scanned > 3 ? c->scanned - 3 : 0;
-    char *end = (char *)memmem(p + from, n - from, "\r\n\r\n", 4);
-    if (!http_token_char((unsigned char)p[0])) http_bad(&e, 400, "this is not HTTP");
-    else if (!end && n > HTTP_MAX_LINE && !memchr(p, '\n', HTTP_MAX_LINE)) http_bad(&e, 414, "request line too long");
-    else if ((end ? (size_t)(end - p) + 4 : n) > HTTP_MAX_HEAD) http_bad(&e, 431, "request head larger than 32 KiB");
-    else if (!end && (memmem(p + from, n - from, "\n\n", 2) || http_bare_cr(p + from, n - from)))
-        http_bad(&e, 400, "lines must end in CR LF");
-    if (e.status) {
-        memset(&c->head, 0, sizeof c->head);
-        conn_refuse(c, e.status, e.message);
-        return;
-    }
-    c->scanned = n;
-    if (end) conn_head_done(c, (size_t)(end - p) + 4);
+    while (line.n && (whole = http_line(p + c->scanned, n - c->scanned, &line)) > 0) c->scanned += line.n + 2;
+    c->head.bad = 0;
+    if (!http_token_char((unsigned char)p[0])) http_bad(&c->head, 400, "this is not HTTP");
+    else if (whole < 0) http_bad(&c->head, 400, "lines must end in CR LF");
+    else if (!c->scanned && line.n > HTTP_MAX_LINE) http_bad(&c->head, 414, "request line too long");
+    else if ((whole ? c->scanned : n) > HTTP_MAX_HEAD) http_bad(&c->head, 431, "request head larger than 32 KiB");
+    if (c->head.bad) conn_refuse(c);
+    else if (whole) conn_head_done(c, c->scanned);
 }
 
 /* Advances through what has been received, one request after another, until one is being answered. */
@@ -892,29 +845,20 @@ static void conn_next_request(conn *c) {
         if (c->state == CONN_IDLE && c->out.len - c->out_at > CONN_MAX_OUT) break; /* answers pile up unread */
     }
     c->advancing = 0;
-    if (c->in_at == c->in.len) {
-        c->in_at = c->in.len = 0;
-        llm_text_free(&c->in);
-    } else if (c->in_at > 65536) {
-        memmove(c->in.data, c->in.data + c->in_at, c->in.len - c->in_at);
-        c->in.len -= c->in_at;
-        c->in_at = 0;
-    }
+    buffer_drop(&c->in, &c->in_at);
 }
 
 /* The peer will send no more. A request being answered is still answered (a half-closed client reads on); whether anyone is
- * there at all shows when we send something: an interim response, or a comment in a stream, brings a reset from a closed
- * socket. */
+ * there at all shows when we send something: an interim response, or a comment in a stream of events, brings a reset from a closed
+ * socket. Lines have no comments: the next one will show it. */
 static int conn_end_of_input(conn *c) {
     c->half_closed = 1;
     c->close_after = 1;
-    if (c->state == CONN_BUSY || c->out_at < c->out.len) {
-        if (c->streaming) llm_text_str(&c->out, "3\r\n:\n\n\r\n");
-        else if (c->head.minor == 1 && c->out_at == c->out.len) llm_text_str(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
-        c->probed = 1;
-        return 1;
-    }
-    return 0;
+    if (c->state != CONN_BUSY && c->out_at == c->out.len) return 0;
+    if (c->streaming == STREAM_EVENTS) stream_bytes(c, ":\n\n", 3);
+    else if (!c->streaming && c->head.minor == 1 && c->out_at == c->out.len) llm_text_str(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
+    c->probed = 1;
+    return 1;
 }
 
 /* Reads what is there. 0: the connection is dead. */
@@ -988,9 +932,7 @@ static void conn_accept(int listener, int admin) {
  * clients close what says nothing. One that is read too slowly has something to send and needs none. */
 static void conn_ping(conn *c) {
     double silent = net.now - c->progress;
-    if (!c->streaming || !c->events_stream || c->out_at < c->out.len || server.cfg.ping_interval <= 0 ||
-        silent < (double)server.cfg.ping_interval)
-        return;
+    if (c->streaming != STREAM_EVENTS || c->out_at < c->out.len || server.cfg.ping_interval <= 0 || silent < (double)server.cfg.ping_interval) return;
     stream_bytes(c, ":\n\n", 3);
     c->progress = net.now;
     conn_settle(c);
@@ -1004,8 +946,8 @@ static void conn_sweep(void) {
         if (stuck || (over && (c->state == CONN_LINGER || c->state == CONN_IDLE))) {
             conn_close(c);
         } else if (over && c->state != CONN_BUSY) {
-            if (c->state == CONN_HEAD) memset(&c->head, 0, sizeof c->head);
-            conn_refuse(c, 408, "the request did not arrive in time");
+            http_bad(&c->head, 408, "the request did not arrive in time");
+            conn_refuse(c);
             conn_settle(c);
         } else {
             conn_ping(c);
@@ -1024,23 +966,15 @@ static void conn_sweep(void) {
  *                                               ^                                      ^
  *                                               '------- engine: a token, an end ------'
  *
- * News come far more often than the event thread looks: a call stands on the list at most once, and one wake is written for
- * a list that was empty. A call whose client is gone has no connection: its requests are cancelled, and it is freed when
- * its preparation is over. A call is never freed by a worker or the engine, so the event thread needs no lock to use it. */
-
-typedef struct call {
-    conn *c;                     /* NULL: the client is gone; set under queue.mutex */
-    llm_openai_call *api;
-    /* guarded by queue.mutex */
-    int preparing, on_list;
-    struct call *next, *next_work;
-} call;
+ * News come far more often than the event thread looks: a connection stands on the list at most once, and one wake is written for
+ * a list that was empty. When a client goes, its call is cancelled and freed, and when a worker has it then, as soon as it is
+ * prepared. A call is never freed by a worker or the engine, so the event thread needs no lock to use it. */
 
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t work_ready;
-    call *work;                  /* for the workers */
-    call *news;                  /* for the event thread */
+    conn *work;                  /* for the workers */
+    conn *news;                  /* for the event thread */
     int compiling, stop;         /* workers that compile a form now */
     int64_t step_began;          /* atomic: milliseconds of net.now's clock; 0: no step runs */
 } queue = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, NULL, 0, 0, 0};
@@ -1052,52 +986,51 @@ static void wake_event_thread(void) {
     (void)n;
 }
 
-/* Puts a call on the event thread's list; with `prepared` it also leaves its worker's hands. Any thread. */
-static void call_news(call *k, int prepared) {
+/* Puts a connection on the event thread's list; with `prepared` its call also leaves its worker's hands. Any thread. */
+static void call_news(conn *c, int prepared) {
     pthread_mutex_lock(&queue.mutex);
     int first = !queue.news;
-    if (prepared) k->preparing = 0;
-    if (!k->on_list) {
-        k->on_list = 1;
-        k->next = queue.news;
-        queue.news = k;
+    if (prepared) c->preparing = 0;
+    if (!c->on_list) {
+        c->on_list = 1;
+        c->next_news = queue.news;
+        queue.news = c;
     }
     pthread_mutex_unlock(&queue.mutex);
     if (first) wake_event_thread();
 }
 
-static void on_call_news(void *user, UNUSED llm_openai_call *api) {
-    call_news((call *)user, 0);
-}
+static void on_call_news(void *user, UNUSED llm_openai_call *call) { call_news((conn *)user, 0); }
 
-/* In the event thread, when no worker holds it. Freeing the requests first means no news can put it back on the list. */
-static void call_free(call *k) {
-    llm_openai_free(k->api);
-    pthread_mutex_lock(&queue.mutex); /* no news can come any more: take it off the list */
-    call **at = &queue.news;
-    while (*at && *at != k) at = &(*at)->next;
-    if (*at) *at = k->next;
-    pthread_mutex_unlock(&queue.mutex);
-    free(k);
-}
-
-/* The connection is gone. Cancelled at once, also in the queue and in the middle of a prompt, streamed or not. */
-static void call_gone(call *k) {
+/* Frees the call, if there is one. Then no news of it can come any more, and those on the list are taken off. */
+static void call_end(conn *c) {
+    if (!c->call) return;
+    llm_openai_free(c->call);
+    c->call = NULL;
     pthread_mutex_lock(&queue.mutex);
-    int busy = k->preparing;
-    k->c = NULL;
+    conn **at = &queue.news;
+    while (*at && *at != c) at = &(*at)->next_news;
+    if (*at) *at = c->next_news;
+    c->on_list = 0;
     pthread_mutex_unlock(&queue.mutex);
-    if (!busy) call_free(k); /* else the worker's news brings it back to us */
 }
 
-/* Takes the first call off the work list that may be prepared now; with queue.mutex held. NULL: none. A form may take a quarter of a second
- * to compile: were all workers at it, a crowd of them would hold up everyone, so one worker is left for calls without. */
-static call *work_take(void) {
+static int call_gone(conn *c) {
+    pthread_mutex_lock(&queue.mutex);
+    int busy = c->gone = c->preparing;
+    pthread_mutex_unlock(&queue.mutex);
+    if (!busy) call_end(c);
+    return busy;
+}
+
+/* Takes the first connection off the work list whose call may be prepared now; with queue.mutex held. NULL: none. A form may take a quarter of
+ * a second to compile: were all workers at it, a crowd of them would hold up everyone, so one worker is left for calls without. */
+static conn *work_take(void) {
     int may_compile = queue.compiling < (server.cfg.n_workers > 1 ? server.cfg.n_workers - 1 : 1);
-    call **at = &queue.work, *k;
-    while ((k = *at) != NULL && k->c && !may_compile && llm_openai_get_info(k->api)->form) at = &k->next_work;
-    if (k) *at = k->next_work;
-    return k;
+    conn **at = &queue.work, *c;
+    while ((c = *at) != NULL && !c->gone && !may_compile && llm_openai_get_info(c->call)->form) at = &c->next_work;
+    if (c) *at = c->next_work;
+    return c;
 }
 
 /* Takes calls in the order of arrival, but for forms. What a worker does grows with the prompt: a long one delays nobody but the other
@@ -1105,14 +1038,14 @@ static call *work_take(void) {
 static void *worker_main(UNUSED void *unused) {
     pthread_mutex_lock(&queue.mutex);
     for (;;) {
-        call *k;
-        while (!(k = work_take()) && !queue.stop) pthread_cond_wait(&queue.work_ready, &queue.mutex);
-        if (!k) break;
-        int gone = !k->c, form = llm_openai_get_info(k->api)->form;
+        conn *c;
+        while (!(c = work_take()) && !queue.stop) pthread_cond_wait(&queue.work_ready, &queue.mutex);
+        if (!c) break;
+        int gone = c->gone, form = llm_openai_get_info(c->call)->form;
         queue.compiling += form;
         pthread_mutex_unlock(&queue.mutex);
-        if (!gone) llm_openai_submit(k->api);
-        call_news(k, 1);
+        if (!gone) llm_openai_submit(c->call);
+        call_news(c, 1);
         pthread_mutex_lock(&queue.mutex);
         queue.compiling -= form;
     }
@@ -1120,12 +1053,13 @@ static void *worker_main(UNUSED void *unused) {
     return NULL;
 }
 
-static void start_preparing(call *k) {
+static void start_preparing(conn *c) {
     pthread_mutex_lock(&queue.mutex);
-    call **end = &queue.work;
+    conn **end = &queue.work;
     while (*end) end = &(*end)->next_work;
-    *end = k;
-    k->preparing = 1;
+    *end = c;
+    c->next_work = NULL;
+    c->preparing = 1;
     pthread_cond_signal(&queue.work_ready);
     pthread_mutex_unlock(&queue.mutex);
 }
@@ -1158,9 +1092,8 @@ typedef struct histogram {
     const char *name, *help;
     const double *bound;
     int n;
-    uint64_t count[24];
+    int64_t count[24];
     double sum;
-    uint64_t total;
 } histogram;
 
 static const double bounds_ttft[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80};
@@ -1169,7 +1102,7 @@ static const double bounds_latency[] = {.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 2
 static const double bounds_size[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
 static const double bounds_n[] = {1, 2, 5, 10, 20};
 
-#define HISTOGRAM(name, help, bounds) {name, help, bounds, (int)(sizeof bounds / sizeof bounds[0]), {0}, 0, 0}
+#define HISTOGRAM(name, help, bounds) {name, help, bounds, (int)N_OF(bounds), {0}, 0}
 enum {
     H_TTFT, H_TPOT, H_ITL, H_E2E, H_QUEUE, H_INFERENCE, H_PREFILL, H_DECODE, H_PROMPT, H_GENERATION, H_MAX_TOKENS, H_N, H_BEST_OF, H_COUNT
 };
@@ -1201,7 +1134,6 @@ static void observe(int h, double v) {
     while (i < x->n && v > x->bound[i]) i++;
     x->count[i]++;
     x->sum += v;
-    x->total++;
 }
 
 /* All figures of a prompt whose choices have ended. Only finished prompts count, as in vLLM. */
@@ -1241,9 +1173,7 @@ static void count_event(UNUSED void *user, llm_openai_call *api, llm_request *re
 
 /* Prometheus wants each family's help and type once, before its values. */
 static void metric_head(llm_text *t, const char *name, const char *help, const char *type) {
-    char line[400];
-    snprintf(line, sizeof line, "# HELP vllm:%s %s\n# TYPE vllm:%s %s\n", name, help, name, type);
-    llm_text_str(t, line);
+    llm_text_format(t, "# HELP vllm:%s %s\n# TYPE vllm:%s %s\n", name, help, name, type);
 }
 
 /* name{model_name=...,labels} value */
@@ -1261,27 +1191,25 @@ static void metric(llm_text *t, const char *name, const char *help, const char *
 
 /* Buckets are cumulative: each counts what is at most its bound. */
 static void write_histogram(llm_text *t, const histogram *h) {
-    char name[80], label[64];
-    uint64_t sum = 0;
+    const char *model = server.cfg.names.items[0];
+    int64_t sum = 0;
     metric_head(t, h->name, h->help, "histogram");
-    snprintf(name, sizeof name, "%s_bucket", h->name);
     for (int i = 0; i <= h->n; i++) {
-        SCOPED_TEXT le = {0};
-        if (i < h->n) llm_text_num(&le, h->bound[i]);
         sum += h->count[i];
-        snprintf(label, sizeof label, ",le=\"%s\"", i < h->n ? le.data : "+Inf");
-        metric_value(t, name, label, (double)sum);
+        llm_text_format(t, "vllm:%s_bucket{model_name=%q,le='", h->name, model);
+        if (i < h->n) llm_text_num(t, h->bound[i]);
+        else llm_text_str(t, "+Inf");
+        llm_text_format(t, "'} %l\n", sum);
     }
-    snprintf(name, sizeof name, "%s_count", h->name);
-    metric_value(t, name, "", (double)h->total);
-    snprintf(name, sizeof name, "%s_sum", h->name);
-    metric_value(t, name, "", h->sum);
+    llm_text_format(t, "vllm:%s_count{model_name=%q} %l\nvllm:%s_sum{model_name=%q} ", h->name, model, sum, h->name, model);
+    llm_text_num(t, h->sum);
+    llm_text_str(t, "\n");
 }
 
 /* What speculation guessed, and how much of it was right. Without a --speculative-model only grammars draft: shown once one has. */
 static void write_drafts(llm_text *t, const llm_engine_stats *s) {
     char label[64];
-    int n = (int)(sizeof s->accepted_per_position / sizeof *s->accepted_per_position);
+    int n = (int)N_OF(s->accepted_per_position);
     if (!server.cfg.setup.engine.speculative_model && !s->drafts) return;
     metric(t, "spec_decode_num_drafts_total", "Drafts that were checked.", "counter", (double)s->drafts);
     metric(t, "spec_decode_num_draft_tokens_total", "Tokens in them.", "counter", (double)s->draft_tokens);
@@ -1351,39 +1279,32 @@ static void write_metrics(llm_text *t) {
 
 /* The status line of a stream goes out before the first token: a client sees that it was heard. */
 static void stream_start(conn *c, const llm_openai_info *info) {
-    c->streaming = 1;
-    c->events_stream = info->kind != LLM_OPENAI_GENERATE;
+    c->streaming = info->kind == LLM_OPENAI_GENERATE ? STREAM_LINES : STREAM_EVENTS;
     c->progress = net.now;
     c->close_after |= c->head.minor == 0;
-    http_head_out(c, 200, info->kind == LLM_OPENAI_GENERATE ? "application/json" : "text/event-stream; charset=utf-8", -1,
+    http_head_out(c, 200, c->streaming == STREAM_LINES ? "application/json" : "text/event-stream; charset=utf-8", -1,
                   "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
 }
 
 /* Writes what is new of a call's answer. A stream stops when its reader has not taken the bytes before; conn_event comes back to it. */
-static void call_advance(call *k) {
-    conn *c = k->c;
-    const llm_openai_info *info = llm_openai_get_info(k->api);
+static void call_advance(conn *c) {
+    const llm_openai_info *info = llm_openai_get_info(c->call);
     int streaming = info->stream && info->status == 200;
     SCOPED_TEXT t = {0};
     if (streaming && !c->streaming) stream_start(c, info);
-    while (c->out.len - c->out_at < CONN_MAX_OUT && llm_openai_next(k->api, &t)) {
+    while (c->out.len - c->out_at < CONN_MAX_OUT && llm_openai_next(c->call, &t)) {
         if (!streaming) break;
         stream_bytes(c, t.data, t.len);
         t.len = 0;
     }
-    if (info->done) {
-        slice body = {t.data ? t.data : "", t.len};
-        counters.refused += info->status != 200;
-        if (!streaming) {
-            int text = info->status == 200 && (info->kind == LLM_OPENAI_LORA_LOAD || info->kind == LLM_OPENAI_LORA_UNLOAD);
-            http_answer(c, info->status, text ? "text/plain; charset=utf-8" : "application/json", body, NULL);
-        } else {
-            if (c->head.minor == 1) llm_text_str(&c->out, "0\r\n\r\n");
-            conn_answered(c);
-        }
-        if (c->call == k) c->call = NULL;
-        k->c = NULL;
-        call_free(k);
+    if (!info->done) return;
+    counters.refused += info->status != 200;
+    if (!streaming) {
+        int text = info->status == 200 && (info->kind == LLM_OPENAI_LORA_LOAD || info->kind == LLM_OPENAI_LORA_UNLOAD);
+        http_answer(c, info->status, text ? "text/plain; charset=utf-8" : "application/json", &t, NULL);
+    } else {
+        if (c->head.minor == 1) llm_text_str(&c->out, "0\r\n\r\n");
+        conn_answered(c);
     }
 }
 
@@ -1394,14 +1315,13 @@ static void watch_step(void) {
     if (server.cfg.step_timeout <= 0 || !began || net.now - (double)began * 1e-3 < (double)server.cfg.step_timeout) return;
     for (conn *c = net.list, *next; c; c = next) {
         next = c->next;
-        call *k = c->call;
         pthread_mutex_lock(&queue.mutex);
-        int waits = k && !k->preparing;
+        int waits = c->call && !c->preparing;
         pthread_mutex_unlock(&queue.mutex);
         if (!waits) continue;
-        llm_openai_fail(k->api, 500, "the engine did not finish a step in time");
+        llm_openai_fail(c->call, 500, "the engine did not finish a step in time");
         server_log(LLM_LOG_ERROR, "a step of the engine takes too long: a request is failed");
-        call_advance(k);
+        call_advance(c);
         conn_settle(c);
     }
 }
@@ -1410,18 +1330,22 @@ static void watch_step(void) {
 static void calls_news(void) {
     for (;;) {
         pthread_mutex_lock(&queue.mutex);
-        call *k = queue.news;
-        if (k) {
-            queue.news = k->next;
-            k->on_list = 0;
+        conn *c = queue.news;
+        if (c) {
+            queue.news = c->next_news;
+            c->on_list = 0;
         }
-        int busy = k && k->preparing;
+        int busy = c && c->preparing;
         pthread_mutex_unlock(&queue.mutex);
-        if (!k) return;
+        if (!c) return;
         if (busy) continue; /* its worker will bring it back */
-        conn *c = k->c;
-        if (!c) call_free(k); /* the client left while a worker had the call: now nobody else has it */
-        else call_advance(k), conn_settle(c);
+        if (c->gone) { /* the client left while a worker had the call: now nobody else has it */
+            call_end(c);
+            free(c);
+        } else {
+            call_advance(c);
+            conn_settle(c);
+        }
     }
 }
 
@@ -1636,75 +1560,57 @@ static const char *const page_js[] = {
     "  return e;",
     "}",
     "",
+    "function button(text, click, props) { return el(\"button\", { type: \"button\", on: { click }, ...props }, text); }",
+    "",
     "/* Markdown, as nodes: text never becomes markup. */",
-    "function inline(text, into) {",
-    "  const rule = /`([^`\\n]+)`|\\*\\*([^*\\n]+)\\*\\*|\\*([^*\\s][^*\\n]*)\\*|\\[([^\\]\\n]+)\\]\\((https?:\\/\\/[^\\s)]+)\\)/;",
-    "  for (let rest = text; rest;) {",
-    "    const m = rule.exec(rest);",
-    "    if (!m) { into.append(rest); return; }",
-    "    into.append(rest.slice(0, m.index));",
+    "function inline(tag, text) {",
+    "  const rule = /`([^`\\n]+)`|\\*\\*([^*\\n]+)\\*\\*|\\*([^*\\s][^*\\n]*)\\*|\\[([^\\]\\n]+)\\]\\((https?:\\/\\/[^\\s)]+)\\)/, into = el(tag);",
+    "  for (let m; (m = rule.exec(text)); text = text.slice(m.index + m[0].length)) {",
+    "    into.append(text.slice(0, m.index));",
     "    if (m[1] !== undefined) into.append(el(\"code\", null, m[1]));",
-    "    else if (m[2] !== undefined) { const b = el(\"strong\"); inline(m[2], b); into.append(b); }",
-    "    else if (m[3] !== undefined) { const i = el(\"em\"); inline(m[3], i); into.append(i); }",
+    "    else if (m[2] !== undefined) into.append(inline(\"strong\", m[2]));",
+    "    else if (m[3] !== undefined) into.append(inline(\"em\", m[3]));",
     "    else into.append(el(\"a\", { href: m[5], rel: \"noopener noreferrer nofollow\", target: \"_blank\" }, m[4]));",
-    "    rest = rest.slice(m.index + m[0].length);",
     "  }",
+    "  into.append(text);",
+    "  return into;",
     "}",
-    "function codeBlock(lang, lines) {",
-    "  const text = lines.join(\"\\n\");",
-    "  const copy = el(\"button\", { type: \"button\", on: { click: () => copyText(text, copy) } }, \"Copy\");",
-    "  const head = el(\"div\", null, el(\"span\", null, lang || \"text\"), copy);",
+    "function codeBlock(lang, text) {",
+    "  const head = el(\"div\", null, el(\"span\", null, lang || \"text\"), button(\"Copy\", e => copyText(text, e.target)));",
     "  return el(\"div\", { class: \"code\" }, head, el(\"pre\", null, el(\"code\", null, text)));",
     "}",
-    "const ITEM = /^\\s*(?:[-*+]|\\d+[.)])\\s+(.*)/, BLOCK = /^\\s*(```|~~~|#{1,6}\\s|>\\s?)/;",
-    "function cells(line) { return line.trim().replace(/^\\||\\|$/g, \"\").split(\"|\").map(s => s.trim()); }",
+    "const ITEM = /^\\s*(?:[-*+]|\\d+[.)])\\s+/, BLOCK = /^\\s*(```|~~~|#{1,6}\\s|>\\s?)/;",
+    "function tableRow(tag, line) {",
+    "  return el(\"tr\", null, ...line.trim().replace(/^\\||\\|$/g, \"\").split(\"|\").map(s => inline(tag, s.trim())));",
+    "}",
     "function markdown(text) {",
     "  const out = document.createDocumentFragment(), lines = text.split(\"\\n\");",
-    "  for (let i = 0; i < lines.length;) {",
+    "  let i = 0;",
+    "  const take = ok => { const from = i; while (i < lines.length && ok(lines[i], i - from)) i++; return lines.slice(from, i); };",
+    "  while (i < lines.length) {",
     "    const line = lines[i];",
     "    let m;",
     "    if ((m = /^\\s*(```+|~~~+)\\s*(\\S*)/.exec(line))) {",
-    "      const body = [], fence = m[1];",
-    "      for (i++; i < lines.length && !lines[i].trim().startsWith(fence); i++) body.push(lines[i]);",
     "      i++;",
-    "      out.append(codeBlock(m[2], body));",
+    "      out.append(codeBlock(m[2], take(l => !l.trim().startsWith(m[1])).join(\"\\n\")));",
+    "      i++;",
     "    } else if ((m = /^(#{1,6})\\s+(.*)/.exec(line))) {",
-    "      const h = el(m[1].length < 2 ? \"h2\" : m[1].length < 3 ? \"h3\" : \"h4\");",
-    "      inline(m[2], h); out.append(h); i++;",
+    "      out.append(inline(\"h\" + Math.min(m[1].length + 1, 4), m[2]));",
+    "      i++;",
     "    } else if (ITEM.test(line)) {",
-    "      const ordered = /^\\s*\\d/.test(line), list = el(ordered ? \"ol\" : \"ul\");",
-    "      if (ordered) list.setAttribute(\"start\", parseInt(line, 10) || 1);",
-    "      while (i < lines.length && (m = ITEM.exec(lines[i]))) {",
-    "        const li = el(\"li\"); inline(m[1], li);",
-    "        for (i++; i < lines.length && /^\\s{2,}\\S/.test(lines[i]) && !ITEM.test(lines[i]); i++) {",
-    "          li.append(\" \");",
-    "          inline(lines[i].trim(), li);",
-    "        }",
-    "        list.append(li);",
+    "      const number = parseInt(line, 10), list = isNaN(number) ? el(\"ul\") : el(\"ol\", { start: number });",
+    "      while (i < lines.length && ITEM.test(lines[i])) {",
+    "        const item = take((l, n) => !n || (/^\\s{2,}\\S/.test(l) && !ITEM.test(l)));",
+    "        list.append(inline(\"li\", item.map((l, n) => n ? l.trim() : l.replace(ITEM, \"\")).join(\" \")));",
     "      }",
     "      out.append(list);",
     "    } else if (/^>\\s?/.test(line)) {",
-    "      const q = el(\"blockquote\"), body = [];",
-    "      for (; i < lines.length && /^>\\s?/.test(lines[i]); i++) body.push(lines[i].replace(/^>\\s?/, \"\"));",
-    "      inline(body.join(\"\\n\"), q); out.append(q);",
+    "      out.append(inline(\"blockquote\", take(l => /^>\\s?/.test(l)).map(l => l.replace(/^>\\s?/, \"\")).join(\"\\n\")));",
     "    } else if (line.includes(\"|\") && i + 1 < lines.length && /^\\s*\\|?[\\s:|-]+\\|[\\s:|-]*$/.test(lines[i + 1])) {",
-    "      const table = el(\"table\"), head = el(\"tr\");",
-    "      for (const c of cells(line)) { const th = el(\"th\"); inline(c, th); head.append(th); }",
-    "      table.append(head);",
-    "      for (i += 2; i < lines.length && lines[i].includes(\"|\"); i++) {",
-    "        const tr = el(\"tr\");",
-    "        for (const c of cells(lines[i])) { const td = el(\"td\"); inline(c, td); tr.append(td); }",
-    "        table.append(tr);",
-    "      }",
-    "      out.append(table);",
+    "      i += 2;",
+    "      out.append(el(\"table\", null, tableRow(\"th\", line), ...take(l => l.includes(\"|\")).map(l => tableRow(\"td\", l))));",
     "    } else if (!line.trim()) i++;",
-    "    else {",
-    "      const body = [];",
-    "      const ends = l => !l.trim() || BLOCK.test(l) || (body.length && ITEM.test(l));",
-    "      for (; i < lines.length && !ends(lines[i]); i++) body.push(lines[i]);",
-    "      if (!body.length) body.push(lines[i++]);",
-    "      const p = el(\"p\"); inline(body.join(\"\\n\"), p); out.append(p);",
-    "    }",
+    "    else out.append(inline(\"p\", take((l, n) => !n || (l.trim() && !BLOCK.test(l) && !ITEM.test(l))).join(\"\\n\")));",
     "  }",
     "  return out;",
     "}",
@@ -1735,12 +1641,12 @@ static const char *const page_js[] = {
     "  const body = el(\"div\", { class: \"body\" }), tools = el(\"div\", { class: \"tools\" });",
     "  const node = el(\"div\", { class: \"msg \" + m.role }, body, tools);",
     "  fill(body, m);",
-    "  const button = (text, f) => tools.append(el(\"button\", { type: \"button\", on: { click: f } }, text));",
     "  if (m.live) { m.node = body; m.tools = tools; return node; }",
-    "  if (m.role === \"user\") button(\"Edit\", () => edit(node, i));",
+    "  if (m.role === \"user\") tools.append(button(\"Edit\", () => edit(node, i)));",
     "  else {",
-    "    button(\"Copy\", e => copyText(m.content, e.target));",
-    "    if (i === chat().messages.length - 1) button(\"Regenerate\", () => { if (!running) { chat().messages.pop(); answer(); } });",
+    "    tools.append(button(\"Copy\", e => copyText(m.content, e.target)));",
+    "    const again = () => { if (!running) { chat().messages.pop(); answer(); } };",
+    "    if (i === chat().messages.length - 1) tools.append(button(\"Regenerate\", again));",
     "    if (m.stats) tools.append(el(\"span\", null, m.stats));",
     "  }",
     "  return node;",
@@ -1754,13 +1660,12 @@ static const char *const page_js[] = {
     "    if (e.key === \"Enter\" && (e.ctrlKey || e.metaKey)) go();",
     "    if (e.key === \"Escape\") draw();",
     "  });",
-    "  const button = (text, f) => el(\"button\", { type: \"button\", on: { click: f } }, text);",
     "  const buttons = el(\"div\", null, button(\"Send\", go), \" \", button(\"Cancel\", draw));",
     "  node.replaceChildren(el(\"div\", { class: \"edit\" }, area, buttons));",
     "  area.focus();",
     "}",
     "function welcome() {",
-    "  const ideas = IDEAS.map(text => el(\"button\", { type: \"button\", on: { click: () => say(text) } }, text));",
+    "  const ideas = IDEAS.map(text => button(text, () => say(text)));",
     "  const head = [el(\"h2\", null, \"What can I help with?\"), el(\"p\", null, \"Everything stays on this machine.\")];",
     "  return el(\"div\", { class: \"empty\" }, ...head, el(\"div\", null, ...ideas));",
     "}",
@@ -1774,25 +1679,22 @@ static const char *const page_js[] = {
     "  document.title = (c ? c.title + \" - \" : \"\") + \"llm.h\";",
     "  $(\"list\").replaceChildren(...chats.map(x => {",
     "    const a = el(\"a\", { href: \"#\", on: { click: e => { e.preventDefault(); open(x.id); } } }, x.title);",
-    "    const label = \"Delete \" + x.title;",
-    "    const how = { type: \"button\", title: label, \"aria-label\": label, on: { click: () => remove(x.id) } };",
-    "    const del = el(\"button\", how, \"\\u00d7\");",
+    "    const del = button(\"\\u00d7\", () => remove(x.id), { title: \"Delete \" + x.title, \"aria-label\": \"Delete \" + x.title });",
     "    return el(\"div\", { class: \"row\" + (x.id === current ? \" on\" : \"\") }, a, del);",
     "  }));",
     "  log.replaceChildren(...(c && c.messages.length ? c.messages.map(message) : [welcome()]));",
     "  $(\"system\").value = c ? c.system || \"\" : store.get(\"system\", \"\");",
     "  log.scrollTop = log.scrollHeight;",
     "}",
-    "function open(id) { if (running) stop(); current = id; side(false); save(); draw(); $(\"input\").focus(); }",
+    "function stop() { if (running) running.abort(); }",
+    "function open(id) { stop(); current = id; side(false); save(); draw(); $(\"input\").focus(); }",
     "function remove(id) {",
-    "  if (running) stop();",
+    "  stop();",
     "  chats = chats.filter(c => c.id !== id);",
     "  if (current === id) current = chats.length ? chats[0].id : null;",
     "  save();",
     "  draw();",
     "}",
-    "function fresh() { if (running) stop(); current = null; side(false); save(); draw(); $(\"input\").focus(); }",
-    "function stop() { if (running) running.abort(); }",
     "",
     "function say(text) {",
     "  let c = chat();",
@@ -1808,8 +1710,7 @@ static const char *const page_js[] = {
     "function body(c) {",
     "  const b = { model: \"\", stream: true, stream_options: { include_usage: true }, messages: [] };",
     "  if (c.system) b.messages.push({ role: \"system\", content: c.system });",
-    "  const said = c.messages.filter(m => !m.live && (m.content || m.role === \"user\"));",
-    "  for (const m of said) b.messages.push({ role: m.role, content: m.content });",
+    "  for (const m of c.messages) if (m.content) b.messages.push({ role: m.role, content: m.content });",
     "  for (const f of FIELDS) if ($(f).value !== \"\") b[f] = Number($(f).value);",
     "  return b;",
     "}",
@@ -1896,9 +1797,9 @@ static const char *const page_js[] = {
     "});",
     "document.addEventListener(\"keydown\", e => {",
     "  if (e.key === \"Escape\" && running) stop();",
-    "  if (e.ctrlKey && e.shiftKey && e.key.toLowerCase() === \"o\") { e.preventDefault(); fresh(); }",
+    "  if (e.ctrlKey && e.shiftKey && e.key.toLowerCase() === \"o\") { e.preventDefault(); open(null); }",
     "});",
-    "$(\"new\").addEventListener(\"click\", fresh);",
+    "$(\"new\").addEventListener(\"click\", () => open(null));",
     "$(\"menu\").addEventListener(\"click\", e => { e.stopPropagation(); side(); });",
     "document.querySelector(\"main\").addEventListener(\"click\", () => side(false));",
     "$(\"tune\").addEventListener(\"click\", () => {",
@@ -1921,13 +1822,6 @@ static const char *const page_js[] = {
     "}).catch(() => {});",
     "if (current && !chat()) current = null;",
     "draw();"};
-
-static void write_lines(llm_text *t, const char *const *line, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        llm_text_str(t, line[i]);
-        llm_text_str(t, "\n");
-    }
-}
 
 /* ============================================================================
  * >>routes   What is served where.
@@ -1996,7 +1890,7 @@ static int host_allowed(slice host) {
 
 /* Headers of every answer. */
 static void common_headers(conn *c, llm_text *t) {
-    const llm_openai_info *info = c->call ? llm_openai_get_info(c->call->api) : NULL;
+    const llm_openai_info *info = c->call ? llm_openai_get_info(c->call) : NULL;
     if (c->head.origin.n && origin_allowed(c->head.origin)) {
         llm_text_str(t, "Access-Control-Allow-Origin: ");
         llm_text_add(t, c->head.origin.p, c->head.origin.n);
@@ -2022,22 +1916,23 @@ static void answer_preflight(conn *c) {
     if (c->head.ask_headers.n && c->head.ask_headers.n < 1024) llm_text_add(&extra, c->head.ask_headers.p, c->head.ask_headers.n);
     else llm_text_str(&extra, "authorization, content-type");
     llm_text_str(&extra, "\r\nAccess-Control-Max-Age: 600\r\n");
-    http_answer(c, 200, "text/plain", slice_of(""), c->head.origin.n && !origin_allowed(c->head.origin) ? NULL : extra.data);
-}
-
-/* An answer made in place. */
-static void answer_text(conn *c, const char *type, const llm_text *t) {
-    slice body = {t->data ? t->data : "", t->len};
-    http_answer(c, 200, type, body, NULL);
+    const llm_text none = {0};
+    http_answer(c, 200, "text/plain", &none, c->head.origin.n && !origin_allowed(c->head.origin) ? NULL : extra.data);
 }
 
 /* 200 only when a request would be served: loading and shutting down are 503, which routers understand. */
 static void route_health(conn *c) {
-    if (is_ready() && !net.draining) http_answer(c, 200, "application/json", slice_of("{\"status\":\"ok\"}"), NULL);
+    SCOPED_TEXT t = {0};
+    llm_text_str(&t, "{\"status\":\"ok\"}");
+    if (is_ready() && !net.draining) http_answer(c, 200, "application/json", &t, NULL);
     else http_answer_error(c, 503, net.draining ? "Shutting down" : "Loading model", NULL, NULL);
 }
 
-static void route_version(conn *c) { http_answer(c, 200, "application/json", slice_of("{\"version\":\"" LLM_VERSION_STRING "\"}"), NULL); }
+static void route_version(conn *c) {
+    SCOPED_TEXT t = {0};
+    llm_text_str(&t, "{\"version\":\"" LLM_VERSION_STRING "\"}");
+    http_answer(c, 200, "application/json", &t, NULL);
+}
 
 /* vLLM's members and llama.cpp's meta: clients ask for one or the other. */
 static void add_model_card(llm_text *t, const char *name, const char *root, const char *parent) {
@@ -2045,35 +1940,27 @@ static void add_model_card(llm_text *t, const char *name, const char *root, cons
     llm_engine_stats s;
     llm_engine_get_stats(server.engine, &s);
     llm_text_format(t,
-                    "{'id':%q,'object':'model','created':%l,'owned_by':'llm.h','root':%q,'parent':%q,'max_model_len':%d,'permission':[],",
+                    "%,{'id':%q,'object':'model','created':%l,'owned_by':'llm.h','root':%q,'parent':%q,'max_model_len':%d,'permission':[],",
                     name, (int64_t)server.started, root, parent, s.max_model_len);
     llm_text_format(t, "'meta':{'n_ctx_train':%d,'n_params':%l,'n_vocab':%d,'n_embd':%d,'size':%l}}", info->max_position_embeddings,
                     info->n_params, info->vocab_size, info->hidden_size, info->weight_bytes);
 }
 
-/* The i-th adapter's card, if its name is `only` (.p NULL: any). 0: there is no i-th. */
-static int add_adapter_card(llm_text *t, int i, slice only) {
+/* The served names, then the adapters; or (only.p not NULL) the adapter of that name. The path is accepted as a name but not listed. */
+static void add_model_cards(llm_text *t, slice only) {
     SCOPED_TEXT name = {0}, path = {0};
-    int there = llm_lora_get(server.engine, i, &name, &path, NULL);
-    if (there && (!only.p || slice_is(only, name.data))) {
-        if (t->len && t->data[t->len - 1] == '}') llm_text_str(t, ",");
-        add_model_card(t, name.data, path.data, server.cfg.names.items[0]);
-    }
-    return there;
+    for (int i = 0; i < server.n_served && !only.p; i++) add_model_card(t, server.cfg.names.items[i], server.cfg.setup.model, NULL);
+    for (int i = 0; llm_lora_get(server.engine, i, &name, &path, NULL); i++, name.len = path.len = 0)
+        if (!only.p || slice_is(only, name.data)) add_model_card(t, name.data, path.data, server.cfg.names.items[0]);
 }
 
-/* The served names, then the adapters; the path is accepted as a name but not listed. */
 static void route_models(conn *c) {
+    const slice all = {NULL, 0};
     SCOPED_TEXT t = {0};
     llm_text_str(&t, "{\"object\":\"list\",\"data\":[");
-    for (int i = 0; i < server.n_served; i++) {
-        if (i) llm_text_str(&t, ",");
-        add_model_card(&t, server.cfg.names.items[i], server.cfg.setup.model, NULL);
-    }
-    slice any = {NULL, 0};
-    for (int i = 0; add_adapter_card(&t, i, any);) i++;
+    add_model_cards(&t, all);
     llm_text_str(&t, "]}");
-    answer_text(c, "application/json", &t);
+    http_answer(c, 200, "application/json", &t, NULL);
 }
 
 /* Paths are served with and without /v1 and with a trailing slash. */
@@ -2095,15 +1982,15 @@ static void route_model(conn *c) {
         http_answer_error(c, 404, t.data, "model", "model_not_found");
         return;
     }
-    for (int i = 0; add_adapter_card(&t, i, name);) i++;
+    add_model_cards(&t, name);
     if (!t.len) add_model_card(&t, server.cfg.names.items[0], server.cfg.setup.model, NULL);
-    answer_text(c, "application/json", &t);
+    http_answer(c, 200, "application/json", &t, NULL);
 }
 
 static void route_metrics(conn *c) {
     SCOPED_TEXT t = {0};
     write_metrics(&t);
-    answer_text(c, "text/plain; version=0.0.4; charset=utf-8", &t);
+    http_answer(c, 200, "text/plain; version=0.0.4; charset=utf-8", &t, NULL);
 }
 
 /* What lm-eval needs to use this server's tokenizer instead of its own. */
@@ -2120,51 +2007,39 @@ static void route_tokenizer_info(conn *c) {
     }
     llm_text_format(&t, ",'vocab_size':%d,'model_max_length':%d,'chat_template':%q}", llm_vocab_size(server.model),
                     info->max_position_embeddings, info->chat_template);
-    answer_text(c, "application/json", &t);
+    http_answer(c, 200, "application/json", &t, NULL);
 }
 
 /* A file of the page. The policy lets it talk to this server only, and nothing else run in it. */
-static void answer_page(conn *c, const char *type, const char *const *line, size_t n) {
-    SCOPED_TEXT t = {0};
-    if (server.cfg.no_page) {
-        http_answer_error(c, 404, "the page is switched off", NULL, NULL);
-        return;
-    }
-    write_lines(&t, line, n);
-    slice body = {t.data, t.len};
-    http_answer(c, 200, type, body,
-                "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
-                "base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
-                "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n");
-}
-
-#define PAGE(type, lines) answer_page(c, type, lines, sizeof lines / sizeof lines[0])
-
 static void route_page(conn *c) {
-    if (server.cfg.no_page) http_answer(c, 200, "application/json", slice_of("{\"status\":\"ok\"}"), NULL);
-    else PAGE("text/html; charset=utf-8", page_html);
+    static const struct {
+        const char *path, *type;
+        const char *const *line;
+        size_t n;
+    } files[] = {{"/", "text/html; charset=utf-8", page_html, N_OF(page_html)},
+                 {"/page.css", "text/css; charset=utf-8", page_css, N_OF(page_css)},
+                 {"/page.js", "text/javascript; charset=utf-8", page_js, N_OF(page_js)}};
+    SCOPED_TEXT t = {0};
+    size_t i = 0;
+    while (!slice_is(plain_path(c->head.path), files[i].path)) i++;
+    for (size_t k = 0; k < files[i].n; k++) llm_text_format(&t, "%s\n", files[i].line[k]);
+    if (server.cfg.no_page) http_answer_error(c, 404, "the page is switched off", NULL, NULL);
+    else
+        http_answer(c, 200, files[i].type, &t,
+                    "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+                    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
+                    "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n");
 }
-
-static void route_style(conn *c) { PAGE("text/css; charset=utf-8", page_css); }
-
-static void route_script(conn *c) { PAGE("text/javascript; charset=utf-8", page_js); }
 
 /* ---- routes with a JSON body */
 
 /* A request with a body. Its fields are checked here, in the event thread; the rest goes to a worker. */
 static void route_call(conn *c, llm_openai_kind kind) {
-    call *k = (call *)calloc(1, sizeof *k);
-    if (k) k->api = llm_openai_begin(&server.service, kind, c->body.data ? c->body.data : "", c->body.len, k);
+    c->call = llm_openai_begin(&server.service, kind, c->body.data ? c->body.data : "", c->body.len, c);
     llm_text_free(&c->body);
-    if (!k || !k->api) {
-        free(k);
-        http_answer_error(c, 503, "out of memory", NULL, NULL);
-        return;
-    }
-    k->c = c;
-    c->call = k;
-    if (llm_openai_get_info(k->api)->status == 200) start_preparing(k);
-    else call_advance(k);
+    if (!c->call) http_answer_error(c, 503, "out of memory", NULL, NULL);
+    else if (llm_openai_get_info(c->call)->status == 200) start_preparing(c);
+    else call_advance(c);
 }
 
 /* ---- the table */
@@ -2180,8 +2055,8 @@ static const route routes[] = {
     {"GET", "/health", route_health, LLM_OPENAI_CHAT, 1, 1},
     {"GET", "/ping", route_health, LLM_OPENAI_CHAT, 1, 1},
     {"GET", "/", route_page, LLM_OPENAI_CHAT, 1, 1},
-    {"GET", "/page.css", route_style, LLM_OPENAI_CHAT, 1, 1},
-    {"GET", "/page.js", route_script, LLM_OPENAI_CHAT, 1, 1},
+    {"GET", "/page.css", route_page, LLM_OPENAI_CHAT, 1, 1},
+    {"GET", "/page.js", route_page, LLM_OPENAI_CHAT, 1, 1},
     {"GET", "/version", route_version, LLM_OPENAI_CHAT, 0, 1},
     {"GET", "/models", route_models, LLM_OPENAI_CHAT, 0, 0},
     {"GET", "/models/", route_model, LLM_OPENAI_CHAT, 0, 0},
@@ -2235,7 +2110,7 @@ static void serve_request(conn *c) {
         answer_preflight(c);
         return;
     }
-    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+    for (size_t i = 0; i < N_OF(routes); i++) {
         size_t n = strlen(routes[i].path), below = n > 1 && routes[i].path[n - 1] == '/' && path.n > n && !memcmp(path.p, routes[i].path, n);
         if (!below && !slice_is(path, routes[i].path)) continue;
         if (c->admin && strcmp(routes[i].path, "/metrics") && strcmp(routes[i].path, "/health")) continue;
@@ -2297,7 +2172,7 @@ static int listen_tcp(const char *host, int port, int first) {
     getsockname(fd, (struct sockaddr *)&s, &n);
     getnameinfo((struct sockaddr *)&s, n, name, sizeof name, service, sizeof service, NI_NUMERICHOST | NI_NUMERICSERV);
     snprintf(server.bound, sizeof server.bound, strchr(name, ':') ? "http://[%.100s]:%s" : "http://%.100s:%s", name, service);
-    slice bound = slice_of(server.bound);
+    const slice bound = {server.bound, strlen(server.bound)};
     server.loopback = is_loopback_name(bound);
     return fd;
 }
@@ -2306,9 +2181,7 @@ static int listen_tcp(const char *host, int port, int first) {
  * here. */
 static void on_signal(int s) {
     server.signals += 1 + (s == SIGINT && server.signals > 0);
-    uint64_t one = 1;
-    ssize_t n = write(net.wake, &one, sizeof one);
-    (void)n;
+    wake_event_thread();
 }
 
 /* A line while loading, on a terminal; a signal cancels it. */
@@ -2395,7 +2268,7 @@ static void conn_event(conn *c, uint32_t events) {
         conn_close(c);
         return;
     }
-    if ((events & EPOLLOUT) && c->call && c->streaming) call_news(c->call, 0); /* there may be room for more of the stream */
+    if ((events & EPOLLOUT) && c->call && c->streaming) call_news(c, 0); /* there may be room for more of the stream */
     conn_settle(c);
 }
 

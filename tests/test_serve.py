@@ -5,6 +5,7 @@ Every bad input must leave the server as it was: afterwards a canary request giv
 """
 import base64
 import json
+import re
 import pathlib
 import socket
 import struct
@@ -199,6 +200,21 @@ def bad_inputs(s):
     check("gzip", s.request("POST", "/v1/completions", b"{}", {"Content-Encoding": "gzip"})[0] == 415)
 
 
+def half_closed(s, version):
+    """Who has said all and reads on gets streams as they are: nothing between the lines of /generate, no chunk's frame in HTTP/1.0."""
+    for path, begins in (("/generate", b"{"), ("/v1/completions", b"data: ")):
+        body = json.dumps({"prompt": "Once", "max_tokens": 60, "ignore_eos": True, "stream": True}).encode()
+        c = socket.create_connection((HOST, s.port), timeout=60)
+        c.sendall(f"POST {path} HTTP/".encode() + version + b"\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        out = c.recv(65536)
+        c.shutdown(socket.SHUT_WR)
+        while part := c.recv(65536): out += part
+        out = out.split(b"\r\n\r\n", 1)[1]
+        if version == b"1.1": out = b"".join(re.split(rb"(?:^|\r\n)[0-9a-f]+\r\n", out))
+        lines = [x for x in out.split(b"\n") if x.strip()]
+        check(f"half-closed, {path}, HTTP/{version.decode()}", len(lines) > 20 and all(x.startswith(begins) or (x == b":" and path != "/generate") for x in lines), [x for x in lines if not x.startswith(begins)])
+
+
 def framing(s):
     body = json.dumps(CANARY).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: x.localhost\r\nContent-Type: application/json\r\n".replace("x.localhost", "localhost").encode()
@@ -214,6 +230,7 @@ def framing(s):
     many = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" * 999 + b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     check("1000 pipelined", s.raw(many).count(b"HTTP/1.1 200 OK") == 1000)
     check("half-closed client is answered", want in s.raw(good, shut=True))
+    for version in (b"1.1", b"1.0"): half_closed(s, version)
     check("expect", s.raw(head + b"Connection: close\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}").count(b"HTTP/1.1 ") >= 1)
     for name, data, status in (
         ("bare LF", b"GET /health HTTP/1.1\nHost: localhost\n\n", 400), ("two lengths", head + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", 400),
