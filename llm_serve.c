@@ -26,6 +26,7 @@
 #include <strings.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -2332,6 +2333,9 @@ int main(int argc, char **argv) {
     mallopt(M_TRIM_THRESHOLD, 256 << 10);
     mallopt(M_ARENA_MAX, 2);
 #endif
+    /* A connection is a descriptor: as many as the system lets us have, not the thousand of a shell. */
+    struct rlimit files;
+    if (!getrlimit(RLIMIT_NOFILE, &files)) files.rlim_cur = files.rlim_max, setrlimit(RLIMIT_NOFILE, &files);
     /* From here on sockets: first our own means, then signals, then what listens, then the threads. */
     net.epoll = epoll_create1(EPOLL_CLOEXEC);
     net.wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);

@@ -6,6 +6,7 @@ Every bad input must leave the server as it was: afterwards a canary request giv
 import base64
 import json
 import re
+import resource
 import pathlib
 import socket
 import struct
@@ -304,7 +305,14 @@ def speculation():
 
 
 def keys():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard)) # as a shell may have it; the server takes what it may
     s = Server("--api-key", "alpha", "beta")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    many = [socket.create_connection((HOST, s.port), timeout=60) for _ in range(200)]
+    many[-1].sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    check("more connections than a shell's limit", hard < 300 or many[-1].recv(20).startswith(b"HTTP/1.1 200"))
+    for c in many: c.close()
     check("no key", s.request("GET", "/v1/models")[0] == 401)
     check("health is open", s.request("GET", "/health")[0] == 200)
     for header in ({"Authorization": "Bearer alpha"}, {"Authorization": "Bearer beta"}, {"x-api-key": "alpha"}): check("key", s.request("GET", "/v1/models", None, header)[0] == 200)
