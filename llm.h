@@ -7444,10 +7444,12 @@ typedef struct llm__tpl {
     llm_json *json;            /* text that is read as JSON just now */
     llm_text aside;            /* a text with marks put in, or taken away (llm_guard) */
     const llm__tpl_token *tok; /* all of them */
-    llm__tpl_token *note;      /* the same, in the check; else NULL */
     int32_t at;                /* the token that is read next */
+    llm_template *made;        /* the template while it is opened, whose tokens take notes; else NULL */
+    llm__str source;           /* its text from where the lexer is, and some zeros behind it */
     int dead;                  /* not 0: what is read is only checked */
     int loops;                 /* open ones, for break and continue */
+    int flow;                  /* LLM__W_BREAK or _CONTINUE: nothing runs any more up to the end of the loop's body */
     int32_t call_at;           /* of a call block: the '(' of its call, which gets `caller` */
     llm__val caller;
     int64_t fuel;
@@ -7531,8 +7533,8 @@ static void *llm__tpl_get(llm__tpl *x, size_t bytes) {
 
 /* Goes one level down; every caller undoes it by x->depth--. The check is shallower, so that what it let pass can be called from macros. */
 static void llm__tpl_enter(llm__tpl *x) {
-    if (++x->depth > (x->note ? LLM__TPL_DEPTH : LLM__TPL_RUN_DEPTH))
-        llm__tpl_error(x, x->note ? LLM_ERR_TEMPLATE : LLM_ERR_LIMIT, "nesting is too deep");
+    if (++x->depth > (x->made ? LLM__TPL_DEPTH : LLM__TPL_RUN_DEPTH))
+        llm__tpl_error(x, x->made ? LLM_ERR_TEMPLATE : LLM_ERR_LIMIT, "nesting is too deep");
 }
 
 /* ---- making values ---- */
@@ -8047,176 +8049,164 @@ static const char llm__tpl_words[] = "or and not in is true True false False non
 static const char *const llm__tpl_levels[] = {"O", "A", "!", "EN<>GLI", "+-", "~", "*/D%", "P"};
 enum { LLM__LEVEL_OR = 1, LLM__LEVEL_AND, LLM__LEVEL_NOT, LLM__LEVEL_COMPARE };
 
-/* The lexer. `x` is the way out after an error, with its line. */
-typedef struct llm__tpl_lexer {
-    llm__tpl x; /* first: what the guard calls gets its address */
-    llm_template *t;
-    const char *s; /* (n) and some zeros */
-    size_t n, at;
-} llm__tpl_lexer;
-
-/* The text that is left. */
-static llm__str llm__lex_rest(const llm__tpl_lexer *l) { return llm__s(l->s + l->at, l->n - l->at); }
-
 /* Moves on, counting lines. */
-static void llm__lex_skip(llm__tpl_lexer *l, size_t n) {
-    for (; n && l->at < l->n; n--) l->x.line += l->s[l->at++] == '\n';
+static void llm__lex_skip(llm__tpl *x, size_t n) {
+    for (; n && x->source.n; n--, x->source = llm__str_from(x->source, 1)) x->line += x->source.p[0] == '\n';
 }
 
-static void llm__lex_spaces(llm__tpl_lexer *l) { llm__lex_skip(l, l->n - l->at - llm__tpl_trim(llm__lex_rest(l), 1).n); }
+static void llm__lex_spaces(llm__tpl *x) { llm__lex_skip(x, x->source.n - llm__tpl_trim(x->source, 1).n); }
 
 /* The number of a word. Names are numbered as they are met; 16 bits are what a value's tag holds. */
-static uint16_t llm__lex_number_of(llm__tpl_lexer *l, llm__str word) {
-    llm__map *names = &l->t->names;
+static uint16_t llm__lex_number_of(llm__tpl *x, llm__str word) {
+    llm__map *names = &x->made->names;
     int32_t id = llm__map_get(names, word);
     if (id < 0) {
         id = (int32_t)names->len + 1;
-        if (id > UINT16_MAX) llm__tpl_fail(&l->x, "too many different names");
-        if (llm__map_put(names, word, id) < 0) llm__tpl_error(&l->x, LLM_ERR_NOMEM, "out of memory");
+        if (id > UINT16_MAX) llm__tpl_fail(x, "too many different names");
+        if (llm__map_put(names, word, id) < 0) llm__tpl_error(x, LLM_ERR_NOMEM, "out of memory");
     }
     return (uint16_t)id;
 }
 
 /* Adds a token with its value. */
-static llm__tpl_token *llm__lex_push(llm__tpl_lexer *l, char type, llm__val v) {
-    llm_template *t = l->t;
+static llm__tpl_token *llm__lex_push(llm__tpl *x, char type, llm__val v) {
+    llm_template *t = x->made;
     if (t->n_tok == INT32_MAX || !llm__grow((void **)&t->tok, &t->cap_tok, t->n_tok + 1, sizeof *t->tok))
-        llm__tpl_error(&l->x, LLM_ERR_NOMEM, "out of memory");
+        llm__tpl_error(x, LLM_ERR_NOMEM, "out of memory");
     llm__tpl_token *k = &t->tok[t->n_tok++];
     memset(k, 0, sizeof *k);
     k->type = type;
-    k->line = l->x.line;
+    k->line = x->line;
     k->v = v;
     return k;
 }
 
 /* The end of a tag or comment. Consumes what closes it, `len` bytes, and the white space that belongs to it: all after '-'; with `trim` a
  * line feed, unless after '+'. */
-static void llm__lex_close(llm__tpl_lexer *l, size_t len, char sign, int trim) {
-    llm__lex_skip(l, len);
-    if (sign == '-') llm__lex_spaces(l);
-    else if (trim && sign != '+' && l->s[l->at] == '\n') llm__lex_skip(l, 1);
+static void llm__lex_close(llm__tpl *x, size_t len, char sign, int trim) {
+    llm__lex_skip(x, len);
+    if (sign == '-') llm__lex_spaces(x);
+    else if (trim && sign != '+' && x->source.p[0] == '\n') llm__lex_skip(x, 1);
 }
 
-/* The text before a tag at `to`, without the white space that the tag takes: all before '-'; for blocks and comments what stands between
- * the begin of their line and them, unless '+'. */
-static llm__str llm__lex_before(const llm__tpl_lexer *l, size_t to, char sign, int block) {
-    llm__str s = llm__s(l->s + l->at, to - l->at);
+/* The text s before a tag, without the white space that the tag takes: all before '-'; for blocks and comments what stands between the begin
+ * of their line and them, unless '+'. */
+static llm__str llm__lex_before(llm__str s, char sign, int block) {
     if (sign == '-') return llm__tpl_trim(s, 2);
     if (sign == '+' || !block) return s;
     size_t start = s.n;
     while (start && s.p[start - 1] != '\n') start--;
     /* Where the text begins a line begins, unless something was consumed before it in the same line. */
-    const int line_starts = start || !l->at || l->s[l->at - 1] == '\n';
-    if (line_starts && !llm__tpl_trim(llm__str_from(s, start), 1).n) s.n = start;
+    if ((start || s.p[-1] == '\n') && !llm__tpl_trim(llm__str_from(s, start), 1).n) s.n = start;
     return s;
 }
 
 /* The end of digits from i on. */
-static size_t llm__lex_digits(const llm__tpl_lexer *l, size_t i) {
-    while (llm__tpl_digit(l->s[i])) i++;
+static size_t llm__lex_digits(const char *s, size_t i) {
+    while (llm__tpl_digit(s[i])) i++;
     return i;
 }
 
 /* A number; a whole one may be of any length, and 007 is one. Behind a '.' stands an index (x.0.1), never a fraction; an e that no digit
  * follows is the begin of a name. */
-static void llm__lex_number(llm__tpl_lexer *l) {
-    const char *s = l->s;
-    size_t i = llm__lex_digits(l, l->at), e, whole = i;
+static void llm__lex_number(llm__tpl *x) {
+    const char *s = x->source.p;
+    size_t i = llm__lex_digits(s, 0), e, whole = i;
     llm__val v = llm__v_float(0);
-    if (s[i] == '.' && llm__tpl_digit(s[i + 1]) && s[l->at - 1] != '.') i = llm__lex_digits(l, i + 1);
+    if (s[i] == '.' && llm__tpl_digit(s[i + 1]) && s[-1] != '.') i = llm__lex_digits(s, i + 1);
     e = i + 1 + ((s[i] | 32) == 'e' && (s[i + 1] == '+' || s[i + 1] == '-'));
-    if ((s[i] | 32) == 'e' && llm__tpl_digit(s[e])) i = llm__lex_digits(l, e);
-    llm__str text = llm__s(s + l->at, i - l->at);
+    if ((s[i] | 32) == 'e' && llm__tpl_digit(s[e])) i = llm__lex_digits(s, e);
+    llm__str text = llm__s(s, i);
     while (i == whole && text.n > 1 && text.p[0] == '0') text = llm__str_from(text, 1);
     if (i == whole) v = llm__v_digits(text);
     else llm__parse_double(text.p, text.n, &v.as.f);
-    llm__lex_push(l, i == whole ? 'i' : 'f', v);
-    llm__lex_skip(l, i - l->at);
+    llm__lex_push(x, i == whole ? 'i' : 'f', v);
+    llm__lex_skip(x, i);
 }
 
 /* A text literal; those that follow each other become one. */
-static void llm__lex_string(llm__tpl_lexer *l) {
-    llm_template *t = l->t;
-    llm__str s = llm__str_from(llm__lex_rest(l), 1);
+static void llm__lex_string(llm__tpl *x) {
+    llm_template *t = x->made;
+    llm__str s = llm__str_from(x->source, 1);
     size_t n = 0;
-    while (n < s.n && s.p[n] != l->s[l->at]) n += s.p[n] == '\\' ? 2 : 1;
-    if (n >= s.n) llm__tpl_fail(&l->x, "a text literal without its end");
+    while (n < s.n && s.p[n] != s.p[-1]) n += s.p[n] == '\\' ? 2 : 1;
+    if (n >= s.n) llm__tpl_fail(x, "a text literal without its end");
     const int more = t->n_tok && t->tok[t->n_tok - 1].type == 's';
-    llm__tpl_token *k = more ? &t->tok[t->n_tok - 1] : llm__lex_push(l, 's', llm__v_str(llm__lit("")));
-    char *to = (char *)llm__tpl_get(&l->x, k->v.n + n + 1);
+    llm__tpl_token *k = more ? &t->tok[t->n_tok - 1] : llm__lex_push(x, 's', llm__v_str(llm__lit("")));
+    char *to = (char *)llm__tpl_get(x, k->v.n + n + 1);
     memcpy(to, llm__v_s(k->v).p, k->v.n);
     memcpy(to + k->v.n, s.p, n);
     k->v = llm__v_str(llm__s(to, k->v.n + llm__unescape(to + k->v.n, n, 1)));
-    llm__lex_skip(l, n + 2);
+    llm__lex_skip(x, n + 2);
 }
 
 /* Letters, digits, '_' and all beyond ASCII: whether a name is good Unicode does not matter here. */
 static int llm__lex_is_name(char c) { return (uint8_t)c >= 128 || c == '_' || llm__tpl_digit(c) || ((c | 32) >= 'a' && (c | 32) <= 'z'); }
 
 /* A name, or an operator, with its level. Those of two characters have a letter of their own. */
-static void llm__lex_word(llm__tpl_lexer *l) {
+static void llm__lex_word(llm__tpl *x) {
     static const char pairs[] = "==E!=N>=G<=L//D**P";
-    llm__str s = llm__s(l->s + l->at, 1);
+    llm__str s = llm__s(x->source.p, 1);
     char type = s.p[0] && strchr("+-/*%~[](){}<>=.:|,;", s.p[0]) ? s.p[0] : 0;
     uint16_t name = 0;
     for (int i = 0; pairs[i]; i += 3)
         if (pairs[i] == s.p[0] && pairs[i + 1] == s.p[1]) type = pairs[i + 2], s.n = 2;
     if (llm__lex_is_name(s.p[0])) {
         while (llm__lex_is_name(s.p[s.n])) s.n++;
-        name = llm__lex_number_of(l, s);
+        name = llm__lex_number_of(x, s);
         type = name <= LLM__W_IS ? "OA!I?"[name - 1] : 'n';
     }
-    if (!type) llm__tpl_fail(&l->x, "an unexpected character");
-    llm__tpl_token *k = llm__lex_push(l, type, llm__v_str(s));
+    if (!type) llm__tpl_fail(x, "an unexpected character");
+    llm__tpl_token *k = llm__lex_push(x, type, llm__v_str(s));
     k->name = name;
     for (int i = 0; i < LLM__COUNT(llm__tpl_levels); i++)
         if (strchr(llm__tpl_levels[i], type)) k->level = (uint8_t)(i + 1);
-    llm__lex_skip(l, s.n);
+    llm__lex_skip(x, s.n);
 }
 
 /* Inside of a tag, up to its end and with the white space that belongs to it, or to the end of the text. */
-static void llm__lex_tag(llm__tpl_lexer *l, int block) {
-    for (int brackets = 0; llm__lex_spaces(l), l->at < l->n;) {
-        const char c = l->s[l->at], close = block ? '%' : '}';
+static void llm__lex_tag(llm__tpl *x, int block) {
+    for (int brackets = 0; llm__lex_spaces(x), x->source.n;) {
+        const char *s = x->source.p, c = *s, close = block ? '%' : '}';
         /* The end of the tag, with its sign: -%}, +%}, -}}. A plus before }} would be an operator. */
         const size_t sign = c == '-' || (c == '+' && block);
-        if (!brackets && l->s[l->at + sign] == close && l->s[l->at + sign + 1] == '}') {
-            llm__lex_push(l, block ? 'b' : 'v', llm__v_str(llm__s(l->s + l->at, sign + 2)));
-            llm__lex_close(l, sign + 2, sign ? c : 0, block);
+        if (!brackets && s[sign] == close && s[sign + 1] == '}') {
+            llm__lex_push(x, block ? 'b' : 'v', llm__v_str(llm__s(s, sign + 2)));
+            llm__lex_close(x, sign + 2, sign ? c : 0, block);
             return;
         }
         brackets += (c && strchr("([{", c)) - (c && strchr(")]}", c));
-        if (brackets < 0) llm__tpl_fail(&l->x, "an unexpected character");
-        if (llm__tpl_digit(c)) llm__lex_number(l);
-        else if (c == '"' || c == '\'') llm__lex_string(l);
-        else llm__lex_word(l);
+        if (brackets < 0) llm__tpl_fail(x, "an unexpected character");
+        if (llm__tpl_digit(c)) llm__lex_number(x);
+        else if (c == '"' || c == '\'') llm__lex_string(x);
+        else llm__lex_word(x);
     }
 }
 
 /* All tokens of a text. */
-static void llm__lex_all(llm__tpl_lexer *l) {
+static void llm__lex_all(llm__tpl *x) {
     llm__str word;
-    for (const char *words = llm__tpl_words; llm__list_next(&words, " ", &word);) llm__lex_number_of(l, word);
-    while (l->at < l->n) {
-        size_t to = l->at;
-        while (to < l->n && !(l->s[to] == '{' && l->s[to + 1] && strchr("{%#", l->s[to + 1]))) to++;
-        const char kind = to < l->n ? l->s[to + 1] : 0, sign = kind ? l->s[to + 2] : 0;
-        const llm__str text = kind ? llm__lex_before(l, to, sign, kind != '{') : llm__lex_rest(l);
-        if (text.n) llm__lex_push(l, 'd', llm__v_str(text));
-        llm__lex_skip(l, to - l->at);
-        if (kind && kind != '#') llm__lex_push(l, kind == '{' ? 'V' : 'B', llm__v_str(llm__s(l->s + to, 2)));
-        llm__lex_skip(l, kind ? 2 + (sign == '-' || sign == '+') : 0);
+    for (const char *words = llm__tpl_words; llm__list_next(&words, " ", &word);) llm__lex_number_of(x, word);
+    while (x->source.n) {
+        const char *s = x->source.p;
+        size_t to = 0;
+        while (to < x->source.n && !(s[to] == '{' && s[to + 1] && strchr("{%#", s[to + 1]))) to++;
+        const char kind = to < x->source.n ? s[to + 1] : 0, sign = kind ? s[to + 2] : 0;
+        const llm__str text = kind ? llm__lex_before(llm__s(s, to), sign, kind != '{') : x->source;
+        if (text.n) llm__lex_push(x, 'd', llm__v_str(text));
+        llm__lex_skip(x, to);
+        if (kind && kind != '#') llm__lex_push(x, kind == '{' ? 'V' : 'B', llm__v_str(llm__s(s + to, 2)));
+        llm__lex_skip(x, kind ? 2 + (sign == '-' || sign == '+') : 0);
         if (kind == '#') {
-            const int64_t end = llm__tpl_find(llm__lex_rest(l), llm__lit("#}"), 1);
-            if (end < 0) llm__tpl_fail(&l->x, "a comment without its end");
-            llm__lex_skip(l, (size_t)end);
-            llm__lex_close(l, 2, end ? l->s[l->at - 1] : 0, 1);
+            const int64_t end = llm__tpl_find(x->source, llm__lit("#}"), 1);
+            if (end < 0) llm__tpl_fail(x, "a comment without its end");
+            llm__lex_skip(x, (size_t)end);
+            llm__lex_close(x, 2, end ? x->source.p[-1] : 0, 1);
         } else if (kind) {
-            llm__lex_tag(l, kind == '%');
+            llm__lex_tag(x, kind == '%');
         }
     }
-    llm__lex_push(l, 0, llm__v(LLM__V_UNSET));
+    llm__lex_push(x, 0, llm__v(LLM__V_UNSET));
 }
 
 /* ---- attributes, items, slices ----
@@ -8870,33 +8860,23 @@ LLM__TPL_FN(llm__fn_sum) {
     return total;
 }
 
-/* map("filter", ...), map(attribute="a.b", default=...). A filter gets what stands behind its name: map("replace", "a", "b"). */
-LLM__TPL_FN(llm__fn_map) {
-    llm__vlist *out = llm__tpl_empty(x);
-    const llm__vlist *l = llm__v_truth(self) ? llm__tpl_iter(x, self) : out;
-    const llm__val *attribute = llm__args_named(x, g, llm__lit("attribute")), *absent = llm__args_named(x, g, llm__lit("default"));
-    const llm__tpl_row *row = l->n && g->pos.n ? llm__tpl_row_of(x, LLM__IN_FILTER, llm__arg_text(x, g->pos.v[0])) : NULL;
-    const llm__args rest = llm__args_after(g, 1);
-    if (l->n && !row && (!attribute || g->named.n != 2 + 2 * (absent != NULL)))
-        llm__tpl_fail(x, "map: a filter or an attribute was expected");
-    for (int i = 0; i < l->n; i++)
-        llm__tpl_push(x, out, row ? llm__tpl_apply(x, row, l->v[i], &rest)
-                                  : llm__tpl_pick(x, l->v[i], *attribute, absent ? *absent : llm__v(LLM__V_UNSET)));
-    return llm__v_list(LLM__V_GEN, out);
-}
-
-/* select, reject("test", ...), selectattr, rejectattr("attribute", "test", ...). op: 1 for reject, 2 for attr. */
-LLM__TPL_FN(llm__fn_select) {
-    const int attr = op >> 1;
-    llm__vlist *out = llm__tpl_empty(x);
-    const llm__vlist *l = llm__v_truth(self) ? llm__tpl_iter(x, self) : out;
-    const llm__tpl_row *row = l->n && g->pos.n > attr ? llm__tpl_row_of(x, LLM__IN_TEST, llm__arg_text(x, g->pos.v[attr])) : NULL;
+/* map("filter", ...), map(attribute="a.b", default=...): op 0; select, reject("test", ...): 1, 2; selectattr, rejectattr("attribute",
+ * "test", ...): 3, 4. What stands behind the filter's or test's name are its arguments: map("replace", "a", "b"). */
+LLM__TPL_FN(llm__fn_each) {
+    const int attr = op > 2, where = op ? LLM__IN_TEST : LLM__IN_FILTER;
+    const llm__val none = llm__v(LLM__V_UNSET), *absent = llm__args_named(x, g, llm__lit("default"));
     const llm__args rest = llm__args_after(g, attr + 1);
-    if (l->n && g->pos.n < attr) llm__tpl_fail(x, "selectattr: an attribute was expected");
+    llm__vlist *out = llm__tpl_empty(x);
+    const llm__vlist *l = llm__v_truth(self) ? llm__tpl_iter(x, self) : out;
+    const llm__tpl_row *row = l->n && g->pos.n > attr ? llm__tpl_row_of(x, where, llm__arg_text(x, g->pos.v[attr])) : NULL;
+    const llm__val *by = attr && g->pos.n ? g->pos.v : !op && !row ? llm__args_named(x, g, llm__lit("attribute")) : NULL;
+    if (l->n && !by && (attr || (!op && !row))) llm__tpl_fail(x, "a filter or an attribute was expected");
+    if (l->n && !op && !row && g->named.n != 2 + 2 * (absent != NULL)) llm__tpl_fail(x, "map: unexpected argument");
     for (int i = 0; i < l->n; i++) {
-        llm__val v = attr ? llm__tpl_pick(x, l->v[i], g->pos.v[0], llm__v(LLM__V_UNSET)) : l->v[i];
+        llm__val v = llm__tpl_pick(x, l->v[i], by ? *by : none, !op && absent ? *absent : none);
         if (row) v = llm__tpl_apply(x, row, v, &rest);
-        if (llm__v_truth(v) != (op & 1)) llm__tpl_push(x, out, l->v[i]);
+        if (!op) llm__tpl_push(x, out, v);
+        else if (llm__v_truth(v) == (op & 1)) llm__tpl_push(x, out, l->v[i]);
     }
     return llm__v_list(LLM__V_GEN, out);
 }
@@ -9041,9 +9021,9 @@ static const llm__tpl_row llm__tpl_rows[] = {
     {"length count", LLM__IN_FILTER, "", llm__fn_length, 0}, {"trim", LLM__IN_FILTER, "chars", llm__fn_strip, 3},
     {"string", LLM__IN_FILTER, "", llm__fn_string, 0}, {"default d", LLM__IN_FILTER, "default_value boolean", llm__fn_default, 0},
     {"join", LLM__IN_FILTER, "d attribute", llm__fn_join, 0}, {"items", LLM__IN_FILTER, "", llm__fn_items, 0},
-    {"list", LLM__IN_FILTER, "", llm__fn_list, 0}, {"select", LLM__IN_FILTER, NULL, llm__fn_select, 0},
-    {"reject", LLM__IN_FILTER, NULL, llm__fn_select, 1}, {"selectattr", LLM__IN_FILTER, NULL, llm__fn_select, 2},
-    {"rejectattr", LLM__IN_FILTER, NULL, llm__fn_select, 3}, {"map", LLM__IN_FILTER, NULL, llm__fn_map, 0},
+    {"list", LLM__IN_FILTER, "", llm__fn_list, 0}, {"select", LLM__IN_FILTER, NULL, llm__fn_each, 1},
+    {"reject", LLM__IN_FILTER, NULL, llm__fn_each, 2}, {"selectattr", LLM__IN_FILTER, NULL, llm__fn_each, 3},
+    {"rejectattr", LLM__IN_FILTER, NULL, llm__fn_each, 4}, {"map", LLM__IN_FILTER, NULL, llm__fn_each, 0},
     {"safe", LLM__IN_FILTER, "", llm__fn_string, 1}, {"escape e", LLM__IN_FILTER, "", llm__fn_escape, 0},
     {"dictsort", LLM__IN_FILTER, "case_sensitive by reverse", llm__fn_dictsort, 0},
     {"replace", LLM__IN_FILTER, "old! new! count", llm__fn_replace, 1},
@@ -9170,7 +9150,7 @@ static const llm__tpl_token *llm__tpl_name(llm__tpl *x) {
 static llm__val llm__tpl_expr(llm__tpl *x);
 static llm__val llm__tpl_operation(llm__tpl *x, int level);
 static llm__val llm__tpl_postfix(llm__tpl *x, llm__val v, int filters);
-static int llm__tpl_block(llm__tpl *x, uint32_t ends, int live);
+static void llm__tpl_block(llm__tpl *x, uint32_t ends, int live);
 
 /* An expression, or several with commas between: a tuple. With `plain` they have no if-else, which would take the if of a for. */
 static llm__val llm__tpl_tuple(llm__tpl *x, int plain) {
@@ -9221,33 +9201,33 @@ static llm__val llm__tpl_primary(llm__tpl *x) {
     return t->name == LLM__W_NONE || t->name == LLM__W_NONE2 || x->dead ? llm__v(LLM__V_NONE) : llm__tpl_lookup(x, t);
 }
 
+/* Adds arguments by name, n / 2 of them. */
+static void llm__args_name(llm__tpl *x, llm__args *g, const llm__val *pairs, int32_t n) {
+    for (int32_t i = 0; i < n; i += 2) {
+        if (llm__tpl_dict_find(x, &g->named, pairs[i])) llm__tpl_fail(x, "an argument is given twice");
+        llm__tpl_dict_set(x, &g->named, pairs[i], pairs[i + 1]);
+    }
+}
+
 /* Arguments up to ')', which is skipped: f(1, x=2) has pos = 1 and named = x: 2; f(*a, **b) the items of a and the members of b. */
 static llm__args llm__tpl_args(llm__tpl *x) {
     llm__args g = LLM__ZERO;
     for (int by_name = 0; !llm__tpl_skip(x, ')');) {
-        const int spread = llm__tpl_skip(x, '*') ? '*' : llm__tpl_skip(x, 'P') ? 'P' : 0;
-        if (spread) {
-            const llm__val all = llm__tpl_expr(x);
-            const llm__vlist *l = x->dead ? &g.pos : spread == 'P' && all.type == LLM__V_DICT ? all.as.list : llm__tpl_iter(x, all);
-            if (!x->dead && spread == 'P' && all.type != LLM__V_DICT) llm__tpl_fail(x, "a dict was expected behind **");
-            for (int i = 0; !x->dead && i < l->n; i += spread == 'P' ? 2 : 1)
-                if (spread == '*') llm__tpl_push(x, &g.pos, l->v[i]);
-                else llm__tpl_dict_set(x, &g.named, l->v[i], l->v[i + 1]);
-            by_name = 1;
-            llm__tpl_comma(x, ')', "')' was expected");
-            continue;
-        }
         const llm__tpl_token *t = &x->tok[x->at];
         /* A name is that of an argument only if '=' follows: f(a) passes the variable a, f(a=1) names a parameter. */
-        const int named = t->name && t[1].type == '=';
-        if (by_name && !named) llm__tpl_syntax(x, "an argument by position after one by name");
-        if (named) x->at += 2;
-        by_name |= named;
+        const int named = t->name && t[1].type == '=', spread = t->type == '*' || t->type == 'P';
+        if (by_name && !named && !spread) llm__tpl_syntax(x, "an argument by position after one by name");
+        x->at += spread + 2 * named;
+        by_name |= named || spread;
         const llm__val v = llm__tpl_expr(x);
-        if (!x->dead && named && llm__tpl_dict_find(x, &g.named, t->v)) llm__tpl_fail(x, "an argument is given twice");
-        if (!x->dead && named) llm__tpl_dict_set(x, &g.named, t->v, v);
-        else if (!x->dead) llm__tpl_push(x, &g.pos, v);
         llm__tpl_comma(x, ')', "')' was expected");
+        if (x->dead) continue;
+        const llm__val pair[2] = {t->v, v};
+        const llm__vlist *l = t->type == '*' ? llm__tpl_iter(x, v) : v.as.list;
+        if (t->type == 'P' && v.type != LLM__V_DICT) llm__tpl_fail(x, "a dict was expected behind **");
+        if (t->type == 'P') llm__args_name(x, &g, l->v, l->n);
+        else if (named) llm__args_name(x, &g, pair, 2);
+        else llm__tpl_push_all(x, &g.pos, spread ? l->v : &v, spread ? l->n : 1);
     }
     return g;
 }
@@ -9258,9 +9238,9 @@ static llm__val llm__tpl_filter(llm__tpl *x, llm__val v, int where) {
     const int32_t at = x->at;
     const llm__tpl_token *t = llm__tpl_name(x);
     llm__args g = LLM__ZERO;
-    if (x->note) {
+    if (x->made) {
         const llm__tpl_row *row = llm__tpl_named(where, llm__v_s(t->v));
-        x->note[at].jump = row ? (int32_t)(row - llm__tpl_rows) + 1 : 0;
+        x->made->tok[at].jump = row ? (int32_t)(row - llm__tpl_rows) + 1 : 0;
     }
     if (llm__tpl_skip(x, '(')) {
         g = llm__tpl_args(x);
@@ -9372,7 +9352,7 @@ static llm__val llm__tpl_expr(llm__tpl *x) {
     if (!test) v = llm__tpl_operation(x, LLM__LEVEL_OR);
     if (test || llm__tpl_word(x, LLM__W_IF)) {
         if (test) x->at = test;
-        else x->note[from].jump = x->at;
+        else x->made->tok[from].jump = x->at;
         const int holds = llm__v_truth(llm__tpl_operation(x, LLM__LEVEL_OR));
         const int32_t behind = x->at;
         x->dead += !holds;
@@ -9388,24 +9368,20 @@ static llm__val llm__tpl_expr(llm__tpl *x) {
 }
 
 /* ---- statements ----
- * A block is statements up to one of the tags that its owner waits for. A statement tells whether the block goes on, or whether the loop
- * around it breaks or continues. A block with a scope of its own (for, macro, block set, filter, generation) opens one, others run in the
- * scope that is open:
+ * A block is statements up to one of the tags that its owner waits for. After a break or continue the blocks around it end as well, up to
+ * the loop. A block with a scope of its own (for, macro, block set, filter, generation) opens one, others run in the scope that is open:
  *
  *   {% set x = 1 %}{% if true %}{% set x = 2 %}{% endif %}{% for i in [3] %}{% set x = i %}{% endfor %}{{ x }}     prints 2 */
-
-enum { LLM__FLOW_ON, LLM__FLOW_BREAK, LLM__FLOW_CONTINUE };
 
 static void llm__tpl_tag_end(llm__tpl *x) { llm__tpl_want(x, 'b', "the end of the tag was expected"); }
 
 /* A block in a scope of its own, and the tag that ends it. */
-static int llm__tpl_scoped(llm__tpl *x, uint32_t ends, int live) {
+static void llm__tpl_scoped(llm__tpl *x, uint32_t ends, int live) {
     llm__scope *outer = llm__tpl_scope(x, x->scope);
-    const int flow = llm__tpl_block(x, ends, live);
+    llm__tpl_block(x, ends, live);
     x->scope = outer;
     x->at++;
     llm__tpl_tag_end(x);
-    return flow;
 }
 
 /* What is assigned to: a name, namespace.name, or several of those, with commas and perhaps in parentheses, to unpack a value into. */
@@ -9469,29 +9445,23 @@ static void llm__tpl_set(llm__tpl *x) {
     const int block = !llm__tpl_skip(x, '=');
     const llm__val v = block ? llm__tpl_captured(x, LLM__W_ENDSET, 0) : llm__tpl_tuple(x, 0);
     if (!block) llm__tpl_tag_end(x);
-    if (!x->dead) llm__tpl_assign_to(x, &targets, v);
+    if (!x->dead && !x->flow) llm__tpl_assign_to(x, &targets, v);
 }
 
 /* if, elif ... else. Behind the branch that is taken all others are only checked. A set within an if is seen behind it: it has no scope. */
-static int llm__tpl_if(llm__tpl *x) {
+static void llm__tpl_if(llm__tpl *x) {
     const uint32_t ends = 1u << LLM__W_ELIF | 1u << LLM__W_ELSE | 1u << LLM__W_ENDIF;
     const int dead = x->dead;
-    int flow = LLM__FLOW_ON, word = LLM__W_ELIF;
-    while (word == LLM__W_ELIF && !flow) {
-        const int taken = llm__v_truth(llm__tpl_tuple(x, 1));
+    int word = LLM__W_ELIF;
+    while (word != LLM__W_ENDIF) {
+        const int taken = word == LLM__W_ELSE || llm__v_truth(llm__tpl_tuple(x, 1));
         llm__tpl_tag_end(x);
-        flow = llm__tpl_block(x, ends, taken);
+        llm__tpl_block(x, word == LLM__W_ELSE ? 1u << LLM__W_ENDIF : ends, taken);
         x->dead += taken;
         word = x->tok[x->at++].name;
     }
-    if (word == LLM__W_ELSE && !flow) {
-        llm__tpl_tag_end(x);
-        flow = llm__tpl_block(x, 1u << LLM__W_ENDIF, 1);
-        x->at++;
-    }
-    if (!flow) llm__tpl_tag_end(x);
+    llm__tpl_tag_end(x);
     x->dead = dead;
-    return flow;
 }
 
 /* The items of a loop that pass its filter, which sees the target in a scope of its own. All before the first turn, so that loop.length
@@ -9514,7 +9484,7 @@ static llm__vlist *llm__tpl_where(llm__tpl *x, const llm__vlist *all, const llm_
 
 /* A loop. `loop` is an object with the turn's number; index, first, last and so on are worked out when they are asked for
  * (llm__tpl_loop_attr). One scope serves all turns: it is emptied before each, so that what a turn has set is gone in the next. */
-static int llm__tpl_for(llm__tpl *x) {
+static void llm__tpl_for(llm__tpl *x) {
     const uint32_t ends = 1u << LLM__W_ELSE | 1u << LLM__W_ENDFOR;
     int ended = 0; /* the else branch runs unless one turn came to its end: in jinja2 also after a break or continue in all of them */
     const llm__targets targets = llm__tpl_targets(x);
@@ -9528,27 +9498,25 @@ static int llm__tpl_for(llm__tpl *x) {
     llm__val loop = llm__tpl_object(x, LLM__V_LOOP);
     loop.as.object->items = l;
     x->loops++;
-    for (int i = 0, flow = LLM__FLOW_ON; i < l->n && flow != LLM__FLOW_BREAK; i++) {
+    for (int i = 0; i < l->n && x->flow != LLM__W_BREAK; i++) {
         llm__tpl_spend(x, 1);
         x->at = body;
+        x->flow = 0;
         loop.as.object->at = i;
         x->scope->vars.n = 0;
         llm__tpl_assign(x, LLM__W_LOOP, loop);
         llm__tpl_assign_to(x, &targets, l->v[i]);
-        flow = llm__tpl_block(x, ends, 1);
-        ended |= flow == LLM__FLOW_ON;
+        llm__tpl_block(x, ends, 1);
+        ended |= !x->flow;
     }
+    x->flow = 0;
     x->scope = outer;
     x->at = body;
     llm__tpl_block(x, ends, 0); /* to its end, in one jump but for the check */
     x->loops--;
-    if (llm__tpl_word(x, LLM__W_ELSE)) {
-        llm__tpl_tag_end(x);
-        return llm__tpl_scoped(x, 1u << LLM__W_ENDFOR, !ended);
-    }
-    x->at++;
+    const int otherwise = x->tok[x->at++].name == LLM__W_ELSE;
     llm__tpl_tag_end(x);
-    return LLM__FLOW_ON;
+    if (otherwise) llm__tpl_scoped(x, 1u << LLM__W_ENDFOR, !ended);
 }
 
 /* {% macro name(...) %} sets a name to a macro, bound to the scope that is open. {% call(...) f(...) %} makes a macro of its body, calls f
@@ -9636,39 +9604,41 @@ static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vobject *m, const ll
 }
 
 /* One tag with all that belongs to it; x behind {%. */
-static int llm__tpl_statement(llm__tpl *x) {
+static void llm__tpl_statement(llm__tpl *x) {
     const int word = x->tok[x->at].name;
     llm__val v;
-    if (word == LLM__W_BREAK || word == LLM__W_CONTINUE) {
-        if (!x->loops) llm__tpl_syntax(x, "outside of a loop");
-        x->at++;
-        llm__tpl_tag_end(x);
-        return x->dead ? LLM__FLOW_ON : word == LLM__W_BREAK ? LLM__FLOW_BREAK : LLM__FLOW_CONTINUE;
-    }
     x->at++;
     switch (word) {
-    case LLM__W_IF: return llm__tpl_if(x);
-    case LLM__W_FOR: return llm__tpl_for(x);
-    case LLM__W_SET: llm__tpl_set(x); return LLM__FLOW_ON;
+    case LLM__W_IF: llm__tpl_if(x); break;
+    case LLM__W_FOR: llm__tpl_for(x); break;
+    case LLM__W_SET: llm__tpl_set(x); break;
     case LLM__W_MACRO:
-    case LLM__W_CALL: llm__tpl_macro(x, word); return LLM__FLOW_ON;
-    case LLM__W_GENERATION: llm__tpl_tag_end(x); return llm__tpl_scoped(x, 1u << LLM__W_ENDGENERATION, 1);
+    case LLM__W_CALL: llm__tpl_macro(x, word); break;
+    case LLM__W_GENERATION:
+        llm__tpl_tag_end(x);
+        llm__tpl_scoped(x, 1u << LLM__W_ENDGENERATION, 1);
+        break;
     case LLM__W_FILTER:
         v = llm__tpl_captured(x, LLM__W_ENDFILTER, 1);
-        if (!x->dead) llm__tpl_print(x, v);
-        return LLM__FLOW_ON;
+        if (!x->dead && !x->flow) llm__tpl_print(x, v);
+        break;
+    case LLM__W_BREAK:
+    case LLM__W_CONTINUE:
+        if (!x->loops) llm__tpl_syntax(x, "outside of a loop");
+        llm__tpl_tag_end(x);
+        if (!x->dead) x->flow = word;
+        break;
     default: x->at--; llm__tpl_syntax(x, "no such tag, or none that may stand here");
     }
 }
 
 /* Statements up to a tag that begins with a word of the set `ends`, which x stands at then; none: up to the end of the text. Where they are
  * not live, or after a break, the walk goes on at that tag at once, if the check has noted it. */
-static int llm__tpl_block(llm__tpl *x, uint32_t ends, int live) {
+static void llm__tpl_block(llm__tpl *x, uint32_t ends, int live) {
     const int32_t from = x->at, end = x->tok[from].jump;
-    int flow = LLM__FLOW_ON;
     llm__tpl_enter(x);
     x->dead += !live;
-    while (!flow && (!x->dead || !end)) {
+    while (!x->flow && (!x->dead || !end)) {
         const llm__tpl_token *t = &x->tok[x->at];
         llm__tpl_spend(x, 1);
         x->line = t->line;
@@ -9677,18 +9647,17 @@ static int llm__tpl_block(llm__tpl *x, uint32_t ends, int live) {
         if (!t->type || (t->type == 'B' && t[1].name < 32 && (ends >> t[1].name & 1))) break;
         x->at++;
         if (t->type == 'B') {
-            flow = llm__tpl_statement(x);
+            llm__tpl_statement(x);
             continue;
         }
         const llm__val v = t->type == 'd' ? t->v : llm__tpl_tuple(x, 0);
         if (t->type == 'V') llm__tpl_want(x, 'v', "the end of the expression was expected");
         if (!x->dead) llm__tpl_print(x, v);
     }
-    if (x->note) x->note[from].jump = x->at + 1;
+    if (x->made) x->made->tok[from].jump = x->at + 1;
     x->at = end ? end : x->at + 1;
     x->dead -= !live;
     x->depth--;
-    return flow;
 }
 
 /* ---- values from JSON ----
@@ -9739,43 +9708,38 @@ LLM_API void llm_template_close(llm_template *t) {
     LLM_FREE(t);
 }
 
-/* A copy of the source with \r\n and \r as \n, without one line feed at the end, and with zeros behind it: the lexer looks a few bytes
- * ahead. An error if it is not UTF-8. */
-static llm_result llm__tpl_source(llm__tpl_lexer *l, const char *text, size_t len) {
-    size_t valid = llm__utf8_valid(text, len);
-    if (valid < len) return llm__error(LLM_ERR_TEMPLATE, "template: byte %zu is not UTF-8", valid);
-    char *s = (char *)llm__arena_get(&l->t->arena, len + 8);
-    if (!s) return llm__nomem();
-    for (size_t i = 0; i < len; i++)
-        if (text[i] != '\r' || i + 1 == len || text[i + 1] != '\n') s[l->n++] = text[i] == '\r' ? '\n' : text[i];
-    if (l->n && s[l->n - 1] == '\n') s[--l->n] = 0;
-    l->s = s;
-    return LLM_OK;
-}
-
-/* What the guard runs: the lexer, and the check. */
+/* What the guard runs: the lexer, and the check. The lexer gets a copy of the source with \r\n and \r as \n, without one line feed at the
+ * end; it looks a few bytes ahead, at zeros, and one byte back, at a line feed. */
 static void llm__tpl_check(llm__tpl *x) {
-    llm__tpl_lexer *l = (llm__tpl_lexer *)x;
-    llm__lex_all(l);
-    x->tok = x->note = l->t->tok;
+    const llm__str text = x->source;
+    char *s = (char *)llm__tpl_get(x, text.n + 9), *to = s;
+    *to++ = '\n';
+    for (size_t i = 0; i < text.n; i++)
+        if (text.p[i] != '\r' || i + 1 == text.n || text.p[i + 1] != '\n') *to++ = (char)(text.p[i] == '\r' ? '\n' : text.p[i]);
+    if (to > s + 1 && to[-1] == '\n') *--to = 0;
+    x->source = llm__s(s + 1, (size_t)(to - s) - 1);
+    llm__lex_all(x);
+    x->tok = x->made->tok;
     llm__tpl_block(x, 0, 0);
 }
 
 /* After an error all of the template goes. Errors name the line: of syntax here, of values in the render. */
 LLM_API llm_result llm_template_open(const char *text, size_t len, llm_template **out) {
-    llm__tpl_lexer l = LLM__ZERO;
+    llm__tpl x = LLM__ZERO;
+    const size_t valid = llm__utf8_valid(text, len);
     *out = NULL;
     if (len > (size_t)16 << 20) return llm__error(LLM_ERR_LIMIT, "template: %zu bytes, at most 16 MiB expected", len);
-    l.t = LLM__NEW(llm_template, 1);
-    if (!l.t) return llm__nomem();
-    l.t->arena.limit = (size_t)1 << 30;
-    l.x.arena = &l.t->arena;
-    l.x.fuel = INT64_MAX; /* the check is linear */
-    l.x.line = 1;
-    llm_result r = llm__tpl_source(&l, text, len);
-    if (!r) r = llm__tpl_guard(&l.x, llm__tpl_check);
-    if (r) llm_template_close(l.t);
-    else *out = l.t;
+    if (valid < len) return llm__error(LLM_ERR_TEMPLATE, "template: byte %zu is not UTF-8", valid);
+    x.made = LLM__NEW(llm_template, 1);
+    if (!x.made) return llm__nomem();
+    x.arena = &x.made->arena;
+    x.arena->limit = (size_t)1 << 30;
+    x.source = llm__s(text, len);
+    x.fuel = INT64_MAX; /* the check is linear */
+    x.line = 1;
+    llm_result r = llm__tpl_guard(&x, llm__tpl_check);
+    if (r) llm_template_close(x.made);
+    else *out = x.made;
     return r;
 }
 
@@ -9827,9 +9791,10 @@ static void llm__tpl_context(llm__tpl *x) {
     }
 }
 
-/* What the guard runs: a render, with its result in x->text. Reading the context is free: it is as large as the caller allowed. */
+/* What the guard runs: a render, with its result in x->text. Reading the context has fuel of its own: some millions of values, or one object
+ * of 40,000 keys, since a dict is searched for each key that it gets. */
 static void llm__tpl_render(llm__tpl *x) {
-    x->fuel = INT64_MAX;
+    x->fuel = 1 << 23;
     x->context = (llm__val *)llm__tpl_get(x, (x->t->names.len + 1) * sizeof *x->context);
     llm__tpl_context(x);
     x->fuel = x->options->fuel > 0 ? x->options->fuel : 5000000;
@@ -28002,23 +27967,16 @@ static const struct {
 /* One answer of one prompt, as far as it has been polled. */
 typedef struct llm__oai_choice {
     llm_reasoning reasoning;
-    llm_text thoughts, content; /* of a chat: in a stream what is not written yet, else all */
+    llm_text thoughts, content; /* in a stream what is not written yet, else all; of a completion with the echoed prompt before it */
     llm_tool_parser *tools;     /* of a chat with tools; NULL: none */
     uint64_t call_id;           /* of its first call; the others count on */
     int32_t n_told;             /* in a stream: calls that were announced */
     size_t told;                /* bytes of the last one's arguments that were written */
-    int64_t chars;              /* code points so far: of the answer's text, behind the echoed prompt */
+    int64_t chars;              /* code points of content so far */
     double last;                /* when its latest token came; 0: none yet */
     int32_t n_reasoning;        /* tokens of thoughts */
-    int32_t started;            /* in a stream: something was written */
+    int32_t started;            /* its role was written, or the echoed prompt taken */
 } llm__oai_choice;
-
-/* How log-probabilities are written. The rows themselves come as an llm_output, whatever they belong to: an answer, a prompt, one event. */
-typedef struct llm__oai_look {
-    const llm_model *model;
-    int32_t shown;  /* alternatives to a token at most */
-    int32_t as_ids; /* names as "token_id:N" */
-} llm__oai_look;
 
 /* A body and its answer. The kinds share it: an embedding has no use for the choices' texts, a response alone has items. */
 struct llm_openai_call {
@@ -28040,7 +27998,7 @@ struct llm_openai_call {
     int32_t include_usage, continuous_usage, echo, skip_special, generation_prompt, continue_final, priority;
     int32_t add_special, parse_special, pieces; /* add_special -1: not said */
     int32_t token_ids, metrics, want_logprobs, early_stop, background;
-    llm__oai_look look;         /* of log-probabilities */
+    int32_t shown, as_ids;      /* of log-probabilities: alternatives to a token at most; names as "token_id:N" */
     int32_t prompt_logprobs;    /* -1: not wanted */
     int64_t max_tokens, max_completion_tokens, truncate_prompt;
     int64_t dimensions;         /* of an embedding; 0: all */
@@ -28169,7 +28127,7 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_BOOL(add_special, "add_special_tokens|add_special"), LLM__OAI_BOOL(parse_special, "parse_special"),
     LLM__OAI_BOOL(pieces, "with_pieces|return_token_strs"), LLM__OAI_BOOL(generation_prompt, "add_generation_prompt"),
     LLM__OAI_BOOL(continue_final, "continue_final_message"), LLM__OAI_BOOL(token_ids, "return_token_ids"),
-    LLM__OAI_BOOL(look.as_ids, "return_tokens_as_token_ids"), LLM__OAI_BOOL(metrics, "return_metrics"),
+    LLM__OAI_BOOL(as_ids, "return_tokens_as_token_ids"), LLM__OAI_BOOL(metrics, "return_metrics"),
     LLM__OAI_BOOL(early_stop, "enable_early_stop"), LLM__OAI_BOOL(tool_many, "parallel_tool_calls"), LLM__OAI_BOOL(background, "background"),
     {"truncate_prompt_tokens", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, truncate_prompt), 1, 9e18, NULL, NULL},
     LLM_OPT_INT(llm_openai_call, priority, 0, "priority", -1000000, 1000000, NULL),
@@ -28397,16 +28355,15 @@ static int llm__oai_tools(llm_openai_call *k) {
 static int llm__oai_tool_choice(llm_openai_call *k) {
     const llm_json *d = k->body;
     int v = llm__oai_get(d, 0, "tool_choice"), i = 0;
-    const char *word = llm_json_str(d, v, NULL), *only = llm__oai_word(d, llm__tool_function(d, v), "name");
+    const char *only = llm__oai_word(d, llm__tool_function(d, v), "name");
+    const int word = llm__word_index("none auto required", llm__json_text(d, v));
     llm__oai_at(k, "tool_choice");
     if (v < 0) return 1;
-    if (!only && llm_json_type_of(d, v) == LLM_JSON_OBJECT)
-        return llm__oai_bad(k, NULL, ": {\"type\": \"function\", \"function\": {\"name\": ...}} expected");
-    if (!only && (!word || !llm__alias_among("none|auto|required", llm__lit(word), NULL)))
-        return llm__oai_bad(k, NULL, "must be none, auto, required, or an object with a function's name");
-    if (word && !strcmp(word, "none")) return k->tools = -1, 1;
+    if (!only && word < 0)
+        return llm__oai_bad(k, NULL, "must be none, auto, required, or {\"type\": \"function\", \"function\": {\"name\": ...}}");
+    if (word == 0) return k->tools = -1, 1;
     if (k->tools < 0) return llm__oai_bad(k, NULL, "When using `tool_choice`, `tools` must be set.");
-    k->tool_must = only || !strcmp(word, "required");
+    k->tool_must = word != 1;
     for (int t = only ? llm_json_first(d, k->tools) : -1; t >= 0; t = llm_json_next(d, t), i++)
         if (!strcmp(llm__oai_word(d, llm__tool_function(d, t), "name"), only)) k->tool_only = i;
     return !only || k->tool_only >= 0 || llm__oai_bad(k, NULL, ": \"%.64s\" is none of the tools", only);
@@ -28460,7 +28417,7 @@ static int llm__oai_logprobs(llm_openai_call *k) {
     if (n < 0 || n > most) return llm__oai_bad(k, NULL, ": %lld, a whole number from 0 to %d was expected", (long long)n, most);
     if (k->prompt_logprobs >= 0 && k->info.stream)
         return llm__oai_bad(k, "prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.");
-    k->look.shown = (int32_t)n;
+    k->shown = (int32_t)n;
     if (k->want_logprobs) k->s.logprobs = (int32_t)n + 1;
     k->s.prompt_logprobs = LLM__MAX(k->prompt_logprobs + 1, k->echo ? k->s.logprobs : 0);
     return 1;
@@ -28821,7 +28778,6 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->normalize = !s->raw_embeddings;
     k->add_special = k->messages = k->tools = k->tool_only = k->prompt_logprobs = -1;
     k->max_tokens = k->max_completion_tokens = -1;
-    k->look.model = s->model;
     const llm_options fields = {llm__oai_fields, LLM__COUNT(llm__oai_fields), k, k->given, NULL, NULL, k->fields.owned, NULL};
     k->fields = fields;
     k->info.kind = kind;
@@ -28959,9 +28915,18 @@ static int llm__oai_tool_words(const llm_openai_call *k, int m, llm_text *out) {
     return joined ? llm_json_next(k->chat, m) : m;
 }
 
+static void llm__reverse(char *s, size_t n) {
+    for (size_t i = 0; i < n / 2; i++) {
+        const char c = s[i];
+        s[i] = s[n - 1 - i];
+        s[n - 1 - i] = c;
+    }
+}
+
 /* continue_final_message: the prompt ends with the last message's text, without what the template puts behind it. context: what was
  * rendered, guarded against `model` (NULL: plain). Where a template writes <|im_start|>assistant\nOnce upon<|im_end|>\n, the prompt is cut behind "upon",
- * the last place where the text stands. White space at its end is not looked for: most templates trim it. */
+ * the last place where the text stands: the first of the two turned round, which memmem finds in linear time, whatever the texts. White
+ * space at its end is not looked for: most templates trim it. */
 LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, llm_text *prompt) {
     LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
     int last = -1;
@@ -28970,12 +28935,14 @@ LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, l
     if (content.p && model) llm_guard(model, content.p, content.n, &text);
     else llm__add_str(&text, content);
     while (text.len && strchr(" \n\t\r", text.data[text.len - 1])) text.len--;
-    for (size_t at = prompt->len, n = text.len; n && at >= n; at--)
-        if (!memcmp(prompt->data + at - n, text.data, n)) {
-            prompt->len = at;
-            prompt->data[at] = 0;
-            return;
-        }
+    if (!text.len || !prompt->len) return;
+    llm__reverse(text.data, text.len);
+    llm__reverse(prompt->data, prompt->len);
+    const char *found = (const char *)memmem(prompt->data, prompt->len, text.data, text.len);
+    const size_t behind = found ? (size_t)(found - prompt->data) : 0;
+    llm__reverse(prompt->data, prompt->len);
+    prompt->len -= behind;
+    prompt->data[prompt->len] = 0;
 }
 
 /* Renders the messages into k->text, guarded. The template's context is an object again: the messages, what the body passes on, the
@@ -29085,6 +29052,9 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids) {
     if (s->on_news) c.on_news = llm__oai_news;
     llm__oai_choice *first = k->choice + k->info.n_requests * k->info.n_choices;
     for (int32_t i = 0; i < k->info.n_choices; i++) {
+        llm_text *before = k->info.kind == LLM_OPENAI_GENERATE || (k->info.kind == LLM_OPENAI_COMPLETION && k->echo) ? &first[i].content : NULL;
+        if (before) llm_detokenize(s->model, c.prompt_ids, c.n_prompt_ids, 0, before); /* what the model sees, not what was sent */
+        if (before) first[i].chars = llm_text_chars(before->data, before->len);
         llm_reasoning_begin(&first[i].reasoning, chat ? s->reasoning : LLM_REASONING_NONE, k->text.data, k->text.len);
         if (!i && !llm__oai_compile(k, &first->reasoning)) return 0;
         if (!parsed) continue;
@@ -29159,11 +29129,11 @@ static llm_output llm__oai_event_rows(const llm_event *e) {
     return o;
 }
 
-/* Alternative j to the token at place i: the likeliest first, and with `own` the token itself behind them if it is not among them, so up to
- * N + 1. 0: there are no more. */
-static int llm__oai_alternative(const llm__oai_look *look, const llm_output *o, size_t i, int own, int j, llm_token_logprob *out) {
+/* Alternative j to the token at place i, of `shown`: the likeliest first, and with `own` the token itself behind them if it is not among them,
+ * so up to N + 1. 0: there are no more. */
+static int llm__oai_alternative(const llm_output *o, size_t i, int32_t shown, int own, int j, llm_token_logprob *out) {
     const llm_token_logprob *top = o->top ? o->top + i * (size_t)o->top_stride : NULL;
-    int width = top ? LLM__MIN(o->top_counts[i], look->shown) : 0, seen = 0;
+    int width = top ? LLM__MIN(o->top_counts[i], shown) : 0, seen = 0;
     for (int c = 0; c < width; c++) seen |= top[c].id == o->token_ids[i];
     out->id = o->token_ids[i];
     out->logprob = o->logprobs[i];
@@ -29172,70 +29142,68 @@ static int llm__oai_alternative(const llm__oai_look *look, const llm_output *o, 
 }
 
 /* How a token is written in logprobs: its text; "bytes:\\xE2\\x80" where its bytes are no whole text (so OpenAI writes it); or
- * "token_id:N" (vLLM's return_tokens_as_token_ids), which no two tokens share. */
-static void llm__oai_token(const llm__oai_look *look, int32_t id, llm_text *out) {
-    LLM__SCOPED(llm_text_free) llm_text raw = LLM__ZERO;
-    if (look->as_ids) {
-        llm_text_format(out, "'token_id:%d'", id);
-        return;
-    }
-    llm_token_bytes(look->model, id, &raw);
-    int whole = llm__utf8_valid(raw.data, raw.len) == raw.len;
-    llm_text_format(out, whole ? "%Q" : "'bytes:", raw.data, raw.len);
-    for (size_t i = 0; i < raw.len && !whole; i++) {
+ * "token_id:N" (vLLM's return_tokens_as_token_ids), which no two tokens share. `bytes` gets its bytes, in place of what is there. */
+static void llm__oai_token(const llm_openai_call *k, int32_t id, llm_text *bytes, llm_text *out) {
+    bytes->len = 0;
+    llm_token_bytes(k->service->model, id, bytes);
+    int whole = llm__utf8_valid(bytes->data, bytes->len) == bytes->len;
+    if (k->as_ids) llm_text_format(out, "'token_id:%d'", id);
+    else llm_text_format(out, whole ? "%Q" : "'bytes:", bytes->data, bytes->len);
+    for (size_t i = 0; i < bytes->len && !whole && !k->as_ids; i++) {
         char hex[8];
-        snprintf(hex, sizeof hex, "\\\\x%02X", (unsigned char)raw.data[i]);
+        snprintf(hex, sizeof hex, "\\\\x%02X", (unsigned char)bytes->data[i]);
         llm_text_str(out, hex);
     }
-    if (!whole) llm_text_str(out, "\"");
+    if (!whole && !k->as_ids) llm_text_str(out, "\"");
 }
 
-/* One of the four parallel lists of completions: 0 tokens, 1 their log-probabilities, 2 the likeliest, 3 where each one's text begins, from
- * `chars` on. First those of an echoed prompt (NULL: none), then the answer's. */
-static void llm__oai_list(const llm__oai_look *look, int which, const llm_output *echo, const llm_output *rows, int64_t chars, llm_text *out) {
+/* The four parallel lists of completions: tokens, their log-probabilities, the likeliest, and where each one's text begins, from `chars` on.
+ * First those of an echoed prompt (NULL: none), then the answer's. */
+static void llm__oai_lists(const llm_openai_call *k, const llm_output *echo, const llm_output *rows, int64_t chars, llm_text *out) {
+    LLM__SCOPED(llm_text_free) llm_text bytes = LLM__ZERO;
+    llm_text likely = LLM__ZERO, logprobs = LLM__ZERO, offsets = LLM__ZERO;
+    llm_text_str(out, "{\"tokens\":[");
     for (int part = 0; part < 2; part++) {
         const llm_output *o = part ? rows : echo;
         for (size_t i = 0; o && i < o->n_token_ids; i++) {
-            LLM__SCOPED(llm_text_free) llm_text raw = LLM__ZERO;
             llm_token_logprob a;
             int none = !o->logprobs || (!part && !i);
-            llm_text_format(out, none && (which == 1 || which == 2) ? "%,null" : "%,");
-            if (which == 0) llm__oai_token(look, o->token_ids[i], out);
-            if (which == 1 && !none) llm_text_format(out, "%f", llm__oai_shown(o->logprobs[i]));
-            if (which == 2 && !none) llm_text_str(out, "{");
-            for (int j = 0; which == 2 && !none && llm__oai_alternative(look, o, i, 1, j, &a); j++) {
-                llm_text_format(out, "%,");
-                llm__oai_token(look, a.id, out);
-                llm_text_format(out, ":%f", llm__oai_shown(a.logprob));
+            llm_text_format(&offsets, offsets.len ? ",%l" : "%l", chars);
+            llm_text_format(out, "%,");
+            llm__oai_token(k, o->token_ids[i], &bytes, out);
+            chars += llm_text_chars(bytes.data, bytes.len);
+            if (logprobs.len) llm_text_str(&logprobs, ","), llm_text_str(&likely, ",");
+            llm_text_format(&logprobs, none ? "null" : "%f", none ? 0.0 : llm__oai_shown(o->logprobs[i]));
+            llm_text_str(&likely, none ? "null" : "{");
+            for (int j = 0; !none && llm__oai_alternative(o, i, k->shown, 1, j, &a); j++) {
+                llm_text_format(&likely, "%,");
+                llm__oai_token(k, a.id, &bytes, &likely);
+                llm_text_format(&likely, ":%f", llm__oai_shown(a.logprob));
             }
-            if (which == 2 && !none) llm_text_str(out, "}");
-            if (which < 3) continue;
-            llm_text_format(out, "%l", chars);
-            llm_token_bytes(look->model, o->token_ids[i], &raw);
-            chars += llm_text_chars(raw.data, raw.len);
+            if (!none) llm_text_str(&likely, "}");
         }
     }
+    llm_text_format(out, "],'token_logprobs':[%t],'top_logprobs':[%t],'text_offset':[%t]}", &logprobs, &likely, &offsets);
 }
 
 /* One entry of a chat's logprobs, without its closing brace: top_logprobs follows in an entry of the list, nothing in an alternative. */
-static void llm__oai_chat_token(const llm__oai_look *look, int32_t id, float logprob, llm_text *out) {
-    LLM__SCOPED(llm_text_free) llm_text raw = LLM__ZERO;
+static void llm__oai_chat_token(const llm_openai_call *k, int32_t id, float logprob, llm_text *out) {
+    LLM__SCOPED(llm_text_free) llm_text bytes = LLM__ZERO;
     llm_text_format(out, "%,{'token':");
-    llm__oai_token(look, id, out);
+    llm__oai_token(k, id, &bytes, out);
     llm_text_format(out, ",'logprob':%f,'bytes':[", llm__oai_shown(logprob));
-    llm_token_bytes(look->model, id, &raw);
-    for (size_t i = 0; i < raw.len; i++) llm_text_format(out, "%,%d", (unsigned char)raw.data[i]);
+    for (size_t i = 0; i < bytes.len; i++) llm_text_format(out, "%,%d", (unsigned char)bytes.data[i]);
     llm_text_str(out, "]");
 }
 
 /* Entries of OpenAI's list of objects: a token with its bytes, and the likeliest at its place. */
-static void llm__oai_chat_rows(const llm__oai_look *look, const llm_output *o, llm_text *out) {
+static void llm__oai_chat_rows(const llm_openai_call *k, const llm_output *o, llm_text *out) {
     llm_token_logprob a;
     for (size_t i = 0; i < o->n_token_ids && o->logprobs; i++) {
-        llm__oai_chat_token(look, o->token_ids[i], o->logprobs[i], out);
+        llm__oai_chat_token(k, o->token_ids[i], o->logprobs[i], out);
         llm_text_str(out, ",\"top_logprobs\":[");
-        for (int j = 0; llm__oai_alternative(look, o, i, 0, j, &a); j++) {
-            llm__oai_chat_token(look, a.id, a.logprob, out);
+        for (int j = 0; llm__oai_alternative(o, i, k->shown, 0, j, &a); j++) {
+            llm__oai_chat_token(k, a.id, a.logprob, out);
             llm_text_str(out, "}");
         }
         llm_text_str(out, "]}");
@@ -29244,16 +29212,15 @@ static void llm__oai_chat_rows(const llm__oai_look *look, const llm_output *o, l
 
 /* prompt_logprobs as in vLLM: null for the first token, then an object {id: {logprob, decoded_token}} each. */
 static void llm__oai_prompt_logprobs(const llm_openai_call *k, const llm_request *request, llm_text *out) {
+    LLM__SCOPED(llm_text_free) llm_text bytes = LLM__ZERO;
     llm_output o = llm__oai_prompt_rows(request);
     llm_token_logprob a;
-    llm__oai_look look = k->look;
-    look.shown = k->prompt_logprobs;
     llm_text_str(out, ",\"prompt_logprobs\":[null");
     for (size_t i = 1; o.logprobs && i < o.n_token_ids; i++) {
         llm_text_str(out, ",{");
-        for (int j = 0; llm__oai_alternative(&look, &o, i, 1, j, &a); j++) {
+        for (int j = 0; llm__oai_alternative(&o, i, k->prompt_logprobs, 1, j, &a); j++) {
             llm_text_format(out, "%,'%d':{'logprob':%f,'decoded_token':", a.id, llm__oai_shown(a.logprob));
-            llm__oai_token(&look, a.id, out);
+            llm__oai_token(k, a.id, &bytes, out);
             llm_text_str(out, "}");
         }
         llm_text_str(out, "}");
@@ -29306,13 +29273,6 @@ static int llm__oai_is_end(const llm_openai_call *k, llm_finish finish, int32_t 
     return finish == LLM_FINISH_STOP && (stop_id >= 0 || llm_token_is_special(k->service->model, id));
 }
 
-/* The prompt as text, from its ids: what the model saw, not what was sent. */
-static void llm__oai_echo(const llm_openai_call *k, const llm_request *request, llm_text *out) {
-    size_t n;
-    const int32_t *ids = llm_request_prompt(request, &n);
-    llm_detokenize(k->service->model, ids, n, 0, out);
-}
-
 /* ---- choices: one writer for chats and prompts, whole and streamed
  * A choice is written by llm__oai_write_choice from a piece: what there is of text, thoughts, rows of log-probabilities and an end. An
  * answer that is not streamed is one piece with everything; a chunk of a stream is a piece with what is new. The payload is called
@@ -29320,13 +29280,12 @@ static void llm__oai_echo(const llm_openai_call *k, const llm_request *request, 
 
 /* What a choice object says of an answer: all of it, or what is new. */
 typedef struct llm__oai_piece {
-    int32_t at;                        /* index of the choice */
-    const llm_text *thoughts, *content; /* NULL: a chunk that only tells the end, or a call */
-    llm_text *calls;                   /* members of tool_calls; freed; NULL: none */
-    int called;                        /* it has calls: that is how it ended */
-    const llm_output *echo, *rows;     /* log-probabilities of the echoed prompt, of the tokens; NULL: none */
-    const llm_output *end;             /* how it ended; NULL: it goes on */
-    int64_t chars;                     /* code points of the text */
+    int32_t at;                    /* index of the choice */
+    int text;                      /* 0: a chunk that only tells the end, or a call */
+    llm_text *calls;               /* members of tool_calls; freed; NULL: none */
+    int called;                    /* it has calls: that is how it ended */
+    const llm_output *echo, *rows; /* log-probabilities of the echoed prompt, of the tokens; NULL: none */
+    const llm_output *end;         /* how it ended; NULL: it goes on */
 } llm__oai_piece;
 
 /* The id of call i. */
@@ -29361,16 +29320,17 @@ static void llm__oai_write_call(const llm__oai_choice *c, int32_t i, const llm_t
  *
  * A message that only calls has null for a content. A chunk of a token without text says {"content": ""}: it is there to be counted. */
 static void llm__oai_payload(const llm_openai_call *k, const llm__oai_piece *p, llm_text *out) {
-    int whole = !k->info.stream, thoughts = p->content && p->thoughts->len;
-    int content = p->content && (whole || p->content->len || !thoughts) && !(p->calls && !p->content->len);
+    const llm__oai_choice *c = &k->choice[p->at];
+    int whole = !k->info.stream, thoughts = p->text && c->thoughts.len;
+    int content = p->text && (whole || c->content.len || !thoughts) && !(p->calls && !c->content.len);
     if (!llm__oai_chats(k)) {
-        llm_text_format(out, "'text':%Q", p->content->data, p->content->len);
+        llm_text_format(out, "'text':%Q", c->content.data, c->content.len);
         return;
     }
     llm_text_str(out, whole ? "\"message\":{\"role\":\"assistant\"" : "\"delta\":{");
-    if (content) llm_text_format(out, "%,'content':%Q", p->content->data, p->content->len);
+    if (content) llm_text_format(out, "%,'content':%Q", c->content.data, c->content.len);
     else if (whole) llm_text_str(out, ",\"content\":null");
-    if (thoughts) llm_text_format(out, "%,'reasoning_content':%Q", p->thoughts->data, p->thoughts->len);
+    if (thoughts) llm_text_format(out, "%,'reasoning_content':%Q", c->thoughts.data, c->thoughts.len);
     if (p->calls && p->calls->len) llm_text_format(out, "%,'tool_calls':[%t]", p->calls);
     llm_text_str(out, whole ? ",\"refusal\":null}" : "}");
 }
@@ -29378,27 +29338,24 @@ static void llm__oai_payload(const llm_openai_call *k, const llm__oai_piece *p, 
 /* A choice object: index, text, log-probabilities, end; beside them what was asked for. A stop string is told as text, a stop id as number,
  * an end by EOS as null. An answer that called something and ended by itself has "finish_reason": "tool_calls"; one that was cut while it
  * called says "length", as its arguments may be half. */
-static void llm__oai_write_choice(const llm_openai_call *k, const llm_request *request, const llm__oai_piece *p, llm_text *out) {
-    static const char *const lists[] = {"{'tokens':[", "],'token_logprobs':[", "],'top_logprobs':[", "],'text_offset':["};
+static void llm__oai_write_choice(const llm_openai_call *k, const llm__oai_piece *p, llm_text *out) {
+    const llm__oai_choice *c = &k->choice[p->at];
+    const llm_request *request = k->request[p->at / k->info.n_choices];
+    const llm_output *end = p->end;
     int chat = llm__oai_chats(k), whole = !k->info.stream, rows = k->want_logprobs && (p->echo || p->rows);
     llm_text_format(out, "%,{'index':%d,", p->at);
     llm__oai_payload(k, p, out);
     llm_text_str(out, rows ? ",\"logprobs\":" : ",\"logprobs\":null");
     if (rows && chat) {
         llm_text_str(out, "{\"content\":[");
-        llm__oai_chat_rows(&k->look, p->rows, out);
+        llm__oai_chat_rows(k, p->rows, out);
         llm_text_str(out, "],\"refusal\":null}");
     }
-    if (rows && !chat) { /* in a stream behind what was streamed before */
-        int64_t chars = whole || p->echo ? 0 : p->chars - llm_text_chars(p->content->data, p->content->len);
-        for (int i = 0; i < 4; i++) llm_text_format(out, lists[i]), llm__oai_list(&k->look, i, p->echo, p->rows, chars, out);
-        llm_text_str(out, "]}");
-    }
-    const llm_output *end = p->end;
+    if (rows && !chat) llm__oai_lists(k, p->echo, p->rows, c->chars - llm_text_chars(c->content.data, c->content.len), out);
     llm_text_format(out, ",'finish_reason':%q", !end ? NULL : p->called && end->finish == LLM_FINISH_STOP ? "tool_calls" : llm_finish_str(end->finish));
     if (end && (end->stop_reason || end->stop_id < 0)) llm_text_format(out, ",'stop_reason':%q", end->stop_reason);
     else if (end) llm_text_format(out, ",'stop_reason':%d", end->stop_id);
-    if (end) llm_text_format(out, ",'sentence_length':%l,'cum_log_probs':%f", p->chars, end->cum_logprob);
+    if (end) llm_text_format(out, ",'sentence_length':%l,'cum_log_probs':%f", c->chars, end->cum_logprob);
     if (end && k->token_ids && whole) {
         size_t n;
         const int32_t *ids = llm_request_prompt(request, &n);
@@ -29409,31 +29366,27 @@ static void llm__oai_write_choice(const llm_openai_call *k, const llm_request *r
     llm_text_str(out, "}");
 }
 
-/* A choice of a whole answer: of a completion with the prompt before it if that is to be echoed; of /generate its text alone. */
-static void llm__oai_whole_choice(const llm_openai_call *k, int32_t r, int32_t index, llm_text *out) {
-    int chat = llm__oai_chats(k), generate = k->info.kind == LLM_OPENAI_GENERATE;
-    const llm_request *request = k->request[r];
-    const llm__oai_choice *c = &k->choice[r * k->info.n_choices + index];
+/* Choice `at` of a whole answer; of /generate its text alone. */
+static void llm__oai_whole_choice(const llm_openai_call *k, int32_t at, llm_text *out) {
+    int chat = llm__oai_chats(k);
+    const llm_request *request = k->request[at / k->info.n_choices];
+    const llm__oai_choice *c = &k->choice[at];
     llm__oai_piece p = LLM__ZERO;
-    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO, calls = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text calls = LLM__ZERO;
     llm_output o, rows, echo = llm__oai_prompt_rows(request);
-    llm_request_get_output(request, index, &o);
+    llm_request_get_output(request, at % k->info.n_choices, &o);
     rows = o;
     if (chat && o.n_token_ids && llm__oai_is_end(k, o.finish, o.stop_id, o.token_ids[o.n_token_ids - 1])) rows.n_token_ids--;
-    if (!chat && (k->echo || generate)) llm__oai_echo(k, request, &text);
-    if (!chat) llm_text_add(&text, o.text, o.text_len);
-    p.at = r * k->info.n_choices + index;
-    p.thoughts = &c->thoughts;
-    p.content = chat ? &c->content : &text;
+    p.at = at;
+    p.text = 1;
     p.echo = !chat && k->echo ? &echo : NULL;
     p.rows = &rows;
     p.end = &o;
-    p.chars = llm_text_chars(p.content->data, p.content->len);
     const llm_tool_call *call = c->tools ? llm_tool_parser_calls(c->tools, &p.called) : NULL;
     for (int32_t i = 0; i < p.called; i++) llm__oai_write_call(c, i, &call[i], 0, 1, 0, call[i].arguments.len, &calls);
     if (p.called) p.calls = &calls;
-    if (generate) llm_text_format(out, "%,%Q", text.data, text.len);
-    else llm__oai_write_choice(k, request, &p, out);
+    if (k->info.kind == LLM_OPENAI_GENERATE) llm_text_format(out, "%,%Q", c->content.data, c->content.len);
+    else llm__oai_write_choice(k, &p, out);
 }
 
 /* ---- embeddings
@@ -29479,7 +29432,7 @@ static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
     else llm__oai_head(k, llm__oai_kinds[k->info.kind].object, out);
     for (int32_t r = 0; r < k->info.n_requests; r++) {
         if (embedding) llm__oai_write_embedding(k, r, out);
-        for (int32_t i = 0; i < k->info.n_choices && !embedding; i++) llm__oai_whole_choice(k, r, i, out);
+        for (int32_t i = 0; i < k->info.n_choices && !embedding; i++) llm__oai_whole_choice(k, r * k->info.n_choices + i, out);
     }
     llm_text_str(out, "]");
     if (!generate) llm__oai_usage(k, out);
@@ -29520,10 +29473,10 @@ static void llm__oai_chunk(const llm_openai_call *k, llm_text *choice, const llm
 }
 
 /* A piece as one event. */
-static void llm__oai_piece_chunk(const llm_openai_call *k, int32_t r, const llm__oai_piece *p, llm_text *out) {
+static void llm__oai_piece_chunk(const llm_openai_call *k, const llm__oai_piece *p, llm_text *out) {
     llm_text choice = LLM__ZERO;
-    llm__oai_write_choice(k, k->request[r], p, &choice);
-    llm__oai_chunk(k, &choice, p->end ? k->request[r] : NULL, out);
+    llm__oai_write_choice(k, p, &choice);
+    llm__oai_chunk(k, &choice, p->end ? k->request[p->at / k->info.n_choices] : NULL, out);
 }
 
 /* The next news of a choice's calls: a call that was not announced yet (*fresh), or more of the arguments of the last that was, from byte
@@ -29541,53 +29494,42 @@ static const llm_tool_call *llm__oai_call_news(llm__oai_choice *c, int *fresh, s
 
 /* What there is of new calls as chunks: each is announced with its name, then its arguments follow as they come. Calls that the parser finds
  * whole come as two chunks in one go. */
-static void llm__oai_call_chunks(const llm_openai_call *k, int32_t r, llm__oai_piece *p, llm__oai_choice *c, llm_text *out) {
+static void llm__oai_call_chunks(const llm_openai_call *k, llm__oai_piece *p, llm__oai_choice *c, llm_text *out) {
     llm_text one = LLM__ZERO;
     int fresh;
     size_t from;
-    p->content = NULL;
+    p->text = 0;
     p->rows = NULL;
     p->calls = &one;
     for (const llm_tool_call *call; (call = llm__oai_call_news(c, &fresh, &from)) != NULL;) {
         llm__oai_write_call(c, c->n_told - 1, call, 1, fresh, from, c->told, &one);
-        llm__oai_piece_chunk(k, r, p, out);
+        llm__oai_piece_chunk(k, p, out);
     }
     p->called = c->n_told;
     p->calls = NULL;
 }
 
 /* An event as chunks. A chat's end is a chunk of its own with an empty delta, and a token that only ends the answer is none; a
- * completion may begin with the echoed prompt. */
+ * completion's first chunk may begin with the echoed prompt. */
 static void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event *e, llm__oai_choice *c, llm_text *out) {
     int chat = llm__oai_chats(k), token = e->has_token && !(chat && llm__oai_is_end(k, e->finish, e->stop_id, e->id));
-    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
     llm_output end, rows = llm__oai_event_rows(e), echo = llm__oai_prompt_rows(k->request[r]);
     llm__oai_piece p = LLM__ZERO;
     llm_request_get_output(k->request[r], e->index, &end);
     p.at = r * k->info.n_choices + e->index;
-    p.thoughts = &c->thoughts;
-    p.content = chat ? &c->content : &text;
-    if (!chat && k->echo && !c->started) {
-        llm__oai_echo(k, k->request[r], &text);
-        c->chars = p.chars = llm_text_chars(text.data, text.len);
-        p.echo = &echo;
-        llm__oai_piece_chunk(k, r, &p, out);
-        p.echo = NULL;
-        text.len = 0;
-    }
-    if (!chat) llm_text_add(&text, e->text, e->text_len), c->chars += llm_text_chars(text.data, text.len);
-    c->started = 1;
-    p.chars = c->chars;
+    p.text = 1;
+    p.echo = !chat && k->echo && !c->started ? &echo : NULL;
     p.rows = token ? &rows : NULL;
     if (!chat && e->finish != LLM_FINISH_NONE) p.end = &end;
+    c->started = 1;
     int empty = !c->content.len && !c->thoughts.len; /* a chunk a token is what benchmarks count; tokens of calls have others */
-    if (!chat || !empty || (token && (!c->tools || k->want_logprobs))) llm__oai_piece_chunk(k, r, &p, out);
-    if (c->tools) llm__oai_call_chunks(k, r, &p, c, out);
+    if (!chat || !empty || (token && (!c->tools || k->want_logprobs))) llm__oai_piece_chunk(k, &p, out);
+    if (c->tools) llm__oai_call_chunks(k, &p, c, out);
     if (chat && e->finish != LLM_FINISH_NONE) {
-        p.content = NULL;
+        p.text = 0;
         p.rows = NULL;
         p.end = &end;
-        llm__oai_piece_chunk(k, r, &p, out);
+        llm__oai_piece_chunk(k, &p, out);
     }
     c->content.len = c->thoughts.len = 0;
 }
@@ -29598,13 +29540,14 @@ static void llm__oai_log_event(llm_openai_call *k, const llm_event *e, const llm
     const llm_output row = llm__oai_event_rows(e);
     const llm_tool_call *call;
     int32_t n = 0;
-    if (e->has_token && !llm__oai_is_end(k, e->finish, e->stop_id, e->id)) llm__oai_chat_rows(&k->look, &row, &k->logs);
+    if (e->has_token && !llm__oai_is_end(k, e->finish, e->stop_id, e->id)) llm__oai_chat_rows(k, &row, &k->logs);
     if (text) k->logs_sure = k->logs.len;
     call = c->tools ? llm_tool_parser_calls(c->tools, &n) : NULL;
     if (thinking || (n && !call[n - 1].done) || e->finish != LLM_FINISH_NONE) k->logs.len = k->logs_sure;
 }
 
-/* Takes one piece of news of a prompt and keeps account of its choice. 0: there is none. Of a chat the text goes through two splitters:
+/* Takes one piece of news of a prompt and keeps account of its choice. 0: there is none. The text goes through two splitters, of which only
+ * a chat has:
  *
  *   event's text --llm_reasoning_push--> thoughts
  *                                   \---> plain --llm_tool_parser_push--> content, and calls in the parser     (without tools: content)
@@ -29618,7 +29561,6 @@ static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     int thinking = c->reasoning.thinking;
     if (e->has_token) c->last = now;
     if (k->service->on_event) k->service->on_event(k->user, k, k->request[r], e, gap);
-    if (!llm__oai_chats(k)) return 1;
     LLM__SCOPED(llm_text_free) llm_text plain = LLM__ZERO;
     llm_text *answer = c->tools ? &plain : &c->content;
     llm_reasoning_push(&c->reasoning, e->text ? e->text : "", e->text_len, &c->thoughts, answer);
@@ -29944,6 +29886,7 @@ static int llm__oai_body_ids(llm_openai_call *k, llm_tokens *ids) {
 static int llm__oai_tokenize(llm_openai_call *k) {
     int theirs = llm__oai_has(k, "content");
     LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text bytes = LLM__ZERO;
     llm__oai_at(k, theirs ? "content" : "prompt");
     if (llm_json_type_of(k->body, llm__oai_get(k->body, 0, k->param)) == LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a text");
     if (!llm__oai_body_ids(k, &ids)) return 0;
@@ -29953,7 +29896,7 @@ static int llm__oai_tokenize(llm_openai_call *k) {
     if (k->pieces) llm_text_str(&k->text, theirs ? "[" : ",\"token_strs\":[");
     for (size_t i = 0; i < ids.len && k->pieces; i++) {
         llm_text_format(&k->text, theirs ? "%,{'id':%d,'piece':" : "%,", ids.data[i]);
-        llm__oai_token(&k->look, ids.data[i], &k->text);
+        llm__oai_token(k, ids.data[i], &bytes, &k->text);
         if (theirs) llm_text_str(&k->text, "}");
     }
     llm_text_str(&k->text, k->pieces ? "]}" : "}");
@@ -30340,10 +30283,10 @@ static int llm__batch_item(llm__batch *b, int32_t i, int32_t k) {
     llm_request_output *x = &b->out->items[i * b->width + k];
     const llm_openai_call *call = b->call[i];
     const llm_request *request = call->info.n_requests && k < call->info.n_choices ? call->request[0] : NULL;
-    const llm__oai_choice *c = request && b->chat ? &call->choice[k] : NULL;
+    const llm__oai_choice *c = request ? &call->choice[k] : NULL;
     llm_completion_output *o = &x->outputs;
     llm_output answer = LLM__ZERO;
-    LLM__SCOPED(llm_text_free) llm_text prompt = LLM__ZERO, text = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text prompt = LLM__ZERO;
     size_t n = 0;
     x->request_id = llm__strdup(call->id);
     x->finished = 1;
@@ -30357,10 +30300,7 @@ static int llm__batch_item(llm__batch *b, int32_t i, int32_t k) {
     if (request) llm_request_get_output(request, k, &answer);
     if (request) llm_request_get_metrics(request, &x->metrics);
     if (request) llm_detokenize(b->service.model, ids, n, LLM_DETOK_KEEP_SPECIAL, &prompt);
-    if (request && call->echo && !c) llm__oai_echo(call, request, &text);
-    if (c) llm_text_add(&text, c->content.data, c->content.len);
-    else if (!x->error_code) llm_text_add(&text, answer.text, answer.text_len);
-    o->text = llm__strndup(text.data, text.len);
+    o->text = llm__strndup(c ? c->content.data : NULL, c ? c->content.len : 0);
     if (c && c->thoughts.len) o->reasoning_content = llm__strndup(c->thoughts.data, c->thoughts.len);
     x->prompt = llm__strndup(prompt.data, prompt.len);
     x->num_cached_tokens = x->metrics.n_cached_tokens;

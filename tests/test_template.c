@@ -141,6 +141,9 @@ static const struct {
     {"{% for x in l %}{% if x == 1 %}{% continue %}{% endif %}{{ x }}{% if loop.index == 2 %}{% break %}{% endif %}{% endfor %}",
      "32"},
     {"{% for x in l %}{% if x == 1 %}{% break %}{% endif %}{{ x }}{% else %}never{% endfor %}", "3"},
+    {"{% for i in [1, 2] %}{{ i }}{% set x %}b{% break %}{% endset %}a{% endfor %}{{ x }}", "1"},
+    {"{% for i in [1, 2] %}{{ i }}{% filter upper %}b{% continue %}{% endfilter %}a{% endfor %}", "12"},
+    {"{% for i in [1, 2, 3] %}{% if i == 2 %}{% if 1 %}{% continue %}{% endif %}x{% elif i == 3 %}{% break %}{% else %}{{ i }}{% endif %}-{% else %}e{% endfor %}", "1-"},
     {"{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}{% for k in d %}{{ k }}{% endfor %}{% for k, v in d|dictsort %}{{ k }}{"
      "% endfor %}{% for c in s[:3] %}{{ c }}.{% endfor %}",
      "b=1;a=x;C=None;baCabCH.e.l."},
@@ -699,6 +702,34 @@ static void tpl_options(void) {
     llm_text_free(&out);
 }
 
+/* What a client can make a server do besides the template's own steps costs no more than its length: one object of many keys, and a text to
+ * continue that is nearly found at every place. */
+static void tpl_wide(void) {
+    llm_text context = {0}, arguments = {0}, prompt = {0}, text = {0};
+    llm_render_options o = {0};
+    llm_json *doc = NULL;
+    for (int i = 0; i < 100000; i++) llm_text_format(&arguments, "%s'k%d':1", i ? "," : "{", i);
+    llm_text_str(&arguments, "}");
+    llm_text_format(&context, "{'messages':[{'tool_calls':[{'function':{'arguments':%q}}]}]}", arguments.data);
+    o.as_chat = 1;
+    clock_t start = clock();
+    CHECK(tpl_render("{{ messages|length }}", 21, context.data, &o, &text) == LLM_ERR_LIMIT && strstr(llm_last_error(), "too many steps"));
+    for (int i = 0; i < 2000000; i++) llm_text_str(&prompt, "a");
+    context.len = 0;
+    llm_text_format(&context, "{'messages':[{'content':%Q}]}", prompt.data, prompt.len / 2);
+    memcpy(context.data + context.len - 5, "b", 1);
+    if (CHECK(!llm_json_parse(context.data, context.len, NULL, &doc))) llm_template_cut(NULL, doc, &prompt);
+    CHECK(prompt.len == 2000000 && (double)(clock() - start) / CLOCKS_PER_SEC < 5);
+    llm_text_str(&prompt, "b<end>");
+    llm_template_cut(NULL, doc, &prompt);
+    CHECK(prompt.len == 2000001 && !strcmp(prompt.data + 1999999, "ab"));
+    llm_json_free(doc);
+    llm_text_free(&context);
+    llm_text_free(&arguments);
+    llm_text_free(&prompt);
+    llm_text_free(&text);
+}
+
 /* What chat servers do before rendering, only when asked. */
 static void tpl_as_chat(void) {
     static const char t[] = "{{ tools is defined }}{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.arguments }}{% endfor %}{% endfor %}";
@@ -852,6 +883,7 @@ TEST_GROUP(template) {
     tpl_deep();
     tpl_errors();
     tpl_options();
+    tpl_wide();
     tpl_as_chat();
     tpl_threads();
     tpl_caps(folder);
