@@ -7439,8 +7439,7 @@ typedef struct llm__tpl {
     const llm_json *input;     /* the context that was given */
     llm__arena *arena;
     llm_text text;             /* the output so far, and at its end what is being built */
-    llm__scope *scope;
-    llm__val *context;         /* (names + 1) the context's variables and the global functions */
+    llm__scope *scope;         /* the outermost has the context's variables and the global functions */
     llm_json *json;            /* text that is read as JSON just now */
     llm_text aside;            /* a text with marks put in, or taken away (llm_guard) */
     const llm__tpl_token *tok; /* all of them */
@@ -9092,12 +9091,11 @@ static void llm__tpl_assign(llm__tpl *x, uint16_t name, llm__val v) {
     else llm__tpl_push(x, &x->scope->vars, v);
 }
 
-/* The variable that a token names: from the inner scope outwards, then in the context; else undefined. Numbers are compared, no texts. */
+/* The variable that a token names: from the inner scope outwards; else undefined. Numbers are compared, no texts. */
 static llm__val llm__tpl_lookup(llm__tpl *x, const llm__tpl_token *t) {
     const llm__val *found = NULL;
     for (const llm__scope *s = x->scope; s && !found; s = s->up) found = llm__tpl_variable(s, t->name);
-    if (!found) found = &x->context[t->name];
-    return found->type != LLM__V_UNSET ? *found : llm__v_undef(llm__v_s(t->v));
+    return found ? *found : llm__v_undef(llm__v_s(t->v));
 }
 
 /* ---- reading tokens ---- */
@@ -9746,7 +9744,7 @@ LLM_API llm_result llm_template_open(const char *text, size_t len, llm_template 
 /* Sets a variable of the context, if the template names it. */
 static void llm__tpl_give(llm__tpl *x, llm__str name, llm__val v) {
     int32_t id = llm__map_get(&x->t->names, name);
-    if (id >= 0) x->context[id] = v;
+    if (id >= 0) llm__tpl_assign(x, (uint16_t)id, v);
 }
 
 /* A member of a dict by its name; NULL if v is NULL, is no dict, or has none. */
@@ -9795,10 +9793,10 @@ static void llm__tpl_context(llm__tpl *x) {
  * of 40,000 keys, since a dict is searched for each key that it gets. */
 static void llm__tpl_render(llm__tpl *x) {
     x->fuel = 1 << 23;
-    x->context = (llm__val *)llm__tpl_get(x, (x->t->names.len + 1) * sizeof *x->context);
+    llm__tpl_scope(x, NULL);
     llm__tpl_context(x);
     x->fuel = x->options->fuel > 0 ? x->options->fuel : 5000000;
-    x->scope = (llm__scope *)llm__tpl_get(x, sizeof *x->scope);
+    llm__tpl_scope(x, x->scope);
     llm__tpl_block(x, 0, 1);
 }
 
@@ -28109,8 +28107,8 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
  * A name that is in no row goes to the list of what was ignored; the server tells it in the header x-llm-ignored. Of
  * {"top_k": 40, "stop": "END", "seed": null} the reader copies 40 to asked.top_k, makes stop a list of one, and takes seed, which is null,
  * for not there. Fields that are objects, or depend on others, have a function each, called one after the other when the plain ones are
- * read (llm__oai_read): stream_options asks for `stream`, tool_choice for `tools`. Ranges are checked here and again by llm_sampling_check
- * when the request is submitted: here with the name that the client used, there for everyone. */
+ * read (llm__oai_read): stream_options asks for `stream`, tool_choice for `tools`. Ranges of numbers are checked here with the name that the
+ * client used; what is left to check of the sampling parameters llm_sampling_check does, as for everyone. */
 
 #define LLM__OAI_BOOL(member, names) LLM_OPT_BOOL(llm_openai_call, member, 0, names, NULL)
 
@@ -28178,11 +28176,9 @@ static int llm__oai_stops(llm_openai_call *k) {
     const llm_option_list *const lists[] = {&k->stop, &k->bad_words};
     int v = llm__oai_get(k->body, 0, "stop_token_ids");
     for (int i = 0; i < 2; i++)
-        for (int32_t j = 0; j < lists[i]->n; j++) {
-            size_t n = strlen(lists[i]->items[j]);
-            if (!n) return llm__oai_bad(k, i ? "bad_words" : "stop", "cannot contain an empty string");
-            if (n > LLM__OAI_STOP_LEN) return llm__oai_bad(k, i ? "bad_words" : "stop", ": an entry is longer than %d bytes", LLM__OAI_STOP_LEN);
-        }
+        for (int32_t j = 0; j < lists[i]->n; j++)
+            if (strlen(lists[i]->items[j]) > LLM__OAI_STOP_LEN)
+                return llm__oai_bad(k, i ? "bad_words" : "stop", ": an entry is longer than %d bytes", LLM__OAI_STOP_LEN);
     if (llm__oai_has(k, "stop") || llm__oai_has(k, "stop_words")) k->s.stop = k->stop.items, k->s.n_stop = k->stop.n;
     if (llm__oai_has(k, "bad_words")) k->s.bad_words = k->bad_words.items, k->s.n_bad_words = k->bad_words.n;
     if (v < 0) return 1;
@@ -28440,10 +28436,7 @@ static int llm__oai_sampling(llm_openai_call *k) {
     llm__options_sampling(&k->fields, offsetof(llm_openai_call, asked), s);
     if (k->info.kind == LLM_OPENAI_RESPONSE) s->n = 1;
     s->skip_special_tokens_off = !k->skip_special;
-    int n = s->n > 0 ? s->n : 1;
-    if (s->best_of && s->best_of < n)
-        return llm__oai_bad(k, "best_of", "must be greater than or equal to n, got n=%d and best_of=%d.", n, s->best_of);
-    if (k->info.stream && s->best_of > n) return llm__oai_bad(k, "best_of", "must equal n when stream is true");
+    if (k->info.stream && s->best_of > LLM__MAX(s->n, 1)) return llm__oai_bad(k, "best_of", "must equal n when stream is true");
     if (s->use_beam_search && k->info.stream)
         return llm__oai_bad(k, "stream", ": a beam search has no answer before its end, it cannot be streamed");
     if (s->use_beam_search && !s->best_of) s->best_of = s->n;
@@ -28465,8 +28458,6 @@ static int llm__oai_length(llm_openai_call *k) {
     k->max_tokens = n = n >= 0 ? n : k->max_tokens >= 0 ? k->max_tokens : wide;
     if (n == 0 && !k->echo) return llm__oai_bad(k, k->info.kind == LLM_OPENAI_RESPONSE ? "max_output_tokens" : "max_tokens", "must be at least 1, got 0.");
     k->s.max_tokens = n > INT32_MAX ? -1 : n == 0 ? 1 : (int32_t)n; /* 0: score_only, see llm__oai_submit_ids */
-    if (n > 0 && k->s.min_tokens > n)
-        return llm__oai_bad(k, "min_tokens", "must be less than or equal to max_tokens=%lld, got %d.", (long long)n, k->s.min_tokens);
     return 1;
 }
 
@@ -28695,7 +28686,9 @@ static int llm__oai_read(llm_openai_call *k) {
     else if (!llm__oai_messages(k)) return 0;
     if (!llm__oai_tool_form(k) || !llm__oai_length(k)) return 0;
     r = llm_sampling_check(k->service->model, &k->s);
-    return r ? llm__oai_refused(k, r, "") : 1;
+    if (!r) return 1;
+    llm__oai_at(k, "%.*s", (int)strcspn(llm_last_error(), ".:"), llm_last_error()); /* the sentence begins with the field's name */
+    return llm__oai_refused(k, r, NULL);
 }
 
 /* The base model by any of its names. */
@@ -29590,7 +29583,6 @@ static const char *llm__oai_failure(const llm_openai_call *k) {
 static void llm__oai_stream_end(llm_openai_call *k, llm_text *out) {
     const char *failure = llm__oai_failure(k);
     llm_text none = LLM__ZERO;
-    k->info.done = 1;
     if (k->info.kind == LLM_OPENAI_GENERATE) return;
     if (failure) {
         llm_text_str(out, "data: ");
@@ -29610,29 +29602,6 @@ static void llm__oai_roles(llm_openai_call *k, llm_text *out) {
         llm_text_format(&choice, "{'index':%d,'delta':{'role':'assistant','content':''},'logprobs':null,'finish_reason':null}", i);
         llm__oai_chunk(k, &choice, NULL, out);
     }
-}
-
-/* One piece of news is one piece of the stream; /generate shows all of a prompt's news at once, in one line. News that show nothing (a
- * token inside a call) are taken until one does or there are no more. Prompts are asked in their order, and each is done when all its ends
- * have been polled; when all are, the stream ends. 0: nothing was written, ask again after the next on_news. */
-static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
-    size_t before = out->len;
-    int done = 1;
-    if (llm__oai_chats(k)) llm__oai_roles(k, out);
-    for (int32_t r = 0; r < k->info.n_requests && !k->failed; r++) {
-        llm_event e;
-        int any = 0;
-        while (out->len == before && llm__oai_poll(k, r, &e)) {
-            if (e.finish == LLM_FINISH_ERROR) continue;
-            any = 1;
-            if (k->info.kind != LLM_OPENAI_GENERATE) llm__oai_event(k, r, &e, &k->choice[r * k->info.n_choices + e.index], out);
-        }
-        if (any && k->info.kind == LLM_OPENAI_GENERATE) llm__oai_whole(k, out), llm_text_str(out, "\n");
-        if (out->len > before) return 1;
-        done &= llm_request_done(k->request[r]);
-    }
-    if (done) llm__oai_stream_end(k, out);
-    return out->len > before;
 }
 
 /* ---- responses: writing
@@ -29818,24 +29787,47 @@ static void llm__oai_response_whole(llm_openai_call *k, llm_text *out) {
     llm_text_format(out, "%t", &whole);
 }
 
-/* The next events of a response: what one piece of news has brought, or the end. */
-static int llm__oai_next_response(llm_openai_call *k, llm_text *out) {
+/* How the stream of a response begins, and how it ends. */
+static void llm__oai_response_begin(llm_openai_call *k, llm_text *out) {
     static const char *const begin[] = {"created", "in_progress"};
-    size_t before = out->len;
-    llm_event e;
-    llm_text whole;
     for (int i = 0; i < 2 && k->n_events < 2; i++) {
-        whole = llm__oai_response(k, "in_progress", NULL);
+        llm_text whole = llm__oai_response(k, "in_progress", NULL);
         llm__oai_say(k, out, 0, begin[i], "", "'response':%t", &whole);
     }
-    while (out->len == before && !k->failed && llm__oai_poll(k, 0, &e)) llm__oai_items_grow(k, out);
-    if (out->len > before) return 1;
-    if (!k->failed && !llm_request_done(k->request[0])) return 0;
+}
+
+static void llm__oai_response_end(llm_openai_call *k, llm_text *out) {
     const char *failure = llm__oai_failure(k), *status = failure ? "failed" : llm__oai_items_end(k, out);
-    whole = llm__oai_response(k, status, failure);
+    llm_text whole = llm__oai_response(k, status, failure);
     llm__oai_say(k, out, 0, status, "", "'response':%t", &whole);
+}
+
+/* One piece of news is one piece of the stream; /generate shows all of a prompt's news at once, in one line. News that show nothing (a
+ * token inside a call) are taken until one does or there are no more. Prompts are asked in their order, and each is done when all its ends
+ * have been polled; when all are, the stream ends. 0: nothing was written, ask again after the next on_news. */
+static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
+    size_t before = out->len;
+    int done = 1, response = k->info.kind == LLM_OPENAI_RESPONSE, generate = k->info.kind == LLM_OPENAI_GENERATE;
+    if (response) llm__oai_response_begin(k, out);
+    else if (k->info.kind == LLM_OPENAI_CHAT) llm__oai_roles(k, out);
+    for (int32_t r = 0; r < k->info.n_requests && !k->failed; r++) {
+        llm_event e;
+        int any = 0;
+        while (out->len == before && llm__oai_poll(k, r, &e)) {
+            if (e.finish == LLM_FINISH_ERROR) continue;
+            any = 1;
+            if (response) llm__oai_items_grow(k, out);
+            else if (!generate) llm__oai_event(k, r, &e, &k->choice[r * k->info.n_choices + e.index], out);
+        }
+        if (any && generate) llm__oai_whole(k, out), llm_text_str(out, "\n");
+        if (out->len > before) return 1;
+        done &= llm_request_done(k->request[r]);
+    }
+    if (!done) return 0;
+    if (response) llm__oai_response_end(k, out);
+    else llm__oai_stream_end(k, out);
     k->info.done = 1;
-    return 1;
+    return out->len > before;
 }
 
 /* Polls, and writes when there is something. Without a stream that is when all choices have ended; of a kind that needs no engine at once,
@@ -29846,7 +29838,7 @@ LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
     int done = 1;
     if (k->info.done) return 0;
     if (k->info.status == 200 && (k->info.n_requests || k->failed)) {
-        if (k->info.stream) return k->info.kind == LLM_OPENAI_RESPONSE ? llm__oai_next_response(k, out) : llm__oai_next_event(k, out);
+        if (k->info.stream) return llm__oai_next_event(k, out);
         for (int32_t r = 0; r < k->info.n_requests; r++) {
             while (llm__oai_poll(k, r, &e)) continue;
             done &= llm_request_done(k->request[r]);

@@ -43,7 +43,7 @@ static void openai_bad(const llm_openai_service *s) {
     static const struct { const char *body, *want; } bad[] = {
         {"", "expected"}, {"[]", "JSON object"}, {"{}", "messages"}, {"{\"messages\":[]}", "\"param\":\"messages\""}, {"{\"messages\":[{\"role\":\"x\"}]}", "messages[0].role"},
         {"{\"messages\":[{\"role\":\"user\"}]}", "messages[0].content is missing"}, {"{\"temperature\":3}", "temperature: 3, a number from 0.0 to 2.0 was expected"}, {"{\"n\":\"a\"}", "n must be a whole number"},
-        {"{\"stop\":[\"\"]}", "empty string"}, {"{\"logit_bias\":{\"x\":1}}", "no token id"}, {"{\"stream_options\":{}}", "stream=True"}, {"{\"suffix\":\"x\"}", "not in this version"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"stop\":[\"\"]}", "\"message\":\"stop: cannot contain an empty string\",\"type\":\"invalid_request_error\",\"param\":\"stop\""}, {"{\"logit_bias\":{\"x\":1}}", "no token id"}, {"{\"stream_options\":{}}", "stream=True"}, {"{\"suffix\":\"x\"}", "not in this version"},
         {"{\"tool_choice\":\"Required\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}", "tool_choice must be none, auto, required"},
         {"{\"model\":1}", "model must be a text"}, {"{\"seed\":1e30}", "seed"}};
     int pieces;
