@@ -9930,9 +9930,11 @@ LLM_API void llm_reasoning_begin(llm_reasoning *r, llm_reasoning_kind kind, cons
     r->thinking = row->thinks ? closed < 0 || closed + (int64_t)close.n < (int64_t)s.n : opened > closed;
 }
 
-/* Text that is certainly no tag goes where it belongs: `thinking` says where, at this moment. */
-static void llm__reasoning_emit(const llm_reasoning *r, const char *s, size_t n, llm_text *reasoning, llm_text *content) {
-    if (n) llm_text_add(r->thinking ? reasoning : content, s, n);
+/* The first n bytes that are held are certainly no tag and go where they belong: `thinking` says where, at this moment. */
+static void llm__reasoning_emit(llm_reasoning *r, int n, llm_text *reasoning, llm_text *content) {
+    if (n) llm_text_add(r->thinking ? reasoning : content, r->held, (size_t)n);
+    r->n_held -= n;
+    memmove(r->held, r->held + n, (size_t)r->n_held);
 }
 
 /* Takes one byte. Before the first text, white space and an opening tag are held back. Then what is held is always a beginning of the tag
@@ -9953,9 +9955,7 @@ static void llm__reasoning_byte(llm_reasoning *r, char byte, llm_text *reasoning
     }
     int watch = r->thinking || row->drop; /* for the closing tag */
     while (skip < r->n_held && !(watch && r->n_held - skip <= tag && !memcmp(r->held + skip, row->close, (size_t)(r->n_held - skip)))) skip++;
-    llm__reasoning_emit(r, r->held, (size_t)skip, reasoning, content);
-    r->n_held -= skip;
-    memmove(r->held, r->held + skip, (size_t)r->n_held);
+    llm__reasoning_emit(r, skip, reasoning, content);
     if (r->n_held && r->n_held == tag) r->thinking = r->n_held = 0;
 }
 
@@ -9966,8 +9966,7 @@ LLM_API void llm_reasoning_push(llm_reasoning *r, const char *piece, size_t len,
 }
 
 LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *content) {
-    llm__reasoning_emit(r, r->held, (size_t)r->n_held, reasoning, content);
-    r->n_held = 0;
+    llm__reasoning_emit(r, r->n_held, reasoning, content);
 }
 
 /* ---- tool calls
@@ -27973,7 +27972,7 @@ typedef struct llm__oai_choice {
     int64_t chars;              /* code points of content so far */
     double last;                /* when its latest token came; 0: none yet */
     int32_t n_reasoning;        /* tokens of thoughts */
-    int32_t started;            /* its role was written, or the echoed prompt taken */
+    int32_t started;            /* in a stream: something was written */
 } llm__oai_choice;
 
 /* A body and its answer. The kinds share it: an embedding has no use for the choices' texts, a response alone has items. */
@@ -29142,12 +29141,13 @@ static void llm__oai_token(const llm_openai_call *k, int32_t id, llm_text *bytes
     int whole = llm__utf8_valid(bytes->data, bytes->len) == bytes->len;
     if (k->as_ids) llm_text_format(out, "'token_id:%d'", id);
     else llm_text_format(out, whole ? "%Q" : "'bytes:", bytes->data, bytes->len);
-    for (size_t i = 0; i < bytes->len && !whole && !k->as_ids; i++) {
+    whole |= k->as_ids;
+    for (size_t i = 0; i < bytes->len && !whole; i++) {
         char hex[8];
         snprintf(hex, sizeof hex, "\\\\x%02X", (unsigned char)bytes->data[i]);
         llm_text_str(out, hex);
     }
-    if (!whole && !k->as_ids) llm_text_str(out, "\"");
+    if (!whole) llm_text_str(out, "\"");
 }
 
 /* The four parallel lists of completions: tokens, their log-probabilities, the likeliest, and where each one's text begins, from `chars` on.
