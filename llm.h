@@ -24125,25 +24125,17 @@ static int32_t llm__draft_lookup(const int32_t *ids, int32_t n, int32_t low, int
  * are free; nobody gives way for a guess. These rows do not count as fed or computed until their token was chosen
  * (llm__draft_kept). With lag 1 who drafts waits for each token, for the host must see whether the draft was right.
  *
- * Planning (llm__plan), computing (the driver) and applying the results (llm__apply) are separate. All bookkeeping is arrays and lists
- * made when things are opened or submitted, and the driver is a small table, so tests/test_sim.c drives millions of steps without a
- * model. Everything here belongs to the one thread that steps; what pollers read too is written under the request's lock. */
+ * Planning (llm__plan), computing (driver and backend) and applying the results (llm__apply) are separate. All bookkeeping is arrays and
+ * lists made when things are opened or submitted, and of a backend few functions are called here, so tests/test_sim.c drives millions of
+ * steps over one without a model. Everything here belongs to the one thread that steps; what pollers read too is written under the request's lock. */
 
 struct llm__seq;
 
-/* What computes. Calls are ordered as on one stream: a copy after a step sees that step's pages. */
+/* What a scheduler needs beside a backend. The backend's calls are ordered as on one stream: a copy after a step sees that step's pages. */
 typedef struct llm__driver {
-    void *ctx; /* a test's own */
     llm_result (*forward)(llm_engine *e, const llm_step *step);  /* begins a step; all of it is copied */
-    llm_result (*collect)(llm_engine *e);                        /* waits for the oldest step that was not collected yet */
-    const float *(*logits_row)(llm_engine *e, int out_row);      /* (vocab) of the step collected last */
-    const float *(*hidden_row)(llm_engine *e, int out_row);      /* (hidden), the same; NULL: no embeddings */
-    const llm_drawn *(*drawn)(llm_engine *e, int out_row);       /* the same; lag 1 only */
-    llm_result (*kv_copy)(llm_engine *e, const int32_t *from, const int32_t *to, int n);
-    llm_result (*kv_swap)(llm_engine *e, int32_t page, int32_t slot, int out); /* out: page to host slot; else back */
     /* Guesses up to n_draft tokens for each of n sequences, into its `draft`, and lowers n_draft to what it could; NULL: prompt lookup. */
     void (*draft)(llm_engine *e, struct llm__seq *const *seq, int32_t n);
-    void (*parallel)(llm_engine *e, void (*fn)(void *arg, int i), void *arg, int n);
     void (*rope_of)(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base);
     double (*now)(llm_engine *e); /* seconds, monotonic */
 } llm__driver;
@@ -24320,7 +24312,7 @@ typedef struct llm__drafter {
     double seconds;              /* that a pass of one row a sequence takes, of late */
 } llm__drafter;
 
-/* A scheduler, and what it computes with. backend, ctx, net and swap memory are there only in an engine that llm_engine_open has made. */
+/* A scheduler, and what it computes with. net is there only in an engine that llm_engine_open has made. */
 struct llm_engine {
     llm__engine_params p;
     const llm_backend *backend;
@@ -24489,11 +24481,24 @@ static int32_t llm__pages_cacheable(const llm_engine *e, const llm__seq *s) {
     return (first < r->score_end ? LLM__MIN(first, last) : last) / e->kv.page_tokens;
 }
 
+/* One page of all ranks, whose bytes follow each other: out of the cache, or (out NULL) into it. */
+static llm_result llm__page_move(llm_engine *e, int32_t page, uint8_t *out, const uint8_t *in) {
+    llm_result r = LLM_OK;
+    for (int32_t k = 0; k < e->n_ranks && !r; k++) {
+        int64_t at = k * e->page_bytes;
+        r = out ? e->backend->kv_read(e->ctx, k, page, out + at) : e->backend->kv_write(e->ctx, k, page, in + at);
+    }
+    return r;
+}
+
+/* A slot of host memory. */
+static uint8_t *llm__swap_slot(const llm_engine *e, int32_t slot) { return e->swap_memory + (int64_t)slot * e->n_ranks * e->page_bytes; }
+
 /* What was swapped out comes back into the pages behind those that the prefix cache had. A page that fails is computed
  * again, with all that follow. */
 static void llm__swap_in(llm_engine *e, llm__seq *s) {
     int32_t have = s->n_published, size = e->kv.page_tokens;
-    while (have < s->n_swap && !e->p.driver.kv_swap(e, s->pages[have], s->swap[have], 0)) have++;
+    while (have < s->n_swap && !llm__page_move(e, s->pages[have], NULL, llm__swap_slot(e, s->swap[have]))) have++;
     if (s->n_swap) s->n_computed = LLM__MAX(s->n_computed, have == s->n_swap ? s->n_swap_tokens : have * size);
     llm__swap_drop(e, s);
 }
@@ -24531,7 +24536,7 @@ static void llm__swap_out(llm_engine *e, llm__seq *s) {
     if (n > e->n_swap_free) return;
     for (s->n_swap_tokens = s->n_computed; s->n_swap < n; s->n_swap++) {
         s->swap[s->n_swap] = e->swap_free[e->n_swap_free - 1];
-        if (e->p.driver.kv_swap(e, s->pages[s->n_swap], s->swap[s->n_swap], 1)) {
+        if (llm__page_move(e, s->pages[s->n_swap], llm__swap_slot(e, s->swap[s->n_swap]), NULL)) {
             llm__swap_drop(e, s);
             return;
         }
@@ -25180,7 +25185,7 @@ static int llm__score_prompt(llm_engine *e, const llm__seq *s, int32_t at, const
 static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     llm__seq *s = job->seq;
     const llm_request *r = s->request;
-    const float *row = e->p.driver.logits_row(e, job->out_row);
+    const float *row = e->backend->logits_row(e->ctx, job->out_row);
     int32_t n = s->n_ids - s->n_prompt;
     llm__rules rules = llm__seq_rules(e, s);
     if (s->state == LLM__SEQ_DONE) return;
@@ -25189,7 +25194,7 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
         return;
     }
     if (job->drawn) {
-        job->choice = *e->p.driver.drawn(e, job->out_row);
+        job->choice = *e->backend->drawn(e->ctx, job->out_row);
     } else if (r->s.use_beam_search) {
         job->choice = llm__candidates(row, e->p.vocab, &rules, 2 * r->s.best_of, k, s->next_best, s->next_raw, &s->n_next);
     } else {
@@ -25208,6 +25213,14 @@ static void llm__run_jobs(void *arg, int worker) {
         llm__run_job(e, &e->applied->jobs[i], &e->scratch[worker]);
 }
 
+/* Work on jobs by the backend's threads, where it has some: fn(e, i) is called for each i below their number, or that of the jobs. */
+static void llm__on_threads(llm_engine *e, void (*fn)(void *arg, int i), int32_t n_jobs) {
+    const int n = LLM__MIN(e->p.c.n_threads, n_jobs);
+    if (e->backend->parallel && n > 1) e->backend->parallel(e->ctx, fn, e, n);
+    else
+        for (int i = 0; i < n; i++) fn(e, i);
+}
+
 /* Gives a held sequence all that `from` has computed: full pages are shared; the begun one is copied, or shared too where `from` gives it
  * up at once. Where no page or place is left for it, it waits like others. 1: it runs. */
 static int llm__fork(llm_engine *e, const llm__seq *from, llm__seq *s, int give_up) {
@@ -25215,7 +25228,7 @@ static int llm__fork(llm_engine *e, const llm__seq *from, llm__seq *s, int give_
     int runs = from->n_pages > 0 && e->n_running < e->p.c.max_num_seqs;
     if (runs && n < llm__pages_of(e, from->n_computed)) {
         copy = llm__kv_get(&e->kv);
-        runs = copy >= 0 && !e->p.driver.kv_copy(e, &from->pages[n], &copy, 1);
+        runs = copy >= 0 && !e->backend->kv_copy(e->ctx, &from->pages[n], &copy, 1);
         if (copy >= 0 && !runs) llm__kv_drop(&e->kv, copy);
     }
     if (!runs) {
@@ -25440,7 +25453,7 @@ static int llm__draft_kept(llm_engine *e, llm__job *job, int32_t id) {
 /* Adds the hidden state of a row of the prompt, in order of position: the sum is the same however the prompt was cut. The last row
  * makes the embedding. 0: it is not finite. */
 static int llm__pool_row(llm_engine *e, llm_request *r, const llm__job *job) {
-    const float *row = e->p.driver.hidden_row(e, job->out_row);
+    const float *row = llm__net_hidden(e->net, job->out_row);
     double finite = 0;
     for (int32_t i = 0; i < e->p.hidden; i++) {
         r->pooled[i] += (double)row[i];
@@ -25474,7 +25487,7 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
     do {
         int32_t n_again = 0;
         e->next_job = 0;
-        e->p.driver.parallel(e, llm__run_jobs, e, LLM__MIN(e->p.c.n_threads, LLM__MAX(f->n_jobs, 1)));
+        llm__on_threads(e, llm__run_jobs, f->n_jobs);
         now = e->p.driver.now(e);
         for (int32_t i = 0; i < f->n_jobs; i++)
             if (llm__use_job(e, &f->jobs[i], now)) f->jobs[n_again++] = f->jobs[i];
@@ -25626,50 +25639,12 @@ static llm_result llm__engine_init(llm_engine *e) {
 }
 
 /* ---- the driver that runs a model ----
- * The CPU computes a step at once, so it is used with lag 0: forward returns when all is done, collect has nothing to
+ * The CPU computes a step at once, so it is used with lag 0: forward returns when all is done, wait has nothing to
  * wait for, and the engine samples on the backend's threads. A backend that draws tokens itself is used with lag 1.
  * Only the stepping thread calls these functions. */
 
 /* Enqueues the step on all ranks. On the CPU it is computed when this returns. */
 static llm_result llm__drive_forward(llm_engine *e, const llm_step *step) { return llm__net_begin(e->net, step); }
-
-/* Waits for the oldest step in flight; its first mistake, if it had one. */
-static llm_result llm__drive_collect(llm_engine *e) { return e->backend->wait(e->ctx); }
-
-/* What the device has drawn for an out row; only where lag is 1. */
-static const llm_drawn *llm__drive_drawn(llm_engine *e, int out_row) { return e->backend->drawn(e->ctx, out_row); }
-
-/* Logits of an out row (vocab), and the hidden state that they were made of (hidden): of the step collected last. */
-static const float *llm__drive_row(llm_engine *e, int out_row) { return e->backend->logits_row(e->ctx, out_row); }
-static const float *llm__drive_hidden(llm_engine *e, int out_row) { return llm__net_hidden(e->net, out_row); }
-
-/* Whole pages to others, on all ranks, in the order given. */
-static llm_result llm__drive_copy(llm_engine *e, const int32_t *from, const int32_t *to, int n) {
-    return e->backend->kv_copy(e->ctx, from, to, n);
-}
-
-/* One page of all ranks, whose bytes follow each other: out of the cache, or (out NULL) into it. */
-static llm_result llm__page_move(llm_engine *e, int32_t page, uint8_t *out, const uint8_t *in) {
-    llm_result r = LLM_OK;
-    for (int32_t k = 0; k < e->n_ranks && !r; k++) {
-        int64_t at = k * e->page_bytes;
-        r = out ? e->backend->kv_read(e->ctx, k, page, out + at) : e->backend->kv_write(e->ctx, k, page, in + at);
-    }
-    return r;
-}
-
-/* To or from a slot of host memory. */
-static llm_result llm__drive_swap(llm_engine *e, int32_t page, int32_t slot, int out) {
-    uint8_t *host = e->swap_memory + (int64_t)slot * e->n_ranks * e->page_bytes;
-    return llm__page_move(e, page, out ? host : NULL, host);
-}
-
-/* Row work on the backend's threads, where it has some: fn is called once with each i < n. */
-static void llm__drive_parallel(llm_engine *e, void (*fn)(void *arg, int i), void *arg, int n) {
-    if (e->backend->parallel && n > 1) e->backend->parallel(e->ctx, fn, arg, n);
-    else
-        for (int i = 0; i < n; i++) fn(arg, i);
-}
 
 /* Rotary scaling of a request: its prompt's length decides, see llm__net_rope_of. */
 static void llm__drive_rope(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base) {
@@ -25680,9 +25655,7 @@ static void llm__drive_rope(llm_engine *e, int32_t prompt_len, int32_t *variant,
 static double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
 
 /* In the order of llm__driver; who drafts is put in by llm__drafter_open. */
-static const llm__driver llm__model_driver = {
-    NULL, llm__drive_forward, llm__drive_collect, llm__drive_row, llm__drive_hidden, llm__drive_drawn, llm__drive_copy, llm__drive_swap, NULL,
-    llm__drive_parallel, llm__drive_rope, llm__drive_now};
+static const llm__driver llm__model_driver = {llm__drive_forward, NULL, llm__drive_rope, llm__drive_now};
 
 /* ---- a draft model ----
  * A small model with the same tokens guesses for a large one. It is a second network on the same device, and its keys and values lie in the
@@ -25920,7 +25893,7 @@ static int llm__guess_pass(llm_engine *e, llm__seq *const *seq, int32_t n, int32
         for (int32_t i = 0; i < n; i++) seq[i]->n_draft = seq[i]->n_guessed = 0;
         return 0;
     }
-    llm__drive_parallel(e, llm__guess_choose, e, LLM__MIN(e->p.c.n_threads, LLM__MAX(e->draft.n_jobs, 1)));
+    llm__on_threads(e, llm__guess_choose, e->draft.n_jobs);
     for (int32_t i = 0; i < e->draft.n_jobs; i++) {
         llm__seq *s = e->draft.job[i].seq;
         if (e->draft.job[i].choice.id >= 0) s->draft[pass] = e->draft.job[i].choice.id;
@@ -26503,8 +26476,8 @@ static void llm__flight_masks(void *arg, int worker) {
  * requests have ended. */
 static llm_result llm__flight_end(llm_engine *e) {
     llm__flight *f = &e->flight[e->oldest_flight];
-    if (e->p.lag) e->p.driver.parallel(e, llm__flight_masks, e, LLM__MIN(e->p.c.n_threads, f->n_jobs));
-    llm_result r = e->p.driver.collect(e);
+    if (e->p.lag) llm__on_threads(e, llm__flight_masks, f->n_jobs);
+    llm_result r = e->backend->wait(e->ctx);
     e->count.model_seconds += e->p.driver.now(e) - f->begin;
     e->oldest_flight ^= 1;
     e->n_flight--;
@@ -26784,7 +26757,6 @@ static llm_result llm__request_scores(llm_request *r, size_t n) {
     int ok = 1;
     if (r->pooling) {
         size_t size = (size_t)r->engine->p.hidden;
-        if (!r->engine->p.driver.hidden_row) return llm__error(LLM_ERR_UNSUPPORTED, "pooling: this backend gives no hidden states");
         r->pooled = (double *)llm__arena_get(&r->arena, size * (sizeof *r->pooled + sizeof *r->embedding));
         r->embedding = r->pooled ? (float *)(r->pooled + size) : NULL;
         r->score_from = r->pooling == LLM_POOLING_LAST ? (int32_t)n - 1 : 0;
@@ -27077,9 +27049,9 @@ static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, c
     llm__step_over(e, &step, row, n, n_out);
     step.shape.lora = e->own_lora >= 0;
     llm_result r = e->p.driver.forward(e, &step);
-    if (!r) r = e->p.driver.collect(e);
+    if (!r) r = e->backend->wait(e->ctx);
     for (int32_t i = 0; i < n_out && !r; i++)
-        memcpy(logits + (int64_t)i * e->p.vocab, e->p.driver.logits_row(e, i), (size_t)e->p.vocab * sizeof *logits);
+        memcpy(logits + (int64_t)i * e->p.vocab, e->backend->logits_row(e->ctx, i), (size_t)e->p.vocab * sizeof *logits);
     return r;
 }
 

@@ -11,11 +11,11 @@ typedef struct fake_device {
     int32_t *kv;            /* (n_pages, page_tokens) token ids */
     float *logits;          /* (2, max_out, FAKE_VOCAB) of the latest two steps */
     llm_drawn *drawn;       /* (2, max_out) */
-    int32_t *host, n_swap;  /* (n_swap, page_tokens) swapped out */
     int32_t *in_flight[2], n_in_flight[2]; /* (max_seqs, max_pages) pages of a step until it is collected */
     long begun, collected;  /* steps */
     llm_result result[2];   /* what collect will say */
     llm_engine *engine;
+    llm_backend table;
     int32_t fail, fail_late, fail_copy, fail_swap, not_finite; /* so many calls fail; not_finite: which logit is not a number */
     int32_t max_rows, max_seqs, max_out, max_len;
     int64_t clock_ms;       /* submitters read it too */
@@ -82,7 +82,7 @@ static int fake_write(fake_device *f, const llm_step *s, int slot) {
     return ok;
 }
 
-static fake_device *fake_of(const llm_engine *e) { return (fake_device *)e->p.driver.ctx; }
+static fake_device *fake_of(const llm_engine *e) { return (fake_device *)(void *)e->ctx; }
 
 static llm_result fake_forward(llm_engine *ctx, const llm_step *s) {
     fake_device *f = fake_of(ctx);
@@ -110,8 +110,8 @@ static llm_result fake_forward(llm_engine *ctx, const llm_step *s) {
     return LLM_OK;
 }
 
-static llm_result fake_collect(llm_engine *ctx) {
-    fake_device *f = fake_of(ctx);
+static llm_result fake_wait(llm_backend_ctx *ctx) {
+    fake_device *f = (fake_device *)(void *)ctx;
     int slot = f->collected++ & 1;
     f->bad_steps += f->collected > f->begun;
     f->n_in_flight[slot] = 0;
@@ -119,21 +119,33 @@ static llm_result fake_collect(llm_engine *ctx) {
 }
 
 static int64_t fake_row_at(const fake_device *f, int out_row) { return ((f->collected - 1) & 1) * f->max_out + out_row; }
-static const float *fake_row(llm_engine *ctx, int out_row) { return fake_of(ctx)->logits + fake_row_at(fake_of(ctx), out_row) * FAKE_VOCAB; }
-static const llm_drawn *fake_drawn(llm_engine *ctx, int out_row) { return fake_of(ctx)->drawn + fake_row_at(fake_of(ctx), out_row); }
+static const float *fake_row(llm_backend_ctx *ctx, int out_row) {
+    fake_device *f = (fake_device *)(void *)ctx;
+    return f->logits + fake_row_at(f, out_row) * FAKE_VOCAB;
+}
 
-static llm_result fake_swap(llm_engine *ctx, int32_t page, int32_t slot, int out) {
-    fake_device *f = fake_of(ctx);
-    int32_t *here = f->kv + page * f->page_tokens, *there = f->host + slot * f->page_tokens;
+static const llm_drawn *fake_drawn(llm_backend_ctx *ctx, int out_row) {
+    fake_device *f = (fake_device *)(void *)ctx;
+    return f->drawn + fake_row_at(f, out_row);
+}
+
+/* A page to host memory (in NULL) or back; the place in host memory must be one for a page. */
+static llm_result fake_swap(llm_backend_ctx *ctx, int32_t page, void *out, const void *in) {
+    fake_device *f = (fake_device *)(void *)ctx;
+    int32_t *here = f->kv + page * f->page_tokens;
+    int64_t at = (const uint8_t *)(out ? out : in) - f->engine->swap_memory, bytes = f->page_tokens * (int64_t)sizeof *here;
     if (f->fail_swap > 0) return f->fail_swap--, llm__error(LLM_ERR_BACKEND, "the fake device cannot swap");
-    f->bad_steps += page < 0 || page >= f->n_pages || slot < 0 || slot >= f->n_swap;
-    memcpy(out ? there : here, out ? here : there, (size_t)f->page_tokens * sizeof *here);
+    f->bad_steps += page < 0 || page >= f->n_pages || at < 0 || at % bytes || at / bytes >= f->engine->p.n_swap;
+    memcpy(out ? out : (void *)here, out ? (const void *)here : in, (size_t)bytes);
     f->swaps++;
     return LLM_OK;
 }
 
-static llm_result fake_copy(llm_engine *ctx, const int32_t *from, const int32_t *to, int n) {
-    fake_device *f = fake_of(ctx);
+static llm_result fake_read(llm_backend_ctx *ctx, int rank, int32_t page, void *host) { return (void)rank, fake_swap(ctx, page, host, NULL); }
+static llm_result fake_back(llm_backend_ctx *ctx, int rank, int32_t page, const void *host) { return (void)rank, fake_swap(ctx, page, NULL, host); }
+
+static llm_result fake_copy(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int n) {
+    fake_device *f = (fake_device *)(void *)ctx;
     if (f->fail_copy > 0) return f->fail_copy--, llm__error(LLM_ERR_BACKEND, "the fake device cannot copy");
     for (int i = 0; i < n; i++) memcpy(f->kv + to[i] * f->page_tokens, f->kv + from[i] * f->page_tokens, (size_t)f->page_tokens * sizeof *f->kv);
     f->copies += n;
@@ -163,11 +175,12 @@ static void fake_draft(llm_engine *ctx, llm__seq *const *seq, int32_t n) {
     }
 }
 
-static void fake_parallel(llm_engine *ctx, void (*fn)(void *arg, int i), void *arg, int n) {
+static void fake_parallel(llm_backend_ctx *ctx, void (*fn)(void *arg, int i), void *arg, int n) {
     (void)ctx;
     for (int i = n - 1; i >= 0; i--) fn(arg, i);
 }
 
+static void fake_closed(llm_backend_ctx *ctx) { (void)ctx; }
 static void fake_rope(llm_engine *ctx, int32_t prompt_len, int32_t *variant, float *base) { (void)ctx, (void)prompt_len, *variant = 0, *base = 1; }
 static double fake_now(llm_engine *ctx) { return (double)__atomic_load_n(&fake_of(ctx)->clock_ms, __ATOMIC_RELAXED) / 1000; }
 
@@ -221,12 +234,6 @@ static llm__engine_params fake_params(int32_t n_pages, int32_t page_tokens, int3
     p.c.max_num_seqs = max_seqs;
     p.max_out = max_seqs + 3;
     p.driver.forward = fake_forward;
-    p.driver.logits_row = fake_row;
-    p.driver.collect = fake_collect;
-    p.driver.drawn = fake_drawn;
-    p.driver.kv_copy = fake_copy;
-    p.driver.kv_swap = fake_swap;
-    p.driver.parallel = fake_parallel;
     p.driver.rope_of = fake_rope;
     p.driver.now = fake_now;
     p.n_jump = LLM__JUMP_MAX;
@@ -240,11 +247,20 @@ static llm__engine_params fake_params(int32_t n_pages, int32_t page_tokens, int3
     return p;
 }
 
-/* A scheduler over any driver. */
-static llm_result fake_engine(const llm__engine_params *p, llm_engine **out) {
+/* A scheduler over the device. */
+static llm_result fake_engine(fake_device *f, const llm__engine_params *p, llm_engine **out) {
     llm_engine *e = llm__engine_alloc();
-    if (e) e->p = *p;
-    llm_result r = e ? llm__engine_init(e) : LLM_ERR_NOMEM;
+    llm_result r = e ? LLM_OK : LLM_ERR_NOMEM;
+    f->table.close = fake_closed, f->table.wait = fake_wait, f->table.parallel = fake_parallel;
+    f->table.logits_row = fake_row, f->table.drawn = fake_drawn;
+    f->table.kv_copy = fake_copy, f->table.kv_read = fake_read, f->table.kv_write = fake_back;
+    if (e) {
+        e->p = *p;
+        e->backend = &f->table, e->ctx = (llm_backend_ctx *)(void *)f;
+        e->n_ranks = 1, e->page_bytes = p->c.block_size * (int64_t)sizeof(int32_t);
+        e->swap_memory = (uint8_t *)llm__calloc((size_t)p->n_swap, (size_t)e->page_bytes);
+        r = e->swap_memory ? llm__engine_init(e) : LLM_ERR_NOMEM;
+    }
     if (r) llm__engine_destroy(e);
     *out = r ? NULL : e;
     return r;
@@ -259,14 +275,11 @@ static llm_engine *fake_open(fake_device *f, llm__engine_params p) {
     f->max_out = p.max_out;
     f->max_len = p.max_len;
     f->kv = (int32_t *)calloc((size_t)p.n_pages * (size_t)p.c.block_size, sizeof *f->kv);
-    f->n_swap = p.n_swap;
-    f->host = (int32_t *)calloc((size_t)p.n_swap * (size_t)p.c.block_size + 1, sizeof *f->host);
     f->logits = (float *)calloc(2 * (size_t)f->max_out * FAKE_VOCAB, sizeof *f->logits);
     f->drawn = (llm_drawn *)calloc(2 * (size_t)f->max_out, sizeof *f->drawn);
     for (int i = 0; i < 2; i++) f->in_flight[i] = (int32_t *)calloc((size_t)p.c.max_num_seqs * ((size_t)p.max_len / (size_t)p.c.block_size + 1), sizeof(int32_t));
     f->clock_ms = 100000;
-    p.driver.ctx = f;
-    CHECK(!fake_engine(&p, &f->engine));
+    CHECK(!fake_engine(f, &p, &f->engine));
     return f->engine;
 }
 
@@ -274,7 +287,6 @@ static void fake_close(fake_device *f) {
     CHECK(f->bad_steps == 0);
     llm_engine_close(f->engine);
     free(f->kv);
-    free(f->host);
     free(f->logits);
     free(f->drawn);
     for (int i = 0; i < 2; i++) free(f->in_flight[i]);

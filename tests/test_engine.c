@@ -305,7 +305,7 @@ static void eng_test_no_memory(void) {
         p.vocab = 10000, p.n_pages = 4, p.c.block_size = 4, p.max_len = 16, p.c.max_num_seqs = 2, p.c.max_num_batched_tokens = 4, p.max_out = 4, p.c.n_threads = 2;
         llm_engine *opened;
         test_fail_at = test_allocations + i;
-        llm_result r = fake_engine(&p, &opened);
+        llm_result r = fake_engine(&f, &p, &opened);
         int failed = test_allocations >= test_fail_at;
         test_fail_at = 0;
         CHECK(failed ? r == LLM_ERR_NOMEM && !opened : !r);

@@ -339,9 +339,9 @@ static long spec_masks_now(void) {
     return n;
 }
 
-static llm_result spec_collect(llm_engine *ctx) {
+static llm_result spec_wait(llm_backend_ctx *ctx) {
     spec_masks_then = spec_masks_now();
-    return fake_collect(ctx);
+    return fake_wait(ctx);
 }
 
 /* A device that computes beside the host: when its step is done, every mask that the step's rows ask for is there, behind drafted tokens too. One that has
@@ -353,8 +353,9 @@ static void spec_test_masks_ahead(void) {
         llm__engine_params params = fake_params(200, 4, 8, 64, 64);
         llm_request *r[40];
         if (!CHECK(fake_grammars_open())) return;
-        params.lag = lag, params.n_draft = 4, params.max_out = 60, params.driver.draft = fake_draft, params.driver.collect = spec_collect;
+        params.lag = lag, params.n_draft = 4, params.max_out = 60, params.driver.draft = fake_draft;
         llm_engine *e = fake_open(&f, params);
+        f.table.wait = spec_wait;
         for (int i = 0; i < 40; i++) {
             int32_t prompt[3] = {i % 20, 2, 3};
             llm_request_config c;

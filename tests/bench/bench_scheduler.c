@@ -18,15 +18,14 @@ static llm_result forward(llm_engine *ctx, const llm_step *step) {
     return LLM_OK;
 }
 
-static llm_result collect(llm_engine *ctx) { return (void)ctx, LLM_OK; }
-static const float *logits_row(llm_engine *ctx, int out_row) { return (void)ctx, (void)out_row, row; }
-static const llm_drawn *drawn_row(llm_engine *ctx, int out_row) { return (void)ctx, (void)out_row, &drawn; }
-static llm_result kv_copy(llm_engine *ctx, const int32_t *from, const int32_t *to, int n) { return (void)ctx, (void)from, (void)to, (void)n, LLM_OK; }
-static llm_result kv_swap(llm_engine *ctx, int32_t page, int32_t slot, int out) { return (void)ctx, (void)page, (void)slot, (void)out, LLM_OK; }
+static llm_result wait_for(llm_backend_ctx *ctx) { return (void)ctx, LLM_OK; }
+static const float *logits_row(llm_backend_ctx *ctx, int out_row) { return (void)ctx, (void)out_row, row; }
+static const llm_drawn *drawn_row(llm_backend_ctx *ctx, int out_row) { return (void)ctx, (void)out_row, &drawn; }
+static llm_result kv_copy(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int n) { return (void)ctx, (void)from, (void)to, (void)n, LLM_OK; }
 static void rope_of(llm_engine *ctx, int32_t prompt_len, int32_t *variant, float *base) { (void)ctx, (void)prompt_len, *variant = 0, *base = 1; }
 static double now(llm_engine *ctx) { return (void)ctx, llm__now(); }
 
-static void parallel(llm_engine *ctx, void (*fn)(void *arg, int i), void *arg, int n) {
+static void parallel(llm_backend_ctx *ctx, void (*fn)(void *arg, int i), void *arg, int n) {
     double begin = llm__now();
     (void)ctx;
     for (int i = 0; i < n; i++) fn(arg, i);
@@ -38,6 +37,7 @@ static int by_value(const void *a, const void *b) { return (*(const double *)a >
 static void run(int32_t n, int32_t lag) {
     static int32_t prompt[PROMPT];
     static double us[ANSWER];
+    llm_backend table;
     llm__engine_params p;
     llm_request_config c;
     llm_engine *e;
@@ -45,12 +45,14 @@ static void run(int32_t n, int32_t lag) {
     int32_t steps = 0;
     memset(&p, 0, sizeof p);
     memset(&c, 0, sizeof c);
-    p.driver.forward = forward, p.driver.collect = collect, p.driver.logits_row = logits_row, p.driver.drawn = drawn_row, p.driver.kv_copy = kv_copy, p.driver.kv_swap = kv_swap;
-    p.driver.parallel = parallel, p.driver.rope_of = rope_of, p.driver.now = now;
+    memset(&table, 0, sizeof table);
+    table.wait = wait_for, table.logits_row = logits_row, table.drawn = drawn_row, table.kv_copy = kv_copy, table.parallel = parallel;
+    p.driver.forward = forward, p.driver.rope_of = rope_of, p.driver.now = now;
     p.vocab = VOCAB, p.n_pages = n * (PROMPT + ANSWER) / PAGE + n, p.c.block_size = PAGE, p.max_len = PROMPT + ANSWER, p.c.max_num_seqs = p.max_out = n, p.c.max_num_batched_tokens = 8192, p.c.max_queue = n;
-    p.c.n_threads = 1, p.c.disable_prefix_caching = 0, p.eos_id = -1, p.lag = lag;
+    p.c.n_threads = 2, p.c.disable_prefix_caching = 0, p.eos_id = -1, p.lag = lag;
     e = llm__engine_alloc();
     e->p = p;
+    e->backend = &table;
     if (llm__engine_init(e)) exit(1);
     c.prompt_ids = prompt, c.n_prompt_ids = PROMPT, c.sampling.max_tokens = -1, c.sampling.temperature = 1;
     for (int32_t i = 0; i < n; i++) {

@@ -14,16 +14,12 @@ static int steps_begun;
 static float *logits;
 
 static llm_result forward(llm_engine *ctx, const llm_step *s) { return (void)ctx, (void)s, steps_begun++, begun = llm__now(), LLM_OK; }
-static llm_result collect(llm_engine *ctx) {
+static llm_result wait_for(llm_backend_ctx *ctx) {
     while (llm__now() < begun + DEVICE) {}
     return (void)ctx, LLM_OK;
 }
-static const float *row(llm_engine *ctx, int out_row) { return (void)ctx, logits + (7 * steps_begun + out_row) % 64; } /* another token each time */
-static llm_result copy(llm_engine *ctx, const int32_t *from, const int32_t *to, int n) { return (void)ctx, (void)from, (void)to, (void)n, LLM_OK; }
-static void parallel(llm_engine *ctx, void (*fn)(void *arg, int i), void *arg, int n) {
-    (void)ctx;
-    for (int i = 0; i < n; i++) fn(arg, i);
-}
+static const float *row(llm_backend_ctx *ctx, int out_row) { return (void)ctx, logits + (7 * steps_begun + out_row) % 64; } /* another token each time */
+static llm_result copy(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int n) { return (void)ctx, (void)from, (void)to, (void)n, LLM_OK; }
 static void rope(llm_engine *ctx, int32_t prompt_len, int32_t *variant, float *base) { (void)ctx, (void)prompt_len, *variant = 0, *base = 1; }
 static double now(llm_engine *ctx) { return (void)ctx, llm__now(); }
 
@@ -32,11 +28,14 @@ static double run(const llm_model *model, int lag, int64_t *steps) {
                                  "{\"pattern\":\"^[a-z]{2,%d}( [a-z0-9]+)*$\"}}},\"required\":[\"name\",\"age\",\"tags\"]}";
     static const int32_t eos[] = {151645}, prompt[] = {1, 2, 3};
     llm_request *r[ANSWERS];
+    llm_backend table;
     llm_engine *e = llm__engine_alloc();
     if (!e) return 0;
     llm__engine_params *p = &e->p;
-    p->driver.forward = forward, p->driver.collect = collect, p->driver.logits_row = row, p->driver.kv_copy = copy, p->driver.parallel = parallel;
-    p->driver.rope_of = rope, p->driver.now = now;
+    memset(&table, 0, sizeof table);
+    table.wait = wait_for, table.logits_row = row, table.kv_copy = copy;
+    e->backend = &table;
+    p->driver.forward = forward, p->driver.rope_of = rope, p->driver.now = now;
     p->model = model, p->eos = eos, p->n_eos = 1, p->eos_id = eos[0], p->vocab = llm_vocab_size(model), p->n_pages = 1000, p->c.block_size = 16, p->max_len = 256;
     p->c.max_num_seqs = SEQS, p->c.max_num_batched_tokens = 256, p->max_out = 64, p->c.max_queue = ANSWERS, p->c.n_threads = 1, p->lag = lag;
     if (llm__engine_init(e)) return 0;
