@@ -1805,17 +1805,19 @@ typedef struct llm__arena_block {
 typedef struct llm__arena {
     llm__arena_block *head;
     size_t total, limit;
+    int failed; /* something could not be given: who takes many arrays looks once */
 } llm__arena;
 
-/* n zeroed bytes aligned to 8, or NULL without memory or over the limit. */
-LLM__UNUSED static void *llm__arena_get(llm__arena *a, size_t n) {
+/* n bytes aligned to 8, as they come; NULL without memory or over the limit. Where they fill system pages of their own, those that are never
+ * written are never taken. */
+LLM__UNUSED static void *llm__arena_take(llm__arena *a, size_t n) {
     n = (n + 7) & ~(size_t)7;
     llm__arena_block *b = a->head;
     if (!b || b->cap - b->used < n) {
         size_t cap = LLM__MAX(n, b ? LLM__MIN(b->cap * 2, (size_t)1 << 20) : 4096), left = a->limit ? a->limit - a->total : SIZE_MAX;
         if (cap > left) cap = n; /* near the limit no room is taken in advance */
-        if (cap > left) return NULL;
-        b = (llm__arena_block *)LLM_MALLOC(sizeof *b + cap);
+        b = cap > left ? NULL : (llm__arena_block *)LLM_MALLOC(sizeof *b + cap);
+        if (!b) a->failed = 1;
         if (!b) return NULL;
         b->next = a->head;
         b->used = 0;
@@ -1823,9 +1825,14 @@ LLM__UNUSED static void *llm__arena_get(llm__arena *a, size_t n) {
         a->head = b;
         a->total += cap;
     }
-    void *p = (char *)b->bytes + b->used;
     b->used += n;
-    memset(p, 0, n);
+    return (char *)b->bytes + b->used - n;
+}
+
+/* n zeroed bytes, else the same. */
+LLM__UNUSED static void *llm__arena_get(llm__arena *a, size_t n) {
+    void *p = llm__arena_take(a, n);
+    if (p) memset(p, 0, n);
     return p;
 }
 
@@ -23840,7 +23847,7 @@ static llm_result llm__kv_open(llm__kv *kv, int32_t n_pages, int32_t page_tokens
     kv->tokens = (int32_t *)llm__arena_get(a, n * (size_t)page_tokens * sizeof *kv->tokens);
     kv->bucket = (int32_t *)llm__arena_get(a, ((size_t)kv->mask + 1) * sizeof *kv->bucket);
     kv->chain = (int32_t *)llm__arena_get(a, n * sizeof *kv->chain);
-    if (!kv->ref || !kv->prev || !kv->next || !kv->key || !kv->known || !kv->tokens || !kv->bucket || !kv->chain) return llm__nomem();
+    if (a->failed) return llm__nomem();
     for (int32_t i = 0; i <= n_pages; i++) kv->prev[(i + 1) % (n_pages + 1)] = i, kv->next[i] = (i + 1) % (n_pages + 1);
     for (uint32_t i = 0; i <= kv->mask; i++) kv->bucket[i] = -1;
     llm__random_bytes(kv->secret, sizeof kv->secret);
@@ -24220,7 +24227,6 @@ typedef struct llm__seq {
     float *next_raw;              /* (2 width) their raw log-probabilities */
     int32_t n_next;               /* 0: not computed yet */
     double score;                 /* of an answer among those of its request, when it has ended */
-    void *memory;
 } llm__seq;
 
 /* One prompt and its answers. Written by the caller's thread until it is in the inbox, then by the stepping thread; what
@@ -25581,10 +25587,8 @@ static int llm__engine_arrays(llm_engine *e) {
     for (int i = 0; i < 2; i++) {
         e->flight[i].entry = (llm__entry *)llm__arena_get(a, seqs * sizeof *e->flight[i].entry);
         e->flight[i].jobs = (llm__job *)llm__arena_get(a, (out + seqs) * sizeof *e->flight[i].jobs);
-        if (!e->flight[i].entry || !e->flight[i].jobs) return 0;
     }
-    if (!e->running || !e->tokens || !e->seq_begin || !e->seq_base || !e->pages || !e->out_rows || !e->draws || !e->masks || !e->swap_free) return 0;
-    if (!e->scratch || !e->draft.job) return 0;
+    if (a->failed) return 0;
     while (e->n_swap_free < e->p.n_swap) e->swap_free[e->n_swap_free] = e->n_swap_free, e->n_swap_free++;
     e->drafting = e->running + seqs;
     e->positions = e->tokens + rows;
@@ -26576,16 +26580,15 @@ LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
 }
 
 /* ---- a request's memory ----
- * Three kinds: the request itself with its arena (copies of what the caller gave, stop strings, bad words, scores of the prompt), one block a
- * sequence with all its arrays, and what must grow (the text). The sizes follow from the config, so a request that cannot be held is refused
- * at once and never fails later. */
+ * Two kinds: the request itself with its arena (copies of what the caller gave, stop strings, bad words, scores of the prompt, the arrays of
+ * its sequences), and what must grow (the text). The sizes follow from the config, so a request that cannot be held is refused at once and
+ * never fails later. */
 
 /* What a sequence has beside the request's arena. Its pages went back when it ended. */
 static void llm__seq_destroy(llm__seq *s) {
     if (s->detok) llm_detok_free(s->detok);
     llm_matcher_close(s->matcher);
     llm_text_free(&s->text);
-    LLM_FREE(s->memory);
 }
 
 /* Everything a request owns; nobody else knows it any more. It may be half made: what is NULL was not taken. */
@@ -26598,43 +26601,32 @@ static void llm__request_destroy(llm_request *r) {
     LLM_FREE(r);
 }
 
-/* So the sizes stand in one place only, and what is measured is what is placed.
- *
- * The next `count` elements of a block laid out in two passes: base NULL measures. *at: bytes given out so far; every
- * array begins at a multiple of 16. */
-static void *llm__carve(char *base, size_t *at, size_t count, size_t size) {
-    void *p = base ? base + *at : NULL;
-    *at += (count * size + 15) & ~(size_t)15;
-    return p;
-}
-
-/* Lays a sequence's arrays out in one block: called once to measure (base NULL), once to place. They are not zeroed: an
- * answer that may have 100,000 tokens and has ten touches a page of memory, not megabytes. Returns the size in bytes. */
-static size_t llm__seq_layout(llm__seq *s, char *base) {
-    const llm_request *r = s->request;
-    size_t at = 0, all = (size_t)s->n_prompt + (size_t)s->max_new, max_new = (size_t)s->max_new;
+/* A sequence's arrays. They are not zeroed: an answer that may have 100,000 tokens and has ten touches a page of memory, not megabytes. */
+static void llm__seq_arrays(llm__seq *s) {
+    llm_request *r = s->request;
+    llm__arena *a = &r->arena;
+    size_t all = (size_t)s->n_prompt + (size_t)s->max_new, max_new = (size_t)s->max_new;
     int penalties = r->s.repetition_penalty != 1 || r->s.presence_penalty != 0 || r->s.frequency_penalty != 0;
     size_t distinct = penalties ? LLM__MIN(all, (size_t)r->engine->p.vocab) : 0, slots = penalties ? 16 : 0;
     size_t n_draft = (size_t)LLM__MAX(r->engine->p.n_draft, r->s.grammar ? r->engine->p.n_jump : 0);
     size_t n_pages = (size_t)llm__pages_of(r->engine, (int32_t)all), n_next = r->s.use_beam_search ? 2 * (size_t)r->s.best_of : 0;
     while (slots < 2 * distinct) slots *= 2;
-    s->ids = (int32_t *)llm__carve(base, &at, all, sizeof *s->ids);
-    s->pages = (int32_t *)llm__carve(base, &at, n_pages, sizeof *s->pages);
-    s->swap = (int32_t *)llm__carve(base, &at, r->engine->p.n_swap ? n_pages : 0, sizeof *s->swap);
-    s->next_best = (llm_token_logprob *)llm__carve(base, &at, n_next, sizeof *s->next_best);
-    s->next_raw = (float *)llm__carve(base, &at, n_next, sizeof *s->next_raw);
-    s->draft = (int32_t *)llm__carve(base, &at, n_draft, sizeof *s->draft);
-    s->shown = (size_t *)llm__carve(base, &at, max_new, sizeof *s->shown);
-    s->stop_state = (int32_t *)llm__carve(base, &at, (size_t)r->s.n_stop, sizeof *s->stop_state);
-    s->history.id = (int32_t *)llm__carve(base, &at, distinct, sizeof *s->history.id);
-    s->history.count = (int32_t *)llm__carve(base, &at, distinct, sizeof *s->history.count);
-    s->history.slot = (int32_t *)llm__carve(base, &at, slots, sizeof *s->history.slot);
+    s->ids = (int32_t *)llm__arena_take(a, all * sizeof *s->ids);
+    s->pages = (int32_t *)llm__arena_take(a, n_pages * sizeof *s->pages);
+    s->swap = (int32_t *)llm__arena_take(a, (r->engine->p.n_swap ? n_pages : 0) * sizeof *s->swap);
+    s->next_best = (llm_token_logprob *)llm__arena_take(a, n_next * sizeof *s->next_best);
+    s->next_raw = (float *)llm__arena_take(a, n_next * sizeof *s->next_raw);
+    s->draft = (int32_t *)llm__arena_take(a, n_draft * sizeof *s->draft);
+    s->shown = (size_t *)llm__arena_take(a, max_new * sizeof *s->shown);
+    s->stop_state = (int32_t *)llm__arena_get(a, (size_t)r->s.n_stop * sizeof *s->stop_state);
+    s->history.id = (int32_t *)llm__arena_take(a, distinct * sizeof *s->history.id);
+    s->history.count = (int32_t *)llm__arena_take(a, distinct * sizeof *s->history.count);
+    s->history.slot = (int32_t *)llm__arena_get(a, slots * sizeof *s->history.slot);
     s->history.mask = slots ? (uint32_t)slots - 1 : 0;
-    if (!r->s.logprobs) return at;
-    s->logprobs = (float *)llm__carve(base, &at, max_new, sizeof *s->logprobs);
-    s->top_counts = (int32_t *)llm__carve(base, &at, max_new, sizeof *s->top_counts);
-    s->top = (llm_token_logprob *)llm__carve(base, &at, max_new * (size_t)r->top_stride, sizeof *s->top);
-    return at;
+    if (!r->s.logprobs) return;
+    s->logprobs = (float *)llm__arena_take(a, max_new * sizeof *s->logprobs);
+    s->top_counts = (int32_t *)llm__arena_take(a, max_new * sizeof *s->top_counts);
+    s->top = (llm_token_logprob *)llm__arena_take(a, max_new * (size_t)r->top_stride * sizeof *s->top);
 }
 
 /* A sequence of the request, with everything it will need. prompt: (n_prompt) valid ids; max_new: tokens that its answer
@@ -26650,13 +26642,9 @@ static llm_result llm__seq_open(llm_request *r, int32_t index, const int32_t *pr
     s->n_scored = index ? n_prompt : 0; /* the first has scored the prompt for all */
     s->key = r->root;
     s->seed = (uint64_t)r->s.seed + (uint64_t)index;
-    size_t bytes = llm__seq_layout(s, NULL);
-    s->memory = LLM_MALLOC(bytes + 1);
-    if (!s->memory) return llm__nomem();
-    llm__seq_layout(s, (char *)s->memory);
+    llm__seq_arrays(s);
+    if (r->arena.failed) return llm__nomem();
     memcpy(s->ids, prompt, (size_t)n_prompt * sizeof *prompt);
-    memset(s->stop_state, 0, (size_t)r->s.n_stop * sizeof *s->stop_state);
-    if (s->history.mask) memset(s->history.slot, 0, ((size_t)s->history.mask + 1) * sizeof *s->history.slot);
     for (int32_t i = 0; i < n_prompt; i++) llm__history_add(&s->history, prompt[i], 0);
     if (!r->score_only && r->s.grammar && !(s->matcher = llm_matcher_open(r->s.grammar))) return llm__nomem();
     if (!r->engine->p.model || r->score_only) return LLM_OK; /* ids only */
@@ -26683,17 +26671,15 @@ static llm_result llm__request_stops(llm_request *r) {
     int32_t n = r->s.n_stop;
     const char **list = (const char **)llm__arena_get(&r->arena, (size_t)n * sizeof *list);
     r->stop = (llm__stop *)llm__arena_get(&r->arena, (size_t)n * sizeof *r->stop);
-    if (!list || !r->stop) return llm__nomem();
-    for (int32_t i = 0; i < n; i++) {
+    for (int32_t i = 0; i < n && !r->arena.failed; i++) {
         llm__stop *p = &r->stop[i];
         p->len = (int32_t)strlen(r->s.stop[i]);
         list[i] = p->text = (const char *)llm__keep_copy(r, r->s.stop[i], (size_t)p->len);
         p->border = (int32_t *)llm__arena_get(&r->arena, (size_t)p->len * sizeof *p->border);
-        if (!p->text || !p->border) return llm__nomem();
-        for (int32_t k = 1; k < p->len; k++) p->border[k] = llm__stop_feed(p, p->border[k - 1], p->text[k]);
+        for (int32_t k = 1; k < p->len && !r->arena.failed; k++) p->border[k] = llm__stop_feed(p, p->border[k - 1], p->text[k]);
     }
     r->s.stop = list;
-    return LLM_OK;
+    return r->arena.failed ? llm__nomem() : LLM_OK;
 }
 
 /* Tokens of the bad words, as in vLLM: each as it is, and behind a space where that changes the first token and
@@ -26716,7 +26702,7 @@ static llm_result llm__request_bad_words(llm_request *r, const llm_model *model)
     r->n_bad = (int32_t)ends.len;
     r->bad_ids = (int32_t *)llm__keep_copy(r, all.data, all.len * sizeof *all.data);
     r->bad_end = (int32_t *)llm__keep_copy(r, ends.data, ends.len * sizeof *ends.data);
-    return all.failed || ends.failed || !r->bad_ids || !r->bad_end ? llm__nomem() : LLM_OK;
+    return all.failed || ends.failed || r->arena.failed ? llm__nomem() : LLM_OK;
 }
 
 /* Copies of everything the caller's sampling struct points to: nothing of the caller's is needed after submission. What
@@ -26729,7 +26715,6 @@ static llm_result llm__request_copies(llm_request *r, const llm_request_config *
     snprintf(made, sizeof made, "req-%016llx", (unsigned long long)llm__mix((uint64_t)s->seed ^ (uint64_t)(uintptr_t)r));
     const char *id = cfg->id ? cfg->id : made;
     r->id = (char *)llm__keep_copy(r, id, strlen(id));
-    if (!s->stop_token_ids || !s->logit_bias || !r->id) return llm__nomem();
     llm_result result = llm__request_stops(r);
     if (!result && s->n_bad_words && !r->engine->p.model) result = llm__error(LLM_ERR_ARG, "bad_words: need a model with a tokenizer");
     if (!result && s->n_bad_words) result = llm__request_bad_words(r, r->engine->p.model);
@@ -26771,7 +26756,7 @@ static llm_result llm__request_scores(llm_request *r, size_t n) {
     r->prompt_logprobs = (float *)llm__arena_get(&r->arena, n * sizeof *r->prompt_logprobs);
     r->prompt_counts = (int32_t *)llm__arena_get(&r->arena, n * sizeof *r->prompt_counts);
     r->prompt_top = ok ? (llm_token_logprob *)llm__arena_get(&r->arena, (size_t)bytes) : NULL;
-    return r->prompt_logprobs && r->prompt_counts && r->prompt_top ? LLM_OK : llm__nomem();
+    return ok && !r->arena.failed ? LLM_OK : llm__nomem();
 }
 
 /* The request's adapter and rotary scaling: with the salt they decide what keys and values its tokens have, so the cache parts by them. */
@@ -26808,7 +26793,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     r->top_stride = r->s.logprobs ? LLM__MIN(r->s.logprobs - 1, e->p.vocab) : 0;
     r->seq = (llm__seq *)llm__arena_get(&r->arena, (size_t)r->n_seqs * sizeof *r->seq);
     r->answer = (llm__seq **)llm__arena_get(&r->arena, (size_t)r->n_seqs * sizeof *r->answer);
-    if (!r->seq || !r->answer) return llm__nomem();
+    if (r->arena.failed) return llm__nomem();
     for (int32_t i = 0; i < r->n_seqs && !result; i++) {
         r->answer[i] = &r->seq[i];
         result = llm__seq_open(r, i, prompt, (int32_t)n, max_new);

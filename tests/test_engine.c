@@ -278,7 +278,8 @@ static void eng_test_no_memory(void) {
     fake_device f;
     memset(&s, 0, sizeof s);
     s.n = 3;
-    s.logprobs = 2;
+    s.max_tokens = 90;
+    s.logprobs = 20; /* arrays that need blocks of their own */
     s.prompt_logprobs = 2;
     s.stop_token_ids = stop;
     s.n_stop_token_ids = 1;
@@ -297,7 +298,7 @@ static void eng_test_no_memory(void) {
         refused += failed;
         if (!failed) break;
     }
-    CHECK(refused >= 5 && i < 200 && e->n_fresh == 0); /* the request, its arena, a block for each sequence */
+    CHECK(refused >= 5 && i < 200 && e->n_fresh == 0); /* the request, its arena, a block of it for each sequence */
     fake_close(&f);
     for (i = 1; i < 200; i++) {
         llm__engine_params p;
