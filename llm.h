@@ -2855,28 +2855,23 @@ LLM_API int llm_json_next(const llm_json *doc, int node) {
     return (int)s + (key >= 0);
 }
 
-/* The bytes of a token; NULL, and 0 bytes, if it is absent or of another kind. */
-static const char *llm__json_bytes(const llm_json *doc, int node, jsmntype_t type, size_t *len) {
-    int is = doc && node >= 0 && doc->tok[node].type == type;
-    if (len) *len = is ? (size_t)(doc->tok[node].end - doc->tok[node].start) : 0;
-    return is ? doc->text + doc->tok[node].start : NULL;
-}
-
-LLM_API const char *llm_json_key(const llm_json *doc, int node, size_t *len) {
-    return llm__json_bytes(doc, llm__json_key_of(doc, node), JSMN_STRING, len);
-}
-LLM_API const char *llm_json_str(const llm_json *doc, int node, size_t *len) { return llm__json_bytes(doc, node, JSMN_STRING, len); }
-LLM_API const char *llm_json_raw(const llm_json *doc, int node, size_t *len) { return llm__json_bytes(doc, node, JSMN_PRIMITIVE, len); }
-
-/* The same three as views, which live as long as the document; .p NULL where those give NULL. */
+/* The bytes of a token, which live as long as the document; .p NULL, and 0 bytes, if it is absent or of another kind. */
 static llm__str llm__json_view(const llm_json *doc, int node, jsmntype_t type) {
-    llm__str s;
-    s.p = llm__json_bytes(doc, node, type, &s.n);
-    return s;
+    if (!doc || node < 0 || doc->tok[node].type != type) return llm__s(NULL, 0);
+    return llm__s(doc->text + doc->tok[node].start, (size_t)(doc->tok[node].end - doc->tok[node].start));
 }
 static llm__str llm__json_key(const llm_json *doc, int node) { return llm__json_view(doc, llm__json_key_of(doc, node), JSMN_STRING); }
 static llm__str llm__json_text(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_STRING); }
 static llm__str llm__json_raw(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_PRIMITIVE); }
+
+/* A view as the API gives it. */
+static const char *llm__json_given(llm__str s, size_t *len) {
+    if (len) *len = s.n;
+    return s.p;
+}
+LLM_API const char *llm_json_key(const llm_json *doc, int node, size_t *len) { return llm__json_given(llm__json_key(doc, node), len); }
+LLM_API const char *llm_json_str(const llm_json *doc, int node, size_t *len) { return llm__json_given(llm__json_text(doc, node), len); }
+LLM_API const char *llm_json_raw(const llm_json *doc, int node, size_t *len) { return llm__json_given(llm__json_raw(doc, node), len); }
 
 /* A member by any key. Looks at the keys one by one: objects here are small, and the big one (a vocabulary) is walked, not searched. */
 static int llm__json_member(const llm_json *doc, int object, llm__str key) {
@@ -4752,9 +4747,9 @@ typedef struct llm__rx_run {
     size_t n;               /* the text; a look-behind shortens it */
     llm__rx_entry *stack;
     size_t sp, cap;
-    uint64_t *memo;         /* what is known of states, see llm__rx_memo */
+    uint64_t *memo;         /* what is known of states, see llm__rx_memo; NULL: they are not remembered yet */
     size_t memo_cap;        /* a power of two */
-    int slow, no_memo;      /* slow: states are remembered; no_memo: not now */
+    int no_memo;            /* not now: within look-behinds, and without memory */
     int64_t steps, fuel;
     size_t reach;           /* farthest position seen */
     size_t next, last_end;  /* where to look for the next match; where the last ended */
@@ -4772,11 +4767,12 @@ static int llm__rx_give_up(llm__rx_run *r, llm_result why) {
 static void llm__rx_remember(llm__rx_run *r) {
     r->memo_cap = 64;
     while (r->memo_cap < LLM__RX_MAX_MEMO && r->memo_cap / r->re->n <= r->n) r->memo_cap *= 2;
-    LLM_FREE(r->memo);
     r->memo = LLM__NEW(uint64_t, r->memo_cap);
-    r->slow = r->memo != NULL;
-    r->no_memo = !r->slow;
+    r->no_memo = !r->memo;
 }
+
+/* 1 while states are remembered. */
+static int llm__rx_slow(const llm__rx_run *r) { return r->memo && !r->no_memo; }
 
 /* Where it is remembered that a state failed (*failed) or matched (*failed + 1). Slots follow each other as states do, so that the memory
  * is a window on the text: if it is too small for all, what was found out last stays, which lies next to where the matcher is. */
@@ -4788,8 +4784,8 @@ static uint64_t *llm__rx_memo(const llm__rx_run *r, int pc, size_t pos, uint64_t
 
 /* Remembers what became of a state. */
 static void llm__rx_memo_put(llm__rx_run *r, int pc, size_t pos, int matched) {
-    uint64_t failed, *slot = r->no_memo ? NULL : llm__rx_memo(r, pc, pos, &failed);
-    if (slot) *slot = failed + (uint64_t)matched;
+    uint64_t failed, *slot = llm__rx_memo(r, pc, pos, &failed);
+    *slot = failed + (uint64_t)matched;
 }
 
 /* 1, or -1 if the stack is full. */
@@ -4840,7 +4836,7 @@ static int llm__rx_edge(const llm__rx_run *r, int op, size_t pos) {
 static int llm__rx_loop(llm__rx_run *r, int pc, size_t *pos) {
     const llm__rx_code *c = &r->re->code[pc];
     size_t p = *pos, least = *pos, step;
-    int memo = r->slow && c->max < 0, possessive = c->mode == LLM__RX_POSSESSIVE, ok = 1;
+    int memo = llm__rx_slow(r) && c->max < 0, possessive = c->mode == LLM__RX_POSSESSIVE, ok = 1;
     for (int count = 0;; p += step, count++) {
         if (count == c->min) least = p;
         /* From the least count on, "in this loop at p" is a state that does not depend on where the loop began. */
@@ -4884,11 +4880,10 @@ static int llm__rx_match(llm__rx_run *r, int pc, size_t pos, size_t *end, int lo
 static int llm__rx_look(llm__rx_run *r, int pc, size_t pos) {
     const llm__rx_code *c = &r->re->code[pc];
     size_t end, from = pos, n = r->n;
-    int found = 0, slow = r->slow;
+    int found = 0;
     if (!(c->mode & LLM__RX_BEHIND)) {
         found = llm__rx_match(r, pc + 1, pos, &end, 1);
     } else { /* tries the starts before pos, with the text ending at pos; what it would learn holds for that text only */
-        r->slow = 0;
         r->no_memo++;
         r->n = pos;
         /* The body may have any length: nearest start first, at most 64 characters back. */
@@ -4899,7 +4894,6 @@ static int llm__rx_look(llm__rx_run *r, int pc, size_t pos) {
         }
         r->n = n;
         r->no_memo--;
-        r->slow = slow;
     }
     return found < 0 ? -1 : found == !(c->mode & LLM__RX_NOT);
 }
@@ -4918,7 +4912,7 @@ static int llm__rx_split(llm__rx_run *r, int *pc, size_t pos) {
     *pc = at = (int)(c - r->re->code);
     if (c->op != LLM__RX_SPLIT) return 1;
     *pc += c->x;
-    if (r->slow) ok = llm__rx_enter(r, at, pos);
+    if (llm__rx_slow(r)) ok = llm__rx_enter(r, at, pos);
     return ok == 1 ? llm__rx_push(r, LLM__RX_TRY, at + c->y, pos, 0) : ok;
 }
 
@@ -4931,7 +4925,7 @@ static int llm__rx_match(llm__rx_run *r, int pc, size_t pos, size_t *end, int lo
         int ok = 1; /* go on at pc; 0 fail, 2 matched, -1 gave up */
         if (++r->steps > r->fuel) return llm__rx_give_up(r, LLM_ERR_LIMIT);
         /* 64 steps a character are many: the pattern backtracks over and over, so from now on states are remembered. */
-        if (!r->slow && !r->no_memo && r->steps > 64 * (int64_t)(r->reach + 256)) llm__rx_remember(r);
+        if (!r->memo && !r->no_memo && r->steps > 64 * (int64_t)(r->reach + 256)) llm__rx_remember(r);
         switch (c->op) {
         case LLM__RX_SET:
             step = llm__rx_step(r, c, pos);
@@ -4967,7 +4961,7 @@ static int llm__rx_match(llm__rx_run *r, int pc, size_t pos, size_t *end, int lo
         return ok;
     }
     /* In a look-ahead the states on the stack are known to match: they are all on the way here. Those next to it are noted last. */
-    for (size_t i = r->sp; look == 1 && r->slow && i-- > base;)
+    for (size_t i = r->sp; look == 1 && i-- > base;)
         if (r->stack[i].kind == LLM__RX_DONE) llm__rx_memo_put(r, r->stack[i].pc, r->stack[i].pos, 1);
     *end = pos;
     r->sp = base;
@@ -4975,12 +4969,13 @@ static int llm__rx_match(llm__rx_run *r, int pc, size_t pos, size_t *end, int lo
 }
 
 /* Starts a walk over the matches in a text, which must stay where it is until the walk ends. `r` is zeroed, or was used before with the
- * same or another regex: its memory is used again. The fuel is generous for a program times the text, which is all that a match with
+ * same or another regex: its stack is used again. The fuel is generous for a program times the text, which is all that a match with
  * remembered states can need. */
 static void llm__rx_begin(llm__rx_run *r, const llm__regex *re, const char *s, size_t n) {
     const llm__rx_run old = *r;
+    LLM_FREE(r->memo);
     memset(r, 0, sizeof *r);
-    r->stack = old.stack, r->cap = old.cap, r->memo = old.memo;
+    r->stack = old.stack, r->cap = old.cap;
     r->re = re;
     r->s = s;
     r->n = n;
@@ -5072,7 +5067,7 @@ typedef enum llm__tok_kind {
     LLM__TOK_ADDED, LLM__TOK_SPLIT, LLM__TOK_SCRIPTS,
     LLM__TOK_FORM, LLM__TOK_LOWER, LLM__TOK_REPLACE, LLM__TOK_PREPEND, LLM__TOK_CHARSMAP, LLM__TOK_BYTES,
     LLM__TOK_CHINESE, LLM__TOK_METASPACE, LLM__TOK_UNGUARD,
-    LLM__TOK_STRIP, LLM__TOK_LITERAL, LLM__TOK_LETTERS, LLM__TOK_UTF8, LLM__TOK_FALLBACK, LLM__TOK_FUSE, LLM__TOK_JOIN, LLM__TOK_SUFFIX, LLM__TOK_CONTINUE, LLM__TOK_CTC
+    LLM__TOK_STRIP, LLM__TOK_LITERAL, LLM__TOK_UTF8, LLM__TOK_FALLBACK, LLM__TOK_FUSE, LLM__TOK_JOIN, LLM__TOK_SUFFIX, LLM__TOK_CONTINUE, LLM__TOK_CTC
 } llm__tok_kind;
 
 /* What becomes of the matches of a SPLIT: left out, words by themselves, joined to the piece before or after, or touching ones together. */
@@ -5089,8 +5084,8 @@ typedef struct llm__tok_step {
     llm__regex *re;      /* what REPLACE and SPLIT look for; NULL: nothing */
     llm__str text, with; /* text: what to look for, or to put in front; with: what replaces it */
     int a, b;            /* ADDED, FORM: which; STRIP: how many characters left, right; SPLIT: behaviour, invert; METASPACE: scheme; REPLACE: text is one
-                            character; CONTINUE, CTC: clean up; LITERAL: strip a first space (1), spaces until there is text (2), and what
-                            tokens are */
+                            character; CONTINUE, CTC: clean up; LITERAL: what tokens are, and whether to strip a first space (1), or
+                            spaces until there is text (2) */
 } llm__tok_step;
 
 /* A chain: of normalizers, of cutters, of decoders. */
@@ -5154,7 +5149,7 @@ typedef struct llm__tokenizer {
     llm__tok_model model;
     llm__token *token;       /* (n_vocab) */
     size_t token_cap;
-    llm__map ids;            /* of the model's vocabulary; ids from n_vocab on are parts of merges that are no tokens */
+    llm__map ids;            /* of the model's vocabulary */
     size_t max_token;        /* bytes of the longest token */
     /* BPE */
     llm__merge *merge;       /* open hash of pairs; NULL: the merged text is looked up */
@@ -5733,9 +5728,7 @@ static void llm__cut_added(llm__encode *e, int k, const llm__index *x, llm__str 
 
 /* The id of a token of the model's vocabulary, or -1. */
 static int32_t llm__tok_find(const llm__tokenizer *t, llm__str s) {
-    if (s.n > t->max_token) return -1;
-    int32_t id = llm__map_get(&t->ids, s);
-    return id < t->n_vocab ? id : -1;
+    return s.n > t->max_token ? -1 : llm__map_get(&t->ids, s);
 }
 
 /* 1 if every byte of s has a token <0x..>. */
@@ -5881,7 +5874,7 @@ static void llm__model_bpe(llm__encode *e, llm__str word) {
     llm__bpe_merge(e, word, n);
     for (int32_t i = n ? 0 : -1; i >= 0 && !e->result; i = e->symbol[i].next) {
         const llm__symbol *s = &e->symbol[i];
-        if (s->id >= 0 && s->id < t->n_vocab) llm__emit(e, s->id), unknown = 0;
+        if (s->id >= 0) llm__emit(e, s->id), unknown = 0;
         else llm__bpe_leftover(e, llm__symbol_text(e, word, s), &unknown);
     }
 }
@@ -6166,17 +6159,17 @@ static llm__str llm__stage_make(struct llm_detok *d, int i, llm__str s, int begi
         llm__add_str(&g->kept, s);
         s = same ? llm__nothing : llm__replaced(g, s, step->text, llm__nothing);
         return step->a && s.n ? llm__replaced(g, llm__clean_english(g, s), step->with, llm__blank) : s;
-    default: /* LETTERS, LITERAL */
+    default: /* LITERAL */
         g->made[0].len = 0;
-        if (step->kind == LLM__TOK_LITERAL && (type & LLM__TOKEN_BYTE)) byte = llm__byte_token(s);
+        if (type & LLM__TOKEN_BYTE) byte = llm__byte_token(s);
         c = (char)byte;
         if (byte >= 0) llm_text_add(&g->made[0], &c, 1);
-        else if (step->kind == LLM__TOK_LETTERS || (step->b == LLM__LITERAL_LETTERS && !plain)) llm__letters_to_bytes(s, &g->made[0]);
-        else llm__replace_all(s, step->b == LLM__LITERAL_SPACES && !plain ? llm__spm_mark : llm__nothing, llm__blank, &g->made[0]);
+        else if (step->a == LLM__LITERAL_LETTERS && !plain) llm__letters_to_bytes(s, &g->made[0]);
+        else llm__replace_all(s, step->a == LLM__LITERAL_SPACES && !plain ? llm__spm_mark : llm__nothing, llm__blank, &g->made[0]);
         s = llm__text_str(&g->made[0]);
         /* The encoder put a space in front of the text, which is taken back: in the first token, or (2) until there is text. */
-        if (step->a && !g->cut && !d->bytes && llm__starts(s, llm__blank)) s = llm__str_from(s, 1);
-        g->cut |= step->a == 1 || s.n;
+        if (step->b && !g->cut && !d->bytes && llm__starts(s, llm__blank)) s = llm__str_from(s, 1);
+        g->cut |= step->b == 1 || s.n;
         return s;
     }
 }
@@ -6488,25 +6481,16 @@ static void llm__tok_merge_reserve(llm__tokenizer *t, int64_t n) {
     for (size_t i = 0; t->merge && i < t->merge_cap; i++) t->merge[i].id = -1;
 }
 
-/* The id of a part of a merge. One that is no token gets the id *next, above them all, if there is such; else -1. */
-static int32_t llm__tok_merge_part(llm__tokenizer *t, llm__str s, int32_t *next) {
-    int32_t id = llm__map_get(&t->ids, s);
-    if (id >= 0 || !next) return id;
-    s = llm__tok_keep(t, s);
-    if (!t->result && llm__map_put(&t->ids, s, *next) < 0) t->result = llm__nomem();
-    return (*next)++;
-}
-
 /* Enters a merge of two parts; `skip` bytes of the second are a prefix that does not come again. Of two for the same pair the first holds.
  * 0: one of them, or both together, is no token. */
-static int llm__tok_merge_enter(llm__tokenizer *t, llm__str a, llm__str b, size_t skip, int32_t rank, int32_t *next) {
-    int32_t left = llm__tok_merge_part(t, a, next), right = llm__tok_merge_part(t, b, next);
+static int llm__tok_merge_enter(llm__tokenizer *t, llm__str a, llm__str b, size_t skip, int32_t rank) {
+    int32_t left = llm__map_get(&t->ids, a), right = llm__map_get(&t->ids, b);
     llm_text *both = &t->scratch;
     both->len = 0;
     llm__add_str(both, a);
     if (b.n >= skip) llm_text_add(both, b.p + skip, b.n - skip);
     if (both->failed && !t->result) t->result = llm__nomem();
-    int32_t id = b.n >= skip ? llm__tok_merge_part(t, llm__text_str(both), next) : -1;
+    int32_t id = b.n >= skip ? llm__map_get(&t->ids, llm__text_str(both)) : -1;
     if (t->result || left < 0 || right < 0 || id < 0) return t->result != LLM_OK;
     llm__merge *m = llm__merge_slot(t, left, right);
     if (m->id >= 0) return 1;
@@ -6559,10 +6543,10 @@ static void llm__tok_add_spaces(llm__tokenizer *t, int merge, int front, int beh
 }
 
 /* Decoding for files that name no steps. */
-static void llm__tok_add_literal(llm__tokenizer *t, int strip, int what) {
+static void llm__tok_add_literal(llm__tokenizer *t, int what, int strip) {
     llm__tok_step *step = llm__tok_add(t, &t->decoders, LLM__TOK_LITERAL);
-    step->a = strip;
-    step->b = what;
+    step->a = what;
+    step->b = strip;
     llm__tok_add(t, &t->decoders, LLM__TOK_UTF8);
 }
 
@@ -6633,7 +6617,7 @@ static const struct llm__tok_part {
     {'p', "CharDelimiterSplit", LLM__TOK_SPLIT, LLM__SPLIT_REMOVED, LLM__PLAIN},
     {'p', "FixedLength", LLM__TOK_SPLIT, LLM__SPLIT_ISOLATED, LLM__PLAIN},
     {'p', "UnicodeScripts", LLM__TOK_SCRIPTS, 0, LLM__PLAIN},
-    {'d', "ByteLevel", LLM__TOK_LETTERS, 0, LLM__PLAIN},
+    {'d', "ByteLevel", LLM__TOK_LITERAL, LLM__LITERAL_LETTERS, LLM__PLAIN},
     {'d', "ByteLevel", LLM__TOK_UTF8, 0, LLM__PLAIN},
     {'d', "ByteFallback", LLM__TOK_FALLBACK, 0, LLM__PLAIN},
     {'d', "Fuse", LLM__TOK_FUSE, 0, LLM__PLAIN},
@@ -6896,7 +6880,7 @@ static void llm__tok_load_merges(llm__tokenizer *t, const llm_json *d, int merge
         }
         if (!a.p || !b.p || (space && memchr(b.p, ' ', b.n)))
             LLM__TOK_BAD(t, "tokenizer.json: model.merges[%d]: two parts expected", (int)rank);
-        else if (!llm__tok_merge_enter(t, a, b, t->prefix.n, rank, NULL))
+        else if (!llm__tok_merge_enter(t, a, b, t->prefix.n, rank))
             LLM__TOK_BAD(t, "tokenizer.json: model.merges[%d]: \"%.*s\" and \"%.*s\": tokens that make a token expected", (int)rank,
                           llm__shown(a), a.p, llm__shown(b), b.p);
     }
@@ -6957,12 +6941,14 @@ static void llm__default_decoder(llm__tokenizer *t) {
     for (int i = t->words.n - 1; i > 0; i--)
         if (t->words.v[i].kind == LLM__TOK_BYTES || (t->words.v[i].kind == LLM__TOK_METASPACE && t->words.v[i].text.n > 1))
             cut = &t->words.v[i];
-    int piece = t->model == LLM__TOK_WORDPIECE, bytes = cut && cut->kind == LLM__TOK_BYTES;
-    llm__tok_kind kind = bytes ? LLM__TOK_LETTERS : cut ? LLM__TOK_METASPACE : piece ? LLM__TOK_CONTINUE : LLM__TOK_JOIN;
-    llm__tok_step *step = llm__tok_add(t, &t->decoders, kind);
-    step->text = cut ? cut->text : t->prefix;
-    step->a = cut ? cut->a : 0;
-    if (bytes) llm__tok_add(t, &t->decoders, LLM__TOK_UTF8);
+    int piece = t->model == LLM__TOK_WORDPIECE;
+    if (cut && cut->kind == LLM__TOK_BYTES) {
+        llm__tok_add_literal(t, LLM__LITERAL_LETTERS, 0);
+    } else {
+        llm__tok_step *step = llm__tok_add(t, &t->decoders, cut ? LLM__TOK_METASPACE : piece ? LLM__TOK_CONTINUE : LLM__TOK_JOIN);
+        step->text = cut ? cut->text : t->prefix;
+        step->a = cut ? cut->a : 0;
+    }
     llm__log(t->log, LLM_LOG_INFO, "tokenizer.json: no decoder; %s",
              cut || piece ? "the one that fits the way the text is cut is used" : "tokens are joined by spaces");
 }
@@ -7091,7 +7077,7 @@ static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
     llm__tok_use_scores(t, LLM__TOKEN_SPECIAL | LLM__TOKEN_BYTE | (model == 2 ? LLM__TOKEN_USER : 0));
     llm__tok_set_charsmap(t, charsmap);
     llm__tok_add_spaces(t, merge_spaces * (1 + escape), dummy_prefix && !suffix, suffix, escape ? llm__spm_mark : llm__blank);
-    llm__tok_add_literal(t, merge_spaces ? 2 : dummy_prefix, escape ? LLM__LITERAL_SPACES : LLM__LITERAL_TEXT);
+    llm__tok_add_literal(t, escape ? LLM__LITERAL_SPACES : LLM__LITERAL_TEXT, merge_spaces ? 2 : dummy_prefix);
     t->max_id = 4 * (int64_t)n + 100000;
 }
 
@@ -7160,7 +7146,7 @@ static void llm__tok_load_ranks(llm__tokenizer *t, llm__str s, const char *name,
     t->kind = "tiktoken";
     t->bytes = t->whole = t->barrier = 1;
     llm__add_splits(t, &family->pattern, 1);
-    llm__tok_add_literal(t, 0, LLM__LITERAL_TEXT);
+    llm__tok_add_literal(t, LLM__LITERAL_TEXT, 0);
     if (!own) llm__rank_specials(t, family);
 }
 
@@ -11314,19 +11300,18 @@ static void llm__vocab_tokens(llm__tokenizer *t, const llm__gguf *g) {
     }
 }
 
-/* Merges "a b", in the order of their ranks. Here parts need not be tokens: such a part gets an id beyond the vocabulary, which is never
- * put out. */
+/* Merges "a b", in the order of their ranks. */
 static void llm__vocab_merges(llm__tokenizer *t, const llm__gguf *g) {
     const llm__gguf_kv *merges = llm__vocab_array(t, g, "tokenizer.ggml.merges", LLM__GGUF_STR, -1);
     const uint8_t *at = merges ? merges->data : NULL;
-    int32_t next = t->n_vocab;
     llm__tok_merge_reserve(t, merges ? (int64_t)merges->count : 0);
     for (int32_t i = 0; merges && i < (int32_t)merges->count && !t->result; i++) {
         llm__str s = llm__gguf_string(&at);
         const char *space = s.n > 1 ? (const char *)memchr(s.p + 1, ' ', s.n - 1) : NULL; /* a part may begin with one */
         size_t n = space ? (size_t)(space - s.p) : s.n;
         if (n + 1 >= s.n) LLM__TOK_BAD(t, "tokenizer.ggml.merges[%d]: two parts expected", (int)i);
-        else llm__tok_merge_enter(t, llm__s(s.p, n), llm__s(space + 1, s.n - n - 1), 0, i, &next);
+        else if (!llm__tok_merge_enter(t, llm__s(s.p, n), llm__s(space + 1, s.n - n - 1), 0, i))
+            LLM__TOK_BAD(t, "tokenizer.ggml.merges[%d]: \"%.*s\": tokens that make a token expected", (int)i, llm__shown(s), s.p);
     }
 }
 
@@ -11345,7 +11330,7 @@ static int llm__vocab_bpe(llm__tokenizer *t, const llm__gguf *g, llm__str pre) {
     t->whole = flags & LLM__PRE_WHOLE ? 1 : spaces ? 2 : 0;
     t->byte_fallback = t->drop_unknown = spaces != 0;
     t->alphabet_fallback = !spaces;
-    llm__tok_add_literal(t, 0, spaces ? LLM__LITERAL_SPACES : LLM__LITERAL_LETTERS);
+    llm__tok_add_literal(t, spaces ? LLM__LITERAL_SPACES : LLM__LITERAL_LETTERS, 0);
     if (spaces) llm__tok_add_spaces(t, 0, 0, 0, llm__spm_mark);
     else llm__tok_add(t, &t->words, LLM__TOK_BYTES);
     return flags;
@@ -11357,7 +11342,7 @@ static void llm__vocab_spm(llm__tokenizer *t, const llm__gguf *g) {
     t->barrier = t->byte_fallback = t->fuse_unk = t->plain_bytes = 1;
     llm__tok_use_scores(t, 0);
     llm__tok_add_spaces(t, 0, prefix, 0, llm__spm_mark);
-    llm__tok_add_literal(t, prefix, LLM__LITERAL_SPACES);
+    llm__tok_add_literal(t, LLM__LITERAL_SPACES, prefix);
 }
 
 /* SentencePiece's Unigram ("t5"). */
@@ -11373,7 +11358,7 @@ static void llm__vocab_ugm(llm__tokenizer *t, const llm__gguf *g) {
     if (map && map->is_array && (map->type == LLM__GGUF_U8 || map->type == LLM__GGUF_I8))
         llm__tok_set_charsmap(t, llm__s((const char *)map->data, (size_t)map->count));
     llm__tok_add_spaces(t, llm__gguf_bool(g, "tokenizer.ggml.remove_extra_whitespaces", 0), prefix, 0, llm__spm_mark);
-    llm__tok_add_literal(t, prefix, LLM__LITERAL_SPACES);
+    llm__tok_add_literal(t, LLM__LITERAL_SPACES, prefix);
 }
 
 /* Special tokens by what the file calls them, tokenizer.ggml.NAME_token_id. */

@@ -376,6 +376,16 @@ static void tok_test_ties(void) {
     llm__tokenizer_close(t);
 }
 
+/* A user-defined token is kept whole: in "aba" it is ba (type 4), though ab could be merged. */
+static void tok_test_user_defined(void) {
+    static const char model[] = "\x0A\x09\x0A\x05<unk>\x18\x02" "\x0A\x05\x0A\x03\xE2\x96\x81" "\x0A\x03\x0A\x01" "a" "\x0A\x03\x0A\x01" "b"
+        "\x0A\x06\x0A\x02" "ba\x18\x04" "\x0A\x09\x0A\x02" "ab\x15\x00\x00\x80\x3F" "\x12\x02\x18\x02";
+    static const int32_t want[] = {1, 2, 4, -1};
+    llm__tokenizer *t = NULL;
+    CHECK(!tok_spm(model, sizeof model - 1, &t) && tok_ids(t, "aba", 0, want) && tok_text(t, want, 3, 0, "aba", 3));
+    llm__tokenizer_close(t);
+}
+
 /* What only a family's pattern tells: Kimi cuts Chinese off, cl100k takes the white space at the end whole, others do neither. */
 static void tok_test_rank_patterns(void) {
     static const struct { const char *name, *ranks, *text; int32_t want[5]; } cases[] = {
@@ -666,6 +676,7 @@ TEST_GROUP(tokenizer) {
     tok_test_spm();
     tok_test_ranks();
     tok_test_ties();
+    tok_test_user_defined();
     tok_test_rank_patterns();
     tok_test_goldens();
     tok_test_vocabs();
