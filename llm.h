@@ -6600,6 +6600,10 @@ static const struct llm__tok_part {
     {'n', "BertNormalizer", LLM__TOK_FORM, LLM__NFD, NULL, NULL, "strip_accents", -1},
     {'n', "BertNormalizer", LLM__TOK_REPLACE, 0, "\\p{Mn}", "", "strip_accents", -1},
     {'n', "BertNormalizer", LLM__TOK_LOWER, 0, NULL, NULL, "lowercase", 1},
+    {'n', "GGUF bert", LLM__TOK_FORM, LLM__NFD, LLM__PLAIN},
+    {'n', "GGUF bert", LLM__TOK_REPLACE, 0, "[\\x{0}\\x{FFFD}\\p{M}[\\p{Cc}\\p{Cf}\\p{Co}&&[^\\s]]]", "", NULL, 0},
+    {'n', "GGUF bert", LLM__TOK_LOWER, 0, LLM__PLAIN},
+    {'n', "GGUF bert", LLM__TOK_CHINESE, 0, LLM__PLAIN},
     {'p', "Split", LLM__TOK_SPLIT, -1, LLM__PLAIN},
     {'p', "ByteLevel", LLM__TOK_METASPACE, LLM__PREPEND_ALWAYS, NULL, " ", "add_prefix_space", 1}, /* a space for a space */
     {'p', "ByteLevel", LLM__TOK_SPLIT, LLM__SPLIT_ISOLATED, LLM__RX_GPT2_TEXT "|\\s+", NULL, "use_regex", 1},
@@ -11160,7 +11164,7 @@ static llm_result llm__source_folder(llm__source *s, const char *path, const llm
 /* ---- GGUF vocabularies, as llama.cpp reads them ----
  * What the header has, a list or a value each:
  *
- *     tokenizer.ggml.model          "gpt2": BPE over bytes; "llama": SentencePiece's BPE; "t5": Unigram
+ *     tokenizer.ggml.model          "gpt2": BPE over bytes; "llama": SentencePiece's BPE; "t5": Unigram; "bert": WordPiece
  *     tokenizer.ggml.tokens         texts; of "gpt2" in the byte alphabet
  *     tokenizer.ggml.scores         of SentencePiece's models
  *     tokenizer.ggml.token_type     1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
@@ -11361,13 +11365,23 @@ static void llm__vocab_ugm(llm__tokenizer *t, const llm__gguf *g) {
     llm__tok_add_literal(t, LLM__LITERAL_SPACES, prefix);
 }
 
+/* "bert": every word begins with U+2581 in this vocabulary. */
+static void llm__vocab_wpm(llm__tokenizer *t) {
+    t->model = LLM__TOK_WORDPIECE;
+    t->max_word = INT32_MAX - 1;
+    llm__tok_add_literal(t, 1, LLM__LITERAL_SPACES);
+    llm__tok_add_parts(t, NULL, -1, 'n', llm__lit("GGUF bert"), &t->normalizers);
+    llm__tok_add_parts(t, NULL, -1, 'p', llm__lit("BertPreTokenizer"), &t->words);
+    llm__tok_add(t, &t->words, LLM__TOK_METASPACE)->text = llm__spm_mark;
+}
+
 /* Special tokens by what the file calls them, tokenizer.ggml.NAME_token_id. */
-enum { LLM__ID_BOS, LLM__ID_EOS, LLM__ID_UNK, LLM__ID_PAD, LLM__IDS = 7 };
+enum { LLM__ID_BOS, LLM__ID_EOS, LLM__ID_UNK, LLM__ID_SEP, LLM__ID_PAD, LLM__IDS = 8 };
 
 /* The special ids that the file names, -1 for others. A file whose ids lie outside of its vocabulary is broken in a way that would show only
  * when somebody talks to it: it is refused at once. (Ids of a folder's JSON files may lie outside: padded vocabularies have them.) */
 static void llm__vocab_ids(llm__tokenizer *t, const llm__gguf *g, int32_t *ids) {
-    static const char *const names[LLM__IDS] = {"bos", "eos", "unknown", "padding", "eot", "eom", "mask"};
+    static const char *const names[LLM__IDS] = {"bos", "eos", "unknown", "seperator", "padding", "eot", "eom", "mask"}; /* so spelled */
     for (int i = 0; i < LLM__IDS; i++) {
         char key[48];
         snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", names[i]);
@@ -11380,44 +11394,54 @@ static void llm__vocab_ids(llm__tokenizer *t, const llm__gguf *g, int32_t *ids) 
 }
 
 /* The kinds of tokenizer.ggml.model, with llama.cpp's defaults: ids up to PAD, whether BOS and EOS are added. */
-enum { LLM__VOCAB_GPT2, LLM__VOCAB_GEMMA4, LLM__VOCAB_LLAMA, LLM__VOCAB_T5 };
-static const struct { const char *model, *kind; int32_t id[4]; int add_bos, add_eos; } llm__vocab_kinds[] = {
-    {"gpt2", "BPE", {11, 11, -1, -1}, 0, 0}, {"gemma4", "BPE", {-1, -1, -1, -1}, 1, 0}, {"llama", "SPM", {1, 2, 0, -1}, 1, 0},
-    {"t5", "Unigram", {-1, 1, 2, 0}, 0, 1}};
+enum { LLM__VOCAB_GPT2, LLM__VOCAB_GEMMA4, LLM__VOCAB_LLAMA, LLM__VOCAB_T5, LLM__VOCAB_BERT };
+static const struct { const char *model, *kind; int32_t id[5]; int add_bos, add_eos; } llm__vocab_kinds[] = {
+    {"gpt2", "BPE", {11, 11, -1, -1, -1}, 0, 0}, {"gemma4", "BPE", {-1, -1, -1, -1, -1}, 1, 0}, {"llama", "SPM", {1, 2, 0, -1, -1}, 1, 0},
+    {"t5", "Unigram", {-1, 1, 2, -1, 0}, 0, 1}, {"bert", "WordPiece", {101, -1, 100, 102, 0}, 1, 1}};
 
 /* The ids of special tokens, and the frame. */
 static void llm__vocab_frame(llm__tokenizer *t, const llm__gguf *g, int kind, int flags) {
     int32_t id[LLM__IDS];
+    int bert = kind == LLM__VOCAB_BERT;
     llm__vocab_ids(t, g, id);
     for (int i = 0; i <= LLM__ID_PAD; i++) {
         int none = llm__vocab_kinds[kind].id[i] >= t->n_vocab || (i == LLM__ID_BOS && (flags & LLM__PRE_NO_BOS_ID));
         if (id[i] < 0 && !none) id[i] = llm__vocab_kinds[kind].id[i];
     }
     t->bos_id = id[LLM__ID_BOS], t->eos_id = id[LLM__ID_EOS], t->unk_id = id[LLM__ID_UNK], t->pad_id = id[LLM__ID_PAD];
-    int bos = llm__vocab_kinds[kind].add_bos || (flags & LLM__PRE_BOS), eos = llm__vocab_kinds[kind].add_eos;
-    /* gemma4 insists on BOS whatever the file says */
-    if (!(flags & LLM__PRE_SPACES) || !bos) bos = llm__gguf_bool(g, "tokenizer.ggml.add_bos_token", bos);
-    eos = llm__gguf_bool(g, "tokenizer.ggml.add_eos_token", eos);
+    /* BERT always has both, and ends with SEP; gemma4 insists on BOS whatever the file says. */
+    int must = bert || ((flags & LLM__PRE_SPACES) && (flags & LLM__PRE_BOS)), last = id[bert ? LLM__ID_SEP : LLM__ID_EOS];
+    int bos = must || llm__vocab_kinds[kind].add_bos || (flags & LLM__PRE_BOS), eos = llm__vocab_kinds[kind].add_eos;
+    if (!must) bos = llm__gguf_bool(g, "tokenizer.ggml.add_bos_token", bos);
+    if (!bert) eos = llm__gguf_bool(g, "tokenizer.ggml.add_eos_token", eos);
     if (bos && t->bos_id >= 0) llm__frame_add(t, &t->before, 0, t->bos_id, "");
-    if (eos && t->eos_id >= 0) llm__frame_add(t, &t->after, 0, t->eos_id, "");
+    if (eos && last >= 0) llm__frame_add(t, &t->after, 0, last, "");
     if (t->model != LLM__TOK_BPE && t->unk_id < 0) LLM__TOK_BAD(t, "tokenizer.ggml.unknown_token_id: missing");
 }
 
-/* Reads the vocabulary of a GGUF file. */
+/* Reads the vocabulary of a GGUF file; a tokenizer.json inside it wins. */
 static void llm__tok_load_gguf(llm__tokenizer *t, const llm__gguf *g) {
-    llm__str model = llm__gguf_str(g, "tokenizer.ggml.model");
+    llm__str model = llm__gguf_str(g, "tokenizer.ggml.model"), json = llm__gguf_str(g, "tokenizer.huggingface.json");
     int kind = 0, flags = 0;
     if (!model.p) LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.model is absent: the file has no tokenizer, give one");
+    if (json.p && !t->result) {
+        int32_t id[LLM__IDS];
+        llm__tok_load(t, json, "", NULL);
+        llm__vocab_ids(t, g, id);
+        t->bos_id = id[LLM__ID_BOS], t->eos_id = id[LLM__ID_EOS], t->pad_id = id[LLM__ID_PAD];
+        return;
+    }
     while (kind < LLM__COUNT(llm__vocab_kinds) && !llm__str_eq(model, llm__vocab_kinds[kind].model)) kind++;
     if (kind == LLM__COUNT(llm__vocab_kinds))
-        LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.model: \"%.*s\": llama, gpt2 or t5 expected", llm__shown(model), model.p);
+        LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.model: \"%.*s\": llama, gpt2, t5 or bert expected", llm__shown(model), model.p);
     llm__vocab_tokens(t, g);
     if (t->result) return;
     t->kind = llm__vocab_kinds[kind].kind;
     if (kind == LLM__VOCAB_GEMMA4) flags = llm__vocab_bpe(t, g, llm__lit("gemma4"));
     else if (kind == LLM__VOCAB_GPT2) flags = llm__vocab_bpe(t, g, llm__gguf_str(g, "tokenizer.ggml.pre"));
     else if (kind == LLM__VOCAB_LLAMA) llm__vocab_spm(t, g);
-    else llm__vocab_ugm(t, g);
+    else if (kind == LLM__VOCAB_T5) llm__vocab_ugm(t, g);
+    else llm__vocab_wpm(t);
     llm__vocab_frame(t, g, kind, flags);
     llm__tok_finish(t);
 }

@@ -908,6 +908,40 @@ static void fmt_split(void) {
     fmt_clear(fmt_dir, 0);
 }
 
+/* BERT's vocabulary, without a tensor: words begin with U+2581, what goes on a word does not; with a tokenizer.json inside that one counts. */
+static void fmt_bert(void) {
+    static const char *const tokens[8] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "\xE2\x96\x81un", "able", "\xE2\x96\x81" "able", "\xE2\x96\x81!"};
+    static const char text[] = "Un\xCC\x88" "able able!zz";
+    static const int32_t ids[] = {2, 4, 5, 6, 7, 1, 3};
+    for (int json = 0; json < 2; json++) {
+        llm__source s;
+        llm_model_config cfg = {0};
+        llm_tokens out = {0};
+        llm_text t = fmt_head(3, 0, (uint64_t)(7 + json));
+        fmt_new_dir();
+        cfg.vocab_only = 1;
+        fmt_kv_str(&t, "general.architecture", "bert");
+        fmt_kv_str(&t, "tokenizer.ggml.model", "bert");
+        fmt_kv_array(&t, "tokenizer.ggml.tokens", LLM__GGUF_STR, 8);
+        for (int i = 0; i < 8; i++) fmt_str(&t, tokens[i]);
+        fmt_kv_array(&t, "tokenizer.ggml.token_type", LLM__GGUF_I32, 8);
+        for (int i = 0; i < 8; i++) fmt_u(&t, i < 4 ? 3 : 1, 4);
+        fmt_kv(&t, "tokenizer.ggml.bos_token_id", LLM__GGUF_U32, 2, 4);
+        fmt_kv(&t, "tokenizer.ggml.seperator_token_id", LLM__GGUF_U32, 3, 4);
+        fmt_kv(&t, "tokenizer.ggml.unknown_token_id", LLM__GGUF_U32, 1, 4);
+        if (json) fmt_kv_str(&t, "tokenizer.huggingface.json", fmt_tokenizer);
+        fmt_put_all("m.gguf", &t);
+        if (CHECK(!llm__source_open(fmt_path("m.gguf"), &cfg, &s))) {
+            CHECK(!llm__tokenizer_encode(s.tokenizer, json ? "ab" : text, json ? 2 : strlen(text), LLM_TOK_ADD_SPECIAL, &out));
+            if (json) CHECK(out.len == 1 && out.data[0] == 2);
+            else CHECK(out.len == LLM__COUNT(ids) && !memcmp(out.data, ids, sizeof ids));
+            llm__source_close(&s);
+        }
+        llm_tokens_free(&out);
+        fmt_clear(fmt_dir, 0);
+    }
+}
+
 static void fmt_vocabulary(void) {
     llm__source s;
     llm_model_config cfg;
@@ -1042,6 +1076,7 @@ TEST_GROUP(formats) {
     fmt_shards();
     fmt_folder_bad();
     fmt_split();
+    fmt_bert();
     fmt_vocabulary();
     fmt_odd_files();
     fmt_hub();
