@@ -240,6 +240,7 @@ typedef struct llm_model llm_model;
 typedef struct llm_model_config {
     const char *tokenizer;        /* path of a folder, tokenizer.json, tokenizer.model, rank file or GGUF; NULL: the model's */
     const char *chat_template;    /* path of a template, or the template itself (has a '{'); NULL: the model's */
+    const char *chat_template_name; /* of several templates in one file: "tool_use", ...; NULL: "default" */
     int vocab_only;               /* tokenizer and template only: no weights, no config.json needed */
     int dummy_weights;            /* random weights from config.json alone (--load-format dummy): 1: bf16; on a GPU 2: e4m3, 3: Q4_0 */
     int no_mmap;                  /* read files instead of mapping them */
@@ -5149,7 +5150,7 @@ typedef struct llm__tokenizer {
     llm__tok_model model;
     llm__token *token;       /* (n_vocab) */
     size_t token_cap;
-    llm__map ids;            /* of the model's vocabulary */
+    llm__map ids;            /* of the model's vocabulary; ids from n_vocab on are parts of merges that are no tokens */
     size_t max_token;        /* bytes of the longest token */
     /* BPE */
     llm__merge *merge;       /* open hash of pairs; NULL: the merged text is looked up */
@@ -5728,7 +5729,9 @@ static void llm__cut_added(llm__encode *e, int k, const llm__index *x, llm__str 
 
 /* The id of a token of the model's vocabulary, or -1. */
 static int32_t llm__tok_find(const llm__tokenizer *t, llm__str s) {
-    return s.n > t->max_token ? -1 : llm__map_get(&t->ids, s);
+    if (s.n > t->max_token) return -1;
+    int32_t id = llm__map_get(&t->ids, s);
+    return id < t->n_vocab ? id : -1;
 }
 
 /* 1 if every byte of s has a token <0x..>. */
@@ -5874,7 +5877,7 @@ static void llm__model_bpe(llm__encode *e, llm__str word) {
     llm__bpe_merge(e, word, n);
     for (int32_t i = n ? 0 : -1; i >= 0 && !e->result; i = e->symbol[i].next) {
         const llm__symbol *s = &e->symbol[i];
-        if (s->id >= 0) llm__emit(e, s->id), unknown = 0;
+        if (s->id >= 0 && s->id < t->n_vocab) llm__emit(e, s->id), unknown = 0;
         else llm__bpe_leftover(e, llm__symbol_text(e, word, s), &unknown);
     }
 }
@@ -6481,16 +6484,25 @@ static void llm__tok_merge_reserve(llm__tokenizer *t, int64_t n) {
     for (size_t i = 0; t->merge && i < t->merge_cap; i++) t->merge[i].id = -1;
 }
 
+/* The id of a part of a merge. One that is no token gets the id *next, above them all, if there is such; else -1. */
+static int32_t llm__tok_merge_part(llm__tokenizer *t, llm__str s, int32_t *next) {
+    int32_t id = llm__map_get(&t->ids, s);
+    if (id >= 0 || !next) return id;
+    s = llm__tok_keep(t, s);
+    if (!t->result && llm__map_put(&t->ids, s, *next) < 0) t->result = llm__nomem();
+    return (*next)++;
+}
+
 /* Enters a merge of two parts; `skip` bytes of the second are a prefix that does not come again. Of two for the same pair the first holds.
  * 0: one of them, or both together, is no token. */
-static int llm__tok_merge_enter(llm__tokenizer *t, llm__str a, llm__str b, size_t skip, int32_t rank) {
-    int32_t left = llm__map_get(&t->ids, a), right = llm__map_get(&t->ids, b);
+static int llm__tok_merge_enter(llm__tokenizer *t, llm__str a, llm__str b, size_t skip, int32_t rank, int32_t *next) {
+    int32_t left = llm__tok_merge_part(t, a, next), right = llm__tok_merge_part(t, b, next);
     llm_text *both = &t->scratch;
     both->len = 0;
     llm__add_str(both, a);
     if (b.n >= skip) llm_text_add(both, b.p + skip, b.n - skip);
     if (both->failed && !t->result) t->result = llm__nomem();
-    int32_t id = b.n >= skip ? llm__map_get(&t->ids, llm__text_str(both)) : -1;
+    int32_t id = b.n >= skip ? llm__tok_merge_part(t, llm__text_str(both), next) : -1;
     if (t->result || left < 0 || right < 0 || id < 0) return t->result != LLM_OK;
     llm__merge *m = llm__merge_slot(t, left, right);
     if (m->id >= 0) return 1;
@@ -6884,7 +6896,7 @@ static void llm__tok_load_merges(llm__tokenizer *t, const llm_json *d, int merge
         }
         if (!a.p || !b.p || (space && memchr(b.p, ' ', b.n)))
             LLM__TOK_BAD(t, "tokenizer.json: model.merges[%d]: two parts expected", (int)rank);
-        else if (!llm__tok_merge_enter(t, a, b, t->prefix.n, rank))
+        else if (!llm__tok_merge_enter(t, a, b, t->prefix.n, rank, NULL))
             LLM__TOK_BAD(t, "tokenizer.json: model.merges[%d]: \"%.*s\" and \"%.*s\": tokens that make a token expected", (int)rank,
                           llm__shown(a), a.p, llm__shown(b), b.p);
     }
@@ -11308,14 +11320,14 @@ static void llm__vocab_tokens(llm__tokenizer *t, const llm__gguf *g) {
 static void llm__vocab_merges(llm__tokenizer *t, const llm__gguf *g) {
     const llm__gguf_kv *merges = llm__vocab_array(t, g, "tokenizer.ggml.merges", LLM__GGUF_STR, -1);
     const uint8_t *at = merges ? merges->data : NULL;
+    int32_t next = t->n_vocab;
     llm__tok_merge_reserve(t, merges ? (int64_t)merges->count : 0);
     for (int32_t i = 0; merges && i < (int32_t)merges->count && !t->result; i++) {
         llm__str s = llm__gguf_string(&at);
         const char *space = s.n > 1 ? (const char *)memchr(s.p + 1, ' ', s.n - 1) : NULL; /* a part may begin with one */
         size_t n = space ? (size_t)(space - s.p) : s.n;
         if (n + 1 >= s.n) LLM__TOK_BAD(t, "tokenizer.ggml.merges[%d]: two parts expected", (int)i);
-        else if (!llm__tok_merge_enter(t, llm__s(s.p, n), llm__s(space + 1, s.n - n - 1), 0, i))
-            LLM__TOK_BAD(t, "tokenizer.ggml.merges[%d]: \"%.*s\": tokens that make a token expected", (int)i, llm__shown(s), s.p);
+        else llm__tok_merge_enter(t, llm__s(s.p, n), llm__s(space + 1, s.n - n - 1), 0, i, &next);
     }
 }
 
@@ -11369,7 +11381,7 @@ static void llm__vocab_ugm(llm__tokenizer *t, const llm__gguf *g) {
 static void llm__vocab_wpm(llm__tokenizer *t) {
     t->model = LLM__TOK_WORDPIECE;
     t->max_word = INT32_MAX - 1;
-    llm__tok_add_literal(t, 1, LLM__LITERAL_SPACES);
+    llm__tok_add_literal(t, LLM__LITERAL_SPACES, 1);
     llm__tok_add_parts(t, NULL, -1, 'n', llm__lit("GGUF bert"), &t->normalizers);
     llm__tok_add_parts(t, NULL, -1, 'p', llm__lit("BertPreTokenizer"), &t->words);
     llm__tok_add(t, &t->words, LLM__TOK_METASPACE)->text = llm__spm_mark;
@@ -11564,9 +11576,10 @@ static llm_result llm__source_specials(llm__source *s) {
 }
 
 /* ---- The chat template ----
- * In the order in which Hugging Face looks: chat_template.jinja, chat_template.json, tokenizer_config.json; in a GGUF file
- * tokenizer.chat_template. Where there are several, for tool use or retrieval beside the usual one, it is "default" that is taken. A
- * template is a program from a stranger: it is parsed here, and run with fuel by the interpreter of >>template. */
+ * In the order in which Hugging Face looks: chat_template.jinja (others of its kind: additional_chat_templates/NAME.jinja),
+ * chat_template.json, tokenizer_config.json; in a GGUF file tokenizer.chat_template and tokenizer.chat_template.NAME. Models have up to
+ * three: the usual one, one for tool use, one for retrieval. A template is a program from a stranger: it is parsed here, and run with
+ * fuel by the interpreter of >>template. */
 
 /* Keeps a text as the template; .p NULL: there was none. */
 static llm_result llm__template_keep(llm__source *s, llm__str text) {
@@ -11574,42 +11587,56 @@ static llm_result llm__template_keep(llm__source *s, llm__str text) {
     return text.p && !s->chat_template_text ? llm__nomem() : LLM_OK;
 }
 
-/* A JSON file's "chat_template": a string, or a list of {"name", "template"} with one called "default". .p NULL: none. */
-static llm__str llm__template_of(const llm_json *doc) {
-    int node = llm_json_find(doc, 0, "chat_template"), e = llm_json_type_of(doc, node) == LLM_JSON_ARRAY ? llm_json_first(doc, node) : -1;
-    while (e >= 0 && !llm__str_eq(llm__json_text_at(doc, e, "name"), "default")) e = llm_json_next(doc, e);
-    return llm__json_text(doc, e >= 0 ? llm_json_find(doc, e, "template") : node);
+/* The template `name` of a JSON file's "chat_template": a string (which is "default"), or a list of {"name", "template"}. .p NULL: none. */
+static llm__str llm__template_of(const llm_json *doc, const char *name) {
+    int node = llm_json_find(doc, 0, "chat_template"), found = strcmp(name, "default") ? -1 : node;
+    if (llm_json_type_of(doc, node) == LLM_JSON_ARRAY) {
+        found = -1;
+        for (int e = llm_json_first(doc, node); e >= 0 && found < 0; e = llm_json_next(doc, e))
+            if (llm__str_eq(llm__json_text_at(doc, e, "name"), name)) found = llm_json_find(doc, e, "template");
+    }
+    return llm__json_text(doc, found);
 }
 
 /* A template file: its text, or with .json its "chat_template". It may be absent when `optional`: LLM_OK and nothing kept. */
-static llm_result llm__template_file(llm__source *s, const char *path, int optional) {
+static llm_result llm__template_file(llm__source *s, const char *path, int optional, const char *name) {
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
     if (!path) return llm__nomem();
     if (optional && llm__path_kind_of(path) == LLM__PATH_NONE) return LLM_OK;
     int json = llm__ends_with(path, ".json");
     llm_result r = json ? llm__json_file(path, 16000000, &doc) : llm__file_open(path, 16000000, 1, &f);
-    return r ? r : llm__template_keep(s, json ? llm__template_of(doc) : llm__s((const char *)f.data, f.size));
+    return r ? r : llm__template_keep(s, json ? llm__template_of(doc, name) : llm__s((const char *)f.data, f.size));
 }
 
-/* The text of the template that the model comes with, if any. */
-static llm_result llm__template_find(llm__source *s) {
-    if (s->gguf) return llm__template_keep(s, llm__gguf_str(s->gguf, "tokenizer.chat_template"));
+/* The text of the template `name` that the model comes with, if any. The name comes from a client and becomes part of a path: plain text
+ * without a slash, and no leading dot. */
+static llm_result llm__template_find(llm__source *s, const char *name) {
+    char key[160];
+    int is_default = !strcmp(name, "default"),
+        plain = llm__plain_text(llm__lit(name), 64) && !strchr(name, '/') && name[0] != '.';
+    if (!plain) return llm__error(LLM_ERR_ARG, "chat template name \"%.64s\": a plain name expected", name);
+    if (s->gguf) {
+        snprintf(key, sizeof key, "tokenizer.chat_template%s%.64s", is_default ? "" : ".", is_default ? "" : name);
+        return llm__template_keep(s, llm__gguf_str(s->gguf, key));
+    }
     if (llm__path_kind_of(s->path) != LLM__PATH_DIR) return LLM_OK;
-    llm_result r = llm__template_file(s, llm__source_path(s, s->path, "chat_template.jinja"), 1);
-    if (!r && !s->chat_template_text) r = llm__template_file(s, llm__source_path(s, s->path, "chat_template.json"), 1);
-    if (!r && !s->chat_template_text) r = llm__template_keep(s, llm__template_of(s->tokenizer_config));
+    snprintf(key, sizeof key, "additional_chat_templates/%.64s.jinja", name);
+    llm_result r = llm__template_file(s, llm__source_path(s, s->path, is_default ? "chat_template.jinja" : key), 1, name);
+    if (!r && !s->chat_template_text) r = llm__template_file(s, llm__source_path(s, s->path, "chat_template.json"), 1, name);
+    if (!r && !s->chat_template_text) r = llm__template_keep(s, llm__template_of(s->tokenizer_config, name));
     return r;
 }
 
 /* A template that was asked for must work; the model's own may be broken, and says so only when it is used. */
 static llm_result llm__source_template(llm__source *s, const llm_model_config *cfg) {
-    const char *given = cfg->chat_template;
+    const char *name = cfg->chat_template_name ? cfg->chat_template_name : "default", *given = cfg->chat_template;
     llm_result r;
-    if (!given) r = llm__template_find(s);
+    if (!given) r = llm__template_find(s, name);
     else if (strchr(given, '{')) r = llm__template_keep(s, llm__lit(given));
-    else r = llm__template_file(s, given, 0);
-    if (!r && !s->chat_template_text && given) r = llm__error(LLM_ERR_ARG, "%s: it has no chat template", given);
+    else r = llm__template_file(s, given, 0, name);
+    if (!r && !s->chat_template_text && (given || cfg->chat_template_name))
+        r = llm__error(LLM_ERR_ARG, "%s: it has no chat template named \"%.64s\"", given ? given : s->path, name);
     if (r || !s->chat_template_text) return r;
     /* parsed once, here; a template that cannot be parsed is not a reason to refuse the weights */
     r = llm_template_open(s->chat_template_text, strlen(s->chat_template_text), &s->chat_template);

@@ -722,6 +722,22 @@ static void fmt_templates(void) {
         CHECK(!strcmp(s.chat_template_text, "D"));
         llm__source_close(&s);
     }
+    cfg.chat_template_name = "tool_use";
+    if (CHECK(!llm__source_open(fmt_dir, &cfg, &s))) {
+        CHECK(!strcmp(s.chat_template_text, "T"));
+        llm__source_close(&s);
+    }
+    cfg.chat_template_name = "rag";
+    FMT_REFUSE_OPEN(fmt_dir, &cfg, "no chat template named \"rag\"");
+    CHECK(!mkdir(fmt_path("additional_chat_templates"), 0700));
+    fmt_put_text("additional_chat_templates/rag.jinja", "R");
+    if (CHECK(!llm__source_open(fmt_dir, &cfg, &s))) {
+        CHECK(!strcmp(s.chat_template_text, "R"));
+        llm__source_close(&s);
+    }
+    cfg.chat_template_name = "../../etc/passwd";
+    FMT_REFUSE_OPEN(fmt_dir, &cfg, "a plain name expected");
+    cfg.chat_template_name = NULL;
     fmt_put_text("chat_template.json", "{\"chat_template\":\"J\"}");
     if (CHECK(!llm__source_open(fmt_dir, NULL, &s))) {
         CHECK(!strcmp(s.chat_template_text, "J"));
@@ -942,6 +958,32 @@ static void fmt_bert(void) {
     }
 }
 
+/* As in llama.cpp, merges may go through parts that are no tokens; what is left of such a part is its letters. */
+static void fmt_merges(void) {
+    static const char *const tokens[4] = {"a", "b", "c", "abc"}, *const merges[2] = {"b c", "a bc"};
+    static const int32_t ids[] = {3, 1, 2};
+    llm__source s;
+    llm_model_config cfg = {0};
+    llm_tokens out = {0};
+    llm_text t = fmt_head(3, 0, 5);
+    fmt_new_dir();
+    cfg.vocab_only = 1;
+    fmt_kv_str(&t, "general.architecture", "llama");
+    fmt_kv_str(&t, "tokenizer.ggml.model", "gpt2");
+    fmt_kv_str(&t, "tokenizer.ggml.pre", "gpt-2");
+    fmt_kv_array(&t, "tokenizer.ggml.tokens", LLM__GGUF_STR, 4);
+    for (int i = 0; i < 4; i++) fmt_str(&t, tokens[i]);
+    fmt_kv_array(&t, "tokenizer.ggml.merges", LLM__GGUF_STR, 2);
+    for (int i = 0; i < 2; i++) fmt_str(&t, merges[i]);
+    fmt_put_all("m.gguf", &t);
+    if (CHECK(!llm__source_open(fmt_path("m.gguf"), &cfg, &s))) {
+        CHECK(!llm__tokenizer_encode(s.tokenizer, "abcbc", 5, 0, &out) && out.len == 3 && !memcmp(out.data, ids, sizeof ids));
+        llm__source_close(&s);
+    }
+    llm_tokens_free(&out);
+    fmt_clear(fmt_dir, 0);
+}
+
 static void fmt_vocabulary(void) {
     llm__source s;
     llm_model_config cfg;
@@ -957,6 +999,12 @@ static void fmt_vocabulary(void) {
         CHECK(s.chat_template && !strcmp(s.chat_template_text, "D{{ bos_token }}"));
         llm__source_close(&s);
     }
+    cfg.chat_template_name = "tool_use";
+    if (CHECK(!llm__source_open(path, &cfg, &s))) {
+        CHECK(s.chat_template && !strcmp(s.chat_template_text, "T"));
+        llm__source_close(&s);
+    }
+    cfg.chat_template_name = NULL;
     fmt_put_text("tokenizer.json", fmt_tokenizer); /* another tokenizer for a GGUF, and a GGUF's for a folder */
     cfg.tokenizer = fmt_path("tokenizer.json");
     if (CHECK(!llm__source_open(path, &cfg, &s))) {
@@ -1077,6 +1125,7 @@ TEST_GROUP(formats) {
     fmt_folder_bad();
     fmt_split();
     fmt_bert();
+    fmt_merges();
     fmt_vocabulary();
     fmt_odd_files();
     fmt_hub();
