@@ -780,7 +780,7 @@ TEST_GROUP(linear) {
     linear_refused();
     linear_embed();
     linear_logits();
-    linear_experts(LLM_TYPE_BF16, LLM_TYPE_F16, 1e-5);
+    linear_experts(LLM_TYPE_BF16, LLM_TYPE_F16, 2e-5); /* sums of floats: plain C is off by 0.94e-5, NEON by 1.07e-5 */
     linear_experts(LLM_TYPE_BF16, LLM_TYPE_BF16, 0.2); /* what goes between them may be rounded to bf16 */
     linear_experts(LLM_TYPE_Q8_0, LLM_TYPE_F32, 0.5); /* int8 inputs: the sums are of size 50 */
 }
