@@ -1325,8 +1325,8 @@ static void cli_talk_set(char *rest) {
     if (list) ((llm_option_list *)(void *)((char *)&opt + row->at))->n = 0; /* it is said anew, in the same memory */
     llm_text_format(&t, "{%Q: %q}", rest, n, rest + n + strspn(rest + n, " =")); /* JSON, because its texts are owned by the option reader */
     cli_check(llm_json_parse(t.data, t.len, NULL, &doc));
-    const int other = row && row->group != CLI_ANSWERS && !system;
-    llm_result r = other ? cli_bad(LLM_ERR_ARG, "%.*s: an option of answers, or system, was expected", (int)n, rest) : LLM_OK;
+    const char *want = row && row->group != CLI_ANSWERS && !system ? "an option of answers, or system," : row && !rest[n] && !system && !list ? "a value" : NULL;
+    llm_result r = want ? cli_bad(LLM_ERR_ARG, "%.*s: %s was expected", (int)n, rest, want) : LLM_OK;
     if (!r) r = llm_options_json(&cli_names, doc, 0, LLM_FROM_USER, NULL);
     if (!r) r = cli_add_members(&t);
     if (r && !list) opt = before, memcpy(cli_given, given, sizeof given);

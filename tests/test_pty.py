@@ -262,6 +262,7 @@ def test_talk(args, folder):
     check("an unknown command is none of the messages", "no such command" in chat.ask("/nope\r") and len(messages(chat, folder)) == 2)
     seen = [chat.ask(x + "\r") for x in ("/save", "/load", "/set")]
     check("a command without its value says what is missing", all("missing" in x and "no such" not in x for x in seen), seen)
+    check("an option without its value says so", "temperature: a value was expected" in chat.ask("/set temperature\r"))
     chat.ask("/regen\r", 60)
     check("/regen", len(messages(chat, folder)) == 2)
     chat.ask("/reset\r")
