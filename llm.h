@@ -12558,6 +12558,7 @@ LLM__INLINE void llm__body_rotate(float *x, const float *rope, int half, int int
 typedef llm__v16 (*llm__half_fn)(const uint16_t *p);              /* 16 f16 to f32 */
 typedef llm__v16 (*llm__bytes_fn)(const uint8_t *p, int is_unsigned); /* 16 bytes */
 typedef void (*llm__narrow_fn)(uint16_t *p, llm__v16 x);          /* and back */
+typedef void (*llm__int8_fn)(int8_t *q, const int32_t *x);        /* 16 integers, -128 to 127 */
 typedef void (*llm__look_up_fn)(const int8_t table[16], uint8_t *u); /* a block's bytes by what the table has for them */
 
 LLM__FORCE llm__v16 llm__scalar_half(const uint16_t *p) {
@@ -12573,6 +12574,8 @@ LLM__FORCE llm__v16 llm__scalar_bytes(const uint8_t *p, int is_unsigned) {
 }
 
 LLM__FORCE void llm__scalar_narrow(uint16_t *p, llm__v16 x) { LLM__EACH(i) p[i] = llm__f32_to_f16(x.v[i]); }
+
+LLM__FORCE void llm__scalar_int8(int8_t *q, const int32_t *x) { LLM__EACH(i) q[i] = (int8_t)x[i]; }
 
 LLM__FORCE void llm__scalar_look_up(const int8_t table[16], uint8_t *u) {
     for (int i = 0; i < 512; i++) u[i] = (uint8_t)table[u[i]];
@@ -12649,11 +12652,12 @@ LLM__INLINE void llm__body_expand(llm_kv_type type, const uint8_t *src, int n, f
 }
 
 /* 32 values to int8: block `at` of the copy, q = round(x * 127 / largest). `lost` (may be NULL) takes what the rounding loses. The maximum
- * is found on the bits (floats of one sign are ordered as integers): compilers reorder those. What is no number becomes 0. */
-LLM__INLINE void llm__body_quantise(const llm__act *a, size_t at, const float *x, float *lost) {
+ * is found on the bits (floats of one sign are ordered as integers): compilers reorder those. What is no number becomes 0. The sums of both
+ * halves, 16 * 128 at most, are found as one sum: that of the former + 65536 times that of the latter. */
+LLM__INLINE void llm__quantise_block(const llm__act *a, size_t at, const float *x, float *lost, const llm__int8_fn int8) {
     const llm__v16 x0 = llm__load16(x, LLM__ROWS), x1 = llm__load16(x + LLM__ROWS, LLM__ROWS);
     llm__bits16 u, v;
-    int32_t top = 0, all = 0, latter = 0;
+    int32_t top = 0, both = 0;
     float most;
     u.f = x0, v.f = x1;
     LLM__EACH(i) u.i[i] &= 0x7FFFFFFF;
@@ -12668,20 +12672,29 @@ LLM__INLINE void llm__body_quantise(const llm__act *a, size_t at, const float *x
     LLM__EACH(i) v.f.v[i] += 12582912.0f;
     LLM__EACH(i) u.i[i] = (int32_t)(u.u[i] << 24) >> 24;
     LLM__EACH(i) v.i[i] = (int32_t)(v.u[i] << 24) >> 24;
-    int8_t *q = a->q + at * 32;
-    LLM__EACH(i) q[i] = (int8_t)u.i[i];
-    LLM__EACH(i) q[16 + i] = (int8_t)v.i[i];
-    LLM__EACH(i) latter += v.i[i];
-    LLM__EACH(i) all += u.i[i] + v.i[i];
+    int8(a->q + at * 32, u.i);
+    int8(a->q + at * 32 + LLM__ROWS, v.i);
+    LLM__EACH(i) both += u.i[i] + v.i[i] * 65536;
+    const int32_t former = (int16_t)both, latter = (both - former) / 65536;
     for (int i = 0; i < LLM__ROWS && lost; i++) {
         lost[i] = fmaf(-(float)u.i[i], d, x0.v[i]);
         lost[16 + i] = fmaf(-(float)v.i[i], d, x1.v[i]);
     }
     a->d[at] = d;
-    a->s[2 * at] = d * (float)all;
+    a->s[2 * at] = d * (float)(former + latter);
     a->s[2 * at + 1] = d * (float)latter;
-    a->n[2 * at] = -all;
+    a->n[2 * at] = -former - latter;
     a->n[2 * at + 1] = -latter;
+}
+
+/* n rows of 32 values, `stride` floats apart, to the blocks from `at` on; per 2: each to two, the second one being what the first has lost. */
+LLM__INLINE void llm__body_quantise(const llm__act *act, size_t at, const float *x, int64_t stride, int n, int per, const llm__int8_fn int8) {
+    const llm__act a = *act; /* its pointers in registers */
+    float lost[32];
+    for (int i = 0; i < n; i++, x += stride, at += (size_t)per) {
+        llm__quantise_block(&a, at, x, per == 2 ? lost : NULL, int8);
+        if (per == 2) llm__quantise_block(&a, at + 1, lost, NULL, int8);
+    }
 }
 
 /* ---- Unpacking ---- */
@@ -12689,6 +12702,12 @@ LLM__INLINE void llm__body_quantise(const llm__act *a, size_t at, const float *x
 enum {
     LLM__AHEAD = 8192
 }; /* bytes that weights are fetched ahead of their use: of Q8_0 and 16 tokens from memory 4096 give a seventh less, 12288 the same (Zen 5) */
+
+/* What token t of n asks for while a block, or a pair, of so many bytes is multiplied: every n-th of as many lines further on. A core keeps
+ * track of some 16 lines that it waits for; asked for all at once, they hold up whatever else it loads. */
+LLM__INLINE void llm__fetch(const uint8_t *ahead, const int bytes, int t, int n) {
+    for (int i = 64 * t; i < bytes; i += 64 * n) __builtin_prefetch(ahead + i);
+}
 
 /* Eight bytes at any address. */
 LLM__INLINE uint64_t llm__word(const uint8_t *p) {
@@ -12755,9 +12774,6 @@ LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, con
     const uint64_t flip = llm__kind_flips(kind, offset) ? 0x8080808080808080u : 0;
     const float zero = offset >= LLM__APART ? 0 : (float)llm__kind_zero(kind, offset);
     const uint8_t *bits = w + place * 64 * k.bits;
-    if (!place)
-        LLM__UNROLL
-        for (int i = 0; i < 2 * llm__kind_block(kind); i += 64) __builtin_prefetch(w + LLM__AHEAD + i);
     if (k.bits == 4) llm__unpack_bits(4, bits, 0, to->u);
     else if (k.bits == 5) llm__unpack_bits(5, bits, 0, to->u);
     else if (k.bits == 6) llm__unpack_bits(6, bits, 0, to->u);
@@ -12786,6 +12802,7 @@ LLM__INLINE void llm__cook(const llm__kind kind, llm__offset offset, int pair, c
     const uint8_t *head = w;
     w += pair * llm__kind_head(kind);
     for (int b = 0; b < n; b++, w += pair * llm__kind_block(kind)) {
+        llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
         for (int place = 0; place < pair; place++) llm__unpack(kind, offset, pair, place, w, head, &to[b][place], half, bytes, look_up);
     }
 }
@@ -12922,6 +12939,7 @@ typedef struct llm__attend {
     float softcap;               /* 0: none */
     int alibi, keys_in_place, values_in_place;
     int half;                    /* q, and p once softened, are bf16, where their f32 were, rows close behind each other */
+    int tiles;                   /* see llm__kernels.rest */
 } llm__attend;
 
 /* What some models do to the scores of the block of 64 positions that starts at `block`: soft cap and ALiBi. Scores are then in units of
@@ -13067,6 +13085,8 @@ typedef struct llm__product {
     size_t at;
     int n;
     float *out;
+    const uint8_t *fetch; /* of a block that is multiplied: what llm__fetch is to be given */
+    int *tiles;           /* see llm__kernels.rest */
     struct llm__amx *amx; /* see >>kernels-amx */
 } llm__product;
 
@@ -13090,6 +13110,7 @@ LLM__INLINE void llm__walk(const llm__kind kind, const int take, const llm__offs
                 head = w;
                 w += pair * llm__kind_head(kind);
             }
+            p.fetch = w + LLM__AHEAD;
             LLM__UNROLL
             for (int i = 0; i < take; i++) llm__unpack(kind, offset, pair, place + i, w, head, &to[i], half, bytes, look_up);
             block(kind, to, &p, at);
@@ -13164,6 +13185,7 @@ typedef struct llm__mac {
     int phase;            /* the first k's place in its group of 32, where sums are made of groups */
     int step;             /* floats of c between panels. 0: there is one, both of b are it; then no add */
     llm__kind type;       /* of b: F32, F16 or BF16 (k even) */
+    int *tiles;           /* see llm__kernels.rest */
 } llm__mac;
 
 /* b[p][k] as f32. */
@@ -13290,6 +13312,12 @@ LLM__AVX2_INLINE void llm__avx2_narrow(uint16_t *p, llm__v16 x) {
     _mm_storeu_si128((__m128i *)(void *)(p + 8), _mm256_cvtps_ph(_mm256_loadu_ps(x.v + 8), _MM_FROUND_TO_NEAREST_INT));
 }
 
+LLM__AVX2_INLINE void llm__avx2_int8(int8_t *q, const int32_t *x) {
+    const __m256i *at = (const __m256i *)(const void *)x;
+    const __m256i two = _mm256_permute4x64_epi64(_mm256_packs_epi32(_mm256_loadu_si256(at), _mm256_loadu_si256(at + 1)), 0xD8);
+    _mm_storeu_si128((__m128i *)(void *)q, _mm_packs_epi16(_mm256_castsi256_si128(two), _mm256_extracti128_si256(two, 1)));
+}
+
 LLM__AVX2_INLINE __m256i llm__avx2_four(const int8_t *q) { /* 4 activations in every lane */
     int32_t four;
     memcpy(&four, q, 4);
@@ -13383,6 +13411,7 @@ LLM__AVX2 static LLM__NOINLINE void llm__avx2_wide(int run, int x2, const llm__c
 /* Fewer: the block stays in registers. */
 LLM__AVX2_INLINE void llm__avx2_block(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at) {
     const int run = llm__kind_run(kind), x2 = llm__kind_x2(kind);
+    llm__fetch(p->fetch, p->pair * llm__kind_block(kind), 0, 1);
     if (p->n >= 4) llm__avx2_wide(run, x2, w, p, at, p->out);
     else
         for (int t = 0; t < p->n; t++) llm__avx2_step(run, x2, llm__avx2_sums, 1, w, &p->act, at + (size_t)t, p->out + t * LLM__ROWS);
@@ -13496,6 +13525,10 @@ LLM__AVX512_INLINE void llm__avx512_narrow(uint16_t *p, llm__v16 x) {
     _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(_mm512_loadu_ps(x.v), _MM_FROUND_TO_NEAREST_INT));
 }
 
+LLM__AVX512_INLINE void llm__avx512_int8(int8_t *q, const int32_t *x) {
+    _mm_storeu_si128((__m128i *)(void *)q, _mm512_cvtepi32_epi8(_mm512_loadu_si512((const void *)x)));
+}
+
 LLM__AVX512_INLINE __m512i llm__avx512_four(const int8_t *q) { /* 4 activations in every lane */
     int32_t four;
     memcpy(&four, q, 4);
@@ -13556,6 +13589,7 @@ LLM__AVX512_INLINE void llm__avx512_tile(const llm__kind kind, const int pair, c
         taken[r] = llm__avx512_taken(d[r][0]);
     }
     for (int t = 0; t < p->n; t++, at++, to += LLM__ROWS) {
+        llm__fetch(p->fetch, pair * llm__kind_block(kind), t, p->n);
         const int32_t *n = p->act.n + 2 * at;
         const __m512i former = _mm512_set1_epi32(LLM__MAGIC + zero * (x2 ? n[0] - n[1] : n[0])), latter = _mm512_set1_epi32(x2 ? zero * n[1] : 0);
         LLM__UNROLL
@@ -13669,8 +13703,10 @@ LLM__AVX512BF16 static void llm__avx512bf16_mac(const llm__mac *m) {
 enum { LLM__AMX_ROWS = 32, LLM__AMX_LEAST = 12 }; /* tokens at a time; from how many on bytes are worth it */
 
 /* Tiles 0 and 1 are the results of the first panel of weights with up to 16 tokens and 16 more, 2 and 3 those of the second; 4 and 5 the
- * tokens, `bytes` of each, 6 and 7 the panels. n tokens, 1 to 32. All tiles become zero. */
-LLM__FORCE LLM__AMX void llm__amx_shape(int n, int bytes) {
+ * tokens, `bytes` of each, 6 and 7 the panels. n tokens, 1 to 32. tiles: what they are set up for, which takes 200 cycles. */
+LLM__FORCE LLM__AMX void llm__amx_shape(int n, int bytes, int *tiles) {
+    if (*tiles == (n << 8 | bytes)) return;
+    *tiles = n << 8 | bytes;
     struct {
         uint8_t palette, start, reserved[14];
         uint16_t row_bytes[16];
@@ -13684,6 +13720,11 @@ LLM__FORCE LLM__AMX void llm__amx_shape(int n, int bytes) {
         s.row_bytes[i] = (uint16_t)(!s.rows[i] ? 0 : i == 4 || i == 5 ? bytes : 64);
     }
     _tile_loadconfig(&s);
+}
+
+LLM__AMX static void llm__amx_rest(int *tiles) {
+    if (*tiles) _tile_release();
+    *tiles = 0;
 }
 
 /* What is kept from block to block: the pair whose sums wait to be scaled. */
@@ -13730,6 +13771,7 @@ LLM__AVX512_INLINE void llm__amx_scale(const llm__kind kind, const llm__cooked *
         taken[r] = llm__avx512_taken(d[r]);
     }
     for (int t = 0; t < p->n; t++, at++, to += LLM__ROWS) {
+        llm__fetch(p->fetch, 2 * llm__kind_block(kind), t, p->n);
         const __m512 scale = _mm512_set1_ps(p->act.d[at]), s = _mm512_set1_ps(p->act.s[2 * at]);
         LLM__UNROLL
         for (int r = 0; r < 2; r++) {
@@ -13773,9 +13815,8 @@ LLM__AMX static void llm__amx_product(llm__kind kind, const llm__product *p) {
     a.at = 0;
     a.turn = 0;
     mine.amx = &a;
-    llm__amx_shape(p->n, 32);
+    llm__amx_shape(p->n, 32, p->tiles);
     LLM__EACH_KIND(kind, llm__amx_walk, &mine)
-    _tile_release();
 }
 
 /* c of the rows [i, i + n), n <= 32, from k on up to `end`, `step` columns a tile. fresh: c starts with 0. */
@@ -13783,8 +13824,13 @@ LLM__FORCE LLM__AMX void llm__amx_rows(const llm__mac *m, int i, int n, int k, i
     const int second = n > LLM__ROWS, two = m->step != 0;
     float *c = m->c + (int64_t)i * m->ldc, *below = c + (int64_t)LLM__ROWS * m->ldc;
     const size_t c_row = sizeof(float) * (size_t)m->ldc, a_row = 2 * (size_t)m->lda, b_row = 4 * (size_t)m->ldb;
-    llm__amx_shape(n, 2 * step); /* zero */
-    if (!fresh) {
+    llm__amx_shape(n, 2 * step, m->tiles);
+    if (fresh) {
+        _tile_zero(0);
+        if (two) _tile_zero(2);
+        if (second) _tile_zero(1);
+        if (two && second) _tile_zero(3);
+    } else {
         _tile_loadd(0, c, c_row);
         if (two) _tile_loadd(2, c + m->step, c_row);
         if (second) _tile_loadd(1, below, c_row);
@@ -13832,7 +13878,6 @@ LLM__AMX static void llm__amx_mac(const llm__mac *m) {
             end = k + (step < 32 ? step : (m->k - k) / 32 * 32);
             llm__amx_rows(m, i, LLM__MIN(m->n - i, (int)LLM__AMX_ROWS), k, end, step, !k && !m->add && !m->scale);
         }
-    _tile_release();
 }
 #endif
 #endif /* LLM__X86 */
@@ -13864,6 +13909,11 @@ LLM__NEON_INLINE llm__v16 llm__neon_bytes(const uint8_t *p, int is_unsigned) {
 LLM__NEON_INLINE void llm__neon_narrow(uint16_t *p, llm__v16 x) {
     LLM__UNROLL
     for (int i = 0; i < LLM__ROWS; i += 4) vst1_u16(p + i, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(x.v + i))));
+}
+
+LLM__NEON_INLINE void llm__neon_int8(int8_t *q, const int32_t *x) {
+    const int16x8_t low = vcombine_s16(vmovn_s32(vld1q_s32(x)), vmovn_s32(vld1q_s32(x + 4)));
+    vst1q_s8(q, vcombine_s8(vmovn_s16(low), vmovn_s16(vcombine_s16(vmovn_s32(vld1q_s32(x + 8)), vmovn_s32(vld1q_s32(x + 12))))));
 }
 
 LLM__NEON_INLINE void llm__neon_look_up(const int8_t values[16], uint8_t *u) {
@@ -13960,7 +14010,7 @@ LLM__NEON_TARGET static void llm__neon_mac(const llm__mac *m) { LLM__MAC_TYPES(l
  * functions may be called from any thread at once and keep nothing. See the llm__body functions (and llm__scalar_product, llm__scalar_mac)
  * for what each does. */
 typedef struct llm__kernels {
-    void (*quantise)(const llm__act *a, size_t at, const float *x, float *lost);
+    void (*quantise)(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per);
     void (*finish)(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n);
     float (*sum)(const float *x, int n);
     float (*dot)(const float *a, const float *b, int n);
@@ -13977,13 +14027,15 @@ typedef struct llm__kernels {
     void (*mac)(const llm__mac *m);
     void (*product)(llm__kind kind, const llm__product *p);
     int bf16;  /* mac multiplies bf16 with bf16 (llm__mac.half) */
+    void (*rest)(int *tiles); /* AMX, else NULL: lets go of the tiles after some products, which had `tiles`, 0 at first: a core does its
+                               * other vector work slower while it has tiles */
 } llm__kernels;
 
 /* Compiles the plain C kernels once more, with the instructions that TARGET allows and these conversions. */
 #define LLM__MADE(isa, TARGET, result, leave, name, arguments, ...) \
     TARGET static result llm__##isa##_##name arguments { leave llm__body_##name(__VA_ARGS__); }
-#define LLM__INSTANCE(isa, TARGET, fused, bf16, half, bytes, narrow) \
-    LLM__MADE(isa, TARGET, void, , quantise, (const llm__act *a, size_t at, const float *x, float *lost), a, at, x, lost) \
+#define LLM__INSTANCE(isa, TARGET, fused, bf16, half, bytes, narrow, int8) \
+    LLM__MADE(isa, TARGET, void, , quantise, (const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per), a, at, x, stride, n, per, int8) \
     LLM__MADE(isa, TARGET, void, , finish, (const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n), f, b, g, u, token, n) \
     LLM__MADE(isa, TARGET, float, return, sum, (const float *x, int n), x, n) \
     LLM__MADE(isa, TARGET, float, return, dot, (const float *x, const float *y, int n), x, y, n) \
@@ -13999,32 +14051,32 @@ typedef struct llm__kernels {
     LLM__MADE(isa, TARGET, float, return, top, (const float *x, int32_t n, int *bad), x, n, bad) \
     LLM__MADE(isa, TARGET, double, return, weigh, (const float *x, float *w, int32_t n, float max, float scale), x, w, n, max, scale)
 
-#define LLM__KERNELS(isa, mac, product, bf16) { \
+#define LLM__KERNELS(isa, mac, product, bf16, rest) { \
     llm__##isa##_quantise, llm__##isa##_finish, llm__##isa##_sum, llm__##isa##_dot, llm__##isa##_add, llm__##isa##_affine, \
     llm__##isa##_rotate, llm__##isa##_to_half, llm__##isa##_to_bf16, llm__##isa##_expand, llm__##isa##_bias, llm__##isa##_soften, \
-    llm__##isa##_top, llm__##isa##_weigh, mac, product, bf16 }
+    llm__##isa##_top, llm__##isa##_weigh, mac, product, bf16, rest }
 
-LLM__INSTANCE(scalar, LLM__SMALL, 0, 0, llm__scalar_half, llm__scalar_bytes, llm__scalar_narrow)
+LLM__INSTANCE(scalar, LLM__SMALL, 0, 0, llm__scalar_half, llm__scalar_bytes, llm__scalar_narrow, llm__scalar_int8)
 #if LLM__X86
-LLM__INSTANCE(avx2, LLM__AVX2, 1, 0, llm__avx2_half, llm__avx2_bytes, llm__avx2_narrow)
-LLM__INSTANCE(avx512, LLM__AVX512, 1, 1, llm__avx512_half, llm__avx512_bytes, llm__avx512_narrow)
+LLM__INSTANCE(avx2, LLM__AVX2, 1, 0, llm__avx2_half, llm__avx2_bytes, llm__avx2_narrow, llm__avx2_int8)
+LLM__INSTANCE(avx512, LLM__AVX512, 1, 1, llm__avx512_half, llm__avx512_bytes, llm__avx512_narrow, llm__avx512_int8)
 #endif
 #if LLM__NEON
-LLM__INSTANCE(neon, LLM__NEON_TARGET, 1, 0, llm__neon_half, llm__neon_bytes, llm__neon_narrow)
+LLM__INSTANCE(neon, LLM__NEON_TARGET, 1, 0, llm__neon_half, llm__neon_bytes, llm__neon_narrow, llm__neon_int8)
 #endif
 
 /* The kernels of an instruction set. */
 static const llm__kernels *llm__kernels_of(llm__isa isa) {
-    static const llm__kernels scalar = LLM__KERNELS(scalar, llm__scalar_mac, llm__scalar_product, 0);
+    static const llm__kernels scalar = LLM__KERNELS(scalar, llm__scalar_mac, llm__scalar_product, 0, NULL);
 #if LLM__X86
-    static const llm__kernels avx2 = LLM__KERNELS(avx2, llm__avx2_mac, llm__avx2_product, 0);
-    static const llm__kernels avx512 = LLM__KERNELS(avx512, llm__avx512_mac, llm__avx512_product, 0);
-    static const llm__kernels avx512vnni = LLM__KERNELS(avx512, llm__avx512_mac, llm__avx512vnni_product, 0);
+    static const llm__kernels avx2 = LLM__KERNELS(avx2, llm__avx2_mac, llm__avx2_product, 0, NULL);
+    static const llm__kernels avx512 = LLM__KERNELS(avx512, llm__avx512_mac, llm__avx512_product, 0, NULL);
+    static const llm__kernels avx512vnni = LLM__KERNELS(avx512, llm__avx512_mac, llm__avx512vnni_product, 0, NULL);
 #if LLM__HAS_2021
-    static const llm__kernels avxvnni = LLM__KERNELS(avx2, llm__avx2_mac, llm__avxvnni_product, 0);
+    static const llm__kernels avxvnni = LLM__KERNELS(avx2, llm__avx2_mac, llm__avxvnni_product, 0, NULL);
     if (isa == LLM__ISA_AVXVNNI) return &avxvnni;
-    static const llm__kernels avx512bf16 = LLM__KERNELS(avx512, llm__avx512bf16_mac, llm__avx512vnni_product, 1);
-    static const llm__kernels amx = LLM__KERNELS(avx512, llm__amx_mac, llm__amx_product, 1);
+    static const llm__kernels avx512bf16 = LLM__KERNELS(avx512, llm__avx512bf16_mac, llm__avx512vnni_product, 1, NULL);
+    static const llm__kernels amx = LLM__KERNELS(avx512, llm__amx_mac, llm__amx_product, 1, llm__amx_rest);
     if (isa == LLM__ISA_AVX512BF16) return &avx512bf16;
     if (isa == LLM__ISA_AMX) return &amx;
 #endif
@@ -14033,7 +14085,7 @@ static const llm__kernels *llm__kernels_of(llm__isa isa) {
     if (isa == LLM__ISA_AVX512VNNI) return &avx512vnni;
 #endif
 #if LLM__NEON
-    static const llm__kernels neon = LLM__KERNELS(neon, llm__neon_mac, llm__neon_product, 0);
+    static const llm__kernels neon = LLM__KERNELS(neon, llm__neon_mac, llm__neon_product, 0, NULL);
     if (isa == LLM__ISA_NEON) return &neon;
 #endif
     (void)isa;
@@ -14684,18 +14736,14 @@ static uint16_t *llm__act_row(const llm__act *a, int64_t row, int64_t cols) {
 static void llm__act_part(const llm__kernels *k, const llm__input *in, int64_t cols, int row, int row_end, int64_t block, int64_t end) {
     const int per = llm__form_per(in->form), tiles = llm__tiles(in->rows, in->form);
     const int64_t blocks = cols / 32, n = LLM__MIN(cols, 32 * end) - 32 * block;
-    float lost[32];
     for (int r = row; r < row_end && in->form == LLM__FORM_BF16; r++)
         k->to_bf16(llm__act_row(in->act, r, cols) + 32 * block, in->x + r * in->stride + 32 * block, (int)n);
     for (int i = 0; i < tiles && !llm__form_is_float(in->form); i++) {
         const llm__tile t = llm__tile_at(in->rows, in->form, i);
         const int from = LLM__MAX(row, t.start / per), to = LLM__MIN(row_end, (t.start + t.n) / per);
         for (int64_t b = block; b < end && from < to; b++)
-            for (int r = from; r < to; r++) {
-                const size_t at = (size_t)(t.start * blocks + b * t.n + r * per - t.start);
-                k->quantise(in->act, at, in->x + r * in->stride + 32 * b, per == 2 ? lost : NULL);
-                if (per == 2) k->quantise(in->act, at + 1, lost, NULL);
-            }
+            k->quantise(in->act, (size_t)(t.start * blocks + b * t.n + from * per - t.start), in->x + from * in->stride + 32 * b, in->stride,
+                        to - from, per);
     }
 }
 
@@ -14722,7 +14770,8 @@ static llm__input llm__input_of(const llm__exec *e, const llm_buffer *src, int64
 /* The sums of a block, or of the pair that begins with it, and a tile: out (2, LLM__OUT), of
  * that (tile's places, 16). Alone a block of floats spoils the second half. Floats are summed in chunks of columns, and the chunks added up
  * in order: long chains of additions lose more digits. */
-static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm__block *b, const llm__input *in, llm__tile t, float *out) {
+static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm__block *b, const llm__input *in, llm__tile t, float *out,
+                           int *tiles) {
     const uint8_t *at = w->memory + b->offset;
     if (llm__form_is_float(in->form)) {
         llm__mac m;
@@ -14737,6 +14786,7 @@ static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm
         m.type = (llm__kind)b->kind;
         m.pace = column;
         m.c = out;
+        m.tiles = tiles;
         for (int64_t c = 0; c < w->cols; c += LLM__CHUNK) {
             m.a = in->x + t.start * in->stride + c;
             m.half = half ? half + c : NULL;
@@ -14757,6 +14807,7 @@ static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm
     p.at = (size_t)t.start * (size_t)p.n_blocks;
     p.n = t.n;
     p.out = out;
+    p.tiles = tiles;
     p.amx = NULL;
     k->product((llm__kind)b->kind, &p);
 }
@@ -14772,6 +14823,7 @@ static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, c
                                int64_t end) {
     const llm__kernels *k = llm__kernels_of(e->isa);
     float out[3][LLM__OUT] __attribute__((aligned(64))); /* the third one: what a product of floats makes of the second block alone */
+    int set = 0;
     f->per = llm__form_per(in->form);
     f->gate_up = w->gate_up;
     f->first_row = g * (w->rows / w->n_groups);
@@ -14780,9 +14832,10 @@ static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, c
         const llm__block *b = &w->block[w->first_block[g] + i / tiles * 2];
         const int n = b + 1 < w->block + w->first_block[g + 1] ? 2 : 1;
         llm__tile t = llm__tile_at(in->rows, in->form, (int)(i % tiles));
-        for (int j = 0; j < n; j += b->pair) llm__tile_sums(k, w, b + j, in, t, out[j]);
+        for (int j = 0; j < n; j += b->pair) llm__tile_sums(k, w, b + j, in, t, out[j], &set);
         for (int j = 0; j < n; j += 1 + w->gate_up) k->finish(f, b + j, out[j], out[1], t.start / f->per, t.n / f->per);
     }
+    if (k->rest) k->rest(&set);
 }
 
 static const float *llm__vector(const llm_weight *w) { return w ? w->f32 : NULL; } /* NULL: it is absent */
@@ -15398,6 +15451,7 @@ static void llm__attend_scores(const llm__kernels *k, llm__attend *t, const llm_
     llm__mac m;
     const int last = (to - 1) / LLM__GROUP;
     memset(&m, 0, sizeof m);
+    m.tiles = &t->tiles;
     m.a = t->q;
     m.lda = t->hd;
     m.ldb = LLM__GROUP;
@@ -15455,6 +15509,7 @@ static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm_
     const int tokens = view->kv->page_tokens, pair = view->place->pair;
     llm__mac m;
     memset(&m, 0, sizeof m);
+    m.tiles = &t->tiles;
     m.lda = LLM__BLOCK;
     m.ldb = m.ldc = t->vdp;
     m.scale = t->scale;
@@ -15508,6 +15563,7 @@ static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv
     t->half = k->bf16 && view->place->pair == 2;
     if (t->half) k->to_bf16((uint16_t *)(void *)t->q, t->q, t->n * t->hd);
     memset(t->o, 0, (size_t)(t->n * t->vdp) * sizeof(float));
+    t->tiles = 0;
     for (int block = first / LLM__BLOCK * LLM__BLOCK; block < last; block += LLM__BLOCK) {
         int from = LLM__MAX(first - block, 0), to = LLM__MIN(last - block, LLM__BLOCK);
         llm__attend_scores(k, t, view, block, from, to);
@@ -15515,6 +15571,7 @@ static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv
         k->soften(t, block);
         llm__attend_values(k, t, view, block, from, to);
     }
+    if (k->rest) k->rest(&t->tiles);
     for (int i = 0; i < t->n; i++) {
         const float l = k->sum(t->l[i], LLM__ROWS);
         k->affine(t->o + i * t->vdp, t->o + i * t->vdp, -t->offset[i], l > 0 ? 1 / l : 0, NULL, NULL, t->vd);

@@ -22,6 +22,7 @@
         return r; \
     }
 SHIM_LANES(shim_cvtepi32_ps, simde__m512, simde__m512i, int32_t, ((float *)&r)[i] = (float)in[i])
+SHIM_LANES(shim_cvtepi32_epi8, __m128i, simde__m512i, int32_t, ((int8_t *)&r)[i] = (int8_t)in[i])
 SHIM_LANES(shim_cvtepi8_epi32, simde__m512i, __m128i, int8_t, ((int32_t *)&r)[i] = in[i])
 SHIM_LANES(shim_cvtepu8_epi32, simde__m512i, __m128i, uint8_t, ((int32_t *)&r)[i] = in[i])
 SHIM_LANES(shim_cvtepu16_epi32, simde__m512i, __m256i, uint16_t, ((int32_t *)&r)[i] = in[i])
@@ -84,6 +85,7 @@ static inline simde__m512 shim_dpbf16(simde__m512 sum, simde__m512i x, simde__m5
 #define _mm512_and_si512 simde_mm512_and_si512
 #define _mm512_castsi512_ps simde_mm512_castsi512_ps
 #define _mm512_cvtepi32_ps shim_cvtepi32_ps
+#define _mm512_cvtepi32_epi8 shim_cvtepi32_epi8
 #define _mm512_cvtepi8_epi32 shim_cvtepi8_epi32
 #define _mm512_cvtepu16_epi32 shim_cvtepu16_epi32
 #define _mm512_cvtepu8_epi32 shim_cvtepu8_epi32

@@ -168,14 +168,13 @@ static void linear_fill(llm_buffer *b) {
 /* The input as a weight of this form sees it: columns [col, col + n) of row r, rounded as the kernels round. */
 static void linear_seen(const llm_buffer *b, int64_t r, int64_t col, int n, llm__form form, double *out) {
     int8_t q[2][32];
-    float lost[32], d[2], s[4];
+    float d[2], s[4];
     int32_t sums[4];
     for (int i = 0; i < n; i++) out[i] = b->data[r * b->stride + col + i];
     for (int i = 0; i < n && form == LLM__FORM_BF16; i++) out[i] = llm__bf16_to_f32(llm__f32_to_bf16((float)out[i]));
     for (int i = 0; i < n && !llm__form_is_float(form); i += 32) {
         llm__act a = {q[0], d, s, sums};
-        llm__scalar_quantise(&a, 0, b->data + r * b->stride + col + i, lost);
-        llm__scalar_quantise(&a, 1, lost, NULL);
+        llm__scalar_quantise(&a, 0, b->data + r * b->stride + col + i, 0, 1, 2);
         for (int k = 0; k < 32; k++) out[i + k] = (double)d[0] * q[0][k] + (form == LLM__FORM_I8X2 ? (double)d[1] * q[1][k] : 0);
     }
 }
@@ -253,6 +252,7 @@ static void linear_mac_case(llm__isa isa, llm__kind type, int n, int k, int step
     enum { LDA = 80, LDC = 48 };
     static float a[40 * LDA], b[2][80 * 16], scale[40], c[2][40 * LDC];
     static uint16_t bf16[40 * LDA];
+    int tiles = 0;
     llm__mac m = {0};
     for (int i = 0; i < 40 * LDA; i++) a[i] = linear_uniform(), bf16[i] = llm__f32_to_bf16(a[i]);
     for (int i = 0; i < 2 * 80 * 16; i++) {
@@ -268,8 +268,10 @@ static void linear_mac_case(llm__isa isa, llm__kind type, int n, int k, int step
     m.b[0] = b[0], m.b[1] = b[step ? 1 : 0];
     m.scale = mode == 1 ? scale : NULL;
     m.add = mode == 2;
+    m.tiles = &tiles;
     m.c = c[0], llm__kernels_of(LLM__ISA_SCALAR)->mac(&m);
     m.c = c[1], llm__kernels_of(isa)->mac(&m);
+    if (llm__kernels_of(isa)->rest) llm__kernels_of(isa)->rest(&tiles);
     double worst = 0;
     for (int i = 0; i < 40 * LDC; i++) {
         const double e = fabs((double)c[0][i] - (double)c[1][i]);
@@ -287,7 +289,9 @@ static void linear_mac_parts(llm__isa isa) {
     static const int ranges[][2] = {{0, 2}, {0, 30}, {2, 34}, {30, 34}, {32, 64}, {62, 128}, {14, 66}, {96, 98}};
     for (int r = 0; r < LLM__COUNT(ranges) * 2; r++) {
         const int from = ranges[r / 2][0], to = ranges[r / 2][1], first = r % 2 ? 17 : 0;
+        int tiles = 0;
         llm__mac m = {0};
+        m.tiles = &tiles;
         for (int i = 0; i < ROWS * K; i++) a[i] = i % K >= from && i % K < to ? llm__f32_to_bf16(linear_uniform()) : 0;
         for (int i = 0; i < K * 16; i++) b[i] = llm__f32_to_bf16(linear_uniform());
         m.half = a, m.lda = K, m.ldb = 16, m.ldc = 16, m.n = ROWS, m.k = K, m.type = LLM__KIND_BF16;
@@ -295,6 +299,7 @@ static void linear_mac_parts(llm__isa isa) {
         llm__kernels_of(isa)->mac(&m);
         m.half += first * K + from, m.b[0] = m.b[1] = b + from * 16, m.n = ROWS - first, m.k = to - from, m.phase = from % 32, m.c = some;
         llm__kernels_of(isa)->mac(&m);
+        if (llm__kernels_of(isa)->rest) llm__kernels_of(isa)->rest(&tiles);
         if (!CHECK(!memcmp(all + first * 16, some, sizeof(float) * 16 * (size_t)(ROWS - first))))
             printf("  mac %s: columns %d to %d of rows from %d differ\n", llm__isa_name(isa), from, to, first);
     }
