@@ -14027,8 +14027,8 @@ typedef struct llm__kernels {
     void (*mac)(const llm__mac *m);
     void (*product)(llm__kind kind, const llm__product *p);
     int bf16;  /* mac multiplies bf16 with bf16 (llm__mac.half) */
-    void (*rest)(int *tiles); /* AMX, else NULL: lets go of the tiles after some products, which had `tiles`, 0 at first: a core does its
-                               * other vector work slower while it has tiles */
+    void (*rest)(int *tiles); /* AMX, else NULL: lets go of the tiles after some products, which had `tiles`, 0 at first: the system saves
+                               * 8 KB more of a thread that has some */
 } llm__kernels;
 
 /* Compiles the plain C kernels once more, with the instructions that TARGET allows and these conversions. */
