@@ -14823,7 +14823,7 @@ static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, c
                                int64_t end) {
     const llm__kernels *k = llm__kernels_of(e->isa);
     float out[3][LLM__OUT] __attribute__((aligned(64))); /* the third one: what a product of floats makes of the second block alone */
-    int set = 0;
+    int set_up = 0; /* tiles of the core */
     f->per = llm__form_per(in->form);
     f->gate_up = w->gate_up;
     f->first_row = g * (w->rows / w->n_groups);
@@ -14832,10 +14832,10 @@ static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, c
         const llm__block *b = &w->block[w->first_block[g] + i / tiles * 2];
         const int n = b + 1 < w->block + w->first_block[g + 1] ? 2 : 1;
         llm__tile t = llm__tile_at(in->rows, in->form, (int)(i % tiles));
-        for (int j = 0; j < n; j += b->pair) llm__tile_sums(k, w, b + j, in, t, out[j], &set);
+        for (int j = 0; j < n; j += b->pair) llm__tile_sums(k, w, b + j, in, t, out[j], &set_up);
         for (int j = 0; j < n; j += 1 + w->gate_up) k->finish(f, b + j, out[j], out[1], t.start / f->per, t.n / f->per);
     }
-    if (k->rest) k->rest(&set);
+    if (k->rest) k->rest(&set_up);
 }
 
 static const float *llm__vector(const llm_weight *w) { return w ? w->f32 : NULL; } /* NULL: it is absent */

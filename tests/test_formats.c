@@ -860,16 +860,21 @@ static void fmt_folder_bad(void) {
     fmt_clear(fmt_dir, 0);
 }
 
+/* The keys that every GGUF file with a vocabulary in GPT-2's manner has, but for its merges: four of them. */
+static void fmt_kv_gpt2(llm_text *t, const char *const *tokens, int n) {
+    fmt_kv_str(t, "general.architecture", "llama");
+    fmt_kv_str(t, "tokenizer.ggml.model", "gpt2");
+    fmt_kv_str(t, "tokenizer.ggml.pre", "gpt-2");
+    fmt_kv_array(t, "tokenizer.ggml.tokens", LLM__GGUF_STR, (uint64_t)n);
+    for (int i = 0; i < n; i++) fmt_str(t, tokens[i]);
+}
+
 /* A GGUF file with a vocabulary of 6 tokens; knobs for its faults. `split_no` -1: not split. */
 static llm_text fmt_vocab_gguf(uint32_t version, int split_no, int split_count, int total, const char *tensor, uint32_t score_type,
                                uint64_t n_scores, uint32_t bos) {
     static const char *const tokens[6] = {"a", "b", "ab", "<|endoftext|>", "<|im_end|>", "x"};
     llm_text t = fmt_head(version, tensor ? 1 : 0, (uint64_t)(10 + (split_no >= 0 ? 3 : 0)));
-    fmt_kv_str(&t, "general.architecture", "llama");
-    fmt_kv_str(&t, "tokenizer.ggml.model", "gpt2");
-    fmt_kv_str(&t, "tokenizer.ggml.pre", "gpt-2");
-    fmt_kv_array(&t, "tokenizer.ggml.tokens", LLM__GGUF_STR, 6);
-    for (int i = 0; i < 6; i++) fmt_str(&t, tokens[i]);
+    fmt_kv_gpt2(&t, tokens, 6);
     fmt_kv_array(&t, "tokenizer.ggml.token_type", LLM__GGUF_I32, 6);
     for (int i = 0; i < 6; i++) fmt_u(&t, i == 3 || i == 4 ? 3 : 1, 4);
     fmt_kv_array(&t, "tokenizer.ggml.scores", score_type, n_scores);
@@ -968,11 +973,7 @@ static void fmt_merges(void) {
     llm_text t = fmt_head(3, 0, 5);
     fmt_new_dir();
     cfg.vocab_only = 1;
-    fmt_kv_str(&t, "general.architecture", "llama");
-    fmt_kv_str(&t, "tokenizer.ggml.model", "gpt2");
-    fmt_kv_str(&t, "tokenizer.ggml.pre", "gpt-2");
-    fmt_kv_array(&t, "tokenizer.ggml.tokens", LLM__GGUF_STR, 4);
-    for (int i = 0; i < 4; i++) fmt_str(&t, tokens[i]);
+    fmt_kv_gpt2(&t, tokens, 4);
     fmt_kv_array(&t, "tokenizer.ggml.merges", LLM__GGUF_STR, 2);
     for (int i = 0; i < 2; i++) fmt_str(&t, merges[i]);
     fmt_put_all("m.gguf", &t);
