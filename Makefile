@@ -34,6 +34,10 @@ build/.deps: | build
 	@printf '#include <jsmn.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 || { echo "jsmn.h is missing: run make deps (installs libjsmn-dev)" >&2; exit 1; }
 	@touch $@
 
+# llm.h is made from src/ and committed, so that whoever takes it needs no Python.
+llm.h: src/llm.h.in src/amalgamate.py $(wildcard src/*/*)
+	python3 src/amalgamate.py $@
+
 build/llm.o: llm.h build/.deps
 	$(CC) -std=c11 $(CFLAGS) $(WARN) $(SMALL) -fPIC -fvisibility=hidden -x c -DLLM_IMPLEMENTATION -c llm.h -o $@
 

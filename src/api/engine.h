@@ -1,0 +1,84 @@
+/* ---------------------------------------------------------------------------
+ * >>api-engine   Threads, backend, KV pages and scheduler for one model.
+ * --------------------------------------------------------------------------- */
+
+typedef struct llm_engine llm_engine;
+
+typedef struct llm_engine_config {
+    int32_t n_threads;             /* 0: all cores this process may use */
+    const char *isa;               /* NULL: the best; a name of llm_isa_list */
+    const char *device;            /* NULL or "auto", "cpu", "cuda" */
+    const llm_backend *backend;    /* NULL: the CPU table */
+    int32_t tensor_parallel_size;  /* 0: 1; on a CPU: ranks in this process */
+    int32_t pipeline_parallel_size; /* the layers in so many pieces, one after the other, each on ranks of its own; 0: 1 */
+    llm_compute dtype;             /* AUTO: the file's formats at full speed */
+    llm_kv_type kv_cache_dtype;
+    int64_t kv_cache_memory_bytes; /* 0: what max_num_seqs sequences of max_model_len need */
+    int32_t max_model_len;         /* tokens of prompt and answer together; 0: the model's */
+    int32_t allow_long_max_model_len;
+    int32_t max_num_seqs;          /* sequences that run together; 0: 1 */
+    int32_t max_num_batched_tokens; /* rows of one step; 0: 512 */
+    int32_t block_size;            /* tokens of a KV page: 16, 32, 64, 128; 0: 32 */
+    int32_t max_queue;             /* waiting requests; 0: 1024 */
+    int32_t disable_prefix_caching;
+    float gpu_memory_utilization;  /* 0: 0.9 */
+    int32_t batch_invariant;       /* GPU; a CPU always is */
+    llm_early_stop early_stop;     /* of every request that has none of its own */
+    llm_log_fn log;
+    void *log_user;
+    llm_progress_fn progress;
+    void *progress_user;
+    int32_t num_gpu_blocks;        /* KV pages, instead of kv_cache_memory_bytes; 0: none given */
+    int32_t preemption_swap;       /* a sequence that gives way: 0: its pages are computed again; 1: they go to host memory and come back */
+    float swap_space;              /* GiB of host memory for that; 0: 4; never more than the KV cache */
+    int32_t num_cpu_blocks;        /* the same as a number of pages; 0: as swap_space says */
+    float scheduler_delay_factor;  /* while others decode, new prompts gather for so many times the last prompt step's duration */
+    int32_t prefill_interval;      /* while others decode, new prompts join in every so manieth step; 0 or 1: in each */
+    const char *speculative_model; /* path of a smaller model with the same tokens or of the model's EAGLE head, or "[ngram]" for prompt
+                                      lookup: guesses tokens ahead, and nothing that is said changes; NULL: none */
+    int32_t num_speculative_tokens; /* drafted and checked together, 1 to LLM_SPECULATIVE_MAX */
+    int32_t ngram_prompt_lookup_max; /* tokens compared at most; 0: 16 */
+    int32_t ngram_prompt_lookup_min; /* tokens that must be equal; 0: 3, or the most */
+    const char *speculative_config; /* vLLM's JSON, for programs with an llm_setup */
+    int32_t eagle_lab_style;       /* 1: an EAGLE head computes without norms at its ends, whatever its files have (SafeAILab's style) */
+    int32_t max_loras;             /* different adapters that compute in one step; 0: none */
+    int32_t max_cpu_loras;         /* adapters that are in memory at once; 0: max_loras */
+    int32_t max_lora_rank;         /* largest r of an adapter; 0: 16, where `lora` is given 256 */
+    const char *lora;              /* an adapter for every request that names none, loaded at once under its path; NULL: none */
+    const char *cuda_library;      /* what device cuda, and auto, open: libllm_cuda.so; NULL: for cuda the one that the system finds, for auto none */
+    int32_t enforce_eager;         /* GPU: steps are not recorded as graphs */
+    int32_t max_seq_len_to_capture; /* GPU: steps with longer sequences neither; 0: no limit */
+    float step_timeout;            /* GPU: seconds after which a step counts as lost; 0: 300 */
+    llm_spent *spent;              /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
+} llm_engine_config;
+
+enum { LLM_SPECULATIVE_MAX = 32 };
+
+/* Packs the weights, takes all memory. cfg may be NULL. The model must outlive the engine. On error *out is NULL. */
+LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out);
+LLM_API void llm_engine_close(llm_engine *engine); /* cancels what runs; free its requests first */
+
+typedef struct llm_engine_stats {
+    int32_t n_running, n_waiting;
+    int64_t total_blocks, free_blocks, cached_blocks; /* KV pages: all, unused, unused but kept for the prefix cache */
+    int32_t block_size, max_model_len, max_num_seqs;
+    int64_t memory_bytes;          /* weights, KV and buffers of the backend */
+    int64_t prompt_tokens, generation_tokens, cached_tokens, steps, preemptions;
+    double step_seconds, model_seconds; /* in llm_engine_step; of these in the forward pass */
+    const char *backend;           /* "cpu: avx2, 2 threads" */
+    int64_t drafts, draft_tokens, accepted_tokens; /* speculation, and jumps of grammars: checks, tokens guessed, of these right */
+    int64_t accepted_per_position[LLM_SPECULATIVE_MAX]; /* first, second ... token of a draft that was right */
+} llm_engine_stats;
+
+LLM_API void llm_engine_get_stats(const llm_engine *engine, llm_engine_stats *out);
+
+/* Adapters (LoRA), for an engine opened with max_loras: a PEFT folder or a GGUF adapter, under a name by which requests ask for it. All
+ * of it is checked; on error nothing has changed. Where max_cpu_loras are in memory, the one that was named longest ago and is not in use
+ * makes room; its files are read again when a request names it. LLM_ERR_ARG: the name is taken, LLM_ERR_LIMIT: all are in use. Any
+ * thread, while steps run. What runs with an adapter that is unloaded goes on with it to its end. */
+LLM_API llm_result llm_lora_load(llm_engine *engine, const char *name, const char *path);
+LLM_API llm_result llm_lora_unload(llm_engine *engine, const char *name); /* LLM_ERR_ARG: no such name */
+/* Of the i-th that is loaded, in the order of loading: appends name and path (either may be NULL), and tells how many sequences with it ran
+ * and waited after the latest step (counts[0], [1]; NULL too). 0: there are not so many. Any thread. */
+LLM_API int llm_lora_get(llm_engine *engine, int32_t i, llm_text *name, llm_text *path, int32_t counts[2]);
+

@@ -1,0 +1,86 @@
+/* ---------------------------------------------------------------------------
+ * >>api-openai   OpenAI's requests and answers as JSON: all of a server but its sockets.
+ *
+ *     llm_openai_service s;
+ *     llm_openai_service_init(&s, model, engine);
+ *     llm_openai_call *k = llm_openai_begin(&s, LLM_OPENAI_CHAT, body, length, NULL);
+ *     llm_openai_submit(k);
+ *     while (!llm_openai_get_info(k)->done) {
+ *         llm_engine_step(engine, NULL);
+ *         while (llm_openai_next(k, &out)) continue;
+ *         ... send out.data, out.len = 0 ...
+ *     }
+ *     llm_openai_free(k);
+ *
+ * What is wrong with a body is an answer like any other: info->status is not 200 and llm_openai_next writes the error object.
+ * --------------------------------------------------------------------------- */
+
+typedef enum llm_openai_kind {
+    LLM_OPENAI_CHAT = 0,   /* /v1/chat/completions */
+    LLM_OPENAI_COMPLETION, /* /v1/completions */
+    LLM_OPENAI_GENERATE,   /* /generate of vLLM's demonstration server */
+    LLM_OPENAI_EMBEDDING,  /* /v1/embeddings */
+    LLM_OPENAI_RESPONSE,   /* /v1/responses: nothing is kept between two */
+    LLM_OPENAI_TOKENIZE, LLM_OPENAI_DETOKENIZE, LLM_OPENAI_TEMPLATE, /* /tokenize, /detokenize, /apply-template: no engine needed */
+    LLM_OPENAI_LORA_LOAD, LLM_OPENAI_LORA_UNLOAD, /* /v1/load_lora_adapter, /v1/unload_lora_adapter: the answer is plain text */
+    LLM_OPENAI_CONTEXT_SAVE, LLM_OPENAI_CONTEXT_LOAD /* /v1/contexts/save, /v1/contexts/load */
+} llm_openai_kind;
+
+typedef struct llm_openai_call llm_openai_call; /* one request body and its answer */
+
+/* What all calls share: read-only while there are any. llm_openai_service_init fills it in. */
+typedef struct llm_openai_service {
+    const llm_model *model;
+    llm_engine *engine;            /* NULL: tokenizing kinds only */
+    llm_template_caps caps;        /* of the chat template */
+    llm_reasoning_kind reasoning;  /* how thoughts are marked; found in the chat template */
+    llm_pooling pooling;           /* of embeddings; NONE: LAST */
+    int32_t raw_embeddings;        /* 1: not normalised, unless a request says otherwise */
+    int32_t tool_format;           /* how tool calls are written (llm_tools_named); found there too */
+    char fingerprint[24];          /* system_fingerprint: the same model on the same backend */
+    llm_sampling defaults;         /* of fields that a request does not have */
+    int32_t max_tokens;            /* the same; 0: 16 for prompts, up to the context's end for chats */
+    int32_t max_logprobs;          /* most that a request may ask for: 20 */
+    double deadline_s;             /* longest life of a request; 0: none */
+    const char *const *names;      /* what `model` may say; answers carry the first. None: the request's own name is echoed */
+    int32_t n_names, strict_names; /* strict, or an adapter is loaded: other names are 404, else they are served too */
+    const char *lora_dir;          /* folder of adapters that may be loaded by plain name; NULL: none (403) */
+    const char *context_dir;       /* the same for kept contexts */
+    /* In the stepping thread: there is something for llm_openai_next. May be NULL; must not block. */
+    void (*on_news)(void *user, llm_openai_call *call);
+    /* In llm_openai_next, for metrics: one piece of news; gap: seconds since the token before of the same choice, else 0. May be NULL. */
+    void (*on_event)(void *user, llm_openai_call *call, llm_request *request, const llm_event *event, double gap);
+} llm_openai_service;
+
+LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
+/* Is it one of the names, an adapter's, or "", "default", "null"? */
+LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name, size_t len);
+
+typedef struct llm_openai_info {
+    llm_openai_kind kind;
+    const char *id;                /* "chatcmpl-..." */
+    const char *ignored;           /* members of the body that nobody knows, "a, b"; "" */
+    int32_t status;                /* HTTP's: 200, or the error's */
+    int32_t stream;                /* the pieces are events (of GENERATE: lines); else there is one piece */
+    int32_t done;                  /* all is written */
+    int32_t form;                  /* submit will compile a grammar, which may take a quarter of a second */
+    int32_t n_requests, n_choices; /* prompts, and answers to each */
+    llm_request *const *requests;  /* (n_requests) */
+    const llm_sampling *sampling;
+} llm_openai_info;
+
+/* Reads and checks a body: what takes time that grows with the prompt is left to submit. NULL: no memory. */
+LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user);
+/* Renders, tokenizes, submits. Any thread, one at a time for a call. 0: there is an error to be written. */
+LLM_API int llm_openai_submit(llm_openai_call *k);
+/* Appends the next piece of the answer if there is one: an event, a line, or the whole object. 0: nothing now. */
+LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out);
+LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k);
+/* Ends a call from outside: what runs is cancelled and the next piece is the error; in a stream an event, for its status has gone out,
+ * but before submit always the object. */
+LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message);
+LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
+
+/* The error object, for errors of your own; param and code may be NULL. */
+LLM_API void llm_openai_error(llm_text *out, int status, const char *message, const char *param, const char *code);
+

@@ -1,0 +1,60 @@
+/* ============================================================================
+ * >>log   Errors and log lines.
+ * ============================================================================
+ * A function that fails writes one sentence for llm_last_error and returns its code: return llm__error(LLM_ERR_FORMAT, "...", ...).
+ * The sentence names the thing, its value and what was expected. It is kept a thread; the outermost caller may prefix it. Log lines go to a
+ * hook that the program gives with a model or an engine; without one nothing is printed anywhere. */
+
+enum { LLM__ERROR_SIZE = 1024 };
+
+/* This thread's error text. A function-local thread variable: the header has no mutable globals. */
+static char *llm__error_here(void) {
+    static LLM__THREAD_LOCAL char text[LLM__ERROR_SIZE];
+    return text;
+}
+
+/* Keeps the sentence and returns r, so that a failing function ends in one line. Formatted aside: arguments may hold the old one. */
+__attribute__((format(printf, 2, 3))) static llm_result llm__error(llm_result r, const char *format, ...) {
+    char raw[LLM__ERROR_SIZE], *text = llm__error_here();
+    va_list args;
+    va_start(args, format);
+    vsnprintf(raw, sizeof raw, format, args);
+    va_end(args);
+    for (const char *p = raw; *p && text + 5 < llm__error_here() + LLM__ERROR_SIZE; p++) {
+        const unsigned char c = (unsigned char)*p, d = (unsigned char)p[1]; /* names from files must not write to the terminal: \x1b, C1 controls */
+        if (c < 32 || c == 127 || (c == 0xC2 && d < 0xA0)) text += sprintf(text, "\\x%02x", (unsigned)c);
+        else *text++ = *p;
+    }
+    *text = 0;
+    return r;
+}
+
+/* The one error that cannot say more. */
+LLM__UNUSED static llm_result llm__nomem(void) { return llm__error(LLM_ERR_NOMEM, "out of memory"); }
+
+LLM_API const char *llm_last_error(void) { return llm__error_here(); }
+
+LLM_API const char *llm_result_str(llm_result r) {
+    /* LLM_OK is 0, the others -1, -2, ... */
+    static const char *const name[] = {"ok", "invalid argument", "out of memory", "input/output error", "malformed input", "not supported",
+                                       "over a limit", "cancelled", "device error", "queue full", "template error"};
+    return r <= 0 && -(int)r < LLM__COUNT(name) ? name[-(int)r] : "unknown result";
+}
+
+/* The hook and what it gets as its first argument. */
+typedef struct llm__logger {
+    llm_log_fn fn;
+    void *user;
+} llm__logger;
+
+/* One line to the log hook of a model or engine; nothing without a hook. */
+__attribute__((format(printf, 3, 4), unused)) static void llm__log(const llm__logger *l, int level, const char *format, ...) {
+    if (!l || !l->fn) return;
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    l->fn(l->user, level, text);
+}
+

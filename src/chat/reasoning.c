@@ -1,0 +1,146 @@
+/* ============================================================================
+ * >>chat   Reasoning and tool calls apart from the answer, and what a chat template can do.
+ * ============================================================================
+ * Models that think first put it between two tags, in front of the answer. The opening tag may stand at the end of the prompt, so that the
+ * model's text begins in the middle of its thoughts: the last tag of the prompt tells whether they are open. The parsers differ in their
+ * tags and in what they take for granted without a tag (see the table).
+ *
+ * The splitter works on bytes as they arrive. It holds back what may be the beginning of a tag, never more than one tag and the white space
+ * before it, so no half tag is ever shown, and what comes out does not depend on where the pieces were cut:
+ *
+ *   pushed        held back     reasoning     content
+ *   "<thi"        <thi
+ *   "nk>So"                     So
+ *   "? 2 <"       <             So? 2
+ *   "/thi"        </thi         So? 2
+ *   "nk>4"                      So? 2         4
+ *
+ * An answer goes through two such machines, one behind the other: the first takes the thoughts out, the second takes the calls out of what
+ * is left. Both have the same three calls: begin or create before the answer, push for each piece of it, end behind the last:
+ *
+ *   pieces of the answer --llm_reasoning_push--> thoughts
+ *                                         \----> content --llm_tool_parser_push--> text to be shown
+ *                                                                          \-----> calls, which stay in the parser
+ *
+ * One answer of a request has one of each, and they share nothing: no lock is needed as long as each is used by one thread at a time. A
+ * splitter of thoughts is a plain value without memory of its own; a parser of calls owns its calls and points into the request's tools.
+ * Parsers are known by the names that vLLM's and FastDeploy's options give them (--reasoning-parser qwen3, --tool-call-parser hermes), and
+ * found in the text of the chat template where nobody names one. What a template can do is found by trying: a probe is rendered and looked
+ * for in the result. */
+
+/* ---- lists of names: of parsers, options, roles */
+
+/* The length of a word without its "=2". */
+static size_t llm__alias_bare(llm__str word) {
+    const char *equals = (const char *)memchr(word.p, '=', word.n);
+    return equals ? (size_t)(equals - word.p) : word.n;
+}
+
+static char llm__alias_dash(char c) { return (char)(c == '_' ? '-' : c); }
+
+/* 1 if `name` is one of the words; the number behind its '=', or 0, goes to *number. '_' or '-' makes no difference, nor does case, except
+ * in names of one letter: of "auto|q8_0=8|M=2" the names "Q8-0" (8) and "M" (2) are among the words, "m" is not. */
+static int llm__alias_among(const char *words, llm__str name, int32_t *number) {
+    for (llm__str w; llm__list_next(&words, "|", &w);) {
+        size_t len = llm__alias_bare(w), i = 0;
+        int64_t value = 0;
+        while (i < len && len == name.n && llm__alias_dash(len > 1 ? llm__uni_lower_ascii(name.p[i]) : name.p[i]) == llm__alias_dash(w.p[i])) i++;
+        if (i < len || len != name.n) continue;
+        if (len < w.n) llm__parse_int(w.p + len + 1, w.n - len - 1, &value);
+        if (number) *number = (int32_t)value;
+        return 1;
+    }
+    return 0;
+}
+
+/* One kind of reasoning parser. */
+typedef struct llm__reasoning_row {
+    const char *names;       /* as users write them: words for llm__alias_among */
+    const char *open, *close;
+    int thinks;              /* 1: thoughts are open unless the prompt ends with the closing tag */
+    int drop;                /* 1: a closing tag in the answer is left out */
+} llm__reasoning_row;
+
+/* The row of a kind; NULL if there is no such kind. */
+static const llm__reasoning_row *llm__reasoning_of(llm_reasoning_kind kind) {
+    static const llm__reasoning_row row[] = {
+        {"none", "", "", 0, 0},
+        {"think|qwen3|glm45|hunyuan|minimax|step3|nemotron|exaone4", "<think>", "</think>", 0, 0},
+        {"deepseek_r1|deepseek|minimax_m2", "<think>", "</think>", 1, 0},
+        {"ernie_45_vl|ernie45|ernie_x1", "<think>", "</think>", 0, 1},
+        {"mistral|magistral", "[THINK]", "[/THINK]", 0, 0},
+        {"seed_oss", "<seed:think>", "</seed:think>", 0, 0},
+        {"kimi", "\xE2\x97\x81think\xE2\x96\xB7", "\xE2\x97\x81/think\xE2\x96\xB7", 0, 0}};
+    return kind >= 0 && (int)kind < LLM__COUNT(row) ? &row[kind] : NULL;
+}
+
+LLM_API int llm_reasoning_named(const char *name) {
+    for (int k = 0; llm__reasoning_of((llm_reasoning_kind)k); k++)
+        if (llm__alias_among(llm__reasoning_of((llm_reasoning_kind)k)->names, llm__lit(name), NULL)) return k;
+    return -1;
+}
+
+/* By the closing tag, the rarest first; DeepSeek-R1's template by what is its alone. */
+LLM_API llm_reasoning_kind llm_reasoning_detect(const char *chat_template) {
+    static const llm_reasoning_kind order[] = {LLM_REASONING_SEED_OSS, LLM_REASONING_KIMI, LLM_REASONING_MISTRAL, LLM_REASONING_THINK};
+    for (int i = 0; chat_template && i < LLM__COUNT(order); i++) {
+        const llm__reasoning_row *row = llm__reasoning_of(order[i]);
+        if (!strstr(chat_template, row->close)) continue;
+        if (order[i] != LLM_REASONING_THINK) return order[i];
+        return strstr(chat_template, "<\xEF\xBD\x9C" "Assistant\xEF\xBD\x9C><think>") ? LLM_REASONING_DEEPSEEK_R1 : LLM_REASONING_THINK;
+    }
+    return LLM_REASONING_NONE;
+}
+
+/* White space at the end of the prompt does not count. A row that thinks unasked (DeepSeek-R1) has open thoughts unless the prompt ends
+ * with the closing tag, which is how its template says "don't"; of the others the later of the two tags decides, and none means not yet. */
+LLM_API void llm_reasoning_begin(llm_reasoning *r, llm_reasoning_kind kind, const char *prompt, size_t len) {
+    const llm__reasoning_row *row = llm__reasoning_of(kind);
+    memset(r, 0, sizeof *r);
+    r->kind = row ? kind : LLM_REASONING_NONE;
+    r->started = r->kind == LLM_REASONING_NONE;
+    if (r->started) return;
+    llm__str s = llm__tpl_trim(llm__s(prompt, prompt ? len : 0), 2), close = llm__lit(row->close);
+    int64_t opened = llm__tpl_find(s, llm__lit(row->open), -1), closed = llm__tpl_find(s, close, -1);
+    r->thinking = row->thinks ? closed < 0 || closed + (int64_t)close.n < (int64_t)s.n : opened > closed;
+}
+
+/* The first n bytes that are held are certainly no tag and go where they belong: `thinking` says where, at this moment. */
+static void llm__reasoning_emit(llm_reasoning *r, int n, llm_text *reasoning, llm_text *content) {
+    if (n) llm_text_add(r->thinking ? reasoning : content, r->held, (size_t)n);
+    r->n_held -= n;
+    memmove(r->held, r->held + n, (size_t)r->n_held);
+}
+
+/* Takes one byte. Before the first text, white space and an opening tag are held back. Then what is held is always a beginning of the tag
+ * that is watched for, so as soon as it is not, its first bytes go out. */
+static void llm__reasoning_byte(llm_reasoning *r, char byte, llm_text *reasoning, llm_text *content) {
+    const llm__reasoning_row *row = llm__reasoning_of(r->kind);
+    int tag = (int)strlen(row->close), skip = 0;
+    r->held[r->n_held++] = byte;
+    if (!r->started) {
+        llm__str s = llm__tpl_trim(llm__s(r->held, (size_t)r->n_held), 1), open = llm__lit(row->open);
+        int begins = s.n <= open.n && !memcmp(s.p, open.p, s.n);
+        if (begins && s.n < open.n && (size_t)r->n_held < sizeof r->held - 1) return;
+        r->started = 1;
+        if (begins && s.n == open.n) {
+            r->thinking = 1;
+            r->n_held = 0;
+        }
+    }
+    int watch = r->thinking || row->drop; /* for the closing tag */
+    while (skip < r->n_held && !(watch && r->n_held - skip <= tag && !memcmp(r->held + skip, row->close, (size_t)(r->n_held - skip)))) skip++;
+    llm__reasoning_emit(r, skip, reasoning, content);
+    if (r->n_held && r->n_held == tag) r->thinking = r->n_held = 0;
+}
+
+LLM_API void llm_reasoning_push(llm_reasoning *r, const char *piece, size_t len, llm_text *reasoning, llm_text *content) {
+    if (r->kind == LLM_REASONING_NONE) llm_text_add(content, piece, len);
+    else
+        for (size_t i = 0; i < len; i++) llm__reasoning_byte(r, piece[i], reasoning, content);
+}
+
+LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *content) {
+    llm__reasoning_emit(r, r->n_held, reasoning, content);
+}
+

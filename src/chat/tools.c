@@ -1,0 +1,500 @@
+/* ---- tool calls
+ * A model calls a function by writing its name and its arguments in a form it was trained on. There are dozens of forms, but all are made
+ * of the same parts, so a form is a row of a table and one parser reads them all:
+ *
+ *   begin            open   name   (anything short)   arguments      end             close
+ *   <tool_call>                                       {"name": "f", "arguments": {...}}   </tool_call>     name and arguments in one object
+ *   [TOOL_CALLS]            f      [ARGS]             {...}
+ *   <tool_call>   <function=f      >                  <parameter=k>v</parameter>    </function>   </tool_call>
+ *
+ * The parser has five states: TEXT looks for `begin`, holding back what may become it; BETWEEN skips marks, commas, brackets and white
+ * space until an object or a name comes; NAME, OBJECT and ELEMENTS read a call. It keeps the text since the last thing that was certain, so
+ * a call that turns out to be malformed is shown as the text it is, and nothing depends on where the pieces were cut. White space beside
+ * calls belongs to nobody and is dropped.
+ *
+ * With a grammar behind the model, a call cannot turn out malformed: then arguments are told byte by byte as they come (`exact`). The same
+ * answer in four pieces, in the form "hermes", whose begin is then all that stands before the name:
+ *
+ *   pushed                              shown      state      call, exact                  call, without a grammar
+ *   I look. <tool                       I look.    TEXT
+ *   _call>\n{"name": "weather",                    NAME                                    (OBJECT)
+ *   "arguments": {"city":                          OBJECT     weather {"city":
+ *   "Rome"}}\n</tool_call>                         BETWEEN    weather {"city": "Rome"}     weather, with all arguments at once
+ *
+ * Without a grammar nothing is told before the last brace: the text could still be no call, and what was told cannot be taken back. */
+
+/* One form. Of each pair the first mark that fits counts; NULL: the form has no such mark. */
+typedef struct llm__tool_row {
+    const char *names;           /* as users write them: words for llm__alias_among */
+    const char *sign;            /* in chat templates that speak it; NULL: none does */
+    const char *begin[2];        /* a call, or a list of calls */
+    const char *open[2];         /* before a name */
+    const char *end, *close;     /* behind a call, behind the last one */
+    const char *key, *key_end, *value_end; /* arguments as elements; NULL: as a JSON object */
+    const char *call, *call_end; /* a whole call with JSON arguments, % for the name: what a grammar can write; NULL: it cannot */
+    int bare;                    /* an answer that begins with { or [ may be a call too */
+} llm__tool_row;
+
+#define LLM__LOW "\xE2\x96\x81" /* DeepSeek's marks have U+FF5C for | and U+2581 for _ */
+#define LLM__DEEP(mark) "<\xEF\xBD\x9Ctool" LLM__LOW mark "\xEF\xBD\x9C>"
+
+/* A list of JSON objects between two marks; one object, or arguments behind a name, each between marks; arguments as elements. */
+#define LLM__TOOL_LIST(names, sign, begin, close) {names, sign, {begin, NULL}, {NULL, NULL}, NULL, close, NULL, NULL, NULL, NULL, NULL, 0}
+#define LLM__TOOL_ONE(names, sign, begin, end, call, call_end, bare) \
+    {names, sign, {begin, NULL}, {NULL, NULL}, end, NULL, NULL, NULL, NULL, call, call_end, bare}
+#define LLM__TOOL_NAMED(names, sign, begin, open, open_too, end, close) \
+    {names, sign, {begin, NULL}, {open, open_too}, end, close, NULL, NULL, NULL, NULL, NULL, 0}
+#define LLM__TOOL_KEYS(names, sign, begin, begin_too, open, end, close, key, key_end, value_end) \
+    {names, sign, {begin, begin_too}, {open, NULL}, end, close, key, key_end, value_end, NULL, NULL, 0}
+
+/* Row 0 is plain JSON, for models that were trained on no form. Templates are asked from the second row on: signs that others contain stand
+ * last ("<tool_call>" also occurs in templates of Qwen3-Coder and GLM). A new form is a new row, as long as it is made of these parts. */
+static const llm__tool_row llm__tool_rows[] = {
+    LLM__TOOL_ONE("json|generic|xlam", NULL, "```json", "```", "{\"name\": \"%\", \"arguments\": ", "}", 1),
+    LLM__TOOL_KEYS("qwen3_coder|qwen3_xml|step3p5", "<function=", "<tool_call>", "<function=", "<function=", "</function>", "</tool_call>",
+                   "<parameter=", ">", "</parameter>"),
+    LLM__TOOL_KEYS("minimax_m2|minimax", "<minimax:tool_call>", "<minimax:tool_call>", NULL, "<invoke name=\"", "</invoke>",
+                   "</minimax:tool_call>", "<parameter name=\"", "\">", "</parameter>"),
+    LLM__TOOL_KEYS("seed_oss", "<seed:tool_call>", "<seed:tool_call>", NULL, "<function=", "</function>", "</seed:tool_call>",
+                   "<parameter=", ">", "</parameter>"),
+    LLM__TOOL_KEYS("glm45|glm4_moe|glm47", "<arg_key>", "<tool_call>", NULL, NULL, "</tool_call>", NULL, "<arg_key>",
+                   "</arg_key>\n<arg_value>", "</arg_value>"),
+    LLM__TOOL_NAMED("deepseek_v3|deepseek_v31|deepseek_v32|deepseek", LLM__DEEP("sep"), LLM__DEEP("calls" LLM__LOW "begin"),
+                    LLM__DEEP("call" LLM__LOW "begin") "function" LLM__DEEP("sep"), LLM__DEEP("call" LLM__LOW "begin"),
+                    LLM__DEEP("call" LLM__LOW "end"), LLM__DEEP("calls" LLM__LOW "end")),
+    LLM__TOOL_NAMED("kimi_k2|kimi", "<|tool_calls_section_begin|>", "<|tool_calls_section_begin|>", "<|tool_call_begin|>functions.",
+                    "<|tool_call_begin|>", "<|tool_call_end|>", "<|tool_calls_section_end|>"),
+    LLM__TOOL_LIST("mistral", "[TOOL_CALLS]", "[TOOL_CALLS]", NULL),
+    LLM__TOOL_LIST("cohere|command_r7b|cohere_command3", "<|START_ACTION|>", "<|START_ACTION|>", "<|END_ACTION|>"),
+    LLM__TOOL_LIST("internlm", "<|action_start|>", "<|action_start|><|plugin|>", "<|action_end|>"),
+    LLM__TOOL_LIST("granite", "<|tool_call|>", "<|tool_call|>", NULL),
+    LLM__TOOL_LIST("jamba|hunyuan|hunyuan_a13b", "<tool_calls>", "<tool_calls>", "</tool_calls>"),
+    LLM__TOOL_LIST("nemotron", "<TOOLCALL>", "<TOOLCALL>", "</TOOLCALL>"),
+    LLM__TOOL_LIST("phi4_mini_json|firefunction", "functools", "functools", NULL),
+    LLM__TOOL_ONE("hermes|qwen|qwen25|granite4|longcat", "<tool_call>", "<tool_call>", "</tool_call>",
+                  "<tool_call>\n{\"name\": \"%\", \"arguments\": ", "}\n</tool_call>", 0),
+    LLM__TOOL_ONE("llama3_json|llama4_json|llama", "\"parameters\": dictionary of argument", "<|python_tag|>", NULL,
+                  "{\"name\": \"%\", \"parameters\": ", "}", 1),
+    LLM__TOOL_ONE("llama3", "<|python_tag|>", "<|python_tag|>", NULL, "{\"name\": \"%\", \"parameters\": ", "}", 1)};
+
+LLM_API int llm_tools_named(const char *name) {
+    for (int i = 0; i < LLM__COUNT(llm__tool_rows); i++)
+        if (llm__alias_among(llm__tool_rows[i].names, llm__lit(name), NULL)) return i;
+    return -1;
+}
+
+LLM_API int llm_tools_detect(const char *chat_template) {
+    for (int i = 1; chat_template && i < LLM__COUNT(llm__tool_rows); i++)
+        if (strstr(chat_template, llm__tool_rows[i].sign)) return i;
+    return 0;
+}
+
+/* Asks the tokenizer: the same mark is a special token of one model and plain text of another. */
+LLM_API int llm_tools_are_special(const llm_model *model, int format) {
+    const char *begin = llm__tool_rows[format].begin[0];
+    llm_tokens ids = LLM__ZERO;
+    int special = 0;
+    if (llm_tokenize(model, begin, strlen(begin), LLM_TOK_PARSE_SPECIAL, &ids)) ids.len = 0;
+    for (size_t i = 0; i < ids.len; i++) special |= llm_token_is_special(model, ids.data[i]);
+    llm_tokens_free(&ids);
+    return special;
+}
+
+/* The node with a tool's name and parameters: {"type": "function", "function": {...}} in chats; in responses the tool itself. */
+static int llm__tool_function(const llm_json *d, int tool) {
+    int f = llm_json_find(d, tool, "function");
+    return f >= 0 ? f : tool;
+}
+
+/* Writes the tag by the row's `call`, whose text before and behind the arguments stands around the function's schema. In the form "hermes",
+ * for one tool that may be called:
+ *
+ *   {"structures":[{"begin":"<tool_call>\n{\"name\": \"weather\", \"arguments\": ","schema":{...},"end":"}\n</tool_call>"}],
+ *    "triggers":["<tool_call>"],"separator":"\n","at_least_one":false,"stop_after_first":false}
+ *
+ * Text is free until a trigger is written; from there on one of the structures must follow. A form that begins with a bare brace has no
+ * such trigger, and special tokens cannot be written by a grammar over text: these are the cases that give -1 or plain JSON. A function
+ * without parameters has an empty object for arguments. */
+LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json *tools, int list, int only, int must, int many,
+                              llm_text *out) {
+    static const char none[] = "{'type':'object','properties':{},'additionalProperties':false}";
+    if (!llm__tool_rows[format].call || llm_tools_are_special(model, format)) format = must ? 0 : -1;
+    if (!must && (format < 0 || llm__tool_rows[format].bare)) return -1; /* nothing tells such a call from text */
+    const llm__tool_row *row = &llm__tool_rows[format];
+    const char *behind = strchr(row->call, '%') + 1;
+    int i = 0;
+    llm_text_str(out, "{\"structures\":[");
+    for (int t = llm_json_first(tools, list); t >= 0; t = llm_json_next(tools, t)) {
+        int f = llm__tool_function(tools, t), schema = llm_json_find(tools, f, "parameters");
+        llm_text begin = LLM__ZERO;
+        if (only >= 0 && i++ != only) continue;
+        llm_text_add(&begin, row->call, (size_t)(behind - 1 - row->call));
+        llm_text_format(&begin, "%s%s", llm_json_str(tools, llm_json_find(tools, f, "name"), NULL), behind);
+        llm_text_format(out, "%,{'begin':%Q,'schema':", begin.data, begin.len);
+        llm_text_format(out, llm_json_type_of(tools, schema) == LLM_JSON_OBJECT && llm_json_size(tools, schema) ? "%j" : none, tools, schema);
+        llm_text_format(out, ",'end':%q}", row->call_end);
+        llm_text_free(&begin);
+    }
+    llm_text_format(out, "],'triggers':[%q],'separator':'\\n','at_least_one':%b,'stop_after_first':%b}", row->begin[0], must, !many);
+    return format;
+}
+
+typedef enum llm__tool_state {
+    LLM__TOOL_TEXT = 0, LLM__TOOL_BETWEEN, LLM__TOOL_NAME, LLM__TOOL_OBJECT, LLM__TOOL_ELEMENTS
+} llm__tool_state;
+
+static const char llm__tool_letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."; /* of names */
+
+enum { LLM__TOOL_NAME_MAX = 128, LLM__TOOL_GAP = 96 }; /* bytes of a name, and between it and its arguments */
+
+/* One answer's parser. `held` is what is not decided yet, and all offsets count from its beginning: [0, at) was looked at, the rest was
+ * not. Whatever is decided leaves at the front (llm__tool_drop), so held stays as short as one call. */
+struct llm_tool_parser {
+    llm__tool_row row;    /* a copy: with `exact` begin and end are those of row.call */
+    char begin[64];       /* what stands before the name in row.call */
+    const llm_json *tools;
+    int list, exact;
+    int32_t most;
+    llm__tool_state state;
+    int fresh;            /* the answer has had no text yet */
+    int section;          /* a call was read since the last `begin` */
+    int named;            /* a name may come: behind begin and open */
+    llm_text held;        /* not decided yet */
+    size_t at;            /* what is before it in held was looked at */
+    size_t name, name_end, from; /* in held: the name, -1 before one; where the arguments begin, or the object with both */
+    int depth, in_string; /* of the object; in_string 2: behind a backslash */
+    llm_text elements;    /* arguments so far, as JSON */
+    llm_tool_call *calls;
+    int32_t n_calls, cap;
+    int failed;
+};
+
+/* With `exact` the row's marks are replaced by those of its `call`: what the grammar lets the model write is narrower than what the form
+ * allows, so begin reaches up to the name and end begins with the brace behind the arguments. Forms without `call` have no such grammar. */
+LLM_API llm_tool_parser *llm_tool_parser_create(int format, int exact, const llm_json *tools, int list, int32_t most) {
+    llm_tool_parser *p = LLM__NEW(llm_tool_parser, 1);
+    if (!p) return NULL;
+    p->row = llm__tool_rows[format];
+    p->tools = tools;
+    p->list = list;
+    p->exact = exact && p->row.call;
+    p->most = most > 0 ? most : INT32_MAX;
+    p->fresh = 1;
+    if (!p->exact) return p;
+    snprintf(p->begin, sizeof p->begin, "%.*s", (int)strcspn(p->row.call, "%"), p->row.call);
+    p->row.begin[0] = p->begin;
+    p->row.end = p->row.call_end;
+    p->row.begin[1] = NULL;
+    p->row.bare = 0;
+    return p;
+}
+
+LLM_API void llm_tool_parser_free(llm_tool_parser *p) {
+    if (!p) return;
+    for (int32_t i = 0; i < p->n_calls; i++) llm_text_free(&p->calls[i].name), llm_text_free(&p->calls[i].arguments);
+    LLM_FREE(p->calls);
+    llm_text_free(&p->held);
+    llm_text_free(&p->elements);
+    LLM_FREE(p);
+}
+
+LLM_API const llm_tool_call *llm_tool_parser_calls(const llm_tool_parser *p, int32_t *n) {
+    *n = p->n_calls;
+    return p->calls;
+}
+
+/* Forgets the first n bytes that are held. */
+static void llm__tool_drop(llm_tool_parser *p, size_t n) {
+    memmove(p->held.data, p->held.data + n, p->held.len - n);
+    p->held.len -= n;
+    p->at = 0;
+}
+
+/* Bytes of the mark that the held text has at `at`; 0: not there, and *more if the text ends in the middle of it. */
+static size_t llm__tool_mark(const llm_tool_parser *p, size_t at, const char *mark, int *more) {
+    size_t left = p->held.len - at, n = mark ? strlen(mark) : 0;
+    if (!n || memcmp(p->held.data + at, mark, LLM__MIN(left, n))) return 0;
+    *more |= left < n;
+    return left < n ? 0 : n;
+}
+
+static int llm__tool_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+/* What was held is no call: it is text, as far as it was looked at. Behind a call only marks and white space were looked at. */
+static int llm__tool_refuse(llm_tool_parser *p, llm_text *content) {
+    if (!p->section) llm_text_add(content, p->held.data, p->at);
+    llm__tool_drop(p, p->at);
+    p->state = LLM__TOOL_TEXT;
+    p->fresh = 0;
+    return 1;
+}
+
+/* Text, up to what may begin a call and the white space before it. Each state returns 1 when another goes on, 0 when it wants more text. */
+static int llm__tool_text(llm_tool_parser *p, llm_text *content) {
+    size_t i = p->at, n = 0, shown;
+    int more = 0;
+    for (; i < p->held.len; i++) {
+        char c = p->held.data[i];
+        for (int k = 0; k < 2 && !n; k++) n = llm__tool_mark(p, i, p->row.begin[k], &more);
+        int bare = p->row.bare && p->fresh && (c == '{' || c == '[');
+        if (n || more || bare) break;
+        p->fresh &= llm__tool_space(c);
+    }
+    int found = n || (i < p->held.len && !more);
+    for (shown = i; shown && llm__tool_space(p->held.data[shown - 1]);) shown--;
+    llm_text_add(content, p->held.data, shown);
+    llm__tool_drop(p, shown);
+    p->at = i - shown + n;
+    p->section = 0;
+    p->named = n > 0;
+    if (found) p->state = LLM__TOOL_BETWEEN;
+    return found;
+}
+
+/* One more call; with its arguments (freed) if they are whole. NULL: it is one too many, or there is no memory. */
+static llm_tool_call *llm__tool_add(llm_tool_parser *p, llm__str name, llm_text *arguments) {
+    size_t cap = (size_t)p->cap;
+    llm_tool_call *call = NULL;
+    if (p->n_calls < p->most && p->n_calls == p->cap) p->failed |= !llm__grow((void **)&p->calls, &cap, cap + 1, sizeof *p->calls);
+    p->cap = (int32_t)cap;
+    if (p->n_calls < p->most && !p->failed) {
+        call = &p->calls[p->n_calls++];
+        memset(call, 0, sizeof *call);
+        call->done = arguments != NULL;
+        llm__add_str(&call->name, name);
+        llm_text_str(&call->arguments, "");
+    }
+    if (call && arguments) llm_text_format(&call->arguments, "%t", arguments);
+    else if (arguments) llm_text_free(arguments);
+    return call;
+}
+
+/* The function of a name among the tools; -1. */
+static int llm__tool_find(const llm_tool_parser *p, llm__str name) {
+    for (int t = llm_json_first(p->tools, p->list); t >= 0; t = llm_json_next(p->tools, t)) {
+        int f = llm__tool_function(p->tools, t);
+        llm__str own = llm__json_text_at(p->tools, f, "name");
+        if (own.p && llm__str_same(own, name)) return f;
+    }
+    return -1;
+}
+
+/* The name that is held; n 0: none came before the arguments. */
+static llm__str llm__tool_held(const llm_tool_parser *p) { return llm__s(p->held.data + p->name, p->name_end - p->name); }
+
+/* A call is whole: behind it others may come. */
+static int llm__tool_done(llm_tool_parser *p) {
+    llm__tool_drop(p, p->at);
+    p->state = LLM__TOOL_BETWEEN;
+    p->section = 1;
+    p->named = 0;
+    return 1;
+}
+
+/* Between begin and a call, and behind a call: marks of the row, and the commas and brackets of a list of calls, are passed over. A letter
+ * begins a name where one may stand, a brace an object; `close` ends the section. Anything else was no call after all. */
+static int llm__tool_between(llm_tool_parser *p, llm_text *content) {
+    while (p->at < p->held.len) {
+        char c = p->held.data[p->at];
+        int more = 0;
+        size_t n = llm__tool_mark(p, p->at, p->row.close, &more), name = 0;
+        if (n) {
+            llm__tool_drop(p, p->at + n);
+            p->state = LLM__TOOL_TEXT;
+            p->fresh = 0;
+            return 1;
+        }
+        for (int k = 0; k < 4 && !name; k++) name = llm__tool_mark(p, p->at, k < 2 ? p->row.open[k] : p->row.begin[k - 2], &more);
+        p->named |= name > 0;
+        n = name ? name : llm__tool_mark(p, p->at, p->row.end, &more);
+        if (more) return 0;
+        if (!n && (llm__tool_space(c) || (c && !p->exact && strchr(",;[]`", c)))) n = 1;
+        p->named &= c != '[' || name > 0; /* a list has objects */
+        p->at += n;
+        if (n) continue;
+        if (p->named && c && strchr(llm__tool_letters, c)) {
+            p->name = p->at;
+            p->state = LLM__TOOL_NAME;
+            return 1;
+        }
+        if (c != '{' || p->exact) return llm__tool_refuse(p, content);
+        p->from = p->name = p->name_end = p->at;
+        p->depth = p->in_string = 0;
+        p->state = LLM__TOOL_OBJECT;
+        return 1;
+    }
+    return 0;
+}
+
+/* A name, and what stands between it and the arguments: at most LLM__TOOL_GAP bytes of whatever the form has there (">", "[ARGS]", a fence
+ * with "json"), up to a brace, the first element, or the end of a call without arguments. */
+static int llm__tool_name(llm_tool_parser *p, llm_text *content) {
+    size_t end = p->name, arg; /* where the arguments may begin */
+    int more = 0;
+    while (end < p->held.len && p->held.data[end] && strchr(llm__tool_letters, p->held.data[end])) end++;
+    for (arg = end; arg < p->held.len && arg - end < LLM__TOOL_GAP && end - p->name <= LLM__TOOL_NAME_MAX; arg++) {
+        size_t n = llm__tool_mark(p, arg, p->row.end, &more), key = llm__tool_mark(p, arg, p->row.key, &more);
+        if (more) return 0;
+        p->name_end = end;
+        p->from = p->at = arg;
+        p->depth = p->in_string = 0;
+        p->elements.len = 0;
+        if (p->held.data[arg] == '{') {
+            p->state = LLM__TOOL_OBJECT;
+            if (p->exact) llm__tool_add(p, llm__tool_held(p), NULL);
+            return 1;
+        }
+        if (!n && !key) continue;
+        p->state = LLM__TOOL_ELEMENTS;
+        return 1;
+    }
+    p->at = arg;
+    return arg == p->held.len && end - p->name <= LLM__TOOL_NAME_MAX ? 0 : llm__tool_refuse(p, content);
+}
+
+/* The arguments of an object that holds name and arguments, under the names that models give them: {"name", "arguments"}, Llama's
+ * "parameters", Cohere's "tool_name", OpenAI's {"function": {...}}. *name: its node. -1: there are none. */
+static int llm__tool_parts(const llm_json *d, int *name) {
+    static const char *const names[] = {"name", "tool_name", "function"}, *const args[] = {"arguments", "parameters", "args"};
+    int object = llm_json_type_of(d, llm_json_find(d, 0, "function")) == LLM_JSON_OBJECT ? llm_json_find(d, 0, "function") : 0, v = -1;
+    *name = -1;
+    for (int i = 0; i < 3 && *name < 0; i++) *name = llm_json_find(d, object, names[i]);
+    for (int i = 0; i < 3 && v < 0; i++) v = llm_json_find(d, object, args[i]);
+    return v;
+}
+
+/* Writes the arguments at a node as one object: they may be a text that holds one, or missing. 0: they are neither. */
+static int llm__tool_arguments(const llm_json *d, int v, llm_text *out) {
+    llm__str s = llm__json_text(d, v);
+    llm_json *inner = NULL;
+    int ok = llm_json_type_of(d, v) == LLM_JSON_OBJECT || llm_json_type_of(d, v) <= LLM_JSON_NULL;
+    if (s.p && !llm_json_parse(s.p, s.n, NULL, &inner)) ok = llm_json_type_of(inner, 0) == LLM_JSON_OBJECT;
+    if (ok && inner) llm_json_write(inner, 0, out);
+    else if (ok && llm_json_type_of(d, v) == LLM_JSON_OBJECT) llm_json_write(d, v, out);
+    else if (ok) llm_text_str(out, "{}");
+    llm_json_free(inner);
+    return ok;
+}
+
+/* Turns held JSON into a call: the arguments of a name that came before them, or an object with both. 0: it is none. */
+static int llm__tool_take(llm_tool_parser *p) {
+    llm_json *d = NULL;
+    llm_text arguments = LLM__ZERO;
+    llm__str name = llm__tool_held(p);
+    int ok = !llm_json_parse(p->held.data + p->from, p->at - p->from, NULL, &d), node = -1, v = ok && !name.n ? llm__tool_parts(d, &node) : 0;
+    if (!name.n) name = llm__json_text(d, node);
+    ok = ok && name.n && name.n <= LLM__TOOL_NAME_MAX && (!p->row.bare || llm__tool_find(p, name) >= 0);
+    ok = ok && llm__tool_arguments(d, v, &arguments);
+    if (ok) llm__tool_add(p, name, &arguments);
+    llm_json_free(d);
+    return ok;
+}
+
+/* A JSON object, to its closing brace: braces and brackets are counted, those in strings are not. Each byte is looked at once, however the
+ * pieces were cut. With `exact` the call was added with its name, and what is new is its arguments; else the whole is parsed at its end. */
+static int llm__tool_object(llm_tool_parser *p, llm_text *content) {
+    size_t from = p->at;
+    for (int whole = 0; p->at < p->held.len && !whole; p->at++) {
+        char c = p->held.data[p->at];
+        if (p->in_string) p->in_string = p->in_string == 2 ? 1 : c == '\\' ? 2 : c != '"';
+        else if (c == '"') p->in_string = 1;
+        else if (c == '{' || c == '[') p->depth++;
+        else if (c == '}' || c == ']') whole = --p->depth == 0;
+    }
+    int whole = p->at > p->from && !p->depth;
+    llm_tool_call *call = p->exact && p->n_calls ? &p->calls[p->n_calls - 1] : NULL;
+    if (call && !call->done) {
+        llm_text_add(&call->arguments, p->held.data + from, p->at - from);
+        call->done = whole;
+    }
+    if (!whole) return 0;
+    return p->exact || llm__tool_take(p) ? llm__tool_done(p) : llm__tool_refuse(p, content);
+}
+
+/* A value between tags has no type of its own: a text stays one where the schema says so, else what reads as JSON is JSON. */
+static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str value, llm_text *out) {
+    int f = llm__tool_find(p, llm__tool_held(p));
+    int properties = llm_json_find(p->tools, llm_json_find(p->tools, f, "parameters"), "properties");
+    int schema = llm__json_member(p->tools, properties, key);
+    llm_json *d = NULL;
+    static const char *const python[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
+    const char *type = llm_json_str(p->tools, llm_json_find(p->tools, schema, "type"), NULL);
+    if (value.n && value.p[0] == '\n') value.p++, value.n--;
+    if (value.n && value.p[value.n - 1] == '\n') value.n--;
+    for (int i = 0; i < 3 && type && strcmp(type, "string"); i++)
+        if (llm__str_eq(value, python[i][0])) value = llm__lit(python[i][1]);
+    int text = type && !strcmp(type, "string");
+    if (text || llm_json_parse(value.p, value.n, NULL, &d)) llm_text_json(out, value.p, value.n);
+    else llm_json_write(d, 0, out);
+    llm_json_free(d);
+}
+
+/* Arguments as elements, one whole element at a time: held from `at` on is <key>value</key>, or the end of the call. */
+static int llm__tool_elements(llm_tool_parser *p, llm_text *content) {
+    for (;;) {
+        int more = 0;
+        while (p->at < p->held.len && llm__tool_space(p->held.data[p->at])) p->at++;
+        if (p->at == p->held.len) return 0;
+        size_t key = llm__tool_mark(p, p->at, p->row.key, &more), n = llm__tool_mark(p, p->at, p->row.end, &more);
+        if (!key && !n) return more ? 0 : llm__tool_refuse(p, content);
+        if (n) break;
+        char *name = p->held.data + p->at + key;
+        size_t left = p->held.len - p->at - key;
+        char *name_end = (char *)memmem(name, left, p->row.key_end, strlen(p->row.key_end));
+        if (!name_end) return 0;
+        char *value = name_end + strlen(p->row.key_end);
+        char *value_end = (char *)memmem(value, left - (size_t)(value - name), p->row.value_end, strlen(p->row.value_end));
+        if (!value_end) return 0;
+        llm_text_format(&p->elements, p->elements.len ? ", %Q: " : "{%Q: ", name, (size_t)(name_end - name));
+        llm__tool_value(p, llm__s(name, (size_t)(name_end - name)), llm__s(value, (size_t)(value_end - value)), &p->elements);
+        p->at = (size_t)(value_end - p->held.data) + strlen(p->row.value_end);
+    }
+    llm_text_str(&p->elements, p->elements.len ? "}" : "{}");
+    llm__tool_add(p, llm__tool_held(p), &p->elements);
+    return llm__tool_done(p);
+}
+
+/* Steps as long as a state hands over to another; one that wants more text keeps its place until the next push. */
+LLM_API void llm_tool_parser_push(llm_tool_parser *p, const char *piece, size_t len, llm_text *content) {
+    static int (*const step[])(llm_tool_parser *p, llm_text *content) = {llm__tool_text, llm__tool_between, llm__tool_name,
+                                                                         llm__tool_object, llm__tool_elements};
+    llm_text_add(&p->held, piece, len);
+    while (p->held.len && !p->held.failed && step[p->state](p, content)) continue;
+    content->failed |= p->failed | p->held.failed;
+}
+
+/* A call that was begun and is not whole is text, unless its arguments have been told already. White space behind the last call goes. */
+LLM_API void llm_tool_parser_end(llm_tool_parser *p, llm_text *content) {
+    int told = p->exact && p->state == LLM__TOOL_OBJECT, behind = p->state == LLM__TOOL_BETWEEN && p->section, blank = p->n_calls > 0;
+    for (size_t i = 0; i < p->held.len; i++) blank &= llm__tool_space(p->held.data[i]);
+    if (!told && !behind && !blank) llm_text_add(content, p->held.data, p->held.len);
+    p->held.len = 0;
+    p->state = LLM__TOOL_TEXT;
+}
+
+/* Is `probe` in the text rendered from a context, given as llm_text_format has it, and `not_probe` not? A template that refuses the context
+ * (raise_exception) says no. */
+static int llm__chat_probe(const llm_template *t, const char *context, const char *probe, const char *not_probe) {
+    llm_json *doc = NULL;
+    llm_text json = LLM__ZERO, text = LLM__ZERO;
+    llm_text_format(&json, context);
+    int found = !json.failed && !llm_json_parse(json.data, json.len, NULL, &doc) && !llm_template_render(t, doc, NULL, &text);
+    found = found && text.data && strstr(text.data, probe) && !strstr(text.data, not_probe);
+    llm_text_free(&json);
+    llm_text_free(&text);
+    llm_json_free(doc);
+    return found;
+}
+
+/* Whether a name occurs is known from the parser's list of names; what is done with a message only a render can tell. content_parts: a
+ * template made for texts prints a list of parts as Python would, with the word "type" in it. */
+LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out) {
+    static const char system_role[] = "{'messages':[{'role':'system','content':'PR0BE'},{'role':'user','content':'x'}],'bos_token':'','eos_token':''}",
+                      parts[] = "{'messages':[{'role':'user','content':[{'type':'text','text':'PR0BE'}]}],'bos_token':'','eos_token':''}";
+    out->tools = llm__map_get(&t->names, llm__lit("tools")) >= 0;
+    out->thinking_switch = llm__map_get(&t->names, llm__lit("enable_thinking")) >= 0 || llm__map_get(&t->names, llm__lit("thinking")) >= 0;
+    out->system_role = llm__chat_probe(t, system_role, "PR0BE", "\x01");
+    out->content_parts = llm__chat_probe(t, parts, "PR0BE", "type");
+}
+/* ---- section: template, chat (end) ---- */
+

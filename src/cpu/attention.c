@@ -1,0 +1,245 @@
+        offset[i] = at[tokens];
+    }
+}
+
+/* Where that lies which is read a block after the keys (or values) of `position`, for mac to fetch: further on in the sequence, or at the
+ * start of the next one's. `here` if there is nothing. */
+static const uint8_t *llm__attend_ahead(const llm__attend *t, const llm__kv_view *view, int position, int values, const void *here) {
+    position += LLM__BLOCK;
+    if (position >= t->end) {
+        position += t->next_from / LLM__GROUP * LLM__GROUP - t->end;
+        view = position < t->next_to ? t->next : NULL;
+    }
+    return !view ? (const uint8_t *)here : values ? llm__kv_values(view, position) : llm__kv_keys(view, position);
+}
+
+/* Scores of the block: the groups of 16 keys that [from, to) of the block touches. */
+static void llm__attend_scores(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
+    llm__mac m;
+    const int last = (to - 1) / LLM__GROUP;
+    memset(&m, 0, sizeof m);
+    m.tiles = &t->tiles;
+    m.a = t->q;
+    m.lda = t->hd;
+    m.ldb = LLM__GROUP;
+    m.ldc = LLM__BLOCK;
+    m.n = t->n;
+    m.k = t->hd;
+    m.half = t->half ? (const uint16_t *)(const void *)t->q : NULL;
+    m.type = t->keys_in_place ? view->kv->kind : LLM__KIND_F32;
+    m.pace = t->keys_in_place ? LLM__GROUP * view->kv->element_bytes : 0;
+    for (int first = from / LLM__GROUP; first <= last; first += 2) {
+        for (int g = first; g <= first + 1; g++) { /* the last one alone: twice */
+            const int at = LLM__MIN(g, last);
+            float *keys = t->k + at * (t->hd + 1) * LLM__GROUP;
+            if (!t->keys_in_place && at == g) llm__kv_load_keys(k, view, block + at * LLM__GROUP, keys);
+            m.b[g - first] = t->keys_in_place ? (const void *)llm__kv_keys(view, block + at * LLM__GROUP) : (const void *)keys;
+            m.fetch[g - first] = llm__attend_ahead(t, view, block + g * LLM__GROUP, 0, m.b[g - first]);
+        }
+        m.step = first < last ? LLM__GROUP : 0;
+        m.c = t->p + first * LLM__GROUP;
+        k->mac(&m);
+    }
+    if (!view->kv->scaled) return;
+    float scale[LLM__BLOCK], offset[LLM__BLOCK]; /* q . (offset + scale * k) = scale * (q . k) + offset * sum of q */
+    llm__kv_load_scales(view, block, from, to, 0, scale, offset);
+    for (int i = 0; i < t->n; i++)
+        for (int j = 0; j < LLM__BLOCK; j++) t->p[i * LLM__BLOCK + j] = t->p[i * LLM__BLOCK + j] * scale[j] + offset[j] * t->q_sum[i];
+}
+
+/* Values of the positions [from, to) of the block to t->v, as rows of f32. */
+static void llm__attend_load_values(const llm__kernels *k, const llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
+    for (int i = from, end; i < to; i = end) {
+        end = LLM__MIN(to, (i / LLM__GROUP + 1) * LLM__GROUP);
+        if (view->place->shape.v_head_dim) llm__kv_load_values(k, view, block + i, block + end, t->v + (i - from) * t->vdp, t->vdp);
+        else
+            for (int d = 0; d < t->vd; d++) /* latent: values are keys */
+                for (int j = i; j < end; j++)
+                    t->v[(j - from) * t->vdp + d] = t->k[((j / LLM__GROUP) * (t->hd + 1) + d) * LLM__GROUP + j % LLM__GROUP];
+    }
+}
+
+/* Takes scales and offsets of the values into the weights: sum of p (offset + scale * v) = sum of (p * scale) v + sum of p * offset. */
+static void llm__attend_scale_values(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
+    float scale[LLM__BLOCK], offset[LLM__BLOCK];
+    llm__kv_load_scales(view, block, from, to, view->place->shape.v_head_dim ? 2 : 0, scale, offset);
+    for (int i = 0; i < t->n; i++) {
+        float *p = t->p + i * LLM__BLOCK;
+        t->offset[i] = t->offset[i] * t->scale[i] + k->dot(p, offset, LLM__BLOCK);
+        for (int j = 0; j < LLM__BLOCK; j++) p[j] *= scale[j];
+    }
+}
+
+/* o = scale * o + weights x values, for the positions [from, to) of the block. In place, of pairs, from and to are even but for a last
+ * position alone: what stands beside it was never written, and is read as 0. Its group of 32 is copied for that, as sums are made of groups. */
+static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
+    const int tokens = view->kv->page_tokens, pair = view->place->pair;
+    llm__mac m;
+    memset(&m, 0, sizeof m);
+    m.tiles = &t->tiles;
+    m.lda = LLM__BLOCK;
+    m.ldb = m.ldc = t->vdp;
+    m.scale = t->scale;
+    m.n = t->n;
+    m.type = t->values_in_place ? view->kv->kind : LLM__KIND_F32;
+    const int size = m.type == LLM__KIND_F32 ? 4 : 2 * pair;
+    if (view->kv->scaled) llm__attend_scale_values(k, t, view, block, from, to);
+    if (!t->values_in_place) llm__attend_load_values(k, t, view, block, from, to);
+    for (int i = from / pair * pair, end; i < to; i = end) {
+        end = t->values_in_place ? LLM__MIN(to, ((block + i) / tokens + 1) * tokens - block) : to; /* to the end of the page */
+        const uint8_t *values = t->values_in_place ? llm__kv_values(view, block + i) : (const uint8_t *)t->v;
+        const uint8_t *ahead = llm__attend_ahead(t, view, block + i, 1, values);
+        if (end % pair && end / 32 * 32 > i) end = end / 32 * 32;
+        else if (end % pair) {
+            uint32_t *copy = (uint32_t *)(void *)t->v, *alone = copy + (end - i) / 2 * t->vdp;
+            memcpy(copy, values, (size_t)(end + 1 - i) * (size_t)t->vdp * 2);
+            for (int j = 0; j < t->vdp; j++) alone[j] &= 0xFFFF;
+            values = (const uint8_t *)copy;
+            end++;
+        }
+        m.a = t->p + i;
+        m.half = t->half ? (const uint16_t *)(const void *)t->p + i : NULL;
+        m.k = end - i;
+        m.phase = i % 32;
+        m.pace = t->values_in_place ? view->place->v_elements * view->kv->element_bytes : 0;
+        for (int j = 0; j < t->vdp; j += 2 * LLM__GROUP) {
+            m.step = t->vdp - j > LLM__GROUP ? LLM__GROUP : 0;
+            m.b[0] = values + j * size;
+            m.b[1] = values + (j + m.step) * size;
+            m.c = t->o + j;
+            for (int h = 0; h < 2; h++) m.fetch[h] = ahead + ((const uint8_t *)m.b[h] - values);
+            k->mac(&m);
+        }
+        for (int q = 0; q < t->n && end < to; q++) t->scale[q] = 1; /* of what follows */
+    }
+}
+
+/* Attention of a tile whose q, at, from, to, m and l are set; leaves the result in o. */
+static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv_view *view) {
+    int first = t->from[0], last = t->to[0];
+    for (int i = 0; i < t->n; i++) {
+        first = LLM__MIN(first, t->from[i]);
+        last = LLM__MAX(last, t->to[i]);
+        t->offset[i] = 0;
+        t->q_sum[i] = view->kv->scaled ? k->sum(t->q + i * t->hd, t->hd) : 0;
+    }
+    /* floats are read where they lie, unless rows end inside a vector; converting f16 again for every few queries is free beside the products */
+    t->keys_in_place = view->kv->type == LLM_KV_BF16 ? view->place->pair == 2 : !view->kv->scaled && view->place->shape.v_head_dim;
+    t->values_in_place = t->keys_in_place && t->vd == t->vdp;
+    t->end = (last + LLM__GROUP - 1) / LLM__GROUP * LLM__GROUP;
+    t->half = k->bf16 && view->place->pair == 2;
+    if (t->half) k->to_bf16((uint16_t *)(void *)t->q, t->q, t->n * t->hd);
+    memset(t->o, 0, (size_t)(t->n * t->vdp) * sizeof(float));
+    t->tiles = 0;
+    for (int block = first / LLM__BLOCK * LLM__BLOCK; block < last; block += LLM__BLOCK) {
+        int from = LLM__MAX(first - block, 0), to = LLM__MIN(last - block, LLM__BLOCK);
+        llm__attend_scores(k, t, view, block, from, to);
+        if (t->softcap != 0 || t->alibi) k->bias(t, block);
+        k->soften(t, block);
+        llm__attend_values(k, t, view, block, from, to);
+    }
+    if (k->rest) k->rest(&t->tiles);
+    for (int i = 0; i < t->n; i++) {
+        const float l = k->sum(t->l[i], LLM__ROWS);
+        k->affine(t->o + i * t->vdp, t->o + i * t->vdp, -t->offset[i], l > 0 ? 1 / l : 0, NULL, NULL, t->vd);
+    }
+}
+
+/* Floats of scratch that a tile needs, and its arrays laid out in them. */
+static size_t llm__attend_floats(int hd, int vd) {
+    size_t vdp = ((size_t)vd + 15) & ~(size_t)15, hdp = ((size_t)hd + 15) & ~(size_t)15;
+    return LLM__QUERIES * (hdp + vdp + LLM__BLOCK) + ((size_t)hd + 1) * LLM__BLOCK + LLM__BLOCK * vdp + 64;
+}
+
+static void llm__attend_place(llm__attend *t, float *scratch, int hd, int vd) {
+    memset(t, 0, sizeof *t);
+    t->hd = hd;
+    t->vd = vd;
+    t->vdp = (vd + 15) & ~15;
+    t->k = scratch;
+    t->v = t->k + (hd + 1) * LLM__BLOCK;
+    t->o = t->v + LLM__BLOCK * t->vdp;
+    t->p = t->o + LLM__QUERIES * t->vdp;
+    t->q = t->p + LLM__QUERIES * LLM__BLOCK;
+}
+
+/* How the queries of a step are cut into jobs: by sequence, tile of rows, KV head and some of the head's query heads. */
+typedef struct llm__attend_jobs {
+    const llm_step *step;
+    int rows, heads, head_tiles, n_kv, group; /* of a tile; tiles of a group's heads; KV heads; query heads of each */
+    int n;                                    /* jobs in all */
+    int fixed;                                /* the thread has [begin, end); else threads take what is left, one by one */
+    int64_t begin, end;
+} llm__attend_jobs;
+
+typedef struct llm__attend_job {
+    int seq, row, n_rows, kv_head, head, n_heads; /* rows of the step; head: first query head */
+} llm__attend_job;
+
+/* Tiles of rows that one sequence of the step makes. */
+LLM__INLINE int llm__jobs_tiles(const llm__attend_jobs *j, int seq) {
+    return (j->step->seq_begin[seq + 1] - j->step->seq_begin[seq] + j->rows - 1) / j->rows;
+}
+
+/* Cuts so that every thread has work. Heads of a group stay together (three read a block in the time of one) unless that leaves a thread
+ * without any. */
+static void llm__jobs_cut(llm__attend_jobs *j, const llm_step *step, int n_kv, int group, int n_threads) {
+    int tiles = 0;
+    j->step = step;
+    j->n_kv = n_kv;
+    j->group = group;
+    j->head_tiles = (group + LLM__QUERIES - 1) / LLM__QUERIES;
+    j->heads = (group + j->head_tiles - 1) / j->head_tiles;
+    j->rows = LLM__QUERIES / j->heads;
+    for (int s = 0; s < step->shape.n_seqs; s++) tiles += llm__jobs_tiles(j, s);
+    for (;; j->heads = (j->heads + 1) / 2) {
+        j->head_tiles = (group + j->heads - 1) / j->heads;
+        j->n = tiles * n_kv * j->head_tiles;
+        if (j->heads == 1 || j->n >= n_threads) break;
+    }
+    j->fixed = j->begin = 0;
+}
+
+/* Where every sequence of the step has one row, a thread has KV heads of its own, [*begin, *end) counted through all rows, n_kv each: about
+ * the same number of positions each thread, and of what a head takes besides. Nobody else writes or reads what it does for them, and it
+ * knows what it will read next. */
+static void llm__share_heads(const llm__exec *e, int n_kv, int64_t *begin, int64_t *end) {
+    const llm_step *s = e->step;
+    int64_t total = 0, sum = 0;
+    *begin = *end = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int row = 0; row < s->shape.n_rows; row++) {
+            const int64_t cost = LLM__BLOCK + s->seq_len[row];
+            if (!pass) total += cost * n_kv;
+            for (int g = 0; g < n_kv && pass; g++, sum += cost) {
+                const int64_t owner = (2 * sum + cost) * e->n_threads / (2 * total);
+                *begin += owner < e->thread;
+                *end += owner <= e->thread;
+            }
+        }
+}
+
+/* The thread's next job, or the next that no thread has taken: `next` counts those of all threads. Counted from the last tile (the longest
+ * context) down. 0: there is none. */
+static int llm__jobs_next(llm__attend_jobs *j, int *next, llm__attend_job *job) {
+    const int per_tile = j->n_kv * j->head_tiles;
+    int i = j->fixed ? (int)--j->end : j->n - 1 - __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
+    if (i < j->begin) return 0;
+    int tile = i / per_tile, part = i % per_tile, seq = 0;
+    while (tile >= llm__jobs_tiles(j, seq)) tile -= llm__jobs_tiles(j, seq++);
+    job->seq = seq;
+    job->row = j->step->seq_begin[seq] + tile * j->rows;
+    job->n_rows = LLM__MIN(j->rows, j->step->seq_begin[seq + 1] - job->row);
+    job->kv_head = part / j->head_tiles;
+    job->head = part % j->head_tiles * j->heads;
+    job->n_heads = LLM__MIN(j->heads, j->group - job->head);
+    job->head += job->kv_head * j->group;
+    return 1;
+}
+
+/* Position in the cache of a row of the step. */
+LLM__INLINE int llm__row_position(const llm_step *s, int row) {
+    int seq = s->seq_of_row[row];
+    return s->seq_len[seq] - (s->seq_begin[seq + 1] - row);
+}
+

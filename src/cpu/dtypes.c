@@ -1,0 +1,277 @@
+/* ============================================================================
+ * >>dtypes   What the bytes of stored tensors mean.
+ * ============================================================================
+ * A stored row is a sequence of blocks of 1, 32 or 256 elements. A block of one element is a number; the small floats among them (f16,
+ * bf16, the two fp8) widen exactly to f32. A block of 32 or 256 is quantised: small unsigned integers u share a scale, and perhaps a
+ * minimum, by groups of 16 or 32, so that
+ *
+ *     w = scale * (u - zero) + minimum          or          w = scale * table[u]
+ *
+ * Formats of 32 ("Q4_0") have f16 scales. Those of 256 ("Q4_K", super-blocks) have small integer scales for their groups and one f16 for
+ * all: half a bit a weight is all that scales cost. The formats differ in where bits stand and how scales are packed, nothing else. So a
+ * format is a row of the table llm__formats, and one function, llm__sub_get, takes any 32 columns of any format apart into one common
+ * form. Everything that reads weights starts from it: rows for the embedding, packing for the kernels, the tests.
+ * The formats are ggml's (ggml-common.h); MXFP4 is that of the Open Compute Project (Microscaling Formats 1.0, 2023). */
+/* ---- section: dtypes, linear kernels (begin) ---- */
+
+static float llm__bits_f32(uint32_t u) {
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+static uint32_t llm__f32_bits(float f) {
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    return u;
+}
+
+/* ---- Small floats ---- */
+
+/* f16: sign, 5 bits of exponent (bias 15), 10 of mantissa. Moved into f32's fields the exponent is 112 too small; a subnormal (exponent 0)
+ * is its mantissa times 2^-24. */
+static float llm__f16_to_f32(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = (h >> 10) & 31, m = h & 1023;
+    if (e == 31) return llm__bits_f32(sign | 0x7F800000 | m << 13);
+    if (e) return llm__bits_f32(sign | (e + 112) << 23 | m << 13);
+    return llm__bits_f32(sign | llm__f32_bits((float)m * (1.0f / 16777216)));
+}
+
+/* bf16 is the upper half of an f32; fp8 e5m2 the upper half of an f16. */
+static float llm__bf16_to_f32(uint16_t h) { return llm__bits_f32((uint32_t)h << 16); }
+static float llm__e5m2_to_f32(uint8_t b) { return llm__f16_to_f32((uint16_t)(b << 8)); }
+
+/* fp8 e4m3fn: no infinities, one NaN of each sign. */
+static float llm__e4m3_to_f32(uint8_t b) {
+    uint32_t sign = (uint32_t)(b & 0x80) << 24, e = (b >> 3) & 15, m = b & 7;
+    if ((b & 0x7F) == 0x7F) return llm__bits_f32(sign | 0x7FC00000);
+    if (e) return llm__bits_f32(sign | (e + 120) << 23 | m << 20);
+    return llm__bits_f32(sign | llm__f32_bits((float)m * (1.0f / 512)));
+}
+
+/* Rounds to nearest even to a float of 1 + e_bits + m_bits bits; what is too large becomes `top`, NaN becomes `nan`. */
+static uint32_t llm__f32_narrow(float f, int e_bits, int m_bits, uint32_t top, uint32_t nan) {
+    uint32_t u = llm__f32_bits(f), a = u & 0x7FFFFFFF, sign = (u >> 31) << (e_bits + m_bits);
+    if (a > 0x7F800000) return sign | nan;
+    if (a == 0x7F800000) return sign | top;
+    int e = (int)(a >> 23) - 128 + (1 << (e_bits - 1)), shift = 23 - m_bits;
+    uint32_t m = (a & 0x7FFFFF) | 0x800000;
+    if (e <= 0) { /* subnormal: the mantissa moves down instead of the exponent */
+        shift += 1 - e;
+        e = 1;
+    }
+    if (shift > 24) return sign;
+    uint32_t r = m >> shift, rest = m & ((1u << shift) - 1), half = 1u << (shift - 1);
+    r += rest > half || (rest == half && (r & 1));
+    r += (uint32_t)(e - 1) << m_bits; /* the hidden bit of r counts as one more exponent */
+    return sign | LLM__MIN(r, top);
+}
+
+static uint16_t llm__f32_to_f16(float f) { return (uint16_t)llm__f32_narrow(f, 5, 10, 0x7C00, 0x7E00); }
+static uint8_t llm__f32_to_e4m3(float f) { return (uint8_t)llm__f32_narrow(f, 4, 3, 0x7E, 0x7F); } /* saturates */
+static uint8_t llm__f32_to_e5m2(float f) { return (uint8_t)llm__f32_narrow(f, 5, 2, 0x7B, 0x7E); } /* saturates */
+
+static uint16_t llm__f32_to_bf16(float f) {
+    uint32_t u = llm__f32_bits(f);
+    if ((u & 0x7FFFFFFF) > 0x7F800000) return (uint16_t)(u >> 16 | 0x40);
+    return (uint16_t)((u + 0x7FFF + (u >> 16 & 1)) >> 16);
+}
+
+/* ---- Types by number ---- */
+
+static const char *llm__type_name(int32_t type) {
+    const llm__type_desc *t = llm__type_info(type);
+    return t ? t->name : type >= LLM_TYPE_RANDOM ? "random" : "unknown";
+}
+
+static int llm__type_block(int32_t type) { return llm__type_info(type) ? llm__type_info(type)->block : 1; }
+static int llm__type_block_bytes(int32_t type) { return llm__type_info(type) ? llm__type_info(type)->bytes : 0; }
+
+/* Bytes of n elements of a stored row; n is a multiple of the block. */
+static int64_t llm__row_bytes(int32_t type, int64_t n) { return n / llm__type_block(type) * llm__type_block_bytes(type); }
+
+/* Element i of a stored row of a readable type whose block is one element. */
+static float llm__element(int32_t type, const uint8_t *p, int64_t i) {
+    int size = llm__type_block_bytes(type);
+    uint64_t bits = 0;
+    double wide;
+    memcpy(&bits, p + i * size, (size_t)size);
+    memcpy(&wide, &bits, 8);
+    switch (type) {
+    case LLM_TYPE_F32: return llm__bits_f32((uint32_t)bits);
+    case LLM_TYPE_F16: return llm__f16_to_f32((uint16_t)bits);
+    case LLM_TYPE_BF16: return llm__bf16_to_f32((uint16_t)bits);
+    case LLM_TYPE_F64: return (float)wide;
+    case LLM_TYPE_F8_E4M3: return llm__e4m3_to_f32((uint8_t)bits);
+    case LLM_TYPE_F8_E5M2: return llm__e5m2_to_f32((uint8_t)bits);
+    default: return (float)(int8_t)bits; /* I8 */
+    }
+}
+
+/* ---- Quantised blocks ---- */
+
+/* How a packed weight keeps them: see >>kernels-ref. */
+typedef enum llm__kind {
+    LLM__KIND_F32 = 0, LLM__KIND_F16, LLM__KIND_BF16,           /* floats */
+    LLM__KIND_Q4Z, LLM__KIND_Q4M, LLM__KIND_Q5Z, LLM__KIND_Q5M, /* 4 and 5 bits with a zero point or a minimum */
+    LLM__KIND_Q8, LLM__KIND_IQ4, LLM__KIND_MXFP4,               /* signed bytes; nibbles that index a table of them */
+    LLM__KIND_Q4K, LLM__KIND_Q5K, LLM__KIND_Q6K,                /* with scales by super-block */
+    LLM__KIND_G16, LLM__KIND_G16M, LLM__KIND_COUNT              /* bytes with f32 scales by 16 columns, for what has no layout of its own */
+} llm__kind;
+
+/* In which order the bits of a plane stand. A sub is 32 columns, number j of its block.
+ *   HALVES    16 bytes a sub: low nibbles are columns 0..15, high ones 16..31
+ *   STRIPES   32 bytes for 8 / bits subs: the first has the lowest bits of each byte
+ *   QUARTERS  Q6_K's nibbles: as STRIPES, but 64 bytes for four subs, whose first two have the low nibbles
+ *   WORD      one bit a column, in order */
+typedef enum llm__order { LLM__PLANE_NONE = 0, LLM__HALVES, LLM__STRIPES, LLM__QUARTERS, LLM__WORD } llm__order;
+
+/* How scales (and minimums) of subs are stored: 1; a power of two; small integers, packed in one way or another. */
+typedef enum llm__packing { LLM__SC_ONE = 0, LLM__SC_E8, LLM__SC_Q2K, LLM__SC_Q3K, LLM__SC_Q45K, LLM__SC_Q6K, LLM__SC_XS } llm__packing;
+
+/* One quantised format. u = low | high << bits of low. All positions are bytes of the block. */
+typedef struct llm__format {
+    int32_t type;
+    llm__kind kind, rest;          /* packed as; when columns are cut inside a super-block */
+    int zero;
+    llm__order order;              /* low plane */
+    int bits, at;
+    llm__order high_order;         /* high plane */
+    int high_bits, high_at;
+    llm__packing scales;
+    int scales_at, d_at, m_at;     /* f16 scale and minimum; m_at -1: none */
+} llm__format;
+
+static const llm__format llm__formats[] = {
+    {LLM_TYPE_Q4_0, LLM__KIND_Q4Z, LLM__KIND_Q4Z, 8, LLM__HALVES, 4, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1},
+    {LLM_TYPE_Q4_1, LLM__KIND_Q4M, LLM__KIND_Q4M, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, 2},
+    {LLM_TYPE_Q5_0, LLM__KIND_Q5Z, LLM__KIND_Q5Z, 16, LLM__HALVES, 4, 6, LLM__WORD, 1, 2, LLM__SC_ONE, 0, 0, -1},
+    {LLM_TYPE_Q5_1, LLM__KIND_Q5M, LLM__KIND_Q5M, 0, LLM__HALVES, 4, 8, LLM__WORD, 1, 4, LLM__SC_ONE, 0, 0, 2},
+    {LLM_TYPE_Q8_0, LLM__KIND_Q8, LLM__KIND_Q8, 0, LLM__STRIPES, 8, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1},
+    {LLM_TYPE_IQ4_NL, LLM__KIND_IQ4, LLM__KIND_IQ4, 0, LLM__HALVES, 4, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1},
+    {LLM_TYPE_MXFP4, LLM__KIND_MXFP4, LLM__KIND_MXFP4, 0, LLM__HALVES, 4, 1, LLM__PLANE_NONE, 0, 0, LLM__SC_E8, 0, 0, -1},
+    {LLM_TYPE_Q2_K, LLM__KIND_G16M, LLM__KIND_G16M, 0, LLM__STRIPES, 2, 16, LLM__PLANE_NONE, 0, 0, LLM__SC_Q2K, 0, 80, 82},
+    {LLM_TYPE_Q3_K, LLM__KIND_G16, LLM__KIND_G16, 4, LLM__STRIPES, 2, 32, LLM__STRIPES, 1, 0, LLM__SC_Q3K, 96, 108, -1},
+    {LLM_TYPE_Q4_K, LLM__KIND_Q4K, LLM__KIND_G16M, 0, LLM__STRIPES, 4, 16, LLM__PLANE_NONE, 0, 0, LLM__SC_Q45K, 4, 0, 2},
+    {LLM_TYPE_Q5_K, LLM__KIND_Q5K, LLM__KIND_G16M, 0, LLM__STRIPES, 4, 48, LLM__STRIPES, 1, 16, LLM__SC_Q45K, 4, 0, 2},
+    {LLM_TYPE_Q6_K, LLM__KIND_Q6K, LLM__KIND_G16, 32, LLM__QUARTERS, 4, 0, LLM__STRIPES, 2, 128, LLM__SC_Q6K, 192, 208, -1},
+    {LLM_TYPE_IQ4_XS, LLM__KIND_IQ4, LLM__KIND_IQ4, 0, LLM__HALVES, 4, 8, LLM__PLANE_NONE, 0, 0, LLM__SC_XS, 2, 0, -1},
+};
+
+/* NULL: not a quantised type that can be read. */
+static const llm__format *llm__format_of(int32_t type) {
+    for (int i = 0; i < LLM__COUNT(llm__formats); i++)
+        if (llm__formats[i].type == type) return &llm__formats[i];
+    return NULL;
+}
+
+/* What the nibbles of a kind stand for, where they are indexes of a table; else NULL. */
+LLM__INLINE const int8_t *llm__kind_table(llm__kind kind) {
+    static const int8_t iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+    static const int8_t e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}; /* doubled */
+    return kind == LLM__KIND_IQ4 ? iq4 : kind == LLM__KIND_MXFP4 ? e2m1 : NULL;
+}
+
+/* 32 columns of one stored row: w[i] = d * sc[i / 16] * q[i] + m * mc[i / 16]. The products d * sc and m * mc are exact in f32. */
+typedef struct llm__sub {
+    uint8_t u[32]; /* as stored */
+    int8_t q[32];  /* as meant: u - zero, or table[u] */
+    float d, m;
+    int8_t sc[2];
+    uint8_t mc[2];
+} llm__sub;
+
+static float llm__load_f16(const uint8_t *p) { return llm__f16_to_f32((uint16_t)(p[0] | p[1] << 8)); }
+
+/* n bytes of a plane, shifted and masked eight at a time, into the bits from `up` on of u. */
+static void llm__plane_add(const uint8_t *p, int n, int shift, int bits, int up, uint8_t *u) {
+    const uint64_t mask = 0x0101010101010101u * ((1u << bits) - 1);
+    for (int i = 0; i < n; i += 8) {
+        uint64_t x, y;
+        memcpy(&x, p + i, 8);
+        memcpy(&y, u + i, 8);
+        y |= (x >> shift & mask) << up;
+        memcpy(u + i, &y, 8);
+    }
+}
+
+/* The bits of sub j that a plane at p has. */
+static void llm__plane_get(llm__order order, int bits, const uint8_t *p, int j, int up, uint8_t u[32]) {
+    const int per = bits ? 8 / bits : 1;
+    if (order == LLM__STRIPES) llm__plane_add(p + j / per * 32, 32, j % per * bits, bits, up, u);
+    if (order == LLM__QUARTERS) llm__plane_add(p + j / 4 * 64 + j % 2 * 32, 32, j % 4 / 2 * 4, bits, up, u);
+    for (int h = 0; h < 2 && order == LLM__HALVES; h++) llm__plane_add(p + 16 * j, 16, 4 * h, bits, up, u + 16 * h);
+    for (int i = 0; i < 32 && order == LLM__WORD; i++) u[i] = (uint8_t)(u[i] | (p[i / 8] >> i % 8 & 1) << up);
+}
+
+/* The small scales and minimums of sub j: p is where they stand. Where a sub has 6 bits of each, the low ones are packed like nibbles and
+ * the upper two fill the gaps. */
+static void llm__sub_scales(llm__packing packing, const uint8_t *p, int j, llm__sub *o) {
+    for (int i = 0; i < 2; i++) {
+        int k = 2 * j + i; /* group of 16 columns */
+        o->sc[i] = 1;
+        o->mc[i] = 1;
+        switch (packing) {
+        case LLM__SC_ONE:
+        case LLM__SC_E8: break;
+        case LLM__SC_Q2K: /* a byte a group: scale, minimum */
+            o->sc[i] = (int8_t)(p[k] & 15);
+            o->mc[i] = p[k] >> 4;
+            break;
+        case LLM__SC_Q3K: /* 6 bits less 32 a group: 8 bytes of nibbles, 4 bytes of upper bits */
+            o->sc[i] = (int8_t)(((k < 8 ? p[k] & 15 : p[k - 8] >> 4) | (p[8 + k % 4] >> (k / 4 * 2) & 3) << 4) - 32);
+            break;
+        case LLM__SC_Q45K: /* 6 bits a sub: four bytes with scales, four with minimums, four with the rest of both */
+            o->sc[i] = (int8_t)(j < 4 ? p[j] & 63 : (p[j + 4] & 15) | p[j - 4] >> 6 << 4);
+            o->mc[i] = (uint8_t)(j < 4 ? p[j + 4] & 63 : p[j + 4] >> 4 | p[j] >> 6 << 4);
+            break;
+        case LLM__SC_Q6K: o->sc[i] = (int8_t)p[k]; break;
+        case LLM__SC_XS: /* 6 bits less 32 a sub: two bytes of upper bits, four of nibbles */
+            o->sc[i] = (int8_t)(((p[2 + j / 2] >> (j % 2 * 4) & 15) | ((p[0] | p[1] << 8) >> (2 * j) & 3) << 4) - 32);
+            break;
+        }
+    }
+}
+
+/* Columns [32 sub, 32 sub + 32) of a stored row of a quantised type, whose format and sizes are f and t. */
+static void llm__sub_get(const llm__format *f, const llm__type_desc *t, const uint8_t *row, int64_t sub, llm__sub *o) {
+    const int8_t *table = llm__kind_table(f->kind);
+    const uint8_t *p = row + sub / (t->block / 32) * t->bytes;
+    int j = (int)(sub % (t->block / 32));
+    memset(o->u, 0, sizeof o->u);
+    llm__plane_get(f->order, f->bits, p + f->at, j, 0, o->u);
+    llm__plane_get(f->high_order, f->high_bits, p + f->high_at, j, f->bits, o->u);
+    for (int i = 0; i < 32; i++) o->q[i] = table ? table[o->u[i]] : (int8_t)(o->u[i] - f->zero);
+    llm__sub_scales(f->scales, p + f->scales_at, j, o);
+    o->m = f->m_at < 0 ? 0 : llm__load_f16(p + f->m_at);
+    if (t->block == 256) o->m = -o->m; /* super-blocks store what is to be subtracted */
+    if (f->scales != LLM__SC_E8) o->d = llm__load_f16(p + f->d_at);
+    else
+        o->d = p[0] < 2 ? llm__bits_f32(0x00200000u << p[0])
+                        : llm__bits_f32((uint32_t)(p[0] - 1) << 23); /* 2^(p - 128): the table is doubled */
+}
+
+/* 1 if rows of the type can be read as weights: the quantised ones, floats, and int8, which must have scales. Other integers are none. */
+static int llm__type_readable(int32_t type) {
+    return llm__format_of(type) || llm__word_index("F32 F16 BF16 F8_E4M3 F8_E5M2 F64 I8", llm__lit(llm__type_name(type))) >= 0;
+}
+
+/* Columns [from, from + n) of a stored row as f32: the meaning of every format. */
+static void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from, int64_t n, float *dst) {
+    const llm__format *f = llm__format_of(type);
+    const llm__type_desc *t = llm__type_info(type);
+    llm__sub s;
+    if (type == LLM_TYPE_F32) memcpy(dst, row + 4 * from, (size_t)n * 4);
+    else if (type == LLM_TYPE_BF16) /* the common ones of whole models: not through the switch */
+        for (int64_t i = 0; i < n; i++)
+            dst[i] = llm__bits_f32((uint32_t)row[2 * (from + i)] << 16 | (uint32_t)row[2 * (from + i) + 1] << 24);
+    else if (!f)
+        for (int64_t i = 0; i < n; i++) dst[i] = llm__element(type, row, from + i);
+    else
+        for (int64_t i = 0; i < n;) {
+            int at = (int)((from + i) % 32), count = (int)LLM__MIN(n - i, (int64_t)32 - at);
+            llm__sub_get(f, t, row, (from + i) / 32, &s);
+            for (int k = at; k < at + count; k++) dst[i++] = s.d * (float)s.sc[k / 16] * (float)s.q[k] + s.m * (float)s.mc[k / 16];
+        }
+}
+

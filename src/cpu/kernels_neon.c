@@ -1,0 +1,122 @@
+#if LLM__NEON
+/* ---------------------------------------------------------------------------
+ * >>kernels-neon   Products with 32 registers of 16 bytes: sdot, ARMv8.2's dot product.
+ * ---------------------------------------------------------------------------
+ * sdot multiplies sixteen signed bytes with sixteen and adds the four products of each lane to its 32-bit sum: vpdpbusd at a quarter of the
+ * width, and both sides signed. So nothing is shifted by 128: unpacked weights are at most 63, and what has 8 bits is stored signed. A
+ * vector of a block, 64 bytes, is four registers of 4 rows each; four tokens at a time make 16 sums, which with four weights and an
+ * activation fit the registers. Without dot products (Cortex-A53, A72) the plain C kernels run, which compilers make 4 lanes wide. */
+#define LLM__NEON_INLINE LLM__FORCE LLM__NEON_TARGET
+
+/* The conversions, see llm__half_fn and those after it: 4 lanes an instruction. */
+LLM__NEON_INLINE llm__v16 llm__neon_half(const uint16_t *p) {
+    llm__v16 r;
+    LLM__UNROLL
+    for (int i = 0; i < LLM__ROWS; i += 4) vst1q_f32(r.v + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + i))));
+    return r;
+}
+
+LLM__NEON_INLINE llm__v16 llm__neon_bytes(const uint8_t *p, int is_unsigned) {
+    llm__v16 r;
+    LLM__EACH(i) r.v[i] = is_unsigned ? (float)p[i] : (float)(int8_t)p[i];
+    return r;
+}
+
+LLM__NEON_INLINE void llm__neon_narrow(uint16_t *p, llm__v16 x) {
+    LLM__UNROLL
+    for (int i = 0; i < LLM__ROWS; i += 4) vst1_u16(p + i, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(x.v + i))));
+}
+
+LLM__NEON_INLINE void llm__neon_int8(int8_t *q, const int32_t *x) {
+    const int16x8_t low = vcombine_s16(vmovn_s32(vld1q_s32(x)), vmovn_s32(vld1q_s32(x + 4)));
+    vst1q_s8(q, vcombine_s8(vmovn_s16(low), vmovn_s16(vcombine_s16(vmovn_s32(vld1q_s32(x + 8)), vmovn_s32(vld1q_s32(x + 12))))));
+}
+
+LLM__NEON_INLINE void llm__neon_look_up(const int8_t values[16], uint8_t *u) {
+    const int8x16_t table = vld1q_s8(values);
+    for (uint8_t *end = u + 512; u < end; u += 16) vst1q_u8(u, vreinterpretq_u8_s8(vqtbl1q_s8(table, vld1q_u8(u))));
+}
+
+/* n tokens' (4 or 1) products with a block, added to out (n, 16): see llm__scalar_multiply. Two parts where the halves of the columns have
+ * scales of their own, the latter first. */
+LLM__NEON_INLINE void llm__neon_step(const int x2, const int n, const llm__cooked *w, const llm__act *a, size_t at, float *out) {
+    LLM__UNROLL
+    for (int part = x2; part >= 0; part--) {
+        const int to = part || !x2 ? 8 : 4;
+        int32x4_t sum[4][4];
+        LLM__UNROLL
+        for (int t = 0; t < n; t++)
+            LLM__UNROLL
+            for (int r = 0; r < 4; r++) sum[t][r] = vdupq_n_s32(0);
+        for (int i = part ? 4 : 0; i < to; i++) {
+            int8x16_t v[4];
+            LLM__UNROLL
+            for (int r = 0; r < 4; r++) v[r] = vreinterpretq_s8_u8(vld1q_u8(w->u + 64 * i + 16 * r));
+            LLM__UNROLL
+            for (int t = 0; t < n; t++) {
+                int32_t four;
+                memcpy(&four, a->q + 32 * (at + (size_t)t) + 4 * i, 4);
+                const int8x16_t x = vreinterpretq_s8_s32(vdupq_n_s32(four));
+                LLM__UNROLL
+                for (int r = 0; r < 4; r++) sum[t][r] = vdotq_s32(sum[t][r], v[r], x);
+            }
+        }
+        LLM__UNROLL
+        for (int t = 0; t < n; t++)
+            LLM__UNROLL
+            for (int r = 0; r < 4; r++) {
+                float *to_sums = out + LLM__ROWS * t + 4 * r;
+                const float32x4_t d = vmulq_n_f32(vld1q_f32(w->d[part] + 4 * r), a->d[at + (size_t)t]);
+                const float32x4_t acc = vfmaq_n_f32(vld1q_f32(to_sums), vld1q_f32(w->m[part] + 4 * r), a->s[2 * (at + (size_t)t) + (size_t)part]);
+                vst1q_f32(to_sums, vfmaq_f32(acc, d, vcvtq_f32_s32(sum[t][r])));
+            }
+    }
+}
+
+/* Blocks, and of each all tokens of a tile: four at a time, then those that are left one by one. */
+LLM__NEON_INLINE void llm__neon_tiles(const int x2, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at) {
+    const llm__act a = p->act;
+    for (int b = 0; b < n; b++, at += (size_t)p->n)
+        for (int place = 0; place < p->pair; place++) {
+            float *out = p->out + place * LLM__OUT;
+            int t = 0;
+            for (; t + 4 <= p->n; t += 4, out += 4 * LLM__ROWS) llm__neon_step(x2, 4, &w[b][place], &a, at + (size_t)t, out);
+            for (; t < p->n; t++, out += LLM__ROWS) llm__neon_step(x2, 1, &w[b][place], &a, at + (size_t)t, out);
+        }
+}
+
+/* sdot needs to know nothing of a format but whether it has two scales. */
+LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_multiply(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at) {
+    if (llm__kind_x2(kind)) llm__neon_tiles(1, w, n, p, at);
+    else llm__neon_tiles(0, w, n, p, at);
+}
+
+LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2]) {
+    LLM__EACH_KIND(kind, llm__cook, offset, pair, w, n, to, llm__neon_half, llm__neon_bytes, llm__neon_look_up)
+}
+
+/* The table's `product`. */
+LLM__NEON_TARGET static void llm__neon_product(llm__kind kind, const llm__product *p) {
+    llm__walk_cooked(kind, LLM__SIGNED, llm__neon_cook, llm__neon_multiply, p);
+}
+
+/* 4 elements of b as f32; of bf16, 4 pairs' former or latter ones. */
+LLM__NEON_INLINE float32x4_t llm__neon_load(const llm__kind type, const void *p, int64_t i, const int latter) {
+    if (type == LLM__KIND_F32) return vld1q_f32((const float *)p + i);
+    const uint16_t *half = (const uint16_t *)p + i;
+    if (type == LLM__KIND_F16) return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(half)));
+    const uint32x4_t pairs = vreinterpretq_u32_u16(vld1q_u16(half));
+    return vreinterpretq_f32_u32(latter ? vandq_u32(pairs, vdupq_n_u32(0xFFFF0000u)) : vshlq_n_u32(pairs, 16));
+}
+
+#define llm__neon_loadu_ps vld1q_f32
+#define llm__neon_storeu_ps vst1q_f32
+#define llm__neon_set1_ps vdupq_n_f32
+#define llm__neon_mul_ps vmulq_f32
+#define llm__neon_add_ps vaddq_f32
+#define LLM__STEP(x, v, s) vfmaq_f32(s, x, v)
+LLM__MAC(neon, LLM__NEON_TARGET, llm__neon, float32x4_t, 4, 2, a, 1, llm__neon_load, vld1q_dup_f32, LLM__STEP)
+#undef LLM__STEP
+LLM__NEON_TARGET static void llm__neon_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__neon_all, m) }
+#endif /* LLM__NEON */
+

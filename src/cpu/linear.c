@@ -1,0 +1,352 @@
+/* ============================================================================
+ * >>linear   Weights from the file to packed blocks; the linear operations over them.
+ * ============================================================================
+ * A weight is described by segments: rows (every n-th, some columns) of stored matrices, stacked. That is how q, k and v become one weight,
+ * how a rank of a tensor-parallel group takes its share, and how transposed or interleaved storage is read. llm__weight_new plans it: the
+ * rows are cut into blocks of at most 16 that share a kind, gate and up rows of the same outputs alternating, experts one after the other.
+ * llm__weights_allocate gives all planned weights one region of memory, in the order in which a step reads them, and llm__weight_pack fills
+ * it, each thread its share.
+ *
+ * The work of a product is a grid of row blocks, two and two, x tiles of tokens, cut into one contiguous range a thread in the order of the
+ * rows: a thread reads its part of the weight from front to back. For each item of the grid the row blocks are unpacked 32 columns at a
+ * time, multiplied with the tile's activations, and the results (32 rows of up to 32 tokens) are finished while they are hot: bias,
+ * activation, scale, and into the buffer. Unpacking again for each tile costs a twentieth of what 32 tokens cost. How the grid is cut
+ * changes no sum.
+ *
+ * Example: gate and up of SmolLM2-135M, 1536 rows each of 576 columns. Planned, 192 blocks, a gate block and its up block by turns:
+ *
+ *     block 0   gate rows 0..15      block 1   up rows 0..15        together: outputs 0..15 = act(gate) * up
+ *     block 2   gate rows 16..31     block 3   up rows 16..31                 outputs 16..31
+ *     ...
+ *
+ * A decoding step of one token has 96 items, a pair of blocks each: of four threads the first takes items 0..23, that is outputs 0..383 and
+ * the first quarter of the weight's memory. A prompt of 512 tokens has 96 * 16 items, tiles fastest: a pair of blocks meets all 16 tiles
+ * before the next pair is touched. Here the arithmetic is the limit, so threads take 25 items at a time in turn (llm__run_product), and one
+ * whose core is busy with something else takes fewer.
+ *
+ * Kinds of weights and what becomes of them: VECTOR and MLA_UP are rows of f32; EMBED is never packed, rows are read from the mapped file
+ * as tokens ask for them; all others are packed blocks. Weights of floats are multiplied with f32 activations (bf16 ones with activations in
+ * bf16 where vdpbf16ps is), quantised ones with rounded ones, the output layer's (HEAD) with two roundings or f32, for there an error of a
+ * rounding would go straight into the logits. */
+
+/* What an operation knows of the part of it that it is called for: see llm__pool. */
+typedef struct llm__exec {
+    int thread, n_threads; /* the part, and how many there are */
+    llm__isa isa;
+    const llm_step *step;
+    int n_rows;              /* of this op */
+    int *next;               /* counts the parts of this op that threads have taken; NULL: every thread has its fixed share */
+    void *scratch;           /* the part's own; of llm__run_experts shared by all: see llm__experts_scratch */
+    size_t scratch_bytes;
+} llm__exec;
+
+/* The share [*begin, *end) of n things that is this thread's. */
+static void llm__share(const llm__exec *e, int64_t n, int64_t *begin, int64_t *end) {
+    *begin = n * e->thread / e->n_threads;
+    *end = n * (e->thread + 1) / e->n_threads;
+}
+
+/* Places of a tile that a token takes. Whether products are of floats. */
+static int llm__form_per(llm__form form) { return form == LLM__FORM_I8X2 ? 2 : 1; }
+static int llm__form_is_float(llm__form form) { return form == LLM__FORM_F32 || form == LLM__FORM_BF16; }
+
+/* Some of the places of all tokens. */
+typedef struct llm__tile {
+    int start, n;
+} llm__tile;
+
+/* How many tiles `rows` tokens make, and tile i of them. They are equal (33 are 16 + 17, not 32 + 1), and rows are not split: the places of
+ * a token are in one tile. But of floats 24 each, which is twice what registers hold, and the rest. */
+static int llm__tiles(int rows, llm__form form) {
+    const int most = llm__form_is_float(form) ? LLM__FLOAT_TILE : LLM__TILE;
+    return (rows * llm__form_per(form) + most - 1) / most;
+}
+
+static llm__tile llm__tile_at(int rows, llm__form form, int i) {
+    const int64_t n = llm__tiles(rows, form), per = llm__form_per(form);
+    llm__tile t;
+    t.start = llm__form_is_float(form) ? i * LLM__FLOAT_TILE : (int)(i * rows / n * per);
+    t.n = llm__form_is_float(form) ? LLM__MIN(rows - t.start, LLM__FLOAT_TILE) : (int)((i + 1) * rows / n * per) - t.start;
+    return t;
+}
+
+/* ---- Weights as the file has them ---- */
+
+/* Planned by llm__weight_new, given memory, packed; from then on only read, by all threads. Rows count through all segments, and through
+ * all experts: expert g has [g * rows / n_groups, (g + 1) * rows / n_groups). */
+struct llm_weight {
+    llm_role role;
+    int64_t rows, cols;
+    int32_t n_groups;        /* experts, else 1 */
+    int gate_up;             /* blocks 2i and 2i + 1 of a group: gate rows and up rows of the same outputs */
+    int n_segments;
+    llm_segment *segment;    /* (n_segments) */
+    int64_t *first_row;      /* (n_segments + 1) of the weight */
+    uint64_t seed;           /* of random values */
+    float add;
+    llm__form form;          /* what its kernels read */
+    int bf16;                /* they may read bf16 where there are kernels for it: see llm__weight_form */
+    llm__block *block;       /* (n_blocks) */
+    int64_t n_blocks;
+    int64_t *first_block;    /* (n_groups + 1) */
+    uint8_t *memory;
+    size_t bytes;
+    void *region;            /* of the first of the weights allocated together: the memory of all */
+    size_t region_bytes;
+    float *f32;              /* VECTOR, MLA_UP: (rows, cols); else NULL */
+};
+
+/* Seeded noise for LLM_TYPE_RANDOM: even in [-0.02, 0.02]; the same whatever slices a matrix is read in. */
+static float llm__random_weight(uint64_t seed, int64_t row, int64_t col) {
+    int64_t at[2];
+    at[0] = row;
+    at[1] = col;
+    return (float)((double)(llm__hash(at, sizeof at, seed) >> 40) / 16777216 * 0.04 - 0.02);
+}
+
+/* The stored row that is row r of a segment, and where it starts (not transposed). */
+static int64_t llm__segment_row(const llm_segment *s, int64_t r) { return s->row + r * (s->row_step ? s->row_step : 1); }
+
+/* First byte of the stored row that is row r; of a transposed segment meaningless. */
+static const uint8_t *llm__segment_data(const llm_segment *s, int64_t r) {
+    return (const uint8_t *)s->data + llm__segment_row(s, r) * llm__row_bytes(s->type, s->stored_cols);
+}
+
+/* What each value is multiplied with: 0 stands for 1. */
+static float llm__segment_scale(const llm_segment *s) { return s->scale != 0 ? s->scale : 1; }
+
+/* Columns [col, col + n) of a segment's row r as f32, with the row's scale and without the segment's. */
+static void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, int64_t col, int64_t n, float *dst) {
+    int64_t row = llm__segment_row(s, r), bytes = llm__row_bytes(s->type, s->stored_cols);
+    if (s->type >= LLM_TYPE_RANDOM)
+        for (int64_t i = 0; i < n; i++) dst[i] = llm__random_weight(seed, row, s->col + col + i);
+    else if (!s->transposed) llm__dequant_columns(s->type, llm__segment_data(s, r), s->col + col, n, dst);
+    else
+        for (int64_t i = 0; i < n; i++)
+            llm__dequant_columns(s->type, (const uint8_t *)s->data + (s->col + col + i) * bytes, row, 1, dst + i);
+    for (int64_t i = 0; i < n && s->scales; i++) dst[i] *= s->scales[row];
+}
+
+/* What the kernels of an instruction set read for this weight. */
+static llm__form llm__weight_form(const llm_weight *w, llm__isa isa) {
+    return w->bf16 && llm__kernels_of(isa)->bf16 ? LLM__FORM_BF16 : w->form;
+}
+
+/* The segment of a row of the weight. */
+static int llm__weight_segment(const llm_weight *w, int64_t row) {
+    int low = 0, high = w->n_segments - 1;
+    while (low < high) {
+        int mid = (low + high + 1) / 2;
+        if (w->first_row[mid] <= row) low = mid;
+        else high = mid - 1;
+    }
+    return low;
+}
+
+/* Columns [col, col + n) of a row of the weight as f32: what the weight means. */
+static void llm__weight_values(const llm_weight *w, int64_t row, int64_t col, int64_t n, float *dst) {
+    int i = llm__weight_segment(w, row);
+    float scale = llm__segment_scale(&w->segment[i]);
+    llm__segment_values(&w->segment[i], w->seed + (uint64_t)i, row - w->first_row[i], col, n, dst);
+    for (int64_t k = 0; k < n && scale != 1; k++) dst[k] *= scale;
+}
+
+/* ---- Planning ----
+ * Which rows make which block, and of which kind each is. Rows of a block are unpacked together, so they must be of one stored type and
+ * begin at the same column of a super-block; a block may have fewer than 16 rows, but never rows of two kinds. In files such as Q4_K_M the
+ * rows of v are Q6_K beside q and k in Q4_K: one weight, blocks of two kinds, one product.
+ *
+ * A rank may take columns that begin or end in the middle of a super-block (256 columns): the formats that have such then no longer fit
+ * their own layout and become bytes with scales for 16 columns (the format's `rest` kind). A cut within 32 columns makes floats of them. */
+
+/* How a segment is packed. Quantised blocks keep their form where whole ones are taken. */
+static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
+    const llm__format *f = llm__format_of(s->type);
+    const llm__kind bf16 = s->n_cols % 2 ? LLM__KIND_F32 : LLM__KIND_BF16; /* packed by twos */
+    if (compute == LLM_COMPUTE_F32) return LLM__KIND_F32;
+    if (f && !s->transposed && s->col % 32 == 0 && s->n_cols % 32 == 0)
+        return s->col % 256 == 0 && s->n_cols % 256 == 0 ? f->kind : f->rest;
+    switch (s->type) {
+    case LLM_TYPE_F16:
+    case LLM_TYPE_I8:
+    case LLM_TYPE_F8_E4M3:
+    case LLM_TYPE_F8_E5M2: return LLM__KIND_F16;
+    case LLM_TYPE_BF16:
+    case LLM_TYPE_RANDOM: case LLM_TYPE_RANDOM_F8: case LLM_TYPE_RANDOM_Q4: return bf16;
+    case LLM_TYPE_F32: return compute == LLM_COMPUTE_BF16 ? bf16 : compute == LLM_COMPUTE_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
+    default: return LLM__KIND_F32;
+    }
+}
+
+/* Refuses types that are no weights, and segments that would be read outside of their stored rows. How many rows are stored is not known
+ * here: the loader has checked it. */
+static llm_result llm__segment_check(const llm_weight_desc *d, const llm_segment *s) {
+    if ((s->type < LLM_TYPE_RANDOM || s->type > LLM_TYPE_RANDOM_Q4) && !llm__type_readable(s->type))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: type %s (%d) cannot be computed with", d->name, llm__type_name(s->type), s->type);
+    int64_t line = s->transposed ? llm__segment_row(s, s->n_rows - 1) + 1 : s->col + s->n_cols;
+    if (s->n_rows <= 0 || s->n_cols != d->cols || s->row < 0 || s->col < 0 || line > s->stored_cols ||
+        s->stored_cols % llm__type_block(s->type))
+        return llm__error(LLM_ERR_ARG, "%s: a segment of %lld x %lld values does not fit its weight of %lld columns", d->name,
+                          (long long)s->n_rows, (long long)s->n_cols, (long long)d->cols);
+    return LLM_OK;
+}
+
+/* Adds a block of rows [row, row + n). */
+static void llm__weight_add_block(llm_weight *w, int64_t row, int n, llm__kind kind) {
+    if (w->block) {
+        llm__block *b = &w->block[w->n_blocks];
+        b->row = row;
+        b->n = n;
+        b->kind = kind;
+        b->scale = llm__segment_scale(&w->segment[llm__weight_segment(w, row)]);
+    }
+    w->n_blocks++;
+}
+
+/* Rows from `row` on, at most `most`, that can share a packed block; their kind. One segment of floats makes the whole weight's products
+ * those of floats: a quantised segment beside it becomes f32. */
+static int llm__weight_run(const llm_weight *w, llm_compute compute, int64_t row, int64_t most, llm__kind *kind) {
+    int first = llm__weight_segment(w, row), last = first;
+    *kind = llm__segment_kind(&w->segment[first], compute);
+    if (w->form == LLM__FORM_F32 && !llm__kind_is_float(*kind)) *kind = LLM__KIND_F32;
+    most = LLM__MIN(most, (int64_t)LLM__ROWS);
+    while (last + 1 < w->n_segments && w->first_row[last + 1] < row + most) {
+        const llm_segment *a = &w->segment[first], *b = &w->segment[last + 1];
+        if (a->type != b->type || a->scale != b->scale || a->transposed != b->transposed || a->col % 256 != b->col % 256) break;
+        last++;
+    }
+    return (int)LLM__MIN(most, w->first_row[last + 1] - row);
+}
+
+/* Cuts the rows into blocks: with w->block NULL only counts. Gate and up have the same cuts, each where either of them must be cut, so that
+ * block 2i + 1 has the up rows of block 2i's outputs. */
+static void llm__weight_plan(llm_weight *w, llm_compute compute) {
+    int64_t group = w->rows / w->n_groups, half = w->gate_up ? group / 2 : group;
+    w->n_blocks = 0;
+    for (int g = 0; g < w->n_groups; g++) {
+        int64_t base = g * group;
+        if (w->block) w->first_block[g] = w->n_blocks;
+        for (int64_t r = 0, n; r < half; r += n) {
+            llm__kind kind, up_kind = LLM__KIND_F32;
+            n = llm__weight_run(w, compute, base + r, half - r, &kind);
+            if (w->gate_up) n = llm__weight_run(w, compute, base + half + r, n, &up_kind);
+            llm__weight_add_block(w, base + r, (int)n, kind);
+            if (w->gate_up) llm__weight_add_block(w, base + half + r, (int)n, up_kind);
+        }
+    }
+    if (w->block) w->first_block[w->n_groups] = w->n_blocks;
+}
+
+/* Gives the blocks their places in memory: two and two of a group together, where they are of one kind. */
+static void llm__weight_place(llm_weight *w) {
+    for (int g = 0; g < w->n_groups; g++)
+        for (int64_t i = w->first_block[g], end = w->first_block[g + 1]; i < end; i++) {
+            llm__block *b = &w->block[i];
+            const int second = (i - w->first_block[g]) % 2, other = second ? -1 : 1;
+            b->pair = 1 + (i + other < end && b->kind == b[other].kind);
+            b->place = b->pair == 2 ? second : 0;
+            b->offset = b->place ? b[-1].offset : (int64_t)w->bytes;
+            if (!b->place) w->bytes += (size_t)llm__kind_row_bytes((llm__kind)b->kind, w->cols, b->pair);
+        }
+}
+
+/* With the memory of all weights that were allocated together with it, if it was the first of them. NULL is fine. */
+static void llm__weight_free(llm_weight *w) {
+    if (!w) return;
+    llm__pages_free(w->region, w->region_bytes);
+    LLM_FREE(w->segment);
+    LLM_FREE(w->first_row);
+    LLM_FREE(w->block);
+    LLM_FREE(w->first_block);
+    LLM_FREE(w);
+}
+
+/* Copies the segments and finds out whether all of them can be computed with int8, or with bf16. */
+static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, llm_compute compute) {
+    int64_t rows = 0;
+    int quantised = 1;
+    w->segment = LLM__NEW(llm_segment, d->n_segments);
+    w->first_row = LLM__NEW(int64_t, d->n_segments + 1);
+    w->n_segments = d->n_segments;
+    w->bf16 = d->role != LLM_ROLE_HEAD;
+    if (!w->segment || !w->first_row) return llm__nomem();
+    for (int i = 0; i < d->n_segments; i++) {
+        llm_result r = llm__segment_check(d, &d->segments[i]);
+        if (r) return r;
+        w->segment[i] = d->segments[i];
+        w->first_row[i] = rows;
+        rows += d->segments[i].n_rows;
+        const llm__kind kind = llm__segment_kind(&d->segments[i], compute);
+        quantised &= !llm__kind_is_float(kind);
+        w->bf16 &= kind == LLM__KIND_BF16;
+    }
+    w->first_row[d->n_segments] = rows;
+    if (rows != d->rows)
+        return llm__error(LLM_ERR_ARG, "%s: segments of %lld rows in all, %lld expected", d->name, (long long)rows, (long long)d->rows);
+    w->form = !quantised ? LLM__FORM_F32 : d->role == LLM_ROLE_HEAD ? LLM__FORM_I8X2 : LLM__FORM_I8;
+    return LLM_OK;
+}
+
+/* Kept as plain rows of f32. */
+static int llm__weight_is_plain(const llm_weight *w) { return w->role == LLM_ROLE_VECTOR || w->role == LLM_ROLE_MLA_UP; }
+
+/* Plans a weight. What the segments point to must outlive an EMBED weight, and the packing of others. */
+static llm_result llm__weight_new(const llm_weight_desc *d, llm_compute compute, llm_weight **out) {
+    int groups = d->role == LLM_ROLE_EXPERTS || d->role == LLM_ROLE_EXPERTS_GATE_UP ? d->n_experts : 1;
+    int gate_up = d->role == LLM_ROLE_GATE_UP || d->role == LLM_ROLE_EXPERTS_GATE_UP;
+    *out = NULL;
+    if (d->n_segments < 1 || d->rows < 1 || d->cols < 1 || d->rows > (int64_t)1 << 40 || d->cols > 1 << 24 || groups < 1 ||
+        d->rows % groups || (gate_up && d->rows / groups % 2))
+        return llm__error(LLM_ERR_ARG, "%s: a weight of %lld x %lld values in %d parts is not possible", d->name, (long long)d->rows,
+                          (long long)d->cols, groups);
+    if (d->rows > ((int64_t)1 << 45) / d->cols)
+        return llm__error(LLM_ERR_LIMIT, "%s: %lld x %lld values are too many", d->name, (long long)d->rows, (long long)d->cols);
+    llm_weight *w = LLM__NEW(llm_weight, 1);
+    if (!w) return llm__nomem();
+    w->role = d->role;
+    w->rows = d->rows;
+    w->cols = d->cols;
+    w->n_groups = groups;
+    w->gate_up = gate_up;
+    w->add = d->add;
+    w->seed = llm__hash(d->name, strlen(d->name), 1);
+    llm_result r = llm__weight_segments(w, d, compute);
+    if (!r && llm__weight_is_plain(w)) w->bytes = (size_t)w->rows * (size_t)w->cols * 4;
+    else if (!r && d->role != LLM_ROLE_EMBED) {
+        llm__weight_plan(w, compute);
+        w->block = LLM__NEW(llm__block, w->n_blocks);
+        w->first_block = LLM__NEW(int64_t, groups + 1);
+        if (!w->block || !w->first_block) r = llm__nomem();
+        else {
+            llm__weight_plan(w, compute);
+            llm__weight_place(w);
+        }
+    }
+    if (r) llm__weight_free(w);
+    else *out = w;
+    return r;
+}
+
+/* One region for all weights that have no memory yet: huge pages can back it, and a step reads it from front to back. */
+static llm_result llm__weights_allocate(llm_weight *const *w, size_t n) {
+    size_t total = 0, first = n;
+    int ok = 1;
+    for (size_t i = 0; i < n; i++) {
+        if (w[i]->memory) continue;
+        total = (size_t)llm__align_up(llm__add(total, w[i]->bytes, &ok), 64, &ok);
+        first = LLM__MIN(first, i);
+    }
+    if (!total) return ok ? LLM_OK : llm__nomem();
+    uint8_t *at = ok ? (uint8_t *)llm__pages_get(total) : NULL;
+    if (!at) return llm__error(LLM_ERR_NOMEM, "weights: out of memory for %zu bytes", total);
+    w[first]->region = at;
+    w[first]->region_bytes = total;
+    for (size_t i = 0; i < n; i++) {
+        if (w[i]->memory) continue;
+        w[i]->memory = at;
+        if (llm__weight_is_plain(w[i])) w[i]->f32 = (float *)(void *)at;
+        at += (w[i]->bytes + 63) & ~(size_t)63;
+    }
+    return LLM_OK;
+}
+

@@ -1,0 +1,424 @@
+/* ---- The operations ----
+ * Either for one row (called for each row of a thread's share), or for a thread's whole share. What each computes is said where its struct
+ * is declared; here stands how. None allocates, none waits. Scratch is the thread's own: at least four rows of the widest buffer, and what
+ * attention over the widest heads needs; nothing in it outlives the call. */
+
+/* What an operation is called with. */
+typedef struct llm__run {
+    const llm_backend_ctx *ctx;
+    const llm__exec *e;
+    llm__record *rec;
+    int rank, sub;
+} llm__run;
+
+/* A row of a buffer: (cols) floats, on a cache line. */
+static float *llm__row(const llm_buffer *b, int row) { return b->data + row * b->stride; }
+
+/* One row of x: see llm__run_embed_row. */
+static void llm__run_embed(const llm__run *r, int row) { llm__run_embed_row(r->e, &r->rec->op.embed, row); }
+
+/* One row of dst (rope_dim): cosines, then sines, of position * frequency (RoPE, Su et al. 2021), with the variant of frequencies and the
+ * base that its sequence has. Angles in double: position times frequency reaches thousands, and f32 would lose the fraction. */
+static void llm__run_rope(const llm__run *r, int row) {
+    const llm_step *s = &r->ctx->step;
+    const llm_rope_op *op = &r->rec->op.rope;
+    int half = op->rope_dim / 2, seq = s->seq_of_row[row], variant = s->seq_rope[seq];
+    float *c = llm__row(op->dst, row), scale = op->scale ? op->scale[variant] : 1;
+    double base = s->seq_rope_base[seq];
+    for (int i = 0; i < half; i++) {
+        double f = op->inv_freq->f32[variant * half + i];
+        int section = s->n_position_rows < 3 || i < op->sections[0] ? 0 : i < op->sections[0] + op->sections[1] ? 1 : 2;
+        if (base != 1) f *= pow(base, -2.0 * i / op->rope_dim);
+        double angle = f * s->positions[section * s->shape.n_rows + row];
+        c[i] = (float)cos(angle) * scale;
+        c[half + i] = (float)sin(angle) * scale;
+    }
+}
+
+/* The same record of another rank of the stage, the i-th. */
+static const llm__record *llm__twin(const llm__run *r, int i) {
+    int rank = r->rank - r->rank % r->ctx->n_group + i;
+    return r->ctx->rank[rank].list + (r->rec - r->ctx->rank[r->rank].list);
+}
+
+/* x += scale * post_norm(sum over ranks of y); h = norm(x): everything between two linear layers, on rows that stay in the cache. */
+static void llm__run_residual(const llm__run *r, int row) {
+    const llm_residual_op *op = &r->rec->op.residual;
+    const llm__kernels *k = r->ctx->kernels;
+    const int n = (int)op->x->cols;
+    float *scratch = (float *)r->e->scratch, *x = llm__row(op->x, row);
+    if (op->y) {
+        const float *y = llm__row(op->y, row);
+        if (r->ctx->n_group > 1) { /* in rank order, so that every rank has the same bits */
+            memcpy(scratch, llm__row(llm__twin(r, 0)->op.residual.y, row), (size_t)n * sizeof *scratch);
+            for (int i = 1; i < r->ctx->n_group; i++) k->add(scratch, llm__row(llm__twin(r, i)->op.residual.y, row), 1, n);
+            y = scratch;
+        }
+        if (op->post_kind) {
+            llm__norm_row(k, op->post_kind, scratch, y, n, llm__vector(op->post_weight), llm__vector(op->post_bias), op->eps);
+            y = scratch;
+        }
+        k->add(x, y, op->scale ? op->scale : 1, n);
+    }
+    if (!op->kind || !op->h) return;
+    llm__norm_row(k, op->kind, llm__row(op->h, row), x, n, llm__vector(op->weight), llm__vector(op->bias), op->eps);
+    if (op->replace) memcpy(x, llm__row(op->h, row), (size_t)n * sizeof *x);
+}
+
+/* One row: n columns of src, from src_col on, to the first n of dst, which may be src. */
+static void llm__run_norm(const llm__run *r, int row) {
+    const llm_norm_op *op = &r->rec->op.norm;
+    llm__norm_row(r->ctx->kernels, op->kind, llm__row(op->dst, row), llm__row(op->src, row) + op->src_col, op->n, llm__vector(op->weight),
+                  llm__vector(op->bias), op->eps);
+}
+
+static void llm__run_linear_op(const llm__run *r) { llm__run_linear(r->e, &r->rec->op.linear); }
+
+static void llm__run_logits_op(const llm__run *r) { llm__run_logits(r->e, &r->rec->op.logits, r->ctx->logits, r->ctx->logits_stride); }
+
+/* What a sequence and KV head of a layer look like to the attention kernels. */
+static llm__kv_view llm__view(const llm__run *r, int layer, int seq, int head) {
+    const llm_step *s = &r->ctx->step;
+    const llm__kv_view v = {&r->ctx->kv, &r->ctx->kv.layer[layer], r->ctx->kv.base[r->rank],
+                            s->pages + (size_t)seq * (size_t)s->page_stride, head};
+    return v;
+}
+
+/* Norm and rotation of one head of q or k at x; `column` counts from the first head's first value. whole: of WHOLE_RMS, the factor of its
+ * row. */
+static void llm__finish_head(const llm__kernels *k, const llm_qkv_op *op, const float *w, float *x, int column, float whole,
+                             const float *rope) {
+    int n = op->head_dim;
+    if (op->norm == LLM_QK_NORM_HEAD_RMS) llm__norm_row(k, LLM_NORM_RMS, x, x, n, w, NULL, op->eps);
+    else if (op->norm == LLM_QK_NORM_HEAD_LAYER) llm__norm_row(k, LLM_NORM_LAYER, x, x, n, w + column, NULL, op->eps);
+    else if (op->norm == LLM_QK_NORM_WHOLE_RMS) k->affine(x, x, 0, whole, w + column, NULL, n);
+    if (rope) k->rotate(x, rope, op->rope_dim / 2, op->rope_interleaved);
+}
+
+/* The factor that brings a row of all heads to unit mean square. */
+static float llm__whole_rms(const llm__kernels *k, const float *x, int n, float eps) { return 1 / sqrtf(k->dot(x, x, n) / (float)n + eps); }
+
+/* One row's KV heads [g0, g1) and the query heads that go with them: norm and rotation in place, then key and value to the cache, rounded
+ * to its type there. A thread has these columns of the row to itself, but for norms over the whole width (see llm__run_qkv). */
+static void llm__qkv_heads(const llm__run *r, int row, int g0, int g1) {
+    const llm_qkv_op *op = &r->rec->op.qkv;
+    const llm__kernels *k = r->ctx->kernels;
+    const llm_step *s = &r->ctx->step;
+    int group = op->n_heads / op->n_kv_heads, position = s->positions[row], whole = op->norm == LLM_QK_NORM_WHOLE_RMS;
+    float *x = llm__row(op->qkv, row), rq = 0, rk = 0, stretch = 1;
+    const float *rope = op->rope ? llm__row(op->rope, row) : NULL, *qw = llm__vector(op->q_norm), *kw = llm__vector(op->k_norm);
+    if (whole) {
+        rq = llm__whole_rms(k, x + op->whole_q_col, op->whole_q, op->eps);
+        rk = llm__whole_rms(k, x + op->whole_k_col, op->whole_k, op->eps);
+    }
+    if (op->logn_from > 0 && position + 1 > op->logn_from) stretch = (float)(log((double)position + 1) / log((double)op->logn_from));
+    for (int h = g0 * group; h < g1 * group; h++) {
+        float *q = x + op->q_col + h * op->head_dim;
+        llm__finish_head(k, op, qw, q, h * op->head_dim + (whole ? op->q_col - op->whole_q_col : 0), rq, rope);
+        if (stretch != 1) k->affine(q, q, 0, stretch, NULL, NULL, op->head_dim);
+    }
+    for (int g = g0; g < g1; g++) {
+        llm__kv_view view = llm__view(r, op->layer, s->seq_of_row[row], g);
+        float *key = x + op->k_col + g * op->head_dim;
+        llm__finish_head(k, op, kw, key, g * op->head_dim + (whole ? op->k_col - op->whole_k_col : 0), rk, rope);
+        float *value = x + op->v_col + g * op->v_head_dim;
+        if (r->ctx->kv.scaled) {
+            llm__kv_turn(key, op->head_dim, llm__kv_turn_size(op->head_dim));
+            llm__kv_turn(value, op->v_head_dim, llm__kv_turn_size(op->v_head_dim));
+        }
+        llm__kv_write_token(k, &view, llm__row_position(s, row), key, value, (uint8_t *)r->e->scratch);
+    }
+}
+
+/* Split by (row, KV head), so that a single row keeps several threads busy. */
+static void llm__run_qkv(const llm__run *r) {
+    const llm_qkv_op *op = &r->rec->op.qkv;
+    int64_t from, to;
+    int heads = op->norm == LLM_QK_NORM_WHOLE_RMS ? 1 : op->n_kv_heads; /* a norm over the whole row needs the row untouched */
+    if (r->rec->split) llm__share_heads(r->e, heads, &from, &to);
+    else llm__share(r->e, (int64_t)r->e->n_rows * heads, &from, &to);
+    for (int unit = (int)from; unit < to; unit++) {
+        int g = unit % heads;
+        llm__qkv_heads(r, unit / heads, g, heads == 1 ? op->n_kv_heads : g + 1);
+    }
+}
+
+/* What query i of a tile sees, and where its online softmax starts: positions [from, to), maximum m, sum l. A sink is a score that takes
+ * part in the softmax with no value behind it, so it starts there with weight 1 (gpt-oss). */
+static void llm__attend_query(const llm_step *s, const llm_attention_op *op, llm__attend *t, int i, int row, int head) {
+    int at = llm__row_position(s, row);
+    t->at[i] = at;
+    t->to[i] = op->not_causal ? s->seq_len[s->seq_of_row[row]] : at + 1;
+    if (op->not_causal && op->window) t->to[i] = LLM__MIN(t->to[i], at + op->window);
+    t->from[i] = op->window ? LLM__MAX(0, at + 1 - op->window) : 0;
+    t->m[i] = op->sinks ? op->sinks->f32[head] * LLM__LOG2E : -1e30f;
+    memset(t->l[i], 0, sizeof t->l[i]);
+    t->l[i][0] = op->sinks ? 1 : 0;
+    t->slope[i] = op->alibi ? op->alibi->f32[head] * LLM__LOG2E : 0;
+}
+
+/* Threads take jobs until none is left: up to 48 queries, of some rows and some heads of one KV head, against the positions of one sequence
+ * (FlashAttention, Dao et al. 2022: scores are never stored but for a block of 64 positions). Queries are scaled into units of the base-2
+ * logarithm (with a soft cap, that comes after it). */
+static void llm__run_attention(const llm__run *r) {
+    const llm_attention_op *op = &r->rec->op.attention;
+    const llm__kernels *k = r->ctx->kernels;
+    const float scale = op->softcap ? op->scale : op->scale * LLM__LOG2E;
+    llm__attend t;
+    llm__attend_jobs jobs;
+    llm__attend_job job, ahead;
+    llm__attend_place(&t, (float *)r->e->scratch, op->head_dim, op->v_head_dim);
+    t.softcap = op->softcap;
+    t.alibi = op->alibi != NULL;
+    llm__jobs_cut(&jobs, &r->ctx->step, op->n_kv_heads, op->n_heads / op->n_kv_heads, r->e->n_threads);
+    jobs.fixed = r->rec->split != LLM__SPLIT_ANY;
+    if (jobs.fixed) llm__share_heads(r->e, op->n_kv_heads, &jobs.begin, &jobs.end);
+    for (int more = llm__jobs_next(&jobs, &r->rec->next, &job); more;) {
+        llm__kv_view view = llm__view(r, op->layer, job.seq, job.kv_head), next;
+        t.next_from = t.next_to = 0;
+        if (jobs.fixed && (more = llm__jobs_next(&jobs, &r->rec->next, &ahead))) {
+            next = llm__view(r, op->layer, ahead.seq, ahead.kv_head);
+            t.next = &next;
+            t.next_to = r->ctx->step.seq_len[ahead.seq];
+            t.next_from = op->window ? LLM__MAX(0, t.next_to - op->window) : 0;
+        }
+        t.n = job.n_rows * job.n_heads;
+        for (int q = 0; q < t.n; q++) {
+            int row = job.row + q / job.n_heads, head = job.head + q % job.n_heads;
+            llm__attend_query(&r->ctx->step, op, &t, q, row, head);
+            k->affine(t.q + q * t.hd, llm__row(op->qkv, row) + op->q_col + head * t.hd, 0, scale, NULL, NULL, t.hd);
+            if (view.kv->scaled) llm__kv_turn(t.q + q * t.hd, t.hd, llm__kv_turn_size(t.hd));
+        }
+        llm__attend_run(k, &t, &view);
+        for (int q = 0; q < t.n && view.kv->scaled; q++) llm__kv_turn(t.o + q * t.vdp, t.vd, llm__kv_turn_size(t.vd));
+        for (int q = 0; q < t.n; q++)
+            memcpy(llm__row(op->dst, job.row + q / job.n_heads) + (job.head + q % job.n_heads) * t.vd, t.o + q * t.vdp,
+                   (size_t)t.vd * sizeof(float));
+        if (!jobs.fixed) more = llm__jobs_next(&jobs, &r->rec->next, &ahead);
+        if (more) job = ahead;
+    }
+}
+
+/* Latent attention (DeepSeek-V2), first part: norm of the latent, rotation of the shared key and of every head's query, write to the cache.
+ */
+static void llm__run_mla_write(const llm__run *r, int row) {
+    const llm_mla_op *op = &r->rec->op.mla;
+    const llm__kernels *k = r->ctx->kernels;
+    float *latent = llm__row(op->kv_a, row), *q = llm__row(op->q, row) + op->nope;
+    const float *rope = llm__row(op->rope, row);
+    llm__kv_view view = llm__view(r, op->layer, r->ctx->step.seq_of_row[row], 0);
+    llm__norm_row(k, LLM_NORM_RMS, latent, latent, op->rank, llm__vector(op->kv_norm), NULL, op->eps);
+    k->rotate(latent + op->rank, rope, op->rope_dim / 2, op->rope_interleaved);
+    for (int h = 0; h < op->n_heads; h++) k->rotate(q + h * (op->nope + op->rope_dim), rope, op->rope_dim / 2, op->rope_interleaved);
+    if (r->ctx->kv.scaled) llm__kv_turn(latent, op->rank + op->rope_dim, llm__kv_turn_size(op->rank | op->rope_dim));
+    llm__kv_write_token(k, &view, llm__row_position(&r->ctx->step, row), latent, NULL, (uint8_t *)r->e->scratch);
+}
+
+/* What an adapter adds to kv_b, U + B A instead of U: both ways through a head it is y += Y^T (X x) over the adapter's own r, with X (r, n_x)
+ * and Y (r, n_y): on the way in X is B of the head's key rows and Y is A, on the way out the other way round. */
+static void llm__mla_adapt(const llm__kernels *k, const llm_weight *x_of, int64_t x_at, const float *x, int n_x, float scale,
+                           const llm_weight *y_of, int64_t y_at, float *y, int n_y) {
+    for (int64_t i = 0; i < x_of->rows; i++)
+        k->add(y, y_of->f32 + i * y_of->cols + y_at, k->dot(x_of->f32 + i * x_of->cols + x_at, x, n_x) * scale, n_y);
+}
+
+/* q . k = q . (U c) = (U^T q) . c for a latent c and the key rows U of a head, and the same on the way out: so keys are never made. A token
+ * of DeepSeek-V2 has 512 + 64 numbers in the cache where 128 heads of keys and values would have 40,960.
+ *
+ * Second part, absorbed: a head's query is taken into the latent space by its part of kv_b (n_heads, nope + v_dim, rank), so that keys and
+ * values are the latents themselves; what attention gives there goes through the head's value rows of kv_b. An adapter of kv_b is the
+ * sequence's own at both ends: (U + B A)^T q and (U + B A) o. */
+static void llm__run_mla(const llm__run *r) {
+    const llm_mla_op *op = &r->rec->op.mla;
+    const llm__kernels *k = r->ctx->kernels;
+    const float scale = op->scale * LLM__LOG2E;
+    const int64_t per_head = (int64_t)(op->nope + op->v_dim) * op->rank;
+    const int size = llm__kv_turn_size(op->rank | op->rope_dim); /* divides both: values are the first part of keys */
+    const llm_attention_op plain = LLM__ZERO; /* no window, sinks or slopes */
+    llm__attend t;
+    llm__attend_jobs jobs;
+    llm__attend_job job;
+    llm__attend_place(&t, (float *)r->e->scratch, op->rank + op->rope_dim, op->rank);
+    llm__jobs_cut(&jobs, &r->ctx->step, 1, op->n_heads, r->e->n_threads);
+    while (llm__jobs_next(&jobs, &r->rec->next, &job)) {
+        llm__kv_view view = llm__view(r, op->layer, job.seq, 0);
+        const llm__lora_slot *own = llm__lora_of_seq(&r->ctx->step, op->lora, job.seq);
+        t.n = job.n_rows * job.n_heads;
+        for (int j = 0; j < t.n; j++) {
+            int row = job.row + j / job.n_heads, head = job.head + j % job.n_heads;
+            const float *q = llm__row(op->q, row) + head * (op->nope + op->rope_dim), *up = op->kv_b->f32 + head * per_head;
+            float *out = t.q + j * t.hd;
+            memset(out, 0, (size_t)op->rank * sizeof *out);
+            for (int d = 0; d < op->nope; d++) k->add(out, up + (int64_t)d * op->rank, q[d] * scale, op->rank);
+            if (own) llm__mla_adapt(k, own->w[0][1], head * per_head / op->rank, q, op->nope, scale, own->w[0][0], 0, out, op->rank);
+            k->affine(out + op->rank, q + op->nope, 0, scale, NULL, NULL, op->rope_dim);
+            if (view.kv->scaled) llm__kv_turn(out, t.hd, size);
+            llm__attend_query(&r->ctx->step, &plain, &t, j, row, head);
+        }
+        llm__attend_run(k, &t, &view);
+        for (int j = 0; j < t.n; j++) {
+            if (view.kv->scaled) llm__kv_turn(t.o + j * t.vdp, op->rank, size);
+            int head = job.head + j % job.n_heads;
+            const float *up = op->kv_b->f32 + head * per_head + (int64_t)op->nope * op->rank;
+            float *out = llm__row(op->dst, job.row + j / job.n_heads) + head * op->v_dim;
+            for (int d = 0; d < op->v_dim; d++) out[d] = k->dot(up + (int64_t)d * op->rank, t.o + j * t.vdp, op->rank);
+            if (own)
+                llm__mla_adapt(k, own->w[0][0], 0, t.o + j * t.vdp, op->rank, 1, own->w[0][1], head * per_head / op->rank + op->nope, out,
+                               op->v_dim);
+        }
+    }
+}
+
+/* A row to its pages, or from those of the position before. */
+static void llm__run_state(const llm__run *r, int row) {
+    const llm_state_op *op = &r->rec->op.state;
+    const llm_step *s = &r->ctx->step;
+    const llm_kv_layer *shape = &r->ctx->kv.layer[op->layer].shape;
+    int at = op->rows == LLM_ROWS_OUT ? s->out_rows[row] : row, position = llm__row_position(s, at) - op->recall;
+    float *x = llm__row(op->buf, row);
+    if (position < 0) {
+        memset(x, 0, (size_t)op->buf->cols * sizeof *x);
+        if (op->clear) memset(llm__row(op->clear, row), 0, (size_t)op->clear->cols * sizeof *x);
+        return;
+    }
+    for (int h = 0; h < shape->n_kv_heads; h++, x += shape->v_head_dim) {
+        llm__kv_view view = llm__view(r, op->layer, s->seq_of_row[at], h);
+        if (op->recall) llm__kv_read_value(r->ctx->kernels, &view, position, x);
+        else llm__kv_write_value(r->ctx->kernels, &view, position, x);
+    }
+}
+
+/* The index of the largest of n values that is not yet taken, the lower one of equals. `taken` values are -INFINITY. */
+static int llm__arg_max(const float *x, int n) {
+    int best = 0;
+    while (best + 1 < n && x[best] == -INFINITY) best++;
+    for (int i = best + 1; i < n; i++)
+        if (x[i] > x[best]) best = i;
+    return best;
+}
+
+/* Leaves only the experts of the topk_group best groups: the others' scores in choice (n_experts) become -INFINITY. group (n_group) is
+ * scratch, a group's score by its best expert or its two best (DeepSeek-V2 and V3). */
+static void llm__route_groups(const llm_route_op *op, float *choice, float *group) {
+    int size = op->n_experts / op->n_group;
+    for (int g = 0; g < op->n_group; g++) {
+        float *x = choice + g * size, second = -INFINITY;
+        int best = llm__arg_max(x, size);
+        for (int i = 0; i < size; i++)
+            if (i != best && x[i] > second) second = x[i];
+        group[g] = op->group_top2 && size > 1 ? x[best] + second : x[best];
+    }
+    for (int left = op->n_group - op->topk_group; left > 0; left--) { /* drop the worst, of equals the higher */
+        int worst = -1;
+        for (int g = 0; g < op->n_group; g++)
+            if (group[g] < INFINITY && (worst < 0 || group[g] <= group[worst])) worst = g;
+        if (worst < 0) return;
+        group[worst] = INFINITY;
+        for (int i = 0; i < size; i++) choice[worst * size + i] = -INFINITY;
+    }
+}
+
+/* In place, over n values. */
+static void llm__softmax(float *x, int n) {
+    float top = x[0], sum = 0;
+    for (int i = 1; i < n; i++) top = LLM__MAX(top, x[i]);
+    for (int i = 0; i < n; i++) sum += x[i] = expf(x[i] - top);
+    for (int i = 0; i < n; i++) x[i] /= sum;
+}
+
+/* DeepSeek-V3, for instance: sigmoids of 256 scores in 8 groups; the 4 groups whose two best sum to most; in these the 8 best experts;
+ * their weights divided by their sum.
+ *
+ * One row: scores, choice by score plus correction, weights by score alone. The result (2 k): ids, then weights. Not-a-number counts as the
+ * lowest score, so that every id is valid. */
+static void llm__run_route(const llm__run *r, int row) {
+    const llm_route_op *op = &r->rec->op.route;
+    float *out = llm__row(op->dst, row), *score = (float *)r->e->scratch, *choice = score + op->n_experts, *weight = out + op->k, sum = 0,
+          scale = op->scale ? op->scale : 1;
+    memcpy(score, llm__row(op->logits, row), (size_t)op->n_experts * sizeof *score);
+    if (op->score == LLM_ROUTE_SOFTMAX) llm__softmax(score, op->n_experts);
+    for (int i = 0; i < op->n_experts; i++) {
+        if (op->score == LLM_ROUTE_SIGMOID) score[i] = 1 / (1 + expf(-score[i]));
+        choice[i] = score[i] + (op->correction ? op->correction->f32[i] : 0);
+        if (!(choice[i] > -3e38f)) choice[i] = -3e38f; /* also what is not a number */
+    }
+    if (op->n_group > 1 && op->topk_group < op->n_group) llm__route_groups(op, choice, choice + op->n_experts);
+    for (int i = 0; i < op->k; i++) {
+        int best = llm__arg_max(choice, op->n_experts);
+        choice[best] = -INFINITY;
+        out[i] = (float)best;
+        weight[i] = score[best];
+    }
+    if (op->score == LLM_ROUTE_TOPK_SOFTMAX) llm__softmax(weight, op->k);
+    for (int i = 0; i < op->k; i++) sum += weight[i];
+    if (op->normalize) scale /= LLM__MAX(sum, LLM__MAX(op->normalize_min, 1e-20f));
+    for (int i = 0; i < op->k; i++) weight[i] *= scale;
+}
+
+/* Experts use scratch that all threads share. */
+static void llm__run_experts_op(const llm__run *r) {
+    llm__exec shared = *r->e;
+    shared.scratch = r->ctx->experts;
+    shared.scratch_bytes = r->ctx->experts_bytes;
+    llm__run_experts(&shared, &r->rec->op.experts, r->sub);
+}
+
+/* dst *= sigmoid of the one gate value of the row. */
+static void llm__run_gate(const llm__run *r, int row) {
+    const llm_gate_op *op = &r->rec->op.gate;
+    float *x = llm__row(op->dst, row);
+    r->ctx->kernels->affine(x, x, 0, 1 / (1 + expf(-*llm__row(op->gate, row))), NULL, NULL, op->n);
+}
+
+/* Row i of dst = the i-th wanted row of src. RECEIVE: a row of the stage before, whose lists have ended; the thread that reads it has written it. */
+static void llm__run_gather(const llm__run *r, int row) {
+    const llm__gather_op *op = &r->rec->op.gather;
+    const int from = r->rec->kind == LLM__OP_RECEIVE ? row : r->ctx->step.out_rows[row];
+    memcpy(llm__row(op->dst, row), llm__row(op->src, from), (size_t)LLM__MIN(op->dst->cols, op->src->cols) * sizeof(float));
+}
+
+/* The rows of an operation as adapters see them. */
+static llm__lora_job llm__lora_job_of(const llm__run *r) {
+    const llm_lora_op *op = &r->rec->op.lora;
+    llm__lora_job j = {op->site, r->e->n_rows, 1, NULL, op->rows == LLM_ROWS_OUT ? r->ctx->step.out_rows : NULL,
+                       op->src ? op->src->data : NULL, op->src ? op->src->stride : 0, op->low, op->dst->data, op->dst->stride,
+                       op->scale != 0 ? op->scale : 1, !op->src};
+    return j;
+}
+
+/* First half: low = a src; of an embedding, the token's row of a. */
+static void llm__run_lora_down(const llm__run *r) {
+    const llm_lora_op *op = &r->rec->op.lora;
+    const llm__lora_job j = llm__lora_job_of(r);
+    int64_t begin, end;
+    if (op->src) {
+        llm__lora_down(r->e, &j, op->n);
+        return;
+    }
+    llm__share(r->e, r->e->n_rows, &begin, &end);
+    for (int row = (int)begin; row < end; row++) {
+        const llm__lora_slot *s = llm__lora_of(r->e, &j, row);
+        if (!s) continue;
+        const llm_weight *a = s->w[0][0];
+        int64_t token = (int64_t)r->ctx->step.tokens[row] - op->vocab_begin;
+        if (token >= 0 && token < a->rows) memcpy(llm__row(op->low, row), a->f32 + token * a->cols, (size_t)a->cols * sizeof *a->f32);
+        else memset(llm__row(op->low, row), 0, (size_t)a->cols * sizeof *a->f32);
+    }
+}
+
+static void llm__run_lora_up(const llm__run *r) {
+    const llm__lora_job j = llm__lora_job_of(r);
+    llm__lora_products(r->e, &j, 1);
+}
+
+/* Run once for all ranks of a stage, when it is the first one's turn: every rank's buffer gets the sum, added up in rank order. A row is one thread's on all
+ * ranks, so nothing has to wait in between. */
+static void llm__run_all_reduce(const llm__run *r, int row) {
+    const int n = r->rec->op.reduce.n;
+    float *sum = llm__row(r->rec->op.reduce.buf, row);
+    for (int i = 1; i < r->ctx->n_group && r->rank % r->ctx->n_group == 0; i++)
+        r->ctx->kernels->add(sum, llm__row(llm__twin(r, i)->op.reduce.buf, row), 1, n);
+    for (int i = 1; i < r->ctx->n_group && r->rank % r->ctx->n_group == 0; i++)
+        memcpy(llm__row(llm__twin(r, i)->op.reduce.buf, row), sum, (size_t)n * sizeof *sum);
+}
+

@@ -1,0 +1,151 @@
+/* ---- Packing: see >>kernels-ref for the layout ---- */
+
+/* 32 weights of one row (lane) into the vectors of a block at `to`, as 8 words of 4 columns: all 8 bits, or the low bits of the first words
+ * and the other words in pieces above them. The other way round: llm__unpack_bits. */
+static void llm__pack_values(llm__kind kind, const llm__sub *sub, int lane, uint8_t *to) {
+    const int bits = llm__kind_info(kind).bits;
+    uint32_t word[8];
+    memcpy(word, bits == 8 ? (const void *)sub->q : (const void *)sub->u, 32);
+    for (int i = bits; i < 8; i++)
+        for (int p = 0; p < 3; p++) {
+            const llm__piece piece = llm__piece_of(bits, i, p);
+            word[piece.from] |= (word[i] & piece.mask * 0x01010101u) << piece.shift;
+        }
+    for (int i = 0; i < bits; i++) memcpy(to + 4 * lane + 64 * i, &word[i], 4);
+}
+
+/* The scales (or minimums) of one row (lane): f16 d at head or to, times small integers b; kinds with scales in f32 keep the products. */
+static void llm__pack_scale(llm__scale scale, float d, const uint8_t b[2], int b_signed, int lane, uint8_t *to, uint8_t *head) {
+    uint16_t half = llm__f32_to_f16(d);
+    for (int i = 0; i <= llm__scale_x2(scale); i++) {
+        float product = d * (b_signed ? (float)(int8_t)b[i] : (float)b[i]);
+        if (scale == LLM__SCALE_F16) memcpy(to + 2 * lane, &half, 2);
+        if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2) memcpy(to + 64 * i + 4 * lane, &product, 4);
+        if (scale < LLM__SCALE_SUPER) continue;
+        memcpy(head + 2 * lane, &half, 2);
+        to[16 * i + lane] = b[i];
+    }
+}
+
+/* The rows of a block of Q4_0, Q4_1 or Q8_0: in a block of these the bytes of the file stand as they are, only the rows are interleaved, four
+ * bytes of each. row: where each begins; a stored block has `bytes` bytes. */
+static void llm__pack_words(const llm__format *f, int bytes, int bits, const uint8_t *const *row, const llm__block *b, int64_t blocks,
+                            uint8_t *to) {
+    const int step = b->pair * (64 * bits + 32 + (f->m_at >= 0 ? 32 : 0));
+    for (int r = 0; r < b->n; r++) {
+        const uint8_t *from = row[r];
+        uint8_t *lane = to + b->place * 64 * bits + 4 * r, *scale = to + b->pair * 64 * bits + b->place * 32 + 2 * r;
+        for (int64_t j = 0; j < blocks; j++, from += bytes, lane += step, scale += step) {
+            for (int i = 0; i < bits; i++) memcpy(lane + 64 * i, from + f->at + 4 * i, 4);
+            memcpy(scale, from + f->d_at, 2);
+            if (f->m_at >= 0) memcpy(scale + 32 * b->pair, from + f->m_at, 2);
+        }
+    }
+}
+
+/* Rows of a block of a quantised kind. `to` is zeroed, which is what lanes without a row keep: their results are never stored. The file has
+ * its rows one after the other, so this reads 16 streams and writes one. */
+static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_t *to) {
+    const llm__kind kind = (llm__kind)b->kind;
+    const llm__kind_desc k = llm__kind_info(kind);
+    const uint8_t *row[LLM__ROWS];
+    const llm_segment *s = NULL; /* rows of a block have one type and start at the same column of a super-block */
+    int64_t sub0[LLM__ROWS];
+    for (int r = 0; r < b->n; r++) {
+        int i = llm__weight_segment(w, b->row + r);
+        s = &w->segment[i];
+        row[r] = llm__segment_data(s, b->row + r - w->first_row[i]);
+        sub0[r] = s->col / 32;
+    }
+    const llm__format *f = llm__format_of(s->type);
+    const llm__type_desc *t = llm__type_info(s->type);
+    uint8_t *head = to;
+    if (k.scale == LLM__SCALE_F16 && (k.bits == 4 || k.bits == 8)) {
+        for (int r = 0; r < b->n; r++) row[r] += sub0[r] * t->bytes;
+        llm__pack_words(f, t->bytes, k.bits, row, b, w->cols / 32, to);
+        return;
+    }
+    for (int64_t j = 0; j < w->cols / 32; j++, to += b->pair * llm__kind_block(kind)) {
+        uint8_t *scales = to + b->pair * 64 * k.bits, *mins = scales + b->pair * llm__scale_bytes(k.scale);
+        if (j % LLM__SUPER == 0) {
+            head = to;
+            to += b->pair * llm__kind_head(kind);
+            scales += to - head;
+            mins += to - head;
+        }
+        for (int r = 0; r < b->n; r++) {
+            llm__sub sub;
+            llm__sub_get(f, t, row[r], sub0[r] + j, &sub);
+            llm__pack_values(kind, &sub, r, to + b->place * 64 * k.bits);
+            llm__pack_scale(k.scale, sub.d, (const uint8_t *)sub.sc, 1, r, scales + b->place * llm__scale_bytes(k.scale), head + 32 * b->place);
+            llm__pack_scale(k.min, sub.m, sub.mc, 0, r, mins + b->place * llm__scale_bytes(k.min), head + 32 * (b->pair + b->place));
+        }
+    }
+}
+
+enum { LLM__CHUNK = 256 }; /* columns of floats packed, or summed, in one go */
+
+/* n columns from c on of a segment's row r in the 16 bits of a packed kind. What is stored so already is copied; fp8 goes through a table
+ * of f16 (code). */
+static void llm__pack_halves(const llm_segment *s, uint64_t seed, llm__kind kind, const uint16_t *code, int64_t r, int64_t c, int n,
+                             uint16_t *to) {
+    float x[LLM__CHUNK];
+    if (!s->transposed && s->type == (kind == LLM__KIND_BF16 ? LLM_TYPE_BF16 : LLM_TYPE_F16)) {
+        memcpy(to, llm__segment_data(s, r) + 2 * (s->col + c), sizeof *to * (size_t)n);
+    } else if (!s->transposed && code) {
+        for (int i = 0; i < n; i++) to[i] = code[llm__segment_data(s, r)[s->col + c + i]];
+    } else {
+        llm__segment_values(s, seed, r, c, n, x);
+        for (int i = 0; i < n; i++) to[i] = kind == LLM__KIND_BF16 ? llm__f32_to_bf16(x[i]) : llm__f32_to_f16(x[i]);
+    }
+}
+
+/* Rows of a block of floats: column by column, or two by two, 16 rows side by side. */
+static void llm__pack_floats(const llm_weight *w, const llm__block *b, uint8_t *to) {
+    uint16_t code[256], half[LLM__CHUNK];
+    float x[LLM__CHUNK];
+    int32_t type = w->segment[llm__weight_segment(w, b->row)].type;
+    int f8 = type == LLM_TYPE_F8_E4M3 || type == LLM_TYPE_F8_E5M2;
+    for (int i = 0; i < 256 && f8; i++)
+        code[i] = llm__f32_to_f16(type == LLM_TYPE_F8_E4M3 ? llm__e4m3_to_f32((uint8_t)i) : llm__e5m2_to_f32((uint8_t)i));
+    for (int64_t c = 0; c < w->cols; c += LLM__CHUNK) {
+        int n = (int)LLM__MIN(w->cols - c, (int64_t)LLM__CHUNK);
+        for (int r = 0; r < b->n; r++) {
+            int s = llm__weight_segment(w, b->row + r);
+            const int step = LLM__ROWS * b->pair; /* elements of a column */
+            const int64_t at = c * step + b->place * LLM__ROWS + r, pairs_at = at + b->place * LLM__ROWS + r, row = b->row + r - w->first_row[s];
+            if (b->kind == LLM__KIND_F32) llm__segment_values(&w->segment[s], w->seed + (uint64_t)s, row, c, n, x);
+            else llm__pack_halves(&w->segment[s], w->seed + (uint64_t)s, (llm__kind)b->kind, f8 ? code : NULL, row, c, n, half);
+            for (int i = 0; i < n && b->kind == LLM__KIND_F32; i++) memcpy(to + 4 * (at + i * step), &x[i], 4);
+            for (int i = 0; i < n && b->kind == LLM__KIND_F16; i++) memcpy(to + 2 * (at + i * step), &half[i], 2);
+            for (int i = 0; i < n && b->kind == LLM__KIND_BF16; i += 2) memcpy(to + 2 * (pairs_at + i * step), &half[i], 4);
+        }
+    }
+}
+
+/* Gives back the file's pages of a weight, but of small segments and those that are stored across. Who has yet to read some gets them again. */
+static void llm__weight_rest(const llm_weight *w) {
+    for (int i = 0; i < w->n_segments; i++) {
+        const llm_segment *s = &w->segment[i];
+        if (!s->mapped || s->transposed || !s->data || s->n_rows < 1) continue;
+        const uint8_t *from = llm__segment_data(s, 0), *to = llm__segment_data(s, s->n_rows - 1);
+        if (to - from > 65536) llm__file_rest(from, (size_t)(to - from));
+    }
+}
+
+/* Fills this thread's share of the weight. Every thread calls it. A large one gives back what it has read of its file every 4 MB. */
+static void llm__weight_pack(llm_weight *w, int thread, int n_threads) {
+    const int64_t n = w->f32 ? w->rows : w->n_blocks, part = LLM__MAX(1, ((int64_t)4 << 20) * n / LLM__MAX((int64_t)w->bytes, 1));
+    for (int64_t i = n * thread / n_threads; i < n * (thread + 1) / n_threads; i++) {
+        if (i % part == part - 1) llm__weight_rest(w);
+        if (w->f32) {
+            llm__weight_values(w, i, 0, w->cols, w->f32 + i * w->cols);
+            for (int64_t k = 0; k < w->cols && w->add != 0; k++) w->f32[i * w->cols + k] += w->add;
+        } else if (llm__kind_is_float((llm__kind)w->block[i].kind)) {
+            llm__pack_floats(w, &w->block[i], w->memory + w->block[i].offset);
+        } else {
+            llm__pack_quantised(w, &w->block[i], w->memory + w->block[i].offset);
+        }
+    }
+}
+

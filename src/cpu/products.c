@@ -1,0 +1,285 @@
+/* ---- Products ----
+ * From an operation to numbers:
+ *
+ *     llm__run_linear        what is multiplied, and what becomes of the results (llm__finish)
+ *     llm__run_product       which items of the grid are this thread's
+ *     llm__product_items     for each: which block, which tile
+ *     llm__tile_sums         the sums (places, 16), by the kernels' product (bytes) or mac (floats)
+ *     kernels' finish        from the sums to the buffer
+ *
+ * Logits, experts and adapters come in at the second or third of these. */
+
+enum { LLM__MANY = 64 }; /* rows from which on a product is bound by arithmetic, not by reading the weight */
+
+/* The inputs of a product: rows of f32, and their rounded copy where the weight wants one. */
+typedef struct llm__input {
+    const float *x;
+    int64_t stride;
+    const llm__act *act;
+    llm__form form; /* which of them the product reads */
+    int rows;
+} llm__input;
+
+/* Where row `row` of a copy in bf16 begins, of `cols` columns. */
+static uint16_t *llm__act_row(const llm__act *a, int64_t row, int64_t cols) {
+    return (uint16_t *)(void *)a->q + row * ((cols + 31) & ~(int64_t)31);
+}
+
+/* Makes blocks [block, end) of the rows [row, row_end) of the rounded copy that in->form names; of bytes, cols is a multiple of 32. */
+static void llm__act_part(const llm__kernels *k, const llm__input *in, int64_t cols, int row, int row_end, int64_t block, int64_t end) {
+    const int per = llm__form_per(in->form), tiles = llm__tiles(in->rows, in->form);
+    const int64_t blocks = cols / 32, n = LLM__MIN(cols, 32 * end) - 32 * block;
+    for (int r = row; r < row_end && in->form == LLM__FORM_BF16; r++)
+        k->to_bf16(llm__act_row(in->act, r, cols) + 32 * block, in->x + r * in->stride + 32 * block, (int)n);
+    for (int i = 0; i < tiles && !llm__form_is_float(in->form); i++) {
+        const llm__tile t = llm__tile_at(in->rows, in->form, i);
+        const int from = LLM__MAX(row, t.start / per), to = LLM__MIN(row_end, (t.start + t.n) / per);
+        for (int64_t b = block; b < end && from < to; b++)
+            k->quantise(in->act, (size_t)(t.start * blocks + b * t.n + from * per - t.start), in->x + from * in->stride + 32 * b, in->stride,
+                        to - from, per);
+    }
+}
+
+/* This thread's share of it: some blocks of all rows, or of many some rows. */
+static void llm__act_fill(const llm__exec *e, const llm__input *in, int64_t cols) {
+    const int64_t blocks = (cols + 31) / 32;
+    const int by_rows = in->rows >= LLM__MANY;
+    int64_t from, to;
+    llm__share(e, by_rows ? in->rows : blocks, &from, &to);
+    llm__act_part(llm__kernels_of(e->isa), in, cols, by_rows ? (int)from : 0, by_rows ? (int)to : in->rows, by_rows ? 0 : from, by_rows ? blocks : to);
+}
+
+/* Columns from src_col on of an operation's rows, to be read in this form. The rounded copy is taken to be of these columns. */
+static llm__input llm__input_of(const llm__exec *e, const llm_buffer *src, int64_t src_col, llm__form form) {
+    llm__input in;
+    in.x = src->data + src_col;
+    in.stride = src->stride;
+    in.act = src->act;
+    in.form = form;
+    in.rows = e->n_rows;
+    return in;
+}
+
+/* The sums of a block, or of the pair that begins with it, and a tile: out (2, LLM__OUT), of
+ * that (tile's places, 16). Alone a block of floats spoils the second half. Floats are summed in chunks of columns, and the chunks added up
+ * in order: long chains of additions lose more digits. */
+static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm__block *b, const llm__input *in, llm__tile t, float *out,
+                           int *tiles) {
+    const uint8_t *at = w->memory + b->offset;
+    if (llm__form_is_float(in->form)) {
+        llm__mac m;
+        const int64_t column = llm__kind_info((llm__kind)b->kind).bits / 8 * LLM__ROWS * b->pair;
+        const uint16_t *half = in->form == LLM__FORM_BF16 ? llm__act_row(in->act, t.start, w->cols) : NULL;
+        memset(&m, 0, sizeof m);
+        m.lda = half ? (int)((w->cols + 31) & ~(int64_t)31) : (int)in->stride;
+        m.ldb = LLM__ROWS * b->pair;
+        m.ldc = LLM__ROWS;
+        m.n = t.n;
+        m.step = LLM__OUT;
+        m.type = (llm__kind)b->kind;
+        m.pace = column;
+        m.c = out;
+        m.tiles = tiles;
+        for (int64_t c = 0; c < w->cols; c += LLM__CHUNK) {
+            m.a = in->x + t.start * in->stride + c;
+            m.half = half ? half + c : NULL;
+            m.b[0] = at + c * column;
+            m.b[1] = at + c * column + (b->pair == 2 ? (b->kind == LLM__KIND_BF16 ? column : column / 2) : 0);
+            for (int j = 0; j < 2; j++) m.fetch[j] = (const uint8_t *)m.b[j] + LLM__AHEAD;
+            m.add = c > 0;
+            m.k = (int)LLM__MIN(w->cols - c, (int64_t)LLM__CHUNK);
+            k->mac(&m);
+        }
+        return;
+    }
+    llm__product p;
+    p.w = at;
+    p.pair = b->pair;
+    p.n_blocks = w->cols / 32;
+    p.act = *in->act;
+    p.at = (size_t)t.start * (size_t)p.n_blocks;
+    p.n = t.n;
+    p.out = out;
+    p.tiles = tiles;
+    p.amx = NULL;
+    k->product((llm__kind)b->kind, &p);
+}
+
+/* Items of the grid of group g (the weight's only one, or an expert): pairs of blocks x tiles. */
+static int64_t llm__product_count(const llm_weight *w, int g, int rows, llm__form form) {
+    return (w->first_block[g + 1] - w->first_block[g] + 1) / 2 * llm__tiles(rows, form);
+}
+
+/* Rows of group g of the weight times all rows of the input: the items [begin, end), tiles fastest. f says what becomes of the sums; its
+ * fields that belong to the weight are set here. Each thread has an f of its own. */
+static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, const llm__input *in, llm__finish *f, int64_t begin,
+                               int64_t end) {
+    const llm__kernels *k = llm__kernels_of(e->isa);
+    float out[3][LLM__OUT] __attribute__((aligned(64))); /* the third one: what a product of floats makes of the second block alone */
+    int set_up = 0; /* tiles of the core */
+    f->per = llm__form_per(in->form);
+    f->gate_up = w->gate_up;
+    f->first_row = g * (w->rows / w->n_groups);
+    int64_t tiles = llm__tiles(in->rows, in->form);
+    for (int64_t i = begin; i < end; i++) {
+        const llm__block *b = &w->block[w->first_block[g] + i / tiles * 2];
+        const int n = b + 1 < w->block + w->first_block[g + 1] ? 2 : 1;
+        llm__tile t = llm__tile_at(in->rows, in->form, (int)(i % tiles));
+        for (int j = 0; j < n; j += b->pair) llm__tile_sums(k, w, b + j, in, t, out[j], &set_up);
+        for (int j = 0; j < n; j += 1 + w->gate_up) k->finish(f, b + j, out[j], out[1], t.start / f->per, t.n / f->per);
+    }
+    if (k->rest) k->rest(&set_up);
+}
+
+static const float *llm__vector(const llm_weight *w) { return w ? w->f32 : NULL; } /* NULL: it is absent */
+
+/* One product over all threads; the rounded copy of the input is current. Few rows: a thread reads one stretch of the weight. Many: the
+ * threads take small parts in turn, so that none waits for one whose core does other work besides. */
+static void llm__run_product(const llm__exec *e, const llm_weight *w, const llm_weight *bias, const llm_buffer *plus, float scale,
+                             const llm__input *in, llm__finish *f) {
+    int64_t begin, end;
+    f->bias = llm__vector(bias);
+    f->plus = plus ? plus->data : NULL;
+    f->plus_stride = plus ? plus->stride : 0;
+    f->scale = scale != 0 ? scale : 1;
+    const int64_t count = llm__product_count(w, 0, in->rows, in->form), part = count / (16 * e->n_threads) + 1;
+    if (!e->next || in->rows < LLM__MANY) {
+        llm__share(e, count, &begin, &end);
+        llm__product_items(e, w, 0, in, f, begin, end);
+        return;
+    }
+    while ((begin = __atomic_fetch_add(e->next, 1, __ATOMIC_RELAXED) * part) < count)
+        llm__product_items(e, w, 0, in, f, begin, LLM__MIN(begin + part, count));
+}
+
+/* This thread's part of dst[:, dst_col ...] = act(src W^T + bias + plus) * scale, or +=: see llm_linear_op. */
+static void llm__run_linear(const llm__exec *e, const llm_linear_op *op) {
+    llm__input in = llm__input_of(e, op->src, op->src_col, llm__weight_form(op->weight, e->isa));
+    llm__finish f;
+    memset(&f, 0, sizeof f);
+    f.dst = op->dst->data + op->dst_col;
+    f.stride = op->dst->stride;
+    f.limit = op->limit;
+    f.act = op->act;
+    f.add = op->add;
+    llm__run_product(e, op->weight, op->bias, op->plus, op->scale, &in, &f);
+}
+
+/* Logits of the op's rows to dst (rows, dst_stride), this rank's columns. */
+static void llm__run_logits(const llm__exec *e, const llm_logits_op *op, float *dst, int64_t dst_stride) {
+    llm__input in = llm__input_of(e, op->src, 0, llm__weight_form(op->head, e->isa));
+    llm__finish f;
+    memset(&f, 0, sizeof f);
+    f.dst = dst + op->vocab_begin;
+    f.stride = dst_stride;
+    f.softcap = op->softcap;
+    llm__run_product(e, op->head, op->bias, op->plus, op->scale, &in, &f);
+}
+
+/* One row of the table for its token, and its position's where those are learnt. */
+static void llm__run_embed_row(const llm__exec *e, const llm_embed_op *op, int i) {
+    float place[256], *x = op->dst->data + i * op->dst->stride, scale = op->scale != 0 ? op->scale : 1;
+    int64_t cols = op->table->cols, row = (int64_t)e->step->tokens[i] - op->vocab_begin,
+            at = (int64_t)e->step->positions[i] + op->position_offset;
+    if (row >= 0 && row < op->table->rows) llm__weight_values(op->table, row, 0, cols, x);
+    else memset(x, 0, sizeof(float) * (size_t)cols);
+    for (int64_t c = 0; c < cols && scale != 1; c++) x[c] *= scale;
+    for (int64_t c = 0; op->positions && at >= 0 && at < op->positions->rows && c < cols; c += LLM__COUNT(place)) {
+        int64_t n = LLM__MIN(cols - c, (int64_t)LLM__COUNT(place));
+        llm__weight_values(op->positions, at, c, n, place);
+        for (int64_t k = 0; k < n; k++) x[c + k] += place[k];
+    }
+}
+
+/* ---- Adapters ----
+ * What adapters add to a layer (>>lora). The rows may have different ones: neighbouring rows of the same, of one expert where there are
+ * experts, make one product, and all these products are laid end to end and cut into equal shares. */
+
+/* What one adapter adds to one layer. */
+typedef struct llm__lora_slot {
+    int n;                 /* parts */
+    int64_t row[LLM_LORA_PARTS];
+    llm_weight *w[LLM_LORA_PARTS][2]; /* A and B of each */
+    void *memory;          /* of the packed weights */
+} llm__lora_slot;
+
+/* What adapters add to one layer on one rank, by slot: a row's slot is its sequence's, seq_lora. */
+struct llm_lora_site {
+    int n_slots;
+    llm__lora_slot *slot;  /* (n_slots) */
+};
+
+/* The rows of one operation, or the slots of experts. */
+typedef struct llm__lora_job {
+    const llm_lora_site *site;
+    int n_rows, n_groups;    /* groups: experts, else 1 */
+    const int32_t *begin;    /* (n_groups + 1) first row of each group; NULL: one group */
+    const int32_t *row;      /* (n_rows) the step's row of each; NULL: the same */
+    const float *x;          /* (n_rows, in) */
+    int64_t x_stride;
+    const llm_buffer *low;   /* (n_rows, LLM_LORA_PARTS * the largest r): a x */
+    float *dst;              /* (n_rows, n): b low */
+    int64_t dst_stride;
+    float scale;
+    int add;                 /* dst += instead of dst = */
+} llm__lora_job;
+
+/* The adapter of a sequence. NULL: it has none, or its adapter adds nothing here. */
+static const llm__lora_slot *llm__lora_of_seq(const llm_step *step, const llm_lora_site *site, int seq) {
+    int32_t slot = site ? step->seq_lora[seq] : -1;
+    return slot < 0 || !site->slot[slot].n ? NULL : &site->slot[slot];
+}
+
+/* That of a row. */
+static const llm__lora_slot *llm__lora_of(const llm__exec *e, const llm__lora_job *j, int row) {
+    return llm__lora_of_seq(e->step, j->site, e->step->seq_of_row[j->row ? j->row[row] : row]);
+}
+
+/* The products with one of the two factors: low = a x, or dst = b low. Neighbouring rows of one adapter go together, and each product's
+ * grid is one stretch of the work that threads share. A weight of floats sums each row by itself, so a row's bits do not depend on its
+ * neighbours. Five rows of adapters A A - B B at q, k and v of a layer: two runs of rows with three products each (an adapter may have
+ * fewer parts), six grids laid end to end; a thread walks over all six and computes what lies in its share. */
+static void llm__lora_products(const llm__exec *e, const llm__lora_job *j, int up) {
+    const int64_t width = j->low->cols / LLM_LORA_PARTS; /* columns of low that a part has */
+    const int32_t whole[2] = {0, j->n_rows}, *bounds = j->begin ? j->begin : whole;
+    int64_t total = 0, begin = 0, end = INT64_MAX, at = 0;
+    llm__finish f;
+    llm__input in;
+    memset(&f, 0, sizeof f);
+    f.stride = up ? j->dst_stride : j->low->stride;
+    f.scale = up ? j->scale : 1;
+    f.add = up && j->add;
+    in.stride = up ? j->low->stride : j->x_stride;
+    in.act = NULL;
+    in.form = LLM__FORM_F32;
+    for (int counted = 0; counted < 2; counted++) { /* first the whole of the work, then this thread's share of it */
+        for (int g = 0, row = 0; g < j->n_groups; row += in.rows) {
+            while (g < j->n_groups && row == bounds[g + 1]) g++;
+            if (g == j->n_groups) break;
+            const llm__lora_slot *s = llm__lora_of(e, j, row);
+            for (in.rows = 1; row + in.rows < bounds[g + 1] && llm__lora_of(e, j, row + in.rows) == s;) in.rows++;
+            for (int i = 0; s && i < s->n; i++) {
+                const llm_weight *w = s->w[i][up];
+                float *low = j->low->data + row * j->low->stride + i * width;
+                int64_t n = llm__product_count(w, g, in.rows, in.form);
+                in.x = up ? low : j->x + row * j->x_stride;
+                f.dst = up ? j->dst + row * j->dst_stride + s->row[i] : low;
+                if (!counted) total += n;
+                else if (at + n > begin && at < end)
+                    llm__product_items(e, w, g, &in, &f, LLM__MAX(begin - at, (int64_t)0), LLM__MIN(end - at, n));
+                at += counted ? n : 0;
+            }
+        }
+        if (!counted) llm__share(e, total, &begin, &end);
+    }
+}
+
+/* First half: low = a x, and dst (n_rows, n) is filled with what changes nothing. */
+static void llm__lora_down(const llm__exec *e, const llm__lora_job *j, int64_t n) {
+    int64_t begin, end;
+    llm__share(e, j->n_rows, &begin, &end);
+    for (int64_t row = begin; row < end; row++)
+        for (int64_t i = 0; i < n; i++) j->dst[row * j->dst_stride + i] = -0.0f;
+    llm__lora_products(e, j, 0);
+}
+

@@ -1,0 +1,268 @@
+/* ---- Recording ----
+ * Every function of the table does three things: llm__record_add copies the operation; llm__record_act, of linear layers, sees to the
+ * rounded copy of the input; llm__record_uses says what is read and written and how the work is split, and so decides about the barrier. Of
+ *
+ *     norm(dst h, src x)       by rows    interval 7: x read by rows, h written by rows
+ *     linear(dst y, src h)     ANY        h was written in this interval, by rows: a barrier, interval 8
+ *     linear(dst z, src h)     ANY        h was last written in interval 7: none; both products run side by side
+ *
+ * the third needs no barrier, and so a thread that is done with y goes on with z (with inputs of f32; roundings have their own). */
+
+/* Every buffer that comes in was made here, as the first member of ours. */
+static llm__cpu_buffer *llm__own(const llm_buffer *b) { return (llm__cpu_buffer *)(uintptr_t)b; }
+
+/* 1 if work split as `split` must wait for what was done in this interval: not if both are split by the same rows, for then a thread meets
+ * only what it did itself. */
+static int llm__conflict(const llm__rank *r, const llm__use *use, llm__split split) {
+    return use->interval == r->interval && (split == LLM__SPLIT_ANY || use->split != split);
+}
+
+/* Notes a use in the current interval; uses that are split in different ways together count as ANY. */
+static void llm__mark(const llm__rank *r, llm__use *use, llm__split split) {
+    if (use->interval == r->interval && use->split != split) split = LLM__SPLIT_ANY;
+    use->interval = r->interval;
+    use->split = split;
+}
+
+/* Operations on the same set of rows meet the same thread for each row. */
+static llm__split llm__split_of(llm_rows rows) { return rows == LLM_ROWS_OUT ? LLM__SPLIT_OUT : LLM__SPLIT_TOKENS; }
+
+/* A new record of an operation, or NULL when the list is full or a mistake was made before. */
+static llm__record *llm__record_add(llm_backend_ctx *ctx, int rank, llm__op_kind kind, llm_rows rows, const void *op) {
+    llm__rank *r = &ctx->rank[rank];
+    if (r->n >= LLM__MAX_RECORDS) llm__cpu_fail(ctx, LLM_ERR_LIMIT, "too many operations in one step");
+    if (ctx->failed) return NULL;
+    llm__record *rec = &r->list[r->n++];
+    rec->kind = kind;
+    rec->barrier = rec->form = rec->next = 0;
+    rec->split = llm__ops[kind].row ? llm__split_of(rows) : LLM__SPLIT_ANY;
+    rec->rows = rows;
+    memcpy(&rec->op, op, llm__ops[kind].bytes);
+    return rec;
+}
+
+/* The record (NULL: none was made), split so, reads a and b and writes c and d (any may be NULL), and reads or writes the KV cache. Decides
+ * whether a barrier stands before it, and takes the rounded copies of what it writes for stale. */
+static void llm__record_uses(llm_backend_ctx *ctx, int rank, llm__record *rec, llm__split split, const llm_buffer *a, const llm_buffer *b,
+                             const llm_buffer *c, const llm_buffer *d, llm__touch kv) {
+    llm__rank *r = &ctx->rank[rank];
+    const llm_buffer *buffer[4] = {a, b, c, d};
+    llm__uses *uses[5];
+    int n = 0, write[5], barrier = 0;
+    if (!rec) return;
+    for (int i = 0; i < 4; i++) {
+        if (!buffer[i]) continue;
+        uses[n] = &llm__own(buffer[i])->uses;
+        write[n++] = i >= 2;
+    }
+    if (kv) {
+        uses[n] = &r->kv;
+        write[n++] = kv == LLM__TOUCH_WRITE;
+    }
+    for (int i = 0; i < n; i++)
+        barrier |= llm__conflict(r, &uses[i]->written, split) || (write[i] && llm__conflict(r, &uses[i]->read, split));
+    rec->barrier |= barrier;
+    r->interval += barrier;
+    for (int i = 0; i < n; i++) llm__mark(r, write[i] ? &uses[i]->written : &uses[i]->read, split);
+    for (int i = 2; i < 4; i++)
+        if (buffer[i]) llm__own(buffer[i])->b.form = 0;
+}
+
+/* Both: an operation that is split as its kind is. */
+static void llm__record_op(llm_backend_ctx *ctx, int rank, llm__op_kind kind, llm_rows rows, const void *op, const llm_buffer *a,
+                           const llm_buffer *b, const llm_buffer *c, const llm_buffer *d, llm__touch kv) {
+    llm__record *rec = llm__record_add(ctx, rank, kind, rows, op);
+    if (rec) llm__record_uses(ctx, rank, rec, rec->split, a, b, c, d, kv);
+}
+
+/* Puts the making of src's rounded copy before the record where the weight needs one that is not there: of the record's rows, of the
+ * weight's columns from col on. Rounding counts as a use of its own: it reads the buffer, and overwrites the copy, which is taken for a
+ * part of it. */
+static void llm__record_act(llm_backend_ctx *ctx, int rank, llm__record *rec, const llm_buffer *src, int col, const llm_weight *w) {
+    llm__cpu_buffer *own = llm__own(src);
+    int form = (int)llm__weight_form(w, ctx->isa), cols = (int)w->cols;
+    if (!rec || !form || (own->b.form == form && own->act_col == col && own->act_cols == cols && own->act_rows == rec->rows)) return;
+    /* what a thread has just made it rounds itself, if it has whole blocks of the same rows */
+    const llm__use *made = &own->uses.written;
+    const int heads = made->split - LLM__SPLIT_HEADS;
+    const int same = heads > 0 ? rec->rows == LLM_ROWS_TOKENS && !col && cols % (32 * heads) == 0 : made->split == llm__split_of(rec->rows);
+    rec->act_split = same && made->interval == ctx->rank[rank].interval ? made->split : LLM__SPLIT_ANY;
+    llm__record_uses(ctx, rank, rec, rec->act_split, src, NULL, src, NULL, LLM__TOUCH_NONE);
+    ctx->rank[rank].interval++; /* the barrier after it */
+    rec->form = own->b.form = form;
+    rec->act = &own->b;
+    own->act_rows = rec->rows;
+    rec->act_col = own->act_col = col;
+    rec->act_cols = own->act_cols = cols;
+}
+
+/* The table functions: each copies its operation into the list, checks what could lead outside of memory, and tells what it reads and
+ * writes. */
+static void llm__cpu_embed(llm_backend_ctx *ctx, int rank, const llm_embed_op *op) {
+    llm__record_op(ctx, rank, LLM__OP_EMBED, LLM_ROWS_TOKENS, op, NULL, NULL, op->dst, NULL, LLM__TOUCH_NONE);
+}
+
+static void llm__cpu_rope(llm_backend_ctx *ctx, int rank, const llm_rope_op *op) {
+    for (int s = 0; s < ctx->step.shape.n_seqs; s++)
+        if (ctx->step.seq_rope[s] < 0 || ctx->step.seq_rope[s] >= op->n_variants)
+            llm__cpu_fail(ctx, LLM_ERR_ARG, "seq_rope: not a variant of the rope operation");
+    llm__record_op(ctx, rank, LLM__OP_ROPE, LLM_ROWS_TOKENS, op, NULL, NULL, op->dst, NULL, LLM__TOUCH_NONE);
+}
+
+/* y NULL: x is only read, unless it is replaced by its norm. Sums over ranks read the other ranks' y too: see llm__run_residual. */
+static void llm__cpu_residual(llm_backend_ctx *ctx, int rank, const llm_residual_op *op) {
+    llm__record_op(ctx, rank, LLM__OP_RESIDUAL, op->rows, op, op->y, op->x, op->kind ? op->h : NULL,
+                   op->y || op->replace ? op->x : NULL, LLM__TOUCH_NONE);
+}
+
+static void llm__cpu_norm(llm_backend_ctx *ctx, int rank, const llm_norm_op *op) {
+    llm__record_op(ctx, rank, LLM__OP_NORM, op->rows, op, op->src, NULL, op->dst, NULL, LLM__TOUCH_NONE);
+}
+
+/* What adapters add, if they add something in this step. */
+static const llm_buffer *llm__cpu_plus(const llm_buffer *plus) { return plus && !llm__own(plus)->nothing ? plus : NULL; }
+
+/* First the rounding, if one is wanted, then the product: two uses, one record. */
+static void llm__cpu_linear(llm_backend_ctx *ctx, int rank, const llm_linear_op *op) {
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_LINEAR, op->rows, op);
+    if (rec) rec->op.linear.plus = llm__cpu_plus(op->plus);
+    llm__record_act(ctx, rank, rec, op->src, op->src_col, op->weight);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, llm__cpu_plus(op->plus), op->dst, NULL, LLM__TOUCH_NONE);
+}
+
+/* 1 if an adapter of this step has anything for the site. */
+static int llm__cpu_adapts(llm_backend_ctx *ctx, const llm_lora_site *site) {
+    int any = 0;
+    for (int q = 0; site && q < ctx->step.shape.n_seqs; q++) {
+        int32_t slot = ctx->step.seq_lora[q];
+        if (slot < -1 || slot >= site->n_slots) llm__cpu_fail(ctx, LLM_ERR_ARG, "lora: the site has no such slot");
+        else if (slot >= 0) any |= site->slot[slot].n > 0;
+    }
+    return any;
+}
+
+/* Two records: all of low must be there before it is multiplied. None where nothing is added. */
+static void llm__cpu_lora(llm_backend_ctx *ctx, int rank, const llm_lora_op *op) {
+    int any = llm__cpu_adapts(ctx, op->site);
+    llm__own(op->dst)->nothing = !any;
+    if (!any) return;
+    llm__record_op(ctx, rank, LLM__OP_LORA_DOWN, op->rows, op, op->src, NULL, op->low, op->src ? op->dst : NULL, LLM__TOUCH_NONE);
+    llm__record_op(ctx, rank, LLM__OP_LORA_UP, op->rows, op, op->low, NULL, op->dst, NULL, LLM__TOUCH_NONE);
+}
+
+/* A layer and heads that the KV cache has. */
+static void llm__check_heads(llm_backend_ctx *ctx, const char *what, int layer, int n_heads, int n_kv_heads) {
+    if (layer < 0 || layer >= ctx->kv.n_layers || n_kv_heads < 1 || n_heads % n_kv_heads) llm__cpu_fail(ctx, LLM_ERR_ARG, what);
+}
+
+/* How operations over heads are split: see llm__share_heads. Not if there are fewer of them than threads. */
+static llm__split llm__split_heads(const llm_backend_ctx *ctx, int n_kv) {
+    const llm_step *s = &ctx->step;
+    int i = 0;
+    while (i < s->shape.n_seqs && s->seq_begin[i] == i) i++;
+    return i == s->shape.n_rows && i == s->shape.n_seqs && i * n_kv >= ctx->pool->n ? LLM__SPLIT_HEADS + n_kv : LLM__SPLIT_ANY;
+}
+
+/* A norm over the whole row needs the row untouched by others. */
+static void llm__cpu_qkv(llm_backend_ctx *ctx, int rank, const llm_qkv_op *op) {
+    llm__check_heads(ctx, "qkv: layer or heads do not fit the KV cache", op->layer, op->n_heads, op->n_kv_heads);
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_QKV, LLM_ROWS_TOKENS, op);
+    if (rec && op->norm != LLM_QK_NORM_WHOLE_RMS) rec->split = llm__split_heads(ctx, op->n_kv_heads);
+    llm__record_uses(ctx, rank, rec, rec ? rec->split : 0, op->rope, NULL, op->qkv, NULL, LLM__TOUCH_WRITE);
+}
+
+static void llm__cpu_attention(llm_backend_ctx *ctx, int rank, const llm_attention_op *op) {
+    llm__check_heads(ctx, "attention: layer or heads do not fit the KV cache", op->layer, op->n_heads, op->n_kv_heads);
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_ATTENTION, LLM_ROWS_TOKENS, op);
+    if (rec && op->n_heads <= LLM__QUERIES * op->n_kv_heads) rec->split = llm__split_heads(ctx, op->n_kv_heads);
+    llm__record_uses(ctx, rank, rec, rec ? rec->split : 0, op->qkv, NULL, op->dst, NULL, LLM__TOUCH_READ);
+}
+
+/* Two records: all latents must be in the cache before any head attends. */
+static void llm__cpu_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op) {
+    if (op->layer < 0 || op->layer >= ctx->kv.n_layers || ctx->kv.layer[op->layer].shape.head_dim != op->rank + op->rope_dim ||
+        ctx->kv.layer[op->layer].shape.v_head_dim)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "mla: the layer does not fit the KV cache");
+    llm_mla_op own = *op;
+    if (!llm__cpu_adapts(ctx, op->lora)) own.lora = NULL;
+    llm__record_op(ctx, rank, LLM__OP_MLA_WRITE, LLM_ROWS_TOKENS, op, op->rope, NULL, op->q, op->kv_a, LLM__TOUCH_WRITE);
+    llm__record_op(ctx, rank, LLM__OP_MLA, LLM_ROWS_TOKENS, &own, op->q, NULL, op->dst, NULL, LLM__TOUCH_READ);
+}
+
+/* What is read was written by another step, or by no row of this one. */
+static void llm__cpu_state(llm_backend_ctx *ctx, int rank, const llm_state_op *op) {
+    const llm_kv_layer *shape = op->layer >= 0 && op->layer < ctx->kv.n_layers ? &ctx->kv.layer[op->layer].shape : NULL;
+    if (!shape || (int64_t)shape->n_kv_heads * shape->v_head_dim != op->buf->cols)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "state: the layer does not fit the KV cache");
+    if (op->recall) llm__record_op(ctx, rank, LLM__OP_STATE, op->rows, op, NULL, NULL, op->buf, op->clear, LLM__TOUCH_READ);
+    else llm__record_op(ctx, rank, LLM__OP_STATE, op->rows, op, op->buf, NULL, NULL, NULL, LLM__TOUCH_WRITE);
+}
+
+/* Refuses what could choose an expert twice, or none: more of them than there are in the groups that stay. */
+static void llm__cpu_route(llm_backend_ctx *ctx, int rank, const llm_route_op *op) {
+    int size = op->n_group > 1 ? op->n_experts / op->n_group : op->n_experts;
+    if (op->k < 1 || op->k > op->n_experts || (op->n_group > 1 && (op->n_experts % op->n_group || op->k > size * op->topk_group)))
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "route: more experts to choose than there are");
+    llm__record_op(ctx, rank, LLM__OP_ROUTE, LLM_ROWS_TOKENS, op, op->logits, NULL, op->dst, NULL, LLM__TOUCH_NONE);
+}
+
+static void llm__cpu_experts(llm_backend_ctx *ctx, int rank, const llm_experts_op *op) {
+    llm_experts_op own = *op;
+    if (!llm__cpu_adapts(ctx, op->up_lora)) own.up_lora = NULL;
+    if (!llm__cpu_adapts(ctx, op->down_lora)) own.down_lora = NULL;
+    llm__record_op(ctx, rank, LLM__OP_EXPERTS, LLM_ROWS_TOKENS, &own, op->src, op->routes, op->dst, NULL, LLM__TOUCH_NONE);
+}
+
+static void llm__cpu_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *op) {
+    llm__record_op(ctx, rank, LLM__OP_GATE, LLM_ROWS_TOKENS, op, op->gate, NULL, op->dst, NULL, LLM__TOUCH_NONE);
+}
+
+/* Reads rows by another split than it writes them. */
+static void llm__cpu_gather(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
+    const llm__gather_op op = {dst, src};
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_GATHER, LLM_ROWS_OUT, &op);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, src, NULL, dst, NULL, LLM__TOUCH_NONE);
+}
+
+static void llm__cpu_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t n) {
+    const llm__reduce_op op = {buf, n};
+    llm__record_op(ctx, rank, LLM__OP_ALL_REDUCE, rows, &op, NULL, NULL, buf, NULL, LLM__TOUCH_NONE);
+}
+
+/* Nothing is sent: whoever receives reads it. Stages run one after the other, and buffers stay as they are until the next step. */
+static void llm__cpu_send(llm_backend_ctx *ctx, int rank, const llm_buffer *src) { (void)ctx, (void)rank, (void)src; }
+
+static void llm__cpu_receive(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
+    const llm__gather_op op = {dst, src};
+    llm__record_op(ctx, rank, LLM__OP_RECEIVE, LLM_ROWS_TOKENS, &op, NULL, NULL, dst, NULL, LLM__TOUCH_NONE);
+}
+
+/* Logits go to the context's own memory, which nobody reads before wait: no buffer is written. */
+static void llm__cpu_logits(llm_backend_ctx *ctx, int rank, const llm_logits_op *op) {
+    if (op->vocab_begin < 0 || (int64_t)op->vocab_begin + op->head->rows > ctx->logits_stride || ctx->step.shape.n_out > ctx->logits_rows)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "logits: more of them than the output weights have rows");
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_LOGITS, LLM_ROWS_OUT, op);
+    if (rec) rec->op.logits.plus = llm__cpu_plus(op->plus);
+    llm__record_act(ctx, rank, rec, op->src, 0, op->head);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, llm__cpu_plus(op->plus), NULL, NULL, LLM__TOUCH_NONE);
+}
+
+/* The ranks of a stage must have recorded the same operations; then all threads run them. */
+static llm_result llm__cpu_end_step(llm_backend_ctx *ctx) {
+    for (int r = 1; r < ctx->n_ranks && !ctx->failed; r++) {
+        const llm__rank *first = &ctx->rank[r - r % ctx->n_group];
+        int same = ctx->rank[r].n == first->n;
+        for (int i = 0; same && i < first->n; i++) same = ctx->rank[r].list[i].kind == first->list[i].kind;
+        if (!same) llm__cpu_fail(ctx, LLM_ERR_ARG, "the ranks recorded different operations");
+    }
+    ctx->n_passes = 0;
+    for (int first = 0; first < ctx->n_ranks && !ctx->failed; first += ctx->n_group) llm__passes_of(ctx, first);
+    ctx->timed = NULL;
+    if (!ctx->failed) llm__pool_run(ctx->pool, llm__run_pass, ctx, ctx->n_passes);
+    llm__spent_add(ctx, NULL);
+    return ctx->failed ? llm__error(ctx->failed, "%s", ctx->why) : LLM_OK;
+}
+
+/* Everything ran in end_step; only a mistake is left to be told. */
+static llm_result llm__cpu_wait(llm_backend_ctx *ctx) { return ctx->failed ? llm__error(ctx->failed, "%s", ctx->why) : LLM_OK; }
+

@@ -1,0 +1,135 @@
+/* ---- Running the lists ----
+ * The same function runs on all threads, each with its number; who has which share follows from that number, the number of threads
+ * and the operation's rows alone, so nothing is handed out but the jobs that are counted in `next`. */
+
+/* In the order of llm__op_kind. row: is called for each row of a thread's share; share: once by every thread, which finds its part of the
+ * work by itself. */
+static const struct {
+    void (*row)(const llm__run *r, int row);
+    void (*share)(const llm__run *r);
+    size_t bytes; /* of the operation */
+    int spent;    /* what its time counts as */
+} llm__ops[] = {
+    {llm__run_embed, NULL, sizeof(llm_embed_op), LLM_SPENT_EMBED}, {llm__run_rope, NULL, sizeof(llm_rope_op), LLM_SPENT_EMBED},
+    {llm__run_residual, NULL, sizeof(llm_residual_op), LLM_SPENT_NORM}, {llm__run_norm, NULL, sizeof(llm_norm_op), LLM_SPENT_NORM},
+    {NULL, llm__run_linear_op, sizeof(llm_linear_op), LLM_SPENT_LINEAR}, {NULL, llm__run_qkv, sizeof(llm_qkv_op), LLM_SPENT_ATTENTION},
+    {NULL, llm__run_attention, sizeof(llm_attention_op), LLM_SPENT_ATTENTION},
+    {llm__run_mla_write, NULL, sizeof(llm_mla_op), LLM_SPENT_ATTENTION}, {NULL, llm__run_mla, sizeof(llm_mla_op), LLM_SPENT_ATTENTION},
+    {llm__run_route, NULL, sizeof(llm_route_op), LLM_SPENT_LINEAR}, {NULL, llm__run_experts_op, sizeof(llm_experts_op), LLM_SPENT_LINEAR},
+    {llm__run_gate, NULL, sizeof(llm_gate_op), LLM_SPENT_LINEAR}, {llm__run_gather, NULL, sizeof(llm__gather_op), LLM_SPENT_HEAD},
+    {llm__run_all_reduce, NULL, sizeof(llm__reduce_op), LLM_SPENT_NORM}, {NULL, llm__run_logits_op, sizeof(llm_logits_op), LLM_SPENT_HEAD},
+    {NULL, llm__run_lora_down, sizeof(llm_lora_op), LLM_SPENT_LINEAR}, {NULL, llm__run_lora_up, sizeof(llm_lora_op), LLM_SPENT_LINEAR},
+    {llm__run_gather, NULL, sizeof(llm__gather_op), LLM_SPENT_NORM}, {llm__run_state, NULL, sizeof(llm_state_op), LLM_SPENT_NORM},
+};
+
+/* One thread's share of one record. */
+static void llm__run_record(const llm_backend_ctx *ctx, llm__exec *e, llm__record *rec, int rank, int sub) {
+    int64_t from, to;
+    const llm__run r = {ctx, e, rec, rank, sub};
+    e->n_rows = llm__op_rows(ctx, rec->rows);
+    e->next = &rec->next;
+    llm__share(e, e->n_rows, &from, &to);
+    if (llm__ops[rec->kind].share) llm__ops[rec->kind].share(&r);
+    else
+        for (int row = (int)from; row < to; row++) llm__ops[rec->kind].row(&r, row);
+}
+
+/* Makes this thread's share of the rounded copy that a record wants, as the record's act_split has it; a barrier must follow. */
+static void llm__run_act(const llm_backend_ctx *ctx, llm__exec *e, const llm__record *rec) {
+    const int heads = rec->act_split - LLM__SPLIT_HEADS, cols = rec->act_cols;
+    int64_t from, to;
+    if (!rec->form) return;
+    e->n_rows = llm__op_rows(ctx, rec->rows);
+    const llm__input in = llm__input_of(e, rec->act, rec->act_col, (llm__form)rec->form);
+    if (rec->act_split == LLM__SPLIT_ANY) {
+        llm__act_fill(e, &in, cols);
+        return;
+    }
+    if (heads > 0) llm__share_heads(e, heads, &from, &to);
+    else llm__share(e, e->n_rows, &from, &to);
+    for (int64_t i = from; i < to && heads > 0; i++) {
+        const int64_t blocks = cols / 32 / heads, g = i % heads;
+        llm__act_part(ctx->kernels, &in, cols, (int)(i / heads), (int)(i / heads) + 1, g * blocks, (g + 1) * blocks);
+    }
+    if (heads <= 0) llm__act_part(ctx->kernels, &in, cols, (int)from, (int)to, 0, (cols + 31) / 32);
+}
+
+/* Where the caller wants to know what steps spend: `next` (NULL: nothing) begins, so the record before it, which has run on all ranks of a
+ * group, is added to its kind with the time that it took. What attention reads: of each sequence all keys and values that it sees. */
+static void llm__spent_add(llm_backend_ctx *ctx, const llm__record *next) {
+    const llm__record *rec = ctx->timed;
+    const double now = ctx->cfg.spent ? llm__now() : 0, took = now - ctx->since;
+    if (!ctx->cfg.spent || rec == next) return;
+    ctx->timed = next;
+    ctx->since = now;
+    if (!rec) return;
+    llm_spent *s = &ctx->cfg.spent[llm__ops[rec->kind].spent];
+    const llm_attention_op *a = &rec->op.attention;
+    const llm_weight *w = rec->kind == LLM__OP_LINEAR ? rec->op.linear.weight : rec->kind == LLM__OP_LOGITS ? rec->op.logits.head : NULL;
+    const double ranks = ctx->n_group;
+    s->seconds += took;
+    if (w) s->bytes += ranks * (double)w->bytes, s->ops += ranks * 2 * (double)w->rows * (double)w->cols * llm__op_rows(ctx, rec->rows);
+    for (int i = 0; i < ctx->step.shape.n_seqs && rec->kind == LLM__OP_ATTENTION; i++) {
+        const int rows = ctx->step.seq_begin[i + 1] - ctx->step.seq_begin[i], len = ctx->step.seq_len[i];
+        const int seen = a->window ? LLM__MIN(len, a->window + rows) : len; /* by all rows together, and by one on average */
+        const double each = a->window ? LLM__MIN(len - rows / 2.0, (double)a->window) : len - (rows - 1) / 2.0;
+        s->bytes += ranks * seen * a->n_kv_heads * (a->head_dim + a->v_head_dim) * ctx->kv.element_bytes;
+        s->ops += ranks * 2 * each * rows * a->n_heads * (a->head_dim + a->v_head_dim);
+    }
+}
+
+/* One thread's part of a pass. */
+static void llm__run_pass(void *arg, int pass, int thread, int n_threads) {
+    llm_backend_ctx *ctx = (llm_backend_ctx *)arg;
+    const llm__stretch *at = &ctx->pass[pass];
+    llm__exec e = LLM__ZERO;
+    e.thread = thread;
+    e.n_threads = n_threads;
+    e.isa = ctx->isa;
+    e.step = &ctx->step;
+    e.scratch = ctx->scratch + (size_t)thread * ctx->scratch_bytes;
+    e.scratch_bytes = ctx->scratch_bytes;
+    for (int i = at->from; i < at->until + at->act; i++) {
+        if (!thread) llm__spent_add(ctx, &ctx->rank[at->rank - at->rank % ctx->n_group].list[i]);
+        for (int r = at->rank; r < at->rank + at->n_ranks; r++) {
+            llm__record *rec = &ctx->rank[r].list[i];
+            if (i < at->until) llm__run_record(ctx, &e, rec, r, at->sub);
+            else llm__run_act(ctx, &e, rec);
+        }
+    }
+}
+
+/* Ends the pass that is being put together, unless there is nothing in it, and begins the next one with record `from`. */
+static void llm__pass_end(llm_backend_ctx *ctx, llm__stretch *p, int until, int act, int from) {
+    p->until = until;
+    p->act = act;
+    if (p->until > p->from || act) {
+        if (ctx->n_passes >= LLM__MAX_PASSES) llm__cpu_fail(ctx, LLM_ERR_LIMIT, "too many operations in one step");
+        else ctx->pass[ctx->n_passes++] = *p;
+    }
+    p->from = from;
+}
+
+/* Cuts the lists of a stage at their barriers. EXPERTS has its own behind each pass. */
+static void llm__passes_of(llm_backend_ctx *ctx, int first) {
+    llm__stretch p = {first, ctx->n_group, 0, 0, 0, 0};
+    for (int i = 0; i < ctx->rank[first].n; i++) {
+        const llm__record *rec = &ctx->rank[first].list[i];
+        int barrier = rec->kind == LLM__OP_EXPERTS, form = 0;
+        for (int r = first; r < first + ctx->n_group; r++) {
+            barrier |= ctx->rank[r].list[i].barrier;
+            form |= ctx->rank[r].list[i].form;
+        }
+        if (barrier) llm__pass_end(ctx, &p, i, 0, i);
+        if (form) llm__pass_end(ctx, &p, i, 1, i);
+        if (rec->kind != LLM__OP_EXPERTS) continue;
+        p.n_ranks = 1;
+        for (; p.rank < first + ctx->n_group; p.rank++) {
+            const int n = llm__experts_passes(&ctx->rank[p.rank].list[i].op.experts, llm__op_rows(ctx, rec->rows), ctx->experts_bytes);
+            for (p.sub = 0; p.sub < n; p.sub++) llm__pass_end(ctx, &p, i + 1, 0, i);
+        }
+        p.rank = first, p.n_ranks = ctx->n_group, p.sub = 0, p.from = i + 1;
+    }
+    llm__pass_end(ctx, &p, ctx->rank[first].n, 0, 0);
+}
+

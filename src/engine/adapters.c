@@ -1,0 +1,226 @@
+/* ---- adapters ----
+ * An adapter lies in a slot from its loading until nobody uses it any more: neither a request nor the list by which requests find it. So
+ * unloading takes it off the list, and the last request that ends empties the slot. Where another one is to be loaded and no slot is free,
+ * the one that no request has and that was named longest ago is set aside: it stays listed, and its files are read again when a request
+ * names it (vLLM's max_cpu_loras means the same).
+ *
+ *     a slot is        refs               listed   name
+ *     free             0                  0        NULL
+ *     being loaded     1                  0        set: nobody else may load the same
+ *     loaded           1 + its requests   1        set
+ *     set aside        0                  1        set, behind the slots: the slot itself is loaded with another
+ *     unloaded         its requests       0        NULL: the name may be loaded anew, into another slot
+ *     being emptied    1                  0        set to NULL at the end
+ *
+ * The prefix cache knows an adapter by the number of its loading (id): pages that were computed with one are not taken for those of another
+ * that is loaded later under its name. */
+
+/* The slot of a name, -1: there is none; from n_loras on: set aside. listed 0: also one that is still being loaded. The caller holds the
+ * engine's mutex. */
+static int32_t llm__lora_find(const llm_engine *e, llm__str name, int listed) {
+    for (int32_t i = 0; i < e->p.n_loras + LLM__LORA_ASIDE; i++)
+        if (e->lora[i].name && e->lora[i].listed >= listed && llm__str_eq(name, e->lora[i].name)) return i;
+    return -1;
+}
+
+/* Nothing is left of a slot's names and numbers. The caller holds the engine's mutex. */
+static void llm__lora_forget(llm__lora *slot) {
+    LLM_FREE(slot->name);
+    LLM_FREE(slot->path);
+    memset(slot, 0, sizeof *slot);
+}
+
+/* Empties a slot that nobody can find or uses but the caller, and gives it back. */
+static void llm__lora_release(llm_engine *e, int32_t slot) {
+    llm__adapter nothing = LLM__ZERO;
+    nothing.prefix = nothing.base = "";
+    llm__net_adapt(e->net, slot, &nothing);
+    LLM__LOCKED(&e->mutex);
+    llm__lora_forget(&e->lora[slot]);
+}
+
+/* One user less. */
+static void llm__lora_drop(llm_engine *e, int32_t slot) {
+    pthread_mutex_lock(&e->mutex);
+    int last = e->lora[slot].refs == 1;
+    e->lora[slot].refs -= !last;
+    pthread_mutex_unlock(&e->mutex);
+    if (last) llm__lora_release(e, slot);
+}
+
+/* The root of keys (>>kv) of prompts with the adapter in a slot (-1: none), a rotary scaling and a salt. */
+static llm__kv_key llm__prompt_root(const llm_engine *e, int32_t lora, uint64_t rope, const char *salt) {
+    return llm__kv_root(&e->kv, lora >= 0 ? e->lora[lora].id : 0, rope, salt);
+}
+
+/* A rotary scaling as one number. */
+static uint64_t llm__rope_number(int32_t variant, float base) { return (uint64_t)variant << 32 | llm__f32_bits(base); }
+
+/* A slot for one more: a free one, or that of an adapter that is set aside; n_loras: all are busy. The caller holds the engine's mutex. */
+static int32_t llm__lora_room(llm_engine *e) {
+    const int32_t n = e->p.n_loras;
+    int32_t slot = 0, oldest = n, aside = n;
+    while (slot < n && e->lora[slot].refs) slot++;
+    if (slot < n) return slot;
+    for (int32_t i = 0; i < n; i++)
+        if (i != e->own_lora && e->lora[i].listed && e->lora[i].refs == 1 && (oldest == n || e->lora[i].used < e->lora[oldest].used)) oldest = i;
+    if (oldest == n) return n;
+    for (int32_t i = n; i < n + LLM__LORA_ASIDE; i++) /* a free place has used 0; where there is none, the name used longest ago is forgotten */
+        if (e->lora[i].used < e->lora[aside].used) aside = i;
+    llm__lora_forget(&e->lora[aside]);
+    e->lora[aside] = e->lora[oldest];
+    e->lora[aside].refs = e->lora[aside].n_running = e->lora[aside].n_waiting = 0;
+    memset(&e->lora[oldest], 0, sizeof e->lora[oldest]);
+    return oldest;
+}
+
+/* Takes a slot for a name: with one user, the caller, and not listed, so no request finds it yet. again: the name is one that was set
+ * aside. On error nothing was taken. */
+static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *path, int again, int32_t *slot) {
+    LLM__SCOPED(llm__drop) char *own_name = llm__strdup(name), *own_path = llm__strdup(path);
+    if (!own_name || !own_path) return llm__nomem();
+    LLM__LOCKED(&e->mutex);
+    if (!again && llm__lora_find(e, llm__lit(name), 0) >= 0)
+        return llm__error(LLM_ERR_ARG, "The lora adapter '%.200s' has already been loaded.", name);
+    *slot = llm__lora_room(e);
+    if (*slot == e->p.n_loras) /* who only wants to use it may come again */
+        return llm__error(again ? LLM_ERR_BUSY : LLM_ERR_LIMIT, "adapter \"%.200s\": %d others are in use, max_cpu_loras allows no more", name,
+                          (int)e->p.n_loras);
+    e->lora[*slot].refs = 1;
+    e->lora[*slot].name = own_name;
+    e->lora[*slot].path = own_path;
+    own_name = own_path = NULL;
+    return LLM_OK;
+}
+
+/* What has been read can be found from now on. again: if it is still set aside, and nobody unloaded it meanwhile; the caller holds it too. */
+static llm_result llm__lora_list(llm_engine *e, const char *name, uint64_t content, int again, int32_t slot) {
+    LLM__LOCKED(&e->mutex);
+    int32_t aside = again ? llm__lora_find(e, llm__lit(name), 1) : -1;
+    if (again && aside < 0) return llm__error(LLM_ERR_ARG, "lora: no adapter \"%.200s\" is loaded", name);
+    if (again) llm__lora_forget(&e->lora[aside]);
+    e->lora[slot].refs += again;
+    e->lora[slot].listed = 1;
+    e->lora[slot].id = ++e->n_loaded;
+    e->lora[slot].used = ++e->n_lora_uses;
+    e->lora[slot].content = content;
+    return LLM_OK;
+}
+
+/* Files are read and packed in the caller's thread, into a slot that no row of any step has. */
+static llm_result llm__lora_read(llm_engine *e, const char *name, const char *path, int again, int32_t *slot) {
+    llm__adapter d;
+    llm_result r = llm__lora_claim(e, name, path, again, slot);
+    if (r) return r;
+    r = llm__adapter_open(path, &e->p.model->arch, e->net->cfg.max_lora_rank, &d);
+    if (!r) r = llm__net_adapt(e->net, *slot, &d);
+    uint64_t content = d.content;
+    llm__adapter_close(&d);
+    if (!r) r = llm__lora_list(e, name, content, again, *slot);
+    if (r) llm__lora_release(e, *slot);
+    return r;
+}
+
+LLM_API llm_result llm_lora_load(llm_engine *e, const char *name, const char *path) {
+    int32_t slot;
+    if (!e->p.n_loras) return llm__error(LLM_ERR_UNSUPPORTED, "adapters: the engine was opened without max_loras");
+    if (!llm__plain_text(llm__s(name, strlen(name)), 255))
+        return llm__error(LLM_ERR_ARG, "lora: a name of 1 to 255 bytes of text expected");
+    return llm__lora_read(e, name, path, 0, &slot);
+}
+
+/* The adapter that a request names, or the engine's own (*slot -1: none), with a hold on it; of one that is set aside only the path. */
+static llm_result llm__lora_named(llm_engine *e, const char *name, int32_t *slot, char **path) {
+    LLM__LOCKED(&e->mutex);
+    *slot = name ? llm__lora_find(e, llm__lit(name), 1) : e->own_lora;
+    if (*slot < 0) return name ? llm__error(LLM_ERR_ARG, "lora: no adapter \"%.200s\" is loaded", name) : LLM_OK;
+    e->lora[*slot].used = ++e->n_lora_uses;
+    if (*slot >= e->p.n_loras) return (*path = llm__strdup(e->lora[*slot].path)) == NULL ? llm__nomem() : LLM_OK;
+    e->lora[*slot].refs++;
+    return LLM_OK;
+}
+
+/* A hold on the adapter that a request names: its id and content stay until llm__lora_drop. *slot -1: none. Who names one while another is
+ * read again waits for that. */
+static llm_result llm__lora_hold(llm_engine *e, const char *name, int32_t *slot) {
+    LLM__SCOPED(llm__drop) char *path = NULL;
+    if (!name) return llm__lora_named(e, name, slot, &path);
+    LLM__LOCKED(&e->lora_turn);
+    llm_result r = llm__lora_named(e, name, slot, &path);
+    if (path) r = llm__lora_read(e, name, path, 1, slot);
+    if (r) *slot = -1;
+    return r;
+}
+
+/* Requests that use it go on with it: only the list's hold on the slot is given up. The engine's own adapter stays. */
+LLM_API llm_result llm_lora_unload(llm_engine *e, const char *name) {
+    pthread_mutex_lock(&e->mutex);
+    int32_t slot = llm__lora_find(e, llm__lit(name), 1);
+    int own = slot >= 0 && slot == e->own_lora, aside = slot >= e->p.n_loras;
+    if (aside) llm__lora_forget(&e->lora[slot]);
+    else if (slot >= 0 && !own) {
+        LLM_FREE(e->lora[slot].name);
+        e->lora[slot].name = NULL;
+        e->lora[slot].listed = 0;
+    }
+    pthread_mutex_unlock(&e->mutex);
+    if (slot < 0) return llm__error(LLM_ERR_ARG, "The lora adapter '%.200s' cannot be found.", name);
+    if (own) return llm__error(LLM_ERR_ARG, "The lora adapter '%.200s' is that of all requests and stays.", name);
+    if (!aside) llm__lora_drop(e, slot);
+    return LLM_OK;
+}
+
+/* The i-th in the order of loading is the one that is listed and has i others before it. */
+LLM_API int llm_lora_get(llm_engine *e, int32_t i, llm_text *name, llm_text *path, int32_t counts[2]) {
+    const int32_t n = e->p.n_loras + LLM__LORA_ASIDE;
+    LLM__LOCKED(&e->mutex);
+    for (int32_t k = 0; k < n; k++) {
+        const llm__lora *l = &e->lora[k];
+        int32_t before = 0;
+        for (int32_t j = 0; j < n && l->listed; j++) before += e->lora[j].listed && e->lora[j].id < l->id;
+        if (!l->listed || before != i) continue;
+        if (name) llm_text_str(name, l->name);
+        if (path) llm_text_str(path, l->path);
+        if (counts) counts[0] = l->n_running, counts[1] = l->n_waiting;
+        return 1;
+    }
+    return 0;
+}
+
+/* Whatever fails, everything opened so far is closed again by the one function that closes engines. */
+LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out) {
+    llm_engine *e = llm__engine_alloc();
+    llm_engine_config *c = e ? &e->p.c : NULL;
+    if (e && cfg) *c = *cfg;
+    llm_result r = e ? llm__engine_resolve(model, c) : llm__nomem();
+    if (!r) r = llm__engine_backend(c, &e->backend);
+    if (!r) r = llm__engine_device(e, c);
+    if (!r) r = llm__engine_assemble(e, model, c);
+    if (!r && c->lora) r = llm_lora_load(e, c->lora, c->lora);
+    if (!r && c->lora) e->own_lora = 0;
+    if (r) llm__engine_destroy(e);
+    *out = r ? NULL : e;
+    return r;
+}
+
+/* The figures of the step that ended last: any thread, without waiting for the one that runs. */
+LLM_API void llm_engine_get_stats(const llm_engine *e, llm_engine_stats *out) {
+    LLM__LOCKED(&e->mutex);
+    *out = e->stats;
+}
+
+/* Pages and the scheduler's lists belong to the thread that steps. Who else wants them for a moment draws a number and waits for its turn,
+ * like every step: between two steps, and first come, first served, for a thread that steps without pause must not shut others out. */
+static void llm__turn_take(llm_engine *e) {
+    LLM__LOCKED(&e->mutex);
+    uint64_t own = e->next_turn++;
+    while (e->turn != own) pthread_cond_wait(&e->turns, &e->mutex);
+}
+
+/* Lets the next number have its turn. */
+static void llm__turn_give(llm_engine *e) {
+    LLM__LOCKED(&e->mutex);
+    e->turn++;
+    if (e->turn != e->next_turn) pthread_cond_broadcast(&e->turns);
+}
+

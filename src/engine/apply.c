@@ -1,0 +1,91 @@
+static void llm__apply_entry(llm_engine *e, llm__flight *f, const llm__entry *p) {
+    llm__seq *s = p->seq;
+    llm_request *r = s->request;
+    s->n_flight--;
+    r->n_flight--;
+    if (s->state == LLM__SEQ_DONE) {
+        if (!s->n_flight) llm__seq_release(e, s);
+        if (!r->n_flight) llm__note_news(e, r); /* it could not leave before */
+        return;
+    }
+    if (s->n_ids == s->n_prompt) e->count.prompt_tokens += LLM__MIN(p->end, s->n_prompt) - s->n_computed;
+    s->n_computed = p->end;
+    llm__seq_publish(e, s);
+    if (s->index == 0 && s->n_ids == s->n_prompt && s->n_computed == s->n_prompt && !r->s.use_beam_search) llm__fork_choices(e, f, p);
+}
+
+/* After a token was accepted: was it the drafted one? Then its keys and values are in pages, as if it had been fed, and the
+ * row behind this one says what follows. Returns 1 if so, and the answer goes on; the job then stands at that row. */
+static int llm__draft_kept(llm_engine *e, llm__job *job, int32_t id) {
+    llm__seq *s = job->seq;
+    int kept = job->n_kept < s->n_draft && s->draft[job->n_kept] == id;
+    if (kept) e->count.accepted_per_position[job->n_kept++]++;
+    if (kept && s->state == LLM__SEQ_RUNNING) {
+        /* a draft model has fed all of its draft but the last; an EAGLE head reads these again, with the model's own hidden states */
+        s->n_guessed += !s->jumps && !e->draft.eagle && job->n_kept < s->n_draft;
+        s->n_computed = ++s->n_fed;
+        llm__seq_publish(e, s);
+        job->out_row++;
+        return 1;
+    }
+    if (s->n_draft) {
+        e->count.drafts++;
+        e->count.draft_tokens += s->n_draft;
+        e->count.accepted_tokens += job->n_kept;
+        s->chance = llm__chance_after(s->chance, s->n_draft - s->n_sure, job->n_kept - s->n_sure);
+    }
+    s->n_draft = 0;
+    return 0;
+}
+
+/* Adds the hidden state of a row of the prompt, in order of position: the sum is the same however the prompt was cut. The last row
+ * makes the embedding. 0: it is not finite. */
+static int llm__pool_row(llm_engine *e, llm_request *r, const llm__job *job) {
+    const float *row = llm__net_hidden(e->net, job->out_row);
+    double finite = 0;
+    for (int32_t i = 0; i < e->p.hidden; i++) {
+        r->pooled[i] += (double)row[i];
+        r->embedding[i] = (float)(r->pooled[i] / (r->score_end - r->score_from));
+        finite += (double)(row[i] - row[i]);
+    }
+    return finite == 0;
+}
+
+/* Uses what a job has found. Returns 1 if it is to be run again, on the row behind. */
+static int llm__use_job(llm_engine *e, llm__job *job, double now) {
+    llm__seq *s = job->seq;
+    llm_request *r = s->request;
+    if (s->state == LLM__SEQ_DONE) return 0; /* ended while the step was in flight, or failed in an earlier row */
+    if (job->choice.id == -2) llm__request_end(e, r, LLM_FINISH_ERROR, "the grammar leaves no token that could come next");
+    else if (job->choice.id < 0) llm__request_end(e, r, LLM_FINISH_ERROR, "the model's logits are not finite");
+    else if (r->pooling && !llm__pool_row(e, r, job)) llm__request_end(e, r, LLM_FINISH_ERROR, "the model's hidden states are not finite");
+    else if (job->scored >= 0) s->n_scored = job->scored;
+    else if (r->s.use_beam_search) llm__beams_advance(e, r, now);
+    else return llm__draft_kept(e, job, llm__seq_accept(e, job, now));
+    return 0;
+}
+
+/* Results of a step: what was computed is booked, rows are sampled in parallel and accepted in order, so that results
+ * do not depend on which thread was faster. A row that is not finite fails its request only. Rows of drafted tokens are
+ * used in further rounds, one for each token that was right: each finds its sequence as a step of its own would. */
+static void llm__apply(llm_engine *e, llm__flight *f) {
+    for (int32_t i = 0; i < f->n; i++) llm__apply_entry(e, f, &f->entry[i]);
+    e->applied = f;
+    double now;
+    do {
+        int32_t n_again = 0;
+        e->next_job = 0;
+        llm__on_threads(e, llm__run_jobs, f->n_jobs);
+        now = e->p.driver.now(e);
+        for (int32_t i = 0; i < f->n_jobs; i++)
+            if (llm__use_job(e, &f->jobs[i], now)) f->jobs[n_again++] = f->jobs[i];
+        f->n_jobs = n_again;
+    } while (f->n_jobs);
+    if (f->n_prompt_rows) e->prompt_seconds = now - f->begin;
+    else llm__pace_note(&e->pace, f->n_rows, now - f->begin);
+    for (int32_t i = 0; i < f->n; i++) {
+        llm__seq *s = f->entry[i].seq;
+        if (s->request->score_only && s->state == LLM__SEQ_RUNNING && s->n_computed == s->n_ids) llm__seq_finish(e, s, LLM_FINISH_LENGTH);
+    }
+}
+

@@ -1,0 +1,173 @@
+/* ============================================================================
+ * >>engine   Threads, backend, model and scheduler together; requests from the outside.
+ * ============================================================================
+ * llm_engine_open opens backend and weights, takes the pages, and makes a scheduler over the driver that runs them.
+ * Tests make one over a driver of their own (llm__engine_alloc, parameters, llm__engine_init).
+ *
+ * Threads. One thread steps; whatever the scheduler knows is its own. Any thread may do the rest:
+ *     submit   checks, copies and tokenizes in the caller's thread, then puts the request into the inbox
+ *     cancel   sets a flag; the stepping thread sees it before it plans its next step
+ *     poll     reads what the request has, under the request's lock
+ *     free     gives up the caller's share: a request has two owners, the caller and the engine, and the last to
+ *              leave destroys it. So it may be freed at any moment, in a callback too
+ * Locks: engine->mutex (inbox, figures), request->mutex (outputs), engine->news_mutex (held while callbacks run, so that after
+ * llm_request_free none runs any more). Nobody holds two of the first kinds at once, and the stepping thread holds none while the device
+ * computes. Who needs the scheduler's own lists from another thread waits for a turn between two steps (llm__turn_take). Flags that are
+ * only ever raised (cancelled, freed) and the count of owners are atomic and need no lock.
+ *
+ * A request's life, and which thread it is in:
+ *
+ *     llm_request_submit    caller     ranges checked, text to ids, everything copied, all memory taken; into the inbox. refs = 2
+ *     llm__take_inbox       stepping   joins e->live; its first sequence queues
+ *     llm__plan             stepping   some step has place for it: pages, rows of the prompt; step after step until the prompt is computed
+ *     llm__apply            stepping   the prompt's last row gives a token; the other choices fork; then a token a step (drafts: more)
+ *     llm__tell_news        stepping   on_news for all of which something is new, once a step
+ *     llm_request_poll      caller     reads tokens and texts, whenever it likes
+ *     llm__tell_news        stepping   every sequence has ended, the caller was told, no step in flight names it: leaves e->live, refs - 1
+ *     llm_request_free      caller     refs - 1; whoever makes it 0 destroys the request
+ *
+ * A cancel, a deadline, or a step that failed only ends its sequences earlier (llm__request_end): the way out is the same.
+ *
+ * Memory. All of a request's memory is taken in llm_request_submit; what grows later is only text, which gets room for
+ * sixteen bytes a token beforehand. So a step allocates nothing: tests/test_sim.c counts.
+ *
+ * Time. The scheduler's clock is the driver's and never jumps; the times in llm_request_metrics are wall-clock times of
+ * the submission plus differences of that clock, so that they stay in order when somebody sets the clock.
+ *
+ * Events are not stored. Each sequence knows how many of its tokens were polled and how much text may be shown after
+ * each, so a slow reader costs nothing and no queue can overflow. */
+
+/* Gives back all that an engine has, in whatever state of opening it is; NULL does nothing. Weights go before the backend
+ * they live on. Nothing may be in flight. */
+static void llm__engine_destroy(llm_engine *e) {
+    if (!e) return;
+    llm__net_close(e->net);
+    llm__net_close(e->draft.net);
+    if (e->ctx) e->backend->close(e->ctx);
+    llm_model_close(e->draft.model);
+    pthread_mutex_destroy(&e->mutex);
+    pthread_mutex_destroy(&e->lora_turn);
+    pthread_mutex_destroy(&e->news_mutex);
+    pthread_cond_destroy(&e->arrived);
+    pthread_cond_destroy(&e->turns);
+    for (int32_t i = 0; e->lora && i < e->p.n_loras + LLM__LORA_ASIDE; i++) {
+        LLM_FREE(e->lora[i].name);
+        LLM_FREE(e->lora[i].path);
+    }
+    llm__arena_free(&e->arena);
+    LLM_FREE(e->swap_memory);
+    LLM_FREE(e);
+}
+
+/* The arrays of a step, and of two steps what must be known until they are applied. Several that have the same type and
+ * length are cut from one. 0: no memory. */
+static int llm__engine_arrays(llm_engine *e) {
+    size_t seqs = (size_t)e->p.c.max_num_seqs, rows = (size_t)e->p.c.max_num_batched_tokens, out = (size_t)e->p.max_out;
+    llm__arena *a = &e->arena;
+    e->running = (llm__seq **)llm__arena_get(a, 2 * seqs * sizeof *e->running);
+    e->tokens = (int32_t *)llm__arena_get(a, 4 * rows * sizeof *e->tokens);
+    e->seq_begin = (int32_t *)llm__arena_get(a, (5 * seqs + 1) * sizeof *e->seq_begin);
+    e->seq_base = (float *)llm__arena_get(a, seqs * sizeof *e->seq_base);
+    e->pages = (int32_t *)llm__arena_get(a, seqs * (size_t)e->max_pages * sizeof *e->pages);
+    e->out_rows = (int32_t *)llm__arena_get(a, out * sizeof *e->out_rows);
+    e->draws = (llm_draw *)llm__arena_get(a, out * sizeof *e->draws);
+    e->masks = (uint32_t *)llm__arena_get(a, (e->p.lag ? out : 1) * (((size_t)e->p.vocab + 31) / 32) * sizeof *e->masks);
+    e->draft.job = (llm__job *)llm__arena_get(a, seqs * sizeof *e->draft.job);
+    e->swap_free = (int32_t *)llm__arena_get(a, (size_t)e->p.n_swap * sizeof *e->swap_free);
+    e->scratch = (llm__scratch *)llm__arena_get(a, (size_t)e->p.c.n_threads * sizeof *e->scratch);
+    for (int i = 0; i < 2; i++) {
+        e->flight[i].entry = (llm__entry *)llm__arena_get(a, seqs * sizeof *e->flight[i].entry);
+        e->flight[i].jobs = (llm__job *)llm__arena_get(a, (out + seqs) * sizeof *e->flight[i].jobs);
+    }
+    if (a->failed) return 0;
+    while (e->n_swap_free < e->p.n_swap) e->swap_free[e->n_swap_free] = e->n_swap_free, e->n_swap_free++;
+    e->drafting = e->running + seqs;
+    e->positions = e->tokens + rows;
+    e->seq_of_row = e->positions + rows;
+    e->token_from = e->seq_of_row + rows;
+    e->seq_len = e->seq_begin + seqs + 1;
+    e->seq_rope = e->seq_len + seqs;
+    e->raw_prompt = e->seq_rope + seqs;
+    e->seq_lora = e->raw_prompt + seqs;
+    for (int32_t i = 0; i < e->p.c.n_threads; i++)
+        if (!llm__scratch_open(&e->scratch[i], e->p.vocab, e->p.kernels, a)) return 0;
+    return 1;
+}
+
+/* An engine with nothing but its locks; NULL: no memory. Waiting uses the clock that never jumps. Callbacks may free
+ * requests, so their lock may be taken again by its thread. */
+static llm_engine *llm__engine_alloc(void) {
+    pthread_condattr_t clock;
+    pthread_mutexattr_t recursive;
+    llm_engine *e = LLM__NEW(llm_engine, 1);
+    if (!e) return NULL;
+    pthread_mutex_init(&e->mutex, NULL);
+    pthread_mutex_init(&e->lora_turn, NULL);
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&e->news_mutex, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    pthread_cond_init(&e->turns, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&e->arrived, &clock);
+    pthread_condattr_destroy(&clock);
+    return e;
+}
+
+/* The scheduler of an engine whose parameters are set: over any driver, without a model. On error it is to be destroyed. */
+static llm_result llm__engine_init(llm_engine *e) {
+    const llm__engine_params *p = &e->p;
+    e->p.c.n_threads = LLM__MAX(1, p->c.n_threads);
+    e->own_lora = -1;
+    e->lora = (llm__lora *)llm__arena_get(&e->arena, ((size_t)p->n_loras + LLM__LORA_ASIDE) * sizeof *e->lora);
+    if (!e->lora) return llm__nomem();
+    e->max_pages = (int32_t)(((int64_t)p->max_len + p->c.block_size - 1) / p->c.block_size);
+    if (!llm__engine_arrays(e) || llm__kv_open(&e->kv, p->n_pages, p->c.block_size, p->c.disable_prefix_caching, &e->arena)) return llm__nomem();
+    e->count.total_blocks = e->count.free_blocks = p->n_pages;
+    e->count.block_size = p->c.block_size;
+    e->count.max_model_len = p->max_len;
+    e->count.max_num_seqs = p->c.max_num_seqs;
+    e->count.backend = e->describe;
+    e->stats = e->count;
+    return LLM_OK;
+}
+
+/* ---- the driver that runs a model ----
+ * The CPU computes a step at once, so it is used with lag 0: forward returns when all is done, wait has nothing to
+ * wait for, and the engine samples on the backend's threads. A backend that draws tokens itself is used with lag 1.
+ * Only the stepping thread calls these functions. */
+
+/* Enqueues the step on all ranks. On the CPU it is computed when this returns. */
+static llm_result llm__drive_forward(llm_engine *e, const llm_step *step) { return llm__net_begin(e->net, step); }
+
+/* Rotary scaling of a request: its prompt's length decides, see llm__net_rope_of. */
+static void llm__drive_rope(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base) {
+    llm__net_rope_of(e->net, prompt_len, variant, base);
+}
+
+/* Seconds of a clock that never jumps; the simulation in the tests has one of its own. */
+static double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
+
+/* In the order of llm__driver; who drafts is put in by llm__drafter_open. */
+static const llm__driver llm__model_driver = {llm__drive_forward, NULL, llm__drive_rope, llm__drive_now};
+
+/* ---- a draft model ----
+ * A small model with the same tokens guesses for a large one. It is a second network on the same device, and its keys and values lie in the
+ * same pages, as further layers behind the model's own: so whatever happens to pages (sharing, the prefix cache, forks, eviction) happens
+ * to both, and a page has one more bit that tells whether the draft model has computed it (llm__kv). It runs only when somebody drafts, so
+ * it may be behind: its first pass reads all tokens of a sequence that it has not seen, and gives the first guess; each further pass reads
+ * the guess before. k tokens take k passes, for all sequences that draft together:
+ *
+ *     pass 0   rows n_guessed ... n_ids - 1    guesses draft[0]
+ *     pass k   a row: draft[k - 1]             guesses draft[k]
+ *
+ * Three tokens for a sequence whose last 5 of 40 ids the draft model has not seen: pass 0 has 5 rows, passes 1 and 2 one each. Then the
+ * model checks all three in one step of 4 rows, its own last token and the guesses. Are the first two right and the third not, then the
+ * step gives 3 tokens: the two, and what the model says instead of the third. The keys and values that a wrong guess left in pages lie
+ * beyond the sequence's end and are written over.
+ *
+ * Its guess is drawn from its own logits by the same rules, a grammar's mask behind the guesses before it too, and with the same random
+ * number that the model's token at this position will be drawn with. Where the two distributions are alike, so are the tokens then, also at
+ * high temperatures. */
+

@@ -1,0 +1,173 @@
+/* ---- pages of a sequence ----
+ * n_published <= n_computed / page_tokens: the pages that others may find. n_computed <= n_fed <= n_ids + n_ahead: what
+ * is in pages, what was handed over, what there is. n_pages covers n_fed at least. */
+
+/* Lets go of all pages, the last first (see >>kv). What they held must be computed again, or found in the cache. */
+static void llm__seq_release(llm_engine *e, llm__seq *s) {
+    while (s->n_pages) llm__kv_drop(&e->kv, s->pages[--s->n_pages]);
+    s->n_fed = s->n_computed = s->n_published = s->n_guessed = 0;
+    s->key = s->request->root;
+}
+
+/* Gives the host slots back. */
+static void llm__swap_drop(llm_engine *e, llm__seq *s) {
+    while (s->n_swap) e->swap_free[e->n_swap_free++] = s->swap[--s->n_swap];
+}
+
+/* Pages that became full and computed can be found from now on: by other prompts, and by this sequence itself when it
+ * has to give way. The chain of keys goes on from where it was left. */
+static void llm__seq_publish(llm_engine *e, llm__seq *s) {
+    int32_t size = e->kv.page_tokens;
+    for (; (s->n_published + 1) * (int64_t)size <= s->n_computed; s->n_published++) {
+        const int32_t *tokens = s->ids + (int64_t)s->n_published * size;
+        s->key = llm__kv_hash(&e->kv, s->key, tokens, (size_t)size * sizeof *tokens);
+        llm__kv_publish(&e->kv, s->pages[s->n_published], s->key, tokens);
+    }
+}
+
+/* Pages that n tokens fill, the last perhaps in part. */
+static int32_t llm__pages_of(const llm_engine *e, int32_t n_tokens) {
+    return (int32_t)(((int64_t)n_tokens + e->kv.page_tokens - 1) / e->kv.page_tokens);
+}
+
+/* Pages that a sequence takes for its next rows. Who gave way often takes all it can ever need. */
+static int32_t llm__pages_wanted(const llm_engine *e, const llm__seq *s) {
+    return llm__pages_of(e, s->n_preempted < LLM__PREEMPT_MAX ? s->n_ids + s->n_ahead : s->n_prompt + s->max_new);
+}
+
+/* Full pages that the prefix cache may give to a sequence: at least one token is left to compute, and rows of the
+ * prompt of which something is still wanted are computed, known or not. */
+static int32_t llm__pages_cacheable(const llm_engine *e, const llm__seq *s) {
+    const llm_request *r = s->request;
+    int32_t first = LLM__MAX(s->n_scored, r->score_from), last = s->n_ids - 1;
+    return (first < r->score_end ? LLM__MIN(first, last) : last) / e->kv.page_tokens;
+}
+
+/* One page of all ranks, whose bytes follow each other: out of the cache, or (out NULL) into it. */
+static llm_result llm__page_move(llm_engine *e, int32_t page, uint8_t *out, const uint8_t *in) {
+    llm_result r = LLM_OK;
+    for (int32_t k = 0; k < e->n_ranks && !r; k++) {
+        int64_t at = k * e->page_bytes;
+        r = out ? e->backend->kv_read(e->ctx, k, page, out + at) : e->backend->kv_write(e->ctx, k, page, in + at);
+    }
+    return r;
+}
+
+/* A slot of host memory. */
+static uint8_t *llm__swap_slot(const llm_engine *e, int32_t slot) { return e->swap_memory + (int64_t)slot * e->n_ranks * e->page_bytes; }
+
+/* What was swapped out comes back into the pages behind those that the prefix cache had. A page that fails is computed
+ * again, with all that follow. */
+static void llm__swap_in(llm_engine *e, llm__seq *s) {
+    int32_t have = s->n_published, size = e->kv.page_tokens;
+    while (have < s->n_swap && !llm__page_move(e, s->pages[have], NULL, llm__swap_slot(e, s->swap[have]))) have++;
+    if (s->n_swap) s->n_computed = LLM__MAX(s->n_computed, have == s->n_swap ? s->n_swap_tokens : have * size);
+    llm__swap_drop(e, s);
+}
+
+/* Pages for all tokens of a waiting sequence, known ones first. 0: not enough now. One page for each sequence that runs
+ * stays free, so that a newcomer is not sent away by the next few tokens of the others. */
+static int llm__seq_place(llm_engine *e, llm__seq *s) {
+    llm__kv *kv = &e->kv;
+    int32_t need = llm__pages_wanted(e, s), known = llm__pages_cacheable(e, s);
+    if (s->blocked == kv->released + 1) return 0;
+    llm__kv_key key = s->key;
+    for (; s->n_pages < known; s->key = key) {
+        int32_t page = llm__kv_find(kv, &key, s->ids + (int64_t)s->n_pages * kv->page_tokens);
+        if (page < 0) break;
+        s->pages[s->n_pages++] = page;
+    }
+    if (llm__kv_room(kv) < need - s->n_pages + e->n_running) {
+        llm__seq_release(e, s);
+        s->blocked = kv->released + 1;
+        return 0;
+    }
+    s->n_published = s->n_pages;
+    s->n_computed = s->n_pages * kv->page_tokens;
+    while (s->n_guessed < s->n_computed && kv->drafted[s->pages[s->n_guessed / kv->page_tokens]]) s->n_guessed += kv->page_tokens;
+    while (s->n_pages < need) s->pages[s->n_pages++] = llm__kv_get(kv);
+    llm__swap_in(e, s);
+    s->n_fed = s->n_computed;
+    return 1;
+}
+
+/* Copies the computed pages to host memory, all or none: without room, or if the device cannot, the sequence is computed
+ * again. Pages that the prefix cache knows are copied too, for it may lose them meanwhile. */
+static void llm__swap_out(llm_engine *e, llm__seq *s) {
+    int32_t n = llm__pages_of(e, s->n_computed);
+    if (n > e->n_swap_free) return;
+    for (s->n_swap_tokens = s->n_computed; s->n_swap < n; s->n_swap++) {
+        s->swap[s->n_swap] = e->swap_free[e->n_swap_free - 1];
+        if (llm__page_move(e, s->pages[s->n_swap], llm__swap_slot(e, s->swap[s->n_swap]), NULL)) {
+            llm__swap_drop(e, s);
+            return;
+        }
+        e->n_swap_free--;
+    }
+}
+
+/* Back to the queue; its tokens stay. A beam that already knows how it goes on needs its pages no more: it is held
+ * until the other beams are as far. */
+static void llm__preempt(llm_engine *e, llm__seq *s) {
+    llm__running_take(e, s);
+    if (!s->n_next) llm__swap_out(e, s);
+    llm__seq_release(e, s);
+    if (!s->n_next) llm__queue_put(e, s);
+    s->n_preempted++;
+    s->request->metrics.n_preemptions++;
+    e->count.preemptions++;
+}
+
+/* 1 if letting this sequence go makes at least one page available: pages it shares do not. The last is mostly its own. */
+static int llm__frees_a_page(const llm_engine *e, const llm__seq *s) {
+    for (int32_t i = s->n_pages - 1; i >= 0; i--)
+        if (e->kv.ref[s->pages[i]] == 1) return 1;
+    return 0;
+}
+
+/* Who gives way to running[at]: the latest after it that would free a page and may be asked once more, else itself. So
+ * the first in order goes on whatever happens, and everything ends. */
+static llm__seq *llm__victim(const llm_engine *e, int32_t at) {
+    for (int32_t i = e->n_running - 1; i > at; i--)
+        if (e->running[i]->n_preempted < LLM__PREEMPT_MAX && llm__frees_a_page(e, e->running[i])) return e->running[i];
+    return e->running[at];
+}
+
+/* Tokens of a sequence that no step has fed yet, one that the device is drawing included. 0: it waits for its next
+ * token to be known, or for other beams. */
+static int32_t llm__seq_left(const llm__seq *s) { return s->n_ids + s->n_ahead - s->n_fed; }
+
+/* 1 if it feeds one token of its answer. */
+static int llm__decodes(const llm__seq *s) { return s->n_ids + s->n_ahead > s->n_prompt && llm__seq_left(s) == 1; }
+
+/* 1 if it has something to feed, and the pages for it. */
+static int llm__goes_on(const llm_engine *e, const llm__seq *s) {
+    return llm__seq_left(s) > 0 && s->n_pages >= llm__pages_of(e, s->n_ids + s->n_ahead);
+}
+
+/* 1 if another sequence goes on. */
+static int llm__others_go_on(const llm_engine *e, const llm__seq *s) {
+    for (int32_t i = 0; i < e->n_running; i++)
+        if (e->running[i] != s && llm__goes_on(e, e->running[i])) return 1;
+    return 0;
+}
+
+/* Pages for the next token of running[at]. Where none is left the victim gives way; but if that would free none, who
+ * needs the page rather sits still for this step. 1: go on; 0: it gave way itself, another stands at its place;
+ * -1: a step in flight must be applied before anyone can give way. */
+static int llm__grow_pages(llm_engine *e, int32_t at) {
+    llm__seq *s = e->running[at];
+    for (int32_t want = llm__pages_wanted(e, s), page; s->n_pages < want;) {
+        if ((page = llm__kv_get(&e->kv)) >= 0) {
+            s->pages[s->n_pages++] = page;
+            continue;
+        }
+        if (e->n_flight) return -1;
+        llm__seq *victim = llm__victim(e, at);
+        if (victim == s && !llm__frees_a_page(e, s) && llm__others_go_on(e, s)) return 1;
+        llm__preempt(e, victim);
+        if (victim == s) return 0;
+    }
+    return 1;
+}
+

@@ -1,0 +1,202 @@
+/* ---- results ---- */
+
+static int llm__has_id(const int32_t *ids, int32_t n, int32_t id) {
+    for (int32_t i = 0; i < n; i++)
+        if (ids[i] == id) return 1;
+    return 0;
+}
+
+/* 1 if token `id` as the n-th of an answer is an EOS that ends it. Before min_tokens none does. */
+static int llm__is_eos(const llm_engine *e, const llm_request *r, int32_t n, int32_t id) {
+    return n >= r->s.min_tokens && !r->s.ignore_eos && llm__has_id(e->p.eos, e->p.n_eos, id);
+}
+
+/* The same for the request's own stop ids. */
+static int llm__is_stop(const llm_request *r, int32_t n, int32_t id) {
+    return n >= r->s.min_tokens && llm__has_id(r->s.stop_token_ids, r->s.n_stop_token_ids, id);
+}
+
+/* Length of the longest prefix of the stop string that ends at the character c, when the one before had `state`
+ * characters: a step of the automaton of Knuth, Morris and Pratt. No text is ever read twice. */
+static int32_t llm__stop_feed(const llm__stop *p, int32_t state, char c) {
+    while (state > 0 && (state == p->len || p->text[state] != c)) state = p->border[state - 1];
+    return p->text[state] == c ? state + 1 : 0;
+}
+
+/* Looks for stop strings in the text from `from` on, in the order of the list; the first found cuts the text, before it or after it.
+ * allowed: min_tokens is reached; before, the automata run all the same. Returns which, or -1. As in vLLM the prompt is never searched. */
+static int32_t llm__find_stop(llm__seq *s, size_t from, int allowed) {
+    const llm_request *r = s->request;
+    for (int32_t i = 0; i < r->s.n_stop; i++)
+        for (size_t at = from; at < s->text.len; at++) {
+            s->stop_state[i] = llm__stop_feed(&r->stop[i], s->stop_state[i], s->text.data[at]);
+            if (s->stop_state[i] < r->stop[i].len || !allowed) continue;
+            s->text.len = at + 1 - (r->s.include_stop_str_in_output ? 0 : (size_t)r->stop[i].len);
+            s->text.data[s->text.len] = 0;
+            return i;
+        }
+    return -1;
+}
+
+/* Bytes of the text that can be shown: not what may yet become a stop string, and no half code point. A client that
+ * streams never sees a byte that is taken back. */
+static size_t llm__showable(const llm__seq *s) {
+    const llm_request *r = s->request;
+    int32_t held = 0;
+    if (s->finish) return s->text.len;
+    for (int32_t i = 0; i < r->s.n_stop && !r->s.include_stop_str_in_output; i++) {
+        int32_t state = s->stop_state[i];
+        if (state == r->stop[i].len) state = r->stop[i].border[state - 1]; /* found, but min_tokens forbade it */
+        held = LLM__MAX(held, state);
+    }
+    size_t n = s->text.len - (size_t)held;
+    while (held && n > 0 && ((uint8_t)s->text.data[n] & 0xC0) == 0x80) n--;
+    return n;
+}
+
+/* Adds a token to ids and text and decides whether the answer ends: EOS, stop ids, stop strings, length, in this
+ * order, as in vLLM: a stop on the last allowed token is "stop". Only early stop yields to the length, as in
+ * FastDeploy. The ending token stands in the ids, not in the text. early: early stop ends it with this token. */
+static llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, int early) {
+    llm_request *r = s->request;
+    int32_t n = s->n_ids + 1 - s->n_prompt; /* output tokens, this one included */
+    int full = n >= s->max_new, eos = early || llm__is_eos(e, r, n, id), stop = !eos && llm__is_stop(r, n, id);
+    size_t from = s->text.len;
+    s->ids[s->n_ids++] = id;
+    if (s->detok && (!(eos || stop) || (r->s.include_stop_str_in_output && !early))) llm_detok_push(s->detok, id, &s->text);
+    int32_t found = llm__find_stop(s, from, n >= r->s.min_tokens && !eos && !stop);
+    if (stop) s->stop_id = id;
+    if (early && !full) s->stop_reason = "repetition";
+    if (found >= 0) s->stop_reason = r->s.stop[found];
+    if (found < 0 && s->detok && (eos || stop || full)) llm_detok_flush(s->detok, &s->text);
+    if (early && full) s->finish = LLM_FINISH_LENGTH;
+    else if (eos || stop || found >= 0) s->finish = LLM_FINISH_STOP;
+    else if (full) s->finish = LLM_FINISH_LENGTH;
+    s->shown[n - 1] = llm__showable(s);
+    return s->finish;
+}
+
+/* Times of a request, when it has new tokens; now: by the driver's clock. The caller holds the request's mutex. */
+static void llm__note_time(llm_request *r, double now) {
+    r->metrics.model_forward_time = now - r->started;
+    r->metrics.model_execute_time = now - r->submitted;
+    if (r->metrics.first_token_time <= 0) r->metrics.first_token_time = r->metrics.arrival_time + (now - r->submitted);
+}
+
+/* A chosen token joins its sequence; returns it. The one that completes early stop's window is replaced by EOS, with EOS's
+ * own log-probability; one that ends the answer anyway is not. */
+static int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
+    llm__seq *s = job->seq;
+    llm_request *r = s->request;
+    llm__choice c = job->choice;
+    int32_t n = s->n_ids - s->n_prompt;
+    int early = llm__early_hit(&r->s.early_stop, &s->early_count, c.prob);
+    early = early && !llm__is_eos(e, r, n + 1, c.id) && !llm__is_stop(r, n + 1, c.id);
+    if (early && e->p.eos_id >= 0 && e->p.eos_id < e->p.vocab) {
+        c.id = e->p.eos_id;
+        c.logprob = c.also;
+    }
+    if (s->matcher && !llm__has_id(e->p.eos, e->p.n_eos, c.id) && !llm__has_id(r->s.stop_token_ids, r->s.n_stop_token_ids, c.id))
+        (void)llm_matcher_token(s->matcher, c.id); /* the mask allowed it */
+    pthread_mutex_lock(&r->mutex);
+    llm__note_time(r, now);
+    if (s->logprobs) s->logprobs[n] = c.logprob;
+    s->cum_logprob += (double)c.logprob;
+    llm_finish finish = llm__seq_append(e, s, c.id, early);
+    pthread_mutex_unlock(&r->mutex);
+    if (s->n_ahead) s->n_ahead--;
+    llm__history_add(&s->history, c.id, 1);
+    e->count.generation_tokens++;
+    if (finish) llm__seq_finish(e, s, finish);
+    llm__note_news(e, r);
+    return c.id;
+}
+
+/* Log-probability of a prompt token, from the row before it. 0: the logits are not finite. */
+static int llm__score_prompt(llm_engine *e, const llm__seq *s, int32_t at, const float *row, llm__scratch *k) {
+    llm_request *r = s->request;
+    int bad;
+    float max = k->kernels->top(row, e->p.vocab, &bad);
+    if (bad) return 0;
+    double log_sum = (double)max + log(k->kernels->weigh(row, k->w, e->p.vocab, max, 1.0f));
+    r->prompt_logprobs[at] = (float)((double)row[s->ids[at]] - log_sum);
+    r->prompt_counts[at] = llm__top_logprobs(row, e->p.vocab, r->prompt_stride, log_sum, r->prompt_top + (int64_t)at * r->prompt_stride);
+    return 1;
+}
+
+/* One row of logits: a token chosen, a beam's candidates, or a prompt token scored. Runs on any thread; writes to its
+ * job and rows of its own only. */
+static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
+    llm__seq *s = job->seq;
+    const llm_request *r = s->request;
+    const float *row = e->backend->logits_row(e->ctx, job->out_row);
+    int32_t n = s->n_ids - s->n_prompt;
+    llm__rules rules = llm__seq_rules(e, s);
+    if (s->state == LLM__SEQ_DONE) return;
+    if (job->scored >= 0) {
+        job->choice.id = r->pooling || llm__score_prompt(e, s, job->scored, row, k) ? 0 : -1;
+        return;
+    }
+    if (job->drawn) {
+        job->choice = *e->backend->drawn(e->ctx, job->out_row);
+    } else if (r->s.use_beam_search) {
+        job->choice = llm__candidates(row, e->p.vocab, &rules, 2 * r->s.best_of, k, s->next_best, s->next_raw, &s->n_next);
+    } else {
+        job->choice.id = -2;
+        if (s->matcher && !llm__seq_allowed(e, s, 0, 0, &rules, k->allowed)) return;
+        job->choice = llm__choose(row, e->p.vocab, &rules, s->seed, n, k);
+    }
+    if (job->choice.id >= 0 && s->top)
+        s->top_counts[n] = llm__top_logprobs(row, e->p.vocab, r->top_stride, job->choice.log_sum, s->top + (int64_t)n * r->top_stride);
+}
+
+/* One of the threads that sample: takes jobs until none is left. `worker` says whose working memory to use. */
+static void llm__run_jobs(void *arg, int worker) {
+    llm_engine *e = (llm_engine *)arg;
+    for (int i; (i = __atomic_fetch_add(&e->next_job, 1, __ATOMIC_RELAXED)) < e->applied->n_jobs;)
+        llm__run_job(e, &e->applied->jobs[i], &e->scratch[worker]);
+}
+
+/* Work on jobs by the backend's threads, where it has some: fn(e, i) is called for each i below their number, or that of the jobs. */
+static void llm__on_threads(llm_engine *e, void (*fn)(void *arg, int i), int32_t n_jobs) {
+    const int n = LLM__MIN(e->p.c.n_threads, n_jobs);
+    if (e->backend->parallel && n > 1) e->backend->parallel(e->ctx, fn, e, n);
+    else
+        for (int i = 0; i < n; i++) fn(e, i);
+}
+
+/* Gives a held sequence all that `from` has computed: full pages are shared; the begun one is copied, or shared too where `from` gives it
+ * up at once. Where no page or place is left for it, it waits like others. 1: it runs. */
+static int llm__fork(llm_engine *e, const llm__seq *from, llm__seq *s, int give_up) {
+    int32_t n = give_up ? llm__pages_of(e, from->n_computed) : from->n_computed / e->kv.page_tokens, copy = -1;
+    int runs = from->n_pages > 0 && e->n_running < e->p.c.max_num_seqs;
+    if (runs && n < llm__pages_of(e, from->n_computed)) {
+        copy = llm__kv_get(&e->kv);
+        runs = copy >= 0 && !e->backend->kv_copy(e->ctx, &from->pages[n], &copy, 1);
+        if (copy >= 0 && !runs) llm__kv_drop(&e->kv, copy);
+    }
+    if (!runs) {
+        llm__queue_put(e, s);
+        return 0;
+    }
+    for (s->n_pages = 0; s->n_pages < n; s->n_pages++) {
+        s->pages[s->n_pages] = from->pages[s->n_pages];
+        llm__kv_hold(&e->kv, s->pages[s->n_pages]);
+    }
+    if (copy >= 0) s->pages[s->n_pages++] = copy;
+    s->n_fed = s->n_computed = from->n_computed;
+    s->n_guessed = from->n_guessed;
+    s->n_published = from->n_published;
+    s->key = from->key;
+    llm__running_put(e, s);
+    return 1;
+}
+
+/* The prompt is computed: the other choices go on from it, or wait. Those that fork now draw their first token from the
+ * same row of logits; the others will find the prompt's full pages in the cache. */
+static void llm__fork_choices(llm_engine *e, llm__flight *f, const llm__entry *p) {
+    llm_request *r = p->seq->request;
+    for (int32_t i = 1; i < r->n_seqs; i++)
+        if (r->seq[i].state == LLM__SEQ_HELD && llm__fork(e, p->seq, &r->seq[i], 0)) llm__add_job(f, &r->seq[i], p->out_row, -1);
+}
+

@@ -1,0 +1,511 @@
+/* ============================================================================
+ * >>sampler   Which token comes next.
+ * ============================================================================
+ * One row of logits, one sequence's rules, one token. The order is vLLM's: banned tokens, min_tokens, logit_bias,
+ * penalties (repetition, frequency, presence); here a greedy request takes the largest; then temperature, min-p,
+ * top-k, top-p and the draw. Three things are meant to stay as they are:
+ *   - Randomness has no state. The draw at output position p uses one number, a function of (seed, p); choice i
+ *     of n uses seed + i. So the same seed gives the same tokens alone, in a batch, after a preemption, and
+ *     choice i is what a request with n = 1 and seed + i gets.
+ *   - The tokens left are drawn in order of id, by one walk over their cumulative weights; filters only remove.
+ *     Ties go to the lower id.
+ *   - Nothing sorts the vocabulary. The k-th value and the value where top-p ends come from a radix select; one
+ *     pass compacts; a plain twin in the tests says the same by sorting.
+ * Log-probabilities are the raw log-softmax, before any rule, summed in double. Rows that hold NaN or infinity are refused, not sampled.
+ *
+ * Words used here. A row is `vocab` logits, float. A weight is exp((x - max) / temperature): the probability but for one common factor, so
+ * the largest is 1 and nothing overflows. A candidate is a token that the filters have left; its weight and id stand at the same index of
+ * two arrays (llm__scratch). One thread works on one row; the threads of the backend share the rows of a step (llm__run_jobs).
+ *
+ * Cost: a greedy choice reads the row three times (largest, sum, place), about 0.1 ms for 49,152 tokens; the forward
+ * pass before it takes 5 ms in a model of 135M weights. */
+/* ---- section: sampler, scheduler, engine, easy (begin) ---- */
+/* Limits of one request's lists: enough for any client, too little to slow a step down, for each stop string is
+ * looked for in every new byte of text. */
+enum { LLM__STOPS_MAX = 256, LLM__STOP_BYTES_MAX = 1 << 16, LLM__CHOICES_MAX = 128, LLM__BEAMS_MAX = LLM__CHOICES_MAX / 4 };
+
+/* A strong mix of 64 bits (Stafford's variant 13 of the splitmix finaliser): a permutation in which each bit of x moves
+ * each bit of the result with probability 1/2. Random numbers, page keys and hash tables of this file are made of it. */
+static uint64_t llm__mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+/* A number in [0, 1) that depends on seed and position alone: no state, so no batch, preemption or backend can
+ * change it. The upper 53 bits are what a double can hold. Two multipliers without a common pattern keep neighbouring
+ * seeds and neighbouring positions apart: choice i of a request uses seed + i. */
+static double llm__uniform(uint64_t seed, uint64_t position) {
+    uint64_t key = llm__mix(seed + 0x9E3779B97F4A7C15u);
+    return (double)(llm__mix(key ^ llm__mix(position * 0xD1342543DE82EF95u + 0x632BE59BD9B4E019u)) >> 11) * (1.0 / 9007199254740992.0);
+}
+
+/* Descending order of values; ties: the lower id first. */
+LLM__INLINE int llm__before(float a, int32_t a_id, float b, int32_t b_id) { return a > b || (a == b && a_id < b_id); }
+
+/* Restores a heap below `at`, the only place where it may be broken. Its root is the worst that is kept, the last in
+ * llm__before's order: the one that a better value replaces. */
+static void llm__top_sift(llm_token_logprob *heap, int32_t n, int32_t at) {
+    for (int32_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && llm__before(heap[child].logprob, heap[child].id, heap[child + 1].logprob, heap[child + 1].id)) child++;
+        if (llm__before(heap[child].logprob, heap[child].id, heap[at].logprob, heap[at].id)) return;
+        llm_token_logprob t = heap[at];
+        heap[at] = heap[child];
+        heap[child] = t;
+    }
+}
+
+/* The k largest of a row, best first, as x - log_sum: the likeliest tokens with their log-probabilities. out: (k).
+ * Returns how many: the smaller of k and n. A heap of the best k seen so far makes this one pass with few changes:
+ * after the first thousand values hardly one gets in. Sorting the heap by taking out its worst gives the order. */
+static int32_t llm__top_logprobs(const float *x, int32_t n, int32_t k, double log_sum, llm_token_logprob *out) {
+    k = LLM__MIN(k, n);
+    for (int32_t i = 0; i < k; i++) out[i].id = i, out[i].logprob = x[i];
+    for (int32_t i = k / 2 - 1; i >= 0; i--) llm__top_sift(out, k, i);
+    for (int32_t i = k; k && i < n; i++) {
+        if (!(x[i] > out[0].logprob)) continue; /* a later equal has the higher id */
+        out[0].id = i, out[0].logprob = x[i];
+        llm__top_sift(out, k, 0);
+    }
+    for (int32_t m = k - 1; m > 0; m--) {
+        llm_token_logprob last = out[0];
+        out[0] = out[m];
+        out[m] = last;
+        llm__top_sift(out, m, 0);
+    }
+    for (int32_t i = 0; i < k; i++) out[i].logprob = (float)((double)out[i].logprob - log_sum);
+    return k;
+}
+
+/* Working memory of one thread that samples: taken when the engine opens, 12 bytes a token of the vocabulary. */
+typedef struct llm__scratch {
+    const llm__kernels *kernels;
+    float *x;      /* (vocab) processed logits */
+    float *w;      /* (vocab) weights, then those of the candidates */
+    int32_t *id;   /* (vocab) ids of the candidates, ascending */
+    double *mass;  /* (2048) of llm__select */
+    uint32_t *allowed; /* (vocab + 31) / 32: what a grammar lets through */
+} llm__scratch;
+
+/* kernels NULL: the best of this CPU. 0: no memory. It goes with the arena. */
+static int llm__scratch_open(llm__scratch *k, int32_t vocab, const llm__kernels *kernels, llm__arena *a) {
+    llm__isa isa;
+    if (!kernels && !llm__isa_find(NULL, &isa)) kernels = llm__kernels_of(isa);
+    k->kernels = kernels;
+    k->x = (float *)llm__arena_get(a, (size_t)vocab * sizeof *k->x);
+    k->w = (float *)llm__arena_get(a, (size_t)vocab * sizeof *k->w);
+    k->id = (int32_t *)llm__arena_get(a, (size_t)vocab * sizeof *k->id);
+    k->mass = (double *)llm__arena_get(a, 2048 * sizeof *k->mass);
+    k->allowed = (uint32_t *)llm__arena_get(a, ((size_t)vocab + 31) / 32 * sizeof *k->allowed);
+    return k->x && k->w && k->id && k->mass && k->allowed;
+}
+
+/* The value at which a descending sum of the weights (by_mass) or of ones reaches `target`; *above: the sum of what is larger. With ones
+ * this is the target-th largest (top-k), with weights where the probable part ends (top-p). A radix select: the bits of positive floats
+ * order as the floats do, so three histograms of 11, 11 and 10 bits find it without sorting. Each level walks down from the largest bin
+ * to the one that crosses the target, and the next level looks only at the values of this bin. mass: (2048). */
+static float llm__select(const float *w, int32_t n, int by_mass, double target, double *mass, double *above) {
+    static const int low[3] = {21, 10, 0}, width[3] = {11, 11, 10};
+    uint32_t prefix = 0, bits;
+    float value;
+    *above = 0;
+    for (int level = 0; level < 3; level++) {
+        uint32_t mask = (1u << width[level]) - 1, at = mask;
+        memset(mass, 0, 2048 * sizeof *mass);
+        for (int32_t i = 0; i < n; i++) {
+            memcpy(&bits, &w[i], 4);
+            if (level && bits >> (low[level] + width[level]) != prefix) continue;
+            mass[bits >> low[level] & mask] += by_mass ? (double)w[i] : 1.0;
+        }
+        while (at > 0 && *above + mass[at] < target) *above += mass[at--];
+        prefix = prefix << width[level] | at;
+    }
+    memcpy(&value, &prefix, 4);
+    return value;
+}
+
+/* Keeps the candidates above `least` and the first `ties` equal to it, in place and in order. Returns how many. */
+static int32_t llm__keep(llm__scratch *k, int32_t n, float least, double ties) {
+    int32_t m = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (k->w[i] < least || (k->w[i] == least && ties < 1)) continue;
+        ties -= k->w[i] == least;
+        k->w[m] = k->w[i];
+        k->id[m++] = k->id[i];
+    }
+    return m;
+}
+
+enum { LLM__ROW_BLOCK = 64 }; /* weights whose sum is looked at together */
+
+/* The sum of m values in the order of four lanes, whoever asks: so equal weights give equal sums everywhere. */
+LLM__INLINE double llm__sum_block(const float *w, int m) {
+    double lane[4] = {0, 0, 0, 0};
+    int k = 0;
+    for (; k + 4 <= m; k += 4)
+        for (int j = 0; j < 4; j++) lane[j] += (double)w[k + j];
+    for (; k < m; k++) lane[k & 3] += (double)w[k];
+    return (lane[0] + lane[1]) + (lane[2] + lane[3]);
+}
+
+/* The index whose share of the weights holds u of [0, 1), in order of index: inversion of the cumulative sum. Blocks
+ * are skipped by their sums first, which are made in the same order as the total, so the walk ends inside; should
+ * rounding still carry it past the end, the last with any weight is taken. */
+static int32_t llm__draw(const float *w, int32_t n, double u) {
+    double total = 0, sum = 0, block = 0;
+    int32_t i = 0, last = 0;
+    for (i = 0; i < n; i += LLM__ROW_BLOCK) total += llm__sum_block(w + i, LLM__MIN(LLM__ROW_BLOCK, n - i));
+    for (i = 0; i < n; i += LLM__ROW_BLOCK, sum += block) {
+        block = llm__sum_block(w + i, LLM__MIN(LLM__ROW_BLOCK, n - i));
+        if (sum + block > u * total) break;
+    }
+    for (; i < n; i++) {
+        if (w[i] > 0) last = i;
+        sum += (double)w[i];
+        if (sum > u * total) return i;
+    }
+    return last;
+}
+
+/* Samples from the weights in k->w (n of them, the largest is 1): min-p, then top-k, then top-p, then the draw. u: in [0, 1). *weight:
+ * the token's. The tokens left are drawn in order of id. As the largest weight is 1, min-p is a plain threshold. What top-p cuts off is
+ * known only at its end, but values so small that n of them together are less can be left out of the candidates at once, if they are
+ * counted in the sum: this spares most rows the copying. tests/test_sampler.c has a plain twin that sorts. */
+static int32_t llm__pick(llm__scratch *k, int32_t n, const llm_sampling *s, double u, float *weight) {
+    double above, sum = 0;
+    int32_t m = 0;
+    int top_p = s->top_p > 0 && s->top_p < 1;
+    float least = s->min_p > 1e-30f ? s->min_p : 1e-30f, keep = least;
+    if (s->min_p <= 0 && s->top_k <= 0 && !top_p) {
+        int32_t id = llm__draw(k->w, n, u);
+        *weight = k->w[id];
+        return id;
+    }
+    if (top_p && s->top_k <= 0)
+        keep = LLM__MAX(least, (1 - s->top_p) / (float)n); /* n of these are less than what top-p cuts off: only summed */
+    for (int32_t i = 0; i < n; i++) {
+        if (k->w[i] < least) continue;
+        sum += (double)k->w[i];
+        if (k->w[i] < keep) continue;
+        k->w[m] = k->w[i];
+        k->id[m++] = i;
+    }
+    if (s->top_k > 0 && s->top_k < m) { /* all ties of the k-th stay, as in vLLM */
+        least = llm__select(k->w, m, 0, s->top_k, k->mass, &above);
+        m = llm__keep(k, m, least, m);
+        sum = 0;
+        for (int32_t i = 0; i < m; i++) sum += (double)k->w[i];
+    }
+    if (top_p) { /* a token stays if what is before it sums to less than top_p */
+        double target = (double)s->top_p * sum;
+        least = llm__select(k->w, m, 1, target, k->mass, &above);
+        m = llm__keep(k, m, least, ceil(LLM__MAX(1.0, (target - above) / (double)least)));
+    }
+    int32_t i = llm__draw(k->w, m, u);
+    *weight = k->w[i];
+    return k->id[i];
+}
+
+/* The distinct tokens of a sequence and how often each was generated, for the penalties: a list in the order of first
+ * use, and a hash table with open addressing over it. The penalties then touch as many logits as there are distinct
+ * tokens, not the whole vocabulary. A recomputed sequence keeps its history: what was output stays output. */
+typedef struct llm__history {
+    int32_t n;
+    uint32_t mask;      /* size of slot - 1; 0: no penalties, nothing is kept */
+    int32_t *id, *count; /* (n) count: in the output */
+    int32_t *slot;      /* (mask + 1) index + 1, 0 free */
+} llm__history;
+
+/* Counts one token. The arrays have room for every id there is, so nothing is refused; without penalties it does nothing. */
+static void llm__history_add(llm__history *h, int32_t id, int32_t in_output) {
+    if (!h->mask) return;
+    uint32_t at = (uint32_t)llm__mix((uint64_t)id) & h->mask;
+    while (h->slot[at] && h->id[h->slot[at] - 1] != id) at = (at + 1) & h->mask;
+    if (!h->slot[at]) {
+        h->id[h->n] = id;
+        h->count[h->n] = 0;
+        h->slot[at] = ++h->n;
+    }
+    h->count[h->slot[at] - 1] += in_output;
+}
+
+/* Everything that changes logits before the choice, for one sequence at one step. */
+typedef struct llm__rules {
+    const llm_sampling *s;
+    const int32_t *eos;          /* (n_eos) of the model */
+    int32_t n_eos;
+    const int32_t *bad_ids;      /* token sequences that must not appear, one after the other */
+    const int32_t *bad_end;      /* (n_bad) end of each in bad_ids */
+    int32_t n_bad;
+    const llm__history *history; /* NULL: no penalties */
+    const int32_t *output;       /* (n_output) generated so far */
+    int32_t n_output;
+    int32_t also;                /* a token whose log-probability is wanted too */
+    const uint32_t *allowed;     /* one bit a token: what a grammar lets through; NULL: everything */
+} llm__rules;
+
+/* A banned token has weight 0 whatever follows. Ids beyond the row are ignored: bad words may name tokens that the
+ * model has no logit for. */
+static void llm__ban(float *x, int32_t n, int32_t id) {
+    if (id >= 0 && id < n) x[id] = -INFINITY;
+}
+
+/* 1 if the rules leave every logit as it is. */
+static int llm__rules_idle(const llm__rules *r) {
+    return !r->n_bad && !r->s->n_logit_bias && r->n_output >= r->s->min_tokens && !(r->history && r->history->mask) && !r->allowed;
+}
+
+/* The last token of a bad word is banned where the output ends in the rest of it. */
+static void llm__ban_words(float *x, int32_t n, const llm__rules *r) {
+    for (int32_t i = 0, from = 0; i < r->n_bad; from = r->bad_end[i++]) {
+        int32_t rest = r->bad_end[i] - from - 1;
+        if (rest <= r->n_output && !memcmp(r->output + r->n_output - rest, r->bad_ids + from, (size_t)rest * sizeof *r->bad_ids))
+            llm__ban(x, n, r->bad_ids[from + rest]);
+    }
+}
+
+/* repetition: tokens of prompt or output, once an id, pushed away from the likely side whatever the sign of the logit (CTRL's rule);
+ * frequency (times the count) and presence: tokens of the output only; in this order, on raw logits, as in vLLM. */
+static void llm__penalise(float *x, int32_t n, const llm_sampling *s, const llm__history *h) {
+    for (int32_t i = 0; i < h->n; i++) {
+        int32_t id = h->id[i];
+        if (id < 0 || id >= n) continue;
+        float v = x[id] > 0 ? x[id] / s->repetition_penalty : x[id] * s->repetition_penalty;
+        v -= s->frequency_penalty * (float)h->count[i];
+        x[id] = h->count[i] > 0 ? v - s->presence_penalty : v;
+    }
+}
+
+/* Bans what a grammar does not let through. */
+static void llm__ban_others(float *x, int32_t n, const uint32_t *allowed) {
+    for (int32_t i = 0; i < n; i += 32) {
+        uint32_t bits = allowed[i / 32];
+        for (int32_t k = 0; bits != UINT32_MAX && k < 32 && i + k < n; k++)
+            if (!(bits >> k & 1)) x[i + k] = -INFINITY;
+    }
+}
+
+/* Changes one row of logits in place, in vLLM's order; x is a copy, (n). Whatever a bias adds, a banned token stays at -infinity. */
+static void llm__rules_apply(const llm__rules *r, float *x, int32_t n) {
+    const llm_sampling *s = r->s;
+    if (r->allowed) llm__ban_others(x, n, r->allowed);
+    llm__ban_words(x, n, r);
+    if (r->n_output < s->min_tokens) {
+        for (int32_t i = 0; i < r->n_eos; i++) llm__ban(x, n, r->eos[i]);
+        for (int32_t i = 0; i < s->n_stop_token_ids; i++) llm__ban(x, n, s->stop_token_ids[i]);
+    }
+    for (int32_t i = 0; i < s->n_logit_bias; i++) {
+        float bias = LLM__MIN(100.0f, LLM__MAX(-100.0f, s->logit_bias[i].bias));
+        if (s->logit_bias[i].id >= 0 && s->logit_bias[i].id < n) x[s->logit_bias[i].id] += bias;
+    }
+    if (r->history && r->history->mask) llm__penalise(x, n, s, r->history);
+}
+
+typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a device */
+
+/* The row after the rules: in place where they do nothing, else in k->x. k->w: exp((x - *max) * scale), *sum their sum. NULL: not
+ * finite. Fills in c what needs no choice. */
+static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r, float scale, llm__scratch *k, llm__choice *c,
+                               float *max, double *sum) {
+    int bad, idle = llm__rules_idle(r);
+    const float *x = row;
+    memset(c, 0, sizeof *c);
+    c->id = -1;
+    *max = k->kernels->top(row, n, &bad);
+    if (bad) return NULL;
+    *sum = k->kernels->weigh(row, k->w, n, *max, 1.0f);
+    c->log_sum = (double)*max + log(*sum);
+    c->also = (float)((double)row[r->also] - c->log_sum);
+    if (!idle) {
+        memcpy(k->x, row, (size_t)n * sizeof *row);
+        llm__rules_apply(r, k->x, n);
+        x = k->x;
+        *max = k->kernels->top(x, n, &bad);
+        if (bad) return NULL;
+    }
+    if (!idle || scale != 1.0f) *sum = k->kernels->weigh(x, k->w, n, *max, scale);
+    return x;
+}
+
+/* The first of the values that is max, which one of them must be. */
+static int32_t llm__find(const float *x, float max) {
+    int32_t at = 0;
+    while (x[at] != max) at++;
+    return at;
+}
+
+/* Chooses the token at output position `position` from one row of logits. */
+static llm__choice llm__choose(const float *row, int32_t n, const llm__rules *r, uint64_t seed, int64_t position, llm__scratch *k) {
+    llm__choice c;
+    int greedy = r->s->temperature < 1e-5f;
+    float max, weight = 1;
+    double sum;
+    const float *x = llm__weigh(row, n, r, greedy ? 1.0f : 1.0f / r->s->temperature, k, &c, &max, &sum);
+    if (!x) return c;
+    c.id = greedy ? llm__find(x, max) : llm__pick(k, n, r->s, llm__uniform(seed, (uint64_t)position), &weight);
+    c.prob = (float)((double)weight / sum);
+    c.logprob = (float)((double)row[c.id] - c.log_sum);
+    return c;
+}
+
+/* The `most` likeliest next tokens for a beam search, best first: log-probabilities after the rules in `best`, raw ones in `raw`. The
+ * choice's id is that of the first. */
+static llm__choice llm__candidates(const float *row, int32_t n, const llm__rules *r, int32_t most, llm__scratch *k,
+                                   llm_token_logprob *best, float *raw, int32_t *count) {
+    llm__choice c;
+    float max;
+    double sum;
+    const float *x = llm__weigh(row, n, r, 1.0f, k, &c, &max, &sum);
+    *count = x ? llm__top_logprobs(x, n, most, (double)max + log(sum), best) : 0;
+    while (*count && best[*count - 1].logprob < -1e30f) --*count; /* banned */
+    for (int32_t i = 0; i < *count; i++) raw[i] = (float)((double)row[best[i].id] - c.log_sum);
+    if (*count) c.id = best[0].id;
+    return c;
+}
+
+/* A row on its own, for programs with a loop of their own: no history, so penalties, min_tokens and bad words do not act. */
+LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s, int64_t seed, int64_t position) {
+    llm__scratch k;
+    llm__rules r = LLM__ZERO;
+    LLM__SCOPED(llm__arena_free) llm__arena memory = LLM__ZERO;
+    llm_sampling plain = *s;
+    plain.min_tokens = 0; /* needs what only a request knows */
+    r.s = &plain;
+    llm__isa isa;
+    int bad;
+    if (n > 0 && plain.temperature < 1e-5f && llm__rules_idle(&r) && !llm__isa_find(NULL, &isa)) { /* no weights, no memory */
+        float max = llm__kernels_of(isa)->top(logits, n, &bad);
+        return bad ? -1 : llm__find(logits, max);
+    }
+    if (n < 1 || !llm__scratch_open(&k, n, NULL, &memory)) return -1;
+    return llm__choose(logits, n, &r, (uint64_t)seed, position, &k).id;
+}
+
+/* Checks one number of a sampling struct; NaN is in no range. The sentence names the field as the APIs spell it, the
+ * value, and what is allowed. */
+static llm_result llm__check_number(const char *name, double value, double low, double high, const char *allowed) {
+    char text[40];
+    if (value >= low && value <= high) return LLM_OK;
+    llm__format_double(value, text);
+    size_t n = strlen(text);
+    if (n > 2 && !strcmp(text + n - 2, ".0")) text[n - 2] = 0;
+    return llm__error(LLM_ERR_ARG, "%s: %s, must be %s", name, text, allowed);
+}
+
+/* vocab 0: not known. */
+static llm_result llm__check_id(const char *name, int32_t id, int32_t vocab) {
+    if (id >= 0 && (vocab <= 0 || id < vocab)) return LLM_OK;
+    return llm__error(LLM_ERR_ARG, "%s: %d is no token, ids run from 0 to %d", name, (int)id, (int)vocab - 1);
+}
+
+/* Stop strings or bad words: their count, their total length, none empty. */
+static llm_result llm__check_strings(const char *name, const char *const *s, int32_t n) {
+    size_t total = 0;
+    if (n < 0 || n > LLM__STOPS_MAX || (n && !s))
+        return llm__error(LLM_ERR_ARG, "%s: %d strings, must be 0 to %d", name, (int)n, LLM__STOPS_MAX);
+    for (int32_t i = 0; i < n; i++) {
+        if (!s[i] || !*s[i]) return llm__error(LLM_ERR_ARG, "%s: cannot contain an empty string", name);
+        total += strlen(s[i]);
+    }
+    if (total > LLM__STOP_BYTES_MAX) return llm__error(LLM_ERR_ARG, "%s: %zu bytes, must be at most %d", name, total, LLM__STOP_BYTES_MAX);
+    return LLM_OK;
+}
+
+/* Lists of ids: each must be a token of the model. */
+static llm_result llm__check_ids(const llm_sampling *s, int32_t vocab) {
+    llm_result r = LLM_OK;
+    if (s->n_stop_token_ids < 0 || (s->n_stop_token_ids && !s->stop_token_ids))
+        return llm__error(LLM_ERR_ARG, "stop_token_ids: no list given");
+    if (s->n_logit_bias < 0 || (s->n_logit_bias && !s->logit_bias)) return llm__error(LLM_ERR_ARG, "logit_bias: no list given");
+    for (int32_t i = 0; i < s->n_stop_token_ids && !r; i++) r = llm__check_id("stop_token_ids", s->stop_token_ids[i], vocab);
+    for (int32_t i = 0; i < s->n_logit_bias && !r; i++) {
+        r = llm__check_id("logit_bias", s->logit_bias[i].id, vocab);
+        if (!r) r = llm__check_number("logit_bias", (double)s->logit_bias[i].bias, -1e30, 1e30, "a number");
+    }
+    return r;
+}
+
+/* FastDeploy's ranges; a threshold of 1 is allowed and can never fire, 0 always does. */
+static llm_result llm__check_early_stop(const llm_early_stop *e) {
+    llm_result r = llm__check_number("early_stop.window_size", e->window_size, 0, INT32_MAX, "above 0");
+    return r ? r : llm__check_number("early_stop.threshold", (double)e->threshold, 0, 1, "in [0, 1]");
+}
+
+/* A beam search takes the likeliest: nothing is sampled, nothing depends on what was said. */
+static llm_result llm__check_beams(const llm_sampling *s) {
+    int32_t width = LLM__MAX(s->best_of, s->n);
+    if (width < 2 || width > LLM__BEAMS_MAX)
+        return llm__error(LLM_ERR_ARG, "best_of: %d, must be greater than 1 and at most %d when using beam search", (int)width,
+                          LLM__BEAMS_MAX);
+    if (s->temperature >= 1e-5f || s->min_p > 0 || s->top_k > 0 || (s->top_p > 0 && s->top_p < 1))
+        return llm__error(LLM_ERR_ARG, "use_beam_search: temperature must be 0, top_p 1, top_k -1 and min_p 0");
+    if ((s->repetition_penalty > 0 && s->repetition_penalty != 1) || s->presence_penalty != 0 || s->frequency_penalty != 0)
+        return llm__error(LLM_ERR_ARG, "use_beam_search: penalties cannot be used with it");
+    if (s->grammar) return llm__error(LLM_ERR_ARG, "use_beam_search: a grammar cannot be used with it");
+    return LLM_OK;
+}
+
+/* Every range, in the order in which a reader of the API meets them; the first that fails is told. vocab 0: ids are not checked. */
+static llm_result llm__check_sampling(const llm_sampling *s, int32_t vocab) {
+    int32_t most = s->max_tokens ? s->max_tokens : 256, n = s->n ? s->n : 1;
+    llm_result r = llm__check_number("max_tokens", s->max_tokens, -1, INT32_MAX, "at least 1, 0 for 256, or -1 for no limit");
+    if (!r) r = llm__check_number("min_tokens", s->min_tokens, 0, most > 0 ? most : INT32_MAX, "at least 0 and at most max_tokens");
+    if (!r) r = llm__check_number("temperature", (double)s->temperature, 0, 2, "in [0, 2]");
+    if (!r) r = llm__check_number("top_p", (double)s->top_p, 0, 1, "in [0, 1]");
+    if (!r) r = llm__check_number("min_p", (double)s->min_p, 0, 1, "in [0, 1]");
+    if (!r) r = llm__check_number("top_k", s->top_k, -1, INT32_MAX, "-1 or 0 (off), or at least 1");
+    if (!r) r = llm__check_number("repetition_penalty", (double)s->repetition_penalty, 0, 2, "in (0, 2]");
+    if (!r) r = llm__check_number("presence_penalty", (double)s->presence_penalty, -2, 2, "in [-2, 2]");
+    if (!r) r = llm__check_number("frequency_penalty", (double)s->frequency_penalty, -2, 2, "in [-2, 2]");
+    if (!r) r = llm__check_number("n", s->n, 0, LLM__CHOICES_MAX, "at least 1 and at most 128");
+    if (!r && s->best_of) r = llm__check_number("best_of", s->best_of, n, LLM__CHOICES_MAX, "at least n and at most 128");
+    if (!r) r = llm__check_number("logprobs", s->logprobs, 0, vocab > 0 ? vocab + 1 : INT32_MAX, "at least 0 and at most the vocabulary");
+    if (!r)
+        r = llm__check_number("prompt_logprobs", s->prompt_logprobs, 0, vocab > 0 ? vocab + 1 : INT32_MAX,
+                              "at least 0 and at most the vocabulary");
+    if (!r) r = llm__check_number("length_penalty", (double)s->length_penalty, -100, 100, "in [-100, 100]");
+    if (!r) r = llm__check_number("early_stopping", s->early_stopping, 0, 2, "0, 1 or 2");
+    if (!r && s->use_beam_search) r = llm__check_beams(s);
+    if (!r) r = llm__check_strings("stop", s->stop, s->n_stop);
+    if (!r) r = llm__check_strings("bad_words", s->bad_words, s->n_bad_words);
+    if (!r) r = llm__check_ids(s, vocab);
+    return r ? r : llm__check_early_stop(&s->early_stop);
+}
+
+LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling *s) {
+    return llm__check_sampling(s, model ? llm_model_get_info(model)->vocab_size : 0);
+}
+
+/* Zero means off or the default for these; from here on there is one form of each, which makes the rest simple. */
+static void llm__sampling_resolve(llm_sampling *s) {
+    if (s->repetition_penalty <= 0) s->repetition_penalty = 1;
+    if (s->top_k < 0) s->top_k = 0;
+    if (s->n <= 0) s->n = 1;
+    if (s->best_of < s->n) s->best_of = s->n;
+    if (!s->max_tokens) s->max_tokens = 256;
+}
+
+/* One value of generation_config.json, if it is there and lies in its range. */
+static void llm__config_number(const llm_json *config, const char *name, double low, double high, float *out) {
+    double v;
+    if (llm_json_num(config, llm_json_find(config, 0, name), &v) && v >= low && v <= high) *out = (float)v;
+}
+
+/* vLLM's defaults, then what generation_config.json says, as vLLM does it. Values out of range there are ignored, not errors. */
+LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s) {
+    memset(s, 0, sizeof *s);
+    s->temperature = s->top_p = s->repetition_penalty = s->length_penalty = 1;
+    s->n = 1;
+    const llm_json *config = model ? model->source.generation_config : NULL;
+    if (!config) return;
+    float top_k = 0, most = 0;
+    llm__config_number(config, "temperature", 0, 2, &s->temperature);
+    llm__config_number(config, "top_p", 0, 1, &s->top_p);
+    llm__config_number(config, "min_p", 0, 1, &s->min_p);
+    llm__config_number(config, "repetition_penalty", 0.01, 2, &s->repetition_penalty);
+    llm__config_number(config, "top_k", 0, 1 << 20, &top_k);
+    llm__config_number(config, "max_new_tokens", 1, 1 << 20, &most);
+    s->top_k = (int32_t)top_k;
+    s->max_tokens = (int32_t)most;
+}
+

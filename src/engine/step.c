@@ -1,0 +1,168 @@
+/* ---- the step descriptor ---- */
+
+/* What bends the logits of a sequence's next token, but for a grammar. */
+static llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
+    const llm_request *r = s->request;
+    llm__rules rules;
+    rules.s = &r->s;
+    rules.eos = e->p.eos;
+    rules.n_eos = e->p.n_eos;
+    rules.bad_ids = r->bad_ids;
+    rules.bad_end = r->bad_end;
+    rules.n_bad = r->n_bad;
+    rules.history = &s->history;
+    rules.output = s->ids + s->n_prompt;
+    rules.n_output = s->n_ids - s->n_prompt;
+    rules.also = LLM__MAX(e->p.eos_id, 0);
+    rules.allowed = NULL;
+    return rules;
+}
+
+/* What the grammar lets through behind the first n_draft tokens of the draft, with the tokens that end the answer where the text may end. A
+ * complete text may end before min_tokens: there is nothing else to say. kept: only if the mask is made. 0: no way on. */
+static int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_t n_draft, int kept, llm__rules *rules, uint32_t *words) {
+    int can_end;
+    int32_t n = llm__matcher_mask(s->matcher, s->draft, n_draft, words, ((size_t)e->p.vocab + 31) / 32, kept, &can_end);
+    for (int32_t i = 0; can_end && i < e->p.n_eos + rules->s->n_stop_token_ids; i++) {
+        int32_t id = i < e->p.n_eos ? e->p.eos[i] : rules->s->stop_token_ids[i - e->p.n_eos];
+        if (id >= 0 && id < e->p.vocab) words[id / 32] |= 1u << id % 32;
+    }
+    if (!n) rules->n_output = INT32_MAX;
+    rules->allowed = words;
+    return n > 0 || (n == 0 && can_end);
+}
+
+/* Lets the device draw the sequence's next token where its logits and what llm_draw can say decide about it. Returns 1 if so. What the
+ * answer's text then does (stop strings, early stop) is found when the token comes. */
+static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
+    const llm_sampling *p = &s->request->s;
+    llm_draw *d = &e->draws[out_row];
+    int32_t n = s->n_ids + s->n_ahead - s->n_prompt;
+    llm__rules rules = llm__seq_rules(e, s);
+    if (!e->p.lag || e->p.n_draft || s->n_draft || p->use_beam_search || s->request->n_bad || n < p->min_tokens) return 0;
+    if (s->matcher && !llm__seq_allowed(e, s, 0, 1, &rules, e->masks + (size_t)out_row * (((size_t)e->p.vocab + 31) / 32))) return 0;
+    d->allowed = rules.allowed;
+    d->used = s->history.id;
+    d->counts = s->history.count;
+    d->n_used = s->history.mask ? s->history.n : 0;
+    if (d->n_used + p->n_logit_bias > LLM_DRAW_CHANGES / e->p.max_out) return 0;
+    d->wanted = 1;
+    d->sampling = p;
+    d->seed = s->seed;
+    d->position = n;
+    d->also = LLM__MAX(e->p.eos_id, 0);
+    d->row = s->top != NULL || s->request->n_seqs > 1; /* top log-probabilities; choices that fork draw from this row too */
+    return 1;
+}
+
+/* Notes what a row of logits is for. scored: the prompt position whose token it is to judge, or -1 to choose the next
+ * token. A row may serve several: forked choices draw from the same logits. */
+static llm__job *llm__add_job(llm__flight *f, llm__seq *s, int32_t out_row, int32_t scored) {
+    llm__job *job = &f->jobs[f->n_jobs++];
+    memset(job, 0, sizeof *job);
+    job->seq = s;
+    job->out_row = out_row;
+    job->scored = scored;
+    f->pools |= s->request->pooling != 0;
+    return job;
+}
+
+/* The last row of an entry asks for the next token. If the device draws it and the answer may go on behind it, the
+ * next step can be planned with it: the sequence is one token longer than its ids. */
+static void llm__fill_choice(llm_engine *e, llm__flight *f, llm__seq *s, int32_t out_row) {
+    llm__job *job = llm__add_job(f, s, out_row, -1);
+    job->drawn = llm__draw_ahead(e, s, out_row);
+    if (!job->drawn || s->matcher || s->n_ids + s->n_ahead + 1 >= s->n_prompt + s->max_new) return;
+    s->n_ahead++;
+    s->ahead_row = out_row;
+}
+
+/* Row `row` of a step: a token of sequence i at a position; from: the out row that the device draws it for, -1: it is known. */
+static void llm__step_row(llm_engine *e, int32_t row, int32_t i, int32_t position, int32_t token, int32_t from) {
+    e->tokens[row] = token;
+    e->positions[row] = position;
+    e->seq_of_row[row] = i;
+    e->token_from[row] = from;
+}
+
+/* Sequence i of a step: its rows begin at `row`, and with them it has n tokens. */
+static void llm__step_seq(llm_engine *e, int32_t i, const llm__seq *s, int32_t row, int32_t n) {
+    e->seq_begin[i] = row;
+    e->seq_len[i] = n;
+    e->seq_rope[i] = s->request->rope;
+    e->seq_base[i] = s->request->rope_base;
+    e->seq_lora[i] = s->request->lora;
+    memcpy(e->pages + (int64_t)i * e->max_pages, s->pages, (size_t)llm__pages_of(e, n) * sizeof *s->pages);
+}
+
+/* The rows of entry i, drafts behind its tokens, in the step's arrays from row `row` on, and the jobs for those whose logits are wanted. From
+ * here on its tokens count as fed. Returns the next row. */
+static int32_t llm__fill_entry(llm_engine *e, llm__flight *f, int32_t i, int32_t row, int32_t *n_out) {
+    llm__entry *p = &f->entry[i];
+    llm__seq *s = p->seq;
+    int32_t begin = s->n_fed, end = begin + s->n_chunk, left = llm__seq_left(s) - s->n_chunk;
+    int32_t drafts_end = end + s->n_draft, first = LLM__MAX(s->n_scored, s->request->score_from);
+    llm__step_seq(e, i, s, row, drafts_end);
+    p->end = end;
+    p->out_row = -1;
+    f->n_prompt_rows += LLM__MAX(0, LLM__MIN(end, s->n_prompt) - begin);
+    s->n_fed = end;
+    for (int32_t at = begin; at < drafts_end; at++, row++) {
+        int draft = at >= end, ahead = !draft && at >= s->n_ids, score = at >= first && at < s->request->score_end;
+        llm__step_row(e, row, i, at, draft ? s->draft[at - end] : ahead ? 0 : s->ids[at], ahead ? s->ahead_row : -1);
+        if (!draft && !score && (at + 1 < end || left || s->request->score_only)) continue;
+        e->out_rows[*n_out] = row;
+        memset(&e->draws[*n_out], 0, sizeof *e->draws);
+        if (score) llm__add_job(f, s, *n_out, at + 1);
+        else if (!draft) llm__fill_choice(e, f, s, p->out_row = *n_out);
+        ++*n_out;
+    }
+    return row;
+}
+
+/* Puts sequences of one adapter side by side, those without one first, else in the order they had: a product serves all of them. */
+static void llm__group_loras(llm__flight *f) {
+    for (int32_t i = 1; i < f->n; i++) {
+        llm__entry entry = f->entry[i];
+        int32_t at = i;
+        for (; at > 0 && f->entry[at - 1].seq->request->lora > entry.seq->request->lora; at--) f->entry[at] = f->entry[at - 1];
+        f->entry[at] = entry;
+    }
+}
+
+/* A step descriptor over the engine's arrays, which hold so many rows. */
+static void llm__step_over(llm_engine *e, llm_step *step, int32_t n_rows, int32_t n_seqs, int32_t n_out) {
+    memset(step, 0, sizeof *step);
+    e->seq_begin[n_seqs] = n_rows;
+    step->shape.n_rows = n_rows;
+    step->shape.n_seqs = n_seqs;
+    step->shape.n_out = n_out;
+    step->tokens = e->tokens;
+    step->positions = e->positions;
+    step->n_position_rows = 1;
+    step->seq_of_row = e->seq_of_row;
+    step->seq_begin = e->seq_begin;
+    step->seq_len = e->seq_len;
+    step->seq_rope = e->seq_rope;
+    step->seq_rope_base = e->seq_base;
+    step->seq_lora = e->seq_lora;
+    step->pages = e->pages;
+    step->page_stride = e->max_pages;
+    step->out_rows = e->out_rows;
+}
+
+/* Writes the plan as a step descriptor. Its arrays are the engine's and are overwritten by the next plan: devices copy them. */
+static void llm__fill_step(llm_engine *e, llm__flight *f, llm_step *step) {
+    int32_t row = 0, n_out = 0, lora = 0;
+    f->n_jobs = f->n_prompt_rows = f->pools = 0;
+    if (e->p.n_loras) llm__group_loras(f);
+    for (int32_t i = 0; i < f->n; i++) {
+        row = llm__fill_entry(e, f, i, row, &n_out);
+        lora |= e->seq_lora[i] >= 0;
+    }
+    llm__step_over(e, step, row, f->n, n_out);
+    step->shape.lora = lora;
+    step->token_from = e->p.lag ? e->token_from : NULL;
+    step->draws = e->p.lag ? e->draws : NULL;
+}
+

@@ -1,0 +1,146 @@
+/* ---- stepping ----
+ * At most two steps are known at a time: one in flight, one being planned. They lie in a ring of two; the oldest is applied first, so results
+ * come in order. A step that fails takes its requests with it and nothing else. */
+
+/* Fails the requests of a step that the device refused or broke off. Others, and the engine, go on: their pages were not
+ * written, for a step writes only pages of its own sequences. */
+static void llm__flight_fail(llm_engine *e, llm__flight *f) {
+    char why[256];
+    snprintf(why, sizeof why, "%.250s", llm_last_error());
+    for (int32_t i = 0; i < f->n; i++) llm__request_end(e, f->entry[i].seq->request, LLM_FINISH_ERROR, why);
+}
+
+/* Hands a planned step to the device. From here to llm__flight_end its sequences keep their pages. A step that is refused was never in
+ * flight and ends its requests at once. */
+static llm_result llm__flight_begin(llm_engine *e, llm__flight *f) {
+    llm_step step;
+    llm__fill_step(e, f, &step);
+    f->begin = e->p.driver.now(e);
+    llm_result r = e->p.driver.forward(e, &step);
+    e->count.steps++;
+    if (r) llm__flight_fail(e, f);
+    for (int32_t i = 0; i < f->n && !r; i++) {
+        f->entry[i].seq->n_flight++;
+        f->entry[i].seq->request->n_flight++;
+    }
+    e->n_flight += !r;
+    return r;
+}
+
+/* One of the threads that make masks while the device computes: those that the rows of the oldest step in flight will ask for, of every
+ * n_workers-th job. They depend on tokens that are there and on drafts, not on logits, so llm__run_job finds them made. */
+static void llm__flight_masks(void *arg, int worker) {
+    llm_engine *e = (llm_engine *)arg;
+    const llm__flight *f = &e->flight[e->oldest_flight];
+    for (int32_t i = worker; i < f->n_jobs; i += e->p.c.n_threads) {
+        const llm__seq *s = f->jobs[i].seq;
+        int can_end;
+        if (!s->matcher || s->state == LLM__SEQ_DONE || f->jobs[i].scored >= 0) continue;
+        for (int32_t k = 0; k <= s->n_draft; k++) (void)llm__matcher_mask(s->matcher, s->draft, k, NULL, 0, 0, &can_end);
+    }
+}
+
+/* Waits for the oldest step in flight and applies it. Where the device computes beside the host (lag 1) the wait is used for masks; a CPU
+ * has computed when it says that it has begun. Of a step that failed only the counts of what is in flight are left to be settled, for its
+ * requests have ended. */
+static llm_result llm__flight_end(llm_engine *e) {
+    llm__flight *f = &e->flight[e->oldest_flight];
+    if (e->p.lag) llm__on_threads(e, llm__flight_masks, f->n_jobs);
+    llm_result r = e->backend->wait(e->ctx);
+    e->count.model_seconds += e->p.driver.now(e) - f->begin;
+    e->oldest_flight ^= 1;
+    e->n_flight--;
+    if (r) llm__flight_fail(e, f);
+    llm__apply(e, f);
+    return r;
+}
+
+/* Ends what is live, waits for the device, tells callers, then gives everything back. Requests that their callers still
+ * hold are to be freed before. */
+LLM_API void llm_engine_close(llm_engine *e) {
+    if (!e) return;
+    llm__take_inbox(e);
+    for (llm_request *r = e->live; r; r = r->next) llm__request_end(e, r, LLM_FINISH_CANCELLED, NULL);
+    while (e->n_flight) llm__flight_end(e);
+    llm__tell_news(e);
+    llm__engine_destroy(e);
+}
+
+/* Who uses which adapter. The caller holds the engine's mutex. */
+static void llm__engine_count_loras(llm_engine *e) {
+    for (int32_t i = 0; i < e->p.n_loras; i++) e->lora[i].n_running = e->lora[i].n_waiting = 0;
+    for (int32_t i = 0; i < e->n_running && e->p.n_loras; i++)
+        if (e->running[i]->request->lora >= 0) e->lora[e->running[i]->request->lora].n_running++;
+    for (const llm__seq *s = e->p.n_loras ? e->first_waiting : NULL; s; s = s->next)
+        if (s->request->lora >= 0) e->lora[s->request->lora].n_waiting++;
+}
+
+/* Publishes the figures of this step to other threads. Returns 1 if something is left to do. Requests that are still in
+ * the inbox count as waiting. */
+static int llm__engine_count(llm_engine *e) {
+    e->count.n_running = e->n_running;
+    e->count.free_blocks = e->kv.n_free;
+    e->count.cached_blocks = e->kv.n_cached;
+    LLM__LOCKED(&e->mutex);
+    e->count.n_waiting = e->n_waiting;
+    for (const llm_request *r = e->inbox_first; r; r = r->inbox_next) e->count.n_waiting++;
+    e->stats = e->count;
+    llm__engine_count_loras(e);
+    return e->live || e->inbox_first;
+}
+
+/* One turn: take in, end what is to end, plan and begin a step, apply the one that is `lag` steps older, tell. Nothing
+ * here allocates. With lag 0:  plan t, begin t, wait for t, apply t;  with lag 1:  plan t + 1, begin t + 1, wait for t,
+ * apply t, so the device finds its next step when it ends one. Where nothing can be planned, the step in flight is
+ * applied at once. An error is that of a step; its requests have ended with it, the engine goes on. */
+LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
+    llm__flight *f = &e->flight[e->oldest_flight ^ e->n_flight];
+    llm_result r = LLM_OK, r2 = LLM_OK;
+    llm__turn_take(e);
+    e->now = e->p.driver.now(e);
+    if (llm__take_inbox(e) || (e->next_deadline > 0 && e->now >= e->next_deadline)) llm__sweep(e);
+    llm__plan(e, f);
+    if (f->n) r = llm__flight_begin(e, f);
+    int ahead = f->n && !r && !f->pools ? e->p.lag : 0; /* hidden states can be read of the latest step only */
+    while (e->n_flight > ahead) {
+        llm_result ended = llm__flight_end(e);
+        r2 = r2 ? r2 : ended;
+    }
+    llm__tell_news(e);
+    e->count.step_seconds += e->p.driver.now(e) - e->now;
+    int left = llm__engine_count(e);
+    llm__turn_give(e);
+    if (busy) *busy = left;
+    return r ? r : r2;
+}
+
+/* Sleeps until a request or a cancel arrives. The time is added up by hand, for pthreads want a point in time. */
+LLM_API void llm_engine_wait(llm_engine *e, double timeout_s) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    double s = LLM__MIN(LLM__MAX(timeout_s, 0.0), 1e6), whole = floor(s);
+    t.tv_sec += (time_t)whole;
+    t.tv_nsec += (long)((s - whole) * 1e9);
+    if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
+    LLM__LOCKED(&e->mutex);
+    while (!e->inbox_first && !e->some_cancelled)
+        if (pthread_cond_timedwait(&e->arrived, &e->mutex, &t)) break;
+}
+
+/* 1 if every sequence has ended. Any thread. */
+static int llm__request_ended(llm_request *r) {
+    LLM__LOCKED(&r->mutex);
+    return r->n_done == r->n_seqs;
+}
+
+/* Steps for this request; others on the engine advance with it. Its own failure is an error, as is the last step's. */
+LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
+    llm_result step = LLM_OK;
+    while (!llm__request_ended(r)) step = llm_engine_step(e, NULL);
+    for (int32_t i = 0; i < r->n_seqs && !step; i++) {
+        if (r->seq[i].finish == LLM_FINISH_ERROR) return llm__error(LLM_ERR_BACKEND, "%s", r->error);
+        if (r->seq[i].finish == LLM_FINISH_CANCELLED) return llm__error(LLM_ERR_CANCELLED, "the request was cancelled");
+    }
+    return step;
+}
+

@@ -1,0 +1,139 @@
+/* What llm_model_get_info tells. Strings belong to the model. The file's type is the one that most bytes of its
+ * tensors have. */
+static void llm__model_info_fill(llm_model *m) {
+    llm_model_info *o = &m->info;
+    const llm__source *s = &m->source;
+    const llm__arch *a = &m->arch;
+    int64_t bytes[LLM__COUNT(llm__type_table)] = {0}, most = 0; /* of each type */
+    o->path = m->path;
+    o->architecture = a->class_name;
+    o->family = a->name;
+    o->format = s->gguf ? "gguf" : "safetensors";
+    o->file_type = "random";
+    for (size_t i = 0; i < s->tensors.n; i++) {
+        const llm__tensor *t = &s->tensors.item[i];
+        const llm__type_desc *d = llm__type_info(t->type);
+        int64_t *of_type = &bytes[d ? d - llm__type_table : 0];
+        o->weight_bytes += t->bytes;
+        *of_type += t->bytes;
+        if (d && *of_type > most) most = *of_type, o->file_type = d->name;
+    }
+    o->n_layers = a->n_layers;
+    o->hidden_size = a->hidden;
+    o->n_heads = a->n_heads;
+    o->n_kv_heads = a->n_kv_heads;
+    o->head_dim = a->head_dim;
+    o->vocab_size = a->vocab;
+    o->max_position_embeddings = a->max_positions;
+    o->max_model_len = a->max_len;
+    o->n_experts = a->n_experts;
+    o->n_experts_used = a->n_used;
+    for (int i = 0; i < a->n_layers; i++) o->sliding_window = LLM__MAX(o->sliding_window, a->layer[i].window);
+    o->bos_id = s->bos_id;
+    o->eos_id = s->eos_id;
+    o->pad_id = s->pad_id;
+    o->unk_id = s->unk_id;
+    o->stop_ids = s->stop_ids.data;
+    o->n_stop_ids = (int32_t)s->stop_ids.len;
+    o->n_tensors = (int32_t)s->tensors.n;
+    o->tokenizer_kind = s->tokenizer->kind;
+    o->chat_template = s->chat_template_text;
+}
+
+static void llm__gr_shelf_free(struct llm__gr_shelf *s);
+
+LLM_API void llm_model_close(llm_model *model) {
+    if (!model) return;
+    llm__gr_shelf_free(model->shelf);
+    llm__source_close(&model->source);
+    LLM_FREE(model->path);
+    LLM_FREE(model);
+}
+
+/* Files, tokenizer and template first; then the architecture; then every weight is looked up, so that what is opened
+ * can run. The path is copied: the source and all messages point to the copy. */
+LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
+    *out = NULL;
+    llm_model *m = LLM__NEW(llm_model, 1);
+    if (!m) return llm__nomem();
+    m->path = llm__strdup(path ? path : "");
+    m->dummy = cfg && cfg->dummy_weights;
+    int vocab_only = cfg && cfg->vocab_only;
+    llm_result r = m->path ? llm__source_open(m->path, cfg, &m->source) : llm__nomem();
+    if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
+    if (!r && !vocab_only) r = llm__net_check(m);
+    if (r) {
+        llm_model_close(m);
+        return r;
+    }
+    llm__model_info_fill(m);
+    *out = m;
+    return LLM_OK;
+}
+
+/* Filled in once, above. */
+LLM_API const llm_model_info *llm_model_get_info(const llm_model *model) { return &model->info; }
+
+/* In the order of the files. */
+LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **name, const char **type, int64_t shape[4], int *n_dims,
+                                    int64_t *bytes) {
+    if (i < 0 || i >= model->info.n_tensors) return llm__error(LLM_ERR_ARG, "tensor %d: 0 to %d expected", i, model->info.n_tensors - 1);
+    const llm__tensor *t = &model->source.tensors.item[i];
+    if (name) *name = t->name.p;
+    if (type) *type = llm__type_name(t->type);
+    for (int k = 0; shape && k < 4; k++) shape[k] = t->shape[k];
+    if (n_dims) *n_dims = t->n_dims;
+    if (bytes) *bytes = t->bytes;
+    return LLM_OK;
+}
+
+/* The functions below are the public side of >>tokenizer. With dummy weights a folder may lack one: then there are ids only. */
+LLM_API llm_result llm_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_tokens *out) {
+    if (!model->source.tokenizer->n_vocab) return llm__error(LLM_ERR_UNSUPPORTED, "%s: the model has no tokenizer", model->path);
+    return llm__tokenizer_encode(model->source.tokenizer, text, len, flags, out);
+}
+
+LLM_API llm_result llm_detokenize(const llm_model *model, const int32_t *ids, size_t n, int flags, llm_text *out) {
+    return llm__tokenizer_decode(model->source.tokenizer, ids, n, flags, 0, out);
+}
+
+LLM_API int32_t llm_vocab_size(const llm_model *model) { return model->source.tokenizer->n_vocab; }
+
+LLM_API int32_t llm_token_id(const llm_model *model, const char *token) {
+    return llm__tokenizer_id(model->source.tokenizer, llm__lit(token));
+}
+
+LLM_API llm_result llm_token_bytes(const llm_model *model, int32_t id, llm_text *out) {
+    return llm__tokenizer_piece(model->source.tokenizer, id, out);
+}
+
+LLM_API int llm_token_is_special(const llm_model *model, int32_t id) {
+    return llm__tokenizer_is_special(model->source.tokenizer, id);
+}
+
+LLM_API llm_result llm_guard(const llm_model *model, const char *text, size_t len, llm_text *out) {
+    llm__guard(model->source.tokenizer, llm__s(text, len), out);
+    return out->failed ? llm__nomem() : LLM_OK;
+}
+
+LLM_API void llm_unguard(const char *text, size_t len, llm_text *out) { llm__unguard(llm__s(text, len), out); }
+
+LLM_API llm_detok *llm_detok_create(const llm_model *model, int flags) { return llm__detok_open(model->source.tokenizer, flags); }
+
+/* A template that could not be parsed is told here, not at opening: the model can still complete texts. BOS and EOS
+ * texts are the model's unless the caller has his own. */
+LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, const llm_render_options *options, llm_text *out) {
+    const llm__source *s = &model->source;
+    llm_render_options o = LLM__ZERO;
+    if (options) o = *options;
+    if (!s->chat_template) {
+        if (s->chat_template_error)
+            return llm__error(LLM_ERR_TEMPLATE, "%s: the chat template cannot be used: %.700s", model->path, s->chat_template_error);
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: the model has no chat template; --chat-template gives it one", model->path);
+    }
+    if (!o.bos_token) o.bos_token = s->bos_token;
+    if (!o.eos_token) o.eos_token = s->eos_token;
+    return llm_template_render(s->chat_template, context, &o, out);
+}
+/* ---- section: model (end) ---- */
+

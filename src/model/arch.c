@@ -1,0 +1,325 @@
+/* ---- The architecture: shapes and switches ----
+ * Read in an order in which each step may use what stands already: shapes, switches, refused variants, a check of
+ * what belongs together, then numbers, rotary frequencies, experts, and last the layers one by one. Ranges in the
+ * questions are hardening limits, not advice: a layer count of 512, a head of 4096 values, a vocabulary of 2^24 are
+ * beyond all known models and small enough that no product of two of them overflows 64 bits. */
+
+enum { LLM__MAX_ROPE = 512, LLM__MAX_HEADS = 4096 };
+
+/* An EAGLE head is one layer; before and behind it there may be a norm, if its files have one. */
+enum { LLM__EAGLE = 1, LLM__EAGLE_BEFORE = 2, LLM__EAGLE_BEHIND = 4 };
+
+/* One way to turn q and k. Two variants, which differ with longrope only: short and long prompts. */
+typedef struct llm__rope {
+    float inv_freq[LLM__MAX_ROPE]; /* (2, rope_dim / 2) */
+    float scale[2];                /* of cosines and sines */
+} llm__rope;
+
+typedef struct llm__arch_layer {
+    int8_t rope;     /* which of arch.rope; -1: no positions here */
+    int8_t moe;      /* 1: a mixture of experts */
+    int32_t window;  /* a query sees so many positions, its own included; 0: all */
+} llm__arch_layer;
+
+/* Everything that the forward pass must know of a family and a size. Written once, by llm__arch_read; every number
+ * lies in a range that the code below can compute with. */
+typedef struct llm__arch {
+    const llm__family *family;
+    char name[64];         /* model_type or general.architecture */
+    char class_name[64];   /* architectures[0] */
+    uint32_t flags;        /* the family's, corrected by the config */
+    int gguf;              /* from a GGUF file, else from a folder */
+    int32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, v_head_dim, ff, vocab, max_positions, max_len;
+    int32_t position_offset;           /* of the table of learned positions */
+    llm_norm_kind norm;
+    llm_qk_norm qk_norm;
+    float eps, embed_scale, residual_scale, logit_scale, attn_scale, attn_softcap, logit_softcap;
+    llm_act act;
+    float act_limit;
+    int qkv_bias, o_bias, mlp_bias, norm_bias; /* 1: required; 0: used where the file has one */
+    int tied;                          /* -1: if the file has no output matrix */
+    int eagle;                         /* not 0: an EAGLE head, which may have norms: LLM__EAGLE_* */
+    llm__rope rope[2];                 /* global, local */
+    float alibi[LLM__MAX_HEADS];       /* slopes */
+    int32_t n_rope, rope_dim, rope_pairs;
+    int32_t dynamic;                   /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
+    double dynamic_factor, dynamic_from;
+    int32_t long_from;                 /* prompts longer than this take RoPE variant 1; 0: none */
+    int32_t logn_from;
+    int32_t q_rank, kv_rank, nope;     /* latent attention; q_rank 0: plain q */
+    int32_t n_experts, n_used, ff_expert, ff_shared, shared_gate;
+    llm_route_score score;
+    int32_t normalize, n_group, topk_group;
+    float normalize_min, route_scale;
+    llm__arch_layer layer[LLM__MAX_LAYERS];
+} llm__arch;
+
+/* 1 if the first name of the model's family is one of `names`. */
+static int llm__arch_is(const llm__arch *a, const char *names) {
+    return llm__word_index(names, llm__s(a->family->names, strcspn(a->family->names, " "))) >= 0;
+}
+
+/* The error for a family that is not in the table, which lists those that are. */
+static llm_result llm__arch_unknown(const char *path, const char *name) {
+    LLM__SCOPED(llm_text_free) llm_text t = LLM__ZERO;
+    for (int i = 0; i < LLM__COUNT(llm__families); i++) {
+        llm_text_str(&t, i ? ", " : "");
+        llm_text_add(&t, llm__families[i].names, strcspn(llm__families[i].names, " "));
+    }
+    return llm__error(LLM_ERR_UNSUPPORTED, "%s: architecture \"%.64s\" is not supported; supported are %s", path, name,
+                      t.failed ? "others" : t.data);
+}
+
+/* Finds the family, and where in config.json its values stand: a model that also sees or hears has those of its text
+ * part in an object of their own, with a model_type of its own or that of the whole. */
+static llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
+    snprintf(a->name, sizeof a->name, "%s", f->arch);
+    snprintf(a->class_name, sizeof a->class_name, "%s", f->arch);
+    if (f->json) {
+        char inner[64];
+        const char *name = llm_json_str(f->json, llm__fact_list(f, "architectures"), NULL);
+        if (name) snprintf(a->class_name, sizeof a->class_name, "%.60s", name);
+        llm__fact_str(f, "model_type", a->name);
+        *f = llm__facts_in(f, llm__facts_find(f, "text_config llm_config language_config model").node);
+        llm__fact_str(f, "model_type", inner);
+        if (inner[0]) memcpy(a->name, inner, sizeof inner);
+    }
+    for (int i = 0; !f->r && i < LLM__COUNT(llm__families) && !a->family; i++)
+        if (llm__word_in(f->json ? llm__families[i].names : llm__families[i].gguf, a->name)) a->family = &llm__families[i];
+    if (f->r) return f->r;
+    if (!a->name[0]) return llm__error(LLM_ERR_FORMAT, "%s: config.json: model_type is missing", f->path);
+    if (!a->family) return llm__arch_unknown(f->path, a->name);
+    a->gguf = !f->json;
+    a->flags = a->family->flags;
+    return LLM_OK;
+}
+
+/* Counts and widths: D = hidden, H = n_heads, K = n_kv_heads (K < H: groups of queries share a key, Ainslie et al.
+ * 2023; K = 1: all do, Shazeer 2019), ff the width between an MLP's matrices. With latent attention (DeepSeek-V2,
+ * 2024) q and kv pass through q_rank and kv_rank values, and a head is `nope` values without positions, then rope_dim
+ * values with. */
+static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
+    a->n_layers = llm__fact_int(f, "num_hidden_layers num_layers n_layer .block_count", LLM__MUST, 1, LLM__MAX_LAYERS);
+    a->n_layers -= llm__fact_int(f, ".nextn_predict_layers", 0, 0, a->n_layers - 1); /* GGUF counts the multi-token prediction too */
+    a->hidden = llm__fact_int(f, "hidden_size n_embd d_model .embedding_length", LLM__MUST, 1, 1 << 17);
+    a->n_heads = llm__fact_int(f, "num_attention_heads n_head n_heads .attention.head_count", LLM__MUST, 1, LLM__MAX_HEADS);
+    a->n_kv_heads = llm__fact_int(f, "num_key_value_heads multi_query_group_num num_kv_heads n_head_kv .attention.head_count_kv",
+                                  a->n_heads, 1, a->n_heads);
+    int one_kv = f->json && llm__fact_bool(f, "multi_query", llm__arch_is(a, "gpt_bigcode falcon"));
+    if (one_kv && !llm__fact_bool(f, "new_decoder_architecture", 0)) a->n_kv_heads = 1;
+    /* heads share the hidden size evenly unless said otherwise; where they cannot, it must be said */
+    int64_t even = a->hidden % a->n_heads ? LLM__MUST : a->hidden / a->n_heads;
+    a->head_dim = llm__fact_int(f, "head_dim kv_channels attention_head_dim .attention.key_length", even, 1, 4096);
+    a->v_head_dim = llm__fact_int(f, ".attention.value_length", a->head_dim, 1, 4096);
+    a->ff = llm__fact_int(f, "intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length", 4 * a->hidden, 1, 1 << 21);
+    if (llm__arch_is(a, "qwen")) a->ff /= 2; /* gate and up together */
+    a->vocab = llm__fact_int(f, "padded_vocab_size vocab_size .vocab_size", a->gguf ? a->vocab : LLM__MUST, 1, 1 << 24);
+    a->max_positions = llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len .context_length",
+                                     2048, 1, 1 << 30);
+    a->max_len = a->max_positions;
+    if (!(a->flags & LLM__MLA)) return;
+    a->q_rank = llm__fact_int(f, "q_lora_rank .attention.q_lora_rank", 0, 0, 1 << 16);
+    a->kv_rank = llm__fact_int(f, "kv_lora_rank .attention.kv_lora_rank", LLM__MUST, 1, 1 << 16);
+    a->rope_dim = llm__fact_int(f, "qk_rope_head_dim .rope.dimension_count", LLM__MUST, 2, LLM__MAX_ROPE);
+    int64_t key = llm__fact_int(f, ".attention.key_length_mla", a->head_dim, 1, 4096);
+    a->nope = llm__fact_int(f, "qk_nope_head_dim", key - a->rope_dim, 1, 4096);
+    a->v_head_dim = llm__fact_int(f, "v_head_dim .attention.value_length_mla", a->v_head_dim, 1, 4096);
+    a->head_dim = a->nope + a->rope_dim;
+    a->n_kv_heads = a->n_heads;
+}
+
+/* The activation that Hugging Face calls `name`. */
+static llm_act llm__act_of(llm__facts *f, const char *name) {
+    static const struct { const char *names; llm_act act; } table[] = {
+        {"silu swish", LLM_ACT_SILU}, {"gelu", LLM_ACT_GELU}, {"gelu_new gelu_pytorch_tanh gelu_fast gelu_python_tanh", LLM_ACT_GELU_TANH},
+        {"relu", LLM_ACT_RELU}, {"relu2 relu_squared", LLM_ACT_RELU2},
+    };
+    for (int i = 0; i < LLM__COUNT(table); i++)
+        if (llm__word_in(table[i].names, name)) return table[i].act;
+    if (!f->r) f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: hidden_act: \"%.40s\" is not supported", f->path, name);
+    return LLM_ACT_NONE;
+}
+
+/* Which biases and norms there are, and the activation. A bias is required where the config or the family asks for
+ * it, else used if the file has one: GGUF metadata do not say. Of q/k norms GGUF tells only by the shape of the
+ * tensors. */
+static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
+    char text[64];
+    int all = llm__fact_bool(f, "use_bias bias enable_bias add_bias_linear", (a->flags & LLM__ALL_BIAS) != 0);
+    int attention = llm__fact_bool(f, "attention_bias", -1);
+    /* a word for attention's biases beats one for all of them, and one for q, k and v alone beats both */
+    int usual = attention >= 0 ? attention : !a->gguf && (all || (a->flags & LLM__QKV_BIAS));
+    a->qkv_bias = llm__fact_bool(f, "qkv_bias add_qkv_bias use_qkv_bias", usual);
+    a->o_bias = llm__fact_bool(f, "attention_out_bias", attention >= 0 ? attention && !(a->flags & LLM__BIAS_NOT_O) : all);
+    a->mlp_bias = llm__fact_bool(f, "mlp_bias", all && !llm__arch_is(a, "internlm internlm2 gpt_oss"));
+    a->norm = a->flags & LLM__LAYER_NORM ? LLM_NORM_LAYER : LLM_NORM_RMS;
+    a->norm_bias = a->norm == LLM_NORM_RMS ? -1 : (a->flags & LLM__ALL_BIAS) != 0;
+    a->qk_norm = a->flags & LLM__QK_HEAD ? LLM_QK_NORM_HEAD_RMS : a->flags & LLM__QK_WHOLE ? LLM_QK_NORM_WHOLE_RMS : LLM_QK_NORM_NONE;
+    /* GGUF has no word for q/k norms: if there is one, its length tells whether it spans a head or the whole width */
+    const llm__tensor *norm = a->gguf ? llm__tensors_find(tensors, "blk.0.attn_q_norm.weight") : NULL;
+    if (norm && !a->qk_norm) a->qk_norm = norm->shape[0] == a->head_dim ? LLM_QK_NORM_HEAD_RMS : LLM_QK_NORM_WHOLE_RMS;
+    if (norm && norm->n_dims > 1) a->qk_norm = LLM_QK_NORM_HEAD_LAYER;
+    if (llm__fact_bool(f, "use_qk_norm qk_layernorm", 0))
+        a->qk_norm = llm__arch_is(a, "cohere stablelm") ? LLM_QK_NORM_HEAD_LAYER : LLM_QK_NORM_HEAD_RMS;
+    int parallel = llm__fact_bool(f, "use_parallel_residual parallel_attn .use_parallel_residual", (a->flags & LLM__PARALLEL) != 0);
+    a->flags = parallel ? a->flags | LLM__PARALLEL : a->flags & ~(uint32_t)LLM__PARALLEL;
+    a->tied = llm__fact_bool(f, "tie_word_embeddings", -1);
+    a->act = a->family->act;
+    /* Gemma's first config.json says gelu and its code takes the tanh form whatever it says */
+    llm__fact_str(f, "hidden_activation hidden_act activation_function activation", text);
+    if (text[0] && a->act != LLM_ACT_SWIGLU_OAI && !llm__arch_is(a, "gemma")) a->act = llm__act_of(f, text);
+    a->act_limit = (float)llm__fact_num(f, "swiglu_limit", 7, 1e-3, 1e6);
+    if (f->json && llm__arch_is(a, "gpt_bigcode") && a->n_kv_heads > 1) a->flags |= LLM__GROUPED;
+    if (llm__arch_is(a, "opt")) a->position_offset = 2;
+}
+
+/* Variants of a family that compute something else under the same name: refused rather than run wrongly. */
+static void llm__arch_variants(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
+    /* Baichuan 13B has ALiBi, 7B rotates: the class, the width and needless inv_freq tensors tell which (in GGUF the number of layers) */
+    int thirteen = a->gguf ? a->n_layers == 40 : a->hidden != 4096 && !strcmp(a->class_name, "BaichuanForCausalLM");
+    if (llm__arch_is(a, "baichuan") && thirteen && !llm__tensors_find(tensors, "model.layers.0.self_attn.rotary_emb.inv_freq"))
+        a->flags |= LLM__ALIBI;
+    int other = !llm__fact_bool(f, "do_layer_norm_before", 1);
+    other |= llm__fact_bool(f, "apply_residual_connection_post_layernorm", 0);
+    other |= llm__fact_bool(f, "scale_attn_by_inverse_layer_idx alibi", 0); /* ALiBi by choice: Falcon's, whose scale differs */
+    other |= llm__fact_int(f, "word_embed_proj_dim", a->hidden, 1, 1 << 20) != a->hidden;
+    other |= a->qk_norm && llm__arch_is(a, "phi");
+    other |= a->mlp_bias > 0 && llm__arch_is(a, "ernie4_5_moe");
+    if (f->r) return;
+    if (llm__arch_is(a, "baichuan") && a->vocab == 125696)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: Baichuan 2 (its output layer is normalised as it runs) is not supported", f->path);
+    else if (other)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: this variant of %s is not supported (norms after the blocks, norms of "
+                          "queries or experts with biases, projected embeddings, or scores changed by layer or distance)", f->path, a->name);
+}
+
+/* Constants that multiply or cap something. Families scale in many places for the sake of training (Yang et al. 2022,
+ * "mu-transfer"): the embedding, what a block adds, the scores, the logits; in MiniCPM from depth and width, in Gemma
+ * 2 with s = cap * tanh(s / cap) on top. */
+static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
+    const double big = 1e9;
+    int minicpm = f->json && llm__arch_is(a, "minicpm minicpm3"), gemma2 = a->gguf && llm__arch_is(a, "gemma2");
+    a->eps = (float)llm__fact_num(f, "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps "
+                                  ".attention.layer_norm_epsilon .attention.layer_norm_rms_epsilon", 1e-5, 1e-20, 1);
+    double embed = llm__arch_is(a, "gemma gemma2 gemma3_text vaultgemma") ? sqrt(a->hidden) : 1;
+    a->embed_scale = (float)llm__fact_num(f, "embedding_multiplier scale_emb .embedding_scale", embed, -big, big);
+    a->residual_scale = (float)llm__fact_num(f, "residual_multiplier .residual_scale", 1, -big, big);
+    if (minicpm) a->residual_scale = (float)(llm__fact_num(f, "scale_depth", sqrt(a->n_layers), 0, big) / sqrt(a->n_layers));
+    double scale = llm__fact_num(f, "logit_scale .logit_scale", llm__arch_is(a, "cohere cohere2") ? 0.0625 : 1, -big, big);
+    /* logits are multiplied by one word and divided by another; GGUF has one word for both, and the family says which */
+    double divisor = llm__fact_num(f, "logits_scaling", 1, 1e-9, big);
+    if (minicpm) divisor = a->hidden / llm__fact_num(f, "dim_model_base", a->hidden, 1, big);
+    if (a->gguf && (a->flags & LLM__DIVIDE_LOGITS) && scale > 0) divisor = scale, scale = 1;
+    a->logit_scale = (float)(scale / divisor);
+    /* scores are divided by the root of the head's width, but in the 27B of Gemma 2 and 3 by that of the hidden size's share */
+    double query = a->head_dim; /* attention scale = 1 / sqrt(query) */
+    if (a->gguf && a->n_layers == (gemma2 ? 46 : llm__arch_is(a, "gemma3_text") ? 62 : 0)) query = (double)a->hidden / a->n_heads;
+    query = llm__fact_num(f, "query_pre_attn_scalar", query, 1e-6, big);
+    a->attn_scale = (float)llm__fact_num(f, "attention_multiplier .attention.scale", 1 / sqrt(query), -big, big);
+    if (!llm__fact_bool(f, "scale_attn_weights", 1)) a->attn_scale = 1;
+    a->attn_softcap = (float)llm__fact_num(f, "attn_logit_softcapping .attn_logit_softcapping", gemma2 ? 50 : 0, 0, big);
+    a->logit_softcap = (float)llm__fact_num(f, "final_logit_softcapping .final_logit_softcapping", gemma2 ? 30 : 0, 0, big);
+    if (llm__fact_num(f, "clip_qkv .attention.clamp_kqv", 0, 0, big) > 0 && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: clip_qkv (clamped q, k and v) is not supported", f->path);
+    if (llm__fact_bool(f, "use_logn_attn", 0))
+        a->logn_from = llm__fact_int(f, "seq_length max_position_embeddings", a->max_positions, 2, 1 << 30);
+}
+
+/* The mixture of experts: E = n_experts MLPs of width ff_expert, of which a token takes n_used (Shazeer et al. 2017),
+ * and one of width ff_shared that every token takes. The router scores all; softmax over all or over the chosen, or a
+ * sigmoid of each (DeepSeek-V3), whose choice alone may be corrected by a bias; with groups, only the best topk_group
+ * of n_group groups of experts are looked at. */
+static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
+    char text[64];
+    a->n_experts = llm__fact_int(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, 0, 65536);
+    if (!a->n_experts) return;
+    int32_t most = LLM__MIN(a->n_experts, 256);
+    a->n_used = llm__fact_int(f, "num_experts_per_tok moe_k num_experts_per_token moe_topk .expert_used_count", LLM__MUST, 1, most);
+    a->ff_expert = llm__fact_int(f, "moe_intermediate_size intermediate_size .expert_feed_forward_length", a->ff, 1, 1 << 20);
+    int64_t n_shared = llm__fact_int(f, "n_shared_experts moe_num_shared_experts num_shared_experts .expert_shared_count", 0, 0, 1024);
+    a->ff_shared = llm__fact_int(f, "shared_expert_intermediate_size shared_intermediate_size .expert_shared_feed_forward_length",
+                                 n_shared * a->ff_expert, 0, 1 << 21);
+    a->score = a->flags & LLM__SIGMOID ? LLM_ROUTE_SIGMOID : a->flags & LLM__TOPK_SOFTMAX ? LLM_ROUTE_TOPK_SOFTMAX : LLM_ROUTE_SOFTMAX;
+    int gating = llm__fact_int(f, ".expert_gating_func", 0, 0, 3), corrected = 0;
+    for (int i = 0; a->gguf && i < a->n_layers; i++) { /* some converters write another width than the tensors have */
+        snprintf(text, sizeof text, "blk.%d.ffn_up_shexp.weight", i);
+        const llm__tensor *t = llm__tensors_find(tensors, text);
+        if (t) a->ff_shared = (int32_t)LLM__MIN(t->shape[0], 1 << 21);
+        snprintf(text, sizeof text, "blk.%d.exp_probs_b.bias", i);
+        corrected |= llm__tensors_find(tensors, text) != NULL;
+    }
+    if (gating == 2 || (!gating && corrected && (a->flags & LLM__MLA))) a->score = LLM_ROUTE_SIGMOID; /* V3 as GGUF is "deepseek2" */
+    if (!strcmp(llm__fact_str(f, "scoring_func", text), "sigmoid")) a->score = LLM_ROUTE_SIGMOID;
+    a->shared_gate = llm__arch_is(a, "qwen2_moe");
+    int usual = (a->flags & LLM__NORM_TOPK) || llm__arch_is(a, "llama") || (a->gguf && llm__arch_is(a, "qwen3_moe")); /* GGUF's Mixtral */
+    a->normalize = llm__fact_bool(f, "norm_topk_prob .expert_weights_norm", usual);
+    if (f->json && llm__arch_is(a, "deepseek_v2")) a->normalize = 0; /* its code ignores the key */
+    a->normalize_min = (float)llm__fact_num(f, "moe_norm_min", 0, 0, 1);
+    a->route_scale = (float)llm__fact_num(f, "routed_scaling_factor .expert_weights_scale", 1, -1e6, 1e6);
+    if (a->gguf && a->route_scale == 0) a->route_scale = 1;
+    a->n_group = llm__fact_int(f, "n_group .expert_group_count", 1, 0, a->n_experts);
+    a->topk_group = llm__fact_int(f, "topk_group .expert_group_used_count", 1, 0, LLM__MAX(a->n_group, 1));
+    if (!strcmp(llm__fact_str(f, "topk_method", text), "greedy")) a->n_group = 1;
+    int size = a->n_experts / LLM__MAX(a->n_group, 1);
+    if (!f->r && (int64_t)a->n_experts * a->ff_expert > INT32_MAX / 2)
+        f->r = llm__error(LLM_ERR_LIMIT, "%s: %d experts of width %d are too many", f->path, a->n_experts, a->ff_expert);
+    if (f->r || a->n_group < 2) return;
+    if (a->n_experts % a->n_group || size * a->topk_group < a->n_used || (a->score == LLM_ROUTE_SIGMOID && size < 2))
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: %d experts in %d groups of which %d are used cannot give %d experts", f->path, a->n_experts,
+                          a->n_group, a->topk_group, a->n_used);
+}
+
+/* Which layers are mixtures of experts: from `first` to `last`, every so many, but for those listed as dense.
+ * (moe_layer_freq counts from 0, the others from 1.) */
+static void llm__arch_sparse(llm__facts *f, llm__arch *a) {
+    if (!a->n_experts) return;
+    int64_t first = llm__fact_int(f, "first_k_dense_replace moe_layer_start_index .leading_dense_block_count", 0, 0, 1 << 20);
+    int64_t last = llm__fact_int(f, "moe_layer_end_index", -1, -1, 1 << 20), index;
+    int64_t every = llm__fact_int(f, "decoder_sparse_step moe_layer_interval .interleave_moe_layer_step", 1, 0, 1 << 20);
+    int64_t each = llm__fact_int(f, "moe_layer_freq", 1, 1, 1 << 20);
+    for (int i = 0; i < a->n_layers && every; i++)
+        a->layer[i].moe = i >= first && (last < 0 || i <= last) && (i + 1) % every == 0 && i % each == 0;
+    for (int v = llm__fact_list(f, "mlp_only_layers"); v >= 0; v = llm_json_next(f->json, v))
+        if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].moe = 0;
+}
+
+/* What each layer sees and how it turns q and k: layer_types, or what the family's code does without it. Layers that
+ * see a window stand in a pattern with layers that see everything: every 2nd in Gemma 2 and gpt-oss, 6th in Gemma 3,
+ * 4th in OLMo 3 and Cohere 2; in Qwen 2 the layers from max_window_layers on. SmolLM 3, Cohere 2 and EXAONE 4 leave
+ * out positions where others leave out the window. */
+static void llm__arch_layers(llm__facts *f, llm__arch *a) {
+    int types = llm__facts_find(f, "layer_types").node, type = llm_json_first(f->json, types);
+    int ropes = llm__facts_find(f, "no_rope_layers").node, rope = llm_json_first(f->json, ropes);
+    int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, f->json || llm__arch_is(a, "phi3") ? 0 : 1, 1 << 30);
+    int hybrid = llm__arch_is(a, "cohere2 exaone4") && window, qwen = (a->flags & LLM__QWEN_WINDOW) != 0, smol = llm__arch_is(a, "smollm3");
+    /* every so many layers one sees everything */
+    int usual = llm__arch_is(a, "gemma2 gpt_oss") ? 2 : llm__arch_is(a, "gemma3_text") ? 6 : hybrid || llm__arch_is(a, "olmo2") ? 4 : 0;
+    const llm__fact key = llm__facts_find(f, ".attention.sliding_window_pattern");
+    const llm__gguf_kv *each = key.kv && key.kv->is_array ? key.kv : NULL; /* GGUF's list, true where a layer slides; else a number */
+    if (each && (each->type == LLM__GGUF_STR || each->count < (uint64_t)a->n_layers)) llm__facts_bad(f, &key, "one value a layer expected");
+    int64_t pattern = each ? 0 : llm__fact_int(f, "sliding_window_pattern .attention.sliding_window_pattern", usual, 0, 1 << 20);
+    int64_t from = qwen ? llm__fact_int(f, "max_window_layers", 28, 0, 1 << 20) : 0;
+    int64_t interval = llm__fact_int(f, "no_rope_layer_interval", 4, 1, 1 << 20);
+    if (!llm__fact_bool(f, "use_sliding_window", !qwen && !smol)) window = 0;
+    /* what the config lists layer by layer beats the pattern, and the pattern is what the family's code has when all is silent */
+    for (int i = 0; i < a->n_layers; i++) {
+        llm__arch_layer *l = &a->layer[i];
+        int64_t uses_rope = !smol || (i + 1) % interval != 0;
+        if (ropes >= 0 && !llm_json_int(f->json, rope, &uses_rope) && !f->r)
+            f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: no_rope_layers: 0 or 1 for each layer expected", f->path);
+        int slides = smol ? !uses_rope : i >= from && (!pattern || (i + 1) % pattern != 0);
+        const char *name = llm_json_str(f->json, type, NULL);
+        if (name) slides = !strcmp(name, "sliding_attention");
+        if (each && !f->r) slides = each->data[(size_t)i * (size_t)llm__gguf_size_of(each->type)] != 0;
+        if (!f->r && types >= 0 && (!name || !llm__word_in("sliding_attention full_attention", name)))
+            f->r = llm__error(LLM_ERR_UNSUPPORTED,
+                              "%s: config.json: layer_types: entry %d is \"%.40s\", sliding_attention or full_attention expected", f->path,
+                              i, name ? name : "");
+        l->window = slides ? window : 0;
+        l->rope = slides && window && a->n_rope > 1;
+        if (!uses_rope || (hybrid && !slides) || !a->n_rope) l->rope = -1;
+        if (type >= 0) type = llm_json_next(f->json, type);
+        if (rope >= 0) rope = llm_json_next(f->json, rope);
+    }
+}
+

@@ -1,0 +1,181 @@
+/* ============================================================================
+ * >>lora   Adapters: what a fine-tuning has learnt, beside the weights.
+ * ============================================================================
+ * LoRA (Hu et al. 2021) leaves a matrix W (out, in) as it is and learns two thin ones, so that the layer computes
+ *
+ *     y = W x + scale * B (A x)        A (r, in), B (out, r), r between 4 and 64;  scale = alpha / r, or alpha / sqrt(r) (rsLoRA)
+ *
+ * For SmolLM2 and r = 8 that is 2 % of the weights, so a server keeps many adapters beside one model, and a request names the one it
+ * wants. W x is computed for all rows of a step together, whatever their adapters; every row gets its own B (A x): nothing is ever
+ * merged into W, whose packed bits stay what they are, and rows without an adapter keep their bits too.
+ *
+ *     layer's op        lora op of the same layer, before it              rows 0-4: adapter 1, row 5: none, rows 6-7: adapter 0
+ *     W x + plus   <--  plus rows 0-4 = B1 (A1 x)                         (the scheduler puts rows of one adapter side by side)
+ *                       plus row 5 = -0
+ *                       plus rows 6-7 = B0 (A0 x)
+ *
+ * Files. PEFT folders have adapter_config.json (r, lora_alpha, use_rslora, ...) and adapter_model.safetensors with tensors
+ * base_model.model.NAME.lora_A.weight and .lora_B.weight, where NAME is that of the layer's matrix in the model's folder; of embeddings
+ * they end in .lora_embedding_A and _B. A GGUF adapter (llama.cpp's) is one file with GGUF's names and .lora_a, .lora_b; the key
+ * adapter.lora.alpha. Either fits a model of either format. Files are strangers': they are read whole, not mapped, and each tensor must
+ * have its place in this model, with the right shape, type and rank, and finite values; else nothing of the adapter is taken.
+ *
+ * Where B A goes is not decided here: the loader of >>model walks through the net as it does with weights (see "Adapters in the loader").
+ * Experts' factors come for each (PEFT), as a stack (GGUF), or as one pair for all, which PEFT makes of a module's parameter: all become a
+ * stack of f32. kv_b of latent attention is whole in adapters, also beside a model that has its keys and values apart. Names and slots of
+ * what is loaded are kept by >>engine. What cannot be had is refused by name: modules saved whole, DoRA, biases. */
+
+/* NULL-safe; an adapter that was never opened is all zero. */
+static void llm__adapter_close(llm__adapter *d) {
+    llm__file_close(&d->file);
+    llm__gguf_free(&d->keys);
+    llm__tensors_free(&d->tensors);
+    llm_json_free(d->config);
+    LLM_FREE(d->used);
+}
+
+/* What a PEFT adapter may ask for that is more than two factors a matrix: there, and not null, false or empty. */
+static llm_result llm__adapter_extras(const llm__adapter *d) {
+    static const char *const extras[] = {"modules_to_save", "use_dora", "lora_bias", "trainable_token_indices", "layer_replication"};
+    for (int i = 0; i < LLM__COUNT(extras); i++) {
+        int node = llm_json_find(d->config, 0, extras[i]);
+        llm_json_type type = llm_json_type_of(d->config, node);
+        int on = type == LLM_JSON_ARRAY || type == LLM_JSON_OBJECT ? llm_json_size(d->config, node) > 0 : type > LLM_JSON_NULL;
+        llm_json_bool(d->config, node, &on);
+        if (on)
+            return llm__error(LLM_ERR_UNSUPPORTED, "%s: adapter_config.json: %s is not supported, only factors A and B of matrices",
+                              d->path, extras[i]);
+    }
+    const char *bias = llm_json_str(d->config, llm_json_find(d->config, 0, "bias"), NULL);
+    if (bias && strcmp(bias, "none"))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: adapter_config.json: bias \"%.40s\" is not supported, \"none\" expected", d->path,
+                          bias);
+    return LLM_OK;
+}
+
+/* adapter_config.json: the kind, rank and scale. */
+static llm_result llm__adapter_config(llm__adapter *d) {
+    const llm_json *c = d->config;
+    int64_t r;
+    const char *kind = llm_json_str(c, llm_json_find(c, 0, "peft_type"), NULL);
+    if (!kind || strcmp(kind, "LORA"))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: adapter_config.json: peft_type is \"%.40s\", \"LORA\" expected", d->path,
+                          kind ? kind : "");
+    if (!llm_json_int(c, llm_json_find(c, 0, "r"), &r) || r < 1 || r > 1 << 20)
+        return llm__error(LLM_ERR_FORMAT, "%s: adapter_config.json: r: a whole number from 1 on expected", d->path);
+    if (!llm_json_num(c, llm_json_find(c, 0, "lora_alpha"), &d->alpha) || fabs(d->alpha) > 1e6)
+        return llm__error(LLM_ERR_FORMAT, "%s: adapter_config.json: lora_alpha: a number expected", d->path);
+    llm_json_bool(c, llm_json_find(c, 0, "use_rslora"), &d->root);
+    if (!llm_json_size(c, llm_json_find(c, 0, "rank_pattern"))) d->rank = (int32_t)r;
+    if (r > d->max_rank)
+        return llm__error(LLM_ERR_LIMIT, "%s: LoRA rank %d is greater than max_lora_rank %d.", d->path, (int)r, d->max_rank);
+    return llm__adapter_extras(d);
+}
+
+/* A PEFT folder. */
+static llm_result llm__adapter_peft(llm__adapter *d, const char *folder) {
+    LLM__SCOPED(llm__drop) char *config = llm__path_join(folder, "adapter_config.json");
+    LLM__SCOPED(llm__drop) char *weights = llm__path_join(folder, "adapter_model.safetensors");
+    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
+    llm_result r = config && weights ? llm__json_file(config, 1 << 20, &d->config) : llm__nomem();
+    if (!r) r = llm__adapter_config(d);
+    if (!r && llm__path_kind_of(weights) == LLM__PATH_NONE)
+        r = llm__error(LLM_ERR_UNSUPPORTED, "%s: no such file (pickle files, adapter_model.bin, are not read)", weights);
+    if (!r) r = llm__file_open(weights, 0, 1, &d->file);
+    if (!r) r = llm__safetensors_parse(weights, d->file.data, d->file.size, &d->tensors);
+    llm_json_write(d->config, 0, &text);
+    d->content = llm__hash(text.data, text.len, 1);
+    return r || !text.failed ? r : llm__nomem();
+}
+
+/* A GGUF adapter, made for the model's architecture. */
+static llm_result llm__adapter_gguf(llm__adapter *d, const llm__arch *a) {
+    llm_result r = llm__file_open(d->path, 0, 1, &d->file);
+    if (!r) r = llm__gguf_parse(d->path, d->file.data, d->file.size, &d->keys, &d->tensors);
+    if (r) return r;
+    llm__str type = llm__gguf_str(&d->keys, "general.type"), kind = llm__gguf_str(&d->keys, "adapter.type"),
+             made_for = llm__gguf_str(&d->keys, "general.architecture");
+    if (!llm__str_eq(type, "adapter") || !llm__str_eq(kind, "lora"))
+        return llm__error(LLM_ERR_FORMAT, "%s: not an adapter: general.type \"adapter\" and adapter.type \"lora\" expected", d->path);
+    if (llm__word_index(a->family->gguf, made_for) < 0)
+        return llm__error(LLM_ERR_FORMAT, "%s: general.architecture is \"%.*s\", the model's is \"%s\"", d->path,
+                          (int)LLM__MIN(made_for.n, (size_t)64), made_for.p ? made_for.p : "", a->family->gguf);
+    if (!llm__gguf_num_at(llm__gguf_find(&d->keys, "adapter.lora.alpha"), 0, &d->alpha) || !(fabs(d->alpha) <= 1e6))
+        return llm__error(LLM_ERR_FORMAT, "%s: adapter.lora.alpha: a number expected", d->path);
+    return LLM_OK;
+}
+
+/* Reads an adapter whole; which layers it is for is found out when it is put into the net. The caller closes, also after an error. */
+static llm_result llm__adapter_open(const char *path, const llm__arch *a, int32_t max_rank, llm__adapter *d) {
+    int folder = llm__path_kind_of(path) == LLM__PATH_DIR;
+    memset(d, 0, sizeof *d);
+    d->path = path;
+    d->max_rank = max_rank;
+    d->gguf = !folder;
+    d->prefix = folder ? "base_model.model." : "";
+    llm_result r = folder ? llm__adapter_peft(d, path) : llm__adapter_gguf(d, a);
+    if (r) return r;
+    size_t n = strlen(d->prefix);
+    for (size_t i = 0; i < d->tensors.n; i++)
+        if (strncmp(d->tensors.item[i].name.p, d->prefix, n))
+            return llm__error(LLM_ERR_FORMAT, "%s: tensor %s: a name that begins with %s was expected", path, d->tensors.item[i].name.p,
+                              d->prefix);
+    d->base = llm__layer_base(&d->tensors, n);
+    d->content = llm__hash(d->file.data, d->file.size, d->content);
+    d->used = LLM__NEW(uint8_t, d->tensors.n);
+    return d->used ? LLM_OK : llm__nomem();
+}
+
+/* Where PEFT adapts embeddings or the output layer, it saves the matrix itself beside the factors, as NAME.base_layer.weight. 1: it is the
+ * model's own, but for roundings, so it says nothing; a quantised model's is believed. */
+static int llm__adapter_copy(const llm__loader *L, const llm__tensor *t) {
+    char name[256];
+    float x[256], y[256];
+    if (!llm__ends_with(t->name.p, ".base_layer.weight")) return 0;
+    const llm__tensor *own = strstr(t->name.p, ".lm_head.") ? llm__loader_find(L, LLM__W_HEAD, 0, 0, name) : NULL;
+    if (!own) own = llm__loader_find(L, LLM__W_EMBED, 0, 0, name); /* perhaps tied */
+    if (!own || t->n_dims != 2 || own->shape[0] != t->shape[0] || own->shape[1] != t->shape[1]) return 0;
+    if (llm__type_block(t->type) != 1 || llm__type_block(own->type) != 1) return llm__type_block(t->type) == 1;
+    for (int64_t at = 0, n = t->shape[0] * t->shape[1]; at < n; at += LLM__COUNT(x)) {
+        int m = (int)LLM__MIN(n - at, (int64_t)LLM__COUNT(x));
+        llm__dequant_columns(t->type, t->data, at, m, x);
+        llm__dequant_columns(own->type, own->data, at, m, y);
+        for (int i = 0; i < m; i++)
+            if (!(fabsf(x[i] - y[i]) <= 1e-4f + 0.01f * fabsf(y[i]))) return 0;
+    }
+    return 1;
+}
+
+/* Puts the adapter into a slot of every site of all ranks, and checks it on the way; one without tensors empties the slot. Steps may run
+ * meanwhile, but none with a row of this slot. After an error the slot is to be emptied. */
+static llm_result llm__net_adapt(const llm__net *net, int slot, llm__adapter *d) {
+    llm__loader L;
+    size_t n = 0, odd = 0;
+    llm__loader_begin(&L, net->cfg.model, net->cfg.n_ranks, net->n_group);
+    L.path = d->path;
+    L.backend = net->cfg.backend;
+    L.ctx = net->cfg.ctx;
+    L.adapter = d;
+    L.slot = slot;
+    for (L.rank = 0; L.rank < L.n_ranks && !L.r; L.rank++) {
+        llm__net_rank R = net->rank[L.rank]; /* the walk writes down the shares again */
+        llm__load_rank(&L, &R, NULL);
+    }
+    llm__loader_end(&L);
+    L.layer = -1;
+    for (size_t i = 0; i < d->tensors.n; i++) n += d->used[i];
+    for (size_t i = d->tensors.n; i-- > 0;) {
+        if (n && !d->used[i] && !L.r && llm__adapter_copy(&L, &d->tensors.item[i])) d->used[i] = 1, n++;
+        if (!d->used[i]) odd = i;
+    }
+    if (L.r || n == d->tensors.n) return L.r ? L.r : d->path && !n ? llm__error(LLM_ERR_FORMAT, "%s: it has no tensors", d->path) : LLM_OK;
+    if (!n)
+        return llm__error(LLM_ERR_FORMAT, "%s: none of its %zu tensors belongs to this model; the first is %s", d->path, d->tensors.n,
+                          d->tensors.item[0].name.p);
+    const char *name = d->tensors.item[odd].name.p, *why = "belongs to no layer of this model that an adapter can change";
+    if (llm__ends_with(name, ".base_layer.weight")) why = "is not the model's own matrix: the adapter was trained on another model";
+    return llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s %s", d->path, name, why);
+}
+
+LLM__COLD_END
+

@@ -1,0 +1,471 @@
+/* ---- The net: weights and buffers of every rank ----
+ * Tensor parallelism (Shoeybi et al. 2019): each of n ranks has a part of the heads, of the MLP's width, of every expert
+ * and of the vocabulary. Matrices that lead into these are cut by rows, those that lead back to the residual stream by
+ * columns:
+ *   qkv     rows      heads, kv_heads        a rank's attention needs nothing of the others
+ *   o       columns   heads                  gives a part of the sum; one rank has the bias
+ *   up      rows      ff                     also of each expert and of the shared one
+ *   down    columns   ff                     gives a part of the sum
+ *   embed   rows      vocab                  tokens of other ranks give zeros: a sum again
+ *   head    rows      vocab                  logits are gathered
+ * So a rank ends a block with its part of a sum, and the residual operation adds the parts: two sums a layer. Everything
+ * else (norms, router, latent layers) is the same on all ranks.
+ *
+ * Pipeline (Huang et al. 2019): the layers are cut into stages, each of which has n ranks of its own. The first stage has the embedding,
+ * the last one the head, and x, the residual stream, is all that goes from one to the next:
+ *   stage 0 (ranks 0, 1)    embed, layers 0 ... 15     x of rank 0 -> rank 2, x of rank 1 -> rank 3
+ *   stage 1 (ranks 2, 3)    layers 16 ... 31, head
+ * A token passes them one after the other, so it is memory that is won, not time. */
+
+/* What an engine asks for. Rows and outputs of a step are bounded, so that buffers can be made once. */
+typedef struct llm__net_config {
+    const llm_model *model;
+    const llm_backend *backend;
+    llm_backend_ctx *ctx;
+    int n_ranks, max_rows, max_out;
+    int n_stages;            /* n_ranks counts the ranks of all */
+    int n_loras, max_lora_rank; /* slots for adapters; 0: none */
+    int first_layer;         /* of the KV cache: a draft model's layers follow the model's */
+    int rounded_kv;          /* elements of one byte and less */
+    int kept_layer;          /* of the KV cache, that takes hidden states for an EAGLE head; 0: none */
+    const struct llm__net *model_net; /* whose embedding and output layer an EAGLE head uses */
+    llm_progress_fn progress;
+    void *progress_user;
+} llm__net_config;
+
+/* One layer on one rank. What a family lacks is NULL. */
+typedef struct llm__net_layer {
+    llm__net_pair attn_norm, post_attn, ffn_norm, post_ffn;          /* (D) */
+    llm__net_pair qkv, o;                                            /* (q_width + k_width + v, D), (D, n_heads * v_head_dim) */
+    llm__net_pair q_norm, k_norm, sinks;                             /* sinks: (n_heads) */
+    llm__net_pair q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b;         /* latent attention; without q_a, q_b is the whole q */
+    llm__net_pair up, down;                                          /* (2 ff: gate rows, up rows; or ff, D), (D, ff) */
+    llm__net_pair router, correction, e_up, e_down;                  /* (E, D), (E), (E, 2 ff, D), (E, D, ff) */
+    llm__net_pair s_up, s_down, s_gate;                              /* the shared expert; s_gate: (1, D), Qwen2-MoE's */
+} llm__net_layer;
+
+/* Buffers that hold some rows of the residual stream: all tokens, or only those whose logits are wanted. */
+typedef struct llm__net_lane {
+    llm_rows rows;
+    llm_buffer *x, *h, *y, *att; /* residual stream, normalised, what a block adds (rows, D); attention's result (rows, heads) */
+} llm__net_lane;
+
+/* One rank: a device of its own, or on a CPU a part of the work. */
+typedef struct llm__net_rank {
+    int begin, end, first, last;                /* its layers; first, last: of the pipeline's stages */
+    llm__slice heads, kv_heads, ff, ff_expert, ff_shared, vocab; /* this rank's shares */
+    int32_t q_width, k_width;                   /* columns of q and k in qkv; with norms over the whole width: of all ranks */
+    llm__net_pair embed, positions, embed_norm, out_norm, head;
+    llm__net_pair fc[2];                        /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
+    llm_weight *alibi, *inv_freq[2];
+    llm__net_layer *layer;                      /* (n_layers), of which it has some */
+    llm__net_lane token, out;
+    llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate; /* see llm__net_buffers */
+    llm_buffer *low, *plus, *head_plus, *e_low, *e_plus;                          /* of adapters */
+} llm__net_rank;
+
+/* A model on a backend. Weights and buffers belong to the backend, the structs to the net. */
+typedef struct llm__net {
+    llm__net_config cfg;
+    const llm__arch *a;
+    llm__net_rank *rank;     /* (n_ranks) */
+    llm__net_layer *layer;   /* (n_ranks, n_layers) */
+    int n_group, n_kv;       /* ranks of a stage; layers of the largest stage, which are what a rank's KV cache has */
+    llm_kv_layer kv;         /* the KV geometry of every layer on one rank */
+} llm__net;
+
+/* The rank's part of n, in whole units where there are enough: quantised columns are cut between blocks. */
+static llm__slice llm__net_split(int64_t n, int64_t unit, int rank, int n_ranks) {
+    if (n % unit || n / unit < n_ranks) unit = 1;
+    int64_t first = n / unit * rank / n_ranks * unit, last = n / unit * (rank + 1) / n_ranks * unit;
+    return llm__slice_of(n, first, last - first);
+}
+
+/* Shares of a rank, and whether the model can be shared so at all. With fewer key heads than ranks several ranks hold
+ * the same one: their queries differ. */
+static llm_result llm__net_share(const llm__arch *a, int rank, int n, llm__net_rank *R) {
+    const int32_t widths[3] = {a->ff, a->ff_expert, a->ff_shared};
+    llm__slice *const cuts[3] = {&R->ff, &R->ff_expert, &R->ff_shared};
+    if (a->n_heads % n)
+        return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).",
+                          a->n_heads, n); /* as vLLM says it */
+    if (a->n_kv_heads % n && n % a->n_kv_heads)
+        return llm__error(LLM_ERR_ARG, "%d key heads can be neither divided nor repeated evenly among %d ranks", a->n_kv_heads, n);
+    if (a->ff < n || a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->ff_shared && a->ff_shared < n))
+        return llm__error(LLM_ERR_ARG, "the model is too narrow for %d ranks", n);
+    R->heads = llm__slice_of(a->n_heads, rank * (a->n_heads / n), a->n_heads / n);
+    R->kv_heads = llm__slice_of(a->n_kv_heads, (int64_t)a->n_kv_heads * rank / n, LLM__MAX(a->n_kv_heads / n, 1));
+    R->vocab = llm__net_split(a->vocab, 64, rank, n);
+    for (int i = 0; i < 3; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank, n);
+    int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS;
+    R->q_width = (int32_t)(whole ? a->n_heads : R->heads.n) * a->head_dim;
+    R->k_width = (int32_t)(whole ? a->n_kv_heads : R->kv_heads.n) * a->head_dim;
+    return LLM_OK;
+}
+
+/* The weights of both norms for keys that will be turned and rounded. These err equally in all dimensions, in proportion to their length,
+ * and scores by sum(q^2) * sum(k^2). A factor f that goes from q to k changes no score, if both dimensions that a rotation mixes have the
+ * same; the error is least with f^2 = |q| / |k| (Cauchy and Schwarz). Norms leave all dimensions alike, so the weights tell |q| and |k|
+ * (SmoothQuant, Xiao et al. 2023, asks activations). Of Gemma 3 270M the product of sums falls to the half, in layers to a tenth:
+ *
+ *     weights of q 8 1, of k 2 1    sums 65 * 5 = 325    f 2 1    q 4 1, k 4 1    sums 17 * 17 = 289 */
+static void llm__load_balanced(llm__loader *L, llm__net_layer *y) {
+    const llm__arch *a = L->a;
+    const int d = a->head_dim, half = a->rope_dim / 2;
+    float *q = (float *)llm__arena_get(&L->keep, 2 * sizeof(float) * (size_t)d), *k = q ? q + d : NULL;
+    if (!q && !L->r) L->r = llm__nomem();
+    for (int both = 0; both < 2 && !L->r; both++) {
+        llm__take(L, both ? LLM__W_K_NORM : LLM__W_Q_NORM, llm__all(1), llm__all(d), llm__all(0), -1);
+        for (int i = 0; i < d && !L->r; i++) {
+            float *w = q + both * d + i;
+            llm__segment_values(L->list[0].segment, 0, i, 0, 1, w);
+            *w = *w * llm__segment_scale(L->list[0].segment) + (a->flags & LLM__NORM_PLUS1 && !a->gguf ? 1.0f : 0.0f);
+        }
+        L->list[0].n = 0, L->list[0].rows = 0;
+    }
+    for (int i = 0; i < d && !L->r; i++) {
+        int j = i >= 2 * half ? i : a->rope_pairs ? i ^ 1 : i < half ? i + half : i - half; /* the other one of its pair */
+        if (j < i) continue;
+        float f = sqrtf(sqrtf((q[i] * q[i] + q[j] * q[j] + 1e-3f) / (k[i] * k[i] + k[j] * k[j] + 1e-3f)));
+        q[i] /= f, k[i] *= f;
+        if (j > i) q[j] /= f, k[j] *= f;
+    }
+    llm__load_numbers(L, "balanced norm of queries", q, d, &y->q_norm.w);
+    llm__load_numbers(L, "balanced norm of keys", k, d, &y->k_norm.w);
+}
+
+/* q, k and v in one matrix: from three stored ones, from one with all q, all k, all v, or from one that goes kv head
+ * by kv head (its queries, its k, its v). Norms over the whole width need q and k of all ranks. */
+static void llm__load_qkv(llm__loader *L, const llm__net_rank *R, llm__net_layer *y) {
+    const llm__arch *a = L->a;
+    int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS, fused = llm__has(L, LLM__W_QKV), bias = a->qkv_bias;
+    int64_t d = a->head_dim, group = a->n_heads / a->n_kv_heads;
+    llm__slice one = llm__all(1), D = llm__all(a->hidden);
+    llm__slice q = llm__slice_times(whole ? llm__all(a->n_heads) : R->heads, d);
+    llm__slice k = llm__slice_times(whole ? llm__all(a->n_kv_heads) : R->kv_heads, d);
+    llm__slice v = llm__slice_times(R->kv_heads, a->v_head_dim);
+    /* grouped: kv head g has rows q of its `group` queries, then k, then v: (group + 2) * d of them */
+    if (fused && a->flags & LLM__GROUPED && !a->gguf) {
+        int64_t all = a->n_kv_heads * (group + 2) * d;
+        for (int64_t h = R->heads.first; h < R->heads.first + R->heads.n; h++)
+            llm__take(L, LLM__W_QKV, one, llm__slice_of(all, (h / group * (group + 2) + h % group) * d, d), D, bias);
+        for (int64_t kv = 0; kv < 2; kv++)
+            for (int64_t h = R->kv_heads.first; h < R->kv_heads.first + R->kv_heads.n; h++)
+                llm__take(L, LLM__W_QKV, one, llm__slice_of(all, (h * (group + 2) + group + kv) * d, d), D, bias);
+    } else if (fused) {
+        int64_t all = q.size + k.size + v.size;
+        llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.first, q.n), D, bias);
+        llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.size + k.first, k.n), D, bias);
+        llm__take(L, LLM__W_QKV, one, llm__slice_of(all, q.size + k.size + v.first, v.n), D, bias);
+    } else {
+        llm__take(L, LLM__W_Q, one, q, D, bias);
+        llm__take(L, LLM__W_K, one, k, D, bias);
+        llm__take(L, LLM__W_V, one, v, D, bias);
+    }
+    llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, &y->qkv);
+    if (!a->qk_norm) return;
+    if (a->qk_norm == LLM_QK_NORM_HEAD_RMS) q = k = llm__all(d); /* the same for all heads */
+    if (L->balance && a->qk_norm == LLM_QK_NORM_HEAD_RMS) {
+        llm__load_balanced(L, y);
+        return;
+    }
+    llm__load_vector(L, LLM__W_Q_NORM, q, 1, -1, &y->q_norm);
+    llm__load_vector(L, LLM__W_K_NORM, k, 1, -1, &y->k_norm);
+}
+
+/* Latent attention (DeepSeek-V2): instead of keys and values the cache holds one latent of kv_rank values a token, and a
+ * rotated key of rope_dim values that all heads share:
+ *   c = norm(kv_a x)[: kv_rank],  r = rope(kv_a x)[kv_rank :],  k_h = (kv_b_h c)[: nope] with r behind it,  v_h = (kv_b_h c)[nope :]
+ * The narrow layers are computed on every rank, heads are shared. The operation multiplies q with kv_b instead of the
+ * cache ("absorbed"), so no key is ever made. */
+static void llm__load_mla(llm__loader *L, const llm__net_rank *R, llm__net_layer *y) {
+    const llm__arch *a = L->a;
+    llm__slice D = llm__all(a->hidden), q_rank = llm__all(a->q_rank), kv_rank = llm__all(a->kv_rank);
+    llm__slice q = llm__slice_times(R->heads, a->head_dim), up = llm__slice_times(R->heads, a->nope + a->v_head_dim);
+    if (a->q_rank) {
+        llm__load(L, LLM_ROLE_LINEAR, LLM__W_Q_A, q_rank, D, 0, &y->q_a);
+        llm__load_vector(L, LLM__W_Q_A_NORM, q_rank, 1, -1, &y->q_a_norm);
+    }
+    llm__load(L, LLM_ROLE_LINEAR, a->q_rank ? LLM__W_Q_B : LLM__W_Q, q, a->q_rank ? q_rank : D, 0, &y->q_b);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_KV_A, llm__all(a->kv_rank + a->rope_dim), D, 0, &y->kv_a);
+    llm__load_vector(L, LLM__W_KV_A_NORM, kv_rank, 1, -1, &y->kv_a_norm);
+    int apart = !L->adapter && llm__has(L, LLM__W_K_B); /* GGUF: keys head by head as (rank, nope), values as (v, rank) */
+    if (!apart) llm__take(L, LLM__W_KV_B, llm__all(1), up, kv_rank, -1);
+    for (int64_t h = R->heads.first; apart && h < R->heads.first + R->heads.n; h++) {
+        llm__take(L, LLM__W_K_B, llm__slice_of(a->n_heads, h, 1), llm__all(a->nope), kv_rank, -1);
+        llm__take(L, LLM__W_V_B, llm__slice_of(a->n_heads, h, 1), llm__all(a->v_head_dim), kv_rank, -1);
+    }
+    llm__make(L, LLM_ROLE_MLA_UP, LLM__W_KV_B, 0, &y->kv_b);
+}
+
+/* An MLP, or with n_experts as many of them; slots from `slot` on: gate and up in one, gate, up, down. The rank has
+ * rows `ff` of gate and up, columns `ff` of down. In one matrix the gate's rows stand before those of up, or
+ * (gpt-oss) in turns with them. */
+static void llm__load_mlp(llm__loader *L, int slot, int n_experts, llm__slice ff, int bias, llm__net_pair *up, llm__net_pair *down) {
+    const llm__arch *a = L->a;
+    int n = LLM__MAX(n_experts, 1), gated = n_experts || !(a->flags & LLM__NO_GATE);
+    int turns = n_experts && llm__arch_is(a, "gpt_oss") && !a->gguf;
+    int apart = L->m->dummy || llm__has(L, slot + 1) || (n_experts && !llm__has(L, slot));
+    int both = llm__has(L, slot) ? slot : slot + 2; /* GGUF: ffn_up may hold both */
+    llm__slice D = llm__all(a->hidden);
+    if (n_experts && L->adapter) {
+        llm__adapter_experts(L, slot + 1, ff, D, llm__arch_is(a, "gpt_oss"), up);
+        llm__adapter_experts(L, slot + 3, D, ff, 0, down);
+        return;
+    }
+    /* of each expert gate, then up: the order that the operations want */
+    for (int e = 0; e < n; e++)
+        for (int part = !gated; part < 2; part++) { /* gate, up */
+            llm__slice rows = ff, which = llm__slice_of(n, e, 1);
+            if (gated && !apart) rows = llm__slice_of(2 * ff.size, turns ? 2 * ff.first + part : ff.first + part * ff.size, ff.n);
+            if (gated && !apart && turns) rows.step = 2;
+            llm__take(L, gated && !apart ? both : slot + 1 + part, which, rows, D, bias);
+        }
+    llm__make(L, n_experts ? LLM_ROLE_EXPERTS_GATE_UP : gated ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, slot + 2, n_experts, up);
+    for (int e = 0; e < n; e++) llm__take(L, slot + 3, llm__slice_of(n, e, 1), D, ff, bias);
+    llm__make(L, n_experts ? LLM_ROLE_EXPERTS : LLM_ROLE_LINEAR, slot + 3, n_experts, down);
+}
+
+/* A norm over the hidden size, with a bias if it is a LayerNorm. OLMo's norms have no weights. */
+static void llm__load_norm(llm__loader *L, int slot, int must, llm__net_pair *norm) {
+    int bias = must ? L->a->norm_bias : LLM__MIN(L->a->norm_bias, 0);
+    llm__load_vector(L, slot, llm__all(L->a->hidden), must && !llm__arch_is(L->a, "olmo"), bias, norm);
+}
+
+/* Everything of the current layer, in the order in which a token meets it. A GGUF converter may have folded a
+ * family's habits in: what is optional is looked for, what the family cannot do without is a must. */
+static void llm__load_layer(llm__loader *L, const llm__net_rank *R, llm__net_layer *y) {
+    const llm__arch *a = L->a;
+    int pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
+    llm__slice D = llm__all(a->hidden), E = llm__all(a->n_experts);
+    if (pre && (!a->eagle || a->eagle & LLM__EAGLE_BEFORE)) llm__load_norm(L, LLM__W_ATTN_NORM, !a->eagle, &y->attn_norm);
+    if (a->flags & LLM__MLA) llm__load_mla(L, R, y);
+    else llm__load_qkv(L, R, y);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_O, D, llm__slice_times(R->heads, a->v_head_dim), a->o_bias, &y->o);
+    if (llm__arch_is(a, "gpt_oss")) llm__load_vector(L, LLM__W_SINKS, R->heads, 1, -1, &y->sinks);
+    if (post) llm__load_norm(L, LLM__W_POST_ATTN, 1, &y->post_attn);
+    if (pre) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &y->ffn_norm);
+    if (post) llm__load_norm(L, LLM__W_POST_FFN, 1, &y->post_ffn);
+    if (!a->layer[L->layer].moe) {
+        llm__load_mlp(L, LLM__W_GATE_UP, 0, R->ff, a->mlp_bias, &y->up, &y->down);
+        return;
+    }
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_ROUTER, E, D, 0, &y->router);
+    llm__load_vector(L, LLM__W_CORRECTION, E, L->m->dummy && a->score == LLM_ROUTE_SIGMOID, -1, &y->correction);
+    llm__load_mlp(L, LLM__W_E_GATE_UP, a->n_experts, R->ff_expert, llm__arch_is(a, "gpt_oss"), &y->e_up, &y->e_down);
+    if (a->ff_shared) llm__load_mlp(L, LLM__W_S_GATE_UP, 0, R->ff_shared, 0, &y->s_up, &y->s_down);
+    if (a->shared_gate) llm__load(L, LLM_ROLE_LINEAR, LLM__W_S_SCALE, llm__all(1), D, -1, &y->s_gate);
+}
+
+/* Weights of the whole model: embedding, positions, final norm, output layer (which many families tie to the
+ * embedding: the same tensor is handed over in two roles, to be gathered from and to be multiplied with). Of a pipeline the first
+ * stage has the former, the last one the latter. */
+static void llm__load_model(llm__loader *L, llm__net_rank *R) {
+    const llm__arch *a = L->a;
+    llm__slice D = llm__all(a->hidden);
+    /* config.json may say so; GGUF files just leave the output matrix out */
+    int tied = a->tied > 0 || (a->tied < 0 && !llm__has(L, LLM__W_HEAD));
+    if (R->first) {
+        llm__load(L, LLM_ROLE_EMBED, LLM__W_EMBED, R->vocab, D, -1, &R->embed);
+        llm__load_norm(L, LLM__W_EMBED_NORM, llm__arch_is(a, "bloom"), &R->embed_norm);
+        if (a->flags & LLM__LEARNED)
+            llm__load(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, llm__all(a->max_positions + a->position_offset), D, -1, &R->positions);
+    }
+    if (R->last) {
+        llm__load(L, LLM_ROLE_HEAD, tied ? LLM__W_EMBED : LLM__W_HEAD, R->vocab, D, tied ? -1 : 0, &R->head);
+        if (tied) L->n_params -= R->vocab.n * a->hidden;
+        llm__load_norm(L, LLM__W_OUT_NORM, 1, &R->out_norm);
+    }
+    if (a->flags & LLM__ALIBI) llm__load_numbers(L, "ALiBi slopes", a->alibi + R->heads.first, R->heads.n, &R->alibi);
+}
+
+/* The same of an EAGLE head: fc, whole on every rank, its left half for the embedding and its right half for the hidden state. Embedding and
+ * output layer are the model's own weights (NULL: only checking). */
+static void llm__load_eagle(llm__loader *L, llm__net_rank *R, const struct llm__net *model_net) {
+    int64_t D = L->a->hidden;
+    for (int i = 0; i < 2; i++)
+        llm__load(L, LLM_ROLE_LINEAR, LLM__W_FC, llm__all(D), llm__slice_of(2 * D, i * D, D), i ? -1 : 0, &R->fc[i]);
+    if (L->a->eagle & LLM__EAGLE_BEHIND) llm__load_norm(L, LLM__W_OUT_NORM, 0, &R->out_norm);
+    if (!model_net) return;
+    const llm__net_rank *model = &model_net->rank[L->rank];
+    R->embed.w = model->embed.w;
+    R->embed_norm = model->embed_norm;
+    R->head.w = model->head.w;
+    R->head.b = model->head.b;
+}
+
+/* All weights of one rank. A net that is only checked has no layers to put them in. */
+static void llm__load_rank(llm__loader *L, llm__net_rank *R, const llm__net_config *cfg) {
+    int stage = L->rank / L->n_group, n_stages = L->n_ranks / L->n_group;
+    if (!L->r) L->r = llm__net_share(L->a, L->rank % L->n_group, L->n_group, R);
+    R->begin = L->a->n_layers * stage / n_stages;
+    R->end = L->a->n_layers * (stage + 1) / n_stages;
+    R->first = stage == 0;
+    R->last = stage == n_stages - 1;
+    L->layer = -1;
+    if (!L->r && L->a->eagle) llm__load_eagle(L, R, cfg ? cfg->model_net : NULL);
+    else if (!L->r) llm__load_model(L, R);
+    for (int i = 0; i < L->a->n_rope; i++)
+        llm__load_numbers(L, "rotary frequencies", L->a->rope[i].inv_freq, L->a->rope_dim, &R->inv_freq[i]);
+    for (L->layer = R->begin; L->layer < R->end && !L->r; L->layer++) {
+        /* a layer at a time: the progress hook may cancel between two */
+        double done = (L->rank + (double)(L->layer - R->begin) / (R->end - R->begin)) / L->n_ranks;
+        llm__net_layer unused = LLM__ZERO;
+        llm__load_layer(L, R, R->layer ? &R->layer[L->layer] : &unused);
+        if (!L->r && cfg && cfg->progress && cfg->progress(cfg->progress_user, "loading weights", done))
+            L->r = llm__error(LLM_ERR_CANCELLED, "loading was cancelled");
+    }
+}
+
+/* A loader that only checks, for rank 0; the caller sets the backend. */
+static void llm__loader_begin(llm__loader *L, const llm_model *m, int n_ranks, int n_group) {
+    memset(L, 0, sizeof *L);
+    L->m = m;
+    L->a = &m->arch;
+    L->path = m->path;
+    L->base = llm__layer_base(&m->source.tensors, 0);
+    L->n_ranks = n_ranks;
+    L->n_group = n_group;
+}
+
+/* Frees what the backend had to see until weights_done: it plans at once, and reads the data when it packs. */
+static void llm__loader_end(llm__loader *L) {
+    for (int k = 0; k < 2; k++) LLM_FREE(L->list[k].segment);
+    LLM_FREE(L->taken);
+    llm__arena_free(&L->keep);
+}
+
+/* Looks up every weight of a model and checks its shape and type, without a backend: what a file lacks is told when
+ * it is opened, in milliseconds, and not after the first gigabytes have been packed. */
+static llm_result llm__net_check(llm_model *m) {
+    llm__loader L;
+    llm__net_rank R = LLM__ZERO;
+    llm__loader_begin(&L, m, 1, 1);
+    llm__load_rank(&L, &R, NULL);
+    m->info.n_params = L.n_params;
+    m->info.step_bytes = L.step_bytes;
+    llm__loader_end(&L);
+    return L.r;
+}
+
+/* ---- Opening a net ----
+ * Weights go to the backend rank by rank and layer by layer, in the order in which a step reads them, so that a backend
+ * which lays them out as they come gets memory that is read from front to back. */
+
+/* All buffers of a rank. A step has at most max_rows tokens, so they are made once, and every layer uses them again:
+ *   x, h, y     residual stream, its norm, what a block adds (T, D); once more for the rows whose logits are wanted
+ *   qkv, att    what attention reads and gives (T, q_width + k_width + v), (T, n_heads * v_head_dim)
+ *   rope        cosines and sines of this step's positions (T, rope_dim), for each set of frequencies
+ *   ff_act      act(gate) * up of the MLP, or of the shared expert (T, ff)
+ *   router, routes  scores of the experts (T, E), the chosen and their weights (T, 2 n_used)
+ *   q_a, q, kv_a    latent attention's narrow and wide queries, its latent
+ *   low, plus       what adapters make: A x (T, 3 r), and B A x, as wide as the widest layer; head_plus: of the output layer; e_low,
+ *                   e_plus: of experts, for every choice of a row, but at most 64 MB (then rows go in turns)
+ * What has no columns is not needed. */
+static llm_result llm__net_buffers(llm__net *net, int rank, int64_t wide) {
+    const llm__arch *a = net->a;
+    llm__net_rank *R = &net->rank[rank];
+    int64_t rows = LLM__MAX(net->cfg.max_rows, net->cfg.max_out), out = LLM__MAX(net->cfg.max_out, 1), D = a->hidden;
+    int64_t att = R->heads.n * a->v_head_dim, is_mla = (a->flags & LLM__MLA) != 0, lora = net->cfg.n_loras > 0;
+    int64_t wide_expert = LLM__MAX(2 * R->ff_expert.n, D);
+    int64_t choices = LLM__MAX(a->n_used, LLM__MIN(rows * a->n_used, ((int64_t)64 << 20) / 4 / wide_expert));
+    const struct { int64_t rows, cols; llm_buffer **to; } plan[] = {
+        {rows, D, &R->token.x}, {rows, D, &R->token.h}, {rows, D, &R->token.y}, {rows, att, &R->token.att},
+        {out, D, &R->out.x}, {out, D, &R->out.h}, {out, D, &R->out.y}, {out, att, &R->out.att},
+        {rows, a->n_rope > 0 ? a->rope_dim : 0, &R->rope[0]},
+        {rows, a->n_rope > 1 ? a->rope_dim : 0, &R->rope[1]},
+        {rows, is_mla ? 0 : R->q_width + R->k_width + R->kv_heads.n * a->v_head_dim, &R->qkv},
+        {rows, LLM__MAX(R->ff.n, R->ff_shared.n), &R->ff_act},
+        {rows, is_mla * a->q_rank, &R->q_a},
+        {rows, is_mla * R->heads.n * a->head_dim, &R->q},
+        {rows, is_mla * (a->kv_rank + a->rope_dim), &R->kv_a},
+        {rows, a->n_experts, &R->router},
+        {rows, 2 * a->n_used, &R->routes},
+        {rows, a->shared_gate, &R->gate},
+        {rows, lora * LLM_LORA_PARTS * net->cfg.max_lora_rank, &R->low},
+        {rows, lora * wide, &R->plus},
+        {out, lora * R->vocab.n, &R->head_plus},
+        {choices, a->n_used ? lora * LLM_LORA_PARTS * net->cfg.max_lora_rank : 0, &R->e_low},
+        {choices, a->n_used ? lora * wide_expert : 0, &R->e_plus},
+    };
+    llm_result r = LLM_OK;
+    R->token.rows = LLM_ROWS_TOKENS;
+    R->out.rows = LLM_ROWS_OUT;
+    for (int i = 0; i < LLM__COUNT(plan) && !r; i++)
+        if (plan[i].cols > 0) r = net->cfg.backend->buffer(net->cfg.ctx, rank, plan[i].rows, plan[i].cols, plan[i].to);
+    return r;
+}
+
+/* NULL is fine. Weights and buffers belong to the backend. */
+LLM__UNUSED static void llm__net_close(llm__net *net) {
+    if (!net) return;
+    LLM_FREE(net->rank);
+    LLM_FREE(net->layer);
+    LLM_FREE(net);
+}
+
+/* Makes weights and buffers of every rank; the backend frees them when it is closed. Not the KV pages: how many there are
+ * depends on the memory that is left now, so the engine makes them afterwards, from the geometry that is kept here. */
+LLM__UNUSED static llm_result llm__net_open(const llm__net_config *cfg, llm__net **out) {
+    *out = NULL;
+    const llm__arch *a = &cfg->model->arch;
+    if (!a->n_layers) return llm__error(LLM_ERR_ARG, "%s: opened with vocab_only: it has no weights", cfg->model->path);
+    int n_stages = LLM__MAX(cfg->n_stages, 1);
+    if (a->n_layers < n_stages)
+        return llm__error(LLM_ERR_ARG, "pipeline_parallel_size %d: %s has %d layers", n_stages, cfg->model->path, a->n_layers);
+    llm__net *net = LLM__NEW(llm__net, 1);
+    if (!net) return llm__nomem();
+    net->cfg = *cfg;
+    int n = net->cfg.n_ranks = LLM__MAX(cfg->n_ranks, 1), latent = (a->flags & LLM__MLA) != 0;
+    net->a = a;
+    net->n_group = n / n_stages;
+    net->n_kv = (a->n_layers + n_stages - 1) / n_stages;
+    net->rank = LLM__NEW(llm__net_rank, n);
+    net->layer = LLM__NEW(llm__net_layer, n * a->n_layers);
+    llm_result r = net->rank && net->layer ? LLM_OK : llm__nomem();
+    llm__loader L;
+    llm__loader_begin(&L, cfg->model, n, net->n_group);
+    L.backend = cfg->backend;
+    L.ctx = cfg->ctx;
+    L.n_slots = cfg->n_loras;
+    L.balance = cfg->rounded_kv && !cfg->model->dummy;
+    /* the check at opening was for one rank; another number of ranks may still be refused, by llm__net_share */
+    for (L.rank = 0; L.rank < n && !r; L.rank++) {
+        net->rank[L.rank].layer = net->layer + L.rank * a->n_layers;
+        llm__load_rank(&L, &net->rank[L.rank], cfg);
+        r = L.r ? L.r : llm__net_buffers(net, L.rank, L.wide);
+    }
+    if (!r) r = cfg->backend->weights_done(cfg->ctx);
+    llm__loader_end(&L);
+    for (size_t i = 0; i < cfg->model->source.n_files; i++)
+        if (cfg->model->source.files[i].mapped) llm__file_rest(cfg->model->source.files[i].data, cfg->model->source.files[i].size);
+    if (r) {
+        llm__net_close(net);
+        return r;
+    }
+    net->kv.n_kv_heads = latent ? 1 : (int32_t)net->rank[0].kv_heads.n;
+    net->kv.head_dim = latent ? a->kv_rank + a->rope_dim : a->head_dim;
+    net->kv.v_head_dim = latent ? 0 : a->v_head_dim;
+    *out = net;
+    return LLM_OK;
+}
+
+/* seq_rope and seq_rope_base of a request with this prompt: both depend on the prompt's length and stay for the
+ * request's life. The base grows as base * s^(d / (d - 2)), which stretches the slowest frequency by s ("NTK-aware",
+ * bloc97 2023). */
+LLM__UNUSED static void llm__net_rope_of(const llm__net *net, int32_t prompt_len, int32_t *variant, float *base) {
+    const llm__arch *a = net->a;
+    /* the prompt's length decides, not the answer's: a base that moved under cached keys would spoil them */
+    double length = prompt_len / LLM__MAX(a->dynamic_from, 1), grow = 1;
+    *variant = a->long_from > 0 && prompt_len > a->long_from;
+    if (a->dynamic == 1 && length > 1) grow = a->dynamic_factor * length - (a->dynamic_factor - 1);
+    if (a->dynamic == 2 && length > 1) grow = exp2(ceil(log2(length) + 1)) - 1; /* Qwen 1 grows in steps */
+    *base = a->rope_dim > 2 && grow > 1 ? (float)pow(grow, a->rope_dim / (a->rope_dim - 2.0)) : 1.0f;
+}
+
+/* The last hidden state of an out row of the latest step: what the head has read, (hidden) values. */
+LLM__UNUSED static const float *llm__net_hidden(const llm__net *net, int out_row) {
+    int rank = net->cfg.n_ranks - net->n_group; /* the first of the last stage */
+    return net->cfg.backend->buffer_row(net->cfg.ctx, rank, net->rank[rank].out.h, out_row);
+}
+

@@ -1,0 +1,246 @@
+/* ---- Rotary positions ----
+ * RoPE (Su et al. 2021) turns the i-th pair of values of a head by the angle position * w[i], w[i] = base^(-2i/d), so that
+ * the score of a query and a key depends on how far apart they stand. A model trained on short texts (L tokens) reads
+ * longer ones when its slow frequencies, which never came round in training, are slowed further by a factor s:
+ *   linear     w'[i] = w[i] / s                                  (Chen et al. 2023)
+ *   dynamic    base' = base * s^(d / (d - 2)), s from the length of the prompt, once it is longer than L
+ *   yarn       w'[i] = w[i] * (1 - r) + w[i] / s * r, r rises from 0 to 1 between two frequencies, given by how often
+ *              they turn within L; cosines and sines are multiplied by 0.1 ln s + 1
+ *   llama3     the same with r falling in the number of turns itself, and no multiplier
+ *   longrope   w'[i] = w[i] / f[i], the f found by search, one set up to L and one beyond
+ * All this is worked out once, here, in double; a step only multiplies positions by the frequencies. */
+
+/* How far YaRN stretches attention: 0.1 * mscale * ln(factor) + 1, found by trial in its paper. */
+static double llm__yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }
+
+/* GGUF keeps 0.1 * mscale_all_dim, folders mscale_all_dim itself. */
+static double llm__yarn_all(llm__facts *f, const char *key) {
+    return llm__fact_num(f, key, 10 * llm__fact_num(f, ".rope.scaling.yarn_log_multiplier", 0, 0, 10), 0, 100);
+}
+
+/* YaRN (Peng et al. 2023): frequencies that turn often within the original length stay, slow ones are divided by the
+ * factor, between them a ramp. The i-th frequency turns `original * base^(-2i/d) / 2 pi` times; solved for i, "fast" and
+ * "slow" turns give the ramp's two ends. DeepSeek corrects the multiplier by a second one (mscale / mscale_all_dim). */
+static void llm__rope_yarn(llm__facts *f, const llm__arch *a, double base, double factor, double original, llm__rope *out) {
+    const double two_pi = 2 * 3.14159265358979323846;
+    double fast = llm__fact_num(f, "beta_fast .rope.scaling.yarn_beta_fast", 32, 1e-3, 1e6);
+    double slow = llm__fact_num(f, "beta_slow .rope.scaling.yarn_beta_slow", 1, 1e-3, 1e6);
+    double all = llm__yarn_all(f, "mscale_all_dim"), mscale = llm__yarn_all(f, "mscale");
+    double usual = mscale > 0 && all > 0 ? llm__yarn_mscale(factor, mscale) / llm__yarn_mscale(factor, all) : llm__yarn_mscale(factor, 1);
+    int truncate = llm__fact_bool(f, "truncate", !llm__arch_is(a, "gpt_oss")), d = a->rope_dim;
+    double low = d * log(original / (fast * two_pi)) / (2 * log(base)), high = d * log(original / (slow * two_pi)) / (2 * log(base));
+    low = LLM__MAX(truncate ? floor(low) : low, 0);
+    high = LLM__MIN(truncate ? ceil(high) : high, d - 1);
+    if (low == high) high += 0.001;
+    for (int i = 0; i < d / 2; i++) {
+        double ramp = LLM__MIN(LLM__MAX((i - low) / (high - low), 0), 1);
+        out->inv_freq[i] = (float)(out->inv_freq[i] * (1 - ramp) + out->inv_freq[i] / factor * ramp);
+    }
+    out->scale[0] = (float)llm__fact_num(f, "attention_factor .rope.scaling.yarn_attn_factor", usual, 1e-6, 1e6);
+}
+
+/* Llama 3.1: the same idea by wavelength. `turns`: how often a frequency turns within the original length. */
+static void llm__rope_llama3(llm__facts *f, const llm__arch *a, double factor, double original, llm__rope *out) {
+    double low = llm__fact_num(f, "low_freq_factor", 1, 1e-6, 1e6), high = llm__fact_num(f, "high_freq_factor", 4, 1e-6, 1e6);
+    for (int i = 0; i < a->rope_dim / 2; i++) {
+        /* fewer than `low`: divided by the factor, more than `high`: kept, between: a mix */
+        double turns = original * out->inv_freq[i] / (2 * 3.14159265358979323846), keep = (turns - low) / LLM__MAX(high - low, 1e-9);
+        if (turns < low) keep = 0;
+        else if (turns > high) keep = 1;
+        out->inv_freq[i] = (float)(out->inv_freq[i] * ((1 - keep) / factor + keep));
+    }
+}
+
+/* Divides n frequencies by as many factors of a JSON array or of an F32 tensor of a GGUF file: `to` = from / factor.
+ * 1 if they are there. */
+static int llm__rope_divide(llm__facts *f, const llm__tensors *tensors, const char *key, const char *tensor, int n, const float *from,
+                            float *to) {
+    int list = llm__facts_find(f, key).node, v = llm_json_first(f->json, list), ok = llm_json_size(f->json, list) == n;
+    const llm__tensor *t = tensors && f->gguf ? llm__tensors_find(tensors, tensor) : NULL;
+    if (list < 0 && !t) return 0;
+    if (t) ok = t->type == LLM_TYPE_F32 && t->shape[0] == n && t->bytes == n * 4;
+    for (int i = 0; ok && i < n; i++) {
+        double factor = 0;
+        float x;
+        if (t) memcpy(&x, t->data + 4 * i, 4), factor = x;
+        else llm_json_num(f->json, v, &factor), v = llm_json_next(f->json, v);
+        ok = factor > 1e-6 && factor < 1e9;
+        to[i] = (float)(from[i] / factor);
+    }
+    if (!ok && !f->r) f->r = llm__error(LLM_ERR_FORMAT, "%s: %s: %d positive numbers expected", f->path, f->json ? key : tensor, n);
+    return ok;
+}
+
+/* The length a model was first trained for, which the schemes stretch. */
+static double llm__rope_original(llm__facts *f, const llm__arch *a) {
+    return llm__fact_int(f, "original_max_position_embeddings .rope.scaling.original_context_length", a->max_positions, 1, 1 << 30);
+}
+
+/* LongRoPE (Ding et al. 2024): own factors for every frequency, one set for short prompts and one for long ones. A
+ * request keeps the set that its prompt's length asks for; attention is stretched by the same amount in both. */
+static void llm__rope_long(llm__facts *f, llm__arch *a, const llm__tensors *tensors, llm__rope *out) {
+    int half = a->rope_dim / 2;
+    double original = llm__rope_original(f, a), stretch = llm__fact_num(f, "factor", a->max_positions / original, 1e-3, 1e6);
+    double usual = stretch <= 1 || original <= 1 ? 1 : sqrt(1 + log(stretch) / log(original));
+    float near[LLM__MAX_ROPE / 2]; /* both sets are made of the same frequencies, whose place the short one takes */
+    int ok = llm__rope_divide(f, tensors, "short_factor", "rope_factors_short.weight", half, out->inv_freq, near) &&
+             llm__rope_divide(f, tensors, "long_factor", "rope_factors_long.weight", half, out->inv_freq, out->inv_freq + half);
+    if (!ok && f->json && !f->r) f->r = llm__error(LLM_ERR_FORMAT, "%s: config.json: short_factor: missing", f->path);
+    if (!ok) return;
+    memcpy(out->inv_freq, near, (size_t)half * sizeof *near);
+    out->scale[0] = out->scale[1] = (float)llm__fact_num(f, "attention_factor .rope.scaling.attn_factor", usual, 1e-6, 1e6);
+    a->long_from = (int32_t)original;
+}
+
+/* One set of frequencies. Values are looked for in the RoPE object first (f->node[0]). `local`: the set of sliding
+ * layers when the file has no object for them: a base, and no scaling. */
+static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tensors, double base, int local, llm__rope *out) {
+    char type[64];
+    int half = a->rope_dim / 2;
+    base = llm__fact_num(f, local ? ".rope.freq_base_swa" : "rope_theta rotary_emb_base rope_base .rope.freq_base", base, 1.0001, 1e18);
+    if (llm__arch_is(a, "chatglm")) base *= llm__fact_num(f, "rope_ratio", 1, 1e-3, 1e6);
+    /* w[i] = base^(-2i/d): from one turn in 2 pi tokens down to one in 2 pi * base */
+    for (int i = 0; i < half; i++) out->inv_freq[i] = out->inv_freq[half + i] = (float)pow(base, -2.0 * i / a->rope_dim);
+    out->scale[0] = out->scale[1] = 1;
+    if (local) return;
+    /* the scheme: an older word and a newer one; without any, or with a name that says none, nothing is stretched */
+    llm__fact_str(f, "rope_type type .rope.scaling.type", type);
+    llm__rope_divide(f, tensors, "", "rope_freqs.weight", half, out->inv_freq, out->inv_freq); /* llama3's, worked out by the converter */
+    if (llm__word_in("longrope su", type) || (f->gguf && llm__tensors_find(tensors, "rope_factors_long.weight"))) {
+        llm__rope_long(f, a, tensors, out);
+        return;
+    }
+    if (!type[0] || llm__word_in("default none mrope", type)) return;
+    double original = llm__rope_original(f, a);
+    double factor = llm__fact_num(f, "factor .rope.scaling.factor", a->max_positions / original, 1e-2, 1e6);
+    if (!strcmp(type, "linear")) {
+        for (int i = 0; i < half; i++) out->inv_freq[i] = (float)(out->inv_freq[i] / factor);
+    } else if (!strcmp(type, "yarn")) {
+        llm__rope_yarn(f, a, base, factor, original, out);
+    } else if (!strcmp(type, "llama3")) {
+        llm__rope_llama3(f, a, factor, original, out);
+    } else if (!strcmp(type, "dynamic")) { /* the base grows with the prompt: llm__net_rope_of */
+        a->dynamic = 1;
+        a->dynamic_factor = LLM__MIN(factor, 1000);
+        a->dynamic_from = a->max_positions;
+    } else if (!f->r) {
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: rope_scaling: type \"%.40s\" is not supported", f->path, type);
+    }
+}
+
+/* How many values of a head turn (the others carry no position), and which are pairs: (2i, 2i + 1), or (i, i +
+ * rope_dim / 2). */
+static void llm__rope_turned(llm__facts *f, llm__arch *a) {
+    a->rope_pairs = (a->flags & (a->gguf ? LLM__PAIRS_GGUF : LLM__PAIRS)) != 0;
+    if (a->flags & LLM__MLA) a->rope_pairs = llm__fact_bool(f, "rope_interleave", a->rope_pairs);
+    double partial = llm__fact_num(f, "partial_rotary_factor rotary_pct rope_pct", a->family->partial, 1e-3, 1);
+    int dim = LLM__MIN((int)(a->head_dim * partial), (int)LLM__MAX_ROPE);
+    if (!(a->flags & LLM__MLA)) a->rope_dim = llm__fact_int(f, "rotary_dim .rope.dimension_count", dim, 2, LLM__MAX_ROPE);
+    if (a->flags & (LLM__LEARNED | LLM__ALIBI)) a->rope_dim = 0;
+    if (!f->r && (a->rope_dim % 2 || a->rope_dim > a->head_dim))
+        f->r = llm__error(LLM_ERR_FORMAT, "%s: RoPE turns %d of %d values of a head, an even number of at most all was expected", f->path,
+                          a->rope_dim, a->head_dim);
+}
+
+/* What a stretched length changes besides the frequencies: the scale of attention, and how long texts may be. */
+static void llm__rope_reach(llm__facts *f, llm__arch *a) {
+    double all = llm__yarn_all(f, "mscale_all_dim");
+    double stretch = llm__yarn_mscale(llm__fact_num(f, "factor .rope.scaling.factor", 1, 1e-2, 1e6), all);
+    if (a->flags & LLM__MLA && all > 0) a->attn_scale *= (float)(stretch * stretch);
+    if (llm__fact_bool(f, "use_dynamic_ntk", 0)) {
+        a->dynamic = 2;
+        a->dynamic_from = llm__fact_int(f, "seq_length", a->max_positions, 1, 1 << 30);
+    }
+    if (a->dynamic == 1) /* it has no end of its own */
+        a->max_len = (int32_t)LLM__MIN(LLM__MAX(a->max_positions * LLM__MAX(a->dynamic_factor, 1), 2048), 1 << 30);
+    if (llm__fact_num(f, "llama_4_scaling_beta .attention.temperature_scale", 0, 0, 1e6) > 0) /* beyond it queries would be scaled */
+        a->max_len = LLM__MIN(a->max_len, (int32_t)llm__rope_original(f, a));
+}
+
+/* The sets of frequencies of a model: one, or a global and a local one (Gemma 3, OLMo 3: rope_parameters by layer
+ * type, or a base of their own). */
+static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
+    int object = llm__facts_find(f, "rope_parameters rope_scaling").node;
+    int global = llm_json_find(f->json, object, "full_attention"), local = llm_json_find(f->json, object, "sliding_attention");
+    int olmo = llm__arch_is(a, "olmo2") && (!strcmp(a->name, "olmo3") || llm__facts_find(f, ".attention.sliding_window").kv);
+    llm__facts in = llm__facts_in(f, global >= 0 ? global : object), near = llm__facts_in(f, local);
+    llm__rope_turned(&in, a);
+    if (!in.r && a->rope_dim) {
+        llm__rope_fill(&in, a, tensors, a->family->theta, 0, &a->rope[0]);
+        a->n_rope = 1;
+    }
+    if (!in.r && a->rope_dim && (local >= 0 || olmo || llm__arch_is(a, "gemma3_text"))) {
+        double base = olmo ? llm__fact_num(&in, "rope_theta .rope.freq_base", a->family->theta, 1.0001, 1e18) : 1e4;
+        base = llm__fact_num(&in, "rope_local_base_freq", base, 1.0001, 1e18);
+        llm__rope_fill(&near, a, tensors, base, local < 0, &a->rope[1]);
+        a->n_rope = 2;
+        if (!in.r) in.r = near.r;
+    }
+    llm__rope_reach(&in, a);
+    f->r = in.r;
+}
+
+/* Slopes of ALiBi (Press et al. 2021): powers of 2^(-8/n), then of half that for heads beyond a power of two. */
+static void llm__arch_alibi(llm__arch *a) {
+    int n = 1;
+    while (2 * n <= a->n_heads) n *= 2;
+    for (int h = 0; h < a->n_heads; h++) a->alibi[h] = (float)pow(2, h < n ? -8.0 * (h + 1) / n : -4.0 * (2 * (h - n) + 1) / n);
+}
+
+/* What no single value can tell: counts that must divide each other, and products that must stay small. */
+static llm_result llm__arch_check(const llm__facts *f, const llm__arch *a) {
+    if (a->n_heads % a->n_kv_heads)
+        return llm__error(LLM_ERR_FORMAT, "%s: %d query heads cannot share %d key heads evenly", f->path, a->n_heads, a->n_kv_heads);
+    if (a->flags & LLM__MLA && a->nope < 1)
+        return llm__error(LLM_ERR_FORMAT, "%s: a latent key of %d values, of which %d turn", f->path, a->head_dim, a->rope_dim);
+    if (a->flags & LLM__LEARNED && a->max_positions > 1 << 20)
+        return llm__error(LLM_ERR_LIMIT, "%s: a table of %d positions is too long", f->path, a->max_positions);
+    if ((int64_t)a->n_heads * LLM__MAX(a->head_dim, a->v_head_dim) > 1 << 20)
+        return llm__error(LLM_ERR_LIMIT, "%s: %d heads of %d values are more than %d", f->path, a->n_heads, a->head_dim, 1 << 20);
+    return LLM_OK;
+}
+
+/* Reads the architecture of an opened model. `dummy`: there are no tensors to look at, so the family's habit decides
+ * about the output matrix. For GGUF the vocabulary is the embedding's height: files may lack the key. */
+static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) {
+    char method[64];
+    llm__facts f = LLM__ZERO;
+    memset(a, 0, sizeof *a);
+    f.path = s->path;
+    f.json = s->gguf ? NULL : s->config;
+    f.gguf = s->gguf;
+    f.n_nodes = 1;
+    if (s->gguf) {
+        llm__str name = llm__gguf_str(s->gguf, "general.architecture");
+        if (!name.p || name.n >= sizeof f.arch)
+            return llm__error(LLM_ERR_FORMAT, "%s: general.architecture is %s", s->path, name.p ? "too long" : "missing");
+        memcpy(f.arch, name.p, name.n);
+        const llm__tensor *embed = llm__tensors_find(&s->tensors, "token_embd.weight");
+        if (embed) a->vocab = (int32_t)LLM__MIN(embed->shape[0], 1 << 25);
+    } else if (llm_json_type_of(s->config, 0) != LLM_JSON_OBJECT) {
+        return llm__error(LLM_ERR_FORMAT, "%s: config.json: an object expected", s->path);
+    }
+    llm_result r = llm__arch_family(&f, a);
+    if (r) return r;
+    /* a quantised folder needs other readers than ours: said before its tensors are found to be missing */
+    llm__facts q = llm__facts_in(&f, llm__facts_find(&f, "quantization_config").node);
+    if (q.n_nodes > f.n_nodes && *llm__fact_str(&q, "quant_method", method) && !llm__word_in("mxfp4 fp8 compressed-tensors none", method))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: quantization_config: quant_method \"%.40s\" is not supported, take the "
+                          "unquantised or a GGUF version", s->path, method);
+    /* wrong values leave their fallbacks behind, so every step can run; what follows from several is asked only of good ones */
+    llm__arch_shapes(&f, a);
+    llm__arch_switches(&f, a, &s->tensors);
+    llm__arch_variants(&f, a, &s->tensors);
+    if (!f.r) f.r = llm__arch_check(&f, a);
+    if (!f.r) {
+        llm__arch_numbers(&f, a);
+        llm__arch_rope(&f, a, &s->tensors);
+        llm__arch_alibi(a);
+        llm__arch_experts(&f, a, &s->tensors);
+        llm__arch_sparse(&f, a);
+        llm__arch_layers(&f, a);
+    }
+    if (a->tied < 0 && dummy) a->tied = (a->flags & LLM__TIED) != 0;
+    return f.r;
+}
+

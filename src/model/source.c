@@ -1,0 +1,167 @@
+/* ---- The source: everything a model is opened from ----
+ * A GGUF file has all of it in one: keys general.*, ARCHITECTURE.* (shapes), tokenizer.ggml.* (the vocabulary), tokenizer.chat_template,
+ * then the tensors. A folder has a file for each:
+ *   config.json                        shapes and switches; read by >>model
+ *   generation_config.json             ids that end an answer, and how the publisher wants it sampled; may be absent
+ *   model.safetensors                  the tensors, or shards of them with model.safetensors.index.json
+ *   tokenizer.json, tokenizer.model, *.tiktoken    one of them; read by >>tokenizer
+ *   tokenizer_config.json              names of special tokens, and in many models the chat template
+ *   chat_template.jinja                the template where it is not there
+ * Opened in this order: settings and tensors, tokenizer_config.json, the tokenizer, special ids and stop ids (they need the tokenizer), the
+ * chat template. The source owns all of it; close takes it down whole, after a failed opening too. Paths, texts and the keys of GGUF files
+ * lie in its arena. */
+
+typedef struct llm__source {
+    const char *path;
+    llm__gguf *gguf;                          /* keys of the (first) file; NULL: a folder */
+    llm_json *config, *generation_config, *tokenizer_config; /* of a folder; NULL: absent. Roots are objects */
+    llm__tensors tensors;                     /* of all parts and shards; empty with vocab_only or dummy_weights */
+    llm__tokenizer *tokenizer;                /* without any token only with dummy_weights in a folder without tokenizer files */
+    llm_template *chat_template;              /* NULL: none, or chat_template_error says why not */
+    char *chat_template_text, *chat_template_error;
+    const char *bos_token, *eos_token;        /* their texts, for templates; NULL: none */
+    int32_t bos_id, eos_id, pad_id, unk_id;   /* -1: none */
+    llm_tokens stop_ids;                      /* every id that ends an answer, eos_id first */
+    llm__file *files;                         /* stay open as long as the source */
+    size_t n_files, files_cap;
+    llm__gguf *vocab_gguf;                    /* the GGUF of the vocabulary: gguf, one of its own, or NULL */
+    llm__arena arena;
+    llm__logger log;
+    int no_mmap;
+} llm__source;
+
+/* Opens a file that stays open as long as the source: tensors, keys and vocabularies point into it. */
+static llm_result llm__source_file(llm__source *s, const char *path, llm__file *out) {
+    if (!llm__grow((void **)&s->files, &s->files_cap, s->n_files + 1, sizeof *s->files)) return llm__nomem();
+    llm_result r = llm__file_open(path, 0, s->no_mmap, out);
+    if (!r) s->files[s->n_files++] = *out;
+    return r;
+}
+
+/* folder/name in the arena; NULL: no memory. */
+static const char *llm__source_path(llm__source *s, const char *folder, const char *name) {
+    LLM__SCOPED(llm__drop) char *path = llm__path_join(folder, name);
+    return path ? llm__arena_str(&s->arena, llm__lit(path)) : NULL;
+}
+
+/* A file is known by its first bytes, not by its name. */
+static int llm__is_gguf(const llm__file *f) { return f->size >= 4 && !memcmp(f->data, "GGUF", 4); }
+
+/* Reads an open GGUF file: its tensors into `tensors`, its keys into *out, which llm__gguf_free must empty even after errors. */
+static llm_result llm__source_keys(llm__source *s, const char *path, const llm__file *f, llm__tensors *tensors, llm__gguf **out) {
+    llm__gguf *g = *out = (llm__gguf *)llm__arena_get(&s->arena, sizeof *g);
+    llm_result r = g ? llm__gguf_parse(path, f->data, f->size, g, tensors) : llm__nomem();
+    if (!r && g->end && f->size > g->end + g->alignment)
+        llm__log(&s->log, LLM_LOG_WARN, "%s: %zu bytes after the last tensor are ignored", path, f->size - g->end);
+    return r;
+}
+
+/* A number about parts: at most 65535; -1 if it is none. */
+static int llm__split_number(const llm__gguf *g, const char *key, int absent) {
+    int64_t v = llm__gguf_int(g, key, absent);
+    return v < 0 || v > 65535 ? -1 : (int)v;
+}
+
+/* A GGUF file and, if it is split, its other parts; each says which part of how many it is. The first has the keys; the others are opened
+ * by the names that follow from its own, so nothing in a file can make us open another. */
+static llm_result llm__source_gguf(llm__source *s, const char *path, llm__file f) {
+    char ending[40];
+    llm_result r = llm__source_keys(s, path, &f, &s->tensors, &s->gguf);
+    if (r) return r;
+    int count = llm__split_number(s->gguf, "split.count", 1), no = llm__split_number(s->gguf, "split.no", 0);
+    if (count < 0 || no < 0 || no >= LLM__MAX(1, count)) return llm__error(LLM_ERR_FORMAT, "%s: split.no and split.count do not fit", path);
+    if (count < 2) return LLM_OK;
+    if (no) return llm__error(LLM_ERR_FORMAT, "%s: part %d of %d: open the first", path, no + 1, count);
+    size_t len = strlen(path), n = (size_t)snprintf(ending, sizeof ending, "-00001-of-%05d.gguf", count);
+    if (!llm__ends_with(path, ending)) return llm__error(LLM_ERR_FORMAT, "%s: part 1 of %d: a name ending in %s expected", path, count, ending);
+    for (int i = 1; i < count && !r; i++) {
+        LLM__SCOPED(llm__gguf_free) llm__gguf part = LLM__ZERO;
+        char *name = llm__arena_str(&s->arena, llm__s(path, len));
+        if (name) snprintf(name + len - n, n + 1, "-%05d-of-%05d.gguf", i + 1, count);
+        r = name ? llm__source_file(s, name, &f) : llm__nomem();
+        if (!r) r = llm__gguf_parse(name, f.data, f.size, &part, &s->tensors);
+        int own = llm__split_number(&part, "split.no", -1), of = llm__split_number(&part, "split.count", -1);
+        if (!r && (own != i || of != count))
+            r = llm__error(LLM_ERR_FORMAT, "%s: says it is part %d of %d, part %d of %d expected", name, own + 1, of, i + 1, count);
+    }
+    int64_t total = llm__gguf_int(s->gguf, "split.tensors.count", -1);
+    if (r || total < 0 || (size_t)total == s->tensors.n) return r;
+    return llm__error(LLM_ERR_FORMAT, "%s: split.tensors.count is %lld, the parts have %zu", path, (long long)total, s->tensors.n);
+}
+
+/* Reads a JSON file of a folder whose root is an object. Absent: LLM_OK and NULL. */
+static llm_result llm__folder_json(llm__source *s, const char *folder, const char *name, size_t limit, llm_json **out) {
+    const char *path = llm__source_path(s, folder, name);
+    *out = NULL;
+    if (!path) return llm__nomem();
+    if (llm__path_kind_of(path) == LLM__PATH_NONE) return LLM_OK;
+    llm_result r = llm__json_file(path, limit, out);
+    if (!r && llm_json_type_of(*out, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_FORMAT, "%s: an object expected", path);
+    return r;
+}
+
+/* Says that a folder lacks a file, and what stands there instead. */
+static llm_result llm__folder_lacks(const char *folder, const char *lacks) {
+    static const struct { const char *ending, *advice; } kinds[] = {
+        {".gguf", ": give the path of that file"},
+        {".bin", ", a pickle, which is never read: convert the model to safetensors"},
+        {".pth", ", a pickle, which is never read: convert the model to safetensors"},
+        {".pdparams", ", a Paddle file: take a folder with safetensors"},
+        {".safetensors", ": config.json beside model.safetensors, or beside shards and model.safetensors.index.json, expected"},
+    };
+    DIR *dir = opendir(folder);
+    int best = LLM__COUNT(kinds);
+    char found[256] = "";
+    for (struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir))
+        for (int i = 0; i < best; i++)
+            if (llm__ends_with(e->d_name, kinds[i].ending)) snprintf(found, sizeof found, "%s", e->d_name), best = i;
+    if (dir) closedir(dir);
+    if (best == LLM__COUNT(kinds))
+        return llm__error(LLM_ERR_IO, "%s: no %s there: a GGUF file, or a folder with config.json and safetensors expected", folder, lacks);
+    return llm__error(LLM_ERR_IO, "%s: no %s there, but %.200s%s", folder, lacks, found, kinds[best].advice);
+}
+
+/* One shard: all its tensors go into the table. path NULL: no memory for it. */
+static llm_result llm__source_safetensors(llm__source *s, const char *path) {
+    llm__file f;
+    llm_result r = path ? llm__source_file(s, path, &f) : llm__nomem();
+    return r ? r : llm__safetensors_parse(path, f.data, f.size, &s->tensors);
+}
+
+/* The shards that an index names. Its names come from strangers: plain names of .safetensors files in the same folder only. */
+static llm_result llm__source_shards(llm__source *s, const char *folder, const llm_json *index) {
+    int map = llm_json_find(index, 0, "weight_map"), is_map = llm_json_type_of(index, map) == LLM_JSON_OBJECT;
+    LLM__SCOPED(llm__map_free) llm__map seen = LLM__ZERO;
+    seen.seed = llm__seed(s);
+    for (int v = is_map ? llm_json_first(index, map) : -1; v >= 0; v = llm_json_next(index, v)) {
+        llm__str name = llm__json_text(index, v);
+        if (!name.p || !llm__plain_text(name, 255) || name.p[0] == '.' || strchr(name.p, '/') || !llm__ends_with(name.p, ".safetensors"))
+            return llm__error(LLM_ERR_FORMAT, "%s: weight_map: \"%.100s\": the plain name of a .safetensors file expected", folder,
+                              name.p ? name.p : "");
+        /* thousands of tensors name a few shards: each is opened once */
+        int put = llm__map_put(&seen, name, 0);
+        llm_result r = put < 0 ? llm__nomem() : put ? llm__source_safetensors(s, llm__source_path(s, folder, name.p)) : LLM_OK;
+        if (r) return r;
+    }
+    if (seen.len) return LLM_OK;
+    return llm__error(LLM_ERR_FORMAT, "%s: model.safetensors.index.json: weight_map: an object of shard names expected", folder);
+}
+
+/* The weights of a folder: model.safetensors, or else the shards of its index. */
+static llm_result llm__source_weights(llm__source *s, const char *folder) {
+    const char *single = llm__source_path(s, folder, "model.safetensors");
+    LLM__SCOPED(llm__json_drop) llm_json *index = NULL;
+    if (!single || llm__path_kind_of(single) != LLM__PATH_NONE) return llm__source_safetensors(s, single);
+    llm_result r = llm__folder_json(s, folder, "model.safetensors.index.json", 100000000, &index);
+    if (r) return r;
+    return index ? llm__source_shards(s, folder, index) : llm__folder_lacks(folder, "model.safetensors");
+}
+
+/* A Hugging Face folder. */
+static llm_result llm__source_folder(llm__source *s, const char *path, const llm_model_config *cfg) {
+    llm_result r = llm__folder_json(s, path, "config.json", 16000000, &s->config);
+    if (!r && !s->config && !cfg->vocab_only) r = llm__folder_lacks(path, "config.json");
+    if (!r) r = llm__folder_json(s, path, "generation_config.json", 16000000, &s->generation_config);
+    return r || cfg->vocab_only || cfg->dummy_weights ? r : llm__source_weights(s, path);
+}
+

@@ -1,0 +1,185 @@
+/* ============================================================================
+ * >>formats   GGUF and safetensors: where tensors, settings and vocabularies come from.
+ * ============================================================================
+ * A model is a GGUF file (or its parts) or a Hugging Face folder. Both end as one llm__source: a table of tensors that point into the
+ * mapped files, the settings (GGUF keys, or config.json), the tokenizer, the chat template, and the ids that end an answer.
+ *
+ * Files are hostile until checked. A reader walks the bytes with a cursor that cannot pass the end, and everything is checked before anyone
+ * sees it: counts against the bytes that are left, sizes by checked arithmetic, every tensor's range against the file and against its
+ * neighbours. Tables grow with what was really read, never by what a header claims, so a lie of 100 GiB costs nothing. Where a reader could
+ * take the first or the last of two (keys, tensors), the file is refused: two programs must not see two models in one file. Big arrays (a
+ * vocabulary has 262,144 strings) are not copied: a key says type, count and place.
+ *
+ * In memory a tensor is row-major whatever the file: shape[0] is the outermost dimension. GGUF stores dimensions the other way round,
+ * innermost first; the bytes are the same. Data of a safetensors file need not be aligned to its elements: load it with memcpy or unaligned
+ * loads.
+ *
+ * Nothing of a model folder is executed, and only files named here, or by a plain name in the index, are opened. Links are followed (the
+ * Hugging Face cache is made of them), but what they lead to must be a regular file. Pickles (pytorch_model.bin) are never read.
+ * References: ggml/docs/gguf.md; huggingface/safetensors README ("Format"). */
+/* ---- section: formats (begin) ---- */
+
+/* How elements of a type are stored: in blocks of so many elements and bytes. A row is a whole number of blocks, so the length of a row in
+ * bytes is n / block * bytes, and no block spans two rows. What the bytes of a block mean is told in >>dtypes. */
+typedef struct llm__type_desc {
+    int32_t type; /* llm_type; numbers that it lacks are listed for their names and sizes only */
+    const char *name;
+    int32_t block, bytes;
+} llm__type_desc;
+
+/* Those of one element a block are the dtypes of safetensors, by the same names. Rows without a name of llm_type are types of ggml that no
+ * kernel here reads: they are in the table so that `info` can list them and their sizes can be checked. Numbers that ggml has given up (4,
+ * 5, 31 to 33, 36 to 38) are absent, as if never heard of. */
+static const llm__type_desc llm__type_table[] = {
+    {LLM_TYPE_F32, "F32", 1, 4}, {LLM_TYPE_F16, "F16", 1, 2}, {LLM_TYPE_BF16, "BF16", 1, 2}, {LLM_TYPE_F64, "F64", 1, 8},
+    {LLM_TYPE_Q4_0, "Q4_0", 32, 18}, {LLM_TYPE_Q4_1, "Q4_1", 32, 20}, {LLM_TYPE_Q5_0, "Q5_0", 32, 22},
+    {LLM_TYPE_Q5_1, "Q5_1", 32, 24}, {LLM_TYPE_Q8_0, "Q8_0", 32, 34}, {9, "Q8_1", 32, 36}, {LLM_TYPE_Q2_K, "Q2_K", 256, 84},
+    {LLM_TYPE_Q3_K, "Q3_K", 256, 110}, {LLM_TYPE_Q4_K, "Q4_K", 256, 144}, {LLM_TYPE_Q5_K, "Q5_K", 256, 176},
+    {LLM_TYPE_Q6_K, "Q6_K", 256, 210}, {15, "Q8_K", 256, 292}, {16, "IQ2_XXS", 256, 66}, {17, "IQ2_XS", 256, 74},
+    {18, "IQ3_XXS", 256, 98}, {19, "IQ1_S", 256, 50}, {LLM_TYPE_IQ4_NL, "IQ4_NL", 32, 18}, {21, "IQ3_S", 256, 110},
+    {22, "IQ2_S", 256, 82}, {LLM_TYPE_IQ4_XS, "IQ4_XS", 256, 136}, {29, "IQ1_M", 256, 56}, {34, "TQ1_0", 256, 54},
+    {35, "TQ2_0", 256, 66}, {LLM_TYPE_MXFP4, "MXFP4", 32, 17}, {40, "NVFP4", 64, 36}, {LLM_TYPE_I8, "I8", 1, 1},
+    {LLM_TYPE_I16, "I16", 1, 2}, {LLM_TYPE_I32, "I32", 1, 4}, {LLM_TYPE_I64, "I64", 1, 8}, {LLM_TYPE_F8_E4M3, "F8_E4M3", 1, 1},
+    {LLM_TYPE_F8_E5M2, "F8_E5M2", 1, 1}, {LLM_TYPE_U8, "U8", 1, 1}, {LLM_TYPE_BOOL, "BOOL", 1, 1}, {LLM_TYPE_U16, "U16", 1, 2},
+    {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8},
+};
+
+/* NULL for a type never heard of. Types of the table that no kernel reads are refused where the tensor is used. */
+LLM__UNUSED static const llm__type_desc *llm__type_info(int32_t type) {
+    for (int i = 0; i < LLM__COUNT(llm__type_table); i++)
+        if (llm__type_table[i].type == type) return &llm__type_table[i];
+    return NULL;
+}
+
+/* ---- The table of tensors ----
+ * Both readers fill it the same way: llm__tensors_add for each tensor as the header is read, then llm__tensors_place once for the whole
+ * file, when it is known where its data starts and all ranges can be compared. Parts and shards go into one table. What later code may rely
+ * on, for every tensor in it: its name is unique and plain text; the product of its shape is below 2^63; bytes is what its type needs for
+ * that shape; [data, data + bytes) lies in the mapped file and shares no byte with another tensor. */
+
+typedef struct llm__tensor {
+    llm__str name;       /* NUL-terminated */
+    int32_t type;        /* llm_type, or a GGUF number that llm__type_info may not know: then bytes is 0 */
+    int32_t n_dims;      /* 0 to 4; more (never of a language model) are folded into the first */
+    int64_t shape[4];    /* row-major: outermost first; 1 beyond n_dims */
+    const uint8_t *data; /* in the mapped file */
+    int64_t bytes;
+    uint64_t offset;     /* of its file's data part */
+} llm__tensor;
+
+typedef struct llm__tensors {
+    llm__tensor *item; /* (n) in the order of the files */
+    size_t n, cap;
+    llm__map by_name;
+    llm__arena names;
+} llm__tensors;
+
+/* Frees the table; the files that the tensors lie in belong to others. An empty table is fine. */
+LLM__UNUSED static void llm__tensors_free(llm__tensors *t) {
+    LLM_FREE(t->item);
+    llm__map_free(&t->by_name);
+    llm__arena_free(&t->names);
+    memset(t, 0, sizeof *t);
+}
+
+/* NULL if absent. */
+LLM__UNUSED static const llm__tensor *llm__tensors_find(const llm__tensors *t, const char *name) {
+    int32_t i = llm__map_get(&t->by_name, llm__lit(name));
+    return i < 0 ? NULL : &t->item[i];
+}
+
+/* LLM_ERR_FORMAT with "path: what name: " before the sentence. */
+__attribute__((format(printf, 4, 5))) static llm_result llm__bad(const char *path, const char *what, llm__str name, const char *format,
+                                                                 ...) {
+    char text[600];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return llm__error(LLM_ERR_FORMAT, "%s: %s %.*s: %s", path, what, (int)LLM__MIN(name.n, (size_t)128), name.p, text);
+}
+
+/* 1 if a text ends so. */
+static int llm__ends_with(const char *s, const char *end) { return strlen(s) >= strlen(end) && !strcmp(s + strlen(s) - strlen(end), end); }
+
+/* A NUL-terminated copy in an arena; NULL: no memory. */
+static char *llm__arena_str(llm__arena *a, llm__str s) {
+    char *p = (char *)llm__arena_get(a, s.n + 1);
+    if (p && s.n) memcpy(p, s.p, s.n);
+    return p;
+}
+
+/* Text from a file that may stand in messages and listings: UTF-8 without control characters, 1 to `most` bytes. */
+static int llm__plain_text(llm__str s, size_t most) {
+    if (!s.n || s.n > most) return 0;
+    for (size_t i = 0; i < s.n;) {
+        int len;
+        int32_t c = llm__utf8_get(s.p + i, s.n - i, &len);
+        if (c < 32 || c == 127) return 0;
+        i += (size_t)len;
+    }
+    return 1;
+}
+
+/* Checks and adds one tensor, whose data is not placed yet: type, n_dims, shape and offset are given; its bytes are worked out. All factors
+ * go through checked products, and the block size divides the innermost dimension alone: a count that fits only in all must not pass. */
+static llm_result llm__tensors_add(llm__tensors *t, const char *path, llm__str name, llm__tensor *x) {
+    const llm__type_desc *info = llm__type_info(x->type);
+    uint64_t elements = 1;
+    int ok = 1;
+    for (int i = 0; i < 4; i++) {
+        if (i >= x->n_dims) x->shape[i] = 1;
+        elements = llm__mul(elements, (uint64_t)x->shape[i], &ok);
+    }
+    if (info && ok && x->n_dims && x->shape[x->n_dims - 1] % info->block)
+        return llm__bad(path, "tensor", name, "rows of %lld elements, %s needs a multiple of %d", (long long)x->shape[x->n_dims - 1],
+                        info->name, info->block);
+    x->bytes = info ? (int64_t)llm__mul(elements / (uint64_t)info->block, (uint64_t)info->bytes, &ok) : 0;
+    if (!ok) return llm__bad(path, "tensor", name, "its size overflows");
+    char *copy = llm__arena_str(&t->names, name);
+    if (!copy || t->n >= INT32_MAX || !llm__grow((void **)&t->item, &t->cap, t->n + 1, sizeof *t->item)) return llm__nomem();
+    x->name = llm__s(copy, name.n);
+    if (!t->by_name.seed) t->by_name.seed = llm__seed(t);
+    int put = llm__map_put(&t->by_name, x->name, (int32_t)t->n);
+    if (put <= 0) return put ? llm__nomem() : llm__bad(path, "tensor", name, "it is there twice");
+    t->item[t->n++] = *x;
+    return LLM_OK;
+}
+
+/* Order by place in the file; of two at one place the smaller first, so that an empty tensor overlaps nothing. */
+static int llm__tensor_order(const void *a, const void *b) {
+    const llm__tensor *x = *(const llm__tensor *const *)a, *y = *(const llm__tensor *const *)b;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+}
+
+/* Gives the tensors from `first` on their data: `size` bytes at data, which is at byte data_at of the file. Checks all of them first: no
+ * overlap, nothing behind the end; `covering`: no hole between them and nothing after them either. */
+static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *path, const uint8_t *data, size_t data_at, size_t size,
+                                     int covering) {
+    size_t n = t->n - first;
+    uint64_t end = 0;
+    LLM__SCOPED(llm__drop) const llm__tensor **at = LLM__NEW(const llm__tensor *, n);
+    if (!at) return llm__nomem();
+    for (size_t i = 0; i < n; i++) at[i] = &t->item[first + i];
+    /* in the order of their places each tensor has only its neighbour to be compared with */
+    qsort((void *)at, n, sizeof *at, llm__tensor_order);
+    for (size_t i = 0; i < n; i++) {
+        int ok = 1;
+        size_t begin = (size_t)at[i]->offset;
+        uint64_t next = llm__add(begin, (uint64_t)at[i]->bytes, &ok);
+        llm__add(next, data_at, &ok);
+        if (!ok) return llm__bad(path, "tensor", at[i]->name, "offset %zu is beyond any file", begin);
+        if (begin < end) return llm__bad(path, "tensor", at[i]->name, "byte %zu of the data: it overlaps tensor %s", begin, at[i - 1]->name.p);
+        if (covering && begin > end) return llm__bad(path, "tensor", at[i]->name, "a hole before byte %zu of the data", begin);
+        end = next;
+    }
+    if (end > size)
+        return llm__error(LLM_ERR_FORMAT, "%s: truncated: the tensors need %zu bytes, the file has %zu", path, data_at + (size_t)end,
+                          data_at + size);
+    if (covering && end < size)
+        return llm__error(LLM_ERR_FORMAT, "%s: %zu bytes after the last tensor, none expected", path, size - (size_t)end);
+    for (size_t i = first; i < t->n; i++) t->item[i].data = data + t->item[i].offset;
+    return LLM_OK;
+}
+

@@ -1,0 +1,160 @@
+/* ---- a body from begin to end */
+
+/* An embedding takes what depends on the prompt, and nothing that depends on an answer. */
+static int llm__oai_embedding(llm_openai_call *k) {
+    int32_t size = llm_model_get_info(k->service->model)->hidden_size;
+    k->s = k->service->defaults;
+    k->s.n = k->s.best_of = k->s.max_tokens = 1;
+    k->tools = -1;
+    if (k->info.stream) return k->info.stream = 0, llm__oai_bad(k, "stream", ": an embedding comes whole");
+    return k->dimensions <= size || llm__oai_bad(k, "dimensions", "must be 1 to %d, got %lld", size, (long long)k->dimensions);
+}
+
+/* Every plain field; of a call that generates, then what depends on several. What is left to submit is what its kind needs: prompts, names
+ * of files. */
+static int llm__oai_read(llm_openai_call *k) {
+    int chat = llm__oai_chats(k), response = k->info.kind == LLM_OPENAI_RESPONSE;
+    llm_result r = llm_options_json(&k->fields, k->body, 0, LLM_FROM_REQUEST, &k->ignored);
+    if (r) return llm__oai_refused(k, r, k->fields.at);
+    if (k->info.kind >= LLM_OPENAI_TOKENIZE) return 1;
+    if (!llm__oai_stops(k) || !llm__oai_bias(k) || !llm__oai_stream_options(k) || !llm__oai_tools(k)) return 0;
+    if (k->info.kind == LLM_OPENAI_EMBEDDING) return llm__oai_embedding(k);
+    if (response && !llm__oai_response_fields(k)) return 0;
+    if (!llm__oai_format(k) || !llm__oai_forms(k, 0) || !llm__oai_structured(k)) return 0;
+    if (!llm__oai_tool_choice(k) || !llm__oai_sampling(k) || !llm__oai_logprobs(k) || !llm__oai_early_stop(k)) return 0;
+    if (!chat) k->tools = -1;
+    else if (!llm__oai_messages(k)) return 0;
+    if (!llm__oai_tool_form(k) || !llm__oai_length(k)) return 0;
+    r = llm_sampling_check(k->service->model, &k->s);
+    if (!r) return 1;
+    llm__oai_at(k, "%.*s", (int)strcspn(llm_last_error(), ".:"), llm_last_error()); /* the sentence begins with the field's name */
+    return llm__oai_refused(k, r, NULL);
+}
+
+/* The base model by any of its names. */
+static int llm__oai_is_base(const llm_openai_service *s, llm__str name) {
+    for (int32_t i = 0; i < s->n_names; i++)
+        if (llm__str_eq(name, s->names[i])) return 1;
+    return !name.n || llm__str_eq(name, "default") || llm__str_eq(name, "null");
+}
+
+/* 1 if an adapter of that name is loaded. .p NULL: any beside the engine's own, which requests need not name. */
+static int llm__oai_is_lora(const llm_openai_service *s, llm__str name) {
+    if (!s->engine) return 0;
+    if (!name.p) return llm_lora_get(s->engine, s->engine->own_lora >= 0, NULL, NULL, NULL);
+    LLM__LOCKED(&s->engine->mutex); /* adapters come and go while it runs */
+    return llm__lora_find(s->engine, name, 1) >= 0;
+}
+
+LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name, size_t len) {
+    return llm__oai_is_base(s, llm__s(name, len)) || llm__oai_is_lora(s, llm__s(name, len));
+}
+
+/* The name answers carry, and whether the body's may be served: `model` may be left out, name the base model, or a loaded adapter, which
+ * then is the one that answers. Any other name is served by the base model too, since clients send what they were written for ("gpt-4"),
+ * but not where names are strict or an adapter is loaded: there it may be the name of one that is not. Odd names are not quoted. */
+static int llm__oai_model(llm_openai_call *k) {
+    const llm_openai_service *s = k->service;
+    int v = llm__oai_get(k->body, 0, "model");
+    const llm__str name = llm__json_text(k->body, v);
+    k->model = s->n_names ? s->names[0] : name.p ? name.p : "default";
+    if (v < 0) return 1;
+    if (!name.p) return llm__oai_bad(k, "model", "must be a text");
+    int odd = name.n > 4096 || memchr(name.p, 0, name.n) != NULL;
+    if (!odd && llm__oai_is_base(s, name)) return 1;
+    if (!odd && llm__oai_is_lora(s, name)) return k->model = k->lora = name.p, 1;
+    if (!odd && !s->strict_names && !llm__oai_is_lora(s, llm__s(NULL, 0))) return 1;
+    if (odd) llm__oai_bad(k, "model", "The model does not exist.");
+    else llm__oai_bad(k, "model", "The model `%.64s` does not exist.", name.p);
+    k->info.status = 404;
+    k->code = "model_not_found";
+    return 0;
+}
+
+/* Renders probes through the template to learn what it can do, so it takes a moment: once a program, not once a call. */
+LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine) {
+    const llm_model_info *info = llm_model_get_info(model);
+    llm_engine_stats stats = LLM__ZERO;
+    llm_template *t = NULL;
+    char all[400];
+    memset(s, 0, sizeof *s);
+    s->model = model;
+    s->engine = engine;
+    s->max_logprobs = 20;
+    llm_sampling_default(model, &s->defaults);
+    s->reasoning = llm_reasoning_detect(info->chat_template);
+    s->tool_format = llm_tools_detect(info->chat_template);
+    if (info->chat_template && !llm_template_open(info->chat_template, strlen(info->chat_template), &t)) llm_template_get_caps(t, &s->caps);
+    llm_template_close(t);
+    if (engine) llm_engine_get_stats(engine, &stats);
+    snprintf(all, sizeof all, "%s %s %lld %lld %s", LLM_VERSION_STRING, info->architecture, (long long)info->n_params,
+             (long long)info->weight_bytes, stats.backend ? stats.backend : "");
+    snprintf(s->fingerprint, sizeof s->fingerprint, "b%016llx", (unsigned long long)llm__hash(all, strlen(all), 1));
+}
+
+/* The call comes back with every kind of body: with one that is wrong its status is not 200, submit does nothing and next writes the error.
+ * NULL means that there was no memory for the call itself. Defaults that are not 0 are set first, then the body's fields over them. The
+ * JSON limits keep a hostile body cheap: 64 levels, 4 million values, no key twice. */
+LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user) {
+    static const llm_json_limits limits = {64, 4 << 20, 1};
+    llm_openai_call *k = LLM__NEW(llm_openai_call, 1);
+    uint64_t bits[2] = {0, 0};
+    if (!k) return llm__nomem(), (llm_openai_call *)NULL;
+    llm__random_bytes(bits, sizeof bits);
+    snprintf(k->id, sizeof k->id, "%s%016llx%08llx", llm__oai_kinds[kind].prefix, (unsigned long long)bits[0], (unsigned long long)bits[1] & 0xFFFFFFFF);
+    k->service = s;
+    k->user = user;
+    k->s = s->defaults;
+    k->created = (int64_t)llm__wall_clock();
+    k->generation_prompt = k->parse_special = k->tool_many = 1;
+    k->skip_special = !s->defaults.skip_special_tokens_off;
+    k->normalize = !s->raw_embeddings;
+    k->add_special = k->messages = k->tools = k->tool_only = k->prompt_logprobs = -1;
+    k->max_tokens = k->max_completion_tokens = -1;
+    const llm_options fields = {llm__oai_fields, LLM__COUNT(llm__oai_fields), k, k->given, NULL, NULL, k->fields.owned, NULL};
+    k->fields = fields;
+    k->info.kind = kind;
+    k->info.id = k->id;
+    k->info.status = 200;
+    k->info.sampling = &k->s;
+    if (llm_json_parse(body, len, &limits, &k->body)) llm__oai_bad(k, "", "%s", llm_last_error());
+    else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) llm__oai_bad(k, "", "the body must be a JSON object");
+    else if (llm__oai_model(k)) llm__oai_read(k);
+    k->info.ignored = k->ignored.data && !k->ignored.failed ? k->ignored.data : "";
+    k->info.n_choices = k->s.n > 0 ? k->s.n : 1;
+    k->info.form = k->form.kind != 0;
+    return k;
+}
+
+LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k) { return &k->info; }
+
+/* In a stream whose requests run, the status line has gone out with 200 and stays so; the error will be an event. */
+LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message) {
+    for (int32_t i = 0; i < k->info.n_requests; i++) llm_request_cancel(k->request[i]);
+    llm__oai_bad(k, "", "%s", message);
+    k->info.status = k->info.stream && k->info.n_requests ? 200 : status;
+    k->failed = 1;
+}
+
+/* Requests first: once llm_request_free is back, on_news is never called for them again. A request that still runs lives on in the engine
+ * for a step, with its own copies of what it was given and its own hold on the grammar; it reads nothing of the call. */
+LLM_API void llm_openai_free(llm_openai_call *k) {
+    if (!k) return;
+    llm_text *const texts[] = {&k->text, &k->form_text, &k->ignored, &k->items, &k->item, &k->logs};
+    for (int32_t i = 0; i < k->info.n_requests; i++) llm_request_free(k->request[i]);
+    for (int32_t i = 0; k->choice && i < k->n_room * k->info.n_choices; i++) {
+        llm_text_free(&k->choice[i].thoughts);
+        llm_text_free(&k->choice[i].content);
+        llm_tool_parser_free(k->choice[i].tools);
+    }
+    for (int i = 0; i < LLM__COUNT(texts); i++) llm_text_free(texts[i]);
+    llm_grammar_close(k->grammar);
+    LLM_FREE(k->request);
+    LLM_FREE(k->choice);
+    llm_tokens_free(&k->stop_ids);
+    llm_options_free(&k->fields);
+    llm_json_free(k->items_said);
+    llm_json_free(k->body);
+    LLM_FREE(k);
+}
+

@@ -1,0 +1,168 @@
+/* ---- choices: one writer for chats and prompts, whole and streamed
+ * A choice is written by llm__oai_write_choice from a piece: what there is of text, thoughts, rows of log-probabilities and an end. An
+ * answer that is not streamed is one piece with everything; a chunk of a stream is a piece with what is new. The payload is called
+ * `message`, `delta` or `text`; all else is shared. */
+
+/* What a choice object says of an answer: all of it, or what is new. */
+typedef struct llm__oai_piece {
+    int32_t at;                    /* index of the choice */
+    int text;                      /* 0: a chunk that only tells the end, or a call */
+    llm_text *calls;               /* members of tool_calls; freed; NULL: none */
+    int called;                    /* it has calls: that is how it ended */
+    const llm_output *echo, *rows; /* log-probabilities of the echoed prompt, of the tokens; NULL: none */
+    const llm_output *end;         /* how it ended; NULL: it goes on */
+} llm__oai_piece;
+
+/* The id of call i. */
+static void llm__oai_call_id(const llm__oai_choice *c, int32_t i, char id[32]) {
+    snprintf(id, 32, "call_%016llx", (unsigned long long)(c->call_id + (uint64_t)i));
+}
+
+/* One entry of tool_calls. Of a whole answer it has everything. Of a stream it is, with the call's index, the announcement of a call
+ * (`announce`: id, name, no arguments yet) or the bytes from..to of its arguments, which the client joins before it reads them as JSON:
+ *
+ *   whole    {"id": "call_9c..", "type": "function", "function": {"name": "weather", "arguments": "{\"city\": \"Rome\"}"}}
+ *   stream   {"index": 0, "id": "call_9c..", "type": "function", "function": {"name": "weather", "arguments": ""}}
+ *            {"index": 0, "function": {"arguments": "{\"city\": "}}
+ *            {"index": 0, "function": {"arguments": "\"Rome\"}"}}
+ *
+ * Ids are random, and those of one choice count on. */
+static void llm__oai_write_call(const llm__oai_choice *c, int32_t i, const llm_tool_call *call, int stream, int announce, size_t from,
+                                size_t to, llm_text *out) {
+    char id[32];
+    llm__oai_call_id(c, i, id);
+    llm_text_format(out, stream ? "%,{'index':%d," : "%,{", i);
+    if (announce) llm_text_format(out, "'id':%q,'type':'function','function':{'name':%Q,", id, call->name.data, call->name.len);
+    else llm_text_str(out, "\"function\":{");
+    llm_text_format(out, "'arguments':%Q}}", call->arguments.data + from, to - from);
+}
+
+/* The text of a choice: `text`, the `message`, or a `delta`, whose empty members are left out:
+ *
+ *   completion   "text": "4"
+ *   whole chat   "message": {"role": "assistant", "content": "4", "reasoning_content": "2 and 2.", "tool_calls": [...], "refusal": null}
+ *   a chunk      "delta": {"content": "4"}, {"reasoning_content": "2"}, {"tool_calls": [...]}, or {} at the end
+ *
+ * A message that only calls has null for a content. A chunk of a token without text says {"content": ""}: it is there to be counted. */
+static void llm__oai_payload(const llm_openai_call *k, const llm__oai_piece *p, llm_text *out) {
+    const llm__oai_choice *c = &k->choice[p->at];
+    int whole = !k->info.stream, thoughts = p->text && c->thoughts.len;
+    int content = p->text && (whole || c->content.len || !thoughts) && !(p->calls && !c->content.len);
+    if (!llm__oai_chats(k)) {
+        llm_text_format(out, "'text':%Q", c->content.data, c->content.len);
+        return;
+    }
+    llm_text_str(out, whole ? "\"message\":{\"role\":\"assistant\"" : "\"delta\":{");
+    if (content) llm_text_format(out, "%,'content':%Q", c->content.data, c->content.len);
+    else if (whole) llm_text_str(out, ",\"content\":null");
+    if (thoughts) llm_text_format(out, "%,'reasoning_content':%Q", c->thoughts.data, c->thoughts.len);
+    if (p->calls && p->calls->len) llm_text_format(out, "%,'tool_calls':[%t]", p->calls);
+    llm_text_str(out, whole ? ",\"refusal\":null}" : "}");
+}
+
+/* A choice object: index, text, log-probabilities, end; beside them what was asked for. A stop string is told as text, a stop id as number,
+ * an end by EOS as null. An answer that called something and ended by itself has "finish_reason": "tool_calls"; one that was cut while it
+ * called says "length", as its arguments may be half. */
+static void llm__oai_write_choice(const llm_openai_call *k, const llm__oai_piece *p, llm_text *out) {
+    const llm__oai_choice *c = &k->choice[p->at];
+    const llm_request *request = k->request[p->at / k->info.n_choices];
+    const llm_output *end = p->end;
+    int chat = llm__oai_chats(k), whole = !k->info.stream, rows = k->want_logprobs && (p->echo || p->rows);
+    llm_text_format(out, "%,{'index':%d,", p->at);
+    llm__oai_payload(k, p, out);
+    llm_text_str(out, rows ? ",\"logprobs\":" : ",\"logprobs\":null");
+    if (rows && chat) {
+        llm_text_str(out, "{\"content\":[");
+        llm__oai_chat_rows(k, p->rows, out);
+        llm_text_str(out, "],\"refusal\":null}");
+    }
+    if (rows && !chat) llm__oai_lists(k, p->echo, p->rows, c->chars - llm_text_chars(c->content.data, c->content.len), out);
+    llm_text_format(out, ",'finish_reason':%q", !end ? NULL : p->called && end->finish == LLM_FINISH_STOP ? "tool_calls" : llm_finish_str(end->finish));
+    if (end && (end->stop_reason || end->stop_id < 0)) llm_text_format(out, ",'stop_reason':%q", end->stop_reason);
+    else if (end) llm_text_format(out, ",'stop_reason':%d", end->stop_id);
+    if (end) llm_text_format(out, ",'sentence_length':%l,'cum_log_probs':%f", c->chars, end->cum_logprob);
+    if (end && k->token_ids && whole) {
+        size_t n;
+        const int32_t *ids = llm_request_prompt(request, &n);
+        llm_text_format(out, ",'prompt_token_ids':%i", ids, n);
+    }
+    if (end && k->token_ids) llm_text_format(out, ",'token_ids':%i", end->token_ids, end->n_token_ids);
+    if (end && whole && !chat && k->prompt_logprobs >= 0) llm__oai_prompt_logprobs(k, request, out);
+    llm_text_str(out, "}");
+}
+
+/* Choice `at` of a whole answer; of /generate its text alone. */
+static void llm__oai_whole_choice(const llm_openai_call *k, int32_t at, llm_text *out) {
+    int chat = llm__oai_chats(k);
+    const llm_request *request = k->request[at / k->info.n_choices];
+    const llm__oai_choice *c = &k->choice[at];
+    llm__oai_piece p = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text calls = LLM__ZERO;
+    llm_output o, rows, echo = llm__oai_prompt_rows(request);
+    llm_request_get_output(request, at % k->info.n_choices, &o);
+    rows = o;
+    if (chat && o.n_token_ids && llm__oai_is_end(k, o.finish, o.stop_id, o.token_ids[o.n_token_ids - 1])) rows.n_token_ids--;
+    p.at = at;
+    p.text = 1;
+    p.echo = !chat && k->echo ? &echo : NULL;
+    p.rows = &rows;
+    p.end = &o;
+    const llm_tool_call *call = c->tools ? llm_tool_parser_calls(c->tools, &p.called) : NULL;
+    for (int32_t i = 0; i < p.called; i++) llm__oai_write_call(c, i, &call[i], 0, 1, 0, call[i].arguments.len, &calls);
+    if (p.called) p.calls = &calls;
+    if (k->info.kind == LLM_OPENAI_GENERATE) llm_text_format(out, "%,%Q", c->content.data, c->content.len);
+    else llm__oai_write_choice(k, &p, out);
+}
+
+/* ---- embeddings
+ * One vector a prompt, scaled to length 1 unless that was declined; `dimensions` keeps the first of its numbers, which is meant for models
+ * that were trained so (Kusupati et al. 2022, "Matryoshka"). base64 is what OpenAI's own clients ask for: a third of the bytes, and no
+ * rounding in between. */
+
+/* RFC 4648 with padding: three bytes a group of four digits. Only the last piece may have a length that is no multiple of three. */
+static void llm__oai_base64(const unsigned char *bytes, size_t n, llm_text *out) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t i = 0; i < n; i += 3) {
+        uint32_t group = (uint32_t)bytes[i] << 16 | (i + 1 < n ? (uint32_t)bytes[i + 1] << 8 : 0) | (i + 2 < n ? bytes[i + 2] : 0u);
+        char four[4];
+        for (int k = 0; k < 4; k++) four[k] = i + (size_t)k <= n ? digits[group >> (18 - 6 * k) & 63] : '=';
+        llm_text_add(out, four, 4);
+    }
+}
+
+/* One vector (hidden_size, or `dimensions` of it): cut first and scaled then, so that what is left has length 1. The sum is taken in
+ * double, as a float's would lose the small ones among thousands. */
+static void llm__oai_write_embedding(const llm_openai_call *k, int32_t r, llm_text *out) {
+    int32_t n;
+    const float *x = llm_request_embedding(k->request[r], &n);
+    double sum = 0;
+    if (k->dimensions) n = (int32_t)LLM__MIN(k->dimensions, n);
+    for (int32_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
+    double scale = k->normalize && sum > 0 ? 1 / sqrt(sum) : 1;
+    llm_text_format(out, k->base64 ? "%,{'object':'embedding','index':%d,'embedding':'" : "%,{'object':'embedding','index':%d,'embedding':[", r);
+    for (int32_t i = 0; i < n; i += 48) { /* a multiple of three bytes at a time, so that base64 needs no padding in between */
+        float piece[48];
+        int32_t many = LLM__MIN(48, n - i);
+        for (int32_t c = 0; c < many; c++) piece[c] = (float)((double)x[i + c] * scale);
+        if (k->base64) llm__oai_base64((const unsigned char *)piece, (size_t)many * sizeof *piece, out);
+        for (int32_t c = 0; c < many && !k->base64; c++) llm_text_format(out, "%,%f", (double)piece[c]);
+    }
+    llm_text_str(out, k->base64 ? "\"}" : "]}");
+}
+
+/* The object of a finished call: choices, or vectors, one an input in their order. /generate has only texts, each behind its prompt. */
+static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
+    int generate = k->info.kind == LLM_OPENAI_GENERATE, embedding = k->info.kind == LLM_OPENAI_EMBEDDING;
+    if (generate) llm_text_str(out, "{\"text\":[");
+    else llm__oai_head(k, llm__oai_kinds[k->info.kind].object, out);
+    for (int32_t r = 0; r < k->info.n_requests; r++) {
+        if (embedding) llm__oai_write_embedding(k, r, out);
+        for (int32_t i = 0; i < k->info.n_choices && !embedding; i++) llm__oai_whole_choice(k, r * k->info.n_choices + i, out);
+    }
+    llm_text_str(out, "]");
+    if (!generate) llm__oai_usage(k, out);
+    if (llm__oai_chats(k) && k->prompt_logprobs >= 0) llm__oai_prompt_logprobs(k, k->request[0], out);
+    if (k->metrics && !generate && !embedding) llm__oai_metrics(k->request[0], out);
+    llm_text_str(out, "}");
+}
+

@@ -1,0 +1,86 @@
+/* ---- what depends on several fields */
+
+/* Chats have a switch `logprobs` and a number top_logprobs; prompts a number `logprobs`. The engine counts from 1, 0 being none:
+ *
+ *   chat    "logprobs": true, "top_logprobs": 3     prompt   "logprobs": 3     s.logprobs 4: the token's own, and the 3 likeliest
+ *   chat    "logprobs": true                        prompt   "logprobs": 0     s.logprobs 1: the token's own
+ *
+ * A response's switch is an entry of `include`, which was read before (llm__oai_response_fields).
+ *
+ * The prompt's own are wanted by prompt_logprobs (vLLM), or by echo together with logprobs, as lm-eval scores texts. */
+static int llm__oai_logprobs(llm_openai_call *k) {
+    const llm_json *d = k->body;
+    int v = llm__oai_get(d, 0, "logprobs"), top = llm__oai_chats(k) ? llm__oai_get(d, 0, "top_logprobs") : v, most = k->service->max_logprobs;
+    int response = k->info.kind == LLM_OPENAI_RESPONSE;
+    int64_t n = 0;
+    if (!llm__oai_chats(k)) k->want_logprobs = v >= 0;
+    else if (response && v >= 0) return llm__oai_bad(k, "logprobs", ": a response has them where `include` holds \"message.output_text.logprobs\"");
+    else if (v >= 0 && !llm_json_bool(d, v, &k->want_logprobs)) return llm__oai_bad(k, "logprobs", "must be true or false");
+    llm__oai_at(k, llm__oai_chats(k) ? "top_logprobs" : "logprobs");
+    if (top >= 0 && !llm_json_int(d, top, &n)) return llm__oai_bad(k, NULL, "must be a whole number");
+    if (response && n && !k->want_logprobs) return llm__oai_bad(k, NULL, ": `include` must hold \"message.output_text.logprobs\" too");
+    if (!response && top >= 0 && !k->want_logprobs) return llm__oai_bad(k, NULL, "When using `top_logprobs`, `logprobs` must be set to true.");
+    if (n < 0 || n > most) return llm__oai_bad(k, NULL, ": %lld, a whole number from 0 to %d was expected", (long long)n, most);
+    if (k->prompt_logprobs >= 0 && k->info.stream)
+        return llm__oai_bad(k, "prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.");
+    k->shown = (int32_t)n;
+    if (k->want_logprobs) k->s.logprobs = (int32_t)n + 1;
+    k->s.prompt_logprobs = LLM__MAX(k->prompt_logprobs + 1, k->echo ? k->s.logprobs : 0);
+    return 1;
+}
+
+/* The sampling parameters: what the body says over the service's defaults. A beam search samples nothing: there, what the request leaves
+ * open is neutral, and what it says itself is checked by llm_sampling_check. */
+static int llm__oai_sampling(llm_openai_call *k) {
+    const llm_json *d = k->body;
+    llm_sampling *s = &k->s;
+    int early = llm__oai_get(d, 0, "early_stopping"), b = 0;
+    const char *never = llm_json_str(d, early, NULL);
+    if (llm__oai_has(k, "top_p") && k->asked.top_p <= 0) return llm__oai_bad(k, "top_p", "must be in (0, 1], got 0");
+    if (k->asked.use_beam_search) {
+        s->temperature = s->min_p = s->presence_penalty = s->frequency_penalty = 0;
+        s->top_p = s->repetition_penalty = 1;
+        s->top_k = -1;
+    }
+    if (k->info.kind == LLM_OPENAI_RESPONSE) s->best_of = 1;
+    llm__options_sampling(&k->fields, offsetof(llm_openai_call, asked), s);
+    if (k->info.kind == LLM_OPENAI_RESPONSE) s->n = 1;
+    s->skip_special_tokens_off = !k->skip_special;
+    if (k->info.stream && s->best_of > LLM__MAX(s->n, 1)) return llm__oai_bad(k, "best_of", "must equal n when stream is true");
+    if (s->use_beam_search && k->info.stream)
+        return llm__oai_bad(k, "stream", ": a beam search has no answer before its end, it cannot be streamed");
+    if (s->use_beam_search && !s->best_of) s->best_of = s->n;
+    if (!s->use_beam_search && llm__oai_has(k, "length_penalty") && (s->length_penalty < 1 || s->length_penalty > 1))
+        return llm__oai_bad(k, "length_penalty", "is for beam search only");
+    if (early >= 0 && !llm_json_bool(d, early, &b) && !(never && !strcmp(never, "never")))
+        return llm__oai_bad(k, "early_stopping", "must be true, false or \"never\"");
+    if ((b || never) && !s->use_beam_search) return llm__oai_bad(k, "early_stopping", "is for beam search only");
+    s->early_stopping = never ? 2 : b;
+    return 1;
+}
+
+/* How long the answer may be is the first of these that is there: max_completion_tokens, max_tokens, the service's own; else a chat goes on
+ * to the end of the context and a prompt to 16 tokens, which is OpenAI's default. 0 is allowed with echo alone: then the prompt is scored
+ * and nothing is generated (score_only). */
+static int llm__oai_length(llm_openai_call *k) {
+    int64_t n = k->max_completion_tokens, wide = k->service->max_tokens ? k->service->max_tokens : llm__oai_chats(k) ? -1 : 16;
+    if (n >= 0 && k->max_tokens >= 0 && n != k->max_tokens) return llm__oai_bad(k, "max_tokens", "and max_completion_tokens differ");
+    k->max_tokens = n = n >= 0 ? n : k->max_tokens >= 0 ? k->max_tokens : wide;
+    if (n == 0 && !k->echo) return llm__oai_bad(k, k->info.kind == LLM_OPENAI_RESPONSE ? "max_output_tokens" : "max_tokens", "must be at least 1, got 0.");
+    k->s.max_tokens = n > INT32_MAX ? -1 : n == 0 ? 1 : (int32_t)n; /* 0: score_only, see llm__oai_submit_ids */
+    return 1;
+}
+
+/* enable_early_stop and early_stop_config over the service's. */
+static int llm__oai_early_stop(llm_openai_call *k) {
+    int v = llm__oai_get(k->body, 0, "early_stop_config"), flag = llm__oai_has(k, "enable_early_stop") && k->early_stop;
+    const char *said = llm_json_str(k->body, v, NULL);
+    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
+    if (llm__oai_has(k, "enable_early_stop")) k->s.early_stop.enable = flag;
+    if (v < 0) return 1;
+    if (said) llm_text_str(&text, said);
+    else llm_text_format(&text, "%j", k->body, v);
+    llm_result r = text.failed ? llm__nomem() : llm__early_stop_parse(text.data ? text.data : "", flag, &k->s.early_stop);
+    return r ? llm__oai_refused(k, r, "early_stop_config") : 1;
+}
+

@@ -1,0 +1,170 @@
+/* ---- streams
+ * Server-sent events of a chat with n = 1 and include_usage, each one line of JSON behind "data: " and an empty line:
+ *
+ *   {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": null}]}
+ *   {"choices": [{"index": 0, "delta": {"content": "Paris"}, "finish_reason": null}]}
+ *   {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "stop_reason": null}]}
+ *   {"choices": [], "usage": {"prompt_tokens": 31, "completion_tokens": 2, ...}}
+ *   [DONE]
+ *
+ * A chat with thoughts and a call has other deltas in between, each kind in its turn (llm__oai_write_call shows how a call comes in
+ * pieces):
+ *
+ *   {"reasoning_content": "Which"}   {"reasoning_content": " city?"}   {"content": "I look."}   {"tool_calls": [{"index": 0, ...}]}
+ *
+ * All choices share the stream, told apart by `index`. Deltas joined are exactly the text of the answer that is not streamed: an event
+ * holds whole code points, and nothing that may still become a stop string. One call of llm_openai_next writes at most one event's worth,
+ * so that a server can stop where a slow reader's buffer is full and go on later; nothing is lost: the request keeps its events till then. */
+
+/* One server-sent event with one choice, which is freed; without a choice it is the last one, for the usage. ended: the request of a choice
+ * that ends with it, whose metrics may be wanted; else NULL. */
+static void llm__oai_chunk(const llm_openai_call *k, llm_text *choice, const llm_request *ended, llm_text *out) {
+    int usage = !choice->len || k->continuous_usage;
+    llm_text_str(out, "data: ");
+    llm__oai_head(k, llm__oai_kinds[k->info.kind].chunk, out);
+    llm_text_format(out, "%t]", choice);
+    if (usage) llm__oai_usage(k, out);
+    else if (k->include_usage) llm_text_str(out, ",\"usage\":null");
+    if (ended && k->metrics) llm__oai_metrics(ended, out);
+    llm_text_str(out, "}\n\n");
+}
+
+/* A piece as one event. */
+static void llm__oai_piece_chunk(const llm_openai_call *k, const llm__oai_piece *p, llm_text *out) {
+    llm_text choice = LLM__ZERO;
+    llm__oai_write_choice(k, p, &choice);
+    llm__oai_chunk(k, &choice, p->end ? k->request[p->at / k->info.n_choices] : NULL, out);
+}
+
+/* The next news of a choice's calls: a call that was not announced yet (*fresh), or more of the arguments of the last that was, from byte
+ * *from on. c->n_told calls were announced, and `told` bytes of the last one's arguments written. NULL: there is nothing new. */
+static const llm_tool_call *llm__oai_call_news(llm__oai_choice *c, int *fresh, size_t *from) {
+    int32_t n = 0;
+    const llm_tool_call *call = c->tools ? llm_tool_parser_calls(c->tools, &n) : NULL;
+    *from = c->told;
+    *fresh = !c->n_told || c->told == call[c->n_told - 1].arguments.len;
+    if (*fresh && c->n_told == n) return NULL;
+    if (*fresh) *from = 0, c->n_told++;
+    c->told = *fresh ? 0 : call[c->n_told - 1].arguments.len;
+    return &call[c->n_told - 1];
+}
+
+/* What there is of new calls as chunks: each is announced with its name, then its arguments follow as they come. Calls that the parser finds
+ * whole come as two chunks in one go. */
+static void llm__oai_call_chunks(const llm_openai_call *k, llm__oai_piece *p, llm__oai_choice *c, llm_text *out) {
+    llm_text one = LLM__ZERO;
+    int fresh;
+    size_t from;
+    p->text = 0;
+    p->rows = NULL;
+    p->calls = &one;
+    for (const llm_tool_call *call; (call = llm__oai_call_news(c, &fresh, &from)) != NULL;) {
+        llm__oai_write_call(c, c->n_told - 1, call, 1, fresh, from, c->told, &one);
+        llm__oai_piece_chunk(k, p, out);
+    }
+    p->called = c->n_told;
+    p->calls = NULL;
+}
+
+/* An event as chunks. A chat's end is a chunk of its own with an empty delta, and a token that only ends the answer is none; a
+ * completion's first chunk may begin with the echoed prompt. */
+static void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event *e, llm__oai_choice *c, llm_text *out) {
+    int chat = llm__oai_chats(k), token = e->has_token && !(chat && llm__oai_is_end(k, e->finish, e->stop_id, e->id));
+    llm_output end, rows = llm__oai_event_rows(e), echo = llm__oai_prompt_rows(k->request[r]);
+    llm__oai_piece p = LLM__ZERO;
+    llm_request_get_output(k->request[r], e->index, &end);
+    p.at = r * k->info.n_choices + e->index;
+    p.text = 1;
+    p.echo = !chat && k->echo && !c->started ? &echo : NULL;
+    p.rows = token ? &rows : NULL;
+    if (!chat && e->finish != LLM_FINISH_NONE) p.end = &end;
+    c->started = 1;
+    int empty = !c->content.len && !c->thoughts.len; /* a chunk a token is what benchmarks count; tokens of calls have others */
+    if (!chat || !empty || (token && (!c->tools || k->want_logprobs))) llm__oai_piece_chunk(k, &p, out);
+    if (c->tools) llm__oai_call_chunks(k, &p, c, out);
+    if (chat && e->finish != LLM_FINISH_NONE) {
+        p.text = 0;
+        p.rows = NULL;
+        p.end = &end;
+        llm__oai_piece_chunk(k, &p, out);
+    }
+    c->content.len = c->thoughts.len = 0;
+}
+
+/* Keeps the log-probabilities of a response's message: an event's token belongs to the text that comes with it or next. Those of thoughts (it
+ * was `thinking` before it), of calls and of the end are left out, as in OpenAI's answers. */
+static void llm__oai_log_event(llm_openai_call *k, const llm_event *e, const llm__oai_choice *c, int thinking, int text) {
+    const llm_output row = llm__oai_event_rows(e);
+    const llm_tool_call *call;
+    int32_t n = 0;
+    if (e->has_token && !llm__oai_is_end(k, e->finish, e->stop_id, e->id)) llm__oai_chat_rows(k, &row, &k->logs);
+    if (text) k->logs_sure = k->logs.len;
+    call = c->tools ? llm_tool_parser_calls(c->tools, &n) : NULL;
+    if (thinking || (n && !call[n - 1].done) || e->finish != LLM_FINISH_NONE) k->logs.len = k->logs_sure;
+}
+
+/* Takes one piece of news of a prompt and keeps account of its choice. 0: there is none. The text goes through two splitters, of which only
+ * a chat has:
+ *
+ *   event's text --llm_reasoning_push--> thoughts
+ *                                   \---> plain --llm_tool_parser_push--> content, and calls in the parser     (without tools: content)
+ *
+ * both of which are told of the end, when they give back what they held. A token counts as thought if the thoughts are open behind it. */
+static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
+    if (!llm_request_poll(k->request[r], e)) return 0;
+    llm__oai_choice *c = &k->choice[r * k->info.n_choices + e->index];
+    double now = llm__now(), gap = e->has_token && c->last > 0 ? now - c->last : 0;
+    size_t before = c->content.len;
+    int thinking = c->reasoning.thinking;
+    if (e->has_token) c->last = now;
+    if (k->service->on_event) k->service->on_event(k->user, k, k->request[r], e, gap);
+    LLM__SCOPED(llm_text_free) llm_text plain = LLM__ZERO;
+    llm_text *answer = c->tools ? &plain : &c->content;
+    llm_reasoning_push(&c->reasoning, e->text ? e->text : "", e->text_len, &c->thoughts, answer);
+    if (e->finish != LLM_FINISH_NONE) llm_reasoning_end(&c->reasoning, &c->thoughts, answer);
+    if (c->tools && plain.len) llm_tool_parser_push(c->tools, plain.data, plain.len, &c->content);
+    if (c->tools && e->finish != LLM_FINISH_NONE) llm_tool_parser_end(c->tools, &c->content);
+    if (k->info.kind == LLM_OPENAI_RESPONSE && k->want_logprobs) llm__oai_log_event(k, e, c, thinking, c->content.len > before);
+    c->n_reasoning += e->has_token && c->reasoning.thinking;
+    c->chars += llm_text_chars(c->content.data + before, c->content.len - before);
+    return 1;
+}
+
+/* The first error of a choice; NULL: none. A whole answer is nothing but the error then, whatever other choices said; in a
+ * stream they have been sent already. */
+static const char *llm__oai_failure(const llm_openai_call *k) {
+    if (k->failed) return k->message;
+    for (int32_t r = 0; r < k->info.n_requests; r++)
+        for (int32_t i = 0; i < k->info.n_choices; i++) {
+            llm_output o;
+            if (llm_request_get_output(k->request[r], i, &o) || o.finish != LLM_FINISH_ERROR) continue;
+            return llm_request_error(k->request[r]) ? llm_request_error(k->request[r]) : "the engine failed";
+        }
+    return NULL;
+}
+
+/* The end of a stream: an error, or the usage if it was asked for; then OpenAI's mark. */
+static void llm__oai_stream_end(llm_openai_call *k, llm_text *out) {
+    const char *failure = llm__oai_failure(k);
+    llm_text none = LLM__ZERO;
+    if (k->info.kind == LLM_OPENAI_GENERATE) return;
+    if (failure) {
+        llm_text_str(out, "data: ");
+        llm_openai_error(out, 500, failure, NULL, NULL);
+        llm_text_str(out, "\n\n");
+    } else if (k->include_usage) {
+        llm__oai_chunk(k, &none, NULL, out);
+    }
+    llm_text_str(out, "data: [DONE]\n\n");
+}
+
+/* Every choice of a chat begins with its role. */
+static void llm__oai_roles(llm_openai_call *k, llm_text *out) {
+    for (int32_t i = 0; i < k->info.n_choices && !k->choice[i].started; i++) {
+        llm_text choice = LLM__ZERO;
+        k->choice[i].started = 1;
+        llm_text_format(&choice, "{'index':%d,'delta':{'role':'assistant','content':''},'logprobs':null,'finish_reason':null}", i);
+        llm__oai_chunk(k, &choice, NULL, out);
+    }
+}
+

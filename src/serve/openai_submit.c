@@ -1,0 +1,274 @@
+/* ---- from a body to requests
+ *
+ *   messages --llm__oai_render--> text --llm_tokenize--> ids --truncate_prompt_tokens--> llm_request_submit
+ *   prompt   -------------------> text -/                /
+ *   prompt as ids --------------------------------------/
+ *
+ * A completion's prompt is one of four things, told apart by the type of the first element:
+ *
+ *   "a text"      ["a", "b"]      [5, 6, 7]      [[5, 6], [7]]
+ *
+ * The lists of texts and of lists make one request each, all with the same parameters, and their answers are numbered on: choice i of
+ * prompt p is p * n + i.
+ *
+ * The rendered text decides one more thing: whether the prompt leaves the model's thoughts open (it ends with <think>). Then the answer
+ * begins as reasoning, and a grammar waits for the closing tag. Control tokens written in a chat's messages, tools or template arguments
+ * are text like any other: the render guards them, and so stays the rendered text until it is ids. A completion's prompt may use them. */
+
+/* The text of a content for templates that know texts only: a text, or those of a list of parts, one a line. */
+static void llm__oai_joined(const llm_json *d, int content, llm_text *out) {
+    int list = llm_json_type_of(d, content) == LLM_JSON_ARRAY;
+    size_t from = out->len;
+    for (int part = list ? llm_json_first(d, content) : content; part >= 0; part = list ? llm_json_next(d, part) : -1) {
+        if (out->len > from) llm_text_str(out, "\n");
+        llm__add_str(out, list ? llm__json_text_at(d, part, "text") : llm__json_text(d, part));
+    }
+}
+
+/* What an assistant said for templates that know no tools: its text, then its calls as the JSON that it was told to write, one a line, so
+ * that the model sees its earlier calls in the form in which it is asked for new ones: I look.\n{"name": "f", "arguments": {"x": 1}} */
+static void llm__oai_said(const llm_json *d, int message, llm_text *out) {
+    for (int c = llm_json_first(d, llm__oai_get(d, message, "tool_calls")); c >= 0; c = llm_json_next(d, c)) {
+        int f = llm_json_find(d, c, "function"), v = llm__oai_get(d, f, "arguments");
+        const char *text = llm_json_str(d, v, NULL);
+        llm_text_format(out, out->len ? "\n{'name': %j, 'arguments': " : "{'name': %j, 'arguments': ", d, llm_json_find(d, f, "name"));
+        if (text) llm_text_str(out, text);
+        else llm_text_format(out, v < 0 ? "{}" : "%j", d, v);
+        llm_text_str(out, "}");
+    }
+}
+
+/* Message m as the template of this service wants it: what it cannot read is written as text. */
+static void llm__oai_write_message(const llm_openai_service *s, const llm_json *d, int m, llm_text *out) {
+    const char *known = llm_model_get_info(s->model)->chat_template, *role = llm__oai_word(d, m, "role");
+    int calls = !s->caps.tools && llm__oai_get(d, m, "tool_calls") >= 0, content = llm__oai_get(d, m, "content");
+    int joined = calls || (!s->caps.content_parts && llm_json_type_of(d, content) == LLM_JSON_ARRAY);
+    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
+    llm_text_str(out, "{");
+    if (joined) llm__oai_joined(d, content, &text);
+    if (calls) llm__oai_said(d, m, &text);
+    if (calls) llm_text_format(out, "'content':%Q", text.data, text.len);
+    for (int v = llm_json_first(d, m); v >= 0; v = llm_json_next(d, v)) {
+        size_t n;
+        const char *key = llm_json_key(d, v, &n);
+        if (calls && (!strcmp(key, "content") || !strcmp(key, "tool_calls"))) continue;
+        llm_text_format(out, "%,%Q:", key, n);
+        if (joined && !strcmp(key, "content")) llm_text_format(out, "%Q", text.data, text.len);
+        else if (!strcmp(key, "role") && !strcmp(role, "developer") && known && !strstr(known, role)) llm_text_str(out, "\"system\""); /* OpenAI's newer word */
+        else llm_text_format(out, "%j", d, v);
+    }
+    llm_text_str(out, "}");
+}
+
+/* The list of tools, each with its function in an object of its own. */
+static void llm__oai_write_tools(const llm_json *d, int tools, llm_text *out) {
+    llm_text_str(out, "[");
+    for (int t = llm_json_first(d, tools); t >= 0; t = llm_json_next(d, t)) {
+        int flat = llm__tool_function(d, t) == t;
+        llm_text_format(out, flat ? "%,{'type':'function','function':{" : "%,%j", d, t);
+        for (int v = flat ? llm_json_first(d, t) : -1; v >= 0; v = llm_json_next(d, v))
+            if (strcmp(llm_json_key(d, v, NULL), "type")) llm_text_format(out, "%,%q:%j", llm_json_key(d, v, NULL), d, v);
+        if (flat) llm_text_str(out, "}}");
+    }
+    llm_text_str(out, "]");
+}
+
+/* What a model is told of its tools where the template has no place for them: a system message, or the end of the chat's own, at m. Returns
+ * the message to go on with. */
+static int llm__oai_tool_words(const llm_openai_call *k, int m, llm_text *out) {
+    LLM__SCOPED(llm_text_free) llm_text words = LLM__ZERO;
+    const char *role = llm__oai_word(k->chat, m, "role");
+    const llm__str own = llm__json_text_at(k->chat, m, "content");
+    int joined = own.p && role && !strcmp(role, "system");
+    if (joined) llm__add_str(&words, own), llm_text_str(&words, "\n\n");
+    llm_text_str(&words, "You can call these functions:\n");
+    llm__oai_write_tools(k->body, k->tools, &words);
+    llm_text_str(&words, "\nTo call one, answer with nothing but JSON: {\"name\": the function's name, \"arguments\": {...}}");
+    llm_text_format(out, "{'role':'system','content':%Q}", words.data, words.len);
+    return joined ? llm_json_next(k->chat, m) : m;
+}
+
+static void llm__reverse(char *s, size_t n) {
+    for (size_t i = 0; i < n / 2; i++) {
+        const char c = s[i];
+        s[i] = s[n - 1 - i];
+        s[n - 1 - i] = c;
+    }
+}
+
+/* continue_final_message: the prompt ends with the last message's text, without what the template puts behind it. context: what was
+ * rendered, guarded against `model` (NULL: plain). Where a template writes <|im_start|>assistant\nOnce upon<|im_end|>\n, the prompt is cut behind "upon",
+ * the last place where the text stands: the first of the two turned round, which memmem finds in linear time, whatever the texts. White
+ * space at its end is not looked for: most templates trim it. */
+LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, llm_text *prompt) {
+    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
+    int last = -1;
+    for (int m = llm_json_first(context, llm_json_find(context, 0, "messages")); m >= 0; m = llm_json_next(context, m)) last = m;
+    const llm__str content = llm__json_text_at(context, last, "content");
+    if (content.p && model) llm_guard(model, content.p, content.n, &text);
+    else llm__add_str(&text, content);
+    while (text.len && strchr(" \n\t\r", text.data[text.len - 1])) text.len--;
+    if (!text.len || !prompt->len) return;
+    llm__reverse(text.data, text.len);
+    llm__reverse(prompt->data, prompt->len);
+    const char *found = (const char *)memmem(prompt->data, prompt->len, text.data, text.len);
+    const size_t behind = found ? (size_t)(found - prompt->data) : 0;
+    llm__reverse(prompt->data, prompt->len);
+    prompt->len -= behind;
+    prompt->data[prompt->len] = 0;
+}
+
+/* Renders the messages into k->text, guarded. The template's context is an object again: the messages, what the body passes on, the
+ * template's own arguments, OpenAI's switches. For a template of the ChatML kind:
+ *
+ *   body      {"messages": [{"role": "user", "content": "hi"}], "temperature": 0}
+ *   context   {"messages":[{"role":"user","content":"hi"}],"add_generation_prompt":true}
+ *   prompt    <|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n
+ *
+ * What a template cannot do is done for it, as its caps say: parts are joined to one text, calls and tools are written into messages. What
+ * the request says in chat_template_kwargs counts more than the same switch beside it. */
+static int llm__oai_render(llm_openai_call *k) {
+    const llm_openai_service *s = k->service;
+    const llm_json *d = k->body;
+    LLM__SCOPED(llm_text_free) llm_text context = LLM__ZERO;
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    llm_render_options how = LLM__ZERO;
+    int kwargs = llm__oai_get(d, 0, "chat_template_kwargs"), documents = llm__oai_get(d, 0, "documents"), thinking = 1;
+    int effort = k->info.kind == LLM_OPENAI_RESPONSE ? llm__oai_get(d, llm__oai_get(d, 0, "reasoning"), "effort") : llm__oai_get(d, 0, "reasoning_effort");
+    how.as_chat = 1;
+    how.guard = s->model;
+    llm_text_str(&context, "{\"messages\":[");
+    int m = llm_json_first(k->chat, k->messages);
+    if (k->tools >= 0 && !s->caps.tools && s->caps.system_role) m = llm__oai_tool_words(k, m, &context);
+    for (; m >= 0; m = llm_json_next(k->chat, m)) {
+        llm_text_format(&context, "%,");
+        llm__oai_write_message(s, k->chat, m, &context);
+    }
+    llm_text_str(&context, "]");
+    for (int v = llm_json_first(d, kwargs); v >= 0; v = llm_json_next(d, v)) {
+        llm__str key = llm__json_key(d, v);
+        llm_text_format(&context, ",%Q:%j", key.p, key.n, d, v);
+    }
+    if (k->tools >= 0) llm_text_str(&context, ",\"tools\":"), llm__oai_write_tools(d, k->tools, &context);
+    if (documents >= 0) llm_text_format(&context, ",'documents':%j", d, documents);
+    if (llm_json_str(d, effort, NULL) && llm_json_find(d, kwargs, "reasoning_effort") < 0)
+        llm_text_format(&context, ",'reasoning_effort':%j", d, effort);
+    if (llm_json_bool(d, llm__oai_get(d, 0, "enable_thinking"), &thinking) && llm_json_find(d, kwargs, "enable_thinking") < 0)
+        llm_text_format(&context, ",'enable_thinking':%b", thinking);
+    llm_text_format(&context, ",'add_generation_prompt':%b}", k->generation_prompt && !k->continue_final);
+    llm_result r = context.failed ? llm__nomem() : llm_json_parse(context.data, context.len, NULL, &doc);
+    k->text.len = 0;
+    if (!r) r = llm_render(s->model, doc, &how, &k->text);
+    if (!r && k->continue_final) llm_template_cut(s->model, doc, &k->text);
+    return r ? llm__oai_failed(k, r, NULL) : 1;
+}
+
+/* The ids of one prompt: a text or a list of ids at node v of the body, or (v -1) the messages. Special tokens in a text count, unless
+ * parse_special says no: a rendered chat is full of them, and so may be a prompt of lm-eval. */
+static int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special, llm_tokens *ids) {
+    size_t n = 0;
+    const char *s = llm_json_str(k->body, v, &n);
+    int list = llm_json_type_of(k->body, v) == LLM_JSON_ARRAY && llm_json_size(k->body, v) > 0;
+    if (v < 0 && !llm__oai_render(k)) return 0;
+    if (v < 0) s = k->text.data ? k->text.data : "", n = k->text.len;
+    if (!s && !list) return llm__oai_bad(k, NULL, "must be a text, a list of texts, a list of token ids, or a list of those");
+    if (!s) return llm__oai_ids(k, v, ids);
+    int flags = (k->parse_special ? LLM_TOK_PARSE_SPECIAL : 0) | (v < 0 ? LLM_TOK_GUARDED : 0);
+    if (k->add_special < 0 ? add_special : k->add_special) flags |= LLM_TOK_ADD_SPECIAL;
+    llm_result r = llm_tokenize(k->service->model, s, n, flags, ids);
+    return r ? llm__oai_failed(k, r, NULL) : 1;
+}
+
+/* In the stepping thread, with no lock of ours: only passed on. The call is alive: its requests are freed before it is. */
+static void llm__oai_news(void *user, LLM__UNUSED llm_request *request) {
+    llm_openai_call *k = (llm_openai_call *)user;
+    k->service->on_news(k->user, k);
+}
+
+/* Compiles the form that the answers must have, once for all prompts of the call: of what comes behind the thoughts, where the prompt
+ * leaves them open (r). A form that is wrong is the user's mistake and is told with the field that held it. But tools whose schemas are right
+ * and cannot be enforced are let pass where no call is asked for and none is strict: then the calls are only looked for. */
+static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
+    int strict = k->tool_must;
+    if (!k->form.kind || k->grammar) return 1;
+    k->form.text = k->form_text.data ? k->form_text.data : "";
+    k->form.len = k->form_text.len;
+    k->form.after = r->thinking ? llm__reasoning_of(r->kind)->close : NULL;
+    llm_result e = k->form_text.failed ? llm__nomem() : llm_grammar_open(k->service->model, &k->form, &k->grammar);
+    k->s.grammar = k->grammar;
+    for (int t = llm_json_first(k->body, k->tools); t >= 0 && !strict; t = llm_json_next(k->body, t))
+        llm_json_bool(k->body, llm_json_find(k->body, llm__tool_function(k->body, t), "strict"), &strict);
+    if (!e) return 1;
+    if (!k->tool_exact || strict || e == LLM_ERR_FORMAT || e == LLM_ERR_NOMEM) return llm__oai_refused(k, e, k->form_name);
+    k->form.kind = (llm_grammar_kind)0;
+    k->tool_exact = 0;
+    return 1;
+}
+
+/* Hands one prompt to the engine, which copies it, and prepares its choices. truncate_prompt_tokens keeps the last ids, as in vLLM. The
+ * choices come first, for the request may have news before llm_request_submit returns; n_requests counts only those that run. */
+static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids) {
+    const llm_openai_service *s = k->service;
+    size_t skip = k->truncate_prompt && (uint64_t)k->truncate_prompt < ids->len ? ids->len - (size_t)k->truncate_prompt : 0;
+    int chat = llm__oai_chats(k), parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
+    llm_request_config c = LLM__ZERO;
+    c.prompt_ids = ids->data + skip;
+    c.n_prompt_ids = ids->len - skip;
+    c.priority = k->priority;
+    c.cache_salt = k->cache_salt;
+    c.lora = k->lora;
+    c.score_only = k->max_tokens == 0;
+    if (k->info.kind == LLM_OPENAI_EMBEDDING) c.pooling = s->pooling ? s->pooling : LLM_POOLING_LAST;
+    c.deadline_s = s->deadline_s;
+    c.id = k->id;
+    c.user = k;
+    if (s->on_news) c.on_news = llm__oai_news;
+    llm__oai_choice *first = k->choice + k->info.n_requests * k->info.n_choices;
+    for (int32_t i = 0; i < k->info.n_choices; i++) {
+        llm_text *before = k->info.kind == LLM_OPENAI_GENERATE || (k->info.kind == LLM_OPENAI_COMPLETION && k->echo) ? &first[i].content : NULL;
+        if (before) llm_detokenize(s->model, c.prompt_ids, c.n_prompt_ids, 0, before); /* what the model sees, not what was sent */
+        if (before) first[i].chars = llm_text_chars(before->data, before->len);
+        llm_reasoning_begin(&first[i].reasoning, chat ? s->reasoning : LLM_REASONING_NONE, k->text.data, k->text.len);
+        if (!i && !llm__oai_compile(k, &first->reasoning)) return 0;
+        if (!parsed) continue;
+        first[i].tools = llm_tool_parser_create(k->tool_format, k->tool_exact, k->body, k->tools, k->tool_many ? 0 : 1);
+        llm__random_bytes(&first[i].call_id, sizeof first[i].call_id);
+        if (!first[i].tools) return llm__oai_failed(k, llm__nomem(), NULL);
+    }
+    c.sampling = k->s;
+    if (!c.n_prompt_ids) return llm__oai_bad(k, NULL, "Prompt cannot be empty");
+    llm_result r = llm_request_submit(s->engine, &c, &k->request[k->info.n_requests]);
+    if (r) return llm__oai_failed(k, r, NULL);
+    k->info.n_requests++;
+    return 1;
+}
+
+/* All prompts of a call that generates or embeds, one request each. The arrays are sized once, before the first request runs: its news may
+ * come while the second is being tokenized. What has no text has no embedding, whatever the tokenizer puts around it. */
+static int llm__oai_submit_all(llm_openai_call *k) {
+    const llm_json *d = k->body;
+    const char *name = llm__oai_kinds[k->info.kind].prompt;
+    int chat = llm__oai_chats(k), embedding = k->info.kind == LLM_OPENAI_EMBEDDING, most = embedding ? LLM__OAI_INPUTS : LLM__OAI_PROMPTS;
+    int v = chat ? -1 : llm__oai_get(d, 0, name), n = llm_json_size(d, v), first = llm_json_first(d, v);
+    int many = llm_json_type_of(d, v) == LLM_JSON_ARRAY && (llm_json_type_of(d, first) == LLM_JSON_STRING || llm_json_type_of(d, first) == LLM_JSON_ARRAY);
+    llm__oai_at(k, "%s", name);
+    if (!chat && v < 0) return llm__oai_bad(k, NULL, "must be a text, a list of texts, a list of token ids, or a list of those");
+    if (llm_json_type_of(d, v) == LLM_JSON_ARRAY && !n) return llm__oai_bad(k, NULL, "Prompt cannot be empty");
+    if (many && n > most) return llm__oai_bad(k, NULL, ": at most %d prompts, got %d", most, n);
+    k->n_room = many ? n : 1;
+    k->request = LLM__NEW(llm_request *, k->n_room);
+    k->choice = LLM__NEW(llm__oai_choice, k->n_room * k->info.n_choices);
+    k->info.requests = k->request;
+    if (!k->request || !k->choice) return llm__oai_failed(k, llm__nomem(), NULL);
+    int e = many ? first : v;
+    do {
+        LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO;
+        size_t len = 1;
+        if (many && llm_json_type_of(d, e) != llm_json_type_of(d, first)) return llm__oai_bad(k, NULL, "must be a list of one kind of prompts");
+        if (embedding && llm_json_str(d, e, &len) && !len) return llm__oai_bad(k, NULL, ": a text is empty");
+        if (!llm__oai_prompt_ids(k, e, !chat, &ids) || !llm__oai_submit_ids(k, &ids)) return 0;
+        e = many ? llm_json_next(d, e) : -1;
+    } while (e >= 0);
+    return 1;
+}
+

@@ -1,0 +1,512 @@
+/* ============================================================================
+ * >>options   Options by name.
+ * ============================================================================
+ * One table says everything about the options of a program: spellings, type, range, place in a struct, help. Values come as text from argv
+ * and the environment, or from JSON (a config file, a request's body), and take the same path, so that an option cannot mean one thing on
+ * the command line and another in a request:
+ *
+ *   argv, environment: text ------> llm_options_set --> refused, ignored with a note, weaker than what is there, or
+ *   JSON: value --text of it-----/                      llm__option_store --> range or word checked --> target + option->at
+ *
+ * The users of three other programs come with their habits, so many spellings are understood: vLLM's and llama.cpp's names beside ours, '_'
+ * for '-', a dash that a word processor made long, --a=b, --no-a. What is not understood is refused with the nearest name that exists,
+ * never passed over: an option that has no effect is worse than an error. Nothing here is global; one llm_options belongs to one thread.
+ *
+ * How a value finds its place: say a row has the name "max-model-len", the kind INT, a range, and `at`, the offset of an int32_t in the
+ * program's struct. Of "--max_model_len=32k" the two dashes are cut off, then the name up to '='; '_' counts as '-', so the row is found.
+ * "32k" is read as 32000, held against low and high, and its four bytes are copied to (char *)target + at. The kind alone says how wide
+ * the field is: a row whose kind does not fit its field would write past it, and no check can see that. */
+
+/* The words of an ENUM as a person reads them, "a, b, c" for "a|b=2|c": the numbers are the program's. */
+static void llm__option_words(const char *words, llm_text *out) {
+    for (llm__str w; llm__list_next(&words, "|", &w);) {
+        llm_text_add(out, w.p, llm__alias_bare(w));
+        if (*words) llm_text_str(out, ", ");
+    }
+}
+
+/* Number of single edits between a and b (Levenshtein 1966), '_' as '-'; 99 for very long names. One row of the table of distances between
+ * their beginnings is kept: row[j] is that of a's first i bytes to b's first j. */
+static int llm__option_distance(llm__str a, llm__str b) {
+    int row[64];
+    if (a.n > 60 || b.n > 60) return 99;
+    for (size_t j = 0; j <= b.n; j++) row[j] = (int)j;
+    for (size_t i = 1; i <= a.n; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= b.n; j++) {
+            int change = diagonal + (llm__alias_dash(a.p[i - 1]) != b.p[j - 1]), skip = LLM__MIN(row[j], row[j - 1]) + 1;
+            diagonal = row[j];
+            row[j] = LLM__MIN(change, skip);
+        }
+    }
+    return row[b.n];
+}
+
+/* A linear search: option tables have about a hundred rows and are searched at start or once a request field. */
+LLM_API const llm_option *llm_options_find(const llm_options *o, const char *name, size_t len) {
+    for (int32_t i = 0; i < o->n; i++)
+        if (llm__alias_among(o->table[i].names, llm__s(name, len), NULL)) return &o->table[i];
+    return NULL;
+}
+
+/* The error for a name that no row has, with the nearest one that exists; of equally near ones the longer that the name begins with. */
+static llm_result llm__option_unknown(const llm_options *o, const char *name, size_t n) {
+    llm__str best = llm__s("help", 4), w;
+    int least = llm__option_distance(llm__s(name, n), best);
+    for (int32_t i = 0; i < o->n; i++) {
+        for (const char *words = o->table[i].names; llm__list_next(&words, "|", &w);) {
+            int d = w.n > 1 && *w.p != '$' && *w.p != '-' ? llm__option_distance(llm__s(name, n), w) : 99;
+            /* On a tie the one that the typed name begins with, so that --max-tok finds max-tokens. */
+            if (d > least || (d == least && (w.n <= best.n || strncmp(w.p, name, LLM__MIN(n, w.n))))) continue;
+            least = d;
+            best = w;
+        }
+    }
+    return llm__error(LLM_ERR_ARG, "unknown option %.*s; the nearest is --%.*s", (int)LLM__MIN(n, (size_t)64), name, (int)best.n, best.p);
+}
+
+/* A remark in three parts to the program, which prints it or not: the library has no stderr of its own. Cut at 600 bytes. */
+static void llm__option_note(const llm_options *o, const char *said, const char *what, const char *why) {
+    char line[600];
+    if (!o->note) return;
+    snprintf(line, sizeof line, "%s%s%s", said, what, why);
+    o->note(o->user, line);
+}
+
+/* A number with an optional k, K, M or G behind it, as vLLM reads --max-model-len 32k: k is 1000, K 1024. */
+static int llm__option_int(const char *s, int64_t *out) {
+    size_t n = strlen(s);
+    char last = n ? s[n - 1] : 0;
+    int64_t unit = last == 'k' ? 1000 : last == 'K' ? 1024 : last == 'M' ? 1 << 20 : last == 'G' ? 1 << 30 : 1;
+    return llm__parse_int(s, n - (unit != 1), out) && !__builtin_mul_overflow(*out, unit, out);
+}
+
+/* Reads, checks the range, stores with the width of the kind. On an error `to` is as it was. The check is written !(low <= x <= high),
+ * so that a NaN, which compares with nothing, fails it. */
+static llm_result llm__option_number(const llm_option *p, const char *said, const char *value, char *to) {
+    int64_t i = 0;
+    double x = 0;
+    int whole = p->kind != LLM_OPTION_FLOAT, ok = whole ? llm__option_int(value, &i) : llm__parse_double(value, strlen(value), &x);
+    if (whole) x = (double)i;
+    if (!ok || !(x >= p->low && x <= p->high)) {
+        char low[40], high[40];
+        llm__format_double(p->low, low);
+        llm__format_double(p->high, high);
+        if (whole) snprintf(low, sizeof low, "%.0f", p->low), snprintf(high, sizeof high, "%.0f", p->high);
+        return llm__error(LLM_ERR_ARG, "%s: %.40s, a %snumber from %s to %s was expected", said, value, whole ? "whole " : "", low, high);
+    }
+    float f = (float)x;
+    int32_t small = (int32_t)i;
+    if (p->kind == LLM_OPTION_INT64) memcpy(to, &i, sizeof i);
+    else if (whole) memcpy(to, &small, sizeof small);
+    else memcpy(to, &f, sizeof f);
+    return LLM_OK;
+}
+
+/* Appends a text that lives elsewhere: the list owns the array of pointers, not the texts. On LLM_ERR_NOMEM the list is as it was. */
+static llm_result llm__option_append(llm_option_list *list, const char *value) {
+    const char **items = (const char **)LLM_REALLOC((void *)list->items, (size_t)(list->n + 1) * sizeof *items);
+    if (!items) return llm__nomem();
+    list->items = items;
+    items[list->n++] = value;
+    return LLM_OK;
+}
+
+/* A word of the option's list, as its number. The error lists them all. */
+static llm_result llm__option_word(const char *words, const char *shown, const char *said, const char *value, char *to) {
+    int32_t number = 0;
+    LLM__SCOPED(llm_text_free) llm_text list = LLM__ZERO;
+    if (llm__alias_among(words, llm__lit(value), &number)) return memcpy(to, &number, sizeof number), LLM_OK;
+    llm__option_words(shown, &list);
+    return llm__error(LLM_ERR_ARG, "%s: %.40s, %s%s was expected", said, value, strchr(shown, '|') ? "one of " : "", list.data ? list.data : "");
+}
+
+/* Stores a value of any kind at its place. Texts are not copied: they live as long as argv, the environment, or o->owned. */
+static llm_result llm__option_store(const llm_option *p, const char *said, const char *value, char *to) {
+    size_t n = strlen(value);
+    if (p->words && !strcmp(p->words, "TEXT") && llm__utf8_valid(value, n) < n)
+        return llm__error(LLM_ERR_ARG, "%s: not UTF-8, UTF-8 text was expected", said);
+    switch (p->kind) {
+    case LLM_OPTION_INT: case LLM_OPTION_INT64: case LLM_OPTION_FLOAT: return llm__option_number(p, said, value, to);
+    case LLM_OPTION_BOOL: return llm__option_word("true=1|1=1|on=1|yes=1|false|0|off|no", "true or false", said, value, to);
+    case LLM_OPTION_LIST:
+        if (p->high > 0 && ((llm_option_list *)(void *)to)->n >= p->high)
+            return llm__error(LLM_ERR_ARG, "%s: at most %.0f texts were expected", said, p->high);
+        return llm__option_append((llm_option_list *)(void *)to, value);
+    case LLM_OPTION_TEXT:
+        if (p->high > 0 && ((double)n < p->low || (double)n > p->high))
+            return llm__error(LLM_ERR_ARG, "%s: %zu bytes, %.0f to %.0f were expected", said, n, p->low, p->high);
+        if (!n && p->high <= 0) return llm__error(LLM_ERR_ARG, "%s: an empty value, %s was expected", said, p->words ? p->words : "a text");
+        memcpy(to, &value, sizeof value);
+        return LLM_OK;
+    default: return llm__option_word(p->words, p->words, said, value, to);
+    }
+}
+
+/* One value for one row: refused, weaker than what is there, without meaning, or stored. said: the name as the user wrote it, for the
+ * sentence of an error. source: a weaker one that comes later changes nothing. Of one
+ * source the last value counts, and what the user says twice is noted; a list grows. */
+LLM_API llm_result llm_options_set(llm_options *o, const llm_option *option, const char *said, const char *value, int source) {
+    unsigned char *given = &o->given[option - o->table];
+    if (option->kind == LLM_OPTION_REFUSED) return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s is not in this version", said, option->help);
+    /* The command line over the environment over a file: whoever is stronger has been here. */
+    if (*given > source) return LLM_OK;
+    if (option->kind == LLM_OPTION_IGNORED || option->kind == LLM_OPTION_IGNORED_FLAG) {
+        if (!*given || source == LLM_FROM_USER) llm__option_note(o, said, " has no effect: ", option->help);
+    } else {
+        if (*given == LLM_FROM_USER && option->kind != LLM_OPTION_LIST)
+            llm__option_note(o, said, " is given twice, the last one counts", "");
+        llm_result r = llm__option_store(option, said, value, (char *)o->target + option->at);
+        if (r) return r;
+    }
+    *given = (unsigned char)source;
+    return LLM_OK;
+}
+
+/* Bytes of the dashes before a name: one or two hyphens, or one long dash; 0 for a word, which a lone '-' and a negative number are too. */
+static size_t llm__option_dashes(const char *arg) {
+    if (!strncmp(arg, "\xE2\x80\x93", 3) || !strncmp(arg, "\xE2\x80\x94", 3)) return 3;
+    return arg[0] != '-' || !arg[1] || (arg[1] >= '0' && arg[1] <= '9') ? 0 : arg[1] == '-' ? 2 : 1;
+}
+
+/* The option at argv[*i]; *i moves over its value. The next word is no value if it is itself a known option with two dashes or a long one:
+ * "--port --model x" lacks the port; but "-p -m" may mean the text "-m". */
+static llm_result llm__option_arg(llm_options *o, int argc, char **argv, int *i) {
+    const char *arg = argv[*i], *name = arg + llm__option_dashes(arg), *value = strchr(name, '=');
+    size_t n = value ? (size_t)(value - name) : strlen(name);
+    const llm_option *p = llm_options_find(o, arg, n + (size_t)(name - arg)); /* as it stands: -n */
+    char said[80];
+    snprintf(said, sizeof said, "%.*s", (int)LLM__MIN(n + (size_t)(name - arg), sizeof said - 1), arg);
+    if (!p) p = llm_options_find(o, name, n);
+    if (value) value++;
+    /* --no-x is looked for as x only when there is no option of the whole name. */
+    int no = !p && n > 3 && (!strncmp(name, "no-", 3) || !strncmp(name, "no_", 3));
+    if (no) p = llm_options_find(o, name + 3, n - 3);
+    const int flag = p && (p->kind == LLM_OPTION_BOOL || p->kind == LLM_OPTION_IGNORED_FLAG);
+    if (!p || (no && !flag)) return llm__option_unknown(o, name, n);
+    if (no && value) return llm__error(LLM_ERR_ARG, "%s takes no value", said);
+    if (flag) return llm_options_set(o, p, said, no ? "false" : value ? value : "true", LLM_FROM_USER);
+    /* A refused option is refused at once, whether its value is there or not. */
+    if (!value && p->kind != LLM_OPTION_REFUSED) {
+        value = *i + 1 < argc ? argv[++*i] : NULL;
+        size_t dashes = value ? llm__option_dashes(value) : 0;
+        if (!value || (dashes > 1 && llm_options_find(o, value + dashes, strcspn(value + dashes, "="))))
+            return llm__error(LLM_ERR_ARG, "%s: a value was expected", said);
+    }
+    llm_result r = llm_options_set(o, p, said, value, LLM_FROM_USER);
+    /* vLLM's lists: --served-model-name a b c */
+    while (!r && p->kind == LLM_OPTION_LIST && p->low > 0 && *i + 1 < argc && !llm__option_dashes(argv[*i + 1]))
+        r = llm_options_set(o, p, said, argv[++*i], LLM_FROM_USER);
+    return r;
+}
+
+/* Words without dashes are collected; negative numbers count as words, so that they can be values. With an option "top-k" that takes a
+ * value:
+ *
+ *   prog "why so" --top_k 40 -1 -- --top-k      top_k is 40; words: "why so", "-1" and, behind the lone --, "--top-k" */
+static llm_result llm__options_argv(llm_options *o, int argc, char **argv, llm_option_list *words) {
+    int plain = 0;
+    llm_result r = LLM_OK;
+    for (int i = 1; i < argc && !r; i++) {
+        if (plain || !llm__option_dashes(argv[i])) r = llm__option_append(words, argv[i]);
+        else if (!strcmp(argv[i], "--")) plain = 1;
+        else r = llm__option_arg(o, argc, argv, &i);
+    }
+    return r;
+}
+
+/* A JSON value as the text an option takes: a string's bytes, a whole number's digits (of 1.0 too), of other values their JSON. Owned by o,
+ * as the target may point to it. An option that takes no value needs none. */
+static llm_result llm__option_text(llm_options *o, const llm_option *p, const char *said, const llm_json *doc, int node, const char **out) {
+    size_t n;
+    int64_t whole;
+    llm_text t = LLM__ZERO;
+    const char *s = llm_json_str(doc, node, &n);
+    *out = "";
+    if (p->kind >= LLM_OPTION_IGNORED) return LLM_OK;
+    if (s && memchr(s, 0, n)) return llm__error(LLM_ERR_ARG, "%s: a text without NUL was expected", said);
+    if (s) llm_text_add(&t, s, n);
+    else if (llm_json_int(doc, node, &whole)) llm_text_int(&t, whole);
+    else llm_json_write(doc, node, &t);
+    llm_result r = t.failed ? llm__nomem() : llm__option_append(&o->owned, t.data);
+    if (r) llm_text_free(&t);
+    else *out = t.data;
+    return r;
+}
+
+/* The names that no row has: an error, or (not NULL) a list "a, b" of those that are plain enough to be shown, eight at most. */
+static llm_result llm__option_unknown_member(const llm_options *o, const char *key, size_t n, llm_text *unknown) {
+    size_t commas = 0;
+    if (!unknown) return llm__option_unknown(o, key, n);
+    for (size_t i = 0; i < unknown->len; i++) commas += unknown->data[i] == ',';
+    if (!n || n > 63 || commas > 6 || strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != n) return LLM_OK;
+    llm_text_format(unknown, unknown->len ? ", %s" : "%s", key);
+    return LLM_OK;
+}
+
+/* Members of an object as options. They take the path of text: 0.5, true, "half", and lists element by element; null says "as if it were
+ * not there", as OpenAI's clients write it. What was stored before an error stays. */
+LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown) {
+    static const struct {
+        llm_json_type type;
+        const char *wanted;
+    } strict[] = {{LLM_JSON_STRING, "a text"}, {LLM_JSON_NUMBER, "a whole number"}, {LLM_JSON_NUMBER, "a whole number"}, {LLM_JSON_NUMBER, "a number"},
+                  {LLM_JSON_BOOL, "true or false"}, {LLM_JSON_STRING, "a text"}, {LLM_JSON_STRING, "a text or a list of texts"}};
+    llm_result r = LLM_OK;
+    for (int v = llm_json_first(doc, object); v >= 0 && !r; v = llm_json_next(doc, v)) {
+        size_t n;
+        const char *key = o->at = llm_json_key(doc, v, &n), *text;
+        const llm_option *p = llm_options_find(o, key, n);
+        if (!p) r = llm__option_unknown_member(o, key, n, unknown);
+        if (!p || llm_json_type_of(doc, v) == LLM_JSON_NULL) continue;
+        int list = p->kind == LLM_OPTION_LIST && llm_json_type_of(doc, v) == LLM_JSON_ARRAY;
+        for (int e = list ? llm_json_first(doc, v) : v; e >= 0 && !r; e = list ? llm_json_next(doc, e) : -1) {
+            if (source == LLM_FROM_REQUEST && p->kind < LLM_OPTION_IGNORED && llm_json_type_of(doc, e) != strict[p->kind].type)
+                return llm__error(LLM_ERR_ARG, "%s must be %s", key, strict[p->kind].wanted);
+            r = llm__option_text(o, p, key, doc, e, &text);
+            if (!r) r = llm_options_set(o, p, key, text, source);
+        }
+    }
+    return r;
+}
+
+/* A whole reader for JSON text (NULL: none) that is an option itself: its members go to `target`, and texts in there live until
+ * llm_options_free. who: the option's name. given: (n). */
+static llm_result llm__options_inner(llm_options *o, const llm_option *table, int32_t n, void *target, unsigned char *given, const char *who,
+                                     const char *json, int source, llm_text *unknown) {
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    memset(o, 0, sizeof *o);
+    memset(given, 0, (size_t)n);
+    o->table = table;
+    o->n = n;
+    o->target = target;
+    o->given = given;
+    if (!json) return LLM_OK;
+    llm_result r = llm_json_parse(json, strlen(json), NULL, &doc);
+    if (r == LLM_ERR_NOMEM) return r;
+    if (r || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_ARG, "%.40s, a JSON object was expected", json);
+    else r = llm_options_json(o, doc, 0, source, unknown);
+    return r ? llm__error(r, "%s: %s", who, llm_last_error()) : LLM_OK;
+}
+
+/* A config file: one JSON object of at most 1 MiB, {"max_model_len": 4096, "stop": ["a", "b"]}. A name that no row has is an error, for it
+ * is most likely misspelt. */
+static llm_result llm__options_file(llm_options *o, const char *path) {
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    llm_result r = llm__json_file(path, 1 << 20, &doc);
+    if (!r && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_FORMAT, "a JSON object of options was expected");
+    if (!r) r = llm_options_json(o, doc, 0, LLM_FROM_FILE, NULL);
+    return r ? llm__error(r, "--config: %s", llm_last_error()) : LLM_OK;
+}
+
+/* The variable of a name is LLM_ARG_ and the name in capitals, with '_' for '-'; of a word with '$' it is the word itself. One-letter
+ * names have none, and an empty one counts as absent. The row "m|model|$MODEL_PATH" would be read from LLM_ARG_MODEL and from MODEL_PATH.
+ * `get` is the program's: the library itself asks for no variable. */
+static llm_result llm__options_environment(llm_options *o, char *(*get)(const char *name)) {
+    llm_result r = LLM_OK;
+    for (int32_t i = 0; i < o->n; i++) {
+        llm__str w;
+        for (const char *words = o->table[i].names; llm__list_next(&words, "|", &w) && !r;) {
+            char name[96];
+            int bare = *w.p == '$', n = snprintf(name, sizeof name, "%s%.*s", bare ? "" : "LLM_ARG_", (int)w.n - bare, w.p + bare);
+            if (w.n < 2) continue;
+            for (int k = 0; k < n; k++) name[k] = (char)(name[k] == '-' ? '_' : name[k] >= 'a' && name[k] <= 'z' ? name[k] - 32 : name[k]);
+            const char *value = get(name);
+            if (value && *value) r = llm_options_set(o, &o->table[i], name, value, LLM_FROM_ENVIRONMENT);
+        }
+    }
+    return r;
+}
+
+/* Copies what was given, and nothing else, of the target's sampling at offset `at` over *s, the defaults of a model: 0 may be a value that
+ * someone asked for, so `given` decides. An explicit 0 of top_p, whose 0 means "off" in the struct, leaves the best token only. */
+static void llm__options_sampling(const llm_options *o, size_t at, llm_sampling *s) {
+    for (int32_t i = 0; i < o->n; i++) {
+        const llm_option *p = &o->table[i];
+        if (!o->given[i] || p->at < at || p->at >= at + sizeof *s || p->kind == LLM_OPTION_TEXT || p->kind >= LLM_OPTION_LIST) continue;
+        memcpy((char *)s + (p->at - at), (const char *)o->target + p->at, p->kind == LLM_OPTION_INT64 ? sizeof(int64_t) : sizeof(int32_t));
+        if (p->at - at == offsetof(llm_sampling, seed)) s->has_seed = 1;
+        if (p->at - at == offsetof(llm_sampling, top_p) && s->top_p <= 0) s->top_p = 1e-6f;
+    }
+}
+
+/* Appends the folder of this program, with a slash at its end; nothing where /proc is not there. */
+static void llm__program_folder(llm_text *path) {
+    char program[4096];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program);
+    while (n > 0 && program[n - 1] != '/') n--;
+    if (n > 0) llm_text_add(path, program, (size_t)n);
+}
+
+/* The model of someone who named none: in models/ here, else in models/ beside the program, SmolLM2, else the first GGUF file, or folder with
+ * a config.json, by name. */
+static llm_result llm__model_default(llm_text *path) {
+    for (int beside = 0; beside < 2; beside++) {
+        struct dirent **entry = NULL;
+        path->len = 0;
+        if (beside) llm__program_folder(path);
+        llm_text_str(path, "models/");
+        if (path->failed) return llm__nomem();
+        const size_t folder = path->len;
+        int found = -1, n = scandir(path->data, &entry, NULL, alphasort);
+        for (int i = 0; i < n && !path->failed; i++) {
+            const char *name = entry[i]->d_name, *dot = strrchr(name, '.');
+            path->len = folder;
+            llm_text_format(path, "%s/config.json", name);
+            int model = (dot && llm__alias_among(".gguf", llm__lit(dot), NULL)) || (*name != '.' && !access(path->data, R_OK));
+            if (model && (found < 0 || !strcmp(name, "SmolLM2-135M-Instruct.Q4_1.gguf"))) found = i;
+        }
+        path->len = folder;
+        if (found >= 0) llm_text_str(path, entry[found]->d_name);
+        for (int i = 0; i < n; i++) free(entry[i]); /* scandir's own memory */
+        free(entry);
+        if (found >= 0) return path->failed ? llm__nomem() : LLM_OK;
+    }
+    return llm__error(LLM_ERR_IO, "models/: no model is there, run `make model` to fetch the default one, or give -m PATH");
+}
+
+/* What lies on the disk comes first, then the Hub's cache: HF_HUB_CACHE itself, HF_HOME/hub, or ~/.cache/huggingface/hub, as the Hub's own
+ * library looks. Nothing is downloaded. A name is taken for ORG/NAME only with one slash inside, and if it does
+ * not look like a path: no leading ".", no "..", no ".gguf". */
+static llm_result llm__model_find(const char *name, char *(*get)(const char *name), llm_text *path) {
+    struct stat st;
+    LLM__SCOPED(llm_text_free) llm_text cache = LLM__ZERO;
+    if (!name) return llm__model_default(path);
+    const char *slash = strchr(name, '/'), *hub = get ? get("HF_HUB_CACHE") : NULL, *hf = get ? get("HF_HOME") : NULL,
+               *home = get ? get("HOME") : NULL;
+    int there = !stat(name, &st), odd = *name == '.' || strstr(name, "..") || strstr(name, ".gguf");
+    if (there && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))) {
+        llm_text_str(path, name);
+        return path->failed ? llm__nomem() : LLM_OK;
+    }
+    if (there || odd || !slash || slash == name || !slash[1] || strchr(slash + 1, '/'))
+        return llm__error(LLM_ERR_IO, "%.200s: no such file or folder, a GGUF file, a folder with safetensors, or ORG/NAME in the Hugging Face cache was expected", name);
+    int whole = hub && *hub, part = hf && *hf;
+    llm_text_format(&cache, whole ? "%s" : part ? "%s/hub" : "%s/.cache/huggingface/hub", whole ? hub : part ? hf : home ? home : "");
+    llm_result r = cache.failed ? llm__nomem() : llm_hub_find(cache.data, name, path);
+    if (r == LLM_ERR_IO || r == LLM_ERR_ARG)
+        r = llm__error(LLM_ERR_IO, "%.100s: no such path, and not in the cache %.200s; to download it: hf download %.100s", name, cache.data, name);
+    return r;
+}
+
+/* Text wrapped at column 79, each line but the first behind 34 blanks. Lines are cut at the last blank that fits. */
+static void llm__option_wrap(const char *text, llm_text *out) {
+    for (const char *w = text; *w;) {
+        size_t n = strlen(w);
+        if (n > 45)
+            for (n = 45; n > 1 && w[n] != ' ';) n--;
+        llm_text_add(out, w, n);
+        llm_text_str(out, "\n");
+        w += n;
+        w += *w == ' ';
+        for (int i = 0; *w && i < 34; i++) llm_text_str(out, " ");
+    }
+}
+
+/* The rows of one group, with help only: what is ignored or refused is understood but not advertised. Left column: the first name, and the
+ * second when the first is short; right column from 35 on. */
+static void llm__option_group(const llm_options *o, int group, llm_text *out) {
+    for (int32_t i = 0; i < o->n; i++) {
+        const llm_option *p = &o->table[i];
+        const char *names = p->names, *value = p->kind == LLM_OPTION_BOOL || !p->words ? "" : p->words;
+        char left[120];
+        LLM__SCOPED(llm_text_free) llm_text help = LLM__ZERO;
+        llm__str a, b;
+        if (p->group != group || !p->help || p->kind >= LLM_OPTION_IGNORED) continue;
+        llm__list_next(&names, "|", &a);
+        if (p->kind == LLM_OPTION_ENUM) value = "NAME";
+        const int two = a.n <= 2 && llm__list_next(&names, "|", &b) && *b.p != '$';
+        int n = two ? snprintf(left, sizeof left, "  -%.*s, --%.*s %s", (int)a.n, a.p, (int)b.n, b.p, value)
+                    : snprintf(left, sizeof left, "      --%.*s %s", (int)a.n, a.p, value);
+        llm_text_str(out, left);
+        if (n > 32) llm_text_str(out, "\n"), n = 0;
+        for (; n < 34; n++) llm_text_str(out, " ");
+        llm_text_str(&help, p->help);
+        if (p->kind == LLM_OPTION_ENUM) llm_text_str(&help, ": "), llm__option_words(p->words, &help);
+        llm__option_wrap(help.data ? help.data : "", out);
+    }
+}
+
+LLM_API void llm_options_help(const llm_options *o, const char *const *titles, int n, llm_text *out) {
+    static const char *const common[LLM_HELP_OWN] = {"Model", "Engine and device", "Answers"};
+    for (int g = 0; g < LLM_HELP_OWN + n; g++) {
+        llm_text_format(out, "\n%s\n", g < LLM_HELP_OWN ? common[g] : titles[g - LLM_HELP_OWN]);
+        llm__option_group(o, g, out);
+    }
+    llm_text_str(out, "\nSpellings: --a b, --a=b, _ for -, --no-a for switches. Every option also as\n"
+                      "LLM_ARG_NAME in the environment and by name in --config FILE.\n");
+}
+
+LLM_API int llm_options_given(const llm_options *o, const char *name) {
+    const llm_option *p = llm_options_find(o, name, strlen(name));
+    return p ? o->given[p - o->table] : 0;
+}
+
+/* Frees what the readers made: texts of JSON values and the lists in the target. */
+LLM_API void llm_options_free(llm_options *o) {
+    for (int32_t i = 0; i < o->owned.n; i++) LLM_FREE((void *)(uintptr_t)o->owned.items[i]);
+    LLM_FREE((void *)o->owned.items);
+    for (int32_t i = 0; i < o->n; i++)
+        if (o->table[i].kind == LLM_OPTION_LIST) LLM_FREE((void *)((llm_option_list *)(void *)((char *)o->target + o->table[i].at))->items);
+}
+
+/* {"enable_early_stop": true, "strategy": "repetition", "window_size": 3000, "threshold": 0.99}, each of which may be missing
+ * (>>earlystop). Unknown keys are let pass, as in FastDeploy. JSON's types are asked for: {"enable_early_stop": 1} is no switch. */
+static llm_result llm__early_stop_parse(const char *json, int flag, llm_early_stop *out) {
+    struct early {
+        llm_early_stop e;
+        int32_t strategy;
+    };
+    static const llm_option table[] = {
+        LLM_OPT_BOOL(struct early, e.enable, 0, "enable_early_stop", NULL), LLM_OPT_INT(struct early, e.window_size, 0, "window_size", 1, INT32_MAX, NULL),
+        LLM_OPT_FLOAT(struct early, e.threshold, 0, "threshold", 0, 1, NULL), LLM_OPT_ENUM(struct early, strategy, 0, "strategy", "repetition", NULL)};
+    unsigned char given[LLM__COUNT(table)];
+    struct early read = {{flag, 3000, 0.99f}, 0};
+    LLM__SCOPED(llm_options_free) llm_options o;
+    LLM__SCOPED(llm_text_free) llm_text unknown = LLM__ZERO;
+    llm_result r = llm__options_inner(&o, table, LLM__COUNT(table), &read, given, "early_stop_config", json, LLM_FROM_REQUEST, &unknown);
+    if (!r && flag && !read.e.enable)
+        r = llm__error(LLM_ERR_ARG, "enable_early_stop is set and early_stop_config says false: they contradict each other");
+    if (!r) *out = read.e;
+    return r;
+}
+
+/* The members of speculative_config are options as others are, by vLLM's names: {"method": "ngram", "num_speculative_tokens": 4,
+ * "prompt_lookup_max": 3} looks for drafts in the text itself, {"model": "ORG/NAME", "num_speculative_tokens": 4} has a small model write
+ * them (>>speculate). A model and a number of tokens belong together: one without the other is an error. They fill in a copy of the engine's
+ * config, so that a text that is wrong in the middle changes nothing. */
+static llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*get)(const char *name), llm_text *model) {
+    struct spec {
+        llm_engine_config e;
+        int32_t method;
+    };
+    static const llm_option table[] = {
+        LLM_OPT_TEXT(struct spec, e.speculative_model, 0, "model", NULL, NULL), LLM_OPT_ENUM(struct spec, method, 0, "method", "ngram=1|draft_model=2|eagle=2", NULL),
+        LLM_OPT_INT(struct spec, e.num_speculative_tokens, 0, "num_speculative_tokens", 1, LLM_SPECULATIVE_MAX, NULL),
+        LLM_OPT_INT(struct spec, e.ngram_prompt_lookup_max, 0, "prompt_lookup_max|ngram_prompt_lookup_max", 1, 1024, NULL),
+        LLM_OPT_INT(struct spec, e.ngram_prompt_lookup_min, 0, "prompt_lookup_min|ngram_prompt_lookup_min", 1, 1024, NULL),
+        LLM_OPT_NONE(IGNORED, "draft_tensor_parallel_size|disable_by_batch_size|max_model_len|quantization|revision|code_revision|enforce_eager|"
+                     "disable_logprobs|disable_mqa_scorer|disable_padded_drafter_batch|acceptance_method|posterior_threshold|posterior_alpha", "")};
+    unsigned char given[LLM__COUNT(table)];
+    struct spec read = {*cfg, 0};
+    LLM__SCOPED(llm_options_free) llm_options o;
+    llm_result r = llm__options_inner(&o, table, LLM__COUNT(table), &read, given, "speculative_config", cfg->speculative_config, LLM_FROM_USER, NULL);
+    const char *named = read.e.speculative_model ? read.e.speculative_model : read.method == 1 ? "[ngram]" : NULL;
+    if (!r && (read.e.num_speculative_tokens || read.method) && !named)
+        r = llm__error(LLM_ERR_ARG, "num_speculative_tokens: there is no speculative_model");
+    if (!r && named && !read.e.num_speculative_tokens)
+        r = llm__error(LLM_ERR_ARG, "speculative_model: num_speculative_tokens must be given with it");
+    if (!r && named && named != model->data) { /* it is when called again: found already */
+        model->len = 0;
+        if (!strcmp(named, "[ngram]")) llm_text_str(model, named);
+        else r = llm__model_find(named, get, model);
+        if (r) r = llm__error(r, "speculative_model: %s", llm_last_error());
+        else if (model->failed) r = llm__nomem();
+    }
+    read.e.speculative_model = named ? model->data : NULL;
+    read.e.speculative_config = NULL;
+    if (!r) *cfg = read.e;
+    return r;
+}
+
