@@ -2043,6 +2043,13 @@ static int llm__str_order(llm__str a, llm__str b) {
     return order ? order : (a.n > b.n) - (a.n < b.n);
 }
 
+/* The bytes before the first that is one of `stops`. */
+static size_t llm__str_until(llm__str s, const char *stops) {
+    size_t n = 0;
+    while (n < s.n && !(s.p[n] && strchr(stops, s.p[n]))) n++;
+    return n;
+}
+
 /* Takes the first word off a list of words with a separator between: " ", "|". 0 at its end. */
 static int llm__list_next(const char **words, const char *separator, llm__str *word) {
     *word = llm__s(*words, strcspn(*words, separator));
@@ -2090,6 +2097,15 @@ LLM_API void llm_text_free(llm_text *t) {
     LLM_FREE(t->data);
     memset(t, 0, sizeof *t);
 }
+
+/* The bytes of a text, never a NULL pointer. */
+static llm__str llm__text_str(const llm_text *t) { return llm__s(t->data ? t->data : "", t->len); }
+
+/* Appends a view. */
+static void llm__add_str(llm_text *out, llm__str s) { llm_text_add(out, s.p, s.n); }
+
+/* How much of a file's text an error shows. */
+static int llm__shown(llm__str s) { return (int)LLM__MIN(s.n, (size_t)64); }
 
 LLM__UNUSED static llm_text llm__text_none(void) {
     llm_text t = LLM__ZERO;
@@ -2211,6 +2227,14 @@ LLM__UNUSED static uint64_t llm__hash(const void *data, size_t n, uint64_t seed)
     return h ^ (h >> 29);
 }
 
+/* A strong mix of 64 bits (Stafford's variant 13 of the splitmix finaliser): a permutation in which each bit of x moves
+ * each bit of the result with probability 1/2. Random numbers, page keys and hash tables of this file are made of it. */
+static uint64_t llm__mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
 /* A seed for a table whose keys come from strangers. Without it somebody could prepare a file of a million names that all fall on one slot,
  * and opening it would take quadratic time. Address and clock are not secret, but nobody knows them when the file is written. */
 LLM__UNUSED static uint64_t llm__seed(const void *p) { return (uint64_t)(uintptr_t)p ^ (uint64_t)(llm__now() * 1e9); }
@@ -2277,6 +2301,82 @@ LLM__UNUSED static int llm__map_put(llm__map *m, llm__str key, int32_t value) {
 LLM__UNUSED static void llm__map_free(llm__map *m) {
     LLM_FREE(m->slot);
     memset(m, 0, sizeof *m);
+}
+
+/* ---- An index of strings ----
+ * Answers "which of these strings does the text begin with", for added tokens, the tokens of Unigram and user-defined ones. */
+
+/* Strings in order, to find those that a text begins with: each byte of the text narrows the range that still fits. Of a, ab, abc, b and
+ * the text abd: behind a the first three are left, and a itself is found; behind b the second and third, ab is found; behind d none. */
+typedef struct llm__index_entry {
+    llm__str s;
+    int32_t value;
+} llm__index_entry;
+
+typedef struct llm__index {
+    llm__index_entry *v;
+    size_t n, cap;
+    uint32_t first[257]; /* where strings that begin with a byte start */
+} llm__index;
+
+/* Appends an entry, unless its text is empty; the text must outlive the index. It can be searched after llm__index_build. */
+static void llm__index_add(llm__index *x, llm__str s, int32_t value, llm_result *result) {
+    if (!s.n) return;
+    if (!llm__grow((void **)&x->v, &x->cap, x->n + 1, sizeof *x->v)) {
+        *result = llm__nomem();
+        return;
+    }
+    x->v[x->n].s = s;
+    x->v[x->n++].value = value;
+}
+
+/* By bytes, a prefix before what it is a prefix of; equal texts by value. */
+static int llm__index_compare(const void *a, const void *b) {
+    const llm__index_entry *x = (const llm__index_entry *)a, *y = (const llm__index_entry *)b;
+    int order = llm__str_order(x->s, y->s);
+    return order ? order : (x->value > y->value) - (x->value < y->value);
+}
+
+/* Sorts what is in v and notes where each first byte starts, so that the first step of a search is a look-up. Of equal strings the one
+ * with the least value stays. */
+static void llm__index_build(llm__index *x) {
+    size_t n = 0;
+    if (x->n > 1) qsort(x->v, x->n, sizeof *x->v, llm__index_compare);
+    for (size_t i = 0; i < x->n; i++)
+        if (!n || !llm__str_same(x->v[n - 1].s, x->v[i].s)) x->v[n++] = x->v[i];
+    x->n = n;
+    for (size_t i = 0, b = 0; b < 257; b++) {
+        while (i < n && (uint8_t)x->v[i].s.p[0] < b) i++;
+        x->first[b] = (uint32_t)i;
+    }
+}
+
+/* Narrows [*lo, *hi), whose strings agree in their first `depth` bytes, to those with byte c next: two binary searches, which makes a
+ * sorted array as good as a trie, without its memory. 1 if one of them ends there: *lo, for a prefix sorts first. */
+static int llm__index_step(const llm__index *x, size_t *lo, size_t *hi, size_t depth, uint8_t c) {
+    size_t bound[2] = {x->first[c], x->first[c + 1]};
+    for (int k = 0; depth && k < 2; k++) {
+        size_t a = *lo, b = *hi;
+        while (a < b) {
+            size_t mid = (a + b) / 2;
+            const llm__str *s = &x->v[mid].s;
+            if (s->n == depth || (uint8_t)s->p[depth] < c + k) a = mid + 1;
+            else b = mid;
+        }
+        bound[k] = a;
+    }
+    *lo = bound[0];
+    *hi = bound[1];
+    return *lo < *hi && x->v[*lo].s.n == depth + 1;
+}
+
+/* The entry of the longest string that the text begins with, or NULL. */
+static const llm__index_entry *llm__index_longest(const llm__index *x, llm__str s) {
+    size_t lo = 0, hi = x->n;
+    const llm__index_entry *best = NULL;
+    for (size_t i = 0; i < s.n && lo < hi; i++)
+        if (llm__index_step(x, &lo, &hi, i, (uint8_t)s.p[i])) best = &x->v[lo];
+    return best;
 }
 
 /* ============================================================================
@@ -2888,6 +2988,18 @@ static llm__str llm__json_text_at(const llm_json *d, int object, const char *key
     return llm__json_text(d, llm_json_find(d, object, key));
 }
 
+/* A member that is true or false; `otherwise` if it is absent or something else. */
+static int llm__json_flag(const llm_json *d, int object, const char *key, int otherwise) {
+    int v;
+    return llm_json_bool(d, llm_json_find(d, object, key), &v) ? v : otherwise;
+}
+
+/* A whole number, or `otherwise` if the file has none. */
+static int64_t llm__json_whole(const llm_json *d, int node, int64_t otherwise) {
+    int64_t v;
+    return llm_json_int(d, node, &v) ? v : otherwise;
+}
+
 /* The text of the number is kept, not its value: most numbers are read as what they are wanted for, once or never. */
 LLM_API int llm_json_num(const llm_json *doc, int node, double *out) {
     double d;
@@ -3031,7 +3143,6 @@ LLM__UNUSED static llm_result llm__json_file(const char *path, size_t limit, llm
  *
  * Classes are those of Unicode 16.0. The normal forms (UAX #15) are those of Unicode 11, because the tokenizers that models were trained
  * with do not compose what came later. Everything here is constant data or works on the caller's memory: any thread. */
-/* ---- section: unicode, regex, tokenizer (begin) ---- */
 
 /* General categories, in the order of the generated table. */
 typedef enum llm__cat {
@@ -5010,19 +5121,6 @@ static int llm__rx_next(llm__rx_run *r, size_t *start, size_t *end) {
     r->next = r->n + 1;
     return 0;
 }
-
-/* Patterns, and parts of patterns, that many tokenizers share. */
-#define LLM__RX_GPT2_TEXT "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)"
-#define LLM__RX_TAIL " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define LLM__RX_ANY_CASE "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define LLM__RX_ASCII_CASE "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
-#define LLM__RX_WORD "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
-#define LLM__RX_UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LLM__RX_LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LLM__RX_CASED(upper, lower, rest, digits, slash) \
-    "[^\\r\\n\\p{L}\\p{N}]?" upper "*" lower "+" rest "|[^\\r\\n\\p{L}\\p{N}]?" upper "+" lower "*" rest "|" digits \
-    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n" slash "]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-
 /* ============================================================================
  * >>tokenizer   From text to ids and back.
  * ============================================================================
@@ -5118,19 +5216,6 @@ typedef struct llm__added {
     int flags;
 } llm__added;
 
-/* Strings in order, to find those that a text begins with: each byte of the text narrows the range that still fits. Of a, ab, abc, b and
- * the text abd: behind a the first three are left, and a itself is found; behind b the second and third, ab is found; behind d none. */
-typedef struct llm__index_entry {
-    llm__str s;
-    int32_t value;
-} llm__index_entry;
-
-typedef struct llm__index {
-    llm__index_entry *v;
-    size_t n, cap;
-    uint32_t first[257]; /* where strings that begin with a byte start */
-} llm__index;
-
 /* BPE: the tokens left and right make the token id; of all pairs in a word the one of the smallest rank is merged first. */
 typedef struct llm__merge {
     int32_t left, right, rank, id; /* id < 0: free */
@@ -5142,6 +5227,12 @@ typedef struct llm__charsmap { /* SentencePiece's replacements: a double array o
     const char *strings;
     size_t n_strings;
 } llm__charsmap;
+
+/* What a later part of the library keeps beside a tokenizer, as the first member of a struct of its own: made when first needed, put there by
+ * compare-and-swap, freed with the tokenizer. */
+typedef struct llm__attached {
+    void (*free)(struct llm__attached *it);
+} llm__attached;
 
 /* What an open model has of it. All four kinds of files fill the same fields; see the head of this section for who uses them. */
 typedef struct llm__tokenizer {
@@ -5183,19 +5274,11 @@ typedef struct llm__tokenizer {
     llm_text scratch;
     int64_t max_id;          /* an id this large is refused: a far id must not make a table of 2^31 */
     const llm__logger *log;
+    llm__attached *attached; /* the vocabulary as a trie, and the latest grammars (>>grammar); atomic; NULL: nobody needed it yet */
 } llm__tokenizer;
 
 static const llm__str llm__spm_mark = {"\xE2\x96\x81", 3}; /* U+2581, SentencePiece's visible space */
 static const llm__str llm__blank = {" ", 1}, llm__nothing = {"", 0}, llm__bad_utf8 = {"\xEF\xBF\xBD", 3};
-
-/* The bytes of a text, never a NULL pointer. */
-static llm__str llm__text_str(const llm_text *t) { return llm__s(t->data ? t->data : "", t->len); }
-
-/* Appends a view. */
-static void llm__add_str(llm_text *out, llm__str s) { llm_text_add(out, s.p, s.n); }
-
-/* How much of a file's text an error shows. */
-static int llm__shown(llm__str s) { return (int)LLM__MIN(s.n, (size_t)64); }
 
 /* ---- The byte alphabet of GPT-2 ----
  * GPT-2's BPE works on bytes, but its files hold text, so every byte is written as a printable character: most of ASCII as itself, others
@@ -5239,69 +5322,6 @@ static void llm__letters_to_bytes(llm__str s, llm_text *out) {
         llm__add_str(out, s);
         return;
     }
-}
-
-/* ---- An index of strings ----
- * Answers "which of these strings does the text begin with", for added tokens, the tokens of Unigram and user-defined ones. */
-
-/* Appends an entry, unless its text is empty; the text must outlive the index. It can be searched after llm__index_build. */
-static void llm__index_add(llm__index *x, llm__str s, int32_t value, llm_result *result) {
-    if (!s.n) return;
-    if (!llm__grow((void **)&x->v, &x->cap, x->n + 1, sizeof *x->v)) {
-        *result = llm__nomem();
-        return;
-    }
-    x->v[x->n].s = s;
-    x->v[x->n++].value = value;
-}
-
-/* By bytes, a prefix before what it is a prefix of; equal texts by value. */
-static int llm__index_compare(const void *a, const void *b) {
-    const llm__index_entry *x = (const llm__index_entry *)a, *y = (const llm__index_entry *)b;
-    int order = llm__str_order(x->s, y->s);
-    return order ? order : (x->value > y->value) - (x->value < y->value);
-}
-
-/* Sorts what is in v and notes where each first byte starts, so that the first step of a search is a look-up. Of equal strings the one
- * with the least value stays. */
-static void llm__index_build(llm__index *x) {
-    size_t n = 0;
-    if (x->n > 1) qsort(x->v, x->n, sizeof *x->v, llm__index_compare);
-    for (size_t i = 0; i < x->n; i++)
-        if (!n || !llm__str_same(x->v[n - 1].s, x->v[i].s)) x->v[n++] = x->v[i];
-    x->n = n;
-    for (size_t i = 0, b = 0; b < 257; b++) {
-        while (i < n && (uint8_t)x->v[i].s.p[0] < b) i++;
-        x->first[b] = (uint32_t)i;
-    }
-}
-
-/* Narrows [*lo, *hi), whose strings agree in their first `depth` bytes, to those with byte c next: two binary searches, which makes a
- * sorted array as good as a trie, without its memory. 1 if one of them ends there: *lo, for a prefix sorts first. */
-static int llm__index_step(const llm__index *x, size_t *lo, size_t *hi, size_t depth, uint8_t c) {
-    size_t bound[2] = {x->first[c], x->first[c + 1]};
-    for (int k = 0; depth && k < 2; k++) {
-        size_t a = *lo, b = *hi;
-        while (a < b) {
-            size_t mid = (a + b) / 2;
-            const llm__str *s = &x->v[mid].s;
-            if (s->n == depth || (uint8_t)s->p[depth] < c + k) a = mid + 1;
-            else b = mid;
-        }
-        bound[k] = a;
-    }
-    *lo = bound[0];
-    *hi = bound[1];
-    return *lo < *hi && x->v[*lo].s.n == depth + 1;
-}
-
-/* The entry of the longest string that the text begins with, or NULL. */
-static const llm__index_entry *llm__index_longest(const llm__index *x, llm__str s) {
-    size_t lo = 0, hi = x->n;
-    const llm__index_entry *best = NULL;
-    for (size_t i = 0; i < s.n && lo < hi; i++)
-        if (llm__index_step(x, &lo, &hi, i, (uint8_t)s.p[i])) best = &x->v[lo];
-    return best;
 }
 
 /* ---- Texts that only look like control tokens ----
@@ -6331,7 +6351,6 @@ LLM__UNUSED static int llm__tokenizer_is_special(const llm__tokenizer *t, int32_
 }
 
 LLM__COLD_BEGIN
-
 /* ---- Building: what all four readers use ----
  * A reader enters tokens (llm__tok_enter), merges and steps, sets the flags of its kind, and llm__tok_finish does the rest. No function
  * here returns an error: the first is noted in t->result, and nothing is done once it is set: readers check nothing. */
@@ -6343,6 +6362,7 @@ LLM__COLD_BEGIN
 /* NULL is fine, and so is one that was not built to the end. */
 static void llm__tokenizer_close(llm__tokenizer *t) {
     if (!t) return;
+    if (t->attached) t->attached->free(t->attached);
     llm__tok_steps *lists[3] = {&t->normalizers, &t->words, &t->decoders};
     for (int k = 0; k < 3; k++)
         for (int i = 0; i < lists[k]->n; i++) llm__regex_close(lists[k]->v[i].re);
@@ -6575,6 +6595,18 @@ static void llm__frame_add(llm__tokenizer *t, llm_tokens *frame, size_t at, int6
 /* ---- What the components of tokenizer.json, and some names that only GGUF needs, stand for ----
  * Hugging Face has some forty components; nearly all are one or a few of our steps with a regex, so they are data. */
 
+/* Patterns, and parts of patterns, that many tokenizers share. */
+#define LLM__RX_GPT2_TEXT "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)"
+#define LLM__RX_TAIL " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define LLM__RX_ANY_CASE "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define LLM__RX_ASCII_CASE "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
+#define LLM__RX_WORD "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
+#define LLM__RX_UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LLM__RX_LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LLM__RX_CASED(upper, lower, rest, digits, slash) \
+    "[^\\r\\n\\p{L}\\p{N}]?" upper "*" lower "+" rest "|[^\\r\\n\\p{L}\\p{N}]?" upper "+" lower "*" rest "|" digits \
+    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n" slash "]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
 /* ASCII's punctuation and symbols, and the P categories, as BERT has it. */
 #define LLM__TOK_PUNCT "[!-/:-@\\[-`{-~\\p{P}]"
 
@@ -6658,18 +6690,6 @@ static const struct llm__tok_part {
  *      "model": {"type": "BPE", "unk_token": null, "vocab": {"!": 0, "\"": 1, ...}, "merges": ["h e", "i n", ...], ...}}
  *
  * Members that we do not know are passed over, types that we do not know are refused: text would come out wrong without a sign. */
-
-/* A member that is true or false; `otherwise` if it is absent or something else. */
-static int llm__json_flag(const llm_json *d, int object, const char *key, int otherwise) {
-    int v;
-    return llm_json_bool(d, llm_json_find(d, object, key), &v) ? v : otherwise;
-}
-
-/* A whole number, or `otherwise` if the file has none. */
-static int64_t llm__json_whole(const llm_json *d, int node, int64_t otherwise) {
-    int64_t v;
-    return llm_json_int(d, node, &v) ? v : otherwise;
-}
 
 /* A string member copied to live as long as the tokenizer; `otherwise` if absent or empty. */
 static llm__str llm__json_keep(llm__tokenizer *t, const llm_json *d, int object, const char *key, llm__str otherwise) {
@@ -7301,7 +7321,6 @@ static llm_result llm__tok_load_path(llm__tokenizer *t, const char *path, const 
     llm__tok_load(t, llm__s((const char *)f.data, f.size), slash ? slash + 1 : file, is_folder ? config : own);
     return t->result ? llm__error(t->result, "%s: %s", file, llm_last_error()) : LLM_OK;
 }
-/* ---- section: unicode, regex, tokenizer (end) ---- */
 
 /* ============================================================================
  * >>template   Chat templates: the part of Jinja2 that they use, as Hugging Face runs it.
@@ -7349,7 +7368,6 @@ static llm_result llm__tok_load_path(llm__tokenizer *t, const char *path, const 
  * of its sandbox.py (ImmutableSandboxedEnvironment), and around them _compile_jinja_template of transformers' chat_template_utils.py. Other
  * engines for the same templates: minijinja (Rust), and minja, which llama.cpp used. The truth to compare with is jinja2 3.1 itself:
  * tests/test_template.c holds what it made of some 300 small templates. */
-/* ---- section: template, chat (begin) ---- */
 
 /* Types of values. `s`, `list`, ... say which member of the union they use. What a type can do is asked by sets of types (LLM__M_...), so
  * that a rule of Python such as "rows, ranges and texts can be sliced" is one mask in one place. */
@@ -7445,6 +7463,7 @@ struct llm_template {
 typedef struct llm__tpl {
     const llm_template *t;
     const llm_render_options *options;
+    const llm__tokenizer *guard; /* whose control tokens are kept out of the context; NULL: none are */
     const llm_json *input;     /* the context that was given */
     llm__arena *arena;
     llm_text text;             /* the output so far, and at its end what is being built */
@@ -7701,13 +7720,6 @@ static size_t llm__tpl_byte_of(llm__str s, int64_t k) {
 static llm__str llm__tpl_part(llm__str s, int64_t from, int64_t to) {
     llm__str rest = llm__str_from(s, llm__tpl_byte_of(s, from));
     return llm__s(rest.p, to > from ? llm__tpl_byte_of(rest, to - from) : 0);
-}
-
-/* The bytes before the first that is one of `stops`. */
-static size_t llm__str_until(llm__str s, const char *stops) {
-    size_t n = 0;
-    while (n < s.n && !(s.p[n] && strchr(stops, s.p[n]))) n++;
-    return n;
 }
 
 /* Where `needle` stands first (step 1) or last (step -1) in s, or -1. */
@@ -8765,7 +8777,7 @@ static llm__val llm__tpl_parse_json(llm__tpl *x, llm__str s) {
     llm__val v = llm__v(LLM__V_UNSET);
     x->aside.len = 0;
     llm_text_str(&x->aside, "");
-    if (x->options->guard) llm_unguard(s.p, s.n, &x->aside), s = llm__s(x->aside.data, x->aside.len);
+    if (x->guard) llm__unguard(s, &x->aside), s = llm__s(x->aside.data, x->aside.len);
     if (x->aside.failed) llm__tpl_error(x, LLM_ERR_NOMEM, "out of memory");
     if (llm_json_parse(s.p, s.n, NULL, &x->json)) return v;
     v = llm__tpl_from_json(x, x->json, 0);
@@ -9672,9 +9684,10 @@ static void llm__tpl_block(llm__tpl *x, uint32_t ends, int live) {
 
 /* A text of the context, guarded if the options say so. */
 static llm__val llm__tpl_from_text(llm__tpl *x, llm__str s) {
-    if (!x->options->guard) return llm__tpl_copy(x, LLM__V_STR, s);
+    if (!x->guard) return llm__tpl_copy(x, LLM__V_STR, s);
     x->aside.len = 0;
-    if (llm_guard(x->options->guard, s.p, s.n, &x->aside)) llm__tpl_error(x, LLM_ERR_NOMEM, "out of memory");
+    llm__guard(x->guard, s, &x->aside);
+    if (x->aside.failed) llm__tpl_error(x, LLM_ERR_NOMEM, "out of memory");
     return llm__tpl_copy(x, LLM__V_STR, llm__s(x->aside.data, x->aside.len));
 }
 
@@ -9811,7 +9824,8 @@ static void llm__tpl_render(llm__tpl *x) {
 
 /* The output is built aside and added to `out` at the end, so a failed render leaves that as it was. Limits if the options name none: 5
  * million steps of fuel, 32 MiB of output; 512 MiB of values always. From any thread, many at once for one template. */
-LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *context, const llm_render_options *options, llm_text *out) {
+static llm_result llm__template_render(const llm_template *t, const llm_json *context, const llm_render_options *options,
+                                       const llm__tokenizer *guard, llm_text *out) {
     llm_render_options defaults = LLM__ZERO;
     LLM__SCOPED(llm__arena_free) llm__arena arena = LLM__ZERO;
     llm__tpl x = LLM__ZERO;
@@ -9820,6 +9834,7 @@ LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *co
     x.tok = t->tok;
     x.input = context;
     x.options = options ? options : &defaults;
+    x.guard = guard;
     x.arena = &arena;
     arena.limit = (size_t)1 << 29;
     x.text.limit = x.options->max_output ? x.options->max_output : (size_t)32 << 20;
@@ -10070,12 +10085,12 @@ LLM_API int llm_tools_detect(const char *chat_template) {
 }
 
 /* Asks the tokenizer: the same mark is a special token of one model and plain text of another. */
-LLM_API int llm_tools_are_special(const llm_model *model, int format) {
+static int llm__tools_are_special(const llm__tokenizer *tokenizer, int format) {
     const char *begin = llm__tool_rows[format].begin[0];
     llm_tokens ids = LLM__ZERO;
     int special = 0;
-    if (llm_tokenize(model, begin, strlen(begin), LLM_TOK_PARSE_SPECIAL, &ids)) ids.len = 0;
-    for (size_t i = 0; i < ids.len; i++) special |= llm_token_is_special(model, ids.data[i]);
+    if (!tokenizer->n_vocab || llm__tokenizer_encode(tokenizer, begin, strlen(begin), LLM_TOK_PARSE_SPECIAL, &ids)) ids.len = 0;
+    for (size_t i = 0; i < ids.len; i++) special |= llm__tokenizer_is_special(tokenizer, ids.data[i]);
     llm_tokens_free(&ids);
     return special;
 }
@@ -10095,10 +10110,10 @@ static int llm__tool_function(const llm_json *d, int tool) {
  * Text is free until a trigger is written; from there on one of the structures must follow. A form that begins with a bare brace has no
  * such trigger, and special tokens cannot be written by a grammar over text: these are the cases that give -1 or plain JSON. A function
  * without parameters has an empty object for arguments. */
-LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json *tools, int list, int only, int must, int many,
+static int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const llm_json *tools, int list, int only, int must, int many,
                               llm_text *out) {
     static const char none[] = "{'type':'object','properties':{},'additionalProperties':false}";
-    if (!llm__tool_rows[format].call || llm_tools_are_special(model, format)) format = must ? 0 : -1;
+    if (!llm__tool_rows[format].call || llm__tools_are_special(tokenizer, format)) format = must ? 0 : -1;
     if (!must && (format < 0 || llm__tool_rows[format].bare)) return -1; /* nothing tells such a call from text */
     const llm__tool_row *row = &llm__tool_rows[format];
     const char *behind = strchr(row->call, '%') + 1;
@@ -10458,7 +10473,7 @@ static int llm__chat_probe(const llm_template *t, const char *context, const cha
     llm_json *doc = NULL;
     llm_text json = LLM__ZERO, text = LLM__ZERO;
     llm_text_format(&json, context);
-    int found = !json.failed && !llm_json_parse(json.data, json.len, NULL, &doc) && !llm_template_render(t, doc, NULL, &text);
+    int found = !json.failed && !llm_json_parse(json.data, json.len, NULL, &doc) && !llm__template_render(t, doc, NULL, NULL, &text);
     found = found && text.data && strstr(text.data, probe) && !strstr(text.data, not_probe);
     llm_text_free(&json);
     llm_text_free(&text);
@@ -10476,1283 +10491,8 @@ LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out
     out->system_role = llm__chat_probe(t, system_role, "PR0BE", "\x01");
     out->content_parts = llm__chat_probe(t, parts, "PR0BE", "type");
 }
-/* ---- section: template, chat (end) ---- */
-
-/* ============================================================================
- * >>formats   GGUF and safetensors: where tensors, settings and vocabularies come from.
- * ============================================================================
- * A model is a GGUF file (or its parts) or a Hugging Face folder. Both end as one llm__source: a table of tensors that point into the
- * mapped files, the settings (GGUF keys, or config.json), the tokenizer, the chat template, and the ids that end an answer.
- *
- * Files are hostile until checked. A reader walks the bytes with a cursor that cannot pass the end, and everything is checked before anyone
- * sees it: counts against the bytes that are left, sizes by checked arithmetic, every tensor's range against the file and against its
- * neighbours. Tables grow with what was really read, never by what a header claims, so a lie of 100 GiB costs nothing. Where a reader could
- * take the first or the last of two (keys, tensors), the file is refused: two programs must not see two models in one file. Big arrays (a
- * vocabulary has 262,144 strings) are not copied: a key says type, count and place.
- *
- * In memory a tensor is row-major whatever the file: shape[0] is the outermost dimension. GGUF stores dimensions the other way round,
- * innermost first; the bytes are the same. Data of a safetensors file need not be aligned to its elements: load it with memcpy or unaligned
- * loads.
- *
- * Nothing of a model folder is executed, and only files named here, or by a plain name in the index, are opened. Links are followed (the
- * Hugging Face cache is made of them), but what they lead to must be a regular file. Pickles (pytorch_model.bin) are never read.
- * References: ggml/docs/gguf.md; huggingface/safetensors README ("Format"). */
-/* ---- section: formats (begin) ---- */
-
-/* How elements of a type are stored: in blocks of so many elements and bytes. A row is a whole number of blocks, so the length of a row in
- * bytes is n / block * bytes, and no block spans two rows. What the bytes of a block mean is told in >>dtypes. */
-typedef struct llm__type_desc {
-    int32_t type; /* llm_type; numbers that it lacks are listed for their names and sizes only */
-    const char *name;
-    int32_t block, bytes;
-} llm__type_desc;
-
-/* Those of one element a block are the dtypes of safetensors, by the same names. Rows without a name of llm_type are types of ggml that no
- * kernel here reads: they are in the table so that `info` can list them and their sizes can be checked. Numbers that ggml has given up (4,
- * 5, 31 to 33, 36 to 38) are absent, as if never heard of. */
-static const llm__type_desc llm__type_table[] = {
-    {LLM_TYPE_F32, "F32", 1, 4}, {LLM_TYPE_F16, "F16", 1, 2}, {LLM_TYPE_BF16, "BF16", 1, 2}, {LLM_TYPE_F64, "F64", 1, 8},
-    {LLM_TYPE_Q4_0, "Q4_0", 32, 18}, {LLM_TYPE_Q4_1, "Q4_1", 32, 20}, {LLM_TYPE_Q5_0, "Q5_0", 32, 22},
-    {LLM_TYPE_Q5_1, "Q5_1", 32, 24}, {LLM_TYPE_Q8_0, "Q8_0", 32, 34}, {9, "Q8_1", 32, 36}, {LLM_TYPE_Q2_K, "Q2_K", 256, 84},
-    {LLM_TYPE_Q3_K, "Q3_K", 256, 110}, {LLM_TYPE_Q4_K, "Q4_K", 256, 144}, {LLM_TYPE_Q5_K, "Q5_K", 256, 176},
-    {LLM_TYPE_Q6_K, "Q6_K", 256, 210}, {15, "Q8_K", 256, 292}, {16, "IQ2_XXS", 256, 66}, {17, "IQ2_XS", 256, 74},
-    {18, "IQ3_XXS", 256, 98}, {19, "IQ1_S", 256, 50}, {LLM_TYPE_IQ4_NL, "IQ4_NL", 32, 18}, {21, "IQ3_S", 256, 110},
-    {22, "IQ2_S", 256, 82}, {LLM_TYPE_IQ4_XS, "IQ4_XS", 256, 136}, {29, "IQ1_M", 256, 56}, {34, "TQ1_0", 256, 54},
-    {35, "TQ2_0", 256, 66}, {LLM_TYPE_MXFP4, "MXFP4", 32, 17}, {40, "NVFP4", 64, 36}, {LLM_TYPE_I8, "I8", 1, 1},
-    {LLM_TYPE_I16, "I16", 1, 2}, {LLM_TYPE_I32, "I32", 1, 4}, {LLM_TYPE_I64, "I64", 1, 8}, {LLM_TYPE_F8_E4M3, "F8_E4M3", 1, 1},
-    {LLM_TYPE_F8_E5M2, "F8_E5M2", 1, 1}, {LLM_TYPE_U8, "U8", 1, 1}, {LLM_TYPE_BOOL, "BOOL", 1, 1}, {LLM_TYPE_U16, "U16", 1, 2},
-    {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8},
-};
-
-/* NULL for a type never heard of. Types of the table that no kernel reads are refused where the tensor is used. */
-LLM__UNUSED static const llm__type_desc *llm__type_info(int32_t type) {
-    for (int i = 0; i < LLM__COUNT(llm__type_table); i++)
-        if (llm__type_table[i].type == type) return &llm__type_table[i];
-    return NULL;
-}
-
-/* ---- The table of tensors ----
- * Both readers fill it the same way: llm__tensors_add for each tensor as the header is read, then llm__tensors_place once for the whole
- * file, when it is known where its data starts and all ranges can be compared. Parts and shards go into one table. What later code may rely
- * on, for every tensor in it: its name is unique and plain text; the product of its shape is below 2^63; bytes is what its type needs for
- * that shape; [data, data + bytes) lies in the mapped file and shares no byte with another tensor. */
-
-typedef struct llm__tensor {
-    llm__str name;       /* NUL-terminated */
-    int32_t type;        /* llm_type, or a GGUF number that llm__type_info may not know: then bytes is 0 */
-    int32_t n_dims;      /* 0 to 4; more (never of a language model) are folded into the first */
-    int64_t shape[4];    /* row-major: outermost first; 1 beyond n_dims */
-    const uint8_t *data; /* in the mapped file */
-    int64_t bytes;
-    uint64_t offset;     /* of its file's data part */
-} llm__tensor;
-
-typedef struct llm__tensors {
-    llm__tensor *item; /* (n) in the order of the files */
-    size_t n, cap;
-    llm__map by_name;
-    llm__arena names;
-} llm__tensors;
-
-/* Frees the table; the files that the tensors lie in belong to others. An empty table is fine. */
-LLM__UNUSED static void llm__tensors_free(llm__tensors *t) {
-    LLM_FREE(t->item);
-    llm__map_free(&t->by_name);
-    llm__arena_free(&t->names);
-    memset(t, 0, sizeof *t);
-}
-
-/* NULL if absent. */
-LLM__UNUSED static const llm__tensor *llm__tensors_find(const llm__tensors *t, const char *name) {
-    int32_t i = llm__map_get(&t->by_name, llm__lit(name));
-    return i < 0 ? NULL : &t->item[i];
-}
-
-/* LLM_ERR_FORMAT with "path: what name: " before the sentence. */
-__attribute__((format(printf, 4, 5))) static llm_result llm__bad(const char *path, const char *what, llm__str name, const char *format,
-                                                                 ...) {
-    char text[600];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    return llm__error(LLM_ERR_FORMAT, "%s: %s %.*s: %s", path, what, (int)LLM__MIN(name.n, (size_t)128), name.p, text);
-}
-
-/* 1 if a text ends so. */
-static int llm__ends_with(const char *s, const char *end) { return strlen(s) >= strlen(end) && !strcmp(s + strlen(s) - strlen(end), end); }
-
-/* A NUL-terminated copy in an arena; NULL: no memory. */
-static char *llm__arena_str(llm__arena *a, llm__str s) {
-    char *p = (char *)llm__arena_get(a, s.n + 1);
-    if (p && s.n) memcpy(p, s.p, s.n);
-    return p;
-}
-
-/* Text from a file that may stand in messages and listings: UTF-8 without control characters, 1 to `most` bytes. */
-static int llm__plain_text(llm__str s, size_t most) {
-    if (!s.n || s.n > most) return 0;
-    for (size_t i = 0; i < s.n;) {
-        int len;
-        int32_t c = llm__utf8_get(s.p + i, s.n - i, &len);
-        if (c < 32 || c == 127) return 0;
-        i += (size_t)len;
-    }
-    return 1;
-}
-
-/* Checks and adds one tensor, whose data is not placed yet: type, n_dims, shape and offset are given; its bytes are worked out. All factors
- * go through checked products, and the block size divides the innermost dimension alone: a count that fits only in all must not pass. */
-static llm_result llm__tensors_add(llm__tensors *t, const char *path, llm__str name, llm__tensor *x) {
-    const llm__type_desc *info = llm__type_info(x->type);
-    uint64_t elements = 1;
-    int ok = 1;
-    for (int i = 0; i < 4; i++) {
-        if (i >= x->n_dims) x->shape[i] = 1;
-        elements = llm__mul(elements, (uint64_t)x->shape[i], &ok);
-    }
-    if (info && ok && x->n_dims && x->shape[x->n_dims - 1] % info->block)
-        return llm__bad(path, "tensor", name, "rows of %lld elements, %s needs a multiple of %d", (long long)x->shape[x->n_dims - 1],
-                        info->name, info->block);
-    x->bytes = info ? (int64_t)llm__mul(elements / (uint64_t)info->block, (uint64_t)info->bytes, &ok) : 0;
-    if (!ok) return llm__bad(path, "tensor", name, "its size overflows");
-    char *copy = llm__arena_str(&t->names, name);
-    if (!copy || t->n >= INT32_MAX || !llm__grow((void **)&t->item, &t->cap, t->n + 1, sizeof *t->item)) return llm__nomem();
-    x->name = llm__s(copy, name.n);
-    if (!t->by_name.seed) t->by_name.seed = llm__seed(t);
-    int put = llm__map_put(&t->by_name, x->name, (int32_t)t->n);
-    if (put <= 0) return put ? llm__nomem() : llm__bad(path, "tensor", name, "it is there twice");
-    t->item[t->n++] = *x;
-    return LLM_OK;
-}
-
-/* Order by place in the file; of two at one place the smaller first, so that an empty tensor overlaps nothing. */
-static int llm__tensor_order(const void *a, const void *b) {
-    const llm__tensor *x = *(const llm__tensor *const *)a, *y = *(const llm__tensor *const *)b;
-    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
-    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
-}
-
-/* Gives the tensors from `first` on their data: `size` bytes at data, which is at byte data_at of the file. Checks all of them first: no
- * overlap, nothing behind the end; `covering`: no hole between them and nothing after them either. */
-static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *path, const uint8_t *data, size_t data_at, size_t size,
-                                     int covering) {
-    size_t n = t->n - first;
-    uint64_t end = 0;
-    LLM__SCOPED(llm__drop) const llm__tensor **at = LLM__NEW(const llm__tensor *, n);
-    if (!at) return llm__nomem();
-    for (size_t i = 0; i < n; i++) at[i] = &t->item[first + i];
-    /* in the order of their places each tensor has only its neighbour to be compared with */
-    qsort((void *)at, n, sizeof *at, llm__tensor_order);
-    for (size_t i = 0; i < n; i++) {
-        int ok = 1;
-        size_t begin = (size_t)at[i]->offset;
-        uint64_t next = llm__add(begin, (uint64_t)at[i]->bytes, &ok);
-        llm__add(next, data_at, &ok);
-        if (!ok) return llm__bad(path, "tensor", at[i]->name, "offset %zu is beyond any file", begin);
-        if (begin < end) return llm__bad(path, "tensor", at[i]->name, "byte %zu of the data: it overlaps tensor %s", begin, at[i - 1]->name.p);
-        if (covering && begin > end) return llm__bad(path, "tensor", at[i]->name, "a hole before byte %zu of the data", begin);
-        end = next;
-    }
-    if (end > size)
-        return llm__error(LLM_ERR_FORMAT, "%s: truncated: the tensors need %zu bytes, the file has %zu", path, data_at + (size_t)end,
-                          data_at + size);
-    if (covering && end < size)
-        return llm__error(LLM_ERR_FORMAT, "%s: %zu bytes after the last tensor, none expected", path, size - (size_t)end);
-    for (size_t i = first; i < t->n; i++) t->item[i].data = data + t->item[i].offset;
-    return LLM_OK;
-}
-
-/* ---- GGUF ----
- * The file, all numbers little-endian:
- *   "GGUF", u32 version, u64 number of tensors, u64 number of keys
- *   a key:     text name, u32 type, value; a text is u64 length and bytes; an array is u32 type of its elements, u64 count, the elements
- *   a tensor:  text name, u32 number of dimensions, u64 each (innermost first), u32 type, u64 offset in the data
- *   zeros up to a multiple of general.alignment (32 unless said), then the data
- * Version 3 is version 2 with big-endian files allowed, which nobody makes; version 1 had 32-bit lengths and is extinct. Lengths are where
- * most lies are told, so no length is believed before it was compared with the bytes that are left. */
-
-/* A place in bytes that are not trusted. After the first failure everything reads as zero; `r` keeps the error. */
-typedef struct llm__cursor {
-    const char *path;
-    const uint8_t *data;
-    size_t size, at;
-    llm_result r;
-} llm__cursor;
-
-/* 1 if n more bytes are there; else the error says what was to be read. Compares with what is left: at + n could wrap around. */
-static int llm__cursor_has(llm__cursor *c, uint64_t n, const char *what) {
-    if (c->r) return 0;
-    if (n <= c->size - c->at) return 1;
-    c->r = llm__error(LLM_ERR_FORMAT, "%s: %s at byte %zu needs %zu bytes, the file has %zu more: truncated or malformed", c->path, what,
-                      c->at, (size_t)n, c->size - c->at);
-    return 0;
-}
-
-/* A little-endian number of 1 to 8 bytes anywhere. */
-static uint64_t llm__load_le(const uint8_t *p, int bytes) {
-    uint64_t v = 0;
-    for (int i = bytes; i-- > 0;) v = v << 8 | p[i];
-    return v;
-}
-
-/* The next number of so many bytes. */
-static uint64_t llm__cursor_uint(llm__cursor *c, int bytes, const char *what) {
-    if (!llm__cursor_has(c, (uint64_t)bytes, what)) return 0;
-    c->at += (size_t)bytes;
-    return llm__load_le(c->data + c->at - bytes, bytes);
-}
-
-/* The next text: a view into the file, not NUL-terminated. */
-static llm__str llm__cursor_str(llm__cursor *c, const char *what) {
-    uint64_t n = llm__cursor_uint(c, 8, what);
-    if (!llm__cursor_has(c, n, what)) return llm__s("", 0);
-    c->at += n;
-    return llm__s((const char *)c->data + c->at - n, (size_t)n);
-}
-
-/* Types of values, by their numbers in the file. */
-typedef enum llm__gguf_type {
-    LLM__GGUF_U8 = 0, LLM__GGUF_I8, LLM__GGUF_U16, LLM__GGUF_I16, LLM__GGUF_U32, LLM__GGUF_I32, LLM__GGUF_F32, LLM__GGUF_BOOL,
-    LLM__GGUF_STR, LLM__GGUF_ARRAY, LLM__GGUF_U64, LLM__GGUF_I64, LLM__GGUF_F64, LLM__GGUF_TYPES
-} llm__gguf_type;
-
-/* One key. Numbers stand unaligned and little-endian at `data`; a string is its 64-bit length and its bytes. Once a key is in the table its
- * values are known to lie in the file: readers of values need no cursor. */
-typedef struct llm__gguf_kv {
-    llm__str key;
-    int32_t type;     /* llm__gguf_type of the value, or of the elements */
-    int32_t is_array;
-    uint64_t count;   /* elements; 1 */
-    const uint8_t *data;
-} llm__gguf_kv;
-
-/* The keys of a file, found by name. Everything points into the mapped file. */
-typedef struct llm__gguf {
-    uint32_t alignment;
-    llm__gguf_kv *kv;
-    size_t n_kv, cap;
-    llm__map by_key;
-    size_t data_at, end; /* where the data starts; behind the last tensor */
-} llm__gguf;
-
-/* Frees the table; a zeroed one is fine. */
-LLM__UNUSED static void llm__gguf_free(llm__gguf *g) {
-    LLM_FREE(g->kv);
-    llm__map_free(&g->by_key);
-    memset(g, 0, sizeof *g);
-}
-
-static int llm__gguf_size_of(int32_t type) { /* bytes of a number; 0: not of fixed size */
-    static const uint8_t size[LLM__GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
-    return size[type];
-}
-
-/* The key of that name, or NULL. */
-LLM__UNUSED static const llm__gguf_kv *llm__gguf_find(const llm__gguf *g, const char *key) {
-    int32_t i = llm__map_get(&g->by_key, llm__lit(key));
-    return i < 0 ? NULL : &g->kv[i];
-}
-
-/* Element i of a key (of a plain value: 0) as a number: 2 if it is stored as an integer, 1 as a float; 0: it is something else or not
- * there. The one place that knows how numbers are stored. Integers above 2^53 are rounded: everything asked for here is far smaller, and is
- * compared with its range by the one who asks. kv may be NULL. */
-static int llm__gguf_num_at(const llm__gguf_kv *kv, uint64_t i, double *out) {
-    if (!kv || i >= kv->count || kv->type == LLM__GGUF_STR || kv->type == LLM__GGUF_BOOL) return 0;
-    int bytes = llm__gguf_size_of(kv->type), is_float = kv->type == LLM__GGUF_F32 || kv->type == LLM__GGUF_F64;
-    int is_signed = kv->type == LLM__GGUF_I8 || kv->type == LLM__GGUF_I16 || kv->type == LLM__GGUF_I32 || kv->type == LLM__GGUF_I64;
-    uint64_t bits = llm__load_le(kv->data + i * (uint64_t)bytes, bytes), sign = (uint64_t)1 << (8 * bytes - 1);
-    uint32_t low = (uint32_t)bits;
-    float f;
-    memcpy(&f, &low, 4);
-    *out = is_signed ? (double)(int64_t)((bits ^ sign) - sign) : (double)bits; /* the sign bit goes up to bit 63 */
-    if (kv->type == LLM__GGUF_F32) *out = f;
-    if (kv->type == LLM__GGUF_F64) memcpy(out, &bits, 8);
-    return is_float ? 1 : 2;
-}
-
-/* A plain integer, or `absent` if the key is not there, has another type or does not fit. */
-static int64_t llm__gguf_int(const llm__gguf *g, const char *key, int64_t absent) {
-    const llm__gguf_kv *kv = llm__gguf_find(g, key);
-    double v;
-    if (!kv || kv->is_array || llm__gguf_num_at(kv, 0, &v) != 2) return absent;
-    return v >= -9223372036854775808.0 && v < 9223372036854775808.0 ? (int64_t)v : absent;
-}
-
-/* 0 or 1, or `absent`. */
-static int llm__gguf_bool(const llm__gguf *g, const char *key, int absent) {
-    const llm__gguf_kv *kv = llm__gguf_find(g, key);
-    return kv && !kv->is_array && kv->type == LLM__GGUF_BOOL ? kv->data[0] : absent;
-}
-
-/* A plain text, not NUL-terminated; .p NULL if it is none. kv may be NULL. */
-static llm__str llm__gguf_text(const llm__gguf_kv *kv) {
-    if (!kv || kv->is_array || kv->type != LLM__GGUF_STR) return llm__s(NULL, 0);
-    return llm__s((const char *)kv->data + 8, (size_t)llm__load_le(kv->data, 8));
-}
-
-/* The text of a key. */
-static llm__str llm__gguf_str(const llm__gguf *g, const char *key) { return llm__gguf_text(llm__gguf_find(g, key)); }
-
-/* The string at *at in an array of strings, and steps over it. */
-static llm__str llm__gguf_string(const uint8_t **at) {
-    llm__str s = llm__s((const char *)*at + 8, (size_t)llm__load_le(*at, 8));
-    *at += 8 + s.n;
-    return s;
-}
-
-/* Checks `count` values and steps over them; numbers are known to be there. */
-static void llm__gguf_skip(llm__cursor *c, int32_t type, uint64_t count) {
-    for (uint64_t i = 0; type == LLM__GGUF_STR && i < count && !c->r; i++) llm__cursor_str(c, "a string");
-    for (uint64_t i = 0; type == LLM__GGUF_BOOL && i < count; i++)
-        if (c->data[c->at + i] > 1)
-            c->r = llm__error(LLM_ERR_FORMAT, "%s: the boolean at byte %zu is %d, 0 or 1 expected", c->path, c->at + i, c->data[c->at + i]);
-    c->at += count * (uint64_t)llm__gguf_size_of(type);
-}
-
-/* Reads one key and its value. The count is compared with the bytes left before the values are walked (a string has 8 bytes at least), so
- * the walk is linear in the file and not in what the file claims. */
-static llm_result llm__gguf_read_kv(llm__cursor *c, llm__gguf *g) {
-    llm__gguf_kv kv = LLM__ZERO;
-    size_t at = c->at;
-    kv.key = llm__cursor_str(c, "a key");
-    uint64_t type = llm__cursor_uint(c, 4, "a value's type");
-    if (c->r) return c->r;
-    if (!llm__plain_text(kv.key, 65535))
-        return llm__error(LLM_ERR_FORMAT, "%s: the key at byte %zu is no plain text of 1 to 65535 bytes", c->path, at);
-    kv.is_array = type == LLM__GGUF_ARRAY;
-    if (kv.is_array) type = llm__cursor_uint(c, 4, "an array's type");
-    kv.count = kv.is_array ? llm__cursor_uint(c, 8, "an array's count") : 1;
-    if (c->r) return c->r;
-    if (type >= LLM__GGUF_TYPES || type == LLM__GGUF_ARRAY)
-        return llm__bad(c->path, "key", kv.key, "value type %u is unknown%s", (unsigned)type, kv.is_array ? " in an array" : "");
-    kv.type = (int32_t)type;
-    kv.data = c->data + c->at;
-    int bytes = llm__gguf_size_of(kv.type);
-    size_t left = c->size - c->at;
-    /* divided, not multiplied: count * bytes may wrap around */
-    if (kv.count > left / (size_t)(bytes ? bytes : 8))
-        return llm__bad(c->path, "key", kv.key, "%zu values are more than the %zu bytes left hold: truncated or malformed",
-                        (size_t)kv.count, left);
-    llm__gguf_skip(c, kv.type, kv.count);
-    if (c->r) return c->r;
-    if (!llm__grow((void **)&g->kv, &g->cap, g->n_kv + 1, sizeof *g->kv)) return llm__nomem();
-    int put = llm__map_put(&g->by_key, kv.key, (int32_t)g->n_kv);
-    if (put <= 0) return put ? llm__nomem() : llm__bad(c->path, "key", kv.key, "it is there twice");
-    g->kv[g->n_kv++] = kv;
-    return LLM_OK;
-}
-
-/* Reads one entry of the table of tensors. Its limits are ggml's: 63 bytes of name, 1 to 4 dimensions, none of them 0. */
-static llm_result llm__gguf_read_tensor(llm__cursor *c, uint32_t alignment, llm__tensors *tensors) {
-    llm__tensor x = LLM__ZERO;
-    size_t at = c->at;
-    llm__str name = llm__cursor_str(c, "a tensor's name");
-    uint64_t n_dims = llm__cursor_uint(c, 4, "a tensor's number of dimensions");
-    if (c->r) return c->r;
-    if (!llm__plain_text(name, 63))
-        return llm__error(LLM_ERR_FORMAT, "%s: the tensor name at byte %zu is no plain text of 1 to 63 bytes", c->path, at);
-    if (n_dims < 1 || n_dims > 4) return llm__bad(c->path, "tensor", name, "%u dimensions, 1 to 4 expected", (unsigned)n_dims);
-    x.n_dims = (int32_t)n_dims;
-    for (int i = x.n_dims; i-- > 0;) { /* innermost first in the file */
-        x.shape[i] = (int64_t)llm__cursor_uint(c, 8, "a dimension");
-        if (!c->r && x.shape[i] < 1) return llm__bad(c->path, "tensor", name, "dimension %d is %lld", i, (long long)x.shape[i]);
-    }
-    x.type = (int32_t)(uint32_t)llm__cursor_uint(c, 4, "a tensor's type");
-    x.offset = llm__cursor_uint(c, 8, "a tensor's offset");
-    if (c->r) return c->r;
-    /* an unknown type is no error here: the file can still be listed, and who needs the tensor will say so */
-    if (x.type >= 1000) x.type = -1; /* numbers of ours that no GGUF file may name */
-    if (x.offset % alignment) return llm__bad(c->path, "tensor", name, "offset %zu is no multiple of %u", (size_t)x.offset, alignment);
-    return llm__tensors_add(tensors, c->path, name, &x);
-}
-
-/* general.alignment: what offsets of tensors are multiples of. */
-static llm_result llm__gguf_read_alignment(const char *path, llm__gguf *g) {
-    const llm__gguf_kv *kv = llm__gguf_find(g, "general.alignment");
-    int64_t v = llm__gguf_int(g, "general.alignment", kv ? 0 : 32);
-    if ((kv && kv->type != LLM__GGUF_U32) || v < 8 || v > 65536 || (v & (v - 1)))
-        return llm__bad(path, "key", kv->key, "a 32-bit power of two from 8 to 65536 expected");
-    g->alignment = (uint32_t)v;
-    return LLM_OK;
-}
-
-/* Magic, version and the two counts. A key takes 14 bytes at least, a tensor 33; real files have about 50 and 1,000 of them. */
-static llm_result llm__gguf_read_head(llm__cursor *c, uint64_t *n_tensors, uint64_t *n_kv) {
-    uint64_t magic = llm__cursor_uint(c, 4, "the magic number"), version = llm__cursor_uint(c, 4, "the version");
-    if (c->size >= 4 && magic != 0x46554747u)
-        return llm__error(LLM_ERR_FORMAT, "%s: no GGUF file: it does not start with \"GGUF\"", c->path);
-    if (c->r) return c->r;
-    if (version & 0xFFFF0000u) return llm__error(LLM_ERR_UNSUPPORTED, "%s: a big-endian GGUF file is not supported", c->path);
-    if (version != 2 && version != 3)
-        return llm__error(LLM_ERR_UNSUPPORTED, "%s: GGUF version %u, 2 or 3 expected", c->path, (unsigned)version);
-    *n_tensors = llm__cursor_uint(c, 8, "the number of tensors");
-    *n_kv = llm__cursor_uint(c, 8, "the number of keys");
-    if (c->r) return c->r;
-    /* both loops below run as often as the file says, so it must be able to hold as much */
-    size_t left = c->size - c->at, most_kv = LLM__MIN((size_t)65536, left / 14), most_tensors = LLM__MIN((size_t)1000000, left / 33);
-    if (*n_kv <= most_kv && *n_tensors <= most_tensors) return LLM_OK;
-    return llm__error(LLM_ERR_FORMAT, "%s: %zu keys and %zu tensors claimed, at most %zu and %zu expected in %zu bytes", c->path,
-                      (size_t)*n_kv, (size_t)*n_tensors, most_kv, most_tensors, c->size);
-}
-
-/* Reads a GGUF file that lies at data; its tensors are added to `tensors`. All points into data, which must stay. The caller frees *g,
- * after errors too. Tensors may stand in any order with holes between them, and junk may follow: such files are about, and do no harm. */
-LLM__UNUSED static llm_result llm__gguf_parse(const char *path, const uint8_t *data, size_t size, llm__gguf *g, llm__tensors *tensors) {
-    llm__cursor c = {path, data, size, 0, LLM_OK};
-    uint64_t n_tensors = 0, n_kv = 0;
-    size_t first = tensors->n;
-    int ok = 1;
-    memset(g, 0, sizeof *g);
-    g->by_key.seed = llm__seed(g);
-    llm_result r = llm__gguf_read_head(&c, &n_tensors, &n_kv);
-    for (uint64_t i = 0; i < n_kv && !r; i++) r = llm__gguf_read_kv(&c, g);
-    if (!r) r = llm__gguf_read_alignment(path, g);
-    for (uint64_t i = 0; i < n_tensors && !r; i++) r = llm__gguf_read_tensor(&c, g->alignment, tensors);
-    if (r || !n_tensors) return r;
-    g->data_at = (size_t)llm__align_up(c.at, g->alignment, &ok);
-    size_t at = LLM__MIN((size_t)g->data_at, size);
-    r = llm__tensors_place(tensors, first, path, data + at, g->data_at, size - at, 0);
-    for (size_t i = first; i < tensors->n && !r; i++)
-        g->end = LLM__MAX(g->end, g->data_at + tensors->item[i].offset + (uint64_t)tensors->item[i].bytes);
-    return r;
-}
-
-/* ---- safetensors ----
- * Eight bytes: the length of the header; the header, JSON; the data. The format demands that the tensors cover the data without hole,
- * overlap or rest, so that no second file (a zip, a PDF) can hide in it. We demand it too, and that the header begins with '{' at once and
- * has no key twice: what Python's json module would make of it is then the same as what we make of it. */
-
-/* A tail for messages about a file that is not what its name says. */
-static const char *llm__looks_like(const uint8_t *p, size_t n) {
-    static const struct { const char *start, *what; } known[] = {
-        {"version https://git-lfs", " (a Git LFS pointer, not the file itself: git lfs pull fetches it)"},
-        {"PK\x03\x04", " (a zip or PyTorch file; pickles are never read: convert it to safetensors)"},
-        {"\x80\x02", " (a Python pickle, which is never read: convert it to safetensors)"},
-        {"lmgg", " (a ggml file older than GGUF)"},
-        {"tjgg", " (a ggml file older than GGUF)"},
-        {"<!DOCTYPE", " (a web page)"},
-    };
-    for (int i = 0; i < LLM__COUNT(known); i++)
-        if (n >= strlen(known[i].start) && !memcmp(p, known[i].start, strlen(known[i].start))) return known[i].what;
-    return "";
-}
-
-/* The type of a dtype's name; -1: none of safetensors. Quantised types have names in GGUF only. */
-static int32_t llm__safetensors_type(const char *name) {
-    for (int i = 0; i < LLM__COUNT(llm__type_table); i++)
-        if (llm__type_table[i].block == 1 && !strcmp(llm__type_table[i].name, name)) return llm__type_table[i].type;
-    return -1;
-}
-
-/* Reads a shape. Dimensions before the last four are folded into one (a 3-D convolution of an image tower has five). 0: not whole numbers
- * from 0 on, or too large. */
-static int llm__safetensors_shape(const llm_json *doc, int shape, llm__tensor *x) {
-    int ok = 1, n_dims = llm_json_size(doc, shape), extra = LLM__MAX(0, n_dims - 4), i = 0;
-    int64_t dim;
-    x->n_dims = n_dims - extra;
-    for (int v = llm_json_first(doc, shape); v >= 0 && ok; v = llm_json_next(doc, v), i++) {
-        if (!llm_json_int(doc, v, &dim) || dim < 0) return 0;
-        int to = LLM__MAX(0, i - extra);
-        x->shape[to] = i && !to ? (int64_t)llm__mul((uint64_t)x->shape[0], (uint64_t)dim, &ok) : dim;
-    }
-    return ok;
-}
-
-/* "name": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}: these three members, no more. */
-static llm_result llm__safetensors_item(const char *path, const llm_json *doc, int node, llm__tensors *tensors) {
-    llm__tensor x = LLM__ZERO;
-    llm__str name = llm__json_key(doc, node);
-    int64_t begin = -1, end = -1;
-    int dtype = llm_json_find(doc, node, "dtype"), shape = llm_json_find(doc, node, "shape"),
-        places = llm_json_find(doc, node, "data_offsets");
-    const char *type = llm_json_str(doc, dtype, NULL);
-    if (!llm__plain_text(name, 65535)) return llm__error(LLM_ERR_FORMAT, "%s: a tensor name is no plain text of 1 to 65535 bytes", path);
-    if (llm_json_size(doc, node) != 3 || !type || llm_json_type_of(doc, shape) != LLM_JSON_ARRAY ||
-        llm_json_type_of(doc, places) != LLM_JSON_ARRAY)
-        return llm__bad(path, "tensor", name, "dtype, shape and data_offsets expected");
-    x.type = llm__safetensors_type(type);
-    if (x.type < 0) return llm__bad(path, "tensor", name, "dtype \"%.32s\" is not known", type);
-    if (!llm__safetensors_shape(doc, shape, &x))
-        return llm__bad(path, "tensor", name, "shape: whole numbers from 0 on with a product below 2^63 expected");
-    int first = llm_json_first(doc, places), last = llm_json_next(doc, first);
-    if (llm_json_size(doc, places) != 2 || !llm_json_int(doc, first, &begin) || !llm_json_int(doc, last, &end) || begin < 0 || end < begin)
-        return llm__bad(path, "tensor", name, "data_offsets: two ascending whole numbers expected");
-    x.offset = (uint64_t)begin;
-    /* the length is said twice, by the shape and by the offsets */
-    llm_result r = llm__tensors_add(tensors, path, name, &x);
-    if (r || x.bytes == end - begin) return r;
-    return llm__bad(path, "tensor", name, "data_offsets hold %lld bytes, %s of its shape needs %lld", (long long)(end - begin), type,
-                    (long long)x.bytes);
-}
-
-/* Reads a safetensors file that lies at data: the header's length (8 bytes), the header, then data that the tensors cover exactly. */
-LLM__UNUSED static llm_result llm__safetensors_parse(const char *path, const uint8_t *data, size_t size, llm__tensors *tensors) {
-    static const llm_json_limits limits = {8, 16000000, 0};
-    const size_t limit = 100000000; /* the format's own */
-    size_t first = tensors->n, n = size >= 8 ? (size_t)llm__load_le(data, 8) : 0;
-    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
-    int metadata = 0;
-    if (size < 10 || n < 2 || n > limit || n > size - 8)
-        return llm__error(LLM_ERR_FORMAT, "%s: no safetensors file: %zu bytes, of which its header claims %zu%s", path, size, n,
-                          llm__looks_like(data, size));
-    if (data[8] != '{') return llm__error(LLM_ERR_FORMAT, "%s: the safetensors header starts with byte %d, '{' expected", path, data[8]);
-    llm_result r = llm_json_parse((const char *)data + 8, n, &limits, &doc);
-    if (r) return llm__error(r, "%s: safetensors header: %s", path, llm_last_error());
-    for (int v = llm_json_first(doc, 0); v >= 0 && !r; v = llm_json_next(doc, v)) {
-        if (!llm__str_eq(llm__json_key(doc, v), "__metadata__")) r = llm__safetensors_item(path, doc, v, tensors);
-        else if (metadata++) r = llm__error(LLM_ERR_FORMAT, "%s: __metadata__ is there twice", path); /* once: nobody asks for it here */
-    }
-    return r ? r : llm__tensors_place(tensors, first, path, data + 8 + n, 8 + n, size - 8 - n, 1);
-}
-
-/* ---- The source: everything a model is opened from ----
- * A GGUF file has all of it in one: keys general.*, ARCHITECTURE.* (shapes), tokenizer.ggml.* (the vocabulary), tokenizer.chat_template,
- * then the tensors. A folder has a file for each:
- *   config.json                        shapes and switches; read by >>model
- *   generation_config.json             ids that end an answer, and how the publisher wants it sampled; may be absent
- *   model.safetensors                  the tensors, or shards of them with model.safetensors.index.json
- *   tokenizer.json, tokenizer.model, *.tiktoken    one of them; read by >>tokenizer
- *   tokenizer_config.json              names of special tokens, and in many models the chat template
- *   chat_template.jinja                the template where it is not there
- * Opened in this order: settings and tensors, tokenizer_config.json, the tokenizer, special ids and stop ids (they need the tokenizer), the
- * chat template. The source owns all of it; close takes it down whole, after a failed opening too. Paths, texts and the keys of GGUF files
- * lie in its arena. */
-
-typedef struct llm__source {
-    const char *path;
-    llm__gguf *gguf;                          /* keys of the (first) file; NULL: a folder */
-    llm_json *config, *generation_config, *tokenizer_config; /* of a folder; NULL: absent. Roots are objects */
-    llm__tensors tensors;                     /* of all parts and shards; empty with vocab_only or dummy_weights */
-    llm__tokenizer *tokenizer;                /* without any token only with dummy_weights in a folder without tokenizer files */
-    llm_template *chat_template;              /* NULL: none, or chat_template_error says why not */
-    char *chat_template_text, *chat_template_error;
-    const char *bos_token, *eos_token;        /* their texts, for templates; NULL: none */
-    int32_t bos_id, eos_id, pad_id, unk_id;   /* -1: none */
-    llm_tokens stop_ids;                      /* every id that ends an answer, eos_id first */
-    llm__file *files;                         /* stay open as long as the source */
-    size_t n_files, files_cap;
-    llm__gguf *vocab_gguf;                    /* the GGUF of the vocabulary: gguf, one of its own, or NULL */
-    llm__arena arena;
-    llm__logger log;
-    int no_mmap;
-} llm__source;
-
-/* Opens a file that stays open as long as the source: tensors, keys and vocabularies point into it. */
-static llm_result llm__source_file(llm__source *s, const char *path, llm__file *out) {
-    if (!llm__grow((void **)&s->files, &s->files_cap, s->n_files + 1, sizeof *s->files)) return llm__nomem();
-    llm_result r = llm__file_open(path, 0, s->no_mmap, out);
-    if (!r) s->files[s->n_files++] = *out;
-    return r;
-}
-
-/* folder/name in the arena; NULL: no memory. */
-static const char *llm__source_path(llm__source *s, const char *folder, const char *name) {
-    LLM__SCOPED(llm__drop) char *path = llm__path_join(folder, name);
-    return path ? llm__arena_str(&s->arena, llm__lit(path)) : NULL;
-}
-
-/* A file is known by its first bytes, not by its name. */
-static int llm__is_gguf(const llm__file *f) { return f->size >= 4 && !memcmp(f->data, "GGUF", 4); }
-
-/* Reads an open GGUF file: its tensors into `tensors`, its keys into *out, which llm__gguf_free must empty even after errors. */
-static llm_result llm__source_keys(llm__source *s, const char *path, const llm__file *f, llm__tensors *tensors, llm__gguf **out) {
-    llm__gguf *g = *out = (llm__gguf *)llm__arena_get(&s->arena, sizeof *g);
-    llm_result r = g ? llm__gguf_parse(path, f->data, f->size, g, tensors) : llm__nomem();
-    if (!r && g->end && f->size > g->end + g->alignment)
-        llm__log(&s->log, LLM_LOG_WARN, "%s: %zu bytes after the last tensor are ignored", path, f->size - g->end);
-    return r;
-}
-
-/* A number about parts: at most 65535; -1 if it is none. */
-static int llm__split_number(const llm__gguf *g, const char *key, int absent) {
-    int64_t v = llm__gguf_int(g, key, absent);
-    return v < 0 || v > 65535 ? -1 : (int)v;
-}
-
-/* A GGUF file and, if it is split, its other parts; each says which part of how many it is. The first has the keys; the others are opened
- * by the names that follow from its own, so nothing in a file can make us open another. */
-static llm_result llm__source_gguf(llm__source *s, const char *path, llm__file f) {
-    char ending[40];
-    llm_result r = llm__source_keys(s, path, &f, &s->tensors, &s->gguf);
-    if (r) return r;
-    int count = llm__split_number(s->gguf, "split.count", 1), no = llm__split_number(s->gguf, "split.no", 0);
-    if (count < 0 || no < 0 || no >= LLM__MAX(1, count)) return llm__error(LLM_ERR_FORMAT, "%s: split.no and split.count do not fit", path);
-    if (count < 2) return LLM_OK;
-    if (no) return llm__error(LLM_ERR_FORMAT, "%s: part %d of %d: open the first", path, no + 1, count);
-    size_t len = strlen(path), n = (size_t)snprintf(ending, sizeof ending, "-00001-of-%05d.gguf", count);
-    if (!llm__ends_with(path, ending)) return llm__error(LLM_ERR_FORMAT, "%s: part 1 of %d: a name ending in %s expected", path, count, ending);
-    for (int i = 1; i < count && !r; i++) {
-        LLM__SCOPED(llm__gguf_free) llm__gguf part = LLM__ZERO;
-        char *name = llm__arena_str(&s->arena, llm__s(path, len));
-        if (name) snprintf(name + len - n, n + 1, "-%05d-of-%05d.gguf", i + 1, count);
-        r = name ? llm__source_file(s, name, &f) : llm__nomem();
-        if (!r) r = llm__gguf_parse(name, f.data, f.size, &part, &s->tensors);
-        int own = llm__split_number(&part, "split.no", -1), of = llm__split_number(&part, "split.count", -1);
-        if (!r && (own != i || of != count))
-            r = llm__error(LLM_ERR_FORMAT, "%s: says it is part %d of %d, part %d of %d expected", name, own + 1, of, i + 1, count);
-    }
-    int64_t total = llm__gguf_int(s->gguf, "split.tensors.count", -1);
-    if (r || total < 0 || (size_t)total == s->tensors.n) return r;
-    return llm__error(LLM_ERR_FORMAT, "%s: split.tensors.count is %lld, the parts have %zu", path, (long long)total, s->tensors.n);
-}
-
-/* Reads a JSON file of a folder whose root is an object. Absent: LLM_OK and NULL. */
-static llm_result llm__folder_json(llm__source *s, const char *folder, const char *name, size_t limit, llm_json **out) {
-    const char *path = llm__source_path(s, folder, name);
-    *out = NULL;
-    if (!path) return llm__nomem();
-    if (llm__path_kind_of(path) == LLM__PATH_NONE) return LLM_OK;
-    llm_result r = llm__json_file(path, limit, out);
-    if (!r && llm_json_type_of(*out, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_FORMAT, "%s: an object expected", path);
-    return r;
-}
-
-/* Says that a folder lacks a file, and what stands there instead. */
-static llm_result llm__folder_lacks(const char *folder, const char *lacks) {
-    static const struct { const char *ending, *advice; } kinds[] = {
-        {".gguf", ": give the path of that file"},
-        {".bin", ", a pickle, which is never read: convert the model to safetensors"},
-        {".pth", ", a pickle, which is never read: convert the model to safetensors"},
-        {".pdparams", ", a Paddle file: take a folder with safetensors"},
-        {".safetensors", ": config.json beside model.safetensors, or beside shards and model.safetensors.index.json, expected"},
-    };
-    DIR *dir = opendir(folder);
-    int best = LLM__COUNT(kinds);
-    char found[256] = "";
-    for (struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir))
-        for (int i = 0; i < best; i++)
-            if (llm__ends_with(e->d_name, kinds[i].ending)) snprintf(found, sizeof found, "%s", e->d_name), best = i;
-    if (dir) closedir(dir);
-    if (best == LLM__COUNT(kinds))
-        return llm__error(LLM_ERR_IO, "%s: no %s there: a GGUF file, or a folder with config.json and safetensors expected", folder, lacks);
-    return llm__error(LLM_ERR_IO, "%s: no %s there, but %.200s%s", folder, lacks, found, kinds[best].advice);
-}
-
-/* One shard: all its tensors go into the table. path NULL: no memory for it. */
-static llm_result llm__source_safetensors(llm__source *s, const char *path) {
-    llm__file f;
-    llm_result r = path ? llm__source_file(s, path, &f) : llm__nomem();
-    return r ? r : llm__safetensors_parse(path, f.data, f.size, &s->tensors);
-}
-
-/* The shards that an index names. Its names come from strangers: plain names of .safetensors files in the same folder only. */
-static llm_result llm__source_shards(llm__source *s, const char *folder, const llm_json *index) {
-    int map = llm_json_find(index, 0, "weight_map"), is_map = llm_json_type_of(index, map) == LLM_JSON_OBJECT;
-    LLM__SCOPED(llm__map_free) llm__map seen = LLM__ZERO;
-    seen.seed = llm__seed(s);
-    for (int v = is_map ? llm_json_first(index, map) : -1; v >= 0; v = llm_json_next(index, v)) {
-        llm__str name = llm__json_text(index, v);
-        if (!name.p || !llm__plain_text(name, 255) || name.p[0] == '.' || strchr(name.p, '/') || !llm__ends_with(name.p, ".safetensors"))
-            return llm__error(LLM_ERR_FORMAT, "%s: weight_map: \"%.100s\": the plain name of a .safetensors file expected", folder,
-                              name.p ? name.p : "");
-        /* thousands of tensors name a few shards: each is opened once */
-        int put = llm__map_put(&seen, name, 0);
-        llm_result r = put < 0 ? llm__nomem() : put ? llm__source_safetensors(s, llm__source_path(s, folder, name.p)) : LLM_OK;
-        if (r) return r;
-    }
-    if (seen.len) return LLM_OK;
-    return llm__error(LLM_ERR_FORMAT, "%s: model.safetensors.index.json: weight_map: an object of shard names expected", folder);
-}
-
-/* The weights of a folder: model.safetensors, or else the shards of its index. */
-static llm_result llm__source_weights(llm__source *s, const char *folder) {
-    const char *single = llm__source_path(s, folder, "model.safetensors");
-    LLM__SCOPED(llm__json_drop) llm_json *index = NULL;
-    if (!single || llm__path_kind_of(single) != LLM__PATH_NONE) return llm__source_safetensors(s, single);
-    llm_result r = llm__folder_json(s, folder, "model.safetensors.index.json", 100000000, &index);
-    if (r) return r;
-    return index ? llm__source_shards(s, folder, index) : llm__folder_lacks(folder, "model.safetensors");
-}
-
-/* A Hugging Face folder. */
-static llm_result llm__source_folder(llm__source *s, const char *path, const llm_model_config *cfg) {
-    llm_result r = llm__folder_json(s, path, "config.json", 16000000, &s->config);
-    if (!r && !s->config && !cfg->vocab_only) r = llm__folder_lacks(path, "config.json");
-    if (!r) r = llm__folder_json(s, path, "generation_config.json", 16000000, &s->generation_config);
-    return r || cfg->vocab_only || cfg->dummy_weights ? r : llm__source_weights(s, path);
-}
-
-/* ---- GGUF vocabularies, as llama.cpp reads them ----
- * What the header has, a list or a value each:
- *
- *     tokenizer.ggml.model          "gpt2": BPE over bytes; "llama": SentencePiece's BPE; "t5": Unigram; "bert": WordPiece
- *     tokenizer.ggml.tokens         texts; of "gpt2" in the byte alphabet
- *     tokenizer.ggml.scores         of SentencePiece's models
- *     tokenizer.ggml.token_type     1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
- *     tokenizer.ggml.merges         of "gpt2"
- *
- * So it has the tokens with scores and types and, for BPE, the merges; but how text is cut is only a name, tokenizer.ggml.pre, whose
- * regexes are in llama.cpp's source. So they are here: a row lists the names that share them. What llama.cpp decides by the text of a
- * token or the kind of the model (which tokens end a turn, default ids, who gets BOS) is here too. Rules that differ from Hugging Face's:
- * no normal forms, added tokens longest first, unknown characters stay between their neighbours. */
-
-/* A word that is a token is taken whole; BOS is added unless the file says no; spaces are U+2581; there is no BOS by default. */
-enum { LLM__PRE_WHOLE = 1, LLM__PRE_BOS = 2, LLM__PRE_SPACES = 4, LLM__PRE_NO_BOS_ID = 8 };
-
-/* Parts of patterns that several names share. Numbers of up to three digits, Chinese and Japanese, words with one punctuation mark in
- * front, digits in groups of three from the right. */
-#define LLM__PRE_CJK "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+"
-#define LLM__PRE_DEEP "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}&&[^\\s]]+" /* to llama.cpp all white space is one character */
-#define LLM__PRE_V3(tail) "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+" \
-    "|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+" tail "|\\s+(?!\\S)|\\s+"
-#define LLM__PRE_QWEN2 LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL
-#define LLM__PRE_LLAMA3 LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL
-#define LLM__PRE_UPPER "[\\p{L}&&[^a-z]]"
-#define LLM__PRE_LOWER "[\\p{L}&&[^A-Z]]"
-#define LLM__PRE_DIGITS "[^\\p{N}]*\\p{N}{1,3}(?=(?:\\p{N}{3})*(?!\\p{N}))"
-#define LLM__PRE_BLOOM " ?[^(\\s|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"
-/* Letters with case, as a regex library without Unicode properties had to list them: those that came later, and a few scripts that were
- * left out (Georgian, mathematical letters ...), are none. */
-#define LLM__PRE_LETTERS \
-    "[\\p{Lu}\\p{Ll}\\p{Lt}&&[^\\x{560}-\\x{588}\\x{10C7}-\\x{10FF}\\x{1C80}-\\x{1C8F}\\x{2D00}-\\x{2D2F}\\x{A790}-\\x{A7FF}\\x{AB30}-" \
-    "\\x{AB6F}\\x{10500}-\\x{105FF}\\x{10D00}-\\x{10DFF}\\x{11900}-\\x{1DFFF}]]"
-
-/* tokenizer.ggml.pre is only a name. What llama.cpp does for it: regexes one after the other, each on the pieces of the one before.
- * Where it sees all letters as one class (its regexes know no cases), so do these. */
-static const struct { const char *names; int flags; const char *regex[6]; } llm__pres[] = {
-    {"default", 0, {"[\\p{P}\\$\\+<=>\\^~\\|]+", LLM__RX_GPT2_TEXT "|\\s+", "\\p{N}+", "[0-9][0-9][0-9]"}},
-    {"llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano", LLM__PRE_WHOLE | LLM__PRE_BOS, {LLM__PRE_LLAMA3}},
-    {"dbrx smaug-bpe", 0, {LLM__PRE_LLAMA3}},
-    {"chatglm-bpe", LLM__PRE_NO_BOS_ID, {LLM__PRE_LLAMA3}},
-    {"glm4 glm5", LLM__PRE_WHOLE | LLM__PRE_NO_BOS_ID, {LLM__PRE_LLAMA3}},
-    {"jais-2", 0, {LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s{512}(?!\\S)"
-        "|\\s{256}(?!\\S)|\\s{128}(?!\\S)|\\s{64}(?!\\S)|\\s{32}(?!\\S)|\\s{16}(?!\\S)|\\s{8}(?!\\S)|\\s{4}(?!\\S)|\\s{1,2}(?!\\S)"
-        "|\\s{1}"}},
-    {"deepseek-llm", 0, {"[\\r\\n]", "\\s?[" LLM__PRE_LETTERS "]+", "\\s?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}"
-        "\\x{3001}\\x{3002}]+", "\\s+\\z", LLM__PRE_DEEP, "\\p{N}+"}},
-    {"deepseek-coder", 0, {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", LLM__PRE_DEEP, "\\p{N}"}},
-    {"deepseek-v3 hunyuan-dense joyai-llm hy_v4", 0, {"\\p{N}{1,3}", LLM__PRE_CJK, LLM__PRE_V3("[\\r\\n]*|\\s*[\\r\\n]+")}},
-    {"spark2_5", 0, {"\\p{N}{1,3}", LLM__PRE_CJK, LLM__PRE_V3("|[\\r\\n]"), "\\p{N}"}},
-    {"youtu", LLM__PRE_WHOLE, {"[\\x{AC00}-\\x{D7A3}\\x{3131}-\\x{318E}]+|[\\x{FF01}\\x{2026}\\x{201C}\\x{201D}\\x{2018}\\x{2019}\\x{2014}"
-        "\\x{FF1A}\\x{FF1B}\\x{FF0C}\\x{3001}-\\x{303F}\\x{FE30}-\\x{FE4F}]+|[\\x{3105}-\\x{312F}]+|" LLM__PRE_CJK, LLM__RX_CASED(
-        "[\\p{L}\\p{M}]", "[\\p{L}\\p{M}]", LLM__RX_ASCII_CASE "?", "\\p{N}", "/")}},
-    {"falcon", 0, {"[\\p{P}\\$\\+<=>\\^~\\|`]+", LLM__RX_GPT2_TEXT "|\\s+", "[0-9][0-9][0-9]"}},
-    {"starcoder refact command-r smollm codeshell exaone minerva-7b mellum2", 0, {"\\p{N}", LLM__RX_GPT2_TEXT "|\\s+"}},
-    {"gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 mellum modern-bert mpt olmo jais trillion granite-docling exaone4 "
-        "jina-v1-en jina-v2-code roberta-bpe", 0, {LLM__RX_GPT2_TEXT "|\\s+"}},
-    {"qwen2 deepseek-r1-qwen kormo f2llmv2 stablelm2 megrez hunyuan solar-open grok-2", 0, {LLM__PRE_QWEN2}},
-    {"qwen35", 0, {LLM__RX_ASCII_CASE "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+"
-        "|\\s+(?!\\S)|\\s+"}},
-    {"poro-chat bloom gpt3-finnish", 0, {LLM__PRE_BLOOM}},
-    {"viking", 0, {LLM__PRE_BLOOM, "\\p{N}"}},
-    {"tekken", LLM__PRE_WHOLE | LLM__PRE_BOS, {LLM__RX_CASED(LLM__PRE_UPPER, LLM__PRE_LOWER, "", "\\p{N}", "/")}},
-    {"gpt-4o llama4 kanana2 talkie minimax-m2", 0, {LLM__RX_CASED(LLM__PRE_UPPER, LLM__PRE_LOWER, LLM__RX_ASCII_CASE "?", "\\p{N}{1,3}", "/")}},
-    {"granite-embed-multi-97m", LLM__PRE_WHOLE, {LLM__RX_CASED("[\\p{L}\\p{M}&&[^a-z]]", "[\\p{L}\\p{M}&&[^A-Z]]", LLM__RX_ASCII_CASE "?",
-        "\\p{N}{1,3}", "/")}},
-    {"tiny_aya cohere2moe", 0, {LLM__PRE_DIGITS, LLM__RX_CASED("[\\p{L}\\p{M}]", "[\\p{L}\\p{M}]", LLM__RX_ASCII_CASE "?", "\\p{N}{1,3}", "/")}},
-    {"chameleon", LLM__PRE_BOS, {"<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", "([\\t\\n]|    |  )", "\\p{N}",
-        "[\\p{P}!-/:-@\\[-`{-~]", LLM__RX_GPT2_TEXT "|\\s+"}},
-    {"kimi-k2", 0, {"[\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{20000}-\\x{2A6DF}\\x{2A700}-\\x{2EBEF}\\x{2F800}-\\x{2FA1F}\\x{F900}-"
-        "\\x{FAFF}]+|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}&&[^\\p{Han}]]+" LLM__RX_ASCII_CASE "?|\\p{N}{1,3}|" LLM__RX_TAIL}},
-    {"superbpe", 0, {"\\p{N}+", "(?=([0-9]{3})+(?![0-9]))"}},
-    {"bailingmoe bailingmoe2 llada-moe", 0, {"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|" LLM__RX_WORD
-        "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"}},
-    {"seed-coder", 0, {LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
-    {"ufakzeka", 0, {LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL}},
-    {"afmoe", 0, {LLM__PRE_DIGITS, "[\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{8C48}-\\x{FAFF}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}"
-        "\\x{FF65}-\\x{FF9F}\\x{2F00}-\\x{2FDF}\\x{E40}-\\x{E7F}\\x{E80}-\\x{EFF}\\x{1780}-\\x{17FF}\\x{1000}-\\x{109F}\\x{AA60}-\\x{AA7F}"
-        "\\x{A9E0}-\\x{A9FF}\\x{AC00}-\\x{D7AF}\\x{1100}-\\x{11FF}]+", LLM__PRE_V3("[\\r\\n]*|\\s*[\\r\\n]+")}},
-    {"laguna", 0, {"[^\\n]+|[\\n]+", LLM__PRE_QWEN2}},
-    {"exaone-moe", 0, {LLM__RX_ASCII_CASE "|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}"
-        "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"}},
-    {"minicpm5", LLM__PRE_WHOLE, {"\\p{N}{1,3}", LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}+|" LLM__RX_TAIL}},
-    {"gemma4 granite-embed-multi-311m", LLM__PRE_SPACES | LLM__PRE_BOS, {"[^\\n]+|[\\n]+"}},
-    {"sarvam-moe", LLM__PRE_SPACES, {"[^\\n]+|[\\n]+"}}};
-
-/* An array of the vocabulary, whose type and length (-1: any) are checked; NULL: absent, or a failure was noted. */
-static const llm__gguf_kv *llm__vocab_array(llm__tokenizer *t, const llm__gguf *g, const char *key, llm__gguf_type type, int64_t n) {
-    const llm__gguf_kv *kv = llm__gguf_find(g, key);
-    int fits = kv && kv->is_array && (kv->type == (int32_t)type || (type == LLM__GGUF_I32 && kv->type == LLM__GGUF_U32));
-    if (kv && (!fits || kv->count > 4194304 || (n >= 0 && kv->count != (uint64_t)n)))
-        LLM__TOK_BAD(t, "%s: %s expected", key, type == LLM__GGUF_STR ? "an array of at most 4194304 strings" : type == LLM__GGUF_F32 ?
-                     "as many floats as tokens" : "as many 32-bit integers as tokens");
-    return t->result ? NULL : kv;
-}
-
-/* Tokens that end a turn, in llama.cpp as here. */
-#define LLM__SP "\xE2\x96\x81"
-#define LLM__DS(name) "<\xEF\xBD\x9C" name "\xEF\xBD\x9C> " /* DeepSeek's bars are U+FF5C */
-#define LLM__ENDS "<|im_end|> <|eot_id|> <|eom_id|> <|end|> <|return|> <|call|> <end_of_turn> <turn|> <|endoftext|> <|end_of_text|> <EOT> " \
-    "[EOT] <end_of_utterance> " LLM__DS("end" LLM__SP "of" LLM__SP "sentence")
-
-/* The type of a token. Some that end turns or mark code to fill in are control tokens whatever the file says, because many files are wrong
- * there and a model that ends a turn with plain text never stops; some of gpt-oss are never control tokens, because its chat format is
- * parsed out of the text. */
-static int llm__vocab_type_of(llm__str text, int type) {
-    static const char control[] =
-        LLM__ENDS "<|flush|> <|calls|> </s> _<EOT> [EOS] <eos> <|tool_response> [e~[ "
-        "<|fim_prefix|> <fim-prefix> <fim_prefix> " LLM__DS("fim" LLM__SP "begin") "<PRE> " LLM__SP "<PRE> <|code_prefix|> <|prefix|> "
-        "<|fim_suffix|> <fim-suffix> <fim_suffix> " LLM__DS("fim" LLM__SP "hole") "<SUF> " LLM__SP "<SUF> <|code_suffix|> <|suffix|> "
-        "<|fim_middle|> <fim-middle> <fim_middle> " LLM__DS("fim" LLM__SP "end") "<MID> " LLM__SP "<MID> <|code_middle|> <|middle|> "
-        "<|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>";
-    if (!text.n || !memchr(">][", text.p[text.n - 1], 3)) return type; /* as nearly all tokens: none of these ends otherwise */
-    if (llm__word_index("<|channel|> <|message|> <|start|> <|constrain|>", text) >= 0) return LLM__VOCAB_USER;
-    return llm__word_index(control, text) >= 0 ? LLM__VOCAB_CONTROL : type;
-}
-
-/* The tokens with their scores and types; control, unknown and user-defined ones are sought in text as added tokens. */
-static void llm__vocab_tokens(llm__tokenizer *t, const llm__gguf *g) {
-    static const uint8_t flags[] = {0, 0, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN,
-                                    LLM__TOKEN_USER | LLM__TOKEN_PLAIN, LLM__TOKEN_UNUSED, LLM__TOKEN_BYTE};
-    const llm__gguf_kv *tokens = llm__vocab_array(t, g, "tokenizer.ggml.tokens", LLM__GGUF_STR, -1);
-    int64_t n = tokens ? (int64_t)tokens->count : 0;
-    const llm__gguf_kv *scores = llm__vocab_array(t, g, "tokenizer.ggml.scores", LLM__GGUF_F32, n),
-                       *types = llm__vocab_array(t, g, "tokenizer.ggml.token_type", LLM__GGUF_I32, n);
-    const uint8_t *at = n ? tokens->data : NULL;
-    if (!n) LLM__TOK_BAD(t, "tokenizer.ggml.tokens: at least one token expected");
-    llm__tok_reserve(t, n);
-    for (int32_t i = 0; i < n && !t->result; i++) {
-        char empty[24];
-        double score = 0;
-        llm__str text = llm__gguf_string(&at);
-        int type = llm__vocab_type_of(text, types ? (int)llm__load_le(types->data + 4 * (size_t)i, 4) : 1);
-        int found = type == LLM__VOCAB_CONTROL || type == LLM__VOCAB_UNKNOWN || type == LLM__VOCAB_USER;
-        if (!text.n) text = llm__s(empty, (size_t)snprintf(empty, sizeof empty, "[EMPTY_%d]", (int)i));
-        if (scores) (void)llm__gguf_num_at(scores, (uint64_t)i, &score);
-        if (score != score) LLM__TOK_BAD(t, "tokenizer.ggml.scores[%d]: a number expected", (int)i);
-        llm__tok_enter(t, text, i, type >= 0 && type < LLM__COUNT(flags) ? flags[type] : 0, score);
-        if (found && text.n <= LLM__TOK_MAX_ADDED) llm__tok_enter_added(t, text, i, type == LLM__VOCAB_USER ? 0 : LLM__ADDED_SPECIAL);
-    }
-}
-
-/* Merges "a b", in the order of their ranks. */
-static void llm__vocab_merges(llm__tokenizer *t, const llm__gguf *g) {
-    const llm__gguf_kv *merges = llm__vocab_array(t, g, "tokenizer.ggml.merges", LLM__GGUF_STR, -1);
-    const uint8_t *at = merges ? merges->data : NULL;
-    int32_t next = t->n_vocab;
-    llm__tok_merge_reserve(t, merges ? (int64_t)merges->count : 0);
-    for (int32_t i = 0; merges && i < (int32_t)merges->count && !t->result; i++) {
-        llm__str s = llm__gguf_string(&at);
-        const char *space = s.n > 1 ? (const char *)memchr(s.p + 1, ' ', s.n - 1) : NULL; /* a part may begin with one */
-        size_t n = space ? (size_t)(space - s.p) : s.n;
-        if (n + 1 >= s.n) LLM__TOK_BAD(t, "tokenizer.ggml.merges[%d]: two parts expected", (int)i);
-        else llm__tok_merge_enter(t, llm__s(s.p, n), llm__s(space + 1, s.n - n - 1), 0, i, &next);
-    }
-}
-
-/* BPE over ranked pairs ("gpt2", "gemma4"). What is no token stays a barrier; at the end it becomes the letters' own tokens, or with
- * spaces escaped its bytes <0x..>. Returns the flags of tokenizer.ggml.pre. */
-static int llm__vocab_bpe(llm__tokenizer *t, const llm__gguf *g, llm__str pre) {
-    int row = 0, n = LLM__COUNT(llm__pres);
-    if (!pre.p) llm__log(t->log, LLM_LOG_WARN, "tokenizer.ggml.pre is missing: the default is used, answers may be worse");
-    if (!pre.n) pre = llm__lit("default");
-    while (row < n && llm__word_index(llm__pres[row].names, pre) < 0) row++;
-    if (row == n) return LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.pre: \"%.*s\" is unknown", llm__shown(pre), pre.p), 0;
-    int flags = llm__pres[row].flags, spaces = flags & LLM__PRE_SPACES;
-    llm__vocab_merges(t, g);
-    llm__add_splits(t, llm__pres[row].regex, LLM__COUNT(llm__pres[row].regex));
-    t->barrier = 1;
-    t->whole = flags & LLM__PRE_WHOLE ? 1 : spaces ? 2 : 0;
-    t->byte_fallback = t->drop_unknown = spaces != 0;
-    t->alphabet_fallback = !spaces;
-    llm__tok_add_literal(t, spaces ? LLM__LITERAL_SPACES : LLM__LITERAL_LETTERS, 0);
-    if (spaces) llm__tok_add_spaces(t, 0, 0, 0, llm__spm_mark);
-    else llm__tok_add(t, &t->words, LLM__TOK_BYTES);
-    return flags;
-}
-
-/* SentencePiece's BPE ("llama"): what is merged next is the token with the best score; unknown characters become byte tokens. */
-static void llm__vocab_spm(llm__tokenizer *t, const llm__gguf *g) {
-    int prefix = llm__gguf_bool(g, "tokenizer.ggml.add_space_prefix", 1);
-    t->barrier = t->byte_fallback = t->fuse_unk = t->plain_bytes = 1;
-    llm__tok_use_scores(t, 0);
-    llm__tok_add_spaces(t, 0, prefix, 0, llm__spm_mark);
-    llm__tok_add_literal(t, LLM__LITERAL_SPACES, prefix);
-}
-
-/* SentencePiece's Unigram ("t5"). */
-static void llm__vocab_ugm(llm__tokenizer *t, const llm__gguf *g) {
-    const llm__gguf_kv *map = llm__gguf_find(g, "tokenizer.ggml.precompiled_charsmap");
-    t->model = LLM__TOK_UNIGRAM;
-    int prefix = llm__gguf_bool(g, "tokenizer.ggml.add_space_prefix", 0);
-    t->fuse_unk = 1;
-    if (!llm__gguf_find(g, "tokenizer.ggml.scores")) LLM__TOK_BAD(t, "tokenizer.ggml.scores: missing");
-    for (int32_t i = 0; i < t->n_vocab; i++)
-        if (t->token[i].type & LLM__TOKEN_USER) t->token[i].score = 0;
-    llm__tok_use_scores(t, LLM__TOKEN_SPECIAL | LLM__TOKEN_BYTE);
-    if (map && map->is_array && (map->type == LLM__GGUF_U8 || map->type == LLM__GGUF_I8))
-        llm__tok_set_charsmap(t, llm__s((const char *)map->data, (size_t)map->count));
-    llm__tok_add_spaces(t, llm__gguf_bool(g, "tokenizer.ggml.remove_extra_whitespaces", 0), prefix, 0, llm__spm_mark);
-    llm__tok_add_literal(t, LLM__LITERAL_SPACES, prefix);
-}
-
-/* "bert": every word begins with U+2581 in this vocabulary. */
-static void llm__vocab_wpm(llm__tokenizer *t) {
-    t->model = LLM__TOK_WORDPIECE;
-    t->max_word = INT32_MAX - 1;
-    llm__tok_add_literal(t, LLM__LITERAL_SPACES, 1);
-    llm__tok_add_parts(t, NULL, -1, 'n', llm__lit("GGUF bert"), &t->normalizers);
-    llm__tok_add_parts(t, NULL, -1, 'p', llm__lit("BertPreTokenizer"), &t->words);
-    llm__tok_add(t, &t->words, LLM__TOK_METASPACE)->text = llm__spm_mark;
-}
-
-/* Special tokens by what the file calls them, tokenizer.ggml.NAME_token_id. */
-enum { LLM__ID_BOS, LLM__ID_EOS, LLM__ID_UNK, LLM__ID_SEP, LLM__ID_PAD, LLM__IDS = 8 };
-
-/* The special ids that the file names, -1 for others. A file whose ids lie outside of its vocabulary is broken in a way that would show only
- * when somebody talks to it: it is refused at once. (Ids of a folder's JSON files may lie outside: padded vocabularies have them.) */
-static void llm__vocab_ids(llm__tokenizer *t, const llm__gguf *g, int32_t *ids) {
-    static const char *const names[LLM__IDS] = {"bos", "eos", "unknown", "seperator", "padding", "eot", "eom", "mask"}; /* so spelled */
-    for (int i = 0; i < LLM__IDS; i++) {
-        char key[48];
-        snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", names[i]);
-        int64_t id = llm__gguf_int(g, key, llm__gguf_find(g, key) ? INT64_MIN : -1);
-        if (id == 0xFFFFFFFF) id = -1; /* how some writers say "none" */
-        if (id == INT64_MIN) LLM__TOK_BAD(t, "%s: a whole number expected", key);
-        if (id < -1 || id >= t->n_vocab) LLM__TOK_BAD(t, "%s: token id %lld, the vocabulary has %d", key, (long long)id, (int)t->n_vocab);
-        ids[i] = (int32_t)id;
-    }
-}
-
-/* The kinds of tokenizer.ggml.model, with llama.cpp's defaults: ids up to PAD, whether BOS and EOS are added. */
-enum { LLM__VOCAB_GPT2, LLM__VOCAB_GEMMA4, LLM__VOCAB_LLAMA, LLM__VOCAB_T5, LLM__VOCAB_BERT };
-static const struct { const char *model, *kind; int32_t id[5]; int add_bos, add_eos; } llm__vocab_kinds[] = {
-    {"gpt2", "BPE", {11, 11, -1, -1, -1}, 0, 0}, {"gemma4", "BPE", {-1, -1, -1, -1, -1}, 1, 0}, {"llama", "SPM", {1, 2, 0, -1, -1}, 1, 0},
-    {"t5", "Unigram", {-1, 1, 2, -1, 0}, 0, 1}, {"bert", "WordPiece", {101, -1, 100, 102, 0}, 1, 1}};
-
-/* The ids of special tokens, and the frame. */
-static void llm__vocab_frame(llm__tokenizer *t, const llm__gguf *g, int kind, int flags) {
-    int32_t id[LLM__IDS];
-    int bert = kind == LLM__VOCAB_BERT;
-    llm__vocab_ids(t, g, id);
-    for (int i = 0; i <= LLM__ID_PAD; i++) {
-        int none = llm__vocab_kinds[kind].id[i] >= t->n_vocab || (i == LLM__ID_BOS && (flags & LLM__PRE_NO_BOS_ID));
-        if (id[i] < 0 && !none) id[i] = llm__vocab_kinds[kind].id[i];
-    }
-    t->bos_id = id[LLM__ID_BOS], t->eos_id = id[LLM__ID_EOS], t->unk_id = id[LLM__ID_UNK], t->pad_id = id[LLM__ID_PAD];
-    /* BERT always has both, and ends with SEP; gemma4 insists on BOS whatever the file says. */
-    int must = bert || ((flags & LLM__PRE_SPACES) && (flags & LLM__PRE_BOS)), last = id[bert ? LLM__ID_SEP : LLM__ID_EOS];
-    int bos = must || llm__vocab_kinds[kind].add_bos || (flags & LLM__PRE_BOS), eos = llm__vocab_kinds[kind].add_eos;
-    if (!must) bos = llm__gguf_bool(g, "tokenizer.ggml.add_bos_token", bos);
-    if (!bert) eos = llm__gguf_bool(g, "tokenizer.ggml.add_eos_token", eos);
-    if (bos && t->bos_id >= 0) llm__frame_add(t, &t->before, 0, t->bos_id, "");
-    if (eos && last >= 0) llm__frame_add(t, &t->after, 0, last, "");
-    if (t->model != LLM__TOK_BPE && t->unk_id < 0) LLM__TOK_BAD(t, "tokenizer.ggml.unknown_token_id: missing");
-}
-
-/* Reads the vocabulary of a GGUF file; a tokenizer.json inside it wins. */
-static void llm__tok_load_gguf(llm__tokenizer *t, const llm__gguf *g) {
-    llm__str model = llm__gguf_str(g, "tokenizer.ggml.model"), json = llm__gguf_str(g, "tokenizer.huggingface.json");
-    int kind = 0, flags = 0;
-    if (!model.p) LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.model is absent: the file has no tokenizer, give one");
-    if (json.p && !t->result) {
-        int32_t id[LLM__IDS];
-        llm__tok_load(t, json, "", NULL);
-        llm__vocab_ids(t, g, id);
-        t->bos_id = id[LLM__ID_BOS], t->eos_id = id[LLM__ID_EOS], t->pad_id = id[LLM__ID_PAD];
-        return;
-    }
-    while (kind < LLM__COUNT(llm__vocab_kinds) && !llm__str_eq(model, llm__vocab_kinds[kind].model)) kind++;
-    if (kind == LLM__COUNT(llm__vocab_kinds))
-        LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.model: \"%.*s\": llama, gpt2, t5 or bert expected", llm__shown(model), model.p);
-    llm__vocab_tokens(t, g);
-    if (t->result) return;
-    t->kind = llm__vocab_kinds[kind].kind;
-    if (kind == LLM__VOCAB_GEMMA4) flags = llm__vocab_bpe(t, g, llm__lit("gemma4"));
-    else if (kind == LLM__VOCAB_GPT2) flags = llm__vocab_bpe(t, g, llm__gguf_str(g, "tokenizer.ggml.pre"));
-    else if (kind == LLM__VOCAB_LLAMA) llm__vocab_spm(t, g);
-    else if (kind == LLM__VOCAB_T5) llm__vocab_ugm(t, g);
-    else llm__vocab_wpm(t);
-    llm__vocab_frame(t, g, kind, flags);
-    llm__tok_finish(t);
-}
-
-/* Opens the tokenizer: the one that was asked for (a folder, a file, or a GGUF, whose tensors are of no interest), else the model's. */
-static llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *cfg) {
-    const char *path = cfg->tokenizer ? cfg->tokenizer : s->path;
-    LLM__SCOPED(llm__tensors_free) llm__tensors unused = LLM__ZERO;
-    llm__file f = LLM__ZERO;
-    llm_result r = LLM_OK;
-    if (!cfg->tokenizer) s->vocab_gguf = s->gguf;
-    else if (llm__path_kind_of(path) == LLM__PATH_FILE) r = llm__source_file(s, path, &f);
-    if (!r && llm__is_gguf(&f)) r = llm__source_keys(s, path, &f, &unused, &s->vocab_gguf);
-    if (r) return r;
-    llm__tokenizer *t = llm__tok_new();
-    if (!t) return llm__nomem();
-    t->log = &s->log;
-    if (s->vocab_gguf) llm__tok_load_gguf(t, s->vocab_gguf);
-    else llm__tok_load_path(t, path, s->tokenizer_config);
-    r = t->result && s->vocab_gguf ? llm__error(t->result, "%s: %s", path, llm_last_error()) : t->result;
-    t->log = NULL;
-    s->tokenizer = t;
-    if (r != LLM_ERR_IO || !cfg->dummy_weights || cfg->tokenizer) return r;
-    llm__log(&s->log, LLM_LOG_WARN, "%s", llm_last_error()); /* random weights need no words: a bare folder will do */
-    t->result = LLM_OK;
-    t->kind = "none";
-    return LLM_OK;
-}
-
-/* ---- Special tokens and what ends an answer ----
- * Files disagree, and each is right about something: an answer ends at every id that any of them calls an end. Forgetting one makes a model
- * talk to itself; the reverse fault is not known, but for gpt-oss. Ids from JSON files are not compared with the vocabulary: an id that no
- * logit has can never be sampled, and padded vocabularies have ids without a token. */
-
-/* Real lists have one to ten ids. Each is compared with those before it, so a list of millions must not be read. */
-enum { LLM__MAX_STOPS = 16384 };
-
-/* A node that should be a token id; -1 if it is none. */
-static int32_t llm__json_id(const llm_json *doc, int node) {
-    int64_t v;
-    return llm_json_int(doc, node, &v) && v >= 0 && v < INT32_MAX ? (int32_t)v : -1;
-}
-
-/* The first id under a key of a JSON file that holds an id or a list of them. */
-static int32_t llm__json_first_id(const llm_json *doc, const char *key) {
-    int node = llm_json_find(doc, 0, key);
-    return llm__json_id(doc, llm_json_type_of(doc, node) == LLM_JSON_ARRAY ? llm_json_first(doc, node) : node);
-}
-
-/* What a special token is: tokenizer_config.json's text first, then the ids of the other two files, then what the tokenizer itself says.
- * Its text, for templates: tokenizer_config.json decides alone where it is (Qwen: a BOS id, but no BOS in templates). `name`: "bos". */
-static llm_result llm__special_find(llm__source *s, const char *name, int32_t own, int32_t *id, const char **text_out) {
-    char key[32], id_key[32];
-    LLM__SCOPED(llm_text_free) llm_text piece = LLM__ZERO;
-    llm_result r = LLM_OK;
-    snprintf(key, sizeof key, "%s_token", name);
-    snprintf(id_key, sizeof id_key, "%s_token_id", name);
-    llm__str text = llm__config_token(s->tokenizer_config, key);
-    *id = text.p ? llm__tokenizer_id(s->tokenizer, text) : -1;
-    if (*id < 0) *id = llm__json_first_id(s->generation_config, id_key);
-    if (*id < 0) *id = llm__json_first_id(s->config, id_key);
-    if (*id < 0) *id = own;
-    /* no tokenizer_config.json: a GGUF file, or an old folder; then the text is what the id stands for */
-    if (!s->tokenizer_config && *id >= 0 && *id < s->tokenizer->n_vocab) {
-        r = llm__tokenizer_piece(s->tokenizer, *id, &piece);
-        text = llm__s(piece.data, piece.len);
-    }
-    *text_out = !r && text.p ? llm__arena_str(&s->arena, text) : NULL;
-    return !r && text.p && !*text_out ? llm__nomem() : r;
-}
-
-/* Adds an id once. */
-static void llm__source_stop(llm__source *s, int64_t id) {
-    if (id < 0 || id >= INT32_MAX) return;
-    for (size_t i = 0; i < s->stop_ids.len; i++)
-        if (s->stop_ids.data[i] == id) return;
-    llm_tokens_add(&s->stop_ids, (int32_t)id);
-}
-
-/* Adds eos_token_id of a JSON file: a number or a list. What is no id there is passed over, as in transformers. */
-static llm_result llm__source_stops_of(llm__source *s, const llm_json *doc, const char *file) {
-    int node = llm_json_find(doc, 0, "eos_token_id"), n = llm_json_size(doc, node);
-    int is_list = llm_json_type_of(doc, node) == LLM_JSON_ARRAY;
-    if (n > LLM__MAX_STOPS)
-        return llm__error(LLM_ERR_LIMIT, "%s: %s: eos_token_id: %d ids, at most %d expected", s->path, file, n, LLM__MAX_STOPS);
-    llm__source_stop(s, llm__json_id(doc, node));
-    for (int e = is_list ? llm_json_first(doc, node) : -1; e >= 0; e = llm_json_next(doc, e)) llm__source_stop(s, llm__json_id(doc, e));
-    return LLM_OK;
-}
-
-/* Ends of turn that files often forget to list, if the vocabulary has them as special tokens. */
-static void llm__source_usual_stops(llm__source *s) {
-    const char *names = LLM__ENDS "<|end_of_turn|> <|EOT|> <|END_OF_TURN_TOKEN|>";
-    llm__str name;
-    /* gpt-oss ends its thinking with <|end|> and goes on to answer */
-    const llm__tokenizer *t = s->tokenizer;
-    int harmony = llm__tokenizer_id(t, llm__lit("<|return|>")) >= 0 && llm__tokenizer_id(t, llm__lit("<|channel|>")) >= 0;
-    while (llm__list_next(&names, " ", &name)) {
-        int32_t id = llm__tokenizer_id(t, name);
-        if (id >= 0 && llm__tokenizer_is_special(t, id) && !(harmony && llm__str_eq(name, "<|end|>"))) llm__source_stop(s, id);
-    }
-}
-
-/* BOS, EOS, padding and unknown, and then every id that ends an answer, most certain first: EOS, what the JSON files list, end of turn and
- * end of message of a GGUF file, and the usual names. */
-static llm_result llm__source_specials(llm__source *s) {
-    const llm__tokenizer *t = s->tokenizer;
-    const char *unused;
-    llm_result r = llm__special_find(s, "bos", t->bos_id, &s->bos_id, &s->bos_token);
-    if (!r) r = llm__special_find(s, "eos", t->eos_id, &s->eos_id, &s->eos_token);
-    if (!r) r = llm__special_find(s, "pad", t->pad_id, &s->pad_id, &unused);
-    if (!r) r = llm__special_find(s, "unk", t->unk_id, &s->unk_id, &unused);
-    llm__source_stop(s, s->eos_id);
-    if (!r) r = llm__source_stops_of(s, s->generation_config, "generation_config.json");
-    if (!r) r = llm__source_stops_of(s, s->config, "config.json");
-    if (s->vocab_gguf) llm__source_stop(s, llm__gguf_int(s->vocab_gguf, "tokenizer.ggml.eot_token_id", -1));
-    if (s->vocab_gguf) llm__source_stop(s, llm__gguf_int(s->vocab_gguf, "tokenizer.ggml.eom_token_id", -1));
-    llm__source_usual_stops(s);
-    return !r && s->stop_ids.failed ? llm__nomem() : r;
-}
-
-/* ---- The chat template ----
- * In the order in which Hugging Face looks: chat_template.jinja (others of its kind: additional_chat_templates/NAME.jinja),
- * chat_template.json, tokenizer_config.json; in a GGUF file tokenizer.chat_template and tokenizer.chat_template.NAME. Models have up to
- * three: the usual one, one for tool use, one for retrieval. A template is a program from a stranger: it is parsed here, and run with
- * fuel by the interpreter of >>template. */
-
-/* Keeps a text as the template; .p NULL: there was none. */
-static llm_result llm__template_keep(llm__source *s, llm__str text) {
-    if (text.p) s->chat_template_text = llm__arena_str(&s->arena, text);
-    return text.p && !s->chat_template_text ? llm__nomem() : LLM_OK;
-}
-
-/* The template `name` of a JSON file's "chat_template": a string (which is "default"), or a list of {"name", "template"}. .p NULL: none. */
-static llm__str llm__template_of(const llm_json *doc, const char *name) {
-    int node = llm_json_find(doc, 0, "chat_template"), found = strcmp(name, "default") ? -1 : node;
-    if (llm_json_type_of(doc, node) == LLM_JSON_ARRAY) {
-        found = -1;
-        for (int e = llm_json_first(doc, node); e >= 0 && found < 0; e = llm_json_next(doc, e))
-            if (llm__str_eq(llm__json_text_at(doc, e, "name"), name)) found = llm_json_find(doc, e, "template");
-    }
-    return llm__json_text(doc, found);
-}
-
-/* A template file: its text, or with .json its "chat_template". It may be absent when `optional`: LLM_OK and nothing kept. */
-static llm_result llm__template_file(llm__source *s, const char *path, int optional, const char *name) {
-    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
-    LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
-    if (!path) return llm__nomem();
-    if (optional && llm__path_kind_of(path) == LLM__PATH_NONE) return LLM_OK;
-    int json = llm__ends_with(path, ".json");
-    llm_result r = json ? llm__json_file(path, 16000000, &doc) : llm__file_open(path, 16000000, 1, &f);
-    return r ? r : llm__template_keep(s, json ? llm__template_of(doc, name) : llm__s((const char *)f.data, f.size));
-}
-
-/* The text of the template `name` that the model comes with, if any. The name comes from a client and becomes part of a path: plain text
- * without a slash, and no leading dot. */
-static llm_result llm__template_find(llm__source *s, const char *name) {
-    char key[160];
-    int is_default = !strcmp(name, "default"),
-        plain = llm__plain_text(llm__lit(name), 64) && !strchr(name, '/') && name[0] != '.';
-    if (!plain) return llm__error(LLM_ERR_ARG, "chat template name \"%.64s\": a plain name expected", name);
-    if (s->gguf) {
-        snprintf(key, sizeof key, "tokenizer.chat_template%s%.64s", is_default ? "" : ".", is_default ? "" : name);
-        return llm__template_keep(s, llm__gguf_str(s->gguf, key));
-    }
-    if (llm__path_kind_of(s->path) != LLM__PATH_DIR) return LLM_OK;
-    snprintf(key, sizeof key, "additional_chat_templates/%.64s.jinja", name);
-    llm_result r = llm__template_file(s, llm__source_path(s, s->path, is_default ? "chat_template.jinja" : key), 1, name);
-    if (!r && !s->chat_template_text) r = llm__template_file(s, llm__source_path(s, s->path, "chat_template.json"), 1, name);
-    if (!r && !s->chat_template_text) r = llm__template_keep(s, llm__template_of(s->tokenizer_config, name));
-    return r;
-}
-
-/* A template that was asked for must work; the model's own may be broken, and says so only when it is used. */
-static llm_result llm__source_template(llm__source *s, const llm_model_config *cfg) {
-    const char *name = cfg->chat_template_name ? cfg->chat_template_name : "default", *given = cfg->chat_template;
-    llm_result r;
-    if (!given) r = llm__template_find(s, name);
-    else if (strchr(given, '{')) r = llm__template_keep(s, llm__lit(given));
-    else r = llm__template_file(s, given, 0, name);
-    if (!r && !s->chat_template_text && (given || cfg->chat_template_name))
-        r = llm__error(LLM_ERR_ARG, "%s: it has no chat template named \"%.64s\"", given ? given : s->path, name);
-    if (r || !s->chat_template_text) return r;
-    /* parsed once, here; a template that cannot be parsed is not a reason to refuse the weights */
-    r = llm_template_open(s->chat_template_text, strlen(s->chat_template_text), &s->chat_template);
-    if (!r || r == LLM_ERR_NOMEM || given) return r;
-    s->chat_template_error = llm__arena_str(&s->arena, llm__s(llm_last_error(), strlen(llm_last_error())));
-    llm__log(&s->log, LLM_LOG_WARN, "%s: the chat template cannot be used: %s", s->path, llm_last_error());
-    return s->chat_template_error ? LLM_OK : llm__nomem();
-}
-
-/* ---- Opening and closing ----
- * Everything is checked here, once; what is open can be used without further checks. Opening allocates in proportion to headers and
- * vocabulary: weights stay in the mapped files until a backend packs them. */
-
-/* Frees all of it, also what a failed opening had begun; a zeroed source is fine. */
-static void llm__source_close(llm__source *s) {
-    llm_template_close(s->chat_template);
-    llm__tokenizer_close(s->tokenizer);
-    llm_tokens_free(&s->stop_ids);
-    if (s->vocab_gguf && s->vocab_gguf != s->gguf) llm__gguf_free(s->vocab_gguf);
-    if (s->gguf) llm__gguf_free(s->gguf);
-    llm_json_free(s->config);
-    llm_json_free(s->generation_config);
-    llm_json_free(s->tokenizer_config);
-    llm__tensors_free(&s->tensors);
-    for (size_t i = 0; i < s->n_files; i++) llm__file_close(&s->files[i]);
-    LLM_FREE(s->files);
-    llm__arena_free(&s->arena);
-    memset(s, 0, sizeof *s);
-}
-
-/* Reads tokenizer_config.json of the tokenizer's folder, or what stands for it, unless there is one. */
-static llm_result llm__source_tokenizer_config(llm__source *s, const llm_model_config *cfg, const char *name) {
-    const char *folder = cfg->tokenizer && llm__path_kind_of(cfg->tokenizer) == LLM__PATH_DIR ? cfg->tokenizer : s->path;
-    if (s->tokenizer_config || llm__path_kind_of(folder) != LLM__PATH_DIR) return LLM_OK;
-    return llm__folder_json(s, folder, name, (size_t)64 << 20, &s->tokenizer_config);
-}
-
-/* The file or folder itself: its settings and tensors. */
-static llm_result llm__source_open_path(llm__source *s, const llm_model_config *cfg) {
-    llm__file f;
-    if (llm__path_kind_of(s->path) == LLM__PATH_DIR) return llm__source_folder(s, s->path, cfg);
-    llm_result r = llm__source_file(s, s->path, &f);
-    if (r) return r;
-    if (llm__is_gguf(&f)) return llm__source_gguf(s, s->path, f);
-    if (cfg->vocab_only && !cfg->tokenizer) return LLM_OK; /* a tokenizer file: its own reader looks at it */
-    if (llm__ends_with(s->path, ".safetensors"))
-        return llm__error(LLM_ERR_FORMAT, "%s: a safetensors file is a part of a model: give its folder, with config.json", s->path);
-    return llm__error(LLM_ERR_FORMAT, "%s: no model%s: a GGUF file, or a folder with config.json and safetensors expected", s->path,
-                      llm__looks_like(f.data, f.size));
-}
-
-/* Opens what a model is made of. cfg may be NULL; path must outlive the source. On error nothing is left open. */
-static llm_result llm__source_open(const char *path, const llm_model_config *cfg, llm__source *out) {
-    const llm_model_config none = LLM__ZERO;
-    memset(out, 0, sizeof *out);
-    if (!cfg) cfg = &none;
-    if (!path || !*path) return llm__error(LLM_ERR_ARG, "model: a path expected");
-    out->path = path;
-    out->no_mmap = cfg->no_mmap;
-    out->log.fn = cfg->log;
-    out->log.user = cfg->log_user;
-    llm_result r = llm__source_open_path(out, cfg);
-    if (!r && !out->tensors.n && !cfg->vocab_only && !cfg->dummy_weights)
-        r = llm__error(LLM_ERR_FORMAT, "%s: it holds no tensors, only a vocabulary or less", path);
-    if (!r) r = llm__source_tokenizer_config(out, cfg, "tokenizer_config.json");
-    if (!r) r = llm__source_tokenizer(out, cfg);
-    if (!r) r = llm__source_tokenizer_config(out, cfg, "special_tokens_map.json"); /* older folders: it says the same of special tokens */
-    if (!r) r = llm__source_specials(out);
-    if (!r) r = llm__source_template(out, cfg);
-    if (r) llm__source_close(out);
-    return r;
-}
-
-/* ---- The local Hugging Face cache ----
- * CACHE/models--ORG--NAME/refs/main holds a revision; snapshots/REVISION is a folder of links to the files. Names come from a command line
- * or a client, so they are checked as parts of a path; a revision comes from a file that anybody may have written, so it is, too. As in
- * Hugging Face's own libraries, a snapshot that main does not name is not found. */
-
-/* A name that is safe as a part of a path: letters, digits, '-', '_', '.', and does not start with a dot. */
-static int llm__hub_part(const char *s, size_t n) {
-    if (!n || n > 200 || s[0] == '.') return 0;
-    for (size_t i = 0; i < n; i++)
-        if (!((s[i] | 32) >= 'a' && (s[i] | 32) <= 'z') && !(s[i] >= '0' && s[i] <= '9') && s[i] != '-' && s[i] != '_' && s[i] != '.')
-            return 0;
-    return 1;
-}
-
-LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_text *path) {
-    const char *slash = name ? strchr(name, '/') : NULL;
-    LLM__SCOPED(llm_text_free) llm_text at = LLM__ZERO;
-    LLM__SCOPED(llm__file_close) llm__file revision = LLM__ZERO;
-    if (!cache_dir || !*cache_dir) return llm__error(LLM_ERR_ARG, "cache folder: a path expected");
-    if (!name || !llm__hub_part(name, strcspn(name, "/")) || (slash && !llm__hub_part(slash + 1, strlen(slash + 1))))
-        return llm__error(LLM_ERR_ARG, "model name \"%.100s\": ORG/NAME expected", name ? name : "");
-    llm_text_format(&at, "%s/models--", cache_dir);
-    llm_text_add(&at, name, strcspn(name, "/"));
-    if (slash) llm_text_format(&at, "--%s", slash + 1);
-    const size_t repo = at.len;
-    llm_text_str(&at, "/refs/main");
-    if (at.failed) return llm__nomem();
-    llm_result r = llm__file_open(at.data, 4096, 1, &revision);
-    const char *text = (const char *)revision.data;
-    size_t n = revision.size;
-    while (n && text[n - 1] <= ' ') n--;
-    at.len = repo;
-    llm_text_str(&at, "/snapshots/");
-    if (!r && llm__hub_part(text, n)) llm_text_add(&at, text, n);
-    else at.data[0] = 0;
-    if (!at.failed && llm__path_kind_of(at.data) != LLM__PATH_DIR) return llm__error(LLM_ERR_IO, "%s: not in the cache %s", name, cache_dir);
-    llm_text_add(path, at.data, at.len);
-    return at.failed || path->failed ? llm__nomem() : LLM_OK;
-}
-/* ---- section: formats (end) ---- */
 
 LLM__COLD_END
-
 /* ============================================================================
  * >>dtypes   What the bytes of stored tensors mean.
  * ============================================================================
@@ -11767,7 +10507,6 @@ LLM__COLD_END
  * format is a row of the table llm__formats, and one function, llm__sub_get, takes any 32 columns of any format apart into one common
  * form. Everything that reads weights starts from it: rows for the embedding, packing for the kernels, the tests.
  * The formats are ggml's (ggml-common.h); MXFP4 is that of the Open Compute Project (Microscaling Formats 1.0, 2023). */
-/* ---- section: dtypes, linear kernels (begin) ---- */
 
 static float llm__bits_f32(uint32_t u) {
     float f;
@@ -11833,6 +10572,38 @@ static uint16_t llm__f32_to_bf16(float f) {
 }
 
 /* ---- Types by number ---- */
+
+/* How elements of a type are stored: in blocks of so many elements and bytes. A row is a whole number of blocks, so the length of a row in
+ * bytes is n / block * bytes, and no block spans two rows. */
+typedef struct llm__type_desc {
+    int32_t type; /* llm_type; numbers that it lacks are listed for their names and sizes only */
+    const char *name;
+    int32_t block, bytes;
+} llm__type_desc;
+
+/* Those of one element a block are the dtypes of safetensors, by the same names. Rows without a name of llm_type are types of ggml that no
+ * kernel here reads: they are in the table so that `info` can list them and their sizes can be checked. Numbers that ggml has given up (4,
+ * 5, 31 to 33, 36 to 38) are absent, as if never heard of. */
+static const llm__type_desc llm__type_table[] = {
+    {LLM_TYPE_F32, "F32", 1, 4}, {LLM_TYPE_F16, "F16", 1, 2}, {LLM_TYPE_BF16, "BF16", 1, 2}, {LLM_TYPE_F64, "F64", 1, 8},
+    {LLM_TYPE_Q4_0, "Q4_0", 32, 18}, {LLM_TYPE_Q4_1, "Q4_1", 32, 20}, {LLM_TYPE_Q5_0, "Q5_0", 32, 22},
+    {LLM_TYPE_Q5_1, "Q5_1", 32, 24}, {LLM_TYPE_Q8_0, "Q8_0", 32, 34}, {9, "Q8_1", 32, 36}, {LLM_TYPE_Q2_K, "Q2_K", 256, 84},
+    {LLM_TYPE_Q3_K, "Q3_K", 256, 110}, {LLM_TYPE_Q4_K, "Q4_K", 256, 144}, {LLM_TYPE_Q5_K, "Q5_K", 256, 176},
+    {LLM_TYPE_Q6_K, "Q6_K", 256, 210}, {15, "Q8_K", 256, 292}, {16, "IQ2_XXS", 256, 66}, {17, "IQ2_XS", 256, 74},
+    {18, "IQ3_XXS", 256, 98}, {19, "IQ1_S", 256, 50}, {LLM_TYPE_IQ4_NL, "IQ4_NL", 32, 18}, {21, "IQ3_S", 256, 110},
+    {22, "IQ2_S", 256, 82}, {LLM_TYPE_IQ4_XS, "IQ4_XS", 256, 136}, {29, "IQ1_M", 256, 56}, {34, "TQ1_0", 256, 54},
+    {35, "TQ2_0", 256, 66}, {LLM_TYPE_MXFP4, "MXFP4", 32, 17}, {40, "NVFP4", 64, 36}, {LLM_TYPE_I8, "I8", 1, 1},
+    {LLM_TYPE_I16, "I16", 1, 2}, {LLM_TYPE_I32, "I32", 1, 4}, {LLM_TYPE_I64, "I64", 1, 8}, {LLM_TYPE_F8_E4M3, "F8_E4M3", 1, 1},
+    {LLM_TYPE_F8_E5M2, "F8_E5M2", 1, 1}, {LLM_TYPE_U8, "U8", 1, 1}, {LLM_TYPE_BOOL, "BOOL", 1, 1}, {LLM_TYPE_U16, "U16", 1, 2},
+    {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8},
+};
+
+/* NULL for a type never heard of. Types of the table that no kernel reads are refused where the tensor is used. */
+static const llm__type_desc *llm__type_info(int32_t type) {
+    for (int i = 0; i < LLM__COUNT(llm__type_table); i++)
+        if (llm__type_table[i].type == type) return &llm__type_table[i];
+    return NULL;
+}
 
 static const char *llm__type_name(int32_t type) {
     const llm__type_desc *t = llm__type_info(type);
@@ -15201,7 +13972,6 @@ LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_o
     if (sub == 8) llm__slots_combine(e, &s, op, row0, rows);
 }
 
-/* ---- section: dtypes, linear kernels (end) ---- */
 
 #if defined(__clang__)
 #pragma clang diagnostic pop
@@ -16699,6 +15469,7 @@ static llm_result llm__cpu_end_step(llm_backend_ctx *ctx) {
 /* Everything ran in end_step; only a mistake is left to be told. */
 static llm_result llm__cpu_wait(llm_backend_ctx *ctx) { return ctx->failed ? llm__error(ctx->failed, "%s", ctx->why) : LLM_OK; }
 
+LLM__COLD_BEGIN
 /* ---- open time ----
  * Order: open, then buffers, weights and sites as the model asks for them, weights_done, kv_open; a draft model's buffers and weights come
  * before kv_open too, with a weights_done of their own. What fails leaves the context in a state that close can take. */
@@ -16709,8 +15480,6 @@ static void *llm__cpu_pages(llm_backend_ctx *ctx, size_t bytes) {
     if (p) ctx->memory += bytes;
     return p;
 }
-
-LLM__COLD_BEGIN
 
 /* Frees what a slot holds. */
 static void llm__lora_slot_clear(llm__lora_slot *s) {
@@ -17205,7 +15974,1245 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
         llm__cpu_receive, llm__cpu_state, NULL};
     return &table;
 }
-/* ---- section: other kernels, cpu backend (end) ---- */
+
+/* ============================================================================
+ * >>formats   GGUF and safetensors: where tensors, settings and vocabularies come from.
+ * ============================================================================
+ * A model is a GGUF file (or its parts) or a Hugging Face folder. Both end as one llm__source: a table of tensors that point into the
+ * mapped files, the settings (GGUF keys, or config.json), the tokenizer, the chat template, and the ids that end an answer.
+ *
+ * Files are hostile until checked. A reader walks the bytes with a cursor that cannot pass the end, and everything is checked before anyone
+ * sees it: counts against the bytes that are left, sizes by checked arithmetic, every tensor's range against the file and against its
+ * neighbours. Tables grow with what was really read, never by what a header claims, so a lie of 100 GiB costs nothing. Where a reader could
+ * take the first or the last of two (keys, tensors), the file is refused: two programs must not see two models in one file. Big arrays (a
+ * vocabulary has 262,144 strings) are not copied: a key says type, count and place.
+ *
+ * In memory a tensor is row-major whatever the file: shape[0] is the outermost dimension. GGUF stores dimensions the other way round,
+ * innermost first; the bytes are the same. Data of a safetensors file need not be aligned to its elements: load it with memcpy or unaligned
+ * loads.
+ *
+ * Nothing of a model folder is executed, and only files named here, or by a plain name in the index, are opened. Links are followed (the
+ * Hugging Face cache is made of them), but what they lead to must be a regular file. Pickles (pytorch_model.bin) are never read.
+ * References: ggml/docs/gguf.md; huggingface/safetensors README ("Format"). */
+
+/* ---- The table of tensors ----
+ * Both readers fill it the same way: llm__tensors_add for each tensor as the header is read, then llm__tensors_place once for the whole
+ * file, when it is known where its data starts and all ranges can be compared. Parts and shards go into one table. What later code may rely
+ * on, for every tensor in it: its name is unique and plain text; the product of its shape is below 2^63; bytes is what its type needs for
+ * that shape; [data, data + bytes) lies in the mapped file and shares no byte with another tensor. */
+
+typedef struct llm__tensor {
+    llm__str name;       /* NUL-terminated */
+    int32_t type;        /* llm_type, or a GGUF number that llm__type_info may not know: then bytes is 0 */
+    int32_t n_dims;      /* 0 to 4; more (never of a language model) are folded into the first */
+    int64_t shape[4];    /* row-major: outermost first; 1 beyond n_dims */
+    const uint8_t *data; /* in the mapped file */
+    int64_t bytes;
+    uint64_t offset;     /* of its file's data part */
+} llm__tensor;
+
+typedef struct llm__tensors {
+    llm__tensor *item; /* (n) in the order of the files */
+    size_t n, cap;
+    llm__map by_name;
+    llm__arena names;
+} llm__tensors;
+
+/* Frees the table; the files that the tensors lie in belong to others. An empty table is fine. */
+LLM__UNUSED static void llm__tensors_free(llm__tensors *t) {
+    LLM_FREE(t->item);
+    llm__map_free(&t->by_name);
+    llm__arena_free(&t->names);
+    memset(t, 0, sizeof *t);
+}
+
+/* NULL if absent. */
+LLM__UNUSED static const llm__tensor *llm__tensors_find(const llm__tensors *t, const char *name) {
+    int32_t i = llm__map_get(&t->by_name, llm__lit(name));
+    return i < 0 ? NULL : &t->item[i];
+}
+
+/* LLM_ERR_FORMAT with "path: what name: " before the sentence. */
+__attribute__((format(printf, 4, 5))) static llm_result llm__bad(const char *path, const char *what, llm__str name, const char *format,
+                                                                 ...) {
+    char text[600];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return llm__error(LLM_ERR_FORMAT, "%s: %s %.*s: %s", path, what, (int)LLM__MIN(name.n, (size_t)128), name.p, text);
+}
+
+/* 1 if a text ends so. */
+static int llm__ends_with(const char *s, const char *end) { return strlen(s) >= strlen(end) && !strcmp(s + strlen(s) - strlen(end), end); }
+
+/* A NUL-terminated copy in an arena; NULL: no memory. */
+static char *llm__arena_str(llm__arena *a, llm__str s) {
+    char *p = (char *)llm__arena_get(a, s.n + 1);
+    if (p && s.n) memcpy(p, s.p, s.n);
+    return p;
+}
+
+/* Text from a file that may stand in messages and listings: UTF-8 without control characters, 1 to `most` bytes. */
+static int llm__plain_text(llm__str s, size_t most) {
+    if (!s.n || s.n > most) return 0;
+    for (size_t i = 0; i < s.n;) {
+        int len;
+        int32_t c = llm__utf8_get(s.p + i, s.n - i, &len);
+        if (c < 32 || c == 127) return 0;
+        i += (size_t)len;
+    }
+    return 1;
+}
+
+/* Checks and adds one tensor, whose data is not placed yet: type, n_dims, shape and offset are given; its bytes are worked out. All factors
+ * go through checked products, and the block size divides the innermost dimension alone: a count that fits only in all must not pass. */
+static llm_result llm__tensors_add(llm__tensors *t, const char *path, llm__str name, llm__tensor *x) {
+    const llm__type_desc *info = llm__type_info(x->type);
+    uint64_t elements = 1;
+    int ok = 1;
+    for (int i = 0; i < 4; i++) {
+        if (i >= x->n_dims) x->shape[i] = 1;
+        elements = llm__mul(elements, (uint64_t)x->shape[i], &ok);
+    }
+    if (info && ok && x->n_dims && x->shape[x->n_dims - 1] % info->block)
+        return llm__bad(path, "tensor", name, "rows of %lld elements, %s needs a multiple of %d", (long long)x->shape[x->n_dims - 1],
+                        info->name, info->block);
+    x->bytes = info ? (int64_t)llm__mul(elements / (uint64_t)info->block, (uint64_t)info->bytes, &ok) : 0;
+    if (!ok) return llm__bad(path, "tensor", name, "its size overflows");
+    char *copy = llm__arena_str(&t->names, name);
+    if (!copy || t->n >= INT32_MAX || !llm__grow((void **)&t->item, &t->cap, t->n + 1, sizeof *t->item)) return llm__nomem();
+    x->name = llm__s(copy, name.n);
+    if (!t->by_name.seed) t->by_name.seed = llm__seed(t);
+    int put = llm__map_put(&t->by_name, x->name, (int32_t)t->n);
+    if (put <= 0) return put ? llm__nomem() : llm__bad(path, "tensor", name, "it is there twice");
+    t->item[t->n++] = *x;
+    return LLM_OK;
+}
+
+/* Order by place in the file; of two at one place the smaller first, so that an empty tensor overlaps nothing. */
+static int llm__tensor_order(const void *a, const void *b) {
+    const llm__tensor *x = *(const llm__tensor *const *)a, *y = *(const llm__tensor *const *)b;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+}
+
+/* Gives the tensors from `first` on their data: `size` bytes at data, which is at byte data_at of the file. Checks all of them first: no
+ * overlap, nothing behind the end; `covering`: no hole between them and nothing after them either. */
+static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *path, const uint8_t *data, size_t data_at, size_t size,
+                                     int covering) {
+    size_t n = t->n - first;
+    uint64_t end = 0;
+    LLM__SCOPED(llm__drop) const llm__tensor **at = LLM__NEW(const llm__tensor *, n);
+    if (!at) return llm__nomem();
+    for (size_t i = 0; i < n; i++) at[i] = &t->item[first + i];
+    /* in the order of their places each tensor has only its neighbour to be compared with */
+    qsort((void *)at, n, sizeof *at, llm__tensor_order);
+    for (size_t i = 0; i < n; i++) {
+        int ok = 1;
+        size_t begin = (size_t)at[i]->offset;
+        uint64_t next = llm__add(begin, (uint64_t)at[i]->bytes, &ok);
+        llm__add(next, data_at, &ok);
+        if (!ok) return llm__bad(path, "tensor", at[i]->name, "offset %zu is beyond any file", begin);
+        if (begin < end) return llm__bad(path, "tensor", at[i]->name, "byte %zu of the data: it overlaps tensor %s", begin, at[i - 1]->name.p);
+        if (covering && begin > end) return llm__bad(path, "tensor", at[i]->name, "a hole before byte %zu of the data", begin);
+        end = next;
+    }
+    if (end > size)
+        return llm__error(LLM_ERR_FORMAT, "%s: truncated: the tensors need %zu bytes, the file has %zu", path, data_at + (size_t)end,
+                          data_at + size);
+    if (covering && end < size)
+        return llm__error(LLM_ERR_FORMAT, "%s: %zu bytes after the last tensor, none expected", path, size - (size_t)end);
+    for (size_t i = first; i < t->n; i++) t->item[i].data = data + t->item[i].offset;
+    return LLM_OK;
+}
+
+/* ---- GGUF ----
+ * The file, all numbers little-endian:
+ *   "GGUF", u32 version, u64 number of tensors, u64 number of keys
+ *   a key:     text name, u32 type, value; a text is u64 length and bytes; an array is u32 type of its elements, u64 count, the elements
+ *   a tensor:  text name, u32 number of dimensions, u64 each (innermost first), u32 type, u64 offset in the data
+ *   zeros up to a multiple of general.alignment (32 unless said), then the data
+ * Version 3 is version 2 with big-endian files allowed, which nobody makes; version 1 had 32-bit lengths and is extinct. Lengths are where
+ * most lies are told, so no length is believed before it was compared with the bytes that are left. */
+
+/* A place in bytes that are not trusted. After the first failure everything reads as zero; `r` keeps the error. */
+typedef struct llm__cursor {
+    const char *path;
+    const uint8_t *data;
+    size_t size, at;
+    llm_result r;
+} llm__cursor;
+
+/* 1 if n more bytes are there; else the error says what was to be read. Compares with what is left: at + n could wrap around. */
+static int llm__cursor_has(llm__cursor *c, uint64_t n, const char *what) {
+    if (c->r) return 0;
+    if (n <= c->size - c->at) return 1;
+    c->r = llm__error(LLM_ERR_FORMAT, "%s: %s at byte %zu needs %zu bytes, the file has %zu more: truncated or malformed", c->path, what,
+                      c->at, (size_t)n, c->size - c->at);
+    return 0;
+}
+
+/* A little-endian number of 1 to 8 bytes anywhere. */
+static uint64_t llm__load_le(const uint8_t *p, int bytes) {
+    uint64_t v = 0;
+    for (int i = bytes; i-- > 0;) v = v << 8 | p[i];
+    return v;
+}
+
+/* The next number of so many bytes. */
+static uint64_t llm__cursor_uint(llm__cursor *c, int bytes, const char *what) {
+    if (!llm__cursor_has(c, (uint64_t)bytes, what)) return 0;
+    c->at += (size_t)bytes;
+    return llm__load_le(c->data + c->at - bytes, bytes);
+}
+
+/* The next text: a view into the file, not NUL-terminated. */
+static llm__str llm__cursor_str(llm__cursor *c, const char *what) {
+    uint64_t n = llm__cursor_uint(c, 8, what);
+    if (!llm__cursor_has(c, n, what)) return llm__s("", 0);
+    c->at += n;
+    return llm__s((const char *)c->data + c->at - n, (size_t)n);
+}
+
+/* Types of values, by their numbers in the file. */
+typedef enum llm__gguf_type {
+    LLM__GGUF_U8 = 0, LLM__GGUF_I8, LLM__GGUF_U16, LLM__GGUF_I16, LLM__GGUF_U32, LLM__GGUF_I32, LLM__GGUF_F32, LLM__GGUF_BOOL,
+    LLM__GGUF_STR, LLM__GGUF_ARRAY, LLM__GGUF_U64, LLM__GGUF_I64, LLM__GGUF_F64, LLM__GGUF_TYPES
+} llm__gguf_type;
+
+/* One key. Numbers stand unaligned and little-endian at `data`; a string is its 64-bit length and its bytes. Once a key is in the table its
+ * values are known to lie in the file: readers of values need no cursor. */
+typedef struct llm__gguf_kv {
+    llm__str key;
+    int32_t type;     /* llm__gguf_type of the value, or of the elements */
+    int32_t is_array;
+    uint64_t count;   /* elements; 1 */
+    const uint8_t *data;
+} llm__gguf_kv;
+
+/* The keys of a file, found by name. Everything points into the mapped file. */
+typedef struct llm__gguf {
+    uint32_t alignment;
+    llm__gguf_kv *kv;
+    size_t n_kv, cap;
+    llm__map by_key;
+    size_t data_at, end; /* where the data starts; behind the last tensor */
+} llm__gguf;
+
+/* Frees the table; a zeroed one is fine. */
+LLM__UNUSED static void llm__gguf_free(llm__gguf *g) {
+    LLM_FREE(g->kv);
+    llm__map_free(&g->by_key);
+    memset(g, 0, sizeof *g);
+}
+
+static int llm__gguf_size_of(int32_t type) { /* bytes of a number; 0: not of fixed size */
+    static const uint8_t size[LLM__GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+    return size[type];
+}
+
+/* The key of that name, or NULL. */
+LLM__UNUSED static const llm__gguf_kv *llm__gguf_find(const llm__gguf *g, const char *key) {
+    int32_t i = llm__map_get(&g->by_key, llm__lit(key));
+    return i < 0 ? NULL : &g->kv[i];
+}
+
+/* Element i of a key (of a plain value: 0) as a number: 2 if it is stored as an integer, 1 as a float; 0: it is something else or not
+ * there. The one place that knows how numbers are stored. Integers above 2^53 are rounded: everything asked for here is far smaller, and is
+ * compared with its range by the one who asks. kv may be NULL. */
+static int llm__gguf_num_at(const llm__gguf_kv *kv, uint64_t i, double *out) {
+    if (!kv || i >= kv->count || kv->type == LLM__GGUF_STR || kv->type == LLM__GGUF_BOOL) return 0;
+    int bytes = llm__gguf_size_of(kv->type), is_float = kv->type == LLM__GGUF_F32 || kv->type == LLM__GGUF_F64;
+    int is_signed = kv->type == LLM__GGUF_I8 || kv->type == LLM__GGUF_I16 || kv->type == LLM__GGUF_I32 || kv->type == LLM__GGUF_I64;
+    uint64_t bits = llm__load_le(kv->data + i * (uint64_t)bytes, bytes), sign = (uint64_t)1 << (8 * bytes - 1);
+    uint32_t low = (uint32_t)bits;
+    float f;
+    memcpy(&f, &low, 4);
+    *out = is_signed ? (double)(int64_t)((bits ^ sign) - sign) : (double)bits; /* the sign bit goes up to bit 63 */
+    if (kv->type == LLM__GGUF_F32) *out = f;
+    if (kv->type == LLM__GGUF_F64) memcpy(out, &bits, 8);
+    return is_float ? 1 : 2;
+}
+
+/* A plain integer, or `absent` if the key is not there, has another type or does not fit. */
+static int64_t llm__gguf_int(const llm__gguf *g, const char *key, int64_t absent) {
+    const llm__gguf_kv *kv = llm__gguf_find(g, key);
+    double v;
+    if (!kv || kv->is_array || llm__gguf_num_at(kv, 0, &v) != 2) return absent;
+    return v >= -9223372036854775808.0 && v < 9223372036854775808.0 ? (int64_t)v : absent;
+}
+
+/* 0 or 1, or `absent`. */
+static int llm__gguf_bool(const llm__gguf *g, const char *key, int absent) {
+    const llm__gguf_kv *kv = llm__gguf_find(g, key);
+    return kv && !kv->is_array && kv->type == LLM__GGUF_BOOL ? kv->data[0] : absent;
+}
+
+/* A plain text, not NUL-terminated; .p NULL if it is none. kv may be NULL. */
+static llm__str llm__gguf_text(const llm__gguf_kv *kv) {
+    if (!kv || kv->is_array || kv->type != LLM__GGUF_STR) return llm__s(NULL, 0);
+    return llm__s((const char *)kv->data + 8, (size_t)llm__load_le(kv->data, 8));
+}
+
+/* The text of a key. */
+static llm__str llm__gguf_str(const llm__gguf *g, const char *key) { return llm__gguf_text(llm__gguf_find(g, key)); }
+
+/* The string at *at in an array of strings, and steps over it. */
+static llm__str llm__gguf_string(const uint8_t **at) {
+    llm__str s = llm__s((const char *)*at + 8, (size_t)llm__load_le(*at, 8));
+    *at += 8 + s.n;
+    return s;
+}
+
+/* Checks `count` values and steps over them; numbers are known to be there. */
+static void llm__gguf_skip(llm__cursor *c, int32_t type, uint64_t count) {
+    for (uint64_t i = 0; type == LLM__GGUF_STR && i < count && !c->r; i++) llm__cursor_str(c, "a string");
+    for (uint64_t i = 0; type == LLM__GGUF_BOOL && i < count; i++)
+        if (c->data[c->at + i] > 1)
+            c->r = llm__error(LLM_ERR_FORMAT, "%s: the boolean at byte %zu is %d, 0 or 1 expected", c->path, c->at + i, c->data[c->at + i]);
+    c->at += count * (uint64_t)llm__gguf_size_of(type);
+}
+
+/* Reads one key and its value. The count is compared with the bytes left before the values are walked (a string has 8 bytes at least), so
+ * the walk is linear in the file and not in what the file claims. */
+static llm_result llm__gguf_read_kv(llm__cursor *c, llm__gguf *g) {
+    llm__gguf_kv kv = LLM__ZERO;
+    size_t at = c->at;
+    kv.key = llm__cursor_str(c, "a key");
+    uint64_t type = llm__cursor_uint(c, 4, "a value's type");
+    if (c->r) return c->r;
+    if (!llm__plain_text(kv.key, 65535))
+        return llm__error(LLM_ERR_FORMAT, "%s: the key at byte %zu is no plain text of 1 to 65535 bytes", c->path, at);
+    kv.is_array = type == LLM__GGUF_ARRAY;
+    if (kv.is_array) type = llm__cursor_uint(c, 4, "an array's type");
+    kv.count = kv.is_array ? llm__cursor_uint(c, 8, "an array's count") : 1;
+    if (c->r) return c->r;
+    if (type >= LLM__GGUF_TYPES || type == LLM__GGUF_ARRAY)
+        return llm__bad(c->path, "key", kv.key, "value type %u is unknown%s", (unsigned)type, kv.is_array ? " in an array" : "");
+    kv.type = (int32_t)type;
+    kv.data = c->data + c->at;
+    int bytes = llm__gguf_size_of(kv.type);
+    size_t left = c->size - c->at;
+    /* divided, not multiplied: count * bytes may wrap around */
+    if (kv.count > left / (size_t)(bytes ? bytes : 8))
+        return llm__bad(c->path, "key", kv.key, "%zu values are more than the %zu bytes left hold: truncated or malformed",
+                        (size_t)kv.count, left);
+    llm__gguf_skip(c, kv.type, kv.count);
+    if (c->r) return c->r;
+    if (!llm__grow((void **)&g->kv, &g->cap, g->n_kv + 1, sizeof *g->kv)) return llm__nomem();
+    int put = llm__map_put(&g->by_key, kv.key, (int32_t)g->n_kv);
+    if (put <= 0) return put ? llm__nomem() : llm__bad(c->path, "key", kv.key, "it is there twice");
+    g->kv[g->n_kv++] = kv;
+    return LLM_OK;
+}
+
+/* Reads one entry of the table of tensors. Its limits are ggml's: 63 bytes of name, 1 to 4 dimensions, none of them 0. */
+static llm_result llm__gguf_read_tensor(llm__cursor *c, uint32_t alignment, llm__tensors *tensors) {
+    llm__tensor x = LLM__ZERO;
+    size_t at = c->at;
+    llm__str name = llm__cursor_str(c, "a tensor's name");
+    uint64_t n_dims = llm__cursor_uint(c, 4, "a tensor's number of dimensions");
+    if (c->r) return c->r;
+    if (!llm__plain_text(name, 63))
+        return llm__error(LLM_ERR_FORMAT, "%s: the tensor name at byte %zu is no plain text of 1 to 63 bytes", c->path, at);
+    if (n_dims < 1 || n_dims > 4) return llm__bad(c->path, "tensor", name, "%u dimensions, 1 to 4 expected", (unsigned)n_dims);
+    x.n_dims = (int32_t)n_dims;
+    for (int i = x.n_dims; i-- > 0;) { /* innermost first in the file */
+        x.shape[i] = (int64_t)llm__cursor_uint(c, 8, "a dimension");
+        if (!c->r && x.shape[i] < 1) return llm__bad(c->path, "tensor", name, "dimension %d is %lld", i, (long long)x.shape[i]);
+    }
+    x.type = (int32_t)(uint32_t)llm__cursor_uint(c, 4, "a tensor's type");
+    x.offset = llm__cursor_uint(c, 8, "a tensor's offset");
+    if (c->r) return c->r;
+    /* an unknown type is no error here: the file can still be listed, and who needs the tensor will say so */
+    if (x.type >= 1000) x.type = -1; /* numbers of ours that no GGUF file may name */
+    if (x.offset % alignment) return llm__bad(c->path, "tensor", name, "offset %zu is no multiple of %u", (size_t)x.offset, alignment);
+    return llm__tensors_add(tensors, c->path, name, &x);
+}
+
+/* general.alignment: what offsets of tensors are multiples of. */
+static llm_result llm__gguf_read_alignment(const char *path, llm__gguf *g) {
+    const llm__gguf_kv *kv = llm__gguf_find(g, "general.alignment");
+    int64_t v = llm__gguf_int(g, "general.alignment", kv ? 0 : 32);
+    if ((kv && kv->type != LLM__GGUF_U32) || v < 8 || v > 65536 || (v & (v - 1)))
+        return llm__bad(path, "key", kv->key, "a 32-bit power of two from 8 to 65536 expected");
+    g->alignment = (uint32_t)v;
+    return LLM_OK;
+}
+
+/* Magic, version and the two counts. A key takes 14 bytes at least, a tensor 33; real files have about 50 and 1,000 of them. */
+static llm_result llm__gguf_read_head(llm__cursor *c, uint64_t *n_tensors, uint64_t *n_kv) {
+    uint64_t magic = llm__cursor_uint(c, 4, "the magic number"), version = llm__cursor_uint(c, 4, "the version");
+    if (c->size >= 4 && magic != 0x46554747u)
+        return llm__error(LLM_ERR_FORMAT, "%s: no GGUF file: it does not start with \"GGUF\"", c->path);
+    if (c->r) return c->r;
+    if (version & 0xFFFF0000u) return llm__error(LLM_ERR_UNSUPPORTED, "%s: a big-endian GGUF file is not supported", c->path);
+    if (version != 2 && version != 3)
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: GGUF version %u, 2 or 3 expected", c->path, (unsigned)version);
+    *n_tensors = llm__cursor_uint(c, 8, "the number of tensors");
+    *n_kv = llm__cursor_uint(c, 8, "the number of keys");
+    if (c->r) return c->r;
+    /* both loops below run as often as the file says, so it must be able to hold as much */
+    size_t left = c->size - c->at, most_kv = LLM__MIN((size_t)65536, left / 14), most_tensors = LLM__MIN((size_t)1000000, left / 33);
+    if (*n_kv <= most_kv && *n_tensors <= most_tensors) return LLM_OK;
+    return llm__error(LLM_ERR_FORMAT, "%s: %zu keys and %zu tensors claimed, at most %zu and %zu expected in %zu bytes", c->path,
+                      (size_t)*n_kv, (size_t)*n_tensors, most_kv, most_tensors, c->size);
+}
+
+/* Reads a GGUF file that lies at data; its tensors are added to `tensors`. All points into data, which must stay. The caller frees *g,
+ * after errors too. Tensors may stand in any order with holes between them, and junk may follow: such files are about, and do no harm. */
+LLM__UNUSED static llm_result llm__gguf_parse(const char *path, const uint8_t *data, size_t size, llm__gguf *g, llm__tensors *tensors) {
+    llm__cursor c = {path, data, size, 0, LLM_OK};
+    uint64_t n_tensors = 0, n_kv = 0;
+    size_t first = tensors->n;
+    int ok = 1;
+    memset(g, 0, sizeof *g);
+    g->by_key.seed = llm__seed(g);
+    llm_result r = llm__gguf_read_head(&c, &n_tensors, &n_kv);
+    for (uint64_t i = 0; i < n_kv && !r; i++) r = llm__gguf_read_kv(&c, g);
+    if (!r) r = llm__gguf_read_alignment(path, g);
+    for (uint64_t i = 0; i < n_tensors && !r; i++) r = llm__gguf_read_tensor(&c, g->alignment, tensors);
+    if (r || !n_tensors) return r;
+    g->data_at = (size_t)llm__align_up(c.at, g->alignment, &ok);
+    size_t at = LLM__MIN((size_t)g->data_at, size);
+    r = llm__tensors_place(tensors, first, path, data + at, g->data_at, size - at, 0);
+    for (size_t i = first; i < tensors->n && !r; i++)
+        g->end = LLM__MAX(g->end, g->data_at + tensors->item[i].offset + (uint64_t)tensors->item[i].bytes);
+    return r;
+}
+
+/* ---- safetensors ----
+ * Eight bytes: the length of the header; the header, JSON; the data. The format demands that the tensors cover the data without hole,
+ * overlap or rest, so that no second file (a zip, a PDF) can hide in it. We demand it too, and that the header begins with '{' at once and
+ * has no key twice: what Python's json module would make of it is then the same as what we make of it. */
+
+/* A tail for messages about a file that is not what its name says. */
+static const char *llm__looks_like(const uint8_t *p, size_t n) {
+    static const struct { const char *start, *what; } known[] = {
+        {"version https://git-lfs", " (a Git LFS pointer, not the file itself: git lfs pull fetches it)"},
+        {"PK\x03\x04", " (a zip or PyTorch file; pickles are never read: convert it to safetensors)"},
+        {"\x80\x02", " (a Python pickle, which is never read: convert it to safetensors)"},
+        {"lmgg", " (a ggml file older than GGUF)"},
+        {"tjgg", " (a ggml file older than GGUF)"},
+        {"<!DOCTYPE", " (a web page)"},
+    };
+    for (int i = 0; i < LLM__COUNT(known); i++)
+        if (n >= strlen(known[i].start) && !memcmp(p, known[i].start, strlen(known[i].start))) return known[i].what;
+    return "";
+}
+
+/* The type of a dtype's name; -1: none of safetensors. Quantised types have names in GGUF only. */
+static int32_t llm__safetensors_type(const char *name) {
+    for (int i = 0; i < LLM__COUNT(llm__type_table); i++)
+        if (llm__type_table[i].block == 1 && !strcmp(llm__type_table[i].name, name)) return llm__type_table[i].type;
+    return -1;
+}
+
+/* Reads a shape. Dimensions before the last four are folded into one (a 3-D convolution of an image tower has five). 0: not whole numbers
+ * from 0 on, or too large. */
+static int llm__safetensors_shape(const llm_json *doc, int shape, llm__tensor *x) {
+    int ok = 1, n_dims = llm_json_size(doc, shape), extra = LLM__MAX(0, n_dims - 4), i = 0;
+    int64_t dim;
+    x->n_dims = n_dims - extra;
+    for (int v = llm_json_first(doc, shape); v >= 0 && ok; v = llm_json_next(doc, v), i++) {
+        if (!llm_json_int(doc, v, &dim) || dim < 0) return 0;
+        int to = LLM__MAX(0, i - extra);
+        x->shape[to] = i && !to ? (int64_t)llm__mul((uint64_t)x->shape[0], (uint64_t)dim, &ok) : dim;
+    }
+    return ok;
+}
+
+/* "name": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}: these three members, no more. */
+static llm_result llm__safetensors_item(const char *path, const llm_json *doc, int node, llm__tensors *tensors) {
+    llm__tensor x = LLM__ZERO;
+    llm__str name = llm__json_key(doc, node);
+    int64_t begin = -1, end = -1;
+    int dtype = llm_json_find(doc, node, "dtype"), shape = llm_json_find(doc, node, "shape"),
+        places = llm_json_find(doc, node, "data_offsets");
+    const char *type = llm_json_str(doc, dtype, NULL);
+    if (!llm__plain_text(name, 65535)) return llm__error(LLM_ERR_FORMAT, "%s: a tensor name is no plain text of 1 to 65535 bytes", path);
+    if (llm_json_size(doc, node) != 3 || !type || llm_json_type_of(doc, shape) != LLM_JSON_ARRAY ||
+        llm_json_type_of(doc, places) != LLM_JSON_ARRAY)
+        return llm__bad(path, "tensor", name, "dtype, shape and data_offsets expected");
+    x.type = llm__safetensors_type(type);
+    if (x.type < 0) return llm__bad(path, "tensor", name, "dtype \"%.32s\" is not known", type);
+    if (!llm__safetensors_shape(doc, shape, &x))
+        return llm__bad(path, "tensor", name, "shape: whole numbers from 0 on with a product below 2^63 expected");
+    int first = llm_json_first(doc, places), last = llm_json_next(doc, first);
+    if (llm_json_size(doc, places) != 2 || !llm_json_int(doc, first, &begin) || !llm_json_int(doc, last, &end) || begin < 0 || end < begin)
+        return llm__bad(path, "tensor", name, "data_offsets: two ascending whole numbers expected");
+    x.offset = (uint64_t)begin;
+    /* the length is said twice, by the shape and by the offsets */
+    llm_result r = llm__tensors_add(tensors, path, name, &x);
+    if (r || x.bytes == end - begin) return r;
+    return llm__bad(path, "tensor", name, "data_offsets hold %lld bytes, %s of its shape needs %lld", (long long)(end - begin), type,
+                    (long long)x.bytes);
+}
+
+/* Reads a safetensors file that lies at data: the header's length (8 bytes), the header, then data that the tensors cover exactly. */
+LLM__UNUSED static llm_result llm__safetensors_parse(const char *path, const uint8_t *data, size_t size, llm__tensors *tensors) {
+    static const llm_json_limits limits = {8, 16000000, 0};
+    const size_t limit = 100000000; /* the format's own */
+    size_t first = tensors->n, n = size >= 8 ? (size_t)llm__load_le(data, 8) : 0;
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    int metadata = 0;
+    if (size < 10 || n < 2 || n > limit || n > size - 8)
+        return llm__error(LLM_ERR_FORMAT, "%s: no safetensors file: %zu bytes, of which its header claims %zu%s", path, size, n,
+                          llm__looks_like(data, size));
+    if (data[8] != '{') return llm__error(LLM_ERR_FORMAT, "%s: the safetensors header starts with byte %d, '{' expected", path, data[8]);
+    llm_result r = llm_json_parse((const char *)data + 8, n, &limits, &doc);
+    if (r) return llm__error(r, "%s: safetensors header: %s", path, llm_last_error());
+    for (int v = llm_json_first(doc, 0); v >= 0 && !r; v = llm_json_next(doc, v)) {
+        if (!llm__str_eq(llm__json_key(doc, v), "__metadata__")) r = llm__safetensors_item(path, doc, v, tensors);
+        else if (metadata++) r = llm__error(LLM_ERR_FORMAT, "%s: __metadata__ is there twice", path); /* once: nobody asks for it here */
+    }
+    return r ? r : llm__tensors_place(tensors, first, path, data + 8 + n, 8 + n, size - 8 - n, 1);
+}
+
+/* ---- The source: everything a model is opened from ----
+ * A GGUF file has all of it in one: keys general.*, ARCHITECTURE.* (shapes), tokenizer.ggml.* (the vocabulary), tokenizer.chat_template,
+ * then the tensors. A folder has a file for each:
+ *   config.json                        shapes and switches; read by >>model
+ *   generation_config.json             ids that end an answer, and how the publisher wants it sampled; may be absent
+ *   model.safetensors                  the tensors, or shards of them with model.safetensors.index.json
+ *   tokenizer.json, tokenizer.model, *.tiktoken    one of them; read by >>tokenizer
+ *   tokenizer_config.json              names of special tokens, and in many models the chat template
+ *   chat_template.jinja                the template where it is not there
+ * Opened in this order: settings and tensors, tokenizer_config.json, the tokenizer, special ids and stop ids (they need the tokenizer), the
+ * chat template. The source owns all of it; close takes it down whole, after a failed opening too. Paths, texts and the keys of GGUF files
+ * lie in its arena. */
+
+typedef struct llm__source {
+    const char *path;
+    llm__gguf *gguf;                          /* keys of the (first) file; NULL: a folder */
+    llm_json *config, *generation_config, *tokenizer_config; /* of a folder; NULL: absent. Roots are objects */
+    llm__tensors tensors;                     /* of all parts and shards; empty with vocab_only or dummy_weights */
+    llm__tokenizer *tokenizer;                /* without any token only with dummy_weights in a folder without tokenizer files */
+    llm_template *chat_template;              /* NULL: none, or chat_template_error says why not */
+    char *chat_template_text, *chat_template_error;
+    const char *bos_token, *eos_token;        /* their texts, for templates; NULL: none */
+    int32_t bos_id, eos_id, pad_id, unk_id;   /* -1: none */
+    llm_tokens stop_ids;                      /* every id that ends an answer, eos_id first */
+    llm__file *files;                         /* stay open as long as the source */
+    size_t n_files, files_cap;
+    llm__gguf *vocab_gguf;                    /* the GGUF of the vocabulary: gguf, one of its own, or NULL */
+    llm__arena arena;
+    llm__logger log;
+    int no_mmap;
+} llm__source;
+
+/* Opens a file that stays open as long as the source: tensors, keys and vocabularies point into it. */
+static llm_result llm__source_file(llm__source *s, const char *path, llm__file *out) {
+    if (!llm__grow((void **)&s->files, &s->files_cap, s->n_files + 1, sizeof *s->files)) return llm__nomem();
+    llm_result r = llm__file_open(path, 0, s->no_mmap, out);
+    if (!r) s->files[s->n_files++] = *out;
+    return r;
+}
+
+/* folder/name in the arena; NULL: no memory. */
+static const char *llm__source_path(llm__source *s, const char *folder, const char *name) {
+    LLM__SCOPED(llm__drop) char *path = llm__path_join(folder, name);
+    return path ? llm__arena_str(&s->arena, llm__lit(path)) : NULL;
+}
+
+/* A file is known by its first bytes, not by its name. */
+static int llm__is_gguf(const llm__file *f) { return f->size >= 4 && !memcmp(f->data, "GGUF", 4); }
+
+/* Reads an open GGUF file: its tensors into `tensors`, its keys into *out, which llm__gguf_free must empty even after errors. */
+static llm_result llm__source_keys(llm__source *s, const char *path, const llm__file *f, llm__tensors *tensors, llm__gguf **out) {
+    llm__gguf *g = *out = (llm__gguf *)llm__arena_get(&s->arena, sizeof *g);
+    llm_result r = g ? llm__gguf_parse(path, f->data, f->size, g, tensors) : llm__nomem();
+    if (!r && g->end && f->size > g->end + g->alignment)
+        llm__log(&s->log, LLM_LOG_WARN, "%s: %zu bytes after the last tensor are ignored", path, f->size - g->end);
+    return r;
+}
+
+/* A number about parts: at most 65535; -1 if it is none. */
+static int llm__split_number(const llm__gguf *g, const char *key, int absent) {
+    int64_t v = llm__gguf_int(g, key, absent);
+    return v < 0 || v > 65535 ? -1 : (int)v;
+}
+
+/* A GGUF file and, if it is split, its other parts; each says which part of how many it is. The first has the keys; the others are opened
+ * by the names that follow from its own, so nothing in a file can make us open another. */
+static llm_result llm__source_gguf(llm__source *s, const char *path, llm__file f) {
+    char ending[40];
+    llm_result r = llm__source_keys(s, path, &f, &s->tensors, &s->gguf);
+    if (r) return r;
+    int count = llm__split_number(s->gguf, "split.count", 1), no = llm__split_number(s->gguf, "split.no", 0);
+    if (count < 0 || no < 0 || no >= LLM__MAX(1, count)) return llm__error(LLM_ERR_FORMAT, "%s: split.no and split.count do not fit", path);
+    if (count < 2) return LLM_OK;
+    if (no) return llm__error(LLM_ERR_FORMAT, "%s: part %d of %d: open the first", path, no + 1, count);
+    size_t len = strlen(path), n = (size_t)snprintf(ending, sizeof ending, "-00001-of-%05d.gguf", count);
+    if (!llm__ends_with(path, ending)) return llm__error(LLM_ERR_FORMAT, "%s: part 1 of %d: a name ending in %s expected", path, count, ending);
+    for (int i = 1; i < count && !r; i++) {
+        LLM__SCOPED(llm__gguf_free) llm__gguf part = LLM__ZERO;
+        char *name = llm__arena_str(&s->arena, llm__s(path, len));
+        if (name) snprintf(name + len - n, n + 1, "-%05d-of-%05d.gguf", i + 1, count);
+        r = name ? llm__source_file(s, name, &f) : llm__nomem();
+        if (!r) r = llm__gguf_parse(name, f.data, f.size, &part, &s->tensors);
+        int own = llm__split_number(&part, "split.no", -1), of = llm__split_number(&part, "split.count", -1);
+        if (!r && (own != i || of != count))
+            r = llm__error(LLM_ERR_FORMAT, "%s: says it is part %d of %d, part %d of %d expected", name, own + 1, of, i + 1, count);
+    }
+    int64_t total = llm__gguf_int(s->gguf, "split.tensors.count", -1);
+    if (r || total < 0 || (size_t)total == s->tensors.n) return r;
+    return llm__error(LLM_ERR_FORMAT, "%s: split.tensors.count is %lld, the parts have %zu", path, (long long)total, s->tensors.n);
+}
+
+/* Reads a JSON file of a folder whose root is an object. Absent: LLM_OK and NULL. */
+static llm_result llm__folder_json(llm__source *s, const char *folder, const char *name, size_t limit, llm_json **out) {
+    const char *path = llm__source_path(s, folder, name);
+    *out = NULL;
+    if (!path) return llm__nomem();
+    if (llm__path_kind_of(path) == LLM__PATH_NONE) return LLM_OK;
+    llm_result r = llm__json_file(path, limit, out);
+    if (!r && llm_json_type_of(*out, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_FORMAT, "%s: an object expected", path);
+    return r;
+}
+
+/* Says that a folder lacks a file, and what stands there instead. */
+static llm_result llm__folder_lacks(const char *folder, const char *lacks) {
+    static const struct { const char *ending, *advice; } kinds[] = {
+        {".gguf", ": give the path of that file"},
+        {".bin", ", a pickle, which is never read: convert the model to safetensors"},
+        {".pth", ", a pickle, which is never read: convert the model to safetensors"},
+        {".pdparams", ", a Paddle file: take a folder with safetensors"},
+        {".safetensors", ": config.json beside model.safetensors, or beside shards and model.safetensors.index.json, expected"},
+    };
+    DIR *dir = opendir(folder);
+    int best = LLM__COUNT(kinds);
+    char found[256] = "";
+    for (struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir))
+        for (int i = 0; i < best; i++)
+            if (llm__ends_with(e->d_name, kinds[i].ending)) snprintf(found, sizeof found, "%s", e->d_name), best = i;
+    if (dir) closedir(dir);
+    if (best == LLM__COUNT(kinds))
+        return llm__error(LLM_ERR_IO, "%s: no %s there: a GGUF file, or a folder with config.json and safetensors expected", folder, lacks);
+    return llm__error(LLM_ERR_IO, "%s: no %s there, but %.200s%s", folder, lacks, found, kinds[best].advice);
+}
+
+/* One shard: all its tensors go into the table. path NULL: no memory for it. */
+static llm_result llm__source_safetensors(llm__source *s, const char *path) {
+    llm__file f;
+    llm_result r = path ? llm__source_file(s, path, &f) : llm__nomem();
+    return r ? r : llm__safetensors_parse(path, f.data, f.size, &s->tensors);
+}
+
+/* The shards that an index names. Its names come from strangers: plain names of .safetensors files in the same folder only. */
+static llm_result llm__source_shards(llm__source *s, const char *folder, const llm_json *index) {
+    int map = llm_json_find(index, 0, "weight_map"), is_map = llm_json_type_of(index, map) == LLM_JSON_OBJECT;
+    LLM__SCOPED(llm__map_free) llm__map seen = LLM__ZERO;
+    seen.seed = llm__seed(s);
+    for (int v = is_map ? llm_json_first(index, map) : -1; v >= 0; v = llm_json_next(index, v)) {
+        llm__str name = llm__json_text(index, v);
+        if (!name.p || !llm__plain_text(name, 255) || name.p[0] == '.' || strchr(name.p, '/') || !llm__ends_with(name.p, ".safetensors"))
+            return llm__error(LLM_ERR_FORMAT, "%s: weight_map: \"%.100s\": the plain name of a .safetensors file expected", folder,
+                              name.p ? name.p : "");
+        /* thousands of tensors name a few shards: each is opened once */
+        int put = llm__map_put(&seen, name, 0);
+        llm_result r = put < 0 ? llm__nomem() : put ? llm__source_safetensors(s, llm__source_path(s, folder, name.p)) : LLM_OK;
+        if (r) return r;
+    }
+    if (seen.len) return LLM_OK;
+    return llm__error(LLM_ERR_FORMAT, "%s: model.safetensors.index.json: weight_map: an object of shard names expected", folder);
+}
+
+/* The weights of a folder: model.safetensors, or else the shards of its index. */
+static llm_result llm__source_weights(llm__source *s, const char *folder) {
+    const char *single = llm__source_path(s, folder, "model.safetensors");
+    LLM__SCOPED(llm__json_drop) llm_json *index = NULL;
+    if (!single || llm__path_kind_of(single) != LLM__PATH_NONE) return llm__source_safetensors(s, single);
+    llm_result r = llm__folder_json(s, folder, "model.safetensors.index.json", 100000000, &index);
+    if (r) return r;
+    return index ? llm__source_shards(s, folder, index) : llm__folder_lacks(folder, "model.safetensors");
+}
+
+/* A Hugging Face folder. */
+static llm_result llm__source_folder(llm__source *s, const char *path, const llm_model_config *cfg) {
+    llm_result r = llm__folder_json(s, path, "config.json", 16000000, &s->config);
+    if (!r && !s->config && !cfg->vocab_only) r = llm__folder_lacks(path, "config.json");
+    if (!r) r = llm__folder_json(s, path, "generation_config.json", 16000000, &s->generation_config);
+    return r || cfg->vocab_only || cfg->dummy_weights ? r : llm__source_weights(s, path);
+}
+
+/* ---- GGUF vocabularies, as llama.cpp reads them ----
+ * What the header has, a list or a value each:
+ *
+ *     tokenizer.ggml.model          "gpt2": BPE over bytes; "llama": SentencePiece's BPE; "t5": Unigram; "bert": WordPiece
+ *     tokenizer.ggml.tokens         texts; of "gpt2" in the byte alphabet
+ *     tokenizer.ggml.scores         of SentencePiece's models
+ *     tokenizer.ggml.token_type     1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
+ *     tokenizer.ggml.merges         of "gpt2"
+ *
+ * So it has the tokens with scores and types and, for BPE, the merges; but how text is cut is only a name, tokenizer.ggml.pre, whose
+ * regexes are in llama.cpp's source. So they are here: a row lists the names that share them. What llama.cpp decides by the text of a
+ * token or the kind of the model (which tokens end a turn, default ids, who gets BOS) is here too. Rules that differ from Hugging Face's:
+ * no normal forms, added tokens longest first, unknown characters stay between their neighbours. */
+
+/* A word that is a token is taken whole; BOS is added unless the file says no; spaces are U+2581; there is no BOS by default. */
+enum { LLM__PRE_WHOLE = 1, LLM__PRE_BOS = 2, LLM__PRE_SPACES = 4, LLM__PRE_NO_BOS_ID = 8 };
+
+/* Parts of patterns that several names share. Numbers of up to three digits, Chinese and Japanese, words with one punctuation mark in
+ * front, digits in groups of three from the right. */
+#define LLM__PRE_CJK "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+"
+#define LLM__PRE_DEEP "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}&&[^\\s]]+" /* to llama.cpp all white space is one character */
+#define LLM__PRE_V3(tail) "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+" \
+    "|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+" tail "|\\s+(?!\\S)|\\s+"
+#define LLM__PRE_QWEN2 LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL
+#define LLM__PRE_LLAMA3 LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL
+#define LLM__PRE_UPPER "[\\p{L}&&[^a-z]]"
+#define LLM__PRE_LOWER "[\\p{L}&&[^A-Z]]"
+#define LLM__PRE_DIGITS "[^\\p{N}]*\\p{N}{1,3}(?=(?:\\p{N}{3})*(?!\\p{N}))"
+#define LLM__PRE_BLOOM " ?[^(\\s|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"
+/* Letters with case, as a regex library without Unicode properties had to list them: those that came later, and a few scripts that were
+ * left out (Georgian, mathematical letters ...), are none. */
+#define LLM__PRE_LETTERS \
+    "[\\p{Lu}\\p{Ll}\\p{Lt}&&[^\\x{560}-\\x{588}\\x{10C7}-\\x{10FF}\\x{1C80}-\\x{1C8F}\\x{2D00}-\\x{2D2F}\\x{A790}-\\x{A7FF}\\x{AB30}-" \
+    "\\x{AB6F}\\x{10500}-\\x{105FF}\\x{10D00}-\\x{10DFF}\\x{11900}-\\x{1DFFF}]]"
+
+/* tokenizer.ggml.pre is only a name. What llama.cpp does for it: regexes one after the other, each on the pieces of the one before.
+ * Where it sees all letters as one class (its regexes know no cases), so do these. */
+static const struct { const char *names; int flags; const char *regex[6]; } llm__pres[] = {
+    {"default", 0, {"[\\p{P}\\$\\+<=>\\^~\\|]+", LLM__RX_GPT2_TEXT "|\\s+", "\\p{N}+", "[0-9][0-9][0-9]"}},
+    {"llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano", LLM__PRE_WHOLE | LLM__PRE_BOS, {LLM__PRE_LLAMA3}},
+    {"dbrx smaug-bpe", 0, {LLM__PRE_LLAMA3}},
+    {"chatglm-bpe", LLM__PRE_NO_BOS_ID, {LLM__PRE_LLAMA3}},
+    {"glm4 glm5", LLM__PRE_WHOLE | LLM__PRE_NO_BOS_ID, {LLM__PRE_LLAMA3}},
+    {"jais-2", 0, {LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s{512}(?!\\S)"
+        "|\\s{256}(?!\\S)|\\s{128}(?!\\S)|\\s{64}(?!\\S)|\\s{32}(?!\\S)|\\s{16}(?!\\S)|\\s{8}(?!\\S)|\\s{4}(?!\\S)|\\s{1,2}(?!\\S)"
+        "|\\s{1}"}},
+    {"deepseek-llm", 0, {"[\\r\\n]", "\\s?[" LLM__PRE_LETTERS "]+", "\\s?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}\\x{2018}-\\x{201F}"
+        "\\x{3001}\\x{3002}]+", "\\s+\\z", LLM__PRE_DEEP, "\\p{N}+"}},
+    {"deepseek-coder", 0, {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", LLM__PRE_DEEP, "\\p{N}"}},
+    {"deepseek-v3 hunyuan-dense joyai-llm hy_v4", 0, {"\\p{N}{1,3}", LLM__PRE_CJK, LLM__PRE_V3("[\\r\\n]*|\\s*[\\r\\n]+")}},
+    {"spark2_5", 0, {"\\p{N}{1,3}", LLM__PRE_CJK, LLM__PRE_V3("|[\\r\\n]"), "\\p{N}"}},
+    {"youtu", LLM__PRE_WHOLE, {"[\\x{AC00}-\\x{D7A3}\\x{3131}-\\x{318E}]+|[\\x{FF01}\\x{2026}\\x{201C}\\x{201D}\\x{2018}\\x{2019}\\x{2014}"
+        "\\x{FF1A}\\x{FF1B}\\x{FF0C}\\x{3001}-\\x{303F}\\x{FE30}-\\x{FE4F}]+|[\\x{3105}-\\x{312F}]+|" LLM__PRE_CJK, LLM__RX_CASED(
+        "[\\p{L}\\p{M}]", "[\\p{L}\\p{M}]", LLM__RX_ASCII_CASE "?", "\\p{N}", "/")}},
+    {"falcon", 0, {"[\\p{P}\\$\\+<=>\\^~\\|`]+", LLM__RX_GPT2_TEXT "|\\s+", "[0-9][0-9][0-9]"}},
+    {"starcoder refact command-r smollm codeshell exaone minerva-7b mellum2", 0, {"\\p{N}", LLM__RX_GPT2_TEXT "|\\s+"}},
+    {"gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 mellum modern-bert mpt olmo jais trillion granite-docling exaone4 "
+        "jina-v1-en jina-v2-code roberta-bpe", 0, {LLM__RX_GPT2_TEXT "|\\s+"}},
+    {"qwen2 deepseek-r1-qwen kormo f2llmv2 stablelm2 megrez hunyuan solar-open grok-2", 0, {LLM__PRE_QWEN2}},
+    {"qwen35", 0, {LLM__RX_ASCII_CASE "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+"
+        "|\\s+(?!\\S)|\\s+"}},
+    {"poro-chat bloom gpt3-finnish", 0, {LLM__PRE_BLOOM}},
+    {"viking", 0, {LLM__PRE_BLOOM, "\\p{N}"}},
+    {"tekken", LLM__PRE_WHOLE | LLM__PRE_BOS, {LLM__RX_CASED(LLM__PRE_UPPER, LLM__PRE_LOWER, "", "\\p{N}", "/")}},
+    {"gpt-4o llama4 kanana2 talkie minimax-m2", 0, {LLM__RX_CASED(LLM__PRE_UPPER, LLM__PRE_LOWER, LLM__RX_ASCII_CASE "?", "\\p{N}{1,3}", "/")}},
+    {"granite-embed-multi-97m", LLM__PRE_WHOLE, {LLM__RX_CASED("[\\p{L}\\p{M}&&[^a-z]]", "[\\p{L}\\p{M}&&[^A-Z]]", LLM__RX_ASCII_CASE "?",
+        "\\p{N}{1,3}", "/")}},
+    {"tiny_aya cohere2moe", 0, {LLM__PRE_DIGITS, LLM__RX_CASED("[\\p{L}\\p{M}]", "[\\p{L}\\p{M}]", LLM__RX_ASCII_CASE "?", "\\p{N}{1,3}", "/")}},
+    {"chameleon", LLM__PRE_BOS, {"<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", "([\\t\\n]|    |  )", "\\p{N}",
+        "[\\p{P}!-/:-@\\[-`{-~]", LLM__RX_GPT2_TEXT "|\\s+"}},
+    {"kimi-k2", 0, {"[\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{20000}-\\x{2A6DF}\\x{2A700}-\\x{2EBEF}\\x{2F800}-\\x{2FA1F}\\x{F900}-"
+        "\\x{FAFF}]+|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}&&[^\\p{Han}]]+" LLM__RX_ASCII_CASE "?|\\p{N}{1,3}|" LLM__RX_TAIL}},
+    {"superbpe", 0, {"\\p{N}+", "(?=([0-9]{3})+(?![0-9]))"}},
+    {"bailingmoe bailingmoe2 llada-moe", 0, {"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|" LLM__RX_WORD
+        "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"}},
+    {"seed-coder", 0, {LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
+    {"ufakzeka", 0, {LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL}},
+    {"afmoe", 0, {LLM__PRE_DIGITS, "[\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{8C48}-\\x{FAFF}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}"
+        "\\x{FF65}-\\x{FF9F}\\x{2F00}-\\x{2FDF}\\x{E40}-\\x{E7F}\\x{E80}-\\x{EFF}\\x{1780}-\\x{17FF}\\x{1000}-\\x{109F}\\x{AA60}-\\x{AA7F}"
+        "\\x{A9E0}-\\x{A9FF}\\x{AC00}-\\x{D7AF}\\x{1100}-\\x{11FF}]+", LLM__PRE_V3("[\\r\\n]*|\\s*[\\r\\n]+")}},
+    {"laguna", 0, {"[^\\n]+|[\\n]+", LLM__PRE_QWEN2}},
+    {"exaone-moe", 0, {LLM__RX_ASCII_CASE "|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}"
+        "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"}},
+    {"minicpm5", LLM__PRE_WHOLE, {"\\p{N}{1,3}", LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}+|" LLM__RX_TAIL}},
+    {"gemma4 granite-embed-multi-311m", LLM__PRE_SPACES | LLM__PRE_BOS, {"[^\\n]+|[\\n]+"}},
+    {"sarvam-moe", LLM__PRE_SPACES, {"[^\\n]+|[\\n]+"}}};
+
+/* An array of the vocabulary, whose type and length (-1: any) are checked; NULL: absent, or a failure was noted. */
+static const llm__gguf_kv *llm__vocab_array(llm__tokenizer *t, const llm__gguf *g, const char *key, llm__gguf_type type, int64_t n) {
+    const llm__gguf_kv *kv = llm__gguf_find(g, key);
+    int fits = kv && kv->is_array && (kv->type == (int32_t)type || (type == LLM__GGUF_I32 && kv->type == LLM__GGUF_U32));
+    if (kv && (!fits || kv->count > 4194304 || (n >= 0 && kv->count != (uint64_t)n)))
+        LLM__TOK_BAD(t, "%s: %s expected", key, type == LLM__GGUF_STR ? "an array of at most 4194304 strings" : type == LLM__GGUF_F32 ?
+                     "as many floats as tokens" : "as many 32-bit integers as tokens");
+    return t->result ? NULL : kv;
+}
+
+/* Tokens that end a turn, in llama.cpp as here. */
+#define LLM__SP "\xE2\x96\x81"
+#define LLM__DS(name) "<\xEF\xBD\x9C" name "\xEF\xBD\x9C> " /* DeepSeek's bars are U+FF5C */
+#define LLM__ENDS "<|im_end|> <|eot_id|> <|eom_id|> <|end|> <|return|> <|call|> <end_of_turn> <turn|> <|endoftext|> <|end_of_text|> <EOT> " \
+    "[EOT] <end_of_utterance> " LLM__DS("end" LLM__SP "of" LLM__SP "sentence")
+
+/* The type of a token. Some that end turns or mark code to fill in are control tokens whatever the file says, because many files are wrong
+ * there and a model that ends a turn with plain text never stops; some of gpt-oss are never control tokens, because its chat format is
+ * parsed out of the text. */
+static int llm__vocab_type_of(llm__str text, int type) {
+    static const char control[] =
+        LLM__ENDS "<|flush|> <|calls|> </s> _<EOT> [EOS] <eos> <|tool_response> [e~[ "
+        "<|fim_prefix|> <fim-prefix> <fim_prefix> " LLM__DS("fim" LLM__SP "begin") "<PRE> " LLM__SP "<PRE> <|code_prefix|> <|prefix|> "
+        "<|fim_suffix|> <fim-suffix> <fim_suffix> " LLM__DS("fim" LLM__SP "hole") "<SUF> " LLM__SP "<SUF> <|code_suffix|> <|suffix|> "
+        "<|fim_middle|> <fim-middle> <fim_middle> " LLM__DS("fim" LLM__SP "end") "<MID> " LLM__SP "<MID> <|code_middle|> <|middle|> "
+        "<|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>";
+    if (!text.n || !memchr(">][", text.p[text.n - 1], 3)) return type; /* as nearly all tokens: none of these ends otherwise */
+    if (llm__word_index("<|channel|> <|message|> <|start|> <|constrain|>", text) >= 0) return LLM__VOCAB_USER;
+    return llm__word_index(control, text) >= 0 ? LLM__VOCAB_CONTROL : type;
+}
+
+/* The tokens with their scores and types; control, unknown and user-defined ones are sought in text as added tokens. */
+static void llm__vocab_tokens(llm__tokenizer *t, const llm__gguf *g) {
+    static const uint8_t flags[] = {0, 0, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN,
+                                    LLM__TOKEN_USER | LLM__TOKEN_PLAIN, LLM__TOKEN_UNUSED, LLM__TOKEN_BYTE};
+    const llm__gguf_kv *tokens = llm__vocab_array(t, g, "tokenizer.ggml.tokens", LLM__GGUF_STR, -1);
+    int64_t n = tokens ? (int64_t)tokens->count : 0;
+    const llm__gguf_kv *scores = llm__vocab_array(t, g, "tokenizer.ggml.scores", LLM__GGUF_F32, n),
+                       *types = llm__vocab_array(t, g, "tokenizer.ggml.token_type", LLM__GGUF_I32, n);
+    const uint8_t *at = n ? tokens->data : NULL;
+    if (!n) LLM__TOK_BAD(t, "tokenizer.ggml.tokens: at least one token expected");
+    llm__tok_reserve(t, n);
+    for (int32_t i = 0; i < n && !t->result; i++) {
+        char empty[24];
+        double score = 0;
+        llm__str text = llm__gguf_string(&at);
+        int type = llm__vocab_type_of(text, types ? (int)llm__load_le(types->data + 4 * (size_t)i, 4) : 1);
+        int found = type == LLM__VOCAB_CONTROL || type == LLM__VOCAB_UNKNOWN || type == LLM__VOCAB_USER;
+        if (!text.n) text = llm__s(empty, (size_t)snprintf(empty, sizeof empty, "[EMPTY_%d]", (int)i));
+        if (scores) (void)llm__gguf_num_at(scores, (uint64_t)i, &score);
+        if (score != score) LLM__TOK_BAD(t, "tokenizer.ggml.scores[%d]: a number expected", (int)i);
+        llm__tok_enter(t, text, i, type >= 0 && type < LLM__COUNT(flags) ? flags[type] : 0, score);
+        if (found && text.n <= LLM__TOK_MAX_ADDED) llm__tok_enter_added(t, text, i, type == LLM__VOCAB_USER ? 0 : LLM__ADDED_SPECIAL);
+    }
+}
+
+/* Merges "a b", in the order of their ranks. */
+static void llm__vocab_merges(llm__tokenizer *t, const llm__gguf *g) {
+    const llm__gguf_kv *merges = llm__vocab_array(t, g, "tokenizer.ggml.merges", LLM__GGUF_STR, -1);
+    const uint8_t *at = merges ? merges->data : NULL;
+    int32_t next = t->n_vocab;
+    llm__tok_merge_reserve(t, merges ? (int64_t)merges->count : 0);
+    for (int32_t i = 0; merges && i < (int32_t)merges->count && !t->result; i++) {
+        llm__str s = llm__gguf_string(&at);
+        const char *space = s.n > 1 ? (const char *)memchr(s.p + 1, ' ', s.n - 1) : NULL; /* a part may begin with one */
+        size_t n = space ? (size_t)(space - s.p) : s.n;
+        if (n + 1 >= s.n) LLM__TOK_BAD(t, "tokenizer.ggml.merges[%d]: two parts expected", (int)i);
+        else llm__tok_merge_enter(t, llm__s(s.p, n), llm__s(space + 1, s.n - n - 1), 0, i, &next);
+    }
+}
+
+/* BPE over ranked pairs ("gpt2", "gemma4"). What is no token stays a barrier; at the end it becomes the letters' own tokens, or with
+ * spaces escaped its bytes <0x..>. Returns the flags of tokenizer.ggml.pre. */
+static int llm__vocab_bpe(llm__tokenizer *t, const llm__gguf *g, llm__str pre) {
+    int row = 0, n = LLM__COUNT(llm__pres);
+    if (!pre.p) llm__log(t->log, LLM_LOG_WARN, "tokenizer.ggml.pre is missing: the default is used, answers may be worse");
+    if (!pre.n) pre = llm__lit("default");
+    while (row < n && llm__word_index(llm__pres[row].names, pre) < 0) row++;
+    if (row == n) return LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.pre: \"%.*s\" is unknown", llm__shown(pre), pre.p), 0;
+    int flags = llm__pres[row].flags, spaces = flags & LLM__PRE_SPACES;
+    llm__vocab_merges(t, g);
+    llm__add_splits(t, llm__pres[row].regex, LLM__COUNT(llm__pres[row].regex));
+    t->barrier = 1;
+    t->whole = flags & LLM__PRE_WHOLE ? 1 : spaces ? 2 : 0;
+    t->byte_fallback = t->drop_unknown = spaces != 0;
+    t->alphabet_fallback = !spaces;
+    llm__tok_add_literal(t, spaces ? LLM__LITERAL_SPACES : LLM__LITERAL_LETTERS, 0);
+    if (spaces) llm__tok_add_spaces(t, 0, 0, 0, llm__spm_mark);
+    else llm__tok_add(t, &t->words, LLM__TOK_BYTES);
+    return flags;
+}
+
+/* SentencePiece's BPE ("llama"): what is merged next is the token with the best score; unknown characters become byte tokens. */
+static void llm__vocab_spm(llm__tokenizer *t, const llm__gguf *g) {
+    int prefix = llm__gguf_bool(g, "tokenizer.ggml.add_space_prefix", 1);
+    t->barrier = t->byte_fallback = t->fuse_unk = t->plain_bytes = 1;
+    llm__tok_use_scores(t, 0);
+    llm__tok_add_spaces(t, 0, prefix, 0, llm__spm_mark);
+    llm__tok_add_literal(t, LLM__LITERAL_SPACES, prefix);
+}
+
+/* SentencePiece's Unigram ("t5"). */
+static void llm__vocab_ugm(llm__tokenizer *t, const llm__gguf *g) {
+    const llm__gguf_kv *map = llm__gguf_find(g, "tokenizer.ggml.precompiled_charsmap");
+    t->model = LLM__TOK_UNIGRAM;
+    int prefix = llm__gguf_bool(g, "tokenizer.ggml.add_space_prefix", 0);
+    t->fuse_unk = 1;
+    if (!llm__gguf_find(g, "tokenizer.ggml.scores")) LLM__TOK_BAD(t, "tokenizer.ggml.scores: missing");
+    for (int32_t i = 0; i < t->n_vocab; i++)
+        if (t->token[i].type & LLM__TOKEN_USER) t->token[i].score = 0;
+    llm__tok_use_scores(t, LLM__TOKEN_SPECIAL | LLM__TOKEN_BYTE);
+    if (map && map->is_array && (map->type == LLM__GGUF_U8 || map->type == LLM__GGUF_I8))
+        llm__tok_set_charsmap(t, llm__s((const char *)map->data, (size_t)map->count));
+    llm__tok_add_spaces(t, llm__gguf_bool(g, "tokenizer.ggml.remove_extra_whitespaces", 0), prefix, 0, llm__spm_mark);
+    llm__tok_add_literal(t, LLM__LITERAL_SPACES, prefix);
+}
+
+/* "bert": every word begins with U+2581 in this vocabulary. */
+static void llm__vocab_wpm(llm__tokenizer *t) {
+    t->model = LLM__TOK_WORDPIECE;
+    t->max_word = INT32_MAX - 1;
+    llm__tok_add_literal(t, LLM__LITERAL_SPACES, 1);
+    llm__tok_add_parts(t, NULL, -1, 'n', llm__lit("GGUF bert"), &t->normalizers);
+    llm__tok_add_parts(t, NULL, -1, 'p', llm__lit("BertPreTokenizer"), &t->words);
+    llm__tok_add(t, &t->words, LLM__TOK_METASPACE)->text = llm__spm_mark;
+}
+
+/* Special tokens by what the file calls them, tokenizer.ggml.NAME_token_id. */
+enum { LLM__ID_BOS, LLM__ID_EOS, LLM__ID_UNK, LLM__ID_SEP, LLM__ID_PAD, LLM__IDS = 8 };
+
+/* The special ids that the file names, -1 for others. A file whose ids lie outside of its vocabulary is broken in a way that would show only
+ * when somebody talks to it: it is refused at once. (Ids of a folder's JSON files may lie outside: padded vocabularies have them.) */
+static void llm__vocab_ids(llm__tokenizer *t, const llm__gguf *g, int32_t *ids) {
+    static const char *const names[LLM__IDS] = {"bos", "eos", "unknown", "seperator", "padding", "eot", "eom", "mask"}; /* so spelled */
+    for (int i = 0; i < LLM__IDS; i++) {
+        char key[48];
+        snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", names[i]);
+        int64_t id = llm__gguf_int(g, key, llm__gguf_find(g, key) ? INT64_MIN : -1);
+        if (id == 0xFFFFFFFF) id = -1; /* how some writers say "none" */
+        if (id == INT64_MIN) LLM__TOK_BAD(t, "%s: a whole number expected", key);
+        if (id < -1 || id >= t->n_vocab) LLM__TOK_BAD(t, "%s: token id %lld, the vocabulary has %d", key, (long long)id, (int)t->n_vocab);
+        ids[i] = (int32_t)id;
+    }
+}
+
+/* The kinds of tokenizer.ggml.model, with llama.cpp's defaults: ids up to PAD, whether BOS and EOS are added. */
+enum { LLM__VOCAB_GPT2, LLM__VOCAB_GEMMA4, LLM__VOCAB_LLAMA, LLM__VOCAB_T5, LLM__VOCAB_BERT };
+static const struct { const char *model, *kind; int32_t id[5]; int add_bos, add_eos; } llm__vocab_kinds[] = {
+    {"gpt2", "BPE", {11, 11, -1, -1, -1}, 0, 0}, {"gemma4", "BPE", {-1, -1, -1, -1, -1}, 1, 0}, {"llama", "SPM", {1, 2, 0, -1, -1}, 1, 0},
+    {"t5", "Unigram", {-1, 1, 2, -1, 0}, 0, 1}, {"bert", "WordPiece", {101, -1, 100, 102, 0}, 1, 1}};
+
+/* The ids of special tokens, and the frame. */
+static void llm__vocab_frame(llm__tokenizer *t, const llm__gguf *g, int kind, int flags) {
+    int32_t id[LLM__IDS];
+    int bert = kind == LLM__VOCAB_BERT;
+    llm__vocab_ids(t, g, id);
+    for (int i = 0; i <= LLM__ID_PAD; i++) {
+        int none = llm__vocab_kinds[kind].id[i] >= t->n_vocab || (i == LLM__ID_BOS && (flags & LLM__PRE_NO_BOS_ID));
+        if (id[i] < 0 && !none) id[i] = llm__vocab_kinds[kind].id[i];
+    }
+    t->bos_id = id[LLM__ID_BOS], t->eos_id = id[LLM__ID_EOS], t->unk_id = id[LLM__ID_UNK], t->pad_id = id[LLM__ID_PAD];
+    /* BERT always has both, and ends with SEP; gemma4 insists on BOS whatever the file says. */
+    int must = bert || ((flags & LLM__PRE_SPACES) && (flags & LLM__PRE_BOS)), last = id[bert ? LLM__ID_SEP : LLM__ID_EOS];
+    int bos = must || llm__vocab_kinds[kind].add_bos || (flags & LLM__PRE_BOS), eos = llm__vocab_kinds[kind].add_eos;
+    if (!must) bos = llm__gguf_bool(g, "tokenizer.ggml.add_bos_token", bos);
+    if (!bert) eos = llm__gguf_bool(g, "tokenizer.ggml.add_eos_token", eos);
+    if (bos && t->bos_id >= 0) llm__frame_add(t, &t->before, 0, t->bos_id, "");
+    if (eos && last >= 0) llm__frame_add(t, &t->after, 0, last, "");
+    if (t->model != LLM__TOK_BPE && t->unk_id < 0) LLM__TOK_BAD(t, "tokenizer.ggml.unknown_token_id: missing");
+}
+
+/* Reads the vocabulary of a GGUF file; a tokenizer.json inside it wins. */
+static void llm__tok_load_gguf(llm__tokenizer *t, const llm__gguf *g) {
+    llm__str model = llm__gguf_str(g, "tokenizer.ggml.model"), json = llm__gguf_str(g, "tokenizer.huggingface.json");
+    int kind = 0, flags = 0;
+    if (!model.p) LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.model is absent: the file has no tokenizer, give one");
+    if (json.p && !t->result) {
+        int32_t id[LLM__IDS];
+        llm__tok_load(t, json, "", NULL);
+        llm__vocab_ids(t, g, id);
+        t->bos_id = id[LLM__ID_BOS], t->eos_id = id[LLM__ID_EOS], t->pad_id = id[LLM__ID_PAD];
+        return;
+    }
+    while (kind < LLM__COUNT(llm__vocab_kinds) && !llm__str_eq(model, llm__vocab_kinds[kind].model)) kind++;
+    if (kind == LLM__COUNT(llm__vocab_kinds))
+        LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.model: \"%.*s\": llama, gpt2, t5 or bert expected", llm__shown(model), model.p);
+    llm__vocab_tokens(t, g);
+    if (t->result) return;
+    t->kind = llm__vocab_kinds[kind].kind;
+    if (kind == LLM__VOCAB_GEMMA4) flags = llm__vocab_bpe(t, g, llm__lit("gemma4"));
+    else if (kind == LLM__VOCAB_GPT2) flags = llm__vocab_bpe(t, g, llm__gguf_str(g, "tokenizer.ggml.pre"));
+    else if (kind == LLM__VOCAB_LLAMA) llm__vocab_spm(t, g);
+    else if (kind == LLM__VOCAB_T5) llm__vocab_ugm(t, g);
+    else llm__vocab_wpm(t);
+    llm__vocab_frame(t, g, kind, flags);
+    llm__tok_finish(t);
+}
+
+/* Opens the tokenizer: the one that was asked for (a folder, a file, or a GGUF, whose tensors are of no interest), else the model's. */
+static llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *cfg) {
+    const char *path = cfg->tokenizer ? cfg->tokenizer : s->path;
+    LLM__SCOPED(llm__tensors_free) llm__tensors unused = LLM__ZERO;
+    llm__file f = LLM__ZERO;
+    llm_result r = LLM_OK;
+    if (!cfg->tokenizer) s->vocab_gguf = s->gguf;
+    else if (llm__path_kind_of(path) == LLM__PATH_FILE) r = llm__source_file(s, path, &f);
+    if (!r && llm__is_gguf(&f)) r = llm__source_keys(s, path, &f, &unused, &s->vocab_gguf);
+    if (r) return r;
+    llm__tokenizer *t = llm__tok_new();
+    if (!t) return llm__nomem();
+    t->log = &s->log;
+    if (s->vocab_gguf) llm__tok_load_gguf(t, s->vocab_gguf);
+    else llm__tok_load_path(t, path, s->tokenizer_config);
+    r = t->result && s->vocab_gguf ? llm__error(t->result, "%s: %s", path, llm_last_error()) : t->result;
+    t->log = NULL;
+    s->tokenizer = t;
+    if (r != LLM_ERR_IO || !cfg->dummy_weights || cfg->tokenizer) return r;
+    llm__log(&s->log, LLM_LOG_WARN, "%s", llm_last_error()); /* random weights need no words: a bare folder will do */
+    t->result = LLM_OK;
+    t->kind = "none";
+    return LLM_OK;
+}
+
+/* ---- Special tokens and what ends an answer ----
+ * Files disagree, and each is right about something: an answer ends at every id that any of them calls an end. Forgetting one makes a model
+ * talk to itself; the reverse fault is not known, but for gpt-oss. Ids from JSON files are not compared with the vocabulary: an id that no
+ * logit has can never be sampled, and padded vocabularies have ids without a token. */
+
+/* Real lists have one to ten ids. Each is compared with those before it, so a list of millions must not be read. */
+enum { LLM__MAX_STOPS = 16384 };
+
+/* A node that should be a token id; -1 if it is none. */
+static int32_t llm__json_id(const llm_json *doc, int node) {
+    int64_t v;
+    return llm_json_int(doc, node, &v) && v >= 0 && v < INT32_MAX ? (int32_t)v : -1;
+}
+
+/* The first id under a key of a JSON file that holds an id or a list of them. */
+static int32_t llm__json_first_id(const llm_json *doc, const char *key) {
+    int node = llm_json_find(doc, 0, key);
+    return llm__json_id(doc, llm_json_type_of(doc, node) == LLM_JSON_ARRAY ? llm_json_first(doc, node) : node);
+}
+
+/* What a special token is: tokenizer_config.json's text first, then the ids of the other two files, then what the tokenizer itself says.
+ * Its text, for templates: tokenizer_config.json decides alone where it is (Qwen: a BOS id, but no BOS in templates). `name`: "bos". */
+static llm_result llm__special_find(llm__source *s, const char *name, int32_t own, int32_t *id, const char **text_out) {
+    char key[32], id_key[32];
+    LLM__SCOPED(llm_text_free) llm_text piece = LLM__ZERO;
+    llm_result r = LLM_OK;
+    snprintf(key, sizeof key, "%s_token", name);
+    snprintf(id_key, sizeof id_key, "%s_token_id", name);
+    llm__str text = llm__config_token(s->tokenizer_config, key);
+    *id = text.p ? llm__tokenizer_id(s->tokenizer, text) : -1;
+    if (*id < 0) *id = llm__json_first_id(s->generation_config, id_key);
+    if (*id < 0) *id = llm__json_first_id(s->config, id_key);
+    if (*id < 0) *id = own;
+    /* no tokenizer_config.json: a GGUF file, or an old folder; then the text is what the id stands for */
+    if (!s->tokenizer_config && *id >= 0 && *id < s->tokenizer->n_vocab) {
+        r = llm__tokenizer_piece(s->tokenizer, *id, &piece);
+        text = llm__s(piece.data, piece.len);
+    }
+    *text_out = !r && text.p ? llm__arena_str(&s->arena, text) : NULL;
+    return !r && text.p && !*text_out ? llm__nomem() : r;
+}
+
+/* Adds an id once. */
+static void llm__source_stop(llm__source *s, int64_t id) {
+    if (id < 0 || id >= INT32_MAX) return;
+    for (size_t i = 0; i < s->stop_ids.len; i++)
+        if (s->stop_ids.data[i] == id) return;
+    llm_tokens_add(&s->stop_ids, (int32_t)id);
+}
+
+/* Adds eos_token_id of a JSON file: a number or a list. What is no id there is passed over, as in transformers. */
+static llm_result llm__source_stops_of(llm__source *s, const llm_json *doc, const char *file) {
+    int node = llm_json_find(doc, 0, "eos_token_id"), n = llm_json_size(doc, node);
+    int is_list = llm_json_type_of(doc, node) == LLM_JSON_ARRAY;
+    if (n > LLM__MAX_STOPS)
+        return llm__error(LLM_ERR_LIMIT, "%s: %s: eos_token_id: %d ids, at most %d expected", s->path, file, n, LLM__MAX_STOPS);
+    llm__source_stop(s, llm__json_id(doc, node));
+    for (int e = is_list ? llm_json_first(doc, node) : -1; e >= 0; e = llm_json_next(doc, e)) llm__source_stop(s, llm__json_id(doc, e));
+    return LLM_OK;
+}
+
+/* Ends of turn that files often forget to list, if the vocabulary has them as special tokens. */
+static void llm__source_usual_stops(llm__source *s) {
+    const char *names = LLM__ENDS "<|end_of_turn|> <|EOT|> <|END_OF_TURN_TOKEN|>";
+    llm__str name;
+    /* gpt-oss ends its thinking with <|end|> and goes on to answer */
+    const llm__tokenizer *t = s->tokenizer;
+    int harmony = llm__tokenizer_id(t, llm__lit("<|return|>")) >= 0 && llm__tokenizer_id(t, llm__lit("<|channel|>")) >= 0;
+    while (llm__list_next(&names, " ", &name)) {
+        int32_t id = llm__tokenizer_id(t, name);
+        if (id >= 0 && llm__tokenizer_is_special(t, id) && !(harmony && llm__str_eq(name, "<|end|>"))) llm__source_stop(s, id);
+    }
+}
+
+/* BOS, EOS, padding and unknown, and then every id that ends an answer, most certain first: EOS, what the JSON files list, end of turn and
+ * end of message of a GGUF file, and the usual names. */
+static llm_result llm__source_specials(llm__source *s) {
+    const llm__tokenizer *t = s->tokenizer;
+    const char *unused;
+    llm_result r = llm__special_find(s, "bos", t->bos_id, &s->bos_id, &s->bos_token);
+    if (!r) r = llm__special_find(s, "eos", t->eos_id, &s->eos_id, &s->eos_token);
+    if (!r) r = llm__special_find(s, "pad", t->pad_id, &s->pad_id, &unused);
+    if (!r) r = llm__special_find(s, "unk", t->unk_id, &s->unk_id, &unused);
+    llm__source_stop(s, s->eos_id);
+    if (!r) r = llm__source_stops_of(s, s->generation_config, "generation_config.json");
+    if (!r) r = llm__source_stops_of(s, s->config, "config.json");
+    if (s->vocab_gguf) llm__source_stop(s, llm__gguf_int(s->vocab_gguf, "tokenizer.ggml.eot_token_id", -1));
+    if (s->vocab_gguf) llm__source_stop(s, llm__gguf_int(s->vocab_gguf, "tokenizer.ggml.eom_token_id", -1));
+    llm__source_usual_stops(s);
+    return !r && s->stop_ids.failed ? llm__nomem() : r;
+}
+
+/* ---- The chat template ----
+ * In the order in which Hugging Face looks: chat_template.jinja (others of its kind: additional_chat_templates/NAME.jinja),
+ * chat_template.json, tokenizer_config.json; in a GGUF file tokenizer.chat_template and tokenizer.chat_template.NAME. Models have up to
+ * three: the usual one, one for tool use, one for retrieval. A template is a program from a stranger: it is parsed here, and run with
+ * fuel by the interpreter of >>template. */
+
+/* Keeps a text as the template; .p NULL: there was none. */
+static llm_result llm__template_keep(llm__source *s, llm__str text) {
+    if (text.p) s->chat_template_text = llm__arena_str(&s->arena, text);
+    return text.p && !s->chat_template_text ? llm__nomem() : LLM_OK;
+}
+
+/* The template `name` of a JSON file's "chat_template": a string (which is "default"), or a list of {"name", "template"}. .p NULL: none. */
+static llm__str llm__template_of(const llm_json *doc, const char *name) {
+    int node = llm_json_find(doc, 0, "chat_template"), found = strcmp(name, "default") ? -1 : node;
+    if (llm_json_type_of(doc, node) == LLM_JSON_ARRAY) {
+        found = -1;
+        for (int e = llm_json_first(doc, node); e >= 0 && found < 0; e = llm_json_next(doc, e))
+            if (llm__str_eq(llm__json_text_at(doc, e, "name"), name)) found = llm_json_find(doc, e, "template");
+    }
+    return llm__json_text(doc, found);
+}
+
+/* A template file: its text, or with .json its "chat_template". It may be absent when `optional`: LLM_OK and nothing kept. */
+static llm_result llm__template_file(llm__source *s, const char *path, int optional, const char *name) {
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
+    if (!path) return llm__nomem();
+    if (optional && llm__path_kind_of(path) == LLM__PATH_NONE) return LLM_OK;
+    int json = llm__ends_with(path, ".json");
+    llm_result r = json ? llm__json_file(path, 16000000, &doc) : llm__file_open(path, 16000000, 1, &f);
+    return r ? r : llm__template_keep(s, json ? llm__template_of(doc, name) : llm__s((const char *)f.data, f.size));
+}
+
+/* The text of the template `name` that the model comes with, if any. The name comes from a client and becomes part of a path: plain text
+ * without a slash, and no leading dot. */
+static llm_result llm__template_find(llm__source *s, const char *name) {
+    char key[160];
+    int is_default = !strcmp(name, "default"),
+        plain = llm__plain_text(llm__lit(name), 64) && !strchr(name, '/') && name[0] != '.';
+    if (!plain) return llm__error(LLM_ERR_ARG, "chat template name \"%.64s\": a plain name expected", name);
+    if (s->gguf) {
+        snprintf(key, sizeof key, "tokenizer.chat_template%s%.64s", is_default ? "" : ".", is_default ? "" : name);
+        return llm__template_keep(s, llm__gguf_str(s->gguf, key));
+    }
+    if (llm__path_kind_of(s->path) != LLM__PATH_DIR) return LLM_OK;
+    snprintf(key, sizeof key, "additional_chat_templates/%.64s.jinja", name);
+    llm_result r = llm__template_file(s, llm__source_path(s, s->path, is_default ? "chat_template.jinja" : key), 1, name);
+    if (!r && !s->chat_template_text) r = llm__template_file(s, llm__source_path(s, s->path, "chat_template.json"), 1, name);
+    if (!r && !s->chat_template_text) r = llm__template_keep(s, llm__template_of(s->tokenizer_config, name));
+    return r;
+}
+
+/* A template that was asked for must work; the model's own may be broken, and says so only when it is used. */
+static llm_result llm__source_template(llm__source *s, const llm_model_config *cfg) {
+    const char *name = cfg->chat_template_name ? cfg->chat_template_name : "default", *given = cfg->chat_template;
+    llm_result r;
+    if (!given) r = llm__template_find(s, name);
+    else if (strchr(given, '{')) r = llm__template_keep(s, llm__lit(given));
+    else r = llm__template_file(s, given, 0, name);
+    if (!r && !s->chat_template_text && (given || cfg->chat_template_name))
+        r = llm__error(LLM_ERR_ARG, "%s: it has no chat template named \"%.64s\"", given ? given : s->path, name);
+    if (r || !s->chat_template_text) return r;
+    /* parsed once, here; a template that cannot be parsed is not a reason to refuse the weights */
+    r = llm_template_open(s->chat_template_text, strlen(s->chat_template_text), &s->chat_template);
+    if (!r || r == LLM_ERR_NOMEM || given) return r;
+    s->chat_template_error = llm__arena_str(&s->arena, llm__s(llm_last_error(), strlen(llm_last_error())));
+    llm__log(&s->log, LLM_LOG_WARN, "%s: the chat template cannot be used: %s", s->path, llm_last_error());
+    return s->chat_template_error ? LLM_OK : llm__nomem();
+}
+
+/* ---- Opening and closing ----
+ * Everything is checked here, once; what is open can be used without further checks. Opening allocates in proportion to headers and
+ * vocabulary: weights stay in the mapped files until a backend packs them. */
+
+/* Frees all of it, also what a failed opening had begun; a zeroed source is fine. */
+static void llm__source_close(llm__source *s) {
+    llm_template_close(s->chat_template);
+    llm__tokenizer_close(s->tokenizer);
+    llm_tokens_free(&s->stop_ids);
+    if (s->vocab_gguf && s->vocab_gguf != s->gguf) llm__gguf_free(s->vocab_gguf);
+    if (s->gguf) llm__gguf_free(s->gguf);
+    llm_json_free(s->config);
+    llm_json_free(s->generation_config);
+    llm_json_free(s->tokenizer_config);
+    llm__tensors_free(&s->tensors);
+    for (size_t i = 0; i < s->n_files; i++) llm__file_close(&s->files[i]);
+    LLM_FREE(s->files);
+    llm__arena_free(&s->arena);
+    memset(s, 0, sizeof *s);
+}
+
+/* Reads tokenizer_config.json of the tokenizer's folder, or what stands for it, unless there is one. */
+static llm_result llm__source_tokenizer_config(llm__source *s, const llm_model_config *cfg, const char *name) {
+    const char *folder = cfg->tokenizer && llm__path_kind_of(cfg->tokenizer) == LLM__PATH_DIR ? cfg->tokenizer : s->path;
+    if (s->tokenizer_config || llm__path_kind_of(folder) != LLM__PATH_DIR) return LLM_OK;
+    return llm__folder_json(s, folder, name, (size_t)64 << 20, &s->tokenizer_config);
+}
+
+/* The file or folder itself: its settings and tensors. */
+static llm_result llm__source_open_path(llm__source *s, const llm_model_config *cfg) {
+    llm__file f;
+    if (llm__path_kind_of(s->path) == LLM__PATH_DIR) return llm__source_folder(s, s->path, cfg);
+    llm_result r = llm__source_file(s, s->path, &f);
+    if (r) return r;
+    if (llm__is_gguf(&f)) return llm__source_gguf(s, s->path, f);
+    if (cfg->vocab_only && !cfg->tokenizer) return LLM_OK; /* a tokenizer file: its own reader looks at it */
+    if (llm__ends_with(s->path, ".safetensors"))
+        return llm__error(LLM_ERR_FORMAT, "%s: a safetensors file is a part of a model: give its folder, with config.json", s->path);
+    return llm__error(LLM_ERR_FORMAT, "%s: no model%s: a GGUF file, or a folder with config.json and safetensors expected", s->path,
+                      llm__looks_like(f.data, f.size));
+}
+
+/* Opens what a model is made of. cfg may be NULL; path must outlive the source. On error nothing is left open. */
+static llm_result llm__source_open(const char *path, const llm_model_config *cfg, llm__source *out) {
+    const llm_model_config none = LLM__ZERO;
+    memset(out, 0, sizeof *out);
+    if (!cfg) cfg = &none;
+    if (!path || !*path) return llm__error(LLM_ERR_ARG, "model: a path expected");
+    out->path = path;
+    out->no_mmap = cfg->no_mmap;
+    out->log.fn = cfg->log;
+    out->log.user = cfg->log_user;
+    llm_result r = llm__source_open_path(out, cfg);
+    if (!r && !out->tensors.n && !cfg->vocab_only && !cfg->dummy_weights)
+        r = llm__error(LLM_ERR_FORMAT, "%s: it holds no tensors, only a vocabulary or less", path);
+    if (!r) r = llm__source_tokenizer_config(out, cfg, "tokenizer_config.json");
+    if (!r) r = llm__source_tokenizer(out, cfg);
+    if (!r) r = llm__source_tokenizer_config(out, cfg, "special_tokens_map.json"); /* older folders: it says the same of special tokens */
+    if (!r) r = llm__source_specials(out);
+    if (!r) r = llm__source_template(out, cfg);
+    if (r) llm__source_close(out);
+    return r;
+}
+
+/* ---- The local Hugging Face cache ----
+ * CACHE/models--ORG--NAME/refs/main holds a revision; snapshots/REVISION is a folder of links to the files. Names come from a command line
+ * or a client, so they are checked as parts of a path; a revision comes from a file that anybody may have written, so it is, too. As in
+ * Hugging Face's own libraries, a snapshot that main does not name is not found. */
+
+/* A name that is safe as a part of a path: letters, digits, '-', '_', '.', and does not start with a dot. */
+static int llm__hub_part(const char *s, size_t n) {
+    if (!n || n > 200 || s[0] == '.') return 0;
+    for (size_t i = 0; i < n; i++)
+        if (!((s[i] | 32) >= 'a' && (s[i] | 32) <= 'z') && !(s[i] >= '0' && s[i] <= '9') && s[i] != '-' && s[i] != '_' && s[i] != '.')
+            return 0;
+    return 1;
+}
+
+LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_text *path) {
+    const char *slash = name ? strchr(name, '/') : NULL;
+    LLM__SCOPED(llm_text_free) llm_text at = LLM__ZERO;
+    LLM__SCOPED(llm__file_close) llm__file revision = LLM__ZERO;
+    if (!cache_dir || !*cache_dir) return llm__error(LLM_ERR_ARG, "cache folder: a path expected");
+    if (!name || !llm__hub_part(name, strcspn(name, "/")) || (slash && !llm__hub_part(slash + 1, strlen(slash + 1))))
+        return llm__error(LLM_ERR_ARG, "model name \"%.100s\": ORG/NAME expected", name ? name : "");
+    llm_text_format(&at, "%s/models--", cache_dir);
+    llm_text_add(&at, name, strcspn(name, "/"));
+    if (slash) llm_text_format(&at, "--%s", slash + 1);
+    const size_t repo = at.len;
+    llm_text_str(&at, "/refs/main");
+    if (at.failed) return llm__nomem();
+    llm_result r = llm__file_open(at.data, 4096, 1, &revision);
+    const char *text = (const char *)revision.data;
+    size_t n = revision.size;
+    while (n && text[n - 1] <= ' ') n--;
+    at.len = repo;
+    llm_text_str(&at, "/snapshots/");
+    if (!r && llm__hub_part(text, n)) llm_text_add(&at, text, n);
+    else at.data[0] = 0;
+    if (!at.failed && llm__path_kind_of(at.data) != LLM__PATH_DIR) return llm__error(LLM_ERR_IO, "%s: not in the cache %s", name, cache_dir);
+    llm_text_add(path, at.data, at.len);
+    return at.failed || path->failed ? llm__nomem() : LLM_OK;
+}
 
 /* ============================================================================
  * >>model   From a family's configuration to its forward pass.
@@ -17236,7 +17243,6 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
  *
  * Sources: the modeling_*.py of transformers for folders, llama.cpp's conversion and graph code for GGUF, and the papers
  * named below. */
-/* ---- section: model (begin) ---- */
 /* ---- Facts: one way to ask config.json and GGUF metadata ----
  * The same fact has one name in GGUF and several in config.json, where every publisher had his own. So a question
  * lists them all in one string, "hidden_size n_embd .embedding_length": words with a dot are GGUF keys (without the
@@ -18059,7 +18065,6 @@ struct llm_model {
     llm_model_info info;
     int dummy;
     char *path;
-    struct llm__gr_shelf *shelf; /* of >>grammar: the vocabulary as a trie and the latest grammars; made when first needed; atomic */
 };
 
 /* ---- Where weights are called what ----
@@ -19461,11 +19466,8 @@ static void llm__model_info_fill(llm_model *m) {
     o->chat_template = s->chat_template_text;
 }
 
-static void llm__gr_shelf_free(struct llm__gr_shelf *s);
-
 LLM_API void llm_model_close(llm_model *model) {
     if (!model) return;
-    llm__gr_shelf_free(model->shelf);
     llm__source_close(&model->source);
     LLM_FREE(model->path);
     LLM_FREE(model);
@@ -19541,6 +19543,10 @@ LLM_API void llm_unguard(const char *text, size_t len, llm_text *out) { llm__ung
 
 LLM_API llm_detok *llm_detok_create(const llm_model *model, int flags) { return llm__detok_open(model->source.tokenizer, flags); }
 
+LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *context, const llm_render_options *options, llm_text *out) {
+    return llm__template_render(t, context, options, options && options->guard ? options->guard->source.tokenizer : NULL, out);
+}
+
 /* A template that could not be parsed is told here, not at opening: the model can still complete texts. BOS and EOS
  * texts are the model's unless the caller has his own. */
 LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, const llm_render_options *options, llm_text *out) {
@@ -19556,7 +19562,13 @@ LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, c
     if (!o.eos_token) o.eos_token = s->eos_token;
     return llm_template_render(s->chat_template, context, &o, out);
 }
-/* ---- section: model (end) ---- */
+
+LLM_API int llm_tools_are_special(const llm_model *model, int format) { return llm__tools_are_special(model->source.tokenizer, format); }
+
+LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json *tools, int list, int only, int must, int many,
+                              llm_text *out) {
+    return llm__tools_grammar(model->source.tokenizer, format, tools, list, only, must, many, out);
+}
 
 /* ============================================================================
  * >>lora   Adapters: what a fine-tuning has learnt, beside the weights.
@@ -19738,547 +19750,6 @@ static llm_result llm__net_adapt(const llm__net *net, int slot, llm__adapter *d)
 }
 
 LLM__COLD_END
-
-/* ============================================================================
- * >>sampler   Which token comes next.
- * ============================================================================
- * One row of logits, one sequence's rules, one token. The order is vLLM's: banned tokens, min_tokens, logit_bias,
- * penalties (repetition, frequency, presence); here a greedy request takes the largest; then temperature, min-p,
- * top-k, top-p and the draw. Three things are meant to stay as they are:
- *   - Randomness has no state. The draw at output position p uses one number, a function of (seed, p); choice i
- *     of n uses seed + i. So the same seed gives the same tokens alone, in a batch, after a preemption, and
- *     choice i is what a request with n = 1 and seed + i gets.
- *   - The tokens left are drawn in order of id, by one walk over their cumulative weights; filters only remove.
- *     Ties go to the lower id.
- *   - Nothing sorts the vocabulary. The k-th value and the value where top-p ends come from a radix select; one
- *     pass compacts; a plain twin in the tests says the same by sorting.
- * Log-probabilities are the raw log-softmax, before any rule, summed in double. Rows that hold NaN or infinity are refused, not sampled.
- *
- * Words used here. A row is `vocab` logits, float. A weight is exp((x - max) / temperature): the probability but for one common factor, so
- * the largest is 1 and nothing overflows. A candidate is a token that the filters have left; its weight and id stand at the same index of
- * two arrays (llm__scratch). One thread works on one row; the threads of the backend share the rows of a step (llm__run_jobs).
- *
- * Cost: a greedy choice reads the row three times (largest, sum, place), about 0.1 ms for 49,152 tokens; the forward
- * pass before it takes 5 ms in a model of 135M weights. */
-/* ---- section: sampler, scheduler, engine, easy (begin) ---- */
-/* Limits of one request's lists: enough for any client, too little to slow a step down, for each stop string is
- * looked for in every new byte of text. */
-enum { LLM__STOPS_MAX = 256, LLM__STOP_BYTES_MAX = 1 << 16, LLM__CHOICES_MAX = 128, LLM__BEAMS_MAX = LLM__CHOICES_MAX / 4 };
-
-/* A strong mix of 64 bits (Stafford's variant 13 of the splitmix finaliser): a permutation in which each bit of x moves
- * each bit of the result with probability 1/2. Random numbers, page keys and hash tables of this file are made of it. */
-static uint64_t llm__mix(uint64_t x) {
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
-/* A number in [0, 1) that depends on seed and position alone: no state, so no batch, preemption or backend can
- * change it. The upper 53 bits are what a double can hold. Two multipliers without a common pattern keep neighbouring
- * seeds and neighbouring positions apart: choice i of a request uses seed + i. */
-static double llm__uniform(uint64_t seed, uint64_t position) {
-    uint64_t key = llm__mix(seed + 0x9E3779B97F4A7C15u);
-    return (double)(llm__mix(key ^ llm__mix(position * 0xD1342543DE82EF95u + 0x632BE59BD9B4E019u)) >> 11) * (1.0 / 9007199254740992.0);
-}
-
-/* Descending order of values; ties: the lower id first. */
-LLM__INLINE int llm__before(float a, int32_t a_id, float b, int32_t b_id) { return a > b || (a == b && a_id < b_id); }
-
-/* Restores a heap below `at`, the only place where it may be broken. Its root is the worst that is kept, the last in
- * llm__before's order: the one that a better value replaces. */
-static void llm__top_sift(llm_token_logprob *heap, int32_t n, int32_t at) {
-    for (int32_t child; (child = 2 * at + 1) < n; at = child) {
-        if (child + 1 < n && llm__before(heap[child].logprob, heap[child].id, heap[child + 1].logprob, heap[child + 1].id)) child++;
-        if (llm__before(heap[child].logprob, heap[child].id, heap[at].logprob, heap[at].id)) return;
-        llm_token_logprob t = heap[at];
-        heap[at] = heap[child];
-        heap[child] = t;
-    }
-}
-
-/* The k largest of a row, best first, as x - log_sum: the likeliest tokens with their log-probabilities. out: (k).
- * Returns how many: the smaller of k and n. A heap of the best k seen so far makes this one pass with few changes:
- * after the first thousand values hardly one gets in. Sorting the heap by taking out its worst gives the order. */
-static int32_t llm__top_logprobs(const float *x, int32_t n, int32_t k, double log_sum, llm_token_logprob *out) {
-    k = LLM__MIN(k, n);
-    for (int32_t i = 0; i < k; i++) out[i].id = i, out[i].logprob = x[i];
-    for (int32_t i = k / 2 - 1; i >= 0; i--) llm__top_sift(out, k, i);
-    for (int32_t i = k; k && i < n; i++) {
-        if (!(x[i] > out[0].logprob)) continue; /* a later equal has the higher id */
-        out[0].id = i, out[0].logprob = x[i];
-        llm__top_sift(out, k, 0);
-    }
-    for (int32_t m = k - 1; m > 0; m--) {
-        llm_token_logprob last = out[0];
-        out[0] = out[m];
-        out[m] = last;
-        llm__top_sift(out, m, 0);
-    }
-    for (int32_t i = 0; i < k; i++) out[i].logprob = (float)((double)out[i].logprob - log_sum);
-    return k;
-}
-
-/* Working memory of one thread that samples: taken when the engine opens, 12 bytes a token of the vocabulary. */
-typedef struct llm__scratch {
-    const llm__kernels *kernels;
-    float *x;      /* (vocab) processed logits */
-    float *w;      /* (vocab) weights, then those of the candidates */
-    int32_t *id;   /* (vocab) ids of the candidates, ascending */
-    double *mass;  /* (2048) of llm__select */
-    uint32_t *allowed; /* (vocab + 31) / 32: what a grammar lets through */
-} llm__scratch;
-
-/* kernels NULL: the best of this CPU. 0: no memory. It goes with the arena. */
-static int llm__scratch_open(llm__scratch *k, int32_t vocab, const llm__kernels *kernels, llm__arena *a) {
-    llm__isa isa;
-    if (!kernels && !llm__isa_find(NULL, &isa)) kernels = llm__kernels_of(isa);
-    k->kernels = kernels;
-    k->x = (float *)llm__arena_get(a, (size_t)vocab * sizeof *k->x);
-    k->w = (float *)llm__arena_get(a, (size_t)vocab * sizeof *k->w);
-    k->id = (int32_t *)llm__arena_get(a, (size_t)vocab * sizeof *k->id);
-    k->mass = (double *)llm__arena_get(a, 2048 * sizeof *k->mass);
-    k->allowed = (uint32_t *)llm__arena_get(a, ((size_t)vocab + 31) / 32 * sizeof *k->allowed);
-    return k->x && k->w && k->id && k->mass && k->allowed;
-}
-
-/* The value at which a descending sum of the weights (by_mass) or of ones reaches `target`; *above: the sum of what is larger. With ones
- * this is the target-th largest (top-k), with weights where the probable part ends (top-p). A radix select: the bits of positive floats
- * order as the floats do, so three histograms of 11, 11 and 10 bits find it without sorting. Each level walks down from the largest bin
- * to the one that crosses the target, and the next level looks only at the values of this bin. mass: (2048). */
-static float llm__select(const float *w, int32_t n, int by_mass, double target, double *mass, double *above) {
-    static const int low[3] = {21, 10, 0}, width[3] = {11, 11, 10};
-    uint32_t prefix = 0, bits;
-    float value;
-    *above = 0;
-    for (int level = 0; level < 3; level++) {
-        uint32_t mask = (1u << width[level]) - 1, at = mask;
-        memset(mass, 0, 2048 * sizeof *mass);
-        for (int32_t i = 0; i < n; i++) {
-            memcpy(&bits, &w[i], 4);
-            if (level && bits >> (low[level] + width[level]) != prefix) continue;
-            mass[bits >> low[level] & mask] += by_mass ? (double)w[i] : 1.0;
-        }
-        while (at > 0 && *above + mass[at] < target) *above += mass[at--];
-        prefix = prefix << width[level] | at;
-    }
-    memcpy(&value, &prefix, 4);
-    return value;
-}
-
-/* Keeps the candidates above `least` and the first `ties` equal to it, in place and in order. Returns how many. */
-static int32_t llm__keep(llm__scratch *k, int32_t n, float least, double ties) {
-    int32_t m = 0;
-    for (int32_t i = 0; i < n; i++) {
-        if (k->w[i] < least || (k->w[i] == least && ties < 1)) continue;
-        ties -= k->w[i] == least;
-        k->w[m] = k->w[i];
-        k->id[m++] = k->id[i];
-    }
-    return m;
-}
-
-enum { LLM__ROW_BLOCK = 64 }; /* weights whose sum is looked at together */
-
-/* The sum of m values in the order of four lanes, whoever asks: so equal weights give equal sums everywhere. */
-LLM__INLINE double llm__sum_block(const float *w, int m) {
-    double lane[4] = {0, 0, 0, 0};
-    int k = 0;
-    for (; k + 4 <= m; k += 4)
-        for (int j = 0; j < 4; j++) lane[j] += (double)w[k + j];
-    for (; k < m; k++) lane[k & 3] += (double)w[k];
-    return (lane[0] + lane[1]) + (lane[2] + lane[3]);
-}
-
-/* The index whose share of the weights holds u of [0, 1), in order of index: inversion of the cumulative sum. Blocks
- * are skipped by their sums first, which are made in the same order as the total, so the walk ends inside; should
- * rounding still carry it past the end, the last with any weight is taken. */
-static int32_t llm__draw(const float *w, int32_t n, double u) {
-    double total = 0, sum = 0, block = 0;
-    int32_t i = 0, last = 0;
-    for (i = 0; i < n; i += LLM__ROW_BLOCK) total += llm__sum_block(w + i, LLM__MIN(LLM__ROW_BLOCK, n - i));
-    for (i = 0; i < n; i += LLM__ROW_BLOCK, sum += block) {
-        block = llm__sum_block(w + i, LLM__MIN(LLM__ROW_BLOCK, n - i));
-        if (sum + block > u * total) break;
-    }
-    for (; i < n; i++) {
-        if (w[i] > 0) last = i;
-        sum += (double)w[i];
-        if (sum > u * total) return i;
-    }
-    return last;
-}
-
-/* Samples from the weights in k->w (n of them, the largest is 1): min-p, then top-k, then top-p, then the draw. u: in [0, 1). *weight:
- * the token's. The tokens left are drawn in order of id. As the largest weight is 1, min-p is a plain threshold. What top-p cuts off is
- * known only at its end, but values so small that n of them together are less can be left out of the candidates at once, if they are
- * counted in the sum: this spares most rows the copying. tests/test_sampler.c has a plain twin that sorts. */
-static int32_t llm__pick(llm__scratch *k, int32_t n, const llm_sampling *s, double u, float *weight) {
-    double above, sum = 0;
-    int32_t m = 0;
-    int top_p = s->top_p > 0 && s->top_p < 1;
-    float least = s->min_p > 1e-30f ? s->min_p : 1e-30f, keep = least;
-    if (s->min_p <= 0 && s->top_k <= 0 && !top_p) {
-        int32_t id = llm__draw(k->w, n, u);
-        *weight = k->w[id];
-        return id;
-    }
-    if (top_p && s->top_k <= 0)
-        keep = LLM__MAX(least, (1 - s->top_p) / (float)n); /* n of these are less than what top-p cuts off: only summed */
-    for (int32_t i = 0; i < n; i++) {
-        if (k->w[i] < least) continue;
-        sum += (double)k->w[i];
-        if (k->w[i] < keep) continue;
-        k->w[m] = k->w[i];
-        k->id[m++] = i;
-    }
-    if (s->top_k > 0 && s->top_k < m) { /* all ties of the k-th stay, as in vLLM */
-        least = llm__select(k->w, m, 0, s->top_k, k->mass, &above);
-        m = llm__keep(k, m, least, m);
-        sum = 0;
-        for (int32_t i = 0; i < m; i++) sum += (double)k->w[i];
-    }
-    if (top_p) { /* a token stays if what is before it sums to less than top_p */
-        double target = (double)s->top_p * sum;
-        least = llm__select(k->w, m, 1, target, k->mass, &above);
-        m = llm__keep(k, m, least, ceil(LLM__MAX(1.0, (target - above) / (double)least)));
-    }
-    int32_t i = llm__draw(k->w, m, u);
-    *weight = k->w[i];
-    return k->id[i];
-}
-
-/* The distinct tokens of a sequence and how often each was generated, for the penalties: a list in the order of first
- * use, and a hash table with open addressing over it. The penalties then touch as many logits as there are distinct
- * tokens, not the whole vocabulary. A recomputed sequence keeps its history: what was output stays output. */
-typedef struct llm__history {
-    int32_t n;
-    uint32_t mask;      /* size of slot - 1; 0: no penalties, nothing is kept */
-    int32_t *id, *count; /* (n) count: in the output */
-    int32_t *slot;      /* (mask + 1) index + 1, 0 free */
-} llm__history;
-
-/* Counts one token. The arrays have room for every id there is, so nothing is refused; without penalties it does nothing. */
-static void llm__history_add(llm__history *h, int32_t id, int32_t in_output) {
-    if (!h->mask) return;
-    uint32_t at = (uint32_t)llm__mix((uint64_t)id) & h->mask;
-    while (h->slot[at] && h->id[h->slot[at] - 1] != id) at = (at + 1) & h->mask;
-    if (!h->slot[at]) {
-        h->id[h->n] = id;
-        h->count[h->n] = 0;
-        h->slot[at] = ++h->n;
-    }
-    h->count[h->slot[at] - 1] += in_output;
-}
-
-/* Everything that changes logits before the choice, for one sequence at one step. */
-typedef struct llm__rules {
-    const llm_sampling *s;
-    const int32_t *eos;          /* (n_eos) of the model */
-    int32_t n_eos;
-    const int32_t *bad_ids;      /* token sequences that must not appear, one after the other */
-    const int32_t *bad_end;      /* (n_bad) end of each in bad_ids */
-    int32_t n_bad;
-    const llm__history *history; /* NULL: no penalties */
-    const int32_t *output;       /* (n_output) generated so far */
-    int32_t n_output;
-    int32_t also;                /* a token whose log-probability is wanted too */
-    const uint32_t *allowed;     /* one bit a token: what a grammar lets through; NULL: everything */
-} llm__rules;
-
-/* A banned token has weight 0 whatever follows. Ids beyond the row are ignored: bad words may name tokens that the
- * model has no logit for. */
-static void llm__ban(float *x, int32_t n, int32_t id) {
-    if (id >= 0 && id < n) x[id] = -INFINITY;
-}
-
-/* 1 if the rules leave every logit as it is. */
-static int llm__rules_idle(const llm__rules *r) {
-    return !r->n_bad && !r->s->n_logit_bias && r->n_output >= r->s->min_tokens && !(r->history && r->history->mask) && !r->allowed;
-}
-
-/* The last token of a bad word is banned where the output ends in the rest of it. */
-static void llm__ban_words(float *x, int32_t n, const llm__rules *r) {
-    for (int32_t i = 0, from = 0; i < r->n_bad; from = r->bad_end[i++]) {
-        int32_t rest = r->bad_end[i] - from - 1;
-        if (rest <= r->n_output && !memcmp(r->output + r->n_output - rest, r->bad_ids + from, (size_t)rest * sizeof *r->bad_ids))
-            llm__ban(x, n, r->bad_ids[from + rest]);
-    }
-}
-
-/* repetition: tokens of prompt or output, once an id, pushed away from the likely side whatever the sign of the logit (CTRL's rule);
- * frequency (times the count) and presence: tokens of the output only; in this order, on raw logits, as in vLLM. */
-static void llm__penalise(float *x, int32_t n, const llm_sampling *s, const llm__history *h) {
-    for (int32_t i = 0; i < h->n; i++) {
-        int32_t id = h->id[i];
-        if (id < 0 || id >= n) continue;
-        float v = x[id] > 0 ? x[id] / s->repetition_penalty : x[id] * s->repetition_penalty;
-        v -= s->frequency_penalty * (float)h->count[i];
-        x[id] = h->count[i] > 0 ? v - s->presence_penalty : v;
-    }
-}
-
-/* Bans what a grammar does not let through. */
-static void llm__ban_others(float *x, int32_t n, const uint32_t *allowed) {
-    for (int32_t i = 0; i < n; i += 32) {
-        uint32_t bits = allowed[i / 32];
-        for (int32_t k = 0; bits != UINT32_MAX && k < 32 && i + k < n; k++)
-            if (!(bits >> k & 1)) x[i + k] = -INFINITY;
-    }
-}
-
-/* Changes one row of logits in place, in vLLM's order; x is a copy, (n). Whatever a bias adds, a banned token stays at -infinity. */
-static void llm__rules_apply(const llm__rules *r, float *x, int32_t n) {
-    const llm_sampling *s = r->s;
-    if (r->allowed) llm__ban_others(x, n, r->allowed);
-    llm__ban_words(x, n, r);
-    if (r->n_output < s->min_tokens) {
-        for (int32_t i = 0; i < r->n_eos; i++) llm__ban(x, n, r->eos[i]);
-        for (int32_t i = 0; i < s->n_stop_token_ids; i++) llm__ban(x, n, s->stop_token_ids[i]);
-    }
-    for (int32_t i = 0; i < s->n_logit_bias; i++) {
-        float bias = LLM__MIN(100.0f, LLM__MAX(-100.0f, s->logit_bias[i].bias));
-        if (s->logit_bias[i].id >= 0 && s->logit_bias[i].id < n) x[s->logit_bias[i].id] += bias;
-    }
-    if (r->history && r->history->mask) llm__penalise(x, n, s, r->history);
-}
-
-typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a device */
-
-/* The row after the rules: in place where they do nothing, else in k->x. k->w: exp((x - *max) * scale), *sum their sum. NULL: not
- * finite. Fills in c what needs no choice. */
-static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r, float scale, llm__scratch *k, llm__choice *c,
-                               float *max, double *sum) {
-    int bad, idle = llm__rules_idle(r);
-    const float *x = row;
-    memset(c, 0, sizeof *c);
-    c->id = -1;
-    *max = k->kernels->top(row, n, &bad);
-    if (bad) return NULL;
-    *sum = k->kernels->weigh(row, k->w, n, *max, 1.0f);
-    c->log_sum = (double)*max + log(*sum);
-    c->also = (float)((double)row[r->also] - c->log_sum);
-    if (!idle) {
-        memcpy(k->x, row, (size_t)n * sizeof *row);
-        llm__rules_apply(r, k->x, n);
-        x = k->x;
-        *max = k->kernels->top(x, n, &bad);
-        if (bad) return NULL;
-    }
-    if (!idle || scale != 1.0f) *sum = k->kernels->weigh(x, k->w, n, *max, scale);
-    return x;
-}
-
-/* The first of the values that is max, which one of them must be. */
-static int32_t llm__find(const float *x, float max) {
-    int32_t at = 0;
-    while (x[at] != max) at++;
-    return at;
-}
-
-/* Chooses the token at output position `position` from one row of logits. */
-static llm__choice llm__choose(const float *row, int32_t n, const llm__rules *r, uint64_t seed, int64_t position, llm__scratch *k) {
-    llm__choice c;
-    int greedy = r->s->temperature < 1e-5f;
-    float max, weight = 1;
-    double sum;
-    const float *x = llm__weigh(row, n, r, greedy ? 1.0f : 1.0f / r->s->temperature, k, &c, &max, &sum);
-    if (!x) return c;
-    c.id = greedy ? llm__find(x, max) : llm__pick(k, n, r->s, llm__uniform(seed, (uint64_t)position), &weight);
-    c.prob = (float)((double)weight / sum);
-    c.logprob = (float)((double)row[c.id] - c.log_sum);
-    return c;
-}
-
-/* The `most` likeliest next tokens for a beam search, best first: log-probabilities after the rules in `best`, raw ones in `raw`. The
- * choice's id is that of the first. */
-static llm__choice llm__candidates(const float *row, int32_t n, const llm__rules *r, int32_t most, llm__scratch *k,
-                                   llm_token_logprob *best, float *raw, int32_t *count) {
-    llm__choice c;
-    float max;
-    double sum;
-    const float *x = llm__weigh(row, n, r, 1.0f, k, &c, &max, &sum);
-    *count = x ? llm__top_logprobs(x, n, most, (double)max + log(sum), best) : 0;
-    while (*count && best[*count - 1].logprob < -1e30f) --*count; /* banned */
-    for (int32_t i = 0; i < *count; i++) raw[i] = (float)((double)row[best[i].id] - c.log_sum);
-    if (*count) c.id = best[0].id;
-    return c;
-}
-
-/* A row on its own, for programs with a loop of their own: no history, so penalties, min_tokens and bad words do not act. */
-LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s, int64_t seed, int64_t position) {
-    llm__scratch k;
-    llm__rules r = LLM__ZERO;
-    LLM__SCOPED(llm__arena_free) llm__arena memory = LLM__ZERO;
-    llm_sampling plain = *s;
-    plain.min_tokens = 0; /* needs what only a request knows */
-    r.s = &plain;
-    llm__isa isa;
-    int bad;
-    if (n > 0 && plain.temperature < 1e-5f && llm__rules_idle(&r) && !llm__isa_find(NULL, &isa)) { /* no weights, no memory */
-        float max = llm__kernels_of(isa)->top(logits, n, &bad);
-        return bad ? -1 : llm__find(logits, max);
-    }
-    if (n < 1 || !llm__scratch_open(&k, n, NULL, &memory)) return -1;
-    return llm__choose(logits, n, &r, (uint64_t)seed, position, &k).id;
-}
-
-/* Checks one number of a sampling struct; NaN is in no range. The sentence names the field as the APIs spell it, the
- * value, and what is allowed. */
-static llm_result llm__check_number(const char *name, double value, double low, double high, const char *allowed) {
-    char text[40];
-    if (value >= low && value <= high) return LLM_OK;
-    llm__format_double(value, text);
-    size_t n = strlen(text);
-    if (n > 2 && !strcmp(text + n - 2, ".0")) text[n - 2] = 0;
-    return llm__error(LLM_ERR_ARG, "%s: %s, must be %s", name, text, allowed);
-}
-
-/* vocab 0: not known. */
-static llm_result llm__check_id(const char *name, int32_t id, int32_t vocab) {
-    if (id >= 0 && (vocab <= 0 || id < vocab)) return LLM_OK;
-    return llm__error(LLM_ERR_ARG, "%s: %d is no token, ids run from 0 to %d", name, (int)id, (int)vocab - 1);
-}
-
-/* Stop strings or bad words: their count, their total length, none empty. */
-static llm_result llm__check_strings(const char *name, const char *const *s, int32_t n) {
-    size_t total = 0;
-    if (n < 0 || n > LLM__STOPS_MAX || (n && !s))
-        return llm__error(LLM_ERR_ARG, "%s: %d strings, must be 0 to %d", name, (int)n, LLM__STOPS_MAX);
-    for (int32_t i = 0; i < n; i++) {
-        if (!s[i] || !*s[i]) return llm__error(LLM_ERR_ARG, "%s: cannot contain an empty string", name);
-        total += strlen(s[i]);
-    }
-    if (total > LLM__STOP_BYTES_MAX) return llm__error(LLM_ERR_ARG, "%s: %zu bytes, must be at most %d", name, total, LLM__STOP_BYTES_MAX);
-    return LLM_OK;
-}
-
-/* Lists of ids: each must be a token of the model. */
-static llm_result llm__check_ids(const llm_sampling *s, int32_t vocab) {
-    llm_result r = LLM_OK;
-    if (s->n_stop_token_ids < 0 || (s->n_stop_token_ids && !s->stop_token_ids))
-        return llm__error(LLM_ERR_ARG, "stop_token_ids: no list given");
-    if (s->n_logit_bias < 0 || (s->n_logit_bias && !s->logit_bias)) return llm__error(LLM_ERR_ARG, "logit_bias: no list given");
-    for (int32_t i = 0; i < s->n_stop_token_ids && !r; i++) r = llm__check_id("stop_token_ids", s->stop_token_ids[i], vocab);
-    for (int32_t i = 0; i < s->n_logit_bias && !r; i++) {
-        r = llm__check_id("logit_bias", s->logit_bias[i].id, vocab);
-        if (!r) r = llm__check_number("logit_bias", (double)s->logit_bias[i].bias, -1e30, 1e30, "a number");
-    }
-    return r;
-}
-
-/* FastDeploy's ranges; a threshold of 1 is allowed and can never fire, 0 always does. */
-static llm_result llm__check_early_stop(const llm_early_stop *e) {
-    llm_result r = llm__check_number("early_stop.window_size", e->window_size, 0, INT32_MAX, "above 0");
-    return r ? r : llm__check_number("early_stop.threshold", (double)e->threshold, 0, 1, "in [0, 1]");
-}
-
-/* A beam search takes the likeliest: nothing is sampled, nothing depends on what was said. */
-static llm_result llm__check_beams(const llm_sampling *s) {
-    int32_t width = LLM__MAX(s->best_of, s->n);
-    if (width < 2 || width > LLM__BEAMS_MAX)
-        return llm__error(LLM_ERR_ARG, "best_of: %d, must be greater than 1 and at most %d when using beam search", (int)width,
-                          LLM__BEAMS_MAX);
-    if (s->temperature >= 1e-5f || s->min_p > 0 || s->top_k > 0 || (s->top_p > 0 && s->top_p < 1))
-        return llm__error(LLM_ERR_ARG, "use_beam_search: temperature must be 0, top_p 1, top_k -1 and min_p 0");
-    if ((s->repetition_penalty > 0 && s->repetition_penalty != 1) || s->presence_penalty != 0 || s->frequency_penalty != 0)
-        return llm__error(LLM_ERR_ARG, "use_beam_search: penalties cannot be used with it");
-    if (s->grammar) return llm__error(LLM_ERR_ARG, "use_beam_search: a grammar cannot be used with it");
-    return LLM_OK;
-}
-
-/* Every range, in the order in which a reader of the API meets them; the first that fails is told. vocab 0: ids are not checked. */
-static llm_result llm__check_sampling(const llm_sampling *s, int32_t vocab) {
-    int32_t most = s->max_tokens ? s->max_tokens : 256, n = s->n ? s->n : 1;
-    llm_result r = llm__check_number("max_tokens", s->max_tokens, -1, INT32_MAX, "at least 1, 0 for 256, or -1 for no limit");
-    if (!r) r = llm__check_number("min_tokens", s->min_tokens, 0, most > 0 ? most : INT32_MAX, "at least 0 and at most max_tokens");
-    if (!r) r = llm__check_number("temperature", (double)s->temperature, 0, 2, "in [0, 2]");
-    if (!r) r = llm__check_number("top_p", (double)s->top_p, 0, 1, "in [0, 1]");
-    if (!r) r = llm__check_number("min_p", (double)s->min_p, 0, 1, "in [0, 1]");
-    if (!r) r = llm__check_number("top_k", s->top_k, -1, INT32_MAX, "-1 or 0 (off), or at least 1");
-    if (!r) r = llm__check_number("repetition_penalty", (double)s->repetition_penalty, 0, 2, "in (0, 2]");
-    if (!r) r = llm__check_number("presence_penalty", (double)s->presence_penalty, -2, 2, "in [-2, 2]");
-    if (!r) r = llm__check_number("frequency_penalty", (double)s->frequency_penalty, -2, 2, "in [-2, 2]");
-    if (!r) r = llm__check_number("n", s->n, 0, LLM__CHOICES_MAX, "at least 1 and at most 128");
-    if (!r && s->best_of) r = llm__check_number("best_of", s->best_of, n, LLM__CHOICES_MAX, "at least n and at most 128");
-    if (!r) r = llm__check_number("logprobs", s->logprobs, 0, vocab > 0 ? vocab + 1 : INT32_MAX, "at least 0 and at most the vocabulary");
-    if (!r)
-        r = llm__check_number("prompt_logprobs", s->prompt_logprobs, 0, vocab > 0 ? vocab + 1 : INT32_MAX,
-                              "at least 0 and at most the vocabulary");
-    if (!r) r = llm__check_number("length_penalty", (double)s->length_penalty, -100, 100, "in [-100, 100]");
-    if (!r) r = llm__check_number("early_stopping", s->early_stopping, 0, 2, "0, 1 or 2");
-    if (!r && s->use_beam_search) r = llm__check_beams(s);
-    if (!r) r = llm__check_strings("stop", s->stop, s->n_stop);
-    if (!r) r = llm__check_strings("bad_words", s->bad_words, s->n_bad_words);
-    if (!r) r = llm__check_ids(s, vocab);
-    return r ? r : llm__check_early_stop(&s->early_stop);
-}
-
-LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling *s) {
-    return llm__check_sampling(s, model ? llm_model_get_info(model)->vocab_size : 0);
-}
-
-/* Zero means off or the default for these; from here on there is one form of each, which makes the rest simple. */
-static void llm__sampling_resolve(llm_sampling *s) {
-    if (s->repetition_penalty <= 0) s->repetition_penalty = 1;
-    if (s->top_k < 0) s->top_k = 0;
-    if (s->n <= 0) s->n = 1;
-    if (s->best_of < s->n) s->best_of = s->n;
-    if (!s->max_tokens) s->max_tokens = 256;
-}
-
-/* One value of generation_config.json, if it is there and lies in its range. */
-static void llm__config_number(const llm_json *config, const char *name, double low, double high, float *out) {
-    double v;
-    if (llm_json_num(config, llm_json_find(config, 0, name), &v) && v >= low && v <= high) *out = (float)v;
-}
-
-/* vLLM's defaults, then what generation_config.json says, as vLLM does it. Values out of range there are ignored, not errors. */
-LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s) {
-    memset(s, 0, sizeof *s);
-    s->temperature = s->top_p = s->repetition_penalty = s->length_penalty = 1;
-    s->n = 1;
-    const llm_json *config = model ? model->source.generation_config : NULL;
-    if (!config) return;
-    float top_k = 0, most = 0;
-    llm__config_number(config, "temperature", 0, 2, &s->temperature);
-    llm__config_number(config, "top_p", 0, 1, &s->top_p);
-    llm__config_number(config, "min_p", 0, 1, &s->min_p);
-    llm__config_number(config, "repetition_penalty", 0.01, 2, &s->repetition_penalty);
-    llm__config_number(config, "top_k", 0, 1 << 20, &top_k);
-    llm__config_number(config, "max_new_tokens", 1, 1 << 20, &most);
-    s->top_k = (int32_t)top_k;
-    s->max_tokens = (int32_t)most;
-}
-
-/* ============================================================================
- * >>earlystop   Ends an answer that only repeats.
- * ============================================================================
- * A model caught in a loop is sure of itself: every token of the loop gets a probability near 1. So FastDeploy's rule needs no look at
- * the text: an answer ends when the probability of the sampled token was strictly above a threshold for `window_size` tokens in a row.
- * One counter a sequence says the same as a window of values. The counter belongs to the sequence: it starts at 0 with the answer,
- * survives preemption (a recomputed token is not sampled again) and is never seen by the next one. The token that completes the window
- * is replaced by EOS. At temperature 0 the probability is that of temperature 1, or every greedy answer would end after exactly one
- * window. */
-
-/* A request's own setting wins. A window without a number means FastDeploy's pair of defaults. */
-static llm_early_stop llm__early_resolve(const llm_early_stop *own, const llm_early_stop *engine) {
-    llm_early_stop e = own->enable ? *own : *engine;
-    if (!e.window_size) {
-        e.window_size = 3000;
-        e.threshold = 0.99f;
-    }
-    return e;
-}
-
-/* 1 when this token's probability completes the window. */
-static int llm__early_hit(const llm_early_stop *e, int32_t *count, float prob) {
-    if (!e->enable) return 0;
-    *count = prob > e->threshold ? *count + 1 : 0;
-    if (*count < e->window_size) return 0;
-    *count = 0;
-    return 1;
-}
-
 /* ============================================================================
  * >>grammar   Answers that must have a form: JSON Schema, regular expressions, GBNF, choices, structural tags.
  * ============================================================================
@@ -20424,7 +19895,7 @@ typedef struct llm__gr_mask {
 struct llm_grammar {
     pthread_mutex_t lock;   /* of everything below that grows while it is used */
     int32_t refs;           /* atomic */
-    const llm_model *model;
+    const llm__tokenizer *tokenizer; /* NULL: none, so no masks */
     llm__gr_op *op;
     size_t n_ops, ops_cap;
     uint32_t (*set)[8];     /* 256 bits each */
@@ -20461,6 +19932,7 @@ struct llm__gr_kept {
 /* What all grammars of a model share: its trie, and the grammars that were asked for lately, so that the next request with the same schema
  * finds its masks made. Least recently used ones go when all together take too much memory. */
 struct llm__gr_shelf {
+    llm__attached attached;
     llm__gr_trie *trie;
     pthread_mutex_t lock;   /* of all that follows */
     struct llm__gr_kept kept[LLM__GR_SHELF]; /* the latest first */
@@ -21018,13 +20490,13 @@ static void llm__gr_trie_token(llm__gr_trie *t, const llm__index_entry *token, i
 
 /* Spells every token: t->spelling and t->end, and in s those that a grammar may let through. Special tokens, and those longer than 255
  * bytes, it never does: they count as empty. Returns how many; -1: no memory. */
-static int32_t llm__gr_spell(const llm_model *model, llm__gr_trie *t, llm__index_entry *s) {
+static int32_t llm__gr_spell(const llm__tokenizer *tokenizer, llm__gr_trie *t, llm__index_entry *s) {
     llm_text all = llm__text_none();
     int32_t n = 0;
     llm_text_str(&all, "");
     for (int32_t id = 0; id < t->vocab; id++) {
         size_t begin = all.len;
-        if (!llm_token_is_special(model, id)) (void)llm_token_bytes(model, id, &all);
+        if (!llm__tokenizer_is_special(tokenizer, id)) (void)llm__tokenizer_piece(tokenizer, id, &all);
         if (all.len - begin > LLM__GR_MAX_TOKEN) all.len = begin;
         t->end[id] = (int32_t)all.len;
         if (all.len == begin) continue;
@@ -21128,16 +20600,16 @@ static int llm__gr_trie_lay(llm__gr_trie *t, llm__index_entry *s, int32_t n) {
     return 1;
 }
 
-/* The trie of a model's vocabulary, or NULL. */
-static llm__gr_trie *llm__gr_trie_make(const llm_model *model) {
+/* The trie of a vocabulary, or NULL. */
+static llm__gr_trie *llm__gr_trie_make(const llm__tokenizer *tokenizer) {
     int32_t n = -1;
     llm__gr_trie *t = LLM__NEW(llm__gr_trie, 1);
     if (!t) return NULL;
     pthread_mutex_init(&t->lock, NULL);
-    t->vocab = llm_vocab_size(model);
+    t->vocab = tokenizer->n_vocab;
     t->end = LLM__NEW(int32_t, t->vocab);
     llm__index_entry *s = LLM__NEW(llm__index_entry, t->vocab);
-    if (s && t->end) n = llm__gr_spell(model, t, s);
+    if (s && t->end) n = llm__gr_spell(tokenizer, t, s);
     int ok = n >= 0 && llm__gr_trie_lay(t, s, n);
     LLM_FREE(s);
     static const uint32_t plain[4] = {0, ~4u, ~(1u << 28), ~0u}; /* what all schemas need: what stands in a string as it is */
@@ -21356,7 +20828,6 @@ static int32_t llm__gr_forced(llm_grammar *g, int32_t *state, int *alone) {
 }
 
 LLM__COLD_BEGIN
-
 /* ---- finishing: what the machine needs to know about itself before it runs ---- */
 
 /* Marks instructions from which some text leads to the end; a rule that can only call itself for ever has none. Until nothing changes,
@@ -23661,9 +23132,9 @@ LLM_API void llm_grammar_close(llm_grammar *g) {
     if (g && __atomic_fetch_sub(&g->refs, 1, __ATOMIC_ACQ_REL) == 1) llm__grammar_free(g);
 }
 
-/* With the model: no request runs any more, but a program may still hold a grammar. */
-static void llm__gr_shelf_free(struct llm__gr_shelf *s) {
-    if (!s) return;
+/* With its tokenizer: no request runs any more, but a program may still hold a grammar. */
+static void llm__gr_shelf_free(llm__attached *it) {
+    struct llm__gr_shelf *s = (struct llm__gr_shelf *)(void *)it;
     for (int32_t i = 0; i < s->n_kept; i++) {
         llm_grammar_close(s->kept[i].grammar);
         LLM_FREE(s->kept[i].key);
@@ -23673,15 +23144,17 @@ static void llm__gr_shelf_free(struct llm__gr_shelf *s) {
     LLM_FREE(s);
 }
 
-/* The model's shelf. Whoever needs it first makes it; of two that do so at once one throws its own away. NULL: no memory. */
-static struct llm__gr_shelf *llm__gr_shelf_of(const llm_model *model) {
-    struct llm__gr_shelf **shared = &((llm_model *)(uintptr_t)model)->shelf, *s = __atomic_load_n(shared, __ATOMIC_ACQUIRE), *none = NULL;
-    if (s || !(s = LLM__NEW(struct llm__gr_shelf, 1))) return s;
+/* The tokenizer's shelf. Whoever needs it first makes it; of two that do so at once one throws its own away. NULL: no memory. */
+static struct llm__gr_shelf *llm__gr_shelf_of(const llm__tokenizer *t) {
+    llm__attached **shared = &((llm__tokenizer *)(uintptr_t)t)->attached, *there = __atomic_load_n(shared, __ATOMIC_ACQUIRE);
+    struct llm__gr_shelf *s = there ? (struct llm__gr_shelf *)(void *)there : LLM__NEW(struct llm__gr_shelf, 1);
+    if (there || !s) return s;
+    s->attached.free = llm__gr_shelf_free;
     pthread_mutex_init(&s->lock, NULL);
-    s->trie = llm__gr_trie_make(model);
-    if (s->trie && __atomic_compare_exchange_n(shared, &none, s, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return s;
-    llm__gr_shelf_free(s);
-    return none;
+    s->trie = llm__gr_trie_make(t);
+    if (s->trie && __atomic_compare_exchange_n(shared, &there, &s->attached, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return s;
+    llm__gr_shelf_free(&s->attached);
+    return (struct llm__gr_shelf *)(void *)there;
 }
 
 /* Bytes that a grammar takes now, nearly: small things are left out. Under its lock, as answers that run make states and masks. */
@@ -23723,11 +23196,11 @@ static llm_grammar *llm__gr_shelf_get(struct llm__gr_shelf *s, const llm_text *k
 }
 
 /* Compiles. The trie may be NULL: such a grammar checks text, and has no masks. *out is left alone after an error. */
-static llm_result llm__grammar_make(const llm_model *model, llm__gr_trie *trie, const llm_grammar_config *cfg, llm_grammar **out) {
+static llm_result llm__grammar_make(const llm__tokenizer *tokenizer, llm__gr_trie *trie, const llm_grammar_config *cfg, llm_grammar **out) {
     llm__gr_build b;
     int64_t fuel = LLM__GR_FUEL;
     if (!llm__grammar_new(&b, &fuel)) return b.failed;
-    b.g->model = model;
+    b.g->tokenizer = tokenizer;
     b.g->trie = trie;
     llm__gr_frag f = llm__gr_frag_of(&b, cfg);
     if (cfg->after) f = llm__gr_after(&b, cfg->after, f);
@@ -23739,14 +23212,14 @@ static llm_result llm__grammar_make(const llm_model *model, llm__gr_trie *trie, 
 
 /* The key of the shelf is all that a grammar depends on, so equal requests share one grammar, its states and its masks. Two threads that
  * ask at once may both compile: the shelf keeps what came first, and the other is closed. */
-LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_config *cfg, llm_grammar **out) {
+static llm_result llm__grammar_open(const llm__tokenizer *tokenizer, const llm_grammar_config *cfg, llm_grammar **out) {
     llm_text key = llm__text_none();
     llm_result r = LLM_OK;
     *out = NULL;
     if (cfg->len > LLM__GR_MAX_TEXT)
         return llm__error(LLM_ERR_LIMIT, "grammar: %zu bytes, at most %d expected", cfg->len, LLM__GR_MAX_TEXT);
-    if (!model) return llm__grammar_make(NULL, NULL, cfg, out);
-    struct llm__gr_shelf *shelf = llm__gr_shelf_of(model);
+    if (!tokenizer) return llm__grammar_make(NULL, NULL, cfg, out);
+    struct llm__gr_shelf *shelf = llm__gr_shelf_of(tokenizer);
     llm_text_int(&key, cfg->kind);
     llm_text_json(&key, cfg->space ? cfg->space : "-", cfg->space ? strlen(cfg->space) : 1);
     llm_text_json(&key, cfg->after ? cfg->after : "", cfg->after ? strlen(cfg->after) : 0);
@@ -23754,7 +23227,7 @@ LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_co
     if (cfg->len) llm_text_add(&key, cfg->text, cfg->len);
     if (!shelf || key.failed) r = llm__nomem();
     if (!r) *out = llm__gr_shelf_get(shelf, &key, NULL);
-    if (!r && !*out && !(r = llm__grammar_make(model, shelf->trie, cfg, out))) {
+    if (!r && !*out && !(r = llm__grammar_make(tokenizer, shelf->trie, cfg, out))) {
         llm_grammar *kept = llm__gr_shelf_get(shelf, &key, *out);
         if (kept) llm_grammar_close(*out), *out = kept;
     }
@@ -23875,6 +23348,541 @@ LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_
 }
 
 LLM__COLD_END
+/* The form of an answer belongs to the vocabulary, not to the weights: a grammar knows a tokenizer only. */
+LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_config *cfg, llm_grammar **out) {
+    return llm__grammar_open(model ? model->source.tokenizer : NULL, cfg, out);
+}
+
+/* ============================================================================
+ * >>sampler   Which token comes next.
+ * ============================================================================
+ * One row of logits, one sequence's rules, one token. The order is vLLM's: banned tokens, min_tokens, logit_bias,
+ * penalties (repetition, frequency, presence); here a greedy request takes the largest; then temperature, min-p,
+ * top-k, top-p and the draw. Three things are meant to stay as they are:
+ *   - Randomness has no state. The draw at output position p uses one number, a function of (seed, p); choice i
+ *     of n uses seed + i. So the same seed gives the same tokens alone, in a batch, after a preemption, and
+ *     choice i is what a request with n = 1 and seed + i gets.
+ *   - The tokens left are drawn in order of id, by one walk over their cumulative weights; filters only remove.
+ *     Ties go to the lower id.
+ *   - Nothing sorts the vocabulary. The k-th value and the value where top-p ends come from a radix select; one
+ *     pass compacts; a plain twin in the tests says the same by sorting.
+ * Log-probabilities are the raw log-softmax, before any rule, summed in double. Rows that hold NaN or infinity are refused, not sampled.
+ *
+ * Words used here. A row is `vocab` logits, float. A weight is exp((x - max) / temperature): the probability but for one common factor, so
+ * the largest is 1 and nothing overflows. A candidate is a token that the filters have left; its weight and id stand at the same index of
+ * two arrays (llm__scratch). One thread works on one row; the threads of the backend share the rows of a step (llm__run_jobs).
+ *
+ * Cost: a greedy choice reads the row three times (largest, sum, place), about 0.1 ms for 49,152 tokens; the forward
+ * pass before it takes 5 ms in a model of 135M weights. */
+/* Limits of one request's lists: enough for any client, too little to slow a step down, for each stop string is
+ * looked for in every new byte of text. */
+enum { LLM__STOPS_MAX = 256, LLM__STOP_BYTES_MAX = 1 << 16, LLM__CHOICES_MAX = 128, LLM__BEAMS_MAX = LLM__CHOICES_MAX / 4 };
+
+/* A number in [0, 1) that depends on seed and position alone: no state, so no batch, preemption or backend can
+ * change it. The upper 53 bits are what a double can hold. Two multipliers without a common pattern keep neighbouring
+ * seeds and neighbouring positions apart: choice i of a request uses seed + i. */
+static double llm__uniform(uint64_t seed, uint64_t position) {
+    uint64_t key = llm__mix(seed + 0x9E3779B97F4A7C15u);
+    return (double)(llm__mix(key ^ llm__mix(position * 0xD1342543DE82EF95u + 0x632BE59BD9B4E019u)) >> 11) * (1.0 / 9007199254740992.0);
+}
+
+/* Descending order of values; ties: the lower id first. */
+LLM__INLINE int llm__before(float a, int32_t a_id, float b, int32_t b_id) { return a > b || (a == b && a_id < b_id); }
+
+/* Restores a heap below `at`, the only place where it may be broken. Its root is the worst that is kept, the last in
+ * llm__before's order: the one that a better value replaces. */
+static void llm__top_sift(llm_token_logprob *heap, int32_t n, int32_t at) {
+    for (int32_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && llm__before(heap[child].logprob, heap[child].id, heap[child + 1].logprob, heap[child + 1].id)) child++;
+        if (llm__before(heap[child].logprob, heap[child].id, heap[at].logprob, heap[at].id)) return;
+        llm_token_logprob t = heap[at];
+        heap[at] = heap[child];
+        heap[child] = t;
+    }
+}
+
+/* The k largest of a row, best first, as x - log_sum: the likeliest tokens with their log-probabilities. out: (k).
+ * Returns how many: the smaller of k and n. A heap of the best k seen so far makes this one pass with few changes:
+ * after the first thousand values hardly one gets in. Sorting the heap by taking out its worst gives the order. */
+static int32_t llm__top_logprobs(const float *x, int32_t n, int32_t k, double log_sum, llm_token_logprob *out) {
+    k = LLM__MIN(k, n);
+    for (int32_t i = 0; i < k; i++) out[i].id = i, out[i].logprob = x[i];
+    for (int32_t i = k / 2 - 1; i >= 0; i--) llm__top_sift(out, k, i);
+    for (int32_t i = k; k && i < n; i++) {
+        if (!(x[i] > out[0].logprob)) continue; /* a later equal has the higher id */
+        out[0].id = i, out[0].logprob = x[i];
+        llm__top_sift(out, k, 0);
+    }
+    for (int32_t m = k - 1; m > 0; m--) {
+        llm_token_logprob last = out[0];
+        out[0] = out[m];
+        out[m] = last;
+        llm__top_sift(out, m, 0);
+    }
+    for (int32_t i = 0; i < k; i++) out[i].logprob = (float)((double)out[i].logprob - log_sum);
+    return k;
+}
+
+/* Working memory of one thread that samples: taken when the engine opens, 12 bytes a token of the vocabulary. */
+typedef struct llm__scratch {
+    const llm__kernels *kernels;
+    float *x;      /* (vocab) processed logits */
+    float *w;      /* (vocab) weights, then those of the candidates */
+    int32_t *id;   /* (vocab) ids of the candidates, ascending */
+    double *mass;  /* (2048) of llm__select */
+    uint32_t *allowed; /* (vocab + 31) / 32: what a grammar lets through */
+} llm__scratch;
+
+/* kernels NULL: the best of this CPU. 0: no memory. It goes with the arena. */
+static int llm__scratch_open(llm__scratch *k, int32_t vocab, const llm__kernels *kernels, llm__arena *a) {
+    llm__isa isa;
+    if (!kernels && !llm__isa_find(NULL, &isa)) kernels = llm__kernels_of(isa);
+    k->kernels = kernels;
+    k->x = (float *)llm__arena_get(a, (size_t)vocab * sizeof *k->x);
+    k->w = (float *)llm__arena_get(a, (size_t)vocab * sizeof *k->w);
+    k->id = (int32_t *)llm__arena_get(a, (size_t)vocab * sizeof *k->id);
+    k->mass = (double *)llm__arena_get(a, 2048 * sizeof *k->mass);
+    k->allowed = (uint32_t *)llm__arena_get(a, ((size_t)vocab + 31) / 32 * sizeof *k->allowed);
+    return k->x && k->w && k->id && k->mass && k->allowed;
+}
+
+/* The value at which a descending sum of the weights (by_mass) or of ones reaches `target`; *above: the sum of what is larger. With ones
+ * this is the target-th largest (top-k), with weights where the probable part ends (top-p). A radix select: the bits of positive floats
+ * order as the floats do, so three histograms of 11, 11 and 10 bits find it without sorting. Each level walks down from the largest bin
+ * to the one that crosses the target, and the next level looks only at the values of this bin. mass: (2048). */
+static float llm__select(const float *w, int32_t n, int by_mass, double target, double *mass, double *above) {
+    static const int low[3] = {21, 10, 0}, width[3] = {11, 11, 10};
+    uint32_t prefix = 0, bits;
+    float value;
+    *above = 0;
+    for (int level = 0; level < 3; level++) {
+        uint32_t mask = (1u << width[level]) - 1, at = mask;
+        memset(mass, 0, 2048 * sizeof *mass);
+        for (int32_t i = 0; i < n; i++) {
+            memcpy(&bits, &w[i], 4);
+            if (level && bits >> (low[level] + width[level]) != prefix) continue;
+            mass[bits >> low[level] & mask] += by_mass ? (double)w[i] : 1.0;
+        }
+        while (at > 0 && *above + mass[at] < target) *above += mass[at--];
+        prefix = prefix << width[level] | at;
+    }
+    memcpy(&value, &prefix, 4);
+    return value;
+}
+
+/* Keeps the candidates above `least` and the first `ties` equal to it, in place and in order. Returns how many. */
+static int32_t llm__keep(llm__scratch *k, int32_t n, float least, double ties) {
+    int32_t m = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (k->w[i] < least || (k->w[i] == least && ties < 1)) continue;
+        ties -= k->w[i] == least;
+        k->w[m] = k->w[i];
+        k->id[m++] = k->id[i];
+    }
+    return m;
+}
+
+enum { LLM__ROW_BLOCK = 64 }; /* weights whose sum is looked at together */
+
+/* The sum of m values in the order of four lanes, whoever asks: so equal weights give equal sums everywhere. */
+LLM__INLINE double llm__sum_block(const float *w, int m) {
+    double lane[4] = {0, 0, 0, 0};
+    int k = 0;
+    for (; k + 4 <= m; k += 4)
+        for (int j = 0; j < 4; j++) lane[j] += (double)w[k + j];
+    for (; k < m; k++) lane[k & 3] += (double)w[k];
+    return (lane[0] + lane[1]) + (lane[2] + lane[3]);
+}
+
+/* The index whose share of the weights holds u of [0, 1), in order of index: inversion of the cumulative sum. Blocks
+ * are skipped by their sums first, which are made in the same order as the total, so the walk ends inside; should
+ * rounding still carry it past the end, the last with any weight is taken. */
+static int32_t llm__draw(const float *w, int32_t n, double u) {
+    double total = 0, sum = 0, block = 0;
+    int32_t i = 0, last = 0;
+    for (i = 0; i < n; i += LLM__ROW_BLOCK) total += llm__sum_block(w + i, LLM__MIN(LLM__ROW_BLOCK, n - i));
+    for (i = 0; i < n; i += LLM__ROW_BLOCK, sum += block) {
+        block = llm__sum_block(w + i, LLM__MIN(LLM__ROW_BLOCK, n - i));
+        if (sum + block > u * total) break;
+    }
+    for (; i < n; i++) {
+        if (w[i] > 0) last = i;
+        sum += (double)w[i];
+        if (sum > u * total) return i;
+    }
+    return last;
+}
+
+/* Samples from the weights in k->w (n of them, the largest is 1): min-p, then top-k, then top-p, then the draw. u: in [0, 1). *weight:
+ * the token's. The tokens left are drawn in order of id. As the largest weight is 1, min-p is a plain threshold. What top-p cuts off is
+ * known only at its end, but values so small that n of them together are less can be left out of the candidates at once, if they are
+ * counted in the sum: this spares most rows the copying. tests/test_sampler.c has a plain twin that sorts. */
+static int32_t llm__pick(llm__scratch *k, int32_t n, const llm_sampling *s, double u, float *weight) {
+    double above, sum = 0;
+    int32_t m = 0;
+    int top_p = s->top_p > 0 && s->top_p < 1;
+    float least = s->min_p > 1e-30f ? s->min_p : 1e-30f, keep = least;
+    if (s->min_p <= 0 && s->top_k <= 0 && !top_p) {
+        int32_t id = llm__draw(k->w, n, u);
+        *weight = k->w[id];
+        return id;
+    }
+    if (top_p && s->top_k <= 0)
+        keep = LLM__MAX(least, (1 - s->top_p) / (float)n); /* n of these are less than what top-p cuts off: only summed */
+    for (int32_t i = 0; i < n; i++) {
+        if (k->w[i] < least) continue;
+        sum += (double)k->w[i];
+        if (k->w[i] < keep) continue;
+        k->w[m] = k->w[i];
+        k->id[m++] = i;
+    }
+    if (s->top_k > 0 && s->top_k < m) { /* all ties of the k-th stay, as in vLLM */
+        least = llm__select(k->w, m, 0, s->top_k, k->mass, &above);
+        m = llm__keep(k, m, least, m);
+        sum = 0;
+        for (int32_t i = 0; i < m; i++) sum += (double)k->w[i];
+    }
+    if (top_p) { /* a token stays if what is before it sums to less than top_p */
+        double target = (double)s->top_p * sum;
+        least = llm__select(k->w, m, 1, target, k->mass, &above);
+        m = llm__keep(k, m, least, ceil(LLM__MAX(1.0, (target - above) / (double)least)));
+    }
+    int32_t i = llm__draw(k->w, m, u);
+    *weight = k->w[i];
+    return k->id[i];
+}
+
+/* The distinct tokens of a sequence and how often each was generated, for the penalties: a list in the order of first
+ * use, and a hash table with open addressing over it. The penalties then touch as many logits as there are distinct
+ * tokens, not the whole vocabulary. A recomputed sequence keeps its history: what was output stays output. */
+typedef struct llm__history {
+    int32_t n;
+    uint32_t mask;      /* size of slot - 1; 0: no penalties, nothing is kept */
+    int32_t *id, *count; /* (n) count: in the output */
+    int32_t *slot;      /* (mask + 1) index + 1, 0 free */
+} llm__history;
+
+/* Counts one token. The arrays have room for every id there is, so nothing is refused; without penalties it does nothing. */
+static void llm__history_add(llm__history *h, int32_t id, int32_t in_output) {
+    if (!h->mask) return;
+    uint32_t at = (uint32_t)llm__mix((uint64_t)id) & h->mask;
+    while (h->slot[at] && h->id[h->slot[at] - 1] != id) at = (at + 1) & h->mask;
+    if (!h->slot[at]) {
+        h->id[h->n] = id;
+        h->count[h->n] = 0;
+        h->slot[at] = ++h->n;
+    }
+    h->count[h->slot[at] - 1] += in_output;
+}
+
+/* Everything that changes logits before the choice, for one sequence at one step. */
+typedef struct llm__rules {
+    const llm_sampling *s;
+    const int32_t *eos;          /* (n_eos) of the model */
+    int32_t n_eos;
+    const int32_t *bad_ids;      /* token sequences that must not appear, one after the other */
+    const int32_t *bad_end;      /* (n_bad) end of each in bad_ids */
+    int32_t n_bad;
+    const llm__history *history; /* NULL: no penalties */
+    const int32_t *output;       /* (n_output) generated so far */
+    int32_t n_output;
+    int32_t also;                /* a token whose log-probability is wanted too */
+    const uint32_t *allowed;     /* one bit a token: what a grammar lets through; NULL: everything */
+} llm__rules;
+
+/* A banned token has weight 0 whatever follows. Ids beyond the row are ignored: bad words may name tokens that the
+ * model has no logit for. */
+static void llm__ban(float *x, int32_t n, int32_t id) {
+    if (id >= 0 && id < n) x[id] = -INFINITY;
+}
+
+/* 1 if the rules leave every logit as it is. */
+static int llm__rules_idle(const llm__rules *r) {
+    return !r->n_bad && !r->s->n_logit_bias && r->n_output >= r->s->min_tokens && !(r->history && r->history->mask) && !r->allowed;
+}
+
+/* The last token of a bad word is banned where the output ends in the rest of it. */
+static void llm__ban_words(float *x, int32_t n, const llm__rules *r) {
+    for (int32_t i = 0, from = 0; i < r->n_bad; from = r->bad_end[i++]) {
+        int32_t rest = r->bad_end[i] - from - 1;
+        if (rest <= r->n_output && !memcmp(r->output + r->n_output - rest, r->bad_ids + from, (size_t)rest * sizeof *r->bad_ids))
+            llm__ban(x, n, r->bad_ids[from + rest]);
+    }
+}
+
+/* repetition: tokens of prompt or output, once an id, pushed away from the likely side whatever the sign of the logit (CTRL's rule);
+ * frequency (times the count) and presence: tokens of the output only; in this order, on raw logits, as in vLLM. */
+static void llm__penalise(float *x, int32_t n, const llm_sampling *s, const llm__history *h) {
+    for (int32_t i = 0; i < h->n; i++) {
+        int32_t id = h->id[i];
+        if (id < 0 || id >= n) continue;
+        float v = x[id] > 0 ? x[id] / s->repetition_penalty : x[id] * s->repetition_penalty;
+        v -= s->frequency_penalty * (float)h->count[i];
+        x[id] = h->count[i] > 0 ? v - s->presence_penalty : v;
+    }
+}
+
+/* Bans what a grammar does not let through. */
+static void llm__ban_others(float *x, int32_t n, const uint32_t *allowed) {
+    for (int32_t i = 0; i < n; i += 32) {
+        uint32_t bits = allowed[i / 32];
+        for (int32_t k = 0; bits != UINT32_MAX && k < 32 && i + k < n; k++)
+            if (!(bits >> k & 1)) x[i + k] = -INFINITY;
+    }
+}
+
+/* Changes one row of logits in place, in vLLM's order; x is a copy, (n). Whatever a bias adds, a banned token stays at -infinity. */
+static void llm__rules_apply(const llm__rules *r, float *x, int32_t n) {
+    const llm_sampling *s = r->s;
+    if (r->allowed) llm__ban_others(x, n, r->allowed);
+    llm__ban_words(x, n, r);
+    if (r->n_output < s->min_tokens) {
+        for (int32_t i = 0; i < r->n_eos; i++) llm__ban(x, n, r->eos[i]);
+        for (int32_t i = 0; i < s->n_stop_token_ids; i++) llm__ban(x, n, s->stop_token_ids[i]);
+    }
+    for (int32_t i = 0; i < s->n_logit_bias; i++) {
+        float bias = LLM__MIN(100.0f, LLM__MAX(-100.0f, s->logit_bias[i].bias));
+        if (s->logit_bias[i].id >= 0 && s->logit_bias[i].id < n) x[s->logit_bias[i].id] += bias;
+    }
+    if (r->history && r->history->mask) llm__penalise(x, n, s, r->history);
+}
+
+typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a device */
+
+/* The row after the rules: in place where they do nothing, else in k->x. k->w: exp((x - *max) * scale), *sum their sum. NULL: not
+ * finite. Fills in c what needs no choice. */
+static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r, float scale, llm__scratch *k, llm__choice *c,
+                               float *max, double *sum) {
+    int bad, idle = llm__rules_idle(r);
+    const float *x = row;
+    memset(c, 0, sizeof *c);
+    c->id = -1;
+    *max = k->kernels->top(row, n, &bad);
+    if (bad) return NULL;
+    *sum = k->kernels->weigh(row, k->w, n, *max, 1.0f);
+    c->log_sum = (double)*max + log(*sum);
+    c->also = (float)((double)row[r->also] - c->log_sum);
+    if (!idle) {
+        memcpy(k->x, row, (size_t)n * sizeof *row);
+        llm__rules_apply(r, k->x, n);
+        x = k->x;
+        *max = k->kernels->top(x, n, &bad);
+        if (bad) return NULL;
+    }
+    if (!idle || scale != 1.0f) *sum = k->kernels->weigh(x, k->w, n, *max, scale);
+    return x;
+}
+
+/* The first of the values that is max, which one of them must be. */
+static int32_t llm__find(const float *x, float max) {
+    int32_t at = 0;
+    while (x[at] != max) at++;
+    return at;
+}
+
+/* Chooses the token at output position `position` from one row of logits. */
+static llm__choice llm__choose(const float *row, int32_t n, const llm__rules *r, uint64_t seed, int64_t position, llm__scratch *k) {
+    llm__choice c;
+    int greedy = r->s->temperature < 1e-5f;
+    float max, weight = 1;
+    double sum;
+    const float *x = llm__weigh(row, n, r, greedy ? 1.0f : 1.0f / r->s->temperature, k, &c, &max, &sum);
+    if (!x) return c;
+    c.id = greedy ? llm__find(x, max) : llm__pick(k, n, r->s, llm__uniform(seed, (uint64_t)position), &weight);
+    c.prob = (float)((double)weight / sum);
+    c.logprob = (float)((double)row[c.id] - c.log_sum);
+    return c;
+}
+
+/* The `most` likeliest next tokens for a beam search, best first: log-probabilities after the rules in `best`, raw ones in `raw`. The
+ * choice's id is that of the first. */
+static llm__choice llm__candidates(const float *row, int32_t n, const llm__rules *r, int32_t most, llm__scratch *k,
+                                   llm_token_logprob *best, float *raw, int32_t *count) {
+    llm__choice c;
+    float max;
+    double sum;
+    const float *x = llm__weigh(row, n, r, 1.0f, k, &c, &max, &sum);
+    *count = x ? llm__top_logprobs(x, n, most, (double)max + log(sum), best) : 0;
+    while (*count && best[*count - 1].logprob < -1e30f) --*count; /* banned */
+    for (int32_t i = 0; i < *count; i++) raw[i] = (float)((double)row[best[i].id] - c.log_sum);
+    if (*count) c.id = best[0].id;
+    return c;
+}
+
+/* A row on its own, for programs with a loop of their own: no history, so penalties, min_tokens and bad words do not act. */
+LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s, int64_t seed, int64_t position) {
+    llm__scratch k;
+    llm__rules r = LLM__ZERO;
+    LLM__SCOPED(llm__arena_free) llm__arena memory = LLM__ZERO;
+    llm_sampling plain = *s;
+    plain.min_tokens = 0; /* needs what only a request knows */
+    r.s = &plain;
+    llm__isa isa;
+    int bad;
+    if (n > 0 && plain.temperature < 1e-5f && llm__rules_idle(&r) && !llm__isa_find(NULL, &isa)) { /* no weights, no memory */
+        float max = llm__kernels_of(isa)->top(logits, n, &bad);
+        return bad ? -1 : llm__find(logits, max);
+    }
+    if (n < 1 || !llm__scratch_open(&k, n, NULL, &memory)) return -1;
+    return llm__choose(logits, n, &r, (uint64_t)seed, position, &k).id;
+}
+
+/* Checks one number of a sampling struct; NaN is in no range. The sentence names the field as the APIs spell it, the
+ * value, and what is allowed. */
+static llm_result llm__check_number(const char *name, double value, double low, double high, const char *allowed) {
+    char text[40];
+    if (value >= low && value <= high) return LLM_OK;
+    llm__format_double(value, text);
+    size_t n = strlen(text);
+    if (n > 2 && !strcmp(text + n - 2, ".0")) text[n - 2] = 0;
+    return llm__error(LLM_ERR_ARG, "%s: %s, must be %s", name, text, allowed);
+}
+
+/* vocab 0: not known. */
+static llm_result llm__check_id(const char *name, int32_t id, int32_t vocab) {
+    if (id >= 0 && (vocab <= 0 || id < vocab)) return LLM_OK;
+    return llm__error(LLM_ERR_ARG, "%s: %d is no token, ids run from 0 to %d", name, (int)id, (int)vocab - 1);
+}
+
+/* Stop strings or bad words: their count, their total length, none empty. */
+static llm_result llm__check_strings(const char *name, const char *const *s, int32_t n) {
+    size_t total = 0;
+    if (n < 0 || n > LLM__STOPS_MAX || (n && !s))
+        return llm__error(LLM_ERR_ARG, "%s: %d strings, must be 0 to %d", name, (int)n, LLM__STOPS_MAX);
+    for (int32_t i = 0; i < n; i++) {
+        if (!s[i] || !*s[i]) return llm__error(LLM_ERR_ARG, "%s: cannot contain an empty string", name);
+        total += strlen(s[i]);
+    }
+    if (total > LLM__STOP_BYTES_MAX) return llm__error(LLM_ERR_ARG, "%s: %zu bytes, must be at most %d", name, total, LLM__STOP_BYTES_MAX);
+    return LLM_OK;
+}
+
+/* Lists of ids: each must be a token of the model. */
+static llm_result llm__check_ids(const llm_sampling *s, int32_t vocab) {
+    llm_result r = LLM_OK;
+    if (s->n_stop_token_ids < 0 || (s->n_stop_token_ids && !s->stop_token_ids))
+        return llm__error(LLM_ERR_ARG, "stop_token_ids: no list given");
+    if (s->n_logit_bias < 0 || (s->n_logit_bias && !s->logit_bias)) return llm__error(LLM_ERR_ARG, "logit_bias: no list given");
+    for (int32_t i = 0; i < s->n_stop_token_ids && !r; i++) r = llm__check_id("stop_token_ids", s->stop_token_ids[i], vocab);
+    for (int32_t i = 0; i < s->n_logit_bias && !r; i++) {
+        r = llm__check_id("logit_bias", s->logit_bias[i].id, vocab);
+        if (!r) r = llm__check_number("logit_bias", (double)s->logit_bias[i].bias, -1e30, 1e30, "a number");
+    }
+    return r;
+}
+
+/* FastDeploy's ranges; a threshold of 1 is allowed and can never fire, 0 always does. */
+static llm_result llm__check_early_stop(const llm_early_stop *e) {
+    llm_result r = llm__check_number("early_stop.window_size", e->window_size, 0, INT32_MAX, "above 0");
+    return r ? r : llm__check_number("early_stop.threshold", (double)e->threshold, 0, 1, "in [0, 1]");
+}
+
+/* A beam search takes the likeliest: nothing is sampled, nothing depends on what was said. */
+static llm_result llm__check_beams(const llm_sampling *s) {
+    int32_t width = LLM__MAX(s->best_of, s->n);
+    if (width < 2 || width > LLM__BEAMS_MAX)
+        return llm__error(LLM_ERR_ARG, "best_of: %d, must be greater than 1 and at most %d when using beam search", (int)width,
+                          LLM__BEAMS_MAX);
+    if (s->temperature >= 1e-5f || s->min_p > 0 || s->top_k > 0 || (s->top_p > 0 && s->top_p < 1))
+        return llm__error(LLM_ERR_ARG, "use_beam_search: temperature must be 0, top_p 1, top_k -1 and min_p 0");
+    if ((s->repetition_penalty > 0 && s->repetition_penalty != 1) || s->presence_penalty != 0 || s->frequency_penalty != 0)
+        return llm__error(LLM_ERR_ARG, "use_beam_search: penalties cannot be used with it");
+    if (s->grammar) return llm__error(LLM_ERR_ARG, "use_beam_search: a grammar cannot be used with it");
+    return LLM_OK;
+}
+
+/* Every range, in the order in which a reader of the API meets them; the first that fails is told. vocab 0: ids are not checked. */
+static llm_result llm__check_sampling(const llm_sampling *s, int32_t vocab) {
+    int32_t most = s->max_tokens ? s->max_tokens : 256, n = s->n ? s->n : 1;
+    llm_result r = llm__check_number("max_tokens", s->max_tokens, -1, INT32_MAX, "at least 1, 0 for 256, or -1 for no limit");
+    if (!r) r = llm__check_number("min_tokens", s->min_tokens, 0, most > 0 ? most : INT32_MAX, "at least 0 and at most max_tokens");
+    if (!r) r = llm__check_number("temperature", (double)s->temperature, 0, 2, "in [0, 2]");
+    if (!r) r = llm__check_number("top_p", (double)s->top_p, 0, 1, "in [0, 1]");
+    if (!r) r = llm__check_number("min_p", (double)s->min_p, 0, 1, "in [0, 1]");
+    if (!r) r = llm__check_number("top_k", s->top_k, -1, INT32_MAX, "-1 or 0 (off), or at least 1");
+    if (!r) r = llm__check_number("repetition_penalty", (double)s->repetition_penalty, 0, 2, "in (0, 2]");
+    if (!r) r = llm__check_number("presence_penalty", (double)s->presence_penalty, -2, 2, "in [-2, 2]");
+    if (!r) r = llm__check_number("frequency_penalty", (double)s->frequency_penalty, -2, 2, "in [-2, 2]");
+    if (!r) r = llm__check_number("n", s->n, 0, LLM__CHOICES_MAX, "at least 1 and at most 128");
+    if (!r && s->best_of) r = llm__check_number("best_of", s->best_of, n, LLM__CHOICES_MAX, "at least n and at most 128");
+    if (!r) r = llm__check_number("logprobs", s->logprobs, 0, vocab > 0 ? vocab + 1 : INT32_MAX, "at least 0 and at most the vocabulary");
+    if (!r)
+        r = llm__check_number("prompt_logprobs", s->prompt_logprobs, 0, vocab > 0 ? vocab + 1 : INT32_MAX,
+                              "at least 0 and at most the vocabulary");
+    if (!r) r = llm__check_number("length_penalty", (double)s->length_penalty, -100, 100, "in [-100, 100]");
+    if (!r) r = llm__check_number("early_stopping", s->early_stopping, 0, 2, "0, 1 or 2");
+    if (!r && s->use_beam_search) r = llm__check_beams(s);
+    if (!r) r = llm__check_strings("stop", s->stop, s->n_stop);
+    if (!r) r = llm__check_strings("bad_words", s->bad_words, s->n_bad_words);
+    if (!r) r = llm__check_ids(s, vocab);
+    return r ? r : llm__check_early_stop(&s->early_stop);
+}
+
+LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling *s) {
+    return llm__check_sampling(s, model ? llm_model_get_info(model)->vocab_size : 0);
+}
+
+/* Zero means off or the default for these; from here on there is one form of each, which makes the rest simple. */
+static void llm__sampling_resolve(llm_sampling *s) {
+    if (s->repetition_penalty <= 0) s->repetition_penalty = 1;
+    if (s->top_k < 0) s->top_k = 0;
+    if (s->n <= 0) s->n = 1;
+    if (s->best_of < s->n) s->best_of = s->n;
+    if (!s->max_tokens) s->max_tokens = 256;
+}
+
+/* One value of generation_config.json, if it is there and lies in its range. */
+static void llm__config_number(const llm_json *config, const char *name, double low, double high, float *out) {
+    double v;
+    if (llm_json_num(config, llm_json_find(config, 0, name), &v) && v >= low && v <= high) *out = (float)v;
+}
+
+/* vLLM's defaults, then what generation_config.json says, as vLLM does it. Values out of range there are ignored, not errors. */
+LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s) {
+    memset(s, 0, sizeof *s);
+    s->temperature = s->top_p = s->repetition_penalty = s->length_penalty = 1;
+    s->n = 1;
+    const llm_json *config = model ? model->source.generation_config : NULL;
+    if (!config) return;
+    float top_k = 0, most = 0;
+    llm__config_number(config, "temperature", 0, 2, &s->temperature);
+    llm__config_number(config, "top_p", 0, 1, &s->top_p);
+    llm__config_number(config, "min_p", 0, 1, &s->min_p);
+    llm__config_number(config, "repetition_penalty", 0.01, 2, &s->repetition_penalty);
+    llm__config_number(config, "top_k", 0, 1 << 20, &top_k);
+    llm__config_number(config, "max_new_tokens", 1, 1 << 20, &most);
+    s->top_k = (int32_t)top_k;
+    s->max_tokens = (int32_t)most;
+}
+
+/* ============================================================================
+ * >>earlystop   Ends an answer that only repeats.
+ * ============================================================================
+ * A model caught in a loop is sure of itself: every token of the loop gets a probability near 1. So FastDeploy's rule needs no look at
+ * the text: an answer ends when the probability of the sampled token was strictly above a threshold for `window_size` tokens in a row.
+ * One counter a sequence says the same as a window of values. The counter belongs to the sequence: it starts at 0 with the answer,
+ * survives preemption (a recomputed token is not sampled again) and is never seen by the next one. The token that completes the window
+ * is replaced by EOS. At temperature 0 the probability is that of temperature 1, or every greedy answer would end after exactly one
+ * window. */
+
+/* A request's own setting wins. A window without a number means FastDeploy's pair of defaults. */
+static llm_early_stop llm__early_resolve(const llm_early_stop *own, const llm_early_stop *engine) {
+    llm_early_stop e = own->enable ? *own : *engine;
+    if (!e.window_size) {
+        e.window_size = 3000;
+        e.threshold = 0.99f;
+    }
+    return e;
+}
+
+/* 1 when this token's probability completes the window. */
+static int llm__early_hit(const llm_early_stop *e, int32_t *count, float prob) {
+    if (!e->enable) return 0;
+    *count = prob > e->threshold ? *count + 1 : 0;
+    if (*count < e->window_size) return 0;
+    *count = 0;
+    return 1;
+}
 
 /* ============================================================================
  * >>kv   Who owns which page of the KV cache, and what may be used again.
@@ -25356,7 +25364,6 @@ static void llm__fork_choices(llm_engine *e, llm__flight *f, const llm__entry *p
 }
 
 LLM__COLD_BEGIN
-
 /* ---- beam search ----
  * vLLM 0.6's rules. `width` beams live at once. When each has its logits, the best 2 * width continuations of all of them, by the sum of
  * log-probabilities, become children. Children that end (EOS, stop ids and strings, length) join a pool of the `width` best answers; the
@@ -26921,7 +26928,7 @@ LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *c
     LLM__SCOPED(llm_tokens_free) llm_tokens tokens = LLM__ZERO;
     *out = NULL;
     llm_result result = llm__check_sampling(&cfg->sampling, e->p.vocab);
-    if (!result && cfg->sampling.grammar && cfg->sampling.grammar->model != e->p.model)
+    if (!result && cfg->sampling.grammar && cfg->sampling.grammar->tokenizer != (e->p.model ? e->p.model->source.tokenizer : NULL))
         result = llm__error(LLM_ERR_ARG, "grammar: it was compiled for another model");
     if (!result && cfg->prompt && !e->p.model) result = llm__error(LLM_ERR_ARG, "prompt: a text needs a model with a tokenizer");
     if (!result && cfg->prompt) result = llm_tokenize(e->p.model, cfg->prompt, cfg->prompt_len, cfg->tokenize_flags, &tokens);
@@ -27891,69 +27898,6 @@ static llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*get)(co
     read.e.speculative_config = NULL;
     if (!r) *cfg = read.e;
     return r;
-}
-
-/* ---- setups: what was said about a model, an engine and a service, from the words of a person to the structs of the API */
-
-LLM_API void llm_setup_init(llm_setup *s) {
-    memset(s, 0, sizeof *s);
-    s->prefix_caching = 1;
-    s->log_level = LLM_LOG_WARN;
-}
-
-/* What no row of the table can tell. */
-static llm_result llm__setup_check(llm_setup *s, char *(*get)(const char *name)) {
-    llm_engine_config *e = &s->engine;
-    llm__isa isa;
-    if (s->reasoning_parser && llm_reasoning_named(s->reasoning_parser) < 0)
-        return llm__error(LLM_ERR_ARG, "reasoning_parser: %.60s, a name as qwen3, deepseek_r1, ernie-45-vl or none was expected", s->reasoning_parser);
-    if (s->tool_parser && llm_tools_named(s->tool_parser) < 0)
-        return llm__error(LLM_ERR_ARG, "tool_call_parser: %.60s, a name as hermes, llama3_json, mistral or json was expected", s->tool_parser);
-    if (e->isa && llm__isa_find(e->isa, &isa))
-        return llm__error(LLM_ERR_ARG, "--isa: %.60s, this CPU has: %s", e->isa, llm_isa_list());
-    e->disable_prefix_caching = !s->prefix_caching;
-    llm_result r = LLM_OK;
-    if (s->enable_early_stop || s->early_stop_config)
-        r = llm__early_stop_parse(s->early_stop_config ? s->early_stop_config : "{}", s->enable_early_stop, &s->early_stop);
-    return r ? r : llm__speculative_parse(e, get, &s->draft);
-}
-
-/* Whatever is wrong with a value, a file of options that cannot be read too, is what the user said: LLM_ERR_ARG. */
-LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name), llm_option_list *words) {
-    llm_result r = llm__options_argv(o, argc, argv, words);
-    if (!r) r = llm__options_environment(o, get);
-    if (!r && s->config) r = llm__options_file(o, s->config);
-    if (r) return r == LLM_ERR_NOMEM ? r : LLM_ERR_ARG;
-    return llm__setup_check(s, get);
-}
-
-/* Without a device the library is not even looked at, unless device cuda is asked for. */
-LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) {
-    llm_engine_config *e = &s->engine;
-    llm_result r = llm__model_find(s->model, get, &s->path);
-    if (!s->model) s->model = s->path.data;
-    if (e->cuda_library || (!(e->device && !strcmp(e->device, "cuda")) && access("/dev/nvidiactl", F_OK))) return r;
-    llm__program_folder(&s->library);
-    llm_text_str(&s->library, "libllm_cuda.so");
-    if (!s->library.failed && !access(s->library.data, R_OK)) e->cuda_library = s->library.data;
-    return r;
-}
-
-LLM_API void llm_setup_service(const llm_setup *s, const llm_options *o, const llm_model *model, llm_engine *engine,
-                               llm_openai_service *out) {
-    llm_openai_service_init(out, model, engine);
-    if (o) llm__options_sampling(o, (size_t)((const char *)&s->sampling - (const char *)o->target), &out->defaults);
-    if (o && llm_options_given(o, "max-tokens")) out->max_tokens = s->sampling.max_tokens;
-    out->defaults.early_stop = s->early_stop;
-    out->pooling = (llm_pooling)s->pooling;
-    if (s->reasoning_parser) out->reasoning = (llm_reasoning_kind)llm_reasoning_named(s->reasoning_parser);
-    if (s->tool_parser) out->tool_format = llm_tools_named(s->tool_parser);
-}
-
-LLM_API void llm_setup_free(llm_setup *s) {
-    llm_text_free(&s->path);
-    llm_text_free(&s->draft);
-    llm_text_free(&s->library);
 }
 
 /* ============================================================================
@@ -30039,6 +29983,69 @@ LLM_API int llm_openai_submit(llm_openai_call *k) {
     }
 }
 
+/* ---- setups: what was said about a model, an engine and a service, from the words of a person to the structs of the API */
+
+LLM_API void llm_setup_init(llm_setup *s) {
+    memset(s, 0, sizeof *s);
+    s->prefix_caching = 1;
+    s->log_level = LLM_LOG_WARN;
+}
+
+/* What no row of the table can tell. */
+static llm_result llm__setup_check(llm_setup *s, char *(*get)(const char *name)) {
+    llm_engine_config *e = &s->engine;
+    llm__isa isa;
+    if (s->reasoning_parser && llm_reasoning_named(s->reasoning_parser) < 0)
+        return llm__error(LLM_ERR_ARG, "reasoning_parser: %.60s, a name as qwen3, deepseek_r1, ernie-45-vl or none was expected", s->reasoning_parser);
+    if (s->tool_parser && llm_tools_named(s->tool_parser) < 0)
+        return llm__error(LLM_ERR_ARG, "tool_call_parser: %.60s, a name as hermes, llama3_json, mistral or json was expected", s->tool_parser);
+    if (e->isa && llm__isa_find(e->isa, &isa))
+        return llm__error(LLM_ERR_ARG, "--isa: %.60s, this CPU has: %s", e->isa, llm_isa_list());
+    e->disable_prefix_caching = !s->prefix_caching;
+    llm_result r = LLM_OK;
+    if (s->enable_early_stop || s->early_stop_config)
+        r = llm__early_stop_parse(s->early_stop_config ? s->early_stop_config : "{}", s->enable_early_stop, &s->early_stop);
+    return r ? r : llm__speculative_parse(e, get, &s->draft);
+}
+
+/* Whatever is wrong with a value, a file of options that cannot be read too, is what the user said: LLM_ERR_ARG. */
+LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name), llm_option_list *words) {
+    llm_result r = llm__options_argv(o, argc, argv, words);
+    if (!r) r = llm__options_environment(o, get);
+    if (!r && s->config) r = llm__options_file(o, s->config);
+    if (r) return r == LLM_ERR_NOMEM ? r : LLM_ERR_ARG;
+    return llm__setup_check(s, get);
+}
+
+/* Without a device the library is not even looked at, unless device cuda is asked for. */
+LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) {
+    llm_engine_config *e = &s->engine;
+    llm_result r = llm__model_find(s->model, get, &s->path);
+    if (!s->model) s->model = s->path.data;
+    if (e->cuda_library || (!(e->device && !strcmp(e->device, "cuda")) && access("/dev/nvidiactl", F_OK))) return r;
+    llm__program_folder(&s->library);
+    llm_text_str(&s->library, "libllm_cuda.so");
+    if (!s->library.failed && !access(s->library.data, R_OK)) e->cuda_library = s->library.data;
+    return r;
+}
+
+LLM_API void llm_setup_service(const llm_setup *s, const llm_options *o, const llm_model *model, llm_engine *engine,
+                               llm_openai_service *out) {
+    llm_openai_service_init(out, model, engine);
+    if (o) llm__options_sampling(o, (size_t)((const char *)&s->sampling - (const char *)o->target), &out->defaults);
+    if (o && llm_options_given(o, "max-tokens")) out->max_tokens = s->sampling.max_tokens;
+    out->defaults.early_stop = s->early_stop;
+    out->pooling = (llm_pooling)s->pooling;
+    if (s->reasoning_parser) out->reasoning = (llm_reasoning_kind)llm_reasoning_named(s->reasoning_parser);
+    if (s->tool_parser) out->tool_format = llm_tools_named(s->tool_parser);
+}
+
+LLM_API void llm_setup_free(llm_setup *s) {
+    llm_text_free(&s->path);
+    llm_text_free(&s->draft);
+    llm_text_free(&s->library);
+}
+
 /* ============================================================================
  * >>easy   Ten lines to a working program.
  * ============================================================================
@@ -30426,6 +30433,7 @@ LLM_API llm_outputs *llm_chat_batch(llm *l, const llm_prompt *prompts, int32_t n
     return llm__batch_all(l, 1, prompts, n, cfg);
 }
 
+LLM__COLD_END
 LLM__COLD_END
 
 #endif /* LLM_IMPLEMENTATION_DONE */

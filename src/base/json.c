@@ -342,6 +342,18 @@ static llm__str llm__json_text_at(const llm_json *d, int object, const char *key
     return llm__json_text(d, llm_json_find(d, object, key));
 }
 
+/* A member that is true or false; `otherwise` if it is absent or something else. */
+static int llm__json_flag(const llm_json *d, int object, const char *key, int otherwise) {
+    int v;
+    return llm_json_bool(d, llm_json_find(d, object, key), &v) ? v : otherwise;
+}
+
+/* A whole number, or `otherwise` if the file has none. */
+static int64_t llm__json_whole(const llm_json *d, int node, int64_t otherwise) {
+    int64_t v;
+    return llm_json_int(d, node, &v) ? v : otherwise;
+}
+
 /* The text of the number is kept, not its value: most numbers are read as what they are wanted for, once or never. */
 LLM_API int llm_json_num(const llm_json *doc, int node, double *out) {
     double d;

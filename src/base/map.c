@@ -17,6 +17,14 @@ LLM__UNUSED static uint64_t llm__hash(const void *data, size_t n, uint64_t seed)
     return h ^ (h >> 29);
 }
 
+/* A strong mix of 64 bits (Stafford's variant 13 of the splitmix finaliser): a permutation in which each bit of x moves
+ * each bit of the result with probability 1/2. Random numbers, page keys and hash tables of this file are made of it. */
+static uint64_t llm__mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
 /* A seed for a table whose keys come from strangers. Without it somebody could prepare a file of a million names that all fall on one slot,
  * and opening it would take quadratic time. Address and clock are not secret, but nobody knows them when the file is written. */
 LLM__UNUSED static uint64_t llm__seed(const void *p) { return (uint64_t)(uintptr_t)p ^ (uint64_t)(llm__now() * 1e9); }

@@ -29,6 +29,13 @@ static int llm__str_order(llm__str a, llm__str b) {
     return order ? order : (a.n > b.n) - (a.n < b.n);
 }
 
+/* The bytes before the first that is one of `stops`. */
+static size_t llm__str_until(llm__str s, const char *stops) {
+    size_t n = 0;
+    while (n < s.n && !(s.p[n] && strchr(stops, s.p[n]))) n++;
+    return n;
+}
+
 /* Takes the first word off a list of words with a separator between: " ", "|". 0 at its end. */
 static int llm__list_next(const char **words, const char *separator, llm__str *word) {
     *word = llm__s(*words, strcspn(*words, separator));
@@ -76,6 +83,15 @@ LLM_API void llm_text_free(llm_text *t) {
     LLM_FREE(t->data);
     memset(t, 0, sizeof *t);
 }
+
+/* The bytes of a text, never a NULL pointer. */
+static llm__str llm__text_str(const llm_text *t) { return llm__s(t->data ? t->data : "", t->len); }
+
+/* Appends a view. */
+static void llm__add_str(llm_text *out, llm__str s) { llm_text_add(out, s.p, s.n); }
+
+/* How much of a file's text an error shows. */
+static int llm__shown(llm__str s) { return (int)LLM__MIN(s.n, (size_t)64); }
 
 LLM__UNUSED static llm_text llm__text_none(void) {
     llm_text t = LLM__ZERO;

@@ -258,7 +258,7 @@ static llm__val llm__tpl_parse_json(llm__tpl *x, llm__str s) {
     llm__val v = llm__v(LLM__V_UNSET);
     x->aside.len = 0;
     llm_text_str(&x->aside, "");
-    if (x->options->guard) llm_unguard(s.p, s.n, &x->aside), s = llm__s(x->aside.data, x->aside.len);
+    if (x->guard) llm__unguard(s, &x->aside), s = llm__s(x->aside.data, x->aside.len);
     if (x->aside.failed) llm__tpl_error(x, LLM_ERR_NOMEM, "out of memory");
     if (llm_json_parse(s.p, s.n, NULL, &x->json)) return v;
     v = llm__tpl_from_json(x, x->json, 0);

@@ -3,9 +3,10 @@
 
 /* A text of the context, guarded if the options say so. */
 static llm__val llm__tpl_from_text(llm__tpl *x, llm__str s) {
-    if (!x->options->guard) return llm__tpl_copy(x, LLM__V_STR, s);
+    if (!x->guard) return llm__tpl_copy(x, LLM__V_STR, s);
     x->aside.len = 0;
-    if (llm_guard(x->options->guard, s.p, s.n, &x->aside)) llm__tpl_error(x, LLM_ERR_NOMEM, "out of memory");
+    llm__guard(x->guard, s, &x->aside);
+    if (x->aside.failed) llm__tpl_error(x, LLM_ERR_NOMEM, "out of memory");
     return llm__tpl_copy(x, LLM__V_STR, llm__s(x->aside.data, x->aside.len));
 }
 
@@ -142,7 +143,8 @@ static void llm__tpl_render(llm__tpl *x) {
 
 /* The output is built aside and added to `out` at the end, so a failed render leaves that as it was. Limits if the options name none: 5
  * million steps of fuel, 32 MiB of output; 512 MiB of values always. From any thread, many at once for one template. */
-LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *context, const llm_render_options *options, llm_text *out) {
+static llm_result llm__template_render(const llm_template *t, const llm_json *context, const llm_render_options *options,
+                                       const llm__tokenizer *guard, llm_text *out) {
     llm_render_options defaults = LLM__ZERO;
     LLM__SCOPED(llm__arena_free) llm__arena arena = LLM__ZERO;
     llm__tpl x = LLM__ZERO;
@@ -151,6 +153,7 @@ LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *co
     x.tok = t->tok;
     x.input = context;
     x.options = options ? options : &defaults;
+    x.guard = guard;
     x.arena = &arena;
     arena.limit = (size_t)1 << 29;
     x.text.limit = x.options->max_output ? x.options->max_output : (size_t)32 << 20;

@@ -44,7 +44,6 @@
  * of its sandbox.py (ImmutableSandboxedEnvironment), and around them _compile_jinja_template of transformers' chat_template_utils.py. Other
  * engines for the same templates: minijinja (Rust), and minja, which llama.cpp used. The truth to compare with is jinja2 3.1 itself:
  * tests/test_template.c holds what it made of some 300 small templates. */
-/* ---- section: template, chat (begin) ---- */
 
 /* Types of values. `s`, `list`, ... say which member of the union they use. What a type can do is asked by sets of types (LLM__M_...), so
  * that a rule of Python such as "rows, ranges and texts can be sliced" is one mask in one place. */
@@ -140,6 +139,7 @@ struct llm_template {
 typedef struct llm__tpl {
     const llm_template *t;
     const llm_render_options *options;
+    const llm__tokenizer *guard; /* whose control tokens are kept out of the context; NULL: none are */
     const llm_json *input;     /* the context that was given */
     llm__arena *arena;
     llm_text text;             /* the output so far, and at its end what is being built */

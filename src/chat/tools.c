@@ -90,12 +90,12 @@ LLM_API int llm_tools_detect(const char *chat_template) {
 }
 
 /* Asks the tokenizer: the same mark is a special token of one model and plain text of another. */
-LLM_API int llm_tools_are_special(const llm_model *model, int format) {
+static int llm__tools_are_special(const llm__tokenizer *tokenizer, int format) {
     const char *begin = llm__tool_rows[format].begin[0];
     llm_tokens ids = LLM__ZERO;
     int special = 0;
-    if (llm_tokenize(model, begin, strlen(begin), LLM_TOK_PARSE_SPECIAL, &ids)) ids.len = 0;
-    for (size_t i = 0; i < ids.len; i++) special |= llm_token_is_special(model, ids.data[i]);
+    if (!tokenizer->n_vocab || llm__tokenizer_encode(tokenizer, begin, strlen(begin), LLM_TOK_PARSE_SPECIAL, &ids)) ids.len = 0;
+    for (size_t i = 0; i < ids.len; i++) special |= llm__tokenizer_is_special(tokenizer, ids.data[i]);
     llm_tokens_free(&ids);
     return special;
 }
@@ -115,10 +115,10 @@ static int llm__tool_function(const llm_json *d, int tool) {
  * Text is free until a trigger is written; from there on one of the structures must follow. A form that begins with a bare brace has no
  * such trigger, and special tokens cannot be written by a grammar over text: these are the cases that give -1 or plain JSON. A function
  * without parameters has an empty object for arguments. */
-LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json *tools, int list, int only, int must, int many,
+static int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const llm_json *tools, int list, int only, int must, int many,
                               llm_text *out) {
     static const char none[] = "{'type':'object','properties':{},'additionalProperties':false}";
-    if (!llm__tool_rows[format].call || llm_tools_are_special(model, format)) format = must ? 0 : -1;
+    if (!llm__tool_rows[format].call || llm__tools_are_special(tokenizer, format)) format = must ? 0 : -1;
     if (!must && (format < 0 || llm__tool_rows[format].bare)) return -1; /* nothing tells such a call from text */
     const llm__tool_row *row = &llm__tool_rows[format];
     const char *behind = strchr(row->call, '%') + 1;
@@ -478,7 +478,7 @@ static int llm__chat_probe(const llm_template *t, const char *context, const cha
     llm_json *doc = NULL;
     llm_text json = LLM__ZERO, text = LLM__ZERO;
     llm_text_format(&json, context);
-    int found = !json.failed && !llm_json_parse(json.data, json.len, NULL, &doc) && !llm_template_render(t, doc, NULL, &text);
+    int found = !json.failed && !llm_json_parse(json.data, json.len, NULL, &doc) && !llm__template_render(t, doc, NULL, NULL, &text);
     found = found && text.data && strstr(text.data, probe) && !strstr(text.data, not_probe);
     llm_text_free(&json);
     llm_text_free(&text);
@@ -496,5 +496,4 @@ LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out
     out->system_role = llm__chat_probe(t, system_role, "PR0BE", "\x01");
     out->content_parts = llm__chat_probe(t, parts, "PR0BE", "type");
 }
-/* ---- section: template, chat (end) ---- */
 

@@ -206,13 +206,6 @@ static llm__str llm__tpl_part(llm__str s, int64_t from, int64_t to) {
     return llm__s(rest.p, to > from ? llm__tpl_byte_of(rest, to - from) : 0);
 }
 
-/* The bytes before the first that is one of `stops`. */
-static size_t llm__str_until(llm__str s, const char *stops) {
-    size_t n = 0;
-    while (n < s.n && !(s.p[n] && strchr(stops, s.p[n]))) n++;
-    return n;
-}
-
 /* Where `needle` stands first (step 1) or last (step -1) in s, or -1. */
 static int64_t llm__tpl_find(llm__str s, llm__str needle, int step) {
     const char *found = step > 0 && s.n ? (const char *)memmem(s.p, s.n, needle.p, needle.n) : NULL; /* linear, whatever the texts */

@@ -9,8 +9,6 @@ static void *llm__cpu_pages(llm_backend_ctx *ctx, size_t bytes) {
     return p;
 }
 
-LLM__COLD_BEGIN
-
 /* Frees what a slot holds. */
 static void llm__lora_slot_clear(llm__lora_slot *s) {
     for (int i = 0; i < 2 * s->n; i++) llm__weight_free(s->w[i / 2][i % 2]);

@@ -165,5 +165,4 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
         llm__cpu_receive, llm__cpu_state, NULL};
     return &table;
 }
-/* ---- section: other kernels, cpu backend (end) ---- */
 

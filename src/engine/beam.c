@@ -1,5 +1,3 @@
-LLM__COLD_BEGIN
-
 /* ---- beam search ----
  * vLLM 0.6's rules. `width` beams live at once. When each has its logits, the best 2 * width continuations of all of them, by the sum of
  * log-probabilities, become children. Children that end (EOS, stop ids and strings, length) join a pool of the `width` best answers; the

@@ -247,7 +247,7 @@ LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *c
     LLM__SCOPED(llm_tokens_free) llm_tokens tokens = LLM__ZERO;
     *out = NULL;
     llm_result result = llm__check_sampling(&cfg->sampling, e->p.vocab);
-    if (!result && cfg->sampling.grammar && cfg->sampling.grammar->model != e->p.model)
+    if (!result && cfg->sampling.grammar && cfg->sampling.grammar->tokenizer != (e->p.model ? e->p.model->source.tokenizer : NULL))
         result = llm__error(LLM_ERR_ARG, "grammar: it was compiled for another model");
     if (!result && cfg->prompt && !e->p.model) result = llm__error(LLM_ERR_ARG, "prompt: a text needs a model with a tokenizer");
     if (!result && cfg->prompt) result = llm_tokenize(e->p.model, cfg->prompt, cfg->prompt_len, cfg->tokenize_flags, &tokens);

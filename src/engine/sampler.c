@@ -19,18 +19,9 @@
  *
  * Cost: a greedy choice reads the row three times (largest, sum, place), about 0.1 ms for 49,152 tokens; the forward
  * pass before it takes 5 ms in a model of 135M weights. */
-/* ---- section: sampler, scheduler, engine, easy (begin) ---- */
 /* Limits of one request's lists: enough for any client, too little to slow a step down, for each stop string is
  * looked for in every new byte of text. */
 enum { LLM__STOPS_MAX = 256, LLM__STOP_BYTES_MAX = 1 << 16, LLM__CHOICES_MAX = 128, LLM__BEAMS_MAX = LLM__CHOICES_MAX / 4 };
-
-/* A strong mix of 64 bits (Stafford's variant 13 of the splitmix finaliser): a permutation in which each bit of x moves
- * each bit of the result with probability 1/2. Random numbers, page keys and hash tables of this file are made of it. */
-static uint64_t llm__mix(uint64_t x) {
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
 
 /* A number in [0, 1) that depends on seed and position alone: no state, so no batch, preemption or backend can
  * change it. The upper 53 bits are what a double can hold. Two multipliers without a common pattern keep neighbouring

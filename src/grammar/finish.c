@@ -1,5 +1,3 @@
-LLM__COLD_BEGIN
-
 /* ---- finishing: what the machine needs to know about itself before it runs ---- */
 
 /* Marks instructions from which some text leads to the end; a rule that can only call itself for ever has none. Until nothing changes,

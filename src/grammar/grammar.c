@@ -44,9 +44,9 @@ LLM_API void llm_grammar_close(llm_grammar *g) {
     if (g && __atomic_fetch_sub(&g->refs, 1, __ATOMIC_ACQ_REL) == 1) llm__grammar_free(g);
 }
 
-/* With the model: no request runs any more, but a program may still hold a grammar. */
-static void llm__gr_shelf_free(struct llm__gr_shelf *s) {
-    if (!s) return;
+/* With its tokenizer: no request runs any more, but a program may still hold a grammar. */
+static void llm__gr_shelf_free(llm__attached *it) {
+    struct llm__gr_shelf *s = (struct llm__gr_shelf *)(void *)it;
     for (int32_t i = 0; i < s->n_kept; i++) {
         llm_grammar_close(s->kept[i].grammar);
         LLM_FREE(s->kept[i].key);
@@ -56,15 +56,17 @@ static void llm__gr_shelf_free(struct llm__gr_shelf *s) {
     LLM_FREE(s);
 }
 
-/* The model's shelf. Whoever needs it first makes it; of two that do so at once one throws its own away. NULL: no memory. */
-static struct llm__gr_shelf *llm__gr_shelf_of(const llm_model *model) {
-    struct llm__gr_shelf **shared = &((llm_model *)(uintptr_t)model)->shelf, *s = __atomic_load_n(shared, __ATOMIC_ACQUIRE), *none = NULL;
-    if (s || !(s = LLM__NEW(struct llm__gr_shelf, 1))) return s;
+/* The tokenizer's shelf. Whoever needs it first makes it; of two that do so at once one throws its own away. NULL: no memory. */
+static struct llm__gr_shelf *llm__gr_shelf_of(const llm__tokenizer *t) {
+    llm__attached **shared = &((llm__tokenizer *)(uintptr_t)t)->attached, *there = __atomic_load_n(shared, __ATOMIC_ACQUIRE);
+    struct llm__gr_shelf *s = there ? (struct llm__gr_shelf *)(void *)there : LLM__NEW(struct llm__gr_shelf, 1);
+    if (there || !s) return s;
+    s->attached.free = llm__gr_shelf_free;
     pthread_mutex_init(&s->lock, NULL);
-    s->trie = llm__gr_trie_make(model);
-    if (s->trie && __atomic_compare_exchange_n(shared, &none, s, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return s;
-    llm__gr_shelf_free(s);
-    return none;
+    s->trie = llm__gr_trie_make(t);
+    if (s->trie && __atomic_compare_exchange_n(shared, &there, &s->attached, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return s;
+    llm__gr_shelf_free(&s->attached);
+    return (struct llm__gr_shelf *)(void *)there;
 }
 
 /* Bytes that a grammar takes now, nearly: small things are left out. Under its lock, as answers that run make states and masks. */
@@ -106,11 +108,11 @@ static llm_grammar *llm__gr_shelf_get(struct llm__gr_shelf *s, const llm_text *k
 }
 
 /* Compiles. The trie may be NULL: such a grammar checks text, and has no masks. *out is left alone after an error. */
-static llm_result llm__grammar_make(const llm_model *model, llm__gr_trie *trie, const llm_grammar_config *cfg, llm_grammar **out) {
+static llm_result llm__grammar_make(const llm__tokenizer *tokenizer, llm__gr_trie *trie, const llm_grammar_config *cfg, llm_grammar **out) {
     llm__gr_build b;
     int64_t fuel = LLM__GR_FUEL;
     if (!llm__grammar_new(&b, &fuel)) return b.failed;
-    b.g->model = model;
+    b.g->tokenizer = tokenizer;
     b.g->trie = trie;
     llm__gr_frag f = llm__gr_frag_of(&b, cfg);
     if (cfg->after) f = llm__gr_after(&b, cfg->after, f);
@@ -122,14 +124,14 @@ static llm_result llm__grammar_make(const llm_model *model, llm__gr_trie *trie, 
 
 /* The key of the shelf is all that a grammar depends on, so equal requests share one grammar, its states and its masks. Two threads that
  * ask at once may both compile: the shelf keeps what came first, and the other is closed. */
-LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_config *cfg, llm_grammar **out) {
+static llm_result llm__grammar_open(const llm__tokenizer *tokenizer, const llm_grammar_config *cfg, llm_grammar **out) {
     llm_text key = llm__text_none();
     llm_result r = LLM_OK;
     *out = NULL;
     if (cfg->len > LLM__GR_MAX_TEXT)
         return llm__error(LLM_ERR_LIMIT, "grammar: %zu bytes, at most %d expected", cfg->len, LLM__GR_MAX_TEXT);
-    if (!model) return llm__grammar_make(NULL, NULL, cfg, out);
-    struct llm__gr_shelf *shelf = llm__gr_shelf_of(model);
+    if (!tokenizer) return llm__grammar_make(NULL, NULL, cfg, out);
+    struct llm__gr_shelf *shelf = llm__gr_shelf_of(tokenizer);
     llm_text_int(&key, cfg->kind);
     llm_text_json(&key, cfg->space ? cfg->space : "-", cfg->space ? strlen(cfg->space) : 1);
     llm_text_json(&key, cfg->after ? cfg->after : "", cfg->after ? strlen(cfg->after) : 0);
@@ -137,7 +139,7 @@ LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_co
     if (cfg->len) llm_text_add(&key, cfg->text, cfg->len);
     if (!shelf || key.failed) r = llm__nomem();
     if (!r) *out = llm__gr_shelf_get(shelf, &key, NULL);
-    if (!r && !*out && !(r = llm__grammar_make(model, shelf->trie, cfg, out))) {
+    if (!r && !*out && !(r = llm__grammar_make(tokenizer, shelf->trie, cfg, out))) {
         llm_grammar *kept = llm__gr_shelf_get(shelf, &key, *out);
         if (kept) llm_grammar_close(*out), *out = kept;
     }

@@ -143,7 +143,7 @@ typedef struct llm__gr_mask {
 struct llm_grammar {
     pthread_mutex_t lock;   /* of everything below that grows while it is used */
     int32_t refs;           /* atomic */
-    const llm_model *model;
+    const llm__tokenizer *tokenizer; /* NULL: none, so no masks */
     llm__gr_op *op;
     size_t n_ops, ops_cap;
     uint32_t (*set)[8];     /* 256 bits each */
@@ -180,6 +180,7 @@ struct llm__gr_kept {
 /* What all grammars of a model share: its trie, and the grammars that were asked for lately, so that the next request with the same schema
  * finds its masks made. Least recently used ones go when all together take too much memory. */
 struct llm__gr_shelf {
+    llm__attached attached;
     llm__gr_trie *trie;
     pthread_mutex_t lock;   /* of all that follows */
     struct llm__gr_kept kept[LLM__GR_SHELF]; /* the latest first */

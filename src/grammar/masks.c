@@ -39,13 +39,13 @@ static void llm__gr_trie_token(llm__gr_trie *t, const llm__index_entry *token, i
 
 /* Spells every token: t->spelling and t->end, and in s those that a grammar may let through. Special tokens, and those longer than 255
  * bytes, it never does: they count as empty. Returns how many; -1: no memory. */
-static int32_t llm__gr_spell(const llm_model *model, llm__gr_trie *t, llm__index_entry *s) {
+static int32_t llm__gr_spell(const llm__tokenizer *tokenizer, llm__gr_trie *t, llm__index_entry *s) {
     llm_text all = llm__text_none();
     int32_t n = 0;
     llm_text_str(&all, "");
     for (int32_t id = 0; id < t->vocab; id++) {
         size_t begin = all.len;
-        if (!llm_token_is_special(model, id)) (void)llm_token_bytes(model, id, &all);
+        if (!llm__tokenizer_is_special(tokenizer, id)) (void)llm__tokenizer_piece(tokenizer, id, &all);
         if (all.len - begin > LLM__GR_MAX_TOKEN) all.len = begin;
         t->end[id] = (int32_t)all.len;
         if (all.len == begin) continue;
@@ -149,16 +149,16 @@ static int llm__gr_trie_lay(llm__gr_trie *t, llm__index_entry *s, int32_t n) {
     return 1;
 }
 
-/* The trie of a model's vocabulary, or NULL. */
-static llm__gr_trie *llm__gr_trie_make(const llm_model *model) {
+/* The trie of a vocabulary, or NULL. */
+static llm__gr_trie *llm__gr_trie_make(const llm__tokenizer *tokenizer) {
     int32_t n = -1;
     llm__gr_trie *t = LLM__NEW(llm__gr_trie, 1);
     if (!t) return NULL;
     pthread_mutex_init(&t->lock, NULL);
-    t->vocab = llm_vocab_size(model);
+    t->vocab = tokenizer->n_vocab;
     t->end = LLM__NEW(int32_t, t->vocab);
     llm__index_entry *s = LLM__NEW(llm__index_entry, t->vocab);
-    if (s && t->end) n = llm__gr_spell(model, t, s);
+    if (s && t->end) n = llm__gr_spell(tokenizer, t, s);
     int ok = n >= 0 && llm__gr_trie_lay(t, s, n);
     LLM_FREE(s);
     static const uint32_t plain[4] = {0, ~4u, ~(1u << 28), ~0u}; /* what all schemas need: what stands in a string as it is */

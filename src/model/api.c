@@ -40,11 +40,8 @@ static void llm__model_info_fill(llm_model *m) {
     o->chat_template = s->chat_template_text;
 }
 
-static void llm__gr_shelf_free(struct llm__gr_shelf *s);
-
 LLM_API void llm_model_close(llm_model *model) {
     if (!model) return;
-    llm__gr_shelf_free(model->shelf);
     llm__source_close(&model->source);
     LLM_FREE(model->path);
     LLM_FREE(model);
@@ -120,6 +117,10 @@ LLM_API void llm_unguard(const char *text, size_t len, llm_text *out) { llm__ung
 
 LLM_API llm_detok *llm_detok_create(const llm_model *model, int flags) { return llm__detok_open(model->source.tokenizer, flags); }
 
+LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *context, const llm_render_options *options, llm_text *out) {
+    return llm__template_render(t, context, options, options && options->guard ? options->guard->source.tokenizer : NULL, out);
+}
+
 /* A template that could not be parsed is told here, not at opening: the model can still complete texts. BOS and EOS
  * texts are the model's unless the caller has his own. */
 LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, const llm_render_options *options, llm_text *out) {
@@ -135,5 +136,11 @@ LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, c
     if (!o.eos_token) o.eos_token = s->eos_token;
     return llm_template_render(s->chat_template, context, &o, out);
 }
-/* ---- section: model (end) ---- */
+
+LLM_API int llm_tools_are_special(const llm_model *model, int format) { return llm__tools_are_special(model->source.tokenizer, format); }
+
+LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json *tools, int list, int only, int must, int many,
+                              llm_text *out) {
+    return llm__tools_grammar(model->source.tokenizer, format, tools, list, only, must, many, out);
+}
 

@@ -37,7 +37,4 @@ LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_tex
     llm_text_add(path, at.data, at.len);
     return at.failed || path->failed ? llm__nomem() : LLM_OK;
 }
-/* ---- section: formats (end) ---- */
-
-LLM__COLD_END
 

@@ -7,7 +7,6 @@ struct llm_model {
     llm_model_info info;
     int dummy;
     char *path;
-    struct llm__gr_shelf *shelf; /* of >>grammar: the vocabulary as a trie and the latest grammars; made when first needed; atomic */
 };
 
 /* ---- Where weights are called what ----

@@ -177,5 +177,3 @@ static llm_result llm__net_adapt(const llm__net *net, int slot, llm__adapter *d)
     return llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s %s", d->path, name, why);
 }
 
-LLM__COLD_END
-

@@ -27,7 +27,6 @@
  *
  * Sources: the modeling_*.py of transformers for folders, llama.cpp's conversion and graph code for GGUF, and the papers
  * named below. */
-/* ---- section: model (begin) ---- */
 /* ---- Facts: one way to ask config.json and GGUF metadata ----
  * The same fact has one name in GGUF and several in config.json, where every publisher had his own. So a question
  * lists them all in one string, "hidden_size n_embd .embedding_length": words with a dot are GGUF keys (without the

@@ -289,16 +289,3 @@ static int llm__rx_next(llm__rx_run *r, size_t *start, size_t *end) {
     r->next = r->n + 1;
     return 0;
 }
-
-/* Patterns, and parts of patterns, that many tokenizers share. */
-#define LLM__RX_GPT2_TEXT "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)"
-#define LLM__RX_TAIL " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define LLM__RX_ANY_CASE "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define LLM__RX_ASCII_CASE "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
-#define LLM__RX_WORD "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
-#define LLM__RX_UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LLM__RX_LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LLM__RX_CASED(upper, lower, rest, digits, slash) \
-    "[^\\r\\n\\p{L}\\p{N}]?" upper "*" lower "+" rest "|[^\\r\\n\\p{L}\\p{N}]?" upper "+" lower "*" rest "|" digits \
-    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n" slash "]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-

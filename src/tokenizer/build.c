@@ -1,5 +1,3 @@
-LLM__COLD_BEGIN
-
 /* ---- Building: what all four readers use ----
  * A reader enters tokens (llm__tok_enter), merges and steps, sets the flags of its kind, and llm__tok_finish does the rest. No function
  * here returns an error: the first is noted in t->result, and nothing is done once it is set: readers check nothing. */
@@ -11,6 +9,7 @@ LLM__COLD_BEGIN
 /* NULL is fine, and so is one that was not built to the end. */
 static void llm__tokenizer_close(llm__tokenizer *t) {
     if (!t) return;
+    if (t->attached) t->attached->free(t->attached);
     llm__tok_steps *lists[3] = {&t->normalizers, &t->words, &t->decoders};
     for (int k = 0; k < 3; k++)
         for (int i = 0; i < lists[k]->n; i++) llm__regex_close(lists[k]->v[i].re);

@@ -1,6 +1,18 @@
 /* ---- What the components of tokenizer.json, and some names that only GGUF needs, stand for ----
  * Hugging Face has some forty components; nearly all are one or a few of our steps with a regex, so they are data. */
 
+/* Patterns, and parts of patterns, that many tokenizers share. */
+#define LLM__RX_GPT2_TEXT "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)"
+#define LLM__RX_TAIL " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define LLM__RX_ANY_CASE "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define LLM__RX_ASCII_CASE "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
+#define LLM__RX_WORD "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
+#define LLM__RX_UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LLM__RX_LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LLM__RX_CASED(upper, lower, rest, digits, slash) \
+    "[^\\r\\n\\p{L}\\p{N}]?" upper "*" lower "+" rest "|[^\\r\\n\\p{L}\\p{N}]?" upper "+" lower "*" rest "|" digits \
+    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n" slash "]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
 /* ASCII's punctuation and symbols, and the P categories, as BERT has it. */
 #define LLM__TOK_PUNCT "[!-/:-@\\[-`{-~\\p{P}]"
 

@@ -133,5 +133,4 @@ static llm_result llm__tok_load_path(llm__tokenizer *t, const char *path, const 
     llm__tok_load(t, llm__s((const char *)f.data, f.size), slash ? slash + 1 : file, is_folder ? config : own);
     return t->result ? llm__error(t->result, "%s: %s", file, llm_last_error()) : LLM_OK;
 }
-/* ---- section: unicode, regex, tokenizer (end) ---- */
 

@@ -93,19 +93,6 @@ typedef struct llm__added {
     int flags;
 } llm__added;
 
-/* Strings in order, to find those that a text begins with: each byte of the text narrows the range that still fits. Of a, ab, abc, b and
- * the text abd: behind a the first three are left, and a itself is found; behind b the second and third, ab is found; behind d none. */
-typedef struct llm__index_entry {
-    llm__str s;
-    int32_t value;
-} llm__index_entry;
-
-typedef struct llm__index {
-    llm__index_entry *v;
-    size_t n, cap;
-    uint32_t first[257]; /* where strings that begin with a byte start */
-} llm__index;
-
 /* BPE: the tokens left and right make the token id; of all pairs in a word the one of the smallest rank is merged first. */
 typedef struct llm__merge {
     int32_t left, right, rank, id; /* id < 0: free */
@@ -117,6 +104,12 @@ typedef struct llm__charsmap { /* SentencePiece's replacements: a double array o
     const char *strings;
     size_t n_strings;
 } llm__charsmap;
+
+/* What a later part of the library keeps beside a tokenizer, as the first member of a struct of its own: made when first needed, put there by
+ * compare-and-swap, freed with the tokenizer. */
+typedef struct llm__attached {
+    void (*free)(struct llm__attached *it);
+} llm__attached;
 
 /* What an open model has of it. All four kinds of files fill the same fields; see the head of this section for who uses them. */
 typedef struct llm__tokenizer {
@@ -158,19 +151,11 @@ typedef struct llm__tokenizer {
     llm_text scratch;
     int64_t max_id;          /* an id this large is refused: a far id must not make a table of 2^31 */
     const llm__logger *log;
+    llm__attached *attached; /* the vocabulary as a trie, and the latest grammars (>>grammar); atomic; NULL: nobody needed it yet */
 } llm__tokenizer;
 
 static const llm__str llm__spm_mark = {"\xE2\x96\x81", 3}; /* U+2581, SentencePiece's visible space */
 static const llm__str llm__blank = {" ", 1}, llm__nothing = {"", 0}, llm__bad_utf8 = {"\xEF\xBF\xBD", 3};
-
-/* The bytes of a text, never a NULL pointer. */
-static llm__str llm__text_str(const llm_text *t) { return llm__s(t->data ? t->data : "", t->len); }
-
-/* Appends a view. */
-static void llm__add_str(llm_text *out, llm__str s) { llm_text_add(out, s.p, s.n); }
-
-/* How much of a file's text an error shows. */
-static int llm__shown(llm__str s) { return (int)LLM__MIN(s.n, (size_t)64); }
 
 /* ---- The byte alphabet of GPT-2 ----
  * GPT-2's BPE works on bytes, but its files hold text, so every byte is written as a printable character: most of ASCII as itself, others
@@ -214,69 +199,6 @@ static void llm__letters_to_bytes(llm__str s, llm_text *out) {
         llm__add_str(out, s);
         return;
     }
-}
-
-/* ---- An index of strings ----
- * Answers "which of these strings does the text begin with", for added tokens, the tokens of Unigram and user-defined ones. */
-
-/* Appends an entry, unless its text is empty; the text must outlive the index. It can be searched after llm__index_build. */
-static void llm__index_add(llm__index *x, llm__str s, int32_t value, llm_result *result) {
-    if (!s.n) return;
-    if (!llm__grow((void **)&x->v, &x->cap, x->n + 1, sizeof *x->v)) {
-        *result = llm__nomem();
-        return;
-    }
-    x->v[x->n].s = s;
-    x->v[x->n++].value = value;
-}
-
-/* By bytes, a prefix before what it is a prefix of; equal texts by value. */
-static int llm__index_compare(const void *a, const void *b) {
-    const llm__index_entry *x = (const llm__index_entry *)a, *y = (const llm__index_entry *)b;
-    int order = llm__str_order(x->s, y->s);
-    return order ? order : (x->value > y->value) - (x->value < y->value);
-}
-
-/* Sorts what is in v and notes where each first byte starts, so that the first step of a search is a look-up. Of equal strings the one
- * with the least value stays. */
-static void llm__index_build(llm__index *x) {
-    size_t n = 0;
-    if (x->n > 1) qsort(x->v, x->n, sizeof *x->v, llm__index_compare);
-    for (size_t i = 0; i < x->n; i++)
-        if (!n || !llm__str_same(x->v[n - 1].s, x->v[i].s)) x->v[n++] = x->v[i];
-    x->n = n;
-    for (size_t i = 0, b = 0; b < 257; b++) {
-        while (i < n && (uint8_t)x->v[i].s.p[0] < b) i++;
-        x->first[b] = (uint32_t)i;
-    }
-}
-
-/* Narrows [*lo, *hi), whose strings agree in their first `depth` bytes, to those with byte c next: two binary searches, which makes a
- * sorted array as good as a trie, without its memory. 1 if one of them ends there: *lo, for a prefix sorts first. */
-static int llm__index_step(const llm__index *x, size_t *lo, size_t *hi, size_t depth, uint8_t c) {
-    size_t bound[2] = {x->first[c], x->first[c + 1]};
-    for (int k = 0; depth && k < 2; k++) {
-        size_t a = *lo, b = *hi;
-        while (a < b) {
-            size_t mid = (a + b) / 2;
-            const llm__str *s = &x->v[mid].s;
-            if (s->n == depth || (uint8_t)s->p[depth] < c + k) a = mid + 1;
-            else b = mid;
-        }
-        bound[k] = a;
-    }
-    *lo = bound[0];
-    *hi = bound[1];
-    return *lo < *hi && x->v[*lo].s.n == depth + 1;
-}
-
-/* The entry of the longest string that the text begins with, or NULL. */
-static const llm__index_entry *llm__index_longest(const llm__index *x, llm__str s) {
-    size_t lo = 0, hi = x->n;
-    const llm__index_entry *best = NULL;
-    for (size_t i = 0; i < s.n && lo < hi; i++)
-        if (llm__index_step(x, &lo, &hi, i, (uint8_t)s.p[i])) best = &x->v[lo];
-    return best;
 }
 
 /* ---- Texts that only look like control tokens ----

@@ -11,18 +11,6 @@
  *
  * Members that we do not know are passed over, types that we do not know are refused: text would come out wrong without a sign. */
 
-/* A member that is true or false; `otherwise` if it is absent or something else. */
-static int llm__json_flag(const llm_json *d, int object, const char *key, int otherwise) {
-    int v;
-    return llm_json_bool(d, llm_json_find(d, object, key), &v) ? v : otherwise;
-}
-
-/* A whole number, or `otherwise` if the file has none. */
-static int64_t llm__json_whole(const llm_json *d, int node, int64_t otherwise) {
-    int64_t v;
-    return llm_json_int(d, node, &v) ? v : otherwise;
-}
-
 /* A string member copied to live as long as the tokenizer; `otherwise` if absent or empty. */
 static llm__str llm__json_keep(llm__tokenizer *t, const llm_json *d, int object, const char *key, llm__str otherwise) {
     llm__str s = llm__json_text_at(d, object, key);
