@@ -30434,7 +30434,6 @@ LLM_API llm_outputs *llm_chat_batch(llm *l, const llm_prompt *prompts, int32_t n
 }
 
 LLM__COLD_END
-LLM__COLD_END
 
 #endif /* LLM_IMPLEMENTATION_DONE */
 #endif /* LLM_IMPLEMENTATION */
