@@ -1870,6 +1870,19 @@ LLM__UNUSED static void llm__pages_free(void *p, size_t bytes) {
     if (p) munmap(p, (bytes + huge - 1) & ~(huge - 1));
 }
 
+LLM_API int64_t llm_memory_free(void) {
+    static const char *const files[][2] = {{"/proc/meminfo", "MemAvailable: %lld"}, {"/sys/fs/cgroup/memory.max", "%lld"},
+                                           {"/sys/fs/cgroup/memory.current", "%lld"}};
+    long long n[] = {-1, -1, -1};
+    char line[200];
+    for (int i = 0; i < LLM__COUNT(files); i++) {
+        FILE *f = fopen(files[i][0], "re");
+        while (f && fgets(line, sizeof line, f) && sscanf(line, files[i][1], &n[i]) != 1) continue;
+        if (f) fclose(f);
+    }
+    const int64_t bytes = n[0] < 0 ? -1 : n[0] * 1024;
+    return n[1] >= 0 && n[2] >= 0 && (bytes < 0 || n[1] - n[2] < bytes) ? n[1] - n[2] : bytes;
+}
 /* ============================================================================
  * >>log   Errors and log lines.
  * ============================================================================
@@ -9077,6 +9090,10 @@ static const llm__tpl_row llm__tpl_rows[] = {
     {"namespace", LLM__IN_GLOBAL, NULL, llm__fn_dict, LLM__V_NAMESPACE},
     {"strftime_now", LLM__IN_GLOBAL, "format!", llm__fn_strftime_now, 0}};
 
+/* Row i, from 0; NULL behind the last one. And the number of a row. */
+static const llm__tpl_row *llm__tpl_row_at(int i) { return i < LLM__COUNT(llm__tpl_rows) ? &llm__tpl_rows[i] : NULL; }
+static int llm__tpl_row_number(const llm__tpl_row *row) { return (int)(row - llm__tpl_rows); }
+
 /* The row of that name that counts there, or NULL. */
 static const llm__tpl_row *llm__tpl_named(int where, llm__str name) {
     for (int i = 0; i < LLM__COUNT(llm__tpl_rows); i++)
@@ -9259,7 +9276,7 @@ static llm__val llm__tpl_filter(llm__tpl *x, llm__val v, int where) {
     llm__args g = LLM__ZERO;
     if (x->made) {
         const llm__tpl_row *row = llm__tpl_named(where, llm__v_s(t->v));
-        x->made->tok[at].jump = row ? (int32_t)(row - llm__tpl_rows) + 1 : 0;
+        x->made->tok[at].jump = row ? llm__tpl_row_number(row) + 1 : 0;
     }
     if (llm__tpl_skip(x, '(')) {
         g = llm__tpl_args(x);
@@ -9270,7 +9287,7 @@ static llm__val llm__tpl_filter(llm__tpl *x, llm__val v, int where) {
         if (!x->dead) llm__tpl_push(x, &g.pos, argument);
     }
     if (x->dead) return v;
-    v = llm__tpl_apply(x, t->jump ? &llm__tpl_rows[t->jump - 1] : llm__tpl_row_of(x, where, llm__v_s(t->v)), v, &g);
+    v = llm__tpl_apply(x, t->jump ? llm__tpl_row_at(t->jump - 1) : llm__tpl_row_of(x, where, llm__v_s(t->v)), v, &g);
     return test ? llm__v_bool(llm__v_truth(v) != negated) : v;
 }
 
@@ -9791,12 +9808,12 @@ static void llm__tpl_as_chat(llm__tpl *x, llm__val messages) {
  * nothing is given, as transformers' apply_chat_template passes them. */
 static void llm__tpl_context(llm__tpl *x) {
     const llm_render_options *o = x->options;
-    for (int i = 0; i < LLM__COUNT(llm__tpl_rows); i++) {
-        llm__val f = llm__v(LLM__V_FUNC);
-        if (llm__tpl_rows[i].where != LLM__IN_GLOBAL) continue;
-        f = llm__tpl_object(x, LLM__V_FUNC);
-        f.as.object->row = &llm__tpl_rows[i];
-        llm__tpl_give(x, llm__lit(llm__tpl_rows[i].names), f);
+    const llm__tpl_row *row;
+    for (int i = 0; (row = llm__tpl_row_at(i)) != NULL; i++) {
+        if (row->where != LLM__IN_GLOBAL) continue;
+        llm__val f = llm__tpl_object(x, LLM__V_FUNC);
+        f.as.object->row = row;
+        llm__tpl_give(x, llm__lit(row->names), f);
     }
     if (o->bos_token) llm__tpl_give(x, llm__lit("bos_token"), llm__v_str(llm__lit(o->bos_token)));
     if (o->eos_token) llm__tpl_give(x, llm__lit("eos_token"), llm__v_str(llm__lit(o->eos_token)));
@@ -12945,34 +12962,6 @@ LLM_API double llm_memory_peak(int32_t n_threads) {
     return best;
 }
 
-LLM_API int64_t llm_memory_free(void) {
-    static const char *const files[][2] = {{"/proc/meminfo", "MemAvailable: %lld"}, {"/sys/fs/cgroup/memory.max", "%lld"},
-                                           {"/sys/fs/cgroup/memory.current", "%lld"}};
-    long long n[] = {-1, -1, -1};
-    char line[200];
-    for (int i = 0; i < LLM__COUNT(files); i++) {
-        FILE *f = fopen(files[i][0], "re");
-        while (f && fgets(line, sizeof line, f) && sscanf(line, files[i][1], &n[i]) != 1) continue;
-        if (f) fclose(f);
-    }
-    const int64_t bytes = n[0] < 0 ? -1 : n[0] * 1024;
-    return n[1] >= 0 && n[2] >= 0 && (bytes < 0 || n[1] - n[2] < bytes) ? n[1] - n[2] : bytes;
-}
-
-/* dst = norm(src) of one row; dst may be src. w and b may be NULL: 1 and 0. */
-static void llm__norm_row(const llm__kernels *k, llm_norm_kind kind, float *dst, const float *src, int n, const float *w,
-                          const float *b, float eps) {
-    if (kind == LLM_NORM_NONE) {
-        if (dst != src) memcpy(dst, src, (size_t)n * sizeof *dst);
-        return;
-    }
-    if (kind == LLM_NORM_LAYER) {
-        k->affine(dst, src, k->sum(src, n) / (float)n, 1, NULL, NULL, n);
-        src = dst;
-    }
-    k->affine(dst, src, 0, 1 / sqrtf(k->dot(src, src, n) / (float)n + eps), w, b, n);
-}
-
 /* ============================================================================
  * >>linear   Weights from the file to packed blocks; the linear operations over them.
  * ============================================================================
@@ -13972,7 +13961,6 @@ LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_o
     if (sub == 8) llm__slots_combine(e, &s, op, row0, rows);
 }
 
-
 #if defined(__clang__)
 #pragma clang diagnostic pop
 #endif
@@ -14655,6 +14643,20 @@ typedef struct llm__run {
     int rank, sub;
 } llm__run;
 
+/* dst = norm(src) of one row; dst may be src. w and b may be NULL: 1 and 0. */
+static void llm__norm_row(const llm__kernels *k, llm_norm_kind kind, float *dst, const float *src, int n, const float *w,
+                          const float *b, float eps) {
+    if (kind == LLM_NORM_NONE) {
+        if (dst != src) memcpy(dst, src, (size_t)n * sizeof *dst);
+        return;
+    }
+    if (kind == LLM_NORM_LAYER) {
+        k->affine(dst, src, k->sum(src, n) / (float)n, 1, NULL, NULL, n);
+        src = dst;
+    }
+    k->affine(dst, src, 0, 1 / sqrtf(k->dot(src, src, n) / (float)n + eps), w, b, n);
+}
+
 /* A row of a buffer: (cols) floats, on a cache line. */
 static float *llm__row(const llm_buffer *b, int row) { return b->data + row * b->stride; }
 
@@ -15072,12 +15074,14 @@ static void llm__run_all_reduce(const llm__run *r, int row) {
 
 /* In the order of llm__op_kind. row: is called for each row of a thread's share; share: once by every thread, which finds its part of the
  * work by itself. */
-static const struct {
+typedef struct llm__op_row {
     void (*row)(const llm__run *r, int row);
     void (*share)(const llm__run *r);
     size_t bytes; /* of the operation */
     int spent;    /* what its time counts as */
-} llm__ops[] = {
+} llm__op_row;
+
+static const llm__op_row llm__ops[] = {
     {llm__run_embed, NULL, sizeof(llm_embed_op), LLM_SPENT_EMBED}, {llm__run_rope, NULL, sizeof(llm_rope_op), LLM_SPENT_EMBED},
     {llm__run_residual, NULL, sizeof(llm_residual_op), LLM_SPENT_NORM}, {llm__run_norm, NULL, sizeof(llm_norm_op), LLM_SPENT_NORM},
     {NULL, llm__run_linear_op, sizeof(llm_linear_op), LLM_SPENT_LINEAR}, {NULL, llm__run_qkv, sizeof(llm_qkv_op), LLM_SPENT_ATTENTION},
@@ -15089,6 +15093,9 @@ static const struct {
     {NULL, llm__run_lora_down, sizeof(llm_lora_op), LLM_SPENT_LINEAR}, {NULL, llm__run_lora_up, sizeof(llm_lora_op), LLM_SPENT_LINEAR},
     {llm__run_gather, NULL, sizeof(llm__gather_op), LLM_SPENT_NORM}, {llm__run_state, NULL, sizeof(llm_state_op), LLM_SPENT_NORM},
 };
+
+/* The row of a kind of operation. */
+static const llm__op_row *llm__op_row_of(int kind) { return &llm__ops[kind]; }
 
 /* One thread's share of one record. */
 static void llm__run_record(const llm_backend_ctx *ctx, llm__exec *e, llm__record *rec, int rank, int sub) {
@@ -15238,9 +15245,9 @@ static llm__record *llm__record_add(llm_backend_ctx *ctx, int rank, llm__op_kind
     llm__record *rec = &r->list[r->n++];
     rec->kind = kind;
     rec->barrier = rec->form = rec->next = 0;
-    rec->split = llm__ops[kind].row ? llm__split_of(rows) : LLM__SPLIT_ANY;
+    rec->split = llm__op_row_of(kind)->row ? llm__split_of(rows) : LLM__SPLIT_ANY;
     rec->rows = rows;
-    memcpy(&rec->op, op, llm__ops[kind].bytes);
+    memcpy(&rec->op, op, llm__op_row_of(kind)->bytes);
     return rec;
 }
 

@@ -156,3 +156,16 @@ LLM__UNUSED static void llm__pages_free(void *p, size_t bytes) {
     if (p) munmap(p, (bytes + huge - 1) & ~(huge - 1));
 }
 
+LLM_API int64_t llm_memory_free(void) {
+    static const char *const files[][2] = {{"/proc/meminfo", "MemAvailable: %lld"}, {"/sys/fs/cgroup/memory.max", "%lld"},
+                                           {"/sys/fs/cgroup/memory.current", "%lld"}};
+    long long n[] = {-1, -1, -1};
+    char line[200];
+    for (int i = 0; i < LLM__COUNT(files); i++) {
+        FILE *f = fopen(files[i][0], "re");
+        while (f && fgets(line, sizeof line, f) && sscanf(line, files[i][1], &n[i]) != 1) continue;
+        if (f) fclose(f);
+    }
+    const int64_t bytes = n[0] < 0 ? -1 : n[0] * 1024;
+    return n[1] >= 0 && n[2] >= 0 && (bytes < 0 || n[1] - n[2] < bytes) ? n[1] - n[2] : bytes;
+}

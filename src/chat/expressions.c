@@ -173,7 +173,7 @@ static llm__val llm__tpl_filter(llm__tpl *x, llm__val v, int where) {
     llm__args g = LLM__ZERO;
     if (x->made) {
         const llm__tpl_row *row = llm__tpl_named(where, llm__v_s(t->v));
-        x->made->tok[at].jump = row ? (int32_t)(row - llm__tpl_rows) + 1 : 0;
+        x->made->tok[at].jump = row ? llm__tpl_row_number(row) + 1 : 0;
     }
     if (llm__tpl_skip(x, '(')) {
         g = llm__tpl_args(x);
@@ -184,7 +184,7 @@ static llm__val llm__tpl_filter(llm__tpl *x, llm__val v, int where) {
         if (!x->dead) llm__tpl_push(x, &g.pos, argument);
     }
     if (x->dead) return v;
-    v = llm__tpl_apply(x, t->jump ? &llm__tpl_rows[t->jump - 1] : llm__tpl_row_of(x, where, llm__v_s(t->v)), v, &g);
+    v = llm__tpl_apply(x, t->jump ? llm__tpl_row_at(t->jump - 1) : llm__tpl_row_of(x, where, llm__v_s(t->v)), v, &g);
     return test ? llm__v_bool(llm__v_truth(v) != negated) : v;
 }
 

@@ -558,6 +558,10 @@ static const llm__tpl_row llm__tpl_rows[] = {
     {"namespace", LLM__IN_GLOBAL, NULL, llm__fn_dict, LLM__V_NAMESPACE},
     {"strftime_now", LLM__IN_GLOBAL, "format!", llm__fn_strftime_now, 0}};
 
+/* Row i, from 0; NULL behind the last one. And the number of a row. */
+static const llm__tpl_row *llm__tpl_row_at(int i) { return i < LLM__COUNT(llm__tpl_rows) ? &llm__tpl_rows[i] : NULL; }
+static int llm__tpl_row_number(const llm__tpl_row *row) { return (int)(row - llm__tpl_rows); }
+
 /* The row of that name that counts there, or NULL. */
 static const llm__tpl_row *llm__tpl_named(int where, llm__str name) {
     for (int i = 0; i < LLM__COUNT(llm__tpl_rows); i++)

@@ -110,12 +110,12 @@ static void llm__tpl_as_chat(llm__tpl *x, llm__val messages) {
  * nothing is given, as transformers' apply_chat_template passes them. */
 static void llm__tpl_context(llm__tpl *x) {
     const llm_render_options *o = x->options;
-    for (int i = 0; i < LLM__COUNT(llm__tpl_rows); i++) {
-        llm__val f = llm__v(LLM__V_FUNC);
-        if (llm__tpl_rows[i].where != LLM__IN_GLOBAL) continue;
-        f = llm__tpl_object(x, LLM__V_FUNC);
-        f.as.object->row = &llm__tpl_rows[i];
-        llm__tpl_give(x, llm__lit(llm__tpl_rows[i].names), f);
+    const llm__tpl_row *row;
+    for (int i = 0; (row = llm__tpl_row_at(i)) != NULL; i++) {
+        if (row->where != LLM__IN_GLOBAL) continue;
+        llm__val f = llm__tpl_object(x, LLM__V_FUNC);
+        f.as.object->row = row;
+        llm__tpl_give(x, llm__lit(row->names), f);
     }
     if (o->bos_token) llm__tpl_give(x, llm__lit("bos_token"), llm__v_str(llm__lit(o->bos_token)));
     if (o->eos_token) llm__tpl_give(x, llm__lit("eos_token"), llm__v_str(llm__lit(o->eos_token)));

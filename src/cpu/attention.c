@@ -1,7 +1,3 @@
-        offset[i] = at[tokens];
-    }
-}
-
 /* Where that lies which is read a block after the keys (or values) of `position`, for mac to fetch: further on in the sequence, or at the
  * start of the next one's. `here` if there is nothing. */
 static const uint8_t *llm__attend_ahead(const llm__attend *t, const llm__kv_view *view, int position, int values, const void *here) {

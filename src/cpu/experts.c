@@ -209,4 +209,7 @@ LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_o
     if (sub == 8) llm__slots_combine(e, &s, op, row0, rows);
 }
 
+#if defined(__clang__)
+#pragma clang diagnostic pop
+#endif
 

@@ -1,5 +1,3 @@
-    else all(m, LLM__KIND_BF16);
-
 #if LLM__X86
 /* ---------------------------------------------------------------------------
  * >>kernels-avx2   Products with 16 registers of 32 bytes: 8 rows of a block at a time.

@@ -199,3 +199,5 @@ static void llm__scalar_mac(const llm__mac *m) {
 #define LLM__MAC_TYPES(all, m) \
     if ((m)->type == LLM__KIND_F32) all(m, LLM__KIND_F32); \
     else if ((m)->type == LLM__KIND_F16) all(m, LLM__KIND_F16); \
+    else all(m, LLM__KIND_BF16);
+

@@ -168,31 +168,3 @@ LLM_API double llm_memory_peak(int32_t n_threads) {
     return best;
 }
 
-LLM_API int64_t llm_memory_free(void) {
-    static const char *const files[][2] = {{"/proc/meminfo", "MemAvailable: %lld"}, {"/sys/fs/cgroup/memory.max", "%lld"},
-                                           {"/sys/fs/cgroup/memory.current", "%lld"}};
-    long long n[] = {-1, -1, -1};
-    char line[200];
-    for (int i = 0; i < LLM__COUNT(files); i++) {
-        FILE *f = fopen(files[i][0], "re");
-        while (f && fgets(line, sizeof line, f) && sscanf(line, files[i][1], &n[i]) != 1) continue;
-        if (f) fclose(f);
-    }
-    const int64_t bytes = n[0] < 0 ? -1 : n[0] * 1024;
-    return n[1] >= 0 && n[2] >= 0 && (bytes < 0 || n[1] - n[2] < bytes) ? n[1] - n[2] : bytes;
-}
-
-/* dst = norm(src) of one row; dst may be src. w and b may be NULL: 1 and 0. */
-static void llm__norm_row(const llm__kernels *k, llm_norm_kind kind, float *dst, const float *src, int n, const float *w,
-                          const float *b, float eps) {
-    if (kind == LLM_NORM_NONE) {
-        if (dst != src) memcpy(dst, src, (size_t)n * sizeof *dst);
-        return;
-    }
-    if (kind == LLM_NORM_LAYER) {
-        k->affine(dst, src, k->sum(src, n) / (float)n, 1, NULL, NULL, n);
-        src = dst;
-    }
-    k->affine(dst, src, 0, 1 / sqrtf(k->dot(src, src, n) / (float)n + eps), w, b, n);
-}
-

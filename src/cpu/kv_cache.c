@@ -1,7 +1,3 @@
-#if defined(__clang__)
-#pragma clang diagnostic pop
-#endif
-
 /* ============================================================================
  * >>attention   KV pages, and attention over them.
  * ============================================================================
@@ -226,3 +222,7 @@ static void llm__kv_load_scales(const llm__kv_view *view, int block, int from, i
         const float *at =
             (const float *)(const void *)(llm__kv_part(view, block + i) + view->place->scale_offset) + what * tokens + (block + i) % tokens;
         scale[i] = at[0];
+        offset[i] = at[tokens];
+    }
+}
+

@@ -11,6 +11,20 @@ typedef struct llm__run {
     int rank, sub;
 } llm__run;
 
+/* dst = norm(src) of one row; dst may be src. w and b may be NULL: 1 and 0. */
+static void llm__norm_row(const llm__kernels *k, llm_norm_kind kind, float *dst, const float *src, int n, const float *w,
+                          const float *b, float eps) {
+    if (kind == LLM_NORM_NONE) {
+        if (dst != src) memcpy(dst, src, (size_t)n * sizeof *dst);
+        return;
+    }
+    if (kind == LLM_NORM_LAYER) {
+        k->affine(dst, src, k->sum(src, n) / (float)n, 1, NULL, NULL, n);
+        src = dst;
+    }
+    k->affine(dst, src, 0, 1 / sqrtf(k->dot(src, src, n) / (float)n + eps), w, b, n);
+}
+
 /* A row of a buffer: (cols) floats, on a cache line. */
 static float *llm__row(const llm_buffer *b, int row) { return b->data + row * b->stride; }
 

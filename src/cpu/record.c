@@ -35,9 +35,9 @@ static llm__record *llm__record_add(llm_backend_ctx *ctx, int rank, llm__op_kind
     llm__record *rec = &r->list[r->n++];
     rec->kind = kind;
     rec->barrier = rec->form = rec->next = 0;
-    rec->split = llm__ops[kind].row ? llm__split_of(rows) : LLM__SPLIT_ANY;
+    rec->split = llm__op_row_of(kind)->row ? llm__split_of(rows) : LLM__SPLIT_ANY;
     rec->rows = rows;
-    memcpy(&rec->op, op, llm__ops[kind].bytes);
+    memcpy(&rec->op, op, llm__op_row_of(kind)->bytes);
     return rec;
 }
 

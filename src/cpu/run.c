@@ -4,12 +4,14 @@
 
 /* In the order of llm__op_kind. row: is called for each row of a thread's share; share: once by every thread, which finds its part of the
  * work by itself. */
-static const struct {
+typedef struct llm__op_row {
     void (*row)(const llm__run *r, int row);
     void (*share)(const llm__run *r);
     size_t bytes; /* of the operation */
     int spent;    /* what its time counts as */
-} llm__ops[] = {
+} llm__op_row;
+
+static const llm__op_row llm__ops[] = {
     {llm__run_embed, NULL, sizeof(llm_embed_op), LLM_SPENT_EMBED}, {llm__run_rope, NULL, sizeof(llm_rope_op), LLM_SPENT_EMBED},
     {llm__run_residual, NULL, sizeof(llm_residual_op), LLM_SPENT_NORM}, {llm__run_norm, NULL, sizeof(llm_norm_op), LLM_SPENT_NORM},
     {NULL, llm__run_linear_op, sizeof(llm_linear_op), LLM_SPENT_LINEAR}, {NULL, llm__run_qkv, sizeof(llm_qkv_op), LLM_SPENT_ATTENTION},
@@ -21,6 +23,9 @@ static const struct {
     {NULL, llm__run_lora_down, sizeof(llm_lora_op), LLM_SPENT_LINEAR}, {NULL, llm__run_lora_up, sizeof(llm_lora_op), LLM_SPENT_LINEAR},
     {llm__run_gather, NULL, sizeof(llm__gather_op), LLM_SPENT_NORM}, {llm__run_state, NULL, sizeof(llm_state_op), LLM_SPENT_NORM},
 };
+
+/* The row of a kind of operation. */
+static const llm__op_row *llm__op_row_of(int kind) { return &llm__ops[kind]; }
 
 /* One thread's share of one record. */
 static void llm__run_record(const llm_backend_ctx *ctx, llm__exec *e, llm__record *rec, int rank, int sub) {

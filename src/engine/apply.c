@@ -1,3 +1,5 @@
+/* Books what an entry computed: full pages are published, a prompt's other choices fork. An ended sequence only gives
+ * its pages back, when no step names them any more: the row that was computed in vain is never published. */
 static void llm__apply_entry(llm_engine *e, llm__flight *f, const llm__entry *p) {
     llm__seq *s = p->seq;
     llm_request *r = s->request;

@@ -148,5 +148,3 @@ static void llm__beams_advance(llm_engine *e, llm_request *r, double now) {
         if (r->seq[k].role == LLM__BEAM_CHILD) r->seq[k].role = LLM__BEAM_LIVE;
 }
 
-/* Books what an entry computed: full pages are published, a prompt's other choices fork. An ended sequence only gives
- * its pages back, when no step names them any more: the row that was computed in vain is never published. */

@@ -125,4 +125,3 @@ static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, l
     return llm__net_open(&n, &e->draft.net);
 }
 
-/* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have them. */

@@ -1,0 +1,32 @@
+/* files: files are mapped, or read where mapping is refused.
+ *
+ * A mapped file costs no memory of its own, is shared by all programs that map it, and is there at once: its pages come when they are first
+ * read. Where a file cannot be mapped (some network and container file systems), or the user says so, it is read into pages instead; the
+ * caller sees no difference. Only regular files are opened: a FIFO or a device as a model must not hang or fill the memory. A file that
+ * somebody cuts short while it is mapped ends the process (SIGBUS); whoever must live with that reads instead of mapping. */
+#pragma once
+#include "api/config.h"
+#include "base/platform.h"
+
+typedef struct llm__file {
+    const uint8_t *data;
+    size_t size;
+    int mapped;
+} llm__file;
+
+/* Opens a file of at most `limit` bytes (0: any size). On error *out is empty. `data` of an open file is never NULL; no NUL follows it. */
+LLM__PRIVATE llm_result llm__file_open(const char *path, size_t limit, int no_mmap, llm__file *out);
+
+/* Gives back the memory of n bytes of a mapped file, whole pages, which come again when they are read: for what has been copied. */
+LLM__PRIVATE void llm__file_rest(const void *p, size_t n);
+
+/* Unmaps or frees. An empty llm__file is fine. */
+LLM__PRIVATE void llm__file_close(llm__file *f);
+
+typedef enum llm__path_kind { LLM__PATH_NONE = 0, LLM__PATH_FILE, LLM__PATH_DIR, LLM__PATH_OTHER } llm__path_kind;
+
+/* What stands at a path, links followed. */
+LLM__PRIVATE llm__path_kind llm__path_kind_of(const char *path);
+
+/* folder/name as a new string, or NULL without memory. */
+LLM__PRIVATE char *llm__path_join(const char *folder, const char *name);

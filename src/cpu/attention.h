@@ -1,0 +1,47 @@
+/* attention: attention over pages. */
+#pragma once
+#include "api/backend.h"
+#include "base/platform.h"
+#include "cpu/kernels.h"
+#include "cpu/linear.h"
+#include "cpu/kv_cache.h"
+
+/* Attention of a tile whose q, at, from, to, m and l are set; leaves the result in o. */
+LLM__PRIVATE void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv_view *view);
+
+/* Floats of scratch that a tile needs, and its arrays laid out in them. */
+LLM__PRIVATE size_t llm__attend_floats(int hd, int vd);
+
+LLM__PRIVATE void llm__attend_place(llm__attend *t, float *scratch, int hd, int vd);
+
+/* How the queries of a step are cut into jobs: by sequence, tile of rows, KV head and some of the head's query heads. */
+typedef struct llm__attend_jobs {
+    const llm_step *step;
+    int rows, heads, head_tiles, n_kv, group; /* of a tile; tiles of a group's heads; KV heads; query heads of each */
+    int n;                                    /* jobs in all */
+    int fixed;                                /* the thread has [begin, end); else threads take what is left, one by one */
+    int64_t begin, end;
+} llm__attend_jobs;
+
+typedef struct llm__attend_job {
+    int seq, row, n_rows, kv_head, head, n_heads; /* rows of the step; head: first query head */
+} llm__attend_job;
+
+/* Cuts so that every thread has work. Heads of a group stay together (three read a block in the time of one) unless that leaves a thread
+ * without any. */
+LLM__PRIVATE void llm__jobs_cut(llm__attend_jobs *j, const llm_step *step, int n_kv, int group, int n_threads);
+
+/* Where every sequence of the step has one row, a thread has KV heads of its own, [*begin, *end) counted through all rows, n_kv each: about
+ * the same number of positions each thread, and of what a head takes besides. Nobody else writes or reads what it does for them, and it
+ * knows what it will read next. */
+LLM__PRIVATE void llm__share_heads(const llm__exec *e, int n_kv, int64_t *begin, int64_t *end);
+
+/* The thread's next job, or the next that no thread has taken: `next` counts those of all threads. Counted from the last tile (the longest
+ * context) down. 0: there is none. */
+LLM__PRIVATE int llm__jobs_next(llm__attend_jobs *j, int *next, llm__attend_job *job);
+
+/* Position in the cache of a row of the step. */
+LLM__INLINE int llm__row_position(const llm_step *s, int row) {
+    int seq = s->seq_of_row[row];
+    return s->seq_len[seq] - (s->seq_begin[seq + 1] - row);
+}

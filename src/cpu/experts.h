@@ -1,0 +1,27 @@
+/* experts: mixtures of experts: rows sorted by expert, products of each.
+ *
+ * Each row goes through its k experts. The pairs (row, choice) are slots, sorted by expert, rows ascending; the tokens of an expert then
+ * form tiles as in any other product. A row's results are added in the order of its choices, so they do not depend on who else is in the
+ * batch. Many rows go in turns, as many at a time as the scratch memory holds. Three rows of two choices each:
+ *
+ *     row 0: experts 5, 2     row 1: 2, 7     row 2: 5, 2
+ *     slot      0   1   2   3   4   5
+ *     expert    2   2   2   5   5   7        begin of expert 2: 0, of 5: 3, of 7: 5
+ *     row       0   1   2   0   2   1        slot_of row 0: 3, 0; row 1: 1, 5; row 2: 4, 2
+ *
+ * The passes: sort (one thread); gather the slots' rows; for gate and up, then for down: round, beside A x of adapters, then their B low,
+ * then the product; add up by row. In a product the experts' grids are laid end to end, so threads share the work evenly however uneven the
+ * routing is. */
+#pragma once
+#include "api/backend.h"
+#include "base/platform.h"
+#include "cpu/linear.h"
+
+/* Scratch memory that llm__run_experts wants for `rows` rows with k experts each; with less (at least that of one row) it takes turns. */
+LLM__PRIVATE size_t llm__experts_scratch(int64_t rows, int64_t k, int64_t n_experts, int64_t hidden, int64_t ff);
+
+/* Passes of an operation over n_rows rows. */
+LLM__PRIVATE int llm__experts_passes(const llm_experts_op *op, int n_rows, size_t scratch_bytes);
+
+/* This thread's part of one pass: see above. Rows, choices and weights come in op->routes (rows, 2 k): ids, then weights, as floats. */
+LLM__PRIVATE void llm__run_experts(const llm__exec *e, const llm_experts_op *op, int pass);

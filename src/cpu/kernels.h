@@ -1,0 +1,119 @@
+/* kernels: the table of kernels, and what they are called with. */
+#pragma once
+#include "api/backend.h"
+#include "cpu/isa.h"
+#include "cpu/packed.h"
+
+enum {
+    LLM__AHEAD = 8192
+}; /* bytes that weights are fetched ahead of their use: of Q8_0 and 16 tokens from memory 4096 give a seventh less, 12288 the same (Zen 5) */
+
+/* What happens to the results of a product. */
+typedef struct llm__finish {
+    float *dst;              /* the first token's first output */
+    int64_t stride, first_row; /* first_row: the weight's row of that output */
+    const float *bias;       /* (rows of the weight), or NULL */
+    const float *plus;       /* (tokens, outputs from first_row on) of adapters, or NULL */
+    int64_t plus_stride;
+    float scale, limit, softcap;
+    llm_act act;
+    int add, gate_up, per;   /* per: places of a tile that a token takes */
+} llm__finish;
+
+typedef struct llm__block {  /* up to 16 rows of a weight, packed */
+    int64_t offset;          /* of its bytes in memory */
+    int64_t row;             /* the first of its rows */
+    int32_t n, kind;         /* n rows; the other lanes are zero */
+    int32_t pair, place;     /* blocks that stand together from offset on; which of them it is */
+    float scale;             /* of the segment, for the results */
+} llm__block;
+
+/* A product of one row block, or of a pair that stands together, with a tile: out (n, 16) = the sums for the n tokens whose roundings stand
+ * from `at` on; those of the second one at out + LLM__OUT. */
+typedef struct llm__product {
+    const uint8_t *w; /* packed */
+    int64_t n_blocks;
+    int pair;
+    llm__act act;
+    size_t at;
+    int n;
+    float *out;
+    const uint8_t *fetch; /* of a block that is multiplied: what llm__fetch is to be given */
+    int *tiles;           /* see llm__kernels.rest */
+    struct llm__amx *amx; /* see >>kernels-amx */
+} llm__product;
+
+/* A product of floats: c[i][p][j] = start + sum over k of a[i][k] * b[p][k][j], for i < n, two panels p and j < 16. It serves linear layers
+ * over floats (a: activations, b: two blocks of packed rows) and both products of attention: scores (a: queries, b: transposed keys) and
+ * values (a: weights, b: value rows). Every element is one chain of multiply-adds in the order of k, so neither n nor who is in the other
+ * panel changes its bits. The chain starts with 0, or with scale[i] * c; with `add` its end is added to c. */
+typedef struct llm__mac {
+    const float *a;
+    const uint16_t *half; /* NULL, or bf16 instead of a: then b is bf16 */
+    const void *b[2];     /* of bf16 two k at a time, as packed: b[k / 2][j][k % 2] */
+    const uint8_t *fetch[2]; /* what is read next is fetched meanwhile, `pace` bytes for each k: memory gives most where it is asked evenly */
+    int64_t pace;
+    float *c;
+    const float *scale;   /* NULL: start with 0 */
+    int lda, ldb, ldc, n, k, add;
+    int phase;            /* the first k's place in its group of 32, where sums are made of groups */
+    int step;             /* floats of c between panels. 0: there is one, both of b are it; then no add */
+    llm__kind type;       /* of b: F32, F16 or BF16 (k even) */
+    int *tiles;           /* see llm__kernels.rest */
+} llm__mac;
+
+enum {
+    LLM__QUERIES = 48,
+    LLM__BLOCK = 64,
+    LLM__GROUP = 16
+}; /* queries of an attention tile; positions of a softmax step; of a stored key group */
+
+/* Some queries of one sequence against one KV head: what attention keeps between the blocks. p holds scores, then weights. The arrays by
+ * query end on a whole vector. */
+typedef struct llm__attend {
+    const struct llm__kv_view *next; /* what this thread reads after this tile: positions [next_from, next_to); NULL: not known */
+    int next_from, next_to, end; /* end: of this tile's positions, up to a whole group */
+    float *q, *o, *p, *k, *v; /* (n, hd), (n, vdp), (n, 64), (4, hd, 16), (64, vdp) */
+    int n, hd, vd, vdp;       /* vdp: vd rounded up to 16 */
+    float m[LLM__QUERIES], scale[LLM__QUERIES]; /* running maximum of each query; what the block multiplies o by */
+    float l[LLM__QUERIES][LLM__ROWS];                /* running sum, of every 16th position by itself: added up at the end */
+    float q_sum[LLM__QUERIES], offset[LLM__QUERIES]; /* of scaled types: sum of q; what is to be added to every element of o */
+    float slope[LLM__QUERIES];   /* ALiBi, in units of the base-2 logarithm */
+    int at[LLM__QUERIES], from[LLM__QUERIES], to[LLM__QUERIES]; /* each query's position and the positions it sees */
+    float softcap;               /* 0: none */
+    int alibi, keys_in_place, values_in_place;
+    int half;                    /* q, and p once softened, are bf16, where their f32 were, rows close behind each other */
+    int tiles;                   /* see llm__kernels.rest */
+} llm__attend;
+
+/* Bytes of a stored element of the KV cache (int4: of two). */
+LLM__INLINE int llm__kv_size(llm_kv_type type) { return type == LLM_KV_F32 ? 4 : type == LLM_KV_F16 || type == LLM_KV_BF16 ? 2 : 1; }
+
+/* What the rest of the library calls: one such table for each instruction set. All pointers are set (but `rest` and `peak`), all functions
+ * may be called from any thread at once and keep nothing. The llm__body functions say what each does; for `product` and `mac` llm__scalar_product
+ * and llm__scalar_mac do. */
+typedef struct llm__kernels {
+    void (*quantise)(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per);
+    void (*finish)(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n);
+    float (*sum)(const float *x, int n);
+    float (*dot)(const float *a, const float *b, int n);
+    void (*add)(float *x, const float *y, float scale, int n);
+    void (*affine)(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n);
+    void (*rotate)(float *x, const float *rope, int half, int interleaved);
+    void (*to_half)(uint16_t *dst, const float *src, int n);
+    void (*to_bf16)(uint16_t *dst, const float *src, int n);
+    void (*expand)(llm_kv_type type, const uint8_t *src, int n, float *low, float *high);
+    void (*bias)(llm__attend *t, int block);
+    void (*soften)(llm__attend *t, int block);
+    float (*top)(const float *x, int32_t n, int *bad);
+    double (*weigh)(const float *x, float *w, int32_t n, float max, float scale);
+    void (*mac)(const llm__mac *m);
+    void (*product)(llm__kind kind, const llm__product *p);
+    int bf16;  /* mac multiplies bf16 with bf16 (llm__mac.half) */
+    void (*rest)(int *tiles); /* AMX, else NULL: lets go of the tiles after some products, which had `tiles`, 0 at first: the system saves
+                               * 8 KB more of a thread that has some */
+    double (*peak)(int64_t turns); /* 1e9 operations a second that products can reach, in `turns` * 12 whole registers; NULL: not known */
+} llm__kernels;
+
+/* The kernels of an instruction set. */
+LLM__PRIVATE const llm__kernels *llm__kernels_of(llm__isa isa);

@@ -1,0 +1,5 @@
+/* kernels_scalar: the kernels in plain C, which say what all others do. */
+#pragma once
+#include "cpu/kernels.h"
+
+extern LLM__PRIVATE const llm__kernels llm__kernels_scalar;

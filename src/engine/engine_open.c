@@ -1,0 +1,248 @@
+/* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have them. */
+static llm_kv_layer llm__kept_layer(int32_t hidden) {
+    llm_kv_layer kept = {1, 1, LLM__MIN(hidden, 128)};
+    while (hidden % kept.v_head_dim) kept.v_head_dim--;
+    kept.n_kv_heads = hidden / kept.v_head_dim;
+    return kept;
+}
+
+/* A table of another version is refused instead of called: number and size of the interface must be ours. who: for the error. */
+static llm_result llm__backend_check(const llm_backend *b, const char *who) {
+    int abi = b ? (int)b->abi : 0, size = b ? (int)b->struct_size : 0, own = (int)sizeof *b;
+    if (abi == LLM_BACKEND_ABI && size == own) return LLM_OK;
+    return llm__error(LLM_ERR_UNSUPPORTED, "%s: backend interface %d of %d bytes, this program needs %d of %d: build both from the same source",
+                      who, abi, size, LLM_BACKEND_ABI, own);
+}
+
+/* The library exports one function that returns its table. It stays loaded for good: a backend in use cannot be taken away. */
+LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out) {
+    const llm_backend *(*get)(void);
+    *out = NULL;
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) return llm__error(LLM_ERR_IO, "%s: %s", path, dlerror());
+    void *symbol = dlsym(library, "llm_cuda_backend");
+    if (!symbol) {
+        dlclose(library);
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: no backend library, it has no function llm_cuda_backend", path);
+    }
+    memcpy(&get, &symbol, sizeof get); /* C has no cast from data to functions */
+    const llm_backend *b = get();
+    llm_result r = llm__backend_check(b, path);
+    if (r) dlclose(library);
+    else *out = b;
+    return r;
+}
+
+/* Which table computes: the one given, or the device's by name. "auto" without a cuda_library is the CPU, for no other
+ * library is opened without being told. A table of another version is refused here, before any call. */
+static llm_result llm__engine_backend(const llm_engine_config *cfg, const llm_backend **out) {
+    const char *device = cfg->device ? cfg->device : "auto";
+    *out = cfg->backend ? cfg->backend : llm_backend_cpu();
+    if (strcmp(device, "auto") && strcmp(device, "cpu") && strcmp(device, "cuda"))
+        return llm__error(LLM_ERR_ARG, "device: \"%s\", must be auto, cpu or cuda", device);
+    if (!strcmp(device, "cpu")) *out = llm_backend_cpu();
+    else if (!cfg->backend && cfg->cuda_library) return llm_backend_load(cfg->cuda_library, out);
+    else if (!cfg->backend && !strcmp(device, "cuda")) return llm_backend_load("libllm_cuda.so", out);
+    return llm__backend_check(*out, "backend");
+}
+
+/* Fills in c. Zero means default; contradictions are refused with a sentence that has both numbers, before any memory is taken. */
+static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config *c) {
+    int32_t own = model->arch.max_len;
+    if (c->max_model_len < 0) return llm__error(LLM_ERR_ARG, "max_model_len: %d, must be above 0", (int)c->max_model_len);
+    if (c->max_model_len > own && own > 0 && !c->allow_long_max_model_len)
+        return llm__error(LLM_ERR_ARG, "max_model_len: %d is more than the model's own %d tokens (allow_long_max_model_len lifts this)",
+                          (int)c->max_model_len, (int)own);
+    if (c->max_num_seqs < 0 || c->max_num_seqs > 65536)
+        return llm__error(LLM_ERR_ARG, "max_num_seqs: %d, must be 1 to 65536", (int)c->max_num_seqs);
+    if (!c->max_num_seqs) c->max_num_seqs = 1;
+    if (!c->max_num_batched_tokens) c->max_num_batched_tokens = LLM__MAX(512, c->max_num_seqs);
+    if (c->max_num_batched_tokens < c->max_num_seqs || c->max_num_batched_tokens > 1 << 20)
+        return llm__error(LLM_ERR_ARG, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d)",
+                          (int)c->max_num_batched_tokens, (int)c->max_num_seqs);
+    if (!c->block_size) c->block_size = 32;
+    if (c->block_size != 16 && c->block_size != 32 && c->block_size != 64 && c->block_size != 128)
+        return llm__error(LLM_ERR_ARG, "block_size: %d, must be 16, 32, 64 or 128", (int)c->block_size);
+    llm_result r = llm__check_number("max_queue", c->max_queue, 0, INT32_MAX, "at least 0");
+    if (!r) r = llm__check_number("kv_cache_memory_bytes", (double)c->kv_cache_memory_bytes, 0, 9e18, "at least 0");
+    if (!r) r = llm__check_number("n_threads", c->n_threads, 0, 4096, "at most 4096");
+    if (!r) r = llm__check_number("tensor_parallel_size", c->tensor_parallel_size, 0, 64, "in [1, 64]");
+    if (!r) r = llm__check_number("pipeline_parallel_size", c->pipeline_parallel_size, 0, 64, "in [1, 64]");
+    if (!r) r = llm__check_number("num_gpu_blocks", c->num_gpu_blocks, 0, INT32_MAX, "at least 0");
+    if (!r) r = llm__check_number("num_cpu_blocks", c->num_cpu_blocks, 0, INT32_MAX, "at least 0");
+    if (!r) r = llm__check_number("swap_space", (double)c->swap_space, 0, 65536, "in [0, 65536]");
+    if (!r) r = llm__check_number("scheduler_delay_factor", (double)c->scheduler_delay_factor, 0, 1e6, "at least 0");
+    if (!r) r = llm__check_number("prefill_interval", c->prefill_interval, 0, INT32_MAX, "at least 0");
+    if (!r) r = llm__check_number("gpu_memory_utilization", (double)c->gpu_memory_utilization, 0, 1, "in (0, 1]");
+    if (!r && c->speculative_model)
+        r = llm__check_number("num_speculative_tokens", c->num_speculative_tokens, 1, LLM_SPECULATIVE_MAX, "in [1, 32]");
+    if (!r) r = llm__check_number("ngram_prompt_lookup_max", c->ngram_prompt_lookup_max, 0, 1024, "in [1, 1024]");
+    if (!c->ngram_prompt_lookup_max) c->ngram_prompt_lookup_max = LLM__MAX(16, c->ngram_prompt_lookup_min);
+    if (!c->ngram_prompt_lookup_min) c->ngram_prompt_lookup_min = LLM__MIN(3, c->ngram_prompt_lookup_max);
+    if (!r) r = llm__check_number("ngram_prompt_lookup_min", c->ngram_prompt_lookup_min, 1, c->ngram_prompt_lookup_max,
+                                 "at least 1 and at most ngram_prompt_lookup_max");
+    if (!r) r = llm__check_number("max_loras", c->max_loras, 0, 4096, "in [0, 4096]");
+    if (!r) r = llm__check_number("max_lora_rank", c->max_lora_rank, 0, 4096, "in [0, 4096]");
+    if (!r) r = llm__check_number("max_cpu_loras", c->max_cpu_loras, 0, 4096, "in [0, 4096]");
+    if (!r && c->max_cpu_loras && c->max_cpu_loras < c->max_loras)
+        r = llm__error(LLM_ERR_ARG, "max_cpu_loras (%d) must be greater than or equal to max_loras (%d)", (int)c->max_cpu_loras,
+                       (int)c->max_loras);
+    if (!c->max_loras && c->lora) c->max_loras = 1;
+    if (!c->max_cpu_loras) c->max_cpu_loras = c->max_loras;
+    if (!c->max_lora_rank) c->max_lora_rank = c->lora ? 256 : 16;
+    if (!c->max_queue) c->max_queue = 1024;
+    if (!c->tensor_parallel_size) c->tensor_parallel_size = 1;
+    if (!c->pipeline_parallel_size) c->pipeline_parallel_size = 1;
+    if (!c->n_threads) c->n_threads = llm__cores();
+    if (c->gpu_memory_utilization <= 0) c->gpu_memory_utilization = 0.9f;
+    return r ? r : llm__check_early_stop(&c->early_stop);
+}
+
+/* How many pages. One of 32 tokens of SmolLM2-135M (30 layers of 3 KV heads of 64 numbers, keys and values in f16) has 737,280 bytes.
+ *
+ * What all sequences need at most, or what the given memory holds; without a given size at most half of
+ * the machine's memory. A single sequence of max_model_len must fit, or it could never end (the scheduler relies on
+ * it): a short memory shortens max_model_len, or is refused where the caller has given it. */
+static llm_result llm__engine_pages(llm_engine *e, const llm_engine_config *c, const llm__logger *log) {
+    int64_t page_bytes = e->page_bytes * e->n_ranks, each = ((int64_t)e->p.max_len + c->block_size - 1) / c->block_size;
+    int64_t memory = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE), n = each * c->max_num_seqs;
+    int64_t given = c->kv_cache_memory_bytes ? c->kv_cache_memory_bytes : memory > 0 ? memory / 2 : INT64_MAX;
+    if (e->backend->kv_memory) {
+        memory = e->backend->kv_memory(e->ctx) * e->n_ranks;
+        if (!c->kv_cache_memory_bytes || given > memory) given = memory;
+        if (given < page_bytes && !c->num_gpu_blocks) /* as vLLM says it */
+            return llm__error(LLM_ERR_NOMEM, "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine (%g).",
+                              (double)c->gpu_memory_utilization);
+    }
+    if (c->num_gpu_blocks) given = c->num_gpu_blocks * page_bytes;
+    if (page_bytes > 0) n = LLM__MIN(n, given / page_bytes);
+    e->p.n_pages = (int32_t)LLM__MIN(n, (int64_t)1 << 30);
+    if (e->p.n_pages >= each) return LLM_OK;
+    int64_t fits = (int64_t)e->p.n_pages * c->block_size;
+    if (c->max_model_len || fits < 1)
+        return llm__error(LLM_ERR_LIMIT, "max_model_len: %d tokens need %lld bytes of KV cache, %lld bytes hold %lld tokens",
+                          (int)e->p.max_len, (long long)(each * page_bytes), (long long)given, (long long)fits);
+    e->p.max_len = (int32_t)fits;
+    llm__log(log, LLM_LOG_WARN, "max_model_len is %d tokens: that is what %lld bytes of KV cache hold", (int)fits, (long long)given);
+    return LLM_OK;
+}
+
+/* Host memory for sequences that give way, touched now, so that it is there when needed. */
+static llm_result llm__engine_swap(llm_engine *e, const llm_engine_config *c) {
+    double bytes = (c->swap_space > 0 ? (double)c->swap_space : 4) * (1 << 30), page = (double)e->page_bytes * e->n_ranks;
+    if (!c->preemption_swap) return LLM_OK;
+    e->p.n_swap = (int32_t)LLM__MIN(c->num_cpu_blocks ? c->num_cpu_blocks : bytes / page, (double)e->p.n_pages);
+    e->swap_memory = (uint8_t *)llm__calloc((size_t)e->p.n_swap * (size_t)e->n_ranks, (size_t)e->page_bytes);
+    if (e->swap_memory) memset(e->swap_memory, 1, (size_t)e->p.n_swap * (size_t)page); /* zeros would not be touched */
+    if (e->swap_memory && e->backend->pin) e->backend->pin(e->ctx, e->swap_memory, (size_t)e->p.n_swap * (size_t)page);
+    return e->swap_memory ? LLM_OK : llm__nomem();
+}
+
+/* Opens the backend with the sizes of the largest step, then the weights on it (minutes for large models; the
+ * progress callback may stop it). */
+static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
+    llm_backend_config b = LLM__ZERO;
+    llm__net_config n = LLM__ZERO;
+    b.n_ranks = c->tensor_parallel_size * c->pipeline_parallel_size;
+    b.n_stages = n.n_stages = c->pipeline_parallel_size;
+    b.n_threads = c->n_threads;
+    b.isa = c->isa;
+    b.compute = c->dtype;
+    b.kv_type = c->kv_cache_dtype;
+    b.batch_invariant = c->batch_invariant;
+    b.memory_utilization = (double)c->gpu_memory_utilization;
+    b.max_rows = c->max_num_batched_tokens;
+    b.max_out = e->p.max_out;
+    b.max_seqs = c->max_num_seqs;
+    b.max_pages_per_seq = (e->p.max_len + c->block_size - 1) / c->block_size;
+    b.log = c->log;
+    b.log_user = c->log_user;
+    if (c->max_loras && !e->backend->lora)
+        return llm__error(LLM_ERR_UNSUPPORTED, "backend %s: it has no adapters (LoRA)", e->backend->name);
+    b.error = llm_backend_error;
+    b.device_draws = e->p.lag;
+    b.enforce_eager = c->enforce_eager;
+    b.max_seq_len_to_capture = c->max_seq_len_to_capture;
+    b.step_timeout = (double)c->step_timeout;
+    b.spent = c->spent;
+    llm_result r = e->backend->open(&b, &e->ctx);
+    if (r) return r;
+    n.n_loras = e->p.n_loras;
+    n.max_lora_rank = c->max_lora_rank;
+    n.rounded_kv = e->kv_type >= LLM_KV_FP8_E4M3;
+    n.model = e->p.model;
+    n.backend = e->backend;
+    n.ctx = e->ctx;
+    n.n_ranks = b.n_ranks;
+    n.max_rows = b.max_rows;
+    n.max_out = b.max_out;
+    n.progress = c->progress;
+    n.progress_user = c->progress_user;
+    r = llm__net_open(&n, &e->net);
+    return r ? r : llm__drafter_open(e, c, n);
+}
+
+/* What the scheduler must know of the model and of the config. eos_id is what early stop writes: the model's EOS, else
+ * the first id that ends an answer. */
+static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_engine_config *c) {
+    const llm_model_info *info = llm_model_get_info(model);
+    llm__engine_params *p = &e->p;
+    llm__isa isa;
+    p->driver = llm__model_driver;
+    p->model = model;
+    p->hidden = info->hidden_size;
+    p->eos = info->stop_ids;
+    p->n_eos = info->n_stop_ids;
+    p->eos_id = info->eos_id >= 0 || !info->n_stop_ids ? info->eos_id : info->stop_ids[0];
+    p->max_len = c->max_model_len ? c->max_model_len : model->arch.max_len;
+    p->max_out = c->max_num_seqs + 32; /* rows of prompts that are scored find place beside those that decode */
+    if (!llm__isa_find(c->isa, &isa)) p->kernels = llm__kernels_of(isa);
+    e->kv_type = c->kv_cache_dtype || e->backend != llm_backend_cpu() ? c->kv_cache_dtype : llm__kv_auto(isa, c->dtype);
+    p->n_loras = c->max_loras ? c->max_cpu_loras : 0;
+    p->n_draft = c->speculative_model ? c->num_speculative_tokens : 0;
+    p->n_jump = LLM__JUMP_MAX;
+    /* who drafts by a network waits for it: no step may be in flight meanwhile */
+    p->lag = e->backend->drawn != NULL && (!c->speculative_model || !strcmp(c->speculative_model, "[ngram]"));
+    e->n_ranks = c->tensor_parallel_size * c->pipeline_parallel_size;
+}
+
+/* Where the device may be chosen ("auto"), a CUDA library that finds none is not used. Found out by opening the smallest context. */
+static llm_result llm__engine_device(llm_engine *e, const llm_engine_config *c) {
+    llm_backend_config b = LLM__ZERO;
+    llm_backend_ctx *ctx;
+    const llm__logger log = {c->log, c->log_user};
+    if (c->backend || !c->cuda_library || (c->device && strcmp(c->device, "auto"))) return LLM_OK;
+    b.max_rows = b.max_seqs = b.max_pages_per_seq = 1;
+    b.error = llm_backend_error;
+    if (e->backend->open(&b, &ctx) == LLM_OK) {
+        e->backend->close(ctx);
+        return LLM_OK;
+    }
+    llm__log(&log, LLM_LOG_WARN, "%s; the CPU computes", llm_last_error());
+    e->backend = llm_backend_cpu();
+    return LLM_OK;
+}
+
+/* Backend, weights, pages, then the scheduler over them: each needs what the one before has found out. How many pages
+ * there are is known only when the weights have shown the layers' shapes. On error the engine is to be destroyed. */
+static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, const llm_engine_config *c) {
+    const llm__logger log = {c->log, c->log_user};
+    llm__engine_limits(e, model, c);
+    llm_result r = llm__engine_net(e, c);
+    if (r) return r;
+    int n_layers = e->net->n_kv, n_draft = e->draft.net ? e->draft.net->n_kv : 0, n = n_layers + n_draft;
+    llm_kv_layer *layers = (llm_kv_layer *)llm__arena_get(&e->arena, (size_t)(n + 1) * sizeof *layers);
+    if (!layers) return llm__nomem();
+    for (int i = 0; i < n; i++) layers[i] = i < n_layers ? e->net->kv : e->draft.net->kv;
+    if (e->net->cfg.kept_layer) layers[n++] = llm__kept_layer(e->net->a->hidden);
+    e->p.vocab = e->net->a->vocab;
+    e->page_bytes = e->backend->kv_page_bytes(e->ctx, n, layers, c->block_size);
+    r = llm__engine_pages(e, c, &log);
+    if (!r) r = e->backend->kv_open(e->ctx, n, layers, c->block_size, e->p.n_pages);
+    if (!r) r = llm__engine_swap(e, c);
+    if (r) return r;
+    e->count.memory_bytes = e->backend->memory_used(e->ctx);
+    snprintf(e->describe, sizeof e->describe, "%s: %s", e->backend->name, e->backend->describe(e->ctx));
+    return llm__engine_init(e);
+}
+

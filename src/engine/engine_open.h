@@ -1,0 +1,21 @@
+/* engine_open: opening an engine. */
+#pragma once
+#include "api/config.h"
+#include "api/backend.h"
+#include "api/engine.h"
+#include "model/loader.h"
+#include "engine/scheduler.h"
+
+/* Which table computes: the one given, or the device's by name. "auto" without a cuda_library is the CPU, for no other
+ * library is opened without being told. A table of another version is refused here, before any call. */
+LLM__PRIVATE llm_result llm__engine_backend(const llm_engine_config *cfg, const llm_backend **out);
+
+/* Fills in c. Zero means default; contradictions are refused with a sentence that has both numbers, before any memory is taken. */
+LLM__PRIVATE llm_result llm__engine_resolve(const llm_model *model, llm_engine_config *c);
+
+/* Where the device may be chosen ("auto"), a CUDA library that finds none is not used. Found out by opening the smallest context. */
+LLM__PRIVATE llm_result llm__engine_device(llm_engine *e, const llm_engine_config *c);
+
+/* Backend, weights, pages, then the scheduler over them: each needs what the one before has found out. How many pages
+ * there are is known only when the weights have shown the layers' shapes. On error the engine is to be destroyed. */
+LLM__PRIVATE llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, const llm_engine_config *c);

@@ -1,0 +1,10 @@
+/* request: a request from submission to its queue.
+ *
+ * Two kinds: the request itself with its arena (copies of what the caller gave, stop strings, bad words, scores of the prompt, the arrays of
+ * its sequences), and what must grow (the text). The sizes follow from the config, so a request that cannot be held is refused at once and
+ * never fails later. */
+#pragma once
+#include "engine/scheduler.h"
+
+/* Everything a request owns; nobody else knows it any more. It may be half made: what is NULL was not taken. */
+LLM__PRIVATE void llm__request_destroy(llm_request *r);

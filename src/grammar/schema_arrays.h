@@ -1,0 +1,7 @@
+/* schema_arrays: arrays of a schema. */
+#pragma once
+#include "grammar/machine.h"
+#include "grammar/schema.h"
+
+/* A list, in brackets. */
+LLM__PRIVATE llm__gr_frag llm__js_array(llm__js *js, const llm__js_view *v);

@@ -1,0 +1,13 @@
+/* schema_strings: strings of a schema. */
+#pragma once
+#include "grammar/machine.h"
+#include "grammar/schema.h"
+#include "grammar/schema_values.h"
+
+LLM__PRIVATE llm__gr_frag llm__js_quoted(llm__js *js, llm__gr_frag f);
+
+/* What stands in a string that is none of the words, which are JSON strings; they are freed. */
+LLM__PRIVATE llm__gr_frag llm__js_other(llm__js *js, llm__gr_words *w);
+
+/* A string: of counted characters, or of what patterns and formats match, or any but some. */
+LLM__PRIVATE llm__gr_frag llm__js_string(llm__js *js, const llm__js_view *v);

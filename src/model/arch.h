@@ -1,0 +1,104 @@
+/* arch: the architecture: shapes and switches.
+ *
+ * Read in an order in which each step may use what stands already: shapes, switches, refused variants, a check of
+ * what belongs together, then numbers, rotary frequencies, experts, and last the layers one by one. Ranges in the
+ * questions are hardening limits, not advice: a layer count of 512, a head of 4096 values, a vocabulary of 2^24 are
+ * beyond all known models and small enough that no product of two of them overflows 64 bits. */
+#pragma once
+#include "api/config.h"
+#include "api/backend.h"
+#include "model/tensors.h"
+#include "model/facts.h"
+#include "model/families.h"
+
+enum { LLM__MAX_ROPE = 512, LLM__MAX_HEADS = 4096 };
+
+/* An EAGLE head is one layer; before and behind it there may be a norm, if its files have one. */
+enum { LLM__EAGLE = 1, LLM__EAGLE_BEFORE = 2, LLM__EAGLE_BEHIND = 4 };
+
+/* One way to turn q and k. Two variants, which differ with longrope only: short and long prompts. */
+typedef struct llm__rope {
+    float inv_freq[LLM__MAX_ROPE]; /* (2, rope_dim / 2) */
+    float scale[2];                /* of cosines and sines */
+} llm__rope;
+
+typedef struct llm__arch_layer {
+    int8_t rope;     /* which of arch.rope; -1: no positions here */
+    int8_t moe;      /* 1: a mixture of experts */
+    int32_t window;  /* a query sees so many positions, its own included; 0: all */
+} llm__arch_layer;
+
+/* Everything that the forward pass must know of a family and a size. Written once, by llm__arch_read; every number
+ * lies in a range that the code below can compute with. */
+typedef struct llm__arch {
+    const llm__family *family;
+    char name[64];         /* model_type or general.architecture */
+    char class_name[64];   /* architectures[0] */
+    uint32_t flags;        /* the family's, corrected by the config */
+    int gguf;              /* from a GGUF file, else from a folder */
+    int32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, v_head_dim, ff, vocab, max_positions, max_len;
+    int32_t position_offset;           /* of the table of learned positions */
+    llm_norm_kind norm;
+    llm_qk_norm qk_norm;
+    float eps, embed_scale, residual_scale, logit_scale, attn_scale, attn_softcap, logit_softcap;
+    llm_act act;
+    float act_limit;
+    int qkv_bias, o_bias, mlp_bias, norm_bias; /* 1: required; 0: used where the file has one */
+    int tied;                          /* -1: if the file has no output matrix */
+    int eagle;                         /* not 0: an EAGLE head, which may have norms: LLM__EAGLE_* */
+    llm__rope rope[2];                 /* global, local */
+    float alibi[LLM__MAX_HEADS];       /* slopes */
+    int32_t n_rope, rope_dim, rope_pairs;
+    int32_t dynamic;                   /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
+    double dynamic_factor, dynamic_from;
+    int32_t long_from;                 /* prompts longer than this take RoPE variant 1; 0: none */
+    int32_t logn_from;
+    int32_t q_rank, kv_rank, nope;     /* latent attention; q_rank 0: plain q */
+    int32_t n_experts, n_used, ff_expert, ff_shared, shared_gate;
+    llm_route_score score;
+    int32_t normalize, n_group, topk_group;
+    float normalize_min, route_scale;
+    llm__arch_layer layer[LLM__MAX_LAYERS];
+} llm__arch;
+
+/* 1 if the first name of the model's family is one of `names`. */
+LLM__PRIVATE int llm__arch_is(const llm__arch *a, const char *names);
+
+/* Finds the family, and where in config.json its values stand: a model that also sees or hears has those of its text
+ * part in an object of their own, with a model_type of its own or that of the whole. */
+LLM__PRIVATE llm_result llm__arch_family(llm__facts *f, llm__arch *a);
+
+/* Counts and widths: D = hidden, H = n_heads, K = n_kv_heads (K < H: groups of queries share a key, Ainslie et al.
+ * 2023; K = 1: all do, Shazeer 2019), ff the width between an MLP's matrices. With latent attention (DeepSeek-V2,
+ * 2024) q and kv pass through q_rank and kv_rank values, and a head is `nope` values without positions, then rope_dim
+ * values with. */
+LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a);
+
+/* Which biases and norms there are, and the activation. A bias is required where the config or the family asks for
+ * it, else used if the file has one: GGUF metadata do not say. Of q/k norms GGUF tells only by the shape of the
+ * tensors. */
+LLM__PRIVATE void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *tensors);
+
+/* Variants of a family that compute something else under the same name: refused rather than run wrongly. */
+LLM__PRIVATE void llm__arch_variants(llm__facts *f, llm__arch *a, const llm__tensors *tensors);
+
+/* Constants that multiply or cap something. Families scale in many places for the sake of training (Yang et al. 2022,
+ * "mu-transfer"): the embedding, what a block adds, the scores, the logits; in MiniCPM from depth and width, in Gemma
+ * 2 with s = cap * tanh(s / cap) on top. */
+LLM__PRIVATE void llm__arch_numbers(llm__facts *f, llm__arch *a);
+
+/* The mixture of experts: E = n_experts MLPs of width ff_expert, of which a token takes n_used (Shazeer et al. 2017),
+ * and one of width ff_shared that every token takes. The router scores all; softmax over all or over the chosen, or a
+ * sigmoid of each (DeepSeek-V3), whose choice alone may be corrected by a bias; with groups, only the best topk_group
+ * of n_group groups of experts are looked at. */
+LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors);
+
+/* Which layers are mixtures of experts: from `first` to `last`, every so many, but for those listed as dense.
+ * (moe_layer_freq counts from 0, the others from 1.) */
+LLM__PRIVATE void llm__arch_sparse(llm__facts *f, llm__arch *a);
+
+/* What each layer sees and how it turns q and k: layer_types, or what the family's code does without it. Layers that
+ * see a window stand in a pattern with layers that see everything: every 2nd in Gemma 2 and gpt-oss, 6th in Gemma 3,
+ * 4th in OLMo 3 and Cohere 2; in Qwen 2 the layers from max_window_layers on. SmolLM 3, Cohere 2 and EXAONE 4 leave
+ * out positions where others leave out the window. */
+LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a);

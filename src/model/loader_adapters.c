@@ -1,0 +1,223 @@
+/* ---- Adapters in the loader ----
+ * An adapter (>>lora) goes through the same walk as the weights, so how families fuse, split and share their matrices is
+ * written once. Where llm__take takes rows and columns of a stored W (out, in), an adapter has B (out, r) and A (r, in)
+ * for W, and the same rows of B and columns of A are taken: B A is cut like W. llm__make then fills a slot of the layer's
+ * site. What was taken of one stored matrix after the other (q, k and v of a fused one) is one part, and so are the
+ * matrices of all experts. What the adapter has for it is copied, as f32. */
+
+/* The two factors that the adapter has for a stored matrix: 1, and both are there; else 0, which may be an error. up: 0, or 1 and 2 for the
+ * names that PEFT gives the parameter of a module (target_parameters): the module's, and the same with ".base_layer" where two of its
+ * parameters have factors. */
+static int llm__adapter_find(llm__loader *L, int slot, int expert, int up, const llm__tensor *pair[2]) {
+    static const char *const ends[4][2] = {{".lora_A.weight", ".lora_B.weight"}, {".lora_embedding_A", ".lora_embedding_B"},
+                                           {".base_layer.lora_A.weight", ".base_layer.lora_B.weight"}, {".weight.lora_a", ".weight.lora_b"}};
+    const llm__adapter *d = L->adapter;
+    const char *const *end = ends[d->gguf ? 3 : up == 2 ? 2 : slot == LLM__W_EMBED];
+    char name[2][256];
+    llm__str word;
+    for (const char *words = llm__slot_names[slot]; llm__list_next(&words, " ", &word);) {
+        if (up && memchr(word.p, '#', word.n)) continue;
+        while (up && word.n && word.p[--word.n] != '.') {}
+        for (int k = 0; k < 2; k++) {
+            llm__slot_name(L, d->prefix, d->base, word, expert, end[k], name[k]);
+            pair[k] = llm__tensors_find(&d->tensors, name[k]);
+        }
+        if (!pair[0] != !pair[1]) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s is missing", d->path, name[!pair[1]]);
+        if (pair[0] || pair[1]) return !L->r;
+    }
+    return 0;
+}
+
+/* Checks both factors: type, rank r, shapes (leading 1s do not matter). 0: an error. */
+static int llm__adapter_check(llm__loader *L, const llm__tensor *const pair[2], int64_t r, const int64_t down[3], const int64_t up[3]) {
+    llm__adapter *d = L->adapter;
+    const llm__tensor *b = pair[1];
+    if (r < 1) L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has rank 0", d->path, b->name.p);
+    else if (r > d->max_rank)
+        L->r = llm__error(LLM_ERR_LIMIT, "%s: LoRA rank %lld is greater than max_lora_rank %d.", d->path, (long long)r, d->max_rank);
+    else if (d->rank && r != d->rank)
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has rank %d, adapter_config.json says r = %d", d->path, b->name.p, (int)r,
+                          d->rank);
+    for (int k = 0; k < 2; k++) {
+        if (L->r || !llm__loader_type(L, pair[k]) || !llm__loader_fits(L, pair[k], k ? up : down, 3)) return 0;
+        d->used[pair[k] - d->tensors.item] = 1;
+    }
+    return 1;
+}
+
+/* alpha / r, where alpha_pattern may give a module an alpha of its own: by its name or the end of it. */
+static float llm__adapter_scale(const llm__adapter *d, const llm__tensor *b, int32_t r) {
+    double alpha = d->alpha;
+    for (int own = llm_json_first(d->config, llm_json_find(d->config, 0, "alpha_pattern")); own >= 0; own = llm_json_next(d->config, own)) {
+        size_t n, end = b->name.n - strlen(".lora_B.weight");
+        const char *key = llm_json_key(d->config, own, &n), *at = b->name.p + end - n;
+        if (n < end && at[-1] == '.' && !memcmp(at, key, n)) llm_json_num(d->config, own, &alpha);
+    }
+    if (d->gguf && alpha == 0) return 1; /* as llama.cpp takes it */
+    return (float)(alpha / (d->root ? sqrt((double)r) : r));
+}
+
+/* Where the factors of a matrix W (tall, wide) stand: element (i, j) of A (r, wide) at a_at + i a_row + j a_col, B (tall, r) alike. */
+typedef struct llm__factors {
+    const llm__tensor *a, *b;   /* NULL: there are none */
+    int64_t r, a_at, a_row, a_col, b_at, b_row, b_col;
+} llm__factors;
+
+/* Those that have tensors of their own, or (of expert e) are in a stack (E, r, wide) and (E, tall, r) as in GGUF. 0: none, or an error. */
+static int llm__factors_own(llm__loader *L, int slot, int e, int64_t tall, int64_t wide, llm__factors *f) {
+    const llm__tensor *pair[2];
+    const int across = slot == LLM__W_EMBED && L->adapter->gguf; /* A as (vocab, r) */
+    if (!llm__adapter_find(L, slot, e, 0, pair)) return 0;
+    const llm__tensor *b = pair[1];
+    const int64_t r = b->n_dims ? b->shape[b->n_dims - 1] : 0;
+    const int stack = b->n_dims > 2 && llm__is_experts(slot), at = stack ? e : 0;
+    const int64_t n = stack ? L->a->n_experts : 1, down[3] = {n, across ? wide : r, across ? r : wide}, up[3] = {n, tall, r};
+    const llm__factors found = {pair[0], b, r, at * r * wide, across ? 1 : wide, across ? r : 1, at * r * tall, r, 1};
+    *f = found;
+    return llm__adapter_check(L, pair, r, down, up);
+}
+
+/* The same where PEFT has factors of all experts' matrices as one parameter of a module: A (E r, n), expert by expert, and B (m, r E), the
+ * expert's number last. A parameter (E, wide, tall), as gpt-oss stores it, has n = wide and m = tall; (E, tall, wide) the other way round,
+ * and then A's part is our B and B's part our A, both across. */
+static int llm__factors_stacked(llm__loader *L, int slot, int e, int64_t tall, int64_t wide, llm__factors *f) {
+    const llm__tensor *pair[2];
+    const int64_t E = L->a->n_experts;
+    for (int up = 1; up <= 2 && !L->adapter->gguf; up++) {
+        if (!llm__adapter_find(L, slot, e, up, pair)) continue;
+        const int64_t rows = pair[0]->shape[0], r = rows / E, n = pair[0]->shape[1], m = pair[1]->shape[0];
+        const int across = n == tall && m == wide && !(tall == wide && llm__arch_is(L->a, "gpt_oss"));
+        if (pair[0]->n_dims != 2 || rows % E || (!across && (n != wide || m != tall))) continue;
+        const int64_t first[3] = {1, rows, n}, second[3] = {1, m, rows};
+        const llm__factors plain = {pair[0], pair[1], r, e * r * n, n, 1, e, rows, E};
+        const llm__factors turned = {pair[1], pair[0], r, e, E, rows, e * r * n, 1, n};
+        *f = across ? turned : plain;
+        return llm__adapter_check(L, pair, r, first, second);
+    }
+    return 0;
+}
+
+/* Elements of a tensor, times a scale, from `at` on and row_step and col_step apart, to dst (rows, stride). Every one must be a number: one
+ * that is not would spoil every answer, and say so only then. */
+static void llm__factor_values(llm__loader *L, const llm__tensor *t, int64_t at, int64_t row_step, int64_t col_step, int64_t rows,
+                               int64_t cols, float scale, float *dst, int64_t stride) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0, n; j < cols; j += n) {
+            n = col_step == 1 ? cols : 1; /* a row of ours lies in one of the tensor's, or across all */
+            llm__dequant_columns(t->type, t->data, at + i * row_step + j * col_step, n, dst + i * stride + j);
+            for (int64_t k = 0; k < n; k++) {
+                float *x = &dst[i * stride + j + k];
+                *x *= scale;
+                if (!(fabsf(*x) <= 3e38f) && !L->r)
+                    L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s: a value is not a finite number", L->path, t->name.p);
+            }
+        }
+}
+
+/* Where the adapter has row `at` of a matrix: files order the rows of q and k differently (see PAIRS_GGUF). */
+static int64_t llm__adapter_row(const llm__loader *L, int slot, int64_t at) {
+    const llm__arch *a = L->a;
+    const int64_t d = a->head_dim, half = d / 2, k = at % d;
+    int differ = L->adapter->gguf != a->gguf && a->flags & LLM__PAIRS_GGUF && !(a->flags & LLM__PAIRS);
+    if (!differ || (slot != LLM__W_Q && slot != LLM__W_K)) return at;
+    return at - k + (a->gguf ? k % 2 * half + k / 2 : k % half * 2 + k / half);
+}
+
+/* What goes into a slot of a site, with all that it points to. */
+typedef struct llm__adapter_parts {
+    int n;
+    llm_lora_part part[LLM_LORA_PARTS];
+    llm_weight_desc desc[LLM_LORA_PARTS][2];
+    llm_segment segment[LLM_LORA_PARTS][2];
+    llm__arena memory;
+} llm__adapter_parts;
+
+/* Adds a part: factors (n_groups) of a matrix, or of every expert's, cut like what was taken of each (n_groups, n_takes): the rows of all
+ * takes, the columns of any. They get the largest of their ranks; what others lack, and who has none, gets zeros. row: of the layer. */
+static void llm__adapter_part(llm__loader *L, llm__adapter_parts *p, llm_role role, int n_groups, const llm__factors *f,
+                              const llm__taken *t, size_t n_takes, int64_t row) {
+    const int embed = role == LLM_ROLE_EMBED;
+    const int64_t cols = t->cols.n;
+    int64_t r = 0, rows = 0;
+    for (int g = 0; g < n_groups; g++) r = LLM__MAX(r, f[g].a ? f[g].r : 0);
+    for (size_t i = 0; i < n_takes; i++) rows += t[i].rows.n;
+    if (!r || L->r || p->n == LLM_LORA_PARTS) return;
+    float *a = (float *)llm__arena_get(&p->memory, (size_t)(n_groups * r * cols) * sizeof *a);
+    float *b = (float *)llm__arena_get(&p->memory, (size_t)(n_groups * r * rows) * sizeof *b), *to = b;
+    if (!a || !b) {
+        L->r = llm__nomem();
+        return;
+    }
+    for (int g = 0; g < n_groups; g++, f++) {
+        float scale = f->a ? llm__adapter_scale(L->adapter, f->b, (int32_t)f->r) : 0;
+        if (f->a && embed) llm__factor_values(L, f->a, f->a_at + t->cols.first * f->a_col, f->a_col, f->a_row, cols, r, 1, a, r);
+        else if (f->a)
+            llm__factor_values(L, f->a, f->a_at + t->cols.first * f->a_col, f->a_row, f->a_col, f->r, cols, 1, a + g * r * cols, cols);
+        for (size_t i = 0; i < n_takes; i++, t++)
+            for (int64_t k = 0; k < t->rows.n; k++, to += r) {
+                int64_t at = llm__adapter_row(L, t->slot, t->rows.first + k * t->rows.step);
+                if (f->a) llm__factor_values(L, f->b, f->b_at + at * f->b_row, 0, f->b_col, 1, f->r, scale, to, r);
+            }
+    }
+    for (int k = 0; k < 2; k++) {
+        const int64_t high = k ? n_groups * rows : embed ? cols : n_groups * r, wide = k || embed ? r : cols;
+        const int latent = role == LLM_ROLE_MLA_UP, across = latent && k;
+        const llm_role kind = latent ? role : n_groups > 1 ? LLM_ROLE_EXPERTS : embed && !k ? LLM_ROLE_VECTOR : LLM_ROLE_LINEAR;
+        const llm_segment g = {k ? b : a, LLM_TYPE_F32, across, wide, 0, across ? wide : high, 1, 0, across ? high : wide, 1, 0, NULL};
+        const llm_weight_desc d = {L->path, kind, &p->segment[p->n][k], 1, n_groups, g.n_rows, g.n_cols, 0};
+        p->segment[p->n][k] = g;
+        p->desc[p->n][k] = d;
+    }
+    const llm_lora_part part = {row, &p->desc[p->n][0], &p->desc[p->n][1]};
+    p->part[p->n++] = part;
+}
+
+/* Fills the adapter's slot of a site, with nothing where the adapter has nothing for it. */
+static void llm__adapter_put(llm__loader *L, const llm__net_pair *to, llm__adapter_parts *p) {
+    if (to->lora && !L->r) L->r = L->backend->lora_put(L->ctx, L->rank, to->lora, L->slot, p->part, p->n);
+    llm__arena_free(&p->memory);
+}
+
+/* A layer out of what was taken. An embedding (vocab, hidden) counts as the matrix across. */
+static void llm__adapter_layer(llm__loader *L, llm_role role, const llm__net_pair *to) {
+    llm__adapter_parts p = LLM__ZERO;
+    llm__factors f;
+    int64_t row = 0;
+    for (size_t i = 0, next = 0; i < L->n_taken && !L->r && to->lora; i = next) {
+        llm__taken *t = &L->taken[i];
+        const int64_t first = row;
+        for (; next < L->n_taken && L->taken[next].slot == t->slot; next++) row += L->taken[next].rows.n;
+        if (role == LLM_ROLE_EMBED) {
+            t->cols = t->rows;
+            t->rows = llm__all(L->a->hidden);
+        }
+        if (llm__factors_own(L, role == LLM_ROLE_HEAD ? (int)LLM__W_HEAD : t->slot, 0, t->rows.size, t->cols.size, &f))
+            llm__adapter_part(L, &p, role, 1, &f, t, next - i, first);
+    }
+    L->n_taken = 0;
+    llm__adapter_put(L, to, &p);
+}
+
+/* Experts: one part for down, two for gate and up, whose rows `ff` the rank has. What the file has for both in one matrix has them one
+ * after the other, or (turns) in turns. */
+static void llm__adapter_experts(llm__loader *L, int slot, llm__slice rows, llm__slice cols, int turns, const llm__net_pair *to) {
+    const int E = L->a->n_experts, two = slot == LLM__W_E_GATE, both = two ? (int)LLM__W_E_GATE_UP : slot;
+    llm__adapter_parts p = LLM__ZERO;
+    llm__factors *f = (llm__factors *)llm__arena_get(&p.memory, 2 * (size_t)E * sizeof *f);
+    llm__taken *t = (llm__taken *)llm__arena_get(&p.memory, 2 * (size_t)E * sizeof *t);
+    if (!f || !t) L->r = llm__nomem();
+    for (int i = 0; i <= two && to->lora && !L->r; i++, f += E, t += E) {
+        llm__slice fused = {2 * rows.size, turns ? 2 * rows.first + i : rows.first + i * rows.size, rows.n, turns ? 2 : 1};
+        if (!two) fused = rows;
+        for (int e = 0; e < E && !L->r; e++) {
+            int own = llm__factors_own(L, slot + i, e, rows.size, cols.size, &f[e]);
+            const llm__taken one = {slot + i, own ? rows : fused, cols};
+            t[e] = one;
+            if (!own && !L->r && two) own = llm__factors_own(L, both, e, fused.size, cols.size, &f[e]);
+            if (!own && !L->r) llm__factors_stacked(L, both, e, fused.size, cols.size, &f[e]);
+        }
+        llm__adapter_part(L, &p, LLM_ROLE_EXPERTS, E, f, t, 1, i * rows.n);
+    }
+    llm__adapter_put(L, to, &p);
+}
+

@@ -1,0 +1,83 @@
+/* Adds rows of a stored matrix, cut to some columns, to the weight that is put together; without columns (size 0)
+ * values of a vector. bias: required (1), used where there is one (0), never (-1). Of a product that is summed over
+ * ranks one rank has it. */
+static void llm__take(llm__loader *L, int slot, llm__slice which, llm__slice rows, llm__slice cols, int bias) {
+    char name[256];
+    if (L->adapter) {
+        if (!L->r && !llm__grow((void **)&L->taken, &L->taken_cap, L->n_taken + 1, sizeof *L->taken)) L->r = llm__nomem();
+        llm__taken t = {slot, rows, cols};
+        if (!L->r) L->taken[L->n_taken++] = t;
+        return;
+    }
+    for (int k = 0; k < 2 && !L->r; k++) {
+        /* columns cut: this is part of a sum over ranks, which must have the bias once (but fc is whole on all) */
+        if (k && (bias < 0 || (L->rank % L->n_group && cols.n < cols.size && slot != LLM__W_FC))) return;
+        if (k && !bias && !llm__loader_find(L, slot, (int)which.first, 1, name)) return;
+        llm_segment *s = llm__loader_segment(L, k, rows.n);
+        if (!s || !llm__loader_seek(L, slot, which, rows.size, k ? 0 : cols.size, k, s)) return;
+        s->row = rows.first;
+        s->row_step = rows.step;
+        s->col = k ? 0 : cols.first;
+        s->n_cols = k || !cols.size ? 1 : cols.n;
+        L->n_params += s->n_rows * s->n_cols;
+        int64_t bytes = llm__row_bytes(s->type, s->n_rows * s->n_cols);
+        L->bytes += llm__is_experts(slot) ? bytes * L->a->n_used / L->a->n_experts : bytes;
+    }
+}
+
+/* Hands one list of segments over as a weight, and empties it. */
+static void llm__hand_over(llm__loader *L, int list, llm_role role, const char *name, int32_t n_experts, float add, llm_weight **out) {
+    llm__segments *from = &L->list[list];
+    int64_t cols = from->n ? from->segment[0].n_cols : 0;
+    llm_weight_desc d = {name, role, from->segment, (int32_t)from->n, n_experts, from->rows, cols, add};
+    if (!L->r && L->backend && from->n && !L->adapter) L->r = L->backend->weight(L->ctx, L->rank, &d, out);
+    from->n = 0;
+    from->rows = 0;
+}
+
+/* Makes what was taken into a weight and its bias. */
+static void llm__make(llm__loader *L, llm_role role, int slot, int32_t n_experts, llm__net_pair *out) {
+    char name[256];
+    if (L->adapter) {
+        llm__adapter_layer(L, role, out);
+        return;
+    }
+    int adapts = (role != LLM_ROLE_VECTOR && role != LLM_ROLE_EMBED) || slot == LLM__W_EMBED;
+    if (role != LLM_ROLE_EMBED) L->step_bytes += L->bytes;
+    L->bytes = 0;
+    out->rows = (int32_t)LLM__MIN(L->list[0].rows, INT32_MAX);
+    if (role == LLM_ROLE_LINEAR || role == LLM_ROLE_GATE_UP) L->wide = LLM__MAX(L->wide, out->rows);
+    if (L->n_slots && adapts && !L->r) L->r = L->backend->lora_site(L->ctx, L->rank, L->n_slots, &out->lora);
+    /* Gemma stores norm weights minus one; random norms must be near one to keep dummy models finite */
+    int plus1 = role == LLM_ROLE_VECTOR && (L->m->dummy || (L->a->flags & LLM__NORM_PLUS1 && !L->a->gguf));
+    llm__loader_find(L, slot, 0, 0, name);
+    if (!L->r && L->list[1].n && L->list[1].rows != L->list[0].rows)
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s: of it and those stacked with it only some have a bias", L->m->path, name);
+    llm__hand_over(L, 0, role, name, n_experts, plus1 ? 1.0f : 0.0f, &out->w);
+    llm__loader_find(L, slot, 0, 1, name);
+    llm__hand_over(L, 1, LLM_ROLE_VECTOR, name, 0, 0, &out->b);
+}
+
+/* A weight out of one stored matrix: the usual case. */
+static void llm__load(llm__loader *L, llm_role role, int slot, llm__slice rows, llm__slice cols, int bias, llm__net_pair *out) {
+    llm__take(L, slot, llm__all(1), rows, cols, bias);
+    llm__make(L, role, slot, 0, out);
+}
+
+/* A vector: norm weights, sinks, corrections. Absent and not a must: *out stays NULL, which operations take for none. */
+static void llm__load_vector(llm__loader *L, int slot, llm__slice values, int must, int bias, llm__net_pair *out) {
+    if (must || llm__has(L, slot)) llm__load(L, LLM_ROLE_VECTOR, slot, values, llm__all(0), bias, out);
+}
+
+/* n numbers that were worked out here, not stored; they live in the model. */
+static void llm__load_numbers(llm__loader *L, const char *name, const float *numbers, int64_t n, llm_weight **out) {
+    llm_segment *s = llm__loader_segment(L, 0, n);
+    if (!s) return;
+    s->data = numbers;
+    s->type = LLM_TYPE_F32;
+    s->transposed = 1;
+    s->stored_cols = n;
+    s->n_cols = 1;
+    llm__hand_over(L, 0, LLM_ROLE_VECTOR, name, 0, 0, out);
+}
+

@@ -1,0 +1,7 @@
+/* openai_body: a body from begin to end. */
+#pragma once
+#include "api/options.h"
+#include "base/text.h"
+
+/* The base model by any of its names. */
+LLM__PRIVATE int llm__oai_is_base(const llm_openai_service *s, llm__str name);

@@ -1,0 +1,7 @@
+/* setup: from the words of a person to the structs of the API. */
+#pragma once
+#include "api/config.h"
+#include "api/options.h"
+
+/* What no row of the table can tell. */
+LLM__PRIVATE llm_result llm__setup_check(llm_setup *s, char *(*get)(const char *name));

@@ -1,0 +1,24 @@
+/* subword: from words to tokens: BPE, Unigram, WordPiece.
+ *
+ * From here on a word stands alone: no token crosses its ends, and nothing outside of it matters. BPE merges the best pair first (greedy by
+ * rank), Unigram takes the most probable split, WordPiece the longest prefix; WordLevel knows only whole words. */
+#pragma once
+#include "api/config.h"
+#include "api/text.h"
+#include "base/platform.h"
+#include "base/text.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/encode.h"
+
+/* The id of a token of the model's vocabulary, or -1. */
+LLM__PRIVATE int32_t llm__tok_find(const llm__tokenizer *t, llm__str s);
+
+/* The slot of a pair in the hash of merges, or the free one where it would go (linear probing; a quarter is free). */
+LLM__PRIVATE llm__merge *llm__merge_slot(const llm__tokenizer *t, int32_t left, int32_t right);
+
+/* A piece of the text comes to step k; begin: the text begins there. An empty one vanishes. As deep as there are steps. */
+LLM__PRIVATE void llm__encode_feed(llm__encode *e, int k, llm__str s, int begin);
+
+/* Appends the ids of a text of at most 256 MiB. On error *out has what it had. flags: LLM_TOK_ADD_SPECIAL puts the frame around,
+ * LLM_TOK_PARSE_SPECIAL lets the text name special tokens, LLM_TOK_GUARDED those without a mark in them. Any thread. */
+LLM__PRIVATE llm_result llm__tokenizer_encode(const llm__tokenizer *t, const char *text, size_t len, int flags, llm_tokens *out);
