@@ -36,7 +36,7 @@ build/.deps: | build
 
 # llm.h is made from src/ and committed, so that whoever takes it needs no Python.
 llm.h: src/llm.h.in src/amalgamate.py $(wildcard src/*/*)
-	python3 src/amalgamate.py $@
+	python3 src/amalgamate.py
 
 build/llm.o: llm.h build/.deps
 	$(CC) -std=c11 $(CFLAGS) $(WARN) $(SMALL) -fPIC -fvisibility=hidden -x c -DLLM_IMPLEMENTATION -c llm.h -o $@

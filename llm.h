@@ -285,8 +285,9 @@ LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, co
 
 /* ---------------------------------------------------------------------------
  * >>api-tokenizer   Text to ids and back, with the model's own tokenizer. All of it may be called from any thread; a model without a tokenizer
+ * ---------------------------------------------------------------------------
  *                   (dummy weights in a bare folder) answers LLM_ERR_UNSUPPORTED, an empty vocabulary, or no token.
- * --------------------------------------------------------------------------- */
+ */
 
 enum {
     LLM_TOK_ADD_SPECIAL = 1,   /* put BOS/EOS where the model's own tokenizer does */
@@ -531,6 +532,7 @@ LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling
 
 /* ---------------------------------------------------------------------------
  * >>api-backend   The seam: one table of fused operations on opaque buffers. "Stop here" holds for it too:
+ * ---------------------------------------------------------------------------
  *                 only those who write a backend need it. The CPU table in this file is the executable specification.
  *
  * A backend computes for n ranks of a tensor-parallel group (1 without one), or for several such groups, each with some of the layers (a
@@ -539,7 +541,7 @@ LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling
  * What changes lies in llm_step, handed to begin_step and copied there. So the sequence of operations depends on the llm_shape alone, and a
  * backend may record it once for a shape and replay it. Results may be read after wait(). One thread at a time calls a context. A failed
  * operation makes the context remember the first error; wait() returns it.
- * --------------------------------------------------------------------------- */
+ */
 
 #define LLM_BACKEND_ABI 5
 
@@ -1499,6 +1501,7 @@ LLM_API void llm_setup_free(llm_setup *s); /* when the engine is closed */
 
 /* ---------------------------------------------------------------------------
  * >>api-openai   OpenAI's requests and answers as JSON: all of a server but its sockets.
+ * ---------------------------------------------------------------------------
  *
  *     llm_openai_service s;
  *     llm_openai_service_init(&s, model, engine);
@@ -1512,7 +1515,7 @@ LLM_API void llm_setup_free(llm_setup *s); /* when the engine is closed */
  *     llm_openai_free(k);
  *
  * What is wrong with a body is an answer like any other: info->status is not 200 and llm_openai_next writes the error object.
- * --------------------------------------------------------------------------- */
+ */
 
 typedef enum llm_openai_kind {
     LLM_OPENAI_CHAT = 0,   /* /v1/chat/completions */
@@ -1598,7 +1601,7 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 #define LLM_IMPLEMENTATION_DONE
 
 /* ============================================================================
- * >>platform   What we need of the operating system. All system calls stand here.
+ * >>platform   What is needed of the compiler and the operating system.
  * ============================================================================
  * Linux on x86-64 and aarch64. The implementation needs POSIX declarations (mmap, pthreads, clock_gettime). It asks for them itself (at the
  * top of this file) when it is the first thing its file includes; when a system header came first without them, the build stops with one
@@ -1661,6 +1664,9 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 /* What C11 and C++17 spell differently, or gcc and clang only. LLM__UNUSED stands where a program may well not need a function, or a
  * function an argument. */
 #define LLM__UNUSED __attribute__((unused))
+#define LLM__PRINTF(text, first) __attribute__((format(printf, text, first))) /* numbers of the arguments */
+#define LLM__NORETURN __attribute__((noreturn))
+#define LLM__PRIVATE __attribute__((visibility("hidden"))) /* what other parts may call; in llm.h, where all parts are one file: static */
 #define LLM__INLINE static inline __attribute__((always_inline, unused))
 #define LLM__THREAD_LOCAL __thread
 #define LLM__MIN(a, b) ((a) < (b) ? (a) : (b))
@@ -1684,6 +1690,9 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 #define LLM__SMALL
 #endif
 
+#if LLM__X86
+#endif
+
 /* Seconds of a clock that never jumps: for durations and deadlines. */
 static double llm__now(void) {
     struct timespec t;
@@ -1693,14 +1702,14 @@ static double llm__now(void) {
 LLM_API double llm_now(void) { return llm__now(); }
 
 /* Seconds since 1970, as the system's clock has it: for what is shown to people, as it may be set back. */
-LLM__UNUSED static double llm__wall_clock(void) {
+static double llm__wall_clock(void) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 /* Secret bytes that differ each time. */
-LLM__UNUSED static void llm__random_bytes(void *out, size_t n) {
+static void llm__random_bytes(void *out, size_t n) {
     if (!getentropy(out, n)) return;
     uint64_t x = (uint64_t)(llm__wall_clock() * 1e6) ^ (uint64_t)(uintptr_t)out; /* a system without a source: still different */
     for (size_t i = 0; i < n; i++) ((uint8_t *)out)[i] = (uint8_t)((x = x * 0x9E3779B97F4A7C15u + 1) >> 56);
@@ -1713,7 +1722,7 @@ static int llm__ask_for_tiles(void) { return !syscall(SYS_arch_prctl, 0x1023 /* 
 #endif
 
 /* ============================================================================
- * >>alloc   Memory.
+ * >>alloc   Memory: small things, arenas, whole pages; sizes that are checked.
  * ============================================================================
  * Three kinds of memory, by how long they live:
  *
@@ -1735,24 +1744,42 @@ static int llm__ask_for_tiles(void) { return !syscall(SYS_arch_prctl, 0x1023 /* 
 #error "llm.h: define all of LLM_MALLOC, LLM_REALLOC and LLM_FREE, or none"
 #endif
 
+/* count * size bytes, zeroed; NULL if there is no memory or the product is too large. */
+static void *llm__calloc(size_t count, size_t size);
+
+#define LLM__NEW(type, count) ((type *)llm__calloc((size_t)(count), sizeof(type)))
+
+/* Memory that is freed all at once. Zero-initialise; `limit` 0 means none. Blocks begin at 4 KB and double up to 1 MB, so small arenas are
+ * small and large ones need few calls; what does not fit into the newest block gets a new one. */
+typedef struct llm__arena_block {
+    struct llm__arena_block *next;
+    size_t used, cap;
+    uint64_t bytes[1]; /* starts here, aligned to 8 */
+} llm__arena_block;
+
+typedef struct llm__arena {
+    llm__arena_block *head;
+    size_t total, limit;
+    int failed; /* something could not be given: who takes many arrays looks once */
+} llm__arena;
+
 /* A product or sum of sizes; 0 and *ok cleared if it does not fit 63 bits. */
-LLM__UNUSED static uint64_t llm__mul(uint64_t a, uint64_t b, int *ok) {
+static uint64_t llm__mul(uint64_t a, uint64_t b, int *ok) {
     if (b && a > (uint64_t)INT64_MAX / b) *ok = 0;
     return *ok ? a * b : 0;
 }
 
 /* The sum, under the same rule. */
-LLM__UNUSED static uint64_t llm__add(uint64_t a, uint64_t b, int *ok) {
+static uint64_t llm__add(uint64_t a, uint64_t b, int *ok) {
     if (a > (uint64_t)INT64_MAX || b > (uint64_t)INT64_MAX - a) *ok = 0;
     return *ok ? a + b : 0;
 }
 
 /* Rounds up to a multiple of `to`, a power of two, under the same rule. */
-LLM__UNUSED static uint64_t llm__align_up(uint64_t a, uint64_t to, int *ok) {
+static uint64_t llm__align_up(uint64_t a, uint64_t to, int *ok) {
     return llm__add(a, to - 1, ok) & ~(to - 1);
 }
 
-/* count * size bytes, zeroed; NULL if there is no memory or the product is too large. */
 static void *llm__calloc(size_t count, size_t size) {
     int ok = 1;
     uint64_t n = llm__mul(count, size, &ok);
@@ -1761,8 +1788,6 @@ static void *llm__calloc(size_t count, size_t size) {
     if (p) memset(p, 0, n ? (size_t)n : 1);
     return p;
 }
-
-#define LLM__NEW(type, count) ((type *)llm__calloc((size_t)(count), sizeof(type)))
 
 /* Grows an array to hold at least `need` elements of `size` bytes. Its capacity doubles, so that n additions copy O(n) elements in all. 0
  * if there is no memory: the array stays as it was. */
@@ -1786,7 +1811,7 @@ static char *llm__strndup(const char *s, size_t n) {
     return p;
 }
 
-LLM__UNUSED static char *llm__strdup(const char *s) { return s ? llm__strndup(s, strlen(s)) : NULL; }
+static char *llm__strdup(const char *s) { return s ? llm__strndup(s, strlen(s)) : NULL; }
 
 /* For LLM__SCOPED: frees what a pointer of any type points to. */
 static void llm__drop(void *pointer) {
@@ -1795,23 +1820,9 @@ static void llm__drop(void *pointer) {
     LLM_FREE(p);
 }
 
-/* Memory that is freed all at once. Zero-initialise; `limit` 0 means none. Blocks begin at 4 KB and double up to 1 MB, so small arenas are
- * small and large ones need few calls; what does not fit into the newest block gets a new one. */
-typedef struct llm__arena_block {
-    struct llm__arena_block *next;
-    size_t used, cap;
-    uint64_t bytes[1]; /* starts here, aligned to 8 */
-} llm__arena_block;
-
-typedef struct llm__arena {
-    llm__arena_block *head;
-    size_t total, limit;
-    int failed; /* something could not be given: who takes many arrays looks once */
-} llm__arena;
-
 /* n bytes aligned to 8, as they come; NULL without memory or over the limit. Where they fill system pages of their own, those that are never
  * written are never taken. */
-LLM__UNUSED static void *llm__arena_take(llm__arena *a, size_t n) {
+static void *llm__arena_take(llm__arena *a, size_t n) {
     n = (n + 7) & ~(size_t)7;
     llm__arena_block *b = a->head;
     if (!b || b->cap - b->used < n) {
@@ -1831,14 +1842,14 @@ LLM__UNUSED static void *llm__arena_take(llm__arena *a, size_t n) {
 }
 
 /* n zeroed bytes, else the same. */
-LLM__UNUSED static void *llm__arena_get(llm__arena *a, size_t n) {
+static void *llm__arena_get(llm__arena *a, size_t n) {
     void *p = llm__arena_take(a, n);
     if (p) memset(p, 0, n);
     return p;
 }
 
 /* Frees everything the arena gave; it may be used again. */
-LLM__UNUSED static void llm__arena_free(llm__arena *a) {
+static void llm__arena_free(llm__arena *a) {
     for (llm__arena_block *b = a->head, *next; b; b = next) {
         next = b->next;
         LLM_FREE(b);
@@ -1849,7 +1860,7 @@ LLM__UNUSED static void llm__arena_free(llm__arena *a) {
 
 /* Whole zeroed pages, aligned to 2 MiB so that huge pages can back them. NULL if there is no memory. mmap aligns to 4 KiB only, so 2 MiB
  * more are mapped and what stands out at both ends is given back. Pages that are never touched cost nothing: a page is taken when written. */
-LLM__UNUSED static void *llm__pages_get(size_t bytes) {
+static void *llm__pages_get(size_t bytes) {
     const size_t huge = (size_t)2 << 20;
     if (bytes > (size_t)INT64_MAX - 2 * huge) return NULL;
     size_t span = (bytes + huge - 1) & ~(huge - 1);
@@ -1865,7 +1876,7 @@ LLM__UNUSED static void *llm__pages_get(size_t bytes) {
 }
 
 /* Gives back what llm__pages_get gave for the same number of bytes. */
-LLM__UNUSED static void llm__pages_free(void *p, size_t bytes) {
+static void llm__pages_free(void *p, size_t bytes) {
     const size_t huge = (size_t)2 << 20;
     if (p) munmap(p, (bytes + huge - 1) & ~(huge - 1));
 }
@@ -1883,12 +1894,19 @@ LLM_API int64_t llm_memory_free(void) {
     const int64_t bytes = n[0] < 0 ? -1 : n[0] * 1024;
     return n[1] >= 0 && n[2] >= 0 && (bytes < 0 || n[1] - n[2] < bytes) ? n[1] - n[2] : bytes;
 }
+
 /* ============================================================================
  * >>log   Errors and log lines.
  * ============================================================================
  * A function that fails writes one sentence for llm_last_error and returns its code: return llm__error(LLM_ERR_FORMAT, "...", ...).
  * The sentence names the thing, its value and what was expected. It is kept a thread; the outermost caller may prefix it. Log lines go to a
  * hook that the program gives with a model or an engine; without one nothing is printed anywhere. */
+
+/* The hook and what it gets as its first argument. */
+typedef struct llm__logger {
+    llm_log_fn fn;
+    void *user;
+} llm__logger;
 
 enum { LLM__ERROR_SIZE = 1024 };
 
@@ -1899,7 +1917,7 @@ static char *llm__error_here(void) {
 }
 
 /* Keeps the sentence and returns r, so that a failing function ends in one line. Formatted aside: arguments may hold the old one. */
-__attribute__((format(printf, 2, 3))) static llm_result llm__error(llm_result r, const char *format, ...) {
+static LLM__PRINTF(2, 3) llm_result llm__error(llm_result r, const char *format, ...) {
     char raw[LLM__ERROR_SIZE], *text = llm__error_here();
     va_list args;
     va_start(args, format);
@@ -1915,7 +1933,7 @@ __attribute__((format(printf, 2, 3))) static llm_result llm__error(llm_result r,
 }
 
 /* The one error that cannot say more. */
-LLM__UNUSED static llm_result llm__nomem(void) { return llm__error(LLM_ERR_NOMEM, "out of memory"); }
+static llm_result llm__nomem(void) { return llm__error(LLM_ERR_NOMEM, "out of memory"); }
 
 LLM_API const char *llm_last_error(void) { return llm__error_here(); }
 
@@ -1926,14 +1944,8 @@ LLM_API const char *llm_result_str(llm_result r) {
     return r <= 0 && -(int)r < LLM__COUNT(name) ? name[-(int)r] : "unknown result";
 }
 
-/* The hook and what it gets as its first argument. */
-typedef struct llm__logger {
-    llm_log_fn fn;
-    void *user;
-} llm__logger;
-
 /* One line to the log hook of a model or engine; nothing without a hook. */
-__attribute__((format(printf, 3, 4), unused)) static void llm__log(const llm__logger *l, int level, const char *format, ...) {
+static LLM__PRINTF(3, 4) void llm__log(const llm__logger *l, int level, const char *format, ...) {
     if (!l || !l->fn) return;
     char text[1024];
     va_list args;
@@ -1944,7 +1956,7 @@ __attribute__((format(printf, 3, 4), unused)) static void llm__log(const llm__lo
 }
 
 /* ============================================================================
- * >>numbers   Numbers and text, whatever the locale of the host program.
+ * >>number   Numbers from text and back, whatever the locale of the host program.
  * ============================================================================
  * strtod and printf follow the locale that the host program has chosen: under de_DE "0.7" reads as 0 and 0.7 is printed as "0,7". POSIX
  * 2008 has functions that take the locale from the caller, and the C libraries of Linux round correctly in both directions. So all doubles
@@ -2025,6 +2037,10 @@ static int llm__format_double(double d, char *out) {
     return llm__print_double(out, 40, 'f', LLM__MAX(digits - 1 - exponent, 1), d);
 }
 
+/* ============================================================================
+ * >>text   Views of bytes, bytes that grow, UTF-8.
+ * ============================================================================ */
+
 /* A byte string that lives elsewhere. */
 typedef struct llm__str {
     const char *p;
@@ -2032,13 +2048,13 @@ typedef struct llm__str {
 } llm__str;
 
 /* A view of n bytes. */
-LLM__UNUSED static llm__str llm__s(const char *p, size_t n) {
+static llm__str llm__s(const char *p, size_t n) {
     const llm__str s = {p, n};
     return s;
 }
 
 /* Are they the same bytes? b ends in NUL. */
-LLM__UNUSED static int llm__str_eq(llm__str a, const char *b) { return a.n == strlen(b) && !memcmp(a.p, b, a.n); }
+static int llm__str_eq(llm__str a, const char *b) { return a.n == strlen(b) && !memcmp(a.p, b, a.n); }
 
 /* The same of two views; the view of a C string. */
 static int llm__str_same(llm__str a, llm__str b) { return a.n == b.n && !memcmp(a.p, b.p, a.n); }
@@ -2120,7 +2136,7 @@ static void llm__add_str(llm_text *out, llm__str s) { llm_text_add(out, s.p, s.n
 /* How much of a file's text an error shows. */
 static int llm__shown(llm__str s) { return (int)LLM__MIN(s.n, (size_t)64); }
 
-LLM__UNUSED static llm_text llm__text_none(void) {
+static llm_text llm__text_none(void) {
     llm_text t = LLM__ZERO;
     return t;
 }
@@ -2221,9 +2237,27 @@ static int llm__json_plain(int32_t c) { return c != 127; }
 
 LLM_API void llm_text_json(llm_text *t, const char *bytes, size_t len) { llm__text_quoted(t, llm__s(bytes, len), '"', 0, llm__json_plain); }
 
+/* ============================================================================
+ * >>map   Hashes, and a map from byte strings to numbers.
+ * ============================================================================ */
+
+/* From byte strings, which live elsewhere, to numbers from 0 up. Open addressing: a key lies in the slot that its hash names or in the next
+ * free one behind, so a look-up is one jump and a short walk. At most 3/4 full, no removal. Zero-initialise; `seed` may be set first. */
+typedef struct llm__map_slot {
+    llm__str key;
+    uint32_t hash;
+    int32_t value;
+} llm__map_slot;
+
+typedef struct llm__map {
+    llm__map_slot *slot; /* key.p NULL: free */
+    size_t cap, len;     /* cap: 0 or a power of two */
+    uint64_t seed;
+} llm__map;
+
 /* A hash of n bytes, 8 at a time: each is mixed in by a multiplication, whose high half, where every bit has met every other, is folded
  * back down. `seed` is the key: where files or clients choose the bytes, one that they do not know keeps them from aiming at collisions. */
-LLM__UNUSED static uint64_t llm__hash(const void *data, size_t n, uint64_t seed) {
+static uint64_t llm__hash(const void *data, size_t n, uint64_t seed) {
     const uint8_t *p = (const uint8_t *)data;
     uint64_t h = seed ^ (n * 0x9E3779B97F4A7C15u);
     for (; n >= 8; n -= 8, p += 8) {
@@ -2250,24 +2284,10 @@ static uint64_t llm__mix(uint64_t x) {
 
 /* A seed for a table whose keys come from strangers. Without it somebody could prepare a file of a million names that all fall on one slot,
  * and opening it would take quadratic time. Address and clock are not secret, but nobody knows them when the file is written. */
-LLM__UNUSED static uint64_t llm__seed(const void *p) { return (uint64_t)(uintptr_t)p ^ (uint64_t)(llm__now() * 1e9); }
-
-/* From byte strings, which live elsewhere, to numbers from 0 up. Open addressing: a key lies in the slot that its hash names or in the next
- * free one behind, so a look-up is one jump and a short walk. At most 3/4 full, no removal. Zero-initialise; `seed` may be set first. */
-typedef struct llm__map_slot {
-    llm__str key;
-    uint32_t hash;
-    int32_t value;
-} llm__map_slot;
-
-typedef struct llm__map {
-    llm__map_slot *slot; /* key.p NULL: free */
-    size_t cap, len;     /* cap: 0 or a power of two */
-    uint64_t seed;
-} llm__map;
+static uint64_t llm__seed(const void *p) { return (uint64_t)(uintptr_t)p ^ (uint64_t)(llm__now() * 1e9); }
 
 /* The slot that holds the key, or the free one where it would go (linear probing; the table is never full). */
-LLM__UNUSED static llm__map_slot *llm__map_slot_of(const llm__map *m, llm__str key, uint32_t hash) {
+static llm__map_slot *llm__map_slot_of(const llm__map *m, llm__str key, uint32_t hash) {
     size_t i = hash & (m->cap - 1);
     while (m->slot[i].key.p && (m->slot[i].hash != hash || m->slot[i].key.n != key.n || memcmp(m->slot[i].key.p, key.p, key.n)))
         i = (i + 1) & (m->cap - 1);
@@ -2275,7 +2295,7 @@ LLM__UNUSED static llm__map_slot *llm__map_slot_of(const llm__map *m, llm__str k
 }
 
 /* Makes room for n keys in all: a tokenizer that knows its size spares the rehashing on the way. 0: no memory. */
-LLM__UNUSED static int llm__map_reserve(llm__map *m, size_t n) {
+static int llm__map_reserve(llm__map *m, size_t n) {
     size_t cap = 16;
     while (cap / 4 * 3 < n) cap *= 2;
     if (cap <= m->cap) return 1;
@@ -2291,14 +2311,14 @@ LLM__UNUSED static int llm__map_reserve(llm__map *m, size_t n) {
 }
 
 /* The value of a key, or -1. */
-LLM__UNUSED static int32_t llm__map_get(const llm__map *m, llm__str key) {
+static int32_t llm__map_get(const llm__map *m, llm__str key) {
     if (!m->cap) return -1;
     const llm__map_slot *s = llm__map_slot_of(m, key, (uint32_t)llm__hash(key.p, key.n, m->seed));
     return s->key.p ? s->value : -1;
 }
 
 /* Adds a key that is not there; 1 added, 0 it was there (kept as it was), -1 no memory. key.p must not be NULL. */
-LLM__UNUSED static int llm__map_put(llm__map *m, llm__str key, int32_t value) {
+static int llm__map_put(llm__map *m, llm__str key, int32_t value) {
     if (!llm__map_reserve(m, m->len + 1)) return -1;
     uint32_t hash = (uint32_t)llm__hash(key.p, key.n, m->seed);
     llm__map_slot *s = llm__map_slot_of(m, key, hash);
@@ -2311,12 +2331,14 @@ LLM__UNUSED static int llm__map_put(llm__map *m, llm__str key, int32_t value) {
 }
 
 /* Frees the table; the keys live elsewhere. An empty map is fine. */
-LLM__UNUSED static void llm__map_free(llm__map *m) {
+static void llm__map_free(llm__map *m) {
     LLM_FREE(m->slot);
     memset(m, 0, sizeof *m);
 }
 
-/* ---- An index of strings ----
+/* ============================================================================
+ * >>index   Which of many strings does a text begin with?
+ * ============================================================================
  * Answers "which of these strings does the text begin with", for added tokens, the tokens of Unigram and user-defined ones. */
 
 /* Strings in order, to find those that a text begins with: each byte of the text narrows the range that still fits. Of a, ab, abc, b and
@@ -2406,6 +2428,8 @@ typedef struct llm__file {
     int mapped;
 } llm__file;
 
+typedef enum llm__path_kind { LLM__PATH_NONE = 0, LLM__PATH_FILE, LLM__PATH_DIR, LLM__PATH_OTHER } llm__path_kind;
+
 /* Reads exactly n bytes; interrupted reads go on, an early end is an error that says where. */
 static llm_result llm__read_all(int fd, const char *path, uint8_t *to, size_t n) {
     for (size_t at = 0; at < n;) {
@@ -2455,17 +2479,15 @@ static void llm__file_close(llm__file *f) {
     memset(f, 0, sizeof *f);
 }
 
-typedef enum llm__path_kind { LLM__PATH_NONE = 0, LLM__PATH_FILE, LLM__PATH_DIR, LLM__PATH_OTHER } llm__path_kind;
-
 /* What stands at a path, links followed. */
-LLM__UNUSED static llm__path_kind llm__path_kind_of(const char *path) {
+static llm__path_kind llm__path_kind_of(const char *path) {
     struct stat st;
     if (stat(path, &st)) return LLM__PATH_NONE;
     return S_ISREG(st.st_mode) ? LLM__PATH_FILE : S_ISDIR(st.st_mode) ? LLM__PATH_DIR : LLM__PATH_OTHER;
 }
 
 /* folder/name as a new string, or NULL without memory. */
-LLM__UNUSED static char *llm__path_join(const char *folder, const char *name) {
+static char *llm__path_join(const char *folder, const char *name) {
     llm_text t = LLM__ZERO;
     llm_text_str(&t, folder);
     if (t.len && t.data[t.len - 1] != '/') llm_text_str(&t, "/");
@@ -2497,11 +2519,8 @@ LLM__UNUSED static char *llm__path_join(const char *folder, const char *name) {
  * A pool belongs to one engine and has one caller at a time: whoever steps the engine. */
 
 /* A lock that is held until the end of the block: LLM__LOCKED(&x->mutex). It is no part of what is const in x. */
-static pthread_mutex_t *llm__lock(const pthread_mutex_t *mutex) {
-    pthread_mutex_lock((pthread_mutex_t *)(uintptr_t)mutex);
-    return (pthread_mutex_t *)(uintptr_t)mutex;
-}
-static void llm__unlock(pthread_mutex_t **mutex) { pthread_mutex_unlock(*mutex); }
+static pthread_mutex_t *llm__lock(const pthread_mutex_t *mutex);
+static void llm__unlock(pthread_mutex_t **mutex);
 #define LLM__LOCKED(mutex) LLM__SCOPED(llm__unlock) LLM__UNUSED pthread_mutex_t *llm__held = llm__lock(mutex)
 
 typedef struct llm__pool llm__pool;
@@ -2529,6 +2548,12 @@ struct llm__pool {
     int done __attribute__((aligned(64)));
     int sleepers __attribute__((aligned(64)));
 };
+
+static pthread_mutex_t *llm__lock(const pthread_mutex_t *mutex) {
+    pthread_mutex_lock((pthread_mutex_t *)(uintptr_t)mutex);
+    return (pthread_mutex_t *)(uintptr_t)mutex;
+}
+static void llm__unlock(pthread_mutex_t **mutex) { pthread_mutex_unlock(*mutex); }
 
 /* Tells the core that this loop only waits: it saves power, and a sibling hyperthread gets its share. */
 LLM__INLINE void llm__relax(void) {
@@ -2612,7 +2637,7 @@ static void *llm__pool_main(void *arg) {
 }
 
 /* Runs fn on all parts of n_passes passes; returns when all are done. One caller at a time. */
-LLM__UNUSED static void llm__pool_run(llm__pool *p, llm__pool_fn fn, void *arg, int n_passes) {
+static void llm__pool_run(llm__pool *p, llm__pool_fn fn, void *arg, int n_passes) {
     for (int i = 0; p->n == 1 && i < n_passes; i++) fn(arg, i, 0, 1);
     if (p->n == 1 || n_passes < 1) return;
     p->fn = fn;
@@ -2623,7 +2648,7 @@ LLM__UNUSED static void llm__pool_run(llm__pool *p, llm__pool_fn fn, void *arg, 
 }
 
 /* Ends the workers and frees the pool. NULL is fine. */
-LLM__UNUSED static void llm__pool_close(llm__pool *p) {
+static void llm__pool_close(llm__pool *p) {
     if (!p) return;
     __atomic_store_n(&p->stop, 1, __ATOMIC_RELAXED);
     llm__pool_move(p, &p->end, (int)((unsigned)p->end + 1));
@@ -2632,7 +2657,7 @@ LLM__UNUSED static void llm__pool_close(llm__pool *p) {
 }
 
 /* Cores this process may use: what taskset or a container left it, not what the machine has. */
-LLM__UNUSED static int llm__cores(void) {
+static int llm__cores(void) {
 #ifdef CPU_COUNT
     cpu_set_t set;
     if (!sched_getaffinity(0, sizeof set, &set)) return LLM__MAX(1, CPU_COUNT(&set));
@@ -2642,7 +2667,7 @@ LLM__UNUSED static int llm__cores(void) {
 }
 
 /* A pool of n >= 1 threads, the caller's among them; fewer where the system refuses more. NULL: no memory. */
-LLM__UNUSED static llm__pool *llm__pool_open(int n) {
+static llm__pool *llm__pool_open(int n) {
     void *memory = llm__calloc(1, sizeof(llm__pool) + (size_t)n * sizeof(llm__pool_worker) + 64);
     if (!memory) return NULL;
     llm__pool *p = (llm__pool *)(((uintptr_t)memory + 63) & ~(uintptr_t)63);
@@ -2969,11 +2994,11 @@ LLM_API int llm_json_next(const llm_json *doc, int node) {
     return (int)s + (key >= 0);
 }
 
-/* The bytes of a token, which live as long as the document; .p NULL, and 0 bytes, if it is absent or of another kind. */
 static llm__str llm__json_view(const llm_json *doc, int node, jsmntype_t type) {
     if (!doc || node < 0 || doc->tok[node].type != type) return llm__s(NULL, 0);
     return llm__s(doc->text + doc->tok[node].start, (size_t)(doc->tok[node].end - doc->tok[node].start));
 }
+/* The bytes of a token, which live as long as the document; .p NULL, and 0 bytes, if it is absent or of another kind. */
 static llm__str llm__json_key(const llm_json *doc, int node) { return llm__json_view(doc, llm__json_key_of(doc, node), JSMN_STRING); }
 static llm__str llm__json_text(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_STRING); }
 static llm__str llm__json_raw(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_PRIMITIVE); }
@@ -3137,7 +3162,7 @@ LLM_API int64_t llm_text_chars(const char *bytes, size_t len) {
 }
 
 /* Reads a whole file of at most `limit` bytes (0: any size) as JSON, unmapped: it may be edited meanwhile. Errors begin with its path. */
-LLM__UNUSED static llm_result llm__json_file(const char *path, size_t limit, llm_json **out) {
+static llm_result llm__json_file(const char *path, size_t limit, llm_json **out) {
     LLM__SCOPED(llm__file_close) llm__file f;
     *out = NULL;
     llm_result r = llm__file_open(path, limit, 1, &f);
@@ -3147,7 +3172,7 @@ LLM__UNUSED static llm_result llm__json_file(const char *path, size_t limit, llm
 }
 
 /* ============================================================================
- * >>unicode   What a code point is: category, script, case, decomposition.
+ * >>unicode   What a code point is: category, script, case.
  * ============================================================================
  * The tables are made by tests/gen_unicode.py and kept small. Categories and scripts are sorted runs, "from this code point on, this
  * value"; long stretches where upper and lower case take turns are one run with a value of its own. Case mappings are runs with a
@@ -3181,6 +3206,10 @@ typedef struct llm__uni_mark_run {
     int32_t first;
     uint8_t more, combining_class;
 } llm__uni_mark_run;
+
+/* ============================================================================
+ * >>unicode_tables   What Unicode says of each code point, packed.
+ * ============================================================================ */
 
 /* generated: begin */
 /* Made by tests/gen_unicode.py from the Unicode Character Database, version 16.0, under the
@@ -3970,12 +3999,37 @@ static const char *const llm__uni_decompositions[217] = {
 };
 /* generated: end */
 
+/* ============================================================================
+ * >>unicode_classes   Looking code points up in the tables.
+ * ============================================================================ */
+
 /* Ranges that are no categories: White_Space; letters among the symbols; what BERT takes for Chinese characters. */
 static const int32_t llm__uni_spaces[][2] = {{9, 13}, {32, 32}, {0x85, 0x85}, {0xA0, 0xA0}, {0x1680, 0x1680}, {0x2000, 0x200A},
                                              {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}};
 static const int32_t llm__uni_circled[][2] = {{0x24B6, 0x24E9}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
 static const int32_t llm__uni_chinese[][2] = {{0x3400, 0x4DBF}, {0x4E00, 0x9FFF}, {0xF900, 0xFAFF}, {0x20000, 0x2A6DF},
                                               {0x2A700, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
+
+/* Where the code point before `at` > 0 begins. */
+LLM__INLINE size_t llm__uni_back(const char *s, size_t at) {
+    size_t from = at - 1;
+    while (from > 0 && at - from < 4 && ((unsigned char)s[from] & 0xC0) == 0x80) from--;
+    return from;
+}
+
+/* The search of all tables: rows of `size` bytes are sorted by their first 4 bytes, which shifted right by `shift` are a code point. The
+ * index of the last row that begins at or before c; 0 too if none does. */
+LLM__INLINE int llm__uni_find(const void *rows, int n, size_t size, int shift, int32_t c) {
+    int lo = 0, hi = n;
+    while (hi - lo > 1) {
+        int mid = (lo + hi) / 2;
+        uint32_t first;
+        memcpy(&first, (const char *)rows + (size_t)mid * size, 4);
+        if ((int32_t)(first >> shift) <= c) lo = mid;
+        else hi = mid;
+    }
+    return lo;
+}
 
 /* 1 if c lies in one of a few ranges. */
 static int llm__uni_among(const int32_t (*range)[2], int n, int32_t c) {
@@ -3992,31 +4046,10 @@ static int32_t llm__uni_next(llm__str s, size_t *at) {
     return c < 0 ? 0xFFFD : c;
 }
 
-/* Where the code point before `at` > 0 begins. */
-LLM__INLINE size_t llm__uni_back(const char *s, size_t at) {
-    size_t from = at - 1;
-    while (from > 0 && at - from < 4 && ((unsigned char)s[from] & 0xC0) == 0x80) from--;
-    return from;
-}
-
 /* Appends a code point as UTF-8. */
 static void llm__uni_put(llm_text *out, int32_t c) {
     char s[4];
     llm_text_add(out, s, (size_t)llm__utf8_put(s, c));
-}
-
-/* The search of all tables: rows of `size` bytes are sorted by their first 4 bytes, which shifted right by `shift` are a code point. The
- * index of the last row that begins at or before c; 0 too if none does. */
-LLM__INLINE int llm__uni_find(const void *rows, int n, size_t size, int shift, int32_t c) {
-    int lo = 0, hi = n;
-    while (hi - lo > 1) {
-        int mid = (lo + hi) / 2;
-        uint32_t first;
-        memcpy(&first, (const char *)rows + (size_t)mid * size, 4);
-        if ((int32_t)(first >> shift) <= c) lo = mid;
-        else hi = mid;
-    }
-    return lo;
 }
 
 /* The category in a table value: 30 and 31 stand for upper and lower case in turn. */
@@ -4082,7 +4115,9 @@ static int llm__uni_class(int32_t c) {
     return c <= r->first + r->more ? r->combining_class : 0;
 }
 
-/* ---- Normal forms: decompose, put marks in order, compose again (UAX #15) ----
+/* ============================================================================
+ * >>normal_form   Normal forms: decompose, put marks in order, compose again (UAX #15).
+ * ============================================================================
  * What looks the same should be the same bytes: e with an acute accent is one code point, or two. NFD takes everything apart and puts the
  * marks on a letter in a fixed order, NFC then composes again what has a code point of its own; NFKD and NFKC also replace what is only a
  * variant of something (ligatures, full width, superscripts). Tokenizers mostly ask for NFC, BERT takes accents off by way of NFD. */
@@ -4225,7 +4260,7 @@ static void llm__uni_normalize(const llm__uni_norm *m, llm__uni_form form, llm__
 }
 
 /* ============================================================================
- * >>regex   Regular expressions over code points, for cutting text into words.
+ * >>regex   Regular expressions over code points, compiled to a program.
  * ============================================================================
  * Tokenizers say with a regex where words end, and their regexes come in files, so any may come. A pattern becomes a small program, as in
  * Thompson's and Pike's machines (Cox, "Regular Expression Matching: the Virtual Machine Approach"): SET matches one code point, SPLIT
@@ -4280,6 +4315,22 @@ typedef struct llm__regex {
     size_t n_change, change_cap;
     int n_regs;
 } llm__regex;
+
+/* Zero-initialise. */
+typedef struct llm__set {
+    int32_t *v; /* the owner frees it */
+    size_t n, cap;
+    int failed; /* no memory */
+} llm__set;
+
+/* What llm__set_combine keeps. Bit 0: what is in neither list; 1: only in the set; 2: only in the other; 3: in both. */
+enum { LLM__SET_NOT = 1, LLM__SET_ONLY = 2, LLM__SET_AND = 8, LLM__SET_OR_NOT = 11, LLM__SET_OR = 14 };
+
+/* 1 if c is a member of a list of n changes. */
+LLM__INLINE int llm__set_has(const int32_t *change, size_t n, int32_t c) {
+    int last = n ? llm__uni_find(change, (int)n, 4, 0, c) : 0;
+    return n && c >= change[last] && !(last & 1);
+}
 
 /* ---- The compiler ----
  * One pass of recursive descent; code is emitted as it is read, as the head of this section shows. An error is noted once, in the parser,
@@ -4341,22 +4392,6 @@ static llm__rx_code *llm__rx_emit(llm__rx_parser *p, llm__rx_op op, int32_t x) {
  * A set is kept as the sorted code points where membership changes: c is in it if an odd number of them is at most c. [0-9a-f] has the
  * changes 48 58 97 103; three of them are at most 'c' (99), so it is in. Union, intersection and complement are one walk along two such
  * lists. While a pattern is read a set has memory of its own; its SET has it among the regex's. */
-
-/* Zero-initialise. */
-typedef struct llm__set {
-    int32_t *v; /* the owner frees it */
-    size_t n, cap;
-    int failed; /* no memory */
-} llm__set;
-
-/* What llm__set_combine keeps. Bit 0: what is in neither list; 1: only in the set; 2: only in the other; 3: in both. */
-enum { LLM__SET_NOT = 1, LLM__SET_ONLY = 2, LLM__SET_AND = 8, LLM__SET_OR_NOT = 11, LLM__SET_OR = 14 };
-
-/* 1 if c is a member of a list of n changes. */
-LLM__INLINE int llm__set_has(const int32_t *change, size_t n, int32_t c) {
-    int last = n ? llm__uni_find(change, (int)n, 4, 0, c) : 0;
-    return n && c >= change[last] && !(last & 1);
-}
 
 /* Appends a change, which lies behind all others. */
 static void llm__set_push(llm__set *s, int32_t c) {
@@ -4843,7 +4878,9 @@ static int32_t llm__rx_lead(const llm__regex *re) {
 
 static llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **out) { return llm__regex_compile(pattern, len, 0, out); }
 
-/* ---- The matcher ----
+/* ============================================================================
+ * >>regex_match   Running the program of a regular expression.
+ * ============================================================================
  * Positions are 32 bits: a text has less than 2 GiB (LLM__TOK_MAX_TEXT). A match is one loop over the program with a stack of what to do
  * when the way taken turns out wrong. Each step costs fuel, so that no pattern can hold a request for ever: what is not found by then is an
  * error of the text, not an endless loop. The stack grows on the heap and is kept from match to match.
@@ -4863,8 +4900,6 @@ typedef struct llm__rx_entry {
     uint32_t pos, aux;
 } llm__rx_entry;
 
-enum { LLM__RX_TRY, LLM__RX_DONE, LLM__RX_SHORTER, LLM__RX_RESTORE };
-
 /* One walk over a text; zero it before the first. */
 typedef struct llm__rx_run {
     const llm__regex *re;
@@ -4881,6 +4916,8 @@ typedef struct llm__rx_run {
     uint32_t reg[LLM__RX_MAX_REGS];
     llm_result result;      /* why a match gave up */
 } llm__rx_run;
+
+enum { LLM__RX_TRY, LLM__RX_DONE, LLM__RX_SHORTER, LLM__RX_RESTORE };
 
 /* Notes why the walk ends without an answer. Always -1. */
 static int llm__rx_give_up(llm__rx_run *r, llm_result why) {
@@ -5134,8 +5171,9 @@ static int llm__rx_next(llm__rx_run *r, size_t *start, size_t *end) {
     r->next = r->n + 1;
     return 0;
 }
+
 /* ============================================================================
- * >>tokenizer   From text to ids and back.
+ * >>tokenizer   What a tokenizer is made of.
  * ============================================================================
  * Four kinds of files say how a model reads text: tokenizer.json (Hugging Face), a GGUF header, SentencePiece's tokenizer.model, and
  * tiktoken's rank files. All become one llm__tokenizer, which runs the same chain of small steps over the pieces of a text:
@@ -5399,7 +5437,9 @@ static void llm__unguard(llm__str s, llm_text *out) {
     llm__add_str(out, s);
 }
 
-/* ---- What a call of encode keeps ----
+/* ============================================================================
+ * >>encode   From text to words: rewriting, cutting.
+ * ============================================================================
  * A text runs through the steps depth first: a step hands each piece that it makes to the next step as soon as it has it, and behind the
  * last the piece is a word for the model. So a step that rewrites needs memory for one piece only, in its llm__encode_stage, and ids come
  * out from left to right. */
@@ -5443,6 +5483,9 @@ typedef struct llm__encode {
     llm_result result;
 } llm__encode;
 
+/* A piece of the text comes to step k; begin: the text begins there. An empty one vanishes. As deep as there are steps. */
+static void llm__encode_feed(llm__encode *e, int k, llm__str s, int begin);
+
 /* Remembers the first failure of a call. */
 static int llm__encode_fail(llm__encode *e, llm_result r) {
     if (!e->result) e->result = r == LLM_ERR_NOMEM ? llm__nomem() : llm__error(r, "tokenizer: a regex needed too many steps for this text");
@@ -5476,8 +5519,6 @@ static void llm__encode_close(llm__encode *e) {
     LLM_FREE(e->heap);
     LLM_FREE(e->best);
 }
-
-static void llm__encode_feed(llm__encode *e, int k, llm__str s, int begin);
 
 /* Hands the part [from, end) of what came to step k to the next. */
 static void llm__encode_part(llm__encode *e, int k, llm__str s, size_t from, size_t end, int begin) {
@@ -5756,7 +5797,9 @@ static void llm__cut_added(llm__encode *e, int k, const llm__index *x, llm__str 
     llm__encode_part(e, k, s, done, s.n, begin);
 }
 
-/* ---- Models ----
+/* ============================================================================
+ * >>subword   From words to tokens: BPE, Unigram, WordPiece.
+ * ============================================================================
  * From here on a word stands alone: no token crosses its ends, and nothing outside of it matters. BPE merges the best pair first (greedy by
  * rank), Unigram takes the most probable split, WordPiece the longest prefix; WordLevel knows only whole words. */
 
@@ -6015,7 +6058,6 @@ static void llm__encode_word(llm__encode *e, llm__str word) {
     else llm__emit(e, llm__tok_find(t, word) >= 0 ? llm__tok_find(t, word) : t->unk_id);
 }
 
-/* A piece of the text comes to step k; begin: the text begins there. An empty one vanishes. As deep as there are steps. */
 static void llm__encode_feed(llm__encode *e, int k, llm__str s, int begin) {
     const llm__tokenizer *t = e->t;
     if (!s.n || e->result) return;
@@ -6043,7 +6085,7 @@ static void llm__encode_feed(llm__encode *e, int k, llm__str s, int begin) {
 
 /* Appends the ids of a text of at most 256 MiB. On error *out has what it had. flags: LLM_TOK_ADD_SPECIAL puts the frame around,
  * LLM_TOK_PARSE_SPECIAL lets the text name special tokens, LLM_TOK_GUARDED those without a mark in them. Any thread. */
-LLM__UNUSED static llm_result llm__tokenizer_encode(const llm__tokenizer *t, const char *text, size_t len, int flags, llm_tokens *out) {
+static llm_result llm__tokenizer_encode(const llm__tokenizer *t, const char *text, size_t len, int flags, llm_tokens *out) {
     llm__encode e;
     size_t before = out->len;
     int framed = flags & LLM_TOK_ADD_SPECIAL;
@@ -6062,7 +6104,9 @@ LLM__UNUSED static llm_result llm__tokenizer_encode(const llm__tokenizer *t, con
     return e.result;
 }
 
-/* ---- Decoding: tokens run through a chain of steps ----
+/* ============================================================================
+ * >>decode   From tokens to text, as a chain of stages.
+ * ============================================================================
  * Hugging Face's decoders map a list of tokens to a list of tokens, whose texts are joined at the end. Here a token goes down the chain as
  * soon as it can: llm__detok_feed hands it to step i, in parts if a step above makes one long token (FUSE, UTF8): begin and end say whether
  * a part starts, completes it. Steps that need whole tokens collect the parts. What must wait for more stays in the step's llm__stage.
@@ -6359,12 +6403,15 @@ static int32_t llm__tokenizer_id(const llm__tokenizer *t, llm__str token) {
 }
 
 /* 1 for tokens that are not text: they are left out of decoded text unless it is asked for. */
-LLM__UNUSED static int llm__tokenizer_is_special(const llm__tokenizer *t, int32_t id) {
+static int llm__tokenizer_is_special(const llm__tokenizer *t, int32_t id) {
     return id >= 0 && id < t->n_vocab && (t->token[id].type & LLM__TOKEN_SPECIAL) != 0;
 }
 
 LLM__COLD_BEGIN
-/* ---- Building: what all four readers use ----
+
+/* ============================================================================
+ * >>build   Building a tokenizer: what all readers of files use.
+ * ============================================================================
  * A reader enters tokens (llm__tok_enter), merges and steps, sets the flags of its kind, and llm__tok_finish does the rest. No function
  * here returns an error: the first is noted in t->result, and nothing is done once it is set: readers check nothing. */
 
@@ -6605,7 +6652,9 @@ static void llm__frame_add(llm__tokenizer *t, llm_tokens *frame, size_t at, int6
     frame->data[at] = (int32_t)id;
 }
 
-/* ---- What the components of tokenizer.json, and some names that only GGUF needs, stand for ----
+/* ============================================================================
+ * >>components   The components of tokenizer.json as data.
+ * ============================================================================
  * Hugging Face has some forty components; nearly all are one or a few of our steps with a regex, so they are data. */
 
 /* Patterns, and parts of patterns, that many tokenizers share. */
@@ -6691,7 +6740,9 @@ static const struct llm__tok_part {
 #undef LLM__PLAIN
 };
 
-/* ---- tokenizer.json ----
+/* ============================================================================
+ * >>tokenizer_json   Reading tokenizer.json.
+ * ============================================================================
  * One object: "model" with its vocabulary, "added_tokens", and four components that may each be null, one object with a "type", or a
  * Sequence of such: "normalizer", "pre_tokenizer", "post_processor" (our frame), "decoder":
  *
@@ -7034,7 +7085,9 @@ static void llm__tok_load_json(llm__tokenizer *t, const llm_json *d) {
     llm__check_letters(t);
 }
 
-/* ---- SentencePiece's tokenizer.model: a protocol buffer ----
+/* ============================================================================
+ * >>sentencepiece   Reading SentencePiece's tokenizer.model, a protocol buffer.
+ * ============================================================================
  * A message of fields, each a key (number << 3 | wire type) and a value: wire type 0 a variable-length number, 1 and 5 eight and four
  * bytes, 2 a length and bytes, which may be a message again. Read front to back; a view that shrinks is the whole state. */
 
@@ -7130,7 +7183,9 @@ static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
     t->max_id = 4 * (int64_t)n + 100000;
 }
 
-/* ---- tiktoken's rank files: a token in base64 and its rank, a line each ----
+/* ============================================================================
+ * >>tiktoken   Reading tiktoken's rank files.
+ * ============================================================================
  * The rank is the id and the priority of a merge at once: two neighbours merge into the token with the least rank. The file holds neither
  * the regex nor the special tokens; both go by the family. The first lines of cl100k: an exclamation mark is token 0, a quote token 1.
  *
@@ -7199,7 +7254,9 @@ static void llm__tok_load_ranks(llm__tokenizer *t, llm__str s, const char *name,
     if (!own) llm__rank_specials(t, family);
 }
 
-/* ---- Files and folders ----
+/* ============================================================================
+ * >>tokenizer_files   Finding and opening the files of a tokenizer.
+ * ============================================================================
  * A model's folder has a tokenizer file of one of the kinds, and often a tokenizer_config.json, which names BOS, EOS and padding. Rank files
  * and SentencePiece's need it for their added tokens; a tokenizer.json says all by itself. Where the two give one text different ids, the
  * file is refused: one of them is not this model's. */
@@ -7527,7 +7584,12 @@ typedef struct llm__tpl_row {
 enum { LLM__TPL_DEPTH = 256, LLM__TPL_RUN_DEPTH = 1500, LLM__TPL_CALLS = 64, LLM__TPL_RANGE = 100000, LLM__TPL_MAX_ARGS = 4, LLM__TPL_MAX_TARGETS = 8 };
 static const int64_t LLM__TPL_INT = ((int64_t)1 << 53) - 1; /* whole numbers up to it are doubles, and so is the sum of two */
 
-/* ---- errors, fuel, memory ----
+/* A value of a type that needs nothing else. */
+static llm__val llm__v(llm__vtype type);
+
+/* ============================================================================
+ * >>values   The values of templates: Python's, as far as templates see.
+ * ============================================================================
  * The first error ends the walk: its sentence is kept and longjmp goes back to llm__tpl_guard, as an exception would in the Python that
  * this stands for. So no function here can fail, and none looks at what it got. It is safe because nothing is owned in between: all
  * memory is the arena, two buffers and x->json, which whoever called the guard frees. Not one function of the host program is jumped over.
@@ -7540,7 +7602,23 @@ static const int64_t LLM__TPL_INT = ((int64_t)1 << 53) - 1; /* whole numbers up 
  * Memory is bounded apart from it: an arena of at most 512 MiB a render, an output of max_output bytes. */
 
 /* Ends the walk with an error. */
-__attribute__((noreturn, format(printf, 3, 4))) static void llm__tpl_error(llm__tpl *x, llm_result r, const char *format, ...) {
+static LLM__NORETURN LLM__PRINTF(3, 4) void llm__tpl_error(llm__tpl *x, llm_result r, const char *format, ...);
+
+#define llm__tpl_fail(x, ...) llm__tpl_error(x, LLM_ERR_TEMPLATE, __VA_ARGS__)
+
+/* The value of a key, or NULL. */
+static llm__val *llm__tpl_dict_find(llm__tpl *x, const llm__vlist *d, llm__val key);
+
+typedef struct llm__tpl_style {
+    int json;                      /* 0: repr(), and the rest stands still */
+    int ascii, sort;               /* ensure_ascii, sort_keys */
+    llm__str indent, comma, colon; /* what is put once a level, .p NULL: all in one line; the separators */
+} llm__tpl_style;
+
+/* Appends a value in a style; NULL: as str() has it. What has no value to show is written without Python's address. */
+static void llm__tpl_write(llm__tpl *x, llm__val v, const llm__tpl_style *o, int level);
+
+static LLM__NORETURN LLM__PRINTF(3, 4) void llm__tpl_error(llm__tpl *x, llm_result r, const char *format, ...) {
     char message[400];
     va_list args;
     va_start(args, format);
@@ -7549,8 +7627,6 @@ __attribute__((noreturn, format(printf, 3, 4))) static void llm__tpl_error(llm__
     x->err = llm__error(r, "template line %d: %s", x->line, message);
     longjmp(x->out, 1);
 }
-
-#define llm__tpl_fail(x, ...) llm__tpl_error(x, LLM_ERR_TEMPLATE, __VA_ARGS__)
 
 /* Runs a phase up to its end or its first error, whose code it returns. The only place that is jumped to. */
 static llm_result llm__tpl_guard(llm__tpl *x, void (*phase)(llm__tpl *x)) {
@@ -7579,7 +7655,6 @@ static void llm__tpl_enter(llm__tpl *x) {
 
 /* ---- making values ---- */
 
-/* A value of a type that needs nothing else. */
 static llm__val llm__v(llm__vtype type) {
     llm__val v = LLM__ZERO;
     v.type = (uint8_t)type;
@@ -7791,8 +7866,6 @@ static int llm__v_truth(llm__val v) {
     return !LLM__V_IN(v, LLM__M_LISTED | LLM__M_DICT) || v.as.list->n != 0;
 }
 
-static llm__val *llm__tpl_dict_find(llm__tpl *x, const llm__vlist *d, llm__val key);
-
 /* Python's ==: lists item by item, dicts in any order. */
 static int llm__tpl_equal(llm__tpl *x, llm__val a, llm__val b) {
     llm__tpl_spend(x, 1);
@@ -7861,7 +7934,6 @@ static uint16_t llm__tpl_tag(llm__tpl *x, llm__val key) {
     return key.type == LLM__V_STR ? (uint16_t)llm__hash(key.as.s, key.n, 1) : 0;
 }
 
-/* The value of a key, or NULL. */
 static llm__val *llm__tpl_dict_find(llm__tpl *x, const llm__vlist *d, llm__val key) {
     const uint16_t tag = llm__tpl_tag(x, key);
     llm__tpl_spend(x, d->n / 256);
@@ -7942,12 +8014,6 @@ static int64_t llm__tpl_len(llm__tpl *x, llm__val v) {
  *   tuple           (1, 'a')       (1, 'a')        [1, "a"]
  *   dict            {'k': 1}       {'k': 1}        {"k": 1} */
 
-typedef struct llm__tpl_style {
-    int json;                      /* 0: repr(), and the rest stands still */
-    int ascii, sort;               /* ensure_ascii, sort_keys */
-    llm__str indent, comma, colon; /* what is put once a level, .p NULL: all in one line; the separators */
-} llm__tpl_style;
-
 static const llm__tpl_style llm__tpl_repr = {0, 0, 0, {NULL, 0}, {", ", 2}, {": ", 2}};
 
 /* json.dumps escapes nothing above the control characters, or with ensure_ascii all that is not ASCII. */
@@ -7961,8 +8027,6 @@ static void llm__tpl_put_quoted(llm__tpl *x, llm__str s, const llm__tpl_style *o
     llm__text_quoted(&x->text, s, twofold ? '"' : '\'', !o->json, !o->json ? llm__tpl_printable : o->ascii ? llm__tpl_ascii : llm__tpl_any);
     if (x->text.failed) llm__tpl_error(x, LLM_ERR_LIMIT, "the output is over %zu bytes, or memory", x->text.limit);
 }
-
-static void llm__tpl_write(llm__tpl *x, llm__val v, const llm__tpl_style *o, int level);
 
 /* Where an indent is asked for, a new line. */
 static void llm__tpl_write_line(llm__tpl *x, const llm__tpl_style *o, int level) {
@@ -8004,7 +8068,6 @@ static void llm__tpl_write_items(llm__tpl *x, llm__val v, const llm__tpl_style *
     x->depth--;
 }
 
-/* Appends a value in a style; NULL: as str() has it. What has no value to show is written without Python's address. */
 static void llm__tpl_write(llm__tpl *x, llm__val v, const llm__tpl_style *o, int level) {
     static const char *const word[2][6] = {{"None", "False", "True", "nan", "inf", "-inf"},
                                            {"null", "false", "true", "NaN", "Infinity", "-Infinity"}};
@@ -8052,7 +8115,9 @@ static llm__val llm__tpl_str(llm__tpl *x, llm__val v) {
 /* Its bytes. */
 static llm__str llm__tpl_str_of(llm__tpl *x, llm__val v) { return llm__v_s(llm__tpl_str(x, v)); }
 
-/* ---- from text to tokens ----
+/* ============================================================================
+ * >>lexer   The text of a template as tokens.
+ * ============================================================================
  * Outside of tags the text is cut at {{, {% and {#, and what jinja2's trim_blocks and lstrip_blocks take away is taken away here: the line
  * feed behind a block, the blanks between the begin of a line and a block in it, and with '-' all white space. Inside of tags there are
  * words. Brackets are counted, because }} may end two dicts.
@@ -8075,12 +8140,14 @@ enum {
     LLM__W_ENDMACRO, LLM__W_FILTER, LLM__W_ENDFILTER, LLM__W_GENERATION, LLM__W_ENDGENERATION, LLM__W_BREAK, LLM__W_CONTINUE, LLM__W_LOOP,
     LLM__W_CALL, LLM__W_ENDCALL, LLM__W_CALLER
 };
+
+/* Operators between operands, from the loosest to those that bind closest. `not` has a level, but stands before its operand. */
+enum { LLM__LEVEL_OR = 1, LLM__LEVEL_AND, LLM__LEVEL_NOT, LLM__LEVEL_COMPARE };
+
 static const char llm__tpl_words[] = "or and not in is true True false False none None if elif else endif for endfor set endset macro "
                                      "endmacro filter endfilter generation endgeneration break continue loop call endcall caller";
 
-/* Operators between operands, from the loosest to those that bind closest. `not` has a level, but stands before its operand. */
 static const char *const llm__tpl_levels[] = {"O", "A", "!", "EN<>GLI", "+-", "~", "*/D%", "P"};
-enum { LLM__LEVEL_OR = 1, LLM__LEVEL_AND, LLM__LEVEL_NOT, LLM__LEVEL_COMPARE };
 
 /* Moves on, counting lines. */
 static void llm__lex_skip(llm__tpl *x, size_t n) {
@@ -8242,7 +8309,9 @@ static void llm__lex_all(llm__tpl *x) {
     llm__lex_push(x, 0, llm__v(LLM__V_UNSET));
 }
 
-/* ---- attributes, items, slices ----
+/* ============================================================================
+ * >>access   Attributes, items, slices; operators.
+ * ============================================================================
  * jinja2 lets templates write x.name and x["name"] for the same thing and tries both ways, in a different order: x.items is a dict's method
  * even where it has a key "items", x["items"] is the key. What is nowhere found is undefined, no error; only an undefined value has nothing
  * at all. With d = {"items": 1, "k": 2}:
@@ -8252,7 +8321,11 @@ static void llm__lex_all(llm__tpl *x) {
  *
  * Methods that change a list or dict do not exist, as the immutable sandbox hides them: x.append(1) says "'append' is undefined". */
 
+/* The row of that name that counts there, or NULL. */
 static const llm__tpl_row *llm__tpl_named(int where, llm__str name);
+
+/* A text for HTML, marked safe; one that is marked already stays. */
+static llm__val llm__tpl_escape(llm__tpl *x, llm__val v);
 
 /* loop.index and its like. UNSET if there is none of that name. */
 static llm__val llm__tpl_loop_attr(const llm__vobject *l, llm__str name) {
@@ -8368,7 +8441,7 @@ static int llm__tpl_in(llm__tpl *x, llm__val a, llm__val b) {
  * Whole numbers are doubles here; beyond 2^53, where Python would go on, it is an error, never a wrong number. Bools count as 0 and 1.
  * Division by / is a float always; // and % round down, to minus infinity, where C goes to zero: -7 // 2 is -4 and -7 % 2 is 1. */
 
-__attribute__((noreturn)) static void llm__tpl_overflow(llm__tpl *x) { llm__tpl_fail(x, "a whole number is beyond 2^53"); }
+static LLM__NORETURN void llm__tpl_overflow(llm__tpl *x) { llm__tpl_fail(x, "a whole number is beyond 2^53"); }
 
 /* Numbers. The result is whole if both are, but for 1 / 2 and 2 ** -1. */
 static llm__val llm__tpl_arith_num(llm__tpl *x, int op, llm__val a, llm__val b) {
@@ -8392,8 +8465,6 @@ static llm__val llm__tpl_arith_num(llm__tpl *x, int op, llm__val a, llm__val b) 
     if (op == 'P' && r - r != 0 && p - p == 0 && q - q == 0) llm__tpl_fail(x, "a power is out of range");
     return whole ? llm__v_int((int64_t)r) : llm__v_float(r);
 }
-
-static llm__val llm__tpl_escape(llm__tpl *x, llm__val v);
 
 /* + - * / // % ** ~ as Python has them. If one of two joined texts is marked safe, the other is escaped. */
 static llm__val llm__tpl_arith(llm__tpl *x, int op, llm__val a, llm__val b) {
@@ -8449,7 +8520,9 @@ static int llm__tpl_compare(llm__tpl *x, int op, llm__val a, llm__val b) {
     return op == '<' ? order < 0 : op == '>' ? order > 0 : op == 'L' ? order <= 0 : order >= 0;
 }
 
-/* ---- calls and their arguments ----
+/* ============================================================================
+ * >>calls   Calls and their arguments.
+ * ============================================================================
  * Filters, tests, methods and global functions are rows of a table, all called in one way. What Python checks about arguments (too many,
  * missing, twice, of no such name) is checked here by the row's spec, so the functions themselves only look at types. A new filter is a
  * function and a row:
@@ -8530,10 +8603,16 @@ static llm__str llm__arg_str(llm__tpl *x, llm__val v, const char *absent) {
     return LLM__V_IN(v, LLM__M_ABSENT) ? llm__s(absent, absent ? strlen(absent) : 0) : llm__arg_text(x, v);
 }
 
-/* ---- methods of texts, many of them filters too ----
+/* ============================================================================
+ * >>functions   Methods, filters, tests and global functions.
+ * ============================================================================
  * `self` is the text; a filter of the same function may be given any value and makes a text of it first. What is a part of the text (strip,
  * split) is a view of its bytes, the rest is written anew. Python's special cases of case (sigma at the end of a word, title case of the
  * Croatian digraphs) are left out, but for the German sharp s, whose capital is SS. */
+
+/* A value of a JSON document, copied: the document may be freed then. 1 becomes INT, 1.0 and 1e2 FLOAT, which print as 1.0 and 100.0, and
+ * 12345678901234567890 BIG, which prints as it stands. */
+static llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node);
 
 /* op: l lower, u upper, c capitalize, t title as the method does it, T as the filter does it. */
 LLM__TPL_FN(llm__fn_case) {
@@ -8740,7 +8819,6 @@ LLM__TPL_FN(llm__fn_string) {
     return v;
 }
 
-/* A text for HTML, marked safe; one that is marked already stays. */
 static llm__val llm__tpl_escape(llm__tpl *x, llm__val v) {
     const size_t mark = x->text.len;
     if (v.type == LLM__V_STR && v.flag) return v;
@@ -8781,8 +8859,6 @@ LLM__TPL_FN(llm__fn_tojson) {
     llm__tpl_write(x, self, &o, 0);
     return LLM__WRITTEN;
 }
-
-static llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node);
 
 /* The value of a JSON text; UNSET if it is none. Marks go before it is read: the texts in it are guarded one by one. The document is freed
  * with the render, should an error come between. */
@@ -9094,16 +9170,29 @@ static const llm__tpl_row llm__tpl_rows[] = {
 static const llm__tpl_row *llm__tpl_row_at(int i) { return i < LLM__COUNT(llm__tpl_rows) ? &llm__tpl_rows[i] : NULL; }
 static int llm__tpl_row_number(const llm__tpl_row *row) { return (int)(row - llm__tpl_rows); }
 
-/* The row of that name that counts there, or NULL. */
 static const llm__tpl_row *llm__tpl_named(int where, llm__str name) {
     for (int i = 0; i < LLM__COUNT(llm__tpl_rows); i++)
         if ((llm__tpl_rows[i].where & where) && llm__word_index(llm__tpl_rows[i].names, name) >= 0) return &llm__tpl_rows[i];
     return NULL;
 }
 
-/* ---- variables ----
+/* ============================================================================
+ * >>expressions   Variables and expressions.
+ * ============================================================================
  * A scope holds few variables, mostly `loop` and the target of a for, so it is searched from its begin, by the number that the lexer gave
  * the name. Setting always goes to the inner scope: {% set %} in a loop is gone after the turn, which is why templates use namespaces. */
+
+/* a if b else c. The check notes in the first token of a where b begins, so that b can be evaluated first, and then one of the others. */
+static llm__val llm__tpl_expr(llm__tpl *x);
+
+/* Runs a macro in a scope within the one it was defined in: parameters by position, by name, by default, and an error for arguments that
+ * nobody takes. Its output is its value. For macro f(a, b, c=2), called as f(1, d=4):
+ *
+ *   a   by position                      1
+ *   b   not given, and without default   undefined, which is an error only where Python refuses it
+ *   c   not given: its default           2, evaluated now, where a and b are seen already
+ *   d   no parameter                     an error */
+static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vobject *m, const llm__args *g);
 
 /* Opens a scope within `up`; returns the one that was open, which the caller puts back. Scopes are never freed: a macro may hold one. */
 static llm__scope *llm__tpl_scope(llm__tpl *x, llm__scope *up) {
@@ -9139,7 +9228,7 @@ static llm__val llm__tpl_lookup(llm__tpl *x, const llm__tpl_token *t) {
 /* ---- reading tokens ---- */
 
 /* An error at the token that is read. */
-__attribute__((noreturn)) static void llm__tpl_syntax(llm__tpl *x, const char *what) {
+static LLM__NORETURN void llm__tpl_syntax(llm__tpl *x, const char *what) {
     const llm__tpl_token *t = &x->tok[x->at];
     const llm__str s = t->v.type == LLM__V_STR ? llm__v_s(t->v) : llm__lit("");
     x->line = t->line;
@@ -9183,10 +9272,8 @@ static const llm__tpl_token *llm__tpl_name(llm__tpl *x) {
  * Oddities that are jinja2's and stay: ** goes from left to right, -2 ** 2 is 4, and a filter binds closer than any operator. Each function
  * reads its tokens and gives their value; while x->dead, some value, and nothing is looked up, called or combined. */
 
-static llm__val llm__tpl_expr(llm__tpl *x);
 static llm__val llm__tpl_operation(llm__tpl *x, int level);
 static llm__val llm__tpl_postfix(llm__tpl *x, llm__val v, int filters);
-static void llm__tpl_block(llm__tpl *x, uint32_t ends, int live);
 
 /* An expression, or several with commas between: a tuple. With `plain` they have no if-else, which would take the if of a for. */
 static llm__val llm__tpl_tuple(llm__tpl *x, int plain) {
@@ -9304,8 +9391,6 @@ static llm__val llm__tpl_subscript(llm__tpl *x, llm__val v) {
     return x->dead ? v : colons ? llm__tpl_slice(x, v, part) : llm__tpl_member_of(x, v, part[0], '[');
 }
 
-static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vobject *m, const llm__args *g);
-
 /* Calls a value. */
 static llm__val llm__tpl_call(llm__tpl *x, llm__val f, const llm__args *g) {
     llm__tpl_defined(x, f);
@@ -9380,7 +9465,6 @@ static llm__val llm__tpl_operation(llm__tpl *x, int level) {
     }
 }
 
-/* a if b else c. The check notes in the first token of a where b begins, so that b can be evaluated first, and then one of the others. */
 static llm__val llm__tpl_expr(llm__tpl *x) {
     const int32_t from = x->at, test = x->tok[from].jump;
     llm__val v = llm__v(LLM__V_NONE), other = llm__v_undef(llm__lit("an if without else"));
@@ -9403,11 +9487,17 @@ static llm__val llm__tpl_expr(llm__tpl *x) {
     return v;
 }
 
-/* ---- statements ----
+/* ============================================================================
+ * >>statements   Statements: for, if, set, macro and the others.
+ * ============================================================================
  * A block is statements up to one of the tags that its owner waits for. After a break or continue the blocks around it end as well, up to
  * the loop. A block with a scope of its own (for, macro, block set, filter, generation) opens one, others run in the scope that is open:
  *
  *   {% set x = 1 %}{% if true %}{% set x = 2 %}{% endif %}{% for i in [3] %}{% set x = i %}{% endfor %}{{ x }}     prints 2 */
+
+/* Statements up to a tag that begins with a word of the set `ends`, which x stands at then; none: up to the end of the text. Where they are
+ * not live, or after a break, the walk goes on at that tag at once, if the check has noted it. */
+static void llm__tpl_block(llm__tpl *x, uint32_t ends, int live);
 
 static void llm__tpl_tag_end(llm__tpl *x) { llm__tpl_want(x, 'b', "the end of the tag was expected"); }
 
@@ -9599,13 +9689,6 @@ static void llm__tpl_macro(llm__tpl *x, int word) {
     x->at = behind;
 }
 
-/* Runs a macro in a scope within the one it was defined in: parameters by position, by name, by default, and an error for arguments that
- * nobody takes. Its output is its value. For macro f(a, b, c=2), called as f(1, d=4):
- *
- *   a   by position                      1
- *   b   not given, and without default   undefined, which is an error only where Python refuses it
- *   c   not given: its default           2, evaluated now, where a and b are seen already
- *   d   no parameter                     an error */
 static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vobject *m, const llm__args *g) {
     const int32_t behind = x->at;
     llm__scope *outer = llm__tpl_scope(x, m->scope);
@@ -9668,8 +9751,6 @@ static void llm__tpl_statement(llm__tpl *x) {
     }
 }
 
-/* Statements up to a tag that begins with a word of the set `ends`, which x stands at then; none: up to the end of the text. Where they are
- * not live, or after a break, the walk goes on at that tag at once, if the check has noted it. */
 static void llm__tpl_block(llm__tpl *x, uint32_t ends, int live) {
     const int32_t from = x->at, end = x->tok[from].jump;
     llm__tpl_enter(x);
@@ -9696,7 +9777,9 @@ static void llm__tpl_block(llm__tpl *x, uint32_t ends, int live) {
     x->depth--;
 }
 
-/* ---- values from JSON ----
+/* ============================================================================
+ * >>render   Opening a template, and rendering it with a context.
+ * ============================================================================
  * JSON's types are Python's: objects keep their order, numbers without point and exponent are whole and of any length. */
 
 /* A text of the context, guarded if the options say so. */
@@ -9708,8 +9791,6 @@ static llm__val llm__tpl_from_text(llm__tpl *x, llm__str s) {
     return llm__tpl_copy(x, LLM__V_STR, llm__s(x->aside.data, x->aside.len));
 }
 
-/* A value of a JSON document, copied: the document may be freed then. 1 becomes INT, 1.0 and 1e2 FLOAT, which print as 1.0 and 100.0, and
- * 12345678901234567890 BIG, which prints as it stands. */
 static llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node) {
     llm__val v = llm__v_float(0);
     llm_json_type type = llm_json_type_of(doc, node);
@@ -9865,7 +9946,7 @@ static llm_result llm__template_render(const llm_template *t, const llm_json *co
 }
 
 /* ============================================================================
- * >>chat   Reasoning and tool calls apart from the answer, and what a chat template can do.
+ * >>reasoning   Reasoning apart from the answer.
  * ============================================================================
  * Models that think first put it between two tags, in front of the answer. The opening tag may stand at the end of the prompt, so that the
  * model's text begins in the middle of its thoughts: the last tag of the prompt tells whether they are open. The parsers differ in their
@@ -9894,6 +9975,14 @@ static llm_result llm__template_render(const llm_template *t, const llm_json *co
  * found in the text of the chat template where nobody names one. What a template can do is found by trying: a probe is rendered and looked
  * for in the result. */
 
+/* One kind of reasoning parser. */
+typedef struct llm__reasoning_row {
+    const char *names;       /* as users write them: words for llm__alias_among */
+    const char *open, *close;
+    int thinks;              /* 1: thoughts are open unless the prompt ends with the closing tag */
+    int drop;                /* 1: a closing tag in the answer is left out */
+} llm__reasoning_row;
+
 /* ---- lists of names: of parsers, options, roles */
 
 /* The length of a word without its "=2". */
@@ -9918,14 +10007,6 @@ static int llm__alias_among(const char *words, llm__str name, int32_t *number) {
     }
     return 0;
 }
-
-/* One kind of reasoning parser. */
-typedef struct llm__reasoning_row {
-    const char *names;       /* as users write them: words for llm__alias_among */
-    const char *open, *close;
-    int thinks;              /* 1: thoughts are open unless the prompt ends with the closing tag */
-    int drop;                /* 1: a closing tag in the answer is left out */
-} llm__reasoning_row;
 
 /* The row of a kind; NULL if there is no such kind. */
 static const llm__reasoning_row *llm__reasoning_of(llm_reasoning_kind kind) {
@@ -10010,7 +10091,9 @@ LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *
     llm__reasoning_emit(r, r->n_held, reasoning, content);
 }
 
-/* ---- tool calls
+/* ============================================================================
+ * >>tools   Tool calls in the forms that models write them in.
+ * ============================================================================
  * A model calls a function by writing its name and its arguments in a form it was trained on. There are dozens of forms, but all are made
  * of the same parts, so a form is a row of a table and one parser reads them all:
  *
@@ -10034,6 +10117,8 @@ LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *
  *   "Rome"}}\n</tool_call>                         BETWEEN    weather {"city": "Rome"}     weather, with all arguments at once
  *
  * Without a grammar nothing is told before the last brace: the text could still be no call, and what was told cannot be taken back. */
+
+static const char llm__tool_letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."; /* of names */
 
 /* One form. Of each pair the first mark that fits counts; NULL: the form has no such mark. */
 typedef struct llm__tool_row {
@@ -10154,8 +10239,6 @@ static int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const
 typedef enum llm__tool_state {
     LLM__TOOL_TEXT = 0, LLM__TOOL_BETWEEN, LLM__TOOL_NAME, LLM__TOOL_OBJECT, LLM__TOOL_ELEMENTS
 } llm__tool_state;
-
-static const char llm__tool_letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."; /* of names */
 
 enum { LLM__TOOL_NAME_MAX = 128, LLM__TOOL_GAP = 96 }; /* bytes of a name, and between it and its arguments */
 
@@ -10510,6 +10593,7 @@ LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out
 }
 
 LLM__COLD_END
+
 /* ============================================================================
  * >>dtypes   What the bytes of stored tensors mean.
  * ============================================================================
@@ -10524,6 +10608,79 @@ LLM__COLD_END
  * format is a row of the table llm__formats, and one function, llm__sub_get, takes any 32 columns of any format apart into one common
  * form. Everything that reads weights starts from it: rows for the embedding, packing for the kernels, the tests.
  * The formats are ggml's (ggml-common.h); MXFP4 is that of the Open Compute Project (Microscaling Formats 1.0, 2023). */
+
+/* How elements of a type are stored: in blocks of so many elements and bytes. A row is a whole number of blocks, so the length of a row in
+ * bytes is n / block * bytes, and no block spans two rows. */
+typedef struct llm__type_desc {
+    int32_t type; /* llm_type; numbers that it lacks are listed for their names and sizes only */
+    const char *name;
+    int32_t block, bytes;
+} llm__type_desc;
+
+/* Those of one element a block are the dtypes of safetensors, by the same names. Rows without a name of llm_type are types of ggml that no
+ * kernel here reads: they are in the table so that `info` can list them and their sizes can be checked. Numbers that ggml has given up (4,
+ * 5, 31 to 33, 36 to 38) are absent, as if never heard of. */
+static const llm__type_desc llm__type_table[] = {
+    {LLM_TYPE_F32, "F32", 1, 4}, {LLM_TYPE_F16, "F16", 1, 2}, {LLM_TYPE_BF16, "BF16", 1, 2}, {LLM_TYPE_F64, "F64", 1, 8},
+    {LLM_TYPE_Q4_0, "Q4_0", 32, 18}, {LLM_TYPE_Q4_1, "Q4_1", 32, 20}, {LLM_TYPE_Q5_0, "Q5_0", 32, 22},
+    {LLM_TYPE_Q5_1, "Q5_1", 32, 24}, {LLM_TYPE_Q8_0, "Q8_0", 32, 34}, {9, "Q8_1", 32, 36}, {LLM_TYPE_Q2_K, "Q2_K", 256, 84},
+    {LLM_TYPE_Q3_K, "Q3_K", 256, 110}, {LLM_TYPE_Q4_K, "Q4_K", 256, 144}, {LLM_TYPE_Q5_K, "Q5_K", 256, 176},
+    {LLM_TYPE_Q6_K, "Q6_K", 256, 210}, {15, "Q8_K", 256, 292}, {16, "IQ2_XXS", 256, 66}, {17, "IQ2_XS", 256, 74},
+    {18, "IQ3_XXS", 256, 98}, {19, "IQ1_S", 256, 50}, {LLM_TYPE_IQ4_NL, "IQ4_NL", 32, 18}, {21, "IQ3_S", 256, 110},
+    {22, "IQ2_S", 256, 82}, {LLM_TYPE_IQ4_XS, "IQ4_XS", 256, 136}, {29, "IQ1_M", 256, 56}, {34, "TQ1_0", 256, 54},
+    {35, "TQ2_0", 256, 66}, {LLM_TYPE_MXFP4, "MXFP4", 32, 17}, {40, "NVFP4", 64, 36}, {LLM_TYPE_I8, "I8", 1, 1},
+    {LLM_TYPE_I16, "I16", 1, 2}, {LLM_TYPE_I32, "I32", 1, 4}, {LLM_TYPE_I64, "I64", 1, 8}, {LLM_TYPE_F8_E4M3, "F8_E4M3", 1, 1},
+    {LLM_TYPE_F8_E5M2, "F8_E5M2", 1, 1}, {LLM_TYPE_U8, "U8", 1, 1}, {LLM_TYPE_BOOL, "BOOL", 1, 1}, {LLM_TYPE_U16, "U16", 1, 2},
+    {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8},
+};
+
+/* How a packed weight keeps them: see >>kernels-ref. */
+typedef enum llm__kind {
+    LLM__KIND_F32 = 0, LLM__KIND_F16, LLM__KIND_BF16,           /* floats */
+    LLM__KIND_Q4Z, LLM__KIND_Q4M, LLM__KIND_Q5Z, LLM__KIND_Q5M, /* 4 and 5 bits with a zero point or a minimum */
+    LLM__KIND_Q8, LLM__KIND_IQ4, LLM__KIND_MXFP4,               /* signed bytes; nibbles that index a table of them */
+    LLM__KIND_Q4K, LLM__KIND_Q5K, LLM__KIND_Q6K,                /* with scales by super-block */
+    LLM__KIND_G16, LLM__KIND_G16M, LLM__KIND_COUNT              /* bytes with f32 scales by 16 columns, for what has no layout of its own */
+} llm__kind;
+
+/* In which order the bits of a plane stand. A sub is 32 columns, number j of its block.
+ *   HALVES    16 bytes a sub: low nibbles are columns 0..15, high ones 16..31
+ *   STRIPES   32 bytes for 8 / bits subs: the first has the lowest bits of each byte
+ *   QUARTERS  Q6_K's nibbles: as STRIPES, but 64 bytes for four subs, whose first two have the low nibbles
+ *   WORD      one bit a column, in order */
+typedef enum llm__order { LLM__PLANE_NONE = 0, LLM__HALVES, LLM__STRIPES, LLM__QUARTERS, LLM__WORD } llm__order;
+
+/* How scales (and minimums) of subs are stored: 1; a power of two; small integers, packed in one way or another. */
+typedef enum llm__packing { LLM__SC_ONE = 0, LLM__SC_E8, LLM__SC_Q2K, LLM__SC_Q3K, LLM__SC_Q45K, LLM__SC_Q6K, LLM__SC_XS } llm__packing;
+
+/* One quantised format. u = low | high << bits of low. All positions are bytes of the block. */
+typedef struct llm__format {
+    int32_t type;
+    llm__kind kind, rest;          /* packed as; when columns are cut inside a super-block */
+    int zero;
+    llm__order order;              /* low plane */
+    int bits, at;
+    llm__order high_order;         /* high plane */
+    int high_bits, high_at;
+    llm__packing scales;
+    int scales_at, d_at, m_at;     /* f16 scale and minimum; m_at -1: none */
+} llm__format;
+
+/* What the nibbles of a kind stand for, where they are indexes of a table; else NULL. */
+LLM__INLINE const int8_t *llm__kind_table(llm__kind kind) {
+    static const int8_t iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+    static const int8_t e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}; /* doubled */
+    return kind == LLM__KIND_IQ4 ? iq4 : kind == LLM__KIND_MXFP4 ? e2m1 : NULL;
+}
+
+/* 32 columns of one stored row: w[i] = d * sc[i / 16] * q[i] + m * mc[i / 16]. The products d * sc and m * mc are exact in f32. */
+typedef struct llm__sub {
+    uint8_t u[32]; /* as stored */
+    int8_t q[32];  /* as meant: u - zero, or table[u] */
+    float d, m;
+    int8_t sc[2];
+    uint8_t mc[2];
+} llm__sub;
 
 static float llm__bits_f32(uint32_t u) {
     float f;
@@ -10590,31 +10747,6 @@ static uint16_t llm__f32_to_bf16(float f) {
 
 /* ---- Types by number ---- */
 
-/* How elements of a type are stored: in blocks of so many elements and bytes. A row is a whole number of blocks, so the length of a row in
- * bytes is n / block * bytes, and no block spans two rows. */
-typedef struct llm__type_desc {
-    int32_t type; /* llm_type; numbers that it lacks are listed for their names and sizes only */
-    const char *name;
-    int32_t block, bytes;
-} llm__type_desc;
-
-/* Those of one element a block are the dtypes of safetensors, by the same names. Rows without a name of llm_type are types of ggml that no
- * kernel here reads: they are in the table so that `info` can list them and their sizes can be checked. Numbers that ggml has given up (4,
- * 5, 31 to 33, 36 to 38) are absent, as if never heard of. */
-static const llm__type_desc llm__type_table[] = {
-    {LLM_TYPE_F32, "F32", 1, 4}, {LLM_TYPE_F16, "F16", 1, 2}, {LLM_TYPE_BF16, "BF16", 1, 2}, {LLM_TYPE_F64, "F64", 1, 8},
-    {LLM_TYPE_Q4_0, "Q4_0", 32, 18}, {LLM_TYPE_Q4_1, "Q4_1", 32, 20}, {LLM_TYPE_Q5_0, "Q5_0", 32, 22},
-    {LLM_TYPE_Q5_1, "Q5_1", 32, 24}, {LLM_TYPE_Q8_0, "Q8_0", 32, 34}, {9, "Q8_1", 32, 36}, {LLM_TYPE_Q2_K, "Q2_K", 256, 84},
-    {LLM_TYPE_Q3_K, "Q3_K", 256, 110}, {LLM_TYPE_Q4_K, "Q4_K", 256, 144}, {LLM_TYPE_Q5_K, "Q5_K", 256, 176},
-    {LLM_TYPE_Q6_K, "Q6_K", 256, 210}, {15, "Q8_K", 256, 292}, {16, "IQ2_XXS", 256, 66}, {17, "IQ2_XS", 256, 74},
-    {18, "IQ3_XXS", 256, 98}, {19, "IQ1_S", 256, 50}, {LLM_TYPE_IQ4_NL, "IQ4_NL", 32, 18}, {21, "IQ3_S", 256, 110},
-    {22, "IQ2_S", 256, 82}, {LLM_TYPE_IQ4_XS, "IQ4_XS", 256, 136}, {29, "IQ1_M", 256, 56}, {34, "TQ1_0", 256, 54},
-    {35, "TQ2_0", 256, 66}, {LLM_TYPE_MXFP4, "MXFP4", 32, 17}, {40, "NVFP4", 64, 36}, {LLM_TYPE_I8, "I8", 1, 1},
-    {LLM_TYPE_I16, "I16", 1, 2}, {LLM_TYPE_I32, "I32", 1, 4}, {LLM_TYPE_I64, "I64", 1, 8}, {LLM_TYPE_F8_E4M3, "F8_E4M3", 1, 1},
-    {LLM_TYPE_F8_E5M2, "F8_E5M2", 1, 1}, {LLM_TYPE_U8, "U8", 1, 1}, {LLM_TYPE_BOOL, "BOOL", 1, 1}, {LLM_TYPE_U16, "U16", 1, 2},
-    {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8},
-};
-
 /* NULL for a type never heard of. Types of the table that no kernel reads are refused where the tensor is used. */
 static const llm__type_desc *llm__type_info(int32_t type) {
     for (int i = 0; i < LLM__COUNT(llm__type_table); i++)
@@ -10653,38 +10785,6 @@ static float llm__element(int32_t type, const uint8_t *p, int64_t i) {
 
 /* ---- Quantised blocks ---- */
 
-/* How a packed weight keeps them: see >>kernels-ref. */
-typedef enum llm__kind {
-    LLM__KIND_F32 = 0, LLM__KIND_F16, LLM__KIND_BF16,           /* floats */
-    LLM__KIND_Q4Z, LLM__KIND_Q4M, LLM__KIND_Q5Z, LLM__KIND_Q5M, /* 4 and 5 bits with a zero point or a minimum */
-    LLM__KIND_Q8, LLM__KIND_IQ4, LLM__KIND_MXFP4,               /* signed bytes; nibbles that index a table of them */
-    LLM__KIND_Q4K, LLM__KIND_Q5K, LLM__KIND_Q6K,                /* with scales by super-block */
-    LLM__KIND_G16, LLM__KIND_G16M, LLM__KIND_COUNT              /* bytes with f32 scales by 16 columns, for what has no layout of its own */
-} llm__kind;
-
-/* In which order the bits of a plane stand. A sub is 32 columns, number j of its block.
- *   HALVES    16 bytes a sub: low nibbles are columns 0..15, high ones 16..31
- *   STRIPES   32 bytes for 8 / bits subs: the first has the lowest bits of each byte
- *   QUARTERS  Q6_K's nibbles: as STRIPES, but 64 bytes for four subs, whose first two have the low nibbles
- *   WORD      one bit a column, in order */
-typedef enum llm__order { LLM__PLANE_NONE = 0, LLM__HALVES, LLM__STRIPES, LLM__QUARTERS, LLM__WORD } llm__order;
-
-/* How scales (and minimums) of subs are stored: 1; a power of two; small integers, packed in one way or another. */
-typedef enum llm__packing { LLM__SC_ONE = 0, LLM__SC_E8, LLM__SC_Q2K, LLM__SC_Q3K, LLM__SC_Q45K, LLM__SC_Q6K, LLM__SC_XS } llm__packing;
-
-/* One quantised format. u = low | high << bits of low. All positions are bytes of the block. */
-typedef struct llm__format {
-    int32_t type;
-    llm__kind kind, rest;          /* packed as; when columns are cut inside a super-block */
-    int zero;
-    llm__order order;              /* low plane */
-    int bits, at;
-    llm__order high_order;         /* high plane */
-    int high_bits, high_at;
-    llm__packing scales;
-    int scales_at, d_at, m_at;     /* f16 scale and minimum; m_at -1: none */
-} llm__format;
-
 static const llm__format llm__formats[] = {
     {LLM_TYPE_Q4_0, LLM__KIND_Q4Z, LLM__KIND_Q4Z, 8, LLM__HALVES, 4, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1},
     {LLM_TYPE_Q4_1, LLM__KIND_Q4M, LLM__KIND_Q4M, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, 2},
@@ -10707,22 +10807,6 @@ static const llm__format *llm__format_of(int32_t type) {
         if (llm__formats[i].type == type) return &llm__formats[i];
     return NULL;
 }
-
-/* What the nibbles of a kind stand for, where they are indexes of a table; else NULL. */
-LLM__INLINE const int8_t *llm__kind_table(llm__kind kind) {
-    static const int8_t iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-    static const int8_t e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}; /* doubled */
-    return kind == LLM__KIND_IQ4 ? iq4 : kind == LLM__KIND_MXFP4 ? e2m1 : NULL;
-}
-
-/* 32 columns of one stored row: w[i] = d * sc[i / 16] * q[i] + m * mc[i / 16]. The products d * sc and m * mc are exact in f32. */
-typedef struct llm__sub {
-    uint8_t u[32]; /* as stored */
-    int8_t q[32];  /* as meant: u - zero, or table[u] */
-    float d, m;
-    int8_t sc[2];
-    uint8_t mc[2];
-} llm__sub;
 
 static float llm__load_f16(const uint8_t *p) { return llm__f16_to_f32((uint16_t)(p[0] | p[1] << 8)); }
 
@@ -10819,58 +10903,8 @@ static void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from,
 }
 
 /* ============================================================================
- * >>kernels-ref   What the kernels work on: instruction sets, rounded activations, packed weights.
- * ============================================================================
- * Nearly all time goes into products y = W x of a weight (rows, cols) with the activations of some tokens. With one token every weight is
- * used once: the limit is the memory, which gives about 30 GB/s to two cores; 100 MB of weights cannot make more than 300 tokens a second,
- * whatever the arithmetic. So weights keep the few bits they have in the file, and are read once, front to back. With many tokens the limit
- * is the arithmetic. There vpdpbusd (VNNI) does 64 multiplications of bytes an instruction, eight times what floats can. So activations are
- * rounded to bytes too, 32 at a time with a scale. Both ends are met by one layout, made once at load:
- *
- *     a packed block is 16 rows x 32 columns; lane r of a vector is row r, and holds 4 columns of it:
- *
- *                      lane 0         lane 1                lane 15
- *       vector 0   w[0][0..3]     w[1][0..3]     ...    w[15][0..3]        (64 bytes)
- *       vector 1   w[0][4..7]     w[1][4..7]     ...
- *       ...
- *       vector 7   w[0][28..31]   ...
- *
- * vpdpbusd multiplies such a vector with the same 4 activations in every lane and adds the four products of each lane to a 32-bit sum:
- * after 8 of them each lane has its row's dot product of 32 columns. No sum ever runs across lanes, and a token needs nothing but its own
- * 32 bytes. A block that is unpacked once serves all tokens of a tile.
- *
- * 8-bit weights take 8 vectors as drawn. 4-bit ones take four: vector j has the columns of vector j in its low nibbles and those of
- * vector j + 4 (16 columns further) in the high ones. With 5 or 6 bits it is five or six, which leave 3 or 2 bits of each byte for the
- * pieces of the other three or two vectors (llm__piece_of). Scales follow, then minimums, 16 of each, as the file
- * has them: f16, or small integers with an f16 scale for 256 columns in front of every eighth block. So w = scale * (u - zero) + minimum
- * keeps the file's exact meaning. Formats without a layout of their own become bytes with f32 scales for 16 columns (G16). Floats stay what
- * they are: 16 rows of a column side by side; of bf16, two columns a lane, as vdpbf16ps wants them.
- *
- * A block of Q4_1 (kind Q4M), whose 16 rows have 16 blocks of 20 bytes in the file, has 320 bytes too, which is 5 bits a weight:
- *
- *     byte   0 ...  63   vector 0: byte 4 r + c has w[r][c] in its low nibble and w[r][16 + c] in its high one  (rows r = 0..15, c = 0..3)
- *           64 ... 127   vector 1: w[r][4 + c], w[r][20 + c]
- *          128 ... 191   vector 2: w[r][8 + c], w[r][24 + c]
- *          192 ... 255   vector 3: w[r][12 + c], w[r][28 + c]
- *          256 ... 287   16 scales, f16: row r's at 256 + 2 r
- *          288 ... 319   16 minimums, f16
- *
- * Neighbouring row blocks of one kind stand together: of each 32 columns first the bits of both, then the scales of both, then the minimums,
- * and heads side by side. So a product of 32 rows reads one stream of memory, and every vector begins on a cache line whatever the format
- * (a block of Q6_K has 416 bytes, two have 832, which is 13 lines). Floats likewise: of each column, or two, 16 rows and 16 rows.
- *
- * Row 3, column 17 is the high nibble of byte 13. Is that 9, and are scale and minimum of the row 0.02 and -0.15, then the weight is
- * 0.02 * 9 - 0.15 = 0.03. Unpacking is a mask for the first four vectors, a shift and a mask for the latter four. Eight blocks of Q4_K
- * take 64 + 8 * (256 + 16 + 16) bytes, 4.625 bits a weight where the file has 4.5: its scales of 6 bits have become bytes.
- *
- * With x ~ d q (q: signed bytes) a block adds to a row's result
- *
- *     sum of w x  =  scale * d * sum of u q  +  (minimum - zero * scale) * d * sum of q
- *
- * The second sum does not depend on the row: it is made once, when the activation is rounded (llm__act.s). So a zero point costs nothing:
- * it is a minimum. That is also how signed weights pass through vpdpbusd, whose first operand is unsigned: they are stored plus 128. */
-
-/* ---- Instruction sets ---- */
+ * >>isa   Instruction sets, by name and by what this processor runs.
+ * ============================================================================ */
 
 /* Worse ones first. All give a row the same result whoever is beside it in a batch; between two sets the last bits may differ, for only
  * some fuse a multiplication with an addition. */
@@ -10879,12 +10913,6 @@ typedef enum llm__isa {
     LLM__ISA_NEON, LLM__ISA_COUNT
 } llm__isa;
 
-/* As users write it, and as llm_isa_list shows it. */
-static const char *llm__isa_name(llm__isa isa) {
-    static const char *const names[LLM__ISA_COUNT] = {"scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx", "neon"};
-    return names[isa];
-}
-
 #if LLM__X86
 /* Whether the compiler knows AVX-VNNI, and vdpbf16ps. */
 #if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
@@ -10892,7 +10920,15 @@ static const char *llm__isa_name(llm__isa isa) {
 #else
 #define LLM__HAS_2021 0
 #endif
+#endif
 
+/* As users write it, and as llm_isa_list shows it. */
+static const char *llm__isa_name(llm__isa isa) {
+    static const char *const names[LLM__ISA_COUNT] = {"scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx", "neon"};
+    return names[isa];
+}
+
+#if LLM__X86
 /* Compilers disagree on the names of these features: asked of the CPU itself, once avx2 is known to be there. Tiles need the system's leave. */
 static int llm__has_avxvnni(void) {
     unsigned a = 0, b, c, d;
@@ -10951,7 +10987,9 @@ static llm_result llm__isa_find(const char *name, llm__isa *out) {
     return llm__error(LLM_ERR_ARG, "isa %s: this CPU has %s", name, llm_isa_list());
 }
 
-/* ---- Activations ----
+/* ============================================================================
+ * >>packed   Rounded activations and packed weights: what kernels work on.
+ * ============================================================================
  * A buffer is a matrix of f32. Linear layers over quantised weights read a copy of it rounded to int8: for each 32 columns a scale d,
  * x ~ d * q. Its tokens are grouped into tiles of up to 32; inside a tile of n, block b of token t stands at index
  * start * n_blocks + b * n + t, so a kernel reads memory in order: 33 tokens of 64 columns make two tiles and stand as
@@ -10991,20 +11029,6 @@ enum {
     LLM__SUPER = 8,
     LLM__OUT = LLM__ROWS * LLM__TILE
 }; /* tokens of a tile, of floats; rows of a block; blocks that are unpacked at a time: a super-block; sums of a block and a tile */
-
-/* Carves the parts of a rounded copy of `blocks` blocks out of memory; returns the bytes it takes (memory NULL: only that). */
-static size_t llm__act_place(llm__act *a, uint8_t *memory, size_t blocks) {
-    size_t n = (blocks + 15) & ~(size_t)15; /* each part starts on a cache line */
-    if (memory) {
-        a->q = (int8_t *)memory;
-        a->d = (float *)(void *)(memory + n * 32);
-        a->s = a->d + n;
-        a->n = (int32_t *)(void *)(a->s + 2 * n);
-    }
-    return n * (32 + 20);
-}
-
-/* ---- Packed weights ---- */
 
 /* How scales stand in a block, 16 of them. X2: two, for 16 columns each. SUPER: a byte, times an f16 for 256 columns at the head. */
 typedef enum llm__scale {
@@ -11080,6 +11104,27 @@ LLM__INLINE int llm__kind_block(llm__kind kind) {
     return 64 * llm__kind_info(kind).bits + llm__scale_bytes(llm__kind_info(kind).scale) + llm__scale_bytes(llm__kind_info(kind).min);
 }
 
+/* A block as the products want it: a byte a weight, in the order drawn above, and every scale an f32. */
+typedef struct llm__cooked {
+    uint8_t u[8 * 64];
+    float d[2][LLM__ROWS],
+        m[2][LLM__ROWS]; /* [0]: of all 32 columns; of two scales, [1]: of the latter 16, m[1] as what is added to m[0] there */
+} __attribute__((aligned(64))) llm__cooked;
+
+/* Carves the parts of a rounded copy of `blocks` blocks out of memory; returns the bytes it takes (memory NULL: only that). */
+static size_t llm__act_place(llm__act *a, uint8_t *memory, size_t blocks) {
+    size_t n = (blocks + 15) & ~(size_t)15; /* each part starts on a cache line */
+    if (memory) {
+        a->q = (int8_t *)memory;
+        a->d = (float *)(void *)(memory + n * 32);
+        a->s = a->d + n;
+        a->n = (int32_t *)(void *)(a->s + 2 * n);
+    }
+    return n * (32 + 20);
+}
+
+/* ---- Packed weights ---- */
+
 /* Bytes of 16 packed rows, or of a pair of such blocks, up to the next cache line. There is room for 16 rows even if there are fewer. */
 static int64_t llm__kind_row_bytes(llm__kind kind, int64_t cols, int pair) {
     int64_t blocks = cols / 32, supers = (blocks + LLM__SUPER - 1) / LLM__SUPER;
@@ -11088,24 +11133,132 @@ static int64_t llm__kind_row_bytes(llm__kind kind, int64_t cols, int pair) {
     return (n * pair + 63) & ~(int64_t)63;
 }
 
-/* A block as the products want it: a byte a weight, in the order drawn above, and every scale an f32. */
-typedef struct llm__cooked {
-    uint8_t u[8 * 64];
-    float d[2][LLM__ROWS],
-        m[2][LLM__ROWS]; /* [0]: of all 32 columns; of two scales, [1]: of the latter 16, m[1] as what is added to m[0] there */
-} __attribute__((aligned(64))) llm__cooked;
+/* ============================================================================
+ * >>kernels   The table of kernels, and what they are called with.
+ * ============================================================================ */
+
+enum {
+    LLM__AHEAD = 8192
+}; /* bytes that weights are fetched ahead of their use: of Q8_0 and 16 tokens from memory 4096 give a seventh less, 12288 the same (Zen 5) */
+
+/* What happens to the results of a product. */
+typedef struct llm__finish {
+    float *dst;              /* the first token's first output */
+    int64_t stride, first_row; /* first_row: the weight's row of that output */
+    const float *bias;       /* (rows of the weight), or NULL */
+    const float *plus;       /* (tokens, outputs from first_row on) of adapters, or NULL */
+    int64_t plus_stride;
+    float scale, limit, softcap;
+    llm_act act;
+    int add, gate_up, per;   /* per: places of a tile that a token takes */
+} llm__finish;
+
+typedef struct llm__block {  /* up to 16 rows of a weight, packed */
+    int64_t offset;          /* of its bytes in memory */
+    int64_t row;             /* the first of its rows */
+    int32_t n, kind;         /* n rows; the other lanes are zero */
+    int32_t pair, place;     /* blocks that stand together from offset on; which of them it is */
+    float scale;             /* of the segment, for the results */
+} llm__block;
+
+/* A product of one row block, or of a pair that stands together, with a tile: out (n, 16) = the sums for the n tokens whose roundings stand
+ * from `at` on; those of the second one at out + LLM__OUT. */
+typedef struct llm__product {
+    const uint8_t *w; /* packed */
+    int64_t n_blocks;
+    int pair;
+    llm__act act;
+    size_t at;
+    int n;
+    float *out;
+    const uint8_t *fetch; /* of a block that is multiplied: what llm__fetch is to be given */
+    int *tiles;           /* see llm__kernels.rest */
+    struct llm__amx *amx; /* see >>kernels-amx */
+} llm__product;
+
+/* A product of floats: c[i][p][j] = start + sum over k of a[i][k] * b[p][k][j], for i < n, two panels p and j < 16. It serves linear layers
+ * over floats (a: activations, b: two blocks of packed rows) and both products of attention: scores (a: queries, b: transposed keys) and
+ * values (a: weights, b: value rows). Every element is one chain of multiply-adds in the order of k, so neither n nor who is in the other
+ * panel changes its bits. The chain starts with 0, or with scale[i] * c; with `add` its end is added to c. */
+typedef struct llm__mac {
+    const float *a;
+    const uint16_t *half; /* NULL, or bf16 instead of a: then b is bf16 */
+    const void *b[2];     /* of bf16 two k at a time, as packed: b[k / 2][j][k % 2] */
+    const uint8_t *fetch[2]; /* what is read next is fetched meanwhile, `pace` bytes for each k: memory gives most where it is asked evenly */
+    int64_t pace;
+    float *c;
+    const float *scale;   /* NULL: start with 0 */
+    int lda, ldb, ldc, n, k, add;
+    int phase;            /* the first k's place in its group of 32, where sums are made of groups */
+    int step;             /* floats of c between panels. 0: there is one, both of b are it; then no add */
+    llm__kind type;       /* of b: F32, F16 or BF16 (k even) */
+    int *tiles;           /* see llm__kernels.rest */
+} llm__mac;
+
+enum {
+    LLM__QUERIES = 48,
+    LLM__BLOCK = 64,
+    LLM__GROUP = 16
+}; /* queries of an attention tile; positions of a softmax step; of a stored key group */
+
+/* Some queries of one sequence against one KV head: what attention keeps between the blocks. p holds scores, then weights. The arrays by
+ * query end on a whole vector. */
+typedef struct llm__attend {
+    const struct llm__kv_view *next; /* what this thread reads after this tile: positions [next_from, next_to); NULL: not known */
+    int next_from, next_to, end; /* end: of this tile's positions, up to a whole group */
+    float *q, *o, *p, *k, *v; /* (n, hd), (n, vdp), (n, 64), (4, hd, 16), (64, vdp) */
+    int n, hd, vd, vdp;       /* vdp: vd rounded up to 16 */
+    float m[LLM__QUERIES], scale[LLM__QUERIES]; /* running maximum of each query; what the block multiplies o by */
+    float l[LLM__QUERIES][LLM__ROWS];                /* running sum, of every 16th position by itself: added up at the end */
+    float q_sum[LLM__QUERIES], offset[LLM__QUERIES]; /* of scaled types: sum of q; what is to be added to every element of o */
+    float slope[LLM__QUERIES];   /* ALiBi, in units of the base-2 logarithm */
+    int at[LLM__QUERIES], from[LLM__QUERIES], to[LLM__QUERIES]; /* each query's position and the positions it sees */
+    float softcap;               /* 0: none */
+    int alibi, keys_in_place, values_in_place;
+    int half;                    /* q, and p once softened, are bf16, where their f32 were, rows close behind each other */
+    int tiles;                   /* see llm__kernels.rest */
+} llm__attend;
+
+/* Bytes of a stored element of the KV cache (int4: of two). */
+LLM__INLINE int llm__kv_size(llm_kv_type type) { return type == LLM_KV_F32 ? 4 : type == LLM_KV_F16 || type == LLM_KV_BF16 ? 2 : 1; }
+
+/* What the rest of the library calls: one such table for each instruction set. All pointers are set (but `rest` and `peak`), all functions
+ * may be called from any thread at once and keep nothing. The llm__body functions say what each does; for `product` and `mac` llm__scalar_product
+ * and llm__scalar_mac do. */
+typedef struct llm__kernels {
+    void (*quantise)(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per);
+    void (*finish)(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n);
+    float (*sum)(const float *x, int n);
+    float (*dot)(const float *a, const float *b, int n);
+    void (*add)(float *x, const float *y, float scale, int n);
+    void (*affine)(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n);
+    void (*rotate)(float *x, const float *rope, int half, int interleaved);
+    void (*to_half)(uint16_t *dst, const float *src, int n);
+    void (*to_bf16)(uint16_t *dst, const float *src, int n);
+    void (*expand)(llm_kv_type type, const uint8_t *src, int n, float *low, float *high);
+    void (*bias)(llm__attend *t, int block);
+    void (*soften)(llm__attend *t, int block);
+    float (*top)(const float *x, int32_t n, int *bad);
+    double (*weigh)(const float *x, float *w, int32_t n, float max, float scale);
+    void (*mac)(const llm__mac *m);
+    void (*product)(llm__kind kind, const llm__product *p);
+    int bf16;  /* mac multiplies bf16 with bf16 (llm__mac.half) */
+    void (*rest)(int *tiles); /* AMX, else NULL: lets go of the tiles after some products, which had `tiles`, 0 at first: the system saves
+                               * 8 KB more of a thread that has some */
+    double (*peak)(int64_t turns); /* 1e9 operations a second that products can reach, in `turns` * 12 whole registers; NULL: not known */
+} llm__kernels;
 
 /* ============================================================================
- * >>kernels-simd   Every kernel but the products, once for all instruction sets.
+ * >>lanes   Sixteen floats at a time, in plain C that compilers make vectors of.
  * ============================================================================
  * The functions here are plain C. They work on llm__v16, sixteen floats by value, in loops of exactly sixteen turns over local variables:
  * compilers turn each such loop into one vector operation (gcc from 12 on and clang at -O2), of whatever width the function they are
  * inlined into may use: an AVX-512 register, two of AVX2, four of SSE or NEON. Three conditions make that reliable, and are kept
  * throughout: the count is a constant; nothing in the loop can be an alias of anything else (arguments are values, not pointers); no
- * branches, only choices. At the end of the kernels LLM__INSTANCE compiles all of them for an instruction set, and llm__kernels_of is the
- * table that the rest of this file calls: whole rows and blocks a call, so that a call through a pointer costs nothing.
+ * branches, only choices. Each instruction set has a file (kernels_avx2 and its like) that compiles all of them with its own instructions and
+ * puts them into a table, llm__kernels: whole rows and blocks a call, so that a call through a pointer costs nothing.
  *
- * What C cannot say is written with intrinsics, in the two sections that follow: converting f16, looking bytes up in a table, and the
+ * What C cannot say is written with intrinsics, in those files: converting f16, looking bytes up in a table, and the
  * products themselves.
  *
  * Each function is used for every row of every batch, and the order of its sums depends on the length alone. That is what makes a row's
@@ -11225,6 +11378,10 @@ LLM__INLINE llm__v16 llm__softcap16(llm__v16 x, float cap) {
     LLM__EACH(i) x.v[i] = cap * (2 * x.v[i] - 1);
     return x;
 }
+
+/* ============================================================================
+ * >>bodies   Every kernel but the products, once for all instruction sets.
+ * ============================================================================ */
 
 /* ---- Rows ---- */
 
@@ -11349,26 +11506,6 @@ typedef void (*llm__narrow_fn)(uint16_t *p, llm__v16 x);          /* and back */
 typedef void (*llm__int8_fn)(int8_t *q, const int32_t *x);        /* 16 integers, -128 to 127 */
 typedef void (*llm__look_up_fn)(const int8_t table[16], uint8_t *u); /* a block's bytes by what the table has for them */
 
-LLM__FORCE llm__v16 llm__scalar_half(const uint16_t *p) {
-    llm__v16 r;
-    LLM__EACH(i) r.v[i] = llm__f16_to_f32(p[i]);
-    return r;
-}
-
-LLM__FORCE llm__v16 llm__scalar_bytes(const uint8_t *p, int is_unsigned) {
-    llm__v16 r;
-    LLM__EACH(i) r.v[i] = (float)(is_unsigned ? p[i] : (int8_t)p[i]);
-    return r;
-}
-
-LLM__FORCE void llm__scalar_narrow(uint16_t *p, llm__v16 x) { LLM__EACH(i) p[i] = llm__f32_to_f16(x.v[i]); }
-
-LLM__FORCE void llm__scalar_int8(int8_t *q, const int32_t *x) { LLM__EACH(i) q[i] = (int8_t)x[i]; }
-
-LLM__FORCE void llm__scalar_look_up(const int8_t table[16], uint8_t *u) {
-    for (int i = 0; i < 512; i++) u[i] = (uint8_t)table[u[i]];
-}
-
 /* Values too large for f16 become its largest. */
 LLM__INLINE void llm__body_to_half(uint16_t *dst, const float *src, int n, const llm__narrow_fn narrow) {
     uint16_t half[LLM__ROWS];
@@ -11396,9 +11533,6 @@ LLM__INLINE void llm__body_to_bf16(uint16_t *dst, const float *src, int n) {
         memcpy(dst + k, half, sizeof *half * (size_t)(n - k < LLM__ROWS ? n - k : LLM__ROWS));
     }
 }
-
-/* Bytes of a stored element of the KV cache (int4: of two). */
-LLM__INLINE int llm__kv_size(llm_kv_type type) { return type == LLM_KV_F32 ? 4 : type == LLM_KV_F16 || type == LLM_KV_BF16 ? 2 : 1; }
 
 /* n stored elements of the KV cache to f32, before the scale and offset of their token. int4: the high nibbles go to `high`. */
 LLM__INLINE void llm__body_expand(llm_kv_type type, const uint8_t *src, int n, float *low, float *high, const llm__half_fn half,
@@ -11485,157 +11619,7 @@ LLM__INLINE void llm__body_quantise(const llm__act *act, size_t at, const float 
     }
 }
 
-/* ---- Unpacking ---- */
-
-enum {
-    LLM__AHEAD = 8192
-}; /* bytes that weights are fetched ahead of their use: of Q8_0 and 16 tokens from memory 4096 give a seventh less, 12288 the same (Zen 5) */
-
-/* What token t of n asks for while a block, or a pair, of so many bytes is multiplied: every n-th of as many lines further on. A core keeps
- * track of some 16 lines that it waits for; asked for all at once, they hold up whatever else it loads. */
-LLM__INLINE void llm__fetch(const uint8_t *ahead, const int bytes, int t, int n) {
-    for (int i = 64 * t; i < bytes; i += 64 * n) __builtin_prefetch(ahead + i);
-}
-
-/* Eight bytes at any address. */
-LLM__INLINE uint64_t llm__word(const uint8_t *p) {
-    uint64_t x;
-    memcpy(&x, p, 8);
-    return x;
-}
-
-/* Eight bytes' piece p of vector i, from the stored vectors at w. */
-LLM__INLINE uint64_t llm__unpack_piece(const int bits, const int i, const int p, const uint8_t *w, int k) {
-    const llm__piece piece = llm__piece_of(bits, i, p);
-    return llm__word(w + 64 * piece.from + k) >> piece.shift & piece.mask * 0x0101010101010101u;
-}
-
-/* The bits of a block to a byte a weight, 64 bits at a time: shifts and masks need not know where bytes end. */
-LLM__INLINE void llm__unpack_bits(const int bits, const uint8_t *__restrict__ w, uint64_t flip, uint8_t *__restrict__ to) {
-    LLM__UNROLL
-    for (int i = 0; i < 8; i++)
-        for (int k = 0; k < 64; k += 8) {
-            uint64_t x;
-            if (bits == 8) x = llm__word(w + 64 * i + k) ^ flip;
-            else if (i < bits) x = llm__word(w + 64 * i + k) & ((1u << bits) - 1) * 0x0101010101010101u;
-            else x = llm__unpack_piece(bits, i, 0, w, k) | llm__unpack_piece(bits, i, 1, w, k) | llm__unpack_piece(bits, i, 2, w, k);
-            memcpy(to + 64 * i + k, &x, 8);
-        }
-}
-
-/* 16 scales (or minimums) as f32, for the columns 16 * half on. */
-LLM__INLINE llm__v16 llm__unpack_scale(llm__scale scale, const uint8_t *at, const uint8_t *head, const int is_min, int half,
-                                       const llm__half_fn widen, const llm__bytes_fn bytes) {
-    if (scale == LLM__SCALE_F16) return widen((const uint16_t *)(const void *)at);
-    if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2)
-        return llm__load16((const float *)(const void *)(at + (scale == LLM__SCALE_F32X2 ? 64 * half : 0)), LLM__ROWS);
-    if (scale == LLM__SCALE_NONE) return llm__all16(0);
-    const llm__v16 d = widen((const uint16_t *)(const void *)head);
-    const uint8_t *b = at + (scale == LLM__SCALE_SUPERX2 ? 16 * half : 0);
-    llm__v16 x = bytes(b, is_min);
-    LLM__EACH(i) x.v[i] *= d.v[i];
-    return x;
-}
-
-/* What a product wants: signed bytes as they are; plus 128, which makes 128 their zero point; or so, and m without zero points, which it
- * takes out of its sums of integers itself (llm__act.n); or bytes that are less by their zero points, and m without them. */
-typedef enum llm__offset { LLM__SIGNED, LLM__UNSIGNED, LLM__APART, LLM__LESS } llm__offset;
-
-LLM__INLINE int llm__kind_flips(llm__kind kind, llm__offset offset) {
-    return (offset == LLM__UNSIGNED || offset == LLM__APART) && llm__kind_signed(kind);
-}
-
-LLM__INLINE int llm__kind_zero(llm__kind kind, llm__offset offset) {
-    return llm__kind_flips(kind, offset) ? 128 : llm__kind_info(kind).zero;
-}
-
-/* One block of a row block, which is number `place` of the `pair` (1 or 2) that stand together from w on; head: of their super-blocks.
- *
- * m is what the sum of q is multiplied with: minimum - zero * scale. Where the two halves of the columns differ, m[1] is the latter's m
- * less the former's, for llm__act.s has the sum over all 32 columns and that over the latter 16:
- *
- *     m_former * (all - latter) + m_latter * latter  =  m_former * all + (m_latter - m_former) * latter */
-LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, const int pair, const int place, const uint8_t *w,
-                             const uint8_t *head, llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
-    const llm__kind_desc k = llm__kind_info(kind);
-    const int8_t *table = llm__kind_table(kind);
-    const uint64_t flip = llm__kind_flips(kind, offset) ? 0x8080808080808080u : 0;
-    const float zero = offset >= LLM__APART ? 0 : (float)llm__kind_zero(kind, offset);
-    const uint8_t *bits = w + place * 64 * k.bits;
-    if (k.bits == 4) llm__unpack_bits(4, bits, 0, to->u);
-    else if (k.bits == 5) llm__unpack_bits(5, bits, 0, to->u);
-    else if (k.bits == 6) llm__unpack_bits(6, bits, 0, to->u);
-    else llm__unpack_bits(8, bits, flip, to->u);
-    if (table) look_up(table, to->u);
-    if (table && flip)
-        for (int i = 0; i < 512; i++) to->u[i] ^= 0x80;
-    for (int i = 0; i < 512 && k.zero && offset == LLM__LESS; i++) to->u[i] = (uint8_t)(to->u[i] - k.zero);
-    const uint8_t *scales = w + pair * 64 * k.bits, *mins = scales + pair * llm__scale_bytes(k.scale);
-    scales += place * llm__scale_bytes(k.scale);
-    mins += place * llm__scale_bytes(k.min);
-    LLM__UNROLL
-    for (int h = 0; h <= llm__kind_x2(kind); h++) {
-        const llm__v16 d = llm__unpack_scale(k.scale, scales, head + 32 * place, 0, h, half, bytes);
-        llm__v16 m = llm__unpack_scale(k.min, mins, head + 32 * (pair + place), 1, h, half, bytes);
-        if (zero != 0) LLM__EACH(i) m.v[i] -= zero * d.v[i];
-        if (h) LLM__EACH(i) m.v[i] -= to->m[0][i];
-        llm__store16(to->d[h], LLM__ROWS, d);
-        llm__store16(to->m[h], LLM__ROWS, m);
-    }
-}
-
-/* The first n blocks of a super-block, or pairs, to `to` (n, 2). */
-LLM__INLINE void llm__cook(const llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2],
-                           const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
-    const uint8_t *head = w;
-    w += pair * llm__kind_head(kind);
-    for (int b = 0; b < n; b++, w += pair * llm__kind_block(kind)) {
-        llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
-        for (int place = 0; place < pair; place++) llm__unpack(kind, offset, pair, place, w, head, &to[b][place], half, bytes, look_up);
-    }
-}
-
-/* One call a format, all that depends on it constant: the format would else be asked for in the innermost loop. The common ones are what files
- * of models mostly have. */
-#define LLM__COMMON_KINDS(call, ...) \
-    case LLM__KIND_Q4Z: call(LLM__KIND_Q4Z, __VA_ARGS__); break; \
-    case LLM__KIND_Q4M: call(LLM__KIND_Q4M, __VA_ARGS__); break; \
-    case LLM__KIND_Q8: call(LLM__KIND_Q8, __VA_ARGS__); break; \
-    case LLM__KIND_Q4K: call(LLM__KIND_Q4K, __VA_ARGS__); break; \
-    case LLM__KIND_Q5K: call(LLM__KIND_Q5K, __VA_ARGS__); break; \
-    case LLM__KIND_Q6K: call(LLM__KIND_Q6K, __VA_ARGS__); break;
-#define LLM__EACH_KIND(kind, call, ...) \
-    switch (kind) { \
-        LLM__COMMON_KINDS(call, __VA_ARGS__) \
-    case LLM__KIND_Q5Z: call(LLM__KIND_Q5Z, __VA_ARGS__); break; \
-    case LLM__KIND_Q5M: call(LLM__KIND_Q5M, __VA_ARGS__); break; \
-    case LLM__KIND_IQ4: call(LLM__KIND_IQ4, __VA_ARGS__); break; \
-    case LLM__KIND_MXFP4: call(LLM__KIND_MXFP4, __VA_ARGS__); break; \
-    case LLM__KIND_G16: call(LLM__KIND_G16, __VA_ARGS__); break; \
-    default: call(LLM__KIND_G16M, __VA_ARGS__); \
-    }
-
 /* ---- The end of a product ---- */
-
-/* What happens to the results of a product. */
-typedef struct llm__finish {
-    float *dst;              /* the first token's first output */
-    int64_t stride, first_row; /* first_row: the weight's row of that output */
-    const float *bias;       /* (rows of the weight), or NULL */
-    const float *plus;       /* (tokens, outputs from first_row on) of adapters, or NULL */
-    int64_t plus_stride;
-    float scale, limit, softcap;
-    llm_act act;
-    int add, gate_up, per;   /* per: places of a tile that a token takes */
-} llm__finish;
-
-typedef struct llm__block {  /* up to 16 rows of a weight, packed */
-    int64_t offset;          /* of its bytes in memory */
-    int64_t row;             /* the first of its rows */
-    int32_t n, kind;         /* n rows; the other lanes are zero */
-    int32_t pair, place;     /* blocks that stand together from offset on; which of them it is */
-    float scale;             /* of the segment, for the results */
-} llm__block;
 
 /* act(g), times u where there is one. Three of them are a product with a sigmoid. */
 LLM__INLINE llm__v16 llm__act16(llm_act act, float limit, llm__v16 g, const llm__v16 *u) {
@@ -11705,30 +11689,6 @@ LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, con
 }
 
 /* ---- Attention ---- */
-
-enum {
-    LLM__QUERIES = 48,
-    LLM__BLOCK = 64,
-    LLM__GROUP = 16
-}; /* queries of an attention tile; positions of a softmax step; of a stored key group */
-
-/* Some queries of one sequence against one KV head: what attention keeps between the blocks. p holds scores, then weights. The arrays by
- * query end on a whole vector. */
-typedef struct llm__attend {
-    const struct llm__kv_view *next; /* what this thread reads after this tile: positions [next_from, next_to); NULL: not known */
-    int next_from, next_to, end; /* end: of this tile's positions, up to a whole group */
-    float *q, *o, *p, *k, *v; /* (n, hd), (n, vdp), (n, 64), (4, hd, 16), (64, vdp) */
-    int n, hd, vd, vdp;       /* vdp: vd rounded up to 16 */
-    float m[LLM__QUERIES], scale[LLM__QUERIES]; /* running maximum of each query; what the block multiplies o by */
-    float l[LLM__QUERIES][LLM__ROWS];                /* running sum, of every 16th position by itself: added up at the end */
-    float q_sum[LLM__QUERIES], offset[LLM__QUERIES]; /* of scaled types: sum of q; what is to be added to every element of o */
-    float slope[LLM__QUERIES];   /* ALiBi, in units of the base-2 logarithm */
-    int at[LLM__QUERIES], from[LLM__QUERIES], to[LLM__QUERIES]; /* each query's position and the positions it sees */
-    float softcap;               /* 0: none */
-    int alibi, keys_in_place, values_in_place;
-    int half;                    /* q, and p once softened, are bf16, where their f32 were, rows close behind each other */
-    int tiles;                   /* see llm__kernels.rest */
-} llm__attend;
 
 /* What some models do to the scores of the block of 64 positions that starts at `block`: soft cap and ALiBi. Scores are then in units of
  * the base-2 logarithm. */
@@ -11858,25 +11818,138 @@ LLM__INLINE double llm__body_weigh(const float *x, float *w, int32_t n, float ma
     return (sum[0] + sum[2]) + (sum[1] + sum[3]);
 }
 
-/* ---- Products in plain C ---- */
+/* ============================================================================
+ * >>unpack   Packed blocks to bytes and scales, and the walk over the blocks of a product.
+ * ============================================================================ */
+
+/* What token t of n asks for while a block, or a pair, of so many bytes is multiplied: every n-th of as many lines further on. A core keeps
+ * track of some 16 lines that it waits for; asked for all at once, they hold up whatever else it loads. */
+LLM__INLINE void llm__fetch(const uint8_t *ahead, const int bytes, int t, int n) {
+    for (int i = 64 * t; i < bytes; i += 64 * n) __builtin_prefetch(ahead + i);
+}
+
+/* Eight bytes at any address. */
+LLM__INLINE uint64_t llm__word(const uint8_t *p) {
+    uint64_t x;
+    memcpy(&x, p, 8);
+    return x;
+}
+
+/* Eight bytes' piece p of vector i, from the stored vectors at w. */
+LLM__INLINE uint64_t llm__unpack_piece(const int bits, const int i, const int p, const uint8_t *w, int k) {
+    const llm__piece piece = llm__piece_of(bits, i, p);
+    return llm__word(w + 64 * piece.from + k) >> piece.shift & piece.mask * 0x0101010101010101u;
+}
+
+/* The bits of a block to a byte a weight, 64 bits at a time: shifts and masks need not know where bytes end. */
+LLM__INLINE void llm__unpack_bits(const int bits, const uint8_t *__restrict__ w, uint64_t flip, uint8_t *__restrict__ to) {
+    LLM__UNROLL
+    for (int i = 0; i < 8; i++)
+        for (int k = 0; k < 64; k += 8) {
+            uint64_t x;
+            if (bits == 8) x = llm__word(w + 64 * i + k) ^ flip;
+            else if (i < bits) x = llm__word(w + 64 * i + k) & ((1u << bits) - 1) * 0x0101010101010101u;
+            else x = llm__unpack_piece(bits, i, 0, w, k) | llm__unpack_piece(bits, i, 1, w, k) | llm__unpack_piece(bits, i, 2, w, k);
+            memcpy(to + 64 * i + k, &x, 8);
+        }
+}
+
+/* 16 scales (or minimums) as f32, for the columns 16 * half on. */
+LLM__INLINE llm__v16 llm__unpack_scale(llm__scale scale, const uint8_t *at, const uint8_t *head, const int is_min, int half,
+                                       const llm__half_fn widen, const llm__bytes_fn bytes) {
+    if (scale == LLM__SCALE_F16) return widen((const uint16_t *)(const void *)at);
+    if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2)
+        return llm__load16((const float *)(const void *)(at + (scale == LLM__SCALE_F32X2 ? 64 * half : 0)), LLM__ROWS);
+    if (scale == LLM__SCALE_NONE) return llm__all16(0);
+    const llm__v16 d = widen((const uint16_t *)(const void *)head);
+    const uint8_t *b = at + (scale == LLM__SCALE_SUPERX2 ? 16 * half : 0);
+    llm__v16 x = bytes(b, is_min);
+    LLM__EACH(i) x.v[i] *= d.v[i];
+    return x;
+}
+
+/* What a product wants: signed bytes as they are; plus 128, which makes 128 their zero point; or so, and m without zero points, which it
+ * takes out of its sums of integers itself (llm__act.n); or bytes that are less by their zero points, and m without them. */
+typedef enum llm__offset { LLM__SIGNED, LLM__UNSIGNED, LLM__APART, LLM__LESS } llm__offset;
+
+LLM__INLINE int llm__kind_flips(llm__kind kind, llm__offset offset) {
+    return (offset == LLM__UNSIGNED || offset == LLM__APART) && llm__kind_signed(kind);
+}
+
+LLM__INLINE int llm__kind_zero(llm__kind kind, llm__offset offset) {
+    return llm__kind_flips(kind, offset) ? 128 : llm__kind_info(kind).zero;
+}
+
+/* One block of a row block, which is number `place` of the `pair` (1 or 2) that stand together from w on; head: of their super-blocks.
+ *
+ * m is what the sum of q is multiplied with: minimum - zero * scale. Where the two halves of the columns differ, m[1] is the latter's m
+ * less the former's, for llm__act.s has the sum over all 32 columns and that over the latter 16:
+ *
+ *     m_former * (all - latter) + m_latter * latter  =  m_former * all + (m_latter - m_former) * latter */
+LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, const int pair, const int place, const uint8_t *w,
+                             const uint8_t *head, llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
+    const llm__kind_desc k = llm__kind_info(kind);
+    const int8_t *table = llm__kind_table(kind);
+    const uint64_t flip = llm__kind_flips(kind, offset) ? 0x8080808080808080u : 0;
+    const float zero = offset >= LLM__APART ? 0 : (float)llm__kind_zero(kind, offset);
+    const uint8_t *bits = w + place * 64 * k.bits;
+    if (k.bits == 4) llm__unpack_bits(4, bits, 0, to->u);
+    else if (k.bits == 5) llm__unpack_bits(5, bits, 0, to->u);
+    else if (k.bits == 6) llm__unpack_bits(6, bits, 0, to->u);
+    else llm__unpack_bits(8, bits, flip, to->u);
+    if (table) look_up(table, to->u);
+    if (table && flip)
+        for (int i = 0; i < 512; i++) to->u[i] ^= 0x80;
+    for (int i = 0; i < 512 && k.zero && offset == LLM__LESS; i++) to->u[i] = (uint8_t)(to->u[i] - k.zero);
+    const uint8_t *scales = w + pair * 64 * k.bits, *mins = scales + pair * llm__scale_bytes(k.scale);
+    scales += place * llm__scale_bytes(k.scale);
+    mins += place * llm__scale_bytes(k.min);
+    LLM__UNROLL
+    for (int h = 0; h <= llm__kind_x2(kind); h++) {
+        const llm__v16 d = llm__unpack_scale(k.scale, scales, head + 32 * place, 0, h, half, bytes);
+        llm__v16 m = llm__unpack_scale(k.min, mins, head + 32 * (pair + place), 1, h, half, bytes);
+        if (zero != 0) LLM__EACH(i) m.v[i] -= zero * d.v[i];
+        if (h) LLM__EACH(i) m.v[i] -= to->m[0][i];
+        llm__store16(to->d[h], LLM__ROWS, d);
+        llm__store16(to->m[h], LLM__ROWS, m);
+    }
+}
+
+/* The first n blocks of a super-block, or pairs, to `to` (n, 2). */
+LLM__INLINE void llm__cook(const llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2],
+                           const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
+    const uint8_t *head = w;
+    w += pair * llm__kind_head(kind);
+    for (int b = 0; b < n; b++, w += pair * llm__kind_block(kind)) {
+        llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
+        for (int place = 0; place < pair; place++) llm__unpack(kind, offset, pair, place, w, head, &to[b][place], half, bytes, look_up);
+    }
+}
+
+/* One call a format, all that depends on it constant: the format would else be asked for in the innermost loop. The common ones are what files
+ * of models mostly have. */
+#define LLM__COMMON_KINDS(call, ...) \
+    case LLM__KIND_Q4Z: call(LLM__KIND_Q4Z, __VA_ARGS__); break; \
+    case LLM__KIND_Q4M: call(LLM__KIND_Q4M, __VA_ARGS__); break; \
+    case LLM__KIND_Q8: call(LLM__KIND_Q8, __VA_ARGS__); break; \
+    case LLM__KIND_Q4K: call(LLM__KIND_Q4K, __VA_ARGS__); break; \
+    case LLM__KIND_Q5K: call(LLM__KIND_Q5K, __VA_ARGS__); break; \
+    case LLM__KIND_Q6K: call(LLM__KIND_Q6K, __VA_ARGS__); break;
+#define LLM__EACH_KIND(kind, call, ...) \
+    switch (kind) { \
+        LLM__COMMON_KINDS(call, __VA_ARGS__) \
+    case LLM__KIND_Q5Z: call(LLM__KIND_Q5Z, __VA_ARGS__); break; \
+    case LLM__KIND_Q5M: call(LLM__KIND_Q5M, __VA_ARGS__); break; \
+    case LLM__KIND_IQ4: call(LLM__KIND_IQ4, __VA_ARGS__); break; \
+    case LLM__KIND_MXFP4: call(LLM__KIND_MXFP4, __VA_ARGS__); break; \
+    case LLM__KIND_G16: call(LLM__KIND_G16, __VA_ARGS__); break; \
+    default: call(LLM__KIND_G16M, __VA_ARGS__); \
+    }
+
+/* ---- The walk over the blocks ---- */
 
 /* How many vectors of products add up in 16 bits: 0 stands for signed bytes. */
 LLM__INLINE int llm__kind_run(llm__kind kind) { return llm__kind_signed(kind) ? 0 : 8 >> (llm__kind_info(kind).bits - 4); }
-
-/* A product of one row block, or of a pair that stands together, with a tile: out (n, 16) = the sums for the n tokens whose roundings stand
- * from `at` on; those of the second one at out + LLM__OUT. */
-typedef struct llm__product {
-    const uint8_t *w; /* packed */
-    int64_t n_blocks;
-    int pair;
-    llm__act act;
-    size_t at;
-    int n;
-    float *out;
-    const uint8_t *fetch; /* of a block that is multiplied: what llm__fetch is to be given */
-    int *tiles;           /* see llm__kernels.rest */
-    struct llm__amx *amx; /* see >>kernels-amx */
-} llm__product;
 
 /* Multiplies an unpacked block (or two) of a kind with the tile's roundings from index `at` on, and adds to p->out. */
 typedef void (*llm__block_fn)(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at);
@@ -11925,92 +11998,16 @@ LLM__INLINE void llm__walk_cooked(llm__kind kind, llm__offset offset, const llm_
     }
 }
 
-/* This is the meaning of all products of bytes. Sums of integers are exact whatever their order; the floats are added block by block, the
- * minimum first, whatever n is. */
-static void llm__scalar_multiply(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at) {
-    const int x2 = llm__kind_x2(kind);
-    for (int b = 0; b < n; b++)
-        for (int i = 0; i < p->n * p->pair; i++) {
-            const llm__cooked *c = &w[b][i % p->pair];
-            const int t = i / p->pair;
-            const size_t a = at + (size_t)(b * p->n + t);
-            const int8_t *q = p->act.q + a * 32;
-            int32_t sum[2][LLM__ROWS] = {{0}};
-            for (int j = 0; j < 8; j++)
-                for (int r = 0; r < LLM__ROWS; r++)
-                    for (int k = 0; k < 4; k++) sum[j / 4][r] += c->u[64 * j + 4 * r + k] * q[4 * j + k];
-            for (int r = 0; r < LLM__ROWS; r++) {
-                float *to = p->out + i % p->pair * LLM__OUT + t * LLM__ROWS + r;
-                *to += c->m[0][r] * p->act.s[2 * a];
-                if (x2) *to += c->m[1][r] * p->act.s[2 * a + 1] + c->d[1][r] * p->act.d[a] * (float)sum[1][r];
-                *to += c->d[0][r] * p->act.d[a] * (float)(x2 ? sum[0][r] : sum[0][r] + sum[1][r]);
-            }
-        }
-}
-
-/* One loop for all formats: where this runs, speed is no aim. */
-static void llm__scalar_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2]) {
-    llm__cook(kind, offset, pair, w, n, to, llm__scalar_half, llm__scalar_bytes, llm__scalar_look_up);
-}
-
-static void llm__scalar_product(llm__kind kind, const llm__product *p) {
-    llm__walk_cooked(kind, LLM__UNSIGNED, llm__scalar_cook, llm__scalar_multiply, p);
-}
-
-/* A product of floats: c[i][p][j] = start + sum over k of a[i][k] * b[p][k][j], for i < n, two panels p and j < 16. It serves linear layers
- * over floats (a: activations, b: two blocks of packed rows) and both products of attention: scores (a: queries, b: transposed keys) and
- * values (a: weights, b: value rows). Every element is one chain of multiply-adds in the order of k, so neither n nor who is in the other
- * panel changes its bits. The chain starts with 0, or with scale[i] * c; with `add` its end is added to c. */
-typedef struct llm__mac {
-    const float *a;
-    const uint16_t *half; /* NULL, or bf16 instead of a: then b is bf16 */
-    const void *b[2];     /* of bf16 two k at a time, as packed: b[k / 2][j][k % 2] */
-    const uint8_t *fetch[2]; /* what is read next is fetched meanwhile, `pace` bytes for each k: memory gives most where it is asked evenly */
-    int64_t pace;
-    float *c;
-    const float *scale;   /* NULL: start with 0 */
-    int lda, ldb, ldc, n, k, add;
-    int phase;            /* the first k's place in its group of 32, where sums are made of groups */
-    int step;             /* floats of c between panels. 0: there is one, both of b are it; then no add */
-    llm__kind type;       /* of b: F32, F16 or BF16 (k even) */
-    int *tiles;           /* see llm__kernels.rest */
-} llm__mac;
-
-/* b[p][k] as f32. */
-static llm__v16 llm__scalar_panel(const llm__mac *m, int p, int k) {
-    const uint16_t *half = (const uint16_t *)m->b[p] + (int64_t)k * m->ldb;
-    llm__v16 v;
-    if (m->type == LLM__KIND_F32) return llm__load16((const float *)m->b[p] + (int64_t)k * m->ldb, LLM__ROWS);
-    if (m->type == LLM__KIND_F16) return llm__scalar_half(half);
-    half -= k % 2 * (m->ldb - 1);
-    LLM__EACH(j) v.v[j] = llm__bf16_to_f32(half[2 * j]);
-    return v;
-}
-
-/* The meaning of mac; the vector versions keep the order of k and fuse what stands here as two operations. */
-static void llm__scalar_mac(const llm__mac *m) {
-    for (int i = 0; i < m->n; i++)
-        for (int p = 0; p < (m->step ? 2 : 1); p++) {
-            float *c = m->c + i * m->ldc + p * m->step;
-            llm__v16 s = llm__load16(c, LLM__ROWS), before = s;
-            LLM__EACH(j) s.v[j] = m->scale ? s.v[j] * m->scale[i] : 0;
-            for (int k = 0; k < m->k; k++) {
-                const int64_t at = (int64_t)i * m->lda + k;
-                const float x = m->half ? llm__bf16_to_f32(m->half[at]) : m->a[at];
-                const llm__v16 v = llm__scalar_panel(m, p, k);
-                LLM__EACH(j) s.v[j] += x * v.v[j];
-            }
-            if (m->add) LLM__EACH(j) s.v[j] += before.v[j];
-            llm__store16(c, LLM__ROWS, s);
-        }
-}
+/* ============================================================================
+ * >>mac   Products of floats, once for all instruction sets.
+ * ============================================================================ */
 
 /* mac with the vectors of an instruction set, `lanes` floats each; its intrinsics begin with mm. Rows [i, i + n) at a time, n <= most: their
  * sums stay in registers, and what is loaded of b serves all of them; then 4, then 3 (queries of a group of heads), then one: every other
  * count would be one more instance of the loop. in: which inputs of llm__mac are read. load: lanes of b, of pairs of bf16 the former or the latter (`apart`: one
  * after the other); spread: an input in all lanes; step: s + x v. The order of the steps is such that few registers hold inputs. */
-#define LLM__MAC(isa, TARGET, mm, vector, lanes, most, in, apart, load, spread, step) \
-    LLM__FORCE TARGET void llm__##isa##_rows(const llm__mac *m, int i, const int n, const llm__kind type) { \
+#define LLM__MAC(rows, all, TARGET, mm, vector, lanes, most, in, apart, load, spread, step) \
+    LLM__FORCE TARGET void rows(const llm__mac *m, int i, const int n, const llm__kind type) { \
         const int each = 32 / (lanes), two = type == LLM__KIND_BF16 ? 2 : 1; \
         vector s[most][32 / (lanes)], v[32 / (lanes)], x[most]; \
         float *const first = m->c + (int64_t)i * m->ldc, *c = first; \
@@ -12044,12 +12041,12 @@ static void llm__scalar_mac(const llm__mac *m) {
             LLM__UNROLL \
             for (int j = 0; j < each; j++) mm##_storeu_ps(LLM__MAC_TO(j, lanes), s[r][j]); \
     } \
-    LLM__FORCE TARGET void llm__##isa##_all(const llm__mac *m, const llm__kind type) { \
+    LLM__FORCE TARGET void all(const llm__mac *m, const llm__kind type) { \
         int i = 0; \
-        for (; i + (most) <= m->n; i += (most)) llm__##isa##_rows(m, i, most, type); \
-        for (; (most) > 4 && i + 4 <= m->n; i += 4) llm__##isa##_rows(m, i, 4, type); \
-        for (; (most) > 3 && i + 3 <= m->n; i += 3) llm__##isa##_rows(m, i, 3, type); \
-        for (; i < m->n; i++) llm__##isa##_rows(m, i, 1, type); \
+        for (; i + (most) <= m->n; i += (most)) rows(m, i, most, type); \
+        for (; (most) > 4 && i + 4 <= m->n; i += 4) rows(m, i, 4, type); \
+        for (; (most) > 3 && i + 3 <= m->n; i += 3) rows(m, i, 3, type); \
+        for (; i < m->n; i++) rows(m, i, 1, type); \
     }
 
 /* Where a row's vector j goes in c. */
@@ -12061,10 +12058,133 @@ static void llm__scalar_mac(const llm__mac *m) {
     else if ((m)->type == LLM__KIND_F16) all(m, LLM__KIND_F16); \
     else all(m, LLM__KIND_BF16);
 
-#if LLM__X86
-/* ---------------------------------------------------------------------------
- * >>kernels-avx2   Products with 16 registers of 32 bytes: 8 rows of a block at a time.
- * ---------------------------------------------------------------------------
+/* ============================================================================
+ * >>kernels_scalar   The kernels in plain C, which say what all others do.
+ * ============================================================================ */
+
+LLM__FORCE llm__v16 llm__scalar_half(const uint16_t *p) {
+    llm__v16 r;
+    LLM__EACH(i) r.v[i] = llm__f16_to_f32(p[i]);
+    return r;
+}
+
+LLM__FORCE llm__v16 llm__scalar_bytes(const uint8_t *p, int is_unsigned) {
+    llm__v16 r;
+    LLM__EACH(i) r.v[i] = (float)(is_unsigned ? p[i] : (int8_t)p[i]);
+    return r;
+}
+
+LLM__FORCE void llm__scalar_narrow(uint16_t *p, llm__v16 x) { LLM__EACH(i) p[i] = llm__f32_to_f16(x.v[i]); }
+
+LLM__FORCE void llm__scalar_int8(int8_t *q, const int32_t *x) { LLM__EACH(i) q[i] = (int8_t)x[i]; }
+
+LLM__FORCE void llm__scalar_look_up(const int8_t table[16], uint8_t *u) {
+    for (int i = 0; i < 512; i++) u[i] = (uint8_t)table[u[i]];
+}
+
+/* This is the meaning of all products of bytes. Sums of integers are exact whatever their order; the floats are added block by block, the
+ * minimum first, whatever n is. */
+static void llm__scalar_multiply(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at) {
+    const int x2 = llm__kind_x2(kind);
+    for (int b = 0; b < n; b++)
+        for (int i = 0; i < p->n * p->pair; i++) {
+            const llm__cooked *c = &w[b][i % p->pair];
+            const int t = i / p->pair;
+            const size_t a = at + (size_t)(b * p->n + t);
+            const int8_t *q = p->act.q + a * 32;
+            int32_t sum[2][LLM__ROWS] = {{0}};
+            for (int j = 0; j < 8; j++)
+                for (int r = 0; r < LLM__ROWS; r++)
+                    for (int k = 0; k < 4; k++) sum[j / 4][r] += c->u[64 * j + 4 * r + k] * q[4 * j + k];
+            for (int r = 0; r < LLM__ROWS; r++) {
+                float *to = p->out + i % p->pair * LLM__OUT + t * LLM__ROWS + r;
+                *to += c->m[0][r] * p->act.s[2 * a];
+                if (x2) *to += c->m[1][r] * p->act.s[2 * a + 1] + c->d[1][r] * p->act.d[a] * (float)sum[1][r];
+                *to += c->d[0][r] * p->act.d[a] * (float)(x2 ? sum[0][r] : sum[0][r] + sum[1][r]);
+            }
+        }
+}
+
+/* One loop for all formats: where this runs, speed is no aim. */
+static void llm__scalar_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2]) {
+    llm__cook(kind, offset, pair, w, n, to, llm__scalar_half, llm__scalar_bytes, llm__scalar_look_up);
+}
+
+static void llm__scalar_product(llm__kind kind, const llm__product *p) {
+    llm__walk_cooked(kind, LLM__UNSIGNED, llm__scalar_cook, llm__scalar_multiply, p);
+}
+
+/* b[p][k] as f32. */
+static llm__v16 llm__scalar_panel(const llm__mac *m, int p, int k) {
+    const uint16_t *half = (const uint16_t *)m->b[p] + (int64_t)k * m->ldb;
+    llm__v16 v;
+    if (m->type == LLM__KIND_F32) return llm__load16((const float *)m->b[p] + (int64_t)k * m->ldb, LLM__ROWS);
+    if (m->type == LLM__KIND_F16) return llm__scalar_half(half);
+    half -= k % 2 * (m->ldb - 1);
+    LLM__EACH(j) v.v[j] = llm__bf16_to_f32(half[2 * j]);
+    return v;
+}
+
+/* The meaning of mac; the vector versions keep the order of k and fuse what stands here as two operations. */
+static void llm__scalar_mac(const llm__mac *m) {
+    for (int i = 0; i < m->n; i++)
+        for (int p = 0; p < (m->step ? 2 : 1); p++) {
+            float *c = m->c + i * m->ldc + p * m->step;
+            llm__v16 s = llm__load16(c, LLM__ROWS), before = s;
+            LLM__EACH(j) s.v[j] = m->scale ? s.v[j] * m->scale[i] : 0;
+            for (int k = 0; k < m->k; k++) {
+                const int64_t at = (int64_t)i * m->lda + k;
+                const float x = m->half ? llm__bf16_to_f32(m->half[at]) : m->a[at];
+                const llm__v16 v = llm__scalar_panel(m, p, k);
+                LLM__EACH(j) s.v[j] += x * v.v[j];
+            }
+            if (m->add) LLM__EACH(j) s.v[j] += before.v[j];
+            llm__store16(c, LLM__ROWS, s);
+        }
+}
+
+/* The kernels of >>bodies, compiled with these instructions. */
+LLM__SMALL static void llm__scalar_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
+    llm__body_quantise(a, at, x, stride, n, per, llm__scalar_int8);
+}
+
+LLM__SMALL static void llm__scalar_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
+    llm__body_finish(f, b, g, u, token, n);
+}
+
+LLM__SMALL static float llm__scalar_sum(const float *x, int n) { return llm__body_sum(x, n); }
+LLM__SMALL static float llm__scalar_dot(const float *x, const float *y, int n) { return llm__body_dot(x, y, n); }
+LLM__SMALL static void llm__scalar_add(float *x, const float *y, float scale, int n) { llm__body_add(x, y, scale, n); }
+
+LLM__SMALL static void llm__scalar_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
+    llm__body_affine(dst, src, shift, scale, w, b, n);
+}
+
+LLM__SMALL static void llm__scalar_rotate(float *x, const float *rope, int half, int interleaved) { llm__body_rotate(x, rope, half, interleaved); }
+LLM__SMALL static void llm__scalar_to_half(uint16_t *dst, const float *src, int n) { llm__body_to_half(dst, src, n, llm__scalar_narrow); }
+LLM__SMALL static void llm__scalar_to_bf16(uint16_t *dst, const float *src, int n) { llm__body_to_bf16(dst, src, n); }
+
+LLM__SMALL static void llm__scalar_expand(llm_kv_type type, const uint8_t *src, int n, float *low, float *high) {
+    llm__body_expand(type, src, n, low, high, llm__scalar_half, llm__scalar_bytes);
+}
+
+LLM__SMALL static void llm__scalar_bias(llm__attend *t, int block) { llm__body_bias(t, block); }
+LLM__SMALL static void llm__scalar_soften(llm__attend *t, int block) { llm__body_soften(t, block, 0, 0); }
+LLM__SMALL static float llm__scalar_top(const float *x, int32_t n, int *bad) { return llm__body_top(x, n, bad); }
+
+LLM__SMALL static double llm__scalar_weigh(const float *x, float *w, int32_t n, float max, float scale) {
+    return llm__body_weigh(x, w, n, max, scale);
+}
+
+static const llm__kernels llm__kernels_scalar = {
+    llm__scalar_quantise, llm__scalar_finish, llm__scalar_sum, llm__scalar_dot, llm__scalar_add, llm__scalar_affine, llm__scalar_rotate, llm__scalar_to_half,
+    llm__scalar_to_bf16, llm__scalar_expand, llm__scalar_bias, llm__scalar_soften, llm__scalar_top, llm__scalar_weigh, llm__scalar_mac, llm__scalar_product,
+    0, NULL, NULL,
+};
+
+/* ============================================================================
+ * >>kernels_avx2   Products with 16 registers of 32 bytes: 8 rows of a block at a time.
+ * ============================================================================
  * Without VNNI a product of bytes takes two instructions: vpmaddubsw multiplies unsigned weights with signed activations and adds pairs
  * into 16 bits, vpmaddwd (with ones) adds pairs of those into 32. The first is made to run several times before the second: products of
  * 4-bit weights add up to at most 2 * 8 * 15 * 127 = 30,480 in a lane, so all 8 vectors of a block fit into 16 bits; of 5 bits, 4 vectors;
@@ -12074,8 +12194,22 @@ static void llm__scalar_mac(const llm__mac *m) {
  * A tile is taken four tokens at a time: a load of weights serves four multiplications, and 8 sums (4 tokens x 2 halves of the rows) with
  * two weights and an activation are what the registers hold. The results wait in memory, that is, in L1: their load and store hide behind
  * the multiplications. */
+
+#if LLM__X86
+
 #define LLM__AVX2 __attribute__((target("avx2,fma,f16c,tune=skylake-avx512")))
 #define LLM__AVX2_INLINE LLM__FORCE LLM__AVX2
+
+/* vpshufb looks up 32 nibbles at once, in a table of 16 bytes that stands in both halves of the register. */
+LLM__AVX2_INLINE void llm__avx2_look_up(const int8_t values[16], uint8_t *u) {
+    const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)values));
+    for (__m256i *at = (__m256i *)(void *)u, *end = at + 16; at < end; at++)
+        _mm256_storeu_si256(at, _mm256_shuffle_epi8(table, _mm256_loadu_si256(at)));
+}
+
+#endif
+
+#if LLM__X86
 
 /* The conversions, see llm__half_fn and those after it: 8 lanes an instruction. */
 LLM__AVX2_INLINE llm__v16 llm__avx2_half(const uint16_t *p) {
@@ -12110,13 +12244,6 @@ LLM__AVX2_INLINE __m256i llm__avx2_four(const int8_t *q) { /* 4 activations in e
     int32_t four;
     memcpy(&four, q, 4);
     return _mm256_set1_epi32(four);
-}
-
-/* vpshufb looks up 32 nibbles at once, in a table of 16 bytes that stands in both halves of the register. */
-LLM__AVX2_INLINE void llm__avx2_look_up(const int8_t values[16], uint8_t *u) {
-    const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)values));
-    for (__m256i *at = (__m256i *)(void *)u, *end = at + 16; at < end; at++)
-        _mm256_storeu_si256(at, _mm256_shuffle_epi8(table, _mm256_loadu_si256(at)));
 }
 
 /* sum[t][half] = u q over the columns of the vectors from .. to - 1 of w, which fit one run, for n tokens. The loop over columns is kept a
@@ -12223,13 +12350,80 @@ LLM__AVX2 static void llm__avx2_product(llm__kind kind, const llm__product *p) {
     }
 }
 
-/* AVX-VNNI: vpdpbusd in 32 bytes. Four products added to 32 bits, no overflow to care about. */
+/* 8 elements of b as f32; of bf16, 8 pairs' former or latter ones. */
+LLM__AVX2_INLINE __m256 llm__avx2_load(const llm__kind type, const void *p, int64_t i, const int latter) {
+    if (type == LLM__KIND_F32) return _mm256_loadu_ps((const float *)p + i);
+    const uint16_t *half = (const uint16_t *)p + i;
+    if (type == LLM__KIND_F16) return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)half));
+    const __m256i pairs = _mm256_loadu_si256((const __m256i *)(const void *)half);
+    return _mm256_castsi256_ps(latter ? _mm256_and_si256(pairs, _mm256_set1_epi32(-65536)) : _mm256_slli_epi32(pairs, 16));
+}
+
+LLM__MAC(llm__avx2_rows, llm__avx2_all, LLM__AVX2, _mm256, __m256, 8, 3, a, 1, llm__avx2_load, _mm256_broadcast_ss, _mm256_fmadd_ps)
+LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx2_all, m) }
+
+/* The kernels of >>bodies, compiled with these instructions. */
+LLM__AVX2 static void llm__avx2_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
+    llm__body_quantise(a, at, x, stride, n, per, llm__avx2_int8);
+}
+
+LLM__AVX2 static void llm__avx2_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
+    llm__body_finish(f, b, g, u, token, n);
+}
+
+LLM__AVX2 static float llm__avx2_sum(const float *x, int n) { return llm__body_sum(x, n); }
+LLM__AVX2 static float llm__avx2_dot(const float *x, const float *y, int n) { return llm__body_dot(x, y, n); }
+LLM__AVX2 static void llm__avx2_add(float *x, const float *y, float scale, int n) { llm__body_add(x, y, scale, n); }
+
+LLM__AVX2 static void llm__avx2_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
+    llm__body_affine(dst, src, shift, scale, w, b, n);
+}
+
+LLM__AVX2 static void llm__avx2_rotate(float *x, const float *rope, int half, int interleaved) { llm__body_rotate(x, rope, half, interleaved); }
+LLM__AVX2 static void llm__avx2_to_half(uint16_t *dst, const float *src, int n) { llm__body_to_half(dst, src, n, llm__avx2_narrow); }
+LLM__AVX2 static void llm__avx2_to_bf16(uint16_t *dst, const float *src, int n) { llm__body_to_bf16(dst, src, n); }
+
+LLM__AVX2 static void llm__avx2_expand(llm_kv_type type, const uint8_t *src, int n, float *low, float *high) {
+    llm__body_expand(type, src, n, low, high, llm__avx2_half, llm__avx2_bytes);
+}
+
+LLM__AVX2 static void llm__avx2_bias(llm__attend *t, int block) { llm__body_bias(t, block); }
+LLM__AVX2 static void llm__avx2_soften(llm__attend *t, int block) { llm__body_soften(t, block, 1, 0); }
+LLM__AVX2 static float llm__avx2_top(const float *x, int32_t n, int *bad) { return llm__body_top(x, n, bad); }
+
+LLM__AVX2 static double llm__avx2_weigh(const float *x, float *w, int32_t n, float max, float scale) {
+    return llm__body_weigh(x, w, n, max, scale);
+}
+
+/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
+LLM__AVX2 static double llm__avx2_peak(int64_t turns) {
+    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m256i);
+    __m256i s[12];
+    uint64_t sum = 0;
+    LLM__UNROLL
+    for (int i = 0; i < 12; i++) s[i] = _mm256_set1_epi32((int)turns + i);
+    const __m256i a = s[0], b = s[1];
+    for (; turns > 0; turns--)
+        LLM__UNROLL
+        for (int i = 0; i < 12; i++) s[i] = _mm256_add_epi32(s[i], _mm256_madd_epi16(_mm256_maddubs_epi16(s[i], a), b));
+    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
+    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+}
+
+static const llm__kernels llm__kernels_avx2 = {
+    llm__avx2_quantise, llm__avx2_finish, llm__avx2_sum, llm__avx2_dot, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate, llm__avx2_to_half,
+    llm__avx2_to_bf16, llm__avx2_expand, llm__avx2_bias, llm__avx2_soften, llm__avx2_top, llm__avx2_weigh, llm__avx2_mac, llm__avx2_product,
+    0, NULL, llm__avx2_peak,
+};
+
 #if LLM__HAS_2021
 #ifdef LLM__TEST_EMULATE_AVX512
 #define LLM__AVXVNNI LLM__AVX2
 #else
 #define LLM__AVXVNNI __attribute__((target("avx2,fma,f16c,avxvnni")))
 #endif
+
+/* AVX-VNNI: vpdpbusd in 32 bytes. Four products added to 32 bits, no overflow to care about. */
 
 /* As llm__avx2_sums; weights come as unsigned bytes (shift 1), so there is no sign to move. */
 LLM__FORCE LLM__AVXVNNI void llm__avxvnni_sums(const int run, const int n, const llm__cooked *w, const int from, const int to,
@@ -12262,23 +12456,34 @@ LLM__AVXVNNI static LLM__NOINLINE void llm__avxvnni_multiply(llm__kind kind, con
 LLM__AVXVNNI static void llm__avxvnni_product(llm__kind kind, const llm__product *p) {
     llm__walk_cooked(kind, LLM__UNSIGNED, llm__avx2_cook, llm__avxvnni_multiply, p);
 }
-#endif
 
-/* 8 elements of b as f32; of bf16, 8 pairs' former or latter ones. */
-LLM__AVX2_INLINE __m256 llm__avx2_load(const llm__kind type, const void *p, int64_t i, const int latter) {
-    if (type == LLM__KIND_F32) return _mm256_loadu_ps((const float *)p + i);
-    const uint16_t *half = (const uint16_t *)p + i;
-    if (type == LLM__KIND_F16) return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)half));
-    const __m256i pairs = _mm256_loadu_si256((const __m256i *)(const void *)half);
-    return _mm256_castsi256_ps(latter ? _mm256_and_si256(pairs, _mm256_set1_epi32(-65536)) : _mm256_slli_epi32(pairs, 16));
+/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
+LLM__AVXVNNI static double llm__avxvnni_peak(int64_t turns) {
+    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m256i);
+    __m256i s[12];
+    uint64_t sum = 0;
+    LLM__UNROLL
+    for (int i = 0; i < 12; i++) s[i] = _mm256_set1_epi32((int)turns + i);
+    const __m256i a = s[0], b = s[1];
+    for (; turns > 0; turns--)
+        LLM__UNROLL
+        for (int i = 0; i < 12; i++) s[i] = _mm256_dpbusd_avx_epi32(s[i], a, b);
+    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
+    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
 }
 
-LLM__MAC(avx2, LLM__AVX2, _mm256, __m256, 8, 3, a, 1, llm__avx2_load, _mm256_broadcast_ss, _mm256_fmadd_ps)
-LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx2_all, m) }
+static const llm__kernels llm__kernels_avxvnni = {
+    llm__avx2_quantise, llm__avx2_finish, llm__avx2_sum, llm__avx2_dot, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate, llm__avx2_to_half,
+    llm__avx2_to_bf16, llm__avx2_expand, llm__avx2_bias, llm__avx2_soften, llm__avx2_top, llm__avx2_weigh, llm__avx2_mac, llm__avxvnni_product,
+    0, NULL, llm__avxvnni_peak,
+};
 
-/* ---------------------------------------------------------------------------
- * >>kernels-avx512   Products with 32 registers of 64 bytes: all 16 rows at a time, with and without vpdpbusd.
- * ---------------------------------------------------------------------------
+#endif
+#endif
+
+/* ============================================================================
+ * >>kernels_avx512   Products with 32 registers of 64 bytes: all 16 rows at a time, with and without vpdpbusd.
+ * ============================================================================
  * Eight registers hold a whole block, so tokens are taken one by one: 8 vpdpbusd, and for the floats a multiplication and one fused
  * multiply-add, or two where there are minimums: 10 or 11 operations of which 8 are the product. That is the ceiling: 80 or 73 % of what
  * vpdpbusd alone would reach. Zero points cost nothing, for the sums start with them. Two chains, of the first and the latter 16 columns,
@@ -12287,6 +12492,9 @@ LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx
  * One block at a time would load as often as it multiplies, and a core that does two of each a cycle waits for the loads. So blocks of two
  * groups of 16 rows go together, which fill 16 registers, and an activation that is spread over a register serves both. Without VNNI the
  * 16-bit sums of AVX2 serve again, for one block. */
+
+#if LLM__X86
+
 #ifdef LLM__TEST_EMULATE_AVX512
 #define LLM__AVX512
 #define LLM__AVX512VNNI
@@ -12308,6 +12516,17 @@ LLM__AVX512_INLINE llm__v16 llm__avx512_bytes(const uint8_t *p, int is_unsigned)
     _mm512_storeu_ps(r.v, _mm512_cvtepi32_ps(is_unsigned ? _mm512_cvtepu8_epi32(b) : _mm512_cvtepi8_epi32(b)));
     return r;
 }
+
+/* Scales have at most 19 bits that count, so d * 1.5 * 2^23 is exact in f32, and converting a sum costs nothing: the sum starts with the bits
+ * of 1.5 * 2^23, which makes it that float plus the sum, and the multiplication by d takes d * 1.5 * 2^23 off again, rounding once. */
+enum { LLM__MAGIC = 0x4B400000 };
+
+/* d * -1.5 * 2^23. */
+LLM__AVX512_INLINE __m512 llm__avx512_taken(__m512 d) { return _mm512_mul_ps(d, _mm512_set1_ps(-12582912.0f)); }
+
+#endif
+
+#if LLM__X86
 
 LLM__AVX512_INLINE void llm__avx512_narrow(uint16_t *p, llm__v16 x) {
     _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(_mm512_loadu_ps(x.v), _MM_FROUND_TO_NEAREST_INT));
@@ -12352,13 +12571,6 @@ LLM__FORCE LLM__AVX512VNNI __m512i llm__avx512vnni_quads(const int run, __m512i 
 }
 
 typedef __m512i (*llm__avx512_quads_fn)(const int run, __m512i sum, const __m512i v[4], const int8_t *q);
-
-/* Scales have at most 19 bits that count, so d * 1.5 * 2^23 is exact in f32, and converting a sum costs nothing: the sum starts with the bits
- * of 1.5 * 2^23, which makes it that float plus the sum, and the multiplication by d takes d * 1.5 * 2^23 off again, rounding once. */
-enum { LLM__MAGIC = 0x4B400000 };
-
-/* d * -1.5 * 2^23. */
-LLM__AVX512_INLINE __m512 llm__avx512_taken(__m512 d) { return _mm512_mul_ps(d, _mm512_set1_ps(-12582912.0f)); }
 
 /* All tokens of a tile with one block or a pair, which stay in registers: see llm__scalar_multiply. */
 LLM__AVX512_INLINE void llm__avx512_tile(const llm__kind kind, const int pair, const llm__offset offset, const llm__avx512_quads_fn sum,
@@ -12419,7 +12631,7 @@ LLM__ALIGN_LOOPS LLM__AVX512VNNI static LLM__NOINLINE void llm__avx512vnni_two(l
 }
 
 /* Blocks without a second one are few: one loop serves all formats. */
-LLM__AVX512VNNI static void llm__avx512vnni_product(llm__kind kind, const llm__product *p) {
+static LLM__AVX512VNNI void llm__avx512vnni_product(llm__kind kind, const llm__product *p) {
     if (p->pair == 2) llm__avx512vnni_two(kind, p);
     else llm__walk(kind, 1, LLM__APART, llm__avx512vnni_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up);
 }
@@ -12436,8 +12648,84 @@ LLM__AVX512_INLINE __m512 llm__avx512_load(const llm__kind type, const void *p, 
 LLM__AVX512_INLINE __m512 llm__avx512_spread(const float *x) { return _mm512_set1_ps(*x); }
 
 /* Twelve rows fill the registers. */
-LLM__MAC(avx512, LLM__AVX512, _mm512, __m512, 16, 12, a, 1, llm__avx512_load, llm__avx512_spread, _mm512_fmadd_ps)
-LLM__AVX512 static void llm__avx512_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx512_all, m) }
+LLM__MAC(llm__avx512_rows, llm__avx512_all, LLM__AVX512, _mm512, __m512, 16, 12, a, 1, llm__avx512_load, llm__avx512_spread, _mm512_fmadd_ps)
+/* The tables' `mac` and `product`, for what tiles are not worth it. */
+static LLM__AVX512 void llm__avx512_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx512_all, m) }
+
+/* The kernels of >>bodies, compiled with these instructions. */
+static LLM__AVX512 void llm__avx512_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
+    llm__body_quantise(a, at, x, stride, n, per, llm__avx512_int8);
+}
+
+static LLM__AVX512 void llm__avx512_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
+    llm__body_finish(f, b, g, u, token, n);
+}
+
+static LLM__AVX512 float llm__avx512_sum(const float *x, int n) { return llm__body_sum(x, n); }
+static LLM__AVX512 float llm__avx512_dot(const float *x, const float *y, int n) { return llm__body_dot(x, y, n); }
+static LLM__AVX512 void llm__avx512_add(float *x, const float *y, float scale, int n) { llm__body_add(x, y, scale, n); }
+
+static LLM__AVX512 void llm__avx512_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
+    llm__body_affine(dst, src, shift, scale, w, b, n);
+}
+
+static LLM__AVX512 void llm__avx512_rotate(float *x, const float *rope, int half, int interleaved) { llm__body_rotate(x, rope, half, interleaved); }
+static LLM__AVX512 void llm__avx512_to_half(uint16_t *dst, const float *src, int n) { llm__body_to_half(dst, src, n, llm__avx512_narrow); }
+static LLM__AVX512 void llm__avx512_to_bf16(uint16_t *dst, const float *src, int n) { llm__body_to_bf16(dst, src, n); }
+
+static LLM__AVX512 void llm__avx512_expand(llm_kv_type type, const uint8_t *src, int n, float *low, float *high) {
+    llm__body_expand(type, src, n, low, high, llm__avx512_half, llm__avx512_bytes);
+}
+
+static LLM__AVX512 void llm__avx512_bias(llm__attend *t, int block) { llm__body_bias(t, block); }
+static LLM__AVX512 void llm__avx512_soften(llm__attend *t, int block) { llm__body_soften(t, block, 1, 1); }
+static LLM__AVX512 float llm__avx512_top(const float *x, int32_t n, int *bad) { return llm__body_top(x, n, bad); }
+
+static LLM__AVX512 double llm__avx512_weigh(const float *x, float *w, int32_t n, float max, float scale) {
+    return llm__body_weigh(x, w, n, max, scale);
+}
+
+/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
+LLM__AVX512 static double llm__avx512_peak(int64_t turns) {
+    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m512i);
+    __m512i s[12];
+    uint64_t sum = 0;
+    LLM__UNROLL
+    for (int i = 0; i < 12; i++) s[i] = _mm512_set1_epi32((int)turns + i);
+    const __m512i a = s[0], b = s[1];
+    for (; turns > 0; turns--)
+        LLM__UNROLL
+        for (int i = 0; i < 12; i++) s[i] = _mm512_add_epi32(s[i], _mm512_madd_epi16(_mm512_maddubs_epi16(s[i], a), b));
+    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
+    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+}
+
+/* the tables' `peak` */
+static LLM__AVX512VNNI double llm__avx512vnni_peak(int64_t turns) {
+    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m512i);
+    __m512i s[12];
+    uint64_t sum = 0;
+    LLM__UNROLL
+    for (int i = 0; i < 12; i++) s[i] = _mm512_set1_epi32((int)turns + i);
+    const __m512i a = s[0], b = s[1];
+    for (; turns > 0; turns--)
+        LLM__UNROLL
+        for (int i = 0; i < 12; i++) s[i] = _mm512_dpbusd_epi32(s[i], a, b);
+    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
+    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+}
+
+static const llm__kernels llm__kernels_avx512 = {
+    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate, llm__avx512_to_half,
+    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512_mac, llm__avx512_product,
+    0, NULL, llm__avx512_peak,
+};
+
+static const llm__kernels llm__kernels_avx512vnni = {
+    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate, llm__avx512_to_half,
+    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512_mac, llm__avx512vnni_product,
+    0, NULL, llm__avx512vnni_peak,
+};
 
 #if LLM__HAS_2021
 #ifdef LLM__TEST_EMULATE_AVX512
@@ -12460,15 +12748,23 @@ LLM__FORCE LLM__AVX512BF16 __m512 llm__avx512bf16_step(__m512 x, __m512 v, __m51
     return _mm512_dpbf16_ps(s, (__m512bh)v, (__m512bh)x);
 }
 
-LLM__MAC(avx512bf16, LLM__AVX512BF16, _mm512, __m512, 16, 12, half, 0, llm__avx512bf16_load, llm__avx512bf16_spread, llm__avx512bf16_step)
+LLM__MAC(llm__avx512bf16_rows, llm__avx512bf16_all, LLM__AVX512BF16, _mm512, __m512, 16, 12, half, 0, llm__avx512bf16_load, llm__avx512bf16_spread, llm__avx512bf16_step)
 LLM__AVX512BF16 static void llm__avx512bf16_mac(const llm__mac *m) {
     if (m->half) llm__avx512bf16_all(m, LLM__KIND_BF16);
     else llm__avx512_mac(m);
 }
 
-/* ---------------------------------------------------------------------------
- * >>kernels-amx   Products of tiles: Intel's AMX, sixteen tokens with sixteen rows at a time.
- * ---------------------------------------------------------------------------
+static const llm__kernels llm__kernels_avx512bf16 = {
+    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate, llm__avx512_to_half,
+    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512bf16_mac, llm__avx512vnni_product,
+    1, NULL, llm__avx512vnni_peak,
+};
+#endif
+#endif
+
+/* ============================================================================
+ * >>kernels_amx   Products of tiles: Intel's AMX, sixteen tokens with sixteen rows at a time.
+ * ============================================================================
  * A tile register is up to 16 rows of up to 64 bytes. One instruction multiplies a tile of activations (16 tokens, 64 bytes of columns) with
  * one of weights (64 columns as 16 rows of four; 16 rows of the weight side by side) and adds to a tile of 16 x 16 results, in 16 cycles:
  * eight times what vpdpbusd does in that time. The tile of weights is just the packed block, whose vectors are its rows.
@@ -12483,6 +12779,12 @@ LLM__AVX512BF16 static void llm__avx512bf16_mac(const llm__mac *m) {
  * Floats are easier: tdpbf16ps adds up in f32, and a tile of results stays where it is for all columns. For each result it adds, in two
  * chains, the products of even and of odd columns, 32 columns in all, and then both to the result. Where these groups of 32 begin must not
  * depend on who else is in the batch: llm__mac.phase. Fewer columns than 32 are as good as zeros: nothing is rounded differently. */
+
+#if LLM__X86 && LLM__HAS_2021
+#endif
+
+#if LLM__X86 && LLM__HAS_2021
+
 #ifdef LLM__TEST_EMULATE_AVX512
 #define LLM__AMX
 #else
@@ -12667,17 +12969,28 @@ LLM__AMX static void llm__amx_mac(const llm__mac *m) {
             llm__amx_rows(m, i, LLM__MIN(m->n - i, (int)LLM__AMX_ROWS), k, end, step, !k && !m->add && !m->scale);
         }
 }
-#endif
-#endif /* LLM__X86 */
 
-#if LLM__NEON
-/* ---------------------------------------------------------------------------
- * >>kernels-neon   Products with 32 registers of 16 bytes: sdot, ARMv8.2's dot product.
- * ---------------------------------------------------------------------------
+static const llm__kernels llm__kernels_amx = {
+    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate, llm__avx512_to_half,
+    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__amx_mac, llm__amx_product,
+    1, llm__amx_rest, llm__avx512vnni_peak,
+};
+
+#endif
+
+/* ============================================================================
+ * >>kernels_neon   Products with 32 registers of 16 bytes: sdot, ARMv8.2's dot product.
+ * ============================================================================
  * sdot multiplies sixteen signed bytes with sixteen and adds the four products of each lane to its 32-bit sum: vpdpbusd at a quarter of the
  * width, and both sides signed. So nothing is shifted by 128: unpacked weights are at most 63, and what has 8 bits is stored signed. A
  * vector of a block, 64 bytes, is four registers of 4 rows each; four tokens at a time make 16 sums, which with four weights and an
  * activation fit the registers. Without dot products (Cortex-A53, A72) the plain C kernels run, which compilers make 4 lanes wide. */
+
+#if LLM__NEON
+#endif
+
+#if LLM__NEON
+
 #define LLM__NEON_INLINE LLM__FORCE LLM__NEON_TARGET
 
 /* The conversions, see llm__half_fn and those after it: 4 lanes an instruction. */
@@ -12787,153 +13100,98 @@ LLM__NEON_INLINE float32x4_t llm__neon_load(const llm__kind type, const void *p,
 #define llm__neon_mul_ps vmulq_f32
 #define llm__neon_add_ps vaddq_f32
 #define LLM__STEP(x, v, s) vfmaq_f32(s, x, v)
-LLM__MAC(neon, LLM__NEON_TARGET, llm__neon, float32x4_t, 4, 2, a, 1, llm__neon_load, vld1q_dup_f32, LLM__STEP)
+LLM__MAC(llm__neon_rows, llm__neon_all, LLM__NEON_TARGET, llm__neon, float32x4_t, 4, 2, a, 1, llm__neon_load, vld1q_dup_f32, LLM__STEP)
 #undef LLM__STEP
 LLM__NEON_TARGET static void llm__neon_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__neon_all, m) }
-#endif /* LLM__NEON */
 
-/* ---- The table ---- */
+/* The kernels of >>bodies, compiled with these instructions. */
+LLM__NEON_TARGET static void llm__neon_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
+    llm__body_quantise(a, at, x, stride, n, per, llm__neon_int8);
+}
 
-/* What the rest of the file calls: one such table for each instruction set. All pointers are set, all
- * functions may be called from any thread at once and keep nothing. See the llm__body functions (and llm__scalar_product, llm__scalar_mac)
- * for what each does. */
-typedef struct llm__kernels {
-    void (*quantise)(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per);
-    void (*finish)(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n);
-    float (*sum)(const float *x, int n);
-    float (*dot)(const float *a, const float *b, int n);
-    void (*add)(float *x, const float *y, float scale, int n);
-    void (*affine)(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n);
-    void (*rotate)(float *x, const float *rope, int half, int interleaved);
-    void (*to_half)(uint16_t *dst, const float *src, int n);
-    void (*to_bf16)(uint16_t *dst, const float *src, int n);
-    void (*expand)(llm_kv_type type, const uint8_t *src, int n, float *low, float *high);
-    void (*bias)(llm__attend *t, int block);
-    void (*soften)(llm__attend *t, int block);
-    float (*top)(const float *x, int32_t n, int *bad);
-    double (*weigh)(const float *x, float *w, int32_t n, float max, float scale);
-    void (*mac)(const llm__mac *m);
-    void (*product)(llm__kind kind, const llm__product *p);
-    int bf16;  /* mac multiplies bf16 with bf16 (llm__mac.half) */
-    void (*rest)(int *tiles); /* AMX, else NULL: lets go of the tiles after some products, which had `tiles`, 0 at first: the system saves
-                               * 8 KB more of a thread that has some */
-} llm__kernels;
+LLM__NEON_TARGET static void llm__neon_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
+    llm__body_finish(f, b, g, u, token, n);
+}
 
-/* Compiles the plain C kernels once more, with the instructions that TARGET allows and these conversions. */
-#define LLM__MADE(isa, TARGET, result, leave, name, arguments, ...) \
-    TARGET static result llm__##isa##_##name arguments { leave llm__body_##name(__VA_ARGS__); }
-#define LLM__INSTANCE(isa, TARGET, fused, bf16, half, bytes, narrow, int8) \
-    LLM__MADE(isa, TARGET, void, , quantise, (const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per), a, at, x, stride, n, per, int8) \
-    LLM__MADE(isa, TARGET, void, , finish, (const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n), f, b, g, u, token, n) \
-    LLM__MADE(isa, TARGET, float, return, sum, (const float *x, int n), x, n) \
-    LLM__MADE(isa, TARGET, float, return, dot, (const float *x, const float *y, int n), x, y, n) \
-    LLM__MADE(isa, TARGET, void, , add, (float *x, const float *y, float scale, int n), x, y, scale, n) \
-    LLM__MADE(isa, TARGET, void, , affine, (float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n), \
-              dst, src, shift, scale, w, b, n) \
-    LLM__MADE(isa, TARGET, void, , rotate, (float *x, const float *rope, int n, int interleaved), x, rope, n, interleaved) \
-    LLM__MADE(isa, TARGET, void, , to_half, (uint16_t *dst, const float *src, int n), dst, src, n, narrow) \
-    LLM__MADE(isa, TARGET, void, , to_bf16, (uint16_t *dst, const float *src, int n), dst, src, n) \
-    LLM__MADE(isa, TARGET, void, , expand, (llm_kv_type type, const uint8_t *src, int n, float *low, float *high), type, src, n, low, high, half, bytes) \
-    LLM__MADE(isa, TARGET, void, , bias, (llm__attend *t, int block), t, block) \
-    LLM__MADE(isa, TARGET, void, , soften, (llm__attend *t, int block), t, block, fused, bf16) \
-    LLM__MADE(isa, TARGET, float, return, top, (const float *x, int32_t n, int *bad), x, n, bad) \
-    LLM__MADE(isa, TARGET, double, return, weigh, (const float *x, float *w, int32_t n, float max, float scale), x, w, n, max, scale)
+LLM__NEON_TARGET static float llm__neon_sum(const float *x, int n) { return llm__body_sum(x, n); }
+LLM__NEON_TARGET static float llm__neon_dot(const float *x, const float *y, int n) { return llm__body_dot(x, y, n); }
+LLM__NEON_TARGET static void llm__neon_add(float *x, const float *y, float scale, int n) { llm__body_add(x, y, scale, n); }
 
-#define LLM__KERNELS(isa, mac, product, bf16, rest) { \
-    llm__##isa##_quantise, llm__##isa##_finish, llm__##isa##_sum, llm__##isa##_dot, llm__##isa##_add, llm__##isa##_affine, \
-    llm__##isa##_rotate, llm__##isa##_to_half, llm__##isa##_to_bf16, llm__##isa##_expand, llm__##isa##_bias, llm__##isa##_soften, \
-    llm__##isa##_top, llm__##isa##_weigh, mac, product, bf16, rest }
+LLM__NEON_TARGET static void llm__neon_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
+    llm__body_affine(dst, src, shift, scale, w, b, n);
+}
 
-LLM__INSTANCE(scalar, LLM__SMALL, 0, 0, llm__scalar_half, llm__scalar_bytes, llm__scalar_narrow, llm__scalar_int8)
-#if LLM__X86
-LLM__INSTANCE(avx2, LLM__AVX2, 1, 0, llm__avx2_half, llm__avx2_bytes, llm__avx2_narrow, llm__avx2_int8)
-LLM__INSTANCE(avx512, LLM__AVX512, 1, 1, llm__avx512_half, llm__avx512_bytes, llm__avx512_narrow, llm__avx512_int8)
-#endif
-#if LLM__NEON
-LLM__INSTANCE(neon, LLM__NEON_TARGET, 1, 0, llm__neon_half, llm__neon_bytes, llm__neon_narrow, llm__neon_int8)
+LLM__NEON_TARGET static void llm__neon_rotate(float *x, const float *rope, int half, int interleaved) { llm__body_rotate(x, rope, half, interleaved); }
+LLM__NEON_TARGET static void llm__neon_to_half(uint16_t *dst, const float *src, int n) { llm__body_to_half(dst, src, n, llm__neon_narrow); }
+LLM__NEON_TARGET static void llm__neon_to_bf16(uint16_t *dst, const float *src, int n) { llm__body_to_bf16(dst, src, n); }
+
+LLM__NEON_TARGET static void llm__neon_expand(llm_kv_type type, const uint8_t *src, int n, float *low, float *high) {
+    llm__body_expand(type, src, n, low, high, llm__neon_half, llm__neon_bytes);
+}
+
+LLM__NEON_TARGET static void llm__neon_bias(llm__attend *t, int block) { llm__body_bias(t, block); }
+LLM__NEON_TARGET static void llm__neon_soften(llm__attend *t, int block) { llm__body_soften(t, block, 1, 0); }
+LLM__NEON_TARGET static float llm__neon_top(const float *x, int32_t n, int *bad) { return llm__body_top(x, n, bad); }
+
+LLM__NEON_TARGET static double llm__neon_weigh(const float *x, float *w, int32_t n, float max, float scale) {
+    return llm__body_weigh(x, w, n, max, scale);
+}
+
+/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
+LLM__NEON_TARGET static double llm__neon_peak(int64_t turns) {
+    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(int32x4_t);
+    int32x4_t s[12];
+    uint64_t sum = 0;
+    LLM__UNROLL
+    for (int i = 0; i < 12; i++) s[i] = vdupq_n_s32((int)turns + i);
+    const int32x4_t a = s[0], b = s[1];
+    for (; turns > 0; turns--)
+        LLM__UNROLL
+        for (int i = 0; i < 12; i++) s[i] = vdotq_s32(s[i], vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b));
+    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
+    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+}
+
+static const llm__kernels llm__kernels_neon = {
+    llm__neon_quantise, llm__neon_finish, llm__neon_sum, llm__neon_dot, llm__neon_add, llm__neon_affine, llm__neon_rotate, llm__neon_to_half,
+    llm__neon_to_bf16, llm__neon_expand, llm__neon_bias, llm__neon_soften, llm__neon_top, llm__neon_weigh, llm__neon_mac, llm__neon_product,
+    0, NULL, llm__neon_peak,
+};
+
 #endif
 
 /* The kernels of an instruction set. */
 static const llm__kernels *llm__kernels_of(llm__isa isa) {
-    static const llm__kernels scalar = LLM__KERNELS(scalar, llm__scalar_mac, llm__scalar_product, 0, NULL);
 #if LLM__X86
-    static const llm__kernels avx2 = LLM__KERNELS(avx2, llm__avx2_mac, llm__avx2_product, 0, NULL);
-    static const llm__kernels avx512 = LLM__KERNELS(avx512, llm__avx512_mac, llm__avx512_product, 0, NULL);
-    static const llm__kernels avx512vnni = LLM__KERNELS(avx512, llm__avx512_mac, llm__avx512vnni_product, 0, NULL);
 #if LLM__HAS_2021
-    static const llm__kernels avxvnni = LLM__KERNELS(avx2, llm__avx2_mac, llm__avxvnni_product, 0, NULL);
-    if (isa == LLM__ISA_AVXVNNI) return &avxvnni;
-    static const llm__kernels avx512bf16 = LLM__KERNELS(avx512, llm__avx512bf16_mac, llm__avx512vnni_product, 1, NULL);
-    static const llm__kernels amx = LLM__KERNELS(avx512, llm__amx_mac, llm__amx_product, 1, llm__amx_rest);
-    if (isa == LLM__ISA_AVX512BF16) return &avx512bf16;
-    if (isa == LLM__ISA_AMX) return &amx;
+    if (isa == LLM__ISA_AVXVNNI) return &llm__kernels_avxvnni;
+    if (isa == LLM__ISA_AVX512BF16) return &llm__kernels_avx512bf16;
+    if (isa == LLM__ISA_AMX) return &llm__kernels_amx;
 #endif
-    if (isa == LLM__ISA_AVX2) return &avx2;
-    if (isa == LLM__ISA_AVX512) return &avx512;
-    if (isa == LLM__ISA_AVX512VNNI) return &avx512vnni;
+    if (isa == LLM__ISA_AVX2) return &llm__kernels_avx2;
+    if (isa == LLM__ISA_AVX512) return &llm__kernels_avx512;
+    if (isa == LLM__ISA_AVX512VNNI) return &llm__kernels_avx512vnni;
 #endif
 #if LLM__NEON
-    static const llm__kernels neon = LLM__KERNELS(neon, llm__neon_mac, llm__neon_product, 0, NULL);
-    if (isa == LLM__ISA_NEON) return &neon;
+    if (isa == LLM__ISA_NEON) return &llm__kernels_neon;
 #endif
     (void)isa;
-    return &scalar;
+    return &llm__kernels_scalar;
 }
 
-/* ---- What a core can do at most ---- */
+#if defined(__clang__)
+#pragma clang diagnostic pop
+#endif
 
-/* `turns` times 12 multiplications of whole registers of bytes, added up, in 12 chains that hide the latency; with one instruction, or with
- * those that stand in for it. */
-#define LLM__PEAK(isa, TARGET, vector, set, step) \
-    TARGET static double llm__##isa##_peak(int64_t turns) { \
-        const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(vector); \
-        vector s[12]; \
-        uint64_t sum = 0; /* it may wrap */ \
-        LLM__UNROLL \
-        for (int i = 0; i < 12; i++) s[i] = set((int)turns + i); \
-        const vector a = s[0], b = s[1]; \
-        for (; turns > 0; turns--) \
-            LLM__UNROLL \
-            for (int i = 0; i < 12; i++) s[i] = step(s[i], a, b); \
-        LLM__UNROLL \
-        for (int i = 0; i < 12; i++) { \
-            uint64_t part; \
-            memcpy(&part, &s[i], 8); \
-            sum += part; \
-        } \
-        return sum ? 2e-9 * bytes / (llm__now() - begin) : 0; \
-    }
-#if LLM__X86
-#define LLM__STEP(s, a, b) _mm256_add_epi32(s, _mm256_madd_epi16(_mm256_maddubs_epi16(s, a), b))
-LLM__PEAK(avx2, LLM__AVX2, __m256i, _mm256_set1_epi32, LLM__STEP)
-#undef LLM__STEP
-#define LLM__STEP(s, a, b) _mm512_add_epi32(s, _mm512_madd_epi16(_mm512_maddubs_epi16(s, a), b))
-LLM__PEAK(avx512, LLM__AVX512, __m512i, _mm512_set1_epi32, LLM__STEP)
-#undef LLM__STEP
-LLM__PEAK(avx512vnni, LLM__AVX512VNNI, __m512i, _mm512_set1_epi32, _mm512_dpbusd_epi32)
-#if LLM__HAS_2021
-LLM__PEAK(avxvnni, LLM__AVXVNNI, __m256i, _mm256_set1_epi32, _mm256_dpbusd_avx_epi32)
-#endif
-#elif LLM__NEON
-#define LLM__STEP(s, a, b) vdotq_s32(s, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b))
-LLM__PEAK(neon, LLM__NEON_TARGET, int32x4_t, vdupq_n_s32, LLM__STEP)
-#undef LLM__STEP
-#endif
+/* ============================================================================
+ * >>peak   What this machine can do at most, measured.
+ * ============================================================================ */
 
 LLM_API double llm_isa_peak(const char *name) {
-    double (*peak)(int64_t turns) = NULL, best = 0;
+    double best = 0;
     llm__isa isa;
     if (llm__isa_find(name, &isa)) return 0;
-#if LLM__X86
-    if (isa == LLM__ISA_AVX2) peak = llm__avx2_peak;
-    if (isa == LLM__ISA_AVX512) peak = llm__avx512_peak;
-    if (isa >= LLM__ISA_AVX512VNNI) peak = llm__avx512vnni_peak;
-#if LLM__HAS_2021
-    if (isa == LLM__ISA_AVXVNNI) peak = llm__avxvnni_peak;
-#endif
-#elif LLM__NEON
-    if (isa == LLM__ISA_NEON) peak = llm__neon_peak;
-#endif
+    double (*const peak)(int64_t turns) = llm__kernels_of(isa)->peak;
     for (int i = 0; i < 20 && peak; i++) best = LLM__MAX(best, peak(100000));
     return best;
 }
@@ -12963,7 +13221,7 @@ LLM_API double llm_memory_peak(int32_t n_threads) {
 }
 
 /* ============================================================================
- * >>linear   Weights from the file to packed blocks; the linear operations over them.
+ * >>linear   Weights: from the tensors of a file to a plan of packed blocks.
  * ============================================================================
  * A weight is described by segments: rows (every n-th, some columns) of stored matrices, stacked. That is how q, k and v become one weight,
  * how a rank of a tensor-parallel group takes its share, and how transposed or interleaved storage is read. llm__weight_new plans it: the
@@ -13004,37 +13262,10 @@ typedef struct llm__exec {
     size_t scratch_bytes;
 } llm__exec;
 
-/* The share [*begin, *end) of n things that is this thread's. */
-static void llm__share(const llm__exec *e, int64_t n, int64_t *begin, int64_t *end) {
-    *begin = n * e->thread / e->n_threads;
-    *end = n * (e->thread + 1) / e->n_threads;
-}
-
-/* Places of a tile that a token takes. Whether products are of floats. */
-static int llm__form_per(llm__form form) { return form == LLM__FORM_I8X2 ? 2 : 1; }
-static int llm__form_is_float(llm__form form) { return form == LLM__FORM_F32 || form == LLM__FORM_BF16; }
-
 /* Some of the places of all tokens. */
 typedef struct llm__tile {
     int start, n;
 } llm__tile;
-
-/* How many tiles `rows` tokens make, and tile i of them. They are equal (33 are 16 + 17, not 32 + 1), and rows are not split: the places of
- * a token are in one tile. But of floats 24 each, which is twice what registers hold, and the rest. */
-static int llm__tiles(int rows, llm__form form) {
-    const int most = llm__form_is_float(form) ? LLM__FLOAT_TILE : LLM__TILE;
-    return (rows * llm__form_per(form) + most - 1) / most;
-}
-
-static llm__tile llm__tile_at(int rows, llm__form form, int i) {
-    const int64_t n = llm__tiles(rows, form), per = llm__form_per(form);
-    llm__tile t;
-    t.start = llm__form_is_float(form) ? i * LLM__FLOAT_TILE : (int)(i * rows / n * per);
-    t.n = llm__form_is_float(form) ? LLM__MIN(rows - t.start, LLM__FLOAT_TILE) : (int)((i + 1) * rows / n * per) - t.start;
-    return t;
-}
-
-/* ---- Weights as the file has them ---- */
 
 /* Planned by llm__weight_new, given memory, packed; from then on only read, by all threads. Rows count through all segments, and through
  * all experts: expert g has [g * rows / n_groups, (g + 1) * rows / n_groups). */
@@ -13059,6 +13290,33 @@ struct llm_weight {
     size_t region_bytes;
     float *f32;              /* VECTOR, MLA_UP: (rows, cols); else NULL */
 };
+
+/* The share [*begin, *end) of n things that is this thread's. */
+static void llm__share(const llm__exec *e, int64_t n, int64_t *begin, int64_t *end) {
+    *begin = n * e->thread / e->n_threads;
+    *end = n * (e->thread + 1) / e->n_threads;
+}
+
+/* Places of a tile that a token takes. Whether products are of floats. */
+static int llm__form_per(llm__form form) { return form == LLM__FORM_I8X2 ? 2 : 1; }
+static int llm__form_is_float(llm__form form) { return form == LLM__FORM_F32 || form == LLM__FORM_BF16; }
+
+/* How many tiles `rows` tokens make, and tile i of them. They are equal (33 are 16 + 17, not 32 + 1), and rows are not split: the places of
+ * a token are in one tile. But of floats 24 each, which is twice what registers hold, and the rest. */
+static int llm__tiles(int rows, llm__form form) {
+    const int most = llm__form_is_float(form) ? LLM__FLOAT_TILE : LLM__TILE;
+    return (rows * llm__form_per(form) + most - 1) / most;
+}
+
+static llm__tile llm__tile_at(int rows, llm__form form, int i) {
+    const int64_t n = llm__tiles(rows, form), per = llm__form_per(form);
+    llm__tile t;
+    t.start = llm__form_is_float(form) ? i * LLM__FLOAT_TILE : (int)(i * rows / n * per);
+    t.n = llm__form_is_float(form) ? LLM__MIN(rows - t.start, LLM__FLOAT_TILE) : (int)((i + 1) * rows / n * per) - t.start;
+    return t;
+}
+
+/* ---- Weights as the file has them ---- */
 
 /* Seeded noise for LLM_TYPE_RANDOM: even in [-0.02, 0.02]; the same whatever slices a matrix is read in. */
 static float llm__random_weight(uint64_t seed, int64_t row, int64_t col) {
@@ -13314,7 +13572,11 @@ static llm_result llm__weights_allocate(llm_weight *const *w, size_t n) {
     return LLM_OK;
 }
 
-/* ---- Packing: see >>kernels-ref for the layout ---- */
+/* ============================================================================
+ * >>pack   Packing weights.
+ * ============================================================================ */
+
+enum { LLM__CHUNK = 256 }; /* columns of floats packed, or summed, in one go */
 
 /* 32 weights of one row (lane) into the vectors of a block at `to`, as 8 words of 4 columns: all 8 bits, or the low bits of the first words
  * and the other words in pieces above them. The other way round: llm__unpack_bits. */
@@ -13399,8 +13661,6 @@ static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_
     }
 }
 
-enum { LLM__CHUNK = 256 }; /* columns of floats packed, or summed, in one go */
-
 /* n columns from c on of a segment's row r in the 16 bits of a packed kind. What is stored so already is copied; fp8 goes through a table
  * of f16 (code). */
 static void llm__pack_halves(const llm_segment *s, uint64_t seed, llm__kind kind, const uint16_t *code, int64_t r, int64_t c, int n,
@@ -13465,7 +13725,9 @@ static void llm__weight_pack(llm_weight *w, int thread, int n_threads) {
     }
 }
 
-/* ---- Products ----
+/* ============================================================================
+ * >>products   Products of activations and weights, shared among threads; adapters beside them.
+ * ============================================================================
  * From an operation to numbers:
  *
  *     llm__run_linear        what is multiplied, and what becomes of the results (llm__finish)
@@ -13476,8 +13738,6 @@ static void llm__weight_pack(llm_weight *w, int thread, int n_threads) {
  *
  * Logits, experts and adapters come in at the second or third of these. */
 
-enum { LLM__MANY = 64 }; /* rows from which on a product is bound by arithmetic, not by reading the weight */
-
 /* The inputs of a product: rows of f32, and their rounded copy where the weight wants one. */
 typedef struct llm__input {
     const float *x;
@@ -13486,6 +13746,37 @@ typedef struct llm__input {
     llm__form form; /* which of them the product reads */
     int rows;
 } llm__input;
+
+/* What one adapter adds to one layer. */
+typedef struct llm__lora_slot {
+    int n;                 /* parts */
+    int64_t row[LLM_LORA_PARTS];
+    llm_weight *w[LLM_LORA_PARTS][2]; /* A and B of each */
+    void *memory;          /* of the packed weights */
+} llm__lora_slot;
+
+/* What adapters add to one layer on one rank, by slot: a row's slot is its sequence's, seq_lora. */
+struct llm_lora_site {
+    int n_slots;
+    llm__lora_slot *slot;  /* (n_slots) */
+};
+
+/* The rows of one operation, or the slots of experts. */
+typedef struct llm__lora_job {
+    const llm_lora_site *site;
+    int n_rows, n_groups;    /* groups: experts, else 1 */
+    const int32_t *begin;    /* (n_groups + 1) first row of each group; NULL: one group */
+    const int32_t *row;      /* (n_rows) the step's row of each; NULL: the same */
+    const float *x;          /* (n_rows, in) */
+    int64_t x_stride;
+    const llm_buffer *low;   /* (n_rows, LLM_LORA_PARTS * the largest r): a x */
+    float *dst;              /* (n_rows, n): b low */
+    int64_t dst_stride;
+    float scale;
+    int add;                 /* dst += instead of dst = */
+} llm__lora_job;
+
+enum { LLM__MANY = 64 }; /* rows from which on a product is bound by arithmetic, not by reading the weight */
 
 /* Where row `row` of a copy in bf16 begins, of `cols` columns. */
 static uint16_t *llm__act_row(const llm__act *a, int64_t row, int64_t cols) {
@@ -13662,35 +13953,6 @@ static void llm__run_embed_row(const llm__exec *e, const llm_embed_op *op, int i
  * What adapters add to a layer (>>lora). The rows may have different ones: neighbouring rows of the same, of one expert where there are
  * experts, make one product, and all these products are laid end to end and cut into equal shares. */
 
-/* What one adapter adds to one layer. */
-typedef struct llm__lora_slot {
-    int n;                 /* parts */
-    int64_t row[LLM_LORA_PARTS];
-    llm_weight *w[LLM_LORA_PARTS][2]; /* A and B of each */
-    void *memory;          /* of the packed weights */
-} llm__lora_slot;
-
-/* What adapters add to one layer on one rank, by slot: a row's slot is its sequence's, seq_lora. */
-struct llm_lora_site {
-    int n_slots;
-    llm__lora_slot *slot;  /* (n_slots) */
-};
-
-/* The rows of one operation, or the slots of experts. */
-typedef struct llm__lora_job {
-    const llm_lora_site *site;
-    int n_rows, n_groups;    /* groups: experts, else 1 */
-    const int32_t *begin;    /* (n_groups + 1) first row of each group; NULL: one group */
-    const int32_t *row;      /* (n_rows) the step's row of each; NULL: the same */
-    const float *x;          /* (n_rows, in) */
-    int64_t x_stride;
-    const llm_buffer *low;   /* (n_rows, LLM_LORA_PARTS * the largest r): a x */
-    float *dst;              /* (n_rows, n): b low */
-    int64_t dst_stride;
-    float scale;
-    int add;                 /* dst += instead of dst = */
-} llm__lora_job;
-
 /* The adapter of a sequence. NULL: it has none, or its adapter adds nothing here. */
 static const llm__lora_slot *llm__lora_of_seq(const llm_step *step, const llm_lora_site *site, int seq) {
     int32_t slot = site ? step->seq_lora[seq] : -1;
@@ -13750,7 +14012,9 @@ static void llm__lora_down(const llm__exec *e, const llm__lora_job *j, int64_t n
     llm__lora_products(e, j, 0);
 }
 
-/* ---- Experts ----
+/* ============================================================================
+ * >>experts   Mixtures of experts: rows sorted by expert, products of each.
+ * ============================================================================
  * Each row goes through its k experts. The pairs (row, choice) are slots, sorted by expert, rows ascending; the tokens of an expert then
  * form tiles as in any other product. A row's results are added in the order of its choices, so they do not depend on who else is in the
  * batch. Many rows go in turns, as many at a time as the scratch memory holds. Three rows of two choices each:
@@ -13798,7 +14062,7 @@ static size_t llm__slots_place(llm__slots *s, uint8_t *memory, size_t n, size_t 
 }
 
 /* Scratch memory that llm__run_experts wants for `rows` rows with k experts each; with less (at least that of one row) it takes turns. */
-LLM__UNUSED static size_t llm__experts_scratch(int64_t rows, int64_t k, int64_t n_experts, int64_t hidden, int64_t ff) {
+static size_t llm__experts_scratch(int64_t rows, int64_t k, int64_t n_experts, int64_t hidden, int64_t ff) {
     llm__slots s;
     return llm__slots_place(&s, NULL, (size_t)(rows * k), (size_t)n_experts, (size_t)hidden, (size_t)ff);
 }
@@ -13930,13 +14194,13 @@ static int llm__experts_turn(const llm_experts_op *op, int rows, size_t scratch_
 }
 
 /* Passes of an operation over n_rows rows. */
-LLM__UNUSED static int llm__experts_passes(const llm_experts_op *op, int n_rows, size_t scratch_bytes) {
+static int llm__experts_passes(const llm_experts_op *op, int n_rows, size_t scratch_bytes) {
     const int turn = LLM__MAX(1, llm__experts_turn(op, n_rows, scratch_bytes));
     return (n_rows + turn - 1) / turn * LLM__EXPERT_PASSES;
 }
 
 /* This thread's part of one pass: see above. Rows, choices and weights come in op->routes (rows, 2 k): ids, then weights, as floats. */
-LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_op *op, int pass) {
+static void llm__run_experts(const llm__exec *e, const llm_experts_op *op, int pass) {
     const int64_t hidden = op->gate_up->cols, ff = op->down->cols, out = op->down->rows / op->n_experts, wide = LLM__MAX(hidden, out);
     const int turn = llm__experts_turn(op, e->n_rows, e->scratch_bytes), row0 = pass / LLM__EXPERT_PASSES * turn;
     const int rows = LLM__MIN(turn, e->n_rows - row0);
@@ -13961,12 +14225,8 @@ LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_o
     if (sub == 8) llm__slots_combine(e, &s, op, row0, rows);
 }
 
-#if defined(__clang__)
-#pragma clang diagnostic pop
-#endif
-
 /* ============================================================================
- * >>attention   KV pages, and attention over them.
+ * >>kv_cache   Pages of keys and values.
  * ============================================================================
  * A page holds `page_tokens` tokens of every layer. Inside it each (layer, KV head) has one contiguous part: the keys transposed in groups
  * of 16 positions [group][dim][16 positions], so that one vector holds one dimension of 16 keys; the values row by row; then, for the types
@@ -14009,6 +14269,30 @@ typedef struct llm__kv_cache {
     uint8_t **base; /* (ranks) */
 } llm__kv_cache;
 
+/* The sequence of one rank's layer and head that a tile works on. */
+typedef struct llm__kv_view {
+    const llm__kv_cache *kv;
+    const llm__kv_place *place;
+    uint8_t *base;
+    const int32_t *pages;
+    int head;
+} llm__kv_view;
+
+/* The part of the view's layer and head in the page that holds this position. */
+LLM__INLINE uint8_t *llm__kv_part(const llm__kv_view *v, int position) {
+    return v->base + v->pages[position / v->kv->page_tokens] * v->kv->page_bytes + v->place->offset + v->head * v->place->head_bytes;
+}
+
+/* Where the group of 16 keys at `position` lies, and the value of a position (of bf16: of its pair of positions). */
+LLM__INLINE const uint8_t *llm__kv_keys(const llm__kv_view *v, int position) {
+    return llm__kv_part(v, position) + (int64_t)(position % v->kv->page_tokens) * v->place->k_elements * v->kv->element_bytes;
+}
+
+LLM__INLINE const uint8_t *llm__kv_values(const llm__kv_view *v, int position) {
+    return llm__kv_part(v, position) + v->place->v_offset +
+           (int64_t)(position % v->kv->page_tokens / v->place->pair * v->place->pair) * v->place->v_elements * v->kv->element_bytes;
+}
+
 /* Types of one byte (and of half a byte) have a scale and an offset for each token and head. */
 static void llm__kv_type_set(llm__kv_cache *kv, llm_kv_type type) {
     kv->type = type;
@@ -14040,30 +14324,6 @@ static uint64_t llm__kv_place_layer(const llm__kv_cache *kv, const llm_kv_layer 
     if (kv->scaled) at = llm__add(at, tokens * 4 * sizeof(float), ok);
     p->head_bytes = (int64_t)llm__align_up(at, 64, ok);
     return llm__add(offset, llm__mul((uint64_t)p->head_bytes, (uint64_t)shape->n_kv_heads, ok), ok);
-}
-
-/* The sequence of one rank's layer and head that a tile works on. */
-typedef struct llm__kv_view {
-    const llm__kv_cache *kv;
-    const llm__kv_place *place;
-    uint8_t *base;
-    const int32_t *pages;
-    int head;
-} llm__kv_view;
-
-/* The part of the view's layer and head in the page that holds this position. */
-LLM__INLINE uint8_t *llm__kv_part(const llm__kv_view *v, int position) {
-    return v->base + v->pages[position / v->kv->page_tokens] * v->kv->page_bytes + v->place->offset + v->head * v->place->head_bytes;
-}
-
-/* Where the group of 16 keys at `position` lies, and the value of a position (of bf16: of its pair of positions). */
-LLM__INLINE const uint8_t *llm__kv_keys(const llm__kv_view *v, int position) {
-    return llm__kv_part(v, position) + (int64_t)(position % v->kv->page_tokens) * v->place->k_elements * v->kv->element_bytes;
-}
-
-LLM__INLINE const uint8_t *llm__kv_values(const llm__kv_view *v, int position) {
-    return llm__kv_part(v, position) + v->place->v_offset +
-           (int64_t)(position % v->kv->page_tokens / v->place->pair * v->place->pair) * v->place->v_elements * v->kv->element_bytes;
 }
 
 /* Of types of one byte and less keys and values are turned before they are rounded, and so are queries; what comes out is turned back. A
@@ -14191,6 +14451,29 @@ static void llm__kv_load_scales(const llm__kv_view *view, int block, int from, i
         scale[i] = at[0];
         offset[i] = at[tokens];
     }
+}
+
+/* ============================================================================
+ * >>attention   Attention over pages.
+ * ============================================================================ */
+
+/* How the queries of a step are cut into jobs: by sequence, tile of rows, KV head and some of the head's query heads. */
+typedef struct llm__attend_jobs {
+    const llm_step *step;
+    int rows, heads, head_tiles, n_kv, group; /* of a tile; tiles of a group's heads; KV heads; query heads of each */
+    int n;                                    /* jobs in all */
+    int fixed;                                /* the thread has [begin, end); else threads take what is left, one by one */
+    int64_t begin, end;
+} llm__attend_jobs;
+
+typedef struct llm__attend_job {
+    int seq, row, n_rows, kv_head, head, n_heads; /* rows of the step; head: first query head */
+} llm__attend_job;
+
+/* Position in the cache of a row of the step. */
+LLM__INLINE int llm__row_position(const llm_step *s, int row) {
+    int seq = s->seq_of_row[row];
+    return s->seq_len[seq] - (s->seq_begin[seq + 1] - row);
 }
 
 /* Where that lies which is read a block after the keys (or values) of `position`, for mac to fetch: further on in the sequence, or at the
@@ -14354,19 +14637,6 @@ static void llm__attend_place(llm__attend *t, float *scratch, int hd, int vd) {
     t->q = t->p + LLM__QUERIES * LLM__BLOCK;
 }
 
-/* How the queries of a step are cut into jobs: by sequence, tile of rows, KV head and some of the head's query heads. */
-typedef struct llm__attend_jobs {
-    const llm_step *step;
-    int rows, heads, head_tiles, n_kv, group; /* of a tile; tiles of a group's heads; KV heads; query heads of each */
-    int n;                                    /* jobs in all */
-    int fixed;                                /* the thread has [begin, end); else threads take what is left, one by one */
-    int64_t begin, end;
-} llm__attend_jobs;
-
-typedef struct llm__attend_job {
-    int seq, row, n_rows, kv_head, head, n_heads; /* rows of the step; head: first query head */
-} llm__attend_job;
-
 /* Tiles of rows that one sequence of the step makes. */
 LLM__INLINE int llm__jobs_tiles(const llm__attend_jobs *j, int seq) {
     return (j->step->seq_begin[seq + 1] - j->step->seq_begin[seq] + j->rows - 1) / j->rows;
@@ -14428,14 +14698,8 @@ static int llm__jobs_next(llm__attend_jobs *j, int *next, llm__attend_job *job) 
     return 1;
 }
 
-/* Position in the cache of a row of the step. */
-LLM__INLINE int llm__row_position(const llm_step *s, int row) {
-    int seq = s->seq_of_row[row];
-    return s->seq_len[seq] - (s->seq_begin[seq + 1] - row);
-}
-
 /* ============================================================================
- * >>backend   The CPU's table of operations.
+ * >>backend   The CPU's table of operations: what it keeps.
  * ============================================================================
  * The forward pass calls operations; here a call only appends a record to its rank's list. end_step then runs the lists of all ranks in
  * lockstep on all threads of a pool: record i of every rank, then record i + 1. A thread takes its share of each record. Most operations
@@ -14630,7 +14894,9 @@ static int llm__op_rows(const llm_backend_ctx *ctx, llm_rows rows) {
     return rows == LLM_ROWS_OUT ? ctx->step.shape.n_out : ctx->step.shape.n_rows;
 }
 
-/* ---- The operations ----
+/* ============================================================================
+ * >>operations   What each operation computes.
+ * ============================================================================
  * Either for one row (called for each row of a thread's share), or for a thread's whole share. What each computes is said where its struct
  * is declared; here stands how. None allocates, none waits. Scratch is the thread's own: at least four rows of the widest buffer, and what
  * attention over the widest heads needs; nothing in it outlives the call. */
@@ -15068,7 +15334,9 @@ static void llm__run_all_reduce(const llm__run *r, int row) {
         memcpy(llm__row(llm__twin(r, i)->op.reduce.buf, row), sum, (size_t)n * sizeof *sum);
 }
 
-/* ---- Running the lists ----
+/* ============================================================================
+ * >>run   Running a list of recorded operations on all threads.
+ * ============================================================================
  * The same function runs on all threads, each with its number; who has which share follows from that number, the number of threads
  * and the operation's rows alone, so nothing is handed out but the jobs that are counted in `next`. */
 
@@ -15208,7 +15476,9 @@ static void llm__passes_of(llm_backend_ctx *ctx, int first) {
     llm__pass_end(ctx, &p, ctx->rank[first].n, 0, 0);
 }
 
-/* ---- Recording ----
+/* ============================================================================
+ * >>record   Recording operations.
+ * ============================================================================
  * Every function of the table does three things: llm__record_add copies the operation; llm__record_act, of linear layers, sees to the
  * rounded copy of the input; llm__record_uses says what is read and written and how the work is split, and so decides about the barrier. Of
  *
@@ -15477,7 +15747,10 @@ static llm_result llm__cpu_end_step(llm_backend_ctx *ctx) {
 static llm_result llm__cpu_wait(llm_backend_ctx *ctx) { return ctx->failed ? llm__error(ctx->failed, "%s", ctx->why) : LLM_OK; }
 
 LLM__COLD_BEGIN
-/* ---- open time ----
+
+/* ============================================================================
+ * >>cpu_open   Opening the backend: buffers, weights, pages.
+ * ============================================================================
  * Order: open, then buffers, weights and sites as the model asks for them, weights_done, kv_open; a draft model's buffers and weights come
  * before kv_open too, with a weights_done of their own. What fails leaves the context in a state that close can take. */
 
@@ -15814,7 +16087,9 @@ static int64_t llm__cpu_memory_used(llm_backend_ctx *ctx) {
     return n;
 }
 
-/* ---- the step ---- */
+/* ============================================================================
+ * >>cpu_step   A step from begin to end, and the table itself.
+ * ============================================================================ */
 
 /* Refuses a step whose numbers would lead outside of the buffers or the cache: rows that do not belong to their sequences in order, a
  * sequence longer than its pages, pages that the cache does not have, out rows that are no rows. An id outside of the embeddings reads as
@@ -15983,7 +16258,7 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
 }
 
 /* ============================================================================
- * >>formats   GGUF and safetensors: where tensors, settings and vocabularies come from.
+ * >>tensors   The tensors of a model's files.
  * ============================================================================
  * A model is a GGUF file (or its parts) or a Hugging Face folder. Both end as one llm__source: a table of tensors that point into the
  * mapped files, the settings (GGUF keys, or config.json), the tokenizer, the chat template, and the ids that end an answer.
@@ -16002,12 +16277,6 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
  * Hugging Face cache is made of them), but what they lead to must be a regular file. Pickles (pytorch_model.bin) are never read.
  * References: ggml/docs/gguf.md; huggingface/safetensors README ("Format"). */
 
-/* ---- The table of tensors ----
- * Both readers fill it the same way: llm__tensors_add for each tensor as the header is read, then llm__tensors_place once for the whole
- * file, when it is known where its data starts and all ranges can be compared. Parts and shards go into one table. What later code may rely
- * on, for every tensor in it: its name is unique and plain text; the product of its shape is below 2^63; bytes is what its type needs for
- * that shape; [data, data + bytes) lies in the mapped file and shares no byte with another tensor. */
-
 typedef struct llm__tensor {
     llm__str name;       /* NUL-terminated */
     int32_t type;        /* llm_type, or a GGUF number that llm__type_info may not know: then bytes is 0 */
@@ -16025,8 +16294,14 @@ typedef struct llm__tensors {
     llm__arena names;
 } llm__tensors;
 
+/* ---- The table of tensors ----
+ * Both readers fill it the same way: llm__tensors_add for each tensor as the header is read, then llm__tensors_place once for the whole
+ * file, when it is known where its data starts and all ranges can be compared. Parts and shards go into one table. What later code may rely
+ * on, for every tensor in it: its name is unique and plain text; the product of its shape is below 2^63; bytes is what its type needs for
+ * that shape; [data, data + bytes) lies in the mapped file and shares no byte with another tensor. */
+
 /* Frees the table; the files that the tensors lie in belong to others. An empty table is fine. */
-LLM__UNUSED static void llm__tensors_free(llm__tensors *t) {
+static void llm__tensors_free(llm__tensors *t) {
     LLM_FREE(t->item);
     llm__map_free(&t->by_name);
     llm__arena_free(&t->names);
@@ -16034,13 +16309,13 @@ LLM__UNUSED static void llm__tensors_free(llm__tensors *t) {
 }
 
 /* NULL if absent. */
-LLM__UNUSED static const llm__tensor *llm__tensors_find(const llm__tensors *t, const char *name) {
+static const llm__tensor *llm__tensors_find(const llm__tensors *t, const char *name) {
     int32_t i = llm__map_get(&t->by_name, llm__lit(name));
     return i < 0 ? NULL : &t->item[i];
 }
 
 /* LLM_ERR_FORMAT with "path: what name: " before the sentence. */
-__attribute__((format(printf, 4, 5))) static llm_result llm__bad(const char *path, const char *what, llm__str name, const char *format,
+static LLM__PRINTF(4, 5) llm_result llm__bad(const char *path, const char *what, llm__str name, const char *format,
                                                                  ...) {
     char text[600];
     va_list args;
@@ -16134,7 +16409,9 @@ static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *
     return LLM_OK;
 }
 
-/* ---- GGUF ----
+/* ============================================================================
+ * >>gguf   Reading GGUF.
+ * ============================================================================
  * The file, all numbers little-endian:
  *   "GGUF", u32 version, u64 number of tensors, u64 number of keys
  *   a key:     text name, u32 type, value; a text is u64 length and bytes; an array is u32 type of its elements, u64 count, the elements
@@ -16142,6 +16419,31 @@ static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *
  *   zeros up to a multiple of general.alignment (32 unless said), then the data
  * Version 3 is version 2 with big-endian files allowed, which nobody makes; version 1 had 32-bit lengths and is extinct. Lengths are where
  * most lies are told, so no length is believed before it was compared with the bytes that are left. */
+
+/* Types of values, by their numbers in the file. */
+typedef enum llm__gguf_type {
+    LLM__GGUF_U8 = 0, LLM__GGUF_I8, LLM__GGUF_U16, LLM__GGUF_I16, LLM__GGUF_U32, LLM__GGUF_I32, LLM__GGUF_F32, LLM__GGUF_BOOL,
+    LLM__GGUF_STR, LLM__GGUF_ARRAY, LLM__GGUF_U64, LLM__GGUF_I64, LLM__GGUF_F64, LLM__GGUF_TYPES
+} llm__gguf_type;
+
+/* One key. Numbers stand unaligned and little-endian at `data`; a string is its 64-bit length and its bytes. Once a key is in the table its
+ * values are known to lie in the file: readers of values need no cursor. */
+typedef struct llm__gguf_kv {
+    llm__str key;
+    int32_t type;     /* llm__gguf_type of the value, or of the elements */
+    int32_t is_array;
+    uint64_t count;   /* elements; 1 */
+    const uint8_t *data;
+} llm__gguf_kv;
+
+/* The keys of a file, found by name. Everything points into the mapped file. */
+typedef struct llm__gguf {
+    uint32_t alignment;
+    llm__gguf_kv *kv;
+    size_t n_kv, cap;
+    llm__map by_key;
+    size_t data_at, end; /* where the data starts; behind the last tensor */
+} llm__gguf;
 
 /* A place in bytes that are not trusted. After the first failure everything reads as zero; `r` keeps the error. */
 typedef struct llm__cursor {
@@ -16182,33 +16484,8 @@ static llm__str llm__cursor_str(llm__cursor *c, const char *what) {
     return llm__s((const char *)c->data + c->at - n, (size_t)n);
 }
 
-/* Types of values, by their numbers in the file. */
-typedef enum llm__gguf_type {
-    LLM__GGUF_U8 = 0, LLM__GGUF_I8, LLM__GGUF_U16, LLM__GGUF_I16, LLM__GGUF_U32, LLM__GGUF_I32, LLM__GGUF_F32, LLM__GGUF_BOOL,
-    LLM__GGUF_STR, LLM__GGUF_ARRAY, LLM__GGUF_U64, LLM__GGUF_I64, LLM__GGUF_F64, LLM__GGUF_TYPES
-} llm__gguf_type;
-
-/* One key. Numbers stand unaligned and little-endian at `data`; a string is its 64-bit length and its bytes. Once a key is in the table its
- * values are known to lie in the file: readers of values need no cursor. */
-typedef struct llm__gguf_kv {
-    llm__str key;
-    int32_t type;     /* llm__gguf_type of the value, or of the elements */
-    int32_t is_array;
-    uint64_t count;   /* elements; 1 */
-    const uint8_t *data;
-} llm__gguf_kv;
-
-/* The keys of a file, found by name. Everything points into the mapped file. */
-typedef struct llm__gguf {
-    uint32_t alignment;
-    llm__gguf_kv *kv;
-    size_t n_kv, cap;
-    llm__map by_key;
-    size_t data_at, end; /* where the data starts; behind the last tensor */
-} llm__gguf;
-
 /* Frees the table; a zeroed one is fine. */
-LLM__UNUSED static void llm__gguf_free(llm__gguf *g) {
+static void llm__gguf_free(llm__gguf *g) {
     LLM_FREE(g->kv);
     llm__map_free(&g->by_key);
     memset(g, 0, sizeof *g);
@@ -16220,7 +16497,7 @@ static int llm__gguf_size_of(int32_t type) { /* bytes of a number; 0: not of fix
 }
 
 /* The key of that name, or NULL. */
-LLM__UNUSED static const llm__gguf_kv *llm__gguf_find(const llm__gguf *g, const char *key) {
+static const llm__gguf_kv *llm__gguf_find(const llm__gguf *g, const char *key) {
     int32_t i = llm__map_get(&g->by_key, llm__lit(key));
     return i < 0 ? NULL : &g->kv[i];
 }
@@ -16369,7 +16646,7 @@ static llm_result llm__gguf_read_head(llm__cursor *c, uint64_t *n_tensors, uint6
 
 /* Reads a GGUF file that lies at data; its tensors are added to `tensors`. All points into data, which must stay. The caller frees *g,
  * after errors too. Tensors may stand in any order with holes between them, and junk may follow: such files are about, and do no harm. */
-LLM__UNUSED static llm_result llm__gguf_parse(const char *path, const uint8_t *data, size_t size, llm__gguf *g, llm__tensors *tensors) {
+static llm_result llm__gguf_parse(const char *path, const uint8_t *data, size_t size, llm__gguf *g, llm__tensors *tensors) {
     llm__cursor c = {path, data, size, 0, LLM_OK};
     uint64_t n_tensors = 0, n_kv = 0;
     size_t first = tensors->n;
@@ -16389,7 +16666,9 @@ LLM__UNUSED static llm_result llm__gguf_parse(const char *path, const uint8_t *d
     return r;
 }
 
-/* ---- safetensors ----
+/* ============================================================================
+ * >>safetensors   Reading safetensors.
+ * ============================================================================
  * Eight bytes: the length of the header; the header, JSON; the data. The format demands that the tensors cover the data without hole,
  * overlap or rest, so that no second file (a zip, a PDF) can hide in it. We demand it too, and that the header begins with '{' at once and
  * has no key twice: what Python's json module would make of it is then the same as what we make of it. */
@@ -16458,7 +16737,7 @@ static llm_result llm__safetensors_item(const char *path, const llm_json *doc, i
 }
 
 /* Reads a safetensors file that lies at data: the header's length (8 bytes), the header, then data that the tensors cover exactly. */
-LLM__UNUSED static llm_result llm__safetensors_parse(const char *path, const uint8_t *data, size_t size, llm__tensors *tensors) {
+static llm_result llm__safetensors_parse(const char *path, const uint8_t *data, size_t size, llm__tensors *tensors) {
     static const llm_json_limits limits = {8, 16000000, 0};
     const size_t limit = 100000000; /* the format's own */
     size_t first = tensors->n, n = size >= 8 ? (size_t)llm__load_le(data, 8) : 0;
@@ -16477,7 +16756,9 @@ LLM__UNUSED static llm_result llm__safetensors_parse(const char *path, const uin
     return r ? r : llm__tensors_place(tensors, first, path, data + 8 + n, 8 + n, size - 8 - n, 1);
 }
 
-/* ---- The source: everything a model is opened from ----
+/* ============================================================================
+ * >>source   The files a model is opened from.
+ * ============================================================================
  * A GGUF file has all of it in one: keys general.*, ARCHITECTURE.* (shapes), tokenizer.ggml.* (the vocabulary), tokenizer.chat_template,
  * then the tensors. A folder has a file for each:
  *   config.json                        shapes and switches; read by >>model
@@ -16644,7 +16925,9 @@ static llm_result llm__source_folder(llm__source *s, const char *path, const llm
     return r || cfg->vocab_only || cfg->dummy_weights ? r : llm__source_weights(s, path);
 }
 
-/* ---- GGUF vocabularies, as llama.cpp reads them ----
+/* ============================================================================
+ * >>gguf_vocab   Vocabularies of GGUF files, as llama.cpp reads them.
+ * ============================================================================
  * What the header has, a list or a value each:
  *
  *     tokenizer.ggml.model          "gpt2": BPE over bytes; "llama": SentencePiece's BPE; "t5": Unigram; "bert": WordPiece
@@ -16657,6 +16940,12 @@ static llm_result llm__source_folder(llm__source *s, const char *path, const llm
  * regexes are in llama.cpp's source. So they are here: a row lists the names that share them. What llama.cpp decides by the text of a
  * token or the kind of the model (which tokens end a turn, default ids, who gets BOS) is here too. Rules that differ from Hugging Face's:
  * no normal forms, added tokens longest first, unknown characters stay between their neighbours. */
+
+/* Tokens that end a turn, in llama.cpp as here. */
+#define LLM__SP "\xE2\x96\x81"
+#define LLM__DS(name) "<\xEF\xBD\x9C" name "\xEF\xBD\x9C> " /* DeepSeek's bars are U+FF5C */
+#define LLM__ENDS "<|im_end|> <|eot_id|> <|eom_id|> <|end|> <|return|> <|call|> <end_of_turn> <turn|> <|endoftext|> <|end_of_text|> <EOT> " \
+    "[EOT] <end_of_utterance> " LLM__DS("end" LLM__SP "of" LLM__SP "sentence")
 
 /* A word that is a token is taken whole; BOS is added unless the file says no; spaces are U+2581; there is no BOS by default. */
 enum { LLM__PRE_WHOLE = 1, LLM__PRE_BOS = 2, LLM__PRE_SPACES = 4, LLM__PRE_NO_BOS_ID = 8 };
@@ -16740,12 +17029,6 @@ static const llm__gguf_kv *llm__vocab_array(llm__tokenizer *t, const llm__gguf *
                      "as many floats as tokens" : "as many 32-bit integers as tokens");
     return t->result ? NULL : kv;
 }
-
-/* Tokens that end a turn, in llama.cpp as here. */
-#define LLM__SP "\xE2\x96\x81"
-#define LLM__DS(name) "<\xEF\xBD\x9C" name "\xEF\xBD\x9C> " /* DeepSeek's bars are U+FF5C */
-#define LLM__ENDS "<|im_end|> <|eot_id|> <|eom_id|> <|end|> <|return|> <|call|> <end_of_turn> <turn|> <|endoftext|> <|end_of_text|> <EOT> " \
-    "[EOT] <end_of_utterance> " LLM__DS("end" LLM__SP "of" LLM__SP "sentence")
 
 /* The type of a token. Some that end turns or mark code to fill in are control tokens whatever the file says, because many files are wrong
  * there and a model that ends a turn with plain text never stops; some of gpt-oss are never control tokens, because its chat format is
@@ -16954,7 +17237,9 @@ static llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *
     return LLM_OK;
 }
 
-/* ---- Special tokens and what ends an answer ----
+/* ============================================================================
+ * >>source_open   Special tokens, chat template, and opening it all.
+ * ============================================================================
  * Files disagree, and each is right about something: an answer ends at every id that any of them calls an end. Forgetting one makes a model
  * talk to itself; the reverse fault is not known, but for gpt-oss. Ids from JSON files are not compared with the vocabulary: an id that no
  * logit has can never be sampled, and padded vocabularies have ids without a token. */
@@ -17181,7 +17466,9 @@ static llm_result llm__source_open(const char *path, const llm_model_config *cfg
     return r;
 }
 
-/* ---- The local Hugging Face cache ----
+/* ============================================================================
+ * >>hub   The local Hugging Face cache.
+ * ============================================================================
  * CACHE/models--ORG--NAME/refs/main holds a revision; snapshots/REVISION is a folder of links to the files. Names come from a command line
  * or a client, so they are checked as parts of a path; a revision comes from a file that anybody may have written, so it is, too. As in
  * Hugging Face's own libraries, a snapshot that main does not name is not found. */
@@ -17222,7 +17509,7 @@ LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_tex
 }
 
 /* ============================================================================
- * >>model   From a family's configuration to its forward pass.
+ * >>facts   One way to ask config.json and GGUF metadata.
  * ============================================================================
  * Some fifty families, one forward pass. What sets a family apart is data, read in four steps, each of which knows
  * nothing of the next:
@@ -17250,14 +17537,6 @@ LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_tex
  *
  * Sources: the modeling_*.py of transformers for folders, llama.cpp's conversion and graph code for GGUF, and the papers
  * named below. */
-/* ---- Facts: one way to ask config.json and GGUF metadata ----
- * The same fact has one name in GGUF and several in config.json, where every publisher had his own. So a question
- * lists them all in one string, "hidden_size n_embd .embedding_length": words with a dot are GGUF keys (without the
- * architecture that they begin with), the others are spellings of config.json, most usual first. It also says what is
- * believed when nothing is there, and which range makes sense. Nobody checks a value twice: what a question lets
- * through is safe to compute with.
- *   a->n_heads = llm__fact_int(f, "num_attention_heads n_head .attention.head_count", LLM__MUST, 1, 4096);
- * reads: it must be there, as a whole number from 1 to 4096; else the model is refused by the name that its file uses. */
 
 #define LLM__MUST INT64_MIN /* as the fallback of a whole number: it must be there */
 enum { LLM__MAX_LAYERS = 512 };
@@ -17278,6 +17557,15 @@ typedef struct llm__fact {
     int node;               /* -1: none */
     const llm__gguf_kv *kv; /* NULL: none */
 } llm__fact;
+
+/* ---- Facts: one way to ask config.json and GGUF metadata ----
+ * The same fact has one name in GGUF and several in config.json, where every publisher had his own. So a question
+ * lists them all in one string, "hidden_size n_embd .embedding_length": words with a dot are GGUF keys (without the
+ * architecture that they begin with), the others are spellings of config.json, most usual first. It also says what is
+ * believed when nothing is there, and which range makes sense. Nobody checks a value twice: what a question lets
+ * through is safe to compute with.
+ *   a->n_heads = llm__fact_int(f, "num_attention_heads n_head .attention.head_count", LLM__MUST, 1, 4096);
+ * reads: it must be there, as a whole number from 1 to 4096; else the model is refused by the name that its file uses. */
 
 /* 1 if `word` is one of `words`. */
 static int llm__word_in(const char *words, const char *word) { return llm__word_index(words, llm__lit(word)) >= 0; }
@@ -17380,7 +17668,9 @@ static llm__facts llm__facts_in(const llm__facts *f, int object) {
     return in;
 }
 
-/* ---- Families ----
+/* ============================================================================
+ * >>families   Families as data.
+ * ============================================================================
  * A row says what a family does where its files keep silent; the rest is read. For a folder the code that comes with
  * the model knows these things, for GGUF the program that runs it.
  * What no flag can say stands in the functions below as llm__arch_is(a, "names"): search for a family's name to find
@@ -17492,7 +17782,9 @@ static const llm__family llm__families[] = {
     {"gpt_oss", "gpt-oss", LLM__QKV_BIAS | LLM__ALL_BIAS | LLM__TOPK_SOFTMAX, LLM_ACT_SWIGLU_OAI, 1.5e5f, 1},
 };
 
-/* ---- The architecture: shapes and switches ----
+/* ============================================================================
+ * >>arch   The architecture: shapes and switches.
+ * ============================================================================
  * Read in an order in which each step may use what stands already: shapes, switches, refused variants, a check of
  * what belongs together, then numbers, rotary frequencies, experts, and last the layers one by one. Ranges in the
  * questions are hardening limits, not advice: a layer count of 512, a head of 4096 values, a vocabulary of 2^24 are
@@ -17817,7 +18109,9 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
     }
 }
 
-/* ---- Rotary positions ----
+/* ============================================================================
+ * >>rope   Rotary positions.
+ * ============================================================================
  * RoPE (Su et al. 2021) turns the i-th pair of values of a head by the angle position * w[i], w[i] = base^(-2i/d), so that
  * the score of a query and a key depends on how far apart they stand. A model trained on short texts (L tokens) reads
  * longer ones when its slow frequencies, which never came round in training, are slowed further by a factor s:
@@ -18063,7 +18357,9 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
     return f.r;
 }
 
-/* ---- The model object ---- */
+/* ============================================================================
+ * >>loader   Finding the tensors of a weight, whatever they are called.
+ * ============================================================================ */
 
 /* Read-only once llm_model_open has returned it: threads need no lock. */
 struct llm_model {
@@ -18145,47 +18441,11 @@ static const char *const llm__slot_names[LLM__W_SLOTS] = {
     LLM__SLOTS(LLM__SLOT_NAMES)
 };
 
-/* How names of layers begin: the first that any tensor of the file has, behind `skip` bytes that all have. A file of one
- * family has one of them; the longer ones stand later, where they are not mistaken for their own beginnings. */
-static const char *llm__layer_base(const llm__tensors *t, size_t skip) {
-    static const char *const bases[] = {
-        "model.layers.", "blk.", "model.decoder.layers.", "h.", "transformer.h.", "transformer.encoder.layers.", "gpt_neox.layers.",
-        "model.language_model.layers.", "language_model.model.layers.", "layers.", "decoder.layers."};
-    for (int b = 0; b < LLM__COUNT(bases); b++)
-        for (size_t i = 0; i < t->n; i++)
-            if (t->item[i].name.n > skip && !strncmp(t->item[i].name.p + skip, bases[b], strlen(bases[b]))) return bases[b];
-    return bases[0];
-}
-
-/* ---- Loading: from tensors to weights of a backend ----
- * A weight is put together of segments (rows and columns of stored matrices), so nothing is copied here. What families
- * store in different ways are only different lists of segments; for q, k and v of a rank:
- *   apart       rows of Q, rows of K, rows of V
- *   fused       three ranges of rows of one matrix: q, k, v
- *   grouped     many ranges: the matrix goes kv head by kv head, its queries, its k, its v
- *   Conv1D      the same with `transposed`: a row of the weight is a stored column
- *   experts     gate and up of expert 0, gate and up of expert 1, ...; in gpt-oss every second row of one matrix
- * llm__take adds to the lists, llm__make hands them over. A vector (a norm, a bias) is a stored row, seen as a matrix of
- * one column: the same cuts fit it. Without a backend everything is looked up and checked, and nothing made: so a broken
- * file is refused when the model is opened. */
-
 /* How one dimension is shared: this rank takes n of `size`, from `first` on, each `step` apart (0 means 1). As rows,
  * columns, or one of several matrices. */
 typedef struct llm__slice {
     int64_t size, first, n, step;
 } llm__slice;
-
-/* n of `size` from `first` on. */
-static llm__slice llm__slice_of(int64_t size, int64_t first, int64_t n) {
-    llm__slice c = {size, first, n, 1};
-    return c;
-}
-
-/* The whole of it. */
-static llm__slice llm__all(int64_t size) { return llm__slice_of(size, 0, size); }
-
-/* The cut of heads, as rows of `width` each. */
-static llm__slice llm__slice_times(llm__slice c, int64_t width) { return llm__slice_of(c.size * width, c.first * width, c.n * width); }
 
 /* A norm or a linear layer: weight and bias, either may be NULL. */
 typedef struct llm__net_pair {
@@ -18245,6 +18505,42 @@ typedef struct llm__loader {
     size_t n_taken, taken_cap;
     llm_result r;
 } llm__loader;
+
+/* How names of layers begin: the first that any tensor of the file has, behind `skip` bytes that all have. A file of one
+ * family has one of them; the longer ones stand later, where they are not mistaken for their own beginnings. */
+static const char *llm__layer_base(const llm__tensors *t, size_t skip) {
+    static const char *const bases[] = {
+        "model.layers.", "blk.", "model.decoder.layers.", "h.", "transformer.h.", "transformer.encoder.layers.", "gpt_neox.layers.",
+        "model.language_model.layers.", "language_model.model.layers.", "layers.", "decoder.layers."};
+    for (int b = 0; b < LLM__COUNT(bases); b++)
+        for (size_t i = 0; i < t->n; i++)
+            if (t->item[i].name.n > skip && !strncmp(t->item[i].name.p + skip, bases[b], strlen(bases[b]))) return bases[b];
+    return bases[0];
+}
+
+/* ---- Loading: from tensors to weights of a backend ----
+ * A weight is put together of segments (rows and columns of stored matrices), so nothing is copied here. What families
+ * store in different ways are only different lists of segments; for q, k and v of a rank:
+ *   apart       rows of Q, rows of K, rows of V
+ *   fused       three ranges of rows of one matrix: q, k, v
+ *   grouped     many ranges: the matrix goes kv head by kv head, its queries, its k, its v
+ *   Conv1D      the same with `transposed`: a row of the weight is a stored column
+ *   experts     gate and up of expert 0, gate and up of expert 1, ...; in gpt-oss every second row of one matrix
+ * llm__take adds to the lists, llm__make hands them over. A vector (a norm, a bias) is a stored row, seen as a matrix of
+ * one column: the same cuts fit it. Without a backend everything is looked up and checked, and nothing made: so a broken
+ * file is refused when the model is opened. */
+
+/* n of `size` from `first` on. */
+static llm__slice llm__slice_of(int64_t size, int64_t first, int64_t n) {
+    llm__slice c = {size, first, n, 1};
+    return c;
+}
+
+/* The whole of it. */
+static llm__slice llm__all(int64_t size) { return llm__slice_of(size, 0, size); }
+
+/* The cut of heads, as rows of `width` each. */
+static llm__slice llm__slice_times(llm__slice c, int64_t width) { return llm__slice_of(c.size * width, c.first * width, c.n * width); }
 
 /* What a word of a slot is called in the current layer: `prefix`, the layer's name, the word with the expert's number in it, `end`. */
 static void llm__slot_name(const llm__loader *L, const char *prefix, const char *base, llm__str word, int expert, const char *end,
@@ -18416,7 +18712,9 @@ static llm_segment *llm__loader_segment(llm__loader *L, int list, int64_t n) {
     return s;
 }
 
-/* ---- Adapters in the loader ----
+/* ============================================================================
+ * >>loader_adapters   Adapters on their way through the loader.
+ * ============================================================================
  * An adapter (>>lora) goes through the same walk as the weights, so how families fuse, split and share their matrices is
  * written once. Where llm__take takes rows and columns of a stored W (out, in), an adapter has B (out, r) and A (r, in)
  * for W, and the same rows of B and columns of A are taken: B A is cut like W. llm__make then fills a slot of the layer's
@@ -18639,6 +18937,10 @@ static void llm__adapter_experts(llm__loader *L, int slot, llm__slice rows, llm_
     llm__adapter_put(L, to, &p);
 }
 
+/* ============================================================================
+ * >>take   Handing weights to a backend.
+ * ============================================================================ */
+
 /* Adds rows of a stored matrix, cut to some columns, to the weight that is put together; without columns (size 0)
  * values of a vector. bias: required (1), used where there is one (0), never (-1). Of a product that is summed over
  * ranks one rank has it. */
@@ -18722,7 +19024,9 @@ static void llm__load_numbers(llm__loader *L, const char *name, const float *num
     llm__hand_over(L, 0, LLM_ROLE_VECTOR, name, 0, 0, out);
 }
 
-/* ---- The net: weights and buffers of every rank ----
+/* ============================================================================
+ * >>net   The weights and buffers of every rank.
+ * ============================================================================
  * Tensor parallelism (Shoeybi et al. 2019): each of n ranks has a part of the heads, of the MLP's width, of every expert
  * and of the vocabulary. Matrices that lead into these are cut by rows, those that lead back to the residual stream by
  * columns:
@@ -19121,7 +19425,7 @@ static llm_result llm__net_buffers(llm__net *net, int rank, int64_t wide) {
 }
 
 /* NULL is fine. Weights and buffers belong to the backend. */
-LLM__UNUSED static void llm__net_close(llm__net *net) {
+static void llm__net_close(llm__net *net) {
     if (!net) return;
     LLM_FREE(net->rank);
     LLM_FREE(net->layer);
@@ -19130,7 +19434,7 @@ LLM__UNUSED static void llm__net_close(llm__net *net) {
 
 /* Makes weights and buffers of every rank; the backend frees them when it is closed. Not the KV pages: how many there are
  * depends on the memory that is left now, so the engine makes them afterwards, from the geometry that is kept here. */
-LLM__UNUSED static llm_result llm__net_open(const llm__net_config *cfg, llm__net **out) {
+static llm_result llm__net_open(const llm__net_config *cfg, llm__net **out) {
     *out = NULL;
     const llm__arch *a = &cfg->model->arch;
     if (!a->n_layers) return llm__error(LLM_ERR_ARG, "%s: opened with vocab_only: it has no weights", cfg->model->path);
@@ -19177,7 +19481,7 @@ LLM__UNUSED static llm_result llm__net_open(const llm__net_config *cfg, llm__net
 /* seq_rope and seq_rope_base of a request with this prompt: both depend on the prompt's length and stay for the
  * request's life. The base grows as base * s^(d / (d - 2)), which stretches the slowest frequency by s ("NTK-aware",
  * bloc97 2023). */
-LLM__UNUSED static void llm__net_rope_of(const llm__net *net, int32_t prompt_len, int32_t *variant, float *base) {
+static void llm__net_rope_of(const llm__net *net, int32_t prompt_len, int32_t *variant, float *base) {
     const llm__arch *a = net->a;
     /* the prompt's length decides, not the answer's: a base that moved under cached keys would spoil them */
     double length = prompt_len / LLM__MAX(a->dynamic_from, 1), grow = 1;
@@ -19188,12 +19492,14 @@ LLM__UNUSED static void llm__net_rope_of(const llm__net *net, int32_t prompt_len
 }
 
 /* The last hidden state of an out row of the latest step: what the head has read, (hidden) values. */
-LLM__UNUSED static const float *llm__net_hidden(const llm__net *net, int out_row) {
+static const float *llm__net_hidden(const llm__net *net, int out_row) {
     int rank = net->cfg.n_ranks - net->n_group; /* the first of the last stage */
     return net->cfg.backend->buffer_row(net->cfg.ctx, rank, net->rank[rank].out.h, out_row);
 }
 
-/* ---- The forward pass ----
+/* ============================================================================
+ * >>forward   The forward pass.
+ * ============================================================================
  * Every call below enqueues one operation of the backend's table on one rank; nothing is computed here. Fields of
  * operations stand in the order of the table, see >>api-backend; the shapes beside them are this rank's. T rows of
  * tokens, D hidden size. */
@@ -19426,10 +19732,14 @@ static llm_result llm__net_begin(llm__net *net, const llm_step *step) {
 }
 
 /* The same; the logits of its out rows can be read afterwards. */
-LLM__UNUSED static llm_result llm__net_step(llm__net *net, const llm_step *step) {
+static llm_result llm__net_step(llm__net *net, const llm_step *step) {
     llm_result r = llm__net_begin(net, step);
     return r ? r : net->cfg.backend->wait(net->cfg.ctx);
 }
+
+/* ============================================================================
+ * >>model   The model object and its public side.
+ * ============================================================================ */
 
 /* What llm_model_get_info tells. Strings belong to the model. The file's type is the one that most bytes of its
  * tensors have. */
@@ -19757,8 +20067,9 @@ static llm_result llm__net_adapt(const llm__net *net, int slot, llm__adapter *d)
 }
 
 LLM__COLD_END
+
 /* ============================================================================
- * >>grammar   Answers that must have a form: JSON Schema, regular expressions, GBNF, choices, structural tags.
+ * >>machine   Answers that must have a form: the machine that reads them.
  * ============================================================================
  * Every form is compiled to one small machine over bytes, a pushdown automaton: BYTES consumes one byte of a set, SPLIT goes two ways, CALL
  * and RETURN run a rule (so schemas and grammars may refer to themselves), REPEAT and AGAIN count the turns of a loop. A count is a number
@@ -19952,17 +20263,6 @@ struct llm_matcher {
     int32_t state, ended;
 };
 
-/* ---- building: fragments of a machine with one way in and one way out, joined like bricks ----
- * As in Thompson's construction (CACM 1968) a fragment's way out is a SPLIT that leads nowhere yet; whoever uses the fragment leads it on.
- * So every form is built from four functions, llm__gr_seq, llm__gr_alt, llm__gr_repeat and llm__gr_call, and from sets of bytes. An
- * example, a{2,3}b:
- *
- *   0 SPLIT -> 4 (the way in)     4 REPEAT body 2, min 2, max 3, then 6     6 SPLIT -> 7
- *   2 BYTES {a} -> 3              3 SPLIT -> 5    5 AGAIN 4                 7 BYTES {b} -> 8 (the way out)
- *
- * Walking through "aa" the stack holds one frame (REPEAT 4, count): pushed with 0 on entry, replaced by one with 1 at the first AGAIN, and
- * popped at the second, where the machine is in two places: behind the loop, and, with count 2, in a third turn. */
-
 typedef struct llm__gr_frag {
     int32_t in, out;        /* out: a SPLIT whose next is still open; in -1: nothing can ever match */
 } llm__gr_frag;
@@ -19976,6 +20276,33 @@ typedef struct llm__gr_build {
 /* The fragment that matches nothing, as [] in a class or `false` in a schema. In a sequence it makes all of it impossible, among
  * alternatives it disappears, and a loop around it can only be left at once. */
 static const llm__gr_frag llm__gr_never = {-1, -1};
+
+/* Sets of characters, as >>regex keeps them: all that there are; plain text, which may stand in a JSON string as it is. */
+static const int32_t llm__gr_all[] = {0, 0x110000};
+static const int32_t llm__gr_plain[] = {0x20, 0x22, 0x23, 0x5C, 0x5D, 0x110000};
+
+static const char llm__gr_too_many[] = "too many ways to read the text so far, a less ambiguous grammar expected";
+
+/* The state after a byte of class k. All bytes of a class lead to one place, so any of them stands for it. INT32_MAX: the stack has not
+ * been lower in this step, as the step begins here; llm__gr_meet cuts it to the depth of the frame. */
+static int32_t llm__gr_step_new(llm_grammar *g, int32_t state, int32_t k);
+
+/* The state after a byte, 0 if there is none: a look-up in nearly all cases. The dead state's row is all 0, so it leads to itself. */
+LLM__INLINE int32_t llm__gr_step(llm_grammar *g, int32_t state, uint8_t byte) {
+    int32_t to = g->to[(size_t)state * (size_t)g->n_classes + g->class_of[byte]];
+    return to >= 0 ? to : llm__gr_step_new(g, state, g->class_of[byte]);
+}
+
+/* ---- building: fragments of a machine with one way in and one way out, joined like bricks ----
+ * As in Thompson's construction (CACM 1968) a fragment's way out is a SPLIT that leads nowhere yet; whoever uses the fragment leads it on.
+ * So every form is built from four functions, llm__gr_seq, llm__gr_alt, llm__gr_repeat and llm__gr_call, and from sets of bytes. An
+ * example, a{2,3}b:
+ *
+ *   0 SPLIT -> 4 (the way in)     4 REPEAT body 2, min 2, max 3, then 6     6 SPLIT -> 7
+ *   2 BYTES {a} -> 3              3 SPLIT -> 5    5 AGAIN 4                 7 BYTES {b} -> 8 (the way out)
+ *
+ * Walking through "aa" the stack holds one frame (REPEAT 4, count): pushed with 0 on entry, replaced by one with 1 at the first AGAIN, and
+ * popped at the second, where the machine is in two places: behind the loop, and, with count 2, in a third turn. */
 
 /* Takes what something costs from what the compilation may cost in all, the machines that are made on the way included. 0: it was not
  * left. Whatever a text can make many of, or long, is paid for where it is met. */
@@ -20126,10 +20453,6 @@ static llm__gr_frag llm__gr_utf8_range(llm__gr_build *b, int32_t lo, int32_t hi)
     return f;
 }
 
-/* Sets of characters, as >>regex keeps them: all that there are; plain text, which may stand in a JSON string as it is. */
-static const int32_t llm__gr_all[] = {0, 0x110000};
-static const int32_t llm__gr_plain[] = {0x20, 0x22, 0x23, 0x5C, 0x5D, 0x110000};
-
 /* One code point of a set (the n places where membership changes), as UTF-8; surrogates are left out. */
 static llm__gr_frag llm__gr_chars(llm__gr_build *b, const int32_t *change, size_t n) {
     static const int32_t edge[] = {0, 0x80, 0x800, 0xD800, 0xE000, 0x10000, 0x110000};
@@ -20272,8 +20595,6 @@ static int32_t llm__gr_push(llm_grammar *g, int32_t parent, int32_t op, int32_t 
     return at;
 }
 
-static const char llm__gr_too_many[] = "too many ways to read the text so far, a less ambiguous grammar expected";
-
 /* Adds (op, frame) to the work of this step unless it is there. A frame of -1 (a push that was refused), an instruction from which nothing
  * leads to the end, and joints (SPLIT with one way) are not worth a place: that is where a stack too deep and a dead end become "not
  * allowed". `base`: the least depth the stack had on the way here within the step; frames above it were
@@ -20385,8 +20706,6 @@ static void llm__gr_work_clear(llm_grammar *g) {
     llm__gr_index_clear(&g->work_at);
 }
 
-/* The state after a byte of class k. All bytes of a class lead to one place, so any of them stands for it. INT32_MAX: the stack has not
- * been lower in this step, as the step begins here; llm__gr_meet cuts it to the depth of the frame. */
 static int32_t llm__gr_step_new(llm_grammar *g, int32_t state, int32_t k) {
     llm__gr_state s = g->state[state];
     int byte = g->class_byte[k];
@@ -20399,12 +20718,6 @@ static int32_t llm__gr_step_new(llm_grammar *g, int32_t state, int32_t k) {
     llm__gr_follow(g);
     int32_t to = llm__gr_intern(g);
     return g->failed ? 0 : (g->to[(size_t)state * (size_t)g->n_classes + (size_t)k] = to);
-}
-
-/* The state after a byte, 0 if there is none: a look-up in nearly all cases. The dead state's row is all 0, so it leads to itself. */
-LLM__INLINE int32_t llm__gr_step(llm_grammar *g, int32_t state, uint8_t byte) {
-    int32_t to = g->to[(size_t)state * (size_t)g->n_classes + g->class_of[byte]];
-    return to >= 0 ? to : llm__gr_step_new(g, state, g->class_of[byte]);
 }
 
 /* States, from nothing: the dead one and that of the empty text.
@@ -20456,7 +20769,9 @@ static void llm__gr_trim(llm_grammar *g) {
     LLM_FREE(state);
 }
 
-/* ---- masks ----
+/* ============================================================================
+ * >>masks   Which tokens may come next.
+ * ============================================================================
  * A vocabulary of 150,000 tokens is half a million bytes. Running each token through the machine would step over all of them; the trie
  * shares beginnings, and a subtree whose first byte is impossible is left out whole. Where little is possible (after a quote's end: , or })
  * a walk looks at some hundred nodes; inside strings and words slices spare most of it, and the mask is kept. */
@@ -20835,7 +21150,10 @@ static int32_t llm__gr_forced(llm_grammar *g, int32_t *state, int *alone) {
 }
 
 LLM__COLD_BEGIN
-/* ---- finishing: what the machine needs to know about itself before it runs ---- */
+
+/* ============================================================================
+ * >>finish   What the machine needs to know about itself before it runs.
+ * ============================================================================ */
 
 /* Marks instructions from which some text leads to the end; a rule that can only call itself for ever has none. Until nothing changes,
  * backwards, as fragments are mostly made in order of text, and forwards, as rules may call those behind them. (The least fixed point that
@@ -20953,7 +21271,9 @@ static void llm__grammar_finish(llm__gr_build *b, llm__gr_frag f) {
     if (!b->failed && g->failed) b->failed = llm__error(LLM_ERR_LIMIT, "grammar: %s", g->failed);
 }
 
-/* ---- regular expressions: the program of >>regex, instruction by instruction ----
+/* ============================================================================
+ * >>grammar_regex   Regular expressions as fragments of the machine.
+ * ============================================================================
  * A pattern is compiled there to a program of its own (Pike's: SET, LOOP, SPLIT, JUMP, assertions), which is nearly ours. What
  * differs: it reads code points and we read bytes; it may look back (what stands before ^) and we may not. So a program is carried over in
  * three copies, one for each answer to "where are we": START, nothing is consumed yet; MIDDLE, something is; LAST, a $ was passed, so
@@ -20969,6 +21289,12 @@ static void llm__grammar_finish(llm__gr_build *b, llm__gr_frag f) {
  * characters; a match leads to "any characters", in LAST to the closing quote. Only pairs of instruction and copy that are reached are
  * made: here five of twelve. */
 
+/* how: the text must match from end to end; or it is sought (as JSON Schema's pattern) inside a JSON string. */
+enum { LLM__GR_WHOLE, LLM__GR_IN_JSON };
+
+/* A regex from its text. */
+static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, llm__str text, int how);
+
 /* One code point of a set, which is freed. */
 static llm__gr_frag llm__gr_set(llm__gr_build *b, llm__set *s) {
     if (s->failed && !b->failed) b->failed = llm__nomem();
@@ -20976,9 +21302,6 @@ static llm__gr_frag llm__gr_set(llm__gr_build *b, llm__set *s) {
     LLM_FREE(s->v);
     return f;
 }
-
-/* how: the text must match from end to end; or it is sought (as JSON Schema's pattern) inside a JSON string. */
-enum { LLM__GR_WHOLE, LLM__GR_IN_JSON };
 
 /* One code point of a set as it stands inside a JSON string: itself, or its one usual escape. */
 static llm__gr_frag llm__gr_json_set(llm__gr_build *b, const int32_t *change, size_t n) {
@@ -20995,8 +21318,6 @@ static llm__gr_frag llm__gr_json_set(llm__gr_build *b, const int32_t *change, si
     llm__set_combine(&plain, llm__gr_plain, LLM__COUNT(llm__gr_plain), LLM__SET_AND);
     return llm__gr_alt(b, f, llm__gr_set(b, &plain));
 }
-
-static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, llm__str text, int how);
 
 /* Any one character of a JSON string, in any spelling: plain, escaped, \u and four digits, a pair of surrogates.
  * RFC 8259, section 7. Four digits behind u are three cases, so that no half of a pair stands alone: the first digit is not d; it is d and
@@ -21154,7 +21475,6 @@ static llm__regex *llm__gr_regex_read(llm__gr_build *b, llm__str text, int ascii
     return re;
 }
 
-/* A regex from its text. */
 static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, llm__str text, int how) {
     llm__regex *re = llm__gr_regex_read(b, text, 1);
     llm__gr_frag f = llm__gr_program_frag(b, re, 0, 0, how, 0, -1);
@@ -21162,7 +21482,9 @@ static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, llm__str text, int how)
     return f;
 }
 
-/* ---- GBNF: llama.cpp's notation (its grammars/README.md; the parser is llama-grammar.cpp) ----
+/* ============================================================================
+ * >>gbnf   GBNF, llama.cpp's notation.
+ * ============================================================================
  *   root   ::= "[" number ("," number)* "]"      # rules, literals, groups, ? * + {n,m}
  *   number ::= "-"? [0-9]{1,9}                   # classes of code points, with ranges and ^; . is any
  * A rule ends where the next one begins, so it may go on in the next line, as in the EBNF of other systems. Read by recursive descent;
@@ -21370,7 +21692,9 @@ static llm__gr_frag llm__gr_bnf_frag(llm__gr_build *b, llm__str text) {
     return b->failed ? llm__gr_never : llm__gr_call(b, root);
 }
 
-/* ---- JSON Schema (draft 2020-12, and what draft-07 spells otherwise) ----
+/* ============================================================================
+ * >>schema   JSON Schema (draft 2020-12, and what draft-07 spells otherwise): views.
+ * ============================================================================
  * A schema is compiled through views: a view is a set of schemas that must all hold. $ref and allOf add to the set; anyOf and oneOf fork
  * it; the rest is read over all of its members: the largest minimum, the union of what is required, for each property the view of what
  * every member says of it. So allOf merges exactly, and a view met twice is one rule, which makes recursive schemas finite.
@@ -21402,7 +21726,6 @@ enum { LLM__JS_NOT = 128, LLM__JS_DENIED = 256, LLM__JS_KEY = 512 };
 
 /* Types, in the order of llm__js_type_bits. */
 enum { LLM__JS_NULL = 1, LLM__JS_BOOL = 2, LLM__JS_INT = 4, LLM__JS_NUM = 8, LLM__JS_STR = 16, LLM__JS_ARR = 32, LLM__JS_OBJ = 64 };
-enum { LLM__JS_ALL_TYPES = 127 };
 
 /* used[i]: which of LLM__JS_REF ... of member node[i] are dealt with; by[i]: the node of the member whose $ref, allOf ... brought it in, or -1.
  * Sorted by node and zero behind n, so that views compare as memory. */
@@ -21427,6 +21750,19 @@ typedef struct llm__js {
     size_t n_memo, memo_cap;
     int depth;
 } llm__js;
+
+/* Keywords that are dealt with before types are looked at, and the mark of a member whose keyword is. */
+static const struct {
+    const char *keys;
+    int flag;
+} llm__js_dealt[] = {
+    {"enum", LLM__JS_ENUM}, {"const", LLM__JS_CONST}, {"anyOf", LLM__JS_ANY}, {"oneOf", LLM__JS_ONE}, {"if then else", LLM__JS_IF}};
+
+/* Keywords that only say something to people and programs, or are read where they are pointed to. */
+static const char llm__js_notes[] = "title description default examples $comment $id $schema $anchor $defs definitions deprecated readOnly "
+                                    "writeOnly discriminator";
+
+enum { LLM__JS_ALL_TYPES = 127 };
 
 /* The JSON pointer of a node: found by search, since only errors ask. 0: it is not below `from`. */
 static int llm__js_pointer(const llm_json *doc, int from, int node, llm_text *out) {
@@ -21509,13 +21845,6 @@ static int llm__js_any(const llm__js *js, const llm__js_view *v, const char *key
     return -1;
 }
 
-/* Keywords that are dealt with before types are looked at, and the mark of a member whose keyword is. */
-static const struct {
-    const char *keys;
-    int flag;
-} llm__js_dealt[] = {
-    {"enum", LLM__JS_ENUM}, {"const", LLM__JS_CONST}, {"anyOf", LLM__JS_ANY}, {"oneOf", LLM__JS_ONE}, {"if then else", LLM__JS_IF}};
-
 /* One more schema that must hold (how: 0 or LLM__JS_KEY) or must not (LLM__JS_NOT); by: the node that brings it in, -1: none. What is always so is left out, as `true` and {}; what
  * never is stays, for llm__js_expand to find. */
 static void llm__js_bring(llm__js *js, llm__js_view *v, int by, int node, int how) {
@@ -21538,10 +21867,6 @@ static int llm__js_within_of(const llm__js_view *v, int k, int from) {
             if (v->node[i] == by && !(v->used[i] & LLM__JS_NOT)) k = i;
     return v->node[k] == from;
 }
-
-/* Keywords that only say something to people and programs, or are read where they are pointed to. */
-static const char llm__js_notes[] = "title description default examples $comment $id $schema $anchor $defs definitions deprecated readOnly "
-                                    "writeOnly discriminator";
 
 /* A schema that must not hold: what can be denied is one keyword, or two that belong together. {"not": S} is S, of $ref and anyOf the parts
  * are denied; llm__js_types, llm__js_values and llm__js_property_view read the rest. */
@@ -21665,8 +21990,6 @@ static int llm__js_types(llm__js *js, const llm__js_view *v) {
     return types;
 }
 
-static llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *v);
-
 /* What may stand between two tokens of JSON. Bounded by default: models that may put spaces without end sometimes do. */
 static llm__gr_frag llm__js_space(llm__js *js) {
     if (js->space) return llm__gr_regex_frag(js->b, llm__lit(js->space), LLM__GR_WHOLE);
@@ -21676,7 +21999,9 @@ static llm__gr_frag llm__js_space(llm__js *js) {
 /* Text that must follow, then perhaps space. */
 static llm__gr_frag llm__js_mark(llm__js *js, const char *s) { return llm__gr_seq(js->b, llm__gr_word(js->b, s), llm__js_space(js)); }
 
-/* ---- numbers ----
+/* ============================================================================
+ * >>schema_numbers   Numbers of a schema.
+ * ============================================================================
  * An automaton cannot subtract: a bound is kept by comparing digits from the left, as one does with numbers of equal length on paper. What
  * must be known of the digits so far is how many they are, whether they are less than the bound's first digits, the same, or more, and, for
  * multipleOf, their remainder. That is a place; a digit leads to another one. (xgrammar's GenerateRangeRegex and llama.cpp's
@@ -21910,7 +22235,9 @@ static llm__gr_frag llm__js_number(llm__js *js, const llm__js_view *v, int integ
     return llm__gr_seq(b, f, llm__gr_repeat(b, llm__gr_seq(b, e, llm__js_digits(b, 1, 2)), 0, 1));
 }
 
-/* ---- values that are given: enum and const ---- */
+/* ============================================================================
+ * >>schema_values   Values that are given: enum and const.
+ * ============================================================================ */
 
 /* Texts that are collected one by one and then sorted, as llm__gr_strings wants them. Zero-initialise; freed by llm__gr_words_free. */
 typedef struct llm__gr_words {
@@ -21918,6 +22245,12 @@ typedef struct llm__gr_words {
     llm__str *word;
     size_t n, cap;
 } llm__gr_words;
+
+/* A call of the rule of a view; never, if nothing can satisfy it. The rule is noted before its body is made: a schema that comes back to
+ * itself finds it and calls it. (If its body then turns out impossible, that call is a dead end, which llm__gr_alive finds.) The notes are
+ * searched one by one, which takes the square of the number of views: about one for each schema in the document. A view is paid for by the
+ * keywords of its members, which are looked through for every keyword that there is. */
+static llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *given);
 
 /* What was added to w->all since the last word is a word. */
 static void llm__gr_words_add(llm__gr_build *b, llm__gr_words *w) {
@@ -22076,7 +22409,9 @@ static llm__gr_frag llm__js_values(llm__js *js, const llm__js_view *v, int list,
     return w.n && !b->failed ? llm__gr_alt(b, f, llm__gr_strings(b, w.word, w.n, 0, 0)) : f;
 }
 
-/* ---- strings ---- */
+/* ============================================================================
+ * >>schema_strings   Strings of a schema.
+ * ============================================================================ */
 
 /* A key that is none of the n known ones (sorted JSON texts without their quotes): leaves the trie of the known at some byte, or ends
  * within it. Why: if "id" could be written as a free key too, its value would follow the schema of free keys, not its own, and the same key
@@ -22341,7 +22676,9 @@ static llm__gr_frag llm__js_string(llm__js *js, const llm__js_view *v) {
     return llm__js_quoted(js, f);
 }
 
-/* ---- arrays ---- */
+/* ============================================================================
+ * >>schema_arrays   Arrays of a schema.
+ * ============================================================================ */
 
 /* What member i says of item k of a list: -1 nothing. *n: how many items it names one by one. In draft-07 `items` as a list is what
  * prefixItems is now, and additionalItems what `items` is. */
@@ -22534,7 +22871,9 @@ static llm__gr_frag llm__js_array(llm__js *js, const llm__js_view *v) {
     return llm__gr_seq(b, llm__js_mark(js, "["), llm__gr_seq(b, f, llm__gr_seq(b, llm__js_space(js), llm__gr_word(b, "]"))));
 }
 
-/* ---- objects ---- */
+/* ============================================================================
+ * >>schema_objects   Objects of a schema.
+ * ============================================================================ */
 
 typedef struct llm__js_property {
     llm__str key;
@@ -22796,7 +23135,9 @@ static llm__gr_frag llm__js_object(llm__js *js, const llm__js_view *v) {
     return b->failed ? llm__gr_never : f;
 }
 
-/* ---- views to rules ---- */
+/* ============================================================================
+ * >>schema_rules   From views of a schema to rules.
+ * ============================================================================ */
 
 /* 1 if no document can satisfy both schemas, as far as it is plain to see: other types, or a property that both require with other
  * constants.
@@ -22909,10 +23250,6 @@ static llm__gr_frag llm__js_body(llm__js *js, const llm__js_view *v) {
     return f;
 }
 
-/* A call of the rule of a view; never, if nothing can satisfy it. The rule is noted before its body is made: a schema that comes back to
- * itself finds it and calls it. (If its body then turns out impossible, that call is a dead end, which llm__gr_alive finds.) The notes are
- * searched one by one, which takes the square of the number of views: about one for each schema in the document. A view is paid for by the
- * keywords of its members, which are looked through for every keyword that there is. */
 static llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *given) {
     llm__gr_build *b = js->b;
     llm__js_view v = *given;
@@ -22952,7 +23289,9 @@ static llm__gr_frag llm__js_frag(llm__gr_build *b, const llm_json *doc, int node
     return f;
 }
 
-/* ---- free text in which certain words oblige: structural tags, and the end of reasoning ----
+/* ============================================================================
+ * >>tags   Free text in which certain words oblige: structural tags, the end of reasoning.
+ * ============================================================================
  * A model that may call tools writes prose, and somewhere in it <tool_call>{...}</tool_call>, where the braces must keep a schema. So all
  * text is allowed, and watched for triggers; behind one, its tag must be completed. For the single trigger "<<t", whose beginnings are the
  * places:
@@ -23093,7 +23432,9 @@ static llm__gr_frag llm__gr_after(llm__gr_build *b, const char *marker, llm__gr_
     return b->failed || f.in < 0 ? llm__gr_never : llm__gr_watch(&x);
 }
 
-/* ---- the API ---- */
+/* ============================================================================
+ * >>grammar   Grammars that are shared, and matchers.
+ * ============================================================================ */
 
 /* A JSON list of strings, one of which the answer must be. */
 static llm__gr_frag llm__gr_choice_frag(llm__gr_build *b, const llm_json *doc) {
@@ -23355,6 +23696,11 @@ LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_
 }
 
 LLM__COLD_END
+
+/* ============================================================================
+ * >>guided   Grammars of a model.
+ * ============================================================================ */
+
 /* The form of an answer belongs to the vocabulary, not to the weights: a grammar knows a tokenizer only. */
 LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_config *cfg, llm_grammar **out) {
     return llm__grammar_open(model ? model->source.tokenizer : NULL, cfg, out);
@@ -23381,9 +23727,47 @@ LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_co
  *
  * Cost: a greedy choice reads the row three times (largest, sum, place), about 0.1 ms for 49,152 tokens; the forward
  * pass before it takes 5 ms in a model of 135M weights. */
+
 /* Limits of one request's lists: enough for any client, too little to slow a step down, for each stop string is
  * looked for in every new byte of text. */
 enum { LLM__STOPS_MAX = 256, LLM__STOP_BYTES_MAX = 1 << 16, LLM__CHOICES_MAX = 128, LLM__BEAMS_MAX = LLM__CHOICES_MAX / 4 };
+
+/* Working memory of one thread that samples: taken when the engine opens, 12 bytes a token of the vocabulary. */
+typedef struct llm__scratch {
+    const llm__kernels *kernels;
+    float *x;      /* (vocab) processed logits */
+    float *w;      /* (vocab) weights, then those of the candidates */
+    int32_t *id;   /* (vocab) ids of the candidates, ascending */
+    double *mass;  /* (2048) of llm__select */
+    uint32_t *allowed; /* (vocab + 31) / 32: what a grammar lets through */
+} llm__scratch;
+
+/* The distinct tokens of a sequence and how often each was generated, for the penalties: a list in the order of first
+ * use, and a hash table with open addressing over it. The penalties then touch as many logits as there are distinct
+ * tokens, not the whole vocabulary. A recomputed sequence keeps its history: what was output stays output. */
+typedef struct llm__history {
+    int32_t n;
+    uint32_t mask;      /* size of slot - 1; 0: no penalties, nothing is kept */
+    int32_t *id, *count; /* (n) count: in the output */
+    int32_t *slot;      /* (mask + 1) index + 1, 0 free */
+} llm__history;
+
+/* Everything that changes logits before the choice, for one sequence at one step. */
+typedef struct llm__rules {
+    const llm_sampling *s;
+    const int32_t *eos;          /* (n_eos) of the model */
+    int32_t n_eos;
+    const int32_t *bad_ids;      /* token sequences that must not appear, one after the other */
+    const int32_t *bad_end;      /* (n_bad) end of each in bad_ids */
+    int32_t n_bad;
+    const llm__history *history; /* NULL: no penalties */
+    const int32_t *output;       /* (n_output) generated so far */
+    int32_t n_output;
+    int32_t also;                /* a token whose log-probability is wanted too */
+    const uint32_t *allowed;     /* one bit a token: what a grammar lets through; NULL: everything */
+} llm__rules;
+
+typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a device */
 
 /* A number in [0, 1) that depends on seed and position alone: no state, so no batch, preemption or backend can
  * change it. The upper 53 bits are what a double can hold. Two multipliers without a common pattern keep neighbouring
@@ -23429,16 +23813,6 @@ static int32_t llm__top_logprobs(const float *x, int32_t n, int32_t k, double lo
     for (int32_t i = 0; i < k; i++) out[i].logprob = (float)((double)out[i].logprob - log_sum);
     return k;
 }
-
-/* Working memory of one thread that samples: taken when the engine opens, 12 bytes a token of the vocabulary. */
-typedef struct llm__scratch {
-    const llm__kernels *kernels;
-    float *x;      /* (vocab) processed logits */
-    float *w;      /* (vocab) weights, then those of the candidates */
-    int32_t *id;   /* (vocab) ids of the candidates, ascending */
-    double *mass;  /* (2048) of llm__select */
-    uint32_t *allowed; /* (vocab + 31) / 32: what a grammar lets through */
-} llm__scratch;
 
 /* kernels NULL: the best of this CPU. 0: no memory. It goes with the arena. */
 static int llm__scratch_open(llm__scratch *k, int32_t vocab, const llm__kernels *kernels, llm__arena *a) {
@@ -23559,16 +23933,6 @@ static int32_t llm__pick(llm__scratch *k, int32_t n, const llm_sampling *s, doub
     return k->id[i];
 }
 
-/* The distinct tokens of a sequence and how often each was generated, for the penalties: a list in the order of first
- * use, and a hash table with open addressing over it. The penalties then touch as many logits as there are distinct
- * tokens, not the whole vocabulary. A recomputed sequence keeps its history: what was output stays output. */
-typedef struct llm__history {
-    int32_t n;
-    uint32_t mask;      /* size of slot - 1; 0: no penalties, nothing is kept */
-    int32_t *id, *count; /* (n) count: in the output */
-    int32_t *slot;      /* (mask + 1) index + 1, 0 free */
-} llm__history;
-
 /* Counts one token. The arrays have room for every id there is, so nothing is refused; without penalties it does nothing. */
 static void llm__history_add(llm__history *h, int32_t id, int32_t in_output) {
     if (!h->mask) return;
@@ -23581,21 +23945,6 @@ static void llm__history_add(llm__history *h, int32_t id, int32_t in_output) {
     }
     h->count[h->slot[at] - 1] += in_output;
 }
-
-/* Everything that changes logits before the choice, for one sequence at one step. */
-typedef struct llm__rules {
-    const llm_sampling *s;
-    const int32_t *eos;          /* (n_eos) of the model */
-    int32_t n_eos;
-    const int32_t *bad_ids;      /* token sequences that must not appear, one after the other */
-    const int32_t *bad_end;      /* (n_bad) end of each in bad_ids */
-    int32_t n_bad;
-    const llm__history *history; /* NULL: no penalties */
-    const int32_t *output;       /* (n_output) generated so far */
-    int32_t n_output;
-    int32_t also;                /* a token whose log-probability is wanted too */
-    const uint32_t *allowed;     /* one bit a token: what a grammar lets through; NULL: everything */
-} llm__rules;
 
 /* A banned token has weight 0 whatever follows. Ids beyond the row are ignored: bad words may name tokens that the
  * model has no logit for. */
@@ -23653,8 +24002,6 @@ static void llm__rules_apply(const llm__rules *r, float *x, int32_t n) {
     }
     if (r->history && r->history->mask) llm__penalise(x, n, s, r->history);
 }
-
-typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a device */
 
 /* The row after the rules: in place where they do nothing, else in k->x. k->w: exp((x - *max) * scale), *sum their sum. NULL: not
  * finite. Fills in c what needs no choice. */
@@ -24104,7 +24451,6 @@ static void llm__kv_flush(llm__kv *kv) {
 
 enum { LLM__JUMP_MAX = 8 };  /* tokens that a grammar drafts at once */
 #define LLM__CHANCE 0.5f     /* that a drafted token is kept, before anything is known */
-#define LLM__MARGIN 1.25     /* how many times what a row costs must be expected of it */
 
 /* Seconds of a step as a straight line over its rows: means, variance and covariance of the latest steps that only
  * decoded, each new one with a weight of 1/64. */
@@ -24113,6 +24459,13 @@ typedef struct llm__pace {
     double rows, seconds; /* means */
     double rows2, both;  /* variance of the rows, covariance */
 } llm__pace;
+
+/* What a step is expected to give, and in which time, while rows are added to it. */
+typedef struct llm__bargain {
+    double tokens, seconds, row; /* row: what one more costs */
+} llm__bargain;
+
+#define LLM__MARGIN 1.25     /* how many times what a row costs must be expected of it */
 
 /* A step that was held up by something else would bend the line: none counts for more than half above the mean of late. */
 static void llm__pace_note(llm__pace *p, double rows, double seconds) {
@@ -24125,11 +24478,6 @@ static void llm__pace_note(llm__pace *p, double rows, double seconds) {
     p->both = (1 - w) * (p->both + w * dr * ds);
     p->weight = LLM__MAX(1.0 / 64, w / (1 + w));
 }
-
-/* What a step is expected to give, and in which time, while rows are added to it. */
-typedef struct llm__bargain {
-    double tokens, seconds, row; /* row: what one more costs */
-} llm__bargain;
 
 /* A step of n sequences that decode. Until steps of really different sizes were seen, a row is taken for 15 % of a step of one row, with
  * the weight of a variance of 1/4, and more where there are many; it never counts for less than 5 %. */
@@ -24550,7 +24898,9 @@ static void llm__note_news(llm_engine *e, llm_request *r) {
     e->news = r;
 }
 
-/* ---- pages of a sequence ----
+/* ============================================================================
+ * >>pages   The pages of a sequence.
+ * ============================================================================
  * n_published <= n_computed / page_tokens: the pages that others may find. n_computed <= n_fed <= n_ids + n_ahead: what
  * is in pages, what was handed over, what there is. n_pages covers n_fed at least. */
 
@@ -24723,7 +25073,9 @@ static int llm__grow_pages(llm_engine *e, int32_t at) {
     return 1;
 }
 
-/* ---- planning ---- */
+/* ============================================================================
+ * >>plan   Planning a step.
+ * ============================================================================ */
 
 /* Out rows that the next n rows of a sequence ask for: one for each prompt token to be scored (the row before it
  * tells) or pooled, one for the next token if these rows are the last. */
@@ -24888,7 +25240,9 @@ static void llm__plan(llm_engine *e, llm__flight *f) {
     if (e->p.n_draft || e->p.n_jump) llm__plan_drafts(e, f);
 }
 
-/* ---- the step descriptor ---- */
+/* ============================================================================
+ * >>step   Filling the step descriptor.
+ * ============================================================================ */
 
 /* What bends the logits of a sequence's next token, but for a grammar. */
 static llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
@@ -25056,7 +25410,12 @@ static void llm__fill_step(llm_engine *e, llm__flight *f, llm_step *step) {
     step->draws = e->p.lag ? e->draws : NULL;
 }
 
-/* ---- ends ---- */
+/* ============================================================================
+ * >>ends   How sequences and requests end.
+ * ============================================================================ */
+
+/* Everything a request owns; nobody else knows it any more. It may be half made: what is NULL was not taken. */
+static void llm__request_destroy(llm_request *r);
 
 /* Answers in the order in which they are given: with best_of > n and beams those of the highest score come first (without beams: sum of
  * log-probabilities), on a tie the lower. */
@@ -25107,8 +25466,6 @@ static void llm__request_end(llm_engine *e, llm_request *r, llm_finish finish, c
         llm__seq_finish(e, s, finish);
     }
 }
-
-static void llm__request_destroy(llm_request *r);
 
 /* One of a request's two owners leaves, its caller or the engine; the last to leave destroys it. */
 static void llm__request_unref(llm_request *r) {
@@ -25168,7 +25525,9 @@ static void llm__sweep(llm_engine *e) {
     }
 }
 
-/* ---- results ---- */
+/* ============================================================================
+ * >>results   What becomes of a step's logits.
+ * ============================================================================ */
 
 static int llm__has_id(const int32_t *ids, int32_t n, int32_t id) {
     for (int32_t i = 0; i < n; i++)
@@ -25371,7 +25730,10 @@ static void llm__fork_choices(llm_engine *e, llm__flight *f, const llm__entry *p
 }
 
 LLM__COLD_BEGIN
-/* ---- beam search ----
+
+/* ============================================================================
+ * >>beam   Beam search.
+ * ============================================================================
  * vLLM 0.6's rules. `width` beams live at once. When each has its logits, the best 2 * width continuations of all of them, by the sum of
  * log-probabilities, become children. Children that end (EOS, stop ids and strings, length) join a pool of the `width` best answers; the
  * best `width` others live on. Answers are ranked by score = sum of log-probabilities / length^length_penalty, where the length counts
@@ -25521,6 +25883,10 @@ static void llm__beams_advance(llm_engine *e, llm_request *r, double now) {
         if (r->seq[k].role == LLM__BEAM_CHILD) r->seq[k].role = LLM__BEAM_LIVE;
 }
 
+/* ============================================================================
+ * >>apply   Booking what a step computed.
+ * ============================================================================ */
+
 /* Books what an entry computed: full pages are published, a prompt's other choices fork. An ended sequence only gives
  * its pages back, when no step names them any more: the row that was computed in vain is never published. */
 static void llm__apply_entry(llm_engine *e, llm__flight *f, const llm__entry *p) {
@@ -25615,7 +25981,7 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
 }
 
 /* ============================================================================
- * >>engine   Threads, backend, model and scheduler together; requests from the outside.
+ * >>engine   Threads, backend, model and scheduler together.
  * ============================================================================
  * llm_engine_open opens backend and weights, takes the pages, and makes a scheduler over the driver that runs them.
  * Tests make one over a driver of their own (llm__engine_alloc, parameters, llm__engine_init).
@@ -25652,6 +26018,18 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
  *
  * Events are not stored. Each sequence knows how many of its tokens were polled and how much text may be shown after
  * each, so a slow reader costs nothing and no queue can overflow. */
+
+/* Enqueues the step on all ranks. On the CPU it is computed when this returns. */
+static llm_result llm__drive_forward(llm_engine *e, const llm_step *step);
+
+/* Rotary scaling of a request: its prompt's length decides, see llm__net_rope_of. */
+static void llm__drive_rope(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base);
+
+/* Seconds of a clock that never jumps; the simulation in the tests has one of its own. */
+static double llm__drive_now(LLM__UNUSED llm_engine *e);
+
+/* In the order of llm__driver; who drafts is put in by llm__drafter_open. */
+static const llm__driver llm__model_driver = {llm__drive_forward, NULL, llm__drive_rope, llm__drive_now};
 
 /* Gives back all that an engine has, in whatever state of opening it is; NULL does nothing. Weights go before the backend
  * they live on. Nothing may be in flight. */
@@ -25754,19 +26132,13 @@ static llm_result llm__engine_init(llm_engine *e) {
  * wait for, and the engine samples on the backend's threads. A backend that draws tokens itself is used with lag 1.
  * Only the stepping thread calls these functions. */
 
-/* Enqueues the step on all ranks. On the CPU it is computed when this returns. */
 static llm_result llm__drive_forward(llm_engine *e, const llm_step *step) { return llm__net_begin(e->net, step); }
 
-/* Rotary scaling of a request: its prompt's length decides, see llm__net_rope_of. */
 static void llm__drive_rope(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base) {
     llm__net_rope_of(e->net, prompt_len, variant, base);
 }
 
-/* Seconds of a clock that never jumps; the simulation in the tests has one of its own. */
 static double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
-
-/* In the order of llm__driver; who drafts is put in by llm__drafter_open. */
-static const llm__driver llm__model_driver = {llm__drive_forward, NULL, llm__drive_rope, llm__drive_now};
 
 /* ---- a draft model ----
  * A small model with the same tokens guesses for a large one. It is a second network on the same device, and its keys and values lie in the
@@ -25787,7 +26159,9 @@ static const llm__driver llm__model_driver = {llm__drive_forward, NULL, llm__dri
  * number that the model's token at this position will be drawn with. Where the two distributions are alike, so are the tokens then, also at
  * high temperatures. */
 
-/* ---- an EAGLE head ----
+/* ============================================================================
+ * >>eagle   EAGLE heads.
+ * ============================================================================
  * EAGLE (Li et al. 2024) guesses with one more layer of the model's kind. What the model has worked out about a text so far is in its last
  * hidden state f, from which it chooses the next token; so the head reads f as well as the token, and what it writes is a guess at the f after
  * it. Embedding and output layer are the model's own (D = hidden size, t a token, i a position):
@@ -25939,7 +26313,9 @@ LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, co
     return r ? r : llm__eagle_write(to, "config.json", &config, NULL, NULL);
 }
 
-/* ---- passes ---- */
+/* ============================================================================
+ * >>draft   A model that guesses for another one.
+ * ============================================================================ */
 
 /* Rows of a pass for sequence s, as number i of the step. Returns the next row; the same row: nothing to do. */
 static int32_t llm__guess_rows(llm_engine *e, llm__seq *s, int32_t pass, int32_t i, int32_t row) {
@@ -26065,6 +26441,10 @@ static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, l
     e->p.driver.draft = llm__drive_draft;
     return llm__net_open(&n, &e->draft.net);
 }
+
+/* ============================================================================
+ * >>engine_open   Opening an engine.
+ * ============================================================================ */
 
 /* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have them. */
 static llm_kv_layer llm__kept_layer(int32_t hidden) {
@@ -26314,7 +26694,9 @@ static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, co
     return llm__engine_init(e);
 }
 
-/* ---- adapters ----
+/* ============================================================================
+ * >>adapters   Adapters of an engine, by name.
+ * ============================================================================
  * An adapter lies in a slot from its loading until nobody uses it any more: neither a request nor the list by which requests find it. So
  * unloading takes it off the list, and the last request that ends empties the slot. Where another one is to be loaded and no slot is free,
  * the one that no request has and that was named longest ago is set aside: it stays listed, and its files are read again when a request
@@ -26540,7 +26922,9 @@ static void llm__turn_give(llm_engine *e) {
     if (e->turn != e->next_turn) pthread_cond_broadcast(&e->turns);
 }
 
-/* ---- stepping ----
+/* ============================================================================
+ * >>stepping   Stepping.
+ * ============================================================================
  * At most two steps are known at a time: one in flight, one being planned. They lie in a ring of two; the oldest is applied first, so results
  * come in order. A step that fails takes its requests with it and nothing else. */
 
@@ -26686,7 +27070,9 @@ LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
     return step;
 }
 
-/* ---- a request's memory ----
+/* ============================================================================
+ * >>request   A request from submission to its queue.
+ * ============================================================================
  * Two kinds: the request itself with its arena (copies of what the caller gave, stop strings, bad words, scores of the prompt, the arrays of
  * its sequences), and what must grow (the text). The sizes follow from the config, so a request that cannot be held is refused at once and
  * never fails later. */
@@ -26698,7 +27084,6 @@ static void llm__seq_destroy(llm__seq *s) {
     llm_text_free(&s->text);
 }
 
-/* Everything a request owns; nobody else knows it any more. It may be half made: what is NULL was not taken. */
 static void llm__request_destroy(llm_request *r) {
     for (int32_t i = 0; r->seq && i < r->n_seqs; i++) llm__seq_destroy(&r->seq[i]);
     llm_text_free(&r->piece);
@@ -26976,7 +27361,9 @@ LLM_API void llm_request_free(llm_request *r) {
     llm__request_unref(r);
 }
 
-/* ---- what came out ----
+/* ============================================================================
+ * >>output   What came out.
+ * ============================================================================
  * Everything here may be called while the engine steps. Under the request's lock the stepping thread writes a token with
  * its log-probabilities and text, and readers read them; arrays never move, so pointers stay good after the lock is
  * gone, and what they pointed to when it was held does not change. Only the text may move when it outgrows its room. */
@@ -27116,7 +27503,9 @@ LLM_API const char *llm_finish_str(llm_finish f) {
     return f >= LLM_FINISH_NONE && f <= LLM_FINISH_ERROR ? names[f] : "";
 }
 
-/* ---- the forward pass itself ----
+/* ============================================================================
+ * >>raw   The forward pass itself, for teaching and own loops.
+ * ============================================================================
  * For teaching, for tests and for programs with a loop of their own: sequence i owns the i-th stretch of max_pages
  * pages for as long as no request runs, so nothing is planned, shared or cached. */
 
@@ -27396,7 +27785,7 @@ LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char 
 }
 
 /* ============================================================================
- * >>options   Options by name.
+ * >>options   Options by name, for programs.
  * ============================================================================
  * One table says everything about the options of a program: spellings, type, range, place in a struct, help. Values come as text from argv
  * and the environment, or from JSON (a config file, a request's body), and take the same path, so that an option cannot mean one thing on
@@ -28027,6 +28416,38 @@ struct llm_openai_call {
     size_t logs_sure, logs_told; /* bytes of those whose text has come, and of those that were written */
 };
 
+#define LLM__OAI_BOOL(member, names) LLM_OPT_BOOL(llm_openai_call, member, 0, names, NULL)
+
+static const llm_option llm__oai_fields[] = {
+    {"max_tokens|max_new_tokens|request_output_len|n_predict", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, max_tokens), 0, 9e18, NULL, NULL},
+    {"max_completion_tokens|max_output_tokens", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, max_completion_tokens), 0, 9e18, NULL, NULL},
+    LLM_OPTIONS_SAMPLING(llm_openai_call, asked, 0),
+    LLM__OAI_BOOL(asked.use_beam_search, "use_beam_search"),
+    LLM_OPT_FLOAT(llm_openai_call, asked.length_penalty, 0, "length_penalty", -100, 100, NULL),
+    {"stop|stop_words", LLM_OPTION_LIST, 0, offsetof(llm_openai_call, stop), 0, LLM__OAI_STOPS, NULL, NULL},
+    {"bad_words", LLM_OPTION_LIST, 0, offsetof(llm_openai_call, bad_words), 0, LLM__OAI_WORDS, NULL, NULL},
+    LLM_OPT_INT(llm_openai_call, prompt_logprobs, 0, "prompt_logprobs", 0, 20, NULL),
+    LLM__OAI_BOOL(skip_special, "skip_special_tokens"), LLM__OAI_BOOL(info.stream, "stream"), LLM__OAI_BOOL(echo, "echo"),
+    LLM__OAI_BOOL(add_special, "add_special_tokens|add_special"), LLM__OAI_BOOL(parse_special, "parse_special"),
+    LLM__OAI_BOOL(pieces, "with_pieces|return_token_strs"), LLM__OAI_BOOL(generation_prompt, "add_generation_prompt"),
+    LLM__OAI_BOOL(continue_final, "continue_final_message"), LLM__OAI_BOOL(token_ids, "return_token_ids"),
+    LLM__OAI_BOOL(as_ids, "return_tokens_as_token_ids"), LLM__OAI_BOOL(metrics, "return_metrics"),
+    LLM__OAI_BOOL(early_stop, "enable_early_stop"), LLM__OAI_BOOL(tool_many, "parallel_tool_calls"), LLM__OAI_BOOL(background, "background"),
+    {"truncate_prompt_tokens", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, truncate_prompt), 1, 9e18, NULL, NULL},
+    LLM_OPT_INT(llm_openai_call, priority, 0, "priority", -1000000, 1000000, NULL),
+    {"cache_salt", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, cache_salt), 1, 128, NULL, NULL},
+    {"user", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, user_name), 0, 512, NULL, NULL},
+    {"guided_whitespace_pattern", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, form.space), 0, 512, NULL, NULL},
+    {"dimensions", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, dimensions), 1, 1e9, NULL, NULL},
+    LLM__OAI_BOOL(normalize, "normalize"), LLM_OPT_ENUM(llm_openai_call, base64, 0, "encoding_format", "float|base64=1", NULL),
+    LLM_OPT_NONE(REFUSED, "suffix", "text behind the answer"),
+    LLM_OPT_NONE(IGNORED, "model|messages|prompt|input|content|tokens|instructions|tools|tool_choice|response_format|text|reasoning|"
+                 "stop_token_ids|logit_bias|stream_options|logprobs|top_logprobs|early_stopping|early_stop_config|chat_template|"
+                 "chat_template_kwargs|documents|enable_thinking|reasoning_effort|guided_json|guided_regex|guided_choice|guided_grammar|"
+                 "guided_json_object|structural_tag|json_schema|grammar|regex|structured_outputs|guided_decoding_backend", NULL),
+    LLM_OPT_NONE(IGNORED, "metadata|store|spaces_between_special_tokens|request_id|lora_name|lora_path|lora_int_id|name|include|truncation|"
+                 "service_tier|prompt_cache_key|safety_identifier|max_tool_calls|previous_response_id|conversation", NULL)};
+
 /* A chat, whichever way it was asked for. */
 static int llm__oai_chats(const llm_openai_call *k) { return k->info.kind == LLM_OPENAI_CHAT || k->info.kind == LLM_OPENAI_RESPONSE; }
 
@@ -28045,7 +28466,7 @@ static int llm__oai_chats(const llm_openai_call *k) { return k->info.kind == LLM
  * Readers and checks below return 1, or 0 when they have kept an error; so they chain with && and the first that fails ends the chain. */
 
 /* Says which field the errors that follow are about. Returns 1. */
-__attribute__((format(printf, 2, 3))) static int llm__oai_at(llm_openai_call *k, const char *format, ...) {
+static LLM__PRINTF(2, 3) int llm__oai_at(llm_openai_call *k, const char *format, ...) {
     va_list args;
     va_start(args, format);
     vsnprintf(k->param, sizeof k->param, format, args);
@@ -28055,7 +28476,7 @@ __attribute__((format(printf, 2, 3))) static int llm__oai_at(llm_openai_call *k,
 
 /* Keeps the error of a field: 400, unless the caller changes the status. param NULL: of the field that llm__oai_at named. A sentence that
  * begins with a small letter or a colon goes on behind the field's name. Returns 0, so that a check that fails ends in one line. */
-__attribute__((format(printf, 3, 4))) static int llm__oai_bad(llm_openai_call *k, const char *param, const char *format, ...) {
+static LLM__PRINTF(3, 4) int llm__oai_bad(llm_openai_call *k, const char *param, const char *format, ...) {
     va_list args;
     if (param) llm__oai_at(k, "%.63s", param);
     int named = k->param[0] && (*format == ':' || (*format >= 'a' && *format <= 'z'));
@@ -28109,38 +28530,6 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
  * for not there. Fields that are objects, or depend on others, have a function each, called one after the other when the plain ones are
  * read (llm__oai_read): stream_options asks for `stream`, tool_choice for `tools`. Ranges of numbers are checked here with the name that the
  * client used; what is left to check of the sampling parameters llm_sampling_check does, as for everyone. */
-
-#define LLM__OAI_BOOL(member, names) LLM_OPT_BOOL(llm_openai_call, member, 0, names, NULL)
-
-static const llm_option llm__oai_fields[] = {
-    {"max_tokens|max_new_tokens|request_output_len|n_predict", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, max_tokens), 0, 9e18, NULL, NULL},
-    {"max_completion_tokens|max_output_tokens", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, max_completion_tokens), 0, 9e18, NULL, NULL},
-    LLM_OPTIONS_SAMPLING(llm_openai_call, asked, 0),
-    LLM__OAI_BOOL(asked.use_beam_search, "use_beam_search"),
-    LLM_OPT_FLOAT(llm_openai_call, asked.length_penalty, 0, "length_penalty", -100, 100, NULL),
-    {"stop|stop_words", LLM_OPTION_LIST, 0, offsetof(llm_openai_call, stop), 0, LLM__OAI_STOPS, NULL, NULL},
-    {"bad_words", LLM_OPTION_LIST, 0, offsetof(llm_openai_call, bad_words), 0, LLM__OAI_WORDS, NULL, NULL},
-    LLM_OPT_INT(llm_openai_call, prompt_logprobs, 0, "prompt_logprobs", 0, 20, NULL),
-    LLM__OAI_BOOL(skip_special, "skip_special_tokens"), LLM__OAI_BOOL(info.stream, "stream"), LLM__OAI_BOOL(echo, "echo"),
-    LLM__OAI_BOOL(add_special, "add_special_tokens|add_special"), LLM__OAI_BOOL(parse_special, "parse_special"),
-    LLM__OAI_BOOL(pieces, "with_pieces|return_token_strs"), LLM__OAI_BOOL(generation_prompt, "add_generation_prompt"),
-    LLM__OAI_BOOL(continue_final, "continue_final_message"), LLM__OAI_BOOL(token_ids, "return_token_ids"),
-    LLM__OAI_BOOL(as_ids, "return_tokens_as_token_ids"), LLM__OAI_BOOL(metrics, "return_metrics"),
-    LLM__OAI_BOOL(early_stop, "enable_early_stop"), LLM__OAI_BOOL(tool_many, "parallel_tool_calls"), LLM__OAI_BOOL(background, "background"),
-    {"truncate_prompt_tokens", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, truncate_prompt), 1, 9e18, NULL, NULL},
-    LLM_OPT_INT(llm_openai_call, priority, 0, "priority", -1000000, 1000000, NULL),
-    {"cache_salt", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, cache_salt), 1, 128, NULL, NULL},
-    {"user", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, user_name), 0, 512, NULL, NULL},
-    {"guided_whitespace_pattern", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, form.space), 0, 512, NULL, NULL},
-    {"dimensions", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, dimensions), 1, 1e9, NULL, NULL},
-    LLM__OAI_BOOL(normalize, "normalize"), LLM_OPT_ENUM(llm_openai_call, base64, 0, "encoding_format", "float|base64=1", NULL),
-    LLM_OPT_NONE(REFUSED, "suffix", "text behind the answer"),
-    LLM_OPT_NONE(IGNORED, "model|messages|prompt|input|content|tokens|instructions|tools|tool_choice|response_format|text|reasoning|"
-                 "stop_token_ids|logit_bias|stream_options|logprobs|top_logprobs|early_stopping|early_stop_config|chat_template|"
-                 "chat_template_kwargs|documents|enable_thinking|reasoning_effort|guided_json|guided_regex|guided_choice|guided_grammar|"
-                 "guided_json_object|structural_tag|json_schema|grammar|regex|structured_outputs|guided_decoding_backend", NULL),
-    LLM_OPT_NONE(IGNORED, "metadata|store|spaces_between_special_tokens|request_id|lora_name|lora_path|lora_int_id|name|include|truncation|"
-                 "service_tier|prompt_cache_key|safety_identifier|max_tool_calls|previous_response_id|conversation", NULL)};
 
 typedef char llm__oai_has_room[LLM__COUNT(llm__oai_fields) <= LLM__OAI_FIELDS ? 1 : -1]; /* for llm_openai_call.given */
 
@@ -28302,7 +28691,9 @@ static int llm__oai_format(llm_openai_call *k) {
     return schema >= 0 ? llm__oai_form(k, name, LLM_GRAMMAR_JSON_SCHEMA, schema) : llm__oai_bad(k, name, ": %sschema is missing", response ? "" : "json_schema.");
 }
 
-/* ---- tools
+/* ============================================================================
+ * >>openai_tools   The tools of a request.
+ * ============================================================================
  * {"type": "function", "function": {"name", "description", "parameters": a JSON schema}} each; in a response the function's members stand
  * beside the type. The template shows them to the model; a parser finds the calls in its answer; a grammar makes them what the schemas say.
  * tool_choice decides how far:
@@ -28388,7 +28779,9 @@ static int llm__oai_tool_form(llm_openai_call *k) {
     return 1;
 }
 
-/* ---- what depends on several fields */
+/* ============================================================================
+ * >>openai_fields   Fields that depend on others.
+ * ============================================================================ */
 
 /* Chats have a switch `logprobs` and a number top_logprobs; prompts a number `logprobs`. The engine counts from 1, 0 being none:
  *
@@ -28474,7 +28867,9 @@ static int llm__oai_early_stop(llm_openai_call *k) {
     return r ? llm__oai_refused(k, r, "early_stop_config") : 1;
 }
 
-/* ---- messages
+/* ============================================================================
+ * >>openai_messages   Messages of chats and items of responses.
+ * ============================================================================
  * A chat is a list of {"role", "content"}; content is a text or a list of parts, of which only texts can be read by the models here. */
 
 /* Says which member of message i is looked at. A response's messages were items, and are not numbered like them. */
@@ -28658,7 +29053,9 @@ static int llm__oai_messages(llm_openai_call *k) {
     return llm__oai_template_fields(k);
 }
 
-/* ---- a body from begin to end */
+/* ============================================================================
+ * >>openai_body   A body from begin to end.
+ * ============================================================================ */
 
 /* An embedding takes what depends on the prompt, and nothing that depends on an answer. */
 static int llm__oai_embedding(llm_openai_call *k) {
@@ -28818,8 +29215,9 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
     LLM_FREE(k);
 }
 
-/* ---- from a body to requests
- *
+/* ============================================================================
+ * >>openai_submit   From a body to requests.
+ * ============================================================================
  *   messages --llm__oai_render--> text --llm_tokenize--> ids --truncate_prompt_tokens--> llm_request_submit
  *   prompt   -------------------> text -/                /
  *   prompt as ids --------------------------------------/
@@ -29092,7 +29490,9 @@ static int llm__oai_submit_all(llm_openai_call *k) {
     return 1;
 }
 
-/* ---- parts of answers
+/* ============================================================================
+ * >>openai_parts   Parts of answers.
+ * ============================================================================
  * Log-probabilities have two shapes. Completions have four lists of one length, where text_offset counts code points and the first token of
  * an echoed prompt has null, since nothing came before it:
  *
@@ -29267,7 +29667,9 @@ static int llm__oai_is_end(const llm_openai_call *k, llm_finish finish, int32_t 
     return finish == LLM_FINISH_STOP && (stop_id >= 0 || llm_token_is_special(k->service->model, id));
 }
 
-/* ---- choices: one writer for chats and prompts, whole and streamed
+/* ============================================================================
+ * >>openai_choices   Choices: one writer for chats and prompts, whole and streamed.
+ * ============================================================================
  * A choice is written by llm__oai_write_choice from a piece: what there is of text, thoughts, rows of log-probabilities and an end. An
  * answer that is not streamed is one piece with everything; a chunk of a stream is a piece with what is new. The payload is called
  * `message`, `delta` or `text`; all else is shared. */
@@ -29435,7 +29837,9 @@ static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
     llm_text_str(out, "}");
 }
 
-/* ---- streams
+/* ============================================================================
+ * >>openai_stream   Answers as they come.
+ * ============================================================================
  * Server-sent events of a chat with n = 1 and include_usage, each one line of JSON behind "data: " and an empty line:
  *
  *   {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": null}]}
@@ -29605,7 +30009,9 @@ static void llm__oai_roles(llm_openai_call *k, llm_text *out) {
     }
 }
 
-/* ---- responses: writing
+/* ============================================================================
+ * >>openai_responses   The answers of /v1/responses.
+ * ============================================================================
  * The answer of a response is a list of items: thoughts, a message, function calls. A stream tells how they grow, each event with its type
  * and a number:
  *
@@ -29857,7 +30263,9 @@ LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
     return 1;
 }
 
-/* ---- kinds that need no engine's steps: the answer is written at once, into k->text
+/* ============================================================================
+ * >>openai_at_once   Answers that need no steps of the engine.
+ * ============================================================================
  * /tokenize and /detokenize understand vLLM's bodies ({"prompt"} or {"messages"}; {"tokens"}) and llama.cpp's ({"content", "add_special",
  * "with_pieces"}), and answer each in its own shape. A server may answer them while all its sequences are busy. */
 
@@ -29990,7 +30398,9 @@ LLM_API int llm_openai_submit(llm_openai_call *k) {
     }
 }
 
-/* ---- setups: what was said about a model, an engine and a service, from the words of a person to the structs of the API */
+/* ============================================================================
+ * >>setup   From the words of a person to the structs of the API.
+ * ============================================================================ */
 
 LLM_API void llm_setup_init(llm_setup *s) {
     memset(s, 0, sizeof *s);
@@ -30238,7 +30648,9 @@ LLM_API const char *llm_chat_next(llm_chat *c) {
     return NULL;
 }
 
-/* ---- many at once
+/* ============================================================================
+ * >>batch   Many prompts or chats at once.
+ * ============================================================================
  * Every prompt is a call of >>openai, as in a server: its fields are read and its errors told there. A window of them is in flight; what
  * has ended is copied out and its call freed, so that memory grows with the answers only.
  *

@@ -1,5 +1,5 @@
-/* ---------------------------------------------------------------------------
- * >>api-backend   The seam: one table of fused operations on opaque buffers. "Stop here" holds for it too:
+/* backend: The seam: one table of fused operations on opaque buffers. "Stop here" holds for it too:
+ *
  *                 only those who write a backend need it. The CPU table in this file is the executable specification.
  *
  * A backend computes for n ranks of a tensor-parallel group (1 without one), or for several such groups, each with some of the layers (a
@@ -8,7 +8,10 @@
  * What changes lies in llm_step, handed to begin_step and copied there. So the sequence of operations depends on the llm_shape alone, and a
  * backend may record it once for a shape and replay it. Results may be read after wait(). One thread at a time calls a context. A failed
  * operation makes the context remember the first error; wait() returns it.
- * --------------------------------------------------------------------------- */
+ */
+#pragma once
+#include "api/config.h"
+#include "api/sampler.h"
 
 #define LLM_BACKEND_ABI 5
 
@@ -419,4 +422,3 @@ LLM_API double llm_isa_peak(const char *isa);
  * the weights for every token. 0: so much memory could not be had. */
 LLM_API double llm_memory_peak(int32_t n_threads);
 LLM_API int64_t llm_memory_free(void); /* bytes that could be had now, the control group's limit counted; -1: unknown */
-

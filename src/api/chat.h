@@ -1,6 +1,9 @@
-/* ---------------------------------------------------------------------------
- * >>api-chat   What a chat template can do; reasoning ("thinking") and tool calls apart from the answer.
- * --------------------------------------------------------------------------- */
+/* chat: What a chat template can do; reasoning ("thinking") and tool calls apart from the answer. */
+#pragma once
+#include "api/text.h"
+#include "api/json.h"
+#include "api/model.h"
+#include "api/template.h"
 
 typedef struct llm_template_caps {
     int tools;           /* it reads `tools` */
@@ -71,4 +74,3 @@ LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json
                               llm_text *out);
 /* 1 if the format's marks are special tokens of this model: they must be shown (skip_special_tokens_off) for calls to be found. */
 LLM_API int llm_tools_are_special(const llm_model *model, int format);
-

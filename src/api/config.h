@@ -1,10 +1,11 @@
-/* ---------------------------------------------------------------------------
- * >>api-config   Version, results, log.
- * ---------------------------------------------------------------------------
+/* config: Version, results, log.
+ *
  * What holds for all functions below: LLM_OK is 0 and the only success. A function that makes an object and fails sets it to NULL; one that
  * appends to an llm_text leaves that to the caller to free. Texts are UTF-8; where a length is asked for they need no NUL. A const pointer
  * that is returned belongs to the object it came from and dies with it. "Any thread" means several at once on one object; everything
  * else wants one thread at a time for each object. */
+#pragma once
+#include "api/linkage.h"
 
 #define LLM_VERSION 100 /* major * 10000 + minor * 100 + patch */
 #define LLM_VERSION_STRING "0.1.0"
@@ -40,4 +41,3 @@ typedef void (*llm_log_fn)(void *user, int level, const char *message);
 
 /* Called during long work; done is 0 to 1. A non-zero return cancels the work (LLM_ERR_CANCELLED). */
 typedef int (*llm_progress_fn)(void *user, const char *what, double done);
-

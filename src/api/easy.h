@@ -1,6 +1,10 @@
-/* ---------------------------------------------------------------------------
- * >>api-easy   Ten lines to a working program.
- * --------------------------------------------------------------------------- */
+/* easy: Ten lines to a working program. */
+#pragma once
+#include "api/config.h"
+#include "api/model.h"
+#include "api/sampler.h"
+#include "api/engine.h"
+#include "api/request.h"
 
 typedef struct llm llm; /* a model with an engine of its own */
 
@@ -90,4 +94,3 @@ typedef struct llm_outputs {
 LLM_API llm_outputs *llm_generate_batch(llm *l, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg);
 LLM_API llm_outputs *llm_chat_batch(llm *l, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg);
 LLM_API void llm_outputs_free(llm_outputs *o); /* NULL is fine */
-

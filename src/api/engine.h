@@ -1,6 +1,10 @@
-/* ---------------------------------------------------------------------------
- * >>api-engine   Threads, backend, KV pages and scheduler for one model.
- * --------------------------------------------------------------------------- */
+/* engine: Threads, backend, KV pages and scheduler for one model. */
+#pragma once
+#include "api/config.h"
+#include "api/text.h"
+#include "api/model.h"
+#include "api/sampler.h"
+#include "api/backend.h"
 
 typedef struct llm_engine llm_engine;
 
@@ -81,4 +85,3 @@ LLM_API llm_result llm_lora_unload(llm_engine *engine, const char *name); /* LLM
 /* Of the i-th that is loaded, in the order of loading: appends name and path (either may be NULL), and tells how many sequences with it ran
  * and waited after the latest step (counts[0], [1]; NULL too). 0: there are not so many. Any thread. */
 LLM_API int llm_lora_get(llm_engine *engine, int32_t i, llm_text *name, llm_text *path, int32_t counts[2]);
-

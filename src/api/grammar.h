@@ -1,6 +1,7 @@
-/* ---------------------------------------------------------------------------
- * >>api-grammar   Answers that must have a form.
- * --------------------------------------------------------------------------- */
+/* grammar: Answers that must have a form. */
+#pragma once
+#include "api/config.h"
+#include "api/model.h"
 
 typedef struct llm_grammar llm_grammar; /* compiled; may be used by many requests at once */
 
@@ -38,4 +39,3 @@ LLM_API llm_result llm_matcher_token(llm_matcher *m, int32_t id);
  * llm_matcher_can_end. */
 LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_allowed);
 LLM_API int llm_matcher_can_end(const llm_matcher *m); /* the text is complete here; it may still be able to go on */
-

@@ -1,6 +1,7 @@
-/* ---------------------------------------------------------------------------
- * >>api-json   Strict RFC 8259 reading, the parser that everything here uses.
- * --------------------------------------------------------------------------- */
+/* json: Strict RFC 8259 reading, the parser that everything here uses. */
+#pragma once
+#include "api/config.h"
+#include "api/text.h"
 
 /* A parsed document. Nodes are indexes: 0 is the root, -1 is "absent", which every function takes, so that look-ups can be chained:
  *
@@ -38,4 +39,3 @@ LLM_API int llm_json_int(const llm_json *doc, int node, int64_t *out); /* 1 if a
 LLM_API int llm_json_bool(const llm_json *doc, int node, int *out);                /* 1 if true or false */
 LLM_API const char *llm_json_raw(const llm_json *doc, int node, size_t *len);      /* the source text of a number, true, false or null */
 LLM_API void llm_json_write(const llm_json *doc, int node, llm_text *out);         /* compact text of a node, key order kept */
-

@@ -1,6 +1,7 @@
-/* ---------------------------------------------------------------------------
- * >>api-model   A model: weights, tokenizer and chat template, read-only and shareable between engines and threads.
- * --------------------------------------------------------------------------- */
+/* model: A model: weights, tokenizer and chat template, read-only and shareable between engines and threads. */
+#pragma once
+#include "api/config.h"
+#include "api/text.h"
 
 typedef struct llm_model llm_model;
 
@@ -49,4 +50,3 @@ LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_tex
  * there; `to` may be `head`. base: the model's folder, whose output layer vLLM 0.6 wants beside the head; NULL: without. The names of the
  * files that hold the tensors may be given, plain names of .safetensors files in these folders; NULL: as usual. */
 LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, const char *base, const char *base_file, const char *to);
-

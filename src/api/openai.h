@@ -1,5 +1,5 @@
-/* ---------------------------------------------------------------------------
- * >>api-openai   OpenAI's requests and answers as JSON: all of a server but its sockets.
+/* openai: OpenAI's requests and answers as JSON: all of a server but its sockets.
+ *
  *
  *     llm_openai_service s;
  *     llm_openai_service_init(&s, model, engine);
@@ -13,7 +13,15 @@
  *     llm_openai_free(k);
  *
  * What is wrong with a body is an answer like any other: info->status is not 200 and llm_openai_next writes the error object.
- * --------------------------------------------------------------------------- */
+ */
+#pragma once
+#include "api/text.h"
+#include "api/model.h"
+#include "api/chat.h"
+#include "api/sampler.h"
+#include "api/engine.h"
+#include "api/request.h"
+#include "api/options.h"
 
 typedef enum llm_openai_kind {
     LLM_OPENAI_CHAT = 0,   /* /v1/chat/completions */
@@ -83,4 +91,3 @@ LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 
 /* The error object, for errors of your own; param and code may be NULL. */
 LLM_API void llm_openai_error(llm_text *out, int status, const char *message, const char *param, const char *code);
-

@@ -1,9 +1,15 @@
-/* ---------------------------------------------------------------------------
- * >>api-options   Options by name, for programs on top of this library: from argv, the environment, a JSON file or a request's body.
- * ---------------------------------------------------------------------------
+/* options: Options by name, for programs on top of this library: from argv, the environment, a JSON file or a request's body.
+ *
  * A program writes one table and one struct, the target, with its defaults in it; llm_setup_read puts what was said into it, and the readers
  * below what comes later. They stop at the first error; what came before it is set. Texts are not copied: those of argv and the environment
  * must outlive the target, those of JSON are kept until llm_options_free. One thread for each llm_options. */
+#pragma once
+#include "api/config.h"
+#include "api/text.h"
+#include "api/json.h"
+#include "api/model.h"
+#include "api/sampler.h"
+#include "api/engine.h"
 
 typedef enum llm_option_kind {
     LLM_OPTION_TEXT = 0,   /* const char *, not empty; high above 0: of low to high bytes */
@@ -240,4 +246,3 @@ LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name));
 LLM_API void llm_setup_service(const llm_setup *s, const llm_options *o, const llm_model *model, llm_engine *engine,
                                struct llm_openai_service *out);
 LLM_API void llm_setup_free(llm_setup *s); /* when the engine is closed */
-

@@ -1,6 +1,9 @@
-/* ---------------------------------------------------------------------------
- * >>api-request   One prompt, n answers. Submit from any thread; one thread steps the engine.
- * --------------------------------------------------------------------------- */
+/* request: One prompt, n answers. Submit from any thread; one thread steps the engine. */
+#pragma once
+#include "api/config.h"
+#include "api/text.h"
+#include "api/sampler.h"
+#include "api/engine.h"
 
 typedef struct llm_request llm_request;
 
@@ -110,4 +113,3 @@ LLM_API llm_result llm_request_run(llm_engine *engine, llm_request *request);
 LLM_API llm_result llm_context_save(llm_engine *engine, const char *path, const int32_t *ids, size_t n, const char *lora,
                                     const char *cache_salt, int64_t *kept);
 LLM_API llm_result llm_context_load(llm_engine *engine, const char *path, const char *lora, const char *cache_salt, llm_tokens *ids);
-

@@ -1,6 +1,8 @@
-/* ---------------------------------------------------------------------------
- * >>api-sampler   How the next token is chosen, and when an answer ends.
- * --------------------------------------------------------------------------- */
+/* sampler: How the next token is chosen, and when an answer ends. */
+#pragma once
+#include "api/config.h"
+#include "api/model.h"
+#include "api/grammar.h"
 
 typedef struct llm_logit_bias {
     int32_t id;
@@ -53,4 +55,3 @@ typedef struct llm_sampling {
 LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s);
 /* Checks every range; LLM_ERR_ARG names the field, its value and what is allowed. Needs the model for ids. */
 LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling *s);
-

@@ -1,6 +1,9 @@
-/* ---------------------------------------------------------------------------
- * >>api-template   Chat templates (Jinja).
- * --------------------------------------------------------------------------- */
+/* template: Chat templates (Jinja). */
+#pragma once
+#include "api/config.h"
+#include "api/text.h"
+#include "api/json.h"
+#include "api/model.h"
 
 /* A parsed template: read-only, to be rendered by any thread. It may use jinja2 as transformers sets it up; see >>template. */
 typedef struct llm_template llm_template;
@@ -34,4 +37,3 @@ LLM_API void llm_template_cut(const llm_model *guard, const llm_json *context, l
 
 /* The same with the model's own template and its BOS and EOS text. LLM_ERR_UNSUPPORTED if it has none. */
 LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, const llm_render_options *options, llm_text *out);
-

@@ -1,6 +1,6 @@
-/* ---------------------------------------------------------------------------
- * >>api-text   A growable byte string, and a growable list of token ids.
- * --------------------------------------------------------------------------- */
+/* text: A growable byte string, and a growable list of token ids. */
+#pragma once
+#include "api/linkage.h"
 
 /* Zero-initialise; data is NULL until something is added, even nothing, and NUL-terminated then (a NUL may also stand in it). After a
  * failed allocation or past `limit` bytes (0: none) `failed` is set, what was there stays, and further additions do nothing, so one test at
@@ -32,4 +32,3 @@ typedef struct llm_tokens {
 
 LLM_API void llm_tokens_add(llm_tokens *t, int32_t id);
 LLM_API void llm_tokens_free(llm_tokens *t);
-

@@ -1,7 +1,11 @@
-/* ---------------------------------------------------------------------------
- * >>api-tokenizer   Text to ids and back, with the model's own tokenizer. All of it may be called from any thread; a model without a tokenizer
+/* tokenizer: Text to ids and back, with the model's own tokenizer. All of it may be called from any thread; a model without a tokenizer
+ *
  *                   (dummy weights in a bare folder) answers LLM_ERR_UNSUPPORTED, an empty vocabulary, or no token.
- * --------------------------------------------------------------------------- */
+ */
+#pragma once
+#include "api/config.h"
+#include "api/text.h"
+#include "api/model.h"
 
 enum {
     LLM_TOK_ADD_SPECIAL = 1,   /* put BOS/EOS where the model's own tokenizer does */
@@ -35,4 +39,3 @@ LLM_API int llm_token_is_special(const llm_model *model, int32_t id);
  * all of their context (llm_render_options). llm_unguard appends the text without marks. */
 LLM_API llm_result llm_guard(const llm_model *model, const char *text, size_t len, llm_text *out);
 LLM_API void llm_unguard(const char *text, size_t len, llm_text *out);
-

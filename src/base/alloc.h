@@ -12,7 +12,6 @@
  * and `ok` is looked at once, at its end. Every function here says by NULL or 0 that there is no memory; nothing aborts. */
 #pragma once
 #include "base/platform.h"
-#include "serve/easy.h"
 
 #if defined(LLM_MALLOC) && defined(LLM_REALLOC) && defined(LLM_FREE)
 #elif !defined(LLM_MALLOC) && !defined(LLM_REALLOC) && !defined(LLM_FREE)

@@ -1,16 +1,9 @@
-/* ============================================================================
- * >>files   Files are mapped, or read where mapping is refused.
- * ============================================================================
- * A mapped file costs no memory of its own, is shared by all programs that map it, and is there at once: its pages come when they are first
- * read. Where a file cannot be mapped (some network and container file systems), or the user says so, it is read into pages instead; the
- * caller sees no difference. Only regular files are opened: a FIFO or a device as a model must not hang or fill the memory. A file that
- * somebody cuts short while it is mapped ends the process (SIGBUS); whoever must live with that reads instead of mapping. */
-
-typedef struct llm__file {
-    const uint8_t *data;
-    size_t size;
-    int mapped;
-} llm__file;
+#include "base/files.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
 
 /* Reads exactly n bytes; interrupted reads go on, an early end is an error that says where. */
 static llm_result llm__read_all(int fd, const char *path, uint8_t *to, size_t n) {
@@ -23,8 +16,7 @@ static llm_result llm__read_all(int fd, const char *path, uint8_t *to, size_t n)
     return LLM_OK;
 }
 
-/* Opens a file of at most `limit` bytes (0: any size). On error *out is empty. `data` of an open file is never NULL; no NUL follows it. */
-static llm_result llm__file_open(const char *path, size_t limit, int no_mmap, llm__file *out) {
+LLM__PRIVATE llm_result llm__file_open(const char *path, size_t limit, int no_mmap, llm__file *out) {
     struct stat st;
     llm_result r = LLM_OK;
     memset(out, 0, sizeof *out);
@@ -48,30 +40,24 @@ static llm_result llm__file_open(const char *path, size_t limit, int no_mmap, ll
     return r;
 }
 
-/* Gives back the memory of n bytes of a mapped file, whole pages, which come again when they are read: for what has been copied. */
-static void llm__file_rest(const void *p, size_t n) {
+LLM__PRIVATE void llm__file_rest(const void *p, size_t n) {
     size_t over = (uintptr_t)p % (size_t)sysconf(_SC_PAGESIZE);
     madvise((void *)((uintptr_t)p - over), n + over, MADV_DONTNEED);
 }
 
-/* Unmaps or frees. An empty llm__file is fine. */
-static void llm__file_close(llm__file *f) {
+LLM__PRIVATE void llm__file_close(llm__file *f) {
     if (f->mapped) munmap((void *)(uintptr_t)f->data, f->size);
     else if (f->data) llm__pages_free((void *)(uintptr_t)f->data, f->size + 1);
     memset(f, 0, sizeof *f);
 }
 
-typedef enum llm__path_kind { LLM__PATH_NONE = 0, LLM__PATH_FILE, LLM__PATH_DIR, LLM__PATH_OTHER } llm__path_kind;
-
-/* What stands at a path, links followed. */
-LLM__UNUSED static llm__path_kind llm__path_kind_of(const char *path) {
+LLM__PRIVATE llm__path_kind llm__path_kind_of(const char *path) {
     struct stat st;
     if (stat(path, &st)) return LLM__PATH_NONE;
     return S_ISREG(st.st_mode) ? LLM__PATH_FILE : S_ISDIR(st.st_mode) ? LLM__PATH_DIR : LLM__PATH_OTHER;
 }
 
-/* folder/name as a new string, or NULL without memory. */
-LLM__UNUSED static char *llm__path_join(const char *folder, const char *name) {
+LLM__PRIVATE char *llm__path_join(const char *folder, const char *name) {
     llm_text t = LLM__ZERO;
     llm_text_str(&t, folder);
     if (t.len && t.data[t.len - 1] != '/') llm_text_str(&t, "/");
@@ -79,4 +65,3 @@ LLM__UNUSED static char *llm__path_join(const char *folder, const char *name) {
     if (t.failed) llm_text_free(&t);
     return t.data;
 }
-

@@ -3,6 +3,7 @@
  * Answers "which of these strings does the text begin with", for added tokens, the tokens of Unigram and user-defined ones. */
 #pragma once
 #include "api/config.h"
+#include "base/platform.h"
 #include "base/text.h"
 
 /* Strings in order, to find those that a text begins with: each byte of the text narrows the range that still fits. Of a, ab, abc, b and

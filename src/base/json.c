@@ -1,18 +1,14 @@
-/* ============================================================================
- * >>json   JSON, strictly RFC 8259.
- * ============================================================================
- * Model files, tokenizers and the bodies of requests are JSON from strangers, so exactly RFC 8259 is accepted, and nothing beyond. The work
- * has two halves. A checker of our own reads the text first: one loop with a stack of brackets instead of recursion, for syntax, UTF-8,
- * escapes, surrogates and depth. It counts the tokens too, so that the token array is allocated once, at its exact size. Then jsmn, which
- * lets much pass that is not JSON, cuts a text that is known to be JSON.
- *
- * A document is jsmn's token array over a copy of the text. Tokens stand in the order of the text; an array's elements follow it; an object
- * is followed by key, value, key, value ..., and the parent of a value is its key, whose parent is the object:
- *
- *   {"a": [1, 2]}      0 object   1 "a" (parent 0)   2 array (parent 1)   3 1 (parent 2)   4 2 (parent 2)
- *
- * Strings are decoded in place (no escape is shorter than what it stands for) and end in NUL, where the closing quote was. skip[i] is the
- * index after node i's subtree, so stepping over a big value is one look-up. Documents never change: any thread may read them. */
+#include "base/json.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/json.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/number.h"
+#include "base/text.h"
+#include "base/map.h"
+#include "base/files.h"
 
 #ifndef LLM_JSMN_H
 #define LLM_JSMN_H <jsmn.h>
@@ -66,8 +62,7 @@ static char llm__json_space(llm__json_check *c) {
     return c->at < c->n ? c->s[c->at] : 0;
 }
 
-/* The value of so many hexadecimal digits, of n bytes left; -1 if there are fewer. */
-static int32_t llm__hex_digits(const char *s, size_t n, size_t digits) {
+LLM__PRIVATE int32_t llm__hex_digits(const char *s, size_t n, size_t digits) {
     uint32_t v = 0;
     for (size_t i = 0; i < digits; i++) {
         if (i >= n || llm__hex(s[i]) < 0 || v >= 1u << 27) return -1;
@@ -171,9 +166,7 @@ static int llm__json_check_all(llm__json_check *c, char *stack, int max_depth) {
     }
 }
 
-/* Decodes the escapes of n bytes in place: those of JSON, which the checker has seen, or with `python` those of a Python literal, where
- * \x41 and \U0001F600 are two more, an escaped line feed is nothing, and what is unknown stays as it is. Returns the new length. */
-static size_t llm__unescape(char *s, size_t n, int python) {
+LLM__PRIVATE size_t llm__unescape(char *s, size_t n, int python) {
     static const char names[] = "nrtbf\\\"'/", values[] = "\n\r\t\b\f\\\"'/";
     size_t to = 0;
     for (size_t i = 0; i < n;) {
@@ -271,7 +264,7 @@ LLM_API void llm_json_free(llm_json *doc) {
     LLM_FREE(doc->skip);
     LLM_FREE(doc);
 }
-static void llm__json_drop(llm_json **doc) { llm_json_free(*doc); } /* for LLM__SCOPED */
+LLM__PRIVATE void llm__json_drop(llm_json **doc) { llm_json_free(*doc); } /* for LLM__SCOPED */
 
 /* jsmn tells containers and strings apart; the other values are told by their first character, as the checker has seen to the rest. */
 LLM_API llm_json_type llm_json_type_of(const llm_json *doc, int node) {
@@ -310,14 +303,13 @@ LLM_API int llm_json_next(const llm_json *doc, int node) {
     return (int)s + (key >= 0);
 }
 
-/* The bytes of a token, which live as long as the document; .p NULL, and 0 bytes, if it is absent or of another kind. */
 static llm__str llm__json_view(const llm_json *doc, int node, jsmntype_t type) {
     if (!doc || node < 0 || doc->tok[node].type != type) return llm__s(NULL, 0);
     return llm__s(doc->text + doc->tok[node].start, (size_t)(doc->tok[node].end - doc->tok[node].start));
 }
-static llm__str llm__json_key(const llm_json *doc, int node) { return llm__json_view(doc, llm__json_key_of(doc, node), JSMN_STRING); }
-static llm__str llm__json_text(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_STRING); }
-static llm__str llm__json_raw(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_PRIMITIVE); }
+LLM__PRIVATE llm__str llm__json_key(const llm_json *doc, int node) { return llm__json_view(doc, llm__json_key_of(doc, node), JSMN_STRING); }
+LLM__PRIVATE llm__str llm__json_text(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_STRING); }
+LLM__PRIVATE llm__str llm__json_raw(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_PRIMITIVE); }
 
 /* A view as the API gives it. */
 static const char *llm__json_given(llm__str s, size_t *len) {
@@ -328,8 +320,7 @@ LLM_API const char *llm_json_key(const llm_json *doc, int node, size_t *len) { r
 LLM_API const char *llm_json_str(const llm_json *doc, int node, size_t *len) { return llm__json_given(llm__json_text(doc, node), len); }
 LLM_API const char *llm_json_raw(const llm_json *doc, int node, size_t *len) { return llm__json_given(llm__json_raw(doc, node), len); }
 
-/* A member by any key. Looks at the keys one by one: objects here are small, and the big one (a vocabulary) is walked, not searched. */
-static int llm__json_member(const llm_json *doc, int object, llm__str key) {
+LLM__PRIVATE int llm__json_member(const llm_json *doc, int object, llm__str key) {
     int v = llm_json_type_of(doc, object) == LLM_JSON_OBJECT ? llm_json_first(doc, object) : -1;
     while (v >= 0 && !llm__str_same(llm__json_key(doc, v), key)) v = llm_json_next(doc, v);
     return v;
@@ -337,19 +328,16 @@ static int llm__json_member(const llm_json *doc, int object, llm__str key) {
 
 LLM_API int llm_json_find(const llm_json *doc, int object, const char *key) { return llm__json_member(doc, object, llm__lit(key)); }
 
-/* The text of a member; .p NULL if it has none. */
-static llm__str llm__json_text_at(const llm_json *d, int object, const char *key) {
+LLM__PRIVATE llm__str llm__json_text_at(const llm_json *d, int object, const char *key) {
     return llm__json_text(d, llm_json_find(d, object, key));
 }
 
-/* A member that is true or false; `otherwise` if it is absent or something else. */
-static int llm__json_flag(const llm_json *d, int object, const char *key, int otherwise) {
+LLM__PRIVATE int llm__json_flag(const llm_json *d, int object, const char *key, int otherwise) {
     int v;
     return llm_json_bool(d, llm_json_find(d, object, key), &v) ? v : otherwise;
 }
 
-/* A whole number, or `otherwise` if the file has none. */
-static int64_t llm__json_whole(const llm_json *d, int node, int64_t otherwise) {
+LLM__PRIVATE int64_t llm__json_whole(const llm_json *d, int node, int64_t otherwise) {
     int64_t v;
     return llm_json_int(d, node, &v) ? v : otherwise;
 }
@@ -400,10 +388,7 @@ LLM_API void llm_json_write(const llm_json *doc, int node, llm_text *out) {
     llm_text_str(out, object ? "}" : "]");
 }
 
-/* A pattern says what an object looks like at a glance; what is put in is quoted here and nowhere else: ("{'id':%q,'n':%d}", "a\"b", 3)
- * appends {"id":"a\"b","n":3}. The pattern is the programmer's, never a user's text. Running out of memory shows in t->failed, once, at
- * the end: no step before it has to be looked at. */
-static void llm__text_pattern(llm_text *t, const char *pattern, va_list args) {
+LLM__PRIVATE void llm__text_pattern(llm_text *t, const char *pattern, va_list args) {
     for (const char *p = pattern; *p; p++) {
         size_t plain = strcspn(p, "%'"), n;
         const char *s;
@@ -477,8 +462,7 @@ LLM_API int64_t llm_text_chars(const char *bytes, size_t len) {
     return n;
 }
 
-/* Reads a whole file of at most `limit` bytes (0: any size) as JSON, unmapped: it may be edited meanwhile. Errors begin with its path. */
-LLM__UNUSED static llm_result llm__json_file(const char *path, size_t limit, llm_json **out) {
+LLM__PRIVATE llm_result llm__json_file(const char *path, size_t limit, llm_json **out) {
     LLM__SCOPED(llm__file_close) llm__file f;
     *out = NULL;
     llm_result r = llm__file_open(path, limit, 1, &f);
@@ -486,4 +470,3 @@ LLM__UNUSED static llm_result llm__json_file(const char *path, size_t limit, llm
     r = llm_json_parse((const char *)f.data, f.size, NULL, out);
     return r ? llm__error(r, "%s: %s", path, llm_last_error()) : LLM_OK;
 }
-

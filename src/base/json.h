@@ -19,13 +19,6 @@
 #include "base/platform.h"
 #include "base/text.h"
 
-struct llm_json {
-    char *text;
-    jsmntok_t *tok; /* (n) type, start and end in text, size, parent */
-    uint32_t *skip; /* (n) */
-    int n;
-};
-
 /* The value of so many hexadecimal digits, of n bytes left; -1 if there are fewer. */
 LLM__PRIVATE int32_t llm__hex_digits(const char *s, size_t n, size_t digits);
 

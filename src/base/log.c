@@ -1,9 +1,6 @@
-/* ============================================================================
- * >>log   Errors and log lines.
- * ============================================================================
- * A function that fails writes one sentence for llm_last_error and returns its code: return llm__error(LLM_ERR_FORMAT, "...", ...).
- * The sentence names the thing, its value and what was expected. It is kept a thread; the outermost caller may prefix it. Log lines go to a
- * hook that the program gives with a model or an engine; without one nothing is printed anywhere. */
+#include "base/log.h"
+#include "api/config.h"
+#include "base/platform.h"
 
 enum { LLM__ERROR_SIZE = 1024 };
 
@@ -13,8 +10,7 @@ static char *llm__error_here(void) {
     return text;
 }
 
-/* Keeps the sentence and returns r, so that a failing function ends in one line. Formatted aside: arguments may hold the old one. */
-__attribute__((format(printf, 2, 3))) static llm_result llm__error(llm_result r, const char *format, ...) {
+LLM__PRIVATE LLM__PRINTF(2, 3) llm_result llm__error(llm_result r, const char *format, ...) {
     char raw[LLM__ERROR_SIZE], *text = llm__error_here();
     va_list args;
     va_start(args, format);
@@ -29,8 +25,7 @@ __attribute__((format(printf, 2, 3))) static llm_result llm__error(llm_result r,
     return r;
 }
 
-/* The one error that cannot say more. */
-LLM__UNUSED static llm_result llm__nomem(void) { return llm__error(LLM_ERR_NOMEM, "out of memory"); }
+LLM__PRIVATE llm_result llm__nomem(void) { return llm__error(LLM_ERR_NOMEM, "out of memory"); }
 
 LLM_API const char *llm_last_error(void) { return llm__error_here(); }
 
@@ -41,14 +36,7 @@ LLM_API const char *llm_result_str(llm_result r) {
     return r <= 0 && -(int)r < LLM__COUNT(name) ? name[-(int)r] : "unknown result";
 }
 
-/* The hook and what it gets as its first argument. */
-typedef struct llm__logger {
-    llm_log_fn fn;
-    void *user;
-} llm__logger;
-
-/* One line to the log hook of a model or engine; nothing without a hook. */
-__attribute__((format(printf, 3, 4), unused)) static void llm__log(const llm__logger *l, int level, const char *format, ...) {
+LLM__PRIVATE LLM__PRINTF(3, 4) void llm__log(const llm__logger *l, int level, const char *format, ...) {
     if (!l || !l->fn) return;
     char text[1024];
     va_list args;
@@ -57,4 +45,3 @@ __attribute__((format(printf, 3, 4), unused)) static void llm__log(const llm__lo
     va_end(args);
     l->fn(l->user, level, text);
 }
-

@@ -8,7 +8,7 @@
 #include "base/platform.h"
 
 /* Keeps the sentence and returns r, so that a failing function ends in one line. Formatted aside: arguments may hold the old one. */
-__attribute__((format(printf, 2, 3))) LLM__PRIVATE llm_result llm__error(llm_result r, const char *format, ...);
+LLM__PRIVATE LLM__PRINTF(2, 3) llm_result llm__error(llm_result r, const char *format, ...);
 
 /* The one error that cannot say more. */
 LLM__PRIVATE llm_result llm__nomem(void);
@@ -20,4 +20,4 @@ typedef struct llm__logger {
 } llm__logger;
 
 /* One line to the log hook of a model or engine; nothing without a hook. */
-__attribute__((format(printf, 3, 4), unused)) LLM__PRIVATE void llm__log(const llm__logger *l, int level, const char *format, ...);
+LLM__PRIVATE LLM__PRINTF(3, 4) void llm__log(const llm__logger *l, int level, const char *format, ...);

@@ -8,6 +8,7 @@
  * Beside them stand the small tools that every later section is made of: llm__str (a view of bytes that live elsewhere), llm_text (bytes
  * that grow), UTF-8 in both directions, a keyed hash, and a map from byte strings to numbers. */
 #pragma once
+#include "base/platform.h"
 
 /* The locale "C". For glibc and musl it is a constant: nothing is allocated, and freeing it does nothing. */
 LLM__PRIVATE locale_t llm__c_locale(void);

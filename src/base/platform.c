@@ -1,115 +1,24 @@
-/* ============================================================================
- * >>platform   What we need of the operating system. All system calls stand here.
- * ============================================================================
- * Linux on x86-64 and aarch64. The implementation needs POSIX declarations (mmap, pthreads, clock_gettime). It asks for them itself (at the
- * top of this file) when it is the first thing its file includes; when a system header came first without them, the build stops with one
- * sentence instead of fifty errors.
- *
- * LLM__X86 and LLM__NEON say which intrinsics the compiler has; which of them this machine can run is asked at run time (>>kernels-ref).
- * With LLM_NO_SIMD defined only plain C is left, which sanitizers and fuzzers compile much faster. */
+#include "base/platform.h"
 
-#include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <locale.h>
-#include <math.h>
-#include <pthread.h>
-#include <linux/futex.h>
-#include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <dirent.h>
-#include <time.h>
-#include <unistd.h>
-#if defined(__x86_64__) && !defined(LLM_NO_SIMD)
-#include <cpuid.h>
-#if defined(__GNUC__) && !defined(__clang__) /* g++ 12 warns of its own header (GCC bug 105593) */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-#include <immintrin.h>
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
-#define LLM__X86 1
-#else
-#define LLM__X86 0
-#endif
-#if defined(__aarch64__) && defined(__linux__) && !defined(LLM_NO_SIMD) && (!defined(__clang__) || defined(__ARM_FEATURE_DOTPROD))
-#include <arm_neon.h>
-#include <sys/auxv.h>
-#define LLM__NEON 1
-#if defined(__ARM_FEATURE_DOTPROD) /* clang before 16 must be told on the command line: -march=armv8.2-a+dotprod */
-#define LLM__NEON_TARGET
-#else
-#define LLM__NEON_TARGET __attribute__((target("arch=armv8.2-a+dotprod")))
-#endif
-#else
-#define LLM__NEON 0
-#endif
-
-#if !defined(MAP_ANONYMOUS) || !defined(CLOCK_MONOTONIC) || !defined(O_CLOEXEC)
-#error "llm.h: POSIX declarations are needed; define _GNU_SOURCE before the first system header, or include llm.h first"
-#endif
-
-/* What C11 and C++17 spell differently, or gcc and clang only. LLM__UNUSED stands where a program may well not need a function, or a
- * function an argument. */
-#define LLM__UNUSED __attribute__((unused))
-#define LLM__INLINE static inline __attribute__((always_inline, unused))
-#define LLM__THREAD_LOCAL __thread
-#define LLM__MIN(a, b) ((a) < (b) ? (a) : (b))
-#define LLM__MAX(a, b) ((a) > (b) ? (a) : (b))
-#define LLM__COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
-#define LLM__SCOPED(end) __attribute__((cleanup(end))) /* the variables are handed to `end` when their block is left, wherever that is */
-#ifdef __cplusplus
-#define LLM__ZERO {} /* T x = LLM__ZERO: every member is 0; not for a T whose first member is an enum, which C++ does not make of a number */
-#else
-#define LLM__ZERO {0}
-#endif
-
-/* What stands between these two runs once a model or once a request, and is two thirds of the code: with LLM_SMALL it is compiled for size. */
-#if defined(LLM_SMALL) && defined(__OPTIMIZE__) && defined(__GNUC__) && !defined(__clang__)
-#define LLM__COLD_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"Os\")")
-#define LLM__COLD_END _Pragma("GCC pop_options")
-#define LLM__SMALL __attribute__((optimize("Os")))
-#else
-#define LLM__COLD_BEGIN
-#define LLM__COLD_END
-#define LLM__SMALL
-#endif
-
-/* Seconds of a clock that never jumps: for durations and deadlines. */
-static double llm__now(void) {
+LLM__PRIVATE double llm__now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 LLM_API double llm_now(void) { return llm__now(); }
 
-/* Seconds since 1970, as the system's clock has it: for what is shown to people, as it may be set back. */
-LLM__UNUSED static double llm__wall_clock(void) {
+LLM__PRIVATE double llm__wall_clock(void) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Secret bytes that differ each time. */
-LLM__UNUSED static void llm__random_bytes(void *out, size_t n) {
+LLM__PRIVATE void llm__random_bytes(void *out, size_t n) {
     if (!getentropy(out, n)) return;
     uint64_t x = (uint64_t)(llm__wall_clock() * 1e6) ^ (uint64_t)(uintptr_t)out; /* a system without a source: still different */
     for (size_t i = 0; i < n; i++) ((uint8_t *)out)[i] = (uint8_t)((x = x * 0x9E3779B97F4A7C15u + 1) >> 56);
 }
 
 #if LLM__X86
-/* 1 if this process may use AMX's tiles: Linux gives them to those who ask, for signal frames grow by 8 KB. Not if a thread has an alternative
- * signal stack too small for that. */
-static int llm__ask_for_tiles(void) { return !syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */); }
+LLM__PRIVATE int llm__ask_for_tiles(void) { return !syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */); }
 #endif
-

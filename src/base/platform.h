@@ -7,7 +7,27 @@
  * LLM__X86 and LLM__NEON say which intrinsics the compiler has; which of them this machine can run is asked at run time (>>kernels-ref).
  * With LLM_NO_SIMD defined only plain C is left, which sanitizers and fuzzers compile much faster. */
 #pragma once
+#include "api/config.h"
 
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <locale.h>
+#include <math.h>
+#include <pthread.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <dirent.h>
+#include <time.h>
+#include <unistd.h>
 #if defined(__x86_64__) && !defined(LLM_NO_SIMD)
 #include <cpuid.h>
 #if defined(__GNUC__) && !defined(__clang__) /* g++ 12 warns of its own header (GCC bug 105593) */
@@ -36,9 +56,16 @@
 #define LLM__NEON 0
 #endif
 
+#if !defined(MAP_ANONYMOUS) || !defined(CLOCK_MONOTONIC) || !defined(O_CLOEXEC)
+#error "llm.h: POSIX declarations are needed; define _GNU_SOURCE before the first system header, or include llm.h first"
+#endif
+
 /* What C11 and C++17 spell differently, or gcc and clang only. LLM__UNUSED stands where a program may well not need a function, or a
  * function an argument. */
 #define LLM__UNUSED __attribute__((unused))
+#define LLM__PRINTF(text, first) __attribute__((format(printf, text, first))) /* numbers of the arguments */
+#define LLM__NORETURN __attribute__((noreturn))
+#define LLM__PRIVATE __attribute__((visibility("hidden"))) /* what other parts may call; in llm.h, where all parts are one file: static */
 #define LLM__INLINE static inline __attribute__((always_inline, unused))
 #define LLM__THREAD_LOCAL __thread
 #define LLM__MIN(a, b) ((a) < (b) ? (a) : (b))
@@ -74,5 +101,5 @@ LLM__PRIVATE void llm__random_bytes(void *out, size_t n);
 #if LLM__X86
 /* 1 if this process may use AMX's tiles: Linux gives them to those who ask, for signal frames grow by 8 KB. Not if a thread has an alternative
  * signal stack too small for that. */
-static int llm__ask_for_tiles(void) { return !syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */); }
+LLM__PRIVATE int llm__ask_for_tiles(void);
 #endif

@@ -1,50 +1,41 @@
-/* A byte string that lives elsewhere. */
-typedef struct llm__str {
-    const char *p;
-    size_t n;
-} llm__str;
+#include "base/text.h"
+#include "api/text.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/number.h"
 
-/* A view of n bytes. */
-LLM__UNUSED static llm__str llm__s(const char *p, size_t n) {
+LLM__PRIVATE llm__str llm__s(const char *p, size_t n) {
     const llm__str s = {p, n};
     return s;
 }
 
-/* Are they the same bytes? b ends in NUL. */
-LLM__UNUSED static int llm__str_eq(llm__str a, const char *b) { return a.n == strlen(b) && !memcmp(a.p, b, a.n); }
+LLM__PRIVATE int llm__str_eq(llm__str a, const char *b) { return a.n == strlen(b) && !memcmp(a.p, b, a.n); }
 
-/* The same of two views; the view of a C string. */
-static int llm__str_same(llm__str a, llm__str b) { return a.n == b.n && !memcmp(a.p, b.p, a.n); }
-static llm__str llm__lit(const char *s) { return llm__s(s, strlen(s)); }
+LLM__PRIVATE int llm__str_same(llm__str a, llm__str b) { return a.n == b.n && !memcmp(a.p, b.p, a.n); }
+LLM__PRIVATE llm__str llm__lit(const char *s) { return llm__s(s, strlen(s)); }
 
-/* A text without its first n bytes. */
-static llm__str llm__str_from(llm__str s, size_t n) { return llm__s(s.p + n, s.n - n); }
+LLM__PRIVATE llm__str llm__str_from(llm__str s, size_t n) { return llm__s(s.p + n, s.n - n); }
 
-/* 1 if s begins with a text; an empty one always. */
-static int llm__starts(llm__str s, llm__str with) { return s.n >= with.n && !memcmp(s.p, with.p, with.n); }
+LLM__PRIVATE int llm__starts(llm__str s, llm__str with) { return s.n >= with.n && !memcmp(s.p, with.p, with.n); }
 
-/* By bytes, a text before those that begin with it: negative, 0 or positive. */
-static int llm__str_order(llm__str a, llm__str b) {
+LLM__PRIVATE int llm__str_order(llm__str a, llm__str b) {
     int order = memcmp(a.p, b.p, LLM__MIN(a.n, b.n));
     return order ? order : (a.n > b.n) - (a.n < b.n);
 }
 
-/* The bytes before the first that is one of `stops`. */
-static size_t llm__str_until(llm__str s, const char *stops) {
+LLM__PRIVATE size_t llm__str_until(llm__str s, const char *stops) {
     size_t n = 0;
     while (n < s.n && !(s.p[n] && strchr(stops, s.p[n]))) n++;
     return n;
 }
 
-/* Takes the first word off a list of words with a separator between: " ", "|". 0 at its end. */
-static int llm__list_next(const char **words, const char *separator, llm__str *word) {
+LLM__PRIVATE int llm__list_next(const char **words, const char *separator, llm__str *word) {
     *word = llm__s(*words, strcspn(*words, separator));
     *words += word->n + ((*words)[word->n] != 0);
     return word->n > 0;
 }
 
-/* The number of a word in a list with blanks between, from 0; -1 if it is not among them. */
-static int llm__word_index(const char *words, llm__str word) {
+LLM__PRIVATE int llm__word_index(const char *words, llm__str word) {
     llm__str w;
     for (int i = 0; llm__list_next(&words, " ", &w); i++)
         if (llm__str_same(w, word)) return i;
@@ -84,16 +75,13 @@ LLM_API void llm_text_free(llm_text *t) {
     memset(t, 0, sizeof *t);
 }
 
-/* The bytes of a text, never a NULL pointer. */
-static llm__str llm__text_str(const llm_text *t) { return llm__s(t->data ? t->data : "", t->len); }
+LLM__PRIVATE llm__str llm__text_str(const llm_text *t) { return llm__s(t->data ? t->data : "", t->len); }
 
-/* Appends a view. */
-static void llm__add_str(llm_text *out, llm__str s) { llm_text_add(out, s.p, s.n); }
+LLM__PRIVATE void llm__add_str(llm_text *out, llm__str s) { llm_text_add(out, s.p, s.n); }
 
-/* How much of a file's text an error shows. */
-static int llm__shown(llm__str s) { return (int)LLM__MIN(s.n, (size_t)64); }
+LLM__PRIVATE int llm__shown(llm__str s) { return (int)LLM__MIN(s.n, (size_t)64); }
 
-LLM__UNUSED static llm_text llm__text_none(void) {
+LLM__PRIVATE llm_text llm__text_none(void) {
     llm_text t = LLM__ZERO;
     return t;
 }
@@ -109,17 +97,7 @@ LLM_API void llm_tokens_free(llm_tokens *t) {
     memset(t, 0, sizeof *t);
 }
 
-/* UTF-8 (RFC 3629): the first byte tells how many follow, each of which brings six bits.
- *
- *   0xxxxxxx                              up to U+007F         1110xxxx 10xxxxxx 10xxxxxx            up to U+FFFF
- *   110xxxxx 10xxxxxx                     up to U+07FF         11110xxx 10xxxxxx 10xxxxxx 10xxxxxx   up to U+10FFFF
- *
- * Only the shortest form counts, surrogates (ED A0 ...) and what is beyond U+10FFFF are none: C0, C1 and those over F4 start nothing, and
- * after four first bytes the second has narrower bounds (Unicode's table 3-7).
- *
- * What n > 0 bytes begin with: 1 a character of *len bytes; 0 *len bytes that are none, as many as may have begun one; -1 the begin of one,
- * which is not whole. */
-static int llm__utf8_part(const char *p, size_t n, int *len) {
+LLM__PRIVATE int llm__utf8_part(const char *p, size_t n, int *len) {
     const uint8_t *s = (const uint8_t *)p;
     const int more = s[0] < 0x80 ? 0 : s[0] < 0xC2 ? -1 : s[0] < 0xE0 ? 1 : s[0] < 0xF0 ? 2 : s[0] < 0xF5 ? 3 : -1;
     const int low = s[0] == 0xE0 ? 0xA0 : s[0] == 0xF0 ? 0x90 : 0x80, high = s[0] == 0xED ? 0x9F : s[0] == 0xF4 ? 0x8F : 0xBF;
@@ -130,9 +108,7 @@ static int llm__utf8_part(const char *p, size_t n, int *len) {
     return more >= 0;
 }
 
-/* The code point at p, of n > 0 bytes left, and its length in *len. A byte that starts none gives -1 and length 1, so that a walk over any
- * bytes comes to their end. */
-static int32_t llm__utf8_get(const char *p, size_t n, int *len) {
+LLM__PRIVATE int32_t llm__utf8_get(const char *p, size_t n, int *len) {
     *len = 1;
     if ((signed char)*p >= 0) return *p;
     if (llm__utf8_part(p, n, len) != 1) return *len = 1, -1;
@@ -141,16 +117,14 @@ static int32_t llm__utf8_get(const char *p, size_t n, int *len) {
     return c;
 }
 
-/* How many bytes from the start of a text on are UTF-8: all n, or up to the first that is none. */
-static size_t llm__utf8_valid(const char *s, size_t n) {
+LLM__PRIVATE size_t llm__utf8_valid(const char *s, size_t n) {
     int len;
     size_t at = 0;
     while (at < n && llm__utf8_part(s + at, n - at, &len) == 1) at += (size_t)len;
     return at;
 }
 
-/* Writes a code point from 0 to 0x10FFFF as UTF-8 (at most 4 bytes, no NUL). Returns its length. */
-static int llm__utf8_put(char *out, int32_t c) {
+LLM__PRIVATE int llm__utf8_put(char *out, int32_t c) {
     if (c < 0x80) return out[0] = (char)c, 1;
     int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
     static const uint8_t lead[4] = {0, 0xC0, 0xE0, 0xF0};
@@ -159,9 +133,7 @@ static int llm__utf8_put(char *out, int32_t c) {
     return more + 1;
 }
 
-/* Appends s in quotes. Escaped are quotes, backslashes, control characters and code points that are not `plain`, as JSON has it or, with
- * `python`, as repr() does. What needs no escape is copied in runs. What is no UTF-8 becomes U+FFFD, so that it can be read again. */
-static void llm__text_quoted(llm_text *t, llm__str s, char quote, int python, int (*plain)(int32_t c)) {
+LLM__PRIVATE void llm__text_quoted(llm_text *t, llm__str s, char quote, int python, int (*plain)(int32_t c)) {
     static const char named[] = "\nn\rr\tt\bb\ff"; /* repr() knows the first three */
     llm_text_add(t, &quote, 1);
     for (size_t i = 0, from = 0; i <= s.n;) {
@@ -193,4 +165,3 @@ static void llm__text_quoted(llm_text *t, llm__str s, char quote, int python, in
 static int llm__json_plain(int32_t c) { return c != 127; }
 
 LLM_API void llm_text_json(llm_text *t, const char *bytes, size_t len) { llm__text_quoted(t, llm__s(bytes, len), '"', 0, llm__json_plain); }
-

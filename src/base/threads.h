@@ -29,6 +29,29 @@ LLM__PRIVATE void llm__unlock(pthread_mutex_t **mutex);
 typedef struct llm__pool llm__pool;
 typedef void (*llm__pool_fn)(void *arg, int pass, int part, int n_parts);
 
+typedef struct llm__pool_worker {
+    int begun; /* the last pass in which this part was taken */
+    int away;  /* it was taken by another thread */
+    int id;
+    llm__pool *pool;
+    pthread_t thread;
+} __attribute__((aligned(64))) llm__pool_worker;
+
+struct llm__pool {
+    int n;        /* threads, the caller's included */
+    void *memory; /* what was allocated: the struct stands in it, aligned, and the workers behind it */
+    llm__pool_worker *worker;
+    llm__pool_fn fn;
+    void *arg;
+    int first; /* the job's first pass */
+    int stop;
+    int away; /* how many threads are */
+    int end __attribute__((aligned(64)));
+    int finished __attribute__((aligned(64))); /* parts of the pass */
+    int done __attribute__((aligned(64)));
+    int sleepers __attribute__((aligned(64)));
+};
+
 /* Runs fn on all parts of n_passes passes; returns when all are done. One caller at a time. */
 LLM__PRIVATE void llm__pool_run(llm__pool *p, llm__pool_fn fn, void *arg, int n_passes);
 

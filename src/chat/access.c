@@ -1,14 +1,10 @@
-/* ---- attributes, items, slices ----
- * jinja2 lets templates write x.name and x["name"] for the same thing and tries both ways, in a different order: x.items is a dict's method
- * even where it has a key "items", x["items"] is the key. What is nowhere found is undefined, no error; only an undefined value has nothing
- * at all. With d = {"items": 1, "k": 2}:
- *
- *   d.items    the method      d["items"]   1               d.k   2        d["k"]   2
- *   d.get      the method      d["get"]     the method      d.z   undefined         d.z.y   an error: 'z' is undefined
- *
- * Methods that change a list or dict do not exist, as the immutable sandbox hides them: x.append(1) says "'append' is undefined". */
-
-static const llm__tpl_row *llm__tpl_named(int where, llm__str name);
+#include "chat/access.h"
+#include "api/config.h"
+#include "base/platform.h"
+#include "base/text.h"
+#include "chat/template.h"
+#include "chat/values.h"
+#include "chat/functions.h"
 
 /* loop.index and its like. UNSET if there is none of that name. */
 static llm__val llm__tpl_loop_attr(const llm__vobject *l, llm__str name) {
@@ -45,8 +41,7 @@ static llm__val llm__tpl_python_item(llm__tpl *x, llm__val v, llm__val key) {
     return v.type == LLM__V_STR ? llm__v_str(llm__tpl_part(llm__v_s(v), i, i + 1)) : v.as.list->v[i];
 }
 
-/* v.key (op '.') and v[key] (op '['): the attribute and the item of that name, in this order or the other, else undefined. */
-static llm__val llm__tpl_member_of(llm__tpl *x, llm__val v, llm__val key, int op) {
+LLM__PRIVATE llm__val llm__tpl_member_of(llm__tpl *x, llm__val v, llm__val key, int op) {
     llm__val r = llm__v(LLM__V_UNSET);
     llm__tpl_defined(x, v);
     for (int turn = 0; turn < 2 && r.type == LLM__V_UNSET; turn++) {
@@ -56,8 +51,7 @@ static llm__val llm__tpl_member_of(llm__tpl *x, llm__val v, llm__val key, int op
     return r.type != LLM__V_UNSET ? r : llm__v_undef(key.type == LLM__V_STR ? llm__v_s(key) : llm__lit("item"));
 }
 
-/* An item's attribute, by name, number, or a path such as "a.b.0"; the item itself if none is given. `absent` replaces undefined. */
-static llm__val llm__tpl_pick(llm__tpl *x, llm__val item, llm__val attribute, llm__val absent) {
+LLM__PRIVATE llm__val llm__tpl_pick(llm__tpl *x, llm__val item, llm__val attribute, llm__val absent) {
     if (LLM__V_IN(attribute, LLM__M_ABSENT)) return item;
     if (attribute.type != LLM__V_STR) return llm__tpl_member_of(x, item, attribute, '[');
     for (llm__str path = llm__v_s(attribute); path.p;) {
@@ -80,12 +74,7 @@ static int64_t llm__tpl_bound(llm__tpl *x, llm__val v, int64_t n, int64_t lower,
     return i < lower ? lower : i > upper ? upper : i;
 }
 
-/* v[bound[0]:bound[1]:bound[2]]; none where left out. Ranges give lists, all others their own type. Of "abcde", n = 5:
- *
- *   [1:3]     from 1 up to 3          bc              [::-1]     from 4 down to -1     edcba
- *   [-2:]     from 3 up to 5          de              [3:0:-2]   from 3 down to 0      db
- *   [9:]      from 5 up to 5          nothing         [::0]      an error */
-static llm__val llm__tpl_slice(llm__tpl *x, llm__val v, const llm__val *bound) {
+LLM__PRIVATE llm__val llm__tpl_slice(llm__tpl *x, llm__val v, const llm__val *bound) {
     if (!LLM__V_IN(v, LLM__M_SLICED)) llm__tpl_fail(x, "'%s' cannot be sliced", llm__v_type_name(v));
     /* Python's slice.indices: for a step upwards both bounds lie in 0 ... n, downwards in -1 ... n - 1, where -1 is before the first. */
     int64_t n = llm__tpl_len(x, v), by = llm__tpl_bound(x, bound[2], 0, INT64_MIN, INT64_MAX, 1), lower = by > 0 ? 0 : -1,
@@ -124,7 +113,7 @@ static int llm__tpl_in(llm__tpl *x, llm__val a, llm__val b) {
  * Whole numbers are doubles here; beyond 2^53, where Python would go on, it is an error, never a wrong number. Bools count as 0 and 1.
  * Division by / is a float always; // and % round down, to minus infinity, where C goes to zero: -7 // 2 is -4 and -7 % 2 is 1. */
 
-__attribute__((noreturn)) static void llm__tpl_overflow(llm__tpl *x) { llm__tpl_fail(x, "a whole number is beyond 2^53"); }
+LLM__PRIVATE LLM__NORETURN void llm__tpl_overflow(llm__tpl *x) { llm__tpl_fail(x, "a whole number is beyond 2^53"); }
 
 /* Numbers. The result is whole if both are, but for 1 / 2 and 2 ** -1. */
 static llm__val llm__tpl_arith_num(llm__tpl *x, int op, llm__val a, llm__val b) {
@@ -149,10 +138,7 @@ static llm__val llm__tpl_arith_num(llm__tpl *x, int op, llm__val a, llm__val b) 
     return whole ? llm__v_int((int64_t)r) : llm__v_float(r);
 }
 
-static llm__val llm__tpl_escape(llm__tpl *x, llm__val v);
-
-/* + - * / // % ** ~ as Python has them. If one of two joined texts is marked safe, the other is escaped. */
-static llm__val llm__tpl_arith(llm__tpl *x, int op, llm__val a, llm__val b) {
+LLM__PRIVATE llm__val llm__tpl_arith(llm__tpl *x, int op, llm__val a, llm__val b) {
     const size_t mark = x->text.len;
     if (LLM__V_IN(a, LLM__M_NUMBER) && LLM__V_IN(b, LLM__M_NUMBER) && op != '~') return llm__tpl_arith_num(x, op, a, b);
     if (op == '~' || (op == '+' && a.type == LLM__V_STR && b.type == LLM__V_STR)) {
@@ -189,19 +175,16 @@ static llm__val llm__tpl_arith(llm__tpl *x, int op, llm__val a, llm__val b) {
     llm__tpl_fail(x, "'%s' and '%s' cannot be combined by '%s%c'", llm__v_type_name(a), llm__v_type_name(b), sign, *sign ? ' ' : op);
 }
 
-/* -v and +v: a whole number where it was a bool. */
-static llm__val llm__tpl_signed(llm__tpl *x, int op, llm__val v) {
+LLM__PRIVATE llm__val llm__tpl_signed(llm__tpl *x, int op, llm__val v) {
     llm__tpl_defined(x, v);
     if (v.type == LLM__V_BIG) llm__tpl_overflow(x);
     if (!LLM__V_IN(v, LLM__M_NUMBER)) llm__tpl_fail(x, "'%s' cannot have a sign", llm__v_type_name(v));
     return llm__tpl_arith(x, '*', v, llm__v_int(op == '-' ? -1 : 1));
 }
 
-/* Comparisons, by their token. */
-static int llm__tpl_compare(llm__tpl *x, int op, llm__val a, llm__val b) {
+LLM__PRIVATE int llm__tpl_compare(llm__tpl *x, int op, llm__val a, llm__val b) {
     if (op == 'I' || op == 'J') return llm__tpl_in(x, a, b) == (op == 'I');
     if (op == 'E' || op == 'N') return llm__tpl_equal(x, a, b) == (op == 'E');
     int order = llm__tpl_order(x, a, b);
     return op == '<' ? order < 0 : op == '>' ? order > 0 : op == 'L' ? order <= 0 : order >= 0;
 }
-

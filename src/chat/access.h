@@ -9,6 +9,7 @@
  *
  * Methods that change a list or dict do not exist, as the immutable sandbox hides them: x.append(1) says "'append' is undefined". */
 #pragma once
+#include "base/platform.h"
 #include "chat/template.h"
 
 /* v.key (op '.') and v[key] (op '['): the attribute and the item of that name, in this order or the other, else undefined. */
@@ -24,7 +25,7 @@ LLM__PRIVATE llm__val llm__tpl_pick(llm__tpl *x, llm__val item, llm__val attribu
  *   [9:]      from 5 up to 5          nothing         [::0]      an error */
 LLM__PRIVATE llm__val llm__tpl_slice(llm__tpl *x, llm__val v, const llm__val *bound);
 
-__attribute__((noreturn)) LLM__PRIVATE void llm__tpl_overflow(llm__tpl *x);
+LLM__PRIVATE LLM__NORETURN void llm__tpl_overflow(llm__tpl *x);
 
 /* + - * / // % ** ~ as Python has them. If one of two joined texts is marked safe, the other is escaped. */
 LLM__PRIVATE llm__val llm__tpl_arith(llm__tpl *x, int op, llm__val a, llm__val b);

@@ -1,13 +1,12 @@
-/* ---- calls and their arguments ----
- * Filters, tests, methods and global functions are rows of a table, all called in one way. What Python checks about arguments (too many,
- * missing, twice, of no such name) is checked here by the row's spec, so the functions themselves only look at types. A new filter is a
- * function and a row:
- *
- *   LLM__TPL_FN(llm__fn_times) { return llm__tpl_arith(x, '*', self, a[0]); }              self: what stands left of '|'
- *   {"times", LLM__IN_FILTER, "count!", llm__fn_times, 0},                                 x|times(3), x|times(count=3), not x|times */
+#include "chat/calls.h"
+#include "api/config.h"
+#include "base/platform.h"
+#include "base/text.h"
+#include "chat/template.h"
+#include "chat/values.h"
+#include "chat/functions.h"
 
-/* An argument given by name, or NULL. */
-static const llm__val *llm__args_named(llm__tpl *x, const llm__args *g, llm__str name) {
+LLM__PRIVATE const llm__val *llm__args_named(llm__tpl *x, const llm__args *g, llm__str name) {
     return g->named.n ? llm__tpl_dict_find(x, &g->named, llm__v_str(name)) : NULL;
 }
 
@@ -35,8 +34,7 @@ static void llm__tpl_arrange(llm__tpl *x, const llm__tpl_row *e, const llm__args
     if (used != g->pos.n + g->named.n / 2) llm__tpl_fail(x, "%.*s: unexpected argument", shown, e->names);
 }
 
-/* Calls a row of the table on a value: what {{ self|name(g) }} and {{ self.name(g) }} come down to. */
-static llm__val llm__tpl_apply(llm__tpl *x, const llm__tpl_row *row, llm__val self, const llm__args *g) {
+LLM__PRIVATE llm__val llm__tpl_apply(llm__tpl *x, const llm__tpl_row *row, llm__val self, const llm__args *g) {
     llm__val a[LLM__TPL_MAX_ARGS] = LLM__ZERO;
     const size_t mark = x->text.len;
     llm__tpl_spend(x, 1);
@@ -45,15 +43,13 @@ static llm__val llm__tpl_apply(llm__tpl *x, const llm__tpl_row *row, llm__val se
     return v.type == LLM__V_UNSET ? llm__tpl_take(x, mark) : v;
 }
 
-/* The filter or test of that name. */
-static const llm__tpl_row *llm__tpl_row_of(llm__tpl *x, int where, llm__str name) {
+LLM__PRIVATE const llm__tpl_row *llm__tpl_row_of(llm__tpl *x, int where, llm__str name) {
     const llm__tpl_row *row = llm__tpl_named(where, name);
     if (!row) llm__tpl_fail(x, "no such %s at %.*s", where == LLM__IN_TEST ? "test" : "filter", (int)LLM__MIN(name.n, (size_t)40), name.p);
     return row;
 }
 
-/* Arguments without the first k by position. */
-static llm__args llm__args_after(const llm__args *g, int k) {
+LLM__PRIVATE llm__args llm__args_after(const llm__args *g, int k) {
     llm__args rest = *g;
     k = LLM__MIN(k, g->pos.n);
     if (k) rest.pos.v += k; /* there may be none at all */
@@ -61,21 +57,17 @@ static llm__args llm__args_after(const llm__args *g, int k) {
     return rest;
 }
 
-/* Arguments as C wants them, with an error where the type does not fit. An optional whole number: */
-static int64_t llm__arg_int(llm__tpl *x, llm__val v, int64_t absent) {
+LLM__PRIVATE int64_t llm__arg_int(llm__tpl *x, llm__val v, int64_t absent) {
     if (v.type == LLM__V_UNSET) return absent;
     llm__tpl_expect(x, v, LLM__M_INT, "a whole number");
     return (int64_t)v.as.f;
 }
 
-/* A text that must be given. */
-static llm__str llm__arg_text(llm__tpl *x, llm__val v) {
+LLM__PRIVATE llm__str llm__arg_text(llm__tpl *x, llm__val v) {
     llm__tpl_expect(x, v, LLM__M_STR, "a text");
     return llm__v_s(v);
 }
 
-/* An optional text; `absent`, which may be NULL, for None too. */
-static llm__str llm__arg_str(llm__tpl *x, llm__val v, const char *absent) {
+LLM__PRIVATE llm__str llm__arg_str(llm__tpl *x, llm__val v, const char *absent) {
     return LLM__V_IN(v, LLM__M_ABSENT) ? llm__s(absent, absent ? strlen(absent) : 0) : llm__arg_text(x, v);
 }
-

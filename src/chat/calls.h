@@ -7,6 +7,7 @@
  *   LLM__TPL_FN(llm__fn_times) { return llm__tpl_arith(x, '*', self, a[0]); }              self: what stands left of '|'
  *   {"times", LLM__IN_FILTER, "count!", llm__fn_times, 0},                                 x|times(3), x|times(count=3), not x|times */
 #pragma once
+#include "base/platform.h"
 #include "base/text.h"
 #include "chat/template.h"
 

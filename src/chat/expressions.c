@@ -1,9 +1,16 @@
-/* ---- variables ----
- * A scope holds few variables, mostly `loop` and the target of a for, so it is searched from its begin, by the number that the lexer gave
- * the name. Setting always goes to the inner scope: {% set %} in a loop is gone after the turn, which is why templates use namespaces. */
+#include "chat/expressions.h"
+#include "api/config.h"
+#include "base/platform.h"
+#include "base/text.h"
+#include "chat/template.h"
+#include "chat/values.h"
+#include "chat/lexer.h"
+#include "chat/access.h"
+#include "chat/calls.h"
+#include "chat/functions.h"
+#include "chat/statements.h"
 
-/* Opens a scope within `up`; returns the one that was open, which the caller puts back. Scopes are never freed: a macro may hold one. */
-static llm__scope *llm__tpl_scope(llm__tpl *x, llm__scope *up) {
+LLM__PRIVATE llm__scope *llm__tpl_scope(llm__tpl *x, llm__scope *up) {
     llm__scope *s = (llm__scope *)llm__tpl_get(x, sizeof *s), *outer = x->scope;
     s->up = up;
     x->scope = s;
@@ -17,8 +24,7 @@ static llm__val *llm__tpl_variable(const llm__scope *s, uint16_t name) {
     return NULL;
 }
 
-/* Sets a variable of the scope that is open, in its old place if it is there. */
-static void llm__tpl_assign(llm__tpl *x, uint16_t name, llm__val v) {
+LLM__PRIVATE void llm__tpl_assign(llm__tpl *x, uint16_t name, llm__val v) {
     llm__val *old = llm__tpl_variable(x->scope, name);
     v.tag = name;
     llm__tpl_spend(x, x->scope->vars.n / 16);
@@ -26,8 +32,7 @@ static void llm__tpl_assign(llm__tpl *x, uint16_t name, llm__val v) {
     else llm__tpl_push(x, &x->scope->vars, v);
 }
 
-/* The variable that a token names: from the inner scope outwards; else undefined. Numbers are compared, no texts. */
-static llm__val llm__tpl_lookup(llm__tpl *x, const llm__tpl_token *t) {
+LLM__PRIVATE llm__val llm__tpl_lookup(llm__tpl *x, const llm__tpl_token *t) {
     const llm__val *found = NULL;
     for (const llm__scope *s = x->scope; s && !found; s = s->up) found = llm__tpl_variable(s, t->name);
     return found ? *found : llm__v_undef(llm__v_s(t->v));
@@ -35,31 +40,27 @@ static llm__val llm__tpl_lookup(llm__tpl *x, const llm__tpl_token *t) {
 
 /* ---- reading tokens ---- */
 
-/* An error at the token that is read. */
-__attribute__((noreturn)) static void llm__tpl_syntax(llm__tpl *x, const char *what) {
+LLM__PRIVATE LLM__NORETURN void llm__tpl_syntax(llm__tpl *x, const char *what) {
     const llm__tpl_token *t = &x->tok[x->at];
     const llm__str s = t->v.type == LLM__V_STR ? llm__v_s(t->v) : llm__lit("");
     x->line = t->line;
     llm__tpl_fail(x, "%s%s%.*s", what, s.n ? " at " : "", (int)LLM__MIN(s.n, (size_t)40), s.p);
 }
 
-static char llm__tpl_type(const llm__tpl *x) { return x->tok[x->at].type; }
+LLM__PRIVATE char llm__tpl_type(const llm__tpl *x) { return x->tok[x->at].type; }
 
-/* The token, if it is this word, or of this type, is skipped; llm__tpl_want: it must be there. */
-static int llm__tpl_word(llm__tpl *x, int word) { return x->tok[x->at].name == word ? (x->at++, 1) : 0; }
-static int llm__tpl_skip(llm__tpl *x, char type) { return llm__tpl_type(x) == type ? (x->at++, 1) : 0; }
+LLM__PRIVATE int llm__tpl_word(llm__tpl *x, int word) { return x->tok[x->at].name == word ? (x->at++, 1) : 0; }
+LLM__PRIVATE int llm__tpl_skip(llm__tpl *x, char type) { return llm__tpl_type(x) == type ? (x->at++, 1) : 0; }
 
-static void llm__tpl_want(llm__tpl *x, char type, const char *what) {
+LLM__PRIVATE void llm__tpl_want(llm__tpl *x, char type, const char *what) {
     if (!llm__tpl_skip(x, type)) llm__tpl_syntax(x, what);
 }
 
-/* Between items: a comma, unless the bracket `close` ends them. */
-static void llm__tpl_comma(llm__tpl *x, char close, const char *what) {
+LLM__PRIVATE void llm__tpl_comma(llm__tpl *x, char close, const char *what) {
     if (!llm__tpl_skip(x, ',') && llm__tpl_type(x) != close) llm__tpl_syntax(x, what);
 }
 
-/* A name, skipped. */
-static const llm__tpl_token *llm__tpl_name(llm__tpl *x) {
+LLM__PRIVATE const llm__tpl_token *llm__tpl_name(llm__tpl *x) {
     if (!x->tok[x->at].name) llm__tpl_syntax(x, "a name was expected");
     return &x->tok[x->at++];
 }
@@ -80,13 +81,10 @@ static const llm__tpl_token *llm__tpl_name(llm__tpl *x) {
  * Oddities that are jinja2's and stay: ** goes from left to right, -2 ** 2 is 4, and a filter binds closer than any operator. Each function
  * reads its tokens and gives their value; while x->dead, some value, and nothing is looked up, called or combined. */
 
-static llm__val llm__tpl_expr(llm__tpl *x);
 static llm__val llm__tpl_operation(llm__tpl *x, int level);
 static llm__val llm__tpl_postfix(llm__tpl *x, llm__val v, int filters);
-static void llm__tpl_block(llm__tpl *x, uint32_t ends, int live);
 
-/* An expression, or several with commas between: a tuple. With `plain` they have no if-else, which would take the if of a for. */
-static llm__val llm__tpl_tuple(llm__tpl *x, int plain) {
+LLM__PRIVATE llm__val llm__tpl_tuple(llm__tpl *x, int plain) {
     llm__vlist *l = NULL;
     llm__val v;
     for (int commas = 0;; commas++) {
@@ -165,8 +163,7 @@ static llm__args llm__tpl_args(llm__tpl *x) {
     return g;
 }
 
-/* A filter or test of v: x behind '|' or `is`. One argument of a test may stand without parentheses: v is divisibleby 3. */
-static llm__val llm__tpl_filter(llm__tpl *x, llm__val v, int where) {
+LLM__PRIVATE llm__val llm__tpl_filter(llm__tpl *x, llm__val v, int where) {
     const int test = where == LLM__IN_TEST, negated = test && llm__tpl_skip(x, '!');
     const int32_t at = x->at;
     const llm__tpl_token *t = llm__tpl_name(x);
@@ -200,8 +197,6 @@ static llm__val llm__tpl_subscript(llm__tpl *x, llm__val v) {
     llm__tpl_want(x, ']', "']' was expected");
     return x->dead ? v : colons ? llm__tpl_slice(x, v, part) : llm__tpl_member_of(x, v, part[0], '[');
 }
-
-static llm__val llm__tpl_call_macro(llm__tpl *x, const llm__vobject *m, const llm__args *g);
 
 /* Calls a value. */
 static llm__val llm__tpl_call(llm__tpl *x, llm__val f, const llm__args *g) {
@@ -277,8 +272,7 @@ static llm__val llm__tpl_operation(llm__tpl *x, int level) {
     }
 }
 
-/* a if b else c. The check notes in the first token of a where b begins, so that b can be evaluated first, and then one of the others. */
-static llm__val llm__tpl_expr(llm__tpl *x) {
+LLM__PRIVATE llm__val llm__tpl_expr(llm__tpl *x) {
     const int32_t from = x->at, test = x->tok[from].jump;
     llm__val v = llm__v(LLM__V_NONE), other = llm__v_undef(llm__lit("an if without else"));
     llm__tpl_enter(x);
@@ -299,4 +293,3 @@ static llm__val llm__tpl_expr(llm__tpl *x) {
     x->depth--;
     return v;
 }
-

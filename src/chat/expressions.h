@@ -3,6 +3,7 @@
  * A scope holds few variables, mostly `loop` and the target of a for, so it is searched from its begin, by the number that the lexer gave
  * the name. Setting always goes to the inner scope: {% set %} in a loop is gone after the turn, which is why templates use namespaces. */
 #pragma once
+#include "base/platform.h"
 #include "chat/template.h"
 
 /* Opens a scope within `up`; returns the one that was open, which the caller puts back. Scopes are never freed: a macro may hold one. */
@@ -15,7 +16,7 @@ LLM__PRIVATE void llm__tpl_assign(llm__tpl *x, uint16_t name, llm__val v);
 LLM__PRIVATE llm__val llm__tpl_lookup(llm__tpl *x, const llm__tpl_token *t);
 
 /* An error at the token that is read. */
-__attribute__((noreturn)) LLM__PRIVATE void llm__tpl_syntax(llm__tpl *x, const char *what);
+LLM__PRIVATE LLM__NORETURN void llm__tpl_syntax(llm__tpl *x, const char *what);
 
 LLM__PRIVATE char llm__tpl_type(const llm__tpl *x);
 

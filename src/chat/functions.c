@@ -1,7 +1,19 @@
-/* ---- methods of texts, many of them filters too ----
- * `self` is the text; a filter of the same function may be given any value and makes a text of it first. What is a part of the text (strip,
- * split) is a view of its bytes, the rest is written anew. Python's special cases of case (sigma at the end of a word, title case of the
- * Croatian digraphs) are left out, but for the German sharp s, whose capital is SS. */
+#include "chat/functions.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/json.h"
+#include "base/platform.h"
+#include "base/number.h"
+#include "base/text.h"
+#include "text/unicode.h"
+#include "text/unicode_classes.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/encode.h"
+#include "chat/template.h"
+#include "chat/values.h"
+#include "chat/access.h"
+#include "chat/calls.h"
+#include "chat/render.h"
 
 /* op: l lower, u upper, c capitalize, t title as the method does it, T as the filter does it. */
 LLM__TPL_FN(llm__fn_case) {
@@ -208,8 +220,7 @@ LLM__TPL_FN(llm__fn_string) {
     return v;
 }
 
-/* A text for HTML, marked safe; one that is marked already stays. */
-static llm__val llm__tpl_escape(llm__tpl *x, llm__val v) {
+LLM__PRIVATE llm__val llm__tpl_escape(llm__tpl *x, llm__val v) {
     const size_t mark = x->text.len;
     if (v.type == LLM__V_STR && v.flag) return v;
     for (llm__str s = llm__tpl_str_of(x, v); s.n;) {
@@ -250,11 +261,7 @@ LLM__TPL_FN(llm__fn_tojson) {
     return LLM__WRITTEN;
 }
 
-static llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node);
-
-/* The value of a JSON text; UNSET if it is none. Marks go before it is read: the texts in it are guarded one by one. The document is freed
- * with the render, should an error come between. */
-static llm__val llm__tpl_parse_json(llm__tpl *x, llm__str s) {
+LLM__PRIVATE llm__val llm__tpl_parse_json(llm__tpl *x, llm__str s) {
     llm__val v = llm__v(LLM__V_UNSET);
     x->aside.len = 0;
     llm_text_str(&x->aside, "");
@@ -558,14 +565,11 @@ static const llm__tpl_row llm__tpl_rows[] = {
     {"namespace", LLM__IN_GLOBAL, NULL, llm__fn_dict, LLM__V_NAMESPACE},
     {"strftime_now", LLM__IN_GLOBAL, "format!", llm__fn_strftime_now, 0}};
 
-/* Row i, from 0; NULL behind the last one. And the number of a row. */
-static const llm__tpl_row *llm__tpl_row_at(int i) { return i < LLM__COUNT(llm__tpl_rows) ? &llm__tpl_rows[i] : NULL; }
-static int llm__tpl_row_number(const llm__tpl_row *row) { return (int)(row - llm__tpl_rows); }
+LLM__PRIVATE const llm__tpl_row *llm__tpl_row_at(int i) { return i < LLM__COUNT(llm__tpl_rows) ? &llm__tpl_rows[i] : NULL; }
+LLM__PRIVATE int llm__tpl_row_number(const llm__tpl_row *row) { return (int)(row - llm__tpl_rows); }
 
-/* The row of that name that counts there, or NULL. */
-static const llm__tpl_row *llm__tpl_named(int where, llm__str name) {
+LLM__PRIVATE const llm__tpl_row *llm__tpl_named(int where, llm__str name) {
     for (int i = 0; i < LLM__COUNT(llm__tpl_rows); i++)
         if ((llm__tpl_rows[i].where & where) && llm__word_index(llm__tpl_rows[i].names, name) >= 0) return &llm__tpl_rows[i];
     return NULL;
 }
-

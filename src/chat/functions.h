@@ -4,6 +4,7 @@
  * split) is a view of its bytes, the rest is written anew. Python's special cases of case (sigma at the end of a word, title case of the
  * Croatian digraphs) are left out, but for the German sharp s, whose capital is SS. */
 #pragma once
+#include "base/platform.h"
 #include "base/text.h"
 #include "chat/template.h"
 

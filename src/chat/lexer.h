@@ -14,6 +14,7 @@
  *   "x\n  {%- t -%}\n y"        "x"             "y"              a minus takes all white space on its side
  *   "x\n  {{ t }}\n y"          "x\n  "         "\n y"           an expression takes nothing by itself */
 #pragma once
+#include "base/platform.h"
 #include "chat/template.h"
 
 /* Words with a meaning: their numbers are those below, and names get the numbers behind. The first five are operators, whose tokens have

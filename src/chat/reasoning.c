@@ -1,46 +1,22 @@
-/* ============================================================================
- * >>chat   Reasoning and tool calls apart from the answer, and what a chat template can do.
- * ============================================================================
- * Models that think first put it between two tags, in front of the answer. The opening tag may stand at the end of the prompt, so that the
- * model's text begins in the middle of its thoughts: the last tag of the prompt tells whether they are open. The parsers differ in their
- * tags and in what they take for granted without a tag (see the table).
- *
- * The splitter works on bytes as they arrive. It holds back what may be the beginning of a tag, never more than one tag and the white space
- * before it, so no half tag is ever shown, and what comes out does not depend on where the pieces were cut:
- *
- *   pushed        held back     reasoning     content
- *   "<thi"        <thi
- *   "nk>So"                     So
- *   "? 2 <"       <             So? 2
- *   "/thi"        </thi         So? 2
- *   "nk>4"                      So? 2         4
- *
- * An answer goes through two such machines, one behind the other: the first takes the thoughts out, the second takes the calls out of what
- * is left. Both have the same three calls: begin or create before the answer, push for each piece of it, end behind the last:
- *
- *   pieces of the answer --llm_reasoning_push--> thoughts
- *                                         \----> content --llm_tool_parser_push--> text to be shown
- *                                                                          \-----> calls, which stay in the parser
- *
- * One answer of a request has one of each, and they share nothing: no lock is needed as long as each is used by one thread at a time. A
- * splitter of thoughts is a plain value without memory of its own; a parser of calls owns its calls and points into the request's tools.
- * Parsers are known by the names that vLLM's and FastDeploy's options give them (--reasoning-parser qwen3, --tool-call-parser hermes), and
- * found in the text of the chat template where nobody names one. What a template can do is found by trying: a probe is rendered and looked
- * for in the result. */
+#include "chat/reasoning.h"
+#include "api/text.h"
+#include "api/chat.h"
+#include "base/platform.h"
+#include "base/number.h"
+#include "base/text.h"
+#include "text/unicode_classes.h"
+#include "chat/values.h"
 
 /* ---- lists of names: of parsers, options, roles */
 
-/* The length of a word without its "=2". */
-static size_t llm__alias_bare(llm__str word) {
+LLM__PRIVATE size_t llm__alias_bare(llm__str word) {
     const char *equals = (const char *)memchr(word.p, '=', word.n);
     return equals ? (size_t)(equals - word.p) : word.n;
 }
 
-static char llm__alias_dash(char c) { return (char)(c == '_' ? '-' : c); }
+LLM__PRIVATE char llm__alias_dash(char c) { return (char)(c == '_' ? '-' : c); }
 
-/* 1 if `name` is one of the words; the number behind its '=', or 0, goes to *number. '_' or '-' makes no difference, nor does case, except
- * in names of one letter: of "auto|q8_0=8|M=2" the names "Q8-0" (8) and "M" (2) are among the words, "m" is not. */
-static int llm__alias_among(const char *words, llm__str name, int32_t *number) {
+LLM__PRIVATE int llm__alias_among(const char *words, llm__str name, int32_t *number) {
     for (llm__str w; llm__list_next(&words, "|", &w);) {
         size_t len = llm__alias_bare(w), i = 0;
         int64_t value = 0;
@@ -53,16 +29,7 @@ static int llm__alias_among(const char *words, llm__str name, int32_t *number) {
     return 0;
 }
 
-/* One kind of reasoning parser. */
-typedef struct llm__reasoning_row {
-    const char *names;       /* as users write them: words for llm__alias_among */
-    const char *open, *close;
-    int thinks;              /* 1: thoughts are open unless the prompt ends with the closing tag */
-    int drop;                /* 1: a closing tag in the answer is left out */
-} llm__reasoning_row;
-
-/* The row of a kind; NULL if there is no such kind. */
-static const llm__reasoning_row *llm__reasoning_of(llm_reasoning_kind kind) {
+LLM__PRIVATE const llm__reasoning_row *llm__reasoning_of(llm_reasoning_kind kind) {
     static const llm__reasoning_row row[] = {
         {"none", "", "", 0, 0},
         {"think|qwen3|glm45|hunyuan|minimax|step3|nemotron|exaone4", "<think>", "</think>", 0, 0},
@@ -143,4 +110,3 @@ LLM_API void llm_reasoning_push(llm_reasoning *r, const char *piece, size_t len,
 LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *content) {
     llm__reasoning_emit(r, r->n_held, reasoning, content);
 }
-

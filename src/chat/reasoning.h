@@ -28,6 +28,7 @@
  * for in the result. */
 #pragma once
 #include "api/chat.h"
+#include "base/platform.h"
 #include "base/text.h"
 
 /* The length of a word without its "=2". */

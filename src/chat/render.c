@@ -1,5 +1,22 @@
-/* ---- values from JSON ----
- * JSON's types are Python's: objects keep their order, numbers without point and exponent are whole and of any length. */
+#include "chat/render.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/json.h"
+#include "api/template.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/number.h"
+#include "base/text.h"
+#include "base/map.h"
+#include "base/json.h"
+#include "tokenizer/tokenizer.h"
+#include "chat/template.h"
+#include "chat/values.h"
+#include "chat/lexer.h"
+#include "chat/functions.h"
+#include "chat/expressions.h"
+#include "chat/statements.h"
 
 /* A text of the context, guarded if the options say so. */
 static llm__val llm__tpl_from_text(llm__tpl *x, llm__str s) {
@@ -10,9 +27,7 @@ static llm__val llm__tpl_from_text(llm__tpl *x, llm__str s) {
     return llm__tpl_copy(x, LLM__V_STR, llm__s(x->aside.data, x->aside.len));
 }
 
-/* A value of a JSON document, copied: the document may be freed then. 1 becomes INT, 1.0 and 1e2 FLOAT, which print as 1.0 and 100.0, and
- * 12345678901234567890 BIG, which prints as it stands. */
-static llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node) {
+LLM__PRIVATE llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int node) {
     llm__val v = llm__v_float(0);
     llm_json_type type = llm_json_type_of(doc, node);
     if (type == LLM_JSON_NULL) return llm__v(LLM__V_NONE);
@@ -141,9 +156,7 @@ static void llm__tpl_render(llm__tpl *x) {
     llm__tpl_block(x, 0, 1);
 }
 
-/* The output is built aside and added to `out` at the end, so a failed render leaves that as it was. Limits if the options name none: 5
- * million steps of fuel, 32 MiB of output; 512 MiB of values always. From any thread, many at once for one template. */
-static llm_result llm__template_render(const llm_template *t, const llm_json *context, const llm_render_options *options,
+LLM__PRIVATE llm_result llm__template_render(const llm_template *t, const llm_json *context, const llm_render_options *options,
                                        const llm__tokenizer *guard, llm_text *out) {
     llm_render_options defaults = LLM__ZERO;
     LLM__SCOPED(llm__arena_free) llm__arena arena = LLM__ZERO;
@@ -165,4 +178,3 @@ static llm_result llm__template_render(const llm_template *t, const llm_json *co
     llm_json_free(x.json);
     return r;
 }
-

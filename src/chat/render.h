@@ -5,6 +5,7 @@
 #include "api/config.h"
 #include "api/text.h"
 #include "api/template.h"
+#include "base/platform.h"
 #include "base/json.h"
 #include "tokenizer/tokenizer.h"
 #include "chat/template.h"

@@ -5,6 +5,7 @@
  *
  *   {% set x = 1 %}{% if true %}{% set x = 2 %}{% endif %}{% for i in [3] %}{% set x = i %}{% endfor %}{{ x }}     prints 2 */
 #pragma once
+#include "base/platform.h"
 #include "chat/template.h"
 
 /* Runs a macro in a scope within the one it was defined in: parameters by position, by name, by default, and an error for arguments that

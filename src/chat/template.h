@@ -53,7 +53,6 @@
 #include "base/map.h"
 #include "base/json.h"
 #include "tokenizer/tokenizer.h"
-#include "chat/values.h"
 
 /* Types of values. `s`, `list`, ... say which member of the union they use. What a type can do is asked by sets of types (LLM__M_...), so
  * that a rule of Python such as "rows, ranges and texts can be sliced" is one mask in one place. */

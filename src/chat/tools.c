@@ -1,27 +1,19 @@
-/* ---- tool calls
- * A model calls a function by writing its name and its arguments in a form it was trained on. There are dozens of forms, but all are made
- * of the same parts, so a form is a row of a table and one parser reads them all:
- *
- *   begin            open   name   (anything short)   arguments      end             close
- *   <tool_call>                                       {"name": "f", "arguments": {...}}   </tool_call>     name and arguments in one object
- *   [TOOL_CALLS]            f      [ARGS]             {...}
- *   <tool_call>   <function=f      >                  <parameter=k>v</parameter>    </function>   </tool_call>
- *
- * The parser has five states: TEXT looks for `begin`, holding back what may become it; BETWEEN skips marks, commas, brackets and white
- * space until an object or a name comes; NAME, OBJECT and ELEMENTS read a call. It keeps the text since the last thing that was certain, so
- * a call that turns out to be malformed is shown as the text it is, and nothing depends on where the pieces were cut. White space beside
- * calls belongs to nobody and is dropped.
- *
- * With a grammar behind the model, a call cannot turn out malformed: then arguments are told byte by byte as they come (`exact`). The same
- * answer in four pieces, in the form "hermes", whose begin is then all that stands before the name:
- *
- *   pushed                              shown      state      call, exact                  call, without a grammar
- *   I look. <tool                       I look.    TEXT
- *   _call>\n{"name": "weather",                    NAME                                    (OBJECT)
- *   "arguments": {"city":                          OBJECT     weather {"city":
- *   "Rome"}}\n</tool_call>                         BETWEEN    weather {"city": "Rome"}     weather, with all arguments at once
- *
- * Without a grammar nothing is told before the last brace: the text could still be no call, and what was told cannot be taken back. */
+#include "chat/tools.h"
+#include "api/text.h"
+#include "api/json.h"
+#include "api/tokenizer.h"
+#include "api/chat.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/text.h"
+#include "base/map.h"
+#include "base/json.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/subword.h"
+#include "tokenizer/decode.h"
+#include "chat/template.h"
+#include "chat/render.h"
+#include "chat/reasoning.h"
 
 /* One form. Of each pair the first mark that fits counts; NULL: the form has no such mark. */
 typedef struct llm__tool_row {
@@ -89,8 +81,7 @@ LLM_API int llm_tools_detect(const char *chat_template) {
     return 0;
 }
 
-/* Asks the tokenizer: the same mark is a special token of one model and plain text of another. */
-static int llm__tools_are_special(const llm__tokenizer *tokenizer, int format) {
+LLM__PRIVATE int llm__tools_are_special(const llm__tokenizer *tokenizer, int format) {
     const char *begin = llm__tool_rows[format].begin[0];
     llm_tokens ids = LLM__ZERO;
     int special = 0;
@@ -100,22 +91,12 @@ static int llm__tools_are_special(const llm__tokenizer *tokenizer, int format) {
     return special;
 }
 
-/* The node with a tool's name and parameters: {"type": "function", "function": {...}} in chats; in responses the tool itself. */
-static int llm__tool_function(const llm_json *d, int tool) {
+LLM__PRIVATE int llm__tool_function(const llm_json *d, int tool) {
     int f = llm_json_find(d, tool, "function");
     return f >= 0 ? f : tool;
 }
 
-/* Writes the tag by the row's `call`, whose text before and behind the arguments stands around the function's schema. In the form "hermes",
- * for one tool that may be called:
- *
- *   {"structures":[{"begin":"<tool_call>\n{\"name\": \"weather\", \"arguments\": ","schema":{...},"end":"}\n</tool_call>"}],
- *    "triggers":["<tool_call>"],"separator":"\n","at_least_one":false,"stop_after_first":false}
- *
- * Text is free until a trigger is written; from there on one of the structures must follow. A form that begins with a bare brace has no
- * such trigger, and special tokens cannot be written by a grammar over text: these are the cases that give -1 or plain JSON. A function
- * without parameters has an empty object for arguments. */
-static int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const llm_json *tools, int list, int only, int must, int many,
+LLM__PRIVATE int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const llm_json *tools, int list, int only, int must, int many,
                               llm_text *out) {
     static const char none[] = "{'type':'object','properties':{},'additionalProperties':false}";
     if (!llm__tool_rows[format].call || llm__tools_are_special(tokenizer, format)) format = must ? 0 : -1;
@@ -142,8 +123,6 @@ static int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const
 typedef enum llm__tool_state {
     LLM__TOOL_TEXT = 0, LLM__TOOL_BETWEEN, LLM__TOOL_NAME, LLM__TOOL_OBJECT, LLM__TOOL_ELEMENTS
 } llm__tool_state;
-
-static const char llm__tool_letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."; /* of names */
 
 enum { LLM__TOOL_NAME_MAX = 128, LLM__TOOL_GAP = 96 }; /* bytes of a name, and between it and its arguments */
 
@@ -496,4 +475,3 @@ LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out
     out->system_role = llm__chat_probe(t, system_role, "PR0BE", "\x01");
     out->content_parts = llm__chat_probe(t, parts, "PR0BE", "type");
 }
-

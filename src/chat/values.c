@@ -1,17 +1,19 @@
-/* ---- errors, fuel, memory ----
- * The first error ends the walk: its sentence is kept and longjmp goes back to llm__tpl_guard, as an exception would in the Python that
- * this stands for. So no function here can fail, and none looks at what it got. It is safe because nothing is owned in between: all
- * memory is the arena, two buffers and x->json, which whoever called the guard frees. Not one function of the host program is jumped over.
- *
- * Fuel is what time is measured in, because it is the same on every machine: an operand read, a value compared, an item pushed cost 1
- * each, bytes that are looked at 1/8 to 1/64. A conversation of a hundred messages takes 4,000 to 30,000 steps; the 5 million of the
- * default are spent in a fraction of a second, whatever a template does. What grows faster than it is paid for would be a hole, so searches
- * with long needles and dicts with many keys pay by the product of their sizes.
- *
- * Memory is bounded apart from it: an arena of at most 512 MiB a render, an output of max_output bytes. */
+#include "chat/values.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/number.h"
+#include "base/text.h"
+#include "base/map.h"
+#include "text/unicode.h"
+#include "text/unicode_tables.h"
+#include "text/unicode_classes.h"
+#include "tokenizer/encode.h"
+#include "chat/template.h"
 
-/* Ends the walk with an error. */
-__attribute__((noreturn, format(printf, 3, 4))) static void llm__tpl_error(llm__tpl *x, llm_result r, const char *format, ...) {
+LLM__PRIVATE LLM__NORETURN LLM__PRINTF(3, 4) void llm__tpl_error(llm__tpl *x, llm_result r, const char *format, ...) {
     char message[400];
     va_list args;
     va_start(args, format);
@@ -21,52 +23,44 @@ __attribute__((noreturn, format(printf, 3, 4))) static void llm__tpl_error(llm__
     longjmp(x->out, 1);
 }
 
-#define llm__tpl_fail(x, ...) llm__tpl_error(x, LLM_ERR_TEMPLATE, __VA_ARGS__)
-
-/* Runs a phase up to its end or its first error, whose code it returns. The only place that is jumped to. */
-static llm_result llm__tpl_guard(llm__tpl *x, void (*phase)(llm__tpl *x)) {
+LLM__PRIVATE llm_result llm__tpl_guard(llm__tpl *x, void (*phase)(llm__tpl *x)) {
     if (!setjmp(x->out)) phase(x);
     return x->err;
 }
 
-/* Pays for n units of work. */
-static void llm__tpl_spend(llm__tpl *x, int64_t n) {
+LLM__PRIVATE void llm__tpl_spend(llm__tpl *x, int64_t n) {
     x->fuel -= n;
     if (x->fuel < 0) llm__tpl_error(x, LLM_ERR_LIMIT, "the template takes too many steps");
 }
 
-/* Zeroed memory that lives as long as the render. */
-static void *llm__tpl_get(llm__tpl *x, size_t bytes) {
+LLM__PRIVATE void *llm__tpl_get(llm__tpl *x, size_t bytes) {
     void *p = llm__arena_get(x->arena, bytes);
     if (!p) llm__tpl_error(x, LLM_ERR_LIMIT, "the template takes too much memory");
     return p;
 }
 
-/* Goes one level down; every caller undoes it by x->depth--. The check is shallower, so that what it let pass can be called from macros. */
-static void llm__tpl_enter(llm__tpl *x) {
+LLM__PRIVATE void llm__tpl_enter(llm__tpl *x) {
     if (++x->depth > (x->made ? LLM__TPL_DEPTH : LLM__TPL_RUN_DEPTH))
         llm__tpl_error(x, x->made ? LLM_ERR_TEMPLATE : LLM_ERR_LIMIT, "nesting is too deep");
 }
 
 /* ---- making values ---- */
 
-/* A value of a type that needs nothing else. */
-static llm__val llm__v(llm__vtype type) {
+LLM__PRIVATE llm__val llm__v(llm__vtype type) {
     llm__val v = LLM__ZERO;
     v.type = (uint8_t)type;
     return v;
 }
 
-/* A number: bool, int or float. All are kept as doubles: what does not fit exactly, beyond 2^53, is BIG. */
-static llm__val llm__v_num(llm__vtype type, double f) {
+LLM__PRIVATE llm__val llm__v_num(llm__vtype type, double f) {
     llm__val v = llm__v(type);
     v.as.f = f;
     return v;
 }
 
-static llm__val llm__v_int(int64_t i) { return llm__v_num(LLM__V_INT, (double)i); }
-static llm__val llm__v_bool(int b) { return llm__v_num(LLM__V_BOOL, b != 0); }
-static llm__val llm__v_float(double f) { return llm__v_num(LLM__V_FLOAT, f); }
+LLM__PRIVATE llm__val llm__v_int(int64_t i) { return llm__v_num(LLM__V_INT, (double)i); }
+LLM__PRIVATE llm__val llm__v_bool(int b) { return llm__v_num(LLM__V_BOOL, b != 0); }
+LLM__PRIVATE llm__val llm__v_float(double f) { return llm__v_num(LLM__V_FLOAT, f); }
 
 /* A text, or another type that has one, whose bytes live long enough already. Undefined has a name for the error when it is used: jinja2
  * says which of a.b.c was missing only when d is asked of it. */
@@ -77,43 +71,36 @@ static llm__val llm__v_text(llm__vtype type, llm__str s) {
     return v;
 }
 
-static llm__val llm__v_str(llm__str s) { return llm__v_text(LLM__V_STR, s); }
-static llm__val llm__v_undef(llm__str name) { return llm__v_text(LLM__V_UNDEF, name); }
+LLM__PRIVATE llm__val llm__v_str(llm__str s) { return llm__v_text(LLM__V_STR, s); }
+LLM__PRIVATE llm__val llm__v_undef(llm__str name) { return llm__v_text(LLM__V_UNDEF, name); }
 
-/* The text of a value: p is never NULL. */
-static llm__str llm__v_s(llm__val v) { return llm__s(v.n ? v.as.s : "", v.n); }
+LLM__PRIVATE llm__str llm__v_s(llm__val v) { return llm__s(v.n ? v.as.s : "", v.n); }
 
-/* Decimal digits, as INT or BIG. */
-static llm__val llm__v_digits(llm__str s) {
+LLM__PRIVATE llm__val llm__v_digits(llm__str s) {
     int64_t i;
     return llm__parse_int(s.p, s.n, &i) && i <= LLM__TPL_INT && i >= -LLM__TPL_INT ? llm__v_int(i) : llm__v_text(LLM__V_BIG, s);
 }
 
-/* A container as a value. */
-static llm__val llm__v_list(llm__vtype type, llm__vlist *list) {
+LLM__PRIVATE llm__val llm__v_list(llm__vtype type, llm__vlist *list) {
     llm__val v = llm__v(type);
     v.as.list = list;
     return v;
 }
 
-/* A macro, function or loop, whose object the caller fills in. */
-static llm__val llm__tpl_object(llm__tpl *x, llm__vtype type) {
+LLM__PRIVATE llm__val llm__tpl_object(llm__tpl *x, llm__vtype type) {
     llm__val v = llm__v(type);
     v.as.object = (llm__vobject *)llm__tpl_get(x, sizeof *v.as.object);
     return v;
 }
 
-/* A copy of bytes; type STR or BIG. */
-static llm__val llm__tpl_copy(llm__tpl *x, llm__vtype type, llm__str s) {
+LLM__PRIVATE llm__val llm__tpl_copy(llm__tpl *x, llm__vtype type, llm__str s) {
     llm__tpl_spend(x, (int64_t)(s.n / 64));
     char *p = (char *)llm__tpl_get(x, s.n + 1);
     if (s.n) memcpy(p, s.p, s.n);
     return llm__v_text(type, llm__s(p, s.n));
 }
 
-/* Appends n values to a list that is still being made. Arenas cannot grow an array in place: it moves, and as its capacity doubles, what is
- * left behind is never more than what is used. */
-static void llm__tpl_push_all(llm__tpl *x, llm__vlist *l, const llm__val *v, int32_t n) {
+LLM__PRIVATE void llm__tpl_push_all(llm__tpl *x, llm__vlist *l, const llm__val *v, int32_t n) {
     llm__tpl_spend(x, n);
     if (n > l->cap - l->n) {
         int64_t cap = LLM__MAX((int64_t)l->n * 2, LLM__MAX((int64_t)l->n + n, 4));
@@ -127,32 +114,28 @@ static void llm__tpl_push_all(llm__tpl *x, llm__vlist *l, const llm__val *v, int
     l->n += n;
 }
 
-static void llm__tpl_push(llm__tpl *x, llm__vlist *l, llm__val v) { llm__tpl_push_all(x, l, &v, 1); }
+LLM__PRIVATE void llm__tpl_push(llm__tpl *x, llm__vlist *l, llm__val v) { llm__tpl_push_all(x, l, &v, 1); }
 
-/* A new list of n values; v may be NULL when n is 0. */
-static llm__vlist *llm__tpl_list(llm__tpl *x, const llm__val *v, int32_t n) {
+LLM__PRIVATE llm__vlist *llm__tpl_list(llm__tpl *x, const llm__val *v, int32_t n) {
     llm__vlist *l = (llm__vlist *)llm__tpl_get(x, sizeof *l);
     llm__tpl_push_all(x, l, v, n);
     return l;
 }
 
-static llm__vlist *llm__tpl_empty(llm__tpl *x) { return llm__tpl_list(x, NULL, 0); }
+LLM__PRIVATE llm__vlist *llm__tpl_empty(llm__tpl *x) { return llm__tpl_list(x, NULL, 0); }
 
-/* The type as Python calls it, for errors. In the order of llm__vtype. */
-static const char *llm__v_type_name(llm__val v) {
+LLM__PRIVATE const char *llm__v_type_name(llm__val v) {
     static const char *const name[] = {
         "missing", "undefined", "NoneType", "bool", "int", "float", "int", "str", "list", "tuple", "range", "dict view", "generator",
         "dict", "namespace", "macro", "function", "loop"};
     return name[v.type];
 }
 
-/* For use where Python wants a value: an error if v is undefined. */
-static void llm__tpl_defined(llm__tpl *x, llm__val v) {
+LLM__PRIVATE void llm__tpl_defined(llm__tpl *x, llm__val v) {
     if (v.type == LLM__V_UNDEF) llm__tpl_fail(x, "'%.*s' is undefined", (int)LLM__MIN(v.n, 80u), llm__v_s(v).p);
 }
 
-/* For use where only some types will do. */
-static void llm__tpl_expect(llm__tpl *x, llm__val v, int mask, const char *what) {
+LLM__PRIVATE void llm__tpl_expect(llm__tpl *x, llm__val v, int mask, const char *what) {
     if (!LLM__V_IN(v, mask)) llm__tpl_fail(x, "%s was expected, got '%s'", what, llm__v_type_name(v));
 }
 
@@ -161,16 +144,14 @@ static void llm__tpl_expect(llm__tpl *x, llm__val v, int mask, const char *what)
  * by its length, so a template that loops over s[i] is slow in fuel as it is in time. Searching and cutting work on bytes: in UTF-8 no
  * character is found in the middle of another. */
 
-/* Python's str.isspace for one code point: White_Space, and the four separators of ASCII. */
-static int llm__tpl_space(int32_t c) { return (c >= 28 && c <= 31) || llm__uni_space(c); }
+LLM__PRIVATE int llm__tpl_space(int32_t c) { return (c >= 28 && c <= 31) || llm__uni_space(c); }
 
-static int llm__tpl_digit(int32_t c) { return c >= '0' && c <= '9'; }
+LLM__PRIVATE int llm__tpl_digit(int32_t c) { return c >= '0' && c <= '9'; }
 
 /* Python's str.isprintable for one code point: repr() escapes the others. */
 static int llm__tpl_printable(int32_t c) { return c == ' ' || !llm__uni_in(c, LLM__CATS_C | LLM__CATS_Z); }
 
-/* The code point that has c as its lower case, by searching the table from the other side; then those that are no one's lower case. */
-static int32_t llm__tpl_upper(int32_t c) {
+LLM__PRIVATE int32_t llm__tpl_upper(int32_t c) {
     static const int32_t more[] = {0xB5, 0x39C, 0x131, 'I', 0x17F, 'S', 0x3C2, 0x3A3};
     if (c < 128) return c >= 'a' && c <= 'z' ? c - 32 : c;
     for (int i = 0; i < LLM__COUNT(llm__uni_cases); i++) {
@@ -183,8 +164,7 @@ static int32_t llm__tpl_upper(int32_t c) {
     return c;
 }
 
-/* Takes the first code point off a text. 0 at its end; eight bytes cost a step. */
-static int llm__tpl_next_char(llm__tpl *x, llm__str *rest, int32_t *c) {
+LLM__PRIVATE int llm__tpl_next_char(llm__tpl *x, llm__str *rest, int32_t *c) {
     int len;
     if (!rest->n) return 0;
     *c = llm__utf8_get(rest->p, rest->n, &len);
@@ -200,14 +180,12 @@ static size_t llm__tpl_byte_of(llm__str s, int64_t k) {
     return i;
 }
 
-/* The code points from `from` up to `to`, which may be beyond the end, as a view. */
-static llm__str llm__tpl_part(llm__str s, int64_t from, int64_t to) {
+LLM__PRIVATE llm__str llm__tpl_part(llm__str s, int64_t from, int64_t to) {
     llm__str rest = llm__str_from(s, llm__tpl_byte_of(s, from));
     return llm__s(rest.p, to > from ? llm__tpl_byte_of(rest, to - from) : 0);
 }
 
-/* Where `needle` stands first (step 1) or last (step -1) in s, or -1. */
-static int64_t llm__tpl_find(llm__str s, llm__str needle, int step) {
+LLM__PRIVATE int64_t llm__tpl_find(llm__str s, llm__str needle, int step) {
     const char *found = step > 0 && s.n ? (const char *)memmem(s.p, s.n, needle.p, needle.n) : NULL; /* linear, whatever the texts */
     if (step > 0) return found ? found - s.p : needle.n ? -1 : 0;
     for (int64_t i = (int64_t)s.n - (int64_t)needle.n; i >= 0; i--)
@@ -215,8 +193,7 @@ static int64_t llm__tpl_find(llm__str s, llm__str needle, int step) {
     return -1;
 }
 
-/* Without white space at its ends (see llm__strip). */
-static llm__str llm__tpl_trim(llm__str s, int sides) { return llm__strip(s, sides, llm__tpl_space, llm__nothing); }
+LLM__PRIVATE llm__str llm__tpl_trim(llm__str s, int sides) { return llm__strip(s, sides, llm__tpl_space, llm__nothing); }
 
 /* ---- building texts at the end of the output ----
  * x->text is the output. Whoever needs a text as a value notes x->text.len, writes on, and takes what stands behind the mark. Marks nest as
@@ -228,23 +205,20 @@ static llm__str llm__tpl_trim(llm__str s, int sides) { return llm__strip(s, side
  *
  * So one buffer serves all that is built at a time, however deeply it is nested. */
 
-/* Appends bytes to what is being built. All output passes here: this is where it is limited and paid for. */
-static void llm__tpl_put(llm__tpl *x, llm__str s) {
+LLM__PRIVATE void llm__tpl_put(llm__tpl *x, llm__str s) {
     llm__tpl_spend(x, (int64_t)(s.n / 64));
     if (s.n > x->text.limit - x->text.len) llm__tpl_error(x, LLM_ERR_LIMIT, "the output is over %zu bytes", x->text.limit);
     llm_text_add(&x->text, s.p, s.n);
     if (x->text.failed) llm__tpl_error(x, LLM_ERR_NOMEM, "out of memory");
 }
 
-static void llm__tpl_puts(llm__tpl *x, const char *s) { llm__tpl_put(x, llm__lit(s)); }
+LLM__PRIVATE void llm__tpl_puts(llm__tpl *x, const char *s) { llm__tpl_put(x, llm__lit(s)); }
 
-/* A text `count` times. */
-static void llm__tpl_repeat(llm__tpl *x, llm__str s, int64_t count) {
+LLM__PRIVATE void llm__tpl_repeat(llm__tpl *x, llm__str s, int64_t count) {
     for (; s.n && count > 0; count--) llm__tpl_spend(x, 1), llm__tpl_put(x, s);
 }
 
-/* Takes what was built since `mark` off the end, as a value: a copy, as the bytes behind the mark will be written over. */
-static llm__val llm__tpl_take(llm__tpl *x, size_t mark) {
+LLM__PRIVATE llm__val llm__tpl_take(llm__tpl *x, size_t mark) {
     llm__val v = llm__tpl_copy(x, LLM__V_STR, llm__s(x->text.data ? x->text.data + mark : "", x->text.len - mark));
     x->text.len = mark;
     return v;
@@ -254,18 +228,14 @@ static llm__val llm__tpl_take(llm__tpl *x, size_t mark) {
  * The three questions that Python asks of any two values. Bool, int and float mix; all other types are equal or ordered only among
  * themselves. Lists may be deep (a namespace may even hold itself), so each level is counted. */
 
-/* Python's truth. */
-static int llm__v_truth(llm__val v) {
+LLM__PRIVATE int llm__v_truth(llm__val v) {
     if (LLM__V_IN(v, LLM__M_ABSENT | LLM__M_UNDEF)) return 0;
     if (LLM__V_IN(v, LLM__M_NUMBER)) return v.as.f != 0;
     if (v.type == LLM__V_STR) return v.n != 0;
     return !LLM__V_IN(v, LLM__M_LISTED | LLM__M_DICT) || v.as.list->n != 0;
 }
 
-static llm__val *llm__tpl_dict_find(llm__tpl *x, const llm__vlist *d, llm__val key);
-
-/* Python's ==: lists item by item, dicts in any order. */
-static int llm__tpl_equal(llm__tpl *x, llm__val a, llm__val b) {
+LLM__PRIVATE int llm__tpl_equal(llm__tpl *x, llm__val a, llm__val b) {
     llm__tpl_spend(x, 1);
     if (LLM__V_IN(a, LLM__M_NUMBER) && LLM__V_IN(b, LLM__M_NUMBER)) return a.as.f == b.as.f;
     if (a.type != b.type) return 0;
@@ -283,9 +253,7 @@ static int llm__tpl_equal(llm__tpl *x, llm__val a, llm__val b) {
     return same;
 }
 
-/* Python's < and >: negative, 0 or positive. An error where Python has no order. Texts are ordered by code points, which in UTF-8 is the
- * order of their bytes; lists by the first item that differs. */
-static int llm__tpl_order(llm__tpl *x, llm__val a, llm__val b) {
+LLM__PRIVATE int llm__tpl_order(llm__tpl *x, llm__val a, llm__val b) {
     int order = 0, i = 0;
     llm__tpl_spend(x, 1);
     llm__tpl_defined(x, a);
@@ -302,9 +270,7 @@ static int llm__tpl_order(llm__tpl *x, llm__val a, llm__val b) {
     return order;
 }
 
-/* Sorts v, and the keys to sort by with it, stable in both directions: each item goes into the sorted part before it, at a place found by
- * halving, behind all that are not greater. n * log2(n) comparisons, which pay, as do the moves: chat templates sort a dozen keys. */
-static void llm__tpl_sort(llm__tpl *x, llm__vlist *v, llm__vlist *key, int reverse) {
+LLM__PRIVATE void llm__tpl_sort(llm__tpl *x, llm__vlist *v, llm__vlist *key, int reverse) {
     for (int32_t i = 1; i < v->n; i++) {
         const llm__val item = v->v[i], by = key->v[i];
         int32_t lo = 0, hi = i;
@@ -332,8 +298,7 @@ static uint16_t llm__tpl_tag(llm__tpl *x, llm__val key) {
     return key.type == LLM__V_STR ? (uint16_t)llm__hash(key.as.s, key.n, 1) : 0;
 }
 
-/* The value of a key, or NULL. */
-static llm__val *llm__tpl_dict_find(llm__tpl *x, const llm__vlist *d, llm__val key) {
+LLM__PRIVATE llm__val *llm__tpl_dict_find(llm__tpl *x, const llm__vlist *d, llm__val key) {
     const uint16_t tag = llm__tpl_tag(x, key);
     llm__tpl_spend(x, d->n / 256);
     for (int i = 0; i < d->n; i += 2)
@@ -341,8 +306,7 @@ static llm__val *llm__tpl_dict_find(llm__tpl *x, const llm__vlist *d, llm__val k
     return NULL;
 }
 
-/* Sets a key, in its old place if it is there, as Python does. */
-static void llm__tpl_dict_set(llm__tpl *x, llm__vlist *d, llm__val key, llm__val value) {
+LLM__PRIVATE void llm__tpl_dict_set(llm__tpl *x, llm__vlist *d, llm__val key, llm__val value) {
     llm__val *old = llm__tpl_dict_find(x, d, key);
     if (old) {
         *old = value;
@@ -353,22 +317,14 @@ static void llm__tpl_dict_set(llm__tpl *x, llm__vlist *d, llm__val key, llm__val
     llm__tpl_push(x, d, value);
 }
 
-/* What keys(), values() and items() show: which 0, 1, 2. */
-static llm__vlist *llm__tpl_view(llm__tpl *x, const llm__vlist *d, int which) {
+LLM__PRIVATE llm__vlist *llm__tpl_view(llm__tpl *x, const llm__vlist *d, int which) {
     llm__vlist *l = llm__tpl_empty(x);
     for (int i = 0; i < d->n; i += 2)
         llm__tpl_push(x, l, which == 2 ? llm__v_list(LLM__V_TUPLE, llm__tpl_list(x, d->v + i, 2)) : d->v[i + which]);
     return l;
 }
 
-/* What a walk over v yields; an error where Python cannot walk. What it returns may be v's own list, so nobody may change it.
- *
- *   list, tuple, range, dict view   their items, without a copy
- *   dict                            its keys
- *   text                            its code points, as texts of one
- *   generator                       what is left in it, which is then gone: a second walk yields nothing
- *   undefined                       nothing; numbers, none, functions: an error */
-static llm__vlist *llm__tpl_iter(llm__tpl *x, llm__val v) {
+LLM__PRIVATE llm__vlist *llm__tpl_iter(llm__tpl *x, llm__val v) {
     if (LLM__V_IN(v, LLM__M_LISTED)) return v.as.list;
     if (v.type == LLM__V_DICT) return llm__tpl_view(x, v.as.list, 0);
     llm__vlist *l = llm__tpl_empty(x);
@@ -384,14 +340,12 @@ static llm__vlist *llm__tpl_iter(llm__tpl *x, llm__val v) {
     return l;
 }
 
-/* A new list of what a walk yields. */
-static llm__vlist *llm__tpl_list_of(llm__tpl *x, llm__val v) {
+LLM__PRIVATE llm__vlist *llm__tpl_list_of(llm__tpl *x, llm__val v) {
     const llm__vlist *all = llm__tpl_iter(x, v);
     return llm__tpl_list(x, all->v, all->n);
 }
 
-/* Python's len. */
-static int64_t llm__tpl_len(llm__tpl *x, llm__val v) {
+LLM__PRIVATE int64_t llm__tpl_len(llm__tpl *x, llm__val v) {
     if (v.type == LLM__V_UNDEF) return 0;
     if (v.type == LLM__V_STR) return llm__tpl_spend(x, v.n / 64), llm_text_chars(llm__v_s(v).p, v.n);
     if (LLM__V_IN(v, LLM__M_LISTED)) return v.as.list->n;
@@ -413,12 +367,6 @@ static int64_t llm__tpl_len(llm__tpl *x, llm__val v) {
  *   tuple           (1, 'a')       (1, 'a')        [1, "a"]
  *   dict            {'k': 1}       {'k': 1}        {"k": 1} */
 
-typedef struct llm__tpl_style {
-    int json;                      /* 0: repr(), and the rest stands still */
-    int ascii, sort;               /* ensure_ascii, sort_keys */
-    llm__str indent, comma, colon; /* what is put once a level, .p NULL: all in one line; the separators */
-} llm__tpl_style;
-
 static const llm__tpl_style llm__tpl_repr = {0, 0, 0, {NULL, 0}, {", ", 2}, {": ", 2}};
 
 /* json.dumps escapes nothing above the control characters, or with ensure_ascii all that is not ASCII. */
@@ -432,8 +380,6 @@ static void llm__tpl_put_quoted(llm__tpl *x, llm__str s, const llm__tpl_style *o
     llm__text_quoted(&x->text, s, twofold ? '"' : '\'', !o->json, !o->json ? llm__tpl_printable : o->ascii ? llm__tpl_ascii : llm__tpl_any);
     if (x->text.failed) llm__tpl_error(x, LLM_ERR_LIMIT, "the output is over %zu bytes, or memory", x->text.limit);
 }
-
-static void llm__tpl_write(llm__tpl *x, llm__val v, const llm__tpl_style *o, int level);
 
 /* Where an indent is asked for, a new line. */
 static void llm__tpl_write_line(llm__tpl *x, const llm__tpl_style *o, int level) {
@@ -475,8 +421,7 @@ static void llm__tpl_write_items(llm__tpl *x, llm__val v, const llm__tpl_style *
     x->depth--;
 }
 
-/* Appends a value in a style; NULL: as str() has it. What has no value to show is written without Python's address. */
-static void llm__tpl_write(llm__tpl *x, llm__val v, const llm__tpl_style *o, int level) {
+LLM__PRIVATE void llm__tpl_write(llm__tpl *x, llm__val v, const llm__tpl_style *o, int level) {
     static const char *const word[2][6] = {{"None", "False", "True", "nan", "inf", "-inf"},
                                            {"null", "false", "true", "NaN", "Infinity", "-Infinity"}};
     const int json = o && o->json;
@@ -509,17 +454,13 @@ static void llm__tpl_write(llm__tpl *x, llm__val v, const llm__tpl_style *o, int
     }
 }
 
-/* Appends str(v). */
-static void llm__tpl_print(llm__tpl *x, llm__val v) { llm__tpl_write(x, v, NULL, 0); }
+LLM__PRIVATE void llm__tpl_print(llm__tpl *x, llm__val v) { llm__tpl_write(x, v, NULL, 0); }
 
-/* str(v) as a value. */
-static llm__val llm__tpl_str(llm__tpl *x, llm__val v) {
+LLM__PRIVATE llm__val llm__tpl_str(llm__tpl *x, llm__val v) {
     size_t mark = x->text.len;
     if (v.type == LLM__V_STR) return v;
     llm__tpl_print(x, v);
     return llm__tpl_take(x, mark);
 }
 
-/* Its bytes. */
-static llm__str llm__tpl_str_of(llm__tpl *x, llm__val v) { return llm__v_s(llm__tpl_str(x, v)); }
-
+LLM__PRIVATE llm__str llm__tpl_str_of(llm__tpl *x, llm__val v) { return llm__v_s(llm__tpl_str(x, v)); }

@@ -12,11 +12,12 @@
  * Memory is bounded apart from it: an arena of at most 512 MiB a render, an output of max_output bytes. */
 #pragma once
 #include "api/config.h"
+#include "base/platform.h"
 #include "base/text.h"
 #include "chat/template.h"
 
 /* Ends the walk with an error. */
-__attribute__((noreturn, format(printf, 3, 4))) LLM__PRIVATE void llm__tpl_error(llm__tpl *x, llm_result r, const char *format, ...);
+LLM__PRIVATE LLM__NORETURN LLM__PRINTF(3, 4) void llm__tpl_error(llm__tpl *x, llm_result r, const char *format, ...);
 
 #define llm__tpl_fail(x, ...) llm__tpl_error(x, LLM_ERR_TEMPLATE, __VA_ARGS__)
 

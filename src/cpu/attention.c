@@ -1,3 +1,12 @@
+#include "cpu/attention.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "cpu/dtypes.h"
+#include "cpu/packed.h"
+#include "cpu/kernels.h"
+#include "cpu/linear.h"
+#include "cpu/kv_cache.h"
+
 /* Where that lies which is read a block after the keys (or values) of `position`, for mac to fetch: further on in the sequence, or at the
  * start of the next one's. `here` if there is nothing. */
 static const uint8_t *llm__attend_ahead(const llm__attend *t, const llm__kv_view *view, int position, int values, const void *here) {
@@ -110,8 +119,7 @@ static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm_
     }
 }
 
-/* Attention of a tile whose q, at, from, to, m and l are set; leaves the result in o. */
-static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv_view *view) {
+LLM__PRIVATE void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv_view *view) {
     int first = t->from[0], last = t->to[0];
     for (int i = 0; i < t->n; i++) {
         first = LLM__MIN(first, t->from[i]);
@@ -141,13 +149,12 @@ static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv
     }
 }
 
-/* Floats of scratch that a tile needs, and its arrays laid out in them. */
-static size_t llm__attend_floats(int hd, int vd) {
+LLM__PRIVATE size_t llm__attend_floats(int hd, int vd) {
     size_t vdp = ((size_t)vd + 15) & ~(size_t)15, hdp = ((size_t)hd + 15) & ~(size_t)15;
     return LLM__QUERIES * (hdp + vdp + LLM__BLOCK) + ((size_t)hd + 1) * LLM__BLOCK + LLM__BLOCK * vdp + 64;
 }
 
-static void llm__attend_place(llm__attend *t, float *scratch, int hd, int vd) {
+LLM__PRIVATE void llm__attend_place(llm__attend *t, float *scratch, int hd, int vd) {
     memset(t, 0, sizeof *t);
     t->hd = hd;
     t->vd = vd;
@@ -159,27 +166,12 @@ static void llm__attend_place(llm__attend *t, float *scratch, int hd, int vd) {
     t->q = t->p + LLM__QUERIES * LLM__BLOCK;
 }
 
-/* How the queries of a step are cut into jobs: by sequence, tile of rows, KV head and some of the head's query heads. */
-typedef struct llm__attend_jobs {
-    const llm_step *step;
-    int rows, heads, head_tiles, n_kv, group; /* of a tile; tiles of a group's heads; KV heads; query heads of each */
-    int n;                                    /* jobs in all */
-    int fixed;                                /* the thread has [begin, end); else threads take what is left, one by one */
-    int64_t begin, end;
-} llm__attend_jobs;
-
-typedef struct llm__attend_job {
-    int seq, row, n_rows, kv_head, head, n_heads; /* rows of the step; head: first query head */
-} llm__attend_job;
-
 /* Tiles of rows that one sequence of the step makes. */
 LLM__INLINE int llm__jobs_tiles(const llm__attend_jobs *j, int seq) {
     return (j->step->seq_begin[seq + 1] - j->step->seq_begin[seq] + j->rows - 1) / j->rows;
 }
 
-/* Cuts so that every thread has work. Heads of a group stay together (three read a block in the time of one) unless that leaves a thread
- * without any. */
-static void llm__jobs_cut(llm__attend_jobs *j, const llm_step *step, int n_kv, int group, int n_threads) {
+LLM__PRIVATE void llm__jobs_cut(llm__attend_jobs *j, const llm_step *step, int n_kv, int group, int n_threads) {
     int tiles = 0;
     j->step = step;
     j->n_kv = n_kv;
@@ -196,10 +188,7 @@ static void llm__jobs_cut(llm__attend_jobs *j, const llm_step *step, int n_kv, i
     j->fixed = j->begin = 0;
 }
 
-/* Where every sequence of the step has one row, a thread has KV heads of its own, [*begin, *end) counted through all rows, n_kv each: about
- * the same number of positions each thread, and of what a head takes besides. Nobody else writes or reads what it does for them, and it
- * knows what it will read next. */
-static void llm__share_heads(const llm__exec *e, int n_kv, int64_t *begin, int64_t *end) {
+LLM__PRIVATE void llm__share_heads(const llm__exec *e, int n_kv, int64_t *begin, int64_t *end) {
     const llm_step *s = e->step;
     int64_t total = 0, sum = 0;
     *begin = *end = 0;
@@ -215,9 +204,7 @@ static void llm__share_heads(const llm__exec *e, int n_kv, int64_t *begin, int64
         }
 }
 
-/* The thread's next job, or the next that no thread has taken: `next` counts those of all threads. Counted from the last tile (the longest
- * context) down. 0: there is none. */
-static int llm__jobs_next(llm__attend_jobs *j, int *next, llm__attend_job *job) {
+LLM__PRIVATE int llm__jobs_next(llm__attend_jobs *j, int *next, llm__attend_job *job) {
     const int per_tile = j->n_kv * j->head_tiles;
     int i = j->fixed ? (int)--j->end : j->n - 1 - __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
     if (i < j->begin) return 0;
@@ -232,10 +219,3 @@ static int llm__jobs_next(llm__attend_jobs *j, int *next, llm__attend_job *job) 
     job->head += job->kv_head * j->group;
     return 1;
 }
-
-/* Position in the cache of a row of the step. */
-LLM__INLINE int llm__row_position(const llm_step *s, int row) {
-    int seq = s->seq_of_row[row];
-    return s->seq_len[seq] - (s->seq_begin[seq + 1] - row);
-}
-

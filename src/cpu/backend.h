@@ -52,6 +52,7 @@
 #pragma once
 #include "api/config.h"
 #include "api/backend.h"
+#include "base/platform.h"
 #include "base/threads.h"
 #include "cpu/isa.h"
 #include "cpu/packed.h"

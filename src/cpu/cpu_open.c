@@ -1,6 +1,20 @@
-/* ---- open time ----
- * Order: open, then buffers, weights and sites as the model asks for them, weights_done, kv_open; a draft model's buffers and weights come
- * before kv_open too, with a weights_done of their own. What fails leaves the context in a state that close can take. */
+#include "cpu/cpu_open.h"
+#include "api/config.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/threads.h"
+#include "cpu/isa.h"
+#include "cpu/packed.h"
+#include "cpu/kernels.h"
+#include "cpu/linear.h"
+#include "cpu/pack.h"
+#include "cpu/products.h"
+#include "cpu/experts.h"
+#include "cpu/kv_cache.h"
+#include "cpu/attention.h"
+#include "cpu/backend.h"
 
 /* Whole pages that count as memory in use. */
 static void *llm__cpu_pages(llm_backend_ctx *ctx, size_t bytes) {
@@ -16,9 +30,7 @@ static void llm__lora_slot_clear(llm__lora_slot *s) {
     memset(s, 0, sizeof *s);
 }
 
-/* The threads go first: none may look at what is freed. Frees whatever open, buffer, weight and kv_open took, also after one of them failed
- * halfway. */
-static void llm__cpu_close(llm_backend_ctx *ctx) {
+LLM__PRIVATE void llm__cpu_close(llm_backend_ctx *ctx) {
     if (!ctx) return;
     size_t threads = ctx->pool ? (size_t)ctx->pool->n : 0;
     llm__pool_close(ctx->pool);
@@ -106,8 +118,7 @@ static llm_result llm__cpu_open_parts(llm_backend_ctx *ctx) {
     return r ? r : llm__cpu_step_memory(ctx);
 }
 
-/* Checks the ranges of the config. On error *out is NULL. */
-static llm_result llm__cpu_open(const llm_backend_config *cfg, llm_backend_ctx **out) {
+LLM__PRIVATE llm_result llm__cpu_open(const llm_backend_config *cfg, llm_backend_ctx **out) {
     *out = NULL;
     if (cfg->max_rows < 1 || cfg->max_out < 0 || cfg->max_seqs < 1 || cfg->max_pages_per_seq < 1)
         return llm__error(LLM_ERR_ARG,
@@ -130,11 +141,9 @@ static llm_result llm__cpu_open(const llm_backend_config *cfg, llm_backend_ctx *
     return r;
 }
 
-/* "avx2, 2 threads". */
-static const char *llm__cpu_describe(llm_backend_ctx *ctx) { return ctx->name; }
+LLM__PRIVATE const char *llm__cpu_describe(llm_backend_ctx *ctx) { return ctx->name; }
 
-/* Rows start on cache lines. The rounded copy is reserved, but takes memory only when a linear layer asks for it. */
-static llm_result llm__cpu_buffer_new(llm_backend_ctx *ctx, int rank, int64_t rows, int64_t cols, llm_buffer **out) {
+LLM__PRIVATE llm_result llm__cpu_buffer_new(llm_backend_ctx *ctx, int rank, int64_t rows, int64_t cols, llm_buffer **out) {
     int ok = 1;
     *out = NULL;
     if (rank < 0 || rank >= ctx->n_ranks || rows < 1 || cols < 1 || cols > INT32_MAX / 4)
@@ -177,8 +186,7 @@ static llm_result llm__cpu_experts_memory(llm_backend_ctx *ctx, const llm_weight
     return ctx->experts ? LLM_OK : llm__nomem();
 }
 
-/* Plans a weight; its data is read by weights_done. */
-static llm_result llm__cpu_weight(llm_backend_ctx *ctx, int rank, const llm_weight_desc *desc, llm_weight **out) {
+LLM__PRIVATE llm_result llm__cpu_weight(llm_backend_ctx *ctx, int rank, const llm_weight_desc *desc, llm_weight **out) {
     *out = NULL;
     if (rank < 0 || rank >= ctx->n_ranks) return llm__error(LLM_ERR_ARG, "%s: rank %d of %d", desc->name, rank, ctx->n_ranks);
     if (!llm__grow((void **)&ctx->weight, &ctx->weight_cap, ctx->n_weights + 1, sizeof *ctx->weight)) return llm__nomem();
@@ -190,8 +198,7 @@ static llm_result llm__cpu_weight(llm_backend_ctx *ctx, int rank, const llm_weig
     return LLM_OK;
 }
 
-/* An empty site: n_slots slots that add nothing. */
-static llm_result llm__cpu_lora_site(llm_backend_ctx *ctx, int rank, int n_slots, llm_lora_site **out) {
+LLM__PRIVATE llm_result llm__cpu_lora_site(llm_backend_ctx *ctx, int rank, int n_slots, llm_lora_site **out) {
     *out = NULL;
     if (rank < 0 || rank >= ctx->n_ranks || n_slots < 1) return llm__error(LLM_ERR_ARG, "lora_site: rank %d, %d slots", rank, n_slots);
     if (!llm__grow((void **)&ctx->site, &ctx->site_cap, ctx->n_sites + 1, sizeof *ctx->site)) return llm__nomem();
@@ -222,8 +229,7 @@ static llm_result llm__lora_slot_pack(llm__lora_slot *s) {
     return LLM_OK;
 }
 
-/* Adapters are f32, for a product of floats leaves its input as it is. Weights lie in the slot's memory, none has a region of its own. */
-static llm_result llm__cpu_lora_put(LLM__UNUSED llm_backend_ctx *ctx, LLM__UNUSED int rank, llm_lora_site *site, int slot,
+LLM__PRIVATE llm_result llm__cpu_lora_put(LLM__UNUSED llm_backend_ctx *ctx, LLM__UNUSED int rank, llm_lora_site *site, int slot,
                                     const llm_lora_part *parts, int n) {
     llm_result r = LLM_OK;
     llm__lora_slot *s = &site->slot[slot];
@@ -247,8 +253,7 @@ static void llm__cpu_pack(void *arg, int pass, int thread, int n_threads) {
     llm__weight_pack(*w, thread, n_threads);
 }
 
-/* Packs what came since the last call, and takes the logits: (max_out, the largest vocabulary, of all ranks). */
-static llm_result llm__cpu_weights_done(llm_backend_ctx *ctx) {
+LLM__PRIVATE llm_result llm__cpu_weights_done(llm_backend_ctx *ctx) {
     int64_t vocab = 0;
     int ok = 1;
     llm_result made = llm__weights_allocate(ctx->weight, ctx->n_weights);
@@ -283,8 +288,7 @@ static int64_t llm__kv_layout(const llm__kv_cache *kv, int n_layers, const llm_k
     return ok ? (int64_t)at : 0;
 }
 
-/* Before kv_open: how many pages there will be is worked out from it. */
-static int64_t llm__cpu_kv_page_bytes(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens) {
+LLM__PRIVATE int64_t llm__cpu_kv_page_bytes(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens) {
     return llm__kv_layout(&ctx->kv, n_layers, layers, page_tokens, NULL);
 }
 
@@ -297,8 +301,7 @@ static void llm__cpu_kv_touch(void *arg, LLM__UNUSED int pass, int thread, int n
         for (int64_t i = from; i < to; i += 4096) ((volatile uint8_t *)kv->base[r])[i] = 0;
 }
 
-/* Lays out a page, takes the pages of every rank and the scratch that attention over them needs. Once. */
-static llm_result llm__cpu_kv_open(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens, int64_t n_pages) {
+LLM__PRIVATE llm_result llm__cpu_kv_open(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens, int64_t n_pages) {
     llm__kv_cache *kv = &ctx->kv;
     int ok = 1;
     if (kv->layer) return llm__error(LLM_ERR_ARG, "kv_open: called twice");
@@ -328,10 +331,8 @@ static llm_result llm__cpu_kv_open(llm_backend_ctx *ctx, int n_layers, const llm
     return LLM_OK;
 }
 
-/* Bytes of buffers, pages, lists, scratch and packed weights. */
-static int64_t llm__cpu_memory_used(llm_backend_ctx *ctx) {
+LLM__PRIVATE int64_t llm__cpu_memory_used(llm_backend_ctx *ctx) {
     int64_t n = (int64_t)ctx->memory;
     for (size_t i = 0; i < ctx->n_weights; i++) n += (int64_t)ctx->weight[i]->bytes;
     return n;
 }
-

@@ -1,4 +1,14 @@
-/* ---- the step ---- */
+/* cpu_step: a step from begin to end, and the table itself. */
+#include "api/config.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "base/threads.h"
+#include "cpu/packed.h"
+#include "cpu/backend.h"
+#include "cpu/operations.h"
+#include "cpu/record.h"
+#include "cpu/cpu_open.h"
 
 /* Refuses a step whose numbers would lead outside of the buffers or the cache: rows that do not belong to their sequences in order, a
  * sequence longer than its pages, pages that the cache does not have, out rows that are no rows. An id outside of the embeddings reads as
@@ -165,4 +175,3 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
         llm__cpu_receive, llm__cpu_state, NULL};
     return &table;
 }
-

@@ -1,17 +1,7 @@
-/* ============================================================================
- * >>dtypes   What the bytes of stored tensors mean.
- * ============================================================================
- * A stored row is a sequence of blocks of 1, 32 or 256 elements. A block of one element is a number; the small floats among them (f16,
- * bf16, the two fp8) widen exactly to f32. A block of 32 or 256 is quantised: small unsigned integers u share a scale, and perhaps a
- * minimum, by groups of 16 or 32, so that
- *
- *     w = scale * (u - zero) + minimum          or          w = scale * table[u]
- *
- * Formats of 32 ("Q4_0") have f16 scales. Those of 256 ("Q4_K", super-blocks) have small integer scales for their groups and one f16 for
- * all: half a bit a weight is all that scales cost. The formats differ in where bits stand and how scales are packed, nothing else. So a
- * format is a row of the table llm__formats, and one function, llm__sub_get, takes any 32 columns of any format apart into one common
- * form. Everything that reads weights starts from it: rows for the embedding, packing for the kernels, the tests.
- * The formats are ggml's (ggml-common.h); MXFP4 is that of the Open Compute Project (Microscaling Formats 1.0, 2023). */
+#include "cpu/dtypes.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "base/text.h"
 
 static float llm__bits_f32(uint32_t u) {
     float f;
@@ -19,7 +9,7 @@ static float llm__bits_f32(uint32_t u) {
     return f;
 }
 
-static uint32_t llm__f32_bits(float f) {
+LLM__PRIVATE uint32_t llm__f32_bits(float f) {
     uint32_t u;
     memcpy(&u, &f, 4);
     return u;
@@ -27,21 +17,17 @@ static uint32_t llm__f32_bits(float f) {
 
 /* ---- Small floats ---- */
 
-/* f16: sign, 5 bits of exponent (bias 15), 10 of mantissa. Moved into f32's fields the exponent is 112 too small; a subnormal (exponent 0)
- * is its mantissa times 2^-24. */
-static float llm__f16_to_f32(uint16_t h) {
+LLM__PRIVATE float llm__f16_to_f32(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = (h >> 10) & 31, m = h & 1023;
     if (e == 31) return llm__bits_f32(sign | 0x7F800000 | m << 13);
     if (e) return llm__bits_f32(sign | (e + 112) << 23 | m << 13);
     return llm__bits_f32(sign | llm__f32_bits((float)m * (1.0f / 16777216)));
 }
 
-/* bf16 is the upper half of an f32; fp8 e5m2 the upper half of an f16. */
-static float llm__bf16_to_f32(uint16_t h) { return llm__bits_f32((uint32_t)h << 16); }
-static float llm__e5m2_to_f32(uint8_t b) { return llm__f16_to_f32((uint16_t)(b << 8)); }
+LLM__PRIVATE float llm__bf16_to_f32(uint16_t h) { return llm__bits_f32((uint32_t)h << 16); }
+LLM__PRIVATE float llm__e5m2_to_f32(uint8_t b) { return llm__f16_to_f32((uint16_t)(b << 8)); }
 
-/* fp8 e4m3fn: no infinities, one NaN of each sign. */
-static float llm__e4m3_to_f32(uint8_t b) {
+LLM__PRIVATE float llm__e4m3_to_f32(uint8_t b) {
     uint32_t sign = (uint32_t)(b & 0x80) << 24, e = (b >> 3) & 15, m = b & 7;
     if ((b & 0x7F) == 0x7F) return llm__bits_f32(sign | 0x7FC00000);
     if (e) return llm__bits_f32(sign | (e + 120) << 23 | m << 20);
@@ -66,11 +52,11 @@ static uint32_t llm__f32_narrow(float f, int e_bits, int m_bits, uint32_t top, u
     return sign | LLM__MIN(r, top);
 }
 
-static uint16_t llm__f32_to_f16(float f) { return (uint16_t)llm__f32_narrow(f, 5, 10, 0x7C00, 0x7E00); }
-static uint8_t llm__f32_to_e4m3(float f) { return (uint8_t)llm__f32_narrow(f, 4, 3, 0x7E, 0x7F); } /* saturates */
-static uint8_t llm__f32_to_e5m2(float f) { return (uint8_t)llm__f32_narrow(f, 5, 2, 0x7B, 0x7E); } /* saturates */
+LLM__PRIVATE uint16_t llm__f32_to_f16(float f) { return (uint16_t)llm__f32_narrow(f, 5, 10, 0x7C00, 0x7E00); }
+LLM__PRIVATE uint8_t llm__f32_to_e4m3(float f) { return (uint8_t)llm__f32_narrow(f, 4, 3, 0x7E, 0x7F); } /* saturates */
+LLM__PRIVATE uint8_t llm__f32_to_e5m2(float f) { return (uint8_t)llm__f32_narrow(f, 5, 2, 0x7B, 0x7E); } /* saturates */
 
-static uint16_t llm__f32_to_bf16(float f) {
+LLM__PRIVATE uint16_t llm__f32_to_bf16(float f) {
     uint32_t u = llm__f32_bits(f);
     if ((u & 0x7FFFFFFF) > 0x7F800000) return (uint16_t)(u >> 16 | 0x40);
     return (uint16_t)((u + 0x7FFF + (u >> 16 & 1)) >> 16);
@@ -78,51 +64,23 @@ static uint16_t llm__f32_to_bf16(float f) {
 
 /* ---- Types by number ---- */
 
-/* How elements of a type are stored: in blocks of so many elements and bytes. A row is a whole number of blocks, so the length of a row in
- * bytes is n / block * bytes, and no block spans two rows. */
-typedef struct llm__type_desc {
-    int32_t type; /* llm_type; numbers that it lacks are listed for their names and sizes only */
-    const char *name;
-    int32_t block, bytes;
-} llm__type_desc;
-
-/* Those of one element a block are the dtypes of safetensors, by the same names. Rows without a name of llm_type are types of ggml that no
- * kernel here reads: they are in the table so that `info` can list them and their sizes can be checked. Numbers that ggml has given up (4,
- * 5, 31 to 33, 36 to 38) are absent, as if never heard of. */
-static const llm__type_desc llm__type_table[] = {
-    {LLM_TYPE_F32, "F32", 1, 4}, {LLM_TYPE_F16, "F16", 1, 2}, {LLM_TYPE_BF16, "BF16", 1, 2}, {LLM_TYPE_F64, "F64", 1, 8},
-    {LLM_TYPE_Q4_0, "Q4_0", 32, 18}, {LLM_TYPE_Q4_1, "Q4_1", 32, 20}, {LLM_TYPE_Q5_0, "Q5_0", 32, 22},
-    {LLM_TYPE_Q5_1, "Q5_1", 32, 24}, {LLM_TYPE_Q8_0, "Q8_0", 32, 34}, {9, "Q8_1", 32, 36}, {LLM_TYPE_Q2_K, "Q2_K", 256, 84},
-    {LLM_TYPE_Q3_K, "Q3_K", 256, 110}, {LLM_TYPE_Q4_K, "Q4_K", 256, 144}, {LLM_TYPE_Q5_K, "Q5_K", 256, 176},
-    {LLM_TYPE_Q6_K, "Q6_K", 256, 210}, {15, "Q8_K", 256, 292}, {16, "IQ2_XXS", 256, 66}, {17, "IQ2_XS", 256, 74},
-    {18, "IQ3_XXS", 256, 98}, {19, "IQ1_S", 256, 50}, {LLM_TYPE_IQ4_NL, "IQ4_NL", 32, 18}, {21, "IQ3_S", 256, 110},
-    {22, "IQ2_S", 256, 82}, {LLM_TYPE_IQ4_XS, "IQ4_XS", 256, 136}, {29, "IQ1_M", 256, 56}, {34, "TQ1_0", 256, 54},
-    {35, "TQ2_0", 256, 66}, {LLM_TYPE_MXFP4, "MXFP4", 32, 17}, {40, "NVFP4", 64, 36}, {LLM_TYPE_I8, "I8", 1, 1},
-    {LLM_TYPE_I16, "I16", 1, 2}, {LLM_TYPE_I32, "I32", 1, 4}, {LLM_TYPE_I64, "I64", 1, 8}, {LLM_TYPE_F8_E4M3, "F8_E4M3", 1, 1},
-    {LLM_TYPE_F8_E5M2, "F8_E5M2", 1, 1}, {LLM_TYPE_U8, "U8", 1, 1}, {LLM_TYPE_BOOL, "BOOL", 1, 1}, {LLM_TYPE_U16, "U16", 1, 2},
-    {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8},
-};
-
-/* NULL for a type never heard of. Types of the table that no kernel reads are refused where the tensor is used. */
-static const llm__type_desc *llm__type_info(int32_t type) {
+LLM__PRIVATE const llm__type_desc *llm__type_info(int32_t type) {
     for (int i = 0; i < LLM__COUNT(llm__type_table); i++)
         if (llm__type_table[i].type == type) return &llm__type_table[i];
     return NULL;
 }
 
-static const char *llm__type_name(int32_t type) {
+LLM__PRIVATE const char *llm__type_name(int32_t type) {
     const llm__type_desc *t = llm__type_info(type);
     return t ? t->name : type >= LLM_TYPE_RANDOM ? "random" : "unknown";
 }
 
-static int llm__type_block(int32_t type) { return llm__type_info(type) ? llm__type_info(type)->block : 1; }
+LLM__PRIVATE int llm__type_block(int32_t type) { return llm__type_info(type) ? llm__type_info(type)->block : 1; }
 static int llm__type_block_bytes(int32_t type) { return llm__type_info(type) ? llm__type_info(type)->bytes : 0; }
 
-/* Bytes of n elements of a stored row; n is a multiple of the block. */
-static int64_t llm__row_bytes(int32_t type, int64_t n) { return n / llm__type_block(type) * llm__type_block_bytes(type); }
+LLM__PRIVATE int64_t llm__row_bytes(int32_t type, int64_t n) { return n / llm__type_block(type) * llm__type_block_bytes(type); }
 
-/* Element i of a stored row of a readable type whose block is one element. */
-static float llm__element(int32_t type, const uint8_t *p, int64_t i) {
+LLM__PRIVATE float llm__element(int32_t type, const uint8_t *p, int64_t i) {
     int size = llm__type_block_bytes(type);
     uint64_t bits = 0;
     double wide;
@@ -141,38 +99,6 @@ static float llm__element(int32_t type, const uint8_t *p, int64_t i) {
 
 /* ---- Quantised blocks ---- */
 
-/* How a packed weight keeps them: see >>kernels-ref. */
-typedef enum llm__kind {
-    LLM__KIND_F32 = 0, LLM__KIND_F16, LLM__KIND_BF16,           /* floats */
-    LLM__KIND_Q4Z, LLM__KIND_Q4M, LLM__KIND_Q5Z, LLM__KIND_Q5M, /* 4 and 5 bits with a zero point or a minimum */
-    LLM__KIND_Q8, LLM__KIND_IQ4, LLM__KIND_MXFP4,               /* signed bytes; nibbles that index a table of them */
-    LLM__KIND_Q4K, LLM__KIND_Q5K, LLM__KIND_Q6K,                /* with scales by super-block */
-    LLM__KIND_G16, LLM__KIND_G16M, LLM__KIND_COUNT              /* bytes with f32 scales by 16 columns, for what has no layout of its own */
-} llm__kind;
-
-/* In which order the bits of a plane stand. A sub is 32 columns, number j of its block.
- *   HALVES    16 bytes a sub: low nibbles are columns 0..15, high ones 16..31
- *   STRIPES   32 bytes for 8 / bits subs: the first has the lowest bits of each byte
- *   QUARTERS  Q6_K's nibbles: as STRIPES, but 64 bytes for four subs, whose first two have the low nibbles
- *   WORD      one bit a column, in order */
-typedef enum llm__order { LLM__PLANE_NONE = 0, LLM__HALVES, LLM__STRIPES, LLM__QUARTERS, LLM__WORD } llm__order;
-
-/* How scales (and minimums) of subs are stored: 1; a power of two; small integers, packed in one way or another. */
-typedef enum llm__packing { LLM__SC_ONE = 0, LLM__SC_E8, LLM__SC_Q2K, LLM__SC_Q3K, LLM__SC_Q45K, LLM__SC_Q6K, LLM__SC_XS } llm__packing;
-
-/* One quantised format. u = low | high << bits of low. All positions are bytes of the block. */
-typedef struct llm__format {
-    int32_t type;
-    llm__kind kind, rest;          /* packed as; when columns are cut inside a super-block */
-    int zero;
-    llm__order order;              /* low plane */
-    int bits, at;
-    llm__order high_order;         /* high plane */
-    int high_bits, high_at;
-    llm__packing scales;
-    int scales_at, d_at, m_at;     /* f16 scale and minimum; m_at -1: none */
-} llm__format;
-
 static const llm__format llm__formats[] = {
     {LLM_TYPE_Q4_0, LLM__KIND_Q4Z, LLM__KIND_Q4Z, 8, LLM__HALVES, 4, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1},
     {LLM_TYPE_Q4_1, LLM__KIND_Q4M, LLM__KIND_Q4M, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, 2},
@@ -189,28 +115,11 @@ static const llm__format llm__formats[] = {
     {LLM_TYPE_IQ4_XS, LLM__KIND_IQ4, LLM__KIND_IQ4, 0, LLM__HALVES, 4, 8, LLM__PLANE_NONE, 0, 0, LLM__SC_XS, 2, 0, -1},
 };
 
-/* NULL: not a quantised type that can be read. */
-static const llm__format *llm__format_of(int32_t type) {
+LLM__PRIVATE const llm__format *llm__format_of(int32_t type) {
     for (int i = 0; i < LLM__COUNT(llm__formats); i++)
         if (llm__formats[i].type == type) return &llm__formats[i];
     return NULL;
 }
-
-/* What the nibbles of a kind stand for, where they are indexes of a table; else NULL. */
-LLM__INLINE const int8_t *llm__kind_table(llm__kind kind) {
-    static const int8_t iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-    static const int8_t e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}; /* doubled */
-    return kind == LLM__KIND_IQ4 ? iq4 : kind == LLM__KIND_MXFP4 ? e2m1 : NULL;
-}
-
-/* 32 columns of one stored row: w[i] = d * sc[i / 16] * q[i] + m * mc[i / 16]. The products d * sc and m * mc are exact in f32. */
-typedef struct llm__sub {
-    uint8_t u[32]; /* as stored */
-    int8_t q[32];  /* as meant: u - zero, or table[u] */
-    float d, m;
-    int8_t sc[2];
-    uint8_t mc[2];
-} llm__sub;
 
 static float llm__load_f16(const uint8_t *p) { return llm__f16_to_f32((uint16_t)(p[0] | p[1] << 8)); }
 
@@ -264,8 +173,7 @@ static void llm__sub_scales(llm__packing packing, const uint8_t *p, int j, llm__
     }
 }
 
-/* Columns [32 sub, 32 sub + 32) of a stored row of a quantised type, whose format and sizes are f and t. */
-static void llm__sub_get(const llm__format *f, const llm__type_desc *t, const uint8_t *row, int64_t sub, llm__sub *o) {
+LLM__PRIVATE void llm__sub_get(const llm__format *f, const llm__type_desc *t, const uint8_t *row, int64_t sub, llm__sub *o) {
     const int8_t *table = llm__kind_table(f->kind);
     const uint8_t *p = row + sub / (t->block / 32) * t->bytes;
     int j = (int)(sub % (t->block / 32));
@@ -282,13 +190,11 @@ static void llm__sub_get(const llm__format *f, const llm__type_desc *t, const ui
                         : llm__bits_f32((uint32_t)(p[0] - 1) << 23); /* 2^(p - 128): the table is doubled */
 }
 
-/* 1 if rows of the type can be read as weights: the quantised ones, floats, and int8, which must have scales. Other integers are none. */
-static int llm__type_readable(int32_t type) {
+LLM__PRIVATE int llm__type_readable(int32_t type) {
     return llm__format_of(type) || llm__word_index("F32 F16 BF16 F8_E4M3 F8_E5M2 F64 I8", llm__lit(llm__type_name(type))) >= 0;
 }
 
-/* Columns [from, from + n) of a stored row as f32: the meaning of every format. */
-static void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from, int64_t n, float *dst) {
+LLM__PRIVATE void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from, int64_t n, float *dst) {
     const llm__format *f = llm__format_of(type);
     const llm__type_desc *t = llm__type_info(type);
     llm__sub s;
@@ -305,4 +211,3 @@ static void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from,
             for (int k = at; k < at + count; k++) dst[i++] = s.d * (float)s.sc[k / 16] * (float)s.q[k] + s.m * (float)s.mc[k / 16];
         }
 }
-

@@ -1,16 +1,10 @@
-/* ---- Experts ----
- * Each row goes through its k experts. The pairs (row, choice) are slots, sorted by expert, rows ascending; the tokens of an expert then
- * form tiles as in any other product. A row's results are added in the order of its choices, so they do not depend on who else is in the
- * batch. Many rows go in turns, as many at a time as the scratch memory holds. Three rows of two choices each:
- *
- *     row 0: experts 5, 2     row 1: 2, 7     row 2: 5, 2
- *     slot      0   1   2   3   4   5
- *     expert    2   2   2   5   5   7        begin of expert 2: 0, of 5: 3, of 7: 5
- *     row       0   1   2   0   2   1        slot_of row 0: 3, 0; row 1: 1, 5; row 2: 4, 2
- *
- * The passes: sort (one thread); gather the slots' rows; for gate and up, then for down: round, beside A x of adapters, then their B low,
- * then the product; add up by row. In a product the experts' grids are laid end to end, so threads share the work evenly however uneven the
- * routing is. */
+#include "cpu/experts.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "cpu/packed.h"
+#include "cpu/kernels.h"
+#include "cpu/linear.h"
+#include "cpu/products.h"
 
 /* What a turn works on, in scratch memory that all threads share. A choice without an expert (-1) has no slot. */
 typedef struct llm__slots {
@@ -45,8 +39,7 @@ static size_t llm__slots_place(llm__slots *s, uint8_t *memory, size_t n, size_t 
     return (at + 63) & ~(size_t)63;
 }
 
-/* Scratch memory that llm__run_experts wants for `rows` rows with k experts each; with less (at least that of one row) it takes turns. */
-LLM__UNUSED static size_t llm__experts_scratch(int64_t rows, int64_t k, int64_t n_experts, int64_t hidden, int64_t ff) {
+LLM__PRIVATE size_t llm__experts_scratch(int64_t rows, int64_t k, int64_t n_experts, int64_t hidden, int64_t ff) {
     llm__slots s;
     return llm__slots_place(&s, NULL, (size_t)(rows * k), (size_t)n_experts, (size_t)hidden, (size_t)ff);
 }
@@ -177,14 +170,12 @@ static int llm__experts_turn(const llm_experts_op *op, int rows, size_t scratch_
     return turn;
 }
 
-/* Passes of an operation over n_rows rows. */
-LLM__UNUSED static int llm__experts_passes(const llm_experts_op *op, int n_rows, size_t scratch_bytes) {
+LLM__PRIVATE int llm__experts_passes(const llm_experts_op *op, int n_rows, size_t scratch_bytes) {
     const int turn = LLM__MAX(1, llm__experts_turn(op, n_rows, scratch_bytes));
     return (n_rows + turn - 1) / turn * LLM__EXPERT_PASSES;
 }
 
-/* This thread's part of one pass: see above. Rows, choices and weights come in op->routes (rows, 2 k): ids, then weights, as floats. */
-LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_op *op, int pass) {
+LLM__PRIVATE void llm__run_experts(const llm__exec *e, const llm_experts_op *op, int pass) {
     const int64_t hidden = op->gate_up->cols, ff = op->down->cols, out = op->down->rows / op->n_experts, wide = LLM__MAX(hidden, out);
     const int turn = llm__experts_turn(op, e->n_rows, e->scratch_bytes), row0 = pass / LLM__EXPERT_PASSES * turn;
     const int rows = LLM__MIN(turn, e->n_rows - row0);
@@ -208,8 +199,3 @@ LLM__UNUSED static void llm__run_experts(const llm__exec *e, const llm_experts_o
     if (sub >= 2 && sub < 8) llm__slots_pass(e, &s, op, sub < 5 ? &up : &down, &f, (sub - 2) % 3);
     if (sub == 8) llm__slots_combine(e, &s, op, row0, rows);
 }
-
-#if defined(__clang__)
-#pragma clang diagnostic pop
-#endif
-

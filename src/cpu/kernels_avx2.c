@@ -1,18 +1,9 @@
+#include "cpu/kernels_avx2.h"
+#include "cpu/bodies.h"
+#include "cpu/mac.h"
+#include "cpu/unpack.h"
+
 #if LLM__X86
-/* ---------------------------------------------------------------------------
- * >>kernels-avx2   Products with 16 registers of 32 bytes: 8 rows of a block at a time.
- * ---------------------------------------------------------------------------
- * Without VNNI a product of bytes takes two instructions: vpmaddubsw multiplies unsigned weights with signed activations and adds pairs
- * into 16 bits, vpmaddwd (with ones) adds pairs of those into 32. The first is made to run several times before the second: products of
- * 4-bit weights add up to at most 2 * 8 * 15 * 127 = 30,480 in a lane, so all 8 vectors of a block fit into 16 bits; of 5 bits, 4 vectors;
- * of 6, two. Signed bytes would overflow as unsigned ones at once (2 * 255 * 127): there the weight's sign goes to the activation, and each
- * pair sum is widened.
- *
- * A tile is taken four tokens at a time: a load of weights serves four multiplications, and 8 sums (4 tokens x 2 halves of the rows) with
- * two weights and an activation are what the registers hold. The results wait in memory, that is, in L1: their load and store hide behind
- * the multiplications. */
-#define LLM__AVX2 __attribute__((target("avx2,fma,f16c,tune=skylake-avx512")))
-#define LLM__AVX2_INLINE LLM__FORCE LLM__AVX2
 
 /* The conversions, see llm__half_fn and those after it: 8 lanes an instruction. */
 LLM__AVX2_INLINE llm__v16 llm__avx2_half(const uint16_t *p) {
@@ -47,13 +38,6 @@ LLM__AVX2_INLINE __m256i llm__avx2_four(const int8_t *q) { /* 4 activations in e
     int32_t four;
     memcpy(&four, q, 4);
     return _mm256_set1_epi32(four);
-}
-
-/* vpshufb looks up 32 nibbles at once, in a table of 16 bytes that stands in both halves of the register. */
-LLM__AVX2_INLINE void llm__avx2_look_up(const int8_t values[16], uint8_t *u) {
-    const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)values));
-    for (__m256i *at = (__m256i *)(void *)u, *end = at + 16; at < end; at++)
-        _mm256_storeu_si256(at, _mm256_shuffle_epi8(table, _mm256_loadu_si256(at)));
 }
 
 /* sum[t][half] = u q over the columns of the vectors from .. to - 1 of w, which fit one run, for n tokens. The loop over columns is kept a
@@ -160,13 +144,80 @@ LLM__AVX2 static void llm__avx2_product(llm__kind kind, const llm__product *p) {
     }
 }
 
-/* AVX-VNNI: vpdpbusd in 32 bytes. Four products added to 32 bits, no overflow to care about. */
+/* 8 elements of b as f32; of bf16, 8 pairs' former or latter ones. */
+LLM__AVX2_INLINE __m256 llm__avx2_load(const llm__kind type, const void *p, int64_t i, const int latter) {
+    if (type == LLM__KIND_F32) return _mm256_loadu_ps((const float *)p + i);
+    const uint16_t *half = (const uint16_t *)p + i;
+    if (type == LLM__KIND_F16) return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)half));
+    const __m256i pairs = _mm256_loadu_si256((const __m256i *)(const void *)half);
+    return _mm256_castsi256_ps(latter ? _mm256_and_si256(pairs, _mm256_set1_epi32(-65536)) : _mm256_slli_epi32(pairs, 16));
+}
+
+LLM__MAC(llm__avx2_rows, llm__avx2_all, LLM__AVX2, _mm256, __m256, 8, 3, a, 1, llm__avx2_load, _mm256_broadcast_ss, _mm256_fmadd_ps)
+LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx2_all, m) }
+
+/* The kernels of >>bodies, compiled with these instructions. */
+LLM__AVX2 static void llm__avx2_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
+    llm__body_quantise(a, at, x, stride, n, per, llm__avx2_int8);
+}
+
+LLM__AVX2 static void llm__avx2_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
+    llm__body_finish(f, b, g, u, token, n);
+}
+
+LLM__AVX2 static float llm__avx2_sum(const float *x, int n) { return llm__body_sum(x, n); }
+LLM__AVX2 static float llm__avx2_dot(const float *x, const float *y, int n) { return llm__body_dot(x, y, n); }
+LLM__AVX2 static void llm__avx2_add(float *x, const float *y, float scale, int n) { llm__body_add(x, y, scale, n); }
+
+LLM__AVX2 static void llm__avx2_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
+    llm__body_affine(dst, src, shift, scale, w, b, n);
+}
+
+LLM__AVX2 static void llm__avx2_rotate(float *x, const float *rope, int half, int interleaved) { llm__body_rotate(x, rope, half, interleaved); }
+LLM__AVX2 static void llm__avx2_to_half(uint16_t *dst, const float *src, int n) { llm__body_to_half(dst, src, n, llm__avx2_narrow); }
+LLM__AVX2 static void llm__avx2_to_bf16(uint16_t *dst, const float *src, int n) { llm__body_to_bf16(dst, src, n); }
+
+LLM__AVX2 static void llm__avx2_expand(llm_kv_type type, const uint8_t *src, int n, float *low, float *high) {
+    llm__body_expand(type, src, n, low, high, llm__avx2_half, llm__avx2_bytes);
+}
+
+LLM__AVX2 static void llm__avx2_bias(llm__attend *t, int block) { llm__body_bias(t, block); }
+LLM__AVX2 static void llm__avx2_soften(llm__attend *t, int block) { llm__body_soften(t, block, 1, 0); }
+LLM__AVX2 static float llm__avx2_top(const float *x, int32_t n, int *bad) { return llm__body_top(x, n, bad); }
+
+LLM__AVX2 static double llm__avx2_weigh(const float *x, float *w, int32_t n, float max, float scale) {
+    return llm__body_weigh(x, w, n, max, scale);
+}
+
+/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
+LLM__AVX2 static double llm__avx2_peak(int64_t turns) {
+    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m256i);
+    __m256i s[12];
+    uint64_t sum = 0;
+    LLM__UNROLL
+    for (int i = 0; i < 12; i++) s[i] = _mm256_set1_epi32((int)turns + i);
+    const __m256i a = s[0], b = s[1];
+    for (; turns > 0; turns--)
+        LLM__UNROLL
+        for (int i = 0; i < 12; i++) s[i] = _mm256_add_epi32(s[i], _mm256_madd_epi16(_mm256_maddubs_epi16(s[i], a), b));
+    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
+    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+}
+
+LLM__PRIVATE const llm__kernels llm__kernels_avx2 = {
+    llm__avx2_quantise, llm__avx2_finish, llm__avx2_sum, llm__avx2_dot, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate, llm__avx2_to_half,
+    llm__avx2_to_bf16, llm__avx2_expand, llm__avx2_bias, llm__avx2_soften, llm__avx2_top, llm__avx2_weigh, llm__avx2_mac, llm__avx2_product,
+    0, NULL, llm__avx2_peak,
+};
+
 #if LLM__HAS_2021
 #ifdef LLM__TEST_EMULATE_AVX512
 #define LLM__AVXVNNI LLM__AVX2
 #else
 #define LLM__AVXVNNI __attribute__((target("avx2,fma,f16c,avxvnni")))
 #endif
+
+/* AVX-VNNI: vpdpbusd in 32 bytes. Four products added to 32 bits, no overflow to care about. */
 
 /* As llm__avx2_sums; weights come as unsigned bytes (shift 1), so there is no sign to move. */
 LLM__FORCE LLM__AVXVNNI void llm__avxvnni_sums(const int run, const int n, const llm__cooked *w, const int from, const int to,
@@ -199,17 +250,27 @@ LLM__AVXVNNI static LLM__NOINLINE void llm__avxvnni_multiply(llm__kind kind, con
 LLM__AVXVNNI static void llm__avxvnni_product(llm__kind kind, const llm__product *p) {
     llm__walk_cooked(kind, LLM__UNSIGNED, llm__avx2_cook, llm__avxvnni_multiply, p);
 }
-#endif
 
-/* 8 elements of b as f32; of bf16, 8 pairs' former or latter ones. */
-LLM__AVX2_INLINE __m256 llm__avx2_load(const llm__kind type, const void *p, int64_t i, const int latter) {
-    if (type == LLM__KIND_F32) return _mm256_loadu_ps((const float *)p + i);
-    const uint16_t *half = (const uint16_t *)p + i;
-    if (type == LLM__KIND_F16) return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)half));
-    const __m256i pairs = _mm256_loadu_si256((const __m256i *)(const void *)half);
-    return _mm256_castsi256_ps(latter ? _mm256_and_si256(pairs, _mm256_set1_epi32(-65536)) : _mm256_slli_epi32(pairs, 16));
+/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
+LLM__AVXVNNI static double llm__avxvnni_peak(int64_t turns) {
+    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m256i);
+    __m256i s[12];
+    uint64_t sum = 0;
+    LLM__UNROLL
+    for (int i = 0; i < 12; i++) s[i] = _mm256_set1_epi32((int)turns + i);
+    const __m256i a = s[0], b = s[1];
+    for (; turns > 0; turns--)
+        LLM__UNROLL
+        for (int i = 0; i < 12; i++) s[i] = _mm256_dpbusd_avx_epi32(s[i], a, b);
+    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
+    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
 }
 
-LLM__MAC(avx2, LLM__AVX2, _mm256, __m256, 8, 3, a, 1, llm__avx2_load, _mm256_broadcast_ss, _mm256_fmadd_ps)
-LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx2_all, m) }
+LLM__PRIVATE const llm__kernels llm__kernels_avxvnni = {
+    llm__avx2_quantise, llm__avx2_finish, llm__avx2_sum, llm__avx2_dot, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate, llm__avx2_to_half,
+    llm__avx2_to_bf16, llm__avx2_expand, llm__avx2_bias, llm__avx2_soften, llm__avx2_top, llm__avx2_weigh, llm__avx2_mac, llm__avxvnni_product,
+    0, NULL, llm__avxvnni_peak,
+};
 
+#endif
+#endif

@@ -1,35 +1,10 @@
-/* ---------------------------------------------------------------------------
- * >>kernels-avx512   Products with 32 registers of 64 bytes: all 16 rows at a time, with and without vpdpbusd.
- * ---------------------------------------------------------------------------
- * Eight registers hold a whole block, so tokens are taken one by one: 8 vpdpbusd, and for the floats a multiplication and one fused
- * multiply-add, or two where there are minimums: 10 or 11 operations of which 8 are the product. That is the ceiling: 80 or 73 % of what
- * vpdpbusd alone would reach. Zero points cost nothing, for the sums start with them. Two chains, of the first and the latter 16 columns,
- * hide the latency; where these have scales of their own, the chains are simply not added up.
- *
- * One block at a time would load as often as it multiplies, and a core that does two of each a cycle waits for the loads. So blocks of two
- * groups of 16 rows go together, which fill 16 registers, and an activation that is spread over a register serves both. Without VNNI the
- * 16-bit sums of AVX2 serve again, for one block. */
-#ifdef LLM__TEST_EMULATE_AVX512
-#define LLM__AVX512
-#define LLM__AVX512VNNI
-#else
-#define LLM__AVX512 __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")))
-#define LLM__AVX512VNNI __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")))
-#endif
-#define LLM__AVX512_INLINE LLM__FORCE LLM__AVX512
+#include "cpu/kernels_avx512.h"
+#include "cpu/bodies.h"
+#include "cpu/kernels_avx2.h"
+#include "cpu/mac.h"
+#include "cpu/unpack.h"
 
-LLM__AVX512_INLINE llm__v16 llm__avx512_half(const uint16_t *p) {
-    llm__v16 r;
-    _mm512_storeu_ps(r.v, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)));
-    return r;
-}
-
-LLM__AVX512_INLINE llm__v16 llm__avx512_bytes(const uint8_t *p, int is_unsigned) {
-    const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)p);
-    llm__v16 r;
-    _mm512_storeu_ps(r.v, _mm512_cvtepi32_ps(is_unsigned ? _mm512_cvtepu8_epi32(b) : _mm512_cvtepi8_epi32(b)));
-    return r;
-}
+#if LLM__X86
 
 LLM__AVX512_INLINE void llm__avx512_narrow(uint16_t *p, llm__v16 x) {
     _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(_mm512_loadu_ps(x.v), _MM_FROUND_TO_NEAREST_INT));
@@ -74,13 +49,6 @@ LLM__FORCE LLM__AVX512VNNI __m512i llm__avx512vnni_quads(const int run, __m512i 
 }
 
 typedef __m512i (*llm__avx512_quads_fn)(const int run, __m512i sum, const __m512i v[4], const int8_t *q);
-
-/* Scales have at most 19 bits that count, so d * 1.5 * 2^23 is exact in f32, and converting a sum costs nothing: the sum starts with the bits
- * of 1.5 * 2^23, which makes it that float plus the sum, and the multiplication by d takes d * 1.5 * 2^23 off again, rounding once. */
-enum { LLM__MAGIC = 0x4B400000 };
-
-/* d * -1.5 * 2^23. */
-LLM__AVX512_INLINE __m512 llm__avx512_taken(__m512 d) { return _mm512_mul_ps(d, _mm512_set1_ps(-12582912.0f)); }
 
 /* All tokens of a tile with one block or a pair, which stay in registers: see llm__scalar_multiply. */
 LLM__AVX512_INLINE void llm__avx512_tile(const llm__kind kind, const int pair, const llm__offset offset, const llm__avx512_quads_fn sum,
@@ -141,7 +109,7 @@ LLM__ALIGN_LOOPS LLM__AVX512VNNI static LLM__NOINLINE void llm__avx512vnni_two(l
 }
 
 /* Blocks without a second one are few: one loop serves all formats. */
-LLM__AVX512VNNI static void llm__avx512vnni_product(llm__kind kind, const llm__product *p) {
+LLM__PRIVATE LLM__AVX512VNNI void llm__avx512vnni_product(llm__kind kind, const llm__product *p) {
     if (p->pair == 2) llm__avx512vnni_two(kind, p);
     else llm__walk(kind, 1, LLM__APART, llm__avx512vnni_block, p, llm__avx512_half, llm__avx512_bytes, llm__avx2_look_up);
 }
@@ -158,8 +126,81 @@ LLM__AVX512_INLINE __m512 llm__avx512_load(const llm__kind type, const void *p, 
 LLM__AVX512_INLINE __m512 llm__avx512_spread(const float *x) { return _mm512_set1_ps(*x); }
 
 /* Twelve rows fill the registers. */
-LLM__MAC(avx512, LLM__AVX512, _mm512, __m512, 16, 12, a, 1, llm__avx512_load, llm__avx512_spread, _mm512_fmadd_ps)
-LLM__AVX512 static void llm__avx512_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx512_all, m) }
+LLM__MAC(llm__avx512_rows, llm__avx512_all, LLM__AVX512, _mm512, __m512, 16, 12, a, 1, llm__avx512_load, llm__avx512_spread, _mm512_fmadd_ps)
+LLM__PRIVATE LLM__AVX512 void llm__avx512_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx512_all, m) }
+
+LLM__PRIVATE LLM__AVX512 void llm__avx512_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
+    llm__body_quantise(a, at, x, stride, n, per, llm__avx512_int8);
+}
+
+LLM__PRIVATE LLM__AVX512 void llm__avx512_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
+    llm__body_finish(f, b, g, u, token, n);
+}
+
+LLM__PRIVATE LLM__AVX512 float llm__avx512_sum(const float *x, int n) { return llm__body_sum(x, n); }
+LLM__PRIVATE LLM__AVX512 float llm__avx512_dot(const float *x, const float *y, int n) { return llm__body_dot(x, y, n); }
+LLM__PRIVATE LLM__AVX512 void llm__avx512_add(float *x, const float *y, float scale, int n) { llm__body_add(x, y, scale, n); }
+
+LLM__PRIVATE LLM__AVX512 void llm__avx512_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
+    llm__body_affine(dst, src, shift, scale, w, b, n);
+}
+
+LLM__PRIVATE LLM__AVX512 void llm__avx512_rotate(float *x, const float *rope, int half, int interleaved) { llm__body_rotate(x, rope, half, interleaved); }
+LLM__PRIVATE LLM__AVX512 void llm__avx512_to_half(uint16_t *dst, const float *src, int n) { llm__body_to_half(dst, src, n, llm__avx512_narrow); }
+LLM__PRIVATE LLM__AVX512 void llm__avx512_to_bf16(uint16_t *dst, const float *src, int n) { llm__body_to_bf16(dst, src, n); }
+
+LLM__PRIVATE LLM__AVX512 void llm__avx512_expand(llm_kv_type type, const uint8_t *src, int n, float *low, float *high) {
+    llm__body_expand(type, src, n, low, high, llm__avx512_half, llm__avx512_bytes);
+}
+
+LLM__PRIVATE LLM__AVX512 void llm__avx512_bias(llm__attend *t, int block) { llm__body_bias(t, block); }
+LLM__PRIVATE LLM__AVX512 void llm__avx512_soften(llm__attend *t, int block) { llm__body_soften(t, block, 1, 1); }
+LLM__PRIVATE LLM__AVX512 float llm__avx512_top(const float *x, int32_t n, int *bad) { return llm__body_top(x, n, bad); }
+
+LLM__PRIVATE LLM__AVX512 double llm__avx512_weigh(const float *x, float *w, int32_t n, float max, float scale) {
+    return llm__body_weigh(x, w, n, max, scale);
+}
+
+/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
+LLM__AVX512 static double llm__avx512_peak(int64_t turns) {
+    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m512i);
+    __m512i s[12];
+    uint64_t sum = 0;
+    LLM__UNROLL
+    for (int i = 0; i < 12; i++) s[i] = _mm512_set1_epi32((int)turns + i);
+    const __m512i a = s[0], b = s[1];
+    for (; turns > 0; turns--)
+        LLM__UNROLL
+        for (int i = 0; i < 12; i++) s[i] = _mm512_add_epi32(s[i], _mm512_madd_epi16(_mm512_maddubs_epi16(s[i], a), b));
+    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
+    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+}
+
+LLM__PRIVATE LLM__AVX512VNNI double llm__avx512vnni_peak(int64_t turns) {
+    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m512i);
+    __m512i s[12];
+    uint64_t sum = 0;
+    LLM__UNROLL
+    for (int i = 0; i < 12; i++) s[i] = _mm512_set1_epi32((int)turns + i);
+    const __m512i a = s[0], b = s[1];
+    for (; turns > 0; turns--)
+        LLM__UNROLL
+        for (int i = 0; i < 12; i++) s[i] = _mm512_dpbusd_epi32(s[i], a, b);
+    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
+    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+}
+
+LLM__PRIVATE const llm__kernels llm__kernels_avx512 = {
+    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate, llm__avx512_to_half,
+    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512_mac, llm__avx512_product,
+    0, NULL, llm__avx512_peak,
+};
+
+LLM__PRIVATE const llm__kernels llm__kernels_avx512vnni = {
+    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate, llm__avx512_to_half,
+    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512_mac, llm__avx512vnni_product,
+    0, NULL, llm__avx512vnni_peak,
+};
 
 #if LLM__HAS_2021
 #ifdef LLM__TEST_EMULATE_AVX512
@@ -182,9 +223,16 @@ LLM__FORCE LLM__AVX512BF16 __m512 llm__avx512bf16_step(__m512 x, __m512 v, __m51
     return _mm512_dpbf16_ps(s, (__m512bh)v, (__m512bh)x);
 }
 
-LLM__MAC(avx512bf16, LLM__AVX512BF16, _mm512, __m512, 16, 12, half, 0, llm__avx512bf16_load, llm__avx512bf16_spread, llm__avx512bf16_step)
+LLM__MAC(llm__avx512bf16_rows, llm__avx512bf16_all, LLM__AVX512BF16, _mm512, __m512, 16, 12, half, 0, llm__avx512bf16_load, llm__avx512bf16_spread, llm__avx512bf16_step)
 LLM__AVX512BF16 static void llm__avx512bf16_mac(const llm__mac *m) {
     if (m->half) llm__avx512bf16_all(m, LLM__KIND_BF16);
     else llm__avx512_mac(m);
 }
 
+LLM__PRIVATE const llm__kernels llm__kernels_avx512bf16 = {
+    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate, llm__avx512_to_half,
+    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512bf16_mac, llm__avx512vnni_product,
+    1, NULL, llm__avx512vnni_peak,
+};
+#endif
+#endif

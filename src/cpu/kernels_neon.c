@@ -1,11 +1,10 @@
+#include "cpu/kernels_neon.h"
+#include "cpu/bodies.h"
+#include "cpu/mac.h"
+#include "cpu/unpack.h"
+
 #if LLM__NEON
-/* ---------------------------------------------------------------------------
- * >>kernels-neon   Products with 32 registers of 16 bytes: sdot, ARMv8.2's dot product.
- * ---------------------------------------------------------------------------
- * sdot multiplies sixteen signed bytes with sixteen and adds the four products of each lane to its 32-bit sum: vpdpbusd at a quarter of the
- * width, and both sides signed. So nothing is shifted by 128: unpacked weights are at most 63, and what has 8 bits is stored signed. A
- * vector of a block, 64 bytes, is four registers of 4 rows each; four tokens at a time make 16 sums, which with four weights and an
- * activation fit the registers. Without dot products (Cortex-A53, A72) the plain C kernels run, which compilers make 4 lanes wide. */
+
 #define LLM__NEON_INLINE LLM__FORCE LLM__NEON_TARGET
 
 /* The conversions, see llm__half_fn and those after it: 4 lanes an instruction. */
@@ -115,8 +114,62 @@ LLM__NEON_INLINE float32x4_t llm__neon_load(const llm__kind type, const void *p,
 #define llm__neon_mul_ps vmulq_f32
 #define llm__neon_add_ps vaddq_f32
 #define LLM__STEP(x, v, s) vfmaq_f32(s, x, v)
-LLM__MAC(neon, LLM__NEON_TARGET, llm__neon, float32x4_t, 4, 2, a, 1, llm__neon_load, vld1q_dup_f32, LLM__STEP)
+LLM__MAC(llm__neon_rows, llm__neon_all, LLM__NEON_TARGET, llm__neon, float32x4_t, 4, 2, a, 1, llm__neon_load, vld1q_dup_f32, LLM__STEP)
 #undef LLM__STEP
 LLM__NEON_TARGET static void llm__neon_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__neon_all, m) }
-#endif /* LLM__NEON */
 
+/* The kernels of >>bodies, compiled with these instructions. */
+LLM__NEON_TARGET static void llm__neon_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
+    llm__body_quantise(a, at, x, stride, n, per, llm__neon_int8);
+}
+
+LLM__NEON_TARGET static void llm__neon_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
+    llm__body_finish(f, b, g, u, token, n);
+}
+
+LLM__NEON_TARGET static float llm__neon_sum(const float *x, int n) { return llm__body_sum(x, n); }
+LLM__NEON_TARGET static float llm__neon_dot(const float *x, const float *y, int n) { return llm__body_dot(x, y, n); }
+LLM__NEON_TARGET static void llm__neon_add(float *x, const float *y, float scale, int n) { llm__body_add(x, y, scale, n); }
+
+LLM__NEON_TARGET static void llm__neon_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
+    llm__body_affine(dst, src, shift, scale, w, b, n);
+}
+
+LLM__NEON_TARGET static void llm__neon_rotate(float *x, const float *rope, int half, int interleaved) { llm__body_rotate(x, rope, half, interleaved); }
+LLM__NEON_TARGET static void llm__neon_to_half(uint16_t *dst, const float *src, int n) { llm__body_to_half(dst, src, n, llm__neon_narrow); }
+LLM__NEON_TARGET static void llm__neon_to_bf16(uint16_t *dst, const float *src, int n) { llm__body_to_bf16(dst, src, n); }
+
+LLM__NEON_TARGET static void llm__neon_expand(llm_kv_type type, const uint8_t *src, int n, float *low, float *high) {
+    llm__body_expand(type, src, n, low, high, llm__neon_half, llm__neon_bytes);
+}
+
+LLM__NEON_TARGET static void llm__neon_bias(llm__attend *t, int block) { llm__body_bias(t, block); }
+LLM__NEON_TARGET static void llm__neon_soften(llm__attend *t, int block) { llm__body_soften(t, block, 1, 0); }
+LLM__NEON_TARGET static float llm__neon_top(const float *x, int32_t n, int *bad) { return llm__body_top(x, n, bad); }
+
+LLM__NEON_TARGET static double llm__neon_weigh(const float *x, float *w, int32_t n, float max, float scale) {
+    return llm__body_weigh(x, w, n, max, scale);
+}
+
+/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
+LLM__NEON_TARGET static double llm__neon_peak(int64_t turns) {
+    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(int32x4_t);
+    int32x4_t s[12];
+    uint64_t sum = 0;
+    LLM__UNROLL
+    for (int i = 0; i < 12; i++) s[i] = vdupq_n_s32((int)turns + i);
+    const int32x4_t a = s[0], b = s[1];
+    for (; turns > 0; turns--)
+        LLM__UNROLL
+        for (int i = 0; i < 12; i++) s[i] = vdotq_s32(s[i], vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b));
+    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
+    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+}
+
+LLM__PRIVATE const llm__kernels llm__kernels_neon = {
+    llm__neon_quantise, llm__neon_finish, llm__neon_sum, llm__neon_dot, llm__neon_add, llm__neon_affine, llm__neon_rotate, llm__neon_to_half,
+    llm__neon_to_bf16, llm__neon_expand, llm__neon_bias, llm__neon_soften, llm__neon_top, llm__neon_weigh, llm__neon_mac, llm__neon_product,
+    0, NULL, llm__neon_peak,
+};
+
+#endif

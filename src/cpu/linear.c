@@ -1,68 +1,29 @@
-/* ============================================================================
- * >>linear   Weights from the file to packed blocks; the linear operations over them.
- * ============================================================================
- * A weight is described by segments: rows (every n-th, some columns) of stored matrices, stacked. That is how q, k and v become one weight,
- * how a rank of a tensor-parallel group takes its share, and how transposed or interleaved storage is read. llm__weight_new plans it: the
- * rows are cut into blocks of at most 16 that share a kind, gate and up rows of the same outputs alternating, experts one after the other.
- * llm__weights_allocate gives all planned weights one region of memory, in the order in which a step reads them, and llm__weight_pack fills
- * it, each thread its share.
- *
- * The work of a product is a grid of row blocks, two and two, x tiles of tokens, cut into one contiguous range a thread in the order of the
- * rows: a thread reads its part of the weight from front to back. For each item of the grid the row blocks are unpacked 32 columns at a
- * time, multiplied with the tile's activations, and the results (32 rows of up to 32 tokens) are finished while they are hot: bias,
- * activation, scale, and into the buffer. Unpacking again for each tile costs a twentieth of what 32 tokens cost. How the grid is cut
- * changes no sum.
- *
- * Example: gate and up of SmolLM2-135M, 1536 rows each of 576 columns. Planned, 192 blocks, a gate block and its up block by turns:
- *
- *     block 0   gate rows 0..15      block 1   up rows 0..15        together: outputs 0..15 = act(gate) * up
- *     block 2   gate rows 16..31     block 3   up rows 16..31                 outputs 16..31
- *     ...
- *
- * A decoding step of one token has 96 items, a pair of blocks each: of four threads the first takes items 0..23, that is outputs 0..383 and
- * the first quarter of the weight's memory. A prompt of 512 tokens has 96 * 16 items, tiles fastest: a pair of blocks meets all 16 tiles
- * before the next pair is touched. Here the arithmetic is the limit, so threads take 25 items at a time in turn (llm__run_product), and one
- * whose core is busy with something else takes fewer.
- *
- * Kinds of weights and what becomes of them: VECTOR and MLA_UP are rows of f32; EMBED is never packed, rows are read from the mapped file
- * as tokens ask for them; all others are packed blocks. Weights of floats are multiplied with f32 activations (bf16 ones with activations in
- * bf16 where vdpbf16ps is), quantised ones with rounded ones, the output layer's (HEAD) with two roundings or f32, for there an error of a
- * rounding would go straight into the logits. */
+#include "cpu/linear.h"
+#include "api/config.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "cpu/dtypes.h"
+#include "cpu/isa.h"
+#include "cpu/packed.h"
+#include "cpu/kernels.h"
 
-/* What an operation knows of the part of it that it is called for: see llm__pool. */
-typedef struct llm__exec {
-    int thread, n_threads; /* the part, and how many there are */
-    llm__isa isa;
-    const llm_step *step;
-    int n_rows;              /* of this op */
-    int *next;               /* counts the parts of this op that threads have taken; NULL: every thread has its fixed share */
-    void *scratch;           /* the part's own; of llm__run_experts shared by all: see llm__experts_scratch */
-    size_t scratch_bytes;
-} llm__exec;
-
-/* The share [*begin, *end) of n things that is this thread's. */
-static void llm__share(const llm__exec *e, int64_t n, int64_t *begin, int64_t *end) {
+LLM__PRIVATE void llm__share(const llm__exec *e, int64_t n, int64_t *begin, int64_t *end) {
     *begin = n * e->thread / e->n_threads;
     *end = n * (e->thread + 1) / e->n_threads;
 }
 
-/* Places of a tile that a token takes. Whether products are of floats. */
-static int llm__form_per(llm__form form) { return form == LLM__FORM_I8X2 ? 2 : 1; }
-static int llm__form_is_float(llm__form form) { return form == LLM__FORM_F32 || form == LLM__FORM_BF16; }
+LLM__PRIVATE int llm__form_per(llm__form form) { return form == LLM__FORM_I8X2 ? 2 : 1; }
+LLM__PRIVATE int llm__form_is_float(llm__form form) { return form == LLM__FORM_F32 || form == LLM__FORM_BF16; }
 
-/* Some of the places of all tokens. */
-typedef struct llm__tile {
-    int start, n;
-} llm__tile;
-
-/* How many tiles `rows` tokens make, and tile i of them. They are equal (33 are 16 + 17, not 32 + 1), and rows are not split: the places of
- * a token are in one tile. But of floats 24 each, which is twice what registers hold, and the rest. */
-static int llm__tiles(int rows, llm__form form) {
+LLM__PRIVATE int llm__tiles(int rows, llm__form form) {
     const int most = llm__form_is_float(form) ? LLM__FLOAT_TILE : LLM__TILE;
     return (rows * llm__form_per(form) + most - 1) / most;
 }
 
-static llm__tile llm__tile_at(int rows, llm__form form, int i) {
+LLM__PRIVATE llm__tile llm__tile_at(int rows, llm__form form, int i) {
     const int64_t n = llm__tiles(rows, form), per = llm__form_per(form);
     llm__tile t;
     t.start = llm__form_is_float(form) ? i * LLM__FLOAT_TILE : (int)(i * rows / n * per);
@@ -71,30 +32,6 @@ static llm__tile llm__tile_at(int rows, llm__form form, int i) {
 }
 
 /* ---- Weights as the file has them ---- */
-
-/* Planned by llm__weight_new, given memory, packed; from then on only read, by all threads. Rows count through all segments, and through
- * all experts: expert g has [g * rows / n_groups, (g + 1) * rows / n_groups). */
-struct llm_weight {
-    llm_role role;
-    int64_t rows, cols;
-    int32_t n_groups;        /* experts, else 1 */
-    int gate_up;             /* blocks 2i and 2i + 1 of a group: gate rows and up rows of the same outputs */
-    int n_segments;
-    llm_segment *segment;    /* (n_segments) */
-    int64_t *first_row;      /* (n_segments + 1) of the weight */
-    uint64_t seed;           /* of random values */
-    float add;
-    llm__form form;          /* what its kernels read */
-    int bf16;                /* they may read bf16 where there are kernels for it: see llm__weight_form */
-    llm__block *block;       /* (n_blocks) */
-    int64_t n_blocks;
-    int64_t *first_block;    /* (n_groups + 1) */
-    uint8_t *memory;
-    size_t bytes;
-    void *region;            /* of the first of the weights allocated together: the memory of all */
-    size_t region_bytes;
-    float *f32;              /* VECTOR, MLA_UP: (rows, cols); else NULL */
-};
 
 /* Seeded noise for LLM_TYPE_RANDOM: even in [-0.02, 0.02]; the same whatever slices a matrix is read in. */
 static float llm__random_weight(uint64_t seed, int64_t row, int64_t col) {
@@ -107,16 +44,13 @@ static float llm__random_weight(uint64_t seed, int64_t row, int64_t col) {
 /* The stored row that is row r of a segment, and where it starts (not transposed). */
 static int64_t llm__segment_row(const llm_segment *s, int64_t r) { return s->row + r * (s->row_step ? s->row_step : 1); }
 
-/* First byte of the stored row that is row r; of a transposed segment meaningless. */
-static const uint8_t *llm__segment_data(const llm_segment *s, int64_t r) {
+LLM__PRIVATE const uint8_t *llm__segment_data(const llm_segment *s, int64_t r) {
     return (const uint8_t *)s->data + llm__segment_row(s, r) * llm__row_bytes(s->type, s->stored_cols);
 }
 
-/* What each value is multiplied with: 0 stands for 1. */
-static float llm__segment_scale(const llm_segment *s) { return s->scale != 0 ? s->scale : 1; }
+LLM__PRIVATE float llm__segment_scale(const llm_segment *s) { return s->scale != 0 ? s->scale : 1; }
 
-/* Columns [col, col + n) of a segment's row r as f32, with the row's scale and without the segment's. */
-static void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, int64_t col, int64_t n, float *dst) {
+LLM__PRIVATE void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, int64_t col, int64_t n, float *dst) {
     int64_t row = llm__segment_row(s, r), bytes = llm__row_bytes(s->type, s->stored_cols);
     if (s->type >= LLM_TYPE_RANDOM)
         for (int64_t i = 0; i < n; i++) dst[i] = llm__random_weight(seed, row, s->col + col + i);
@@ -127,13 +61,11 @@ static void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, 
     for (int64_t i = 0; i < n && s->scales; i++) dst[i] *= s->scales[row];
 }
 
-/* What the kernels of an instruction set read for this weight. */
-static llm__form llm__weight_form(const llm_weight *w, llm__isa isa) {
+LLM__PRIVATE llm__form llm__weight_form(const llm_weight *w, llm__isa isa) {
     return w->bf16 && llm__kernels_of(isa)->bf16 ? LLM__FORM_BF16 : w->form;
 }
 
-/* The segment of a row of the weight. */
-static int llm__weight_segment(const llm_weight *w, int64_t row) {
+LLM__PRIVATE int llm__weight_segment(const llm_weight *w, int64_t row) {
     int low = 0, high = w->n_segments - 1;
     while (low < high) {
         int mid = (low + high + 1) / 2;
@@ -143,8 +75,7 @@ static int llm__weight_segment(const llm_weight *w, int64_t row) {
     return low;
 }
 
-/* Columns [col, col + n) of a row of the weight as f32: what the weight means. */
-static void llm__weight_values(const llm_weight *w, int64_t row, int64_t col, int64_t n, float *dst) {
+LLM__PRIVATE void llm__weight_values(const llm_weight *w, int64_t row, int64_t col, int64_t n, float *dst) {
     int i = llm__weight_segment(w, row);
     float scale = llm__segment_scale(&w->segment[i]);
     llm__segment_values(&w->segment[i], w->seed + (uint64_t)i, row - w->first_row[i], col, n, dst);
@@ -250,8 +181,7 @@ static void llm__weight_place(llm_weight *w) {
         }
 }
 
-/* With the memory of all weights that were allocated together with it, if it was the first of them. NULL is fine. */
-static void llm__weight_free(llm_weight *w) {
+LLM__PRIVATE void llm__weight_free(llm_weight *w) {
     if (!w) return;
     llm__pages_free(w->region, w->region_bytes);
     LLM_FREE(w->segment);
@@ -287,11 +217,9 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
     return LLM_OK;
 }
 
-/* Kept as plain rows of f32. */
-static int llm__weight_is_plain(const llm_weight *w) { return w->role == LLM_ROLE_VECTOR || w->role == LLM_ROLE_MLA_UP; }
+LLM__PRIVATE int llm__weight_is_plain(const llm_weight *w) { return w->role == LLM_ROLE_VECTOR || w->role == LLM_ROLE_MLA_UP; }
 
-/* Plans a weight. What the segments point to must outlive an EMBED weight, and the packing of others. */
-static llm_result llm__weight_new(const llm_weight_desc *d, llm_compute compute, llm_weight **out) {
+LLM__PRIVATE llm_result llm__weight_new(const llm_weight_desc *d, llm_compute compute, llm_weight **out) {
     int groups = d->role == LLM_ROLE_EXPERTS || d->role == LLM_ROLE_EXPERTS_GATE_UP ? d->n_experts : 1;
     int gate_up = d->role == LLM_ROLE_GATE_UP || d->role == LLM_ROLE_EXPERTS_GATE_UP;
     *out = NULL;
@@ -327,8 +255,7 @@ static llm_result llm__weight_new(const llm_weight_desc *d, llm_compute compute,
     return r;
 }
 
-/* One region for all weights that have no memory yet: huge pages can back it, and a step reads it from front to back. */
-static llm_result llm__weights_allocate(llm_weight *const *w, size_t n) {
+LLM__PRIVATE llm_result llm__weights_allocate(llm_weight *const *w, size_t n) {
     size_t total = 0, first = n;
     int ok = 1;
     for (size_t i = 0; i < n; i++) {
@@ -349,4 +276,3 @@ static llm_result llm__weights_allocate(llm_weight *const *w, size_t n) {
     }
     return LLM_OK;
 }
-

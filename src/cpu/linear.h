@@ -30,6 +30,7 @@
 #pragma once
 #include "api/config.h"
 #include "api/backend.h"
+#include "base/platform.h"
 #include "cpu/isa.h"
 #include "cpu/packed.h"
 #include "cpu/kernels.h"

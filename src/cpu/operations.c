@@ -1,15 +1,15 @@
-/* ---- The operations ----
- * Either for one row (called for each row of a thread's share), or for a thread's whole share. What each computes is said where its struct
- * is declared; here stands how. None allocates, none waits. Scratch is the thread's own: at least four rows of the widest buffer, and what
- * attention over the widest heads needs; nothing in it outlives the call. */
-
-/* What an operation is called with. */
-typedef struct llm__run {
-    const llm_backend_ctx *ctx;
-    const llm__exec *e;
-    llm__record *rec;
-    int rank, sub;
-} llm__run;
+#include "cpu/operations.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "cpu/packed.h"
+#include "cpu/lanes.h"
+#include "cpu/kernels.h"
+#include "cpu/linear.h"
+#include "cpu/products.h"
+#include "cpu/experts.h"
+#include "cpu/kv_cache.h"
+#include "cpu/attention.h"
+#include "cpu/backend.h"
 
 /* dst = norm(src) of one row; dst may be src. w and b may be NULL: 1 and 0. */
 static void llm__norm_row(const llm__kernels *k, llm_norm_kind kind, float *dst, const float *src, int n, const float *w,
@@ -25,15 +25,11 @@ static void llm__norm_row(const llm__kernels *k, llm_norm_kind kind, float *dst,
     k->affine(dst, src, 0, 1 / sqrtf(k->dot(src, src, n) / (float)n + eps), w, b, n);
 }
 
-/* A row of a buffer: (cols) floats, on a cache line. */
-static float *llm__row(const llm_buffer *b, int row) { return b->data + row * b->stride; }
+LLM__PRIVATE float *llm__row(const llm_buffer *b, int row) { return b->data + row * b->stride; }
 
-/* One row of x: see llm__run_embed_row. */
-static void llm__run_embed(const llm__run *r, int row) { llm__run_embed_row(r->e, &r->rec->op.embed, row); }
+LLM__PRIVATE void llm__run_embed(const llm__run *r, int row) { llm__run_embed_row(r->e, &r->rec->op.embed, row); }
 
-/* One row of dst (rope_dim): cosines, then sines, of position * frequency (RoPE, Su et al. 2021), with the variant of frequencies and the
- * base that its sequence has. Angles in double: position times frequency reaches thousands, and f32 would lose the fraction. */
-static void llm__run_rope(const llm__run *r, int row) {
+LLM__PRIVATE void llm__run_rope(const llm__run *r, int row) {
     const llm_step *s = &r->ctx->step;
     const llm_rope_op *op = &r->rec->op.rope;
     int half = op->rope_dim / 2, seq = s->seq_of_row[row], variant = s->seq_rope[seq];
@@ -55,8 +51,7 @@ static const llm__record *llm__twin(const llm__run *r, int i) {
     return r->ctx->rank[rank].list + (r->rec - r->ctx->rank[r->rank].list);
 }
 
-/* x += scale * post_norm(sum over ranks of y); h = norm(x): everything between two linear layers, on rows that stay in the cache. */
-static void llm__run_residual(const llm__run *r, int row) {
+LLM__PRIVATE void llm__run_residual(const llm__run *r, int row) {
     const llm_residual_op *op = &r->rec->op.residual;
     const llm__kernels *k = r->ctx->kernels;
     const int n = (int)op->x->cols;
@@ -79,16 +74,15 @@ static void llm__run_residual(const llm__run *r, int row) {
     if (op->replace) memcpy(x, llm__row(op->h, row), (size_t)n * sizeof *x);
 }
 
-/* One row: n columns of src, from src_col on, to the first n of dst, which may be src. */
-static void llm__run_norm(const llm__run *r, int row) {
+LLM__PRIVATE void llm__run_norm(const llm__run *r, int row) {
     const llm_norm_op *op = &r->rec->op.norm;
     llm__norm_row(r->ctx->kernels, op->kind, llm__row(op->dst, row), llm__row(op->src, row) + op->src_col, op->n, llm__vector(op->weight),
                   llm__vector(op->bias), op->eps);
 }
 
-static void llm__run_linear_op(const llm__run *r) { llm__run_linear(r->e, &r->rec->op.linear); }
+LLM__PRIVATE void llm__run_linear_op(const llm__run *r) { llm__run_linear(r->e, &r->rec->op.linear); }
 
-static void llm__run_logits_op(const llm__run *r) { llm__run_logits(r->e, &r->rec->op.logits, r->ctx->logits, r->ctx->logits_stride); }
+LLM__PRIVATE void llm__run_logits_op(const llm__run *r) { llm__run_logits(r->e, &r->rec->op.logits, r->ctx->logits, r->ctx->logits_stride); }
 
 /* What a sequence and KV head of a layer look like to the attention kernels. */
 static llm__kv_view llm__view(const llm__run *r, int layer, int seq, int head) {
@@ -144,8 +138,7 @@ static void llm__qkv_heads(const llm__run *r, int row, int g0, int g1) {
     }
 }
 
-/* Split by (row, KV head), so that a single row keeps several threads busy. */
-static void llm__run_qkv(const llm__run *r) {
+LLM__PRIVATE void llm__run_qkv(const llm__run *r) {
     const llm_qkv_op *op = &r->rec->op.qkv;
     int64_t from, to;
     int heads = op->norm == LLM_QK_NORM_WHOLE_RMS ? 1 : op->n_kv_heads; /* a norm over the whole row needs the row untouched */
@@ -171,10 +164,7 @@ static void llm__attend_query(const llm_step *s, const llm_attention_op *op, llm
     t->slope[i] = op->alibi ? op->alibi->f32[head] * LLM__LOG2E : 0;
 }
 
-/* Threads take jobs until none is left: up to 48 queries, of some rows and some heads of one KV head, against the positions of one sequence
- * (FlashAttention, Dao et al. 2022: scores are never stored but for a block of 64 positions). Queries are scaled into units of the base-2
- * logarithm (with a soft cap, that comes after it). */
-static void llm__run_attention(const llm__run *r) {
+LLM__PRIVATE void llm__run_attention(const llm__run *r) {
     const llm_attention_op *op = &r->rec->op.attention;
     const llm__kernels *k = r->ctx->kernels;
     const float scale = op->softcap ? op->scale : op->scale * LLM__LOG2E;
@@ -213,9 +203,7 @@ static void llm__run_attention(const llm__run *r) {
     }
 }
 
-/* Latent attention (DeepSeek-V2), first part: norm of the latent, rotation of the shared key and of every head's query, write to the cache.
- */
-static void llm__run_mla_write(const llm__run *r, int row) {
+LLM__PRIVATE void llm__run_mla_write(const llm__run *r, int row) {
     const llm_mla_op *op = &r->rec->op.mla;
     const llm__kernels *k = r->ctx->kernels;
     float *latent = llm__row(op->kv_a, row), *q = llm__row(op->q, row) + op->nope;
@@ -236,13 +224,7 @@ static void llm__mla_adapt(const llm__kernels *k, const llm_weight *x_of, int64_
         k->add(y, y_of->f32 + i * y_of->cols + y_at, k->dot(x_of->f32 + i * x_of->cols + x_at, x, n_x) * scale, n_y);
 }
 
-/* q . k = q . (U c) = (U^T q) . c for a latent c and the key rows U of a head, and the same on the way out: so keys are never made. A token
- * of DeepSeek-V2 has 512 + 64 numbers in the cache where 128 heads of keys and values would have 40,960.
- *
- * Second part, absorbed: a head's query is taken into the latent space by its part of kv_b (n_heads, nope + v_dim, rank), so that keys and
- * values are the latents themselves; what attention gives there goes through the head's value rows of kv_b. An adapter of kv_b is the
- * sequence's own at both ends: (U + B A)^T q and (U + B A) o. */
-static void llm__run_mla(const llm__run *r) {
+LLM__PRIVATE void llm__run_mla(const llm__run *r) {
     const llm_mla_op *op = &r->rec->op.mla;
     const llm__kernels *k = r->ctx->kernels;
     const float scale = op->scale * LLM__LOG2E;
@@ -283,8 +265,7 @@ static void llm__run_mla(const llm__run *r) {
     }
 }
 
-/* A row to its pages, or from those of the position before. */
-static void llm__run_state(const llm__run *r, int row) {
+LLM__PRIVATE void llm__run_state(const llm__run *r, int row) {
     const llm_state_op *op = &r->rec->op.state;
     const llm_step *s = &r->ctx->step;
     const llm_kv_layer *shape = &r->ctx->kv.layer[op->layer].shape;
@@ -340,12 +321,7 @@ static void llm__softmax(float *x, int n) {
     for (int i = 0; i < n; i++) x[i] /= sum;
 }
 
-/* DeepSeek-V3, for instance: sigmoids of 256 scores in 8 groups; the 4 groups whose two best sum to most; in these the 8 best experts;
- * their weights divided by their sum.
- *
- * One row: scores, choice by score plus correction, weights by score alone. The result (2 k): ids, then weights. Not-a-number counts as the
- * lowest score, so that every id is valid. */
-static void llm__run_route(const llm__run *r, int row) {
+LLM__PRIVATE void llm__run_route(const llm__run *r, int row) {
     const llm_route_op *op = &r->rec->op.route;
     float *out = llm__row(op->dst, row), *score = (float *)r->e->scratch, *choice = score + op->n_experts, *weight = out + op->k, sum = 0,
           scale = op->scale ? op->scale : 1;
@@ -369,23 +345,20 @@ static void llm__run_route(const llm__run *r, int row) {
     for (int i = 0; i < op->k; i++) weight[i] *= scale;
 }
 
-/* Experts use scratch that all threads share. */
-static void llm__run_experts_op(const llm__run *r) {
+LLM__PRIVATE void llm__run_experts_op(const llm__run *r) {
     llm__exec shared = *r->e;
     shared.scratch = r->ctx->experts;
     shared.scratch_bytes = r->ctx->experts_bytes;
     llm__run_experts(&shared, &r->rec->op.experts, r->sub);
 }
 
-/* dst *= sigmoid of the one gate value of the row. */
-static void llm__run_gate(const llm__run *r, int row) {
+LLM__PRIVATE void llm__run_gate(const llm__run *r, int row) {
     const llm_gate_op *op = &r->rec->op.gate;
     float *x = llm__row(op->dst, row);
     r->ctx->kernels->affine(x, x, 0, 1 / (1 + expf(-*llm__row(op->gate, row))), NULL, NULL, op->n);
 }
 
-/* Row i of dst = the i-th wanted row of src. RECEIVE: a row of the stage before, whose lists have ended; the thread that reads it has written it. */
-static void llm__run_gather(const llm__run *r, int row) {
+LLM__PRIVATE void llm__run_gather(const llm__run *r, int row) {
     const llm__gather_op *op = &r->rec->op.gather;
     const int from = r->rec->kind == LLM__OP_RECEIVE ? row : r->ctx->step.out_rows[row];
     memcpy(llm__row(op->dst, row), llm__row(op->src, from), (size_t)LLM__MIN(op->dst->cols, op->src->cols) * sizeof(float));
@@ -400,8 +373,7 @@ static llm__lora_job llm__lora_job_of(const llm__run *r) {
     return j;
 }
 
-/* First half: low = a src; of an embedding, the token's row of a. */
-static void llm__run_lora_down(const llm__run *r) {
+LLM__PRIVATE void llm__run_lora_down(const llm__run *r) {
     const llm_lora_op *op = &r->rec->op.lora;
     const llm__lora_job j = llm__lora_job_of(r);
     int64_t begin, end;
@@ -420,14 +392,12 @@ static void llm__run_lora_down(const llm__run *r) {
     }
 }
 
-static void llm__run_lora_up(const llm__run *r) {
+LLM__PRIVATE void llm__run_lora_up(const llm__run *r) {
     const llm__lora_job j = llm__lora_job_of(r);
     llm__lora_products(r->e, &j, 1);
 }
 
-/* Run once for all ranks of a stage, when it is the first one's turn: every rank's buffer gets the sum, added up in rank order. A row is one thread's on all
- * ranks, so nothing has to wait in between. */
-static void llm__run_all_reduce(const llm__run *r, int row) {
+LLM__PRIVATE void llm__run_all_reduce(const llm__run *r, int row) {
     const int n = r->rec->op.reduce.n;
     float *sum = llm__row(r->rec->op.reduce.buf, row);
     for (int i = 1; i < r->ctx->n_group && r->rank % r->ctx->n_group == 0; i++)
@@ -435,4 +405,3 @@ static void llm__run_all_reduce(const llm__run *r, int row) {
     for (int i = 1; i < r->ctx->n_group && r->rank % r->ctx->n_group == 0; i++)
         memcpy(llm__row(llm__twin(r, i)->op.reduce.buf, row), sum, (size_t)n * sizeof *sum);
 }
-

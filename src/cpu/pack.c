@@ -1,4 +1,11 @@
-/* ---- Packing: see >>kernels-ref for the layout ---- */
+#include "cpu/pack.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "base/files.h"
+#include "cpu/dtypes.h"
+#include "cpu/packed.h"
+#include "cpu/kernels.h"
+#include "cpu/linear.h"
 
 /* 32 weights of one row (lane) into the vectors of a block at `to`, as 8 words of 4 columns: all 8 bits, or the low bits of the first words
  * and the other words in pieces above them. The other way round: llm__unpack_bits. */
@@ -83,8 +90,6 @@ static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_
     }
 }
 
-enum { LLM__CHUNK = 256 }; /* columns of floats packed, or summed, in one go */
-
 /* n columns from c on of a segment's row r in the 16 bits of a packed kind. What is stored so already is copied; fp8 goes through a table
  * of f16 (code). */
 static void llm__pack_halves(const llm_segment *s, uint64_t seed, llm__kind kind, const uint16_t *code, int64_t r, int64_t c, int n,
@@ -123,8 +128,7 @@ static void llm__pack_floats(const llm_weight *w, const llm__block *b, uint8_t *
     }
 }
 
-/* Gives back the file's pages of a weight, but of small segments and those that are stored across. Who has yet to read some gets them again. */
-static void llm__weight_rest(const llm_weight *w) {
+LLM__PRIVATE void llm__weight_rest(const llm_weight *w) {
     for (int i = 0; i < w->n_segments; i++) {
         const llm_segment *s = &w->segment[i];
         if (!s->mapped || s->transposed || !s->data || s->n_rows < 1) continue;
@@ -133,8 +137,7 @@ static void llm__weight_rest(const llm_weight *w) {
     }
 }
 
-/* Fills this thread's share of the weight. Every thread calls it. A large one gives back what it has read of its file every 4 MB. */
-static void llm__weight_pack(llm_weight *w, int thread, int n_threads) {
+LLM__PRIVATE void llm__weight_pack(llm_weight *w, int thread, int n_threads) {
     const int64_t n = w->f32 ? w->rows : w->n_blocks, part = LLM__MAX(1, ((int64_t)4 << 20) * n / LLM__MAX((int64_t)w->bytes, 1));
     for (int64_t i = n * thread / n_threads; i < n * (thread + 1) / n_threads; i++) {
         if (i % part == part - 1) llm__weight_rest(w);
@@ -148,4 +151,3 @@ static void llm__weight_pack(llm_weight *w, int thread, int n_threads) {
         }
     }
 }
-

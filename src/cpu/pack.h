@@ -1,5 +1,6 @@
 /* pack: packing weights. */
 #pragma once
+#include "base/platform.h"
 #include "cpu/linear.h"
 
 enum { LLM__CHUNK = 256 }; /* columns of floats packed, or summed, in one go */

@@ -1,46 +1,8 @@
-/* ---- Activations ----
- * A buffer is a matrix of f32. Linear layers over quantised weights read a copy of it rounded to int8: for each 32 columns a scale d,
- * x ~ d * q. Its tokens are grouped into tiles of up to 32; inside a tile of n, block b of token t stands at index
- * start * n_blocks + b * n + t, so a kernel reads memory in order: 33 tokens of 64 columns make two tiles and stand as
- *
- *     index    0 ... 15   block 0 of tokens 0..15        32 ... 48   block 0 of tokens 16..32
- *             16 ... 31   block 1 of tokens 0..15        49 ... 65   block 1 of tokens 16..32
- *
- * In the finer form (the output layer's) every token takes two places of a tile: the second one holds what the first one's rounding lost,
- * and their two products are added.
- *
- * vdpbf16ps multiplies bf16 twice as fast as fused multiply-adds do f32. Where a CPU has it, layers over bf16 weights read a copy rounded to
- * bf16: rows as they are, without tiles. The output layer's inputs stay f32, for the same reason as above. */
+#include "cpu/packed.h"
+#include "base/platform.h"
+#include "cpu/dtypes.h"
 
-/* What the kernels of a weight read: the f32 rows themselves, their copy in bytes, that with its remainders, or the copy in bf16. F32 is 0:
- * of a buffer, no copy. */
-typedef enum llm__form { LLM__FORM_F32 = 0, LLM__FORM_I8 = 1, LLM__FORM_I8X2 = 2, LLM__FORM_BF16 = 3 } llm__form;
-
-typedef struct llm__act {
-    int8_t *q; /* (blocks, 32); of bf16 (rows, blocks of a row, 32) of two bytes, which reach into the other parts' room */
-    float *d;  /* (blocks) */
-    float *s;  /* (blocks, 2) d * sum of q, of all 32 and of the latter 16: what minimums are multiplied with */
-    int32_t *n; /* (blocks, 2) the same sums of q, times -1: what zero points are multiplied with */
-} llm__act;
-
-struct llm_buffer {
-    float *data;             /* (rows, cols) */
-    int64_t rows, cols, stride;
-    int rank;
-    struct llm__act *act;    /* its rounded copy: room for any form of it */
-    int form;                /* of the copy; whether it is current is the backend's knowledge */
-};
-
-enum {
-    LLM__TILE = 32,
-    LLM__FLOAT_TILE = 24,
-    LLM__ROWS = 16,
-    LLM__SUPER = 8,
-    LLM__OUT = LLM__ROWS * LLM__TILE
-}; /* tokens of a tile, of floats; rows of a block; blocks that are unpacked at a time: a super-block; sums of a block and a tile */
-
-/* Carves the parts of a rounded copy of `blocks` blocks out of memory; returns the bytes it takes (memory NULL: only that). */
-static size_t llm__act_place(llm__act *a, uint8_t *memory, size_t blocks) {
+LLM__PRIVATE size_t llm__act_place(llm__act *a, uint8_t *memory, size_t blocks) {
     size_t n = (blocks + 15) & ~(size_t)15; /* each part starts on a cache line */
     if (memory) {
         a->q = (int8_t *)memory;
@@ -53,92 +15,9 @@ static size_t llm__act_place(llm__act *a, uint8_t *memory, size_t blocks) {
 
 /* ---- Packed weights ---- */
 
-/* How scales stand in a block, 16 of them. X2: two, for 16 columns each. SUPER: a byte, times an f16 for 256 columns at the head. */
-typedef enum llm__scale {
-    LLM__SCALE_NONE = 0,
-    LLM__SCALE_F16,
-    LLM__SCALE_F32,
-    LLM__SCALE_F32X2,
-    LLM__SCALE_SUPER,
-    LLM__SCALE_SUPERX2
-} llm__scale;
-
-typedef struct llm__kind_desc {
-    int bits; /* as stored; 8 bits and what tables give are signed, the rest is not */
-    int zero; /* what is subtracted from the stored value */
-    llm__scale scale, min;
-} llm__kind_desc;
-
-/* What the bytes of a kind mean, in the order of llm__kind. What the kernels ask about formats they ask here; where the kind is a constant,
- * as in the instances of LLM__EACH_KIND, the compiler has the answers and no branch is left. */
-LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
-    static const llm__kind_desc table[LLM__KIND_COUNT] = {
-        {32, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},    {16, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},
-        {16, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},    {4, 8, LLM__SCALE_F16, LLM__SCALE_NONE},
-        {4, 0, LLM__SCALE_F16, LLM__SCALE_F16},       {5, 16, LLM__SCALE_F16, LLM__SCALE_NONE},
-        {5, 0, LLM__SCALE_F16, LLM__SCALE_F16},       {8, 0, LLM__SCALE_F16, LLM__SCALE_NONE},
-        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},
-        {4, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER},   {5, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER},
-        {6, 32, LLM__SCALE_SUPERX2, LLM__SCALE_NONE}, {8, 0, LLM__SCALE_F32X2, LLM__SCALE_NONE},
-        {8, 0, LLM__SCALE_F32X2, LLM__SCALE_F32X2},
-    };
-    return table[kind];
-}
-
-/* Weights of 4 to 6 bits: the first `bits` of a block's eight vectors stand in the low bits of as many stored ones, the others in pieces in
- * the bits above. Piece p of vector i >= bits: its bits `mask`, which stand `shift` higher in the stored vector `from`. Mask 0: no piece.
- * For 6 bits that is, from the top of each byte down,
- *
- *     stored 0, 1, 2   vector 6, bits 0..1, 2..3, 4..5; then six bits of vector 0, 1, 2
- *     stored 3, 4, 5   vector 7, likewise; then vector 3, 4, 5 */
-typedef struct llm__piece {
-    uint8_t from, shift, mask;
-} llm__piece;
-
-LLM__INLINE llm__piece llm__piece_of(int bits, int i, int p) {
-    static const llm__piece table[3][4][3] = {
-        {{{0, 4, 15}}, {{1, 4, 15}}, {{2, 4, 15}}, {{3, 4, 15}}},
-        {{{0, 5, 7}, {1, 3, 24}}, {{2, 5, 7}, {3, 3, 24}}, {{4, 5, 7}, {1, 2, 8}, {3, 1, 16}}},
-        {{{0, 6, 3}, {1, 4, 12}, {2, 2, 48}}, {{3, 6, 3}, {4, 4, 12}, {5, 2, 48}}},
-    };
-    return table[bits & 3][(i - bits) & 3][p]; /* masked: compilers look at what is never reached, too */
-}
-
-/* Packed as floats: read by mac, without a rounded copy of the activations. The rest is read by product. */
-LLM__INLINE int llm__kind_is_float(llm__kind kind) { return kind <= LLM__KIND_BF16; }
-
-/* Bytes signed as stored, and two scales in 32 columns. */
-LLM__INLINE int llm__kind_signed(llm__kind kind) { return llm__kind_info(kind).bits == 8 || llm__kind_table(kind); }
-LLM__INLINE int llm__scale_x2(llm__scale s) { return s == LLM__SCALE_F32X2 || s == LLM__SCALE_SUPERX2; }
-LLM__INLINE int llm__kind_x2(llm__kind kind) { return llm__scale_x2(llm__kind_info(kind).scale); }
-
-/* Bytes of the scales of a block, and of those in front of every eighth block. */
-LLM__INLINE int llm__scale_bytes(llm__scale s) {
-    static const uint8_t bytes[] = {0, 32, 64, 128, 16, 32};
-    return bytes[s];
-}
-
-LLM__INLINE int llm__kind_head(llm__kind kind) {
-    return 32 * ((llm__kind_info(kind).scale >= LLM__SCALE_SUPER) + (llm__kind_info(kind).min >= LLM__SCALE_SUPER));
-}
-
-/* Bytes of a block of 16 x 32 weights, its super-block's head not counted. */
-LLM__INLINE int llm__kind_block(llm__kind kind) {
-    return 64 * llm__kind_info(kind).bits + llm__scale_bytes(llm__kind_info(kind).scale) + llm__scale_bytes(llm__kind_info(kind).min);
-}
-
-/* Bytes of 16 packed rows, or of a pair of such blocks, up to the next cache line. There is room for 16 rows even if there are fewer. */
-static int64_t llm__kind_row_bytes(llm__kind kind, int64_t cols, int pair) {
+LLM__PRIVATE int64_t llm__kind_row_bytes(llm__kind kind, int64_t cols, int pair) {
     int64_t blocks = cols / 32, supers = (blocks + LLM__SUPER - 1) / LLM__SUPER;
     int64_t n = llm__kind_is_float(kind) ? cols * LLM__ROWS * llm__kind_info(kind).bits / 8
                                          : blocks * llm__kind_block(kind) + supers * llm__kind_head(kind);
     return (n * pair + 63) & ~(int64_t)63;
 }
-
-/* A block as the products want it: a byte a weight, in the order drawn above, and every scale an f32. */
-typedef struct llm__cooked {
-    uint8_t u[8 * 64];
-    float d[2][LLM__ROWS],
-        m[2][LLM__ROWS]; /* [0]: of all 32 columns; of two scales, [1]: of the latter 16, m[1] as what is added to m[0] there */
-} __attribute__((aligned(64))) llm__cooked;
-

@@ -1,32 +1,20 @@
-/* ---- Products ----
- * From an operation to numbers:
- *
- *     llm__run_linear        what is multiplied, and what becomes of the results (llm__finish)
- *     llm__run_product       which items of the grid are this thread's
- *     llm__product_items     for each: which block, which tile
- *     llm__tile_sums         the sums (places, 16), by the kernels' product (bytes) or mac (floats)
- *     kernels' finish        from the sums to the buffer
- *
- * Logits, experts and adapters come in at the second or third of these. */
+#include "cpu/products.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "cpu/dtypes.h"
+#include "cpu/packed.h"
+#include "cpu/kernels.h"
+#include "cpu/linear.h"
+#include "cpu/pack.h"
 
 enum { LLM__MANY = 64 }; /* rows from which on a product is bound by arithmetic, not by reading the weight */
-
-/* The inputs of a product: rows of f32, and their rounded copy where the weight wants one. */
-typedef struct llm__input {
-    const float *x;
-    int64_t stride;
-    const llm__act *act;
-    llm__form form; /* which of them the product reads */
-    int rows;
-} llm__input;
 
 /* Where row `row` of a copy in bf16 begins, of `cols` columns. */
 static uint16_t *llm__act_row(const llm__act *a, int64_t row, int64_t cols) {
     return (uint16_t *)(void *)a->q + row * ((cols + 31) & ~(int64_t)31);
 }
 
-/* Makes blocks [block, end) of the rows [row, row_end) of the rounded copy that in->form names; of bytes, cols is a multiple of 32. */
-static void llm__act_part(const llm__kernels *k, const llm__input *in, int64_t cols, int row, int row_end, int64_t block, int64_t end) {
+LLM__PRIVATE void llm__act_part(const llm__kernels *k, const llm__input *in, int64_t cols, int row, int row_end, int64_t block, int64_t end) {
     const int per = llm__form_per(in->form), tiles = llm__tiles(in->rows, in->form);
     const int64_t blocks = cols / 32, n = LLM__MIN(cols, 32 * end) - 32 * block;
     for (int r = row; r < row_end && in->form == LLM__FORM_BF16; r++)
@@ -40,8 +28,7 @@ static void llm__act_part(const llm__kernels *k, const llm__input *in, int64_t c
     }
 }
 
-/* This thread's share of it: some blocks of all rows, or of many some rows. */
-static void llm__act_fill(const llm__exec *e, const llm__input *in, int64_t cols) {
+LLM__PRIVATE void llm__act_fill(const llm__exec *e, const llm__input *in, int64_t cols) {
     const int64_t blocks = (cols + 31) / 32;
     const int by_rows = in->rows >= LLM__MANY;
     int64_t from, to;
@@ -49,8 +36,7 @@ static void llm__act_fill(const llm__exec *e, const llm__input *in, int64_t cols
     llm__act_part(llm__kernels_of(e->isa), in, cols, by_rows ? (int)from : 0, by_rows ? (int)to : in->rows, by_rows ? 0 : from, by_rows ? blocks : to);
 }
 
-/* Columns from src_col on of an operation's rows, to be read in this form. The rounded copy is taken to be of these columns. */
-static llm__input llm__input_of(const llm__exec *e, const llm_buffer *src, int64_t src_col, llm__form form) {
+LLM__PRIVATE llm__input llm__input_of(const llm__exec *e, const llm_buffer *src, int64_t src_col, llm__form form) {
     llm__input in;
     in.x = src->data + src_col;
     in.stride = src->stride;
@@ -105,14 +91,11 @@ static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm
     k->product((llm__kind)b->kind, &p);
 }
 
-/* Items of the grid of group g (the weight's only one, or an expert): pairs of blocks x tiles. */
-static int64_t llm__product_count(const llm_weight *w, int g, int rows, llm__form form) {
+LLM__PRIVATE int64_t llm__product_count(const llm_weight *w, int g, int rows, llm__form form) {
     return (w->first_block[g + 1] - w->first_block[g] + 1) / 2 * llm__tiles(rows, form);
 }
 
-/* Rows of group g of the weight times all rows of the input: the items [begin, end), tiles fastest. f says what becomes of the sums; its
- * fields that belong to the weight are set here. Each thread has an f of its own. */
-static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, const llm__input *in, llm__finish *f, int64_t begin,
+LLM__PRIVATE void llm__product_items(const llm__exec *e, const llm_weight *w, int g, const llm__input *in, llm__finish *f, int64_t begin,
                                int64_t end) {
     const llm__kernels *k = llm__kernels_of(e->isa);
     float out[3][LLM__OUT] __attribute__((aligned(64))); /* the third one: what a product of floats makes of the second block alone */
@@ -131,7 +114,7 @@ static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, c
     if (k->rest) k->rest(&set_up);
 }
 
-static const float *llm__vector(const llm_weight *w) { return w ? w->f32 : NULL; } /* NULL: it is absent */
+LLM__PRIVATE const float *llm__vector(const llm_weight *w) { return w ? w->f32 : NULL; } /* NULL: it is absent */
 
 /* One product over all threads; the rounded copy of the input is current. Few rows: a thread reads one stretch of the weight. Many: the
  * threads take small parts in turn, so that none waits for one whose core does other work besides. */
@@ -152,8 +135,7 @@ static void llm__run_product(const llm__exec *e, const llm_weight *w, const llm_
         llm__product_items(e, w, 0, in, f, begin, LLM__MIN(begin + part, count));
 }
 
-/* This thread's part of dst[:, dst_col ...] = act(src W^T + bias + plus) * scale, or +=: see llm_linear_op. */
-static void llm__run_linear(const llm__exec *e, const llm_linear_op *op) {
+LLM__PRIVATE void llm__run_linear(const llm__exec *e, const llm_linear_op *op) {
     llm__input in = llm__input_of(e, op->src, op->src_col, llm__weight_form(op->weight, e->isa));
     llm__finish f;
     memset(&f, 0, sizeof f);
@@ -165,8 +147,7 @@ static void llm__run_linear(const llm__exec *e, const llm_linear_op *op) {
     llm__run_product(e, op->weight, op->bias, op->plus, op->scale, &in, &f);
 }
 
-/* Logits of the op's rows to dst (rows, dst_stride), this rank's columns. */
-static void llm__run_logits(const llm__exec *e, const llm_logits_op *op, float *dst, int64_t dst_stride) {
+LLM__PRIVATE void llm__run_logits(const llm__exec *e, const llm_logits_op *op, float *dst, int64_t dst_stride) {
     llm__input in = llm__input_of(e, op->src, 0, llm__weight_form(op->head, e->isa));
     llm__finish f;
     memset(&f, 0, sizeof f);
@@ -176,8 +157,7 @@ static void llm__run_logits(const llm__exec *e, const llm_logits_op *op, float *
     llm__run_product(e, op->head, op->bias, op->plus, op->scale, &in, &f);
 }
 
-/* One row of the table for its token, and its position's where those are learnt. */
-static void llm__run_embed_row(const llm__exec *e, const llm_embed_op *op, int i) {
+LLM__PRIVATE void llm__run_embed_row(const llm__exec *e, const llm_embed_op *op, int i) {
     float place[256], *x = op->dst->data + i * op->dst->stride, scale = op->scale != 0 ? op->scale : 1;
     int64_t cols = op->table->cols, row = (int64_t)e->step->tokens[i] - op->vocab_begin,
             at = (int64_t)e->step->positions[i] + op->position_offset;
@@ -195,51 +175,16 @@ static void llm__run_embed_row(const llm__exec *e, const llm_embed_op *op, int i
  * What adapters add to a layer (>>lora). The rows may have different ones: neighbouring rows of the same, of one expert where there are
  * experts, make one product, and all these products are laid end to end and cut into equal shares. */
 
-/* What one adapter adds to one layer. */
-typedef struct llm__lora_slot {
-    int n;                 /* parts */
-    int64_t row[LLM_LORA_PARTS];
-    llm_weight *w[LLM_LORA_PARTS][2]; /* A and B of each */
-    void *memory;          /* of the packed weights */
-} llm__lora_slot;
-
-/* What adapters add to one layer on one rank, by slot: a row's slot is its sequence's, seq_lora. */
-struct llm_lora_site {
-    int n_slots;
-    llm__lora_slot *slot;  /* (n_slots) */
-};
-
-/* The rows of one operation, or the slots of experts. */
-typedef struct llm__lora_job {
-    const llm_lora_site *site;
-    int n_rows, n_groups;    /* groups: experts, else 1 */
-    const int32_t *begin;    /* (n_groups + 1) first row of each group; NULL: one group */
-    const int32_t *row;      /* (n_rows) the step's row of each; NULL: the same */
-    const float *x;          /* (n_rows, in) */
-    int64_t x_stride;
-    const llm_buffer *low;   /* (n_rows, LLM_LORA_PARTS * the largest r): a x */
-    float *dst;              /* (n_rows, n): b low */
-    int64_t dst_stride;
-    float scale;
-    int add;                 /* dst += instead of dst = */
-} llm__lora_job;
-
-/* The adapter of a sequence. NULL: it has none, or its adapter adds nothing here. */
-static const llm__lora_slot *llm__lora_of_seq(const llm_step *step, const llm_lora_site *site, int seq) {
+LLM__PRIVATE const llm__lora_slot *llm__lora_of_seq(const llm_step *step, const llm_lora_site *site, int seq) {
     int32_t slot = site ? step->seq_lora[seq] : -1;
     return slot < 0 || !site->slot[slot].n ? NULL : &site->slot[slot];
 }
 
-/* That of a row. */
-static const llm__lora_slot *llm__lora_of(const llm__exec *e, const llm__lora_job *j, int row) {
+LLM__PRIVATE const llm__lora_slot *llm__lora_of(const llm__exec *e, const llm__lora_job *j, int row) {
     return llm__lora_of_seq(e->step, j->site, e->step->seq_of_row[j->row ? j->row[row] : row]);
 }
 
-/* The products with one of the two factors: low = a x, or dst = b low. Neighbouring rows of one adapter go together, and each product's
- * grid is one stretch of the work that threads share. A weight of floats sums each row by itself, so a row's bits do not depend on its
- * neighbours. Five rows of adapters A A - B B at q, k and v of a layer: two runs of rows with three products each (an adapter may have
- * fewer parts), six grids laid end to end; a thread walks over all six and computes what lies in its share. */
-static void llm__lora_products(const llm__exec *e, const llm__lora_job *j, int up) {
+LLM__PRIVATE void llm__lora_products(const llm__exec *e, const llm__lora_job *j, int up) {
     const int64_t width = j->low->cols / LLM_LORA_PARTS; /* columns of low that a part has */
     const int32_t whole[2] = {0, j->n_rows}, *bounds = j->begin ? j->begin : whole;
     int64_t total = 0, begin = 0, end = INT64_MAX, at = 0;
@@ -274,12 +219,10 @@ static void llm__lora_products(const llm__exec *e, const llm__lora_job *j, int u
     }
 }
 
-/* First half: low = a x, and dst (n_rows, n) is filled with what changes nothing. */
-static void llm__lora_down(const llm__exec *e, const llm__lora_job *j, int64_t n) {
+LLM__PRIVATE void llm__lora_down(const llm__exec *e, const llm__lora_job *j, int64_t n) {
     int64_t begin, end;
     llm__share(e, j->n_rows, &begin, &end);
     for (int64_t row = begin; row < end; row++)
         for (int64_t i = 0; i < n; i++) j->dst[row * j->dst_stride + i] = -0.0f;
     llm__lora_products(e, j, 0);
 }
-

@@ -11,6 +11,7 @@
  * Logits, experts and adapters come in at the second or third of these. */
 #pragma once
 #include "api/backend.h"
+#include "base/platform.h"
 #include "cpu/packed.h"
 #include "cpu/kernels.h"
 #include "cpu/linear.h"

@@ -1,12 +1,15 @@
-/* ---- Recording ----
- * Every function of the table does three things: llm__record_add copies the operation; llm__record_act, of linear layers, sees to the
- * rounded copy of the input; llm__record_uses says what is read and written and how the work is split, and so decides about the barrier. Of
- *
- *     norm(dst h, src x)       by rows    interval 7: x read by rows, h written by rows
- *     linear(dst y, src h)     ANY        h was written in this interval, by rows: a barrier, interval 8
- *     linear(dst z, src h)     ANY        h was last written in interval 7: none; both products run side by side
- *
- * the third needs no barrier, and so a thread that is done with y goes on with z (with inputs of f32; roundings have their own). */
+#include "cpu/record.h"
+#include "api/config.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "base/threads.h"
+#include "cpu/packed.h"
+#include "cpu/kernels.h"
+#include "cpu/linear.h"
+#include "cpu/products.h"
+#include "cpu/backend.h"
+#include "cpu/run.h"
 
 /* Every buffer that comes in was made here, as the first member of ours. */
 static llm__cpu_buffer *llm__own(const llm_buffer *b) { return (llm__cpu_buffer *)(uintptr_t)b; }
@@ -96,34 +99,30 @@ static void llm__record_act(llm_backend_ctx *ctx, int rank, llm__record *rec, co
     rec->act_cols = own->act_cols = cols;
 }
 
-/* The table functions: each copies its operation into the list, checks what could lead outside of memory, and tells what it reads and
- * writes. */
-static void llm__cpu_embed(llm_backend_ctx *ctx, int rank, const llm_embed_op *op) {
+LLM__PRIVATE void llm__cpu_embed(llm_backend_ctx *ctx, int rank, const llm_embed_op *op) {
     llm__record_op(ctx, rank, LLM__OP_EMBED, LLM_ROWS_TOKENS, op, NULL, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
-static void llm__cpu_rope(llm_backend_ctx *ctx, int rank, const llm_rope_op *op) {
+LLM__PRIVATE void llm__cpu_rope(llm_backend_ctx *ctx, int rank, const llm_rope_op *op) {
     for (int s = 0; s < ctx->step.shape.n_seqs; s++)
         if (ctx->step.seq_rope[s] < 0 || ctx->step.seq_rope[s] >= op->n_variants)
             llm__cpu_fail(ctx, LLM_ERR_ARG, "seq_rope: not a variant of the rope operation");
     llm__record_op(ctx, rank, LLM__OP_ROPE, LLM_ROWS_TOKENS, op, NULL, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
-/* y NULL: x is only read, unless it is replaced by its norm. Sums over ranks read the other ranks' y too: see llm__run_residual. */
-static void llm__cpu_residual(llm_backend_ctx *ctx, int rank, const llm_residual_op *op) {
+LLM__PRIVATE void llm__cpu_residual(llm_backend_ctx *ctx, int rank, const llm_residual_op *op) {
     llm__record_op(ctx, rank, LLM__OP_RESIDUAL, op->rows, op, op->y, op->x, op->kind ? op->h : NULL,
                    op->y || op->replace ? op->x : NULL, LLM__TOUCH_NONE);
 }
 
-static void llm__cpu_norm(llm_backend_ctx *ctx, int rank, const llm_norm_op *op) {
+LLM__PRIVATE void llm__cpu_norm(llm_backend_ctx *ctx, int rank, const llm_norm_op *op) {
     llm__record_op(ctx, rank, LLM__OP_NORM, op->rows, op, op->src, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 /* What adapters add, if they add something in this step. */
 static const llm_buffer *llm__cpu_plus(const llm_buffer *plus) { return plus && !llm__own(plus)->nothing ? plus : NULL; }
 
-/* First the rounding, if one is wanted, then the product: two uses, one record. */
-static void llm__cpu_linear(llm_backend_ctx *ctx, int rank, const llm_linear_op *op) {
+LLM__PRIVATE void llm__cpu_linear(llm_backend_ctx *ctx, int rank, const llm_linear_op *op) {
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_LINEAR, op->rows, op);
     if (rec) rec->op.linear.plus = llm__cpu_plus(op->plus);
     llm__record_act(ctx, rank, rec, op->src, op->src_col, op->weight);
@@ -141,8 +140,7 @@ static int llm__cpu_adapts(llm_backend_ctx *ctx, const llm_lora_site *site) {
     return any;
 }
 
-/* Two records: all of low must be there before it is multiplied. None where nothing is added. */
-static void llm__cpu_lora(llm_backend_ctx *ctx, int rank, const llm_lora_op *op) {
+LLM__PRIVATE void llm__cpu_lora(llm_backend_ctx *ctx, int rank, const llm_lora_op *op) {
     int any = llm__cpu_adapts(ctx, op->site);
     llm__own(op->dst)->nothing = !any;
     if (!any) return;
@@ -163,23 +161,21 @@ static llm__split llm__split_heads(const llm_backend_ctx *ctx, int n_kv) {
     return i == s->shape.n_rows && i == s->shape.n_seqs && i * n_kv >= ctx->pool->n ? LLM__SPLIT_HEADS + n_kv : LLM__SPLIT_ANY;
 }
 
-/* A norm over the whole row needs the row untouched by others. */
-static void llm__cpu_qkv(llm_backend_ctx *ctx, int rank, const llm_qkv_op *op) {
+LLM__PRIVATE void llm__cpu_qkv(llm_backend_ctx *ctx, int rank, const llm_qkv_op *op) {
     llm__check_heads(ctx, "qkv: layer or heads do not fit the KV cache", op->layer, op->n_heads, op->n_kv_heads);
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_QKV, LLM_ROWS_TOKENS, op);
     if (rec && op->norm != LLM_QK_NORM_WHOLE_RMS) rec->split = llm__split_heads(ctx, op->n_kv_heads);
     llm__record_uses(ctx, rank, rec, rec ? rec->split : 0, op->rope, NULL, op->qkv, NULL, LLM__TOUCH_WRITE);
 }
 
-static void llm__cpu_attention(llm_backend_ctx *ctx, int rank, const llm_attention_op *op) {
+LLM__PRIVATE void llm__cpu_attention(llm_backend_ctx *ctx, int rank, const llm_attention_op *op) {
     llm__check_heads(ctx, "attention: layer or heads do not fit the KV cache", op->layer, op->n_heads, op->n_kv_heads);
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_ATTENTION, LLM_ROWS_TOKENS, op);
     if (rec && op->n_heads <= LLM__QUERIES * op->n_kv_heads) rec->split = llm__split_heads(ctx, op->n_kv_heads);
     llm__record_uses(ctx, rank, rec, rec ? rec->split : 0, op->qkv, NULL, op->dst, NULL, LLM__TOUCH_READ);
 }
 
-/* Two records: all latents must be in the cache before any head attends. */
-static void llm__cpu_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op) {
+LLM__PRIVATE void llm__cpu_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op) {
     if (op->layer < 0 || op->layer >= ctx->kv.n_layers || ctx->kv.layer[op->layer].shape.head_dim != op->rank + op->rope_dim ||
         ctx->kv.layer[op->layer].shape.v_head_dim)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "mla: the layer does not fit the KV cache");
@@ -189,8 +185,7 @@ static void llm__cpu_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op) {
     llm__record_op(ctx, rank, LLM__OP_MLA, LLM_ROWS_TOKENS, &own, op->q, NULL, op->dst, NULL, LLM__TOUCH_READ);
 }
 
-/* What is read was written by another step, or by no row of this one. */
-static void llm__cpu_state(llm_backend_ctx *ctx, int rank, const llm_state_op *op) {
+LLM__PRIVATE void llm__cpu_state(llm_backend_ctx *ctx, int rank, const llm_state_op *op) {
     const llm_kv_layer *shape = op->layer >= 0 && op->layer < ctx->kv.n_layers ? &ctx->kv.layer[op->layer].shape : NULL;
     if (!shape || (int64_t)shape->n_kv_heads * shape->v_head_dim != op->buf->cols)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "state: the layer does not fit the KV cache");
@@ -198,47 +193,43 @@ static void llm__cpu_state(llm_backend_ctx *ctx, int rank, const llm_state_op *o
     else llm__record_op(ctx, rank, LLM__OP_STATE, op->rows, op, op->buf, NULL, NULL, NULL, LLM__TOUCH_WRITE);
 }
 
-/* Refuses what could choose an expert twice, or none: more of them than there are in the groups that stay. */
-static void llm__cpu_route(llm_backend_ctx *ctx, int rank, const llm_route_op *op) {
+LLM__PRIVATE void llm__cpu_route(llm_backend_ctx *ctx, int rank, const llm_route_op *op) {
     int size = op->n_group > 1 ? op->n_experts / op->n_group : op->n_experts;
     if (op->k < 1 || op->k > op->n_experts || (op->n_group > 1 && (op->n_experts % op->n_group || op->k > size * op->topk_group)))
         llm__cpu_fail(ctx, LLM_ERR_ARG, "route: more experts to choose than there are");
     llm__record_op(ctx, rank, LLM__OP_ROUTE, LLM_ROWS_TOKENS, op, op->logits, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
-static void llm__cpu_experts(llm_backend_ctx *ctx, int rank, const llm_experts_op *op) {
+LLM__PRIVATE void llm__cpu_experts(llm_backend_ctx *ctx, int rank, const llm_experts_op *op) {
     llm_experts_op own = *op;
     if (!llm__cpu_adapts(ctx, op->up_lora)) own.up_lora = NULL;
     if (!llm__cpu_adapts(ctx, op->down_lora)) own.down_lora = NULL;
     llm__record_op(ctx, rank, LLM__OP_EXPERTS, LLM_ROWS_TOKENS, &own, op->src, op->routes, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
-static void llm__cpu_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *op) {
+LLM__PRIVATE void llm__cpu_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *op) {
     llm__record_op(ctx, rank, LLM__OP_GATE, LLM_ROWS_TOKENS, op, op->gate, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
-/* Reads rows by another split than it writes them. */
-static void llm__cpu_gather(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
+LLM__PRIVATE void llm__cpu_gather(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
     const llm__gather_op op = {dst, src};
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_GATHER, LLM_ROWS_OUT, &op);
     llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, src, NULL, dst, NULL, LLM__TOUCH_NONE);
 }
 
-static void llm__cpu_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t n) {
+LLM__PRIVATE void llm__cpu_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t n) {
     const llm__reduce_op op = {buf, n};
     llm__record_op(ctx, rank, LLM__OP_ALL_REDUCE, rows, &op, NULL, NULL, buf, NULL, LLM__TOUCH_NONE);
 }
 
-/* Nothing is sent: whoever receives reads it. Stages run one after the other, and buffers stay as they are until the next step. */
-static void llm__cpu_send(llm_backend_ctx *ctx, int rank, const llm_buffer *src) { (void)ctx, (void)rank, (void)src; }
+LLM__PRIVATE void llm__cpu_send(llm_backend_ctx *ctx, int rank, const llm_buffer *src) { (void)ctx, (void)rank, (void)src; }
 
-static void llm__cpu_receive(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
+LLM__PRIVATE void llm__cpu_receive(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
     const llm__gather_op op = {dst, src};
     llm__record_op(ctx, rank, LLM__OP_RECEIVE, LLM_ROWS_TOKENS, &op, NULL, NULL, dst, NULL, LLM__TOUCH_NONE);
 }
 
-/* Logits go to the context's own memory, which nobody reads before wait: no buffer is written. */
-static void llm__cpu_logits(llm_backend_ctx *ctx, int rank, const llm_logits_op *op) {
+LLM__PRIVATE void llm__cpu_logits(llm_backend_ctx *ctx, int rank, const llm_logits_op *op) {
     if (op->vocab_begin < 0 || (int64_t)op->vocab_begin + op->head->rows > ctx->logits_stride || ctx->step.shape.n_out > ctx->logits_rows)
         llm__cpu_fail(ctx, LLM_ERR_ARG, "logits: more of them than the output weights have rows");
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_LOGITS, LLM_ROWS_OUT, op);
@@ -247,8 +238,7 @@ static void llm__cpu_logits(llm_backend_ctx *ctx, int rank, const llm_logits_op 
     llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, llm__cpu_plus(op->plus), NULL, NULL, LLM__TOUCH_NONE);
 }
 
-/* The ranks of a stage must have recorded the same operations; then all threads run them. */
-static llm_result llm__cpu_end_step(llm_backend_ctx *ctx) {
+LLM__PRIVATE llm_result llm__cpu_end_step(llm_backend_ctx *ctx) {
     for (int r = 1; r < ctx->n_ranks && !ctx->failed; r++) {
         const llm__rank *first = &ctx->rank[r - r % ctx->n_group];
         int same = ctx->rank[r].n == first->n;
@@ -263,6 +253,4 @@ static llm_result llm__cpu_end_step(llm_backend_ctx *ctx) {
     return ctx->failed ? llm__error(ctx->failed, "%s", ctx->why) : LLM_OK;
 }
 
-/* Everything ran in end_step; only a mistake is left to be told. */
-static llm_result llm__cpu_wait(llm_backend_ctx *ctx) { return ctx->failed ? llm__error(ctx->failed, "%s", ctx->why) : LLM_OK; }
-
+LLM__PRIVATE llm_result llm__cpu_wait(llm_backend_ctx *ctx) { return ctx->failed ? llm__error(ctx->failed, "%s", ctx->why) : LLM_OK; }

@@ -11,6 +11,7 @@
 #pragma once
 #include "api/config.h"
 #include "api/backend.h"
+#include "base/platform.h"
 #include "cpu/packed.h"
 #include "cpu/backend.h"
 

@@ -1,15 +1,14 @@
-/* ---- Running the lists ----
- * The same function runs on all threads, each with its number; who has which share follows from that number, the number of threads
- * and the operation's rows alone, so nothing is handed out but the jobs that are counted in `next`. */
-
-/* In the order of llm__op_kind. row: is called for each row of a thread's share; share: once by every thread, which finds its part of the
- * work by itself. */
-typedef struct llm__op_row {
-    void (*row)(const llm__run *r, int row);
-    void (*share)(const llm__run *r);
-    size_t bytes; /* of the operation */
-    int spent;    /* what its time counts as */
-} llm__op_row;
+#include "cpu/run.h"
+#include "api/config.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "cpu/packed.h"
+#include "cpu/linear.h"
+#include "cpu/products.h"
+#include "cpu/experts.h"
+#include "cpu/attention.h"
+#include "cpu/backend.h"
+#include "cpu/operations.h"
 
 static const llm__op_row llm__ops[] = {
     {llm__run_embed, NULL, sizeof(llm_embed_op), LLM_SPENT_EMBED}, {llm__run_rope, NULL, sizeof(llm_rope_op), LLM_SPENT_EMBED},
@@ -24,8 +23,7 @@ static const llm__op_row llm__ops[] = {
     {llm__run_gather, NULL, sizeof(llm__gather_op), LLM_SPENT_NORM}, {llm__run_state, NULL, sizeof(llm_state_op), LLM_SPENT_NORM},
 };
 
-/* The row of a kind of operation. */
-static const llm__op_row *llm__op_row_of(int kind) { return &llm__ops[kind]; }
+LLM__PRIVATE const llm__op_row *llm__op_row_of(int kind) { return &llm__ops[kind]; }
 
 /* One thread's share of one record. */
 static void llm__run_record(const llm_backend_ctx *ctx, llm__exec *e, llm__record *rec, int rank, int sub) {
@@ -59,9 +57,7 @@ static void llm__run_act(const llm_backend_ctx *ctx, llm__exec *e, const llm__re
     if (heads <= 0) llm__act_part(ctx->kernels, &in, cols, (int)from, (int)to, 0, (cols + 31) / 32);
 }
 
-/* Where the caller wants to know what steps spend: `next` (NULL: nothing) begins, so the record before it, which has run on all ranks of a
- * group, is added to its kind with the time that it took. What attention reads: of each sequence all keys and values that it sees. */
-static void llm__spent_add(llm_backend_ctx *ctx, const llm__record *next) {
+LLM__PRIVATE void llm__spent_add(llm_backend_ctx *ctx, const llm__record *next) {
     const llm__record *rec = ctx->timed;
     const double now = ctx->cfg.spent ? llm__now() : 0, took = now - ctx->since;
     if (!ctx->cfg.spent || rec == next) return;
@@ -83,8 +79,7 @@ static void llm__spent_add(llm_backend_ctx *ctx, const llm__record *next) {
     }
 }
 
-/* One thread's part of a pass. */
-static void llm__run_pass(void *arg, int pass, int thread, int n_threads) {
+LLM__PRIVATE void llm__run_pass(void *arg, int pass, int thread, int n_threads) {
     llm_backend_ctx *ctx = (llm_backend_ctx *)arg;
     const llm__stretch *at = &ctx->pass[pass];
     llm__exec e = LLM__ZERO;
@@ -115,8 +110,7 @@ static void llm__pass_end(llm_backend_ctx *ctx, llm__stretch *p, int until, int 
     p->from = from;
 }
 
-/* Cuts the lists of a stage at their barriers. EXPERTS has its own behind each pass. */
-static void llm__passes_of(llm_backend_ctx *ctx, int first) {
+LLM__PRIVATE void llm__passes_of(llm_backend_ctx *ctx, int first) {
     llm__stretch p = {first, ctx->n_group, 0, 0, 0, 0};
     for (int i = 0; i < ctx->rank[first].n; i++) {
         const llm__record *rec = &ctx->rank[first].list[i];
@@ -137,4 +131,3 @@ static void llm__passes_of(llm_backend_ctx *ctx, int first) {
     }
     llm__pass_end(ctx, &p, ctx->rank[first].n, 0, 0);
 }
-

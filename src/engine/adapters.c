@@ -1,23 +1,22 @@
-/* ---- adapters ----
- * An adapter lies in a slot from its loading until nobody uses it any more: neither a request nor the list by which requests find it. So
- * unloading takes it off the list, and the last request that ends empties the slot. Where another one is to be loaded and no slot is free,
- * the one that no request has and that was named longest ago is set aside: it stays listed, and its files are read again when a request
- * names it (vLLM's max_cpu_loras means the same).
- *
- *     a slot is        refs               listed   name
- *     free             0                  0        NULL
- *     being loaded     1                  0        set: nobody else may load the same
- *     loaded           1 + its requests   1        set
- *     set aside        0                  1        set, behind the slots: the slot itself is loaded with another
- *     unloaded         its requests       0        NULL: the name may be loaded anew, into another slot
- *     being emptied    1                  0        set to NULL at the end
- *
- * The prefix cache knows an adapter by the number of its loading (id): pages that were computed with one are not taken for those of another
- * that is loaded later under its name. */
+#include "engine/adapters.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/engine.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/threads.h"
+#include "cpu/dtypes.h"
+#include "model/tensors.h"
+#include "model/loader.h"
+#include "model/lora.h"
+#include "engine/kv.h"
+#include "engine/scheduler.h"
+#include "engine/engine.h"
+#include "engine/engine_open.h"
 
-/* The slot of a name, -1: there is none; from n_loras on: set aside. listed 0: also one that is still being loaded. The caller holds the
- * engine's mutex. */
-static int32_t llm__lora_find(const llm_engine *e, llm__str name, int listed) {
+LLM__PRIVATE int32_t llm__lora_find(const llm_engine *e, llm__str name, int listed) {
     for (int32_t i = 0; i < e->p.n_loras + LLM__LORA_ASIDE; i++)
         if (e->lora[i].name && e->lora[i].listed >= listed && llm__str_eq(name, e->lora[i].name)) return i;
     return -1;
@@ -39,8 +38,7 @@ static void llm__lora_release(llm_engine *e, int32_t slot) {
     llm__lora_forget(&e->lora[slot]);
 }
 
-/* One user less. */
-static void llm__lora_drop(llm_engine *e, int32_t slot) {
+LLM__PRIVATE void llm__lora_drop(llm_engine *e, int32_t slot) {
     pthread_mutex_lock(&e->mutex);
     int last = e->lora[slot].refs == 1;
     e->lora[slot].refs -= !last;
@@ -48,13 +46,11 @@ static void llm__lora_drop(llm_engine *e, int32_t slot) {
     if (last) llm__lora_release(e, slot);
 }
 
-/* The root of keys (>>kv) of prompts with the adapter in a slot (-1: none), a rotary scaling and a salt. */
-static llm__kv_key llm__prompt_root(const llm_engine *e, int32_t lora, uint64_t rope, const char *salt) {
+LLM__PRIVATE llm__kv_key llm__prompt_root(const llm_engine *e, int32_t lora, uint64_t rope, const char *salt) {
     return llm__kv_root(&e->kv, lora >= 0 ? e->lora[lora].id : 0, rope, salt);
 }
 
-/* A rotary scaling as one number. */
-static uint64_t llm__rope_number(int32_t variant, float base) { return (uint64_t)variant << 32 | llm__f32_bits(base); }
+LLM__PRIVATE uint64_t llm__rope_number(int32_t variant, float base) { return (uint64_t)variant << 32 | llm__f32_bits(base); }
 
 /* A slot for one more: a free one, or that of an adapter that is set aside; n_loras: all are busy. The caller holds the engine's mutex. */
 static int32_t llm__lora_room(llm_engine *e) {
@@ -140,9 +136,7 @@ static llm_result llm__lora_named(llm_engine *e, const char *name, int32_t *slot
     return LLM_OK;
 }
 
-/* A hold on the adapter that a request names: its id and content stay until llm__lora_drop. *slot -1: none. Who names one while another is
- * read again waits for that. */
-static llm_result llm__lora_hold(llm_engine *e, const char *name, int32_t *slot) {
+LLM__PRIVATE llm_result llm__lora_hold(llm_engine *e, const char *name, int32_t *slot) {
     LLM__SCOPED(llm__drop) char *path = NULL;
     if (!name) return llm__lora_named(e, name, slot, &path);
     LLM__LOCKED(&e->lora_turn);
@@ -209,18 +203,14 @@ LLM_API void llm_engine_get_stats(const llm_engine *e, llm_engine_stats *out) {
     *out = e->stats;
 }
 
-/* Pages and the scheduler's lists belong to the thread that steps. Who else wants them for a moment draws a number and waits for its turn,
- * like every step: between two steps, and first come, first served, for a thread that steps without pause must not shut others out. */
-static void llm__turn_take(llm_engine *e) {
+LLM__PRIVATE void llm__turn_take(llm_engine *e) {
     LLM__LOCKED(&e->mutex);
     uint64_t own = e->next_turn++;
     while (e->turn != own) pthread_cond_wait(&e->turns, &e->mutex);
 }
 
-/* Lets the next number have its turn. */
-static void llm__turn_give(llm_engine *e) {
+LLM__PRIVATE void llm__turn_give(llm_engine *e) {
     LLM__LOCKED(&e->mutex);
     e->turn++;
     if (e->turn != e->next_turn) pthread_cond_broadcast(&e->turns);
 }
-

@@ -1,3 +1,14 @@
+#include "engine/apply.h"
+#include "api/request.h"
+#include "base/platform.h"
+#include "model/net.h"
+#include "engine/speculate.h"
+#include "engine/scheduler.h"
+#include "engine/pages.h"
+#include "engine/ends.h"
+#include "engine/results.h"
+#include "engine/beam.h"
+
 /* Books what an entry computed: full pages are published, a prompt's other choices fork. An ended sequence only gives
  * its pages back, when no step names them any more: the row that was computed in vain is never published. */
 static void llm__apply_entry(llm_engine *e, llm__flight *f, const llm__entry *p) {
@@ -67,10 +78,7 @@ static int llm__use_job(llm_engine *e, llm__job *job, double now) {
     return 0;
 }
 
-/* Results of a step: what was computed is booked, rows are sampled in parallel and accepted in order, so that results
- * do not depend on which thread was faster. A row that is not finite fails its request only. Rows of drafted tokens are
- * used in further rounds, one for each token that was right: each finds its sequence as a step of its own would. */
-static void llm__apply(llm_engine *e, llm__flight *f) {
+LLM__PRIVATE void llm__apply(llm_engine *e, llm__flight *f) {
     for (int32_t i = 0; i < f->n; i++) llm__apply_entry(e, f, &f->entry[i]);
     e->applied = f;
     double now;
@@ -90,4 +98,3 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
         if (s->request->score_only && s->state == LLM__SEQ_RUNNING && s->n_computed == s->n_ids) llm__seq_finish(e, s, LLM_FINISH_LENGTH);
     }
 }
-

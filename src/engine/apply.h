@@ -1,5 +1,6 @@
 /* apply: booking what a step computed. */
 #pragma once
+#include "base/platform.h"
 #include "engine/scheduler.h"
 
 /* Results of a step: what was computed is booked, rows are sampled in parallel and accepted in order, so that results

@@ -8,6 +8,7 @@
  * times as many sequences: beams, pool and children take free ones of them and leave them again. Beams are ordinary sequences for the scheduler:
  * they may run in different steps, wait, and give way. */
 #pragma once
+#include "base/platform.h"
 #include "engine/scheduler.h"
 
 /* One token further, when every beam knows its candidates; before, nothing. Called for every beam whose row was computed;

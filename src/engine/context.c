@@ -1,6 +1,5 @@
-/* ============================================================================
- * >>context   Kept contexts: the prefix cache in files.
- * ============================================================================
+/* context: kept contexts: the prefix cache in files.
+ *
  * To answer a question about a text of 30,000 tokens, a small model on a CPU reads for minutes and then speaks for seconds. What it has
  * read is in pages of keys and values, which the prefix cache finds again by the tokens they belong to (>>kv). So nothing is new here but a
  * file: pages with their tokens go out, and come back as cached pages. A prompt that begins with these tokens finds them like any others,
@@ -17,6 +16,20 @@
  *
  * Pages belong to the stepping thread. Both functions take turns with its steps, for one page at a time, and pin what they work on: a
  * context of gigabytes delays nobody by more than a page. A saved file appears under its name when it is whole (rename). */
+#include "api/config.h"
+#include "api/text.h"
+#include "api/request.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "base/files.h"
+#include "model/tensors.h"
+#include "model/loader.h"
+#include "engine/kv.h"
+#include "engine/scheduler.h"
+#include "engine/pages.h"
+#include "engine/adapters.h"
 
 /* The fields of a file, in their order. Those up to LAST must be equal in file and engine. */
 enum {
@@ -193,4 +206,3 @@ LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char 
     llm__context_leave(e, pages, n_pages, slot);
     return !r && ids && ids->failed ? llm__nomem() : r;
 }
-

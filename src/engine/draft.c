@@ -1,4 +1,19 @@
-/* ---- passes ---- */
+#include "engine/draft.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/model.h"
+#include "api/tokenizer.h"
+#include "api/backend.h"
+#include "api/engine.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "model/net.h"
+#include "model/forward.h"
+#include "engine/sampler.h"
+#include "engine/scheduler.h"
+#include "engine/step.h"
+#include "engine/results.h"
+#include "engine/eagle.h"
 
 /* Rows of a pass for sequence s, as number i of the step. Returns the next row; the same row: nothing to do. */
 static int32_t llm__guess_rows(llm_engine *e, llm__seq *s, int32_t pass, int32_t i, int32_t row) {
@@ -98,8 +113,7 @@ static llm_result llm__drafter_tokens(const llm_engine *e, const char *path) {
     return LLM_OK;
 }
 
-/* Opens the draft model, or the model's EAGLE head, on the same device. */
-static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, llm__net_config n) {
+LLM__PRIVATE llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, llm__net_config n) {
     llm_model_config files = LLM__ZERO;
     const char *path = c->speculative_model;
     if (!path || !strcmp(path, "[ngram]")) return LLM_OK;
@@ -124,4 +138,3 @@ static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, l
     e->p.driver.draft = llm__drive_draft;
     return llm__net_open(&n, &e->draft.net);
 }
-

@@ -2,6 +2,7 @@
 #pragma once
 #include "api/config.h"
 #include "api/engine.h"
+#include "base/platform.h"
 #include "model/net.h"
 #include "engine/scheduler.h"
 

@@ -1,15 +1,8 @@
-/* ============================================================================
- * >>earlystop   Ends an answer that only repeats.
- * ============================================================================
- * A model caught in a loop is sure of itself: every token of the loop gets a probability near 1. So FastDeploy's rule needs no look at
- * the text: an answer ends when the probability of the sampled token was strictly above a threshold for `window_size` tokens in a row.
- * One counter a sequence says the same as a window of values. The counter belongs to the sequence: it starts at 0 with the answer,
- * survives preemption (a recomputed token is not sampled again) and is never seen by the next one. The token that completes the window
- * is replaced by EOS. At temperature 0 the probability is that of temperature 1, or every greedy answer would end after exactly one
- * window. */
+#include "engine/earlystop.h"
+#include "api/sampler.h"
+#include "base/platform.h"
 
-/* A request's own setting wins. A window without a number means FastDeploy's pair of defaults. */
-static llm_early_stop llm__early_resolve(const llm_early_stop *own, const llm_early_stop *engine) {
+LLM__PRIVATE llm_early_stop llm__early_resolve(const llm_early_stop *own, const llm_early_stop *engine) {
     llm_early_stop e = own->enable ? *own : *engine;
     if (!e.window_size) {
         e.window_size = 3000;
@@ -18,12 +11,10 @@ static llm_early_stop llm__early_resolve(const llm_early_stop *own, const llm_ea
     return e;
 }
 
-/* 1 when this token's probability completes the window. */
-static int llm__early_hit(const llm_early_stop *e, int32_t *count, float prob) {
+LLM__PRIVATE int llm__early_hit(const llm_early_stop *e, int32_t *count, float prob) {
     if (!e->enable) return 0;
     *count = prob > e->threshold ? *count + 1 : 0;
     if (*count < e->window_size) return 0;
     *count = 0;
     return 1;
 }
-

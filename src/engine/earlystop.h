@@ -8,6 +8,7 @@
  * window. */
 #pragma once
 #include "api/sampler.h"
+#include "base/platform.h"
 
 /* A request's own setting wins. A window without a number means FastDeploy's pair of defaults. */
 LLM__PRIVATE llm_early_stop llm__early_resolve(const llm_early_stop *own, const llm_early_stop *engine);

@@ -1,4 +1,11 @@
-/* ---- ends ---- */
+#include "engine/ends.h"
+#include "api/request.h"
+#include "base/platform.h"
+#include "base/threads.h"
+#include "engine/scheduler.h"
+#include "engine/pages.h"
+#include "engine/plan.h"
+#include "engine/request.h"
 
 /* Answers in the order in which they are given: with best_of > n and beams those of the highest score come first (without beams: sum of
  * log-probabilities), on a tie the lower. */
@@ -11,9 +18,7 @@ static void llm__rank_answers(llm_request *r) {
     }
 }
 
-/* Ends a sequence in whatever state it is; its outputs stay until the request is freed. Its pages go back, but not
- * under a step in flight. Ending twice does nothing. */
-static void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish) {
+LLM__PRIVATE void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish) {
     llm_request *r = s->request;
     if (s->state == LLM__SEQ_DONE) return;
     if (s->state == LLM__SEQ_RUNNING) llm__running_take(e, s);
@@ -30,16 +35,13 @@ static void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish) {
     r->metrics.finish_time = r->metrics.arrival_time + (e->p.driver.now(e) - r->submitted);
 }
 
-/* Takes back all that a beam has said. */
-static void llm__seq_unsay(llm__seq *s) {
+LLM__PRIVATE void llm__seq_unsay(llm__seq *s) {
     s->n_ids = s->n_prompt;
     s->text.len = 0;
     if (s->text.data) s->text.data[0] = 0;
 }
 
-/* Ends every sequence of a request that has not ended, by force. error: a sentence for llm_request_error, or NULL. Beams
- * are no answers yet, so nothing of them is shown. */
-static void llm__request_end(llm_engine *e, llm_request *r, llm_finish finish, const char *error) {
+LLM__PRIVATE void llm__request_end(llm_engine *e, llm_request *r, llm_finish finish, const char *error) {
     pthread_mutex_lock(&r->mutex); /* others of its answers may have ended, and somebody asks */
     if (error && r->n_done < r->n_seqs) snprintf(r->error, sizeof r->error, "%.250s", error);
     pthread_mutex_unlock(&r->mutex);
@@ -50,15 +52,11 @@ static void llm__request_end(llm_engine *e, llm_request *r, llm_finish finish, c
     }
 }
 
-static void llm__request_destroy(llm_request *r);
-
-/* One of a request's two owners leaves, its caller or the engine; the last to leave destroys it. */
-static void llm__request_unref(llm_request *r) {
+LLM__PRIVATE void llm__request_unref(llm_request *r) {
     if (!__atomic_sub_fetch(&r->refs, 1, __ATOMIC_ACQ_REL)) llm__request_destroy(r);
 }
 
-/* Tells callers, the end of a request once. Requests that are done and in no step leave the engine. */
-static void llm__tell_news(llm_engine *e) {
+LLM__PRIVATE void llm__tell_news(llm_engine *e) {
     while (e->news) {
         llm_request *r = e->news;
         int told = r->told;
@@ -78,10 +76,7 @@ static void llm__tell_news(llm_engine *e) {
     }
 }
 
-/* Takes in what was submitted: the list is taken in one piece, so submitters hardly ever wait. Only a request's first
- * sequence queues; the others are held until the prompt is computed. 1: some request that was taken, now or before, is cancelled. Both are
- * read under one lock: a cancel that is seen is never that of a request still in the inbox. */
-static int llm__take_inbox(llm_engine *e) {
+LLM__PRIVATE int llm__take_inbox(llm_engine *e) {
     pthread_mutex_lock(&e->mutex);
     llm_request *r = e->inbox_first;
     int some_cancelled = e->some_cancelled;
@@ -100,8 +95,7 @@ static int llm__take_inbox(llm_engine *e) {
     return some_cancelled;
 }
 
-/* Ends what was cancelled or is late, in the queue, in its prompt or in its answer. */
-static void llm__sweep(llm_engine *e) {
+LLM__PRIVATE void llm__sweep(llm_engine *e) {
     e->next_deadline = 0;
     for (llm_request *r = e->live; r; r = r->next) {
         int late = r->deadline > 0 && e->now >= r->deadline;
@@ -109,4 +103,3 @@ static void llm__sweep(llm_engine *e) {
         else if (r->deadline > 0 && (e->next_deadline <= 0 || r->deadline < e->next_deadline)) e->next_deadline = r->deadline;
     }
 }
-

@@ -1,6 +1,7 @@
 /* ends: how sequences and requests end. */
 #pragma once
 #include "api/request.h"
+#include "base/platform.h"
 #include "engine/scheduler.h"
 
 /* Ends a sequence in whatever state it is; its outputs stay until the request is freed. Its pages go back, but not

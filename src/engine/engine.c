@@ -1,45 +1,17 @@
-/* ============================================================================
- * >>engine   Threads, backend, model and scheduler together; requests from the outside.
- * ============================================================================
- * llm_engine_open opens backend and weights, takes the pages, and makes a scheduler over the driver that runs them.
- * Tests make one over a driver of their own (llm__engine_alloc, parameters, llm__engine_init).
- *
- * Threads. One thread steps; whatever the scheduler knows is its own. Any thread may do the rest:
- *     submit   checks, copies and tokenizes in the caller's thread, then puts the request into the inbox
- *     cancel   sets a flag; the stepping thread sees it before it plans its next step
- *     poll     reads what the request has, under the request's lock
- *     free     gives up the caller's share: a request has two owners, the caller and the engine, and the last to
- *              leave destroys it. So it may be freed at any moment, in a callback too
- * Locks: engine->mutex (inbox, figures), request->mutex (outputs), engine->news_mutex (held while callbacks run, so that after
- * llm_request_free none runs any more). Nobody holds two of the first kinds at once, and the stepping thread holds none while the device
- * computes. Who needs the scheduler's own lists from another thread waits for a turn between two steps (llm__turn_take). Flags that are
- * only ever raised (cancelled, freed) and the count of owners are atomic and need no lock.
- *
- * A request's life, and which thread it is in:
- *
- *     llm_request_submit    caller     ranges checked, text to ids, everything copied, all memory taken; into the inbox. refs = 2
- *     llm__take_inbox       stepping   joins e->live; its first sequence queues
- *     llm__plan             stepping   some step has place for it: pages, rows of the prompt; step after step until the prompt is computed
- *     llm__apply            stepping   the prompt's last row gives a token; the other choices fork; then a token a step (drafts: more)
- *     llm__tell_news        stepping   on_news for all of which something is new, once a step
- *     llm_request_poll      caller     reads tokens and texts, whenever it likes
- *     llm__tell_news        stepping   every sequence has ended, the caller was told, no step in flight names it: leaves e->live, refs - 1
- *     llm_request_free      caller     refs - 1; whoever makes it 0 destroys the request
- *
- * A cancel, a deadline, or a step that failed only ends its sequences earlier (llm__request_end): the way out is the same.
- *
- * Memory. All of a request's memory is taken in llm_request_submit; what grows later is only text, which gets room for
- * sixteen bytes a token beforehand. So a step allocates nothing: tests/test_sim.c counts.
- *
- * Time. The scheduler's clock is the driver's and never jumps; the times in llm_request_metrics are wall-clock times of
- * the submission plus differences of that clock, so that they stay in order when somebody sets the clock.
- *
- * Events are not stored. Each sequence knows how many of its tokens were polled and how much text may be shown after
- * each, so a slow reader costs nothing and no queue can overflow. */
+#include "engine/engine.h"
+#include "api/config.h"
+#include "api/model.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "model/net.h"
+#include "model/forward.h"
+#include "engine/sampler.h"
+#include "engine/kv.h"
+#include "engine/scheduler.h"
 
-/* Gives back all that an engine has, in whatever state of opening it is; NULL does nothing. Weights go before the backend
- * they live on. Nothing may be in flight. */
-static void llm__engine_destroy(llm_engine *e) {
+LLM__PRIVATE void llm__engine_destroy(llm_engine *e) {
     if (!e) return;
     llm__net_close(e->net);
     llm__net_close(e->draft.net);
@@ -94,9 +66,7 @@ static int llm__engine_arrays(llm_engine *e) {
     return 1;
 }
 
-/* An engine with nothing but its locks; NULL: no memory. Waiting uses the clock that never jumps. Callbacks may free
- * requests, so their lock may be taken again by its thread. */
-static llm_engine *llm__engine_alloc(void) {
+LLM__PRIVATE llm_engine *llm__engine_alloc(void) {
     pthread_condattr_t clock;
     pthread_mutexattr_t recursive;
     llm_engine *e = LLM__NEW(llm_engine, 1);
@@ -115,8 +85,7 @@ static llm_engine *llm__engine_alloc(void) {
     return e;
 }
 
-/* The scheduler of an engine whose parameters are set: over any driver, without a model. On error it is to be destroyed. */
-static llm_result llm__engine_init(llm_engine *e) {
+LLM__PRIVATE llm_result llm__engine_init(llm_engine *e) {
     const llm__engine_params *p = &e->p;
     e->p.c.n_threads = LLM__MAX(1, p->c.n_threads);
     e->own_lora = -1;
@@ -138,19 +107,13 @@ static llm_result llm__engine_init(llm_engine *e) {
  * wait for, and the engine samples on the backend's threads. A backend that draws tokens itself is used with lag 1.
  * Only the stepping thread calls these functions. */
 
-/* Enqueues the step on all ranks. On the CPU it is computed when this returns. */
-static llm_result llm__drive_forward(llm_engine *e, const llm_step *step) { return llm__net_begin(e->net, step); }
+LLM__PRIVATE llm_result llm__drive_forward(llm_engine *e, const llm_step *step) { return llm__net_begin(e->net, step); }
 
-/* Rotary scaling of a request: its prompt's length decides, see llm__net_rope_of. */
-static void llm__drive_rope(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base) {
+LLM__PRIVATE void llm__drive_rope(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base) {
     llm__net_rope_of(e->net, prompt_len, variant, base);
 }
 
-/* Seconds of a clock that never jumps; the simulation in the tests has one of its own. */
-static double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
-
-/* In the order of llm__driver; who drafts is put in by llm__drafter_open. */
-static const llm__driver llm__model_driver = {llm__drive_forward, NULL, llm__drive_rope, llm__drive_now};
+LLM__PRIVATE double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
 
 /* ---- a draft model ----
  * A small model with the same tokens guesses for a large one. It is a second network on the same device, and its keys and values lie in the
@@ -170,4 +133,3 @@ static const llm__driver llm__model_driver = {llm__drive_forward, NULL, llm__dri
  * Its guess is drawn from its own logits by the same rules, a grammar's mask behind the guesses before it too, and with the same random
  * number that the model's token at this position will be drawn with. Where the two distributions are alike, so are the tokens then, also at
  * high temperatures. */
-

@@ -1,3 +1,24 @@
+#include "engine/engine_open.h"
+#include "api/config.h"
+#include "api/model.h"
+#include "api/backend.h"
+#include "api/engine.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/threads.h"
+#include "cpu/isa.h"
+#include "cpu/kernels.h"
+#include "cpu/kv_cache.h"
+#include "cpu/backend.h"
+#include "model/loader.h"
+#include "model/net.h"
+#include "engine/sampler.h"
+#include "engine/speculate.h"
+#include "engine/scheduler.h"
+#include "engine/engine.h"
+#include "engine/draft.h"
+
 /* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have them. */
 static llm_kv_layer llm__kept_layer(int32_t hidden) {
     llm_kv_layer kept = {1, 1, LLM__MIN(hidden, 128)};
@@ -33,9 +54,7 @@ LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out) {
     return r;
 }
 
-/* Which table computes: the one given, or the device's by name. "auto" without a cuda_library is the CPU, for no other
- * library is opened without being told. A table of another version is refused here, before any call. */
-static llm_result llm__engine_backend(const llm_engine_config *cfg, const llm_backend **out) {
+LLM__PRIVATE llm_result llm__engine_backend(const llm_engine_config *cfg, const llm_backend **out) {
     const char *device = cfg->device ? cfg->device : "auto";
     *out = cfg->backend ? cfg->backend : llm_backend_cpu();
     if (strcmp(device, "auto") && strcmp(device, "cpu") && strcmp(device, "cuda"))
@@ -46,8 +65,7 @@ static llm_result llm__engine_backend(const llm_engine_config *cfg, const llm_ba
     return llm__backend_check(*out, "backend");
 }
 
-/* Fills in c. Zero means default; contradictions are refused with a sentence that has both numbers, before any memory is taken. */
-static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config *c) {
+LLM__PRIVATE llm_result llm__engine_resolve(const llm_model *model, llm_engine_config *c) {
     int32_t own = model->arch.max_len;
     if (c->max_model_len < 0) return llm__error(LLM_ERR_ARG, "max_model_len: %d, must be above 0", (int)c->max_model_len);
     if (c->max_model_len > own && own > 0 && !c->allow_long_max_model_len)
@@ -206,8 +224,7 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     e->n_ranks = c->tensor_parallel_size * c->pipeline_parallel_size;
 }
 
-/* Where the device may be chosen ("auto"), a CUDA library that finds none is not used. Found out by opening the smallest context. */
-static llm_result llm__engine_device(llm_engine *e, const llm_engine_config *c) {
+LLM__PRIVATE llm_result llm__engine_device(llm_engine *e, const llm_engine_config *c) {
     llm_backend_config b = LLM__ZERO;
     llm_backend_ctx *ctx;
     const llm__logger log = {c->log, c->log_user};
@@ -223,9 +240,7 @@ static llm_result llm__engine_device(llm_engine *e, const llm_engine_config *c) 
     return LLM_OK;
 }
 
-/* Backend, weights, pages, then the scheduler over them: each needs what the one before has found out. How many pages
- * there are is known only when the weights have shown the layers' shapes. On error the engine is to be destroyed. */
-static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, const llm_engine_config *c) {
+LLM__PRIVATE llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, const llm_engine_config *c) {
     const llm__logger log = {c->log, c->log_user};
     llm__engine_limits(e, model, c);
     llm_result r = llm__engine_net(e, c);
@@ -245,4 +260,3 @@ static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, co
     snprintf(e->describe, sizeof e->describe, "%s: %s", e->backend->name, e->backend->describe(e->ctx));
     return llm__engine_init(e);
 }
-

@@ -3,6 +3,7 @@
 #include "api/config.h"
 #include "api/backend.h"
 #include "api/engine.h"
+#include "base/platform.h"
 #include "model/loader.h"
 #include "engine/scheduler.h"
 

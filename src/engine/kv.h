@@ -25,6 +25,7 @@
  * caching; the secret keeps one client from guessing what others have asked by timing (salts part the clients). */
 #pragma once
 #include "api/config.h"
+#include "base/platform.h"
 #include "base/alloc.h"
 
 typedef struct llm__kv_key {

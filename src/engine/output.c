@@ -1,7 +1,15 @@
-/* ---- what came out ----
+/* output: what came out.
+ *
  * Everything here may be called while the engine steps. Under the request's lock the stepping thread writes a token with
  * its log-probabilities and text, and readers read them; arrays never move, so pointers stay good after the lock is
  * gone, and what they pointed to when it was held does not change. Only the text may move when it outgrows its room. */
+#include "api/config.h"
+#include "api/text.h"
+#include "api/request.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "base/threads.h"
+#include "engine/scheduler.h"
 
 /* Which sequence answer `index` is. NULL: not decided before all have ended. */
 static llm__seq *llm__request_answer(const llm_request *r, int32_t index) {
@@ -137,4 +145,3 @@ LLM_API const char *llm_finish_str(llm_finish f) {
     static const char *const names[] = {"", "stop", "length", "abort", "error"};
     return f >= LLM_FINISH_NONE && f <= LLM_FINISH_ERROR ? names[f] : "";
 }
-

@@ -1,22 +1,20 @@
-/* ---- pages of a sequence ----
- * n_published <= n_computed / page_tokens: the pages that others may find. n_computed <= n_fed <= n_ids + n_ahead: what
- * is in pages, what was handed over, what there is. n_pages covers n_fed at least. */
+#include "engine/pages.h"
+#include "api/config.h"
+#include "base/platform.h"
+#include "engine/kv.h"
+#include "engine/scheduler.h"
 
-/* Lets go of all pages, the last first (see >>kv). What they held must be computed again, or found in the cache. */
-static void llm__seq_release(llm_engine *e, llm__seq *s) {
+LLM__PRIVATE void llm__seq_release(llm_engine *e, llm__seq *s) {
     while (s->n_pages) llm__kv_drop(&e->kv, s->pages[--s->n_pages]);
     s->n_fed = s->n_computed = s->n_published = s->n_guessed = 0;
     s->key = s->request->root;
 }
 
-/* Gives the host slots back. */
-static void llm__swap_drop(llm_engine *e, llm__seq *s) {
+LLM__PRIVATE void llm__swap_drop(llm_engine *e, llm__seq *s) {
     while (s->n_swap) e->swap_free[e->n_swap_free++] = s->swap[--s->n_swap];
 }
 
-/* Pages that became full and computed can be found from now on: by other prompts, and by this sequence itself when it
- * has to give way. The chain of keys goes on from where it was left. */
-static void llm__seq_publish(llm_engine *e, llm__seq *s) {
+LLM__PRIVATE void llm__seq_publish(llm_engine *e, llm__seq *s) {
     int32_t size = e->kv.page_tokens;
     for (; (s->n_published + 1) * (int64_t)size <= s->n_computed; s->n_published++) {
         const int32_t *tokens = s->ids + (int64_t)s->n_published * size;
@@ -25,8 +23,7 @@ static void llm__seq_publish(llm_engine *e, llm__seq *s) {
     }
 }
 
-/* Pages that n tokens fill, the last perhaps in part. */
-static int32_t llm__pages_of(const llm_engine *e, int32_t n_tokens) {
+LLM__PRIVATE int32_t llm__pages_of(const llm_engine *e, int32_t n_tokens) {
     return (int32_t)(((int64_t)n_tokens + e->kv.page_tokens - 1) / e->kv.page_tokens);
 }
 
@@ -43,8 +40,7 @@ static int32_t llm__pages_cacheable(const llm_engine *e, const llm__seq *s) {
     return (first < r->score_end ? LLM__MIN(first, last) : last) / e->kv.page_tokens;
 }
 
-/* One page of all ranks, whose bytes follow each other: out of the cache, or (out NULL) into it. */
-static llm_result llm__page_move(llm_engine *e, int32_t page, uint8_t *out, const uint8_t *in) {
+LLM__PRIVATE llm_result llm__page_move(llm_engine *e, int32_t page, uint8_t *out, const uint8_t *in) {
     llm_result r = LLM_OK;
     for (int32_t k = 0; k < e->n_ranks && !r; k++) {
         int64_t at = k * e->page_bytes;
@@ -65,9 +61,7 @@ static void llm__swap_in(llm_engine *e, llm__seq *s) {
     llm__swap_drop(e, s);
 }
 
-/* Pages for all tokens of a waiting sequence, known ones first. 0: not enough now. One page for each sequence that runs
- * stays free, so that a newcomer is not sent away by the next few tokens of the others. */
-static int llm__seq_place(llm_engine *e, llm__seq *s) {
+LLM__PRIVATE int llm__seq_place(llm_engine *e, llm__seq *s) {
     llm__kv *kv = &e->kv;
     int32_t need = llm__pages_wanted(e, s), known = llm__pages_cacheable(e, s);
     if (s->blocked == kv->released + 1) return 0;
@@ -106,9 +100,7 @@ static void llm__swap_out(llm_engine *e, llm__seq *s) {
     }
 }
 
-/* Back to the queue; its tokens stay. A beam that already knows how it goes on needs its pages no more: it is held
- * until the other beams are as far. */
-static void llm__preempt(llm_engine *e, llm__seq *s) {
+LLM__PRIVATE void llm__preempt(llm_engine *e, llm__seq *s) {
     llm__running_take(e, s);
     if (!s->n_next) llm__swap_out(e, s);
     llm__seq_release(e, s);
@@ -133,15 +125,11 @@ static llm__seq *llm__victim(const llm_engine *e, int32_t at) {
     return e->running[at];
 }
 
-/* Tokens of a sequence that no step has fed yet, one that the device is drawing included. 0: it waits for its next
- * token to be known, or for other beams. */
-static int32_t llm__seq_left(const llm__seq *s) { return s->n_ids + s->n_ahead - s->n_fed; }
+LLM__PRIVATE int32_t llm__seq_left(const llm__seq *s) { return s->n_ids + s->n_ahead - s->n_fed; }
 
-/* 1 if it feeds one token of its answer. */
-static int llm__decodes(const llm__seq *s) { return s->n_ids + s->n_ahead > s->n_prompt && llm__seq_left(s) == 1; }
+LLM__PRIVATE int llm__decodes(const llm__seq *s) { return s->n_ids + s->n_ahead > s->n_prompt && llm__seq_left(s) == 1; }
 
-/* 1 if it has something to feed, and the pages for it. */
-static int llm__goes_on(const llm_engine *e, const llm__seq *s) {
+LLM__PRIVATE int llm__goes_on(const llm_engine *e, const llm__seq *s) {
     return llm__seq_left(s) > 0 && s->n_pages >= llm__pages_of(e, s->n_ids + s->n_ahead);
 }
 
@@ -152,10 +140,7 @@ static int llm__others_go_on(const llm_engine *e, const llm__seq *s) {
     return 0;
 }
 
-/* Pages for the next token of running[at]. Where none is left the victim gives way; but if that would free none, who
- * needs the page rather sits still for this step. 1: go on; 0: it gave way itself, another stands at its place;
- * -1: a step in flight must be applied before anyone can give way. */
-static int llm__grow_pages(llm_engine *e, int32_t at) {
+LLM__PRIVATE int llm__grow_pages(llm_engine *e, int32_t at) {
     llm__seq *s = e->running[at];
     for (int32_t want = llm__pages_wanted(e, s), page; s->n_pages < want;) {
         if ((page = llm__kv_get(&e->kv)) >= 0) {
@@ -170,4 +155,3 @@ static int llm__grow_pages(llm_engine *e, int32_t at) {
     }
     return 1;
 }
-

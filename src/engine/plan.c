@@ -1,4 +1,12 @@
-/* ---- planning ---- */
+#include "engine/plan.h"
+#include "api/engine.h"
+#include "base/platform.h"
+#include "base/threads.h"
+#include "grammar/grammar.h"
+#include "engine/kv.h"
+#include "engine/speculate.h"
+#include "engine/scheduler.h"
+#include "engine/pages.h"
 
 /* Out rows that the next n rows of a sequence ask for: one for each prompt token to be scored (the row before it
  * tells) or pooled, one for the next token if these rows are the last. */
@@ -22,8 +30,7 @@ static void llm__plan_rows(llm_engine *e, llm__flight *f, llm__seq *s) {
     s->n_draft = 0;
 }
 
-/* The request no longer counts against the queue's limit: it runs, or has ended while it waited. */
-static void llm__leave_queue(llm_engine *e, llm_request *r) {
+LLM__PRIVATE void llm__leave_queue(llm_engine *e, llm_request *r) {
     if (!r->fresh) return;
     r->fresh = 0;
     LLM__LOCKED(&e->mutex);
@@ -135,9 +142,7 @@ static void llm__plan_drafts(llm_engine *e, llm__flight *f) {
     }
 }
 
-/* Chooses the rows of the next step, f. None (f->n 0): nothing can be done before a step in flight is applied, or
- * nothing is there. After a preemption nobody is let in: the pages are for those that run. */
-static void llm__plan(llm_engine *e, llm__flight *f) {
+LLM__PRIVATE void llm__plan(llm_engine *e, llm__flight *f) {
     int64_t preempted = e->count.preemptions;
     f->n = f->n_rows = f->n_out = 0;
     for (int32_t i = 0, can = 1; i < e->n_running; i += can) {
@@ -162,4 +167,3 @@ static void llm__plan(llm_engine *e, llm__flight *f) {
     }
     if (e->p.n_draft || e->p.n_jump) llm__plan_drafts(e, f);
 }
-

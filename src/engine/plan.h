@@ -1,5 +1,6 @@
 /* plan: planning a step. */
 #pragma once
+#include "base/platform.h"
 #include "engine/scheduler.h"
 
 /* The request no longer counts against the queue's limit: it runs, or has ended while it waited. */

@@ -1,6 +1,17 @@
-/* ---- the forward pass itself ----
+/* raw: the forward pass itself, for teaching and own loops.
+ *
  * For teaching, for tests and for programs with a loop of their own: sequence i owns the i-th stretch of max_pages
  * pages for as long as no request runs, so nothing is planned, shared or cached. */
+#include "api/config.h"
+#include "api/backend.h"
+#include "api/raw.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "engine/sampler.h"
+#include "engine/kv.h"
+#include "engine/scheduler.h"
+#include "engine/pages.h"
+#include "engine/step.h"
 
 /* One step of n sequences: counts[i] tokens from position at[i] on of sequence seqs[i], ids one after the other. The
  * logits of the last n_logits rows of each go to `logits`. */
@@ -80,4 +91,3 @@ LLM_API llm_result llm_forward_batch(llm_engine *e, int32_t n_seqs, const int32_
 }
 
 LLM_API int32_t llm_logits_size(const llm_engine *e) { return e->p.vocab; }
-

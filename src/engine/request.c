@@ -1,7 +1,25 @@
-/* ---- a request's memory ----
- * Two kinds: the request itself with its arena (copies of what the caller gave, stop strings, bad words, scores of the prompt, the arrays of
- * its sequences), and what must grow (the text). The sizes follow from the config, so a request that cannot be held is refused at once and
- * never fails later. */
+#include "engine/request.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/tokenizer.h"
+#include "api/grammar.h"
+#include "api/sampler.h"
+#include "api/request.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "base/threads.h"
+#include "model/loader.h"
+#include "engine/sampler.h"
+#include "engine/earlystop.h"
+#include "engine/speculate.h"
+#include "engine/scheduler.h"
+#include "engine/pages.h"
+#include "engine/ends.h"
+#include "engine/results.h"
+#include "engine/adapters.h"
+#include "engine/stepping.h"
 
 /* What a sequence has beside the request's arena. Its pages went back when it ended. */
 static void llm__seq_destroy(llm__seq *s) {
@@ -10,8 +28,7 @@ static void llm__seq_destroy(llm__seq *s) {
     llm_text_free(&s->text);
 }
 
-/* Everything a request owns; nobody else knows it any more. It may be half made: what is NULL was not taken. */
-static void llm__request_destroy(llm_request *r) {
+LLM__PRIVATE void llm__request_destroy(llm_request *r) {
     for (int32_t i = 0; r->seq && i < r->n_seqs; i++) llm__seq_destroy(&r->seq[i]);
     llm_text_free(&r->piece);
     llm__arena_free(&r->arena);
@@ -287,4 +304,3 @@ LLM_API void llm_request_free(llm_request *r) {
     }
     llm__request_unref(r);
 }
-

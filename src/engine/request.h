@@ -4,6 +4,7 @@
  * its sequences), and what must grow (the text). The sizes follow from the config, so a request that cannot be held is refused at once and
  * never fails later. */
 #pragma once
+#include "base/platform.h"
 #include "engine/scheduler.h"
 
 /* Everything a request owns; nobody else knows it any more. It may be half made: what is NULL was not taken. */

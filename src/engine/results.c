@@ -1,4 +1,15 @@
-/* ---- results ---- */
+#include "engine/results.h"
+#include "api/tokenizer.h"
+#include "api/grammar.h"
+#include "api/request.h"
+#include "base/platform.h"
+#include "engine/sampler.h"
+#include "engine/earlystop.h"
+#include "engine/kv.h"
+#include "engine/scheduler.h"
+#include "engine/pages.h"
+#include "engine/step.h"
+#include "engine/ends.h"
 
 static int llm__has_id(const int32_t *ids, int32_t n, int32_t id) {
     for (int32_t i = 0; i < n; i++)
@@ -6,8 +17,7 @@ static int llm__has_id(const int32_t *ids, int32_t n, int32_t id) {
     return 0;
 }
 
-/* 1 if token `id` as the n-th of an answer is an EOS that ends it. Before min_tokens none does. */
-static int llm__is_eos(const llm_engine *e, const llm_request *r, int32_t n, int32_t id) {
+LLM__PRIVATE int llm__is_eos(const llm_engine *e, const llm_request *r, int32_t n, int32_t id) {
     return n >= r->s.min_tokens && !r->s.ignore_eos && llm__has_id(e->p.eos, e->p.n_eos, id);
 }
 
@@ -16,9 +26,7 @@ static int llm__is_stop(const llm_request *r, int32_t n, int32_t id) {
     return n >= r->s.min_tokens && llm__has_id(r->s.stop_token_ids, r->s.n_stop_token_ids, id);
 }
 
-/* Length of the longest prefix of the stop string that ends at the character c, when the one before had `state`
- * characters: a step of the automaton of Knuth, Morris and Pratt. No text is ever read twice. */
-static int32_t llm__stop_feed(const llm__stop *p, int32_t state, char c) {
+LLM__PRIVATE int32_t llm__stop_feed(const llm__stop *p, int32_t state, char c) {
     while (state > 0 && (state == p->len || p->text[state] != c)) state = p->border[state - 1];
     return p->text[state] == c ? state + 1 : 0;
 }
@@ -54,10 +62,7 @@ static size_t llm__showable(const llm__seq *s) {
     return n;
 }
 
-/* Adds a token to ids and text and decides whether the answer ends: EOS, stop ids, stop strings, length, in this
- * order, as in vLLM: a stop on the last allowed token is "stop". Only early stop yields to the length, as in
- * FastDeploy. The ending token stands in the ids, not in the text. early: early stop ends it with this token. */
-static llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, int early) {
+LLM__PRIVATE llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, int early) {
     llm_request *r = s->request;
     int32_t n = s->n_ids + 1 - s->n_prompt; /* output tokens, this one included */
     int full = n >= s->max_new, eos = early || llm__is_eos(e, r, n, id), stop = !eos && llm__is_stop(r, n, id);
@@ -76,16 +81,13 @@ static llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, int ea
     return s->finish;
 }
 
-/* Times of a request, when it has new tokens; now: by the driver's clock. The caller holds the request's mutex. */
-static void llm__note_time(llm_request *r, double now) {
+LLM__PRIVATE void llm__note_time(llm_request *r, double now) {
     r->metrics.model_forward_time = now - r->started;
     r->metrics.model_execute_time = now - r->submitted;
     if (r->metrics.first_token_time <= 0) r->metrics.first_token_time = r->metrics.arrival_time + (now - r->submitted);
 }
 
-/* A chosen token joins its sequence; returns it. The one that completes early stop's window is replaced by EOS, with EOS's
- * own log-probability; one that ends the answer anyway is not. */
-static int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
+LLM__PRIVATE int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
     llm__seq *s = job->seq;
     llm_request *r = s->request;
     llm__choice c = job->choice;
@@ -150,24 +152,20 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
         s->top_counts[n] = llm__top_logprobs(row, e->p.vocab, r->top_stride, job->choice.log_sum, s->top + (int64_t)n * r->top_stride);
 }
 
-/* One of the threads that sample: takes jobs until none is left. `worker` says whose working memory to use. */
-static void llm__run_jobs(void *arg, int worker) {
+LLM__PRIVATE void llm__run_jobs(void *arg, int worker) {
     llm_engine *e = (llm_engine *)arg;
     for (int i; (i = __atomic_fetch_add(&e->next_job, 1, __ATOMIC_RELAXED)) < e->applied->n_jobs;)
         llm__run_job(e, &e->applied->jobs[i], &e->scratch[worker]);
 }
 
-/* Work on jobs by the backend's threads, where it has some: fn(e, i) is called for each i below their number, or that of the jobs. */
-static void llm__on_threads(llm_engine *e, void (*fn)(void *arg, int i), int32_t n_jobs) {
+LLM__PRIVATE void llm__on_threads(llm_engine *e, void (*fn)(void *arg, int i), int32_t n_jobs) {
     const int n = LLM__MIN(e->p.c.n_threads, n_jobs);
     if (e->backend->parallel && n > 1) e->backend->parallel(e->ctx, fn, e, n);
     else
         for (int i = 0; i < n; i++) fn(e, i);
 }
 
-/* Gives a held sequence all that `from` has computed: full pages are shared; the begun one is copied, or shared too where `from` gives it
- * up at once. Where no page or place is left for it, it waits like others. 1: it runs. */
-static int llm__fork(llm_engine *e, const llm__seq *from, llm__seq *s, int give_up) {
+LLM__PRIVATE int llm__fork(llm_engine *e, const llm__seq *from, llm__seq *s, int give_up) {
     int32_t n = give_up ? llm__pages_of(e, from->n_computed) : from->n_computed / e->kv.page_tokens, copy = -1;
     int runs = from->n_pages > 0 && e->n_running < e->p.c.max_num_seqs;
     if (runs && n < llm__pages_of(e, from->n_computed)) {
@@ -192,11 +190,8 @@ static int llm__fork(llm_engine *e, const llm__seq *from, llm__seq *s, int give_
     return 1;
 }
 
-/* The prompt is computed: the other choices go on from it, or wait. Those that fork now draw their first token from the
- * same row of logits; the others will find the prompt's full pages in the cache. */
-static void llm__fork_choices(llm_engine *e, llm__flight *f, const llm__entry *p) {
+LLM__PRIVATE void llm__fork_choices(llm_engine *e, llm__flight *f, const llm__entry *p) {
     llm_request *r = p->seq->request;
     for (int32_t i = 1; i < r->n_seqs; i++)
         if (r->seq[i].state == LLM__SEQ_HELD && llm__fork(e, p->seq, &r->seq[i], 0)) llm__add_job(f, &r->seq[i], p->out_row, -1);
 }
-

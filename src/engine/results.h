@@ -1,6 +1,7 @@
 /* results: what becomes of a step's logits. */
 #pragma once
 #include "api/request.h"
+#include "base/platform.h"
 #include "engine/scheduler.h"
 
 /* 1 if token `id` as the n-th of an answer is an EOS that ends it. Before min_tokens none does. */

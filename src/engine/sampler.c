@@ -1,27 +1,19 @@
-/* ============================================================================
- * >>sampler   Which token comes next.
- * ============================================================================
- * One row of logits, one sequence's rules, one token. The order is vLLM's: banned tokens, min_tokens, logit_bias,
- * penalties (repetition, frequency, presence); here a greedy request takes the largest; then temperature, min-p,
- * top-k, top-p and the draw. Three things are meant to stay as they are:
- *   - Randomness has no state. The draw at output position p uses one number, a function of (seed, p); choice i
- *     of n uses seed + i. So the same seed gives the same tokens alone, in a batch, after a preemption, and
- *     choice i is what a request with n = 1 and seed + i gets.
- *   - The tokens left are drawn in order of id, by one walk over their cumulative weights; filters only remove.
- *     Ties go to the lower id.
- *   - Nothing sorts the vocabulary. The k-th value and the value where top-p ends come from a radix select; one
- *     pass compacts; a plain twin in the tests says the same by sorting.
- * Log-probabilities are the raw log-softmax, before any rule, summed in double. Rows that hold NaN or infinity are refused, not sampled.
- *
- * Words used here. A row is `vocab` logits, float. A weight is exp((x - max) / temperature): the probability but for one common factor, so
- * the largest is 1 and nothing overflows. A candidate is a token that the filters have left; its weight and id stand at the same index of
- * two arrays (llm__scratch). One thread works on one row; the threads of the backend share the rows of a step (llm__run_jobs).
- *
- * Cost: a greedy choice reads the row three times (largest, sum, place), about 0.1 ms for 49,152 tokens; the forward
- * pass before it takes 5 ms in a model of 135M weights. */
-/* Limits of one request's lists: enough for any client, too little to slow a step down, for each stop string is
- * looked for in every new byte of text. */
-enum { LLM__STOPS_MAX = 256, LLM__STOP_BYTES_MAX = 1 << 16, LLM__CHOICES_MAX = 128, LLM__BEAMS_MAX = LLM__CHOICES_MAX / 4 };
+#include "engine/sampler.h"
+#include "api/config.h"
+#include "api/json.h"
+#include "api/model.h"
+#include "api/sampler.h"
+#include "api/request.h"
+#include "api/raw.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/number.h"
+#include "base/map.h"
+#include "base/json.h"
+#include "cpu/isa.h"
+#include "cpu/kernels.h"
+#include "model/loader.h"
 
 /* A number in [0, 1) that depends on seed and position alone: no state, so no batch, preemption or backend can
  * change it. The upper 53 bits are what a double can hold. Two multipliers without a common pattern keep neighbouring
@@ -46,10 +38,7 @@ static void llm__top_sift(llm_token_logprob *heap, int32_t n, int32_t at) {
     }
 }
 
-/* The k largest of a row, best first, as x - log_sum: the likeliest tokens with their log-probabilities. out: (k).
- * Returns how many: the smaller of k and n. A heap of the best k seen so far makes this one pass with few changes:
- * after the first thousand values hardly one gets in. Sorting the heap by taking out its worst gives the order. */
-static int32_t llm__top_logprobs(const float *x, int32_t n, int32_t k, double log_sum, llm_token_logprob *out) {
+LLM__PRIVATE int32_t llm__top_logprobs(const float *x, int32_t n, int32_t k, double log_sum, llm_token_logprob *out) {
     k = LLM__MIN(k, n);
     for (int32_t i = 0; i < k; i++) out[i].id = i, out[i].logprob = x[i];
     for (int32_t i = k / 2 - 1; i >= 0; i--) llm__top_sift(out, k, i);
@@ -68,18 +57,7 @@ static int32_t llm__top_logprobs(const float *x, int32_t n, int32_t k, double lo
     return k;
 }
 
-/* Working memory of one thread that samples: taken when the engine opens, 12 bytes a token of the vocabulary. */
-typedef struct llm__scratch {
-    const llm__kernels *kernels;
-    float *x;      /* (vocab) processed logits */
-    float *w;      /* (vocab) weights, then those of the candidates */
-    int32_t *id;   /* (vocab) ids of the candidates, ascending */
-    double *mass;  /* (2048) of llm__select */
-    uint32_t *allowed; /* (vocab + 31) / 32: what a grammar lets through */
-} llm__scratch;
-
-/* kernels NULL: the best of this CPU. 0: no memory. It goes with the arena. */
-static int llm__scratch_open(llm__scratch *k, int32_t vocab, const llm__kernels *kernels, llm__arena *a) {
+LLM__PRIVATE int llm__scratch_open(llm__scratch *k, int32_t vocab, const llm__kernels *kernels, llm__arena *a) {
     llm__isa isa;
     if (!kernels && !llm__isa_find(NULL, &isa)) kernels = llm__kernels_of(isa);
     k->kernels = kernels;
@@ -197,18 +175,7 @@ static int32_t llm__pick(llm__scratch *k, int32_t n, const llm_sampling *s, doub
     return k->id[i];
 }
 
-/* The distinct tokens of a sequence and how often each was generated, for the penalties: a list in the order of first
- * use, and a hash table with open addressing over it. The penalties then touch as many logits as there are distinct
- * tokens, not the whole vocabulary. A recomputed sequence keeps its history: what was output stays output. */
-typedef struct llm__history {
-    int32_t n;
-    uint32_t mask;      /* size of slot - 1; 0: no penalties, nothing is kept */
-    int32_t *id, *count; /* (n) count: in the output */
-    int32_t *slot;      /* (mask + 1) index + 1, 0 free */
-} llm__history;
-
-/* Counts one token. The arrays have room for every id there is, so nothing is refused; without penalties it does nothing. */
-static void llm__history_add(llm__history *h, int32_t id, int32_t in_output) {
+LLM__PRIVATE void llm__history_add(llm__history *h, int32_t id, int32_t in_output) {
     if (!h->mask) return;
     uint32_t at = (uint32_t)llm__mix((uint64_t)id) & h->mask;
     while (h->slot[at] && h->id[h->slot[at] - 1] != id) at = (at + 1) & h->mask;
@@ -219,21 +186,6 @@ static void llm__history_add(llm__history *h, int32_t id, int32_t in_output) {
     }
     h->count[h->slot[at] - 1] += in_output;
 }
-
-/* Everything that changes logits before the choice, for one sequence at one step. */
-typedef struct llm__rules {
-    const llm_sampling *s;
-    const int32_t *eos;          /* (n_eos) of the model */
-    int32_t n_eos;
-    const int32_t *bad_ids;      /* token sequences that must not appear, one after the other */
-    const int32_t *bad_end;      /* (n_bad) end of each in bad_ids */
-    int32_t n_bad;
-    const llm__history *history; /* NULL: no penalties */
-    const int32_t *output;       /* (n_output) generated so far */
-    int32_t n_output;
-    int32_t also;                /* a token whose log-probability is wanted too */
-    const uint32_t *allowed;     /* one bit a token: what a grammar lets through; NULL: everything */
-} llm__rules;
 
 /* A banned token has weight 0 whatever follows. Ids beyond the row are ignored: bad words may name tokens that the
  * model has no logit for. */
@@ -292,8 +244,6 @@ static void llm__rules_apply(const llm__rules *r, float *x, int32_t n) {
     if (r->history && r->history->mask) llm__penalise(x, n, s, r->history);
 }
 
-typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a device */
-
 /* The row after the rules: in place where they do nothing, else in k->x. k->w: exp((x - *max) * scale), *sum their sum. NULL: not
  * finite. Fills in c what needs no choice. */
 static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r, float scale, llm__scratch *k, llm__choice *c,
@@ -325,8 +275,7 @@ static int32_t llm__find(const float *x, float max) {
     return at;
 }
 
-/* Chooses the token at output position `position` from one row of logits. */
-static llm__choice llm__choose(const float *row, int32_t n, const llm__rules *r, uint64_t seed, int64_t position, llm__scratch *k) {
+LLM__PRIVATE llm__choice llm__choose(const float *row, int32_t n, const llm__rules *r, uint64_t seed, int64_t position, llm__scratch *k) {
     llm__choice c;
     int greedy = r->s->temperature < 1e-5f;
     float max, weight = 1;
@@ -339,9 +288,7 @@ static llm__choice llm__choose(const float *row, int32_t n, const llm__rules *r,
     return c;
 }
 
-/* The `most` likeliest next tokens for a beam search, best first: log-probabilities after the rules in `best`, raw ones in `raw`. The
- * choice's id is that of the first. */
-static llm__choice llm__candidates(const float *row, int32_t n, const llm__rules *r, int32_t most, llm__scratch *k,
+LLM__PRIVATE llm__choice llm__candidates(const float *row, int32_t n, const llm__rules *r, int32_t most, llm__scratch *k,
                                    llm_token_logprob *best, float *raw, int32_t *count) {
     llm__choice c;
     float max;
@@ -372,9 +319,7 @@ LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s
     return llm__choose(logits, n, &r, (uint64_t)seed, position, &k).id;
 }
 
-/* Checks one number of a sampling struct; NaN is in no range. The sentence names the field as the APIs spell it, the
- * value, and what is allowed. */
-static llm_result llm__check_number(const char *name, double value, double low, double high, const char *allowed) {
+LLM__PRIVATE llm_result llm__check_number(const char *name, double value, double low, double high, const char *allowed) {
     char text[40];
     if (value >= low && value <= high) return LLM_OK;
     llm__format_double(value, text);
@@ -383,8 +328,7 @@ static llm_result llm__check_number(const char *name, double value, double low, 
     return llm__error(LLM_ERR_ARG, "%s: %s, must be %s", name, text, allowed);
 }
 
-/* vocab 0: not known. */
-static llm_result llm__check_id(const char *name, int32_t id, int32_t vocab) {
+LLM__PRIVATE llm_result llm__check_id(const char *name, int32_t id, int32_t vocab) {
     if (id >= 0 && (vocab <= 0 || id < vocab)) return LLM_OK;
     return llm__error(LLM_ERR_ARG, "%s: %d is no token, ids run from 0 to %d", name, (int)id, (int)vocab - 1);
 }
@@ -416,8 +360,7 @@ static llm_result llm__check_ids(const llm_sampling *s, int32_t vocab) {
     return r;
 }
 
-/* FastDeploy's ranges; a threshold of 1 is allowed and can never fire, 0 always does. */
-static llm_result llm__check_early_stop(const llm_early_stop *e) {
+LLM__PRIVATE llm_result llm__check_early_stop(const llm_early_stop *e) {
     llm_result r = llm__check_number("early_stop.window_size", e->window_size, 0, INT32_MAX, "above 0");
     return r ? r : llm__check_number("early_stop.threshold", (double)e->threshold, 0, 1, "in [0, 1]");
 }
@@ -436,8 +379,7 @@ static llm_result llm__check_beams(const llm_sampling *s) {
     return LLM_OK;
 }
 
-/* Every range, in the order in which a reader of the API meets them; the first that fails is told. vocab 0: ids are not checked. */
-static llm_result llm__check_sampling(const llm_sampling *s, int32_t vocab) {
+LLM__PRIVATE llm_result llm__check_sampling(const llm_sampling *s, int32_t vocab) {
     int32_t most = s->max_tokens ? s->max_tokens : 256, n = s->n ? s->n : 1;
     llm_result r = llm__check_number("max_tokens", s->max_tokens, -1, INT32_MAX, "at least 1, 0 for 256, or -1 for no limit");
     if (!r) r = llm__check_number("min_tokens", s->min_tokens, 0, most > 0 ? most : INT32_MAX, "at least 0 and at most max_tokens");
@@ -467,8 +409,7 @@ LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling
     return llm__check_sampling(s, model ? llm_model_get_info(model)->vocab_size : 0);
 }
 
-/* Zero means off or the default for these; from here on there is one form of each, which makes the rest simple. */
-static void llm__sampling_resolve(llm_sampling *s) {
+LLM__PRIVATE void llm__sampling_resolve(llm_sampling *s) {
     if (s->repetition_penalty <= 0) s->repetition_penalty = 1;
     if (s->top_k < 0) s->top_k = 0;
     if (s->n <= 0) s->n = 1;
@@ -499,4 +440,3 @@ LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s) {
     s->top_k = (int32_t)top_k;
     s->max_tokens = (int32_t)most;
 }
-

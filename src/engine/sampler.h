@@ -23,6 +23,7 @@
 #include "api/sampler.h"
 #include "api/backend.h"
 #include "api/request.h"
+#include "base/platform.h"
 #include "base/alloc.h"
 #include "cpu/kernels.h"
 

@@ -1,316 +1,7 @@
-/* ============================================================================
- * >>scheduler   Who computes what in the next step.
- * ============================================================================
- * A request is one prompt with n sequences. All that a sequence is for the scheduler is a list of tokens of which the first n_computed have
- * their keys and values in pages. A step feeds k >= 1 of the rest: one for a sequence that decodes, a chunk for a prompt (or for what a
- * preempted sequence must compute again: it is the same thing). When the last token is fed, its logits give the next one. So there are no
- * phases, only a budget of rows, as in Sarathi-Serve and vLLM's unified scheduler (continuous batching is Orca's, pages are vLLM's):
- *   1. sequences that decode, oldest first: the budget always holds a row for each;
- *   2. prompts that have begun;
- *   3. new ones, while there is a place, pages and budget.
- *
- * A step of three sequences with a budget of 8 rows: two that decode and a prompt of which 6 tokens fit now. Only rows
- * whose logits somebody wants are out rows:
- *
- *     row          0    1    2    3    4    5    6    7
- *     sequence     0    1    2    2    2    2    2    2        seq_begin 0 1 2 8
- *     position    41  507    0    1    2    3    4    5        seq_len   42 508 6
- *     out row      0    1    -    -    -    -    -    -        (the prompt's last token is in a later step)
- *
- * The life of a sequence:
- *
- *     HELD ------> WAITING ------> RUNNING ------> DONE        also from HELD and WAITING: cancelled, late, failed
- *     choices      ^    placed     |    its answer ends
- *     2 .. n       |               |
- *                  +-- gives way --+
- *
- * Pages. A new sequence takes the pages of all its tokens at once, so only decoding ever runs out of pages. Then the
- * latest sequence gives up its pages and waits again at its old place in the queue: its tokens stay, nothing that
- * was sampled is lost. What its pages held is computed again later, or comes back from host memory where there is
- * room for it (swap). A sequence gives way three times at most; when it comes back for the third time it takes the
- * pages of its longest possible answer, and needs nobody to give way any more. Order is (priority, arrival, choice).
- *
- * Recompute or swap? To compute n tokens again costs a prompt of n tokens, which the device does fast, and nothing else;
- * often the prefix cache still has most of the pages. To swap costs two copies of n tokens' keys and values, and host
- * memory that is taken at start. Short sequences and small models are better off computing; it is the default. The bits
- * are the same either way: what comes back is what was there, and what is computed again is computed in the same order.
- *
- * Choices. Of n > 1 sequences the first computes the prompt; then the others fork: they share its full pages and get
- * a copy of the begun one. Those that find no place then wait like anyone else (and find the prompt in the prefix
- * cache). A beam search forks in the same way, after every token (see below).
- *
- * One step ahead. With lag 0 a step is planned, computed, and its results applied before the next is planned. With lag 1 step t + 1 is
- * planned and handed over while step t is still being computed: where the device draws the token of a sequence itself, the next row of this
- * sequence is a placeholder that the device fills in (llm_step's token_from). So the device never waits for the host. The price: a sequence
- * that turns out to have ended has one row computed in vain. Nobody sees it: pages are published only up to tokens that were applied, and
- * an ended sequence keeps its pages until no step that names them is in flight. Whose next choice needs the host (penalties, bans, bias,
- * beams) waits for its token. Pages are taken away only while nothing is in flight.
- *
- *     host     plan t+1  begin t+1  |  wait t, apply t  |  plan t+2  begin t+2  |  wait t+1, apply t+1  | ...
- *     device   ......... step t ....|................ step t+1 .................|.......... step t+2 ........
- *
- * What always holds between two steps (tests/test_sim.c checks it after each):
- *   - a page's references are the tables that name it; free, cached and used pages are all pages;
- *   - a page with two owners is full, computed, and of the same tokens and salt in both; nobody writes it;
- *   - who waits owns no page, only host memory; who has ended owns nothing once its last step is applied;
- *   - a step has a row for each of its sequences, and at most max_rows in all;
- *   - the first in order of those that run goes on, unless it stands still for a step in flight;
- *   - what a request says is what it would say alone, whatever else ran, waited, gave way or failed beside it;
- *   - each answer ends exactly once.
- *
- * Drafts. Where speculation is on or a grammar says what follows (>>speculate), what prompts and decoding sequences leave
- * of a step's rows goes to drafted tokens: a sequence that decodes gets rows for them behind its own, and pages where some
- * are free; nobody gives way for a guess. These rows do not count as fed or computed until their token was chosen
- * (llm__draft_kept). With lag 1 who drafts waits for each token, for the host must see whether the draft was right.
- *
- * Planning (llm__plan), computing (driver and backend) and applying the results (llm__apply) are separate. All bookkeeping is arrays and
- * lists made when things are opened or submitted, and of a backend few functions are called here, so tests/test_sim.c drives millions of
- * steps over one without a model. Everything here belongs to the one thread that steps; what pollers read too is written under the request's lock. */
-
-struct llm__seq;
-
-/* What a scheduler needs beside a backend. The backend's calls are ordered as on one stream: a copy after a step sees that step's pages. */
-typedef struct llm__driver {
-    llm_result (*forward)(llm_engine *e, const llm_step *step);  /* begins a step; all of it is copied */
-    /* Guesses up to n_draft tokens for each of n sequences, into its `draft`, and lowers n_draft to what it could; NULL: prompt lookup. */
-    void (*draft)(llm_engine *e, struct llm__seq *const *seq, int32_t n);
-    void (*rope_of)(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base);
-    double (*now)(llm_engine *e); /* seconds, monotonic */
-} llm__driver;
-
-/* What a scheduler is made of: a driver, what it knows of the model, and limits. max_num_batched_tokens and max_out >= max_num_seqs. */
-typedef struct llm__engine_params {
-    llm_engine_config c;         /* as it was given, with defaults for zeros; its texts are the caller's, and gone when the engine is open */
-    llm__driver driver;
-    const llm_model *model;      /* NULL: requests give ids and get ids */
-    const llm__kernels *kernels; /* for rows of logits; NULL: the best of this CPU */
-    const int32_t *eos;          /* (n_eos) ids that end an answer; outlive the engine */
-    int32_t n_eos, eos_id;       /* eos_id: the one written where early stop ends it, -1: none */
-    int32_t hidden;              /* length of a hidden_row */
-    int32_t vocab, n_pages, max_len, max_out;
-    int32_t n_swap;              /* pages of host memory; 0: preempted sequences are computed again */
-    int32_t lag;                 /* 0 or 1 */
-    int32_t n_draft;             /* tokens that may be drafted at once; 0: no speculation */
-    int32_t n_jump;              /* the same of those that a grammar drafts */
-    int32_t n_loras;             /* slots for adapters */
-} llm__engine_params;
-
-typedef struct llm__stop { /* a stop string as an automaton (Knuth, Morris, Pratt) */
-    const char *text;
-    int32_t len;
-    int32_t *border; /* (len) longest proper prefix of text[0..i] that ends there */
-} llm__stop;
-
-/* HELD: waits for others of its request: its prompt is computed by the first, or it is no beam now. */
-typedef enum llm__seq_state { LLM__SEQ_HELD = 0, LLM__SEQ_WAITING, LLM__SEQ_RUNNING, LLM__SEQ_DONE } llm__seq_state;
-
-/* What a sequence of a beam search is: unused, one of the beams, just continued, or an end that was kept. */
-typedef enum llm__beam_role { LLM__BEAM_FREE = 0, LLM__BEAM_LIVE, LLM__BEAM_CHILD, LLM__BEAM_POOL } llm__beam_role;
-
-/* One list of tokens that grows. It belongs to its request, which has all of them in one array; lists of the scheduler
- * point into that array. Fields in the order in which a sequence needs them: its place, its tokens and how far they are
- * computed, its pages, its choice of tokens, its text, what was polled, and what only beams have. */
-typedef struct llm__seq {
-    llm_request *request;
-    struct llm__seq *prev, *next; /* waiting list */
-    llm__seq_state state;
-    int32_t index;
-    int32_t *ids;                 /* (n_prompt + max_new) prompt, then output */
-    int32_t n_prompt, n_ids, max_new;
-    int32_t n_ahead;              /* tokens after ids that the device is drawing: 0 or 1 */
-    int32_t ahead_row;            /* the out row that draws the last of them */
-    int32_t n_fed;                /* tokens in steps handed over; >= n_computed */
-    int32_t n_computed;           /* tokens whose keys and values are in pages */
-    int32_t n_flight;             /* steps handed over and not applied that have rows of it */
-    int32_t n_chunk;              /* rows in the step being planned, without drafts */
-    int32_t *draft, n_draft;      /* (params.n_draft, n_jump) tokens guessed to follow ids; in the step planned, or in flight */
-    int32_t jumps, n_sure;        /* 1: they are the grammar's; the first so many must come */
-    float chance;                 /* that such a token is right */
-    int32_t n_guessed;            /* tokens whose keys and values of the draft model are in pages */
-    int32_t n_scored;             /* rows of the prompt before it have given what was wanted of them, see score_from */
-    int32_t *pages, n_pages;
-    int32_t *swap, n_swap;        /* host slots of its first pages while it waits */
-    int32_t n_swap_tokens;        /* tokens computed there */
-    int32_t n_published;          /* pages known to the prefix cache */
-    llm__kv_key key;              /* of the last of them */
-    uint64_t blocked;             /* kv.released + 1 when it last found no pages */
-    int32_t n_preempted;
-    uint64_t seed;
-    int32_t early_count;
-    llm__history history;
-    llm_detok *detok;
-    llm_matcher *matcher;         /* of the request's grammar; NULL: none */
-    llm_text text;
-    size_t *shown;                /* (max_new) bytes of text that may be shown after each token */
-    int32_t *stop_state;          /* (n_stop) */
-    float *logprobs;              /* (max_new) or NULL */
-    llm_token_logprob *top;       /* (max_new, top_stride) or NULL */
-    int32_t *top_counts;          /* (max_new) */
-    double cum_logprob;
-    llm_finish finish;
-    const char *stop_reason;
-    int32_t stop_id;
-    int32_t n_polled, end_polled;
-    size_t text_polled;
-    llm__beam_role role;          /* beam search only, as all that follows */
-    struct llm__seq *parent;      /* of a child */
-    llm_token_logprob *next_best; /* (2 width) likeliest next tokens, log-probability after the rules */
-    float *next_raw;              /* (2 width) their raw log-probabilities */
-    int32_t n_next;               /* 0: not computed yet */
-    double score;                 /* of an answer among those of its request, when it has ended */
-} llm__seq;
-
-/* One prompt and its answers. Written by the caller's thread until it is in the inbox, then by the stepping thread; what
- * is marked atomic, and what lies under `mutex`, others read. */
-struct llm_request {
-    llm_engine *engine;
-    llm_request *prev, *next;     /* all that are not done */
-    llm_request *news_next;
-    llm_request *inbox_next;
-    int in_news, told, fresh;     /* told: its end; fresh: counts against max_queue */
-    int refs, cancelled, freed;   /* atomic */
-    int32_t n_flight;             /* of its sequences together */
-    llm_sampling s;               /* resolved; points into the arena */
-    llm__arena arena;
-    llm__stop *stop;              /* (s.n_stop) */
-    int32_t *bad_ids, *bad_end, n_bad;
-    int32_t priority, score_only;
-    uint64_t arrival;
-    double submitted, started, deadline; /* by the driver's clock; deadline 0: none */
-    llm__kv_key root;
-    int32_t rope;
-    float rope_base;
-    int32_t lora;                 /* slot of its adapter, which it holds; -1: none */
-    llm__seq *seq;                /* (n_seqs) */
-    llm__seq **answer;            /* (n_seqs) the same in the order of the answers, when all have ended */
-    int32_t n_seqs, n_done;
-    int32_t top_stride, prompt_stride;
-    float *prompt_logprobs;       /* (n_prompt) or NULL */
-    llm_token_logprob *prompt_top; /* (n_prompt, prompt_stride) */
-    int32_t *prompt_counts;       /* (n_prompt) */
-    llm_pooling pooling;
-    double *pooled;               /* (hidden) sum so far, or NULL */
-    float *embedding;             /* (hidden) behind it */
-    int32_t score_from, score_end; /* rows of the prompt whose results are wanted one by one: to score the next token, or to pool */
-    llm_request_metrics metrics;
-    char *id;
-    char error[256];
-    void (*on_news)(void *user, llm_request *request);
-    void *user;
-    pthread_mutex_t mutex;        /* outputs, against pollers */
-    llm_text piece;               /* text of the event polled last */
-};
-
-typedef struct llm__entry { /* a sequence in a step */
-    llm__seq *seq;
-    int32_t end;                 /* tokens computed after it */
-    int32_t out_row;             /* of its last row; -1: not wanted */
-} llm__entry;
-
-typedef struct llm__job { /* one row of logits to be used */
-    llm__seq *seq;
-    int32_t out_row;
-    int32_t scored;  /* the prompt position whose token is to be scored; -1: choose the next token */
-    int32_t drawn;   /* the device has chosen it */
-    int32_t n_kept;  /* drafted tokens that were chosen; out_row has moved on as far */
-    llm__choice choice;
-} llm__job;
-
-typedef struct llm__flight { /* a step: planned, then in flight until it is applied */
-    llm__entry *entry;           /* (max_seqs) */
-    llm__job *jobs;              /* (max_out + max_seqs) */
-    int32_t n, n_rows, n_out, n_jobs;
-    int32_t n_prompt_rows;
-    int32_t pools;               /* a job reads hidden states */
-    double begin;
-} llm__flight;
-
-enum { LLM__LORA_ASIDE = 256 }; /* names that are kept of adapters that had to make room */
-
-/* A slot for an adapter; behind the slots, adapters that were set aside. All under the engine's mutex. */
-typedef struct llm__lora {
-    char *name, *path;           /* name: by which it is found, or is to be found when it is loaded; NULL: by none */
-    int32_t refs;                /* requests that use it, and one while it can be found, is loaded or emptied; 0: the slot is free */
-    int32_t listed;              /* it can be found */
-    uint64_t used;               /* when a request has named it last: counts those */
-    uint64_t id;                 /* counts loadings: the order, and part of keys of the prefix cache */
-    uint64_t content;            /* hash of its files */
-    int32_t n_running, n_waiting; /* sequences with it, after the latest step */
-} llm__lora;
-
-/* A model that guesses for another one: see >>engine. */
-typedef struct llm__drafter {
-    llm_model *model;            /* opened by the engine */
-    llm__net *net;               /* NULL: none */
-    int32_t eagle;               /* 1: it is the model's EAGLE head */
-    int32_t max_len;             /* tokens that it can read */
-    llm__job *job;               /* (max_seqs) tokens to be chosen in a pass */
-    int32_t n_jobs;
-    double seconds;              /* that a pass of one row a sequence takes, of late */
-} llm__drafter;
-
-/* A scheduler, and what it computes with. net is there only in an engine that llm_engine_open has made. */
-struct llm_engine {
-    llm__engine_params p;
-    const llm_backend *backend;
-    llm_backend_ctx *ctx;
-    llm__net *net;
-    llm__drafter draft;
-    llm__arena arena;            /* all arrays */
-    uint8_t *swap_memory;        /* (n_swap, ranks, page bytes) */
-    int64_t page_bytes;          /* of one rank */
-    int32_t n_ranks;
-    char describe[160];
-    int32_t max_pages;           /* of one sequence */
-    llm__kv kv;
-    llm__scratch *scratch;       /* (n_workers) */
-    /* scheduling, all of the stepping thread */
-    llm_request *live;           /* requests that are not done */
-    llm_request *news;
-    llm__seq *first_waiting, *last_waiting;
-    llm__seq **running;          /* (max_seqs) in order */
-    int32_t n_running, n_waiting;
-    int32_t *swap_free, n_swap_free; /* stack of host slots */
-    llm_engine_stats count;
-    double now;                  /* when this step began */
-    double next_deadline;        /* 0: none */
-    double prompt_seconds;       /* what the last step with rows of a prompt took */
-    int32_t since_admission;     /* steps */
-    llm__pace pace;              /* what rows cost */
-    llm__seq **drafting;         /* (max_seqs) who gets a draft in the step being planned */
-    llm__flight flight[2];       /* ring: in flight from oldest_flight on, the one behind them is planned */
-    int32_t oldest_flight, n_flight;
-    llm__flight *applied;        /* whose jobs are run */
-    int next_job;                /* atomic */
-    int32_t *tokens, *positions, *seq_of_row, *token_from; /* (max_rows) */
-    int32_t *seq_begin, *seq_len, *seq_rope;  /* (max_seqs + 1) */
-    float *seq_base;             /* (max_seqs) */
-    int32_t *pages;              /* (max_seqs, max_pages) */
-    int32_t *out_rows;           /* (max_out) */
-    llm_draw *draws;             /* (max_out) */
-    uint32_t *masks;             /* (max_out, (vocab + 31) / 32) of draws */
-    int32_t *raw_prompt;         /* (max_seqs) of llm_forward */
-    int32_t *seq_lora;           /* (max_seqs) */
-    int32_t own_lora;            /* slot of the adapter of requests that name none; -1: none */
-    /* shared with other threads, under mutex */
-    pthread_mutex_t mutex;
-    llm__lora *lora;             /* (n_loras + LLM__LORA_ASIDE) */
-    uint64_t n_loaded, n_lora_uses;
-    pthread_mutex_t lora_turn;   /* held while one that was set aside is read again */
-    uint64_t next_turn, turn;    /* numbers: the next to be drawn, and whose turn it is; see llm__turn_take */
-    pthread_cond_t turns;
-    llm_kv_type kv_type;         /* of the pages; on a device AUTO stays: its backend knows */
-    pthread_cond_t arrived;
-    llm_request *inbox_first, *inbox_last;
-    int32_t n_fresh;
-    uint64_t n_arrived;
-    int some_cancelled;          /* since the inbox was taken last */
-    llm_engine_stats stats;      /* a copy of count, made after each step */
-    pthread_mutex_t news_mutex;  /* recursive: held while callbacks run */
-};
-
-/* How often a sequence gives way: enough for the latest to make room, not so often that it starves. */
-enum { LLM__PREEMPT_MAX = 3 };
+#include "engine/scheduler.h"
+#include "api/engine.h"
+#include "api/request.h"
+#include "base/platform.h"
 
 /* ---- order and lists ----
  * A sequence that waits stands in a list in order, one that runs in a short array in order; who is held or done is in
@@ -325,8 +16,7 @@ static int llm__seq_before(const llm__seq *a, const llm__seq *b) {
     return a->index < b->index;
 }
 
-/* Into the waiting list, from its end: the latest to arrive stands there, so the usual case takes one comparison. */
-static void llm__queue_put(llm_engine *e, llm__seq *s) {
+LLM__PRIVATE void llm__queue_put(llm_engine *e, llm__seq *s) {
     llm__seq *before = e->last_waiting;
     while (before && llm__seq_before(s, before)) before = before->prev;
     s->state = LLM__SEQ_WAITING;
@@ -339,8 +29,7 @@ static void llm__queue_put(llm_engine *e, llm__seq *s) {
     e->n_waiting++;
 }
 
-/* Out of the waiting list. */
-static void llm__queue_take(llm_engine *e, llm__seq *s) {
+LLM__PRIVATE void llm__queue_take(llm_engine *e, llm__seq *s) {
     if (s->prev) s->prev->next = s->next;
     else e->first_waiting = s->next;
     if (s->next) s->next->prev = s->prev;
@@ -349,27 +38,23 @@ static void llm__queue_take(llm_engine *e, llm__seq *s) {
     e->n_waiting--;
 }
 
-/* Among those that run, at its place in order. The caller has seen that there is a place. */
-static void llm__running_put(llm_engine *e, llm__seq *s) {
+LLM__PRIVATE void llm__running_put(llm_engine *e, llm__seq *s) {
     int32_t at = e->n_running++;
     for (; at > 0 && llm__seq_before(s, e->running[at - 1]); at--) e->running[at] = e->running[at - 1];
     e->running[at] = s;
     s->state = LLM__SEQ_RUNNING;
 }
 
-/* Out of those that run; it is in no list and HELD then. */
-static void llm__running_take(llm_engine *e, llm__seq *s) {
+LLM__PRIVATE void llm__running_take(llm_engine *e, llm__seq *s) {
     int32_t at = 0;
     while (e->running[at] != s) at++;
     for (e->n_running--; at < e->n_running; at++) e->running[at] = e->running[at + 1];
     s->state = LLM__SEQ_HELD;
 }
 
-/* Puts the request on the list of those whose callers are told at the end of the step, once a step whatever happened. */
-static void llm__note_news(llm_engine *e, llm_request *r) {
+LLM__PRIVATE void llm__note_news(llm_engine *e, llm_request *r) {
     if (r->in_news) return;
     r->in_news = 1;
     r->news_next = e->news;
     e->news = r;
 }
-

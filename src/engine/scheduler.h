@@ -72,11 +72,14 @@
 #include "api/backend.h"
 #include "api/engine.h"
 #include "api/request.h"
+#include "base/platform.h"
 #include "base/alloc.h"
+#include "tokenizer/decode.h"
 #include "cpu/kernels.h"
 #include "cpu/backend.h"
 #include "model/loader.h"
 #include "model/net.h"
+#include "grammar/machine.h"
 #include "engine/sampler.h"
 #include "engine/kv.h"
 #include "engine/speculate.h"
@@ -120,6 +123,59 @@ typedef enum llm__seq_state { LLM__SEQ_HELD = 0, LLM__SEQ_WAITING, LLM__SEQ_RUNN
 
 /* What a sequence of a beam search is: unused, one of the beams, just continued, or an end that was kept. */
 typedef enum llm__beam_role { LLM__BEAM_FREE = 0, LLM__BEAM_LIVE, LLM__BEAM_CHILD, LLM__BEAM_POOL } llm__beam_role;
+
+/* One list of tokens that grows. It belongs to its request, which has all of them in one array; lists of the scheduler
+ * point into that array. Fields in the order in which a sequence needs them: its place, its tokens and how far they are
+ * computed, its pages, its choice of tokens, its text, what was polled, and what only beams have. */
+typedef struct llm__seq {
+    llm_request *request;
+    struct llm__seq *prev, *next; /* waiting list */
+    llm__seq_state state;
+    int32_t index;
+    int32_t *ids;                 /* (n_prompt + max_new) prompt, then output */
+    int32_t n_prompt, n_ids, max_new;
+    int32_t n_ahead;              /* tokens after ids that the device is drawing: 0 or 1 */
+    int32_t ahead_row;            /* the out row that draws the last of them */
+    int32_t n_fed;                /* tokens in steps handed over; >= n_computed */
+    int32_t n_computed;           /* tokens whose keys and values are in pages */
+    int32_t n_flight;             /* steps handed over and not applied that have rows of it */
+    int32_t n_chunk;              /* rows in the step being planned, without drafts */
+    int32_t *draft, n_draft;      /* (params.n_draft, n_jump) tokens guessed to follow ids; in the step planned, or in flight */
+    int32_t jumps, n_sure;        /* 1: they are the grammar's; the first so many must come */
+    float chance;                 /* that such a token is right */
+    int32_t n_guessed;            /* tokens whose keys and values of the draft model are in pages */
+    int32_t n_scored;             /* rows of the prompt before it have given what was wanted of them, see score_from */
+    int32_t *pages, n_pages;
+    int32_t *swap, n_swap;        /* host slots of its first pages while it waits */
+    int32_t n_swap_tokens;        /* tokens computed there */
+    int32_t n_published;          /* pages known to the prefix cache */
+    llm__kv_key key;              /* of the last of them */
+    uint64_t blocked;             /* kv.released + 1 when it last found no pages */
+    int32_t n_preempted;
+    uint64_t seed;
+    int32_t early_count;
+    llm__history history;
+    llm_detok *detok;
+    llm_matcher *matcher;         /* of the request's grammar; NULL: none */
+    llm_text text;
+    size_t *shown;                /* (max_new) bytes of text that may be shown after each token */
+    int32_t *stop_state;          /* (n_stop) */
+    float *logprobs;              /* (max_new) or NULL */
+    llm_token_logprob *top;       /* (max_new, top_stride) or NULL */
+    int32_t *top_counts;          /* (max_new) */
+    double cum_logprob;
+    llm_finish finish;
+    const char *stop_reason;
+    int32_t stop_id;
+    int32_t n_polled, end_polled;
+    size_t text_polled;
+    llm__beam_role role;          /* beam search only, as all that follows */
+    struct llm__seq *parent;      /* of a child */
+    llm_token_logprob *next_best; /* (2 width) likeliest next tokens, log-probability after the rules */
+    float *next_raw;              /* (2 width) their raw log-probabilities */
+    int32_t n_next;               /* 0: not computed yet */
+    double score;                 /* of an answer among those of its request, when it has ended */
+} llm__seq;
 
 /* One prompt and its answers. Written by the caller's thread until it is in the inbox, then by the stepping thread; what
  * is marked atomic, and what lies under `mutex`, others read. */

@@ -33,6 +33,7 @@
  * so drafting ends by itself, as it does for a sequence whose drafts are mostly wrong. Where a grammar allows one token only, it will be
  * kept: it is drafted without asking, and says nothing about the chance of others. */
 #pragma once
+#include "base/platform.h"
 
 enum { LLM__JUMP_MAX = 8 };  /* tokens that a grammar drafts at once */
 #define LLM__CHANCE 0.5f     /* that a drafted token is kept, before anything is known */

@@ -1,7 +1,13 @@
-/* ---- the step descriptor ---- */
+#include "engine/step.h"
+#include "api/sampler.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "grammar/grammar.h"
+#include "engine/sampler.h"
+#include "engine/scheduler.h"
+#include "engine/pages.h"
 
-/* What bends the logits of a sequence's next token, but for a grammar. */
-static llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
+LLM__PRIVATE llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
     const llm_request *r = s->request;
     llm__rules rules;
     rules.s = &r->s;
@@ -18,9 +24,7 @@ static llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
     return rules;
 }
 
-/* What the grammar lets through behind the first n_draft tokens of the draft, with the tokens that end the answer where the text may end. A
- * complete text may end before min_tokens: there is nothing else to say. kept: only if the mask is made. 0: no way on. */
-static int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_t n_draft, int kept, llm__rules *rules, uint32_t *words) {
+LLM__PRIVATE int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_t n_draft, int kept, llm__rules *rules, uint32_t *words) {
     int can_end;
     int32_t n = llm__matcher_mask(s->matcher, s->draft, n_draft, words, ((size_t)e->p.vocab + 31) / 32, kept, &can_end);
     for (int32_t i = 0; can_end && i < e->p.n_eos + rules->s->n_stop_token_ids; i++) {
@@ -55,9 +59,7 @@ static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
     return 1;
 }
 
-/* Notes what a row of logits is for. scored: the prompt position whose token it is to judge, or -1 to choose the next
- * token. A row may serve several: forked choices draw from the same logits. */
-static llm__job *llm__add_job(llm__flight *f, llm__seq *s, int32_t out_row, int32_t scored) {
+LLM__PRIVATE llm__job *llm__add_job(llm__flight *f, llm__seq *s, int32_t out_row, int32_t scored) {
     llm__job *job = &f->jobs[f->n_jobs++];
     memset(job, 0, sizeof *job);
     job->seq = s;
@@ -77,16 +79,14 @@ static void llm__fill_choice(llm_engine *e, llm__flight *f, llm__seq *s, int32_t
     s->ahead_row = out_row;
 }
 
-/* Row `row` of a step: a token of sequence i at a position; from: the out row that the device draws it for, -1: it is known. */
-static void llm__step_row(llm_engine *e, int32_t row, int32_t i, int32_t position, int32_t token, int32_t from) {
+LLM__PRIVATE void llm__step_row(llm_engine *e, int32_t row, int32_t i, int32_t position, int32_t token, int32_t from) {
     e->tokens[row] = token;
     e->positions[row] = position;
     e->seq_of_row[row] = i;
     e->token_from[row] = from;
 }
 
-/* Sequence i of a step: its rows begin at `row`, and with them it has n tokens. */
-static void llm__step_seq(llm_engine *e, int32_t i, const llm__seq *s, int32_t row, int32_t n) {
+LLM__PRIVATE void llm__step_seq(llm_engine *e, int32_t i, const llm__seq *s, int32_t row, int32_t n) {
     e->seq_begin[i] = row;
     e->seq_len[i] = n;
     e->seq_rope[i] = s->request->rope;
@@ -130,8 +130,7 @@ static void llm__group_loras(llm__flight *f) {
     }
 }
 
-/* A step descriptor over the engine's arrays, which hold so many rows. */
-static void llm__step_over(llm_engine *e, llm_step *step, int32_t n_rows, int32_t n_seqs, int32_t n_out) {
+LLM__PRIVATE void llm__step_over(llm_engine *e, llm_step *step, int32_t n_rows, int32_t n_seqs, int32_t n_out) {
     memset(step, 0, sizeof *step);
     e->seq_begin[n_seqs] = n_rows;
     step->shape.n_rows = n_rows;
@@ -151,8 +150,7 @@ static void llm__step_over(llm_engine *e, llm_step *step, int32_t n_rows, int32_
     step->out_rows = e->out_rows;
 }
 
-/* Writes the plan as a step descriptor. Its arrays are the engine's and are overwritten by the next plan: devices copy them. */
-static void llm__fill_step(llm_engine *e, llm__flight *f, llm_step *step) {
+LLM__PRIVATE void llm__fill_step(llm_engine *e, llm__flight *f, llm_step *step) {
     int32_t row = 0, n_out = 0, lora = 0;
     f->n_jobs = f->n_prompt_rows = f->pools = 0;
     if (e->p.n_loras) llm__group_loras(f);
@@ -165,4 +163,3 @@ static void llm__fill_step(llm_engine *e, llm__flight *f, llm_step *step) {
     step->token_from = e->p.lag ? e->token_from : NULL;
     step->draws = e->p.lag ? e->draws : NULL;
 }
-

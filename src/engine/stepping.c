@@ -1,6 +1,20 @@
-/* ---- stepping ----
- * At most two steps are known at a time: one in flight, one being planned. They lie in a ring of two; the oldest is applied first, so results
- * come in order. A step that fails takes its requests with it and nothing else. */
+#include "engine/stepping.h"
+#include "api/config.h"
+#include "api/backend.h"
+#include "api/engine.h"
+#include "api/request.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "base/threads.h"
+#include "grammar/grammar.h"
+#include "engine/scheduler.h"
+#include "engine/plan.h"
+#include "engine/step.h"
+#include "engine/ends.h"
+#include "engine/results.h"
+#include "engine/apply.h"
+#include "engine/engine.h"
+#include "engine/adapters.h"
 
 /* Fails the requests of a step that the device refused or broke off. Others, and the engine, go on: their pages were not
  * written, for a step writes only pages of its own sequences. */
@@ -127,8 +141,7 @@ LLM_API void llm_engine_wait(llm_engine *e, double timeout_s) {
         if (pthread_cond_timedwait(&e->arrived, &e->mutex, &t)) break;
 }
 
-/* 1 if every sequence has ended. Any thread. */
-static int llm__request_ended(llm_request *r) {
+LLM__PRIVATE int llm__request_ended(llm_request *r) {
     LLM__LOCKED(&r->mutex);
     return r->n_done == r->n_seqs;
 }
@@ -143,4 +156,3 @@ LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
     }
     return step;
 }
-

@@ -1,4 +1,10 @@
-/* ---- finishing: what the machine needs to know about itself before it runs ---- */
+#include "grammar/finish.h"
+#include "api/config.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "grammar/machine.h"
+#include "grammar/masks.h"
 
 /* Marks instructions from which some text leads to the end; a rule that can only call itself for ever has none. Until nothing changes,
  * backwards, as fragments are mostly made in order of text, and forwards, as rules may call those behind them. (The least fixed point that
@@ -75,8 +81,7 @@ static void llm__gr_classes(llm_grammar *g) {
     for (int c = 255; c >= 0; c--) g->class_byte[g->class_of[c]] = (uint8_t)c;
 }
 
-/* Everything that a grammar owns. No request uses it any more. The trie is not among it: that is its model's. */
-static void llm__grammar_free(llm_grammar *g) {
+LLM__PRIVATE void llm__grammar_free(llm_grammar *g) {
     llm__gr_masks_free(g);
     void *const owned[] = {g->op,   g->set,  g->frame,          g->thread,         g->state,        g->to,
                            g->work, g->mask, g->frames_at.slot, g->states_at.slot, g->work_at.slot, g->masks_at.slot};
@@ -85,9 +90,7 @@ static void llm__grammar_free(llm_grammar *g) {
     LLM_FREE(g);
 }
 
-/* An empty grammar to build into, which spends from `fuel`; NULL: no memory, b->failed is set. Instruction 0 leads nowhere: what is written there after an error does
- * no harm. Set 0 is empty: ACCEPT consumes no byte. */
-static llm_grammar *llm__grammar_new(llm__gr_build *b, int64_t *fuel) {
+LLM__PRIVATE llm_grammar *llm__grammar_new(llm__gr_build *b, int64_t *fuel) {
     static const uint32_t nothing[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     llm_grammar *g = b->g = LLM__NEW(llm_grammar, 1);
     b->failed = g ? LLM_OK : llm__nomem();
@@ -101,8 +104,7 @@ static llm_grammar *llm__grammar_new(llm__gr_build *b, int64_t *fuel) {
     return b->g;
 }
 
-/* When all is built: lead it to ACCEPT, mark what is alive, number the classes of bytes, look for left recursion, make the first state. */
-static void llm__grammar_finish(llm__gr_build *b, llm__gr_frag f) {
+LLM__PRIVATE void llm__grammar_finish(llm__gr_build *b, llm__gr_frag f) {
     llm_grammar *g = b->g;
     llm__gr_goto(b, f, llm__gr_add(b, LLM__GR_ACCEPT, 0, -1));
     if (b->failed) return;
@@ -115,4 +117,3 @@ static void llm__grammar_finish(llm__gr_build *b, llm__gr_frag f) {
     if (!b->failed) llm__gr_begin(g);
     if (!b->failed && g->failed) b->failed = llm__error(LLM_ERR_LIMIT, "grammar: %s", g->failed);
 }
-

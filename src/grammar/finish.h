@@ -1,5 +1,6 @@
 /* finish: what the machine needs to know about itself before it runs. */
 #pragma once
+#include "base/platform.h"
 #include "grammar/machine.h"
 
 /* Everything that a grammar owns. No request uses it any more. The trie is not among it: that is its model's. */

@@ -1,16 +1,14 @@
-/* ---- GBNF: llama.cpp's notation (its grammars/README.md; the parser is llama-grammar.cpp) ----
- *   root   ::= "[" number ("," number)* "]"      # rules, literals, groups, ? * + {n,m}
- *   number ::= "-"? [0-9]{1,9}                   # classes of code points, with ranges and ^; . is any
- * A rule ends where the next one begins, so it may go on in the next line, as in the EBNF of other systems. Read by recursive descent;
- * fragments are joined as they are read, and a rule may be used before it is there.
- *
- *   grammar      = { name "::=" alternatives }
- *   alternatives = sequence { "|" sequence }
- *   sequence     = { item { "?" | "*" | "+" | "{" counts "}" } }
- *   item         = name | literal | class | "." | "(" alternatives ")"
- *
- * root ::= "a" b and b ::= "c" | "(" b ")" become two rules: root: a, CALL b, RETURN; b: a SPLIT to c and to (, CALL b, ); RETURN. What
- * differs from llama.cpp: quotes may be single, and a line end is only a space. */
+#include "grammar/gbnf.h"
+#include "api/config.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/map.h"
+#include "base/json.h"
+#include "text/unicode_classes.h"
+#include "text/regex.h"
+#include "grammar/machine.h"
+#include "grammar/grammar_regex.h"
 
 typedef struct llm__gr_bnf {
     llm__gr_build *b;
@@ -175,9 +173,7 @@ static llm__gr_frag llm__bnf_alternatives(llm__gr_bnf *p) {
     return all;
 }
 
-/* A grammar: rules in any order, one of them named root.
- * Whether every rule that is used is there can only be said at the end; a rule that is used and not there is a SPLIT that leads nowhere. */
-static llm__gr_frag llm__gr_bnf_frag(llm__gr_build *b, llm__str text) {
+LLM__PRIVATE llm__gr_frag llm__gr_bnf_frag(llm__gr_build *b, llm__str text) {
     llm__gr_bnf p = LLM__ZERO;
     p.b = b, p.s = text.p, p.n = text.n;
     for (llm__bnf_space(&p); p.at < p.n && !b->failed; llm__bnf_space(&p)) {
@@ -205,4 +201,3 @@ static llm__gr_frag llm__gr_bnf_frag(llm__gr_build *b, llm__str text) {
     llm__map_free(&p.rules);
     return b->failed ? llm__gr_never : llm__gr_call(b, root);
 }
-

@@ -13,6 +13,7 @@
  * root ::= "a" b and b ::= "c" | "(" b ")" become two rules: root: a, CALL b, RETURN; b: a SPLIT to c and to (, CALL b, ); RETURN. What
  * differs from llama.cpp: quotes may be single, and a line end is only a space. */
 #pragma once
+#include "base/platform.h"
 #include "base/text.h"
 #include "grammar/machine.h"
 

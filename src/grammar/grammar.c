@@ -1,4 +1,22 @@
-/* ---- the API ---- */
+#include "grammar/grammar.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/json.h"
+#include "api/grammar.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/json.h"
+#include "tokenizer/tokenizer.h"
+#include "grammar/machine.h"
+#include "grammar/masks.h"
+#include "grammar/finish.h"
+#include "grammar/grammar_regex.h"
+#include "grammar/gbnf.h"
+#include "grammar/schema_values.h"
+#include "grammar/schema_rules.h"
+#include "grammar/tags.h"
 
 /* A JSON list of strings, one of which the answer must be. */
 static llm__gr_frag llm__gr_choice_frag(llm__gr_build *b, const llm_json *doc) {
@@ -122,9 +140,7 @@ static llm_result llm__grammar_make(const llm__tokenizer *tokenizer, llm__gr_tri
     return b.failed;
 }
 
-/* The key of the shelf is all that a grammar depends on, so equal requests share one grammar, its states and its masks. Two threads that
- * ask at once may both compile: the shelf keeps what came first, and the other is closed. */
-static llm_result llm__grammar_open(const llm__tokenizer *tokenizer, const llm_grammar_config *cfg, llm_grammar **out) {
+LLM__PRIVATE llm_result llm__grammar_open(const llm__tokenizer *tokenizer, const llm_grammar_config *cfg, llm_grammar **out) {
     llm_text key = llm__text_none();
     llm_result r = LLM_OK;
     *out = NULL;
@@ -207,11 +223,7 @@ LLM_API llm_result llm_matcher_token(llm_matcher *m, int32_t id) {
     return llm_matcher_bytes(m, text.p, text.n);
 }
 
-/* The mask behind n tokens that may come next (0: the next one's; nothing is allowed behind a token that is not allowed itself) into
- * n_words words, of which those beyond the vocabulary become 0; none: it is only made, to be found later. kept: only one that was made. The
- * matcher stays where it is. Returns how many tokens the mask allows, -1 if the grammar gave up, or kept none; *can_end.
- * The only place where states are trimmed: between two tokens of this answer, with the lock held, no step of any answer is under way. */
-static int32_t llm__matcher_mask(llm_matcher *m, const int32_t *ids, int32_t n, uint32_t *words, size_t n_words, int kept, int *can_end) {
+LLM__PRIVATE int32_t llm__matcher_mask(llm_matcher *m, const int32_t *ids, int32_t n, uint32_t *words, size_t n_words, int kept, int *can_end) {
     llm_grammar *g = m->grammar;
     int64_t fuel = LLM__GR_FUEL;
     pthread_mutex_lock(&g->lock);
@@ -235,9 +247,7 @@ static int32_t llm__matcher_mask(llm_matcher *m, const int32_t *ids, int32_t n, 
     return allowed;
 }
 
-/* Tokens of the only text that may follow, at most `most`, into ids; returns how many. For the first *n_sure the mask allows one token
- * only; see llm__gr_forced. *over: with them the text is complete and cannot go on. The matcher stays where it is. */
-static int32_t llm__matcher_ahead(llm_matcher *m, int32_t *ids, int32_t most, int32_t *n_sure, int *over) {
+LLM__PRIVATE int32_t llm__matcher_ahead(llm_matcher *m, int32_t *ids, int32_t most, int32_t *n_sure, int *over) {
     llm_grammar *g = m->grammar;
     int32_t state = m->state, n = 0;
     int alone = 1;
@@ -258,4 +268,3 @@ LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_
     if (n_allowed) *n_allowed = n;
     return n < 0 ? llm__error(LLM_ERR_LIMIT, "grammar: %s", g->failed) : LLM_OK;
 }
-

@@ -2,6 +2,7 @@
 #pragma once
 #include "api/config.h"
 #include "api/grammar.h"
+#include "base/platform.h"
 #include "tokenizer/tokenizer.h"
 #include "grammar/machine.h"
 

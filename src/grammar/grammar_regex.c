@@ -1,32 +1,21 @@
-/* ---- regular expressions: the program of >>regex, instruction by instruction ----
- * A pattern is compiled there to a program of its own (Pike's: SET, LOOP, SPLIT, JUMP, assertions), which is nearly ours. What
- * differs: it reads code points and we read bytes; it may look back (what stands before ^) and we may not. So a program is carried over in
- * three copies, one for each answer to "where are we": START, nothing is consumed yet; MIDDLE, something is; LAST, a $ was passed, so
- * nothing may follow. For ^a$, with the copy that each instruction goes on to:
- *
- *              START           MIDDLE          LAST
- *   0 ^        1 START         never           never
- *   1 a        a, 2 MIDDLE     a, 2 MIDDLE     never
- *   2 $        3 LAST          3 LAST          3 LAST
- *   3 match    end             end             end, and no text behind it
- *
- * A pattern that is sought inside a string (JSON Schema's `pattern`) is entered twice: in START at once, and in MIDDLE behind one or more
- * characters; a match leads to "any characters", in LAST to the closing quote. Only pairs of instruction and copy that are reached are
- * made: here five of twelve. */
+#include "grammar/grammar_regex.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "text/regex.h"
+#include "grammar/machine.h"
 
-/* One code point of a set, which is freed. */
-static llm__gr_frag llm__gr_set(llm__gr_build *b, llm__set *s) {
+LLM__PRIVATE llm__gr_frag llm__gr_set(llm__gr_build *b, llm__set *s) {
     if (s->failed && !b->failed) b->failed = llm__nomem();
     llm__gr_frag f = b->failed ? llm__gr_never : llm__gr_chars(b, s->v, s->n);
     LLM_FREE(s->v);
     return f;
 }
 
-/* how: the text must match from end to end; or it is sought (as JSON Schema's pattern) inside a JSON string. */
-enum { LLM__GR_WHOLE, LLM__GR_IN_JSON };
-
-/* One code point of a set as it stands inside a JSON string: itself, or its one usual escape. */
-static llm__gr_frag llm__gr_json_set(llm__gr_build *b, const int32_t *change, size_t n) {
+LLM__PRIVATE llm__gr_frag llm__gr_json_set(llm__gr_build *b, const int32_t *change, size_t n) {
     llm__gr_frag f = llm__gr_never;
     llm__set plain = {NULL, 0, 0, 0};
     LLM__SCOPED(llm_text_free) llm_text t = llm__text_none();
@@ -41,12 +30,7 @@ static llm__gr_frag llm__gr_json_set(llm__gr_build *b, const int32_t *change, si
     return llm__gr_alt(b, f, llm__gr_set(b, &plain));
 }
 
-static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, llm__str text, int how);
-
-/* Any one character of a JSON string, in any spelling: plain, escaped, \u and four digits, a pair of surrogates.
- * RFC 8259, section 7. Four digits behind u are three cases, so that no half of a pair stands alone: the first digit is not d; it is d and
- * the second at most 7; or d8 to db, and then a second \u with dc to df. All strings share one rule for that. */
-static llm__gr_frag llm__gr_json_char(llm__gr_build *b) {
+LLM__PRIVATE llm__gr_frag llm__gr_json_char(llm__gr_build *b) {
     static const char escape[] = "[\"\\\\/bfnrt]|u(?:(?:[0-9a-cefA-CEF][0-9a-fA-F]|[dD][0-7])[0-9a-fA-F]{2}"
                                  "|[dD][89abAB][0-9a-fA-F]{2}\\\\u[dD][c-fC-F][0-9a-fA-F]{2})";
     llm__gr_frag plain = llm__gr_chars(b, llm__gr_plain, LLM__COUNT(llm__gr_plain)), backslash = llm__gr_word(b, "\\");
@@ -155,13 +139,7 @@ static void llm__gr_regex_op(llm__gr_regex *x, size_t place) {
     b->g->op[here].next = next, b->g->op[here].other = other;
 }
 
-/* A regex that is compiled as a fragment; how: LLM__GR_WHOLE or LLM__GR_IN_JSON; a match has min to max characters (max -1: any number). After an error (no
- * regex, or one that needs look-around) it is never, and b->failed says why. At most three instructions of joints for each instruction of
- * the program, besides what its sets need; that times the characters that are counted, where they are.
- *
- * \d, \w and \s are ASCII: what every dialect's own class contains at least. JSON Schema means ECMA-262, where \d is ASCII; in Python and
- * Rust it has all of Unicode's digits. A validator of any of them accepts what is made here. */
-static llm__gr_frag llm__gr_program_frag(llm__gr_build *b, const llm__regex *re, int32_t from, int32_t lead, int how, int64_t min, int64_t max) {
+LLM__PRIVATE llm__gr_frag llm__gr_program_frag(llm__gr_build *b, const llm__regex *re, int32_t from, int32_t lead, int how, int64_t min, int64_t max) {
     llm__gr_regex x = LLM__ZERO;
     if (b->failed) return llm__gr_never;
     int64_t counts = LLM__MAX(min, max) + 1, turns = 1;
@@ -191,19 +169,16 @@ static llm__gr_frag llm__gr_program_frag(llm__gr_build *b, const llm__regex *re,
     return b->failed ? llm__gr_never : f;
 }
 
-/* Reads a regex; ascii: as llm__regex_compile has it. NULL: an error. Tables of characters take longest. */
-static llm__regex *llm__gr_regex_read(llm__gr_build *b, llm__str text, int ascii) {
+LLM__PRIVATE llm__regex *llm__gr_regex_read(llm__gr_build *b, llm__str text, int ascii) {
     llm__regex *re = NULL;
     if (llm__gr_spend(b, 32 + 8 * text.n)) b->failed = llm__regex_compile(text.p, text.n, ascii, &re);
     if (re) (void)llm__gr_spend(b, 4 * re->n_change);
     return re;
 }
 
-/* A regex from its text. */
-static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, llm__str text, int how) {
+LLM__PRIVATE llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, llm__str text, int how) {
     llm__regex *re = llm__gr_regex_read(b, text, 1);
     llm__gr_frag f = llm__gr_program_frag(b, re, 0, 0, how, 0, -1);
     llm__regex_close(re);
     return f;
 }
-

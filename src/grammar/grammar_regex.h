@@ -15,6 +15,7 @@
  * characters; a match leads to "any characters", in LAST to the closing quote. Only pairs of instruction and copy that are reached are
  * made: here five of twelve. */
 #pragma once
+#include "base/platform.h"
 #include "base/text.h"
 #include "text/regex.h"
 #include "grammar/machine.h"

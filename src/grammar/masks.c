@@ -1,7 +1,13 @@
-/* ---- masks ----
- * A vocabulary of 150,000 tokens is half a million bytes. Running each token through the machine would step over all of them; the trie
- * shares beginnings, and a subtree whose first byte is impossible is left out whole. Where little is possible (after a quote's end: , or })
- * a walk looks at some hundred nodes; inside strings and words slices spare most of it, and the mask is kept. */
+#include "grammar/masks.h"
+#include "api/text.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/text.h"
+#include "base/map.h"
+#include "base/index.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/decode.h"
+#include "grammar/machine.h"
 
 static void llm__gr_slice_free(llm__gr_slice *s) {
     LLM_FREE(s->kinds);
@@ -9,8 +15,7 @@ static void llm__gr_slice_free(llm__gr_slice *s) {
     s->kinds = s->runs = NULL;
 }
 
-/* Also of one that is half made: its arrays are NULL or whole. */
-static void llm__gr_trie_free(llm__gr_trie *t) {
+LLM__PRIVATE void llm__gr_trie_free(llm__gr_trie *t) {
     if (!t) return;
     void *const owned[] = {t->spelling, t->end, t->byte, t->depth, t->skip, t->from, t->order};
     for (int i = 0; i < LLM__COUNT(owned); i++) LLM_FREE(owned[i]);
@@ -149,8 +154,7 @@ static int llm__gr_trie_lay(llm__gr_trie *t, llm__index_entry *s, int32_t n) {
     return 1;
 }
 
-/* The trie of a vocabulary, or NULL. */
-static llm__gr_trie *llm__gr_trie_make(const llm__tokenizer *tokenizer) {
+LLM__PRIVATE llm__gr_trie *llm__gr_trie_make(const llm__tokenizer *tokenizer) {
     int32_t n = -1;
     llm__gr_trie *t = LLM__NEW(llm__gr_trie, 1);
     if (!t) return NULL;
@@ -205,8 +209,7 @@ static void llm__gr_mask_name(const llm_grammar *g, int32_t state, uint64_t key[
     }
 }
 
-/* All masks; they can be made again. Matchers have no pointers to them: they copy a mask under the lock. */
-static void llm__gr_masks_free(llm_grammar *g) {
+LLM__PRIVATE void llm__gr_masks_free(llm_grammar *g) {
     for (size_t i = 0; i < g->n_masks; i++) LLM_FREE(g->mask[i].words);
     g->n_masks = 0;
     llm__gr_index_clear(&g->masks_at);
@@ -325,9 +328,7 @@ static int32_t llm__gr_walk(llm_grammar *g, int32_t state, uint32_t *words) {
     return n;
 }
 
-/* The mask of a state, kept or made; NULL: g->failed says why, or g->looking and there is none. The pointer holds until the next call. Where all masks take more than
- * LLM__GR_MASK_BYTES, they are all dropped: the few that are in use are made again at once, and nothing needs to know how old each is. */
-static const llm__gr_mask *llm__gr_mask_of(llm_grammar *g, int32_t state) {
+LLM__PRIVATE const llm__gr_mask *llm__gr_mask_of(llm_grammar *g, int32_t state) {
     size_t n_words = ((size_t)g->trie->vocab + 31) / 32;
     if (g->n_masks * n_words * 4 > LLM__GR_MASK_BYTES) llm__gr_masks_free(g);
     if (!llm__grow((void **)&g->mask, &g->masks_cap, g->n_masks + 1, sizeof *g->mask)) g->failed = "out of memory";
@@ -355,9 +356,7 @@ static const llm__gr_mask *llm__gr_mask_of(llm_grammar *g, int32_t state) {
  * likely: tokenizers write so, and models have learned it. (Where several bytes may follow with which longer tokens go on, as behind the
  * colon above, they decide between the tokens, and nothing is said.) */
 
-/* The longest token with which the one text behind *state can begin; *state moves behind it. *alone: no other token can come. -1: there are
- * several texts, as far as it matters. The children of a node stand between it and what it skips to. */
-static int32_t llm__gr_forced(llm_grammar *g, int32_t *state, int *alone) {
+LLM__PRIVATE int32_t llm__gr_forced(llm_grammar *g, int32_t *state, int *alone) {
     const llm__gr_trie *t = g->trie;
     int32_t at = *state, id = -1, n = 0;
     for (int32_t node = 0, end = t->n; node < end; node++) {
@@ -375,4 +374,3 @@ static int32_t llm__gr_forced(llm_grammar *g, int32_t *state, int *alone) {
     *alone = n == 1;
     return id;
 }
-

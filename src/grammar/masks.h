@@ -4,6 +4,7 @@
  * shares beginnings, and a subtree whose first byte is impossible is left out whole. Where little is possible (after a quote's end: , or })
  * a walk looks at some hundred nodes; inside strings and words slices spare most of it, and the mask is kept. */
 #pragma once
+#include "base/platform.h"
 #include "tokenizer/tokenizer.h"
 #include "grammar/machine.h"
 

@@ -24,6 +24,7 @@
  * JSON pointer. */
 #pragma once
 #include "api/config.h"
+#include "base/platform.h"
 #include "base/json.h"
 #include "grammar/machine.h"
 

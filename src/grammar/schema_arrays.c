@@ -1,4 +1,15 @@
-/* ---- arrays ---- */
+#include "grammar/schema_arrays.h"
+#include "api/config.h"
+#include "api/json.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/number.h"
+#include "base/text.h"
+#include "grammar/machine.h"
+#include "grammar/schema.h"
+#include "grammar/schema_values.h"
+#include "grammar/schema_rules.h"
 
 /* What member i says of item k of a list: -1 nothing. *n: how many items it names one by one. In draft-07 `items` as a list is what
  * prefixItems is now, and additionalItems what `items` is. */
@@ -164,8 +175,7 @@ static llm__gr_frag llm__js_items(llm__js *js, const llm__js_view *v, int n_pref
     return tail;
 }
 
-/* A list, in brackets. */
-static llm__gr_frag llm__js_array(llm__js *js, const llm__js_view *v) {
+LLM__PRIVATE llm__gr_frag llm__js_array(llm__js *js, const llm__js_view *v) {
     llm__gr_build *b = js->b;
     int64_t min = llm__js_count(js, v, "minItems", 0, 0), max = llm__js_count(js, v, "maxItems", 1, -1);
     int n_prefix = 0, n, yes, unique = -1, contains = -1, at;
@@ -190,4 +200,3 @@ static llm__gr_frag llm__js_array(llm__js *js, const llm__js_view *v) {
                                      : llm__js_items(js, v, n_prefix, min, max);
     return llm__gr_seq(b, llm__js_mark(js, "["), llm__gr_seq(b, f, llm__gr_seq(b, llm__js_space(js), llm__gr_word(b, "]"))));
 }
-

@@ -1,5 +1,6 @@
 /* schema_arrays: arrays of a schema. */
 #pragma once
+#include "base/platform.h"
 #include "grammar/machine.h"
 #include "grammar/schema.h"
 

@@ -1,5 +1,6 @@
 /* schema_objects: objects of a schema. */
 #pragma once
+#include "base/platform.h"
 #include "base/text.h"
 #include "grammar/machine.h"
 #include "grammar/schema.h"

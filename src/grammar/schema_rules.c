@@ -1,4 +1,19 @@
-/* ---- views to rules ---- */
+#include "grammar/schema_rules.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/json.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/json.h"
+#include "grammar/machine.h"
+#include "grammar/schema.h"
+#include "grammar/schema_numbers.h"
+#include "grammar/schema_values.h"
+#include "grammar/schema_strings.h"
+#include "grammar/schema_arrays.h"
+#include "grammar/schema_objects.h"
 
 /* 1 if no document can satisfy both schemas, as far as it is plain to see: other types, or a property that both require with other
  * constants.
@@ -111,11 +126,7 @@ static llm__gr_frag llm__js_body(llm__js *js, const llm__js_view *v) {
     return f;
 }
 
-/* A call of the rule of a view; never, if nothing can satisfy it. The rule is noted before its body is made: a schema that comes back to
- * itself finds it and calls it. (If its body then turns out impossible, that call is a dead end, which llm__gr_alive finds.) The notes are
- * searched one by one, which takes the square of the number of views: about one for each schema in the document. A view is paid for by the
- * keywords of its members, which are looked through for every keyword that there is. */
-static llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *given) {
+LLM__PRIVATE llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *given) {
     llm__gr_build *b = js->b;
     llm__js_view v = *given;
     if (b->failed || !llm__js_expand(js, &v)) return llm__gr_never;
@@ -143,8 +154,7 @@ static llm__gr_frag llm__js_rule(llm__js *js, const llm__js_view *given) {
     return body.in < 0 ? llm__gr_never : llm__gr_call(b, rule);
 }
 
-/* The machine of a schema that stands at `node` of a document; references count from the document's root. */
-static llm__gr_frag llm__js_frag(llm__gr_build *b, const llm_json *doc, int node, const char *space) {
+LLM__PRIVATE llm__gr_frag llm__js_frag(llm__gr_build *b, const llm_json *doc, int node, const char *space) {
     llm__js js = LLM__ZERO;
     llm__js_view v = LLM__ZERO;
     js.b = b, js.doc = doc, js.space = space, js.root = node;
@@ -153,4 +163,3 @@ static llm__gr_frag llm__js_frag(llm__gr_build *b, const llm_json *doc, int node
     LLM_FREE(js.memo);
     return f;
 }
-

@@ -1,5 +1,6 @@
 /* schema_rules: from views of a schema to rules. */
 #pragma once
+#include "base/platform.h"
 #include "base/json.h"
 #include "grammar/machine.h"
 #include "grammar/schema.h"

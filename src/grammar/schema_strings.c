@@ -1,4 +1,18 @@
-/* ---- strings ---- */
+#include "grammar/schema_strings.h"
+#include "api/config.h"
+#include "api/json.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/map.h"
+#include "base/json.h"
+#include "text/regex.h"
+#include "grammar/machine.h"
+#include "grammar/finish.h"
+#include "grammar/grammar_regex.h"
+#include "grammar/schema.h"
+#include "grammar/schema_values.h"
 
 /* A key that is none of the n known ones (sorted JSON texts without their quotes): leaves the trie of the known at some byte, or ends
  * within it. Why: if "id" could be written as a free key too, its value would follow the schema of free keys, not its own, and the same key
@@ -38,12 +52,11 @@ static llm__gr_frag llm__js_other_key(llm__js *js, const llm__str *s, size_t n, 
     return ends || at == 0 ? f : llm__gr_alt(b, f, llm__gr_empty(b));
 }
 
-static llm__gr_frag llm__js_quoted(llm__js *js, llm__gr_frag f) {
+LLM__PRIVATE llm__gr_frag llm__js_quoted(llm__js *js, llm__gr_frag f) {
     return llm__gr_seq(js->b, llm__gr_word(js->b, "\""), llm__gr_seq(js->b, f, llm__gr_word(js->b, "\"")));
 }
 
-/* What stands in a string that is none of the words, which are JSON strings; they are freed. */
-static llm__gr_frag llm__js_other(llm__js *js, llm__gr_words *w) {
+LLM__PRIVATE llm__gr_frag llm__js_other(llm__js *js, llm__gr_words *w) {
     llm__gr_words_sort(w, 1);
     llm__gr_frag f = js->b->failed ? llm__gr_never : llm__js_other_key(js, w->word, w->n, 0, 0);
     llm__gr_words_free(w);
@@ -230,8 +243,7 @@ static llm__gr_frag llm__js_product(llm__js *js, llm__js_parts *p, int64_t min, 
     return b->failed ? llm__gr_never : f;
 }
 
-/* A string: of counted characters, or of what patterns and formats match, or any but some. */
-static llm__gr_frag llm__js_string(llm__js *js, const llm__js_view *v) {
+LLM__PRIVATE llm__gr_frag llm__js_string(llm__js *js, const llm__js_view *v) {
     llm__gr_build *b = js->b;
     int64_t min = llm__js_count(js, v, "minLength", 0, 0), max = llm__js_count(js, v, "maxLength", 1, -1);
     LLM__SCOPED(llm__js_parts_free) llm__js_parts p = LLM__ZERO;
@@ -262,4 +274,3 @@ static llm__gr_frag llm__js_string(llm__js *js, const llm__js_view *v) {
     if (p.n && b->failed) return llm__js_part_refused(js, &p.part[0], b->failed);
     return llm__js_quoted(js, f);
 }
-

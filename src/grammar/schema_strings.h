@@ -1,5 +1,6 @@
 /* schema_strings: strings of a schema. */
 #pragma once
+#include "base/platform.h"
 #include "grammar/machine.h"
 #include "grammar/schema.h"
 #include "grammar/schema_values.h"

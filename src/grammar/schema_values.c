@@ -1,14 +1,17 @@
-/* ---- values that are given: enum and const ---- */
+#include "grammar/schema_values.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/json.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "grammar/machine.h"
+#include "grammar/finish.h"
+#include "grammar/schema.h"
+#include "grammar/schema_rules.h"
 
-/* Texts that are collected one by one and then sorted, as llm__gr_strings wants them. Zero-initialise; freed by llm__gr_words_free. */
-typedef struct llm__gr_words {
-    llm_text all;
-    llm__str *word;
-    size_t n, cap;
-} llm__gr_words;
-
-/* What was added to w->all since the last word is a word. */
-static void llm__gr_words_add(llm__gr_build *b, llm__gr_words *w) {
+LLM__PRIVATE void llm__gr_words_add(llm__gr_build *b, llm__gr_words *w) {
     if (!llm__grow((void **)&w->word, &w->cap, w->n + 1, sizeof *w->word) || w->all.failed) b->failed = llm__nomem();
     else w->word[w->n++].n = w->all.len; /* its end, until all are there and `all` moves no more */
 }
@@ -16,8 +19,7 @@ static void llm__gr_words_add(llm__gr_build *b, llm__gr_words *w) {
 /* By bytes, a prefix first. */
 static int llm__gr_str_order(const void *a, const void *b) { return llm__str_order(*(const llm__str *)a, *(const llm__str *)b); }
 
-/* Sorts them; `cut` bytes at both ends of each are left out (the quotes of JSON strings: 1). */
-static void llm__gr_words_sort(llm__gr_words *w, size_t cut) {
+LLM__PRIVATE void llm__gr_words_sort(llm__gr_words *w, size_t cut) {
     for (size_t i = 0, begin = 0, end; i < w->n; i++, begin = end) {
         end = w->word[i].n;
         w->word[i] = llm__s(w->all.data + begin + cut, end - begin - 2 * cut);
@@ -25,7 +27,7 @@ static void llm__gr_words_sort(llm__gr_words *w, size_t cut) {
     if (w->n) qsort(w->word, w->n, sizeof *w->word, llm__gr_str_order);
 }
 
-static void llm__gr_words_free(llm__gr_words *w) {
+LLM__PRIVATE void llm__gr_words_free(llm__gr_words *w) {
     LLM_FREE(w->word);
     llm_text_free(&w->all);
 }
@@ -46,8 +48,7 @@ static llm__gr_frag llm__js_literal(llm__js *js, llm__str text) {
     return f;
 }
 
-/* Runs through the values that member i gives (no 0) or denies: the one behind `at`, or the first (at -1). */
-static int llm__js_next_given(const llm__js *js, const llm__js_view *v, int i, int at, int no) {
+LLM__PRIVATE int llm__js_next_given(const llm__js *js, const llm__js_view *v, int i, int at, int no) {
     int list = no ? llm__js_find_not(js, v, i, "enum") : llm__js_find(js, v, i, "enum");
     int one = no ? llm__js_find_not(js, v, i, "const") : llm__js_find(js, v, i, "const");
     if (at < 0) return list >= 0 && llm_json_size(js->doc, list) ? llm_json_first(js->doc, list) : one;
@@ -65,24 +66,20 @@ static int llm__js_written(const llm__js *js, int node, llm__str text) {
     return llm_text_free(&t), same;
 }
 
-/* 1 if a value, written as JSON, is one that a member gives (no 0) or denies. */
-static int llm__js_among(const llm__js *js, const llm__js_view *v, llm__str value, int no) {
+LLM__PRIVATE int llm__js_among(const llm__js *js, const llm__js_view *v, llm__str value, int no) {
     for (int i = 0; i < v->n; i++)
         for (int at = llm__js_next_given(js, v, i, -1, no); at >= 0; at = llm__js_next_given(js, v, i, at, no))
             if (llm__js_written(js, at, value)) return 1;
     return 0;
 }
 
-/* The type of a given value, as one bit. */
-static int llm__js_value_type(const llm__js *js, int node) {
+LLM__PRIVATE int llm__js_value_type(const llm__js *js, int node) {
     static const int bits[] = {0, LLM__JS_NULL, LLM__JS_BOOL, LLM__JS_NUM, LLM__JS_STR, LLM__JS_ARR, LLM__JS_OBJ}; /* by llm_json_type */
     int64_t whole;
     return llm_json_int(js->doc, node, &whole) ? LLM__JS_INT : bits[llm_json_type_of(js->doc, node)];
 }
 
-/* A machine of its own for a view, to try values that are there: whatever a schema can say, it says it here too. NULL: an error. What it
- * needs for values that it names is made anew, so schemas can be written that double the work with every line. */
-static llm_grammar *llm__js_trial(llm__js *js, const llm__js_view *v) {
+LLM__PRIVATE llm_grammar *llm__js_trial(llm__js *js, const llm__js_view *v) {
     llm__gr_build b;
     llm__js trial = *js;
     if (!llm__gr_spend(js->b, 1024)) return NULL;
@@ -97,8 +94,7 @@ static llm_grammar *llm__js_trial(llm__js *js, const llm__js_view *v) {
     return b.failed ? NULL : b.g;
 }
 
-/* 1 if a value, written as JSON, satisfies the trial; 0 also when that gives up, which is an error. */
-static int llm__js_passes(llm__js *js, llm_grammar *trial, llm__str text) {
+LLM__PRIVATE int llm__js_passes(llm__js *js, llm_grammar *trial, llm__str text) {
     int32_t state = 1;
     for (size_t i = 0; i < text.n && state; i++) state = llm__gr_step(trial, state, (uint8_t)text.p[i]);
     if (trial->failed && llm__gr_spend(js->b, text.n)) js->b->failed = llm__error(LLM_ERR_LIMIT, "grammar: %s", trial->failed);
@@ -128,9 +124,7 @@ static int llm__js_keeps(llm__js *js, const llm__js_view *v, llm_grammar *filter
     return fits && !llm__js_among(js, v, text, 1);
 }
 
-/* The values of a list of nodes (list -1: the one node) that keep the rest of the view: strings, numbers and the like are added to w, which
- * is sorted then; lists and objects are returned, one by one. */
-static llm__gr_frag llm__js_kept(llm__js *js, const llm__js_view *v, int list, int one, llm__gr_words *w) {
+LLM__PRIVATE llm__gr_frag llm__js_kept(llm__js *js, const llm__js_view *v, int list, int one, llm__gr_words *w) {
     llm__gr_build *b = js->b;
     llm__gr_frag f = llm__gr_never;
     int types = llm__js_types(js, v);
@@ -155,12 +149,9 @@ static llm__gr_frag llm__js_kept(llm__js *js, const llm__js_view *v, int list, i
     return f;
 }
 
-/* The same as a fragment: strings, numbers and the like as a trie of their JSON, so that a thousand cities share their beginnings. Never if
- * none keeps the view. */
-static llm__gr_frag llm__js_values(llm__js *js, const llm__js_view *v, int list, int one) {
+LLM__PRIVATE llm__gr_frag llm__js_values(llm__js *js, const llm__js_view *v, int list, int one) {
     llm__gr_build *b = js->b;
     LLM__SCOPED(llm__gr_words_free) llm__gr_words w = LLM__ZERO;
     llm__gr_frag f = llm__js_kept(js, v, list, one, &w);
     return w.n && !b->failed ? llm__gr_alt(b, f, llm__gr_strings(b, w.word, w.n, 0, 0)) : f;
 }
-

@@ -1,15 +1,12 @@
-/* ---- free text in which certain words oblige: structural tags, and the end of reasoning ----
- * A model that may call tools writes prose, and somewhere in it <tool_call>{...}</tool_call>, where the braces must keep a schema. So all
- * text is allowed, and watched for triggers; behind one, its tag must be completed. For the single trigger "<<t", whose beginnings are the
- * places:
- *
- *   place   byte <         byte t             another byte
- *   ""      to "<"         to ""              to ""
- *   "<"     to "<<"        to ""              to ""
- *   "<<"    to "<<"        the tag, then ""   to ""            "<<<" still ends in "<<"
- *
- * (Structural tags are vLLM's and xgrammar's; llama.cpp has lazy grammars, which begin at a trigger.) With `then` set, the marker comes
- * once and is followed by the real form: text that a model thinks aloud is free, its answer is not. */
+#include "grammar/tags.h"
+#include "api/config.h"
+#include "api/json.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/json.h"
+#include "grammar/machine.h"
+#include "grammar/schema_rules.h"
 
 /* doc and structures: the tags; trigger: n of them, shorter than LLM__GR_TRIGGER; space: as in llm__js. */
 typedef struct llm__gr_tags {
@@ -112,9 +109,7 @@ static llm__gr_frag llm__gr_watch(const llm__gr_tags *x) {
     return b->failed ? llm__gr_never : f;
 }
 
-/* {"structures": [{"begin", "schema", "end"}], "triggers": [...]}: vLLM's and xgrammar's form. With xgrammar's "at_least_one" the answer is
- * nothing but tags, "separator" between them, of which "stop_after_first" allows one. */
-static llm__gr_frag llm__gr_tags_frag(llm__gr_build *b, const llm_json *doc, const char *space) {
+LLM__PRIVATE llm__gr_frag llm__gr_tags_frag(llm__gr_build *b, const llm_json *doc, const char *space) {
     llm__str trigger[LLM__GR_TRIGGERS];
     llm__gr_tags x = {b, doc, llm_json_find(doc, 0, "structures"), trigger, 0, space, {-1, -1}};
     int bad = llm_json_size(doc, x.structures) <= 0;
@@ -130,12 +125,10 @@ static llm__gr_frag llm__gr_tags_frag(llm__gr_build *b, const llm_json *doc, con
     return llm__gr_never;
 }
 
-/* Free text up to a marker (1 to 127 bytes, as "</think>"), then f. The marker is part of the text that is read. */
-static llm__gr_frag llm__gr_after(llm__gr_build *b, const char *marker, llm__gr_frag f) {
+LLM__PRIVATE llm__gr_frag llm__gr_after(llm__gr_build *b, const char *marker, llm__gr_frag f) {
     llm__str trigger = llm__lit(marker);
     llm__gr_tags x = {b, NULL, -1, &trigger, 1, NULL, f};
     if (!b->failed && (!trigger.n || trigger.n >= LLM__GR_TRIGGER))
         b->failed = llm__error(LLM_ERR_ARG, "grammar: a marker of 1 to %d bytes expected", LLM__GR_TRIGGER - 1);
     return b->failed || f.in < 0 ? llm__gr_never : llm__gr_watch(&x);
 }
-

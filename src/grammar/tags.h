@@ -12,6 +12,7 @@
  * (Structural tags are vLLM's and xgrammar's; llama.cpp has lazy grammars, which begin at a trigger.) With `then` set, the marker comes
  * once and is followed by the real form: text that a model thinks aloud is free, its answer is not. */
 #pragma once
+#include "base/platform.h"
 #include "base/json.h"
 #include "grammar/machine.h"
 

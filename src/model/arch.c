@@ -1,61 +1,17 @@
-/* ---- The architecture: shapes and switches ----
- * Read in an order in which each step may use what stands already: shapes, switches, refused variants, a check of
- * what belongs together, then numbers, rotary frequencies, experts, and last the layers one by one. Ranges in the
- * questions are hardening limits, not advice: a layer count of 512, a head of 4096 values, a vocabulary of 2^24 are
- * beyond all known models and small enough that no product of two of them overflows 64 bits. */
+#include "model/arch.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/json.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "model/tensors.h"
+#include "model/gguf.h"
+#include "model/facts.h"
+#include "model/families.h"
 
-enum { LLM__MAX_ROPE = 512, LLM__MAX_HEADS = 4096 };
-
-/* An EAGLE head is one layer; before and behind it there may be a norm, if its files have one. */
-enum { LLM__EAGLE = 1, LLM__EAGLE_BEFORE = 2, LLM__EAGLE_BEHIND = 4 };
-
-/* One way to turn q and k. Two variants, which differ with longrope only: short and long prompts. */
-typedef struct llm__rope {
-    float inv_freq[LLM__MAX_ROPE]; /* (2, rope_dim / 2) */
-    float scale[2];                /* of cosines and sines */
-} llm__rope;
-
-typedef struct llm__arch_layer {
-    int8_t rope;     /* which of arch.rope; -1: no positions here */
-    int8_t moe;      /* 1: a mixture of experts */
-    int32_t window;  /* a query sees so many positions, its own included; 0: all */
-} llm__arch_layer;
-
-/* Everything that the forward pass must know of a family and a size. Written once, by llm__arch_read; every number
- * lies in a range that the code below can compute with. */
-typedef struct llm__arch {
-    const llm__family *family;
-    char name[64];         /* model_type or general.architecture */
-    char class_name[64];   /* architectures[0] */
-    uint32_t flags;        /* the family's, corrected by the config */
-    int gguf;              /* from a GGUF file, else from a folder */
-    int32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, v_head_dim, ff, vocab, max_positions, max_len;
-    int32_t position_offset;           /* of the table of learned positions */
-    llm_norm_kind norm;
-    llm_qk_norm qk_norm;
-    float eps, embed_scale, residual_scale, logit_scale, attn_scale, attn_softcap, logit_softcap;
-    llm_act act;
-    float act_limit;
-    int qkv_bias, o_bias, mlp_bias, norm_bias; /* 1: required; 0: used where the file has one */
-    int tied;                          /* -1: if the file has no output matrix */
-    int eagle;                         /* not 0: an EAGLE head, which may have norms: LLM__EAGLE_* */
-    llm__rope rope[2];                 /* global, local */
-    float alibi[LLM__MAX_HEADS];       /* slopes */
-    int32_t n_rope, rope_dim, rope_pairs;
-    int32_t dynamic;                   /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
-    double dynamic_factor, dynamic_from;
-    int32_t long_from;                 /* prompts longer than this take RoPE variant 1; 0: none */
-    int32_t logn_from;
-    int32_t q_rank, kv_rank, nope;     /* latent attention; q_rank 0: plain q */
-    int32_t n_experts, n_used, ff_expert, ff_shared, shared_gate;
-    llm_route_score score;
-    int32_t normalize, n_group, topk_group;
-    float normalize_min, route_scale;
-    llm__arch_layer layer[LLM__MAX_LAYERS];
-} llm__arch;
-
-/* 1 if the first name of the model's family is one of `names`. */
-static int llm__arch_is(const llm__arch *a, const char *names) {
+LLM__PRIVATE int llm__arch_is(const llm__arch *a, const char *names) {
     return llm__word_index(names, llm__s(a->family->names, strcspn(a->family->names, " "))) >= 0;
 }
 
@@ -70,9 +26,7 @@ static llm_result llm__arch_unknown(const char *path, const char *name) {
                       t.failed ? "others" : t.data);
 }
 
-/* Finds the family, and where in config.json its values stand: a model that also sees or hears has those of its text
- * part in an object of their own, with a model_type of its own or that of the whole. */
-static llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
+LLM__PRIVATE llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
     snprintf(a->name, sizeof a->name, "%s", f->arch);
     snprintf(a->class_name, sizeof a->class_name, "%s", f->arch);
     if (f->json) {
@@ -94,11 +48,7 @@ static llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
     return LLM_OK;
 }
 
-/* Counts and widths: D = hidden, H = n_heads, K = n_kv_heads (K < H: groups of queries share a key, Ainslie et al.
- * 2023; K = 1: all do, Shazeer 2019), ff the width between an MLP's matrices. With latent attention (DeepSeek-V2,
- * 2024) q and kv pass through q_rank and kv_rank values, and a head is `nope` values without positions, then rope_dim
- * values with. */
-static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
+LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->n_layers = llm__fact_int(f, "num_hidden_layers num_layers n_layer .block_count", LLM__MUST, 1, LLM__MAX_LAYERS);
     a->n_layers -= llm__fact_int(f, ".nextn_predict_layers", 0, 0, a->n_layers - 1); /* GGUF counts the multi-token prediction too */
     a->hidden = llm__fact_int(f, "hidden_size n_embd d_model .embedding_length", LLM__MUST, 1, 1 << 17);
@@ -140,10 +90,7 @@ static llm_act llm__act_of(llm__facts *f, const char *name) {
     return LLM_ACT_NONE;
 }
 
-/* Which biases and norms there are, and the activation. A bias is required where the config or the family asks for
- * it, else used if the file has one: GGUF metadata do not say. Of q/k norms GGUF tells only by the shape of the
- * tensors. */
-static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
+LLM__PRIVATE void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
     int all = llm__fact_bool(f, "use_bias bias enable_bias add_bias_linear", (a->flags & LLM__ALL_BIAS) != 0);
     int attention = llm__fact_bool(f, "attention_bias", -1);
@@ -173,8 +120,7 @@ static void llm__arch_switches(llm__facts *f, llm__arch *a, const llm__tensors *
     if (llm__arch_is(a, "opt")) a->position_offset = 2;
 }
 
-/* Variants of a family that compute something else under the same name: refused rather than run wrongly. */
-static void llm__arch_variants(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
+LLM__PRIVATE void llm__arch_variants(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     /* Baichuan 13B has ALiBi, 7B rotates: the class, the width and needless inv_freq tensors tell which (in GGUF the number of layers) */
     int thirteen = a->gguf ? a->n_layers == 40 : a->hidden != 4096 && !strcmp(a->class_name, "BaichuanForCausalLM");
     if (llm__arch_is(a, "baichuan") && thirteen && !llm__tensors_find(tensors, "model.layers.0.self_attn.rotary_emb.inv_freq"))
@@ -193,10 +139,7 @@ static void llm__arch_variants(llm__facts *f, llm__arch *a, const llm__tensors *
                           "queries or experts with biases, projected embeddings, or scores changed by layer or distance)", f->path, a->name);
 }
 
-/* Constants that multiply or cap something. Families scale in many places for the sake of training (Yang et al. 2022,
- * "mu-transfer"): the embedding, what a block adds, the scores, the logits; in MiniCPM from depth and width, in Gemma
- * 2 with s = cap * tanh(s / cap) on top. */
-static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
+LLM__PRIVATE void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     const double big = 1e9;
     int minicpm = f->json && llm__arch_is(a, "minicpm minicpm3"), gemma2 = a->gguf && llm__arch_is(a, "gemma2");
     a->eps = (float)llm__fact_num(f, "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps "
@@ -225,11 +168,7 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
         a->logn_from = llm__fact_int(f, "seq_length max_position_embeddings", a->max_positions, 2, 1 << 30);
 }
 
-/* The mixture of experts: E = n_experts MLPs of width ff_expert, of which a token takes n_used (Shazeer et al. 2017),
- * and one of width ff_shared that every token takes. The router scores all; softmax over all or over the chosen, or a
- * sigmoid of each (DeepSeek-V3), whose choice alone may be corrected by a bias; with groups, only the best topk_group
- * of n_group groups of experts are looked at. */
-static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
+LLM__PRIVATE void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
     a->n_experts = llm__fact_int(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, 0, 65536);
     if (!a->n_experts) return;
@@ -269,9 +208,7 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
                           a->n_group, a->topk_group, a->n_used);
 }
 
-/* Which layers are mixtures of experts: from `first` to `last`, every so many, but for those listed as dense.
- * (moe_layer_freq counts from 0, the others from 1.) */
-static void llm__arch_sparse(llm__facts *f, llm__arch *a) {
+LLM__PRIVATE void llm__arch_sparse(llm__facts *f, llm__arch *a) {
     if (!a->n_experts) return;
     int64_t first = llm__fact_int(f, "first_k_dense_replace moe_layer_start_index .leading_dense_block_count", 0, 0, 1 << 20);
     int64_t last = llm__fact_int(f, "moe_layer_end_index", -1, -1, 1 << 20), index;
@@ -283,11 +220,7 @@ static void llm__arch_sparse(llm__facts *f, llm__arch *a) {
         if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].moe = 0;
 }
 
-/* What each layer sees and how it turns q and k: layer_types, or what the family's code does without it. Layers that
- * see a window stand in a pattern with layers that see everything: every 2nd in Gemma 2 and gpt-oss, 6th in Gemma 3,
- * 4th in OLMo 3 and Cohere 2; in Qwen 2 the layers from max_window_layers on. SmolLM 3, Cohere 2 and EXAONE 4 leave
- * out positions where others leave out the window. */
-static void llm__arch_layers(llm__facts *f, llm__arch *a) {
+LLM__PRIVATE void llm__arch_layers(llm__facts *f, llm__arch *a) {
     int types = llm__facts_find(f, "layer_types").node, type = llm_json_first(f->json, types);
     int ropes = llm__facts_find(f, "no_rope_layers").node, rope = llm_json_first(f->json, ropes);
     int32_t window = llm__fact_int(f, "sliding_window .attention.sliding_window", 0, f->json || llm__arch_is(a, "phi3") ? 0 : 1, 1 << 30);
@@ -322,4 +255,3 @@ static void llm__arch_layers(llm__facts *f, llm__arch *a) {
         if (rope >= 0) rope = llm_json_next(f->json, rope);
     }
 }
-

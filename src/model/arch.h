@@ -7,6 +7,7 @@
 #pragma once
 #include "api/config.h"
 #include "api/backend.h"
+#include "base/platform.h"
 #include "model/tensors.h"
 #include "model/facts.h"
 #include "model/families.h"

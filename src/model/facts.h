@@ -28,6 +28,7 @@
  * named below. */
 #pragma once
 #include "api/config.h"
+#include "base/platform.h"
 #include "base/json.h"
 #include "model/gguf.h"
 

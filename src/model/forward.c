@@ -1,7 +1,14 @@
-/* ---- The forward pass ----
- * Every call below enqueues one operation of the backend's table on one rank; nothing is computed here. Fields of
- * operations stand in the order of the table, see >>api-backend; the shapes beside them are this rank's. T rows of
- * tokens, D hidden size. */
+#include "model/forward.h"
+#include "api/config.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "cpu/packed.h"
+#include "cpu/backend.h"
+#include "model/families.h"
+#include "model/arch.h"
+#include "model/loader.h"
+#include "model/net.h"
 
 /* What every operation needs to know of where it runs. */
 typedef struct llm__pass {
@@ -220,9 +227,7 @@ static llm_result llm__net_step_check(const llm__net *net, const llm_step *s) {
     return LLM_OK;
 }
 
-/* Hands one step over to all ranks. Operations are only enqueued: ranks that are devices run side by side, and meet in the
- * sums. The first operation that fails is told by wait. */
-static llm_result llm__net_begin(llm__net *net, const llm_step *step) {
+LLM__PRIVATE llm_result llm__net_begin(llm__net *net, const llm_step *step) {
     llm_result r = llm__net_step_check(net, step);
     if (!r) r = net->cfg.backend->begin_step(net->cfg.ctx, step);
     if (r) return r;
@@ -230,9 +235,7 @@ static llm_result llm__net_begin(llm__net *net, const llm_step *step) {
     return net->cfg.backend->end_step(net->cfg.ctx);
 }
 
-/* The same; the logits of its out rows can be read afterwards. */
-LLM__UNUSED static llm_result llm__net_step(llm__net *net, const llm_step *step) {
+LLM__PRIVATE llm_result llm__net_step(llm__net *net, const llm_step *step) {
     llm_result r = llm__net_begin(net, step);
     return r ? r : net->cfg.backend->wait(net->cfg.ctx);
 }
-

@@ -1,11 +1,11 @@
-/* ---- GGUF ----
- * The file, all numbers little-endian:
- *   "GGUF", u32 version, u64 number of tensors, u64 number of keys
- *   a key:     text name, u32 type, value; a text is u64 length and bytes; an array is u32 type of its elements, u64 count, the elements
- *   a tensor:  text name, u32 number of dimensions, u64 each (innermost first), u32 type, u64 offset in the data
- *   zeros up to a multiple of general.alignment (32 unless said), then the data
- * Version 3 is version 2 with big-endian files allowed, which nobody makes; version 1 had 32-bit lengths and is extinct. Lengths are where
- * most lies are told, so no length is believed before it was compared with the bytes that are left. */
+#include "model/gguf.h"
+#include "api/config.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/map.h"
+#include "model/tensors.h"
 
 /* A place in bytes that are not trusted. After the first failure everything reads as zero; `r` keeps the error. */
 typedef struct llm__cursor {
@@ -24,8 +24,7 @@ static int llm__cursor_has(llm__cursor *c, uint64_t n, const char *what) {
     return 0;
 }
 
-/* A little-endian number of 1 to 8 bytes anywhere. */
-static uint64_t llm__load_le(const uint8_t *p, int bytes) {
+LLM__PRIVATE uint64_t llm__load_le(const uint8_t *p, int bytes) {
     uint64_t v = 0;
     for (int i = bytes; i-- > 0;) v = v << 8 | p[i];
     return v;
@@ -46,53 +45,23 @@ static llm__str llm__cursor_str(llm__cursor *c, const char *what) {
     return llm__s((const char *)c->data + c->at - n, (size_t)n);
 }
 
-/* Types of values, by their numbers in the file. */
-typedef enum llm__gguf_type {
-    LLM__GGUF_U8 = 0, LLM__GGUF_I8, LLM__GGUF_U16, LLM__GGUF_I16, LLM__GGUF_U32, LLM__GGUF_I32, LLM__GGUF_F32, LLM__GGUF_BOOL,
-    LLM__GGUF_STR, LLM__GGUF_ARRAY, LLM__GGUF_U64, LLM__GGUF_I64, LLM__GGUF_F64, LLM__GGUF_TYPES
-} llm__gguf_type;
-
-/* One key. Numbers stand unaligned and little-endian at `data`; a string is its 64-bit length and its bytes. Once a key is in the table its
- * values are known to lie in the file: readers of values need no cursor. */
-typedef struct llm__gguf_kv {
-    llm__str key;
-    int32_t type;     /* llm__gguf_type of the value, or of the elements */
-    int32_t is_array;
-    uint64_t count;   /* elements; 1 */
-    const uint8_t *data;
-} llm__gguf_kv;
-
-/* The keys of a file, found by name. Everything points into the mapped file. */
-typedef struct llm__gguf {
-    uint32_t alignment;
-    llm__gguf_kv *kv;
-    size_t n_kv, cap;
-    llm__map by_key;
-    size_t data_at, end; /* where the data starts; behind the last tensor */
-} llm__gguf;
-
-/* Frees the table; a zeroed one is fine. */
-LLM__UNUSED static void llm__gguf_free(llm__gguf *g) {
+LLM__PRIVATE void llm__gguf_free(llm__gguf *g) {
     LLM_FREE(g->kv);
     llm__map_free(&g->by_key);
     memset(g, 0, sizeof *g);
 }
 
-static int llm__gguf_size_of(int32_t type) { /* bytes of a number; 0: not of fixed size */
+LLM__PRIVATE int llm__gguf_size_of(int32_t type) { /* bytes of a number; 0: not of fixed size */
     static const uint8_t size[LLM__GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
     return size[type];
 }
 
-/* The key of that name, or NULL. */
-LLM__UNUSED static const llm__gguf_kv *llm__gguf_find(const llm__gguf *g, const char *key) {
+LLM__PRIVATE const llm__gguf_kv *llm__gguf_find(const llm__gguf *g, const char *key) {
     int32_t i = llm__map_get(&g->by_key, llm__lit(key));
     return i < 0 ? NULL : &g->kv[i];
 }
 
-/* Element i of a key (of a plain value: 0) as a number: 2 if it is stored as an integer, 1 as a float; 0: it is something else or not
- * there. The one place that knows how numbers are stored. Integers above 2^53 are rounded: everything asked for here is far smaller, and is
- * compared with its range by the one who asks. kv may be NULL. */
-static int llm__gguf_num_at(const llm__gguf_kv *kv, uint64_t i, double *out) {
+LLM__PRIVATE int llm__gguf_num_at(const llm__gguf_kv *kv, uint64_t i, double *out) {
     if (!kv || i >= kv->count || kv->type == LLM__GGUF_STR || kv->type == LLM__GGUF_BOOL) return 0;
     int bytes = llm__gguf_size_of(kv->type), is_float = kv->type == LLM__GGUF_F32 || kv->type == LLM__GGUF_F64;
     int is_signed = kv->type == LLM__GGUF_I8 || kv->type == LLM__GGUF_I16 || kv->type == LLM__GGUF_I32 || kv->type == LLM__GGUF_I64;
@@ -106,31 +75,26 @@ static int llm__gguf_num_at(const llm__gguf_kv *kv, uint64_t i, double *out) {
     return is_float ? 1 : 2;
 }
 
-/* A plain integer, or `absent` if the key is not there, has another type or does not fit. */
-static int64_t llm__gguf_int(const llm__gguf *g, const char *key, int64_t absent) {
+LLM__PRIVATE int64_t llm__gguf_int(const llm__gguf *g, const char *key, int64_t absent) {
     const llm__gguf_kv *kv = llm__gguf_find(g, key);
     double v;
     if (!kv || kv->is_array || llm__gguf_num_at(kv, 0, &v) != 2) return absent;
     return v >= -9223372036854775808.0 && v < 9223372036854775808.0 ? (int64_t)v : absent;
 }
 
-/* 0 or 1, or `absent`. */
-static int llm__gguf_bool(const llm__gguf *g, const char *key, int absent) {
+LLM__PRIVATE int llm__gguf_bool(const llm__gguf *g, const char *key, int absent) {
     const llm__gguf_kv *kv = llm__gguf_find(g, key);
     return kv && !kv->is_array && kv->type == LLM__GGUF_BOOL ? kv->data[0] : absent;
 }
 
-/* A plain text, not NUL-terminated; .p NULL if it is none. kv may be NULL. */
-static llm__str llm__gguf_text(const llm__gguf_kv *kv) {
+LLM__PRIVATE llm__str llm__gguf_text(const llm__gguf_kv *kv) {
     if (!kv || kv->is_array || kv->type != LLM__GGUF_STR) return llm__s(NULL, 0);
     return llm__s((const char *)kv->data + 8, (size_t)llm__load_le(kv->data, 8));
 }
 
-/* The text of a key. */
-static llm__str llm__gguf_str(const llm__gguf *g, const char *key) { return llm__gguf_text(llm__gguf_find(g, key)); }
+LLM__PRIVATE llm__str llm__gguf_str(const llm__gguf *g, const char *key) { return llm__gguf_text(llm__gguf_find(g, key)); }
 
-/* The string at *at in an array of strings, and steps over it. */
-static llm__str llm__gguf_string(const uint8_t **at) {
+LLM__PRIVATE llm__str llm__gguf_string(const uint8_t **at) {
     llm__str s = llm__s((const char *)*at + 8, (size_t)llm__load_le(*at, 8));
     *at += 8 + s.n;
     return s;
@@ -231,9 +195,7 @@ static llm_result llm__gguf_read_head(llm__cursor *c, uint64_t *n_tensors, uint6
                       (size_t)*n_kv, (size_t)*n_tensors, most_kv, most_tensors, c->size);
 }
 
-/* Reads a GGUF file that lies at data; its tensors are added to `tensors`. All points into data, which must stay. The caller frees *g,
- * after errors too. Tensors may stand in any order with holes between them, and junk may follow: such files are about, and do no harm. */
-LLM__UNUSED static llm_result llm__gguf_parse(const char *path, const uint8_t *data, size_t size, llm__gguf *g, llm__tensors *tensors) {
+LLM__PRIVATE llm_result llm__gguf_parse(const char *path, const uint8_t *data, size_t size, llm__gguf *g, llm__tensors *tensors) {
     llm__cursor c = {path, data, size, 0, LLM_OK};
     uint64_t n_tensors = 0, n_kv = 0;
     size_t first = tensors->n;
@@ -252,4 +214,3 @@ LLM__UNUSED static llm_result llm__gguf_parse(const char *path, const uint8_t *d
         g->end = LLM__MAX(g->end, g->data_at + tensors->item[i].offset + (uint64_t)tensors->item[i].bytes);
     return r;
 }
-

@@ -1,16 +1,19 @@
-/* ---- GGUF vocabularies, as llama.cpp reads them ----
- * What the header has, a list or a value each:
- *
- *     tokenizer.ggml.model          "gpt2": BPE over bytes; "llama": SentencePiece's BPE; "t5": Unigram; "bert": WordPiece
- *     tokenizer.ggml.tokens         texts; of "gpt2" in the byte alphabet
- *     tokenizer.ggml.scores         of SentencePiece's models
- *     tokenizer.ggml.token_type     1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
- *     tokenizer.ggml.merges         of "gpt2"
- *
- * So it has the tokens with scores and types and, for BPE, the merges; but how text is cut is only a name, tokenizer.ggml.pre, whose
- * regexes are in llama.cpp's source. So they are here: a row lists the names that share them. What llama.cpp decides by the text of a
- * token or the kind of the model (which tokens end a turn, default ids, who gets BOS) is here too. Rules that differ from Hugging Face's:
- * no normal forms, added tokens longest first, unknown characters stay between their neighbours. */
+#include "model/gguf_vocab.h"
+#include "api/config.h"
+#include "api/model.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/files.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/build.h"
+#include "tokenizer/components.h"
+#include "tokenizer/tokenizer_json.h"
+#include "tokenizer/tiktoken.h"
+#include "tokenizer/tokenizer_files.h"
+#include "model/tensors.h"
+#include "model/gguf.h"
+#include "model/source.h"
 
 /* A word that is a token is taken whole; BOS is added unless the file says no; spaces are U+2581; there is no BOS by default. */
 enum { LLM__PRE_WHOLE = 1, LLM__PRE_BOS = 2, LLM__PRE_SPACES = 4, LLM__PRE_NO_BOS_ID = 8 };
@@ -94,12 +97,6 @@ static const llm__gguf_kv *llm__vocab_array(llm__tokenizer *t, const llm__gguf *
                      "as many floats as tokens" : "as many 32-bit integers as tokens");
     return t->result ? NULL : kv;
 }
-
-/* Tokens that end a turn, in llama.cpp as here. */
-#define LLM__SP "\xE2\x96\x81"
-#define LLM__DS(name) "<\xEF\xBD\x9C" name "\xEF\xBD\x9C> " /* DeepSeek's bars are U+FF5C */
-#define LLM__ENDS "<|im_end|> <|eot_id|> <|eom_id|> <|end|> <|return|> <|call|> <end_of_turn> <turn|> <|endoftext|> <|end_of_text|> <EOT> " \
-    "[EOT] <end_of_utterance> " LLM__DS("end" LLM__SP "of" LLM__SP "sentence")
 
 /* The type of a token. Some that end turns or mark code to fill in are control tokens whatever the file says, because many files are wrong
  * there and a model that ends a turn with plain text never stops; some of gpt-oss are never control tokens, because its chat format is
@@ -283,8 +280,7 @@ static void llm__tok_load_gguf(llm__tokenizer *t, const llm__gguf *g) {
     llm__tok_finish(t);
 }
 
-/* Opens the tokenizer: the one that was asked for (a folder, a file, or a GGUF, whose tensors are of no interest), else the model's. */
-static llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *cfg) {
+LLM__PRIVATE llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *cfg) {
     const char *path = cfg->tokenizer ? cfg->tokenizer : s->path;
     LLM__SCOPED(llm__tensors_free) llm__tensors unused = LLM__ZERO;
     llm__file f = LLM__ZERO;
@@ -307,4 +303,3 @@ static llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *
     t->kind = "none";
     return LLM_OK;
 }
-

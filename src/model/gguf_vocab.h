@@ -15,6 +15,7 @@
 #pragma once
 #include "api/config.h"
 #include "api/model.h"
+#include "base/platform.h"
 #include "model/source.h"
 
 /* Tokens that end a turn, in llama.cpp as here. */

@@ -1,7 +1,14 @@
-/* ---- The local Hugging Face cache ----
+/* hub: the local Hugging Face cache.
+ *
  * CACHE/models--ORG--NAME/refs/main holds a revision; snapshots/REVISION is a folder of links to the files. Names come from a command line
  * or a client, so they are checked as parts of a path; a revision comes from a file that anybody may have written, so it is, too. As in
  * Hugging Face's own libraries, a snapshot that main does not name is not found. */
+#include "api/config.h"
+#include "api/text.h"
+#include "api/model.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "base/files.h"
 
 /* A name that is safe as a part of a path: letters, digits, '-', '_', '.', and does not start with a dot. */
 static int llm__hub_part(const char *s, size_t n) {
@@ -37,4 +44,3 @@ LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_tex
     llm_text_add(path, at.data, at.len);
     return at.failed || path->failed ? llm__nomem() : LLM_OK;
 }
-

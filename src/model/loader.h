@@ -3,6 +3,7 @@
 #include "api/config.h"
 #include "api/model.h"
 #include "api/backend.h"
+#include "base/platform.h"
 #include "base/alloc.h"
 #include "base/text.h"
 #include "base/files.h"
@@ -85,6 +86,11 @@ struct llm_model {
     SLOT(S_UP, "mlp.shared_experts.up_proj mlp.shared_expert.up_proj ffn_up_shexp") \
     SLOT(S_DOWN, "mlp.shared_experts.down_proj mlp.shared_expert.down_proj shared_mlp.output_linear ffn_down_shexp") \
     SLOT(S_SCALE, "mlp.shared_expert_gate ffn_gate_inp_shexp")
+
+typedef enum llm__slot {
+#define LLM__SLOT_ENUM(slot, names) LLM__W_##slot,
+    LLM__SLOTS(LLM__SLOT_ENUM) LLM__W_SLOTS
+} llm__slot;
 
 static const char *const llm__slot_names[LLM__W_SLOTS] = {
 #define LLM__SLOT_NAMES(slot, names) names,

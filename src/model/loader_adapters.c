@@ -1,9 +1,16 @@
-/* ---- Adapters in the loader ----
- * An adapter (>>lora) goes through the same walk as the weights, so how families fuse, split and share their matrices is
- * written once. Where llm__take takes rows and columns of a stored W (out, in), an adapter has B (out, r) and A (r, in)
- * for W, and the same rows of B and columns of A are taken: B A is cut like W. llm__make then fills a slot of the layer's
- * site. What was taken of one stored matrix after the other (q, k and v of a fused one) is one part, and so are the
- * matrices of all experts. What the adapter has for it is copied, as f32. */
+#include "model/loader_adapters.h"
+#include "api/config.h"
+#include "api/json.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "cpu/dtypes.h"
+#include "model/tensors.h"
+#include "model/families.h"
+#include "model/arch.h"
+#include "model/loader.h"
 
 /* The two factors that the adapter has for a stored matrix: 1, and both are there; else 0, which may be an error. up: 0, or 1 and 2 for the
  * names that PEFT gives the parameter of a module (target_parameters): the module's, and the same with ".base_layer" where two of its
@@ -178,8 +185,7 @@ static void llm__adapter_put(llm__loader *L, const llm__net_pair *to, llm__adapt
     llm__arena_free(&p->memory);
 }
 
-/* A layer out of what was taken. An embedding (vocab, hidden) counts as the matrix across. */
-static void llm__adapter_layer(llm__loader *L, llm_role role, const llm__net_pair *to) {
+LLM__PRIVATE void llm__adapter_layer(llm__loader *L, llm_role role, const llm__net_pair *to) {
     llm__adapter_parts p = LLM__ZERO;
     llm__factors f;
     int64_t row = 0;
@@ -198,9 +204,7 @@ static void llm__adapter_layer(llm__loader *L, llm_role role, const llm__net_pai
     llm__adapter_put(L, to, &p);
 }
 
-/* Experts: one part for down, two for gate and up, whose rows `ff` the rank has. What the file has for both in one matrix has them one
- * after the other, or (turns) in turns. */
-static void llm__adapter_experts(llm__loader *L, int slot, llm__slice rows, llm__slice cols, int turns, const llm__net_pair *to) {
+LLM__PRIVATE void llm__adapter_experts(llm__loader *L, int slot, llm__slice rows, llm__slice cols, int turns, const llm__net_pair *to) {
     const int E = L->a->n_experts, two = slot == LLM__W_E_GATE, both = two ? (int)LLM__W_E_GATE_UP : slot;
     llm__adapter_parts p = LLM__ZERO;
     llm__factors *f = (llm__factors *)llm__arena_get(&p.memory, 2 * (size_t)E * sizeof *f);
@@ -220,4 +224,3 @@ static void llm__adapter_experts(llm__loader *L, int slot, llm__slice rows, llm_
     }
     llm__adapter_put(L, to, &p);
 }
-

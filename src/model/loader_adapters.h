@@ -7,6 +7,7 @@
  * matrices of all experts. What the adapter has for it is copied, as f32. */
 #pragma once
 #include "api/backend.h"
+#include "base/platform.h"
 #include "model/loader.h"
 
 /* A layer out of what was taken. An embedding (vocab, hidden) counts as the matrix across. */

@@ -25,6 +25,7 @@
  * what is loaded are kept by >>engine. What cannot be had is refused by name: modules saved whole, DoRA, biases. */
 #pragma once
 #include "api/config.h"
+#include "base/platform.h"
 #include "model/arch.h"
 #include "model/loader.h"
 #include "model/net.h"

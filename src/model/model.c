@@ -1,3 +1,30 @@
+/* model: the model object and its public side. */
+#include "api/config.h"
+#include "api/text.h"
+#include "api/model.h"
+#include "api/tokenizer.h"
+#include "api/template.h"
+#include "api/chat.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/json.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/subword.h"
+#include "tokenizer/decode.h"
+#include "chat/template.h"
+#include "chat/render.h"
+#include "chat/tools.h"
+#include "cpu/dtypes.h"
+#include "model/tensors.h"
+#include "model/source.h"
+#include "model/source_open.h"
+#include "model/arch.h"
+#include "model/rope.h"
+#include "model/loader.h"
+#include "model/net.h"
+
 /* What llm_model_get_info tells. Strings belong to the model. The file's type is the one that most bytes of its
  * tensors have. */
 static void llm__model_info_fill(llm_model *m) {
@@ -143,4 +170,3 @@ LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json
                               llm_text *out) {
     return llm__tools_grammar(model->source.tokenizer, format, tools, list, only, must, many, out);
 }
-

@@ -1,78 +1,17 @@
-/* ---- The net: weights and buffers of every rank ----
- * Tensor parallelism (Shoeybi et al. 2019): each of n ranks has a part of the heads, of the MLP's width, of every expert
- * and of the vocabulary. Matrices that lead into these are cut by rows, those that lead back to the residual stream by
- * columns:
- *   qkv     rows      heads, kv_heads        a rank's attention needs nothing of the others
- *   o       columns   heads                  gives a part of the sum; one rank has the bias
- *   up      rows      ff                     also of each expert and of the shared one
- *   down    columns   ff                     gives a part of the sum
- *   embed   rows      vocab                  tokens of other ranks give zeros: a sum again
- *   head    rows      vocab                  logits are gathered
- * So a rank ends a block with its part of a sum, and the residual operation adds the parts: two sums a layer. Everything
- * else (norms, router, latent layers) is the same on all ranks.
- *
- * Pipeline (Huang et al. 2019): the layers are cut into stages, each of which has n ranks of its own. The first stage has the embedding,
- * the last one the head, and x, the residual stream, is all that goes from one to the next:
- *   stage 0 (ranks 0, 1)    embed, layers 0 ... 15     x of rank 0 -> rank 2, x of rank 1 -> rank 3
- *   stage 1 (ranks 2, 3)    layers 16 ... 31, head
- * A token passes them one after the other, so it is memory that is won, not time. */
-
-/* What an engine asks for. Rows and outputs of a step are bounded, so that buffers can be made once. */
-typedef struct llm__net_config {
-    const llm_model *model;
-    const llm_backend *backend;
-    llm_backend_ctx *ctx;
-    int n_ranks, max_rows, max_out;
-    int n_stages;            /* n_ranks counts the ranks of all */
-    int n_loras, max_lora_rank; /* slots for adapters; 0: none */
-    int first_layer;         /* of the KV cache: a draft model's layers follow the model's */
-    int rounded_kv;          /* elements of one byte and less */
-    int kept_layer;          /* of the KV cache, that takes hidden states for an EAGLE head; 0: none */
-    const struct llm__net *model_net; /* whose embedding and output layer an EAGLE head uses */
-    llm_progress_fn progress;
-    void *progress_user;
-} llm__net_config;
-
-/* One layer on one rank. What a family lacks is NULL. */
-typedef struct llm__net_layer {
-    llm__net_pair attn_norm, post_attn, ffn_norm, post_ffn;          /* (D) */
-    llm__net_pair qkv, o;                                            /* (q_width + k_width + v, D), (D, n_heads * v_head_dim) */
-    llm__net_pair q_norm, k_norm, sinks;                             /* sinks: (n_heads) */
-    llm__net_pair q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b;         /* latent attention; without q_a, q_b is the whole q */
-    llm__net_pair up, down;                                          /* (2 ff: gate rows, up rows; or ff, D), (D, ff) */
-    llm__net_pair router, correction, e_up, e_down;                  /* (E, D), (E), (E, 2 ff, D), (E, D, ff) */
-    llm__net_pair s_up, s_down, s_gate;                              /* the shared expert; s_gate: (1, D), Qwen2-MoE's */
-} llm__net_layer;
-
-/* Buffers that hold some rows of the residual stream: all tokens, or only those whose logits are wanted. */
-typedef struct llm__net_lane {
-    llm_rows rows;
-    llm_buffer *x, *h, *y, *att; /* residual stream, normalised, what a block adds (rows, D); attention's result (rows, heads) */
-} llm__net_lane;
-
-/* One rank: a device of its own, or on a CPU a part of the work. */
-typedef struct llm__net_rank {
-    int begin, end, first, last;                /* its layers; first, last: of the pipeline's stages */
-    llm__slice heads, kv_heads, ff, ff_expert, ff_shared, vocab; /* this rank's shares */
-    int32_t q_width, k_width;                   /* columns of q and k in qkv; with norms over the whole width: of all ranks */
-    llm__net_pair embed, positions, embed_norm, out_norm, head;
-    llm__net_pair fc[2];                        /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
-    llm_weight *alibi, *inv_freq[2];
-    llm__net_layer *layer;                      /* (n_layers), of which it has some */
-    llm__net_lane token, out;
-    llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate; /* see llm__net_buffers */
-    llm_buffer *low, *plus, *head_plus, *e_low, *e_plus;                          /* of adapters */
-} llm__net_rank;
-
-/* A model on a backend. Weights and buffers belong to the backend, the structs to the net. */
-typedef struct llm__net {
-    llm__net_config cfg;
-    const llm__arch *a;
-    llm__net_rank *rank;     /* (n_ranks) */
-    llm__net_layer *layer;   /* (n_ranks, n_layers) */
-    int n_group, n_kv;       /* ranks of a stage; layers of the largest stage, which are what a rank's KV cache has */
-    llm_kv_layer kv;         /* the KV geometry of every layer on one rank */
-} llm__net;
+#include "model/net.h"
+#include "api/config.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/files.h"
+#include "cpu/packed.h"
+#include "cpu/linear.h"
+#include "model/families.h"
+#include "model/arch.h"
+#include "model/loader.h"
+#include "model/loader_adapters.h"
+#include "model/take.h"
 
 /* The rank's part of n, in whole units where there are enough: quantised columns are cut between blocks. */
 static llm__slice llm__net_split(int64_t n, int64_t unit, int rank, int n_ranks) {
@@ -294,8 +233,7 @@ static void llm__load_eagle(llm__loader *L, llm__net_rank *R, const struct llm__
     R->head.b = model->head.b;
 }
 
-/* All weights of one rank. A net that is only checked has no layers to put them in. */
-static void llm__load_rank(llm__loader *L, llm__net_rank *R, const llm__net_config *cfg) {
+LLM__PRIVATE void llm__load_rank(llm__loader *L, llm__net_rank *R, const llm__net_config *cfg) {
     int stage = L->rank / L->n_group, n_stages = L->n_ranks / L->n_group;
     if (!L->r) L->r = llm__net_share(L->a, L->rank % L->n_group, L->n_group, R);
     R->begin = L->a->n_layers * stage / n_stages;
@@ -317,8 +255,7 @@ static void llm__load_rank(llm__loader *L, llm__net_rank *R, const llm__net_conf
     }
 }
 
-/* A loader that only checks, for rank 0; the caller sets the backend. */
-static void llm__loader_begin(llm__loader *L, const llm_model *m, int n_ranks, int n_group) {
+LLM__PRIVATE void llm__loader_begin(llm__loader *L, const llm_model *m, int n_ranks, int n_group) {
     memset(L, 0, sizeof *L);
     L->m = m;
     L->a = &m->arch;
@@ -328,16 +265,13 @@ static void llm__loader_begin(llm__loader *L, const llm_model *m, int n_ranks, i
     L->n_group = n_group;
 }
 
-/* Frees what the backend had to see until weights_done: it plans at once, and reads the data when it packs. */
-static void llm__loader_end(llm__loader *L) {
+LLM__PRIVATE void llm__loader_end(llm__loader *L) {
     for (int k = 0; k < 2; k++) LLM_FREE(L->list[k].segment);
     LLM_FREE(L->taken);
     llm__arena_free(&L->keep);
 }
 
-/* Looks up every weight of a model and checks its shape and type, without a backend: what a file lacks is told when
- * it is opened, in milliseconds, and not after the first gigabytes have been packed. */
-static llm_result llm__net_check(llm_model *m) {
+LLM__PRIVATE llm_result llm__net_check(llm_model *m) {
     llm__loader L;
     llm__net_rank R = LLM__ZERO;
     llm__loader_begin(&L, m, 1, 1);
@@ -396,17 +330,14 @@ static llm_result llm__net_buffers(llm__net *net, int rank, int64_t wide) {
     return r;
 }
 
-/* NULL is fine. Weights and buffers belong to the backend. */
-LLM__UNUSED static void llm__net_close(llm__net *net) {
+LLM__PRIVATE void llm__net_close(llm__net *net) {
     if (!net) return;
     LLM_FREE(net->rank);
     LLM_FREE(net->layer);
     LLM_FREE(net);
 }
 
-/* Makes weights and buffers of every rank; the backend frees them when it is closed. Not the KV pages: how many there are
- * depends on the memory that is left now, so the engine makes them afterwards, from the geometry that is kept here. */
-LLM__UNUSED static llm_result llm__net_open(const llm__net_config *cfg, llm__net **out) {
+LLM__PRIVATE llm_result llm__net_open(const llm__net_config *cfg, llm__net **out) {
     *out = NULL;
     const llm__arch *a = &cfg->model->arch;
     if (!a->n_layers) return llm__error(LLM_ERR_ARG, "%s: opened with vocab_only: it has no weights", cfg->model->path);
@@ -450,10 +381,7 @@ LLM__UNUSED static llm_result llm__net_open(const llm__net_config *cfg, llm__net
     return LLM_OK;
 }
 
-/* seq_rope and seq_rope_base of a request with this prompt: both depend on the prompt's length and stay for the
- * request's life. The base grows as base * s^(d / (d - 2)), which stretches the slowest frequency by s ("NTK-aware",
- * bloc97 2023). */
-LLM__UNUSED static void llm__net_rope_of(const llm__net *net, int32_t prompt_len, int32_t *variant, float *base) {
+LLM__PRIVATE void llm__net_rope_of(const llm__net *net, int32_t prompt_len, int32_t *variant, float *base) {
     const llm__arch *a = net->a;
     /* the prompt's length decides, not the answer's: a base that moved under cached keys would spoil them */
     double length = prompt_len / LLM__MAX(a->dynamic_from, 1), grow = 1;
@@ -463,9 +391,7 @@ LLM__UNUSED static void llm__net_rope_of(const llm__net *net, int32_t prompt_len
     *base = a->rope_dim > 2 && grow > 1 ? (float)pow(grow, a->rope_dim / (a->rope_dim - 2.0)) : 1.0f;
 }
 
-/* The last hidden state of an out row of the latest step: what the head has read, (hidden) values. */
-LLM__UNUSED static const float *llm__net_hidden(const llm__net *net, int out_row) {
+LLM__PRIVATE const float *llm__net_hidden(const llm__net *net, int out_row) {
     int rank = net->cfg.n_ranks - net->n_group; /* the first of the last stage */
     return net->cfg.backend->buffer_row(net->cfg.ctx, rank, net->rank[rank].out.h, out_row);
 }
-

@@ -1,14 +1,16 @@
-/* ---- Rotary positions ----
- * RoPE (Su et al. 2021) turns the i-th pair of values of a head by the angle position * w[i], w[i] = base^(-2i/d), so that
- * the score of a query and a key depends on how far apart they stand. A model trained on short texts (L tokens) reads
- * longer ones when its slow frequencies, which never came round in training, are slowed further by a factor s:
- *   linear     w'[i] = w[i] / s                                  (Chen et al. 2023)
- *   dynamic    base' = base * s^(d / (d - 2)), s from the length of the prompt, once it is longer than L
- *   yarn       w'[i] = w[i] * (1 - r) + w[i] / s * r, r rises from 0 to 1 between two frequencies, given by how often
- *              they turn within L; cosines and sines are multiplied by 0.1 ln s + 1
- *   llama3     the same with r falling in the number of turns itself, and no multiplier
- *   longrope   w'[i] = w[i] / f[i], the f found by search, one set up to L and one beyond
- * All this is worked out once, here, in double; a step only multiplies positions by the frequencies. */
+#include "model/rope.h"
+#include "api/config.h"
+#include "api/json.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "model/tensors.h"
+#include "model/gguf.h"
+#include "model/source.h"
+#include "model/facts.h"
+#include "model/families.h"
+#include "model/arch.h"
 
 /* How far YaRN stretches attention: 0.1 * mscale * ln(factor) + 1, found by trial in its paper. */
 static double llm__yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }
@@ -200,9 +202,7 @@ static llm_result llm__arch_check(const llm__facts *f, const llm__arch *a) {
     return LLM_OK;
 }
 
-/* Reads the architecture of an opened model. `dummy`: there are no tensors to look at, so the family's habit decides
- * about the output matrix. For GGUF the vocabulary is the embedding's height: files may lack the key. */
-static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) {
+LLM__PRIVATE llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) {
     char method[64];
     llm__facts f = LLM__ZERO;
     memset(a, 0, sizeof *a);
@@ -243,4 +243,3 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
     if (a->tied < 0 && dummy) a->tied = (a->flags & LLM__TIED) != 0;
     return f.r;
 }
-

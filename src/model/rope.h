@@ -12,6 +12,7 @@
  * All this is worked out once, here, in double; a step only multiplies positions by the frequencies. */
 #pragma once
 #include "api/config.h"
+#include "base/platform.h"
 #include "model/source.h"
 #include "model/arch.h"
 

@@ -1,10 +1,16 @@
-/* ---- safetensors ----
- * Eight bytes: the length of the header; the header, JSON; the data. The format demands that the tensors cover the data without hole,
- * overlap or rest, so that no second file (a zip, a PDF) can hide in it. We demand it too, and that the header begins with '{' at once and
- * has no key twice: what Python's json module would make of it is then the same as what we make of it. */
+#include "model/safetensors.h"
+#include "api/config.h"
+#include "api/json.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/json.h"
+#include "cpu/dtypes.h"
+#include "model/tensors.h"
+#include "model/gguf.h"
 
-/* A tail for messages about a file that is not what its name says. */
-static const char *llm__looks_like(const uint8_t *p, size_t n) {
+LLM__PRIVATE const char *llm__looks_like(const uint8_t *p, size_t n) {
     static const struct { const char *start, *what; } known[] = {
         {"version https://git-lfs", " (a Git LFS pointer, not the file itself: git lfs pull fetches it)"},
         {"PK\x03\x04", " (a zip or PyTorch file; pickles are never read: convert it to safetensors)"},
@@ -66,8 +72,7 @@ static llm_result llm__safetensors_item(const char *path, const llm_json *doc, i
                     (long long)x.bytes);
 }
 
-/* Reads a safetensors file that lies at data: the header's length (8 bytes), the header, then data that the tensors cover exactly. */
-LLM__UNUSED static llm_result llm__safetensors_parse(const char *path, const uint8_t *data, size_t size, llm__tensors *tensors) {
+LLM__PRIVATE llm_result llm__safetensors_parse(const char *path, const uint8_t *data, size_t size, llm__tensors *tensors) {
     static const llm_json_limits limits = {8, 16000000, 0};
     const size_t limit = 100000000; /* the format's own */
     size_t first = tensors->n, n = size >= 8 ? (size_t)llm__load_le(data, 8) : 0;
@@ -85,4 +90,3 @@ LLM__UNUSED static llm_result llm__safetensors_parse(const char *path, const uin
     }
     return r ? r : llm__tensors_place(tensors, first, path, data + 8 + n, 8 + n, size - 8 - n, 1);
 }
-

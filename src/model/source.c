@@ -1,54 +1,33 @@
-/* ---- The source: everything a model is opened from ----
- * A GGUF file has all of it in one: keys general.*, ARCHITECTURE.* (shapes), tokenizer.ggml.* (the vocabulary), tokenizer.chat_template,
- * then the tensors. A folder has a file for each:
- *   config.json                        shapes and switches; read by >>model
- *   generation_config.json             ids that end an answer, and how the publisher wants it sampled; may be absent
- *   model.safetensors                  the tensors, or shards of them with model.safetensors.index.json
- *   tokenizer.json, tokenizer.model, *.tiktoken    one of them; read by >>tokenizer
- *   tokenizer_config.json              names of special tokens, and in many models the chat template
- *   chat_template.jinja                the template where it is not there
- * Opened in this order: settings and tensors, tokenizer_config.json, the tokenizer, special ids and stop ids (they need the tokenizer), the
- * chat template. The source owns all of it; close takes it down whole, after a failed opening too. Paths, texts and the keys of GGUF files
- * lie in its arena. */
+#include "model/source.h"
+#include "api/config.h"
+#include "api/json.h"
+#include "api/model.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/map.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "model/tensors.h"
+#include "model/gguf.h"
+#include "model/safetensors.h"
 
-typedef struct llm__source {
-    const char *path;
-    llm__gguf *gguf;                          /* keys of the (first) file; NULL: a folder */
-    llm_json *config, *generation_config, *tokenizer_config; /* of a folder; NULL: absent. Roots are objects */
-    llm__tensors tensors;                     /* of all parts and shards; empty with vocab_only or dummy_weights */
-    llm__tokenizer *tokenizer;                /* without any token only with dummy_weights in a folder without tokenizer files */
-    llm_template *chat_template;              /* NULL: none, or chat_template_error says why not */
-    char *chat_template_text, *chat_template_error;
-    const char *bos_token, *eos_token;        /* their texts, for templates; NULL: none */
-    int32_t bos_id, eos_id, pad_id, unk_id;   /* -1: none */
-    llm_tokens stop_ids;                      /* every id that ends an answer, eos_id first */
-    llm__file *files;                         /* stay open as long as the source */
-    size_t n_files, files_cap;
-    llm__gguf *vocab_gguf;                    /* the GGUF of the vocabulary: gguf, one of its own, or NULL */
-    llm__arena arena;
-    llm__logger log;
-    int no_mmap;
-} llm__source;
-
-/* Opens a file that stays open as long as the source: tensors, keys and vocabularies point into it. */
-static llm_result llm__source_file(llm__source *s, const char *path, llm__file *out) {
+LLM__PRIVATE llm_result llm__source_file(llm__source *s, const char *path, llm__file *out) {
     if (!llm__grow((void **)&s->files, &s->files_cap, s->n_files + 1, sizeof *s->files)) return llm__nomem();
     llm_result r = llm__file_open(path, 0, s->no_mmap, out);
     if (!r) s->files[s->n_files++] = *out;
     return r;
 }
 
-/* folder/name in the arena; NULL: no memory. */
-static const char *llm__source_path(llm__source *s, const char *folder, const char *name) {
+LLM__PRIVATE const char *llm__source_path(llm__source *s, const char *folder, const char *name) {
     LLM__SCOPED(llm__drop) char *path = llm__path_join(folder, name);
     return path ? llm__arena_str(&s->arena, llm__lit(path)) : NULL;
 }
 
-/* A file is known by its first bytes, not by its name. */
-static int llm__is_gguf(const llm__file *f) { return f->size >= 4 && !memcmp(f->data, "GGUF", 4); }
+LLM__PRIVATE int llm__is_gguf(const llm__file *f) { return f->size >= 4 && !memcmp(f->data, "GGUF", 4); }
 
-/* Reads an open GGUF file: its tensors into `tensors`, its keys into *out, which llm__gguf_free must empty even after errors. */
-static llm_result llm__source_keys(llm__source *s, const char *path, const llm__file *f, llm__tensors *tensors, llm__gguf **out) {
+LLM__PRIVATE llm_result llm__source_keys(llm__source *s, const char *path, const llm__file *f, llm__tensors *tensors, llm__gguf **out) {
     llm__gguf *g = *out = (llm__gguf *)llm__arena_get(&s->arena, sizeof *g);
     llm_result r = g ? llm__gguf_parse(path, f->data, f->size, g, tensors) : llm__nomem();
     if (!r && g->end && f->size > g->end + g->alignment)
@@ -62,9 +41,7 @@ static int llm__split_number(const llm__gguf *g, const char *key, int absent) {
     return v < 0 || v > 65535 ? -1 : (int)v;
 }
 
-/* A GGUF file and, if it is split, its other parts; each says which part of how many it is. The first has the keys; the others are opened
- * by the names that follow from its own, so nothing in a file can make us open another. */
-static llm_result llm__source_gguf(llm__source *s, const char *path, llm__file f) {
+LLM__PRIVATE llm_result llm__source_gguf(llm__source *s, const char *path, llm__file f) {
     char ending[40];
     llm_result r = llm__source_keys(s, path, &f, &s->tensors, &s->gguf);
     if (r) return r;
@@ -89,8 +66,7 @@ static llm_result llm__source_gguf(llm__source *s, const char *path, llm__file f
     return llm__error(LLM_ERR_FORMAT, "%s: split.tensors.count is %lld, the parts have %zu", path, (long long)total, s->tensors.n);
 }
 
-/* Reads a JSON file of a folder whose root is an object. Absent: LLM_OK and NULL. */
-static llm_result llm__folder_json(llm__source *s, const char *folder, const char *name, size_t limit, llm_json **out) {
+LLM__PRIVATE llm_result llm__folder_json(llm__source *s, const char *folder, const char *name, size_t limit, llm_json **out) {
     const char *path = llm__source_path(s, folder, name);
     *out = NULL;
     if (!path) return llm__nomem();
@@ -100,8 +76,7 @@ static llm_result llm__folder_json(llm__source *s, const char *folder, const cha
     return r;
 }
 
-/* Says that a folder lacks a file, and what stands there instead. */
-static llm_result llm__folder_lacks(const char *folder, const char *lacks) {
+LLM__PRIVATE llm_result llm__folder_lacks(const char *folder, const char *lacks) {
     static const struct { const char *ending, *advice; } kinds[] = {
         {".gguf", ": give the path of that file"},
         {".bin", ", a pickle, which is never read: convert the model to safetensors"},
@@ -121,8 +96,7 @@ static llm_result llm__folder_lacks(const char *folder, const char *lacks) {
     return llm__error(LLM_ERR_IO, "%s: no %s there, but %.200s%s", folder, lacks, found, kinds[best].advice);
 }
 
-/* One shard: all its tensors go into the table. path NULL: no memory for it. */
-static llm_result llm__source_safetensors(llm__source *s, const char *path) {
+LLM__PRIVATE llm_result llm__source_safetensors(llm__source *s, const char *path) {
     llm__file f;
     llm_result r = path ? llm__source_file(s, path, &f) : llm__nomem();
     return r ? r : llm__safetensors_parse(path, f.data, f.size, &s->tensors);
@@ -147,8 +121,7 @@ static llm_result llm__source_shards(llm__source *s, const char *folder, const l
     return llm__error(LLM_ERR_FORMAT, "%s: model.safetensors.index.json: weight_map: an object of shard names expected", folder);
 }
 
-/* The weights of a folder: model.safetensors, or else the shards of its index. */
-static llm_result llm__source_weights(llm__source *s, const char *folder) {
+LLM__PRIVATE llm_result llm__source_weights(llm__source *s, const char *folder) {
     const char *single = llm__source_path(s, folder, "model.safetensors");
     LLM__SCOPED(llm__json_drop) llm_json *index = NULL;
     if (!single || llm__path_kind_of(single) != LLM__PATH_NONE) return llm__source_safetensors(s, single);
@@ -157,11 +130,9 @@ static llm_result llm__source_weights(llm__source *s, const char *folder) {
     return index ? llm__source_shards(s, folder, index) : llm__folder_lacks(folder, "model.safetensors");
 }
 
-/* A Hugging Face folder. */
-static llm_result llm__source_folder(llm__source *s, const char *path, const llm_model_config *cfg) {
+LLM__PRIVATE llm_result llm__source_folder(llm__source *s, const char *path, const llm_model_config *cfg) {
     llm_result r = llm__folder_json(s, path, "config.json", 16000000, &s->config);
     if (!r && !s->config && !cfg->vocab_only) r = llm__folder_lacks(path, "config.json");
     if (!r) r = llm__folder_json(s, path, "generation_config.json", 16000000, &s->generation_config);
     return r || cfg->vocab_only || cfg->dummy_weights ? r : llm__source_weights(s, path);
 }
-

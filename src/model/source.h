@@ -15,6 +15,7 @@
 #include "api/config.h"
 #include "api/text.h"
 #include "api/model.h"
+#include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/files.h"

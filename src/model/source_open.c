@@ -1,7 +1,24 @@
-/* ---- Special tokens and what ends an answer ----
- * Files disagree, and each is right about something: an answer ends at every id that any of them calls an end. Forgetting one makes a model
- * talk to itself; the reverse fault is not known, but for gpt-oss. Ids from JSON files are not compared with the vocabulary: an id that no
- * logit has can never be sampled, and padded vocabularies have ids without a token. */
+#include "model/source_open.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/json.h"
+#include "api/model.h"
+#include "api/template.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/decode.h"
+#include "tokenizer/build.h"
+#include "tokenizer/tokenizer_files.h"
+#include "model/tensors.h"
+#include "model/gguf.h"
+#include "model/safetensors.h"
+#include "model/source.h"
+#include "model/gguf_vocab.h"
 
 /* Real lists have one to ten ids. Each is compared with those before it, so a list of millions must not be read. */
 enum { LLM__MAX_STOPS = 16384 };
@@ -165,8 +182,7 @@ static llm_result llm__source_template(llm__source *s, const llm_model_config *c
  * Everything is checked here, once; what is open can be used without further checks. Opening allocates in proportion to headers and
  * vocabulary: weights stay in the mapped files until a backend packs them. */
 
-/* Frees all of it, also what a failed opening had begun; a zeroed source is fine. */
-static void llm__source_close(llm__source *s) {
+LLM__PRIVATE void llm__source_close(llm__source *s) {
     llm_template_close(s->chat_template);
     llm__tokenizer_close(s->tokenizer);
     llm_tokens_free(&s->stop_ids);
@@ -203,8 +219,7 @@ static llm_result llm__source_open_path(llm__source *s, const llm_model_config *
                       llm__looks_like(f.data, f.size));
 }
 
-/* Opens what a model is made of. cfg may be NULL; path must outlive the source. On error nothing is left open. */
-static llm_result llm__source_open(const char *path, const llm_model_config *cfg, llm__source *out) {
+LLM__PRIVATE llm_result llm__source_open(const char *path, const llm_model_config *cfg, llm__source *out) {
     const llm_model_config none = LLM__ZERO;
     memset(out, 0, sizeof *out);
     if (!cfg) cfg = &none;
@@ -224,4 +239,3 @@ static llm_result llm__source_open(const char *path, const llm_model_config *cfg
     if (r) llm__source_close(out);
     return r;
 }
-

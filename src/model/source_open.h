@@ -6,6 +6,7 @@
 #pragma once
 #include "api/config.h"
 #include "api/model.h"
+#include "base/platform.h"
 #include "model/source.h"
 
 /* Frees all of it, also what a failed opening had begun; a zeroed source is fine. */

@@ -1,7 +1,16 @@
-/* Adds rows of a stored matrix, cut to some columns, to the weight that is put together; without columns (size 0)
- * values of a vector. bias: required (1), used where there is one (0), never (-1). Of a product that is summed over
- * ranks one rank has it. */
-static void llm__take(llm__loader *L, int slot, llm__slice which, llm__slice rows, llm__slice cols, int bias) {
+#include "model/take.h"
+#include "api/config.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "cpu/dtypes.h"
+#include "cpu/linear.h"
+#include "model/families.h"
+#include "model/loader.h"
+#include "model/loader_adapters.h"
+
+LLM__PRIVATE void llm__take(llm__loader *L, int slot, llm__slice which, llm__slice rows, llm__slice cols, int bias) {
     char name[256];
     if (L->adapter) {
         if (!L->r && !llm__grow((void **)&L->taken, &L->taken_cap, L->n_taken + 1, sizeof *L->taken)) L->r = llm__nomem();
@@ -35,8 +44,7 @@ static void llm__hand_over(llm__loader *L, int list, llm_role role, const char *
     from->rows = 0;
 }
 
-/* Makes what was taken into a weight and its bias. */
-static void llm__make(llm__loader *L, llm_role role, int slot, int32_t n_experts, llm__net_pair *out) {
+LLM__PRIVATE void llm__make(llm__loader *L, llm_role role, int slot, int32_t n_experts, llm__net_pair *out) {
     char name[256];
     if (L->adapter) {
         llm__adapter_layer(L, role, out);
@@ -58,19 +66,16 @@ static void llm__make(llm__loader *L, llm_role role, int slot, int32_t n_experts
     llm__hand_over(L, 1, LLM_ROLE_VECTOR, name, 0, 0, &out->b);
 }
 
-/* A weight out of one stored matrix: the usual case. */
-static void llm__load(llm__loader *L, llm_role role, int slot, llm__slice rows, llm__slice cols, int bias, llm__net_pair *out) {
+LLM__PRIVATE void llm__load(llm__loader *L, llm_role role, int slot, llm__slice rows, llm__slice cols, int bias, llm__net_pair *out) {
     llm__take(L, slot, llm__all(1), rows, cols, bias);
     llm__make(L, role, slot, 0, out);
 }
 
-/* A vector: norm weights, sinks, corrections. Absent and not a must: *out stays NULL, which operations take for none. */
-static void llm__load_vector(llm__loader *L, int slot, llm__slice values, int must, int bias, llm__net_pair *out) {
+LLM__PRIVATE void llm__load_vector(llm__loader *L, int slot, llm__slice values, int must, int bias, llm__net_pair *out) {
     if (must || llm__has(L, slot)) llm__load(L, LLM_ROLE_VECTOR, slot, values, llm__all(0), bias, out);
 }
 
-/* n numbers that were worked out here, not stored; they live in the model. */
-static void llm__load_numbers(llm__loader *L, const char *name, const float *numbers, int64_t n, llm_weight **out) {
+LLM__PRIVATE void llm__load_numbers(llm__loader *L, const char *name, const float *numbers, int64_t n, llm_weight **out) {
     llm_segment *s = llm__loader_segment(L, 0, n);
     if (!s) return;
     s->data = numbers;
@@ -80,4 +85,3 @@ static void llm__load_numbers(llm__loader *L, const char *name, const float *num
     s->n_cols = 1;
     llm__hand_over(L, 0, LLM_ROLE_VECTOR, name, 0, 0, out);
 }
-

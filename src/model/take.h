@@ -1,6 +1,7 @@
 /* take: handing weights to a backend. */
 #pragma once
 #include "api/backend.h"
+#include "base/platform.h"
 #include "cpu/linear.h"
 #include "model/loader.h"
 

@@ -1,22 +1,11 @@
-/* ============================================================================
- * >>formats   GGUF and safetensors: where tensors, settings and vocabularies come from.
- * ============================================================================
- * A model is a GGUF file (or its parts) or a Hugging Face folder. Both end as one llm__source: a table of tensors that point into the
- * mapped files, the settings (GGUF keys, or config.json), the tokenizer, the chat template, and the ids that end an answer.
- *
- * Files are hostile until checked. A reader walks the bytes with a cursor that cannot pass the end, and everything is checked before anyone
- * sees it: counts against the bytes that are left, sizes by checked arithmetic, every tensor's range against the file and against its
- * neighbours. Tables grow with what was really read, never by what a header claims, so a lie of 100 GiB costs nothing. Where a reader could
- * take the first or the last of two (keys, tensors), the file is refused: two programs must not see two models in one file. Big arrays (a
- * vocabulary has 262,144 strings) are not copied: a key says type, count and place.
- *
- * In memory a tensor is row-major whatever the file: shape[0] is the outermost dimension. GGUF stores dimensions the other way round,
- * innermost first; the bytes are the same. Data of a safetensors file need not be aligned to its elements: load it with memcpy or unaligned
- * loads.
- *
- * Nothing of a model folder is executed, and only files named here, or by a plain name in the index, are opened. Links are followed (the
- * Hugging Face cache is made of them), but what they lead to must be a regular file. Pickles (pytorch_model.bin) are never read.
- * References: ggml/docs/gguf.md; huggingface/safetensors README ("Format"). */
+#include "model/tensors.h"
+#include "api/config.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/map.h"
+#include "cpu/dtypes.h"
 
 /* ---- The table of tensors ----
  * Both readers fill it the same way: llm__tensors_add for each tensor as the header is read, then llm__tensors_place once for the whole
@@ -24,39 +13,19 @@
  * on, for every tensor in it: its name is unique and plain text; the product of its shape is below 2^63; bytes is what its type needs for
  * that shape; [data, data + bytes) lies in the mapped file and shares no byte with another tensor. */
 
-typedef struct llm__tensor {
-    llm__str name;       /* NUL-terminated */
-    int32_t type;        /* llm_type, or a GGUF number that llm__type_info may not know: then bytes is 0 */
-    int32_t n_dims;      /* 0 to 4; more (never of a language model) are folded into the first */
-    int64_t shape[4];    /* row-major: outermost first; 1 beyond n_dims */
-    const uint8_t *data; /* in the mapped file */
-    int64_t bytes;
-    uint64_t offset;     /* of its file's data part */
-} llm__tensor;
-
-typedef struct llm__tensors {
-    llm__tensor *item; /* (n) in the order of the files */
-    size_t n, cap;
-    llm__map by_name;
-    llm__arena names;
-} llm__tensors;
-
-/* Frees the table; the files that the tensors lie in belong to others. An empty table is fine. */
-LLM__UNUSED static void llm__tensors_free(llm__tensors *t) {
+LLM__PRIVATE void llm__tensors_free(llm__tensors *t) {
     LLM_FREE(t->item);
     llm__map_free(&t->by_name);
     llm__arena_free(&t->names);
     memset(t, 0, sizeof *t);
 }
 
-/* NULL if absent. */
-LLM__UNUSED static const llm__tensor *llm__tensors_find(const llm__tensors *t, const char *name) {
+LLM__PRIVATE const llm__tensor *llm__tensors_find(const llm__tensors *t, const char *name) {
     int32_t i = llm__map_get(&t->by_name, llm__lit(name));
     return i < 0 ? NULL : &t->item[i];
 }
 
-/* LLM_ERR_FORMAT with "path: what name: " before the sentence. */
-__attribute__((format(printf, 4, 5))) static llm_result llm__bad(const char *path, const char *what, llm__str name, const char *format,
+LLM__PRIVATE LLM__PRINTF(4, 5) llm_result llm__bad(const char *path, const char *what, llm__str name, const char *format,
                                                                  ...) {
     char text[600];
     va_list args;
@@ -66,18 +35,15 @@ __attribute__((format(printf, 4, 5))) static llm_result llm__bad(const char *pat
     return llm__error(LLM_ERR_FORMAT, "%s: %s %.*s: %s", path, what, (int)LLM__MIN(name.n, (size_t)128), name.p, text);
 }
 
-/* 1 if a text ends so. */
-static int llm__ends_with(const char *s, const char *end) { return strlen(s) >= strlen(end) && !strcmp(s + strlen(s) - strlen(end), end); }
+LLM__PRIVATE int llm__ends_with(const char *s, const char *end) { return strlen(s) >= strlen(end) && !strcmp(s + strlen(s) - strlen(end), end); }
 
-/* A NUL-terminated copy in an arena; NULL: no memory. */
-static char *llm__arena_str(llm__arena *a, llm__str s) {
+LLM__PRIVATE char *llm__arena_str(llm__arena *a, llm__str s) {
     char *p = (char *)llm__arena_get(a, s.n + 1);
     if (p && s.n) memcpy(p, s.p, s.n);
     return p;
 }
 
-/* Text from a file that may stand in messages and listings: UTF-8 without control characters, 1 to `most` bytes. */
-static int llm__plain_text(llm__str s, size_t most) {
+LLM__PRIVATE int llm__plain_text(llm__str s, size_t most) {
     if (!s.n || s.n > most) return 0;
     for (size_t i = 0; i < s.n;) {
         int len;
@@ -88,9 +54,7 @@ static int llm__plain_text(llm__str s, size_t most) {
     return 1;
 }
 
-/* Checks and adds one tensor, whose data is not placed yet: type, n_dims, shape and offset are given; its bytes are worked out. All factors
- * go through checked products, and the block size divides the innermost dimension alone: a count that fits only in all must not pass. */
-static llm_result llm__tensors_add(llm__tensors *t, const char *path, llm__str name, llm__tensor *x) {
+LLM__PRIVATE llm_result llm__tensors_add(llm__tensors *t, const char *path, llm__str name, llm__tensor *x) {
     const llm__type_desc *info = llm__type_info(x->type);
     uint64_t elements = 1;
     int ok = 1;
@@ -120,9 +84,7 @@ static int llm__tensor_order(const void *a, const void *b) {
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-/* Gives the tensors from `first` on their data: `size` bytes at data, which is at byte data_at of the file. Checks all of them first: no
- * overlap, nothing behind the end; `covering`: no hole between them and nothing after them either. */
-static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *path, const uint8_t *data, size_t data_at, size_t size,
+LLM__PRIVATE llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *path, const uint8_t *data, size_t data_at, size_t size,
                                      int covering) {
     size_t n = t->n - first;
     uint64_t end = 0;
@@ -149,4 +111,3 @@ static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *
     for (size_t i = first; i < t->n; i++) t->item[i].data = data + t->item[i].offset;
     return LLM_OK;
 }
-

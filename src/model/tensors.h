@@ -47,7 +47,7 @@ LLM__PRIVATE void llm__tensors_free(llm__tensors *t);
 LLM__PRIVATE const llm__tensor *llm__tensors_find(const llm__tensors *t, const char *name);
 
 /* LLM_ERR_FORMAT with "path: what name: " before the sentence. */
-__attribute__((format(printf, 4, 5))) LLM__PRIVATE llm_result llm__bad(const char *path, const char *what, llm__str name, const char *format,
+LLM__PRIVATE LLM__PRINTF(4, 5) llm_result llm__bad(const char *path, const char *what, llm__str name, const char *format,
                                                                  ...);
 
 /* 1 if a text ends so. */

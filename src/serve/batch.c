@@ -1,4 +1,5 @@
-/* ---- many at once
+/* batch: many prompts or chats at once.
+ *
  * Every prompt is a call of >>openai, as in a server: its fields are read and its errors told there. A window of them is in flight; what
  * has ended is copied out and its call freed, so that memory grows with the answers only.
  *
@@ -7,6 +8,25 @@
  *
  * The shapes are those of the offline interfaces that people come from: params and outputs are FastDeploy's LLM.generate and LLM.chat, with
  * LMDeploy's names of parameters understood too. A prompt that is refused is an output with an error of its own; the others go on. */
+#include "api/config.h"
+#include "api/text.h"
+#include "api/json.h"
+#include "api/tokenizer.h"
+#include "api/chat.h"
+#include "api/engine.h"
+#include "api/request.h"
+#include "api/easy.h"
+#include "api/options.h"
+#include "api/openai.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/json.h"
+#include "engine/scheduler.h"
+#include "serve/options.h"
+#include "serve/openai.h"
+#include "serve/setup.h"
+#include "serve/easy.h"
 
 /* llm_load with its settings as JSON: {"max_model_len": 4096, "tensor_parallel_size": 2}, by the names of the command line's options, whose
  * rows it shares (>>options). What only a server has a use for is passed over, a name that nobody knows is an error. NULL: an error,
@@ -199,4 +219,3 @@ LLM_API llm_outputs *llm_generate_batch(llm *l, const llm_prompt *prompts, int32
 LLM_API llm_outputs *llm_chat_batch(llm *l, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg) {
     return llm__batch_all(l, 1, prompts, n, cfg);
 }
-

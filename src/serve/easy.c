@@ -1,29 +1,22 @@
-/* ============================================================================
- * >>easy   Ten lines to a working program.
- * ============================================================================
- * llm_load opens a model and an engine for one sequence. A conversation is a list of messages kept as JSON text; each turn is rendered by
- * the model's own template from the beginning and submitted whole: the prefix cache knows all but the latest words of it, so a long
- * conversation costs no more than its last turn. Everything runs in the caller's thread: llm_chat_next steps the engine until there is
- * something to show. This is also the example of how the calls of >>api-request belong together.
- *
- *   llm *l = llm_load("model.gguf", NULL);
- *   llm_chat *c = llm_chat_new(l, "You are brief.");         messages: {"role":"system", ...}
- *   llm_chat_say(c, "2 and 2?");                             ...,{"role":"user", ...} --llm_render--> prompt --> a request
- *   for (const char *s; (s = llm_chat_next(c));) puts(s);    step, poll, step, poll ...; at the end ...,{"role":"assistant", ...}
- *   llm_chat_say(c, "And 3?");                               the four messages are rendered and submitted; only the last is new
- *
- * A chat owns its messages and the request that is under way; the llm owns model and engine and must outlive its chats. The
- * messages are kept as JSON text and not as a tree: a turn only appends to them. */
+#include "serve/easy.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/json.h"
+#include "api/model.h"
+#include "api/tokenizer.h"
+#include "api/template.h"
+#include "api/sampler.h"
+#include "api/engine.h"
+#include "api/request.h"
+#include "api/easy.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/json.h"
+#include "model/loader.h"
+#include "engine/scheduler.h"
 
-struct llm {
-    llm_model *model;
-    llm_engine *engine;
-    int reasoning, tool_format; /* as in llm_openai_service; -1: as the chat template says */
-};
-
-/* One sequence and a context for talking unless cfg says otherwise: a context of 128k tokens would take gigabytes. What
- * was opened before an error is closed again; llm_last_error says why. */
-static llm *llm__easy_open(const char *path, llm_model_config *m, llm_engine_config *c) {
+LLM__PRIVATE llm *llm__easy_open(const char *path, llm_model_config *m, llm_engine_config *c) {
     llm *l = LLM__NEW(llm, 1);
     m->log = c->log;
     m->log_user = c->log_user;
@@ -182,4 +175,3 @@ LLM_API const char *llm_chat_next(llm_chat *c) {
     }
     return NULL;
 }
-

@@ -17,6 +17,7 @@
 #include "api/model.h"
 #include "api/engine.h"
 #include "api/easy.h"
+#include "base/platform.h"
 #include "model/loader.h"
 #include "engine/scheduler.h"
 

@@ -43,6 +43,7 @@
 #include "api/sampler.h"
 #include "api/options.h"
 #include "api/openai.h"
+#include "base/platform.h"
 #include "base/json.h"
 #include "chat/tools.h"
 #include "grammar/machine.h"
@@ -133,11 +134,11 @@ struct llm_openai_call {
 LLM__PRIVATE int llm__oai_chats(const llm_openai_call *k);
 
 /* Says which field the errors that follow are about. Returns 1. */
-__attribute__((format(printf, 2, 3))) LLM__PRIVATE int llm__oai_at(llm_openai_call *k, const char *format, ...);
+LLM__PRIVATE LLM__PRINTF(2, 3) int llm__oai_at(llm_openai_call *k, const char *format, ...);
 
 /* Keeps the error of a field: 400, unless the caller changes the status. param NULL: of the field that llm__oai_at named. A sentence that
  * begins with a small letter or a colon goes on behind the field's name. Returns 0, so that a check that fails ends in one line. */
-__attribute__((format(printf, 3, 4))) LLM__PRIVATE int llm__oai_bad(llm_openai_call *k, const char *param, const char *format, ...);
+LLM__PRIVATE LLM__PRINTF(3, 4) int llm__oai_bad(llm_openai_call *k, const char *param, const char *format, ...);
 
 /* The library's latest error as HTTP: a full queue may be tried again, a failing device is ours, the rest is the user's. */
 LLM__PRIVATE int llm__oai_failed(llm_openai_call *k, llm_result r, const char *param);

@@ -1,6 +1,25 @@
-/* ---- kinds that need no engine's steps: the answer is written at once, into k->text
+/* openai_at_once: answers that need no steps of the engine.
+ *
  * /tokenize and /detokenize understand vLLM's bodies ({"prompt"} or {"messages"}; {"tokens"}) and llama.cpp's ({"content", "add_special",
  * "with_pieces"}), and answer each in its own shape. A server may answer them while all its sequences are busy. */
+#include "api/config.h"
+#include "api/text.h"
+#include "api/json.h"
+#include "api/tokenizer.h"
+#include "api/engine.h"
+#include "api/request.h"
+#include "api/options.h"
+#include "api/openai.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "model/tensors.h"
+#include "serve/openai.h"
+#include "serve/openai_tools.h"
+#include "serve/openai_messages.h"
+#include "serve/openai_body.h"
+#include "serve/openai_submit.h"
+#include "serve/openai_parts.h"
 
 /* What a chat's prompt is made of. */
 static int llm__oai_chat_body(llm_openai_call *k) { return llm__oai_tools(k) && llm__oai_tool_choice(k) && llm__oai_messages(k); }
@@ -130,4 +149,3 @@ LLM_API int llm_openai_submit(llm_openai_call *k) {
     default: return llm__oai_submit_all(k);
     }
 }
-

@@ -1,4 +1,31 @@
-/* ---- a body from begin to end */
+#include "serve/openai_body.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/json.h"
+#include "api/model.h"
+#include "api/template.h"
+#include "api/chat.h"
+#include "api/grammar.h"
+#include "api/sampler.h"
+#include "api/engine.h"
+#include "api/request.h"
+#include "api/options.h"
+#include "api/openai.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/map.h"
+#include "base/threads.h"
+#include "base/json.h"
+#include "chat/template.h"
+#include "model/loader.h"
+#include "engine/scheduler.h"
+#include "engine/adapters.h"
+#include "serve/openai.h"
+#include "serve/openai_tools.h"
+#include "serve/openai_fields.h"
+#include "serve/openai_messages.h"
 
 /* An embedding takes what depends on the prompt, and nothing that depends on an answer. */
 static int llm__oai_embedding(llm_openai_call *k) {
@@ -31,8 +58,7 @@ static int llm__oai_read(llm_openai_call *k) {
     return llm__oai_refused(k, r, NULL);
 }
 
-/* The base model by any of its names. */
-static int llm__oai_is_base(const llm_openai_service *s, llm__str name) {
+LLM__PRIVATE int llm__oai_is_base(const llm_openai_service *s, llm__str name) {
     for (int32_t i = 0; i < s->n_names; i++)
         if (llm__str_eq(name, s->names[i])) return 1;
     return !name.n || llm__str_eq(name, "default") || llm__str_eq(name, "null");
@@ -157,4 +183,3 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
     llm_json_free(k->body);
     LLM_FREE(k);
 }
-

@@ -1,6 +1,8 @@
 /* openai_body: a body from begin to end. */
 #pragma once
+#include "api/openai.h"
 #include "api/options.h"
+#include "base/platform.h"
 #include "base/text.h"
 
 /* The base model by any of its names. */

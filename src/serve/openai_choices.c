@@ -1,33 +1,18 @@
-/* ---- choices: one writer for chats and prompts, whole and streamed
- * A choice is written by llm__oai_write_choice from a piece: what there is of text, thoughts, rows of log-probabilities and an end. An
- * answer that is not streamed is one piece with everything; a chunk of a stream is a piece with what is new. The payload is called
- * `message`, `delta` or `text`; all else is shared. */
+#include "serve/openai_choices.h"
+#include "api/text.h"
+#include "api/chat.h"
+#include "api/request.h"
+#include "api/openai.h"
+#include "base/platform.h"
+#include "engine/scheduler.h"
+#include "serve/openai.h"
+#include "serve/openai_parts.h"
 
-/* What a choice object says of an answer: all of it, or what is new. */
-typedef struct llm__oai_piece {
-    int32_t at;                    /* index of the choice */
-    int text;                      /* 0: a chunk that only tells the end, or a call */
-    llm_text *calls;               /* members of tool_calls; freed; NULL: none */
-    int called;                    /* it has calls: that is how it ended */
-    const llm_output *echo, *rows; /* log-probabilities of the echoed prompt, of the tokens; NULL: none */
-    const llm_output *end;         /* how it ended; NULL: it goes on */
-} llm__oai_piece;
-
-/* The id of call i. */
-static void llm__oai_call_id(const llm__oai_choice *c, int32_t i, char id[32]) {
+LLM__PRIVATE void llm__oai_call_id(const llm__oai_choice *c, int32_t i, char id[32]) {
     snprintf(id, 32, "call_%016llx", (unsigned long long)(c->call_id + (uint64_t)i));
 }
 
-/* One entry of tool_calls. Of a whole answer it has everything. Of a stream it is, with the call's index, the announcement of a call
- * (`announce`: id, name, no arguments yet) or the bytes from..to of its arguments, which the client joins before it reads them as JSON:
- *
- *   whole    {"id": "call_9c..", "type": "function", "function": {"name": "weather", "arguments": "{\"city\": \"Rome\"}"}}
- *   stream   {"index": 0, "id": "call_9c..", "type": "function", "function": {"name": "weather", "arguments": ""}}
- *            {"index": 0, "function": {"arguments": "{\"city\": "}}
- *            {"index": 0, "function": {"arguments": "\"Rome\"}"}}
- *
- * Ids are random, and those of one choice count on. */
-static void llm__oai_write_call(const llm__oai_choice *c, int32_t i, const llm_tool_call *call, int stream, int announce, size_t from,
+LLM__PRIVATE void llm__oai_write_call(const llm__oai_choice *c, int32_t i, const llm_tool_call *call, int stream, int announce, size_t from,
                                 size_t to, llm_text *out) {
     char id[32];
     llm__oai_call_id(c, i, id);
@@ -60,10 +45,7 @@ static void llm__oai_payload(const llm_openai_call *k, const llm__oai_piece *p, 
     llm_text_str(out, whole ? ",\"refusal\":null}" : "}");
 }
 
-/* A choice object: index, text, log-probabilities, end; beside them what was asked for. A stop string is told as text, a stop id as number,
- * an end by EOS as null. An answer that called something and ended by itself has "finish_reason": "tool_calls"; one that was cut while it
- * called says "length", as its arguments may be half. */
-static void llm__oai_write_choice(const llm_openai_call *k, const llm__oai_piece *p, llm_text *out) {
+LLM__PRIVATE void llm__oai_write_choice(const llm_openai_call *k, const llm__oai_piece *p, llm_text *out) {
     const llm__oai_choice *c = &k->choice[p->at];
     const llm_request *request = k->request[p->at / k->info.n_choices];
     const llm_output *end = p->end;
@@ -150,8 +132,7 @@ static void llm__oai_write_embedding(const llm_openai_call *k, int32_t r, llm_te
     llm_text_str(out, k->base64 ? "\"}" : "]}");
 }
 
-/* The object of a finished call: choices, or vectors, one an input in their order. /generate has only texts, each behind its prompt. */
-static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
+LLM__PRIVATE void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
     int generate = k->info.kind == LLM_OPENAI_GENERATE, embedding = k->info.kind == LLM_OPENAI_EMBEDDING;
     if (generate) llm_text_str(out, "{\"text\":[");
     else llm__oai_head(k, llm__oai_kinds[k->info.kind].object, out);
@@ -165,4 +146,3 @@ static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
     if (k->metrics && !generate && !embedding) llm__oai_metrics(k->request[0], out);
     llm_text_str(out, "}");
 }
-

@@ -7,6 +7,7 @@
 #include "api/text.h"
 #include "api/chat.h"
 #include "api/request.h"
+#include "base/platform.h"
 #include "serve/openai.h"
 
 /* What a choice object says of an answer: all of it, or what is new. */

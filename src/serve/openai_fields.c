@@ -1,14 +1,16 @@
-/* ---- what depends on several fields */
+#include "serve/openai_fields.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/json.h"
+#include "api/sampler.h"
+#include "api/openai.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "base/json.h"
+#include "serve/options.h"
+#include "serve/openai.h"
 
-/* Chats have a switch `logprobs` and a number top_logprobs; prompts a number `logprobs`. The engine counts from 1, 0 being none:
- *
- *   chat    "logprobs": true, "top_logprobs": 3     prompt   "logprobs": 3     s.logprobs 4: the token's own, and the 3 likeliest
- *   chat    "logprobs": true                        prompt   "logprobs": 0     s.logprobs 1: the token's own
- *
- * A response's switch is an entry of `include`, which was read before (llm__oai_response_fields).
- *
- * The prompt's own are wanted by prompt_logprobs (vLLM), or by echo together with logprobs, as lm-eval scores texts. */
-static int llm__oai_logprobs(llm_openai_call *k) {
+LLM__PRIVATE int llm__oai_logprobs(llm_openai_call *k) {
     const llm_json *d = k->body;
     int v = llm__oai_get(d, 0, "logprobs"), top = llm__oai_chats(k) ? llm__oai_get(d, 0, "top_logprobs") : v, most = k->service->max_logprobs;
     int response = k->info.kind == LLM_OPENAI_RESPONSE;
@@ -29,9 +31,7 @@ static int llm__oai_logprobs(llm_openai_call *k) {
     return 1;
 }
 
-/* The sampling parameters: what the body says over the service's defaults. A beam search samples nothing: there, what the request leaves
- * open is neutral, and what it says itself is checked by llm_sampling_check. */
-static int llm__oai_sampling(llm_openai_call *k) {
+LLM__PRIVATE int llm__oai_sampling(llm_openai_call *k) {
     const llm_json *d = k->body;
     llm_sampling *s = &k->s;
     int early = llm__oai_get(d, 0, "early_stopping"), b = 0;
@@ -59,10 +59,7 @@ static int llm__oai_sampling(llm_openai_call *k) {
     return 1;
 }
 
-/* How long the answer may be is the first of these that is there: max_completion_tokens, max_tokens, the service's own; else a chat goes on
- * to the end of the context and a prompt to 16 tokens, which is OpenAI's default. 0 is allowed with echo alone: then the prompt is scored
- * and nothing is generated (score_only). */
-static int llm__oai_length(llm_openai_call *k) {
+LLM__PRIVATE int llm__oai_length(llm_openai_call *k) {
     int64_t n = k->max_completion_tokens, wide = k->service->max_tokens ? k->service->max_tokens : llm__oai_chats(k) ? -1 : 16;
     if (n >= 0 && k->max_tokens >= 0 && n != k->max_tokens) return llm__oai_bad(k, "max_tokens", "and max_completion_tokens differ");
     k->max_tokens = n = n >= 0 ? n : k->max_tokens >= 0 ? k->max_tokens : wide;
@@ -71,8 +68,7 @@ static int llm__oai_length(llm_openai_call *k) {
     return 1;
 }
 
-/* enable_early_stop and early_stop_config over the service's. */
-static int llm__oai_early_stop(llm_openai_call *k) {
+LLM__PRIVATE int llm__oai_early_stop(llm_openai_call *k) {
     int v = llm__oai_get(k->body, 0, "early_stop_config"), flag = llm__oai_has(k, "enable_early_stop") && k->early_stop;
     const char *said = llm_json_str(k->body, v, NULL);
     LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
@@ -83,4 +79,3 @@ static int llm__oai_early_stop(llm_openai_call *k) {
     llm_result r = text.failed ? llm__nomem() : llm__early_stop_parse(text.data ? text.data : "", flag, &k->s.early_stop);
     return r ? llm__oai_refused(k, r, "early_stop_config") : 1;
 }
-

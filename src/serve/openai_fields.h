@@ -1,5 +1,6 @@
 /* openai_fields: fields that depend on others. */
 #pragma once
+#include "base/platform.h"
 #include "serve/openai.h"
 
 /* Chats have a switch `logprobs` and a number top_logprobs; prompts a number `logprobs`. The engine counts from 1, 0 being none:

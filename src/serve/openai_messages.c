@@ -1,5 +1,14 @@
-/* ---- messages
- * A chat is a list of {"role", "content"}; content is a text or a list of parts, of which only texts can be read by the models here. */
+#include "serve/openai_messages.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/json.h"
+#include "api/openai.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/json.h"
+#include "chat/reasoning.h"
+#include "serve/openai.h"
 
 /* Says which member of message i is looked at. A response's messages were items, and are not numbered like them. */
 static void llm__oai_at_message(llm_openai_call *k, int i, const char *member) {
@@ -144,8 +153,7 @@ static int llm__oai_input(llm_openai_call *k) {
     return r ? llm__oai_refused(k, r, "input") : 1;
 }
 
-/* What a response cannot have, and whether it is to have log-probabilities. Other things to include are such as our answers never hold. */
-static int llm__oai_response_fields(llm_openai_call *k) {
+LLM__PRIVATE int llm__oai_response_fields(llm_openai_call *k) {
     static const char *const no_memory[] = {"previous_response_id", "conversation", "prompt"};
     const llm_json *d = k->body;
     int reasoning = llm__oai_get(d, 0, "reasoning"), include = llm__oai_get(d, 0, "include");
@@ -166,8 +174,7 @@ static int llm__oai_response_fields(llm_openai_call *k) {
     return 1;
 }
 
-/* The messages of any kind of body, and what belongs to them. */
-static int llm__oai_messages(llm_openai_call *k) {
+LLM__PRIVATE int llm__oai_messages(llm_openai_call *k) {
     int i = 0;
     k->chat = k->body;
     k->messages = llm__oai_get(k->body, 0, "messages");
@@ -181,4 +188,3 @@ static int llm__oai_messages(llm_openai_call *k) {
         if (!llm__oai_message(k, i++, m)) return 0;
     return llm__oai_template_fields(k);
 }
-

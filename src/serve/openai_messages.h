@@ -2,6 +2,7 @@
  *
  * A chat is a list of {"role", "content"}; content is a text or a list of parts, of which only texts can be read by the models here. */
 #pragma once
+#include "base/platform.h"
 #include "serve/openai.h"
 
 /* What a response cannot have, and whether it is to have log-probabilities. Other things to include are such as our answers never hold. */

@@ -1,24 +1,23 @@
-/* ---- parts of answers
- * Log-probabilities have two shapes. Completions have four lists of one length, where text_offset counts code points and the first token of
- * an echoed prompt has null, since nothing came before it:
- *
- *   {"tokens": ["The", " sky"], "token_logprobs": [null, -4.5], "top_logprobs": [null, {" sky": -4.5, " first": -2.1}], "text_offset": [0, 3]}
- *
- * Chats have a list of objects: {"token", "logprob", "bytes", "top_logprobs": [the same without the last]}. `bytes` lets a client join
- * tokens that are half a code point. JSON knows no infinity: what cannot happen is -9999. */
+#include "serve/openai_parts.h"
+#include "api/text.h"
+#include "api/tokenizer.h"
+#include "api/request.h"
+#include "api/openai.h"
+#include "base/platform.h"
+#include "base/text.h"
+#include "engine/scheduler.h"
+#include "serve/openai.h"
 
 static double llm__oai_shown(float logprob) { return logprob >= -9999 ? (double)logprob : -9999.0; }
 
-/* The prompt's tokens with their log-probabilities, if they were asked for. */
-static llm_output llm__oai_prompt_rows(const llm_request *request) {
+LLM__PRIVATE llm_output llm__oai_prompt_rows(const llm_request *request) {
     llm_output o = LLM__ZERO;
     o.token_ids = llm_request_prompt(request, &o.n_token_ids);
     o.logprobs = llm_request_prompt_logprobs(request, &o.top, &o.top_counts, &o.top_stride);
     return o;
 }
 
-/* One row: the token of an event. */
-static llm_output llm__oai_event_rows(const llm_event *e) {
+LLM__PRIVATE llm_output llm__oai_event_rows(const llm_event *e) {
     llm_output o = LLM__ZERO;
     o.token_ids = &e->id;
     o.n_token_ids = 1;
@@ -40,9 +39,7 @@ static int llm__oai_alternative(const llm_output *o, size_t i, int32_t shown, in
     return j < width || (j == width && own && !seen);
 }
 
-/* How a token is written in logprobs: its text; "bytes:\\xE2\\x80" where its bytes are no whole text (so OpenAI writes it); or
- * "token_id:N" (vLLM's return_tokens_as_token_ids), which no two tokens share. `bytes` gets its bytes, in place of what is there. */
-static void llm__oai_token(const llm_openai_call *k, int32_t id, llm_text *bytes, llm_text *out) {
+LLM__PRIVATE void llm__oai_token(const llm_openai_call *k, int32_t id, llm_text *bytes, llm_text *out) {
     bytes->len = 0;
     llm_token_bytes(k->service->model, id, bytes);
     int whole = llm__utf8_valid(bytes->data, bytes->len) == bytes->len;
@@ -57,9 +54,7 @@ static void llm__oai_token(const llm_openai_call *k, int32_t id, llm_text *bytes
     if (!whole) llm_text_str(out, "\"");
 }
 
-/* The four parallel lists of completions: tokens, their log-probabilities, the likeliest, and where each one's text begins, from `chars` on.
- * First those of an echoed prompt (NULL: none), then the answer's. */
-static void llm__oai_lists(const llm_openai_call *k, const llm_output *echo, const llm_output *rows, int64_t chars, llm_text *out) {
+LLM__PRIVATE void llm__oai_lists(const llm_openai_call *k, const llm_output *echo, const llm_output *rows, int64_t chars, llm_text *out) {
     LLM__SCOPED(llm_text_free) llm_text bytes = LLM__ZERO;
     llm_text likely = LLM__ZERO, logprobs = LLM__ZERO, offsets = LLM__ZERO;
     llm_text_str(out, "{\"tokens\":[");
@@ -96,8 +91,7 @@ static void llm__oai_chat_token(const llm_openai_call *k, int32_t id, float logp
     llm_text_str(out, "]");
 }
 
-/* Entries of OpenAI's list of objects: a token with its bytes, and the likeliest at its place. */
-static void llm__oai_chat_rows(const llm_openai_call *k, const llm_output *o, llm_text *out) {
+LLM__PRIVATE void llm__oai_chat_rows(const llm_openai_call *k, const llm_output *o, llm_text *out) {
     llm_token_logprob a;
     for (size_t i = 0; i < o->n_token_ids && o->logprobs; i++) {
         llm__oai_chat_token(k, o->token_ids[i], o->logprobs[i], out);
@@ -110,8 +104,7 @@ static void llm__oai_chat_rows(const llm_openai_call *k, const llm_output *o, ll
     }
 }
 
-/* prompt_logprobs as in vLLM: null for the first token, then an object {id: {logprob, decoded_token}} each. */
-static void llm__oai_prompt_logprobs(const llm_openai_call *k, const llm_request *request, llm_text *out) {
+LLM__PRIVATE void llm__oai_prompt_logprobs(const llm_openai_call *k, const llm_request *request, llm_text *out) {
     LLM__SCOPED(llm_text_free) llm_text bytes = LLM__ZERO;
     llm_output o = llm__oai_prompt_rows(request);
     llm_token_logprob a;
@@ -128,9 +121,7 @@ static void llm__oai_prompt_logprobs(const llm_openai_call *k, const llm_request
     llm_text_str(out, "]");
 }
 
-/* "usage": tokens of all prompts and choices so far. A prompt counts once, however many answers it has; an EOS or stop token counts too,
- * though it is not shown. Of these, so many were found in the prefix cache, or were thoughts. A response has other names for the same. */
-static void llm__oai_usage(const llm_openai_call *k, llm_text *out) {
+LLM__PRIVATE void llm__oai_usage(const llm_openai_call *k, llm_text *out) {
     int64_t prompt = 0, completion = 0, cached = 0, reasoning = 0;
     int response = k->info.kind == LLM_OPENAI_RESPONSE;
     const char *in = response ? "input" : "prompt", *said = response ? "output" : "completion";
@@ -152,8 +143,7 @@ static void llm__oai_usage(const llm_openai_call *k, llm_text *out) {
                         in, prompt, said, completion, prompt + completion, in, cached, response ? ",\"cache_write_tokens\":0" : "", said, reasoning);
 }
 
-/* The first four are points in time, in seconds since 1970, 0 where one has not come yet; the others are spans of seconds. */
-static void llm__oai_metrics(const llm_request *request, llm_text *out) {
+LLM__PRIVATE void llm__oai_metrics(const llm_request *request, llm_text *out) {
     llm_request_metrics m;
     llm_request_get_metrics(request, &m);
     llm_text_format(out, ",'metrics':{'arrival_time':%f,'inference_start_time':%f,'first_token_time':%f,'finish_time':%f,'time_in_queue':%f,"
@@ -161,15 +151,12 @@ static void llm__oai_metrics(const llm_request *request, llm_text *out) {
                     m.arrival_time, m.inference_start_time, m.first_token_time, m.finish_time, m.time_in_queue, m.model_forward_time, m.model_execute_time);
 }
 
-/* What stands at the beginning of every object and chunk; the same id and time in all of a stream. */
-static void llm__oai_head(const llm_openai_call *k, const char *object, llm_text *out) {
+LLM__PRIVATE void llm__oai_head(const llm_openai_call *k, const char *object, llm_text *out) {
     llm_text_format(out, "{'id':%q,'object':%q,'created':%l,'model':%q,", k->id, object, k->created, k->model);
     if (k->info.kind == LLM_OPENAI_EMBEDDING) llm_text_str(out, "\"data\":[");
     else llm_text_format(out, "'system_fingerprint':%q,'choices':[", k->service->fingerprint);
 }
 
-/* An answer's last token that ended it (EOS or a stop id) is not part of what is shown. */
-static int llm__oai_is_end(const llm_openai_call *k, llm_finish finish, int32_t stop_id, int32_t id) {
+LLM__PRIVATE int llm__oai_is_end(const llm_openai_call *k, llm_finish finish, int32_t stop_id, int32_t id) {
     return finish == LLM_FINISH_STOP && (stop_id >= 0 || llm_token_is_special(k->service->model, id));
 }
-

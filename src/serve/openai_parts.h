@@ -10,6 +10,7 @@
 #pragma once
 #include "api/text.h"
 #include "api/request.h"
+#include "base/platform.h"
 #include "engine/scheduler.h"
 #include "serve/openai.h"
 

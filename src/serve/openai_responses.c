@@ -1,4 +1,5 @@
-/* ---- responses: writing
+/* openai_responses: the answers of /v1/responses.
+ *
  * The answer of a response is a list of items: thoughts, a message, function calls. A stream tells how they grow, each event with its type
  * and a number:
  *
@@ -25,6 +26,16 @@
  *   data: {"type":"response.output_text.delta","sequence_number":4,"item_id":"msg_5e..0","output_index":0,"content_index":0,"delta":"4",...
  *
  * Without a stream the same events are made and thrown away: what is kept is the list of items. */
+#include "api/text.h"
+#include "api/chat.h"
+#include "api/request.h"
+#include "api/openai.h"
+#include "base/platform.h"
+#include "base/json.h"
+#include "serve/openai.h"
+#include "serve/openai_parts.h"
+#include "serve/openai_choices.h"
+#include "serve/openai_stream.h"
 
 typedef enum llm__oai_item { LLM__OAI_NO_ITEM = 0, LLM__OAI_THOUGHTS, LLM__OAI_MESSAGE, LLM__OAI_CALL } llm__oai_item;
 
@@ -249,4 +260,3 @@ LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
     k->info.done = 1;
     return 1;
 }
-

@@ -1,20 +1,13 @@
-/* ---- streams
- * Server-sent events of a chat with n = 1 and include_usage, each one line of JSON behind "data: " and an empty line:
- *
- *   {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": null}]}
- *   {"choices": [{"index": 0, "delta": {"content": "Paris"}, "finish_reason": null}]}
- *   {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "stop_reason": null}]}
- *   {"choices": [], "usage": {"prompt_tokens": 31, "completion_tokens": 2, ...}}
- *   [DONE]
- *
- * A chat with thoughts and a call has other deltas in between, each kind in its turn (llm__oai_write_call shows how a call comes in
- * pieces):
- *
- *   {"reasoning_content": "Which"}   {"reasoning_content": " city?"}   {"content": "I look."}   {"tool_calls": [{"index": 0, ...}]}
- *
- * All choices share the stream, told apart by `index`. Deltas joined are exactly the text of the answer that is not streamed: an event
- * holds whole code points, and nothing that may still become a stop string. One call of llm_openai_next writes at most one event's worth,
- * so that a server can stop where a slow reader's buffer is full and go on later; nothing is lost: the request keeps its events till then. */
+#include "serve/openai_stream.h"
+#include "api/text.h"
+#include "api/chat.h"
+#include "api/request.h"
+#include "api/openai.h"
+#include "base/platform.h"
+#include "engine/scheduler.h"
+#include "serve/openai.h"
+#include "serve/openai_parts.h"
+#include "serve/openai_choices.h"
 
 /* One server-sent event with one choice, which is freed; without a choice it is the last one, for the usage. ended: the request of a choice
  * that ends with it, whose metrics may be wanted; else NULL. */
@@ -36,9 +29,7 @@ static void llm__oai_piece_chunk(const llm_openai_call *k, const llm__oai_piece 
     llm__oai_chunk(k, &choice, p->end ? k->request[p->at / k->info.n_choices] : NULL, out);
 }
 
-/* The next news of a choice's calls: a call that was not announced yet (*fresh), or more of the arguments of the last that was, from byte
- * *from on. c->n_told calls were announced, and `told` bytes of the last one's arguments written. NULL: there is nothing new. */
-static const llm_tool_call *llm__oai_call_news(llm__oai_choice *c, int *fresh, size_t *from) {
+LLM__PRIVATE const llm_tool_call *llm__oai_call_news(llm__oai_choice *c, int *fresh, size_t *from) {
     int32_t n = 0;
     const llm_tool_call *call = c->tools ? llm_tool_parser_calls(c->tools, &n) : NULL;
     *from = c->told;
@@ -66,9 +57,7 @@ static void llm__oai_call_chunks(const llm_openai_call *k, llm__oai_piece *p, ll
     p->calls = NULL;
 }
 
-/* An event as chunks. A chat's end is a chunk of its own with an empty delta, and a token that only ends the answer is none; a
- * completion's first chunk may begin with the echoed prompt. */
-static void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event *e, llm__oai_choice *c, llm_text *out) {
+LLM__PRIVATE void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event *e, llm__oai_choice *c, llm_text *out) {
     int chat = llm__oai_chats(k), token = e->has_token && !(chat && llm__oai_is_end(k, e->finish, e->stop_id, e->id));
     llm_output end, rows = llm__oai_event_rows(e), echo = llm__oai_prompt_rows(k->request[r]);
     llm__oai_piece p = LLM__ZERO;
@@ -103,14 +92,7 @@ static void llm__oai_log_event(llm_openai_call *k, const llm_event *e, const llm
     if (thinking || (n && !call[n - 1].done) || e->finish != LLM_FINISH_NONE) k->logs.len = k->logs_sure;
 }
 
-/* Takes one piece of news of a prompt and keeps account of its choice. 0: there is none. The text goes through two splitters, of which only
- * a chat has:
- *
- *   event's text --llm_reasoning_push--> thoughts
- *                                   \---> plain --llm_tool_parser_push--> content, and calls in the parser     (without tools: content)
- *
- * both of which are told of the end, when they give back what they held. A token counts as thought if the thoughts are open behind it. */
-static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
+LLM__PRIVATE int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     if (!llm_request_poll(k->request[r], e)) return 0;
     llm__oai_choice *c = &k->choice[r * k->info.n_choices + e->index];
     double now = llm__now(), gap = e->has_token && c->last > 0 ? now - c->last : 0;
@@ -130,9 +112,7 @@ static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     return 1;
 }
 
-/* The first error of a choice; NULL: none. A whole answer is nothing but the error then, whatever other choices said; in a
- * stream they have been sent already. */
-static const char *llm__oai_failure(const llm_openai_call *k) {
+LLM__PRIVATE const char *llm__oai_failure(const llm_openai_call *k) {
     if (k->failed) return k->message;
     for (int32_t r = 0; r < k->info.n_requests; r++)
         for (int32_t i = 0; i < k->info.n_choices; i++) {
@@ -143,8 +123,7 @@ static const char *llm__oai_failure(const llm_openai_call *k) {
     return NULL;
 }
 
-/* The end of a stream: an error, or the usage if it was asked for; then OpenAI's mark. */
-static void llm__oai_stream_end(llm_openai_call *k, llm_text *out) {
+LLM__PRIVATE void llm__oai_stream_end(llm_openai_call *k, llm_text *out) {
     const char *failure = llm__oai_failure(k);
     llm_text none = LLM__ZERO;
     if (k->info.kind == LLM_OPENAI_GENERATE) return;
@@ -158,8 +137,7 @@ static void llm__oai_stream_end(llm_openai_call *k, llm_text *out) {
     llm_text_str(out, "data: [DONE]\n\n");
 }
 
-/* Every choice of a chat begins with its role. */
-static void llm__oai_roles(llm_openai_call *k, llm_text *out) {
+LLM__PRIVATE void llm__oai_roles(llm_openai_call *k, llm_text *out) {
     for (int32_t i = 0; i < k->info.n_choices && !k->choice[i].started; i++) {
         llm_text choice = LLM__ZERO;
         k->choice[i].started = 1;
@@ -167,4 +145,3 @@ static void llm__oai_roles(llm_openai_call *k, llm_text *out) {
         llm__oai_chunk(k, &choice, NULL, out);
     }
 }
-

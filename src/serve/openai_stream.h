@@ -20,6 +20,7 @@
 #include "api/text.h"
 #include "api/chat.h"
 #include "api/request.h"
+#include "base/platform.h"
 #include "serve/openai.h"
 
 /* The next news of a choice's calls: a call that was not announced yet (*fresh), or more of the arguments of the last that was, from byte

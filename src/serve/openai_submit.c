@@ -1,19 +1,25 @@
-/* ---- from a body to requests
- *
- *   messages --llm__oai_render--> text --llm_tokenize--> ids --truncate_prompt_tokens--> llm_request_submit
- *   prompt   -------------------> text -/                /
- *   prompt as ids --------------------------------------/
- *
- * A completion's prompt is one of four things, told apart by the type of the first element:
- *
- *   "a text"      ["a", "b"]      [5, 6, 7]      [[5, 6], [7]]
- *
- * The lists of texts and of lists make one request each, all with the same parameters, and their answers are numbered on: choice i of
- * prompt p is p * n + i.
- *
- * The rendered text decides one more thing: whether the prompt leaves the model's thoughts open (it ends with <think>). Then the answer
- * begins as reasoning, and a grammar waits for the closing tag. Control tokens written in a chat's messages, tools or template arguments
- * are text like any other: the render guards them, and so stays the rendered text until it is ids. A completion's prompt may use them. */
+#include "serve/openai_submit.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/json.h"
+#include "api/model.h"
+#include "api/tokenizer.h"
+#include "api/template.h"
+#include "api/chat.h"
+#include "api/grammar.h"
+#include "api/request.h"
+#include "api/options.h"
+#include "api/openai.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/json.h"
+#include "chat/reasoning.h"
+#include "chat/tools.h"
+#include "model/loader.h"
+#include "engine/scheduler.h"
+#include "serve/openai.h"
 
 /* The text of a content for templates that know texts only: a text, or those of a list of parts, one a line. */
 static void llm__oai_joined(const llm_json *d, int content, llm_text *out) {
@@ -118,16 +124,7 @@ LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, l
     prompt->data[prompt->len] = 0;
 }
 
-/* Renders the messages into k->text, guarded. The template's context is an object again: the messages, what the body passes on, the
- * template's own arguments, OpenAI's switches. For a template of the ChatML kind:
- *
- *   body      {"messages": [{"role": "user", "content": "hi"}], "temperature": 0}
- *   context   {"messages":[{"role":"user","content":"hi"}],"add_generation_prompt":true}
- *   prompt    <|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n
- *
- * What a template cannot do is done for it, as its caps say: parts are joined to one text, calls and tools are written into messages. What
- * the request says in chat_template_kwargs counts more than the same switch beside it. */
-static int llm__oai_render(llm_openai_call *k) {
+LLM__PRIVATE int llm__oai_render(llm_openai_call *k) {
     const llm_openai_service *s = k->service;
     const llm_json *d = k->body;
     LLM__SCOPED(llm_text_free) llm_text context = LLM__ZERO;
@@ -163,9 +160,7 @@ static int llm__oai_render(llm_openai_call *k) {
     return r ? llm__oai_failed(k, r, NULL) : 1;
 }
 
-/* The ids of one prompt: a text or a list of ids at node v of the body, or (v -1) the messages. Special tokens in a text count, unless
- * parse_special says no: a rendered chat is full of them, and so may be a prompt of lm-eval. */
-static int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special, llm_tokens *ids) {
+LLM__PRIVATE int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special, llm_tokens *ids) {
     size_t n = 0;
     const char *s = llm_json_str(k->body, v, &n);
     int list = llm_json_type_of(k->body, v) == LLM_JSON_ARRAY && llm_json_size(k->body, v) > 0;
@@ -243,9 +238,7 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids) {
     return 1;
 }
 
-/* All prompts of a call that generates or embeds, one request each. The arrays are sized once, before the first request runs: its news may
- * come while the second is being tokenized. What has no text has no embedding, whatever the tokenizer puts around it. */
-static int llm__oai_submit_all(llm_openai_call *k) {
+LLM__PRIVATE int llm__oai_submit_all(llm_openai_call *k) {
     const llm_json *d = k->body;
     const char *name = llm__oai_kinds[k->info.kind].prompt;
     int chat = llm__oai_chats(k), embedding = k->info.kind == LLM_OPENAI_EMBEDDING, most = embedding ? LLM__OAI_INPUTS : LLM__OAI_PROMPTS;
@@ -271,4 +264,3 @@ static int llm__oai_submit_all(llm_openai_call *k) {
     } while (e >= 0);
     return 1;
 }
-

@@ -16,6 +16,7 @@
  * are text like any other: the render guards them, and so stays the rendered text until it is ids. A completion's prompt may use them. */
 #pragma once
 #include "api/text.h"
+#include "base/platform.h"
 #include "serve/openai.h"
 
 /* Renders the messages into k->text, guarded. The template's context is an object again: the messages, what the body passes on, the

@@ -1,14 +1,12 @@
-/* ---- tools
- * {"type": "function", "function": {"name", "description", "parameters": a JSON schema}} each; in a response the function's members stand
- * beside the type. The template shows them to the model; a parser finds the calls in its answer; a grammar makes them what the schemas say.
- * tool_choice decides how far:
- *
- *   none                                             the model does not hear of the tools
- *   auto, or nothing                                 text or calls: in formats that a grammar can tell from text, calls keep their schemas
- *   required                                         the answer is a call, or several
- *   {"type": "function", "function": {"name": "f"}}  the answer is a call of f
- *
- * The last two are written in the model's own format where the grammar can write it, else as plain JSON, one call a line. */
+#include "serve/openai_tools.h"
+#include "api/json.h"
+#include "api/chat.h"
+#include "api/grammar.h"
+#include "base/platform.h"
+#include "base/text.h"
+#include "base/json.h"
+#include "chat/tools.h"
+#include "serve/openai.h"
 
 /* Tool i, at node t of the list: a name that formats and templates can bear, which no tool before it has, a schema that is an object. What
  * the schema says is looked at when the grammar is compiled (llm__oai_compile). */
@@ -31,8 +29,7 @@ static int llm__oai_tool(llm_openai_call *k, int i, int list, int t) {
     return strict < 0 || llm_json_bool(d, strict, &b) || llm__oai_bad(k, NULL, "must be true or false");
 }
 
-/* The list itself; k->tools stays -1 where it is empty, as if there were none. */
-static int llm__oai_tools(llm_openai_call *k) {
+LLM__PRIVATE int llm__oai_tools(llm_openai_call *k) {
     int i = 0, v = llm__oai_get(k->body, 0, "tools");
     llm__oai_at(k, "tools");
     if (v >= 0 && llm_json_type_of(k->body, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a list");
@@ -43,8 +40,7 @@ static int llm__oai_tools(llm_openai_call *k) {
     return 1;
 }
 
-/* A choice among no tools can only be a mistake. */
-static int llm__oai_tool_choice(llm_openai_call *k) {
+LLM__PRIVATE int llm__oai_tool_choice(llm_openai_call *k) {
     const llm_json *d = k->body;
     int v = llm__oai_get(d, 0, "tool_choice"), i = 0;
     const char *only = llm__oai_word(d, llm__tool_function(d, v), "name");
@@ -61,11 +57,7 @@ static int llm__oai_tool_choice(llm_openai_call *k) {
     return !only || k->tool_only >= 0 || llm__oai_bad(k, NULL, ": \"%.64s\" is none of the tools", only);
 }
 
-/* The form of the answer that the tools ask for, when all fields are read. A form of the request's own comes first: with it the answer is
- * no call. Otherwise the tools become a structural tag (llm_tools_grammar), and from then on are a form like any other; tool_exact tells
- * the parser that it may show arguments as they come. Where no grammar can be had (-1) and none is needed, calls are only looked for. A
- * beam search takes no grammar: there, too, unless a call is required. */
-static int llm__oai_tool_form(llm_openai_call *k) {
+LLM__PRIVATE int llm__oai_tool_form(llm_openai_call *k) {
     if (k->tools < 0) return 1;
     if (k->form.kind && k->tool_must)
         return llm__oai_bad(k, "tool_choice", "asks for a call and %s for a form: only one can be had", k->form_name);
@@ -83,4 +75,3 @@ static int llm__oai_tool_form(llm_openai_call *k) {
     if (llm_tools_are_special(k->service->model, k->tool_format)) k->s.skip_special_tokens_off = 1;
     return 1;
 }
-

@@ -11,6 +11,7 @@
  *
  * The last two are written in the model's own format where the grammar can write it, else as plain JSON, one call a line. */
 #pragma once
+#include "base/platform.h"
 #include "serve/openai.h"
 
 /* The list itself; k->tools stays -1 where it is empty, as if there were none. */

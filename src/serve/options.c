@@ -1,21 +1,18 @@
-/* ============================================================================
- * >>options   Options by name.
- * ============================================================================
- * One table says everything about the options of a program: spellings, type, range, place in a struct, help. Values come as text from argv
- * and the environment, or from JSON (a config file, a request's body), and take the same path, so that an option cannot mean one thing on
- * the command line and another in a request:
- *
- *   argv, environment: text ------> llm_options_set --> refused, ignored with a note, weaker than what is there, or
- *   JSON: value --text of it-----/                      llm__option_store --> range or word checked --> target + option->at
- *
- * The users of three other programs come with their habits, so many spellings are understood: vLLM's and llama.cpp's names beside ours, '_'
- * for '-', a dash that a word processor made long, --a=b, --no-a. What is not understood is refused with the nearest name that exists,
- * never passed over: an option that has no effect is worse than an error. Nothing here is global; one llm_options belongs to one thread.
- *
- * How a value finds its place: say a row has the name "max-model-len", the kind INT, a range, and `at`, the offset of an int32_t in the
- * program's struct. Of "--max_model_len=32k" the two dashes are cut off, then the name up to '='; '_' counts as '-', so the row is found.
- * "32k" is read as 32000, held against low and high, and its four bytes are copied to (char *)target + at. The kind alone says how wide
- * the field is: a row whose kind does not fit its field would write past it, and no check can see that. */
+#include "serve/options.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/json.h"
+#include "api/model.h"
+#include "api/sampler.h"
+#include "api/engine.h"
+#include "api/options.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/number.h"
+#include "base/text.h"
+#include "base/json.h"
+#include "chat/reasoning.h"
 
 /* The words of an ENUM as a person reads them, "a, b, c" for "a|b=2|c": the numbers are the program's. */
 static void llm__option_words(const char *words, llm_text *out) {
@@ -201,11 +198,7 @@ static llm_result llm__option_arg(llm_options *o, int argc, char **argv, int *i)
     return r;
 }
 
-/* Words without dashes are collected; negative numbers count as words, so that they can be values. With an option "top-k" that takes a
- * value:
- *
- *   prog "why so" --top_k 40 -1 -- --top-k      top_k is 40; words: "why so", "-1" and, behind the lone --, "--top-k" */
-static llm_result llm__options_argv(llm_options *o, int argc, char **argv, llm_option_list *words) {
+LLM__PRIVATE llm_result llm__options_argv(llm_options *o, int argc, char **argv, llm_option_list *words) {
     int plain = 0;
     llm_result r = LLM_OK;
     for (int i = 1; i < argc && !r; i++) {
@@ -271,9 +264,7 @@ LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int obj
     return r;
 }
 
-/* A whole reader for JSON text (NULL: none) that is an option itself: its members go to `target`, and texts in there live until
- * llm_options_free. who: the option's name. given: (n). */
-static llm_result llm__options_inner(llm_options *o, const llm_option *table, int32_t n, void *target, unsigned char *given, const char *who,
+LLM__PRIVATE llm_result llm__options_inner(llm_options *o, const llm_option *table, int32_t n, void *target, unsigned char *given, const char *who,
                                      const char *json, int source, llm_text *unknown) {
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     memset(o, 0, sizeof *o);
@@ -290,9 +281,7 @@ static llm_result llm__options_inner(llm_options *o, const llm_option *table, in
     return r ? llm__error(r, "%s: %s", who, llm_last_error()) : LLM_OK;
 }
 
-/* A config file: one JSON object of at most 1 MiB, {"max_model_len": 4096, "stop": ["a", "b"]}. A name that no row has is an error, for it
- * is most likely misspelt. */
-static llm_result llm__options_file(llm_options *o, const char *path) {
+LLM__PRIVATE llm_result llm__options_file(llm_options *o, const char *path) {
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     llm_result r = llm__json_file(path, 1 << 20, &doc);
     if (!r && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_FORMAT, "a JSON object of options was expected");
@@ -300,10 +289,7 @@ static llm_result llm__options_file(llm_options *o, const char *path) {
     return r ? llm__error(r, "--config: %s", llm_last_error()) : LLM_OK;
 }
 
-/* The variable of a name is LLM_ARG_ and the name in capitals, with '_' for '-'; of a word with '$' it is the word itself. One-letter
- * names have none, and an empty one counts as absent. The row "m|model|$MODEL_PATH" would be read from LLM_ARG_MODEL and from MODEL_PATH.
- * `get` is the program's: the library itself asks for no variable. */
-static llm_result llm__options_environment(llm_options *o, char *(*get)(const char *name)) {
+LLM__PRIVATE llm_result llm__options_environment(llm_options *o, char *(*get)(const char *name)) {
     llm_result r = LLM_OK;
     for (int32_t i = 0; i < o->n; i++) {
         llm__str w;
@@ -319,9 +305,7 @@ static llm_result llm__options_environment(llm_options *o, char *(*get)(const ch
     return r;
 }
 
-/* Copies what was given, and nothing else, of the target's sampling at offset `at` over *s, the defaults of a model: 0 may be a value that
- * someone asked for, so `given` decides. An explicit 0 of top_p, whose 0 means "off" in the struct, leaves the best token only. */
-static void llm__options_sampling(const llm_options *o, size_t at, llm_sampling *s) {
+LLM__PRIVATE void llm__options_sampling(const llm_options *o, size_t at, llm_sampling *s) {
     for (int32_t i = 0; i < o->n; i++) {
         const llm_option *p = &o->table[i];
         if (!o->given[i] || p->at < at || p->at >= at + sizeof *s || p->kind == LLM_OPTION_TEXT || p->kind >= LLM_OPTION_LIST) continue;
@@ -331,8 +315,7 @@ static void llm__options_sampling(const llm_options *o, size_t at, llm_sampling 
     }
 }
 
-/* Appends the folder of this program, with a slash at its end; nothing where /proc is not there. */
-static void llm__program_folder(llm_text *path) {
+LLM__PRIVATE void llm__program_folder(llm_text *path) {
     char program[4096];
     ssize_t n = readlink("/proc/self/exe", program, sizeof program);
     while (n > 0 && program[n - 1] != '/') n--;
@@ -366,10 +349,7 @@ static llm_result llm__model_default(llm_text *path) {
     return llm__error(LLM_ERR_IO, "models/: no model is there, run `make model` to fetch the default one, or give -m PATH");
 }
 
-/* What lies on the disk comes first, then the Hub's cache: HF_HUB_CACHE itself, HF_HOME/hub, or ~/.cache/huggingface/hub, as the Hub's own
- * library looks. Nothing is downloaded. A name is taken for ORG/NAME only with one slash inside, and if it does
- * not look like a path: no leading ".", no "..", no ".gguf". */
-static llm_result llm__model_find(const char *name, char *(*get)(const char *name), llm_text *path) {
+LLM__PRIVATE llm_result llm__model_find(const char *name, char *(*get)(const char *name), llm_text *path) {
     struct stat st;
     LLM__SCOPED(llm_text_free) llm_text cache = LLM__ZERO;
     if (!name) return llm__model_default(path);
@@ -451,9 +431,7 @@ LLM_API void llm_options_free(llm_options *o) {
         if (o->table[i].kind == LLM_OPTION_LIST) LLM_FREE((void *)((llm_option_list *)(void *)((char *)o->target + o->table[i].at))->items);
 }
 
-/* {"enable_early_stop": true, "strategy": "repetition", "window_size": 3000, "threshold": 0.99}, each of which may be missing
- * (>>earlystop). Unknown keys are let pass, as in FastDeploy. JSON's types are asked for: {"enable_early_stop": 1} is no switch. */
-static llm_result llm__early_stop_parse(const char *json, int flag, llm_early_stop *out) {
+LLM__PRIVATE llm_result llm__early_stop_parse(const char *json, int flag, llm_early_stop *out) {
     struct early {
         llm_early_stop e;
         int32_t strategy;
@@ -472,11 +450,7 @@ static llm_result llm__early_stop_parse(const char *json, int flag, llm_early_st
     return r;
 }
 
-/* The members of speculative_config are options as others are, by vLLM's names: {"method": "ngram", "num_speculative_tokens": 4,
- * "prompt_lookup_max": 3} looks for drafts in the text itself, {"model": "ORG/NAME", "num_speculative_tokens": 4} has a small model write
- * them (>>speculate). A model and a number of tokens belong together: one without the other is an error. They fill in a copy of the engine's
- * config, so that a text that is wrong in the middle changes nothing. */
-static llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*get)(const char *name), llm_text *model) {
+LLM__PRIVATE llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*get)(const char *name), llm_text *model) {
     struct spec {
         llm_engine_config e;
         int32_t method;
@@ -509,4 +483,3 @@ static llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*get)(co
     if (!r) *cfg = read.e;
     return r;
 }
-

@@ -21,6 +21,7 @@
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/options.h"
+#include "base/platform.h"
 
 /* Words without dashes are collected; negative numbers count as words, so that they can be values. With an option "top-k" that takes a
  * value:

@@ -1,4 +1,18 @@
-/* ---- setups: what was said about a model, an engine and a service, from the words of a person to the structs of the API */
+#include "serve/setup.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/chat.h"
+#include "api/backend.h"
+#include "api/engine.h"
+#include "api/request.h"
+#include "api/options.h"
+#include "api/openai.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "cpu/isa.h"
+#include "model/loader.h"
+#include "engine/scheduler.h"
+#include "serve/options.h"
 
 LLM_API void llm_setup_init(llm_setup *s) {
     memset(s, 0, sizeof *s);
@@ -6,8 +20,7 @@ LLM_API void llm_setup_init(llm_setup *s) {
     s->log_level = LLM_LOG_WARN;
 }
 
-/* What no row of the table can tell. */
-static llm_result llm__setup_check(llm_setup *s, char *(*get)(const char *name)) {
+LLM__PRIVATE llm_result llm__setup_check(llm_setup *s, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
     llm__isa isa;
     if (s->reasoning_parser && llm_reasoning_named(s->reasoning_parser) < 0)
@@ -60,4 +73,3 @@ LLM_API void llm_setup_free(llm_setup *s) {
     llm_text_free(&s->draft);
     llm_text_free(&s->library);
 }
-

@@ -2,6 +2,7 @@
 #pragma once
 #include "api/config.h"
 #include "api/options.h"
+#include "base/platform.h"
 
 /* What no row of the table can tell. */
 LLM__PRIVATE llm_result llm__setup_check(llm_setup *s, char *(*get)(const char *name));

@@ -1,18 +1,9 @@
-/* ---- Normal forms: decompose, put marks in order, compose again (UAX #15) ----
- * What looks the same should be the same bytes: e with an acute accent is one code point, or two. NFD takes everything apart and puts the
- * marks on a letter in a fixed order, NFC then composes again what has a code point of its own; NFKD and NFKC also replace what is only a
- * variant of something (ligatures, full width, superscripts). Tokenizers mostly ask for NFC, BERT takes accents off by way of NFD. */
-
-typedef enum llm__uni_form { LLM__NFC, LLM__NFD, LLM__NFKC, LLM__NFKD } llm__uni_form; /* bit 0: not composed, bit 1: compatibility */
-
-/* The decompositions unpacked, 130 kB; made when a tokenizer that needs them is opened. */
-typedef struct llm__uni_norm {
-    int32_t key[LLM__UNI_DECOMPOSITIONS];       /* code points in order */
-    uint16_t from[LLM__UNI_DECOMPOSITIONS + 1]; /* where the decomposition of each starts in cell */
-    uint8_t kind[LLM__UNI_DECOMPOSITIONS];      /* 0 canonical, 1 canonical but never composed, 2 compatibility */
-    int32_t cell[LLM__UNI_CELLS];
-    uint16_t pair[4096];                        /* open hash of composable pairs: entry + 1 */
-} llm__uni_norm;
+#include "text/normal_form.h"
+#include "api/text.h"
+#include "base/platform.h"
+#include "base/text.h"
+#include "text/unicode_tables.h"
+#include "text/unicode_classes.h"
 
 /* Hangul is composed by arithmetic: a syllable is (leading * 21 + vowel) * 28 + trailing, counted from U+AC00. */
 enum { LLM__HANGUL_S = 0xAC00, LLM__HANGUL_L = 0x1100, LLM__HANGUL_V = 0x1161, LLM__HANGUL_T = 0x11A7, LLM__HANGUL_COUNT = 11172 };
@@ -30,9 +21,7 @@ static uint32_t llm__uni_vlq(const char **p) {
 /* Where the search for a pair begins: the upper 12 bits of a mixed product. 1,000 pairs in 4,096 slots. */
 static uint32_t llm__uni_pair_slot(int32_t a, int32_t b) { return ((uint32_t)a * 0x9E3779B1u ^ (uint32_t)b * 0x85EBCA6Bu) >> 20; }
 
-/* Unpacks into `m`, zeroed. Entries are: (distance from the last code point << 2 | kind), length, then each cell's difference to the cell
- * at the same place of the entry before, its sign in bit 0. */
-static void llm__uni_norm_unpack(llm__uni_norm *m) {
+LLM__PRIVATE void llm__uni_norm_unpack(llm__uni_norm *m) {
     const char *p = llm__uni_decompositions[0];
     int32_t c = 0, last[20] = {0};
     int cells = 0, line = 0;
@@ -123,9 +112,7 @@ static size_t llm__uni_recompose(const llm__uni_norm *m, int32_t *v, size_t n) {
     return to;
 }
 
-/* Appends a text in a normalization form; out->failed if there is no memory. ASCII is its own normal form, but what follows it may attach
- * to its last character. */
-static void llm__uni_normalize(const llm__uni_norm *m, llm__uni_form form, llm__str s, llm_text *out) {
+LLM__PRIVATE void llm__uni_normalize(const llm__uni_norm *m, llm__uni_form form, llm__str s, llm_text *out) {
     LLM__SCOPED(llm_tokens_free) llm_tokens cps = LLM__ZERO, spare = LLM__ZERO;
     size_t plain = 0;
     while (plain < s.n && (signed char)s.p[plain] >= 0) plain++;
@@ -139,4 +126,3 @@ static void llm__uni_normalize(const llm__uni_norm *m, llm__uni_form form, llm__
     }
     out->failed |= cps.failed | spare.failed;
 }
-

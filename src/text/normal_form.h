@@ -5,6 +5,7 @@
  * variant of something (ligatures, full width, superscripts). Tokenizers mostly ask for NFC, BERT takes accents off by way of NFD. */
 #pragma once
 #include "api/text.h"
+#include "base/platform.h"
 #include "base/text.h"
 #include "text/unicode_tables.h"
 

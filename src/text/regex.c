@@ -1,59 +1,13 @@
-/* ============================================================================
- * >>regex   Regular expressions over code points, for cutting text into words.
- * ============================================================================
- * Tokenizers say with a regex where words end, and their regexes come in files, so any may come. A pattern becomes a small program, as in
- * Thompson's and Pike's machines (Cox, "Regular Expression Matching: the Virtual Machine Approach"): SET matches one code point, SPLIT
- * tries two ways, LOOP repeats one set (most of what such patterns do, without a stack entry a turn), LOOK and ATOMIC run a part of the
- * program on its own. 's| ?\p{L}+|\s+(?!\S), a third of GPT-2's pattern, becomes
- *
- *    0 SPLIT 1 or 4     1 SET '            2 SET s            3 JUMP 12
- *    4 SPLIT 5 or 8     5 LOOP " " 0..1    6 LOOP \p{L} 1..   7 JUMP 12
- *    8 LOOP \s 1..      9 LOOK (not) 10   12 MATCH
- *                      10 SET \S          11 MATCH            (the body of the look-ahead)
- *
- * The matcher backtracks, in the order that Perl and Oniguruma define, with its stack on the heap. Two things keep it fast. For every
- * instruction the compiler finds the ASCII characters that a match from there on can begin with, so a SPLIT mostly sees which of its ways
- * is hopeless, and an alternative costs one bit test. And backtracking, which can be exponential, has a memory: when a match takes many
- * more steps than it has characters, the matcher begins to remember which (instruction, position) failed and never tries one twice; in a
- * look-ahead also which succeeded. Without back-references (refused) the outcome of such a state depends on nothing else, so the work is
- * bounded by program times text. Pattern size, nesting, stack and steps have hard limits besides.
- *
- * Known: . ^ $ \A \z \Z \b \B [..] [^..] [a-z&&[^..]] [:alpha:] \p{..} \P{..} \d \s \w \h, escapes \xHH \x{H..} \uHHHH, (..) (?:..)
- * (?i:..) (?i) (?>..) (?=..) (?!..) (?<=..) (?<!..), and * + ? {n} {n,} {n,m} {,m}, each greedy, lazy or possessive. */
-
-/* x: register of MARK and CHECK; distance to go of JUMP, to the first way of SPLIT, to what follows the body of LOOK and ATOMIC, which ends
- * in MATCH. y: distance to the second way of SPLIT, of CHECK to go when nothing was matched since its MARK. Distances are relative, so that
- * a block of code can be moved and copied. */
-typedef enum llm__rx_op {
-    LLM__RX_MATCH, LLM__RX_SET, LLM__RX_LOOP, LLM__RX_SPLIT, LLM__RX_JUMP, LLM__RX_LOOK, LLM__RX_ATOMIC, LLM__RX_MARK, LLM__RX_CHECK,
-    LLM__RX_LINE_BEGIN, LLM__RX_LINE_END, LLM__RX_TEXT_BEGIN, LLM__RX_TEXT_END, LLM__RX_TEXT_END_LINE, LLM__RX_WORD_EDGE,
-    LLM__RX_NO_WORD_EDGE
-} llm__rx_op;
-
-enum { LLM__RX_GREEDY, LLM__RX_LAZY, LLM__RX_POSSESSIVE }; /* modes of repeating; of LOOP: greedy or possessive */
-enum { LLM__RX_NOT = 1, LLM__RX_BEHIND = 2 };              /* modes of LOOK */
-
-/* Hard limits: of the pattern's bytes, its code, the changes of its sets, empty loops, nesting and counts; of a look-behind's characters,
- * of the stack's and the memory's entries. */
-enum { LLM__RX_MAX_PATTERN = 65536, LLM__RX_MAX_CODE = 16384, LLM__RX_MAX_CHANGES = 1 << 20, LLM__RX_MAX_REGS = 32, LLM__RX_MAX_DEPTH = 48,
-       LLM__RX_MAX_COUNT = 1000, LLM__RX_MAX_BEHIND = 64, LLM__RX_MAX_STACK = 16 << 20, LLM__RX_MAX_MEMO = 4 << 20 };
-
-typedef struct llm__rx_code {
-    uint8_t op, mode;
-    int32_t x, y, min, max;   /* min, max: turns of LOOP (max -1: any number) */
-    uint32_t set, set_n;      /* of SET and LOOP: where the changes of the set are in llm__regex.change, how many */
-    uint32_t ascii[4];        /* the set's ASCII characters, to be looked up at once */
-    uint32_t first[4];        /* ASCII characters that a match from here on can begin with; all if it can be empty */
-} llm__rx_code;
-
-/* A compiled pattern: read only, any number of runs at once. All sets' changes stand in one array, not NULL where there is a set. */
-typedef struct llm__regex {
-    llm__rx_code *code;
-    size_t n, cap;
-    int32_t *change;
-    size_t n_change, change_cap;
-    int n_regs;
-} llm__regex;
+#include "text/regex.h"
+#include "api/config.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/number.h"
+#include "base/text.h"
+#include "text/unicode.h"
+#include "text/unicode_tables.h"
+#include "text/unicode_classes.h"
 
 /* ---- The compiler ----
  * One pass of recursive descent; code is emitted as it is read, as the head of this section shows. An error is noted once, in the parser,
@@ -116,30 +70,13 @@ static llm__rx_code *llm__rx_emit(llm__rx_parser *p, llm__rx_op op, int32_t x) {
  * changes 48 58 97 103; three of them are at most 'c' (99), so it is in. Union, intersection and complement are one walk along two such
  * lists. While a pattern is read a set has memory of its own; its SET has it among the regex's. */
 
-/* Zero-initialise. */
-typedef struct llm__set {
-    int32_t *v; /* the owner frees it */
-    size_t n, cap;
-    int failed; /* no memory */
-} llm__set;
-
-/* What llm__set_combine keeps. Bit 0: what is in neither list; 1: only in the set; 2: only in the other; 3: in both. */
-enum { LLM__SET_NOT = 1, LLM__SET_ONLY = 2, LLM__SET_AND = 8, LLM__SET_OR_NOT = 11, LLM__SET_OR = 14 };
-
-/* 1 if c is a member of a list of n changes. */
-LLM__INLINE int llm__set_has(const int32_t *change, size_t n, int32_t c) {
-    int last = n ? llm__uni_find(change, (int)n, 4, 0, c) : 0;
-    return n && c >= change[last] && !(last & 1);
-}
-
 /* Appends a change, which lies behind all others. */
 static void llm__set_push(llm__set *s, int32_t c) {
     s->failed |= !llm__grow((void **)&s->v, &s->cap, s->n + 1, sizeof *s->v);
     if (!s->failed) s->v[s->n++] = c;
 }
 
-/* Combines a set with another list of changes. */
-static void llm__set_combine(llm__set *s, const int32_t *other, size_t n, int keep) {
+LLM__PRIVATE void llm__set_combine(llm__set *s, const int32_t *other, size_t n, int keep) {
     llm__set out = {NULL, 0, 0, s->failed};
     size_t i = 0, k = 0;
     for (int32_t c = 0; c < 0x110000 && !out.failed;) {
@@ -159,8 +96,7 @@ static void llm__set_merge(llm__set *s, llm__set *other, int keep) {
     LLM_FREE(other->v);
 }
 
-/* Adds a range. The tables' come in order, so that most are appended; a list of odd length has no end to append to. */
-static void llm__set_add(llm__set *s, int32_t lo, int32_t hi) {
+LLM__PRIVATE void llm__set_add(llm__set *s, int32_t lo, int32_t hi) {
     const int32_t range[2] = {lo, hi + 1}, last = s->n ? s->v[s->n - 1] : -1;
     if (s->n % 2 || last > lo) {
         llm__set_combine(s, range, 2, LLM__SET_OR);
@@ -576,16 +512,14 @@ static void llm__rx_find_first(llm__regex *re) {
     }
 }
 
-/* NULL is fine. No run over it may be used after. */
-static void llm__regex_close(llm__regex *re) {
+LLM__PRIVATE void llm__regex_close(llm__regex *re) {
     if (!re) return;
     LLM_FREE(re->code);
     LLM_FREE(re->change);
     LLM_FREE(re);
 }
 
-/* Compiles a pattern of any bytes. On error *out is NULL and the sentence shows the pattern and what was expected. */
-static llm_result llm__regex_compile(const char *pattern, size_t len, int ascii, llm__regex **out) {
+LLM__PRIVATE llm_result llm__regex_compile(const char *pattern, size_t len, int ascii, llm__regex **out) {
     llm__rx_parser p = LLM__ZERO;
     *out = NULL;
     p.s = pattern;
@@ -608,12 +542,10 @@ static llm_result llm__regex_compile(const char *pattern, size_t len, int ascii,
     return LLM_OK;
 }
 
-/* How many instructions at its beginning are ^ and look-ahead, which have to hold for the whole text. */
-static int32_t llm__rx_lead(const llm__regex *re) {
+LLM__PRIVATE int32_t llm__rx_lead(const llm__regex *re) {
     int32_t pc = re->n && (re->code[0].op == LLM__RX_LINE_BEGIN || re->code[0].op == LLM__RX_TEXT_BEGIN);
     while (pc && re->code[pc].op == LLM__RX_LOOK && !(re->code[pc].mode & LLM__RX_BEHIND)) pc += re->code[pc].x;
     return pc;
 }
 
-static llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **out) { return llm__regex_compile(pattern, len, 0, out); }
-
+LLM__PRIVATE llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **out) { return llm__regex_compile(pattern, len, 0, out); }

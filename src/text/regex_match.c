@@ -1,41 +1,12 @@
-/* ---- The matcher ----
- * Positions are 32 bits: a text has less than 2 GiB (LLM__TOK_MAX_TEXT). A match is one loop over the program with a stack of what to do
- * when the way taken turns out wrong. Each step costs fuel, so that no pattern can hold a request for ever: what is not found by then is an
- * error of the text, not an endless loop. The stack grows on the heap and is kept from match to match.
- *
- * How \s+(?!\S) takes all spaces but the one before a word, on two spaces and an x:
- *
- *     LOOP \s      takes both; on the stack: SHORTER, from 2 down to 1
- *     LOOK not \S  at 2: the x is no space, so what must not come comes: fails
- *     backtrack    SHORTER gives one back: position 1, nothing more to give, so the entry goes
- *     LOOK not \S  at 1: a space: holds
- *     MATCH        of the first space alone; the other is left for " x" */
-
-/* What to do when what came after fails. TRY: go on at pc and pos. SHORTER: a LOOP gives back one character, down to aux. DONE: state (pc,
- * pos) has failed. RESTORE: register pc was pos. */
-typedef struct llm__rx_entry {
-    int32_t kind, pc;
-    uint32_t pos, aux;
-} llm__rx_entry;
+#include "text/regex_match.h"
+#include "api/config.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/text.h"
+#include "text/unicode_classes.h"
+#include "text/regex.h"
 
 enum { LLM__RX_TRY, LLM__RX_DONE, LLM__RX_SHORTER, LLM__RX_RESTORE };
-
-/* One walk over a text; zero it before the first. */
-typedef struct llm__rx_run {
-    const llm__regex *re;
-    const char *s;
-    size_t n;               /* the text; a look-behind shortens it */
-    llm__rx_entry *stack;
-    size_t sp, cap;
-    uint64_t *memo;         /* what is known of states, see llm__rx_memo; NULL: they are not remembered yet */
-    size_t memo_cap;        /* a power of two */
-    int no_memo;            /* not now: within look-behinds, and without memory */
-    int64_t steps, fuel;
-    size_t reach;           /* farthest position seen */
-    size_t next, last_end;  /* where to look for the next match; where the last ended */
-    uint32_t reg[LLM__RX_MAX_REGS];
-    llm_result result;      /* why a match gave up */
-} llm__rx_run;
 
 /* Notes why the walk ends without an answer. Always -1. */
 static int llm__rx_give_up(llm__rx_run *r, llm_result why) {
@@ -248,10 +219,7 @@ static int llm__rx_match(llm__rx_run *r, int pc, size_t pos, size_t *end, int lo
     return 1;
 }
 
-/* Starts a walk over the matches in a text, which must stay where it is until the walk ends. `r` is zeroed, or was used before with the
- * same or another regex: its stack is used again. The fuel is generous for a program times the text, which is all that a match with
- * remembered states can need. */
-static void llm__rx_begin(llm__rx_run *r, const llm__regex *re, const char *s, size_t n) {
+LLM__PRIVATE void llm__rx_begin(llm__rx_run *r, const llm__regex *re, const char *s, size_t n) {
     const llm__rx_run old = *r;
     LLM_FREE(r->memo);
     memset(r, 0, sizeof *r);
@@ -263,16 +231,13 @@ static void llm__rx_begin(llm__rx_run *r, const llm__regex *re, const char *s, s
     r->fuel = 1000000 + (int64_t)n * (256 + 8 * (int64_t)LLM__MIN(re->n, (size_t)512));
 }
 
-/* Frees what a walk holds; it is zeroed, so that it may begin another. */
-static void llm__rx_end(llm__rx_run *r) {
+LLM__PRIVATE void llm__rx_end(llm__rx_run *r) {
     LLM_FREE(r->stack);
     LLM_FREE(r->memo);
     memset(r, 0, sizeof *r);
 }
 
-/* The next match, from r->next on: 1 and *start, *end; 0: no more; -1: gave up (r->result says why). An empty match just after a match
- * does not count. Where no match can begin is seen from the character, without a try. */
-static int llm__rx_next(llm__rx_run *r, size_t *start, size_t *end) {
+LLM__PRIVATE int llm__rx_next(llm__rx_run *r, size_t *start, size_t *end) {
     const uint32_t *first = r->re->code[0].first;
     for (size_t at = r->next; at <= r->n;) {
         int b = at < r->n ? (unsigned char)r->s[at] : 128;

@@ -13,6 +13,7 @@
  *     MATCH        of the first space alone; the other is left for " x" */
 #pragma once
 #include "api/config.h"
+#include "base/platform.h"
 #include "text/regex.h"
 
 /* What to do when what came after fails. TRY: go on at pc and pos. SHORTER: a LOOP gives back one character, down to aux. DONE: state (pc,

@@ -8,6 +8,7 @@
  * Classes are those of Unicode 16.0. The normal forms (UAX #15) are those of Unicode 11, because the tokenizers that models were trained
  * with do not compose what came later. Everything here is constant data or works on the caller's memory: any thread. */
 #pragma once
+#include "base/platform.h"
 
 /* General categories, in the order of the generated table. */
 typedef enum llm__cat {

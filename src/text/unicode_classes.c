@@ -1,55 +1,29 @@
+#include "text/unicode_classes.h"
+#include "api/text.h"
+#include "base/platform.h"
+#include "base/text.h"
+#include "text/unicode.h"
+#include "text/unicode_tables.h"
 
-/* Ranges that are no categories: White_Space; letters among the symbols; what BERT takes for Chinese characters. */
-static const int32_t llm__uni_spaces[][2] = {{9, 13}, {32, 32}, {0x85, 0x85}, {0xA0, 0xA0}, {0x1680, 0x1680}, {0x2000, 0x200A},
-                                             {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}};
-static const int32_t llm__uni_circled[][2] = {{0x24B6, 0x24E9}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
-static const int32_t llm__uni_chinese[][2] = {{0x3400, 0x4DBF}, {0x4E00, 0x9FFF}, {0xF900, 0xFAFF}, {0x20000, 0x2A6DF},
-                                              {0x2A700, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
-
-/* 1 if c lies in one of a few ranges. */
-static int llm__uni_among(const int32_t (*range)[2], int n, int32_t c) {
+LLM__PRIVATE int llm__uni_among(const int32_t (*range)[2], int n, int32_t c) {
     for (int i = 0; i < n; i++)
         if (c >= range[i][0] && c <= range[i][1]) return 1;
     return 0;
 }
 
-/* The code point at *at of valid text, and steps over it. A bad byte counts as U+FFFD. */
-static int32_t llm__uni_next(llm__str s, size_t *at) {
+LLM__PRIVATE int32_t llm__uni_next(llm__str s, size_t *at) {
     int len;
     int32_t c = llm__utf8_get(s.p + *at, s.n - *at, &len);
     *at += (size_t)len;
     return c < 0 ? 0xFFFD : c;
 }
 
-/* Where the code point before `at` > 0 begins. */
-LLM__INLINE size_t llm__uni_back(const char *s, size_t at) {
-    size_t from = at - 1;
-    while (from > 0 && at - from < 4 && ((unsigned char)s[from] & 0xC0) == 0x80) from--;
-    return from;
-}
-
-/* Appends a code point as UTF-8. */
-static void llm__uni_put(llm_text *out, int32_t c) {
+LLM__PRIVATE void llm__uni_put(llm_text *out, int32_t c) {
     char s[4];
     llm_text_add(out, s, (size_t)llm__utf8_put(s, c));
 }
 
-/* The search of all tables: rows of `size` bytes are sorted by their first 4 bytes, which shifted right by `shift` are a code point. The
- * index of the last row that begins at or before c; 0 too if none does. */
-LLM__INLINE int llm__uni_find(const void *rows, int n, size_t size, int shift, int32_t c) {
-    int lo = 0, hi = n;
-    while (hi - lo > 1) {
-        int mid = (lo + hi) / 2;
-        uint32_t first;
-        memcpy(&first, (const char *)rows + (size_t)mid * size, 4);
-        if ((int32_t)(first >> shift) <= c) lo = mid;
-        else hi = mid;
-    }
-    return lo;
-}
-
-/* The category in a table value: 30 and 31 stand for upper and lower case in turn. */
-static llm__cat llm__uni_cat_of(uint32_t value, int32_t c) {
+LLM__PRIVATE llm__cat llm__uni_cat_of(uint32_t value, int32_t c) {
     value &= 31;
     return value < 30 ? (llm__cat)value : ((uint32_t)c & 1) == (value & 1) ? LLM__LU : LLM__LL;
 }
@@ -59,26 +33,21 @@ static llm__cat llm__uni_cat(int32_t c) {
     return llm__uni_cat_of(llm__uni_cats[llm__uni_find(llm__uni_cats, LLM__COUNT(llm__uni_cats), 4, 5, c)], c);
 }
 
-/* 1 if the category of c is in a set of categories. */
-static int llm__uni_in(int32_t c, uint32_t cats) { return (int)(cats >> llm__uni_cat(c) & 1); }
+LLM__PRIVATE int llm__uni_in(int32_t c, uint32_t cats) { return (int)(cats >> llm__uni_cat(c) & 1); }
 
-static char llm__uni_lower_ascii(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c; }
+LLM__PRIVATE char llm__uni_lower_ascii(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c; }
 
-/* \s: White_Space, which has U+0085 but neither U+001C nor U+200B. */
-static int llm__uni_space(int32_t c) { return llm__uni_among(llm__uni_spaces, c < 128 ? 2 : LLM__COUNT(llm__uni_spaces), c); }
+LLM__PRIVATE int llm__uni_space(int32_t c) { return llm__uni_among(llm__uni_spaces, c < 128 ? 2 : LLM__COUNT(llm__uni_spaces), c); }
 
-/* \w: alphabetic, marks, decimal digits, connectors. */
-static int llm__uni_word(int32_t c) {
+LLM__PRIVATE int llm__uni_word(int32_t c) {
     return llm__uni_in(c, LLM__CATS_WORD) || llm__uni_among(llm__uni_circled, LLM__COUNT(llm__uni_circled), c);
 }
 
-/* Number of the script that a code point belongs to; 0 for those of none that is known. */
-static int llm__uni_script(int32_t c) {
+LLM__PRIVATE int llm__uni_script(int32_t c) {
     return llm__uni_scripts[llm__uni_find(llm__uni_scripts, LLM__COUNT(llm__uni_scripts), 4, 8, c)] & 255;
 }
 
-/* 1 if two names of properties are the same: case, '_', '-' and ' ' do not matter. */
-static int llm__uni_same_name(llm__str a, llm__str b) {
+LLM__PRIVATE int llm__uni_same_name(llm__str a, llm__str b) {
     size_t i = 0, k = 0;
     for (;;) {
         while (i < a.n && strchr("_- ", a.p[i])) i++;
@@ -88,8 +57,7 @@ static int llm__uni_same_name(llm__str a, llm__str b) {
     }
 }
 
-/* Number of a script by its short or long name ("Hani", "Han"), or -1. */
-static int llm__uni_script_find(llm__str name) {
+LLM__PRIVATE int llm__uni_script_find(llm__str name) {
     llm__str w;
     const char *names = llm__uni_script_names;
     for (int k = 0; llm__list_next(&names, " ", &w); k++)
@@ -97,17 +65,14 @@ static int llm__uni_script_find(llm__str name) {
     return -1;
 }
 
-/* Simple mapping of one code point: which 1 lower case, 2 case folding. */
-static int32_t llm__uni_case(int32_t c, int which) {
+LLM__PRIVATE int32_t llm__uni_case(int32_t c, int which) {
     if (c < 0x80) return c >= 'A' && c <= 'Z' ? c + 32 : c;
     const llm__uni_case_run *r = &llm__uni_cases[llm__uni_find(llm__uni_cases, LLM__COUNT(llm__uni_cases), sizeof *r, 0, c)];
     return c >= r->first && c <= r->last && (c - r->first) % r->stride == 0 && (r->which & which) ? c + r->add : c;
 }
 
-/* Canonical combining class: 0 for what stands by itself, so of all that is common, which is seen at once. */
-static int llm__uni_class(int32_t c) {
+LLM__PRIVATE int llm__uni_class(int32_t c) {
     if (c < llm__uni_marks[0].first) return 0;
     const llm__uni_mark_run *r = &llm__uni_marks[llm__uni_find(llm__uni_marks, LLM__COUNT(llm__uni_marks), sizeof *r, 0, c)];
     return c <= r->first + r->more ? r->combining_class : 0;
 }
-

@@ -1,13 +1,17 @@
-/* ---- Building: what all four readers use ----
- * A reader enters tokens (llm__tok_enter), merges and steps, sets the flags of its kind, and llm__tok_finish does the rest. No function
- * here returns an error: the first is noted in t->result, and nothing is done once it is set: readers check nothing. */
+#include "tokenizer/build.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/map.h"
+#include "base/index.h"
+#include "text/regex.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/subword.h"
 
-/* Notes a failure, unless one was noted before. */
-#define LLM__TOK_FAIL(t, ...) ((t)->result = (t)->result ? (t)->result : llm__error(__VA_ARGS__))
-#define LLM__TOK_BAD(t, ...) LLM__TOK_FAIL(t, LLM_ERR_FORMAT, __VA_ARGS__)
-
-/* NULL is fine, and so is one that was not built to the end. */
-static void llm__tokenizer_close(llm__tokenizer *t) {
+LLM__PRIVATE void llm__tokenizer_close(llm__tokenizer *t) {
     if (!t) return;
     if (t->attached) t->attached->free(t->attached);
     llm__tok_steps *lists[3] = {&t->normalizers, &t->words, &t->decoders};
@@ -26,8 +30,7 @@ static void llm__tokenizer_close(llm__tokenizer *t) {
     LLM_FREE(t);
 }
 
-/* Appends a step. Where there are too many, or on an error before, it is one that nothing runs. */
-static llm__tok_step *llm__tok_add(llm__tokenizer *t, llm__tok_steps *steps, llm__tok_kind kind) {
+LLM__PRIVATE llm__tok_step *llm__tok_add(llm__tokenizer *t, llm__tok_steps *steps, llm__tok_kind kind) {
     if (steps->n >= LLM__TOK_MAX_STEPS)
         LLM__TOK_FAIL(t, LLM_ERR_LIMIT, "tokenizer: at most %d steps in a sequence expected", LLM__TOK_MAX_STEPS);
     if (t->result && steps->n) return &steps->v[steps->n - 1];
@@ -37,23 +40,20 @@ static llm__tok_step *llm__tok_add(llm__tokenizer *t, llm__tok_steps *steps, llm
     return step;
 }
 
-/* Zeroed memory that lives as long as the tokenizer; NULL: a failure was noted. */
-static void *llm__tok_get(llm__tokenizer *t, size_t n) {
+LLM__PRIVATE void *llm__tok_get(llm__tokenizer *t, size_t n) {
     void *p = t->result ? NULL : llm__arena_get(&t->arena, n);
     if (!p && !t->result) t->result = llm__nomem();
     return p;
 }
 
-/* A copy that lives as long as the tokenizer. */
-static llm__str llm__tok_keep(llm__tokenizer *t, llm__str s) {
+LLM__PRIVATE llm__str llm__tok_keep(llm__tokenizer *t, llm__str s) {
     char *p = (char *)llm__tok_get(t, s.n);
     if (!p) return llm__nothing;
     if (s.n) memcpy(p, s.p, s.n);
     return llm__s(p, s.n);
 }
 
-/* NULL: no memory. */
-static llm__tokenizer *llm__tok_new(void) {
+LLM__PRIVATE llm__tokenizer *llm__tok_new(void) {
     llm__tokenizer *t = LLM__NEW(llm__tokenizer, 1);
     if (!t) return NULL;
     t->bos_id = t->eos_id = t->pad_id = t->unk_id = -1;
@@ -64,8 +64,7 @@ static llm__tokenizer *llm__tok_new(void) {
     return t;
 }
 
-/* Makes room for n tokens at once, and bounds their ids. */
-static void llm__tok_reserve(llm__tokenizer *t, int64_t n) {
+LLM__PRIVATE void llm__tok_reserve(llm__tokenizer *t, int64_t n) {
     t->max_id = 4 * n + 100000;
     if (t->max_id > INT32_MAX / 2) LLM__TOK_FAIL(t, LLM_ERR_LIMIT, "tokenizer: %lld tokens", (long long)n);
     else if (!llm__map_reserve(&t->ids, (size_t)n)) t->result = llm__nomem();
@@ -83,9 +82,7 @@ static llm__token *llm__tok_at(llm__tokenizer *t, int64_t id) {
     return &t->token[id];
 }
 
-/* Enters a token of the model's vocabulary, whose text is copied: an id and a text may come once only. type: LLM__TOKEN_* besides KNOWN;
- * score: 0 if the file has none. */
-static void llm__tok_enter(llm__tokenizer *t, llm__str text, int64_t id, int type, double score) {
+LLM__PRIVATE void llm__tok_enter(llm__tokenizer *t, llm__str text, int64_t id, int type, double score) {
     llm__token *token = llm__tok_at(t, id);
     if (token && token->type) LLM__TOK_BAD(t, "vocabulary: id %d twice", (int)id);
     text = llm__tok_keep(t, text);
@@ -99,9 +96,7 @@ static void llm__tok_enter(llm__tokenizer *t, llm__str text, int64_t id, int typ
     t->max_token = LLM__MAX(t->max_token, text.n);
 }
 
-/* Makes a token an added one, which is found in text before the model sees it. If the model's vocabulary has its text, that token is
- * meant, whatever the id (a line to the log says so); else its id must be free. Its text is copied. */
-static void llm__tok_enter_added(llm__tokenizer *t, llm__str text, int64_t id, int flags) {
+LLM__PRIVATE void llm__tok_enter_added(llm__tokenizer *t, llm__str text, int64_t id, int flags) {
     int32_t known = llm__tok_find(t, text);
     if (!text.n) LLM__TOK_BAD(t, "added token %d: its text is empty", (int)id);
     if (text.n > LLM__TOK_MAX_ADDED)
@@ -123,10 +118,7 @@ static void llm__tok_enter_added(llm__tokenizer *t, llm__str text, int64_t id, i
     a->flags = flags;
 }
 
-/* What scores mean to the model. Tokens of the types in `without` are left out: text never becomes these. Unigram: an index of the tokens,
- * and the score of an unknown character, 10 below the least. BPE by text: ranks, by which a higher score comes first: the bits of a float,
- * turned so that they order as its value does. */
-static void llm__tok_use_scores(llm__tokenizer *t, int without) {
+LLM__PRIVATE void llm__tok_use_scores(llm__tokenizer *t, int without) {
     double least = INFINITY;
     for (int32_t i = 0; i < t->n_vocab && !t->result; i++) {
         llm__token *token = &t->token[i];
@@ -143,8 +135,7 @@ static void llm__tok_use_scores(llm__tokenizer *t, int without) {
     t->unk_score = (least < INFINITY ? least : 0) - 10;
 }
 
-/* Room for n merges. */
-static void llm__tok_merge_reserve(llm__tokenizer *t, int64_t n) {
+LLM__PRIVATE void llm__tok_merge_reserve(llm__tokenizer *t, int64_t n) {
     t->merge_cap = 16;
     while (t->merge_cap / 4 * 3 < (size_t)n) t->merge_cap *= 2;
     t->merge = (llm__merge *)llm__tok_get(t, t->merge_cap * sizeof *t->merge);
@@ -160,9 +151,7 @@ static int32_t llm__tok_merge_part(llm__tokenizer *t, llm__str s, int32_t *next)
     return (*next)++;
 }
 
-/* Enters a merge of two parts; `skip` bytes of the second are a prefix that does not come again. Of two for the same pair the first holds.
- * 0: one of them, or both together, is no token. */
-static int llm__tok_merge_enter(llm__tokenizer *t, llm__str a, llm__str b, size_t skip, int32_t rank, int32_t *next) {
+LLM__PRIVATE int llm__tok_merge_enter(llm__tokenizer *t, llm__str a, llm__str b, size_t skip, int32_t rank, int32_t *next) {
     int32_t left = llm__tok_merge_part(t, a, next), right = llm__tok_merge_part(t, b, next);
     llm_text *both = &t->scratch;
     both->len = 0;
@@ -180,9 +169,7 @@ static int llm__tok_merge_enter(llm__tokenizer *t, llm__str a, llm__str b, size_
     return 1;
 }
 
-/* A step with a regex, or with a text itself (literal), whose special characters are escaped; an empty pattern finds nothing. Compiled
- * here, once for all calls. */
-static llm__tok_step *llm__tok_add_regex(llm__tokenizer *t, llm__tok_steps *steps, llm__tok_kind kind, llm__str pattern, int literal) {
+LLM__PRIVATE llm__tok_step *llm__tok_add_regex(llm__tokenizer *t, llm__tok_steps *steps, llm__tok_kind kind, llm__str pattern, int literal) {
     llm__tok_step *step = llm__tok_add(t, steps, kind);
     llm_text *escaped = &t->scratch;
     escaped->len = 0;
@@ -195,8 +182,7 @@ static llm__tok_step *llm__tok_add_regex(llm__tokenizer *t, llm__tok_steps *step
     return step;
 }
 
-/* Takes a SentencePiece charsmap: the size of the units, the units, the strings. */
-static void llm__tok_set_charsmap(llm__tokenizer *t, llm__str s) {
+LLM__PRIVATE void llm__tok_set_charsmap(llm__tokenizer *t, llm__str s) {
     uint32_t n = 0;
     if (!s.n) return;
     if (s.n >= 4) memcpy(&n, s.p, 4);
@@ -209,9 +195,7 @@ static void llm__tok_set_charsmap(llm__tokenizer *t, llm__str s) {
     t->charsmap.n_strings = s.n - 4 - n;
 }
 
-/* SentencePiece's normalizer: the charsmap; then runs of spaces are one, and none is left at the ends (merge; 2: nor typed marks at the
- * last); one is put in front, or behind; and each becomes `mark`, so that tokens hold their spaces. */
-static void llm__tok_add_spaces(llm__tokenizer *t, int merge, int front, int behind, llm__str mark) {
+LLM__PRIVATE void llm__tok_add_spaces(llm__tokenizer *t, int merge, int front, int behind, llm__str mark) {
     if (t->charsmap.n_units) llm__tok_add(t, &t->normalizers, LLM__TOK_CHARSMAP)->a = 1;
     if (merge) llm__tok_add_regex(t, &t->normalizers, LLM__TOK_REPLACE, llm__lit("  +"), 0)->with = llm__blank;
     llm__str ends = llm__lit(merge == 2 ? "\\A |[ \\x{2581}]+\\z" : "\\A | \\z");
@@ -221,16 +205,14 @@ static void llm__tok_add_spaces(llm__tokenizer *t, int merge, int front, int beh
     llm__tok_add_regex(t, &t->normalizers, LLM__TOK_REPLACE, llm__blank, 1)->with = mark;
 }
 
-/* Decoding for files that name no steps. */
-static void llm__tok_add_literal(llm__tokenizer *t, int what, int strip) {
+LLM__PRIVATE void llm__tok_add_literal(llm__tokenizer *t, int what, int strip) {
     llm__tok_step *step = llm__tok_add(t, &t->decoders, LLM__TOK_LITERAL);
     step->a = what;
     step->b = strip;
     llm__tok_add(t, &t->decoders, LLM__TOK_UTF8);
 }
 
-/* Inserts an id into a frame at a place of it; one that is no token's is an error, with the sentence given. */
-static void llm__frame_add(llm__tokenizer *t, llm_tokens *frame, size_t at, int64_t id, const char *otherwise) {
+LLM__PRIVATE void llm__frame_add(llm__tokenizer *t, llm_tokens *frame, size_t at, int64_t id, const char *otherwise) {
     if (id < 0 || id >= t->n_vocab) LLM__TOK_BAD(t, "tokenizer.json: %s", otherwise);
     llm_tokens_add(frame, (int32_t)id);
     if (frame->failed && !t->result) t->result = llm__nomem();
@@ -238,4 +220,3 @@ static void llm__frame_add(llm__tokenizer *t, llm_tokens *frame, size_t at, int6
     memmove(frame->data + at + 1, frame->data + at, (frame->len - 1 - at) * sizeof *frame->data);
     frame->data[at] = (int32_t)id;
 }
-

@@ -3,9 +3,8 @@
  * A reader enters tokens (llm__tok_enter), merges and steps, sets the flags of its kind, and llm__tok_finish does the rest. No function
  * here returns an error: the first is noted in t->result, and nothing is done once it is set: readers check nothing. */
 #pragma once
-#include "api/config.h"
 #include "api/text.h"
-#include "base/log.h"
+#include "base/platform.h"
 #include "base/text.h"
 #include "tokenizer/tokenizer.h"
 

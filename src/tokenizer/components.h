@@ -2,6 +2,7 @@
  *
  * Hugging Face has some forty components; nearly all are one or a few of our steps with a regex, so they are data. */
 #pragma once
+#include "base/platform.h"
 #include "text/normal_form.h"
 #include "tokenizer/tokenizer.h"
 

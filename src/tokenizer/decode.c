@@ -1,14 +1,16 @@
-/* ---- Decoding: tokens run through a chain of steps ----
- * Hugging Face's decoders map a list of tokens to a list of tokens, whose texts are joined at the end. Here a token goes down the chain as
- * soon as it can: llm__detok_feed hands it to step i, in parts if a step above makes one long token (FUSE, UTF8): begin and end say whether
- * a part starts, completes it. Steps that need whole tokens collect the parts. What must wait for more stays in the step's llm__stage.
- *
- * Llama 2's chain, for instance, is REPLACE (U+2581 by a space), FALLBACK (<0xE4><0xB8><0xAD> by the character of these bytes), FUSE (all
- * is one token now), STRIP (its first space). A token passes the first three at once; STRIP looks at the first part of the one long token
- * and lets all others through, so that text is shown as it comes.
- *
- * Files made for llama.cpp, sentencepiece and tiktoken name no steps: their tokens are "literal", each stands for bytes by itself, and the
- * whole chain is LITERAL, UTF8. */
+#include "tokenizer/decode.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/tokenizer.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/number.h"
+#include "base/text.h"
+#include "text/regex_match.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/encode.h"
+#include "tokenizer/subword.h"
 
 typedef struct llm__stage { /* what a step keeps between tokens */
     int64_t tokens;   /* begun so far */
@@ -227,8 +229,7 @@ LLM_API void llm_detok_free(llm_detok *d) {
     LLM_FREE(d);
 }
 
-/* NULL: no memory. */
-static llm_detok *llm__detok_open(const llm__tokenizer *t, int flags) {
+LLM__PRIVATE llm_detok *llm__detok_open(const llm__tokenizer *t, int flags) {
     llm_detok *d = LLM__NEW(llm_detok, 1);
     if (!d) return NULL;
     d->t = t;
@@ -266,8 +267,7 @@ LLM_API llm_result llm_detok_flush(llm_detok *d, llm_text *out) {
     return llm__detok_result(d);
 }
 
-/* Appends the text of n ids; bytes: what they stand for in the middle of a text. */
-static llm_result llm__tokenizer_decode(const llm__tokenizer *t, const int32_t *ids, size_t n, int flags, int bytes, llm_text *out) {
+LLM__PRIVATE llm_result llm__tokenizer_decode(const llm__tokenizer *t, const int32_t *ids, size_t n, int flags, int bytes, llm_text *out) {
     llm_detok *d = llm__detok_open(t, flags);
     if (!d) return llm__nomem();
     d->bytes = bytes;
@@ -279,23 +279,19 @@ static llm_result llm__tokenizer_decode(const llm__tokenizer *t, const int32_t *
     return r;
 }
 
-/* Appends the bytes that a token stands for in the middle of a text, special or not. LLM_ERR_ARG if there is no such token. */
-static llm_result llm__tokenizer_piece(const llm__tokenizer *t, int32_t id, llm_text *out) {
+LLM__PRIVATE llm_result llm__tokenizer_piece(const llm__tokenizer *t, int32_t id, llm_text *out) {
     if (id < 0 || id >= t->n_vocab || !(t->token[id].type & LLM__TOKEN_KNOWN))
         return llm__error(LLM_ERR_ARG, "token id %d: 0 to %d expected", (int)id, (int)t->n_vocab - 1);
     return llm__tokenizer_decode(t, &id, 1, LLM_DETOK_KEEP_SPECIAL, 1, out);
 }
 
-/* The id of an exact token, or -1. */
-static int32_t llm__tokenizer_id(const llm__tokenizer *t, llm__str token) {
+LLM__PRIVATE int32_t llm__tokenizer_id(const llm__tokenizer *t, llm__str token) {
     int32_t id = llm__tok_find(t, token);
     for (size_t i = 0; i < t->n_added && id < 0; i++)
         if (llm__str_same(token, t->added[i].text)) id = t->added[i].id;
     return id;
 }
 
-/* 1 for tokens that are not text: they are left out of decoded text unless it is asked for. */
-LLM__UNUSED static int llm__tokenizer_is_special(const llm__tokenizer *t, int32_t id) {
+LLM__PRIVATE int llm__tokenizer_is_special(const llm__tokenizer *t, int32_t id) {
     return id >= 0 && id < t->n_vocab && (t->token[id].type & LLM__TOKEN_SPECIAL) != 0;
 }
-

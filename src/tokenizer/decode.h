@@ -18,24 +18,6 @@
 #include "base/text.h"
 #include "tokenizer/tokenizer.h"
 
-typedef struct llm__stage { /* what a step keeps between tokens */
-    int64_t tokens;   /* begun so far */
-    int cut;          /* STRIP: characters cut from the token under way; LITERAL: 1 when there is nothing more to strip */
-    llm_text made[2]; /* what the step makes of a token */
-    llm_text held;    /* a token that comes in parts, and is needed whole */
-    llm_text kept;    /* FALLBACK: bytes so far; SUFFIX, CTC: the token before; UTF8: part of a character */
-} llm__stage;
-
-/* A stream of tokens on its way to text: belongs to one thread at a time; the tokenizer must outlive it. */
-struct llm_detok {
-    const llm__tokenizer *t;
-    int flags;
-    int bytes;  /* as in the middle of a text, and bytes as they are */
-    int32_t id; /* of the token that was pushed last */
-    llm_text *out;
-    llm__stage stage[LLM__TOK_MAX_STEPS + 1]; /* of each step, and of the text behind them all */
-};
-
 /* NULL: no memory. */
 LLM__PRIVATE llm_detok *llm__detok_open(const llm__tokenizer *t, int flags);
 

@@ -1,60 +1,30 @@
-/* ---- What a call of encode keeps ----
- * A text runs through the steps depth first: a step hands each piece that it makes to the next step as soon as it has it, and behind the
- * last the piece is a word for the model. So a step that rewrites needs memory for one piece only, in its llm__encode_stage, and ids come
- * out from left to right. */
+#include "tokenizer/encode.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/tokenizer.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/index.h"
+#include "text/unicode.h"
+#include "text/unicode_classes.h"
+#include "text/normal_form.h"
+#include "text/regex.h"
+#include "text/regex_match.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/subword.h"
 
-typedef struct llm__encode_stage {
-    llm__rx_run rx; /* of SPLIT, REPLACE */
-    llm_text text;  /* what it made of the piece under way, if it rewrites */
-} llm__encode_stage;
-
-typedef struct llm__symbol { /* of BPE */
-    int32_t id, prev, next;  /* id -1: no token; prev INT32_MIN: merged into its neighbour */
-    uint32_t at;             /* where its text begins in the word */
-} llm__symbol;
-
-typedef struct llm__pair { /* of the heap: two symbols that may be merged */
-    uint64_t key;          /* priority << 32 | left symbol */
-    int32_t id;            /* of the merged token */
-} llm__pair;
-
-typedef struct llm__best { /* Unigram: the best way to a position */
-    double score;
-    uint32_t from; /* UINT32_MAX: none yet */
-    int32_t id;
-} llm__best;
-
-/* One call of encode. A failure is noted in `result` and ends all loops; what was put out then does not count. */
-typedef struct llm__encode {
-    const llm__tokenizer *t;
-    llm_tokens *out;
-    int flags;
-    llm__encode_stage *stage; /* (steps): of the normalizers, then of the cutters */
-    int steps;                /* how many of them run */
-    llm_text *normalized;     /* NULL, or where text goes behind the last step instead of the model */
-    llm_text clean, scratch;
-    llm__symbol *symbol;
-    size_t symbol_cap;
-    llm__pair *heap;
-    size_t heap_n, heap_cap;
-    llm__best *best;
-    size_t best_cap;
-    llm_result result;
-} llm__encode;
-
-/* Remembers the first failure of a call. */
-static int llm__encode_fail(llm__encode *e, llm_result r) {
+LLM__PRIVATE int llm__encode_fail(llm__encode *e, llm_result r) {
     if (!e->result) e->result = r == LLM_ERR_NOMEM ? llm__nomem() : llm__error(r, "tokenizer: a regex needed too many steps for this text");
     return 0;
 }
 
-/* llm__grow that notes a failure. */
-static int llm__encode_grow(llm__encode *e, void **array, size_t *cap, size_t need, size_t size) {
+LLM__PRIVATE int llm__encode_grow(llm__encode *e, void **array, size_t *cap, size_t need, size_t size) {
     return llm__grow(array, cap, need, size) || llm__encode_fail(e, LLM_ERR_NOMEM);
 }
 
-/* Begins a call, zeroed. */
-static void llm__encode_open(llm__encode *e, const llm__tokenizer *t) {
+LLM__PRIVATE void llm__encode_open(llm__encode *e, const llm__tokenizer *t) {
     memset(e, 0, sizeof *e);
     e->t = t;
     e->steps = t->normalizers.n + t->words.n;
@@ -62,8 +32,7 @@ static void llm__encode_open(llm__encode *e, const llm__tokenizer *t) {
     if (!e->stage) llm__encode_fail(e, LLM_ERR_NOMEM);
 }
 
-/* Frees all that a call holds, but not its output. */
-static void llm__encode_close(llm__encode *e) {
+LLM__PRIVATE void llm__encode_close(llm__encode *e) {
     for (int k = 0; e->stage && k < e->t->normalizers.n + e->t->words.n; k++) {
         llm__rx_end(&e->stage[k].rx);
         llm_text_free(&e->stage[k].text);
@@ -76,18 +45,14 @@ static void llm__encode_close(llm__encode *e) {
     LLM_FREE(e->best);
 }
 
-static void llm__encode_feed(llm__encode *e, int k, llm__str s, int begin);
-
 /* Hands the part [from, end) of what came to step k to the next. */
 static void llm__encode_part(llm__encode *e, int k, llm__str s, size_t from, size_t end, int begin) {
     llm__encode_feed(e, k + 1, llm__s(s.p + from, end - from), begin && !from);
 }
 
-/* One id of the result; without memory e->out->failed says so, which is looked at once in the end. */
-static void llm__emit(llm__encode *e, int32_t id) { llm_tokens_add(e->out, id); }
+LLM__PRIVATE void llm__emit(llm__encode *e, int32_t id) { llm_tokens_add(e->out, id); }
 
-/* Appends a text with every bad byte replaced by U+FFFD. */
-static void llm__clean_utf8(llm__str s, llm_text *out) {
+LLM__PRIVATE void llm__clean_utf8(llm__str s, llm_text *out) {
     for (size_t n; s.n; s = llm__str_from(s, n)) {
         n = llm__utf8_valid(s.p, s.n);
         llm_text_add(out, s.p, n);
@@ -95,8 +60,7 @@ static void llm__clean_utf8(llm__str s, llm_text *out) {
     }
 }
 
-/* A binary heap by key: what is pushed rises past larger keys. */
-static void llm__heap_push(llm__encode *e, uint64_t key, int32_t id) {
+LLM__PRIVATE void llm__heap_push(llm__encode *e, uint64_t key, int32_t id) {
     if (!llm__encode_grow(e, (void **)&e->heap, &e->heap_cap, e->heap_n + 1, sizeof *e->heap)) return;
     size_t i = e->heap_n++;
     for (size_t up; i && e->heap[up = (i - 1) / 2].key > key; i = up) e->heap[i] = e->heap[up];
@@ -104,8 +68,7 @@ static void llm__heap_push(llm__encode *e, uint64_t key, int32_t id) {
     e->heap[i].id = id;
 }
 
-/* Takes the smallest key; the last element sinks from the top to where no child is smaller. */
-static llm__pair llm__heap_pop(llm__encode *e) {
+LLM__PRIVATE llm__pair llm__heap_pop(llm__encode *e) {
     llm__pair top = e->heap[0], last = e->heap[--e->heap_n];
     size_t i = 0;
     for (size_t k; (k = 2 * i + 1) < e->heap_n; i = k) {
@@ -196,8 +159,7 @@ static int llm__strips(llm__str s, size_t *at, int (*is_in)(int32_t c), llm__str
     return is_in ? is_in(c) : memmem(set.p, set.n, from, (size_t)(s.p + *at - from)) != NULL;
 }
 
-/* A text without such characters at its ends: sides 1 left, 2 right, 3 both. */
-static llm__str llm__strip(llm__str s, int sides, int (*is_in)(int32_t c), llm__str set) {
+LLM__PRIVATE llm__str llm__strip(llm__str s, int sides, int (*is_in)(int32_t c), llm__str set) {
     for (size_t at = 0; (sides & 1) && s.n && llm__strips(s, &at, is_in, set); at = 0) s = llm__str_from(s, at);
     for (size_t at, end; (sides & 2) && s.n; s.n = at) {
         end = at = llm__uni_back(s.p, s.n);
@@ -209,8 +171,7 @@ static llm__str llm__strip(llm__str s, int sides, int (*is_in)(int32_t c), llm__
 /* Without white space there, as Unicode has it. */
 static llm__str llm__strip_space(llm__str s, int sides) { return llm__strip(s, sides, llm__uni_space, llm__nothing); }
 
-/* Replaces all matches of a regex (NULL: there are none). */
-static llm_result llm__replace_regex(llm__rx_run *rx, const llm__regex *re, llm__str s, llm__str with, llm_text *out) {
+LLM__PRIVATE llm_result llm__replace_regex(llm__rx_run *rx, const llm__regex *re, llm__str s, llm__str with, llm_text *out) {
     size_t from, end, done = 0;
     int found = 0;
     if (re) llm__rx_begin(rx, re, s.p, s.n);
@@ -223,8 +184,7 @@ static llm_result llm__replace_regex(llm__rx_run *rx, const llm__regex *re, llm_
     return found < 0 ? rx->result : LLM_OK;
 }
 
-/* Replaces every `from` (empty: none), appending to out. */
-static void llm__replace_all(llm__str s, llm__str from, llm__str to, llm_text *out) {
+LLM__PRIVATE void llm__replace_all(llm__str s, llm__str from, llm__str to, llm_text *out) {
     for (const char *hit; s.n && from.n && (hit = (const char *)memmem(s.p, s.n, from.p, from.n)) != NULL;) {
         llm_text_add(out, s.p, (size_t)(hit - s.p));
         llm__add_str(out, to);
@@ -245,8 +205,7 @@ static void llm__norm_chars(llm__tok_kind kind, llm__str s, llm_text *out) {
     }
 }
 
-/* Runs a step that rewrites, appending to out. begin: the text begins there. */
-static void llm__rewrite(llm__encode *e, int k, const llm__tok_step *step, llm__str s, int begin, llm_text *out) {
+LLM__PRIVATE void llm__rewrite(llm__encode *e, int k, const llm__tok_step *step, llm__str s, int begin, llm_text *out) {
     llm_result r = LLM_OK;
     switch (step->kind) {
     case LLM__TOK_FORM: llm__uni_normalize(e->t->norm, (llm__uni_form)step->a, s, out); break;
@@ -272,13 +231,7 @@ static void llm__rewrite(llm__encode *e, int k, const llm__tok_step *step, llm__
 /* ---- Steps that cut ----
  * Each divides what comes to it into parts, or tokens that were found. Offsets are bytes. */
 
-/* Cuts at the matches of a regex. Pieces come in turn, matches and what is between them (invert: the other way round); by the behaviour a
- * piece joins the word under way, or begins a new one, or is left out. ab-cd--e, cut at "-":
- *
- *     REMOVED      ab | cd | e              PREVIOUS     ab- | cd- | - | e
- *     ISOLATED     ab | - | cd | - | - | e  NEXT         ab | -cd | - | -e
- *     CONTIGUOUS   ab | - | cd | -- | e */
-static void llm__cut_split(llm__encode *e, int k, const llm__tok_step *step, llm__str s, int begin) {
+LLM__PRIVATE void llm__cut_split(llm__encode *e, int k, const llm__tok_step *step, llm__str s, int begin) {
     llm__rx_run *rx = &e->stage[k].rx;
     size_t from = 0, end = 0, done = 0, word_at = 0, word_end = 0;
     int found = 0, started = 0, last = 0; /* last: the piece before was a match */
@@ -305,9 +258,7 @@ static void llm__cut_split(llm__encode *e, int k, const llm__tok_step *step, llm
     if (started) llm__encode_part(e, k, s, word_at, word_end, begin);
 }
 
-/* Cuts where the script changes (ICU's Script property); Hiragana, Katakana and the long vowel mark count as Han, spaces and what has no
- * script as what is around. Text before the first letter of any script is dropped, as the reference does. */
-static void llm__cut_scripts(llm__encode *e, int k, llm__str s, int begin) {
+LLM__PRIVATE void llm__cut_scripts(llm__encode *e, int k, llm__str s, int begin) {
     int hiragana = llm__uni_script_find(llm__lit("Hira")), katakana = llm__uni_script_find(llm__lit("Kana")),
         han = llm__uni_script_find(llm__lit("Hani"));
     size_t from = s.n;
@@ -333,8 +284,7 @@ static int llm__word_alone(llm__str s, size_t at, size_t end) {
     return !llm__uni_word(left) && !llm__uni_word(right) && left >> 1 != 0x200C >> 1 && right >> 1 != 0x200C >> 1;
 }
 
-/* Cuts out added tokens: from the left, the longest at each place; one that may not stand there still hides the shorter ones. */
-static void llm__cut_added(llm__encode *e, int k, const llm__index *x, llm__str s, int begin) {
+LLM__PRIVATE void llm__cut_added(llm__encode *e, int k, const llm__index *x, llm__str s, int begin) {
     size_t done = 0;
     for (size_t at = 0, step; x->n && at < s.n && !e->result; at += step) {
         const llm__index_entry *hit = llm__index_longest(x, llm__str_from(s, at));
@@ -354,4 +304,3 @@ static void llm__cut_added(llm__encode *e, int k, const llm__index *x, llm__str 
     }
     llm__encode_part(e, k, s, done, s.n, begin);
 }
-

@@ -6,6 +6,7 @@
 #pragma once
 #include "api/config.h"
 #include "api/text.h"
+#include "base/platform.h"
 #include "base/text.h"
 #include "base/index.h"
 #include "text/regex.h"

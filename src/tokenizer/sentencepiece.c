@@ -1,6 +1,10 @@
-/* ---- SentencePiece's tokenizer.model: a protocol buffer ----
- * A message of fields, each a key (number << 3 | wire type) and a value: wire type 0 a variable-length number, 1 and 5 eight and four
- * bytes, 2 a length and bytes, which may be a message again. Read front to back; a view that shrinks is the whole state. */
+#include "tokenizer/sentencepiece.h"
+#include "api/config.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/build.h"
 
 /* Takes a number off the front of m; m->p NULL: there is none. */
 static uint64_t llm__proto_varint(llm__str *m) {
@@ -52,8 +56,7 @@ static void llm__spm_piece(llm__tokenizer *t, llm__str s, int32_t id) {
     if (type == LLM__VOCAB_USER) llm__tok_enter_added(t, text, id, LLM__ADDED_PIECE);
 }
 
-/* Pieces are field 1; 2 says how the model was trained, 3 how text is normalized. */
-static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
+LLM__PRIVATE void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
     llm__str s, field, charsmap = llm__nothing;
     uint64_t v, x;
     int32_t n = 0, special[4] = {0, 1, 2, -1}; /* unk, bos, eos, pad */
@@ -93,4 +96,3 @@ static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
     llm__tok_add_literal(t, escape ? LLM__LITERAL_SPACES : LLM__LITERAL_TEXT, merge_spaces ? 2 : dummy_prefix);
     t->max_id = 4 * (int64_t)n + 100000;
 }
-

@@ -3,6 +3,7 @@
  * A message of fields, each a key (number << 3 | wire type) and a value: wire type 0 a variable-length number, 1 and 5 eight and four
  * bytes, 2 a length and bytes, which may be a message again. Read front to back; a view that shrinks is the whole state. */
 #pragma once
+#include "base/platform.h"
 #include "base/text.h"
 #include "tokenizer/tokenizer.h"
 

@@ -1,9 +1,17 @@
-/* ---- Models ----
- * From here on a word stands alone: no token crosses its ends, and nothing outside of it matters. BPE merges the best pair first (greedy by
- * rank), Unigram takes the most probable split, WordPiece the longest prefix; WordLevel knows only whole words. */
+#include "tokenizer/subword.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/tokenizer.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/map.h"
+#include "base/index.h"
+#include "text/unicode_classes.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/encode.h"
 
-/* The id of a token of the model's vocabulary, or -1. */
-static int32_t llm__tok_find(const llm__tokenizer *t, llm__str s) {
+LLM__PRIVATE int32_t llm__tok_find(const llm__tokenizer *t, llm__str s) {
     if (s.n > t->max_token) return -1;
     int32_t id = llm__map_get(&t->ids, s);
     return id < t->n_vocab ? id : -1;
@@ -16,8 +24,7 @@ static int llm__has_bytes(const llm__tokenizer *t, llm__str s) {
     return 1;
 }
 
-/* The slot of a pair in the hash of merges, or the free one where it would go (linear probing; a quarter is free). */
-static llm__merge *llm__merge_slot(const llm__tokenizer *t, int32_t left, int32_t right) {
+LLM__PRIVATE llm__merge *llm__merge_slot(const llm__tokenizer *t, int32_t left, int32_t right) {
     uint64_t h = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * 0x9E3779B97F4A7C15u;
     size_t i = (size_t)(h >> 24) & (t->merge_cap - 1);
     while (t->merge[i].id >= 0 && (t->merge[i].left != left || t->merge[i].right != right)) i = (i + 1) & (t->merge_cap - 1);
@@ -257,8 +264,7 @@ static void llm__encode_word(llm__encode *e, llm__str word) {
     else llm__emit(e, llm__tok_find(t, word) >= 0 ? llm__tok_find(t, word) : t->unk_id);
 }
 
-/* A piece of the text comes to step k; begin: the text begins there. An empty one vanishes. As deep as there are steps. */
-static void llm__encode_feed(llm__encode *e, int k, llm__str s, int begin) {
+LLM__PRIVATE void llm__encode_feed(llm__encode *e, int k, llm__str s, int begin) {
     const llm__tokenizer *t = e->t;
     if (!s.n || e->result) return;
     if (k == e->steps) {
@@ -283,9 +289,7 @@ static void llm__encode_feed(llm__encode *e, int k, llm__str s, int begin) {
     }
 }
 
-/* Appends the ids of a text of at most 256 MiB. On error *out has what it had. flags: LLM_TOK_ADD_SPECIAL puts the frame around,
- * LLM_TOK_PARSE_SPECIAL lets the text name special tokens, LLM_TOK_GUARDED those without a mark in them. Any thread. */
-LLM__UNUSED static llm_result llm__tokenizer_encode(const llm__tokenizer *t, const char *text, size_t len, int flags, llm_tokens *out) {
+LLM__PRIVATE llm_result llm__tokenizer_encode(const llm__tokenizer *t, const char *text, size_t len, int flags, llm_tokens *out) {
     llm__encode e;
     size_t before = out->len;
     int framed = flags & LLM_TOK_ADD_SPECIAL;
@@ -303,4 +307,3 @@ LLM__UNUSED static llm_result llm__tokenizer_encode(const llm__tokenizer *t, con
     llm__encode_close(&e);
     return e.result;
 }
-

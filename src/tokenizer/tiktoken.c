@@ -1,12 +1,16 @@
-/* ---- tiktoken's rank files: a token in base64 and its rank, a line each ----
- * The rank is the id and the priority of a merge at once: two neighbours merge into the token with the least rank. The file holds neither
- * the regex nor the special tokens; both go by the family. The first lines of cl100k: an exclamation mark is token 0, a quote token 1.
- *
- *     IQ== 0
- *     Ig== 1 */
+#include "tokenizer/tiktoken.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "base/number.h"
+#include "base/text.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/build.h"
+#include "tokenizer/components.h"
+#include "tokenizer/tokenizer_json.h"
 
-/* Cutters by regexes, one after the other: each match is a word, and so is what lies between. */
-static void llm__add_splits(llm__tokenizer *t, const char *const *regex, int most) {
+LLM__PRIVATE void llm__add_splits(llm__tokenizer *t, const char *const *regex, int most) {
     for (int i = 0; i < most && regex[i]; i++)
         llm__tok_add_regex(t, &t->words, LLM__TOK_SPLIT, llm__lit(regex[i]), 0)->a = LLM__SPLIT_ISOLATED;
 }
@@ -35,8 +39,7 @@ static void llm__rank_specials(llm__tokenizer *t, const struct llm__rank_file *f
         llm__tok_enter_added(t, llm__s(name, (size_t)snprintf(name, sizeof name, "<|extra_%d|>", i)), 151646 + i, LLM__ADDED_SPECIAL);
 }
 
-/* name: of the file, which tells the family if the number of lines does not. own: the configuration names the special tokens. */
-static void llm__tok_load_ranks(llm__tokenizer *t, llm__str s, const char *name, int own) {
+LLM__PRIVATE void llm__tok_load_ranks(llm__tokenizer *t, llm__str s, const char *name, int own) {
     const struct llm__rank_file *family = llm__rank_files;
     int64_t lines = s.n && s.p[s.n - 1] != '\n', line = 1, rank;
     llm_text *bytes = &t->scratch;
@@ -66,4 +69,3 @@ static void llm__tok_load_ranks(llm__tokenizer *t, llm__str s, const char *name,
     llm__tok_add_literal(t, LLM__LITERAL_TEXT, 0);
     if (!own) llm__rank_specials(t, family);
 }
-

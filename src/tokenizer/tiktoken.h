@@ -6,6 +6,7 @@
  *     IQ== 0
  *     Ig== 1 */
 #pragma once
+#include "base/platform.h"
 #include "base/text.h"
 #include "tokenizer/tokenizer.h"
 

@@ -1,161 +1,9 @@
-/* ============================================================================
- * >>tokenizer   From text to ids and back.
- * ============================================================================
- * Four kinds of files say how a model reads text: tokenizer.json (Hugging Face), a GGUF header, SentencePiece's tokenizer.model, and
- * tiktoken's rank files. All become one llm__tokenizer, which runs the same chain of small steps over the pieces of a text:
- *
- *     added         cuts out text such as <|im_end|>, which becomes a token at once and is passed over by all that follows
- *     normalizers   rewrite what is left: Unicode forms, lower case, space to U+2581, ...
- *     added         once more, for tokens that are to be found in normalized text
- *     words         cut it into words by regexes and the like, which no token crosses; bytes become letters of GPT-2's byte alphabet
- *     model         BPE, Unigram, WordPiece or WordLevel turns each word into ids
- *     frame         BOS, EOS and their like around the ids
- *
- * With a vocabulary of GPT-2's kind, | between pieces:
- *
- *     text     Hi you<|im_end|>
- *     added    Hi you | (the token <|im_end|>)
- *     words    Hi |  you | (token)                the space belongs to the word behind it
- *     letters  Hi | U+0120 you | (token)          in the byte alphabet, see below
- *     model    id of Hi | id of U+0120 you | id of <|im_end|>
- *
- * Most of Hugging Face's normalizers and cutters are a regex with a behaviour, so that a handful of kinds of steps remains, and one table
- * (llm__parts) says which steps a component of tokenizer.json stands for. BPE (Sennrich et al. 2016) keeps its symbols in a linked list
- * and the mergeable pairs in a heap, so a word of n letters (Gemma makes one word of a whole prompt) takes n log n. It serves three
- * sources: ranked pairs, scores of the merged text (SentencePiece), ranks of the merged text (tiktoken). Unigram (Kudo 2018) is a Viterbi
- * search. Decoding is a chain of steps through which tokens are pushed one at a time; decoding a whole list pushes them all, so that
- * streamed and whole text are equal by construction.
- *
- * The references are Hugging Face's library for tokenizer.json, llama.cpp for GGUF and sentencepiece for tokenizer.model. Where they drop
- * bytes without a sound (a byte-level vocabulary that lacks some bytes) so do we.
- *
- * A tokenizer is immutable once open and may be used by any thread; everything an encode or decode changes lives in a struct of that
- * call. While one is being built, t->result holds the first failure, and what comes after it does nothing. */
-
-/* Types of tokens, in GGUF as in SentencePiece's files. */
-enum { LLM__VOCAB_UNKNOWN = 2, LLM__VOCAB_CONTROL = 3, LLM__VOCAB_USER = 4, LLM__VOCAB_UNUSED = 5, LLM__VOCAB_BYTE = 6 };
-
-typedef enum llm__tok_model { LLM__TOK_BPE, LLM__TOK_UNIGRAM, LLM__TOK_WORDPIECE, LLM__TOK_WORDLEVEL } llm__tok_model;
-
-/* Kinds of steps. Those of the first line cut spans, the next ones rewrite them; those of the last decode, as do
- * REPLACE and METASPACE. */
-typedef enum llm__tok_kind {
-    LLM__TOK_ADDED, LLM__TOK_SPLIT, LLM__TOK_SCRIPTS,
-    LLM__TOK_FORM, LLM__TOK_LOWER, LLM__TOK_REPLACE, LLM__TOK_PREPEND, LLM__TOK_CHARSMAP, LLM__TOK_BYTES,
-    LLM__TOK_CHINESE, LLM__TOK_METASPACE, LLM__TOK_UNGUARD,
-    LLM__TOK_STRIP, LLM__TOK_LITERAL, LLM__TOK_UTF8, LLM__TOK_FALLBACK, LLM__TOK_FUSE, LLM__TOK_JOIN, LLM__TOK_SUFFIX, LLM__TOK_CONTINUE, LLM__TOK_CTC
-} llm__tok_kind;
-
-/* What becomes of the matches of a SPLIT: left out, words by themselves, joined to the piece before or after, or touching ones together. */
-enum { LLM__SPLIT_REMOVED, LLM__SPLIT_ISOLATED, LLM__SPLIT_PREVIOUS, LLM__SPLIT_NEXT, LLM__SPLIT_CONTIGUOUS };
-/* What LITERAL takes a token for: its text, text with U+2581 for spaces, letters of the byte alphabet. */
-enum { LLM__LITERAL_TEXT, LLM__LITERAL_SPACES, LLM__LITERAL_LETTERS };
-/* Which words METASPACE puts its mark in front of, unless they begin with a space: all, the one that begins the text, none. */
-enum { LLM__PREPEND_ALWAYS, LLM__PREPEND_FIRST, LLM__PREPEND_NEVER };
-enum { LLM__TOK_MAX_STEPS = 64, LLM__TOK_MAX_DEPTH = 16, LLM__TOK_MAX_TEXT = 1 << 30, LLM__TOK_MAX_ADDED = 1024 };
-
-/* One step of a chain. Which fields count depends on its kind. */
-typedef struct llm__tok_step {
-    llm__tok_kind kind;
-    llm__regex *re;      /* what REPLACE and SPLIT look for; NULL: nothing */
-    llm__str text, with; /* text: what to look for, or to put in front; with: what replaces it */
-    int a, b;            /* ADDED, FORM: which; STRIP: how many characters left, right; SPLIT: behaviour, invert; METASPACE: scheme; REPLACE: text is one
-                            character; CONTINUE, CTC: clean up; LITERAL: what tokens are, and whether to strip a first space (1), or
-                            spaces until there is text (2) */
-} llm__tok_step;
-
-/* A chain: of normalizers, of cutters, of decoders. */
-typedef struct llm__tok_steps {
-    llm__tok_step v[LLM__TOK_MAX_STEPS];
-    int n;
-} llm__tok_steps;
-
-enum { /* what a token is */
-    LLM__TOKEN_KNOWN = 1, LLM__TOKEN_SPECIAL = 2, LLM__TOKEN_ADDED = 4, LLM__TOKEN_BYTE = 8, /* <0x0A>: stands for a byte */
-    LLM__TOKEN_UNUSED = 16, LLM__TOKEN_PLAIN = 32, /* decodes to its text, no matter how others do */
-    LLM__TOKEN_USER = 64,                          /* user-defined in SentencePiece's sense */
-    /* how an added token is found */
-    LLM__ADDED_WORD = 1, LLM__ADDED_LSTRIP = 2, LLM__ADDED_RSTRIP = 4, LLM__ADDED_SPECIAL = 8,
-    LLM__ADDED_NORMALIZED = 16, LLM__ADDED_PIECE = 32 /* in normalized text, and its own text is to be normalized, or is it already */
-};
-
-typedef struct llm__token {
-    llm__str text;
-    float score;   /* Unigram: log-probability; BPE by text: order, larger first */
-    uint32_t rank; /* BPE by text: order, smaller first; UINT32_MAX: nothing merges into it */
-    uint8_t type;  /* 0: there is no such id */
-} llm__token;
-
-/* A token that is found in text before the model sees it; flags: LLM__ADDED_*. */
-typedef struct llm__added {
-    llm__str text;
-    int32_t id;
-    int flags;
-} llm__added;
-
-/* BPE: the tokens left and right make the token id; of all pairs in a word the one of the smallest rank is merged first. */
-typedef struct llm__merge {
-    int32_t left, right, rank, id; /* id < 0: free */
-} llm__merge;
-
-typedef struct llm__charsmap { /* SentencePiece's replacements: a double array of units, then NUL-terminated strings */
-    const uint8_t *units;
-    size_t n_units;
-    const char *strings;
-    size_t n_strings;
-} llm__charsmap;
-
-/* What a later part of the library keeps beside a tokenizer, as the first member of a struct of its own: made when first needed, put there by
- * compare-and-swap, freed with the tokenizer. */
-typedef struct llm__attached {
-    void (*free)(struct llm__attached *it);
-} llm__attached;
-
-/* What an open model has of it. All four kinds of files fill the same fields; see the head of this section for who uses them. */
-typedef struct llm__tokenizer {
-    const char *kind;
-    int32_t n_vocab, bos_id, eos_id, pad_id, unk_id; /* ids -1: none */
-    llm__tok_model model;
-    llm__token *token;       /* (n_vocab) */
-    size_t token_cap;
-    llm__map ids;            /* of the model's vocabulary; ids from n_vocab on are parts of merges that are no tokens */
-    size_t max_token;        /* bytes of the longest token */
-    /* BPE */
-    llm__merge *merge;       /* open hash of pairs; NULL: the merged text is looked up */
-    size_t merge_cap;
-    int bytes;               /* begins with bytes, not code points */
-    int whole;               /* a word that is a token is not taken apart; 2: only one that begins with a newline */
-    int barrier;             /* a code point that is no token stays between its neighbours; else it vanishes */
-    int float_sums;          /* Unigram: sums of scores are rounded as SentencePiece does, which decides between equal ways */
-    int fuse_unk, byte_fallback, drop_unknown, alphabet_fallback; /* what becomes of unknown characters */
-    int32_t byte_id[256];    /* of <0x00> ..., -1 */
-    int plain_bytes;         /* a byte that has no such token may have one of its own */
-    llm__str prefix, suffix; /* continuing_subword_prefix (WordPiece's too), end_of_word_suffix */
-    /* Unigram, WordPiece */
-    llm__index pieces;
-    double unk_score;        /* of an unknown character */
-    int max_word;            /* longer words are unknown */
-    /* Encoding around the model */
-    llm__added *added;
-    size_t n_added, added_cap;
-    llm__index early, late;  /* added tokens sought before and after normalizing */
-    llm__tok_steps normalizers, words; /* each begins with ADDED; words goes on with UNGUARD */
-    llm_tokens before, after; /* the frame */
-    llm__uni_norm *norm;
-    llm__charsmap charsmap;
-    /* Decoding */
-    llm__tok_steps decoders;
-    /* Building */
-    llm__arena arena;
-    llm_result result;
-    llm_text scratch;
-    int64_t max_id;          /* an id this large is refused: a far id must not make a table of 2^31 */
-    const llm__logger *log;
-    llm__attached *attached; /* the vocabulary as a trie, and the latest grammars (>>grammar); atomic; NULL: nobody needed it yet */
-} llm__tokenizer;
-
-static const llm__str llm__spm_mark = {"\xE2\x96\x81", 3}; /* U+2581, SentencePiece's visible space */
-static const llm__str llm__blank = {" ", 1}, llm__nothing = {"", 0}, llm__bad_utf8 = {"\xEF\xBF\xBD", 3};
+#include "tokenizer/tokenizer.h"
+#include "api/text.h"
+#include "base/platform.h"
+#include "base/text.h"
+#include "base/index.h"
+#include "text/unicode_classes.h"
 
 /* ---- The byte alphabet of GPT-2 ----
  * GPT-2's BPE works on bytes, but its files hold text, so every byte is written as a printable character: most of ASCII as itself, others
@@ -169,14 +17,12 @@ static const llm__str llm__blank = {" ", 1}, llm__nothing = {"", 0}, llm__bad_ut
 /* The letter of a byte: itself if it can be seen (! to ~, and most of Latin-1), else the next free one from U+0100 on. */
 static int32_t llm__byte_letter(int b) { return b <= 32 ? 256 + b : b >= 127 && b <= 160 ? 289 + b - 127 : b == 173 ? 323 : b; }
 
-/* The byte of a letter, or -1. */
-static int llm__letter_byte(int32_t c) {
+LLM__PRIVATE int llm__letter_byte(int32_t c) {
     if (c >= 256) return c < 289 ? c - 256 : c < 323 ? c - 289 + 127 : c == 323 ? 173 : -1;
     return llm__byte_letter(c) == c ? c : -1;
 }
 
-/* Appends the letters of bytes; runs of what stays itself are copied at once. */
-static void llm__bytes_to_letters(llm__str s, llm_text *out) {
+LLM__PRIVATE void llm__bytes_to_letters(llm__str s, llm_text *out) {
     size_t from = 0;
     for (size_t i = 0; i < s.n; i++) {
         if (s.p[i] > 32 && s.p[i] < 127) continue;
@@ -187,8 +33,7 @@ static void llm__bytes_to_letters(llm__str s, llm_text *out) {
     llm_text_add(out, s.p + from, s.n - from);
 }
 
-/* Appends the bytes of a token of letters; one with other characters is appended as it is. */
-static void llm__letters_to_bytes(llm__str s, llm_text *out) {
+LLM__PRIVATE void llm__letters_to_bytes(llm__str s, llm_text *out) {
     size_t before = out->len;
     for (size_t at = 0; at < s.n;) {
         int b = llm__letter_byte(llm__uni_next(s, &at));
@@ -236,8 +81,7 @@ static int llm__controls(const llm__tokenizer *t, llm__str s) {
     return 0;
 }
 
-/* Appends a text with marks. */
-static void llm__guard(const llm__tokenizer *t, llm__str s, llm_text *out) {
+LLM__PRIVATE void llm__guard(const llm__tokenizer *t, llm__str s, llm_text *out) {
     size_t done = 0;
     for (size_t at = 0, next = 0; at < s.n; at = next) {
         (void)llm__uni_next(s, &next);
@@ -250,8 +94,7 @@ static void llm__guard(const llm__tokenizer *t, llm__str s, llm_text *out) {
     llm_text_add(out, s.p + done, s.n - done);
 }
 
-/* Appends a text without its marks; a doubled one is one of the text's own. */
-static void llm__unguard(llm__str s, llm_text *out) {
+LLM__PRIVATE void llm__unguard(llm__str s, llm_text *out) {
     const llm__str mark = llm__guard_mark;
     for (const char *hit; s.n && (hit = (const char *)memmem(s.p, s.n, mark.p, mark.n)) != NULL;) {
         llm_text_add(out, s.p, (size_t)(hit - s.p));
@@ -262,4 +105,3 @@ static void llm__unguard(llm__str s, llm_text *out) {
     }
     llm__add_str(out, s);
 }
-

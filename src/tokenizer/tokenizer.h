@@ -33,6 +33,7 @@
 #pragma once
 #include "api/config.h"
 #include "api/text.h"
+#include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/text.h"

@@ -1,10 +1,25 @@
-/* ---- Files and folders ----
- * A model's folder has a tokenizer file of one of the kinds, and often a tokenizer_config.json, which names BOS, EOS and padding. Rank files
- * and SentencePiece's need it for their added tokens; a tokenizer.json says all by itself. Where the two give one text different ids, the
- * file is refused: one of them is not this model's. */
+#include "tokenizer/tokenizer_files.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/json.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/number.h"
+#include "base/text.h"
+#include "base/index.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/encode.h"
+#include "tokenizer/subword.h"
+#include "tokenizer/decode.h"
+#include "tokenizer/build.h"
+#include "tokenizer/tokenizer_json.h"
+#include "tokenizer/sentencepiece.h"
+#include "tokenizer/tiktoken.h"
 
-/* The text of "bos_token" and the like in tokenizer_config.json: a string, or an object with its content. .p NULL: none. */
-static llm__str llm__config_token(const llm_json *d, const char *key) {
+LLM__PRIVATE llm__str llm__config_token(const llm_json *d, const char *key) {
     int node = llm_json_find(d, 0, key);
     return llm_json_type_of(d, node) == LLM_JSON_OBJECT ? llm__json_text_at(d, node, "content") : llm__json_text(d, node);
 }
@@ -41,8 +56,7 @@ static void llm__tok_config(llm__tokenizer *t, const llm_json *d, int framed) {
     if (framed && llm__json_flag(d, 0, "add_eos_token", 0) && t->eos_id >= 0) llm__frame_add(t, &t->after, t->after.len, t->eos_id, "");
 }
 
-/* What every tokenizer ends with: the tokens of bytes, and the indexes of added tokens; `late` ones are sought as normalizing leaves them. */
-static void llm__tok_finish(llm__tokenizer *t) {
+LLM__PRIVATE void llm__tok_finish(llm__tokenizer *t) {
     char s[8];
     for (int b = 0; b < 256; b++) {
         char byte = (char)b;
@@ -71,9 +85,7 @@ static void llm__tok_finish(llm__tokenizer *t) {
     llm__index_build(&t->late);
 }
 
-/* Reads the bytes of a tokenizer file, with the tokenizer_config.json (or NULL) next to it. What kind it is shows by its first bytes: '{'
- * is JSON; base64, a space and a digit a rank file; else it must be a protocol buffer. name: the file's, for rank files. */
-static llm_result llm__tok_load(llm__tokenizer *t, llm__str s, const char *name, const llm_json *config) {
+LLM__PRIVATE llm_result llm__tok_load(llm__tokenizer *t, llm__str s, const char *name, const llm_json *config) {
     size_t first = 0;
     LLM__SCOPED(llm__json_drop) llm_json *d = NULL;
     while (first < s.n && s.p[first] && strchr(" \t\r\n", s.p[first])) first++;
@@ -113,9 +125,7 @@ static char *llm__tok_find_file(const char *folder) {
     return llm__path_join(folder, found);
 }
 
-/* Reads a folder, whose tokenizer_config.json is given (NULL: it has none), or a tokenizer.json, a tokenizer.model or a rank file, with the
- * one beside it. An error begins with the file's path. */
-static llm_result llm__tok_load_path(llm__tokenizer *t, const char *path, const llm_json *config) {
+LLM__PRIVATE llm_result llm__tok_load_path(llm__tokenizer *t, const char *path, const llm_json *config) {
     int is_folder = llm__path_kind_of(path) == LLM__PATH_DIR;
     LLM__SCOPED(llm__drop) char *file = is_folder ? llm__tok_find_file(path) : llm__strdup(path);
     const char *slash = strrchr(path, '/');
@@ -133,4 +143,3 @@ static llm_result llm__tok_load_path(llm__tokenizer *t, const char *path, const 
     llm__tok_load(t, llm__s((const char *)f.data, f.size), slash ? slash + 1 : file, is_folder ? config : own);
     return t->result ? llm__error(t->result, "%s: %s", file, llm_last_error()) : LLM_OK;
 }
-

@@ -5,6 +5,7 @@
  * file is refused: one of them is not this model's. */
 #pragma once
 #include "api/config.h"
+#include "base/platform.h"
 #include "base/text.h"
 #include "base/json.h"
 #include "tokenizer/tokenizer.h"

@@ -1,15 +1,18 @@
-/* ---- tokenizer.json ----
- * One object: "model" with its vocabulary, "added_tokens", and four components that may each be null, one object with a "type", or a
- * Sequence of such: "normalizer", "pre_tokenizer", "post_processor" (our frame), "decoder":
- *
- *     {"added_tokens": [{"id": 2, "content": "<|im_end|>", "special": true, "lstrip": false, ...}, ...],
- *      "normalizer": null,
- *      "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": true}, {"type": "ByteLevel", ...}]},
- *      "post_processor": null,
- *      "decoder": {"type": "ByteLevel", ...},
- *      "model": {"type": "BPE", "unk_token": null, "vocab": {"!": 0, "\"": 1, ...}, "merges": ["h e", "i n", ...], ...}}
- *
- * Members that we do not know are passed over, types that we do not know are refused: text would come out wrong without a sign. */
+#include "tokenizer/tokenizer_json.h"
+#include "api/config.h"
+#include "api/text.h"
+#include "api/json.h"
+#include "base/platform.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/json.h"
+#include "text/unicode_classes.h"
+#include "text/normal_form.h"
+#include "text/regex.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/subword.h"
+#include "tokenizer/build.h"
+#include "tokenizer/components.h"
 
 /* A string member copied to live as long as the tokenizer; `otherwise` if absent or empty. */
 static llm__str llm__json_keep(llm__tokenizer *t, const llm_json *d, int object, const char *key, llm__str otherwise) {
@@ -17,15 +20,13 @@ static llm__str llm__json_keep(llm__tokenizer *t, const llm_json *d, int object,
     return s.n ? llm__tok_keep(t, s) : otherwise;
 }
 
-/* The value of a digit, or -1. */
-static int llm__base64_digit(char c) {
+LLM__PRIVATE int llm__base64_digit(char c) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const char *at = c ? strchr(digits, c) : NULL;
     return at ? (int)(at - digits) : -1;
 }
 
-/* Appends what base64 stands for. 0: it is none. */
-static int llm__base64(llm__str s, llm_text *out) {
+LLM__PRIVATE int llm__base64(llm__str s, llm_text *out) {
     uint32_t bits = 0;
     int have = 0;
     while (s.n && s.p[s.n - 1] == '=') s.n--;
@@ -134,8 +135,7 @@ static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, co
     }
 }
 
-/* Adds the steps of a component by its name. 0: there is no such component. Without a document, all its flags are as if not given. */
-static int llm__tok_add_parts(llm__tokenizer *t, const llm_json *d, int node, char list, llm__str type, llm__tok_steps *steps) {
+LLM__PRIVATE int llm__tok_add_parts(llm__tokenizer *t, const llm_json *d, int node, char list, llm__str type, llm__tok_steps *steps) {
     int known = 0;
     for (int i = 0; i < LLM__COUNT(llm__parts) && !t->result; i++) {
         const struct llm__tok_part *part = &llm__parts[i];
@@ -282,8 +282,7 @@ static void llm__tok_load_model(llm__tokenizer *t, const llm_json *d, int model,
     if (which == LLM__TOK_BPE) llm__tok_load_merges(t, d, merges);
 }
 
-/* The flags of an added token. Unless it says so, a token is sought in normalized text if and only if it is not special. */
-static int llm__json_added_flags(const llm_json *d, int node) {
+LLM__PRIVATE int llm__json_added_flags(const llm_json *d, int node) {
     static const char *const keys[] = {"single_word", "lstrip", "rstrip", "special"}; /* from LLM__ADDED_WORD on */
     int flags = 0;
     for (int i = 0; i < LLM__COUNT(keys); i++) flags |= (llm__json_flag(d, node, keys[i], 0) != 0) << i;
@@ -321,8 +320,7 @@ static void llm__check_letters(llm__tokenizer *t) {
     }
 }
 
-/* Reads a parsed tokenizer.json. The vocabulary comes first, for all else names its tokens; added tokens before the post-processor's ids. */
-static void llm__tok_load_json(llm__tokenizer *t, const llm_json *d) {
+LLM__PRIVATE void llm__tok_load_json(llm__tokenizer *t, const llm_json *d) {
     int model = llm_json_find(d, 0, "model"), vocab = llm_json_find(d, model, "vocab");
     llm__tok_load_vocab(t, d, vocab);
     llm__tok_load_model(t, d, model, vocab);
@@ -340,4 +338,3 @@ static void llm__tok_load_json(llm__tokenizer *t, const llm_json *d) {
     if (!t->decoders.n) llm__default_decoder(t);
     llm__check_letters(t);
 }
-

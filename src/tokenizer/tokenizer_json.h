@@ -13,6 +13,7 @@
  * Members that we do not know are passed over, types that we do not know are refused: text would come out wrong without a sign. */
 #pragma once
 #include "api/text.h"
+#include "base/platform.h"
 #include "base/text.h"
 #include "base/json.h"
 #include "tokenizer/tokenizer.h"
