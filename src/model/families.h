@@ -45,9 +45,9 @@ enum {
     LLM__NORM_TOPK = 1 << 20,  /* chosen experts' weights are normalised, unless said otherwise */
     LLM__QWEN_WINDOW = 1 << 21, /* sliding_window counts only with use_sliding_window, from max_window_layers on */
     LLM__DIVIDE_LOGITS = 1 << 22, /* GGUF's logit_scale is a divisor */
-    LLM__TOPK_SOFTMAX = 1 << 23 /* router: softmax over the chosen */
+    LLM__TOPK_SOFTMAX = 1 << 23, /* router: softmax over the chosen */
+    LLM__GPT_BIAS = LLM__LAYER_NORM | LLM__ALL_BIAS | LLM__NO_GATE
 };
-enum { LLM__GPT_BIAS = LLM__LAYER_NORM | LLM__ALL_BIAS | LLM__NO_GATE };
 
 /* One family, or several that differ in numbers only. */
 typedef struct llm__family {
