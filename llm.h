@@ -1,4 +1,4 @@
-/* llm.h - v0.1 - large language models in one C header - MIT licence (end of file)
+/* llm.h - v0.1 - large language models in one C header - MIT licence (end of file) - made from src/ by `make llm.h`: edit there
  *
  * DO THIS in exactly one .c or .cpp file:
  *
@@ -31,39 +31,180 @@
  *   this version.
  *
  * TABLE OF CONTENTS (search for the tag)
- *   >>api-config >>api-text >>api-json >>api-model >>api-tokenizer >>api-template >>api-chat >>api-grammar >>api-sampler
- *   >>api-backend >>api-engine >>api-request >>api-raw >>api-easy >>api-options >>api-openai: what you may call
- *   >>platform      what is needed of the operating system        >>alloc         allocation, arenas, checked sizes
- *   >>log           errors and log lines                          >>numbers       reading and printing numbers exactly
- *   >>files         mapped files                                  >>threads       a pool that spins, then sleeps
- *   >>json          strict RFC 8259 over jsmn                     >>unicode       categories, case, normal forms
- *   >>regex         regular expressions over code points          >>tokenizer     text to ids and back
- *   >>template      the Jinja interpreter                         >>chat          reasoning and tool calls apart
- *   >>formats       GGUF, safetensors, model folders              >>dtypes        element types and what their bytes mean
- *   >>kernels-ref   packed weights and rounded activations        >>kernels-simd  all kernels once, over sixteen lanes
- *   >>kernels-avx2  products 8 rows at a time                     >>kernels-avx512 products 16 rows at a time
- *   >>kernels-amx   products 16 rows and 16 tokens at a time      >>kernels-neon  products 4 rows at a time
- *   >>linear        weights, and products shared among threads    >>attention     KV pages and attention over them
- *   >>backend       the CPU's table of operations                 >>model         families as data, one forward pass
- *   >>lora          adapters beside the weights                   >>sampler       which token comes next
- *   >>earlystop     ends answers that only repeat                 >>grammar       answers that must have a form
- *   >>kv            who owns which page                           >>speculate     guesses, so that a step checks more tokens
- *   >>scheduler     who computes what in the next step            >>engine        requests, steps, results
- *   >>context       the prefix cache in files                     >>options       options by name, for programs
- *   >>openai        OpenAI's requests and answers                 >>easy          ten lines to a working program
+ *   api/
+ *     >>api-config           Version, results, log.
+ *     >>api-text             A growable byte string, and a growable list of token ids.
+ *     >>api-json             Strict RFC 8259 reading, the parser that everything here uses.
+ *     >>api-model            A model: weights, tokenizer and chat template, read-only and shareable between engines and threads.
+ *     >>api-tokenizer        Text to ids and back, with the model's own tokenizer. All of it may be called from any thread; a model without a tokenizer
+ *     >>api-template         Chat templates (Jinja).
+ *     >>api-chat             What a chat template can do; reasoning ("thinking") and tool calls apart from the answer.
+ *     >>api-grammar          Answers that must have a form.
+ *     >>api-sampler          How the next token is chosen, and when an answer ends.
+ *     >>api-backend          The seam: one table of fused operations on opaque buffers. "Stop here" holds for it too:
+ *     >>api-engine           Threads, backend, KV pages and scheduler for one model.
+ *     >>api-request          One prompt, n answers. Submit from any thread; one thread steps the engine.
+ *     >>api-raw              The forward pass itself, for teaching, tests and own samplers.
+ *     >>api-easy             Ten lines to a working program.
+ *     >>api-options          Options by name, for programs on top of this library: from argv, the environment, a JSON file or a request's body.
+ *     >>api-openai           OpenAI's requests and answers as JSON: all of a server but its sockets.
+ *   base/
+ *     >>platform             what is needed of the compiler and the operating system.
+ *     >>alloc                memory: small things, arenas, whole pages; sizes that are checked.
+ *     >>log                  errors and log lines.
+ *     >>number               numbers from text and back, whatever the locale of the host program.
+ *     >>text                 views of bytes, bytes that grow, UTF-8.
+ *     >>map                  hashes, and a map from byte strings to numbers.
+ *     >>index                which of many strings does a text begin with?
+ *     >>files                files are mapped, or read where mapping is refused.
+ *     >>threads              a pool that spins between short jobs and sleeps between long pauses.
+ *     >>json                 JSON, strictly RFC 8259.
+ *   text/
+ *     >>unicode              what a code point is: category, script, case.
+ *     >>unicode_tables       what Unicode says of each code point, packed.
+ *     >>unicode_classes      looking code points up in the tables.
+ *     >>normal_form          normal forms: decompose, put marks in order, compose again (UAX #15).
+ *     >>regex                regular expressions over code points, compiled to a program.
+ *     >>regex_match          running the program of a regular expression.
+ *   tokenizer/
+ *     >>tokenizer            what a tokenizer is made of.
+ *     >>encode               from text to words: rewriting, cutting.
+ *     >>subword              from words to tokens: BPE, Unigram, WordPiece.
+ *     >>decode               from tokens to text, as a chain of stages.
+ *     >>build                building a tokenizer: what all readers of files use.
+ *     >>components           the components of tokenizer.json as data.
+ *     >>tokenizer_json       reading tokenizer.json.
+ *     >>sentencepiece        reading SentencePiece's tokenizer.model, a protocol buffer.
+ *     >>tiktoken             reading tiktoken's rank files.
+ *     >>tokenizer_files      finding and opening the files of a tokenizer.
+ *   chat/
+ *     >>template             chat templates: the part of Jinja2 that they use, as Hugging Face runs it.
+ *     >>values               the values of templates: Python's, as far as templates see.
+ *     >>lexer                the text of a template as tokens.
+ *     >>access               attributes, items, slices; operators.
+ *     >>calls                calls and their arguments.
+ *     >>functions            methods, filters, tests and global functions.
+ *     >>expressions          variables and expressions.
+ *     >>statements           statements: for, if, set, macro and the others.
+ *     >>render               opening a template, and rendering it with a context.
+ *     >>reasoning            reasoning apart from the answer.
+ *     >>tool_forms           the forms in which models write tool calls, as data.
+ *     >>tools                tool calls in the forms that models write them in.
+ *   cpu/
+ *     >>dtypes               what the bytes of stored tensors mean.
+ *     >>isa                  instruction sets, by name and by what this processor runs.
+ *     >>packed               rounded activations and packed weights: what kernels work on.
+ *     >>kernels              the table of kernels, and what they are called with.
+ *     >>lanes                sixteen floats at a time, in plain C that compilers make vectors of.
+ *     >>bodies               every kernel but the products, once for all instruction sets.
+ *     >>unpack               packed blocks to bytes and scales, and the walk over the blocks of a product.
+ *     >>mac                  products of floats, once for all instruction sets.
+ *     >>kernels_scalar       the kernels in plain C, which say what all others do.
+ *     >>kernels_avx2         products with 16 registers of 32 bytes: 8 rows of a block at a time.
+ *     >>kernels_avx512       products with 32 registers of 64 bytes: all 16 rows at a time, with and without vpdpbusd.
+ *     >>kernels_amx          products of tiles: Intel's AMX, sixteen tokens with sixteen rows at a time.
+ *     >>kernels_neon         products with 32 registers of 16 bytes: sdot, ARMv8.2's dot product.
+ *     >>peak                 what this machine can do at most, measured.
+ *     >>linear               weights: from the tensors of a file to a plan of packed blocks.
+ *     >>pack                 packing weights.
+ *     >>products             products of activations and weights, shared among threads; adapters beside them.
+ *     >>experts              mixtures of experts: rows sorted by expert, products of each.
+ *     >>kv_cache             pages of keys and values.
+ *     >>attention            attention over pages.
+ *     >>backend              the CPU's table of operations: what it keeps.
+ *     >>operations           what each operation computes.
+ *     >>run                  running a list of recorded operations on all threads.
+ *     >>record               recording operations.
+ *     >>cpu_open             opening the backend: buffers, weights, pages.
+ *     >>cpu_step             a step from begin to end, and the table itself.
+ *   model/
+ *     >>tensors              the tensors of a model's files.
+ *     >>gguf                 reading GGUF.
+ *     >>safetensors          reading safetensors.
+ *     >>source               the files a model is opened from.
+ *     >>gguf_pre             how GGUF vocabularies cut text into words, by the names of tokenizer.ggml.pre, as data.
+ *     >>gguf_vocab           vocabularies of GGUF files, as llama.cpp reads them.
+ *     >>source_open          special tokens, chat template, and opening it all.
+ *     >>hub                  the local Hugging Face cache.
+ *     >>facts                one way to ask config.json and GGUF metadata.
+ *     >>families             families as data.
+ *     >>arch                 the architecture: shapes and switches.
+ *     >>rope                 rotary positions.
+ *     >>loader               finding the tensors of a weight, whatever they are called.
+ *     >>loader_adapters      adapters on their way through the loader.
+ *     >>take                 handing weights to a backend.
+ *     >>net                  the weights and buffers of every rank.
+ *     >>forward              the forward pass.
+ *     >>model                the model object and its public side.
+ *     >>lora                 adapters: what a fine-tuning has learnt, beside the weights.
+ *   grammar/
+ *     >>machine              answers that must have a form: the machine that reads them.
+ *     >>masks                which tokens may come next.
+ *     >>finish               what the machine needs to know about itself before it runs.
+ *     >>grammar_regex        regular expressions as fragments of the machine.
+ *     >>gbnf                 GBNF, llama.cpp's notation.
+ *     >>schema               JSON Schema (draft 2020-12, and what draft-07 spells otherwise): views.
+ *     >>schema_numbers       numbers of a schema.
+ *     >>schema_values        values that are given: enum and const.
+ *     >>schema_strings       strings of a schema.
+ *     >>schema_arrays        arrays of a schema.
+ *     >>schema_objects       objects of a schema.
+ *     >>schema_rules         from views of a schema to rules.
+ *     >>tags                 free text in which certain words oblige: structural tags, the end of reasoning.
+ *     >>grammar              grammars that are shared, and matchers.
+ *   engine/
+ *     >>guided               grammars of a model.
+ *     >>sampler              which token comes next.
+ *     >>earlystop            ends an answer that only repeats.
+ *     >>kv                   who owns which page of the KV cache, and what may be used again.
+ *     >>speculate            guesses what comes next, so that one step can check several tokens.
+ *     >>scheduler            who computes what in the next step.
+ *     >>pages                the pages of a sequence.
+ *     >>plan                 planning a step.
+ *     >>step                 filling the step descriptor.
+ *     >>ends                 how sequences and requests end.
+ *     >>results              what becomes of a step's logits.
+ *     >>beam                 beam search.
+ *     >>apply                booking what a step computed.
+ *     >>engine               threads, backend, model and scheduler together.
+ *     >>eagle                EAGLE heads.
+ *     >>draft                a model that guesses for another one.
+ *     >>engine_open          opening an engine.
+ *     >>adapters             adapters of an engine, by name.
+ *     >>stepping             stepping.
+ *     >>request              a request from submission to its queue.
+ *     >>output               what came out.
+ *     >>raw                  the forward pass itself, for teaching and own loops.
+ *     >>context              kept contexts: the prefix cache in files.
+ *   serve/
+ *     >>options              options by name, for programs.
+ *     >>openai               OpenAI's requests and answers, whichever program serves them.
+ *     >>openai_tools         the tools of a request.
+ *     >>openai_fields        fields that depend on others.
+ *     >>openai_messages      messages of chats and items of responses.
+ *     >>openai_body          a body from begin to end.
+ *     >>openai_submit        from a body to requests.
+ *     >>openai_parts         parts of answers.
+ *     >>openai_choices       choices: one writer for chats and prompts, whole and streamed.
+ *     >>openai_stream        answers as they come.
+ *     >>openai_responses     the answers of /v1/responses.
+ *     >>openai_at_once       answers that need no steps of the engine.
+ *     >>setup                from the words of a person to the structs of the API.
+ *     >>easy                 ten lines to a working program.
+ *     >>batch                many prompts or chats at once.
  *
  * HOW A TOKEN IS MADE (the reading path for students)
- *   1. llm_model_open maps the files (>>formats) and reads the shape of the network into a struct llm__arch (>>model).
- *   2. llm_engine_open opens a backend: the table of operations of >>backend. Weights are packed into rows of 16 that suit the
- *      instruction set (>>dtypes, >>kernels-ref, >>linear), KV memory is cut into pages (>>kv).
- *   3. llm_request_submit turns text into ids (>>tokenizer) and queues them.
+ *   1. llm_model_open maps the files (>>source) and reads the shape of the network into a struct llm__arch (>>arch).
+ *   2. llm_engine_open opens a backend: the table of operations (>>backend). Weights are packed into rows of 16 that suit the
+ *      instruction set (>>dtypes, >>packed, >>pack), KV memory is cut into pages (>>kv).
+ *   3. llm_request_submit turns text into ids (>>tokenizer) and queues them (>>request).
  *   4. llm_engine_step asks the scheduler which tokens to compute now: every running sequence contributes one, waiting prompts fill
- *      the rest of the budget in chunks. That ragged batch is an llm_step (>>scheduler).
+ *      the rest of the budget in chunks. That ragged batch is an llm_step (>>plan, >>step).
  *   5. llm__forward walks through the layers once for the whole batch: norm, q k v, rotation, attention over pages, output
- *      projection, norm, MLP or experts; only rows whose logits are wanted go through the head (>>model).
+ *      projection, norm, MLP or experts; only rows whose logits are wanted go through the head (>>forward).
  *   6. The sampler bends the logits (penalties, temperature), cuts by min-p, top-k and top-p, and draws (>>sampler). Where an answer must have a
- *      form, >>grammar says which tokens there are to choose from.
- *   7. The token's bytes join the text; stop strings and early stop are looked at; llm_request_poll hands it out (>>engine).
+ *      form, >>masks says which tokens there are to choose from.
+ *   7. The token's bytes join the text; stop strings and early stop are looked at; llm_request_poll hands it out (>>results, >>output).
  *
  * OPTIONS (define before including the implementation)
  *   LLM_STATIC            all functions static: a private copy in this file
@@ -1607,7 +1748,7 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
  * top of this file) when it is the first thing its file includes; when a system header came first without them, the build stops with one
  * sentence instead of fifty errors.
  *
- * LLM__X86 and LLM__NEON say which intrinsics the compiler has; which of them this machine can run is asked at run time (>>kernels-ref).
+ * LLM__X86 and LLM__NEON say which intrinsics the compiler has; which of them this machine can run is asked at run time (>>isa).
  * With LLM_NO_SIMD defined only plain C is left, which sanitizers and fuzzers compile much faster. */
 
 #include <dlfcn.h>
@@ -1620,6 +1761,8 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -3174,7 +3317,7 @@ static llm_result llm__json_file(const char *path, size_t limit, llm_json **out)
 /* ============================================================================
  * >>unicode   What a code point is: category, script, case.
  * ============================================================================
- * The tables are made by tests/gen_unicode.py and kept small. Categories and scripts are sorted runs, "from this code point on, this
+ * The tables are made by src/text/gen_unicode.py and kept small. Categories and scripts are sorted runs, "from this code point on, this
  * value"; long stretches where upper and lower case take turns are one run with a value of its own. Case mappings are runs with a
  * stride and a distance. Decompositions are one text of small numbers that is unpacked only when a tokenizer needs normal forms. All
  * are searched by one function, llm__uni_find; ASCII never comes to a table.
@@ -3212,7 +3355,7 @@ typedef struct llm__uni_mark_run {
  * ============================================================================ */
 
 /* generated: begin */
-/* Made by tests/gen_unicode.py from the Unicode Character Database, version 16.0, under the
+/* Made by src/text/gen_unicode.py from the Unicode Character Database, version 16.0, under the
 
    UNICODE LICENSE V3. COPYRIGHT AND PERMISSION NOTICE. Copyright (c) 1991-2024 Unicode, Inc.
    Permission is hereby granted, free of charge, to any person obtaining a copy of data files and any associated documentation (the "Data
@@ -6676,14 +6819,16 @@ static void llm__frame_add(llm__tokenizer *t, llm_tokens *frame, size_t at, int6
  * file's, if the kind has one. text: REPLACE: with; METASPACE: the mark; NULL: the file's. a: as in llm__tok_step; of SPLIT -1: the file's
  * behaviour. only: a flag of the component that must be set, or with '!' must not, for the row to count; otherwise: its value if the file
  * does not say, -1: that of "lowercase". */
-static const struct llm__tok_part {
+typedef struct llm__tok_part {
     char list;
     const char *type;
     llm__tok_kind kind;
     int a;
     const char *pattern, *text, *only;
     int otherwise;
-} llm__parts[] = {
+} llm__tok_part;
+
+static const llm__tok_part llm__parts[] = {
 #define LLM__PLAIN NULL, NULL, NULL, 0
     {'n', "NFC", LLM__TOK_FORM, LLM__NFC, LLM__PLAIN},
     {'n', "NFD", LLM__TOK_FORM, LLM__NFD, LLM__PLAIN},
@@ -6796,7 +6941,7 @@ static int llm__part_count(llm__tokenizer *t, const llm_json *d, int node, const
 
 /* The pattern of a SPLIT or REPLACE that the table does not give, in *pattern; 1 if it is a text, not a regex. Split and Replace name it
  * {"String": s}, {"Regex": s} or, in old files, as a string. */
-static int llm__part_pattern(llm__tokenizer *t, const llm_json *d, int node, const struct llm__tok_part *part,
+static int llm__part_pattern(llm__tokenizer *t, const llm_json *d, int node, const llm__tok_part *part,
                              const llm__tok_steps *steps, llm__str *pattern) {
     int given = llm_json_find(d, node, "pattern");
     if (!strcmp(part->type, "Metaspace")) return *pattern = steps->v[steps->n - 1].text, 1; /* the mark of the row before */
@@ -6817,7 +6962,7 @@ static int llm__part_pattern(llm__tokenizer *t, const llm_json *d, int node, con
 
 /* Adds the step of one row of the table, with what the component (node of d) says about it. Which members count depends on the kind; those
  * of a decoder have several names for one thing, METASPACE has an old form and a new one. */
-static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, const struct llm__tok_part *part, llm__tok_steps *steps) {
+static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, const llm__tok_part *part, llm__tok_steps *steps) {
     static const char *const texts[] = {"suffix", "prefix", "pad_token"};
     llm__str pattern = part->pattern ? llm__lit(part->pattern) : llm__nothing, say;
     size_t one = 0;
@@ -6882,7 +7027,7 @@ static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, co
 static int llm__tok_add_parts(llm__tokenizer *t, const llm_json *d, int node, char list, llm__str type, llm__tok_steps *steps) {
     int known = 0;
     for (int i = 0; i < LLM__COUNT(llm__parts) && !t->result; i++) {
-        const struct llm__tok_part *part = &llm__parts[i];
+        const llm__tok_part *part = &llm__parts[i];
         if (part->list != list || !llm__str_eq(type, part->type)) continue;
         int otherwise = part->otherwise < 0 ? llm__json_flag(d, node, "lowercase", 1) : part->otherwise;
         int no = part->only && *part->only == '!';
@@ -7437,7 +7582,7 @@ static llm_result llm__tok_load_path(llm__tokenizer *t, const char *path, const 
  * Whose behaviour this is: the syntax of jinja2's lexer.py and parser.py, the values of its runtime.py, filters.py and tests.py, the limits
  * of its sandbox.py (ImmutableSandboxedEnvironment), and around them _compile_jinja_template of transformers' chat_template_utils.py. Other
  * engines for the same templates: minijinja (Rust), and minja, which llama.cpp used. The truth to compare with is jinja2 3.1 itself:
- * tests/test_template.c holds what it made of some 300 small templates. */
+ * tests/unit/chat/test_template.c holds what it made of some 300 small templates. */
 
 /* Types of values. `s`, `list`, ... say which member of the union they use. What a type can do is asked by sets of types (LLM__M_...), so
  * that a rule of Python such as "rows, ranges and texts can be sliced" is one mask in one place. */
@@ -10092,33 +10237,8 @@ LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *
 }
 
 /* ============================================================================
- * >>tools   Tool calls in the forms that models write them in.
- * ============================================================================
- * A model calls a function by writing its name and its arguments in a form it was trained on. There are dozens of forms, but all are made
- * of the same parts, so a form is a row of a table and one parser reads them all:
- *
- *   begin            open   name   (anything short)   arguments      end             close
- *   <tool_call>                                       {"name": "f", "arguments": {...}}   </tool_call>     name and arguments in one object
- *   [TOOL_CALLS]            f      [ARGS]             {...}
- *   <tool_call>   <function=f      >                  <parameter=k>v</parameter>    </function>   </tool_call>
- *
- * The parser has five states: TEXT looks for `begin`, holding back what may become it; BETWEEN skips marks, commas, brackets and white
- * space until an object or a name comes; NAME, OBJECT and ELEMENTS read a call. It keeps the text since the last thing that was certain, so
- * a call that turns out to be malformed is shown as the text it is, and nothing depends on where the pieces were cut. White space beside
- * calls belongs to nobody and is dropped.
- *
- * With a grammar behind the model, a call cannot turn out malformed: then arguments are told byte by byte as they come (`exact`). The same
- * answer in four pieces, in the form "hermes", whose begin is then all that stands before the name:
- *
- *   pushed                              shown      state      call, exact                  call, without a grammar
- *   I look. <tool                       I look.    TEXT
- *   _call>\n{"name": "weather",                    NAME                                    (OBJECT)
- *   "arguments": {"city":                          OBJECT     weather {"city":
- *   "Rome"}}\n</tool_call>                         BETWEEN    weather {"city": "Rome"}     weather, with all arguments at once
- *
- * Without a grammar nothing is told before the last brace: the text could still be no call, and what was told cannot be taken back. */
-
-static const char llm__tool_letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."; /* of names */
+ * >>tool_forms   The forms in which models write tool calls, as data.
+ * ============================================================================ */
 
 /* One form. Of each pair the first mark that fits counts; NULL: the form has no such mark. */
 typedef struct llm__tool_row {
@@ -10173,6 +10293,35 @@ static const llm__tool_row llm__tool_rows[] = {
     LLM__TOOL_ONE("llama3_json|llama4_json|llama", "\"parameters\": dictionary of argument", "<|python_tag|>", NULL,
                   "{\"name\": \"%\", \"parameters\": ", "}", 1),
     LLM__TOOL_ONE("llama3", "<|python_tag|>", "<|python_tag|>", NULL, "{\"name\": \"%\", \"parameters\": ", "}", 1)};
+
+/* ============================================================================
+ * >>tools   Tool calls in the forms that models write them in.
+ * ============================================================================
+ * A model calls a function by writing its name and its arguments in a form it was trained on. There are dozens of forms, but all are made
+ * of the same parts, so a form is a row of a table and one parser reads them all:
+ *
+ *   begin            open   name   (anything short)   arguments      end             close
+ *   <tool_call>                                       {"name": "f", "arguments": {...}}   </tool_call>     name and arguments in one object
+ *   [TOOL_CALLS]            f      [ARGS]             {...}
+ *   <tool_call>   <function=f      >                  <parameter=k>v</parameter>    </function>   </tool_call>
+ *
+ * The parser has five states: TEXT looks for `begin`, holding back what may become it; BETWEEN skips marks, commas, brackets and white
+ * space until an object or a name comes; NAME, OBJECT and ELEMENTS read a call. It keeps the text since the last thing that was certain, so
+ * a call that turns out to be malformed is shown as the text it is, and nothing depends on where the pieces were cut. White space beside
+ * calls belongs to nobody and is dropped.
+ *
+ * With a grammar behind the model, a call cannot turn out malformed: then arguments are told byte by byte as they come (`exact`). The same
+ * answer in four pieces, in the form "hermes", whose begin is then all that stands before the name:
+ *
+ *   pushed                              shown      state      call, exact                  call, without a grammar
+ *   I look. <tool                       I look.    TEXT
+ *   _call>\n{"name": "weather",                    NAME                                    (OBJECT)
+ *   "arguments": {"city":                          OBJECT     weather {"city":
+ *   "Rome"}}\n</tool_call>                         BETWEEN    weather {"city": "Rome"}     weather, with all arguments at once
+ *
+ * Without a grammar nothing is told before the last brace: the text could still be no call, and what was told cannot be taken back. */
+
+static const char llm__tool_letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."; /* of names */
 
 LLM_API int llm_tools_named(const char *name) {
     for (int i = 0; i < LLM__COUNT(llm__tool_rows); i++)
@@ -10617,24 +10766,7 @@ typedef struct llm__type_desc {
     int32_t block, bytes;
 } llm__type_desc;
 
-/* Those of one element a block are the dtypes of safetensors, by the same names. Rows without a name of llm_type are types of ggml that no
- * kernel here reads: they are in the table so that `info` can list them and their sizes can be checked. Numbers that ggml has given up (4,
- * 5, 31 to 33, 36 to 38) are absent, as if never heard of. */
-static const llm__type_desc llm__type_table[] = {
-    {LLM_TYPE_F32, "F32", 1, 4}, {LLM_TYPE_F16, "F16", 1, 2}, {LLM_TYPE_BF16, "BF16", 1, 2}, {LLM_TYPE_F64, "F64", 1, 8},
-    {LLM_TYPE_Q4_0, "Q4_0", 32, 18}, {LLM_TYPE_Q4_1, "Q4_1", 32, 20}, {LLM_TYPE_Q5_0, "Q5_0", 32, 22},
-    {LLM_TYPE_Q5_1, "Q5_1", 32, 24}, {LLM_TYPE_Q8_0, "Q8_0", 32, 34}, {9, "Q8_1", 32, 36}, {LLM_TYPE_Q2_K, "Q2_K", 256, 84},
-    {LLM_TYPE_Q3_K, "Q3_K", 256, 110}, {LLM_TYPE_Q4_K, "Q4_K", 256, 144}, {LLM_TYPE_Q5_K, "Q5_K", 256, 176},
-    {LLM_TYPE_Q6_K, "Q6_K", 256, 210}, {15, "Q8_K", 256, 292}, {16, "IQ2_XXS", 256, 66}, {17, "IQ2_XS", 256, 74},
-    {18, "IQ3_XXS", 256, 98}, {19, "IQ1_S", 256, 50}, {LLM_TYPE_IQ4_NL, "IQ4_NL", 32, 18}, {21, "IQ3_S", 256, 110},
-    {22, "IQ2_S", 256, 82}, {LLM_TYPE_IQ4_XS, "IQ4_XS", 256, 136}, {29, "IQ1_M", 256, 56}, {34, "TQ1_0", 256, 54},
-    {35, "TQ2_0", 256, 66}, {LLM_TYPE_MXFP4, "MXFP4", 32, 17}, {40, "NVFP4", 64, 36}, {LLM_TYPE_I8, "I8", 1, 1},
-    {LLM_TYPE_I16, "I16", 1, 2}, {LLM_TYPE_I32, "I32", 1, 4}, {LLM_TYPE_I64, "I64", 1, 8}, {LLM_TYPE_F8_E4M3, "F8_E4M3", 1, 1},
-    {LLM_TYPE_F8_E5M2, "F8_E5M2", 1, 1}, {LLM_TYPE_U8, "U8", 1, 1}, {LLM_TYPE_BOOL, "BOOL", 1, 1}, {LLM_TYPE_U16, "U16", 1, 2},
-    {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8},
-};
-
-/* How a packed weight keeps them: see >>kernels-ref. */
+/* How a packed weight keeps them: see >>packed. */
 typedef enum llm__kind {
     LLM__KIND_F32 = 0, LLM__KIND_F16, LLM__KIND_BF16,           /* floats */
     LLM__KIND_Q4Z, LLM__KIND_Q4M, LLM__KIND_Q5Z, LLM__KIND_Q5M, /* 4 and 5 bits with a zero point or a minimum */
@@ -10688,6 +10820,7 @@ static float llm__bits_f32(uint32_t u) {
     return f;
 }
 
+/* The bits of a float as an integer. */
 static uint32_t llm__f32_bits(float f) {
     uint32_t u;
     memcpy(&u, &f, 4);
@@ -10746,6 +10879,26 @@ static uint16_t llm__f32_to_bf16(float f) {
 }
 
 /* ---- Types by number ---- */
+
+/* Those of one element a block are the dtypes of safetensors, by the same names. Rows without a name of llm_type are types of ggml that no
+ * kernel here reads: they are in the table so that `info` can list them and their sizes can be checked. Numbers that ggml has given up (4,
+ * 5, 31 to 33, 36 to 38) are absent, as if never heard of. */
+static const llm__type_desc llm__type_table[] = {
+    {LLM_TYPE_F32, "F32", 1, 4}, {LLM_TYPE_F16, "F16", 1, 2}, {LLM_TYPE_BF16, "BF16", 1, 2}, {LLM_TYPE_F64, "F64", 1, 8},
+    {LLM_TYPE_Q4_0, "Q4_0", 32, 18}, {LLM_TYPE_Q4_1, "Q4_1", 32, 20}, {LLM_TYPE_Q5_0, "Q5_0", 32, 22},
+    {LLM_TYPE_Q5_1, "Q5_1", 32, 24}, {LLM_TYPE_Q8_0, "Q8_0", 32, 34}, {9, "Q8_1", 32, 36}, {LLM_TYPE_Q2_K, "Q2_K", 256, 84},
+    {LLM_TYPE_Q3_K, "Q3_K", 256, 110}, {LLM_TYPE_Q4_K, "Q4_K", 256, 144}, {LLM_TYPE_Q5_K, "Q5_K", 256, 176},
+    {LLM_TYPE_Q6_K, "Q6_K", 256, 210}, {15, "Q8_K", 256, 292}, {16, "IQ2_XXS", 256, 66}, {17, "IQ2_XS", 256, 74},
+    {18, "IQ3_XXS", 256, 98}, {19, "IQ1_S", 256, 50}, {LLM_TYPE_IQ4_NL, "IQ4_NL", 32, 18}, {21, "IQ3_S", 256, 110},
+    {22, "IQ2_S", 256, 82}, {LLM_TYPE_IQ4_XS, "IQ4_XS", 256, 136}, {29, "IQ1_M", 256, 56}, {34, "TQ1_0", 256, 54},
+    {35, "TQ2_0", 256, 66}, {LLM_TYPE_MXFP4, "MXFP4", 32, 17}, {40, "NVFP4", 64, 36}, {LLM_TYPE_I8, "I8", 1, 1},
+    {LLM_TYPE_I16, "I16", 1, 2}, {LLM_TYPE_I32, "I32", 1, 4}, {LLM_TYPE_I64, "I64", 1, 8}, {LLM_TYPE_F8_E4M3, "F8_E4M3", 1, 1},
+    {LLM_TYPE_F8_E5M2, "F8_E5M2", 1, 1}, {LLM_TYPE_U8, "U8", 1, 1}, {LLM_TYPE_BOOL, "BOOL", 1, 1}, {LLM_TYPE_U16, "U16", 1, 2},
+    {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8},
+};
+
+/* All of them, from i = 0 on; NULL behind the last. */
+static const llm__type_desc *llm__type_at(int i) { return i < LLM__COUNT(llm__type_table) ? &llm__type_table[i] : NULL; }
 
 /* NULL for a type never heard of. Types of the table that no kernel reads are refused where the tensor is used. */
 static const llm__type_desc *llm__type_info(int32_t type) {
@@ -10900,6 +11053,39 @@ static void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from,
             llm__sub_get(f, t, row, (from + i) / 32, &s);
             for (int k = at; k < at + count; k++) dst[i++] = s.d * (float)s.sc[k / 16] * (float)s.q[k] + s.m * (float)s.mc[k / 16];
         }
+}
+
+/* ---- Segments of a weight, as the file has them ---- */
+
+/* Seeded noise for LLM_TYPE_RANDOM: even in [-0.02, 0.02]; the same whatever slices a matrix is read in. */
+static float llm__random_weight(uint64_t seed, int64_t row, int64_t col) {
+    int64_t at[2];
+    at[0] = row;
+    at[1] = col;
+    return (float)((double)(llm__hash(at, sizeof at, seed) >> 40) / 16777216 * 0.04 - 0.02);
+}
+
+/* The stored row that is row r of a segment, and where it starts (not transposed). */
+static int64_t llm__segment_row(const llm_segment *s, int64_t r) { return s->row + r * (s->row_step ? s->row_step : 1); }
+
+/* First byte of the stored row that is row r; of a transposed segment meaningless. */
+static const uint8_t *llm__segment_data(const llm_segment *s, int64_t r) {
+    return (const uint8_t *)s->data + llm__segment_row(s, r) * llm__row_bytes(s->type, s->stored_cols);
+}
+
+/* What each value is multiplied with: 0 stands for 1. */
+static float llm__segment_scale(const llm_segment *s) { return s->scale != 0 ? s->scale : 1; }
+
+/* Columns [col, col + n) of a segment's row r as f32, with the row's scale and without the segment's. */
+static void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, int64_t col, int64_t n, float *dst) {
+    int64_t row = llm__segment_row(s, r), bytes = llm__row_bytes(s->type, s->stored_cols);
+    if (s->type >= LLM_TYPE_RANDOM)
+        for (int64_t i = 0; i < n; i++) dst[i] = llm__random_weight(seed, row, s->col + col + i);
+    else if (!s->transposed) llm__dequant_columns(s->type, llm__segment_data(s, r), s->col + col, n, dst);
+    else
+        for (int64_t i = 0; i < n; i++)
+            llm__dequant_columns(s->type, (const uint8_t *)s->data + (s->col + col + i) * bytes, row, 1, dst + i);
+    for (int64_t i = 0; i < n && s->scales; i++) dst[i] *= s->scales[row];
 }
 
 /* ============================================================================
@@ -11173,7 +11359,7 @@ typedef struct llm__product {
     float *out;
     const uint8_t *fetch; /* of a block that is multiplied: what llm__fetch is to be given */
     int *tiles;           /* see llm__kernels.rest */
-    struct llm__amx *amx; /* see >>kernels-amx */
+    struct llm__amx *amx; /* see >>kernels_amx */
 } llm__product;
 
 /* A product of floats: c[i][p][j] = start + sum over k of a[i][k] * b[p][k][j], for i < n, two panels p and j < 16. It serves linear layers
@@ -12176,6 +12362,7 @@ LLM__SMALL static double llm__scalar_weigh(const float *x, float *w, int32_t n, 
     return llm__body_weigh(x, w, n, max, scale);
 }
 
+/* Its table. */
 static const llm__kernels llm__kernels_scalar = {
     llm__scalar_quantise, llm__scalar_finish, llm__scalar_sum, llm__scalar_dot, llm__scalar_add, llm__scalar_affine, llm__scalar_rotate, llm__scalar_to_half,
     llm__scalar_to_bf16, llm__scalar_expand, llm__scalar_bias, llm__scalar_soften, llm__scalar_top, llm__scalar_weigh, llm__scalar_mac, llm__scalar_product,
@@ -12410,6 +12597,7 @@ LLM__AVX2 static double llm__avx2_peak(int64_t turns) {
     return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
 }
 
+/* Its tables. */
 static const llm__kernels llm__kernels_avx2 = {
     llm__avx2_quantise, llm__avx2_finish, llm__avx2_sum, llm__avx2_dot, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate, llm__avx2_to_half,
     llm__avx2_to_bf16, llm__avx2_expand, llm__avx2_bias, llm__avx2_soften, llm__avx2_top, llm__avx2_weigh, llm__avx2_mac, llm__avx2_product,
@@ -12715,6 +12903,7 @@ static LLM__AVX512VNNI double llm__avx512vnni_peak(int64_t turns) {
     return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
 }
 
+/* Its tables. */
 static const llm__kernels llm__kernels_avx512 = {
     llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate, llm__avx512_to_half,
     llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512_mac, llm__avx512_product,
@@ -12970,6 +13159,7 @@ LLM__AMX static void llm__amx_mac(const llm__mac *m) {
         }
 }
 
+/* Its table. */
 static const llm__kernels llm__kernels_amx = {
     llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate, llm__avx512_to_half,
     llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__amx_mac, llm__amx_product,
@@ -13152,6 +13342,7 @@ LLM__NEON_TARGET static double llm__neon_peak(int64_t turns) {
     return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
 }
 
+/* Its table. */
 static const llm__kernels llm__kernels_neon = {
     llm__neon_quantise, llm__neon_finish, llm__neon_sum, llm__neon_dot, llm__neon_add, llm__neon_affine, llm__neon_rotate, llm__neon_to_half,
     llm__neon_to_bf16, llm__neon_expand, llm__neon_bias, llm__neon_soften, llm__neon_top, llm__neon_weigh, llm__neon_mac, llm__neon_product,
@@ -13317,37 +13508,6 @@ static llm__tile llm__tile_at(int rows, llm__form form, int i) {
 }
 
 /* ---- Weights as the file has them ---- */
-
-/* Seeded noise for LLM_TYPE_RANDOM: even in [-0.02, 0.02]; the same whatever slices a matrix is read in. */
-static float llm__random_weight(uint64_t seed, int64_t row, int64_t col) {
-    int64_t at[2];
-    at[0] = row;
-    at[1] = col;
-    return (float)((double)(llm__hash(at, sizeof at, seed) >> 40) / 16777216 * 0.04 - 0.02);
-}
-
-/* The stored row that is row r of a segment, and where it starts (not transposed). */
-static int64_t llm__segment_row(const llm_segment *s, int64_t r) { return s->row + r * (s->row_step ? s->row_step : 1); }
-
-/* First byte of the stored row that is row r; of a transposed segment meaningless. */
-static const uint8_t *llm__segment_data(const llm_segment *s, int64_t r) {
-    return (const uint8_t *)s->data + llm__segment_row(s, r) * llm__row_bytes(s->type, s->stored_cols);
-}
-
-/* What each value is multiplied with: 0 stands for 1. */
-static float llm__segment_scale(const llm_segment *s) { return s->scale != 0 ? s->scale : 1; }
-
-/* Columns [col, col + n) of a segment's row r as f32, with the row's scale and without the segment's. */
-static void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, int64_t col, int64_t n, float *dst) {
-    int64_t row = llm__segment_row(s, r), bytes = llm__row_bytes(s->type, s->stored_cols);
-    if (s->type >= LLM_TYPE_RANDOM)
-        for (int64_t i = 0; i < n; i++) dst[i] = llm__random_weight(seed, row, s->col + col + i);
-    else if (!s->transposed) llm__dequant_columns(s->type, llm__segment_data(s, r), s->col + col, n, dst);
-    else
-        for (int64_t i = 0; i < n; i++)
-            llm__dequant_columns(s->type, (const uint8_t *)s->data + (s->col + col + i) * bytes, row, 1, dst + i);
-    for (int64_t i = 0; i < n && s->scales; i++) dst[i] *= s->scales[row];
-}
 
 /* What the kernels of an instruction set read for this weight. */
 static llm__form llm__weight_form(const llm_weight *w, llm__isa isa) {
@@ -16690,8 +16850,9 @@ static const char *llm__looks_like(const uint8_t *p, size_t n) {
 
 /* The type of a dtype's name; -1: none of safetensors. Quantised types have names in GGUF only. */
 static int32_t llm__safetensors_type(const char *name) {
-    for (int i = 0; i < LLM__COUNT(llm__type_table); i++)
-        if (llm__type_table[i].block == 1 && !strcmp(llm__type_table[i].name, name)) return llm__type_table[i].type;
+    const llm__type_desc *d;
+    for (int i = 0; (d = llm__type_at(i)) != NULL; i++)
+        if (d->block == 1 && !strcmp(d->name, name)) return d->type;
     return -1;
 }
 
@@ -16926,26 +17087,8 @@ static llm_result llm__source_folder(llm__source *s, const char *path, const llm
 }
 
 /* ============================================================================
- * >>gguf_vocab   Vocabularies of GGUF files, as llama.cpp reads them.
- * ============================================================================
- * What the header has, a list or a value each:
- *
- *     tokenizer.ggml.model          "gpt2": BPE over bytes; "llama": SentencePiece's BPE; "t5": Unigram; "bert": WordPiece
- *     tokenizer.ggml.tokens         texts; of "gpt2" in the byte alphabet
- *     tokenizer.ggml.scores         of SentencePiece's models
- *     tokenizer.ggml.token_type     1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
- *     tokenizer.ggml.merges         of "gpt2"
- *
- * So it has the tokens with scores and types and, for BPE, the merges; but how text is cut is only a name, tokenizer.ggml.pre, whose
- * regexes are in llama.cpp's source. So they are here: a row lists the names that share them. What llama.cpp decides by the text of a
- * token or the kind of the model (which tokens end a turn, default ids, who gets BOS) is here too. Rules that differ from Hugging Face's:
- * no normal forms, added tokens longest first, unknown characters stay between their neighbours. */
-
-/* Tokens that end a turn, in llama.cpp as here. */
-#define LLM__SP "\xE2\x96\x81"
-#define LLM__DS(name) "<\xEF\xBD\x9C" name "\xEF\xBD\x9C> " /* DeepSeek's bars are U+FF5C */
-#define LLM__ENDS "<|im_end|> <|eot_id|> <|eom_id|> <|end|> <|return|> <|call|> <end_of_turn> <turn|> <|endoftext|> <|end_of_text|> <EOT> " \
-    "[EOT] <end_of_utterance> " LLM__DS("end" LLM__SP "of" LLM__SP "sentence")
+ * >>gguf_pre   How GGUF vocabularies cut text into words, by the names of tokenizer.ggml.pre, as data.
+ * ============================================================================ */
 
 /* A word that is a token is taken whole; BOS is added unless the file says no; spaces are U+2581; there is no BOS by default. */
 enum { LLM__PRE_WHOLE = 1, LLM__PRE_BOS = 2, LLM__PRE_SPACES = 4, LLM__PRE_NO_BOS_ID = 8 };
@@ -17019,6 +17162,28 @@ static const struct { const char *names; int flags; const char *regex[6]; } llm_
     {"minicpm5", LLM__PRE_WHOLE, {"\\p{N}{1,3}", LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}+|" LLM__RX_TAIL}},
     {"gemma4 granite-embed-multi-311m", LLM__PRE_SPACES | LLM__PRE_BOS, {"[^\\n]+|[\\n]+"}},
     {"sarvam-moe", LLM__PRE_SPACES, {"[^\\n]+|[\\n]+"}}};
+
+/* ============================================================================
+ * >>gguf_vocab   Vocabularies of GGUF files, as llama.cpp reads them.
+ * ============================================================================
+ * What the header has, a list or a value each:
+ *
+ *     tokenizer.ggml.model          "gpt2": BPE over bytes; "llama": SentencePiece's BPE; "t5": Unigram; "bert": WordPiece
+ *     tokenizer.ggml.tokens         texts; of "gpt2" in the byte alphabet
+ *     tokenizer.ggml.scores         of SentencePiece's models
+ *     tokenizer.ggml.token_type     1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
+ *     tokenizer.ggml.merges         of "gpt2"
+ *
+ * So it has the tokens with scores and types and, for BPE, the merges; but how text is cut is only a name, tokenizer.ggml.pre, whose
+ * regexes are in llama.cpp's source. So they are here: a row lists the names that share them. What llama.cpp decides by the text of a
+ * token or the kind of the model (which tokens end a turn, default ids, who gets BOS) is here too. Rules that differ from Hugging Face's:
+ * no normal forms, added tokens longest first, unknown characters stay between their neighbours. */
+
+/* Tokens that end a turn, in llama.cpp as here. */
+#define LLM__SP "\xE2\x96\x81"
+#define LLM__DS(name) "<\xEF\xBD\x9C" name "\xEF\xBD\x9C> " /* DeepSeek's bars are U+FF5C */
+#define LLM__ENDS "<|im_end|> <|eot_id|> <|eom_id|> <|end|> <|return|> <|call|> <end_of_turn> <turn|> <|endoftext|> <|end_of_text|> <EOT> " \
+    "[EOT] <end_of_utterance> " LLM__DS("end" LLM__SP "of" LLM__SP "sentence")
 
 /* An array of the vocabulary, whose type and length (-1: any) are checked; NULL: absent, or a failure was noted. */
 static const llm__gguf_kv *llm__vocab_array(llm__tokenizer *t, const llm__gguf *g, const char *key, llm__gguf_type type, int64_t n) {
@@ -17528,7 +17693,7 @@ LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_tex
  * to one engine, whose stepping thread alone calls llm__net_step.
  *
  * From file to logits, by the functions to read:
- *   llm_model_open     llm__source_open (>>formats), llm__arch_read, llm__net_check
+ *   llm_model_open     llm__source_open (>>source), llm__arch_read, llm__net_check
  *   llm__net_open      llm__load_rank for each rank, llm__net_buffers; the backend packs
  *   llm__net_step      llm__forward for each rank, once a step: all the rows of all sequences together
  * Refused by name rather than run wrongly: families that are not in the table, and variants of families that are
@@ -19747,19 +19912,18 @@ static void llm__model_info_fill(llm_model *m) {
     llm_model_info *o = &m->info;
     const llm__source *s = &m->source;
     const llm__arch *a = &m->arch;
-    int64_t bytes[LLM__COUNT(llm__type_table)] = {0}, most = 0; /* of each type */
+    int64_t most = 0;
     o->path = m->path;
     o->architecture = a->class_name;
     o->family = a->name;
     o->format = s->gguf ? "gguf" : "safetensors";
     o->file_type = "random";
-    for (size_t i = 0; i < s->tensors.n; i++) {
-        const llm__tensor *t = &s->tensors.item[i];
-        const llm__type_desc *d = llm__type_info(t->type);
-        int64_t *of_type = &bytes[d ? d - llm__type_table : 0];
-        o->weight_bytes += t->bytes;
-        *of_type += t->bytes;
-        if (d && *of_type > most) most = *of_type, o->file_type = d->name;
+    for (size_t i = 0; i < s->tensors.n; i++) o->weight_bytes += s->tensors.item[i].bytes;
+    const llm__type_desc *d;
+    for (int k = 0; (d = llm__type_at(k)) != NULL; k++) {
+        int64_t of_type = 0;
+        for (size_t i = 0; i < s->tensors.n; i++) of_type += s->tensors.item[i].type == d->type ? s->tensors.item[i].bytes : 0;
+        if (of_type > most) most = of_type, o->file_type = d->name;
     }
     o->n_layers = a->n_layers;
     o->hidden_size = a->hidden;
@@ -20083,7 +20247,7 @@ LLM__COLD_END
  * What may the model say next? Every token is a path of bytes, and the tokens of a vocabulary are a trie. One walk over the trie in
  * preorder, with the state of each depth at hand, steps over whole subtrees once a prefix is impossible, and gives one bit a token: the
  * mask (Willard & Louf 2023). Masks are kept, with counts cut off at the longest token's length in their key: in the middle of a long
- * string all positions have the same mask, so a mask is usually a look-up. tests/test_grammar.py has the plain twin: every token of the
+ * string all positions have the same mask, so a mask is usually a look-up. tests/e2e/test_grammar.py has the plain twin: every token of the
  * vocabulary run through the machine alone.
  *
  * One mask, step by step. The regex [0-9]+\] after "7" is in a state S with two threads: before [0-9] (again) and before "]". A vocabulary
@@ -22451,6 +22615,7 @@ static llm__gr_frag llm__js_other_key(llm__js *js, const llm__str *s, size_t n, 
     return ends || at == 0 ? f : llm__gr_alt(b, f, llm__gr_empty(b));
 }
 
+/* What f reads, in quotes. */
 static llm__gr_frag llm__js_quoted(llm__js *js, llm__gr_frag f) {
     return llm__gr_seq(js->b, llm__gr_word(js->b, "\""), llm__gr_seq(js->b, f, llm__gr_word(js->b, "\"")));
 }
@@ -23769,6 +23934,9 @@ typedef struct llm__rules {
 
 typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a device */
 
+/* Descending order of values; ties: the lower id first. */
+LLM__INLINE int llm__before(float a, int32_t a_id, float b, int32_t b_id) { return a > b || (a == b && a_id < b_id); }
+
 /* A number in [0, 1) that depends on seed and position alone: no state, so no batch, preemption or backend can
  * change it. The upper 53 bits are what a double can hold. Two multipliers without a common pattern keep neighbouring
  * seeds and neighbouring positions apart: choice i of a request uses seed + i. */
@@ -23776,9 +23944,6 @@ static double llm__uniform(uint64_t seed, uint64_t position) {
     uint64_t key = llm__mix(seed + 0x9E3779B97F4A7C15u);
     return (double)(llm__mix(key ^ llm__mix(position * 0xD1342543DE82EF95u + 0x632BE59BD9B4E019u)) >> 11) * (1.0 / 9007199254740992.0);
 }
-
-/* Descending order of values; ties: the lower id first. */
-LLM__INLINE int llm__before(float a, int32_t a_id, float b, int32_t b_id) { return a > b || (a == b && a_id < b_id); }
 
 /* Restores a heap below `at`, the only place where it may be broken. Its root is the worst that is kept, the last in
  * llm__before's order: the one that a better value replaces. */
@@ -23897,7 +24062,7 @@ static int32_t llm__draw(const float *w, int32_t n, double u) {
 /* Samples from the weights in k->w (n of them, the largest is 1): min-p, then top-k, then top-p, then the draw. u: in [0, 1). *weight:
  * the token's. The tokens left are drawn in order of id. As the largest weight is 1, min-p is a plain threshold. What top-p cuts off is
  * known only at its end, but values so small that n of them together are less can be left out of the candidates at once, if they are
- * counted in the sum: this spares most rows the copying. tests/test_sampler.c has a plain twin that sorts. */
+ * counted in the sum: this spares most rows the copying. tests/unit/engine/test_sampler.c has a plain twin that sorts. */
 static int32_t llm__pick(llm__scratch *k, int32_t n, const llm_sampling *s, double u, float *weight) {
     double above, sum = 0;
     int32_t m = 0;
@@ -24261,7 +24426,7 @@ static int llm__early_hit(const llm_early_stop *e, int32_t *count, float prob) {
  *       +-----------+ (not published)                                |
  *       +------------------------- get, when nothing is free --------+  (the oldest; its key is forgotten)
  *
- * free + cached + used = all, always; tests/test_sim.c checks this and that references are as many as table entries
+ * free + cached + used = all, always; tests/unit/engine/test_sim.c checks this and that references are as many as table entries
  * after every step. The idea is vLLM's (PagedAttention, Kwon et al. 2023), the chained keys are its automatic prefix
  * caching; the secret keeps one client from guessing what others have asked by timing (salts part the clients). */
 
@@ -24574,7 +24739,7 @@ static int32_t llm__draft_lookup(const int32_t *ids, int32_t n, int32_t low, int
  *     host     plan t+1  begin t+1  |  wait t, apply t  |  plan t+2  begin t+2  |  wait t+1, apply t+1  | ...
  *     device   ......... step t ....|................ step t+1 .................|.......... step t+2 ........
  *
- * What always holds between two steps (tests/test_sim.c checks it after each):
+ * What always holds between two steps (tests/unit/engine/test_sim.c checks it after each):
  *   - a page's references are the tables that name it; free, cached and used pages are all pages;
  *   - a page with two owners is full, computed, and of the same tokens and salt in both; nobody writes it;
  *   - who waits owns no page, only host memory; who has ended owns nothing once its last step is applied;
@@ -24589,7 +24754,7 @@ static int32_t llm__draft_lookup(const int32_t *ids, int32_t n, int32_t low, int
  * (llm__draft_kept). With lag 1 who drafts waits for each token, for the host must see whether the draft was right.
  *
  * Planning (llm__plan), computing (driver and backend) and applying the results (llm__apply) are separate. All bookkeeping is arrays and
- * lists made when things are opened or submitted, and of a backend few functions are called here, so tests/test_sim.c drives millions of
+ * lists made when things are opened or submitted, and of a backend few functions are called here, so tests/unit/engine/test_sim.c drives millions of
  * steps over one without a model. Everything here belongs to the one thread that steps; what pollers read too is written under the request's lock. */
 
 struct llm__seq;
@@ -26011,25 +26176,13 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
  * A cancel, a deadline, or a step that failed only ends its sequences earlier (llm__request_end): the way out is the same.
  *
  * Memory. All of a request's memory is taken in llm_request_submit; what grows later is only text, which gets room for
- * sixteen bytes a token beforehand. So a step allocates nothing: tests/test_sim.c counts.
+ * sixteen bytes a token beforehand. So a step allocates nothing: tests/unit/engine/test_sim.c counts.
  *
  * Time. The scheduler's clock is the driver's and never jumps; the times in llm_request_metrics are wall-clock times of
  * the submission plus differences of that clock, so that they stay in order when somebody sets the clock.
  *
  * Events are not stored. Each sequence knows how many of its tokens were polled and how much text may be shown after
  * each, so a slow reader costs nothing and no queue can overflow. */
-
-/* Enqueues the step on all ranks. On the CPU it is computed when this returns. */
-static llm_result llm__drive_forward(llm_engine *e, const llm_step *step);
-
-/* Rotary scaling of a request: its prompt's length decides, see llm__net_rope_of. */
-static void llm__drive_rope(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base);
-
-/* Seconds of a clock that never jumps; the simulation in the tests has one of its own. */
-static double llm__drive_now(LLM__UNUSED llm_engine *e);
-
-/* In the order of llm__driver; who drafts is put in by llm__drafter_open. */
-static const llm__driver llm__model_driver = {llm__drive_forward, NULL, llm__drive_rope, llm__drive_now};
 
 /* Gives back all that an engine has, in whatever state of opening it is; NULL does nothing. Weights go before the backend
  * they live on. Nothing may be in flight. */
@@ -26132,12 +26285,15 @@ static llm_result llm__engine_init(llm_engine *e) {
  * wait for, and the engine samples on the backend's threads. A backend that draws tokens itself is used with lag 1.
  * Only the stepping thread calls these functions. */
 
+/* Enqueues the step on all ranks. On the CPU it is computed when this returns. */
 static llm_result llm__drive_forward(llm_engine *e, const llm_step *step) { return llm__net_begin(e->net, step); }
 
+/* Rotary scaling of a request: its prompt's length decides, see llm__net_rope_of. */
 static void llm__drive_rope(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base) {
     llm__net_rope_of(e->net, prompt_len, variant, base);
 }
 
+/* Seconds of a clock that never jumps; the simulation in the tests has one of its own. */
 static double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
 
 /* ---- a draft model ----
@@ -26158,6 +26314,13 @@ static double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
  * Its guess is drawn from its own logits by the same rules, a grammar's mask behind the guesses before it too, and with the same random
  * number that the model's token at this position will be drawn with. Where the two distributions are alike, so are the tokens then, also at
  * high temperatures. */
+
+/* What runs a model; see llm__driver. */
+/* In the order of llm__driver; who drafts is put in by llm__drafter_open. */
+static llm__driver llm__model_driver(void) {
+    static const llm__driver driver = {llm__drive_forward, NULL, llm__drive_rope, llm__drive_now};
+    return driver;
+}
 
 /* ============================================================================
  * >>eagle   EAGLE heads.
@@ -26636,7 +26799,7 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     const llm_model_info *info = llm_model_get_info(model);
     llm__engine_params *p = &e->p;
     llm__isa isa;
-    p->driver = llm__model_driver;
+    p->driver = llm__model_driver();
     p->model = model;
     p->hidden = info->hidden_size;
     p->eos = info->stop_ids;
@@ -28320,7 +28483,7 @@ static llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*get)(co
  *
  * An event is one token and the text that may be shown since the event before, which is often less or more than the token's own: three
  * layers hold text back, each as little as it can, and each lets go at the end. The detokenizer waits for whole code points; the scheduler
- * for what may become a stop string; the splitters of >>chat for what may become a tag or a call. With `stop`: ["\n\n"], an answer of the
+ * for what may become a stop string; those of >>reasoning and >>tools for what may become a tag or a call. With `stop`: ["\n\n"], an answer of the
  * tokens "4", "\n", "2" and "\n\n" is streamed so:
  *
  *   token     event's text    delta
@@ -30486,6 +30649,18 @@ struct llm {
     int reasoning, tool_format; /* as in llm_openai_service; -1: as the chat template says */
 };
 
+/* A conversation. While a request is there, its answer grows beside the messages; it becomes one of them when the request ends or is
+ * stopped (llm_chat_stop), so that the messages are always whole JSON. */
+struct llm_chat {
+    llm *l;
+    llm_sampling sampling;
+    llm_text messages;    /* the array's elements: {"role":...},{...} */
+    size_t first;         /* length of the system message */
+    llm_text answer;      /* so far, while request is there */
+    llm_text piece;
+    llm_request *request;
+};
+
 /* One sequence and a context for talking unless cfg says otherwise: a context of 128k tokens would take gigabytes. What
  * was opened before an error is closed again; llm_last_error says why. */
 static llm *llm__easy_open(const char *path, llm_model_config *m, llm_engine_config *c) {
@@ -30539,18 +30714,6 @@ LLM_API char *llm_generate(llm *l, const char *prompt, const llm_sampling *s) {
     llm_request_free(r);
     return text;
 }
-
-/* A conversation. While a request is there, its answer grows beside the messages; it becomes one of them when the request ends or is
- * stopped (llm_chat_stop), so that the messages are always whole JSON. */
-struct llm_chat {
-    llm *l;
-    llm_sampling sampling;
-    llm_text messages;    /* the array's elements: {"role":...},{...} */
-    size_t first;         /* length of the system message */
-    llm_text answer;      /* so far, while request is there */
-    llm_text piece;
-    llm_request *request;
-};
 
 /* Adds a message as JSON text: any bytes are safe there, and the template reads the same tree as from a server's request. */
 static void llm__chat_add(llm_text *messages, const char *role, const char *text, size_t len) {
@@ -30857,4 +31020,26 @@ LLM__COLD_END
 #endif /* LLM_IMPLEMENTATION_DONE */
 #endif /* LLM_IMPLEMENTATION */
 
-/* MIT licence: see LICENSE. */
+/*
+MIT License
+
+Copyright (c) 2026 the llm.h authors
+
+Permission is hereby granted, free of charge, to any person obtaining a copy
+of this software and associated documentation files (the "Software"), to deal
+in the Software without restriction, including without limitation the rights
+to use, copy, modify, merge, publish, distribute, sublicense, and/or sell
+copies of the Software, and to permit persons to whom the Software is
+furnished to do so, subject to the following conditions:
+
+The above copyright notice and this permission notice shall be included in all
+copies or substantial portions of the Software.
+
+THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
+IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY,
+FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
+AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER
+LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
+SOFTWARE.
+*/

@@ -8,7 +8,7 @@
  * shape of the step alone, because everything that changes from step to step lies in one block of device memory that begin_step fills. So
  * the list of a decoding step is captured once for each batch size as a CUDA graph, and later steps of that shape replay it.
  *
- * The same source compiles with g++ for the CPU (tests/cuda_emu), where the whole engine's tests run it. Two rules make that honest:
+ * The same source compiles with g++ for the CPU (tests/cuda/emu), where the whole engine's tests run it. Two rules make that honest:
  * kernels are launched through cudaLaunchKernelEx only (launch, below), and what is not plain C++ stands in >>prims, with a portable twin
  * of each.
  *
@@ -90,7 +90,7 @@
  * >>prims   What is not plain C++: shared memory, conversions, tensor cores, launches.
  * ============================================================================
  * Each thing has two versions. The one for nvcc may use inline assembly; the other says the same for the emulation, whose header
- * (tests/cuda_emu/cuda_emu.h) has the meaning of the matrix instructions from the PTX manual.
+ * (tests/cuda/emu/cuda_emu.h) has the meaning of the matrix instructions from the PTX manual.
  *
  * Sums over a warp go by butterflies: lane i adds the value of lane i ^ 16, then ^ 8, ... so that after five rounds every lane has the same
  * sum, added up in the same tree. Sums over a block are the sum of the warps' sums, again by a warp. Nothing is added by atomics but whole
@@ -264,7 +264,7 @@ static int max_int(int64_t a, int64_t b) { return (int)(a > b ? a : b); }
  *     record              host (r->list)               the table's operations; read by run_record, never after the step
  *     graph               host, its nodes the driver   rank_graph: kernels' arguments as they were when it was captured
  *
- * The environment is asked for what only tests and tests/gpu.sh want:
+ * The environment is asked for what only tests and tests/cuda/gpu.sh want:
  *
  *     LLM_CUDA_TIMES        events around every step; close logs how long the first device computed and how long it stood still
  *     LLM_CUDA_ONE_DEVICE   all ranks on device 0, so that one GPU can show what sums over peer memory do
@@ -4345,7 +4345,7 @@ static void ranks_wait(llm_backend_ctx *ctx, unsigned turn) {
     }
 }
 
-/* For tests/gpu.sh: what the first device computed in the step that has just ended, and how long it stood still before it. Two later steps may
+/* For tests/cuda/gpu.sh: what the first device computed in the step that has just ended, and how long it stood still before it. Two later steps may
  * have been begun, so there are events for four. */
 static void note_times(llm_backend_ctx *ctx) {
     rank *r = &ctx->ranks[0];

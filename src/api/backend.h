@@ -10,6 +10,7 @@
  * operation makes the context remember the first error; wait() returns it.
  */
 #pragma once
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/sampler.h"
 

@@ -1,5 +1,6 @@
 /* chat: What a chat template can do; reasoning ("thinking") and tool calls apart from the answer. */
 #pragma once
+#include "api/linkage.h"
 #include "api/text.h"
 #include "api/json.h"
 #include "api/model.h"

@@ -1,5 +1,6 @@
 /* easy: Ten lines to a working program. */
 #pragma once
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/model.h"
 #include "api/sampler.h"

@@ -1,5 +1,6 @@
 /* engine: Threads, backend, KV pages and scheduler for one model. */
 #pragma once
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
 #include "api/model.h"

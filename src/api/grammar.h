@@ -1,5 +1,6 @@
 /* grammar: Answers that must have a form. */
 #pragma once
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/model.h"
 

@@ -1,5 +1,6 @@
 /* json: Strict RFC 8259 reading, the parser that everything here uses. */
 #pragma once
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
 

@@ -1,5 +1,6 @@
 /* model: A model: weights, tokenizer and chat template, read-only and shareable between engines and threads. */
 #pragma once
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
 

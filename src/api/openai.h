@@ -15,13 +15,13 @@
  * What is wrong with a body is an answer like any other: info->status is not 200 and llm_openai_next writes the error object.
  */
 #pragma once
+#include "api/linkage.h"
 #include "api/text.h"
 #include "api/model.h"
 #include "api/chat.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
-#include "api/options.h"
 
 typedef enum llm_openai_kind {
     LLM_OPENAI_CHAT = 0,   /* /v1/chat/completions */

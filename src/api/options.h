@@ -4,12 +4,14 @@
  * below what comes later. They stop at the first error; what came before it is set. Texts are not copied: those of argv and the environment
  * must outlive the target, those of JSON are kept until llm_options_free. One thread for each llm_options. */
 #pragma once
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
 #include "api/json.h"
 #include "api/model.h"
 #include "api/sampler.h"
 #include "api/engine.h"
+#include "api/openai.h"
 
 typedef enum llm_option_kind {
     LLM_OPTION_TEXT = 0,   /* const char *, not empty; high above 0: of low to high bytes */

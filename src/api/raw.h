@@ -1,5 +1,6 @@
 /* raw: The forward pass itself, for teaching, tests and own samplers. */
 #pragma once
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/sampler.h"
 #include "api/engine.h"

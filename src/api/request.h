@@ -1,5 +1,6 @@
 /* request: One prompt, n answers. Submit from any thread; one thread steps the engine. */
 #pragma once
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
 #include "api/sampler.h"

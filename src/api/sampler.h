@@ -1,5 +1,6 @@
 /* sampler: How the next token is chosen, and when an answer ends. */
 #pragma once
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/model.h"
 #include "api/grammar.h"

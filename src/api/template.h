@@ -1,5 +1,6 @@
 /* template: Chat templates (Jinja). */
 #pragma once
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
 #include "api/json.h"

@@ -3,6 +3,7 @@
  *                   (dummy weights in a bare folder) answers LLM_ERR_UNSUPPORTED, an empty vocabulary, or no token.
  */
 #pragma once
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
 #include "api/model.h"

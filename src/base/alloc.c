@@ -1,4 +1,5 @@
 #include "base/alloc.h"
+#include "api/linkage.h"
 #include "api/backend.h"
 #include "base/platform.h"
 

@@ -1,4 +1,5 @@
 #include "base/json.h"
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
 #include "api/json.h"

@@ -1,4 +1,5 @@
 #include "base/log.h"
+#include "api/linkage.h"
 #include "api/config.h"
 #include "base/platform.h"
 

@@ -1,4 +1,6 @@
 #include "base/platform.h"
+#include "api/linkage.h"
+#include "api/config.h"
 
 LLM__PRIVATE double llm__now(void) {
     struct timespec t;

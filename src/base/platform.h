@@ -4,10 +4,9 @@
  * top of this file) when it is the first thing its file includes; when a system header came first without them, the build stops with one
  * sentence instead of fifty errors.
  *
- * LLM__X86 and LLM__NEON say which intrinsics the compiler has; which of them this machine can run is asked at run time (>>kernels-ref).
+ * LLM__X86 and LLM__NEON say which intrinsics the compiler has; which of them this machine can run is asked at run time (>>isa).
  * With LLM_NO_SIMD defined only plain C is left, which sanitizers and fuzzers compile much faster. */
 #pragma once
-#include "api/config.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -19,6 +18,8 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

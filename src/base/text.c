@@ -1,4 +1,5 @@
 #include "base/text.h"
+#include "api/linkage.h"
 #include "api/text.h"
 #include "base/platform.h"
 #include "base/alloc.h"

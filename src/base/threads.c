@@ -38,8 +38,7 @@ static void llm__pool_wait(llm__pool *p, int *at, int old, double seconds) {
     __atomic_sub_fetch(&p->sleepers, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Moves a counter on and wakes who sleeps on it. Store, then look for sleepers; they say so, then look at the counter: one sees the other. */
-static void llm__pool_move(llm__pool *p, int *at, int to) {
+LLM__PRIVATE void llm__pool_move(llm__pool *p, int *at, int to) {
     __atomic_store_n(at, to, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&p->sleepers, __ATOMIC_SEQ_CST)) syscall(SYS_futex, at, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }

@@ -1,5 +1,6 @@
 #include "chat/lexer.h"
 #include "api/config.h"
+#include "api/template.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/number.h"

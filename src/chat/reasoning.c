@@ -1,4 +1,5 @@
 #include "chat/reasoning.h"
+#include "api/linkage.h"
 #include "api/text.h"
 #include "api/chat.h"
 #include "base/platform.h"

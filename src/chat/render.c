@@ -1,4 +1,5 @@
 #include "chat/render.h"
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
 #include "api/json.h"

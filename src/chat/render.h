@@ -4,9 +4,9 @@
 #pragma once
 #include "api/config.h"
 #include "api/text.h"
+#include "api/json.h"
 #include "api/template.h"
 #include "base/platform.h"
-#include "base/json.h"
 #include "tokenizer/tokenizer.h"
 #include "chat/template.h"
 

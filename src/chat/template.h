@@ -42,16 +42,15 @@
  * Whose behaviour this is: the syntax of jinja2's lexer.py and parser.py, the values of its runtime.py, filters.py and tests.py, the limits
  * of its sandbox.py (ImmutableSandboxedEnvironment), and around them _compile_jinja_template of transformers' chat_template_utils.py. Other
  * engines for the same templates: minijinja (Rust), and minja, which llama.cpp used. The truth to compare with is jinja2 3.1 itself:
- * tests/test_template.c holds what it made of some 300 small templates. */
+ * tests/unit/chat/test_template.c holds what it made of some 300 small templates. */
 #pragma once
 #include "api/config.h"
 #include "api/text.h"
+#include "api/json.h"
 #include "api/template.h"
-#include "base/platform.h"
 #include "base/alloc.h"
 #include "base/text.h"
 #include "base/map.h"
-#include "base/json.h"
 #include "tokenizer/tokenizer.h"
 
 /* Types of values. `s`, `list`, ... say which member of the union they use. What a type can do is asked by sets of types (LLM__M_...), so

@@ -25,8 +25,8 @@
  * Without a grammar nothing is told before the last brace: the text could still be no call, and what was told cannot be taken back. */
 #pragma once
 #include "api/text.h"
+#include "api/json.h"
 #include "base/platform.h"
-#include "base/json.h"
 #include "tokenizer/tokenizer.h"
 
 /* Asks the tokenizer: the same mark is a special token of one model and plain text of another. */

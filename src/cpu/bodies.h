@@ -1,6 +1,8 @@
 /* bodies: every kernel but the products, once for all instruction sets. */
 #pragma once
-#include "cpu/dtypes.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "cpu/packed.h"
 #include "cpu/kernels.h"
 #include "cpu/lanes.h"
 

@@ -1,4 +1,5 @@
 /* cpu_step: a step from begin to end, and the table itself. */
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/backend.h"
 #include "base/platform.h"

@@ -2,8 +2,9 @@
 #include "api/backend.h"
 #include "base/platform.h"
 #include "base/text.h"
+#include "base/map.h"
 
-static float llm__bits_f32(uint32_t u) {
+LLM__PRIVATE float llm__bits_f32(uint32_t u) {
     float f;
     memcpy(&f, &u, 4);
     return f;
@@ -64,6 +65,25 @@ LLM__PRIVATE uint16_t llm__f32_to_bf16(float f) {
 
 /* ---- Types by number ---- */
 
+/* Those of one element a block are the dtypes of safetensors, by the same names. Rows without a name of llm_type are types of ggml that no
+ * kernel here reads: they are in the table so that `info` can list them and their sizes can be checked. Numbers that ggml has given up (4,
+ * 5, 31 to 33, 36 to 38) are absent, as if never heard of. */
+static const llm__type_desc llm__type_table[] = {
+    {LLM_TYPE_F32, "F32", 1, 4}, {LLM_TYPE_F16, "F16", 1, 2}, {LLM_TYPE_BF16, "BF16", 1, 2}, {LLM_TYPE_F64, "F64", 1, 8},
+    {LLM_TYPE_Q4_0, "Q4_0", 32, 18}, {LLM_TYPE_Q4_1, "Q4_1", 32, 20}, {LLM_TYPE_Q5_0, "Q5_0", 32, 22},
+    {LLM_TYPE_Q5_1, "Q5_1", 32, 24}, {LLM_TYPE_Q8_0, "Q8_0", 32, 34}, {9, "Q8_1", 32, 36}, {LLM_TYPE_Q2_K, "Q2_K", 256, 84},
+    {LLM_TYPE_Q3_K, "Q3_K", 256, 110}, {LLM_TYPE_Q4_K, "Q4_K", 256, 144}, {LLM_TYPE_Q5_K, "Q5_K", 256, 176},
+    {LLM_TYPE_Q6_K, "Q6_K", 256, 210}, {15, "Q8_K", 256, 292}, {16, "IQ2_XXS", 256, 66}, {17, "IQ2_XS", 256, 74},
+    {18, "IQ3_XXS", 256, 98}, {19, "IQ1_S", 256, 50}, {LLM_TYPE_IQ4_NL, "IQ4_NL", 32, 18}, {21, "IQ3_S", 256, 110},
+    {22, "IQ2_S", 256, 82}, {LLM_TYPE_IQ4_XS, "IQ4_XS", 256, 136}, {29, "IQ1_M", 256, 56}, {34, "TQ1_0", 256, 54},
+    {35, "TQ2_0", 256, 66}, {LLM_TYPE_MXFP4, "MXFP4", 32, 17}, {40, "NVFP4", 64, 36}, {LLM_TYPE_I8, "I8", 1, 1},
+    {LLM_TYPE_I16, "I16", 1, 2}, {LLM_TYPE_I32, "I32", 1, 4}, {LLM_TYPE_I64, "I64", 1, 8}, {LLM_TYPE_F8_E4M3, "F8_E4M3", 1, 1},
+    {LLM_TYPE_F8_E5M2, "F8_E5M2", 1, 1}, {LLM_TYPE_U8, "U8", 1, 1}, {LLM_TYPE_BOOL, "BOOL", 1, 1}, {LLM_TYPE_U16, "U16", 1, 2},
+    {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8},
+};
+
+LLM__PRIVATE const llm__type_desc *llm__type_at(int i) { return i < LLM__COUNT(llm__type_table) ? &llm__type_table[i] : NULL; }
+
 LLM__PRIVATE const llm__type_desc *llm__type_info(int32_t type) {
     for (int i = 0; i < LLM__COUNT(llm__type_table); i++)
         if (llm__type_table[i].type == type) return &llm__type_table[i];
@@ -76,7 +96,7 @@ LLM__PRIVATE const char *llm__type_name(int32_t type) {
 }
 
 LLM__PRIVATE int llm__type_block(int32_t type) { return llm__type_info(type) ? llm__type_info(type)->block : 1; }
-static int llm__type_block_bytes(int32_t type) { return llm__type_info(type) ? llm__type_info(type)->bytes : 0; }
+LLM__PRIVATE int llm__type_block_bytes(int32_t type) { return llm__type_info(type) ? llm__type_info(type)->bytes : 0; }
 
 LLM__PRIVATE int64_t llm__row_bytes(int32_t type, int64_t n) { return n / llm__type_block(type) * llm__type_block_bytes(type); }
 
@@ -210,4 +230,33 @@ LLM__PRIVATE void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t
             llm__sub_get(f, t, row, (from + i) / 32, &s);
             for (int k = at; k < at + count; k++) dst[i++] = s.d * (float)s.sc[k / 16] * (float)s.q[k] + s.m * (float)s.mc[k / 16];
         }
+}
+
+/* ---- Segments of a weight, as the file has them ---- */
+
+/* Seeded noise for LLM_TYPE_RANDOM: even in [-0.02, 0.02]; the same whatever slices a matrix is read in. */
+static float llm__random_weight(uint64_t seed, int64_t row, int64_t col) {
+    int64_t at[2];
+    at[0] = row;
+    at[1] = col;
+    return (float)((double)(llm__hash(at, sizeof at, seed) >> 40) / 16777216 * 0.04 - 0.02);
+}
+
+LLM__PRIVATE int64_t llm__segment_row(const llm_segment *s, int64_t r) { return s->row + r * (s->row_step ? s->row_step : 1); }
+
+LLM__PRIVATE const uint8_t *llm__segment_data(const llm_segment *s, int64_t r) {
+    return (const uint8_t *)s->data + llm__segment_row(s, r) * llm__row_bytes(s->type, s->stored_cols);
+}
+
+LLM__PRIVATE float llm__segment_scale(const llm_segment *s) { return s->scale != 0 ? s->scale : 1; }
+
+LLM__PRIVATE void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, int64_t col, int64_t n, float *dst) {
+    int64_t row = llm__segment_row(s, r), bytes = llm__row_bytes(s->type, s->stored_cols);
+    if (s->type >= LLM_TYPE_RANDOM)
+        for (int64_t i = 0; i < n; i++) dst[i] = llm__random_weight(seed, row, s->col + col + i);
+    else if (!s->transposed) llm__dequant_columns(s->type, llm__segment_data(s, r), s->col + col, n, dst);
+    else
+        for (int64_t i = 0; i < n; i++)
+            llm__dequant_columns(s->type, (const uint8_t *)s->data + (s->col + col + i) * bytes, row, 1, dst + i);
+    for (int64_t i = 0; i < n && s->scales; i++) dst[i] *= s->scales[row];
 }

@@ -15,6 +15,7 @@
 #include "api/backend.h"
 #include "base/platform.h"
 
+/* The bits of a float as an integer. */
 LLM__PRIVATE uint32_t llm__f32_bits(float f);
 
 /* f16: sign, 5 bits of exponent (bias 15), 10 of mantissa. Moved into f32's fields the exponent is 112 too small; a subnormal (exponent 0)
@@ -42,25 +43,11 @@ typedef struct llm__type_desc {
     int32_t block, bytes;
 } llm__type_desc;
 
-/* Those of one element a block are the dtypes of safetensors, by the same names. Rows without a name of llm_type are types of ggml that no
- * kernel here reads: they are in the table so that `info` can list them and their sizes can be checked. Numbers that ggml has given up (4,
- * 5, 31 to 33, 36 to 38) are absent, as if never heard of. */
-static const llm__type_desc llm__type_table[] = {
-    {LLM_TYPE_F32, "F32", 1, 4}, {LLM_TYPE_F16, "F16", 1, 2}, {LLM_TYPE_BF16, "BF16", 1, 2}, {LLM_TYPE_F64, "F64", 1, 8},
-    {LLM_TYPE_Q4_0, "Q4_0", 32, 18}, {LLM_TYPE_Q4_1, "Q4_1", 32, 20}, {LLM_TYPE_Q5_0, "Q5_0", 32, 22},
-    {LLM_TYPE_Q5_1, "Q5_1", 32, 24}, {LLM_TYPE_Q8_0, "Q8_0", 32, 34}, {9, "Q8_1", 32, 36}, {LLM_TYPE_Q2_K, "Q2_K", 256, 84},
-    {LLM_TYPE_Q3_K, "Q3_K", 256, 110}, {LLM_TYPE_Q4_K, "Q4_K", 256, 144}, {LLM_TYPE_Q5_K, "Q5_K", 256, 176},
-    {LLM_TYPE_Q6_K, "Q6_K", 256, 210}, {15, "Q8_K", 256, 292}, {16, "IQ2_XXS", 256, 66}, {17, "IQ2_XS", 256, 74},
-    {18, "IQ3_XXS", 256, 98}, {19, "IQ1_S", 256, 50}, {LLM_TYPE_IQ4_NL, "IQ4_NL", 32, 18}, {21, "IQ3_S", 256, 110},
-    {22, "IQ2_S", 256, 82}, {LLM_TYPE_IQ4_XS, "IQ4_XS", 256, 136}, {29, "IQ1_M", 256, 56}, {34, "TQ1_0", 256, 54},
-    {35, "TQ2_0", 256, 66}, {LLM_TYPE_MXFP4, "MXFP4", 32, 17}, {40, "NVFP4", 64, 36}, {LLM_TYPE_I8, "I8", 1, 1},
-    {LLM_TYPE_I16, "I16", 1, 2}, {LLM_TYPE_I32, "I32", 1, 4}, {LLM_TYPE_I64, "I64", 1, 8}, {LLM_TYPE_F8_E4M3, "F8_E4M3", 1, 1},
-    {LLM_TYPE_F8_E5M2, "F8_E5M2", 1, 1}, {LLM_TYPE_U8, "U8", 1, 1}, {LLM_TYPE_BOOL, "BOOL", 1, 1}, {LLM_TYPE_U16, "U16", 1, 2},
-    {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8},
-};
-
 /* NULL for a type never heard of. Types of the table that no kernel reads are refused where the tensor is used. */
 LLM__PRIVATE const llm__type_desc *llm__type_info(int32_t type);
+
+/* All of them, from i = 0 on; NULL behind the last. */
+LLM__PRIVATE const llm__type_desc *llm__type_at(int i);
 
 LLM__PRIVATE const char *llm__type_name(int32_t type);
 
@@ -72,7 +59,7 @@ LLM__PRIVATE int64_t llm__row_bytes(int32_t type, int64_t n);
 /* Element i of a stored row of a readable type whose block is one element. */
 LLM__PRIVATE float llm__element(int32_t type, const uint8_t *p, int64_t i);
 
-/* How a packed weight keeps them: see >>kernels-ref. */
+/* How a packed weight keeps them: see >>packed. */
 typedef enum llm__kind {
     LLM__KIND_F32 = 0, LLM__KIND_F16, LLM__KIND_BF16,           /* floats */
     LLM__KIND_Q4Z, LLM__KIND_Q4M, LLM__KIND_Q5Z, LLM__KIND_Q5M, /* 4 and 5 bits with a zero point or a minimum */
@@ -131,3 +118,19 @@ LLM__PRIVATE int llm__type_readable(int32_t type);
 
 /* Columns [from, from + n) of a stored row as f32: the meaning of every format. */
 LLM__PRIVATE void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from, int64_t n, float *dst);
+
+LLM__PRIVATE int llm__type_block_bytes(int32_t type);
+
+LLM__PRIVATE float llm__bits_f32(uint32_t u);
+
+/* First byte of the stored row that is row r; of a transposed segment meaningless. */
+LLM__PRIVATE const uint8_t *llm__segment_data(const llm_segment *s, int64_t r);
+
+/* What each value is multiplied with: 0 stands for 1. */
+LLM__PRIVATE float llm__segment_scale(const llm_segment *s);
+
+/* Columns [col, col + n) of a segment's row r as f32, with the row's scale and without the segment's. */
+LLM__PRIVATE void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, int64_t col, int64_t n, float *dst);
+
+/* The stored row that is row r of a segment, and where it starts (not transposed). */
+LLM__PRIVATE int64_t llm__segment_row(const llm_segment *s, int64_t r);

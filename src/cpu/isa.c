@@ -1,6 +1,9 @@
 #include "cpu/isa.h"
-#include "base/log.h"
+#include "api/linkage.h"
+#include "api/config.h"
+#include "api/backend.h"
 #include "base/platform.h"
+#include "base/log.h"
 
 LLM__PRIVATE const char *llm__isa_name(llm__isa isa) {
     static const char *const names[LLM__ISA_COUNT] = {"scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx", "neon"};
@@ -20,8 +23,7 @@ static int llm__has_amx(void) {
 }
 #endif
 
-/* 1 if this CPU runs it. */
-static int llm__isa_here(llm__isa isa) {
+LLM__PRIVATE int llm__isa_here(llm__isa isa) {
     if (isa == LLM__ISA_SCALAR) return 1;
 #if LLM__X86
     int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");

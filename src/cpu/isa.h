@@ -1,7 +1,6 @@
 /* isa: instruction sets, by name and by what this processor runs. */
 #pragma once
 #include "api/config.h"
-#include "api/options.h"
 #include "base/platform.h"
 
 /* Worse ones first. All give a row the same result whoever is beside it in a batch; between two sets the last bits may differ, for only
@@ -26,3 +25,6 @@ LLM__PRIVATE llm_result llm__isa_find(const char *name, llm__isa *out);
 #define LLM__HAS_2021 0
 #endif
 #endif
+
+/* 1 if this CPU runs it. */
+LLM__PRIVATE int llm__isa_here(llm__isa isa);

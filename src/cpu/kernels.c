@@ -1,10 +1,11 @@
 #include "cpu/kernels.h"
-#include "cpu/kernels_amx.h"
+#include "base/platform.h"
+#include "cpu/isa.h"
+#include "cpu/kernels_scalar.h"
 #include "cpu/kernels_avx2.h"
 #include "cpu/kernels_avx512.h"
+#include "cpu/kernels_amx.h"
 #include "cpu/kernels_neon.h"
-#include "cpu/kernels_scalar.h"
-#include "cpu/lanes.h" /* whose pragma ends here */
 
 LLM__PRIVATE const llm__kernels *llm__kernels_of(llm__isa isa) {
 #if LLM__X86

@@ -1,6 +1,8 @@
 /* kernels: the table of kernels, and what they are called with. */
 #pragma once
 #include "api/backend.h"
+#include "base/platform.h"
+#include "cpu/dtypes.h"
 #include "cpu/isa.h"
 #include "cpu/packed.h"
 
@@ -40,7 +42,7 @@ typedef struct llm__product {
     float *out;
     const uint8_t *fetch; /* of a block that is multiplied: what llm__fetch is to be given */
     int *tiles;           /* see llm__kernels.rest */
-    struct llm__amx *amx; /* see >>kernels-amx */
+    struct llm__amx *amx; /* see >>kernels_amx */
 } llm__product;
 
 /* A product of floats: c[i][p][j] = start + sum over k of a[i][k] * b[p][k][j], for i < n, two panels p and j < 16. It serves linear layers

@@ -1,7 +1,13 @@
 #include "cpu/kernels_amx.h"
+#include "base/platform.h"
+#include "cpu/dtypes.h"
+#include "cpu/isa.h"
+#include "cpu/packed.h"
+#include "cpu/kernels.h"
+#include "cpu/lanes.h"
+#include "cpu/unpack.h"
 #include "cpu/kernels_avx2.h"
 #include "cpu/kernels_avx512.h"
-#include "cpu/unpack.h"
 
 #if LLM__X86 && LLM__HAS_2021
 

@@ -16,8 +16,10 @@
  * depend on who else is in the batch: llm__mac.phase. Fewer columns than 32 are as good as zeros: nothing is rounded differently. */
 
 #pragma once
+#include "base/platform.h"
 #include "cpu/kernels.h"
 
 #if LLM__X86 && LLM__HAS_2021
+/* Its table. */
 extern LLM__PRIVATE const llm__kernels llm__kernels_amx;
 #endif

@@ -1,7 +1,14 @@
 #include "cpu/kernels_avx2.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "cpu/dtypes.h"
+#include "cpu/isa.h"
+#include "cpu/packed.h"
+#include "cpu/kernels.h"
+#include "cpu/lanes.h"
 #include "cpu/bodies.h"
-#include "cpu/mac.h"
 #include "cpu/unpack.h"
+#include "cpu/mac.h"
 
 #if LLM__X86
 

@@ -11,6 +11,7 @@
  * the multiplications. */
 
 #pragma once
+#include "base/platform.h"
 #include "cpu/kernels.h"
 #include "cpu/lanes.h"
 
@@ -26,5 +27,6 @@ LLM__AVX2_INLINE void llm__avx2_look_up(const int8_t values[16], uint8_t *u) {
         _mm256_storeu_si256(at, _mm256_shuffle_epi8(table, _mm256_loadu_si256(at)));
 }
 
+/* Its tables. */
 extern LLM__PRIVATE const llm__kernels llm__kernels_avx2, llm__kernels_avxvnni;
 #endif

@@ -1,8 +1,15 @@
 #include "cpu/kernels_avx512.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "cpu/dtypes.h"
+#include "cpu/isa.h"
+#include "cpu/packed.h"
+#include "cpu/kernels.h"
+#include "cpu/lanes.h"
 #include "cpu/bodies.h"
-#include "cpu/kernels_avx2.h"
-#include "cpu/mac.h"
 #include "cpu/unpack.h"
+#include "cpu/mac.h"
+#include "cpu/kernels_avx2.h"
 
 #if LLM__X86
 

@@ -10,6 +10,10 @@
  * 16-bit sums of AVX2 serve again, for one block. */
 
 #pragma once
+#include "api/backend.h"
+#include "base/platform.h"
+#include "cpu/dtypes.h"
+#include "cpu/packed.h"
 #include "cpu/kernels.h"
 #include "cpu/lanes.h"
 
@@ -65,5 +69,6 @@ LLM__PRIVATE LLM__AVX512 void llm__avx512_mac(const llm__mac *m);
 LLM__PRIVATE LLM__AVX512VNNI void llm__avx512vnni_product(llm__kind kind, const llm__product *p);
 LLM__PRIVATE LLM__AVX512VNNI double llm__avx512vnni_peak(int64_t turns); /* the tables' `peak` */
 
+/* Its tables. */
 extern LLM__PRIVATE const llm__kernels llm__kernels_avx512, llm__kernels_avx512vnni, llm__kernels_avx512bf16;
 #endif

@@ -6,8 +6,10 @@
  * activation fit the registers. Without dot products (Cortex-A53, A72) the plain C kernels run, which compilers make 4 lanes wide. */
 
 #pragma once
+#include "base/platform.h"
 #include "cpu/kernels.h"
 
 #if LLM__NEON
+/* Its table. */
 extern LLM__PRIVATE const llm__kernels llm__kernels_neon;
 #endif

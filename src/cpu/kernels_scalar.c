@@ -1,4 +1,10 @@
 #include "cpu/kernels_scalar.h"
+#include "api/backend.h"
+#include "base/platform.h"
+#include "cpu/dtypes.h"
+#include "cpu/packed.h"
+#include "cpu/kernels.h"
+#include "cpu/lanes.h"
 #include "cpu/bodies.h"
 #include "cpu/unpack.h"
 

@@ -33,34 +33,6 @@ LLM__PRIVATE llm__tile llm__tile_at(int rows, llm__form form, int i) {
 
 /* ---- Weights as the file has them ---- */
 
-/* Seeded noise for LLM_TYPE_RANDOM: even in [-0.02, 0.02]; the same whatever slices a matrix is read in. */
-static float llm__random_weight(uint64_t seed, int64_t row, int64_t col) {
-    int64_t at[2];
-    at[0] = row;
-    at[1] = col;
-    return (float)((double)(llm__hash(at, sizeof at, seed) >> 40) / 16777216 * 0.04 - 0.02);
-}
-
-/* The stored row that is row r of a segment, and where it starts (not transposed). */
-static int64_t llm__segment_row(const llm_segment *s, int64_t r) { return s->row + r * (s->row_step ? s->row_step : 1); }
-
-LLM__PRIVATE const uint8_t *llm__segment_data(const llm_segment *s, int64_t r) {
-    return (const uint8_t *)s->data + llm__segment_row(s, r) * llm__row_bytes(s->type, s->stored_cols);
-}
-
-LLM__PRIVATE float llm__segment_scale(const llm_segment *s) { return s->scale != 0 ? s->scale : 1; }
-
-LLM__PRIVATE void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, int64_t col, int64_t n, float *dst) {
-    int64_t row = llm__segment_row(s, r), bytes = llm__row_bytes(s->type, s->stored_cols);
-    if (s->type >= LLM_TYPE_RANDOM)
-        for (int64_t i = 0; i < n; i++) dst[i] = llm__random_weight(seed, row, s->col + col + i);
-    else if (!s->transposed) llm__dequant_columns(s->type, llm__segment_data(s, r), s->col + col, n, dst);
-    else
-        for (int64_t i = 0; i < n; i++)
-            llm__dequant_columns(s->type, (const uint8_t *)s->data + (s->col + col + i) * bytes, row, 1, dst + i);
-    for (int64_t i = 0; i < n && s->scales; i++) dst[i] *= s->scales[row];
-}
-
 LLM__PRIVATE llm__form llm__weight_form(const llm_weight *w, llm__isa isa) {
     return w->bf16 && llm__kernels_of(isa)->bf16 ? LLM__FORM_BF16 : w->form;
 }

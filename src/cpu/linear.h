@@ -88,15 +88,6 @@ struct llm_weight {
     float *f32;              /* VECTOR, MLA_UP: (rows, cols); else NULL */
 };
 
-/* First byte of the stored row that is row r; of a transposed segment meaningless. */
-LLM__PRIVATE const uint8_t *llm__segment_data(const llm_segment *s, int64_t r);
-
-/* What each value is multiplied with: 0 stands for 1. */
-LLM__PRIVATE float llm__segment_scale(const llm_segment *s);
-
-/* Columns [col, col + n) of a segment's row r as f32, with the row's scale and without the segment's. */
-LLM__PRIVATE void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, int64_t col, int64_t n, float *dst);
-
 /* What the kernels of an instruction set read for this weight. */
 LLM__PRIVATE llm__form llm__weight_form(const llm_weight *w, llm__isa isa);
 

@@ -1,7 +1,5 @@
 /* mac: products of floats, once for all instruction sets. */
 #pragma once
-#include "cpu/kernels.h"
-#include "cpu/lanes.h"
 
 /* mac with the vectors of an instruction set, `lanes` floats each; its intrinsics begin with mm. Rows [i, i + n) at a time, n <= most: their
  * sums stay in registers, and what is loaded of b serves all of them; then 4, then 3 (queries of a group of heads), then one: every other

@@ -4,6 +4,7 @@
  * is declared; here stands how. None allocates, none waits. Scratch is the thread's own: at least four rows of the widest buffer, and what
  * attention over the widest heads needs; nothing in it outlives the call. */
 #pragma once
+#include "api/backend.h"
 #include "base/platform.h"
 #include "cpu/packed.h"
 #include "cpu/linear.h"

@@ -1,5 +1,6 @@
 /* pack: packing weights. */
 #pragma once
+#include "api/backend.h"
 #include "base/platform.h"
 #include "cpu/linear.h"
 

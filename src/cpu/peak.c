@@ -1,7 +1,10 @@
 /* peak: what this machine can do at most, measured. */
-#include "api/options.h"
+#include "api/linkage.h"
+#include "api/backend.h"
+#include "base/platform.h"
 #include "base/alloc.h"
 #include "base/threads.h"
+#include "cpu/isa.h"
 #include "cpu/kernels.h"
 
 LLM_API double llm_isa_peak(const char *name) {

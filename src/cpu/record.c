@@ -119,8 +119,7 @@ LLM__PRIVATE void llm__cpu_norm(llm_backend_ctx *ctx, int rank, const llm_norm_o
     llm__record_op(ctx, rank, LLM__OP_NORM, op->rows, op, op->src, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
-/* What adapters add, if they add something in this step. */
-static const llm_buffer *llm__cpu_plus(const llm_buffer *plus) { return plus && !llm__own(plus)->nothing ? plus : NULL; }
+LLM__PRIVATE const llm_buffer *llm__cpu_plus(const llm_buffer *plus) { return plus && !llm__own(plus)->nothing ? plus : NULL; }
 
 LLM__PRIVATE void llm__cpu_linear(llm_backend_ctx *ctx, int rank, const llm_linear_op *op) {
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_LINEAR, op->rows, op);

@@ -68,3 +68,6 @@ LLM__PRIVATE llm_result llm__cpu_end_step(llm_backend_ctx *ctx);
 
 /* Everything ran in end_step; only a mistake is left to be told. */
 LLM__PRIVATE llm_result llm__cpu_wait(llm_backend_ctx *ctx);
+
+/* What adapters add, if they add something in this step. */
+LLM__PRIVATE const llm_buffer *llm__cpu_plus(const llm_buffer *plus);

@@ -3,6 +3,7 @@
  * The same function runs on all threads, each with its number; who has which share follows from that number, the number of threads
  * and the operation's rows alone, so nothing is handed out but the jobs that are counted in `next`. */
 #pragma once
+#include "api/backend.h"
 #include "base/platform.h"
 #include "cpu/backend.h"
 #include "cpu/operations.h"

@@ -1,5 +1,10 @@
 /* unpack: packed blocks to bytes and scales, and the walk over the blocks of a product. */
 #pragma once
+#include "base/platform.h"
+#include "cpu/dtypes.h"
+#include "cpu/packed.h"
+#include "cpu/kernels.h"
+#include "cpu/lanes.h"
 #include "cpu/bodies.h"
 
 /* What token t of n asks for while a block, or a pair, of so many bytes is multiplied: every n-th of as many lines further on. A core keeps

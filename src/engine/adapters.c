@@ -1,6 +1,8 @@
 #include "engine/adapters.h"
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
+#include "api/model.h"
 #include "api/engine.h"
 #include "base/platform.h"
 #include "base/alloc.h"

@@ -17,6 +17,7 @@
  * that is loaded later under its name. */
 #pragma once
 #include "api/config.h"
+#include "api/engine.h"
 #include "base/platform.h"
 #include "base/text.h"
 #include "engine/kv.h"

@@ -1,4 +1,5 @@
 #include "engine/apply.h"
+#include "api/engine.h"
 #include "api/request.h"
 #include "base/platform.h"
 #include "model/net.h"

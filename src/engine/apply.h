@@ -1,5 +1,6 @@
 /* apply: booking what a step computed. */
 #pragma once
+#include "api/engine.h"
 #include "base/platform.h"
 #include "engine/scheduler.h"
 

@@ -1,5 +1,6 @@
 #include "engine/beam.h"
 #include "api/tokenizer.h"
+#include "api/engine.h"
 #include "api/request.h"
 #include "base/platform.h"
 #include "engine/sampler.h"

@@ -8,6 +8,8 @@
  * times as many sequences: beams, pool and children take free ones of them and leave them again. Beams are ordinary sequences for the scheduler:
  * they may run in different steps, wait, and give way. */
 #pragma once
+#include "api/engine.h"
+#include "api/request.h"
 #include "base/platform.h"
 #include "engine/scheduler.h"
 

@@ -16,8 +16,11 @@
  *
  * Pages belong to the stepping thread. Both functions take turns with its steps, for one page at a time, and pin what they work on: a
  * context of gigabytes delays nobody by more than a page. A saved file appears under its name when it is whole (rename). */
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
+#include "api/model.h"
+#include "api/engine.h"
 #include "api/request.h"
 #include "base/platform.h"
 #include "base/alloc.h"

@@ -88,9 +88,7 @@ static int llm__guess_pass(llm_engine *e, llm__seq *const *seq, int32_t n, int32
     return 1;
 }
 
-/* The driver's `draft`: fills draft[0 .. n_draft) of n sequences, or shortens n_draft to what could be guessed. Pages that the draft model
- * has filled to their end are marked, last first: before a marked one all are marked. */
-static void llm__drive_draft(llm_engine *e, llm__seq *const *seq, int32_t n) {
+LLM__PRIVATE void llm__drive_draft(llm_engine *e, llm__seq *const *seq, int32_t n) {
     int32_t size = e->kv.page_tokens;
     for (int32_t pass = 0; pass < e->p.n_draft && llm__guess_pass(e, seq, n, pass); pass++)
         for (int32_t i = 0; i < n && !pass; i++)

@@ -1,4 +1,5 @@
 #include "engine/eagle.h"
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
 #include "api/json.h"
@@ -7,7 +8,6 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/files.h"
-#include "base/json.h"
 #include "cpu/dtypes.h"
 #include "model/tensors.h"
 #include "model/source.h"

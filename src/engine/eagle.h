@@ -21,6 +21,7 @@
  * as the object "model", and tensors with model. before them, lm_head.weight too. */
 #pragma once
 #include "api/config.h"
+#include "api/model.h"
 #include "base/platform.h"
 #include "model/loader.h"
 

@@ -2,6 +2,7 @@
 #include "api/config.h"
 #include "api/model.h"
 #include "api/backend.h"
+#include "api/engine.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"
@@ -107,13 +108,16 @@ LLM__PRIVATE llm_result llm__engine_init(llm_engine *e) {
  * wait for, and the engine samples on the backend's threads. A backend that draws tokens itself is used with lag 1.
  * Only the stepping thread calls these functions. */
 
-LLM__PRIVATE llm_result llm__drive_forward(llm_engine *e, const llm_step *step) { return llm__net_begin(e->net, step); }
+/* Enqueues the step on all ranks. On the CPU it is computed when this returns. */
+static llm_result llm__drive_forward(llm_engine *e, const llm_step *step) { return llm__net_begin(e->net, step); }
 
-LLM__PRIVATE void llm__drive_rope(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base) {
+/* Rotary scaling of a request: its prompt's length decides, see llm__net_rope_of. */
+static void llm__drive_rope(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base) {
     llm__net_rope_of(e->net, prompt_len, variant, base);
 }
 
-LLM__PRIVATE double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
+/* Seconds of a clock that never jumps; the simulation in the tests has one of its own. */
+static double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
 
 /* ---- a draft model ----
  * A small model with the same tokens guesses for a large one. It is a second network on the same device, and its keys and values lie in the
@@ -133,3 +137,9 @@ LLM__PRIVATE double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(
  * Its guess is drawn from its own logits by the same rules, a grammar's mask behind the guesses before it too, and with the same random
  * number that the model's token at this position will be drawn with. Where the two distributions are alike, so are the tokens then, also at
  * high temperatures. */
+
+/* In the order of llm__driver; who drafts is put in by llm__drafter_open. */
+LLM__PRIVATE llm__driver llm__model_driver(void) {
+    static const llm__driver driver = {llm__drive_forward, NULL, llm__drive_rope, llm__drive_now};
+    return driver;
+}

@@ -28,7 +28,7 @@
  * A cancel, a deadline, or a step that failed only ends its sequences earlier (llm__request_end): the way out is the same.
  *
  * Memory. All of a request's memory is taken in llm_request_submit; what grows later is only text, which gets room for
- * sixteen bytes a token beforehand. So a step allocates nothing: tests/test_sim.c counts.
+ * sixteen bytes a token beforehand. So a step allocates nothing: tests/unit/engine/test_sim.c counts.
  *
  * Time. The scheduler's clock is the driver's and never jumps; the times in llm_request_metrics are wall-clock times of
  * the submission plus differences of that clock, so that they stay in order when somebody sets the clock.
@@ -37,7 +37,7 @@
  * each, so a slow reader costs nothing and no queue can overflow. */
 #pragma once
 #include "api/config.h"
-#include "api/backend.h"
+#include "api/engine.h"
 #include "base/platform.h"
 #include "engine/scheduler.h"
 
@@ -52,14 +52,5 @@ LLM__PRIVATE llm_engine *llm__engine_alloc(void);
 /* The scheduler of an engine whose parameters are set: over any driver, without a model. On error it is to be destroyed. */
 LLM__PRIVATE llm_result llm__engine_init(llm_engine *e);
 
-/* Enqueues the step on all ranks. On the CPU it is computed when this returns. */
-LLM__PRIVATE llm_result llm__drive_forward(llm_engine *e, const llm_step *step);
-
-/* Rotary scaling of a request: its prompt's length decides, see llm__net_rope_of. */
-LLM__PRIVATE void llm__drive_rope(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base);
-
-/* Seconds of a clock that never jumps; the simulation in the tests has one of its own. */
-LLM__PRIVATE double llm__drive_now(LLM__UNUSED llm_engine *e);
-
-/* In the order of llm__driver; who drafts is put in by llm__drafter_open. */
-static const llm__driver llm__model_driver = {llm__drive_forward, NULL, llm__drive_rope, llm__drive_now};
+/* What runs a model; see llm__driver. */
+LLM__PRIVATE llm__driver llm__model_driver(void);

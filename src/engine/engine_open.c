@@ -1,4 +1,5 @@
 #include "engine/engine_open.h"
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/model.h"
 #include "api/backend.h"
@@ -206,7 +207,7 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     const llm_model_info *info = llm_model_get_info(model);
     llm__engine_params *p = &e->p;
     llm__isa isa;
-    p->driver = llm__model_driver;
+    p->driver = llm__model_driver();
     p->model = model;
     p->hidden = info->hidden_size;
     p->eos = info->stop_ids;

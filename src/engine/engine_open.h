@@ -1,6 +1,7 @@
 /* engine_open: opening an engine. */
 #pragma once
 #include "api/config.h"
+#include "api/model.h"
 #include "api/backend.h"
 #include "api/engine.h"
 #include "base/platform.h"

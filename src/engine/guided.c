@@ -1,7 +1,8 @@
 /* guided: grammars of a model. */
+#include "api/linkage.h"
 #include "api/config.h"
+#include "api/model.h"
 #include "api/grammar.h"
-#include "base/platform.h"
 #include "model/loader.h"
 #include "grammar/machine.h"
 #include "grammar/grammar.h"

@@ -83,8 +83,7 @@ LLM__PRIVATE int32_t llm__kv_get(llm__kv *kv) {
     return page;
 }
 
-/* The page that is known for these tokens under this key, or -1. Tokens are compared: colliding keys miss. */
-static int32_t llm__kv_lookup(const llm__kv *kv, llm__kv_key key, const int32_t *tokens) {
+LLM__PRIVATE int32_t llm__kv_lookup(const llm__kv *kv, llm__kv_key key, const int32_t *tokens) {
     int32_t page = kv->bucket[key.a & kv->mask];
     for (; page >= 0; page = kv->chain[page])
         if (kv->key[page].a == key.a && kv->key[page].b == key.b &&

@@ -20,7 +20,7 @@
  *       +-----------+ (not published)                                |
  *       +------------------------- get, when nothing is free --------+  (the oldest; its key is forgotten)
  *
- * free + cached + used = all, always; tests/test_sim.c checks this and that references are as many as table entries
+ * free + cached + used = all, always; tests/unit/engine/test_sim.c checks this and that references are as many as table entries
  * after every step. The idea is vLLM's (PagedAttention, Kwon et al. 2023), the chained keys are its automatic prefix
  * caching; the secret keeps one client from guessing what others have asked by timing (salts part the clients). */
 #pragma once
@@ -81,3 +81,6 @@ LLM__PRIVATE void llm__kv_publish(llm__kv *kv, int32_t page, llm__kv_key key, co
 
 /* Cached pages become free: what was known of them is forgotten. Used pages stay known. */
 LLM__PRIVATE void llm__kv_flush(llm__kv *kv);
+
+/* The page that is known for these tokens under this key, or -1. Tokens are compared: colliding keys miss. */
+LLM__PRIVATE int32_t llm__kv_lookup(const llm__kv *kv, llm__kv_key key, const int32_t *tokens);

@@ -3,6 +3,7 @@
  * Everything here may be called while the engine steps. Under the request's lock the stepping thread writes a token with
  * its log-probabilities and text, and readers read them; arrays never move, so pointers stay good after the lock is
  * gone, and what they pointed to when it was held does not change. Only the text may move when it outgrows its room. */
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
 #include "api/request.h"

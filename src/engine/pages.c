@@ -1,5 +1,7 @@
 #include "engine/pages.h"
 #include "api/config.h"
+#include "api/engine.h"
+#include "api/request.h"
 #include "base/platform.h"
 #include "engine/kv.h"
 #include "engine/scheduler.h"

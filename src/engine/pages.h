@@ -4,6 +4,7 @@
  * is in pages, what was handed over, what there is. n_pages covers n_fed at least. */
 #pragma once
 #include "api/config.h"
+#include "api/engine.h"
 #include "base/platform.h"
 #include "engine/scheduler.h"
 

@@ -1,5 +1,6 @@
 #include "engine/plan.h"
 #include "api/engine.h"
+#include "api/request.h"
 #include "base/platform.h"
 #include "base/threads.h"
 #include "grammar/grammar.h"

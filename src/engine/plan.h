@@ -1,5 +1,7 @@
 /* plan: planning a step. */
 #pragma once
+#include "api/engine.h"
+#include "api/request.h"
 #include "base/platform.h"
 #include "engine/scheduler.h"
 

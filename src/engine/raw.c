@@ -2,8 +2,10 @@
  *
  * For teaching, for tests and for programs with a loop of their own: sequence i owns the i-th stretch of max_pages
  * pages for as long as no request runs, so nothing is planned, shared or cached. */
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/backend.h"
+#include "api/engine.h"
 #include "api/raw.h"
 #include "base/platform.h"
 #include "base/log.h"

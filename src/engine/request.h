@@ -4,6 +4,7 @@
  * its sequences), and what must grow (the text). The sizes follow from the config, so a request that cannot be held is refused at once and
  * never fails later. */
 #pragma once
+#include "api/request.h"
 #include "base/platform.h"
 #include "engine/scheduler.h"
 

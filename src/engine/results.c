@@ -1,6 +1,7 @@
 #include "engine/results.h"
 #include "api/tokenizer.h"
 #include "api/grammar.h"
+#include "api/engine.h"
 #include "api/request.h"
 #include "base/platform.h"
 #include "engine/sampler.h"
@@ -11,7 +12,7 @@
 #include "engine/step.h"
 #include "engine/ends.h"
 
-static int llm__has_id(const int32_t *ids, int32_t n, int32_t id) {
+LLM__PRIVATE int llm__has_id(const int32_t *ids, int32_t n, int32_t id) {
     for (int32_t i = 0; i < n; i++)
         if (ids[i] == id) return 1;
     return 0;
@@ -31,9 +32,7 @@ LLM__PRIVATE int32_t llm__stop_feed(const llm__stop *p, int32_t state, char c) {
     return p->text[state] == c ? state + 1 : 0;
 }
 
-/* Looks for stop strings in the text from `from` on, in the order of the list; the first found cuts the text, before it or after it.
- * allowed: min_tokens is reached; before, the automata run all the same. Returns which, or -1. As in vLLM the prompt is never searched. */
-static int32_t llm__find_stop(llm__seq *s, size_t from, int allowed) {
+LLM__PRIVATE int32_t llm__find_stop(llm__seq *s, size_t from, int allowed) {
     const llm_request *r = s->request;
     for (int32_t i = 0; i < r->s.n_stop; i++)
         for (size_t at = from; at < s->text.len; at++) {
@@ -46,9 +45,7 @@ static int32_t llm__find_stop(llm__seq *s, size_t from, int allowed) {
     return -1;
 }
 
-/* Bytes of the text that can be shown: not what may yet become a stop string, and no half code point. A client that
- * streams never sees a byte that is taken back. */
-static size_t llm__showable(const llm__seq *s) {
+LLM__PRIVATE size_t llm__showable(const llm__seq *s) {
     const llm_request *r = s->request;
     int32_t held = 0;
     if (s->finish) return s->text.len;

@@ -1,5 +1,6 @@
 /* results: what becomes of a step's logits. */
 #pragma once
+#include "api/engine.h"
 #include "api/request.h"
 #include "base/platform.h"
 #include "engine/scheduler.h"
@@ -36,3 +37,13 @@ LLM__PRIVATE int llm__fork(llm_engine *e, const llm__seq *from, llm__seq *s, int
 /* The prompt is computed: the other choices go on from it, or wait. Those that fork now draw their first token from the
  * same row of logits; the others will find the prompt's full pages in the cache. */
 LLM__PRIVATE void llm__fork_choices(llm_engine *e, llm__flight *f, const llm__entry *p);
+
+LLM__PRIVATE int llm__has_id(const int32_t *ids, int32_t n, int32_t id);
+
+/* Looks for stop strings in the text from `from` on, in the order of the list; the first found cuts the text, before it or after it.
+ * allowed: min_tokens is reached; before, the automata run all the same. Returns which, or -1. As in vLLM the prompt is never searched. */
+LLM__PRIVATE int32_t llm__find_stop(llm__seq *s, size_t from, int allowed);
+
+/* Bytes of the text that can be shown: not what may yet become a stop string, and no half code point. A client that
+ * streams never sees a byte that is taken back. */
+LLM__PRIVATE size_t llm__showable(const llm__seq *s);

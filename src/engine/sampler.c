@@ -1,4 +1,5 @@
 #include "engine/sampler.h"
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/json.h"
 #include "api/model.h"
@@ -10,21 +11,14 @@
 #include "base/log.h"
 #include "base/number.h"
 #include "base/map.h"
-#include "base/json.h"
 #include "cpu/isa.h"
 #include "cpu/kernels.h"
 #include "model/loader.h"
 
-/* A number in [0, 1) that depends on seed and position alone: no state, so no batch, preemption or backend can
- * change it. The upper 53 bits are what a double can hold. Two multipliers without a common pattern keep neighbouring
- * seeds and neighbouring positions apart: choice i of a request uses seed + i. */
-static double llm__uniform(uint64_t seed, uint64_t position) {
+LLM__PRIVATE double llm__uniform(uint64_t seed, uint64_t position) {
     uint64_t key = llm__mix(seed + 0x9E3779B97F4A7C15u);
     return (double)(llm__mix(key ^ llm__mix(position * 0xD1342543DE82EF95u + 0x632BE59BD9B4E019u)) >> 11) * (1.0 / 9007199254740992.0);
 }
-
-/* Descending order of values; ties: the lower id first. */
-LLM__INLINE int llm__before(float a, int32_t a_id, float b, int32_t b_id) { return a > b || (a == b && a_id < b_id); }
 
 /* Restores a heap below `at`, the only place where it may be broken. Its root is the worst that is kept, the last in
  * llm__before's order: the one that a better value replaces. */
@@ -136,11 +130,7 @@ static int32_t llm__draw(const float *w, int32_t n, double u) {
     return last;
 }
 
-/* Samples from the weights in k->w (n of them, the largest is 1): min-p, then top-k, then top-p, then the draw. u: in [0, 1). *weight:
- * the token's. The tokens left are drawn in order of id. As the largest weight is 1, min-p is a plain threshold. What top-p cuts off is
- * known only at its end, but values so small that n of them together are less can be left out of the candidates at once, if they are
- * counted in the sum: this spares most rows the copying. tests/test_sampler.c has a plain twin that sorts. */
-static int32_t llm__pick(llm__scratch *k, int32_t n, const llm_sampling *s, double u, float *weight) {
+LLM__PRIVATE int32_t llm__pick(llm__scratch *k, int32_t n, const llm_sampling *s, double u, float *weight) {
     double above, sum = 0;
     int32_t m = 0;
     int top_p = s->top_p > 0 && s->top_p < 1;
@@ -228,8 +218,7 @@ static void llm__ban_others(float *x, int32_t n, const uint32_t *allowed) {
     }
 }
 
-/* Changes one row of logits in place, in vLLM's order; x is a copy, (n). Whatever a bias adds, a banned token stays at -infinity. */
-static void llm__rules_apply(const llm__rules *r, float *x, int32_t n) {
+LLM__PRIVATE void llm__rules_apply(const llm__rules *r, float *x, int32_t n) {
     const llm_sampling *s = r->s;
     if (r->allowed) llm__ban_others(x, n, r->allowed);
     llm__ban_words(x, n, r);

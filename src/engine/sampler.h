@@ -102,3 +102,20 @@ LLM__PRIVATE llm_result llm__check_sampling(const llm_sampling *s, int32_t vocab
 
 /* Zero means off or the default for these; from here on there is one form of each, which makes the rest simple. */
 LLM__PRIVATE void llm__sampling_resolve(llm_sampling *s);
+
+/* A number in [0, 1) that depends on seed and position alone: no state, so no batch, preemption or backend can
+ * change it. The upper 53 bits are what a double can hold. Two multipliers without a common pattern keep neighbouring
+ * seeds and neighbouring positions apart: choice i of a request uses seed + i. */
+LLM__PRIVATE double llm__uniform(uint64_t seed, uint64_t position);
+
+/* Samples from the weights in k->w (n of them, the largest is 1): min-p, then top-k, then top-p, then the draw. u: in [0, 1). *weight:
+ * the token's. The tokens left are drawn in order of id. As the largest weight is 1, min-p is a plain threshold. What top-p cuts off is
+ * known only at its end, but values so small that n of them together are less can be left out of the candidates at once, if they are
+ * counted in the sum: this spares most rows the copying. tests/unit/engine/test_sampler.c has a plain twin that sorts. */
+LLM__PRIVATE int32_t llm__pick(llm__scratch *k, int32_t n, const llm_sampling *s, double u, float *weight);
+
+/* Changes one row of logits in place, in vLLM's order; x is a copy, (n). Whatever a bias adds, a banned token stays at -infinity. */
+LLM__PRIVATE void llm__rules_apply(const llm__rules *r, float *x, int32_t n);
+
+/* Descending order of values; ties: the lower id first. */
+LLM__INLINE int llm__before(float a, int32_t a_id, float b, int32_t b_id) { return a > b || (a == b && a_id < b_id); }

@@ -7,9 +7,7 @@
  * A sequence that waits stands in a list in order, one that runs in a short array in order; who is held or done is in
  * neither. Requests that are not done are all in e->live, for sweeps. */
 
-/* 1 if a comes before b: in the queue, and among those that run, where the last give way first. A request keeps its
- * arrival when it is preempted, so it comes back before all that arrived later. */
-static int llm__seq_before(const llm__seq *a, const llm__seq *b) {
+LLM__PRIVATE int llm__seq_before(const llm__seq *a, const llm__seq *b) {
     const llm_request *p = a->request, *q = b->request;
     if (p->priority != q->priority) return p->priority < q->priority;
     if (p->arrival != q->arrival) return p->arrival < q->arrival;

@@ -48,7 +48,7 @@
  *     host     plan t+1  begin t+1  |  wait t, apply t  |  plan t+2  begin t+2  |  wait t+1, apply t+1  | ...
  *     device   ......... step t ....|................ step t+1 .................|.......... step t+2 ........
  *
- * What always holds between two steps (tests/test_sim.c checks it after each):
+ * What always holds between two steps (tests/unit/engine/test_sim.c checks it after each):
  *   - a page's references are the tables that name it; free, cached and used pages are all pages;
  *   - a page with two owners is full, computed, and of the same tokens and salt in both; nobody writes it;
  *   - who waits owns no page, only host memory; who has ended owns nothing once its last step is applied;
@@ -63,18 +63,20 @@
  * (llm__draft_kept). With lag 1 who drafts waits for each token, for the host must see whether the draft was right.
  *
  * Planning (llm__plan), computing (driver and backend) and applying the results (llm__apply) are separate. All bookkeeping is arrays and
- * lists made when things are opened or submitted, and of a backend few functions are called here, so tests/test_sim.c drives millions of
+ * lists made when things are opened or submitted, and of a backend few functions are called here, so tests/unit/engine/test_sim.c drives millions of
  * steps over one without a model. Everything here belongs to the one thread that steps; what pollers read too is written under the request's lock. */
 #pragma once
 #include "api/config.h"
 #include "api/text.h"
+#include "api/model.h"
+#include "api/tokenizer.h"
+#include "api/grammar.h"
 #include "api/sampler.h"
 #include "api/backend.h"
 #include "api/engine.h"
 #include "api/request.h"
 #include "base/platform.h"
 #include "base/alloc.h"
-#include "tokenizer/decode.h"
 #include "cpu/kernels.h"
 #include "cpu/backend.h"
 #include "model/loader.h"
@@ -343,3 +345,7 @@ LLM__PRIVATE void llm__running_take(llm_engine *e, llm__seq *s);
 
 /* Puts the request on the list of those whose callers are told at the end of the step, once a step whatever happened. */
 LLM__PRIVATE void llm__note_news(llm_engine *e, llm_request *r);
+
+/* 1 if a comes before b: in the queue, and among those that run, where the last give way first. A request keeps its
+ * arrival when it is preempted, so it comes back before all that arrived later. */
+LLM__PRIVATE int llm__seq_before(const llm__seq *a, const llm__seq *b);

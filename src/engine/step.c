@@ -1,6 +1,8 @@
 #include "engine/step.h"
 #include "api/sampler.h"
 #include "api/backend.h"
+#include "api/engine.h"
+#include "api/request.h"
 #include "base/platform.h"
 #include "grammar/grammar.h"
 #include "engine/sampler.h"

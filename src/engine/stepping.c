@@ -1,4 +1,5 @@
 #include "engine/stepping.h"
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/backend.h"
 #include "api/engine.h"

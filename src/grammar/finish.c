@@ -1,5 +1,6 @@
 #include "grammar/finish.h"
 #include "api/config.h"
+#include "api/grammar.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"

@@ -1,5 +1,6 @@
 /* finish: what the machine needs to know about itself before it runs. */
 #pragma once
+#include "api/grammar.h"
 #include "base/platform.h"
 #include "grammar/machine.h"
 

@@ -1,4 +1,5 @@
 #include "grammar/grammar.h"
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
 #include "api/json.h"
@@ -125,8 +126,7 @@ static llm_grammar *llm__gr_shelf_get(struct llm__gr_shelf *s, const llm_text *k
     return one.grammar;
 }
 
-/* Compiles. The trie may be NULL: such a grammar checks text, and has no masks. *out is left alone after an error. */
-static llm_result llm__grammar_make(const llm__tokenizer *tokenizer, llm__gr_trie *trie, const llm_grammar_config *cfg, llm_grammar **out) {
+LLM__PRIVATE llm_result llm__grammar_make(const llm__tokenizer *tokenizer, llm__gr_trie *trie, const llm_grammar_config *cfg, llm_grammar **out) {
     llm__gr_build b;
     int64_t fuel = LLM__GR_FUEL;
     if (!llm__grammar_new(&b, &fuel)) return b.failed;

@@ -12,7 +12,7 @@
  * What may the model say next? Every token is a path of bytes, and the tokens of a vocabulary are a trie. One walk over the trie in
  * preorder, with the state of each depth at hand, steps over whole subtrees once a prefix is impossible, and gives one bit a token: the
  * mask (Willard & Louf 2023). Masks are kept, with counts cut off at the longest token's length in their key: in the middle of a long
- * string all positions have the same mask, so a mask is usually a look-up. tests/test_grammar.py has the plain twin: every token of the
+ * string all positions have the same mask, so a mask is usually a look-up. tests/e2e/test_grammar.py has the plain twin: every token of the
  * vocabulary run through the machine alone.
  *
  * One mask, step by step. The regex [0-9]+\] after "7" is in a state S with two threads: before [0-9] (again) and before "]". A vocabulary

@@ -1,5 +1,6 @@
 #include "grammar/masks.h"
 #include "api/text.h"
+#include "api/grammar.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/text.h"
@@ -135,14 +136,7 @@ static llm__gr_slice *llm__gr_slice_take(llm__gr_trie *t, const uint32_t ascii[4
     return s;
 }
 
-/* The trie, once per model: sort all tokens that are spelled (n of them in s), and lay the nodes out in one pass. 0: no memory. Qwen3's
- * 151,669 tokens make 450,000 nodes and take 60 ms. For the tokens "a", "ab", "b" of ids 5, 9, 7:
- *
- *   node   byte  depth  skip  from         order: 5 9 7
- *   0      a     1      2     0            "a" ends here
- *   1      b     2      2     1            skip[0] is 2: where a walk goes on when nothing may begin with "a"
- *   2      b     1      3     2 */
-static int llm__gr_trie_lay(llm__gr_trie *t, llm__index_entry *s, int32_t n) {
+LLM__PRIVATE int llm__gr_trie_lay(llm__gr_trie *t, llm__index_entry *s, int32_t n) {
     int32_t open[LLM__GR_MAX_TOKEN];
     size_t bytes = n > 0 ? (size_t)t->end[t->vocab - 1] : 0;
     t->order = LLM__NEW(int32_t, t->vocab), t->byte = LLM__NEW(uint8_t, bytes), t->depth = LLM__NEW(uint8_t, bytes);

@@ -24,8 +24,8 @@
  * JSON pointer. */
 #pragma once
 #include "api/config.h"
+#include "api/json.h"
 #include "base/platform.h"
-#include "base/json.h"
 #include "grammar/machine.h"
 
 enum { LLM__JS_VIEW = 16 }; /* most members of a view */

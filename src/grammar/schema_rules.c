@@ -6,7 +6,6 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/json.h"
 #include "grammar/machine.h"
 #include "grammar/schema.h"
 #include "grammar/schema_numbers.h"

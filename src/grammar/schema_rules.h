@@ -1,7 +1,7 @@
 /* schema_rules: from views of a schema to rules. */
 #pragma once
+#include "api/json.h"
 #include "base/platform.h"
-#include "base/json.h"
 #include "grammar/machine.h"
 #include "grammar/schema.h"
 

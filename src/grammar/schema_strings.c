@@ -1,6 +1,7 @@
 #include "grammar/schema_strings.h"
 #include "api/config.h"
 #include "api/json.h"
+#include "api/grammar.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"

@@ -5,6 +5,7 @@
 #include "grammar/schema.h"
 #include "grammar/schema_values.h"
 
+/* What f reads, in quotes. */
 LLM__PRIVATE llm__gr_frag llm__js_quoted(llm__js *js, llm__gr_frag f);
 
 /* What stands in a string that is none of the words, which are JSON strings; they are freed. */

@@ -2,6 +2,7 @@
 #include "api/config.h"
 #include "api/text.h"
 #include "api/json.h"
+#include "api/grammar.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"

@@ -1,6 +1,7 @@
 /* schema_values: values that are given: enum and const. */
 #pragma once
 #include "api/text.h"
+#include "api/grammar.h"
 #include "base/platform.h"
 #include "base/text.h"
 #include "grammar/machine.h"

@@ -12,8 +12,8 @@
  * (Structural tags are vLLM's and xgrammar's; llama.cpp has lazy grammars, which begin at a trigger.) With `then` set, the marker comes
  * once and is followed by the real form: text that a model thinks aloud is free, its answer is not. */
 #pragma once
+#include "api/json.h"
 #include "base/platform.h"
-#include "base/json.h"
 #include "grammar/machine.h"
 
 /* {"structures": [{"begin", "schema", "end"}], "triggers": [...]}: vLLM's and xgrammar's form. With xgrammar's "at_least_one" the answer is

@@ -17,7 +17,7 @@
  * to one engine, whose stepping thread alone calls llm__net_step.
  *
  * From file to logits, by the functions to read:
- *   llm_model_open     llm__source_open (>>formats), llm__arch_read, llm__net_check
+ *   llm_model_open     llm__source_open (>>source), llm__arch_read, llm__net_check
  *   llm__net_open      llm__load_rank for each rank, llm__net_buffers; the backend packs
  *   llm__net_step      llm__forward for each rank, once a step: all the rows of all sequences together
  * Refused by name rather than run wrongly: families that are not in the table, and variants of families that are
@@ -28,8 +28,8 @@
  * named below. */
 #pragma once
 #include "api/config.h"
+#include "api/json.h"
 #include "base/platform.h"
-#include "base/json.h"
 #include "model/gguf.h"
 
 #define LLM__MUST INT64_MIN /* as the fallback of a whole number: it must be there */

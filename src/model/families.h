@@ -11,7 +11,6 @@
  *   5. make a tiny checkpoint with random weights and compare the logits with the reference, on one rank and on two */
 #pragma once
 #include "api/backend.h"
-#include "base/platform.h"
 
 /* PAIRS_GGUF: llama.cpp's converters reorder the rows of q and k of some families, so that in a head of d rows the
  * i-th of the first half is followed by the i-th of the second:

@@ -3,8 +3,6 @@
 #include "api/backend.h"
 #include "base/platform.h"
 #include "base/log.h"
-#include "cpu/packed.h"
-#include "cpu/backend.h"
 #include "model/families.h"
 #include "model/arch.h"
 #include "model/loader.h"

@@ -3,6 +3,7 @@
  * CACHE/models--ORG--NAME/refs/main holds a revision; snapshots/REVISION is a folder of links to the files. Names come from a command line
  * or a client, so they are checked as parts of a path; a revision comes from a file that anybody may have written, so it is, too. As in
  * Hugging Face's own libraries, a snapshot that main does not name is not found. */
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
 #include "api/model.h"

@@ -1,16 +1,13 @@
 /* loader: finding the tensors of a weight, whatever they are called. */
 #pragma once
 #include "api/config.h"
+#include "api/json.h"
 #include "api/model.h"
 #include "api/backend.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/text.h"
 #include "base/files.h"
-#include "base/json.h"
-#include "cpu/linear.h"
-#include "cpu/products.h"
-#include "cpu/backend.h"
 #include "model/tensors.h"
 #include "model/gguf.h"
 #include "model/source.h"

@@ -1,6 +1,8 @@
 /* model: the model object and its public side. */
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
+#include "api/json.h"
 #include "api/model.h"
 #include "api/tokenizer.h"
 #include "api/template.h"
@@ -9,7 +11,6 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/json.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/subword.h"
 #include "tokenizer/decode.h"
@@ -31,19 +32,18 @@ static void llm__model_info_fill(llm_model *m) {
     llm_model_info *o = &m->info;
     const llm__source *s = &m->source;
     const llm__arch *a = &m->arch;
-    int64_t bytes[LLM__COUNT(llm__type_table)] = {0}, most = 0; /* of each type */
+    int64_t most = 0;
     o->path = m->path;
     o->architecture = a->class_name;
     o->family = a->name;
     o->format = s->gguf ? "gguf" : "safetensors";
     o->file_type = "random";
-    for (size_t i = 0; i < s->tensors.n; i++) {
-        const llm__tensor *t = &s->tensors.item[i];
-        const llm__type_desc *d = llm__type_info(t->type);
-        int64_t *of_type = &bytes[d ? d - llm__type_table : 0];
-        o->weight_bytes += t->bytes;
-        *of_type += t->bytes;
-        if (d && *of_type > most) most = *of_type, o->file_type = d->name;
+    for (size_t i = 0; i < s->tensors.n; i++) o->weight_bytes += s->tensors.item[i].bytes;
+    const llm__type_desc *d;
+    for (int k = 0; (d = llm__type_at(k)) != NULL; k++) {
+        int64_t of_type = 0;
+        for (size_t i = 0; i < s->tensors.n; i++) of_type += s->tensors.item[i].type == d->type ? s->tensors.item[i].bytes : 0;
+        if (of_type > most) most = of_type, o->file_type = d->name;
     }
     o->n_layers = a->n_layers;
     o->hidden_size = a->hidden;

@@ -19,11 +19,9 @@
  * A token passes them one after the other, so it is memory that is won, not time. */
 #pragma once
 #include "api/config.h"
+#include "api/model.h"
 #include "api/backend.h"
 #include "base/platform.h"
-#include "cpu/packed.h"
-#include "cpu/linear.h"
-#include "cpu/backend.h"
 #include "model/arch.h"
 #include "model/loader.h"
 

@@ -26,8 +26,9 @@ LLM__PRIVATE const char *llm__looks_like(const uint8_t *p, size_t n) {
 
 /* The type of a dtype's name; -1: none of safetensors. Quantised types have names in GGUF only. */
 static int32_t llm__safetensors_type(const char *name) {
-    for (int i = 0; i < LLM__COUNT(llm__type_table); i++)
-        if (llm__type_table[i].block == 1 && !strcmp(llm__type_table[i].name, name)) return llm__type_table[i].type;
+    const llm__type_desc *d;
+    for (int i = 0; (d = llm__type_at(i)) != NULL; i++)
+        if (d->block == 1 && !strcmp(d->name, name)) return d->type;
     return -1;
 }
 

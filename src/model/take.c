@@ -5,7 +5,6 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "cpu/dtypes.h"
-#include "cpu/linear.h"
 #include "model/families.h"
 #include "model/loader.h"
 #include "model/loader_adapters.h"

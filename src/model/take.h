@@ -2,7 +2,6 @@
 #pragma once
 #include "api/backend.h"
 #include "base/platform.h"
-#include "cpu/linear.h"
 #include "model/loader.h"
 
 /* Adds rows of a stored matrix, cut to some columns, to the weight that is put together; without columns (size 0)

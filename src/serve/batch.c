@@ -8,6 +8,7 @@
  *
  * The shapes are those of the offline interfaces that people come from: params and outputs are FastDeploy's LLM.generate and LLM.chat, with
  * LMDeploy's names of parameters understood too. A prompt that is refused is an output with an error of its own; the others go on. */
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
 #include "api/json.h"

@@ -1,4 +1,5 @@
 #include "serve/easy.h"
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
 #include "api/json.h"
@@ -67,18 +68,6 @@ LLM_API char *llm_generate(llm *l, const char *prompt, const llm_sampling *s) {
     llm_request_free(r);
     return text;
 }
-
-/* A conversation. While a request is there, its answer grows beside the messages; it becomes one of them when the request ends or is
- * stopped (llm_chat_stop), so that the messages are always whole JSON. */
-struct llm_chat {
-    llm *l;
-    llm_sampling sampling;
-    llm_text messages;    /* the array's elements: {"role":...},{...} */
-    size_t first;         /* length of the system message */
-    llm_text answer;      /* so far, while request is there */
-    llm_text piece;
-    llm_request *request;
-};
 
 /* Adds a message as JSON text: any bytes are safe there, and the template reads the same tree as from a server's request. */
 static void llm__chat_add(llm_text *messages, const char *role, const char *text, size_t len) {

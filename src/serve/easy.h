@@ -14,8 +14,11 @@
  * A chat owns its messages and the request that is under way; the llm owns model and engine and must outlive its chats. The
  * messages are kept as JSON text and not as a tree: a turn only appends to them. */
 #pragma once
+#include "api/text.h"
 #include "api/model.h"
+#include "api/sampler.h"
 #include "api/engine.h"
+#include "api/request.h"
 #include "api/easy.h"
 #include "base/platform.h"
 #include "model/loader.h"
@@ -30,3 +33,15 @@ struct llm {
 /* One sequence and a context for talking unless cfg says otherwise: a context of 128k tokens would take gigabytes. What
  * was opened before an error is closed again; llm_last_error says why. */
 LLM__PRIVATE llm *llm__easy_open(const char *path, llm_model_config *m, llm_engine_config *c);
+
+/* A conversation. While a request is there, its answer grows beside the messages; it becomes one of them when the request ends or is
+ * stopped (llm_chat_stop), so that the messages are always whole JSON. */
+struct llm_chat {
+    llm *l;
+    llm_sampling sampling;
+    llm_text messages;    /* the array's elements: {"role":...},{...} */
+    size_t first;         /* length of the system message */
+    llm_text answer;      /* so far, while request is there */
+    llm_text piece;
+    llm_request *request;
+};

@@ -21,7 +21,7 @@
  *
  * An event is one token and the text that may be shown since the event before, which is often less or more than the token's own: three
  * layers hold text back, each as little as it can, and each lets go at the end. The detokenizer waits for whole code points; the scheduler
- * for what may become a stop string; the splitters of >>chat for what may become a tag or a call. With `stop`: ["\n\n"], an answer of the
+ * for what may become a stop string; those of >>reasoning and >>tools for what may become a tag or a call. With `stop`: ["\n\n"], an answer of the
  * tokens "4", "\n", "2" and "\n\n" is streamed so:
  *
  *   token     event's text    delta
@@ -38,14 +38,15 @@
 #pragma once
 #include "api/config.h"
 #include "api/text.h"
+#include "api/json.h"
 #include "api/chat.h"
 #include "api/grammar.h"
 #include "api/sampler.h"
+#include "api/request.h"
+#include "api/easy.h"
 #include "api/options.h"
 #include "api/openai.h"
 #include "base/platform.h"
-#include "base/json.h"
-#include "chat/tools.h"
 #include "grammar/machine.h"
 #include "engine/scheduler.h"
 

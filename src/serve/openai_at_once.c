@@ -2,6 +2,7 @@
  *
  * /tokenize and /detokenize understand vLLM's bodies ({"prompt"} or {"messages"}; {"tokens"}) and llama.cpp's ({"content", "add_special",
  * "with_pieces"}), and answer each in its own shape. A server may answer them while all its sequences are busy. */
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
 #include "api/json.h"

@@ -1,4 +1,5 @@
 #include "serve/openai_body.h"
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
 #include "api/json.h"
@@ -9,6 +10,7 @@
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
+#include "api/easy.h"
 #include "api/options.h"
 #include "api/openai.h"
 #include "base/platform.h"

@@ -1,7 +1,8 @@
 /* openai_body: a body from begin to end. */
 #pragma once
-#include "api/openai.h"
+#include "api/easy.h"
 #include "api/options.h"
+#include "api/openai.h"
 #include "base/platform.h"
 #include "base/text.h"
 

@@ -2,6 +2,7 @@
 #include "api/text.h"
 #include "api/chat.h"
 #include "api/request.h"
+#include "api/easy.h"
 #include "api/openai.h"
 #include "base/platform.h"
 #include "engine/scheduler.h"

@@ -3,10 +3,10 @@
 #include "api/text.h"
 #include "api/json.h"
 #include "api/sampler.h"
+#include "api/easy.h"
 #include "api/openai.h"
 #include "base/platform.h"
 #include "base/log.h"
-#include "base/json.h"
 #include "serve/options.h"
 #include "serve/openai.h"
 

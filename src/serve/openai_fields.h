@@ -1,5 +1,7 @@
 /* openai_fields: fields that depend on others. */
 #pragma once
+#include "api/easy.h"
+#include "api/openai.h"
 #include "base/platform.h"
 #include "serve/openai.h"
 

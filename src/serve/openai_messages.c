@@ -2,6 +2,7 @@
 #include "api/config.h"
 #include "api/text.h"
 #include "api/json.h"
+#include "api/easy.h"
 #include "api/openai.h"
 #include "base/platform.h"
 #include "base/log.h"

@@ -2,6 +2,8 @@
  *
  * A chat is a list of {"role", "content"}; content is a text or a list of parts, of which only texts can be read by the models here. */
 #pragma once
+#include "api/easy.h"
+#include "api/openai.h"
 #include "base/platform.h"
 #include "serve/openai.h"
 

@@ -10,6 +10,8 @@
 #pragma once
 #include "api/text.h"
 #include "api/request.h"
+#include "api/easy.h"
+#include "api/openai.h"
 #include "base/platform.h"
 #include "engine/scheduler.h"
 #include "serve/openai.h"

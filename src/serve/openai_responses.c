@@ -26,6 +26,7 @@
  *   data: {"type":"response.output_text.delta","sequence_number":4,"item_id":"msg_5e..0","output_index":0,"content_index":0,"delta":"4",...
  *
  * Without a stream the same events are made and thrown away: what is kept is the list of items. */
+#include "api/linkage.h"
 #include "api/text.h"
 #include "api/chat.h"
 #include "api/request.h"

@@ -1,4 +1,5 @@
 #include "serve/openai_submit.h"
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
 #include "api/json.h"
@@ -8,6 +9,7 @@
 #include "api/chat.h"
 #include "api/grammar.h"
 #include "api/request.h"
+#include "api/easy.h"
 #include "api/options.h"
 #include "api/openai.h"
 #include "base/platform.h"

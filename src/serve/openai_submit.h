@@ -16,6 +16,8 @@
  * are text like any other: the render guards them, and so stays the rendered text until it is ids. A completion's prompt may use them. */
 #pragma once
 #include "api/text.h"
+#include "api/easy.h"
+#include "api/openai.h"
 #include "base/platform.h"
 #include "serve/openai.h"
 

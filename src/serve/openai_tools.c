@@ -2,6 +2,8 @@
 #include "api/json.h"
 #include "api/chat.h"
 #include "api/grammar.h"
+#include "api/easy.h"
+#include "api/openai.h"
 #include "base/platform.h"
 #include "base/text.h"
 #include "base/json.h"

@@ -11,6 +11,8 @@
  *
  * The last two are written in the model's own format where the grammar can write it, else as plain JSON, one call a line. */
 #pragma once
+#include "api/easy.h"
+#include "api/openai.h"
 #include "base/platform.h"
 #include "serve/openai.h"
 

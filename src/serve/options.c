@@ -1,10 +1,12 @@
 #include "serve/options.h"
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
 #include "api/json.h"
 #include "api/model.h"
 #include "api/sampler.h"
 #include "api/engine.h"
+#include "api/easy.h"
 #include "api/options.h"
 #include "base/platform.h"
 #include "base/alloc.h"
@@ -384,9 +386,7 @@ static void llm__option_wrap(const char *text, llm_text *out) {
     }
 }
 
-/* The rows of one group, with help only: what is ignored or refused is understood but not advertised. Left column: the first name, and the
- * second when the first is short; right column from 35 on. */
-static void llm__option_group(const llm_options *o, int group, llm_text *out) {
+LLM__PRIVATE void llm__option_group(const llm_options *o, int group, llm_text *out) {
     for (int32_t i = 0; i < o->n; i++) {
         const llm_option *p = &o->table[i];
         const char *names = p->names, *value = p->kind == LLM_OPTION_BOOL || !p->words ? "" : p->words;

@@ -1,6 +1,7 @@
 /* setup: from the words of a person to the structs of the API. */
 #pragma once
 #include "api/config.h"
+#include "api/easy.h"
 #include "api/options.h"
 #include "base/platform.h"
 

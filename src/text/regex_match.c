@@ -14,8 +14,7 @@ static int llm__rx_give_up(llm__rx_run *r, llm_result why) {
     return -1;
 }
 
-/* Begins to remember states. Without memory for that it goes on as before, until its fuel is spent. */
-static void llm__rx_remember(llm__rx_run *r) {
+LLM__PRIVATE void llm__rx_remember(llm__rx_run *r) {
     r->memo_cap = 64;
     while (r->memo_cap < LLM__RX_MAX_MEMO && r->memo_cap / r->re->n <= r->n) r->memo_cap *= 2;
     r->memo = LLM__NEW(uint64_t, r->memo_cap);

@@ -51,3 +51,6 @@ LLM__PRIVATE void llm__rx_end(llm__rx_run *r);
 /* The next match, from r->next on: 1 and *start, *end; 0: no more; -1: gave up (r->result says why). An empty match just after a match
  * does not count. Where no match can begin is seen from the character, without a try. */
 LLM__PRIVATE int llm__rx_next(llm__rx_run *r, size_t *start, size_t *end);
+
+/* Begins to remember states. Without memory for that it goes on as before, until its fuel is spent. */
+LLM__PRIVATE void llm__rx_remember(llm__rx_run *r);

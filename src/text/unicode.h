@@ -1,6 +1,6 @@
 /* unicode: what a code point is: category, script, case.
  *
- * The tables are made by tests/gen_unicode.py and kept small. Categories and scripts are sorted runs, "from this code point on, this
+ * The tables are made by src/text/gen_unicode.py and kept small. Categories and scripts are sorted runs, "from this code point on, this
  * value"; long stretches where upper and lower case take turns are one run with a value of its own. Case mappings are runs with a
  * stride and a distance. Decompositions are one text of small numbers that is unpacked only when a tokenizer needs normal forms. All
  * are searched by one function, llm__uni_find; ASCII never comes to a table.
@@ -8,7 +8,6 @@
  * Classes are those of Unicode 16.0. The normal forms (UAX #15) are those of Unicode 11, because the tokenizers that models were trained
  * with do not compose what came later. Everything here is constant data or works on the caller's memory: any thread. */
 #pragma once
-#include "base/platform.h"
 
 /* General categories, in the order of the generated table. */
 typedef enum llm__cat {

@@ -28,8 +28,7 @@ LLM__PRIVATE llm__cat llm__uni_cat_of(uint32_t value, int32_t c) {
     return value < 30 ? (llm__cat)value : ((uint32_t)c & 1) == (value & 1) ? LLM__LU : LLM__LL;
 }
 
-/* The category of any code point, assigned or not. */
-static llm__cat llm__uni_cat(int32_t c) {
+LLM__PRIVATE llm__cat llm__uni_cat(int32_t c) {
     return llm__uni_cat_of(llm__uni_cats[llm__uni_find(llm__uni_cats, LLM__COUNT(llm__uni_cats), 4, 5, c)], c);
 }
 

@@ -70,3 +70,6 @@ LLM__PRIVATE int32_t llm__uni_case(int32_t c, int which);
 
 /* Canonical combining class: 0 for what stands by itself, so of all that is common, which is seen at once. */
 LLM__PRIVATE int llm__uni_class(int32_t c);
+
+/* The category of any code point, assigned or not. */
+LLM__PRIVATE llm__cat llm__uni_cat(int32_t c);

@@ -3,7 +3,7 @@
 #include "text/unicode.h"
 
 /* generated: begin */
-/* Made by tests/gen_unicode.py from the Unicode Character Database, version 16.0, under the
+/* Made by src/text/gen_unicode.py from the Unicode Character Database, version 16.0, under the
 
    UNICODE LICENSE V3. COPYRIGHT AND PERMISSION NOTICE. Copyright (c) 1991-2024 Unicode, Inc.
    Permission is hereby granted, free of charge, to any person obtaining a copy of data files and any associated documentation (the "Data

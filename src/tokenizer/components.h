@@ -2,7 +2,6 @@
  *
  * Hugging Face has some forty components; nearly all are one or a few of our steps with a regex, so they are data. */
 #pragma once
-#include "base/platform.h"
 #include "text/normal_form.h"
 #include "tokenizer/tokenizer.h"
 
@@ -25,14 +24,16 @@
  * file's, if the kind has one. text: REPLACE: with; METASPACE: the mark; NULL: the file's. a: as in llm__tok_step; of SPLIT -1: the file's
  * behaviour. only: a flag of the component that must be set, or with '!' must not, for the row to count; otherwise: its value if the file
  * does not say, -1: that of "lowercase". */
-static const struct llm__tok_part {
+typedef struct llm__tok_part {
     char list;
     const char *type;
     llm__tok_kind kind;
     int a;
     const char *pattern, *text, *only;
     int otherwise;
-} llm__parts[] = {
+} llm__tok_part;
+
+static const llm__tok_part llm__parts[] = {
 #define LLM__PLAIN NULL, NULL, NULL, 0
     {'n', "NFC", LLM__TOK_FORM, LLM__NFC, LLM__PLAIN},
     {'n', "NFD", LLM__TOK_FORM, LLM__NFD, LLM__PLAIN},

@@ -1,4 +1,5 @@
 #include "tokenizer/decode.h"
+#include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
 #include "api/tokenizer.h"

@@ -60,9 +60,7 @@ LLM__PRIVATE void llm__letters_to_bytes(llm__str s, llm_text *out) {
 
 static const llm__str llm__guard_mark = {"\xEF\xB7\x90", 3};
 
-/* 1 for added tokens that may not come from a stranger: special ones, and those of gpt-oss that no file calls so. Not those that begin
- * like a word or with white space, for templates compare and trim such texts; nor single characters, which have no room for a mark. */
-static int llm__added_controls(const llm__added *a) {
+LLM__PRIVATE int llm__added_controls(const llm__added *a) {
     size_t one = 0;
     int32_t c = llm__uni_next(a->text, &one);
     return ((a->flags & LLM__ADDED_SPECIAL) || llm__starts(a->text, llm__lit("<|"))) && one < a->text.n && c > ' ' && !llm__uni_word(c);

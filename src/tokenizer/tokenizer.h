@@ -181,3 +181,7 @@ LLM__PRIVATE void llm__guard(const llm__tokenizer *t, llm__str s, llm_text *out)
 
 /* Appends a text without its marks; a doubled one is one of the text's own. */
 LLM__PRIVATE void llm__unguard(llm__str s, llm_text *out);
+
+/* 1 for added tokens that may not come from a stranger: special ones, and those of gpt-oss that no file calls so. Not those that begin
+ * like a word or with white space, for templates compare and trim such texts; nor single characters, which have no room for a mark. */
+LLM__PRIVATE int llm__added_controls(const llm__added *a);

@@ -5,9 +5,9 @@
  * file is refused: one of them is not this model's. */
 #pragma once
 #include "api/config.h"
+#include "api/json.h"
 #include "base/platform.h"
 #include "base/text.h"
-#include "base/json.h"
 #include "tokenizer/tokenizer.h"
 
 /* The text of "bos_token" and the like in tokenizer_config.json: a string, or an object with its content. .p NULL: none. */

@@ -53,7 +53,7 @@ static int llm__part_count(llm__tokenizer *t, const llm_json *d, int node, const
 
 /* The pattern of a SPLIT or REPLACE that the table does not give, in *pattern; 1 if it is a text, not a regex. Split and Replace name it
  * {"String": s}, {"Regex": s} or, in old files, as a string. */
-static int llm__part_pattern(llm__tokenizer *t, const llm_json *d, int node, const struct llm__tok_part *part,
+static int llm__part_pattern(llm__tokenizer *t, const llm_json *d, int node, const llm__tok_part *part,
                              const llm__tok_steps *steps, llm__str *pattern) {
     int given = llm_json_find(d, node, "pattern");
     if (!strcmp(part->type, "Metaspace")) return *pattern = steps->v[steps->n - 1].text, 1; /* the mark of the row before */
@@ -74,7 +74,7 @@ static int llm__part_pattern(llm__tokenizer *t, const llm_json *d, int node, con
 
 /* Adds the step of one row of the table, with what the component (node of d) says about it. Which members count depends on the kind; those
  * of a decoder have several names for one thing, METASPACE has an old form and a new one. */
-static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, const struct llm__tok_part *part, llm__tok_steps *steps) {
+static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, const llm__tok_part *part, llm__tok_steps *steps) {
     static const char *const texts[] = {"suffix", "prefix", "pad_token"};
     llm__str pattern = part->pattern ? llm__lit(part->pattern) : llm__nothing, say;
     size_t one = 0;
@@ -138,7 +138,7 @@ static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, co
 LLM__PRIVATE int llm__tok_add_parts(llm__tokenizer *t, const llm_json *d, int node, char list, llm__str type, llm__tok_steps *steps) {
     int known = 0;
     for (int i = 0; i < LLM__COUNT(llm__parts) && !t->result; i++) {
-        const struct llm__tok_part *part = &llm__parts[i];
+        const llm__tok_part *part = &llm__parts[i];
         if (part->list != list || !llm__str_eq(type, part->type)) continue;
         int otherwise = part->otherwise < 0 ? llm__json_flag(d, node, "lowercase", 1) : part->otherwise;
         int no = part->only && *part->only == '!';

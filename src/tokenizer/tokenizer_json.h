@@ -13,9 +13,9 @@
  * Members that we do not know are passed over, types that we do not know are refused: text would come out wrong without a sign. */
 #pragma once
 #include "api/text.h"
+#include "api/json.h"
 #include "base/platform.h"
 #include "base/text.h"
-#include "base/json.h"
 #include "tokenizer/tokenizer.h"
 
 /* The value of a digit, or -1. */

@@ -1,7 +1,6 @@
 /* Fuzzes the GGUF reader on memory. What it accepts must be readable to the last byte, and tensors must not overlap.
- * One mutation in 64 starts again from the good file of tests/test_formats.c, so that mutants get past the header. */
-#define TEST_ALL
-#include "../test_formats.c"
+ * One mutation in 64 starts again from the good file of tests/unit/model/test_formats.c, so that mutants get past the header. */
+#include "../unit/model/test_formats.c"
 
 static void fuzz_check(int ok) {
     if (!ok) __builtin_trap();

@@ -1,7 +1,6 @@
 /* Grammars of every kind, and texts run through what compiles: the first byte is the kind, a 0 ends the grammar, the rest is fed. No crash, no leak,
  * no hang: a grammar that gives up must say so. */
-#define LLM_IMPLEMENTATION
-#include "../../llm.h"
+#include "../unit/test.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!size || size > 4096) return 0;

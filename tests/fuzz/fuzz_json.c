@@ -1,6 +1,5 @@
 /* Fuzzes the JSON reader. What it accepts can be walked through, and what is written of it reads back and is written the same. */
-#define LLM_IMPLEMENTATION
-#include "../../llm.h"
+#include "../unit/test.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

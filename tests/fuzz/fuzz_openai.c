@@ -1,7 +1,6 @@
 /* Request bodies as a client may send them: read, checked, rendered and tokenized, or refused with an error object. The first byte chooses the
  * kind of call. Without an engine nothing is generated. Needs a tokenizer; without one there is nothing to fuzz. */
-#define LLM_IMPLEMENTATION
-#include "../../llm.h"
+#include "../unit/test.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,7 +1,9 @@
-/* Any bytes as a pattern and a text: the compiler refuses or the matcher ends, and its memory never changes what it finds.
- * clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/fuzz_regex.c -lm -lpthread */
-#define LLM_IMPLEMENTATION
-#include "../../llm.h"
+/* Any bytes as a pattern and a text: the compiler refuses or the matcher ends, and its memory never changes what it finds. */
+#include "../unit/test.h"
+#include "base/text.h"
+#include "text/regex.h"
+#include "text/regex_match.h"
+#include "tokenizer/encode.h"
 
 /* A number made of all matches. */
 static uint64_t fuzz_matches(llm__regex *re, const char *s, size_t n, int slow, int *gave_up) {

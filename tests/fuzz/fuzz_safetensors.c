@@ -1,8 +1,7 @@
 /* Fuzzes the safetensors reader on memory. The tensors of an accepted file cover its data exactly.
- * One mutation in 64 starts again from the good file of tests/test_formats.c; most mutants get the right header length, so that the JSON is
+ * One mutation in 64 starts again from the good file of tests/unit/model/test_formats.c; most mutants get the right header length, so that the JSON is
  * read. */
-#define TEST_ALL
-#include "../test_formats.c"
+#include "../unit/model/test_formats.c"
 
 static void fuzz_check(int ok) {
     if (!ok) __builtin_trap();

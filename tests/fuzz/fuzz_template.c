@@ -1,7 +1,6 @@
-/* Fuzzes chat templates: the input is a template, rendered with the context of tests/test_template.c. A render may fail, but then it writes
+/* Fuzzes chat templates: the input is a template, rendered with the context of tests/unit/chat/test_template.c. A render may fail, but then it writes
  * nothing; what it writes is UTF-8 and always the same. Mutations put in templates of the test's table, and words of the language. */
-#define TEST_ALL
-#include "../test_template.c"
+#include "../unit/chat/test_template.c"
 
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed);

@@ -1,7 +1,12 @@
-/* Any bytes as a tokenizer file: refused, or it encodes and decodes, ids stay in range, and streamed text is the whole text.
- * clang -g -O1 -fsanitize=fuzzer,address,undefined tests/fuzz/fuzz_tokenizer.c -lm -lpthread */
-#define LLM_IMPLEMENTATION
-#include "../../llm.h"
+/* Any bytes as a tokenizer file: refused, or it encodes and decodes, ids stay in range, and streamed text is the whole text. */
+#include "../unit/test.h"
+#include "base/platform.h"
+#include "base/text.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/subword.h"
+#include "tokenizer/decode.h"
+#include "tokenizer/build.h"
+#include "tokenizer/tokenizer_files.h"
 
 static void fuzz_use(const llm__tokenizer *t, const char *s, size_t n, int flags) {
     llm_tokens ids;

@@ -1,0 +1,1483 @@
+/* The CUDA backend, as the library LLM_CUDA_LIBRARY (build/libllm_cuda_emu.so: the same source on the CPU): operation by operation against the
+ * CPU table, which is the specification; drawing against llm_sample; graphs, page copies, lag, and what happens when something breaks.
+ * CUEMU_SEED orders the threads of a block; the whole program is run with several. */
+#include "../unit/test.h"
+#include "base/platform.h"
+#include "base/alloc.h"
+#include "base/map.h"
+#include "cpu/dtypes.h"
+#include "engine/sampler.h"
+
+static const llm_backend *tc_cuda;
+
+enum { TC_ROWS = 160, TC_SEQS = 40, TC_OUT = 40, TC_PAGES = 8, TC_PAGE = 16 };
+
+static float tc_value(uint32_t a, uint32_t b) {
+    uint32_t key[2];
+    key[0] = a;
+    key[1] = b;
+    return (float)((double)(llm__hash(key, sizeof key, 11) >> 40) / (1 << 23) - 1.0);
+}
+
+/* Memory that weights point to until they are loaded. */
+static llm__arena tc_memory;
+
+static float *tc_floats(int64_t n, uint32_t seed, float mean, float spread) {
+    float *v = (float *)llm__arena_get(&tc_memory, (size_t)n * sizeof *v);
+    for (int64_t i = 0; i < n; i++) v[i] = mean + spread * tc_value(seed, (uint32_t)i);
+    return v;
+}
+
+/* A backend under test. */
+typedef struct tc_side {
+    const llm_backend *be;
+    llm_backend_ctx *ctx;
+} tc_side;
+
+static llm_backend_config tc_config(llm_compute compute, llm_kv_type kv) {
+    llm_backend_config c;
+    memset(&c, 0, sizeof c);
+    c.n_threads = 1;
+    c.compute = compute;
+    c.kv_type = kv;
+    c.max_rows = TC_ROWS;
+    c.max_out = TC_OUT;
+    c.max_seqs = TC_SEQS;
+    c.max_pages_per_seq = TC_PAGES;
+    c.error = llm_backend_error;
+    c.device_draws = 1;
+    return c;
+}
+
+static tc_side tc_open(const llm_backend *be, const llm_backend_config *c) {
+    tc_side s;
+    s.be = be;
+    CHECK(be->open(c, &s.ctx) == LLM_OK);
+    return s;
+}
+
+static llm_weight *tc_weight(const tc_side *s, llm_role role, int32_t type, const void *data, int64_t rows, int64_t cols, int32_t n_experts) {
+    llm_segment g;
+    llm_weight_desc d;
+    llm_weight *w = NULL;
+    memset(&g, 0, sizeof g);
+    memset(&d, 0, sizeof d);
+    g.data = data;
+    g.type = type;
+    g.stored_cols = g.n_cols = d.cols = cols;
+    g.n_rows = d.rows = rows;
+    if (type == LLM_TYPE_I8 || type == LLM_TYPE_F8_E4M3) g.scales = tc_floats(rows, 77, type == LLM_TYPE_I8 ? 0.01f : 1, type == LLM_TYPE_I8 ? 0.005f : 0.5f);
+    d.name = "test";
+    d.role = role;
+    d.segments = &g;
+    d.n_segments = 1;
+    d.n_experts = n_experts;
+    CHECK(s->be->weight(s->ctx, 0, &d, &w) == LLM_OK);
+    return w;
+}
+
+static llm_buffer *tc_buffer(const tc_side *s, int64_t rows, int64_t cols) {
+    llm_buffer *b = NULL;
+    CHECK(s->be->buffer(s->ctx, 0, rows, cols, &b) == LLM_OK);
+    return b;
+}
+
+/* A step: sequences one after the other. */
+typedef struct tc_step {
+    llm_step s;
+    int32_t tokens[TC_ROWS], positions[TC_ROWS], seq_of_row[TC_ROWS], seq_begin[TC_SEQS + 1], seq_len[TC_SEQS], seq_rope[TC_SEQS], out_rows[TC_OUT];
+    int32_t pages[TC_SEQS * TC_PAGES], token_from[TC_ROWS];
+    llm_draw draws[TC_OUT];
+} tc_step;
+
+static void tc_begin(tc_step *t) {
+    memset(t, 0, sizeof *t);
+    t->s.tokens = t->tokens;
+    t->s.positions = t->positions;
+    t->s.n_position_rows = 1;
+    t->s.seq_of_row = t->seq_of_row;
+    t->s.seq_begin = t->seq_begin;
+    t->s.seq_len = t->seq_len;
+    t->s.seq_rope = t->seq_rope;
+    t->s.pages = t->pages;
+    t->s.page_stride = TC_PAGES;
+    t->s.out_rows = t->out_rows;
+}
+
+/* Adds n rows of sequence `id` from position `at`; the last of them, or all, are out rows. Tokens are row numbers of a table by position. */
+static void tc_add(tc_step *t, int id, int at, int n, int all) {
+    int s = t->s.shape.n_seqs++;
+    t->seq_len[s] = at + n;
+    for (int p = 0; p < TC_PAGES; p++) t->pages[s * TC_PAGES + p] = id * TC_PAGES + (p * 5 + 3) % TC_PAGES;
+    for (int i = 0; i < n; i++) {
+        int row = t->s.shape.n_rows++;
+        t->seq_of_row[row] = s;
+        t->positions[row] = at + i;
+        t->tokens[row] = (id * 31 + at + i) % TC_ROWS;
+        if ((all || i == n - 1) && t->s.shape.n_out < TC_OUT) t->out_rows[t->s.shape.n_out++] = row;
+    }
+    t->seq_begin[s + 1] = t->s.shape.n_rows;
+}
+
+static void tc_embed(const tc_side *s, llm_buffer *dst, const llm_weight *table) {
+    llm_embed_op op;
+    memset(&op, 0, sizeof op);
+    op.dst = dst;
+    op.table = table;
+    s->be->embed(s->ctx, 0, &op);
+}
+
+static void tc_run(const tc_side *s) { CHECK(s->be->end_step(s->ctx) == LLM_OK && s->be->wait(s->ctx) == LLM_OK); }
+
+/* Rows of a buffer that are wanted from both sides: the worst difference, relative to the largest value. */
+static double tc_compare(const tc_side *a, const llm_buffer *x, const tc_side *b, const llm_buffer *y, int rows, int cols) {
+    double worst = 0, top = 1e-9;
+    for (int r = 0; r < rows; r++) {
+        const float *u = a->be->buffer_row(a->ctx, 0, x, r), *v = b->be->buffer_row(b->ctx, 0, y, r);
+        for (int i = 0; i < cols; i++) {
+            double e = fabs((double)u[i] - (double)v[i]);
+            if (!(e <= worst)) worst = e;
+            top = LLM__MAX(top, fabs((double)u[i]));
+        }
+    }
+    return worst / top;
+}
+
+/* ---- linear layers of all formats ---- */
+
+/* Random rows of a stored type, with scales that keep values near one. */
+static const uint8_t *tc_stored(int32_t type, int64_t rows, int64_t cols, uint32_t seed) {
+    if (type >= LLM_TYPE_RANDOM) return NULL;
+    const llm__format *f = llm__format_of(type);
+    int64_t bytes = llm__row_bytes(type, cols) * rows, block = llm__type_block_bytes(type);
+    uint8_t *p = (uint8_t *)llm__arena_get(&tc_memory, (size_t)bytes);
+    for (int64_t i = 0; i < bytes; i++) p[i] = (uint8_t)(int)(128 + 127 * tc_value(seed, (uint32_t)i));
+    for (int64_t i = 0; i < rows * cols && !f; i++) {
+        float v = tc_value(seed + 1, (uint32_t)i);
+        uint16_t h = type == LLM_TYPE_F16 ? llm__f32_to_f16(v) : llm__f32_to_bf16(v);
+        if (type == LLM_TYPE_F32) memcpy(p + 4 * i, &v, 4);
+        else if (type == LLM_TYPE_I8) p[i] = (uint8_t)(int8_t)(127 * v);
+        else if (type == LLM_TYPE_F8_E4M3) p[i] = llm__f32_to_e4m3(v);
+        else if (type == LLM_TYPE_F8_E5M2) p[i] = llm__f32_to_e5m2(v);
+        else memcpy(p + 2 * i, &h, 2);
+    }
+    for (int64_t b = 0; f && b < bytes; b += block) {
+        uint16_t d = llm__f32_to_f16(0.01f + 0.005f * tc_value(seed + 2, (uint32_t)b)), m = llm__f32_to_f16(0.1f * tc_value(seed + 3, (uint32_t)b));
+        if (f->scales == LLM__SC_E8) p[b] = 120;
+        else memcpy(p + b + f->d_at, &d, 2);
+        if (f->m_at >= 0) memcpy(p + b + f->m_at, &m, 2);
+    }
+    return p;
+}
+
+typedef struct tc_linear_side {
+    tc_side s;
+    llm_weight *table, *w, *bias, *routes_table;
+    llm_buffer *x, *y, *routes;
+} tc_linear_side;
+
+static void tc_linear_open(tc_linear_side *l, const llm_backend *be, llm_compute compute, int32_t type, llm_role role, int out, int cols) {
+    llm_backend_config c = tc_config(compute, LLM_KV_AUTO);
+    l->s = tc_open(be, &c);
+    l->table = tc_weight(&l->s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * cols, 1, 0, 1), TC_ROWS, cols, 0);
+    l->w = tc_weight(&l->s, role, type, tc_stored(type, out, cols, 5), out, cols, 0);
+    l->bias = tc_weight(&l->s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(out, 2, 0, 1), 1, out, 0);
+    l->x = tc_buffer(&l->s, TC_ROWS, cols);
+    l->y = tc_buffer(&l->s, TC_ROWS, out);
+    CHECK(be->weights_done(l->s.ctx) == LLM_OK);
+}
+
+static void tc_linear_run(const tc_linear_side *l, int rows, int gate_up) {
+    tc_step t;
+    llm_linear_op op;
+    memset(&op, 0, sizeof op);
+    tc_begin(&t);
+    tc_add(&t, 0, 0, rows, 0);
+    op.dst = l->y;
+    op.src = l->x;
+    op.weight = l->w;
+    op.bias = l->bias;
+    op.act = gate_up ? LLM_ACT_GELU_TANH : LLM_ACT_NONE;
+    CHECK(l->s.be->begin_step(l->s.ctx, &t.s) == LLM_OK);
+    tc_embed(&l->s, l->x, l->table);
+    l->s.be->linear(l->s.ctx, 0, &op);
+    op.add = 1;
+    op.scale = 0.5f;
+    l->s.be->linear(l->s.ctx, 0, &op);
+    tc_run(&l->s);
+}
+
+static void tc_linear(void) {
+    static const struct {
+        int32_t type, cols;
+        double few, tiles;
+    } formats[] = {
+        {LLM_TYPE_F32, 70, 1e-5, 1e-5},  {LLM_TYPE_F16, 72, 1e-5, 2e-3},  {LLM_TYPE_BF16, 50, 1e-5, 1e-2}, {LLM_TYPE_F8_E4M3, 64, 1e-5, 2e-3}, /* many rows: activations in e4m3 too, where the library multiplies */
+        {LLM_TYPE_RANDOM, 64, 2e-3, 1e-2}, {LLM_TYPE_RANDOM_F8, 64, 0.05, 0.05}, {LLM_TYPE_RANDOM_Q4, 64, 0.1, 0.1}, {LLM_TYPE_F8_E5M2, 64, 1e-5, 2e-3}, {LLM_TYPE_I8, 70, 1e-5, 2e-3}, {LLM_TYPE_Q4_0, 96, 1e-5, 2e-3}, {LLM_TYPE_Q4_1, 96, 1e-5, 2e-3},  {LLM_TYPE_Q5_0, 96, 1e-5, 2e-3},
+        {LLM_TYPE_Q5_1, 96, 1e-5, 2e-3}, {LLM_TYPE_Q8_0, 96, 1e-5, 2e-3}, {LLM_TYPE_IQ4_NL, 96, 1e-5, 2e-3}, {LLM_TYPE_MXFP4, 96, 1e-5, 2e-3},
+        {LLM_TYPE_Q2_K, 256, 1e-3, 2e-3}, {LLM_TYPE_Q3_K, 256, 1e-3, 2e-3}, {LLM_TYPE_Q4_K, 512, 1e-3, 2e-3}, {LLM_TYPE_Q5_K, 256, 1e-3, 2e-3},
+        {LLM_TYPE_Q6_K, 256, 1e-3, 2e-3}, {LLM_TYPE_IQ4_XS, 256, 1e-3, 2e-3}};
+    static const int rows[] = {1, 2, 3, 9, 70, 150, 150}; /* the last by our own tiles: cuBLASLt is not there */
+    for (int i = 0; i < LLM__COUNT(formats); i++)
+        for (int gate_up = 0; gate_up < 2; gate_up++) {
+            tc_linear_side cpu, cuda;
+            int out = gate_up ? 38 : 37;
+            llm_role role = gate_up ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR;
+            tc_linear_open(&cpu, llm_backend_cpu(), LLM_COMPUTE_F32, formats[i].type, role, out, formats[i].cols);
+            tc_linear_open(&cuda, tc_cuda, LLM_COMPUTE_AUTO, formats[i].type, role, out, formats[i].cols);
+            for (int k = 0; k < LLM__COUNT(rows); k++) {
+                if (k == LLM__COUNT(rows) - 1) {
+                    if (i % 6) break; /* of each sixth format */
+                    cuda.s.be->close(cuda.s.ctx);
+                    setenv("CUEMU_NO_CUBLAS", "1", 1);
+                    tc_linear_open(&cuda, tc_cuda, LLM_COMPUTE_AUTO, formats[i].type, role, out, formats[i].cols);
+                    unsetenv("CUEMU_NO_CUBLAS");
+                }
+                tc_linear_run(&cpu, rows[k], gate_up);
+                tc_linear_run(&cuda, rows[k], gate_up);
+                double e = tc_compare(&cpu.s, cpu.y, &cuda.s, cuda.y, rows[k], gate_up ? out / 2 : out), most = rows[k] > 16 ? formats[i].tiles : formats[i].few;
+                if (!CHECK(e < most)) printf("    %s, %d rows%s: %.2e\n", llm__type_name(formats[i].type), rows[k], gate_up ? ", gate and up" : "", e);
+            }
+            cpu.s.be->close(cpu.s.ctx);
+            cuda.s.be->close(cuda.s.ctx);
+            llm__arena_free(&tc_memory);
+        }
+}
+
+/* e4m3 weights times activations of the same type, where the device and the sizes allow it: other numbers than those of halves, near the same
+ * truth. */
+static void tc_fp8(void) {
+    for (int gate_up = 0; gate_up < 2; gate_up++) {
+        tc_linear_side side[3]; /* CPU; CUDA; CUDA without the library */
+        double e[2];
+        for (int i = 0; i < 3; i++) {
+            if (i == 2) setenv("CUEMU_NO_CUBLAS", "1", 1);
+            tc_linear_open(&side[i], i ? tc_cuda : llm_backend_cpu(), i ? LLM_COMPUTE_AUTO : LLM_COMPUTE_F32, LLM_TYPE_F8_E4M3, gate_up ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, 96, 200);
+            unsetenv("CUEMU_NO_CUBLAS");
+            tc_linear_run(&side[i], 150, gate_up);
+        }
+        for (int i = 0; i < 2; i++) e[i] = tc_compare(&side[0].s, side[0].y, &side[i + 1].s, side[i + 1].y, 150, gate_up ? 48 : 96);
+        if (!CHECK(e[0] > 2e-3 && e[0] < 4e-2 && e[1] < 2e-3)) printf("    e4m3 times e4m3: %.2e, without the library %.2e\n", e[0], e[1]);
+        for (int i = 0; i < 3; i++) side[i].s.be->close(side[i].s.ctx);
+        llm__arena_free(&tc_memory);
+    }
+}
+
+/* A matrix that several threads copy, whole and cut by columns, beside the CPU's; also one that is transposed. */
+static void tc_loading(void) {
+    for (int i = 0; i < 3; i++) {
+        enum { ROWS = 700, COLS = 512 };
+        llm_buffer *y[2];
+        tc_side s[2];
+        for (int k = 0; k < 2; k++) {
+            llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
+            llm_segment g;
+            llm_weight_desc d;
+            llm_weight *w = NULL, *table;
+            llm_linear_op op;
+            tc_step t;
+            c.n_threads = k ? 5 : 1;
+            s[k] = tc_open(k ? tc_cuda : llm_backend_cpu(), &c);
+            table = tc_weight(&s[k], LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * COLS, 1, 0, 1), TC_ROWS, COLS, 0);
+            memset(&g, 0, sizeof g);
+            memset(&d, 0, sizeof d);
+            memset(&op, 0, sizeof op);
+            g.type = LLM_TYPE_F32;
+            g.transposed = i == 2;
+            g.stored_cols = i == 0 ? COLS : i == 1 ? COLS + 64 : ROWS;
+            g.data = tc_floats(ROWS * (COLS + 64), 8, 0, 1);
+            g.col = i == 1 ? 33 : 0;
+            g.n_cols = d.cols = COLS;
+            g.n_rows = d.rows = ROWS;
+            d.name = "test";
+            d.role = LLM_ROLE_LINEAR;
+            d.segments = &g;
+            d.n_segments = 1;
+            CHECK(s[k].be->weight(s[k].ctx, 0, &d, &w) == LLM_OK);
+            op.src = tc_buffer(&s[k], TC_ROWS, COLS);
+            op.dst = y[k] = tc_buffer(&s[k], TC_ROWS, ROWS);
+            op.weight = w;
+            CHECK(s[k].be->weights_done(s[k].ctx) == LLM_OK);
+            tc_begin(&t);
+            tc_add(&t, 0, 0, 3, 0);
+            CHECK(s[k].be->begin_step(s[k].ctx, &t.s) == LLM_OK);
+            tc_embed(&s[k], (llm_buffer *)(uintptr_t)op.src, table);
+            s[k].be->linear(s[k].ctx, 0, &op);
+            tc_run(&s[k]);
+        }
+        CHECK(tc_compare(&s[0], y[0], &s[1], y[1], 3, ROWS) < 1e-5);
+        for (int k = 0; k < 2; k++) s[k].be->close(s[k].ctx);
+        llm__arena_free(&tc_memory);
+    }
+}
+
+/* ---- attention over pages ---- */
+
+typedef struct tc_case {
+    const char *name;
+    int n_heads, n_kv, hd, vd, rope_dim, pairs, norm, window, not_causal, sinks, alibi;
+    float softcap;
+    llm_kv_type kv;
+    double tolerance;
+} tc_case;
+
+typedef struct tc_attend {
+    tc_side s;
+    llm_weight *table, *inv_freq, *norm, *sinks, *alibi;
+    llm_buffer *qkv, *rope, *out;
+} tc_attend;
+
+static void tc_attend_open(tc_attend *a, const llm_backend *be, const tc_case *c) {
+    int cols = c->n_heads * c->hd + c->n_kv * (c->hd + c->vd);
+    llm_backend_config cfg = tc_config(LLM_COMPUTE_F32, c->kv);
+    llm_kv_layer layers[2];
+    layers[0].n_kv_heads = 1, layers[0].head_dim = layers[0].v_head_dim = 16;
+    layers[1].n_kv_heads = c->n_kv, layers[1].head_dim = c->hd, layers[1].v_head_dim = c->vd;
+    a->s = tc_open(be, &cfg);
+    a->table = tc_weight(&a->s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * cols, 1, 0, 1.5f), TC_ROWS, cols, 0);
+    a->inv_freq = tc_weight(&a->s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(LLM__MAX(c->rope_dim / 2, 1), 2, 0.5f, 0.4f), 1, LLM__MAX(c->rope_dim / 2, 1), 0);
+    a->norm = tc_weight(&a->s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(c->n_heads * c->hd, 3, 1, 0.5f), 1, c->n_heads * c->hd, 0);
+    a->sinks = tc_weight(&a->s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(c->n_heads, 4, 0, 1), 1, c->n_heads, 0);
+    a->alibi = tc_weight(&a->s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(c->n_heads, 5, 0.3f, 0.2f), 1, c->n_heads, 0);
+    a->qkv = tc_buffer(&a->s, TC_ROWS, cols);
+    a->rope = tc_buffer(&a->s, TC_ROWS, LLM__MAX(c->rope_dim, 2));
+    a->out = tc_buffer(&a->s, TC_ROWS, c->n_heads * c->vd);
+    CHECK(be->weights_done(a->s.ctx) == LLM_OK);
+    CHECK(be->kv_open(a->s.ctx, 2, layers, TC_PAGE, TC_SEQS * TC_PAGES) == LLM_OK);
+}
+
+static void tc_attend_run(const tc_attend *a, const tc_case *c, const tc_step *t) {
+    llm_rope_op rope;
+    llm_qkv_op qkv;
+    llm_attention_op at;
+    memset(&rope, 0, sizeof rope);
+    memset(&qkv, 0, sizeof qkv);
+    memset(&at, 0, sizeof at);
+    rope.dst = a->rope;
+    rope.inv_freq = a->inv_freq;
+    rope.n_variants = 1;
+    rope.rope_dim = c->rope_dim;
+    qkv.qkv = a->qkv;
+    qkv.k_col = qkv.whole_k_col = c->n_heads * c->hd;
+    qkv.v_col = qkv.k_col + c->n_kv * c->hd;
+    qkv.whole_q = c->n_heads * c->hd;
+    qkv.whole_k = c->n_kv * c->hd;
+    qkv.n_heads = at.n_heads = c->n_heads;
+    qkv.n_kv_heads = at.n_kv_heads = c->n_kv;
+    qkv.head_dim = at.head_dim = c->hd;
+    qkv.v_head_dim = at.v_head_dim = c->vd;
+    qkv.norm = (llm_qk_norm)c->norm;
+    qkv.q_norm = qkv.k_norm = a->norm;
+    qkv.eps = 1e-5f;
+    qkv.rope = c->rope_dim ? a->rope : NULL;
+    qkv.rope_dim = c->rope_dim;
+    qkv.rope_interleaved = c->pairs;
+    qkv.layer = at.layer = 1;
+    qkv.logn_from = 20;
+    at.dst = a->out;
+    at.qkv = a->qkv;
+    at.scale = (float)(1 / sqrt(c->hd));
+    at.softcap = c->softcap;
+    at.window = c->window;
+    at.not_causal = c->not_causal;
+    at.sinks = c->sinks ? a->sinks : NULL;
+    at.alibi = c->alibi ? a->alibi : NULL;
+    CHECK(a->s.be->begin_step(a->s.ctx, &t->s) == LLM_OK);
+    tc_embed(&a->s, a->qkv, a->table);
+    if (c->rope_dim) a->s.be->rope(a->s.ctx, 0, &rope);
+    a->s.be->qkv(a->s.ctx, 0, &qkv);
+    a->s.be->attention(a->s.ctx, 0, &at);
+    tc_run(&a->s);
+}
+
+static const tc_case tc_cases[] = {
+    {"llama", 6, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_F32, 1e-5},
+    {"f16, pairs", 6, 3, 64, 64, 64, 1, LLM_QK_NORM_HEAD_RMS, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3},
+    {"bf16, wide heads", 3, 1, 160, 160, 64, 0, LLM_QK_NORM_NONE, 21, 0, 0, 0, 0, LLM_KV_BF16, 1e-2},
+    {"e4m3", 4, 2, 48, 48, 48, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_FP8_E4M3, 1e-2},
+    {"e5m2", 4, 2, 48, 48, 48, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_FP8_E5M2, 1e-2},
+    {"int8, odd", 3, 1, 17, 19, 16, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_INT8, 1e-2},
+    {"int4, odd", 3, 1, 17, 19, 16, 0, LLM_QK_NORM_NONE, 33, 0, 0, 0, 0, LLM_KV_INT4, 3e-2},
+    {"int8, turned", 4, 2, 64, 64, 64, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_INT8, 1e-3}, /* by the same matrix as on the CPU */
+    {"int4, turned", 4, 2, 48, 32, 32, 1, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_INT4, 1e-3},
+    {"soft cap", 4, 2, 24, 24, 12, 1, LLM_QK_NORM_HEAD_LAYER, 0, 0, 0, 0, 3, LLM_KV_F32, 1e-5},
+    {"sinks, window", 8, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 33, 0, 1, 0, 0, LLM_KV_F32, 1e-5},
+    {"alibi, whole norm", 5, 5, 40, 40, 0, 0, LLM_QK_NORM_WHOLE_RMS, 0, 0, 0, 1, 0, LLM_KV_F32, 1e-5},
+    {"both ways", 4, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 20, 1, 0, 0, 0, LLM_KV_F32, 1e-5},
+    {"20 heads of one key", 20, 1, 24, 16, 24, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_F32, 1e-5},
+    {"f16, one head a key", 3, 3, 80, 80, 80, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3}, /* these: prompts on tensor cores */
+    {"f16, 80 heads of one key", 80, 1, 24, 16, 24, 0, LLM_QK_NORM_NONE, 0, 0, 0, 0, 0, LLM_KV_F16, 2e-3},
+    {"bf16, window, sinks, cap", 6, 2, 128, 128, 128, 0, LLM_QK_NORM_NONE, 33, 0, 1, 0, 5, LLM_KV_BF16, 1e-2},
+    {"f16, alibi", 5, 5, 40, 40, 0, 0, LLM_QK_NORM_WHOLE_RMS, 0, 0, 0, 1, 0, LLM_KV_F16, 2e-3},
+    {"f16, both ways", 4, 2, 32, 32, 32, 0, LLM_QK_NORM_NONE, 20, 1, 0, 0, 0, LLM_KV_F16, 2e-3},
+    {"f16, heads of 256", 2, 1, 256, 256, 64, 0, LLM_QK_NORM_NONE, 0, 0, 1, 0, 0, LLM_KV_F16, 2e-3},
+};
+
+/* Three sequences: chunks of prompts beside each other, then decoding (which is captured and replayed), then both mixed. */
+static void tc_attention(void) {
+    for (int i = 0; i < LLM__COUNT(tc_cases); i++) {
+        const tc_case *c = &tc_cases[i];
+        tc_attend cpu, cuda;
+        double worst = 0;
+        int at[3] = {0, 0, 0};
+        tc_attend_open(&cpu, llm_backend_cpu(), c);
+        tc_attend_open(&cuda, tc_cuda, c);
+        for (int k = 0; k < 5; k++) {
+            static const int chunk[5][3] = {{37, 5, 0}, {9, 20, 30}, {1, 1, 1}, {1, 1, 1}, {2, 11, 1}};
+            tc_step t;
+            tc_begin(&t);
+            for (int s = 0; s < 3; s++) {
+                if (chunk[k][s]) tc_add(&t, s, at[s], chunk[k][s], 0);
+                at[s] += chunk[k][s];
+            }
+            tc_attend_run(&cpu, c, &t);
+            tc_attend_run(&cuda, c, &t);
+            worst = LLM__MAX(worst, tc_compare(&cpu.s, cpu.out, &cuda.s, cuda.out, t.s.shape.n_rows, c->n_heads * c->vd));
+        }
+        if (!CHECK(worst < c->tolerance)) printf("    %s: %.2e\n", c->name, worst);
+        cpu.s.be->close(cpu.s.ctx);
+        cuda.s.be->close(cuda.s.ctx);
+        llm__arena_free(&tc_memory);
+    }
+}
+
+/* ---- latent attention, mixtures of experts ---- */
+
+enum { TC_MLA_HEADS = 18, TC_NOPE = 12, TC_MLA_ROPE = 8, TC_MLA_V = 10, TC_MLA_RANK = 24 };
+
+/* An adapter of kv_b in a slot: A (r, rank) and B (r, rows of kv_b). */
+static void tc_mla_put(const tc_side *s, llm_lora_site *site, int slot, int r) {
+    const int rows = TC_MLA_HEADS * (TC_NOPE + TC_MLA_V), rank = TC_MLA_RANK;
+    llm_segment g[2];
+    llm_weight_desc d[2];
+    memset(g, 0, sizeof g);
+    memset(d, 0, sizeof d);
+    for (int k = 0; k < 2; k++) {
+        int n = k ? rows : rank;
+        g[k].data = tc_floats(r * n, (uint32_t)(80 + 2 * slot + k), 0, 0.3f);
+        g[k].stored_cols = g[k].n_cols = d[k].cols = n;
+        g[k].n_rows = d[k].rows = r;
+        d[k].name = "kv_b's";
+        d[k].role = LLM_ROLE_MLA_UP;
+        d[k].segments = &g[k];
+        d[k].n_segments = 1;
+    }
+    llm_lora_part part = {0, &d[0], &d[1]};
+    CHECK(s->be->lora_put(s->ctx, 0, site, slot, &part, 1) == LLM_OK);
+}
+
+/* Three sequences in chunks, then one row each, of one side; what comes out goes to out. adapted: two of them have adapters of kv_b, the last
+ * one's slot is empty. */
+static void tc_mla_side(const llm_backend *be, llm_kv_type kv, int adapted, float *out) {
+    enum { Q = TC_MLA_HEADS * (TC_NOPE + TC_MLA_ROPE), A = TC_MLA_RANK + TC_MLA_ROPE, V = TC_MLA_HEADS * TC_MLA_V };
+    static const int32_t slots[3] = {1, 0, 2};
+    llm_lora_site *site = NULL;
+    static const int chunk[4][3] = {{37, 5, 0}, {9, 20, 30}, {1, 1, 1}, {1, 1, 1}};
+    llm_backend_config c = tc_config(LLM_COMPUTE_F32, kv);
+    tc_side s = tc_open(be, &c);
+    llm_kv_layer layer = {1, A, 0};
+    llm_weight *table[2] = {tc_weight(&s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * Q, 1, 0, 1.5f), TC_ROWS, Q, 0), tc_weight(&s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * A, 2, 0, 1.5f), TC_ROWS, A, 0)};
+    llm_rope_op rope;
+    llm_mla_op op;
+    int at[3] = {0, 0, 0};
+    memset(&rope, 0, sizeof rope);
+    memset(&op, 0, sizeof op);
+    op.dst = tc_buffer(&s, TC_ROWS, V);
+    op.q = tc_buffer(&s, TC_ROWS, Q);
+    op.kv_a = tc_buffer(&s, TC_ROWS, A);
+    op.rope = rope.dst = tc_buffer(&s, TC_ROWS, TC_MLA_ROPE);
+    op.kv_norm = tc_weight(&s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(TC_MLA_RANK, 3, 1, 0.5f), 1, TC_MLA_RANK, 0);
+    op.kv_b = tc_weight(&s, LLM_ROLE_MLA_UP, LLM_TYPE_F32, tc_floats(TC_MLA_HEADS * (TC_NOPE + TC_MLA_V) * TC_MLA_RANK, 4, 0, 0.3f), TC_MLA_HEADS * (TC_NOPE + TC_MLA_V), TC_MLA_RANK, 0);
+    rope.inv_freq = tc_weight(&s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(TC_MLA_ROPE / 2, 5, 0.5f, 0.4f), 1, TC_MLA_ROPE / 2, 0);
+    rope.n_variants = 1;
+    rope.rope_dim = op.rope_dim = TC_MLA_ROPE;
+    op.eps = 1e-6f;
+    op.scale = 0.3f;
+    op.rope_interleaved = 1;
+    op.n_heads = TC_MLA_HEADS;
+    op.nope = TC_NOPE;
+    op.v_dim = TC_MLA_V;
+    op.rank = TC_MLA_RANK;
+    CHECK(be->lora_site(s.ctx, 0, 3, &site) == LLM_OK);
+    tc_mla_put(&s, site, 0, 5);
+    tc_mla_put(&s, site, 1, 40);
+    op.lora = adapted ? site : NULL;
+    CHECK(be->weights_done(s.ctx) == LLM_OK && be->kv_open(s.ctx, 1, &layer, TC_PAGE, TC_SEQS * TC_PAGES) == LLM_OK);
+    for (int k = 0; k < 4; k++) {
+        tc_step t;
+        tc_begin(&t);
+        for (int i = 0; i < 3; i++) {
+            if (chunk[k][i]) tc_add(&t, i, at[i], chunk[k][i], 0);
+            at[i] += chunk[k][i];
+        }
+        t.s.shape.lora = adapted;
+        t.s.seq_lora = adapted ? slots : NULL;
+        CHECK(be->begin_step(s.ctx, &t.s) == LLM_OK);
+        tc_embed(&s, op.q, table[0]);
+        tc_embed(&s, op.kv_a, table[1]);
+        be->rope(s.ctx, 0, &rope);
+        be->mla(s.ctx, 0, &op);
+        tc_run(&s);
+        for (int r = 0; r < t.s.shape.n_rows; r++, out += V) memcpy(out, be->buffer_row(s.ctx, 0, op.dst, r), V * sizeof *out);
+    }
+    be->close(s.ctx);
+}
+
+static void tc_latent(void) {
+    enum { N = (42 + 59 + 6) * TC_MLA_HEADS * TC_MLA_V };
+    static const struct {
+        llm_kv_type kv;
+        double tolerance;
+    } types[] = {{LLM_KV_F32, 1e-5}, {LLM_KV_F16, 2e-3}, {LLM_KV_BF16, 1e-2}, {LLM_KV_FP8_E4M3, 1e-2}, {LLM_KV_INT8, 1e-3}, {LLM_KV_INT4, 1e-3}};
+    enum { V = TC_MLA_HEADS * TC_MLA_V };
+    static float a[N], b[N], plain[N];
+    for (int i = 0; i < LLM__COUNT(types); i++) {
+        for (int adapted = 0; adapted < 2; adapted++) {
+            double worst = 0, top = 0;
+            if (adapted) memcpy(plain, b, sizeof plain);
+            tc_mla_side(llm_backend_cpu(), types[i].kv, adapted, a);
+            tc_mla_side(tc_cuda, types[i].kv, adapted, b);
+            for (int k = 0; k < N; k++) worst = fmax(worst, fabs((double)a[k] - (double)b[k])), top = fmax(top, fabs((double)a[k]));
+            if (!CHECK(worst < types[i].tolerance * top)) printf("    latent attention, pages of type %d, adapted %d: %.2e\n", (int)types[i].kv, adapted, worst / top);
+            llm__arena_free(&tc_memory);
+        }
+        /* the third sequence's rows stand last in each step: without an adapter they keep their bits */
+        for (int k = 0; k < 30; k++) CHECK(!memcmp(plain + (42 + 29 + k) * V, b + (42 + 29 + k) * V, V * sizeof *b));
+        CHECK(memcmp(plain, b, V * sizeof *b));
+    }
+}
+
+/* Routes of all kinds, and the experts they choose, of several formats; odd numbers of rows, and one (decoding, captured). */
+static void tc_mixtures(void) {
+    enum { D = 64, FF = 32 };
+    static const struct {
+        int n, k, score, correction, groups, keep, top2, normalize, type;
+        float scale;
+    } cases[] = {{8, 2, LLM_ROUTE_SOFTMAX, 0, 0, 0, 0, 1, LLM_TYPE_F32, 0},    {64, 6, LLM_ROUTE_SOFTMAX, 0, 8, 3, 0, 0, LLM_TYPE_BF16, 16},
+                 {32, 4, LLM_ROUTE_TOPK_SOFTMAX, 0, 0, 0, 0, 0, LLM_TYPE_Q4_0, 0}, {64, 8, LLM_ROUTE_SIGMOID, 1, 8, 4, 1, 1, LLM_TYPE_Q8_0, 2.5f},
+                 {4, 4, LLM_ROUTE_SOFTMAX, 0, 0, 0, 0, 0, LLM_TYPE_F8_E4M3, 0}};
+    for (int i = 0; i < LLM__COUNT(cases); i++) {
+        int n = cases[i].n;
+        tc_side s[2];
+        llm_buffer *routes[2], *y[2];
+        for (int round = 0; round < 3; round++)
+            for (int k = 0; k < 2; k++) {
+                static llm_weight *table[2], *logits[2];
+                static llm_route_op route[2];
+                static llm_experts_op op[2];
+                static llm_buffer *x[2], *l[2];
+                llm_linear_op line;
+                tc_step t;
+                if (!round) {
+                    llm_backend_config c = tc_config(k ? LLM_COMPUTE_AUTO : LLM_COMPUTE_F32, LLM_KV_AUTO);
+                    s[k] = tc_open(k ? tc_cuda : llm_backend_cpu(), &c);
+                    memset(&route[k], 0, sizeof *route);
+                    memset(&op[k], 0, sizeof *op);
+                    table[k] = tc_weight(&s[k], LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * D, 1, 0, 1), TC_ROWS, D, 0);
+                    logits[k] = tc_weight(&s[k], LLM_ROLE_LINEAR, LLM_TYPE_F32, tc_floats(n * D, 2, 0, 0.3f), n, D, 0);
+                    op[k].gate_up = tc_weight(&s[k], LLM_ROLE_EXPERTS_GATE_UP, cases[i].type, tc_stored(cases[i].type, n * 2 * FF, D, 5), n * 2 * FF, D, n);
+                    op[k].down = tc_weight(&s[k], LLM_ROLE_EXPERTS, cases[i].type, tc_stored(cases[i].type, n * D, FF, 6), n * D, FF, n);
+                    op[k].gate_up_bias = tc_weight(&s[k], LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(n * 2 * FF, 7, 0, 0.5f), 1, n * 2 * FF, 0);
+                    route[k].correction = cases[i].correction ? tc_weight(&s[k], LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(n, 8, 0, 0.2f), 1, n, 0) : NULL;
+                    op[k].src = x[k] = tc_buffer(&s[k], TC_ROWS, D);
+                    route[k].logits = l[k] = tc_buffer(&s[k], TC_ROWS, n);
+                    op[k].routes = route[k].dst = routes[k] = tc_buffer(&s[k], TC_ROWS, 2 * cases[i].k);
+                    op[k].dst = y[k] = tc_buffer(&s[k], TC_ROWS, D);
+                    op[k].n_experts = route[k].n_experts = n;
+                    op[k].k = route[k].k = cases[i].k;
+                    op[k].ff = FF;
+                    op[k].act = i % 2 ? LLM_ACT_GELU_TANH : LLM_ACT_SILU;
+                    op[k].add = i % 2;
+                    route[k].score = (llm_route_score)cases[i].score;
+                    route[k].n_group = cases[i].groups, route[k].topk_group = cases[i].keep, route[k].group_top2 = cases[i].top2;
+                    route[k].normalize = cases[i].normalize, route[k].scale = cases[i].scale;
+                    CHECK(s[k].be->weights_done(s[k].ctx) == LLM_OK);
+                }
+                memset(&line, 0, sizeof line);
+                line.dst = l[k];
+                line.src = x[k];
+                line.weight = logits[k];
+                tc_begin(&t);
+                tc_add(&t, 0, 0, round == 0 ? 41 : 1, 0);
+                CHECK(s[k].be->begin_step(s[k].ctx, &t.s) == LLM_OK);
+                tc_embed(&s[k], x[k], table[k]);
+                tc_embed(&s[k], y[k], table[k]);
+                s[k].be->linear(s[k].ctx, 0, &line);
+                s[k].be->route(s[k].ctx, 0, &route[k]);
+                s[k].be->experts(s[k].ctx, 0, &op[k]);
+                tc_run(&s[k]);
+                if (!k) continue;
+                int rows = t.s.shape.n_rows;
+                double e = tc_compare(&s[0], routes[0], &s[1], routes[1], rows, 2 * cases[i].k), f = tc_compare(&s[0], y[0], &s[1], y[1], rows, D);
+                if (!CHECK(e < 1e-5 && f < (cases[i].type == LLM_TYPE_BF16 ? 1e-2 : 2e-3))) printf("    experts, case %d, %d rows: routes %.2e, results %.2e\n", i, rows, e, f);
+            }
+        for (int k = 0; k < 2; k++) s[k].be->close(s[k].ctx);
+        llm__arena_free(&tc_memory);
+    }
+}
+
+/* ---- norms, gather, gate ---- */
+
+static void tc_rows_side(const tc_side *s, const tc_step *t, llm_buffer **x, llm_buffer **h, llm_buffer **o) {
+    llm_weight *table = tc_weight(s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * 100, 1, 0.2f, 1), TC_ROWS, 100, 0);
+    llm_weight *w = tc_weight(s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(100, 2, 1, 0.5f), 100, 1, 0);
+    llm_weight *b = tc_weight(s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(100, 3, 0, 0.5f), 100, 1, 0);
+    llm_buffer *y = tc_buffer(s, TC_ROWS, 100);
+    llm_residual_op r;
+    llm_norm_op n;
+    llm_gate_op g;
+    *x = tc_buffer(s, TC_ROWS, 100);
+    *h = tc_buffer(s, TC_ROWS, 100);
+    *o = tc_buffer(s, TC_OUT, 100);
+    CHECK(s->be->weights_done(s->ctx) == LLM_OK && s->be->kv_open(s->ctx, 0, NULL, 16, 1) == LLM_OK);
+    memset(&r, 0, sizeof r);
+    memset(&n, 0, sizeof n);
+    r.x = *x;
+    r.y = y;
+    r.h = *h;
+    r.scale = 0.7f;
+    r.post_kind = LLM_NORM_RMS;
+    r.post_weight = r.weight = n.weight = w;
+    r.kind = LLM_NORM_LAYER;
+    r.bias = b;
+    r.eps = n.eps = 1e-5f;
+    n.dst = y;
+    n.src = *h;
+    n.src_col = 3;
+    n.n = 90;
+    n.kind = LLM_NORM_RMS;
+    g.dst = *x;
+    g.gate = *h;
+    g.n = 77;
+    CHECK(s->be->begin_step(s->ctx, &t->s) == LLM_OK);
+    tc_embed(s, *x, table);
+    tc_embed(s, y, table);
+    s->be->residual(s->ctx, 0, &r);
+    s->be->norm(s->ctx, 0, &n);
+    r.y = NULL;
+    r.replace = 1;
+    s->be->residual(s->ctx, 0, &r);
+    s->be->gate(s->ctx, 0, &g);
+    s->be->gather(s->ctx, 0, *o, y);
+    tc_run(s);
+}
+
+static void tc_rows(void) {
+    llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
+    tc_side cpu = tc_open(llm_backend_cpu(), &c), cuda = tc_open(tc_cuda, &c);
+    llm_buffer *x[2], *h[2], *o[2];
+    tc_step t;
+    tc_begin(&t);
+    tc_add(&t, 0, 0, 9, 0);
+    tc_add(&t, 1, 0, 4, 1);
+    tc_rows_side(&cpu, &t, &x[0], &h[0], &o[0]);
+    tc_rows_side(&cuda, &t, &x[1], &h[1], &o[1]);
+    CHECK(tc_compare(&cpu, x[0], &cuda, x[1], 13, 100) < 1e-5);
+    CHECK(tc_compare(&cpu, h[0], &cuda, h[1], 13, 100) < 1e-5);
+    CHECK(tc_compare(&cpu, o[0], &cuda, o[1], 5, 90) < 1e-5);
+    cpu.be->close(cpu.ctx);
+    cuda.be->close(cuda.ctx);
+    llm__arena_free(&tc_memory);
+}
+
+/* ---- sums over ranks ---- */
+
+/* Two ranks, on two devices or (as on a machine with one) both on the first: few rows are summed over peer memory inside the residual, and
+ * alone. NCCL is asked for nothing then, or, with one rank, for a sum. */
+static void tc_sums(void) {
+    enum { N = 100 };
+    for (int one = 0; one < 2; one++) {
+        llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
+        tc_side s[2];
+        llm_buffer *x[2][2], *y[2][2], *h[2][2];
+        c.n_ranks = 2;
+        c.device_draws = 0;
+        if (one) setenv("LLM_CUDA_ONE_DEVICE", "1", 1);
+        if (tc_cuda->open(&c, &s[1].ctx)) { /* one device only: the second round is for it */
+            CHECK(!one && strstr(llm_last_error(), "but there is 1 device"));
+            continue;
+        }
+        s[1].be = tc_cuda;
+        s[0] = tc_open(llm_backend_cpu(), &c);
+        for (int k = 0; k < 2; k++) {
+            llm_weight *table[2], *other[2];
+            for (int r = 0; r < 2; r++) {
+                llm_segment g;
+                llm_weight_desc d;
+                memset(&g, 0, sizeof g);
+                memset(&d, 0, sizeof d);
+                d.name = "test", d.role = LLM_ROLE_EMBED, d.segments = &g, d.n_segments = 1;
+                g.stored_cols = g.n_cols = d.cols = N;
+                g.n_rows = d.rows = TC_ROWS;
+                g.data = tc_floats(TC_ROWS * N, 1, 0, 1);
+                CHECK(s[k].be->weight(s[k].ctx, r, &d, &table[r]) == LLM_OK);
+                g.data = tc_floats(TC_ROWS * N, (uint32_t)(2 + r), 0, 1);
+                CHECK(s[k].be->weight(s[k].ctx, r, &d, &other[r]) == LLM_OK);
+                llm_buffer **const all[3] = {&x[k][r], &y[k][r], &h[k][r]};
+                for (int i = 0; i < 3; i++) CHECK(s[k].be->buffer(s[k].ctx, r, TC_ROWS, N, all[i]) == LLM_OK);
+            }
+            CHECK(s[k].be->weights_done(s[k].ctx) == LLM_OK && s[k].be->kv_open(s[k].ctx, 0, NULL, 16, 1) == LLM_OK);
+            for (int round = 0; round < 4; round++) {
+                tc_step t;
+                tc_begin(&t);
+                tc_add(&t, 0, 0, 3 + 4 * round, 0);
+                CHECK(s[k].be->begin_step(s[k].ctx, &t.s) == LLM_OK);
+                for (int r = 0; r < 2; r++) {
+                    llm_embed_op e = {x[k][r], table[r], NULL, 0, 0, 1};
+                    llm_residual_op op;
+                    memset(&op, 0, sizeof op);
+                    s[k].be->embed(s[k].ctx, r, &e);
+                    e.dst = y[k][r], e.table = other[r];
+                    s[k].be->embed(s[k].ctx, r, &e);
+                    op.x = x[k][r], op.y = y[k][r], op.h = h[k][r];
+                    op.kind = LLM_NORM_RMS;
+                    op.eps = 1e-5f;
+                    s[k].be->residual(s[k].ctx, r, &op);
+                    s[k].be->all_reduce(s[k].ctx, r, LLM_ROWS_TOKENS, h[k][r], N);
+                }
+                tc_run(&s[k]);
+            }
+        }
+        for (int r = 0; r < 2; r++)
+            for (int i = 0; i < 15; i++) {
+                const float *want = s[0].be->buffer_row(s[0].ctx, r, h[0][r], i), *got = s[1].be->buffer_row(s[1].ctx, r, h[1][r], i);
+                double worst = 0;
+                for (int k = 0; k < N; k++) worst = fmax(worst, fabs((double)want[k] - (double)got[k]));
+                CHECK(worst < 1e-4);
+            }
+        for (int k = 0; k < 2; k++) s[k].be->close(s[k].ctx);
+        unsetenv("LLM_CUDA_ONE_DEVICE");
+        llm__arena_free(&tc_memory);
+    }
+    llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
+    llm_backend_ctx *ctx = NULL;
+    setenv("LLM_CUDA_TRY_NCCL", "1", 1);
+    if (!CHECK(tc_cuda->open(&c, &ctx) == LLM_OK)) printf("    %s\n", llm_last_error());
+    tc_cuda->close(ctx);
+    unsetenv("LLM_CUDA_TRY_NCCL");
+}
+
+/* ---- adapters ---- */
+
+enum { TC_LORA_IN = 96, TC_LORA_OUT = 60, TC_LORA_R = 16, TC_VOCAB = 50 };
+
+typedef struct tc_lora_side {
+    tc_side s;
+    llm_weight *table, *w, *gate_up, *head;
+    llm_buffer *x, *e, *low, *plus, *y, *g, *o, *more;
+    llm_lora_site *site, *embed;
+} tc_lora_side;
+
+/* Parts of three adapters: slot, rank, first row, rows, types of A and B. Slot 2 is empty, slot 4 was filled and is empty again. */
+static const struct {
+    int slot, r, row, n, a, b;
+} tc_lora_parts[] = {{0, 4, 0, 33, LLM_TYPE_F32, LLM_TYPE_F32}, {0, 7, 33, 17, LLM_TYPE_BF16, LLM_TYPE_F16},
+                     {1, 16, 33, 17, LLM_TYPE_Q8_0, LLM_TYPE_F16}, {1, 3, 50, 10, LLM_TYPE_Q4_K, LLM_TYPE_F32}, {3, 1, 0, 60, LLM_TYPE_F32, LLM_TYPE_BF16}};
+
+/* Puts what tc_lora_parts has for slot `as` into a slot. */
+static void tc_lora_put(const tc_lora_side *l, int slot, int as) {
+    llm_lora_part part[LLM_LORA_PARTS];
+    llm_weight_desc d[LLM_LORA_PARTS][2];
+    llm_segment g[LLM_LORA_PARTS][2];
+    llm__arena kept = tc_memory;
+    int n = 0;
+    memset(&tc_memory, 0, sizeof tc_memory);
+    memset(d, 0, sizeof d);
+    memset(g, 0, sizeof g);
+    for (int p = 0; p < LLM__COUNT(tc_lora_parts); p++) {
+        if (tc_lora_parts[p].slot != as) continue;
+        for (int k = 0; k < 2; k++) { /* A is cut from wider rows */
+            int64_t rows = k ? tc_lora_parts[p].n : tc_lora_parts[p].r, cols = k ? tc_lora_parts[p].r : TC_LORA_IN, wide = k ? cols : 256;
+            g[n][k].type = k ? tc_lora_parts[p].b : tc_lora_parts[p].a;
+            g[n][k].data = tc_stored(g[n][k].type, rows, wide, (uint32_t)(40 + 2 * p + k));
+            g[n][k].stored_cols = wide;
+            g[n][k].col = wide - cols;
+            g[n][k].n_cols = d[n][k].cols = cols;
+            g[n][k].n_rows = d[n][k].rows = rows;
+            g[n][k].scale = k ? 0.5f : 1;
+            d[n][k].name = "adapter";
+            d[n][k].role = LLM_ROLE_LINEAR;
+            d[n][k].segments = &g[n][k];
+            d[n][k].n_segments = 1;
+        }
+        part[n].row = tc_lora_parts[p].row;
+        part[n].a = &d[n][0];
+        part[n].b = &d[n][1];
+        n++;
+    }
+    CHECK(l->s.be->lora_put(l->s.ctx, 0, l->site, slot, part, n) == LLM_OK);
+    d[0][0].role = LLM_ROLE_VECTOR; /* the embedding's: B of the first part, and a row of A for each token of the vocabulary */
+    g[0][0].type = LLM_TYPE_F32;
+    g[0][0].n_rows = d[0][0].rows = TC_VOCAB;
+    g[0][0].stored_cols = g[0][0].n_cols = d[0][0].cols = n ? d[0][1].cols : 4;
+    g[0][0].col = part[0].row = 0;
+    g[0][0].data = tc_stored(LLM_TYPE_F32, TC_VOCAB, d[0][0].cols, 60);
+    CHECK(l->s.be->lora_put(l->s.ctx, 0, l->embed, slot, part, n > 0) == LLM_OK);
+    llm__arena_free(&tc_memory); /* what was put is needed no longer */
+    tc_memory = kept;
+}
+
+static void tc_lora_open(tc_lora_side *l, const llm_backend *be) {
+    llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
+    llm_lora_site *none;
+    l->s = tc_open(be, &c);
+    l->table = tc_weight(&l->s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * TC_LORA_IN, 1, 0, 1), TC_ROWS, TC_LORA_IN, 0);
+    l->w = tc_weight(&l->s, LLM_ROLE_LINEAR, LLM_TYPE_Q4_1, tc_stored(LLM_TYPE_Q4_1, TC_LORA_OUT, TC_LORA_IN, 5), TC_LORA_OUT, TC_LORA_IN, 0);
+    l->gate_up = tc_weight(&l->s, LLM_ROLE_GATE_UP, LLM_TYPE_F32, tc_stored(LLM_TYPE_F32, TC_LORA_OUT, TC_LORA_IN, 9), TC_LORA_OUT, TC_LORA_IN, 0);
+    l->head = tc_weight(&l->s, LLM_ROLE_HEAD, LLM_TYPE_F32, tc_stored(LLM_TYPE_F32, TC_LORA_OUT, TC_LORA_IN, 13), TC_LORA_OUT, TC_LORA_IN, 0);
+    llm_buffer **const all[] = {&l->x, &l->e, &l->low, &l->plus, &l->y, &l->g, &l->o, &l->more};
+    static const int cols[] = {TC_LORA_IN, TC_LORA_IN, LLM_LORA_PARTS * TC_LORA_R, TC_LORA_OUT + 3, TC_LORA_OUT, TC_LORA_OUT / 2, TC_LORA_IN, TC_LORA_OUT};
+    for (int i = 0; i < LLM__COUNT(all); i++) *all[i] = tc_buffer(&l->s, TC_ROWS, cols[i]);
+    CHECK(be->weights_done(l->s.ctx) == LLM_OK && be->kv_open(l->s.ctx, 0, NULL, 16, 1) == LLM_OK);
+    CHECK(be->lora_site(l->s.ctx, 0, 5, &l->site) == LLM_OK && be->lora_site(l->s.ctx, 0, 5, &l->embed) == LLM_OK);
+    CHECK(be->lora_site(l->s.ctx, 1, 5, &none) == LLM_ERR_ARG && be->lora_site(l->s.ctx, 0, 0, &none) == LLM_ERR_ARG);
+    for (int slot = 0; slot < 4; slot++) tc_lora_put(l, slot, slot);
+    tc_lora_put(l, 1, 0); /* in the place of the one before, and back */
+    tc_lora_put(l, 1, 1);
+    tc_lora_put(l, 4, 3);
+    tc_lora_put(l, 4, 2);
+}
+
+/* Embedding, linear and gated layer, output layer: each with what adapters add. Slots by sequence. */
+static void tc_lora_run(const tc_lora_side *l, tc_step *t, const int32_t *slots) {
+    const llm_backend *be = l->s.be;
+    llm_linear_op w;
+    llm_logits_op o;
+    llm_lora_op tokens = {LLM_ROWS_TOKENS, l->plus, l->x, l->low, l->site, TC_LORA_OUT, 0, 1}, outs = tokens, embed = tokens;
+    memset(&w, 0, sizeof w);
+    memset(&o, 0, sizeof o);
+    outs.rows = LLM_ROWS_OUT;
+    outs.dst = l->more;
+    outs.src = l->o;
+    outs.scale = 0.5f;
+    embed.dst = l->e;
+    embed.src = NULL;
+    embed.site = l->embed;
+    embed.n = TC_LORA_IN;
+    embed.vocab_begin = 10;
+    embed.scale = 2;
+    t->s.seq_lora = slots;
+    t->s.shape.lora = 1;
+    CHECK(be->begin_step(l->s.ctx, &t->s) == LLM_OK);
+    tc_embed(&l->s, l->x, l->table);
+    tc_embed(&l->s, l->e, l->table);
+    be->lora(l->s.ctx, 0, &embed);
+    be->lora(l->s.ctx, 0, &tokens);
+    w.dst = l->y;
+    w.src = l->x;
+    w.weight = l->w;
+    w.plus = l->plus;
+    w.act = LLM_ACT_SILU;
+    be->linear(l->s.ctx, 0, &w);
+    w.dst = l->g;
+    w.weight = l->gate_up;
+    be->linear(l->s.ctx, 0, &w);
+    be->gather(l->s.ctx, 0, l->o, l->x);
+    be->lora(l->s.ctx, 0, &outs);
+    o.src = l->o;
+    o.head = l->head;
+    o.vocab = TC_LORA_OUT;
+    o.plus = l->more;
+    be->logits(l->s.ctx, 0, &o);
+    tc_run(&l->s);
+}
+
+/* Rows of several adapters in one step, then decoding with graphs; rows without an adapter get -0, and bits do not depend on neighbours. */
+static void tc_lora(void) {
+    static const int lengths[] = {5, 1, 21, 1, 9, 7, 2, 1}, slots[][8] = {{0, -1, 1, 3, 0, -1, 2, 1}, {-1, 4, 2, -1, 2, -1, 2, 4}, {1, 1, 3, 3, -1, 0, 0, 0}};
+    tc_lora_side cpu, cuda;
+    float alone[TC_LORA_OUT];
+    tc_lora_open(&cpu, llm_backend_cpu());
+    tc_lora_open(&cuda, tc_cuda);
+    for (int round = 0; round < 5; round++) {
+        const int32_t *mine = slots[round < 3 ? round : round - 3];
+        tc_step t;
+        int same = 1;
+        tc_begin(&t);
+        for (int q = 0; q < 8; q++) tc_add(&t, q, 0, round < 3 ? lengths[q] : 1, 0);
+        tc_lora_run(&cpu, &t, mine);
+        tc_lora_run(&cuda, &t, mine);
+        int rows = t.s.shape.n_rows;
+        double e[4] = {tc_compare(&cpu.s, cpu.e, &cuda.s, cuda.e, rows, TC_LORA_IN), tc_compare(&cpu.s, cpu.y, &cuda.s, cuda.y, rows, TC_LORA_OUT),
+                       tc_compare(&cpu.s, cpu.g, &cuda.s, cuda.g, rows, TC_LORA_OUT / 2), 0};
+        for (int i = 0; i < 8; i++)
+            for (int c = 0; c < TC_LORA_OUT; c++) e[3] = fmax(e[3], fabs((double)cpu.s.be->logits_row(cpu.s.ctx, i)[c] - (double)tc_cuda->logits_row(cuda.s.ctx, i)[c]));
+        if (!CHECK(e[0] < 1e-5 && e[1] < 1e-5 && e[2] < 1e-5 && e[3] < 1e-3)) printf("    adapters, round %d: %.2e %.2e %.2e %.2e\n", round, e[0], e[1], e[2], e[3]);
+        for (int r = 0; r < rows; r++) {
+            const float *row = tc_cuda->buffer_row(cuda.s.ctx, 0, cuda.plus, r);
+            int slot = mine[t.seq_of_row[r]];
+            for (int c = 0; c < TC_LORA_OUT; c++) {
+                int has = slot == 3 || (slot == 0 && c < 50) || (slot == 1 && c >= 33);
+                same &= (llm__f32_bits(row[c]) != 0x80000000u) == has;
+            }
+        }
+        CHECK(same);
+        if (round) continue;
+        memcpy(alone, tc_cuda->buffer_row(cuda.s.ctx, 0, cuda.plus, 6), sizeof alone); /* the first row of sequence 2, then by itself */
+        tc_begin(&t);
+        tc_add(&t, 2, 0, 1, 0);
+        tc_lora_run(&cuda, &t, mine + 2);
+        CHECK(!memcmp(alone, tc_cuda->buffer_row(cuda.s.ctx, 0, cuda.plus, 0), sizeof alone));
+    }
+    tc_step t;
+    int32_t slot = 5;
+    llm_lora_op op = {LLM_ROWS_TOKENS, cuda.plus, cuda.x, cuda.low, cuda.site, TC_LORA_OUT, 0, 1};
+    tc_begin(&t);
+    tc_add(&t, 0, 0, 1, 0);
+    t.s.seq_lora = &slot;
+    CHECK(tc_cuda->begin_step(cuda.s.ctx, &t.s) == LLM_OK);
+    tc_cuda->lora(cuda.s.ctx, 0, &op);
+    CHECK(tc_cuda->end_step(cuda.s.ctx) == LLM_ERR_ARG && strstr(llm_last_error(), "slot"));
+    cpu.s.be->close(cpu.s.ctx);
+    cuda.s.be->close(cuda.s.ctx);
+    llm__arena_free(&tc_memory);
+}
+
+/* ---- adapters of experts ---- */
+
+enum { TC_E = 5, TC_E_K = 2, TC_E_IN = 64, TC_E_FF = 32, TC_E_R = 8 };
+
+/* Part p of site `down` of an adapter: factors of all experts, made of numbers that both sides get alike. */
+static void tc_experts_put(const tc_side *s, llm_lora_site *site, int down, int slot, int n) {
+    llm_lora_part part[2];
+    llm_weight_desc d[2][2];
+    llm_segment g[2][2];
+    memset(d, 0, sizeof d);
+    memset(g, 0, sizeof g);
+    for (int p = 0; p < n; p++)
+        for (int k = 0; k < 2; k++) {
+            int64_t r = slot ? TC_E_R : 3, each = !k ? r : down ? TC_E_IN : TC_E_FF, cols = k ? r : down ? TC_E_FF : TC_E_IN;
+            g[p][k].type = LLM_TYPE_F32;
+            g[p][k].data = tc_floats(TC_E * each * cols, (uint32_t)(80 + 8 * slot + 4 * down + 2 * p + k), 0, 0.2f);
+            g[p][k].stored_cols = g[p][k].n_cols = d[p][k].cols = cols;
+            g[p][k].n_rows = d[p][k].rows = TC_E * each;
+            d[p][k].name = "adapter";
+            d[p][k].role = LLM_ROLE_EXPERTS;
+            d[p][k].n_experts = TC_E;
+            d[p][k].segments = &g[p][k];
+            d[p][k].n_segments = 1;
+            part[p].row = p * TC_E_FF;
+            *(k ? &part[p].b : &part[p].a) = &d[p][k];
+        }
+    CHECK(s->be->lora_put(s->ctx, 0, site, slot, part, n) == LLM_OK);
+}
+
+typedef struct tc_experts_side {
+    tc_side s;
+    llm_weight *table, *routes;
+    llm_buffer *y, *route;
+    llm_experts_op op;
+} tc_experts_side;
+
+static void tc_experts_open(tc_experts_side *x, const llm_backend *be, int turns) {
+    llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
+    llm_lora_site *up, *down;
+    float *routes = (float *)llm__arena_get(&tc_memory, TC_ROWS * 2 * TC_E_K * sizeof(float));
+    memset(x, 0, sizeof *x);
+    for (int i = 0; i < TC_ROWS; i++) { /* the last expert gets none, and one choice is none */
+        float *to = routes + i * 2 * TC_E_K;
+        to[0] = (float)(i * 7 % 4);
+        to[1] = i == 3 ? -1 : (float)((i * 7 + 1 + i % 3) % 4);
+        to[2] = 0.7f;
+        to[3] = 0.3f + (float)i / 100;
+    }
+    x->s = tc_open(be, &c);
+    x->table = tc_weight(&x->s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * TC_E_IN, 1, 0, 1), TC_ROWS, TC_E_IN, 0);
+    x->routes = tc_weight(&x->s, LLM_ROLE_EMBED, LLM_TYPE_F32, routes, TC_ROWS, 2 * TC_E_K, 0);
+    x->op.gate_up = tc_weight(&x->s, LLM_ROLE_EXPERTS_GATE_UP, LLM_TYPE_F32, tc_floats(TC_E * 2 * TC_E_FF * TC_E_IN, 2, 0, 0.3f), TC_E * 2 * TC_E_FF, TC_E_IN, TC_E);
+    x->op.down = tc_weight(&x->s, LLM_ROLE_EXPERTS, LLM_TYPE_F32, tc_floats(TC_E * TC_E_IN * TC_E_FF, 3, 0, 0.3f), TC_E * TC_E_IN, TC_E_FF, TC_E);
+    x->op.src = tc_buffer(&x->s, TC_ROWS, TC_E_IN);
+    x->op.dst = x->y = tc_buffer(&x->s, TC_ROWS, TC_E_IN);
+    x->op.routes = x->route = tc_buffer(&x->s, TC_ROWS, 2 * TC_E_K);
+    x->op.low = tc_buffer(&x->s, turns ? 3 * TC_E_K : TC_ROWS * TC_E_K, LLM_LORA_PARTS * TC_E_R);
+    x->op.plus = tc_buffer(&x->s, turns ? 3 * TC_E_K : TC_ROWS * TC_E_K, LLM__MAX(2 * TC_E_FF, TC_E_IN));
+    x->op.act = LLM_ACT_SILU;
+    x->op.k = TC_E_K;
+    x->op.n_experts = TC_E;
+    x->op.ff = TC_E_FF;
+    CHECK(be->weights_done(x->s.ctx) == LLM_OK && be->kv_open(x->s.ctx, 0, NULL, 16, 1) == LLM_OK);
+    CHECK(be->lora_site(x->s.ctx, 0, 3, &up) == LLM_OK && be->lora_site(x->s.ctx, 0, 3, &down) == LLM_OK);
+    tc_experts_put(&x->s, up, 0, 0, 1); /* the gate alone */
+    tc_experts_put(&x->s, up, 0, 1, 2);
+    tc_experts_put(&x->s, down, 1, 1, 1);
+    x->op.up_lora = up;
+    x->op.down_lora = down;
+}
+
+static void tc_experts_run(tc_experts_side *x, tc_step *t, const int32_t *slots) {
+    t->s.seq_lora = slots;
+    t->s.shape.lora = 1;
+    CHECK(x->s.be->begin_step(x->s.ctx, &t->s) == LLM_OK);
+    tc_embed(&x->s, (llm_buffer *)(uintptr_t)x->op.src, x->table);
+    tc_embed(&x->s, x->route, x->routes);
+    x->s.be->experts(x->s.ctx, 0, &x->op);
+    tc_run(&x->s);
+}
+
+/* Both backends alike, whoever is in the batch and however many go at a time; without adapters in the step as without sites. */
+static void tc_experts(void) {
+    static const int lengths[] = {5, 1, 21, 1, 9, 7, 2, 1}, slots[][8] = {{0, -1, 1, 1, 0, -1, 2, 1}, {-1, -1, 2, -1, 2, -1, 2, -1}, {1, 1, 0, 0, -1, 0, 1, 0}};
+    tc_experts_side x[4]; /* the CPU at once and in turns, CUDA the same */
+    for (int i = 0; i < 4; i++) tc_experts_open(&x[i], i < 2 ? llm_backend_cpu() : tc_cuda, i & 1);
+    for (int round = 0; round < 6; round++) {
+        tc_step t;
+        tc_begin(&t);
+        for (int q = 0; q < 8; q++) tc_add(&t, q, 0, round < 3 ? lengths[q] : 1, 0);
+        int rows = t.s.shape.n_rows;
+        for (int i = 0; i < 4; i++) tc_experts_run(&x[i], &t, slots[round % 3]);
+        double e[3];
+        for (int i = 1; i < 4; i++) e[i - 1] = tc_compare(&x[0].s, x[0].y, &x[i].s, x[i].y, rows, TC_E_IN);
+        if (!CHECK(e[0] == 0 && e[1] < 1e-5 && e[2] < 1e-5)) printf("    adapters of experts, round %d: %.2e %.2e %.2e\n", round, e[0], e[1], e[2]);
+        if (round) continue;
+        float together[TC_E_IN], alone[TC_E_IN];
+        memcpy(together, x[0].s.be->buffer_row(x[0].s.ctx, 0, x[0].y, 6), sizeof together); /* the first row of sequence 2, then by itself */
+        tc_begin(&t);
+        tc_add(&t, 2, 0, 1, 0);
+        tc_experts_run(&x[0], &t, slots[0] + 2);
+        memcpy(alone, x[0].s.be->buffer_row(x[0].s.ctx, 0, x[0].y, 0), sizeof alone);
+        CHECK(!memcmp(together, alone, sizeof alone));
+        const llm_lora_site *up = x[0].op.up_lora, *down = x[0].op.down_lora;
+        x[0].op.up_lora = x[0].op.down_lora = NULL;
+        tc_experts_run(&x[0], &t, slots[0] + 2);
+        CHECK(memcmp(alone, x[0].s.be->buffer_row(x[0].s.ctx, 0, x[0].y, 0), sizeof alone));
+        x[0].op.up_lora = up;
+        x[0].op.down_lora = down;
+    }
+    for (int i = 0; i < 4; i++) {
+        tc_step t;
+        int32_t slot = 3;
+        tc_begin(&t);
+        tc_add(&t, 0, 0, 1, 0);
+        t.s.seq_lora = &slot;
+        CHECK(x[i].s.be->begin_step(x[i].s.ctx, &t.s) == LLM_OK);
+        x[i].s.be->experts(x[i].s.ctx, 0, &x[i].op);
+        CHECK(x[i].s.be->end_step(x[i].s.ctx) == LLM_ERR_ARG && strstr(llm_last_error(), "slot"));
+        x[i].s.be->close(x[i].s.ctx);
+    }
+    llm__arena_free(&tc_memory);
+}
+
+/* ---- drawing ---- */
+
+enum { TC_DRAW_VOCAB = 3001, TC_DRAWS = 20, TC_USED = 40 };
+
+/* The rules of one draw, and memory that they point to. */
+typedef struct tc_rules {
+    llm_sampling p;
+    llm_logit_bias bias[6];
+    int32_t used[TC_USED + 1], counts[TC_USED + 1];
+    uint32_t allowed[(TC_DRAW_VOCAB + 31) / 32];
+} tc_rules;
+
+/* Draw number k with what is combined there; `bent`: of what bends the row, too. */
+static void tc_draw_fill(tc_rules *t, llm_draw *d, int k, int bent) {
+    static const float temperature[5] = {0, 1, 0.7f, 1.5f, 1}, top_p[4] = {0, 0.9f, 0.3f, 1}, min_p[3] = {0, 0.02f, 0};
+    static const int32_t top_k[4] = {0, 5, 40, 1};
+    memset(t, 0, sizeof *t);
+    t->p.temperature = temperature[k % 5];
+    t->p.top_p = top_p[k / 5 % 4];
+    t->p.min_p = min_p[k % 3];
+    t->p.top_k = top_k[k / 3 % 4];
+    t->p.repetition_penalty = 1;
+    d->sampling = &t->p;
+    d->wanted = k % TC_DRAWS != 7;
+    d->row = 1;
+    d->seed = (uint64_t)k * 77;
+    d->position = k;
+    d->also = k % TC_DRAW_VOCAB;
+    if (bent && k % 3) { /* two for one token, one for a token that there is not */
+        for (int i = 0; i < 6; i++) t->bias[i].id = (k * 31 + i / 2 * 499) % TC_DRAW_VOCAB, t->bias[i].bias = (float)(30 * i - 60 + k % 7);
+        t->bias[5].id = TC_DRAW_VOCAB;
+        t->p.logit_bias = t->bias;
+        t->p.n_logit_bias = 6;
+    }
+    if (bent && k % 4) {
+        for (int i = 0; i < TC_USED; i++) t->used[i] = (k * 7 + i * 71) % TC_DRAW_VOCAB, t->counts[i] = i % 3;
+        t->p.repetition_penalty = k % 8 < 4 ? 1.7f : 0.6f;
+        t->p.presence_penalty = 0.4f;
+        t->p.frequency_penalty = k % 2 ? 0.3f : -0.2f;
+        d->used = t->used;
+        d->counts = t->counts;
+        d->n_used = TC_USED;
+    }
+    for (int i = 0; i < TC_DRAW_VOCAB && bent && k % 5; i++) t->allowed[i / 32] |= (uint32_t)(tc_value(9, (uint32_t)(k * TC_DRAW_VOCAB + i)) > (k % 2 ? 0.5f : -0.9f)) << i % 32;
+    if (bent && k % 5) d->allowed = t->allowed;
+}
+
+/* Row i of the step beside what the device drew for it: llm__choose must say the same. own: the token that the device fed itself, -1. */
+static void tc_draw_check(const tc_side *s, int i, tc_rules *t, const llm_draw *d, int32_t own, llm__scratch *scratch) {
+    const float *row = s->be->logits_row(s->ctx, i);
+    const llm_drawn *got = s->be->drawn(s->ctx, i);
+    llm__history h = {d->n_used, 1, t->used, t->counts, NULL};
+    llm__rules r;
+    int at = 0;
+    memset(&r, 0, sizeof r);
+    while (at < h.n && t->used[at] != own) at++;
+    if (own >= 0 && d->n_used && at == h.n) t->used[h.n] = own, t->counts[h.n++] = 0;
+    if (own >= 0 && d->n_used) t->counts[at]++;
+    r.s = &t->p;
+    r.also = d->also;
+    r.allowed = d->allowed;
+    r.history = d->n_used ? &h : NULL;
+    llm__choice want = llm__choose(row, TC_DRAW_VOCAB, &r, d->seed, d->position, scratch);
+    if (!CHECK(got->id == want.id)) printf("    draw %d: %d for %d\n", (int)d->position, got->id, want.id);
+    CHECK(fabs(got->log_sum - want.log_sum) < 1e-6 && fabs((double)got->logprob - (double)want.logprob) < 1e-5);
+    CHECK(fabs((double)got->also - (double)want.also) < 1e-5 && fabs((double)got->prob - (double)want.prob) < 1e-5);
+}
+
+/* Rounds 0 to 4: plain draws, captured; 5: prompts of two rows; 6 to 9: with masks, biases and penalties; 10: the same one step ahead, where
+ * each row's own token is what round 9 has drawn. */
+static void tc_draws(void) {
+    enum { HIDDEN = 32 };
+    static tc_rules rules[TC_DRAWS];
+    llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
+    tc_side s = tc_open(tc_cuda, &c);
+    llm_weight *table = tc_weight(&s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_DRAW_VOCAB * HIDDEN, 1, 0, 1), TC_DRAW_VOCAB, HIDDEN, 0);
+    llm_weight *head = tc_weight(&s, LLM_ROLE_HEAD, LLM_TYPE_F32, tc_floats(TC_DRAW_VOCAB * HIDDEN, 2, 0, 1), TC_DRAW_VOCAB, HIDDEN, 0);
+    llm_buffer *x = tc_buffer(&s, TC_ROWS, HIDDEN), *o = tc_buffer(&s, TC_OUT, HIDDEN);
+    llm__scratch scratch;
+    llm_logits_op op;
+    int32_t drawn[TC_DRAWS];
+    memset(&op, 0, sizeof op);
+    CHECK(s.be->weights_done(s.ctx) == LLM_OK && s.be->kv_open(s.ctx, 0, NULL, 16, 1) == LLM_OK && llm__scratch_open(&scratch, TC_DRAW_VOCAB, NULL, &tc_memory));
+    op.src = o;
+    op.head = head;
+    op.vocab = TC_DRAW_VOCAB;
+    for (int round = 0; round < 11; round++) {
+        tc_step t;
+        tc_begin(&t);
+        for (int i = 0; i < TC_DRAWS; i++) tc_add(&t, i, 0, 1 + (round == 5), 0);
+        for (int i = 0; i < TC_DRAWS; i++) tc_draw_fill(&rules[i], &t.draws[i], i + TC_DRAWS * round, round > 5);
+        for (int i = 0; i < t.s.shape.n_rows; i++) t.token_from[i] = round < 10 ? -1 : (i + 1) % TC_DRAWS == 7 ? 0 : (i + 1) % TC_DRAWS;
+        for (int i = 1; i < TC_DRAWS && round == 10; i += 2) { /* the token that the host does not know of stands in its list from before */
+            int32_t own = drawn[t.token_from[i]], known = 0;
+            for (int k = 0; k < TC_USED; k++) known |= rules[i].used[k] == own;
+            if (t.draws[i].n_used && !known) rules[i].used[3] = own;
+        }
+        t.s.token_from = t.token_from;
+        t.s.draws = t.draws;
+        CHECK(s.be->begin_step(s.ctx, &t.s) == LLM_OK);
+        tc_embed(&s, x, table);
+        s.be->gather(s.ctx, 0, o, x);
+        s.be->logits(s.ctx, 0, &op);
+        tc_run(&s);
+        for (int i = 0; i < TC_DRAWS; i++)
+            if (i != 7) tc_draw_check(&s, i, &rules[i], &t.draws[i], round < 10 ? -1 : drawn[t.token_from[i]], &scratch);
+        for (int i = 0; i < TC_DRAWS; i++) drawn[i] = s.be->drawn(s.ctx, i)->id;
+    }
+    s.be->close(s.ctx);
+    llm__arena_free(&tc_memory);
+}
+
+/* ---- pages ---- */
+
+static void tc_pages(void) {
+    llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_F32);
+    tc_side s = tc_open(tc_cuda, &c);
+    llm_kv_layer layer = {2, 16, 16};
+    int32_t from = 1, to = 3;
+    CHECK(s.be->weights_done(s.ctx) == LLM_OK && s.be->kv_open(s.ctx, 1, &layer, 16, 4) == LLM_OK);
+    size_t bytes = (size_t)s.be->kv_page_bytes(s.ctx, 1, &layer, 16);
+    uint8_t *a = (uint8_t *)malloc(bytes), *b = (uint8_t *)calloc(1, bytes);
+    for (size_t i = 0; i < bytes; i++) a[i] = (uint8_t)(i * 7);
+    CHECK(s.be->kv_write(s.ctx, 0, 1, a) == LLM_OK && s.be->kv_copy(s.ctx, &from, &to, 1) == LLM_OK && s.be->kv_read(s.ctx, 0, 3, b) == LLM_OK);
+    CHECK(!memcmp(a, b, bytes));
+    CHECK(s.be->kv_read(s.ctx, 0, 4, b) == LLM_ERR_ARG && s.be->kv_read(s.ctx, 1, 0, b) == LLM_ERR_ARG);
+    to = 4;
+    CHECK(s.be->kv_copy(s.ctx, &from, &to, 1) == LLM_ERR_ARG);
+    free(a);
+    free(b);
+    s.be->close(s.ctx);
+}
+
+/* Hidden states of all rows to pages, then of the last rows others, then all back, one position later. */
+static void tc_states_side(const tc_side *s, tc_step *t, llm_buffer **x, llm_buffer **clear) {
+    llm_kv_layer layers[2] = {{1, 16, 16}, {3, 1, 40}};
+    llm_weight *table = tc_weight(s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * 120, 9, 0.2f, 1), TC_ROWS, 120, 0);
+    llm_buffer *o = tc_buffer(s, TC_OUT, 120);
+    *x = tc_buffer(s, TC_ROWS, 120), *clear = tc_buffer(s, TC_ROWS, 120);
+    llm_state_op keep = {0, LLM_ROWS_TOKENS, *x, NULL, 1}, last = {0, LLM_ROWS_OUT, o, NULL, 1}, recall = {1, LLM_ROWS_TOKENS, *x, *clear, 1};
+    CHECK(s->be->weights_done(s->ctx) == LLM_OK && s->be->kv_open(s->ctx, 2, layers, TC_PAGE, TC_SEQS * TC_PAGES) == LLM_OK);
+    tc_begin(t);
+    tc_add(t, 0, 0, 33, 0), tc_add(t, 1, 0, 1, 0), tc_add(t, 2, 0, 20, 0);
+    CHECK(s->be->begin_step(s->ctx, &t->s) == LLM_OK);
+    tc_embed(s, *x, table);
+    s->be->state(s->ctx, 0, &keep);
+    tc_run(s);
+    for (int i = 0; i < t->s.shape.n_rows; i++) t->tokens[i] = TC_ROWS - 1 - t->tokens[i];
+    CHECK(s->be->begin_step(s->ctx, &t->s) == LLM_OK);
+    tc_embed(s, *x, table);
+    s->be->gather(s->ctx, 0, o, *x);
+    s->be->state(s->ctx, 0, &last);
+    tc_run(s);
+    tc_begin(t);
+    tc_add(t, 2, 3, 18, 0), tc_add(t, 0, 0, 34, 0), tc_add(t, 1, 0, 2, 0);
+    CHECK(s->be->begin_step(s->ctx, &t->s) == LLM_OK);
+    tc_embed(s, *clear, table);
+    s->be->state(s->ctx, 0, &recall);
+    tc_run(s);
+}
+
+static void tc_states(void) {
+    static const llm_kv_type types[] = {LLM_KV_F32, LLM_KV_F16, LLM_KV_BF16, LLM_KV_FP8_E4M3, LLM_KV_FP8_E5M2, LLM_KV_INT8, LLM_KV_INT4};
+    for (int i = 0; i < LLM__COUNT(types); i++) {
+        llm_backend_config c = tc_config(LLM_COMPUTE_F32, types[i]);
+        tc_side a = tc_open(llm_backend_cpu(), &c), b = tc_open(tc_cuda, &c);
+        tc_step t;
+        llm_buffer *x[2], *clear[2];
+        tc_states_side(&a, &t, &x[0], &clear[0]);
+        tc_states_side(&b, &t, &x[1], &clear[1]);
+        CHECK(tc_compare(&a, x[0], &b, x[1], t.s.shape.n_rows, 120) == 0 && tc_compare(&a, clear[0], &b, clear[1], t.s.shape.n_rows, 120) == 0);
+        const float *none = a.be->buffer_row(a.ctx, 0, x[0], 18), *some = a.be->buffer_row(a.ctx, 0, x[0], 19), *gone = a.be->buffer_row(a.ctx, 0, clear[0], 18);
+        for (int k = 0; k < 120; k++) CHECK(none[k] == 0 && gone[k] == 0 && some[k] != 0);
+        llm_state_op bad = {0, LLM_ROWS_TOKENS, x[1], NULL, 0};
+        b.be->state(b.ctx, 0, &bad);
+        CHECK(b.be->wait(b.ctx) == LLM_ERR_ARG && strstr(llm_last_error(), "state: the layer"));
+        a.be->close(a.ctx);
+        b.be->close(b.ctx);
+        llm__arena_free(&tc_memory);
+    }
+}
+
+/* ---- whole models ---- */
+
+/* As the tests have it, or (on a machine with a GPU) as `make gpu` has copied it. */
+static const char *const tc_llama = "../shared/checkpoints/llama", *const tc_copied = "build/gpu/checkpoints/llama";
+
+static llm_result tc_engine(const llm_model *m, llm_engine_config *c, llm_engine **e) {
+    c->backend = tc_cuda;
+    c->max_model_len = 128;
+    c->num_gpu_blocks = 64;
+    c->block_size = 16;
+    if (!c->max_num_seqs) c->max_num_seqs = 4;
+    return llm_engine_open(m, c, e);
+}
+
+/* Logits of a prompt in one piece, and in pieces: with batch_invariant their bits are equal. */
+static void tc_invariant(const llm_model *m) {
+    llm_engine_config c;
+    llm_engine *e;
+    int32_t ids[40], vocab = llm_model_get_info(m)->vocab_size;
+    float *a = (float *)malloc((size_t)vocab * 4 * 40), *b = (float *)malloc((size_t)vocab * 4 * 40);
+    memset(&c, 0, sizeof c);
+    c.batch_invariant = 1;
+    for (int i = 0; i < 40; i++) ids[i] = (i * 37 + 5) % vocab;
+    if (CHECK(tc_engine(m, &c, &e) == LLM_OK)) {
+        CHECK(llm_forward(e, 0, 0, ids, 40, a, 40) == LLM_OK);
+        for (int at = 0, n; at < 40; at += n) {
+            n = at < 20 ? 1 + at % 7 : 1;
+            n = LLM__MIN(n, 40 - at);
+            CHECK(llm_forward(e, 1, at, ids + at, n, b + (int64_t)at * vocab, n) == LLM_OK);
+        }
+        CHECK(!memcmp(a, b, (size_t)vocab * 4 * 40));
+        llm_engine_close(e);
+    }
+    free(a);
+    free(b);
+}
+
+/* How a model is run: what is not 0 differs from one device with graphs. */
+typedef struct tc_way {
+    const char *name;
+    int cpu, eager, ranks, stages, capture, pages;
+    const char *draft, *variable; /* of the environment, set to 1 while the engine is open */
+} tc_way;
+
+static const tc_way tc_ways[] = {
+    {"CPU", 1, 0, 1, 1, 0, 0, NULL, NULL}, {"graphs", 0, 0, 1, 1, 0, 0, NULL, NULL}, {"eager", 0, 1, 1, 1, 0, 0, NULL, NULL},
+    {"eager from 12 tokens on", 0, 0, 1, 1, 12, 0, NULL, NULL}, {"two devices", 0, 0, 2, 1, 0, 0, NULL, NULL},
+    {"two devices, NCCL alone", 0, 0, 2, 1, 0, 0, NULL, "CUEMU_NO_PEERS"}, {"pipeline of two", 0, 0, 1, 2, 0, 0, NULL, NULL},
+    {"pipeline, eager", 0, 1, 1, 2, 0, 0, NULL, NULL}, {"pipeline of two pairs", 0, 0, 2, 2, 0, 0, NULL, NULL},
+    {"CPU, pipeline of two pairs", 1, 0, 2, 2, 0, 0, NULL, NULL}, {"few pages", 0, 0, 1, 1, 0, 8, NULL, NULL},
+    {"lookup", 0, 0, 1, 1, 0, 0, "[ngram]", NULL}, {"draft model", 0, 0, 1, 1, 0, 0, tc_llama, NULL},
+    {"draft model, two devices", 0, 0, 2, 1, 0, 0, tc_llama, NULL}, {"draft model, pipeline", 0, 0, 1, 2, 0, 0, tc_llama, NULL}};
+
+/* Answers to several requests at once, some of a form; appends their ids. */
+static void tc_answers(const llm_model *m, const tc_way *way, float temperature, llm_tokens *out) {
+    llm_engine_config c;
+    llm_engine *e = NULL;
+    llm_request *r[6];
+    llm_grammar_config form;
+    llm_grammar *g = NULL;
+    static const llm_logit_bias bias[2] = {{17, 4}, {90, -50}};
+    int busy = 1;
+    memset(&c, 0, sizeof c);
+    memset(&form, 0, sizeof form);
+    form.kind = LLM_GRAMMAR_REGEX;
+    form.text = "[a-z ]{40}";
+    form.len = strlen(form.text);
+    CHECK(llm_grammar_open(m, &form, &g) == LLM_OK);
+    c.backend = way->cpu ? llm_backend_cpu() : tc_cuda;
+    c.max_model_len = 64;
+    c.num_gpu_blocks = way->pages ? way->pages : 64;
+    c.block_size = 16;
+    c.max_num_seqs = 4;
+    c.n_threads = 1;
+    c.enforce_eager = way->eager;
+    c.max_seq_len_to_capture = way->capture;
+    c.tensor_parallel_size = way->ranks;
+    c.pipeline_parallel_size = way->stages;
+    c.speculative_model = way->draft == tc_llama && !test_exists(tc_llama) ? tc_copied : way->draft;
+    c.num_speculative_tokens = way->draft ? 3 : 0;
+    c.max_num_batched_tokens = way->draft ? 6 : 0; /* so that prompts come between */
+    c.dtype = LLM_COMPUTE_F32;
+    if (way->variable) setenv(way->variable, "1", 1);
+    if (!CHECK(llm_engine_open(m, &c, &e) == LLM_OK)) printf("    %s: %s\n", way->name, llm_last_error());
+    for (int i = 0; i < 6 && e; i++) {
+        llm_request_config q;
+        int32_t ids[22];
+        memset(&q, 0, sizeof q);
+        for (int k = 0; k < LLM__COUNT(ids); k++) ids[k] = (i * 11 + k * 3 + 1) % 200;
+        q.prompt_ids = ids;
+        q.n_prompt_ids = (size_t)(i == 3 ? 22 : 3 + i);
+        q.sampling.max_tokens = 5 + 2 * i;
+        q.sampling.ignore_eos = 1;
+        q.sampling.temperature = temperature;
+        q.sampling.top_p = 0.95f;
+        q.sampling.has_seed = 1;
+        q.sampling.seed = i;
+        q.sampling.grammar = i == 5 ? g : NULL;
+        q.sampling.repetition_penalty = i == 2 ? 1.4f : 1;
+        q.sampling.frequency_penalty = i == 2 || i == 5 ? 0.5f : 0;
+        q.sampling.logit_bias = bias;
+        q.sampling.n_logit_bias = i == 1 ? 2 : 0;
+        CHECK(llm_request_submit(e, &q, &r[i]) == LLM_OK);
+    }
+    while (e && busy) CHECK(llm_engine_step(e, &busy) == LLM_OK);
+    for (int i = 0; i < 6 && e; i++) {
+        llm_output o;
+        CHECK(llm_request_get_output(r[i], 0, &o) == LLM_OK);
+        for (size_t k = 0; k < o.n_token_ids; k++) llm_tokens_add(out, o.token_ids[k]);
+        llm_request_free(r[i]);
+    }
+    llm_engine_close(e);
+    if (way->variable) unsetenv(way->variable);
+    llm_grammar_close(g);
+}
+
+/* The same tokens whatever runs the model, drawn on the device one step ahead or on the host. */
+static void tc_whole(const llm_model *m) {
+    for (int t = 0; t < 2; t++) {
+        llm_tokens right;
+        memset(&right, 0, sizeof right);
+        for (int i = 0; i < LLM__COUNT(tc_ways); i++) {
+            llm_tokens got;
+            double start = llm__now();
+            if (t && i > 4 && i != 8) continue;
+            if (getenv("LLM_TEST_SLOW") && i && i != 1 && i != 4 && i != 8) continue; /* with sanitizers */
+            memset(&got, 0, sizeof got);
+            tc_answers(m, &tc_ways[i], (float)t, i ? &got : &right);
+            if (i && !CHECK(right.len == got.len && got.len == 60 && !memcmp(right.data, got.data, got.len * sizeof *got.data)))
+                for (size_t k = 0; k < right.len && k < got.len; k++)
+                    if (right.data[k] != got.data[k] || k == got.len - 1) { printf("    %s, temperature %d: token %d of %d differs\n", tc_ways[i].name, t, (int)k, (int)got.len); break; }
+            if (getenv("LLM_TEST_TIMES")) printf("-- %s: %.1f s\n", tc_ways[i].name, llm__now() - start);
+            llm_tokens_free(&got);
+        }
+        llm_tokens_free(&right);
+    }
+}
+
+/* No memory is taken after the start, however the batches come; and the memory for pages that give way is pinned until close. */
+static void tc_memory_taken(const llm_model *m, const char *path) {
+    llm_engine_config c;
+    llm_engine *e = NULL;
+    int32_t ids[40], vocab = llm_model_get_info(m)->vocab_size;
+    float *row = (float *)malloc((size_t)vocab * 4);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const long *taken = library ? (const long *)dlsym(library, "cuemu_allocations") : NULL, *pinned = library ? (const long *)dlsym(library, "cuemu_pinned") : NULL;
+    memset(&c, 0, sizeof c);
+    c.preemption_swap = 1;
+    c.num_cpu_blocks = 3;
+    c.tensor_parallel_size = 2;
+    for (int i = 0; i < 40; i++) ids[i] = (i * 37 + 5) % vocab;
+    if (!taken || !pinned) SKIP("memory: not the emulation");
+    else if (CHECK(tc_engine(m, &c, &e) == LLM_OK)) {
+        long before = *taken, swap = *pinned;
+        CHECK(swap > 0);
+        for (int at = 0, n; at < 40; at += n) {
+            n = at < 30 ? 10 : 1;
+            CHECK(llm_forward(e, 0, at, ids + at, n, row, 1) == LLM_OK);
+        }
+        CHECK(*taken == before);
+        llm_engine_close(e);
+        CHECK(*pinned == 0);
+    }
+    free(row);
+}
+
+/* ---- what breaks ---- */
+
+/* One request while a variable of the emulation is set: before the engine is opened, or (late) between opening and the first step. */
+static void tc_fault(const llm_model *m, const char *variable, const char *value, int late, int ranks, const char *sentence) {
+    llm_engine_config c;
+    llm_engine *e = NULL;
+    float *row = (float *)malloc((size_t)llm_model_get_info(m)->vocab_size * 4);
+    int32_t ids[2] = {1, 2};
+    double start;
+    memset(&c, 0, sizeof c);
+    c.tensor_parallel_size = ranks;
+    c.step_timeout = 0.5f;
+    c.backend = tc_cuda;
+    c.max_model_len = 128;
+    c.num_gpu_blocks = 64;
+    c.block_size = 16;
+    if (!late) setenv(variable, value, 1);
+    llm_result r = llm_engine_open(m, &c, &e);
+    if (late) setenv(variable, value, 1);
+    start = llm__now();
+    if (!r) r = llm_forward(e, 0, 0, ids, 2, row, 1);
+    if (!CHECK(r != LLM_OK && strstr(llm_last_error(), sentence))) printf("    %s=%s: %s\n", variable, value, llm_last_error());
+    CHECK(llm__now() - start < 30); /* 0.5 s on a quiet machine */
+    llm_engine_close(e);
+    unsetenv(variable);
+    free(row);
+}
+
+/* What stays broken comes last: device 1 and then device 0. */
+static void tc_faults(const llm_model *m) {
+    tc_fault(m, "CUEMU_DEVICES", "0", 0, 1, "no device");
+    tc_fault(m, "CUEMU_DRIVER", "12040", 0, 1, "the driver is for CUDA 12.4, this library needs 13.0");
+    tc_fault(m, "CUEMU_DEVICES", "1", 0, 2, "tensor parallel size 2, but there is 1 device");
+    tc_fault(m, "CUEMU_MEMORY", "1000000", 0, 1, "out of memory");
+    setenv("CUEMU_NO_PEERS", "1", 1);
+    tc_fault(m, "CUEMU_DEAD_RANK", "1", 1, 2, "does not answer"); /* the other one waits inside NCCL */
+    unsetenv("CUEMU_NO_PEERS");
+    tc_fault(m, "CUEMU_DEAD_DEVICE", "1", 1, 2, "does not answer"); /* ... and for a flag in peer memory */
+    tc_fault(m, "CUEMU_FAIL_LAUNCH", "9", 1, 1, "illegal memory access");
+}
+
+int main(int argc, char **argv) {
+    const char *path = getenv("LLM_CUDA_LIBRARY");
+    llm_model *m = NULL;
+    double start = llm__now();
+    CHECK(llm_backend_load("libm.so.6", &tc_cuda) == LLM_ERR_UNSUPPORTED && !tc_cuda);
+    if (llm_backend_load(path ? path : "build/libllm_cuda_emu.so", &tc_cuda)) {
+        printf("%s\n", llm_last_error());
+        SKIP("no CUDA library");
+        return test_done();
+    }
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } parts[] = {{"linear", tc_linear},     {"fp8", tc_fp8},   {"loading", tc_loading}, {"attention", tc_attention}, {"latent", tc_latent},
+                 {"mixtures", tc_mixtures}, {"rows", tc_rows}, {"sums", tc_sums}, {"adapters", tc_lora},   {"experts", tc_experts},     {"draws", tc_draws},
+                 {"pages", tc_pages},       {"states", tc_states}};
+    for (int i = 0; i < LLM__COUNT(parts); i++, start = llm__now()) {
+        if (argc > 1 && strcmp(argv[1], parts[i].name)) continue; /* one part alone */
+        parts[i].run();
+        printf("-- %s: %.1f s\n", parts[i].name, llm__now() - start);
+        fflush(stdout);
+    }
+    if (argc > 1 && strcmp(argv[1], "models")) return test_done();
+    const char *llama = test_exists(tc_llama) ? tc_llama : tc_copied;
+    if (!test_exists(llama) || llm_model_open(llama, NULL, &m)) SKIP("../shared/checkpoints is not there");
+    else {
+        tc_invariant(m);
+        tc_memory_taken(m, path ? path : "build/libllm_cuda_emu.so");
+        tc_whole(m);
+        printf("-- models: %.1f s\n", llm__now() - start);
+        if (!path || strstr(path, "emu")) tc_faults(m);
+        llm_model_close(m);
+    }
+    return test_done();
+}

@@ -1,0 +1,358 @@
+#!/usr/bin/env python3
+"""Runs groups of tests one after the other and adds up what they say.
+
+    run.py test | isa | arm | clients | cuda | load | sanitize | fuzz
+
+Every step is a command whose last line with figures is "N passed, N failed[, N skipped]" or "name: A/B equal". Its output goes to
+build/logs/STEP.log; failures are shown. The last line here is the sum of all.
+"""
+import glob
+import json
+import os
+import pathlib
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, "tests/e2e")
+import serving
+
+SHARED = pathlib.Path("../shared")
+MODELS = {"SMOLLM2_GGUF": "models/SmolLM2-135M-Instruct.Q4_1.gguf", "GEMMA_GGUF": "models/gemma-3-270m-q4_k_m.gguf"}
+TOTAL = [0, 0, 0]
+
+
+def figures(text):
+    for line in reversed(text.splitlines()):
+        m = re.search(r"(\d+) passed, (\d+) failed(?:, (\d+) skipped)?", line)
+        if m: return [int(m[1]), int(m[2]), int(m[3] or 0)]
+        m = re.search(r"(\d+)/(\d+) equal", line)
+        if m: return [int(m[1]), int(m[2]) - int(m[1]), 0]
+    return None
+
+
+def processor():
+    """Seconds of all children so far: how long a step takes where others compute tells little."""
+    r = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return r.ru_utime + r.ru_stime
+
+
+def step(name, command, env=None, timeout=1800):
+    """One command. It fails when it says so, when it exits otherwise than 0, or when it hangs. Returns its output."""
+    log = pathlib.Path("build/logs") / (name.replace(" ", "-").replace("/", "-") + ".log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    start, spent = time.time(), processor()
+    with open(log, "wb") as out:
+        try:
+            code = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=dict(os.environ, **(env or {})), timeout=timeout).returncode
+        except subprocess.TimeoutExpired:
+            code = "time over"
+        except OSError as error:
+            code = str(error)
+    text = log.read_text(errors="replace")
+    got = figures(text) or [0, 0, 0]
+    if code and not got[1]: got[1] = 1
+    if not code and not any(got): got[0] = 1
+    for i in range(3): TOTAL[i] += got[i]
+    print(f"{name:34s} {got[0]:7d} passed {got[1]:4d} failed {got[2]:4d} skipped {time.time() - start:7.1f} s ({processor() - spent:.0f} of processors)", flush=True)
+    if got[1]:
+        bad = [x for x in text.splitlines() if "FAIL" in x or "error" in x.lower()][:15] + text.splitlines()[-10:]
+        print("    " + "\n    ".join(x[:300] for x in bad) + f"\n    exit {code}; the whole output: {log}", flush=True)
+    return text
+
+
+def skip(name, why):
+    TOTAL[2] += 1
+    print(f"{name:34s} skipped: {why}", flush=True)
+
+
+def make(*targets):
+    """Builds. One that went well is not counted; one in which a compiler warns has failed."""
+    before = list(TOTAL)
+    log = step("build " + " ".join(targets), ["make", "-j2", "--no-print-directory", *targets])
+    warnings = re.findall(r"^\S+:\d+:\d+: warning: .*", log, re.M)
+    TOTAL[0], TOTAL[1] = before[0], before[1] + (TOTAL[1] > before[1] or len(warnings) > 0)
+    for line in warnings[:10]: print("    FAILED: " + line[:300], flush=True)
+
+
+def isas():
+    p = subprocess.run(["./llm_cli", "--version"], capture_output=True, text=True)
+    m = re.search(r"instruction sets: ([a-z0-9 ]+)", p.stdout)
+    return m[1].split() if m else ["scalar"]
+
+
+def checkpoints(name, args):
+    tool = SHARED / "tools/check_checkpoints.py"
+    if not tool.exists(): return skip(name, "../shared is not there")
+    step(name, [sys.executable, str(tool), str(SHARED / "checkpoints"), "--args", args] if args else [sys.executable, str(tool), str(SHARED / "checkpoints")])
+
+
+def golden():
+    tool = SHARED / "tools/check_golden.py"
+    if not tool.exists(): return skip("golden", "../shared is not there")
+    for model, variable in (("smollm2", "SMOLLM2_GGUF"), ("gemma", "GEMMA_GGUF")):
+        if not os.path.exists(MODELS[variable]): skip("golden " + model, MODELS[variable] + " is not there")
+        else: step("golden " + model, [sys.executable, str(tool), "--model", model, "--factor", "1.03"], MODELS)
+
+
+def token_step(name, goldens, options=()):
+    tool = SHARED / "tools/check_tokenize.py"
+    if not tool.exists() or not goldens: return skip(name, "../shared is not there")
+    folder = pathlib.Path("build/models") # the names by which the goldens know the models
+    folder.mkdir(parents=True, exist_ok=True)
+    for alias, variable in (("smollm2.gguf", "SMOLLM2_GGUF"), ("gemma.gguf", "GEMMA_GGUF")):
+        link, target = folder / alias, pathlib.Path(MODELS[variable]).resolve()
+        if target.exists() and not link.exists(): link.symlink_to(target)
+    step(name, [sys.executable, str(tool), *options, *goldens], {"LLM_MODELS": str(folder)})
+
+
+def outside_truth():
+    have = lambda path: os.path.exists(MODELS["SMOLLM2_GGUF" if "smollm2" in path else "GEMMA_GGUF"]) or "gguf" not in path
+    token_step("tokens of Hugging Face", [x for x in sorted(glob.glob("../shared/cases/token_goldens/*.jsonl")) if have(x)])
+    inputs = sorted(glob.glob("../shared/cases/tokenizers/*.gguf.inp"))
+    token_step("tokens of llama.cpp", [x for x in inputs if os.path.exists(x[:-4])])
+    for vocabulary, folder in (("llama-bpe", "llama3"), ("qwen2", "qwen3")): # these two come as tokenizer.json
+        token_step("tokens of llama.cpp, " + vocabulary, [x for x in inputs if x.endswith(f"ggml-vocab-{vocabulary}.gguf.inp")], ("--model", "../shared/tokenizers/" + folder))
+    render = SHARED / "tools/check_render.py"
+    if not render.exists(): skip("templates", "../shared is not there")
+    else: step("templates", [sys.executable, str(render), "../shared/cases/chat_templates/expected.json"])
+    golden()
+    step("small KV caches", [sys.executable, "tests/e2e/test_kv.py"], MODELS)
+
+
+def emulated():
+    if not os.path.exists("tests/unit/simde_shim.h") or not os.path.exists("/usr/include/simde/x86/avx512.h"): return skip("AVX-512 emulated", "libsimde-dev is not there")
+    make("build/emu/unit")
+    for name in ("linear", "backend"):
+        step("AVX-512 emulated " + name, ["build/emu/unit", name])
+
+
+def test():
+    make("dev")
+    step("hygiene", [sys.executable, "tests/tools/hygiene.py"])
+    step("unit tests", ["build/dev/unit"])
+    make("lib")
+    step("grammar", [sys.executable, "tests/e2e/test_grammar.py"])
+    step("offline, documents", [sys.executable, "tests/e2e/test_offline.py"])
+    step("llm_cli", [sys.executable, "tests/e2e/test_cli.py"])
+    step("llm_cli in a terminal", [sys.executable, "tests/e2e/test_pty.py"])
+    step("llm_serve", [sys.executable, "tests/e2e/test_serve.py"])
+    step("llm_serve, bad inputs", [sys.executable, "tests/e2e/test_serve_bad.py"])
+    step("llm_serve, load", [sys.executable, "tests/e2e/load.py"])
+    step("llm_serve, documents", [sys.executable, "tests/e2e/test_documents.py"])
+    step("adapters", [sys.executable, "tests/e2e/test_lora.py"])
+    step("kept contexts", [sys.executable, "tests/e2e/test_contexts.py"])
+    outside_truth()
+    cuda_some()
+    isa()
+
+
+def isa():
+    for name in isas(): checkpoints("checkpoints --isa " + name, "--isa " + name)
+    checkpoints("checkpoints -tp 2", "-tp 2 --device cpu")
+    emulated()
+
+
+def arm():
+    if not shutil.which("qemu-aarch64") or not shutil.which("aarch64-linux-gnu-gcc"): return skip("ARM", "qemu-user or gcc-aarch64-linux-gnu is not there")
+    make("build/arm/unit", "build/arm/llm_cli")
+    qemu = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"]
+    step("ARM kernels", [*qemu, "build/arm/unit", "linear"])
+    step("ARM kernels, without dot products", [*qemu, "-cpu", "cortex-a53", "build/arm/unit", "linear"])
+    step("ARM operations", [*qemu, "build/arm/unit", "backend"])
+    tool = SHARED / "tools/check_checkpoints.py"
+    if not tool.exists(): return skip("ARM checkpoints", "../shared is not there")
+    for name in ("llama", "gemma2", "gpt_oss", "deepseek_v2_lite", "qwen2_moe", "mixtral"):
+        step("ARM " + name, [sys.executable, str(tool), str(SHARED / "checkpoints"), "--only", name], {"LLM_CLI": "build/arm/llm_cli"})
+
+
+CUDA_SOME = ("gemma2", "gpt_oss", "deepseek_v2_lite", "qwen2_moe", "olmo2", "chatglm3")
+
+
+def cuda_checkpoints(names, args):
+    """These of ../shared/checkpoints on the emulation, as one step: a folder of links."""
+    tool, folder = SHARED / "tools/check_checkpoints.py", pathlib.Path("build/cuda-checkpoints")
+    if not tool.exists(): return skip("CUDA checkpoints " + args, "../shared is not there")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name in names: (folder / name).symlink_to((SHARED / "checkpoints" / name).resolve())
+    step(f"CUDA checkpoints {args}".strip(), [sys.executable, str(tool), str(folder), "--args", "--device cuda --cuda-library build/libllm_cuda_emu.so " + args])
+
+
+def cuda_bugs():
+    """The emulation is tested too: each planted bug is found by the mode that is there for it, and what is right stays right."""
+    make("build/cuda_bugs", "build/cuda_bugs_san")
+    said = lambda program, name, seed: subprocess.run(["build/" + program, name], env=dict(os.environ, CUEMU_SEED=str(seed), ASAN_OPTIONS="detect_leaks=0"), capture_output=True, text=True)
+    results = [("right under every order", all(said("cuda_bugs", "right", s).stdout == "right\n" for s in (0, 1, 2, 3, 4, 6))), ("a race", any(said("cuda_bugs", "race", s).stdout == "wrong\n" for s in (1, 2, 4))),
+               ("a missing __syncwarp", said("cuda_bugs", "sync", 1).stdout == "wrong\n"), ("threads that never meet", "deadlock" in said("cuda_bugs", "diverged", 0).stderr),
+               ("a write out of bounds", "heap-buffer-overflow" in said("cuda_bugs_san", "bounds", 0).stderr)]
+    good = sum(ok for _, ok in results)
+    for name, ok in results:
+        if not ok: print("    not found by the emulation: " + name)
+    TOTAL[0] += good
+    TOTAL[1] += len(results) - good
+    print(f"{'CUDA emulation, planted bugs':34s} {good:7d} passed {len(results) - good:4d} failed")
+
+
+def cuda_absent():
+    """The programs, where no libllm_cuda.so stands beside them, need no CUDA library and ask for none: in what the system's loader says of every file."""
+    folder = pathlib.Path("build/alone")
+    folder.mkdir(parents=True, exist_ok=True)
+    model, good, bad = SHARED / "checkpoints/llama", 0, 0
+    for name in ("llm_cli", "llm_serve"):
+        shutil.copy(name, folder / name)
+        runs = [["--version"]] + ([["score", "-m", str(model), "--token-ids", "[1, 2, 3]"]] if name == "llm_cli" and model.exists() else [])
+        for args in runs:
+            p = subprocess.run([folder / name, *args], env=dict(os.environ, LD_DEBUG="libs,files"), capture_output=True, text=True)
+            right = p.returncode == 0 and "libc.so" in p.stderr and not re.search("cuda|nccl|cublas|nvidia", p.stderr, re.I)
+            good, bad = good + right, bad + (not right)
+            if not right: print(f"    {name} {args}: exit {p.returncode}: {[x for x in p.stderr.splitlines() if re.search('cuda|nccl|cublas|nvidia', x, re.I)][:3]}")
+    TOTAL[0] += good
+    TOTAL[1] += bad
+    print(f"{'programs without CUDA':34s} {good:7d} passed {bad:4d} failed", flush=True)
+
+
+def nvcc():
+    return shutil.which("nvcc") or next(iter(glob.glob("/usr/local/cuda/bin/nvcc")), None)
+
+
+CUDA_LOADING = ("kernel_pack", "kernel_plain")  # they run while weights are loaded, and may keep arrays in local memory
+
+
+def cuda_spills():
+    """What ptxas says: no kernel of a step keeps anything in local memory."""
+    if not nvcc(): return skip("ptxas report", "nvcc is not there")
+    start = time.time()
+    p = subprocess.run([nvcc(), "-O3", "-std=c++17", "-split-compile=0", "-gencode", "arch=compute_90a,code=sm_90a", "-Xcompiler", "-Wall", "-Xptxas", "-v", "-cubin", "-o", "build/llm_cuda.cubin", "llm_cuda.cu"], capture_output=True, text=True)
+    found = re.findall(r"properties for _Z(\d+)(\w+)\n\s+(\d+) bytes stack frame, (\d+) bytes spill stores", p.stdout + p.stderr)
+    good = bad = 0
+    for length, mangled, frame, stores in found:
+        name, which = mangled[:int(length)], [int(x) for x in re.findall(r"L[ib](\d+)E", mangled)]
+        right = frame == "0" or (name in CUDA_LOADING and stores == "0")
+        good, bad = good + right, bad + (not right)
+        if not right: print(f"    {name}{which or ''}: {frame} bytes of local memory, {stores} of them spilled")
+    if p.returncode or len(found) < 80 or "warning" in p.stderr: bad += 1; print("    " + "\n    ".join(x for x in p.stderr.splitlines() if "warning" in x or "error" in x))
+    TOTAL[0] += good
+    TOTAL[1] += bad
+    print(f"{'CUDA, ptxas report (sm_90a)':34s} {good:7d} passed {bad:4d} failed {0:4d} skipped {time.time() - start:7.1f} s", flush=True)
+
+
+def cuda_some():
+    """Three minutes of the CUDA code: each operation once, six checkpoints on two devices."""
+    if not shutil.which("g++"): return skip("CUDA", "g++ is not there")
+    cuda_absent()
+    make("build/libllm_cuda_emu.so", "build/dev/test_cuda")
+    step("CUDA operations", ["build/dev/test_cuda"], {"CUEMU_SEED": "1"})
+    cuda_bugs()
+    cuda_checkpoints(CUDA_SOME, "-tp 2")
+
+
+def cuda():
+    """Every step prints a line when it ends, with its time; the first lines of what failed stand below it, and the last line says whether anything did. About 20 minutes on two cores."""
+    start = time.time()
+    library = os.path.abspath("build/libllm_cuda_emu.so")
+    cuda_absent()
+    make("build/libllm_cuda_emu.so", "build/libllm_cuda_san.so", "build/dev/test_cuda", "build/san/test_cuda", "build/bench_cuda")
+    for seed in (0, 1, 2, 4, 6): step(f"CUDA operations, order {seed}", ["build/dev/test_cuda"], {"CUEMU_SEED": str(seed)})
+    step("CUDA operations, ASan+UBSan", ["build/san/test_cuda"], {"LLM_CUDA_LIBRARY": "build/libllm_cuda_san.so", "LLM_TEST_SLOW": "8", "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"})
+    cuda_bugs()
+    every = sorted(pathlib.Path(x).parent.name for x in glob.glob(str(SHARED / "checkpoints/*/expected.json")))
+    six = ("llama_rope_yarn", "qwen3_moe", "gemma3_text", "glm4_moe", "mixtral", "phi3_longrope")
+    for args, names in (("", every), ("-tp 2", every), ("-tp 4", six), ("-pp 2", six)): cuda_checkpoints(names, args)
+    step("CUDA adapters", [sys.executable, "tests/e2e/test_lora.py", "families", "scaled"], {"LLM_CUDA_LIBRARY": library})
+    step("CUDA llm_serve, answers of the CPU", [sys.executable, "tests/cuda/test_cuda_serve.py"], {"LLM_CUDA_LIBRARY": library})
+    env = {"VLLM_BATCH_INVARIANT": "1", "LLM_CUDA_LIBRARY": library, "LLM_TEST_SLOW": "8", "LLM_TEST_MODEL": serving.tiny_model() or "", "LLM_TEST_FLAGS": "--device cuda -tp 2"}
+    step("CUDA llm_serve, the whole suite", [sys.executable, "tests/e2e/test_serve.py"], env, timeout=3600)
+    step("CUDA figures, tiny", ["build/bench_cuda", library, "tiny"])
+    print(f"{'CUDA, before nvcc':34s} {(time.time() - start) / 60:.1f} minutes", flush=True)
+    cuda_spills()
+    if not nvcc(): return skip("nvcc", "it is not there")
+    step("nvcc, all architectures", ["make", "--no-print-directory", "-B", "libllm_cuda.so", "CUDA_ARCH=all"])
+    print(f"{'CUDA, all':34s} {(time.time() - start) / 60:.1f} minutes", flush=True)
+
+
+def clients():
+    step("outside clients", ["build/clients/bin/python", "tests/e2e/test_clients.py"])
+    step("chat page in Chromium", ["build/clients/bin/python", "tests/e2e/test_page.py"])
+
+
+def load():
+    step("load, tiny model", [sys.executable, "tests/e2e/load.py", "--seconds", "60", "--wrk"])
+    if os.path.exists(MODELS["SMOLLM2_GGUF"]): step("load, SmolLM2", [sys.executable, "tests/e2e/load.py", "--seconds", "60", "--wrk", "--model", MODELS["SMOLLM2_GGUF"], "closed", "term"])
+    else: skip("load, SmolLM2", "make model has not been run")
+
+
+def sanitize():
+    # gcc before 14 misaligns vectors of 64 bytes in the frames that look for use after return (its bug 110027); a test measures memory
+    os.environ["ASAN_OPTIONS"] = "detect_stack_use_after_return=0:allocator_may_return_null=1:quarantine_size_mb=16"
+    os.environ["UBSAN_OPTIONS"] = "print_stacktrace=1"
+    make("build/san/unit", "build/san/llm_cli")
+    step("unit tests, ASan+UBSan", ["build/san/unit"], timeout=3600)
+    step("llm_cli, ASan+UBSan", [sys.executable, "tests/e2e/test_cli.py"], {"LLM_CLI": "build/san/llm_cli"}, timeout=3600)
+    step("llm_cli in a terminal, ASan+UBSan", [sys.executable, "tests/e2e/test_pty.py"], {"LLM_CLI": "build/san/llm_cli"}, timeout=3600)
+    served("ASan+UBSan", "build/san/llm_serve")
+    make("build/tsan/unit")
+    step("engine, TSan", ["build/tsan/unit", "threads", "engine", "backend"], timeout=3600)
+    served("TSan", "build/tsan/llm_serve")
+
+
+def served(name, program):
+    """The server's suite with another build of it."""
+    make(program)
+    env = {"LLM_SERVE": program, "LLM_TEST_SLOW": "8", "LLM_TEST_MODEL": serving.tiny_model() or ""}
+    for what, script in (("", "test_serve.py"), (", bad inputs", "test_serve_bad.py"), (", load", "load.py")):
+        step(f"llm_serve{what}, {name}", [sys.executable, "tests/" + script], env, timeout=3600)
+
+
+def seeds(name):
+    """A few small inputs of the right form from ../shared, for fuzzers to begin with: {file name: bytes}."""
+    out = {}
+    if name in ("fuzz_tokenizer", "fuzz_regex"):
+        for path in sorted(glob.glob("../shared/tokenizers/*/tokenizer.json")):
+            d, folder = json.loads(pathlib.Path(path).read_text()), pathlib.Path(path).parent.name
+            for i, pattern in enumerate(sorted(set(re.findall(r'"Regex": ("(?:[^"\\]|\\.)*")', json.dumps(d))))):
+                if name == "fuzz_regex": out[f"{folder}-{i}"] = json.loads(pattern).encode() + b"\0I'LL see 1234 x\n\n  (Ab) \xc5\xbf"
+            vocab = dict(list(d["model"]["vocab"].items())[:300])
+            d["model"]["vocab"] = vocab
+            pairs = [m.split(" ") if isinstance(m, str) else m for m in d["model"]["merges"]]
+            d["model"]["merges"] = [p for p in pairs if p[0] in vocab and p[1] in vocab and p[0] + p[1] in vocab][:100]
+            d["added_tokens"] = [dict(a, id=vocab.get(a["content"], 300 + i)) for i, a in enumerate(d["added_tokens"][:8])]
+            if name == "fuzz_tokenizer": out[folder] = json.dumps(d).encode()
+    if name == "fuzz_tokenizer":
+        out["ranks"] = b"YQ== 0\nYg== 1\nYWI= 2\n\1" + b'{"added_tokens_decoder":{"5":{"content":"<s>"}},"bos_token":"<s>"}'
+        out["sentencepiece"] = b"\n\x09\n\5<unk>\x18\2\n\5\n\3\xe2\x96\x81\n\3\n\1a\n\3\n\1b\n\x0b\n\4\xe2\x96\x81a\x15\0\0\0\x40\x12\2\x18\2"
+    if name == "fuzz_grammar":
+        forms = [(1, x) for x in ('{"type":"object","properties":{"a":{"type":"integer","minimum":-3,"maximum":120},"b":{"enum":["x","yy"]}},"required":["a"]}', '{"type":"array","items":{"$ref":"#"},"minItems":1,"maxItems":3}',
+                                  '{"anyOf":[{"type":"string","pattern":"^a+b?$"},{"const":{"k":[1,null]}},{"type":"number","exclusiveMinimum":0.25}],"allOf":[{"minLength":2}]}', '{"prefixItems":[{"type":"boolean"}],"items":{"format":"date"}}')]
+        forms += [(3, "(a|b)*c{2,5}[^x-z]?"), (4, '["yes","no","not"]'), (5, 'root ::= "a" b* | "(" root ")"\nb ::= [0-9]{1,3} | "x"'), (6, '{"structures":[{"begin":"<f>","schema":{},"end":"</f>"}],"triggers":["<f"]}')]
+        for i, (kind, text) in enumerate(forms): out[str(i)] = bytes([kind - 1]) + text.encode() + b'\0{"a":1,"b":"x"}'
+    others = {"fuzz_json": "cases/json/*", "fuzz_template": "cases/chat_templates/templates/*"}
+    small = [x for x in sorted(glob.glob("../shared/" + others[name])) if os.path.getsize(x) < 20000] if name in others else []
+    out.update((pathlib.Path(x).name, pathlib.Path(x).read_bytes()) for x in small[:60])
+    return out
+
+
+def fuzz():
+    seconds = os.environ.get("FUZZ_S", "60")
+    if not shutil.which("clang"): return skip("fuzz", "clang is not there")
+    for source in sorted(glob.glob("tests/fuzz/fuzz_*.c")):
+        name = pathlib.Path(source).stem
+        make("build/fuzz/" + name)
+        corpus = pathlib.Path("build/fuzz/corpus") / name
+        corpus.mkdir(parents=True, exist_ok=True)
+        for file, data in seeds(name).items(): (corpus / ("seed-" + file)).write_bytes(data)
+        step(name, ["build/fuzz/" + name, "-max_total_time=" + seconds, "-timeout=20", "-rss_limit_mb=4096", "-max_len=65536", "-print_final_stats=0",
+                    "-artifact_prefix=build/fuzz/" + name + "-", str(corpus)], timeout=int(seconds) + 300)
+
+
+def main():
+    if len(sys.argv) != 2 or sys.argv[1] not in ("test", "isa", "arm", "clients", "cuda", "load", "sanitize", "fuzz"): sys.exit(__doc__)
+    {"test": test, "isa": isa, "arm": arm, "clients": clients, "cuda": cuda, "load": load, "sanitize": sanitize, "fuzz": fuzz}[sys.argv[1]]()
+    print(f"{TOTAL[0]} passed, {TOTAL[1]} failed, {TOTAL[2]} skipped")
+    sys.exit(1 if TOTAL[1] else 0)
+
+
+main()

@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Is src/ built as src/README.md says?
+
+    structure.py          checks; the last line is "N passed, N failed, 0 skipped"
+    structure.py --fix    writes the include lines anew first
+
+- llm.h is what src/ gives;
+- folders include only what stands below them (NEEDS), files include exactly the headers whose names they use, and so call nothing that a
+  header does not offer;
+- what a header offers is used by another file, has a comment, and is defined;
+- files, functions and lines are no longer than a reader can hold (LONGEST); tags (>>name) that comments name are there.
+"""
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+
+import csource
+
+SRC = pathlib.Path("src")
+# What a folder may include besides itself and api/: an arrow only goes down.
+NEEDS = {
+    "api": [], "base": [], "text": ["base"], "tokenizer": ["base", "text"], "chat": ["base", "text", "tokenizer"], "cpu": ["base"],
+    "model": ["base", "tokenizer", "chat", "cpu/dtypes"], "grammar": ["base", "text", "tokenizer"],
+    "engine": ["base", "tokenizer", "cpu", "model", "grammar"],
+    "serve": ["base", "text", "tokenizer", "chat", "cpu", "model", "grammar", "engine"],
+}
+LONGEST = {"file": 1500, "median file": 400, "function": 60, "line": 140}
+# Functions that are longer, and why.
+LONG_FUNCTIONS = {}
+DONE = {"passed": 0, "failed": 0}
+
+
+def check(name, ok, why=""):
+    DONE["passed" if ok else "failed"] += 1
+    if not ok: print(f"FAILED: {name}: {why[:600]}")
+
+
+class File:
+    def __init__(self, path):
+        self.path, self.text = path, path.read_text()
+        self.name = str(path.relative_to(SRC)) # layer/name.h
+        self.layer = self.name.split("/")[0]
+        self.includes = re.findall(r'^#include "([a-z]+/\w+\.h)"', self.text, re.M)
+        self.items = csource.items(self.text)
+        self.words = csource.words(self.text)
+        self.macros = {n: csource.words(i.text) for i in self.items if i.kind == "directive" for n in i.names}
+        # What the file needs declared: not what occurs only as `struct llm__x`, nor in a header's macros, which their users need.
+        text = "\n".join(i.text for i in self.items if not (i.kind == "directive" and self.name.endswith(".h")))
+        self.bare = csource.words(re.sub(r"\bstruct\s+llm__\w+", " ", text))
+
+    def declares(self):
+        """Names of this header."""
+        return {n for item in self.items for n in item.names if n.lower().startswith("llm")}
+
+
+def read():
+    return {f.name: f for f in (File(p) for p in sorted(SRC.glob("*/*.[ch]")) if p.name != "api.h" or p.parent.name != "api")}
+
+
+def owners(files):
+    """name -> headers that declare it, those of the API first."""
+    out = {}
+    for f in sorted(files.values(), key=lambda f: f.layer != "api"):
+        if f.name.endswith(".h"):
+            for name in f.declares(): out.setdefault(name, []).append(f.name)
+    return out
+
+
+def wanted(f, own, files):
+    """(headers that must be included, those that may be too)"""
+    must, may, todo, seen = set(), set(), list(f.bare), set()
+    while todo:
+        word = todo.pop()
+        headers = own.get(word, [])
+        if word in seen: continue
+        seen.add(word)
+        for h in headers: todo += files[h].macros.get(word, ())
+        if not headers or f.name == headers[0]: continue
+        if word == "llm" and f.layer not in ("serve", "api"): continue
+        may |= set(headers)
+        must.add(headers[0])
+    own_header = f.name[:-1] + "h"
+    if f.name.endswith(".c") and own_header in files: must.add(own_header)
+    if f.layer not in ("api",) and f.name != "base/platform.h" and "LLM__PRIVATE" in f.text: must.add("base/platform.h")
+    return must - {f.name}, may
+
+
+def allowed(a, b):
+    """May a file of layer/name a include header b?"""
+    if b.startswith("api/"): return True
+    layer, other = a.split("/")[0], b.split("/")[0]
+    return layer == other or any(b == n + ".h" or other == n for n in NEEDS[layer])
+
+
+def includes(files, own):
+    for f in files.values():
+        must, may = wanted(f, own, files)
+        have = set(f.includes)
+        up = [h for h in have if not allowed(f.name, h)]
+        check(f"{f.name}: arrows go down", not up, f"{f.layer}/ may use {', '.join(NEEDS[f.layer]) or 'nothing'}, not " + " ".join(up))
+        check(f"{f.name}: includes what it uses", must <= have, "missing: " + " ".join(sorted(must - have)))
+        check(f"{f.name}: uses what it includes", have <= must | may, "not used: " + " ".join(sorted(have - must - may)))
+
+
+def fix(files, own):
+    order = {}
+    for i, p in enumerate(re.findall(r"^@part (\S+)", (SRC / "llm.h.in").read_text(), re.M)):
+        order.setdefault(p if p.endswith(".h") else p.removesuffix(".c") + ".h", i)
+    for f in files.values():
+        must, may = wanted(f, own, files)
+        have = [h for h in f.includes if h in may and h not in must and allowed(f.name, h)]
+        mine = f.name[:-1] + "h"
+        rows = sorted(must | set(have), key=lambda h: (h != mine, order.get(h, 1000), h))
+        block = "".join(f'#include "{h}"\n' for h in rows)
+        text = re.sub(r'^#include "[a-z]+/\w+\.h".*\n', "", f.text, flags=re.M)
+        if f.name.endswith(".h"): text = text.replace("#pragma once\n", "#pragma once\n" + block, 1)
+        elif text.startswith("/*"):
+            end = text.index("*/\n") + 3
+            text = text[:end] + block + "\n" + text[end:].lstrip("\n")
+        else: text = block + "\n" + text.lstrip("\n")
+        if text != f.text: f.path.write_text(text)
+
+
+def interfaces(files, own):
+    for f in files.values():
+        if not f.name.endswith(".h") or f.layer == "api": continue
+        users = [g for g in files.values() if g.name[:-1] != f.name[:-1]]
+        inside = " ".join(i.text for i in f.items if i.kind in ("directive", "function")) # macros and inline functions of the header itself
+        tests = inside + " ".join(p.read_text() for p in pathlib.Path("tests").glob("**/*.[ch]"))
+        for i, item in enumerate(f.items):
+            if not item.text.startswith(("LLM__PRIVATE", "extern LLM__PRIVATE")): continue
+            before = f.items[i - 1] if i else None
+            comment = before and (before.kind == "comment" or before.text.startswith(("LLM__PRIVATE", "extern LLM__PRIVATE"))) or "/*" in f.text.splitlines()[item.line - 1]
+            for name in item.names:
+                check(f"{f.name}: {name} says what it does", bool(comment), "a comment above the prototype expected")
+                used = any(name in g.words for g in users) or re.search(rf"\b{name}\b", tests)
+                check(f"{f.name}: {name} is used elsewhere", bool(used), "nobody else calls it: make it static in its file")
+
+
+def sizes(files):
+    lengths = []
+    generated = lambda text: re.sub(r"/\* generated: begin \*/.*?/\* generated: end \*/", "", text, flags=re.S)
+    for f in files.values():
+        text = generated(f.text)
+        lines = text.splitlines()
+        lengths.append(len(lines))
+        check(f"{f.name}: length", len(lines) <= LONGEST["file"], f"{len(lines)} lines, at most {LONGEST['file']}")
+        wide = [i + 1 for i, line in enumerate(lines) if len(line) > LONGEST["line"]]
+        check(f"{f.name}: width", not wide, f"lines {wide[:8]} are wider than {LONGEST['line']}")
+        for item in f.items:
+            if item.kind == "function" and item.names:
+                most = LONG_FUNCTIONS.get(item.names[0], (LONGEST["function"], ""))[0]
+                check(f"{f.name}: {item.names[0]}", item.lines <= most, f"{item.lines} lines, at most {most}")
+    median = statistics.median(lengths)
+    check("the median file", median <= LONGEST["median file"], f"{median} lines")
+    check("exceptions", len(LONG_FUNCTIONS) <= 10, f"{len(LONG_FUNCTIONS)} functions")
+    print(f"src/: {len(lengths)} files, {sum(lengths)} lines, median {median:.0f}, longest {max(lengths)}")
+
+
+def tags(files):
+    parts = {("api-" if f.layer == "api" else "") + f.path.stem for f in files.values()} | {"name"}
+    for path in [*(f.path for f in files.values()), SRC / "llm.h.in", SRC / "README.md"]:
+        if not path.exists(): continue
+        gone = sorted({t for t in re.findall(r">>([a-z][a-z0-9_-]+)", path.read_text()) if t not in parts})
+        check(f"{path}: tags", not gone, "no such part: " + " ".join(gone))
+
+
+def main():
+    if sys.argv[1:] not in ([], ["--fix"]): sys.exit(__doc__)
+    files = read()
+    if sys.argv[1:]:
+        fix(files, owners(files))
+        files = read()
+    own = owners(files)
+    made = subprocess.run([sys.executable, "src/amalgamate.py", "--check"], capture_output=True, text=True)
+    check("llm.h is what src/ gives", made.returncode == 0, made.stderr)
+    includes(files, own)
+    interfaces(files, own)
+    sizes(files)
+    tags(files)
+    print(f"{DONE['passed']} passed, {DONE['failed']} failed, 0 skipped")
+    sys.exit(1 if DONE["failed"] else 0)
+
+
+if __name__ == "__main__": main()

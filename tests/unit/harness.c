@@ -1,0 +1,23 @@
+/* The harness: counts, memory that fails, the list of groups. */
+#include "test.h"
+
+long test_allocations, test_fail_at;
+int test_passed, test_failed, test_skipped, test_argc;
+char **test_argv;
+test_group *test_groups;
+
+static int memory_fails(void) { return __atomic_add_fetch(&test_allocations, 1, __ATOMIC_RELAXED) == test_fail_at; }
+void *test_malloc(size_t n) { return memory_fails() ? NULL : malloc(n); }
+void *test_realloc(void *p, size_t n) { return memory_fails() ? NULL : realloc(p, n); }
+
+void test_register(test_group *g) {
+    test_group **at = &test_groups;
+    while (*at && strcmp((*at)->name, g->name) < 0) at = &(*at)->next;
+    g->next = *at;
+    *at = g;
+}
+
+int test_done(void) {
+    printf("%d passed, %d failed, %d skipped\n", test_passed, test_failed, test_skipped);
+    return test_failed != 0;
+}
