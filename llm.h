@@ -309,17 +309,17 @@ typedef struct llm_text {
     int failed;
 } llm_text;
 
-LLM_API void llm_text_add(llm_text *t, const char *bytes, size_t len);        /* bytes must not lie in t itself; it may move */
+LLM_API void llm_text_add(llm_text *t, const char *bytes, size_t len); /* bytes must not lie in t itself; it may move */
 LLM_API void llm_text_str(llm_text *t, const char *zero_terminated);
 LLM_API void llm_text_int(llm_text *t, int64_t value);
-LLM_API void llm_text_num(llm_text *t, double value); /* shortest text that reads back equal; null for infinity and NaN */
-LLM_API void llm_text_json(llm_text *t, const char *bytes, size_t len);       /* quoted and escaped; bad UTF-8 becomes U+FFFD */
+LLM_API void llm_text_num(llm_text *t, double value);                   /* shortest text that reads back equal; null for infinity and NaN */
+LLM_API void llm_text_json(llm_text *t, const char *bytes, size_t len); /* quoted and escaped; bad UTF-8 becomes U+FFFD */
 /* Appends JSON by a pattern in which ' stands for ", and: %s a text as it is, %q quoted (NULL: null), %Q quoted bytes and their number,
- * %d int, %l int64_t, %b true or false, %f double (infinities are 9999), %i ids and their number, %j a document and a node of it (-1: null),
- * %t an llm_text *, which is freed, %, a comma unless an object or list has just begun. */
+ * %d int, %l int64_t, %b true or false, %f double (infinities are 9999), %i ids and their number, %j a document and a node of it (-1:
+ * null), %t an llm_text *, which is freed, %, a comma unless an object or list has just begun. */
 LLM_API void llm_text_format(llm_text *t, const char *pattern, ...);
 LLM_API int64_t llm_text_chars(const char *bytes, size_t len); /* code points of valid UTF-8 */
-LLM_API void llm_text_free(llm_text *t);                                      /* leaves it as it was at first */
+LLM_API void llm_text_free(llm_text *t);                       /* leaves it as it was at first */
 
 /* The same rules for ids. */
 typedef struct llm_tokens {
@@ -345,32 +345,38 @@ LLM_API void llm_tokens_free(llm_tokens *t);
 typedef struct llm_json llm_json;
 
 typedef enum llm_json_type {
-    LLM_JSON_ABSENT = 0, LLM_JSON_NULL, LLM_JSON_BOOL, LLM_JSON_NUMBER, LLM_JSON_STRING, LLM_JSON_ARRAY, LLM_JSON_OBJECT
+    LLM_JSON_ABSENT = 0,
+    LLM_JSON_NULL,
+    LLM_JSON_BOOL,
+    LLM_JSON_NUMBER,
+    LLM_JSON_STRING,
+    LLM_JSON_ARRAY,
+    LLM_JSON_OBJECT
 } llm_json_type;
 
 typedef struct llm_json_limits {
-    int max_depth;    /* nesting; 0: 512; at most 4096 */
-    int max_tokens;   /* values and keys together; 0: 64 million */
-    int unique_keys;  /* refuse an object that has a key twice, or more than 4096 keys */
+    int max_depth;   /* nesting; 0: 512; at most 4096 */
+    int max_tokens;  /* values and keys together; 0: 64 million */
+    int unique_keys; /* refuse an object that has a key twice, or more than 4096 keys */
 } llm_json_limits;
 
 /* Parses `len` bytes (at most 2 GiB; copied). limits may be NULL. LLM_ERR_FORMAT for what is not JSON and LLM_ERR_LIMIT, both with the byte
  * offset; LLM_ERR_NOMEM. A duplicate key is no error without `unique_keys`: the first counts for llm_json_find, a walk meets both. Takes
  * about 20 bytes of memory a value beside the text. */
 LLM_API llm_result llm_json_parse(const char *text, size_t len, const llm_json_limits *limits, llm_json **out);
-LLM_API void llm_json_free(llm_json *doc);                                         /* NULL is fine */
-LLM_API llm_json_type llm_json_type_of(const llm_json *doc, int node);             /* of -1, or no document: LLM_JSON_ABSENT */
-LLM_API int llm_json_size(const llm_json *doc, int node);                          /* elements or members; else 0 */
-LLM_API int llm_json_first(const llm_json *doc, int node);                         /* first element, or value of the first member; -1 */
-LLM_API int llm_json_next(const llm_json *doc, int node);                          /* next element, or next member's value; -1 */
-LLM_API const char *llm_json_key(const llm_json *doc, int node, size_t *len);      /* key of a member's value; NULL for others */
-LLM_API int llm_json_find(const llm_json *doc, int object, const char *key);       /* the member's value, the first if twice; -1 */
-LLM_API const char *llm_json_str(const llm_json *doc, int node, size_t *len);      /* decoded bytes, NUL-terminated; NULL if no string */
-LLM_API int llm_json_num(const llm_json *doc, int node, double *out); /* 1 if a number that fits a double, else 0 and *out stays */
-LLM_API int llm_json_int(const llm_json *doc, int node, int64_t *out); /* 1 if a whole number that fits: 3, 3.0, not 3.5 or 3e0 */
-LLM_API int llm_json_bool(const llm_json *doc, int node, int *out);                /* 1 if true or false */
-LLM_API const char *llm_json_raw(const llm_json *doc, int node, size_t *len);      /* the source text of a number, true, false or null */
-LLM_API void llm_json_write(const llm_json *doc, int node, llm_text *out);         /* compact text of a node, key order kept */
+LLM_API void llm_json_free(llm_json *doc);                                    /* NULL is fine */
+LLM_API llm_json_type llm_json_type_of(const llm_json *doc, int node);        /* of -1, or no document: LLM_JSON_ABSENT */
+LLM_API int llm_json_size(const llm_json *doc, int node);                     /* elements or members; else 0 */
+LLM_API int llm_json_first(const llm_json *doc, int node);                    /* first element, or value of the first member; -1 */
+LLM_API int llm_json_next(const llm_json *doc, int node);                     /* next element, or next member's value; -1 */
+LLM_API const char *llm_json_key(const llm_json *doc, int node, size_t *len); /* key of a member's value; NULL for others */
+LLM_API int llm_json_find(const llm_json *doc, int object, const char *key);  /* the member's value, the first if twice; -1 */
+LLM_API const char *llm_json_str(const llm_json *doc, int node, size_t *len); /* decoded bytes, NUL-terminated; NULL if no string */
+LLM_API int llm_json_num(const llm_json *doc, int node, double *out);         /* 1 if a number that fits a double, else 0 and *out stays */
+LLM_API int llm_json_int(const llm_json *doc, int node, int64_t *out);        /* 1 if a whole number that fits: 3, 3.0, not 3.5 or 3e0 */
+LLM_API int llm_json_bool(const llm_json *doc, int node, int *out);           /* 1 if true or false */
+LLM_API const char *llm_json_raw(const llm_json *doc, int node, size_t *len); /* the source text of a number, true, false or null */
+LLM_API void llm_json_write(const llm_json *doc, int node, llm_text *out);    /* compact text of a node, key order kept */
 
 /* ---------------------------------------------------------------------------
  * >>api-model   A model: weights, tokenizer and chat template, read-only and shareable between engines and threads.
@@ -379,49 +385,51 @@ LLM_API void llm_json_write(const llm_json *doc, int node, llm_text *out);      
 typedef struct llm_model llm_model;
 
 typedef struct llm_model_config {
-    const char *tokenizer;        /* path of a folder, tokenizer.json, tokenizer.model, rank file or GGUF; NULL: the model's */
-    const char *chat_template;    /* path of a template, or the template itself (has a '{'); NULL: the model's */
+    const char *tokenizer;          /* path of a folder, tokenizer.json, tokenizer.model, rank file or GGUF; NULL: the model's */
+    const char *chat_template;      /* path of a template, or the template itself (has a '{'); NULL: the model's */
     const char *chat_template_name; /* of several templates in one file: "tool_use", ...; NULL: "default" */
-    int vocab_only;               /* tokenizer and template only: no weights, no config.json needed */
-    int dummy_weights;            /* random weights from config.json alone (--load-format dummy): 1: bf16; on a GPU 2: e4m3, 3: Q4_0 */
-    int no_mmap;                  /* read files instead of mapping them */
-    llm_log_fn log;               /* NULL: silent */
+    int vocab_only;                 /* tokenizer and template only: no weights, no config.json needed */
+    int dummy_weights;              /* random weights from config.json alone (--load-format dummy): 1: bf16; on a GPU 2: e4m3, 3: Q4_0 */
+    int no_mmap;                    /* read files instead of mapping them */
+    llm_log_fn log;                 /* NULL: silent */
     void *log_user;
 } llm_model_config;
 
 typedef struct llm_model_info {
     const char *path, *architecture, *family, *format; /* format: "gguf" or "safetensors" */
-    const char *file_type;        /* what most weight bytes are: "Q4_1", "BF16", ... */
+    const char *file_type;                             /* what most weight bytes are: "Q4_1", "BF16", ... */
     int64_t n_params, weight_bytes;
     int32_t n_layers, hidden_size, n_heads, n_kv_heads, head_dim, vocab_size, max_position_embeddings;
     int32_t n_experts, n_experts_used, sliding_window;
     int32_t bos_id, eos_id, pad_id, unk_id; /* -1: none */
-    const int32_t *stop_ids;      /* every id that ends an answer: eos ids of generation_config.json, end of turn */
+    const int32_t *stop_ids;                /* every id that ends an answer: eos ids of generation_config.json, end of turn */
     int32_t n_stop_ids;
     int32_t n_tensors;
-    const char *tokenizer_kind;   /* "BPE", "Unigram", "WordPiece", "SPM" */
-    const char *chat_template;    /* its text; NULL: none */
-    int32_t max_model_len;        /* longest sequence; above max_position_embeddings where the rotary scaling grows with the prompt */
-    int64_t step_bytes;           /* of the weights that a step of one token reads: no untied embedding, of the experts those used */
+    const char *tokenizer_kind; /* "BPE", "Unigram", "WordPiece", "SPM" */
+    const char *chat_template;  /* its text; NULL: none */
+    int32_t max_model_len;      /* longest sequence; above max_position_embeddings where the rotary scaling grows with the prompt */
+    int64_t step_bytes;         /* of the weights that a step of one token reads: no untied embedding, of the experts those used */
 } llm_model_info;
 
-/* Opens a GGUF file (the first of split files) or a Hugging Face folder. Every header, setting and tensor shape is checked here, so what opens
- * can run; weights are mapped, not read. cfg may be NULL. Any thread. On error *out is NULL: LLM_ERR_IO (no such file, not a regular one),
- * LLM_ERR_FORMAT (which file, which field, what was expected), LLM_ERR_UNSUPPORTED (a family, type or variant that is not in this version). */
+/* Opens a GGUF file (the first of split files) or a Hugging Face folder. Every header, setting and tensor shape is checked here, so what
+ * opens can run; weights are mapped, not read. cfg may be NULL. Any thread. On error *out is NULL: LLM_ERR_IO (no such file, not a regular
+ * one), LLM_ERR_FORMAT (which file, which field, what was expected), LLM_ERR_UNSUPPORTED (a family, type or variant that is not in this
+ * version). */
 LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out);
-LLM_API void llm_model_close(llm_model *model); /* NULL is fine; close its engines first */
+LLM_API void llm_model_close(llm_model *model);                           /* NULL is fine; close its engines first */
 LLM_API const llm_model_info *llm_model_get_info(const llm_model *model); /* lives as long as the model; cannot fail */
 
-/* One tensor of the file, for listings: i < info->n_tensors. shape is row-major (outermost first), 1 beyond n_dims. Any pointer may be NULL;
- * texts live as long as the model. */
-LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **name, const char **type, int64_t shape[4], int *n_dims, int64_t *bytes);
+/* One tensor of the file, for listings: i < info->n_tensors. shape is row-major (outermost first), 1 beyond n_dims. Any pointer may be
+ * NULL; texts live as long as the model. */
+LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **name, const char **type, int64_t shape[4], int *n_dims,
+                                    int64_t *bytes);
 
 /* Path of a model by its hub name ORG/NAME in the local cache (cache_dir: .../hub), newest snapshot. LLM_ERR_IO if it is not there. */
 LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_text *path);
 
-/* An EAGLE head's folder in SafeAILab's layout becomes one in vLLM's: config.json and model.safetensors in the folder `to`, made if it is not
- * there; `to` may be `head`. base: the model's folder, whose output layer vLLM 0.6 wants beside the head; NULL: without. The names of the
- * files that hold the tensors may be given, plain names of .safetensors files in these folders; NULL: as usual. */
+/* An EAGLE head's folder in SafeAILab's layout becomes one in vLLM's: config.json and model.safetensors in the folder `to`, made if it is
+ * not there; `to` may be `head`. base: the model's folder, whose output layer vLLM 0.6 wants beside the head; NULL: without. The names of
+ * the files that hold the tensors may be given, plain names of .safetensors files in these folders; NULL: as usual. */
 LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, const char *base, const char *base_file, const char *to);
 
 /* ---------------------------------------------------------------------------
@@ -431,10 +439,10 @@ LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, co
  */
 
 enum {
-    LLM_TOK_ADD_SPECIAL = 1,   /* put BOS/EOS where the model's own tokenizer does */
-    LLM_TOK_PARSE_SPECIAL = 2, /* text such as <|im_end|> becomes the special token */
+    LLM_TOK_ADD_SPECIAL = 1,    /* put BOS/EOS where the model's own tokenizer does */
+    LLM_TOK_PARSE_SPECIAL = 2,  /* text such as <|im_end|> becomes the special token */
     LLM_DETOK_KEEP_SPECIAL = 4, /* special tokens appear in the text */
-    LLM_TOK_GUARDED = 8        /* the text is guarded, see llm_guard */
+    LLM_TOK_GUARDED = 8         /* the text is guarded, see llm_guard */
 };
 
 /* Appends the ids of `len` bytes of UTF-8 (a bad byte counts as U+FFFD). */
@@ -452,14 +460,15 @@ LLM_API llm_result llm_detok_flush(llm_detok *d, llm_text *out);
 LLM_API void llm_detok_reset(llm_detok *d);
 LLM_API void llm_detok_free(llm_detok *d);
 
-LLM_API int32_t llm_vocab_size(const llm_model *model);                                      /* ids the tokenizer knows: 0 .. n-1 */
-LLM_API int32_t llm_token_id(const llm_model *model, const char *token);                     /* of an exact token; -1 */
-LLM_API llm_result llm_token_bytes(const llm_model *model, int32_t id, llm_text *out);       /* the bytes it stands for, as in the middle of a text */
+LLM_API int32_t llm_vocab_size(const llm_model *model);                  /* ids the tokenizer knows: 0 .. n-1 */
+LLM_API int32_t llm_token_id(const llm_model *model, const char *token); /* of an exact token; -1 */
+LLM_API llm_result llm_token_bytes(const llm_model *model, int32_t id,
+                                   llm_text *out); /* the bytes it stands for, as in the middle of a text */
 LLM_API int llm_token_is_special(const llm_model *model, int32_t id);
 
-/* A stranger's text for the middle of a prompt. Appends it with marks (U+FDD0), so that LLM_TOK_PARSE_SPECIAL | LLM_TOK_GUARDED finds none of
- * the model's control tokens in it, wherever it stands; without the marks, which that takes away, it is as it was. Chat templates do it to
- * all of their context (llm_render_options). llm_unguard appends the text without marks. */
+/* A stranger's text for the middle of a prompt. Appends it with marks (U+FDD0), so that LLM_TOK_PARSE_SPECIAL | LLM_TOK_GUARDED finds none
+ * of the model's control tokens in it, wherever it stands; without the marks, which that takes away, it is as it was. Chat templates do it
+ * to all of their context (llm_render_options). llm_unguard appends the text without marks. */
 LLM_API llm_result llm_guard(const llm_model *model, const char *text, size_t len, llm_text *out);
 LLM_API void llm_unguard(const char *text, size_t len, llm_text *out);
 
@@ -471,8 +480,8 @@ LLM_API void llm_unguard(const char *text, size_t len, llm_text *out);
 typedef struct llm_template llm_template;
 
 /* Parses `len` bytes of a template (copied; at most 16 MiB). LLM_ERR_TEMPLATE with the line for what jinja2 refuses too, or for what is
- * not here (include, import, extends, block, with, raw; see >>template); LLM_ERR_LIMIT, LLM_ERR_NOMEM. A template from a stranger does no harm: rendering is bounded in steps, memory
- * and output. */
+ * not here (include, import, extends, block, with, raw; see >>template); LLM_ERR_LIMIT, LLM_ERR_NOMEM. A template from a stranger does no
+ * harm: rendering is bounded in steps, memory and output. */
 LLM_API llm_result llm_template_open(const char *text, size_t len, llm_template **out);
 LLM_API void llm_template_close(llm_template *t); /* NULL is fine */
 
@@ -527,7 +536,7 @@ typedef enum llm_reasoning_kind {
 /* Splits one answer as it arrives; fill it in with llm_reasoning_begin. Nothing to free; a copy goes on by itself. */
 typedef struct llm_reasoning {
     llm_reasoning_kind kind;
-    int thinking;  /* what comes next belongs to the reasoning */
+    int thinking; /* what comes next belongs to the reasoning */
     int started, n_held;
     char held[32]; /* may be the beginning of a tag */
 } llm_reasoning;
@@ -559,7 +568,7 @@ typedef struct llm_tool_call {
  * answer's form, so arguments need not be whole before they are told. most: calls after that many are dropped; 0: no bound. */
 typedef struct llm_tool_parser llm_tool_parser;
 LLM_API llm_tool_parser *llm_tool_parser_create(int format, int exact, const llm_json *tools, int list, int32_t most); /* NULL: no memory */
-LLM_API void llm_tool_parser_free(llm_tool_parser *p); /* NULL is fine */
+LLM_API void llm_tool_parser_free(llm_tool_parser *p);                                                                 /* NULL is fine */
 /* Text that belongs to no call is appended to content. What looked like a call and is none is text. */
 LLM_API void llm_tool_parser_push(llm_tool_parser *p, const char *piece, size_t len, llm_text *content);
 LLM_API void llm_tool_parser_end(llm_tool_parser *p, llm_text *content);
@@ -581,24 +590,24 @@ LLM_API int llm_tools_are_special(const llm_model *model, int format);
 typedef struct llm_grammar llm_grammar; /* compiled; may be used by many requests at once */
 
 typedef enum llm_grammar_kind {
-    LLM_GRAMMAR_JSON_SCHEMA = 1,   /* a schema of draft 2020-12 or draft-07: what cannot be enforced is refused with its JSON pointer */
-    LLM_GRAMMAR_JSON_OBJECT,       /* any JSON object; the text is not looked at */
-    LLM_GRAMMAR_REGEX,             /* the whole answer matches */
-    LLM_GRAMMAR_CHOICE,            /* a JSON list of strings: the answer is one of them */
-    LLM_GRAMMAR_GBNF,              /* llama.cpp's notation; the rule "root" */
-    LLM_GRAMMAR_STRUCTURAL_TAG     /* {"structures": [{"begin", "schema", "end"}], "triggers": [...]} */
+    LLM_GRAMMAR_JSON_SCHEMA = 1, /* a schema of draft 2020-12 or draft-07: what cannot be enforced is refused with its JSON pointer */
+    LLM_GRAMMAR_JSON_OBJECT,     /* any JSON object; the text is not looked at */
+    LLM_GRAMMAR_REGEX,           /* the whole answer matches */
+    LLM_GRAMMAR_CHOICE,          /* a JSON list of strings: the answer is one of them */
+    LLM_GRAMMAR_GBNF,            /* llama.cpp's notation; the rule "root" */
+    LLM_GRAMMAR_STRUCTURAL_TAG   /* {"structures": [{"begin", "schema", "end"}], "triggers": [...]} */
 } llm_grammar_kind;
 
 typedef struct llm_grammar_config {
     llm_grammar_kind kind;
-    const char *text;              /* at most 1 MiB */
+    const char *text; /* at most 1 MiB */
     size_t len;
-    const char *space;             /* a regex of what may stand between the tokens of JSON; NULL: one space or none */
-    const char *after;             /* free text up to this marker comes first ("</think>"), at most 127 bytes; NULL: none */
+    const char *space; /* a regex of what may stand between the tokens of JSON; NULL: one space or none */
+    const char *after; /* free text up to this marker comes first ("</think>"), at most 127 bytes; NULL: none */
 } llm_grammar_config;
 
-/* Compiles a grammar, or finds it among the model's latest. The model gives the vocabulary and must outlive it; NULL: bytes only, no masks. On error *out is
- * NULL. Any thread. */
+/* Compiles a grammar, or finds it among the model's latest. The model gives the vocabulary and must outlive it; NULL: bytes only, no masks.
+ * On error *out is NULL. Any thread. */
 LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_config *cfg, llm_grammar **out);
 LLM_API void llm_grammar_close(llm_grammar *grammar); /* NULL is fine; requests and matchers that use it keep it */
 
@@ -634,25 +643,25 @@ typedef struct llm_early_stop {
 
 /* All zero: greedy, at most 256 tokens. llm_sampling_default fills in what the model's generation_config.json and vLLM say. */
 typedef struct llm_sampling {
-    int32_t max_tokens;        /* of the answer; 0: 256; -1: up to the context's end */
-    int32_t min_tokens;        /* EOS and stops are forbidden before */
-    float temperature;         /* 0 to 2; below 1e-5: greedy */
-    float top_p;               /* 0 to 1; 0 or 1: off */
-    float min_p;               /* 0 to 1; 0: off */
-    int32_t top_k;             /* 0 or -1: off */
-    float repetition_penalty;  /* above 0 to 2; 0 or 1: off */
-    float presence_penalty;    /* -2 to 2 */
-    float frequency_penalty;   /* -2 to 2 */
-    int32_t has_seed;          /* 0: the engine draws one (llm_request_seed tells it). Answer i of n is drawn as that of a request with seed + i */
+    int32_t max_tokens;       /* of the answer; 0: 256; -1: up to the context's end */
+    int32_t min_tokens;       /* EOS and stops are forbidden before */
+    float temperature;        /* 0 to 2; below 1e-5: greedy */
+    float top_p;              /* 0 to 1; 0 or 1: off */
+    float min_p;              /* 0 to 1; 0: off */
+    int32_t top_k;            /* 0 or -1: off */
+    float repetition_penalty; /* above 0 to 2; 0 or 1: off */
+    float presence_penalty;   /* -2 to 2 */
+    float frequency_penalty;  /* -2 to 2 */
+    int32_t has_seed; /* 0: the engine draws one (llm_request_seed tells it). Answer i of n is drawn as that of a request with seed + i */
     int64_t seed;
-    int32_t n;                 /* answers to one prompt; 0: 1; at most 128 */
-    int32_t best_of;           /* 0: n; the n best of so many by cumulative log-probability */
-    int32_t ignore_eos;        /* EOS may be generated and does not end the answer */
-    int32_t skip_special_tokens_off;   /* 1: special tokens appear in the text */
+    int32_t n;                       /* answers to one prompt; 0: 1; at most 128 */
+    int32_t best_of;                 /* 0: n; the n best of so many by cumulative log-probability */
+    int32_t ignore_eos;              /* EOS may be generated and does not end the answer */
+    int32_t skip_special_tokens_off; /* 1: special tokens appear in the text */
     int32_t include_stop_str_in_output;
-    int32_t logprobs;          /* 0: none; k + 1: the token's and the k most likely; raw log-softmax of the model */
-    int32_t prompt_logprobs;   /* the same for the prompt's tokens */
-    const char *const *stop;   /* n_stop strings that end the answer */
+    int32_t logprobs;        /* 0: none; k + 1: the token's and the k most likely; raw log-softmax of the model */
+    int32_t prompt_logprobs; /* the same for the prompt's tokens */
+    const char *const *stop; /* n_stop strings that end the answer */
     int32_t n_stop;
     const int32_t *stop_token_ids;
     int32_t n_stop_token_ids;
@@ -660,11 +669,11 @@ typedef struct llm_sampling {
     int32_t n_bad_words;
     const llm_logit_bias *logit_bias;
     int32_t n_logit_bias;
-    llm_early_stop early_stop; /* of this request; enable 0: the engine's */
+    llm_early_stop early_stop;   /* of this request; enable 0: the engine's */
     struct llm_grammar *grammar; /* the form every answer must have; the request keeps it. Not together with use_beam_search. NULL: none */
-    int32_t use_beam_search;   /* best_of beams, all at once; the n answers of the best score. No sampling, no events before the end */
-    float length_penalty;      /* score: sum of log-probabilities / (tokens of prompt and answer)^length_penalty; llm_sampling_default: 1 */
-    int32_t early_stopping;    /* the search ends with best_of answers: 0: when none likely is better; 1: at once; 2: when none can be */
+    int32_t use_beam_search;     /* best_of beams, all at once; the n answers of the best score. No sampling, no events before the end */
+    float length_penalty;   /* score: sum of log-probabilities / (tokens of prompt and answer)^length_penalty; llm_sampling_default: 1 */
+    int32_t early_stopping; /* the search ends with best_of answers: 0: when none likely is better; 1: at once; 2: when none can be */
 } llm_sampling;
 
 LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s);
@@ -688,16 +697,49 @@ LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
-    LLM_TYPE_F32 = 0, LLM_TYPE_F16 = 1, LLM_TYPE_Q4_0 = 2, LLM_TYPE_Q4_1 = 3, LLM_TYPE_Q5_0 = 6, LLM_TYPE_Q5_1 = 7, LLM_TYPE_Q8_0 = 8,
-    LLM_TYPE_Q2_K = 10, LLM_TYPE_Q3_K = 11, LLM_TYPE_Q4_K = 12, LLM_TYPE_Q5_K = 13, LLM_TYPE_Q6_K = 14, LLM_TYPE_IQ4_NL = 20,
-    LLM_TYPE_IQ4_XS = 23, LLM_TYPE_I8 = 24, LLM_TYPE_I16 = 25, LLM_TYPE_I32 = 26, LLM_TYPE_I64 = 27, LLM_TYPE_F64 = 28, LLM_TYPE_BF16 = 30,
-    LLM_TYPE_MXFP4 = 39, LLM_TYPE_F8_E4M3 = 1000, LLM_TYPE_F8_E5M2 = 1001, LLM_TYPE_U8 = 1002, LLM_TYPE_BOOL = 1003, LLM_TYPE_U16 = 1004,
-    LLM_TYPE_U32 = 1005, LLM_TYPE_U64 = 1006,
+    LLM_TYPE_F32 = 0,
+    LLM_TYPE_F16 = 1,
+    LLM_TYPE_Q4_0 = 2,
+    LLM_TYPE_Q4_1 = 3,
+    LLM_TYPE_Q5_0 = 6,
+    LLM_TYPE_Q5_1 = 7,
+    LLM_TYPE_Q8_0 = 8,
+    LLM_TYPE_Q2_K = 10,
+    LLM_TYPE_Q3_K = 11,
+    LLM_TYPE_Q4_K = 12,
+    LLM_TYPE_Q5_K = 13,
+    LLM_TYPE_Q6_K = 14,
+    LLM_TYPE_IQ4_NL = 20,
+    LLM_TYPE_IQ4_XS = 23,
+    LLM_TYPE_I8 = 24,
+    LLM_TYPE_I16 = 25,
+    LLM_TYPE_I32 = 26,
+    LLM_TYPE_I64 = 27,
+    LLM_TYPE_F64 = 28,
+    LLM_TYPE_BF16 = 30,
+    LLM_TYPE_MXFP4 = 39,
+    LLM_TYPE_F8_E4M3 = 1000,
+    LLM_TYPE_F8_E5M2 = 1001,
+    LLM_TYPE_U8 = 1002,
+    LLM_TYPE_BOOL = 1003,
+    LLM_TYPE_U16 = 1004,
+    LLM_TYPE_U32 = 1005,
+    LLM_TYPE_U64 = 1006,
     LLM_TYPE_RANDOM = 2000, /* no data: the backend makes seeded random values (load-format dummy) */
-    LLM_TYPE_RANDOM_F8, LLM_TYPE_RANDOM_Q4 /* ... and a GPU keeps them as e4m3, or as Q4_0 does; elsewhere as the first */
+    LLM_TYPE_RANDOM_F8,
+    LLM_TYPE_RANDOM_Q4 /* ... and a GPU keeps them as e4m3, or as Q4_0 does; elsewhere as the first */
 } llm_type;
 
-typedef enum llm_kv_type { LLM_KV_AUTO = 0, LLM_KV_F32, LLM_KV_F16, LLM_KV_BF16, LLM_KV_FP8_E4M3, LLM_KV_FP8_E5M2, LLM_KV_INT8, LLM_KV_INT4 } llm_kv_type;
+typedef enum llm_kv_type {
+    LLM_KV_AUTO = 0,
+    LLM_KV_F32,
+    LLM_KV_F16,
+    LLM_KV_BF16,
+    LLM_KV_FP8_E4M3,
+    LLM_KV_FP8_E5M2,
+    LLM_KV_INT8,
+    LLM_KV_INT4
+} llm_kv_type;
 typedef enum llm_compute { LLM_COMPUTE_AUTO = 0, LLM_COMPUTE_F32, LLM_COMPUTE_BF16, LLM_COMPUTE_F16 } llm_compute;
 
 typedef struct llm_backend_ctx llm_backend_ctx; /* the open devices */
@@ -706,37 +748,37 @@ typedef struct llm_weight llm_weight;           /* a packed matrix, table or vec
 
 /* Some rows of a stored row-major matrix. Several stacked segments make a weight (q, k and v; rows of several shards). */
 typedef struct llm_segment {
-    const void *data;      /* first element of the stored matrix (stored_rows, stored_cols) */
-    int32_t type;          /* llm_type */
-    int32_t transposed;    /* 1: stored as (in, out): the weight's row r is the stored column r */
-    int64_t stored_cols;   /* elements of one stored row */
+    const void *data;              /* first element of the stored matrix (stored_rows, stored_cols) */
+    int32_t type;                  /* llm_type */
+    int32_t transposed;            /* 1: stored as (in, out): the weight's row r is the stored column r */
+    int64_t stored_cols;           /* elements of one stored row */
     int64_t row, n_rows, row_step; /* the weight's rows: row, row + row_step, ... (row_step 0 means 1) */
-    int64_t col, n_cols;   /* the columns taken */
-    float scale;           /* each value is multiplied by it; 0 means 1 (per-tensor fp8 scales) */
-    int32_t mapped;        /* 1: `data` stands in a mapped file, whose pages may be given back once they were read */
-    const float *scales;   /* of each stored row, besides: int8 and fp8 with a scale a channel; NULL: 1. Not of a transposed one */
+    int64_t col, n_cols;           /* the columns taken */
+    float scale;                   /* each value is multiplied by it; 0 means 1 (per-tensor fp8 scales) */
+    int32_t mapped;                /* 1: `data` stands in a mapped file, whose pages may be given back once they were read */
+    const float *scales;           /* of each stored row, besides: int8 and fp8 with a scale a channel; NULL: 1. Not of a transposed one */
 } llm_segment;
 
 typedef enum llm_role {
-    LLM_ROLE_VECTOR = 0,      /* rows * cols values kept as f32, usually one column: norm weights, biases, sinks, inverse frequencies;
+    LLM_ROLE_VECTOR = 0,          /* rows * cols values kept as f32, usually one column: norm weights, biases, sinks, inverse frequencies;
                                  `add` is added to each */
-    LLM_ROLE_EMBED = 1,       /* (vocab, hidden), rows are gathered */
-    LLM_ROLE_LINEAR = 2,      /* (out, in) */
-    LLM_ROLE_GATE_UP = 3,     /* (2 * ff, in): ff gate rows, then ff up rows; the backend may interleave them */
-    LLM_ROLE_EXPERTS = 4,     /* n_experts matrices (out, in), stacked by rows */
+    LLM_ROLE_EMBED = 1,           /* (vocab, hidden), rows are gathered */
+    LLM_ROLE_LINEAR = 2,          /* (out, in) */
+    LLM_ROLE_GATE_UP = 3,         /* (2 * ff, in): ff gate rows, then ff up rows; the backend may interleave them */
+    LLM_ROLE_EXPERTS = 4,         /* n_experts matrices (out, in), stacked by rows */
     LLM_ROLE_EXPERTS_GATE_UP = 5, /* n_experts of (2 * ff, in), stacked by rows */
-    LLM_ROLE_MLA_UP = 6,      /* kv_b of latent attention: (n_heads * (nope + v), rank) */
-    LLM_ROLE_HEAD = 7         /* as LINEAR, for the output layer, whose input may be rounded more finely */
+    LLM_ROLE_MLA_UP = 6,          /* kv_b of latent attention: (n_heads * (nope + v), rank) */
+    LLM_ROLE_HEAD = 7             /* as LINEAR, for the output layer, whose input may be rounded more finely */
 } llm_role;
 
 typedef struct llm_weight_desc {
-    const char *name;       /* for messages */
+    const char *name; /* for messages */
     llm_role role;
     const llm_segment *segments;
     int32_t n_segments;
-    int32_t n_experts;      /* EXPERTS*: > 0 */
-    int64_t rows, cols;     /* of the whole weight: all segments' rows; cols of each segment */
-    float add;              /* VECTOR: added to every value (Gemma stores w - 1) */
+    int32_t n_experts;  /* EXPERTS*: > 0 */
+    int64_t rows, cols; /* of the whole weight: all segments' rows; cols of each segment */
+    float add;          /* VECTOR: added to every value (Gemma stores w - 1) */
 } llm_weight_desc;
 
 /* KV geometry of one layer on one rank. Latent attention: n_kv_heads 1, head_dim rank + rope, v_head_dim 0. */
@@ -745,31 +787,32 @@ typedef struct llm_kv_layer {
 } llm_kv_layer;
 
 typedef struct llm_backend_config {
-    int32_t n_ranks;        /* tensor parallel size, times n_stages; 0: 1 */
-    int32_t n_threads;      /* CPU; 0: all cores this process may use */
-    const char *isa;        /* CPU; NULL: the best this CPU has */
-    llm_compute compute;    /* F32: everything in f32, also with quantised weights */
-    llm_kv_type kv_type;    /* AUTO: F16, on a CPU that multiplies bf16 BF16; F32 when compute is F32 */
-    int32_t batch_invariant; /* the CPU always is */
+    int32_t n_ranks;           /* tensor parallel size, times n_stages; 0: 1 */
+    int32_t n_threads;         /* CPU; 0: all cores this process may use */
+    const char *isa;           /* CPU; NULL: the best this CPU has */
+    llm_compute compute;       /* F32: everything in f32, also with quantised weights */
+    llm_kv_type kv_type;       /* AUTO: F16, on a CPU that multiplies bf16 BF16; F32 when compute is F32 */
+    int32_t batch_invariant;   /* the CPU always is */
     double memory_utilization; /* GPU: share of its memory */
-    int32_t max_rows;       /* tokens in one step at most */
-    int32_t max_out;        /* rows with logits in one step at most */
-    int32_t max_seqs;       /* sequences in one step at most */
+    int32_t max_rows;          /* tokens in one step at most */
+    int32_t max_out;           /* rows with logits in one step at most */
+    int32_t max_seqs;          /* sequences in one step at most */
     int32_t max_pages_per_seq;
     llm_log_fn log;
     void *log_user;
-    llm_result (*error)(llm_result r, const char *sentence); /* where a backend of another library leaves its sentences: llm_backend_error */
-    int32_t device_draws;   /* steps will have draws: memory for them is taken at open time */
-    int32_t enforce_eager;  /* GPU: steps are not recorded for replay */
-    int32_t max_seq_len_to_capture; /* GPU: steps with longer sequences neither; 0: no limit */
-    double step_timeout;    /* GPU: seconds after which a step counts as lost; 0: 300 */
-    int32_t n_stages;       /* of a pipeline: ranks [s n / n_stages, (s + 1) n / n_stages) are stage s, and sums and logits are shared among
+    llm_result (*error)(llm_result r,
+                        const char *sentence); /* where a backend of another library leaves its sentences: llm_backend_error */
+    int32_t device_draws;                      /* steps will have draws: memory for them is taken at open time */
+    int32_t enforce_eager;                     /* GPU: steps are not recorded for replay */
+    int32_t max_seq_len_to_capture;            /* GPU: steps with longer sequences neither; 0: no limit */
+    double step_timeout;                       /* GPU: seconds after which a step counts as lost; 0: 300 */
+    int32_t n_stages; /* of a pipeline: ranks [s n / n_stages, (s + 1) n / n_stages) are stage s, and sums and logits are shared among
                                them alone; n_ranks counts all. 0: 1 */
     struct llm_spent *spent; /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds */
 } llm_backend_config;
 
-/* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of keys and
- * values, that were read; operations, where a multiply-add is two. */
+/* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of
+ * keys and values, that were read; operations, where a multiply-add is two. */
 enum { LLM_SPENT_EMBED = 0, LLM_SPENT_LINEAR, LLM_SPENT_ATTENTION, LLM_SPENT_HEAD, LLM_SPENT_NORM, LLM_SPENT_KINDS };
 typedef struct llm_spent {
     double seconds, bytes, ops;
@@ -777,11 +820,11 @@ typedef struct llm_spent {
 
 /* What a recorded step depends on. The CPU gets exact counts; a GPU pads them to buckets. */
 typedef struct llm_shape {
-    int32_t n_rows;         /* token rows */
+    int32_t n_rows; /* token rows */
     int32_t n_seqs;
-    int32_t n_out;          /* rows that go through the head */
-    int32_t lora;           /* 1: a sequence has an adapter */
-    int32_t program;        /* which network's operations: 0 the model's, 1 those of its draft model or EAGLE head */
+    int32_t n_out;   /* rows that go through the head */
+    int32_t lora;    /* 1: a sequence has an adapter */
+    int32_t program; /* which network's operations: 0 the model's, 1 those of its draft model or EAGLE head */
 } llm_shape;
 
 /* A token that the device chooses from a row of logits, exactly as llm_sample does, so that the next step need not wait for the host. */
@@ -790,48 +833,53 @@ typedef struct llm_draw {
     const llm_sampling *sampling; /* temperature, penalties, logit_bias, top_k, top_p, min_p: all else is the caller's to do */
     uint64_t seed;
     int64_t position;
-    int32_t also;           /* a token whose log-probability is wanted too */
-    int32_t row;            /* the host wants to read the logits as well */
-    const uint32_t *allowed; /* (vocab + 31) / 32: a bit for each token that may be drawn; NULL: all */
+    int32_t also;                 /* a token whose log-probability is wanted too */
+    int32_t row;                  /* the host wants to read the logits as well */
+    const uint32_t *allowed;      /* (vocab + 31) / 32: a bit for each token that may be drawn; NULL: all */
     const int32_t *used, *counts; /* (n_used) for penalties: tokens of prompt and answer, each once, and how often the answer has it; the
                                row's own comes besides, if a device drew it */
-    int32_t n_used;         /* with the biases at most LLM_DRAW_CHANGES / max_out */
+    int32_t n_used;               /* with the biases at most LLM_DRAW_CHANGES / max_out */
 } llm_draw;
 
 enum { LLM_DRAW_CHANGES = 1 << 19 };
 
 typedef struct llm_drawn {
-    int32_t id;             /* -1: the logits are not finite */
-    float logprob;          /* raw log-softmax */
-    float also;             /* the same of llm_draw's other token */
-    float prob;             /* after rules and temperature (greedy: temperature 1), before min-p, top-k and top-p */
-    double log_sum;         /* of the raw logits: log of the sum of exponentials */
+    int32_t id;     /* -1: the logits are not finite */
+    float logprob;  /* raw log-softmax */
+    float also;     /* the same of llm_draw's other token */
+    float prob;     /* after rules and temperature (greedy: temperature 1), before min-p, top-k and top-p */
+    double log_sum; /* of the raw logits: log of the sum of exponentials */
 } llm_drawn;
 
 /* Everything that changes from step to step. The rows of a sequence stand together, in order of position. */
 typedef struct llm_step {
     llm_shape shape;
-    const int32_t *tokens;       /* (n_rows) */
-    const int32_t *positions;    /* (n_rows); with 3 position rows (3, n_rows) */
-    int32_t n_position_rows;     /* 1 or 3 */
-    const int32_t *seq_of_row;   /* (n_rows) index 0 .. n_seqs-1 */
-    const int32_t *seq_begin;    /* (n_seqs + 1) first row of each sequence */
-    const int32_t *seq_len;      /* (n_seqs) tokens in the KV cache after this step */
-    const int32_t *seq_rope;     /* (n_seqs) which of the rope op's variants */
-    const float *seq_rope_base;  /* (n_seqs) multiplies the RoPE base (dynamic NTK); 1 is neutral */
-    const int32_t *pages;        /* (n_seqs, page_stride) page numbers of each sequence, from position 0 on */
+    const int32_t *tokens;      /* (n_rows) */
+    const int32_t *positions;   /* (n_rows); with 3 position rows (3, n_rows) */
+    int32_t n_position_rows;    /* 1 or 3 */
+    const int32_t *seq_of_row;  /* (n_rows) index 0 .. n_seqs-1 */
+    const int32_t *seq_begin;   /* (n_seqs + 1) first row of each sequence */
+    const int32_t *seq_len;     /* (n_seqs) tokens in the KV cache after this step */
+    const int32_t *seq_rope;    /* (n_seqs) which of the rope op's variants */
+    const float *seq_rope_base; /* (n_seqs) multiplies the RoPE base (dynamic NTK); 1 is neutral */
+    const int32_t *pages;       /* (n_seqs, page_stride) page numbers of each sequence, from position 0 on */
     int32_t page_stride;
-    const int32_t *out_rows;     /* (n_out) rows whose logits are wanted, ascending */
+    const int32_t *out_rows; /* (n_out) rows whose logits are wanted, ascending */
     /* For devices that run one step ahead of the host; else NULL. */
-    const int32_t *token_from;   /* (n_rows) -1: tokens[row]; else the out row of the step before whose drawn token stands here */
-    const llm_draw *draws;       /* (n_out); what they point to is copied, too */
-    const int32_t *seq_lora;     /* (n_seqs) slot of each sequence's adapter, -1: none; NULL: nobody has one */
+    const int32_t *token_from; /* (n_rows) -1: tokens[row]; else the out row of the step before whose drawn token stands here */
+    const llm_draw *draws;     /* (n_out); what they point to is copied, too */
+    const int32_t *seq_lora;   /* (n_seqs) slot of each sequence's adapter, -1: none; NULL: nobody has one */
 } llm_step;
 
 typedef enum llm_rows { LLM_ROWS_TOKENS = 0, LLM_ROWS_OUT = 1 } llm_rows;
 typedef enum llm_norm_kind { LLM_NORM_NONE = 0, LLM_NORM_RMS = 1, LLM_NORM_LAYER = 2 } llm_norm_kind;
 typedef enum llm_act {
-    LLM_ACT_NONE = 0, LLM_ACT_SILU, LLM_ACT_GELU, LLM_ACT_GELU_TANH, LLM_ACT_RELU, LLM_ACT_RELU2,
+    LLM_ACT_NONE = 0,
+    LLM_ACT_SILU,
+    LLM_ACT_GELU,
+    LLM_ACT_GELU_TANH,
+    LLM_ACT_RELU,
+    LLM_ACT_RELU2,
     LLM_ACT_SWIGLU_OAI /* gpt-oss: g = min(g, limit), u = clamp(u, -limit, limit); (u + 1) * g * sigmoid(1.702 g) */
 } llm_act;
 
@@ -840,29 +888,30 @@ typedef struct llm_embed_op {
     const llm_weight *table;     /* EMBED (vocab, hidden) */
     const llm_weight *positions; /* EMBED (n_positions, hidden) added at positions + position_offset; NULL: none */
     int32_t position_offset;
-    int32_t vocab_begin;         /* rank's first row of a split table; rows of other ranks give zeros */
-    float scale;                 /* of the token's row; 0 means 1 */
+    int32_t vocab_begin; /* rank's first row of a split table; rows of other ranks give zeros */
+    float scale;         /* of the token's row; 0 means 1 */
 } llm_embed_op;
 
 /* cos and sin of every row's position, once a step: dst (n_rows, 2 * rope_dim / 2): cosines, then sines.
  * angle = position * inv_freq[i]; with seq_rope_base b: inv_freq[i] * b^(-2i / rope_dim). */
 typedef struct llm_rope_op {
     llm_buffer *dst;
-    const llm_weight *inv_freq;  /* VECTOR (n_variants * rope_dim / 2) */
+    const llm_weight *inv_freq; /* VECTOR (n_variants * rope_dim / 2) */
     int32_t n_variants, rope_dim;
-    const float *scale;          /* (n_variants) multiplies cosines and sines (attention factor); constant */
-    int32_t sections[3];         /* with 3 position rows: frequencies that take row 0, 1, 2 */
+    const float *scale;  /* (n_variants) multiplies cosines and sines (attention factor); constant */
+    int32_t sections[3]; /* with 3 position rows: frequencies that take row 0, 1, 2 */
 } llm_rope_op;
 
-/* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h too. */
+/* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h too.
+ * */
 typedef struct llm_residual_op {
     llm_rows rows;
-    llm_buffer *x;               /* (rows, hidden) */
-    const llm_buffer *y;         /* (rows, hidden) this rank's part; NULL: none */
-    float scale;                 /* 0 means 1 */
+    llm_buffer *x;       /* (rows, hidden) */
+    const llm_buffer *y; /* (rows, hidden) this rank's part; NULL: none */
+    float scale;         /* 0 means 1 */
     llm_norm_kind post_kind;
     const llm_weight *post_weight, *post_bias;
-    llm_buffer *h;               /* (rows, hidden) */
+    llm_buffer *h; /* (rows, hidden) */
     llm_norm_kind kind;
     const llm_weight *weight, *bias; /* NULL: 1 and 0 */
     float eps;
@@ -888,9 +937,9 @@ typedef struct llm_linear_op {
     llm_act act;
     int32_t add;
     int32_t dst_col, src_col;
-    float scale;                 /* 0 means 1 */
-    float limit;                 /* SWIGLU_OAI */
-    const llm_buffer *plus;      /* (rows, out) of llm_lora_op, added before the activation; NULL: none */
+    float scale;            /* 0 means 1 */
+    float limit;            /* SWIGLU_OAI */
+    const llm_buffer *plus; /* (rows, out) of llm_lora_op, added before the activation; NULL: none */
 } llm_linear_op;
 
 /* Low-rank adapters (LoRA, Hu et al. 2021): where the model has W x, an adapter has W x + B A x, with A (r, in) and B (out, r) of a
@@ -900,9 +949,10 @@ typedef struct llm_lora_site llm_lora_site;
 
 enum { LLM_LORA_PARTS = 3 }; /* matrices of the file that make one layer: q, k and v */
 
-typedef struct llm_lora_part {   /* rows [row, row + n) of the layer's output get b (a x) */
+typedef struct llm_lora_part { /* rows [row, row + n) of the layer's output get b (a x) */
     int64_t row;
-    const llm_weight_desc *a, *b; /* LINEAR (r, in), (n, r). Of an embedding a is a VECTOR (vocab, r): a token takes its row. Of experts both
+    const llm_weight_desc *a,
+        *b; /* LINEAR (r, in), (n, r). Of an embedding a is a VECTOR (vocab, r): a token takes its row. Of experts both
                                      are EXPERTS, and row is that of each expert's output (gate and up: 2 ff). Of kv_b there is one part, both
                                      are MLA_UP, and b is the other way round, (r, n), so that heads can take their columns of it */
 } llm_lora_part;
@@ -910,12 +960,12 @@ typedef struct llm_lora_part {   /* rows [row, row + n) of the layer's output ge
 /* dst = what each row's adapter adds to the layer; -0 where that is nothing, for x + -0 is x to the bit. */
 typedef struct llm_lora_op {
     llm_rows rows;
-    llm_buffer *dst;             /* (rows, n) */
-    const llm_buffer *src;       /* (rows, in); NULL: the site is an embedding's, and dst += instead of dst = */
-    llm_buffer *low;             /* (rows, LLM_LORA_PARTS * the largest r): a x */
+    llm_buffer *dst;       /* (rows, n) */
+    const llm_buffer *src; /* (rows, in); NULL: the site is an embedding's, and dst += instead of dst = */
+    llm_buffer *low;       /* (rows, LLM_LORA_PARTS * the largest r): a x */
     const llm_lora_site *site;
-    int32_t n, vocab_begin;      /* vocab_begin: of an embedding, as in llm_embed_op */
-    float scale;                 /* 0 means 1 */
+    int32_t n, vocab_begin; /* vocab_begin: of an embedding, as in llm_embed_op */
+    float scale;            /* 0 means 1 */
 } llm_lora_op;
 
 typedef enum llm_qk_norm { LLM_QK_NORM_NONE = 0, LLM_QK_NORM_HEAD_RMS, LLM_QK_NORM_HEAD_LAYER, LLM_QK_NORM_WHOLE_RMS } llm_qk_norm;
@@ -925,62 +975,63 @@ typedef struct llm_qkv_op {
     llm_buffer *qkv;             /* (n_rows, ...) */
     int32_t q_col, k_col, v_col; /* where this rank's heads start */
     int32_t n_heads, n_kv_heads, head_dim, v_head_dim;
-    llm_qk_norm norm;            /* HEAD_RMS: weights (head_dim); HEAD_LAYER: (heads, head_dim), this rank's; WHOLE_RMS: see below */
+    llm_qk_norm norm; /* HEAD_RMS: weights (head_dim); HEAD_LAYER: (heads, head_dim), this rank's; WHOLE_RMS: see below */
     const llm_weight *q_norm, *k_norm;
     float eps;
-    int32_t whole_q_col, whole_q, whole_k_col, whole_k; /* WHOLE_RMS: first column and width the mean runs over (all ranks' heads); weights cover them */
-    const llm_buffer *rope;      /* of llm_rope_op; NULL: no positions here */
+    int32_t whole_q_col, whole_q, whole_k_col,
+        whole_k;                        /* WHOLE_RMS: first column and width the mean runs over (all ranks' heads); weights cover them */
+    const llm_buffer *rope;             /* of llm_rope_op; NULL: no positions here */
     int32_t rope_dim, rope_interleaved; /* the first rope_dim of head_dim; pairs (2i, 2i+1) or (i, i + rope_dim/2) */
-    int32_t layer;               /* of the KV cache */
-    int32_t logn_from;           /* > 0: q *= log(position + 1) / log(logn_from) beyond it (Qwen 1, InternLM) */
+    int32_t layer;                      /* of the KV cache */
+    int32_t logn_from;                  /* > 0: q *= log(position + 1) / log(logn_from) beyond it (Qwen 1, InternLM) */
 } llm_qkv_op;
 
 typedef struct llm_attention_op {
-    llm_buffer *dst;             /* (n_rows, n_heads * v_head_dim) */
+    llm_buffer *dst; /* (n_rows, n_heads * v_head_dim) */
     const llm_buffer *qkv;
     int32_t q_col, layer;
     int32_t n_heads, n_kv_heads, head_dim, v_head_dim;
-    float scale;                 /* of q k, usually 1/sqrt(head_dim) */
-    float softcap;               /* 0: none; s = softcap * tanh(s / softcap) */
-    int32_t window;              /* 0: none; a query sees the latest `window` positions, its own included */
-    int32_t not_causal;          /* 1: every row of the sequence sees all rows of it */
-    const llm_weight *sinks;     /* VECTOR (n_heads): a logit that takes part in the softmax only; NULL: none */
-    const llm_weight *alibi;     /* VECTOR (n_heads) slopes; NULL: none */
+    float scale;             /* of q k, usually 1/sqrt(head_dim) */
+    float softcap;           /* 0: none; s = softcap * tanh(s / softcap) */
+    int32_t window;          /* 0: none; a query sees the latest `window` positions, its own included */
+    int32_t not_causal;      /* 1: every row of the sequence sees all rows of it */
+    const llm_weight *sinks; /* VECTOR (n_heads): a logit that takes part in the softmax only; NULL: none */
+    const llm_weight *alibi; /* VECTOR (n_heads) slopes; NULL: none */
 } llm_attention_op;
 
 /* Latent attention. Normalises the latent, rotates, writes (latent, rope key) to the cache, attends in the absorbed form. */
 typedef struct llm_mla_op {
-    llm_buffer *dst;             /* (n_rows, n_heads * v_dim) */
-    llm_buffer *q;               /* (n_rows, n_heads * (nope + rope)) */
-    llm_buffer *kv_a;            /* (n_rows, rank + rope) before its norm */
-    const llm_weight *kv_norm;   /* VECTOR (rank) */
-    const llm_weight *kv_b;      /* MLA_UP */
+    llm_buffer *dst;           /* (n_rows, n_heads * v_dim) */
+    llm_buffer *q;             /* (n_rows, n_heads * (nope + rope)) */
+    llm_buffer *kv_a;          /* (n_rows, rank + rope) before its norm */
+    const llm_weight *kv_norm; /* VECTOR (rank) */
+    const llm_weight *kv_b;    /* MLA_UP */
     const llm_buffer *rope;
     float eps, scale;
     int32_t rope_interleaved;
     int32_t layer, n_heads, nope, rope_dim, v_dim, rank;
-    const llm_lora_site *lora;   /* what adapters add to kv_b; NULL: nothing */
+    const llm_lora_site *lora; /* what adapters add to kv_b; NULL: nothing */
 } llm_mla_op;
 
 typedef enum llm_route_score { LLM_ROUTE_SOFTMAX = 0, LLM_ROUTE_SIGMOID = 1, LLM_ROUTE_TOPK_SOFTMAX = 2 } llm_route_score;
 
 /* Chooses k experts a row. dst holds them for llm_experts_op. Ties: the lower index. */
 typedef struct llm_route_op {
-    llm_buffer *dst;             /* (n_rows, 2 * k): ids, then weights */
-    const llm_buffer *logits;    /* (n_rows, n_experts) */
+    llm_buffer *dst;          /* (n_rows, 2 * k): ids, then weights */
+    const llm_buffer *logits; /* (n_rows, n_experts) */
     int32_t n_experts, k;
-    llm_route_score score;       /* TOPK_SOFTMAX: softmax over the chosen logits */
+    llm_route_score score;        /* TOPK_SOFTMAX: softmax over the chosen logits */
     const llm_weight *correction; /* VECTOR (n_experts) added for the choice only; NULL: none */
-    int32_t n_group, topk_group; /* 0 or 1: no groups */
-    int32_t group_top2;          /* group score: sum of its two best (DeepSeek-V3), else its best */
-    int32_t normalize;           /* chosen weights divided by their sum */
-    float normalize_min;         /* the sum is at least this */
-    float scale;                 /* of the weights; 0 means 1 */
+    int32_t n_group, topk_group;  /* 0 or 1: no groups */
+    int32_t group_top2;           /* group score: sum of its two best (DeepSeek-V3), else its best */
+    int32_t normalize;            /* chosen weights divided by their sum */
+    float normalize_min;          /* the sum is at least this */
+    float scale;                  /* of the weights; 0 means 1 */
 } llm_route_op;
 
 /* dst (+)= sum over the chosen experts e of weight_e * down_e(act(gate_e x) * up_e x). */
 typedef struct llm_experts_op {
-    llm_buffer *dst;             /* (n_rows, hidden) */
+    llm_buffer *dst; /* (n_rows, hidden) */
     const llm_buffer *src, *routes;
     const llm_weight *gate_up, *gate_up_bias; /* EXPERTS_GATE_UP; bias VECTOR (n_experts * 2 ff): gate, then up, of each */
     const llm_weight *down, *down_bias;       /* EXPERTS; bias VECTOR (n_experts * hidden) */
@@ -989,47 +1040,48 @@ typedef struct llm_experts_op {
     int32_t k, n_experts, ff;
     int32_t add;
     const llm_lora_site *up_lora, *down_lora; /* what adapters add to gate_up and down: see llm_lora_part; NULL: nothing */
-    llm_buffer *low, *plus;      /* for adapters: (choices, LLM_LORA_PARTS * the largest r) and (choices, the larger of 2 ff and hidden), of as
+    llm_buffer *low, *plus; /* for adapters: (choices, LLM_LORA_PARTS * the largest r) and (choices, the larger of 2 ff and hidden), of as
                                     many choices (row, expert) at a time as the operation takes together: k at least */
 } llm_experts_op;
 
-/* Hidden states in pages, for a head that guesses from them (EAGLE): the values of one layer of the KV cache, cut into as many parts as it has
- * heads; nobody attends to them. */
+/* Hidden states in pages, for a head that guesses from them (EAGLE): the values of one layer of the KV cache, cut into as many parts as it
+ * has heads; nobody attends to them. */
 typedef struct llm_state_op {
-    int32_t recall;              /* 0: buf's rows go to the pages at their positions. 1: buf gets what lies one position before its rows, and
+    int32_t recall;          /* 0: buf's rows go to the pages at their positions. 1: buf gets what lies one position before its rows, and
                                     at position 0 zeros, as then does `clear` */
-    llm_rows rows;               /* with recall: TOKENS */
-    llm_buffer *buf, *clear;     /* (rows, hidden); clear may be NULL */
+    llm_rows rows;           /* with recall: TOKENS */
+    llm_buffer *buf, *clear; /* (rows, hidden); clear may be NULL */
     int32_t layer;
 } llm_state_op;
 
 /* dst[:, j] *= sigmoid(src . w): the gate of Qwen2-MoE's shared expert. */
 typedef struct llm_gate_op {
-    llm_buffer *dst;             /* (n_rows, n) */
-    const llm_buffer *gate;      /* (n_rows, 1) */
+    llm_buffer *dst;        /* (n_rows, n) */
+    const llm_buffer *gate; /* (n_rows, 1) */
     int32_t n;
 } llm_gate_op;
 
 /* Logits of the out rows: softcap(scale * (src head^T + bias)). Rows [0, n_out) of dst on the host after wait(): logits(). */
 typedef struct llm_logits_op {
-    const llm_buffer *src;       /* (n_out, hidden), normalised */
+    const llm_buffer *src; /* (n_out, hidden), normalised */
     const llm_weight *head, *bias;
-    int32_t vocab_begin, vocab;  /* this rank's share and the whole; the shares are gathered */
-    float scale, softcap;        /* 0: 1 and none */
-    const llm_buffer *plus;      /* (n_out, this rank's share) of llm_lora_op; NULL: none */
+    int32_t vocab_begin, vocab; /* this rank's share and the whole; the shares are gathered */
+    float scale, softcap;       /* 0: 1 and none */
+    const llm_buffer *plus;     /* (n_out, this rank's share) of llm_lora_op; NULL: none */
 } llm_logits_op;
 
 typedef struct llm_backend {
-    int32_t abi;                 /* LLM_BACKEND_ABI */
-    uint32_t struct_size;        /* sizeof(llm_backend) */
-    const char *name;            /* "cpu", "cuda" */
+    int32_t abi;          /* LLM_BACKEND_ABI */
+    uint32_t struct_size; /* sizeof(llm_backend) */
+    const char *name;     /* "cpu", "cuda" */
     llm_result (*open)(const llm_backend_config *cfg, llm_backend_ctx **out);
     void (*close)(llm_backend_ctx *ctx);
     const char *(*describe)(llm_backend_ctx *ctx); /* "avx2, 2 threads" */
     /* At open time. Everything is freed by close. */
     llm_result (*buffer)(llm_backend_ctx *ctx, int rank, int64_t rows, int64_t cols, llm_buffer **out);
     llm_result (*weight)(llm_backend_ctx *ctx, int rank, const llm_weight_desc *desc, llm_weight **out);
-    llm_result (*weights_done)(llm_backend_ctx *ctx); /* after a model's last weight: packing may run here, on all threads; a draft model follows */
+    llm_result (*weights_done)(
+        llm_backend_ctx *ctx); /* after a model's last weight: packing may run here, on all threads; a draft model follows */
     int64_t (*kv_page_bytes)(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens); /* of one rank */
     llm_result (*kv_open)(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens, int64_t n_pages);
     int64_t (*memory_used)(llm_backend_ctx *ctx);
@@ -1046,17 +1098,18 @@ typedef struct llm_backend {
     void (*route)(llm_backend_ctx *ctx, int rank, const llm_route_op *op);
     void (*experts)(llm_backend_ctx *ctx, int rank, const llm_experts_op *op);
     void (*gate)(llm_backend_ctx *ctx, int rank, const llm_gate_op *op);
-    void (*gather)(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src); /* dst row i = src row out_rows[i] */
+    void (*gather)(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src);        /* dst row i = src row out_rows[i] */
     void (*all_reduce)(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t n); /* sums columns [0, n) over the ranks */
     void (*logits)(llm_backend_ctx *ctx, int rank, const llm_logits_op *op);
     llm_result (*end_step)(llm_backend_ctx *ctx);
     llm_result (*wait)(llm_backend_ctx *ctx);
     /* After wait(). */
-    const float *(*logits_row)(llm_backend_ctx *ctx, int out_row);  /* (vocab) */
-    const float *(*buffer_row)(llm_backend_ctx *ctx, int rank, const llm_buffer *buf, int row); /* hidden states, for tests and embeddings */
+    const float *(*logits_row)(llm_backend_ctx *ctx, int out_row); /* (vocab) */
+    const float *(*buffer_row)(llm_backend_ctx *ctx, int rank, const llm_buffer *buf,
+                               int row); /* hidden states, for tests and embeddings */
     /* Between steps. */
-    llm_result (*kv_copy)(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int n);  /* whole pages */
-    llm_result (*kv_read)(llm_backend_ctx *ctx, int rank, int32_t page, void *host);             /* kv_page_bytes bytes */
+    llm_result (*kv_copy)(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int n); /* whole pages */
+    llm_result (*kv_read)(llm_backend_ctx *ctx, int rank, int32_t page, void *host);            /* kv_page_bytes bytes */
     llm_result (*kv_write)(llm_backend_ctx *ctx, int rank, int32_t page, const void *host);
     /* Runs fn(arg, i) for i in [0, n) on the backend's threads; NULL: the caller loops. For host-side row work such as sampling. */
     void (*parallel)(llm_backend_ctx *ctx, void (*fn)(void *arg, int i), void *arg, int n);
@@ -1065,17 +1118,18 @@ typedef struct llm_backend {
     llm_result (*lora_site)(llm_backend_ctx *ctx, int rank, int n_slots, llm_lora_site **out);
     llm_result (*lora_put)(llm_backend_ctx *ctx, int rank, llm_lora_site *site, int slot, const llm_lora_part *parts, int n);
     void (*lora)(llm_backend_ctx *ctx, int rank, const llm_lora_op *op);
-    /* NULL: the host samples, and each step is waited for. Else one more step may begin before wait(), which waits for the oldest; what can be
-     * read after it is that step's. drawn: what became of llm_step's draws. */
+    /* NULL: the host samples, and each step is waited for. Else one more step may begin before wait(), which waits for the oldest; what can
+     * be read after it is that step's. drawn: what became of llm_step's draws. */
     const llm_drawn *(*drawn)(llm_backend_ctx *ctx, int out_row);
     /* Bytes of one rank's memory that KV pages may take, after weights_done; NULL: the engine knows. */
     int64_t (*kv_memory)(llm_backend_ctx *ctx);
-    /* Pipelines: dst, a buffer of rank r of stage s > 0, gets the token rows of src, which is the same buffer of that rank of stage s - 1. The
-     * one that sends calls send when src is ready; dst is there for what is recorded after receive. */
+    /* Pipelines: dst, a buffer of rank r of stage s > 0, gets the token rows of src, which is the same buffer of that rank of stage s - 1.
+     * The one that sends calls send when src is ready; dst is there for what is recorded after receive. */
     void (*send)(llm_backend_ctx *ctx, int rank, const llm_buffer *src);
     void (*receive)(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src);
     void (*state)(llm_backend_ctx *ctx, int rank, const llm_state_op *op); /* NULL: no EAGLE */
-    void (*pin)(llm_backend_ctx *ctx, void *host, size_t bytes); /* once, until close: what kv_read and kv_write will use. NULL: no need to */
+    void (*pin)(llm_backend_ctx *ctx, void *host,
+                size_t bytes); /* once, until close: what kv_read and kv_write will use. NULL: no need to */
 } llm_backend;
 
 /* Keeps a sentence for llm_last_error and returns r. */
@@ -1086,8 +1140,8 @@ LLM_API const llm_backend *llm_backend_cpu(void);
 LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out);
 /* Names of the instruction sets this CPU runs, best last, separated by spaces ("scalar avx2"). Cannot fail. */
 LLM_API const char *llm_isa_list(void);
-/* Billions of operations a second that the core of the calling thread reaches with products of bytes alone (a multiply-add is two), measured
- * for some milliseconds. isa NULL: the best. 0: it is not here, or has none to measure. */
+/* Billions of operations a second that the core of the calling thread reaches with products of bytes alone (a multiply-add is two),
+ * measured for some milliseconds. isa NULL: the best. 0: it is not here, or has none to measure. */
 LLM_API double llm_isa_peak(const char *isa);
 /* GB a second that n_threads threads read of 1 GiB of memory together, the best of four passes: what decoding cannot exceed, since it reads
  * the weights for every token. 0: so much memory could not be had. */
@@ -1101,25 +1155,25 @@ LLM_API int64_t llm_memory_free(void); /* bytes that could be had now, the contr
 typedef struct llm_engine llm_engine;
 
 typedef struct llm_engine_config {
-    int32_t n_threads;             /* 0: all cores this process may use */
-    const char *isa;               /* NULL: the best; a name of llm_isa_list */
-    const char *device;            /* NULL or "auto", "cpu", "cuda" */
-    const llm_backend *backend;    /* NULL: the CPU table */
-    int32_t tensor_parallel_size;  /* 0: 1; on a CPU: ranks in this process */
+    int32_t n_threads;              /* 0: all cores this process may use */
+    const char *isa;                /* NULL: the best; a name of llm_isa_list */
+    const char *device;             /* NULL or "auto", "cpu", "cuda" */
+    const llm_backend *backend;     /* NULL: the CPU table */
+    int32_t tensor_parallel_size;   /* 0: 1; on a CPU: ranks in this process */
     int32_t pipeline_parallel_size; /* the layers in so many pieces, one after the other, each on ranks of its own; 0: 1 */
-    llm_compute dtype;             /* AUTO: the file's formats at full speed */
+    llm_compute dtype;              /* AUTO: the file's formats at full speed */
     llm_kv_type kv_cache_dtype;
     int64_t kv_cache_memory_bytes; /* 0: what max_num_seqs sequences of max_model_len need */
     int32_t max_model_len;         /* tokens of prompt and answer together; 0: the model's */
     int32_t allow_long_max_model_len;
-    int32_t max_num_seqs;          /* sequences that run together; 0: 1 */
+    int32_t max_num_seqs;           /* sequences that run together; 0: 1 */
     int32_t max_num_batched_tokens; /* rows of one step; 0: 512 */
-    int32_t block_size;            /* tokens of a KV page: 16, 32, 64, 128; 0: 32 */
-    int32_t max_queue;             /* waiting requests; 0: 1024 */
+    int32_t block_size;             /* tokens of a KV page: 16, 32, 64, 128; 0: 32 */
+    int32_t max_queue;              /* waiting requests; 0: 1024 */
     int32_t disable_prefix_caching;
-    float gpu_memory_utilization;  /* 0: 0.9 */
-    int32_t batch_invariant;       /* GPU; a CPU always is */
-    llm_early_stop early_stop;     /* of every request that has none of its own */
+    float gpu_memory_utilization; /* 0: 0.9 */
+    int32_t batch_invariant;      /* GPU; a CPU always is */
+    llm_early_stop early_stop;    /* of every request that has none of its own */
     llm_log_fn log;
     void *log_user;
     llm_progress_fn progress;
@@ -1132,20 +1186,21 @@ typedef struct llm_engine_config {
     int32_t prefill_interval;      /* while others decode, new prompts join in every so manieth step; 0 or 1: in each */
     const char *speculative_model; /* path of a smaller model with the same tokens or of the model's EAGLE head, or "[ngram]" for prompt
                                       lookup: guesses tokens ahead, and nothing that is said changes; NULL: none */
-    int32_t num_speculative_tokens; /* drafted and checked together, 1 to LLM_SPECULATIVE_MAX */
+    int32_t num_speculative_tokens;  /* drafted and checked together, 1 to LLM_SPECULATIVE_MAX */
     int32_t ngram_prompt_lookup_max; /* tokens compared at most; 0: 16 */
     int32_t ngram_prompt_lookup_min; /* tokens that must be equal; 0: 3, or the most */
-    const char *speculative_config; /* vLLM's JSON, for programs with an llm_setup */
-    int32_t eagle_lab_style;       /* 1: an EAGLE head computes without norms at its ends, whatever its files have (SafeAILab's style) */
-    int32_t max_loras;             /* different adapters that compute in one step; 0: none */
-    int32_t max_cpu_loras;         /* adapters that are in memory at once; 0: max_loras */
-    int32_t max_lora_rank;         /* largest r of an adapter; 0: 16, where `lora` is given 256 */
-    const char *lora;              /* an adapter for every request that names none, loaded at once under its path; NULL: none */
-    const char *cuda_library;      /* what device cuda, and auto, open: libllm_cuda.so; NULL: for cuda the one that the system finds, for auto none */
-    int32_t enforce_eager;         /* GPU: steps are not recorded as graphs */
+    const char *speculative_config;  /* vLLM's JSON, for programs with an llm_setup */
+    int32_t eagle_lab_style;         /* 1: an EAGLE head computes without norms at its ends, whatever its files have (SafeAILab's style) */
+    int32_t max_loras;               /* different adapters that compute in one step; 0: none */
+    int32_t max_cpu_loras;           /* adapters that are in memory at once; 0: max_loras */
+    int32_t max_lora_rank;           /* largest r of an adapter; 0: 16, where `lora` is given 256 */
+    const char *lora;                /* an adapter for every request that names none, loaded at once under its path; NULL: none */
+    const char
+        *cuda_library; /* what device cuda, and auto, open: libllm_cuda.so; NULL: for cuda the one that the system finds, for auto none */
+    int32_t enforce_eager;          /* GPU: steps are not recorded as graphs */
     int32_t max_seq_len_to_capture; /* GPU: steps with longer sequences neither; 0: no limit */
-    float step_timeout;            /* GPU: seconds after which a step counts as lost; 0: 300 */
-    llm_spent *spent;              /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
+    float step_timeout;             /* GPU: seconds after which a step counts as lost; 0: 300 */
+    llm_spent *spent;               /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };
@@ -1158,11 +1213,11 @@ typedef struct llm_engine_stats {
     int32_t n_running, n_waiting;
     int64_t total_blocks, free_blocks, cached_blocks; /* KV pages: all, unused, unused but kept for the prefix cache */
     int32_t block_size, max_model_len, max_num_seqs;
-    int64_t memory_bytes;          /* weights, KV and buffers of the backend */
+    int64_t memory_bytes; /* weights, KV and buffers of the backend */
     int64_t prompt_tokens, generation_tokens, cached_tokens, steps, preemptions;
-    double step_seconds, model_seconds; /* in llm_engine_step; of these in the forward pass */
-    const char *backend;           /* "cpu: avx2, 2 threads" */
-    int64_t drafts, draft_tokens, accepted_tokens; /* speculation, and jumps of grammars: checks, tokens guessed, of these right */
+    double step_seconds, model_seconds;                 /* in llm_engine_step; of these in the forward pass */
+    const char *backend;                                /* "cpu: avx2, 2 threads" */
+    int64_t drafts, draft_tokens, accepted_tokens;      /* speculation, and jumps of grammars: checks, tokens guessed, of these right */
     int64_t accepted_per_position[LLM_SPECULATIVE_MAX]; /* first, second ... token of a draft that was right */
 } llm_engine_stats;
 
@@ -1196,43 +1251,44 @@ typedef struct llm_token_logprob {
 typedef enum llm_pooling { LLM_POOLING_NONE = 0, LLM_POOLING_LAST, LLM_POOLING_MEAN } llm_pooling;
 
 typedef struct llm_request_config {
-    const char *prompt;            /* text; or NULL with prompt_ids */
+    const char *prompt; /* text; or NULL with prompt_ids */
     size_t prompt_len;
-    int32_t tokenize_flags;        /* of the text: LLM_TOK_* */
+    int32_t tokenize_flags; /* of the text: LLM_TOK_* */
     const int32_t *prompt_ids;
     size_t n_prompt_ids;
-    llm_sampling sampling;         /* copied, with what it points to */
-    int32_t priority;              /* lower first */
-    const char *cache_salt;        /* prefix cache of its own; NULL: shared */
-    const char *lora;              /* name of a loaded adapter; NULL: llm_engine_config.lora, if any */
-    int32_t score_only;            /* prompt_logprobs and no answer */
-    llm_pooling pooling;           /* not NONE: an embedding of the prompt and no answer */
-    double deadline_s;             /* seconds from submission; 0: none; then it ends as LLM_FINISH_CANCELLED */
-    const char *id;                /* request id of the caller, for llm_request_id; NULL: made */
+    llm_sampling sampling;  /* copied, with what it points to */
+    int32_t priority;       /* lower first */
+    const char *cache_salt; /* prefix cache of its own; NULL: shared */
+    const char *lora;       /* name of a loaded adapter; NULL: llm_engine_config.lora, if any */
+    int32_t score_only;     /* prompt_logprobs and no answer */
+    llm_pooling pooling;    /* not NONE: an embedding of the prompt and no answer */
+    double deadline_s;      /* seconds from submission; 0: none; then it ends as LLM_FINISH_CANCELLED */
+    const char *id;         /* request id of the caller, for llm_request_id; NULL: made */
     /* Called in the stepping thread whenever the request has news: poll it there or later. May be NULL. Must not block. Not called
      * after llm_request_free has returned. */
     void (*on_news)(void *user, llm_request *request);
     void *user;
 } llm_request_config;
 
-/* Checks everything, copies the config and queues. LLM_ERR_ARG, LLM_ERR_LIMIT (prompt over the context, both numbers said), LLM_ERR_BUSY. Any thread. */
+/* Checks everything, copies the config and queues. LLM_ERR_ARG, LLM_ERR_LIMIT (prompt over the context, both numbers said), LLM_ERR_BUSY.
+ * Any thread. */
 LLM_API llm_result llm_request_submit(llm_engine *engine, const llm_request_config *cfg, llm_request **out);
-LLM_API void llm_request_cancel(llm_request *request);  /* takes effect at the next step; any thread */
-LLM_API void llm_request_free(llm_request *request);    /* cancels if need be; the handle is gone, the engine cleans up; any thread */
+LLM_API void llm_request_cancel(llm_request *request); /* takes effect at the next step; any thread */
+LLM_API void llm_request_free(llm_request *request);   /* cancels if need be; the handle is gone, the engine cleans up; any thread */
 
 /* One piece of news: a token of an answer, or the end of one. Strings live until the next poll or free of the request. */
 typedef struct llm_event {
-    int32_t index;                 /* which of the n answers */
-    int32_t has_token;             /* token fields are valid; the end may come with a token or alone */
-    int32_t id;                    /* token id */
-    const char *text;              /* what may be shown now: whole code points, nothing that could still become a stop string */
+    int32_t index;     /* which of the n answers */
+    int32_t has_token; /* token fields are valid; the end may come with a token or alone */
+    int32_t id;        /* token id */
+    const char *text;  /* what may be shown now: whole code points, nothing that could still become a stop string */
     size_t text_len;
-    float logprob;                 /* raw log-softmax of the token; 0 unless logprobs were asked for */
-    const llm_token_logprob *top;  /* n_top most likely */
+    float logprob;                /* raw log-softmax of the token; 0 unless logprobs were asked for */
+    const llm_token_logprob *top; /* n_top most likely */
     int32_t n_top;
-    llm_finish finish;             /* NONE while it goes on */
-    const char *stop_reason;       /* the stop string, "repetition", or NULL; a stop id is in stop_id */
-    int32_t stop_id;               /* -1: none */
+    llm_finish finish;       /* NONE while it goes on */
+    const char *stop_reason; /* the stop string, "repetition", or NULL; a stop id is in stop_id */
+    int32_t stop_id;         /* -1: none */
 } llm_event;
 
 /* Takes the next event. 1: *event is filled; 0: none now. Any one thread. */
@@ -1241,16 +1297,16 @@ LLM_API int llm_request_done(const llm_request *request); /* every answer has en
 
 /* Everything about one answer so far. Pointers live until the request steps again or is freed. */
 typedef struct llm_output {
-    const int32_t *token_ids;      /* with EOS and stop tokens */
+    const int32_t *token_ids; /* with EOS and stop tokens */
     size_t n_token_ids;
-    const char *text;              /* without what stopped it, unless include_stop_str_in_output */
+    const char *text; /* without what stopped it, unless include_stop_str_in_output */
     size_t text_len;
     llm_finish finish;
     const char *stop_reason;
     int32_t stop_id;
-    double cum_logprob;            /* sum over token_ids */
-    const float *logprobs;         /* (n_token_ids) */
-    const llm_token_logprob *top;  /* (n_token_ids, top_stride): top_counts[i] valid in each row */
+    double cum_logprob;           /* sum over token_ids */
+    const float *logprobs;        /* (n_token_ids) */
+    const llm_token_logprob *top; /* (n_token_ids, top_stride): top_counts[i] valid in each row */
     const int32_t *top_counts;
     int32_t top_stride;
 } llm_output;
@@ -1265,8 +1321,10 @@ typedef struct llm_request_metrics {
 
 LLM_API void llm_request_get_metrics(const llm_request *request, llm_request_metrics *out);
 LLM_API const int32_t *llm_request_prompt(const llm_request *request, size_t *n);
-/* Log-probabilities of the prompt (prompt_logprobs or score_only): logprobs[0] is 0 and means nothing. As in llm_output. NULL: not asked for or not there yet. */
-LLM_API const float *llm_request_prompt_logprobs(const llm_request *request, const llm_token_logprob **top, const int32_t **top_counts, int32_t *top_stride);
+/* Log-probabilities of the prompt (prompt_logprobs or score_only): logprobs[0] is 0 and means nothing. As in llm_output. NULL: not asked
+ * for or not there yet. */
+LLM_API const float *llm_request_prompt_logprobs(const llm_request *request, const llm_token_logprob **top, const int32_t **top_counts,
+                                                 int32_t *top_stride);
 /* The embedding (pooling), hidden_size values as they are, not normalised. NULL: not asked for, or the request has not ended well. */
 LLM_API const float *llm_request_embedding(const llm_request *request, int32_t *n);
 LLM_API const char *llm_request_id(const llm_request *request);
@@ -1297,9 +1355,12 @@ LLM_API llm_result llm_context_load(llm_engine *engine, const char *path, const 
 
 /* Feeds n tokens of sequence `seq` (0 .. max_num_seqs-1) from position `position` on; logits (n_logits rows of the vocabulary,
  * those of the last n_logits tokens). Not to be mixed with running requests on the same engine. */
-LLM_API llm_result llm_forward(llm_engine *engine, int32_t seq, int32_t position, const int32_t *ids, int32_t n, float *logits, int32_t n_logits);
-/* The same for several sequences in one ragged batch: counts[i] tokens of sequence seqs[i]; logits (n_seqs, vocab) of each one's last token. */
-LLM_API llm_result llm_forward_batch(llm_engine *engine, int32_t n_seqs, const int32_t *seqs, const int32_t *positions, const int32_t *counts, const int32_t *ids, float *logits);
+LLM_API llm_result llm_forward(llm_engine *engine, int32_t seq, int32_t position, const int32_t *ids, int32_t n, float *logits,
+                               int32_t n_logits);
+/* The same for several sequences in one ragged batch: counts[i] tokens of sequence seqs[i]; logits (n_seqs, vocab) of each one's last
+ * token. */
+LLM_API llm_result llm_forward_batch(llm_engine *engine, int32_t n_seqs, const int32_t *seqs, const int32_t *positions,
+                                     const int32_t *counts, const int32_t *ids, float *logits);
 LLM_API int32_t llm_logits_size(const llm_engine *engine); /* row length of logits: the model's vocabulary with padding */
 /* Samples from one row as a request with s would at output position `position`. */
 LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s, int64_t seed, int64_t position);
@@ -1323,12 +1384,12 @@ typedef struct llm_chat llm_chat; /* a conversation */
 
 LLM_API llm_chat *llm_chat_new(llm *l, const char *system); /* system may be NULL */
 LLM_API void llm_chat_free(llm_chat *c);
-LLM_API llm_sampling *llm_chat_sampling(llm_chat *c);       /* to change it */
+LLM_API llm_sampling *llm_chat_sampling(llm_chat *c); /* to change it */
 /* The answer follows by llm_chat_next. LLM_ERR_UNSUPPORTED: the model has no chat template (llm_generate continues a text). */
 LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message);
-LLM_API const char *llm_chat_next(llm_chat *c);             /* next piece of the answer; NULL at its end */
-LLM_API llm_result llm_chat_stop(llm_chat *c);              /* ends the answer here; what was said stays in the conversation */
-LLM_API void llm_chat_reset(llm_chat *c);                   /* forgets all but the system message */
+LLM_API const char *llm_chat_next(llm_chat *c); /* next piece of the answer; NULL at its end */
+LLM_API llm_result llm_chat_stop(llm_chat *c);  /* ends the answer here; what was said stays in the conversation */
+LLM_API void llm_chat_reset(llm_chat *c);       /* forgets all but the system message */
 
 /* ---- many prompts or chats at once: the offline interface of FastDeploy (LLM, generate, chat) and LMDeploy (pipeline)
  *
@@ -1341,58 +1402,58 @@ LLM_API void llm_chat_reset(llm_chat *c);                   /* forgets all but t
  * They run together as far as the engine has room; one that fails has its error, the others their answers. */
 
 /* Opens a model for that. `config` is a JSON object (NULL: none) with options by the names of FastDeploy's LLM, LMDeploy's
- * TurbomindEngineConfig and PytorchEngineConfig, vLLM's, or ours: model and engine (LLM_OPTIONS_MODEL, LLM_OPTIONS_ENGINE), reasoning_parser,
- * enable_early_stop, early_stop_config. NULL on error. */
+ * TurbomindEngineConfig and PytorchEngineConfig, vLLM's, or ours: model and engine (LLM_OPTIONS_MODEL, LLM_OPTIONS_ENGINE),
+ * reasoning_parser, enable_early_stop, early_stop_config. NULL on error. */
 LLM_API llm *llm_open(const char *model, const char *config);
 
 typedef llm_sampling llm_sampling_params;
 
-typedef struct llm_prompt {       /* one of these three */
-    const char *prompt;           /* a text; of llm_chat_batch the user's message */
+typedef struct llm_prompt { /* one of these three */
+    const char *prompt;     /* a text; of llm_chat_batch the user's message */
     const int32_t *prompt_token_ids;
     int32_t n_prompt_token_ids;
-    const char *messages;         /* llm_chat_batch: a JSON list of {"role": ..., "content": ...} */
+    const char *messages; /* llm_chat_batch: a JSON list of {"role": ..., "content": ...} */
 } llm_prompt;
 
 typedef struct llm_batch_config {
     const llm_sampling_params *sampling_params; /* NULL: the model's own; max_tokens 0: 512 */
-    const char *params;           /* JSON object of what is to be different: any member of a request's body, FastDeploy's and LMDeploy's
+    const char *params;       /* JSON object of what is to be different: any member of a request's body, FastDeploy's and LMDeploy's
                                      names of them (max_new_tokens, random_seed, stop_words ...), chat_template_kwargs; NULL: nothing */
-    llm_progress_fn progress;     /* FastDeploy's use_tqdm: after each answer; NULL: none. Non-zero cancels all */
+    llm_progress_fn progress; /* FastDeploy's use_tqdm: after each answer; NULL: none. Non-zero cancels all */
     void *progress_user;
 } llm_batch_config;
 
 typedef struct llm_completion_output {
-    int32_t index;                /* of the prompt in the batch */
-    int32_t send_idx;             /* number of the latest token: n_token_ids - 1, at least 0 */
-    const int32_t *token_ids;     /* with EOS and stop tokens */
+    int32_t index;            /* of the prompt in the batch */
+    int32_t send_idx;         /* number of the latest token: n_token_ids - 1, at least 0 */
+    const int32_t *token_ids; /* with EOS and stop tokens */
     int32_t n_token_ids;
-    const char *text;             /* the answer; without its thoughts, if it has been told apart from them */
+    const char *text;              /* the answer; without its thoughts, if it has been told apart from them */
     const char *reasoning_content; /* NULL: none */
-    const char *finish_reason;    /* "stop", "length", "error" */
+    const char *finish_reason;     /* "stop", "length", "error" */
     double cum_logprob;
 } llm_completion_output;
 
 typedef struct llm_request_output {
     const char *request_id;
-    const char *prompt;           /* what the model read, as text */
+    const char *prompt; /* what the model read, as text */
     const int32_t *prompt_token_ids;
     int32_t n_prompt_token_ids;
     llm_completion_output outputs;
-    int32_t finished;             /* 1 */
+    int32_t finished; /* 1 */
     llm_request_metrics metrics;
     int32_t num_cached_tokens;
-    int32_t error_code;           /* 0, or HTTP's status for such an error: 400 the caller's, 500 ours */
-    const char *error_msg;        /* NULL: none */
+    int32_t error_code;    /* 0, or HTTP's status for such an error: 400 the caller's, 500 ours */
+    const char *error_msg; /* NULL: none */
 } llm_request_output;
 
 typedef struct llm_outputs {
-    llm_request_output *items;    /* (n): prompt by prompt, and of each the n answers that were asked for */
+    llm_request_output *items; /* (n): prompt by prompt, and of each the n answers that were asked for */
     int32_t n, n_failed;
 } llm_outputs;
 
-/* Continues texts or ids, or answers chats through the model's template, in the caller's thread. cfg may be NULL. NULL only if there can be no answer at all:
- * no memory, a parameter that is no JSON object, a failing engine, cancelled. */
+/* Continues texts or ids, or answers chats through the model's template, in the caller's thread. cfg may be NULL. NULL only if there can be
+ * no answer at all: no memory, a parameter that is no JSON object, a failing engine, cancelled. */
 LLM_API llm_outputs *llm_generate_batch(llm *l, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg);
 LLM_API llm_outputs *llm_chat_batch(llm *l, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg);
 LLM_API void llm_outputs_free(llm_outputs *o); /* NULL is fine */
@@ -1400,30 +1461,30 @@ LLM_API void llm_outputs_free(llm_outputs *o); /* NULL is fine */
 /* ---------------------------------------------------------------------------
  * >>api-options   Options by name, for programs on top of this library: from argv, the environment, a JSON file or a request's body.
  * ---------------------------------------------------------------------------
- * A program writes one table and one struct, the target, with its defaults in it; llm_setup_read puts what was said into it, and the readers
- * below what comes later. They stop at the first error; what came before it is set. Texts are not copied: those of argv and the environment
- * must outlive the target, those of JSON are kept until llm_options_free. One thread for each llm_options. */
+ * A program writes one table and one struct, the target, with its defaults in it; llm_setup_read puts what was said into it, and the
+ * readers below what comes later. They stop at the first error; what came before it is set. Texts are not copied: those of argv and the
+ * environment must outlive the target, those of JSON are kept until llm_options_free. One thread for each llm_options. */
 
 typedef enum llm_option_kind {
-    LLM_OPTION_TEXT = 0,   /* const char *, not empty; high above 0: of low to high bytes */
-    LLM_OPTION_INT,        /* int32_t in [low, high]; 32k (1000), 32K (1024), M and G are understood */
+    LLM_OPTION_TEXT = 0, /* const char *, not empty; high above 0: of low to high bytes */
+    LLM_OPTION_INT,      /* int32_t in [low, high]; 32k (1000), 32K (1024), M and G are understood */
     LLM_OPTION_INT64,
-    LLM_OPTION_FLOAT,      /* float in [low, high] */
-    LLM_OPTION_BOOL,       /* int32_t 0 or 1; --name, --no-name, name=true */
-    LLM_OPTION_ENUM,       /* int32_t: words "a|b=2|c=3" */
-    LLM_OPTION_LIST,       /* llm_option_list: may be given again; low above 0: takes several words at once; high above 0: at most so many */
-    LLM_OPTION_IGNORED,    /* accepted with one note: `help` says why it has no meaning; takes a value */
+    LLM_OPTION_FLOAT,   /* float in [low, high] */
+    LLM_OPTION_BOOL,    /* int32_t 0 or 1; --name, --no-name, name=true */
+    LLM_OPTION_ENUM,    /* int32_t: words "a|b=2|c=3" */
+    LLM_OPTION_LIST,    /* llm_option_list: may be given again; low above 0: takes several words at once; high above 0: at most so many */
+    LLM_OPTION_IGNORED, /* accepted with one note: `help` says why it has no meaning; takes a value */
     LLM_OPTION_IGNORED_FLAG,
-    LLM_OPTION_REFUSED     /* known, but not to be had: `help` says what it is */
+    LLM_OPTION_REFUSED /* known, but not to be had: `help` says what it is */
 } llm_option_kind;
 
 typedef struct llm_option {
-    const char *names;     /* all spellings, "m|model": one letter or two take one dash; "-n" is -n in argv and --n is something else */
+    const char *names; /* all spellings, "m|model": one letter or two take one dash; "-n" is -n in argv and --n is something else */
     llm_option_kind kind;
-    int32_t group;         /* of the help; below 0: not listed */
-    size_t at;             /* offset in the target */
+    int32_t group; /* of the help; below 0: not listed */
+    size_t at;     /* offset in the target */
     double low, high;
-    const char *words;     /* ENUM: the words; others: name of the value in the help; of TEXT and LIST "TEXT": it must be UTF-8 */
+    const char *words; /* ENUM: the words; others: name of the value in the help; of TEXT and LIST "TEXT": it must be UTF-8 */
     const char *help;
 } llm_option;
 
@@ -1439,7 +1500,7 @@ typedef struct llm_options {
     const llm_option *table;
     int32_t n;
     void *target;
-    unsigned char *given;  /* (n) source of each, zeroed */
+    unsigned char *given;                       /* (n) source of each, zeroed */
     void (*note)(void *user, const char *line); /* remarks that are no errors; may be NULL */
     void *user;
     llm_option_list owned; /* texts made on the way; freed by llm_options_free with the lists of the target */
@@ -1471,103 +1532,115 @@ LLM_API void llm_options_free(llm_options *o);
  * target, the second argument its member. A word that begins with '$' is an environment variable, without a prefix. */
 #define LLM_OPTIONS_MODEL(T, m, group) \
     LLM_OPT_TEXT(T, m.tokenizer, group, "tokenizer", "PATH", "tokenizer of another folder or file"), \
-    LLM_OPT_TEXT(T, m.chat_template, group, "chat-template|chat-template-file", "FILE", "chat template: a file, or its text"), \
-    LLM_OPT_ENUM(T, m.dummy_weights, group, "load-format", "auto|safetensors|gguf|dummy=1|dummy-fp8=2|dummy-q4=3", "dummy: random weights from config.json alone")
+        LLM_OPT_TEXT(T, m.chat_template, group, "chat-template|chat-template-file", "FILE", "chat template: a file, or its text"), \
+        LLM_OPT_ENUM(T, m.dummy_weights, group, "load-format", "auto|safetensors|gguf|dummy=1|dummy-fp8=2|dummy-q4=3", \
+                     "dummy: random weights from config.json alone")
 
 #define LLM_OPTIONS_ENGINE(T, e, group) \
     LLM_OPT_INT(T, e.max_model_len, group, "c|max-model-len|ctx-size|session-len", 1, 2147483647, "context: tokens of prompt and answer"), \
-    LLM_OPT_BOOL(T, e.allow_long_max_model_len, group, "allow-long-max-model-len|$VLLM_ALLOW_LONG_MAX_MODEL_LEN", \
-                 "let it exceed the model's own length"), \
-    LLM_OPT_INT(T, e.max_num_seqs, group, "np|max-num-seqs|parallel|max-batch-size", 1, 4096, \
-                "sequences that run together (server 64, batch 16)"), \
-    LLM_OPT_INT(T, e.max_num_batched_tokens, group, "max-num-batched-tokens|batch-size|max-prefill-token-num", 1, 65536, \
-                "tokens of one step (512)"), \
-    LLM_OPT_INT(T, e.max_queue, group, "max-queue", 1, 1e6, "requests that may wait (1024)"), \
-    LLM_OPT_ENUM(T, e.block_size, group, "block-size", "16=16|32=32|64=64|128=128", "tokens of a KV page (32)"), \
-    {"kv-cache-memory-bytes", LLM_OPTION_INT64, group, offsetof(T, e.kv_cache_memory_bytes), 1, 9e18, "N", "memory of the KV cache"}, \
-    LLM_OPT_ENUM(T, e.kv_cache_dtype, group, "kv-cache-dtype|ctk|ctv", \
-                 "auto|fp8=4|fp8_e4m3=4|fp8_e5m2=5|int8=6|int4=7|q8_0=6|q4_0=7|float32=1|f32=1|float16=2|f16=2|bfloat16=3|bf16=3", \
-                 "type of the KV cache"), \
-    LLM_OPT_ENUM(T, e.kv_cache_dtype, -1, "quant-policy", "0|4=7|8=6", NULL), \
-    LLM_OPT_INT(T, e.n_threads, group, "t|threads", 1, 1024, "threads (all cores)"), \
-    LLM_OPT_TEXT(T, e.device, group, "device", "NAME", "auto, cpu, cuda"), \
-    LLM_OPT_TEXT(T, e.cuda_library, group, "cuda-library|$LLM_CUDA_LIBRARY", "PATH", "library of the device's backend (libllm_cuda.so beside this program)"), \
-    LLM_OPT_BOOL(T, e.enforce_eager, group, "enforce-eager", "GPU: steps are not recorded as graphs"), \
-    LLM_OPT_INT(T, e.max_seq_len_to_capture, group, "max-seq-len-to-capture", 1, 1e9, "GPU: steps with longer sequences are not recorded"), \
-    LLM_OPT_BOOL(T, e.batch_invariant, group, "batch-invariant|$VLLM_BATCH_INVARIANT", \
-                 "GPU: logits do not depend on who else is in the batch (a CPU always)"), \
-    LLM_OPT_TEXT(T, e.isa, group, "isa", "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, avx512bf16, amx, neon"), \
-    LLM_OPT_INT(T, e.pipeline_parallel_size, group, "pp|pipeline-parallel-size", 1, 64, \
-                "pieces into which the layers are cut, each on devices of its own"), \
-    LLM_OPT_INT(T, e.tensor_parallel_size, group, "tp|tensor-parallel-size", 1, 64, "ranks that share every layer"), \
-    LLM_OPT_ENUM(T, e.dtype, group, "dtype", "auto|float32=1|float=1|f32=1|bfloat16=2|bf16=2|float16=3|half=3|f16=3", "arithmetic"), \
-    LLM_OPT_FLOAT(T, e.gpu_memory_utilization, group, "gpu-memory-utilization|cache-max-entry-count", 0.01, 1, \
-                  "share of a GPU's memory (0.9)"), \
-    LLM_OPT_ENUM(T, e.preemption_swap, group, "preemption-mode|eviction-type", "recompute|swap=1|copy=1", \
-                 "what becomes of a sequence that must give way"), \
-    LLM_OPT_FLOAT(T, e.swap_space, group, "swap-space", 0, 65536, "GiB of host memory for sequences that give way by swap (4)"), \
-    LLM_OPT_INT(T, e.num_cpu_blocks, -1, "num-cpu-blocks", 0, 1e9, NULL), \
-    LLM_OPT_INT(T, e.num_gpu_blocks, -1, "num-gpu-blocks|num-gpu-blocks-override", 0, 1e9, NULL), \
-    LLM_OPT_FLOAT(T, e.scheduler_delay_factor, group, "scheduler-delay-factor", 0, 1e6, \
-                  "new prompts wait X prompt steps for others while answers go on (0)"), \
-    LLM_OPT_INT(T, e.prefill_interval, group, "prefill-interval", 0, 1e6, "new prompts join every N steps (1)"), \
-    LLM_OPT_TEXT(T, e.speculative_model, group, "md|speculative-model|model-draft", "NAME", \
-                 "guesses tokens ahead: a smaller model, an EAGLE head, or [ngram]"), \
-    LLM_OPT_INT(T, e.num_speculative_tokens, group, "num-speculative-tokens|draft-max|spec-draft-n-max", 1, LLM_SPECULATIVE_MAX, "how many"), \
-    LLM_OPT_INT(T, e.ngram_prompt_lookup_max, group, "ngram-prompt-lookup-max", 1, 1024, "tokens that a lookup compares at most (16)"), \
-    LLM_OPT_INT(T, e.ngram_prompt_lookup_min, group, "ngram-prompt-lookup-min", 1, 1024, "tokens that must be equal (3)"), \
-    LLM_OPT_TEXT(T, e.speculative_config, group, "speculative-config", "JSON", \
-                 "{\"model\", \"method\", \"num_speculative_tokens\", \"prompt_lookup_max\", \"prompt_lookup_min\"}"), \
-    LLM_OPT_BOOL(T, e.eagle_lab_style, -1, "$EAGLE_USE_SAFE_AI_LAB_STYLE", NULL), \
-    LLM_OPT_TEXT(T, e.lora, group, "lora", "PATH", "an adapter for all requests: PEFT folder or GGUF file"), \
-    LLM_OPT_ENUM(T, e.max_lora_rank, group, "max-lora-rank", "1=1|8=8|16=16|32=32|64=64|128=128|256=256|320=320|512=512", \
-                 "largest rank of an adapter (16)"), \
-    LLM_OPT_INT(T, e.max_loras, group, "max-loras", 1, 4096, "adapters that compute in one step (1)"), \
-    LLM_OPT_INT(T, e.max_cpu_loras, group, "max-cpu-loras", 1, 4096, "adapters that are in memory at once (max-loras)")
+        LLM_OPT_BOOL(T, e.allow_long_max_model_len, group, "allow-long-max-model-len|$VLLM_ALLOW_LONG_MAX_MODEL_LEN", \
+                     "let it exceed the model's own length"), \
+        LLM_OPT_INT(T, e.max_num_seqs, group, "np|max-num-seqs|parallel|max-batch-size", 1, 4096, \
+                    "sequences that run together (server 64, batch 16)"), \
+        LLM_OPT_INT(T, e.max_num_batched_tokens, group, "max-num-batched-tokens|batch-size|max-prefill-token-num", 1, 65536, \
+                    "tokens of one step (512)"), \
+        LLM_OPT_INT(T, e.max_queue, group, "max-queue", 1, 1e6, "requests that may wait (1024)"), \
+        LLM_OPT_ENUM(T, e.block_size, group, "block-size", "16=16|32=32|64=64|128=128", "tokens of a KV page (32)"), \
+        {"kv-cache-memory-bytes", LLM_OPTION_INT64, group, offsetof(T, e.kv_cache_memory_bytes), 1, 9e18, "N", "memory of the KV cache"}, \
+        LLM_OPT_ENUM(T, e.kv_cache_dtype, group, "kv-cache-dtype|ctk|ctv", \
+                     "auto|fp8=4|fp8_e4m3=4|fp8_e5m2=5|int8=6|int4=7|q8_0=6|q4_0=7|float32=1|f32=1|float16=2|f16=2|bfloat16=3|bf16=3", \
+                     "type of the KV cache"), \
+        LLM_OPT_ENUM(T, e.kv_cache_dtype, -1, "quant-policy", "0|4=7|8=6", NULL), \
+        LLM_OPT_INT(T, e.n_threads, group, "t|threads", 1, 1024, "threads (all cores)"), \
+        LLM_OPT_TEXT(T, e.device, group, "device", "NAME", "auto, cpu, cuda"), \
+        LLM_OPT_TEXT(T, e.cuda_library, group, "cuda-library|$LLM_CUDA_LIBRARY", "PATH", \
+                     "library of the device's backend (libllm_cuda.so beside this program)"), \
+        LLM_OPT_BOOL(T, e.enforce_eager, group, "enforce-eager", "GPU: steps are not recorded as graphs"), \
+        LLM_OPT_INT(T, e.max_seq_len_to_capture, group, "max-seq-len-to-capture", 1, 1e9, \
+                    "GPU: steps with longer sequences are not recorded"), \
+        LLM_OPT_BOOL(T, e.batch_invariant, group, "batch-invariant|$VLLM_BATCH_INVARIANT", \
+                     "GPU: logits do not depend on who else is in the batch (a CPU always)"), \
+        LLM_OPT_TEXT(T, e.isa, group, "isa", "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, avx512bf16, amx, neon"), \
+        LLM_OPT_INT(T, e.pipeline_parallel_size, group, "pp|pipeline-parallel-size", 1, 64, \
+                    "pieces into which the layers are cut, each on devices of its own"), \
+        LLM_OPT_INT(T, e.tensor_parallel_size, group, "tp|tensor-parallel-size", 1, 64, "ranks that share every layer"), \
+        LLM_OPT_ENUM(T, e.dtype, group, "dtype", "auto|float32=1|float=1|f32=1|bfloat16=2|bf16=2|float16=3|half=3|f16=3", "arithmetic"), \
+        LLM_OPT_FLOAT(T, e.gpu_memory_utilization, group, "gpu-memory-utilization|cache-max-entry-count", 0.01, 1, \
+                      "share of a GPU's memory (0.9)"), \
+        LLM_OPT_ENUM(T, e.preemption_swap, group, "preemption-mode|eviction-type", "recompute|swap=1|copy=1", \
+                     "what becomes of a sequence that must give way"), \
+        LLM_OPT_FLOAT(T, e.swap_space, group, "swap-space", 0, 65536, "GiB of host memory for sequences that give way by swap (4)"), \
+        LLM_OPT_INT(T, e.num_cpu_blocks, -1, "num-cpu-blocks", 0, 1e9, NULL), \
+        LLM_OPT_INT(T, e.num_gpu_blocks, -1, "num-gpu-blocks|num-gpu-blocks-override", 0, 1e9, NULL), \
+        LLM_OPT_FLOAT(T, e.scheduler_delay_factor, group, "scheduler-delay-factor", 0, 1e6, \
+                      "new prompts wait X prompt steps for others while answers go on (0)"), \
+        LLM_OPT_INT(T, e.prefill_interval, group, "prefill-interval", 0, 1e6, "new prompts join every N steps (1)"), \
+        LLM_OPT_TEXT(T, e.speculative_model, group, "md|speculative-model|model-draft", "NAME", \
+                     "guesses tokens ahead: a smaller model, an EAGLE head, or [ngram]"), \
+        LLM_OPT_INT(T, e.num_speculative_tokens, group, "num-speculative-tokens|draft-max|spec-draft-n-max", 1, LLM_SPECULATIVE_MAX, \
+                    "how many"), \
+        LLM_OPT_INT(T, e.ngram_prompt_lookup_max, group, "ngram-prompt-lookup-max", 1, 1024, \
+                    "tokens that a lookup compares at most (16)"), \
+        LLM_OPT_INT(T, e.ngram_prompt_lookup_min, group, "ngram-prompt-lookup-min", 1, 1024, "tokens that must be equal (3)"), \
+        LLM_OPT_TEXT(T, e.speculative_config, group, "speculative-config", "JSON", \
+                     "{\"model\", \"method\", \"num_speculative_tokens\", \"prompt_lookup_max\", \"prompt_lookup_min\"}"), \
+        LLM_OPT_BOOL(T, e.eagle_lab_style, -1, "$EAGLE_USE_SAFE_AI_LAB_STYLE", NULL), \
+        LLM_OPT_TEXT(T, e.lora, group, "lora", "PATH", "an adapter for all requests: PEFT folder or GGUF file"), \
+        LLM_OPT_ENUM(T, e.max_lora_rank, group, "max-lora-rank", "1=1|8=8|16=16|32=32|64=64|128=128|256=256|320=320|512=512", \
+                     "largest rank of an adapter (16)"), \
+        LLM_OPT_INT(T, e.max_loras, group, "max-loras", 1, 4096, "adapters that compute in one step (1)"), \
+        LLM_OPT_INT(T, e.max_cpu_loras, group, "max-cpu-loras", 1, 4096, "adapters that are in memory at once (max-loras)")
 
 #define LLM_OPTIONS_SAMPLING(T, s, group) \
-    LLM_OPT_INT(T, s.max_tokens, group, "max-tokens|-n|max-new-tokens|request-output-len|max-completion-tokens|n-predict", -1, \
-                2147483647, "longest answer, also -n; -1: up to the context's end"), \
-    LLM_OPT_FLOAT(T, s.temperature, group, "temperature|temp", 0, 2, "0: the most likely token, always"), \
-    LLM_OPT_INT(T, s.top_k, group, "top-k", -1, 2147483647, "of the N most likely; 0 or -1: all"), \
-    LLM_OPT_FLOAT(T, s.top_p, group, "top-p", 0, 1, "of the fewest that reach this probability"), \
-    LLM_OPT_FLOAT(T, s.min_p, group, "min-p", 0, 1, "none below this share of the best"), \
-    LLM_OPT_INT(T, s.min_tokens, group, "min-tokens|min-new-tokens", 0, 2147483647, "no end before"), \
-    LLM_OPT_FLOAT(T, s.repetition_penalty, group, "repetition-penalty|repeat-penalty", 1e-6, 2, "above 0 to 2; 1: none"), \
-    LLM_OPT_FLOAT(T, s.presence_penalty, group, "presence-penalty", -2, 2, "-2 to 2"), \
-    LLM_OPT_FLOAT(T, s.frequency_penalty, group, "frequency-penalty", -2, 2, "-2 to 2"), \
-    {"s|seed|random-seed", LLM_OPTION_INT64, group, offsetof(T, s.seed), -9.3e18, 9.3e18, "N", "the same seed gives the same answer"}, \
-    LLM_OPT_INT(T, s.n, group, "num-answers|n", 1, 128, "answers to one prompt, --n"), \
-    LLM_OPT_INT(T, s.best_of, group, "best-of", 1, 128, "the likeliest of so many"), \
-    LLM_OPT_BOOL(T, s.ignore_eos, group, "ignore-eos", "EOS does not end the answer"), \
-    LLM_OPT_BOOL(T, s.include_stop_str_in_output, group, "include-stop-str-in-output", "the text keeps what ended it")
+    LLM_OPT_INT(T, s.max_tokens, group, "max-tokens|-n|max-new-tokens|request-output-len|max-completion-tokens|n-predict", -1, 2147483647, \
+                "longest answer, also -n; -1: up to the context's end"), \
+        LLM_OPT_FLOAT(T, s.temperature, group, "temperature|temp", 0, 2, "0: the most likely token, always"), \
+        LLM_OPT_INT(T, s.top_k, group, "top-k", -1, 2147483647, "of the N most likely; 0 or -1: all"), \
+        LLM_OPT_FLOAT(T, s.top_p, group, "top-p", 0, 1, "of the fewest that reach this probability"), \
+        LLM_OPT_FLOAT(T, s.min_p, group, "min-p", 0, 1, "none below this share of the best"), \
+        LLM_OPT_INT(T, s.min_tokens, group, "min-tokens|min-new-tokens", 0, 2147483647, "no end before"), \
+        LLM_OPT_FLOAT(T, s.repetition_penalty, group, "repetition-penalty|repeat-penalty", 1e-6, 2, "above 0 to 2; 1: none"), \
+        LLM_OPT_FLOAT(T, s.presence_penalty, group, "presence-penalty", -2, 2, "-2 to 2"), \
+        LLM_OPT_FLOAT(T, s.frequency_penalty, group, "frequency-penalty", -2, 2, "-2 to 2"), \
+        {"s|seed|random-seed", LLM_OPTION_INT64, group, offsetof(T, s.seed), -9.3e18, 9.3e18, "N", "the same seed gives the same answer"}, \
+        LLM_OPT_INT(T, s.n, group, "num-answers|n", 1, 128, "answers to one prompt, --n"), \
+        LLM_OPT_INT(T, s.best_of, group, "best-of", 1, 128, "the likeliest of so many"), \
+        LLM_OPT_BOOL(T, s.ignore_eos, group, "ignore-eos", "EOS does not end the answer"), \
+        LLM_OPT_BOOL(T, s.include_stop_str_in_output, group, "include-stop-str-in-output", "the text keeps what ended it")
 
 /* What the documents name and has no meaning here, or not yet: each is accepted with one line that says why, or refused with one. */
 #define LLM_OPTIONS_FOREIGN \
     LLM_OPT_NONE(IGNORED, "q|quantization|model-format", "the file says what it is"), \
-    LLM_OPT_NONE(IGNORED, "engine-worker-queue-port|distributed-executor-backend", "one process runs everything here"), \
-    LLM_OPT_NONE(IGNORED, "num-scheduler-steps", "decoding sequences always go first here"), \
-    LLM_OPT_NONE(IGNORED, "cuda-graph-sizes|n-gpu-layers|ngl|cpu-offload-gb|rope-scaling-factor|revision|tokenizer-mode|generation-config", \
-                 "the model's files and the device decide"), \
-    LLM_OPT_NONE(IGNORED_FLAG, "use-logn-attn|flash-attn|fa", "the model's files and the device decide"), \
-    LLM_OPT_NONE(IGNORED_FLAG, "trust-remote-code", "nothing of a model folder is ever executed"), \
-    LLM_OPT_NONE(IGNORED_FLAG, "enable-chunked-prefill|use-v2-block-manager|disable-async-output-proc|cont-batching|cb|jinja|" \
-                 "speculative-disable-mqa-scorer|disable-logprobs-during-spec-decoding", \
-                 "this engine always works that way"), \
-    LLM_OPT_NONE(IGNORED_FLAG, "disable-log-requests|disable-log-stats|metrics|enable-prompt-tokens-details|enable-auto-tool-choice|" \
-                 "enable-tokenizer-info-endpoint|no-warmup|enable-logprob|use-tqdm", "it is always so here"), \
-    LLM_OPT_NONE(IGNORED, "response-role", "answers are the assistant's"), \
-    LLM_OPT_NONE(IGNORED, "guided-decoding-backend", "there is one, built in"), \
-    LLM_OPT_NONE(IGNORED, "$USE_PFA_HIGH_PRECISION_MODE|$USE_IFA_HIGH_PRECISION_MODE|$USE_PREFIX_HIGH_PRECISION_MODE", \
-                 "attention always accumulates in float32"), \
-    LLM_OPT_NONE(IGNORED, "$HCCL_OP_EXPANSION_MODE|$PYTORCH_NPU_ALLOC_CONF|$INFER_MODE|$PTA_TORCHAIR_DECODE_GEAR_ENABLE|" \
-                 "$PTA_TORCHAIR_DECODE_GEAR_LIST|$ENABLE_SPEC_METRIC", "it has no meaning on this device"), \
-    LLM_OPT_NONE(IGNORED, "$VLLM_IMAGE_FETCH_TIMEOUT", "there are no outgoing connections"), \
-    LLM_OPT_NONE(IGNORED, "speculative-draft-tensor-parallel-size|speculative-disable-by-batch-size|spec-decoding-acceptance-method|" \
-                 "speculative-model-quantization|speculative-max-model-len|num-lookahead-slots|" \
-                 "typical-acceptance-sampler-posterior-threshold|typical-acceptance-sampler-posterior-alpha", \
-                 "drafts are measured, and never change an answer"), \
-    LLM_OPT_NONE(REFUSED, "image", "an image")
+        LLM_OPT_NONE(IGNORED, "engine-worker-queue-port|distributed-executor-backend", "one process runs everything here"), \
+        LLM_OPT_NONE(IGNORED, "num-scheduler-steps", "decoding sequences always go first here"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "cuda-graph-sizes|n-gpu-layers|ngl|cpu-offload-gb|rope-scaling-factor|revision|tokenizer-mode|generation-config", \
+                     "the model's files and the device decide"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "use-logn-attn|flash-attn|fa", "the model's files and the device decide"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "trust-remote-code", "nothing of a model folder is ever executed"), \
+        LLM_OPT_NONE(IGNORED_FLAG, \
+                     "enable-chunked-prefill|use-v2-block-manager|disable-async-output-proc|cont-batching|cb|jinja|" \
+                     "speculative-disable-mqa-scorer|disable-logprobs-during-spec-decoding", \
+                     "this engine always works that way"), \
+        LLM_OPT_NONE(IGNORED_FLAG, \
+                     "disable-log-requests|disable-log-stats|metrics|enable-prompt-tokens-details|enable-auto-tool-choice|" \
+                     "enable-tokenizer-info-endpoint|no-warmup|enable-logprob|use-tqdm", \
+                     "it is always so here"), \
+        LLM_OPT_NONE(IGNORED, "response-role", "answers are the assistant's"), \
+        LLM_OPT_NONE(IGNORED, "guided-decoding-backend", "there is one, built in"), \
+        LLM_OPT_NONE(IGNORED, "$USE_PFA_HIGH_PRECISION_MODE|$USE_IFA_HIGH_PRECISION_MODE|$USE_PREFIX_HIGH_PRECISION_MODE", \
+                     "attention always accumulates in float32"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "$HCCL_OP_EXPANSION_MODE|$PYTORCH_NPU_ALLOC_CONF|$INFER_MODE|$PTA_TORCHAIR_DECODE_GEAR_ENABLE|" \
+                     "$PTA_TORCHAIR_DECODE_GEAR_LIST|$ENABLE_SPEC_METRIC", \
+                     "it has no meaning on this device"), \
+        LLM_OPT_NONE(IGNORED, "$VLLM_IMAGE_FETCH_TIMEOUT", "there are no outgoing connections"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "speculative-draft-tensor-parallel-size|speculative-disable-by-batch-size|spec-decoding-acceptance-method|" \
+                     "speculative-model-quantization|speculative-max-model-len|num-lookahead-slots|" \
+                     "typical-acceptance-sampler-posterior-threshold|typical-acceptance-sampler-posterior-alpha", \
+                     "drafts are measured, and never change an answer"), \
+        LLM_OPT_NONE(REFUSED, "image", "an image")
 
 /* ---- what programs have in common: a model, an engine and a service by options
  *
@@ -1585,14 +1658,14 @@ LLM_API void llm_options_free(llm_options *o);
  * An error is what the user said wrongly if it is LLM_ERR_ARG. */
 
 typedef struct llm_setup {
-    const char *model;          /* a file or folder, or ORG/NAME in the Hugging Face cache; NULL: the default one */
-    const char *config;         /* a JSON file of options */
+    const char *model;  /* a file or folder, or ORG/NAME in the Hugging Face cache; NULL: the default one */
+    const char *config; /* a JSON file of options */
     const char *reasoning_parser, *tool_parser, *early_stop_config, *visible_devices;
     int32_t enable_early_stop, prefix_caching, pooling, log_level;
     llm_model_config files;
     llm_engine_config engine;
-    llm_early_stop early_stop;  /* what the two options say */
-    llm_sampling sampling;      /* defaults of requests, as far as they were given */
+    llm_early_stop early_stop;     /* what the two options say */
+    llm_sampling sampling;         /* defaults of requests, as far as they were given */
     llm_text path, draft, library; /* of the model, and of what `engine` names; llm_setup_free frees them */
 } llm_setup;
 
@@ -1601,37 +1674,38 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
 /* Rows of a model, an engine and how requests are answered. */
 #define LLM_OPTIONS_SETUP(T, setup) \
     LLM_OPTIONS_MODEL(T, setup.files, LLM_HELP_MODEL), \
-    LLM_OPT_TEXT(T, setup.reasoning_parser, LLM_HELP_MODEL, "reasoning-parser", "NAME", \
-                 "ernie-45-vl, deepseek-r1, qwen3, none, ... (from the template)"), \
-    LLM_OPT_TEXT(T, setup.tool_parser, LLM_HELP_MODEL, "tool-call-parser", "NAME", \
-                 "hermes, llama3_json, mistral, deepseek_v3, qwen3_coder, json, ... (from the template)"), \
-    LLM_OPT_ENUM(T, setup.pooling, LLM_HELP_MODEL, "pooling", "last=1|mean=2", \
-                 "what becomes an embedding: the last token's state, or the mean"), \
-    LLM_OPTIONS_ENGINE(T, setup.engine, LLM_HELP_ENGINE), \
-    LLM_OPT_BOOL(T, setup.prefix_caching, LLM_HELP_ENGINE, "enable-prefix-caching|cache-prompt", \
-                 "keep prompts' KV pages for the next request (on)"), \
-    LLM_OPT_BOOL(T, setup.enable_early_stop, LLM_HELP_ANSWERS, "enable-early-stop", "end answers that repeat themselves"), \
-    LLM_OPT_TEXT(T, setup.early_stop_config, LLM_HELP_ANSWERS, "early-stop-config", "JSON", \
-                 "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}")
+        LLM_OPT_TEXT(T, setup.reasoning_parser, LLM_HELP_MODEL, "reasoning-parser", "NAME", \
+                     "ernie-45-vl, deepseek-r1, qwen3, none, ... (from the template)"), \
+        LLM_OPT_TEXT(T, setup.tool_parser, LLM_HELP_MODEL, "tool-call-parser", "NAME", \
+                     "hermes, llama3_json, mistral, deepseek_v3, qwen3_coder, json, ... (from the template)"), \
+        LLM_OPT_ENUM(T, setup.pooling, LLM_HELP_MODEL, "pooling", "last=1|mean=2", \
+                     "what becomes an embedding: the last token's state, or the mean"), \
+        LLM_OPTIONS_ENGINE(T, setup.engine, LLM_HELP_ENGINE), \
+        LLM_OPT_BOOL(T, setup.prefix_caching, LLM_HELP_ENGINE, "enable-prefix-caching|cache-prompt", \
+                     "keep prompts' KV pages for the next request (on)"), \
+        LLM_OPT_BOOL(T, setup.enable_early_stop, LLM_HELP_ANSWERS, "enable-early-stop", "end answers that repeat themselves"), \
+        LLM_OPT_TEXT(T, setup.early_stop_config, LLM_HELP_ANSWERS, "early-stop-config", "JSON", \
+                     "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}")
 
 /* Rows of what a person says to a program only. */
 #define LLM_OPTIONS_PROGRAM(T, setup) \
     LLM_OPT_TEXT(T, setup.model, LLM_HELP_MODEL, "m|model", "PATH", \
                  "GGUF file, folder with safetensors, or ORG/NAME in the local Hugging Face cache"), \
-    LLM_OPT_TEXT(T, setup.config, LLM_HELP_MODEL, "config", "FILE", "JSON object of options by name"), \
-    LLM_OPT_ENUM(T, setup.log_level, LLM_HELP_MODEL, "log-level|lv|v", "error|warn=1|warning=1|info=2|debug=3", \
-                 "what is told on standard error"), \
-    LLM_OPT_TEXT(T, setup.visible_devices, -1, "$ASCEND_RT_VISIBLE_DEVICES", NULL, NULL), \
-    LLM_OPTIONS_SAMPLING(T, setup.sampling, LLM_HELP_ANSWERS)
+        LLM_OPT_TEXT(T, setup.config, LLM_HELP_MODEL, "config", "FILE", "JSON object of options by name"), \
+        LLM_OPT_ENUM(T, setup.log_level, LLM_HELP_MODEL, "log-level|lv|v", "error|warn=1|warning=1|info=2|debug=3", \
+                     "what is told on standard error"), \
+        LLM_OPT_TEXT(T, setup.visible_devices, -1, "$ASCEND_RT_VISIBLE_DEVICES", NULL, NULL), \
+        LLM_OPTIONS_SAMPLING(T, setup.sampling, LLM_HELP_ANSWERS)
 
 struct llm_openai_service;
 
 LLM_API void llm_setup_init(llm_setup *s); /* the defaults that are not 0 */
-/* Everything that was said, in falling strength: argv, the variables LLM_ARG_NAME (`get`: getenv), the JSON file that `config` names. Of argv
- * --a b, --a=b, _ for -, a dash that a word processor made long, --no-a are understood, and -- ends options; an unknown name is an error with
- * the nearest one that exists. Other words go to `words`, whose items the caller frees with LLM_FREE. Then what no row of the table can
- * tell is checked: names of parsers and instruction sets, the JSON of early stop and speculation. */
-LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name), llm_option_list *words);
+/* Everything that was said, in falling strength: argv, the variables LLM_ARG_NAME (`get`: getenv), the JSON file that `config` names. Of
+ * argv --a b, --a=b, _ for -, a dash that a word processor made long, --no-a are understood, and -- ends options; an unknown name is an
+ * error with the nearest one that exists. Other words go to `words`, whose items the caller frees with LLM_FREE. Then what no row of the
+ * table can tell is checked: names of parsers and instruction sets, the JSON of early stop and speculation. */
+LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name),
+                                  llm_option_list *words);
 /* Finds the model, `path`: what `model` names, or SmolLM2 in models/ here or beside the program, or the first model there; `model` is that
  * path then. For engine.cuda_library, if nobody named one, the libllm_cuda.so beside the program is taken where there is a device. */
 LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name));
@@ -1664,9 +1738,13 @@ typedef enum llm_openai_kind {
     LLM_OPENAI_GENERATE,   /* /generate of vLLM's demonstration server */
     LLM_OPENAI_EMBEDDING,  /* /v1/embeddings */
     LLM_OPENAI_RESPONSE,   /* /v1/responses: nothing is kept between two */
-    LLM_OPENAI_TOKENIZE, LLM_OPENAI_DETOKENIZE, LLM_OPENAI_TEMPLATE, /* /tokenize, /detokenize, /apply-template: no engine needed */
-    LLM_OPENAI_LORA_LOAD, LLM_OPENAI_LORA_UNLOAD, /* /v1/load_lora_adapter, /v1/unload_lora_adapter: the answer is plain text */
-    LLM_OPENAI_CONTEXT_SAVE, LLM_OPENAI_CONTEXT_LOAD /* /v1/contexts/save, /v1/contexts/load */
+    LLM_OPENAI_TOKENIZE,
+    LLM_OPENAI_DETOKENIZE,
+    LLM_OPENAI_TEMPLATE, /* /tokenize, /detokenize, /apply-template: no engine needed */
+    LLM_OPENAI_LORA_LOAD,
+    LLM_OPENAI_LORA_UNLOAD, /* /v1/load_lora_adapter, /v1/unload_lora_adapter: the answer is plain text */
+    LLM_OPENAI_CONTEXT_SAVE,
+    LLM_OPENAI_CONTEXT_LOAD /* /v1/contexts/save, /v1/contexts/load */
 } llm_openai_kind;
 
 typedef struct llm_openai_call llm_openai_call; /* one request body and its answer */
@@ -1817,12 +1895,15 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 #define LLM__COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 #define LLM__SCOPED(end) __attribute__((cleanup(end))) /* the variables are handed to `end` when their block is left, wherever that is */
 #ifdef __cplusplus
-#define LLM__ZERO {} /* T x = LLM__ZERO: every member is 0; not for a T whose first member is an enum, which C++ does not make of a number */
+#define LLM__ZERO \
+    {} /* T x = LLM__ZERO: every member is 0; not for a T whose first member is an enum, which C++ does not make of a number */
 #else
-#define LLM__ZERO {0}
+#define LLM__ZERO \
+    { 0 }
 #endif
 
-/* What stands between these two runs once a model or once a request, and is two thirds of the code: with LLM_SMALL it is compiled for size. */
+/* What stands between these two runs once a model or once a request, and is two thirds of the code: with LLM_SMALL it is compiled for size.
+ * */
 #if defined(LLM_SMALL) && defined(__OPTIMIZE__) && defined(__GNUC__) && !defined(__clang__)
 #define LLM__COLD_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"Os\")")
 #define LLM__COLD_END _Pragma("GCC pop_options")
@@ -1859,8 +1940,8 @@ static void llm__random_bytes(void *out, size_t n) {
 }
 
 #if LLM__X86
-/* 1 if this process may use AMX's tiles: Linux gives them to those who ask, for signal frames grow by 8 KB. Not if a thread has an alternative
- * signal stack too small for that. */
+/* 1 if this process may use AMX's tiles: Linux gives them to those who ask, for signal frames grow by 8 KB. Not if a thread has an
+ * alternative signal stack too small for that. */
 static int llm__ask_for_tiles(void) { return !syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */); }
 #endif
 
@@ -1919,9 +2000,7 @@ static uint64_t llm__add(uint64_t a, uint64_t b, int *ok) {
 }
 
 /* Rounds up to a multiple of `to`, a power of two, under the same rule. */
-static uint64_t llm__align_up(uint64_t a, uint64_t to, int *ok) {
-    return llm__add(a, to - 1, ok) & ~(to - 1);
-}
+static uint64_t llm__align_up(uint64_t a, uint64_t to, int *ok) { return llm__add(a, to - 1, ok) & ~(to - 1); }
 
 static void *llm__calloc(size_t count, size_t size) {
     int ok = 1;
@@ -1963,8 +2042,8 @@ static void llm__drop(void *pointer) {
     LLM_FREE(p);
 }
 
-/* n bytes aligned to 8, as they come; NULL without memory or over the limit. Where they fill system pages of their own, those that are never
- * written are never taken. */
+/* n bytes aligned to 8, as they come; NULL without memory or over the limit. Where they fill system pages of their own, those that are
+ * never written are never taken. */
 static void *llm__arena_take(llm__arena *a, size_t n) {
     n = (n + 7) & ~(size_t)7;
     llm__arena_block *b = a->head;
@@ -2002,7 +2081,8 @@ static void llm__arena_free(llm__arena *a) {
 }
 
 /* Whole zeroed pages, aligned to 2 MiB so that huge pages can back them. NULL if there is no memory. mmap aligns to 4 KiB only, so 2 MiB
- * more are mapped and what stands out at both ends is given back. Pages that are never touched cost nothing: a page is taken when written. */
+ * more are mapped and what stands out at both ends is given back. Pages that are never touched cost nothing: a page is taken when written.
+ * */
 static void *llm__pages_get(size_t bytes) {
     const size_t huge = (size_t)2 << 20;
     if (bytes > (size_t)INT64_MAX - 2 * huge) return NULL;
@@ -2025,8 +2105,8 @@ static void llm__pages_free(void *p, size_t bytes) {
 }
 
 LLM_API int64_t llm_memory_free(void) {
-    static const char *const files[][2] = {{"/proc/meminfo", "MemAvailable: %lld"}, {"/sys/fs/cgroup/memory.max", "%lld"},
-                                           {"/sys/fs/cgroup/memory.current", "%lld"}};
+    static const char *const files[][2] = {
+        {"/proc/meminfo", "MemAvailable: %lld"}, {"/sys/fs/cgroup/memory.max", "%lld"}, {"/sys/fs/cgroup/memory.current", "%lld"}};
     long long n[] = {-1, -1, -1};
     char line[200];
     for (int i = 0; i < LLM__COUNT(files); i++) {
@@ -2067,7 +2147,8 @@ static LLM__PRINTF(2, 3) llm_result llm__error(llm_result r, const char *format,
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
     for (const char *p = raw; *p && text + 5 < llm__error_here() + LLM__ERROR_SIZE; p++) {
-        const unsigned char c = (unsigned char)*p, d = (unsigned char)p[1]; /* names from files must not write to the terminal: \x1b, C1 controls */
+        const unsigned char c = (unsigned char)*p,
+                            d = (unsigned char)p[1]; /* names from files must not write to the terminal: \x1b, C1 controls */
         if (c < 32 || c == 127 || (c == 0xC2 && d < 0xA0)) text += sprintf(text, "\\x%02x", (unsigned)c);
         else *text++ = *p;
     }
@@ -2082,8 +2163,9 @@ LLM_API const char *llm_last_error(void) { return llm__error_here(); }
 
 LLM_API const char *llm_result_str(llm_result r) {
     /* LLM_OK is 0, the others -1, -2, ... */
-    static const char *const name[] = {"ok", "invalid argument", "out of memory", "input/output error", "malformed input", "not supported",
-                                       "over a limit", "cancelled", "device error", "queue full", "template error"};
+    static const char *const name[] = {
+        "ok",           "invalid argument", "out of memory", "input/output error", "malformed input", "not supported",
+        "over a limit", "cancelled",        "device error",  "queue full",         "template error"};
     return r <= 0 && -(int)r < LLM__COUNT(name) ? name[-(int)r] : "unknown result";
 }
 
@@ -2164,7 +2246,8 @@ static int llm__print_double(char *out, size_t size, char type, int precision, d
 /* Python's repr of a float, the shortest text that reads back equal: 1.0, 0.1, 1e+22, 1e-07. `out` holds 40 bytes. Returns its length.
  * Every decimal of up to 15 digits survives the way through a double, and 17 digits tell any two apart, so 15, 16 and 17 are tried and
  * zeros at the end dropped: 0.1 is found with 15 digits, 0.1 + 0.2 takes 17, 0.30000000000000004. (Ryu, Adams 2018, finds the shortest
- * directly, with tables of 10 KB; here a number printed is a rare thing.) Subnormal numbers carry fewer: there the search begins with one. */
+ * directly, with tables of 10 KB; here a number printed is a rare thing.) Subnormal numbers carry fewer: there the search begins with one.
+ * */
 static int llm__format_double(double d, char *out) {
     double back = d;
     int digits = fabs(d) < 2.2250738585072014e-308 ? 1 : 15;
@@ -2728,7 +2811,8 @@ static void llm__pool_wait(llm__pool *p, int *at, int old, double seconds) {
     __atomic_sub_fetch(&p->sleepers, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Moves a counter on and wakes who sleeps on it. Store, then look for sleepers; they say so, then look at the counter: one sees the other. */
+/* Moves a counter on and wakes who sleeps on it. Store, then look for sleepers; they say so, then look at the counter: one sees the other.
+ * */
 static void llm__pool_move(llm__pool *p, int *at, int to) {
     __atomic_store_n(at, to, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&p->sleepers, __ATOMIC_SEQ_CST)) syscall(SYS_futex, at, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
@@ -3054,7 +3138,8 @@ static llm_result llm__json_tokens(llm_json *d, size_t len, int64_t count) {
     d->tok = LLM__NEW(jsmntok_t, count);
     d->skip = LLM__NEW(uint32_t, count);
     if (!d->tok || !d->skip) return llm__nomem();
-    if (jsmn_parse(&parser, d->text, len + 1, d->tok, (unsigned)count) != (int)count) return llm__error(LLM_ERR_FORMAT, "JSON: cannot be read");
+    if (jsmn_parse(&parser, d->text, len + 1, d->tok, (unsigned)count) != (int)count)
+        return llm__error(LLM_ERR_FORMAT, "JSON: cannot be read");
     for (int i = d->n - 1; i >= 0; i--) {
         jsmntok_t *t = &d->tok[i];
         d->skip[i] = LLM__MAX(d->skip[i], (uint32_t)i + 1);
@@ -4147,10 +4232,10 @@ static const char *const llm__uni_decompositions[217] = {
  * ============================================================================ */
 
 /* Ranges that are no categories: White_Space; letters among the symbols; what BERT takes for Chinese characters. */
-static const int32_t llm__uni_spaces[][2] = {{9, 13}, {32, 32}, {0x85, 0x85}, {0xA0, 0xA0}, {0x1680, 0x1680}, {0x2000, 0x200A},
-                                             {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}};
+static const int32_t llm__uni_spaces[][2] = {{9, 13},          {32, 32},         {0x85, 0x85},     {0xA0, 0xA0},     {0x1680, 0x1680},
+                                             {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}};
 static const int32_t llm__uni_circled[][2] = {{0x24B6, 0x24E9}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
-static const int32_t llm__uni_chinese[][2] = {{0x3400, 0x4DBF}, {0x4E00, 0x9FFF}, {0xF900, 0xFAFF}, {0x20000, 0x2A6DF},
+static const int32_t llm__uni_chinese[][2] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},  {0x20000, 0x2A6DF},
                                               {0x2A700, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
 
 /* Where the code point before `at` > 0 begins. */
@@ -4273,7 +4358,7 @@ typedef struct llm__uni_norm {
     uint16_t from[LLM__UNI_DECOMPOSITIONS + 1]; /* where the decomposition of each starts in cell */
     uint8_t kind[LLM__UNI_DECOMPOSITIONS];      /* 0 canonical, 1 canonical but never composed, 2 compatibility */
     int32_t cell[LLM__UNI_CELLS];
-    uint16_t pair[4096];                        /* open hash of composable pairs: entry + 1 */
+    uint16_t pair[4096]; /* open hash of composable pairs: entry + 1 */
 } llm__uni_norm;
 
 /* Hangul is composed by arithmetic: a syllable is (leading * 21 + vowel) * 28 + trailing, counted from U+AC00. */
@@ -4328,7 +4413,8 @@ static void llm__uni_decompose(const llm__uni_norm *m, int32_t c, int compat, ll
     }
     int i = c < m->key[0] ? 0 : llm__uni_find(m->key, LLM__UNI_DECOMPOSITIONS, 4, 0, c);
     if (m->key[i] != c || (m->kind[i] == 2 && !compat)) llm_tokens_add(out, c);
-    else for (int k = m->from[i]; k < m->from[i + 1]; k++) llm__uni_decompose(m, m->cell[k], compat, out);
+    else
+        for (int k = m->from[i]; k < m->from[i + 1]; k++) llm__uni_decompose(m, m->cell[k], compat, out);
 }
 
 /* The composition of a pair, or 0. Hangul is arithmetic; others are found by the hash. Singletons and exclusions (kind 1) are not in it,
@@ -4439,15 +4525,24 @@ enum { LLM__RX_NOT = 1, LLM__RX_BEHIND = 2 };              /* modes of LOOK */
 
 /* Hard limits: of the pattern's bytes, its code, the changes of its sets, empty loops, nesting and counts; of a look-behind's characters,
  * of the stack's and the memory's entries. */
-enum { LLM__RX_MAX_PATTERN = 65536, LLM__RX_MAX_CODE = 16384, LLM__RX_MAX_CHANGES = 1 << 20, LLM__RX_MAX_REGS = 32, LLM__RX_MAX_DEPTH = 48,
-       LLM__RX_MAX_COUNT = 1000, LLM__RX_MAX_BEHIND = 64, LLM__RX_MAX_STACK = 16 << 20, LLM__RX_MAX_MEMO = 4 << 20 };
+enum {
+    LLM__RX_MAX_PATTERN = 65536,
+    LLM__RX_MAX_CODE = 16384,
+    LLM__RX_MAX_CHANGES = 1 << 20,
+    LLM__RX_MAX_REGS = 32,
+    LLM__RX_MAX_DEPTH = 48,
+    LLM__RX_MAX_COUNT = 1000,
+    LLM__RX_MAX_BEHIND = 64,
+    LLM__RX_MAX_STACK = 16 << 20,
+    LLM__RX_MAX_MEMO = 4 << 20
+};
 
 typedef struct llm__rx_code {
     uint8_t op, mode;
-    int32_t x, y, min, max;   /* min, max: turns of LOOP (max -1: any number) */
-    uint32_t set, set_n;      /* of SET and LOOP: where the changes of the set are in llm__regex.change, how many */
-    uint32_t ascii[4];        /* the set's ASCII characters, to be looked up at once */
-    uint32_t first[4];        /* ASCII characters that a match from here on can begin with; all if it can be empty */
+    int32_t x, y, min, max; /* min, max: turns of LOOP (max -1: any number) */
+    uint32_t set, set_n;    /* of SET and LOOP: where the changes of the set are in llm__regex.change, how many */
+    uint32_t ascii[4];      /* the set's ASCII characters, to be looked up at once */
+    uint32_t first[4];      /* ASCII characters that a match from here on can begin with; all if it can be empty */
 } llm__rx_code;
 
 /* A compiled pattern: read only, any number of runs at once. All sets' changes stand in one array, not NULL where there is a set. */
@@ -4617,21 +4712,52 @@ static void llm__rx_emit_set(llm__rx_parser *p, llm__set s) {
     LLM_FREE(s.v);
 }
 
-/* Adds the code points below `end` that have a property, or all that have it not: a category, one of the names below, a script. 0: unknown. */
+/* Adds the code points below `end` that have a property, or all that have it not: a category, one of the names below, a script. 0: unknown.
+ * */
 static int llm__rx_property(llm__str name, int invert, int32_t end, llm__set *out) {
-    static const char short_names[] = "CnCcCfCoCsLlLmLoLtLuMcMeMnNdNlNoPcPdPePfPiPoPsScSkSmSoZlZpZs", *const prefix[] = {"Script=", "sc=", "Is", "script="};
+    static const char short_names[] = "CnCcCfCoCsLlLmLoLtLuMcMeMnNdNlNoPcPdPePfPiPoPsScSkSmSoZlZpZs", *const prefix[] = {"Script=", "sc=",
+                                                                                                                         "Is", "script="};
     static const int32_t hex[][2] = {{'0', '9'}, {'A', 'F'}, {'a', 'f'}}, blank[][2] = {{9, 13}, {28, 31}, {0x85, 0x85}, {0xFEFF, 0xFEFF}};
-    static const struct { const int32_t (*range)[2]; int n; } ranges[] = {
-        {NULL, 0}, {llm__uni_spaces, LLM__COUNT(llm__uni_spaces)}, {llm__uni_circled, LLM__COUNT(llm__uni_circled)}, {hex, LLM__COUNT(hex)}, {blank, LLM__COUNT(blank)}};
-    static const struct { const char *name; uint32_t cats; int ranges; } known[] = {
-        {"Letter", LLM__CATS_L, 0}, {"Mark", LLM__CATS_M, 0}, {"Number", LLM__CATS_N, 0}, {"Punctuation", LLM__CATS_P, 0},
-        {"Punct", LLM__CATS_P, 0}, {"PosixPunct", LLM__CATS_P | LLM__CATS_S, 0}, {"Symbol", LLM__CATS_S, 0}, {"Separator", LLM__CATS_Z, 0}, {"Other", LLM__CATS_C, 0},
-        {"Any", LLM__CATS_ALL, 0}, {"Digit", 1u << LLM__ND, 0}, {"Alpha", LLM__CATS_L | 1u << LLM__NL, 0},
-        {"Alphabetic", LLM__CATS_L | 1u << LLM__NL, 0}, {"Alnum", LLM__CATS_L | 1u << LLM__NL | 1u << LLM__ND, 0},
-        {"Upper", 1u << LLM__LU, 0}, {"Lower", 1u << LLM__LL, 0}, {"UppercaseLetter", 1u << LLM__LU, 0},
-        {"LowercaseLetter", 1u << LLM__LL, 0}, {"DecimalNumber", 1u << LLM__ND, 0}, {"Cntrl", 1u << LLM__CC, 0},
-        {"LC", 1u << LLM__LU | 1u << LLM__LL | 1u << LLM__LT, 0}, {"L&", 1u << LLM__LU | 1u << LLM__LL | 1u << LLM__LT, 0},
-        {"Space", 0, 1}, {"White_Space", 0, 1}, {"AnySpace", LLM__CATS_Z, 4}, {"Word", LLM__CATS_WORD, 2}, {"AnyWord", LLM__CATS_WORD | LLM__CATS_N, 2}, {"XDigit", 0, 3}};
+    static const struct {
+        const int32_t (*range)[2];
+        int n;
+    } ranges[] = {{NULL, 0},
+                  {llm__uni_spaces, LLM__COUNT(llm__uni_spaces)},
+                  {llm__uni_circled, LLM__COUNT(llm__uni_circled)},
+                  {hex, LLM__COUNT(hex)},
+                  {blank, LLM__COUNT(blank)}};
+    static const struct {
+        const char *name;
+        uint32_t cats;
+        int ranges;
+    } known[] = {{"Letter", LLM__CATS_L, 0},
+                 {"Mark", LLM__CATS_M, 0},
+                 {"Number", LLM__CATS_N, 0},
+                 {"Punctuation", LLM__CATS_P, 0},
+                 {"Punct", LLM__CATS_P, 0},
+                 {"PosixPunct", LLM__CATS_P | LLM__CATS_S, 0},
+                 {"Symbol", LLM__CATS_S, 0},
+                 {"Separator", LLM__CATS_Z, 0},
+                 {"Other", LLM__CATS_C, 0},
+                 {"Any", LLM__CATS_ALL, 0},
+                 {"Digit", 1u << LLM__ND, 0},
+                 {"Alpha", LLM__CATS_L | 1u << LLM__NL, 0},
+                 {"Alphabetic", LLM__CATS_L | 1u << LLM__NL, 0},
+                 {"Alnum", LLM__CATS_L | 1u << LLM__NL | 1u << LLM__ND, 0},
+                 {"Upper", 1u << LLM__LU, 0},
+                 {"Lower", 1u << LLM__LL, 0},
+                 {"UppercaseLetter", 1u << LLM__LU, 0},
+                 {"LowercaseLetter", 1u << LLM__LL, 0},
+                 {"DecimalNumber", 1u << LLM__ND, 0},
+                 {"Cntrl", 1u << LLM__CC, 0},
+                 {"LC", 1u << LLM__LU | 1u << LLM__LL | 1u << LLM__LT, 0},
+                 {"L&", 1u << LLM__LU | 1u << LLM__LL | 1u << LLM__LT, 0},
+                 {"Space", 0, 1},
+                 {"White_Space", 0, 1},
+                 {"AnySpace", LLM__CATS_Z, 4},
+                 {"Word", LLM__CATS_WORD, 2},
+                 {"AnyWord", LLM__CATS_WORD | LLM__CATS_N, 2},
+                 {"XDigit", 0, 3}};
     uint32_t cats = 0;
     int script = -1, more = 0;
     for (int i = 0; name.n && name.n <= 2 && i < 30; i++)
@@ -4667,8 +4793,10 @@ static int32_t llm__rx_number(llm__rx_parser *p, int base, int most) {
 /* After a backslash: 1 a code point in *c, 2 a property was added to `set`, 0 an error. */
 static int llm__rx_escape(llm__rx_parser *p, int32_t *c, llm__set *set) {
     static const char from[] = "nrtfvae0", to[] = "\n\r\t\f\v\a\033";
-    static const struct { char c; const char *property, *any; } classes[] = {
-        {'d', "Nd", "Nd"}, {'s', "space", "AnySpace"}, {'w', "word", "AnyWord"}, {'h', "xdigit", "xdigit"}};
+    static const struct {
+        char c;
+        const char *property, *any;
+    } classes[] = {{'d', "Nd", "Nd"}, {'s', "space", "AnySpace"}, {'w', "word", "AnyWord"}, {'h', "xdigit", "xdigit"}};
     if (p->at >= p->n) return llm__rx_bad(p, "a character after the backslash");
     int32_t e = llm__uni_next(llm__s(p->s, p->n), &p->at);
     const char *at = e < 128 && e ? strchr(from, e) : NULL;
@@ -4683,11 +4811,13 @@ static int llm__rx_escape(llm__rx_parser *p, int32_t *c, llm__set *set) {
     }
     for (int i = 0; i < LLM__COUNT(classes); i++)
         if ((e | 32) == classes[i].c)
-            return llm__rx_property(llm__lit(any ? classes[i].any : classes[i].property), invert, p->ascii && !any ? 128 : 0x110000, set), 2;
+            return llm__rx_property(llm__lit(any ? classes[i].any : classes[i].property), invert, p->ascii && !any ? 128 : 0x110000, set),
+                   2;
     if (e == 'p' || e == 'P') { /* one letter, or a name in braces */
         int brace = llm__rx_take(p, "{");
         size_t begin = p->at, end = begin + (begin < p->n);
-        if (brace) for (end = begin; end < p->n && p->s[end] != '}';) end++;
+        if (brace)
+            for (end = begin; end < p->n && p->s[end] != '}';) end++;
         p->at = LLM__MIN(p->n, end + (size_t)brace);
         if (begin < end && p->s[begin] == '^') begin++, invert = !invert;
         if (begin < end && llm__rx_property(llm__s(p->s + begin, end - begin), invert, 0x110000, set)) return 2;
@@ -4709,8 +4839,7 @@ static void llm__rx_class_item(llm__rx_parser *p, llm__set *out) {
         while (p->at < p->n && p->s[p->at] != ':') p->at++;
         llm__str name = llm__s(p->s + from, p->at - from);
         if (llm__str_eq(name, "punct")) name = llm__lit("PosixPunct");
-        if (!llm__rx_property(name, invert, 0x110000, out) || !llm__rx_take(p, ":]"))
-            llm__rx_bad(p, "a known class name");
+        if (!llm__rx_property(name, invert, 0x110000, out) || !llm__rx_take(p, ":]")) llm__rx_bad(p, "a known class name");
         return;
     }
     if (llm__rx_take(p, "[")) {
@@ -4779,9 +4908,16 @@ static int llm__rx_flags(llm__rx_parser *p) {
 /* A group, after its '('. Nothing is captured, so a plain or named group leaves no trace in the program; LOOK and ATOMIC enclose their
  * body, which ends in MATCH. Flags that a group sets end with it. Returns its least length: 0 or 1, all that loops need to know. */
 static int llm__rx_group(llm__rx_parser *p) {
-    static const struct { const char *text; llm__rx_op op; uint8_t mode; } kinds[] = {
-        {"?=", LLM__RX_LOOK, 0}, {"?!", LLM__RX_LOOK, LLM__RX_NOT}, {"?<=", LLM__RX_LOOK, LLM__RX_BEHIND},
-        {"?<!", LLM__RX_LOOK, LLM__RX_BEHIND | LLM__RX_NOT}, {"?>", LLM__RX_ATOMIC, 0}, {"?:", LLM__RX_MATCH, 0}};
+    static const struct {
+        const char *text;
+        llm__rx_op op;
+        uint8_t mode;
+    } kinds[] = {{"?=", LLM__RX_LOOK, 0},
+                 {"?!", LLM__RX_LOOK, LLM__RX_NOT},
+                 {"?<=", LLM__RX_LOOK, LLM__RX_BEHIND},
+                 {"?<!", LLM__RX_LOOK, LLM__RX_BEHIND | LLM__RX_NOT},
+                 {"?>", LLM__RX_ATOMIC, 0},
+                 {"?:", LLM__RX_MATCH, 0}};
     int any_case = p->any_case, dot_all = p->dot_all, ascii = p->ascii, kind = -1, least;
     size_t from = p->re->n;
     if (++p->depth > LLM__RX_MAX_DEPTH) return llm__rx_fail(p, LLM_ERR_LIMIT, "shallower nesting");
@@ -4812,9 +4948,14 @@ static int llm__rx_group(llm__rx_parser *p) {
 
 /* One thing that a quantifier may follow: a group, an edge, a class, an escape, a character. Returns its least length: 0 or 1. */
 static int llm__rx_atom(llm__rx_parser *p) {
-    static const struct { char c; llm__rx_op op; } edges[] = {
-        {'A', LLM__RX_TEXT_BEGIN}, {'z', LLM__RX_TEXT_END}, {'Z', LLM__RX_TEXT_END_LINE}, {'b', LLM__RX_WORD_EDGE},
-        {'B', LLM__RX_NO_WORD_EDGE}};
+    static const struct {
+        char c;
+        llm__rx_op op;
+    } edges[] = {{'A', LLM__RX_TEXT_BEGIN},
+                 {'z', LLM__RX_TEXT_END},
+                 {'Z', LLM__RX_TEXT_END_LINE},
+                 {'b', LLM__RX_WORD_EDGE},
+                 {'B', LLM__RX_NO_WORD_EDGE}};
     static const int32_t latin[] = {0xB2, 0xB4, 0xB9, 0xBA, 0xBC, 0xBF}; /* Latin-1's numbers: to Oniguruma \w has them, [\w] has not */
     int32_t c = llm__uni_next(llm__s(p->s, p->n), &p->at);
     if (c == '(') return llm__rx_group(p);
@@ -5019,7 +5160,9 @@ static int32_t llm__rx_lead(const llm__regex *re) {
     return pc;
 }
 
-static llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **out) { return llm__regex_compile(pattern, len, 0, out); }
+static llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **out) {
+    return llm__regex_compile(pattern, len, 0, out);
+}
 
 /* ============================================================================
  * >>regex_match   Running the program of a regular expression.
@@ -5047,17 +5190,17 @@ typedef struct llm__rx_entry {
 typedef struct llm__rx_run {
     const llm__regex *re;
     const char *s;
-    size_t n;               /* the text; a look-behind shortens it */
+    size_t n; /* the text; a look-behind shortens it */
     llm__rx_entry *stack;
     size_t sp, cap;
-    uint64_t *memo;         /* what is known of states, see llm__rx_memo; NULL: they are not remembered yet */
-    size_t memo_cap;        /* a power of two */
-    int no_memo;            /* not now: within look-behinds, and without memory */
+    uint64_t *memo;  /* what is known of states, see llm__rx_memo; NULL: they are not remembered yet */
+    size_t memo_cap; /* a power of two */
+    int no_memo;     /* not now: within look-behinds, and without memory */
     int64_t steps, fuel;
-    size_t reach;           /* farthest position seen */
-    size_t next, last_end;  /* where to look for the next match; where the last ended */
+    size_t reach;          /* farthest position seen */
+    size_t next, last_end; /* where to look for the next match; where the last ended */
     uint32_t reg[LLM__RX_MAX_REGS];
-    llm_result result;      /* why a match gave up */
+    llm_result result; /* why a match gave up */
 } llm__rx_run;
 
 enum { LLM__RX_TRY, LLM__RX_DONE, LLM__RX_SHORTER, LLM__RX_RESTORE };
@@ -5160,7 +5303,8 @@ static int llm__rx_loop(llm__rx_run *r, int pc, size_t *pos) {
     return p == least ? 1 : llm__rx_push(r, LLM__RX_SHORTER, pc, p, least);
 }
 
-/* Pops to the next way that is left since `base`, undoing registers and noting failed states on the way. 1: go on at *pc and *pos; 0: none. */
+/* Pops to the next way that is left since `base`, undoing registers and noting failed states on the way. 1: go on at *pc and *pos; 0: none.
+ * */
 static int llm__rx_backtrack(llm__rx_run *r, size_t base, int *pc, size_t *pos) {
     while (r->sp > base) {
         llm__rx_entry *e = &r->stack[--r->sp];
@@ -5376,7 +5520,8 @@ typedef struct llm__tok_step {
     llm__tok_kind kind;
     llm__regex *re;      /* what REPLACE and SPLIT look for; NULL: nothing */
     llm__str text, with; /* text: what to look for, or to put in front; with: what replaces it */
-    int a, b;            /* ADDED, FORM: which; STRIP: how many characters left, right; SPLIT: behaviour, invert; METASPACE: scheme; REPLACE: text is one
+    int a,
+        b; /* ADDED, FORM: which; STRIP: how many characters left, right; SPLIT: behaviour, invert; METASPACE: scheme; REPLACE: text is one
                             character; CONTINUE, CTC: clean up; LITERAL: what tokens are, and whether to strip a first space (1), or
                             spaces until there is text (2) */
 } llm__tok_step;
@@ -5422,8 +5567,8 @@ typedef struct llm__charsmap { /* SentencePiece's replacements: a double array o
     size_t n_strings;
 } llm__charsmap;
 
-/* What a later part of the library keeps beside a tokenizer, as the first member of a struct of its own: made when first needed, put there by
- * compare-and-swap, freed with the tokenizer. */
+/* What a later part of the library keeps beside a tokenizer, as the first member of a struct of its own: made when first needed, put there
+ * by compare-and-swap, freed with the tokenizer. */
 typedef struct llm__attached {
     void (*free)(struct llm__attached *it);
 } llm__attached;
@@ -5433,31 +5578,31 @@ typedef struct llm__tokenizer {
     const char *kind;
     int32_t n_vocab, bos_id, eos_id, pad_id, unk_id; /* ids -1: none */
     llm__tok_model model;
-    llm__token *token;       /* (n_vocab) */
+    llm__token *token; /* (n_vocab) */
     size_t token_cap;
-    llm__map ids;            /* of the model's vocabulary; ids from n_vocab on are parts of merges that are no tokens */
-    size_t max_token;        /* bytes of the longest token */
+    llm__map ids;     /* of the model's vocabulary; ids from n_vocab on are parts of merges that are no tokens */
+    size_t max_token; /* bytes of the longest token */
     /* BPE */
-    llm__merge *merge;       /* open hash of pairs; NULL: the merged text is looked up */
+    llm__merge *merge; /* open hash of pairs; NULL: the merged text is looked up */
     size_t merge_cap;
-    int bytes;               /* begins with bytes, not code points */
-    int whole;               /* a word that is a token is not taken apart; 2: only one that begins with a newline */
-    int barrier;             /* a code point that is no token stays between its neighbours; else it vanishes */
-    int float_sums;          /* Unigram: sums of scores are rounded as SentencePiece does, which decides between equal ways */
+    int bytes;      /* begins with bytes, not code points */
+    int whole;      /* a word that is a token is not taken apart; 2: only one that begins with a newline */
+    int barrier;    /* a code point that is no token stays between its neighbours; else it vanishes */
+    int float_sums; /* Unigram: sums of scores are rounded as SentencePiece does, which decides between equal ways */
     int fuse_unk, byte_fallback, drop_unknown, alphabet_fallback; /* what becomes of unknown characters */
-    int32_t byte_id[256];    /* of <0x00> ..., -1 */
-    int plain_bytes;         /* a byte that has no such token may have one of its own */
-    llm__str prefix, suffix; /* continuing_subword_prefix (WordPiece's too), end_of_word_suffix */
+    int32_t byte_id[256];                                         /* of <0x00> ..., -1 */
+    int plain_bytes;                                              /* a byte that has no such token may have one of its own */
+    llm__str prefix, suffix;                                      /* continuing_subword_prefix (WordPiece's too), end_of_word_suffix */
     /* Unigram, WordPiece */
     llm__index pieces;
-    double unk_score;        /* of an unknown character */
-    int max_word;            /* longer words are unknown */
+    double unk_score; /* of an unknown character */
+    int max_word;     /* longer words are unknown */
     /* Encoding around the model */
     llm__added *added;
     size_t n_added, added_cap;
-    llm__index early, late;  /* added tokens sought before and after normalizing */
+    llm__index early, late;            /* added tokens sought before and after normalizing */
     llm__tok_steps normalizers, words; /* each begins with ADDED; words goes on with UNGUARD */
-    llm_tokens before, after; /* the frame */
+    llm_tokens before, after;          /* the frame */
     llm__uni_norm *norm;
     llm__charsmap charsmap;
     /* Decoding */
@@ -5466,7 +5611,7 @@ typedef struct llm__tokenizer {
     llm__arena arena;
     llm_result result;
     llm_text scratch;
-    int64_t max_id;          /* an id this large is refused: a far id must not make a table of 2^31 */
+    int64_t max_id; /* an id this large is refused: a far id must not make a table of 2^31 */
     const llm__logger *log;
     llm__attached *attached; /* the vocabulary as a trie, and the latest grammars (>>grammar); atomic; NULL: nobody needed it yet */
 } llm__tokenizer;
@@ -5481,7 +5626,8 @@ static const llm__str llm__blank = {" ", 1}, llm__nothing = {"", 0}, llm__bad_ut
  *   bytes    48 69 20 C3 A9 0A          "Hi", a space, an e with acute accent in UTF-8, a line end
  *   letters  H  i  U+0120 U+00C3 U+00A9 U+010A
  *
- * Since all 256 bytes have letters and every letter is a token, no text is unknown: that is what byte-level BPE is for (Radford et al. 2019). */
+ * Since all 256 bytes have letters and every letter is a token, no text is unknown: that is what byte-level BPE is for (Radford et al.
+ * 2019). */
 
 /* The letter of a byte: itself if it can be seen (! to ~, and most of Latin-1), else the next free one from U+0100 on. */
 static int32_t llm__byte_letter(int b) { return b <= 32 ? 256 + b : b >= 127 && b <= 160 ? 289 + b - 127 : b == 173 ? 323 : b; }
@@ -6262,11 +6408,11 @@ static llm_result llm__tokenizer_encode(const llm__tokenizer *t, const char *tex
  * whole chain is LITERAL, UTF8. */
 
 typedef struct llm__stage { /* what a step keeps between tokens */
-    int64_t tokens;   /* begun so far */
-    int cut;          /* STRIP: characters cut from the token under way; LITERAL: 1 when there is nothing more to strip */
-    llm_text made[2]; /* what the step makes of a token */
-    llm_text held;    /* a token that comes in parts, and is needed whole */
-    llm_text kept;    /* FALLBACK: bytes so far; SUFFIX, CTC: the token before; UTF8: part of a character */
+    int64_t tokens;         /* begun so far */
+    int cut;                /* STRIP: characters cut from the token under way; LITERAL: 1 when there is nothing more to strip */
+    llm_text made[2];       /* what the step makes of a token */
+    llm_text held;          /* a token that comes in parts, and is needed whole */
+    llm_text kept;          /* FALLBACK: bytes so far; SUFFIX, CTC: the token before; UTF8: part of a character */
 } llm__stage;
 
 /* A stream of tokens on its way to text: belongs to one thread at a time; the tokenizer must outlive it. */
@@ -6291,16 +6437,17 @@ static llm__str llm__replaced(llm__stage *g, llm__str s, llm__str from, llm__str
 
 /* WordPiece's clean-up of English, one replacement after the other. */
 static llm__str llm__clean_english(llm__stage *g, llm__str s) {
-    static const char *const pair[][2] = {{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"}, {" 'm", "'m"},
-                                          {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+    static const char *const pair[][2] = {{" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+                                          {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+                                          {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
     for (int i = 0; i < LLM__COUNT(pair); i++) s = llm__replaced(g, s, llm__lit(pair[i][0]), llm__lit(pair[i][1]));
     return s;
 }
 
-/* UTF8: bytes become the text of one token. A token of a byte vocabulary may end within a character: of the Chinese sign E4 B8 AD one token may
- * bring E4 B8, which llm__utf8_part calls the start of one, so it is kept in g->kept and shown with the AD of the next token. That is why a
- * stream never shows half a character and never a U+FFFD that the whole text would not have. What is no UTF-8 becomes U+FFFD; an unfinished
- * character waits for more, but not at the end. */
+/* UTF8: bytes become the text of one token. A token of a byte vocabulary may end within a character: of the Chinese sign E4 B8 AD one token
+ * may bring E4 B8, which llm__utf8_part calls the start of one, so it is kept in g->kept and shown with the AD of the next token. That is
+ * why a stream never shows half a character and never a U+FFFD that the whole text would not have. What is no UTF-8 becomes U+FFFD; an
+ * unfinished character waits for more, but not at the end. */
 static void llm__stage_utf8(struct llm_detok *d, int i, llm__str s, int last) {
     llm_text *kept = &d->stage[i].kept;
     size_t at = 0;
@@ -6407,7 +6554,7 @@ static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, i
     }
     const llm__tok_step *step = &d->t->decoders.v[i];
     int byte, parts = step->kind == LLM__TOK_FUSE || step->kind == LLM__TOK_METASPACE || (step->kind == LLM__TOK_STRIP && !step->b) ||
-        (step->kind == LLM__TOK_REPLACE && step->a); /* one character: no match lies across parts */
+                      (step->kind == LLM__TOK_REPLACE && step->a); /* one character: no match lies across parts */
     if (!parts && !(begin && end)) {
         if (begin) g->held.len = 0;
         llm__add_str(&g->held, s);
@@ -6738,7 +6885,8 @@ static int llm__tok_merge_enter(llm__tokenizer *t, llm__str a, llm__str b, size_
 
 /* A step with a regex, or with a text itself (literal), whose special characters are escaped; an empty pattern finds nothing. Compiled
  * here, once for all calls. */
-static llm__tok_step *llm__tok_add_regex(llm__tokenizer *t, llm__tok_steps *steps, llm__tok_kind kind, llm__str pattern, int literal) {
+static llm__tok_step *llm__tok_add_regex(llm__tokenizer *t, llm__tok_steps *steps, llm__tok_kind kind, llm__str pattern,
+                                               int literal) {
     llm__tok_step *step = llm__tok_add(t, steps, kind);
     llm_text *escaped = &t->scratch;
     escaped->len = 0;
@@ -6843,8 +6991,8 @@ static const llm__tok_part llm__parts[] = {
     {'n', "ByteLevel", LLM__TOK_BYTES, 0, LLM__PLAIN},
     {'n', "StripAccents", LLM__TOK_REPLACE, 0, "\\p{M}", "", NULL, 0},
     {'n', "Nmt", LLM__TOK_REPLACE, 0, "[\\x{1}-\\x{8}\\x{B}\\x{E}-\\x{1F}\\x{7F}\\x{8F}\\x{9F}]", "", NULL, 0},
-    {'n', "Nmt", LLM__TOK_REPLACE, 0, "[\\t\\n\\f\\r\\x{1680}\\x{200B}-\\x{200F}\\x{2028}\\x{2029}\\x{2581}\\x{FEFF}\\x{FFFD}]", " ",
-     NULL, 0},
+    {'n', "Nmt", LLM__TOK_REPLACE, 0, "[\\t\\n\\f\\r\\x{1680}\\x{200B}-\\x{200F}\\x{2028}\\x{2029}\\x{2581}\\x{FEFF}\\x{FFFD}]", " ", NULL,
+     0},
     {'n', "BertNormalizer", LLM__TOK_REPLACE, 0, "[\\x{0}\\x{FFFD}[\\p{Cc}\\p{Cf}\\p{Co}&&[^\\t\\n\\r]]]", "", "clean_text", 1},
     {'n', "BertNormalizer", LLM__TOK_REPLACE, 0, "\\s", " ", "clean_text", 1},
     {'n', "BertNormalizer", LLM__TOK_CHINESE, 0, NULL, NULL, "handle_chinese_chars", 1},
@@ -6941,8 +7089,8 @@ static int llm__part_count(llm__tokenizer *t, const llm_json *d, int node, const
 
 /* The pattern of a SPLIT or REPLACE that the table does not give, in *pattern; 1 if it is a text, not a regex. Split and Replace name it
  * {"String": s}, {"Regex": s} or, in old files, as a string. */
-static int llm__part_pattern(llm__tokenizer *t, const llm_json *d, int node, const llm__tok_part *part,
-                             const llm__tok_steps *steps, llm__str *pattern) {
+static int llm__part_pattern(llm__tokenizer *t, const llm_json *d, int node, const llm__tok_part *part, const llm__tok_steps *steps,
+                             llm__str *pattern) {
     int given = llm_json_find(d, node, "pattern");
     if (!strcmp(part->type, "Metaspace")) return *pattern = steps->v[steps->n - 1].text, 1; /* the mark of the row before */
     if (!strcmp(part->type, "CharDelimiterSplit")) return *pattern = llm__json_text_at(d, node, "delimiter"), 1;
@@ -7101,8 +7249,7 @@ static void llm__tok_load_vocab(llm__tokenizer *t, const llm_json *d, int vocab)
         if (!s.p) LLM__TOK_BAD(t, "tokenizer.json: model.vocab: a token expected");
         if (list && !llm_json_num(d, llm_json_next(d, llm_json_first(d, v)), &score))
             LLM__TOK_BAD(t, "tokenizer.json: model.vocab[%d]: a score expected", (int)id);
-        if (id < 0)
-            LLM__TOK_BAD(t, "tokenizer.json: model.vocab[\"%.*s\"]: a whole number from 0 on expected", llm__shown(s), s.p);
+        if (id < 0) LLM__TOK_BAD(t, "tokenizer.json: model.vocab[\"%.*s\"]: a whole number from 0 on expected", llm__shown(s), s.p);
         llm__tok_enter(t, s, id, 0, score);
     }
 }
@@ -7127,7 +7274,7 @@ static void llm__tok_load_merges(llm__tokenizer *t, const llm_json *d, int merge
             LLM__TOK_BAD(t, "tokenizer.json: model.merges[%d]: two parts expected", (int)rank);
         else if (!llm__tok_merge_enter(t, a, b, t->prefix.n, rank, NULL))
             LLM__TOK_BAD(t, "tokenizer.json: model.merges[%d]: \"%.*s\" and \"%.*s\": tokens that make a token expected", (int)rank,
-                          llm__shown(a), a.p, llm__shown(b), b.p);
+                         llm__shown(a), a.p, llm__shown(b), b.p);
     }
 }
 
@@ -7210,7 +7357,8 @@ static void llm__check_letters(llm__tokenizer *t) {
     }
 }
 
-/* Reads a parsed tokenizer.json. The vocabulary comes first, for all else names its tokens; added tokens before the post-processor's ids. */
+/* Reads a parsed tokenizer.json. The vocabulary comes first, for all else names its tokens; added tokens before the post-processor's ids.
+ * */
 static void llm__tok_load_json(llm__tokenizer *t, const llm_json *d) {
     int model = llm_json_find(d, 0, "model"), vocab = llm_json_find(d, model, "vocab");
     llm__tok_load_vocab(t, d, vocab);
@@ -7265,8 +7413,8 @@ static int llm__proto_field(llm__str *m, uint64_t *value, llm__str *bytes) {
 
 /* One piece: 1 text, 2 score, 3 type. User-defined ones and control tokens are added tokens. */
 static void llm__spm_piece(llm__tokenizer *t, llm__str s, int32_t id) {
-    static const uint8_t flags[] = {0, 0, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN,
-                                    LLM__TOKEN_USER, 0, LLM__TOKEN_BYTE};
+    static const uint8_t flags[] = {
+        0, 0, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN, LLM__TOKEN_USER, 0, LLM__TOKEN_BYTE};
     llm__str text = llm__nothing, bytes;
     uint64_t v, type = 1;
     float score = 0;
@@ -7344,19 +7492,25 @@ static void llm__add_splits(llm__tokenizer *t, const char *const *regex, int mos
 }
 
 /* Families by a part of the file's name or the number of lines; special tokens with their ids, which such a file does not hold. */
-static const struct llm__rank_file { const char *name; int32_t ranks; const char *pattern, *special; } llm__rank_files[] = {
-    {"o200k", 199998, LLM__RX_CASED(LLM__RX_UPPER, LLM__RX_LOWER, LLM__RX_ANY_CASE "?", "\\p{N}{1,3}", "/"),
-     "<|endoftext|> 199999 <|endofprompt|> 200018"},
-    {"cl100k", 100256, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|\\s+\\z|" LLM__RX_TAIL,
-     "<|endoftext|> 100257 <|fim_prefix|> 100258 <|fim_middle|> 100259 <|fim_suffix|> 100260 <|endofprompt|> 100276"},
-    {"qwen", 151643, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL,
-     "<|endoftext|> 151643 <|im_start|> 151644 <|im_end|> 151645"},
-    {"kimi", 163584, "\\p{Han}+|" LLM__RX_CASED("[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]", "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]",
-                                                LLM__RX_ANY_CASE "?", "\\p{N}{1,3}", ""), ""},
-    {"50k", 50256, LLM__RX_GPT2_TEXT "|\\s+", "<|endoftext|> 50256"},
-    {"", 0, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL, ""}}; /* Llama 3 and others */
+static const struct llm__rank_file {
+    const char *name;
+    int32_t ranks;
+    const char *pattern, *special;
+} llm__rank_files[] = {{"o200k", 199998, LLM__RX_CASED(LLM__RX_UPPER, LLM__RX_LOWER, LLM__RX_ANY_CASE "?", "\\p{N}{1,3}", "/"),
+                        "<|endoftext|> 199999 <|endofprompt|> 200018"},
+                       {"cl100k", 100256, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|\\s+\\z|" LLM__RX_TAIL,
+                        "<|endoftext|> 100257 <|fim_prefix|> 100258 <|fim_middle|> 100259 <|fim_suffix|> 100260 <|endofprompt|> 100276"},
+                       {"qwen", 151643, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL,
+                        "<|endoftext|> 151643 <|im_start|> 151644 <|im_end|> 151645"},
+                       {"kimi", 163584,
+                        "\\p{Han}+|" LLM__RX_CASED("[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]",
+                                                   "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]", LLM__RX_ANY_CASE "?", "\\p{N}{1,3}", ""),
+                        ""},
+                       {"50k", 50256, LLM__RX_GPT2_TEXT "|\\s+", "<|endoftext|> 50256"},
+                       {"", 0, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL, ""}}; /* Llama 3 and others */
 
-/* Special tokens of a family whose ids are near enough to the ranks (a truncated file must not make a table of 200,000); Qwen has 205 more. */
+/* Special tokens of a family whose ids are near enough to the ranks (a truncated file must not make a table of 200,000); Qwen has 205 more.
+ * */
 static void llm__rank_specials(llm__tokenizer *t, const struct llm__rank_file *family) {
     char name[32];
     int64_t most = t->n_vocab + 512, id;
@@ -7402,9 +7556,9 @@ static void llm__tok_load_ranks(llm__tokenizer *t, llm__str s, const char *name,
 /* ============================================================================
  * >>tokenizer_files   Finding and opening the files of a tokenizer.
  * ============================================================================
- * A model's folder has a tokenizer file of one of the kinds, and often a tokenizer_config.json, which names BOS, EOS and padding. Rank files
- * and SentencePiece's need it for their added tokens; a tokenizer.json says all by itself. Where the two give one text different ids, the
- * file is refused: one of them is not this model's. */
+ * A model's folder has a tokenizer file of one of the kinds, and often a tokenizer_config.json, which names BOS, EOS and padding. Rank
+ * files and SentencePiece's need it for their added tokens; a tokenizer.json says all by itself. Where the two give one text different ids,
+ * the file is refused: one of them is not this model's. */
 
 /* The text of "bos_token" and the like in tokenizer_config.json: a string, or an object with its content. .p NULL: none. */
 static llm__str llm__config_token(const llm_json *d, const char *key) {
@@ -7429,8 +7583,8 @@ static void llm__tok_config(llm__tokenizer *t, const llm_json *d, int framed) {
         if (!key.p || !llm__parse_int(key.p, key.n, &id)) id = -1;
         if (framed && (id < 0 || !text.n)) LLM__TOK_BAD(t, "tokenizer_config.json: added_tokens_decoder: ids and contents expected");
         if (id >= 0 && known >= 0 && known != id)
-            LLM__TOK_BAD(t, "tokenizer_config.json: added_tokens_decoder: \"%.*s\" is %lld, but %d in the tokenizer",
-                          llm__shown(text), text.p, (long long)id, (int)known);
+            LLM__TOK_BAD(t, "tokenizer_config.json: added_tokens_decoder: \"%.*s\" is %lld, but %d in the tokenizer", llm__shown(text),
+                         text.p, (long long)id, (int)known);
         /* What the file has under this id with another text is left as it is. */
         if (framed && !t->result && (known >= 0 || id >= t->n_vocab || !t->token[id].type))
             llm__tok_enter_added(t, text, id, llm__json_added_flags(d, v));
@@ -7444,7 +7598,8 @@ static void llm__tok_config(llm__tokenizer *t, const llm_json *d, int framed) {
     if (framed && llm__json_flag(d, 0, "add_eos_token", 0) && t->eos_id >= 0) llm__frame_add(t, &t->after, t->after.len, t->eos_id, "");
 }
 
-/* What every tokenizer ends with: the tokens of bytes, and the indexes of added tokens; `late` ones are sought as normalizing leaves them. */
+/* What every tokenizer ends with: the tokens of bytes, and the indexes of added tokens; `late` ones are sought as normalizing leaves them.
+ * */
 static void llm__tok_finish(llm__tokenizer *t) {
     char s[8];
     for (int b = 0; b < 256; b++) {
@@ -7589,16 +7744,22 @@ static llm_result llm__tok_load_path(llm__tokenizer *t, const char *path, const 
 typedef enum llm__vtype {
     LLM__V_UNSET = 0, /* an optional argument that was not given */
     LLM__V_UNDEF,     /* s: the name that was looked up */
-    LLM__V_NONE, LLM__V_BOOL, LLM__V_INT,
-    LLM__V_FLOAT,     /* f, as for the two before */
-    LLM__V_BIG,       /* a whole number beyond 2^53; s: its digits */
-    LLM__V_STR,       /* valid UTF-8; flag 1: marked safe */
-    LLM__V_LIST, LLM__V_TUPLE, LLM__V_RANGE,
+    LLM__V_NONE,
+    LLM__V_BOOL,
+    LLM__V_INT,
+    LLM__V_FLOAT, /* f, as for the two before */
+    LLM__V_BIG,   /* a whole number beyond 2^53; s: its digits */
+    LLM__V_STR,   /* valid UTF-8; flag 1: marked safe */
+    LLM__V_LIST,
+    LLM__V_TUPLE,
+    LLM__V_RANGE,
     LLM__V_VIEW,      /* of a dict: keys() (flag 0), values() (1), items() (2) */
     LLM__V_GEN,       /* a generator: can be walked once */
     LLM__V_DICT,      /* list: key, value, key, value ... in the order of insertion */
     LLM__V_NAMESPACE, /* the same */
-    LLM__V_MACRO, LLM__V_FUNC, LLM__V_LOOP /* object */
+    LLM__V_MACRO,
+    LLM__V_FUNC,
+    LLM__V_LOOP /* object */
 } llm__vtype;
 
 /* Sets of types: is the type of v among those of a mask? */
@@ -7663,7 +7824,7 @@ typedef struct llm__tpl_token {
     uint8_t level; /* of an operator that stands between operands: 1 binds loosest, see llm__tpl_levels */
     uint16_t name; /* of a word, operators among them: its number, from 1 */
     int32_t line, jump;
-    llm__val v;    /* of a literal its value, of all others their text */
+    llm__val v; /* of a literal its value, of all others their text */
 } llm__tpl_token;
 
 /* A template that was checked: read-only from the end of llm_template_open on. */
@@ -7679,7 +7840,7 @@ typedef struct llm__tpl {
     const llm_template *t;
     const llm_render_options *options;
     const llm__tokenizer *guard; /* whose control tokens are kept out of the context; NULL: none are */
-    const llm_json *input;     /* the context that was given */
+    const llm_json *input;       /* the context that was given */
     llm__arena *arena;
     llm_text text;             /* the output so far, and at its end what is being built */
     llm__scope *scope;         /* the outermost has the context's variables and the global functions */
@@ -7721,12 +7882,19 @@ typedef struct llm__tpl_row {
 } llm__tpl_row;
 
 /* The parameters of every fn. */
-#define LLM__TPL_FN(name)                                                                                                                  \
-    static llm__val name(LLM__UNUSED llm__tpl *x, LLM__UNUSED llm__val self, LLM__UNUSED llm__val *a, LLM__UNUSED const llm__args *g,      \
+#define LLM__TPL_FN(name) \
+    static llm__val name(LLM__UNUSED llm__tpl *x, LLM__UNUSED llm__val self, LLM__UNUSED llm__val *a, LLM__UNUSED const llm__args *g, \
                          LLM__UNUSED int op)
 #define LLM__WRITTEN llm__v(LLM__V_UNSET) /* what such a function returns when its result is the text that it wrote */
 
-enum { LLM__TPL_DEPTH = 256, LLM__TPL_RUN_DEPTH = 1500, LLM__TPL_CALLS = 64, LLM__TPL_RANGE = 100000, LLM__TPL_MAX_ARGS = 4, LLM__TPL_MAX_TARGETS = 8 };
+enum {
+    LLM__TPL_DEPTH = 256,
+    LLM__TPL_RUN_DEPTH = 1500,
+    LLM__TPL_CALLS = 64,
+    LLM__TPL_RANGE = 100000,
+    LLM__TPL_MAX_ARGS = 4,
+    LLM__TPL_MAX_TARGETS = 8
+};
 static const int64_t LLM__TPL_INT = ((int64_t)1 << 53) - 1; /* whole numbers up to it are doubles, and so is the sum of two */
 
 /* A value of a type that needs nothing else. */
@@ -7889,9 +8057,8 @@ static llm__vlist *llm__tpl_empty(llm__tpl *x) { return llm__tpl_list(x, NULL, 0
 
 /* The type as Python calls it, for errors. In the order of llm__vtype. */
 static const char *llm__v_type_name(llm__val v) {
-    static const char *const name[] = {
-        "missing", "undefined", "NoneType", "bool", "int", "float", "int", "str", "list", "tuple", "range", "dict view", "generator",
-        "dict", "namespace", "macro", "function", "loop"};
+    static const char *const name[] = {"missing", "undefined", "NoneType",  "bool",      "int",  "float",     "int",   "str",      "list",
+                                       "tuple",   "range",     "dict view", "generator", "dict", "namespace", "macro", "function", "loop"};
     return name[v.type];
 }
 
@@ -8070,8 +8237,8 @@ static void llm__tpl_sort(llm__tpl *x, llm__vlist *v, llm__vlist *key, int rever
 }
 
 /* ---- dicts, and walking through values ----
- * A dict is a list of key, value, key, value ... found by walking through. Chat templates have dicts of a few keys; a long one costs fuel by
- * its length. The tag of a key that is a text holds bits of its hash, so that nearly always the 16 bytes of the key itself say no. */
+ * A dict is a list of key, value, key, value ... found by walking through. Chat templates have dicts of a few keys; a long one costs fuel
+ * by its length. The tag of a key that is a text holds bits of its hash, so that nearly always the 16 bytes of the key itself say no. */
 
 /* The tag of a key: 0 for what is no text. An error for what Python cannot hash. */
 static uint16_t llm__tpl_tag(llm__tpl *x, llm__val key) {
@@ -8334,8 +8501,8 @@ static void llm__lex_close(llm__tpl *x, size_t len, char sign, int trim) {
     else if (trim && sign != '+' && x->source.p[0] == '\n') llm__lex_skip(x, 1);
 }
 
-/* The text s before a tag, without the white space that the tag takes: all before '-'; for blocks and comments what stands between the begin
- * of their line and them, unless '+'. */
+/* The text s before a tag, without the white space that the tag takes: all before '-'; for blocks and comments what stands between the
+ * begin of their line and them, unless '+'. */
 static llm__str llm__lex_before(llm__str s, char sign, int block) {
     if (sign == '-') return llm__tpl_trim(s, 2);
     if (sign == '+' || !block) return s;
@@ -9694,7 +9861,8 @@ static llm__val llm__tpl_filters(llm__tpl *x, llm__val v, int first) {
     return v;
 }
 
-/* The text of a block up to {% `end` %}, under the filters that stand in its tag, which are read twice: on the way to it, and on its text. */
+/* The text of a block up to {% `end` %}, under the filters that stand in its tag, which are read twice: on the way to it, and on its text.
+ * */
 static llm__val llm__tpl_captured(llm__tpl *x, int end, int first) {
     const int32_t filters = x->at;
     const size_t mark = x->text.len;
@@ -10054,8 +10222,8 @@ static void llm__tpl_context(llm__tpl *x) {
     }
 }
 
-/* What the guard runs: a render, with its result in x->text. Reading the context has fuel of its own: some millions of values, or one object
- * of 40,000 keys, since a dict is searched for each key that it gets. */
+/* What the guard runs: a render, with its result in x->text. Reading the context has fuel of its own: some millions of values, or one
+ * object of 40,000 keys, since a dict is searched for each key that it gets. */
 static void llm__tpl_render(llm__tpl *x) {
     x->fuel = 1 << 23;
     llm__tpl_scope(x, NULL);
@@ -10068,7 +10236,7 @@ static void llm__tpl_render(llm__tpl *x) {
 /* The output is built aside and added to `out` at the end, so a failed render leaves that as it was. Limits if the options name none: 5
  * million steps of fuel, 32 MiB of output; 512 MiB of values always. From any thread, many at once for one template. */
 static llm_result llm__template_render(const llm_template *t, const llm_json *context, const llm_render_options *options,
-                                       const llm__tokenizer *guard, llm_text *out) {
+                                             const llm__tokenizer *guard, llm_text *out) {
     llm_render_options defaults = LLM__ZERO;
     LLM__SCOPED(llm__arena_free) llm__arena arena = LLM__ZERO;
     llm__tpl x = LLM__ZERO;
@@ -10122,10 +10290,10 @@ static llm_result llm__template_render(const llm_template *t, const llm_json *co
 
 /* One kind of reasoning parser. */
 typedef struct llm__reasoning_row {
-    const char *names;       /* as users write them: words for llm__alias_among */
+    const char *names; /* as users write them: words for llm__alias_among */
     const char *open, *close;
-    int thinks;              /* 1: thoughts are open unless the prompt ends with the closing tag */
-    int drop;                /* 1: a closing tag in the answer is left out */
+    int thinks; /* 1: thoughts are open unless the prompt ends with the closing tag */
+    int drop;   /* 1: a closing tag in the answer is left out */
 } llm__reasoning_row;
 
 /* ---- lists of names: of parsers, options, roles */
@@ -10144,7 +10312,9 @@ static int llm__alias_among(const char *words, llm__str name, int32_t *number) {
     for (llm__str w; llm__list_next(&words, "|", &w);) {
         size_t len = llm__alias_bare(w), i = 0;
         int64_t value = 0;
-        while (i < len && len == name.n && llm__alias_dash(len > 1 ? llm__uni_lower_ascii(name.p[i]) : name.p[i]) == llm__alias_dash(w.p[i])) i++;
+        while (i < len && len == name.n &&
+               llm__alias_dash(len > 1 ? llm__uni_lower_ascii(name.p[i]) : name.p[i]) == llm__alias_dash(w.p[i]))
+            i++;
         if (i < len || len != name.n) continue;
         if (len < w.n) llm__parse_int(w.p + len + 1, w.n - len - 1, &value);
         if (number) *number = (int32_t)value;
@@ -10155,14 +10325,13 @@ static int llm__alias_among(const char *words, llm__str name, int32_t *number) {
 
 /* The row of a kind; NULL if there is no such kind. */
 static const llm__reasoning_row *llm__reasoning_of(llm_reasoning_kind kind) {
-    static const llm__reasoning_row row[] = {
-        {"none", "", "", 0, 0},
-        {"think|qwen3|glm45|hunyuan|minimax|step3|nemotron|exaone4", "<think>", "</think>", 0, 0},
-        {"deepseek_r1|deepseek|minimax_m2", "<think>", "</think>", 1, 0},
-        {"ernie_45_vl|ernie45|ernie_x1", "<think>", "</think>", 0, 1},
-        {"mistral|magistral", "[THINK]", "[/THINK]", 0, 0},
-        {"seed_oss", "<seed:think>", "</seed:think>", 0, 0},
-        {"kimi", "\xE2\x97\x81think\xE2\x96\xB7", "\xE2\x97\x81/think\xE2\x96\xB7", 0, 0}};
+    static const llm__reasoning_row row[] = {{"none", "", "", 0, 0},
+                                             {"think|qwen3|glm45|hunyuan|minimax|step3|nemotron|exaone4", "<think>", "</think>", 0, 0},
+                                             {"deepseek_r1|deepseek|minimax_m2", "<think>", "</think>", 1, 0},
+                                             {"ernie_45_vl|ernie45|ernie_x1", "<think>", "</think>", 0, 1},
+                                             {"mistral|magistral", "[THINK]", "[/THINK]", 0, 0},
+                                             {"seed_oss", "<seed:think>", "</seed:think>", 0, 0},
+                                             {"kimi", "\xE2\x97\x81think\xE2\x96\xB7", "\xE2\x97\x81/think\xE2\x96\xB7", 0, 0}};
     return kind >= 0 && (int)kind < LLM__COUNT(row) ? &row[kind] : NULL;
 }
 
@@ -10179,7 +10348,10 @@ LLM_API llm_reasoning_kind llm_reasoning_detect(const char *chat_template) {
         const llm__reasoning_row *row = llm__reasoning_of(order[i]);
         if (!strstr(chat_template, row->close)) continue;
         if (order[i] != LLM_REASONING_THINK) return order[i];
-        return strstr(chat_template, "<\xEF\xBD\x9C" "Assistant\xEF\xBD\x9C><think>") ? LLM_REASONING_DEEPSEEK_R1 : LLM_REASONING_THINK;
+        return strstr(chat_template, "<\xEF\xBD\x9C"
+                                     "Assistant\xEF\xBD\x9C><think>")
+                   ? LLM_REASONING_DEEPSEEK_R1
+                   : LLM_REASONING_THINK;
     }
     return LLM_REASONING_NONE;
 }
@@ -10221,7 +10393,8 @@ static void llm__reasoning_byte(llm_reasoning *r, char byte, llm_text *reasoning
         }
     }
     int watch = r->thinking || row->drop; /* for the closing tag */
-    while (skip < r->n_held && !(watch && r->n_held - skip <= tag && !memcmp(r->held + skip, row->close, (size_t)(r->n_held - skip)))) skip++;
+    while (skip < r->n_held && !(watch && r->n_held - skip <= tag && !memcmp(r->held + skip, row->close, (size_t)(r->n_held - skip))))
+        skip++;
     llm__reasoning_emit(r, skip, reasoning, content);
     if (r->n_held && r->n_held == tag) r->thinking = r->n_held = 0;
 }
@@ -10242,27 +10415,28 @@ LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *
 
 /* One form. Of each pair the first mark that fits counts; NULL: the form has no such mark. */
 typedef struct llm__tool_row {
-    const char *names;           /* as users write them: words for llm__alias_among */
-    const char *sign;            /* in chat templates that speak it; NULL: none does */
-    const char *begin[2];        /* a call, or a list of calls */
-    const char *open[2];         /* before a name */
-    const char *end, *close;     /* behind a call, behind the last one */
+    const char *names;                     /* as users write them: words for llm__alias_among */
+    const char *sign;                      /* in chat templates that speak it; NULL: none does */
+    const char *begin[2];                  /* a call, or a list of calls */
+    const char *open[2];                   /* before a name */
+    const char *end, *close;               /* behind a call, behind the last one */
     const char *key, *key_end, *value_end; /* arguments as elements; NULL: as a JSON object */
-    const char *call, *call_end; /* a whole call with JSON arguments, % for the name: what a grammar can write; NULL: it cannot */
-    int bare;                    /* an answer that begins with { or [ may be a call too */
+    const char *call, *call_end;           /* a whole call with JSON arguments, % for the name: what a grammar can write; NULL: it cannot */
+    int bare;                              /* an answer that begins with { or [ may be a call too */
 } llm__tool_row;
 
 #define LLM__LOW "\xE2\x96\x81" /* DeepSeek's marks have U+FF5C for | and U+2581 for _ */
 #define LLM__DEEP(mark) "<\xEF\xBD\x9Ctool" LLM__LOW mark "\xEF\xBD\x9C>"
 
 /* A list of JSON objects between two marks; one object, or arguments behind a name, each between marks; arguments as elements. */
-#define LLM__TOOL_LIST(names, sign, begin, close) {names, sign, {begin, NULL}, {NULL, NULL}, NULL, close, NULL, NULL, NULL, NULL, NULL, 0}
+#define LLM__TOOL_LIST(names, sign, begin, close) \
+    { names, sign, {begin, NULL}, {NULL, NULL}, NULL, close, NULL, NULL, NULL, NULL, NULL, 0 }
 #define LLM__TOOL_ONE(names, sign, begin, end, call, call_end, bare) \
-    {names, sign, {begin, NULL}, {NULL, NULL}, end, NULL, NULL, NULL, NULL, call, call_end, bare}
+    { names, sign, {begin, NULL}, {NULL, NULL}, end, NULL, NULL, NULL, NULL, call, call_end, bare }
 #define LLM__TOOL_NAMED(names, sign, begin, open, open_too, end, close) \
-    {names, sign, {begin, NULL}, {open, open_too}, end, close, NULL, NULL, NULL, NULL, NULL, 0}
+    { names, sign, {begin, NULL}, {open, open_too}, end, close, NULL, NULL, NULL, NULL, NULL, 0 }
 #define LLM__TOOL_KEYS(names, sign, begin, begin_too, open, end, close, key, key_end, value_end) \
-    {names, sign, {begin, begin_too}, {open, NULL}, end, close, key, key_end, value_end, NULL, NULL, 0}
+    { names, sign, {begin, begin_too}, {open, NULL}, end, close, key, key_end, value_end, NULL, NULL, 0 }
 
 /* Row 0 is plain JSON, for models that were trained on no form. Templates are asked from the second row on: signs that others contain stand
  * last ("<tool_call>" also occurs in templates of Qwen3-Coder and GLM). A new form is a new row, as long as it is made of these parts. */
@@ -10361,8 +10535,8 @@ static int llm__tool_function(const llm_json *d, int tool) {
  * Text is free until a trigger is written; from there on one of the structures must follow. A form that begins with a bare brace has no
  * such trigger, and special tokens cannot be written by a grammar over text: these are the cases that give -1 or plain JSON. A function
  * without parameters has an empty object for arguments. */
-static int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const llm_json *tools, int list, int only, int must, int many,
-                              llm_text *out) {
+static int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const llm_json *tools, int list, int only, int must,
+                                    int many, llm_text *out) {
     static const char none[] = "{'type':'object','properties':{},'additionalProperties':false}";
     if (!llm__tool_rows[format].call || llm__tools_are_special(tokenizer, format)) format = must ? 0 : -1;
     if (!must && (format < 0 || llm__tool_rows[format].bare)) return -1; /* nothing tells such a call from text */
@@ -10377,7 +10551,8 @@ static int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const
         llm_text_add(&begin, row->call, (size_t)(behind - 1 - row->call));
         llm_text_format(&begin, "%s%s", llm_json_str(tools, llm_json_find(tools, f, "name"), NULL), behind);
         llm_text_format(out, "%,{'begin':%Q,'schema':", begin.data, begin.len);
-        llm_text_format(out, llm_json_type_of(tools, schema) == LLM_JSON_OBJECT && llm_json_size(tools, schema) ? "%j" : none, tools, schema);
+        llm_text_format(out, llm_json_type_of(tools, schema) == LLM_JSON_OBJECT && llm_json_size(tools, schema) ? "%j" : none, tools,
+                        schema);
         llm_text_format(out, ",'end':%q}", row->call_end);
         llm_text_free(&begin);
     }
@@ -10386,7 +10561,11 @@ static int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const
 }
 
 typedef enum llm__tool_state {
-    LLM__TOOL_TEXT = 0, LLM__TOOL_BETWEEN, LLM__TOOL_NAME, LLM__TOOL_OBJECT, LLM__TOOL_ELEMENTS
+    LLM__TOOL_TEXT = 0,
+    LLM__TOOL_BETWEEN,
+    LLM__TOOL_NAME,
+    LLM__TOOL_OBJECT,
+    LLM__TOOL_ELEMENTS
 } llm__tool_state;
 
 enum { LLM__TOOL_NAME_MAX = 128, LLM__TOOL_GAP = 96 }; /* bytes of a name, and between it and its arguments */
@@ -10394,20 +10573,20 @@ enum { LLM__TOOL_NAME_MAX = 128, LLM__TOOL_GAP = 96 }; /* bytes of a name, and b
 /* One answer's parser. `held` is what is not decided yet, and all offsets count from its beginning: [0, at) was looked at, the rest was
  * not. Whatever is decided leaves at the front (llm__tool_drop), so held stays as short as one call. */
 struct llm_tool_parser {
-    llm__tool_row row;    /* a copy: with `exact` begin and end are those of row.call */
-    char begin[64];       /* what stands before the name in row.call */
+    llm__tool_row row; /* a copy: with `exact` begin and end are those of row.call */
+    char begin[64];    /* what stands before the name in row.call */
     const llm_json *tools;
     int list, exact;
     int32_t most;
     llm__tool_state state;
-    int fresh;            /* the answer has had no text yet */
-    int section;          /* a call was read since the last `begin` */
-    int named;            /* a name may come: behind begin and open */
-    llm_text held;        /* not decided yet */
-    size_t at;            /* what is before it in held was looked at */
+    int fresh;                   /* the answer has had no text yet */
+    int section;                 /* a call was read since the last `begin` */
+    int named;                   /* a name may come: behind begin and open */
+    llm_text held;               /* not decided yet */
+    size_t at;                   /* what is before it in held was looked at */
     size_t name, name_end, from; /* in held: the name, -1 before one; where the arguments begin, or the object with both */
-    int depth, in_string; /* of the object; in_string 2: behind a backslash */
-    llm_text elements;    /* arguments so far, as JSON */
+    int depth, in_string;        /* of the object; in_string 2: behind a backslash */
+    llm_text elements;           /* arguments so far, as JSON */
     llm_tool_call *calls;
     int32_t n_calls, cap;
     int failed;
@@ -10625,7 +10804,8 @@ static int llm__tool_take(llm_tool_parser *p) {
     llm_json *d = NULL;
     llm_text arguments = LLM__ZERO;
     llm__str name = llm__tool_held(p);
-    int ok = !llm_json_parse(p->held.data + p->from, p->at - p->from, NULL, &d), node = -1, v = ok && !name.n ? llm__tool_parts(d, &node) : 0;
+    int ok = !llm_json_parse(p->held.data + p->from, p->at - p->from, NULL, &d), node = -1,
+        v = ok && !name.n ? llm__tool_parts(d, &node) : 0;
     if (!name.n) name = llm__json_text(d, node);
     ok = ok && name.n && name.n <= LLM__TOOL_NAME_MAX && (!p->row.bare || llm__tool_find(p, name) >= 0);
     ok = ok && llm__tool_arguments(d, v, &arguments);
@@ -10700,8 +10880,8 @@ static int llm__tool_elements(llm_tool_parser *p, llm_text *content) {
 
 /* Steps as long as a state hands over to another; one that wants more text keeps its place until the next push. */
 LLM_API void llm_tool_parser_push(llm_tool_parser *p, const char *piece, size_t len, llm_text *content) {
-    static int (*const step[])(llm_tool_parser *p, llm_text *content) = {llm__tool_text, llm__tool_between, llm__tool_name,
-                                                                         llm__tool_object, llm__tool_elements};
+    static int (*const step[])(llm_tool_parser * p, llm_text * content) = {llm__tool_text, llm__tool_between, llm__tool_name,
+                                                                           llm__tool_object, llm__tool_elements};
     llm_text_add(&p->held, piece, len);
     while (p->held.len && !p->held.failed && step[p->state](p, content)) continue;
     content->failed |= p->failed | p->held.failed;
@@ -10733,7 +10913,8 @@ static int llm__chat_probe(const llm_template *t, const char *context, const cha
 /* Whether a name occurs is known from the parser's list of names; what is done with a message only a render can tell. content_parts: a
  * template made for texts prints a list of parts as Python would, with the word "type" in it. */
 LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out) {
-    static const char system_role[] = "{'messages':[{'role':'system','content':'PR0BE'},{'role':'user','content':'x'}],'bos_token':'','eos_token':''}",
+    static const char system_role[] =
+        "{'messages':[{'role':'system','content':'PR0BE'},{'role':'user','content':'x'}],'bos_token':'','eos_token':''}",
                       parts[] = "{'messages':[{'role':'user','content':[{'type':'text','text':'PR0BE'}]}],'bos_token':'','eos_token':''}";
     out->tools = llm__map_get(&t->names, llm__lit("tools")) >= 0;
     out->thinking_switch = llm__map_get(&t->names, llm__lit("enable_thinking")) >= 0 || llm__map_get(&t->names, llm__lit("thinking")) >= 0;
@@ -10788,14 +10969,14 @@ typedef enum llm__packing { LLM__SC_ONE = 0, LLM__SC_E8, LLM__SC_Q2K, LLM__SC_Q3
 /* One quantised format. u = low | high << bits of low. All positions are bytes of the block. */
 typedef struct llm__format {
     int32_t type;
-    llm__kind kind, rest;          /* packed as; when columns are cut inside a super-block */
+    llm__kind kind, rest; /* packed as; when columns are cut inside a super-block */
     int zero;
-    llm__order order;              /* low plane */
+    llm__order order; /* low plane */
     int bits, at;
-    llm__order high_order;         /* high plane */
+    llm__order high_order; /* high plane */
     int high_bits, high_at;
     llm__packing scales;
-    int scales_at, d_at, m_at;     /* f16 scale and minimum; m_at -1: none */
+    int scales_at, d_at, m_at; /* f16 scale and minimum; m_at -1: none */
 } llm__format;
 
 /* What the nibbles of a kind stand for, where they are indexes of a table; else NULL. */
@@ -11115,7 +11296,8 @@ static const char *llm__isa_name(llm__isa isa) {
 }
 
 #if LLM__X86
-/* Compilers disagree on the names of these features: asked of the CPU itself, once avx2 is known to be there. Tiles need the system's leave. */
+/* Compilers disagree on the names of these features: asked of the CPU itself, once avx2 is known to be there. Tiles need the system's
+ * leave. */
 static int llm__has_avxvnni(void) {
     unsigned a = 0, b, c, d;
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
@@ -11186,26 +11368,26 @@ static llm_result llm__isa_find(const char *name, llm__isa *out) {
  * In the finer form (the output layer's) every token takes two places of a tile: the second one holds what the first one's rounding lost,
  * and their two products are added.
  *
- * vdpbf16ps multiplies bf16 twice as fast as fused multiply-adds do f32. Where a CPU has it, layers over bf16 weights read a copy rounded to
- * bf16: rows as they are, without tiles. The output layer's inputs stay f32, for the same reason as above. */
+ * vdpbf16ps multiplies bf16 twice as fast as fused multiply-adds do f32. Where a CPU has it, layers over bf16 weights read a copy rounded
+ * to bf16: rows as they are, without tiles. The output layer's inputs stay f32, for the same reason as above. */
 
 /* What the kernels of a weight read: the f32 rows themselves, their copy in bytes, that with its remainders, or the copy in bf16. F32 is 0:
  * of a buffer, no copy. */
 typedef enum llm__form { LLM__FORM_F32 = 0, LLM__FORM_I8 = 1, LLM__FORM_I8X2 = 2, LLM__FORM_BF16 = 3 } llm__form;
 
 typedef struct llm__act {
-    int8_t *q; /* (blocks, 32); of bf16 (rows, blocks of a row, 32) of two bytes, which reach into the other parts' room */
-    float *d;  /* (blocks) */
-    float *s;  /* (blocks, 2) d * sum of q, of all 32 and of the latter 16: what minimums are multiplied with */
+    int8_t *q;  /* (blocks, 32); of bf16 (rows, blocks of a row, 32) of two bytes, which reach into the other parts' room */
+    float *d;   /* (blocks) */
+    float *s;   /* (blocks, 2) d * sum of q, of all 32 and of the latter 16: what minimums are multiplied with */
     int32_t *n; /* (blocks, 2) the same sums of q, times -1: what zero points are multiplied with */
 } llm__act;
 
 struct llm_buffer {
-    float *data;             /* (rows, cols) */
+    float *data; /* (rows, cols) */
     int64_t rows, cols, stride;
     int rank;
-    struct llm__act *act;    /* its rounded copy: room for any form of it */
-    int form;                /* of the copy; whether it is current is the backend's knowledge */
+    struct llm__act *act; /* its rounded copy: room for any form of it */
+    int form;             /* of the copy; whether it is current is the backend's knowledge */
 };
 
 enum {
@@ -11329,22 +11511,22 @@ enum {
 
 /* What happens to the results of a product. */
 typedef struct llm__finish {
-    float *dst;              /* the first token's first output */
+    float *dst;                /* the first token's first output */
     int64_t stride, first_row; /* first_row: the weight's row of that output */
-    const float *bias;       /* (rows of the weight), or NULL */
-    const float *plus;       /* (tokens, outputs from first_row on) of adapters, or NULL */
+    const float *bias;         /* (rows of the weight), or NULL */
+    const float *plus;         /* (tokens, outputs from first_row on) of adapters, or NULL */
     int64_t plus_stride;
     float scale, limit, softcap;
     llm_act act;
-    int add, gate_up, per;   /* per: places of a tile that a token takes */
+    int add, gate_up, per; /* per: places of a tile that a token takes */
 } llm__finish;
 
-typedef struct llm__block {  /* up to 16 rows of a weight, packed */
-    int64_t offset;          /* of its bytes in memory */
-    int64_t row;             /* the first of its rows */
-    int32_t n, kind;         /* n rows; the other lanes are zero */
-    int32_t pair, place;     /* blocks that stand together from offset on; which of them it is */
-    float scale;             /* of the segment, for the results */
+typedef struct llm__block { /* up to 16 rows of a weight, packed */
+    int64_t offset;         /* of its bytes in memory */
+    int64_t row;            /* the first of its rows */
+    int32_t n, kind;        /* n rows; the other lanes are zero */
+    int32_t pair, place;    /* blocks that stand together from offset on; which of them it is */
+    float scale;            /* of the segment, for the results */
 } llm__block;
 
 /* A product of one row block, or of a pair that stands together, with a tile: out (n, 16) = the sums for the n tokens whose roundings stand
@@ -11370,15 +11552,16 @@ typedef struct llm__mac {
     const float *a;
     const uint16_t *half; /* NULL, or bf16 instead of a: then b is bf16 */
     const void *b[2];     /* of bf16 two k at a time, as packed: b[k / 2][j][k % 2] */
-    const uint8_t *fetch[2]; /* what is read next is fetched meanwhile, `pace` bytes for each k: memory gives most where it is asked evenly */
+    const uint8_t
+        *fetch[2]; /* what is read next is fetched meanwhile, `pace` bytes for each k: memory gives most where it is asked evenly */
     int64_t pace;
     float *c;
-    const float *scale;   /* NULL: start with 0 */
+    const float *scale; /* NULL: start with 0 */
     int lda, ldb, ldc, n, k, add;
-    int phase;            /* the first k's place in its group of 32, where sums are made of groups */
-    int step;             /* floats of c between panels. 0: there is one, both of b are it; then no add */
-    llm__kind type;       /* of b: F32, F16 or BF16 (k even) */
-    int *tiles;           /* see llm__kernels.rest */
+    int phase;      /* the first k's place in its group of 32, where sums are made of groups */
+    int step;       /* floats of c between panels. 0: there is one, both of b are it; then no add */
+    llm__kind type; /* of b: F32, F16 or BF16 (k even) */
+    int *tiles;     /* see llm__kernels.rest */
 } llm__mac;
 
 enum {
@@ -11391,26 +11574,26 @@ enum {
  * query end on a whole vector. */
 typedef struct llm__attend {
     const struct llm__kv_view *next; /* what this thread reads after this tile: positions [next_from, next_to); NULL: not known */
-    int next_from, next_to, end; /* end: of this tile's positions, up to a whole group */
-    float *q, *o, *p, *k, *v; /* (n, hd), (n, vdp), (n, 64), (4, hd, 16), (64, vdp) */
-    int n, hd, vd, vdp;       /* vdp: vd rounded up to 16 */
-    float m[LLM__QUERIES], scale[LLM__QUERIES]; /* running maximum of each query; what the block multiplies o by */
-    float l[LLM__QUERIES][LLM__ROWS];                /* running sum, of every 16th position by itself: added up at the end */
-    float q_sum[LLM__QUERIES], offset[LLM__QUERIES]; /* of scaled types: sum of q; what is to be added to every element of o */
-    float slope[LLM__QUERIES];   /* ALiBi, in units of the base-2 logarithm */
+    int next_from, next_to, end;     /* end: of this tile's positions, up to a whole group */
+    float *q, *o, *p, *k, *v;        /* (n, hd), (n, vdp), (n, 64), (4, hd, 16), (64, vdp) */
+    int n, hd, vd, vdp;              /* vdp: vd rounded up to 16 */
+    float m[LLM__QUERIES], scale[LLM__QUERIES];                 /* running maximum of each query; what the block multiplies o by */
+    float l[LLM__QUERIES][LLM__ROWS];                           /* running sum, of every 16th position by itself: added up at the end */
+    float q_sum[LLM__QUERIES], offset[LLM__QUERIES];            /* of scaled types: sum of q; what is to be added to every element of o */
+    float slope[LLM__QUERIES];                                  /* ALiBi, in units of the base-2 logarithm */
     int at[LLM__QUERIES], from[LLM__QUERIES], to[LLM__QUERIES]; /* each query's position and the positions it sees */
-    float softcap;               /* 0: none */
+    float softcap;                                              /* 0: none */
     int alibi, keys_in_place, values_in_place;
-    int half;                    /* q, and p once softened, are bf16, where their f32 were, rows close behind each other */
-    int tiles;                   /* see llm__kernels.rest */
+    int half;  /* q, and p once softened, are bf16, where their f32 were, rows close behind each other */
+    int tiles; /* see llm__kernels.rest */
 } llm__attend;
 
 /* Bytes of a stored element of the KV cache (int4: of two). */
 LLM__INLINE int llm__kv_size(llm_kv_type type) { return type == LLM_KV_F32 ? 4 : type == LLM_KV_F16 || type == LLM_KV_BF16 ? 2 : 1; }
 
 /* What the rest of the library calls: one such table for each instruction set. All pointers are set (but `rest` and `peak`), all functions
- * may be called from any thread at once and keep nothing. The llm__body functions say what each does; for `product` and `mac` llm__scalar_product
- * and llm__scalar_mac do. */
+ * may be called from any thread at once and keep nothing. The llm__body functions say what each does; for `product` and `mac`
+ * llm__scalar_product and llm__scalar_mac do. */
 typedef struct llm__kernels {
     void (*quantise)(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per);
     void (*finish)(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n);
@@ -11428,7 +11611,7 @@ typedef struct llm__kernels {
     double (*weigh)(const float *x, float *w, int32_t n, float max, float scale);
     void (*mac)(const llm__mac *m);
     void (*product)(llm__kind kind, const llm__product *p);
-    int bf16;  /* mac multiplies bf16 with bf16 (llm__mac.half) */
+    int bf16;                 /* mac multiplies bf16 with bf16 (llm__mac.half) */
     void (*rest)(int *tiles); /* AMX, else NULL: lets go of the tiles after some products, which had `tiles`, 0 at first: the system saves
                                * 8 KB more of a thread that has some */
     double (*peak)(int64_t turns); /* 1e9 operations a second that products can reach, in `turns` * 12 whole registers; NULL: not known */
@@ -11441,8 +11624,8 @@ typedef struct llm__kernels {
  * compilers turn each such loop into one vector operation (gcc from 12 on and clang at -O2), of whatever width the function they are
  * inlined into may use: an AVX-512 register, two of AVX2, four of SSE or NEON. Three conditions make that reliable, and are kept
  * throughout: the count is a constant; nothing in the loop can be an alias of anything else (arguments are values, not pointers); no
- * branches, only choices. Each instruction set has a file (kernels_avx2 and its like) that compiles all of them with its own instructions and
- * puts them into a table, llm__kernels: whole rows and blocks a call, so that a call through a pointer costs nothing.
+ * branches, only choices. Each instruction set has a file (kernels_avx2 and its like) that compiles all of them with its own instructions
+ * and puts them into a table, llm__kernels: whole rows and blocks a call, so that a call through a pointer costs nothing.
  *
  * What C cannot say is written with intrinsics, in those files: converting f16, looking bytes up in a table, and the
  * products themselves.
@@ -11450,8 +11633,8 @@ typedef struct llm__kernels {
  * Each function is used for every row of every batch, and the order of its sums depends on the length alone. That is what makes a row's
  * bits independent of its neighbours. */
 
-/* Unrolls a loop of constant count whose array then lives in registers. In the plain C instance some of them are vectorised or gone before clang comes to
- * unrolling, which it would call a failure. */
+/* Unrolls a loop of constant count whose array then lives in registers. In the plain C instance some of them are vectorised or gone before
+ * clang comes to unrolling, which it would call a failure. */
 #if defined(__clang__)
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wpass-failed"
@@ -11532,7 +11715,8 @@ LLM__INLINE float llm__top16(llm__v16 x) {
 
 /* 2^x of x <= 126, exactly 1 for 0 and 0 below -126.5. With n the integer next to x, 2^x = 2^n * 2^f, |f| <= 1/2: the first is a float with
  * exponent n, the second a polynomial (least maximum error, 2e-7, or 1e-4 if rough, for what becomes bf16; fused: by multiply-adds). Adding
- * 1.5 * 2^23 leaves no bits for a fraction: that rounds to an integer, which then stands in the low bits; 127 more is the exponent's bias. */
+ * 1.5 * 2^23 leaves no bits for a fraction: that rounds to an integer, which then stands in the low bits; 127 more is the exponent's bias.
+ * */
 LLM__INLINE llm__v16 llm__exp2_16(llm__v16 x, const int fused, const int rough) {
     static const float factor[2][6] = {{1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1},
                                        {0, 0, 0, 2.4221096e-1f, 6.9328293e-1f, 1}};
@@ -11642,8 +11826,8 @@ LLM__INLINE void llm__body_affine(float *dst, const float *src, float shift, flo
 #undef LLM__STEP
 }
 
-/* Eight pairs of neighbours by eight cosines and sines. A pair is read and written as one word of 64 bits: compilers turn that into vectors,
- * where they do not with every other float. */
+/* Eight pairs of neighbours by eight cosines and sines. A pair is read and written as one word of 64 bits: compilers turn that into
+ * vectors, where they do not with every other float. */
 LLM__INLINE void llm__turn_pairs(float *x, const float *c, const float *s) {
     uint64_t pair[8];
     uint32_t low[8], high[8];
@@ -11795,7 +11979,8 @@ LLM__INLINE void llm__quantise_block(const llm__act *a, size_t at, const float *
     a->n[2 * at + 1] = -latter;
 }
 
-/* n rows of 32 values, `stride` floats apart, to the blocks from `at` on; per 2: each to two, the second one being what the first has lost. */
+/* n rows of 32 values, `stride` floats apart, to the blocks from `at` on; per 2: each to two, the second one being what the first has lost.
+ * */
 LLM__INLINE void llm__body_quantise(const llm__act *act, size_t at, const float *x, int64_t stride, int n, int per, const llm__int8_fn int8) {
     const llm__act a = *act; /* its pointers in registers */
     float lost[32];
@@ -11893,8 +12078,8 @@ LLM__INLINE void llm__body_bias(llm__attend *t, int block) {
         }
 }
 
-/* The weights of a block, relative to the new maximum, and their sums before rounding. With `half` they become bf16, rows of 64 one behind the
- * other, which no row reaches that is still to be read. No branches in the loop over a query's vectors: they stay in registers. */
+/* The weights of a block, relative to the new maximum, and their sums before rounding. With `half` they become bf16, rows of 64 one behind
+ * the other, which no row reaches that is still to be read. No branches in the loop over a query's vectors: they stay in registers. */
 LLM__INLINE void llm__soften_weights(llm__attend *t, const int fused, const int half) {
     for (int q = 0; q < t->n; q++) {
         float *p = t->p + q * LLM__BLOCK;
@@ -11918,8 +12103,8 @@ LLM__INLINE void llm__soften_weights(llm__attend *t, const int fused, const int 
 }
 
 /* One step of the online softmax (Milakov and Gimelshein 2018): the new maximum, weights relative to it, and what earlier sums shrink by.
- * A query that sees nothing of the block keeps its state to the bit: scale 1, weights 0. First what is not seen becomes -infinity, in blocks
- * at the ends alone; then all maxima, then the rescaling of 16 queries at once, then the weights. */
+ * A query that sees nothing of the block keeps its state to the bit: scale 1, weights 0. First what is not seen becomes -infinity, in
+ * blocks at the ends alone; then all maxima, then the rescaling of 16 queries at once, then the weights. */
 LLM__INLINE void llm__body_soften(llm__attend *t, int block, const int fused, const int bf16) {
     for (int q = 0; q < t->n; q++) {
         float *p = t->p + q * LLM__BLOCK;
@@ -12112,8 +12297,8 @@ LLM__INLINE void llm__cook(const llm__kind kind, llm__offset offset, int pair, c
     }
 }
 
-/* One call a format, all that depends on it constant: the format would else be asked for in the innermost loop. The common ones are what files
- * of models mostly have. */
+/* One call a format, all that depends on it constant: the format would else be asked for in the innermost loop. The common ones are what
+ * files of models mostly have. */
 #define LLM__COMMON_KINDS(call, ...) \
     case LLM__KIND_Q4Z: call(LLM__KIND_Q4Z, __VA_ARGS__); break; \
     case LLM__KIND_Q4M: call(LLM__KIND_Q4M, __VA_ARGS__); break; \
@@ -12140,8 +12325,9 @@ LLM__INLINE int llm__kind_run(llm__kind kind) { return llm__kind_signed(kind) ? 
 /* Multiplies an unpacked block (or two) of a kind with the tile's roundings from index `at` on, and adds to p->out. */
 typedef void (*llm__block_fn)(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at);
 
-/* Walks over the blocks, front to back: unpack, then out += what the block gives. A head, where the format has one, stands in front of every
- * eighth block and holds for these eight. Kernels that take one block at a time walk twice over a pair; the second time it is in the cache. */
+/* Walks over the blocks, front to back: unpack, then out += what the block gives. A head, where the format has one, stands in front of
+ * every eighth block and holds for these eight. Kernels that take one block at a time walk twice over a pair; the second time it is in the
+ * cache. */
 LLM__INLINE void llm__walk(const llm__kind kind, const int take, const llm__offset offset, const llm__block_fn block,
                            const llm__product *whole, const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
     const int pair = take == 2 ? 2 : whole->pair;
@@ -12165,8 +12351,9 @@ LLM__INLINE void llm__walk(const llm__kind kind, const int take, const llm__offs
     }
 }
 
-/* The same where registers are too few to keep a block between the two: then super-blocks are unpacked as a whole, and only that is compiled
- * for each format. cook: llm__cook of a kind that is known. multiply: n blocks, or pairs, (n, 2) with the tile's roundings from `at` on. */
+/* The same where registers are too few to keep a block between the two: then super-blocks are unpacked as a whole, and only that is
+ * compiled for each format. cook: llm__cook of a kind that is known. multiply: n blocks, or pairs, (n, 2) with the tile's roundings from
+ * `at` on. */
 typedef void (*llm__cook_fn)(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2]);
 typedef void (*llm__multiply_fn)(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at);
 
@@ -12188,10 +12375,11 @@ LLM__INLINE void llm__walk_cooked(llm__kind kind, llm__offset offset, const llm_
  * >>mac   Products of floats, once for all instruction sets.
  * ============================================================================ */
 
-/* mac with the vectors of an instruction set, `lanes` floats each; its intrinsics begin with mm. Rows [i, i + n) at a time, n <= most: their
- * sums stay in registers, and what is loaded of b serves all of them; then 4, then 3 (queries of a group of heads), then one: every other
- * count would be one more instance of the loop. in: which inputs of llm__mac are read. load: lanes of b, of pairs of bf16 the former or the latter (`apart`: one
- * after the other); spread: an input in all lanes; step: s + x v. The order of the steps is such that few registers hold inputs. */
+/* mac with the vectors of an instruction set, `lanes` floats each; its intrinsics begin with mm. Rows [i, i + n) at a time, n <= most:
+ * their sums stay in registers, and what is loaded of b serves all of them; then 4, then 3 (queries of a group of heads), then one: every
+ * other count would be one more instance of the loop. in: which inputs of llm__mac are read. load: lanes of b, of pairs of bf16 the former
+ * or the latter (`apart`: one after the other); spread: an input in all lanes; step: s + x v. The order of the steps is such that few
+ * registers hold inputs. */
 #define LLM__MAC(rows, all, TARGET, mm, vector, lanes, most, in, apart, load, spread, step) \
     LLM__FORCE TARGET void rows(const llm__mac *m, int i, const int n, const llm__kind type) { \
         const int each = 32 / (lanes), two = type == LLM__KIND_BF16 ? 2 : 1; \
@@ -12462,8 +12650,8 @@ LLM__AVX2_INLINE void llm__avx2_sums(const int run, const int n, const llm__cook
 typedef void (*llm__avx2_sums_fn)(const int run, const int n, const llm__cooked *w, const int from, const int to, const int8_t *q,
                                   __m256i (*sum)[2]);
 
-/* n <= 4 tokens' products with a block, added to out (n, 16): see llm__scalar_multiply. Two parts where the halves of the columns have scales
- * of their own, the latter first. In a part as many vectors as add up in 16 bits go to `sums` at a time. */
+/* n <= 4 tokens' products with a block, added to out (n, 16): see llm__scalar_multiply. Two parts where the halves of the columns have
+ * scales of their own, the latter first. In a part as many vectors as add up in 16 bits go to `sums` at a time. */
 LLM__AVX2_INLINE void llm__avx2_step(const int run, const int x2, const llm__avx2_sums_fn sums, const int n, const llm__cooked *w,
                                      const llm__act *a, size_t at, float *out) {
     LLM__UNROLL
@@ -12705,8 +12893,8 @@ LLM__AVX512_INLINE llm__v16 llm__avx512_bytes(const uint8_t *p, int is_unsigned)
     return r;
 }
 
-/* Scales have at most 19 bits that count, so d * 1.5 * 2^23 is exact in f32, and converting a sum costs nothing: the sum starts with the bits
- * of 1.5 * 2^23, which makes it that float plus the sum, and the multiplication by d takes d * 1.5 * 2^23 off again, rounding once. */
+/* Scales have at most 19 bits that count, so d * 1.5 * 2^23 is exact in f32, and converting a sum costs nothing: the sum starts with the
+ * bits of 1.5 * 2^23, which makes it that float plus the sum, and the multiplication by d takes d * 1.5 * 2^23 off again, rounding once. */
 enum { LLM__MAGIC = 0x4B400000 };
 
 /* d * -1.5 * 2^23. */
@@ -12954,16 +13142,16 @@ static const llm__kernels llm__kernels_avx512bf16 = {
 /* ============================================================================
  * >>kernels_amx   Products of tiles: Intel's AMX, sixteen tokens with sixteen rows at a time.
  * ============================================================================
- * A tile register is up to 16 rows of up to 64 bytes. One instruction multiplies a tile of activations (16 tokens, 64 bytes of columns) with
- * one of weights (64 columns as 16 rows of four; 16 rows of the weight side by side) and adds to a tile of 16 x 16 results, in 16 cycles:
- * eight times what vpdpbusd does in that time. The tile of weights is just the packed block, whose vectors are its rows.
+ * A tile register is up to 16 rows of up to 64 bytes. One instruction multiplies a tile of activations (16 tokens, 64 bytes of columns)
+ * with one of weights (64 columns as 16 rows of four; 16 rows of the weight side by side) and adds to a tile of 16 x 16 results, in 16
+ * cycles: eight times what vpdpbusd does in that time. The tile of weights is just the packed block, whose vectors are its rows.
  *
- * Bytes have scales by 32 columns, so a product of tiles is that of one block, half a tile, and each of its results has to be scaled: tiles go
- * to memory and come back as vectors. That takes three times as long as the product, and while tiles are at work a core does one fused
- * multiply-add a cycle instead of two. So of the eight times 1.2 are left (Sapphire Rapids), thanks to two things. Scaling costs few operations,
- * for the sums become LLM__MAGIC more: one fused multiply-add scales by d and converts, one by the activation's scale, one adds the minimum's
- * part. And it is done for a block while the next one is multiplied. The order of the operations on a result is that of the vector kernels,
- * and so are its bits: few tokens take those.
+ * Bytes have scales by 32 columns, so a product of tiles is that of one block, half a tile, and each of its results has to be scaled: tiles
+ * go to memory and come back as vectors. That takes three times as long as the product, and while tiles are at work a core does one fused
+ * multiply-add a cycle instead of two. So of the eight times 1.2 are left (Sapphire Rapids), thanks to two things. Scaling costs few
+ * operations, for the sums become LLM__MAGIC more: one fused multiply-add scales by d and converts, one by the activation's scale, one adds
+ * the minimum's part. And it is done for a block while the next one is multiplied. The order of the operations on a result is that of the
+ * vector kernels, and so are its bits: few tokens take those.
  *
  * Floats are easier: tdpbf16ps adds up in f32, and a tile of results stays where it is for all columns. For each result it adds, in two
  * chains, the products of even and of odd columns, 32 columns in all, and then both to the result. Where these groups of 32 begin must not
@@ -13438,18 +13626,18 @@ LLM_API double llm_memory_peak(int32_t n_threads) {
  * whose core is busy with something else takes fewer.
  *
  * Kinds of weights and what becomes of them: VECTOR and MLA_UP are rows of f32; EMBED is never packed, rows are read from the mapped file
- * as tokens ask for them; all others are packed blocks. Weights of floats are multiplied with f32 activations (bf16 ones with activations in
- * bf16 where vdpbf16ps is), quantised ones with rounded ones, the output layer's (HEAD) with two roundings or f32, for there an error of a
- * rounding would go straight into the logits. */
+ * as tokens ask for them; all others are packed blocks. Weights of floats are multiplied with f32 activations (bf16 ones with activations
+ * in bf16 where vdpbf16ps is), quantised ones with rounded ones, the output layer's (HEAD) with two roundings or f32, for there an error of
+ * a rounding would go straight into the logits. */
 
 /* What an operation knows of the part of it that it is called for: see llm__pool. */
 typedef struct llm__exec {
     int thread, n_threads; /* the part, and how many there are */
     llm__isa isa;
     const llm_step *step;
-    int n_rows;              /* of this op */
-    int *next;               /* counts the parts of this op that threads have taken; NULL: every thread has its fixed share */
-    void *scratch;           /* the part's own; of llm__run_experts shared by all: see llm__experts_scratch */
+    int n_rows;    /* of this op */
+    int *next;     /* counts the parts of this op that threads have taken; NULL: every thread has its fixed share */
+    void *scratch; /* the part's own; of llm__run_experts shared by all: see llm__experts_scratch */
     size_t scratch_bytes;
 } llm__exec;
 
@@ -13463,23 +13651,23 @@ typedef struct llm__tile {
 struct llm_weight {
     llm_role role;
     int64_t rows, cols;
-    int32_t n_groups;        /* experts, else 1 */
-    int gate_up;             /* blocks 2i and 2i + 1 of a group: gate rows and up rows of the same outputs */
+    int32_t n_groups; /* experts, else 1 */
+    int gate_up;      /* blocks 2i and 2i + 1 of a group: gate rows and up rows of the same outputs */
     int n_segments;
-    llm_segment *segment;    /* (n_segments) */
-    int64_t *first_row;      /* (n_segments + 1) of the weight */
-    uint64_t seed;           /* of random values */
+    llm_segment *segment; /* (n_segments) */
+    int64_t *first_row;   /* (n_segments + 1) of the weight */
+    uint64_t seed;        /* of random values */
     float add;
-    llm__form form;          /* what its kernels read */
-    int bf16;                /* they may read bf16 where there are kernels for it: see llm__weight_form */
-    llm__block *block;       /* (n_blocks) */
+    llm__form form;    /* what its kernels read */
+    int bf16;          /* they may read bf16 where there are kernels for it: see llm__weight_form */
+    llm__block *block; /* (n_blocks) */
     int64_t n_blocks;
-    int64_t *first_block;    /* (n_groups + 1) */
+    int64_t *first_block; /* (n_groups + 1) */
     uint8_t *memory;
     size_t bytes;
-    void *region;            /* of the first of the weights allocated together: the memory of all */
+    void *region; /* of the first of the weights allocated together: the memory of all */
     size_t region_bytes;
-    float *f32;              /* VECTOR, MLA_UP: (rows, cols); else NULL */
+    float *f32; /* VECTOR, MLA_UP: (rows, cols); else NULL */
 };
 
 /* The share [*begin, *end) of n things that is this thread's. */
@@ -13554,7 +13742,9 @@ static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
     case LLM_TYPE_F8_E4M3:
     case LLM_TYPE_F8_E5M2: return LLM__KIND_F16;
     case LLM_TYPE_BF16:
-    case LLM_TYPE_RANDOM: case LLM_TYPE_RANDOM_F8: case LLM_TYPE_RANDOM_Q4: return bf16;
+    case LLM_TYPE_RANDOM:
+    case LLM_TYPE_RANDOM_F8:
+    case LLM_TYPE_RANDOM_Q4: return bf16;
     case LLM_TYPE_F32: return compute == LLM_COMPUTE_BF16 ? bf16 : compute == LLM_COMPUTE_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
     default: return LLM__KIND_F32;
     }
@@ -13765,8 +13955,8 @@ static void llm__pack_scale(llm__scale scale, float d, const uint8_t b[2], int b
     }
 }
 
-/* The rows of a block of Q4_0, Q4_1 or Q8_0: in a block of these the bytes of the file stand as they are, only the rows are interleaved, four
- * bytes of each. row: where each begins; a stored block has `bytes` bytes. */
+/* The rows of a block of Q4_0, Q4_1 or Q8_0: in a block of these the bytes of the file stand as they are, only the rows are interleaved,
+ * four bytes of each. row: where each begins; a stored block has `bytes` bytes. */
 static void llm__pack_words(const llm__format *f, int bytes, int bits, const uint8_t *const *row, const llm__block *b, int64_t blocks,
                             uint8_t *to) {
     const int step = b->pair * (64 * bits + 32 + (f->m_at >= 0 ? 32 : 0));
@@ -13815,7 +14005,8 @@ static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_
             llm__sub sub;
             llm__sub_get(f, t, row[r], sub0[r] + j, &sub);
             llm__pack_values(kind, &sub, r, to + b->place * 64 * k.bits);
-            llm__pack_scale(k.scale, sub.d, (const uint8_t *)sub.sc, 1, r, scales + b->place * llm__scale_bytes(k.scale), head + 32 * b->place);
+            llm__pack_scale(k.scale, sub.d, (const uint8_t *)sub.sc, 1, r, scales + b->place * llm__scale_bytes(k.scale),
+                            head + 32 * b->place);
             llm__pack_scale(k.min, sub.m, sub.mc, 0, r, mins + b->place * llm__scale_bytes(k.min), head + 32 * (b->pair + b->place));
         }
     }
@@ -13849,7 +14040,8 @@ static void llm__pack_floats(const llm_weight *w, const llm__block *b, uint8_t *
         for (int r = 0; r < b->n; r++) {
             int s = llm__weight_segment(w, b->row + r);
             const int step = LLM__ROWS * b->pair; /* elements of a column */
-            const int64_t at = c * step + b->place * LLM__ROWS + r, pairs_at = at + b->place * LLM__ROWS + r, row = b->row + r - w->first_row[s];
+            const int64_t at = c * step + b->place * LLM__ROWS + r, pairs_at = at + b->place * LLM__ROWS + r,
+                          row = b->row + r - w->first_row[s];
             if (b->kind == LLM__KIND_F32) llm__segment_values(&w->segment[s], w->seed + (uint64_t)s, row, c, n, x);
             else llm__pack_halves(&w->segment[s], w->seed + (uint64_t)s, (llm__kind)b->kind, f8 ? code : NULL, row, c, n, half);
             for (int i = 0; i < n && b->kind == LLM__KIND_F32; i++) memcpy(to + 4 * (at + i * step), &x[i], 4);
@@ -13859,7 +14051,8 @@ static void llm__pack_floats(const llm_weight *w, const llm__block *b, uint8_t *
     }
 }
 
-/* Gives back the file's pages of a weight, but of small segments and those that are stored across. Who has yet to read some gets them again. */
+/* Gives back the file's pages of a weight, but of small segments and those that are stored across. Who has yet to read some gets them
+ * again. */
 static void llm__weight_rest(const llm_weight *w) {
     for (int i = 0; i < w->n_segments; i++) {
         const llm_segment *s = &w->segment[i];
@@ -13909,31 +14102,31 @@ typedef struct llm__input {
 
 /* What one adapter adds to one layer. */
 typedef struct llm__lora_slot {
-    int n;                 /* parts */
+    int n; /* parts */
     int64_t row[LLM_LORA_PARTS];
     llm_weight *w[LLM_LORA_PARTS][2]; /* A and B of each */
-    void *memory;          /* of the packed weights */
+    void *memory;                     /* of the packed weights */
 } llm__lora_slot;
 
 /* What adapters add to one layer on one rank, by slot: a row's slot is its sequence's, seq_lora. */
 struct llm_lora_site {
     int n_slots;
-    llm__lora_slot *slot;  /* (n_slots) */
+    llm__lora_slot *slot; /* (n_slots) */
 };
 
 /* The rows of one operation, or the slots of experts. */
 typedef struct llm__lora_job {
     const llm_lora_site *site;
-    int n_rows, n_groups;    /* groups: experts, else 1 */
-    const int32_t *begin;    /* (n_groups + 1) first row of each group; NULL: one group */
-    const int32_t *row;      /* (n_rows) the step's row of each; NULL: the same */
-    const float *x;          /* (n_rows, in) */
+    int n_rows, n_groups; /* groups: experts, else 1 */
+    const int32_t *begin; /* (n_groups + 1) first row of each group; NULL: one group */
+    const int32_t *row;   /* (n_rows) the step's row of each; NULL: the same */
+    const float *x;       /* (n_rows, in) */
     int64_t x_stride;
-    const llm_buffer *low;   /* (n_rows, LLM_LORA_PARTS * the largest r): a x */
-    float *dst;              /* (n_rows, n): b low */
+    const llm_buffer *low; /* (n_rows, LLM_LORA_PARTS * the largest r): a x */
+    float *dst;            /* (n_rows, n): b low */
     int64_t dst_stride;
     float scale;
-    int add;                 /* dst += instead of dst = */
+    int add; /* dst += instead of dst = */
 } llm__lora_job;
 
 enum { LLM__MANY = 64 }; /* rows from which on a product is bound by arithmetic, not by reading the weight */
@@ -13944,7 +14137,8 @@ static uint16_t *llm__act_row(const llm__act *a, int64_t row, int64_t cols) {
 }
 
 /* Makes blocks [block, end) of the rows [row, row_end) of the rounded copy that in->form names; of bytes, cols is a multiple of 32. */
-static void llm__act_part(const llm__kernels *k, const llm__input *in, int64_t cols, int row, int row_end, int64_t block, int64_t end) {
+static void llm__act_part(const llm__kernels *k, const llm__input *in, int64_t cols, int row, int row_end, int64_t block,
+                                int64_t end) {
     const int per = llm__form_per(in->form), tiles = llm__tiles(in->rows, in->form);
     const int64_t blocks = cols / 32, n = LLM__MIN(cols, 32 * end) - 32 * block;
     for (int r = row; r < row_end && in->form == LLM__FORM_BF16; r++)
@@ -13953,8 +14147,8 @@ static void llm__act_part(const llm__kernels *k, const llm__input *in, int64_t c
         const llm__tile t = llm__tile_at(in->rows, in->form, i);
         const int from = LLM__MAX(row, t.start / per), to = LLM__MIN(row_end, (t.start + t.n) / per);
         for (int64_t b = block; b < end && from < to; b++)
-            k->quantise(in->act, (size_t)(t.start * blocks + b * t.n + from * per - t.start), in->x + from * in->stride + 32 * b, in->stride,
-                        to - from, per);
+            k->quantise(in->act, (size_t)(t.start * blocks + b * t.n + from * per - t.start), in->x + from * in->stride + 32 * b,
+                        in->stride, to - from, per);
     }
 }
 
@@ -13964,7 +14158,8 @@ static void llm__act_fill(const llm__exec *e, const llm__input *in, int64_t cols
     const int by_rows = in->rows >= LLM__MANY;
     int64_t from, to;
     llm__share(e, by_rows ? in->rows : blocks, &from, &to);
-    llm__act_part(llm__kernels_of(e->isa), in, cols, by_rows ? (int)from : 0, by_rows ? (int)to : in->rows, by_rows ? 0 : from, by_rows ? blocks : to);
+    llm__act_part(llm__kernels_of(e->isa), in, cols, by_rows ? (int)from : 0, by_rows ? (int)to : in->rows, by_rows ? 0 : from,
+                  by_rows ? blocks : to);
 }
 
 /* Columns from src_col on of an operation's rows, to be read in this form. The rounded copy is taken to be of these columns. */
@@ -14031,10 +14226,10 @@ static int64_t llm__product_count(const llm_weight *w, int g, int rows, llm__for
 /* Rows of group g of the weight times all rows of the input: the items [begin, end), tiles fastest. f says what becomes of the sums; its
  * fields that belong to the weight are set here. Each thread has an f of its own. */
 static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, const llm__input *in, llm__finish *f, int64_t begin,
-                               int64_t end) {
+                                     int64_t end) {
     const llm__kernels *k = llm__kernels_of(e->isa);
     float out[3][LLM__OUT] __attribute__((aligned(64))); /* the third one: what a product of floats makes of the second block alone */
-    int set_up = 0; /* tiles of the core */
+    int set_up = 0;                                      /* tiles of the core */
     f->per = llm__form_per(in->form);
     f->gate_up = w->gate_up;
     f->first_row = g * (w->rows / w->n_groups);
@@ -14190,12 +14385,12 @@ static void llm__lora_down(const llm__exec *e, const llm__lora_job *j, int64_t n
 
 /* What a turn works on, in scratch memory that all threads share. A choice without an expert (-1) has no slot. */
 typedef struct llm__slots {
-    int32_t *begin;          /* (n_experts + 1) first slot of each expert */
-    int32_t *row;            /* (slots) the token of each slot */
-    int32_t *slot_of;        /* (rows, k) */
-    float *x;                /* (slots, hidden) gathered inputs */
-    float *h;                /* (slots, ff) */
-    float *y;                /* (slots, hidden) */
+    int32_t *begin;   /* (n_experts + 1) first slot of each expert */
+    int32_t *row;     /* (slots) the token of each slot */
+    int32_t *slot_of; /* (rows, k) */
+    float *x;         /* (slots, hidden) gathered inputs */
+    float *h;         /* (slots, ff) */
+    float *y;         /* (slots, hidden) */
     llm__act x_act, h_act;
 } llm__slots;
 
@@ -14391,9 +14586,10 @@ static void llm__run_experts(const llm__exec *e, const llm_experts_op *op, int p
  * A page holds `page_tokens` tokens of every layer. Inside it each (layer, KV head) has one contiguous part: the keys transposed in groups
  * of 16 positions [group][dim][16 positions], so that one vector holds one dimension of 16 keys; the values row by row; then, for the types
  * that need them, a scale and an offset a token. Elements: f32, f16, bf16, fp8 (scaled so that the token's largest value is the type's),
- * int8 and int4 (asymmetric: value = offset + scale * q; a byte of int4 holds dimension i low and i + half high). Of bf16 two stand together
- * where rows fill vectors, as vdpbf16ps wants them: of keys dimensions 2 i and 2 i + 1 of each position, [group][dim / 2][16][2]; of values positions 2 i and 2 i + 1
- * of each dimension, [position / 2][dim][2]. Where the CPU has it, queries and weights are rounded to bf16 too.
+ * int8 and int4 (asymmetric: value = offset + scale * q; a byte of int4 holds dimension i low and i + half high). Of bf16 two stand
+ * together where rows fill vectors, as vdpbf16ps wants them: of keys dimensions 2 i and 2 i + 1 of each position, [group][dim / 2][16][2];
+ * of values positions 2 i and 2 i + 1 of each dimension, [position / 2][dim][2]. Where the CPU has it, queries and weights are rounded to
+ * bf16 too.
  *
  * Positions are taken in blocks of 64 counted from position 0, in order, with the running maximum and sum of the online softmax. A query's
  * result is a function of its own blocks: which other queries share its tile, chunk or step never changes a bit. Blocks that no query of
@@ -14468,8 +14664,8 @@ static llm_kv_type llm__kv_auto(llm__isa isa, llm_compute compute) {
 }
 
 /* Fills in the place of one layer that starts at `offset`. Returns where the next one starts; *ok is cleared when it does not fit. */
-static uint64_t llm__kv_place_layer(const llm__kv_cache *kv, const llm_kv_layer *shape, int page_tokens, uint64_t offset, llm__kv_place *p,
-                                    int *ok) {
+static uint64_t llm__kv_place_layer(const llm__kv_cache *kv, const llm_kv_layer *shape, int page_tokens, uint64_t offset,
+                                          llm__kv_place *p, int *ok) {
     int halve = kv->type == LLM_KV_INT4;
     uint64_t tokens = (uint64_t)page_tokens, size = (uint64_t)kv->element_bytes;
     p->shape = *shape;
@@ -14554,14 +14750,14 @@ static void llm__kv_write_value(const llm__kernels *k, const llm__kv_view *view,
         for (int i = 0; i < p->v_elements; i++) to[2 * i] = llm__f32_to_bf16(value[i]);
         return;
     }
-    llm__kv_encode(k, view->kv->type, value, p->shape.v_head_dim,
-                   part + p->v_offset + (int64_t)t * p->v_elements * view->kv->element_bytes, &scale, &offset);
+    llm__kv_encode(k, view->kv->type, value, p->shape.v_head_dim, part + p->v_offset + (int64_t)t * p->v_elements * view->kv->element_bytes,
+                   &scale, &offset);
     if (view->kv->scaled) scales[2 * tokens + t] = scale, scales[3 * tokens + t] = offset;
 }
 
 /* Writes a token's key (and value, unless the layer is latent) of one head. `scratch` holds 4 * (head_dim + 1) bytes. */
 static void llm__kv_write_token(const llm__kernels *k, const llm__kv_view *view, int position, const float *key, const float *value,
-                                uint8_t *scratch) {
+                                      uint8_t *scratch) {
     const llm__kv_place *p = view->place;
     int t = position % view->kv->page_tokens, tokens = view->kv->page_tokens, n = p->k_elements, size = view->kv->element_bytes;
     uint8_t *part = llm__kv_part(view, position);
@@ -14569,10 +14765,14 @@ static void llm__kv_write_token(const llm__kernels *k, const llm__kv_view *view,
     llm__kv_encode(k, view->kv->type, key, p->shape.head_dim, scratch, &scale, &offset);
     if (view->kv->scaled) scales[t] = scale, scales[tokens + t] = offset;
     uint8_t *to = part + ((int64_t)(t / LLM__GROUP) * n * LLM__GROUP + t % LLM__GROUP * p->pair) * size;
-    if (p->pair == 2) for (int i = 0; i < n; i += 2, to += LLM__GROUP * 4) memcpy(to, scratch + i * 2, 4);
-    else if (size == 2) for (int i = 0; i < n; i++, to += LLM__GROUP * 2) memcpy(to, scratch + i * 2, 2);
-    else if (size == 1) for (int i = 0; i < n; i++, to += LLM__GROUP) *to = scratch[i];
-    else for (int i = 0; i < n; i++, to += LLM__GROUP * 4) memcpy(to, scratch + i * 4, 4);
+    if (p->pair == 2)
+        for (int i = 0; i < n; i += 2, to += LLM__GROUP * 4) memcpy(to, scratch + i * 2, 4);
+    else if (size == 2)
+        for (int i = 0; i < n; i++, to += LLM__GROUP * 2) memcpy(to, scratch + i * 2, 2);
+    else if (size == 1)
+        for (int i = 0; i < n; i++, to += LLM__GROUP) *to = scratch[i];
+    else
+        for (int i = 0; i < n; i++, to += LLM__GROUP * 4) memcpy(to, scratch + i * 4, 4);
     if (p->shape.v_head_dim) llm__kv_write_value(k, view, position, value);
 }
 
@@ -14705,7 +14905,8 @@ static void llm__attend_scale_values(const llm__kernels *k, llm__attend *t, cons
 }
 
 /* o = scale * o + weights x values, for the positions [from, to) of the block. In place, of pairs, from and to are even but for a last
- * position alone: what stands beside it was never written, and is read as 0. Its group of 32 is copied for that, as sums are made of groups. */
+ * position alone: what stands beside it was never written, and is read as 0. Its group of 32 is copied for that, as sums are made of
+ * groups. */
 static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     const int tokens = view->kv->page_tokens, pair = view->place->pair;
     llm__mac m;
@@ -14757,7 +14958,8 @@ static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv
         t->offset[i] = 0;
         t->q_sum[i] = view->kv->scaled ? k->sum(t->q + i * t->hd, t->hd) : 0;
     }
-    /* floats are read where they lie, unless rows end inside a vector; converting f16 again for every few queries is free beside the products */
+    /* floats are read where they lie, unless rows end inside a vector; converting f16 again for every few queries is free beside the
+     * products */
     t->keys_in_place = view->kv->type == LLM_KV_BF16 ? view->place->pair == 2 : !view->kv->scaled && view->place->shape.v_head_dim;
     t->values_in_place = t->keys_in_place && t->vd == t->vdp;
     t->end = (last + LLM__GROUP - 1) / LLM__GROUP * LLM__GROUP;
@@ -14944,8 +15146,8 @@ typedef struct llm__record {
     int form, act_col, act_cols; /* form > 0: first make this copy of `act`, then a barrier */
     llm__split act_split;
     llm_buffer *act;
-    llm_rows rows;               /* of which rows the operation is */
-    int next;                    /* jobs taken so far */
+    llm_rows rows; /* of which rows the operation is */
+    int next;      /* jobs taken so far */
     union {
         llm_embed_op embed;
         llm_rope_op rope;
@@ -14988,7 +15190,7 @@ typedef struct llm__cpu_buffer {
     int act_col, act_cols; /* what the copy covers */
     llm_rows act_rows;
     size_t bytes, act_bytes;
-    int nothing;           /* the latest llm_lora_op to it found nothing to add: it was not computed */
+    int nothing; /* the latest llm_lora_op to it found nothing to add: it was not computed */
 } llm__cpu_buffer;
 
 /* What stands between two barriers: of n_ranks ranks from `rank` on records [from, until), then, if `act`, the rounded copies for record
@@ -15001,8 +15203,8 @@ typedef struct llm__stretch {
 typedef struct llm__rank {
     llm__record *list; /* (LLM__MAX_RECORDS) */
     int n, interval;
-    llm__uses kv;      /* of the KV cache as a whole */
-    int64_t vocab;     /* rows of its output layer */
+    llm__uses kv;  /* of the KV cache as a whole */
+    int64_t vocab; /* rows of its output layer */
 } llm__rank;
 
 /* A step changes `rank`, `pass`, the uses in the buffers, `step` with its arrays, and `failed` with its sentence, and of course what stands
@@ -15070,8 +15272,8 @@ typedef struct llm__run {
 } llm__run;
 
 /* dst = norm(src) of one row; dst may be src. w and b may be NULL: 1 and 0. */
-static void llm__norm_row(const llm__kernels *k, llm_norm_kind kind, float *dst, const float *src, int n, const float *w,
-                          const float *b, float eps) {
+static void llm__norm_row(const llm__kernels *k, llm_norm_kind kind, float *dst, const float *src, int n, const float *w, const float *b,
+                          float eps) {
     if (kind == LLM_NORM_NONE) {
         if (dst != src) memcpy(dst, src, (size_t)n * sizeof *dst);
         return;
@@ -15146,7 +15348,9 @@ static void llm__run_norm(const llm__run *r, int row) {
 
 static void llm__run_linear_op(const llm__run *r) { llm__run_linear(r->e, &r->rec->op.linear); }
 
-static void llm__run_logits_op(const llm__run *r) { llm__run_logits(r->e, &r->rec->op.logits, r->ctx->logits, r->ctx->logits_stride); }
+static void llm__run_logits_op(const llm__run *r) {
+    llm__run_logits(r->e, &r->rec->op.logits, r->ctx->logits, r->ctx->logits_stride);
+}
 
 /* What a sequence and KV head of a layer look like to the attention kernels. */
 static llm__kv_view llm__view(const llm__run *r, int layer, int seq, int head) {
@@ -15286,8 +15490,8 @@ static void llm__run_mla_write(const llm__run *r, int row) {
     llm__kv_write_token(k, &view, llm__row_position(&r->ctx->step, row), latent, NULL, (uint8_t *)r->e->scratch);
 }
 
-/* What an adapter adds to kv_b, U + B A instead of U: both ways through a head it is y += Y^T (X x) over the adapter's own r, with X (r, n_x)
- * and Y (r, n_y): on the way in X is B of the head's key rows and Y is A, on the way out the other way round. */
+/* What an adapter adds to kv_b, U + B A instead of U: both ways through a head it is y += Y^T (X x) over the adapter's own r, with X (r,
+ * n_x) and Y (r, n_y): on the way in X is B of the head's key rows and Y is A, on the way out the other way round. */
 static void llm__mla_adapt(const llm__kernels *k, const llm_weight *x_of, int64_t x_at, const float *x, int n_x, float scale,
                            const llm_weight *y_of, int64_t y_at, float *y, int n_y) {
     for (int64_t i = 0; i < x_of->rows; i++)
@@ -15306,7 +15510,7 @@ static void llm__run_mla(const llm__run *r) {
     const float scale = op->scale * LLM__LOG2E;
     const int64_t per_head = (int64_t)(op->nope + op->v_dim) * op->rank;
     const int size = llm__kv_turn_size(op->rank | op->rope_dim); /* divides both: values are the first part of keys */
-    const llm_attention_op plain = LLM__ZERO; /* no window, sinks or slopes */
+    const llm_attention_op plain = LLM__ZERO;                    /* no window, sinks or slopes */
     llm__attend t;
     llm__attend_jobs jobs;
     llm__attend_job job;
@@ -15442,7 +15646,8 @@ static void llm__run_gate(const llm__run *r, int row) {
     r->ctx->kernels->affine(x, x, 0, 1 / (1 + expf(-*llm__row(op->gate, row))), NULL, NULL, op->n);
 }
 
-/* Row i of dst = the i-th wanted row of src. RECEIVE: a row of the stage before, whose lists have ended; the thread that reads it has written it. */
+/* Row i of dst = the i-th wanted row of src. RECEIVE: a row of the stage before, whose lists have ended; the thread that reads it has
+ * written it. */
 static void llm__run_gather(const llm__run *r, int row) {
     const llm__gather_op *op = &r->rec->op.gather;
     const int from = r->rec->kind == LLM__OP_RECEIVE ? row : r->ctx->step.out_rows[row];
@@ -15452,9 +15657,18 @@ static void llm__run_gather(const llm__run *r, int row) {
 /* The rows of an operation as adapters see them. */
 static llm__lora_job llm__lora_job_of(const llm__run *r) {
     const llm_lora_op *op = &r->rec->op.lora;
-    llm__lora_job j = {op->site, r->e->n_rows, 1, NULL, op->rows == LLM_ROWS_OUT ? r->ctx->step.out_rows : NULL,
-                       op->src ? op->src->data : NULL, op->src ? op->src->stride : 0, op->low, op->dst->data, op->dst->stride,
-                       op->scale != 0 ? op->scale : 1, !op->src};
+    llm__lora_job j = {op->site,
+                       r->e->n_rows,
+                       1,
+                       NULL,
+                       op->rows == LLM_ROWS_OUT ? r->ctx->step.out_rows : NULL,
+                       op->src ? op->src->data : NULL,
+                       op->src ? op->src->stride : 0,
+                       op->low,
+                       op->dst->data,
+                       op->dst->stride,
+                       op->scale != 0 ? op->scale : 1,
+                       !op->src};
     return j;
 }
 
@@ -15483,8 +15697,8 @@ static void llm__run_lora_up(const llm__run *r) {
     llm__lora_products(r->e, &j, 1);
 }
 
-/* Run once for all ranks of a stage, when it is the first one's turn: every rank's buffer gets the sum, added up in rank order. A row is one thread's on all
- * ranks, so nothing has to wait in between. */
+/* Run once for all ranks of a stage, when it is the first one's turn: every rank's buffer gets the sum, added up in rank order. A row is
+ * one thread's on all ranks, so nothing has to wait in between. */
 static void llm__run_all_reduce(const llm__run *r, int row) {
     const int n = r->rec->op.reduce.n;
     float *sum = llm__row(r->rec->op.reduce.buf, row);
@@ -15751,8 +15965,8 @@ static void llm__cpu_rope(llm_backend_ctx *ctx, int rank, const llm_rope_op *op)
 
 /* y NULL: x is only read, unless it is replaced by its norm. Sums over ranks read the other ranks' y too: see llm__run_residual. */
 static void llm__cpu_residual(llm_backend_ctx *ctx, int rank, const llm_residual_op *op) {
-    llm__record_op(ctx, rank, LLM__OP_RESIDUAL, op->rows, op, op->y, op->x, op->kind ? op->h : NULL,
-                   op->y || op->replace ? op->x : NULL, LLM__TOUCH_NONE);
+    llm__record_op(ctx, rank, LLM__OP_RESIDUAL, op->rows, op, op->y, op->x, op->kind ? op->h : NULL, op->y || op->replace ? op->x : NULL,
+                   LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_norm(llm_backend_ctx *ctx, int rank, const llm_norm_op *op) {
@@ -16136,7 +16350,7 @@ static llm_result llm__lora_slot_pack(llm__lora_slot *s) {
 
 /* Adapters are f32, for a product of floats leaves its input as it is. Weights lie in the slot's memory, none has a region of its own. */
 static llm_result llm__cpu_lora_put(LLM__UNUSED llm_backend_ctx *ctx, LLM__UNUSED int rank, llm_lora_site *site, int slot,
-                                    const llm_lora_part *parts, int n) {
+                                          const llm_lora_part *parts, int n) {
     llm_result r = LLM_OK;
     llm__lora_slot *s = &site->slot[slot];
     llm__lora_slot_clear(s);
@@ -16361,7 +16575,8 @@ static llm_result llm__cpu_kv_copy(llm_backend_ctx *ctx, const int32_t *from, co
     for (int i = 0; i < n; i++)
         for (int r = 0; r < ctx->n_ranks; r++) {
             uint8_t *source = llm__kv_page(ctx, r, from[i]), *target = llm__kv_page(ctx, r, to[i]);
-            if (!source || !target) return llm__error(LLM_ERR_ARG, "kv_copy: page %d to %d of %lld", from[i], to[i], (long long)ctx->kv.n_pages);
+            if (!source || !target)
+                return llm__error(LLM_ERR_ARG, "kv_copy: page %d to %d of %lld", from[i], to[i], (long long)ctx->kv.n_pages);
             if (source != target) memcpy(target, source, (size_t)ctx->kv.page_bytes);
         }
     return LLM_OK;
@@ -16406,14 +16621,50 @@ LLM_API llm_result llm_backend_error(llm_result r, const char *sentence) { retur
 
 /* The CPU draws no tokens and knows no limit of its memory: two are NULL. */
 LLM_API const llm_backend *llm_backend_cpu(void) {
-    static const llm_backend table = {
-        LLM_BACKEND_ABI, sizeof(llm_backend), "cpu", llm__cpu_open, llm__cpu_close, llm__cpu_describe, llm__cpu_buffer_new, llm__cpu_weight,
-        llm__cpu_weights_done, llm__cpu_kv_page_bytes, llm__cpu_kv_open, llm__cpu_memory_used, llm__cpu_begin_step, llm__cpu_embed,
-        llm__cpu_rope, llm__cpu_residual, llm__cpu_norm, llm__cpu_linear, llm__cpu_qkv, llm__cpu_attention, llm__cpu_mla, llm__cpu_route,
-        llm__cpu_experts, llm__cpu_gate, llm__cpu_gather, llm__cpu_all_reduce, llm__cpu_logits, llm__cpu_end_step, llm__cpu_wait,
-        llm__cpu_logits_row, llm__cpu_buffer_row, llm__cpu_kv_copy, llm__cpu_kv_read, llm__cpu_kv_write, llm__cpu_parallel,
-        llm__cpu_lora_site, llm__cpu_lora_put, llm__cpu_lora, NULL, NULL, llm__cpu_send,
-        llm__cpu_receive, llm__cpu_state, NULL};
+    static const llm_backend table = {LLM_BACKEND_ABI,
+                                      sizeof(llm_backend),
+                                      "cpu",
+                                      llm__cpu_open,
+                                      llm__cpu_close,
+                                      llm__cpu_describe,
+                                      llm__cpu_buffer_new,
+                                      llm__cpu_weight,
+                                      llm__cpu_weights_done,
+                                      llm__cpu_kv_page_bytes,
+                                      llm__cpu_kv_open,
+                                      llm__cpu_memory_used,
+                                      llm__cpu_begin_step,
+                                      llm__cpu_embed,
+                                      llm__cpu_rope,
+                                      llm__cpu_residual,
+                                      llm__cpu_norm,
+                                      llm__cpu_linear,
+                                      llm__cpu_qkv,
+                                      llm__cpu_attention,
+                                      llm__cpu_mla,
+                                      llm__cpu_route,
+                                      llm__cpu_experts,
+                                      llm__cpu_gate,
+                                      llm__cpu_gather,
+                                      llm__cpu_all_reduce,
+                                      llm__cpu_logits,
+                                      llm__cpu_end_step,
+                                      llm__cpu_wait,
+                                      llm__cpu_logits_row,
+                                      llm__cpu_buffer_row,
+                                      llm__cpu_kv_copy,
+                                      llm__cpu_kv_read,
+                                      llm__cpu_kv_write,
+                                      llm__cpu_parallel,
+                                      llm__cpu_lora_site,
+                                      llm__cpu_lora_put,
+                                      llm__cpu_lora,
+                                      NULL,
+                                      NULL,
+                                      llm__cpu_send,
+                                      llm__cpu_receive,
+                                      llm__cpu_state,
+                                      NULL};
     return &table;
 }
 
@@ -16444,7 +16695,7 @@ typedef struct llm__tensor {
     int64_t shape[4];    /* row-major: outermost first; 1 beyond n_dims */
     const uint8_t *data; /* in the mapped file */
     int64_t bytes;
-    uint64_t offset;     /* of its file's data part */
+    uint64_t offset; /* of its file's data part */
 } llm__tensor;
 
 typedef struct llm__tensors {
@@ -16475,8 +16726,7 @@ static const llm__tensor *llm__tensors_find(const llm__tensors *t, const char *n
 }
 
 /* LLM_ERR_FORMAT with "path: what name: " before the sentence. */
-static LLM__PRINTF(4, 5) llm_result llm__bad(const char *path, const char *what, llm__str name, const char *format,
-                                                                 ...) {
+static LLM__PRINTF(4, 5) llm_result llm__bad(const char *path, const char *what, llm__str name, const char *format, ...) {
     char text[600];
     va_list args;
     va_start(args, format);
@@ -16486,7 +16736,9 @@ static LLM__PRINTF(4, 5) llm_result llm__bad(const char *path, const char *what,
 }
 
 /* 1 if a text ends so. */
-static int llm__ends_with(const char *s, const char *end) { return strlen(s) >= strlen(end) && !strcmp(s + strlen(s) - strlen(end), end); }
+static int llm__ends_with(const char *s, const char *end) {
+    return strlen(s) >= strlen(end) && !strcmp(s + strlen(s) - strlen(end), end);
+}
 
 /* A NUL-terminated copy in an arena; NULL: no memory. */
 static char *llm__arena_str(llm__arena *a, llm__str s) {
@@ -16541,8 +16793,8 @@ static int llm__tensor_order(const void *a, const void *b) {
 
 /* Gives the tensors from `first` on their data: `size` bytes at data, which is at byte data_at of the file. Checks all of them first: no
  * overlap, nothing behind the end; `covering`: no hole between them and nothing after them either. */
-static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *path, const uint8_t *data, size_t data_at, size_t size,
-                                     int covering) {
+static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *path, const uint8_t *data, size_t data_at,
+                                           size_t size, int covering) {
     size_t n = t->n - first;
     uint64_t end = 0;
     LLM__SCOPED(llm__drop) const llm__tensor **at = LLM__NEW(const llm__tensor *, n);
@@ -16556,7 +16808,8 @@ static llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *
         uint64_t next = llm__add(begin, (uint64_t)at[i]->bytes, &ok);
         llm__add(next, data_at, &ok);
         if (!ok) return llm__bad(path, "tensor", at[i]->name, "offset %zu is beyond any file", begin);
-        if (begin < end) return llm__bad(path, "tensor", at[i]->name, "byte %zu of the data: it overlaps tensor %s", begin, at[i - 1]->name.p);
+        if (begin < end)
+            return llm__bad(path, "tensor", at[i]->name, "byte %zu of the data: it overlaps tensor %s", begin, at[i - 1]->name.p);
         if (covering && begin > end) return llm__bad(path, "tensor", at[i]->name, "a hole before byte %zu of the data", begin);
         end = next;
     }
@@ -16590,9 +16843,9 @@ typedef enum llm__gguf_type {
  * values are known to lie in the file: readers of values need no cursor. */
 typedef struct llm__gguf_kv {
     llm__str key;
-    int32_t type;     /* llm__gguf_type of the value, or of the elements */
+    int32_t type; /* llm__gguf_type of the value, or of the elements */
     int32_t is_array;
-    uint64_t count;   /* elements; 1 */
+    uint64_t count; /* elements; 1 */
     const uint8_t *data;
 } llm__gguf_kv;
 
@@ -16835,7 +17088,9 @@ static llm_result llm__gguf_parse(const char *path, const uint8_t *data, size_t 
 
 /* A tail for messages about a file that is not what its name says. */
 static const char *llm__looks_like(const uint8_t *p, size_t n) {
-    static const struct { const char *start, *what; } known[] = {
+    static const struct {
+        const char *start, *what;
+    } known[] = {
         {"version https://git-lfs", " (a Git LFS pointer, not the file itself: git lfs pull fetches it)"},
         {"PK\x03\x04", " (a zip or PyTorch file; pickles are never read: convert it to safetensors)"},
         {"\x80\x02", " (a Python pickle, which is never read: convert it to safetensors)"},
@@ -16934,18 +17189,18 @@ static llm_result llm__safetensors_parse(const char *path, const uint8_t *data, 
 
 typedef struct llm__source {
     const char *path;
-    llm__gguf *gguf;                          /* keys of the (first) file; NULL: a folder */
+    llm__gguf *gguf;                                         /* keys of the (first) file; NULL: a folder */
     llm_json *config, *generation_config, *tokenizer_config; /* of a folder; NULL: absent. Roots are objects */
-    llm__tensors tensors;                     /* of all parts and shards; empty with vocab_only or dummy_weights */
-    llm__tokenizer *tokenizer;                /* without any token only with dummy_weights in a folder without tokenizer files */
-    llm_template *chat_template;              /* NULL: none, or chat_template_error says why not */
+    llm__tensors tensors;                                    /* of all parts and shards; empty with vocab_only or dummy_weights */
+    llm__tokenizer *tokenizer;   /* without any token only with dummy_weights in a folder without tokenizer files */
+    llm_template *chat_template; /* NULL: none, or chat_template_error says why not */
     char *chat_template_text, *chat_template_error;
-    const char *bos_token, *eos_token;        /* their texts, for templates; NULL: none */
-    int32_t bos_id, eos_id, pad_id, unk_id;   /* -1: none */
-    llm_tokens stop_ids;                      /* every id that ends an answer, eos_id first */
-    llm__file *files;                         /* stay open as long as the source */
+    const char *bos_token, *eos_token;      /* their texts, for templates; NULL: none */
+    int32_t bos_id, eos_id, pad_id, unk_id; /* -1: none */
+    llm_tokens stop_ids;                    /* every id that ends an answer, eos_id first */
+    llm__file *files;                       /* stay open as long as the source */
     size_t n_files, files_cap;
-    llm__gguf *vocab_gguf;                    /* the GGUF of the vocabulary: gguf, one of its own, or NULL */
+    llm__gguf *vocab_gguf; /* the GGUF of the vocabulary: gguf, one of its own, or NULL */
     llm__arena arena;
     llm__logger log;
     int no_mmap;
@@ -16994,7 +17249,8 @@ static llm_result llm__source_gguf(llm__source *s, const char *path, llm__file f
     if (count < 2) return LLM_OK;
     if (no) return llm__error(LLM_ERR_FORMAT, "%s: part %d of %d: open the first", path, no + 1, count);
     size_t len = strlen(path), n = (size_t)snprintf(ending, sizeof ending, "-00001-of-%05d.gguf", count);
-    if (!llm__ends_with(path, ending)) return llm__error(LLM_ERR_FORMAT, "%s: part 1 of %d: a name ending in %s expected", path, count, ending);
+    if (!llm__ends_with(path, ending))
+        return llm__error(LLM_ERR_FORMAT, "%s: part 1 of %d: a name ending in %s expected", path, count, ending);
     for (int i = 1; i < count && !r; i++) {
         LLM__SCOPED(llm__gguf_free) llm__gguf part = LLM__ZERO;
         char *name = llm__arena_str(&s->arena, llm__s(path, len));
@@ -17023,7 +17279,9 @@ static llm_result llm__folder_json(llm__source *s, const char *folder, const cha
 
 /* Says that a folder lacks a file, and what stands there instead. */
 static llm_result llm__folder_lacks(const char *folder, const char *lacks) {
-    static const struct { const char *ending, *advice; } kinds[] = {
+    static const struct {
+        const char *ending, *advice;
+    } kinds[] = {
         {".gguf", ": give the path of that file"},
         {".bin", ", a pickle, which is never read: convert the model to safetensors"},
         {".pth", ", a pickle, which is never read: convert the model to safetensors"},
@@ -17096,8 +17354,10 @@ enum { LLM__PRE_WHOLE = 1, LLM__PRE_BOS = 2, LLM__PRE_SPACES = 4, LLM__PRE_NO_BO
 /* Parts of patterns that several names share. Numbers of up to three digits, Chinese and Japanese, words with one punctuation mark in
  * front, digits in groups of three from the right. */
 #define LLM__PRE_CJK "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+"
-#define LLM__PRE_DEEP "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}&&[^\\s]]+" /* to llama.cpp all white space is one character */
-#define LLM__PRE_V3(tail) "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+" \
+#define LLM__PRE_DEEP \
+    "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}&&[^\\s]]+" /* to llama.cpp all white space is one character */
+#define LLM__PRE_V3(tail) \
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+" \
     "|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+" tail "|\\s+(?!\\S)|\\s+"
 #define LLM__PRE_QWEN2 LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL
 #define LLM__PRE_LLAMA3 LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL
@@ -17182,7 +17442,8 @@ static const struct { const char *names; int flags; const char *regex[6]; } llm_
 /* Tokens that end a turn, in llama.cpp as here. */
 #define LLM__SP "\xE2\x96\x81"
 #define LLM__DS(name) "<\xEF\xBD\x9C" name "\xEF\xBD\x9C> " /* DeepSeek's bars are U+FF5C */
-#define LLM__ENDS "<|im_end|> <|eot_id|> <|eom_id|> <|end|> <|return|> <|call|> <end_of_turn> <turn|> <|endoftext|> <|end_of_text|> <EOT> " \
+#define LLM__ENDS \
+    "<|im_end|> <|eot_id|> <|eom_id|> <|end|> <|return|> <|call|> <end_of_turn> <turn|> <|endoftext|> <|end_of_text|> <EOT> " \
     "[EOT] <end_of_utterance> " LLM__DS("end" LLM__SP "of" LLM__SP "sentence")
 
 /* An array of the vocabulary, whose type and length (-1: any) are checked; NULL: absent, or a failure was noted. */
@@ -17190,8 +17451,10 @@ static const llm__gguf_kv *llm__vocab_array(llm__tokenizer *t, const llm__gguf *
     const llm__gguf_kv *kv = llm__gguf_find(g, key);
     int fits = kv && kv->is_array && (kv->type == (int32_t)type || (type == LLM__GGUF_I32 && kv->type == LLM__GGUF_U32));
     if (kv && (!fits || kv->count > 4194304 || (n >= 0 && kv->count != (uint64_t)n)))
-        LLM__TOK_BAD(t, "%s: %s expected", key, type == LLM__GGUF_STR ? "an array of at most 4194304 strings" : type == LLM__GGUF_F32 ?
-                     "as many floats as tokens" : "as many 32-bit integers as tokens");
+        LLM__TOK_BAD(t, "%s: %s expected", key,
+                     type == LLM__GGUF_STR   ? "an array of at most 4194304 strings"
+                     : type == LLM__GGUF_F32 ? "as many floats as tokens"
+                                             : "as many 32-bit integers as tokens");
     return t->result ? NULL : kv;
 }
 
@@ -17199,12 +17462,17 @@ static const llm__gguf_kv *llm__vocab_array(llm__tokenizer *t, const llm__gguf *
  * there and a model that ends a turn with plain text never stops; some of gpt-oss are never control tokens, because its chat format is
  * parsed out of the text. */
 static int llm__vocab_type_of(llm__str text, int type) {
-    static const char control[] =
-        LLM__ENDS "<|flush|> <|calls|> </s> _<EOT> [EOS] <eos> <|tool_response> [e~[ "
-        "<|fim_prefix|> <fim-prefix> <fim_prefix> " LLM__DS("fim" LLM__SP "begin") "<PRE> " LLM__SP "<PRE> <|code_prefix|> <|prefix|> "
-        "<|fim_suffix|> <fim-suffix> <fim_suffix> " LLM__DS("fim" LLM__SP "hole") "<SUF> " LLM__SP "<SUF> <|code_suffix|> <|suffix|> "
-        "<|fim_middle|> <fim-middle> <fim_middle> " LLM__DS("fim" LLM__SP "end") "<MID> " LLM__SP "<MID> <|code_middle|> <|middle|> "
-        "<|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>";
+    static const char control[] = LLM__ENDS
+        "<|flush|> <|calls|> </s> _<EOT> [EOS] <eos> <|tool_response> [e~[ "
+        "<|fim_prefix|> <fim-prefix> <fim_prefix> " LLM__DS(
+            "fim" LLM__SP "begin") "<PRE> " LLM__SP "<PRE> <|code_prefix|> <|prefix|> "
+                                   "<|fim_suffix|> <fim-suffix> <fim_suffix> " LLM__DS(
+                                       "fim" LLM__SP "hole") "<SUF> " LLM__SP "<SUF> <|code_suffix|> <|suffix|> "
+                                                             "<|fim_middle|> <fim-middle> <fim_middle> " LLM__DS(
+                                                                 "fim" LLM__SP
+                                                                 "end") "<MID> " LLM__SP "<MID> <|code_middle|> <|middle|> "
+                                                                        "<|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> "
+                                                                        "<|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>";
     if (!text.n || !memchr(">][", text.p[text.n - 1], 3)) return type; /* as nearly all tokens: none of these ends otherwise */
     if (llm__word_index("<|channel|> <|message|> <|start|> <|constrain|>", text) >= 0) return LLM__VOCAB_USER;
     return llm__word_index(control, text) >= 0 ? LLM__VOCAB_CONTROL : type;
@@ -17212,8 +17480,13 @@ static int llm__vocab_type_of(llm__str text, int type) {
 
 /* The tokens with their scores and types; control, unknown and user-defined ones are sought in text as added tokens. */
 static void llm__vocab_tokens(llm__tokenizer *t, const llm__gguf *g) {
-    static const uint8_t flags[] = {0, 0, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN,
-                                    LLM__TOKEN_USER | LLM__TOKEN_PLAIN, LLM__TOKEN_UNUSED, LLM__TOKEN_BYTE};
+    static const uint8_t flags[] = {0,
+                                    0,
+                                    LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN,
+                                    LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN,
+                                    LLM__TOKEN_USER | LLM__TOKEN_PLAIN,
+                                    LLM__TOKEN_UNUSED,
+                                    LLM__TOKEN_BYTE};
     const llm__gguf_kv *tokens = llm__vocab_array(t, g, "tokenizer.ggml.tokens", LLM__GGUF_STR, -1);
     int64_t n = tokens ? (int64_t)tokens->count : 0;
     const llm__gguf_kv *scores = llm__vocab_array(t, g, "tokenizer.ggml.scores", LLM__GGUF_F32, n),
@@ -17309,8 +17582,8 @@ static void llm__vocab_wpm(llm__tokenizer *t) {
 /* Special tokens by what the file calls them, tokenizer.ggml.NAME_token_id. */
 enum { LLM__ID_BOS, LLM__ID_EOS, LLM__ID_UNK, LLM__ID_SEP, LLM__ID_PAD, LLM__IDS = 8 };
 
-/* The special ids that the file names, -1 for others. A file whose ids lie outside of its vocabulary is broken in a way that would show only
- * when somebody talks to it: it is refused at once. (Ids of a folder's JSON files may lie outside: padded vocabularies have them.) */
+/* The special ids that the file names, -1 for others. A file whose ids lie outside of its vocabulary is broken in a way that would show
+ * only when somebody talks to it: it is refused at once. (Ids of a folder's JSON files may lie outside: padded vocabularies have them.) */
 static void llm__vocab_ids(llm__tokenizer *t, const llm__gguf *g, int32_t *ids) {
     static const char *const names[LLM__IDS] = {"bos", "eos", "unknown", "seperator", "padding", "eot", "eom", "mask"}; /* so spelled */
     for (int i = 0; i < LLM__IDS; i++) {
@@ -17326,9 +17599,15 @@ static void llm__vocab_ids(llm__tokenizer *t, const llm__gguf *g, int32_t *ids) 
 
 /* The kinds of tokenizer.ggml.model, with llama.cpp's defaults: ids up to PAD, whether BOS and EOS are added. */
 enum { LLM__VOCAB_GPT2, LLM__VOCAB_GEMMA4, LLM__VOCAB_LLAMA, LLM__VOCAB_T5, LLM__VOCAB_BERT };
-static const struct { const char *model, *kind; int32_t id[5]; int add_bos, add_eos; } llm__vocab_kinds[] = {
-    {"gpt2", "BPE", {11, 11, -1, -1, -1}, 0, 0}, {"gemma4", "BPE", {-1, -1, -1, -1, -1}, 1, 0}, {"llama", "SPM", {1, 2, 0, -1, -1}, 1, 0},
-    {"t5", "Unigram", {-1, 1, 2, -1, 0}, 0, 1}, {"bert", "WordPiece", {101, -1, 100, 102, 0}, 1, 1}};
+static const struct {
+    const char *model, *kind;
+    int32_t id[5];
+    int add_bos, add_eos;
+} llm__vocab_kinds[] = {{"gpt2", "BPE", {11, 11, -1, -1, -1}, 0, 0},
+                        {"gemma4", "BPE", {-1, -1, -1, -1, -1}, 1, 0},
+                        {"llama", "SPM", {1, 2, 0, -1, -1}, 1, 0},
+                        {"t5", "Unigram", {-1, 1, 2, -1, 0}, 0, 1},
+                        {"bert", "WordPiece", {101, -1, 100, 102, 0}, 1, 1}};
 
 /* The ids of special tokens, and the frame. */
 static void llm__vocab_frame(llm__tokenizer *t, const llm__gguf *g, int kind, int flags) {
@@ -17364,7 +17643,8 @@ static void llm__tok_load_gguf(llm__tokenizer *t, const llm__gguf *g) {
     }
     while (kind < LLM__COUNT(llm__vocab_kinds) && !llm__str_eq(model, llm__vocab_kinds[kind].model)) kind++;
     if (kind == LLM__COUNT(llm__vocab_kinds))
-        LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.model: \"%.*s\": llama, gpt2, t5 or bert expected", llm__shown(model), model.p);
+        LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.model: \"%.*s\": llama, gpt2, t5 or bert expected", llm__shown(model),
+                      model.p);
     llm__vocab_tokens(t, g);
     if (t->result) return;
     t->kind = llm__vocab_kinds[kind].kind;
@@ -17534,8 +17814,7 @@ static llm_result llm__template_file(llm__source *s, const char *path, int optio
  * without a slash, and no leading dot. */
 static llm_result llm__template_find(llm__source *s, const char *name) {
     char key[160];
-    int is_default = !strcmp(name, "default"),
-        plain = llm__plain_text(llm__lit(name), 64) && !strchr(name, '/') && name[0] != '.';
+    int is_default = !strcmp(name, "default"), plain = llm__plain_text(llm__lit(name), 64) && !strchr(name, '/') && name[0] != '.';
     if (!plain) return llm__error(LLM_ERR_ARG, "chat template name \"%.64s\": a plain name expected", name);
     if (s->gguf) {
         snprintf(key, sizeof key, "tokenizer.chat_template%s%.64s", is_default ? "" : ".", is_default ? "" : name);
@@ -17668,7 +17947,8 @@ LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_tex
     llm_text_str(&at, "/snapshots/");
     if (!r && llm__hub_part(text, n)) llm_text_add(&at, text, n);
     else at.data[0] = 0;
-    if (!at.failed && llm__path_kind_of(at.data) != LLM__PATH_DIR) return llm__error(LLM_ERR_IO, "%s: not in the cache %s", name, cache_dir);
+    if (!at.failed && llm__path_kind_of(at.data) != LLM__PATH_DIR)
+        return llm__error(LLM_ERR_IO, "%s: not in the cache %s", name, cache_dir);
     llm_text_add(path, at.data, at.len);
     return at.failed || path->failed ? llm__nomem() : LLM_OK;
 }
@@ -17708,11 +17988,11 @@ enum { LLM__MAX_LAYERS = 512 };
 
 /* Where values are looked up. After the first failure everything reads as its fallback; `r` keeps the error. */
 typedef struct llm__facts {
-    const llm_json *json;   /* config.json; NULL: then gguf */
-    int node[3], n_nodes;   /* objects to look in, in this order: a RoPE object, text_config, the root */
+    const llm_json *json; /* config.json; NULL: then gguf */
+    int node[3], n_nodes; /* objects to look in, in this order: a RoPE object, text_config, the root */
     const llm__gguf *gguf;
-    char arch[64];          /* general.architecture */
-    const char *path;       /* of the model, for messages */
+    char arch[64];    /* general.architecture */
+    const char *path; /* of the model, for messages */
     llm_result r;
 } llm__facts;
 
@@ -17855,37 +18135,37 @@ static llm__facts llm__facts_in(const llm__facts *f, int object) {
  * What neither config.json nor GGUF metadata say, because the code of each family knows it. A flag is a habit: where
  * the config has a word for it, the config decides, and llm__arch_switches writes the decision back into arch.flags. */
 enum {
-    LLM__LAYER_NORM = 1,       /* LayerNorm, else RMSNorm */
-    LLM__NORM_PLUS1 = 2,       /* a folder stores norm weights minus one (GGUF does not) */
-    LLM__PAIRS = 4,            /* RoPE turns pairs (2i, 2i+1) in a folder */
-    LLM__PAIRS_GGUF = 8,       /* the same in GGUF, whose q and k rows may be permuted */
-    LLM__QKV_BIAS = 16,        /* q, k and v have biases */
-    LLM__ALL_BIAS = 32,        /* every projection and norm has one */
-    LLM__BIAS_NOT_O = 64,      /* attention_bias means q, k and v only */
-    LLM__NO_GATE = 128,        /* MLP: down(act(up x)) */
-    LLM__PARALLEL = 256,       /* attention and MLP read the same x */
-    LLM__NO_PRE_NORM = 512,    /* blocks read x itself */
-    LLM__POST_NORM = 1024,     /* what a block adds is normalised first */
-    LLM__QK_HEAD = 2048,       /* q and k are normalised a head */
-    LLM__QK_WHOLE = 4096,      /* or over their whole width */
-    LLM__TIED = 8192,          /* output = embedding, unless said otherwise */
-    LLM__CONV1D = 16384,       /* matrices stand as (in, out) */
-    LLM__LEARNED = 32768,      /* a table of positions instead of RoPE */
+    LLM__LAYER_NORM = 1,    /* LayerNorm, else RMSNorm */
+    LLM__NORM_PLUS1 = 2,    /* a folder stores norm weights minus one (GGUF does not) */
+    LLM__PAIRS = 4,         /* RoPE turns pairs (2i, 2i+1) in a folder */
+    LLM__PAIRS_GGUF = 8,    /* the same in GGUF, whose q and k rows may be permuted */
+    LLM__QKV_BIAS = 16,     /* q, k and v have biases */
+    LLM__ALL_BIAS = 32,     /* every projection and norm has one */
+    LLM__BIAS_NOT_O = 64,   /* attention_bias means q, k and v only */
+    LLM__NO_GATE = 128,     /* MLP: down(act(up x)) */
+    LLM__PARALLEL = 256,    /* attention and MLP read the same x */
+    LLM__NO_PRE_NORM = 512, /* blocks read x itself */
+    LLM__POST_NORM = 1024,  /* what a block adds is normalised first */
+    LLM__QK_HEAD = 2048,    /* q and k are normalised a head */
+    LLM__QK_WHOLE = 4096,   /* or over their whole width */
+    LLM__TIED = 8192,       /* output = embedding, unless said otherwise */
+    LLM__CONV1D = 16384,    /* matrices stand as (in, out) */
+    LLM__LEARNED = 32768,   /* a table of positions instead of RoPE */
     LLM__ALIBI = 65536,
-    LLM__GROUPED = 1 << 17,    /* the fused q, k, v matrix goes kv head by kv head: its queries, k, v */
-    LLM__MLA = 1 << 18,        /* latent attention */
-    LLM__SIGMOID = 1 << 19,    /* router scores */
-    LLM__NORM_TOPK = 1 << 20,  /* chosen experts' weights are normalised, unless said otherwise */
-    LLM__QWEN_WINDOW = 1 << 21, /* sliding_window counts only with use_sliding_window, from max_window_layers on */
+    LLM__GROUPED = 1 << 17,       /* the fused q, k, v matrix goes kv head by kv head: its queries, k, v */
+    LLM__MLA = 1 << 18,           /* latent attention */
+    LLM__SIGMOID = 1 << 19,       /* router scores */
+    LLM__NORM_TOPK = 1 << 20,     /* chosen experts' weights are normalised, unless said otherwise */
+    LLM__QWEN_WINDOW = 1 << 21,   /* sliding_window counts only with use_sliding_window, from max_window_layers on */
     LLM__DIVIDE_LOGITS = 1 << 22, /* GGUF's logit_scale is a divisor */
-    LLM__TOPK_SOFTMAX = 1 << 23, /* router: softmax over the chosen */
+    LLM__TOPK_SOFTMAX = 1 << 23,  /* router: softmax over the chosen */
     LLM__GPT_BIAS = LLM__LAYER_NORM | LLM__ALL_BIAS | LLM__NO_GATE
 };
 
 /* One family, or several that differ in numbers only. */
 typedef struct llm__family {
-    const char *names;   /* model_type of config.json; the first is the family's name */
-    const char *gguf;    /* general.architecture; "": none */
+    const char *names; /* model_type of config.json; the first is the family's name */
+    const char *gguf;  /* general.architecture; "": none */
     uint32_t flags;
     llm_act act;
     float theta, partial; /* RoPE base and share of the head that it turns, unless said otherwise */
@@ -17967,37 +18247,37 @@ typedef struct llm__rope {
 } llm__rope;
 
 typedef struct llm__arch_layer {
-    int8_t rope;     /* which of arch.rope; -1: no positions here */
-    int8_t moe;      /* 1: a mixture of experts */
-    int32_t window;  /* a query sees so many positions, its own included; 0: all */
+    int8_t rope;    /* which of arch.rope; -1: no positions here */
+    int8_t moe;     /* 1: a mixture of experts */
+    int32_t window; /* a query sees so many positions, its own included; 0: all */
 } llm__arch_layer;
 
 /* Everything that the forward pass must know of a family and a size. Written once, by llm__arch_read; every number
  * lies in a range that the code below can compute with. */
 typedef struct llm__arch {
     const llm__family *family;
-    char name[64];         /* model_type or general.architecture */
-    char class_name[64];   /* architectures[0] */
-    uint32_t flags;        /* the family's, corrected by the config */
-    int gguf;              /* from a GGUF file, else from a folder */
+    char name[64];       /* model_type or general.architecture */
+    char class_name[64]; /* architectures[0] */
+    uint32_t flags;      /* the family's, corrected by the config */
+    int gguf;            /* from a GGUF file, else from a folder */
     int32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, v_head_dim, ff, vocab, max_positions, max_len;
-    int32_t position_offset;           /* of the table of learned positions */
+    int32_t position_offset; /* of the table of learned positions */
     llm_norm_kind norm;
     llm_qk_norm qk_norm;
     float eps, embed_scale, residual_scale, logit_scale, attn_scale, attn_softcap, logit_softcap;
     llm_act act;
     float act_limit;
     int qkv_bias, o_bias, mlp_bias, norm_bias; /* 1: required; 0: used where the file has one */
-    int tied;                          /* -1: if the file has no output matrix */
-    int eagle;                         /* not 0: an EAGLE head, which may have norms: LLM__EAGLE_* */
-    llm__rope rope[2];                 /* global, local */
-    float alibi[LLM__MAX_HEADS];       /* slopes */
+    int tied;                                  /* -1: if the file has no output matrix */
+    int eagle;                                 /* not 0: an EAGLE head, which may have norms: LLM__EAGLE_* */
+    llm__rope rope[2];                         /* global, local */
+    float alibi[LLM__MAX_HEADS];               /* slopes */
     int32_t n_rope, rope_dim, rope_pairs;
-    int32_t dynamic;                   /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
+    int32_t dynamic; /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
     double dynamic_factor, dynamic_from;
-    int32_t long_from;                 /* prompts longer than this take RoPE variant 1; 0: none */
+    int32_t long_from; /* prompts longer than this take RoPE variant 1; 0: none */
     int32_t logn_from;
-    int32_t q_rank, kv_rank, nope;     /* latent attention; q_rank 0: plain q */
+    int32_t q_rank, kv_rank, nope; /* latent attention; q_rank 0: plain q */
     int32_t n_experts, n_used, ff_expert, ff_shared, shared_gate;
     llm_route_score score;
     int32_t normalize, n_group, topk_group;
@@ -18065,8 +18345,8 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->ff = llm__fact_int(f, "intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length", 4 * a->hidden, 1, 1 << 21);
     if (llm__arch_is(a, "qwen")) a->ff /= 2; /* gate and up together */
     a->vocab = llm__fact_int(f, "padded_vocab_size vocab_size .vocab_size", a->gguf ? a->vocab : LLM__MUST, 1, 1 << 24);
-    a->max_positions = llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len .context_length",
-                                     2048, 1, 1 << 30);
+    a->max_positions =
+        llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len .context_length", 2048, 1, 1 << 30);
     a->max_len = a->max_positions;
     if (!(a->flags & LLM__MLA)) return;
     a->q_rank = llm__fact_int(f, "q_lora_rank .attention.q_lora_rank", 0, 0, 1 << 16);
@@ -18081,9 +18361,15 @@ static void llm__arch_shapes(llm__facts *f, llm__arch *a) {
 
 /* The activation that Hugging Face calls `name`. */
 static llm_act llm__act_of(llm__facts *f, const char *name) {
-    static const struct { const char *names; llm_act act; } table[] = {
-        {"silu swish", LLM_ACT_SILU}, {"gelu", LLM_ACT_GELU}, {"gelu_new gelu_pytorch_tanh gelu_fast gelu_python_tanh", LLM_ACT_GELU_TANH},
-        {"relu", LLM_ACT_RELU}, {"relu2 relu_squared", LLM_ACT_RELU2},
+    static const struct {
+        const char *names;
+        llm_act act;
+    } table[] = {
+        {"silu swish", LLM_ACT_SILU},
+        {"gelu", LLM_ACT_GELU},
+        {"gelu_new gelu_pytorch_tanh gelu_fast gelu_python_tanh", LLM_ACT_GELU_TANH},
+        {"relu", LLM_ACT_RELU},
+        {"relu2 relu_squared", LLM_ACT_RELU2},
     };
     for (int i = 0; i < LLM__COUNT(table); i++)
         if (llm__word_in(table[i].names, name)) return table[i].act;
@@ -18140,8 +18426,10 @@ static void llm__arch_variants(llm__facts *f, llm__arch *a, const llm__tensors *
     if (llm__arch_is(a, "baichuan") && a->vocab == 125696)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: Baichuan 2 (its output layer is normalised as it runs) is not supported", f->path);
     else if (other)
-        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: this variant of %s is not supported (norms after the blocks, norms of "
-                          "queries or experts with biases, projected embeddings, or scores changed by layer or distance)", f->path, a->name);
+        f->r = llm__error(LLM_ERR_UNSUPPORTED,
+                          "%s: config.json: this variant of %s is not supported (norms after the blocks, norms of "
+                          "queries or experts with biases, projected embeddings, or scores changed by layer or distance)",
+                          f->path, a->name);
 }
 
 /* Constants that multiply or cap something. Families scale in many places for the sake of training (Yang et al. 2022,
@@ -18150,8 +18438,10 @@ static void llm__arch_variants(llm__facts *f, llm__arch *a, const llm__tensors *
 static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     const double big = 1e9;
     int minicpm = f->json && llm__arch_is(a, "minicpm minicpm3"), gemma2 = a->gguf && llm__arch_is(a, "gemma2");
-    a->eps = (float)llm__fact_num(f, "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps "
-                                  ".attention.layer_norm_epsilon .attention.layer_norm_rms_epsilon", 1e-5, 1e-20, 1);
+    a->eps = (float)llm__fact_num(f,
+                                  "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps "
+                                  ".attention.layer_norm_epsilon .attention.layer_norm_rms_epsilon",
+                                  1e-5, 1e-20, 1);
     double embed = llm__arch_is(a, "gemma gemma2 gemma3_text vaultgemma") ? sqrt(a->hidden) : 1;
     a->embed_scale = (float)llm__fact_num(f, "embedding_multiplier scale_emb .embedding_scale", embed, -big, big);
     a->residual_scale = (float)llm__fact_num(f, "residual_multiplier .residual_scale", 1, -big, big);
@@ -18503,8 +18793,10 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
     /* a quantised folder needs other readers than ours: said before its tensors are found to be missing */
     llm__facts q = llm__facts_in(&f, llm__facts_find(&f, "quantization_config").node);
     if (q.n_nodes > f.n_nodes && *llm__fact_str(&q, "quant_method", method) && !llm__word_in("mxfp4 fp8 compressed-tensors none", method))
-        return llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: quantization_config: quant_method \"%.40s\" is not supported, take the "
-                          "unquantised or a GGUF version", s->path, method);
+        return llm__error(LLM_ERR_UNSUPPORTED,
+                          "%s: config.json: quantization_config: quant_method \"%.40s\" is not supported, take the "
+                          "unquantised or a GGUF version",
+                          s->path, method);
     /* wrong values leave their fallbacks behind, so every step can run; what follows from several is asked only of good ones */
     llm__arch_shapes(&f, a);
     llm__arch_switches(&f, a, &s->tensors);
@@ -18529,7 +18821,7 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
 /* Read-only once llm_model_open has returned it: threads need no lock. */
 struct llm_model {
     llm__source source;
-    llm__arch arch;          /* n_layers 0 with vocab_only */
+    llm__arch arch; /* n_layers 0 with vocab_only */
     llm_model_info info;
     int dummy;
     char *path;
@@ -18603,8 +18895,7 @@ typedef enum llm__slot {
 
 static const char *const llm__slot_names[LLM__W_SLOTS] = {
 #define LLM__SLOT_NAMES(slot, names) names,
-    LLM__SLOTS(LLM__SLOT_NAMES)
-};
+    LLM__SLOTS(LLM__SLOT_NAMES)};
 
 /* How one dimension is shared: this rank takes n of `size`, from `first` on, each `step` apart (0 means 1). As rows,
  * columns, or one of several matrices. */
@@ -18615,31 +18906,31 @@ typedef struct llm__slice {
 /* A norm or a linear layer: weight and bias, either may be NULL. */
 typedef struct llm__net_pair {
     llm_weight *w, *b;
-    llm_lora_site *lora;        /* where adapters may add to it; NULL: nowhere */
-    int32_t rows;               /* of w */
+    llm_lora_site *lora; /* where adapters may add to it; NULL: nowhere */
+    int32_t rows;        /* of w */
 } llm__net_pair;
 
 /* The segments of a weight that is being put together. */
 typedef struct llm__segments {
     llm_segment *segment;
     size_t n, cap;
-    int64_t rows;               /* of all */
+    int64_t rows; /* of all */
 } llm__segments;
 
 /* An adapter's files while they are put into the sites of a net: see >>lora. */
 typedef struct llm__adapter {
     const char *path;
-    int gguf;                   /* its names, and the order of its rows, are GGUF's */
-    const char *prefix, *base;  /* how all names begin; how those of layers go on */
+    int gguf;                  /* its names, and the order of its rows, are GGUF's */
+    const char *prefix, *base; /* how all names begin; how those of layers go on */
     llm__file file;
     llm__gguf keys;
     llm_json *config;
     llm__tensors tensors;
-    uint8_t *used;              /* (tensors.n) */
+    uint8_t *used; /* (tensors.n) */
     double alpha;
-    int root;                   /* scale alpha / sqrt(r) instead of alpha / r (rsLoRA) */
-    int32_t max_rank, rank;     /* rank: that every B must have; 0: any up to max_rank */
-    uint64_t content;           /* hash of all that it says */
+    int root;               /* scale alpha / sqrt(r) instead of alpha / r (rsLoRA) */
+    int32_t max_rank, rank; /* rank: that every B must have; 0: any up to max_rank */
+    uint64_t content;       /* hash of all that it says */
 } llm__adapter;
 
 /* What llm__take was asked for. */
@@ -18655,18 +18946,18 @@ typedef struct llm__loader {
     const char *path, *base;    /* of the files that are read, for messages; of the names of the model's layers */
     const llm_backend *backend; /* NULL: check only */
     llm_backend_ctx *ctx;
-    int rank, n_ranks, layer;   /* layer -1: weights of the whole model */
-    int n_group;                /* ranks of a stage of the pipeline */
-    llm__segments list[2];      /* of the weight, and of its bias */
-    llm__arena keep;            /* unpacked experts, until the backend has packed them; all ranks take their rows from one copy */
+    int rank, n_ranks, layer; /* layer -1: weights of the whole model */
+    int n_group;              /* ranks of a stage of the pipeline */
+    llm__segments list[2];    /* of the weight, and of its bias */
+    llm__arena keep;          /* unpacked experts, until the backend has packed them; all ranks take their rows from one copy */
     const uint8_t *mxfp4[LLM__MAX_LAYERS][2]; /* of a layer: gate and up, down */
     int64_t n_params, bytes, step_bytes; /* what is tied counts once; of what was taken, the part that a token reads; the sum of these */
-    int n_slots;                /* of every site; 0: no sites */
-    int64_t wide;               /* rows of the widest layer that adapters may add to, but for the output layer and experts */
-    int balance;                /* keys will be rounded: see llm__load_balanced */
-    llm__adapter *adapter;      /* not NULL: nothing is made, its tensors go into slot `slot` of the sites */
+    int n_slots;                         /* of every site; 0: no sites */
+    int64_t wide;                        /* rows of the widest layer that adapters may add to, but for the output layer and experts */
+    int balance;                         /* keys will be rounded: see llm__load_balanced */
+    llm__adapter *adapter;               /* not NULL: nothing is made, its tensors go into slot `slot` of the sites */
     int slot;
-    llm__taken *taken;          /* (n_taken) since the last llm__make, with an adapter only */
+    llm__taken *taken; /* (n_taken) since the last llm__make, with an adapter only */
     size_t n_taken, taken_cap;
     llm_result r;
 } llm__loader;
@@ -18674,9 +18965,17 @@ typedef struct llm__loader {
 /* How names of layers begin: the first that any tensor of the file has, behind `skip` bytes that all have. A file of one
  * family has one of them; the longer ones stand later, where they are not mistaken for their own beginnings. */
 static const char *llm__layer_base(const llm__tensors *t, size_t skip) {
-    static const char *const bases[] = {
-        "model.layers.", "blk.", "model.decoder.layers.", "h.", "transformer.h.", "transformer.encoder.layers.", "gpt_neox.layers.",
-        "model.language_model.layers.", "language_model.model.layers.", "layers.", "decoder.layers."};
+    static const char *const bases[] = {"model.layers.",
+                                        "blk.",
+                                        "model.decoder.layers.",
+                                        "h.",
+                                        "transformer.h.",
+                                        "transformer.encoder.layers.",
+                                        "gpt_neox.layers.",
+                                        "model.language_model.layers.",
+                                        "language_model.model.layers.",
+                                        "layers.",
+                                        "decoder.layers."};
     for (int b = 0; b < LLM__COUNT(bases); b++)
         for (size_t i = 0; i < t->n; i++)
             if (t->item[i].name.n > skip && !strncmp(t->item[i].name.p + skip, bases[b], strlen(bases[b]))) return bases[b];
@@ -18705,11 +19004,13 @@ static llm__slice llm__slice_of(int64_t size, int64_t first, int64_t n) {
 static llm__slice llm__all(int64_t size) { return llm__slice_of(size, 0, size); }
 
 /* The cut of heads, as rows of `width` each. */
-static llm__slice llm__slice_times(llm__slice c, int64_t width) { return llm__slice_of(c.size * width, c.first * width, c.n * width); }
+static llm__slice llm__slice_times(llm__slice c, int64_t width) {
+    return llm__slice_of(c.size * width, c.first * width, c.n * width);
+}
 
 /* What a word of a slot is called in the current layer: `prefix`, the layer's name, the word with the expert's number in it, `end`. */
 static void llm__slot_name(const llm__loader *L, const char *prefix, const char *base, llm__str word, int expert, const char *end,
-                           char name[256]) {
+                                 char name[256]) {
     char layer[64] = "", number[16] = "";
     const size_t n = llm__str_until(word, "#"), rest = LLM__MIN(n + 1, word.n);
     if (L->layer >= 0) snprintf(layer, sizeof layer, "%s%d.", base, L->layer);
@@ -18779,8 +19080,8 @@ static void llm__loader_scales(llm__loader *L, const llm__tensor *t, int64_t row
     const llm__tensor *scale = llm__tensors_find(&L->m->source.tensors, name);
     int64_t n = scale ? scale->shape[0] * scale->shape[1] * scale->shape[2] * scale->shape[3] : 0;
     if (!scale || !llm__word_in("F32 F16 BF16", llm__type_name(scale->type)) || (n != 1 && (n != rows || s->transposed))) {
-        L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s is %s without one scale for the tensor or for each of its %lld rows", L->m->path,
-                          t->name.p, t->type == LLM_TYPE_I8 ? "int8" : "fp8", (long long)rows);
+        L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s is %s without one scale for the tensor or for each of its %lld rows",
+                          L->m->path, t->name.p, t->type == LLM_TYPE_I8 ? "int8" : "fp8", (long long)rows);
         return;
     }
     if (n == 1) s->scale = llm__element(scale->type, scale->data, 0);
@@ -18890,8 +19191,10 @@ static llm_segment *llm__loader_segment(llm__loader *L, int list, int64_t n) {
  * names that PEFT gives the parameter of a module (target_parameters): the module's, and the same with ".base_layer" where two of its
  * parameters have factors. */
 static int llm__adapter_find(llm__loader *L, int slot, int expert, int up, const llm__tensor *pair[2]) {
-    static const char *const ends[4][2] = {{".lora_A.weight", ".lora_B.weight"}, {".lora_embedding_A", ".lora_embedding_B"},
-                                           {".base_layer.lora_A.weight", ".base_layer.lora_B.weight"}, {".weight.lora_a", ".weight.lora_b"}};
+    static const char *const ends[4][2] = {{".lora_A.weight", ".lora_B.weight"},
+                                           {".lora_embedding_A", ".lora_embedding_B"},
+                                           {".base_layer.lora_A.weight", ".base_layer.lora_B.weight"},
+                                           {".weight.lora_a", ".weight.lora_b"}};
     const llm__adapter *d = L->adapter;
     const char *const *end = ends[d->gguf ? 3 : up == 2 ? 2 : slot == LLM__W_EMBED];
     char name[2][256];
@@ -18917,8 +19220,8 @@ static int llm__adapter_check(llm__loader *L, const llm__tensor *const pair[2], 
     else if (r > d->max_rank)
         L->r = llm__error(LLM_ERR_LIMIT, "%s: LoRA rank %lld is greater than max_lora_rank %d.", d->path, (long long)r, d->max_rank);
     else if (d->rank && r != d->rank)
-        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has rank %d, adapter_config.json says r = %d", d->path, b->name.p, (int)r,
-                          d->rank);
+        L->r =
+            llm__error(LLM_ERR_FORMAT, "%s: tensor %s has rank %d, adapter_config.json says r = %d", d->path, b->name.p, (int)r, d->rank);
     for (int k = 0; k < 2; k++) {
         if (L->r || !llm__loader_type(L, pair[k]) || !llm__loader_fits(L, pair[k], k ? up : down, 3)) return 0;
         d->used[pair[k] - d->tensors.item] = 1;
@@ -18940,7 +19243,7 @@ static float llm__adapter_scale(const llm__adapter *d, const llm__tensor *b, int
 
 /* Where the factors of a matrix W (tall, wide) stand: element (i, j) of A (r, wide) at a_at + i a_row + j a_col, B (tall, r) alike. */
 typedef struct llm__factors {
-    const llm__tensor *a, *b;   /* NULL: there are none */
+    const llm__tensor *a, *b; /* NULL: there are none */
     int64_t r, a_at, a_row, a_col, b_at, b_row, b_col;
 } llm__factors;
 
@@ -19216,11 +19519,11 @@ typedef struct llm__net_config {
     const llm_backend *backend;
     llm_backend_ctx *ctx;
     int n_ranks, max_rows, max_out;
-    int n_stages;            /* n_ranks counts the ranks of all */
-    int n_loras, max_lora_rank; /* slots for adapters; 0: none */
-    int first_layer;         /* of the KV cache: a draft model's layers follow the model's */
-    int rounded_kv;          /* elements of one byte and less */
-    int kept_layer;          /* of the KV cache, that takes hidden states for an EAGLE head; 0: none */
+    int n_stages;                     /* n_ranks counts the ranks of all */
+    int n_loras, max_lora_rank;       /* slots for adapters; 0: none */
+    int first_layer;                  /* of the KV cache: a draft model's layers follow the model's */
+    int rounded_kv;                   /* elements of one byte and less */
+    int kept_layer;                   /* of the KV cache, that takes hidden states for an EAGLE head; 0: none */
     const struct llm__net *model_net; /* whose embedding and output layer an EAGLE head uses */
     llm_progress_fn progress;
     void *progress_user;
@@ -19228,13 +19531,13 @@ typedef struct llm__net_config {
 
 /* One layer on one rank. What a family lacks is NULL. */
 typedef struct llm__net_layer {
-    llm__net_pair attn_norm, post_attn, ffn_norm, post_ffn;          /* (D) */
-    llm__net_pair qkv, o;                                            /* (q_width + k_width + v, D), (D, n_heads * v_head_dim) */
-    llm__net_pair q_norm, k_norm, sinks;                             /* sinks: (n_heads) */
-    llm__net_pair q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b;         /* latent attention; without q_a, q_b is the whole q */
-    llm__net_pair up, down;                                          /* (2 ff: gate rows, up rows; or ff, D), (D, ff) */
-    llm__net_pair router, correction, e_up, e_down;                  /* (E, D), (E), (E, 2 ff, D), (E, D, ff) */
-    llm__net_pair s_up, s_down, s_gate;                              /* the shared expert; s_gate: (1, D), Qwen2-MoE's */
+    llm__net_pair attn_norm, post_attn, ffn_norm, post_ffn;  /* (D) */
+    llm__net_pair qkv, o;                                    /* (q_width + k_width + v, D), (D, n_heads * v_head_dim) */
+    llm__net_pair q_norm, k_norm, sinks;                     /* sinks: (n_heads) */
+    llm__net_pair q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b; /* latent attention; without q_a, q_b is the whole q */
+    llm__net_pair up, down;                                  /* (2 ff: gate rows, up rows; or ff, D), (D, ff) */
+    llm__net_pair router, correction, e_up, e_down;          /* (E, D), (E), (E, 2 ff, D), (E, D, ff) */
+    llm__net_pair s_up, s_down, s_gate;                      /* the shared expert; s_gate: (1, D), Qwen2-MoE's */
 } llm__net_layer;
 
 /* Buffers that hold some rows of the residual stream: all tokens, or only those whose logits are wanted. */
@@ -19245,13 +19548,13 @@ typedef struct llm__net_lane {
 
 /* One rank: a device of its own, or on a CPU a part of the work. */
 typedef struct llm__net_rank {
-    int begin, end, first, last;                /* its layers; first, last: of the pipeline's stages */
+    int begin, end, first, last;                                 /* its layers; first, last: of the pipeline's stages */
     llm__slice heads, kv_heads, ff, ff_expert, ff_shared, vocab; /* this rank's shares */
-    int32_t q_width, k_width;                   /* columns of q and k in qkv; with norms over the whole width: of all ranks */
+    int32_t q_width, k_width; /* columns of q and k in qkv; with norms over the whole width: of all ranks */
     llm__net_pair embed, positions, embed_norm, out_norm, head;
-    llm__net_pair fc[2];                        /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
+    llm__net_pair fc[2]; /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
     llm_weight *alibi, *inv_freq[2];
-    llm__net_layer *layer;                      /* (n_layers), of which it has some */
+    llm__net_layer *layer; /* (n_layers), of which it has some */
     llm__net_lane token, out;
     llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate; /* see llm__net_buffers */
     llm_buffer *low, *plus, *head_plus, *e_low, *e_plus;                          /* of adapters */
@@ -19261,10 +19564,10 @@ typedef struct llm__net_rank {
 typedef struct llm__net {
     llm__net_config cfg;
     const llm__arch *a;
-    llm__net_rank *rank;     /* (n_ranks) */
-    llm__net_layer *layer;   /* (n_ranks, n_layers) */
-    int n_group, n_kv;       /* ranks of a stage; layers of the largest stage, which are what a rank's KV cache has */
-    llm_kv_layer kv;         /* the KV geometry of every layer on one rank */
+    llm__net_rank *rank;   /* (n_ranks) */
+    llm__net_layer *layer; /* (n_ranks, n_layers) */
+    int n_group, n_kv;     /* ranks of a stage; layers of the largest stage, which are what a rank's KV cache has */
+    llm_kv_layer kv;       /* the KV geometry of every layer on one rank */
 } llm__net;
 
 /* The rank's part of n, in whole units where there are enough: quantised columns are cut between blocks. */
@@ -19280,8 +19583,8 @@ static llm_result llm__net_share(const llm__arch *a, int rank, int n, llm__net_r
     const int32_t widths[3] = {a->ff, a->ff_expert, a->ff_shared};
     llm__slice *const cuts[3] = {&R->ff, &R->ff_expert, &R->ff_shared};
     if (a->n_heads % n)
-        return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).",
-                          a->n_heads, n); /* as vLLM says it */
+        return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).", a->n_heads,
+                          n); /* as vLLM says it */
     if (a->n_kv_heads % n && n % a->n_kv_heads)
         return llm__error(LLM_ERR_ARG, "%d key heads can be neither divided nor repeated evenly among %d ranks", a->n_kv_heads, n);
     if (a->ff < n || a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->ff_shared && a->ff_shared < n))
@@ -19472,8 +19775,8 @@ static void llm__load_model(llm__loader *L, llm__net_rank *R) {
     if (a->flags & LLM__ALIBI) llm__load_numbers(L, "ALiBi slopes", a->alibi + R->heads.first, R->heads.n, &R->alibi);
 }
 
-/* The same of an EAGLE head: fc, whole on every rank, its left half for the embedding and its right half for the hidden state. Embedding and
- * output layer are the model's own weights (NULL: only checking). */
+/* The same of an EAGLE head: fc, whole on every rank, its left half for the embedding and its right half for the hidden state. Embedding
+ * and output layer are the model's own weights (NULL: only checking). */
 static void llm__load_eagle(llm__loader *L, llm__net_rank *R, const struct llm__net *model_net) {
     int64_t D = L->a->hidden;
     for (int i = 0; i < 2; i++)
@@ -19562,9 +19865,18 @@ static llm_result llm__net_buffers(llm__net *net, int rank, int64_t wide) {
     int64_t att = R->heads.n * a->v_head_dim, is_mla = (a->flags & LLM__MLA) != 0, lora = net->cfg.n_loras > 0;
     int64_t wide_expert = LLM__MAX(2 * R->ff_expert.n, D);
     int64_t choices = LLM__MAX(a->n_used, LLM__MIN(rows * a->n_used, ((int64_t)64 << 20) / 4 / wide_expert));
-    const struct { int64_t rows, cols; llm_buffer **to; } plan[] = {
-        {rows, D, &R->token.x}, {rows, D, &R->token.h}, {rows, D, &R->token.y}, {rows, att, &R->token.att},
-        {out, D, &R->out.x}, {out, D, &R->out.h}, {out, D, &R->out.y}, {out, att, &R->out.att},
+    const struct {
+        int64_t rows, cols;
+        llm_buffer **to;
+    } plan[] = {
+        {rows, D, &R->token.x},
+        {rows, D, &R->token.h},
+        {rows, D, &R->token.y},
+        {rows, att, &R->token.att},
+        {out, D, &R->out.x},
+        {out, D, &R->out.h},
+        {out, D, &R->out.y},
+        {out, att, &R->out.att},
         {rows, a->n_rope > 0 ? a->rope_dim : 0, &R->rope[0]},
         {rows, a->n_rope > 1 ? a->rope_dim : 0, &R->rope[1]},
         {rows, is_mla ? 0 : R->q_width + R->k_width + R->kv_heads.n * a->v_head_dim, &R->qkv},
@@ -19676,7 +19988,7 @@ typedef struct llm__pass {
     int rank;
     const llm__arch *a;
     const llm__net_rank *R;
-    int lora; /* a sequence has an adapter */
+    int lora;        /* a sequence has an adapter */
     int first_layer; /* of the KV cache: where it has the model's layer 0, or would have */
 } llm__pass;
 
@@ -19709,8 +20021,19 @@ static void llm__pass_residual(const llm__pass *p, const llm__net_lane *lane, co
                                const llm__net_pair *norm) {
     static const llm__net_pair none = {NULL, NULL, NULL, 0};
     const llm__net_pair *after = post ? post : &none, *before = norm ? norm : &none;
-    llm_residual_op op = {lane->rows, lane->x, y, p->a->residual_scale, post ? p->a->norm : LLM_NORM_NONE, after->w, after->b,
-                          lane->h, norm ? p->a->norm : LLM_NORM_NONE, before->w, before->b, p->a->eps, 0};
+    llm_residual_op op = {lane->rows,
+                          lane->x,
+                          y,
+                          p->a->residual_scale,
+                          post ? p->a->norm : LLM_NORM_NONE,
+                          after->w,
+                          after->b,
+                          lane->h,
+                          norm ? p->a->norm : LLM_NORM_NONE,
+                          before->w,
+                          before->b,
+                          p->a->eps,
+                          0};
     p->be->residual(p->ctx, p->rank, &op);
 }
 
@@ -19739,7 +20062,8 @@ static void llm__pass_begin(const llm__pass *p, const llm__net *net) {
     }
 }
 
-/* An EAGLE head reads x = fc(embedding of the token, hidden state of the position before it) + b, and zeros at position 0, as in vLLM 0.6. */
+/* An EAGLE head reads x = fc(embedding of the token, hidden state of the position before it) + b, and zeros at position 0, as in vLLM 0.6.
+ * */
 static void llm__pass_eagle(const llm__pass *p, int kept_layer) {
     const llm__net_lane *lane = &p->R->token;
     llm_state_op recall = {1, LLM_ROWS_TOKENS, lane->y, lane->x, kept_layer};
@@ -19759,11 +20083,29 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
     int32_t n_heads = (int32_t)R->heads.n, n_kv_heads = (int32_t)R->kv_heads.n, d = a->head_dim;
     int32_t skip_q = whole ? (int32_t)R->heads.first * d : 0, skip_k = whole ? (int32_t)R->kv_heads.first * d : 0;
     const llm_buffer *rope = a->layer[i].rope >= 0 ? R->rope[a->layer[i].rope] : NULL;
-    llm_qkv_op qkv = {R->qkv, skip_q, R->q_width + skip_k, R->q_width + R->k_width, n_heads, n_kv_heads, d, a->v_head_dim,
-                      a->qk_norm, y->q_norm.w, y->k_norm.w, a->eps, 0, R->q_width, R->q_width, R->k_width,
-                      rope, a->rope_dim, a->rope_pairs, p->first_layer + i, a->logn_from};
-    llm_attention_op att = {R->token.att, R->qkv, skip_q, p->first_layer + i, n_heads, n_kv_heads, d, a->v_head_dim,
-                            a->attn_scale, a->attn_softcap, a->layer[i].window, 0, y->sinks.w, R->alibi};
+    llm_qkv_op qkv = {R->qkv,
+                      skip_q,
+                      R->q_width + skip_k,
+                      R->q_width + R->k_width,
+                      n_heads,
+                      n_kv_heads,
+                      d,
+                      a->v_head_dim,
+                      a->qk_norm,
+                      y->q_norm.w,
+                      y->k_norm.w,
+                      a->eps,
+                      0,
+                      R->q_width,
+                      R->q_width,
+                      R->k_width,
+                      rope,
+                      a->rope_dim,
+                      a->rope_pairs,
+                      p->first_layer + i,
+                      a->logn_from};
+    llm_attention_op att = {R->token.att,  R->qkv,        skip_q,          p->first_layer + i, n_heads, n_kv_heads, d,
+                            a->v_head_dim, a->attn_scale, a->attn_softcap, a->layer[i].window, 0,       y->sinks.w, R->alibi};
     llm__pass_linear(p, LLM_ROWS_TOKENS, R->qkv, src, &y->qkv, LLM_ACT_NONE, 0);
     p->be->qkv(p->ctx, p->rank, &qkv);
     p->be->attention(p->ctx, p->rank, &att);
@@ -19774,8 +20116,21 @@ static void llm__pass_mla(const llm__pass *p, int i, const llm__net_layer *y, co
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
     const float eps = 1e-6f;
-    llm_mla_op mla = {R->token.att, R->q, R->kv_a, y->kv_a_norm.w, y->kv_b.w, R->rope[0], eps, a->attn_scale, a->rope_pairs,
-                      p->first_layer + i, (int32_t)R->heads.n, a->nope, a->rope_dim, a->v_head_dim, a->kv_rank,
+    llm_mla_op mla = {R->token.att,
+                      R->q,
+                      R->kv_a,
+                      y->kv_a_norm.w,
+                      y->kv_b.w,
+                      R->rope[0],
+                      eps,
+                      a->attn_scale,
+                      a->rope_pairs,
+                      p->first_layer + i,
+                      (int32_t)R->heads.n,
+                      a->nope,
+                      a->rope_dim,
+                      a->v_head_dim,
+                      a->kv_rank,
                       p->lora ? y->kv_b.lora : NULL};
     if (a->q_rank) {
         llm__pass_linear(p, LLM_ROWS_TOKENS, R->q_a, src, &y->q_a, LLM_ACT_NONE, 0);
@@ -19804,11 +20159,27 @@ static void llm__pass_mlp(const llm__pass *p, const llm__net_lane *lane, const l
 static void llm__pass_moe(const llm__pass *p, const llm__net_layer *y, const llm_buffer *src, int add) {
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
-    llm_route_op route = {R->routes, R->router, a->n_experts, a->n_used, a->score, y->correction.w, a->n_group, a->topk_group,
-                          a->score == LLM_ROUTE_SIGMOID, a->normalize, a->normalize_min, a->route_scale};
-    llm_experts_op experts = {R->token.y, src, R->routes, y->e_up.w, y->e_up.b, y->e_down.w, y->e_down.b, a->act, a->act_limit,
-                              a->n_used, a->n_experts, (int32_t)R->ff_expert.n, add,
-                              p->lora ? y->e_up.lora : NULL, p->lora ? y->e_down.lora : NULL, R->e_low, R->e_plus};
+    llm_route_op route = {R->routes,    R->router,        a->n_experts,
+                          a->n_used,    a->score,         y->correction.w,
+                          a->n_group,   a->topk_group,    a->score == LLM_ROUTE_SIGMOID,
+                          a->normalize, a->normalize_min, a->route_scale};
+    llm_experts_op experts = {R->token.y,
+                              src,
+                              R->routes,
+                              y->e_up.w,
+                              y->e_up.b,
+                              y->e_down.w,
+                              y->e_down.b,
+                              a->act,
+                              a->act_limit,
+                              a->n_used,
+                              a->n_experts,
+                              (int32_t)R->ff_expert.n,
+                              add,
+                              p->lora ? y->e_up.lora : NULL,
+                              p->lora ? y->e_down.lora : NULL,
+                              R->e_low,
+                              R->e_plus};
     llm__pass_linear(p, LLM_ROWS_TOKENS, R->router, src, &y->router, LLM_ACT_NONE, 0);
     p->be->route(p->ctx, p->rank, &route);
     p->be->experts(p->ctx, p->rank, &experts);
@@ -19821,8 +20192,8 @@ static void llm__pass_moe(const llm__pass *p, const llm__net_layer *y, const llm
  *   NO_PRE_NORM                 x += norm(att(x));                 x += norm(mlp(x))     OLMo 2
  *   PARALLEL      h = norm(x);  x += att(h) + mlp(h)                                     Cohere, GPT-NeoX
  * A residual operation does the end of one block and the beginning of the next in one: x += norm(sum of y), h = norm(x).
- * The last layer's MLP and the head see only the rows whose logits are wanted: they are gathered into the lane `out`. But where an EAGLE head
- * wants the hidden states of all rows, they are computed, and kept in pages; of its own it keeps those that it guesses from again. */
+ * The last layer's MLP and the head see only the rows whose logits are wanted: they are gathered into the lane `out`. But where an EAGLE
+ * head wants the hidden states of all rows, they are computed, and kept in pages; of its own it keeps those that it guesses from again. */
 static void llm__forward(const llm__net *net, int rank, int lora) {
     const llm__arch *a = net->a;
     const llm__net_rank *R = &net->rank[rank];
@@ -20011,9 +20382,7 @@ LLM_API llm_result llm_token_bytes(const llm_model *model, int32_t id, llm_text 
     return llm__tokenizer_piece(model->source.tokenizer, id, out);
 }
 
-LLM_API int llm_token_is_special(const llm_model *model, int32_t id) {
-    return llm__tokenizer_is_special(model->source.tokenizer, id);
-}
+LLM_API int llm_token_is_special(const llm_model *model, int32_t id) { return llm__tokenizer_is_special(model->source.tokenizer, id); }
 
 LLM_API llm_result llm_guard(const llm_model *model, const char *text, size_t len, llm_text *out) {
     llm__guard(model->source.tokenizer, llm__s(text, len), out);
@@ -20267,8 +20636,9 @@ LLM__COLD_END
  * Other systems do the same work elsewhere. outlines has a table from each state of a DFA to its tokens, made beforehand (no recursion, and
  * large schemas take long). xgrammar (Dong et al. 2024) runs pushdown automata as here, and sorts the vocabulary beforehand into tokens
  * that a position decides alone and those that need the stack. llguidance walks a trie at run time, with an Earley parser over lexemes that
- * are derivatives of regexes, and "slices" as here, but made beforehand for a few regexes. llama.cpp keeps sets of stacks and tries every token of the vocabulary on them. Here nothing is done
- * beforehand but the trie: compiling takes about as long as reading the schema, and what is walked is only what answers really meet.
+ * are derivatives of regexes, and "slices" as here, but made beforehand for a few regexes. llama.cpp keeps sets of stacks and tries every
+ * token of the vocabulary on them. Here nothing is done beforehand but the trie: compiling takes about as long as reading the schema, and
+ * what is walked is only what answers really meet.
  *
  * Who owns what: a grammar owns instructions, states and masks, behind one lock, and is shared by all answers that use it; a matcher is
  * one answer's place (a state) in it; the shelf of a model keeps the trie and the latest grammars.
@@ -20280,11 +20650,12 @@ LLM__COLD_END
 enum { LLM__GR_MAX_TEXT = 1 << 20, LLM__GR_MAX_OPS = 1 << 20, LLM__GR_MAX_NEST = 64 };
 enum { LLM__GR_MAX_THREADS = 4096, LLM__GR_MAX_DEPTH = 400, LLM__GR_MAX_WORK = 1 << 18 };
 
-/* What a compilation, a mask or a token's bytes may cost: in units of some 10 to 20 ns (an instruction, a key that is compared), so a quarter
- * of a second at most; a thread that a step meets costs LLM__GR_MEET. Schemas of real programs need a hundredth of it. */
+/* What a compilation, a mask or a token's bytes may cost: in units of some 10 to 20 ns (an instruction, a key that is compared), so a
+ * quarter of a second at most; a thread that a step meets costs LLM__GR_MEET. Schemas of real programs need a hundredth of it. */
 enum { LLM__GR_FUEL = 10 << 20, LLM__GR_MEET = 8 };
 
-/* Bytes of a token; slices, their lengths that are told apart, nodes worth one; bytes of states and of masks; grammars on a shelf, their bytes. */
+/* Bytes of a token; slices, their lengths that are told apart, nodes worth one; bytes of states and of masks; grammars on a shelf, their
+ * bytes. */
 enum { LLM__GR_MAX_TOKEN = 255, LLM__GR_SLICES = 12, LLM__GR_RUNS = 14, LLM__GR_SLICE_NODES = 8192 };
 enum { LLM__GR_STATE_BYTES = 64 << 20, LLM__GR_MASK_BYTES = 32 << 20, LLM__GR_SHELF = 64, LLM__GR_SHELF_BYTES = 256 << 20 };
 
@@ -20296,15 +20667,22 @@ enum { LLM__GR_STATE_BYTES = 64 << 20, LLM__GR_MASK_BYTES = 32 << 20, LLM__GR_SH
  *   REPEAT   pushes (this, 0) and goes to a, the body;                         AGAIN counts a turn: see llm__gr_again
  *   ACCEPT   the text may end here: a place like BYTES, whose set is empty */
 typedef enum llm__gr_kind {
-    LLM__GR_SPLIT, LLM__GR_BYTES, LLM__GR_CALL, LLM__GR_RETURN, LLM__GR_REPEAT, LLM__GR_AGAIN, LLM__GR_ACCEPT
+    LLM__GR_SPLIT,
+    LLM__GR_BYTES,
+    LLM__GR_CALL,
+    LLM__GR_RETURN,
+    LLM__GR_REPEAT,
+    LLM__GR_AGAIN,
+    LLM__GR_ACCEPT
 } llm__gr_kind;
 
 typedef struct llm__gr_op {
-    uint8_t kind, alive;    /* alive: some text leads from here to the end of its rule */
-    uint8_t wide, part;     /* BYTES of ASCII, wide: what is not ASCII may come here as well, and leads to `next` too, over BYTES that are part */
-    int32_t a;              /* BYTES: set; CALL: first instruction of the rule; REPEAT: of the body; AGAIN: its REPEAT */
-    int32_t next, other;    /* SPLIT: the second way, -1: none */
-    int32_t min, max;       /* REPEAT: turns; max -1: any number */
+    uint8_t kind, alive; /* alive: some text leads from here to the end of its rule */
+    uint8_t wide,
+        part;  /* BYTES of ASCII, wide: what is not ASCII may come here as well, and leads to `next` too, over BYTES that are part */
+    int32_t a; /* BYTES: set; CALL: first instruction of the rule; REPEAT: of the body; AGAIN: its REPEAT */
+    int32_t next, other; /* SPLIT: the second way, -1: none */
+    int32_t min, max;    /* REPEAT: turns; max -1: any number */
 } llm__gr_op;
 
 /* A stack is a frame and, by `parent`, all below it. Frames never change: another count is another frame. So stacks share their tails, as
@@ -20314,7 +20692,7 @@ typedef struct llm__gr_op {
  *                                            +--> frame 3 (CALL 12) --> frame 0, the bottom
  *   thread 2: frame 9 (CALL 33) -------------+ */
 typedef struct llm__gr_frame {
-    int32_t op, count;      /* a CALL to return from, or a REPEAT with the turns that are done (not counted beyond min when max is -1) */
+    int32_t op, count; /* a CALL to return from, or a REPEAT with the turns that are done (not counted beyond min when max is -1) */
     int32_t parent, depth;
 } llm__gr_frame;
 
@@ -20329,40 +20707,41 @@ typedef struct llm__gr_met {
 } llm__gr_met;
 
 typedef struct llm__gr_state {
-    int32_t from, n;        /* its threads */
-    int32_t accept;         /* the text may end here */
+    int32_t from, n; /* its threads */
+    int32_t accept;  /* the text may end here */
 } llm__gr_state;
 
-/* Open addressing over things that live in an array of the grammar and are told apart by what is in them (llm__gr_key): frames, states, masks
- * and the work of a step. */
+/* Open addressing over things that live in an array of the grammar and are told apart by what is in them (llm__gr_key): frames, states,
+ * masks and the work of a step. */
 typedef struct llm__gr_index {
-    int32_t *slot;          /* index of an entry + 1, 0: free */
-    size_t cap;             /* 0 or a power of two */
+    int32_t *slot; /* index of an entry + 1, 0: free */
+    size_t cap;    /* 0 or a power of two */
 } llm__gr_index;
 
 /* What every node of the trie is to a set of characters, as [A-Za-z0-9]: which tokens at it and below are runs of the set, and where the
  * others leave it. Most of a vocabulary are words, and most loops of grammars read words; see llm__gr_leaves for what that spares. */
 typedef struct llm__gr_slice {
-    uint32_t ascii[4];      /* which of ASCII the set has */
-    int wide;               /* it has all other characters too */
-    uint32_t *kinds;        /* (nodes) bits, see llm__gr_slice_make; those of a node hold those of its subtree */
-    uint32_t *runs;         /* (LLM__GR_RUNS + 1, (vocab + 31) / 32) tokens of at most so many characters of the set and nothing else; the last: of any number */
-    uint64_t used;          /* when, as a number that grows */
-    int32_t users;          /* walks that read it now; atomic */
+    uint32_t ascii[4]; /* which of ASCII the set has */
+    int wide;          /* it has all other characters too */
+    uint32_t *kinds;   /* (nodes) bits, see llm__gr_slice_make; those of a node hold those of its subtree */
+    uint32_t *
+        runs; /* (LLM__GR_RUNS + 1, (vocab + 31) / 32) tokens of at most so many characters of the set and nothing else; the last: of any number */
+    uint64_t used; /* when, as a number that grows */
+    int32_t users; /* walks that read it now; atomic */
 } llm__gr_slice;
 
 /* The vocabulary as a trie in preorder: what to visit next is the next element, what to skip a subtree to is an index, and there is no
  * pointer to chase (llguidance's toktrie is laid out so). Node i is the byte below its nearest ancestor of depth[i] - 1. Tokens in the
  * order of their nodes stand in `order`, so those of a subtree are a run of it. */
 typedef struct llm__gr_trie {
-    uint8_t *byte, *depth;  /* (n) depth: 1 for the first byte of a token */
-    int32_t *skip;          /* (n) the node after the subtree */
-    int32_t *from;          /* (n + 1) tokens that end at node i: order[from[i]] to order[from[i + 1] - 1] */
-    int32_t *order;         /* ids */
-    char *spelling;         /* the bytes of all tokens, one after the other */
-    int32_t *end;           /* (vocab) where each ends there */
+    uint8_t *byte, *depth; /* (n) depth: 1 for the first byte of a token */
+    int32_t *skip;         /* (n) the node after the subtree */
+    int32_t *from;         /* (n + 1) tokens that end at node i: order[from[i]] to order[from[i + 1] - 1] */
+    int32_t *order;        /* ids */
+    char *spelling;        /* the bytes of all tokens, one after the other */
+    int32_t *end;          /* (vocab) where each ends there */
     int32_t n, vocab, longest;
-    pthread_mutex_t lock;   /* of the slices, which all grammars share: taken within a grammar's lock, never around one */
+    pthread_mutex_t lock; /* of the slices, which all grammars share: taken within a grammar's lock, never around one */
     llm__gr_slice slice[LLM__GR_SLICES];
     uint64_t clock;
 } llm__gr_trie;
@@ -20370,43 +20749,43 @@ typedef struct llm__gr_trie {
 /* Bit id % 32 of words[id / 32] is 1 if the token may come next: the layout that xgrammar, llguidance and their users share. */
 typedef struct llm__gr_mask {
     uint64_t key[2];
-    uint32_t *words;        /* (vocab + 31) / 32 */
-    int32_t n_allowed;      /* tokens, without those that end the answer */
+    uint32_t *words;   /* (vocab + 31) / 32 */
+    int32_t n_allowed; /* tokens, without those that end the answer */
 } llm__gr_mask;
 
 struct llm_grammar {
-    pthread_mutex_t lock;   /* of everything below that grows while it is used */
-    int32_t refs;           /* atomic */
+    pthread_mutex_t lock;            /* of everything below that grows while it is used */
+    int32_t refs;                    /* atomic */
     const llm__tokenizer *tokenizer; /* NULL: none, so no masks */
     llm__gr_op *op;
     size_t n_ops, ops_cap;
-    uint32_t (*set)[8];     /* 256 bits each */
+    uint32_t (*set)[8]; /* 256 bits each */
     size_t n_sets, sets_cap;
     uint8_t class_of[256], class_byte[256];
     int32_t n_classes, start;
-    llm__gr_frame *frame;   /* 0: the bottom */
+    llm__gr_frame *frame; /* 0: the bottom */
     size_t n_frames, frames_cap;
     llm__gr_thread *thread;
     size_t n_threads, threads_cap;
-    llm__gr_state *state;   /* 0: dead, 1: where every answer starts */
+    llm__gr_state *state; /* 0: dead, 1: where every answer starts */
     size_t n_states, states_cap;
-    int32_t *to;            /* (n_states, n_classes) -1: not yet known */
+    int32_t *to; /* (n_states, n_classes) -1: not yet known */
     size_t to_cap;
-    llm__gr_met *work;      /* of one step: threads met so far, see llm__gr_follow */
+    llm__gr_met *work; /* of one step: threads met so far, see llm__gr_follow */
     size_t n_work, work_cap;
     llm__gr_mask *mask;
     size_t n_masks, masks_cap;
     llm__gr_index frames_at, states_at, work_at, masks_at;
-    int64_t *fuel;          /* what may still be spent before whoever asks (for a mask, a step, a compilation) is told no; the asker's */
-    llm__gr_trie *trie;     /* of the model; NULL without one */
+    int64_t *fuel;      /* what may still be spent before whoever asks (for a mask, a step, a compilation) is told no; the asker's */
+    llm__gr_trie *trie; /* of the model; NULL without one */
     struct llm_matcher *matchers; /* of running answers: their states survive when the memory of states is emptied */
-    const char *failed;     /* why the machine gave up what is asked of it now; NULL */
-    int looking;            /* while a mask is only looked for */
-    int every_frame;        /* while left recursion is looked for: a call at the end of a rule takes a frame too */
+    const char *failed;           /* why the machine gave up what is asked of it now; NULL */
+    int looking;                  /* while a mask is only looked for */
+    int every_frame;              /* while left recursion is looked for: a call at the end of a rule takes a frame too */
 };
 
 struct llm__gr_kept {
-    char *key;              /* kind, space, after, text */
+    char *key; /* kind, space, after, text */
     size_t n;
     llm_grammar *grammar;
 };
@@ -20416,7 +20795,7 @@ struct llm__gr_kept {
 struct llm__gr_shelf {
     llm__attached attached;
     llm__gr_trie *trie;
-    pthread_mutex_t lock;   /* of all that follows */
+    pthread_mutex_t lock;                    /* of all that follows */
     struct llm__gr_kept kept[LLM__GR_SHELF]; /* the latest first */
     int32_t n_kept;
 };
@@ -20428,13 +20807,13 @@ struct llm_matcher {
 };
 
 typedef struct llm__gr_frag {
-    int32_t in, out;        /* out: a SPLIT whose next is still open; in -1: nothing can ever match */
+    int32_t in, out; /* out: a SPLIT whose next is still open; in -1: nothing can ever match */
 } llm__gr_frag;
 
 typedef struct llm__gr_build {
     llm_grammar *g;
-    llm_result failed;      /* the first error, whose sentence is llm_last_error */
-    int32_t escape;         /* the rule of what follows a backslash in a JSON string; 0: none yet */
+    llm_result failed; /* the first error, whose sentence is llm_last_error */
+    int32_t escape;    /* the rule of what follows a backslash in a JSON string; 0: none yet */
 } llm__gr_build;
 
 /* The fragment that matches nothing, as [] in a class or `false` in a schema. In a sequence it makes all of it impossible, among
@@ -20710,9 +21089,9 @@ static llm__gr_frag llm__gr_call(llm__gr_build *b, int32_t rule) {
  * The work list of a step holds what was met, in order; it is its own queue. Everything is bounded: the list, the threads of a state, the
  * depth of a stack. An answer that goes beyond ends with a sentence; others that use its grammar go on. */
 
-/* The n bytes that tell entry i of an index's array from others. Two stacks are equal if their top frames are, since `parent` is a number too:
- * a whole stack is compared by three integers. The work of a step: a thread, and how much of its stack is new. A set of threads is stored
- * sorted, so equal sets are equal memory. */
+/* The n bytes that tell entry i of an index's array from others. Two stacks are equal if their top frames are, since `parent` is a number
+ * too: a whole stack is compared by three integers. The work of a step: a thread, and how much of its stack is new. A set of threads is
+ * stored sorted, so equal sets are equal memory. */
 static const void *llm__gr_key(const llm_grammar *g, const llm__gr_index *x, size_t i, size_t *n) {
     *n = x == &g->frames_at ? offsetof(llm__gr_frame, depth) : x == &g->work_at ? offsetof(llm__gr_met, base) : sizeof g->mask->key;
     if (x == &g->states_at) *n = (size_t)g->state[i].n * sizeof *g->thread;
@@ -20904,9 +21283,9 @@ static void llm__gr_begin(llm_grammar *g) {
     (void)llm__gr_intern(g);
 }
 
-/* Forgets all states but those of running answers, when they take too much memory: pushes their stacks anew. Matchers hold numbers of states,
- * which mean something else afterwards, so each gets its new one here. Masks stay: their keys are made of instructions and counts, not of
- * numbers of frames and states. */
+/* Forgets all states but those of running answers, when they take too much memory: pushes their stacks anew. Matchers hold numbers of
+ * states, which mean something else afterwards, so each gets its new one here. Masks stay: their keys are made of instructions and counts,
+ * not of numbers of frames and states. */
 static void llm__gr_trim(llm_grammar *g) {
     if (g->n_states * (size_t)g->n_classes * 4 + g->n_threads * sizeof *g->thread + g->n_frames * sizeof *g->frame < LLM__GR_STATE_BYTES)
         return;
@@ -21005,11 +21384,13 @@ static int32_t llm__gr_spell(const llm__tokenizer *tokenizer, llm__gr_trie *t, l
 static uint32_t llm__gr_leaves(uint8_t byte) { return 1u << (byte < 0x80 ? 16 + byte % 15 : 31); }
 
 /* 1 if a byte begins a character of a set. */
-static int llm__gr_begins(const uint32_t ascii[4], int wide, uint8_t byte) { return byte < 0x80 ? (int)(ascii[byte >> 5] >> (byte & 31) & 1) : wide; }
+static int llm__gr_begins(const uint32_t ascii[4], int wide, uint8_t byte) {
+    return byte < 0x80 ? (int)(ascii[byte >> 5] >> (byte & 31) & 1) : wide;
+}
 
-/* Makes a slice of s->ascii and s->wide, in one pass in preorder: a node's bits go to its parent when the pass leaves its subtree. open[d]: the node of
- * depth d on the path, all of whose characters are of the set; begin[d]: where the character of byte d of the path begins; count[d]:
- * characters in d bytes. 0: no memory. */
+/* Makes a slice of s->ascii and s->wide, in one pass in preorder: a node's bits go to its parent when the pass leaves its subtree. open[d]:
+ * the node of depth d on the path, all of whose characters are of the set; begin[d]: where the character of byte d of the path begins;
+ * count[d]: characters in d bytes. 0: no memory. */
 static int llm__gr_slice_make(const llm__gr_trie *t, llm__gr_slice *s) {
     char path[LLM__GR_MAX_TOKEN];
     int32_t open[LLM__GR_MAX_TOKEN + 1], begin[LLM__GR_MAX_TOKEN + 1], count[LLM__GR_MAX_TOKEN + 1], top = 0, len;
@@ -21037,15 +21418,16 @@ static int llm__gr_slice_make(const llm__gr_trie *t, llm__gr_slice *s) {
         if (t->from[i] == t->from[next]) continue;
         size_t size = (size_t)LLM__MIN(count[d], LLM__GR_RUNS);
         s->kinds[i] = c < 0 ? leaves : 1u << size;
-        for (int32_t k = t->from[i]; c >= 0 && k < t->from[next]; k++) s->runs[size * n_words + (size_t)(t->order[k] >> 5)] |= 1u << (t->order[k] & 31);
+        for (int32_t k = t->from[i]; c >= 0 && k < t->from[next]; k++)
+            s->runs[size * n_words + (size_t)(t->order[k] >> 5)] |= 1u << (t->order[k] & 31);
     }
     for (; top > 1; top--) s->kinds[open[top - 1]] |= s->kinds[open[top]];
     for (size_t i = n_words; i < (LLM__GR_RUNS + 1) * n_words; i++) s->runs[i] |= s->runs[i - n_words];
     return 1;
 }
 
-/* The slice of a set, which is made if it is not there, in the place of the one that was used longest ago. NULL: it is not worth it, as few tokens
- * begin with the set, or there is no memory. Held while its `users` say so. */
+/* The slice of a set, which is made if it is not there, in the place of the one that was used longest ago. NULL: it is not worth it, as few
+ * tokens begin with the set, or there is no memory. Held while its `users` say so. */
 static llm__gr_slice *llm__gr_slice_take(llm__gr_trie *t, const uint32_t ascii[4], int wide) {
     llm__gr_slice *s = NULL, *one = t->slice, *end = one + LLM__GR_SLICES;
     int32_t nodes = 0;
@@ -21204,9 +21586,9 @@ static int llm__gr_alike(const llm_grammar *g, int32_t a, int32_t b) {
 
 /* What a walk need not look at. */
 typedef struct llm__gr_look {
-    llm__gr_slice *slice;   /* NULL: look at everything */
-    int32_t sure;           /* runs of at most so many characters (LLM__GR_RUNS: of any number) are allowed, whatever they are */
-    uint32_t need;          /* kinds of other tokens that may be */
+    llm__gr_slice *slice; /* NULL: look at everything */
+    int32_t sure;         /* runs of at most so many characters (LLM__GR_RUNS: of any number) are allowed, whatever they are */
+    uint32_t need;        /* kinds of other tokens that may be */
 } llm__gr_look;
 
 /* Finds that for a state, with its slice held: of the largest set that may come next. */
@@ -21231,7 +21613,8 @@ static llm__gr_look llm__gr_ahead(llm_grammar *g, int32_t state) {
         break;
     }
     for (int byte = 0; byte < 256; byte++)
-        if (all[byte >> 5] >> (byte & 31) & 1 && !(byte < 0x80 && llm__gr_begins(ascii, 0, (uint8_t)byte))) x.need |= llm__gr_leaves((uint8_t)byte);
+        if (all[byte >> 5] >> (byte & 31) & 1 && !(byte < 0x80 && llm__gr_begins(ascii, 0, (uint8_t)byte)))
+            x.need |= llm__gr_leaves((uint8_t)byte);
     x.need &= ~0u << (x.sure + 1);
     *g->fuel = fuel;
     return x;
@@ -21262,8 +21645,9 @@ static int32_t llm__gr_walk(llm_grammar *g, int32_t state, uint32_t *words) {
     return n;
 }
 
-/* The mask of a state, kept or made; NULL: g->failed says why, or g->looking and there is none. The pointer holds until the next call. Where all masks take more than
- * LLM__GR_MASK_BYTES, they are all dropped: the few that are in use are made again at once, and nothing needs to know how old each is. */
+/* The mask of a state, kept or made; NULL: g->failed says why, or g->looking and there is none. The pointer holds until the next call.
+ * Where all masks take more than LLM__GR_MASK_BYTES, they are all dropped: the few that are in use are made again at once, and nothing
+ * needs to know how old each is. */
 static const llm__gr_mask *llm__gr_mask_of(llm_grammar *g, int32_t state) {
     size_t n_words = ((size_t)g->trie->vocab + 31) / 32;
     if (g->n_masks * n_words * 4 > LLM__GR_MASK_BYTES) llm__gr_masks_free(g);
@@ -21404,8 +21788,8 @@ static void llm__grammar_free(llm_grammar *g) {
     LLM_FREE(g);
 }
 
-/* An empty grammar to build into, which spends from `fuel`; NULL: no memory, b->failed is set. Instruction 0 leads nowhere: what is written there after an error does
- * no harm. Set 0 is empty: ACCEPT consumes no byte. */
+/* An empty grammar to build into, which spends from `fuel`; NULL: no memory, b->failed is set. Instruction 0 leads nowhere: what is written
+ * there after an error does no harm. Set 0 is empty: ACCEPT consumes no byte. */
 static llm_grammar *llm__grammar_new(llm__gr_build *b, int64_t *fuel) {
     static const uint32_t nothing[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     llm_grammar *g = b->g = LLM__NEW(llm_grammar, 1);
@@ -21501,14 +21885,14 @@ typedef struct llm__gr_regex {
     llm__gr_build *b;
     const llm__regex *re;
     int how;
-    int32_t min, max;       /* length of the match in characters; max -1: no bound */
-    int32_t counts, turns;  /* numbers of characters and of turns that are told apart */
-    int32_t *at;            /* by place: instruction here; 0: none yet */
-    int32_t *rule;          /* by instruction: the rule of its characters, where many places need them; 0: none yet */
-    size_t *todo;           /* places to be carried over */
+    int32_t min, max;      /* length of the match in characters; max -1: no bound */
+    int32_t counts, turns; /* numbers of characters and of turns that are told apart */
+    int32_t *at;           /* by place: instruction here; 0: none yet */
+    int32_t *rule;         /* by instruction: the rule of its characters, where many places need them; 0: none yet */
+    size_t *todo;          /* places to be carried over */
     size_t n_todo, todo_cap;
-    int32_t end;            /* where a match goes */
-    int32_t from, lead;     /* where the regex begins; instructions at its beginning whose look-ahead is seen to elsewhere */
+    int32_t end;        /* where a match goes */
+    int32_t from, lead; /* where the regex begins; instructions at its beginning whose look-ahead is seen to elsewhere */
 } llm__gr_regex;
 
 enum { LLM__GR_START, LLM__GR_MIDDLE, LLM__GR_LAST, LLM__GR_MAX_PLACES = 1 << 22 };
@@ -21595,13 +21979,14 @@ static void llm__gr_regex_op(llm__gr_regex *x, size_t place) {
     b->g->op[here].next = next, b->g->op[here].other = other;
 }
 
-/* A regex that is compiled as a fragment; how: LLM__GR_WHOLE or LLM__GR_IN_JSON; a match has min to max characters (max -1: any number). After an error (no
- * regex, or one that needs look-around) it is never, and b->failed says why. At most three instructions of joints for each instruction of
- * the program, besides what its sets need; that times the characters that are counted, where they are.
+/* A regex that is compiled as a fragment; how: LLM__GR_WHOLE or LLM__GR_IN_JSON; a match has min to max characters (max -1: any number).
+ * After an error (no regex, or one that needs look-around) it is never, and b->failed says why. At most three instructions of joints for
+ * each instruction of the program, besides what its sets need; that times the characters that are counted, where they are.
  *
  * \d, \w and \s are ASCII: what every dialect's own class contains at least. JSON Schema means ECMA-262, where \d is ASCII; in Python and
  * Rust it has all of Unicode's digits. A validator of any of them accepts what is made here. */
-static llm__gr_frag llm__gr_program_frag(llm__gr_build *b, const llm__regex *re, int32_t from, int32_t lead, int how, int64_t min, int64_t max) {
+static llm__gr_frag llm__gr_program_frag(llm__gr_build *b, const llm__regex *re, int32_t from, int32_t lead, int how, int64_t min,
+                                               int64_t max) {
     llm__gr_regex x = LLM__ZERO;
     if (b->failed) return llm__gr_never;
     int64_t counts = LLM__MAX(min, max) + 1, turns = 1;
@@ -21667,7 +22052,7 @@ typedef struct llm__gr_bnf {
     const char *s;
     size_t n, at;
     int depth;
-    llm__map rules;         /* name -> instruction */
+    llm__map rules; /* name -> instruction */
 } llm__gr_bnf;
 
 /* Notes the first error, with the place, and goes to the end of the text, which ends every loop. */
@@ -21891,8 +22276,8 @@ enum { LLM__JS_NOT = 128, LLM__JS_DENIED = 256, LLM__JS_KEY = 512 };
 /* Types, in the order of llm__js_type_bits. */
 enum { LLM__JS_NULL = 1, LLM__JS_BOOL = 2, LLM__JS_INT = 4, LLM__JS_NUM = 8, LLM__JS_STR = 16, LLM__JS_ARR = 32, LLM__JS_OBJ = 64 };
 
-/* used[i]: which of LLM__JS_REF ... of member node[i] are dealt with; by[i]: the node of the member whose $ref, allOf ... brought it in, or -1.
- * Sorted by node and zero behind n, so that views compare as memory. */
+/* used[i]: which of LLM__JS_REF ... of member node[i] are dealt with; by[i]: the node of the member whose $ref, allOf ... brought it in, or
+ * -1. Sorted by node and zero behind n, so that views compare as memory. */
 typedef struct llm__js_view {
     int32_t n, node[LLM__JS_VIEW], by[LLM__JS_VIEW];
     uint16_t used[LLM__JS_VIEW];
@@ -21907,9 +22292,9 @@ typedef struct llm__js_memo {
 typedef struct llm__js {
     llm__gr_build *b;
     const llm_json *doc;
-    const char *space;      /* regex of what may stand between tokens; NULL: one space or none */
-    int root;               /* the schema itself, to which references and JSON pointers belong: it may be a part of the document */
-    int lenient;            /* every property that nobody forbids, every type that nobody excludes: for trying given values */
+    const char *space; /* regex of what may stand between tokens; NULL: one space or none */
+    int root;          /* the schema itself, to which references and JSON pointers belong: it may be a part of the document */
+    int lenient;       /* every property that nobody forbids, every type that nobody excludes: for trying given values */
     llm__js_memo *memo;
     size_t n_memo, memo_cap;
     int depth;
@@ -22009,8 +22394,8 @@ static int llm__js_any(const llm__js *js, const llm__js_view *v, const char *key
     return -1;
 }
 
-/* One more schema that must hold (how: 0 or LLM__JS_KEY) or must not (LLM__JS_NOT); by: the node that brings it in, -1: none. What is always so is left out, as `true` and {}; what
- * never is stays, for llm__js_expand to find. */
+/* One more schema that must hold (how: 0 or LLM__JS_KEY) or must not (LLM__JS_NOT); by: the node that brings it in, -1: none. What is
+ * always so is left out, as `true` and {}; what never is stays, for llm__js_expand to find. */
 static void llm__js_bring(llm__js *js, llm__js_view *v, int by, int node, int how) {
     llm_json_type type = llm_json_type_of(js->doc, node);
     int yes = type == LLM_JSON_OBJECT && !llm_json_size(js->doc, node), no = how & LLM__JS_NOT;
@@ -22049,8 +22434,8 @@ static void llm__js_deny(llm__js *js, llm__js_view *v, int i) {
     int properties = llm_json_find(js->doc, node, "properties"), required = llm_json_find(js->doc, node, "required");
     llm__str name = llm__json_text(js->doc, llm_json_first(js->doc, required)),
              key = llm__json_key(js->doc, llm_json_first(js->doc, properties));
-    int one = llm_json_size(js->doc, properties) <= 1 && llm_json_size(js->doc, required) <= 1 &&
-              (!name.p || !key.p || llm__str_same(name, key));
+    int one =
+        llm_json_size(js->doc, properties) <= 1 && llm_json_size(js->doc, required) <= 1 && (!name.p || !key.p || llm__str_same(name, key));
     if (best < 0 || last < 0 || (best == 5 && !one))
         llm__js_refuse(js, LLM_ERR_UNSUPPORTED, last < 0 ? node : last, NULL, "cannot be denied");
     if (best == 0) llm__js_bring(js, v, -1, llm_json_find(js->doc, node, "not"), 0);
@@ -22073,7 +22458,8 @@ static int llm__js_expand(llm__js *js, llm__js_view *v) {
             continue;
         }
         for (at = llm_json_first(js->doc, node); at >= 0; at = llm_json_next(js->doc, at))
-            if (llm__js_listed(js, refused, at) && !(llm__js_listed(js, "contentEncoding", at) && llm_json_find(js->doc, node, "pattern") >= 0))
+            if (llm__js_listed(js, refused, at) &&
+                !(llm__js_listed(js, "contentEncoding", at) && llm_json_find(js->doc, node, "pattern") >= 0))
                 llm__js_refuse(js, LLM_ERR_UNSUPPORTED, at, NULL, "this keyword cannot be enforced");
         if ((at = llm_json_find(js->doc, node, "not")) >= 0 && !(v->used[i] & LLM__JS_DENIED)) {
             v->used[i] |= LLM__JS_DENIED;
@@ -22198,9 +22584,9 @@ typedef struct llm__js_bound {
 typedef struct llm__js_decimal {
     llm__gr_build *b;
     const llm__js_bound *lo, *hi;
-    int32_t whole, places;  /* most digits before and after the point */
+    int32_t whole, places; /* most digits before and after the point */
     int32_t multiple;
-    int32_t *at;            /* the place of everything that must be known; 0: none yet */
+    int32_t *at; /* the place of everything that must be known; 0: none yet */
     int32_t end;
 } llm__js_decimal;
 
@@ -22394,7 +22780,8 @@ static llm__gr_frag llm__js_number(llm__js *js, const llm__js_view *v, int integ
         negative = llm__js_unsigned(js, hi.there && hi.negative ? &hi : &above_zero, lo.there ? &lo : NULL, places, multiple);
     f = llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_word(b, "-"), negative));
     if (lo.there || hi.there || places < LLM__JS_PLACES || f.in < 0) return f;
-    llm__gr_frag e = llm__gr_alt(b, llm__gr_word(b, "e"), llm__gr_word(b, "E")), sign = llm__gr_alt(b, llm__gr_word(b, "+"), llm__gr_word(b, "-"));
+    llm__gr_frag e = llm__gr_alt(b, llm__gr_word(b, "e"), llm__gr_word(b, "E")),
+                 sign = llm__gr_alt(b, llm__gr_word(b, "+"), llm__gr_word(b, "-"));
     e = llm__gr_seq(b, e, llm__gr_repeat(b, sign, 0, 1));
     return llm__gr_seq(b, f, llm__gr_repeat(b, llm__gr_seq(b, e, llm__js_digits(b, 1, 2)), 0, 1));
 }
@@ -22527,7 +22914,8 @@ static llm_grammar *llm__js_filter(llm__js *js, const llm__js_view *v) {
     if (!more) return NULL;
     llm__js_view view = LLM__ZERO;
     for (int i = 0; i < v->n; i++) /* what a value may not be is looked up, not built */
-        if (llm__js_next_given(js, v, i, -1, 1) < 0) view.node[view.n] = v->node[i], view.by[view.n] = v->by[i], view.used[view.n++] = v->used[i];
+        if (llm__js_next_given(js, v, i, -1, 1) < 0)
+            view.node[view.n] = v->node[i], view.by[view.n] = v->by[i], view.used[view.n++] = v->used[i];
     return llm__js_trial(js, &view);
 }
 
@@ -22642,7 +23030,7 @@ static llm__gr_frag llm__js_other_string(llm__js *js, const llm__js_view *v) {
 
 /* What `format` stands for: RFC 3339 (dates and times, without 29 February and leap seconds), ISO 8601 durations, RFC 4122, and safe
  * subsets of RFC 5321, 1123, 2673, 4291 and 3986: the shapes that every validator accepts. */
-#define LLM__JS_DATE                                                                                                                       \
+#define LLM__JS_DATE \
     "[1-9][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
 #define LLM__JS_TIME "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 #define LLM__JS_LABEL "[A-Za-z0-9]{1,16}(?:-[A-Za-z0-9]{1,16}){0,2}"
@@ -22657,16 +23045,18 @@ static const struct {
     {"date", 10, "^" LLM__JS_DATE "$"},
     {"time", 21, "^" LLM__JS_TIME "$"},
     {"date-time", 32, "^" LLM__JS_DATE "T" LLM__JS_TIME "$"},
-    {"duration", 12, "^P(?:[0-9]{1,4}W|[0-9]{1,4}Y(?:[0-9]{1,2}M(?:[0-9]{1,2}D)?)?|[0-9]{1,2}M(?:[0-9]{1,2}D)?|[0-9]{1,3}D"
-                 "|T(?:[0-9]{1,3}H(?:[0-9]{1,2}M(?:[0-9]{1,2}S)?)?|[0-9]{1,3}M(?:[0-9]{1,2}S)?|[0-9]{1,4}S))$"},
+    {"duration", 12,
+     "^P(?:[0-9]{1,4}W|[0-9]{1,4}Y(?:[0-9]{1,2}M(?:[0-9]{1,2}D)?)?|[0-9]{1,2}M(?:[0-9]{1,2}D)?|[0-9]{1,3}D"
+     "|T(?:[0-9]{1,3}H(?:[0-9]{1,2}M(?:[0-9]{1,2}S)?)?|[0-9]{1,3}M(?:[0-9]{1,2}S)?|[0-9]{1,4}S))$"},
     {"uuid", 36, "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"},
     {"uuid4", 36, "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-4[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$"},
     {"email idn-email", 217, "^[A-Za-z0-9_+-]{1,30}(?:\\.[A-Za-z0-9_+-]{1,16}){0,2}@" LLM__JS_LABEL "(?:\\." LLM__JS_LABEL "){1,2}$"},
     {"hostname idn-hostname", 203, "^" LLM__JS_LABEL "(?:\\." LLM__JS_LABEL "){0,3}$"},
     {"ipv4", 15, "^(?:(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])\\.){3}(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])$"},
     {"ipv6", 39, "^(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}$"},
-    {"uri url iri uri-reference iri-reference", 513, "^[a-z][a-z0-9+.-]{0,15}://[A-Za-z0-9.-]{1,60}(?::[0-9]{1,4})?(?:/"
-            "[A-Za-z0-9._~!$&'()*+,;=:@-]{0,40}){0,8}(?:\\?[A-Za-z0-9._~!$&'()*+,;=:@/-]{0,100})?$"}};
+    {"uri url iri uri-reference iri-reference", 513,
+     "^[a-z][a-z0-9+.-]{0,15}://[A-Za-z0-9.-]{1,60}(?::[0-9]{1,4})?(?:/"
+     "[A-Za-z0-9._~!$&'()*+,;=:@-]{0,40}){0,8}(?:\\?[A-Za-z0-9._~!$&'()*+,;=:@/-]{0,100})?$"}};
 
 /* ---- strings of which several things are said ----
  * A pattern beside a format, two patterns, look-ahead at a pattern's beginning: each becomes a machine of its own, and what all of them let
@@ -22674,16 +23064,16 @@ static const struct {
  *
  *   ^(?!0)[0-9]+$ of length 2      (1, 1, 1) --[1-9]--> (dead, 2, 2) --[0-9]--> (dead, 2, 3), the end: what is denied is dead, the others accept
  *
- * In the worst case there are as many as the product of the machines' sizes, mostly as many as the largest has (Rabin & Scott 1959). ^(?=X)Y
- * is Y that begins with X, ^(?!X)Y is Y that does not. A machine does not know a character that is spelt unusually (\u0061), so the one that
- * counts characters asks for the usual spelling; it is always there. */
+ * In the worst case there are as many as the product of the machines' sizes, mostly as many as the largest has (Rabin & Scott 1959).
+ * ^(?=X)Y is Y that begins with X, ^(?!X)Y is Y that does not. A machine does not know a character that is spelt unusually (\u0061), so the
+ * one that counts characters asks for the usual spelling; it is always there. */
 
 enum { LLM__JS_PARTS = 12, LLM__JS_PRODUCT = 1 << 13 };
 
 typedef struct llm__js_part { /* a regex, or from: the body of a look-ahead at its beginning */
     llm__regex *re;           /* NULL: what counts; shared by the parts of one pattern, the last of which has from 0 */
     int32_t from, lead, deny;
-    int owner;                /* the member and keyword that says it */
+    int owner; /* the member and keyword that says it */
     const char *said;
     llm_grammar *g;
 } llm__js_part;
@@ -22691,7 +23081,7 @@ typedef struct llm__js_part { /* a regex, or from: the body of a look-ahead at i
 typedef struct llm__js_parts {
     llm__js_part part[LLM__JS_PARTS + 1];
     int n;
-    uint8_t like[256];        /* of each byte the first one that leads every machine to the same states */
+    uint8_t like[256]; /* of each byte the first one that leads every machine to the same states */
 } llm__js_parts;
 
 static void llm__js_parts_free(llm__js_parts *p) {
@@ -22732,8 +23122,9 @@ static void llm__js_parts_make(llm__js *js, llm__js_parts *p, int64_t min, int64
             js->b->failed = one.failed;
             return;
         }
-        llm__gr_frag f = part->re ? llm__gr_program_frag(&one, part->re, part->from, part->lead, LLM__GR_IN_JSON, 0, -1)
-                                  : llm__gr_repeat(&one, llm__gr_json_set(&one, llm__gr_all, LLM__COUNT(llm__gr_all)), (int32_t)min, (int32_t)max);
+        llm__gr_frag f =
+            part->re ? llm__gr_program_frag(&one, part->re, part->from, part->lead, LLM__GR_IN_JSON, 0, -1)
+                     : llm__gr_repeat(&one, llm__gr_json_set(&one, llm__gr_all, LLM__COUNT(llm__gr_all)), (int32_t)min, (int32_t)max);
         llm__grammar_finish(&one, llm__gr_alt(&one, f, llm__gr_range(&one, 1, 0))); /* even if nothing keeps it */
         if (one.failed) (void)llm__js_part_refused(js, part, one.failed);
     }
@@ -22804,7 +23195,8 @@ static llm__gr_frag llm__js_product(llm__js *js, llm__js_parts *p, int64_t min, 
         llm__js_product_ways(js, p, &seen, state, op, at);
     }
     for (size_t i = 0; i < n && !b->failed; i++)
-        if (p->part[i].g->failed) llm__js_refuse(js, LLM_ERR_LIMIT, p->part[0].owner, p->part[0].said, "patterns that take less time expected");
+        if (p->part[i].g->failed)
+            llm__js_refuse(js, LLM_ERR_LIMIT, p->part[0].owner, p->part[0].said, "patterns that take less time expected");
     return b->failed ? llm__gr_never : f;
 }
 
@@ -23021,7 +23413,8 @@ static llm__gr_frag llm__js_array(llm__js *js, const llm__js_view *v) {
         n_prefix = LLM__MAX(n_prefix, n);
         if (llm_json_bool(js->doc, llm__js_find(js, v, i, "uniqueItems"), &yes) && yes) unique = v->node[i];
         if ((at = llm__js_find(js, v, i, "contains")) < 0) continue;
-        if (llm_json_bool(js->doc, at, &yes) && !yes && llm__js_count(js, v, "minContains", 0, 1) < 1) continue; /* what never is there may stay away */
+        if (llm_json_bool(js->doc, at, &yes) && !yes && llm__js_count(js, v, "minContains", 0, 1) < 1)
+            continue; /* what never is there may stay away */
         if (contains >= 0) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, at, NULL, "a second one cannot be enforced");
         contains = at;
     }
@@ -23076,7 +23469,8 @@ static int llm__js_property_view(llm__js *js, const llm__js_view *v, llm__str ke
         (void)llm__gr_spend(js->b, 16 + (size_t)llm_json_size(js->doc, llm__js_find(js, v, i, "properties")) / 4);
         if (at >= 0) llm__js_bring(js, out, -1, at, LLM__JS_NOT);
         else if (no < 0 && name.p && llm__str_same(name, key)) return 0;
-        if ((at = llm__json_member(js->doc, llm__js_find(js, v, i, "properties"), key)) >= 0) llm__js_bring(js, out, -1, at, 0), matched = 1;
+        if ((at = llm__json_member(js->doc, llm__js_find(js, v, i, "properties"), key)) >= 0)
+            llm__js_bring(js, out, -1, at, 0), matched = 1;
         for (int p = llm_json_first(js->doc, llm__js_find(js, v, i, "patternProperties")); p >= 0 && !js->b->failed;
              p = llm_json_next(js->doc, p))
             if (llm__js_key_matches(js, p, key) > 0) llm__js_bring(js, out, -1, p, 0), matched = 1;
@@ -23122,7 +23516,8 @@ static llm__gr_frag llm__js_names_left(llm__js *js, const llm__js_view *names, i
 }
 
 /* The key of a property that nobody listed; p: the n listed ones. Any other name, or names that fit one pattern or propertyNames: those
- * must not fit a listed property, or it could be written again as another one, except where they are given one by one. view: of its value. */
+ * must not fit a listed property, or it could be written again as another one, except where they are given one by one. view: of its value.
+ * */
 static llm__gr_frag llm__js_extra_key(llm__js *js, const llm__js_view *v, const llm__js_property *p, size_t n, llm__js_view *view) {
     llm__gr_build *b = js->b;
     llm__js_view names;
@@ -23407,7 +23802,8 @@ static llm__gr_frag llm__js_body(llm__js *js, const llm__js_view *v) {
             if (types & llm__js_value_type(js, at) & (numbers | LLM__JS_ARR | LLM__JS_OBJ))
                 return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, at, NULL, "only strings, true, false and null can be denied");
     for (int k = 0; k < LLM__COUNT(words); k++)
-        if (types & words[k].type && !llm__js_among(js, v, llm__lit(words[k].text), 1)) f = llm__gr_alt(b, f, llm__gr_word(b, words[k].text));
+        if (types & words[k].type && !llm__js_among(js, v, llm__lit(words[k].text), 1))
+            f = llm__gr_alt(b, f, llm__gr_word(b, words[k].text));
     if (types & numbers) f = llm__gr_alt(b, f, llm__js_number(js, v, !(types & LLM__JS_NUM)));
     if (types & LLM__JS_STR) f = llm__gr_alt(b, f, llm__js_string(js, v));
     if (types & LLM__JS_ARR) f = llm__gr_alt(b, f, llm__js_array(js, v));
@@ -23477,7 +23873,7 @@ typedef struct llm__gr_tags {
     llm__str *trigger;
     size_t n;
     const char *space;
-    llm__gr_frag then;      /* in >= 0: what follows the only trigger, instead of tags and more text */
+    llm__gr_frag then; /* in >= 0: what follows the only trigger, instead of tags and more text */
 } llm__gr_tags;
 
 /* Free text that has just seen `seen` bytes of trigger t, as a state of the triggers' Aho-Corasick automaton (1975), which is small enough
@@ -23506,8 +23902,8 @@ static llm__gr_frag llm__gr_tags_content(const llm__gr_tags *x, llm__str trigger
         }
         if (!llm__starts(begin, trigger)) continue;
         found = 1;
-        llm__gr_frag one = llm__gr_seq(x->b, llm__gr_text(x->b, llm__str_from(begin, trigger.n)),
-                                       llm__js_frag(x->b, x->doc, schema, x->space));
+        llm__gr_frag one =
+            llm__gr_seq(x->b, llm__gr_text(x->b, llm__str_from(begin, trigger.n)), llm__js_frag(x->b, x->doc, schema, x->space));
         f = llm__gr_alt(x->b, f, llm__gr_seq(x->b, one, llm__gr_text(x->b, end)));
         if (x->b->failed) llm__error(x->b->failed, "structure \"%.80s\": %s", begin.p, llm_last_error());
     }
@@ -23709,7 +24105,8 @@ static llm_grammar *llm__gr_shelf_get(struct llm__gr_shelf *s, const llm_text *k
 }
 
 /* Compiles. The trie may be NULL: such a grammar checks text, and has no masks. *out is left alone after an error. */
-static llm_result llm__grammar_make(const llm__tokenizer *tokenizer, llm__gr_trie *trie, const llm_grammar_config *cfg, llm_grammar **out) {
+static llm_result llm__grammar_make(const llm__tokenizer *tokenizer, llm__gr_trie *trie, const llm_grammar_config *cfg,
+                                          llm_grammar **out) {
     llm__gr_build b;
     int64_t fuel = LLM__GR_FUEL;
     if (!llm__grammar_new(&b, &fuel)) return b.failed;
@@ -23812,7 +24209,8 @@ LLM_API llm_result llm_matcher_token(llm_matcher *m, int32_t id) {
  * n_words words, of which those beyond the vocabulary become 0; none: it is only made, to be found later. kept: only one that was made. The
  * matcher stays where it is. Returns how many tokens the mask allows, -1 if the grammar gave up, or kept none; *can_end.
  * The only place where states are trimmed: between two tokens of this answer, with the lock held, no step of any answer is under way. */
-static int32_t llm__matcher_mask(llm_matcher *m, const int32_t *ids, int32_t n, uint32_t *words, size_t n_words, int kept, int *can_end) {
+static int32_t llm__matcher_mask(llm_matcher *m, const int32_t *ids, int32_t n, uint32_t *words, size_t n_words, int kept,
+                                       int *can_end) {
     llm_grammar *g = m->grammar;
     int64_t fuel = LLM__GR_FUEL;
     pthread_mutex_lock(&g->lock);
@@ -23900,10 +24298,10 @@ enum { LLM__STOPS_MAX = 256, LLM__STOP_BYTES_MAX = 1 << 16, LLM__CHOICES_MAX = 1
 /* Working memory of one thread that samples: taken when the engine opens, 12 bytes a token of the vocabulary. */
 typedef struct llm__scratch {
     const llm__kernels *kernels;
-    float *x;      /* (vocab) processed logits */
-    float *w;      /* (vocab) weights, then those of the candidates */
-    int32_t *id;   /* (vocab) ids of the candidates, ascending */
-    double *mass;  /* (2048) of llm__select */
+    float *x;          /* (vocab) processed logits */
+    float *w;          /* (vocab) weights, then those of the candidates */
+    int32_t *id;       /* (vocab) ids of the candidates, ascending */
+    double *mass;      /* (2048) of llm__select */
     uint32_t *allowed; /* (vocab + 31) / 32: what a grammar lets through */
 } llm__scratch;
 
@@ -23912,24 +24310,24 @@ typedef struct llm__scratch {
  * tokens, not the whole vocabulary. A recomputed sequence keeps its history: what was output stays output. */
 typedef struct llm__history {
     int32_t n;
-    uint32_t mask;      /* size of slot - 1; 0: no penalties, nothing is kept */
+    uint32_t mask;       /* size of slot - 1; 0: no penalties, nothing is kept */
     int32_t *id, *count; /* (n) count: in the output */
-    int32_t *slot;      /* (mask + 1) index + 1, 0 free */
+    int32_t *slot;       /* (mask + 1) index + 1, 0 free */
 } llm__history;
 
 /* Everything that changes logits before the choice, for one sequence at one step. */
 typedef struct llm__rules {
     const llm_sampling *s;
-    const int32_t *eos;          /* (n_eos) of the model */
+    const int32_t *eos; /* (n_eos) of the model */
     int32_t n_eos;
-    const int32_t *bad_ids;      /* token sequences that must not appear, one after the other */
-    const int32_t *bad_end;      /* (n_bad) end of each in bad_ids */
+    const int32_t *bad_ids; /* token sequences that must not appear, one after the other */
+    const int32_t *bad_end; /* (n_bad) end of each in bad_ids */
     int32_t n_bad;
     const llm__history *history; /* NULL: no penalties */
     const int32_t *output;       /* (n_output) generated so far */
     int32_t n_output;
-    int32_t also;                /* a token whose log-probability is wanted too */
-    const uint32_t *allowed;     /* one bit a token: what a grammar lets through; NULL: everything */
+    int32_t also;            /* a token whose log-probability is wanted too */
+    const uint32_t *allowed; /* one bit a token: what a grammar lets through; NULL: everything */
 } llm__rules;
 
 typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a device */
@@ -24170,8 +24568,8 @@ static void llm__rules_apply(const llm__rules *r, float *x, int32_t n) {
 
 /* The row after the rules: in place where they do nothing, else in k->x. k->w: exp((x - *max) * scale), *sum their sum. NULL: not
  * finite. Fills in c what needs no choice. */
-static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r, float scale, llm__scratch *k, llm__choice *c,
-                               float *max, double *sum) {
+static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r, float scale, llm__scratch *k, llm__choice *c, float *max,
+                               double *sum) {
     int bad, idle = llm__rules_idle(r);
     const float *x = row;
     memset(c, 0, sizeof *c);
@@ -24216,7 +24614,7 @@ static llm__choice llm__choose(const float *row, int32_t n, const llm__rules *r,
 /* The `most` likeliest next tokens for a beam search, best first: log-probabilities after the rules in `best`, raw ones in `raw`. The
  * choice's id is that of the first. */
 static llm__choice llm__candidates(const float *row, int32_t n, const llm__rules *r, int32_t most, llm__scratch *k,
-                                   llm_token_logprob *best, float *raw, int32_t *count) {
+                                         llm_token_logprob *best, float *raw, int32_t *count) {
     llm__choice c;
     float max;
     double sum;
@@ -24447,7 +24845,7 @@ typedef struct llm__kv {
     int32_t *bucket, *chain; /* (mask + 1) first page, (n_pages) next page of the same bucket; -1 ends */
     uint32_t mask;
     uint64_t secret[2];
-    uint64_t released;       /* counts pages that became available: who waits for pages looks here */
+    uint64_t released; /* counts pages that became available: who waits for pages looks here */
 } llm__kv;
 
 /* Every page is free and nothing is known. Its arrays are zeros, and go with the arena. */
@@ -24543,7 +24941,8 @@ static int32_t llm__kv_lookup(const llm__kv *kv, llm__kv_key key, const int32_t 
     int32_t page = kv->bucket[key.a & kv->mask];
     for (; page >= 0; page = kv->chain[page])
         if (kv->key[page].a == key.a && kv->key[page].b == key.b &&
-            !memcmp(kv->tokens + (int64_t)page * kv->page_tokens, tokens, (size_t)kv->page_tokens * sizeof *tokens)) return page;
+            !memcmp(kv->tokens + (int64_t)page * kv->page_tokens, tokens, (size_t)kv->page_tokens * sizeof *tokens))
+            return page;
     return -1;
 }
 
@@ -24614,15 +25013,15 @@ static void llm__kv_flush(llm__kv *kv) {
  * so drafting ends by itself, as it does for a sequence whose drafts are mostly wrong. Where a grammar allows one token only, it will be
  * kept: it is drafted without asking, and says nothing about the chance of others. */
 
-enum { LLM__JUMP_MAX = 8 };  /* tokens that a grammar drafts at once */
-#define LLM__CHANCE 0.5f     /* that a drafted token is kept, before anything is known */
+enum { LLM__JUMP_MAX = 8 }; /* tokens that a grammar drafts at once */
+#define LLM__CHANCE 0.5f    /* that a drafted token is kept, before anything is known */
 
 /* Seconds of a step as a straight line over its rows: means, variance and covariance of the latest steps that only
  * decoded, each new one with a weight of 1/64. */
 typedef struct llm__pace {
-    double weight;       /* of the next step: 1, 1/2, 1/3 ... 1/64; 0: none yet */
+    double weight;        /* of the next step: 1, 1/2, 1/3 ... 1/64; 0: none yet */
     double rows, seconds; /* means */
-    double rows2, both;  /* variance of the rows, covariance */
+    double rows2, both;   /* variance of the rows, covariance */
 } llm__pace;
 
 /* What a step is expected to give, and in which time, while rows are added to it. */
@@ -24630,7 +25029,7 @@ typedef struct llm__bargain {
     double tokens, seconds, row; /* row: what one more costs */
 } llm__bargain;
 
-#define LLM__MARGIN 1.25     /* how many times what a row costs must be expected of it */
+#define LLM__MARGIN 1.25 /* how many times what a row costs must be expected of it */
 
 /* A step that was held up by something else would bend the line: none counts for more than half above the mean of late. */
 static void llm__pace_note(llm__pace *p, double rows, double seconds) {
@@ -24754,14 +25153,15 @@ static int32_t llm__draft_lookup(const int32_t *ids, int32_t n, int32_t low, int
  * (llm__draft_kept). With lag 1 who drafts waits for each token, for the host must see whether the draft was right.
  *
  * Planning (llm__plan), computing (driver and backend) and applying the results (llm__apply) are separate. All bookkeeping is arrays and
- * lists made when things are opened or submitted, and of a backend few functions are called here, so tests/unit/engine/test_sim.c drives millions of
- * steps over one without a model. Everything here belongs to the one thread that steps; what pollers read too is written under the request's lock. */
+ * lists made when things are opened or submitted, and of a backend few functions are called here, so tests/unit/engine/test_sim.c drives
+ * millions of steps over one without a model. Everything here belongs to the one thread that steps; what pollers read too is written under
+ * the request's lock. */
 
 struct llm__seq;
 
 /* What a scheduler needs beside a backend. The backend's calls are ordered as on one stream: a copy after a step sees that step's pages. */
 typedef struct llm__driver {
-    llm_result (*forward)(llm_engine *e, const llm_step *step);  /* begins a step; all of it is copied */
+    llm_result (*forward)(llm_engine *e, const llm_step *step); /* begins a step; all of it is copied */
     /* Guesses up to n_draft tokens for each of n sequences, into its `draft`, and lowers n_draft to what it could; NULL: prompt lookup. */
     void (*draft)(llm_engine *e, struct llm__seq *const *seq, int32_t n);
     void (*rope_of)(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base);
@@ -24770,7 +25170,7 @@ typedef struct llm__driver {
 
 /* What a scheduler is made of: a driver, what it knows of the model, and limits. max_num_batched_tokens and max_out >= max_num_seqs. */
 typedef struct llm__engine_params {
-    llm_engine_config c;         /* as it was given, with defaults for zeros; its texts are the caller's, and gone when the engine is open */
+    llm_engine_config c; /* as it was given, with defaults for zeros; its texts are the caller's, and gone when the engine is open */
     llm__driver driver;
     const llm_model *model;      /* NULL: requests give ids and get ids */
     const llm__kernels *kernels; /* for rows of logits; NULL: the best of this CPU */
@@ -24778,11 +25178,11 @@ typedef struct llm__engine_params {
     int32_t n_eos, eos_id;       /* eos_id: the one written where early stop ends it, -1: none */
     int32_t hidden;              /* length of a hidden_row */
     int32_t vocab, n_pages, max_len, max_out;
-    int32_t n_swap;              /* pages of host memory; 0: preempted sequences are computed again */
-    int32_t lag;                 /* 0 or 1 */
-    int32_t n_draft;             /* tokens that may be drafted at once; 0: no speculation */
-    int32_t n_jump;              /* the same of those that a grammar drafts */
-    int32_t n_loras;             /* slots for adapters */
+    int32_t n_swap;  /* pages of host memory; 0: preempted sequences are computed again */
+    int32_t lag;     /* 0 or 1 */
+    int32_t n_draft; /* tokens that may be drafted at once; 0: no speculation */
+    int32_t n_jump;  /* the same of those that a grammar drafts */
+    int32_t n_loras; /* slots for adapters */
 } llm__engine_params;
 
 typedef struct llm__stop { /* a stop string as an automaton (Knuth, Morris, Pratt) */
@@ -24805,37 +25205,37 @@ typedef struct llm__seq {
     struct llm__seq *prev, *next; /* waiting list */
     llm__seq_state state;
     int32_t index;
-    int32_t *ids;                 /* (n_prompt + max_new) prompt, then output */
+    int32_t *ids; /* (n_prompt + max_new) prompt, then output */
     int32_t n_prompt, n_ids, max_new;
-    int32_t n_ahead;              /* tokens after ids that the device is drawing: 0 or 1 */
-    int32_t ahead_row;            /* the out row that draws the last of them */
-    int32_t n_fed;                /* tokens in steps handed over; >= n_computed */
-    int32_t n_computed;           /* tokens whose keys and values are in pages */
-    int32_t n_flight;             /* steps handed over and not applied that have rows of it */
-    int32_t n_chunk;              /* rows in the step being planned, without drafts */
-    int32_t *draft, n_draft;      /* (params.n_draft, n_jump) tokens guessed to follow ids; in the step planned, or in flight */
-    int32_t jumps, n_sure;        /* 1: they are the grammar's; the first so many must come */
-    float chance;                 /* that such a token is right */
-    int32_t n_guessed;            /* tokens whose keys and values of the draft model are in pages */
-    int32_t n_scored;             /* rows of the prompt before it have given what was wanted of them, see score_from */
+    int32_t n_ahead;         /* tokens after ids that the device is drawing: 0 or 1 */
+    int32_t ahead_row;       /* the out row that draws the last of them */
+    int32_t n_fed;           /* tokens in steps handed over; >= n_computed */
+    int32_t n_computed;      /* tokens whose keys and values are in pages */
+    int32_t n_flight;        /* steps handed over and not applied that have rows of it */
+    int32_t n_chunk;         /* rows in the step being planned, without drafts */
+    int32_t *draft, n_draft; /* (params.n_draft, n_jump) tokens guessed to follow ids; in the step planned, or in flight */
+    int32_t jumps, n_sure;   /* 1: they are the grammar's; the first so many must come */
+    float chance;            /* that such a token is right */
+    int32_t n_guessed;       /* tokens whose keys and values of the draft model are in pages */
+    int32_t n_scored;        /* rows of the prompt before it have given what was wanted of them, see score_from */
     int32_t *pages, n_pages;
-    int32_t *swap, n_swap;        /* host slots of its first pages while it waits */
-    int32_t n_swap_tokens;        /* tokens computed there */
-    int32_t n_published;          /* pages known to the prefix cache */
-    llm__kv_key key;              /* of the last of them */
-    uint64_t blocked;             /* kv.released + 1 when it last found no pages */
+    int32_t *swap, n_swap; /* host slots of its first pages while it waits */
+    int32_t n_swap_tokens; /* tokens computed there */
+    int32_t n_published;   /* pages known to the prefix cache */
+    llm__kv_key key;       /* of the last of them */
+    uint64_t blocked;      /* kv.released + 1 when it last found no pages */
     int32_t n_preempted;
     uint64_t seed;
     int32_t early_count;
     llm__history history;
     llm_detok *detok;
-    llm_matcher *matcher;         /* of the request's grammar; NULL: none */
+    llm_matcher *matcher; /* of the request's grammar; NULL: none */
     llm_text text;
-    size_t *shown;                /* (max_new) bytes of text that may be shown after each token */
-    int32_t *stop_state;          /* (n_stop) */
-    float *logprobs;              /* (max_new) or NULL */
-    llm_token_logprob *top;       /* (max_new, top_stride) or NULL */
-    int32_t *top_counts;          /* (max_new) */
+    size_t *shown;          /* (max_new) bytes of text that may be shown after each token */
+    int32_t *stop_state;    /* (n_stop) */
+    float *logprobs;        /* (max_new) or NULL */
+    llm_token_logprob *top; /* (max_new, top_stride) or NULL */
+    int32_t *top_counts;    /* (max_new) */
     double cum_logprob;
     llm_finish finish;
     const char *stop_reason;
@@ -24854,15 +25254,15 @@ typedef struct llm__seq {
  * is marked atomic, and what lies under `mutex`, others read. */
 struct llm_request {
     llm_engine *engine;
-    llm_request *prev, *next;     /* all that are not done */
+    llm_request *prev, *next; /* all that are not done */
     llm_request *news_next;
     llm_request *inbox_next;
-    int in_news, told, fresh;     /* told: its end; fresh: counts against max_queue */
-    int refs, cancelled, freed;   /* atomic */
-    int32_t n_flight;             /* of its sequences together */
-    llm_sampling s;               /* resolved; points into the arena */
+    int in_news, told, fresh;   /* told: its end; fresh: counts against max_queue */
+    int refs, cancelled, freed; /* atomic */
+    int32_t n_flight;           /* of its sequences together */
+    llm_sampling s;             /* resolved; points into the arena */
     llm__arena arena;
-    llm__stop *stop;              /* (s.n_stop) */
+    llm__stop *stop; /* (s.n_stop) */
     int32_t *bad_ids, *bad_end, n_bad;
     int32_t priority, score_only;
     uint64_t arrival;
@@ -24870,48 +25270,48 @@ struct llm_request {
     llm__kv_key root;
     int32_t rope;
     float rope_base;
-    int32_t lora;                 /* slot of its adapter, which it holds; -1: none */
-    llm__seq *seq;                /* (n_seqs) */
-    llm__seq **answer;            /* (n_seqs) the same in the order of the answers, when all have ended */
+    int32_t lora;      /* slot of its adapter, which it holds; -1: none */
+    llm__seq *seq;     /* (n_seqs) */
+    llm__seq **answer; /* (n_seqs) the same in the order of the answers, when all have ended */
     int32_t n_seqs, n_done;
     int32_t top_stride, prompt_stride;
-    float *prompt_logprobs;       /* (n_prompt) or NULL */
+    float *prompt_logprobs;        /* (n_prompt) or NULL */
     llm_token_logprob *prompt_top; /* (n_prompt, prompt_stride) */
-    int32_t *prompt_counts;       /* (n_prompt) */
+    int32_t *prompt_counts;        /* (n_prompt) */
     llm_pooling pooling;
-    double *pooled;               /* (hidden) sum so far, or NULL */
-    float *embedding;             /* (hidden) behind it */
+    double *pooled;                /* (hidden) sum so far, or NULL */
+    float *embedding;              /* (hidden) behind it */
     int32_t score_from, score_end; /* rows of the prompt whose results are wanted one by one: to score the next token, or to pool */
     llm_request_metrics metrics;
     char *id;
     char error[256];
     void (*on_news)(void *user, llm_request *request);
     void *user;
-    pthread_mutex_t mutex;        /* outputs, against pollers */
-    llm_text piece;               /* text of the event polled last */
+    pthread_mutex_t mutex; /* outputs, against pollers */
+    llm_text piece;        /* text of the event polled last */
 };
 
 typedef struct llm__entry { /* a sequence in a step */
     llm__seq *seq;
-    int32_t end;                 /* tokens computed after it */
-    int32_t out_row;             /* of its last row; -1: not wanted */
+    int32_t end;     /* tokens computed after it */
+    int32_t out_row; /* of its last row; -1: not wanted */
 } llm__entry;
 
 typedef struct llm__job { /* one row of logits to be used */
     llm__seq *seq;
     int32_t out_row;
-    int32_t scored;  /* the prompt position whose token is to be scored; -1: choose the next token */
-    int32_t drawn;   /* the device has chosen it */
-    int32_t n_kept;  /* drafted tokens that were chosen; out_row has moved on as far */
+    int32_t scored; /* the prompt position whose token is to be scored; -1: choose the next token */
+    int32_t drawn;  /* the device has chosen it */
+    int32_t n_kept; /* drafted tokens that were chosen; out_row has moved on as far */
     llm__choice choice;
 } llm__job;
 
 typedef struct llm__flight { /* a step: planned, then in flight until it is applied */
-    llm__entry *entry;           /* (max_seqs) */
-    llm__job *jobs;              /* (max_out + max_seqs) */
+    llm__entry *entry;       /* (max_seqs) */
+    llm__job *jobs;          /* (max_out + max_seqs) */
     int32_t n, n_rows, n_out, n_jobs;
     int32_t n_prompt_rows;
-    int32_t pools;               /* a job reads hidden states */
+    int32_t pools; /* a job reads hidden states */
     double begin;
 } llm__flight;
 
@@ -24919,24 +25319,24 @@ enum { LLM__LORA_ASIDE = 256 }; /* names that are kept of adapters that had to m
 
 /* A slot for an adapter; behind the slots, adapters that were set aside. All under the engine's mutex. */
 typedef struct llm__lora {
-    char *name, *path;           /* name: by which it is found, or is to be found when it is loaded; NULL: by none */
-    int32_t refs;                /* requests that use it, and one while it can be found, is loaded or emptied; 0: the slot is free */
-    int32_t listed;              /* it can be found */
-    uint64_t used;               /* when a request has named it last: counts those */
-    uint64_t id;                 /* counts loadings: the order, and part of keys of the prefix cache */
-    uint64_t content;            /* hash of its files */
+    char *name, *path;            /* name: by which it is found, or is to be found when it is loaded; NULL: by none */
+    int32_t refs;                 /* requests that use it, and one while it can be found, is loaded or emptied; 0: the slot is free */
+    int32_t listed;               /* it can be found */
+    uint64_t used;                /* when a request has named it last: counts those */
+    uint64_t id;                  /* counts loadings: the order, and part of keys of the prefix cache */
+    uint64_t content;             /* hash of its files */
     int32_t n_running, n_waiting; /* sequences with it, after the latest step */
 } llm__lora;
 
 /* A model that guesses for another one: see >>engine. */
 typedef struct llm__drafter {
-    llm_model *model;            /* opened by the engine */
-    llm__net *net;               /* NULL: none */
-    int32_t eagle;               /* 1: it is the model's EAGLE head */
-    int32_t max_len;             /* tokens that it can read */
-    llm__job *job;               /* (max_seqs) tokens to be chosen in a pass */
+    llm_model *model; /* opened by the engine */
+    llm__net *net;    /* NULL: none */
+    int32_t eagle;    /* 1: it is the model's EAGLE head */
+    int32_t max_len;  /* tokens that it can read */
+    llm__job *job;    /* (max_seqs) tokens to be chosen in a pass */
     int32_t n_jobs;
-    double seconds;              /* that a pass of one row a sequence takes, of late */
+    double seconds; /* that a pass of one row a sequence takes, of late */
 } llm__drafter;
 
 /* A scheduler, and what it computes with. net is there only in an engine that llm_engine_open has made. */
@@ -24946,57 +25346,57 @@ struct llm_engine {
     llm_backend_ctx *ctx;
     llm__net *net;
     llm__drafter draft;
-    llm__arena arena;            /* all arrays */
-    uint8_t *swap_memory;        /* (n_swap, ranks, page bytes) */
-    int64_t page_bytes;          /* of one rank */
+    llm__arena arena;     /* all arrays */
+    uint8_t *swap_memory; /* (n_swap, ranks, page bytes) */
+    int64_t page_bytes;   /* of one rank */
     int32_t n_ranks;
     char describe[160];
-    int32_t max_pages;           /* of one sequence */
+    int32_t max_pages; /* of one sequence */
     llm__kv kv;
-    llm__scratch *scratch;       /* (n_workers) */
+    llm__scratch *scratch; /* (n_workers) */
     /* scheduling, all of the stepping thread */
-    llm_request *live;           /* requests that are not done */
+    llm_request *live; /* requests that are not done */
     llm_request *news;
     llm__seq *first_waiting, *last_waiting;
-    llm__seq **running;          /* (max_seqs) in order */
+    llm__seq **running; /* (max_seqs) in order */
     int32_t n_running, n_waiting;
     int32_t *swap_free, n_swap_free; /* stack of host slots */
     llm_engine_stats count;
-    double now;                  /* when this step began */
-    double next_deadline;        /* 0: none */
-    double prompt_seconds;       /* what the last step with rows of a prompt took */
-    int32_t since_admission;     /* steps */
-    llm__pace pace;              /* what rows cost */
-    llm__seq **drafting;         /* (max_seqs) who gets a draft in the step being planned */
-    llm__flight flight[2];       /* ring: in flight from oldest_flight on, the one behind them is planned */
+    double now;              /* when this step began */
+    double next_deadline;    /* 0: none */
+    double prompt_seconds;   /* what the last step with rows of a prompt took */
+    int32_t since_admission; /* steps */
+    llm__pace pace;          /* what rows cost */
+    llm__seq **drafting;     /* (max_seqs) who gets a draft in the step being planned */
+    llm__flight flight[2];   /* ring: in flight from oldest_flight on, the one behind them is planned */
     int32_t oldest_flight, n_flight;
-    llm__flight *applied;        /* whose jobs are run */
-    int next_job;                /* atomic */
+    llm__flight *applied;                                  /* whose jobs are run */
+    int next_job;                                          /* atomic */
     int32_t *tokens, *positions, *seq_of_row, *token_from; /* (max_rows) */
-    int32_t *seq_begin, *seq_len, *seq_rope;  /* (max_seqs + 1) */
-    float *seq_base;             /* (max_seqs) */
-    int32_t *pages;              /* (max_seqs, max_pages) */
-    int32_t *out_rows;           /* (max_out) */
-    llm_draw *draws;             /* (max_out) */
-    uint32_t *masks;             /* (max_out, (vocab + 31) / 32) of draws */
-    int32_t *raw_prompt;         /* (max_seqs) of llm_forward */
-    int32_t *seq_lora;           /* (max_seqs) */
-    int32_t own_lora;            /* slot of the adapter of requests that name none; -1: none */
+    int32_t *seq_begin, *seq_len, *seq_rope;               /* (max_seqs + 1) */
+    float *seq_base;                                       /* (max_seqs) */
+    int32_t *pages;                                        /* (max_seqs, max_pages) */
+    int32_t *out_rows;                                     /* (max_out) */
+    llm_draw *draws;                                       /* (max_out) */
+    uint32_t *masks;                                       /* (max_out, (vocab + 31) / 32) of draws */
+    int32_t *raw_prompt;                                   /* (max_seqs) of llm_forward */
+    int32_t *seq_lora;                                     /* (max_seqs) */
+    int32_t own_lora;                                      /* slot of the adapter of requests that name none; -1: none */
     /* shared with other threads, under mutex */
     pthread_mutex_t mutex;
-    llm__lora *lora;             /* (n_loras + LLM__LORA_ASIDE) */
+    llm__lora *lora; /* (n_loras + LLM__LORA_ASIDE) */
     uint64_t n_loaded, n_lora_uses;
-    pthread_mutex_t lora_turn;   /* held while one that was set aside is read again */
-    uint64_t next_turn, turn;    /* numbers: the next to be drawn, and whose turn it is; see llm__turn_take */
+    pthread_mutex_t lora_turn; /* held while one that was set aside is read again */
+    uint64_t next_turn, turn;  /* numbers: the next to be drawn, and whose turn it is; see llm__turn_take */
     pthread_cond_t turns;
-    llm_kv_type kv_type;         /* of the pages; on a device AUTO stays: its backend knows */
+    llm_kv_type kv_type; /* of the pages; on a device AUTO stays: its backend knows */
     pthread_cond_t arrived;
     llm_request *inbox_first, *inbox_last;
     int32_t n_fresh;
     uint64_t n_arrived;
-    int some_cancelled;          /* since the inbox was taken last */
-    llm_engine_stats stats;      /* a copy of count, made after each step */
-    pthread_mutex_t news_mutex;  /* recursive: held while callbacks run */
+    int some_cancelled;         /* since the inbox was taken last */
+    llm_engine_stats stats;     /* a copy of count, made after each step */
+    pthread_mutex_t news_mutex; /* recursive: held while callbacks run */
 };
 
 /* How often a sequence gives way: enough for the latest to make room, not so often that it starves. */
@@ -25504,8 +25904,8 @@ static void llm__step_seq(llm_engine *e, int32_t i, const llm__seq *s, int32_t r
     memcpy(e->pages + (int64_t)i * e->max_pages, s->pages, (size_t)llm__pages_of(e, n) * sizeof *s->pages);
 }
 
-/* The rows of entry i, drafts behind its tokens, in the step's arrays from row `row` on, and the jobs for those whose logits are wanted. From
- * here on its tokens count as fed. Returns the next row. */
+/* The rows of entry i, drafts behind its tokens, in the step's arrays from row `row` on, and the jobs for those whose logits are wanted.
+ * From here on its tokens count as fed. Returns the next row. */
 static int32_t llm__fill_entry(llm_engine *e, llm__flight *f, int32_t i, int32_t row, int32_t *n_out) {
     llm__entry *p = &f->entry[i];
     llm__seq *s = p->seq;
@@ -25904,8 +26304,8 @@ LLM__COLD_BEGIN
  * best `width` others live on. Answers are ranked by score = sum of log-probabilities / length^length_penalty, where the length counts
  * the prompt, but no EOS at the end. The search ends when nothing lives, or the pool is full and no beam can get into it any more: at
  * once with early_stopping 1, by the beam's present length with 0, by the longest possible answer with 2 ("never"). The request has 4
- * times as many sequences: beams, pool and children take free ones of them and leave them again. Beams are ordinary sequences for the scheduler:
- * they may run in different steps, wait, and give way. */
+ * times as many sequences: beams, pool and children take free ones of them and leave them again. Beams are ordinary sequences for the
+ * scheduler: they may run in different steps, wait, and give way. */
 
 /* Score of a sum of log-probabilities at a length. */
 static double llm__beam_score(const llm_request *r, double sum, int32_t length) {
@@ -26270,7 +26670,8 @@ static llm_result llm__engine_init(llm_engine *e) {
     e->lora = (llm__lora *)llm__arena_get(&e->arena, ((size_t)p->n_loras + LLM__LORA_ASIDE) * sizeof *e->lora);
     if (!e->lora) return llm__nomem();
     e->max_pages = (int32_t)(((int64_t)p->max_len + p->c.block_size - 1) / p->c.block_size);
-    if (!llm__engine_arrays(e) || llm__kv_open(&e->kv, p->n_pages, p->c.block_size, p->c.disable_prefix_caching, &e->arena)) return llm__nomem();
+    if (!llm__engine_arrays(e) || llm__kv_open(&e->kv, p->n_pages, p->c.block_size, p->c.disable_prefix_caching, &e->arena))
+        return llm__nomem();
     e->count.total_blocks = e->count.free_blocks = p->n_pages;
     e->count.block_size = p->c.block_size;
     e->count.max_model_len = p->max_len;
@@ -26326,8 +26727,8 @@ static llm__driver llm__model_driver(void) {
  * >>eagle   EAGLE heads.
  * ============================================================================
  * EAGLE (Li et al. 2024) guesses with one more layer of the model's kind. What the model has worked out about a text so far is in its last
- * hidden state f, from which it chooses the next token; so the head reads f as well as the token, and what it writes is a guess at the f after
- * it. Embedding and output layer are the model's own (D = hidden size, t a token, i a position):
+ * hidden state f, from which it chooses the next token; so the head reads f as well as the token, and what it writes is a guess at the f
+ * after it. Embedding and output layer are the model's own (D = hidden size, t a token, i a position):
  *
  *     x[i] = fc (embedding(t[i]), f[i - 1])       fc: (D, 2 D) with or without bias; x[0] = 0, as vLLM has it
  *     f'[i] = layer(x[i])                         attends to x[0 .. i]; no norm before it and none behind it, unless the files have some
@@ -26341,9 +26742,9 @@ static llm__driver llm__model_driver(void) {
  *     pass 1   draft[0]        f'[39]          -> f'[40], draft[1]
  *     check    39 draft[0 ..]                  -> f[39], f[40] ...      what was kept of the draft is read again then, with the true f
  *
- * EAGLE-2 checks a tree of guesses; here, as in vLLM, a head of either guesses a chain. Layouts of its folder: SafeAILab's config.json is that
- * of a llama with one layer, tensors are fc.weight, layers.0.*, and perhaps an embedding; vLLM's has model_type "eagle", the layer's config
- * as the object "model", and tensors with model. before them, lm_head.weight too. */
+ * EAGLE-2 checks a tree of guesses; here, as in vLLM, a head of either guesses a chain. Layouts of its folder: SafeAILab's config.json is
+ * that of a llama with one layer, tensors are fc.weight, layers.0.*, and perhaps an embedding; vLLM's has model_type "eagle", the layer's
+ * config as the object "model", and tensors with model. before them, lm_head.weight too. */
 
 /* 1 if a folder is an EAGLE head: its config says so, or it has an fc. */
 static int llm__eagle_is(const llm__source *s) {
@@ -26366,8 +26767,8 @@ static llm_result llm__eagle_read(llm_model *m, const llm_model *model, int lab)
     if (strstr(a->class_name, "agle3") || strstr(a->class_name, "EAGLE3") || llm__tensors_find(&m->source.tensors, "d2t"))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: an EAGLE-3 head: heads of EAGLE and EAGLE-2 are supported", m->path);
     if (a->n_layers != 1 || a->hidden != own->hidden)
-        return llm__error(LLM_ERR_ARG, "%s: an EAGLE head of %d layers and hidden size %d: 1 and the model's %d expected", m->path, a->n_layers,
-                          a->hidden, own->hidden);
+        return llm__error(LLM_ERR_ARG, "%s: an EAGLE head of %d layers and hidden size %d: 1 and the model's %d expected", m->path,
+                          a->n_layers, a->hidden, own->hidden);
     if (a->flags & (LLM__PARALLEL | LLM__LEARNED | LLM__ALIBI))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: an EAGLE head of the kind %s is not supported", m->path, a->name);
     a->eagle = LLM__EAGLE;
@@ -26434,8 +26835,8 @@ static llm_result llm__eagle_write(const char *folder, const char *name, const l
     return r;
 }
 
-/* Names are put behind "model." but for fc's and the output layer's; the config becomes an object of a new one. Both files are made whole in
- * memory or mapped before anything is written. */
+/* Names are put behind "model." but for fc's and the output layer's; the config becomes an object of a new one. Both files are made whole
+ * in memory or mapped before anything is written. */
 LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, const char *base, const char *base_file, const char *to) {
     LLM__SCOPED(llm__source_close) llm__source from = LLM__ZERO, model = LLM__ZERO;
     LLM__SCOPED(llm__file_close) llm__file old = LLM__ZERO;
@@ -26446,7 +26847,8 @@ LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, co
     if (!r && !from.config) r = llm__folder_lacks(head, "config.json");
     if (!r) fc = llm__tensors_find(&from.tensors, "fc.weight");
     if (!r && (!fc || llm_json_find(from.config, 0, "model") >= 0))
-        r = llm__error(LLM_ERR_FORMAT, "%s: %s", head, fc ? "it is in vLLM's layout already" : "no EAGLE head, tensor fc.weight is missing");
+        r = llm__error(LLM_ERR_FORMAT, "%s: %s", head,
+                       fc ? "it is in vLLM's layout already" : "no EAGLE head, tensor fc.weight is missing");
     if (!r && base) r = llm__eagle_files(&model, base, base_file);
     if (!r && base && !(output = llm__tensors_find(&model.tensors, "lm_head.weight")) && /* tied */
         !(output = llm__tensors_find(&model.tensors, "model.embed_tokens.weight")))
@@ -26467,7 +26869,8 @@ LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, co
     while (!header.failed && header.len % 8) llm_text_str(&header, " ");
     for (int i = 0; i < 8 && !header.failed; i++) header.data[i] = (char)((uint64_t)(header.len - 8) >> 8 * i);
     const char *bias = llm__tensors_find(&from.tensors, "fc.bias") ? "true" : "false";
-    llm_text_format(&config, "{'architectures': ['EAGLEModel'], 'model_type': 'eagle', 'bias': %s, 'eagle_fc_bias': %s, 'model': ", bias, bias);
+    llm_text_format(&config, "{'architectures': ['EAGLEModel'], 'model_type': 'eagle', 'bias': %s, 'eagle_fc_bias': %s, 'model': ", bias,
+                    bias);
     llm_text_add(&config, (const char *)old.data, old.size);
     llm_text_str(&config, "}\n");
     if (!r && (header.failed || config.failed || own.failed)) r = llm__nomem();
@@ -26559,7 +26962,8 @@ static void llm__drive_draft(llm_engine *e, llm__seq *const *seq, int32_t n) {
     int32_t size = e->kv.page_tokens;
     for (int32_t pass = 0; pass < e->p.n_draft && llm__guess_pass(e, seq, n, pass); pass++)
         for (int32_t i = 0; i < n && !pass; i++)
-            for (int32_t k = seq[i]->n_guessed / size - 1; k >= 0 && !e->kv.drafted[seq[i]->pages[k]]; k--) e->kv.drafted[seq[i]->pages[k]] = 1;
+            for (int32_t k = seq[i]->n_guessed / size - 1; k >= 0 && !e->kv.drafted[seq[i]->pages[k]]; k--)
+                e->kv.drafted[seq[i]->pages[k]] = 1;
 }
 
 /* The draft model's tokens must be the model's: the same bytes for each id that both have. */
@@ -26572,8 +26976,9 @@ static llm_result llm__drafter_tokens(const llm_engine *e, const char *path) {
         llm_token_bytes(e->draft.model, id, &b);
         if (a.failed || b.failed) return llm__nomem();
         if (a.len != b.len || (a.len && memcmp(a.data, b.data, a.len)))
-            return llm__error(LLM_ERR_ARG, "speculative_model: %.200s: token %d is another one than the model's, the same tokenizer was expected",
-                              path, (int)id);
+            return llm__error(LLM_ERR_ARG,
+                              "speculative_model: %.200s: token %d is another one than the model's, the same tokenizer was expected", path,
+                              (int)id);
     }
     return LLM_OK;
 }
@@ -26591,7 +26996,8 @@ static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, l
     if (!r && !e->draft.eagle) r = llm__drafter_tokens(e, path);
     if (!r && e->draft.eagle && !e->backend->state)
         r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: backend %s keeps no hidden states for an EAGLE head", e->backend->name);
-    if (!r && e->draft.eagle && c->pipeline_parallel_size > 1) r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: an EAGLE head of a pipeline's model");
+    if (!r && e->draft.eagle && c->pipeline_parallel_size > 1)
+        r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: an EAGLE head of a pipeline's model");
     if (r) return r;
     n.model = e->draft.model;
     n.n_loras = 0;
@@ -26609,7 +27015,8 @@ static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, l
  * >>engine_open   Opening an engine.
  * ============================================================================ */
 
-/* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have them. */
+/* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have them.
+ * */
 static llm_kv_layer llm__kept_layer(int32_t hidden) {
     llm_kv_layer kept = {1, 1, LLM__MIN(hidden, 128)};
     while (hidden % kept.v_head_dim) kept.v_head_dim--;
@@ -26621,8 +27028,9 @@ static llm_kv_layer llm__kept_layer(int32_t hidden) {
 static llm_result llm__backend_check(const llm_backend *b, const char *who) {
     int abi = b ? (int)b->abi : 0, size = b ? (int)b->struct_size : 0, own = (int)sizeof *b;
     if (abi == LLM_BACKEND_ABI && size == own) return LLM_OK;
-    return llm__error(LLM_ERR_UNSUPPORTED, "%s: backend interface %d of %d bytes, this program needs %d of %d: build both from the same source",
-                      who, abi, size, LLM_BACKEND_ABI, own);
+    return llm__error(LLM_ERR_UNSUPPORTED,
+                      "%s: backend interface %d of %d bytes, this program needs %d of %d: build both from the same source", who, abi, size,
+                      LLM_BACKEND_ABI, own);
 }
 
 /* The library exports one function that returns its table. It stays loaded for good: a backend in use cannot be taken away. */
@@ -26690,8 +27098,9 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
     if (!r) r = llm__check_number("ngram_prompt_lookup_max", c->ngram_prompt_lookup_max, 0, 1024, "in [1, 1024]");
     if (!c->ngram_prompt_lookup_max) c->ngram_prompt_lookup_max = LLM__MAX(16, c->ngram_prompt_lookup_min);
     if (!c->ngram_prompt_lookup_min) c->ngram_prompt_lookup_min = LLM__MIN(3, c->ngram_prompt_lookup_max);
-    if (!r) r = llm__check_number("ngram_prompt_lookup_min", c->ngram_prompt_lookup_min, 1, c->ngram_prompt_lookup_max,
-                                 "at least 1 and at most ngram_prompt_lookup_max");
+    if (!r)
+        r = llm__check_number("ngram_prompt_lookup_min", c->ngram_prompt_lookup_min, 1, c->ngram_prompt_lookup_max,
+                              "at least 1 and at most ngram_prompt_lookup_max");
     if (!r) r = llm__check_number("max_loras", c->max_loras, 0, 4096, "in [0, 4096]");
     if (!r) r = llm__check_number("max_lora_rank", c->max_lora_rank, 0, 4096, "in [0, 4096]");
     if (!r) r = llm__check_number("max_cpu_loras", c->max_cpu_loras, 0, 4096, "in [0, 4096]");
@@ -26722,8 +27131,10 @@ static llm_result llm__engine_pages(llm_engine *e, const llm_engine_config *c, c
         memory = e->backend->kv_memory(e->ctx) * e->n_ranks;
         if (!c->kv_cache_memory_bytes || given > memory) given = memory;
         if (given < page_bytes && !c->num_gpu_blocks) /* as vLLM says it */
-            return llm__error(LLM_ERR_NOMEM, "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine (%g).",
-                              (double)c->gpu_memory_utilization);
+            return llm__error(
+                LLM_ERR_NOMEM,
+                "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine (%g).",
+                (double)c->gpu_memory_utilization);
     }
     if (c->num_gpu_blocks) given = c->num_gpu_blocks * page_bytes;
     if (page_bytes > 0) n = LLM__MIN(n, given / page_bytes);
@@ -26924,9 +27335,11 @@ static int32_t llm__lora_room(llm_engine *e) {
     while (slot < n && e->lora[slot].refs) slot++;
     if (slot < n) return slot;
     for (int32_t i = 0; i < n; i++)
-        if (i != e->own_lora && e->lora[i].listed && e->lora[i].refs == 1 && (oldest == n || e->lora[i].used < e->lora[oldest].used)) oldest = i;
+        if (i != e->own_lora && e->lora[i].listed && e->lora[i].refs == 1 && (oldest == n || e->lora[i].used < e->lora[oldest].used))
+            oldest = i;
     if (oldest == n) return n;
-    for (int32_t i = n; i < n + LLM__LORA_ASIDE; i++) /* a free place has used 0; where there is none, the name used longest ago is forgotten */
+    for (int32_t i = n; i < n + LLM__LORA_ASIDE;
+         i++) /* a free place has used 0; where there is none, the name used longest ago is forgotten */
         if (e->lora[i].used < e->lora[aside].used) aside = i;
     llm__lora_forget(&e->lora[aside]);
     e->lora[aside] = e->lora[oldest];
@@ -26945,8 +27358,8 @@ static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *p
         return llm__error(LLM_ERR_ARG, "The lora adapter '%.200s' has already been loaded.", name);
     *slot = llm__lora_room(e);
     if (*slot == e->p.n_loras) /* who only wants to use it may come again */
-        return llm__error(again ? LLM_ERR_BUSY : LLM_ERR_LIMIT, "adapter \"%.200s\": %d others are in use, max_cpu_loras allows no more", name,
-                          (int)e->p.n_loras);
+        return llm__error(again ? LLM_ERR_BUSY : LLM_ERR_LIMIT, "adapter \"%.200s\": %d others are in use, max_cpu_loras allows no more",
+                          name, (int)e->p.n_loras);
     e->lora[*slot].refs = 1;
     e->lora[*slot].name = own_name;
     e->lora[*slot].path = own_path;
@@ -26954,7 +27367,8 @@ static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *p
     return LLM_OK;
 }
 
-/* What has been read can be found from now on. again: if it is still set aside, and nobody unloaded it meanwhile; the caller holds it too. */
+/* What has been read can be found from now on. again: if it is still set aside, and nobody unloaded it meanwhile; the caller holds it too.
+ * */
 static llm_result llm__lora_list(llm_engine *e, const char *name, uint64_t content, int again, int32_t slot) {
     LLM__LOCKED(&e->mutex);
     int32_t aside = again ? llm__lora_find(e, llm__lit(name), 1) : -1;
@@ -27088,8 +27502,8 @@ static void llm__turn_give(llm_engine *e) {
 /* ============================================================================
  * >>stepping   Stepping.
  * ============================================================================
- * At most two steps are known at a time: one in flight, one being planned. They lie in a ring of two; the oldest is applied first, so results
- * come in order. A step that fails takes its requests with it and nothing else. */
+ * At most two steps are known at a time: one in flight, one being planned. They lie in a ring of two; the oldest is applied first, so
+ * results come in order. A step that fails takes its requests with it and nothing else. */
 
 /* Fails the requests of a step that the device refused or broke off. Others, and the engine, go on: their pages were not
  * written, for a step writes only pages of its own sequences. */
@@ -27236,9 +27650,9 @@ LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
 /* ============================================================================
  * >>request   A request from submission to its queue.
  * ============================================================================
- * Two kinds: the request itself with its arena (copies of what the caller gave, stop strings, bad words, scores of the prompt, the arrays of
- * its sequences), and what must grow (the text). The sizes follow from the config, so a request that cannot be held is refused at once and
- * never fails later. */
+ * Two kinds: the request itself with its arena (copies of what the caller gave, stop strings, bad words, scores of the prompt, the arrays
+ * of its sequences), and what must grow (the text). The sizes follow from the config, so a request that cannot be held is refused at once
+ * and never fails later. */
 
 /* What a sequence has beside the request's arena. Its pages went back when it ended. */
 static void llm__seq_destroy(llm__seq *s) {
@@ -27723,7 +28137,8 @@ LLM_API llm_result llm_forward(llm_engine *e, int32_t seq, int32_t position, con
     if (!r && !position) e->raw_prompt[seq] = n;
     for (int32_t done = 0; done < n && !r;) {
         int32_t silent = n - n_logits - done; /* tokens still before those whose logits are wanted */
-        int32_t count = LLM__MIN(silent > 0 ? silent : LLM__MIN(n - done, e->p.max_out), e->p.c.max_num_batched_tokens), at = position + done;
+        int32_t count = LLM__MIN(silent > 0 ? silent : LLM__MIN(n - done, e->p.max_out), e->p.c.max_num_batched_tokens),
+                at = position + done;
         r = llm__raw_step(e, 1, &seq, &at, &count, ids + done, silent > 0 ? 0 : count,
                           silent > 0 ? NULL : logits - (int64_t)silent * e->p.vocab);
         done += count;
@@ -27844,8 +28259,8 @@ static llm_result llm__context_write(llm_engine *e, FILE *f, const char *path, c
 /* Walks the chain of keys as a new request with these tokens would (>>kv): the key of a page is made of the one before and its own tokens,
  * under a root of adapter, RoPE variant and salt. Each page found is pinned, the first that is missing ends the walk. Then one page at a
  * time goes to a file with a random ending, which takes its name at the end; two that save the same name each write their own. */
-LLM_API llm_result llm_context_save(llm_engine *e, const char *path, const int32_t *ids, size_t n, const char *lora,
-                                    const char *cache_salt, int64_t *kept) {
+LLM_API llm_result llm_context_save(llm_engine *e, const char *path, const int32_t *ids, size_t n, const char *lora, const char *cache_salt,
+                                    int64_t *kept) {
     uint64_t most = (uint64_t)n / (uint64_t)e->kv.page_tokens, random;
     int32_t slot, n_pages = 0, variant, size = e->kv.page_tokens;
     float base;
@@ -27882,8 +28297,8 @@ LLM_API llm_result llm_context_save(llm_engine *e, const char *path, const int32
  * used. LLM_ERR_FORMAT: it is no such file, or damaged; LLM_ERR_ARG: kept by another engine, and the sentence says what differs;
  * LLM_ERR_LIMIT: more pages than the cache has at all. */
 static llm_result llm__context_check(const llm_engine *e, const char *path, const llm__file *f, const llm__context *here, llm__context *c) {
-    static const char *const names[] = {"version of the format", "device", "model", "dtype", "KV type", "number of ranks", "page size",
-                                        "size of pages", "adapter"};
+    static const char *const names[] = {"version of the format", "device",    "model",         "dtype",  "KV type",
+                                        "number of ranks",       "page size", "size of pages", "adapter"};
     static const char *const dtypes[] = {"auto", "float32", "bfloat16", "float16", "unknown"};
     static const char *const kv_types[] = {"auto", "float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "int8", "int4", "unknown"};
     int ok = 1;
@@ -28068,7 +28483,8 @@ static llm_result llm__option_word(const char *words, const char *shown, const c
     LLM__SCOPED(llm_text_free) llm_text list = LLM__ZERO;
     if (llm__alias_among(words, llm__lit(value), &number)) return memcpy(to, &number, sizeof number), LLM_OK;
     llm__option_words(shown, &list);
-    return llm__error(LLM_ERR_ARG, "%s: %.40s, %s%s was expected", said, value, strchr(shown, '|') ? "one of " : "", list.data ? list.data : "");
+    return llm__error(LLM_ERR_ARG, "%s: %.40s, %s%s was expected", said, value, strchr(shown, '|') ? "one of " : "",
+                      list.data ? list.data : "");
 }
 
 /* Stores a value of any kind at its place. Texts are not copied: they live as long as argv, the environment, or o->owned. */
@@ -28077,7 +28493,9 @@ static llm_result llm__option_store(const llm_option *p, const char *said, const
     if (p->words && !strcmp(p->words, "TEXT") && llm__utf8_valid(value, n) < n)
         return llm__error(LLM_ERR_ARG, "%s: not UTF-8, UTF-8 text was expected", said);
     switch (p->kind) {
-    case LLM_OPTION_INT: case LLM_OPTION_INT64: case LLM_OPTION_FLOAT: return llm__option_number(p, said, value, to);
+    case LLM_OPTION_INT:
+    case LLM_OPTION_INT64:
+    case LLM_OPTION_FLOAT: return llm__option_number(p, said, value, to);
     case LLM_OPTION_BOOL: return llm__option_word("true=1|1=1|on=1|yes=1|false|0|off|no", "true or false", said, value, to);
     case LLM_OPTION_LIST:
         if (p->high > 0 && ((llm_option_list *)(void *)to)->n >= p->high)
@@ -28200,8 +28618,13 @@ LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int obj
     static const struct {
         llm_json_type type;
         const char *wanted;
-    } strict[] = {{LLM_JSON_STRING, "a text"}, {LLM_JSON_NUMBER, "a whole number"}, {LLM_JSON_NUMBER, "a whole number"}, {LLM_JSON_NUMBER, "a number"},
-                  {LLM_JSON_BOOL, "true or false"}, {LLM_JSON_STRING, "a text"}, {LLM_JSON_STRING, "a text or a list of texts"}};
+    } strict[] = {{LLM_JSON_STRING, "a text"},
+                  {LLM_JSON_NUMBER, "a whole number"},
+                  {LLM_JSON_NUMBER, "a whole number"},
+                  {LLM_JSON_NUMBER, "a number"},
+                  {LLM_JSON_BOOL, "true or false"},
+                  {LLM_JSON_STRING, "a text"},
+                  {LLM_JSON_STRING, "a text or a list of texts"}};
     llm_result r = LLM_OK;
     for (int v = llm_json_first(doc, object); v >= 0 && !r; v = llm_json_next(doc, v)) {
         size_t n;
@@ -28222,8 +28645,8 @@ LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int obj
 
 /* A whole reader for JSON text (NULL: none) that is an option itself: its members go to `target`, and texts in there live until
  * llm_options_free. who: the option's name. given: (n). */
-static llm_result llm__options_inner(llm_options *o, const llm_option *table, int32_t n, void *target, unsigned char *given, const char *who,
-                                     const char *json, int source, llm_text *unknown) {
+static llm_result llm__options_inner(llm_options *o, const llm_option *table, int32_t n, void *target, unsigned char *given,
+                                           const char *who, const char *json, int source, llm_text *unknown) {
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     memset(o, 0, sizeof *o);
     memset(given, 0, (size_t)n);
@@ -28288,8 +28711,8 @@ static void llm__program_folder(llm_text *path) {
     if (n > 0) llm_text_add(path, program, (size_t)n);
 }
 
-/* The model of someone who named none: in models/ here, else in models/ beside the program, SmolLM2, else the first GGUF file, or folder with
- * a config.json, by name. */
+/* The model of someone who named none: in models/ here, else in models/ beside the program, SmolLM2, else the first GGUF file, or folder
+ * with a config.json, by name. */
 static llm_result llm__model_default(llm_text *path) {
     for (int beside = 0; beside < 2; beside++) {
         struct dirent **entry = NULL;
@@ -28330,12 +28753,16 @@ static llm_result llm__model_find(const char *name, char *(*get)(const char *nam
         return path->failed ? llm__nomem() : LLM_OK;
     }
     if (there || odd || !slash || slash == name || !slash[1] || strchr(slash + 1, '/'))
-        return llm__error(LLM_ERR_IO, "%.200s: no such file or folder, a GGUF file, a folder with safetensors, or ORG/NAME in the Hugging Face cache was expected", name);
+        return llm__error(
+            LLM_ERR_IO,
+            "%.200s: no such file or folder, a GGUF file, a folder with safetensors, or ORG/NAME in the Hugging Face cache was expected",
+            name);
     int whole = hub && *hub, part = hf && *hf;
     llm_text_format(&cache, whole ? "%s" : part ? "%s/hub" : "%s/.cache/huggingface/hub", whole ? hub : part ? hf : home ? home : "");
     llm_result r = cache.failed ? llm__nomem() : llm_hub_find(cache.data, name, path);
     if (r == LLM_ERR_IO || r == LLM_ERR_ARG)
-        r = llm__error(LLM_ERR_IO, "%.100s: no such path, and not in the cache %.200s; to download it: hf download %.100s", name, cache.data, name);
+        r = llm__error(LLM_ERR_IO, "%.100s: no such path, and not in the cache %.200s; to download it: hf download %.100s", name,
+                       cache.data, name);
     return r;
 }
 
@@ -28407,9 +28834,10 @@ static llm_result llm__early_stop_parse(const char *json, int flag, llm_early_st
         llm_early_stop e;
         int32_t strategy;
     };
-    static const llm_option table[] = {
-        LLM_OPT_BOOL(struct early, e.enable, 0, "enable_early_stop", NULL), LLM_OPT_INT(struct early, e.window_size, 0, "window_size", 1, INT32_MAX, NULL),
-        LLM_OPT_FLOAT(struct early, e.threshold, 0, "threshold", 0, 1, NULL), LLM_OPT_ENUM(struct early, strategy, 0, "strategy", "repetition", NULL)};
+    static const llm_option table[] = {LLM_OPT_BOOL(struct early, e.enable, 0, "enable_early_stop", NULL),
+                                       LLM_OPT_INT(struct early, e.window_size, 0, "window_size", 1, INT32_MAX, NULL),
+                                       LLM_OPT_FLOAT(struct early, e.threshold, 0, "threshold", 0, 1, NULL),
+                                       LLM_OPT_ENUM(struct early, strategy, 0, "strategy", "repetition", NULL)};
     unsigned char given[LLM__COUNT(table)];
     struct early read = {{flag, 3000, 0.99f}, 0};
     LLM__SCOPED(llm_options_free) llm_options o;
@@ -28423,24 +28851,29 @@ static llm_result llm__early_stop_parse(const char *json, int flag, llm_early_st
 
 /* The members of speculative_config are options as others are, by vLLM's names: {"method": "ngram", "num_speculative_tokens": 4,
  * "prompt_lookup_max": 3} looks for drafts in the text itself, {"model": "ORG/NAME", "num_speculative_tokens": 4} has a small model write
- * them (>>speculate). A model and a number of tokens belong together: one without the other is an error. They fill in a copy of the engine's
- * config, so that a text that is wrong in the middle changes nothing. */
+ * them (>>speculate). A model and a number of tokens belong together: one without the other is an error. They fill in a copy of the
+ * engine's config, so that a text that is wrong in the middle changes nothing. */
 static llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*get)(const char *name), llm_text *model) {
     struct spec {
         llm_engine_config e;
         int32_t method;
     };
     static const llm_option table[] = {
-        LLM_OPT_TEXT(struct spec, e.speculative_model, 0, "model", NULL, NULL), LLM_OPT_ENUM(struct spec, method, 0, "method", "ngram=1|draft_model=2|eagle=2", NULL),
+        LLM_OPT_TEXT(struct spec, e.speculative_model, 0, "model", NULL, NULL),
+        LLM_OPT_ENUM(struct spec, method, 0, "method", "ngram=1|draft_model=2|eagle=2", NULL),
         LLM_OPT_INT(struct spec, e.num_speculative_tokens, 0, "num_speculative_tokens", 1, LLM_SPECULATIVE_MAX, NULL),
         LLM_OPT_INT(struct spec, e.ngram_prompt_lookup_max, 0, "prompt_lookup_max|ngram_prompt_lookup_max", 1, 1024, NULL),
         LLM_OPT_INT(struct spec, e.ngram_prompt_lookup_min, 0, "prompt_lookup_min|ngram_prompt_lookup_min", 1, 1024, NULL),
-        LLM_OPT_NONE(IGNORED, "draft_tensor_parallel_size|disable_by_batch_size|max_model_len|quantization|revision|code_revision|enforce_eager|"
-                     "disable_logprobs|disable_mqa_scorer|disable_padded_drafter_batch|acceptance_method|posterior_threshold|posterior_alpha", "")};
+        LLM_OPT_NONE(
+            IGNORED,
+            "draft_tensor_parallel_size|disable_by_batch_size|max_model_len|quantization|revision|code_revision|enforce_eager|"
+            "disable_logprobs|disable_mqa_scorer|disable_padded_drafter_batch|acceptance_method|posterior_threshold|posterior_alpha",
+            "")};
     unsigned char given[LLM__COUNT(table)];
     struct spec read = {*cfg, 0};
     LLM__SCOPED(llm_options_free) llm_options o;
-    llm_result r = llm__options_inner(&o, table, LLM__COUNT(table), &read, given, "speculative_config", cfg->speculative_config, LLM_FROM_USER, NULL);
+    llm_result r =
+        llm__options_inner(&o, table, LLM__COUNT(table), &read, given, "speculative_config", cfg->speculative_config, LLM_FROM_USER, NULL);
     const char *named = read.e.speculative_model ? read.e.speculative_model : read.method == 1 ? "[ngram]" : NULL;
     if (!r && (read.e.num_speculative_tokens || read.method) && !named)
         r = llm__error(LLM_ERR_ARG, "num_speculative_tokens: there is no speculative_model");
@@ -28483,8 +28916,8 @@ static llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*get)(co
  *
  * An event is one token and the text that may be shown since the event before, which is often less or more than the token's own: three
  * layers hold text back, each as little as it can, and each lets go at the end. The detokenizer waits for whole code points; the scheduler
- * for what may become a stop string; those of >>reasoning and >>tools for what may become a tag or a call. With `stop`: ["\n\n"], an answer of the
- * tokens "4", "\n", "2" and "\n\n" is streamed so:
+ * for what may become a stop string; those of >>reasoning and >>tools for what may become a tag or a call. With `stop`: ["\n\n"], an answer
+ * of the tokens "4", "\n", "2" and "\n\n" is streamed so:
  *
  *   token     event's text    delta
  *   "4"       "4"             {"content": "4"}
@@ -28534,13 +28967,13 @@ struct llm_openai_call {
     const llm_openai_service *service;
     void *user;
     llm_json *body;
-    llm_json *items_said;       /* the messages that a response's items stand for */
-    const llm_json *chat;       /* where the messages are: body, or items_said */
-    int messages;               /* and at which node; -1: none */
-    llm_options fields;         /* reads the plain fields of the body and owns their texts */
+    llm_json *items_said; /* the messages that a response's items stand for */
+    const llm_json *chat; /* where the messages are: body, or items_said */
+    int messages;         /* and at which node; -1: none */
+    llm_options fields;   /* reads the plain fields of the body and owns their texts */
     unsigned char given[LLM__OAI_FIELDS];
-    llm_sampling asked;         /* what the body says; */
-    llm_sampling s;             /* it over the defaults, and what follows from lists: */
+    llm_sampling asked; /* what the body says; */
+    llm_sampling s;     /* it over the defaults, and what follows from lists: */
     llm_option_list stop, bad_words;
     llm_tokens stop_ids;
     llm_logit_bias bias[LLM__OAI_BIASES];
@@ -28548,35 +28981,35 @@ struct llm_openai_call {
     int32_t include_usage, continuous_usage, echo, skip_special, generation_prompt, continue_final, priority;
     int32_t add_special, parse_special, pieces; /* add_special -1: not said */
     int32_t token_ids, metrics, want_logprobs, early_stop, background;
-    int32_t shown, as_ids;      /* of log-probabilities: alternatives to a token at most; names as "token_id:N" */
-    int32_t prompt_logprobs;    /* -1: not wanted */
+    int32_t shown, as_ids;   /* of log-probabilities: alternatives to a token at most; names as "token_id:N" */
+    int32_t prompt_logprobs; /* -1: not wanted */
     int64_t max_tokens, max_completion_tokens, truncate_prompt;
-    int64_t dimensions;         /* of an embedding; 0: all */
+    int64_t dimensions; /* of an embedding; 0: all */
     int32_t normalize, base64;
     const char *cache_salt, *user_name;
-    llm_grammar_config form;    /* that the answer must have: kind 0: none; text in form_text */
-    const char *form_name;      /* the field that asked for it */
+    llm_grammar_config form; /* that the answer must have: kind 0: none; text in form_text */
+    const char *form_name;   /* the field that asked for it */
     llm_text form_text;
     llm_grammar *grammar;
-    int32_t tools, tool_only;   /* the list of tools in body, -1: none, or none to be called; the one that must be called, -1: any */
+    int32_t tools, tool_only; /* the list of tools in body, -1: none, or none to be called; the one that must be called, -1: any */
     int32_t tool_must, tool_many, tool_format, tool_exact; /* see llm_tools_grammar, llm_tool_parser_create */
     char id[48];
-    const char *model;          /* the name that answers carry */
-    const char *lora;           /* the adapter that `model` names; NULL: the base model */
+    const char *model; /* the name that answers carry */
+    const char *lora;  /* the adapter that `model` names; NULL: the base model */
     int64_t created;
     llm_text ignored;
-    llm_text text;              /* the rendered chat; or the answer of a kind that needs no engine */
-    llm_request **request;      /* (info.n_requests) */
-    llm__oai_choice *choice;    /* (info.n_requests, info.n_choices) */
-    int32_t n_room;             /* requests there is room for */
+    llm_text text;                /* the rendered chat; or the answer of a kind that needs no engine */
+    llm_request **request;        /* (info.n_requests) */
+    llm__oai_choice *choice;      /* (info.n_requests, info.n_choices) */
+    int32_t n_room;               /* requests there is room for */
     char param[64], message[600]; /* of the error, with info.status; before one: the field that is being read */
     const char *code;
-    int32_t failed;             /* by llm_openai_fail */
+    int32_t failed; /* by llm_openai_fail */
     /* Of a response: the output items that are whole, and the text of the one that is not */
     llm_text items, item;
     int32_t n_items, item_kind, n_events; /* item_kind: llm__oai_item */
-    llm_text logs;              /* entries of the open message's logprobs; */
-    size_t logs_sure, logs_told; /* bytes of those whose text has come, and of those that were written */
+    llm_text logs;                        /* entries of the open message's logprobs; */
+    size_t logs_sure, logs_told;          /* bytes of those whose text has come, and of those that were written */
 };
 
 #define LLM__OAI_BOOL(member, names) LLM_OPT_BOOL(llm_openai_call, member, 0, names, NULL)
@@ -28673,7 +29106,11 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
     static const struct {
         int status;
         const char *type;
-    } types[] = {{401, "authentication_error"}, {403, "permission_error"}, {404, "not_found_error"}, {429, "rate_limit_error"}, {503, "overloaded_error"}};
+    } types[] = {{401, "authentication_error"},
+                 {403, "permission_error"},
+                 {404, "not_found_error"},
+                 {429, "rate_limit_error"},
+                 {503, "overloaded_error"}};
     const char *type = status >= 500 ? "server_error" : "invalid_request_error";
     for (int i = 0; i < LLM__COUNT(types); i++)
         if (types[i].status == status) type = types[i].type;
@@ -28691,8 +29128,8 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
  * A name that is in no row goes to the list of what was ignored; the server tells it in the header x-llm-ignored. Of
  * {"top_k": 40, "stop": "END", "seed": null} the reader copies 40 to asked.top_k, makes stop a list of one, and takes seed, which is null,
  * for not there. Fields that are objects, or depend on others, have a function each, called one after the other when the plain ones are
- * read (llm__oai_read): stream_options asks for `stream`, tool_choice for `tools`. Ranges of numbers are checked here with the name that the
- * client used; what is left to check of the sampling parameters llm_sampling_check does, as for everyone. */
+ * read (llm__oai_read): stream_options asks for `stream`, tool_choice for `tools`. Ranges of numbers are checked here with the name that
+ * the client used; what is left to check of the sampling parameters llm_sampling_check does, as for everyone. */
 
 typedef char llm__oai_has_room[LLM__COUNT(llm__oai_fields) <= LLM__OAI_FIELDS ? 1 : -1]; /* for llm_openai_call.given */
 
@@ -28706,7 +29143,9 @@ static int llm__oai_get(const llm_json *d, int object, const char *name) {
 static int llm__oai_has(const llm_openai_call *k, const char *name) { return llm__oai_get(k->body, 0, name) >= 0; }
 
 /* A member that is a text; else NULL. */
-static const char *llm__oai_word(const llm_json *d, int object, const char *name) { return llm_json_str(d, llm_json_find(d, object, name), NULL); }
+static const char *llm__oai_word(const llm_json *d, int object, const char *name) {
+    return llm_json_str(d, llm_json_find(d, object, name), NULL);
+}
 
 /* A list of token ids, appended; of the field that llm__oai_at named. Ids are checked against a row of logits: the padded vocabulary. */
 static int llm__oai_ids(llm_openai_call *k, int list, llm_tokens *ids) {
@@ -28716,8 +29155,9 @@ static int llm__oai_ids(llm_openai_call *k, int list, llm_tokens *ids) {
         int64_t id;
         if (!llm_json_int(k->body, e, &id)) return llm__oai_bad(k, NULL, "must hold whole numbers, the ids of tokens");
         if (id < 0 || id >= vocab)
-            return llm__oai_bad(k, NULL, ": token id %lld is out of vocabulary (0 to %d); a client that tokenizes itself must use this model's tokenizer",
-                                (long long)id, vocab - 1);
+            return llm__oai_bad(
+                k, NULL, ": token id %lld is out of vocabulary (0 to %d); a client that tokenizes itself must use this model's tokenizer",
+                (long long)id, vocab - 1);
         llm_tokens_add(ids, (int32_t)id);
     }
     return ids->failed ? llm__oai_failed(k, llm__nomem(), NULL) : 1;
@@ -28750,14 +29190,16 @@ static int llm__oai_bias(llm_openai_call *k) {
     int32_t n = 0, vocab = k->service->engine ? llm_logits_size(k->service->engine) : llm_vocab_size(k->service->model);
     llm__oai_at(k, "logit_bias");
     if (v >= 0 && llm_json_type_of(d, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be an object of token ids and numbers");
-    if (llm_json_size(d, v) > LLM__OAI_BIASES) return llm__oai_bad(k, NULL, ": at most %d entries, got %d", LLM__OAI_BIASES, llm_json_size(d, v));
+    if (llm_json_size(d, v) > LLM__OAI_BIASES)
+        return llm__oai_bad(k, NULL, ": at most %d entries, got %d", LLM__OAI_BIASES, llm_json_size(d, v));
     for (int e = llm_json_first(d, v); e >= 0; e = llm_json_next(d, e)) {
         llm__str key = llm__json_key(d, e);
         int64_t id;
         double x;
         if (!llm__parse_int(key.p, key.n, &id) || id < 0) return llm__oai_bad(k, NULL, ": the key %.32s is no token id", key.p);
         if (id >= vocab) return llm__oai_bad(k, NULL, ": token id %lld is out of vocabulary (0 to %d)", (long long)id, vocab - 1);
-        if (!llm_json_num(d, e, &x) || x < -100 || x > 100) return llm__oai_bad(k, NULL, "of token %lld must be a number from -100 to 100", (long long)id);
+        if (!llm_json_num(d, e, &x) || x < -100 || x > 100)
+            return llm__oai_bad(k, NULL, "of token %lld must be a number from -100 to 100", (long long)id);
         k->bias[n].id = (int32_t)id;
         k->bias[n++].bias = (float)x;
     }
@@ -28784,7 +29226,8 @@ static int llm__oai_stream_options(llm_openai_call *k) {
  * answer is held to one grammar. The text is only kept here: it is compiled in submit (llm__oai_compile), since that may take a while. */
 static int llm__oai_form(llm_openai_call *k, const char *name, llm_grammar_kind kind, int v) {
     const llm__str s = llm__json_text(k->body, v);
-    if (k->form.kind) return llm__oai_bad(k, name, "You can only use one kind of guided decoding: %s is given beside %s", name, k->form_name);
+    if (k->form.kind)
+        return llm__oai_bad(k, name, "You can only use one kind of guided decoding: %s is given beside %s", name, k->form_name);
     if (!s.p && (kind == LLM_GRAMMAR_REGEX || kind == LLM_GRAMMAR_GBNF)) return llm__oai_bad(k, name, "must be a text");
     k->form.kind = kind;
     k->form_name = name;
@@ -28799,10 +29242,15 @@ static int llm__oai_forms(llm_openai_call *k, int object) {
     static const struct {
         const char *name, *inner; /* NULL: it does not exist there */
         llm_grammar_kind kind;
-    } forms[] = {{"guided_json", "json", LLM_GRAMMAR_JSON_SCHEMA}, {"guided_regex", "regex", LLM_GRAMMAR_REGEX},
-                 {"guided_choice", "choice", LLM_GRAMMAR_CHOICE}, {"guided_grammar", "grammar", LLM_GRAMMAR_GBNF},
-                 {"guided_json_object", "json_object", LLM_GRAMMAR_JSON_OBJECT}, {"structural_tag", "structural_tag", LLM_GRAMMAR_STRUCTURAL_TAG},
-                 {"json_schema", "json_schema", LLM_GRAMMAR_JSON_SCHEMA}, {"grammar", NULL, LLM_GRAMMAR_GBNF}, {"regex", NULL, LLM_GRAMMAR_REGEX}};
+    } forms[] = {{"guided_json", "json", LLM_GRAMMAR_JSON_SCHEMA},
+                 {"guided_regex", "regex", LLM_GRAMMAR_REGEX},
+                 {"guided_choice", "choice", LLM_GRAMMAR_CHOICE},
+                 {"guided_grammar", "grammar", LLM_GRAMMAR_GBNF},
+                 {"guided_json_object", "json_object", LLM_GRAMMAR_JSON_OBJECT},
+                 {"structural_tag", "structural_tag", LLM_GRAMMAR_STRUCTURAL_TAG},
+                 {"json_schema", "json_schema", LLM_GRAMMAR_JSON_SCHEMA},
+                 {"grammar", NULL, LLM_GRAMMAR_GBNF},
+                 {"regex", NULL, LLM_GRAMMAR_REGEX}};
     for (int i = 0; i < LLM__COUNT(forms); i++) {
         const char *key = object ? forms[i].inner : forms[i].name, *name = object ? "structured_outputs" : key;
         int v = key ? llm__oai_get(k->body, object, key) : -1, on = 1;
@@ -28815,8 +29263,9 @@ static int llm__oai_forms(llm_openai_call *k, int object) {
 
 /* structured_outputs: one form, and how white space is treated. */
 static int llm__oai_structured(llm_openai_call *k) {
-    static const char known[] = "json|regex|choice|grammar|json_object|structural_tag|json_schema|whitespace_pattern|disable_any_whitespace|"
-                                "disable_fallback|disable_additional_properties";
+    static const char known[] =
+        "json|regex|choice|grammar|json_object|structural_tag|json_schema|whitespace_pattern|disable_any_whitespace|"
+        "disable_fallback|disable_additional_properties";
     int v = llm__oai_get(k->body, 0, "structured_outputs"), no_space = 0;
     if (v < 0) return 1;
     if (llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, "structured_outputs", "must be an object");
@@ -28827,7 +29276,8 @@ static int llm__oai_structured(llm_openai_call *k) {
     if (llm__oai_word(k->body, v, "whitespace_pattern")) k->form.space = llm__oai_word(k->body, v, "whitespace_pattern");
     if (llm_json_bool(k->body, llm_json_find(k->body, v, "disable_any_whitespace"), &no_space) && no_space) k->form.space = "";
     if (!llm__oai_forms(k, v)) return 0;
-    return k->form.kind || llm__oai_bad(k, "structured_outputs", ": one of json, regex, choice, grammar, json_object or structural_tag expected");
+    return k->form.kind ||
+           llm__oai_bad(k, "structured_outputs", ": one of json, regex, choice, grammar, json_object or structural_tag expected");
 }
 
 /* OpenAI's response_format, with the types that vLLM, llama.cpp and LMDeploy add; of a response it is text.format:
@@ -28851,7 +29301,8 @@ static int llm__oai_format(llm_openai_call *k) {
     if (type && !strcmp(type, "regex_schema") && regex >= 0) return llm__oai_form(k, name, LLM_GRAMMAR_REGEX, regex);
     if (!type || strcmp(type, "json_schema"))
         return llm__oai_bad(k, name, ": the type must be text, json_object, json_schema, structural_tag or regex_schema");
-    return schema >= 0 ? llm__oai_form(k, name, LLM_GRAMMAR_JSON_SCHEMA, schema) : llm__oai_bad(k, name, ": %sschema is missing", response ? "" : "json_schema.");
+    return schema >= 0 ? llm__oai_form(k, name, LLM_GRAMMAR_JSON_SCHEMA, schema)
+                       : llm__oai_bad(k, name, ": %sschema is missing", response ? "" : "json_schema.");
 }
 
 /* ============================================================================
@@ -28882,7 +29333,8 @@ static int llm__oai_tool(llm_openai_call *k, int i, int list, int t) {
     if (!n || strchr(name, '.') || strspn(name, llm__tool_letters) < n || n > LLM__OAI_TOOL_NAME)
         return llm__oai_bad(k, NULL, "must have 1 to %d letters, digits, '_' or '-'", LLM__OAI_TOOL_NAME);
     for (int other = llm_json_first(d, list); other != t; other = llm_json_next(d, other))
-        if (!strcmp(llm__oai_word(d, llm__tool_function(d, other), "name"), name)) return llm__oai_bad(k, NULL, ": \"%s\" stands there twice", name);
+        if (!strcmp(llm__oai_word(d, llm__tool_function(d, other), "name"), name))
+            return llm__oai_bad(k, NULL, ": \"%s\" stands there twice", name);
     llm__oai_at(k, "tools[%d].function.parameters", i);
     if (schema >= 0 && llm_json_type_of(d, schema) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be a JSON schema, an object");
     llm__oai_at(k, "tools[%d].function.strict", i);
@@ -28894,7 +29346,8 @@ static int llm__oai_tools(llm_openai_call *k) {
     int i = 0, v = llm__oai_get(k->body, 0, "tools");
     llm__oai_at(k, "tools");
     if (v >= 0 && llm_json_type_of(k->body, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a list");
-    if (llm_json_size(k->body, v) > LLM__OAI_TOOLS) return llm__oai_bad(k, NULL, ": at most %d, got %d", LLM__OAI_TOOLS, llm_json_size(k->body, v));
+    if (llm_json_size(k->body, v) > LLM__OAI_TOOLS)
+        return llm__oai_bad(k, NULL, ": at most %d, got %d", LLM__OAI_TOOLS, llm_json_size(k->body, v));
     for (int t = llm_json_first(k->body, v); t >= 0; t = llm_json_next(k->body, t))
         if (!llm__oai_tool(k, i++, v, t)) return 0;
     if (i) k->tools = v;
@@ -28956,16 +29409,19 @@ static int llm__oai_tool_form(llm_openai_call *k) {
  * The prompt's own are wanted by prompt_logprobs (vLLM), or by echo together with logprobs, as lm-eval scores texts. */
 static int llm__oai_logprobs(llm_openai_call *k) {
     const llm_json *d = k->body;
-    int v = llm__oai_get(d, 0, "logprobs"), top = llm__oai_chats(k) ? llm__oai_get(d, 0, "top_logprobs") : v, most = k->service->max_logprobs;
+    int v = llm__oai_get(d, 0, "logprobs"), top = llm__oai_chats(k) ? llm__oai_get(d, 0, "top_logprobs") : v,
+        most = k->service->max_logprobs;
     int response = k->info.kind == LLM_OPENAI_RESPONSE;
     int64_t n = 0;
     if (!llm__oai_chats(k)) k->want_logprobs = v >= 0;
-    else if (response && v >= 0) return llm__oai_bad(k, "logprobs", ": a response has them where `include` holds \"message.output_text.logprobs\"");
+    else if (response && v >= 0)
+        return llm__oai_bad(k, "logprobs", ": a response has them where `include` holds \"message.output_text.logprobs\"");
     else if (v >= 0 && !llm_json_bool(d, v, &k->want_logprobs)) return llm__oai_bad(k, "logprobs", "must be true or false");
     llm__oai_at(k, llm__oai_chats(k) ? "top_logprobs" : "logprobs");
     if (top >= 0 && !llm_json_int(d, top, &n)) return llm__oai_bad(k, NULL, "must be a whole number");
     if (response && n && !k->want_logprobs) return llm__oai_bad(k, NULL, ": `include` must hold \"message.output_text.logprobs\" too");
-    if (!response && top >= 0 && !k->want_logprobs) return llm__oai_bad(k, NULL, "When using `top_logprobs`, `logprobs` must be set to true.");
+    if (!response && top >= 0 && !k->want_logprobs)
+        return llm__oai_bad(k, NULL, "When using `top_logprobs`, `logprobs` must be set to true.");
     if (n < 0 || n > most) return llm__oai_bad(k, NULL, ": %lld, a whole number from 0 to %d was expected", (long long)n, most);
     if (k->prompt_logprobs >= 0 && k->info.stream)
         return llm__oai_bad(k, "prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.");
@@ -29012,7 +29468,8 @@ static int llm__oai_length(llm_openai_call *k) {
     int64_t n = k->max_completion_tokens, wide = k->service->max_tokens ? k->service->max_tokens : llm__oai_chats(k) ? -1 : 16;
     if (n >= 0 && k->max_tokens >= 0 && n != k->max_tokens) return llm__oai_bad(k, "max_tokens", "and max_completion_tokens differ");
     k->max_tokens = n = n >= 0 ? n : k->max_tokens >= 0 ? k->max_tokens : wide;
-    if (n == 0 && !k->echo) return llm__oai_bad(k, k->info.kind == LLM_OPENAI_RESPONSE ? "max_output_tokens" : "max_tokens", "must be at least 1, got 0.");
+    if (n == 0 && !k->echo)
+        return llm__oai_bad(k, k->info.kind == LLM_OPENAI_RESPONSE ? "max_output_tokens" : "max_tokens", "must be at least 1, got 0.");
     k->s.max_tokens = n > INT32_MAX ? -1 : n == 0 ? 1 : (int32_t)n; /* 0: score_only, see llm__oai_submit_ids */
     return 1;
 }
@@ -29070,7 +29527,8 @@ static int llm__oai_message(llm_openai_call *k, int i, int m) {
     if (calls >= 0 && !llm__oai_message_calls(k, calls)) return 0;
     llm__oai_at_message(k, i, ".content");
     if (content < 0 && calls < 0 && !llm__alias_among("assistant|tool", role, NULL)) return llm__oai_bad(k, NULL, "is missing");
-    if (content >= 0 && type != LLM_JSON_STRING && type != LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a text or a list of parts");
+    if (content >= 0 && type != LLM_JSON_STRING && type != LLM_JSON_ARRAY)
+        return llm__oai_bad(k, NULL, "must be a text or a list of parts");
     for (int part = type == LLM_JSON_ARRAY ? llm_json_first(d, content) : -1; part >= 0; part = llm_json_next(d, part)) {
         const char *kind = llm__oai_word(d, part, "type"); /* a text, or what an assistant refused */
         if (!kind || (strcmp(kind, "text") && strcmp(kind, "refusal")))
@@ -29082,8 +29540,9 @@ static int llm__oai_message(llm_openai_call *k, int i, int m) {
 
 /* Template arguments must not replace what the server itself hands to the template, or the template. */
 static int llm__oai_template_fields(llm_openai_call *k) {
-    static const char reserved[] = "messages|tools|documents|add_generation_prompt|continue_final_message|tokenize|chat_template|conversation|"
-                                   "return_dict|return_tensors";
+    static const char reserved[] =
+        "messages|tools|documents|add_generation_prompt|continue_final_message|tokenize|chat_template|conversation|"
+        "return_dict|return_tensors";
     int v = llm__oai_get(k->body, 0, "chat_template_kwargs");
     llm__oai_at(k, "chat_template_kwargs");
     if (v >= 0 && llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be an object");
@@ -29149,8 +29608,9 @@ static int llm__oai_item_message(llm_openai_call *k, int i, int v, int *calling,
     if (message) llm_text_format(out, "%,{'role':%j,'content':", d, llm_json_find(d, v, "role"));
     if (result) llm_text_format(out, "%,{'role':'tool','tool_call_id':%j,'content':", d, id);
     if (call && !*calling) llm_text_format(out, "%,{'role':'assistant','content':null,'tool_calls':[");
-    if (call) llm_text_format(out, "%,{'type':'function','id':%j,'function':{'name':%j,'arguments':%j}", d, id, d, llm__oai_get(d, v, "name"), d,
-                              llm__oai_get(d, v, "arguments"));
+    if (call)
+        llm_text_format(out, "%,{'type':'function','id':%j,'function':{'name':%j,'arguments':%j}", d, id, d, llm__oai_get(d, v, "name"), d,
+                        llm__oai_get(d, v, "arguments"));
     else llm__oai_item_content(d, llm_json_find(d, v, message ? "content" : "output"), out);
     llm_text_str(out, "}");
     *calling = call;
@@ -29183,8 +29643,12 @@ static int llm__oai_response_fields(llm_openai_call *k) {
     static const char *const no_memory[] = {"previous_response_id", "conversation", "prompt"};
     const llm_json *d = k->body;
     int reasoning = llm__oai_get(d, 0, "reasoning"), include = llm__oai_get(d, 0, "include");
-    const char *no_place = k->asked.n > 1 ? "n" : k->echo ? "echo" : k->prompt_logprobs >= 0 ? "prompt_logprobs" : k->token_ids ? "return_token_ids" :
-                           k->metrics ? "return_metrics" : NULL;
+    const char *no_place = k->asked.n > 1            ? "n"
+                           : k->echo                 ? "echo"
+                           : k->prompt_logprobs >= 0 ? "prompt_logprobs"
+                           : k->token_ids            ? "return_token_ids"
+                           : k->metrics              ? "return_metrics"
+                                                     : NULL;
     for (int i = 0; i < LLM__COUNT(no_memory); i++)
         if (llm__oai_has(k, no_memory[i]))
             return llm__oai_bad(k, no_memory[i], "is not currently supported: nothing is kept between two requests");
@@ -29321,7 +29785,8 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     uint64_t bits[2] = {0, 0};
     if (!k) return llm__nomem(), (llm_openai_call *)NULL;
     llm__random_bytes(bits, sizeof bits);
-    snprintf(k->id, sizeof k->id, "%s%016llx%08llx", llm__oai_kinds[kind].prefix, (unsigned long long)bits[0], (unsigned long long)bits[1] & 0xFFFFFFFF);
+    snprintf(k->id, sizeof k->id, "%s%016llx%08llx", llm__oai_kinds[kind].prefix, (unsigned long long)bits[0],
+             (unsigned long long)bits[1] & 0xFFFFFFFF);
     k->service = s;
     k->user = user;
     k->s = s->defaults;
@@ -29435,7 +29900,8 @@ static void llm__oai_write_message(const llm_openai_service *s, const llm_json *
         if (calls && (!strcmp(key, "content") || !strcmp(key, "tool_calls"))) continue;
         llm_text_format(out, "%,%Q:", key, n);
         if (joined && !strcmp(key, "content")) llm_text_format(out, "%Q", text.data, text.len);
-        else if (!strcmp(key, "role") && !strcmp(role, "developer") && known && !strstr(known, role)) llm_text_str(out, "\"system\""); /* OpenAI's newer word */
+        else if (!strcmp(key, "role") && !strcmp(role, "developer") && known && !strstr(known, role))
+            llm_text_str(out, "\"system\""); /* OpenAI's newer word */
         else llm_text_format(out, "%j", d, v);
     }
     llm_text_str(out, "}");
@@ -29478,9 +29944,9 @@ static void llm__reverse(char *s, size_t n) {
 }
 
 /* continue_final_message: the prompt ends with the last message's text, without what the template puts behind it. context: what was
- * rendered, guarded against `model` (NULL: plain). Where a template writes <|im_start|>assistant\nOnce upon<|im_end|>\n, the prompt is cut behind "upon",
- * the last place where the text stands: the first of the two turned round, which memmem finds in linear time, whatever the texts. White
- * space at its end is not looked for: most templates trim it. */
+ * rendered, guarded against `model` (NULL: plain). Where a template writes <|im_start|>assistant\nOnce upon<|im_end|>\n, the prompt is cut
+ * behind "upon", the last place where the text stands: the first of the two turned round, which memmem finds in linear time, whatever the
+ * texts. White space at its end is not looked for: most templates trim it. */
 LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, llm_text *prompt) {
     LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
     int last = -1;
@@ -29515,7 +29981,8 @@ static int llm__oai_render(llm_openai_call *k) {
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     llm_render_options how = LLM__ZERO;
     int kwargs = llm__oai_get(d, 0, "chat_template_kwargs"), documents = llm__oai_get(d, 0, "documents"), thinking = 1;
-    int effort = k->info.kind == LLM_OPENAI_RESPONSE ? llm__oai_get(d, llm__oai_get(d, 0, "reasoning"), "effort") : llm__oai_get(d, 0, "reasoning_effort");
+    int effort = k->info.kind == LLM_OPENAI_RESPONSE ? llm__oai_get(d, llm__oai_get(d, 0, "reasoning"), "effort")
+                                                     : llm__oai_get(d, 0, "reasoning_effort");
     how.as_chat = 1;
     how.guard = s->model;
     llm_text_str(&context, "{\"messages\":[");
@@ -29567,8 +30034,8 @@ static void llm__oai_news(void *user, LLM__UNUSED llm_request *request) {
 }
 
 /* Compiles the form that the answers must have, once for all prompts of the call: of what comes behind the thoughts, where the prompt
- * leaves them open (r). A form that is wrong is the user's mistake and is told with the field that held it. But tools whose schemas are right
- * and cannot be enforced are let pass where no call is asked for and none is strict: then the calls are only looked for. */
+ * leaves them open (r). A form that is wrong is the user's mistake and is told with the field that held it. But tools whose schemas are
+ * right and cannot be enforced are let pass where no call is asked for and none is strict: then the calls are only looked for. */
 static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
     int strict = k->tool_must;
     if (!k->form.kind || k->grammar) return 1;
@@ -29606,7 +30073,8 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids) {
     if (s->on_news) c.on_news = llm__oai_news;
     llm__oai_choice *first = k->choice + k->info.n_requests * k->info.n_choices;
     for (int32_t i = 0; i < k->info.n_choices; i++) {
-        llm_text *before = k->info.kind == LLM_OPENAI_GENERATE || (k->info.kind == LLM_OPENAI_COMPLETION && k->echo) ? &first[i].content : NULL;
+        llm_text *before =
+            k->info.kind == LLM_OPENAI_GENERATE || (k->info.kind == LLM_OPENAI_COMPLETION && k->echo) ? &first[i].content : NULL;
         if (before) llm_detokenize(s->model, c.prompt_ids, c.n_prompt_ids, 0, before); /* what the model sees, not what was sent */
         if (before) first[i].chars = llm_text_chars(before->data, before->len);
         llm_reasoning_begin(&first[i].reasoning, chat ? s->reasoning : LLM_REASONING_NONE, k->text.data, k->text.len);
@@ -29631,7 +30099,8 @@ static int llm__oai_submit_all(llm_openai_call *k) {
     const char *name = llm__oai_kinds[k->info.kind].prompt;
     int chat = llm__oai_chats(k), embedding = k->info.kind == LLM_OPENAI_EMBEDDING, most = embedding ? LLM__OAI_INPUTS : LLM__OAI_PROMPTS;
     int v = chat ? -1 : llm__oai_get(d, 0, name), n = llm_json_size(d, v), first = llm_json_first(d, v);
-    int many = llm_json_type_of(d, v) == LLM_JSON_ARRAY && (llm_json_type_of(d, first) == LLM_JSON_STRING || llm_json_type_of(d, first) == LLM_JSON_ARRAY);
+    int many = llm_json_type_of(d, v) == LLM_JSON_ARRAY &&
+               (llm_json_type_of(d, first) == LLM_JSON_STRING || llm_json_type_of(d, first) == LLM_JSON_ARRAY);
     llm__oai_at(k, "%s", name);
     if (!chat && v < 0) return llm__oai_bad(k, NULL, "must be a text, a list of texts, a list of token ids, or a list of those");
     if (llm_json_type_of(d, v) == LLM_JSON_ARRAY && !n) return llm__oai_bad(k, NULL, "Prompt cannot be empty");
@@ -29645,7 +30114,8 @@ static int llm__oai_submit_all(llm_openai_call *k) {
     do {
         LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO;
         size_t len = 1;
-        if (many && llm_json_type_of(d, e) != llm_json_type_of(d, first)) return llm__oai_bad(k, NULL, "must be a list of one kind of prompts");
+        if (many && llm_json_type_of(d, e) != llm_json_type_of(d, first))
+            return llm__oai_bad(k, NULL, "must be a list of one kind of prompts");
         if (embedding && llm_json_str(d, e, &len) && !len) return llm__oai_bad(k, NULL, ": a text is empty");
         if (!llm__oai_prompt_ids(k, e, !chat, &ids) || !llm__oai_submit_ids(k, &ids)) return 0;
         e = many ? llm_json_next(d, e) : -1;
@@ -29685,8 +30155,8 @@ static llm_output llm__oai_event_rows(const llm_event *e) {
     return o;
 }
 
-/* Alternative j to the token at place i, of `shown`: the likeliest first, and with `own` the token itself behind them if it is not among them,
- * so up to N + 1. 0: there are no more. */
+/* Alternative j to the token at place i, of `shown`: the likeliest first, and with `own` the token itself behind them if it is not among
+ * them, so up to N + 1. 0: there are no more. */
 static int llm__oai_alternative(const llm_output *o, size_t i, int32_t shown, int own, int j, llm_token_logprob *out) {
     const llm_token_logprob *top = o->top ? o->top + i * (size_t)o->top_stride : NULL;
     int width = top ? LLM__MIN(o->top_counts[i], shown) : 0, seen = 0;
@@ -29714,8 +30184,8 @@ static void llm__oai_token(const llm_openai_call *k, int32_t id, llm_text *bytes
     if (!whole) llm_text_str(out, "\"");
 }
 
-/* The four parallel lists of completions: tokens, their log-probabilities, the likeliest, and where each one's text begins, from `chars` on.
- * First those of an echoed prompt (NULL: none), then the answer's. */
+/* The four parallel lists of completions: tokens, their log-probabilities, the likeliest, and where each one's text begins, from `chars`
+ * on. First those of an echoed prompt (NULL: none), then the answer's. */
 static void llm__oai_lists(const llm_openai_call *k, const llm_output *echo, const llm_output *rows, int64_t chars, llm_text *out) {
     LLM__SCOPED(llm_text_free) llm_text bytes = LLM__ZERO;
     llm_text likely = LLM__ZERO, logprobs = LLM__ZERO, offsets = LLM__ZERO;
@@ -29804,18 +30274,22 @@ static void llm__oai_usage(const llm_openai_call *k, llm_text *out) {
     }
     if (k->info.kind == LLM_OPENAI_EMBEDDING) llm_text_format(out, ",'usage':{'prompt_tokens':%l,'total_tokens':%l}", prompt, prompt);
     else
-        llm_text_format(out, ",'usage':{'%s_tokens':%l,'%s_tokens':%l,'total_tokens':%l,'%s_tokens_details':{'cached_tokens':%l%s},"
-                             "'%s_tokens_details':{'reasoning_tokens':%l}}",
-                        in, prompt, said, completion, prompt + completion, in, cached, response ? ",\"cache_write_tokens\":0" : "", said, reasoning);
+        llm_text_format(out,
+                        ",'usage':{'%s_tokens':%l,'%s_tokens':%l,'total_tokens':%l,'%s_tokens_details':{'cached_tokens':%l%s},"
+                        "'%s_tokens_details':{'reasoning_tokens':%l}}",
+                        in, prompt, said, completion, prompt + completion, in, cached, response ? ",\"cache_write_tokens\":0" : "", said,
+                        reasoning);
 }
 
 /* The first four are points in time, in seconds since 1970, 0 where one has not come yet; the others are spans of seconds. */
 static void llm__oai_metrics(const llm_request *request, llm_text *out) {
     llm_request_metrics m;
     llm_request_get_metrics(request, &m);
-    llm_text_format(out, ",'metrics':{'arrival_time':%f,'inference_start_time':%f,'first_token_time':%f,'finish_time':%f,'time_in_queue':%f,"
-                         "'model_forward_time':%f,'model_execute_time':%f}",
-                    m.arrival_time, m.inference_start_time, m.first_token_time, m.finish_time, m.time_in_queue, m.model_forward_time, m.model_execute_time);
+    llm_text_format(out,
+                    ",'metrics':{'arrival_time':%f,'inference_start_time':%f,'first_token_time':%f,'finish_time':%f,'time_in_queue':%f,"
+                    "'model_forward_time':%f,'model_execute_time':%f}",
+                    m.arrival_time, m.inference_start_time, m.first_token_time, m.finish_time, m.time_in_queue, m.model_forward_time,
+                    m.model_execute_time);
 }
 
 /* What stands at the beginning of every object and chunk; the same id and time in all of a stream. */
@@ -29862,7 +30336,7 @@ static void llm__oai_call_id(const llm__oai_choice *c, int32_t i, char id[32]) {
  *
  * Ids are random, and those of one choice count on. */
 static void llm__oai_write_call(const llm__oai_choice *c, int32_t i, const llm_tool_call *call, int stream, int announce, size_t from,
-                                size_t to, llm_text *out) {
+                                      size_t to, llm_text *out) {
     char id[32];
     llm__oai_call_id(c, i, id);
     llm_text_format(out, stream ? "%,{'index':%d," : "%,{", i);
@@ -29911,7 +30385,10 @@ static void llm__oai_write_choice(const llm_openai_call *k, const llm__oai_piece
         llm_text_str(out, "],\"refusal\":null}");
     }
     if (rows && !chat) llm__oai_lists(k, p->echo, p->rows, c->chars - llm_text_chars(c->content.data, c->content.len), out);
-    llm_text_format(out, ",'finish_reason':%q", !end ? NULL : p->called && end->finish == LLM_FINISH_STOP ? "tool_calls" : llm_finish_str(end->finish));
+    llm_text_format(out, ",'finish_reason':%q",
+                    !end                                          ? NULL
+                    : p->called && end->finish == LLM_FINISH_STOP ? "tool_calls"
+                                                                  : llm_finish_str(end->finish));
     if (end && (end->stop_reason || end->stop_id < 0)) llm_text_format(out, ",'stop_reason':%q", end->stop_reason);
     else if (end) llm_text_format(out, ",'stop_reason':%d", end->stop_id);
     if (end) llm_text_format(out, ",'sentence_length':%l,'cum_log_probs':%f", c->chars, end->cum_logprob);
@@ -29973,7 +30450,8 @@ static void llm__oai_write_embedding(const llm_openai_call *k, int32_t r, llm_te
     if (k->dimensions) n = (int32_t)LLM__MIN(k->dimensions, n);
     for (int32_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
     double scale = k->normalize && sum > 0 ? 1 / sqrt(sum) : 1;
-    llm_text_format(out, k->base64 ? "%,{'object':'embedding','index':%d,'embedding':'" : "%,{'object':'embedding','index':%d,'embedding':[", r);
+    llm_text_format(out,
+                    k->base64 ? "%,{'object':'embedding','index':%d,'embedding':'" : "%,{'object':'embedding','index':%d,'embedding':[", r);
     for (int32_t i = 0; i < n; i += 48) { /* a multiple of three bytes at a time, so that base64 needs no padding in between */
         float piece[48];
         int32_t many = LLM__MIN(48, n - i);
@@ -30018,7 +30496,8 @@ static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
  *
  * All choices share the stream, told apart by `index`. Deltas joined are exactly the text of the answer that is not streamed: an event
  * holds whole code points, and nothing that may still become a stop string. One call of llm_openai_next writes at most one event's worth,
- * so that a server can stop where a slow reader's buffer is full and go on later; nothing is lost: the request keeps its events till then. */
+ * so that a server can stop where a slow reader's buffer is full and go on later; nothing is lost: the request keeps its events till then.
+ * */
 
 /* One server-sent event with one choice, which is freed; without a choice it is the last one, for the usage. ended: the request of a choice
  * that ends with it, whose metrics may be wanted; else NULL. */
@@ -30053,8 +30532,8 @@ static const llm_tool_call *llm__oai_call_news(llm__oai_choice *c, int *fresh, s
     return &call[c->n_told - 1];
 }
 
-/* What there is of new calls as chunks: each is announced with its name, then its arguments follow as they come. Calls that the parser finds
- * whole come as two chunks in one go. */
+/* What there is of new calls as chunks: each is announced with its name, then its arguments follow as they come. Calls that the parser
+ * finds whole come as two chunks in one go. */
 static void llm__oai_call_chunks(const llm_openai_call *k, llm__oai_piece *p, llm__oai_choice *c, llm_text *out) {
     llm_text one = LLM__ZERO;
     int fresh;
@@ -30095,8 +30574,8 @@ static void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event 
     c->content.len = c->thoughts.len = 0;
 }
 
-/* Keeps the log-probabilities of a response's message: an event's token belongs to the text that comes with it or next. Those of thoughts (it
- * was `thinking` before it), of calls and of the end are left out, as in OpenAI's answers. */
+/* Keeps the log-probabilities of a response's message: an event's token belongs to the text that comes with it or next. Those of thoughts
+ * (it was `thinking` before it), of calls and of the end are left out, as in OpenAI's answers. */
 static void llm__oai_log_event(llm_openai_call *k, const llm_event *e, const llm__oai_choice *c, int thinking, int text) {
     const llm_output row = llm__oai_event_rows(e);
     const llm_tool_call *call;
@@ -30207,14 +30686,18 @@ typedef enum llm__oai_item { LLM__OAI_NO_ITEM = 0, LLM__OAI_THOUGHTS, LLM__OAI_M
 /* What differs between the kinds of items: the beginning of their ids, the type of their part, the name of their growing text. */
 static const struct {
     const char *prefix, *part, *event, *member;
-} llm__oai_items[] = {{"", NULL, "", ""}, {"rs", "reasoning_text", "reasoning_text", "text"}, {"msg", "output_text", "output_text", "text"},
+} llm__oai_items[] = {{"", NULL, "", ""},
+                      {"rs", "reasoning_text", "reasoning_text", "text"},
+                      {"msg", "output_text", "output_text", "text"},
                       {"fc", NULL, "function_call_arguments", "arguments"}};
 
 /* One event: response.{what}{how}, with members by a pattern. placed: the members that say where the open item stands come first. */
 static void llm__oai_say(llm_openai_call *k, llm_text *out, int placed, const char *what, const char *how, const char *pattern, ...) {
     va_list args;
     llm_text_format(out, "event: response.%s%s\ndata: {'type':'response.%s%s','sequence_number':%d,", what, how, what, how, k->n_events++);
-    if (placed) llm_text_format(out, "'item_id':'%s_%s%d','output_index':%d,", llm__oai_items[k->item_kind].prefix, k->id + 5, k->n_items, k->n_items);
+    if (placed)
+        llm_text_format(out, "'item_id':'%s_%s%d','output_index':%d,", llm__oai_items[k->item_kind].prefix, k->id + 5, k->n_items,
+                        k->n_items);
     if (placed && llm__oai_items[k->item_kind].part) llm_text_str(out, "\"content_index\":0,");
     va_start(args, pattern);
     llm__text_pattern(out, pattern, args);
@@ -30262,7 +30745,8 @@ static llm_text llm__oai_item_text(const llm_openai_call *k, int done) {
         return t;
     }
     if (done) part = llm__oai_part(k);
-    if (k->item_kind == LLM__OAI_MESSAGE) llm_text_format(&t, "'type':'message','role':'assistant','status':%q,'content':[%t]}", status, &part);
+    if (k->item_kind == LLM__OAI_MESSAGE)
+        llm_text_format(&t, "'type':'message','role':'assistant','status':%q,'content':[%t]}", status, &part);
     else llm_text_format(&t, "'type':'reasoning','summary':[],'content':[%t]}", &part);
     return t;
 }
@@ -30274,7 +30758,8 @@ static void llm__oai_item_end(llm_openai_call *k, llm_text *out) {
     llm_text item = llm__oai_item_text(k, 1), part = LLM__ZERO, name = LLM__ZERO, logs = llm__oai_item_logs(k, 0, k->logs_told);
     const llm_tool_call *call = kind == LLM__OAI_CALL ? llm__oai_told(&k->choice[0]) : NULL;
     if (call) llm_text_format(&name, ",'name':%Q", call->name.data, call->name.len);
-    llm__oai_say(k, out, 1, llm__oai_items[kind].event, ".done", "'%s':%Q%t%t", llm__oai_items[kind].member, k->item.data, k->item.len, &logs, &name);
+    llm__oai_say(k, out, 1, llm__oai_items[kind].event, ".done", "'%s':%Q%t%t", llm__oai_items[kind].member, k->item.data, k->item.len,
+                 &logs, &name);
     if (llm__oai_items[kind].part) part = llm__oai_part(k), llm__oai_say(k, out, 1, "content_part", ".done", "'part':%t", &part);
     llm_text_format(&k->items, k->n_items ? ",%s" : "%s", item.data ? item.data : "");
     llm__oai_say(k, out, 0, "output_item", ".done", "'output_index':%d,'item':%t", k->n_items, &item);
@@ -30318,16 +30803,26 @@ static void llm__oai_items_grow(llm_openai_call *k, llm_text *out) {
 }
 
 /* The response object, with a status: "in_progress" (at the beginning: no items, no usage), "completed", "incomplete" (the length cut it)
- * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has a default. */
+ * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has a default.
+ * */
 static llm_text llm__oai_response(const llm_openai_call *k, const char *status, const char *failure) {
-    static const char *const sent[][2] = {{"instructions", "null"}, {"max_output_tokens", "null"}, {"metadata", "{}"},
-                                          {"parallel_tool_calls", "true"}, {"reasoning", "{'effort':null,'summary':null}"}, {"text", "{'format':{'type':'text'}}"},
-                                          {"tool_choice", "'auto'"}, {"tools", "[]"}, {"top_logprobs", "0"}, {"user", "null"}};
+    static const char *const sent[][2] = {{"instructions", "null"},
+                                          {"max_output_tokens", "null"},
+                                          {"metadata", "{}"},
+                                          {"parallel_tool_calls", "true"},
+                                          {"reasoning", "{'effort':null,'summary':null}"},
+                                          {"text", "{'format':{'type':'text'}}"},
+                                          {"tool_choice", "'auto'"},
+                                          {"tools", "[]"},
+                                          {"top_logprobs", "0"},
+                                          {"user", "null"}};
     llm_text t = LLM__ZERO;
-    llm_text_format(&t, "{'id':%q,'object':'response','created_at':%l,'status':%q,'model':%q,'error':", k->id, k->created, status, k->model);
+    llm_text_format(&t, "{'id':%q,'object':'response','created_at':%l,'status':%q,'model':%q,'error':", k->id, k->created, status,
+                    k->model);
     llm_text_format(&t, failure ? "{'code':'server_error','message':%q}" : "null", failure);
     llm_text_format(&t, ",'incomplete_details':%s", strcmp(status, "incomplete") ? "null" : "{\"reason\":\"max_output_tokens\"}");
-    llm_text_format(&t, ",'output':[%s],'previous_response_id':null,'store':false,'truncation':'disabled'", k->items.data ? k->items.data : "");
+    llm_text_format(&t, ",'output':[%s],'previous_response_id':null,'store':false,'truncation':'disabled'",
+                    k->items.data ? k->items.data : "");
     llm_text_format(&t, ",'temperature':%f,'top_p':%f", (double)k->s.temperature, k->s.top_p > 0 ? (double)k->s.top_p : 1.0);
     for (int i = 0; i < LLM__COUNT(sent); i++) {
         int v = llm__oai_get(k->body, 0, sent[i][0]);
@@ -30455,7 +30950,8 @@ static int llm__oai_tokenize(llm_openai_call *k) {
     if (llm_json_type_of(k->body, llm__oai_get(k->body, 0, k->param)) == LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a text");
     if (!llm__oai_body_ids(k, &ids)) return 0;
     k->text.len = 0;
-    llm_text_format(&k->text, "{'count':%l,'max_model_len':%d,'tokens':", (int64_t)ids.len, k->service->engine ? k->service->engine->p.max_len : 0);
+    llm_text_format(&k->text, "{'count':%l,'max_model_len':%d,'tokens':", (int64_t)ids.len,
+                    k->service->engine ? k->service->engine->p.max_len : 0);
     if (!theirs || !k->pieces) llm_text_format(&k->text, "%i", ids.data, ids.len);
     if (k->pieces) llm_text_str(&k->text, theirs ? "[" : ",\"token_strs\":[");
     for (size_t i = 0; i < ids.len && k->pieces; i++) {
@@ -30555,8 +31051,10 @@ LLM_API int llm_openai_submit(llm_openai_call *k) {
     case LLM_OPENAI_TOKENIZE: return llm__oai_tokenize(k);
     case LLM_OPENAI_DETOKENIZE: return llm__oai_detokenize(k);
     case LLM_OPENAI_TEMPLATE: return llm__oai_template(k);
-    case LLM_OPENAI_LORA_LOAD: case LLM_OPENAI_LORA_UNLOAD: return llm__oai_adapters(k);
-    case LLM_OPENAI_CONTEXT_SAVE: case LLM_OPENAI_CONTEXT_LOAD: return llm__oai_contexts(k);
+    case LLM_OPENAI_LORA_LOAD:
+    case LLM_OPENAI_LORA_UNLOAD: return llm__oai_adapters(k);
+    case LLM_OPENAI_CONTEXT_SAVE:
+    case LLM_OPENAI_CONTEXT_LOAD: return llm__oai_contexts(k);
     default: return llm__oai_submit_all(k);
     }
 }
@@ -30576,11 +31074,12 @@ static llm_result llm__setup_check(llm_setup *s, char *(*get)(const char *name))
     llm_engine_config *e = &s->engine;
     llm__isa isa;
     if (s->reasoning_parser && llm_reasoning_named(s->reasoning_parser) < 0)
-        return llm__error(LLM_ERR_ARG, "reasoning_parser: %.60s, a name as qwen3, deepseek_r1, ernie-45-vl or none was expected", s->reasoning_parser);
+        return llm__error(LLM_ERR_ARG, "reasoning_parser: %.60s, a name as qwen3, deepseek_r1, ernie-45-vl or none was expected",
+                          s->reasoning_parser);
     if (s->tool_parser && llm_tools_named(s->tool_parser) < 0)
-        return llm__error(LLM_ERR_ARG, "tool_call_parser: %.60s, a name as hermes, llama3_json, mistral or json was expected", s->tool_parser);
-    if (e->isa && llm__isa_find(e->isa, &isa))
-        return llm__error(LLM_ERR_ARG, "--isa: %.60s, this CPU has: %s", e->isa, llm_isa_list());
+        return llm__error(LLM_ERR_ARG, "tool_call_parser: %.60s, a name as hermes, llama3_json, mistral or json was expected",
+                          s->tool_parser);
+    if (e->isa && llm__isa_find(e->isa, &isa)) return llm__error(LLM_ERR_ARG, "--isa: %.60s, this CPU has: %s", e->isa, llm_isa_list());
     e->disable_prefix_caching = !s->prefix_caching;
     llm_result r = LLM_OK;
     if (s->enable_early_stop || s->early_stop_config)
@@ -30589,7 +31088,8 @@ static llm_result llm__setup_check(llm_setup *s, char *(*get)(const char *name))
 }
 
 /* Whatever is wrong with a value, a file of options that cannot be read too, is what the user said: LLM_ERR_ARG. */
-LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name), llm_option_list *words) {
+LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name),
+                                  llm_option_list *words) {
     llm_result r = llm__options_argv(o, argc, argv, words);
     if (!r) r = llm__options_environment(o, get);
     if (!r && s->config) r = llm__options_file(o, s->config);
@@ -30654,9 +31154,9 @@ struct llm {
 struct llm_chat {
     llm *l;
     llm_sampling sampling;
-    llm_text messages;    /* the array's elements: {"role":...},{...} */
-    size_t first;         /* length of the system message */
-    llm_text answer;      /* so far, while request is there */
+    llm_text messages; /* the array's elements: {"role":...},{...} */
+    size_t first;      /* length of the system message */
+    llm_text answer;   /* so far, while request is there */
     llm_text piece;
     llm_request *request;
 };
@@ -30766,8 +31266,8 @@ LLM_API void llm_chat_free(llm_chat *c) {
     LLM_FREE(c);
 }
 
-/* Renders the whole conversation by the model's own template and submits it. Guarded: a user who types a control token gets its letters, not
- * the token. On error, as that of a model without a template, the message is taken back, so that the caller may try another. */
+/* Renders the whole conversation by the model's own template and submits it. Guarded: a user who types a control token gets its letters,
+ * not the token. On error, as that of a model without a template, the message is taken back, so that the caller may try another. */
 LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message) {
     llm_render_options how = LLM__ZERO;
     llm_request_config cfg = LLM__ZERO;
@@ -30855,8 +31355,8 @@ LLM_API llm *llm_open(const char *model, const char *config) {
 /* A batch on its way. Everything is in the caller's thread; only the engine may have threads of its own. */
 typedef struct llm__batch {
     llm_openai_service service;
-    llm_text params;          /* members of every body, with a comma before each */
-    llm_openai_call **call;   /* (n_prompts): those in flight */
+    llm_text params;        /* members of every body, with a comma before each */
+    llm_openai_call **call; /* (n_prompts): those in flight */
     llm_outputs *out;
     int32_t n_prompts, width; /* width: answers to each */
     int chat;
@@ -30866,8 +31366,9 @@ typedef struct llm__batch {
 LLM_API void llm_outputs_free(llm_outputs *o) {
     for (int32_t i = 0; o && i < o->n; i++) {
         const llm_request_output *x = &o->items[i];
-        const void *const owned[] = {x->request_id, x->prompt, x->prompt_token_ids, x->outputs.token_ids, x->outputs.text,
-                                     x->outputs.reasoning_content, x->error_msg};
+        const void *const owned[] = {x->request_id,        x->prompt,       x->prompt_token_ids,
+                                     x->outputs.token_ids, x->outputs.text, x->outputs.reasoning_content,
+                                     x->error_msg};
         for (int k = 0; k < LLM__COUNT(owned); k++) LLM_FREE((void *)(uintptr_t)owned[k]);
     }
     if (o) LLM_FREE(o->items);

@@ -19,10 +19,9 @@ import re
 import sys
 
 SRC = pathlib.Path(__file__).resolve().parent
-INCLUDE = re.compile(r'^#include "[a-z]+/\w+\.h".*\n', re.M)
+DROPPED = re.compile(r'^#include "[a-z]+/\w+\.h".*\n|^#pragma once\n|^/\* clang-format (?:off|on) \*/\n', re.M)
 PROTOTYPE = re.compile(r"^(?:extern )?LLM__PRIVATE [^;{}]*;(?: /\*.*?\*/)?\n", re.M)
 COMMENT_ABOVE = re.compile(r"(?:^/\*(?:(?!\*/).)*\*/\n)\Z", re.M | re.S)
-RULE = {"file": "=" * 76, "api": "-" * 75}
 
 
 def strip_comments(text):
@@ -53,7 +52,7 @@ class Part:
         self.name, self.small = file.split(".")[0], small
         endings = [file.split(".")[1]] if "." in file else ["h", "c"]
         files = {e: SRC / self.folder / f"{self.name}.{e}" for e in endings}
-        texts = {e: INCLUDE.sub("", f.read_text()).replace("#pragma once\n", "") for e, f in files.items() if f.exists()}
+        texts = {e: DROPPED.sub("", f.read_text()) for e, f in files.items() if f.exists()}
         if not texts: sys.exit(f"amalgamate: {path}: no such part")
         self.header, self.code = texts.get("h", ""), texts.get("c", "")
         self.sentence = None

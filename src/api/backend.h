@@ -18,16 +18,49 @@
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
-    LLM_TYPE_F32 = 0, LLM_TYPE_F16 = 1, LLM_TYPE_Q4_0 = 2, LLM_TYPE_Q4_1 = 3, LLM_TYPE_Q5_0 = 6, LLM_TYPE_Q5_1 = 7, LLM_TYPE_Q8_0 = 8,
-    LLM_TYPE_Q2_K = 10, LLM_TYPE_Q3_K = 11, LLM_TYPE_Q4_K = 12, LLM_TYPE_Q5_K = 13, LLM_TYPE_Q6_K = 14, LLM_TYPE_IQ4_NL = 20,
-    LLM_TYPE_IQ4_XS = 23, LLM_TYPE_I8 = 24, LLM_TYPE_I16 = 25, LLM_TYPE_I32 = 26, LLM_TYPE_I64 = 27, LLM_TYPE_F64 = 28, LLM_TYPE_BF16 = 30,
-    LLM_TYPE_MXFP4 = 39, LLM_TYPE_F8_E4M3 = 1000, LLM_TYPE_F8_E5M2 = 1001, LLM_TYPE_U8 = 1002, LLM_TYPE_BOOL = 1003, LLM_TYPE_U16 = 1004,
-    LLM_TYPE_U32 = 1005, LLM_TYPE_U64 = 1006,
+    LLM_TYPE_F32 = 0,
+    LLM_TYPE_F16 = 1,
+    LLM_TYPE_Q4_0 = 2,
+    LLM_TYPE_Q4_1 = 3,
+    LLM_TYPE_Q5_0 = 6,
+    LLM_TYPE_Q5_1 = 7,
+    LLM_TYPE_Q8_0 = 8,
+    LLM_TYPE_Q2_K = 10,
+    LLM_TYPE_Q3_K = 11,
+    LLM_TYPE_Q4_K = 12,
+    LLM_TYPE_Q5_K = 13,
+    LLM_TYPE_Q6_K = 14,
+    LLM_TYPE_IQ4_NL = 20,
+    LLM_TYPE_IQ4_XS = 23,
+    LLM_TYPE_I8 = 24,
+    LLM_TYPE_I16 = 25,
+    LLM_TYPE_I32 = 26,
+    LLM_TYPE_I64 = 27,
+    LLM_TYPE_F64 = 28,
+    LLM_TYPE_BF16 = 30,
+    LLM_TYPE_MXFP4 = 39,
+    LLM_TYPE_F8_E4M3 = 1000,
+    LLM_TYPE_F8_E5M2 = 1001,
+    LLM_TYPE_U8 = 1002,
+    LLM_TYPE_BOOL = 1003,
+    LLM_TYPE_U16 = 1004,
+    LLM_TYPE_U32 = 1005,
+    LLM_TYPE_U64 = 1006,
     LLM_TYPE_RANDOM = 2000, /* no data: the backend makes seeded random values (load-format dummy) */
-    LLM_TYPE_RANDOM_F8, LLM_TYPE_RANDOM_Q4 /* ... and a GPU keeps them as e4m3, or as Q4_0 does; elsewhere as the first */
+    LLM_TYPE_RANDOM_F8,
+    LLM_TYPE_RANDOM_Q4 /* ... and a GPU keeps them as e4m3, or as Q4_0 does; elsewhere as the first */
 } llm_type;
 
-typedef enum llm_kv_type { LLM_KV_AUTO = 0, LLM_KV_F32, LLM_KV_F16, LLM_KV_BF16, LLM_KV_FP8_E4M3, LLM_KV_FP8_E5M2, LLM_KV_INT8, LLM_KV_INT4 } llm_kv_type;
+typedef enum llm_kv_type {
+    LLM_KV_AUTO = 0,
+    LLM_KV_F32,
+    LLM_KV_F16,
+    LLM_KV_BF16,
+    LLM_KV_FP8_E4M3,
+    LLM_KV_FP8_E5M2,
+    LLM_KV_INT8,
+    LLM_KV_INT4
+} llm_kv_type;
 typedef enum llm_compute { LLM_COMPUTE_AUTO = 0, LLM_COMPUTE_F32, LLM_COMPUTE_BF16, LLM_COMPUTE_F16 } llm_compute;
 
 typedef struct llm_backend_ctx llm_backend_ctx; /* the open devices */
@@ -36,37 +69,37 @@ typedef struct llm_weight llm_weight;           /* a packed matrix, table or vec
 
 /* Some rows of a stored row-major matrix. Several stacked segments make a weight (q, k and v; rows of several shards). */
 typedef struct llm_segment {
-    const void *data;      /* first element of the stored matrix (stored_rows, stored_cols) */
-    int32_t type;          /* llm_type */
-    int32_t transposed;    /* 1: stored as (in, out): the weight's row r is the stored column r */
-    int64_t stored_cols;   /* elements of one stored row */
+    const void *data;              /* first element of the stored matrix (stored_rows, stored_cols) */
+    int32_t type;                  /* llm_type */
+    int32_t transposed;            /* 1: stored as (in, out): the weight's row r is the stored column r */
+    int64_t stored_cols;           /* elements of one stored row */
     int64_t row, n_rows, row_step; /* the weight's rows: row, row + row_step, ... (row_step 0 means 1) */
-    int64_t col, n_cols;   /* the columns taken */
-    float scale;           /* each value is multiplied by it; 0 means 1 (per-tensor fp8 scales) */
-    int32_t mapped;        /* 1: `data` stands in a mapped file, whose pages may be given back once they were read */
-    const float *scales;   /* of each stored row, besides: int8 and fp8 with a scale a channel; NULL: 1. Not of a transposed one */
+    int64_t col, n_cols;           /* the columns taken */
+    float scale;                   /* each value is multiplied by it; 0 means 1 (per-tensor fp8 scales) */
+    int32_t mapped;                /* 1: `data` stands in a mapped file, whose pages may be given back once they were read */
+    const float *scales;           /* of each stored row, besides: int8 and fp8 with a scale a channel; NULL: 1. Not of a transposed one */
 } llm_segment;
 
 typedef enum llm_role {
-    LLM_ROLE_VECTOR = 0,      /* rows * cols values kept as f32, usually one column: norm weights, biases, sinks, inverse frequencies;
+    LLM_ROLE_VECTOR = 0,          /* rows * cols values kept as f32, usually one column: norm weights, biases, sinks, inverse frequencies;
                                  `add` is added to each */
-    LLM_ROLE_EMBED = 1,       /* (vocab, hidden), rows are gathered */
-    LLM_ROLE_LINEAR = 2,      /* (out, in) */
-    LLM_ROLE_GATE_UP = 3,     /* (2 * ff, in): ff gate rows, then ff up rows; the backend may interleave them */
-    LLM_ROLE_EXPERTS = 4,     /* n_experts matrices (out, in), stacked by rows */
+    LLM_ROLE_EMBED = 1,           /* (vocab, hidden), rows are gathered */
+    LLM_ROLE_LINEAR = 2,          /* (out, in) */
+    LLM_ROLE_GATE_UP = 3,         /* (2 * ff, in): ff gate rows, then ff up rows; the backend may interleave them */
+    LLM_ROLE_EXPERTS = 4,         /* n_experts matrices (out, in), stacked by rows */
     LLM_ROLE_EXPERTS_GATE_UP = 5, /* n_experts of (2 * ff, in), stacked by rows */
-    LLM_ROLE_MLA_UP = 6,      /* kv_b of latent attention: (n_heads * (nope + v), rank) */
-    LLM_ROLE_HEAD = 7         /* as LINEAR, for the output layer, whose input may be rounded more finely */
+    LLM_ROLE_MLA_UP = 6,          /* kv_b of latent attention: (n_heads * (nope + v), rank) */
+    LLM_ROLE_HEAD = 7             /* as LINEAR, for the output layer, whose input may be rounded more finely */
 } llm_role;
 
 typedef struct llm_weight_desc {
-    const char *name;       /* for messages */
+    const char *name; /* for messages */
     llm_role role;
     const llm_segment *segments;
     int32_t n_segments;
-    int32_t n_experts;      /* EXPERTS*: > 0 */
-    int64_t rows, cols;     /* of the whole weight: all segments' rows; cols of each segment */
-    float add;              /* VECTOR: added to every value (Gemma stores w - 1) */
+    int32_t n_experts;  /* EXPERTS*: > 0 */
+    int64_t rows, cols; /* of the whole weight: all segments' rows; cols of each segment */
+    float add;          /* VECTOR: added to every value (Gemma stores w - 1) */
 } llm_weight_desc;
 
 /* KV geometry of one layer on one rank. Latent attention: n_kv_heads 1, head_dim rank + rope, v_head_dim 0. */
@@ -75,31 +108,32 @@ typedef struct llm_kv_layer {
 } llm_kv_layer;
 
 typedef struct llm_backend_config {
-    int32_t n_ranks;        /* tensor parallel size, times n_stages; 0: 1 */
-    int32_t n_threads;      /* CPU; 0: all cores this process may use */
-    const char *isa;        /* CPU; NULL: the best this CPU has */
-    llm_compute compute;    /* F32: everything in f32, also with quantised weights */
-    llm_kv_type kv_type;    /* AUTO: F16, on a CPU that multiplies bf16 BF16; F32 when compute is F32 */
-    int32_t batch_invariant; /* the CPU always is */
+    int32_t n_ranks;           /* tensor parallel size, times n_stages; 0: 1 */
+    int32_t n_threads;         /* CPU; 0: all cores this process may use */
+    const char *isa;           /* CPU; NULL: the best this CPU has */
+    llm_compute compute;       /* F32: everything in f32, also with quantised weights */
+    llm_kv_type kv_type;       /* AUTO: F16, on a CPU that multiplies bf16 BF16; F32 when compute is F32 */
+    int32_t batch_invariant;   /* the CPU always is */
     double memory_utilization; /* GPU: share of its memory */
-    int32_t max_rows;       /* tokens in one step at most */
-    int32_t max_out;        /* rows with logits in one step at most */
-    int32_t max_seqs;       /* sequences in one step at most */
+    int32_t max_rows;          /* tokens in one step at most */
+    int32_t max_out;           /* rows with logits in one step at most */
+    int32_t max_seqs;          /* sequences in one step at most */
     int32_t max_pages_per_seq;
     llm_log_fn log;
     void *log_user;
-    llm_result (*error)(llm_result r, const char *sentence); /* where a backend of another library leaves its sentences: llm_backend_error */
-    int32_t device_draws;   /* steps will have draws: memory for them is taken at open time */
-    int32_t enforce_eager;  /* GPU: steps are not recorded for replay */
-    int32_t max_seq_len_to_capture; /* GPU: steps with longer sequences neither; 0: no limit */
-    double step_timeout;    /* GPU: seconds after which a step counts as lost; 0: 300 */
-    int32_t n_stages;       /* of a pipeline: ranks [s n / n_stages, (s + 1) n / n_stages) are stage s, and sums and logits are shared among
+    llm_result (*error)(llm_result r,
+                        const char *sentence); /* where a backend of another library leaves its sentences: llm_backend_error */
+    int32_t device_draws;                      /* steps will have draws: memory for them is taken at open time */
+    int32_t enforce_eager;                     /* GPU: steps are not recorded for replay */
+    int32_t max_seq_len_to_capture;            /* GPU: steps with longer sequences neither; 0: no limit */
+    double step_timeout;                       /* GPU: seconds after which a step counts as lost; 0: 300 */
+    int32_t n_stages; /* of a pipeline: ranks [s n / n_stages, (s + 1) n / n_stages) are stage s, and sums and logits are shared among
                                them alone; n_ranks counts all. 0: 1 */
     struct llm_spent *spent; /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds */
 } llm_backend_config;
 
-/* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of keys and
- * values, that were read; operations, where a multiply-add is two. */
+/* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of
+ * keys and values, that were read; operations, where a multiply-add is two. */
 enum { LLM_SPENT_EMBED = 0, LLM_SPENT_LINEAR, LLM_SPENT_ATTENTION, LLM_SPENT_HEAD, LLM_SPENT_NORM, LLM_SPENT_KINDS };
 typedef struct llm_spent {
     double seconds, bytes, ops;
@@ -107,11 +141,11 @@ typedef struct llm_spent {
 
 /* What a recorded step depends on. The CPU gets exact counts; a GPU pads them to buckets. */
 typedef struct llm_shape {
-    int32_t n_rows;         /* token rows */
+    int32_t n_rows; /* token rows */
     int32_t n_seqs;
-    int32_t n_out;          /* rows that go through the head */
-    int32_t lora;           /* 1: a sequence has an adapter */
-    int32_t program;        /* which network's operations: 0 the model's, 1 those of its draft model or EAGLE head */
+    int32_t n_out;   /* rows that go through the head */
+    int32_t lora;    /* 1: a sequence has an adapter */
+    int32_t program; /* which network's operations: 0 the model's, 1 those of its draft model or EAGLE head */
 } llm_shape;
 
 /* A token that the device chooses from a row of logits, exactly as llm_sample does, so that the next step need not wait for the host. */
@@ -120,48 +154,53 @@ typedef struct llm_draw {
     const llm_sampling *sampling; /* temperature, penalties, logit_bias, top_k, top_p, min_p: all else is the caller's to do */
     uint64_t seed;
     int64_t position;
-    int32_t also;           /* a token whose log-probability is wanted too */
-    int32_t row;            /* the host wants to read the logits as well */
-    const uint32_t *allowed; /* (vocab + 31) / 32: a bit for each token that may be drawn; NULL: all */
+    int32_t also;                 /* a token whose log-probability is wanted too */
+    int32_t row;                  /* the host wants to read the logits as well */
+    const uint32_t *allowed;      /* (vocab + 31) / 32: a bit for each token that may be drawn; NULL: all */
     const int32_t *used, *counts; /* (n_used) for penalties: tokens of prompt and answer, each once, and how often the answer has it; the
                                row's own comes besides, if a device drew it */
-    int32_t n_used;         /* with the biases at most LLM_DRAW_CHANGES / max_out */
+    int32_t n_used;               /* with the biases at most LLM_DRAW_CHANGES / max_out */
 } llm_draw;
 
 enum { LLM_DRAW_CHANGES = 1 << 19 };
 
 typedef struct llm_drawn {
-    int32_t id;             /* -1: the logits are not finite */
-    float logprob;          /* raw log-softmax */
-    float also;             /* the same of llm_draw's other token */
-    float prob;             /* after rules and temperature (greedy: temperature 1), before min-p, top-k and top-p */
-    double log_sum;         /* of the raw logits: log of the sum of exponentials */
+    int32_t id;     /* -1: the logits are not finite */
+    float logprob;  /* raw log-softmax */
+    float also;     /* the same of llm_draw's other token */
+    float prob;     /* after rules and temperature (greedy: temperature 1), before min-p, top-k and top-p */
+    double log_sum; /* of the raw logits: log of the sum of exponentials */
 } llm_drawn;
 
 /* Everything that changes from step to step. The rows of a sequence stand together, in order of position. */
 typedef struct llm_step {
     llm_shape shape;
-    const int32_t *tokens;       /* (n_rows) */
-    const int32_t *positions;    /* (n_rows); with 3 position rows (3, n_rows) */
-    int32_t n_position_rows;     /* 1 or 3 */
-    const int32_t *seq_of_row;   /* (n_rows) index 0 .. n_seqs-1 */
-    const int32_t *seq_begin;    /* (n_seqs + 1) first row of each sequence */
-    const int32_t *seq_len;      /* (n_seqs) tokens in the KV cache after this step */
-    const int32_t *seq_rope;     /* (n_seqs) which of the rope op's variants */
-    const float *seq_rope_base;  /* (n_seqs) multiplies the RoPE base (dynamic NTK); 1 is neutral */
-    const int32_t *pages;        /* (n_seqs, page_stride) page numbers of each sequence, from position 0 on */
+    const int32_t *tokens;      /* (n_rows) */
+    const int32_t *positions;   /* (n_rows); with 3 position rows (3, n_rows) */
+    int32_t n_position_rows;    /* 1 or 3 */
+    const int32_t *seq_of_row;  /* (n_rows) index 0 .. n_seqs-1 */
+    const int32_t *seq_begin;   /* (n_seqs + 1) first row of each sequence */
+    const int32_t *seq_len;     /* (n_seqs) tokens in the KV cache after this step */
+    const int32_t *seq_rope;    /* (n_seqs) which of the rope op's variants */
+    const float *seq_rope_base; /* (n_seqs) multiplies the RoPE base (dynamic NTK); 1 is neutral */
+    const int32_t *pages;       /* (n_seqs, page_stride) page numbers of each sequence, from position 0 on */
     int32_t page_stride;
-    const int32_t *out_rows;     /* (n_out) rows whose logits are wanted, ascending */
+    const int32_t *out_rows; /* (n_out) rows whose logits are wanted, ascending */
     /* For devices that run one step ahead of the host; else NULL. */
-    const int32_t *token_from;   /* (n_rows) -1: tokens[row]; else the out row of the step before whose drawn token stands here */
-    const llm_draw *draws;       /* (n_out); what they point to is copied, too */
-    const int32_t *seq_lora;     /* (n_seqs) slot of each sequence's adapter, -1: none; NULL: nobody has one */
+    const int32_t *token_from; /* (n_rows) -1: tokens[row]; else the out row of the step before whose drawn token stands here */
+    const llm_draw *draws;     /* (n_out); what they point to is copied, too */
+    const int32_t *seq_lora;   /* (n_seqs) slot of each sequence's adapter, -1: none; NULL: nobody has one */
 } llm_step;
 
 typedef enum llm_rows { LLM_ROWS_TOKENS = 0, LLM_ROWS_OUT = 1 } llm_rows;
 typedef enum llm_norm_kind { LLM_NORM_NONE = 0, LLM_NORM_RMS = 1, LLM_NORM_LAYER = 2 } llm_norm_kind;
 typedef enum llm_act {
-    LLM_ACT_NONE = 0, LLM_ACT_SILU, LLM_ACT_GELU, LLM_ACT_GELU_TANH, LLM_ACT_RELU, LLM_ACT_RELU2,
+    LLM_ACT_NONE = 0,
+    LLM_ACT_SILU,
+    LLM_ACT_GELU,
+    LLM_ACT_GELU_TANH,
+    LLM_ACT_RELU,
+    LLM_ACT_RELU2,
     LLM_ACT_SWIGLU_OAI /* gpt-oss: g = min(g, limit), u = clamp(u, -limit, limit); (u + 1) * g * sigmoid(1.702 g) */
 } llm_act;
 
@@ -170,29 +209,30 @@ typedef struct llm_embed_op {
     const llm_weight *table;     /* EMBED (vocab, hidden) */
     const llm_weight *positions; /* EMBED (n_positions, hidden) added at positions + position_offset; NULL: none */
     int32_t position_offset;
-    int32_t vocab_begin;         /* rank's first row of a split table; rows of other ranks give zeros */
-    float scale;                 /* of the token's row; 0 means 1 */
+    int32_t vocab_begin; /* rank's first row of a split table; rows of other ranks give zeros */
+    float scale;         /* of the token's row; 0 means 1 */
 } llm_embed_op;
 
 /* cos and sin of every row's position, once a step: dst (n_rows, 2 * rope_dim / 2): cosines, then sines.
  * angle = position * inv_freq[i]; with seq_rope_base b: inv_freq[i] * b^(-2i / rope_dim). */
 typedef struct llm_rope_op {
     llm_buffer *dst;
-    const llm_weight *inv_freq;  /* VECTOR (n_variants * rope_dim / 2) */
+    const llm_weight *inv_freq; /* VECTOR (n_variants * rope_dim / 2) */
     int32_t n_variants, rope_dim;
-    const float *scale;          /* (n_variants) multiplies cosines and sines (attention factor); constant */
-    int32_t sections[3];         /* with 3 position rows: frequencies that take row 0, 1, 2 */
+    const float *scale;  /* (n_variants) multiplies cosines and sines (attention factor); constant */
+    int32_t sections[3]; /* with 3 position rows: frequencies that take row 0, 1, 2 */
 } llm_rope_op;
 
-/* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h too. */
+/* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h too.
+ * */
 typedef struct llm_residual_op {
     llm_rows rows;
-    llm_buffer *x;               /* (rows, hidden) */
-    const llm_buffer *y;         /* (rows, hidden) this rank's part; NULL: none */
-    float scale;                 /* 0 means 1 */
+    llm_buffer *x;       /* (rows, hidden) */
+    const llm_buffer *y; /* (rows, hidden) this rank's part; NULL: none */
+    float scale;         /* 0 means 1 */
     llm_norm_kind post_kind;
     const llm_weight *post_weight, *post_bias;
-    llm_buffer *h;               /* (rows, hidden) */
+    llm_buffer *h; /* (rows, hidden) */
     llm_norm_kind kind;
     const llm_weight *weight, *bias; /* NULL: 1 and 0 */
     float eps;
@@ -218,9 +258,9 @@ typedef struct llm_linear_op {
     llm_act act;
     int32_t add;
     int32_t dst_col, src_col;
-    float scale;                 /* 0 means 1 */
-    float limit;                 /* SWIGLU_OAI */
-    const llm_buffer *plus;      /* (rows, out) of llm_lora_op, added before the activation; NULL: none */
+    float scale;            /* 0 means 1 */
+    float limit;            /* SWIGLU_OAI */
+    const llm_buffer *plus; /* (rows, out) of llm_lora_op, added before the activation; NULL: none */
 } llm_linear_op;
 
 /* Low-rank adapters (LoRA, Hu et al. 2021): where the model has W x, an adapter has W x + B A x, with A (r, in) and B (out, r) of a
@@ -230,9 +270,10 @@ typedef struct llm_lora_site llm_lora_site;
 
 enum { LLM_LORA_PARTS = 3 }; /* matrices of the file that make one layer: q, k and v */
 
-typedef struct llm_lora_part {   /* rows [row, row + n) of the layer's output get b (a x) */
+typedef struct llm_lora_part { /* rows [row, row + n) of the layer's output get b (a x) */
     int64_t row;
-    const llm_weight_desc *a, *b; /* LINEAR (r, in), (n, r). Of an embedding a is a VECTOR (vocab, r): a token takes its row. Of experts both
+    const llm_weight_desc *a,
+        *b; /* LINEAR (r, in), (n, r). Of an embedding a is a VECTOR (vocab, r): a token takes its row. Of experts both
                                      are EXPERTS, and row is that of each expert's output (gate and up: 2 ff). Of kv_b there is one part, both
                                      are MLA_UP, and b is the other way round, (r, n), so that heads can take their columns of it */
 } llm_lora_part;
@@ -240,12 +281,12 @@ typedef struct llm_lora_part {   /* rows [row, row + n) of the layer's output ge
 /* dst = what each row's adapter adds to the layer; -0 where that is nothing, for x + -0 is x to the bit. */
 typedef struct llm_lora_op {
     llm_rows rows;
-    llm_buffer *dst;             /* (rows, n) */
-    const llm_buffer *src;       /* (rows, in); NULL: the site is an embedding's, and dst += instead of dst = */
-    llm_buffer *low;             /* (rows, LLM_LORA_PARTS * the largest r): a x */
+    llm_buffer *dst;       /* (rows, n) */
+    const llm_buffer *src; /* (rows, in); NULL: the site is an embedding's, and dst += instead of dst = */
+    llm_buffer *low;       /* (rows, LLM_LORA_PARTS * the largest r): a x */
     const llm_lora_site *site;
-    int32_t n, vocab_begin;      /* vocab_begin: of an embedding, as in llm_embed_op */
-    float scale;                 /* 0 means 1 */
+    int32_t n, vocab_begin; /* vocab_begin: of an embedding, as in llm_embed_op */
+    float scale;            /* 0 means 1 */
 } llm_lora_op;
 
 typedef enum llm_qk_norm { LLM_QK_NORM_NONE = 0, LLM_QK_NORM_HEAD_RMS, LLM_QK_NORM_HEAD_LAYER, LLM_QK_NORM_WHOLE_RMS } llm_qk_norm;
@@ -255,62 +296,63 @@ typedef struct llm_qkv_op {
     llm_buffer *qkv;             /* (n_rows, ...) */
     int32_t q_col, k_col, v_col; /* where this rank's heads start */
     int32_t n_heads, n_kv_heads, head_dim, v_head_dim;
-    llm_qk_norm norm;            /* HEAD_RMS: weights (head_dim); HEAD_LAYER: (heads, head_dim), this rank's; WHOLE_RMS: see below */
+    llm_qk_norm norm; /* HEAD_RMS: weights (head_dim); HEAD_LAYER: (heads, head_dim), this rank's; WHOLE_RMS: see below */
     const llm_weight *q_norm, *k_norm;
     float eps;
-    int32_t whole_q_col, whole_q, whole_k_col, whole_k; /* WHOLE_RMS: first column and width the mean runs over (all ranks' heads); weights cover them */
-    const llm_buffer *rope;      /* of llm_rope_op; NULL: no positions here */
+    int32_t whole_q_col, whole_q, whole_k_col,
+        whole_k;                        /* WHOLE_RMS: first column and width the mean runs over (all ranks' heads); weights cover them */
+    const llm_buffer *rope;             /* of llm_rope_op; NULL: no positions here */
     int32_t rope_dim, rope_interleaved; /* the first rope_dim of head_dim; pairs (2i, 2i+1) or (i, i + rope_dim/2) */
-    int32_t layer;               /* of the KV cache */
-    int32_t logn_from;           /* > 0: q *= log(position + 1) / log(logn_from) beyond it (Qwen 1, InternLM) */
+    int32_t layer;                      /* of the KV cache */
+    int32_t logn_from;                  /* > 0: q *= log(position + 1) / log(logn_from) beyond it (Qwen 1, InternLM) */
 } llm_qkv_op;
 
 typedef struct llm_attention_op {
-    llm_buffer *dst;             /* (n_rows, n_heads * v_head_dim) */
+    llm_buffer *dst; /* (n_rows, n_heads * v_head_dim) */
     const llm_buffer *qkv;
     int32_t q_col, layer;
     int32_t n_heads, n_kv_heads, head_dim, v_head_dim;
-    float scale;                 /* of q k, usually 1/sqrt(head_dim) */
-    float softcap;               /* 0: none; s = softcap * tanh(s / softcap) */
-    int32_t window;              /* 0: none; a query sees the latest `window` positions, its own included */
-    int32_t not_causal;          /* 1: every row of the sequence sees all rows of it */
-    const llm_weight *sinks;     /* VECTOR (n_heads): a logit that takes part in the softmax only; NULL: none */
-    const llm_weight *alibi;     /* VECTOR (n_heads) slopes; NULL: none */
+    float scale;             /* of q k, usually 1/sqrt(head_dim) */
+    float softcap;           /* 0: none; s = softcap * tanh(s / softcap) */
+    int32_t window;          /* 0: none; a query sees the latest `window` positions, its own included */
+    int32_t not_causal;      /* 1: every row of the sequence sees all rows of it */
+    const llm_weight *sinks; /* VECTOR (n_heads): a logit that takes part in the softmax only; NULL: none */
+    const llm_weight *alibi; /* VECTOR (n_heads) slopes; NULL: none */
 } llm_attention_op;
 
 /* Latent attention. Normalises the latent, rotates, writes (latent, rope key) to the cache, attends in the absorbed form. */
 typedef struct llm_mla_op {
-    llm_buffer *dst;             /* (n_rows, n_heads * v_dim) */
-    llm_buffer *q;               /* (n_rows, n_heads * (nope + rope)) */
-    llm_buffer *kv_a;            /* (n_rows, rank + rope) before its norm */
-    const llm_weight *kv_norm;   /* VECTOR (rank) */
-    const llm_weight *kv_b;      /* MLA_UP */
+    llm_buffer *dst;           /* (n_rows, n_heads * v_dim) */
+    llm_buffer *q;             /* (n_rows, n_heads * (nope + rope)) */
+    llm_buffer *kv_a;          /* (n_rows, rank + rope) before its norm */
+    const llm_weight *kv_norm; /* VECTOR (rank) */
+    const llm_weight *kv_b;    /* MLA_UP */
     const llm_buffer *rope;
     float eps, scale;
     int32_t rope_interleaved;
     int32_t layer, n_heads, nope, rope_dim, v_dim, rank;
-    const llm_lora_site *lora;   /* what adapters add to kv_b; NULL: nothing */
+    const llm_lora_site *lora; /* what adapters add to kv_b; NULL: nothing */
 } llm_mla_op;
 
 typedef enum llm_route_score { LLM_ROUTE_SOFTMAX = 0, LLM_ROUTE_SIGMOID = 1, LLM_ROUTE_TOPK_SOFTMAX = 2 } llm_route_score;
 
 /* Chooses k experts a row. dst holds them for llm_experts_op. Ties: the lower index. */
 typedef struct llm_route_op {
-    llm_buffer *dst;             /* (n_rows, 2 * k): ids, then weights */
-    const llm_buffer *logits;    /* (n_rows, n_experts) */
+    llm_buffer *dst;          /* (n_rows, 2 * k): ids, then weights */
+    const llm_buffer *logits; /* (n_rows, n_experts) */
     int32_t n_experts, k;
-    llm_route_score score;       /* TOPK_SOFTMAX: softmax over the chosen logits */
+    llm_route_score score;        /* TOPK_SOFTMAX: softmax over the chosen logits */
     const llm_weight *correction; /* VECTOR (n_experts) added for the choice only; NULL: none */
-    int32_t n_group, topk_group; /* 0 or 1: no groups */
-    int32_t group_top2;          /* group score: sum of its two best (DeepSeek-V3), else its best */
-    int32_t normalize;           /* chosen weights divided by their sum */
-    float normalize_min;         /* the sum is at least this */
-    float scale;                 /* of the weights; 0 means 1 */
+    int32_t n_group, topk_group;  /* 0 or 1: no groups */
+    int32_t group_top2;           /* group score: sum of its two best (DeepSeek-V3), else its best */
+    int32_t normalize;            /* chosen weights divided by their sum */
+    float normalize_min;          /* the sum is at least this */
+    float scale;                  /* of the weights; 0 means 1 */
 } llm_route_op;
 
 /* dst (+)= sum over the chosen experts e of weight_e * down_e(act(gate_e x) * up_e x). */
 typedef struct llm_experts_op {
-    llm_buffer *dst;             /* (n_rows, hidden) */
+    llm_buffer *dst; /* (n_rows, hidden) */
     const llm_buffer *src, *routes;
     const llm_weight *gate_up, *gate_up_bias; /* EXPERTS_GATE_UP; bias VECTOR (n_experts * 2 ff): gate, then up, of each */
     const llm_weight *down, *down_bias;       /* EXPERTS; bias VECTOR (n_experts * hidden) */
@@ -319,47 +361,48 @@ typedef struct llm_experts_op {
     int32_t k, n_experts, ff;
     int32_t add;
     const llm_lora_site *up_lora, *down_lora; /* what adapters add to gate_up and down: see llm_lora_part; NULL: nothing */
-    llm_buffer *low, *plus;      /* for adapters: (choices, LLM_LORA_PARTS * the largest r) and (choices, the larger of 2 ff and hidden), of as
+    llm_buffer *low, *plus; /* for adapters: (choices, LLM_LORA_PARTS * the largest r) and (choices, the larger of 2 ff and hidden), of as
                                     many choices (row, expert) at a time as the operation takes together: k at least */
 } llm_experts_op;
 
-/* Hidden states in pages, for a head that guesses from them (EAGLE): the values of one layer of the KV cache, cut into as many parts as it has
- * heads; nobody attends to them. */
+/* Hidden states in pages, for a head that guesses from them (EAGLE): the values of one layer of the KV cache, cut into as many parts as it
+ * has heads; nobody attends to them. */
 typedef struct llm_state_op {
-    int32_t recall;              /* 0: buf's rows go to the pages at their positions. 1: buf gets what lies one position before its rows, and
+    int32_t recall;          /* 0: buf's rows go to the pages at their positions. 1: buf gets what lies one position before its rows, and
                                     at position 0 zeros, as then does `clear` */
-    llm_rows rows;               /* with recall: TOKENS */
-    llm_buffer *buf, *clear;     /* (rows, hidden); clear may be NULL */
+    llm_rows rows;           /* with recall: TOKENS */
+    llm_buffer *buf, *clear; /* (rows, hidden); clear may be NULL */
     int32_t layer;
 } llm_state_op;
 
 /* dst[:, j] *= sigmoid(src . w): the gate of Qwen2-MoE's shared expert. */
 typedef struct llm_gate_op {
-    llm_buffer *dst;             /* (n_rows, n) */
-    const llm_buffer *gate;      /* (n_rows, 1) */
+    llm_buffer *dst;        /* (n_rows, n) */
+    const llm_buffer *gate; /* (n_rows, 1) */
     int32_t n;
 } llm_gate_op;
 
 /* Logits of the out rows: softcap(scale * (src head^T + bias)). Rows [0, n_out) of dst on the host after wait(): logits(). */
 typedef struct llm_logits_op {
-    const llm_buffer *src;       /* (n_out, hidden), normalised */
+    const llm_buffer *src; /* (n_out, hidden), normalised */
     const llm_weight *head, *bias;
-    int32_t vocab_begin, vocab;  /* this rank's share and the whole; the shares are gathered */
-    float scale, softcap;        /* 0: 1 and none */
-    const llm_buffer *plus;      /* (n_out, this rank's share) of llm_lora_op; NULL: none */
+    int32_t vocab_begin, vocab; /* this rank's share and the whole; the shares are gathered */
+    float scale, softcap;       /* 0: 1 and none */
+    const llm_buffer *plus;     /* (n_out, this rank's share) of llm_lora_op; NULL: none */
 } llm_logits_op;
 
 typedef struct llm_backend {
-    int32_t abi;                 /* LLM_BACKEND_ABI */
-    uint32_t struct_size;        /* sizeof(llm_backend) */
-    const char *name;            /* "cpu", "cuda" */
+    int32_t abi;          /* LLM_BACKEND_ABI */
+    uint32_t struct_size; /* sizeof(llm_backend) */
+    const char *name;     /* "cpu", "cuda" */
     llm_result (*open)(const llm_backend_config *cfg, llm_backend_ctx **out);
     void (*close)(llm_backend_ctx *ctx);
     const char *(*describe)(llm_backend_ctx *ctx); /* "avx2, 2 threads" */
     /* At open time. Everything is freed by close. */
     llm_result (*buffer)(llm_backend_ctx *ctx, int rank, int64_t rows, int64_t cols, llm_buffer **out);
     llm_result (*weight)(llm_backend_ctx *ctx, int rank, const llm_weight_desc *desc, llm_weight **out);
-    llm_result (*weights_done)(llm_backend_ctx *ctx); /* after a model's last weight: packing may run here, on all threads; a draft model follows */
+    llm_result (*weights_done)(
+        llm_backend_ctx *ctx); /* after a model's last weight: packing may run here, on all threads; a draft model follows */
     int64_t (*kv_page_bytes)(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens); /* of one rank */
     llm_result (*kv_open)(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens, int64_t n_pages);
     int64_t (*memory_used)(llm_backend_ctx *ctx);
@@ -376,17 +419,18 @@ typedef struct llm_backend {
     void (*route)(llm_backend_ctx *ctx, int rank, const llm_route_op *op);
     void (*experts)(llm_backend_ctx *ctx, int rank, const llm_experts_op *op);
     void (*gate)(llm_backend_ctx *ctx, int rank, const llm_gate_op *op);
-    void (*gather)(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src); /* dst row i = src row out_rows[i] */
+    void (*gather)(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src);        /* dst row i = src row out_rows[i] */
     void (*all_reduce)(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t n); /* sums columns [0, n) over the ranks */
     void (*logits)(llm_backend_ctx *ctx, int rank, const llm_logits_op *op);
     llm_result (*end_step)(llm_backend_ctx *ctx);
     llm_result (*wait)(llm_backend_ctx *ctx);
     /* After wait(). */
-    const float *(*logits_row)(llm_backend_ctx *ctx, int out_row);  /* (vocab) */
-    const float *(*buffer_row)(llm_backend_ctx *ctx, int rank, const llm_buffer *buf, int row); /* hidden states, for tests and embeddings */
+    const float *(*logits_row)(llm_backend_ctx *ctx, int out_row); /* (vocab) */
+    const float *(*buffer_row)(llm_backend_ctx *ctx, int rank, const llm_buffer *buf,
+                               int row); /* hidden states, for tests and embeddings */
     /* Between steps. */
-    llm_result (*kv_copy)(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int n);  /* whole pages */
-    llm_result (*kv_read)(llm_backend_ctx *ctx, int rank, int32_t page, void *host);             /* kv_page_bytes bytes */
+    llm_result (*kv_copy)(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int n); /* whole pages */
+    llm_result (*kv_read)(llm_backend_ctx *ctx, int rank, int32_t page, void *host);            /* kv_page_bytes bytes */
     llm_result (*kv_write)(llm_backend_ctx *ctx, int rank, int32_t page, const void *host);
     /* Runs fn(arg, i) for i in [0, n) on the backend's threads; NULL: the caller loops. For host-side row work such as sampling. */
     void (*parallel)(llm_backend_ctx *ctx, void (*fn)(void *arg, int i), void *arg, int n);
@@ -395,17 +439,18 @@ typedef struct llm_backend {
     llm_result (*lora_site)(llm_backend_ctx *ctx, int rank, int n_slots, llm_lora_site **out);
     llm_result (*lora_put)(llm_backend_ctx *ctx, int rank, llm_lora_site *site, int slot, const llm_lora_part *parts, int n);
     void (*lora)(llm_backend_ctx *ctx, int rank, const llm_lora_op *op);
-    /* NULL: the host samples, and each step is waited for. Else one more step may begin before wait(), which waits for the oldest; what can be
-     * read after it is that step's. drawn: what became of llm_step's draws. */
+    /* NULL: the host samples, and each step is waited for. Else one more step may begin before wait(), which waits for the oldest; what can
+     * be read after it is that step's. drawn: what became of llm_step's draws. */
     const llm_drawn *(*drawn)(llm_backend_ctx *ctx, int out_row);
     /* Bytes of one rank's memory that KV pages may take, after weights_done; NULL: the engine knows. */
     int64_t (*kv_memory)(llm_backend_ctx *ctx);
-    /* Pipelines: dst, a buffer of rank r of stage s > 0, gets the token rows of src, which is the same buffer of that rank of stage s - 1. The
-     * one that sends calls send when src is ready; dst is there for what is recorded after receive. */
+    /* Pipelines: dst, a buffer of rank r of stage s > 0, gets the token rows of src, which is the same buffer of that rank of stage s - 1.
+     * The one that sends calls send when src is ready; dst is there for what is recorded after receive. */
     void (*send)(llm_backend_ctx *ctx, int rank, const llm_buffer *src);
     void (*receive)(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src);
     void (*state)(llm_backend_ctx *ctx, int rank, const llm_state_op *op); /* NULL: no EAGLE */
-    void (*pin)(llm_backend_ctx *ctx, void *host, size_t bytes); /* once, until close: what kv_read and kv_write will use. NULL: no need to */
+    void (*pin)(llm_backend_ctx *ctx, void *host,
+                size_t bytes); /* once, until close: what kv_read and kv_write will use. NULL: no need to */
 } llm_backend;
 
 /* Keeps a sentence for llm_last_error and returns r. */
@@ -416,8 +461,8 @@ LLM_API const llm_backend *llm_backend_cpu(void);
 LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out);
 /* Names of the instruction sets this CPU runs, best last, separated by spaces ("scalar avx2"). Cannot fail. */
 LLM_API const char *llm_isa_list(void);
-/* Billions of operations a second that the core of the calling thread reaches with products of bytes alone (a multiply-add is two), measured
- * for some milliseconds. isa NULL: the best. 0: it is not here, or has none to measure. */
+/* Billions of operations a second that the core of the calling thread reaches with products of bytes alone (a multiply-add is two),
+ * measured for some milliseconds. isa NULL: the best. 0: it is not here, or has none to measure. */
 LLM_API double llm_isa_peak(const char *isa);
 /* GB a second that n_threads threads read of 1 GiB of memory together, the best of four passes: what decoding cannot exceed, since it reads
  * the weights for every token. 0: so much memory could not be had. */

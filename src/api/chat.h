@@ -29,7 +29,7 @@ typedef enum llm_reasoning_kind {
 /* Splits one answer as it arrives; fill it in with llm_reasoning_begin. Nothing to free; a copy goes on by itself. */
 typedef struct llm_reasoning {
     llm_reasoning_kind kind;
-    int thinking;  /* what comes next belongs to the reasoning */
+    int thinking; /* what comes next belongs to the reasoning */
     int started, n_held;
     char held[32]; /* may be the beginning of a tag */
 } llm_reasoning;
@@ -61,7 +61,7 @@ typedef struct llm_tool_call {
  * answer's form, so arguments need not be whole before they are told. most: calls after that many are dropped; 0: no bound. */
 typedef struct llm_tool_parser llm_tool_parser;
 LLM_API llm_tool_parser *llm_tool_parser_create(int format, int exact, const llm_json *tools, int list, int32_t most); /* NULL: no memory */
-LLM_API void llm_tool_parser_free(llm_tool_parser *p); /* NULL is fine */
+LLM_API void llm_tool_parser_free(llm_tool_parser *p);                                                                 /* NULL is fine */
 /* Text that belongs to no call is appended to content. What looked like a call and is none is text. */
 LLM_API void llm_tool_parser_push(llm_tool_parser *p, const char *piece, size_t len, llm_text *content);
 LLM_API void llm_tool_parser_end(llm_tool_parser *p, llm_text *content);

@@ -10,25 +10,25 @@
 typedef struct llm_engine llm_engine;
 
 typedef struct llm_engine_config {
-    int32_t n_threads;             /* 0: all cores this process may use */
-    const char *isa;               /* NULL: the best; a name of llm_isa_list */
-    const char *device;            /* NULL or "auto", "cpu", "cuda" */
-    const llm_backend *backend;    /* NULL: the CPU table */
-    int32_t tensor_parallel_size;  /* 0: 1; on a CPU: ranks in this process */
+    int32_t n_threads;              /* 0: all cores this process may use */
+    const char *isa;                /* NULL: the best; a name of llm_isa_list */
+    const char *device;             /* NULL or "auto", "cpu", "cuda" */
+    const llm_backend *backend;     /* NULL: the CPU table */
+    int32_t tensor_parallel_size;   /* 0: 1; on a CPU: ranks in this process */
     int32_t pipeline_parallel_size; /* the layers in so many pieces, one after the other, each on ranks of its own; 0: 1 */
-    llm_compute dtype;             /* AUTO: the file's formats at full speed */
+    llm_compute dtype;              /* AUTO: the file's formats at full speed */
     llm_kv_type kv_cache_dtype;
     int64_t kv_cache_memory_bytes; /* 0: what max_num_seqs sequences of max_model_len need */
     int32_t max_model_len;         /* tokens of prompt and answer together; 0: the model's */
     int32_t allow_long_max_model_len;
-    int32_t max_num_seqs;          /* sequences that run together; 0: 1 */
+    int32_t max_num_seqs;           /* sequences that run together; 0: 1 */
     int32_t max_num_batched_tokens; /* rows of one step; 0: 512 */
-    int32_t block_size;            /* tokens of a KV page: 16, 32, 64, 128; 0: 32 */
-    int32_t max_queue;             /* waiting requests; 0: 1024 */
+    int32_t block_size;             /* tokens of a KV page: 16, 32, 64, 128; 0: 32 */
+    int32_t max_queue;              /* waiting requests; 0: 1024 */
     int32_t disable_prefix_caching;
-    float gpu_memory_utilization;  /* 0: 0.9 */
-    int32_t batch_invariant;       /* GPU; a CPU always is */
-    llm_early_stop early_stop;     /* of every request that has none of its own */
+    float gpu_memory_utilization; /* 0: 0.9 */
+    int32_t batch_invariant;      /* GPU; a CPU always is */
+    llm_early_stop early_stop;    /* of every request that has none of its own */
     llm_log_fn log;
     void *log_user;
     llm_progress_fn progress;
@@ -41,20 +41,21 @@ typedef struct llm_engine_config {
     int32_t prefill_interval;      /* while others decode, new prompts join in every so manieth step; 0 or 1: in each */
     const char *speculative_model; /* path of a smaller model with the same tokens or of the model's EAGLE head, or "[ngram]" for prompt
                                       lookup: guesses tokens ahead, and nothing that is said changes; NULL: none */
-    int32_t num_speculative_tokens; /* drafted and checked together, 1 to LLM_SPECULATIVE_MAX */
+    int32_t num_speculative_tokens;  /* drafted and checked together, 1 to LLM_SPECULATIVE_MAX */
     int32_t ngram_prompt_lookup_max; /* tokens compared at most; 0: 16 */
     int32_t ngram_prompt_lookup_min; /* tokens that must be equal; 0: 3, or the most */
-    const char *speculative_config; /* vLLM's JSON, for programs with an llm_setup */
-    int32_t eagle_lab_style;       /* 1: an EAGLE head computes without norms at its ends, whatever its files have (SafeAILab's style) */
-    int32_t max_loras;             /* different adapters that compute in one step; 0: none */
-    int32_t max_cpu_loras;         /* adapters that are in memory at once; 0: max_loras */
-    int32_t max_lora_rank;         /* largest r of an adapter; 0: 16, where `lora` is given 256 */
-    const char *lora;              /* an adapter for every request that names none, loaded at once under its path; NULL: none */
-    const char *cuda_library;      /* what device cuda, and auto, open: libllm_cuda.so; NULL: for cuda the one that the system finds, for auto none */
-    int32_t enforce_eager;         /* GPU: steps are not recorded as graphs */
+    const char *speculative_config;  /* vLLM's JSON, for programs with an llm_setup */
+    int32_t eagle_lab_style;         /* 1: an EAGLE head computes without norms at its ends, whatever its files have (SafeAILab's style) */
+    int32_t max_loras;               /* different adapters that compute in one step; 0: none */
+    int32_t max_cpu_loras;           /* adapters that are in memory at once; 0: max_loras */
+    int32_t max_lora_rank;           /* largest r of an adapter; 0: 16, where `lora` is given 256 */
+    const char *lora;                /* an adapter for every request that names none, loaded at once under its path; NULL: none */
+    const char
+        *cuda_library; /* what device cuda, and auto, open: libllm_cuda.so; NULL: for cuda the one that the system finds, for auto none */
+    int32_t enforce_eager;          /* GPU: steps are not recorded as graphs */
     int32_t max_seq_len_to_capture; /* GPU: steps with longer sequences neither; 0: no limit */
-    float step_timeout;            /* GPU: seconds after which a step counts as lost; 0: 300 */
-    llm_spent *spent;              /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
+    float step_timeout;             /* GPU: seconds after which a step counts as lost; 0: 300 */
+    llm_spent *spent;               /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };
@@ -67,11 +68,11 @@ typedef struct llm_engine_stats {
     int32_t n_running, n_waiting;
     int64_t total_blocks, free_blocks, cached_blocks; /* KV pages: all, unused, unused but kept for the prefix cache */
     int32_t block_size, max_model_len, max_num_seqs;
-    int64_t memory_bytes;          /* weights, KV and buffers of the backend */
+    int64_t memory_bytes; /* weights, KV and buffers of the backend */
     int64_t prompt_tokens, generation_tokens, cached_tokens, steps, preemptions;
-    double step_seconds, model_seconds; /* in llm_engine_step; of these in the forward pass */
-    const char *backend;           /* "cpu: avx2, 2 threads" */
-    int64_t drafts, draft_tokens, accepted_tokens; /* speculation, and jumps of grammars: checks, tokens guessed, of these right */
+    double step_seconds, model_seconds;                 /* in llm_engine_step; of these in the forward pass */
+    const char *backend;                                /* "cpu: avx2, 2 threads" */
+    int64_t drafts, draft_tokens, accepted_tokens;      /* speculation, and jumps of grammars: checks, tokens guessed, of these right */
     int64_t accepted_per_position[LLM_SPECULATIVE_MAX]; /* first, second ... token of a draft that was right */
 } llm_engine_stats;
 

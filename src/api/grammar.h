@@ -7,24 +7,24 @@
 typedef struct llm_grammar llm_grammar; /* compiled; may be used by many requests at once */
 
 typedef enum llm_grammar_kind {
-    LLM_GRAMMAR_JSON_SCHEMA = 1,   /* a schema of draft 2020-12 or draft-07: what cannot be enforced is refused with its JSON pointer */
-    LLM_GRAMMAR_JSON_OBJECT,       /* any JSON object; the text is not looked at */
-    LLM_GRAMMAR_REGEX,             /* the whole answer matches */
-    LLM_GRAMMAR_CHOICE,            /* a JSON list of strings: the answer is one of them */
-    LLM_GRAMMAR_GBNF,              /* llama.cpp's notation; the rule "root" */
-    LLM_GRAMMAR_STRUCTURAL_TAG     /* {"structures": [{"begin", "schema", "end"}], "triggers": [...]} */
+    LLM_GRAMMAR_JSON_SCHEMA = 1, /* a schema of draft 2020-12 or draft-07: what cannot be enforced is refused with its JSON pointer */
+    LLM_GRAMMAR_JSON_OBJECT,     /* any JSON object; the text is not looked at */
+    LLM_GRAMMAR_REGEX,           /* the whole answer matches */
+    LLM_GRAMMAR_CHOICE,          /* a JSON list of strings: the answer is one of them */
+    LLM_GRAMMAR_GBNF,            /* llama.cpp's notation; the rule "root" */
+    LLM_GRAMMAR_STRUCTURAL_TAG   /* {"structures": [{"begin", "schema", "end"}], "triggers": [...]} */
 } llm_grammar_kind;
 
 typedef struct llm_grammar_config {
     llm_grammar_kind kind;
-    const char *text;              /* at most 1 MiB */
+    const char *text; /* at most 1 MiB */
     size_t len;
-    const char *space;             /* a regex of what may stand between the tokens of JSON; NULL: one space or none */
-    const char *after;             /* free text up to this marker comes first ("</think>"), at most 127 bytes; NULL: none */
+    const char *space; /* a regex of what may stand between the tokens of JSON; NULL: one space or none */
+    const char *after; /* free text up to this marker comes first ("</think>"), at most 127 bytes; NULL: none */
 } llm_grammar_config;
 
-/* Compiles a grammar, or finds it among the model's latest. The model gives the vocabulary and must outlive it; NULL: bytes only, no masks. On error *out is
- * NULL. Any thread. */
+/* Compiles a grammar, or finds it among the model's latest. The model gives the vocabulary and must outlive it; NULL: bytes only, no masks.
+ * On error *out is NULL. Any thread. */
 LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_config *cfg, llm_grammar **out);
 LLM_API void llm_grammar_close(llm_grammar *grammar); /* NULL is fine; requests and matchers that use it keep it */
 

@@ -7,47 +7,49 @@
 typedef struct llm_model llm_model;
 
 typedef struct llm_model_config {
-    const char *tokenizer;        /* path of a folder, tokenizer.json, tokenizer.model, rank file or GGUF; NULL: the model's */
-    const char *chat_template;    /* path of a template, or the template itself (has a '{'); NULL: the model's */
+    const char *tokenizer;          /* path of a folder, tokenizer.json, tokenizer.model, rank file or GGUF; NULL: the model's */
+    const char *chat_template;      /* path of a template, or the template itself (has a '{'); NULL: the model's */
     const char *chat_template_name; /* of several templates in one file: "tool_use", ...; NULL: "default" */
-    int vocab_only;               /* tokenizer and template only: no weights, no config.json needed */
-    int dummy_weights;            /* random weights from config.json alone (--load-format dummy): 1: bf16; on a GPU 2: e4m3, 3: Q4_0 */
-    int no_mmap;                  /* read files instead of mapping them */
-    llm_log_fn log;               /* NULL: silent */
+    int vocab_only;                 /* tokenizer and template only: no weights, no config.json needed */
+    int dummy_weights;              /* random weights from config.json alone (--load-format dummy): 1: bf16; on a GPU 2: e4m3, 3: Q4_0 */
+    int no_mmap;                    /* read files instead of mapping them */
+    llm_log_fn log;                 /* NULL: silent */
     void *log_user;
 } llm_model_config;
 
 typedef struct llm_model_info {
     const char *path, *architecture, *family, *format; /* format: "gguf" or "safetensors" */
-    const char *file_type;        /* what most weight bytes are: "Q4_1", "BF16", ... */
+    const char *file_type;                             /* what most weight bytes are: "Q4_1", "BF16", ... */
     int64_t n_params, weight_bytes;
     int32_t n_layers, hidden_size, n_heads, n_kv_heads, head_dim, vocab_size, max_position_embeddings;
     int32_t n_experts, n_experts_used, sliding_window;
     int32_t bos_id, eos_id, pad_id, unk_id; /* -1: none */
-    const int32_t *stop_ids;      /* every id that ends an answer: eos ids of generation_config.json, end of turn */
+    const int32_t *stop_ids;                /* every id that ends an answer: eos ids of generation_config.json, end of turn */
     int32_t n_stop_ids;
     int32_t n_tensors;
-    const char *tokenizer_kind;   /* "BPE", "Unigram", "WordPiece", "SPM" */
-    const char *chat_template;    /* its text; NULL: none */
-    int32_t max_model_len;        /* longest sequence; above max_position_embeddings where the rotary scaling grows with the prompt */
-    int64_t step_bytes;           /* of the weights that a step of one token reads: no untied embedding, of the experts those used */
+    const char *tokenizer_kind; /* "BPE", "Unigram", "WordPiece", "SPM" */
+    const char *chat_template;  /* its text; NULL: none */
+    int32_t max_model_len;      /* longest sequence; above max_position_embeddings where the rotary scaling grows with the prompt */
+    int64_t step_bytes;         /* of the weights that a step of one token reads: no untied embedding, of the experts those used */
 } llm_model_info;
 
-/* Opens a GGUF file (the first of split files) or a Hugging Face folder. Every header, setting and tensor shape is checked here, so what opens
- * can run; weights are mapped, not read. cfg may be NULL. Any thread. On error *out is NULL: LLM_ERR_IO (no such file, not a regular one),
- * LLM_ERR_FORMAT (which file, which field, what was expected), LLM_ERR_UNSUPPORTED (a family, type or variant that is not in this version). */
+/* Opens a GGUF file (the first of split files) or a Hugging Face folder. Every header, setting and tensor shape is checked here, so what
+ * opens can run; weights are mapped, not read. cfg may be NULL. Any thread. On error *out is NULL: LLM_ERR_IO (no such file, not a regular
+ * one), LLM_ERR_FORMAT (which file, which field, what was expected), LLM_ERR_UNSUPPORTED (a family, type or variant that is not in this
+ * version). */
 LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out);
-LLM_API void llm_model_close(llm_model *model); /* NULL is fine; close its engines first */
+LLM_API void llm_model_close(llm_model *model);                           /* NULL is fine; close its engines first */
 LLM_API const llm_model_info *llm_model_get_info(const llm_model *model); /* lives as long as the model; cannot fail */
 
-/* One tensor of the file, for listings: i < info->n_tensors. shape is row-major (outermost first), 1 beyond n_dims. Any pointer may be NULL;
- * texts live as long as the model. */
-LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **name, const char **type, int64_t shape[4], int *n_dims, int64_t *bytes);
+/* One tensor of the file, for listings: i < info->n_tensors. shape is row-major (outermost first), 1 beyond n_dims. Any pointer may be
+ * NULL; texts live as long as the model. */
+LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **name, const char **type, int64_t shape[4], int *n_dims,
+                                    int64_t *bytes);
 
 /* Path of a model by its hub name ORG/NAME in the local cache (cache_dir: .../hub), newest snapshot. LLM_ERR_IO if it is not there. */
 LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_text *path);
 
-/* An EAGLE head's folder in SafeAILab's layout becomes one in vLLM's: config.json and model.safetensors in the folder `to`, made if it is not
- * there; `to` may be `head`. base: the model's folder, whose output layer vLLM 0.6 wants beside the head; NULL: without. The names of the
- * files that hold the tensors may be given, plain names of .safetensors files in these folders; NULL: as usual. */
+/* An EAGLE head's folder in SafeAILab's layout becomes one in vLLM's: config.json and model.safetensors in the folder `to`, made if it is
+ * not there; `to` may be `head`. base: the model's folder, whose output layer vLLM 0.6 wants beside the head; NULL: without. The names of
+ * the files that hold the tensors may be given, plain names of .safetensors files in these folders; NULL: as usual. */
 LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, const char *base, const char *base_file, const char *to);

@@ -29,9 +29,13 @@ typedef enum llm_openai_kind {
     LLM_OPENAI_GENERATE,   /* /generate of vLLM's demonstration server */
     LLM_OPENAI_EMBEDDING,  /* /v1/embeddings */
     LLM_OPENAI_RESPONSE,   /* /v1/responses: nothing is kept between two */
-    LLM_OPENAI_TOKENIZE, LLM_OPENAI_DETOKENIZE, LLM_OPENAI_TEMPLATE, /* /tokenize, /detokenize, /apply-template: no engine needed */
-    LLM_OPENAI_LORA_LOAD, LLM_OPENAI_LORA_UNLOAD, /* /v1/load_lora_adapter, /v1/unload_lora_adapter: the answer is plain text */
-    LLM_OPENAI_CONTEXT_SAVE, LLM_OPENAI_CONTEXT_LOAD /* /v1/contexts/save, /v1/contexts/load */
+    LLM_OPENAI_TOKENIZE,
+    LLM_OPENAI_DETOKENIZE,
+    LLM_OPENAI_TEMPLATE, /* /tokenize, /detokenize, /apply-template: no engine needed */
+    LLM_OPENAI_LORA_LOAD,
+    LLM_OPENAI_LORA_UNLOAD, /* /v1/load_lora_adapter, /v1/unload_lora_adapter: the answer is plain text */
+    LLM_OPENAI_CONTEXT_SAVE,
+    LLM_OPENAI_CONTEXT_LOAD /* /v1/contexts/save, /v1/contexts/load */
 } llm_openai_kind;
 
 typedef struct llm_openai_call llm_openai_call; /* one request body and its answer */

@@ -1,8 +1,8 @@
 /* options: Options by name, for programs on top of this library: from argv, the environment, a JSON file or a request's body.
  *
- * A program writes one table and one struct, the target, with its defaults in it; llm_setup_read puts what was said into it, and the readers
- * below what comes later. They stop at the first error; what came before it is set. Texts are not copied: those of argv and the environment
- * must outlive the target, those of JSON are kept until llm_options_free. One thread for each llm_options. */
+ * A program writes one table and one struct, the target, with its defaults in it; llm_setup_read puts what was said into it, and the
+ * readers below what comes later. They stop at the first error; what came before it is set. Texts are not copied: those of argv and the
+ * environment must outlive the target, those of JSON are kept until llm_options_free. One thread for each llm_options. */
 #pragma once
 #include "api/linkage.h"
 #include "api/config.h"
@@ -14,25 +14,25 @@
 #include "api/openai.h"
 
 typedef enum llm_option_kind {
-    LLM_OPTION_TEXT = 0,   /* const char *, not empty; high above 0: of low to high bytes */
-    LLM_OPTION_INT,        /* int32_t in [low, high]; 32k (1000), 32K (1024), M and G are understood */
+    LLM_OPTION_TEXT = 0, /* const char *, not empty; high above 0: of low to high bytes */
+    LLM_OPTION_INT,      /* int32_t in [low, high]; 32k (1000), 32K (1024), M and G are understood */
     LLM_OPTION_INT64,
-    LLM_OPTION_FLOAT,      /* float in [low, high] */
-    LLM_OPTION_BOOL,       /* int32_t 0 or 1; --name, --no-name, name=true */
-    LLM_OPTION_ENUM,       /* int32_t: words "a|b=2|c=3" */
-    LLM_OPTION_LIST,       /* llm_option_list: may be given again; low above 0: takes several words at once; high above 0: at most so many */
-    LLM_OPTION_IGNORED,    /* accepted with one note: `help` says why it has no meaning; takes a value */
+    LLM_OPTION_FLOAT,   /* float in [low, high] */
+    LLM_OPTION_BOOL,    /* int32_t 0 or 1; --name, --no-name, name=true */
+    LLM_OPTION_ENUM,    /* int32_t: words "a|b=2|c=3" */
+    LLM_OPTION_LIST,    /* llm_option_list: may be given again; low above 0: takes several words at once; high above 0: at most so many */
+    LLM_OPTION_IGNORED, /* accepted with one note: `help` says why it has no meaning; takes a value */
     LLM_OPTION_IGNORED_FLAG,
-    LLM_OPTION_REFUSED     /* known, but not to be had: `help` says what it is */
+    LLM_OPTION_REFUSED /* known, but not to be had: `help` says what it is */
 } llm_option_kind;
 
 typedef struct llm_option {
-    const char *names;     /* all spellings, "m|model": one letter or two take one dash; "-n" is -n in argv and --n is something else */
+    const char *names; /* all spellings, "m|model": one letter or two take one dash; "-n" is -n in argv and --n is something else */
     llm_option_kind kind;
-    int32_t group;         /* of the help; below 0: not listed */
-    size_t at;             /* offset in the target */
+    int32_t group; /* of the help; below 0: not listed */
+    size_t at;     /* offset in the target */
     double low, high;
-    const char *words;     /* ENUM: the words; others: name of the value in the help; of TEXT and LIST "TEXT": it must be UTF-8 */
+    const char *words; /* ENUM: the words; others: name of the value in the help; of TEXT and LIST "TEXT": it must be UTF-8 */
     const char *help;
 } llm_option;
 
@@ -48,7 +48,7 @@ typedef struct llm_options {
     const llm_option *table;
     int32_t n;
     void *target;
-    unsigned char *given;  /* (n) source of each, zeroed */
+    unsigned char *given;                       /* (n) source of each, zeroed */
     void (*note)(void *user, const char *line); /* remarks that are no errors; may be NULL */
     void *user;
     llm_option_list owned; /* texts made on the way; freed by llm_options_free with the lists of the target */
@@ -69,114 +69,128 @@ LLM_API int llm_options_given(const llm_options *o, const char *name); /* the so
 LLM_API void llm_options_free(llm_options *o);
 
 /* Rows of a table for a struct T, by kind. */
+/* clang-format off */
 #define LLM_OPT_TEXT(T, member, group, names, what, help) {names, LLM_OPTION_TEXT, group, offsetof(T, member), 0, 0, what, help}
 #define LLM_OPT_INT(T, member, group, names, low, high, help) {names, LLM_OPTION_INT, group, offsetof(T, member), low, high, "N", help}
 #define LLM_OPT_FLOAT(T, member, group, names, low, high, help) {names, LLM_OPTION_FLOAT, group, offsetof(T, member), low, high, "X", help}
 #define LLM_OPT_BOOL(T, member, group, names, help) {names, LLM_OPTION_BOOL, group, offsetof(T, member), 0, 0, NULL, help}
 #define LLM_OPT_ENUM(T, member, group, names, words, help) {names, LLM_OPTION_ENUM, group, offsetof(T, member), 0, 0, words, help}
 #define LLM_OPT_NONE(kind, names, why) {names, LLM_OPTION_##kind, -1, 0, 0, 0, NULL, why} /* IGNORED, IGNORED_FLAG, REFUSED */
+/* clang-format on */
 
 /* Rows for the library's own structs, each member under the names of vLLM, FastDeploy, LMDeploy and llama.cpp: T is the type of the
  * target, the second argument its member. A word that begins with '$' is an environment variable, without a prefix. */
 #define LLM_OPTIONS_MODEL(T, m, group) \
     LLM_OPT_TEXT(T, m.tokenizer, group, "tokenizer", "PATH", "tokenizer of another folder or file"), \
-    LLM_OPT_TEXT(T, m.chat_template, group, "chat-template|chat-template-file", "FILE", "chat template: a file, or its text"), \
-    LLM_OPT_ENUM(T, m.dummy_weights, group, "load-format", "auto|safetensors|gguf|dummy=1|dummy-fp8=2|dummy-q4=3", "dummy: random weights from config.json alone")
+        LLM_OPT_TEXT(T, m.chat_template, group, "chat-template|chat-template-file", "FILE", "chat template: a file, or its text"), \
+        LLM_OPT_ENUM(T, m.dummy_weights, group, "load-format", "auto|safetensors|gguf|dummy=1|dummy-fp8=2|dummy-q4=3", \
+                     "dummy: random weights from config.json alone")
 
 #define LLM_OPTIONS_ENGINE(T, e, group) \
     LLM_OPT_INT(T, e.max_model_len, group, "c|max-model-len|ctx-size|session-len", 1, 2147483647, "context: tokens of prompt and answer"), \
-    LLM_OPT_BOOL(T, e.allow_long_max_model_len, group, "allow-long-max-model-len|$VLLM_ALLOW_LONG_MAX_MODEL_LEN", \
-                 "let it exceed the model's own length"), \
-    LLM_OPT_INT(T, e.max_num_seqs, group, "np|max-num-seqs|parallel|max-batch-size", 1, 4096, \
-                "sequences that run together (server 64, batch 16)"), \
-    LLM_OPT_INT(T, e.max_num_batched_tokens, group, "max-num-batched-tokens|batch-size|max-prefill-token-num", 1, 65536, \
-                "tokens of one step (512)"), \
-    LLM_OPT_INT(T, e.max_queue, group, "max-queue", 1, 1e6, "requests that may wait (1024)"), \
-    LLM_OPT_ENUM(T, e.block_size, group, "block-size", "16=16|32=32|64=64|128=128", "tokens of a KV page (32)"), \
-    {"kv-cache-memory-bytes", LLM_OPTION_INT64, group, offsetof(T, e.kv_cache_memory_bytes), 1, 9e18, "N", "memory of the KV cache"}, \
-    LLM_OPT_ENUM(T, e.kv_cache_dtype, group, "kv-cache-dtype|ctk|ctv", \
-                 "auto|fp8=4|fp8_e4m3=4|fp8_e5m2=5|int8=6|int4=7|q8_0=6|q4_0=7|float32=1|f32=1|float16=2|f16=2|bfloat16=3|bf16=3", \
-                 "type of the KV cache"), \
-    LLM_OPT_ENUM(T, e.kv_cache_dtype, -1, "quant-policy", "0|4=7|8=6", NULL), \
-    LLM_OPT_INT(T, e.n_threads, group, "t|threads", 1, 1024, "threads (all cores)"), \
-    LLM_OPT_TEXT(T, e.device, group, "device", "NAME", "auto, cpu, cuda"), \
-    LLM_OPT_TEXT(T, e.cuda_library, group, "cuda-library|$LLM_CUDA_LIBRARY", "PATH", "library of the device's backend (libllm_cuda.so beside this program)"), \
-    LLM_OPT_BOOL(T, e.enforce_eager, group, "enforce-eager", "GPU: steps are not recorded as graphs"), \
-    LLM_OPT_INT(T, e.max_seq_len_to_capture, group, "max-seq-len-to-capture", 1, 1e9, "GPU: steps with longer sequences are not recorded"), \
-    LLM_OPT_BOOL(T, e.batch_invariant, group, "batch-invariant|$VLLM_BATCH_INVARIANT", \
-                 "GPU: logits do not depend on who else is in the batch (a CPU always)"), \
-    LLM_OPT_TEXT(T, e.isa, group, "isa", "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, avx512bf16, amx, neon"), \
-    LLM_OPT_INT(T, e.pipeline_parallel_size, group, "pp|pipeline-parallel-size", 1, 64, \
-                "pieces into which the layers are cut, each on devices of its own"), \
-    LLM_OPT_INT(T, e.tensor_parallel_size, group, "tp|tensor-parallel-size", 1, 64, "ranks that share every layer"), \
-    LLM_OPT_ENUM(T, e.dtype, group, "dtype", "auto|float32=1|float=1|f32=1|bfloat16=2|bf16=2|float16=3|half=3|f16=3", "arithmetic"), \
-    LLM_OPT_FLOAT(T, e.gpu_memory_utilization, group, "gpu-memory-utilization|cache-max-entry-count", 0.01, 1, \
-                  "share of a GPU's memory (0.9)"), \
-    LLM_OPT_ENUM(T, e.preemption_swap, group, "preemption-mode|eviction-type", "recompute|swap=1|copy=1", \
-                 "what becomes of a sequence that must give way"), \
-    LLM_OPT_FLOAT(T, e.swap_space, group, "swap-space", 0, 65536, "GiB of host memory for sequences that give way by swap (4)"), \
-    LLM_OPT_INT(T, e.num_cpu_blocks, -1, "num-cpu-blocks", 0, 1e9, NULL), \
-    LLM_OPT_INT(T, e.num_gpu_blocks, -1, "num-gpu-blocks|num-gpu-blocks-override", 0, 1e9, NULL), \
-    LLM_OPT_FLOAT(T, e.scheduler_delay_factor, group, "scheduler-delay-factor", 0, 1e6, \
-                  "new prompts wait X prompt steps for others while answers go on (0)"), \
-    LLM_OPT_INT(T, e.prefill_interval, group, "prefill-interval", 0, 1e6, "new prompts join every N steps (1)"), \
-    LLM_OPT_TEXT(T, e.speculative_model, group, "md|speculative-model|model-draft", "NAME", \
-                 "guesses tokens ahead: a smaller model, an EAGLE head, or [ngram]"), \
-    LLM_OPT_INT(T, e.num_speculative_tokens, group, "num-speculative-tokens|draft-max|spec-draft-n-max", 1, LLM_SPECULATIVE_MAX, "how many"), \
-    LLM_OPT_INT(T, e.ngram_prompt_lookup_max, group, "ngram-prompt-lookup-max", 1, 1024, "tokens that a lookup compares at most (16)"), \
-    LLM_OPT_INT(T, e.ngram_prompt_lookup_min, group, "ngram-prompt-lookup-min", 1, 1024, "tokens that must be equal (3)"), \
-    LLM_OPT_TEXT(T, e.speculative_config, group, "speculative-config", "JSON", \
-                 "{\"model\", \"method\", \"num_speculative_tokens\", \"prompt_lookup_max\", \"prompt_lookup_min\"}"), \
-    LLM_OPT_BOOL(T, e.eagle_lab_style, -1, "$EAGLE_USE_SAFE_AI_LAB_STYLE", NULL), \
-    LLM_OPT_TEXT(T, e.lora, group, "lora", "PATH", "an adapter for all requests: PEFT folder or GGUF file"), \
-    LLM_OPT_ENUM(T, e.max_lora_rank, group, "max-lora-rank", "1=1|8=8|16=16|32=32|64=64|128=128|256=256|320=320|512=512", \
-                 "largest rank of an adapter (16)"), \
-    LLM_OPT_INT(T, e.max_loras, group, "max-loras", 1, 4096, "adapters that compute in one step (1)"), \
-    LLM_OPT_INT(T, e.max_cpu_loras, group, "max-cpu-loras", 1, 4096, "adapters that are in memory at once (max-loras)")
+        LLM_OPT_BOOL(T, e.allow_long_max_model_len, group, "allow-long-max-model-len|$VLLM_ALLOW_LONG_MAX_MODEL_LEN", \
+                     "let it exceed the model's own length"), \
+        LLM_OPT_INT(T, e.max_num_seqs, group, "np|max-num-seqs|parallel|max-batch-size", 1, 4096, \
+                    "sequences that run together (server 64, batch 16)"), \
+        LLM_OPT_INT(T, e.max_num_batched_tokens, group, "max-num-batched-tokens|batch-size|max-prefill-token-num", 1, 65536, \
+                    "tokens of one step (512)"), \
+        LLM_OPT_INT(T, e.max_queue, group, "max-queue", 1, 1e6, "requests that may wait (1024)"), \
+        LLM_OPT_ENUM(T, e.block_size, group, "block-size", "16=16|32=32|64=64|128=128", "tokens of a KV page (32)"), \
+        {"kv-cache-memory-bytes", LLM_OPTION_INT64, group, offsetof(T, e.kv_cache_memory_bytes), 1, 9e18, "N", "memory of the KV cache"}, \
+        LLM_OPT_ENUM(T, e.kv_cache_dtype, group, "kv-cache-dtype|ctk|ctv", \
+                     "auto|fp8=4|fp8_e4m3=4|fp8_e5m2=5|int8=6|int4=7|q8_0=6|q4_0=7|float32=1|f32=1|float16=2|f16=2|bfloat16=3|bf16=3", \
+                     "type of the KV cache"), \
+        LLM_OPT_ENUM(T, e.kv_cache_dtype, -1, "quant-policy", "0|4=7|8=6", NULL), \
+        LLM_OPT_INT(T, e.n_threads, group, "t|threads", 1, 1024, "threads (all cores)"), \
+        LLM_OPT_TEXT(T, e.device, group, "device", "NAME", "auto, cpu, cuda"), \
+        LLM_OPT_TEXT(T, e.cuda_library, group, "cuda-library|$LLM_CUDA_LIBRARY", "PATH", \
+                     "library of the device's backend (libllm_cuda.so beside this program)"), \
+        LLM_OPT_BOOL(T, e.enforce_eager, group, "enforce-eager", "GPU: steps are not recorded as graphs"), \
+        LLM_OPT_INT(T, e.max_seq_len_to_capture, group, "max-seq-len-to-capture", 1, 1e9, \
+                    "GPU: steps with longer sequences are not recorded"), \
+        LLM_OPT_BOOL(T, e.batch_invariant, group, "batch-invariant|$VLLM_BATCH_INVARIANT", \
+                     "GPU: logits do not depend on who else is in the batch (a CPU always)"), \
+        LLM_OPT_TEXT(T, e.isa, group, "isa", "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, avx512bf16, amx, neon"), \
+        LLM_OPT_INT(T, e.pipeline_parallel_size, group, "pp|pipeline-parallel-size", 1, 64, \
+                    "pieces into which the layers are cut, each on devices of its own"), \
+        LLM_OPT_INT(T, e.tensor_parallel_size, group, "tp|tensor-parallel-size", 1, 64, "ranks that share every layer"), \
+        LLM_OPT_ENUM(T, e.dtype, group, "dtype", "auto|float32=1|float=1|f32=1|bfloat16=2|bf16=2|float16=3|half=3|f16=3", "arithmetic"), \
+        LLM_OPT_FLOAT(T, e.gpu_memory_utilization, group, "gpu-memory-utilization|cache-max-entry-count", 0.01, 1, \
+                      "share of a GPU's memory (0.9)"), \
+        LLM_OPT_ENUM(T, e.preemption_swap, group, "preemption-mode|eviction-type", "recompute|swap=1|copy=1", \
+                     "what becomes of a sequence that must give way"), \
+        LLM_OPT_FLOAT(T, e.swap_space, group, "swap-space", 0, 65536, "GiB of host memory for sequences that give way by swap (4)"), \
+        LLM_OPT_INT(T, e.num_cpu_blocks, -1, "num-cpu-blocks", 0, 1e9, NULL), \
+        LLM_OPT_INT(T, e.num_gpu_blocks, -1, "num-gpu-blocks|num-gpu-blocks-override", 0, 1e9, NULL), \
+        LLM_OPT_FLOAT(T, e.scheduler_delay_factor, group, "scheduler-delay-factor", 0, 1e6, \
+                      "new prompts wait X prompt steps for others while answers go on (0)"), \
+        LLM_OPT_INT(T, e.prefill_interval, group, "prefill-interval", 0, 1e6, "new prompts join every N steps (1)"), \
+        LLM_OPT_TEXT(T, e.speculative_model, group, "md|speculative-model|model-draft", "NAME", \
+                     "guesses tokens ahead: a smaller model, an EAGLE head, or [ngram]"), \
+        LLM_OPT_INT(T, e.num_speculative_tokens, group, "num-speculative-tokens|draft-max|spec-draft-n-max", 1, LLM_SPECULATIVE_MAX, \
+                    "how many"), \
+        LLM_OPT_INT(T, e.ngram_prompt_lookup_max, group, "ngram-prompt-lookup-max", 1, 1024, \
+                    "tokens that a lookup compares at most (16)"), \
+        LLM_OPT_INT(T, e.ngram_prompt_lookup_min, group, "ngram-prompt-lookup-min", 1, 1024, "tokens that must be equal (3)"), \
+        LLM_OPT_TEXT(T, e.speculative_config, group, "speculative-config", "JSON", \
+                     "{\"model\", \"method\", \"num_speculative_tokens\", \"prompt_lookup_max\", \"prompt_lookup_min\"}"), \
+        LLM_OPT_BOOL(T, e.eagle_lab_style, -1, "$EAGLE_USE_SAFE_AI_LAB_STYLE", NULL), \
+        LLM_OPT_TEXT(T, e.lora, group, "lora", "PATH", "an adapter for all requests: PEFT folder or GGUF file"), \
+        LLM_OPT_ENUM(T, e.max_lora_rank, group, "max-lora-rank", "1=1|8=8|16=16|32=32|64=64|128=128|256=256|320=320|512=512", \
+                     "largest rank of an adapter (16)"), \
+        LLM_OPT_INT(T, e.max_loras, group, "max-loras", 1, 4096, "adapters that compute in one step (1)"), \
+        LLM_OPT_INT(T, e.max_cpu_loras, group, "max-cpu-loras", 1, 4096, "adapters that are in memory at once (max-loras)")
 
 #define LLM_OPTIONS_SAMPLING(T, s, group) \
-    LLM_OPT_INT(T, s.max_tokens, group, "max-tokens|-n|max-new-tokens|request-output-len|max-completion-tokens|n-predict", -1, \
-                2147483647, "longest answer, also -n; -1: up to the context's end"), \
-    LLM_OPT_FLOAT(T, s.temperature, group, "temperature|temp", 0, 2, "0: the most likely token, always"), \
-    LLM_OPT_INT(T, s.top_k, group, "top-k", -1, 2147483647, "of the N most likely; 0 or -1: all"), \
-    LLM_OPT_FLOAT(T, s.top_p, group, "top-p", 0, 1, "of the fewest that reach this probability"), \
-    LLM_OPT_FLOAT(T, s.min_p, group, "min-p", 0, 1, "none below this share of the best"), \
-    LLM_OPT_INT(T, s.min_tokens, group, "min-tokens|min-new-tokens", 0, 2147483647, "no end before"), \
-    LLM_OPT_FLOAT(T, s.repetition_penalty, group, "repetition-penalty|repeat-penalty", 1e-6, 2, "above 0 to 2; 1: none"), \
-    LLM_OPT_FLOAT(T, s.presence_penalty, group, "presence-penalty", -2, 2, "-2 to 2"), \
-    LLM_OPT_FLOAT(T, s.frequency_penalty, group, "frequency-penalty", -2, 2, "-2 to 2"), \
-    {"s|seed|random-seed", LLM_OPTION_INT64, group, offsetof(T, s.seed), -9.3e18, 9.3e18, "N", "the same seed gives the same answer"}, \
-    LLM_OPT_INT(T, s.n, group, "num-answers|n", 1, 128, "answers to one prompt, --n"), \
-    LLM_OPT_INT(T, s.best_of, group, "best-of", 1, 128, "the likeliest of so many"), \
-    LLM_OPT_BOOL(T, s.ignore_eos, group, "ignore-eos", "EOS does not end the answer"), \
-    LLM_OPT_BOOL(T, s.include_stop_str_in_output, group, "include-stop-str-in-output", "the text keeps what ended it")
+    LLM_OPT_INT(T, s.max_tokens, group, "max-tokens|-n|max-new-tokens|request-output-len|max-completion-tokens|n-predict", -1, 2147483647, \
+                "longest answer, also -n; -1: up to the context's end"), \
+        LLM_OPT_FLOAT(T, s.temperature, group, "temperature|temp", 0, 2, "0: the most likely token, always"), \
+        LLM_OPT_INT(T, s.top_k, group, "top-k", -1, 2147483647, "of the N most likely; 0 or -1: all"), \
+        LLM_OPT_FLOAT(T, s.top_p, group, "top-p", 0, 1, "of the fewest that reach this probability"), \
+        LLM_OPT_FLOAT(T, s.min_p, group, "min-p", 0, 1, "none below this share of the best"), \
+        LLM_OPT_INT(T, s.min_tokens, group, "min-tokens|min-new-tokens", 0, 2147483647, "no end before"), \
+        LLM_OPT_FLOAT(T, s.repetition_penalty, group, "repetition-penalty|repeat-penalty", 1e-6, 2, "above 0 to 2; 1: none"), \
+        LLM_OPT_FLOAT(T, s.presence_penalty, group, "presence-penalty", -2, 2, "-2 to 2"), \
+        LLM_OPT_FLOAT(T, s.frequency_penalty, group, "frequency-penalty", -2, 2, "-2 to 2"), \
+        {"s|seed|random-seed", LLM_OPTION_INT64, group, offsetof(T, s.seed), -9.3e18, 9.3e18, "N", "the same seed gives the same answer"}, \
+        LLM_OPT_INT(T, s.n, group, "num-answers|n", 1, 128, "answers to one prompt, --n"), \
+        LLM_OPT_INT(T, s.best_of, group, "best-of", 1, 128, "the likeliest of so many"), \
+        LLM_OPT_BOOL(T, s.ignore_eos, group, "ignore-eos", "EOS does not end the answer"), \
+        LLM_OPT_BOOL(T, s.include_stop_str_in_output, group, "include-stop-str-in-output", "the text keeps what ended it")
 
 /* What the documents name and has no meaning here, or not yet: each is accepted with one line that says why, or refused with one. */
 #define LLM_OPTIONS_FOREIGN \
     LLM_OPT_NONE(IGNORED, "q|quantization|model-format", "the file says what it is"), \
-    LLM_OPT_NONE(IGNORED, "engine-worker-queue-port|distributed-executor-backend", "one process runs everything here"), \
-    LLM_OPT_NONE(IGNORED, "num-scheduler-steps", "decoding sequences always go first here"), \
-    LLM_OPT_NONE(IGNORED, "cuda-graph-sizes|n-gpu-layers|ngl|cpu-offload-gb|rope-scaling-factor|revision|tokenizer-mode|generation-config", \
-                 "the model's files and the device decide"), \
-    LLM_OPT_NONE(IGNORED_FLAG, "use-logn-attn|flash-attn|fa", "the model's files and the device decide"), \
-    LLM_OPT_NONE(IGNORED_FLAG, "trust-remote-code", "nothing of a model folder is ever executed"), \
-    LLM_OPT_NONE(IGNORED_FLAG, "enable-chunked-prefill|use-v2-block-manager|disable-async-output-proc|cont-batching|cb|jinja|" \
-                 "speculative-disable-mqa-scorer|disable-logprobs-during-spec-decoding", \
-                 "this engine always works that way"), \
-    LLM_OPT_NONE(IGNORED_FLAG, "disable-log-requests|disable-log-stats|metrics|enable-prompt-tokens-details|enable-auto-tool-choice|" \
-                 "enable-tokenizer-info-endpoint|no-warmup|enable-logprob|use-tqdm", "it is always so here"), \
-    LLM_OPT_NONE(IGNORED, "response-role", "answers are the assistant's"), \
-    LLM_OPT_NONE(IGNORED, "guided-decoding-backend", "there is one, built in"), \
-    LLM_OPT_NONE(IGNORED, "$USE_PFA_HIGH_PRECISION_MODE|$USE_IFA_HIGH_PRECISION_MODE|$USE_PREFIX_HIGH_PRECISION_MODE", \
-                 "attention always accumulates in float32"), \
-    LLM_OPT_NONE(IGNORED, "$HCCL_OP_EXPANSION_MODE|$PYTORCH_NPU_ALLOC_CONF|$INFER_MODE|$PTA_TORCHAIR_DECODE_GEAR_ENABLE|" \
-                 "$PTA_TORCHAIR_DECODE_GEAR_LIST|$ENABLE_SPEC_METRIC", "it has no meaning on this device"), \
-    LLM_OPT_NONE(IGNORED, "$VLLM_IMAGE_FETCH_TIMEOUT", "there are no outgoing connections"), \
-    LLM_OPT_NONE(IGNORED, "speculative-draft-tensor-parallel-size|speculative-disable-by-batch-size|spec-decoding-acceptance-method|" \
-                 "speculative-model-quantization|speculative-max-model-len|num-lookahead-slots|" \
-                 "typical-acceptance-sampler-posterior-threshold|typical-acceptance-sampler-posterior-alpha", \
-                 "drafts are measured, and never change an answer"), \
-    LLM_OPT_NONE(REFUSED, "image", "an image")
+        LLM_OPT_NONE(IGNORED, "engine-worker-queue-port|distributed-executor-backend", "one process runs everything here"), \
+        LLM_OPT_NONE(IGNORED, "num-scheduler-steps", "decoding sequences always go first here"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "cuda-graph-sizes|n-gpu-layers|ngl|cpu-offload-gb|rope-scaling-factor|revision|tokenizer-mode|generation-config", \
+                     "the model's files and the device decide"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "use-logn-attn|flash-attn|fa", "the model's files and the device decide"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "trust-remote-code", "nothing of a model folder is ever executed"), \
+        LLM_OPT_NONE(IGNORED_FLAG, \
+                     "enable-chunked-prefill|use-v2-block-manager|disable-async-output-proc|cont-batching|cb|jinja|" \
+                     "speculative-disable-mqa-scorer|disable-logprobs-during-spec-decoding", \
+                     "this engine always works that way"), \
+        LLM_OPT_NONE(IGNORED_FLAG, \
+                     "disable-log-requests|disable-log-stats|metrics|enable-prompt-tokens-details|enable-auto-tool-choice|" \
+                     "enable-tokenizer-info-endpoint|no-warmup|enable-logprob|use-tqdm", \
+                     "it is always so here"), \
+        LLM_OPT_NONE(IGNORED, "response-role", "answers are the assistant's"), \
+        LLM_OPT_NONE(IGNORED, "guided-decoding-backend", "there is one, built in"), \
+        LLM_OPT_NONE(IGNORED, "$USE_PFA_HIGH_PRECISION_MODE|$USE_IFA_HIGH_PRECISION_MODE|$USE_PREFIX_HIGH_PRECISION_MODE", \
+                     "attention always accumulates in float32"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "$HCCL_OP_EXPANSION_MODE|$PYTORCH_NPU_ALLOC_CONF|$INFER_MODE|$PTA_TORCHAIR_DECODE_GEAR_ENABLE|" \
+                     "$PTA_TORCHAIR_DECODE_GEAR_LIST|$ENABLE_SPEC_METRIC", \
+                     "it has no meaning on this device"), \
+        LLM_OPT_NONE(IGNORED, "$VLLM_IMAGE_FETCH_TIMEOUT", "there are no outgoing connections"), \
+        LLM_OPT_NONE(IGNORED, \
+                     "speculative-draft-tensor-parallel-size|speculative-disable-by-batch-size|spec-decoding-acceptance-method|" \
+                     "speculative-model-quantization|speculative-max-model-len|num-lookahead-slots|" \
+                     "typical-acceptance-sampler-posterior-threshold|typical-acceptance-sampler-posterior-alpha", \
+                     "drafts are measured, and never change an answer"), \
+        LLM_OPT_NONE(REFUSED, "image", "an image")
 
 /* ---- what programs have in common: a model, an engine and a service by options
  *
@@ -194,14 +208,14 @@ LLM_API void llm_options_free(llm_options *o);
  * An error is what the user said wrongly if it is LLM_ERR_ARG. */
 
 typedef struct llm_setup {
-    const char *model;          /* a file or folder, or ORG/NAME in the Hugging Face cache; NULL: the default one */
-    const char *config;         /* a JSON file of options */
+    const char *model;  /* a file or folder, or ORG/NAME in the Hugging Face cache; NULL: the default one */
+    const char *config; /* a JSON file of options */
     const char *reasoning_parser, *tool_parser, *early_stop_config, *visible_devices;
     int32_t enable_early_stop, prefix_caching, pooling, log_level;
     llm_model_config files;
     llm_engine_config engine;
-    llm_early_stop early_stop;  /* what the two options say */
-    llm_sampling sampling;      /* defaults of requests, as far as they were given */
+    llm_early_stop early_stop;     /* what the two options say */
+    llm_sampling sampling;         /* defaults of requests, as far as they were given */
     llm_text path, draft, library; /* of the model, and of what `engine` names; llm_setup_free frees them */
 } llm_setup;
 
@@ -210,37 +224,38 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
 /* Rows of a model, an engine and how requests are answered. */
 #define LLM_OPTIONS_SETUP(T, setup) \
     LLM_OPTIONS_MODEL(T, setup.files, LLM_HELP_MODEL), \
-    LLM_OPT_TEXT(T, setup.reasoning_parser, LLM_HELP_MODEL, "reasoning-parser", "NAME", \
-                 "ernie-45-vl, deepseek-r1, qwen3, none, ... (from the template)"), \
-    LLM_OPT_TEXT(T, setup.tool_parser, LLM_HELP_MODEL, "tool-call-parser", "NAME", \
-                 "hermes, llama3_json, mistral, deepseek_v3, qwen3_coder, json, ... (from the template)"), \
-    LLM_OPT_ENUM(T, setup.pooling, LLM_HELP_MODEL, "pooling", "last=1|mean=2", \
-                 "what becomes an embedding: the last token's state, or the mean"), \
-    LLM_OPTIONS_ENGINE(T, setup.engine, LLM_HELP_ENGINE), \
-    LLM_OPT_BOOL(T, setup.prefix_caching, LLM_HELP_ENGINE, "enable-prefix-caching|cache-prompt", \
-                 "keep prompts' KV pages for the next request (on)"), \
-    LLM_OPT_BOOL(T, setup.enable_early_stop, LLM_HELP_ANSWERS, "enable-early-stop", "end answers that repeat themselves"), \
-    LLM_OPT_TEXT(T, setup.early_stop_config, LLM_HELP_ANSWERS, "early-stop-config", "JSON", \
-                 "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}")
+        LLM_OPT_TEXT(T, setup.reasoning_parser, LLM_HELP_MODEL, "reasoning-parser", "NAME", \
+                     "ernie-45-vl, deepseek-r1, qwen3, none, ... (from the template)"), \
+        LLM_OPT_TEXT(T, setup.tool_parser, LLM_HELP_MODEL, "tool-call-parser", "NAME", \
+                     "hermes, llama3_json, mistral, deepseek_v3, qwen3_coder, json, ... (from the template)"), \
+        LLM_OPT_ENUM(T, setup.pooling, LLM_HELP_MODEL, "pooling", "last=1|mean=2", \
+                     "what becomes an embedding: the last token's state, or the mean"), \
+        LLM_OPTIONS_ENGINE(T, setup.engine, LLM_HELP_ENGINE), \
+        LLM_OPT_BOOL(T, setup.prefix_caching, LLM_HELP_ENGINE, "enable-prefix-caching|cache-prompt", \
+                     "keep prompts' KV pages for the next request (on)"), \
+        LLM_OPT_BOOL(T, setup.enable_early_stop, LLM_HELP_ANSWERS, "enable-early-stop", "end answers that repeat themselves"), \
+        LLM_OPT_TEXT(T, setup.early_stop_config, LLM_HELP_ANSWERS, "early-stop-config", "JSON", \
+                     "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}")
 
 /* Rows of what a person says to a program only. */
 #define LLM_OPTIONS_PROGRAM(T, setup) \
     LLM_OPT_TEXT(T, setup.model, LLM_HELP_MODEL, "m|model", "PATH", \
                  "GGUF file, folder with safetensors, or ORG/NAME in the local Hugging Face cache"), \
-    LLM_OPT_TEXT(T, setup.config, LLM_HELP_MODEL, "config", "FILE", "JSON object of options by name"), \
-    LLM_OPT_ENUM(T, setup.log_level, LLM_HELP_MODEL, "log-level|lv|v", "error|warn=1|warning=1|info=2|debug=3", \
-                 "what is told on standard error"), \
-    LLM_OPT_TEXT(T, setup.visible_devices, -1, "$ASCEND_RT_VISIBLE_DEVICES", NULL, NULL), \
-    LLM_OPTIONS_SAMPLING(T, setup.sampling, LLM_HELP_ANSWERS)
+        LLM_OPT_TEXT(T, setup.config, LLM_HELP_MODEL, "config", "FILE", "JSON object of options by name"), \
+        LLM_OPT_ENUM(T, setup.log_level, LLM_HELP_MODEL, "log-level|lv|v", "error|warn=1|warning=1|info=2|debug=3", \
+                     "what is told on standard error"), \
+        LLM_OPT_TEXT(T, setup.visible_devices, -1, "$ASCEND_RT_VISIBLE_DEVICES", NULL, NULL), \
+        LLM_OPTIONS_SAMPLING(T, setup.sampling, LLM_HELP_ANSWERS)
 
 struct llm_openai_service;
 
 LLM_API void llm_setup_init(llm_setup *s); /* the defaults that are not 0 */
-/* Everything that was said, in falling strength: argv, the variables LLM_ARG_NAME (`get`: getenv), the JSON file that `config` names. Of argv
- * --a b, --a=b, _ for -, a dash that a word processor made long, --no-a are understood, and -- ends options; an unknown name is an error with
- * the nearest one that exists. Other words go to `words`, whose items the caller frees with LLM_FREE. Then what no row of the table can
- * tell is checked: names of parsers and instruction sets, the JSON of early stop and speculation. */
-LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name), llm_option_list *words);
+/* Everything that was said, in falling strength: argv, the variables LLM_ARG_NAME (`get`: getenv), the JSON file that `config` names. Of
+ * argv --a b, --a=b, _ for -, a dash that a word processor made long, --no-a are understood, and -- ends options; an unknown name is an
+ * error with the nearest one that exists. Other words go to `words`, whose items the caller frees with LLM_FREE. Then what no row of the
+ * table can tell is checked: names of parsers and instruction sets, the JSON of early stop and speculation. */
+LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name),
+                                  llm_option_list *words);
 /* Finds the model, `path`: what `model` names, or SmolLM2 in models/ here or beside the program, or the first model there; `model` is that
  * path then. For engine.cuda_library, if nobody named one, the libllm_cuda.so beside the program is taken where there is a device. */
 LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name));

@@ -20,43 +20,44 @@ typedef struct llm_token_logprob {
 typedef enum llm_pooling { LLM_POOLING_NONE = 0, LLM_POOLING_LAST, LLM_POOLING_MEAN } llm_pooling;
 
 typedef struct llm_request_config {
-    const char *prompt;            /* text; or NULL with prompt_ids */
+    const char *prompt; /* text; or NULL with prompt_ids */
     size_t prompt_len;
-    int32_t tokenize_flags;        /* of the text: LLM_TOK_* */
+    int32_t tokenize_flags; /* of the text: LLM_TOK_* */
     const int32_t *prompt_ids;
     size_t n_prompt_ids;
-    llm_sampling sampling;         /* copied, with what it points to */
-    int32_t priority;              /* lower first */
-    const char *cache_salt;        /* prefix cache of its own; NULL: shared */
-    const char *lora;              /* name of a loaded adapter; NULL: llm_engine_config.lora, if any */
-    int32_t score_only;            /* prompt_logprobs and no answer */
-    llm_pooling pooling;           /* not NONE: an embedding of the prompt and no answer */
-    double deadline_s;             /* seconds from submission; 0: none; then it ends as LLM_FINISH_CANCELLED */
-    const char *id;                /* request id of the caller, for llm_request_id; NULL: made */
+    llm_sampling sampling;  /* copied, with what it points to */
+    int32_t priority;       /* lower first */
+    const char *cache_salt; /* prefix cache of its own; NULL: shared */
+    const char *lora;       /* name of a loaded adapter; NULL: llm_engine_config.lora, if any */
+    int32_t score_only;     /* prompt_logprobs and no answer */
+    llm_pooling pooling;    /* not NONE: an embedding of the prompt and no answer */
+    double deadline_s;      /* seconds from submission; 0: none; then it ends as LLM_FINISH_CANCELLED */
+    const char *id;         /* request id of the caller, for llm_request_id; NULL: made */
     /* Called in the stepping thread whenever the request has news: poll it there or later. May be NULL. Must not block. Not called
      * after llm_request_free has returned. */
     void (*on_news)(void *user, llm_request *request);
     void *user;
 } llm_request_config;
 
-/* Checks everything, copies the config and queues. LLM_ERR_ARG, LLM_ERR_LIMIT (prompt over the context, both numbers said), LLM_ERR_BUSY. Any thread. */
+/* Checks everything, copies the config and queues. LLM_ERR_ARG, LLM_ERR_LIMIT (prompt over the context, both numbers said), LLM_ERR_BUSY.
+ * Any thread. */
 LLM_API llm_result llm_request_submit(llm_engine *engine, const llm_request_config *cfg, llm_request **out);
-LLM_API void llm_request_cancel(llm_request *request);  /* takes effect at the next step; any thread */
-LLM_API void llm_request_free(llm_request *request);    /* cancels if need be; the handle is gone, the engine cleans up; any thread */
+LLM_API void llm_request_cancel(llm_request *request); /* takes effect at the next step; any thread */
+LLM_API void llm_request_free(llm_request *request);   /* cancels if need be; the handle is gone, the engine cleans up; any thread */
 
 /* One piece of news: a token of an answer, or the end of one. Strings live until the next poll or free of the request. */
 typedef struct llm_event {
-    int32_t index;                 /* which of the n answers */
-    int32_t has_token;             /* token fields are valid; the end may come with a token or alone */
-    int32_t id;                    /* token id */
-    const char *text;              /* what may be shown now: whole code points, nothing that could still become a stop string */
+    int32_t index;     /* which of the n answers */
+    int32_t has_token; /* token fields are valid; the end may come with a token or alone */
+    int32_t id;        /* token id */
+    const char *text;  /* what may be shown now: whole code points, nothing that could still become a stop string */
     size_t text_len;
-    float logprob;                 /* raw log-softmax of the token; 0 unless logprobs were asked for */
-    const llm_token_logprob *top;  /* n_top most likely */
+    float logprob;                /* raw log-softmax of the token; 0 unless logprobs were asked for */
+    const llm_token_logprob *top; /* n_top most likely */
     int32_t n_top;
-    llm_finish finish;             /* NONE while it goes on */
-    const char *stop_reason;       /* the stop string, "repetition", or NULL; a stop id is in stop_id */
-    int32_t stop_id;               /* -1: none */
+    llm_finish finish;       /* NONE while it goes on */
+    const char *stop_reason; /* the stop string, "repetition", or NULL; a stop id is in stop_id */
+    int32_t stop_id;         /* -1: none */
 } llm_event;
 
 /* Takes the next event. 1: *event is filled; 0: none now. Any one thread. */
@@ -65,16 +66,16 @@ LLM_API int llm_request_done(const llm_request *request); /* every answer has en
 
 /* Everything about one answer so far. Pointers live until the request steps again or is freed. */
 typedef struct llm_output {
-    const int32_t *token_ids;      /* with EOS and stop tokens */
+    const int32_t *token_ids; /* with EOS and stop tokens */
     size_t n_token_ids;
-    const char *text;              /* without what stopped it, unless include_stop_str_in_output */
+    const char *text; /* without what stopped it, unless include_stop_str_in_output */
     size_t text_len;
     llm_finish finish;
     const char *stop_reason;
     int32_t stop_id;
-    double cum_logprob;            /* sum over token_ids */
-    const float *logprobs;         /* (n_token_ids) */
-    const llm_token_logprob *top;  /* (n_token_ids, top_stride): top_counts[i] valid in each row */
+    double cum_logprob;           /* sum over token_ids */
+    const float *logprobs;        /* (n_token_ids) */
+    const llm_token_logprob *top; /* (n_token_ids, top_stride): top_counts[i] valid in each row */
     const int32_t *top_counts;
     int32_t top_stride;
 } llm_output;
@@ -89,8 +90,10 @@ typedef struct llm_request_metrics {
 
 LLM_API void llm_request_get_metrics(const llm_request *request, llm_request_metrics *out);
 LLM_API const int32_t *llm_request_prompt(const llm_request *request, size_t *n);
-/* Log-probabilities of the prompt (prompt_logprobs or score_only): logprobs[0] is 0 and means nothing. As in llm_output. NULL: not asked for or not there yet. */
-LLM_API const float *llm_request_prompt_logprobs(const llm_request *request, const llm_token_logprob **top, const int32_t **top_counts, int32_t *top_stride);
+/* Log-probabilities of the prompt (prompt_logprobs or score_only): logprobs[0] is 0 and means nothing. As in llm_output. NULL: not asked
+ * for or not there yet. */
+LLM_API const float *llm_request_prompt_logprobs(const llm_request *request, const llm_token_logprob **top, const int32_t **top_counts,
+                                                 int32_t *top_stride);
 /* The embedding (pooling), hidden_size values as they are, not normalised. NULL: not asked for, or the request has not ended well. */
 LLM_API const float *llm_request_embedding(const llm_request *request, int32_t *n);
 LLM_API const char *llm_request_id(const llm_request *request);

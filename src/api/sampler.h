@@ -20,25 +20,25 @@ typedef struct llm_early_stop {
 
 /* All zero: greedy, at most 256 tokens. llm_sampling_default fills in what the model's generation_config.json and vLLM say. */
 typedef struct llm_sampling {
-    int32_t max_tokens;        /* of the answer; 0: 256; -1: up to the context's end */
-    int32_t min_tokens;        /* EOS and stops are forbidden before */
-    float temperature;         /* 0 to 2; below 1e-5: greedy */
-    float top_p;               /* 0 to 1; 0 or 1: off */
-    float min_p;               /* 0 to 1; 0: off */
-    int32_t top_k;             /* 0 or -1: off */
-    float repetition_penalty;  /* above 0 to 2; 0 or 1: off */
-    float presence_penalty;    /* -2 to 2 */
-    float frequency_penalty;   /* -2 to 2 */
-    int32_t has_seed;          /* 0: the engine draws one (llm_request_seed tells it). Answer i of n is drawn as that of a request with seed + i */
+    int32_t max_tokens;       /* of the answer; 0: 256; -1: up to the context's end */
+    int32_t min_tokens;       /* EOS and stops are forbidden before */
+    float temperature;        /* 0 to 2; below 1e-5: greedy */
+    float top_p;              /* 0 to 1; 0 or 1: off */
+    float min_p;              /* 0 to 1; 0: off */
+    int32_t top_k;            /* 0 or -1: off */
+    float repetition_penalty; /* above 0 to 2; 0 or 1: off */
+    float presence_penalty;   /* -2 to 2 */
+    float frequency_penalty;  /* -2 to 2 */
+    int32_t has_seed; /* 0: the engine draws one (llm_request_seed tells it). Answer i of n is drawn as that of a request with seed + i */
     int64_t seed;
-    int32_t n;                 /* answers to one prompt; 0: 1; at most 128 */
-    int32_t best_of;           /* 0: n; the n best of so many by cumulative log-probability */
-    int32_t ignore_eos;        /* EOS may be generated and does not end the answer */
-    int32_t skip_special_tokens_off;   /* 1: special tokens appear in the text */
+    int32_t n;                       /* answers to one prompt; 0: 1; at most 128 */
+    int32_t best_of;                 /* 0: n; the n best of so many by cumulative log-probability */
+    int32_t ignore_eos;              /* EOS may be generated and does not end the answer */
+    int32_t skip_special_tokens_off; /* 1: special tokens appear in the text */
     int32_t include_stop_str_in_output;
-    int32_t logprobs;          /* 0: none; k + 1: the token's and the k most likely; raw log-softmax of the model */
-    int32_t prompt_logprobs;   /* the same for the prompt's tokens */
-    const char *const *stop;   /* n_stop strings that end the answer */
+    int32_t logprobs;        /* 0: none; k + 1: the token's and the k most likely; raw log-softmax of the model */
+    int32_t prompt_logprobs; /* the same for the prompt's tokens */
+    const char *const *stop; /* n_stop strings that end the answer */
     int32_t n_stop;
     const int32_t *stop_token_ids;
     int32_t n_stop_token_ids;
@@ -46,11 +46,11 @@ typedef struct llm_sampling {
     int32_t n_bad_words;
     const llm_logit_bias *logit_bias;
     int32_t n_logit_bias;
-    llm_early_stop early_stop; /* of this request; enable 0: the engine's */
+    llm_early_stop early_stop;   /* of this request; enable 0: the engine's */
     struct llm_grammar *grammar; /* the form every answer must have; the request keeps it. Not together with use_beam_search. NULL: none */
-    int32_t use_beam_search;   /* best_of beams, all at once; the n answers of the best score. No sampling, no events before the end */
-    float length_penalty;      /* score: sum of log-probabilities / (tokens of prompt and answer)^length_penalty; llm_sampling_default: 1 */
-    int32_t early_stopping;    /* the search ends with best_of answers: 0: when none likely is better; 1: at once; 2: when none can be */
+    int32_t use_beam_search;     /* best_of beams, all at once; the n answers of the best score. No sampling, no events before the end */
+    float length_penalty;   /* score: sum of log-probabilities / (tokens of prompt and answer)^length_penalty; llm_sampling_default: 1 */
+    int32_t early_stopping; /* the search ends with best_of answers: 0: when none likely is better; 1: at once; 2: when none can be */
 } llm_sampling;
 
 LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s);

@@ -10,8 +10,8 @@
 typedef struct llm_template llm_template;
 
 /* Parses `len` bytes of a template (copied; at most 16 MiB). LLM_ERR_TEMPLATE with the line for what jinja2 refuses too, or for what is
- * not here (include, import, extends, block, with, raw; see >>template); LLM_ERR_LIMIT, LLM_ERR_NOMEM. A template from a stranger does no harm: rendering is bounded in steps, memory
- * and output. */
+ * not here (include, import, extends, block, with, raw; see >>template); LLM_ERR_LIMIT, LLM_ERR_NOMEM. A template from a stranger does no
+ * harm: rendering is bounded in steps, memory and output. */
 LLM_API llm_result llm_template_open(const char *text, size_t len, llm_template **out);
 LLM_API void llm_template_close(llm_template *t); /* NULL is fine */
 

@@ -9,10 +9,10 @@
 #include "api/model.h"
 
 enum {
-    LLM_TOK_ADD_SPECIAL = 1,   /* put BOS/EOS where the model's own tokenizer does */
-    LLM_TOK_PARSE_SPECIAL = 2, /* text such as <|im_end|> becomes the special token */
+    LLM_TOK_ADD_SPECIAL = 1,    /* put BOS/EOS where the model's own tokenizer does */
+    LLM_TOK_PARSE_SPECIAL = 2,  /* text such as <|im_end|> becomes the special token */
     LLM_DETOK_KEEP_SPECIAL = 4, /* special tokens appear in the text */
-    LLM_TOK_GUARDED = 8        /* the text is guarded, see llm_guard */
+    LLM_TOK_GUARDED = 8         /* the text is guarded, see llm_guard */
 };
 
 /* Appends the ids of `len` bytes of UTF-8 (a bad byte counts as U+FFFD). */
@@ -30,13 +30,14 @@ LLM_API llm_result llm_detok_flush(llm_detok *d, llm_text *out);
 LLM_API void llm_detok_reset(llm_detok *d);
 LLM_API void llm_detok_free(llm_detok *d);
 
-LLM_API int32_t llm_vocab_size(const llm_model *model);                                      /* ids the tokenizer knows: 0 .. n-1 */
-LLM_API int32_t llm_token_id(const llm_model *model, const char *token);                     /* of an exact token; -1 */
-LLM_API llm_result llm_token_bytes(const llm_model *model, int32_t id, llm_text *out);       /* the bytes it stands for, as in the middle of a text */
+LLM_API int32_t llm_vocab_size(const llm_model *model);                  /* ids the tokenizer knows: 0 .. n-1 */
+LLM_API int32_t llm_token_id(const llm_model *model, const char *token); /* of an exact token; -1 */
+LLM_API llm_result llm_token_bytes(const llm_model *model, int32_t id,
+                                   llm_text *out); /* the bytes it stands for, as in the middle of a text */
 LLM_API int llm_token_is_special(const llm_model *model, int32_t id);
 
-/* A stranger's text for the middle of a prompt. Appends it with marks (U+FDD0), so that LLM_TOK_PARSE_SPECIAL | LLM_TOK_GUARDED finds none of
- * the model's control tokens in it, wherever it stands; without the marks, which that takes away, it is as it was. Chat templates do it to
- * all of their context (llm_render_options). llm_unguard appends the text without marks. */
+/* A stranger's text for the middle of a prompt. Appends it with marks (U+FDD0), so that LLM_TOK_PARSE_SPECIAL | LLM_TOK_GUARDED finds none
+ * of the model's control tokens in it, wherever it stands; without the marks, which that takes away, it is as it was. Chat templates do it
+ * to all of their context (llm_render_options). llm_unguard appends the text without marks. */
 LLM_API llm_result llm_guard(const llm_model *model, const char *text, size_t len, llm_text *out);
 LLM_API void llm_unguard(const char *text, size_t len, llm_text *out);

@@ -13,9 +13,7 @@ LLM__PRIVATE uint64_t llm__add(uint64_t a, uint64_t b, int *ok) {
     return *ok ? a + b : 0;
 }
 
-LLM__PRIVATE uint64_t llm__align_up(uint64_t a, uint64_t to, int *ok) {
-    return llm__add(a, to - 1, ok) & ~(to - 1);
-}
+LLM__PRIVATE uint64_t llm__align_up(uint64_t a, uint64_t to, int *ok) { return llm__add(a, to - 1, ok) & ~(to - 1); }
 
 LLM__PRIVATE void *llm__calloc(size_t count, size_t size) {
     int ok = 1;
@@ -108,8 +106,8 @@ LLM__PRIVATE void llm__pages_free(void *p, size_t bytes) {
 }
 
 LLM_API int64_t llm_memory_free(void) {
-    static const char *const files[][2] = {{"/proc/meminfo", "MemAvailable: %lld"}, {"/sys/fs/cgroup/memory.max", "%lld"},
-                                           {"/sys/fs/cgroup/memory.current", "%lld"}};
+    static const char *const files[][2] = {
+        {"/proc/meminfo", "MemAvailable: %lld"}, {"/sys/fs/cgroup/memory.max", "%lld"}, {"/sys/fs/cgroup/memory.current", "%lld"}};
     long long n[] = {-1, -1, -1};
     char line[200];
     for (int i = 0; i < LLM__COUNT(files); i++) {

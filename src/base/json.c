@@ -221,7 +221,8 @@ static llm_result llm__json_tokens(llm_json *d, size_t len, int64_t count) {
     d->tok = LLM__NEW(jsmntok_t, count);
     d->skip = LLM__NEW(uint32_t, count);
     if (!d->tok || !d->skip) return llm__nomem();
-    if (jsmn_parse(&parser, d->text, len + 1, d->tok, (unsigned)count) != (int)count) return llm__error(LLM_ERR_FORMAT, "JSON: cannot be read");
+    if (jsmn_parse(&parser, d->text, len + 1, d->tok, (unsigned)count) != (int)count)
+        return llm__error(LLM_ERR_FORMAT, "JSON: cannot be read");
     for (int i = d->n - 1; i >= 0; i--) {
         jsmntok_t *t = &d->tok[i];
         d->skip[i] = LLM__MAX(d->skip[i], (uint32_t)i + 1);

@@ -18,7 +18,8 @@ LLM__PRIVATE LLM__PRINTF(2, 3) llm_result llm__error(llm_result r, const char *f
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
     for (const char *p = raw; *p && text + 5 < llm__error_here() + LLM__ERROR_SIZE; p++) {
-        const unsigned char c = (unsigned char)*p, d = (unsigned char)p[1]; /* names from files must not write to the terminal: \x1b, C1 controls */
+        const unsigned char c = (unsigned char)*p,
+                            d = (unsigned char)p[1]; /* names from files must not write to the terminal: \x1b, C1 controls */
         if (c < 32 || c == 127 || (c == 0xC2 && d < 0xA0)) text += sprintf(text, "\\x%02x", (unsigned)c);
         else *text++ = *p;
     }
@@ -32,8 +33,9 @@ LLM_API const char *llm_last_error(void) { return llm__error_here(); }
 
 LLM_API const char *llm_result_str(llm_result r) {
     /* LLM_OK is 0, the others -1, -2, ... */
-    static const char *const name[] = {"ok", "invalid argument", "out of memory", "input/output error", "malformed input", "not supported",
-                                       "over a limit", "cancelled", "device error", "queue full", "template error"};
+    static const char *const name[] = {
+        "ok",           "invalid argument", "out of memory", "input/output error", "malformed input", "not supported",
+        "over a limit", "cancelled",        "device error",  "queue full",         "template error"};
     return r <= 0 && -(int)r < LLM__COUNT(name) ? name[-(int)r] : "unknown result";
 }
 

@@ -74,12 +74,15 @@
 #define LLM__COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 #define LLM__SCOPED(end) __attribute__((cleanup(end))) /* the variables are handed to `end` when their block is left, wherever that is */
 #ifdef __cplusplus
-#define LLM__ZERO {} /* T x = LLM__ZERO: every member is 0; not for a T whose first member is an enum, which C++ does not make of a number */
+#define LLM__ZERO \
+    {} /* T x = LLM__ZERO: every member is 0; not for a T whose first member is an enum, which C++ does not make of a number */
 #else
-#define LLM__ZERO {0}
+#define LLM__ZERO \
+    { 0 }
 #endif
 
-/* What stands between these two runs once a model or once a request, and is two thirds of the code: with LLM_SMALL it is compiled for size. */
+/* What stands between these two runs once a model or once a request, and is two thirds of the code: with LLM_SMALL it is compiled for size.
+ * */
 #if defined(LLM_SMALL) && defined(__OPTIMIZE__) && defined(__GNUC__) && !defined(__clang__)
 #define LLM__COLD_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"Os\")")
 #define LLM__COLD_END _Pragma("GCC pop_options")
@@ -100,7 +103,7 @@ LLM__PRIVATE double llm__wall_clock(void);
 LLM__PRIVATE void llm__random_bytes(void *out, size_t n);
 
 #if LLM__X86
-/* 1 if this process may use AMX's tiles: Linux gives them to those who ask, for signal frames grow by 8 KB. Not if a thread has an alternative
- * signal stack too small for that. */
+/* 1 if this process may use AMX's tiles: Linux gives them to those who ask, for signal frames grow by 8 KB. Not if a thread has an
+ * alternative signal stack too small for that. */
 LLM__PRIVATE int llm__ask_for_tiles(void);
 #endif

@@ -509,6 +509,7 @@ LLM__TPL_FN(llm__fn_strftime_now) {
 /* Everything that has a name. Methods of texts are Python's str, without those that templates have no use for (encode, partition,
  * expandtabs ...); a dash before a parameter: Python takes it by position only. Filters have jinja2's names and order of parameters, since
  * templates pass them by both. */
+/* clang-format off */
 static const llm__tpl_row llm__tpl_rows[] = {
     {"split", LLM__M_STR, "sep maxsplit", llm__fn_split, 0}, {"rsplit", LLM__M_STR, "sep maxsplit", llm__fn_split, 1},
     {"splitlines", LLM__M_STR, "keepends", llm__fn_splitlines, 0}, {"strip", LLM__M_STR, "-chars", llm__fn_strip, 3},
@@ -564,6 +565,7 @@ static const llm__tpl_row llm__tpl_rows[] = {
     {"range", LLM__IN_GLOBAL, "-start! -stop -step", llm__fn_range, 0}, {"dict", LLM__IN_GLOBAL, NULL, llm__fn_dict, LLM__V_DICT},
     {"namespace", LLM__IN_GLOBAL, NULL, llm__fn_dict, LLM__V_NAMESPACE},
     {"strftime_now", LLM__IN_GLOBAL, "format!", llm__fn_strftime_now, 0}};
+/* clang-format on */
 
 LLM__PRIVATE const llm__tpl_row *llm__tpl_row_at(int i) { return i < LLM__COUNT(llm__tpl_rows) ? &llm__tpl_rows[i] : NULL; }
 LLM__PRIVATE int llm__tpl_row_number(const llm__tpl_row *row) { return (int)(row - llm__tpl_rows); }

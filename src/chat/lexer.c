@@ -55,8 +55,8 @@ static void llm__lex_close(llm__tpl *x, size_t len, char sign, int trim) {
     else if (trim && sign != '+' && x->source.p[0] == '\n') llm__lex_skip(x, 1);
 }
 
-/* The text s before a tag, without the white space that the tag takes: all before '-'; for blocks and comments what stands between the begin
- * of their line and them, unless '+'. */
+/* The text s before a tag, without the white space that the tag takes: all before '-'; for blocks and comments what stands between the
+ * begin of their line and them, unless '+'. */
 static llm__str llm__lex_before(llm__str s, char sign, int block) {
     if (sign == '-') return llm__tpl_trim(s, 2);
     if (sign == '+' || !block) return s;

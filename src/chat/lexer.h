@@ -19,12 +19,14 @@
 
 /* Words with a meaning: their numbers are those below, and names get the numbers behind. The first five are operators, whose tokens have
  * the types "OA!I?". What they are elsewhere (x.in, f(is=1)) is a name, as in jinja2. */
+/* clang-format off */
 enum {
     LLM__W_OR = 1, LLM__W_AND, LLM__W_NOT, LLM__W_IN, LLM__W_IS, LLM__W_TRUE, LLM__W_TRUE2, LLM__W_FALSE, LLM__W_FALSE2, LLM__W_NONE,
     LLM__W_NONE2, LLM__W_IF, LLM__W_ELIF, LLM__W_ELSE, LLM__W_ENDIF, LLM__W_FOR, LLM__W_ENDFOR, LLM__W_SET, LLM__W_ENDSET, LLM__W_MACRO,
     LLM__W_ENDMACRO, LLM__W_FILTER, LLM__W_ENDFILTER, LLM__W_GENERATION, LLM__W_ENDGENERATION, LLM__W_BREAK, LLM__W_CONTINUE, LLM__W_LOOP,
     LLM__W_CALL, LLM__W_ENDCALL, LLM__W_CALLER
 };
+/* clang-format on */
 
 /* Operators between operands, from the loosest to those that bind closest. `not` has a level, but stands before its operand. */
 enum { LLM__LEVEL_OR = 1, LLM__LEVEL_AND, LLM__LEVEL_NOT, LLM__LEVEL_COMPARE };

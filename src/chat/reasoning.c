@@ -21,7 +21,9 @@ LLM__PRIVATE int llm__alias_among(const char *words, llm__str name, int32_t *num
     for (llm__str w; llm__list_next(&words, "|", &w);) {
         size_t len = llm__alias_bare(w), i = 0;
         int64_t value = 0;
-        while (i < len && len == name.n && llm__alias_dash(len > 1 ? llm__uni_lower_ascii(name.p[i]) : name.p[i]) == llm__alias_dash(w.p[i])) i++;
+        while (i < len && len == name.n &&
+               llm__alias_dash(len > 1 ? llm__uni_lower_ascii(name.p[i]) : name.p[i]) == llm__alias_dash(w.p[i]))
+            i++;
         if (i < len || len != name.n) continue;
         if (len < w.n) llm__parse_int(w.p + len + 1, w.n - len - 1, &value);
         if (number) *number = (int32_t)value;
@@ -31,14 +33,13 @@ LLM__PRIVATE int llm__alias_among(const char *words, llm__str name, int32_t *num
 }
 
 LLM__PRIVATE const llm__reasoning_row *llm__reasoning_of(llm_reasoning_kind kind) {
-    static const llm__reasoning_row row[] = {
-        {"none", "", "", 0, 0},
-        {"think|qwen3|glm45|hunyuan|minimax|step3|nemotron|exaone4", "<think>", "</think>", 0, 0},
-        {"deepseek_r1|deepseek|minimax_m2", "<think>", "</think>", 1, 0},
-        {"ernie_45_vl|ernie45|ernie_x1", "<think>", "</think>", 0, 1},
-        {"mistral|magistral", "[THINK]", "[/THINK]", 0, 0},
-        {"seed_oss", "<seed:think>", "</seed:think>", 0, 0},
-        {"kimi", "\xE2\x97\x81think\xE2\x96\xB7", "\xE2\x97\x81/think\xE2\x96\xB7", 0, 0}};
+    static const llm__reasoning_row row[] = {{"none", "", "", 0, 0},
+                                             {"think|qwen3|glm45|hunyuan|minimax|step3|nemotron|exaone4", "<think>", "</think>", 0, 0},
+                                             {"deepseek_r1|deepseek|minimax_m2", "<think>", "</think>", 1, 0},
+                                             {"ernie_45_vl|ernie45|ernie_x1", "<think>", "</think>", 0, 1},
+                                             {"mistral|magistral", "[THINK]", "[/THINK]", 0, 0},
+                                             {"seed_oss", "<seed:think>", "</seed:think>", 0, 0},
+                                             {"kimi", "\xE2\x97\x81think\xE2\x96\xB7", "\xE2\x97\x81/think\xE2\x96\xB7", 0, 0}};
     return kind >= 0 && (int)kind < LLM__COUNT(row) ? &row[kind] : NULL;
 }
 
@@ -55,7 +56,10 @@ LLM_API llm_reasoning_kind llm_reasoning_detect(const char *chat_template) {
         const llm__reasoning_row *row = llm__reasoning_of(order[i]);
         if (!strstr(chat_template, row->close)) continue;
         if (order[i] != LLM_REASONING_THINK) return order[i];
-        return strstr(chat_template, "<\xEF\xBD\x9C" "Assistant\xEF\xBD\x9C><think>") ? LLM_REASONING_DEEPSEEK_R1 : LLM_REASONING_THINK;
+        return strstr(chat_template, "<\xEF\xBD\x9C"
+                                     "Assistant\xEF\xBD\x9C><think>")
+                   ? LLM_REASONING_DEEPSEEK_R1
+                   : LLM_REASONING_THINK;
     }
     return LLM_REASONING_NONE;
 }
@@ -97,7 +101,8 @@ static void llm__reasoning_byte(llm_reasoning *r, char byte, llm_text *reasoning
         }
     }
     int watch = r->thinking || row->drop; /* for the closing tag */
-    while (skip < r->n_held && !(watch && r->n_held - skip <= tag && !memcmp(r->held + skip, row->close, (size_t)(r->n_held - skip)))) skip++;
+    while (skip < r->n_held && !(watch && r->n_held - skip <= tag && !memcmp(r->held + skip, row->close, (size_t)(r->n_held - skip))))
+        skip++;
     llm__reasoning_emit(r, skip, reasoning, content);
     if (r->n_held && r->n_held == tag) r->thinking = r->n_held = 0;
 }

@@ -42,10 +42,10 @@ LLM__PRIVATE int llm__alias_among(const char *words, llm__str name, int32_t *num
 
 /* One kind of reasoning parser. */
 typedef struct llm__reasoning_row {
-    const char *names;       /* as users write them: words for llm__alias_among */
+    const char *names; /* as users write them: words for llm__alias_among */
     const char *open, *close;
-    int thinks;              /* 1: thoughts are open unless the prompt ends with the closing tag */
-    int drop;                /* 1: a closing tag in the answer is left out */
+    int thinks; /* 1: thoughts are open unless the prompt ends with the closing tag */
+    int drop;   /* 1: a closing tag in the answer is left out */
 } llm__reasoning_row;
 
 /* The row of a kind; NULL if there is no such kind. */

@@ -146,8 +146,8 @@ static void llm__tpl_context(llm__tpl *x) {
     }
 }
 
-/* What the guard runs: a render, with its result in x->text. Reading the context has fuel of its own: some millions of values, or one object
- * of 40,000 keys, since a dict is searched for each key that it gets. */
+/* What the guard runs: a render, with its result in x->text. Reading the context has fuel of its own: some millions of values, or one
+ * object of 40,000 keys, since a dict is searched for each key that it gets. */
 static void llm__tpl_render(llm__tpl *x) {
     x->fuel = 1 << 23;
     llm__tpl_scope(x, NULL);
@@ -158,7 +158,7 @@ static void llm__tpl_render(llm__tpl *x) {
 }
 
 LLM__PRIVATE llm_result llm__template_render(const llm_template *t, const llm_json *context, const llm_render_options *options,
-                                       const llm__tokenizer *guard, llm_text *out) {
+                                             const llm__tokenizer *guard, llm_text *out) {
     llm_render_options defaults = LLM__ZERO;
     LLM__SCOPED(llm__arena_free) llm__arena arena = LLM__ZERO;
     llm__tpl x = LLM__ZERO;

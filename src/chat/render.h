@@ -17,4 +17,4 @@ LLM__PRIVATE llm__val llm__tpl_from_json(llm__tpl *x, const llm_json *doc, int n
 /* The output is built aside and added to `out` at the end, so a failed render leaves that as it was. Limits if the options name none: 5
  * million steps of fuel, 32 MiB of output; 512 MiB of values always. From any thread, many at once for one template. */
 LLM__PRIVATE llm_result llm__template_render(const llm_template *t, const llm_json *context, const llm_render_options *options,
-                                       const llm__tokenizer *guard, llm_text *out);
+                                             const llm__tokenizer *guard, llm_text *out);

@@ -58,20 +58,27 @@
 typedef enum llm__vtype {
     LLM__V_UNSET = 0, /* an optional argument that was not given */
     LLM__V_UNDEF,     /* s: the name that was looked up */
-    LLM__V_NONE, LLM__V_BOOL, LLM__V_INT,
-    LLM__V_FLOAT,     /* f, as for the two before */
-    LLM__V_BIG,       /* a whole number beyond 2^53; s: its digits */
-    LLM__V_STR,       /* valid UTF-8; flag 1: marked safe */
-    LLM__V_LIST, LLM__V_TUPLE, LLM__V_RANGE,
+    LLM__V_NONE,
+    LLM__V_BOOL,
+    LLM__V_INT,
+    LLM__V_FLOAT, /* f, as for the two before */
+    LLM__V_BIG,   /* a whole number beyond 2^53; s: its digits */
+    LLM__V_STR,   /* valid UTF-8; flag 1: marked safe */
+    LLM__V_LIST,
+    LLM__V_TUPLE,
+    LLM__V_RANGE,
     LLM__V_VIEW,      /* of a dict: keys() (flag 0), values() (1), items() (2) */
     LLM__V_GEN,       /* a generator: can be walked once */
     LLM__V_DICT,      /* list: key, value, key, value ... in the order of insertion */
     LLM__V_NAMESPACE, /* the same */
-    LLM__V_MACRO, LLM__V_FUNC, LLM__V_LOOP /* object */
+    LLM__V_MACRO,
+    LLM__V_FUNC,
+    LLM__V_LOOP /* object */
 } llm__vtype;
 
 /* Sets of types: is the type of v among those of a mask? */
 #define LLM__V_IN(v, mask) (1 << (v).type & (mask))
+/* clang-format off */
 enum {
     LLM__M_STR = 1 << LLM__V_STR, LLM__M_DICT = 1 << LLM__V_DICT, LLM__M_UNDEF = 1 << LLM__V_UNDEF, LLM__M_BIG = 1 << LLM__V_BIG,
     LLM__M_ABSENT = 1 << LLM__V_UNSET | 1 << LLM__V_NONE, LLM__M_INT = 1 << LLM__V_BOOL | 1 << LLM__V_INT,
@@ -81,6 +88,7 @@ enum {
     LLM__M_NO_KEY = 1 << LLM__V_LIST | LLM__M_DICT | 1 << LLM__V_VIEW, /* what Python cannot hash */
     LLM__IN_FILTER = 1 << 28, LLM__IN_TEST = 1 << 29, LLM__IN_GLOBAL = 1 << 30 /* beside the types, in a row of the table of functions */
 };
+/* clang-format on */
 
 /* A value. What it points to lives in the arena of the render, a literal's text in that of the template. Copied freely: a slice of a text
  * or a piece of a split is a view of the bytes of the whole, and a list in two variables is one list, which no template can tell from two,
@@ -132,7 +140,7 @@ typedef struct llm__tpl_token {
     uint8_t level; /* of an operator that stands between operands: 1 binds loosest, see llm__tpl_levels */
     uint16_t name; /* of a word, operators among them: its number, from 1 */
     int32_t line, jump;
-    llm__val v;    /* of a literal its value, of all others their text */
+    llm__val v; /* of a literal its value, of all others their text */
 } llm__tpl_token;
 
 /* A template that was checked: read-only from the end of llm_template_open on. */
@@ -148,7 +156,7 @@ typedef struct llm__tpl {
     const llm_template *t;
     const llm_render_options *options;
     const llm__tokenizer *guard; /* whose control tokens are kept out of the context; NULL: none are */
-    const llm_json *input;     /* the context that was given */
+    const llm_json *input;       /* the context that was given */
     llm__arena *arena;
     llm_text text;             /* the output so far, and at its end what is being built */
     llm__scope *scope;         /* the outermost has the context's variables and the global functions */
@@ -190,10 +198,17 @@ typedef struct llm__tpl_row {
 } llm__tpl_row;
 
 /* The parameters of every fn. */
-#define LLM__TPL_FN(name)                                                                                                                  \
-    static llm__val name(LLM__UNUSED llm__tpl *x, LLM__UNUSED llm__val self, LLM__UNUSED llm__val *a, LLM__UNUSED const llm__args *g,      \
+#define LLM__TPL_FN(name) \
+    static llm__val name(LLM__UNUSED llm__tpl *x, LLM__UNUSED llm__val self, LLM__UNUSED llm__val *a, LLM__UNUSED const llm__args *g, \
                          LLM__UNUSED int op)
 #define LLM__WRITTEN llm__v(LLM__V_UNSET) /* what such a function returns when its result is the text that it wrote */
 
-enum { LLM__TPL_DEPTH = 256, LLM__TPL_RUN_DEPTH = 1500, LLM__TPL_CALLS = 64, LLM__TPL_RANGE = 100000, LLM__TPL_MAX_ARGS = 4, LLM__TPL_MAX_TARGETS = 8 };
+enum {
+    LLM__TPL_DEPTH = 256,
+    LLM__TPL_RUN_DEPTH = 1500,
+    LLM__TPL_CALLS = 64,
+    LLM__TPL_RANGE = 100000,
+    LLM__TPL_MAX_ARGS = 4,
+    LLM__TPL_MAX_TARGETS = 8
+};
 static const int64_t LLM__TPL_INT = ((int64_t)1 << 53) - 1; /* whole numbers up to it are doubles, and so is the sum of two */

@@ -3,27 +3,28 @@
 
 /* One form. Of each pair the first mark that fits counts; NULL: the form has no such mark. */
 typedef struct llm__tool_row {
-    const char *names;           /* as users write them: words for llm__alias_among */
-    const char *sign;            /* in chat templates that speak it; NULL: none does */
-    const char *begin[2];        /* a call, or a list of calls */
-    const char *open[2];         /* before a name */
-    const char *end, *close;     /* behind a call, behind the last one */
+    const char *names;                     /* as users write them: words for llm__alias_among */
+    const char *sign;                      /* in chat templates that speak it; NULL: none does */
+    const char *begin[2];                  /* a call, or a list of calls */
+    const char *open[2];                   /* before a name */
+    const char *end, *close;               /* behind a call, behind the last one */
     const char *key, *key_end, *value_end; /* arguments as elements; NULL: as a JSON object */
-    const char *call, *call_end; /* a whole call with JSON arguments, % for the name: what a grammar can write; NULL: it cannot */
-    int bare;                    /* an answer that begins with { or [ may be a call too */
+    const char *call, *call_end;           /* a whole call with JSON arguments, % for the name: what a grammar can write; NULL: it cannot */
+    int bare;                              /* an answer that begins with { or [ may be a call too */
 } llm__tool_row;
 
 #define LLM__LOW "\xE2\x96\x81" /* DeepSeek's marks have U+FF5C for | and U+2581 for _ */
 #define LLM__DEEP(mark) "<\xEF\xBD\x9Ctool" LLM__LOW mark "\xEF\xBD\x9C>"
 
 /* A list of JSON objects between two marks; one object, or arguments behind a name, each between marks; arguments as elements. */
-#define LLM__TOOL_LIST(names, sign, begin, close) {names, sign, {begin, NULL}, {NULL, NULL}, NULL, close, NULL, NULL, NULL, NULL, NULL, 0}
+#define LLM__TOOL_LIST(names, sign, begin, close) \
+    { names, sign, {begin, NULL}, {NULL, NULL}, NULL, close, NULL, NULL, NULL, NULL, NULL, 0 }
 #define LLM__TOOL_ONE(names, sign, begin, end, call, call_end, bare) \
-    {names, sign, {begin, NULL}, {NULL, NULL}, end, NULL, NULL, NULL, NULL, call, call_end, bare}
+    { names, sign, {begin, NULL}, {NULL, NULL}, end, NULL, NULL, NULL, NULL, call, call_end, bare }
 #define LLM__TOOL_NAMED(names, sign, begin, open, open_too, end, close) \
-    {names, sign, {begin, NULL}, {open, open_too}, end, close, NULL, NULL, NULL, NULL, NULL, 0}
+    { names, sign, {begin, NULL}, {open, open_too}, end, close, NULL, NULL, NULL, NULL, NULL, 0 }
 #define LLM__TOOL_KEYS(names, sign, begin, begin_too, open, end, close, key, key_end, value_end) \
-    {names, sign, {begin, begin_too}, {open, NULL}, end, close, key, key_end, value_end, NULL, NULL, 0}
+    { names, sign, {begin, begin_too}, {open, NULL}, end, close, key, key_end, value_end, NULL, NULL, 0 }
 
 /* Row 0 is plain JSON, for models that were trained on no form. Templates are asked from the second row on: signs that others contain stand
  * last ("<tool_call>" also occurs in templates of Qwen3-Coder and GLM). A new form is a new row, as long as it is made of these parts. */

@@ -45,8 +45,8 @@ LLM__PRIVATE int llm__tool_function(const llm_json *d, int tool) {
     return f >= 0 ? f : tool;
 }
 
-LLM__PRIVATE int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const llm_json *tools, int list, int only, int must, int many,
-                              llm_text *out) {
+LLM__PRIVATE int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const llm_json *tools, int list, int only, int must,
+                                    int many, llm_text *out) {
     static const char none[] = "{'type':'object','properties':{},'additionalProperties':false}";
     if (!llm__tool_rows[format].call || llm__tools_are_special(tokenizer, format)) format = must ? 0 : -1;
     if (!must && (format < 0 || llm__tool_rows[format].bare)) return -1; /* nothing tells such a call from text */
@@ -61,7 +61,8 @@ LLM__PRIVATE int llm__tools_grammar(const llm__tokenizer *tokenizer, int format,
         llm_text_add(&begin, row->call, (size_t)(behind - 1 - row->call));
         llm_text_format(&begin, "%s%s", llm_json_str(tools, llm_json_find(tools, f, "name"), NULL), behind);
         llm_text_format(out, "%,{'begin':%Q,'schema':", begin.data, begin.len);
-        llm_text_format(out, llm_json_type_of(tools, schema) == LLM_JSON_OBJECT && llm_json_size(tools, schema) ? "%j" : none, tools, schema);
+        llm_text_format(out, llm_json_type_of(tools, schema) == LLM_JSON_OBJECT && llm_json_size(tools, schema) ? "%j" : none, tools,
+                        schema);
         llm_text_format(out, ",'end':%q}", row->call_end);
         llm_text_free(&begin);
     }
@@ -70,7 +71,11 @@ LLM__PRIVATE int llm__tools_grammar(const llm__tokenizer *tokenizer, int format,
 }
 
 typedef enum llm__tool_state {
-    LLM__TOOL_TEXT = 0, LLM__TOOL_BETWEEN, LLM__TOOL_NAME, LLM__TOOL_OBJECT, LLM__TOOL_ELEMENTS
+    LLM__TOOL_TEXT = 0,
+    LLM__TOOL_BETWEEN,
+    LLM__TOOL_NAME,
+    LLM__TOOL_OBJECT,
+    LLM__TOOL_ELEMENTS
 } llm__tool_state;
 
 enum { LLM__TOOL_NAME_MAX = 128, LLM__TOOL_GAP = 96 }; /* bytes of a name, and between it and its arguments */
@@ -78,20 +83,20 @@ enum { LLM__TOOL_NAME_MAX = 128, LLM__TOOL_GAP = 96 }; /* bytes of a name, and b
 /* One answer's parser. `held` is what is not decided yet, and all offsets count from its beginning: [0, at) was looked at, the rest was
  * not. Whatever is decided leaves at the front (llm__tool_drop), so held stays as short as one call. */
 struct llm_tool_parser {
-    llm__tool_row row;    /* a copy: with `exact` begin and end are those of row.call */
-    char begin[64];       /* what stands before the name in row.call */
+    llm__tool_row row; /* a copy: with `exact` begin and end are those of row.call */
+    char begin[64];    /* what stands before the name in row.call */
     const llm_json *tools;
     int list, exact;
     int32_t most;
     llm__tool_state state;
-    int fresh;            /* the answer has had no text yet */
-    int section;          /* a call was read since the last `begin` */
-    int named;            /* a name may come: behind begin and open */
-    llm_text held;        /* not decided yet */
-    size_t at;            /* what is before it in held was looked at */
+    int fresh;                   /* the answer has had no text yet */
+    int section;                 /* a call was read since the last `begin` */
+    int named;                   /* a name may come: behind begin and open */
+    llm_text held;               /* not decided yet */
+    size_t at;                   /* what is before it in held was looked at */
     size_t name, name_end, from; /* in held: the name, -1 before one; where the arguments begin, or the object with both */
-    int depth, in_string; /* of the object; in_string 2: behind a backslash */
-    llm_text elements;    /* arguments so far, as JSON */
+    int depth, in_string;        /* of the object; in_string 2: behind a backslash */
+    llm_text elements;           /* arguments so far, as JSON */
     llm_tool_call *calls;
     int32_t n_calls, cap;
     int failed;
@@ -309,7 +314,8 @@ static int llm__tool_take(llm_tool_parser *p) {
     llm_json *d = NULL;
     llm_text arguments = LLM__ZERO;
     llm__str name = llm__tool_held(p);
-    int ok = !llm_json_parse(p->held.data + p->from, p->at - p->from, NULL, &d), node = -1, v = ok && !name.n ? llm__tool_parts(d, &node) : 0;
+    int ok = !llm_json_parse(p->held.data + p->from, p->at - p->from, NULL, &d), node = -1,
+        v = ok && !name.n ? llm__tool_parts(d, &node) : 0;
     if (!name.n) name = llm__json_text(d, node);
     ok = ok && name.n && name.n <= LLM__TOOL_NAME_MAX && (!p->row.bare || llm__tool_find(p, name) >= 0);
     ok = ok && llm__tool_arguments(d, v, &arguments);
@@ -384,8 +390,8 @@ static int llm__tool_elements(llm_tool_parser *p, llm_text *content) {
 
 /* Steps as long as a state hands over to another; one that wants more text keeps its place until the next push. */
 LLM_API void llm_tool_parser_push(llm_tool_parser *p, const char *piece, size_t len, llm_text *content) {
-    static int (*const step[])(llm_tool_parser *p, llm_text *content) = {llm__tool_text, llm__tool_between, llm__tool_name,
-                                                                         llm__tool_object, llm__tool_elements};
+    static int (*const step[])(llm_tool_parser * p, llm_text * content) = {llm__tool_text, llm__tool_between, llm__tool_name,
+                                                                           llm__tool_object, llm__tool_elements};
     llm_text_add(&p->held, piece, len);
     while (p->held.len && !p->held.failed && step[p->state](p, content)) continue;
     content->failed |= p->failed | p->held.failed;
@@ -417,7 +423,8 @@ static int llm__chat_probe(const llm_template *t, const char *context, const cha
 /* Whether a name occurs is known from the parser's list of names; what is done with a message only a render can tell. content_parts: a
  * template made for texts prints a list of parts as Python would, with the word "type" in it. */
 LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out) {
-    static const char system_role[] = "{'messages':[{'role':'system','content':'PR0BE'},{'role':'user','content':'x'}],'bos_token':'','eos_token':''}",
+    static const char system_role[] =
+        "{'messages':[{'role':'system','content':'PR0BE'},{'role':'user','content':'x'}],'bos_token':'','eos_token':''}",
                       parts[] = "{'messages':[{'role':'user','content':[{'type':'text','text':'PR0BE'}]}],'bos_token':'','eos_token':''}";
     out->tools = llm__map_get(&t->names, llm__lit("tools")) >= 0;
     out->thinking_switch = llm__map_get(&t->names, llm__lit("enable_thinking")) >= 0 || llm__map_get(&t->names, llm__lit("thinking")) >= 0;

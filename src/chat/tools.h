@@ -44,7 +44,7 @@ LLM__PRIVATE int llm__tool_function(const llm_json *d, int tool);
  * Text is free until a trigger is written; from there on one of the structures must follow. A form that begins with a bare brace has no
  * such trigger, and special tokens cannot be written by a grammar over text: these are the cases that give -1 or plain JSON. A function
  * without parameters has an empty object for arguments. */
-LLM__PRIVATE int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const llm_json *tools, int list, int only, int must, int many,
-                              llm_text *out);
+LLM__PRIVATE int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const llm_json *tools, int list, int only, int must,
+                                    int many, llm_text *out);
 
 static const char llm__tool_letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."; /* of names */

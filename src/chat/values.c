@@ -125,9 +125,8 @@ LLM__PRIVATE llm__vlist *llm__tpl_list(llm__tpl *x, const llm__val *v, int32_t n
 LLM__PRIVATE llm__vlist *llm__tpl_empty(llm__tpl *x) { return llm__tpl_list(x, NULL, 0); }
 
 LLM__PRIVATE const char *llm__v_type_name(llm__val v) {
-    static const char *const name[] = {
-        "missing", "undefined", "NoneType", "bool", "int", "float", "int", "str", "list", "tuple", "range", "dict view", "generator",
-        "dict", "namespace", "macro", "function", "loop"};
+    static const char *const name[] = {"missing", "undefined", "NoneType",  "bool",      "int",  "float",     "int",   "str",      "list",
+                                       "tuple",   "range",     "dict view", "generator", "dict", "namespace", "macro", "function", "loop"};
     return name[v.type];
 }
 
@@ -289,8 +288,8 @@ LLM__PRIVATE void llm__tpl_sort(llm__tpl *x, llm__vlist *v, llm__vlist *key, int
 }
 
 /* ---- dicts, and walking through values ----
- * A dict is a list of key, value, key, value ... found by walking through. Chat templates have dicts of a few keys; a long one costs fuel by
- * its length. The tag of a key that is a text holds bits of its hash, so that nearly always the 16 bytes of the key itself say no. */
+ * A dict is a list of key, value, key, value ... found by walking through. Chat templates have dicts of a few keys; a long one costs fuel
+ * by its length. The tag of a key that is a text holds bits of its hash, so that nearly always the 16 bytes of the key itself say no. */
 
 /* The tag of a key: 0 for what is no text. An error for what Python cannot hash. */
 static uint16_t llm__tpl_tag(llm__tpl *x, llm__val key) {

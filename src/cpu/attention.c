@@ -76,7 +76,8 @@ static void llm__attend_scale_values(const llm__kernels *k, llm__attend *t, cons
 }
 
 /* o = scale * o + weights x values, for the positions [from, to) of the block. In place, of pairs, from and to are even but for a last
- * position alone: what stands beside it was never written, and is read as 0. Its group of 32 is copied for that, as sums are made of groups. */
+ * position alone: what stands beside it was never written, and is read as 0. Its group of 32 is copied for that, as sums are made of
+ * groups. */
 static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     const int tokens = view->kv->page_tokens, pair = view->place->pair;
     llm__mac m;
@@ -127,7 +128,8 @@ LLM__PRIVATE void llm__attend_run(const llm__kernels *k, llm__attend *t, const l
         t->offset[i] = 0;
         t->q_sum[i] = view->kv->scaled ? k->sum(t->q + i * t->hd, t->hd) : 0;
     }
-    /* floats are read where they lie, unless rows end inside a vector; converting f16 again for every few queries is free beside the products */
+    /* floats are read where they lie, unless rows end inside a vector; converting f16 again for every few queries is free beside the
+     * products */
     t->keys_in_place = view->kv->type == LLM_KV_BF16 ? view->place->pair == 2 : !view->kv->scaled && view->place->shape.v_head_dim;
     t->values_in_place = t->keys_in_place && t->vd == t->vdp;
     t->end = (last + LLM__GROUP - 1) / LLM__GROUP * LLM__GROUP;

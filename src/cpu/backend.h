@@ -64,11 +64,13 @@
 enum { LLM__MAX_RECORDS = 8192, LLM__MAX_RANKS = 64, LLM__MAX_PASSES = 8 * LLM__MAX_RECORDS };
 
 /* In the order of llm__ops. */
+/* clang-format off */
 typedef enum llm__op_kind {
     LLM__OP_EMBED, LLM__OP_ROPE, LLM__OP_RESIDUAL, LLM__OP_NORM, LLM__OP_LINEAR, LLM__OP_QKV, LLM__OP_ATTENTION, LLM__OP_MLA_WRITE,
     LLM__OP_MLA, LLM__OP_ROUTE, LLM__OP_EXPERTS, LLM__OP_GATE, LLM__OP_GATHER, LLM__OP_ALL_REDUCE, LLM__OP_LOGITS, LLM__OP_LORA_DOWN,
     LLM__OP_LORA_UP, LLM__OP_RECEIVE, LLM__OP_STATE
 } llm__op_kind;
+/* clang-format on */
 
 /* How an operation is split between threads. Two of the same kind, other than ANY, need no barrier between them. */
 typedef int llm__split;
@@ -94,8 +96,8 @@ typedef struct llm__record {
     int form, act_col, act_cols; /* form > 0: first make this copy of `act`, then a barrier */
     llm__split act_split;
     llm_buffer *act;
-    llm_rows rows;               /* of which rows the operation is */
-    int next;                    /* jobs taken so far */
+    llm_rows rows; /* of which rows the operation is */
+    int next;      /* jobs taken so far */
     union {
         llm_embed_op embed;
         llm_rope_op rope;
@@ -138,7 +140,7 @@ typedef struct llm__cpu_buffer {
     int act_col, act_cols; /* what the copy covers */
     llm_rows act_rows;
     size_t bytes, act_bytes;
-    int nothing;           /* the latest llm_lora_op to it found nothing to add: it was not computed */
+    int nothing; /* the latest llm_lora_op to it found nothing to add: it was not computed */
 } llm__cpu_buffer;
 
 /* What stands between two barriers: of n_ranks ranks from `rank` on records [from, until), then, if `act`, the rounded copies for record
@@ -151,8 +153,8 @@ typedef struct llm__stretch {
 typedef struct llm__rank {
     llm__record *list; /* (LLM__MAX_RECORDS) */
     int n, interval;
-    llm__uses kv;      /* of the KV cache as a whole */
-    int64_t vocab;     /* rows of its output layer */
+    llm__uses kv;  /* of the KV cache as a whole */
+    int64_t vocab; /* rows of its output layer */
 } llm__rank;
 
 /* A step changes `rank`, `pass`, the uses in the buffers, `step` with its arrays, and `failed` with its sentence, and of course what stands

@@ -5,6 +5,7 @@
 #include "cpu/packed.h"
 #include "cpu/kernels.h"
 #include "cpu/lanes.h"
+/* clang-format off */
 
 /* ---- Rows ---- */
 
@@ -79,8 +80,8 @@ LLM__INLINE void llm__body_affine(float *dst, const float *src, float shift, flo
 #undef LLM__STEP
 }
 
-/* Eight pairs of neighbours by eight cosines and sines. A pair is read and written as one word of 64 bits: compilers turn that into vectors,
- * where they do not with every other float. */
+/* Eight pairs of neighbours by eight cosines and sines. A pair is read and written as one word of 64 bits: compilers turn that into
+ * vectors, where they do not with every other float. */
 LLM__INLINE void llm__turn_pairs(float *x, const float *c, const float *s) {
     uint64_t pair[8];
     uint32_t low[8], high[8];
@@ -232,7 +233,8 @@ LLM__INLINE void llm__quantise_block(const llm__act *a, size_t at, const float *
     a->n[2 * at + 1] = -latter;
 }
 
-/* n rows of 32 values, `stride` floats apart, to the blocks from `at` on; per 2: each to two, the second one being what the first has lost. */
+/* n rows of 32 values, `stride` floats apart, to the blocks from `at` on; per 2: each to two, the second one being what the first has lost.
+ * */
 LLM__INLINE void llm__body_quantise(const llm__act *act, size_t at, const float *x, int64_t stride, int n, int per, const llm__int8_fn int8) {
     const llm__act a = *act; /* its pointers in registers */
     float lost[32];
@@ -330,8 +332,8 @@ LLM__INLINE void llm__body_bias(llm__attend *t, int block) {
         }
 }
 
-/* The weights of a block, relative to the new maximum, and their sums before rounding. With `half` they become bf16, rows of 64 one behind the
- * other, which no row reaches that is still to be read. No branches in the loop over a query's vectors: they stay in registers. */
+/* The weights of a block, relative to the new maximum, and their sums before rounding. With `half` they become bf16, rows of 64 one behind
+ * the other, which no row reaches that is still to be read. No branches in the loop over a query's vectors: they stay in registers. */
 LLM__INLINE void llm__soften_weights(llm__attend *t, const int fused, const int half) {
     for (int q = 0; q < t->n; q++) {
         float *p = t->p + q * LLM__BLOCK;
@@ -355,8 +357,8 @@ LLM__INLINE void llm__soften_weights(llm__attend *t, const int fused, const int 
 }
 
 /* One step of the online softmax (Milakov and Gimelshein 2018): the new maximum, weights relative to it, and what earlier sums shrink by.
- * A query that sees nothing of the block keeps its state to the bit: scale 1, weights 0. First what is not seen becomes -infinity, in blocks
- * at the ends alone; then all maxima, then the rescaling of 16 queries at once, then the weights. */
+ * A query that sees nothing of the block keeps its state to the bit: scale 1, weights 0. First what is not seen becomes -infinity, in
+ * blocks at the ends alone; then all maxima, then the rescaling of 16 queries at once, then the weights. */
 LLM__INLINE void llm__body_soften(llm__attend *t, int block, const int fused, const int bf16) {
     for (int q = 0; q < t->n; q++) {
         float *p = t->p + q * LLM__BLOCK;

@@ -230,7 +230,7 @@ static llm_result llm__lora_slot_pack(llm__lora_slot *s) {
 }
 
 LLM__PRIVATE llm_result llm__cpu_lora_put(LLM__UNUSED llm_backend_ctx *ctx, LLM__UNUSED int rank, llm_lora_site *site, int slot,
-                                    const llm_lora_part *parts, int n) {
+                                          const llm_lora_part *parts, int n) {
     llm_result r = LLM_OK;
     llm__lora_slot *s = &site->slot[slot];
     llm__lora_slot_clear(s);

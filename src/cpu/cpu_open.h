@@ -32,7 +32,7 @@ LLM__PRIVATE llm_result llm__cpu_lora_site(llm_backend_ctx *ctx, int rank, int n
 
 /* Adapters are f32, for a product of floats leaves its input as it is. Weights lie in the slot's memory, none has a region of its own. */
 LLM__PRIVATE llm_result llm__cpu_lora_put(LLM__UNUSED llm_backend_ctx *ctx, LLM__UNUSED int rank, llm_lora_site *site, int slot,
-                                    const llm_lora_part *parts, int n);
+                                          const llm_lora_part *parts, int n);
 
 /* Packs what came since the last call, and takes the logits: (max_out, the largest vocabulary, of all ranks). */
 LLM__PRIVATE llm_result llm__cpu_weights_done(llm_backend_ctx *ctx);

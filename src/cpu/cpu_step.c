@@ -121,7 +121,8 @@ static llm_result llm__cpu_kv_copy(llm_backend_ctx *ctx, const int32_t *from, co
     for (int i = 0; i < n; i++)
         for (int r = 0; r < ctx->n_ranks; r++) {
             uint8_t *source = llm__kv_page(ctx, r, from[i]), *target = llm__kv_page(ctx, r, to[i]);
-            if (!source || !target) return llm__error(LLM_ERR_ARG, "kv_copy: page %d to %d of %lld", from[i], to[i], (long long)ctx->kv.n_pages);
+            if (!source || !target)
+                return llm__error(LLM_ERR_ARG, "kv_copy: page %d to %d of %lld", from[i], to[i], (long long)ctx->kv.n_pages);
             if (source != target) memcpy(target, source, (size_t)ctx->kv.page_bytes);
         }
     return LLM_OK;
@@ -166,13 +167,49 @@ LLM_API llm_result llm_backend_error(llm_result r, const char *sentence) { retur
 
 /* The CPU draws no tokens and knows no limit of its memory: two are NULL. */
 LLM_API const llm_backend *llm_backend_cpu(void) {
-    static const llm_backend table = {
-        LLM_BACKEND_ABI, sizeof(llm_backend), "cpu", llm__cpu_open, llm__cpu_close, llm__cpu_describe, llm__cpu_buffer_new, llm__cpu_weight,
-        llm__cpu_weights_done, llm__cpu_kv_page_bytes, llm__cpu_kv_open, llm__cpu_memory_used, llm__cpu_begin_step, llm__cpu_embed,
-        llm__cpu_rope, llm__cpu_residual, llm__cpu_norm, llm__cpu_linear, llm__cpu_qkv, llm__cpu_attention, llm__cpu_mla, llm__cpu_route,
-        llm__cpu_experts, llm__cpu_gate, llm__cpu_gather, llm__cpu_all_reduce, llm__cpu_logits, llm__cpu_end_step, llm__cpu_wait,
-        llm__cpu_logits_row, llm__cpu_buffer_row, llm__cpu_kv_copy, llm__cpu_kv_read, llm__cpu_kv_write, llm__cpu_parallel,
-        llm__cpu_lora_site, llm__cpu_lora_put, llm__cpu_lora, NULL, NULL, llm__cpu_send,
-        llm__cpu_receive, llm__cpu_state, NULL};
+    static const llm_backend table = {LLM_BACKEND_ABI,
+                                      sizeof(llm_backend),
+                                      "cpu",
+                                      llm__cpu_open,
+                                      llm__cpu_close,
+                                      llm__cpu_describe,
+                                      llm__cpu_buffer_new,
+                                      llm__cpu_weight,
+                                      llm__cpu_weights_done,
+                                      llm__cpu_kv_page_bytes,
+                                      llm__cpu_kv_open,
+                                      llm__cpu_memory_used,
+                                      llm__cpu_begin_step,
+                                      llm__cpu_embed,
+                                      llm__cpu_rope,
+                                      llm__cpu_residual,
+                                      llm__cpu_norm,
+                                      llm__cpu_linear,
+                                      llm__cpu_qkv,
+                                      llm__cpu_attention,
+                                      llm__cpu_mla,
+                                      llm__cpu_route,
+                                      llm__cpu_experts,
+                                      llm__cpu_gate,
+                                      llm__cpu_gather,
+                                      llm__cpu_all_reduce,
+                                      llm__cpu_logits,
+                                      llm__cpu_end_step,
+                                      llm__cpu_wait,
+                                      llm__cpu_logits_row,
+                                      llm__cpu_buffer_row,
+                                      llm__cpu_kv_copy,
+                                      llm__cpu_kv_read,
+                                      llm__cpu_kv_write,
+                                      llm__cpu_parallel,
+                                      llm__cpu_lora_site,
+                                      llm__cpu_lora_put,
+                                      llm__cpu_lora,
+                                      NULL,
+                                      NULL,
+                                      llm__cpu_send,
+                                      llm__cpu_receive,
+                                      llm__cpu_state,
+                                      NULL};
     return &table;
 }

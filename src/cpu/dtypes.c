@@ -68,6 +68,7 @@ LLM__PRIVATE uint16_t llm__f32_to_bf16(float f) {
 /* Those of one element a block are the dtypes of safetensors, by the same names. Rows without a name of llm_type are types of ggml that no
  * kernel here reads: they are in the table so that `info` can list them and their sizes can be checked. Numbers that ggml has given up (4,
  * 5, 31 to 33, 36 to 38) are absent, as if never heard of. */
+/* clang-format off */
 static const llm__type_desc llm__type_table[] = {
     {LLM_TYPE_F32, "F32", 1, 4}, {LLM_TYPE_F16, "F16", 1, 2}, {LLM_TYPE_BF16, "BF16", 1, 2}, {LLM_TYPE_F64, "F64", 1, 8},
     {LLM_TYPE_Q4_0, "Q4_0", 32, 18}, {LLM_TYPE_Q4_1, "Q4_1", 32, 20}, {LLM_TYPE_Q5_0, "Q5_0", 32, 22},
@@ -81,6 +82,7 @@ static const llm__type_desc llm__type_table[] = {
     {LLM_TYPE_F8_E5M2, "F8_E5M2", 1, 1}, {LLM_TYPE_U8, "U8", 1, 1}, {LLM_TYPE_BOOL, "BOOL", 1, 1}, {LLM_TYPE_U16, "U16", 1, 2},
     {LLM_TYPE_U32, "U32", 1, 4}, {LLM_TYPE_U64, "U64", 1, 8},
 };
+/* clang-format on */
 
 LLM__PRIVATE const llm__type_desc *llm__type_at(int i) { return i < LLM__COUNT(llm__type_table) ? &llm__type_table[i] : NULL; }
 

@@ -60,6 +60,7 @@ LLM__PRIVATE int64_t llm__row_bytes(int32_t type, int64_t n);
 LLM__PRIVATE float llm__element(int32_t type, const uint8_t *p, int64_t i);
 
 /* How a packed weight keeps them: see >>packed. */
+/* clang-format off */
 typedef enum llm__kind {
     LLM__KIND_F32 = 0, LLM__KIND_F16, LLM__KIND_BF16,           /* floats */
     LLM__KIND_Q4Z, LLM__KIND_Q4M, LLM__KIND_Q5Z, LLM__KIND_Q5M, /* 4 and 5 bits with a zero point or a minimum */
@@ -67,6 +68,7 @@ typedef enum llm__kind {
     LLM__KIND_Q4K, LLM__KIND_Q5K, LLM__KIND_Q6K,                /* with scales by super-block */
     LLM__KIND_G16, LLM__KIND_G16M, LLM__KIND_COUNT              /* bytes with f32 scales by 16 columns, for what has no layout of its own */
 } llm__kind;
+/* clang-format on */
 
 /* In which order the bits of a plane stand. A sub is 32 columns, number j of its block.
  *   HALVES    16 bytes a sub: low nibbles are columns 0..15, high ones 16..31
@@ -81,14 +83,14 @@ typedef enum llm__packing { LLM__SC_ONE = 0, LLM__SC_E8, LLM__SC_Q2K, LLM__SC_Q3
 /* One quantised format. u = low | high << bits of low. All positions are bytes of the block. */
 typedef struct llm__format {
     int32_t type;
-    llm__kind kind, rest;          /* packed as; when columns are cut inside a super-block */
+    llm__kind kind, rest; /* packed as; when columns are cut inside a super-block */
     int zero;
-    llm__order order;              /* low plane */
+    llm__order order; /* low plane */
     int bits, at;
-    llm__order high_order;         /* high plane */
+    llm__order high_order; /* high plane */
     int high_bits, high_at;
     llm__packing scales;
-    int scales_at, d_at, m_at;     /* f16 scale and minimum; m_at -1: none */
+    int scales_at, d_at, m_at; /* f16 scale and minimum; m_at -1: none */
 } llm__format;
 
 /* NULL: not a quantised type that can be read. */

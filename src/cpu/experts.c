@@ -8,12 +8,12 @@
 
 /* What a turn works on, in scratch memory that all threads share. A choice without an expert (-1) has no slot. */
 typedef struct llm__slots {
-    int32_t *begin;          /* (n_experts + 1) first slot of each expert */
-    int32_t *row;            /* (slots) the token of each slot */
-    int32_t *slot_of;        /* (rows, k) */
-    float *x;                /* (slots, hidden) gathered inputs */
-    float *h;                /* (slots, ff) */
-    float *y;                /* (slots, hidden) */
+    int32_t *begin;   /* (n_experts + 1) first slot of each expert */
+    int32_t *row;     /* (slots) the token of each slot */
+    int32_t *slot_of; /* (rows, k) */
+    float *x;         /* (slots, hidden) gathered inputs */
+    float *h;         /* (slots, ff) */
+    float *y;         /* (slots, hidden) */
     llm__act x_act, h_act;
 } llm__slots;
 

@@ -11,7 +11,8 @@ LLM__PRIVATE const char *llm__isa_name(llm__isa isa) {
 }
 
 #if LLM__X86
-/* Compilers disagree on the names of these features: asked of the CPU itself, once avx2 is known to be there. Tiles need the system's leave. */
+/* Compilers disagree on the names of these features: asked of the CPU itself, once avx2 is known to be there. Tiles need the system's
+ * leave. */
 static int llm__has_avxvnni(void) {
     unsigned a = 0, b, c, d;
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);

@@ -12,22 +12,22 @@ enum {
 
 /* What happens to the results of a product. */
 typedef struct llm__finish {
-    float *dst;              /* the first token's first output */
+    float *dst;                /* the first token's first output */
     int64_t stride, first_row; /* first_row: the weight's row of that output */
-    const float *bias;       /* (rows of the weight), or NULL */
-    const float *plus;       /* (tokens, outputs from first_row on) of adapters, or NULL */
+    const float *bias;         /* (rows of the weight), or NULL */
+    const float *plus;         /* (tokens, outputs from first_row on) of adapters, or NULL */
     int64_t plus_stride;
     float scale, limit, softcap;
     llm_act act;
-    int add, gate_up, per;   /* per: places of a tile that a token takes */
+    int add, gate_up, per; /* per: places of a tile that a token takes */
 } llm__finish;
 
-typedef struct llm__block {  /* up to 16 rows of a weight, packed */
-    int64_t offset;          /* of its bytes in memory */
-    int64_t row;             /* the first of its rows */
-    int32_t n, kind;         /* n rows; the other lanes are zero */
-    int32_t pair, place;     /* blocks that stand together from offset on; which of them it is */
-    float scale;             /* of the segment, for the results */
+typedef struct llm__block { /* up to 16 rows of a weight, packed */
+    int64_t offset;         /* of its bytes in memory */
+    int64_t row;            /* the first of its rows */
+    int32_t n, kind;        /* n rows; the other lanes are zero */
+    int32_t pair, place;    /* blocks that stand together from offset on; which of them it is */
+    float scale;            /* of the segment, for the results */
 } llm__block;
 
 /* A product of one row block, or of a pair that stands together, with a tile: out (n, 16) = the sums for the n tokens whose roundings stand
@@ -53,15 +53,16 @@ typedef struct llm__mac {
     const float *a;
     const uint16_t *half; /* NULL, or bf16 instead of a: then b is bf16 */
     const void *b[2];     /* of bf16 two k at a time, as packed: b[k / 2][j][k % 2] */
-    const uint8_t *fetch[2]; /* what is read next is fetched meanwhile, `pace` bytes for each k: memory gives most where it is asked evenly */
+    const uint8_t
+        *fetch[2]; /* what is read next is fetched meanwhile, `pace` bytes for each k: memory gives most where it is asked evenly */
     int64_t pace;
     float *c;
-    const float *scale;   /* NULL: start with 0 */
+    const float *scale; /* NULL: start with 0 */
     int lda, ldb, ldc, n, k, add;
-    int phase;            /* the first k's place in its group of 32, where sums are made of groups */
-    int step;             /* floats of c between panels. 0: there is one, both of b are it; then no add */
-    llm__kind type;       /* of b: F32, F16 or BF16 (k even) */
-    int *tiles;           /* see llm__kernels.rest */
+    int phase;      /* the first k's place in its group of 32, where sums are made of groups */
+    int step;       /* floats of c between panels. 0: there is one, both of b are it; then no add */
+    llm__kind type; /* of b: F32, F16 or BF16 (k even) */
+    int *tiles;     /* see llm__kernels.rest */
 } llm__mac;
 
 enum {
@@ -74,26 +75,26 @@ enum {
  * query end on a whole vector. */
 typedef struct llm__attend {
     const struct llm__kv_view *next; /* what this thread reads after this tile: positions [next_from, next_to); NULL: not known */
-    int next_from, next_to, end; /* end: of this tile's positions, up to a whole group */
-    float *q, *o, *p, *k, *v; /* (n, hd), (n, vdp), (n, 64), (4, hd, 16), (64, vdp) */
-    int n, hd, vd, vdp;       /* vdp: vd rounded up to 16 */
-    float m[LLM__QUERIES], scale[LLM__QUERIES]; /* running maximum of each query; what the block multiplies o by */
-    float l[LLM__QUERIES][LLM__ROWS];                /* running sum, of every 16th position by itself: added up at the end */
-    float q_sum[LLM__QUERIES], offset[LLM__QUERIES]; /* of scaled types: sum of q; what is to be added to every element of o */
-    float slope[LLM__QUERIES];   /* ALiBi, in units of the base-2 logarithm */
+    int next_from, next_to, end;     /* end: of this tile's positions, up to a whole group */
+    float *q, *o, *p, *k, *v;        /* (n, hd), (n, vdp), (n, 64), (4, hd, 16), (64, vdp) */
+    int n, hd, vd, vdp;              /* vdp: vd rounded up to 16 */
+    float m[LLM__QUERIES], scale[LLM__QUERIES];                 /* running maximum of each query; what the block multiplies o by */
+    float l[LLM__QUERIES][LLM__ROWS];                           /* running sum, of every 16th position by itself: added up at the end */
+    float q_sum[LLM__QUERIES], offset[LLM__QUERIES];            /* of scaled types: sum of q; what is to be added to every element of o */
+    float slope[LLM__QUERIES];                                  /* ALiBi, in units of the base-2 logarithm */
     int at[LLM__QUERIES], from[LLM__QUERIES], to[LLM__QUERIES]; /* each query's position and the positions it sees */
-    float softcap;               /* 0: none */
+    float softcap;                                              /* 0: none */
     int alibi, keys_in_place, values_in_place;
-    int half;                    /* q, and p once softened, are bf16, where their f32 were, rows close behind each other */
-    int tiles;                   /* see llm__kernels.rest */
+    int half;  /* q, and p once softened, are bf16, where their f32 were, rows close behind each other */
+    int tiles; /* see llm__kernels.rest */
 } llm__attend;
 
 /* Bytes of a stored element of the KV cache (int4: of two). */
 LLM__INLINE int llm__kv_size(llm_kv_type type) { return type == LLM_KV_F32 ? 4 : type == LLM_KV_F16 || type == LLM_KV_BF16 ? 2 : 1; }
 
 /* What the rest of the library calls: one such table for each instruction set. All pointers are set (but `rest` and `peak`), all functions
- * may be called from any thread at once and keep nothing. The llm__body functions say what each does; for `product` and `mac` llm__scalar_product
- * and llm__scalar_mac do. */
+ * may be called from any thread at once and keep nothing. The llm__body functions say what each does; for `product` and `mac`
+ * llm__scalar_product and llm__scalar_mac do. */
 typedef struct llm__kernels {
     void (*quantise)(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per);
     void (*finish)(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n);
@@ -111,7 +112,7 @@ typedef struct llm__kernels {
     double (*weigh)(const float *x, float *w, int32_t n, float max, float scale);
     void (*mac)(const llm__mac *m);
     void (*product)(llm__kind kind, const llm__product *p);
-    int bf16;  /* mac multiplies bf16 with bf16 (llm__mac.half) */
+    int bf16;                 /* mac multiplies bf16 with bf16 (llm__mac.half) */
     void (*rest)(int *tiles); /* AMX, else NULL: lets go of the tiles after some products, which had `tiles`, 0 at first: the system saves
                                * 8 KB more of a thread that has some */
     double (*peak)(int64_t turns); /* 1e9 operations a second that products can reach, in `turns` * 12 whole registers; NULL: not known */

@@ -8,6 +8,7 @@
 #include "cpu/unpack.h"
 #include "cpu/kernels_avx2.h"
 #include "cpu/kernels_avx512.h"
+/* clang-format off */
 
 #if LLM__X86 && LLM__HAS_2021
 

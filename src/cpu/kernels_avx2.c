@@ -9,6 +9,7 @@
 #include "cpu/bodies.h"
 #include "cpu/unpack.h"
 #include "cpu/mac.h"
+/* clang-format off */
 
 #if LLM__X86
 
@@ -76,8 +77,8 @@ LLM__AVX2_INLINE void llm__avx2_sums(const int run, const int n, const llm__cook
 typedef void (*llm__avx2_sums_fn)(const int run, const int n, const llm__cooked *w, const int from, const int to, const int8_t *q,
                                   __m256i (*sum)[2]);
 
-/* n <= 4 tokens' products with a block, added to out (n, 16): see llm__scalar_multiply. Two parts where the halves of the columns have scales
- * of their own, the latter first. In a part as many vectors as add up in 16 bits go to `sums` at a time. */
+/* n <= 4 tokens' products with a block, added to out (n, 16): see llm__scalar_multiply. Two parts where the halves of the columns have
+ * scales of their own, the latter first. In a part as many vectors as add up in 16 bits go to `sums` at a time. */
 LLM__AVX2_INLINE void llm__avx2_step(const int run, const int x2, const llm__avx2_sums_fn sums, const int n, const llm__cooked *w,
                                      const llm__act *a, size_t at, float *out) {
     LLM__UNROLL

@@ -14,6 +14,7 @@
 #include "base/platform.h"
 #include "cpu/kernels.h"
 #include "cpu/lanes.h"
+/* clang-format off */
 
 #if LLM__X86
 

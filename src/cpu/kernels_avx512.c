@@ -10,6 +10,7 @@
 #include "cpu/unpack.h"
 #include "cpu/mac.h"
 #include "cpu/kernels_avx2.h"
+/* clang-format off */
 
 #if LLM__X86
 

@@ -8,6 +8,7 @@
 #include "cpu/bodies.h"
 #include "cpu/unpack.h"
 #include "cpu/mac.h"
+/* clang-format off */
 
 #if LLM__NEON
 

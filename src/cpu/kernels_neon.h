@@ -8,6 +8,7 @@
 #pragma once
 #include "base/platform.h"
 #include "cpu/kernels.h"
+/* clang-format off */
 
 #if LLM__NEON
 /* Its table. */

@@ -7,6 +7,7 @@
 #include "cpu/lanes.h"
 #include "cpu/bodies.h"
 #include "cpu/unpack.h"
+/* clang-format off */
 
 LLM__FORCE llm__v16 llm__scalar_half(const uint16_t *p) {
     llm__v16 r;

@@ -2,6 +2,7 @@
 #pragma once
 #include "base/platform.h"
 #include "cpu/kernels.h"
+/* clang-format off */
 
 /* Its table. */
 extern LLM__PRIVATE const llm__kernels llm__kernels_scalar;

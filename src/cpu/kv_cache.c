@@ -18,8 +18,8 @@ LLM__PRIVATE llm_kv_type llm__kv_auto(llm__isa isa, llm_compute compute) {
     return llm__kernels_of(isa)->bf16 && compute != LLM_COMPUTE_F16 ? LLM_KV_BF16 : LLM_KV_F16;
 }
 
-LLM__PRIVATE uint64_t llm__kv_place_layer(const llm__kv_cache *kv, const llm_kv_layer *shape, int page_tokens, uint64_t offset, llm__kv_place *p,
-                                    int *ok) {
+LLM__PRIVATE uint64_t llm__kv_place_layer(const llm__kv_cache *kv, const llm_kv_layer *shape, int page_tokens, uint64_t offset,
+                                          llm__kv_place *p, int *ok) {
     int halve = kv->type == LLM_KV_INT4;
     uint64_t tokens = (uint64_t)page_tokens, size = (uint64_t)kv->element_bytes;
     p->shape = *shape;
@@ -98,13 +98,13 @@ LLM__PRIVATE void llm__kv_write_value(const llm__kernels *k, const llm__kv_view 
         for (int i = 0; i < p->v_elements; i++) to[2 * i] = llm__f32_to_bf16(value[i]);
         return;
     }
-    llm__kv_encode(k, view->kv->type, value, p->shape.v_head_dim,
-                   part + p->v_offset + (int64_t)t * p->v_elements * view->kv->element_bytes, &scale, &offset);
+    llm__kv_encode(k, view->kv->type, value, p->shape.v_head_dim, part + p->v_offset + (int64_t)t * p->v_elements * view->kv->element_bytes,
+                   &scale, &offset);
     if (view->kv->scaled) scales[2 * tokens + t] = scale, scales[3 * tokens + t] = offset;
 }
 
 LLM__PRIVATE void llm__kv_write_token(const llm__kernels *k, const llm__kv_view *view, int position, const float *key, const float *value,
-                                uint8_t *scratch) {
+                                      uint8_t *scratch) {
     const llm__kv_place *p = view->place;
     int t = position % view->kv->page_tokens, tokens = view->kv->page_tokens, n = p->k_elements, size = view->kv->element_bytes;
     uint8_t *part = llm__kv_part(view, position);
@@ -112,10 +112,14 @@ LLM__PRIVATE void llm__kv_write_token(const llm__kernels *k, const llm__kv_view 
     llm__kv_encode(k, view->kv->type, key, p->shape.head_dim, scratch, &scale, &offset);
     if (view->kv->scaled) scales[t] = scale, scales[tokens + t] = offset;
     uint8_t *to = part + ((int64_t)(t / LLM__GROUP) * n * LLM__GROUP + t % LLM__GROUP * p->pair) * size;
-    if (p->pair == 2) for (int i = 0; i < n; i += 2, to += LLM__GROUP * 4) memcpy(to, scratch + i * 2, 4);
-    else if (size == 2) for (int i = 0; i < n; i++, to += LLM__GROUP * 2) memcpy(to, scratch + i * 2, 2);
-    else if (size == 1) for (int i = 0; i < n; i++, to += LLM__GROUP) *to = scratch[i];
-    else for (int i = 0; i < n; i++, to += LLM__GROUP * 4) memcpy(to, scratch + i * 4, 4);
+    if (p->pair == 2)
+        for (int i = 0; i < n; i += 2, to += LLM__GROUP * 4) memcpy(to, scratch + i * 2, 4);
+    else if (size == 2)
+        for (int i = 0; i < n; i++, to += LLM__GROUP * 2) memcpy(to, scratch + i * 2, 2);
+    else if (size == 1)
+        for (int i = 0; i < n; i++, to += LLM__GROUP) *to = scratch[i];
+    else
+        for (int i = 0; i < n; i++, to += LLM__GROUP * 4) memcpy(to, scratch + i * 4, 4);
     if (p->shape.v_head_dim) llm__kv_write_value(k, view, position, value);
 }
 

@@ -3,9 +3,10 @@
  * A page holds `page_tokens` tokens of every layer. Inside it each (layer, KV head) has one contiguous part: the keys transposed in groups
  * of 16 positions [group][dim][16 positions], so that one vector holds one dimension of 16 keys; the values row by row; then, for the types
  * that need them, a scale and an offset a token. Elements: f32, f16, bf16, fp8 (scaled so that the token's largest value is the type's),
- * int8 and int4 (asymmetric: value = offset + scale * q; a byte of int4 holds dimension i low and i + half high). Of bf16 two stand together
- * where rows fill vectors, as vdpbf16ps wants them: of keys dimensions 2 i and 2 i + 1 of each position, [group][dim / 2][16][2]; of values positions 2 i and 2 i + 1
- * of each dimension, [position / 2][dim][2]. Where the CPU has it, queries and weights are rounded to bf16 too.
+ * int8 and int4 (asymmetric: value = offset + scale * q; a byte of int4 holds dimension i low and i + half high). Of bf16 two stand
+ * together where rows fill vectors, as vdpbf16ps wants them: of keys dimensions 2 i and 2 i + 1 of each position, [group][dim / 2][16][2];
+ * of values positions 2 i and 2 i + 1 of each dimension, [position / 2][dim][2]. Where the CPU has it, queries and weights are rounded to
+ * bf16 too.
  *
  * Positions are taken in blocks of 64 counted from position 0, in order, with the running maximum and sum of the online softmax. A query's
  * result is a function of its own blocks: which other queries share its tile, chunk or step never changes a bit. Blocks that no query of
@@ -54,8 +55,8 @@ LLM__PRIVATE void llm__kv_type_set(llm__kv_cache *kv, llm_kv_type type);
 LLM__PRIVATE llm_kv_type llm__kv_auto(llm__isa isa, llm_compute compute);
 
 /* Fills in the place of one layer that starts at `offset`. Returns where the next one starts; *ok is cleared when it does not fit. */
-LLM__PRIVATE uint64_t llm__kv_place_layer(const llm__kv_cache *kv, const llm_kv_layer *shape, int page_tokens, uint64_t offset, llm__kv_place *p,
-                                    int *ok);
+LLM__PRIVATE uint64_t llm__kv_place_layer(const llm__kv_cache *kv, const llm_kv_layer *shape, int page_tokens, uint64_t offset,
+                                          llm__kv_place *p, int *ok);
 
 /* The sequence of one rank's layer and head that a tile works on. */
 typedef struct llm__kv_view {
@@ -95,7 +96,7 @@ LLM__PRIVATE void llm__kv_write_value(const llm__kernels *k, const llm__kv_view 
 
 /* Writes a token's key (and value, unless the layer is latent) of one head. `scratch` holds 4 * (head_dim + 1) bytes. */
 LLM__PRIVATE void llm__kv_write_token(const llm__kernels *k, const llm__kv_view *view, int position, const float *key, const float *value,
-                                uint8_t *scratch);
+                                      uint8_t *scratch);
 
 /* The group of 16 keys at `position` to f32 (hd, 16), not scaled. `out` may take one row more (int4 of an odd head_dim). */
 LLM__PRIVATE void llm__kv_load_keys(const llm__kernels *k, const llm__kv_view *view, int position, float *out);

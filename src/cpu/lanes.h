@@ -4,8 +4,8 @@
  * compilers turn each such loop into one vector operation (gcc from 12 on and clang at -O2), of whatever width the function they are
  * inlined into may use: an AVX-512 register, two of AVX2, four of SSE or NEON. Three conditions make that reliable, and are kept
  * throughout: the count is a constant; nothing in the loop can be an alias of anything else (arguments are values, not pointers); no
- * branches, only choices. Each instruction set has a file (kernels_avx2 and its like) that compiles all of them with its own instructions and
- * puts them into a table, llm__kernels: whole rows and blocks a call, so that a call through a pointer costs nothing.
+ * branches, only choices. Each instruction set has a file (kernels_avx2 and its like) that compiles all of them with its own instructions
+ * and puts them into a table, llm__kernels: whole rows and blocks a call, so that a call through a pointer costs nothing.
  *
  * What C cannot say is written with intrinsics, in those files: converting f16, looking bytes up in a table, and the
  * products themselves.
@@ -16,9 +16,10 @@
 #pragma once
 #include "base/platform.h"
 #include "cpu/packed.h"
+/* clang-format off */
 
-/* Unrolls a loop of constant count whose array then lives in registers. In the plain C instance some of them are vectorised or gone before clang comes to
- * unrolling, which it would call a failure. */
+/* Unrolls a loop of constant count whose array then lives in registers. In the plain C instance some of them are vectorised or gone before
+ * clang comes to unrolling, which it would call a failure. */
 #if defined(__clang__)
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wpass-failed"
@@ -99,7 +100,8 @@ LLM__INLINE float llm__top16(llm__v16 x) {
 
 /* 2^x of x <= 126, exactly 1 for 0 and 0 below -126.5. With n the integer next to x, 2^x = 2^n * 2^f, |f| <= 1/2: the first is a float with
  * exponent n, the second a polynomial (least maximum error, 2e-7, or 1e-4 if rough, for what becomes bf16; fused: by multiply-adds). Adding
- * 1.5 * 2^23 leaves no bits for a fraction: that rounds to an integer, which then stands in the low bits; 127 more is the exponent's bias. */
+ * 1.5 * 2^23 leaves no bits for a fraction: that rounds to an integer, which then stands in the low bits; 127 more is the exponent's bias.
+ * */
 LLM__INLINE llm__v16 llm__exp2_16(llm__v16 x, const int fused, const int rough) {
     static const float factor[2][6] = {{1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1},
                                        {0, 0, 0, 2.4221096e-1f, 6.9328293e-1f, 1}};

@@ -75,7 +75,9 @@ static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
     case LLM_TYPE_F8_E4M3:
     case LLM_TYPE_F8_E5M2: return LLM__KIND_F16;
     case LLM_TYPE_BF16:
-    case LLM_TYPE_RANDOM: case LLM_TYPE_RANDOM_F8: case LLM_TYPE_RANDOM_Q4: return bf16;
+    case LLM_TYPE_RANDOM:
+    case LLM_TYPE_RANDOM_F8:
+    case LLM_TYPE_RANDOM_Q4: return bf16;
     case LLM_TYPE_F32: return compute == LLM_COMPUTE_BF16 ? bf16 : compute == LLM_COMPUTE_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
     default: return LLM__KIND_F32;
     }

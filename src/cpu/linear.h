@@ -24,9 +24,9 @@
  * whose core is busy with something else takes fewer.
  *
  * Kinds of weights and what becomes of them: VECTOR and MLA_UP are rows of f32; EMBED is never packed, rows are read from the mapped file
- * as tokens ask for them; all others are packed blocks. Weights of floats are multiplied with f32 activations (bf16 ones with activations in
- * bf16 where vdpbf16ps is), quantised ones with rounded ones, the output layer's (HEAD) with two roundings or f32, for there an error of a
- * rounding would go straight into the logits. */
+ * as tokens ask for them; all others are packed blocks. Weights of floats are multiplied with f32 activations (bf16 ones with activations
+ * in bf16 where vdpbf16ps is), quantised ones with rounded ones, the output layer's (HEAD) with two roundings or f32, for there an error of
+ * a rounding would go straight into the logits. */
 #pragma once
 #include "api/config.h"
 #include "api/backend.h"
@@ -40,9 +40,9 @@ typedef struct llm__exec {
     int thread, n_threads; /* the part, and how many there are */
     llm__isa isa;
     const llm_step *step;
-    int n_rows;              /* of this op */
-    int *next;               /* counts the parts of this op that threads have taken; NULL: every thread has its fixed share */
-    void *scratch;           /* the part's own; of llm__run_experts shared by all: see llm__experts_scratch */
+    int n_rows;    /* of this op */
+    int *next;     /* counts the parts of this op that threads have taken; NULL: every thread has its fixed share */
+    void *scratch; /* the part's own; of llm__run_experts shared by all: see llm__experts_scratch */
     size_t scratch_bytes;
 } llm__exec;
 
@@ -69,23 +69,23 @@ LLM__PRIVATE llm__tile llm__tile_at(int rows, llm__form form, int i);
 struct llm_weight {
     llm_role role;
     int64_t rows, cols;
-    int32_t n_groups;        /* experts, else 1 */
-    int gate_up;             /* blocks 2i and 2i + 1 of a group: gate rows and up rows of the same outputs */
+    int32_t n_groups; /* experts, else 1 */
+    int gate_up;      /* blocks 2i and 2i + 1 of a group: gate rows and up rows of the same outputs */
     int n_segments;
-    llm_segment *segment;    /* (n_segments) */
-    int64_t *first_row;      /* (n_segments + 1) of the weight */
-    uint64_t seed;           /* of random values */
+    llm_segment *segment; /* (n_segments) */
+    int64_t *first_row;   /* (n_segments + 1) of the weight */
+    uint64_t seed;        /* of random values */
     float add;
-    llm__form form;          /* what its kernels read */
-    int bf16;                /* they may read bf16 where there are kernels for it: see llm__weight_form */
-    llm__block *block;       /* (n_blocks) */
+    llm__form form;    /* what its kernels read */
+    int bf16;          /* they may read bf16 where there are kernels for it: see llm__weight_form */
+    llm__block *block; /* (n_blocks) */
     int64_t n_blocks;
-    int64_t *first_block;    /* (n_groups + 1) */
+    int64_t *first_block; /* (n_groups + 1) */
     uint8_t *memory;
     size_t bytes;
-    void *region;            /* of the first of the weights allocated together: the memory of all */
+    void *region; /* of the first of the weights allocated together: the memory of all */
     size_t region_bytes;
-    float *f32;              /* VECTOR, MLA_UP: (rows, cols); else NULL */
+    float *f32; /* VECTOR, MLA_UP: (rows, cols); else NULL */
 };
 
 /* What the kernels of an instruction set read for this weight. */

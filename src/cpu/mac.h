@@ -1,10 +1,12 @@
 /* mac: products of floats, once for all instruction sets. */
 #pragma once
+/* clang-format off */
 
-/* mac with the vectors of an instruction set, `lanes` floats each; its intrinsics begin with mm. Rows [i, i + n) at a time, n <= most: their
- * sums stay in registers, and what is loaded of b serves all of them; then 4, then 3 (queries of a group of heads), then one: every other
- * count would be one more instance of the loop. in: which inputs of llm__mac are read. load: lanes of b, of pairs of bf16 the former or the latter (`apart`: one
- * after the other); spread: an input in all lanes; step: s + x v. The order of the steps is such that few registers hold inputs. */
+/* mac with the vectors of an instruction set, `lanes` floats each; its intrinsics begin with mm. Rows [i, i + n) at a time, n <= most:
+ * their sums stay in registers, and what is loaded of b serves all of them; then 4, then 3 (queries of a group of heads), then one: every
+ * other count would be one more instance of the loop. in: which inputs of llm__mac are read. load: lanes of b, of pairs of bf16 the former
+ * or the latter (`apart`: one after the other); spread: an input in all lanes; step: s + x v. The order of the steps is such that few
+ * registers hold inputs. */
 #define LLM__MAC(rows, all, TARGET, mm, vector, lanes, most, in, apart, load, spread, step) \
     LLM__FORCE TARGET void rows(const llm__mac *m, int i, const int n, const llm__kind type) { \
         const int each = 32 / (lanes), two = type == LLM__KIND_BF16 ? 2 : 1; \

@@ -12,8 +12,8 @@
 #include "cpu/backend.h"
 
 /* dst = norm(src) of one row; dst may be src. w and b may be NULL: 1 and 0. */
-static void llm__norm_row(const llm__kernels *k, llm_norm_kind kind, float *dst, const float *src, int n, const float *w,
-                          const float *b, float eps) {
+static void llm__norm_row(const llm__kernels *k, llm_norm_kind kind, float *dst, const float *src, int n, const float *w, const float *b,
+                          float eps) {
     if (kind == LLM_NORM_NONE) {
         if (dst != src) memcpy(dst, src, (size_t)n * sizeof *dst);
         return;
@@ -82,7 +82,9 @@ LLM__PRIVATE void llm__run_norm(const llm__run *r, int row) {
 
 LLM__PRIVATE void llm__run_linear_op(const llm__run *r) { llm__run_linear(r->e, &r->rec->op.linear); }
 
-LLM__PRIVATE void llm__run_logits_op(const llm__run *r) { llm__run_logits(r->e, &r->rec->op.logits, r->ctx->logits, r->ctx->logits_stride); }
+LLM__PRIVATE void llm__run_logits_op(const llm__run *r) {
+    llm__run_logits(r->e, &r->rec->op.logits, r->ctx->logits, r->ctx->logits_stride);
+}
 
 /* What a sequence and KV head of a layer look like to the attention kernels. */
 static llm__kv_view llm__view(const llm__run *r, int layer, int seq, int head) {
@@ -216,8 +218,8 @@ LLM__PRIVATE void llm__run_mla_write(const llm__run *r, int row) {
     llm__kv_write_token(k, &view, llm__row_position(&r->ctx->step, row), latent, NULL, (uint8_t *)r->e->scratch);
 }
 
-/* What an adapter adds to kv_b, U + B A instead of U: both ways through a head it is y += Y^T (X x) over the adapter's own r, with X (r, n_x)
- * and Y (r, n_y): on the way in X is B of the head's key rows and Y is A, on the way out the other way round. */
+/* What an adapter adds to kv_b, U + B A instead of U: both ways through a head it is y += Y^T (X x) over the adapter's own r, with X (r,
+ * n_x) and Y (r, n_y): on the way in X is B of the head's key rows and Y is A, on the way out the other way round. */
 static void llm__mla_adapt(const llm__kernels *k, const llm_weight *x_of, int64_t x_at, const float *x, int n_x, float scale,
                            const llm_weight *y_of, int64_t y_at, float *y, int n_y) {
     for (int64_t i = 0; i < x_of->rows; i++)
@@ -230,7 +232,7 @@ LLM__PRIVATE void llm__run_mla(const llm__run *r) {
     const float scale = op->scale * LLM__LOG2E;
     const int64_t per_head = (int64_t)(op->nope + op->v_dim) * op->rank;
     const int size = llm__kv_turn_size(op->rank | op->rope_dim); /* divides both: values are the first part of keys */
-    const llm_attention_op plain = LLM__ZERO; /* no window, sinks or slopes */
+    const llm_attention_op plain = LLM__ZERO;                    /* no window, sinks or slopes */
     llm__attend t;
     llm__attend_jobs jobs;
     llm__attend_job job;
@@ -367,9 +369,18 @@ LLM__PRIVATE void llm__run_gather(const llm__run *r, int row) {
 /* The rows of an operation as adapters see them. */
 static llm__lora_job llm__lora_job_of(const llm__run *r) {
     const llm_lora_op *op = &r->rec->op.lora;
-    llm__lora_job j = {op->site, r->e->n_rows, 1, NULL, op->rows == LLM_ROWS_OUT ? r->ctx->step.out_rows : NULL,
-                       op->src ? op->src->data : NULL, op->src ? op->src->stride : 0, op->low, op->dst->data, op->dst->stride,
-                       op->scale != 0 ? op->scale : 1, !op->src};
+    llm__lora_job j = {op->site,
+                       r->e->n_rows,
+                       1,
+                       NULL,
+                       op->rows == LLM_ROWS_OUT ? r->ctx->step.out_rows : NULL,
+                       op->src ? op->src->data : NULL,
+                       op->src ? op->src->stride : 0,
+                       op->low,
+                       op->dst->data,
+                       op->dst->stride,
+                       op->scale != 0 ? op->scale : 1,
+                       !op->src};
     return j;
 }
 

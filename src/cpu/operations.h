@@ -74,7 +74,8 @@ LLM__PRIVATE void llm__run_experts_op(const llm__run *r);
 /* dst *= sigmoid of the one gate value of the row. */
 LLM__PRIVATE void llm__run_gate(const llm__run *r, int row);
 
-/* Row i of dst = the i-th wanted row of src. RECEIVE: a row of the stage before, whose lists have ended; the thread that reads it has written it. */
+/* Row i of dst = the i-th wanted row of src. RECEIVE: a row of the stage before, whose lists have ended; the thread that reads it has
+ * written it. */
 LLM__PRIVATE void llm__run_gather(const llm__run *r, int row);
 
 /* First half: low = a src; of an embedding, the token's row of a. */
@@ -82,6 +83,6 @@ LLM__PRIVATE void llm__run_lora_down(const llm__run *r);
 
 LLM__PRIVATE void llm__run_lora_up(const llm__run *r);
 
-/* Run once for all ranks of a stage, when it is the first one's turn: every rank's buffer gets the sum, added up in rank order. A row is one thread's on all
- * ranks, so nothing has to wait in between. */
+/* Run once for all ranks of a stage, when it is the first one's turn: every rank's buffer gets the sum, added up in rank order. A row is
+ * one thread's on all ranks, so nothing has to wait in between. */
 LLM__PRIVATE void llm__run_all_reduce(const llm__run *r, int row);

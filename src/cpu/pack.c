@@ -34,8 +34,8 @@ static void llm__pack_scale(llm__scale scale, float d, const uint8_t b[2], int b
     }
 }
 
-/* The rows of a block of Q4_0, Q4_1 or Q8_0: in a block of these the bytes of the file stand as they are, only the rows are interleaved, four
- * bytes of each. row: where each begins; a stored block has `bytes` bytes. */
+/* The rows of a block of Q4_0, Q4_1 or Q8_0: in a block of these the bytes of the file stand as they are, only the rows are interleaved,
+ * four bytes of each. row: where each begins; a stored block has `bytes` bytes. */
 static void llm__pack_words(const llm__format *f, int bytes, int bits, const uint8_t *const *row, const llm__block *b, int64_t blocks,
                             uint8_t *to) {
     const int step = b->pair * (64 * bits + 32 + (f->m_at >= 0 ? 32 : 0));
@@ -84,7 +84,8 @@ static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_
             llm__sub sub;
             llm__sub_get(f, t, row[r], sub0[r] + j, &sub);
             llm__pack_values(kind, &sub, r, to + b->place * 64 * k.bits);
-            llm__pack_scale(k.scale, sub.d, (const uint8_t *)sub.sc, 1, r, scales + b->place * llm__scale_bytes(k.scale), head + 32 * b->place);
+            llm__pack_scale(k.scale, sub.d, (const uint8_t *)sub.sc, 1, r, scales + b->place * llm__scale_bytes(k.scale),
+                            head + 32 * b->place);
             llm__pack_scale(k.min, sub.m, sub.mc, 0, r, mins + b->place * llm__scale_bytes(k.min), head + 32 * (b->pair + b->place));
         }
     }
@@ -118,7 +119,8 @@ static void llm__pack_floats(const llm_weight *w, const llm__block *b, uint8_t *
         for (int r = 0; r < b->n; r++) {
             int s = llm__weight_segment(w, b->row + r);
             const int step = LLM__ROWS * b->pair; /* elements of a column */
-            const int64_t at = c * step + b->place * LLM__ROWS + r, pairs_at = at + b->place * LLM__ROWS + r, row = b->row + r - w->first_row[s];
+            const int64_t at = c * step + b->place * LLM__ROWS + r, pairs_at = at + b->place * LLM__ROWS + r,
+                          row = b->row + r - w->first_row[s];
             if (b->kind == LLM__KIND_F32) llm__segment_values(&w->segment[s], w->seed + (uint64_t)s, row, c, n, x);
             else llm__pack_halves(&w->segment[s], w->seed + (uint64_t)s, (llm__kind)b->kind, f8 ? code : NULL, row, c, n, half);
             for (int i = 0; i < n && b->kind == LLM__KIND_F32; i++) memcpy(to + 4 * (at + i * step), &x[i], 4);

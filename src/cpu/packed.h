@@ -10,8 +10,8 @@
  * In the finer form (the output layer's) every token takes two places of a tile: the second one holds what the first one's rounding lost,
  * and their two products are added.
  *
- * vdpbf16ps multiplies bf16 twice as fast as fused multiply-adds do f32. Where a CPU has it, layers over bf16 weights read a copy rounded to
- * bf16: rows as they are, without tiles. The output layer's inputs stay f32, for the same reason as above. */
+ * vdpbf16ps multiplies bf16 twice as fast as fused multiply-adds do f32. Where a CPU has it, layers over bf16 weights read a copy rounded
+ * to bf16: rows as they are, without tiles. The output layer's inputs stay f32, for the same reason as above. */
 #pragma once
 #include "api/backend.h"
 #include "base/platform.h"
@@ -22,18 +22,18 @@
 typedef enum llm__form { LLM__FORM_F32 = 0, LLM__FORM_I8 = 1, LLM__FORM_I8X2 = 2, LLM__FORM_BF16 = 3 } llm__form;
 
 typedef struct llm__act {
-    int8_t *q; /* (blocks, 32); of bf16 (rows, blocks of a row, 32) of two bytes, which reach into the other parts' room */
-    float *d;  /* (blocks) */
-    float *s;  /* (blocks, 2) d * sum of q, of all 32 and of the latter 16: what minimums are multiplied with */
+    int8_t *q;  /* (blocks, 32); of bf16 (rows, blocks of a row, 32) of two bytes, which reach into the other parts' room */
+    float *d;   /* (blocks) */
+    float *s;   /* (blocks, 2) d * sum of q, of all 32 and of the latter 16: what minimums are multiplied with */
     int32_t *n; /* (blocks, 2) the same sums of q, times -1: what zero points are multiplied with */
 } llm__act;
 
 struct llm_buffer {
-    float *data;             /* (rows, cols) */
+    float *data; /* (rows, cols) */
     int64_t rows, cols, stride;
     int rank;
-    struct llm__act *act;    /* its rounded copy: room for any form of it */
-    int form;                /* of the copy; whether it is current is the backend's knowledge */
+    struct llm__act *act; /* its rounded copy: room for any form of it */
+    int form;             /* of the copy; whether it is current is the backend's knowledge */
 };
 
 enum {

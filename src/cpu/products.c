@@ -14,7 +14,8 @@ static uint16_t *llm__act_row(const llm__act *a, int64_t row, int64_t cols) {
     return (uint16_t *)(void *)a->q + row * ((cols + 31) & ~(int64_t)31);
 }
 
-LLM__PRIVATE void llm__act_part(const llm__kernels *k, const llm__input *in, int64_t cols, int row, int row_end, int64_t block, int64_t end) {
+LLM__PRIVATE void llm__act_part(const llm__kernels *k, const llm__input *in, int64_t cols, int row, int row_end, int64_t block,
+                                int64_t end) {
     const int per = llm__form_per(in->form), tiles = llm__tiles(in->rows, in->form);
     const int64_t blocks = cols / 32, n = LLM__MIN(cols, 32 * end) - 32 * block;
     for (int r = row; r < row_end && in->form == LLM__FORM_BF16; r++)
@@ -23,8 +24,8 @@ LLM__PRIVATE void llm__act_part(const llm__kernels *k, const llm__input *in, int
         const llm__tile t = llm__tile_at(in->rows, in->form, i);
         const int from = LLM__MAX(row, t.start / per), to = LLM__MIN(row_end, (t.start + t.n) / per);
         for (int64_t b = block; b < end && from < to; b++)
-            k->quantise(in->act, (size_t)(t.start * blocks + b * t.n + from * per - t.start), in->x + from * in->stride + 32 * b, in->stride,
-                        to - from, per);
+            k->quantise(in->act, (size_t)(t.start * blocks + b * t.n + from * per - t.start), in->x + from * in->stride + 32 * b,
+                        in->stride, to - from, per);
     }
 }
 
@@ -33,7 +34,8 @@ LLM__PRIVATE void llm__act_fill(const llm__exec *e, const llm__input *in, int64_
     const int by_rows = in->rows >= LLM__MANY;
     int64_t from, to;
     llm__share(e, by_rows ? in->rows : blocks, &from, &to);
-    llm__act_part(llm__kernels_of(e->isa), in, cols, by_rows ? (int)from : 0, by_rows ? (int)to : in->rows, by_rows ? 0 : from, by_rows ? blocks : to);
+    llm__act_part(llm__kernels_of(e->isa), in, cols, by_rows ? (int)from : 0, by_rows ? (int)to : in->rows, by_rows ? 0 : from,
+                  by_rows ? blocks : to);
 }
 
 LLM__PRIVATE llm__input llm__input_of(const llm__exec *e, const llm_buffer *src, int64_t src_col, llm__form form) {
@@ -96,10 +98,10 @@ LLM__PRIVATE int64_t llm__product_count(const llm_weight *w, int g, int rows, ll
 }
 
 LLM__PRIVATE void llm__product_items(const llm__exec *e, const llm_weight *w, int g, const llm__input *in, llm__finish *f, int64_t begin,
-                               int64_t end) {
+                                     int64_t end) {
     const llm__kernels *k = llm__kernels_of(e->isa);
     float out[3][LLM__OUT] __attribute__((aligned(64))); /* the third one: what a product of floats makes of the second block alone */
-    int set_up = 0; /* tiles of the core */
+    int set_up = 0;                                      /* tiles of the core */
     f->per = llm__form_per(in->form);
     f->gate_up = w->gate_up;
     f->first_row = g * (w->rows / w->n_groups);

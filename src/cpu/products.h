@@ -26,7 +26,8 @@ typedef struct llm__input {
 } llm__input;
 
 /* Makes blocks [block, end) of the rows [row, row_end) of the rounded copy that in->form names; of bytes, cols is a multiple of 32. */
-LLM__PRIVATE void llm__act_part(const llm__kernels *k, const llm__input *in, int64_t cols, int row, int row_end, int64_t block, int64_t end);
+LLM__PRIVATE void llm__act_part(const llm__kernels *k, const llm__input *in, int64_t cols, int row, int row_end, int64_t block,
+                                int64_t end);
 
 /* This thread's share of it: some blocks of all rows, or of many some rows. */
 LLM__PRIVATE void llm__act_fill(const llm__exec *e, const llm__input *in, int64_t cols);
@@ -40,7 +41,7 @@ LLM__PRIVATE int64_t llm__product_count(const llm_weight *w, int g, int rows, ll
 /* Rows of group g of the weight times all rows of the input: the items [begin, end), tiles fastest. f says what becomes of the sums; its
  * fields that belong to the weight are set here. Each thread has an f of its own. */
 LLM__PRIVATE void llm__product_items(const llm__exec *e, const llm_weight *w, int g, const llm__input *in, llm__finish *f, int64_t begin,
-                               int64_t end);
+                                     int64_t end);
 
 LLM__PRIVATE const float *llm__vector(const llm_weight *w);
 
@@ -55,31 +56,31 @@ LLM__PRIVATE void llm__run_embed_row(const llm__exec *e, const llm_embed_op *op,
 
 /* What one adapter adds to one layer. */
 typedef struct llm__lora_slot {
-    int n;                 /* parts */
+    int n; /* parts */
     int64_t row[LLM_LORA_PARTS];
     llm_weight *w[LLM_LORA_PARTS][2]; /* A and B of each */
-    void *memory;          /* of the packed weights */
+    void *memory;                     /* of the packed weights */
 } llm__lora_slot;
 
 /* What adapters add to one layer on one rank, by slot: a row's slot is its sequence's, seq_lora. */
 struct llm_lora_site {
     int n_slots;
-    llm__lora_slot *slot;  /* (n_slots) */
+    llm__lora_slot *slot; /* (n_slots) */
 };
 
 /* The rows of one operation, or the slots of experts. */
 typedef struct llm__lora_job {
     const llm_lora_site *site;
-    int n_rows, n_groups;    /* groups: experts, else 1 */
-    const int32_t *begin;    /* (n_groups + 1) first row of each group; NULL: one group */
-    const int32_t *row;      /* (n_rows) the step's row of each; NULL: the same */
-    const float *x;          /* (n_rows, in) */
+    int n_rows, n_groups; /* groups: experts, else 1 */
+    const int32_t *begin; /* (n_groups + 1) first row of each group; NULL: one group */
+    const int32_t *row;   /* (n_rows) the step's row of each; NULL: the same */
+    const float *x;       /* (n_rows, in) */
     int64_t x_stride;
-    const llm_buffer *low;   /* (n_rows, LLM_LORA_PARTS * the largest r): a x */
-    float *dst;              /* (n_rows, n): b low */
+    const llm_buffer *low; /* (n_rows, LLM_LORA_PARTS * the largest r): a x */
+    float *dst;            /* (n_rows, n): b low */
     int64_t dst_stride;
     float scale;
-    int add;                 /* dst += instead of dst = */
+    int add; /* dst += instead of dst = */
 } llm__lora_job;
 
 /* The adapter of a sequence. NULL: it has none, or its adapter adds nothing here. */

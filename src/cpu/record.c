@@ -111,8 +111,8 @@ LLM__PRIVATE void llm__cpu_rope(llm_backend_ctx *ctx, int rank, const llm_rope_o
 }
 
 LLM__PRIVATE void llm__cpu_residual(llm_backend_ctx *ctx, int rank, const llm_residual_op *op) {
-    llm__record_op(ctx, rank, LLM__OP_RESIDUAL, op->rows, op, op->y, op->x, op->kind ? op->h : NULL,
-                   op->y || op->replace ? op->x : NULL, LLM__TOUCH_NONE);
+    llm__record_op(ctx, rank, LLM__OP_RESIDUAL, op->rows, op, op->y, op->x, op->kind ? op->h : NULL, op->y || op->replace ? op->x : NULL,
+                   LLM__TOUCH_NONE);
 }
 
 LLM__PRIVATE void llm__cpu_norm(llm_backend_ctx *ctx, int rank, const llm_norm_op *op) {

@@ -10,6 +10,7 @@
 #include "cpu/backend.h"
 #include "cpu/operations.h"
 
+/* clang-format off */
 static const llm__op_row llm__ops[] = {
     {llm__run_embed, NULL, sizeof(llm_embed_op), LLM_SPENT_EMBED}, {llm__run_rope, NULL, sizeof(llm_rope_op), LLM_SPENT_EMBED},
     {llm__run_residual, NULL, sizeof(llm_residual_op), LLM_SPENT_NORM}, {llm__run_norm, NULL, sizeof(llm_norm_op), LLM_SPENT_NORM},
@@ -22,6 +23,7 @@ static const llm__op_row llm__ops[] = {
     {NULL, llm__run_lora_down, sizeof(llm_lora_op), LLM_SPENT_LINEAR}, {NULL, llm__run_lora_up, sizeof(llm_lora_op), LLM_SPENT_LINEAR},
     {llm__run_gather, NULL, sizeof(llm__gather_op), LLM_SPENT_NORM}, {llm__run_state, NULL, sizeof(llm_state_op), LLM_SPENT_NORM},
 };
+/* clang-format on */
 
 LLM__PRIVATE const llm__op_row *llm__op_row_of(int kind) { return &llm__ops[kind]; }
 

@@ -6,6 +6,7 @@
 #include "cpu/kernels.h"
 #include "cpu/lanes.h"
 #include "cpu/bodies.h"
+/* clang-format off */
 
 /* What token t of n asks for while a block, or a pair, of so many bytes is multiplied: every n-th of as many lines further on. A core keeps
  * track of some 16 lines that it waits for; asked for all at once, they hold up whatever else it loads. */
@@ -111,8 +112,8 @@ LLM__INLINE void llm__cook(const llm__kind kind, llm__offset offset, int pair, c
     }
 }
 
-/* One call a format, all that depends on it constant: the format would else be asked for in the innermost loop. The common ones are what files
- * of models mostly have. */
+/* One call a format, all that depends on it constant: the format would else be asked for in the innermost loop. The common ones are what
+ * files of models mostly have. */
 #define LLM__COMMON_KINDS(call, ...) \
     case LLM__KIND_Q4Z: call(LLM__KIND_Q4Z, __VA_ARGS__); break; \
     case LLM__KIND_Q4M: call(LLM__KIND_Q4M, __VA_ARGS__); break; \
@@ -139,8 +140,9 @@ LLM__INLINE int llm__kind_run(llm__kind kind) { return llm__kind_signed(kind) ? 
 /* Multiplies an unpacked block (or two) of a kind with the tile's roundings from index `at` on, and adds to p->out. */
 typedef void (*llm__block_fn)(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at);
 
-/* Walks over the blocks, front to back: unpack, then out += what the block gives. A head, where the format has one, stands in front of every
- * eighth block and holds for these eight. Kernels that take one block at a time walk twice over a pair; the second time it is in the cache. */
+/* Walks over the blocks, front to back: unpack, then out += what the block gives. A head, where the format has one, stands in front of
+ * every eighth block and holds for these eight. Kernels that take one block at a time walk twice over a pair; the second time it is in the
+ * cache. */
 LLM__INLINE void llm__walk(const llm__kind kind, const int take, const llm__offset offset, const llm__block_fn block,
                            const llm__product *whole, const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
     const int pair = take == 2 ? 2 : whole->pair;
@@ -164,8 +166,9 @@ LLM__INLINE void llm__walk(const llm__kind kind, const int take, const llm__offs
     }
 }
 
-/* The same where registers are too few to keep a block between the two: then super-blocks are unpacked as a whole, and only that is compiled
- * for each format. cook: llm__cook of a kind that is known. multiply: n blocks, or pairs, (n, 2) with the tile's roundings from `at` on. */
+/* The same where registers are too few to keep a block between the two: then super-blocks are unpacked as a whole, and only that is
+ * compiled for each format. cook: llm__cook of a kind that is known. multiply: n blocks, or pairs, (n, 2) with the tile's roundings from
+ * `at` on. */
 typedef void (*llm__cook_fn)(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2]);
 typedef void (*llm__multiply_fn)(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at);
 

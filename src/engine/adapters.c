@@ -61,9 +61,11 @@ static int32_t llm__lora_room(llm_engine *e) {
     while (slot < n && e->lora[slot].refs) slot++;
     if (slot < n) return slot;
     for (int32_t i = 0; i < n; i++)
-        if (i != e->own_lora && e->lora[i].listed && e->lora[i].refs == 1 && (oldest == n || e->lora[i].used < e->lora[oldest].used)) oldest = i;
+        if (i != e->own_lora && e->lora[i].listed && e->lora[i].refs == 1 && (oldest == n || e->lora[i].used < e->lora[oldest].used))
+            oldest = i;
     if (oldest == n) return n;
-    for (int32_t i = n; i < n + LLM__LORA_ASIDE; i++) /* a free place has used 0; where there is none, the name used longest ago is forgotten */
+    for (int32_t i = n; i < n + LLM__LORA_ASIDE;
+         i++) /* a free place has used 0; where there is none, the name used longest ago is forgotten */
         if (e->lora[i].used < e->lora[aside].used) aside = i;
     llm__lora_forget(&e->lora[aside]);
     e->lora[aside] = e->lora[oldest];
@@ -82,8 +84,8 @@ static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *p
         return llm__error(LLM_ERR_ARG, "The lora adapter '%.200s' has already been loaded.", name);
     *slot = llm__lora_room(e);
     if (*slot == e->p.n_loras) /* who only wants to use it may come again */
-        return llm__error(again ? LLM_ERR_BUSY : LLM_ERR_LIMIT, "adapter \"%.200s\": %d others are in use, max_cpu_loras allows no more", name,
-                          (int)e->p.n_loras);
+        return llm__error(again ? LLM_ERR_BUSY : LLM_ERR_LIMIT, "adapter \"%.200s\": %d others are in use, max_cpu_loras allows no more",
+                          name, (int)e->p.n_loras);
     e->lora[*slot].refs = 1;
     e->lora[*slot].name = own_name;
     e->lora[*slot].path = own_path;
@@ -91,7 +93,8 @@ static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *p
     return LLM_OK;
 }
 
-/* What has been read can be found from now on. again: if it is still set aside, and nobody unloaded it meanwhile; the caller holds it too. */
+/* What has been read can be found from now on. again: if it is still set aside, and nobody unloaded it meanwhile; the caller holds it too.
+ * */
 static llm_result llm__lora_list(llm_engine *e, const char *name, uint64_t content, int again, int32_t slot) {
     LLM__LOCKED(&e->mutex);
     int32_t aside = again ? llm__lora_find(e, llm__lit(name), 1) : -1;

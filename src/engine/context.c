@@ -35,10 +35,12 @@
 #include "engine/adapters.h"
 
 /* The fields of a file, in their order. Those up to LAST must be equal in file and engine. */
+/* clang-format off */
 enum {
     LLM__CX_VERSION, LLM__CX_DEVICE, LLM__CX_MODEL, LLM__CX_DTYPE, LLM__CX_KV, LLM__CX_RANKS, LLM__CX_BLOCK, LLM__CX_BYTES,
     LLM__CX_ADAPTER, LLM__CX_LAST = LLM__CX_ADAPTER, LLM__CX_ROPE, LLM__CX_PAGES, LLM__CX_FIELDS
 };
+/* clang-format on */
 
 typedef struct llm__context {
     char magic[8];
@@ -107,8 +109,8 @@ static llm_result llm__context_write(llm_engine *e, FILE *f, const char *path, c
 /* Walks the chain of keys as a new request with these tokens would (>>kv): the key of a page is made of the one before and its own tokens,
  * under a root of adapter, RoPE variant and salt. Each page found is pinned, the first that is missing ends the walk. Then one page at a
  * time goes to a file with a random ending, which takes its name at the end; two that save the same name each write their own. */
-LLM_API llm_result llm_context_save(llm_engine *e, const char *path, const int32_t *ids, size_t n, const char *lora,
-                                    const char *cache_salt, int64_t *kept) {
+LLM_API llm_result llm_context_save(llm_engine *e, const char *path, const int32_t *ids, size_t n, const char *lora, const char *cache_salt,
+                                    int64_t *kept) {
     uint64_t most = (uint64_t)n / (uint64_t)e->kv.page_tokens, random;
     int32_t slot, n_pages = 0, variant, size = e->kv.page_tokens;
     float base;
@@ -145,8 +147,8 @@ LLM_API llm_result llm_context_save(llm_engine *e, const char *path, const int32
  * used. LLM_ERR_FORMAT: it is no such file, or damaged; LLM_ERR_ARG: kept by another engine, and the sentence says what differs;
  * LLM_ERR_LIMIT: more pages than the cache has at all. */
 static llm_result llm__context_check(const llm_engine *e, const char *path, const llm__file *f, const llm__context *here, llm__context *c) {
-    static const char *const names[] = {"version of the format", "device", "model", "dtype", "KV type", "number of ranks", "page size",
-                                        "size of pages", "adapter"};
+    static const char *const names[] = {"version of the format", "device",    "model",         "dtype",  "KV type",
+                                        "number of ranks",       "page size", "size of pages", "adapter"};
     static const char *const dtypes[] = {"auto", "float32", "bfloat16", "float16", "unknown"};
     static const char *const kv_types[] = {"auto", "float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "int8", "int4", "unknown"};
     int ok = 1;

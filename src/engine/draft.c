@@ -92,7 +92,8 @@ LLM__PRIVATE void llm__drive_draft(llm_engine *e, llm__seq *const *seq, int32_t 
     int32_t size = e->kv.page_tokens;
     for (int32_t pass = 0; pass < e->p.n_draft && llm__guess_pass(e, seq, n, pass); pass++)
         for (int32_t i = 0; i < n && !pass; i++)
-            for (int32_t k = seq[i]->n_guessed / size - 1; k >= 0 && !e->kv.drafted[seq[i]->pages[k]]; k--) e->kv.drafted[seq[i]->pages[k]] = 1;
+            for (int32_t k = seq[i]->n_guessed / size - 1; k >= 0 && !e->kv.drafted[seq[i]->pages[k]]; k--)
+                e->kv.drafted[seq[i]->pages[k]] = 1;
 }
 
 /* The draft model's tokens must be the model's: the same bytes for each id that both have. */
@@ -105,8 +106,9 @@ static llm_result llm__drafter_tokens(const llm_engine *e, const char *path) {
         llm_token_bytes(e->draft.model, id, &b);
         if (a.failed || b.failed) return llm__nomem();
         if (a.len != b.len || (a.len && memcmp(a.data, b.data, a.len)))
-            return llm__error(LLM_ERR_ARG, "speculative_model: %.200s: token %d is another one than the model's, the same tokenizer was expected",
-                              path, (int)id);
+            return llm__error(LLM_ERR_ARG,
+                              "speculative_model: %.200s: token %d is another one than the model's, the same tokenizer was expected", path,
+                              (int)id);
     }
     return LLM_OK;
 }
@@ -123,7 +125,8 @@ LLM__PRIVATE llm_result llm__drafter_open(llm_engine *e, const llm_engine_config
     if (!r && !e->draft.eagle) r = llm__drafter_tokens(e, path);
     if (!r && e->draft.eagle && !e->backend->state)
         r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: backend %s keeps no hidden states for an EAGLE head", e->backend->name);
-    if (!r && e->draft.eagle && c->pipeline_parallel_size > 1) r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: an EAGLE head of a pipeline's model");
+    if (!r && e->draft.eagle && c->pipeline_parallel_size > 1)
+        r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: an EAGLE head of a pipeline's model");
     if (r) return r;
     n.model = e->draft.model;
     n.n_loras = 0;

@@ -39,8 +39,8 @@ static llm_result llm__eagle_read(llm_model *m, const llm_model *model, int lab)
     if (strstr(a->class_name, "agle3") || strstr(a->class_name, "EAGLE3") || llm__tensors_find(&m->source.tensors, "d2t"))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: an EAGLE-3 head: heads of EAGLE and EAGLE-2 are supported", m->path);
     if (a->n_layers != 1 || a->hidden != own->hidden)
-        return llm__error(LLM_ERR_ARG, "%s: an EAGLE head of %d layers and hidden size %d: 1 and the model's %d expected", m->path, a->n_layers,
-                          a->hidden, own->hidden);
+        return llm__error(LLM_ERR_ARG, "%s: an EAGLE head of %d layers and hidden size %d: 1 and the model's %d expected", m->path,
+                          a->n_layers, a->hidden, own->hidden);
     if (a->flags & (LLM__PARALLEL | LLM__LEARNED | LLM__ALIBI))
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: an EAGLE head of the kind %s is not supported", m->path, a->name);
     a->eagle = LLM__EAGLE;
@@ -106,8 +106,8 @@ static llm_result llm__eagle_write(const char *folder, const char *name, const l
     return r;
 }
 
-/* Names are put behind "model." but for fc's and the output layer's; the config becomes an object of a new one. Both files are made whole in
- * memory or mapped before anything is written. */
+/* Names are put behind "model." but for fc's and the output layer's; the config becomes an object of a new one. Both files are made whole
+ * in memory or mapped before anything is written. */
 LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, const char *base, const char *base_file, const char *to) {
     LLM__SCOPED(llm__source_close) llm__source from = LLM__ZERO, model = LLM__ZERO;
     LLM__SCOPED(llm__file_close) llm__file old = LLM__ZERO;
@@ -118,7 +118,8 @@ LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, co
     if (!r && !from.config) r = llm__folder_lacks(head, "config.json");
     if (!r) fc = llm__tensors_find(&from.tensors, "fc.weight");
     if (!r && (!fc || llm_json_find(from.config, 0, "model") >= 0))
-        r = llm__error(LLM_ERR_FORMAT, "%s: %s", head, fc ? "it is in vLLM's layout already" : "no EAGLE head, tensor fc.weight is missing");
+        r = llm__error(LLM_ERR_FORMAT, "%s: %s", head,
+                       fc ? "it is in vLLM's layout already" : "no EAGLE head, tensor fc.weight is missing");
     if (!r && base) r = llm__eagle_files(&model, base, base_file);
     if (!r && base && !(output = llm__tensors_find(&model.tensors, "lm_head.weight")) && /* tied */
         !(output = llm__tensors_find(&model.tensors, "model.embed_tokens.weight")))
@@ -139,7 +140,8 @@ LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, co
     while (!header.failed && header.len % 8) llm_text_str(&header, " ");
     for (int i = 0; i < 8 && !header.failed; i++) header.data[i] = (char)((uint64_t)(header.len - 8) >> 8 * i);
     const char *bias = llm__tensors_find(&from.tensors, "fc.bias") ? "true" : "false";
-    llm_text_format(&config, "{'architectures': ['EAGLEModel'], 'model_type': 'eagle', 'bias': %s, 'eagle_fc_bias': %s, 'model': ", bias, bias);
+    llm_text_format(&config, "{'architectures': ['EAGLEModel'], 'model_type': 'eagle', 'bias': %s, 'eagle_fc_bias': %s, 'model': ", bias,
+                    bias);
     llm_text_add(&config, (const char *)old.data, old.size);
     llm_text_str(&config, "}\n");
     if (!r && (header.failed || config.failed || own.failed)) r = llm__nomem();

@@ -1,8 +1,8 @@
 /* eagle: EAGLE heads.
  *
  * EAGLE (Li et al. 2024) guesses with one more layer of the model's kind. What the model has worked out about a text so far is in its last
- * hidden state f, from which it chooses the next token; so the head reads f as well as the token, and what it writes is a guess at the f after
- * it. Embedding and output layer are the model's own (D = hidden size, t a token, i a position):
+ * hidden state f, from which it chooses the next token; so the head reads f as well as the token, and what it writes is a guess at the f
+ * after it. Embedding and output layer are the model's own (D = hidden size, t a token, i a position):
  *
  *     x[i] = fc (embedding(t[i]), f[i - 1])       fc: (D, 2 D) with or without bias; x[0] = 0, as vLLM has it
  *     f'[i] = layer(x[i])                         attends to x[0 .. i]; no norm before it and none behind it, unless the files have some
@@ -16,9 +16,9 @@
  *     pass 1   draft[0]        f'[39]          -> f'[40], draft[1]
  *     check    39 draft[0 ..]                  -> f[39], f[40] ...      what was kept of the draft is read again then, with the true f
  *
- * EAGLE-2 checks a tree of guesses; here, as in vLLM, a head of either guesses a chain. Layouts of its folder: SafeAILab's config.json is that
- * of a llama with one layer, tensors are fc.weight, layers.0.*, and perhaps an embedding; vLLM's has model_type "eagle", the layer's config
- * as the object "model", and tensors with model. before them, lm_head.weight too. */
+ * EAGLE-2 checks a tree of guesses; here, as in vLLM, a head of either guesses a chain. Layouts of its folder: SafeAILab's config.json is
+ * that of a llama with one layer, tensors are fc.weight, layers.0.*, and perhaps an embedding; vLLM's has model_type "eagle", the layer's
+ * config as the object "model", and tensors with model. before them, lm_head.weight too. */
 #pragma once
 #include "api/config.h"
 #include "api/model.h"

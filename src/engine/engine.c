@@ -93,7 +93,8 @@ LLM__PRIVATE llm_result llm__engine_init(llm_engine *e) {
     e->lora = (llm__lora *)llm__arena_get(&e->arena, ((size_t)p->n_loras + LLM__LORA_ASIDE) * sizeof *e->lora);
     if (!e->lora) return llm__nomem();
     e->max_pages = (int32_t)(((int64_t)p->max_len + p->c.block_size - 1) / p->c.block_size);
-    if (!llm__engine_arrays(e) || llm__kv_open(&e->kv, p->n_pages, p->c.block_size, p->c.disable_prefix_caching, &e->arena)) return llm__nomem();
+    if (!llm__engine_arrays(e) || llm__kv_open(&e->kv, p->n_pages, p->c.block_size, p->c.disable_prefix_caching, &e->arena))
+        return llm__nomem();
     e->count.total_blocks = e->count.free_blocks = p->n_pages;
     e->count.block_size = p->c.block_size;
     e->count.max_model_len = p->max_len;

@@ -20,7 +20,8 @@
 #include "engine/engine.h"
 #include "engine/draft.h"
 
-/* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have them. */
+/* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have them.
+ * */
 static llm_kv_layer llm__kept_layer(int32_t hidden) {
     llm_kv_layer kept = {1, 1, LLM__MIN(hidden, 128)};
     while (hidden % kept.v_head_dim) kept.v_head_dim--;
@@ -32,8 +33,9 @@ static llm_kv_layer llm__kept_layer(int32_t hidden) {
 static llm_result llm__backend_check(const llm_backend *b, const char *who) {
     int abi = b ? (int)b->abi : 0, size = b ? (int)b->struct_size : 0, own = (int)sizeof *b;
     if (abi == LLM_BACKEND_ABI && size == own) return LLM_OK;
-    return llm__error(LLM_ERR_UNSUPPORTED, "%s: backend interface %d of %d bytes, this program needs %d of %d: build both from the same source",
-                      who, abi, size, LLM_BACKEND_ABI, own);
+    return llm__error(LLM_ERR_UNSUPPORTED,
+                      "%s: backend interface %d of %d bytes, this program needs %d of %d: build both from the same source", who, abi, size,
+                      LLM_BACKEND_ABI, own);
 }
 
 /* The library exports one function that returns its table. It stays loaded for good: a backend in use cannot be taken away. */
@@ -98,8 +100,9 @@ LLM__PRIVATE llm_result llm__engine_resolve(const llm_model *model, llm_engine_c
     if (!r) r = llm__check_number("ngram_prompt_lookup_max", c->ngram_prompt_lookup_max, 0, 1024, "in [1, 1024]");
     if (!c->ngram_prompt_lookup_max) c->ngram_prompt_lookup_max = LLM__MAX(16, c->ngram_prompt_lookup_min);
     if (!c->ngram_prompt_lookup_min) c->ngram_prompt_lookup_min = LLM__MIN(3, c->ngram_prompt_lookup_max);
-    if (!r) r = llm__check_number("ngram_prompt_lookup_min", c->ngram_prompt_lookup_min, 1, c->ngram_prompt_lookup_max,
-                                 "at least 1 and at most ngram_prompt_lookup_max");
+    if (!r)
+        r = llm__check_number("ngram_prompt_lookup_min", c->ngram_prompt_lookup_min, 1, c->ngram_prompt_lookup_max,
+                              "at least 1 and at most ngram_prompt_lookup_max");
     if (!r) r = llm__check_number("max_loras", c->max_loras, 0, 4096, "in [0, 4096]");
     if (!r) r = llm__check_number("max_lora_rank", c->max_lora_rank, 0, 4096, "in [0, 4096]");
     if (!r) r = llm__check_number("max_cpu_loras", c->max_cpu_loras, 0, 4096, "in [0, 4096]");
@@ -130,8 +133,10 @@ static llm_result llm__engine_pages(llm_engine *e, const llm_engine_config *c, c
         memory = e->backend->kv_memory(e->ctx) * e->n_ranks;
         if (!c->kv_cache_memory_bytes || given > memory) given = memory;
         if (given < page_bytes && !c->num_gpu_blocks) /* as vLLM says it */
-            return llm__error(LLM_ERR_NOMEM, "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine (%g).",
-                              (double)c->gpu_memory_utilization);
+            return llm__error(
+                LLM_ERR_NOMEM,
+                "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine (%g).",
+                (double)c->gpu_memory_utilization);
     }
     if (c->num_gpu_blocks) given = c->num_gpu_blocks * page_bytes;
     if (page_bytes > 0) n = LLM__MIN(n, given / page_bytes);

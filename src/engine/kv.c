@@ -87,7 +87,8 @@ LLM__PRIVATE int32_t llm__kv_lookup(const llm__kv *kv, llm__kv_key key, const in
     int32_t page = kv->bucket[key.a & kv->mask];
     for (; page >= 0; page = kv->chain[page])
         if (kv->key[page].a == key.a && kv->key[page].b == key.b &&
-            !memcmp(kv->tokens + (int64_t)page * kv->page_tokens, tokens, (size_t)kv->page_tokens * sizeof *tokens)) return page;
+            !memcmp(kv->tokens + (int64_t)page * kv->page_tokens, tokens, (size_t)kv->page_tokens * sizeof *tokens))
+            return page;
     return -1;
 }
 

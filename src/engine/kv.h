@@ -45,7 +45,7 @@ typedef struct llm__kv {
     int32_t *bucket, *chain; /* (mask + 1) first page, (n_pages) next page of the same bucket; -1 ends */
     uint32_t mask;
     uint64_t secret[2];
-    uint64_t released;       /* counts pages that became available: who waits for pages looks here */
+    uint64_t released; /* counts pages that became available: who waits for pages looks here */
 } llm__kv;
 
 /* Every page is free and nothing is known. Its arrays are zeros, and go with the arena. */

@@ -66,7 +66,8 @@ LLM_API llm_result llm_forward(llm_engine *e, int32_t seq, int32_t position, con
     if (!r && !position) e->raw_prompt[seq] = n;
     for (int32_t done = 0; done < n && !r;) {
         int32_t silent = n - n_logits - done; /* tokens still before those whose logits are wanted */
-        int32_t count = LLM__MIN(silent > 0 ? silent : LLM__MIN(n - done, e->p.max_out), e->p.c.max_num_batched_tokens), at = position + done;
+        int32_t count = LLM__MIN(silent > 0 ? silent : LLM__MIN(n - done, e->p.max_out), e->p.c.max_num_batched_tokens),
+                at = position + done;
         r = llm__raw_step(e, 1, &seq, &at, &count, ids + done, silent > 0 ? 0 : count,
                           silent > 0 ? NULL : logits - (int64_t)silent * e->p.vocab);
         done += count;

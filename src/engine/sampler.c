@@ -235,8 +235,8 @@ LLM__PRIVATE void llm__rules_apply(const llm__rules *r, float *x, int32_t n) {
 
 /* The row after the rules: in place where they do nothing, else in k->x. k->w: exp((x - *max) * scale), *sum their sum. NULL: not
  * finite. Fills in c what needs no choice. */
-static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r, float scale, llm__scratch *k, llm__choice *c,
-                               float *max, double *sum) {
+static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r, float scale, llm__scratch *k, llm__choice *c, float *max,
+                               double *sum) {
     int bad, idle = llm__rules_idle(r);
     const float *x = row;
     memset(c, 0, sizeof *c);
@@ -278,7 +278,7 @@ LLM__PRIVATE llm__choice llm__choose(const float *row, int32_t n, const llm__rul
 }
 
 LLM__PRIVATE llm__choice llm__candidates(const float *row, int32_t n, const llm__rules *r, int32_t most, llm__scratch *k,
-                                   llm_token_logprob *best, float *raw, int32_t *count) {
+                                         llm_token_logprob *best, float *raw, int32_t *count) {
     llm__choice c;
     float max;
     double sum;

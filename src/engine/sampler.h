@@ -39,10 +39,10 @@ LLM__PRIVATE int32_t llm__top_logprobs(const float *x, int32_t n, int32_t k, dou
 /* Working memory of one thread that samples: taken when the engine opens, 12 bytes a token of the vocabulary. */
 typedef struct llm__scratch {
     const llm__kernels *kernels;
-    float *x;      /* (vocab) processed logits */
-    float *w;      /* (vocab) weights, then those of the candidates */
-    int32_t *id;   /* (vocab) ids of the candidates, ascending */
-    double *mass;  /* (2048) of llm__select */
+    float *x;          /* (vocab) processed logits */
+    float *w;          /* (vocab) weights, then those of the candidates */
+    int32_t *id;       /* (vocab) ids of the candidates, ascending */
+    double *mass;      /* (2048) of llm__select */
     uint32_t *allowed; /* (vocab + 31) / 32: what a grammar lets through */
 } llm__scratch;
 
@@ -54,9 +54,9 @@ LLM__PRIVATE int llm__scratch_open(llm__scratch *k, int32_t vocab, const llm__ke
  * tokens, not the whole vocabulary. A recomputed sequence keeps its history: what was output stays output. */
 typedef struct llm__history {
     int32_t n;
-    uint32_t mask;      /* size of slot - 1; 0: no penalties, nothing is kept */
+    uint32_t mask;       /* size of slot - 1; 0: no penalties, nothing is kept */
     int32_t *id, *count; /* (n) count: in the output */
-    int32_t *slot;      /* (mask + 1) index + 1, 0 free */
+    int32_t *slot;       /* (mask + 1) index + 1, 0 free */
 } llm__history;
 
 /* Counts one token. The arrays have room for every id there is, so nothing is refused; without penalties it does nothing. */
@@ -65,16 +65,16 @@ LLM__PRIVATE void llm__history_add(llm__history *h, int32_t id, int32_t in_outpu
 /* Everything that changes logits before the choice, for one sequence at one step. */
 typedef struct llm__rules {
     const llm_sampling *s;
-    const int32_t *eos;          /* (n_eos) of the model */
+    const int32_t *eos; /* (n_eos) of the model */
     int32_t n_eos;
-    const int32_t *bad_ids;      /* token sequences that must not appear, one after the other */
-    const int32_t *bad_end;      /* (n_bad) end of each in bad_ids */
+    const int32_t *bad_ids; /* token sequences that must not appear, one after the other */
+    const int32_t *bad_end; /* (n_bad) end of each in bad_ids */
     int32_t n_bad;
     const llm__history *history; /* NULL: no penalties */
     const int32_t *output;       /* (n_output) generated so far */
     int32_t n_output;
-    int32_t also;                /* a token whose log-probability is wanted too */
-    const uint32_t *allowed;     /* one bit a token: what a grammar lets through; NULL: everything */
+    int32_t also;            /* a token whose log-probability is wanted too */
+    const uint32_t *allowed; /* one bit a token: what a grammar lets through; NULL: everything */
 } llm__rules;
 
 typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a device */
@@ -85,7 +85,7 @@ LLM__PRIVATE llm__choice llm__choose(const float *row, int32_t n, const llm__rul
 /* The `most` likeliest next tokens for a beam search, best first: log-probabilities after the rules in `best`, raw ones in `raw`. The
  * choice's id is that of the first. */
 LLM__PRIVATE llm__choice llm__candidates(const float *row, int32_t n, const llm__rules *r, int32_t most, llm__scratch *k,
-                                   llm_token_logprob *best, float *raw, int32_t *count);
+                                         llm_token_logprob *best, float *raw, int32_t *count);
 
 /* Checks one number of a sampling struct; NaN is in no range. The sentence names the field as the APIs spell it, the
  * value, and what is allowed. */

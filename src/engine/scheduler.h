@@ -63,8 +63,9 @@
  * (llm__draft_kept). With lag 1 who drafts waits for each token, for the host must see whether the draft was right.
  *
  * Planning (llm__plan), computing (driver and backend) and applying the results (llm__apply) are separate. All bookkeeping is arrays and
- * lists made when things are opened or submitted, and of a backend few functions are called here, so tests/unit/engine/test_sim.c drives millions of
- * steps over one without a model. Everything here belongs to the one thread that steps; what pollers read too is written under the request's lock. */
+ * lists made when things are opened or submitted, and of a backend few functions are called here, so tests/unit/engine/test_sim.c drives
+ * millions of steps over one without a model. Everything here belongs to the one thread that steps; what pollers read too is written under
+ * the request's lock. */
 #pragma once
 #include "api/config.h"
 #include "api/text.h"
@@ -90,7 +91,7 @@ struct llm__seq;
 
 /* What a scheduler needs beside a backend. The backend's calls are ordered as on one stream: a copy after a step sees that step's pages. */
 typedef struct llm__driver {
-    llm_result (*forward)(llm_engine *e, const llm_step *step);  /* begins a step; all of it is copied */
+    llm_result (*forward)(llm_engine *e, const llm_step *step); /* begins a step; all of it is copied */
     /* Guesses up to n_draft tokens for each of n sequences, into its `draft`, and lowers n_draft to what it could; NULL: prompt lookup. */
     void (*draft)(llm_engine *e, struct llm__seq *const *seq, int32_t n);
     void (*rope_of)(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base);
@@ -99,7 +100,7 @@ typedef struct llm__driver {
 
 /* What a scheduler is made of: a driver, what it knows of the model, and limits. max_num_batched_tokens and max_out >= max_num_seqs. */
 typedef struct llm__engine_params {
-    llm_engine_config c;         /* as it was given, with defaults for zeros; its texts are the caller's, and gone when the engine is open */
+    llm_engine_config c; /* as it was given, with defaults for zeros; its texts are the caller's, and gone when the engine is open */
     llm__driver driver;
     const llm_model *model;      /* NULL: requests give ids and get ids */
     const llm__kernels *kernels; /* for rows of logits; NULL: the best of this CPU */
@@ -107,11 +108,11 @@ typedef struct llm__engine_params {
     int32_t n_eos, eos_id;       /* eos_id: the one written where early stop ends it, -1: none */
     int32_t hidden;              /* length of a hidden_row */
     int32_t vocab, n_pages, max_len, max_out;
-    int32_t n_swap;              /* pages of host memory; 0: preempted sequences are computed again */
-    int32_t lag;                 /* 0 or 1 */
-    int32_t n_draft;             /* tokens that may be drafted at once; 0: no speculation */
-    int32_t n_jump;              /* the same of those that a grammar drafts */
-    int32_t n_loras;             /* slots for adapters */
+    int32_t n_swap;  /* pages of host memory; 0: preempted sequences are computed again */
+    int32_t lag;     /* 0 or 1 */
+    int32_t n_draft; /* tokens that may be drafted at once; 0: no speculation */
+    int32_t n_jump;  /* the same of those that a grammar drafts */
+    int32_t n_loras; /* slots for adapters */
 } llm__engine_params;
 
 typedef struct llm__stop { /* a stop string as an automaton (Knuth, Morris, Pratt) */
@@ -134,37 +135,37 @@ typedef struct llm__seq {
     struct llm__seq *prev, *next; /* waiting list */
     llm__seq_state state;
     int32_t index;
-    int32_t *ids;                 /* (n_prompt + max_new) prompt, then output */
+    int32_t *ids; /* (n_prompt + max_new) prompt, then output */
     int32_t n_prompt, n_ids, max_new;
-    int32_t n_ahead;              /* tokens after ids that the device is drawing: 0 or 1 */
-    int32_t ahead_row;            /* the out row that draws the last of them */
-    int32_t n_fed;                /* tokens in steps handed over; >= n_computed */
-    int32_t n_computed;           /* tokens whose keys and values are in pages */
-    int32_t n_flight;             /* steps handed over and not applied that have rows of it */
-    int32_t n_chunk;              /* rows in the step being planned, without drafts */
-    int32_t *draft, n_draft;      /* (params.n_draft, n_jump) tokens guessed to follow ids; in the step planned, or in flight */
-    int32_t jumps, n_sure;        /* 1: they are the grammar's; the first so many must come */
-    float chance;                 /* that such a token is right */
-    int32_t n_guessed;            /* tokens whose keys and values of the draft model are in pages */
-    int32_t n_scored;             /* rows of the prompt before it have given what was wanted of them, see score_from */
+    int32_t n_ahead;         /* tokens after ids that the device is drawing: 0 or 1 */
+    int32_t ahead_row;       /* the out row that draws the last of them */
+    int32_t n_fed;           /* tokens in steps handed over; >= n_computed */
+    int32_t n_computed;      /* tokens whose keys and values are in pages */
+    int32_t n_flight;        /* steps handed over and not applied that have rows of it */
+    int32_t n_chunk;         /* rows in the step being planned, without drafts */
+    int32_t *draft, n_draft; /* (params.n_draft, n_jump) tokens guessed to follow ids; in the step planned, or in flight */
+    int32_t jumps, n_sure;   /* 1: they are the grammar's; the first so many must come */
+    float chance;            /* that such a token is right */
+    int32_t n_guessed;       /* tokens whose keys and values of the draft model are in pages */
+    int32_t n_scored;        /* rows of the prompt before it have given what was wanted of them, see score_from */
     int32_t *pages, n_pages;
-    int32_t *swap, n_swap;        /* host slots of its first pages while it waits */
-    int32_t n_swap_tokens;        /* tokens computed there */
-    int32_t n_published;          /* pages known to the prefix cache */
-    llm__kv_key key;              /* of the last of them */
-    uint64_t blocked;             /* kv.released + 1 when it last found no pages */
+    int32_t *swap, n_swap; /* host slots of its first pages while it waits */
+    int32_t n_swap_tokens; /* tokens computed there */
+    int32_t n_published;   /* pages known to the prefix cache */
+    llm__kv_key key;       /* of the last of them */
+    uint64_t blocked;      /* kv.released + 1 when it last found no pages */
     int32_t n_preempted;
     uint64_t seed;
     int32_t early_count;
     llm__history history;
     llm_detok *detok;
-    llm_matcher *matcher;         /* of the request's grammar; NULL: none */
+    llm_matcher *matcher; /* of the request's grammar; NULL: none */
     llm_text text;
-    size_t *shown;                /* (max_new) bytes of text that may be shown after each token */
-    int32_t *stop_state;          /* (n_stop) */
-    float *logprobs;              /* (max_new) or NULL */
-    llm_token_logprob *top;       /* (max_new, top_stride) or NULL */
-    int32_t *top_counts;          /* (max_new) */
+    size_t *shown;          /* (max_new) bytes of text that may be shown after each token */
+    int32_t *stop_state;    /* (n_stop) */
+    float *logprobs;        /* (max_new) or NULL */
+    llm_token_logprob *top; /* (max_new, top_stride) or NULL */
+    int32_t *top_counts;    /* (max_new) */
     double cum_logprob;
     llm_finish finish;
     const char *stop_reason;
@@ -183,15 +184,15 @@ typedef struct llm__seq {
  * is marked atomic, and what lies under `mutex`, others read. */
 struct llm_request {
     llm_engine *engine;
-    llm_request *prev, *next;     /* all that are not done */
+    llm_request *prev, *next; /* all that are not done */
     llm_request *news_next;
     llm_request *inbox_next;
-    int in_news, told, fresh;     /* told: its end; fresh: counts against max_queue */
-    int refs, cancelled, freed;   /* atomic */
-    int32_t n_flight;             /* of its sequences together */
-    llm_sampling s;               /* resolved; points into the arena */
+    int in_news, told, fresh;   /* told: its end; fresh: counts against max_queue */
+    int refs, cancelled, freed; /* atomic */
+    int32_t n_flight;           /* of its sequences together */
+    llm_sampling s;             /* resolved; points into the arena */
     llm__arena arena;
-    llm__stop *stop;              /* (s.n_stop) */
+    llm__stop *stop; /* (s.n_stop) */
     int32_t *bad_ids, *bad_end, n_bad;
     int32_t priority, score_only;
     uint64_t arrival;
@@ -199,48 +200,48 @@ struct llm_request {
     llm__kv_key root;
     int32_t rope;
     float rope_base;
-    int32_t lora;                 /* slot of its adapter, which it holds; -1: none */
-    llm__seq *seq;                /* (n_seqs) */
-    llm__seq **answer;            /* (n_seqs) the same in the order of the answers, when all have ended */
+    int32_t lora;      /* slot of its adapter, which it holds; -1: none */
+    llm__seq *seq;     /* (n_seqs) */
+    llm__seq **answer; /* (n_seqs) the same in the order of the answers, when all have ended */
     int32_t n_seqs, n_done;
     int32_t top_stride, prompt_stride;
-    float *prompt_logprobs;       /* (n_prompt) or NULL */
+    float *prompt_logprobs;        /* (n_prompt) or NULL */
     llm_token_logprob *prompt_top; /* (n_prompt, prompt_stride) */
-    int32_t *prompt_counts;       /* (n_prompt) */
+    int32_t *prompt_counts;        /* (n_prompt) */
     llm_pooling pooling;
-    double *pooled;               /* (hidden) sum so far, or NULL */
-    float *embedding;             /* (hidden) behind it */
+    double *pooled;                /* (hidden) sum so far, or NULL */
+    float *embedding;              /* (hidden) behind it */
     int32_t score_from, score_end; /* rows of the prompt whose results are wanted one by one: to score the next token, or to pool */
     llm_request_metrics metrics;
     char *id;
     char error[256];
     void (*on_news)(void *user, llm_request *request);
     void *user;
-    pthread_mutex_t mutex;        /* outputs, against pollers */
-    llm_text piece;               /* text of the event polled last */
+    pthread_mutex_t mutex; /* outputs, against pollers */
+    llm_text piece;        /* text of the event polled last */
 };
 
 typedef struct llm__entry { /* a sequence in a step */
     llm__seq *seq;
-    int32_t end;                 /* tokens computed after it */
-    int32_t out_row;             /* of its last row; -1: not wanted */
+    int32_t end;     /* tokens computed after it */
+    int32_t out_row; /* of its last row; -1: not wanted */
 } llm__entry;
 
 typedef struct llm__job { /* one row of logits to be used */
     llm__seq *seq;
     int32_t out_row;
-    int32_t scored;  /* the prompt position whose token is to be scored; -1: choose the next token */
-    int32_t drawn;   /* the device has chosen it */
-    int32_t n_kept;  /* drafted tokens that were chosen; out_row has moved on as far */
+    int32_t scored; /* the prompt position whose token is to be scored; -1: choose the next token */
+    int32_t drawn;  /* the device has chosen it */
+    int32_t n_kept; /* drafted tokens that were chosen; out_row has moved on as far */
     llm__choice choice;
 } llm__job;
 
 typedef struct llm__flight { /* a step: planned, then in flight until it is applied */
-    llm__entry *entry;           /* (max_seqs) */
-    llm__job *jobs;              /* (max_out + max_seqs) */
+    llm__entry *entry;       /* (max_seqs) */
+    llm__job *jobs;          /* (max_out + max_seqs) */
     int32_t n, n_rows, n_out, n_jobs;
     int32_t n_prompt_rows;
-    int32_t pools;               /* a job reads hidden states */
+    int32_t pools; /* a job reads hidden states */
     double begin;
 } llm__flight;
 
@@ -248,24 +249,24 @@ enum { LLM__LORA_ASIDE = 256 }; /* names that are kept of adapters that had to m
 
 /* A slot for an adapter; behind the slots, adapters that were set aside. All under the engine's mutex. */
 typedef struct llm__lora {
-    char *name, *path;           /* name: by which it is found, or is to be found when it is loaded; NULL: by none */
-    int32_t refs;                /* requests that use it, and one while it can be found, is loaded or emptied; 0: the slot is free */
-    int32_t listed;              /* it can be found */
-    uint64_t used;               /* when a request has named it last: counts those */
-    uint64_t id;                 /* counts loadings: the order, and part of keys of the prefix cache */
-    uint64_t content;            /* hash of its files */
+    char *name, *path;            /* name: by which it is found, or is to be found when it is loaded; NULL: by none */
+    int32_t refs;                 /* requests that use it, and one while it can be found, is loaded or emptied; 0: the slot is free */
+    int32_t listed;               /* it can be found */
+    uint64_t used;                /* when a request has named it last: counts those */
+    uint64_t id;                  /* counts loadings: the order, and part of keys of the prefix cache */
+    uint64_t content;             /* hash of its files */
     int32_t n_running, n_waiting; /* sequences with it, after the latest step */
 } llm__lora;
 
 /* A model that guesses for another one: see >>engine. */
 typedef struct llm__drafter {
-    llm_model *model;            /* opened by the engine */
-    llm__net *net;               /* NULL: none */
-    int32_t eagle;               /* 1: it is the model's EAGLE head */
-    int32_t max_len;             /* tokens that it can read */
-    llm__job *job;               /* (max_seqs) tokens to be chosen in a pass */
+    llm_model *model; /* opened by the engine */
+    llm__net *net;    /* NULL: none */
+    int32_t eagle;    /* 1: it is the model's EAGLE head */
+    int32_t max_len;  /* tokens that it can read */
+    llm__job *job;    /* (max_seqs) tokens to be chosen in a pass */
     int32_t n_jobs;
-    double seconds;              /* that a pass of one row a sequence takes, of late */
+    double seconds; /* that a pass of one row a sequence takes, of late */
 } llm__drafter;
 
 /* A scheduler, and what it computes with. net is there only in an engine that llm_engine_open has made. */
@@ -275,57 +276,57 @@ struct llm_engine {
     llm_backend_ctx *ctx;
     llm__net *net;
     llm__drafter draft;
-    llm__arena arena;            /* all arrays */
-    uint8_t *swap_memory;        /* (n_swap, ranks, page bytes) */
-    int64_t page_bytes;          /* of one rank */
+    llm__arena arena;     /* all arrays */
+    uint8_t *swap_memory; /* (n_swap, ranks, page bytes) */
+    int64_t page_bytes;   /* of one rank */
     int32_t n_ranks;
     char describe[160];
-    int32_t max_pages;           /* of one sequence */
+    int32_t max_pages; /* of one sequence */
     llm__kv kv;
-    llm__scratch *scratch;       /* (n_workers) */
+    llm__scratch *scratch; /* (n_workers) */
     /* scheduling, all of the stepping thread */
-    llm_request *live;           /* requests that are not done */
+    llm_request *live; /* requests that are not done */
     llm_request *news;
     llm__seq *first_waiting, *last_waiting;
-    llm__seq **running;          /* (max_seqs) in order */
+    llm__seq **running; /* (max_seqs) in order */
     int32_t n_running, n_waiting;
     int32_t *swap_free, n_swap_free; /* stack of host slots */
     llm_engine_stats count;
-    double now;                  /* when this step began */
-    double next_deadline;        /* 0: none */
-    double prompt_seconds;       /* what the last step with rows of a prompt took */
-    int32_t since_admission;     /* steps */
-    llm__pace pace;              /* what rows cost */
-    llm__seq **drafting;         /* (max_seqs) who gets a draft in the step being planned */
-    llm__flight flight[2];       /* ring: in flight from oldest_flight on, the one behind them is planned */
+    double now;              /* when this step began */
+    double next_deadline;    /* 0: none */
+    double prompt_seconds;   /* what the last step with rows of a prompt took */
+    int32_t since_admission; /* steps */
+    llm__pace pace;          /* what rows cost */
+    llm__seq **drafting;     /* (max_seqs) who gets a draft in the step being planned */
+    llm__flight flight[2];   /* ring: in flight from oldest_flight on, the one behind them is planned */
     int32_t oldest_flight, n_flight;
-    llm__flight *applied;        /* whose jobs are run */
-    int next_job;                /* atomic */
+    llm__flight *applied;                                  /* whose jobs are run */
+    int next_job;                                          /* atomic */
     int32_t *tokens, *positions, *seq_of_row, *token_from; /* (max_rows) */
-    int32_t *seq_begin, *seq_len, *seq_rope;  /* (max_seqs + 1) */
-    float *seq_base;             /* (max_seqs) */
-    int32_t *pages;              /* (max_seqs, max_pages) */
-    int32_t *out_rows;           /* (max_out) */
-    llm_draw *draws;             /* (max_out) */
-    uint32_t *masks;             /* (max_out, (vocab + 31) / 32) of draws */
-    int32_t *raw_prompt;         /* (max_seqs) of llm_forward */
-    int32_t *seq_lora;           /* (max_seqs) */
-    int32_t own_lora;            /* slot of the adapter of requests that name none; -1: none */
+    int32_t *seq_begin, *seq_len, *seq_rope;               /* (max_seqs + 1) */
+    float *seq_base;                                       /* (max_seqs) */
+    int32_t *pages;                                        /* (max_seqs, max_pages) */
+    int32_t *out_rows;                                     /* (max_out) */
+    llm_draw *draws;                                       /* (max_out) */
+    uint32_t *masks;                                       /* (max_out, (vocab + 31) / 32) of draws */
+    int32_t *raw_prompt;                                   /* (max_seqs) of llm_forward */
+    int32_t *seq_lora;                                     /* (max_seqs) */
+    int32_t own_lora;                                      /* slot of the adapter of requests that name none; -1: none */
     /* shared with other threads, under mutex */
     pthread_mutex_t mutex;
-    llm__lora *lora;             /* (n_loras + LLM__LORA_ASIDE) */
+    llm__lora *lora; /* (n_loras + LLM__LORA_ASIDE) */
     uint64_t n_loaded, n_lora_uses;
-    pthread_mutex_t lora_turn;   /* held while one that was set aside is read again */
-    uint64_t next_turn, turn;    /* numbers: the next to be drawn, and whose turn it is; see llm__turn_take */
+    pthread_mutex_t lora_turn; /* held while one that was set aside is read again */
+    uint64_t next_turn, turn;  /* numbers: the next to be drawn, and whose turn it is; see llm__turn_take */
     pthread_cond_t turns;
-    llm_kv_type kv_type;         /* of the pages; on a device AUTO stays: its backend knows */
+    llm_kv_type kv_type; /* of the pages; on a device AUTO stays: its backend knows */
     pthread_cond_t arrived;
     llm_request *inbox_first, *inbox_last;
     int32_t n_fresh;
     uint64_t n_arrived;
-    int some_cancelled;          /* since the inbox was taken last */
-    llm_engine_stats stats;      /* a copy of count, made after each step */
-    pthread_mutex_t news_mutex;  /* recursive: held while callbacks run */
+    int some_cancelled;         /* since the inbox was taken last */
+    llm_engine_stats stats;     /* a copy of count, made after each step */
+    pthread_mutex_t news_mutex; /* recursive: held while callbacks run */
 };
 
 /* How often a sequence gives way: enough for the latest to make room, not so often that it starves. */

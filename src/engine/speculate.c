@@ -1,7 +1,7 @@
 #include "engine/speculate.h"
 #include "base/platform.h"
 
-#define LLM__MARGIN 1.25     /* how many times what a row costs must be expected of it */
+#define LLM__MARGIN 1.25 /* how many times what a row costs must be expected of it */
 
 LLM__PRIVATE void llm__pace_note(llm__pace *p, double rows, double seconds) {
     double w = p->weight > 0 ? p->weight : 1, dr = rows - p->rows;

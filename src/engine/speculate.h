@@ -35,15 +35,15 @@
 #pragma once
 #include "base/platform.h"
 
-enum { LLM__JUMP_MAX = 8 };  /* tokens that a grammar drafts at once */
-#define LLM__CHANCE 0.5f     /* that a drafted token is kept, before anything is known */
+enum { LLM__JUMP_MAX = 8 }; /* tokens that a grammar drafts at once */
+#define LLM__CHANCE 0.5f    /* that a drafted token is kept, before anything is known */
 
 /* Seconds of a step as a straight line over its rows: means, variance and covariance of the latest steps that only
  * decoded, each new one with a weight of 1/64. */
 typedef struct llm__pace {
-    double weight;       /* of the next step: 1, 1/2, 1/3 ... 1/64; 0: none yet */
+    double weight;        /* of the next step: 1, 1/2, 1/3 ... 1/64; 0: none yet */
     double rows, seconds; /* means */
-    double rows2, both;  /* variance of the rows, covariance */
+    double rows2, both;   /* variance of the rows, covariance */
 } llm__pace;
 
 /* A step that was held up by something else would bend the line: none counts for more than half above the mean of late. */

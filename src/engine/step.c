@@ -97,8 +97,8 @@ LLM__PRIVATE void llm__step_seq(llm_engine *e, int32_t i, const llm__seq *s, int
     memcpy(e->pages + (int64_t)i * e->max_pages, s->pages, (size_t)llm__pages_of(e, n) * sizeof *s->pages);
 }
 
-/* The rows of entry i, drafts behind its tokens, in the step's arrays from row `row` on, and the jobs for those whose logits are wanted. From
- * here on its tokens count as fed. Returns the next row. */
+/* The rows of entry i, drafts behind its tokens, in the step's arrays from row `row` on, and the jobs for those whose logits are wanted.
+ * From here on its tokens count as fed. Returns the next row. */
 static int32_t llm__fill_entry(llm_engine *e, llm__flight *f, int32_t i, int32_t row, int32_t *n_out) {
     llm__entry *p = &f->entry[i];
     llm__seq *s = p->seq;

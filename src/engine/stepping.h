@@ -1,7 +1,7 @@
 /* stepping: stepping.
  *
- * At most two steps are known at a time: one in flight, one being planned. They lie in a ring of two; the oldest is applied first, so results
- * come in order. A step that fails takes its requests with it and nothing else. */
+ * At most two steps are known at a time: one in flight, one being planned. They lie in a ring of two; the oldest is applied first, so
+ * results come in order. A step that fails takes its requests with it and nothing else. */
 #pragma once
 #include "api/request.h"
 #include "base/platform.h"

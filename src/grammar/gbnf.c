@@ -15,7 +15,7 @@ typedef struct llm__gr_bnf {
     const char *s;
     size_t n, at;
     int depth;
-    llm__map rules;         /* name -> instruction */
+    llm__map rules; /* name -> instruction */
 } llm__gr_bnf;
 
 /* Notes the first error, with the place, and goes to the end of the text, which ends every loop. */

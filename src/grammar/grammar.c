@@ -126,7 +126,8 @@ static llm_grammar *llm__gr_shelf_get(struct llm__gr_shelf *s, const llm_text *k
     return one.grammar;
 }
 
-LLM__PRIVATE llm_result llm__grammar_make(const llm__tokenizer *tokenizer, llm__gr_trie *trie, const llm_grammar_config *cfg, llm_grammar **out) {
+LLM__PRIVATE llm_result llm__grammar_make(const llm__tokenizer *tokenizer, llm__gr_trie *trie, const llm_grammar_config *cfg,
+                                          llm_grammar **out) {
     llm__gr_build b;
     int64_t fuel = LLM__GR_FUEL;
     if (!llm__grammar_new(&b, &fuel)) return b.failed;
@@ -223,7 +224,8 @@ LLM_API llm_result llm_matcher_token(llm_matcher *m, int32_t id) {
     return llm_matcher_bytes(m, text.p, text.n);
 }
 
-LLM__PRIVATE int32_t llm__matcher_mask(llm_matcher *m, const int32_t *ids, int32_t n, uint32_t *words, size_t n_words, int kept, int *can_end) {
+LLM__PRIVATE int32_t llm__matcher_mask(llm_matcher *m, const int32_t *ids, int32_t n, uint32_t *words, size_t n_words, int kept,
+                                       int *can_end) {
     llm_grammar *g = m->grammar;
     int64_t fuel = LLM__GR_FUEL;
     pthread_mutex_lock(&g->lock);

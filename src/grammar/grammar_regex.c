@@ -45,14 +45,14 @@ typedef struct llm__gr_regex {
     llm__gr_build *b;
     const llm__regex *re;
     int how;
-    int32_t min, max;       /* length of the match in characters; max -1: no bound */
-    int32_t counts, turns;  /* numbers of characters and of turns that are told apart */
-    int32_t *at;            /* by place: instruction here; 0: none yet */
-    int32_t *rule;          /* by instruction: the rule of its characters, where many places need them; 0: none yet */
-    size_t *todo;           /* places to be carried over */
+    int32_t min, max;      /* length of the match in characters; max -1: no bound */
+    int32_t counts, turns; /* numbers of characters and of turns that are told apart */
+    int32_t *at;           /* by place: instruction here; 0: none yet */
+    int32_t *rule;         /* by instruction: the rule of its characters, where many places need them; 0: none yet */
+    size_t *todo;          /* places to be carried over */
     size_t n_todo, todo_cap;
-    int32_t end;            /* where a match goes */
-    int32_t from, lead;     /* where the regex begins; instructions at its beginning whose look-ahead is seen to elsewhere */
+    int32_t end;        /* where a match goes */
+    int32_t from, lead; /* where the regex begins; instructions at its beginning whose look-ahead is seen to elsewhere */
 } llm__gr_regex;
 
 enum { LLM__GR_START, LLM__GR_MIDDLE, LLM__GR_LAST, LLM__GR_MAX_PLACES = 1 << 22 };
@@ -139,7 +139,8 @@ static void llm__gr_regex_op(llm__gr_regex *x, size_t place) {
     b->g->op[here].next = next, b->g->op[here].other = other;
 }
 
-LLM__PRIVATE llm__gr_frag llm__gr_program_frag(llm__gr_build *b, const llm__regex *re, int32_t from, int32_t lead, int how, int64_t min, int64_t max) {
+LLM__PRIVATE llm__gr_frag llm__gr_program_frag(llm__gr_build *b, const llm__regex *re, int32_t from, int32_t lead, int how, int64_t min,
+                                               int64_t max) {
     llm__gr_regex x = LLM__ZERO;
     if (b->failed) return llm__gr_never;
     int64_t counts = LLM__MAX(min, max) + 1, turns = 1;

@@ -34,13 +34,14 @@ LLM__PRIVATE llm__gr_frag llm__gr_json_set(llm__gr_build *b, const int32_t *chan
  * the second at most 7; or d8 to db, and then a second \u with dc to df. All strings share one rule for that. */
 LLM__PRIVATE llm__gr_frag llm__gr_json_char(llm__gr_build *b);
 
-/* A regex that is compiled as a fragment; how: LLM__GR_WHOLE or LLM__GR_IN_JSON; a match has min to max characters (max -1: any number). After an error (no
- * regex, or one that needs look-around) it is never, and b->failed says why. At most three instructions of joints for each instruction of
- * the program, besides what its sets need; that times the characters that are counted, where they are.
+/* A regex that is compiled as a fragment; how: LLM__GR_WHOLE or LLM__GR_IN_JSON; a match has min to max characters (max -1: any number).
+ * After an error (no regex, or one that needs look-around) it is never, and b->failed says why. At most three instructions of joints for
+ * each instruction of the program, besides what its sets need; that times the characters that are counted, where they are.
  *
  * \d, \w and \s are ASCII: what every dialect's own class contains at least. JSON Schema means ECMA-262, where \d is ASCII; in Python and
  * Rust it has all of Unicode's digits. A validator of any of them accepts what is made here. */
-LLM__PRIVATE llm__gr_frag llm__gr_program_frag(llm__gr_build *b, const llm__regex *re, int32_t from, int32_t lead, int how, int64_t min, int64_t max);
+LLM__PRIVATE llm__gr_frag llm__gr_program_frag(llm__gr_build *b, const llm__regex *re, int32_t from, int32_t lead, int how, int64_t min,
+                                               int64_t max);
 
 /* Reads a regex; ascii: as llm__regex_compile has it. NULL: an error. Tables of characters take longest. */
 LLM__PRIVATE llm__regex *llm__gr_regex_read(llm__gr_build *b, llm__str text, int ascii);

@@ -224,9 +224,9 @@ LLM__PRIVATE llm__gr_frag llm__gr_call(llm__gr_build *b, int32_t rule) {
  * The work list of a step holds what was met, in order; it is its own queue. Everything is bounded: the list, the threads of a state, the
  * depth of a stack. An answer that goes beyond ends with a sentence; others that use its grammar go on. */
 
-/* The n bytes that tell entry i of an index's array from others. Two stacks are equal if their top frames are, since `parent` is a number too:
- * a whole stack is compared by three integers. The work of a step: a thread, and how much of its stack is new. A set of threads is stored
- * sorted, so equal sets are equal memory. */
+/* The n bytes that tell entry i of an index's array from others. Two stacks are equal if their top frames are, since `parent` is a number
+ * too: a whole stack is compared by three integers. The work of a step: a thread, and how much of its stack is new. A set of threads is
+ * stored sorted, so equal sets are equal memory. */
 static const void *llm__gr_key(const llm_grammar *g, const llm__gr_index *x, size_t i, size_t *n) {
     *n = x == &g->frames_at ? offsetof(llm__gr_frame, depth) : x == &g->work_at ? offsetof(llm__gr_met, base) : sizeof g->mask->key;
     if (x == &g->states_at) *n = (size_t)g->state[i].n * sizeof *g->thread;

@@ -32,8 +32,9 @@
  * Other systems do the same work elsewhere. outlines has a table from each state of a DFA to its tokens, made beforehand (no recursion, and
  * large schemas take long). xgrammar (Dong et al. 2024) runs pushdown automata as here, and sorts the vocabulary beforehand into tokens
  * that a position decides alone and those that need the stack. llguidance walks a trie at run time, with an Earley parser over lexemes that
- * are derivatives of regexes, and "slices" as here, but made beforehand for a few regexes. llama.cpp keeps sets of stacks and tries every token of the vocabulary on them. Here nothing is done
- * beforehand but the trie: compiling takes about as long as reading the schema, and what is walked is only what answers really meet.
+ * are derivatives of regexes, and "slices" as here, but made beforehand for a few regexes. llama.cpp keeps sets of stacks and tries every
+ * token of the vocabulary on them. Here nothing is done beforehand but the trie: compiling takes about as long as reading the schema, and
+ * what is walked is only what answers really meet.
  *
  * Who owns what: a grammar owns instructions, states and masks, behind one lock, and is shared by all answers that use it; a matcher is
  * one answer's place (a state) in it; the shelf of a model keeps the trie and the latest grammars.
@@ -51,11 +52,12 @@
 enum { LLM__GR_MAX_TEXT = 1 << 20, LLM__GR_MAX_OPS = 1 << 20, LLM__GR_MAX_NEST = 64 };
 enum { LLM__GR_MAX_THREADS = 4096, LLM__GR_MAX_DEPTH = 400, LLM__GR_MAX_WORK = 1 << 18 };
 
-/* What a compilation, a mask or a token's bytes may cost: in units of some 10 to 20 ns (an instruction, a key that is compared), so a quarter
- * of a second at most; a thread that a step meets costs LLM__GR_MEET. Schemas of real programs need a hundredth of it. */
+/* What a compilation, a mask or a token's bytes may cost: in units of some 10 to 20 ns (an instruction, a key that is compared), so a
+ * quarter of a second at most; a thread that a step meets costs LLM__GR_MEET. Schemas of real programs need a hundredth of it. */
 enum { LLM__GR_FUEL = 10 << 20, LLM__GR_MEET = 8 };
 
-/* Bytes of a token; slices, their lengths that are told apart, nodes worth one; bytes of states and of masks; grammars on a shelf, their bytes. */
+/* Bytes of a token; slices, their lengths that are told apart, nodes worth one; bytes of states and of masks; grammars on a shelf, their
+ * bytes. */
 enum { LLM__GR_MAX_TOKEN = 255, LLM__GR_SLICES = 12, LLM__GR_RUNS = 14, LLM__GR_SLICE_NODES = 8192 };
 enum { LLM__GR_STATE_BYTES = 64 << 20, LLM__GR_MASK_BYTES = 32 << 20, LLM__GR_SHELF = 64, LLM__GR_SHELF_BYTES = 256 << 20 };
 
@@ -67,15 +69,22 @@ enum { LLM__GR_STATE_BYTES = 64 << 20, LLM__GR_MASK_BYTES = 32 << 20, LLM__GR_SH
  *   REPEAT   pushes (this, 0) and goes to a, the body;                         AGAIN counts a turn: see llm__gr_again
  *   ACCEPT   the text may end here: a place like BYTES, whose set is empty */
 typedef enum llm__gr_kind {
-    LLM__GR_SPLIT, LLM__GR_BYTES, LLM__GR_CALL, LLM__GR_RETURN, LLM__GR_REPEAT, LLM__GR_AGAIN, LLM__GR_ACCEPT
+    LLM__GR_SPLIT,
+    LLM__GR_BYTES,
+    LLM__GR_CALL,
+    LLM__GR_RETURN,
+    LLM__GR_REPEAT,
+    LLM__GR_AGAIN,
+    LLM__GR_ACCEPT
 } llm__gr_kind;
 
 typedef struct llm__gr_op {
-    uint8_t kind, alive;    /* alive: some text leads from here to the end of its rule */
-    uint8_t wide, part;     /* BYTES of ASCII, wide: what is not ASCII may come here as well, and leads to `next` too, over BYTES that are part */
-    int32_t a;              /* BYTES: set; CALL: first instruction of the rule; REPEAT: of the body; AGAIN: its REPEAT */
-    int32_t next, other;    /* SPLIT: the second way, -1: none */
-    int32_t min, max;       /* REPEAT: turns; max -1: any number */
+    uint8_t kind, alive; /* alive: some text leads from here to the end of its rule */
+    uint8_t wide,
+        part;  /* BYTES of ASCII, wide: what is not ASCII may come here as well, and leads to `next` too, over BYTES that are part */
+    int32_t a; /* BYTES: set; CALL: first instruction of the rule; REPEAT: of the body; AGAIN: its REPEAT */
+    int32_t next, other; /* SPLIT: the second way, -1: none */
+    int32_t min, max;    /* REPEAT: turns; max -1: any number */
 } llm__gr_op;
 
 /* A stack is a frame and, by `parent`, all below it. Frames never change: another count is another frame. So stacks share their tails, as
@@ -85,7 +94,7 @@ typedef struct llm__gr_op {
  *                                            +--> frame 3 (CALL 12) --> frame 0, the bottom
  *   thread 2: frame 9 (CALL 33) -------------+ */
 typedef struct llm__gr_frame {
-    int32_t op, count;      /* a CALL to return from, or a REPEAT with the turns that are done (not counted beyond min when max is -1) */
+    int32_t op, count; /* a CALL to return from, or a REPEAT with the turns that are done (not counted beyond min when max is -1) */
     int32_t parent, depth;
 } llm__gr_frame;
 
@@ -100,40 +109,41 @@ typedef struct llm__gr_met {
 } llm__gr_met;
 
 typedef struct llm__gr_state {
-    int32_t from, n;        /* its threads */
-    int32_t accept;         /* the text may end here */
+    int32_t from, n; /* its threads */
+    int32_t accept;  /* the text may end here */
 } llm__gr_state;
 
-/* Open addressing over things that live in an array of the grammar and are told apart by what is in them (llm__gr_key): frames, states, masks
- * and the work of a step. */
+/* Open addressing over things that live in an array of the grammar and are told apart by what is in them (llm__gr_key): frames, states,
+ * masks and the work of a step. */
 typedef struct llm__gr_index {
-    int32_t *slot;          /* index of an entry + 1, 0: free */
-    size_t cap;             /* 0 or a power of two */
+    int32_t *slot; /* index of an entry + 1, 0: free */
+    size_t cap;    /* 0 or a power of two */
 } llm__gr_index;
 
 /* What every node of the trie is to a set of characters, as [A-Za-z0-9]: which tokens at it and below are runs of the set, and where the
  * others leave it. Most of a vocabulary are words, and most loops of grammars read words; see llm__gr_leaves for what that spares. */
 typedef struct llm__gr_slice {
-    uint32_t ascii[4];      /* which of ASCII the set has */
-    int wide;               /* it has all other characters too */
-    uint32_t *kinds;        /* (nodes) bits, see llm__gr_slice_make; those of a node hold those of its subtree */
-    uint32_t *runs;         /* (LLM__GR_RUNS + 1, (vocab + 31) / 32) tokens of at most so many characters of the set and nothing else; the last: of any number */
-    uint64_t used;          /* when, as a number that grows */
-    int32_t users;          /* walks that read it now; atomic */
+    uint32_t ascii[4]; /* which of ASCII the set has */
+    int wide;          /* it has all other characters too */
+    uint32_t *kinds;   /* (nodes) bits, see llm__gr_slice_make; those of a node hold those of its subtree */
+    uint32_t *
+        runs; /* (LLM__GR_RUNS + 1, (vocab + 31) / 32) tokens of at most so many characters of the set and nothing else; the last: of any number */
+    uint64_t used; /* when, as a number that grows */
+    int32_t users; /* walks that read it now; atomic */
 } llm__gr_slice;
 
 /* The vocabulary as a trie in preorder: what to visit next is the next element, what to skip a subtree to is an index, and there is no
  * pointer to chase (llguidance's toktrie is laid out so). Node i is the byte below its nearest ancestor of depth[i] - 1. Tokens in the
  * order of their nodes stand in `order`, so those of a subtree are a run of it. */
 typedef struct llm__gr_trie {
-    uint8_t *byte, *depth;  /* (n) depth: 1 for the first byte of a token */
-    int32_t *skip;          /* (n) the node after the subtree */
-    int32_t *from;          /* (n + 1) tokens that end at node i: order[from[i]] to order[from[i + 1] - 1] */
-    int32_t *order;         /* ids */
-    char *spelling;         /* the bytes of all tokens, one after the other */
-    int32_t *end;           /* (vocab) where each ends there */
+    uint8_t *byte, *depth; /* (n) depth: 1 for the first byte of a token */
+    int32_t *skip;         /* (n) the node after the subtree */
+    int32_t *from;         /* (n + 1) tokens that end at node i: order[from[i]] to order[from[i + 1] - 1] */
+    int32_t *order;        /* ids */
+    char *spelling;        /* the bytes of all tokens, one after the other */
+    int32_t *end;          /* (vocab) where each ends there */
     int32_t n, vocab, longest;
-    pthread_mutex_t lock;   /* of the slices, which all grammars share: taken within a grammar's lock, never around one */
+    pthread_mutex_t lock; /* of the slices, which all grammars share: taken within a grammar's lock, never around one */
     llm__gr_slice slice[LLM__GR_SLICES];
     uint64_t clock;
 } llm__gr_trie;
@@ -141,43 +151,43 @@ typedef struct llm__gr_trie {
 /* Bit id % 32 of words[id / 32] is 1 if the token may come next: the layout that xgrammar, llguidance and their users share. */
 typedef struct llm__gr_mask {
     uint64_t key[2];
-    uint32_t *words;        /* (vocab + 31) / 32 */
-    int32_t n_allowed;      /* tokens, without those that end the answer */
+    uint32_t *words;   /* (vocab + 31) / 32 */
+    int32_t n_allowed; /* tokens, without those that end the answer */
 } llm__gr_mask;
 
 struct llm_grammar {
-    pthread_mutex_t lock;   /* of everything below that grows while it is used */
-    int32_t refs;           /* atomic */
+    pthread_mutex_t lock;            /* of everything below that grows while it is used */
+    int32_t refs;                    /* atomic */
     const llm__tokenizer *tokenizer; /* NULL: none, so no masks */
     llm__gr_op *op;
     size_t n_ops, ops_cap;
-    uint32_t (*set)[8];     /* 256 bits each */
+    uint32_t (*set)[8]; /* 256 bits each */
     size_t n_sets, sets_cap;
     uint8_t class_of[256], class_byte[256];
     int32_t n_classes, start;
-    llm__gr_frame *frame;   /* 0: the bottom */
+    llm__gr_frame *frame; /* 0: the bottom */
     size_t n_frames, frames_cap;
     llm__gr_thread *thread;
     size_t n_threads, threads_cap;
-    llm__gr_state *state;   /* 0: dead, 1: where every answer starts */
+    llm__gr_state *state; /* 0: dead, 1: where every answer starts */
     size_t n_states, states_cap;
-    int32_t *to;            /* (n_states, n_classes) -1: not yet known */
+    int32_t *to; /* (n_states, n_classes) -1: not yet known */
     size_t to_cap;
-    llm__gr_met *work;      /* of one step: threads met so far, see llm__gr_follow */
+    llm__gr_met *work; /* of one step: threads met so far, see llm__gr_follow */
     size_t n_work, work_cap;
     llm__gr_mask *mask;
     size_t n_masks, masks_cap;
     llm__gr_index frames_at, states_at, work_at, masks_at;
-    int64_t *fuel;          /* what may still be spent before whoever asks (for a mask, a step, a compilation) is told no; the asker's */
-    llm__gr_trie *trie;     /* of the model; NULL without one */
+    int64_t *fuel;      /* what may still be spent before whoever asks (for a mask, a step, a compilation) is told no; the asker's */
+    llm__gr_trie *trie; /* of the model; NULL without one */
     struct llm_matcher *matchers; /* of running answers: their states survive when the memory of states is emptied */
-    const char *failed;     /* why the machine gave up what is asked of it now; NULL */
-    int looking;            /* while a mask is only looked for */
-    int every_frame;        /* while left recursion is looked for: a call at the end of a rule takes a frame too */
+    const char *failed;           /* why the machine gave up what is asked of it now; NULL */
+    int looking;                  /* while a mask is only looked for */
+    int every_frame;              /* while left recursion is looked for: a call at the end of a rule takes a frame too */
 };
 
 struct llm__gr_kept {
-    char *key;              /* kind, space, after, text */
+    char *key; /* kind, space, after, text */
     size_t n;
     llm_grammar *grammar;
 };
@@ -187,7 +197,7 @@ struct llm__gr_kept {
 struct llm__gr_shelf {
     llm__attached attached;
     llm__gr_trie *trie;
-    pthread_mutex_t lock;   /* of all that follows */
+    pthread_mutex_t lock;                    /* of all that follows */
     struct llm__gr_kept kept[LLM__GR_SHELF]; /* the latest first */
     int32_t n_kept;
 };
@@ -199,13 +209,13 @@ struct llm_matcher {
 };
 
 typedef struct llm__gr_frag {
-    int32_t in, out;        /* out: a SPLIT whose next is still open; in -1: nothing can ever match */
+    int32_t in, out; /* out: a SPLIT whose next is still open; in -1: nothing can ever match */
 } llm__gr_frag;
 
 typedef struct llm__gr_build {
     llm_grammar *g;
-    llm_result failed;      /* the first error, whose sentence is llm_last_error */
-    int32_t escape;         /* the rule of what follows a backslash in a JSON string; 0: none yet */
+    llm_result failed; /* the first error, whose sentence is llm_last_error */
+    int32_t escape;    /* the rule of what follows a backslash in a JSON string; 0: none yet */
 } llm__gr_build;
 
 /* The fragment that matches nothing, as [] in a class or `false` in a schema. In a sequence it makes all of it impossible, among
@@ -331,7 +341,7 @@ LLM__INLINE int32_t llm__gr_step(llm_grammar *g, int32_t state, uint8_t byte) {
  * Frame 0, the bottom of every stack, is no CALL and no REPEAT: nothing returns to it, since the start is no rule. */
 LLM__PRIVATE void llm__gr_begin(llm_grammar *g);
 
-/* Forgets all states but those of running answers, when they take too much memory: pushes their stacks anew. Matchers hold numbers of states,
- * which mean something else afterwards, so each gets its new one here. Masks stay: their keys are made of instructions and counts, not of
- * numbers of frames and states. */
+/* Forgets all states but those of running answers, when they take too much memory: pushes their stacks anew. Matchers hold numbers of
+ * states, which mean something else afterwards, so each gets its new one here. Masks stay: their keys are made of instructions and counts,
+ * not of numbers of frames and states. */
 LLM__PRIVATE void llm__gr_trim(llm_grammar *g);

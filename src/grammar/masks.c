@@ -74,11 +74,13 @@ static int32_t llm__gr_spell(const llm__tokenizer *tokenizer, llm__gr_trie *t, l
 static uint32_t llm__gr_leaves(uint8_t byte) { return 1u << (byte < 0x80 ? 16 + byte % 15 : 31); }
 
 /* 1 if a byte begins a character of a set. */
-static int llm__gr_begins(const uint32_t ascii[4], int wide, uint8_t byte) { return byte < 0x80 ? (int)(ascii[byte >> 5] >> (byte & 31) & 1) : wide; }
+static int llm__gr_begins(const uint32_t ascii[4], int wide, uint8_t byte) {
+    return byte < 0x80 ? (int)(ascii[byte >> 5] >> (byte & 31) & 1) : wide;
+}
 
-/* Makes a slice of s->ascii and s->wide, in one pass in preorder: a node's bits go to its parent when the pass leaves its subtree. open[d]: the node of
- * depth d on the path, all of whose characters are of the set; begin[d]: where the character of byte d of the path begins; count[d]:
- * characters in d bytes. 0: no memory. */
+/* Makes a slice of s->ascii and s->wide, in one pass in preorder: a node's bits go to its parent when the pass leaves its subtree. open[d]:
+ * the node of depth d on the path, all of whose characters are of the set; begin[d]: where the character of byte d of the path begins;
+ * count[d]: characters in d bytes. 0: no memory. */
 static int llm__gr_slice_make(const llm__gr_trie *t, llm__gr_slice *s) {
     char path[LLM__GR_MAX_TOKEN];
     int32_t open[LLM__GR_MAX_TOKEN + 1], begin[LLM__GR_MAX_TOKEN + 1], count[LLM__GR_MAX_TOKEN + 1], top = 0, len;
@@ -106,15 +108,16 @@ static int llm__gr_slice_make(const llm__gr_trie *t, llm__gr_slice *s) {
         if (t->from[i] == t->from[next]) continue;
         size_t size = (size_t)LLM__MIN(count[d], LLM__GR_RUNS);
         s->kinds[i] = c < 0 ? leaves : 1u << size;
-        for (int32_t k = t->from[i]; c >= 0 && k < t->from[next]; k++) s->runs[size * n_words + (size_t)(t->order[k] >> 5)] |= 1u << (t->order[k] & 31);
+        for (int32_t k = t->from[i]; c >= 0 && k < t->from[next]; k++)
+            s->runs[size * n_words + (size_t)(t->order[k] >> 5)] |= 1u << (t->order[k] & 31);
     }
     for (; top > 1; top--) s->kinds[open[top - 1]] |= s->kinds[open[top]];
     for (size_t i = n_words; i < (LLM__GR_RUNS + 1) * n_words; i++) s->runs[i] |= s->runs[i - n_words];
     return 1;
 }
 
-/* The slice of a set, which is made if it is not there, in the place of the one that was used longest ago. NULL: it is not worth it, as few tokens
- * begin with the set, or there is no memory. Held while its `users` say so. */
+/* The slice of a set, which is made if it is not there, in the place of the one that was used longest ago. NULL: it is not worth it, as few
+ * tokens begin with the set, or there is no memory. Held while its `users` say so. */
 static llm__gr_slice *llm__gr_slice_take(llm__gr_trie *t, const uint32_t ascii[4], int wide) {
     llm__gr_slice *s = NULL, *one = t->slice, *end = one + LLM__GR_SLICES;
     int32_t nodes = 0;
@@ -264,9 +267,9 @@ static int llm__gr_alike(const llm_grammar *g, int32_t a, int32_t b) {
 
 /* What a walk need not look at. */
 typedef struct llm__gr_look {
-    llm__gr_slice *slice;   /* NULL: look at everything */
-    int32_t sure;           /* runs of at most so many characters (LLM__GR_RUNS: of any number) are allowed, whatever they are */
-    uint32_t need;          /* kinds of other tokens that may be */
+    llm__gr_slice *slice; /* NULL: look at everything */
+    int32_t sure;         /* runs of at most so many characters (LLM__GR_RUNS: of any number) are allowed, whatever they are */
+    uint32_t need;        /* kinds of other tokens that may be */
 } llm__gr_look;
 
 /* Finds that for a state, with its slice held: of the largest set that may come next. */
@@ -291,7 +294,8 @@ static llm__gr_look llm__gr_ahead(llm_grammar *g, int32_t state) {
         break;
     }
     for (int byte = 0; byte < 256; byte++)
-        if (all[byte >> 5] >> (byte & 31) & 1 && !(byte < 0x80 && llm__gr_begins(ascii, 0, (uint8_t)byte))) x.need |= llm__gr_leaves((uint8_t)byte);
+        if (all[byte >> 5] >> (byte & 31) & 1 && !(byte < 0x80 && llm__gr_begins(ascii, 0, (uint8_t)byte)))
+            x.need |= llm__gr_leaves((uint8_t)byte);
     x.need &= ~0u << (x.sure + 1);
     *g->fuel = fuel;
     return x;

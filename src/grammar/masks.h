@@ -19,8 +19,9 @@ LLM__PRIVATE llm__gr_trie *llm__gr_trie_make(const llm__tokenizer *tokenizer);
 /* All masks; they can be made again. Matchers have no pointers to them: they copy a mask under the lock. */
 LLM__PRIVATE void llm__gr_masks_free(llm_grammar *g);
 
-/* The mask of a state, kept or made; NULL: g->failed says why, or g->looking and there is none. The pointer holds until the next call. Where all masks take more than
- * LLM__GR_MASK_BYTES, they are all dropped: the few that are in use are made again at once, and nothing needs to know how old each is. */
+/* The mask of a state, kept or made; NULL: g->failed says why, or g->looking and there is none. The pointer holds until the next call.
+ * Where all masks take more than LLM__GR_MASK_BYTES, they are all dropped: the few that are in use are made again at once, and nothing
+ * needs to know how old each is. */
 LLM__PRIVATE const llm__gr_mask *llm__gr_mask_of(llm_grammar *g, int32_t state);
 
 /* The longest token with which the one text behind *state can begin; *state moves behind it. *alone: no other token can come. -1: there are

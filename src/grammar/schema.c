@@ -125,8 +125,8 @@ static void llm__js_deny(llm__js *js, llm__js_view *v, int i) {
     int properties = llm_json_find(js->doc, node, "properties"), required = llm_json_find(js->doc, node, "required");
     llm__str name = llm__json_text(js->doc, llm_json_first(js->doc, required)),
              key = llm__json_key(js->doc, llm_json_first(js->doc, properties));
-    int one = llm_json_size(js->doc, properties) <= 1 && llm_json_size(js->doc, required) <= 1 &&
-              (!name.p || !key.p || llm__str_same(name, key));
+    int one =
+        llm_json_size(js->doc, properties) <= 1 && llm_json_size(js->doc, required) <= 1 && (!name.p || !key.p || llm__str_same(name, key));
     if (best < 0 || last < 0 || (best == 5 && !one))
         llm__js_refuse(js, LLM_ERR_UNSUPPORTED, last < 0 ? node : last, NULL, "cannot be denied");
     if (best == 0) llm__js_bring(js, v, -1, llm_json_find(js->doc, node, "not"), 0);
@@ -146,7 +146,8 @@ LLM__PRIVATE int llm__js_expand(llm__js *js, llm__js_view *v) {
             continue;
         }
         for (at = llm_json_first(js->doc, node); at >= 0; at = llm_json_next(js->doc, at))
-            if (llm__js_listed(js, refused, at) && !(llm__js_listed(js, "contentEncoding", at) && llm_json_find(js->doc, node, "pattern") >= 0))
+            if (llm__js_listed(js, refused, at) &&
+                !(llm__js_listed(js, "contentEncoding", at) && llm_json_find(js->doc, node, "pattern") >= 0))
                 llm__js_refuse(js, LLM_ERR_UNSUPPORTED, at, NULL, "this keyword cannot be enforced");
         if ((at = llm_json_find(js->doc, node, "not")) >= 0 && !(v->used[i] & LLM__JS_DENIED)) {
             v->used[i] |= LLM__JS_DENIED;

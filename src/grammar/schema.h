@@ -37,8 +37,8 @@ enum { LLM__JS_NOT = 128, LLM__JS_DENIED = 256, LLM__JS_KEY = 512 };
 /* Types, in the order of llm__js_type_bits. */
 enum { LLM__JS_NULL = 1, LLM__JS_BOOL = 2, LLM__JS_INT = 4, LLM__JS_NUM = 8, LLM__JS_STR = 16, LLM__JS_ARR = 32, LLM__JS_OBJ = 64 };
 
-/* used[i]: which of LLM__JS_REF ... of member node[i] are dealt with; by[i]: the node of the member whose $ref, allOf ... brought it in, or -1.
- * Sorted by node and zero behind n, so that views compare as memory. */
+/* used[i]: which of LLM__JS_REF ... of member node[i] are dealt with; by[i]: the node of the member whose $ref, allOf ... brought it in, or
+ * -1. Sorted by node and zero behind n, so that views compare as memory. */
 typedef struct llm__js_view {
     int32_t n, node[LLM__JS_VIEW], by[LLM__JS_VIEW];
     uint16_t used[LLM__JS_VIEW];
@@ -53,9 +53,9 @@ typedef struct llm__js_memo {
 typedef struct llm__js {
     llm__gr_build *b;
     const llm_json *doc;
-    const char *space;      /* regex of what may stand between tokens; NULL: one space or none */
-    int root;               /* the schema itself, to which references and JSON pointers belong: it may be a part of the document */
-    int lenient;            /* every property that nobody forbids, every type that nobody excludes: for trying given values */
+    const char *space; /* regex of what may stand between tokens; NULL: one space or none */
+    int root;          /* the schema itself, to which references and JSON pointers belong: it may be a part of the document */
+    int lenient;       /* every property that nobody forbids, every type that nobody excludes: for trying given values */
     llm__js_memo *memo;
     size_t n_memo, memo_cap;
     int depth;
@@ -83,8 +83,8 @@ static const struct {
 } llm__js_dealt[] = {
     {"enum", LLM__JS_ENUM}, {"const", LLM__JS_CONST}, {"anyOf", LLM__JS_ANY}, {"oneOf", LLM__JS_ONE}, {"if then else", LLM__JS_IF}};
 
-/* One more schema that must hold (how: 0 or LLM__JS_KEY) or must not (LLM__JS_NOT); by: the node that brings it in, -1: none. What is always so is left out, as `true` and {}; what
- * never is stays, for llm__js_expand to find. */
+/* One more schema that must hold (how: 0 or LLM__JS_KEY) or must not (LLM__JS_NOT); by: the node that brings it in, -1: none. What is
+ * always so is left out, as `true` and {}; what never is stays, for llm__js_expand to find. */
 LLM__PRIVATE void llm__js_bring(llm__js *js, llm__js_view *v, int by, int node, int how);
 
 /* 1 if member k is the node `from`, or was brought in by it or by those that it brought in. */

@@ -186,7 +186,8 @@ LLM__PRIVATE llm__gr_frag llm__js_array(llm__js *js, const llm__js_view *v) {
         n_prefix = LLM__MAX(n_prefix, n);
         if (llm_json_bool(js->doc, llm__js_find(js, v, i, "uniqueItems"), &yes) && yes) unique = v->node[i];
         if ((at = llm__js_find(js, v, i, "contains")) < 0) continue;
-        if (llm_json_bool(js->doc, at, &yes) && !yes && llm__js_count(js, v, "minContains", 0, 1) < 1) continue; /* what never is there may stay away */
+        if (llm_json_bool(js->doc, at, &yes) && !yes && llm__js_count(js, v, "minContains", 0, 1) < 1)
+            continue; /* what never is there may stay away */
         if (contains >= 0) return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, at, NULL, "a second one cannot be enforced");
         contains = at;
     }

@@ -27,9 +27,9 @@ typedef struct llm__js_bound {
 typedef struct llm__js_decimal {
     llm__gr_build *b;
     const llm__js_bound *lo, *hi;
-    int32_t whole, places;  /* most digits before and after the point */
+    int32_t whole, places; /* most digits before and after the point */
     int32_t multiple;
-    int32_t *at;            /* the place of everything that must be known; 0: none yet */
+    int32_t *at; /* the place of everything that must be known; 0: none yet */
     int32_t end;
 } llm__js_decimal;
 
@@ -221,7 +221,8 @@ LLM__PRIVATE llm__gr_frag llm__js_number(llm__js *js, const llm__js_view *v, int
         negative = llm__js_unsigned(js, hi.there && hi.negative ? &hi : &above_zero, lo.there ? &lo : NULL, places, multiple);
     f = llm__gr_alt(b, f, llm__gr_seq(b, llm__gr_word(b, "-"), negative));
     if (lo.there || hi.there || places < LLM__JS_PLACES || f.in < 0) return f;
-    llm__gr_frag e = llm__gr_alt(b, llm__gr_word(b, "e"), llm__gr_word(b, "E")), sign = llm__gr_alt(b, llm__gr_word(b, "+"), llm__gr_word(b, "-"));
+    llm__gr_frag e = llm__gr_alt(b, llm__gr_word(b, "e"), llm__gr_word(b, "E")),
+                 sign = llm__gr_alt(b, llm__gr_word(b, "+"), llm__gr_word(b, "-"));
     e = llm__gr_seq(b, e, llm__gr_repeat(b, sign, 0, 1));
     return llm__gr_seq(b, f, llm__gr_repeat(b, llm__gr_seq(b, e, llm__js_digits(b, 1, 2)), 0, 1));
 }

@@ -42,7 +42,8 @@ LLM__PRIVATE int llm__js_property_view(llm__js *js, const llm__js_view *v, llm__
         (void)llm__gr_spend(js->b, 16 + (size_t)llm_json_size(js->doc, llm__js_find(js, v, i, "properties")) / 4);
         if (at >= 0) llm__js_bring(js, out, -1, at, LLM__JS_NOT);
         else if (no < 0 && name.p && llm__str_same(name, key)) return 0;
-        if ((at = llm__json_member(js->doc, llm__js_find(js, v, i, "properties"), key)) >= 0) llm__js_bring(js, out, -1, at, 0), matched = 1;
+        if ((at = llm__json_member(js->doc, llm__js_find(js, v, i, "properties"), key)) >= 0)
+            llm__js_bring(js, out, -1, at, 0), matched = 1;
         for (int p = llm_json_first(js->doc, llm__js_find(js, v, i, "patternProperties")); p >= 0 && !js->b->failed;
              p = llm_json_next(js->doc, p))
             if (llm__js_key_matches(js, p, key) > 0) llm__js_bring(js, out, -1, p, 0), matched = 1;
@@ -88,7 +89,8 @@ static llm__gr_frag llm__js_names_left(llm__js *js, const llm__js_view *names, i
 }
 
 /* The key of a property that nobody listed; p: the n listed ones. Any other name, or names that fit one pattern or propertyNames: those
- * must not fit a listed property, or it could be written again as another one, except where they are given one by one. view: of its value. */
+ * must not fit a listed property, or it could be written again as another one, except where they are given one by one. view: of its value.
+ * */
 static llm__gr_frag llm__js_extra_key(llm__js *js, const llm__js_view *v, const llm__js_property *p, size_t n, llm__js_view *view) {
     llm__gr_build *b = js->b;
     llm__js_view names;

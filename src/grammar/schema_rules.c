@@ -117,7 +117,8 @@ static llm__gr_frag llm__js_body(llm__js *js, const llm__js_view *v) {
             if (types & llm__js_value_type(js, at) & (numbers | LLM__JS_ARR | LLM__JS_OBJ))
                 return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, at, NULL, "only strings, true, false and null can be denied");
     for (int k = 0; k < LLM__COUNT(words); k++)
-        if (types & words[k].type && !llm__js_among(js, v, llm__lit(words[k].text), 1)) f = llm__gr_alt(b, f, llm__gr_word(b, words[k].text));
+        if (types & words[k].type && !llm__js_among(js, v, llm__lit(words[k].text), 1))
+            f = llm__gr_alt(b, f, llm__gr_word(b, words[k].text));
     if (types & numbers) f = llm__gr_alt(b, f, llm__js_number(js, v, !(types & LLM__JS_NUM)));
     if (types & LLM__JS_STR) f = llm__gr_alt(b, f, llm__js_string(js, v));
     if (types & LLM__JS_ARR) f = llm__gr_alt(b, f, llm__js_array(js, v));

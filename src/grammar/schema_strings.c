@@ -78,7 +78,7 @@ static llm__gr_frag llm__js_other_string(llm__js *js, const llm__js_view *v) {
 
 /* What `format` stands for: RFC 3339 (dates and times, without 29 February and leap seconds), ISO 8601 durations, RFC 4122, and safe
  * subsets of RFC 5321, 1123, 2673, 4291 and 3986: the shapes that every validator accepts. */
-#define LLM__JS_DATE                                                                                                                       \
+#define LLM__JS_DATE \
     "[1-9][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
 #define LLM__JS_TIME "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 #define LLM__JS_LABEL "[A-Za-z0-9]{1,16}(?:-[A-Za-z0-9]{1,16}){0,2}"
@@ -93,16 +93,18 @@ static const struct {
     {"date", 10, "^" LLM__JS_DATE "$"},
     {"time", 21, "^" LLM__JS_TIME "$"},
     {"date-time", 32, "^" LLM__JS_DATE "T" LLM__JS_TIME "$"},
-    {"duration", 12, "^P(?:[0-9]{1,4}W|[0-9]{1,4}Y(?:[0-9]{1,2}M(?:[0-9]{1,2}D)?)?|[0-9]{1,2}M(?:[0-9]{1,2}D)?|[0-9]{1,3}D"
-                 "|T(?:[0-9]{1,3}H(?:[0-9]{1,2}M(?:[0-9]{1,2}S)?)?|[0-9]{1,3}M(?:[0-9]{1,2}S)?|[0-9]{1,4}S))$"},
+    {"duration", 12,
+     "^P(?:[0-9]{1,4}W|[0-9]{1,4}Y(?:[0-9]{1,2}M(?:[0-9]{1,2}D)?)?|[0-9]{1,2}M(?:[0-9]{1,2}D)?|[0-9]{1,3}D"
+     "|T(?:[0-9]{1,3}H(?:[0-9]{1,2}M(?:[0-9]{1,2}S)?)?|[0-9]{1,3}M(?:[0-9]{1,2}S)?|[0-9]{1,4}S))$"},
     {"uuid", 36, "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"},
     {"uuid4", 36, "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-4[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$"},
     {"email idn-email", 217, "^[A-Za-z0-9_+-]{1,30}(?:\\.[A-Za-z0-9_+-]{1,16}){0,2}@" LLM__JS_LABEL "(?:\\." LLM__JS_LABEL "){1,2}$"},
     {"hostname idn-hostname", 203, "^" LLM__JS_LABEL "(?:\\." LLM__JS_LABEL "){0,3}$"},
     {"ipv4", 15, "^(?:(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])\\.){3}(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])$"},
     {"ipv6", 39, "^(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}$"},
-    {"uri url iri uri-reference iri-reference", 513, "^[a-z][a-z0-9+.-]{0,15}://[A-Za-z0-9.-]{1,60}(?::[0-9]{1,4})?(?:/"
-            "[A-Za-z0-9._~!$&'()*+,;=:@-]{0,40}){0,8}(?:\\?[A-Za-z0-9._~!$&'()*+,;=:@/-]{0,100})?$"}};
+    {"uri url iri uri-reference iri-reference", 513,
+     "^[a-z][a-z0-9+.-]{0,15}://[A-Za-z0-9.-]{1,60}(?::[0-9]{1,4})?(?:/"
+     "[A-Za-z0-9._~!$&'()*+,;=:@-]{0,40}){0,8}(?:\\?[A-Za-z0-9._~!$&'()*+,;=:@/-]{0,100})?$"}};
 
 /* ---- strings of which several things are said ----
  * A pattern beside a format, two patterns, look-ahead at a pattern's beginning: each becomes a machine of its own, and what all of them let
@@ -110,16 +112,16 @@ static const struct {
  *
  *   ^(?!0)[0-9]+$ of length 2      (1, 1, 1) --[1-9]--> (dead, 2, 2) --[0-9]--> (dead, 2, 3), the end: what is denied is dead, the others accept
  *
- * In the worst case there are as many as the product of the machines' sizes, mostly as many as the largest has (Rabin & Scott 1959). ^(?=X)Y
- * is Y that begins with X, ^(?!X)Y is Y that does not. A machine does not know a character that is spelt unusually (\u0061), so the one that
- * counts characters asks for the usual spelling; it is always there. */
+ * In the worst case there are as many as the product of the machines' sizes, mostly as many as the largest has (Rabin & Scott 1959).
+ * ^(?=X)Y is Y that begins with X, ^(?!X)Y is Y that does not. A machine does not know a character that is spelt unusually (\u0061), so the
+ * one that counts characters asks for the usual spelling; it is always there. */
 
 enum { LLM__JS_PARTS = 12, LLM__JS_PRODUCT = 1 << 13 };
 
 typedef struct llm__js_part { /* a regex, or from: the body of a look-ahead at its beginning */
     llm__regex *re;           /* NULL: what counts; shared by the parts of one pattern, the last of which has from 0 */
     int32_t from, lead, deny;
-    int owner;                /* the member and keyword that says it */
+    int owner; /* the member and keyword that says it */
     const char *said;
     llm_grammar *g;
 } llm__js_part;
@@ -127,7 +129,7 @@ typedef struct llm__js_part { /* a regex, or from: the body of a look-ahead at i
 typedef struct llm__js_parts {
     llm__js_part part[LLM__JS_PARTS + 1];
     int n;
-    uint8_t like[256];        /* of each byte the first one that leads every machine to the same states */
+    uint8_t like[256]; /* of each byte the first one that leads every machine to the same states */
 } llm__js_parts;
 
 static void llm__js_parts_free(llm__js_parts *p) {
@@ -168,8 +170,9 @@ static void llm__js_parts_make(llm__js *js, llm__js_parts *p, int64_t min, int64
             js->b->failed = one.failed;
             return;
         }
-        llm__gr_frag f = part->re ? llm__gr_program_frag(&one, part->re, part->from, part->lead, LLM__GR_IN_JSON, 0, -1)
-                                  : llm__gr_repeat(&one, llm__gr_json_set(&one, llm__gr_all, LLM__COUNT(llm__gr_all)), (int32_t)min, (int32_t)max);
+        llm__gr_frag f =
+            part->re ? llm__gr_program_frag(&one, part->re, part->from, part->lead, LLM__GR_IN_JSON, 0, -1)
+                     : llm__gr_repeat(&one, llm__gr_json_set(&one, llm__gr_all, LLM__COUNT(llm__gr_all)), (int32_t)min, (int32_t)max);
         llm__grammar_finish(&one, llm__gr_alt(&one, f, llm__gr_range(&one, 1, 0))); /* even if nothing keeps it */
         if (one.failed) (void)llm__js_part_refused(js, part, one.failed);
     }
@@ -240,7 +243,8 @@ static llm__gr_frag llm__js_product(llm__js *js, llm__js_parts *p, int64_t min, 
         llm__js_product_ways(js, p, &seen, state, op, at);
     }
     for (size_t i = 0; i < n && !b->failed; i++)
-        if (p->part[i].g->failed) llm__js_refuse(js, LLM_ERR_LIMIT, p->part[0].owner, p->part[0].said, "patterns that take less time expected");
+        if (p->part[i].g->failed)
+            llm__js_refuse(js, LLM_ERR_LIMIT, p->part[0].owner, p->part[0].said, "patterns that take less time expected");
     return b->failed ? llm__gr_never : f;
 }
 

@@ -115,7 +115,8 @@ static llm_grammar *llm__js_filter(llm__js *js, const llm__js_view *v) {
     if (!more) return NULL;
     llm__js_view view = LLM__ZERO;
     for (int i = 0; i < v->n; i++) /* what a value may not be is looked up, not built */
-        if (llm__js_next_given(js, v, i, -1, 1) < 0) view.node[view.n] = v->node[i], view.by[view.n] = v->by[i], view.used[view.n++] = v->used[i];
+        if (llm__js_next_given(js, v, i, -1, 1) < 0)
+            view.node[view.n] = v->node[i], view.by[view.n] = v->by[i], view.used[view.n++] = v->used[i];
     return llm__js_trial(js, &view);
 }
 

@@ -16,7 +16,7 @@ typedef struct llm__gr_tags {
     llm__str *trigger;
     size_t n;
     const char *space;
-    llm__gr_frag then;      /* in >= 0: what follows the only trigger, instead of tags and more text */
+    llm__gr_frag then; /* in >= 0: what follows the only trigger, instead of tags and more text */
 } llm__gr_tags;
 
 /* Free text that has just seen `seen` bytes of trigger t, as a state of the triggers' Aho-Corasick automaton (1975), which is small enough
@@ -45,8 +45,8 @@ static llm__gr_frag llm__gr_tags_content(const llm__gr_tags *x, llm__str trigger
         }
         if (!llm__starts(begin, trigger)) continue;
         found = 1;
-        llm__gr_frag one = llm__gr_seq(x->b, llm__gr_text(x->b, llm__str_from(begin, trigger.n)),
-                                       llm__js_frag(x->b, x->doc, schema, x->space));
+        llm__gr_frag one =
+            llm__gr_seq(x->b, llm__gr_text(x->b, llm__str_from(begin, trigger.n)), llm__js_frag(x->b, x->doc, schema, x->space));
         f = llm__gr_alt(x->b, f, llm__gr_seq(x->b, one, llm__gr_text(x->b, end)));
         if (x->b->failed) llm__error(x->b->failed, "structure \"%.80s\": %s", begin.p, llm_last_error());
     }

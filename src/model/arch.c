@@ -64,8 +64,8 @@ LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
     a->ff = llm__fact_int(f, "intermediate_size ffn_hidden_size ffn_dim n_inner .feed_forward_length", 4 * a->hidden, 1, 1 << 21);
     if (llm__arch_is(a, "qwen")) a->ff /= 2; /* gate and up together */
     a->vocab = llm__fact_int(f, "padded_vocab_size vocab_size .vocab_size", a->gguf ? a->vocab : LLM__MUST, 1, 1 << 24);
-    a->max_positions = llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len .context_length",
-                                     2048, 1, 1 << 30);
+    a->max_positions =
+        llm__fact_int(f, "max_position_embeddings n_positions seq_length model_max_length max_seq_len .context_length", 2048, 1, 1 << 30);
     a->max_len = a->max_positions;
     if (!(a->flags & LLM__MLA)) return;
     a->q_rank = llm__fact_int(f, "q_lora_rank .attention.q_lora_rank", 0, 0, 1 << 16);
@@ -80,9 +80,15 @@ LLM__PRIVATE void llm__arch_shapes(llm__facts *f, llm__arch *a) {
 
 /* The activation that Hugging Face calls `name`. */
 static llm_act llm__act_of(llm__facts *f, const char *name) {
-    static const struct { const char *names; llm_act act; } table[] = {
-        {"silu swish", LLM_ACT_SILU}, {"gelu", LLM_ACT_GELU}, {"gelu_new gelu_pytorch_tanh gelu_fast gelu_python_tanh", LLM_ACT_GELU_TANH},
-        {"relu", LLM_ACT_RELU}, {"relu2 relu_squared", LLM_ACT_RELU2},
+    static const struct {
+        const char *names;
+        llm_act act;
+    } table[] = {
+        {"silu swish", LLM_ACT_SILU},
+        {"gelu", LLM_ACT_GELU},
+        {"gelu_new gelu_pytorch_tanh gelu_fast gelu_python_tanh", LLM_ACT_GELU_TANH},
+        {"relu", LLM_ACT_RELU},
+        {"relu2 relu_squared", LLM_ACT_RELU2},
     };
     for (int i = 0; i < LLM__COUNT(table); i++)
         if (llm__word_in(table[i].names, name)) return table[i].act;
@@ -135,15 +141,19 @@ LLM__PRIVATE void llm__arch_variants(llm__facts *f, llm__arch *a, const llm__ten
     if (llm__arch_is(a, "baichuan") && a->vocab == 125696)
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: Baichuan 2 (its output layer is normalised as it runs) is not supported", f->path);
     else if (other)
-        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: this variant of %s is not supported (norms after the blocks, norms of "
-                          "queries or experts with biases, projected embeddings, or scores changed by layer or distance)", f->path, a->name);
+        f->r = llm__error(LLM_ERR_UNSUPPORTED,
+                          "%s: config.json: this variant of %s is not supported (norms after the blocks, norms of "
+                          "queries or experts with biases, projected embeddings, or scores changed by layer or distance)",
+                          f->path, a->name);
 }
 
 LLM__PRIVATE void llm__arch_numbers(llm__facts *f, llm__arch *a) {
     const double big = 1e9;
     int minicpm = f->json && llm__arch_is(a, "minicpm minicpm3"), gemma2 = a->gguf && llm__arch_is(a, "gemma2");
-    a->eps = (float)llm__fact_num(f, "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps "
-                                  ".attention.layer_norm_epsilon .attention.layer_norm_rms_epsilon", 1e-5, 1e-20, 1);
+    a->eps = (float)llm__fact_num(f,
+                                  "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps "
+                                  ".attention.layer_norm_epsilon .attention.layer_norm_rms_epsilon",
+                                  1e-5, 1e-20, 1);
     double embed = llm__arch_is(a, "gemma gemma2 gemma3_text vaultgemma") ? sqrt(a->hidden) : 1;
     a->embed_scale = (float)llm__fact_num(f, "embedding_multiplier scale_emb .embedding_scale", embed, -big, big);
     a->residual_scale = (float)llm__fact_num(f, "residual_multiplier .residual_scale", 1, -big, big);

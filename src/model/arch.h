@@ -24,37 +24,37 @@ typedef struct llm__rope {
 } llm__rope;
 
 typedef struct llm__arch_layer {
-    int8_t rope;     /* which of arch.rope; -1: no positions here */
-    int8_t moe;      /* 1: a mixture of experts */
-    int32_t window;  /* a query sees so many positions, its own included; 0: all */
+    int8_t rope;    /* which of arch.rope; -1: no positions here */
+    int8_t moe;     /* 1: a mixture of experts */
+    int32_t window; /* a query sees so many positions, its own included; 0: all */
 } llm__arch_layer;
 
 /* Everything that the forward pass must know of a family and a size. Written once, by llm__arch_read; every number
  * lies in a range that the code below can compute with. */
 typedef struct llm__arch {
     const llm__family *family;
-    char name[64];         /* model_type or general.architecture */
-    char class_name[64];   /* architectures[0] */
-    uint32_t flags;        /* the family's, corrected by the config */
-    int gguf;              /* from a GGUF file, else from a folder */
+    char name[64];       /* model_type or general.architecture */
+    char class_name[64]; /* architectures[0] */
+    uint32_t flags;      /* the family's, corrected by the config */
+    int gguf;            /* from a GGUF file, else from a folder */
     int32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, v_head_dim, ff, vocab, max_positions, max_len;
-    int32_t position_offset;           /* of the table of learned positions */
+    int32_t position_offset; /* of the table of learned positions */
     llm_norm_kind norm;
     llm_qk_norm qk_norm;
     float eps, embed_scale, residual_scale, logit_scale, attn_scale, attn_softcap, logit_softcap;
     llm_act act;
     float act_limit;
     int qkv_bias, o_bias, mlp_bias, norm_bias; /* 1: required; 0: used where the file has one */
-    int tied;                          /* -1: if the file has no output matrix */
-    int eagle;                         /* not 0: an EAGLE head, which may have norms: LLM__EAGLE_* */
-    llm__rope rope[2];                 /* global, local */
-    float alibi[LLM__MAX_HEADS];       /* slopes */
+    int tied;                                  /* -1: if the file has no output matrix */
+    int eagle;                                 /* not 0: an EAGLE head, which may have norms: LLM__EAGLE_* */
+    llm__rope rope[2];                         /* global, local */
+    float alibi[LLM__MAX_HEADS];               /* slopes */
     int32_t n_rope, rope_dim, rope_pairs;
-    int32_t dynamic;                   /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
+    int32_t dynamic; /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
     double dynamic_factor, dynamic_from;
-    int32_t long_from;                 /* prompts longer than this take RoPE variant 1; 0: none */
+    int32_t long_from; /* prompts longer than this take RoPE variant 1; 0: none */
     int32_t logn_from;
-    int32_t q_rank, kv_rank, nope;     /* latent attention; q_rank 0: plain q */
+    int32_t q_rank, kv_rank, nope; /* latent attention; q_rank 0: plain q */
     int32_t n_experts, n_used, ff_expert, ff_shared, shared_gate;
     llm_route_score score;
     int32_t normalize, n_group, topk_group;

@@ -37,11 +37,11 @@ enum { LLM__MAX_LAYERS = 512 };
 
 /* Where values are looked up. After the first failure everything reads as its fallback; `r` keeps the error. */
 typedef struct llm__facts {
-    const llm_json *json;   /* config.json; NULL: then gguf */
-    int node[3], n_nodes;   /* objects to look in, in this order: a RoPE object, text_config, the root */
+    const llm_json *json; /* config.json; NULL: then gguf */
+    int node[3], n_nodes; /* objects to look in, in this order: a RoPE object, text_config, the root */
     const llm__gguf *gguf;
-    char arch[64];          /* general.architecture */
-    const char *path;       /* of the model, for messages */
+    char arch[64];    /* general.architecture */
+    const char *path; /* of the model, for messages */
     llm_result r;
 } llm__facts;
 

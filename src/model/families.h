@@ -21,37 +21,37 @@
  * What neither config.json nor GGUF metadata say, because the code of each family knows it. A flag is a habit: where
  * the config has a word for it, the config decides, and llm__arch_switches writes the decision back into arch.flags. */
 enum {
-    LLM__LAYER_NORM = 1,       /* LayerNorm, else RMSNorm */
-    LLM__NORM_PLUS1 = 2,       /* a folder stores norm weights minus one (GGUF does not) */
-    LLM__PAIRS = 4,            /* RoPE turns pairs (2i, 2i+1) in a folder */
-    LLM__PAIRS_GGUF = 8,       /* the same in GGUF, whose q and k rows may be permuted */
-    LLM__QKV_BIAS = 16,        /* q, k and v have biases */
-    LLM__ALL_BIAS = 32,        /* every projection and norm has one */
-    LLM__BIAS_NOT_O = 64,      /* attention_bias means q, k and v only */
-    LLM__NO_GATE = 128,        /* MLP: down(act(up x)) */
-    LLM__PARALLEL = 256,       /* attention and MLP read the same x */
-    LLM__NO_PRE_NORM = 512,    /* blocks read x itself */
-    LLM__POST_NORM = 1024,     /* what a block adds is normalised first */
-    LLM__QK_HEAD = 2048,       /* q and k are normalised a head */
-    LLM__QK_WHOLE = 4096,      /* or over their whole width */
-    LLM__TIED = 8192,          /* output = embedding, unless said otherwise */
-    LLM__CONV1D = 16384,       /* matrices stand as (in, out) */
-    LLM__LEARNED = 32768,      /* a table of positions instead of RoPE */
+    LLM__LAYER_NORM = 1,    /* LayerNorm, else RMSNorm */
+    LLM__NORM_PLUS1 = 2,    /* a folder stores norm weights minus one (GGUF does not) */
+    LLM__PAIRS = 4,         /* RoPE turns pairs (2i, 2i+1) in a folder */
+    LLM__PAIRS_GGUF = 8,    /* the same in GGUF, whose q and k rows may be permuted */
+    LLM__QKV_BIAS = 16,     /* q, k and v have biases */
+    LLM__ALL_BIAS = 32,     /* every projection and norm has one */
+    LLM__BIAS_NOT_O = 64,   /* attention_bias means q, k and v only */
+    LLM__NO_GATE = 128,     /* MLP: down(act(up x)) */
+    LLM__PARALLEL = 256,    /* attention and MLP read the same x */
+    LLM__NO_PRE_NORM = 512, /* blocks read x itself */
+    LLM__POST_NORM = 1024,  /* what a block adds is normalised first */
+    LLM__QK_HEAD = 2048,    /* q and k are normalised a head */
+    LLM__QK_WHOLE = 4096,   /* or over their whole width */
+    LLM__TIED = 8192,       /* output = embedding, unless said otherwise */
+    LLM__CONV1D = 16384,    /* matrices stand as (in, out) */
+    LLM__LEARNED = 32768,   /* a table of positions instead of RoPE */
     LLM__ALIBI = 65536,
-    LLM__GROUPED = 1 << 17,    /* the fused q, k, v matrix goes kv head by kv head: its queries, k, v */
-    LLM__MLA = 1 << 18,        /* latent attention */
-    LLM__SIGMOID = 1 << 19,    /* router scores */
-    LLM__NORM_TOPK = 1 << 20,  /* chosen experts' weights are normalised, unless said otherwise */
-    LLM__QWEN_WINDOW = 1 << 21, /* sliding_window counts only with use_sliding_window, from max_window_layers on */
+    LLM__GROUPED = 1 << 17,       /* the fused q, k, v matrix goes kv head by kv head: its queries, k, v */
+    LLM__MLA = 1 << 18,           /* latent attention */
+    LLM__SIGMOID = 1 << 19,       /* router scores */
+    LLM__NORM_TOPK = 1 << 20,     /* chosen experts' weights are normalised, unless said otherwise */
+    LLM__QWEN_WINDOW = 1 << 21,   /* sliding_window counts only with use_sliding_window, from max_window_layers on */
     LLM__DIVIDE_LOGITS = 1 << 22, /* GGUF's logit_scale is a divisor */
-    LLM__TOPK_SOFTMAX = 1 << 23, /* router: softmax over the chosen */
+    LLM__TOPK_SOFTMAX = 1 << 23,  /* router: softmax over the chosen */
     LLM__GPT_BIAS = LLM__LAYER_NORM | LLM__ALL_BIAS | LLM__NO_GATE
 };
 
 /* One family, or several that differ in numbers only. */
 typedef struct llm__family {
-    const char *names;   /* model_type of config.json; the first is the family's name */
-    const char *gguf;    /* general.architecture; "": none */
+    const char *names; /* model_type of config.json; the first is the family's name */
+    const char *gguf;  /* general.architecture; "": none */
     uint32_t flags;
     llm_act act;
     float theta, partial; /* RoPE base and share of the head that it turns, unless said otherwise */

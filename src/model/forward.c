@@ -15,7 +15,7 @@ typedef struct llm__pass {
     int rank;
     const llm__arch *a;
     const llm__net_rank *R;
-    int lora; /* a sequence has an adapter */
+    int lora;        /* a sequence has an adapter */
     int first_layer; /* of the KV cache: where it has the model's layer 0, or would have */
 } llm__pass;
 
@@ -48,8 +48,19 @@ static void llm__pass_residual(const llm__pass *p, const llm__net_lane *lane, co
                                const llm__net_pair *norm) {
     static const llm__net_pair none = {NULL, NULL, NULL, 0};
     const llm__net_pair *after = post ? post : &none, *before = norm ? norm : &none;
-    llm_residual_op op = {lane->rows, lane->x, y, p->a->residual_scale, post ? p->a->norm : LLM_NORM_NONE, after->w, after->b,
-                          lane->h, norm ? p->a->norm : LLM_NORM_NONE, before->w, before->b, p->a->eps, 0};
+    llm_residual_op op = {lane->rows,
+                          lane->x,
+                          y,
+                          p->a->residual_scale,
+                          post ? p->a->norm : LLM_NORM_NONE,
+                          after->w,
+                          after->b,
+                          lane->h,
+                          norm ? p->a->norm : LLM_NORM_NONE,
+                          before->w,
+                          before->b,
+                          p->a->eps,
+                          0};
     p->be->residual(p->ctx, p->rank, &op);
 }
 
@@ -78,7 +89,8 @@ static void llm__pass_begin(const llm__pass *p, const llm__net *net) {
     }
 }
 
-/* An EAGLE head reads x = fc(embedding of the token, hidden state of the position before it) + b, and zeros at position 0, as in vLLM 0.6. */
+/* An EAGLE head reads x = fc(embedding of the token, hidden state of the position before it) + b, and zeros at position 0, as in vLLM 0.6.
+ * */
 static void llm__pass_eagle(const llm__pass *p, int kept_layer) {
     const llm__net_lane *lane = &p->R->token;
     llm_state_op recall = {1, LLM_ROWS_TOKENS, lane->y, lane->x, kept_layer};
@@ -98,11 +110,29 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
     int32_t n_heads = (int32_t)R->heads.n, n_kv_heads = (int32_t)R->kv_heads.n, d = a->head_dim;
     int32_t skip_q = whole ? (int32_t)R->heads.first * d : 0, skip_k = whole ? (int32_t)R->kv_heads.first * d : 0;
     const llm_buffer *rope = a->layer[i].rope >= 0 ? R->rope[a->layer[i].rope] : NULL;
-    llm_qkv_op qkv = {R->qkv, skip_q, R->q_width + skip_k, R->q_width + R->k_width, n_heads, n_kv_heads, d, a->v_head_dim,
-                      a->qk_norm, y->q_norm.w, y->k_norm.w, a->eps, 0, R->q_width, R->q_width, R->k_width,
-                      rope, a->rope_dim, a->rope_pairs, p->first_layer + i, a->logn_from};
-    llm_attention_op att = {R->token.att, R->qkv, skip_q, p->first_layer + i, n_heads, n_kv_heads, d, a->v_head_dim,
-                            a->attn_scale, a->attn_softcap, a->layer[i].window, 0, y->sinks.w, R->alibi};
+    llm_qkv_op qkv = {R->qkv,
+                      skip_q,
+                      R->q_width + skip_k,
+                      R->q_width + R->k_width,
+                      n_heads,
+                      n_kv_heads,
+                      d,
+                      a->v_head_dim,
+                      a->qk_norm,
+                      y->q_norm.w,
+                      y->k_norm.w,
+                      a->eps,
+                      0,
+                      R->q_width,
+                      R->q_width,
+                      R->k_width,
+                      rope,
+                      a->rope_dim,
+                      a->rope_pairs,
+                      p->first_layer + i,
+                      a->logn_from};
+    llm_attention_op att = {R->token.att,  R->qkv,        skip_q,          p->first_layer + i, n_heads, n_kv_heads, d,
+                            a->v_head_dim, a->attn_scale, a->attn_softcap, a->layer[i].window, 0,       y->sinks.w, R->alibi};
     llm__pass_linear(p, LLM_ROWS_TOKENS, R->qkv, src, &y->qkv, LLM_ACT_NONE, 0);
     p->be->qkv(p->ctx, p->rank, &qkv);
     p->be->attention(p->ctx, p->rank, &att);
@@ -113,8 +143,21 @@ static void llm__pass_mla(const llm__pass *p, int i, const llm__net_layer *y, co
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
     const float eps = 1e-6f;
-    llm_mla_op mla = {R->token.att, R->q, R->kv_a, y->kv_a_norm.w, y->kv_b.w, R->rope[0], eps, a->attn_scale, a->rope_pairs,
-                      p->first_layer + i, (int32_t)R->heads.n, a->nope, a->rope_dim, a->v_head_dim, a->kv_rank,
+    llm_mla_op mla = {R->token.att,
+                      R->q,
+                      R->kv_a,
+                      y->kv_a_norm.w,
+                      y->kv_b.w,
+                      R->rope[0],
+                      eps,
+                      a->attn_scale,
+                      a->rope_pairs,
+                      p->first_layer + i,
+                      (int32_t)R->heads.n,
+                      a->nope,
+                      a->rope_dim,
+                      a->v_head_dim,
+                      a->kv_rank,
                       p->lora ? y->kv_b.lora : NULL};
     if (a->q_rank) {
         llm__pass_linear(p, LLM_ROWS_TOKENS, R->q_a, src, &y->q_a, LLM_ACT_NONE, 0);
@@ -143,11 +186,27 @@ static void llm__pass_mlp(const llm__pass *p, const llm__net_lane *lane, const l
 static void llm__pass_moe(const llm__pass *p, const llm__net_layer *y, const llm_buffer *src, int add) {
     const llm__arch *a = p->a;
     const llm__net_rank *R = p->R;
-    llm_route_op route = {R->routes, R->router, a->n_experts, a->n_used, a->score, y->correction.w, a->n_group, a->topk_group,
-                          a->score == LLM_ROUTE_SIGMOID, a->normalize, a->normalize_min, a->route_scale};
-    llm_experts_op experts = {R->token.y, src, R->routes, y->e_up.w, y->e_up.b, y->e_down.w, y->e_down.b, a->act, a->act_limit,
-                              a->n_used, a->n_experts, (int32_t)R->ff_expert.n, add,
-                              p->lora ? y->e_up.lora : NULL, p->lora ? y->e_down.lora : NULL, R->e_low, R->e_plus};
+    llm_route_op route = {R->routes,    R->router,        a->n_experts,
+                          a->n_used,    a->score,         y->correction.w,
+                          a->n_group,   a->topk_group,    a->score == LLM_ROUTE_SIGMOID,
+                          a->normalize, a->normalize_min, a->route_scale};
+    llm_experts_op experts = {R->token.y,
+                              src,
+                              R->routes,
+                              y->e_up.w,
+                              y->e_up.b,
+                              y->e_down.w,
+                              y->e_down.b,
+                              a->act,
+                              a->act_limit,
+                              a->n_used,
+                              a->n_experts,
+                              (int32_t)R->ff_expert.n,
+                              add,
+                              p->lora ? y->e_up.lora : NULL,
+                              p->lora ? y->e_down.lora : NULL,
+                              R->e_low,
+                              R->e_plus};
     llm__pass_linear(p, LLM_ROWS_TOKENS, R->router, src, &y->router, LLM_ACT_NONE, 0);
     p->be->route(p->ctx, p->rank, &route);
     p->be->experts(p->ctx, p->rank, &experts);
@@ -160,8 +219,8 @@ static void llm__pass_moe(const llm__pass *p, const llm__net_layer *y, const llm
  *   NO_PRE_NORM                 x += norm(att(x));                 x += norm(mlp(x))     OLMo 2
  *   PARALLEL      h = norm(x);  x += att(h) + mlp(h)                                     Cohere, GPT-NeoX
  * A residual operation does the end of one block and the beginning of the next in one: x += norm(sum of y), h = norm(x).
- * The last layer's MLP and the head see only the rows whose logits are wanted: they are gathered into the lane `out`. But where an EAGLE head
- * wants the hidden states of all rows, they are computed, and kept in pages; of its own it keeps those that it guesses from again. */
+ * The last layer's MLP and the head see only the rows whose logits are wanted: they are gathered into the lane `out`. But where an EAGLE
+ * head wants the hidden states of all rows, they are computed, and kept in pages; of its own it keeps those that it guesses from again. */
 static void llm__forward(const llm__net *net, int rank, int lora) {
     const llm__arch *a = net->a;
     const llm__net_rank *R = &net->rank[rank];

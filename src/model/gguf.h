@@ -18,18 +18,20 @@
 LLM__PRIVATE uint64_t llm__load_le(const uint8_t *p, int bytes);
 
 /* Types of values, by their numbers in the file. */
+/* clang-format off */
 typedef enum llm__gguf_type {
     LLM__GGUF_U8 = 0, LLM__GGUF_I8, LLM__GGUF_U16, LLM__GGUF_I16, LLM__GGUF_U32, LLM__GGUF_I32, LLM__GGUF_F32, LLM__GGUF_BOOL,
     LLM__GGUF_STR, LLM__GGUF_ARRAY, LLM__GGUF_U64, LLM__GGUF_I64, LLM__GGUF_F64, LLM__GGUF_TYPES
 } llm__gguf_type;
+/* clang-format on */
 
 /* One key. Numbers stand unaligned and little-endian at `data`; a string is its 64-bit length and its bytes. Once a key is in the table its
  * values are known to lie in the file: readers of values need no cursor. */
 typedef struct llm__gguf_kv {
     llm__str key;
-    int32_t type;     /* llm__gguf_type of the value, or of the elements */
+    int32_t type; /* llm__gguf_type of the value, or of the elements */
     int32_t is_array;
-    uint64_t count;   /* elements; 1 */
+    uint64_t count; /* elements; 1 */
     const uint8_t *data;
 } llm__gguf_kv;
 

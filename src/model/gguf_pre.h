@@ -8,8 +8,10 @@ enum { LLM__PRE_WHOLE = 1, LLM__PRE_BOS = 2, LLM__PRE_SPACES = 4, LLM__PRE_NO_BO
 /* Parts of patterns that several names share. Numbers of up to three digits, Chinese and Japanese, words with one punctuation mark in
  * front, digits in groups of three from the right. */
 #define LLM__PRE_CJK "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+"
-#define LLM__PRE_DEEP "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}&&[^\\s]]+" /* to llama.cpp all white space is one character */
-#define LLM__PRE_V3(tail) "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+" \
+#define LLM__PRE_DEEP \
+    "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}&&[^\\s]]+" /* to llama.cpp all white space is one character */
+#define LLM__PRE_V3(tail) \
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+" \
     "|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+" tail "|\\s+(?!\\S)|\\s+"
 #define LLM__PRE_QWEN2 LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL
 #define LLM__PRE_LLAMA3 LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL
@@ -25,6 +27,7 @@ enum { LLM__PRE_WHOLE = 1, LLM__PRE_BOS = 2, LLM__PRE_SPACES = 4, LLM__PRE_NO_BO
 
 /* tokenizer.ggml.pre is only a name. What llama.cpp does for it: regexes one after the other, each on the pieces of the one before.
  * Where it sees all letters as one class (its regexes know no cases), so do these. */
+/* clang-format off */
 static const struct { const char *names; int flags; const char *regex[6]; } llm__pres[] = {
     {"default", 0, {"[\\p{P}\\$\\+<=>\\^~\\|]+", LLM__RX_GPT2_TEXT "|\\s+", "\\p{N}+", "[0-9][0-9][0-9]"}},
     {"llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano", LLM__PRE_WHOLE | LLM__PRE_BOS, {LLM__PRE_LLAMA3}},
@@ -74,3 +77,4 @@ static const struct { const char *names; int flags; const char *regex[6]; } llm_
     {"minicpm5", LLM__PRE_WHOLE, {"\\p{N}{1,3}", LLM__RX_ASCII_CASE "|" LLM__RX_WORD "|\\p{N}+|" LLM__RX_TAIL}},
     {"gemma4 granite-embed-multi-311m", LLM__PRE_SPACES | LLM__PRE_BOS, {"[^\\n]+|[\\n]+"}},
     {"sarvam-moe", LLM__PRE_SPACES, {"[^\\n]+|[\\n]+"}}};
+/* clang-format on */

@@ -20,8 +20,10 @@ static const llm__gguf_kv *llm__vocab_array(llm__tokenizer *t, const llm__gguf *
     const llm__gguf_kv *kv = llm__gguf_find(g, key);
     int fits = kv && kv->is_array && (kv->type == (int32_t)type || (type == LLM__GGUF_I32 && kv->type == LLM__GGUF_U32));
     if (kv && (!fits || kv->count > 4194304 || (n >= 0 && kv->count != (uint64_t)n)))
-        LLM__TOK_BAD(t, "%s: %s expected", key, type == LLM__GGUF_STR ? "an array of at most 4194304 strings" : type == LLM__GGUF_F32 ?
-                     "as many floats as tokens" : "as many 32-bit integers as tokens");
+        LLM__TOK_BAD(t, "%s: %s expected", key,
+                     type == LLM__GGUF_STR   ? "an array of at most 4194304 strings"
+                     : type == LLM__GGUF_F32 ? "as many floats as tokens"
+                                             : "as many 32-bit integers as tokens");
     return t->result ? NULL : kv;
 }
 
@@ -29,12 +31,17 @@ static const llm__gguf_kv *llm__vocab_array(llm__tokenizer *t, const llm__gguf *
  * there and a model that ends a turn with plain text never stops; some of gpt-oss are never control tokens, because its chat format is
  * parsed out of the text. */
 static int llm__vocab_type_of(llm__str text, int type) {
-    static const char control[] =
-        LLM__ENDS "<|flush|> <|calls|> </s> _<EOT> [EOS] <eos> <|tool_response> [e~[ "
-        "<|fim_prefix|> <fim-prefix> <fim_prefix> " LLM__DS("fim" LLM__SP "begin") "<PRE> " LLM__SP "<PRE> <|code_prefix|> <|prefix|> "
-        "<|fim_suffix|> <fim-suffix> <fim_suffix> " LLM__DS("fim" LLM__SP "hole") "<SUF> " LLM__SP "<SUF> <|code_suffix|> <|suffix|> "
-        "<|fim_middle|> <fim-middle> <fim_middle> " LLM__DS("fim" LLM__SP "end") "<MID> " LLM__SP "<MID> <|code_middle|> <|middle|> "
-        "<|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>";
+    static const char control[] = LLM__ENDS
+        "<|flush|> <|calls|> </s> _<EOT> [EOS] <eos> <|tool_response> [e~[ "
+        "<|fim_prefix|> <fim-prefix> <fim_prefix> " LLM__DS(
+            "fim" LLM__SP "begin") "<PRE> " LLM__SP "<PRE> <|code_prefix|> <|prefix|> "
+                                   "<|fim_suffix|> <fim-suffix> <fim_suffix> " LLM__DS(
+                                       "fim" LLM__SP "hole") "<SUF> " LLM__SP "<SUF> <|code_suffix|> <|suffix|> "
+                                                             "<|fim_middle|> <fim-middle> <fim_middle> " LLM__DS(
+                                                                 "fim" LLM__SP
+                                                                 "end") "<MID> " LLM__SP "<MID> <|code_middle|> <|middle|> "
+                                                                        "<|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> "
+                                                                        "<|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>";
     if (!text.n || !memchr(">][", text.p[text.n - 1], 3)) return type; /* as nearly all tokens: none of these ends otherwise */
     if (llm__word_index("<|channel|> <|message|> <|start|> <|constrain|>", text) >= 0) return LLM__VOCAB_USER;
     return llm__word_index(control, text) >= 0 ? LLM__VOCAB_CONTROL : type;
@@ -42,8 +49,13 @@ static int llm__vocab_type_of(llm__str text, int type) {
 
 /* The tokens with their scores and types; control, unknown and user-defined ones are sought in text as added tokens. */
 static void llm__vocab_tokens(llm__tokenizer *t, const llm__gguf *g) {
-    static const uint8_t flags[] = {0, 0, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN,
-                                    LLM__TOKEN_USER | LLM__TOKEN_PLAIN, LLM__TOKEN_UNUSED, LLM__TOKEN_BYTE};
+    static const uint8_t flags[] = {0,
+                                    0,
+                                    LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN,
+                                    LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN,
+                                    LLM__TOKEN_USER | LLM__TOKEN_PLAIN,
+                                    LLM__TOKEN_UNUSED,
+                                    LLM__TOKEN_BYTE};
     const llm__gguf_kv *tokens = llm__vocab_array(t, g, "tokenizer.ggml.tokens", LLM__GGUF_STR, -1);
     int64_t n = tokens ? (int64_t)tokens->count : 0;
     const llm__gguf_kv *scores = llm__vocab_array(t, g, "tokenizer.ggml.scores", LLM__GGUF_F32, n),
@@ -139,8 +151,8 @@ static void llm__vocab_wpm(llm__tokenizer *t) {
 /* Special tokens by what the file calls them, tokenizer.ggml.NAME_token_id. */
 enum { LLM__ID_BOS, LLM__ID_EOS, LLM__ID_UNK, LLM__ID_SEP, LLM__ID_PAD, LLM__IDS = 8 };
 
-/* The special ids that the file names, -1 for others. A file whose ids lie outside of its vocabulary is broken in a way that would show only
- * when somebody talks to it: it is refused at once. (Ids of a folder's JSON files may lie outside: padded vocabularies have them.) */
+/* The special ids that the file names, -1 for others. A file whose ids lie outside of its vocabulary is broken in a way that would show
+ * only when somebody talks to it: it is refused at once. (Ids of a folder's JSON files may lie outside: padded vocabularies have them.) */
 static void llm__vocab_ids(llm__tokenizer *t, const llm__gguf *g, int32_t *ids) {
     static const char *const names[LLM__IDS] = {"bos", "eos", "unknown", "seperator", "padding", "eot", "eom", "mask"}; /* so spelled */
     for (int i = 0; i < LLM__IDS; i++) {
@@ -156,9 +168,15 @@ static void llm__vocab_ids(llm__tokenizer *t, const llm__gguf *g, int32_t *ids) 
 
 /* The kinds of tokenizer.ggml.model, with llama.cpp's defaults: ids up to PAD, whether BOS and EOS are added. */
 enum { LLM__VOCAB_GPT2, LLM__VOCAB_GEMMA4, LLM__VOCAB_LLAMA, LLM__VOCAB_T5, LLM__VOCAB_BERT };
-static const struct { const char *model, *kind; int32_t id[5]; int add_bos, add_eos; } llm__vocab_kinds[] = {
-    {"gpt2", "BPE", {11, 11, -1, -1, -1}, 0, 0}, {"gemma4", "BPE", {-1, -1, -1, -1, -1}, 1, 0}, {"llama", "SPM", {1, 2, 0, -1, -1}, 1, 0},
-    {"t5", "Unigram", {-1, 1, 2, -1, 0}, 0, 1}, {"bert", "WordPiece", {101, -1, 100, 102, 0}, 1, 1}};
+static const struct {
+    const char *model, *kind;
+    int32_t id[5];
+    int add_bos, add_eos;
+} llm__vocab_kinds[] = {{"gpt2", "BPE", {11, 11, -1, -1, -1}, 0, 0},
+                        {"gemma4", "BPE", {-1, -1, -1, -1, -1}, 1, 0},
+                        {"llama", "SPM", {1, 2, 0, -1, -1}, 1, 0},
+                        {"t5", "Unigram", {-1, 1, 2, -1, 0}, 0, 1},
+                        {"bert", "WordPiece", {101, -1, 100, 102, 0}, 1, 1}};
 
 /* The ids of special tokens, and the frame. */
 static void llm__vocab_frame(llm__tokenizer *t, const llm__gguf *g, int kind, int flags) {
@@ -194,7 +212,8 @@ static void llm__tok_load_gguf(llm__tokenizer *t, const llm__gguf *g) {
     }
     while (kind < LLM__COUNT(llm__vocab_kinds) && !llm__str_eq(model, llm__vocab_kinds[kind].model)) kind++;
     if (kind == LLM__COUNT(llm__vocab_kinds))
-        LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.model: \"%.*s\": llama, gpt2, t5 or bert expected", llm__shown(model), model.p);
+        LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.ggml.model: \"%.*s\": llama, gpt2, t5 or bert expected", llm__shown(model),
+                      model.p);
     llm__vocab_tokens(t, g);
     if (t->result) return;
     t->kind = llm__vocab_kinds[kind].kind;

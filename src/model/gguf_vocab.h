@@ -21,7 +21,8 @@
 /* Tokens that end a turn, in llama.cpp as here. */
 #define LLM__SP "\xE2\x96\x81"
 #define LLM__DS(name) "<\xEF\xBD\x9C" name "\xEF\xBD\x9C> " /* DeepSeek's bars are U+FF5C */
-#define LLM__ENDS "<|im_end|> <|eot_id|> <|eom_id|> <|end|> <|return|> <|call|> <end_of_turn> <turn|> <|endoftext|> <|end_of_text|> <EOT> " \
+#define LLM__ENDS \
+    "<|im_end|> <|eot_id|> <|eom_id|> <|end|> <|return|> <|call|> <end_of_turn> <turn|> <|endoftext|> <|end_of_text|> <EOT> " \
     "[EOT] <end_of_utterance> " LLM__DS("end" LLM__SP "of" LLM__SP "sentence")
 
 /* Opens the tokenizer: the one that was asked for (a folder, a file, or a GGUF, whose tensors are of no interest), else the model's. */

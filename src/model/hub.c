@@ -41,7 +41,8 @@ LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_tex
     llm_text_str(&at, "/snapshots/");
     if (!r && llm__hub_part(text, n)) llm_text_add(&at, text, n);
     else at.data[0] = 0;
-    if (!at.failed && llm__path_kind_of(at.data) != LLM__PATH_DIR) return llm__error(LLM_ERR_IO, "%s: not in the cache %s", name, cache_dir);
+    if (!at.failed && llm__path_kind_of(at.data) != LLM__PATH_DIR)
+        return llm__error(LLM_ERR_IO, "%s: not in the cache %s", name, cache_dir);
     llm_text_add(path, at.data, at.len);
     return at.failed || path->failed ? llm__nomem() : LLM_OK;
 }

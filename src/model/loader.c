@@ -13,9 +13,17 @@
 #include "model/arch.h"
 
 LLM__PRIVATE const char *llm__layer_base(const llm__tensors *t, size_t skip) {
-    static const char *const bases[] = {
-        "model.layers.", "blk.", "model.decoder.layers.", "h.", "transformer.h.", "transformer.encoder.layers.", "gpt_neox.layers.",
-        "model.language_model.layers.", "language_model.model.layers.", "layers.", "decoder.layers."};
+    static const char *const bases[] = {"model.layers.",
+                                        "blk.",
+                                        "model.decoder.layers.",
+                                        "h.",
+                                        "transformer.h.",
+                                        "transformer.encoder.layers.",
+                                        "gpt_neox.layers.",
+                                        "model.language_model.layers.",
+                                        "language_model.model.layers.",
+                                        "layers.",
+                                        "decoder.layers."};
     for (int b = 0; b < LLM__COUNT(bases); b++)
         for (size_t i = 0; i < t->n; i++)
             if (t->item[i].name.n > skip && !strncmp(t->item[i].name.p + skip, bases[b], strlen(bases[b]))) return bases[b];
@@ -41,10 +49,12 @@ LLM__PRIVATE llm__slice llm__slice_of(int64_t size, int64_t first, int64_t n) {
 
 LLM__PRIVATE llm__slice llm__all(int64_t size) { return llm__slice_of(size, 0, size); }
 
-LLM__PRIVATE llm__slice llm__slice_times(llm__slice c, int64_t width) { return llm__slice_of(c.size * width, c.first * width, c.n * width); }
+LLM__PRIVATE llm__slice llm__slice_times(llm__slice c, int64_t width) {
+    return llm__slice_of(c.size * width, c.first * width, c.n * width);
+}
 
 LLM__PRIVATE void llm__slot_name(const llm__loader *L, const char *prefix, const char *base, llm__str word, int expert, const char *end,
-                           char name[256]) {
+                                 char name[256]) {
     char layer[64] = "", number[16] = "";
     const size_t n = llm__str_until(word, "#"), rest = LLM__MIN(n + 1, word.n);
     if (L->layer >= 0) snprintf(layer, sizeof layer, "%s%d.", base, L->layer);
@@ -108,8 +118,8 @@ static void llm__loader_scales(llm__loader *L, const llm__tensor *t, int64_t row
     const llm__tensor *scale = llm__tensors_find(&L->m->source.tensors, name);
     int64_t n = scale ? scale->shape[0] * scale->shape[1] * scale->shape[2] * scale->shape[3] : 0;
     if (!scale || !llm__word_in("F32 F16 BF16", llm__type_name(scale->type)) || (n != 1 && (n != rows || s->transposed))) {
-        L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s is %s without one scale for the tensor or for each of its %lld rows", L->m->path,
-                          t->name.p, t->type == LLM_TYPE_I8 ? "int8" : "fp8", (long long)rows);
+        L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s is %s without one scale for the tensor or for each of its %lld rows",
+                          L->m->path, t->name.p, t->type == LLM_TYPE_I8 ? "int8" : "fp8", (long long)rows);
         return;
     }
     if (n == 1) s->scale = llm__element(scale->type, scale->data, 0);

@@ -17,7 +17,7 @@
 /* Read-only once llm_model_open has returned it: threads need no lock. */
 struct llm_model {
     llm__source source;
-    llm__arch arch;          /* n_layers 0 with vocab_only */
+    llm__arch arch; /* n_layers 0 with vocab_only */
     llm_model_info info;
     int dummy;
     char *path;
@@ -91,8 +91,7 @@ typedef enum llm__slot {
 
 static const char *const llm__slot_names[LLM__W_SLOTS] = {
 #define LLM__SLOT_NAMES(slot, names) names,
-    LLM__SLOTS(LLM__SLOT_NAMES)
-};
+    LLM__SLOTS(LLM__SLOT_NAMES)};
 
 /* How names of layers begin: the first that any tensor of the file has, behind `skip` bytes that all have. A file of one
  * family has one of them; the longer ones stand later, where they are not mistaken for their own beginnings. */
@@ -116,31 +115,31 @@ LLM__PRIVATE llm__slice llm__slice_times(llm__slice c, int64_t width);
 /* A norm or a linear layer: weight and bias, either may be NULL. */
 typedef struct llm__net_pair {
     llm_weight *w, *b;
-    llm_lora_site *lora;        /* where adapters may add to it; NULL: nowhere */
-    int32_t rows;               /* of w */
+    llm_lora_site *lora; /* where adapters may add to it; NULL: nowhere */
+    int32_t rows;        /* of w */
 } llm__net_pair;
 
 /* The segments of a weight that is being put together. */
 typedef struct llm__segments {
     llm_segment *segment;
     size_t n, cap;
-    int64_t rows;               /* of all */
+    int64_t rows; /* of all */
 } llm__segments;
 
 /* An adapter's files while they are put into the sites of a net: see >>lora. */
 typedef struct llm__adapter {
     const char *path;
-    int gguf;                   /* its names, and the order of its rows, are GGUF's */
-    const char *prefix, *base;  /* how all names begin; how those of layers go on */
+    int gguf;                  /* its names, and the order of its rows, are GGUF's */
+    const char *prefix, *base; /* how all names begin; how those of layers go on */
     llm__file file;
     llm__gguf keys;
     llm_json *config;
     llm__tensors tensors;
-    uint8_t *used;              /* (tensors.n) */
+    uint8_t *used; /* (tensors.n) */
     double alpha;
-    int root;                   /* scale alpha / sqrt(r) instead of alpha / r (rsLoRA) */
-    int32_t max_rank, rank;     /* rank: that every B must have; 0: any up to max_rank */
-    uint64_t content;           /* hash of all that it says */
+    int root;               /* scale alpha / sqrt(r) instead of alpha / r (rsLoRA) */
+    int32_t max_rank, rank; /* rank: that every B must have; 0: any up to max_rank */
+    uint64_t content;       /* hash of all that it says */
 } llm__adapter;
 
 /* What llm__take was asked for. */
@@ -156,25 +155,25 @@ typedef struct llm__loader {
     const char *path, *base;    /* of the files that are read, for messages; of the names of the model's layers */
     const llm_backend *backend; /* NULL: check only */
     llm_backend_ctx *ctx;
-    int rank, n_ranks, layer;   /* layer -1: weights of the whole model */
-    int n_group;                /* ranks of a stage of the pipeline */
-    llm__segments list[2];      /* of the weight, and of its bias */
-    llm__arena keep;            /* unpacked experts, until the backend has packed them; all ranks take their rows from one copy */
+    int rank, n_ranks, layer; /* layer -1: weights of the whole model */
+    int n_group;              /* ranks of a stage of the pipeline */
+    llm__segments list[2];    /* of the weight, and of its bias */
+    llm__arena keep;          /* unpacked experts, until the backend has packed them; all ranks take their rows from one copy */
     const uint8_t *mxfp4[LLM__MAX_LAYERS][2]; /* of a layer: gate and up, down */
     int64_t n_params, bytes, step_bytes; /* what is tied counts once; of what was taken, the part that a token reads; the sum of these */
-    int n_slots;                /* of every site; 0: no sites */
-    int64_t wide;               /* rows of the widest layer that adapters may add to, but for the output layer and experts */
-    int balance;                /* keys will be rounded: see llm__load_balanced */
-    llm__adapter *adapter;      /* not NULL: nothing is made, its tensors go into slot `slot` of the sites */
+    int n_slots;                         /* of every site; 0: no sites */
+    int64_t wide;                        /* rows of the widest layer that adapters may add to, but for the output layer and experts */
+    int balance;                         /* keys will be rounded: see llm__load_balanced */
+    llm__adapter *adapter;               /* not NULL: nothing is made, its tensors go into slot `slot` of the sites */
     int slot;
-    llm__taken *taken;          /* (n_taken) since the last llm__make, with an adapter only */
+    llm__taken *taken; /* (n_taken) since the last llm__make, with an adapter only */
     size_t n_taken, taken_cap;
     llm_result r;
 } llm__loader;
 
 /* What a word of a slot is called in the current layer: `prefix`, the layer's name, the word with the expert's number in it, `end`. */
 LLM__PRIVATE void llm__slot_name(const llm__loader *L, const char *prefix, const char *base, llm__str word, int expert, const char *end,
-                           char name[256]);
+                                 char name[256]);
 
 /* The tensor of a slot (or of the bias that belongs to it), or NULL. `name` holds 256 bytes: what it is called, or
  * would be. All experts in one tensor may have a name without ".weight", or be stored as MXFP4. */

@@ -16,8 +16,10 @@
  * names that PEFT gives the parameter of a module (target_parameters): the module's, and the same with ".base_layer" where two of its
  * parameters have factors. */
 static int llm__adapter_find(llm__loader *L, int slot, int expert, int up, const llm__tensor *pair[2]) {
-    static const char *const ends[4][2] = {{".lora_A.weight", ".lora_B.weight"}, {".lora_embedding_A", ".lora_embedding_B"},
-                                           {".base_layer.lora_A.weight", ".base_layer.lora_B.weight"}, {".weight.lora_a", ".weight.lora_b"}};
+    static const char *const ends[4][2] = {{".lora_A.weight", ".lora_B.weight"},
+                                           {".lora_embedding_A", ".lora_embedding_B"},
+                                           {".base_layer.lora_A.weight", ".base_layer.lora_B.weight"},
+                                           {".weight.lora_a", ".weight.lora_b"}};
     const llm__adapter *d = L->adapter;
     const char *const *end = ends[d->gguf ? 3 : up == 2 ? 2 : slot == LLM__W_EMBED];
     char name[2][256];
@@ -43,8 +45,8 @@ static int llm__adapter_check(llm__loader *L, const llm__tensor *const pair[2], 
     else if (r > d->max_rank)
         L->r = llm__error(LLM_ERR_LIMIT, "%s: LoRA rank %lld is greater than max_lora_rank %d.", d->path, (long long)r, d->max_rank);
     else if (d->rank && r != d->rank)
-        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has rank %d, adapter_config.json says r = %d", d->path, b->name.p, (int)r,
-                          d->rank);
+        L->r =
+            llm__error(LLM_ERR_FORMAT, "%s: tensor %s has rank %d, adapter_config.json says r = %d", d->path, b->name.p, (int)r, d->rank);
     for (int k = 0; k < 2; k++) {
         if (L->r || !llm__loader_type(L, pair[k]) || !llm__loader_fits(L, pair[k], k ? up : down, 3)) return 0;
         d->used[pair[k] - d->tensors.item] = 1;
@@ -66,7 +68,7 @@ static float llm__adapter_scale(const llm__adapter *d, const llm__tensor *b, int
 
 /* Where the factors of a matrix W (tall, wide) stand: element (i, j) of A (r, wide) at a_at + i a_row + j a_col, B (tall, r) alike. */
 typedef struct llm__factors {
-    const llm__tensor *a, *b;   /* NULL: there are none */
+    const llm__tensor *a, *b; /* NULL: there are none */
     int64_t r, a_at, a_row, a_col, b_at, b_row, b_col;
 } llm__factors;
 

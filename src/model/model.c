@@ -131,9 +131,7 @@ LLM_API llm_result llm_token_bytes(const llm_model *model, int32_t id, llm_text 
     return llm__tokenizer_piece(model->source.tokenizer, id, out);
 }
 
-LLM_API int llm_token_is_special(const llm_model *model, int32_t id) {
-    return llm__tokenizer_is_special(model->source.tokenizer, id);
-}
+LLM_API int llm_token_is_special(const llm_model *model, int32_t id) { return llm__tokenizer_is_special(model->source.tokenizer, id); }
 
 LLM_API llm_result llm_guard(const llm_model *model, const char *text, size_t len, llm_text *out) {
     llm__guard(model->source.tokenizer, llm__s(text, len), out);

@@ -26,8 +26,8 @@ static llm_result llm__net_share(const llm__arch *a, int rank, int n, llm__net_r
     const int32_t widths[3] = {a->ff, a->ff_expert, a->ff_shared};
     llm__slice *const cuts[3] = {&R->ff, &R->ff_expert, &R->ff_shared};
     if (a->n_heads % n)
-        return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).",
-                          a->n_heads, n); /* as vLLM says it */
+        return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).", a->n_heads,
+                          n); /* as vLLM says it */
     if (a->n_kv_heads % n && n % a->n_kv_heads)
         return llm__error(LLM_ERR_ARG, "%d key heads can be neither divided nor repeated evenly among %d ranks", a->n_kv_heads, n);
     if (a->ff < n || a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->ff_shared && a->ff_shared < n))
@@ -218,8 +218,8 @@ static void llm__load_model(llm__loader *L, llm__net_rank *R) {
     if (a->flags & LLM__ALIBI) llm__load_numbers(L, "ALiBi slopes", a->alibi + R->heads.first, R->heads.n, &R->alibi);
 }
 
-/* The same of an EAGLE head: fc, whole on every rank, its left half for the embedding and its right half for the hidden state. Embedding and
- * output layer are the model's own weights (NULL: only checking). */
+/* The same of an EAGLE head: fc, whole on every rank, its left half for the embedding and its right half for the hidden state. Embedding
+ * and output layer are the model's own weights (NULL: only checking). */
 static void llm__load_eagle(llm__loader *L, llm__net_rank *R, const struct llm__net *model_net) {
     int64_t D = L->a->hidden;
     for (int i = 0; i < 2; i++)
@@ -303,9 +303,18 @@ static llm_result llm__net_buffers(llm__net *net, int rank, int64_t wide) {
     int64_t att = R->heads.n * a->v_head_dim, is_mla = (a->flags & LLM__MLA) != 0, lora = net->cfg.n_loras > 0;
     int64_t wide_expert = LLM__MAX(2 * R->ff_expert.n, D);
     int64_t choices = LLM__MAX(a->n_used, LLM__MIN(rows * a->n_used, ((int64_t)64 << 20) / 4 / wide_expert));
-    const struct { int64_t rows, cols; llm_buffer **to; } plan[] = {
-        {rows, D, &R->token.x}, {rows, D, &R->token.h}, {rows, D, &R->token.y}, {rows, att, &R->token.att},
-        {out, D, &R->out.x}, {out, D, &R->out.h}, {out, D, &R->out.y}, {out, att, &R->out.att},
+    const struct {
+        int64_t rows, cols;
+        llm_buffer **to;
+    } plan[] = {
+        {rows, D, &R->token.x},
+        {rows, D, &R->token.h},
+        {rows, D, &R->token.y},
+        {rows, att, &R->token.att},
+        {out, D, &R->out.x},
+        {out, D, &R->out.h},
+        {out, D, &R->out.y},
+        {out, att, &R->out.att},
         {rows, a->n_rope > 0 ? a->rope_dim : 0, &R->rope[0]},
         {rows, a->n_rope > 1 ? a->rope_dim : 0, &R->rope[1]},
         {rows, is_mla ? 0 : R->q_width + R->k_width + R->kv_heads.n * a->v_head_dim, &R->qkv},

@@ -31,11 +31,11 @@ typedef struct llm__net_config {
     const llm_backend *backend;
     llm_backend_ctx *ctx;
     int n_ranks, max_rows, max_out;
-    int n_stages;            /* n_ranks counts the ranks of all */
-    int n_loras, max_lora_rank; /* slots for adapters; 0: none */
-    int first_layer;         /* of the KV cache: a draft model's layers follow the model's */
-    int rounded_kv;          /* elements of one byte and less */
-    int kept_layer;          /* of the KV cache, that takes hidden states for an EAGLE head; 0: none */
+    int n_stages;                     /* n_ranks counts the ranks of all */
+    int n_loras, max_lora_rank;       /* slots for adapters; 0: none */
+    int first_layer;                  /* of the KV cache: a draft model's layers follow the model's */
+    int rounded_kv;                   /* elements of one byte and less */
+    int kept_layer;                   /* of the KV cache, that takes hidden states for an EAGLE head; 0: none */
     const struct llm__net *model_net; /* whose embedding and output layer an EAGLE head uses */
     llm_progress_fn progress;
     void *progress_user;
@@ -43,13 +43,13 @@ typedef struct llm__net_config {
 
 /* One layer on one rank. What a family lacks is NULL. */
 typedef struct llm__net_layer {
-    llm__net_pair attn_norm, post_attn, ffn_norm, post_ffn;          /* (D) */
-    llm__net_pair qkv, o;                                            /* (q_width + k_width + v, D), (D, n_heads * v_head_dim) */
-    llm__net_pair q_norm, k_norm, sinks;                             /* sinks: (n_heads) */
-    llm__net_pair q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b;         /* latent attention; without q_a, q_b is the whole q */
-    llm__net_pair up, down;                                          /* (2 ff: gate rows, up rows; or ff, D), (D, ff) */
-    llm__net_pair router, correction, e_up, e_down;                  /* (E, D), (E), (E, 2 ff, D), (E, D, ff) */
-    llm__net_pair s_up, s_down, s_gate;                              /* the shared expert; s_gate: (1, D), Qwen2-MoE's */
+    llm__net_pair attn_norm, post_attn, ffn_norm, post_ffn;  /* (D) */
+    llm__net_pair qkv, o;                                    /* (q_width + k_width + v, D), (D, n_heads * v_head_dim) */
+    llm__net_pair q_norm, k_norm, sinks;                     /* sinks: (n_heads) */
+    llm__net_pair q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b; /* latent attention; without q_a, q_b is the whole q */
+    llm__net_pair up, down;                                  /* (2 ff: gate rows, up rows; or ff, D), (D, ff) */
+    llm__net_pair router, correction, e_up, e_down;          /* (E, D), (E), (E, 2 ff, D), (E, D, ff) */
+    llm__net_pair s_up, s_down, s_gate;                      /* the shared expert; s_gate: (1, D), Qwen2-MoE's */
 } llm__net_layer;
 
 /* Buffers that hold some rows of the residual stream: all tokens, or only those whose logits are wanted. */
@@ -60,13 +60,13 @@ typedef struct llm__net_lane {
 
 /* One rank: a device of its own, or on a CPU a part of the work. */
 typedef struct llm__net_rank {
-    int begin, end, first, last;                /* its layers; first, last: of the pipeline's stages */
+    int begin, end, first, last;                                 /* its layers; first, last: of the pipeline's stages */
     llm__slice heads, kv_heads, ff, ff_expert, ff_shared, vocab; /* this rank's shares */
-    int32_t q_width, k_width;                   /* columns of q and k in qkv; with norms over the whole width: of all ranks */
+    int32_t q_width, k_width; /* columns of q and k in qkv; with norms over the whole width: of all ranks */
     llm__net_pair embed, positions, embed_norm, out_norm, head;
-    llm__net_pair fc[2];                        /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
+    llm__net_pair fc[2]; /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
     llm_weight *alibi, *inv_freq[2];
-    llm__net_layer *layer;                      /* (n_layers), of which it has some */
+    llm__net_layer *layer; /* (n_layers), of which it has some */
     llm__net_lane token, out;
     llm_buffer *rope[2], *qkv, *ff_act, *q_a, *q, *kv_a, *router, *routes, *gate; /* see llm__net_buffers */
     llm_buffer *low, *plus, *head_plus, *e_low, *e_plus;                          /* of adapters */
@@ -76,10 +76,10 @@ typedef struct llm__net_rank {
 typedef struct llm__net {
     llm__net_config cfg;
     const llm__arch *a;
-    llm__net_rank *rank;     /* (n_ranks) */
-    llm__net_layer *layer;   /* (n_ranks, n_layers) */
-    int n_group, n_kv;       /* ranks of a stage; layers of the largest stage, which are what a rank's KV cache has */
-    llm_kv_layer kv;         /* the KV geometry of every layer on one rank */
+    llm__net_rank *rank;   /* (n_ranks) */
+    llm__net_layer *layer; /* (n_ranks, n_layers) */
+    int n_group, n_kv;     /* ranks of a stage; layers of the largest stage, which are what a rank's KV cache has */
+    llm_kv_layer kv;       /* the KV geometry of every layer on one rank */
 } llm__net;
 
 /* All weights of one rank. A net that is only checked has no layers to put them in. */

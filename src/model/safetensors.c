@@ -11,7 +11,9 @@
 #include "model/gguf.h"
 
 LLM__PRIVATE const char *llm__looks_like(const uint8_t *p, size_t n) {
-    static const struct { const char *start, *what; } known[] = {
+    static const struct {
+        const char *start, *what;
+    } known[] = {
         {"version https://git-lfs", " (a Git LFS pointer, not the file itself: git lfs pull fetches it)"},
         {"PK\x03\x04", " (a zip or PyTorch file; pickles are never read: convert it to safetensors)"},
         {"\x80\x02", " (a Python pickle, which is never read: convert it to safetensors)"},

@@ -50,7 +50,8 @@ LLM__PRIVATE llm_result llm__source_gguf(llm__source *s, const char *path, llm__
     if (count < 2) return LLM_OK;
     if (no) return llm__error(LLM_ERR_FORMAT, "%s: part %d of %d: open the first", path, no + 1, count);
     size_t len = strlen(path), n = (size_t)snprintf(ending, sizeof ending, "-00001-of-%05d.gguf", count);
-    if (!llm__ends_with(path, ending)) return llm__error(LLM_ERR_FORMAT, "%s: part 1 of %d: a name ending in %s expected", path, count, ending);
+    if (!llm__ends_with(path, ending))
+        return llm__error(LLM_ERR_FORMAT, "%s: part 1 of %d: a name ending in %s expected", path, count, ending);
     for (int i = 1; i < count && !r; i++) {
         LLM__SCOPED(llm__gguf_free) llm__gguf part = LLM__ZERO;
         char *name = llm__arena_str(&s->arena, llm__s(path, len));
@@ -77,7 +78,9 @@ LLM__PRIVATE llm_result llm__folder_json(llm__source *s, const char *folder, con
 }
 
 LLM__PRIVATE llm_result llm__folder_lacks(const char *folder, const char *lacks) {
-    static const struct { const char *ending, *advice; } kinds[] = {
+    static const struct {
+        const char *ending, *advice;
+    } kinds[] = {
         {".gguf", ": give the path of that file"},
         {".bin", ", a pickle, which is never read: convert the model to safetensors"},
         {".pth", ", a pickle, which is never read: convert the model to safetensors"},

@@ -28,18 +28,18 @@
 
 typedef struct llm__source {
     const char *path;
-    llm__gguf *gguf;                          /* keys of the (first) file; NULL: a folder */
+    llm__gguf *gguf;                                         /* keys of the (first) file; NULL: a folder */
     llm_json *config, *generation_config, *tokenizer_config; /* of a folder; NULL: absent. Roots are objects */
-    llm__tensors tensors;                     /* of all parts and shards; empty with vocab_only or dummy_weights */
-    llm__tokenizer *tokenizer;                /* without any token only with dummy_weights in a folder without tokenizer files */
-    llm_template *chat_template;              /* NULL: none, or chat_template_error says why not */
+    llm__tensors tensors;                                    /* of all parts and shards; empty with vocab_only or dummy_weights */
+    llm__tokenizer *tokenizer;   /* without any token only with dummy_weights in a folder without tokenizer files */
+    llm_template *chat_template; /* NULL: none, or chat_template_error says why not */
     char *chat_template_text, *chat_template_error;
-    const char *bos_token, *eos_token;        /* their texts, for templates; NULL: none */
-    int32_t bos_id, eos_id, pad_id, unk_id;   /* -1: none */
-    llm_tokens stop_ids;                      /* every id that ends an answer, eos_id first */
-    llm__file *files;                         /* stay open as long as the source */
+    const char *bos_token, *eos_token;      /* their texts, for templates; NULL: none */
+    int32_t bos_id, eos_id, pad_id, unk_id; /* -1: none */
+    llm_tokens stop_ids;                    /* every id that ends an answer, eos_id first */
+    llm__file *files;                       /* stay open as long as the source */
     size_t n_files, files_cap;
-    llm__gguf *vocab_gguf;                    /* the GGUF of the vocabulary: gguf, one of its own, or NULL */
+    llm__gguf *vocab_gguf; /* the GGUF of the vocabulary: gguf, one of its own, or NULL */
     llm__arena arena;
     llm__logger log;
     int no_mmap;

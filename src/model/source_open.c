@@ -145,8 +145,7 @@ static llm_result llm__template_file(llm__source *s, const char *path, int optio
  * without a slash, and no leading dot. */
 static llm_result llm__template_find(llm__source *s, const char *name) {
     char key[160];
-    int is_default = !strcmp(name, "default"),
-        plain = llm__plain_text(llm__lit(name), 64) && !strchr(name, '/') && name[0] != '.';
+    int is_default = !strcmp(name, "default"), plain = llm__plain_text(llm__lit(name), 64) && !strchr(name, '/') && name[0] != '.';
     if (!plain) return llm__error(LLM_ERR_ARG, "chat template name \"%.64s\": a plain name expected", name);
     if (s->gguf) {
         snprintf(key, sizeof key, "tokenizer.chat_template%s%.64s", is_default ? "" : ".", is_default ? "" : name);

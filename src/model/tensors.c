@@ -25,8 +25,7 @@ LLM__PRIVATE const llm__tensor *llm__tensors_find(const llm__tensors *t, const c
     return i < 0 ? NULL : &t->item[i];
 }
 
-LLM__PRIVATE LLM__PRINTF(4, 5) llm_result llm__bad(const char *path, const char *what, llm__str name, const char *format,
-                                                                 ...) {
+LLM__PRIVATE LLM__PRINTF(4, 5) llm_result llm__bad(const char *path, const char *what, llm__str name, const char *format, ...) {
     char text[600];
     va_list args;
     va_start(args, format);
@@ -35,7 +34,9 @@ LLM__PRIVATE LLM__PRINTF(4, 5) llm_result llm__bad(const char *path, const char 
     return llm__error(LLM_ERR_FORMAT, "%s: %s %.*s: %s", path, what, (int)LLM__MIN(name.n, (size_t)128), name.p, text);
 }
 
-LLM__PRIVATE int llm__ends_with(const char *s, const char *end) { return strlen(s) >= strlen(end) && !strcmp(s + strlen(s) - strlen(end), end); }
+LLM__PRIVATE int llm__ends_with(const char *s, const char *end) {
+    return strlen(s) >= strlen(end) && !strcmp(s + strlen(s) - strlen(end), end);
+}
 
 LLM__PRIVATE char *llm__arena_str(llm__arena *a, llm__str s) {
     char *p = (char *)llm__arena_get(a, s.n + 1);
@@ -84,8 +85,8 @@ static int llm__tensor_order(const void *a, const void *b) {
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-LLM__PRIVATE llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *path, const uint8_t *data, size_t data_at, size_t size,
-                                     int covering) {
+LLM__PRIVATE llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *path, const uint8_t *data, size_t data_at,
+                                           size_t size, int covering) {
     size_t n = t->n - first;
     uint64_t end = 0;
     LLM__SCOPED(llm__drop) const llm__tensor **at = LLM__NEW(const llm__tensor *, n);
@@ -99,7 +100,8 @@ LLM__PRIVATE llm_result llm__tensors_place(llm__tensors *t, size_t first, const 
         uint64_t next = llm__add(begin, (uint64_t)at[i]->bytes, &ok);
         llm__add(next, data_at, &ok);
         if (!ok) return llm__bad(path, "tensor", at[i]->name, "offset %zu is beyond any file", begin);
-        if (begin < end) return llm__bad(path, "tensor", at[i]->name, "byte %zu of the data: it overlaps tensor %s", begin, at[i - 1]->name.p);
+        if (begin < end)
+            return llm__bad(path, "tensor", at[i]->name, "byte %zu of the data: it overlaps tensor %s", begin, at[i - 1]->name.p);
         if (covering && begin > end) return llm__bad(path, "tensor", at[i]->name, "a hole before byte %zu of the data", begin);
         end = next;
     }

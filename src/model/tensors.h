@@ -30,7 +30,7 @@ typedef struct llm__tensor {
     int64_t shape[4];    /* row-major: outermost first; 1 beyond n_dims */
     const uint8_t *data; /* in the mapped file */
     int64_t bytes;
-    uint64_t offset;     /* of its file's data part */
+    uint64_t offset; /* of its file's data part */
 } llm__tensor;
 
 typedef struct llm__tensors {
@@ -47,8 +47,7 @@ LLM__PRIVATE void llm__tensors_free(llm__tensors *t);
 LLM__PRIVATE const llm__tensor *llm__tensors_find(const llm__tensors *t, const char *name);
 
 /* LLM_ERR_FORMAT with "path: what name: " before the sentence. */
-LLM__PRIVATE LLM__PRINTF(4, 5) llm_result llm__bad(const char *path, const char *what, llm__str name, const char *format,
-                                                                 ...);
+LLM__PRIVATE LLM__PRINTF(4, 5) llm_result llm__bad(const char *path, const char *what, llm__str name, const char *format, ...);
 
 /* 1 if a text ends so. */
 LLM__PRIVATE int llm__ends_with(const char *s, const char *end);
@@ -65,5 +64,5 @@ LLM__PRIVATE llm_result llm__tensors_add(llm__tensors *t, const char *path, llm_
 
 /* Gives the tensors from `first` on their data: `size` bytes at data, which is at byte data_at of the file. Checks all of them first: no
  * overlap, nothing behind the end; `covering`: no hole between them and nothing after them either. */
-LLM__PRIVATE llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *path, const uint8_t *data, size_t data_at, size_t size,
-                                     int covering);
+LLM__PRIVATE llm_result llm__tensors_place(llm__tensors *t, size_t first, const char *path, const uint8_t *data, size_t data_at,
+                                           size_t size, int covering);

@@ -61,8 +61,8 @@ LLM_API llm *llm_open(const char *model, const char *config) {
 /* A batch on its way. Everything is in the caller's thread; only the engine may have threads of its own. */
 typedef struct llm__batch {
     llm_openai_service service;
-    llm_text params;          /* members of every body, with a comma before each */
-    llm_openai_call **call;   /* (n_prompts): those in flight */
+    llm_text params;        /* members of every body, with a comma before each */
+    llm_openai_call **call; /* (n_prompts): those in flight */
     llm_outputs *out;
     int32_t n_prompts, width; /* width: answers to each */
     int chat;
@@ -72,8 +72,9 @@ typedef struct llm__batch {
 LLM_API void llm_outputs_free(llm_outputs *o) {
     for (int32_t i = 0; o && i < o->n; i++) {
         const llm_request_output *x = &o->items[i];
-        const void *const owned[] = {x->request_id, x->prompt, x->prompt_token_ids, x->outputs.token_ids, x->outputs.text,
-                                     x->outputs.reasoning_content, x->error_msg};
+        const void *const owned[] = {x->request_id,        x->prompt,       x->prompt_token_ids,
+                                     x->outputs.token_ids, x->outputs.text, x->outputs.reasoning_content,
+                                     x->error_msg};
         for (int k = 0; k < LLM__COUNT(owned); k++) LLM_FREE((void *)(uintptr_t)owned[k]);
     }
     if (o) LLM_FREE(o->items);

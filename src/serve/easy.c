@@ -120,8 +120,8 @@ LLM_API void llm_chat_free(llm_chat *c) {
     LLM_FREE(c);
 }
 
-/* Renders the whole conversation by the model's own template and submits it. Guarded: a user who types a control token gets its letters, not
- * the token. On error, as that of a model without a template, the message is taken back, so that the caller may try another. */
+/* Renders the whole conversation by the model's own template and submits it. Guarded: a user who types a control token gets its letters,
+ * not the token. On error, as that of a model without a template, the message is taken back, so that the caller may try another. */
 LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message) {
     llm_render_options how = LLM__ZERO;
     llm_request_config cfg = LLM__ZERO;

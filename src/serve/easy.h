@@ -39,9 +39,9 @@ LLM__PRIVATE llm *llm__easy_open(const char *path, llm_model_config *m, llm_engi
 struct llm_chat {
     llm *l;
     llm_sampling sampling;
-    llm_text messages;    /* the array's elements: {"role":...},{...} */
-    size_t first;         /* length of the system message */
-    llm_text answer;      /* so far, while request is there */
+    llm_text messages; /* the array's elements: {"role":...},{...} */
+    size_t first;      /* length of the system message */
+    llm_text answer;   /* so far, while request is there */
     llm_text piece;
     llm_request *request;
 };

@@ -72,7 +72,11 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
     static const struct {
         int status;
         const char *type;
-    } types[] = {{401, "authentication_error"}, {403, "permission_error"}, {404, "not_found_error"}, {429, "rate_limit_error"}, {503, "overloaded_error"}};
+    } types[] = {{401, "authentication_error"},
+                 {403, "permission_error"},
+                 {404, "not_found_error"},
+                 {429, "rate_limit_error"},
+                 {503, "overloaded_error"}};
     const char *type = status >= 500 ? "server_error" : "invalid_request_error";
     for (int i = 0; i < LLM__COUNT(types); i++)
         if (types[i].status == status) type = types[i].type;
@@ -90,8 +94,8 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
  * A name that is in no row goes to the list of what was ignored; the server tells it in the header x-llm-ignored. Of
  * {"top_k": 40, "stop": "END", "seed": null} the reader copies 40 to asked.top_k, makes stop a list of one, and takes seed, which is null,
  * for not there. Fields that are objects, or depend on others, have a function each, called one after the other when the plain ones are
- * read (llm__oai_read): stream_options asks for `stream`, tool_choice for `tools`. Ranges of numbers are checked here with the name that the
- * client used; what is left to check of the sampling parameters llm_sampling_check does, as for everyone. */
+ * read (llm__oai_read): stream_options asks for `stream`, tool_choice for `tools`. Ranges of numbers are checked here with the name that
+ * the client used; what is left to check of the sampling parameters llm_sampling_check does, as for everyone. */
 
 typedef char llm__oai_has_room[LLM__COUNT(llm__oai_fields) <= LLM__OAI_FIELDS ? 1 : -1]; /* for llm_openai_call.given */
 
@@ -102,7 +106,9 @@ LLM__PRIVATE int llm__oai_get(const llm_json *d, int object, const char *name) {
 
 LLM__PRIVATE int llm__oai_has(const llm_openai_call *k, const char *name) { return llm__oai_get(k->body, 0, name) >= 0; }
 
-LLM__PRIVATE const char *llm__oai_word(const llm_json *d, int object, const char *name) { return llm_json_str(d, llm_json_find(d, object, name), NULL); }
+LLM__PRIVATE const char *llm__oai_word(const llm_json *d, int object, const char *name) {
+    return llm_json_str(d, llm_json_find(d, object, name), NULL);
+}
 
 LLM__PRIVATE int llm__oai_ids(llm_openai_call *k, int list, llm_tokens *ids) {
     const llm_openai_service *s = k->service;
@@ -111,8 +117,9 @@ LLM__PRIVATE int llm__oai_ids(llm_openai_call *k, int list, llm_tokens *ids) {
         int64_t id;
         if (!llm_json_int(k->body, e, &id)) return llm__oai_bad(k, NULL, "must hold whole numbers, the ids of tokens");
         if (id < 0 || id >= vocab)
-            return llm__oai_bad(k, NULL, ": token id %lld is out of vocabulary (0 to %d); a client that tokenizes itself must use this model's tokenizer",
-                                (long long)id, vocab - 1);
+            return llm__oai_bad(
+                k, NULL, ": token id %lld is out of vocabulary (0 to %d); a client that tokenizes itself must use this model's tokenizer",
+                (long long)id, vocab - 1);
         llm_tokens_add(ids, (int32_t)id);
     }
     return ids->failed ? llm__oai_failed(k, llm__nomem(), NULL) : 1;
@@ -143,14 +150,16 @@ LLM__PRIVATE int llm__oai_bias(llm_openai_call *k) {
     int32_t n = 0, vocab = k->service->engine ? llm_logits_size(k->service->engine) : llm_vocab_size(k->service->model);
     llm__oai_at(k, "logit_bias");
     if (v >= 0 && llm_json_type_of(d, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be an object of token ids and numbers");
-    if (llm_json_size(d, v) > LLM__OAI_BIASES) return llm__oai_bad(k, NULL, ": at most %d entries, got %d", LLM__OAI_BIASES, llm_json_size(d, v));
+    if (llm_json_size(d, v) > LLM__OAI_BIASES)
+        return llm__oai_bad(k, NULL, ": at most %d entries, got %d", LLM__OAI_BIASES, llm_json_size(d, v));
     for (int e = llm_json_first(d, v); e >= 0; e = llm_json_next(d, e)) {
         llm__str key = llm__json_key(d, e);
         int64_t id;
         double x;
         if (!llm__parse_int(key.p, key.n, &id) || id < 0) return llm__oai_bad(k, NULL, ": the key %.32s is no token id", key.p);
         if (id >= vocab) return llm__oai_bad(k, NULL, ": token id %lld is out of vocabulary (0 to %d)", (long long)id, vocab - 1);
-        if (!llm_json_num(d, e, &x) || x < -100 || x > 100) return llm__oai_bad(k, NULL, "of token %lld must be a number from -100 to 100", (long long)id);
+        if (!llm_json_num(d, e, &x) || x < -100 || x > 100)
+            return llm__oai_bad(k, NULL, "of token %lld must be a number from -100 to 100", (long long)id);
         k->bias[n].id = (int32_t)id;
         k->bias[n++].bias = (float)x;
     }
@@ -176,7 +185,8 @@ LLM__PRIVATE int llm__oai_stream_options(llm_openai_call *k) {
  * answer is held to one grammar. The text is only kept here: it is compiled in submit (llm__oai_compile), since that may take a while. */
 static int llm__oai_form(llm_openai_call *k, const char *name, llm_grammar_kind kind, int v) {
     const llm__str s = llm__json_text(k->body, v);
-    if (k->form.kind) return llm__oai_bad(k, name, "You can only use one kind of guided decoding: %s is given beside %s", name, k->form_name);
+    if (k->form.kind)
+        return llm__oai_bad(k, name, "You can only use one kind of guided decoding: %s is given beside %s", name, k->form_name);
     if (!s.p && (kind == LLM_GRAMMAR_REGEX || kind == LLM_GRAMMAR_GBNF)) return llm__oai_bad(k, name, "must be a text");
     k->form.kind = kind;
     k->form_name = name;
@@ -189,10 +199,15 @@ LLM__PRIVATE int llm__oai_forms(llm_openai_call *k, int object) {
     static const struct {
         const char *name, *inner; /* NULL: it does not exist there */
         llm_grammar_kind kind;
-    } forms[] = {{"guided_json", "json", LLM_GRAMMAR_JSON_SCHEMA}, {"guided_regex", "regex", LLM_GRAMMAR_REGEX},
-                 {"guided_choice", "choice", LLM_GRAMMAR_CHOICE}, {"guided_grammar", "grammar", LLM_GRAMMAR_GBNF},
-                 {"guided_json_object", "json_object", LLM_GRAMMAR_JSON_OBJECT}, {"structural_tag", "structural_tag", LLM_GRAMMAR_STRUCTURAL_TAG},
-                 {"json_schema", "json_schema", LLM_GRAMMAR_JSON_SCHEMA}, {"grammar", NULL, LLM_GRAMMAR_GBNF}, {"regex", NULL, LLM_GRAMMAR_REGEX}};
+    } forms[] = {{"guided_json", "json", LLM_GRAMMAR_JSON_SCHEMA},
+                 {"guided_regex", "regex", LLM_GRAMMAR_REGEX},
+                 {"guided_choice", "choice", LLM_GRAMMAR_CHOICE},
+                 {"guided_grammar", "grammar", LLM_GRAMMAR_GBNF},
+                 {"guided_json_object", "json_object", LLM_GRAMMAR_JSON_OBJECT},
+                 {"structural_tag", "structural_tag", LLM_GRAMMAR_STRUCTURAL_TAG},
+                 {"json_schema", "json_schema", LLM_GRAMMAR_JSON_SCHEMA},
+                 {"grammar", NULL, LLM_GRAMMAR_GBNF},
+                 {"regex", NULL, LLM_GRAMMAR_REGEX}};
     for (int i = 0; i < LLM__COUNT(forms); i++) {
         const char *key = object ? forms[i].inner : forms[i].name, *name = object ? "structured_outputs" : key;
         int v = key ? llm__oai_get(k->body, object, key) : -1, on = 1;
@@ -204,8 +219,9 @@ LLM__PRIVATE int llm__oai_forms(llm_openai_call *k, int object) {
 }
 
 LLM__PRIVATE int llm__oai_structured(llm_openai_call *k) {
-    static const char known[] = "json|regex|choice|grammar|json_object|structural_tag|json_schema|whitespace_pattern|disable_any_whitespace|"
-                                "disable_fallback|disable_additional_properties";
+    static const char known[] =
+        "json|regex|choice|grammar|json_object|structural_tag|json_schema|whitespace_pattern|disable_any_whitespace|"
+        "disable_fallback|disable_additional_properties";
     int v = llm__oai_get(k->body, 0, "structured_outputs"), no_space = 0;
     if (v < 0) return 1;
     if (llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, "structured_outputs", "must be an object");
@@ -216,7 +232,8 @@ LLM__PRIVATE int llm__oai_structured(llm_openai_call *k) {
     if (llm__oai_word(k->body, v, "whitespace_pattern")) k->form.space = llm__oai_word(k->body, v, "whitespace_pattern");
     if (llm_json_bool(k->body, llm_json_find(k->body, v, "disable_any_whitespace"), &no_space) && no_space) k->form.space = "";
     if (!llm__oai_forms(k, v)) return 0;
-    return k->form.kind || llm__oai_bad(k, "structured_outputs", ": one of json, regex, choice, grammar, json_object or structural_tag expected");
+    return k->form.kind ||
+           llm__oai_bad(k, "structured_outputs", ": one of json, regex, choice, grammar, json_object or structural_tag expected");
 }
 
 LLM__PRIVATE int llm__oai_format(llm_openai_call *k) {
@@ -234,5 +251,6 @@ LLM__PRIVATE int llm__oai_format(llm_openai_call *k) {
     if (type && !strcmp(type, "regex_schema") && regex >= 0) return llm__oai_form(k, name, LLM_GRAMMAR_REGEX, regex);
     if (!type || strcmp(type, "json_schema"))
         return llm__oai_bad(k, name, ": the type must be text, json_object, json_schema, structural_tag or regex_schema");
-    return schema >= 0 ? llm__oai_form(k, name, LLM_GRAMMAR_JSON_SCHEMA, schema) : llm__oai_bad(k, name, ": %sschema is missing", response ? "" : "json_schema.");
+    return schema >= 0 ? llm__oai_form(k, name, LLM_GRAMMAR_JSON_SCHEMA, schema)
+                       : llm__oai_bad(k, name, ": %sschema is missing", response ? "" : "json_schema.");
 }

@@ -21,8 +21,8 @@
  *
  * An event is one token and the text that may be shown since the event before, which is often less or more than the token's own: three
  * layers hold text back, each as little as it can, and each lets go at the end. The detokenizer waits for whole code points; the scheduler
- * for what may become a stop string; those of >>reasoning and >>tools for what may become a tag or a call. With `stop`: ["\n\n"], an answer of the
- * tokens "4", "\n", "2" and "\n\n" is streamed so:
+ * for what may become a stop string; those of >>reasoning and >>tools for what may become a tag or a call. With `stop`: ["\n\n"], an answer
+ * of the tokens "4", "\n", "2" and "\n\n" is streamed so:
  *
  *   token     event's text    delta
  *   "4"       "4"             {"content": "4"}
@@ -50,13 +50,16 @@
 #include "grammar/machine.h"
 #include "engine/scheduler.h"
 
+/* clang-format off */
 enum {
     LLM__OAI_STOPS = 16, LLM__OAI_STOP_LEN = 1024, LLM__OAI_WORDS = 256, LLM__OAI_BIASES = 1024, /* entries and bytes a list may have */
     LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64, LLM__OAI_TOOLS = 128,
     LLM__OAI_TOOL_NAME = 64, LLM__OAI_FIELDS = 64
 };
+/* clang-format on */
 
 /* What differs between the kinds of calls, in the order of llm_openai_kind. */
+/* clang-format off */
 static const struct {
     const char *prefix;         /* of ids */
     const char *object, *chunk; /* what an answer and an event of its stream call themselves; NULL: nothing */
@@ -65,6 +68,7 @@ static const struct {
                       {"gen-", NULL, NULL, "prompt"}, {"embd-", "list", NULL, "input"}, {"resp_", "response", NULL, "input"},
                       {"tok-", NULL, NULL, "prompt"}, {"detok-", NULL, NULL, "tokens"}, {"tmpl-", NULL, NULL, "messages"},
                       {"lora-", NULL, NULL, NULL}, {"lora-", NULL, NULL, NULL}, {"kept-", NULL, NULL, "prompt"}, {"kept-", NULL, NULL, "prompt"}};
+/* clang-format on */
 
 /* One answer of one prompt, as far as it has been polled. */
 typedef struct llm__oai_choice {
@@ -86,13 +90,13 @@ struct llm_openai_call {
     const llm_openai_service *service;
     void *user;
     llm_json *body;
-    llm_json *items_said;       /* the messages that a response's items stand for */
-    const llm_json *chat;       /* where the messages are: body, or items_said */
-    int messages;               /* and at which node; -1: none */
-    llm_options fields;         /* reads the plain fields of the body and owns their texts */
+    llm_json *items_said; /* the messages that a response's items stand for */
+    const llm_json *chat; /* where the messages are: body, or items_said */
+    int messages;         /* and at which node; -1: none */
+    llm_options fields;   /* reads the plain fields of the body and owns their texts */
     unsigned char given[LLM__OAI_FIELDS];
-    llm_sampling asked;         /* what the body says; */
-    llm_sampling s;             /* it over the defaults, and what follows from lists: */
+    llm_sampling asked; /* what the body says; */
+    llm_sampling s;     /* it over the defaults, and what follows from lists: */
     llm_option_list stop, bad_words;
     llm_tokens stop_ids;
     llm_logit_bias bias[LLM__OAI_BIASES];
@@ -100,35 +104,35 @@ struct llm_openai_call {
     int32_t include_usage, continuous_usage, echo, skip_special, generation_prompt, continue_final, priority;
     int32_t add_special, parse_special, pieces; /* add_special -1: not said */
     int32_t token_ids, metrics, want_logprobs, early_stop, background;
-    int32_t shown, as_ids;      /* of log-probabilities: alternatives to a token at most; names as "token_id:N" */
-    int32_t prompt_logprobs;    /* -1: not wanted */
+    int32_t shown, as_ids;   /* of log-probabilities: alternatives to a token at most; names as "token_id:N" */
+    int32_t prompt_logprobs; /* -1: not wanted */
     int64_t max_tokens, max_completion_tokens, truncate_prompt;
-    int64_t dimensions;         /* of an embedding; 0: all */
+    int64_t dimensions; /* of an embedding; 0: all */
     int32_t normalize, base64;
     const char *cache_salt, *user_name;
-    llm_grammar_config form;    /* that the answer must have: kind 0: none; text in form_text */
-    const char *form_name;      /* the field that asked for it */
+    llm_grammar_config form; /* that the answer must have: kind 0: none; text in form_text */
+    const char *form_name;   /* the field that asked for it */
     llm_text form_text;
     llm_grammar *grammar;
-    int32_t tools, tool_only;   /* the list of tools in body, -1: none, or none to be called; the one that must be called, -1: any */
+    int32_t tools, tool_only; /* the list of tools in body, -1: none, or none to be called; the one that must be called, -1: any */
     int32_t tool_must, tool_many, tool_format, tool_exact; /* see llm_tools_grammar, llm_tool_parser_create */
     char id[48];
-    const char *model;          /* the name that answers carry */
-    const char *lora;           /* the adapter that `model` names; NULL: the base model */
+    const char *model; /* the name that answers carry */
+    const char *lora;  /* the adapter that `model` names; NULL: the base model */
     int64_t created;
     llm_text ignored;
-    llm_text text;              /* the rendered chat; or the answer of a kind that needs no engine */
-    llm_request **request;      /* (info.n_requests) */
-    llm__oai_choice *choice;    /* (info.n_requests, info.n_choices) */
-    int32_t n_room;             /* requests there is room for */
+    llm_text text;                /* the rendered chat; or the answer of a kind that needs no engine */
+    llm_request **request;        /* (info.n_requests) */
+    llm__oai_choice *choice;      /* (info.n_requests, info.n_choices) */
+    int32_t n_room;               /* requests there is room for */
     char param[64], message[600]; /* of the error, with info.status; before one: the field that is being read */
     const char *code;
-    int32_t failed;             /* by llm_openai_fail */
+    int32_t failed; /* by llm_openai_fail */
     /* Of a response: the output items that are whole, and the text of the one that is not */
     llm_text items, item;
     int32_t n_items, item_kind, n_events; /* item_kind: llm__oai_item */
-    llm_text logs;              /* entries of the open message's logprobs; */
-    size_t logs_sure, logs_told; /* bytes of those whose text has come, and of those that were written */
+    llm_text logs;                        /* entries of the open message's logprobs; */
+    size_t logs_sure, logs_told;          /* bytes of those whose text has come, and of those that were written */
 };
 
 /* A chat, whichever way it was asked for. */
@@ -149,6 +153,7 @@ LLM__PRIVATE int llm__oai_refused(llm_openai_call *k, llm_result r, const char *
 
 #define LLM__OAI_BOOL(member, names) LLM_OPT_BOOL(llm_openai_call, member, 0, names, NULL)
 
+/* clang-format off */
 static const llm_option llm__oai_fields[] = {
     {"max_tokens|max_new_tokens|request_output_len|n_predict", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, max_tokens), 0, 9e18, NULL, NULL},
     {"max_completion_tokens|max_output_tokens", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, max_completion_tokens), 0, 9e18, NULL, NULL},
@@ -178,6 +183,7 @@ static const llm_option llm__oai_fields[] = {
                  "guided_json_object|structural_tag|json_schema|grammar|regex|structured_outputs|guided_decoding_backend", NULL),
     LLM_OPT_NONE(IGNORED, "metadata|store|spaces_between_special_tokens|request_id|lora_name|lora_path|lora_int_id|name|include|truncation|"
                  "service_tier|prompt_cache_key|safety_identifier|max_tool_calls|previous_response_id|conversation", NULL)};
+/* clang-format on */
 
 /* A member that is there and not null; else -1. */
 LLM__PRIVATE int llm__oai_get(const llm_json *d, int object, const char *name);

@@ -45,7 +45,8 @@ static int llm__oai_tokenize(llm_openai_call *k) {
     if (llm_json_type_of(k->body, llm__oai_get(k->body, 0, k->param)) == LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a text");
     if (!llm__oai_body_ids(k, &ids)) return 0;
     k->text.len = 0;
-    llm_text_format(&k->text, "{'count':%l,'max_model_len':%d,'tokens':", (int64_t)ids.len, k->service->engine ? k->service->engine->p.max_len : 0);
+    llm_text_format(&k->text, "{'count':%l,'max_model_len':%d,'tokens':", (int64_t)ids.len,
+                    k->service->engine ? k->service->engine->p.max_len : 0);
     if (!theirs || !k->pieces) llm_text_format(&k->text, "%i", ids.data, ids.len);
     if (k->pieces) llm_text_str(&k->text, theirs ? "[" : ",\"token_strs\":[");
     for (size_t i = 0; i < ids.len && k->pieces; i++) {
@@ -145,8 +146,10 @@ LLM_API int llm_openai_submit(llm_openai_call *k) {
     case LLM_OPENAI_TOKENIZE: return llm__oai_tokenize(k);
     case LLM_OPENAI_DETOKENIZE: return llm__oai_detokenize(k);
     case LLM_OPENAI_TEMPLATE: return llm__oai_template(k);
-    case LLM_OPENAI_LORA_LOAD: case LLM_OPENAI_LORA_UNLOAD: return llm__oai_adapters(k);
-    case LLM_OPENAI_CONTEXT_SAVE: case LLM_OPENAI_CONTEXT_LOAD: return llm__oai_contexts(k);
+    case LLM_OPENAI_LORA_LOAD:
+    case LLM_OPENAI_LORA_UNLOAD: return llm__oai_adapters(k);
+    case LLM_OPENAI_CONTEXT_SAVE:
+    case LLM_OPENAI_CONTEXT_LOAD: return llm__oai_contexts(k);
     default: return llm__oai_submit_all(k);
     }
 }

@@ -129,7 +129,8 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     uint64_t bits[2] = {0, 0};
     if (!k) return llm__nomem(), (llm_openai_call *)NULL;
     llm__random_bytes(bits, sizeof bits);
-    snprintf(k->id, sizeof k->id, "%s%016llx%08llx", llm__oai_kinds[kind].prefix, (unsigned long long)bits[0], (unsigned long long)bits[1] & 0xFFFFFFFF);
+    snprintf(k->id, sizeof k->id, "%s%016llx%08llx", llm__oai_kinds[kind].prefix, (unsigned long long)bits[0],
+             (unsigned long long)bits[1] & 0xFFFFFFFF);
     k->service = s;
     k->user = user;
     k->s = s->defaults;

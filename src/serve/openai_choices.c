@@ -14,7 +14,7 @@ LLM__PRIVATE void llm__oai_call_id(const llm__oai_choice *c, int32_t i, char id[
 }
 
 LLM__PRIVATE void llm__oai_write_call(const llm__oai_choice *c, int32_t i, const llm_tool_call *call, int stream, int announce, size_t from,
-                                size_t to, llm_text *out) {
+                                      size_t to, llm_text *out) {
     char id[32];
     llm__oai_call_id(c, i, id);
     llm_text_format(out, stream ? "%,{'index':%d," : "%,{", i);
@@ -60,7 +60,10 @@ LLM__PRIVATE void llm__oai_write_choice(const llm_openai_call *k, const llm__oai
         llm_text_str(out, "],\"refusal\":null}");
     }
     if (rows && !chat) llm__oai_lists(k, p->echo, p->rows, c->chars - llm_text_chars(c->content.data, c->content.len), out);
-    llm_text_format(out, ",'finish_reason':%q", !end ? NULL : p->called && end->finish == LLM_FINISH_STOP ? "tool_calls" : llm_finish_str(end->finish));
+    llm_text_format(out, ",'finish_reason':%q",
+                    !end                                          ? NULL
+                    : p->called && end->finish == LLM_FINISH_STOP ? "tool_calls"
+                                                                  : llm_finish_str(end->finish));
     if (end && (end->stop_reason || end->stop_id < 0)) llm_text_format(out, ",'stop_reason':%q", end->stop_reason);
     else if (end) llm_text_format(out, ",'stop_reason':%d", end->stop_id);
     if (end) llm_text_format(out, ",'sentence_length':%l,'cum_log_probs':%f", c->chars, end->cum_logprob);
@@ -122,7 +125,8 @@ static void llm__oai_write_embedding(const llm_openai_call *k, int32_t r, llm_te
     if (k->dimensions) n = (int32_t)LLM__MIN(k->dimensions, n);
     for (int32_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
     double scale = k->normalize && sum > 0 ? 1 / sqrt(sum) : 1;
-    llm_text_format(out, k->base64 ? "%,{'object':'embedding','index':%d,'embedding':'" : "%,{'object':'embedding','index':%d,'embedding':[", r);
+    llm_text_format(out,
+                    k->base64 ? "%,{'object':'embedding','index':%d,'embedding':'" : "%,{'object':'embedding','index':%d,'embedding':[", r);
     for (int32_t i = 0; i < n; i += 48) { /* a multiple of three bytes at a time, so that base64 needs no padding in between */
         float piece[48];
         int32_t many = LLM__MIN(48, n - i);

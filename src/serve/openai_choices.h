@@ -35,7 +35,7 @@ LLM__PRIVATE void llm__oai_call_id(const llm__oai_choice *c, int32_t i, char id[
  *
  * Ids are random, and those of one choice count on. */
 LLM__PRIVATE void llm__oai_write_call(const llm__oai_choice *c, int32_t i, const llm_tool_call *call, int stream, int announce, size_t from,
-                                size_t to, llm_text *out);
+                                      size_t to, llm_text *out);
 
 /* A choice object: index, text, log-probabilities, end; beside them what was asked for. A stop string is told as text, a stop id as number,
  * an end by EOS as null. An answer that called something and ended by itself has "finish_reason": "tool_calls"; one that was cut while it

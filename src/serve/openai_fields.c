@@ -12,16 +12,19 @@
 
 LLM__PRIVATE int llm__oai_logprobs(llm_openai_call *k) {
     const llm_json *d = k->body;
-    int v = llm__oai_get(d, 0, "logprobs"), top = llm__oai_chats(k) ? llm__oai_get(d, 0, "top_logprobs") : v, most = k->service->max_logprobs;
+    int v = llm__oai_get(d, 0, "logprobs"), top = llm__oai_chats(k) ? llm__oai_get(d, 0, "top_logprobs") : v,
+        most = k->service->max_logprobs;
     int response = k->info.kind == LLM_OPENAI_RESPONSE;
     int64_t n = 0;
     if (!llm__oai_chats(k)) k->want_logprobs = v >= 0;
-    else if (response && v >= 0) return llm__oai_bad(k, "logprobs", ": a response has them where `include` holds \"message.output_text.logprobs\"");
+    else if (response && v >= 0)
+        return llm__oai_bad(k, "logprobs", ": a response has them where `include` holds \"message.output_text.logprobs\"");
     else if (v >= 0 && !llm_json_bool(d, v, &k->want_logprobs)) return llm__oai_bad(k, "logprobs", "must be true or false");
     llm__oai_at(k, llm__oai_chats(k) ? "top_logprobs" : "logprobs");
     if (top >= 0 && !llm_json_int(d, top, &n)) return llm__oai_bad(k, NULL, "must be a whole number");
     if (response && n && !k->want_logprobs) return llm__oai_bad(k, NULL, ": `include` must hold \"message.output_text.logprobs\" too");
-    if (!response && top >= 0 && !k->want_logprobs) return llm__oai_bad(k, NULL, "When using `top_logprobs`, `logprobs` must be set to true.");
+    if (!response && top >= 0 && !k->want_logprobs)
+        return llm__oai_bad(k, NULL, "When using `top_logprobs`, `logprobs` must be set to true.");
     if (n < 0 || n > most) return llm__oai_bad(k, NULL, ": %lld, a whole number from 0 to %d was expected", (long long)n, most);
     if (k->prompt_logprobs >= 0 && k->info.stream)
         return llm__oai_bad(k, "prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.");
@@ -63,7 +66,8 @@ LLM__PRIVATE int llm__oai_length(llm_openai_call *k) {
     int64_t n = k->max_completion_tokens, wide = k->service->max_tokens ? k->service->max_tokens : llm__oai_chats(k) ? -1 : 16;
     if (n >= 0 && k->max_tokens >= 0 && n != k->max_tokens) return llm__oai_bad(k, "max_tokens", "and max_completion_tokens differ");
     k->max_tokens = n = n >= 0 ? n : k->max_tokens >= 0 ? k->max_tokens : wide;
-    if (n == 0 && !k->echo) return llm__oai_bad(k, k->info.kind == LLM_OPENAI_RESPONSE ? "max_output_tokens" : "max_tokens", "must be at least 1, got 0.");
+    if (n == 0 && !k->echo)
+        return llm__oai_bad(k, k->info.kind == LLM_OPENAI_RESPONSE ? "max_output_tokens" : "max_tokens", "must be at least 1, got 0.");
     k->s.max_tokens = n > INT32_MAX ? -1 : n == 0 ? 1 : (int32_t)n; /* 0: score_only, see llm__oai_submit_ids */
     return 1;
 }

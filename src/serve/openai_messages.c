@@ -46,7 +46,8 @@ static int llm__oai_message(llm_openai_call *k, int i, int m) {
     if (calls >= 0 && !llm__oai_message_calls(k, calls)) return 0;
     llm__oai_at_message(k, i, ".content");
     if (content < 0 && calls < 0 && !llm__alias_among("assistant|tool", role, NULL)) return llm__oai_bad(k, NULL, "is missing");
-    if (content >= 0 && type != LLM_JSON_STRING && type != LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a text or a list of parts");
+    if (content >= 0 && type != LLM_JSON_STRING && type != LLM_JSON_ARRAY)
+        return llm__oai_bad(k, NULL, "must be a text or a list of parts");
     for (int part = type == LLM_JSON_ARRAY ? llm_json_first(d, content) : -1; part >= 0; part = llm_json_next(d, part)) {
         const char *kind = llm__oai_word(d, part, "type"); /* a text, or what an assistant refused */
         if (!kind || (strcmp(kind, "text") && strcmp(kind, "refusal")))
@@ -58,8 +59,9 @@ static int llm__oai_message(llm_openai_call *k, int i, int m) {
 
 /* Template arguments must not replace what the server itself hands to the template, or the template. */
 static int llm__oai_template_fields(llm_openai_call *k) {
-    static const char reserved[] = "messages|tools|documents|add_generation_prompt|continue_final_message|tokenize|chat_template|conversation|"
-                                   "return_dict|return_tensors";
+    static const char reserved[] =
+        "messages|tools|documents|add_generation_prompt|continue_final_message|tokenize|chat_template|conversation|"
+        "return_dict|return_tensors";
     int v = llm__oai_get(k->body, 0, "chat_template_kwargs");
     llm__oai_at(k, "chat_template_kwargs");
     if (v >= 0 && llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be an object");
@@ -125,8 +127,9 @@ static int llm__oai_item_message(llm_openai_call *k, int i, int v, int *calling,
     if (message) llm_text_format(out, "%,{'role':%j,'content':", d, llm_json_find(d, v, "role"));
     if (result) llm_text_format(out, "%,{'role':'tool','tool_call_id':%j,'content':", d, id);
     if (call && !*calling) llm_text_format(out, "%,{'role':'assistant','content':null,'tool_calls':[");
-    if (call) llm_text_format(out, "%,{'type':'function','id':%j,'function':{'name':%j,'arguments':%j}", d, id, d, llm__oai_get(d, v, "name"), d,
-                              llm__oai_get(d, v, "arguments"));
+    if (call)
+        llm_text_format(out, "%,{'type':'function','id':%j,'function':{'name':%j,'arguments':%j}", d, id, d, llm__oai_get(d, v, "name"), d,
+                        llm__oai_get(d, v, "arguments"));
     else llm__oai_item_content(d, llm_json_find(d, v, message ? "content" : "output"), out);
     llm_text_str(out, "}");
     *calling = call;
@@ -158,8 +161,12 @@ LLM__PRIVATE int llm__oai_response_fields(llm_openai_call *k) {
     static const char *const no_memory[] = {"previous_response_id", "conversation", "prompt"};
     const llm_json *d = k->body;
     int reasoning = llm__oai_get(d, 0, "reasoning"), include = llm__oai_get(d, 0, "include");
-    const char *no_place = k->asked.n > 1 ? "n" : k->echo ? "echo" : k->prompt_logprobs >= 0 ? "prompt_logprobs" : k->token_ids ? "return_token_ids" :
-                           k->metrics ? "return_metrics" : NULL;
+    const char *no_place = k->asked.n > 1            ? "n"
+                           : k->echo                 ? "echo"
+                           : k->prompt_logprobs >= 0 ? "prompt_logprobs"
+                           : k->token_ids            ? "return_token_ids"
+                           : k->metrics              ? "return_metrics"
+                                                     : NULL;
     for (int i = 0; i < LLM__COUNT(no_memory); i++)
         if (llm__oai_has(k, no_memory[i]))
             return llm__oai_bad(k, no_memory[i], "is not currently supported: nothing is kept between two requests");

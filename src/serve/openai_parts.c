@@ -28,8 +28,8 @@ LLM__PRIVATE llm_output llm__oai_event_rows(const llm_event *e) {
     return o;
 }
 
-/* Alternative j to the token at place i, of `shown`: the likeliest first, and with `own` the token itself behind them if it is not among them,
- * so up to N + 1. 0: there are no more. */
+/* Alternative j to the token at place i, of `shown`: the likeliest first, and with `own` the token itself behind them if it is not among
+ * them, so up to N + 1. 0: there are no more. */
 static int llm__oai_alternative(const llm_output *o, size_t i, int32_t shown, int own, int j, llm_token_logprob *out) {
     const llm_token_logprob *top = o->top ? o->top + i * (size_t)o->top_stride : NULL;
     int width = top ? LLM__MIN(o->top_counts[i], shown) : 0, seen = 0;
@@ -139,17 +139,21 @@ LLM__PRIVATE void llm__oai_usage(const llm_openai_call *k, llm_text *out) {
     }
     if (k->info.kind == LLM_OPENAI_EMBEDDING) llm_text_format(out, ",'usage':{'prompt_tokens':%l,'total_tokens':%l}", prompt, prompt);
     else
-        llm_text_format(out, ",'usage':{'%s_tokens':%l,'%s_tokens':%l,'total_tokens':%l,'%s_tokens_details':{'cached_tokens':%l%s},"
-                             "'%s_tokens_details':{'reasoning_tokens':%l}}",
-                        in, prompt, said, completion, prompt + completion, in, cached, response ? ",\"cache_write_tokens\":0" : "", said, reasoning);
+        llm_text_format(out,
+                        ",'usage':{'%s_tokens':%l,'%s_tokens':%l,'total_tokens':%l,'%s_tokens_details':{'cached_tokens':%l%s},"
+                        "'%s_tokens_details':{'reasoning_tokens':%l}}",
+                        in, prompt, said, completion, prompt + completion, in, cached, response ? ",\"cache_write_tokens\":0" : "", said,
+                        reasoning);
 }
 
 LLM__PRIVATE void llm__oai_metrics(const llm_request *request, llm_text *out) {
     llm_request_metrics m;
     llm_request_get_metrics(request, &m);
-    llm_text_format(out, ",'metrics':{'arrival_time':%f,'inference_start_time':%f,'first_token_time':%f,'finish_time':%f,'time_in_queue':%f,"
-                         "'model_forward_time':%f,'model_execute_time':%f}",
-                    m.arrival_time, m.inference_start_time, m.first_token_time, m.finish_time, m.time_in_queue, m.model_forward_time, m.model_execute_time);
+    llm_text_format(out,
+                    ",'metrics':{'arrival_time':%f,'inference_start_time':%f,'first_token_time':%f,'finish_time':%f,'time_in_queue':%f,"
+                    "'model_forward_time':%f,'model_execute_time':%f}",
+                    m.arrival_time, m.inference_start_time, m.first_token_time, m.finish_time, m.time_in_queue, m.model_forward_time,
+                    m.model_execute_time);
 }
 
 LLM__PRIVATE void llm__oai_head(const llm_openai_call *k, const char *object, llm_text *out) {

@@ -43,14 +43,18 @@ typedef enum llm__oai_item { LLM__OAI_NO_ITEM = 0, LLM__OAI_THOUGHTS, LLM__OAI_M
 /* What differs between the kinds of items: the beginning of their ids, the type of their part, the name of their growing text. */
 static const struct {
     const char *prefix, *part, *event, *member;
-} llm__oai_items[] = {{"", NULL, "", ""}, {"rs", "reasoning_text", "reasoning_text", "text"}, {"msg", "output_text", "output_text", "text"},
+} llm__oai_items[] = {{"", NULL, "", ""},
+                      {"rs", "reasoning_text", "reasoning_text", "text"},
+                      {"msg", "output_text", "output_text", "text"},
                       {"fc", NULL, "function_call_arguments", "arguments"}};
 
 /* One event: response.{what}{how}, with members by a pattern. placed: the members that say where the open item stands come first. */
 static void llm__oai_say(llm_openai_call *k, llm_text *out, int placed, const char *what, const char *how, const char *pattern, ...) {
     va_list args;
     llm_text_format(out, "event: response.%s%s\ndata: {'type':'response.%s%s','sequence_number':%d,", what, how, what, how, k->n_events++);
-    if (placed) llm_text_format(out, "'item_id':'%s_%s%d','output_index':%d,", llm__oai_items[k->item_kind].prefix, k->id + 5, k->n_items, k->n_items);
+    if (placed)
+        llm_text_format(out, "'item_id':'%s_%s%d','output_index':%d,", llm__oai_items[k->item_kind].prefix, k->id + 5, k->n_items,
+                        k->n_items);
     if (placed && llm__oai_items[k->item_kind].part) llm_text_str(out, "\"content_index\":0,");
     va_start(args, pattern);
     llm__text_pattern(out, pattern, args);
@@ -98,7 +102,8 @@ static llm_text llm__oai_item_text(const llm_openai_call *k, int done) {
         return t;
     }
     if (done) part = llm__oai_part(k);
-    if (k->item_kind == LLM__OAI_MESSAGE) llm_text_format(&t, "'type':'message','role':'assistant','status':%q,'content':[%t]}", status, &part);
+    if (k->item_kind == LLM__OAI_MESSAGE)
+        llm_text_format(&t, "'type':'message','role':'assistant','status':%q,'content':[%t]}", status, &part);
     else llm_text_format(&t, "'type':'reasoning','summary':[],'content':[%t]}", &part);
     return t;
 }
@@ -110,7 +115,8 @@ static void llm__oai_item_end(llm_openai_call *k, llm_text *out) {
     llm_text item = llm__oai_item_text(k, 1), part = LLM__ZERO, name = LLM__ZERO, logs = llm__oai_item_logs(k, 0, k->logs_told);
     const llm_tool_call *call = kind == LLM__OAI_CALL ? llm__oai_told(&k->choice[0]) : NULL;
     if (call) llm_text_format(&name, ",'name':%Q", call->name.data, call->name.len);
-    llm__oai_say(k, out, 1, llm__oai_items[kind].event, ".done", "'%s':%Q%t%t", llm__oai_items[kind].member, k->item.data, k->item.len, &logs, &name);
+    llm__oai_say(k, out, 1, llm__oai_items[kind].event, ".done", "'%s':%Q%t%t", llm__oai_items[kind].member, k->item.data, k->item.len,
+                 &logs, &name);
     if (llm__oai_items[kind].part) part = llm__oai_part(k), llm__oai_say(k, out, 1, "content_part", ".done", "'part':%t", &part);
     llm_text_format(&k->items, k->n_items ? ",%s" : "%s", item.data ? item.data : "");
     llm__oai_say(k, out, 0, "output_item", ".done", "'output_index':%d,'item':%t", k->n_items, &item);
@@ -154,16 +160,26 @@ static void llm__oai_items_grow(llm_openai_call *k, llm_text *out) {
 }
 
 /* The response object, with a status: "in_progress" (at the beginning: no items, no usage), "completed", "incomplete" (the length cut it)
- * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has a default. */
+ * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has a default.
+ * */
 static llm_text llm__oai_response(const llm_openai_call *k, const char *status, const char *failure) {
-    static const char *const sent[][2] = {{"instructions", "null"}, {"max_output_tokens", "null"}, {"metadata", "{}"},
-                                          {"parallel_tool_calls", "true"}, {"reasoning", "{'effort':null,'summary':null}"}, {"text", "{'format':{'type':'text'}}"},
-                                          {"tool_choice", "'auto'"}, {"tools", "[]"}, {"top_logprobs", "0"}, {"user", "null"}};
+    static const char *const sent[][2] = {{"instructions", "null"},
+                                          {"max_output_tokens", "null"},
+                                          {"metadata", "{}"},
+                                          {"parallel_tool_calls", "true"},
+                                          {"reasoning", "{'effort':null,'summary':null}"},
+                                          {"text", "{'format':{'type':'text'}}"},
+                                          {"tool_choice", "'auto'"},
+                                          {"tools", "[]"},
+                                          {"top_logprobs", "0"},
+                                          {"user", "null"}};
     llm_text t = LLM__ZERO;
-    llm_text_format(&t, "{'id':%q,'object':'response','created_at':%l,'status':%q,'model':%q,'error':", k->id, k->created, status, k->model);
+    llm_text_format(&t, "{'id':%q,'object':'response','created_at':%l,'status':%q,'model':%q,'error':", k->id, k->created, status,
+                    k->model);
     llm_text_format(&t, failure ? "{'code':'server_error','message':%q}" : "null", failure);
     llm_text_format(&t, ",'incomplete_details':%s", strcmp(status, "incomplete") ? "null" : "{\"reason\":\"max_output_tokens\"}");
-    llm_text_format(&t, ",'output':[%s],'previous_response_id':null,'store':false,'truncation':'disabled'", k->items.data ? k->items.data : "");
+    llm_text_format(&t, ",'output':[%s],'previous_response_id':null,'store':false,'truncation':'disabled'",
+                    k->items.data ? k->items.data : "");
     llm_text_format(&t, ",'temperature':%f,'top_p':%f", (double)k->s.temperature, k->s.top_p > 0 ? (double)k->s.top_p : 1.0);
     for (int i = 0; i < LLM__COUNT(sent); i++) {
         int v = llm__oai_get(k->body, 0, sent[i][0]);

@@ -41,8 +41,8 @@ LLM__PRIVATE const llm_tool_call *llm__oai_call_news(llm__oai_choice *c, int *fr
     return &call[c->n_told - 1];
 }
 
-/* What there is of new calls as chunks: each is announced with its name, then its arguments follow as they come. Calls that the parser finds
- * whole come as two chunks in one go. */
+/* What there is of new calls as chunks: each is announced with its name, then its arguments follow as they come. Calls that the parser
+ * finds whole come as two chunks in one go. */
 static void llm__oai_call_chunks(const llm_openai_call *k, llm__oai_piece *p, llm__oai_choice *c, llm_text *out) {
     llm_text one = LLM__ZERO;
     int fresh;
@@ -81,8 +81,8 @@ LLM__PRIVATE void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_
     c->content.len = c->thoughts.len = 0;
 }
 
-/* Keeps the log-probabilities of a response's message: an event's token belongs to the text that comes with it or next. Those of thoughts (it
- * was `thinking` before it), of calls and of the end are left out, as in OpenAI's answers. */
+/* Keeps the log-probabilities of a response's message: an event's token belongs to the text that comes with it or next. Those of thoughts
+ * (it was `thinking` before it), of calls and of the end are left out, as in OpenAI's answers. */
 static void llm__oai_log_event(llm_openai_call *k, const llm_event *e, const llm__oai_choice *c, int thinking, int text) {
     const llm_output row = llm__oai_event_rows(e);
     const llm_tool_call *call;

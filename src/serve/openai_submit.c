@@ -62,7 +62,8 @@ static void llm__oai_write_message(const llm_openai_service *s, const llm_json *
         if (calls && (!strcmp(key, "content") || !strcmp(key, "tool_calls"))) continue;
         llm_text_format(out, "%,%Q:", key, n);
         if (joined && !strcmp(key, "content")) llm_text_format(out, "%Q", text.data, text.len);
-        else if (!strcmp(key, "role") && !strcmp(role, "developer") && known && !strstr(known, role)) llm_text_str(out, "\"system\""); /* OpenAI's newer word */
+        else if (!strcmp(key, "role") && !strcmp(role, "developer") && known && !strstr(known, role))
+            llm_text_str(out, "\"system\""); /* OpenAI's newer word */
         else llm_text_format(out, "%j", d, v);
     }
     llm_text_str(out, "}");
@@ -105,9 +106,9 @@ static void llm__reverse(char *s, size_t n) {
 }
 
 /* continue_final_message: the prompt ends with the last message's text, without what the template puts behind it. context: what was
- * rendered, guarded against `model` (NULL: plain). Where a template writes <|im_start|>assistant\nOnce upon<|im_end|>\n, the prompt is cut behind "upon",
- * the last place where the text stands: the first of the two turned round, which memmem finds in linear time, whatever the texts. White
- * space at its end is not looked for: most templates trim it. */
+ * rendered, guarded against `model` (NULL: plain). Where a template writes <|im_start|>assistant\nOnce upon<|im_end|>\n, the prompt is cut
+ * behind "upon", the last place where the text stands: the first of the two turned round, which memmem finds in linear time, whatever the
+ * texts. White space at its end is not looked for: most templates trim it. */
 LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, llm_text *prompt) {
     LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
     int last = -1;
@@ -133,7 +134,8 @@ LLM__PRIVATE int llm__oai_render(llm_openai_call *k) {
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     llm_render_options how = LLM__ZERO;
     int kwargs = llm__oai_get(d, 0, "chat_template_kwargs"), documents = llm__oai_get(d, 0, "documents"), thinking = 1;
-    int effort = k->info.kind == LLM_OPENAI_RESPONSE ? llm__oai_get(d, llm__oai_get(d, 0, "reasoning"), "effort") : llm__oai_get(d, 0, "reasoning_effort");
+    int effort = k->info.kind == LLM_OPENAI_RESPONSE ? llm__oai_get(d, llm__oai_get(d, 0, "reasoning"), "effort")
+                                                     : llm__oai_get(d, 0, "reasoning_effort");
     how.as_chat = 1;
     how.guard = s->model;
     llm_text_str(&context, "{\"messages\":[");
@@ -183,8 +185,8 @@ static void llm__oai_news(void *user, LLM__UNUSED llm_request *request) {
 }
 
 /* Compiles the form that the answers must have, once for all prompts of the call: of what comes behind the thoughts, where the prompt
- * leaves them open (r). A form that is wrong is the user's mistake and is told with the field that held it. But tools whose schemas are right
- * and cannot be enforced are let pass where no call is asked for and none is strict: then the calls are only looked for. */
+ * leaves them open (r). A form that is wrong is the user's mistake and is told with the field that held it. But tools whose schemas are
+ * right and cannot be enforced are let pass where no call is asked for and none is strict: then the calls are only looked for. */
 static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
     int strict = k->tool_must;
     if (!k->form.kind || k->grammar) return 1;
@@ -222,7 +224,8 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids) {
     if (s->on_news) c.on_news = llm__oai_news;
     llm__oai_choice *first = k->choice + k->info.n_requests * k->info.n_choices;
     for (int32_t i = 0; i < k->info.n_choices; i++) {
-        llm_text *before = k->info.kind == LLM_OPENAI_GENERATE || (k->info.kind == LLM_OPENAI_COMPLETION && k->echo) ? &first[i].content : NULL;
+        llm_text *before =
+            k->info.kind == LLM_OPENAI_GENERATE || (k->info.kind == LLM_OPENAI_COMPLETION && k->echo) ? &first[i].content : NULL;
         if (before) llm_detokenize(s->model, c.prompt_ids, c.n_prompt_ids, 0, before); /* what the model sees, not what was sent */
         if (before) first[i].chars = llm_text_chars(before->data, before->len);
         llm_reasoning_begin(&first[i].reasoning, chat ? s->reasoning : LLM_REASONING_NONE, k->text.data, k->text.len);
@@ -245,7 +248,8 @@ LLM__PRIVATE int llm__oai_submit_all(llm_openai_call *k) {
     const char *name = llm__oai_kinds[k->info.kind].prompt;
     int chat = llm__oai_chats(k), embedding = k->info.kind == LLM_OPENAI_EMBEDDING, most = embedding ? LLM__OAI_INPUTS : LLM__OAI_PROMPTS;
     int v = chat ? -1 : llm__oai_get(d, 0, name), n = llm_json_size(d, v), first = llm_json_first(d, v);
-    int many = llm_json_type_of(d, v) == LLM_JSON_ARRAY && (llm_json_type_of(d, first) == LLM_JSON_STRING || llm_json_type_of(d, first) == LLM_JSON_ARRAY);
+    int many = llm_json_type_of(d, v) == LLM_JSON_ARRAY &&
+               (llm_json_type_of(d, first) == LLM_JSON_STRING || llm_json_type_of(d, first) == LLM_JSON_ARRAY);
     llm__oai_at(k, "%s", name);
     if (!chat && v < 0) return llm__oai_bad(k, NULL, "must be a text, a list of texts, a list of token ids, or a list of those");
     if (llm_json_type_of(d, v) == LLM_JSON_ARRAY && !n) return llm__oai_bad(k, NULL, "Prompt cannot be empty");
@@ -259,7 +263,8 @@ LLM__PRIVATE int llm__oai_submit_all(llm_openai_call *k) {
     do {
         LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO;
         size_t len = 1;
-        if (many && llm_json_type_of(d, e) != llm_json_type_of(d, first)) return llm__oai_bad(k, NULL, "must be a list of one kind of prompts");
+        if (many && llm_json_type_of(d, e) != llm_json_type_of(d, first))
+            return llm__oai_bad(k, NULL, "must be a list of one kind of prompts");
         if (embedding && llm_json_str(d, e, &len) && !len) return llm__oai_bad(k, NULL, ": a text is empty");
         if (!llm__oai_prompt_ids(k, e, !chat, &ids) || !llm__oai_submit_ids(k, &ids)) return 0;
         e = many ? llm_json_next(d, e) : -1;

@@ -24,7 +24,8 @@ static int llm__oai_tool(llm_openai_call *k, int i, int list, int t) {
     if (!n || strchr(name, '.') || strspn(name, llm__tool_letters) < n || n > LLM__OAI_TOOL_NAME)
         return llm__oai_bad(k, NULL, "must have 1 to %d letters, digits, '_' or '-'", LLM__OAI_TOOL_NAME);
     for (int other = llm_json_first(d, list); other != t; other = llm_json_next(d, other))
-        if (!strcmp(llm__oai_word(d, llm__tool_function(d, other), "name"), name)) return llm__oai_bad(k, NULL, ": \"%s\" stands there twice", name);
+        if (!strcmp(llm__oai_word(d, llm__tool_function(d, other), "name"), name))
+            return llm__oai_bad(k, NULL, ": \"%s\" stands there twice", name);
     llm__oai_at(k, "tools[%d].function.parameters", i);
     if (schema >= 0 && llm_json_type_of(d, schema) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be a JSON schema, an object");
     llm__oai_at(k, "tools[%d].function.strict", i);
@@ -35,7 +36,8 @@ LLM__PRIVATE int llm__oai_tools(llm_openai_call *k) {
     int i = 0, v = llm__oai_get(k->body, 0, "tools");
     llm__oai_at(k, "tools");
     if (v >= 0 && llm_json_type_of(k->body, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a list");
-    if (llm_json_size(k->body, v) > LLM__OAI_TOOLS) return llm__oai_bad(k, NULL, ": at most %d, got %d", LLM__OAI_TOOLS, llm_json_size(k->body, v));
+    if (llm_json_size(k->body, v) > LLM__OAI_TOOLS)
+        return llm__oai_bad(k, NULL, ": at most %d, got %d", LLM__OAI_TOOLS, llm_json_size(k->body, v));
     for (int t = llm_json_first(k->body, v); t >= 0; t = llm_json_next(k->body, t))
         if (!llm__oai_tool(k, i++, v, t)) return 0;
     if (i) k->tools = v;

@@ -118,7 +118,8 @@ static llm_result llm__option_word(const char *words, const char *shown, const c
     LLM__SCOPED(llm_text_free) llm_text list = LLM__ZERO;
     if (llm__alias_among(words, llm__lit(value), &number)) return memcpy(to, &number, sizeof number), LLM_OK;
     llm__option_words(shown, &list);
-    return llm__error(LLM_ERR_ARG, "%s: %.40s, %s%s was expected", said, value, strchr(shown, '|') ? "one of " : "", list.data ? list.data : "");
+    return llm__error(LLM_ERR_ARG, "%s: %.40s, %s%s was expected", said, value, strchr(shown, '|') ? "one of " : "",
+                      list.data ? list.data : "");
 }
 
 /* Stores a value of any kind at its place. Texts are not copied: they live as long as argv, the environment, or o->owned. */
@@ -127,7 +128,9 @@ static llm_result llm__option_store(const llm_option *p, const char *said, const
     if (p->words && !strcmp(p->words, "TEXT") && llm__utf8_valid(value, n) < n)
         return llm__error(LLM_ERR_ARG, "%s: not UTF-8, UTF-8 text was expected", said);
     switch (p->kind) {
-    case LLM_OPTION_INT: case LLM_OPTION_INT64: case LLM_OPTION_FLOAT: return llm__option_number(p, said, value, to);
+    case LLM_OPTION_INT:
+    case LLM_OPTION_INT64:
+    case LLM_OPTION_FLOAT: return llm__option_number(p, said, value, to);
     case LLM_OPTION_BOOL: return llm__option_word("true=1|1=1|on=1|yes=1|false|0|off|no", "true or false", said, value, to);
     case LLM_OPTION_LIST:
         if (p->high > 0 && ((llm_option_list *)(void *)to)->n >= p->high)
@@ -246,8 +249,13 @@ LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int obj
     static const struct {
         llm_json_type type;
         const char *wanted;
-    } strict[] = {{LLM_JSON_STRING, "a text"}, {LLM_JSON_NUMBER, "a whole number"}, {LLM_JSON_NUMBER, "a whole number"}, {LLM_JSON_NUMBER, "a number"},
-                  {LLM_JSON_BOOL, "true or false"}, {LLM_JSON_STRING, "a text"}, {LLM_JSON_STRING, "a text or a list of texts"}};
+    } strict[] = {{LLM_JSON_STRING, "a text"},
+                  {LLM_JSON_NUMBER, "a whole number"},
+                  {LLM_JSON_NUMBER, "a whole number"},
+                  {LLM_JSON_NUMBER, "a number"},
+                  {LLM_JSON_BOOL, "true or false"},
+                  {LLM_JSON_STRING, "a text"},
+                  {LLM_JSON_STRING, "a text or a list of texts"}};
     llm_result r = LLM_OK;
     for (int v = llm_json_first(doc, object); v >= 0 && !r; v = llm_json_next(doc, v)) {
         size_t n;
@@ -266,8 +274,8 @@ LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int obj
     return r;
 }
 
-LLM__PRIVATE llm_result llm__options_inner(llm_options *o, const llm_option *table, int32_t n, void *target, unsigned char *given, const char *who,
-                                     const char *json, int source, llm_text *unknown) {
+LLM__PRIVATE llm_result llm__options_inner(llm_options *o, const llm_option *table, int32_t n, void *target, unsigned char *given,
+                                           const char *who, const char *json, int source, llm_text *unknown) {
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     memset(o, 0, sizeof *o);
     memset(given, 0, (size_t)n);
@@ -324,8 +332,8 @@ LLM__PRIVATE void llm__program_folder(llm_text *path) {
     if (n > 0) llm_text_add(path, program, (size_t)n);
 }
 
-/* The model of someone who named none: in models/ here, else in models/ beside the program, SmolLM2, else the first GGUF file, or folder with
- * a config.json, by name. */
+/* The model of someone who named none: in models/ here, else in models/ beside the program, SmolLM2, else the first GGUF file, or folder
+ * with a config.json, by name. */
 static llm_result llm__model_default(llm_text *path) {
     for (int beside = 0; beside < 2; beside++) {
         struct dirent **entry = NULL;
@@ -363,12 +371,16 @@ LLM__PRIVATE llm_result llm__model_find(const char *name, char *(*get)(const cha
         return path->failed ? llm__nomem() : LLM_OK;
     }
     if (there || odd || !slash || slash == name || !slash[1] || strchr(slash + 1, '/'))
-        return llm__error(LLM_ERR_IO, "%.200s: no such file or folder, a GGUF file, a folder with safetensors, or ORG/NAME in the Hugging Face cache was expected", name);
+        return llm__error(
+            LLM_ERR_IO,
+            "%.200s: no such file or folder, a GGUF file, a folder with safetensors, or ORG/NAME in the Hugging Face cache was expected",
+            name);
     int whole = hub && *hub, part = hf && *hf;
     llm_text_format(&cache, whole ? "%s" : part ? "%s/hub" : "%s/.cache/huggingface/hub", whole ? hub : part ? hf : home ? home : "");
     llm_result r = cache.failed ? llm__nomem() : llm_hub_find(cache.data, name, path);
     if (r == LLM_ERR_IO || r == LLM_ERR_ARG)
-        r = llm__error(LLM_ERR_IO, "%.100s: no such path, and not in the cache %.200s; to download it: hf download %.100s", name, cache.data, name);
+        r = llm__error(LLM_ERR_IO, "%.100s: no such path, and not in the cache %.200s; to download it: hf download %.100s", name,
+                       cache.data, name);
     return r;
 }
 
@@ -436,9 +448,10 @@ LLM__PRIVATE llm_result llm__early_stop_parse(const char *json, int flag, llm_ea
         llm_early_stop e;
         int32_t strategy;
     };
-    static const llm_option table[] = {
-        LLM_OPT_BOOL(struct early, e.enable, 0, "enable_early_stop", NULL), LLM_OPT_INT(struct early, e.window_size, 0, "window_size", 1, INT32_MAX, NULL),
-        LLM_OPT_FLOAT(struct early, e.threshold, 0, "threshold", 0, 1, NULL), LLM_OPT_ENUM(struct early, strategy, 0, "strategy", "repetition", NULL)};
+    static const llm_option table[] = {LLM_OPT_BOOL(struct early, e.enable, 0, "enable_early_stop", NULL),
+                                       LLM_OPT_INT(struct early, e.window_size, 0, "window_size", 1, INT32_MAX, NULL),
+                                       LLM_OPT_FLOAT(struct early, e.threshold, 0, "threshold", 0, 1, NULL),
+                                       LLM_OPT_ENUM(struct early, strategy, 0, "strategy", "repetition", NULL)};
     unsigned char given[LLM__COUNT(table)];
     struct early read = {{flag, 3000, 0.99f}, 0};
     LLM__SCOPED(llm_options_free) llm_options o;
@@ -456,16 +469,21 @@ LLM__PRIVATE llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*g
         int32_t method;
     };
     static const llm_option table[] = {
-        LLM_OPT_TEXT(struct spec, e.speculative_model, 0, "model", NULL, NULL), LLM_OPT_ENUM(struct spec, method, 0, "method", "ngram=1|draft_model=2|eagle=2", NULL),
+        LLM_OPT_TEXT(struct spec, e.speculative_model, 0, "model", NULL, NULL),
+        LLM_OPT_ENUM(struct spec, method, 0, "method", "ngram=1|draft_model=2|eagle=2", NULL),
         LLM_OPT_INT(struct spec, e.num_speculative_tokens, 0, "num_speculative_tokens", 1, LLM_SPECULATIVE_MAX, NULL),
         LLM_OPT_INT(struct spec, e.ngram_prompt_lookup_max, 0, "prompt_lookup_max|ngram_prompt_lookup_max", 1, 1024, NULL),
         LLM_OPT_INT(struct spec, e.ngram_prompt_lookup_min, 0, "prompt_lookup_min|ngram_prompt_lookup_min", 1, 1024, NULL),
-        LLM_OPT_NONE(IGNORED, "draft_tensor_parallel_size|disable_by_batch_size|max_model_len|quantization|revision|code_revision|enforce_eager|"
-                     "disable_logprobs|disable_mqa_scorer|disable_padded_drafter_batch|acceptance_method|posterior_threshold|posterior_alpha", "")};
+        LLM_OPT_NONE(
+            IGNORED,
+            "draft_tensor_parallel_size|disable_by_batch_size|max_model_len|quantization|revision|code_revision|enforce_eager|"
+            "disable_logprobs|disable_mqa_scorer|disable_padded_drafter_batch|acceptance_method|posterior_threshold|posterior_alpha",
+            "")};
     unsigned char given[LLM__COUNT(table)];
     struct spec read = {*cfg, 0};
     LLM__SCOPED(llm_options_free) llm_options o;
-    llm_result r = llm__options_inner(&o, table, LLM__COUNT(table), &read, given, "speculative_config", cfg->speculative_config, LLM_FROM_USER, NULL);
+    llm_result r =
+        llm__options_inner(&o, table, LLM__COUNT(table), &read, given, "speculative_config", cfg->speculative_config, LLM_FROM_USER, NULL);
     const char *named = read.e.speculative_model ? read.e.speculative_model : read.method == 1 ? "[ngram]" : NULL;
     if (!r && (read.e.num_speculative_tokens || read.method) && !named)
         r = llm__error(LLM_ERR_ARG, "num_speculative_tokens: there is no speculative_model");

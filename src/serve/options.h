@@ -32,8 +32,8 @@ LLM__PRIVATE llm_result llm__options_argv(llm_options *o, int argc, char **argv,
 
 /* A whole reader for JSON text (NULL: none) that is an option itself: its members go to `target`, and texts in there live until
  * llm_options_free. who: the option's name. given: (n). */
-LLM__PRIVATE llm_result llm__options_inner(llm_options *o, const llm_option *table, int32_t n, void *target, unsigned char *given, const char *who,
-                                     const char *json, int source, llm_text *unknown);
+LLM__PRIVATE llm_result llm__options_inner(llm_options *o, const llm_option *table, int32_t n, void *target, unsigned char *given,
+                                           const char *who, const char *json, int source, llm_text *unknown);
 
 /* A config file: one JSON object of at most 1 MiB, {"max_model_len": 4096, "stop": ["a", "b"]}. A name that no row has is an error, for it
  * is most likely misspelt. */
@@ -62,8 +62,8 @@ LLM__PRIVATE llm_result llm__early_stop_parse(const char *json, int flag, llm_ea
 
 /* The members of speculative_config are options as others are, by vLLM's names: {"method": "ngram", "num_speculative_tokens": 4,
  * "prompt_lookup_max": 3} looks for drafts in the text itself, {"model": "ORG/NAME", "num_speculative_tokens": 4} has a small model write
- * them (>>speculate). A model and a number of tokens belong together: one without the other is an error. They fill in a copy of the engine's
- * config, so that a text that is wrong in the middle changes nothing. */
+ * them (>>speculate). A model and a number of tokens belong together: one without the other is an error. They fill in a copy of the
+ * engine's config, so that a text that is wrong in the middle changes nothing. */
 LLM__PRIVATE llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*get)(const char *name), llm_text *model);
 
 /* The rows of one group, with help only: what is ignored or refused is understood but not advertised. Left column: the first name, and the

@@ -27,11 +27,12 @@ LLM__PRIVATE llm_result llm__setup_check(llm_setup *s, char *(*get)(const char *
     llm_engine_config *e = &s->engine;
     llm__isa isa;
     if (s->reasoning_parser && llm_reasoning_named(s->reasoning_parser) < 0)
-        return llm__error(LLM_ERR_ARG, "reasoning_parser: %.60s, a name as qwen3, deepseek_r1, ernie-45-vl or none was expected", s->reasoning_parser);
+        return llm__error(LLM_ERR_ARG, "reasoning_parser: %.60s, a name as qwen3, deepseek_r1, ernie-45-vl or none was expected",
+                          s->reasoning_parser);
     if (s->tool_parser && llm_tools_named(s->tool_parser) < 0)
-        return llm__error(LLM_ERR_ARG, "tool_call_parser: %.60s, a name as hermes, llama3_json, mistral or json was expected", s->tool_parser);
-    if (e->isa && llm__isa_find(e->isa, &isa))
-        return llm__error(LLM_ERR_ARG, "--isa: %.60s, this CPU has: %s", e->isa, llm_isa_list());
+        return llm__error(LLM_ERR_ARG, "tool_call_parser: %.60s, a name as hermes, llama3_json, mistral or json was expected",
+                          s->tool_parser);
+    if (e->isa && llm__isa_find(e->isa, &isa)) return llm__error(LLM_ERR_ARG, "--isa: %.60s, this CPU has: %s", e->isa, llm_isa_list());
     e->disable_prefix_caching = !s->prefix_caching;
     llm_result r = LLM_OK;
     if (s->enable_early_stop || s->early_stop_config)
@@ -40,7 +41,8 @@ LLM__PRIVATE llm_result llm__setup_check(llm_setup *s, char *(*get)(const char *
 }
 
 /* Whatever is wrong with a value, a file of options that cannot be read too, is what the user said: LLM_ERR_ARG. */
-LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name), llm_option_list *words) {
+LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name),
+                                  llm_option_list *words) {
     llm_result r = llm__options_argv(o, argc, argv, words);
     if (!r) r = llm__options_environment(o, get);
     if (!r && s->config) r = llm__options_file(o, s->config);

@@ -55,7 +55,8 @@ static void llm__uni_decompose(const llm__uni_norm *m, int32_t c, int compat, ll
     }
     int i = c < m->key[0] ? 0 : llm__uni_find(m->key, LLM__UNI_DECOMPOSITIONS, 4, 0, c);
     if (m->key[i] != c || (m->kind[i] == 2 && !compat)) llm_tokens_add(out, c);
-    else for (int k = m->from[i]; k < m->from[i + 1]; k++) llm__uni_decompose(m, m->cell[k], compat, out);
+    else
+        for (int k = m->from[i]; k < m->from[i + 1]; k++) llm__uni_decompose(m, m->cell[k], compat, out);
 }
 
 /* The composition of a pair, or 0. Hangul is arithmetic; others are found by the hash. Singletons and exclusions (kind 1) are not in it,

@@ -17,7 +17,7 @@ typedef struct llm__uni_norm {
     uint16_t from[LLM__UNI_DECOMPOSITIONS + 1]; /* where the decomposition of each starts in cell */
     uint8_t kind[LLM__UNI_DECOMPOSITIONS];      /* 0 canonical, 1 canonical but never composed, 2 compatibility */
     int32_t cell[LLM__UNI_CELLS];
-    uint16_t pair[4096];                        /* open hash of composable pairs: entry + 1 */
+    uint16_t pair[4096]; /* open hash of composable pairs: entry + 1 */
 } llm__uni_norm;
 
 /* Unpacks into `m`, zeroed. Entries are: (distance from the last code point << 2 | kind), length, then each cell's difference to the cell

@@ -149,21 +149,52 @@ static void llm__rx_emit_set(llm__rx_parser *p, llm__set s) {
     LLM_FREE(s.v);
 }
 
-/* Adds the code points below `end` that have a property, or all that have it not: a category, one of the names below, a script. 0: unknown. */
+/* Adds the code points below `end` that have a property, or all that have it not: a category, one of the names below, a script. 0: unknown.
+ * */
 static int llm__rx_property(llm__str name, int invert, int32_t end, llm__set *out) {
-    static const char short_names[] = "CnCcCfCoCsLlLmLoLtLuMcMeMnNdNlNoPcPdPePfPiPoPsScSkSmSoZlZpZs", *const prefix[] = {"Script=", "sc=", "Is", "script="};
+    static const char short_names[] = "CnCcCfCoCsLlLmLoLtLuMcMeMnNdNlNoPcPdPePfPiPoPsScSkSmSoZlZpZs", *const prefix[] = {"Script=", "sc=",
+                                                                                                                         "Is", "script="};
     static const int32_t hex[][2] = {{'0', '9'}, {'A', 'F'}, {'a', 'f'}}, blank[][2] = {{9, 13}, {28, 31}, {0x85, 0x85}, {0xFEFF, 0xFEFF}};
-    static const struct { const int32_t (*range)[2]; int n; } ranges[] = {
-        {NULL, 0}, {llm__uni_spaces, LLM__COUNT(llm__uni_spaces)}, {llm__uni_circled, LLM__COUNT(llm__uni_circled)}, {hex, LLM__COUNT(hex)}, {blank, LLM__COUNT(blank)}};
-    static const struct { const char *name; uint32_t cats; int ranges; } known[] = {
-        {"Letter", LLM__CATS_L, 0}, {"Mark", LLM__CATS_M, 0}, {"Number", LLM__CATS_N, 0}, {"Punctuation", LLM__CATS_P, 0},
-        {"Punct", LLM__CATS_P, 0}, {"PosixPunct", LLM__CATS_P | LLM__CATS_S, 0}, {"Symbol", LLM__CATS_S, 0}, {"Separator", LLM__CATS_Z, 0}, {"Other", LLM__CATS_C, 0},
-        {"Any", LLM__CATS_ALL, 0}, {"Digit", 1u << LLM__ND, 0}, {"Alpha", LLM__CATS_L | 1u << LLM__NL, 0},
-        {"Alphabetic", LLM__CATS_L | 1u << LLM__NL, 0}, {"Alnum", LLM__CATS_L | 1u << LLM__NL | 1u << LLM__ND, 0},
-        {"Upper", 1u << LLM__LU, 0}, {"Lower", 1u << LLM__LL, 0}, {"UppercaseLetter", 1u << LLM__LU, 0},
-        {"LowercaseLetter", 1u << LLM__LL, 0}, {"DecimalNumber", 1u << LLM__ND, 0}, {"Cntrl", 1u << LLM__CC, 0},
-        {"LC", 1u << LLM__LU | 1u << LLM__LL | 1u << LLM__LT, 0}, {"L&", 1u << LLM__LU | 1u << LLM__LL | 1u << LLM__LT, 0},
-        {"Space", 0, 1}, {"White_Space", 0, 1}, {"AnySpace", LLM__CATS_Z, 4}, {"Word", LLM__CATS_WORD, 2}, {"AnyWord", LLM__CATS_WORD | LLM__CATS_N, 2}, {"XDigit", 0, 3}};
+    static const struct {
+        const int32_t (*range)[2];
+        int n;
+    } ranges[] = {{NULL, 0},
+                  {llm__uni_spaces, LLM__COUNT(llm__uni_spaces)},
+                  {llm__uni_circled, LLM__COUNT(llm__uni_circled)},
+                  {hex, LLM__COUNT(hex)},
+                  {blank, LLM__COUNT(blank)}};
+    static const struct {
+        const char *name;
+        uint32_t cats;
+        int ranges;
+    } known[] = {{"Letter", LLM__CATS_L, 0},
+                 {"Mark", LLM__CATS_M, 0},
+                 {"Number", LLM__CATS_N, 0},
+                 {"Punctuation", LLM__CATS_P, 0},
+                 {"Punct", LLM__CATS_P, 0},
+                 {"PosixPunct", LLM__CATS_P | LLM__CATS_S, 0},
+                 {"Symbol", LLM__CATS_S, 0},
+                 {"Separator", LLM__CATS_Z, 0},
+                 {"Other", LLM__CATS_C, 0},
+                 {"Any", LLM__CATS_ALL, 0},
+                 {"Digit", 1u << LLM__ND, 0},
+                 {"Alpha", LLM__CATS_L | 1u << LLM__NL, 0},
+                 {"Alphabetic", LLM__CATS_L | 1u << LLM__NL, 0},
+                 {"Alnum", LLM__CATS_L | 1u << LLM__NL | 1u << LLM__ND, 0},
+                 {"Upper", 1u << LLM__LU, 0},
+                 {"Lower", 1u << LLM__LL, 0},
+                 {"UppercaseLetter", 1u << LLM__LU, 0},
+                 {"LowercaseLetter", 1u << LLM__LL, 0},
+                 {"DecimalNumber", 1u << LLM__ND, 0},
+                 {"Cntrl", 1u << LLM__CC, 0},
+                 {"LC", 1u << LLM__LU | 1u << LLM__LL | 1u << LLM__LT, 0},
+                 {"L&", 1u << LLM__LU | 1u << LLM__LL | 1u << LLM__LT, 0},
+                 {"Space", 0, 1},
+                 {"White_Space", 0, 1},
+                 {"AnySpace", LLM__CATS_Z, 4},
+                 {"Word", LLM__CATS_WORD, 2},
+                 {"AnyWord", LLM__CATS_WORD | LLM__CATS_N, 2},
+                 {"XDigit", 0, 3}};
     uint32_t cats = 0;
     int script = -1, more = 0;
     for (int i = 0; name.n && name.n <= 2 && i < 30; i++)
@@ -199,8 +230,10 @@ static int32_t llm__rx_number(llm__rx_parser *p, int base, int most) {
 /* After a backslash: 1 a code point in *c, 2 a property was added to `set`, 0 an error. */
 static int llm__rx_escape(llm__rx_parser *p, int32_t *c, llm__set *set) {
     static const char from[] = "nrtfvae0", to[] = "\n\r\t\f\v\a\033";
-    static const struct { char c; const char *property, *any; } classes[] = {
-        {'d', "Nd", "Nd"}, {'s', "space", "AnySpace"}, {'w', "word", "AnyWord"}, {'h', "xdigit", "xdigit"}};
+    static const struct {
+        char c;
+        const char *property, *any;
+    } classes[] = {{'d', "Nd", "Nd"}, {'s', "space", "AnySpace"}, {'w', "word", "AnyWord"}, {'h', "xdigit", "xdigit"}};
     if (p->at >= p->n) return llm__rx_bad(p, "a character after the backslash");
     int32_t e = llm__uni_next(llm__s(p->s, p->n), &p->at);
     const char *at = e < 128 && e ? strchr(from, e) : NULL;
@@ -215,11 +248,13 @@ static int llm__rx_escape(llm__rx_parser *p, int32_t *c, llm__set *set) {
     }
     for (int i = 0; i < LLM__COUNT(classes); i++)
         if ((e | 32) == classes[i].c)
-            return llm__rx_property(llm__lit(any ? classes[i].any : classes[i].property), invert, p->ascii && !any ? 128 : 0x110000, set), 2;
+            return llm__rx_property(llm__lit(any ? classes[i].any : classes[i].property), invert, p->ascii && !any ? 128 : 0x110000, set),
+                   2;
     if (e == 'p' || e == 'P') { /* one letter, or a name in braces */
         int brace = llm__rx_take(p, "{");
         size_t begin = p->at, end = begin + (begin < p->n);
-        if (brace) for (end = begin; end < p->n && p->s[end] != '}';) end++;
+        if (brace)
+            for (end = begin; end < p->n && p->s[end] != '}';) end++;
         p->at = LLM__MIN(p->n, end + (size_t)brace);
         if (begin < end && p->s[begin] == '^') begin++, invert = !invert;
         if (begin < end && llm__rx_property(llm__s(p->s + begin, end - begin), invert, 0x110000, set)) return 2;
@@ -241,8 +276,7 @@ static void llm__rx_class_item(llm__rx_parser *p, llm__set *out) {
         while (p->at < p->n && p->s[p->at] != ':') p->at++;
         llm__str name = llm__s(p->s + from, p->at - from);
         if (llm__str_eq(name, "punct")) name = llm__lit("PosixPunct");
-        if (!llm__rx_property(name, invert, 0x110000, out) || !llm__rx_take(p, ":]"))
-            llm__rx_bad(p, "a known class name");
+        if (!llm__rx_property(name, invert, 0x110000, out) || !llm__rx_take(p, ":]")) llm__rx_bad(p, "a known class name");
         return;
     }
     if (llm__rx_take(p, "[")) {
@@ -311,9 +345,16 @@ static int llm__rx_flags(llm__rx_parser *p) {
 /* A group, after its '('. Nothing is captured, so a plain or named group leaves no trace in the program; LOOK and ATOMIC enclose their
  * body, which ends in MATCH. Flags that a group sets end with it. Returns its least length: 0 or 1, all that loops need to know. */
 static int llm__rx_group(llm__rx_parser *p) {
-    static const struct { const char *text; llm__rx_op op; uint8_t mode; } kinds[] = {
-        {"?=", LLM__RX_LOOK, 0}, {"?!", LLM__RX_LOOK, LLM__RX_NOT}, {"?<=", LLM__RX_LOOK, LLM__RX_BEHIND},
-        {"?<!", LLM__RX_LOOK, LLM__RX_BEHIND | LLM__RX_NOT}, {"?>", LLM__RX_ATOMIC, 0}, {"?:", LLM__RX_MATCH, 0}};
+    static const struct {
+        const char *text;
+        llm__rx_op op;
+        uint8_t mode;
+    } kinds[] = {{"?=", LLM__RX_LOOK, 0},
+                 {"?!", LLM__RX_LOOK, LLM__RX_NOT},
+                 {"?<=", LLM__RX_LOOK, LLM__RX_BEHIND},
+                 {"?<!", LLM__RX_LOOK, LLM__RX_BEHIND | LLM__RX_NOT},
+                 {"?>", LLM__RX_ATOMIC, 0},
+                 {"?:", LLM__RX_MATCH, 0}};
     int any_case = p->any_case, dot_all = p->dot_all, ascii = p->ascii, kind = -1, least;
     size_t from = p->re->n;
     if (++p->depth > LLM__RX_MAX_DEPTH) return llm__rx_fail(p, LLM_ERR_LIMIT, "shallower nesting");
@@ -344,9 +385,14 @@ static int llm__rx_group(llm__rx_parser *p) {
 
 /* One thing that a quantifier may follow: a group, an edge, a class, an escape, a character. Returns its least length: 0 or 1. */
 static int llm__rx_atom(llm__rx_parser *p) {
-    static const struct { char c; llm__rx_op op; } edges[] = {
-        {'A', LLM__RX_TEXT_BEGIN}, {'z', LLM__RX_TEXT_END}, {'Z', LLM__RX_TEXT_END_LINE}, {'b', LLM__RX_WORD_EDGE},
-        {'B', LLM__RX_NO_WORD_EDGE}};
+    static const struct {
+        char c;
+        llm__rx_op op;
+    } edges[] = {{'A', LLM__RX_TEXT_BEGIN},
+                 {'z', LLM__RX_TEXT_END},
+                 {'Z', LLM__RX_TEXT_END_LINE},
+                 {'b', LLM__RX_WORD_EDGE},
+                 {'B', LLM__RX_NO_WORD_EDGE}};
     static const int32_t latin[] = {0xB2, 0xB4, 0xB9, 0xBA, 0xBC, 0xBF}; /* Latin-1's numbers: to Oniguruma \w has them, [\w] has not */
     int32_t c = llm__uni_next(llm__s(p->s, p->n), &p->at);
     if (c == '(') return llm__rx_group(p);
@@ -548,4 +594,6 @@ LLM__PRIVATE int32_t llm__rx_lead(const llm__regex *re) {
     return pc;
 }
 
-LLM__PRIVATE llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **out) { return llm__regex_compile(pattern, len, 0, out); }
+LLM__PRIVATE llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **out) {
+    return llm__regex_compile(pattern, len, 0, out);
+}

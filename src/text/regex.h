@@ -27,26 +27,37 @@
 /* x: register of MARK and CHECK; distance to go of JUMP, to the first way of SPLIT, to what follows the body of LOOK and ATOMIC, which ends
  * in MATCH. y: distance to the second way of SPLIT, of CHECK to go when nothing was matched since its MARK. Distances are relative, so that
  * a block of code can be moved and copied. */
+/* clang-format off */
 typedef enum llm__rx_op {
     LLM__RX_MATCH, LLM__RX_SET, LLM__RX_LOOP, LLM__RX_SPLIT, LLM__RX_JUMP, LLM__RX_LOOK, LLM__RX_ATOMIC, LLM__RX_MARK, LLM__RX_CHECK,
     LLM__RX_LINE_BEGIN, LLM__RX_LINE_END, LLM__RX_TEXT_BEGIN, LLM__RX_TEXT_END, LLM__RX_TEXT_END_LINE, LLM__RX_WORD_EDGE,
     LLM__RX_NO_WORD_EDGE
 } llm__rx_op;
+/* clang-format on */
 
 enum { LLM__RX_GREEDY, LLM__RX_LAZY, LLM__RX_POSSESSIVE }; /* modes of repeating; of LOOP: greedy or possessive */
 enum { LLM__RX_NOT = 1, LLM__RX_BEHIND = 2 };              /* modes of LOOK */
 
 /* Hard limits: of the pattern's bytes, its code, the changes of its sets, empty loops, nesting and counts; of a look-behind's characters,
  * of the stack's and the memory's entries. */
-enum { LLM__RX_MAX_PATTERN = 65536, LLM__RX_MAX_CODE = 16384, LLM__RX_MAX_CHANGES = 1 << 20, LLM__RX_MAX_REGS = 32, LLM__RX_MAX_DEPTH = 48,
-       LLM__RX_MAX_COUNT = 1000, LLM__RX_MAX_BEHIND = 64, LLM__RX_MAX_STACK = 16 << 20, LLM__RX_MAX_MEMO = 4 << 20 };
+enum {
+    LLM__RX_MAX_PATTERN = 65536,
+    LLM__RX_MAX_CODE = 16384,
+    LLM__RX_MAX_CHANGES = 1 << 20,
+    LLM__RX_MAX_REGS = 32,
+    LLM__RX_MAX_DEPTH = 48,
+    LLM__RX_MAX_COUNT = 1000,
+    LLM__RX_MAX_BEHIND = 64,
+    LLM__RX_MAX_STACK = 16 << 20,
+    LLM__RX_MAX_MEMO = 4 << 20
+};
 
 typedef struct llm__rx_code {
     uint8_t op, mode;
-    int32_t x, y, min, max;   /* min, max: turns of LOOP (max -1: any number) */
-    uint32_t set, set_n;      /* of SET and LOOP: where the changes of the set are in llm__regex.change, how many */
-    uint32_t ascii[4];        /* the set's ASCII characters, to be looked up at once */
-    uint32_t first[4];        /* ASCII characters that a match from here on can begin with; all if it can be empty */
+    int32_t x, y, min, max; /* min, max: turns of LOOP (max -1: any number) */
+    uint32_t set, set_n;    /* of SET and LOOP: where the changes of the set are in llm__regex.change, how many */
+    uint32_t ascii[4];      /* the set's ASCII characters, to be looked up at once */
+    uint32_t first[4];      /* ASCII characters that a match from here on can begin with; all if it can be empty */
 } llm__rx_code;
 
 /* A compiled pattern: read only, any number of runs at once. All sets' changes stand in one array, not NULL where there is a set. */

@@ -27,17 +27,17 @@ typedef struct llm__rx_entry {
 typedef struct llm__rx_run {
     const llm__regex *re;
     const char *s;
-    size_t n;               /* the text; a look-behind shortens it */
+    size_t n; /* the text; a look-behind shortens it */
     llm__rx_entry *stack;
     size_t sp, cap;
-    uint64_t *memo;         /* what is known of states, see llm__rx_memo; NULL: they are not remembered yet */
-    size_t memo_cap;        /* a power of two */
-    int no_memo;            /* not now: within look-behinds, and without memory */
+    uint64_t *memo;  /* what is known of states, see llm__rx_memo; NULL: they are not remembered yet */
+    size_t memo_cap; /* a power of two */
+    int no_memo;     /* not now: within look-behinds, and without memory */
     int64_t steps, fuel;
-    size_t reach;           /* farthest position seen */
-    size_t next, last_end;  /* where to look for the next match; where the last ended */
+    size_t reach;          /* farthest position seen */
+    size_t next, last_end; /* where to look for the next match; where the last ended */
     uint32_t reg[LLM__RX_MAX_REGS];
-    llm_result result;      /* why a match gave up */
+    llm_result result; /* why a match gave up */
 } llm__rx_run;
 
 /* Starts a walk over the matches in a text, which must stay where it is until the walk ends. `r` is zeroed, or was used before with the

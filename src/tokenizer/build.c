@@ -169,7 +169,8 @@ LLM__PRIVATE int llm__tok_merge_enter(llm__tokenizer *t, llm__str a, llm__str b,
     return 1;
 }
 
-LLM__PRIVATE llm__tok_step *llm__tok_add_regex(llm__tokenizer *t, llm__tok_steps *steps, llm__tok_kind kind, llm__str pattern, int literal) {
+LLM__PRIVATE llm__tok_step *llm__tok_add_regex(llm__tokenizer *t, llm__tok_steps *steps, llm__tok_kind kind, llm__str pattern,
+                                               int literal) {
     llm__tok_step *step = llm__tok_add(t, steps, kind);
     llm_text *escaped = &t->scratch;
     escaped->len = 0;

@@ -14,11 +14,11 @@
 #include "tokenizer/subword.h"
 
 typedef struct llm__stage { /* what a step keeps between tokens */
-    int64_t tokens;   /* begun so far */
-    int cut;          /* STRIP: characters cut from the token under way; LITERAL: 1 when there is nothing more to strip */
-    llm_text made[2]; /* what the step makes of a token */
-    llm_text held;    /* a token that comes in parts, and is needed whole */
-    llm_text kept;    /* FALLBACK: bytes so far; SUFFIX, CTC: the token before; UTF8: part of a character */
+    int64_t tokens;         /* begun so far */
+    int cut;                /* STRIP: characters cut from the token under way; LITERAL: 1 when there is nothing more to strip */
+    llm_text made[2];       /* what the step makes of a token */
+    llm_text held;          /* a token that comes in parts, and is needed whole */
+    llm_text kept;          /* FALLBACK: bytes so far; SUFFIX, CTC: the token before; UTF8: part of a character */
 } llm__stage;
 
 /* A stream of tokens on its way to text: belongs to one thread at a time; the tokenizer must outlive it. */
@@ -43,16 +43,17 @@ static llm__str llm__replaced(llm__stage *g, llm__str s, llm__str from, llm__str
 
 /* WordPiece's clean-up of English, one replacement after the other. */
 static llm__str llm__clean_english(llm__stage *g, llm__str s) {
-    static const char *const pair[][2] = {{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"}, {" 'm", "'m"},
-                                          {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+    static const char *const pair[][2] = {{" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+                                          {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+                                          {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
     for (int i = 0; i < LLM__COUNT(pair); i++) s = llm__replaced(g, s, llm__lit(pair[i][0]), llm__lit(pair[i][1]));
     return s;
 }
 
-/* UTF8: bytes become the text of one token. A token of a byte vocabulary may end within a character: of the Chinese sign E4 B8 AD one token may
- * bring E4 B8, which llm__utf8_part calls the start of one, so it is kept in g->kept and shown with the AD of the next token. That is why a
- * stream never shows half a character and never a U+FFFD that the whole text would not have. What is no UTF-8 becomes U+FFFD; an unfinished
- * character waits for more, but not at the end. */
+/* UTF8: bytes become the text of one token. A token of a byte vocabulary may end within a character: of the Chinese sign E4 B8 AD one token
+ * may bring E4 B8, which llm__utf8_part calls the start of one, so it is kept in g->kept and shown with the AD of the next token. That is
+ * why a stream never shows half a character and never a U+FFFD that the whole text would not have. What is no UTF-8 becomes U+FFFD; an
+ * unfinished character waits for more, but not at the end. */
 static void llm__stage_utf8(struct llm_detok *d, int i, llm__str s, int last) {
     llm_text *kept = &d->stage[i].kept;
     size_t at = 0;
@@ -159,7 +160,7 @@ static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, i
     }
     const llm__tok_step *step = &d->t->decoders.v[i];
     int byte, parts = step->kind == LLM__TOK_FUSE || step->kind == LLM__TOK_METASPACE || (step->kind == LLM__TOK_STRIP && !step->b) ||
-        (step->kind == LLM__TOK_REPLACE && step->a); /* one character: no match lies across parts */
+                      (step->kind == LLM__TOK_REPLACE && step->a); /* one character: no match lies across parts */
     if (!parts && !(begin && end)) {
         if (begin) g->held.len = 0;
         llm__add_str(&g->held, s);

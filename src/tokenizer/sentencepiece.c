@@ -35,8 +35,8 @@ static int llm__proto_field(llm__str *m, uint64_t *value, llm__str *bytes) {
 
 /* One piece: 1 text, 2 score, 3 type. User-defined ones and control tokens are added tokens. */
 static void llm__spm_piece(llm__tokenizer *t, llm__str s, int32_t id) {
-    static const uint8_t flags[] = {0, 0, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN,
-                                    LLM__TOKEN_USER, 0, LLM__TOKEN_BYTE};
+    static const uint8_t flags[] = {
+        0, 0, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN, LLM__TOKEN_SPECIAL | LLM__TOKEN_PLAIN, LLM__TOKEN_USER, 0, LLM__TOKEN_BYTE};
     llm__str text = llm__nothing, bytes;
     uint64_t v, type = 1;
     float score = 0;

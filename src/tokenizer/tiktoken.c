@@ -16,19 +16,25 @@ LLM__PRIVATE void llm__add_splits(llm__tokenizer *t, const char *const *regex, i
 }
 
 /* Families by a part of the file's name or the number of lines; special tokens with their ids, which such a file does not hold. */
-static const struct llm__rank_file { const char *name; int32_t ranks; const char *pattern, *special; } llm__rank_files[] = {
-    {"o200k", 199998, LLM__RX_CASED(LLM__RX_UPPER, LLM__RX_LOWER, LLM__RX_ANY_CASE "?", "\\p{N}{1,3}", "/"),
-     "<|endoftext|> 199999 <|endofprompt|> 200018"},
-    {"cl100k", 100256, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|\\s+\\z|" LLM__RX_TAIL,
-     "<|endoftext|> 100257 <|fim_prefix|> 100258 <|fim_middle|> 100259 <|fim_suffix|> 100260 <|endofprompt|> 100276"},
-    {"qwen", 151643, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL,
-     "<|endoftext|> 151643 <|im_start|> 151644 <|im_end|> 151645"},
-    {"kimi", 163584, "\\p{Han}+|" LLM__RX_CASED("[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]", "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]",
-                                                LLM__RX_ANY_CASE "?", "\\p{N}{1,3}", ""), ""},
-    {"50k", 50256, LLM__RX_GPT2_TEXT "|\\s+", "<|endoftext|> 50256"},
-    {"", 0, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL, ""}}; /* Llama 3 and others */
+static const struct llm__rank_file {
+    const char *name;
+    int32_t ranks;
+    const char *pattern, *special;
+} llm__rank_files[] = {{"o200k", 199998, LLM__RX_CASED(LLM__RX_UPPER, LLM__RX_LOWER, LLM__RX_ANY_CASE "?", "\\p{N}{1,3}", "/"),
+                        "<|endoftext|> 199999 <|endofprompt|> 200018"},
+                       {"cl100k", 100256, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|\\s+\\z|" LLM__RX_TAIL,
+                        "<|endoftext|> 100257 <|fim_prefix|> 100258 <|fim_middle|> 100259 <|fim_suffix|> 100260 <|endofprompt|> 100276"},
+                       {"qwen", 151643, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}|" LLM__RX_TAIL,
+                        "<|endoftext|> 151643 <|im_start|> 151644 <|im_end|> 151645"},
+                       {"kimi", 163584,
+                        "\\p{Han}+|" LLM__RX_CASED("[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]",
+                                                   "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]", LLM__RX_ANY_CASE "?", "\\p{N}{1,3}", ""),
+                        ""},
+                       {"50k", 50256, LLM__RX_GPT2_TEXT "|\\s+", "<|endoftext|> 50256"},
+                       {"", 0, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL, ""}}; /* Llama 3 and others */
 
-/* Special tokens of a family whose ids are near enough to the ranks (a truncated file must not make a table of 200,000); Qwen has 205 more. */
+/* Special tokens of a family whose ids are near enough to the ranks (a truncated file must not make a table of 200,000); Qwen has 205 more.
+ * */
 static void llm__rank_specials(llm__tokenizer *t, const struct llm__rank_file *family) {
     char name[32];
     int64_t most = t->n_vocab + 512, id;

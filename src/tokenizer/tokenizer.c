@@ -12,7 +12,8 @@
  *   bytes    48 69 20 C3 A9 0A          "Hi", a space, an e with acute accent in UTF-8, a line end
  *   letters  H  i  U+0120 U+00C3 U+00A9 U+010A
  *
- * Since all 256 bytes have letters and every letter is a token, no text is unknown: that is what byte-level BPE is for (Radford et al. 2019). */
+ * Since all 256 bytes have letters and every letter is a token, no text is unknown: that is what byte-level BPE is for (Radford et al.
+ * 2019). */
 
 /* The letter of a byte: itself if it can be seen (! to ~, and most of Latin-1), else the next free one from U+0100 on. */
 static int32_t llm__byte_letter(int b) { return b <= 32 ? 256 + b : b >= 127 && b <= 160 ? 289 + b - 127 : b == 173 ? 323 : b; }

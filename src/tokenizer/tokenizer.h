@@ -49,12 +49,14 @@ typedef enum llm__tok_model { LLM__TOK_BPE, LLM__TOK_UNIGRAM, LLM__TOK_WORDPIECE
 
 /* Kinds of steps. Those of the first line cut spans, the next ones rewrite them; those of the last decode, as do
  * REPLACE and METASPACE. */
+/* clang-format off */
 typedef enum llm__tok_kind {
     LLM__TOK_ADDED, LLM__TOK_SPLIT, LLM__TOK_SCRIPTS,
     LLM__TOK_FORM, LLM__TOK_LOWER, LLM__TOK_REPLACE, LLM__TOK_PREPEND, LLM__TOK_CHARSMAP, LLM__TOK_BYTES,
     LLM__TOK_CHINESE, LLM__TOK_METASPACE, LLM__TOK_UNGUARD,
     LLM__TOK_STRIP, LLM__TOK_LITERAL, LLM__TOK_UTF8, LLM__TOK_FALLBACK, LLM__TOK_FUSE, LLM__TOK_JOIN, LLM__TOK_SUFFIX, LLM__TOK_CONTINUE, LLM__TOK_CTC
 } llm__tok_kind;
+/* clang-format on */
 
 /* What becomes of the matches of a SPLIT: left out, words by themselves, joined to the piece before or after, or touching ones together. */
 enum { LLM__SPLIT_REMOVED, LLM__SPLIT_ISOLATED, LLM__SPLIT_PREVIOUS, LLM__SPLIT_NEXT, LLM__SPLIT_CONTIGUOUS };
@@ -69,7 +71,8 @@ typedef struct llm__tok_step {
     llm__tok_kind kind;
     llm__regex *re;      /* what REPLACE and SPLIT look for; NULL: nothing */
     llm__str text, with; /* text: what to look for, or to put in front; with: what replaces it */
-    int a, b;            /* ADDED, FORM: which; STRIP: how many characters left, right; SPLIT: behaviour, invert; METASPACE: scheme; REPLACE: text is one
+    int a,
+        b; /* ADDED, FORM: which; STRIP: how many characters left, right; SPLIT: behaviour, invert; METASPACE: scheme; REPLACE: text is one
                             character; CONTINUE, CTC: clean up; LITERAL: what tokens are, and whether to strip a first space (1), or
                             spaces until there is text (2) */
 } llm__tok_step;
@@ -80,6 +83,7 @@ typedef struct llm__tok_steps {
     int n;
 } llm__tok_steps;
 
+/* clang-format off */
 enum { /* what a token is */
     LLM__TOKEN_KNOWN = 1, LLM__TOKEN_SPECIAL = 2, LLM__TOKEN_ADDED = 4, LLM__TOKEN_BYTE = 8, /* <0x0A>: stands for a byte */
     LLM__TOKEN_UNUSED = 16, LLM__TOKEN_PLAIN = 32, /* decodes to its text, no matter how others do */
@@ -88,6 +92,7 @@ enum { /* what a token is */
     LLM__ADDED_WORD = 1, LLM__ADDED_LSTRIP = 2, LLM__ADDED_RSTRIP = 4, LLM__ADDED_SPECIAL = 8,
     LLM__ADDED_NORMALIZED = 16, LLM__ADDED_PIECE = 32 /* in normalized text, and its own text is to be normalized, or is it already */
 };
+/* clang-format on */
 
 typedef struct llm__token {
     llm__str text;
@@ -115,8 +120,8 @@ typedef struct llm__charsmap { /* SentencePiece's replacements: a double array o
     size_t n_strings;
 } llm__charsmap;
 
-/* What a later part of the library keeps beside a tokenizer, as the first member of a struct of its own: made when first needed, put there by
- * compare-and-swap, freed with the tokenizer. */
+/* What a later part of the library keeps beside a tokenizer, as the first member of a struct of its own: made when first needed, put there
+ * by compare-and-swap, freed with the tokenizer. */
 typedef struct llm__attached {
     void (*free)(struct llm__attached *it);
 } llm__attached;
@@ -126,31 +131,31 @@ typedef struct llm__tokenizer {
     const char *kind;
     int32_t n_vocab, bos_id, eos_id, pad_id, unk_id; /* ids -1: none */
     llm__tok_model model;
-    llm__token *token;       /* (n_vocab) */
+    llm__token *token; /* (n_vocab) */
     size_t token_cap;
-    llm__map ids;            /* of the model's vocabulary; ids from n_vocab on are parts of merges that are no tokens */
-    size_t max_token;        /* bytes of the longest token */
+    llm__map ids;     /* of the model's vocabulary; ids from n_vocab on are parts of merges that are no tokens */
+    size_t max_token; /* bytes of the longest token */
     /* BPE */
-    llm__merge *merge;       /* open hash of pairs; NULL: the merged text is looked up */
+    llm__merge *merge; /* open hash of pairs; NULL: the merged text is looked up */
     size_t merge_cap;
-    int bytes;               /* begins with bytes, not code points */
-    int whole;               /* a word that is a token is not taken apart; 2: only one that begins with a newline */
-    int barrier;             /* a code point that is no token stays between its neighbours; else it vanishes */
-    int float_sums;          /* Unigram: sums of scores are rounded as SentencePiece does, which decides between equal ways */
+    int bytes;      /* begins with bytes, not code points */
+    int whole;      /* a word that is a token is not taken apart; 2: only one that begins with a newline */
+    int barrier;    /* a code point that is no token stays between its neighbours; else it vanishes */
+    int float_sums; /* Unigram: sums of scores are rounded as SentencePiece does, which decides between equal ways */
     int fuse_unk, byte_fallback, drop_unknown, alphabet_fallback; /* what becomes of unknown characters */
-    int32_t byte_id[256];    /* of <0x00> ..., -1 */
-    int plain_bytes;         /* a byte that has no such token may have one of its own */
-    llm__str prefix, suffix; /* continuing_subword_prefix (WordPiece's too), end_of_word_suffix */
+    int32_t byte_id[256];                                         /* of <0x00> ..., -1 */
+    int plain_bytes;                                              /* a byte that has no such token may have one of its own */
+    llm__str prefix, suffix;                                      /* continuing_subword_prefix (WordPiece's too), end_of_word_suffix */
     /* Unigram, WordPiece */
     llm__index pieces;
-    double unk_score;        /* of an unknown character */
-    int max_word;            /* longer words are unknown */
+    double unk_score; /* of an unknown character */
+    int max_word;     /* longer words are unknown */
     /* Encoding around the model */
     llm__added *added;
     size_t n_added, added_cap;
-    llm__index early, late;  /* added tokens sought before and after normalizing */
+    llm__index early, late;            /* added tokens sought before and after normalizing */
     llm__tok_steps normalizers, words; /* each begins with ADDED; words goes on with UNGUARD */
-    llm_tokens before, after; /* the frame */
+    llm_tokens before, after;          /* the frame */
     llm__uni_norm *norm;
     llm__charsmap charsmap;
     /* Decoding */
@@ -159,7 +164,7 @@ typedef struct llm__tokenizer {
     llm__arena arena;
     llm_result result;
     llm_text scratch;
-    int64_t max_id;          /* an id this large is refused: a far id must not make a table of 2^31 */
+    int64_t max_id; /* an id this large is refused: a far id must not make a table of 2^31 */
     const llm__logger *log;
     llm__attached *attached; /* the vocabulary as a trie, and the latest grammars (>>grammar); atomic; NULL: nobody needed it yet */
 } llm__tokenizer;

@@ -41,8 +41,8 @@ static void llm__tok_config(llm__tokenizer *t, const llm_json *d, int framed) {
         if (!key.p || !llm__parse_int(key.p, key.n, &id)) id = -1;
         if (framed && (id < 0 || !text.n)) LLM__TOK_BAD(t, "tokenizer_config.json: added_tokens_decoder: ids and contents expected");
         if (id >= 0 && known >= 0 && known != id)
-            LLM__TOK_BAD(t, "tokenizer_config.json: added_tokens_decoder: \"%.*s\" is %lld, but %d in the tokenizer",
-                          llm__shown(text), text.p, (long long)id, (int)known);
+            LLM__TOK_BAD(t, "tokenizer_config.json: added_tokens_decoder: \"%.*s\" is %lld, but %d in the tokenizer", llm__shown(text),
+                         text.p, (long long)id, (int)known);
         /* What the file has under this id with another text is left as it is. */
         if (framed && !t->result && (known >= 0 || id >= t->n_vocab || !t->token[id].type))
             llm__tok_enter_added(t, text, id, llm__json_added_flags(d, v));

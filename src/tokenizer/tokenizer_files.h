@@ -1,8 +1,8 @@
 /* tokenizer_files: finding and opening the files of a tokenizer.
  *
- * A model's folder has a tokenizer file of one of the kinds, and often a tokenizer_config.json, which names BOS, EOS and padding. Rank files
- * and SentencePiece's need it for their added tokens; a tokenizer.json says all by itself. Where the two give one text different ids, the
- * file is refused: one of them is not this model's. */
+ * A model's folder has a tokenizer file of one of the kinds, and often a tokenizer_config.json, which names BOS, EOS and padding. Rank
+ * files and SentencePiece's need it for their added tokens; a tokenizer.json says all by itself. Where the two give one text different ids,
+ * the file is refused: one of them is not this model's. */
 #pragma once
 #include "api/config.h"
 #include "api/json.h"
@@ -13,7 +13,8 @@
 /* The text of "bos_token" and the like in tokenizer_config.json: a string, or an object with its content. .p NULL: none. */
 LLM__PRIVATE llm__str llm__config_token(const llm_json *d, const char *key);
 
-/* What every tokenizer ends with: the tokens of bytes, and the indexes of added tokens; `late` ones are sought as normalizing leaves them. */
+/* What every tokenizer ends with: the tokens of bytes, and the indexes of added tokens; `late` ones are sought as normalizing leaves them.
+ * */
 LLM__PRIVATE void llm__tok_finish(llm__tokenizer *t);
 
 /* Reads the bytes of a tokenizer file, with the tokenizer_config.json (or NULL) next to it. What kind it is shows by its first bytes: '{'

@@ -53,8 +53,8 @@ static int llm__part_count(llm__tokenizer *t, const llm_json *d, int node, const
 
 /* The pattern of a SPLIT or REPLACE that the table does not give, in *pattern; 1 if it is a text, not a regex. Split and Replace name it
  * {"String": s}, {"Regex": s} or, in old files, as a string. */
-static int llm__part_pattern(llm__tokenizer *t, const llm_json *d, int node, const llm__tok_part *part,
-                             const llm__tok_steps *steps, llm__str *pattern) {
+static int llm__part_pattern(llm__tokenizer *t, const llm_json *d, int node, const llm__tok_part *part, const llm__tok_steps *steps,
+                             llm__str *pattern) {
     int given = llm_json_find(d, node, "pattern");
     if (!strcmp(part->type, "Metaspace")) return *pattern = steps->v[steps->n - 1].text, 1; /* the mark of the row before */
     if (!strcmp(part->type, "CharDelimiterSplit")) return *pattern = llm__json_text_at(d, node, "delimiter"), 1;
@@ -212,8 +212,7 @@ static void llm__tok_load_vocab(llm__tokenizer *t, const llm_json *d, int vocab)
         if (!s.p) LLM__TOK_BAD(t, "tokenizer.json: model.vocab: a token expected");
         if (list && !llm_json_num(d, llm_json_next(d, llm_json_first(d, v)), &score))
             LLM__TOK_BAD(t, "tokenizer.json: model.vocab[%d]: a score expected", (int)id);
-        if (id < 0)
-            LLM__TOK_BAD(t, "tokenizer.json: model.vocab[\"%.*s\"]: a whole number from 0 on expected", llm__shown(s), s.p);
+        if (id < 0) LLM__TOK_BAD(t, "tokenizer.json: model.vocab[\"%.*s\"]: a whole number from 0 on expected", llm__shown(s), s.p);
         llm__tok_enter(t, s, id, 0, score);
     }
 }
@@ -238,7 +237,7 @@ static void llm__tok_load_merges(llm__tokenizer *t, const llm_json *d, int merge
             LLM__TOK_BAD(t, "tokenizer.json: model.merges[%d]: two parts expected", (int)rank);
         else if (!llm__tok_merge_enter(t, a, b, t->prefix.n, rank, NULL))
             LLM__TOK_BAD(t, "tokenizer.json: model.merges[%d]: \"%.*s\" and \"%.*s\": tokens that make a token expected", (int)rank,
-                          llm__shown(a), a.p, llm__shown(b), b.p);
+                         llm__shown(a), a.p, llm__shown(b), b.p);
     }
 }
 
