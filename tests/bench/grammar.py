@@ -20,7 +20,7 @@ from unittest.mock import MagicMock
 import jsonschema
 import numpy
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 import test_grammar as ours
 from grammar_schemas import ODD, SCHEMAS, generated, spoil, text
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 from serving import MODEL, Server, request_bytes
 
 CLI = os.environ.get("LLM_CLI", "./llm_cli")

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 
-sys.path.insert(0, os.path.dirname(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../e2e"))
 import adapters
 from serving import Server, check, eventually, finish, request_bytes, skip
 

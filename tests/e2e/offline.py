@@ -8,7 +8,7 @@ import json
 import os
 from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_void_p
 
-LIBRARY = os.environ.get("LLM_LIBRARY", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "libllm.so"))
+LIBRARY = os.environ.get("LLM_LIBRARY", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "libllm.so"))
 PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int, c_void_p, c_char_p, c_double)
 MODELS = {}  # a document's model name to a path
 

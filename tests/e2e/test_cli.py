@@ -24,7 +24,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import adapters
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(HERE)
+ROOT = os.path.dirname(os.path.dirname(HERE))
 CLI = os.path.abspath(os.environ.get("LLM_CLI", os.path.join(ROOT, "llm_cli")))
 TINY = os.path.join(ROOT, "..", "shared", "checkpoints", "llama")
 REAL = os.path.join(ROOT, "models", "SmolLM2-135M-Instruct.Q4_1.gguf")

@@ -18,7 +18,7 @@ import termios
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(HERE)
+ROOT = os.path.dirname(os.path.dirname(HERE))
 CLI = os.path.abspath(os.environ.get("LLM_CLI", os.path.join(ROOT, "llm_cli")))
 MODELS = [os.path.join(ROOT, "..", "shared", "checkpoints", "llama"), os.path.join(ROOT, "models", "SmolLM2-135M-Instruct.Q4_1.gguf")]
 passed = failed = skipped = 0
