@@ -16,8 +16,7 @@ WARN = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wvla", "-Werror"]
 DONE = {"passed": 0, "failed": 0, "skipped": 0}
 FORBIDDEN = "exit abort _exit printf puts putchar perror getenv setlocale system signal strtod atoi atof __assert_fail".split()
 MAX_FUNCTION = 120
-# (now at most, target): the first is a ratchet, to be lowered whenever a file shrinks; what is short of the target is printed.
-LINES = {"llm.h": (29648, 16000), "llm_cli.c": (1500, 1500), "llm_serve.c": (2373, 4000)} # the server: 3,500 and its page of 500
+LINES = {"llm_cli.c": 1500, "llm_serve.c": 4000} # the server: 3,500 and its page of 500; tests/tools/structure.py has the parts of llm.h
 COMMENTS = (0.16, 0.15) # at least now, target: share of comment-only lines of llm.h
 LONG_FUNCTIONS = {} # name: lines, for the declared exceptions; there are none
 
@@ -57,7 +56,7 @@ def languages():
         run(f"declarations, {cxx} C++11", [cxx, "-std=c++11", *WARN, "-I.", "-x", "c++", "-c", decl, "-o", str(OUT / "decl.o")])
         for opt in ("-O2", "-O0"):
             run(f"implementation, {c} C11 {opt}", [c, "-std=c11", *WARN, "-Wc++-compat", opt, "-x", "c", "-DLLM_IMPLEMENTATION", "-c", "llm.h", "-o", str(OUT / f"llm_{c}.o")])
-        run(f"implementation, {cxx} C++17", [cxx, "-std=c++17", *WARN, "-O1", "-x", "c++", "-DLLM_IMPLEMENTATION", "-c", "llm.h", "-o", str(OUT / f"llm_{cxx}.o")])
+        run(f"implementation, {cxx} C++20", [cxx, "-std=c++20", *WARN, "-O1", "-x", "c++", "-DLLM_IMPLEMENTATION", "-c", "llm.h", "-o", str(OUT / f"llm_{cxx}.o")])
         run(f"llm_cli.c, {c}", [c, "-std=c11", *WARN, "-O1", "-c", "llm_cli.c", "-o", str(OUT / "cli.o")])
     run("included twice", ["cc", "-std=c11", *WARN, "-I.", "-c", write("twice.c", '#define LLM_IMPLEMENTATION\n#include "llm.h"\n#include "llm.h"\n'), "-o", str(OUT / "twice.o")])
     run("static", ["cc", "-std=c11", "-I.", "-Wall", "-Wno-unused-function", "-Werror", "-c",
@@ -127,10 +126,9 @@ def measures():
     text = pathlib.Path("llm.h").read_text()
     own = re.sub(r"/\* generated: begin \*/.*?/\* generated: end \*/", "", text, flags=re.S)
     lines = own.splitlines()
-    for path, (most, target) in LINES.items():
-        n = len(lines) if path == "llm.h" else len(pathlib.Path(path).read_text().splitlines())
+    for path, most in LINES.items():
+        n = len(pathlib.Path(path).read_text().splitlines())
         check(path + " lines", n <= most, f"{n} lines, at most {most}")
-        if n > target: print(f"short of the target: {path} has {n} lines, {target} wanted")
     for path in ("llm.h", "llm_cli.c", "llm_serve.c"):
         for name, n in functions(pathlib.Path(path).read_text()):
             check(f"{path} {name}", n <= LONG_FUNCTIONS.get(name, MAX_FUNCTION), f"{n} lines")
