@@ -677,6 +677,9 @@ typedef struct llm_sampling {
 } llm_sampling;
 
 LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s);
+/* For a conversation with a person, as llm_cli, the server's page and the easy level take it: where the model's files say nothing about
+ * sampling, temperature 0.8, top_k 40, top_p 0.95 and min_p 0.05, since a small model at temperature 1 rambles; else llm_sampling_default. */
+LLM_API void llm_sampling_chat(const llm_model *model, llm_sampling *s);
 /* Checks every range; LLM_ERR_ARG names the field, its value and what is allowed. Needs the model for ids. */
 LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling *s);
 
@@ -1662,6 +1665,7 @@ typedef struct llm_setup {
     const char *config; /* a JSON file of options */
     const char *reasoning_parser, *tool_parser, *early_stop_config, *visible_devices;
     int32_t enable_early_stop, prefix_caching, pooling, log_level;
+    int32_t chat_sampling; /* 1: where nothing was said, llm_sampling_chat; 0: llm_sampling_default, as an API of HTTP wants it */
     llm_model_config files;
     llm_engine_config engine;
     llm_early_stop early_stop;     /* what the two options say */
@@ -17281,11 +17285,30 @@ static int llm__split_number(const llm__gguf *g, const char *key, int absent) {
     return v < 0 || v > 65535 ? -1 : (int)v;
 }
 
+/* What a converter kept of generation_config.json, as general.sampling.*, becomes that document again. */
+static llm_result llm__gguf_sampling(const llm__gguf *g, llm_json **out) {
+    static const char *const names[][2] = {{"general.sampling.temp", "temperature"},
+                                           {"general.sampling.top_k", "top_k"},
+                                           {"general.sampling.top_p", "top_p"},
+                                           {"general.sampling.min_p", "min_p"},
+                                           {"general.sampling.penalty_repeat", "repetition_penalty"}};
+    LLM__SCOPED(llm_text_free) llm_text t = LLM__ZERO;
+    double v;
+    for (int i = 0; i < LLM__COUNT(names); i++) {
+        const llm__gguf_kv *kv = llm__gguf_find(g, names[i][0]);
+        if (kv && llm__gguf_num_at(kv, 0, &v) && isfinite(v)) llm_text_format(&t, t.len ? ",%q:%f" : "{%q:%f", names[i][1], v);
+    }
+    if (!t.len && !t.failed) return LLM_OK;
+    llm_text_str(&t, "}");
+    return t.failed ? llm__nomem() : llm_json_parse(t.data, t.len, NULL, out);
+}
+
 /* A GGUF file and, if it is split, its other parts; each says which part of how many it is. The first has the keys; the others are opened
  * by the names that follow from its own, so nothing in a file can make us open another. */
 static llm_result llm__source_gguf(llm__source *s, const char *path, llm__file f) {
     char ending[40];
     llm_result r = llm__source_keys(s, path, &f, &s->tensors, &s->gguf);
+    if (!r) r = llm__gguf_sampling(s->gguf, &s->generation_config);
     if (r) return r;
     int count = llm__split_number(s->gguf, "split.count", 1), no = llm__split_number(s->gguf, "split.no", 0);
     if (count < 0 || no < 0 || no >= LLM__MAX(1, count)) return llm__error(LLM_ERR_FORMAT, "%s: split.no and split.count do not fit", path);
@@ -24816,6 +24839,18 @@ LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s) {
     s->max_tokens = (int32_t)most;
 }
 
+LLM_API void llm_sampling_chat(const llm_model *model, llm_sampling *s) {
+    static const char *const said[] = {"temperature", "top_p", "top_k", "min_p"};
+    const llm_json *config = model ? model->source.generation_config : NULL;
+    llm_sampling_default(model, s);
+    for (int i = 0; config && i < LLM__COUNT(said); i++)
+        if (llm_json_find(config, 0, said[i]) >= 0) return;
+    s->temperature = 0.8f;
+    s->top_k = 40;
+    s->top_p = 0.95f;
+    s->min_p = 0.05f;
+}
+
 /* ============================================================================
  * >>earlystop   Ends an answer that only repeats.
  * ============================================================================
@@ -31169,6 +31204,7 @@ LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) 
 LLM_API void llm_setup_service(const llm_setup *s, const llm_options *o, const llm_model *model, llm_engine *engine,
                                llm_openai_service *out) {
     llm_openai_service_init(out, model, engine);
+    if (s->chat_sampling) llm_sampling_chat(model, &out->defaults);
     if (o) llm__options_sampling(o, (size_t)((const char *)&s->sampling - (const char *)o->target), &out->defaults);
     if (o && llm_options_given(o, "max-tokens")) out->max_tokens = s->sampling.max_tokens;
     out->defaults.early_stop = s->early_stop;
@@ -31264,7 +31300,7 @@ LLM_API char *llm_generate(llm *l, const char *prompt, const llm_sampling *s) {
     c.prompt_len = strlen(prompt);
     c.tokenize_flags = LLM_TOK_ADD_SPECIAL;
     if (s) c.sampling = *s;
-    else llm_sampling_default(l->model, &c.sampling);
+    else llm_sampling_chat(l->model, &c.sampling);
     if (llm_request_submit(l->engine, &c, &r)) return NULL;
     char *text = NULL;
     if (!llm_request_run(l->engine, r) && !llm_request_get_output(r, 0, &out)) text = llm__strndup(out.text, out.text_len);
@@ -31282,7 +31318,7 @@ LLM_API llm_chat *llm_chat_new(llm *l, const char *system) {
     llm_chat *c = LLM__NEW(llm_chat, 1);
     if (!c) return NULL;
     c->l = l;
-    llm_sampling_default(l->model, &c->sampling);
+    llm_sampling_chat(l->model, &c->sampling);
     c->sampling.max_tokens = 1024; /* a small model may never end by itself */
     if (system) llm__chat_add(&c->messages, "system", system, strlen(system));
     c->first = c->messages.len;
