@@ -85,11 +85,8 @@ build/cuda_bugs_san: tests/cuda/emu/bugs.cu $(EMU_FILES)
 build/bench_cuda: tests/bench/bench_cuda.c llm.h build/.deps
 	$(CC) -std=gnu11 $(CFLAGS) -w $< -o $@ $(LIBS)
 
-GPU_CHECKPOINTS = llama gemma2 gpt_oss deepseek_v2_lite qwen2_moe olmo2 chatglm3 mixtral
 gpu: CUDA_ARCHS = $(if $(filter native,$(CUDA_ARCH)),,80 89 90a 100)
-gpu: all build/dev/test_cuda build/bench_cuda libllm_cuda.so ## all that tests/cuda/gpu.sh needs on a machine with a GPU: programs, libllm_cuda.so, 8 checkpoints
-	@mkdir -p build/gpu/checkpoints
-	@for i in $(GPU_CHECKPOINTS); do [ ! -d ../shared/checkpoints/$$i ] || cp -r ../shared/checkpoints/$$i build/gpu/checkpoints/; done; chmod -R u+w build/gpu
+gpu: all checkpoints build/dev/test_cuda build/bench_cuda libllm_cuda.so ## all that tests/cuda/gpu.sh needs on a machine with a GPU: programs, libllm_cuda.so, checkpoints
 
 test-cuda: all build/libllm_cuda_emu.so ## the CUDA code on the emulation: operations, checkpoints on 1, 2 and 4 devices, sanitizers, faults (40 minutes)
 	@python3 tests/tools/run.py cuda
@@ -141,7 +138,7 @@ endef
 $(foreach c,$(CONFIGS),$(eval $(call config,$(c))))
 -include $(foreach c,$(CONFIGS),$(wildcard build/$(c)/src/*/*.d build/$(c)/tests/*/*.d build/$(c)/tests/*/*/*.d))
 
-dev: ## the parts of src/ one by one, in parallel, and the unit tests linked with them: build/dev/unit
+dev: checkpoints ## the parts of src/ one by one, in parallel, and the unit tests linked with them: build/dev/unit
 	@$(MAKE) --no-print-directory -j$(JOBS) build/dev/unit
 
 build/fuzz/%: build/fuzz/tests/fuzz/%.o build/fuzz/libllm.a build/fuzz/tests/unit/harness.o
@@ -158,6 +155,9 @@ build/arm/llm_cli: llm_cli.c llm.h build/.deps
 
 # ---- tests
 
+checkpoints: ## the tiny checkpoints that tests read, made from tests/data/checkpoints: build/checkpoints (a second)
+	@python3 tests/tools/checkpoints.py
+
 test-arm: build/.deps ## the kernels and some tiny checkpoints on ARM NEON, cross-compiled and emulated (5 minutes)
 	@python3 tests/tools/setup.py arm
 	@python3 tests/tools/run.py arm
@@ -166,6 +166,9 @@ test: all ## everything the tests need, then the tests (README's second command)
 	@python3 tests/tools/setup.py test
 	-@$(MAKE) --no-print-directory model model-gemma
 	@python3 tests/tools/run.py test
+
+test-shared: all ## what is compared beside the tests where ../shared is there: more checkpoints
+	@python3 tests/tools/run.py shared
 
 test-isa: all ## the kernels and the tiny checkpoints on every instruction set this CPU runs
 	@python3 tests/tools/run.py isa
@@ -218,5 +221,5 @@ help: ## this list
 clean: ## removes what was built (models stay)
 	rm -rf build llm_cli llm_serve libllm.so libllm_cuda.so
 
-.PHONY: all lib deps model model-gemma demo test test-isa test-arm test-clients test-peft test-cuda cuda gpu load dev sanitize hygiene grammar-campaign fuzz sim bench format install help clean
+.PHONY: all lib deps model model-gemma demo checkpoints test test-shared test-isa test-arm test-clients test-peft test-cuda cuda gpu load dev sanitize hygiene grammar-campaign fuzz sim bench format install help clean
 .SECONDARY:
