@@ -129,7 +129,7 @@ build/$(1)/libllm.a: $$(PARTS:%.c=build/$(1)/%.o)
 	@rm -f $$@
 	@ar rcs $$@ $$^
 
-build/$(1)/unit: $$(UNITS:%.c=build/$(1)/%.o) build/$(1)/libllm.a
+build/$(1)/unit: $$(UNITS:%.c=build/$(1)/%.o) build/$(1)/libllm.a | build/data/.done checkpoints
 	$$($(1)_CC) $$^ -o $$@ $$(LIBS)
 
 build/$(1)/test_cuda: build/$(1)/tests/cuda/test_cuda.o build/$(1)/tests/unit/harness.o build/$(1)/libllm.a
@@ -138,7 +138,16 @@ endef
 $(foreach c,$(CONFIGS),$(eval $(call config,$(c))))
 -include $(foreach c,$(CONFIGS),$(wildcard build/$(c)/src/*/*.d build/$(c)/tests/*/*.d build/$(c)/tests/*/*/*.d))
 
-dev: checkpoints ## the parts of src/ one by one, in parallel, and the unit tests linked with them: build/dev/unit
+# What tests read: the archives of tests/data, unpacked.
+build/data/.done: tests/tools/data.py $(wildcard tests/data/*.tar.xz)
+	@python3 $<
+
+checkpoints: ## the tiny checkpoints that tests read, made from tests/data/checkpoints: build/checkpoints (a second)
+	@python3 tests/tools/checkpoints.py
+
+data: build/data/.done checkpoints ## what tests read: build/data, unpacked, and build/checkpoints
+
+dev: ## the parts of src/ one by one, in parallel, and the unit tests linked with them: build/dev/unit
 	@$(MAKE) --no-print-directory -j$(JOBS) build/dev/unit
 
 build/fuzz/%: build/fuzz/tests/fuzz/%.o build/fuzz/libllm.a build/fuzz/tests/unit/harness.o
@@ -155,9 +164,6 @@ build/arm/llm_cli: llm_cli.c llm.h build/.deps
 
 # ---- tests
 
-checkpoints: ## the tiny checkpoints that tests read, made from tests/data/checkpoints: build/checkpoints (a second)
-	@python3 tests/tools/checkpoints.py
-
 test-arm: build/.deps ## the kernels and some tiny checkpoints on ARM NEON, cross-compiled and emulated (5 minutes)
 	@python3 tests/tools/setup.py arm
 	@python3 tests/tools/run.py arm
@@ -167,7 +173,7 @@ test: all ## everything the tests need, then the tests (README's second command)
 	-@$(MAKE) --no-print-directory model model-gemma
 	@python3 tests/tools/run.py test
 
-test-shared: all ## what is compared beside the tests where ../shared is there: more checkpoints
+test-shared: all model model-gemma ## checkers and data in ../shared, for who has that folder beside this one
 	@python3 tests/tools/run.py shared
 
 test-isa: all ## the kernels and the tiny checkpoints on every instruction set this CPU runs
@@ -221,5 +227,5 @@ help: ## this list
 clean: ## removes what was built (models stay)
 	rm -rf build llm_cli llm_serve libllm.so libllm_cuda.so
 
-.PHONY: all lib deps model model-gemma demo checkpoints test test-shared test-isa test-arm test-clients test-peft test-cuda cuda gpu load dev sanitize hygiene grammar-campaign fuzz sim bench format install help clean
+.PHONY: all lib data checkpoints deps model model-gemma demo test test-shared test-isa test-arm test-clients test-peft test-cuda cuda gpu load dev sanitize hygiene grammar-campaign fuzz sim bench format install help clean
 .SECONDARY:
