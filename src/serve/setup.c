@@ -12,6 +12,7 @@
 #include "api/openai.h"
 #include "base/platform.h"
 #include "base/log.h"
+#include "base/files.h"
 #include "cpu/isa.h"
 #include "model/loader.h"
 #include "engine/scheduler.h"
