@@ -41,7 +41,7 @@
  *     >>api-chat             What a chat template can do; reasoning ("thinking") and tool calls apart from the answer.
  *     >>api-grammar          Answers that must have a form.
  *     >>api-sampler          How the next token is chosen, and when an answer ends.
- *     >>api-backend          The seam: one table of fused operations on opaque buffers. "Stop here" holds for it too:
+ *     >>api-backend          One table of fused operations on opaque buffers, for those who write a backend.
  *     >>api-engine           Threads, backend, KV pages and scheduler for one model.
  *     >>api-request          One prompt, n answers. Submit from any thread; one thread steps the engine.
  *     >>api-raw              The forward pass itself, for teaching, tests and own samplers.
@@ -185,7 +185,7 @@
  *     >>openai_body          a body from begin to end.
  *     >>openai_submit        from a body to requests.
  *     >>openai_parts         parts of answers.
- *     >>openai_choices       choices: one writer for chats and prompts, whole and streamed.
+ *     >>openai_choices       one writer for the choices of chats and prompts, whole and streamed.
  *     >>openai_stream        answers as they come.
  *     >>openai_responses     the answers of /v1/responses.
  *     >>openai_at_once       answers that need no steps of the engine.
@@ -681,9 +681,9 @@ LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s);
 LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling *s);
 
 /* ---------------------------------------------------------------------------
- * >>api-backend   The seam: one table of fused operations on opaque buffers. "Stop here" holds for it too:
+ * >>api-backend   One table of fused operations on opaque buffers, for those who write a backend.
  * ---------------------------------------------------------------------------
- *                 only those who write a backend need it. The CPU table in this file is the executable specification.
+ * Programs that only use the library never call it. The CPU's table in this file is the executable specification.
  *
  * A backend computes for n ranks of a tensor-parallel group (1 without one), or for several such groups, each with some of the layers (a
  * pipeline, llm_backend_config.n_stages). The forward pass is written once, in >>model, as calls of these operations, once a rank.
@@ -29091,10 +29091,19 @@ static const struct {
     const char *prefix;         /* of ids */
     const char *object, *chunk; /* what an answer and an event of its stream call themselves; NULL: nothing */
     const char *prompt;         /* the field that holds the prompt, or the prompts */
-} llm__oai_kinds[] = {{"chatcmpl-", "chat.completion", "chat.completion.chunk", "messages"}, {"cmpl-", "text_completion", "text_completion", "prompt"},
-                      {"gen-", NULL, NULL, "prompt"}, {"embd-", "list", NULL, "input"}, {"resp_", "response", NULL, "input"},
-                      {"tok-", NULL, NULL, "prompt"}, {"detok-", NULL, NULL, "tokens"}, {"tmpl-", NULL, NULL, "messages"},
-                      {"lora-", NULL, NULL, NULL}, {"lora-", NULL, NULL, NULL}, {"kept-", NULL, NULL, "prompt"}, {"kept-", NULL, NULL, "prompt"}};
+} llm__oai_kinds[] = {
+    {"chatcmpl-", "chat.completion", "chat.completion.chunk", "messages"},
+    {"cmpl-", "text_completion", "text_completion", "prompt"},
+    {"gen-", NULL, NULL, "prompt"},
+    {"embd-", "list", NULL, "input"},
+    {"resp_", "response", NULL, "input"},
+    {"tok-", NULL, NULL, "prompt"},
+    {"detok-", NULL, NULL, "tokens"},
+    {"tmpl-", NULL, NULL, "messages"},
+    {"lora-", NULL, NULL, NULL},
+    {"lora-", NULL, NULL, NULL},
+    {"kept-", NULL, NULL, "prompt"},
+    {"kept-", NULL, NULL, "prompt"}};
 
 /* One answer of one prompt, as far as it has been polled. */
 typedef struct llm__oai_choice {
@@ -29162,10 +29171,12 @@ struct llm_openai_call {
 };
 
 #define LLM__OAI_BOOL(member, names) LLM_OPT_BOOL(llm_openai_call, member, 0, names, NULL)
+#define LLM__OAI_INT64(member, names, low, high) \
+    {names, LLM_OPTION_INT64, 0, offsetof(llm_openai_call, member), low, high, NULL, NULL}
 
 static const llm_option llm__oai_fields[] = {
-    {"max_tokens|max_new_tokens|request_output_len|n_predict", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, max_tokens), 0, 9e18, NULL, NULL},
-    {"max_completion_tokens|max_output_tokens", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, max_completion_tokens), 0, 9e18, NULL, NULL},
+    LLM__OAI_INT64(max_tokens, "max_tokens|max_new_tokens|request_output_len|n_predict", 0, 9e18),
+    LLM__OAI_INT64(max_completion_tokens, "max_completion_tokens|max_output_tokens", 0, 9e18),
     LLM_OPTIONS_SAMPLING(llm_openai_call, asked, 0),
     LLM__OAI_BOOL(asked.use_beam_search, "use_beam_search"),
     LLM_OPT_FLOAT(llm_openai_call, asked.length_penalty, 0, "length_penalty", -100, 100, NULL),
@@ -29177,13 +29188,14 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_BOOL(pieces, "with_pieces|return_token_strs"), LLM__OAI_BOOL(generation_prompt, "add_generation_prompt"),
     LLM__OAI_BOOL(continue_final, "continue_final_message"), LLM__OAI_BOOL(token_ids, "return_token_ids"),
     LLM__OAI_BOOL(as_ids, "return_tokens_as_token_ids"), LLM__OAI_BOOL(metrics, "return_metrics"),
-    LLM__OAI_BOOL(early_stop, "enable_early_stop"), LLM__OAI_BOOL(tool_many, "parallel_tool_calls"), LLM__OAI_BOOL(background, "background"),
-    {"truncate_prompt_tokens", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, truncate_prompt), 1, 9e18, NULL, NULL},
+    LLM__OAI_BOOL(early_stop, "enable_early_stop"), LLM__OAI_BOOL(tool_many, "parallel_tool_calls"),
+    LLM__OAI_BOOL(background, "background"),
+    LLM__OAI_INT64(truncate_prompt, "truncate_prompt_tokens", 1, 9e18),
     LLM_OPT_INT(llm_openai_call, priority, 0, "priority", -1000000, 1000000, NULL),
     {"cache_salt", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, cache_salt), 1, 128, NULL, NULL},
     {"user", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, user_name), 0, 512, NULL, NULL},
     {"guided_whitespace_pattern", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, form.space), 0, 512, NULL, NULL},
-    {"dimensions", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, dimensions), 1, 1e9, NULL, NULL},
+    LLM__OAI_INT64(dimensions, "dimensions", 1, 1e9),
     LLM__OAI_BOOL(normalize, "normalize"), LLM_OPT_ENUM(llm_openai_call, base64, 0, "encoding_format", "float|base64=1", NULL),
     LLM_OPT_NONE(REFUSED, "suffix", "text behind the answer"),
     LLM_OPT_NONE(IGNORED, "model|messages|prompt|input|content|tokens|instructions|tools|tool_choice|response_format|text|reasoning|"
@@ -30278,7 +30290,8 @@ static int llm__oai_submit_all(llm_openai_call *k) {
  * Log-probabilities have two shapes. Completions have four lists of one length, where text_offset counts code points and the first token of
  * an echoed prompt has null, since nothing came before it:
  *
- *   {"tokens": ["The", " sky"], "token_logprobs": [null, -4.5], "top_logprobs": [null, {" sky": -4.5, " first": -2.1}], "text_offset": [0, 3]}
+ *   {"tokens": ["The", " sky"], "token_logprobs": [null, -4.5],
+ *    "top_logprobs": [null, {" sky": -4.5, " first": -2.1}], "text_offset": [0, 3]}
  *
  * Chats have a list of objects: {"token", "logprob", "bytes", "top_logprobs": [the same without the last]}. `bytes` lets a client join
  * tokens that are half a code point. JSON knows no infinity: what cannot happen is -9999. */
@@ -30454,7 +30467,7 @@ static int llm__oai_is_end(const llm_openai_call *k, llm_finish finish, int32_t 
 }
 
 /* ============================================================================
- * >>openai_choices   Choices: one writer for chats and prompts, whole and streamed.
+ * >>openai_choices   One writer for the choices of chats and prompts, whole and streamed.
  * ============================================================================
  * A choice is written by llm__oai_write_choice from a piece: what there is of text, thoughts, rows of log-probabilities and an end. An
  * answer that is not streamed is one piece with everything; a chunk of a stream is a piece with what is new. The payload is called
