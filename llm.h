@@ -1953,6 +1953,9 @@ static int llm__cores(void) {
     return n ? n : (int)LLM__MAX(1, sysconf(_SC_NPROCESSORS_ONLN));
 }
 
+/* Bytes of memory that this machine has, used or not. */
+static int64_t llm__memory_all(void) { return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE); }
+
 #if LLM__X86
 /* 1 if this process may use AMX's tiles: Linux gives them to those who ask, for signal frames grow by 8 KB. Not if a thread has an
  * alternative signal stack too small for that. */
@@ -27288,7 +27291,7 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
  * it): a short memory shortens max_model_len, or is refused where the caller has given it. */
 static llm_result llm__engine_pages(llm_engine *e, const llm_engine_config *c, const llm__logger *log) {
     int64_t page_bytes = e->page_bytes * e->n_ranks, each = ((int64_t)e->p.max_len + c->block_size - 1) / c->block_size;
-    int64_t memory = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE), n = each * c->max_num_seqs;
+    int64_t memory = llm__memory_all(), n = each * c->max_num_seqs;
     int64_t given = c->kv_cache_memory_bytes ? c->kv_cache_memory_bytes : memory > 0 ? memory / 2 : INT64_MAX;
     if (e->backend->kv_memory) {
         memory = e->backend->kv_memory(e->ctx) * e->n_ranks;
@@ -31263,10 +31266,10 @@ LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) 
     llm_engine_config *e = &s->engine;
     llm_result r = llm__model_find(s->model, get, &s->path);
     if (!s->model) s->model = s->path.data;
-    if (e->cuda_library || (!(e->device && !strcmp(e->device, "cuda")) && access("/dev/nvidiactl", F_OK))) return r;
+    if (e->cuda_library || (!(e->device && !strcmp(e->device, "cuda")) && llm__path_kind_of("/dev/nvidiactl") == LLM__PATH_NONE)) return r;
     llm__program_folder(&s->library);
     llm_text_str(&s->library, "libllm_cuda.so");
-    if (!s->library.failed && !access(s->library.data, R_OK)) e->cuda_library = s->library.data;
+    if (!s->library.failed && llm__path_readable(s->library.data)) e->cuda_library = s->library.data;
     return r;
 }
 

@@ -30,6 +30,8 @@ LLM__PRIVATE int llm__cores(void) {
     return n ? n : (int)LLM__MAX(1, sysconf(_SC_NPROCESSORS_ONLN));
 }
 
+LLM__PRIVATE int64_t llm__memory_all(void) { return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE); }
+
 #if LLM__X86
 LLM__PRIVATE int llm__ask_for_tiles(void) { return !syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */); }
 #endif

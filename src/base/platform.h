@@ -100,6 +100,9 @@ LLM__PRIVATE void llm__random_bytes(void *out, size_t n);
 /* Cores this process may use: what taskset or a container left it, not what the machine has. */
 LLM__PRIVATE int llm__cores(void);
 
+/* Bytes of memory that this machine has, used or not. */
+LLM__PRIVATE int64_t llm__memory_all(void);
+
 #if LLM__X86
 /* 1 if this process may use AMX's tiles: Linux gives them to those who ask, for signal frames grow by 8 KB. Not if a thread has an
  * alternative signal stack too small for that. */

@@ -126,7 +126,7 @@ LLM__PRIVATE llm_result llm__engine_resolve(const llm_model *model, llm_engine_c
  * it): a short memory shortens max_model_len, or is refused where the caller has given it. */
 static llm_result llm__engine_pages(llm_engine *e, const llm_engine_config *c, const llm__logger *log) {
     int64_t page_bytes = e->page_bytes * e->n_ranks, each = ((int64_t)e->p.max_len + c->block_size - 1) / c->block_size;
-    int64_t memory = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE), n = each * c->max_num_seqs;
+    int64_t memory = llm__memory_all(), n = each * c->max_num_seqs;
     int64_t given = c->kv_cache_memory_bytes ? c->kv_cache_memory_bytes : memory > 0 ? memory / 2 : INT64_MAX;
     if (e->backend->kv_memory) {
         memory = e->backend->kv_memory(e->ctx) * e->n_ranks;
