@@ -1833,8 +1833,8 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
  * ============================================================================
  * Linux on x86-64 and aarch64, with glibc or musl. What the system is asked for stands here (clocks, random bytes, cores), in >>alloc
  * (pages), >>files (files, folders, libraries) and >>threads (sleeping and waking), and nowhere else; mutexes, condition variables and
- * files that are written are used where they are wanted, by pthreads and <stdio.h>. Nothing is GNU's own: what POSIX 2008 and BSD declare is
- * enough, which gcc and clang show unless -std=c11 and the like hide it.
+ * files that are written are used where they are wanted, by pthreads and <stdio.h>. Nothing is GNU's own: what POSIX 2008 and BSD declare
+ * is enough, which gcc and clang show unless -std=c11 and the like hide it.
  *
  * LLM__X86 and LLM__NEON say which intrinsics the compiler has; which of them this machine can run is asked at run time (>>isa).
  * With LLM_NO_SIMD defined only plain C is left, which sanitizers and fuzzers compile much faster. */
@@ -2337,7 +2337,7 @@ static const char *llm__str_find_rolling(llm__str s, llm__str wanted) {
     }
 }
 
-/* Where a text stands in another for the first time; NULL: nowhere. An empty one stands at the beginning. Linear time, whatever the texts. */
+/* Where a text first stands in another, NULL: nowhere. An empty one stands at the beginning. Linear time, whatever the texts. */
 /* From one first byte to the next, as long as comparing there costs little. (memmem does this, but only GNU's headers declare it.) */
 static const char *llm__str_find(llm__str s, llm__str wanted) {
     if (!wanted.n) return s.p;
@@ -30109,8 +30109,8 @@ static void llm__reverse(char *s, size_t n) {
 
 /* continue_final_message: the prompt ends with the last message's text, without what the template puts behind it. context: what was
  * rendered, guarded against `model` (NULL: plain). Where a template writes <|im_start|>assistant\nOnce upon<|im_end|>\n, the prompt is cut
- * behind "upon", the last place where the text stands: the first of the two turned round, which llm__str_find finds in linear time, whatever
- * the texts. White space at its end is not looked for: most templates trim it. */
+ * behind "upon", the last place where the text stands: the first of the two turned round, which llm__str_find finds in linear time,
+ * whatever the texts. White space at its end is not looked for: most templates trim it. */
 LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, llm_text *prompt) {
     LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
     int last = -1;

@@ -2,8 +2,8 @@
  *
  * Linux on x86-64 and aarch64, with glibc or musl. What the system is asked for stands here (clocks, random bytes, cores), in >>alloc
  * (pages), >>files (files, folders, libraries) and >>threads (sleeping and waking), and nowhere else; mutexes, condition variables and
- * files that are written are used where they are wanted, by pthreads and <stdio.h>. Nothing is GNU's own: what POSIX 2008 and BSD declare is
- * enough, which gcc and clang show unless -std=c11 and the like hide it.
+ * files that are written are used where they are wanted, by pthreads and <stdio.h>. Nothing is GNU's own: what POSIX 2008 and BSD declare
+ * is enough, which gcc and clang show unless -std=c11 and the like hide it.
  *
  * LLM__X86 and LLM__NEON say which intrinsics the compiler has; which of them this machine can run is asked at run time (>>isa).
  * With LLM_NO_SIMD defined only plain C is left, which sanitizers and fuzzers compile much faster. */

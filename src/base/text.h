@@ -28,7 +28,7 @@ LLM__PRIVATE int llm__starts(llm__str s, llm__str with);
 /* By bytes, a text before those that begin with it: negative, 0 or positive. */
 LLM__PRIVATE int llm__str_order(llm__str a, llm__str b);
 
-/* Where a text stands in another for the first time; NULL: nowhere. An empty one stands at the beginning. Linear time, whatever the texts. */
+/* Where a text first stands in another, NULL: nowhere. An empty one stands at the beginning. Linear time, whatever the texts. */
 LLM__PRIVATE const char *llm__str_find(llm__str s, llm__str wanted);
 
 /* The bytes before the first that is one of `stops`. */
