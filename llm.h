@@ -951,10 +951,10 @@ enum { LLM_LORA_PARTS = 3 }; /* matrices of the file that make one layer: q, k a
 
 typedef struct llm_lora_part { /* rows [row, row + n) of the layer's output get b (a x) */
     int64_t row;
-    const llm_weight_desc *a,
-        *b; /* LINEAR (r, in), (n, r). Of an embedding a is a VECTOR (vocab, r): a token takes its row. Of experts both
-                                     are EXPERTS, and row is that of each expert's output (gate and up: 2 ff). Of kv_b there is one part, both
-                                     are MLA_UP, and b is the other way round, (r, n), so that heads can take their columns of it */
+    /* LINEAR (r, in), (n, r). Of an embedding a is a VECTOR (vocab, r): a token takes its row. Of experts both are EXPERTS, and row is that
+     * of each expert's output (gate and up: 2 ff). Of kv_b there is one part, both are MLA_UP, and b is the other way round, (r, n), so that
+     * heads can take their columns of it */
+    const llm_weight_desc *a, *b;
 } llm_lora_part;
 
 /* dst = what each row's adapter adds to the layer; -0 where that is nothing, for x + -0 is x to the bit. */
@@ -18993,7 +18993,7 @@ struct llm_model {
     llm__source source;
     llm__arch arch; /* n_layers 0 with vocab_only */
     llm_model_info info;
-    int dummy;
+    int dummy; /* dummy_weights of the config: which LLM_TYPE_RANDOM... the matrices are; 0: none */
     char *path;
 };
 
@@ -20499,10 +20499,12 @@ LLM_API void llm_model_close(llm_model *model) {
  * can run. The path is copied: the source and all messages point to the copy. */
 LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
     *out = NULL;
+    if (cfg && (cfg->dummy_weights < 0 || cfg->dummy_weights > 3))
+        return llm__error(LLM_ERR_ARG, "dummy_weights %d: 0 to 3 expected", cfg->dummy_weights);
     llm_model *m = LLM__NEW(llm_model, 1);
     if (!m) return llm__nomem();
     m->path = llm__strdup(path ? path : "");
-    m->dummy = cfg && cfg->dummy_weights;
+    m->dummy = cfg ? cfg->dummy_weights : 0;
     int vocab_only = cfg && cfg->vocab_only;
     llm_result r = m->path ? llm__source_open(m->path, cfg, &m->source) : llm__nomem();
     if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
