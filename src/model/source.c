@@ -107,13 +107,13 @@ LLM__PRIVATE llm_result llm__folder_lacks(const char *folder, const char *lacks)
         {".pdparams", ", a Paddle file: take a folder with safetensors"},
         {".safetensors", ": config.json beside model.safetensors, or beside shards and model.safetensors.index.json, expected"},
     };
-    DIR *dir = opendir(folder);
+    LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO;
     int best = LLM__COUNT(kinds);
-    char found[256] = "";
-    for (struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir))
+    const char *found = NULL;
+    llm__folder_names(folder, &names);
+    for (const char *name = NULL; (name = llm__folder_next(&names, name)) != NULL;)
         for (int i = 0; i < best; i++)
-            if (llm__ends_with(e->d_name, kinds[i].ending)) snprintf(found, sizeof found, "%s", e->d_name), best = i;
-    if (dir) closedir(dir);
+            if (llm__ends_with(name, kinds[i].ending)) found = name, best = i;
     if (best == LLM__COUNT(kinds))
         return llm__error(LLM_ERR_IO, "%s: no %s there: a GGUF file, or a folder with config.json and safetensors expected", folder, lacks);
     return llm__error(LLM_ERR_IO, "%s: no %s there, but %.200s%s", folder, lacks, found, kinds[best].advice);

@@ -13,6 +13,7 @@
 #include "api/openai.h"
 #include "base/platform.h"
 #include "base/log.h"
+#include "base/files.h"
 #include "cpu/isa.h"
 #include "model/loader.h"
 #include "engine/scheduler.h"
@@ -56,10 +57,10 @@ LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) 
     llm_engine_config *e = &s->engine;
     llm_result r = llm__model_find(s->model, get, &s->path);
     if (!s->model) s->model = s->path.data;
-    if (e->cuda_library || (!(e->device && !strcmp(e->device, "cuda")) && access("/dev/nvidiactl", F_OK))) return r;
+    if (e->cuda_library || (!(e->device && !strcmp(e->device, "cuda")) && llm__path_kind_of("/dev/nvidiactl") == LLM__PATH_NONE)) return r;
     llm__program_folder(&s->library);
     llm_text_str(&s->library, "libllm_cuda.so");
-    if (!s->library.failed && !access(s->library.data, R_OK)) e->cuda_library = s->library.data;
+    if (!s->library.failed && llm__path_readable(s->library.data)) e->cuda_library = s->library.data;
     return r;
 }
 
