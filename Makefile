@@ -118,7 +118,7 @@ emu_CC = $(CC) -O1 -w -mavx2 -mfma -mf16c -Wno-psabi -include tests/unit/simde_s
 arm_CC = $(ARM_CC) -O2
 PARTS = $(wildcard src/*/*.c)
 UNITS = $(wildcard tests/unit/*.c tests/unit/*/*.c)
-PART = -std=c11 -D_GNU_SOURCE -Isrc -include tests/unit/memory.h -MMD -MP $(WARN)
+PART = -std=c11 -D_DEFAULT_SOURCE -Isrc -include tests/unit/memory.h -MMD -MP $(WARN)
 
 define config
 build/$(1)/%.o: %.c build/.deps

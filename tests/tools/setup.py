@@ -98,7 +98,7 @@ TEST = ["jsonschema==4.26.0"]
 CLIENTS = ["openai", "jsonschema", "langchain-openai", "instructor", "litellm", "llm", "lm-eval[api]", "prometheus-client", "playwright"]
 
 
-# Versions that know the families of the tiny checkpoints; PyPI's torch brings its CUDA libraries.
+# Versions that know most families of tests/data/checkpoints; PyPI's torch brings its CUDA libraries.
 PEFT = ["torch==2.2.2", "numpy<2", "transformers==4.57.6", "peft==0.18.0"]
 
 
