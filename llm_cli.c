@@ -11,6 +11,7 @@
 #define _GNU_SOURCE
 #include "llm.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <locale.h>
@@ -84,7 +85,8 @@ static void cli_write(const char *s, size_t n) {
     cli_print(stderr, cli_notes.data, cli_notes.len, 1);
     llm_text_free(&cli_notes);
     int ok = isatty(1) ? cli_print(stdout, s, n, 1) : (!n || fwrite(s, 1, n, stdout) == n) && !ferror(stdout) && !fflush(stdout);
-    if (!ok) cli_die(1, "%s: %s", cli_output, errno == EPIPE ? "closed by its reader, an open file or pipe was expected" : strerror(errno));
+    if (!ok && errno == EPIPE) signal(SIGPIPE, SIG_DFL), raise(SIGPIPE); /* who read has enough: `llm_cli ... | head` ends without a word */
+    if (!ok) cli_die(1, "%s: %s", cli_output, strerror(errno));
 }
 
 /* Writes and frees. */
@@ -132,7 +134,7 @@ typedef struct cli_options {
     const char *json_schema, *regex, *grammar; /* the form of the answer: at most one */
     const char *logit_bias, *template_kwargs, *stop_ids;
     llm_option_list stop, bad_words;
-    int32_t json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, do_preprocess, help, version;
+    int32_t json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, do_preprocess, help, help_all, version, plain, verbose;
     int32_t repetitions, depth, stages, max_concurrency, num_prompts, input_len, output_len;
     float request_rate;
 } cli_options;
@@ -174,7 +176,10 @@ static const llm_option cli_table[] = {
     LLM_OPT_TEXT(cli_options, draft_weights, -1, "draft-weight-name", NULL, NULL),
     LLM_OPT_TEXT(cli_options, base_weights, -1, "base-weight-name", NULL, NULL),
     LLM_OPT_BOOL(cli_options, do_preprocess, -1, "do-preprocess", NULL),
+    LLM_OPT_BOOL(cli_options, plain, CLI_IO, "plain", "at a terminal: the answer as it comes, not wrapped, Markdown as written"),
+    LLM_OPT_BOOL(cli_options, verbose, CLI_IO, "v|verbose", "tokens a second after each answer"),
     LLM_OPT_BOOL(cli_options, help, -1, "h|help", NULL),
+    LLM_OPT_BOOL(cli_options, help_all, -1, "help-all", NULL),
     LLM_OPT_BOOL(cli_options, version, -1, "version", NULL),
     LLM_OPT_TEXT(cli_options, batch, CLI_BENCH, "b|batch", "LIST", "sequences decoded together: 1,8,16 (1)"),
     LLM_OPT_INT(cli_options, repetitions, CLI_BENCH, "r|repetitions", 1, 1000, "times each test runs (5)"),
@@ -248,7 +253,7 @@ static struct { /* what the commands work with */
     llm_engine *engine;
     llm_openai_service service; /* how requests are read and answers written */
     llm_text said;              /* the latest answer that was shown */
-    int thinking;               /* thoughts are being shown */
+    int view, thinking;         /* answers are laid out for a terminal; thoughts are being shown */
     const char *dim, *plain;    /* to be printed before and behind what is less important; "": no colours are wanted */
     int stopped;                /* Ctrl-C ended it */
     int32_t limit;              /* tokens that a sequence may have: --max-model-len, else the model's own; 0: no limit */
@@ -297,6 +302,224 @@ static void cli_open_engine(int64_t need, int32_t seqs) {
 }
 
 /* ---------------------------------------------------------------------------
+ * The answer on a terminal. Words wrap at the terminal's width while they stream, and the marks of Markdown that models write most become
+ * what they mean: bold, code, headings, lists, rules, fences. A mark counts when it is whole, so a few characters may wait for the
+ * next. In a pipe, and with --plain, every byte goes out as it came.
+ *
+ *   view_add: UTF-8 characters --> view_char: marks at the begin of a line --> view_inline: ** and ` --> view_put: words --> view_flush
+ * --------------------------------------------------------------------------- */
+
+enum { VIEW_BOLD = 1, VIEW_BOLD_END, VIEW_CODE, VIEW_CODE_END, VIEW_MARKS }; /* stand as bytes in a word */
+enum { FENCE_NONE, FENCE_TITLE, FENCE_CODE };
+
+static struct {
+    int marks;                /* Markdown becomes what it means */
+    int columns, col;         /* of the terminal; written of this row */
+    int hang, gap;            /* blanks that later rows of this line begin with; blanks before the word */
+    llm_text head, word;      /* what may be a mark at the begin of a line; the word that is not written yet */
+    int width;                /* columns of the word */
+    int begins, fence, stars; /* nothing of this line was written; FENCE_*; asterisks that wait */
+    int bold, code, heading;
+    char before; /* the first byte of the character before */
+} view = {.begins = 1, .before = ' '};
+
+/* Bytes of the character at s; its columns in *width, -1 for a control character, -2 and one byte where no UTF-8 begins. */
+static size_t cli_char(const char *s, size_t n, int *width) {
+    wchar_t wide = 0;
+    mbstate_t state = {0};
+    size_t len = mbrtowc(&wide, s, n, &state); /* over n for the two kinds of error, 0 for NUL */
+    *width = len > n || (long)wide > 0x10FFFF ? -2 : wcwidth(wide);
+    return *width == -2 || !len ? 1 : len;
+}
+
+/* Takes the last n bytes of what waits at a line's begin away. */
+static void view_cut(size_t n) {
+    view.head.len -= n;
+    llm_text_add(&view.head, "", 0);
+}
+
+static void view_style(const char *sgr) {
+    if (view.marks) fputs(sgr, stdout);
+}
+
+static void view_spaces(int n) {
+    for (; n > 0; n--) putc(' ', stdout);
+}
+
+/* A dim line across, with a title at its left end. */
+static void view_rule(const char *title, size_t n) {
+    int left = (view.columns < 60 ? view.columns : 60) - (n ? (int)n + 4 : 0);
+    fputs(cli.dim, stdout);
+    if (n) fputs("\u2500\u2500 ", stdout), cli_print(stdout, title, n, 0), putc(' ', stdout);
+    for (; left > 0; left--) fputs("\u2500", stdout);
+    fputs(cli.plain, stdout);
+}
+
+/* Writes the word, in the next row if it does not fit into this one. */
+static void view_flush(void) {
+    static const char *const sgr[VIEW_MARKS] = {"", "\x1b[1m", "\x1b[22m", "\x1b[36m", "\x1b[39m"};
+    const char *s = view.word.data;
+    if (!view.word.len) return;
+    if (view.col + view.gap + view.width > view.columns && view.col > view.hang) {
+        putc('\n', stdout);
+        view_spaces(view.col = view.hang);
+    } else if (view.width) view_spaces(view.gap), view.col += view.gap;
+    if (view.width) view.gap = 0;
+    for (size_t i = 0, n; i < view.word.len; i += n) {
+        n = (unsigned char)s[i] < VIEW_MARKS ? 1 : 0;
+        if (n) view_style(sgr[(unsigned char)s[i]]);
+        else {
+            while (i + n < view.word.len && (unsigned char)s[i + n] >= VIEW_MARKS) n++;
+            cli_print(stdout, s + i, n, 0);
+        }
+    }
+    view.col += view.width;
+    view.word.len = 0;
+    view.width = 0;
+}
+
+static void view_mark(int mark) {
+    const char byte = (char)mark;
+    llm_text_add(&view.word, &byte, 1);
+}
+
+/* The line's end: what was left open ends with it. */
+static void view_newline(void) {
+    if (view.bold || view.heading) view_mark(VIEW_BOLD_END);
+    if (view.code) view_mark(VIEW_CODE_END);
+    view_flush();
+    putc('\n', stdout);
+    view.bold = view.code = view.heading = view.hang = view.gap = view.col = 0;
+    view.begins = 1;
+    view.before = ' ';
+}
+
+/* One character of text. Between wide ones a row may end too: their languages have no blanks. */
+static void view_put(const char *s, size_t n, int width) {
+    if (*s == '\n') {
+        view_newline();
+        return;
+    }
+    if (*s == ' ' || *s == '\t') {
+        view_flush();
+        view.gap += *s == '\t' ? 4 : 1;
+        view.before = ' ';
+        return;
+    }
+    if (width == 2) view_flush();
+    if (width >= 0 || n > 1) llm_text_add(&view.word, s, n);
+    else llm_text_format(&view.word, "?"), width = 1; /* a control character, or no UTF-8 */
+    view.width += width > 0 ? width : 0;
+    view.before = *s;
+}
+
+/* Asterisks that wait are bold's begin before a word, its end behind one, or themselves: 5**2 is no bold text. */
+static void view_stars(int before_blank) {
+    const int n = view.stars;
+    view.stars = 0;
+    if (n < 2 || (view.bold ? view.before == ' ' : before_blank || ((view.before & 128) == 0 && isalnum((unsigned char)view.before))))
+        for (int i = 0; i < n; i++) view_put("*", 1, 1);
+    else view.bold = !view.bold, view_mark(view.bold ? VIEW_BOLD : VIEW_BOLD_END);
+}
+
+static void view_inline(const char *s, size_t n, int width) {
+    if (view.marks && *s == '*' && !view.code) {
+        view.stars++;
+        return;
+    }
+    if (view.stars) view_stars(strchr(" \t\n", *s) != NULL);
+    if (view.marks && *s == '`') view.code = !view.code, view_mark(view.code ? VIEW_CODE : VIEW_CODE_END);
+    else view_put(s, n, width);
+}
+
+/* Can these bytes still become a mark at a line's begin? Blanks, and then `, #, or any of -*_ repeated, or +, or a number and . or ) */
+static int view_may_begin(const char *s, size_t n) {
+    const size_t blanks = strspn(s, " "), rest = n - blanks;
+    const char *m = s + blanks;
+    const size_t digits = strspn(m, "0123456789");
+    if (blanks > 12 || n > 60) return 0;
+    if (!rest) return 1;
+    if (digits) return digits < 4 && (rest == digits || (rest == digits + 1 && strchr(".)", m[digits])));
+    const size_t same = strspn(m, (const char[]){*m, 0});
+    return same == rest && (*m == '`' ? same <= 3 : *m == '#' ? same <= 6 : *m == '+' ? same == 1 : strchr("-*_", *m) != NULL);
+}
+
+/* The line's begin is known as soon as character c follows it. Returns 1 if c belongs to the mark. */
+static int view_begin(int c) {
+    const char *h = view.head.data, *m = h + strspn(h, " ");
+    const int rest = (int)strlen(m), blank = c == ' ' && rest, item = blank && (strchr("+-*", *m) ? rest == 1 : strchr(".)", m[rest - 1]) != NULL);
+    view.begins = 0;
+    if (blank && *m == '#') view.heading = 1, view_mark(VIEW_BOLD);
+    else if (item) {
+        view_spaces((int)(m - h));
+        fprintf(stdout, "%s ", strchr("+-*", *m) ? "\u2022" : m);
+        view.col = view.hang = (int)(m - h) + rest + 1;
+    } else if (rest == 3 && *m == '`') view.fence = FENCE_TITLE;
+    else if (rest > 2 && c == '\n' && strchr("-*_", *m)) view_rule("", 0);
+    else
+        for (const char *p = h; *p; p++) view_inline(p, 1, 1);
+    view_cut(view.head.len);
+    return view.heading || item;
+}
+
+/* Inside of a fence nothing wraps, and nothing is a mark but its end. The title is what stands behind its begin. */
+static void view_fenced(const char *s, size_t n) {
+    const int newline = *s == '\n', waits = view.fence == FENCE_TITLE ? !newline : view.begins && strchr(" `", *s) && view.head.len < 12;
+    if (waits) {
+        llm_text_add(&view.head, s, n);
+        return;
+    }
+    const char *h = view.head.data ? view.head.data : "";
+    if (view.fence == FENCE_TITLE) view_rule(h, strnlen(h, 40)), view.fence = FENCE_CODE;
+    else if (view.begins && newline && !strcmp(h + strspn(h, " "), "```")) view_rule("", 0), view.fence = FENCE_NONE;
+    else cli_print(stdout, h, strlen(h), 0);
+    cli_print(stdout, s, n, 1);
+    view.begins = newline;
+    view_cut(view.head.len);
+}
+
+static void view_char(const char *s, size_t n, int width) {
+    if (!view.fence && view.marks && view.begins) {
+        llm_text_add(&view.head, s, n);
+        if (view_may_begin(view.head.data, view.head.len)) return;
+        view_cut(n);
+        if (view_begin((unsigned char)*s)) return;
+    }
+    view.fence ? view_fenced(s, n) : view_inline(s, n, width);
+}
+
+/* Shows more of an answer, or of the thoughts before it, in which nothing is a mark. */
+static void view_add(const char *s, size_t n, int thoughts) {
+    struct winsize size = {0};
+    int width;
+    cli_write("", 0);
+    view.columns = ioctl(1, TIOCGWINSZ, &size) || size.ws_col < 8 ? 80 : size.ws_col;
+    view.marks = !thoughts && *cli.dim;
+    for (size_t i = 0, len; i < n; i += len) {
+        len = cli_char(s + i, n - i, &width);
+        view_char(s + i, len, width);
+    }
+    cli_write("", 0);
+}
+
+/* What waits is written, and what is open closed. */
+static void view_end(void) {
+    const char *h = view.head.data ? view.head.data : "";
+    if (view.fence == FENCE_CODE && !strcmp(h + strspn(h, " "), "```")) view_rule("", 0);
+    else if (view.fence) cli_print(stdout, h, strlen(h), 0);
+    else for (; *h; h++) view_inline(h, 1, 1);
+    if (view.stars) view_stars(1);
+    if (view.bold || view.heading) view_mark(VIEW_BOLD_END);
+    if (view.code) view_mark(VIEW_CODE_END);
+    view_flush();
+    llm_text_free(&view.head);
+    llm_text_free(&view.word);
+    memset(&view, 0, sizeof view);
+    view.begins = 1;
+    view.before = ' ';
+}
+
+/* ---------------------------------------------------------------------------
  * Calls: the body of an OpenAI request goes in, its answer comes out, in one piece or as a stream of events.
  *
  *   options --cli_add_members--> body --llm_openai_begin, submit--> llm_engine_step, llm_openai_next, again ... --> JSON of the answer
@@ -326,27 +549,30 @@ static void cli_show(const llm_json *event) {
     if (!text) text = cli_text(event, choice, NULL, "text", &n);
     if (thought && isatty(1)) {
         fputs(cli.dim, stdout);
-        cli_write(thought, n_thought);
+        cli.view ? view_add(thought, n_thought, 1) : cli_write(thought, n_thought);
         fputs(cli.plain, stdout);
         cli.thinking = 1;
     }
-    if (n && cli.thinking) cli_write("\n", 1);
-    if (n) cli.thinking = 0, cli_write(text, n);
-    if (n) llm_text_add(&cli.said, text, n);
+    if (!n) return;
+    if (cli.thinking) fputs(cli.dim, stdout), view_end(), fputs(cli.plain, stdout), cli_write("\n", 1);
+    cli.thinking = 0;
+    cli.view ? view_add(text, n, 0) : cli_write(text, n);
+    llm_text_add(&cli.said, text, n);
 }
 
-/* "[prompt 31 tokens, 0 cached, 410.2 tok/s | answer 52 tokens, 190.1 tok/s | first token 0.08 s]" */
+/* That an answer was cut, and with --verbose
+ * "[prompt 31 tokens, 0 cached, 410.2 tok/s | answer 52 tokens, 190.1 tok/s | first token 0.08 s]" */
 static void cli_show_speed(const llm_request *request) {
     llm_request_metrics m;
     llm_output out;
     llm_request_get_metrics(request, &m);
     if (llm_request_get_output(request, 0, &out) != LLM_OK || m.first_token_time <= 0) return;
+    if (out.finish == LLM_FINISH_LENGTH) fprintf(stderr, "%s[cut after %zu tokens; max-tokens allows more]%s\n", cli.dim, out.n_token_ids, cli.plain);
+    if (!opt.verbose) return;
     double first = fmax(m.first_token_time - m.inference_start_time, 1e-6), rest = fmax(m.finish_time - m.first_token_time, 1e-6);
-    fprintf(stderr, "%s[prompt %d tokens, %d cached, %.1f tok/s | answer %zu tokens, %.1f tok/s | first token %.2f s]\n", cli.dim, m.n_prompt_tokens,
+    fprintf(stderr, "%s[prompt %d tokens, %d cached, %.1f tok/s | answer %zu tokens, %.1f tok/s | first token %.2f s]%s\n", cli.dim, m.n_prompt_tokens,
             m.n_cached_tokens, (m.n_prompt_tokens - m.n_cached_tokens) / first, out.n_token_ids, ((double)out.n_token_ids - 1) / rest,
-            m.first_token_time - m.arrival_time);
-    if (out.finish == LLM_FINISH_LENGTH) fprintf(stderr, "[cut after %zu tokens; max-tokens allows more]\n", out.n_token_ids);
-    fputs(cli.plain, stderr);
+            m.first_token_time - m.arrival_time, cli.plain);
 }
 
 /* Sends a body of the members in `what` and of those that the options add. Streams are shown; else *answer gets the whole, to be freed.
@@ -383,6 +609,7 @@ static llm_result cli_call(llm_openai_kind kind, const llm_text *what, llm_json 
         piece.len = 0;
     }
     if (!answer && !r) {
+        view_end();
         if (isatty(1) || !cli.said.len || cli.said.data[cli.said.len - 1] != '\n') cli_write("\n", 1);
         if (isatty(2) && cli_interrupts) fputs("[stopped]\n", stderr);
         if (isatty(2)) cli_show_speed(info->requests[0]);
@@ -1029,6 +1256,8 @@ static const struct { const char *bytes; int key; } cli_keys[] = {
     {"[3~", KEY_DELETE}, {"\x7f", 'W'}, {"\r", KEY_NEW_LINE}, {"\n", KEY_NEW_LINE}, {"[200~", KEY_PASTE}, {"[201~", KEY_PASTED},
 };
 
+#define CLI_QUOTES "\"\"\""
+
 static struct {
     llm_text text;
     size_t cursor;    /* byte offset */
@@ -1038,6 +1267,7 @@ static struct {
     size_t at;        /* where the line begins that is looked at */
     llm_text newest;  /* the new line, while older ones are looked at */
     FILE *file;       /* of the history, to be appended to; NULL: none */
+    void (*complete)(void); /* Tab behind a text that begins with '/' */
 } edit;
 
 /* raw: keys come one by one; signals: Ctrl-C interrupts instead of being a key. */
@@ -1047,15 +1277,6 @@ static void cli_tty_mode(int raw, int signals) {
     t.c_oflag = edit.cooked.c_oflag; /* a newline still goes to the row's begin */
     if (signals) t.c_lflag |= ISIG | NOFLSH;
     tcsetattr(0, TCSADRAIN, &t);
-}
-
-/* Bytes of the character at s; its columns in *width, -1 for a control character, -2 and one byte where no UTF-8 begins. */
-static size_t cli_char(const char *s, size_t n, int *width) {
-    wchar_t wide = 0;
-    mbstate_t state = {0};
-    size_t len = mbrtowc(&wide, s, n, &state); /* over n for the two kinds of error, 0 for NUL */
-    *width = len > n || (long)wide > 0x10FFFF ? -2 : wcwidth(wide);
-    return *width == -2 || !len ? 1 : len;
 }
 
 /* The place behind the character at the cursor, or before the one that ends there (by -1), with the marks on it, which have no width; or
@@ -1150,6 +1371,13 @@ static void cli_edit_history(int by) {
     cli_edit_replace(0, edit.text.len, old ? llm_json_str(doc, 0, NULL) : edit.newest.data);
 }
 
+/* A text that begins with three quotes goes on over line ends until it ends with three. */
+static int cli_edit_open(void) {
+    const char *s = edit.text.data;
+    const size_t n = edit.text.len;
+    return n > 2 && !strncmp(s, CLI_QUOTES, 3) && (n < 6 || strcmp(s + n - 3, CLI_QUOTES));
+}
+
 /* What one key does: the cursor goes to a place, or what is between goes away. Returns 0 to go on, else 'M' (Enter), 'C' or 'D'. */
 static int cli_edit_key(int key, char bytes[24]) {
     const size_t from = edit.cursor, end = edit.text.len;
@@ -1161,7 +1389,12 @@ static int cli_edit_key(int key, char bytes[24]) {
     case 'F': case 'D': case KEY_DELETE: to = cli_edit_place(1, 0); break;
     case 'b': case 'W': to = cli_edit_place(-1, 1); break;
     case 'f': case 'd': to = cli_edit_place(1, 1); break;
-    case KEY_TEXT: case KEY_NEW_LINE: case 'I': cli_edit_replace(from, from, key == KEY_NEW_LINE ? "\n" : bytes); return 0;
+    case 'I':
+        if (edit.complete && edit.text.data[0] == '/' && from == end) {
+            edit.complete();
+            return 0;
+        } /* fall through */
+    case KEY_TEXT: case KEY_NEW_LINE: cli_edit_replace(from, from, key == KEY_NEW_LINE ? "\n" : bytes); return 0;
     case KEY_PASTE: /* up to its mark or until nothing came for two seconds keys are text, and every kind of line end is a newline */
         for (char before = 0; (key = cli_key(bytes, 2000)) != KEY_PASTED && key != KEY_LATE && key != KEY_GONE; before = *bytes) {
             const int newline = key == 'M' || (key == 'J' && before != '\r');
@@ -1172,7 +1405,10 @@ static int cli_edit_key(int key, char bytes[24]) {
     case 'L': fputs("\x1b[H\x1b[2J", stderr), edit.row = 0; return 0;
     case 'Z': cli_tty_mode(0, 0), raise(SIGTSTP), cli_tty_mode(1, 0); return 0;
     case 'C': return 'C';
-    case 'J': case 'M': return 'M';
+    case 'J': case 'M':
+        if (!cli_edit_open()) return 'M';
+        cli_edit_replace(from, from, "\n");
+        return 0;
     case KEY_GONE: return 'D';
     default: return 0;
     }
@@ -1233,6 +1469,7 @@ static void cli_history_open(void) {
 static struct {
     llm_text messages; /* elements of an array: {...},{...} */
     size_t asked;      /* their length up to and with the latest user message; 0: nothing was asked */
+    size_t system;     /* the length of the system message that they begin with, as one is set here; 0: none */
 } talk;
 
 /* Adds a message; where the latest question ends is remembered for /regen. */
@@ -1252,6 +1489,19 @@ static void cli_talk_cut(size_t n, size_t asked) {
 static void cli_talk_reset(CLI_UNUSED char *rest) {
     cli_talk_cut(0, 0);
     if (opt.system) cli_talk_push("system", opt.system, strlen(opt.system));
+    talk.system = talk.messages.len;
+}
+
+/* What was said goes on under the system message that is set now. */
+static void cli_talk_renew(void) {
+    CLI_TEXT later = {0};
+    const size_t asked = talk.asked, len = talk.messages.len;
+    llm_text_add(&later, talk.messages.data + talk.system, len - talk.system);
+    cli_talk_reset(NULL);
+    const char *from = later.data + (*later.data == ',');
+    if (talk.system && *from) llm_text_str(&talk.messages, ",");
+    llm_text_str(&talk.messages, from);
+    if (asked) talk.asked = talk.messages.len - (len - asked);
 }
 
 /* Asks a new message, or the latest once more (""). One that cannot be answered is told and taken back. */
@@ -1307,6 +1557,7 @@ static void cli_talk_load(char *path) {
     for (int m = llm_json_first(doc, llm_json_find(doc, 0, "messages")); m >= 0; m = llm_json_next(doc, m)) {
         const char *role = cli_text(doc, m, NULL, "role", NULL), *text = cli_text(doc, m, NULL, "content", &n);
         if (role && text) cli_talk_push(role, text, n), loaded++;
+        if (role && text && loaded == 1) talk.system = strcmp(role, "system") ? 0 : talk.messages.len;
     }
     if (doc) cli_say("", "%d messages loaded", loaded);
     if (loaded) cli_talk_keep(path, LLM_OPENAI_CONTEXT_LOAD);
@@ -1331,9 +1582,16 @@ static void cli_talk_set(char *rest) {
     if (!r) r = cli_add_members(&t);
     if (r && !list) opt = before, memcpy(cli_given, given, sizeof given);
     if (r) cli_say("llm_cli: ", "%s", llm_last_error());
-    else if (system && talk.asked) fputs("it counts from the next /reset on\n", stderr);
-    else if (system) cli_talk_reset(NULL);
+    else if (system) cli_talk_renew();
     cli_service(2048);
+}
+
+/* The system message, or a new one. */
+static void cli_talk_system(char *rest) {
+    CLI_TEXT t = {0};
+    llm_text_format(&t, "system %s", rest);
+    if (*rest) cli_talk_set(t.data);
+    else cli_say("", "system: %s", opt.system ? opt.system : "(none)");
 }
 
 /* What answers, and what the next answer will be sampled with. */
@@ -1350,13 +1608,44 @@ static void cli_talk_show(CLI_UNUSED char *rest) {
 }
 
 static const struct cli_said { const char *name, *value, *help; void (*run)(char *value); } cli_talk_commands[] = {
-    {"/reset", "", "forget the conversation", cli_talk_reset},
+    {"/clear", "", "forget the conversation (also /reset)", cli_talk_reset},
+    {"/reset", "", NULL, cli_talk_reset},
     {"/regen", "", "answer the last message again", cli_talk_ask},
     {"/set", "NAME VALUE", "temperature, top-p, max-tokens, seed, system, ...", cli_talk_set},
+    {"/system", "TEXT", "another system message for what follows; without TEXT: which there is", cli_talk_system},
     {"/show", "", "model and settings", cli_talk_show},
     {"/save", "FILE", "the conversation as JSON", cli_talk_save},
     {"/load", "FILE", "go on with a saved one", cli_talk_load},
-    {"/exit", "", "leave (or Ctrl-D)", NULL}, {NULL, NULL, NULL, NULL}};
+    {"/bye", "", "leave (also /exit, exit, Ctrl-D)", NULL}, {"/exit", "", NULL, NULL}, {"/quit", "", NULL, NULL}, {NULL, NULL, NULL, NULL}};
+
+/* One thing that the word at the text's end may become: `common` is cut to what all of them begin with. */
+static void cli_talk_candidate(const char *name, const char *word, llm_text *common, llm_text *list) {
+    if (strncmp(name, word, strlen(word))) return;
+    if (!list->len) llm_text_str(common, name);
+    while (strncmp(name, common->data, common->len)) common->len--, llm_text_add(common, "", 0);
+    llm_text_format(list, list->len ? "  %s" : "%s", name);
+}
+
+/* Tab: commands, and behind /set the settings, by their first letters. What stays open is listed. */
+static void cli_talk_complete(void) {
+    CLI_TEXT common = {0}, list = {0};
+    const int set = !strncmp(edit.text.data, "/set ", 5);
+    const char *word = edit.text.data + (set ? 5 : 0);
+    for (const struct cli_said *c = cli_talk_commands; !set && c->name; c++) cli_talk_candidate(c->name, word, &common, &list);
+    for (int i = 0; set && i < CLI_COUNT(cli_table); i++) {
+        const char *names = cli_table[i].names, *last = strrchr(names, '|');
+        char name[64];
+        if ((cli_table[i].group != CLI_ANSWERS && cli_table[i].at != offsetof(cli_options, system)) || !cli_table[i].help) continue;
+        if (strcspn(names, "|") < 3 && last) names = last + 1; /* the long spelling */
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(names, "|"), names);
+        cli_talk_candidate(name, word, &common, &list);
+    }
+    if (!list.len) return;
+    const int open = strstr(list.data, "  ") != NULL;
+    if (open && common.len == strlen(word)) fprintf(stderr, "\n%s%s%s\n", cli.dim, list.data, cli.plain), edit.row = 0;
+    cli_edit_replace(edit.text.len - strlen(word), edit.text.len, common.data);
+    if (!open) cli_edit_replace(edit.text.len, edit.text.len, " ");
+}
 
 /* A line that begins with '/'. 0: leave. */
 static int cli_talk_command(char *line) {
@@ -1365,13 +1654,14 @@ static int cli_talk_command(char *line) {
     line[n] = 0;
     for (const struct cli_said *c = cli_talk_commands; c->name; c++) {
         if (strcmp(line, c->name)) continue;
-        if (*c->value && !*rest) fprintf(stderr, "%s: %s is missing\n", line, c->value);
+        if (*c->value && !*rest && c->run != cli_talk_system) fprintf(stderr, "%s: %s is missing\n", line, c->value);
         else if (c->run) c->run(rest);
         return c->run != NULL;
     }
     if (strcmp(line, "/help")) fputs("no such command; these are there:\n", stderr);
-    for (const struct cli_said *c = cli_talk_commands; c->name; c++) fprintf(stderr, "%-6s %-11s %s\n", c->name, c->value, c->help);
-    fputs("Alt-Enter begins a new line, a paste stays one message, Ctrl-C stops an answer.\n", stderr);
+    for (const struct cli_said *c = cli_talk_commands; c->name; c++)
+        if (c->help) fprintf(stderr, "%-7s %-11s %s\n", c->name, c->value, c->help);
+    fputs("Alt-Enter begins a new line, a paste or what stands between " CLI_QUOTES " stays one message, Tab completes, Ctrl-C stops an answer.\n", stderr);
     return 1;
 }
 
@@ -1381,7 +1671,9 @@ static void cli_interactive(void) {
     cli_open_model(0);
     cli_open_engine(opt.setup.engine.max_model_len ? 0 : 8192, 1);
     cli_service(2048);
+    cli.view = isatty(1) && !opt.plain;
     cli_history_open();
+    edit.complete = cli_talk_complete;
     cli_talk_reset(NULL);
     cli_talk_show(NULL);
     fputs("/help lists the commands.\n", stderr);
@@ -1395,8 +1687,10 @@ static void cli_interactive(void) {
         if (interrupts == 1) fputs("(once more, or Ctrl-D, to leave)\n", stderr);
         if (end != 'M' || !text[strspn(text, " \t\n")]) continue;
         cli_history_add(text);
-        if (text[0] == '/' && !strchr(text, '\n')) leave = !cli_talk_command(text);
-        else cli_talk_ask(text);
+        if (!strncmp(text, CLI_QUOTES, 3)) text[edit.text.len - 3] = 0, text += 3;
+        if (!strcmp(text, "exit") || !strcmp(text, "quit") || !strcmp(text, "bye")) leave = 1;
+        else if (text[0] == '/' && !strchr(text, '\n')) leave = !cli_talk_command(text);
+        else if (text[strspn(text, " \t\n")]) cli_talk_ask(text);
     }
     cli.stopped = 0; /* leaving is no failure */
 }
@@ -1417,6 +1711,7 @@ static void cli_cmd_chat(void) {
     if (!text.len) cli_die(2, "no prompt: give -p TEXT, -f FILE, or text on standard input");
     cli_open_model(0);
     cli_service(2048);
+    cli.view = isatty(1) && !opt.plain;
     cli_talk_reset(NULL);
     cli_talk_push("user", text.data, text.len);
     llm_text_format(&what, "'messages':[%t]", &talk.messages);

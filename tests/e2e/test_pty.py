@@ -249,6 +249,55 @@ def test_screen(args, folder):
     check("and leaves with 0 the second time", chat.leave() == 0, chat.log)
 
 
+MARKDOWN = """## A heading here
+
+This is **very bold text** and `some code` with 2 * 3 * 4 and words that are somewhat long.
+
+- first item which is long enough to wrap around the line twice or so
+  - nested **one**
+1. numbered item that is also long enough to wrap at forty columns
+
+```python
+def f(x):
+    return x  # a comment that is long enough to be over forty columns
+```
+Not bold: a ** b, 5**2. \u4f60\u597d\u4f60\u597d\u4f60\u597d\u4f60\u597d\u4f60\u597d\u4f60\u597d\u4f60\u597d\u4f60\u597d\u4f60\u597d\u4f60\u597d
+---
+***Both***."""
+
+
+def answer(args, folder, text, cols, more=(), env=None):
+    """What a terminal gets of an answer that must be `text`."""
+    path = os.path.join(folder, "form")
+    with open(path, "w") as f:
+        f.write("".join("\\" + c if c in "\\.*+?()[]{}|^$/-" else c for c in text))
+    chat = Chat(args[:4] + ["-p", "hi", "--regex", "@" + path, "-n", "1000", *more], folder, 60, cols, env)
+    while chat.read(30):
+        pass
+    chat.leave()
+    return chat.log.replace("\r\n", "\n")
+
+
+def test_view(args, folder):
+    for cols in (40, 80):
+        seen = answer(args, folder, MARKDOWN, cols)
+        plain = re.sub(r"\x1b\[[0-9]+m", "", seen)
+        lines = [x.rstrip() for x in plain.split("\n")]
+        wide = [x for x in lines if len(x) + sum("\u2e80" <= c for c in x) > cols and "return x" not in x]
+        check("words wrap at %d columns" % cols, not wide and "return x  # a comment that is long enough to be over forty columns" in plain, wide or plain)
+        kept = re.sub(r"\s+", "", re.sub(r"\*\*\*Both\*\*\*", "Both", MARKDOWN.replace("**very bold text**", "very bold text").replace("**one**", "one").replace("`some code`", "some code")))
+        kept = kept.replace("##", "").replace("-first", "\u2022first").replace("-nested", "\u2022nested").replace("```python", "python").replace("```", "").replace("---", "")
+        check("no word is lost at %d columns" % cols, re.sub(r"[\s\u2500]+", "", plain) == kept, plain)
+        check("bold, code and headings at %d columns" % cols, all(x in seen for x in ("\x1b[1mA heading here\x1b[22m", "\x1b[36msome", "\x1b[1mone\x1b[22m", "\x1b[1mBoth\x1b[22m.")), seen)
+    check("later rows of an item stand below its text", "\u2022 first item which is long enough to\n  wrap around" in answer(args, folder, MARKDOWN, 40))
+    check("--plain gives the bytes", MARKDOWN in answer(args, folder, MARKDOWN, 40, ["--plain"]))
+    seen = answer(args, folder, MARKDOWN, 40, env={"NO_COLOR": "1"})
+    check("without colours words wrap and marks stay", "**very bold text**" in seen.replace("\n", " ") and "\x1b[" not in seen, seen)
+    for cut in ("**open", "`open", "```\nopen\n```", "```\nopen", "- ", "**", "***", "#", "# open", "12.", "   ", "a*", "``", "```x"):
+        seen = re.sub(r"\x1b\[[0-9]+m", "", answer(args, folder, cut + "\n", 40))
+        check("an answer cut within a mark: %r" % cut, ("open" in seen) == ("open" in cut) and len(seen) < 200, seen)
+
+
 def test_talk(args, folder):
     chat = Chat(args, folder)
     if not check("the prompt comes again", chat.prompt(0), chat.log):
@@ -257,9 +306,10 @@ def test_talk(args, folder):
     chat.ask("\x1b[200~one\r\ntwo\rthree\x1b[201~\r", 60)
     got = messages(chat, folder)
     check("a paste of three lines is one message", len(got) == 2 and got[0]["content"] == "one\ntwo\nthree", got)
-    check("a line of figures follows an answer", "tok/s" in chat.log and "first token" in chat.log, chat.log)
+    check("no figures unless they are asked for", "tok/s" not in chat.log, chat.log)
+    chat.ask("/set verbose true\r")
     seen = chat.ask("/help\r")
-    check("/help", all(x in seen for x in ("/reset", "/regen", "/set", "/show", "/save", "/load", "/exit")), seen)
+    check("/help", all(x in seen for x in ("/clear", "/regen", "/set", "/system", "/show", "/save", "/load", "/bye")), seen)
     check("an unknown command is none of the messages", "no such command" in chat.ask("/nope\r") and len(messages(chat, folder)) == 2)
     seen = [chat.ask(x + "\r") for x in ("/save", "/load", "/set")]
     check("a command without its value says what is missing", all("missing" in x and "no such" not in x for x in seen), seen)
@@ -279,6 +329,12 @@ def test_talk(args, folder):
     chat.ask("again\r", 60)
     got = messages(chat, folder)
     check("/set system", [m["role"] for m in got] == ["system", "user", "assistant"] and got[0]["content"] == "You are a cat.", got)
+    chat.ask("/system You are a dog.\r")
+    new = messages(chat, folder)
+    check("/system counts at once, and what was said stays", new[0]["content"] == "You are a dog." and new[1:] == got[1:], new)
+    check("/system alone shows it", "system: You are a dog." in chat.ask("/system\r"), chat.log)
+    chat.ask("/regen\r", 60)
+    check("/regen behind another system message", [m["role"] for m in messages(chat, folder)] == ["system", "user", "assistant"])
     chat.ask("/reset\r")
     with open(os.path.join(folder, "old.json"), "w") as f:
         json.dump({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]}, f)
@@ -297,6 +353,12 @@ def test_talk(args, folder):
     check("/load of nothing is told", "nowhere" in chat.ask("/load nowhere.json\r") and len(messages(chat, folder)) == 2)
     seen = chat.ask("\x1b[A\x1b[A\x1b[A\x1b[A\x1b[B\x15\x1b\x0b\r")
     check("history moves do no harm", seen != "")
+    chat.ask('"""first\rsecond"""\r', 60)
+    got = messages(chat, folder)
+    check("three quotes hold lines together", got[-2]["content"] == "first\nsecond", got)
+    check("Tab completes a command", "system: " in chat.ask("/sys\t\r"), chat.log)
+    check("Tab completes a setting", "is given twice" not in chat.ask("/set temperat\t0.25\r") and "temperature 0.25" in chat.ask("/show\r"), chat.log)
+    check("Tab lists what stays open", "/save" in chat.ask("/s\t\t\x15\r"), chat.log)
     chat.send("/exit\r")
     check("/exit", chat.leave() == 0, chat.log)
     with open(os.path.join(folder, "llm_cli", "history")) as f:
@@ -347,7 +409,7 @@ def main():
     if not os.path.exists(CLI):
         print("no %s: run make first" % CLI)
         sys.exit(2)
-    for test in (test_editing, test_screen, test_talk, test_interrupt):
+    for test in (test_editing, test_screen, test_view, test_talk, test_interrupt):
         with tempfile.TemporaryDirectory() as folder:
             test(["-m", name, "--temp", "0"] + (["-n", "4"] if test is not test_interrupt else []), folder)
     print("%d passed, %d failed, 0 skipped" % (passed, failed))
