@@ -85,11 +85,8 @@ build/cuda_bugs_san: tests/cuda/emu/bugs.cu $(EMU_FILES)
 build/bench_cuda: tests/bench/bench_cuda.c llm.h build/.deps
 	$(CC) -std=gnu11 $(CFLAGS) -w $< -o $@ $(LIBS)
 
-GPU_CHECKPOINTS = llama gemma2 gpt_oss deepseek_v2_lite qwen2_moe olmo2 chatglm3 mixtral
 gpu: CUDA_ARCHS = $(if $(filter native,$(CUDA_ARCH)),,80 89 90a 100)
-gpu: all build/dev/test_cuda build/bench_cuda libllm_cuda.so ## all that tests/cuda/gpu.sh needs on a machine with a GPU: programs, libllm_cuda.so, 8 checkpoints
-	@mkdir -p build/gpu/checkpoints
-	@for i in $(GPU_CHECKPOINTS); do [ ! -d ../shared/checkpoints/$$i ] || cp -r ../shared/checkpoints/$$i build/gpu/checkpoints/; done; chmod -R u+w build/gpu
+gpu: all checkpoints build/dev/test_cuda build/bench_cuda libllm_cuda.so ## all that tests/cuda/gpu.sh needs on a machine with a GPU: programs, libllm_cuda.so, checkpoints
 
 test-cuda: all build/libllm_cuda_emu.so ## the CUDA code on the emulation: operations, checkpoints on 1, 2 and 4 devices, sanitizers, faults (40 minutes)
 	@python3 tests/tools/run.py cuda
@@ -121,7 +118,7 @@ emu_CC = $(CC) -O1 -w -mavx2 -mfma -mf16c -Wno-psabi -include tests/unit/simde_s
 arm_CC = $(ARM_CC) -O2
 PARTS = $(wildcard src/*/*.c)
 UNITS = $(wildcard tests/unit/*.c tests/unit/*/*.c)
-PART = -std=c11 -D_GNU_SOURCE -Isrc -include tests/unit/memory.h -MMD -MP $(WARN)
+PART = -std=c11 -D_DEFAULT_SOURCE -Isrc -include tests/unit/memory.h -MMD -MP $(WARN)
 
 define config
 build/$(1)/%.o: %.c build/.deps
@@ -132,7 +129,7 @@ build/$(1)/libllm.a: $$(PARTS:%.c=build/$(1)/%.o)
 	@rm -f $$@
 	@ar rcs $$@ $$^
 
-build/$(1)/unit: $$(UNITS:%.c=build/$(1)/%.o) build/$(1)/libllm.a
+build/$(1)/unit: $$(UNITS:%.c=build/$(1)/%.o) build/$(1)/libllm.a | build/data/.done checkpoints
 	$$($(1)_CC) $$^ -o $$@ $$(LIBS)
 
 build/$(1)/test_cuda: build/$(1)/tests/cuda/test_cuda.o build/$(1)/tests/unit/harness.o build/$(1)/libllm.a
@@ -140,6 +137,15 @@ build/$(1)/test_cuda: build/$(1)/tests/cuda/test_cuda.o build/$(1)/tests/unit/ha
 endef
 $(foreach c,$(CONFIGS),$(eval $(call config,$(c))))
 -include $(foreach c,$(CONFIGS),$(wildcard build/$(c)/src/*/*.d build/$(c)/tests/*/*.d build/$(c)/tests/*/*/*.d))
+
+# What tests read: the archives of tests/data, unpacked.
+build/data/.done: tests/tools/data.py $(wildcard tests/data/*.tar.xz)
+	@python3 $<
+
+checkpoints: ## the tiny checkpoints that tests read, made from tests/data/checkpoints: build/checkpoints (a second)
+	@python3 tests/tools/checkpoints.py
+
+data: build/data/.done checkpoints ## what tests read: build/data, unpacked, and build/checkpoints
 
 dev: ## the parts of src/ one by one, in parallel, and the unit tests linked with them: build/dev/unit
 	@$(MAKE) --no-print-directory -j$(JOBS) build/dev/unit
@@ -164,8 +170,11 @@ test-arm: build/.deps ## the kernels and some tiny checkpoints on ARM NEON, cros
 
 test: all ## everything the tests need, then the tests (README's second command)
 	@python3 tests/tools/setup.py test
-	-@$(MAKE) --no-print-directory model model-gemma
+	@$(MAKE) --no-print-directory model model-gemma
 	@python3 tests/tools/run.py test
+
+test-shared: all model model-gemma ## checkers and data in ../shared, for who has that folder beside this one
+	@python3 tests/tools/run.py shared
 
 test-isa: all ## the kernels and the tiny checkpoints on every instruction set this CPU runs
 	@python3 tests/tools/run.py isa
@@ -178,10 +187,12 @@ test-peft: all ## adapters and hidden states against peft and transformers (torc
 	@python3 tests/tools/setup.py peft
 	@build/peft/bin/python tests/e2e/test_peft.py
 
-grammar-campaign: lib model ## 300 schemas, 1,000 random walks through the masks of each, against jsonschema
-	@GRAMMAR_WALKS=1000 python3 tests/e2e/test_grammar.py
+grammar-campaign: lib model data ## 300 schemas, 1,000 random walks through the masks of each, against jsonschema
+	@python3 tests/tools/setup.py test
+	@GRAMMAR_WALKS=1000 build/python/bin/python tests/e2e/test_grammar.py
 
 load: all model ## llm_serve under load for minutes: 64 clients, a small KV cache, clients that give up, wrk on /health
+	@python3 tests/tools/setup.py load
 	@python3 tests/tools/run.py load
 
 sanitize: build/.deps ## the tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer
@@ -218,5 +229,5 @@ help: ## this list
 clean: ## removes what was built (models stay)
 	rm -rf build llm_cli llm_serve libllm.so libllm_cuda.so
 
-.PHONY: all lib deps model model-gemma demo test test-isa test-arm test-clients test-peft test-cuda cuda gpu load dev sanitize hygiene grammar-campaign fuzz sim bench format install help clean
+.PHONY: all lib data checkpoints deps model model-gemma demo test test-shared test-isa test-arm test-clients test-peft test-cuda cuda gpu load dev sanitize hygiene grammar-campaign fuzz sim bench format install help clean
 .SECONDARY:

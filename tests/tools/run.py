@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs groups of tests one after the other and adds up what they say.
 
-    run.py test | isa | arm | clients | cuda | load | sanitize | fuzz
+    run.py test | isa | arm | clients | cuda | load | sanitize | fuzz | shared
 
 Every step is a command whose last line with figures is "N passed, N failed[, N skipped]" or "name: A/B equal". Its output goes to
 build/logs/STEP.log; failures are shown. The last line here is the sum of all.
@@ -18,10 +18,12 @@ import sys
 import time
 
 sys.path.insert(0, "tests/e2e")
+import checkpoints
 import serving
 
 SHARED = pathlib.Path("../shared")
 MODELS = {"SMOLLM2_GGUF": "models/SmolLM2-135M-Instruct.Q4_1.gguf", "GEMMA_GGUF": "models/gemma-3-270m-q4_k_m.gguf"}
+PYTHON = "build/python/bin/python"  # made by setup.py, with the packages that tests use
 TOTAL = [0, 0, 0]
 
 
@@ -84,43 +86,40 @@ def isas():
     return m[1].split() if m else ["scalar"]
 
 
-def checkpoints(name, args):
-    tool = SHARED / "tools/check_checkpoints.py"
-    if not tool.exists(): return skip(name, "../shared is not there")
-    step(name, [sys.executable, str(tool), str(SHARED / "checkpoints"), "--args", args] if args else [sys.executable, str(tool), str(SHARED / "checkpoints")])
+def families(name, args="", names=(), env=None):
+    """llm_cli with these options on tiny checkpoints, all of them where no names are given."""
+    step(name, [sys.executable, "tests/e2e/test_checkpoints.py", *names, "--args", args], env)
 
 
-def golden():
-    tool = SHARED / "tools/check_golden.py"
-    if not tool.exists(): return skip("golden", "../shared is not there")
-    for model, variable in (("smollm2", "SMOLLM2_GGUF"), ("gemma", "GEMMA_GGUF")):
-        if not os.path.exists(MODELS[variable]): skip("golden " + model, MODELS[variable] + " is not there")
-        else: step("golden " + model, [sys.executable, str(tool), "--model", model, "--factor", "1.03"], MODELS)
+def outside_truth():
+    """What other programs give for the same inputs."""
+    goldens = [*sorted(glob.glob("build/data/token_goldens/*.jsonl")), *sorted(glob.glob("build/data/vocabularies/*.inp"))]
+    step("tokens", [sys.executable, "tests/e2e/test_tokens.py", *goldens])
+    step("templates", [sys.executable, "tests/e2e/test_templates.py"])
+    step("golden", [sys.executable, "tests/e2e/test_golden.py"])
+    step("small KV caches", [sys.executable, "tests/e2e/test_kv.py"], MODELS)
 
 
-def token_step(name, goldens, options=()):
-    tool = SHARED / "tools/check_tokenize.py"
-    if not tool.exists() or not goldens: return skip(name, "../shared is not there")
+def shared_tokens(name, goldens, options=()):
     folder = pathlib.Path("build/models") # the names by which the goldens know the models
     folder.mkdir(parents=True, exist_ok=True)
     for alias, variable in (("smollm2.gguf", "SMOLLM2_GGUF"), ("gemma.gguf", "GEMMA_GGUF")):
         link, target = folder / alias, pathlib.Path(MODELS[variable]).resolve()
         if target.exists() and not link.exists(): link.symlink_to(target)
-    step(name, [sys.executable, str(tool), *options, *goldens], {"LLM_MODELS": str(folder)})
+    step(name, [sys.executable, str(SHARED / "tools/check_tokenize.py"), *options, *goldens], {"LLM_MODELS": str(folder)})
 
 
-def outside_truth():
-    have = lambda path: os.path.exists(MODELS["SMOLLM2_GGUF" if "smollm2" in path else "GEMMA_GGUF"]) or "gguf" not in path
-    token_step("tokens of Hugging Face", [x for x in sorted(glob.glob("../shared/cases/token_goldens/*.jsonl")) if have(x)])
-    inputs = sorted(glob.glob("../shared/cases/tokenizers/*.gguf.inp"))
-    token_step("tokens of llama.cpp", [x for x in inputs if os.path.exists(x[:-4])])
+def shared():
+    """The checkers and data of a folder beside this one, for who has it."""
+    if not SHARED.exists(): return skip("shared", f"{SHARED} is not there")
+    step("shared checkpoints", [sys.executable, str(SHARED / "tools/check_checkpoints.py"), str(SHARED / "checkpoints")])
+    shared_tokens("shared tokens of Hugging Face", sorted(glob.glob(str(SHARED / "cases/token_goldens/*.jsonl"))))
+    inputs = sorted(glob.glob(str(SHARED / "cases/tokenizers/*.gguf.inp")))
+    shared_tokens("shared tokens of llama.cpp", [x for x in inputs if os.path.exists(x[:-4])])
     for vocabulary, folder in (("llama-bpe", "llama3"), ("qwen2", "qwen3")): # these two come as tokenizer.json
-        token_step("tokens of llama.cpp, " + vocabulary, [x for x in inputs if x.endswith(f"ggml-vocab-{vocabulary}.gguf.inp")], ("--model", "../shared/tokenizers/" + folder))
-    render = SHARED / "tools/check_render.py"
-    if not render.exists(): skip("templates", "../shared is not there")
-    else: step("templates", [sys.executable, str(render), "../shared/cases/chat_templates/expected.json"])
-    golden()
-    step("small KV caches", [sys.executable, "tests/e2e/test_kv.py"], MODELS)
+        shared_tokens("shared tokens of llama.cpp, " + vocabulary, [x for x in inputs if x.endswith(f"ggml-vocab-{vocabulary}.gguf.inp")], ("--model", str(SHARED / "tokenizers" / folder)))
+    step("shared templates", [sys.executable, str(SHARED / "tools/check_render.py"), str(SHARED / "cases/chat_templates/expected.json")])
+    for model in ("smollm2", "gemma"): step("shared golden " + model, [sys.executable, str(SHARED / "tools/check_golden.py"), "--model", model, "--factor", "1.03"], MODELS)
 
 
 def emulated():
@@ -151,8 +150,8 @@ def test():
 
 
 def isa():
-    for name in isas(): checkpoints("checkpoints --isa " + name, "--isa " + name)
-    checkpoints("checkpoints -tp 2", "-tp 2 --device cpu")
+    for name in isas(): families("checkpoints --isa " + name, "--isa " + name)
+    families("checkpoints -tp 2", "-tp 2 --device cpu")
     emulated()
 
 
@@ -163,23 +162,15 @@ def arm():
     step("ARM kernels", [*qemu, "build/arm/unit", "linear"])
     step("ARM kernels, without dot products", [*qemu, "-cpu", "cortex-a53", "build/arm/unit", "linear"])
     step("ARM operations", [*qemu, "build/arm/unit", "backend"])
-    tool = SHARED / "tools/check_checkpoints.py"
-    if not tool.exists(): return skip("ARM checkpoints", "../shared is not there")
-    for name in ("llama", "gemma2", "gpt_oss", "deepseek_v2_lite", "qwen2_moe", "mixtral"):
-        step("ARM " + name, [sys.executable, str(tool), str(SHARED / "checkpoints"), "--only", name], {"LLM_CLI": "build/arm/llm_cli"})
+    families("ARM checkpoints", names=("llama", "gemma2", "gpt_oss", "deepseek_v2_lite", "qwen2_moe", "mixtral"), env={"LLM_CLI": "build/arm/llm_cli"})
 
 
 CUDA_SOME = ("gemma2", "gpt_oss", "deepseek_v2_lite", "qwen2_moe", "olmo2", "chatglm3")
 
 
 def cuda_checkpoints(names, args):
-    """These of ../shared/checkpoints on the emulation, as one step: a folder of links."""
-    tool, folder = SHARED / "tools/check_checkpoints.py", pathlib.Path("build/cuda-checkpoints")
-    if not tool.exists(): return skip("CUDA checkpoints " + args, "../shared is not there")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    for name in names: (folder / name).symlink_to((SHARED / "checkpoints" / name).resolve())
-    step(f"CUDA checkpoints {args}".strip(), [sys.executable, str(tool), str(folder), "--args", "--device cuda --cuda-library build/libllm_cuda_emu.so " + args])
+    """Tiny checkpoints on the emulation."""
+    families(f"CUDA checkpoints {args}".strip(), "--device cuda --cuda-library build/libllm_cuda_emu.so " + args, names)
 
 
 def cuda_bugs():
@@ -201,10 +192,10 @@ def cuda_absent():
     """The programs, where no libllm_cuda.so stands beside them, need no CUDA library and ask for none: in what the system's loader says of every file."""
     folder = pathlib.Path("build/alone")
     folder.mkdir(parents=True, exist_ok=True)
-    model, good, bad = SHARED / "checkpoints/llama", 0, 0
+    model, good, bad = checkpoints.folder("llama"), 0, 0
     for name in ("llm_cli", "llm_serve"):
         shutil.copy(name, folder / name)
-        runs = [["--version"]] + ([["score", "-m", str(model), "--token-ids", "[1, 2, 3]"]] if name == "llm_cli" and model.exists() else [])
+        runs = [["--version"]] + ([["score", "-m", str(model), "--token-ids", "[1, 2, 3]"]] if name == "llm_cli" else [])
         for args in runs:
             p = subprocess.run([folder / name, *args], env=dict(os.environ, LD_DEBUG="libs,files"), capture_output=True, text=True)
             right = p.returncode == 0 and "libc.so" in p.stderr and not re.search("cuda|nccl|cublas|nvidia", p.stderr, re.I)
@@ -259,12 +250,11 @@ def cuda():
     for seed in (0, 1, 2, 4, 6): step(f"CUDA operations, order {seed}", ["build/dev/test_cuda"], {"CUEMU_SEED": str(seed)})
     step("CUDA operations, ASan+UBSan", ["build/san/test_cuda"], {"LLM_CUDA_LIBRARY": "build/libllm_cuda_san.so", "LLM_TEST_SLOW": "8", "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"})
     cuda_bugs()
-    every = sorted(pathlib.Path(x).parent.name for x in glob.glob(str(SHARED / "checkpoints/*/expected.json")))
     six = ("llama_rope_yarn", "qwen3_moe", "gemma3_text", "glm4_moe", "mixtral", "phi3_longrope")
-    for args, names in (("", every), ("-tp 2", every), ("-tp 4", six), ("-pp 2", six)): cuda_checkpoints(names, args)
+    for args, names in (("", ()), ("-tp 2", ()), ("-tp 4", six), ("-pp 2", six)): cuda_checkpoints(names, args)
     step("CUDA adapters", [sys.executable, "tests/e2e/test_lora.py", "families", "scaled"], {"LLM_CUDA_LIBRARY": library})
     step("CUDA llm_serve, answers of the CPU", [sys.executable, "tests/cuda/test_cuda_serve.py"], {"LLM_CUDA_LIBRARY": library})
-    env = {"VLLM_BATCH_INVARIANT": "1", "LLM_CUDA_LIBRARY": library, "LLM_TEST_SLOW": "8", "LLM_TEST_MODEL": serving.tiny_model() or "", "LLM_TEST_FLAGS": "--device cuda -tp 2"}
+    env = {"VLLM_BATCH_INVARIANT": "1", "LLM_CUDA_LIBRARY": library, "LLM_TEST_SLOW": "8", "LLM_TEST_MODEL": serving.tiny_model(), "LLM_TEST_FLAGS": "--device cuda -tp 2"}
     step("CUDA llm_serve, the whole suite", [sys.executable, "tests/e2e/test_serve.py"], env, timeout=3600)
     step("CUDA figures, tiny", ["build/bench_cuda", library, "tiny"])
     print(f"{'CUDA, before nvcc':34s} {(time.time() - start) / 60:.1f} minutes", flush=True)
@@ -302,16 +292,16 @@ def sanitize():
 def served(name, program):
     """The server's suite with another build of it."""
     make(program)
-    env = {"LLM_SERVE": program, "LLM_TEST_SLOW": "8", "LLM_TEST_MODEL": serving.tiny_model() or ""}
+    env = {"LLM_SERVE": program, "LLM_TEST_SLOW": "8", "LLM_TEST_MODEL": serving.tiny_model()}
     for what, script in (("", "test_serve.py"), (", bad inputs", "test_serve_bad.py"), (", load", "load.py")):
-        step(f"llm_serve{what}, {name}", [sys.executable, "tests/" + script], env, timeout=3600)
+        step(f"llm_serve{what}, {name}", [sys.executable, "tests/e2e/" + script], env, timeout=3600)
 
 
 def seeds(name):
-    """A few small inputs of the right form from ../shared, for fuzzers to begin with: {file name: bytes}."""
+    """A few small inputs of the right form for fuzzers to begin with: {file name: bytes}."""
     out = {}
     if name in ("fuzz_tokenizer", "fuzz_regex"):
-        for path in sorted(glob.glob("../shared/tokenizers/*/tokenizer.json")):
+        for path in sorted(glob.glob("build/data/tokenizers/*/tokenizer.json")):
             d, folder = json.loads(pathlib.Path(path).read_text()), pathlib.Path(path).parent.name
             for i, pattern in enumerate(sorted(set(re.findall(r'"Regex": ("(?:[^"\\]|\\.)*")', json.dumps(d))))):
                 if name == "fuzz_regex": out[f"{folder}-{i}"] = json.loads(pattern).encode() + b"\0I'LL see 1234 x\n\n  (Ab) \xc5\xbf"
@@ -329,8 +319,8 @@ def seeds(name):
                                   '{"anyOf":[{"type":"string","pattern":"^a+b?$"},{"const":{"k":[1,null]}},{"type":"number","exclusiveMinimum":0.25}],"allOf":[{"minLength":2}]}', '{"prefixItems":[{"type":"boolean"}],"items":{"format":"date"}}')]
         forms += [(3, "(a|b)*c{2,5}[^x-z]?"), (4, '["yes","no","not"]'), (5, 'root ::= "a" b* | "(" root ")"\nb ::= [0-9]{1,3} | "x"'), (6, '{"structures":[{"begin":"<f>","schema":{},"end":"</f>"}],"triggers":["<f"]}')]
         for i, (kind, text) in enumerate(forms): out[str(i)] = bytes([kind - 1]) + text.encode() + b'\0{"a":1,"b":"x"}'
-    others = {"fuzz_json": "cases/json/*", "fuzz_template": "cases/chat_templates/templates/*"}
-    small = [x for x in sorted(glob.glob("../shared/" + others[name])) if os.path.getsize(x) < 20000] if name in others else []
+    others = {"fuzz_json": "json/*", "fuzz_template": "chat_templates/templates/*"}
+    small = [x for x in sorted(glob.glob("build/data/" + others[name])) if os.path.getsize(x) < 20000] if name in others else []
     out.update((pathlib.Path(x).name, pathlib.Path(x).read_bytes()) for x in small[:60])
     return out
 
@@ -348,9 +338,14 @@ def fuzz():
                     "-artifact_prefix=build/fuzz/" + name + "-", str(corpus)], timeout=int(seconds) + 300)
 
 
+GROUPS = {f.__name__: f for f in (test, isa, arm, clients, cuda, load, sanitize, fuzz, shared)}
+
+
 def main():
-    if len(sys.argv) != 2 or sys.argv[1] not in ("test", "isa", "arm", "clients", "cuda", "load", "sanitize", "fuzz"): sys.exit(__doc__)
-    {"test": test, "isa": isa, "arm": arm, "clients": clients, "cuda": cuda, "load": load, "sanitize": sanitize, "fuzz": fuzz}[sys.argv[1]]()
+    if os.path.exists(PYTHON) and os.path.abspath(sys.executable) != os.path.abspath(PYTHON): os.execv(PYTHON, [PYTHON, *sys.argv])
+    if len(sys.argv) != 2 or sys.argv[1] not in GROUPS: sys.exit(__doc__)
+    make("data")
+    GROUPS[sys.argv[1]]()
     print(f"{TOTAL[0]} passed, {TOTAL[1]} failed, {TOTAL[2]} skipped")
     sys.exit(1 if TOTAL[1] else 0)
 
