@@ -162,7 +162,7 @@ static const llm_option cli_table[] = {
     LLM_OPT_TEXT(cli_options, prompt, CLI_IO, "p|prompt", "TEXT", "the prompt; bench: number of prompt tokens (512)"),
     LLM_OPT_TEXT(cli_options, file, CLI_IO, "f|file", "FILE", "the prompt from a file; -: standard input"),
     LLM_OPT_TEXT(cli_options, token_ids, CLI_IO, "token-ids", "IDS", "the prompt as ids: '[1,2]'"),
-    LLM_OPT_TEXT(cli_options, system, CLI_IO, "sys|system|system-prompt", "TEXT", "system message of a chat"),
+    LLM_OPT_TEXT(cli_options, system, CLI_IO, "system|sys|system-prompt", "TEXT", "system message of a chat"),
     LLM_OPT_BOOL(cli_options, json, CLI_IO, "json", "the result as JSON"),
     LLM_OPT_BOOL(cli_options, jsonl, CLI_IO, "jsonl", "one JSON value a line, in and out"),
     LLM_OPT_BOOL(cli_options, add_special, CLI_IO, "add-special", "tokenize: BOS and EOS as the model says"),
@@ -1724,21 +1724,34 @@ static void cli_cmd_chat(void) {
  * The commands, what was said on the command line, and main.
  * --------------------------------------------------------------------------- */
 
-static const struct cli_command { const char *name, *help; void (*run)(void); } cli_commands[] = {
-    {"chat", "one answer to -p or standard input; at a terminal a conversation", cli_cmd_chat},
-    {"generate", "continue -p TEXT, -f FILE or --token-ids without a template", cli_cmd_generate},
-    {"score", "log-probability of every token of a text", cli_cmd_score},
-    {"tokenize", "text on standard input to ids", cli_cmd_tokenize},
-    {"detokenize", "ids on standard input to text", cli_cmd_detokenize},
-    {"render", "a chat template: JSON {messages, ...} to the prompt's text", cli_cmd_render},
-    {"batch", "OpenAI batch file: -i in.jsonl -o out.jsonl", cli_cmd_batch},
-    {"bench", "tokens a second; with --url a load test of a server", cli_cmd_bench},
-    {"info", "what a model file is and whether it fits in memory", cli_cmd_info},
-    {"convert-eagle", "HEAD TO: an EAGLE head, from SafeAILab's layout to vLLM's", cli_cmd_convert},
+static void cli_cmd_help(void);
+static void cli_cmd_version(void) { printf("llm_cli %s (instruction sets: %s)\n", LLM_VERSION_STRING, llm_isa_list()); }
+
+/* `options`: those of the command, beside the groups of answers and measuring. */
+static const struct cli_command {
+    const char *name, *words, *help, *options;
+    int group; /* of options besides; -1: none */
+    void (*run)(void);
+} cli_commands[] = {
+    {"chat", "[MODEL] [PROMPT]", "one answer to -p or standard input; at a terminal a conversation", "p|f|system|json|logprobs|plain|v", CLI_ANSWERS, cli_cmd_chat},
+    {"generate", "[MODEL] [PROMPT]", "continue -p TEXT, -f FILE or --token-ids without a template", "p|f|token-ids|json|logprobs|v", CLI_ANSWERS, cli_cmd_generate},
+    {"run", "MODEL [PROMPT]", "chat with this model", "p|f|system|json|logprobs|plain|v", CLI_ANSWERS, cli_cmd_chat},
+    {"score", "[MODEL]", "log-probability of every token of a text", "p|f|token-ids|json|top-logprobs", -1, cli_cmd_score},
+    {"tokenize", "[MODEL]", "text on standard input to ids", "jsonl|add-special|parse-special", -1, cli_cmd_tokenize},
+    {"detokenize", "[MODEL]", "ids on standard input to text", "jsonl|skip-special-tokens", -1, cli_cmd_detokenize},
+    {"render", "[MODEL]", "a chat template: JSON {messages, ...} to the prompt's text", "jsonl|chat-template|chat-template-kwargs", -1, cli_cmd_render},
+    {"batch", "[MODEL]", "OpenAI batch file: -i in.jsonl -o out.jsonl", "i|o", CLI_ANSWERS, cli_cmd_batch},
+    {"bench", "[MODEL]", "tokens a second; with --url a load test of a server", "p|n|json", CLI_BENCH, cli_cmd_bench},
+    {"info", "[MODEL]", "what a model file is and whether it fits in memory", "json", -1, cli_cmd_info},
+    {"convert-eagle", "HEAD TO", "an EAGLE head, from SafeAILab's layout to vLLM's", "draft-path|base-path|json", -1, cli_cmd_convert},
+    {"help", "[COMMAND]", "this, or a command's options; --help-all: every option", "", -1, cli_cmd_help},
+    {"version", "", "version and instruction sets", "", -1, cli_cmd_version},
 };
 
-/* --help: the commands, then the options by group. */
-static void cli_help(void) {
+static const struct cli_command *cli_asked; /* whose help is wanted; NULL: the program's */
+
+/* --help-all: the commands, then the options by group. */
+static void cli_help_all(void) {
     static const char *const titles[] = {"Input and output", "Measuring"};
     llm_text t = {0};
     printf("usage: llm_cli [COMMAND] [options]\n\nCommands (without one: chat)\n");
@@ -1747,6 +1760,33 @@ static void cli_help(void) {
     llm_text_str(&t, "Exit: 0 done, 1 failed, 2 usage, 130 interrupted.\n");
     cli_out(&t);
 }
+
+/* --help: what most people want to know, on one screen. */
+static void cli_help(void) {
+    llm_text t = {0};
+    printf("usage: llm_cli [COMMAND] [MODEL] [PROMPT] [options]\n\n"
+           "  llm_cli                            talk with the default model\n"
+           "  llm_cli run model.gguf             with this one: a file, folder or ORG/NAME\n"
+           "  llm_cli -p \"Why is the sky blue?\"  one answer; what is piped in comes last\n\n"
+           "Commands (without one: chat)\n");
+    for (int i = 0; i < CLI_COUNT(cli_commands); i++) printf("  %-13s %s\n", cli_commands[i].name, cli_commands[i].help);
+    printf("\nOften used\n");
+    llm_options_rows(&cli_names, -1, "m|max-tokens|n|temperature|system|json", &t);
+    llm_text_str(&t, "\nllm_cli COMMAND --help: its options; llm_cli --help-all: all of them.\n");
+    cli_out(&t);
+}
+
+/* A command's own options. */
+static void cli_help_command(const struct cli_command *c) {
+    llm_text t = {0};
+    printf("usage: llm_cli %s %s%s[options]\n%s\n\n", c->name, c->words, *c->words ? " " : "", c->help);
+    llm_options_rows(&cli_names, -1, c->options, &t);
+    if (c->group >= 0) llm_text_str(&t, c->group == CLI_BENCH ? "\nMeasuring\n" : "\nAnswers\n"), llm_options_rows(&cli_names, c->group, NULL, &t);
+    llm_text_str(&t, "\nOptions of the model and the engine: llm_cli --help-all\n");
+    cli_out(&t);
+}
+
+static void cli_cmd_help(void) { opt.help_all ? cli_help_all() : cli_asked ? cli_help_command(cli_asked) : cli_help(); }
 
 /* Reads everything that was said; returns the command. A word that is no option is a command, a model's path, or a prompt with a blank. */
 static const struct cli_command *cli_parse(int argc, char **argv) {
@@ -1760,16 +1800,19 @@ static const struct cli_command *cli_parse(int argc, char **argv) {
         const char *word = words.items[i];
         int named = 0;
         const int model = llm_options_given(&cli_names, "model") >= LLM_FROM_USER || opt.draft_path; /* a word is stronger than the environment */
-        const char *as = !model && !access(word, F_OK) ? "model" : !opt.prompt && strchr(word, ' ') ? "prompt" : NULL;
-        while (named < CLI_COUNT(cli_commands) && (command || strcmp(word, cli_commands[named].name))) named++;
-        if (named < CLI_COUNT(cli_commands)) command = &cli_commands[named];
+        const int run = command && !strcmp(command->name, "run"), helps = command && command->run == cli_cmd_help;
+        const char *as = !model && (run || !access(word, F_OK)) ? "model" : !opt.prompt && strchr(word, ' ') ? "prompt" : NULL;
+        while (named < CLI_COUNT(cli_commands) && ((command && !helps) || strcmp(word, cli_commands[named].name))) named++;
+        if (named < CLI_COUNT(cli_commands)) *(helps ? &cli_asked : &command) = &cli_commands[named];
         else if (command && command->run == cli_cmd_convert && model && !opt.out) opt.out = word;
         else if (as) cli_check(llm_options_set(&cli_names, llm_options_find(&cli_names, as, strlen(as)), as, word, LLM_FROM_USER));
-        else cli_die(2, "%.60s: no such command or file; commands are chat, generate, score, tokenize, detokenize, render, batch, bench, info", word);
+        else cli_die(2, "%.60s: no such command or file; commands are chat, generate, run, score, tokenize, detokenize, render, batch, bench, info, help", word);
     }
     free((void *)words.items);
+    if (opt.help && command && command->run != cli_cmd_help) cli_asked = command;
     if (opt.setup.visible_devices) setenv("CUDA_VISIBLE_DEVICES", opt.setup.visible_devices, 0);
-    return !command || command == cli_commands ? &cli_commands[!opt.do_preprocess] : command; /* LMDeploy's word for: no template */
+    if (!command || command->run == cli_cmd_chat) command = &cli_commands[!opt.do_preprocess]; /* LMDeploy's word for: no template */
+    return command;
 }
 
 static void cli_on_signal(int number) { /* while an answer is shown the first interrupt ends it; a second one is impatience */
@@ -1787,8 +1830,8 @@ int main(int argc, char **argv) {
     const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM"); /* no-color.org */
     if (isatty(2) && !(no_color && *no_color) && !(term && !strcmp(term, "dumb"))) cli.dim = "\x1b[2m", cli.plain = "\x1b[0m";
     const struct cli_command *command = cli_parse(argc, argv);
-    if (opt.version) printf("llm_cli %s (instruction sets: %s)\n", LLM_VERSION_STRING, llm_isa_list());
-    else opt.help ? cli_help() : command->run();
+    if (opt.version) cli_cmd_version();
+    else opt.help || opt.help_all ? cli_cmd_help() : command->run();
     cli_write("", 0);
     llm_engine_close(cli.engine);
     llm_model_close(cli.model);

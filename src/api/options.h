@@ -64,6 +64,9 @@ LLM_API llm_result llm_options_set(llm_options *o, const llm_option *option, con
 LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown);
 /* The help of a program, in lines of at most 80 columns: the groups of LLM_OPTIONS_SETUP, then n of its own under their titles. */
 LLM_API void llm_options_help(const llm_options *o, const char *const *titles, int n, llm_text *out);
+/* Rows of such a help: of a group (-1: of all) those that are among `names` ("p|prompt|json"; NULL: all of them). What is ignored or
+ * refused is understood but not advertised. Left column: the first name, and the second when the first is short; right from 35 on. */
+LLM_API void llm_options_rows(const llm_options *o, int group, const char *names, llm_text *out);
 LLM_API int llm_options_given(const llm_options *o, const char *name); /* the source that set it; its value may equal the default */
 /* Frees the texts that came from JSON and the items of all lists in the target; the target's texts from JSON are gone then. */
 LLM_API void llm_options_free(llm_options *o);

@@ -50,20 +50,33 @@ LLM_API const llm_option *llm_options_find(const llm_options *o, const char *nam
     return NULL;
 }
 
-/* The error for a name that no row has, with the nearest one that exists; of equally near ones the longer that the name begins with. */
+/* Does the help show it? */
+static int llm__option_listed(const llm_option *p) { return p->help && p->group >= 0 && p->kind < LLM_OPTION_IGNORED; }
+
+/* The name by which the help knows an option: the first that is no letter. */
+static llm__str llm__option_name(const llm_option *p) {
+    const char *names = p->names;
+    llm__str w = LLM__ZERO;
+    while (llm__list_next(&names, "|", &w) && w.n <= 2) continue;
+    return w;
+}
+
+/* The error for a name that no row has, with the option that has the nearest one; of equally near ones the longer that the name begins
+ * with. */
 static llm_result llm__option_unknown(const llm_options *o, const char *name, size_t n) {
-    llm__str best = llm__s("help", 4), w;
+    llm__str best = llm__s("help", 4), w, listed = best;
     int least = llm__option_distance(llm__s(name, n), best);
     for (int32_t i = 0; i < o->n; i++) {
-        for (const char *words = o->table[i].names; llm__list_next(&words, "|", &w);) {
+        for (const char *words = llm__option_listed(&o->table[i]) ? o->table[i].names : ""; llm__list_next(&words, "|", &w);) {
             int d = w.n > 1 && *w.p != '$' && *w.p != '-' ? llm__option_distance(llm__s(name, n), w) : 99;
             /* On a tie the one that the typed name begins with, so that --max-tok finds max-tokens. */
             if (d > least || (d == least && (w.n <= best.n || strncmp(w.p, name, LLM__MIN(n, w.n))))) continue;
             least = d;
             best = w;
+            listed = llm__option_name(&o->table[i]);
         }
     }
-    return llm__error(LLM_ERR_ARG, "unknown option %.*s; the nearest is --%.*s", (int)LLM__MIN(n, (size_t)64), name, (int)best.n, best.p);
+    return llm__error(LLM_ERR_ARG, "unknown option %.*s; the nearest is --%.*s", (int)LLM__MIN(n, (size_t)64), name, (int)listed.n, listed.p);
 }
 
 /* A remark in three parts to the program, which prints it or not: the library has no stderr of its own. Cut at 600 bytes. */
@@ -391,15 +404,16 @@ static void llm__option_wrap(const char *text, llm_text *out) {
     }
 }
 
-LLM__PRIVATE void llm__option_group(const llm_options *o, int group, llm_text *out) {
+LLM_API void llm_options_rows(const llm_options *o, int group, const char *among, llm_text *out) {
     for (int32_t i = 0; i < o->n; i++) {
         const llm_option *p = &o->table[i];
         const char *names = p->names, *value = p->kind == LLM_OPTION_BOOL || !p->words ? "" : p->words;
         char left[120];
         LLM__SCOPED(llm_text_free) llm_text help = LLM__ZERO;
         llm__str a, b;
-        if (p->group != group || !p->help || p->kind >= LLM_OPTION_IGNORED) continue;
+        if (!llm__option_listed(p) || (group >= 0 && p->group != group)) continue;
         llm__list_next(&names, "|", &a);
+        if (among && !llm__alias_among(among, a, NULL)) continue;
         if (p->kind == LLM_OPTION_ENUM) value = "NAME";
         const int two = a.n <= 2 && llm__list_next(&names, "|", &b) && *b.p != '$';
         int n = two ? snprintf(left, sizeof left, "  -%.*s, --%.*s %s", (int)a.n, a.p, (int)b.n, b.p, value)
@@ -417,7 +431,7 @@ LLM_API void llm_options_help(const llm_options *o, const char *const *titles, i
     static const char *const common[LLM_HELP_OWN] = {"Model", "Engine and device", "Answers"};
     for (int g = 0; g < LLM_HELP_OWN + n; g++) {
         llm_text_format(out, "\n%s\n", g < LLM_HELP_OWN ? common[g] : titles[g - LLM_HELP_OWN]);
-        llm__option_group(o, g, out);
+        llm_options_rows(o, g, NULL, out);
     }
     llm_text_str(out, "\nSpellings: --a b, --a=b, _ for -, --no-a for switches. Every option also as\n"
                       "LLM_ARG_NAME in the environment and by name in --config FILE.\n");

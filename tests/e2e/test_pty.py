@@ -369,7 +369,7 @@ def test_talk(args, folder):
     chat.prompt(0)
     chat.send("\x1b[A\x1b[A")
     chat.settle()
-    check("and is there the next time", "nowhere.json" in "".join(chat.screen.lines()) or "/save" in "".join(chat.screen.lines()), chat.screen.lines())
+    check("and is there the next time", "/show" in "".join(chat.screen.lines()), chat.screen.lines())
     chat.send("\x15\x04")
     chat.leave()
 

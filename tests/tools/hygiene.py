@@ -18,7 +18,7 @@ WARN = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wvla", "-Werror"]
 DONE = {"passed": 0, "failed": 0, "skipped": 0}
 FORBIDDEN = "exit abort _exit printf puts putchar perror getenv setlocale system signal atoi atof __assert_fail".split()
 MAX_FUNCTION = 120
-LINES = {"llm_cli.c": 1500, "llm_serve.c": 4000} # the server: 3,500 and its page of 500; tests/tools/structure.py has the parts of llm.h
+LINES = {"llm_cli.c": 2000, "llm_serve.c": 4000} # the server: 3,500 and its page of 500; tests/tools/structure.py has the parts of llm.h
 COMMENTS = (0.16, 0.15) # at least now, target: share of comment-only lines of llm.h
 LONG_FUNCTIONS = {} # name: lines, for the declared exceptions; there are none
 
