@@ -132,7 +132,7 @@ build/$(1)/libllm.a: $$(PARTS:%.c=build/$(1)/%.o)
 	@rm -f $$@
 	@ar rcs $$@ $$^
 
-build/$(1)/unit: $$(UNITS:%.c=build/$(1)/%.o) build/$(1)/libllm.a
+build/$(1)/unit: $$(UNITS:%.c=build/$(1)/%.o) build/$(1)/libllm.a | build/data/.done
 	$$($(1)_CC) $$^ -o $$@ $$(LIBS)
 
 build/$(1)/test_cuda: build/$(1)/tests/cuda/test_cuda.o build/$(1)/tests/unit/harness.o build/$(1)/libllm.a
@@ -140,6 +140,12 @@ build/$(1)/test_cuda: build/$(1)/tests/cuda/test_cuda.o build/$(1)/tests/unit/ha
 endef
 $(foreach c,$(CONFIGS),$(eval $(call config,$(c))))
 -include $(foreach c,$(CONFIGS),$(wildcard build/$(c)/src/*/*.d build/$(c)/tests/*/*.d build/$(c)/tests/*/*/*.d))
+
+# What tests read: the archives of tests/data, unpacked.
+build/data/.done: tests/tools/data.py $(wildcard tests/data/*.tar.xz)
+	@python3 $<
+
+data: build/data/.done ## unpacks the data of the tests into build/data
 
 dev: ## the parts of src/ one by one, in parallel, and the unit tests linked with them: build/dev/unit
 	@$(MAKE) --no-print-directory -j$(JOBS) build/dev/unit
@@ -166,6 +172,9 @@ test: all ## everything the tests need, then the tests (README's second command)
 	@python3 tests/tools/setup.py test
 	-@$(MAKE) --no-print-directory model model-gemma
 	@python3 tests/tools/run.py test
+
+test-shared: all model model-gemma ## checkers and data in ../shared, for who has that folder beside this one
+	@python3 tests/tools/run.py shared
 
 test-isa: all ## the kernels and the tiny checkpoints on every instruction set this CPU runs
 	@python3 tests/tools/run.py isa
@@ -218,5 +227,5 @@ help: ## this list
 clean: ## removes what was built (models stay)
 	rm -rf build llm_cli llm_serve libllm.so libllm_cuda.so
 
-.PHONY: all lib deps model model-gemma demo test test-isa test-arm test-clients test-peft test-cuda cuda gpu load dev sanitize hygiene grammar-campaign fuzz sim bench format install help clean
+.PHONY: all lib data deps model model-gemma demo test test-shared test-isa test-arm test-clients test-peft test-cuda cuda gpu load dev sanitize hygiene grammar-campaign fuzz sim bench format install help clean
 .SECONDARY:

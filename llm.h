@@ -41,7 +41,7 @@
  *     >>api-chat             What a chat template can do; reasoning ("thinking") and tool calls apart from the answer.
  *     >>api-grammar          Answers that must have a form.
  *     >>api-sampler          How the next token is chosen, and when an answer ends.
- *     >>api-backend          The seam: one table of fused operations on opaque buffers. "Stop here" holds for it too:
+ *     >>api-backend          One table of fused operations on opaque buffers, for those who write a backend.
  *     >>api-engine           Threads, backend, KV pages and scheduler for one model.
  *     >>api-request          One prompt, n answers. Submit from any thread; one thread steps the engine.
  *     >>api-raw              The forward pass itself, for teaching, tests and own samplers.
@@ -185,7 +185,7 @@
  *     >>openai_body          a body from begin to end.
  *     >>openai_submit        from a body to requests.
  *     >>openai_parts         parts of answers.
- *     >>openai_choices       choices: one writer for chats and prompts, whole and streamed.
+ *     >>openai_choices       one writer for the choices of chats and prompts, whole and streamed.
  *     >>openai_stream        answers as they come.
  *     >>openai_responses     the answers of /v1/responses.
  *     >>openai_at_once       answers that need no steps of the engine.
@@ -681,9 +681,9 @@ LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s);
 LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling *s);
 
 /* ---------------------------------------------------------------------------
- * >>api-backend   The seam: one table of fused operations on opaque buffers. "Stop here" holds for it too:
+ * >>api-backend   One table of fused operations on opaque buffers, for those who write a backend.
  * ---------------------------------------------------------------------------
- *                 only those who write a backend need it. The CPU table in this file is the executable specification.
+ * Programs that only use the library never call it. The CPU's table in this file is the executable specification.
  *
  * A backend computes for n ranks of a tensor-parallel group (1 without one), or for several such groups, each with some of the layers (a
  * pipeline, llm_backend_config.n_stages). The forward pass is written once, in >>model, as calls of these operations, once a rank.
@@ -4570,18 +4570,24 @@ LLM__INLINE int llm__set_has(const int32_t *change, size_t n, int32_t c) {
     return n && c >= change[last] && !(last & 1);
 }
 
+/* What \d, \s, \w and \h stand for, on which dialects differ. UNICODE: Unicode's classes. NARROWEST: the characters that every dialect puts
+ * there (ASCII), so that what matches here matches in any of them; for the same reason \D, \S and \W leave out whatever some dialect takes
+ * for a digit, a space or a letter. WIDEST: the other way round; a pattern that is read as NARROWEST turns to it within [^...] and (?!...),
+ * where a larger class makes the match smaller. */
+typedef enum llm__rx_classes { LLM__RX_UNICODE, LLM__RX_NARROWEST, LLM__RX_WIDEST } llm__rx_classes;
+
 /* ---- The compiler ----
  * One pass of recursive descent; code is emitted as it is read, as the head of this section shows. An error is noted once, in the parser,
  * and moves to the end of the pattern; whoever goes on then finds nothing left to do. */
 
-/* A pattern while it is read: what is left of it, the flags that hold here ((?i), (?s)), the program so far. ascii 1: \d, \s and \w have
- * only what they have in every dialect, ASCII; 2: within [^...] and (?!...), where they have what they have in any. */
+/* A pattern while it is read: what is left of it, the flags that hold here ((?i), (?s)), the program so far. */
 typedef struct llm__rx_parser {
     const char *s;
     size_t n, at;
     llm__regex *re;
-    int any_case, dot_all, ascii, depth;
-    const char *error; /* what was expected; NULL: none so far */
+    int any_case, dot_all, depth;
+    llm__rx_classes classes; /* what \d, \s, \w are here */
+    const char *error;       /* what was expected; NULL: none so far */
     llm_result result;
 } llm__rx_parser;
 
@@ -4594,6 +4600,11 @@ static int llm__rx_fail(llm__rx_parser *p, llm_result r, const char *what) {
 
 /* The usual error: the pattern is malformed. */
 static int llm__rx_bad(llm__rx_parser *p, const char *what) { return llm__rx_fail(p, LLM_ERR_FORMAT, what); }
+
+/* The classes inside [^...] and (?!...), whose match shrinks where theirs grows. */
+static llm__rx_classes llm__rx_opposite(llm__rx_classes c) {
+    return c == LLM__RX_NARROWEST ? LLM__RX_WIDEST : c == LLM__RX_WIDEST ? LLM__RX_NARROWEST : LLM__RX_UNICODE;
+}
 
 /* The next byte, or -1 at the end. */
 static int llm__rx_peek(const llm__rx_parser *p) { return p->at < p->n ? (unsigned char)p->s[p->at] : -1; }
@@ -4712,12 +4723,26 @@ static void llm__rx_emit_set(llm__rx_parser *p, llm__set s) {
     LLM_FREE(s.v);
 }
 
-/* Adds the code points below `end` that have a property, or all that have it not: a category, one of the names below, a script. 0: unknown.
- * */
-static int llm__rx_property(llm__str name, int invert, int32_t end, llm__set *out) {
-    static const char short_names[] = "CnCcCfCoCsLlLmLoLtLuMcMeMnNdNlNoPcPdPePfPiPoPsScSkSmSoZlZpZs", *const prefix[] = {"Script=", "sc=",
-                                                                                                                         "Is", "script="};
+/* What a property stands for: a set of categories, a script (-1: none), ranges of code points. */
+typedef struct llm__rx_meaning {
+    uint32_t cats;
+    int script, n_ranges;
+    const int32_t (*range)[2];
+} llm__rx_meaning;
+
+/* A category by one or two letters: L, Lu. 0: unknown. */
+static uint32_t llm__rx_category(llm__str name) {
+    static const char letters[] = "CnCcCfCoCsLlLmLoLtLuMcMeMnNdNlNoPcPdPePfPiPoPsScSkSmSoZlZpZs";
+    uint32_t cats = 0;
+    for (int i = 0; name.n && name.n <= 2 && i < 30; i++)
+        if (letters[2 * i] == name.p[0] && (name.n == 1 || letters[2 * i + 1] == name.p[1])) cats |= 1u << i;
+    return cats;
+}
+
+/* A property by one of the names that dialects have for it. 0: unknown. */
+static int llm__rx_named(llm__str name, llm__rx_meaning *out) {
     static const int32_t hex[][2] = {{'0', '9'}, {'A', 'F'}, {'a', 'f'}}, blank[][2] = {{9, 13}, {28, 31}, {0x85, 0x85}, {0xFEFF, 0xFEFF}};
+    enum { LLM__RX_NO_RANGES, LLM__RX_SPACES, LLM__RX_CIRCLED, LLM__RX_HEX, LLM__RX_BLANK };
     static const struct {
         const int32_t (*range)[2];
         int n;
@@ -4727,51 +4752,63 @@ static int llm__rx_property(llm__str name, int invert, int32_t end, llm__set *ou
                   {hex, LLM__COUNT(hex)},
                   {blank, LLM__COUNT(blank)}};
     static const struct {
-        const char *name;
+        const char *names; /* with blanks between */
         uint32_t cats;
         int ranges;
-    } known[] = {{"Letter", LLM__CATS_L, 0},
-                 {"Mark", LLM__CATS_M, 0},
-                 {"Number", LLM__CATS_N, 0},
-                 {"Punctuation", LLM__CATS_P, 0},
-                 {"Punct", LLM__CATS_P, 0},
-                 {"PosixPunct", LLM__CATS_P | LLM__CATS_S, 0},
-                 {"Symbol", LLM__CATS_S, 0},
-                 {"Separator", LLM__CATS_Z, 0},
-                 {"Other", LLM__CATS_C, 0},
-                 {"Any", LLM__CATS_ALL, 0},
-                 {"Digit", 1u << LLM__ND, 0},
-                 {"Alpha", LLM__CATS_L | 1u << LLM__NL, 0},
-                 {"Alphabetic", LLM__CATS_L | 1u << LLM__NL, 0},
-                 {"Alnum", LLM__CATS_L | 1u << LLM__NL | 1u << LLM__ND, 0},
-                 {"Upper", 1u << LLM__LU, 0},
-                 {"Lower", 1u << LLM__LL, 0},
-                 {"UppercaseLetter", 1u << LLM__LU, 0},
-                 {"LowercaseLetter", 1u << LLM__LL, 0},
-                 {"DecimalNumber", 1u << LLM__ND, 0},
-                 {"Cntrl", 1u << LLM__CC, 0},
-                 {"LC", 1u << LLM__LU | 1u << LLM__LL | 1u << LLM__LT, 0},
-                 {"L&", 1u << LLM__LU | 1u << LLM__LL | 1u << LLM__LT, 0},
-                 {"Space", 0, 1},
-                 {"White_Space", 0, 1},
-                 {"AnySpace", LLM__CATS_Z, 4},
-                 {"Word", LLM__CATS_WORD, 2},
-                 {"AnyWord", LLM__CATS_WORD | LLM__CATS_N, 2},
-                 {"XDigit", 0, 3}};
-    uint32_t cats = 0;
-    int script = -1, more = 0;
-    for (int i = 0; name.n && name.n <= 2 && i < 30; i++)
-        if (short_names[2 * i] == name.p[0] && (name.n == 1 || short_names[2 * i + 1] == name.p[1])) cats |= 1u << i;
-    for (int i = 0; !cats && !more && i < LLM__COUNT(known); i++)
-        if (llm__uni_same_name(name, llm__lit(known[i].name))) cats = known[i].cats, more = known[i].ranges;
-    for (int i = 0; !cats && !more && i < LLM__COUNT(prefix); i++)
+    } known[] = {{"Letter", LLM__CATS_L, LLM__RX_NO_RANGES},
+                 {"Mark", LLM__CATS_M, LLM__RX_NO_RANGES},
+                 {"Number", LLM__CATS_N, LLM__RX_NO_RANGES},
+                 {"Punctuation Punct", LLM__CATS_P, LLM__RX_NO_RANGES},
+                 {"PosixPunct", LLM__CATS_P | LLM__CATS_S, LLM__RX_NO_RANGES},
+                 {"Symbol", LLM__CATS_S, LLM__RX_NO_RANGES},
+                 {"Separator", LLM__CATS_Z, LLM__RX_NO_RANGES},
+                 {"Other", LLM__CATS_C, LLM__RX_NO_RANGES},
+                 {"Any", LLM__CATS_ALL, LLM__RX_NO_RANGES},
+                 {"Digit DecimalNumber", 1u << LLM__ND, LLM__RX_NO_RANGES},
+                 {"Alpha Alphabetic", LLM__CATS_L | 1u << LLM__NL, LLM__RX_NO_RANGES},
+                 {"Alnum", LLM__CATS_L | 1u << LLM__NL | 1u << LLM__ND, LLM__RX_NO_RANGES},
+                 {"Upper UppercaseLetter", 1u << LLM__LU, LLM__RX_NO_RANGES},
+                 {"Lower LowercaseLetter", 1u << LLM__LL, LLM__RX_NO_RANGES},
+                 {"Cntrl", 1u << LLM__CC, LLM__RX_NO_RANGES},
+                 {"LC L&", 1u << LLM__LU | 1u << LLM__LL | 1u << LLM__LT, LLM__RX_NO_RANGES},
+                 {"Space White_Space", 0, LLM__RX_SPACES},
+                 {"AnySpace", LLM__CATS_Z, LLM__RX_BLANK},
+                 {"Word", LLM__CATS_WORD, LLM__RX_CIRCLED},
+                 {"AnyWord", LLM__CATS_WORD | LLM__CATS_N, LLM__RX_CIRCLED},
+                 {"XDigit", 0, LLM__RX_HEX}};
+    for (int i = 0; i < LLM__COUNT(known); i++) {
+        llm__str one;
+        for (const char *names = known[i].names; llm__list_next(&names, " ", &one);) {
+            if (!llm__uni_same_name(name, one)) continue;
+            out->cats = known[i].cats;
+            out->range = ranges[known[i].ranges].range;
+            out->n_ranges = ranges[known[i].ranges].n;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* A property by a name: of a category, of a class, of a script, which may have "Script=" before it. 0: unknown. */
+static int llm__rx_meaning_of(llm__str name, llm__rx_meaning *out) {
+    static const char *const prefix[] = {"Script=", "sc=", "Is", "script="};
+    out->script = -1;
+    out->n_ranges = 0;
+    if ((out->cats = llm__rx_category(name)) != 0 || llm__rx_named(name, out)) return 1;
+    for (int i = 0; i < LLM__COUNT(prefix); i++)
         if (llm__starts(name, llm__lit(prefix[i]))) name = llm__str_from(name, strlen(prefix[i]));
-    if (!cats && !more && (script = llm__uni_script_find(name)) < 0) return 0;
+    return (out->script = llm__uni_script_find(name)) >= 0;
+}
+
+/* Adds the code points below `end` that have a property, or all that have it not. 0: the property is unknown. */
+static int llm__rx_property(llm__str name, int invert, int32_t end, llm__set *out) {
     const int32_t within[2] = {0, end};
+    llm__rx_meaning m = LLM__ZERO;
     llm__set s = {NULL, 0, 0, 0};
-    if (cats) llm__set_runs(&s, llm__uni_cats, LLM__COUNT(llm__uni_cats), 5, cats, 0);
-    if (script >= 0) llm__set_runs(&s, llm__uni_scripts, LLM__COUNT(llm__uni_scripts), 8, 0, (uint32_t)script);
-    for (int i = 0; i < ranges[more].n; i++) llm__set_add(&s, ranges[more].range[i][0], ranges[more].range[i][1]);
+    if (!llm__rx_meaning_of(name, &m)) return 0;
+    if (m.cats) llm__set_runs(&s, llm__uni_cats, LLM__COUNT(llm__uni_cats), 5, m.cats, 0);
+    if (m.script >= 0) llm__set_runs(&s, llm__uni_scripts, LLM__COUNT(llm__uni_scripts), 8, 0, (uint32_t)m.script);
+    for (int i = 0; i < m.n_ranges; i++) llm__set_add(&s, m.range[i][0], m.range[i][1]);
     llm__set_combine(&s, within, 2, LLM__SET_AND);
     llm__set_merge(out, &s, invert ? LLM__SET_OR_NOT : LLM__SET_OR);
     return 1;
@@ -4795,12 +4832,13 @@ static int llm__rx_escape(llm__rx_parser *p, int32_t *c, llm__set *set) {
     static const char from[] = "nrtfvae0", to[] = "\n\r\t\f\v\a\033";
     static const struct {
         char c;
-        const char *property, *any;
+        const char *property, *widest;
     } classes[] = {{'d', "Nd", "Nd"}, {'s', "space", "AnySpace"}, {'w', "word", "AnyWord"}, {'h', "xdigit", "xdigit"}};
     if (p->at >= p->n) return llm__rx_bad(p, "a character after the backslash");
     int32_t e = llm__uni_next(llm__s(p->s, p->n), &p->at);
     const char *at = e < 128 && e ? strchr(from, e) : NULL;
-    int invert = e >= 'A' && e <= 'Z', any = p->ascii && invert == (p->ascii == 1);
+    int invert = e >= 'A' && e <= 'Z', widest = p->classes == (invert ? LLM__RX_NARROWEST : LLM__RX_WIDEST);
+    int32_t class_end = p->classes == LLM__RX_UNICODE || widest ? 0x110000 : 128;
     *c = at ? to[at - from] : e;
     if (at) return 1;
     if (e == 'x' || e == 'u') {
@@ -4810,9 +4848,10 @@ static int llm__rx_escape(llm__rx_parser *p, int32_t *c, llm__set *set) {
         return 1;
     }
     for (int i = 0; i < LLM__COUNT(classes); i++)
-        if ((e | 32) == classes[i].c)
-            return llm__rx_property(llm__lit(any ? classes[i].any : classes[i].property), invert, p->ascii && !any ? 128 : 0x110000, set),
-                   2;
+        if ((e | 32) == classes[i].c) {
+            llm__rx_property(llm__lit(widest ? classes[i].widest : classes[i].property), invert, class_end, set);
+            return 2;
+        }
     if (e == 'p' || e == 'P') { /* one letter, or a name in braces */
         int brace = llm__rx_take(p, "{");
         size_t begin = p->at, end = begin + (begin < p->n);
@@ -4865,8 +4904,9 @@ static void llm__rx_class_item(llm__rx_parser *p, llm__set *out) {
  * is after, and binds weaker than writing items side by side. Case is folded before ^ inverts, so that (?i)[^k] excludes U+212A too. */
 static llm__set llm__rx_class(llm__rx_parser *p) {
     llm__set all = {NULL, 0, 0, 0}, part = {NULL, 0, 0, 0}; /* the parts before the last &&, the part under way */
-    int invert = llm__rx_take(p, "^"), how = LLM__SET_OR, ascii = p->ascii;
-    if (invert && ascii) p->ascii = 3 - ascii;
+    int invert = llm__rx_take(p, "^"), how = LLM__SET_OR;
+    const llm__rx_classes outside = p->classes;
+    if (invert) p->classes = llm__rx_opposite(outside);
     if (++p->depth > LLM__RX_MAX_DEPTH) llm__rx_fail(p, LLM_ERR_LIMIT, "shallower nesting");
     for (int items = 0, close = 0; p->at < p->n && !close; items++) {
         close = items && p->s[p->at] == ']';
@@ -4882,7 +4922,7 @@ static llm__set llm__rx_class(llm__rx_parser *p) {
     }
     if (!llm__rx_take(p, "]")) llm__rx_bad(p, "']'");
     if (invert) llm__set_combine(&all, NULL, 0, LLM__SET_NOT);
-    p->ascii = ascii;
+    p->classes = outside;
     p->depth--;
     LLM_FREE(part.v);
     return all;
@@ -4918,7 +4958,8 @@ static int llm__rx_group(llm__rx_parser *p) {
                  {"?<!", LLM__RX_LOOK, LLM__RX_BEHIND | LLM__RX_NOT},
                  {"?>", LLM__RX_ATOMIC, 0},
                  {"?:", LLM__RX_MATCH, 0}};
-    int any_case = p->any_case, dot_all = p->dot_all, ascii = p->ascii, kind = -1, least;
+    int any_case = p->any_case, dot_all = p->dot_all, kind = -1, least;
+    const llm__rx_classes outside = p->classes;
     size_t from = p->re->n;
     if (++p->depth > LLM__RX_MAX_DEPTH) return llm__rx_fail(p, LLM_ERR_LIMIT, "shallower nesting");
     for (int i = 0; kind < 0 && i < LLM__COUNT(kinds); i++)
@@ -4932,9 +4973,9 @@ static int llm__rx_group(llm__rx_parser *p) {
     }
     int special = kind >= 0 && kinds[kind].op != LLM__RX_MATCH;
     if (special && llm__rx_emit(p, kinds[kind].op, 0)) p->re->code[from].mode = kinds[kind].mode;
-    if (ascii && special && kinds[kind].mode & LLM__RX_NOT) p->ascii = 3 - ascii;
+    if (special && kinds[kind].mode & LLM__RX_NOT) p->classes = llm__rx_opposite(outside);
     least = llm__rx_alternatives(p);
-    p->ascii = ascii;
+    p->classes = outside;
     if (special && llm__rx_emit(p, LLM__RX_MATCH, 0)) {
         p->re->code[from].x = (int32_t)(p->re->n - from);
         if (kinds[kind].op == LLM__RX_LOOK) least = 0;
@@ -4968,8 +5009,8 @@ static int llm__rx_atom(llm__rx_parser *p) {
     if (c == '[') s = llm__rx_class(p);
     else if (c == '\\') kind = llm__rx_escape(p, &c, &s);
     else if (c == '.') llm__set_add(&s, 0, p->dot_all ? 0x10FFFF : '\n' - 1), llm__set_add(&s, '\n' + 1, 0x10FFFF);
-    if (kind == 2 && c == 'w' && !p->ascii) llm__set_combine(&s, latin, LLM__COUNT(latin), LLM__SET_OR);
-    if (kind == 2 && c == 'W' && !p->ascii) llm__set_combine(&s, latin, LLM__COUNT(latin), LLM__SET_ONLY);
+    if (kind == 2 && c == 'w' && p->classes == LLM__RX_UNICODE) llm__set_combine(&s, latin, LLM__COUNT(latin), LLM__SET_OR);
+    if (kind == 2 && c == 'W' && p->classes == LLM__RX_UNICODE) llm__set_combine(&s, latin, LLM__COUNT(latin), LLM__SET_ONLY);
     if (kind == 1) llm__set_add(&s, c, c);
     if (kind == 1 && p->any_case) llm__set_any_case(&s);
     llm__rx_emit_set(p, s);
@@ -5130,12 +5171,12 @@ static void llm__regex_close(llm__regex *re) {
 }
 
 /* Compiles a pattern of any bytes. On error *out is NULL and the sentence shows the pattern and what was expected. */
-static llm_result llm__regex_compile(const char *pattern, size_t len, int ascii, llm__regex **out) {
+static llm_result llm__regex_compile(const char *pattern, size_t len, llm__rx_classes classes, llm__regex **out) {
     llm__rx_parser p = LLM__ZERO;
     *out = NULL;
     p.s = pattern;
     p.n = len;
-    p.ascii = ascii;
+    p.classes = classes;
     if (len > LLM__RX_MAX_PATTERN) return llm__error(LLM_ERR_LIMIT, "regex: %zu bytes, at most %d expected", len, LLM__RX_MAX_PATTERN);
     size_t valid = llm__utf8_valid(pattern, len);
     if (valid < len) return llm__error(LLM_ERR_FORMAT, "regex: byte %zu: valid UTF-8 expected", valid);
@@ -5160,8 +5201,9 @@ static int32_t llm__rx_lead(const llm__regex *re) {
     return pc;
 }
 
+/* The same with Unicode's classes. */
 static llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **out) {
-    return llm__regex_compile(pattern, len, 0, out);
+    return llm__regex_compile(pattern, len, LLM__RX_UNICODE, out);
 }
 
 /* ============================================================================
@@ -5504,7 +5546,8 @@ typedef enum llm__tok_kind {
     LLM__TOK_ADDED, LLM__TOK_SPLIT, LLM__TOK_SCRIPTS,
     LLM__TOK_FORM, LLM__TOK_LOWER, LLM__TOK_REPLACE, LLM__TOK_PREPEND, LLM__TOK_CHARSMAP, LLM__TOK_BYTES,
     LLM__TOK_CHINESE, LLM__TOK_METASPACE, LLM__TOK_UNGUARD,
-    LLM__TOK_STRIP, LLM__TOK_LITERAL, LLM__TOK_UTF8, LLM__TOK_FALLBACK, LLM__TOK_FUSE, LLM__TOK_JOIN, LLM__TOK_SUFFIX, LLM__TOK_CONTINUE, LLM__TOK_CTC
+    LLM__TOK_STRIP, LLM__TOK_LITERAL, LLM__TOK_UTF8, LLM__TOK_FALLBACK, LLM__TOK_FUSE, LLM__TOK_JOIN, LLM__TOK_SUFFIX, LLM__TOK_CONTINUE,
+    LLM__TOK_CTC
 } llm__tok_kind;
 
 /* What becomes of the matches of a SPLIT: left out, words by themselves, joined to the piece before or after, or touching ones together. */
@@ -20724,10 +20767,9 @@ typedef struct llm__gr_slice {
     uint32_t ascii[4]; /* which of ASCII the set has */
     int wide;          /* it has all other characters too */
     uint32_t *kinds;   /* (nodes) bits, see llm__gr_slice_make; those of a node hold those of its subtree */
-    uint32_t *
-        runs; /* (LLM__GR_RUNS + 1, (vocab + 31) / 32) tokens of at most so many characters of the set and nothing else; the last: of any number */
-    uint64_t used; /* when, as a number that grows */
-    int32_t users; /* walks that read it now; atomic */
+    uint32_t *runs;    /* (LLM__GR_RUNS + 1, (vocab + 31) / 32) tokens of at most so many of its characters; the last row: of any number */
+    uint64_t used;     /* when, as a number that grows */
+    int32_t users;     /* walks that read it now; atomic */
 } llm__gr_slice;
 
 /* The vocabulary as a trie in preorder: what to visit next is the next element, what to skip a subtree to is an index, and there is no
@@ -21380,7 +21422,8 @@ static int32_t llm__gr_spell(const llm__tokenizer *tokenizer, llm__gr_trie *t, l
  *
  * kinds of a node, of the tokens at it and below it:
  *   bits 1 to 13     runs of so many characters of the set and nothing else; bit 14: of 14 or more
- *   bits 16 to 31    tokens that leave the set before that, by the first byte that does: its remainder by 15, or 31: not ASCII; 15: later */
+ *   bits 16 to 31    tokens that leave the set before that, by the first byte that does: its remainder by 15, or 31: not ASCII
+ *   bit 15           tokens that leave it later */
 static uint32_t llm__gr_leaves(uint8_t byte) { return 1u << (byte < 0x80 ? 16 + byte % 15 : 31); }
 
 /* 1 if a byte begins a character of a set. */
@@ -22016,16 +22059,16 @@ static llm__gr_frag llm__gr_program_frag(llm__gr_build *b, const llm__regex *re,
     return b->failed ? llm__gr_never : f;
 }
 
-/* Reads a regex; ascii: as llm__regex_compile has it. NULL: an error. Tables of characters take longest. */
-static llm__regex *llm__gr_regex_read(llm__gr_build *b, llm__str text, int ascii) {
+/* Reads a regex. NULL: an error. Tables of characters take longest. */
+static llm__regex *llm__gr_regex_read(llm__gr_build *b, llm__str text, llm__rx_classes classes) {
     llm__regex *re = NULL;
-    if (llm__gr_spend(b, 32 + 8 * text.n)) b->failed = llm__regex_compile(text.p, text.n, ascii, &re);
+    if (llm__gr_spend(b, 32 + 8 * text.n)) b->failed = llm__regex_compile(text.p, text.n, classes, &re);
     if (re) (void)llm__gr_spend(b, 4 * re->n_change);
     return re;
 }
 
 static llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, llm__str text, int how) {
-    llm__regex *re = llm__gr_regex_read(b, text, 1);
+    llm__regex *re = llm__gr_regex_read(b, text, LLM__RX_NARROWEST);
     llm__gr_frag f = llm__gr_program_frag(b, re, 0, 0, how, 0, -1);
     llm__regex_close(re);
     return f;
@@ -23062,7 +23105,8 @@ static const struct {
  * A pattern beside a format, two patterns, look-ahead at a pattern's beginning: each becomes a machine of its own, and what all of them let
  * through is found by running them side by side. A place stands for the states that they are in together:
  *
- *   ^(?!0)[0-9]+$ of length 2      (1, 1, 1) --[1-9]--> (dead, 2, 2) --[0-9]--> (dead, 2, 3), the end: what is denied is dead, the others accept
+ *   ^(?!0)[0-9]+$ of length 2      (1, 1, 1) --[1-9]--> (dead, 2, 2) --[0-9]--> (dead, 2, 3)
+ *                                  the end: what is denied is dead, the others accept
  *
  * In the worst case there are as many as the product of the machines' sizes, mostly as many as the largest has (Rabin & Scott 1959).
  * ^(?=X)Y is Y that begins with X, ^(?!X)Y is Y that does not. A machine does not know a character that is spelt unusually (\u0061), so the
@@ -23101,7 +23145,7 @@ static llm__gr_frag llm__js_part_refused(llm__js *js, const llm__js_part *part, 
 
 /* One more regex. Its last part is added in any case, so that what was compiled is freed. */
 static void llm__js_part_add(llm__js *js, llm__js_parts *p, llm__js_part last, llm__str pattern) {
-    last.re = llm__gr_regex_read(js->b, pattern, 1);
+    last.re = llm__gr_regex_read(js->b, pattern, LLM__RX_NARROWEST);
     if (last.re) last.lead = llm__rx_lead(last.re);
     for (int32_t pc = 1; pc < last.lead && p->n < LLM__JS_PARTS - 1; pc += last.re->code[pc].x) {
         llm__js_part *look = &p->part[p->n++];
@@ -23446,7 +23490,7 @@ static int llm__js_key_matches(llm__js *js, int property, llm__str key) {
     llm__str pattern = llm__json_key(js->doc, property);
     llm__regex *re;
     llm__rx_run run = LLM__ZERO;
-    if ((re = llm__gr_regex_read(js->b, pattern, 0)) == NULL) return -1;
+    if ((re = llm__gr_regex_read(js->b, pattern, LLM__RX_UNICODE)) == NULL) return -1;
     llm__rx_begin(&run, re, key.p, key.n);
     int hit = llm__rx_next(&run, &from, &to) > 0;
     (void)llm__gr_spend(js->b, (size_t)run.steps);
@@ -28942,10 +28986,19 @@ static const struct {
     const char *prefix;         /* of ids */
     const char *object, *chunk; /* what an answer and an event of its stream call themselves; NULL: nothing */
     const char *prompt;         /* the field that holds the prompt, or the prompts */
-} llm__oai_kinds[] = {{"chatcmpl-", "chat.completion", "chat.completion.chunk", "messages"}, {"cmpl-", "text_completion", "text_completion", "prompt"},
-                      {"gen-", NULL, NULL, "prompt"}, {"embd-", "list", NULL, "input"}, {"resp_", "response", NULL, "input"},
-                      {"tok-", NULL, NULL, "prompt"}, {"detok-", NULL, NULL, "tokens"}, {"tmpl-", NULL, NULL, "messages"},
-                      {"lora-", NULL, NULL, NULL}, {"lora-", NULL, NULL, NULL}, {"kept-", NULL, NULL, "prompt"}, {"kept-", NULL, NULL, "prompt"}};
+} llm__oai_kinds[] = {
+    {"chatcmpl-", "chat.completion", "chat.completion.chunk", "messages"},
+    {"cmpl-", "text_completion", "text_completion", "prompt"},
+    {"gen-", NULL, NULL, "prompt"},
+    {"embd-", "list", NULL, "input"},
+    {"resp_", "response", NULL, "input"},
+    {"tok-", NULL, NULL, "prompt"},
+    {"detok-", NULL, NULL, "tokens"},
+    {"tmpl-", NULL, NULL, "messages"},
+    {"lora-", NULL, NULL, NULL},
+    {"lora-", NULL, NULL, NULL},
+    {"kept-", NULL, NULL, "prompt"},
+    {"kept-", NULL, NULL, "prompt"}};
 
 /* One answer of one prompt, as far as it has been polled. */
 typedef struct llm__oai_choice {
@@ -29013,10 +29066,12 @@ struct llm_openai_call {
 };
 
 #define LLM__OAI_BOOL(member, names) LLM_OPT_BOOL(llm_openai_call, member, 0, names, NULL)
+#define LLM__OAI_INT64(member, names, low, high) \
+    {names, LLM_OPTION_INT64, 0, offsetof(llm_openai_call, member), low, high, NULL, NULL}
 
 static const llm_option llm__oai_fields[] = {
-    {"max_tokens|max_new_tokens|request_output_len|n_predict", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, max_tokens), 0, 9e18, NULL, NULL},
-    {"max_completion_tokens|max_output_tokens", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, max_completion_tokens), 0, 9e18, NULL, NULL},
+    LLM__OAI_INT64(max_tokens, "max_tokens|max_new_tokens|request_output_len|n_predict", 0, 9e18),
+    LLM__OAI_INT64(max_completion_tokens, "max_completion_tokens|max_output_tokens", 0, 9e18),
     LLM_OPTIONS_SAMPLING(llm_openai_call, asked, 0),
     LLM__OAI_BOOL(asked.use_beam_search, "use_beam_search"),
     LLM_OPT_FLOAT(llm_openai_call, asked.length_penalty, 0, "length_penalty", -100, 100, NULL),
@@ -29028,13 +29083,14 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_BOOL(pieces, "with_pieces|return_token_strs"), LLM__OAI_BOOL(generation_prompt, "add_generation_prompt"),
     LLM__OAI_BOOL(continue_final, "continue_final_message"), LLM__OAI_BOOL(token_ids, "return_token_ids"),
     LLM__OAI_BOOL(as_ids, "return_tokens_as_token_ids"), LLM__OAI_BOOL(metrics, "return_metrics"),
-    LLM__OAI_BOOL(early_stop, "enable_early_stop"), LLM__OAI_BOOL(tool_many, "parallel_tool_calls"), LLM__OAI_BOOL(background, "background"),
-    {"truncate_prompt_tokens", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, truncate_prompt), 1, 9e18, NULL, NULL},
+    LLM__OAI_BOOL(early_stop, "enable_early_stop"), LLM__OAI_BOOL(tool_many, "parallel_tool_calls"),
+    LLM__OAI_BOOL(background, "background"),
+    LLM__OAI_INT64(truncate_prompt, "truncate_prompt_tokens", 1, 9e18),
     LLM_OPT_INT(llm_openai_call, priority, 0, "priority", -1000000, 1000000, NULL),
     {"cache_salt", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, cache_salt), 1, 128, NULL, NULL},
     {"user", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, user_name), 0, 512, NULL, NULL},
     {"guided_whitespace_pattern", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, form.space), 0, 512, NULL, NULL},
-    {"dimensions", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, dimensions), 1, 1e9, NULL, NULL},
+    LLM__OAI_INT64(dimensions, "dimensions", 1, 1e9),
     LLM__OAI_BOOL(normalize, "normalize"), LLM_OPT_ENUM(llm_openai_call, base64, 0, "encoding_format", "float|base64=1", NULL),
     LLM_OPT_NONE(REFUSED, "suffix", "text behind the answer"),
     LLM_OPT_NONE(IGNORED, "model|messages|prompt|input|content|tokens|instructions|tools|tool_choice|response_format|text|reasoning|"
@@ -30129,7 +30185,8 @@ static int llm__oai_submit_all(llm_openai_call *k) {
  * Log-probabilities have two shapes. Completions have four lists of one length, where text_offset counts code points and the first token of
  * an echoed prompt has null, since nothing came before it:
  *
- *   {"tokens": ["The", " sky"], "token_logprobs": [null, -4.5], "top_logprobs": [null, {" sky": -4.5, " first": -2.1}], "text_offset": [0, 3]}
+ *   {"tokens": ["The", " sky"], "token_logprobs": [null, -4.5],
+ *    "top_logprobs": [null, {" sky": -4.5, " first": -2.1}], "text_offset": [0, 3]}
  *
  * Chats have a list of objects: {"token", "logprob", "bytes", "top_logprobs": [the same without the last]}. `bytes` lets a client join
  * tokens that are half a code point. JSON knows no infinity: what cannot happen is -9999. */
@@ -30305,7 +30362,7 @@ static int llm__oai_is_end(const llm_openai_call *k, llm_finish finish, int32_t 
 }
 
 /* ============================================================================
- * >>openai_choices   Choices: one writer for chats and prompts, whole and streamed.
+ * >>openai_choices   One writer for the choices of chats and prompts, whole and streamed.
  * ============================================================================
  * A choice is written by llm__oai_write_choice from a piece: what there is of text, thoughts, rows of log-probabilities and an end. An
  * answer that is not streamed is one piece with everything; a chunk of a stream is a piece with what is new. The payload is called

@@ -1,6 +1,6 @@
-/* backend: The seam: one table of fused operations on opaque buffers. "Stop here" holds for it too:
+/* backend: One table of fused operations on opaque buffers, for those who write a backend.
  *
- *                 only those who write a backend need it. The CPU table in this file is the executable specification.
+ * Programs that only use the library never call it. The CPU's table in this file is the executable specification.
  *
  * A backend computes for n ranks of a tensor-parallel group (1 without one), or for several such groups, each with some of the layers (a
  * pipeline, llm_backend_config.n_stages). The forward pass is written once, in >>model, as calls of these operations, once a rank.

@@ -170,15 +170,15 @@ LLM__PRIVATE llm__gr_frag llm__gr_program_frag(llm__gr_build *b, const llm__rege
     return b->failed ? llm__gr_never : f;
 }
 
-LLM__PRIVATE llm__regex *llm__gr_regex_read(llm__gr_build *b, llm__str text, int ascii) {
+LLM__PRIVATE llm__regex *llm__gr_regex_read(llm__gr_build *b, llm__str text, llm__rx_classes classes) {
     llm__regex *re = NULL;
-    if (llm__gr_spend(b, 32 + 8 * text.n)) b->failed = llm__regex_compile(text.p, text.n, ascii, &re);
+    if (llm__gr_spend(b, 32 + 8 * text.n)) b->failed = llm__regex_compile(text.p, text.n, classes, &re);
     if (re) (void)llm__gr_spend(b, 4 * re->n_change);
     return re;
 }
 
 LLM__PRIVATE llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, llm__str text, int how) {
-    llm__regex *re = llm__gr_regex_read(b, text, 1);
+    llm__regex *re = llm__gr_regex_read(b, text, LLM__RX_NARROWEST);
     llm__gr_frag f = llm__gr_program_frag(b, re, 0, 0, how, 0, -1);
     llm__regex_close(re);
     return f;

@@ -43,8 +43,8 @@ LLM__PRIVATE llm__gr_frag llm__gr_json_char(llm__gr_build *b);
 LLM__PRIVATE llm__gr_frag llm__gr_program_frag(llm__gr_build *b, const llm__regex *re, int32_t from, int32_t lead, int how, int64_t min,
                                                int64_t max);
 
-/* Reads a regex; ascii: as llm__regex_compile has it. NULL: an error. Tables of characters take longest. */
-LLM__PRIVATE llm__regex *llm__gr_regex_read(llm__gr_build *b, llm__str text, int ascii);
+/* Reads a regex. NULL: an error. Tables of characters take longest. */
+LLM__PRIVATE llm__regex *llm__gr_regex_read(llm__gr_build *b, llm__str text, llm__rx_classes classes);
 
 /* A regex from its text. */
 LLM__PRIVATE llm__gr_frag llm__gr_regex_frag(llm__gr_build *b, llm__str text, int how);

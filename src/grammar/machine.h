@@ -126,10 +126,9 @@ typedef struct llm__gr_slice {
     uint32_t ascii[4]; /* which of ASCII the set has */
     int wide;          /* it has all other characters too */
     uint32_t *kinds;   /* (nodes) bits, see llm__gr_slice_make; those of a node hold those of its subtree */
-    uint32_t *
-        runs; /* (LLM__GR_RUNS + 1, (vocab + 31) / 32) tokens of at most so many characters of the set and nothing else; the last: of any number */
-    uint64_t used; /* when, as a number that grows */
-    int32_t users; /* walks that read it now; atomic */
+    uint32_t *runs;    /* (LLM__GR_RUNS + 1, (vocab + 31) / 32) tokens of at most so many of its characters; the last row: of any number */
+    uint64_t used;     /* when, as a number that grows */
+    int32_t users;     /* walks that read it now; atomic */
 } llm__gr_slice;
 
 /* The vocabulary as a trie in preorder: what to visit next is the next element, what to skip a subtree to is an index, and there is no

@@ -70,7 +70,8 @@ static int32_t llm__gr_spell(const llm__tokenizer *tokenizer, llm__gr_trie *t, l
  *
  * kinds of a node, of the tokens at it and below it:
  *   bits 1 to 13     runs of so many characters of the set and nothing else; bit 14: of 14 or more
- *   bits 16 to 31    tokens that leave the set before that, by the first byte that does: its remainder by 15, or 31: not ASCII; 15: later */
+ *   bits 16 to 31    tokens that leave the set before that, by the first byte that does: its remainder by 15, or 31: not ASCII
+ *   bit 15           tokens that leave it later */
 static uint32_t llm__gr_leaves(uint8_t byte) { return 1u << (byte < 0x80 ? 16 + byte % 15 : 31); }
 
 /* 1 if a byte begins a character of a set. */

@@ -24,7 +24,7 @@ static int llm__js_key_matches(llm__js *js, int property, llm__str key) {
     llm__str pattern = llm__json_key(js->doc, property);
     llm__regex *re;
     llm__rx_run run = LLM__ZERO;
-    if ((re = llm__gr_regex_read(js->b, pattern, 0)) == NULL) return -1;
+    if ((re = llm__gr_regex_read(js->b, pattern, LLM__RX_UNICODE)) == NULL) return -1;
     llm__rx_begin(&run, re, key.p, key.n);
     int hit = llm__rx_next(&run, &from, &to) > 0;
     (void)llm__gr_spend(js->b, (size_t)run.steps);

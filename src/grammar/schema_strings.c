@@ -110,7 +110,8 @@ static const struct {
  * A pattern beside a format, two patterns, look-ahead at a pattern's beginning: each becomes a machine of its own, and what all of them let
  * through is found by running them side by side. A place stands for the states that they are in together:
  *
- *   ^(?!0)[0-9]+$ of length 2      (1, 1, 1) --[1-9]--> (dead, 2, 2) --[0-9]--> (dead, 2, 3), the end: what is denied is dead, the others accept
+ *   ^(?!0)[0-9]+$ of length 2      (1, 1, 1) --[1-9]--> (dead, 2, 2) --[0-9]--> (dead, 2, 3)
+ *                                  the end: what is denied is dead, the others accept
  *
  * In the worst case there are as many as the product of the machines' sizes, mostly as many as the largest has (Rabin & Scott 1959).
  * ^(?=X)Y is Y that begins with X, ^(?!X)Y is Y that does not. A machine does not know a character that is spelt unusually (\u0061), so the
@@ -149,7 +150,7 @@ static llm__gr_frag llm__js_part_refused(llm__js *js, const llm__js_part *part, 
 
 /* One more regex. Its last part is added in any case, so that what was compiled is freed. */
 static void llm__js_part_add(llm__js *js, llm__js_parts *p, llm__js_part last, llm__str pattern) {
-    last.re = llm__gr_regex_read(js->b, pattern, 1);
+    last.re = llm__gr_regex_read(js->b, pattern, LLM__RX_NARROWEST);
     if (last.re) last.lead = llm__rx_lead(last.re);
     for (int32_t pc = 1; pc < last.lead && p->n < LLM__JS_PARTS - 1; pc += last.re->code[pc].x) {
         llm__js_part *look = &p->part[p->n++];

@@ -64,10 +64,19 @@ static const struct {
     const char *prefix;         /* of ids */
     const char *object, *chunk; /* what an answer and an event of its stream call themselves; NULL: nothing */
     const char *prompt;         /* the field that holds the prompt, or the prompts */
-} llm__oai_kinds[] = {{"chatcmpl-", "chat.completion", "chat.completion.chunk", "messages"}, {"cmpl-", "text_completion", "text_completion", "prompt"},
-                      {"gen-", NULL, NULL, "prompt"}, {"embd-", "list", NULL, "input"}, {"resp_", "response", NULL, "input"},
-                      {"tok-", NULL, NULL, "prompt"}, {"detok-", NULL, NULL, "tokens"}, {"tmpl-", NULL, NULL, "messages"},
-                      {"lora-", NULL, NULL, NULL}, {"lora-", NULL, NULL, NULL}, {"kept-", NULL, NULL, "prompt"}, {"kept-", NULL, NULL, "prompt"}};
+} llm__oai_kinds[] = {
+    {"chatcmpl-", "chat.completion", "chat.completion.chunk", "messages"},
+    {"cmpl-", "text_completion", "text_completion", "prompt"},
+    {"gen-", NULL, NULL, "prompt"},
+    {"embd-", "list", NULL, "input"},
+    {"resp_", "response", NULL, "input"},
+    {"tok-", NULL, NULL, "prompt"},
+    {"detok-", NULL, NULL, "tokens"},
+    {"tmpl-", NULL, NULL, "messages"},
+    {"lora-", NULL, NULL, NULL},
+    {"lora-", NULL, NULL, NULL},
+    {"kept-", NULL, NULL, "prompt"},
+    {"kept-", NULL, NULL, "prompt"}};
 /* clang-format on */
 
 /* One answer of one prompt, as far as it has been polled. */
@@ -151,12 +160,14 @@ LLM__PRIVATE int llm__oai_failed(llm_openai_call *k, llm_result r, const char *p
 /* The same where nothing but memory can be our own fault. */
 LLM__PRIVATE int llm__oai_refused(llm_openai_call *k, llm_result r, const char *param);
 
-#define LLM__OAI_BOOL(member, names) LLM_OPT_BOOL(llm_openai_call, member, 0, names, NULL)
-
 /* clang-format off */
+#define LLM__OAI_BOOL(member, names) LLM_OPT_BOOL(llm_openai_call, member, 0, names, NULL)
+#define LLM__OAI_INT64(member, names, low, high) \
+    {names, LLM_OPTION_INT64, 0, offsetof(llm_openai_call, member), low, high, NULL, NULL}
+
 static const llm_option llm__oai_fields[] = {
-    {"max_tokens|max_new_tokens|request_output_len|n_predict", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, max_tokens), 0, 9e18, NULL, NULL},
-    {"max_completion_tokens|max_output_tokens", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, max_completion_tokens), 0, 9e18, NULL, NULL},
+    LLM__OAI_INT64(max_tokens, "max_tokens|max_new_tokens|request_output_len|n_predict", 0, 9e18),
+    LLM__OAI_INT64(max_completion_tokens, "max_completion_tokens|max_output_tokens", 0, 9e18),
     LLM_OPTIONS_SAMPLING(llm_openai_call, asked, 0),
     LLM__OAI_BOOL(asked.use_beam_search, "use_beam_search"),
     LLM_OPT_FLOAT(llm_openai_call, asked.length_penalty, 0, "length_penalty", -100, 100, NULL),
@@ -168,13 +179,14 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_BOOL(pieces, "with_pieces|return_token_strs"), LLM__OAI_BOOL(generation_prompt, "add_generation_prompt"),
     LLM__OAI_BOOL(continue_final, "continue_final_message"), LLM__OAI_BOOL(token_ids, "return_token_ids"),
     LLM__OAI_BOOL(as_ids, "return_tokens_as_token_ids"), LLM__OAI_BOOL(metrics, "return_metrics"),
-    LLM__OAI_BOOL(early_stop, "enable_early_stop"), LLM__OAI_BOOL(tool_many, "parallel_tool_calls"), LLM__OAI_BOOL(background, "background"),
-    {"truncate_prompt_tokens", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, truncate_prompt), 1, 9e18, NULL, NULL},
+    LLM__OAI_BOOL(early_stop, "enable_early_stop"), LLM__OAI_BOOL(tool_many, "parallel_tool_calls"),
+    LLM__OAI_BOOL(background, "background"),
+    LLM__OAI_INT64(truncate_prompt, "truncate_prompt_tokens", 1, 9e18),
     LLM_OPT_INT(llm_openai_call, priority, 0, "priority", -1000000, 1000000, NULL),
     {"cache_salt", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, cache_salt), 1, 128, NULL, NULL},
     {"user", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, user_name), 0, 512, NULL, NULL},
     {"guided_whitespace_pattern", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, form.space), 0, 512, NULL, NULL},
-    {"dimensions", LLM_OPTION_INT64, 0, offsetof(llm_openai_call, dimensions), 1, 1e9, NULL, NULL},
+    LLM__OAI_INT64(dimensions, "dimensions", 1, 1e9),
     LLM__OAI_BOOL(normalize, "normalize"), LLM_OPT_ENUM(llm_openai_call, base64, 0, "encoding_format", "float|base64=1", NULL),
     LLM_OPT_NONE(REFUSED, "suffix", "text behind the answer"),
     LLM_OPT_NONE(IGNORED, "model|messages|prompt|input|content|tokens|instructions|tools|tool_choice|response_format|text|reasoning|"

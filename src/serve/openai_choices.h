@@ -1,4 +1,4 @@
-/* openai_choices: choices: one writer for chats and prompts, whole and streamed.
+/* openai_choices: one writer for the choices of chats and prompts, whole and streamed.
  *
  * A choice is written by llm__oai_write_choice from a piece: what there is of text, thoughts, rows of log-probabilities and an end. An
  * answer that is not streamed is one piece with everything; a chunk of a stream is a piece with what is new. The payload is called

@@ -3,7 +3,8 @@
  * Log-probabilities have two shapes. Completions have four lists of one length, where text_offset counts code points and the first token of
  * an echoed prompt has null, since nothing came before it:
  *
- *   {"tokens": ["The", " sky"], "token_logprobs": [null, -4.5], "top_logprobs": [null, {" sky": -4.5, " first": -2.1}], "text_offset": [0, 3]}
+ *   {"tokens": ["The", " sky"], "token_logprobs": [null, -4.5],
+ *    "top_logprobs": [null, {" sky": -4.5, " first": -2.1}], "text_offset": [0, 3]}
  *
  * Chats have a list of objects: {"token", "logprob", "bytes", "top_logprobs": [the same without the last]}. `bytes` lets a client join
  * tokens that are half a code point. JSON knows no infinity: what cannot happen is -9999. */

@@ -13,14 +13,14 @@
  * One pass of recursive descent; code is emitted as it is read, as the head of this section shows. An error is noted once, in the parser,
  * and moves to the end of the pattern; whoever goes on then finds nothing left to do. */
 
-/* A pattern while it is read: what is left of it, the flags that hold here ((?i), (?s)), the program so far. ascii 1: \d, \s and \w have
- * only what they have in every dialect, ASCII; 2: within [^...] and (?!...), where they have what they have in any. */
+/* A pattern while it is read: what is left of it, the flags that hold here ((?i), (?s)), the program so far. */
 typedef struct llm__rx_parser {
     const char *s;
     size_t n, at;
     llm__regex *re;
-    int any_case, dot_all, ascii, depth;
-    const char *error; /* what was expected; NULL: none so far */
+    int any_case, dot_all, depth;
+    llm__rx_classes classes; /* what \d, \s, \w are here */
+    const char *error;       /* what was expected; NULL: none so far */
     llm_result result;
 } llm__rx_parser;
 
@@ -33,6 +33,11 @@ static int llm__rx_fail(llm__rx_parser *p, llm_result r, const char *what) {
 
 /* The usual error: the pattern is malformed. */
 static int llm__rx_bad(llm__rx_parser *p, const char *what) { return llm__rx_fail(p, LLM_ERR_FORMAT, what); }
+
+/* The classes inside [^...] and (?!...), whose match shrinks where theirs grows. */
+static llm__rx_classes llm__rx_opposite(llm__rx_classes c) {
+    return c == LLM__RX_NARROWEST ? LLM__RX_WIDEST : c == LLM__RX_WIDEST ? LLM__RX_NARROWEST : LLM__RX_UNICODE;
+}
 
 /* The next byte, or -1 at the end. */
 static int llm__rx_peek(const llm__rx_parser *p) { return p->at < p->n ? (unsigned char)p->s[p->at] : -1; }
@@ -149,12 +154,26 @@ static void llm__rx_emit_set(llm__rx_parser *p, llm__set s) {
     LLM_FREE(s.v);
 }
 
-/* Adds the code points below `end` that have a property, or all that have it not: a category, one of the names below, a script. 0: unknown.
- * */
-static int llm__rx_property(llm__str name, int invert, int32_t end, llm__set *out) {
-    static const char short_names[] = "CnCcCfCoCsLlLmLoLtLuMcMeMnNdNlNoPcPdPePfPiPoPsScSkSmSoZlZpZs", *const prefix[] = {"Script=", "sc=",
-                                                                                                                         "Is", "script="};
+/* What a property stands for: a set of categories, a script (-1: none), ranges of code points. */
+typedef struct llm__rx_meaning {
+    uint32_t cats;
+    int script, n_ranges;
+    const int32_t (*range)[2];
+} llm__rx_meaning;
+
+/* A category by one or two letters: L, Lu. 0: unknown. */
+static uint32_t llm__rx_category(llm__str name) {
+    static const char letters[] = "CnCcCfCoCsLlLmLoLtLuMcMeMnNdNlNoPcPdPePfPiPoPsScSkSmSoZlZpZs";
+    uint32_t cats = 0;
+    for (int i = 0; name.n && name.n <= 2 && i < 30; i++)
+        if (letters[2 * i] == name.p[0] && (name.n == 1 || letters[2 * i + 1] == name.p[1])) cats |= 1u << i;
+    return cats;
+}
+
+/* A property by one of the names that dialects have for it. 0: unknown. */
+static int llm__rx_named(llm__str name, llm__rx_meaning *out) {
     static const int32_t hex[][2] = {{'0', '9'}, {'A', 'F'}, {'a', 'f'}}, blank[][2] = {{9, 13}, {28, 31}, {0x85, 0x85}, {0xFEFF, 0xFEFF}};
+    enum { LLM__RX_NO_RANGES, LLM__RX_SPACES, LLM__RX_CIRCLED, LLM__RX_HEX, LLM__RX_BLANK };
     static const struct {
         const int32_t (*range)[2];
         int n;
@@ -164,51 +183,63 @@ static int llm__rx_property(llm__str name, int invert, int32_t end, llm__set *ou
                   {hex, LLM__COUNT(hex)},
                   {blank, LLM__COUNT(blank)}};
     static const struct {
-        const char *name;
+        const char *names; /* with blanks between */
         uint32_t cats;
         int ranges;
-    } known[] = {{"Letter", LLM__CATS_L, 0},
-                 {"Mark", LLM__CATS_M, 0},
-                 {"Number", LLM__CATS_N, 0},
-                 {"Punctuation", LLM__CATS_P, 0},
-                 {"Punct", LLM__CATS_P, 0},
-                 {"PosixPunct", LLM__CATS_P | LLM__CATS_S, 0},
-                 {"Symbol", LLM__CATS_S, 0},
-                 {"Separator", LLM__CATS_Z, 0},
-                 {"Other", LLM__CATS_C, 0},
-                 {"Any", LLM__CATS_ALL, 0},
-                 {"Digit", 1u << LLM__ND, 0},
-                 {"Alpha", LLM__CATS_L | 1u << LLM__NL, 0},
-                 {"Alphabetic", LLM__CATS_L | 1u << LLM__NL, 0},
-                 {"Alnum", LLM__CATS_L | 1u << LLM__NL | 1u << LLM__ND, 0},
-                 {"Upper", 1u << LLM__LU, 0},
-                 {"Lower", 1u << LLM__LL, 0},
-                 {"UppercaseLetter", 1u << LLM__LU, 0},
-                 {"LowercaseLetter", 1u << LLM__LL, 0},
-                 {"DecimalNumber", 1u << LLM__ND, 0},
-                 {"Cntrl", 1u << LLM__CC, 0},
-                 {"LC", 1u << LLM__LU | 1u << LLM__LL | 1u << LLM__LT, 0},
-                 {"L&", 1u << LLM__LU | 1u << LLM__LL | 1u << LLM__LT, 0},
-                 {"Space", 0, 1},
-                 {"White_Space", 0, 1},
-                 {"AnySpace", LLM__CATS_Z, 4},
-                 {"Word", LLM__CATS_WORD, 2},
-                 {"AnyWord", LLM__CATS_WORD | LLM__CATS_N, 2},
-                 {"XDigit", 0, 3}};
-    uint32_t cats = 0;
-    int script = -1, more = 0;
-    for (int i = 0; name.n && name.n <= 2 && i < 30; i++)
-        if (short_names[2 * i] == name.p[0] && (name.n == 1 || short_names[2 * i + 1] == name.p[1])) cats |= 1u << i;
-    for (int i = 0; !cats && !more && i < LLM__COUNT(known); i++)
-        if (llm__uni_same_name(name, llm__lit(known[i].name))) cats = known[i].cats, more = known[i].ranges;
-    for (int i = 0; !cats && !more && i < LLM__COUNT(prefix); i++)
+    } known[] = {{"Letter", LLM__CATS_L, LLM__RX_NO_RANGES},
+                 {"Mark", LLM__CATS_M, LLM__RX_NO_RANGES},
+                 {"Number", LLM__CATS_N, LLM__RX_NO_RANGES},
+                 {"Punctuation Punct", LLM__CATS_P, LLM__RX_NO_RANGES},
+                 {"PosixPunct", LLM__CATS_P | LLM__CATS_S, LLM__RX_NO_RANGES},
+                 {"Symbol", LLM__CATS_S, LLM__RX_NO_RANGES},
+                 {"Separator", LLM__CATS_Z, LLM__RX_NO_RANGES},
+                 {"Other", LLM__CATS_C, LLM__RX_NO_RANGES},
+                 {"Any", LLM__CATS_ALL, LLM__RX_NO_RANGES},
+                 {"Digit DecimalNumber", 1u << LLM__ND, LLM__RX_NO_RANGES},
+                 {"Alpha Alphabetic", LLM__CATS_L | 1u << LLM__NL, LLM__RX_NO_RANGES},
+                 {"Alnum", LLM__CATS_L | 1u << LLM__NL | 1u << LLM__ND, LLM__RX_NO_RANGES},
+                 {"Upper UppercaseLetter", 1u << LLM__LU, LLM__RX_NO_RANGES},
+                 {"Lower LowercaseLetter", 1u << LLM__LL, LLM__RX_NO_RANGES},
+                 {"Cntrl", 1u << LLM__CC, LLM__RX_NO_RANGES},
+                 {"LC L&", 1u << LLM__LU | 1u << LLM__LL | 1u << LLM__LT, LLM__RX_NO_RANGES},
+                 {"Space White_Space", 0, LLM__RX_SPACES},
+                 {"AnySpace", LLM__CATS_Z, LLM__RX_BLANK},
+                 {"Word", LLM__CATS_WORD, LLM__RX_CIRCLED},
+                 {"AnyWord", LLM__CATS_WORD | LLM__CATS_N, LLM__RX_CIRCLED},
+                 {"XDigit", 0, LLM__RX_HEX}};
+    for (int i = 0; i < LLM__COUNT(known); i++) {
+        llm__str one;
+        for (const char *names = known[i].names; llm__list_next(&names, " ", &one);) {
+            if (!llm__uni_same_name(name, one)) continue;
+            out->cats = known[i].cats;
+            out->range = ranges[known[i].ranges].range;
+            out->n_ranges = ranges[known[i].ranges].n;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* A property by a name: of a category, of a class, of a script, which may have "Script=" before it. 0: unknown. */
+static int llm__rx_meaning_of(llm__str name, llm__rx_meaning *out) {
+    static const char *const prefix[] = {"Script=", "sc=", "Is", "script="};
+    out->script = -1;
+    out->n_ranges = 0;
+    if ((out->cats = llm__rx_category(name)) != 0 || llm__rx_named(name, out)) return 1;
+    for (int i = 0; i < LLM__COUNT(prefix); i++)
         if (llm__starts(name, llm__lit(prefix[i]))) name = llm__str_from(name, strlen(prefix[i]));
-    if (!cats && !more && (script = llm__uni_script_find(name)) < 0) return 0;
+    return (out->script = llm__uni_script_find(name)) >= 0;
+}
+
+/* Adds the code points below `end` that have a property, or all that have it not. 0: the property is unknown. */
+static int llm__rx_property(llm__str name, int invert, int32_t end, llm__set *out) {
     const int32_t within[2] = {0, end};
+    llm__rx_meaning m = LLM__ZERO;
     llm__set s = {NULL, 0, 0, 0};
-    if (cats) llm__set_runs(&s, llm__uni_cats, LLM__COUNT(llm__uni_cats), 5, cats, 0);
-    if (script >= 0) llm__set_runs(&s, llm__uni_scripts, LLM__COUNT(llm__uni_scripts), 8, 0, (uint32_t)script);
-    for (int i = 0; i < ranges[more].n; i++) llm__set_add(&s, ranges[more].range[i][0], ranges[more].range[i][1]);
+    if (!llm__rx_meaning_of(name, &m)) return 0;
+    if (m.cats) llm__set_runs(&s, llm__uni_cats, LLM__COUNT(llm__uni_cats), 5, m.cats, 0);
+    if (m.script >= 0) llm__set_runs(&s, llm__uni_scripts, LLM__COUNT(llm__uni_scripts), 8, 0, (uint32_t)m.script);
+    for (int i = 0; i < m.n_ranges; i++) llm__set_add(&s, m.range[i][0], m.range[i][1]);
     llm__set_combine(&s, within, 2, LLM__SET_AND);
     llm__set_merge(out, &s, invert ? LLM__SET_OR_NOT : LLM__SET_OR);
     return 1;
@@ -232,12 +263,13 @@ static int llm__rx_escape(llm__rx_parser *p, int32_t *c, llm__set *set) {
     static const char from[] = "nrtfvae0", to[] = "\n\r\t\f\v\a\033";
     static const struct {
         char c;
-        const char *property, *any;
+        const char *property, *widest;
     } classes[] = {{'d', "Nd", "Nd"}, {'s', "space", "AnySpace"}, {'w', "word", "AnyWord"}, {'h', "xdigit", "xdigit"}};
     if (p->at >= p->n) return llm__rx_bad(p, "a character after the backslash");
     int32_t e = llm__uni_next(llm__s(p->s, p->n), &p->at);
     const char *at = e < 128 && e ? strchr(from, e) : NULL;
-    int invert = e >= 'A' && e <= 'Z', any = p->ascii && invert == (p->ascii == 1);
+    int invert = e >= 'A' && e <= 'Z', widest = p->classes == (invert ? LLM__RX_NARROWEST : LLM__RX_WIDEST);
+    int32_t class_end = p->classes == LLM__RX_UNICODE || widest ? 0x110000 : 128;
     *c = at ? to[at - from] : e;
     if (at) return 1;
     if (e == 'x' || e == 'u') {
@@ -247,9 +279,10 @@ static int llm__rx_escape(llm__rx_parser *p, int32_t *c, llm__set *set) {
         return 1;
     }
     for (int i = 0; i < LLM__COUNT(classes); i++)
-        if ((e | 32) == classes[i].c)
-            return llm__rx_property(llm__lit(any ? classes[i].any : classes[i].property), invert, p->ascii && !any ? 128 : 0x110000, set),
-                   2;
+        if ((e | 32) == classes[i].c) {
+            llm__rx_property(llm__lit(widest ? classes[i].widest : classes[i].property), invert, class_end, set);
+            return 2;
+        }
     if (e == 'p' || e == 'P') { /* one letter, or a name in braces */
         int brace = llm__rx_take(p, "{");
         size_t begin = p->at, end = begin + (begin < p->n);
@@ -302,8 +335,9 @@ static void llm__rx_class_item(llm__rx_parser *p, llm__set *out) {
  * is after, and binds weaker than writing items side by side. Case is folded before ^ inverts, so that (?i)[^k] excludes U+212A too. */
 static llm__set llm__rx_class(llm__rx_parser *p) {
     llm__set all = {NULL, 0, 0, 0}, part = {NULL, 0, 0, 0}; /* the parts before the last &&, the part under way */
-    int invert = llm__rx_take(p, "^"), how = LLM__SET_OR, ascii = p->ascii;
-    if (invert && ascii) p->ascii = 3 - ascii;
+    int invert = llm__rx_take(p, "^"), how = LLM__SET_OR;
+    const llm__rx_classes outside = p->classes;
+    if (invert) p->classes = llm__rx_opposite(outside);
     if (++p->depth > LLM__RX_MAX_DEPTH) llm__rx_fail(p, LLM_ERR_LIMIT, "shallower nesting");
     for (int items = 0, close = 0; p->at < p->n && !close; items++) {
         close = items && p->s[p->at] == ']';
@@ -319,7 +353,7 @@ static llm__set llm__rx_class(llm__rx_parser *p) {
     }
     if (!llm__rx_take(p, "]")) llm__rx_bad(p, "']'");
     if (invert) llm__set_combine(&all, NULL, 0, LLM__SET_NOT);
-    p->ascii = ascii;
+    p->classes = outside;
     p->depth--;
     LLM_FREE(part.v);
     return all;
@@ -355,7 +389,8 @@ static int llm__rx_group(llm__rx_parser *p) {
                  {"?<!", LLM__RX_LOOK, LLM__RX_BEHIND | LLM__RX_NOT},
                  {"?>", LLM__RX_ATOMIC, 0},
                  {"?:", LLM__RX_MATCH, 0}};
-    int any_case = p->any_case, dot_all = p->dot_all, ascii = p->ascii, kind = -1, least;
+    int any_case = p->any_case, dot_all = p->dot_all, kind = -1, least;
+    const llm__rx_classes outside = p->classes;
     size_t from = p->re->n;
     if (++p->depth > LLM__RX_MAX_DEPTH) return llm__rx_fail(p, LLM_ERR_LIMIT, "shallower nesting");
     for (int i = 0; kind < 0 && i < LLM__COUNT(kinds); i++)
@@ -369,9 +404,9 @@ static int llm__rx_group(llm__rx_parser *p) {
     }
     int special = kind >= 0 && kinds[kind].op != LLM__RX_MATCH;
     if (special && llm__rx_emit(p, kinds[kind].op, 0)) p->re->code[from].mode = kinds[kind].mode;
-    if (ascii && special && kinds[kind].mode & LLM__RX_NOT) p->ascii = 3 - ascii;
+    if (special && kinds[kind].mode & LLM__RX_NOT) p->classes = llm__rx_opposite(outside);
     least = llm__rx_alternatives(p);
-    p->ascii = ascii;
+    p->classes = outside;
     if (special && llm__rx_emit(p, LLM__RX_MATCH, 0)) {
         p->re->code[from].x = (int32_t)(p->re->n - from);
         if (kinds[kind].op == LLM__RX_LOOK) least = 0;
@@ -405,8 +440,8 @@ static int llm__rx_atom(llm__rx_parser *p) {
     if (c == '[') s = llm__rx_class(p);
     else if (c == '\\') kind = llm__rx_escape(p, &c, &s);
     else if (c == '.') llm__set_add(&s, 0, p->dot_all ? 0x10FFFF : '\n' - 1), llm__set_add(&s, '\n' + 1, 0x10FFFF);
-    if (kind == 2 && c == 'w' && !p->ascii) llm__set_combine(&s, latin, LLM__COUNT(latin), LLM__SET_OR);
-    if (kind == 2 && c == 'W' && !p->ascii) llm__set_combine(&s, latin, LLM__COUNT(latin), LLM__SET_ONLY);
+    if (kind == 2 && c == 'w' && p->classes == LLM__RX_UNICODE) llm__set_combine(&s, latin, LLM__COUNT(latin), LLM__SET_OR);
+    if (kind == 2 && c == 'W' && p->classes == LLM__RX_UNICODE) llm__set_combine(&s, latin, LLM__COUNT(latin), LLM__SET_ONLY);
     if (kind == 1) llm__set_add(&s, c, c);
     if (kind == 1 && p->any_case) llm__set_any_case(&s);
     llm__rx_emit_set(p, s);
@@ -565,12 +600,12 @@ LLM__PRIVATE void llm__regex_close(llm__regex *re) {
     LLM_FREE(re);
 }
 
-LLM__PRIVATE llm_result llm__regex_compile(const char *pattern, size_t len, int ascii, llm__regex **out) {
+LLM__PRIVATE llm_result llm__regex_compile(const char *pattern, size_t len, llm__rx_classes classes, llm__regex **out) {
     llm__rx_parser p = LLM__ZERO;
     *out = NULL;
     p.s = pattern;
     p.n = len;
-    p.ascii = ascii;
+    p.classes = classes;
     if (len > LLM__RX_MAX_PATTERN) return llm__error(LLM_ERR_LIMIT, "regex: %zu bytes, at most %d expected", len, LLM__RX_MAX_PATTERN);
     size_t valid = llm__utf8_valid(pattern, len);
     if (valid < len) return llm__error(LLM_ERR_FORMAT, "regex: byte %zu: valid UTF-8 expected", valid);
@@ -595,5 +630,5 @@ LLM__PRIVATE int32_t llm__rx_lead(const llm__regex *re) {
 }
 
 LLM__PRIVATE llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **out) {
-    return llm__regex_compile(pattern, len, 0, out);
+    return llm__regex_compile(pattern, len, LLM__RX_UNICODE, out);
 }

@@ -94,10 +94,17 @@ LLM__PRIVATE void llm__set_add(llm__set *s, int32_t lo, int32_t hi);
 /* NULL is fine. No run over it may be used after. */
 LLM__PRIVATE void llm__regex_close(llm__regex *re);
 
+/* What \d, \s, \w and \h stand for, on which dialects differ. UNICODE: Unicode's classes. NARROWEST: the characters that every dialect puts
+ * there (ASCII), so that what matches here matches in any of them; for the same reason \D, \S and \W leave out whatever some dialect takes
+ * for a digit, a space or a letter. WIDEST: the other way round; a pattern that is read as NARROWEST turns to it within [^...] and (?!...),
+ * where a larger class makes the match smaller. */
+typedef enum llm__rx_classes { LLM__RX_UNICODE, LLM__RX_NARROWEST, LLM__RX_WIDEST } llm__rx_classes;
+
 /* Compiles a pattern of any bytes. On error *out is NULL and the sentence shows the pattern and what was expected. */
-LLM__PRIVATE llm_result llm__regex_compile(const char *pattern, size_t len, int ascii, llm__regex **out);
+LLM__PRIVATE llm_result llm__regex_compile(const char *pattern, size_t len, llm__rx_classes classes, llm__regex **out);
 
 /* How many instructions at its beginning are ^ and look-ahead, which have to hold for the whole text. */
 LLM__PRIVATE int32_t llm__rx_lead(const llm__regex *re);
 
+/* The same with Unicode's classes. */
 LLM__PRIVATE llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **out);

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """What users of the documents type: their start lines and curl commands word for word, with address and model put in. Standard library and curl.
 
-The documents are read from ../shared/seeds where they are there (else those rows are skipped); the routes and behaviours that clients rely on follow.
+tests/data/documents has what the documents tell users to type; the routes and behaviours that clients rely on follow.
 """
-import glob
 import json
 import os
 import pathlib
@@ -17,7 +16,7 @@ import time
 
 from serving import HOST, MODEL, SERVE, SLOW, Server, check, finish, skip, tiny_model
 
-SEEDS = sorted(glob.glob("../shared/seeds/*.txt"))
+DOCUMENTS = pathlib.Path("tests/data/documents")
 
 
 def free_ports(n):
@@ -197,12 +196,9 @@ def main():
     elif not shutil.which("curl"): skip("documents", "curl is not installed")
     else:
         s = Server("--max-model-len", "4096", base=("--max-num-seqs", "16"))
-        if SEEDS:
-            text = [pathlib.Path(x).read_text() for x in SEEDS]
-            fastdeploy(text[0])
-            modelarts(text[1], s, s.url)
-            aiak(text[4], s.url)
-        else: skip("the documents' own words", "../shared is not there")
+        fastdeploy((DOCUMENTS / "early_stop.txt").read_text())
+        modelarts((DOCUMENTS / "notebook.txt").read_text(), s, s.url)
+        aiak((DOCUMENTS / "parameters.txt").read_text(), s.url)
         routes(s.url)
         spellings()
         check("SIGTERM", s.stop() == 0)

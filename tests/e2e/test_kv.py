@@ -8,7 +8,7 @@ are rounded too (bf16 pages beside f16 show that).
 """
 import json, os, pathlib, subprocess, sys
 
-GOLDEN = pathlib.Path(__file__).resolve().parent.parent.parent / "../shared/cases/golden"
+GOLDEN = pathlib.Path("build/data/golden")
 MODELS = {"smollm2": ("SMOLLM2_GGUF", "models/SmolLM2-135M-Instruct.Q4_1.gguf"), "gemma": ("GEMMA_GGUF", "models/gemma-3-270m-q4_k_m.gguf")}
 LIMITS = {"int8": 1, "fp8_e4m3": 1, "fp8_e5m2": 3, "int4": 8} # %
 CLI = os.environ.get("LLM_CLI", "./llm_cli")

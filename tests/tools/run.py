@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs groups of tests one after the other and adds up what they say.
 
-    run.py test | isa | arm | clients | cuda | load | sanitize | fuzz
+    run.py test | isa | arm | clients | cuda | load | sanitize | fuzz | shared
 
 Every step is a command whose last line with figures is "N passed, N failed[, N skipped]" or "name: A/B equal". Its output goes to
 build/logs/STEP.log; failures are shown. The last line here is the sum of all.
@@ -90,37 +90,34 @@ def checkpoints(name, args):
     step(name, [sys.executable, str(tool), str(SHARED / "checkpoints"), "--args", args] if args else [sys.executable, str(tool), str(SHARED / "checkpoints")])
 
 
-def golden():
-    tool = SHARED / "tools/check_golden.py"
-    if not tool.exists(): return skip("golden", "../shared is not there")
-    for model, variable in (("smollm2", "SMOLLM2_GGUF"), ("gemma", "GEMMA_GGUF")):
-        if not os.path.exists(MODELS[variable]): skip("golden " + model, MODELS[variable] + " is not there")
-        else: step("golden " + model, [sys.executable, str(tool), "--model", model, "--factor", "1.03"], MODELS)
+def outside_truth():
+    """What other programs give for the same inputs."""
+    goldens = [*sorted(glob.glob("build/data/token_goldens/*.jsonl")), *sorted(glob.glob("build/data/vocabularies/*.inp"))]
+    step("tokens", [sys.executable, "tests/e2e/test_tokens.py", *goldens])
+    step("templates", [sys.executable, "tests/e2e/test_templates.py"])
+    step("golden", [sys.executable, "tests/e2e/test_golden.py"])
+    step("small KV caches", [sys.executable, "tests/e2e/test_kv.py"], MODELS)
 
 
-def token_step(name, goldens, options=()):
-    tool = SHARED / "tools/check_tokenize.py"
-    if not tool.exists() or not goldens: return skip(name, "../shared is not there")
+def shared_tokens(name, goldens, options=()):
     folder = pathlib.Path("build/models") # the names by which the goldens know the models
     folder.mkdir(parents=True, exist_ok=True)
     for alias, variable in (("smollm2.gguf", "SMOLLM2_GGUF"), ("gemma.gguf", "GEMMA_GGUF")):
         link, target = folder / alias, pathlib.Path(MODELS[variable]).resolve()
         if target.exists() and not link.exists(): link.symlink_to(target)
-    step(name, [sys.executable, str(tool), *options, *goldens], {"LLM_MODELS": str(folder)})
+    step(name, [sys.executable, str(SHARED / "tools/check_tokenize.py"), *options, *goldens], {"LLM_MODELS": str(folder)})
 
 
-def outside_truth():
-    have = lambda path: os.path.exists(MODELS["SMOLLM2_GGUF" if "smollm2" in path else "GEMMA_GGUF"]) or "gguf" not in path
-    token_step("tokens of Hugging Face", [x for x in sorted(glob.glob("../shared/cases/token_goldens/*.jsonl")) if have(x)])
-    inputs = sorted(glob.glob("../shared/cases/tokenizers/*.gguf.inp"))
-    token_step("tokens of llama.cpp", [x for x in inputs if os.path.exists(x[:-4])])
+def shared():
+    """The checkers and data of a folder beside this one, for who has it."""
+    if not SHARED.exists(): return skip("shared", f"{SHARED} is not there")
+    shared_tokens("shared tokens of Hugging Face", sorted(glob.glob(str(SHARED / "cases/token_goldens/*.jsonl"))))
+    inputs = sorted(glob.glob(str(SHARED / "cases/tokenizers/*.gguf.inp")))
+    shared_tokens("shared tokens of llama.cpp", [x for x in inputs if os.path.exists(x[:-4])])
     for vocabulary, folder in (("llama-bpe", "llama3"), ("qwen2", "qwen3")): # these two come as tokenizer.json
-        token_step("tokens of llama.cpp, " + vocabulary, [x for x in inputs if x.endswith(f"ggml-vocab-{vocabulary}.gguf.inp")], ("--model", "../shared/tokenizers/" + folder))
-    render = SHARED / "tools/check_render.py"
-    if not render.exists(): skip("templates", "../shared is not there")
-    else: step("templates", [sys.executable, str(render), "../shared/cases/chat_templates/expected.json"])
-    golden()
-    step("small KV caches", [sys.executable, "tests/e2e/test_kv.py"], MODELS)
+        shared_tokens("shared tokens of llama.cpp, " + vocabulary, [x for x in inputs if x.endswith(f"ggml-vocab-{vocabulary}.gguf.inp")], ("--model", str(SHARED / "tokenizers" / folder)))
+    step("shared templates", [sys.executable, str(SHARED / "tools/check_render.py"), str(SHARED / "cases/chat_templates/expected.json")])
+    for model in ("smollm2", "gemma"): step("shared golden " + model, [sys.executable, str(SHARED / "tools/check_golden.py"), "--model", model, "--factor", "1.03"], MODELS)
 
 
 def emulated():
@@ -308,10 +305,10 @@ def served(name, program):
 
 
 def seeds(name):
-    """A few small inputs of the right form from ../shared, for fuzzers to begin with: {file name: bytes}."""
+    """A few small inputs of the right form for fuzzers to begin with: {file name: bytes}."""
     out = {}
     if name in ("fuzz_tokenizer", "fuzz_regex"):
-        for path in sorted(glob.glob("../shared/tokenizers/*/tokenizer.json")):
+        for path in sorted(glob.glob("build/data/tokenizers/*/tokenizer.json")):
             d, folder = json.loads(pathlib.Path(path).read_text()), pathlib.Path(path).parent.name
             for i, pattern in enumerate(sorted(set(re.findall(r'"Regex": ("(?:[^"\\]|\\.)*")', json.dumps(d))))):
                 if name == "fuzz_regex": out[f"{folder}-{i}"] = json.loads(pattern).encode() + b"\0I'LL see 1234 x\n\n  (Ab) \xc5\xbf"
@@ -329,8 +326,8 @@ def seeds(name):
                                   '{"anyOf":[{"type":"string","pattern":"^a+b?$"},{"const":{"k":[1,null]}},{"type":"number","exclusiveMinimum":0.25}],"allOf":[{"minLength":2}]}', '{"prefixItems":[{"type":"boolean"}],"items":{"format":"date"}}')]
         forms += [(3, "(a|b)*c{2,5}[^x-z]?"), (4, '["yes","no","not"]'), (5, 'root ::= "a" b* | "(" root ")"\nb ::= [0-9]{1,3} | "x"'), (6, '{"structures":[{"begin":"<f>","schema":{},"end":"</f>"}],"triggers":["<f"]}')]
         for i, (kind, text) in enumerate(forms): out[str(i)] = bytes([kind - 1]) + text.encode() + b'\0{"a":1,"b":"x"}'
-    others = {"fuzz_json": "cases/json/*", "fuzz_template": "cases/chat_templates/templates/*"}
-    small = [x for x in sorted(glob.glob("../shared/" + others[name])) if os.path.getsize(x) < 20000] if name in others else []
+    others = {"fuzz_json": "json/*", "fuzz_template": "chat_templates/templates/*"}
+    small = [x for x in sorted(glob.glob("build/data/" + others[name])) if os.path.getsize(x) < 20000] if name in others else []
     out.update((pathlib.Path(x).name, pathlib.Path(x).read_bytes()) for x in small[:60])
     return out
 
@@ -348,9 +345,13 @@ def fuzz():
                     "-artifact_prefix=build/fuzz/" + name + "-", str(corpus)], timeout=int(seconds) + 300)
 
 
+GROUPS = {f.__name__: f for f in (test, isa, arm, clients, cuda, load, sanitize, fuzz, shared)}
+
+
 def main():
-    if len(sys.argv) != 2 or sys.argv[1] not in ("test", "isa", "arm", "clients", "cuda", "load", "sanitize", "fuzz"): sys.exit(__doc__)
-    {"test": test, "isa": isa, "arm": arm, "clients": clients, "cuda": cuda, "load": load, "sanitize": sanitize, "fuzz": fuzz}[sys.argv[1]]()
+    if len(sys.argv) != 2 or sys.argv[1] not in GROUPS: sys.exit(__doc__)
+    make("data")
+    GROUPS[sys.argv[1]]()
     print(f"{TOTAL[0]} passed, {TOTAL[1]} failed, {TOTAL[2]} skipped")
     sys.exit(1 if TOTAL[1] else 0)
 

@@ -148,10 +148,10 @@ static void tools_detected(void) {
         {"NVIDIA-Nemotron-Nano-v2", "nemotron"}, {"microsoft-Phi-3.5-mini-instruct", "json"}, {"CohereForAI-c4ai-command-r7b-12-2024-tool_use", "cohere"}};
     char path[300];
     for (int i = 0; i < LLM__COUNT(rows); i++) {
-        snprintf(path, sizeof path, "../shared/cases/chat_templates/templates/%s.jinja", rows[i][0]);
+        snprintf(path, sizeof path, "build/data/chat_templates/templates/%s.jinja", rows[i][0]);
         static char text[1 << 16];
         FILE *f = fopen(path, "rb");
-        if (!f) { SKIP("a template is not there"); return; }
+        if (!CHECK(f != NULL)) return;
         text[fread(text, 1, sizeof text - 1, f)] = 0;
         fclose(f);
         if (!CHECK(llm_tools_detect(text) == llm_tools_named(rows[i][1]))) printf("  %s: %s\n", rows[i][0], llm__tool_rows[llm_tools_detect(text)].names);
