@@ -85,11 +85,8 @@ build/cuda_bugs_san: tests/cuda/emu/bugs.cu $(EMU_FILES)
 build/bench_cuda: tests/bench/bench_cuda.c llm.h build/.deps
 	$(CC) -std=gnu11 $(CFLAGS) -w $< -o $@ $(LIBS)
 
-GPU_CHECKPOINTS = llama gemma2 gpt_oss deepseek_v2_lite qwen2_moe olmo2 chatglm3 mixtral
 gpu: CUDA_ARCHS = $(if $(filter native,$(CUDA_ARCH)),,80 89 90a 100)
-gpu: all build/dev/test_cuda build/bench_cuda libllm_cuda.so ## all that tests/cuda/gpu.sh needs on a machine with a GPU: programs, libllm_cuda.so, 8 checkpoints
-	@mkdir -p build/gpu/checkpoints
-	@for i in $(GPU_CHECKPOINTS); do [ ! -d ../shared/checkpoints/$$i ] || cp -r ../shared/checkpoints/$$i build/gpu/checkpoints/; done; chmod -R u+w build/gpu
+gpu: all checkpoints build/dev/test_cuda build/bench_cuda libllm_cuda.so ## all that tests/cuda/gpu.sh needs on a machine with a GPU: programs, libllm_cuda.so, checkpoints
 
 test-cuda: all build/libllm_cuda_emu.so ## the CUDA code on the emulation: operations, checkpoints on 1, 2 and 4 devices, sanitizers, faults (40 minutes)
 	@python3 tests/tools/run.py cuda
@@ -132,7 +129,7 @@ build/$(1)/libllm.a: $$(PARTS:%.c=build/$(1)/%.o)
 	@rm -f $$@
 	@ar rcs $$@ $$^
 
-build/$(1)/unit: $$(UNITS:%.c=build/$(1)/%.o) build/$(1)/libllm.a | build/data/.done
+build/$(1)/unit: $$(UNITS:%.c=build/$(1)/%.o) build/$(1)/libllm.a | build/data/.done checkpoints
 	$$($(1)_CC) $$^ -o $$@ $$(LIBS)
 
 build/$(1)/test_cuda: build/$(1)/tests/cuda/test_cuda.o build/$(1)/tests/unit/harness.o build/$(1)/libllm.a
@@ -145,7 +142,10 @@ $(foreach c,$(CONFIGS),$(eval $(call config,$(c))))
 build/data/.done: tests/tools/data.py $(wildcard tests/data/*.tar.xz)
 	@python3 $<
 
-data: build/data/.done ## unpacks the data of the tests into build/data
+checkpoints: ## the tiny checkpoints that tests read, made from tests/data/checkpoints: build/checkpoints (a second)
+	@python3 tests/tools/checkpoints.py
+
+data: build/data/.done checkpoints ## what tests read: build/data, unpacked, and build/checkpoints
 
 dev: ## the parts of src/ one by one, in parallel, and the unit tests linked with them: build/dev/unit
 	@$(MAKE) --no-print-directory -j$(JOBS) build/dev/unit
@@ -230,5 +230,5 @@ help: ## this list
 clean: ## removes what was built (models stay)
 	rm -rf build llm_cli llm_serve libllm.so libllm_cuda.so
 
-.PHONY: check all lib data deps model model-gemma demo test test-shared test-isa test-arm test-clients test-peft test-cuda cuda gpu load dev sanitize hygiene grammar-campaign fuzz sim bench format install help clean
+.PHONY: all help clean $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' Makefile)
 .SECONDARY:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Masks beside those of llguidance and xgrammar: the same schemas, documents and tokens (Qwen3's 151,669), one after the other in one process.
 
-    make lib && python3 tests/bench/grammar.py [DOCUMENTS A SCHEMA]      needs jsonschema, llguidance, xgrammar, numpy from PyPI
+    make lib data && python3 tests/bench/grammar.py [DOCUMENTS A SCHEMA]      needs jsonschema, llguidance, xgrammar, numpy from PyPI
 
 Times: compiling with the first mask, every mask of every document, and advancing by a token. As oracles: documents that are accepted, invalid
 ones that are, and masks that differ in tokens beyond the grammars' known differences (order of properties, white space) are only counted.
@@ -24,7 +24,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 import test_grammar as ours
 from grammar_schemas import ODD, SCHEMAS, generated, spoil, text
 
-TOKENIZER = "../shared/tokenizers/qwen3"
+TOKENIZER = "build/data/tokenizers/qwen3"
 
 
 def peers():

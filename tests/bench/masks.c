@@ -1,7 +1,7 @@
 /* Masks while the device computes. A device that takes 5 ms a step and does nothing, Qwen3's vocabulary, schemas as answers: how much longer than those 5 ms
  * a step takes where masks are made behind it (lag 0), and where they are made beside it (lag 1).
  *
- *     cc -O2 tests/bench/masks.c -o build/masks -lm -lpthread && build/masks [../shared/tokenizers/qwen3] */
+ *     cc -O2 tests/bench/masks.c -o build/masks -lm -lpthread && build/masks [build/data/tokenizers/qwen3] */
 #define LLM_IMPLEMENTATION
 #define LLM_STATIC
 #include "../../llm.h"
@@ -65,7 +65,7 @@ int main(int argc, char **argv) {
     llm_model *model;
     memset(&c, 0, sizeof c);
     c.vocab_only = 1;
-    if (llm_model_open(argc > 1 ? argv[1] : "../shared/tokenizers/qwen3", &c, &model)) return printf("%s\n", llm_last_error()), 1;
+    if (llm_model_open(argc > 1 ? argv[1] : "build/data/tokenizers/qwen3", &c, &model)) return printf("%s\n", llm_last_error()), 1;
     size_t n = (size_t)llm_vocab_size(model) + 64;
     logits = (float *)malloc(n * sizeof *logits);
     for (size_t i = 0; i < n; i++) logits[i] = (float)(llm__mix(i) % 4096) / 300;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # One command for a machine with an NVIDIA GPU, under 10 minutes: sh tests/cuda/gpu.sh [OUT]
-# Needs what `make gpu` built elsewhere (programs, libllm_cuda.so for all architectures, checkpoints under build/gpu), or nvcc here. No network, no
-# ../shared. What it prints goes to OUT as well; tests/bench/RESULTS_GPU.md is made from OUT/figures.md. Ends with 1 if anything was wrong.
+# Needs what `make gpu` built elsewhere (programs, libllm_cuda.so for all architectures), or nvcc here. No network. What it prints goes to OUT as
+# well; tests/bench/RESULTS_GPU.md is made from OUT/figures.md. Ends with 1 if anything was wrong.
 OUT=${1:-build/gpu/out}
 LIB=${LLM_CUDA_LIBRARY:-$PWD/libllm_cuda.so} # with the emulation and LLM_TINY=1 the script itself is tried
 BAD=0
@@ -23,7 +23,7 @@ step() {
 # Right: operations, sums of two ranks on this one device, NCCL with one rank, graphs, lag, speculation against the CPU; whole models.
 step operations 120 env LLM_CUDA_LIBRARY="$LIB" build/dev/test_cuda
 for name in llama gemma2 gpt_oss deepseek_v2_lite qwen2_moe olmo2 chatglm3 mixtral; do
-    step "checkpoint-$name" 60 python3 tests/cuda/gpu_checkpoint.py "build/gpu/checkpoints/$name" --device cuda --cuda-library "$LIB"
+    step "checkpoint-$name" 60 python3 tests/e2e/test_checkpoints.py "$name" --args "--device cuda --cuda-library $LIB"
 done
 if command -v compute-sanitizer >/dev/null 2>&1; then
     for tool in memcheck racecheck; do

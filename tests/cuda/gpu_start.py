@@ -33,7 +33,7 @@ def make(folder):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": FF, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
                                                     "num_key_value_heads": KV_HEADS, "vocab_size": VOCAB, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "torch_dtype": "bfloat16"}))
-    for name in ("tokenizer.json", "tokenizer_config.json"): shutil.copy(pathlib.Path("build/gpu/checkpoints/llama") / name, folder / name)
+    for name in ("tokenizer.json", "tokenizer_config.json"): shutil.copy(pathlib.Path("tests/data/checkpoints/common") / name, folder / name)
     header, end = {}, 0
     for name, shape in tensors():
         size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)

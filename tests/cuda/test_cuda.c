@@ -1241,8 +1241,7 @@ static void tc_states(void) {
 
 /* ---- whole models ---- */
 
-/* As the tests have it, or (on a machine with a GPU) as `make gpu` has copied it. */
-static const char *const tc_llama = "../shared/checkpoints/llama", *const tc_copied = "build/gpu/checkpoints/llama";
+#define TC_LLAMA TEST_CHECKPOINT("llama")
 
 static llm_result tc_engine(const llm_model *m, llm_engine_config *c, llm_engine **e) {
     c->backend = tc_cuda;
@@ -1289,8 +1288,8 @@ static const tc_way tc_ways[] = {
     {"two devices, NCCL alone", 0, 0, 2, 1, 0, 0, NULL, "CUEMU_NO_PEERS"}, {"pipeline of two", 0, 0, 1, 2, 0, 0, NULL, NULL},
     {"pipeline, eager", 0, 1, 1, 2, 0, 0, NULL, NULL}, {"pipeline of two pairs", 0, 0, 2, 2, 0, 0, NULL, NULL},
     {"CPU, pipeline of two pairs", 1, 0, 2, 2, 0, 0, NULL, NULL}, {"few pages", 0, 0, 1, 1, 0, 8, NULL, NULL},
-    {"lookup", 0, 0, 1, 1, 0, 0, "[ngram]", NULL}, {"draft model", 0, 0, 1, 1, 0, 0, tc_llama, NULL},
-    {"draft model, two devices", 0, 0, 2, 1, 0, 0, tc_llama, NULL}, {"draft model, pipeline", 0, 0, 1, 2, 0, 0, tc_llama, NULL}};
+    {"lookup", 0, 0, 1, 1, 0, 0, "[ngram]", NULL}, {"draft model", 0, 0, 1, 1, 0, 0, TC_LLAMA, NULL},
+    {"draft model, two devices", 0, 0, 2, 1, 0, 0, TC_LLAMA, NULL}, {"draft model, pipeline", 0, 0, 1, 2, 0, 0, TC_LLAMA, NULL}};
 
 /* Answers to several requests at once, some of a form; appends their ids. */
 static void tc_answers(const llm_model *m, const tc_way *way, float temperature, llm_tokens *out) {
@@ -1317,7 +1316,7 @@ static void tc_answers(const llm_model *m, const tc_way *way, float temperature,
     c.max_seq_len_to_capture = way->capture;
     c.tensor_parallel_size = way->ranks;
     c.pipeline_parallel_size = way->stages;
-    c.speculative_model = way->draft == tc_llama && !test_exists(tc_llama) ? tc_copied : way->draft;
+    c.speculative_model = way->draft;
     c.num_speculative_tokens = way->draft ? 3 : 0;
     c.max_num_batched_tokens = way->draft ? 6 : 0; /* so that prompts come between */
     c.dtype = LLM_COMPUTE_F32;
@@ -1469,9 +1468,7 @@ int main(int argc, char **argv) {
         fflush(stdout);
     }
     if (argc > 1 && strcmp(argv[1], "models")) return test_done();
-    const char *llama = test_exists(tc_llama) ? tc_llama : tc_copied;
-    if (!test_exists(llama) || llm_model_open(llama, NULL, &m)) SKIP("../shared/checkpoints is not there");
-    else {
+    if (test_made(TC_LLAMA, "checkpoints") && CHECK(!llm_model_open(TC_LLAMA, NULL, &m))) {
         tc_invariant(m);
         tc_memory_taken(m, path ? path : "build/libllm_cuda_emu.so");
         tc_whole(m);

@@ -10,11 +10,10 @@ import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../e2e"))
 import adapters
-from serving import Server, check, eventually, finish, request_bytes, skip
+from serving import Server, check, checkpoint, eventually, finish, request_bytes, skip
 
-SHARED = pathlib.Path(os.environ.get("LLM_SHARED", "../shared")) / "checkpoints"
 LIBRARY = os.environ.pop("LLM_CUDA_LIBRARY", "build/libllm_cuda_emu.so")  # the flag is what is tested
-MODEL = str(SHARED / "llama")
+MODEL = str(checkpoint("llama"))
 TMP = tempfile.mkdtemp(prefix="llm_cuda_serve_")
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
 BASE = ("--dtype", "float32", "--max-model-len", "512", "--max-num-seqs", "8", "--max-num-batched-tokens", "96", "--log-level", "warn", "--chat-template", TEMPLATE, "--lora-modules", f"a={TMP}/a", f"b={TMP}/b", "--max-loras", "2")
@@ -106,7 +105,7 @@ def main():
 
 
 if __name__ == "__main__":
-    if not SHARED.exists() or not os.path.exists(LIBRARY): skip("llm_serve on CUDA", f"{SHARED} or {LIBRARY} is not there")
+    if not os.path.exists(LIBRARY): skip("llm_serve on CUDA", f"{LIBRARY} is not there")
     else:
         try: main()
         finally: shutil.rmtree(TMP)

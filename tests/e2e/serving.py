@@ -12,6 +12,9 @@ import sys
 import threading
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
+from checkpoints import folder as checkpoint
+
 SERVE = os.environ.get("LLM_SERVE", "./llm_serve")
 MODEL = os.environ.get("LLM_TEST_MODEL", "models/SmolLM2-135M-Instruct.Q4_1.gguf")
 HOST = "127.0.0.1"

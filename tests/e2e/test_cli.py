@@ -2,13 +2,12 @@
 """Tests of llm_cli as a user meets it: every command, option spellings, exit codes, error lines, streams that cannot be written.
 
 usage: tests/e2e/test_cli.py [NAME...]     env LLM_CLI (default ./llm_cli)
-Needs a model: one of ../shared/checkpoints or models/; what has none is skipped and counted.
+Most of it runs on tiny checkpoints (build/checkpoints); rows that need the real model in models/ are skipped and counted without it.
 """
 import json
 import math
 import os
 import pathlib
-import random
 import random
 import re
 import resource
@@ -23,10 +22,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import adapters
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
+import checkpoints
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 CLI = os.path.abspath(os.environ.get("LLM_CLI", os.path.join(ROOT, "llm_cli")))
-TINY = os.path.join(ROOT, "..", "shared", "checkpoints", "llama")
+TINY = str(checkpoints.folder("llama"))
 REAL = os.path.join(ROOT, "models", "SmolLM2-135M-Instruct.Q4_1.gguf")
 passed = failed = skipped = 0
 
@@ -72,10 +74,6 @@ def refused(what, code, *args, says=(), **more):
     check(what, ok and all(s in lines[-1] for s in says), r)
 
 
-def model():
-    return TINY if os.path.exists(TINY) else REAL if os.path.exists(REAL) else None
-
-
 def test_usage():
     r = run("--help")
     check("--help", r.code == 0 and "usage: llm_cli" in r.out and "--max-tokens" in r.out and not r.err, r)
@@ -109,7 +107,6 @@ def test_usage():
 def test_convert_eagle():
     """SafeAILab's folder to vLLM's: names, shapes and bytes; what it makes is a head; what is none is refused."""
     model = pathlib.Path(TINY)
-    if not model.exists(): return skip("no ../shared/checkpoints")
     rng, shapes = random.Random(3), {"fc.weight": [96, 192], "fc.bias": [96], "embed_tokens.weight": [512, 96], "layers.0.self_attn.q_proj.weight": [96, 96], "layers.0.self_attn.k_proj.weight": [32, 96],
                                      "layers.0.self_attn.v_proj.weight": [32, 96], "layers.0.self_attn.o_proj.weight": [96, 96], "layers.0.post_attention_layernorm.weight": [96],
                                      "layers.0.mlp.gate_proj.weight": [64, 96], "layers.0.mlp.up_proj.weight": [64, 96], "layers.0.mlp.down_proj.weight": [96, 64]}
@@ -155,9 +152,7 @@ def test_early_stop_options():
 
 
 def test_spellings():
-    name = model()
-    if not name:
-        return skip("option spellings: no model")
+    name = TINY
     want = run("generate", "-m", name, "--token-ids", "[5,6,7]", "-n", "4", "--temp", "0", "--temp", "0", "--ignore-eos", "--json")
     if not check("plain spelling", want.code == 0, want):
         return
@@ -212,20 +207,19 @@ def test_models():
         os.chmod(copy, 0o755)
         r = Result(subprocess.run([copy, "info"], stdin=subprocess.DEVNULL, capture_output=True, cwd=d))
         check("without any model: make model", r.code == 1 and "make model" in r.err and r.err.count("\n") == 1, r)
-        if os.path.exists(TINY):
-            os.mkdir(os.path.join(d, "models"))
-            os.symlink(os.path.abspath(TINY), os.path.join(d, "models", "tiny"))
-            r = Result(subprocess.run([copy, "info", "--json"], stdin=subprocess.DEVNULL, capture_output=True, cwd="/"))
-            check("the first model beside the program", r.code == 0 and json.loads(r.out)["path"].endswith("models/tiny"), r)
-            hub = os.path.join(d, "hub", "models--org--name")
-            os.makedirs(os.path.join(hub, "snapshots"))
-            os.makedirs(os.path.join(hub, "refs"))
-            with open(os.path.join(hub, "refs", "main"), "w") as f:
-                f.write("abc")
-            os.symlink(os.path.abspath(TINY), os.path.join(hub, "snapshots", "abc"))
-            for env in ({"HF_HUB_CACHE": os.path.join(d, "hub")}, {"HF_HOME": d}):
-                r = run("info", "-m", "org/name", "--json", env=env)
-                check("hub cache by %s" % list(env)[0], r.code == 0 and json.loads(r.out)["n_layers"] > 0, r)
+        os.mkdir(os.path.join(d, "models"))
+        os.symlink(os.path.abspath(TINY), os.path.join(d, "models", "tiny"))
+        r = Result(subprocess.run([copy, "info", "--json"], stdin=subprocess.DEVNULL, capture_output=True, cwd="/"))
+        check("the first model beside the program", r.code == 0 and json.loads(r.out)["path"].endswith("models/tiny"), r)
+        hub = os.path.join(d, "hub", "models--org--name")
+        os.makedirs(os.path.join(hub, "snapshots"))
+        os.makedirs(os.path.join(hub, "refs"))
+        with open(os.path.join(hub, "refs", "main"), "w") as f:
+            f.write("abc")
+        os.symlink(os.path.abspath(TINY), os.path.join(hub, "snapshots", "abc"))
+        for env in ({"HF_HUB_CACHE": os.path.join(d, "hub")}, {"HF_HOME": d}):
+            r = run("info", "-m", "org/name", "--json", env=env)
+            check("hub cache by %s" % list(env)[0], r.code == 0 and json.loads(r.out)["n_layers"] > 0, r)
 
 
 def limited():
@@ -256,8 +250,6 @@ def with_value(bits):
 
 def test_hostile_weights():
     """Weights that are no numbers, ends of an answer that are no ids, a shard that is not there."""
-    if not os.path.exists(TINY):
-        return skip("hostile weights: no ../shared")
     with tempfile.TemporaryDirectory() as d:
         for name, bits in (("nan", b"\xc0\x7f"), ("inf", b"\x80\x7f")):
             path = os.path.join(d, name)
@@ -292,9 +284,7 @@ def gguf_text(text):
 
 def test_hostile_config():
     """Lists and objects that are long enough to take minutes, were they walked for each layer."""
-    if not os.path.exists(TINY):
-        return skip("hostile config: no ../shared")
-    with open(os.path.join(TINY, "..", "qwen3_moe", "config.json")) as f:
+    with open(checkpoints.folder("qwen3_moe") / "config.json") as f:
         config = dict(json.load(f), num_hidden_layers=512)
     del config["mlp_only_layers"]
     rest = json.dumps(config)[1:]
@@ -329,9 +319,7 @@ def test_hostile_config():
 
 def test_mxfp4():
     """gpt-oss as its publisher stores it (4-bit experts in _blocks and _scales) against the same values as bfloat16."""
-    source = os.path.join(ROOT, "..", "shared", "checkpoints", "gpt_oss")
-    if not os.path.exists(source):
-        return skip("MXFP4: no ../shared")
+    source = str(checkpoints.folder("gpt_oss"))
     with open(os.path.join(source, "model.safetensors"), "rb") as f:
         data = f.read()
     n = int.from_bytes(data[:8], "little")
@@ -397,9 +385,7 @@ def write_gguf(path, architecture, keys, tensors):
 
 def test_latent_gguf():
     """DeepSeek-V3 as GGUF, with kv_b whole and cut into keys and values head by head, gives what the folder gives; so it does with an adapter of kv_b."""
-    source = os.path.join(ROOT, "..", "shared", "checkpoints", "deepseek_v3")
-    if not os.path.exists(source):
-        return skip("latent attention in GGUF: no ../shared")
+    source = str(checkpoints.folder("deepseek_v3"))
     with open(os.path.join(source, "model.safetensors"), "rb") as f:
         data = f.read()
     n = int.from_bytes(data[:8], "little")
@@ -482,7 +468,7 @@ def gguf_twin(path, source, architecture, extra):
 
 
 def test_gguf_twins():
-    """GGUF files of shared checkpoints give the references that the folders have."""
+    """GGUF files of tiny checkpoints give the references that the folders have."""
     def llama3(config, out): # the converter works out what each frequency is divided by
         r, d = config["rope_scaling"], config["hidden_size"] // config["num_attention_heads"]
         turns = [r["original_max_position_embeddings"] * config["rope_theta"] ** (-2 * i / d) / (2 * math.pi) for i in range(d // 2)]
@@ -495,10 +481,7 @@ def test_gguf_twins():
         return dict(gemma3(config, out), **{"attention.sliding_window_pattern": 2})
     with tempfile.TemporaryDirectory() as d:
         for name, architecture, extra in (("llama_rope_llama3", "llama", llama3), ("gemma3_text", "gemma3", gemma3), ("gemma3_text", "gemma3", number), ("qwen3_moe", "qwen3moe", lambda config, out: {"rope.freq_base": 1e6})):
-            source, path = os.path.join(ROOT, "..", "shared", "checkpoints", name), os.path.join(d, "twin.gguf")
-            if not os.path.exists(source):
-                skip("GGUF twins: no ../shared")
-                return
+            source, path = str(checkpoints.folder(name)), os.path.join(d, "twin.gguf")
             gguf_twin(path, source, architecture, extra)
             want = json.load(open(os.path.join(source, "expected.json")))["prompts"][2]
             r = run("score", "-m", path, "--tokenizer", TINY, "--token-ids", json.dumps(want["token_ids"]), "--json", "--dtype", "float32")
@@ -533,9 +516,7 @@ def test_hostile_files():
 
 def test_hostile_prompts():
     """Bytes that are no UTF-8 are refused in an argument and read as U+FFFD from a file."""
-    name = model()
-    if not name:
-        return skip("hostile prompts: no model")
+    name = TINY
     with tempfile.NamedTemporaryFile() as f:
         for text in (b"a\xff\xfeb", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82", b"\0\0", bytes(range(256))):
             refused("-p %r" % text[:4], 2, "generate", "-m", name, "-p", text, says=["UTF-8"]) if b"\0" not in text else None
@@ -548,9 +529,7 @@ def test_hostile_prompts():
 
 
 def test_tokens():
-    name = model()
-    if not name:
-        return skip("tokenize: no model")
+    name = TINY
     text = "Hello world, \u00fcber <|im_end|> \u4f60\u597d"
     r = run("tokenize", "-m", name, stdin=text)
     if not check("tokenize", r.code == 0 and r.out.endswith("]\n"), r):
@@ -599,9 +578,7 @@ def test_render():
 
 
 def test_generate():
-    name = model()
-    if not name:
-        return skip("generate: no model")
+    name = TINY
     args = ["generate", "-m", name, "--temp", "0", "--ignore-eos", "-n", "6"]
     r = run(*args, "-p", "Hello", "--json", "--logprobs", "2")
     if not check("generate --json", r.code == 0 and r.out.count("\n") == 1, r):
@@ -660,9 +637,7 @@ def test_dummy():
 
 
 def test_score():
-    name = model()
-    if not name:
-        return skip("score: no model")
+    name = TINY
     r = run("score", "-m", name, "--token-ids", "[5,6,7,8]", "--json", "--top-logprobs", "3", "--dtype", "float32")
     if not check("score --json", r.code == 0, r):
         return
@@ -689,9 +664,7 @@ def test_score():
 
 
 def test_chat():
-    name = model()
-    if not name:
-        return skip("chat: no model")
+    name = TINY
     args = ["-m", name, "--temp", "0", "-n", "5", "--ignore-eos"]
     a = run(*args, "-p", "Hi", "--json")
     if not check("chat", a.code == 0, a):
@@ -710,18 +683,15 @@ def test_chat():
     check("--chat-template and its variables", text == "HiZ", text)
     refused("nothing to say", 2, "chat", *args, says=["prompt"])
     refused("template that raises", 1, *args, "-p", "Hi", "--chat-template", "{{ raise_exception('never') }}", says=["never"])
-    if os.path.exists(TINY):
-        with tempfile.TemporaryDirectory() as d:
-            bare = os.path.join(d, "bare")
-            copy_model(bare, tokenizer_config=b"{}")
-            refused("a model without a chat template", 1, "-m", bare, "-p", "Hi", says=["--chat-template"])
-            line = {"custom_id": "1", "url": "/v1/chat/completions", "body": {"messages": [{"role": "user", "content": "Hi"}]}}
-            r = run("batch", "-m", bare, "-i", "-", stdin=json.dumps(line))
-            answer = json.loads(r.out)["response"]
-            check("to whom it asks for a chat", answer["status_code"] == 400 and answer["body"]["error"]["type"] == "invalid_request_error"
-                  and "--chat-template" in answer["body"]["error"]["message"], r)
-    else:
-        skip("a model without a chat template: no ../shared")
+    with tempfile.TemporaryDirectory() as d:
+        bare = os.path.join(d, "bare")
+        copy_model(bare, tokenizer_config=b"{}")
+        refused("a model without a chat template", 1, "-m", bare, "-p", "Hi", says=["--chat-template"])
+        line = {"custom_id": "1", "url": "/v1/chat/completions", "body": {"messages": [{"role": "user", "content": "Hi"}]}}
+        r = run("batch", "-m", bare, "-i", "-", stdin=json.dumps(line))
+        answer = json.loads(r.out)["response"]
+        check("to whom it asks for a chat", answer["status_code"] == 400 and answer["body"]["error"]["type"] == "invalid_request_error"
+              and "--chat-template" in answer["body"]["error"]["message"], r)
     if os.path.exists(REAL):
         r = run("-m", REAL, "-p", "What is the capital city of France? Answer in one sentence.", "--temp", "0", "-n", "12")
         check("a real answer", r.code == 0 and "Paris" in r.out, r)
@@ -752,9 +722,7 @@ def test_forms():
 
 
 def test_batch():
-    name = model()
-    if not name:
-        return skip("batch: no model")
+    name = TINY
     body = {"model": "m", "max_tokens": 4, "temperature": 0, "ignore_eos": True}
     chat = {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}], "logprobs": True, "top_logprobs": 2}
     lines = [
@@ -797,9 +765,7 @@ def test_batch():
 
 
 def test_info_and_bench():
-    name = model()
-    if not name:
-        return skip("info and bench: no model")
+    name = TINY
     r = run("info", "-m", name)
     check("info", r.code == 0 and "architecture" in r.out and "fits" in r.out and "chat_template" in r.out, r)
     a = json.loads(run("info", "-m", name, "--json").out)
@@ -862,9 +828,7 @@ def test_load():
 
 
 def test_streams():
-    name = model()
-    if not name:
-        return skip("streams: no model")
+    name = TINY
     args = [CLI, "generate", "-m", name, "--token-ids", "[5,6,7]", "-n", "3", "--temp", "0"]
     with open("/dev/full", "w") as full:
         p = subprocess.run(args, stdout=full, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=60)

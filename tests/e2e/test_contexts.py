@@ -11,9 +11,8 @@ import threading
 
 sys.path.insert(0, os.path.dirname(__file__))
 import adapters
-from serving import Server, check, eventually, finish, skip
+from serving import Server, check, checkpoint, eventually, finish
 
-SHARED = pathlib.Path(os.environ.get("LLM_SHARED", "../shared")) / "checkpoints"
 TMP = tempfile.mkdtemp(prefix="llm_kept_")
 BASE = ("--log-level", "warn", "--max-num-seqs", "4", "--context-dir", TMP + "/kept")
 RNG = random.Random(3)
@@ -52,7 +51,7 @@ def whole(path, flags=(), **more):
 
 def refused():
     """Files of another model, dtype, KV type, page size, rank count, adapter; cut and changed ones. The cache stays as it was."""
-    model = str(SHARED / "llama")
+    model = str(checkpoint("llama"))
     adapters.make(model, f"{TMP}/a")
     adapters.make(model, f"{TMP}/b", seed=2)
     lora = ("--lora-modules", f"a={TMP}/a", f"b={TMP}/b")
@@ -99,7 +98,7 @@ def refused():
     for label, other, flags, why in (("model", "llama_rope_linear", (), "model"), ("model of the same shape", "mistral", (), "model"), ("dtype", "llama", ("--dtype", "float32", "--kv-cache-dtype", "float16"), "dtype (auto, here it is float32)"), ("KV type", "llama", ("--kv-cache-dtype", "int8"), "16, here it is int8)"),
                                      ("page size", "llama", ("--block-size", "16"), "page size"), ("number of ranks", "llama", ("-tp", "2", "--device", "cpu"), "ranks"), ("cache that is off", "llama", ("--no-enable-prefix-caching",), "prefix cache"),
                                      ("cache that is too small", "llama", ("--num-gpu-blocks", "2", "--max-model-len", "64"), "pages")):
-        s = Server(*flags, model=str(SHARED / other), base=BASE)
+        s = Server(*flags, model=str(checkpoint(other)), base=BASE)
         status, body = kept(s, "load", "base")
         check(f"another {label}", status in (400, 501) and why in body["error"]["message"], body)
         s.stop()
@@ -109,7 +108,7 @@ def refused():
 
 def busy():
     """Saved and loaded again and again while others ask: everybody gets what he gets alone. A small cache, so that pages come and go."""
-    model = str(SHARED / "llama")
+    model = str(checkpoint("llama"))
     s = Server("--num-gpu-blocks", "40", "--max-model-len", "640", "--preemption-mode", "swap", model=model, base=BASE)
     prompts = [[(x + i) % 500 + 4 for x in LONG[:200]] for i in range(4)]
     want = [ask(s, p)[:2] for p in prompts]
@@ -134,15 +133,13 @@ def busy():
 
 
 if __name__ == "__main__":
-    if not SHARED.exists(): skip("kept contexts", f"{SHARED} is not there")
-    else:
-        os.makedirs(f"{TMP}/kept")
-        adapters.make(str(SHARED / "llama"), f"{TMP}/x")
-        try:
-            for flags in ((), ("--dtype", "float32"), ("--kv-cache-dtype", "int8"), ("-tp", "2", "--device", "cpu"), ("--block-size", "16", "--isa", "scalar")): whole(str(SHARED / "llama"), flags)
-            for name in ("deepseek_v2", "gemma3_text", "llama_rope_dynamic"): whole(str(SHARED / name))
-            whole(str(SHARED / "llama"), ("--lora-modules", f"x={TMP}/x"), model="x")
-            refused()
-            busy()
-        finally: shutil.rmtree(TMP)
+    os.makedirs(f"{TMP}/kept")
+    adapters.make(str(checkpoint("llama")), f"{TMP}/x")
+    try:
+        for flags in ((), ("--dtype", "float32"), ("--kv-cache-dtype", "int8"), ("-tp", "2", "--device", "cpu"), ("--block-size", "16", "--isa", "scalar")): whole(str(checkpoint("llama")), flags)
+        for name in ("deepseek_v2", "gemma3_text", "llama_rope_dynamic"): whole(str(checkpoint(name)))
+        whole(str(checkpoint("llama")), ("--lora-modules", f"x={TMP}/x"), model="x")
+        refused()
+        busy()
+    finally: shutil.rmtree(TMP)
     finish()

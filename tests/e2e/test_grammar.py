@@ -21,7 +21,7 @@ except ImportError:
     jsonschema = None
 
 MODEL = "models/SmolLM2-135M-Instruct.Q4_1.gguf"
-BIG = "../shared/tokenizers/qwen3"
+BIG = "build/data/tokenizers/qwen3"
 RESULT = [0, 0, 0]
 Pointer, Size, Text = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
 

@@ -18,10 +18,9 @@ import time
 
 sys.path.insert(0, os.path.dirname(__file__))
 import adapters
-from serving import Server, check, finish, skip
+from serving import Server, check, checkpoint, finish
 
 CLI = os.environ.get("LLM_CLI", "./llm_cli")
-SHARED = pathlib.Path(os.environ.get("LLM_SHARED", "../shared")) / "checkpoints"
 TMP = tempfile.mkdtemp(prefix="llm_lora_")
 IDS = [5, 17, 300, 44, 9, 101, 7, 256]
 
@@ -47,7 +46,7 @@ def families():
     """All matrices of a family at once, whatever it fuses, splits, ties or stores across; one rank and two."""
     for name in ("llama", "gemma3_text", "qwen2_moe", "gpt2", "phi3", "chatglm3", "internlm2", "deepseek_v2", "starcoder2", "ernie4_5_moe", "opt", "cohere", "mixtral",
                  "qwen3_moe", "deepseek_v3", "glm4_moe"):
-        model, adapter, merged = SHARED / name, f"{TMP}/{name}", f"{TMP}/{name}-merged"
+        model, adapter, merged = checkpoint(name), f"{TMP}/{name}", f"{TMP}/{name}-merged"
         parts = adapters.make(str(model), adapter, dtype=("F32", "BF16", "F16")[len(name) % 3])
         adapters.merge(str(model), merged, parts)
         base, want, got = score(model), score(merged), score(model, "--lora", adapter)
@@ -65,7 +64,7 @@ def e4m3(byte):
 def scaled():
     """Not adapters, but other factors beside matrices: int8 and fp8 weights with a scale a tensor or a row, against the floats that they mean."""
     for name, kind, per_row, dtype in (("llama", "I8", True, "BF16"), ("phi3", "I8", False, "F32"), ("llama", "F8_E4M3", True, "F32"), ("qwen2", "F8_E4M3", False, "F32"), ("gemma2", "I8", True, "F16")):
-        model, quant, plain = str(SHARED / name), f"{TMP}/{name}-{kind}-{per_row}", f"{TMP}/{name}-{kind}-{per_row}-plain"
+        model, quant, plain = str(checkpoint(name)), f"{TMP}/{name}-{kind}-{per_row}", f"{TMP}/{name}-{kind}-{per_row}-plain"
         table = [x - 256 if x > 127 else x for x in range(256)] if kind == "I8" else [e4m3(x) if x & 127 != 127 else 1e9 for x in range(256)]
         order = sorted((x for x in range(256) if table[x] < 1e9), key=lambda x: table[x])
         top = table[order[-1]]
@@ -109,7 +108,7 @@ def scaled():
 
 
 def variants():
-    model = str(SHARED / "llama")
+    model = str(checkpoint("llama"))
     for name, how in (("rsLoRA", {"use_rslora": True}), ("rank 1", {"r": 1}), ("rank 64", {"r": 64, "size": 0.2}), ("some layers", {"targets": r"layers\.1\.(self_attn\.[qv]_proj|mlp\.up_proj)"}),
                       ("embeddings", {"embed": "model.embed_tokens", "targets": "down_proj"}), ("the output layer", {"targets": "lm_head"})):
         adapter, merged = f"{TMP}/v-{name}", f"{TMP}/v-{name}-merged"
@@ -122,7 +121,7 @@ def variants():
     adapters.merge(model, f"{TMP}/pattern-merged", parts)
     check("alpha_pattern", distance(score(f"{TMP}/pattern-merged"), score(model, "--lora", f"{TMP}/pattern")) < 1e-4)
     # tied: the embedding and the output layer are one matrix, but adapters of their own
-    model = str(SHARED / "qwen2")
+    model = str(checkpoint("qwen2"))
     if "lm_head.weight" not in adapters.folder_tensors(model):
         parts = adapters.make(model, f"{TMP}/tied", targets="v_proj", embed="model.embed_tokens")
         check("tied embeddings", isinstance(score(model, "--lora", f"{TMP}/tied"), dict) and distance(score(model), score(model, "--lora", f"{TMP}/tied")) > 1e-3)
@@ -130,7 +129,7 @@ def variants():
 
 def experts():
     """Matrices of experts, which several files' names and shapes can have; what a part of the experts has, and with ranks of their own."""
-    model, names = str(SHARED / "gpt_oss"), ["gate_up_proj", "down_proj"]
+    model, names = str(checkpoint("gpt_oss")), ["gate_up_proj", "down_proj"]
     layers = [x.rsplit(".", 1)[0] for x in adapters.folder_tensors(model) if x.endswith("experts.gate_up_proj")]
     for what, these, across in (("both", names, False), ("both, the other one inside", names[::-1], False), ("only gate and up", names[:1], False), ("only down", names[1:], False), ("stored (out, in)", names, True)):
         parts = adapters.make_parameters(model, f"{TMP}/stack", {x: these for x in layers}, seed=len(what), across=across)
@@ -139,7 +138,7 @@ def experts():
         for tp in ((), ("-tp", "2")):
             got = score(model, "--lora", f"{TMP}/stack", *tp)
             check(f"gpt_oss: target_parameters, {what} {tp}", distance(want, got) < 1e-4 and distance(score(model), got) > 0.02, (distance(want, got), got if isinstance(got, str) else ""))
-    model = str(SHARED / "mixtral")
+    model = str(checkpoint("mixtral"))
     parts = adapters.make(model, f"{TMP}/some", targets=r"experts\.[02]\.w[13]|1\.block_sparse_moe\.experts\.3\.w2", seed=4)
     other = adapters.make(model, f"{TMP}/other", targets=r"experts\.1\.w[12]", r=7, seed=5, rank_pattern={"w1": 7})
     tensors = {**adapters.read_safetensors(f"{TMP}/some/adapter_model.safetensors"), **adapters.read_safetensors(f"{TMP}/other/adapter_model.safetensors")}
@@ -172,7 +171,7 @@ def experts():
         shutil.rmtree(f"{TMP}/badstack", ignore_errors=True)
         shutil.copytree(f"{TMP}/stack", f"{TMP}/badstack")
         adapters.write_safetensors(f"{TMP}/badstack/adapter_model.safetensors", {k: v for k, v in {**tensors, **change}.items() if v})
-        got = score(str(SHARED / "gpt_oss"), "--lora", f"{TMP}/badstack")
+        got = score(str(checkpoint("gpt_oss")), "--lora", f"{TMP}/badstack")
         check(f"a stack with {what}", isinstance(got, str) and "experts" in got and got.count("\n") == 1, got)
 
 
@@ -184,7 +183,7 @@ def gguf_rows(rows, heads):
 
 def gguf():
     """The same adapter as a GGUF file: other names, rows of q and k in another order."""
-    model = str(SHARED / "llama")
+    model = str(checkpoint("llama"))
     config = json.load(open(f"{model}/config.json"))
     parts = adapters.make(model, f"{TMP}/g", seed=3)
     names = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
@@ -205,7 +204,7 @@ def gguf():
 
 def bad():
     """One sentence each, which names the adapter, and exit 1."""
-    model, good = str(SHARED / "llama"), f"{TMP}/good"
+    model, good = str(checkpoint("llama")), f"{TMP}/good"
     adapters.make(model, good, r=4)
     config = json.load(open(f"{good}/adapter_config.json"))
     tensors = adapters.read_safetensors(f"{good}/adapter_model.safetensors")
@@ -266,9 +265,9 @@ def complete(s, model, seed=0, **more):
 
 def serving():
     """Three adapters and the base in one batch give what each gives alone, to the bit; adapters come and go under running requests."""
-    model, folder = str(SHARED / "llama"), f"{TMP}/served"
+    model, folder = str(checkpoint("llama")), f"{TMP}/served"
     for i, name in enumerate("abcd"): adapters.make(model, f"{folder}/{name}", r=(4, 8, 2, 4)[i], seed=10 + i, size=0.3, targets=(r".", r"[qv]_proj", r"mlp", r".")[i])
-    adapters.make(str(SHARED / "qwen2"), f"{folder}/foreign", r=4)
+    adapters.make(str(checkpoint("qwen2")), f"{folder}/foreign", r=4)
     os.symlink(f"{folder}/a", f"{folder}/link")
     os.mkfifo(f"{folder}/fifo")
     plain = None
@@ -392,7 +391,7 @@ def choices(s, route, body):
 
 def combined():
     """Guided answers and tool calls, several choices of each, with adapters, with drafts, streamed or not, alone or all at once: the same."""
-    model = str(SHARED / "llama")
+    model = str(checkpoint("llama"))
     for i, name in enumerate("ab"): adapters.make(model, f"{TMP}/c/{name}", r=4 + 4 * i, seed=50 + i, size=0.3)
     tools = [{"type": "function", "function": {"name": x, "parameters": SCHEMA}} for x in ("take", "drop")]
     wanted = {"json": ("/v1/completions", {"prompt": [5, 17, 300], "guided_json": SCHEMA}), "regex": ("/v1/completions", {"prompt": [5, 17, 300], "guided_regex": "(red|green) [0-9]{2,4}( and (red|green) [0-9]{2,4}){2}"}),
@@ -429,7 +428,7 @@ def mixtures():
     before."""
     plain = {}
     for family, flags in (("mixtral", ()), ("mixtral", ("--max-num-batched-tokens", "24", "--threads", "1")), ("mixtral", ("-tp", "2")), ("deepseek_v2", ()), ("deepseek_v2", ("--max-num-batched-tokens", "24", "--threads", "1", "--kv-cache-dtype", "auto"))):
-        model, targets = str(SHARED / family), (r".", r"experts", r"w2|gate|q_proj") if family == "mixtral" else (r"attn", r"kv_b", r"kv_a|o_proj")
+        model, targets = str(checkpoint(family)), (r".", r"experts", r"w2|gate|q_proj") if family == "mixtral" else (r"attn", r"kv_b", r"kv_a|o_proj")
         if family not in plain:
             for i, name in enumerate("abc"): adapters.make(model, f"{TMP}/{family}/{name}", r=(4, 8, 2)[i], seed=30 + i, size=0.4, targets=targets[i])
         s = Server("--enable-lora", "--max-loras", "3", "--lora-modules", *(f"{x}={TMP}/{family}/{x}" for x in "abc"), *flags, model=model, base=("--log-level", "warn", "--max-num-seqs", "16"))
@@ -446,10 +445,8 @@ def mixtures():
 
 
 if __name__ == "__main__":
-    if not SHARED.exists(): skip("adapters", f"{SHARED} is not there")
-    else:
-        try:
-            for group in (families, scaled, variants, experts, gguf, bad, serving, mixtures, combined):
-                if len(sys.argv) < 2 or group.__name__ in sys.argv[1:]: group()
-        finally: shutil.rmtree(TMP)
+    try:
+        for group in (families, scaled, variants, experts, gguf, bad, serving, mixtures, combined):
+            if len(sys.argv) < 2 or group.__name__ in sys.argv[1:]: group()
+    finally: shutil.rmtree(TMP)
     finish()

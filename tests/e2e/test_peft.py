@@ -18,10 +18,9 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 sys.path.insert(0, os.path.dirname(__file__))
-from serving import Server, check, finish, skip
+from serving import Server, check, checkpoint, finish, skip
 
 CLI = os.environ.get("LLM_CLI", "./llm_cli")
-SHARED = pathlib.Path(os.environ.get("LLM_SHARED", "../shared")) / "checkpoints"
 TMP = tempfile.mkdtemp(prefix="llm_peft_")
 IDS = [5, 17, 300, 44, 9, 101, 7, 256]
 # Family: which matrices. "all-linear" is peft's word for every linear layer but the output.
@@ -34,9 +33,9 @@ PARAMETERS = {"gpt_oss": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj", "
 
 def load(name):
     """The checkpoint as transformers sees it, in float32; None: this version of transformers does not know it."""
-    rope = json.load(open(SHARED / name / "config.json")).get("rope_parameters", {}) # where transformers 5 has what 4 looks for outside
+    rope = json.load(open(checkpoint(name) / "config.json")).get("rope_parameters", {}) # where transformers 5 has what 4 looks for outside
     rope = {k: rope[k] for k in ("rope_theta", "partial_rotary_factor") if k in rope}
-    try: return AutoModelForCausalLM.from_pretrained(SHARED / name, dtype=torch.float32, local_files_only=True, attn_implementation="eager", **rope).eval()
+    try: return AutoModelForCausalLM.from_pretrained(checkpoint(name), dtype=torch.float32, local_files_only=True, attn_implementation="eager", **rope).eval()
     except (ValueError, KeyError, ImportError, OSError) as e:
         skip(name, f"transformers: {str(e)[:100]}")
         return None
@@ -59,7 +58,7 @@ def logprobs(model):
 
 def ours(name, vocab, *extra):
     """Log-probabilities of all next tokens, or the error."""
-    p = subprocess.run([CLI, "score", "-m", str(SHARED / name), "--dtype", "float32", "--token-ids", json.dumps(IDS), "--json", "--top-logprobs", str(vocab), *extra], capture_output=True, text=True, timeout=300)
+    p = subprocess.run([CLI, "score", "-m", str(checkpoint(name)), "--dtype", "float32", "--token-ids", json.dumps(IDS), "--json", "--top-logprobs", str(vocab), *extra], capture_output=True, text=True, timeout=300)
     return dict(json.loads(p.stdout)["next"]) if not p.returncode else p.stderr
 
 
@@ -92,13 +91,13 @@ def together():
     """Three adapters of peft and the base in one batch."""
     name, names = "llama", ["a", "b", "c"]
     for i, x in enumerate(names): adapt(load(name), f"{TMP}/{x}", ("all-linear", ["q_proj", "v_proj"], ["gate_proj", "up_proj", "down_proj"])[i], 70 + i, r=(4, 8, 2)[i])
-    s = Server("--enable-lora", "--lora-modules", *(f"{x}={TMP}/{x}" for x in names), model=str(SHARED / name), base=("--log-level", "warn", "--max-num-seqs", "16"))
+    s = Server("--enable-lora", "--lora-modules", *(f"{x}={TMP}/{x}" for x in names), model=str(checkpoint(name)), base=("--log-level", "warn", "--max-num-seqs", "16"))
 
     def complete(model, i):
         status, _, body = s.request("POST", "/v1/completions", {"model": model, "prompt": [IDS[i], 3 + i, *IDS * 4], "max_tokens": 16, "temperature": 0, "logprobs": 5, "ignore_eos": True, "return_token_ids": True})
         return status, json.dumps(json.loads(body)["choices"][0])
 
-    alone = {(m, i): complete(m, i) for m in [str(SHARED / name), *names] for i in range(4)}
+    alone = {(m, i): complete(m, i) for m in [str(checkpoint(name)), *names] for i in range(4)}
     batch = {}
     threads = [threading.Thread(target=lambda k=k: batch.__setitem__(k, complete(*k))) for k in alone]
     for t in threads: t.start()
@@ -114,7 +113,7 @@ def embeddings():
         with torch.no_grad(): states = [model(torch.tensor([p]), output_hidden_states=True).hidden_states[-1][0].double() for p in prompts]
         worst = 0
         for pooling, pool in (("LAST", lambda x: x[-1]), ("MEAN", lambda x: x.mean(0))):
-            s = Server("--dtype", "float32", "--pooler-config", json.dumps({"pooling_type": pooling, "normalize": False}), model=str(SHARED / name), base=("--log-level", "warn"))
+            s = Server("--dtype", "float32", "--pooler-config", json.dumps({"pooling_type": pooling, "normalize": False}), model=str(checkpoint(name)), base=("--log-level", "warn"))
             status, _, body = s.request("POST", "/v1/embeddings", {"input": prompts})
             got = [x["embedding"] for x in json.loads(body).get("data", [])]
             want = [pool(x).tolist() for x in states]
@@ -125,12 +124,10 @@ def embeddings():
 
 
 if __name__ == "__main__":
-    if not SHARED.exists(): skip("adapters", f"{SHARED} is not there")
-    else:
-        torch.set_num_threads(2)
-        only = set(sys.argv[2:]) or FAMILIES # test_peft.py adapters llama: one part, of one family
-        try:
-            for group in (adapters, another, together, embeddings):
-                if len(sys.argv) < 2 or group.__name__ in sys.argv[1:]: group()
-        finally: shutil.rmtree(TMP)
+    torch.set_num_threads(2)
+    only = set(sys.argv[2:]) or FAMILIES # test_peft.py adapters llama: one part, of one family
+    try:
+        for group in (adapters, another, together, embeddings):
+            if len(sys.argv) < 2 or group.__name__ in sys.argv[1:]: group()
+    finally: shutil.rmtree(TMP)
     finish()

@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 
-from serving import HOST, MODEL, SERVE, SLOW, Server, check, finish, request_bytes, skip
+from serving import HOST, MODEL, SERVE, SLOW, Server, check, checkpoint, finish, request_bytes, skip
 
 REAL = "tiny" not in MODEL  # the tiny random model (for builds with sanitizers) is asked for form, not for sense
 CHAT = {"messages": [{"role": "user", "content": "What is the capital of France? Answer in one sentence."}], "temperature": 0, "max_tokens": 12}
@@ -335,12 +335,10 @@ def stored(folder, name):
 
 def embeddings():
     """The last hidden state times the head is what transformers says the logits are; a mean is that of the prompt's beginnings; each in float and base64."""
-    folder = pathlib.Path("../shared/checkpoints")
-    if not folder.exists(): return skip("embeddings", "../shared is not there")
     for name, scale in (("llama", 1), ("qwen3", 1), ("olmo2", 1), ("mixtral", 1), ("cohere", 0.25)):
-        s = Server("--dtype", "float32", "--max-num-batched-tokens", "64", "--max-num-seqs", "16", model=str(folder / name))
-        head = stored(folder / name, "lm_head.weight") or stored(folder / name, "model.embed_tokens.weight")
-        prompts = json.loads((folder / name / "expected.json").read_text())["prompts"]
+        s = Server("--dtype", "float32", "--max-num-batched-tokens", "64", "--max-num-seqs", "16", model=str(checkpoint(name)))
+        head = stored(checkpoint(name), "lm_head.weight") or stored(checkpoint(name), "model.embed_tokens.weight")
+        prompts = json.loads((checkpoint(name) / "expected.json").read_text())["prompts"]
         status, a = s.post("/v1/embeddings", {"input": [p["token_ids"] for p in prompts], "normalize": False})
         check("embeddings of " + name, status == 200 and [x["index"] for x in a["data"]] == [0, 1, 2] and a["usage"] == {"prompt_tokens": sum(len(p["token_ids"]) for p in prompts), "total_tokens": sum(len(p["token_ids"]) for p in prompts)}, a)
         worst = max(abs(scale * sum(h * w for h, w in zip(x["embedding"], row)) - want) / (max(p["logits_last"]) - min(p["logits_last"])) for x, p in zip(a["data"], prompts) for row, want in zip(head, p["logits_last"]))
@@ -360,7 +358,7 @@ def embeddings():
         check("pages back", s.wait_idle(5) is not None and s.metric("kv_cache_usage_perc") == 0)
         s.stop()
         for args in (("--pooling", "mean"), ("--override-pooler-config", '{"pooling_type": "MEAN", "normalize": false}')):
-            s = Server("--dtype", "float32", "--max-num-batched-tokens", "64", "--max-num-seqs", "16", *args, model=str(folder / name))
+            s = Server("--dtype", "float32", "--max-num-batched-tokens", "64", "--max-num-seqs", "16", *args, model=str(checkpoint(name)))
             for _ in range(2):  # the second time the pages are known
                 got = s.post("/v1/embeddings", {"input": ids, "normalize": False})[1]["data"][0]["embedding"]
                 check("mean", all(abs(x - sum(e[i] for e in ends) / len(ends)) < 1e-5 for i, x in enumerate(got)), got[:3])

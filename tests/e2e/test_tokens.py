@@ -3,8 +3,8 @@
 
 usage: tests/e2e/test_tokens.py [--model MODEL] GOLDEN...
 
-A golden is NAME.jsonl (rows of text, ids and decoded text; manifest.json beside it names the model), NAME.decode.jsonl (rows of ids and
-decoded text) or llama.cpp's NAME.gguf.inp, with the ids in NAME.gguf.out and the vocabulary in NAME.gguf.
+A golden is NAME.jsonl (rows of text, ids and decoded text), NAME.decode.jsonl (rows of ids and decoded text) or llama.cpp's NAME.gguf.inp, with the
+ids in NAME.gguf.out. manifest.json beside it names the model; without an entry there it is NAME.gguf.
 """
 import argparse
 import json
@@ -40,8 +40,10 @@ def tables(path):
 
 
 def model_of(path):
-    if path.suffix == ".inp": return path.with_suffix("")
-    name = json.loads((path.parent / "manifest.json").read_text())[path.name]["model"]
+    """The model that manifest.json names, or the vocabulary that stands beside the golden."""
+    named = json.loads((path.parent / "manifest.json").read_text()).get(path.name)
+    if not named: return path.with_suffix("")
+    name = named["model"]
     return pathlib.Path(MODELS[name]) if name in MODELS else path.parent / name
 
 

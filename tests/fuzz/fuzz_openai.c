@@ -1,5 +1,5 @@
 /* Request bodies as a client may send them: read, checked, rendered and tokenized, or refused with an error object. The first byte chooses the
- * kind of call. Without an engine nothing is generated. Needs a tokenizer; without one there is nothing to fuzz. */
+ * kind of call. Without an engine nothing is generated. Needs the tokenizer of a tiny checkpoint. */
 #include "../unit/test.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -14,9 +14,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         llm_model_config c;
         memset(&c, 0, sizeof c);
         c.vocab_only = 1;
-        if (!llm_model_open("../shared/checkpoints/llama", &c, &model)) llm_openai_service_init(&service, model, NULL);
+        if (!test_made(TEST_CHECKPOINT("llama"), "checkpoints") || llm_model_open(TEST_CHECKPOINT("llama"), &c, &model)) exit(1);
+        llm_openai_service_init(&service, model, NULL);
     }
-    if (!model || !size) return 0;
+    if (!size) return 0;
     llm_openai_call *k = llm_openai_begin(&service, (llm_openai_kind)(data[0] % 6), (const char *)data + 1, size - 1, NULL);
     if (!k) return 0;
     llm_openai_submit(k);

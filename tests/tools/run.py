@@ -19,6 +19,7 @@ import threading
 import time
 
 sys.path.insert(0, "tests/e2e")
+import checkpoints
 import serving
 
 SHARED = pathlib.Path("../shared")
@@ -97,10 +98,9 @@ def isas():
     return m[1].split() if m else ["scalar"]
 
 
-def checkpoints(name, args):
-    tool = SHARED / "tools/check_checkpoints.py"
-    if not tool.exists(): return skip(name, "../shared is not there")
-    step(name, [sys.executable, str(tool), str(SHARED / "checkpoints"), "--args", args] if args else [sys.executable, str(tool), str(SHARED / "checkpoints")])
+def families(name, args="", names=(), env=None):
+    """llm_cli with these options on tiny checkpoints, all of them where no names are given."""
+    step(name, [sys.executable, "tests/e2e/test_checkpoints.py", *names, "--args", args], env)
 
 
 def outside_truth():
@@ -124,6 +124,7 @@ def shared_tokens(name, goldens, options=()):
 def shared():
     """The checkers and data of a folder beside this one, for who has it."""
     if not SHARED.exists(): return skip("shared", f"{SHARED} is not there")
+    step("shared checkpoints", [sys.executable, str(SHARED / "tools/check_checkpoints.py"), str(SHARED / "checkpoints")])
     shared_tokens("shared tokens of Hugging Face", sorted(glob.glob(str(SHARED / "cases/token_goldens/*.jsonl"))))
     inputs = sorted(glob.glob(str(SHARED / "cases/tokenizers/*.gguf.inp")))
     shared_tokens("shared tokens of llama.cpp", [x for x in inputs if os.path.exists(x[:-4])])
@@ -191,8 +192,8 @@ def test():
 
 
 def isa():
-    for name in isas(): checkpoints("checkpoints --isa " + name, "--isa " + name)
-    checkpoints("checkpoints -tp 2", "-tp 2 --device cpu")
+    for name in isas(): families("checkpoints --isa " + name, "--isa " + name)
+    families("checkpoints -tp 2", "-tp 2 --device cpu")
     emulated()
 
 
@@ -203,23 +204,15 @@ def arm():
     step("ARM kernels", [*qemu, "build/arm/unit", "linear"])
     step("ARM kernels, without dot products", [*qemu, "-cpu", "cortex-a53", "build/arm/unit", "linear"])
     step("ARM operations", [*qemu, "build/arm/unit", "backend"])
-    tool = SHARED / "tools/check_checkpoints.py"
-    if not tool.exists(): return skip("ARM checkpoints", "../shared is not there")
-    for name in ("llama", "gemma2", "gpt_oss", "deepseek_v2_lite", "qwen2_moe", "mixtral"):
-        step("ARM " + name, [sys.executable, str(tool), str(SHARED / "checkpoints"), "--only", name], {"LLM_CLI": "build/arm/llm_cli"})
+    families("ARM checkpoints", names=("llama", "gemma2", "gpt_oss", "deepseek_v2_lite", "qwen2_moe", "mixtral"), env={"LLM_CLI": "build/arm/llm_cli"})
 
 
 CUDA_SOME = ("gemma2", "gpt_oss", "deepseek_v2_lite", "qwen2_moe", "olmo2", "chatglm3")
 
 
 def cuda_checkpoints(names, args):
-    """These of ../shared/checkpoints on the emulation, as one step: a folder of links."""
-    tool, folder = SHARED / "tools/check_checkpoints.py", pathlib.Path("build/cuda-checkpoints")
-    if not tool.exists(): return skip("CUDA checkpoints " + args, "../shared is not there")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    for name in names: (folder / name).symlink_to((SHARED / "checkpoints" / name).resolve())
-    step(f"CUDA checkpoints {args}".strip(), [sys.executable, str(tool), str(folder), "--args", "--device cuda --cuda-library build/libllm_cuda_emu.so " + args])
+    """Tiny checkpoints on the emulation."""
+    families(f"CUDA checkpoints {args}".strip(), "--device cuda --cuda-library build/libllm_cuda_emu.so " + args, names)
 
 
 def cuda_bugs():
@@ -241,10 +234,10 @@ def cuda_absent():
     """The programs, where no libllm_cuda.so stands beside them, need no CUDA library and ask for none: in what the system's loader says of every file."""
     folder = pathlib.Path("build/alone")
     folder.mkdir(parents=True, exist_ok=True)
-    model, good, bad = SHARED / "checkpoints/llama", 0, 0
+    model, good, bad = checkpoints.folder("llama"), 0, 0
     for name in ("llm_cli", "llm_serve"):
         shutil.copy(name, folder / name)
-        runs = [["--version"]] + ([["score", "-m", str(model), "--token-ids", "[1, 2, 3]"]] if name == "llm_cli" and model.exists() else [])
+        runs = [["--version"]] + ([["score", "-m", str(model), "--token-ids", "[1, 2, 3]"]] if name == "llm_cli" else [])
         for args in runs:
             p = subprocess.run([folder / name, *args], env=dict(os.environ, LD_DEBUG="libs,files"), capture_output=True, text=True)
             right = p.returncode == 0 and "libc.so" in p.stderr and not re.search("cuda|nccl|cublas|nvidia", p.stderr, re.I)
@@ -299,9 +292,8 @@ def cuda():
     for seed in (0, 1, 2, 4, 6): step(f"CUDA operations, order {seed}", ["build/dev/test_cuda"], {"CUEMU_SEED": str(seed)})
     step("CUDA operations, ASan+UBSan", ["build/san/test_cuda"], {"LLM_CUDA_LIBRARY": "build/libllm_cuda_san.so", "LLM_TEST_SLOW": "8", "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"})
     cuda_bugs()
-    every = sorted(pathlib.Path(x).parent.name for x in glob.glob(str(SHARED / "checkpoints/*/expected.json")))
     six = ("llama_rope_yarn", "qwen3_moe", "gemma3_text", "glm4_moe", "mixtral", "phi3_longrope")
-    for args, names in (("", every), ("-tp 2", every), ("-tp 4", six), ("-pp 2", six)): cuda_checkpoints(names, args)
+    for args, names in (("", ()), ("-tp 2", ()), ("-tp 4", six), ("-pp 2", six)): cuda_checkpoints(names, args)
     step("CUDA adapters", [sys.executable, "tests/e2e/test_lora.py", "families", "scaled"], {"LLM_CUDA_LIBRARY": library})
     step("CUDA llm_serve, answers of the CPU", [sys.executable, "tests/cuda/test_cuda_serve.py"], {"LLM_CUDA_LIBRARY": library})
     env = {"VLLM_BATCH_INVARIANT": "1", "LLM_CUDA_LIBRARY": library, "LLM_TEST_SLOW": "8", "LLM_TEST_MODEL": serving.tiny_model() or "", "LLM_TEST_FLAGS": "--device cuda -tp 2"}
@@ -344,7 +336,7 @@ def served(name, program):
     make(program)
     env = {"LLM_SERVE": program, "LLM_TEST_SLOW": "8", "LLM_TEST_MODEL": serving.tiny_model() or ""}
     for what, script in (("", "test_serve.py"), (", bad inputs", "test_serve_bad.py"), (", load", "load.py")):
-        step(f"llm_serve{what}, {name}", [sys.executable, "tests/" + script], env, timeout=3600)
+        step(f"llm_serve{what}, {name}", [sys.executable, "tests/e2e/" + script], env, timeout=3600)
 
 
 def seeds(name):

@@ -39,6 +39,17 @@ enum { TEST_BRIEF = 0 };
 /* 1 if a file or folder is there. */
 static inline int test_exists(const char *path) { return access(path, R_OK) == 0; }
 
+/* The folder of a tiny checkpoint, a family of tests/data/checkpoints. */
+#define TEST_CHECKPOINT(family) "build/checkpoints/" family
+
+/* 1 if a file or folder that make has to make is there; else a failed row, which names the target. */
+static inline int test_made(const char *path, const char *target) {
+    if (test_exists(path)) return 1;
+    printf("FAILED: %s is not there: run make %s\n", path, target);
+    test_failed++;
+    return 0;
+}
+
 typedef struct test_group {
     const char *name;
     void (*run)(void);

@@ -168,8 +168,7 @@ TEST_GROUP(tools) {
     tools_formats(tools);
     tools_noise(tools);
     tools_detected();
-    if (!test_exists("../shared/checkpoints/llama") || llm_model_open("../shared/checkpoints/llama", &c, &model)) SKIP("no tokenizer");
-    else tools_grammars(model, tools);
+    if (test_made(TEST_CHECKPOINT("llama"), "checkpoints") && CHECK(!llm_model_open(TEST_CHECKPOINT("llama"), &c, &model))) tools_grammars(model, tools);
     llm_model_close(model);
     llm_json_free(tools);
 }

@@ -802,7 +802,7 @@ static void eng_whole(void *ctx, const int32_t *ids, int32_t n, float *row) { CH
 /* A beam search over a tiny checkpoint, in pages that are shared, copied, taken away and given back, against the plain one that computes each
  * beam whole from its first token: the same tokens and the same bits. */
 static void eng_test_beams(void) {
-    static const char path[] = "../shared/checkpoints/llama";
+    static const char path[] = TEST_CHECKPOINT("llama");
     static fake_beam pool[FAKE_BEAMS];
     int32_t ids[21];
     llm_engine_config c;
@@ -811,10 +811,7 @@ static void eng_test_beams(void) {
     llm_model *m;
     llm_output out;
     llm_sampling s;
-    if (!test_exists(path)) {
-        SKIP("no ../shared/checkpoints");
-        return;
-    }
+    if (!test_made(path, "checkpoints")) return;
     memset(&c, 0, sizeof c);
     memset(&s, 0, sizeof s);
     c.n_threads = 1, c.max_model_len = 64, c.block_size = 16;

@@ -880,20 +880,17 @@ static void spec_test_strangers(const char *path) {
 }
 
 TEST_GROUP(speculate) {
-    static const char path[] = "../shared/checkpoints/llama";
+    static const char path[] = TEST_CHECKPOINT("llama");
     spec_test_lookup();
     spec_test_length();
     spec_test_config();
     spec_test_distribution();
     spec_test_masks_ahead();
-    if (!test_exists(path)) {
-        SKIP("no ../shared/checkpoints");
-        return;
-    }
+    if (!test_made(path, "checkpoints")) return;
     spec_test_same(path, path);
     spec_test_eagles(path);
     spec_test_forced(path);
-    spec_test_forced("../shared/checkpoints/qwen3");
+    spec_test_forced(TEST_CHECKPOINT("qwen3"));
     spec_test_jumps(path, NULL);
     spec_test_jumps(path, "[ngram]");
     spec_test_jumps(path, path);
@@ -903,8 +900,8 @@ TEST_GROUP(speculate) {
     spec_test_greedy(path);
     spec_test_equal(path, "[ngram]", TEST_BRIEF ? 60 : 600, 12);
     spec_test_equal(path, path, TEST_BRIEF ? 30 : 510, 12);
-    spec_test_equal(path, "../shared/checkpoints/gemma2", 60, 12); /* mostly wrong */
-    spec_test_equal("../shared/checkpoints/gemma3_text", "[ngram]", TEST_BRIEF ? 30 : 120, 14); /* windows */
-    spec_test_equal("../shared/checkpoints/deepseek_v2_lite", path, TEST_BRIEF ? 30 : 120, 14); /* latent attention, experts */
-    spec_test_equal(path, "../shared/checkpoints/deepseek_v2_lite", 30, 14);
+    spec_test_equal(path, TEST_CHECKPOINT("gemma2"), 60, 12); /* mostly wrong */
+    spec_test_equal(TEST_CHECKPOINT("gemma3_text"), "[ngram]", TEST_BRIEF ? 30 : 120, 14); /* windows */
+    spec_test_equal(TEST_CHECKPOINT("deepseek_v2_lite"), path, TEST_BRIEF ? 30 : 120, 14); /* latent attention, experts */
+    spec_test_equal(path, TEST_CHECKPOINT("deepseek_v2_lite"), 30, 14);
 }

@@ -518,7 +518,7 @@ static void fmt_real_flips(const char *path, int gguf) {
     int fd = open(path, O_RDONLY), accepted = 0;
     uint64_t seed = 11;
     if (fd < 0) {
-        SKIP("a real model to damage is not there (make model, ../shared)");
+        SKIP("the real GGUF file is not there (make model)");
         return;
     }
     uint8_t *p = CHECK(!fstat(fd, &st)) ? (uint8_t *)mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0) : NULL;
@@ -547,10 +547,7 @@ static void fmt_real_flips(const char *path, int gguf) {
 static void fmt_real_header_cut(const char *path) {
     llm__file f;
     int accepted = 0;
-    if (!test_exists(path)) {
-        SKIP("no ../shared/checkpoints");
-        return;
-    }
+    if (!test_made(path, "checkpoints")) return;
     if (!CHECK(!llm__file_open(path, 0, 0, &f))) return;
     size_t header = 8 + (size_t)llm__load_le(f.data, 8);
     CHECK(header > 1000 && header < f.size);
@@ -1129,8 +1126,8 @@ TEST_GROUP(formats) {
     llm_text_free(&safe);
     fmt_real_cut("models/SmolLM2-135M-Instruct.Q4_1.gguf");
     fmt_real_flips("models/SmolLM2-135M-Instruct.Q4_1.gguf", 1);
-    fmt_real_flips("../shared/checkpoints/llama/model.safetensors", 0);
-    fmt_real_header_cut("../shared/checkpoints/llama/model.safetensors");
+    fmt_real_flips(TEST_CHECKPOINT("llama/model.safetensors"), 0);
+    fmt_real_header_cut(TEST_CHECKPOINT("llama/model.safetensors"));
     fmt_folder_good();
     fmt_stop_ids();
     fmt_templates();

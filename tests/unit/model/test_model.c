@@ -1,4 +1,4 @@
-/* The model: every family of ../shared/checkpoints against its reference results, on one and two ranks; hostile configs. */
+/* The model: every family of tests/data/checkpoints against its reference results, on one and two ranks; hostile configs. */
 #include "../test.h"
 #include "base/platform.h"
 #include "base/text.h"
@@ -152,7 +152,7 @@ static void tm_family(const char *name, int ranks, const char *isa) {
     tm_run t;
     double worst = 0;
     int parted = 0, failed = 0;
-    snprintf(path, sizeof path, "../shared/checkpoints/%s", name);
+    snprintf(path, sizeof path, TEST_CHECKPOINT("%s"), name);
     snprintf(file, sizeof file, "%s/expected.json", path);
     if (!CHECK(!llm__json_file(file, 0, &j))) return;
     llm_result r = tm_open(&t, path, NULL, ranks, isa, LLM_COMPUTE_F32, 192);
@@ -285,7 +285,7 @@ static void tm_gguf(const char *bad, uint32_t type, const void *value, size_t si
     memset(&t, 0, sizeof t);
     memset(&cfg, 0, sizeof cfg);
     cfg.dummy_weights = 1;
-    cfg.tokenizer = "../shared/checkpoints/llama";
+    cfg.tokenizer = TEST_CHECKPOINT("llama");
     int more = bad != NULL;
     for (int i = 0; bad && i < LLM__COUNT(keys); i++) more &= strcmp(bad, keys[i].key) != 0;
     if (bad && (!strcmp(bad, "general.architecture") || !strcmp(bad, "llama.attention.layer_norm_rms_epsilon"))) more = 0;
@@ -348,7 +348,7 @@ static void tm_wrong_tensors(void) {
         {"\"num_key_value_heads\":6,", "tensor model.layers.0.self_attn.k_proj.weight has shape (32, 96), (96, 96) expected"},
         {"\"intermediate_size\":180,", "has shape (176, 96), (180, 96) expected"},
     };
-    const char *from = "../shared/checkpoints/llama/model.safetensors";
+    const char *from = TEST_CHECKPOINT("llama/model.safetensors");
     char to[128];
     snprintf(to, sizeof to, "%s/model.safetensors", tm_folder);
     llm__file f;
@@ -358,7 +358,7 @@ static void tm_wrong_tensors(void) {
     if (!CHECK(!llm__file_open(from, 0, 0, &f))) return;
     tm_write("model.safetensors", f.data, f.size);
     llm__file_close(&f);
-    if (!CHECK(!llm__json_file("../shared/checkpoints/llama/config.json", 0, &j))) return;
+    if (!CHECK(!llm__json_file(TEST_CHECKPOINT("llama/config.json"), 0, &j))) return;
     llm_json_write(j, 0, &rest);
     for (int i = 0; i < LLM__COUNT(cases); i++) {
         llm_text t;
@@ -366,7 +366,7 @@ static void tm_wrong_tensors(void) {
         llm_model_config cfg;
         memset(&t, 0, sizeof t);
         memset(&cfg, 0, sizeof cfg);
-        cfg.tokenizer = "../shared/checkpoints/llama";
+        cfg.tokenizer = TEST_CHECKPOINT("llama");
         llm_text_str(&t, "{");
         llm_text_str(&t, cases[i].member);
         llm_text_str(&t, rest.data + 1);
@@ -387,7 +387,7 @@ static void tm_wrong_tensors(void) {
     tm_write("config.json", rest.data, rest.len);
     llm_model_config cfg;
     memset(&cfg, 0, sizeof cfg);
-    cfg.tokenizer = "../shared/checkpoints/llama";
+    cfg.tokenizer = TEST_CHECKPOINT("llama");
     CHECK(!llm_model_open(tm_folder, &cfg, &m));
     llm_model_close(m);
     llm__file_close(&f);
@@ -406,10 +406,10 @@ static void tm_flipped(void) {
     uint64_t seed = 5;
     int opened = 0;
     memset(&cfg, 0, sizeof cfg);
-    cfg.tokenizer = "../shared/checkpoints/llama";
+    cfg.tokenizer = TEST_CHECKPOINT("llama");
     for (int i = 0; i < 2; i++) {
         char from[128];
-        snprintf(from, sizeof from, "../shared/checkpoints/llama/%s", files[i]);
+        snprintf(from, sizeof from, TEST_CHECKPOINT("llama/%s"), files[i]);
         if (!CHECK(!llm__file_open(from, 0, 0, &f[i]))) return;
         tm_write(files[i], f[i].data, f[i].size);
     }
@@ -474,8 +474,8 @@ static void tm_dummies(void) {
 /* Parameters and the bytes that a token reads: no embedding that is only looked up in, of the experts those used, no layers beyond the last. */
 static void tm_counts(void) {
     static const struct { const char *path; int64_t n_params, step_bytes; } cases[] = {
-        {"../shared/checkpoints/internlm2", 188864, 312192}, {"../shared/checkpoints/deepseek_v3", 217360, 277056},
-        {"../shared/checkpoints/gpt2", 142592, 531456}};
+        {TEST_CHECKPOINT("internlm2"), 188864, 312192}, {TEST_CHECKPOINT("deepseek_v3"), 217360, 277056},
+        {TEST_CHECKPOINT("gpt2"), 142592, 531456}};
     for (int i = 0; i < LLM__COUNT(cases); i++) {
         llm_model *m;
         if (!CHECK(!llm_model_open(cases[i].path, NULL, &m))) continue;
@@ -488,8 +488,8 @@ static void tm_counts(void) {
 static void tm_no_memory(void) {
     llm_model_config cfg;
     memset(&cfg, 0, sizeof cfg);
-    cfg.tokenizer = "../shared/checkpoints/llama";
-    const char *path = "../shared/checkpoints/gpt_oss";
+    cfg.tokenizer = TEST_CHECKPOINT("llama");
+    const char *path = TEST_CHECKPOINT("gpt_oss");
     tm_run t;
     long first = test_allocations;
     if (!CHECK(!tm_open(&t, path, &cfg, 2, "scalar", LLM_COMPUTE_F32, 64))) return;
@@ -506,11 +506,12 @@ static void tm_no_memory(void) {
 }
 
 TEST_GROUP(model) {
+    int made = test_made(TEST_CHECKPOINT("llama"), "checkpoints");
     if (CHECK(mkdtemp(tm_folder) != NULL)) {
         char path[160];
         tm_hostile_configs();
         tm_dummies();
-        if (test_exists("../shared/checkpoints/llama/config.json")) {
+        if (made) {
             tm_hostile_gguf();
             tm_wrong_tensors();
             tm_flipped();
@@ -521,10 +522,7 @@ TEST_GROUP(model) {
         unlink(path);
         rmdir(tm_folder);
     }
-    if (!test_exists("../shared/checkpoints/llama/config.json")) {
-        SKIP("../shared/checkpoints is not there");
-        return;
-    }
+    if (!made) return;
     /* one rank on the plain C kernels; two ranks on each instruction set of this CPU in turn; two stages of one rank or two */
     char isas[16][16];
     const char *list = llm_isa_list();

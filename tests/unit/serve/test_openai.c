@@ -159,15 +159,14 @@ static void openai_calls(llm *l) {
 }
 
 TEST_GROUP(openai) {
-    static const char path[] = "../shared/checkpoints/llama";
+    static const char path[] = TEST_CHECKPOINT("llama");
     llm_engine_config c;
     memset(&c, 0, sizeof c);
     c.max_model_len = 512;
     c.max_num_seqs = 4;
     openai_format();
-    llm *l = test_exists(path) ? llm_load(path, &c) : NULL;
-    if (!l) SKIP("no checkpoint for calls");
-    else openai_calls(l);
+    llm *l = test_made(path, "checkpoints") ? llm_load(path, &c) : NULL;
+    if (CHECK(l)) openai_calls(l);
     llm_free(l);
     llm_text_free(&openai_out);
 }

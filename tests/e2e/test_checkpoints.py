@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Every model family against transformers: runs llm_cli on the tiny checkpoints and compares with the expected.json in each.
+
+    test_checkpoints.py [FAMILY...] [--args "--isa avx2 --dtype float32"]      env LLM_CLI (default ./llm_cli)
+
+Three prompts a family, computed in float32. Of each prompt: the log-probability of every token, and of every token that could come next,
+differ by at most TOLERANCE of the range of the next token's log-probabilities; the 32 tokens that greedy decoding appends are the same
+(the weights were chosen so that no step of it is a near tie). A right engine differs by 1e-5 or less, a wrong detail by 1e-2 or more.
+What build/checkpoints lacks is made first. --args: more options for llm_cli; later ones win.
+"""
+import argparse
+import json
+import math
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
+import checkpoints
+
+TOLERANCE = 2e-3
+PROMPTS = 3
+STEPS = 32
+CLI = os.environ.get("LLM_CLI", "./llm_cli")
+COUNT = {True: 0, False: 0}
+
+
+def check(name, ok, why=""):
+    COUNT[bool(ok)] += 1
+    if not ok: print(f"FAILED: {name}: {why}", flush=True)
+
+
+def ask(*args):
+    """What llm_cli answers in JSON."""
+    p = subprocess.run([CLI, *args, "--json"], capture_output=True, text=True, timeout=120)
+    if p.returncode: raise RuntimeError(f"exit {p.returncode}: {(p.stderr.strip().splitlines() or ['no message'])[-1][:300]}")
+    return json.loads(p.stdout)
+
+
+def log_softmax(logits):
+    top = max(logits)
+    norm = top + math.log(sum(math.exp(x - top) for x in logits))
+    return [x - norm for x in logits]
+
+
+def farthest(got, want):
+    """The largest distance between two lists of numbers; infinite where one is longer or a number is none."""
+    if len(got) != len(want): return math.inf
+    distances = [abs(a - b) for a, b in zip(got, want)]
+    return math.inf if any(x != x for x in distances) else max(distances, default=0.0)
+
+
+def check_prompt(name, model, prompt, extra):
+    """Three checks."""
+    right = log_softmax(prompt["logits_last"])
+    span, ids = max(right) - min(right), json.dumps(prompt["token_ids"])
+    got = ask("score", "-m", model, "--dtype", "float32", "--token-ids", ids, "--top-logprobs", str(len(right)), *extra)
+    off = farthest(got["logprobs"][1:], prompt["logprobs_of_next"]) / span
+    check(f"{name}, the prompt's log-probabilities", off <= TOLERANCE, f"{off:.1e} of the range away, at most {TOLERANCE} is right")
+    chances = dict(got["next"])
+    off = farthest([chances.get(i, math.nan) for i in range(len(right))], right) / span
+    check(f"{name}, the next token's log-probabilities", off <= TOLERANCE, f"{off:.1e} of the range away, at most {TOLERANCE} is right")
+    got = ask("generate", "-m", model, "--dtype", "float32", "--token-ids", ids, "-n", str(STEPS), "--temp", "0", "--ignore-eos", *extra)["token_ids"]
+    want = prompt["greedy_32"]
+    same = next((i for i, (a, b) in enumerate(zip(got, want)) if a != b), min(len(got), len(want)))
+    check(f"{name}, greedy tokens", got == want and len(want) == STEPS, f"{len(got)} tokens, {same} of them as transformers' {len(want)}")
+
+
+def check_family(family, extra):
+    """Ten checks: the weights are the ones transformers had, and three of each prompt."""
+    done = sum(COUNT.values())
+    try:
+        folder = checkpoints.folder(family)
+        want = json.loads((folder / "expected.json").read_text())
+        check(f"{family}, weights", checkpoints.digest(family) == want["weights_sha256"], "others than expected.json was made with: run tests/tools/make_expected.py")
+        for i, prompt in enumerate(want["prompts"][:PROMPTS]): check_prompt(f"{family}, prompt {i + 1}", str(folder), prompt, extra)
+    except (RuntimeError, subprocess.TimeoutExpired, KeyError, ValueError, TypeError, OSError) as error:
+        print(f"FAILED: {family}: {type(error).__name__}: {error}", flush=True)
+    COUNT[False] += 1 + 3 * PROMPTS - (sum(COUNT.values()) - done) # those that it did not come to
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("family", nargs="*")
+    parser.add_argument("--args", default="")
+    options = parser.parse_args()
+    unknown = set(options.family) - set(checkpoints.FAMILIES)
+    if unknown: parser.error(f"no family {', '.join(sorted(unknown))}")
+    for family in options.family or checkpoints.FAMILIES: check_family(family, shlex.split(options.args))
+    print(f"{COUNT[True]} passed, {COUNT[False]} failed, 0 skipped")
+    sys.exit(1 if COUNT[False] or not COUNT[True] else 0)
+
+
+main()
