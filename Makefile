@@ -118,7 +118,7 @@ emu_CC = $(CC) -O1 -w -mavx2 -mfma -mf16c -Wno-psabi -include tests/unit/simde_s
 arm_CC = $(ARM_CC) -O2
 PARTS = $(wildcard src/*/*.c)
 UNITS = $(wildcard tests/unit/*.c tests/unit/*/*.c)
-PART = -std=c11 -D_GNU_SOURCE -Isrc -include tests/unit/memory.h -MMD -MP $(WARN)
+PART = -std=c11 -D_DEFAULT_SOURCE -Isrc -include tests/unit/memory.h -MMD -MP $(WARN)
 
 define config
 build/$(1)/%.o: %.c build/.deps
@@ -173,7 +173,7 @@ check: build/.deps ## what every commit should pass: build, header hygiene, stru
 
 test: all ## everything the tests need, then the tests (README's second command)
 	@python3 tests/tools/setup.py test
-	-@$(MAKE) --no-print-directory model model-gemma
+	@$(MAKE) --no-print-directory model model-gemma
 	@python3 tests/tools/run.py test
 
 test-shared: all model model-gemma ## checkers and data in ../shared, for who has that folder beside this one
@@ -190,10 +190,12 @@ test-peft: all ## adapters and hidden states against peft and transformers (torc
 	@python3 tests/tools/setup.py peft
 	@build/peft/bin/python tests/e2e/test_peft.py
 
-grammar-campaign: lib model ## 300 schemas, 1,000 random walks through the masks of each, against jsonschema
-	@GRAMMAR_WALKS=1000 python3 tests/e2e/test_grammar.py
+grammar-campaign: lib model data ## 300 schemas, 1,000 random walks through the masks of each, against jsonschema
+	@python3 tests/tools/setup.py test
+	@GRAMMAR_WALKS=1000 build/python/bin/python tests/e2e/test_grammar.py
 
 load: all model ## llm_serve under load for minutes: 64 clients, a small KV cache, clients that give up, wrk on /health
+	@python3 tests/tools/setup.py load
 	@python3 tests/tools/run.py load
 
 sanitize: build/.deps ## the tests under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer

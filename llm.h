@@ -677,6 +677,10 @@ typedef struct llm_sampling {
 } llm_sampling;
 
 LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s);
+/* For a conversation with a person, as llm_cli, the server's page and the easy level take it: where the model's files say nothing
+ * about sampling, temperature 0.8, top_k 40, top_p 0.95 and min_p 0.05, since a small model at temperature 1 rambles; else as
+ * llm_sampling_default. */
+LLM_API void llm_sampling_chat(const llm_model *model, llm_sampling *s);
 /* Checks every range; LLM_ERR_ARG names the field, its value and what is allowed. Needs the model for ids. */
 LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling *s);
 
@@ -951,10 +955,10 @@ enum { LLM_LORA_PARTS = 3 }; /* matrices of the file that make one layer: q, k a
 
 typedef struct llm_lora_part { /* rows [row, row + n) of the layer's output get b (a x) */
     int64_t row;
-    const llm_weight_desc *a,
-        *b; /* LINEAR (r, in), (n, r). Of an embedding a is a VECTOR (vocab, r): a token takes its row. Of experts both
-                                     are EXPERTS, and row is that of each expert's output (gate and up: 2 ff). Of kv_b there is one part, both
-                                     are MLA_UP, and b is the other way round, (r, n), so that heads can take their columns of it */
+    /* LINEAR (r, in), (n, r). Of an embedding a is a VECTOR (vocab, r): a token takes its row. Of experts both are EXPERTS, and row is that
+     * of each expert's output (gate and up: 2 ff). Of kv_b there is one part, both are MLA_UP, and b is the other way round, (r, n), so that
+     * heads can take their columns of it */
+    const llm_weight_desc *a, *b;
 } llm_lora_part;
 
 /* dst = what each row's adapter adds to the layer; -0 where that is nothing, for x + -0 is x to the bit. */
@@ -1662,6 +1666,7 @@ typedef struct llm_setup {
     const char *config; /* a JSON file of options */
     const char *reasoning_parser, *tool_parser, *early_stop_config, *visible_devices;
     int32_t enable_early_stop, prefix_caching, pooling, log_level;
+    int32_t chat_sampling; /* 1: where nothing was said, llm_sampling_chat; 0: llm_sampling_default, as an API of HTTP wants it */
     llm_model_config files;
     llm_engine_config engine;
     llm_early_stop early_stop;     /* what the two options say */
@@ -1819,12 +1824,22 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 #ifndef LLM_IMPLEMENTATION_DONE
 #define LLM_IMPLEMENTATION_DONE
 
+/* POSIX and BSD declarations are needed. They are asked for at the top of this file if it is the first thing that its file includes; else
+ * gcc and clang show them by themselves, but not with -std=c11 and the like. Then one sentence is better than fifty errors. */
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <time.h>
+#if !defined(MADV_DONTNEED) || !defined(MAP_ANONYMOUS) || !defined(CLOCK_MONOTONIC) || !defined(O_CLOEXEC)
+#error "llm.h: with -std=cNN include llm.h before any system header, or define _GNU_SOURCE there; or compile with -std=gnuNN"
+#else
+
 /* ============================================================================
  * >>platform   What is needed of the compiler and the operating system.
  * ============================================================================
- * Linux on x86-64 and aarch64. The implementation needs POSIX declarations (mmap, pthreads, clock_gettime). It asks for them itself (at the
- * top of this file) when it is the first thing its file includes; when a system header came first without them, the build stops with one
- * sentence instead of fifty errors.
+ * Linux on x86-64 and aarch64, with glibc or musl. What the system is asked for stands here (clocks, random bytes, cores), in >>alloc
+ * (pages), >>files (files, folders, libraries) and >>threads (sleeping and waking), and nowhere else; mutexes, condition variables and
+ * files that are written are used where they are wanted, by pthreads and <stdio.h>. Nothing is GNU's own: what POSIX 2008 and BSD declare
+ * is enough, which gcc and clang show unless -std=c11 and the like hide it.
  *
  * LLM__X86 and LLM__NEON say which intrinsics the compiler has; which of them this machine can run is asked at run time (>>isa).
  * With LLM_NO_SIMD defined only plain C is left, which sanitizers and fuzzers compile much faster. */
@@ -1835,8 +1850,6 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 #include <locale.h>
 #include <math.h>
 #include <pthread.h>
-#include <linux/futex.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -1876,10 +1889,6 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 #endif
 #else
 #define LLM__NEON 0
-#endif
-
-#if !defined(MAP_ANONYMOUS) || !defined(CLOCK_MONOTONIC) || !defined(O_CLOEXEC)
-#error "llm.h: POSIX declarations are needed; define _GNU_SOURCE before the first system header, or include llm.h first"
 #endif
 
 /* What C11 and C++17 spell differently, or gcc and clang only. LLM__UNUSED stands where a program may well not need a function, or a
@@ -1938,6 +1947,19 @@ static void llm__random_bytes(void *out, size_t n) {
     uint64_t x = (uint64_t)(llm__wall_clock() * 1e6) ^ (uint64_t)(uintptr_t)out; /* a system without a source: still different */
     for (size_t i = 0; i < n; i++) ((uint8_t *)out)[i] = (uint8_t)((x = x * 0x9E3779B97F4A7C15u + 1) >> 56);
 }
+
+/* Cores this process may use: what taskset or a container left it, not what the machine has. */
+/* The kernel's own call: the C library's has a type for the set that only GNU's declarations show. */
+static int llm__cores(void) {
+    unsigned long set[128]; /* 8,192 cores */
+    long bytes = syscall(SYS_sched_getaffinity, 0, sizeof set, set);
+    int n = 0;
+    for (long i = 0; i < bytes / (long)sizeof *set; i++) n += __builtin_popcountl(set[i]);
+    return n ? n : (int)LLM__MAX(1, sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+/* Bytes of memory that this machine has, used or not. */
+static int64_t llm__memory_all(void) { return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE); }
 
 #if LLM__X86
 /* 1 if this process may use AMX's tiles: Linux gives them to those who ask, for signal frames grow by 8 KB. Not if a thread has an
@@ -2184,15 +2206,21 @@ static LLM__PRINTF(3, 4) void llm__log(const llm__logger *l, int level, const ch
  * >>number   Numbers from text and back, whatever the locale of the host program.
  * ============================================================================
  * strtod and printf follow the locale that the host program has chosen: under de_DE "0.7" reads as 0 and 0.7 is printed as "0,7". POSIX
- * 2008 has functions that take the locale from the caller, and the C libraries of Linux round correctly in both directions. So all doubles
- * are read by strtod_l and printed under uselocale, with the locale "C", here and nowhere else. (Reading the last bit right takes big
- * integers: Clinger, "How to read floating point numbers accurately", 1990. The C libraries have done that work.)
- *
- * Beside them stand the small tools that every later section is made of: llm__str (a view of bytes that live elsewhere), llm_text (bytes
- * that grow), UTF-8 in both directions, a keyed hash, and a map from byte strings to numbers. */
+ * 2008 has a locale a thread (uselocale), and the C libraries of Linux round correctly in both directions. So all doubles are read and
+ * printed while this thread has the locale "C", here and nowhere else. (Reading the last bit right takes big integers: Clinger, "How to
+ * read floating point numbers accurately", 1990. The C libraries have done that work.) */
 
-/* The locale "C". For glibc and musl it is a constant: nothing is allocated, and freeing it does nothing. */
-static locale_t llm__c_locale(void) { return newlocale(LC_ALL_MASK, "C", (locale_t)0); }
+/* Switches this thread to the locale "C", and back: `old` is what the first returned. For glibc and musl "C" is a constant: nothing is
+ * allocated, and freeing it does nothing. */
+static locale_t llm__c_locale_begin(locale_t *c) {
+    *c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    return uselocale(*c);
+}
+
+static void llm__c_locale_end(locale_t c, locale_t old) {
+    uselocale(old);
+    freelocale(c);
+}
 
 /* Reads a number of exactly n bytes: digits with or without a point, a minus, an exponent. 0 if it is none, which "+1", "inf", "0x1" and "
  * 1" are not either; out of range gives infinity or zero. */
@@ -2200,12 +2228,12 @@ static int llm__parse_double(const char *s, size_t n, double *out) {
     char small[64], *copy = n < sizeof small ? small : (char *)LLM_MALLOC(n + 1), *end;
     if (!copy) return 0;
     memcpy(copy, s, n);
-    copy[n] = 0; /* strtod_l wants an end */
+    copy[n] = 0; /* strtod wants an end */
     int ok = n && copy[0] != '+' && strspn(copy, "0123456789.eE+-") == n;
     if (ok) {
-        locale_t c = llm__c_locale();
-        double d = strtod_l(copy, &end, c);
-        freelocale(c);
+        locale_t c, old = llm__c_locale_begin(&c);
+        double d = strtod(copy, &end);
+        llm__c_locale_end(c, old);
         ok = end == copy + n;
         if (ok) *out = d;
     }
@@ -2236,10 +2264,9 @@ static int llm__hex(char c) { return c >= '0' && c <= '9' ? c - '0' : (c | 32) >
 /* printf's %.*e, %.*f or %.*g (`type`: the letter), with a point in every locale. Returns the length, as snprintf does. */
 static int llm__print_double(char *out, size_t size, char type, int precision, double d) {
     const char format[5] = {'%', '.', '*', type, 0};
-    locale_t c = llm__c_locale(), old = uselocale(c); /* of this thread only */
+    locale_t c, old = llm__c_locale_begin(&c);
     int n = snprintf(out, size, format, precision, d);
-    uselocale(old);
-    freelocale(c);
+    llm__c_locale_end(c, old);
     return n;
 }
 
@@ -2296,6 +2323,36 @@ static int llm__starts(llm__str s, llm__str with) { return s.n >= with.n && !mem
 static int llm__str_order(llm__str a, llm__str b) {
     int order = memcmp(a.p, b.p, LLM__MIN(a.n, b.n));
     return order ? order : (a.n > b.n) - (a.n < b.n);
+}
+
+/* The search for texts that are made to be slow to search: a hash of the wanted text is compared with that of each window of its length,
+ * which follows from the one before by one byte in and one out (Karp & Rabin 1987). At most s.n bytes are wanted, and at least one. */
+static const char *llm__str_find_rolling(llm__str s, llm__str wanted) {
+    const uint64_t base = 0x9E3779B97F4A7C15u;
+    uint64_t hash = 0, window = 0, top = 1; /* top: what the byte that leaves was multiplied by */
+    for (size_t i = 0; i < wanted.n; i++) {
+        hash = hash * base + (uint8_t)wanted.p[i];
+        window = window * base + (uint8_t)s.p[i];
+        if (i) top *= base;
+    }
+    for (size_t i = 0;; i++) {
+        if (window == hash && !memcmp(s.p + i, wanted.p, wanted.n)) return s.p + i;
+        if (i + wanted.n == s.n) return NULL;
+        window = (window - top * (uint8_t)s.p[i]) * base + (uint8_t)s.p[i + wanted.n];
+    }
+}
+
+/* Where a text first stands in another, NULL: nowhere. An empty one stands at the beginning. Linear time, whatever the texts. */
+/* From one first byte to the next, as long as comparing there costs little. (memmem does this, but only GNU's headers declare it.) */
+static const char *llm__str_find(llm__str s, llm__str wanted) {
+    if (!wanted.n) return s.p;
+    for (size_t spent = 0, most = 8 * s.n; s.n >= wanted.n; spent += wanted.n) {
+        const char *at = (const char *)memchr(s.p, wanted.p[0], s.n - wanted.n + 1);
+        if (!at || !memcmp(at, wanted.p, wanted.n)) return at;
+        s = llm__str_from(s, (size_t)(at - s.p) + 1);
+        if (spent > most && s.n >= wanted.n) return llm__str_find_rolling(s, wanted);
+    }
+    return NULL;
 }
 
 /* The bytes before the first that is one of `stops`. */
@@ -2712,6 +2769,65 @@ static llm__path_kind llm__path_kind_of(const char *path) {
     return S_ISREG(st.st_mode) ? LLM__PATH_FILE : S_ISDIR(st.st_mode) ? LLM__PATH_DIR : LLM__PATH_OTHER;
 }
 
+/* 1 if a path is a link itself; 1 if this process may read what stands there. */
+static int llm__path_is_link(const char *path) {
+    struct stat st;
+    return !lstat(path, &st) && S_ISLNK(st.st_mode);
+}
+
+static int llm__path_readable(const char *path) { return !access(path, R_OK); }
+
+static int llm__folder_order(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
+
+/* The names in a folder in the order of their bytes, each followed by NUL; none if the folder cannot be read.
+ *
+ *     llm_text names = LLM__ZERO;
+ *     llm__folder_names(folder, &names);
+ *     for (const char *name = NULL; (name = llm__folder_next(&names, name)) != NULL;) ... */
+static void llm__folder_names(const char *folder, llm_text *names) {
+    struct dirent **entry = NULL;
+    int n = scandir(folder, &entry, NULL, llm__folder_order);
+    for (int i = 0; i < n; i++) {
+        llm_text_add(names, entry[i]->d_name, strlen(entry[i]->d_name) + 1);
+        free(entry[i]); /* scandir's own memory */
+    }
+    free(entry);
+}
+
+/* The name after another, the first after NULL; NULL at the end. */
+static const char *llm__folder_next(const llm_text *names, const char *name) {
+    name = name ? name + strlen(name) + 1 : names->data;
+    return name && name < names->data + names->len ? name : NULL;
+}
+
+/* Makes a folder, unless there is one. */
+static llm_result llm__folder_make(const char *path) {
+    return mkdir(path, 0777) && errno != EEXIST ? llm__error(LLM_ERR_IO, "%s: %s", path, strerror(errno)) : LLM_OK;
+}
+
+/* Appends the folder of the running program, with a '/' at its end; nothing if the system does not tell. */
+static void llm__program_folder(llm_text *path) {
+    char program[4096];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program);
+    while (n > 0 && program[n - 1] != '/') n--;
+    if (n > 0) llm_text_add(path, program, (size_t)n);
+}
+
+/* Loads a shared library, and copies the address of one of its functions to *function, which is a pointer to a function of any type. 0: it
+ * has none of that name. */
+static llm_result llm__library_open(const char *path, void **library) {
+    *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    return *library ? LLM_OK : llm__error(LLM_ERR_IO, "%s: %s", path, dlerror());
+}
+
+static int llm__library_function(void *library, const char *name, void *function) {
+    void *symbol = dlsym(library, name);
+    memcpy(function, &symbol, sizeof symbol); /* C has no cast from data to functions */
+    return symbol != NULL;
+}
+
+static void llm__library_close(void *library) { dlclose(library); }
+
 /* folder/name as a new string, or NULL without memory. */
 static char *llm__path_join(const char *folder, const char *name) {
     llm_text t = LLM__ZERO;
@@ -2781,6 +2897,32 @@ static pthread_mutex_t *llm__lock(const pthread_mutex_t *mutex) {
 }
 static void llm__unlock(pthread_mutex_t **mutex) { pthread_mutex_unlock(*mutex); }
 
+/* A condition variable whose timed waits go by the clock that never jumps, and the point in time at which one of so many seconds ends
+ * (up to a million). */
+static void llm__timed_open(pthread_cond_t *cond) {
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &clock);
+    pthread_condattr_destroy(&clock);
+}
+
+/* The time is added up by hand, for pthreads want a point in time. */
+static struct timespec llm__timed_end(double seconds) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    double s = LLM__MIN(LLM__MAX(seconds, 0.0), 1e6), whole = floor(s);
+    t.tv_sec += (time_t)whole;
+    t.tv_nsec += (long)((s - whole) * 1e9);
+    if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
+    return t;
+}
+
+/* Linux's futex (futex(2)): sleeps while *at is `old`; wakes all who sleep on it. The header with these two numbers is the kernel's. */
+enum { LLM__FUTEX_WAIT = 128, LLM__FUTEX_WAKE = 129 }; /* for threads of one process */
+static void llm__sleep_while(int *at, int old) { syscall(SYS_futex, at, LLM__FUTEX_WAIT, old, NULL, NULL, 0); }
+static void llm__wake_all(int *at) { syscall(SYS_futex, at, LLM__FUTEX_WAKE, INT32_MAX, NULL, NULL, 0); }
+
 /* Tells the core that this loop only waits: it saves power, and a sibling hyperthread gets its share. */
 LLM__INLINE void llm__relax(void) {
 #if LLM__X86
@@ -2807,7 +2949,7 @@ static int llm__spin_while(const int *at, int old, double seconds) {
 static void llm__pool_wait(llm__pool *p, int *at, int old, double seconds) {
     if (llm__spin_while(at, old, seconds)) return;
     __atomic_add_fetch(&p->sleepers, 1, __ATOMIC_SEQ_CST);
-    while (__atomic_load_n(at, __ATOMIC_SEQ_CST) == old) syscall(SYS_futex, at, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+    while (__atomic_load_n(at, __ATOMIC_SEQ_CST) == old) llm__sleep_while(at, old);
     __atomic_sub_fetch(&p->sleepers, 1, __ATOMIC_SEQ_CST);
 }
 
@@ -2815,7 +2957,7 @@ static void llm__pool_wait(llm__pool *p, int *at, int old, double seconds) {
  * */
 static void llm__pool_move(llm__pool *p, int *at, int to) {
     __atomic_store_n(at, to, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&p->sleepers, __ATOMIC_SEQ_CST)) syscall(SYS_futex, at, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+    if (__atomic_load_n(&p->sleepers, __ATOMIC_SEQ_CST)) llm__wake_all(at);
 }
 
 /* Thread `me` does a part of this pass, unless somebody has taken it. 1: done. */
@@ -2881,16 +3023,6 @@ static void llm__pool_close(llm__pool *p) {
     llm__pool_move(p, &p->end, (int)((unsigned)p->end + 1));
     for (int i = 1; i < p->n; i++) pthread_join(p->worker[i].thread, NULL);
     LLM_FREE(p->memory);
-}
-
-/* Cores this process may use: what taskset or a container left it, not what the machine has. */
-static int llm__cores(void) {
-#ifdef CPU_COUNT
-    cpu_set_t set;
-    if (!sched_getaffinity(0, sizeof set, &set)) return LLM__MAX(1, CPU_COUNT(&set));
-#endif
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (int)n : 1;
 }
 
 /* A pool of n >= 1 threads, the caller's among them; fewer where the system refuses more. NULL: no memory. */
@@ -5759,7 +5891,7 @@ static void llm__guard(const llm__tokenizer *t, llm__str s, llm_text *out) {
 /* Appends a text without its marks; a doubled one is one of the text's own. */
 static void llm__unguard(llm__str s, llm_text *out) {
     const llm__str mark = llm__guard_mark;
-    for (const char *hit; s.n && (hit = (const char *)memmem(s.p, s.n, mark.p, mark.n)) != NULL;) {
+    for (const char *hit; s.n && (hit = llm__str_find(s, mark)) != NULL;) {
         llm_text_add(out, s.p, (size_t)(hit - s.p));
         s = llm__str_from(s, (size_t)(hit - s.p) + mark.n);
         if (!llm__starts(s, mark)) continue;
@@ -5967,7 +6099,7 @@ static void llm__norm_charsmap(const llm__tokenizer *t, int longest, llm__str s,
 static int llm__strips(llm__str s, size_t *at, int (*is_in)(int32_t c), llm__str set) {
     const char *from = s.p + *at;
     int32_t c = llm__uni_next(s, at);
-    return is_in ? is_in(c) : memmem(set.p, set.n, from, (size_t)(s.p + *at - from)) != NULL;
+    return is_in ? is_in(c) : llm__str_find(set, llm__s(from, (size_t)(s.p + *at - from))) != NULL;
 }
 
 /* A text without such characters at its ends: sides 1 left, 2 right, 3 both. */
@@ -5999,7 +6131,7 @@ static llm_result llm__replace_regex(llm__rx_run *rx, const llm__regex *re, llm_
 
 /* Replaces every `from` (empty: none), appending to out. */
 static void llm__replace_all(llm__str s, llm__str from, llm__str to, llm_text *out) {
-    for (const char *hit; s.n && from.n && (hit = (const char *)memmem(s.p, s.n, from.p, from.n)) != NULL;) {
+    for (const char *hit; s.n && from.n && (hit = llm__str_find(s, from)) != NULL;) {
         llm_text_add(out, s.p, (size_t)(hit - s.p));
         llm__add_str(out, to);
         s = llm__str_from(s, (size_t)(hit - s.p) + from.n);
@@ -7700,17 +7832,17 @@ static llm_result llm__tok_load(llm__tokenizer *t, llm__str s, const char *name,
  * error. NULL: no memory. */
 static char *llm__tok_find_file(const char *folder) {
     static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tiktoken.model", ".tiktoken"};
-    char found[256] = "tokenizer.json";
+    LLM__SCOPED(llm_text_free) llm_text in_folder = LLM__ZERO;
+    const char *found = names[0];
     int best = LLM__COUNT(names);
-    DIR *dir = opendir(folder);
-    for (struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir))
+    llm__folder_names(folder, &in_folder);
+    for (const char *name = NULL; (name = llm__folder_next(&in_folder, name)) != NULL;)
         for (int i = 0; i < best; i++) {
-            size_t n = strlen(e->d_name), end = strlen(names[i]);
-            if (n < end || strcmp(e->d_name + n - end, names[i]) || (n > end && *names[i] != '.')) continue;
-            snprintf(found, sizeof found, "%s", e->d_name);
+            size_t n = strlen(name), end = strlen(names[i]);
+            if (n < end || strcmp(name + n - end, names[i]) || (n > end && *names[i] != '.')) continue;
+            found = name;
             best = i;
         }
-    if (dir) closedir(dir);
     return llm__path_join(folder, found);
 }
 
@@ -8167,7 +8299,7 @@ static llm__str llm__tpl_part(llm__str s, int64_t from, int64_t to) {
 
 /* Where `needle` stands first (step 1) or last (step -1) in s, or -1. */
 static int64_t llm__tpl_find(llm__str s, llm__str needle, int step) {
-    const char *found = step > 0 && s.n ? (const char *)memmem(s.p, s.n, needle.p, needle.n) : NULL; /* linear, whatever the texts */
+    const char *found = step > 0 && s.n ? llm__str_find(s, needle) : NULL;
     if (step > 0) return found ? found - s.p : needle.n ? -1 : 0;
     for (int64_t i = (int64_t)s.n - (int64_t)needle.n; i >= 0; i--)
         if (!memcmp(s.p + i, needle.p, needle.n)) return i;
@@ -9454,9 +9586,9 @@ LLM__TPL_FN(llm__fn_strftime_now) {
     if (now > span || now < -span || !gmtime_r(&local, &t)) llm__tpl_fail(x, "strftime_now: the time is out of range");
     t.tm_isdst = -1; /* neither %Z nor %z has anything to say */
     t.tm_zone = "";
-    locale_t c = llm__c_locale();
-    const size_t n = strftime_l(out, sizeof out, format.as.s, &t, c);
-    freelocale(c);
+    locale_t c, old = llm__c_locale_begin(&c);
+    const size_t n = strftime(out, sizeof out, format.as.s, &t);
+    llm__c_locale_end(c, old);
     if (!n && format.n) llm__tpl_fail(x, "strftime_now: the format is too long, or gives nothing");
     llm__tpl_put(x, llm__s(out, n));
     return LLM__WRITTEN;
@@ -10905,12 +11037,12 @@ static int llm__tool_elements(llm_tool_parser *p, llm_text *content) {
         size_t key = llm__tool_mark(p, p->at, p->row.key, &more), n = llm__tool_mark(p, p->at, p->row.end, &more);
         if (!key && !n) return more ? 0 : llm__tool_refuse(p, content);
         if (n) break;
-        char *name = p->held.data + p->at + key;
+        const char *name = p->held.data + p->at + key;
         size_t left = p->held.len - p->at - key;
-        char *name_end = (char *)memmem(name, left, p->row.key_end, strlen(p->row.key_end));
+        const char *name_end = llm__str_find(llm__s(name, left), llm__lit(p->row.key_end));
         if (!name_end) return 0;
-        char *value = name_end + strlen(p->row.key_end);
-        char *value_end = (char *)memmem(value, left - (size_t)(value - name), p->row.value_end, strlen(p->row.value_end));
+        const char *value = name_end + strlen(p->row.key_end);
+        const char *value_end = llm__str_find(llm__s(value, left - (size_t)(value - name)), llm__lit(p->row.value_end));
         if (!value_end) return 0;
         llm_text_format(&p->elements, p->elements.len ? ", %Q: " : "{%Q: ", name, (size_t)(name_end - name));
         llm__tool_value(p, llm__s(name, (size_t)(name_end - name)), llm__s(value, (size_t)(value_end - value)), &p->elements);
@@ -17281,11 +17413,30 @@ static int llm__split_number(const llm__gguf *g, const char *key, int absent) {
     return v < 0 || v > 65535 ? -1 : (int)v;
 }
 
+/* What a converter kept of generation_config.json, as general.sampling.*, becomes that document again. */
+static llm_result llm__gguf_sampling(const llm__gguf *g, llm_json **out) {
+    static const char *const names[][2] = {{"general.sampling.temp", "temperature"},
+                                           {"general.sampling.top_k", "top_k"},
+                                           {"general.sampling.top_p", "top_p"},
+                                           {"general.sampling.min_p", "min_p"},
+                                           {"general.sampling.penalty_repeat", "repetition_penalty"}};
+    LLM__SCOPED(llm_text_free) llm_text t = LLM__ZERO;
+    double v;
+    for (int i = 0; i < LLM__COUNT(names); i++) {
+        const llm__gguf_kv *kv = llm__gguf_find(g, names[i][0]);
+        if (kv && llm__gguf_num_at(kv, 0, &v) && isfinite(v)) llm_text_format(&t, t.len ? ",%q:%f" : "{%q:%f", names[i][1], v);
+    }
+    if (!t.len && !t.failed) return LLM_OK;
+    llm_text_str(&t, "}");
+    return t.failed ? llm__nomem() : llm_json_parse(t.data, t.len, NULL, out);
+}
+
 /* A GGUF file and, if it is split, its other parts; each says which part of how many it is. The first has the keys; the others are opened
  * by the names that follow from its own, so nothing in a file can make us open another. */
 static llm_result llm__source_gguf(llm__source *s, const char *path, llm__file f) {
     char ending[40];
     llm_result r = llm__source_keys(s, path, &f, &s->tensors, &s->gguf);
+    if (!r) r = llm__gguf_sampling(s->gguf, &s->generation_config);
     if (r) return r;
     int count = llm__split_number(s->gguf, "split.count", 1), no = llm__split_number(s->gguf, "split.no", 0);
     if (count < 0 || no < 0 || no >= LLM__MAX(1, count)) return llm__error(LLM_ERR_FORMAT, "%s: split.no and split.count do not fit", path);
@@ -17331,13 +17482,13 @@ static llm_result llm__folder_lacks(const char *folder, const char *lacks) {
         {".pdparams", ", a Paddle file: take a folder with safetensors"},
         {".safetensors", ": config.json beside model.safetensors, or beside shards and model.safetensors.index.json, expected"},
     };
-    DIR *dir = opendir(folder);
+    LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO;
     int best = LLM__COUNT(kinds);
-    char found[256] = "";
-    for (struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir))
+    const char *found = NULL;
+    llm__folder_names(folder, &names);
+    for (const char *name = NULL; (name = llm__folder_next(&names, name)) != NULL;)
         for (int i = 0; i < best; i++)
-            if (llm__ends_with(e->d_name, kinds[i].ending)) snprintf(found, sizeof found, "%s", e->d_name), best = i;
-    if (dir) closedir(dir);
+            if (llm__ends_with(name, kinds[i].ending)) found = name, best = i;
     if (best == LLM__COUNT(kinds))
         return llm__error(LLM_ERR_IO, "%s: no %s there: a GGUF file, or a folder with config.json and safetensors expected", folder, lacks);
     return llm__error(LLM_ERR_IO, "%s: no %s there, but %.200s%s", folder, lacks, found, kinds[best].advice);
@@ -18866,7 +19017,7 @@ struct llm_model {
     llm__source source;
     llm__arch arch; /* n_layers 0 with vocab_only */
     llm_model_info info;
-    int dummy;
+    int dummy; /* dummy_weights of the config: which LLM_TYPE_RANDOM... the matrices are; 0: none */
     char *path;
 };
 
@@ -20372,10 +20523,12 @@ LLM_API void llm_model_close(llm_model *model) {
  * can run. The path is copied: the source and all messages point to the copy. */
 LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
     *out = NULL;
+    if (cfg && (cfg->dummy_weights < 0 || cfg->dummy_weights > 3))
+        return llm__error(LLM_ERR_ARG, "dummy_weights %d: 0 to 3 expected", cfg->dummy_weights);
     llm_model *m = LLM__NEW(llm_model, 1);
     if (!m) return llm__nomem();
     m->path = llm__strdup(path ? path : "");
-    m->dummy = cfg && cfg->dummy_weights;
+    m->dummy = cfg ? cfg->dummy_weights : 0;
     int vocab_only = cfg && cfg->vocab_only;
     llm_result r = m->path ? llm__source_open(m->path, cfg, &m->source) : llm__nomem();
     if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
@@ -24816,6 +24969,18 @@ LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s) {
     s->max_tokens = (int32_t)most;
 }
 
+LLM_API void llm_sampling_chat(const llm_model *model, llm_sampling *s) {
+    static const char *const said[] = {"temperature", "top_p", "top_k", "min_p"};
+    const llm_json *config = model ? model->source.generation_config : NULL;
+    llm_sampling_default(model, s);
+    for (int i = 0; config && i < LLM__COUNT(said); i++)
+        if (llm_json_find(config, 0, said[i]) >= 0) return;
+    s->temperature = 0.8f;
+    s->top_k = 40;
+    s->top_p = 0.95f;
+    s->min_p = 0.05f;
+}
+
 /* ============================================================================
  * >>earlystop   Ends an answer that only repeats.
  * ============================================================================
@@ -26688,7 +26853,6 @@ static int llm__engine_arrays(llm_engine *e) {
 /* An engine with nothing but its locks; NULL: no memory. Waiting uses the clock that never jumps. Callbacks may free
  * requests, so their lock may be taken again by its thread. */
 static llm_engine *llm__engine_alloc(void) {
-    pthread_condattr_t clock;
     pthread_mutexattr_t recursive;
     llm_engine *e = LLM__NEW(llm_engine, 1);
     if (!e) return NULL;
@@ -26699,10 +26863,7 @@ static llm_engine *llm__engine_alloc(void) {
     pthread_mutex_init(&e->news_mutex, &recursive);
     pthread_mutexattr_destroy(&recursive);
     pthread_cond_init(&e->turns, NULL);
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&e->arrived, &clock);
-    pthread_condattr_destroy(&clock);
+    llm__timed_open(&e->arrived);
     return e;
 }
 
@@ -26918,7 +27079,7 @@ LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, co
     llm_text_add(&config, (const char *)old.data, old.size);
     llm_text_str(&config, "}\n");
     if (!r && (header.failed || config.failed || own.failed)) r = llm__nomem();
-    if (!r && mkdir(to, 0777) && errno != EEXIST) r = llm__error(LLM_ERR_IO, "%s: %s", to, strerror(errno));
+    if (!r) r = llm__folder_make(to);
     if (!r) r = llm__eagle_write(to, "model.safetensors", &header, &from.tensors, output);
     return r ? r : llm__eagle_write(to, "config.json", &config, NULL, NULL);
 }
@@ -27081,17 +27242,16 @@ static llm_result llm__backend_check(const llm_backend *b, const char *who) {
 LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out) {
     const llm_backend *(*get)(void);
     *out = NULL;
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) return llm__error(LLM_ERR_IO, "%s: %s", path, dlerror());
-    void *symbol = dlsym(library, "llm_cuda_backend");
-    if (!symbol) {
-        dlclose(library);
+    void *library;
+    llm_result r = llm__library_open(path, &library);
+    if (r) return r;
+    if (!llm__library_function(library, "llm_cuda_backend", &get)) {
+        llm__library_close(library);
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: no backend library, it has no function llm_cuda_backend", path);
     }
-    memcpy(&get, &symbol, sizeof get); /* C has no cast from data to functions */
     const llm_backend *b = get();
-    llm_result r = llm__backend_check(b, path);
-    if (r) dlclose(library);
+    r = llm__backend_check(b, path);
+    if (r) llm__library_close(library);
     else *out = b;
     return r;
 }
@@ -27169,7 +27329,7 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
  * it): a short memory shortens max_model_len, or is refused where the caller has given it. */
 static llm_result llm__engine_pages(llm_engine *e, const llm_engine_config *c, const llm__logger *log) {
     int64_t page_bytes = e->page_bytes * e->n_ranks, each = ((int64_t)e->p.max_len + c->block_size - 1) / c->block_size;
-    int64_t memory = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE), n = each * c->max_num_seqs;
+    int64_t memory = llm__memory_all(), n = each * c->max_num_seqs;
     int64_t given = c->kv_cache_memory_bytes ? c->kv_cache_memory_bytes : memory > 0 ? memory / 2 : INT64_MAX;
     if (e->backend->kv_memory) {
         memory = e->backend->kv_memory(e->ctx) * e->n_ranks;
@@ -27661,17 +27821,12 @@ LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
     return r ? r : r2;
 }
 
-/* Sleeps until a request or a cancel arrives. The time is added up by hand, for pthreads want a point in time. */
+/* Sleeps until a request or a cancel arrives. */
 LLM_API void llm_engine_wait(llm_engine *e, double timeout_s) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    double s = LLM__MIN(LLM__MAX(timeout_s, 0.0), 1e6), whole = floor(s);
-    t.tv_sec += (time_t)whole;
-    t.tv_nsec += (long)((s - whole) * 1e9);
-    if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
+    const struct timespec end = llm__timed_end(timeout_s);
     LLM__LOCKED(&e->mutex);
     while (!e->inbox_first && !e->some_cancelled)
-        if (pthread_cond_timedwait(&e->arrived, &e->mutex, &t)) break;
+        if (pthread_cond_timedwait(&e->arrived, &e->mutex, &end)) break;
 }
 
 /* 1 if every sequence has ended. Any thread. */
@@ -28747,37 +28902,28 @@ static void llm__options_sampling(const llm_options *o, size_t at, llm_sampling 
     }
 }
 
-/* Appends the folder of this program, with a slash at its end; nothing where /proc is not there. */
-static void llm__program_folder(llm_text *path) {
-    char program[4096];
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program);
-    while (n > 0 && program[n - 1] != '/') n--;
-    if (n > 0) llm_text_add(path, program, (size_t)n);
-}
-
 /* The model of someone who named none: in models/ here, else in models/ beside the program, SmolLM2, else the first GGUF file, or folder
  * with a config.json, by name. */
 static llm_result llm__model_default(llm_text *path) {
     for (int beside = 0; beside < 2; beside++) {
-        struct dirent **entry = NULL;
+        LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO;
+        const char *found = NULL;
         path->len = 0;
         if (beside) llm__program_folder(path);
         llm_text_str(path, "models/");
         if (path->failed) return llm__nomem();
         const size_t folder = path->len;
-        int found = -1, n = scandir(path->data, &entry, NULL, alphasort);
-        for (int i = 0; i < n && !path->failed; i++) {
-            const char *name = entry[i]->d_name, *dot = strrchr(name, '.');
+        llm__folder_names(path->data, &names);
+        for (const char *name = NULL; !path->failed && (name = llm__folder_next(&names, name)) != NULL;) {
+            const char *dot = strrchr(name, '.');
             path->len = folder;
             llm_text_format(path, "%s/config.json", name);
-            int model = (dot && llm__alias_among(".gguf", llm__lit(dot), NULL)) || (*name != '.' && !access(path->data, R_OK));
-            if (model && (found < 0 || !strcmp(name, "SmolLM2-135M-Instruct.Q4_1.gguf"))) found = i;
+            int model = (dot && llm__alias_among(".gguf", llm__lit(dot), NULL)) || (*name != '.' && llm__path_readable(path->data));
+            if (model && (!found || !strcmp(name, "SmolLM2-135M-Instruct.Q4_1.gguf"))) found = name;
         }
         path->len = folder;
-        if (found >= 0) llm_text_str(path, entry[found]->d_name);
-        for (int i = 0; i < n; i++) free(entry[i]); /* scandir's own memory */
-        free(entry);
-        if (found >= 0) return path->failed ? llm__nomem() : LLM_OK;
+        if (found) llm_text_str(path, found);
+        if (found) return path->failed ? llm__nomem() : LLM_OK;
     }
     return llm__error(LLM_ERR_IO, "models/: no model is there, run `make model` to fetch the default one, or give -m PATH");
 }
@@ -28786,13 +28932,13 @@ static llm_result llm__model_default(llm_text *path) {
  * library looks. Nothing is downloaded. A name is taken for ORG/NAME only with one slash inside, and if it does
  * not look like a path: no leading ".", no "..", no ".gguf". */
 static llm_result llm__model_find(const char *name, char *(*get)(const char *name), llm_text *path) {
-    struct stat st;
     LLM__SCOPED(llm_text_free) llm_text cache = LLM__ZERO;
     if (!name) return llm__model_default(path);
     const char *slash = strchr(name, '/'), *hub = get ? get("HF_HUB_CACHE") : NULL, *hf = get ? get("HF_HOME") : NULL,
                *home = get ? get("HOME") : NULL;
-    int there = !stat(name, &st), odd = *name == '.' || strstr(name, "..") || strstr(name, ".gguf");
-    if (there && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))) {
+    const llm__path_kind there = llm__path_kind_of(name);
+    int odd = *name == '.' || strstr(name, "..") || strstr(name, ".gguf");
+    if (there == LLM__PATH_FILE || there == LLM__PATH_DIR) {
         llm_text_str(path, name);
         return path->failed ? llm__nomem() : LLM_OK;
     }
@@ -30001,8 +30147,8 @@ static void llm__reverse(char *s, size_t n) {
 
 /* continue_final_message: the prompt ends with the last message's text, without what the template puts behind it. context: what was
  * rendered, guarded against `model` (NULL: plain). Where a template writes <|im_start|>assistant\nOnce upon<|im_end|>\n, the prompt is cut
- * behind "upon", the last place where the text stands: the first of the two turned round, which memmem finds in linear time, whatever the
- * texts. White space at its end is not looked for: most templates trim it. */
+ * behind "upon", the last place where the text stands: the first of the two turned round, which llm__str_find finds in linear time,
+ * whatever the texts. White space at its end is not looked for: most templates trim it. */
 LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, llm_text *prompt) {
     LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
     int last = -1;
@@ -30014,7 +30160,7 @@ LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, l
     if (!text.len || !prompt->len) return;
     llm__reverse(text.data, text.len);
     llm__reverse(prompt->data, prompt->len);
-    const char *found = (const char *)memmem(prompt->data, prompt->len, text.data, text.len);
+    const char *found = llm__str_find(llm__text_str(prompt), llm__text_str(&text));
     const size_t behind = found ? (size_t)(found - prompt->data) : 0;
     llm__reverse(prompt->data, prompt->len);
     prompt->len -= behind;
@@ -31045,7 +31191,6 @@ static int llm__oai_template(llm_openai_call *k) {
 
 /* A field that names a file or folder inside `dir`, as the path there. Only a plain name, and nothing that leads elsewhere: no link. */
 static int llm__oai_inside(llm_openai_call *k, const char *param, const char *dir, const char *flag, llm_text *path) {
-    struct stat st;
     size_t n = 0;
     const char *name = llm_json_str(k->body, llm__oai_get(k->body, 0, param), &n);
     llm__oai_at(k, "%s", param);
@@ -31056,7 +31201,7 @@ static int llm__oai_inside(llm_openai_call *k, const char *param, const char *di
     else {
         llm_text_format(path, "%s/%s", dir, name);
         if (path->failed) return llm__oai_failed(k, llm__nomem(), "");
-        if (lstat(path->data, &st) || !S_ISLNK(st.st_mode)) return 1;
+        if (!llm__path_is_link(path->data)) return 1;
         llm__oai_bad(k, NULL, ": a link is not followed");
     }
     k->info.status = 403;
@@ -31159,16 +31304,17 @@ LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) 
     llm_engine_config *e = &s->engine;
     llm_result r = llm__model_find(s->model, get, &s->path);
     if (!s->model) s->model = s->path.data;
-    if (e->cuda_library || (!(e->device && !strcmp(e->device, "cuda")) && access("/dev/nvidiactl", F_OK))) return r;
+    if (e->cuda_library || (!(e->device && !strcmp(e->device, "cuda")) && llm__path_kind_of("/dev/nvidiactl") == LLM__PATH_NONE)) return r;
     llm__program_folder(&s->library);
     llm_text_str(&s->library, "libllm_cuda.so");
-    if (!s->library.failed && !access(s->library.data, R_OK)) e->cuda_library = s->library.data;
+    if (!s->library.failed && llm__path_readable(s->library.data)) e->cuda_library = s->library.data;
     return r;
 }
 
 LLM_API void llm_setup_service(const llm_setup *s, const llm_options *o, const llm_model *model, llm_engine *engine,
                                llm_openai_service *out) {
     llm_openai_service_init(out, model, engine);
+    if (s->chat_sampling) llm_sampling_chat(model, &out->defaults);
     if (o) llm__options_sampling(o, (size_t)((const char *)&s->sampling - (const char *)o->target), &out->defaults);
     if (o && llm_options_given(o, "max-tokens")) out->max_tokens = s->sampling.max_tokens;
     out->defaults.early_stop = s->early_stop;
@@ -31264,7 +31410,7 @@ LLM_API char *llm_generate(llm *l, const char *prompt, const llm_sampling *s) {
     c.prompt_len = strlen(prompt);
     c.tokenize_flags = LLM_TOK_ADD_SPECIAL;
     if (s) c.sampling = *s;
-    else llm_sampling_default(l->model, &c.sampling);
+    else llm_sampling_chat(l->model, &c.sampling);
     if (llm_request_submit(l->engine, &c, &r)) return NULL;
     char *text = NULL;
     if (!llm_request_run(l->engine, r) && !llm_request_get_output(r, 0, &out)) text = llm__strndup(out.text, out.text_len);
@@ -31282,7 +31428,7 @@ LLM_API llm_chat *llm_chat_new(llm *l, const char *system) {
     llm_chat *c = LLM__NEW(llm_chat, 1);
     if (!c) return NULL;
     c->l = l;
-    llm_sampling_default(l->model, &c->sampling);
+    llm_sampling_chat(l->model, &c->sampling);
     c->sampling.max_tokens = 1024; /* a small model may never end by itself */
     if (system) llm__chat_add(&c->messages, "system", system, strlen(system));
     c->first = c->messages.len;
@@ -31575,6 +31721,7 @@ LLM_API llm_outputs *llm_chat_batch(llm *l, const llm_prompt *prompts, int32_t n
 
 LLM__COLD_END
 
+#endif /* POSIX declarations */
 #endif /* LLM_IMPLEMENTATION_DONE */
 #endif /* LLM_IMPLEMENTATION */
 

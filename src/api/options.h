@@ -212,6 +212,7 @@ typedef struct llm_setup {
     const char *config; /* a JSON file of options */
     const char *reasoning_parser, *tool_parser, *early_stop_config, *visible_devices;
     int32_t enable_early_stop, prefix_caching, pooling, log_level;
+    int32_t chat_sampling; /* 1: where nothing was said, llm_sampling_chat; 0: llm_sampling_default, as an API of HTTP wants it */
     llm_model_config files;
     llm_engine_config engine;
     llm_early_stop early_stop;     /* what the two options say */

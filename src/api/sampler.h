@@ -54,5 +54,9 @@ typedef struct llm_sampling {
 } llm_sampling;
 
 LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s);
+/* For a conversation with a person, as llm_cli, the server's page and the easy level take it: where the model's files say nothing
+ * about sampling, temperature 0.8, top_k 40, top_p 0.95 and min_p 0.05, since a small model at temperature 1 rambles; else as
+ * llm_sampling_default. */
+LLM_API void llm_sampling_chat(const llm_model *model, llm_sampling *s);
 /* Checks every range; LLM_ERR_ARG names the field, its value and what is allowed. Needs the model for ids. */
 LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling *s);

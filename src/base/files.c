@@ -57,6 +57,54 @@ LLM__PRIVATE llm__path_kind llm__path_kind_of(const char *path) {
     return S_ISREG(st.st_mode) ? LLM__PATH_FILE : S_ISDIR(st.st_mode) ? LLM__PATH_DIR : LLM__PATH_OTHER;
 }
 
+LLM__PRIVATE int llm__path_is_link(const char *path) {
+    struct stat st;
+    return !lstat(path, &st) && S_ISLNK(st.st_mode);
+}
+
+LLM__PRIVATE int llm__path_readable(const char *path) { return !access(path, R_OK); }
+
+static int llm__folder_order(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
+
+LLM__PRIVATE void llm__folder_names(const char *folder, llm_text *names) {
+    struct dirent **entry = NULL;
+    int n = scandir(folder, &entry, NULL, llm__folder_order);
+    for (int i = 0; i < n; i++) {
+        llm_text_add(names, entry[i]->d_name, strlen(entry[i]->d_name) + 1);
+        free(entry[i]); /* scandir's own memory */
+    }
+    free(entry);
+}
+
+LLM__PRIVATE const char *llm__folder_next(const llm_text *names, const char *name) {
+    name = name ? name + strlen(name) + 1 : names->data;
+    return name && name < names->data + names->len ? name : NULL;
+}
+
+LLM__PRIVATE llm_result llm__folder_make(const char *path) {
+    return mkdir(path, 0777) && errno != EEXIST ? llm__error(LLM_ERR_IO, "%s: %s", path, strerror(errno)) : LLM_OK;
+}
+
+LLM__PRIVATE void llm__program_folder(llm_text *path) {
+    char program[4096];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program);
+    while (n > 0 && program[n - 1] != '/') n--;
+    if (n > 0) llm_text_add(path, program, (size_t)n);
+}
+
+LLM__PRIVATE llm_result llm__library_open(const char *path, void **library) {
+    *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    return *library ? LLM_OK : llm__error(LLM_ERR_IO, "%s: %s", path, dlerror());
+}
+
+LLM__PRIVATE int llm__library_function(void *library, const char *name, void *function) {
+    void *symbol = dlsym(library, name);
+    memcpy(function, &symbol, sizeof symbol); /* C has no cast from data to functions */
+    return symbol != NULL;
+}
+
+LLM__PRIVATE void llm__library_close(void *library) { dlclose(library); }
+
 LLM__PRIVATE char *llm__path_join(const char *folder, const char *name) {
     llm_text t = LLM__ZERO;
     llm_text_str(&t, folder);

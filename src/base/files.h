@@ -6,6 +6,7 @@
  * somebody cuts short while it is mapped ends the process (SIGBUS); whoever must live with that reads instead of mapping. */
 #pragma once
 #include "api/config.h"
+#include "api/text.h"
 #include "base/platform.h"
 
 typedef struct llm__file {
@@ -27,6 +28,32 @@ typedef enum llm__path_kind { LLM__PATH_NONE = 0, LLM__PATH_FILE, LLM__PATH_DIR,
 
 /* What stands at a path, links followed. */
 LLM__PRIVATE llm__path_kind llm__path_kind_of(const char *path);
+
+/* 1 if a path is a link itself; 1 if this process may read what stands there. */
+LLM__PRIVATE int llm__path_is_link(const char *path);
+LLM__PRIVATE int llm__path_readable(const char *path);
+
+/* The names in a folder in the order of their bytes, each followed by NUL; none if the folder cannot be read.
+ *
+ *     llm_text names = LLM__ZERO;
+ *     llm__folder_names(folder, &names);
+ *     for (const char *name = NULL; (name = llm__folder_next(&names, name)) != NULL;) ... */
+LLM__PRIVATE void llm__folder_names(const char *folder, llm_text *names);
+
+/* The name after another, the first after NULL; NULL at the end. */
+LLM__PRIVATE const char *llm__folder_next(const llm_text *names, const char *name);
+
+/* Makes a folder, unless there is one. */
+LLM__PRIVATE llm_result llm__folder_make(const char *path);
+
+/* Appends the folder of the running program, with a '/' at its end; nothing if the system does not tell. */
+LLM__PRIVATE void llm__program_folder(llm_text *path);
+
+/* Loads a shared library, and copies the address of one of its functions to *function, which is a pointer to a function of any type. 0: it
+ * has none of that name. */
+LLM__PRIVATE llm_result llm__library_open(const char *path, void **library);
+LLM__PRIVATE int llm__library_function(void *library, const char *name, void *function);
+LLM__PRIVATE void llm__library_close(void *library);
 
 /* folder/name as a new string, or NULL without memory. */
 LLM__PRIVATE char *llm__path_join(const char *folder, const char *name);

@@ -2,18 +2,26 @@
 #include "base/platform.h"
 #include "base/alloc.h"
 
-LLM__PRIVATE locale_t llm__c_locale(void) { return newlocale(LC_ALL_MASK, "C", (locale_t)0); }
+LLM__PRIVATE locale_t llm__c_locale_begin(locale_t *c) {
+    *c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    return uselocale(*c);
+}
+
+LLM__PRIVATE void llm__c_locale_end(locale_t c, locale_t old) {
+    uselocale(old);
+    freelocale(c);
+}
 
 LLM__PRIVATE int llm__parse_double(const char *s, size_t n, double *out) {
     char small[64], *copy = n < sizeof small ? small : (char *)LLM_MALLOC(n + 1), *end;
     if (!copy) return 0;
     memcpy(copy, s, n);
-    copy[n] = 0; /* strtod_l wants an end */
+    copy[n] = 0; /* strtod wants an end */
     int ok = n && copy[0] != '+' && strspn(copy, "0123456789.eE+-") == n;
     if (ok) {
-        locale_t c = llm__c_locale();
-        double d = strtod_l(copy, &end, c);
-        freelocale(c);
+        locale_t c, old = llm__c_locale_begin(&c);
+        double d = strtod(copy, &end);
+        llm__c_locale_end(c, old);
         ok = end == copy + n;
         if (ok) *out = d;
     }
@@ -42,10 +50,9 @@ LLM__PRIVATE int llm__hex(char c) { return c >= '0' && c <= '9' ? c - '0' : (c |
 /* printf's %.*e, %.*f or %.*g (`type`: the letter), with a point in every locale. Returns the length, as snprintf does. */
 static int llm__print_double(char *out, size_t size, char type, int precision, double d) {
     const char format[5] = {'%', '.', '*', type, 0};
-    locale_t c = llm__c_locale(), old = uselocale(c); /* of this thread only */
+    locale_t c, old = llm__c_locale_begin(&c);
     int n = snprintf(out, size, format, precision, d);
-    uselocale(old);
-    freelocale(c);
+    llm__c_locale_end(c, old);
     return n;
 }
 

@@ -1,17 +1,16 @@
 /* number: numbers from text and back, whatever the locale of the host program.
  *
  * strtod and printf follow the locale that the host program has chosen: under de_DE "0.7" reads as 0 and 0.7 is printed as "0,7". POSIX
- * 2008 has functions that take the locale from the caller, and the C libraries of Linux round correctly in both directions. So all doubles
- * are read by strtod_l and printed under uselocale, with the locale "C", here and nowhere else. (Reading the last bit right takes big
- * integers: Clinger, "How to read floating point numbers accurately", 1990. The C libraries have done that work.)
- *
- * Beside them stand the small tools that every later section is made of: llm__str (a view of bytes that live elsewhere), llm_text (bytes
- * that grow), UTF-8 in both directions, a keyed hash, and a map from byte strings to numbers. */
+ * 2008 has a locale a thread (uselocale), and the C libraries of Linux round correctly in both directions. So all doubles are read and
+ * printed while this thread has the locale "C", here and nowhere else. (Reading the last bit right takes big integers: Clinger, "How to
+ * read floating point numbers accurately", 1990. The C libraries have done that work.) */
 #pragma once
 #include "base/platform.h"
 
-/* The locale "C". For glibc and musl it is a constant: nothing is allocated, and freeing it does nothing. */
-LLM__PRIVATE locale_t llm__c_locale(void);
+/* Switches this thread to the locale "C", and back: `old` is what the first returned. For glibc and musl "C" is a constant: nothing is
+ * allocated, and freeing it does nothing. */
+LLM__PRIVATE locale_t llm__c_locale_begin(locale_t *c);
+LLM__PRIVATE void llm__c_locale_end(locale_t c, locale_t old);
 
 /* Reads a number of exactly n bytes: digits with or without a point, a minus, an exponent. 0 if it is none, which "+1", "inf", "0x1" and "
  * 1" are not either; out of range gives infinity or zero. */

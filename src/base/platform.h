@@ -1,8 +1,9 @@
 /* platform: what is needed of the compiler and the operating system.
  *
- * Linux on x86-64 and aarch64. The implementation needs POSIX declarations (mmap, pthreads, clock_gettime). It asks for them itself (at the
- * top of this file) when it is the first thing its file includes; when a system header came first without them, the build stops with one
- * sentence instead of fifty errors.
+ * Linux on x86-64 and aarch64, with glibc or musl. What the system is asked for stands here (clocks, random bytes, cores), in >>alloc
+ * (pages), >>files (files, folders, libraries) and >>threads (sleeping and waking), and nowhere else; mutexes, condition variables and
+ * files that are written are used where they are wanted, by pthreads and <stdio.h>. Nothing is GNU's own: what POSIX 2008 and BSD declare
+ * is enough, which gcc and clang show unless -std=c11 and the like hide it.
  *
  * LLM__X86 and LLM__NEON say which intrinsics the compiler has; which of them this machine can run is asked at run time (>>isa).
  * With LLM_NO_SIMD defined only plain C is left, which sanitizers and fuzzers compile much faster. */
@@ -14,8 +15,6 @@
 #include <locale.h>
 #include <math.h>
 #include <pthread.h>
-#include <linux/futex.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -55,10 +54,6 @@
 #endif
 #else
 #define LLM__NEON 0
-#endif
-
-#if !defined(MAP_ANONYMOUS) || !defined(CLOCK_MONOTONIC) || !defined(O_CLOEXEC)
-#error "llm.h: POSIX declarations are needed; define _GNU_SOURCE before the first system header, or include llm.h first"
 #endif
 
 /* What C11 and C++17 spell differently, or gcc and clang only. LLM__UNUSED stands where a program may well not need a function, or a
@@ -101,6 +96,12 @@ LLM__PRIVATE double llm__wall_clock(void);
 
 /* Secret bytes that differ each time. */
 LLM__PRIVATE void llm__random_bytes(void *out, size_t n);
+
+/* Cores this process may use: what taskset or a container left it, not what the machine has. */
+LLM__PRIVATE int llm__cores(void);
+
+/* Bytes of memory that this machine has, used or not. */
+LLM__PRIVATE int64_t llm__memory_all(void);
 
 #if LLM__X86
 /* 1 if this process may use AMX's tiles: Linux gives them to those who ask, for signal frames grow by 8 KB. Not if a thread has an

@@ -24,6 +24,35 @@ LLM__PRIVATE int llm__str_order(llm__str a, llm__str b) {
     return order ? order : (a.n > b.n) - (a.n < b.n);
 }
 
+/* The search for texts that are made to be slow to search: a hash of the wanted text is compared with that of each window of its length,
+ * which follows from the one before by one byte in and one out (Karp & Rabin 1987). At most s.n bytes are wanted, and at least one. */
+static const char *llm__str_find_rolling(llm__str s, llm__str wanted) {
+    const uint64_t base = 0x9E3779B97F4A7C15u;
+    uint64_t hash = 0, window = 0, top = 1; /* top: what the byte that leaves was multiplied by */
+    for (size_t i = 0; i < wanted.n; i++) {
+        hash = hash * base + (uint8_t)wanted.p[i];
+        window = window * base + (uint8_t)s.p[i];
+        if (i) top *= base;
+    }
+    for (size_t i = 0;; i++) {
+        if (window == hash && !memcmp(s.p + i, wanted.p, wanted.n)) return s.p + i;
+        if (i + wanted.n == s.n) return NULL;
+        window = (window - top * (uint8_t)s.p[i]) * base + (uint8_t)s.p[i + wanted.n];
+    }
+}
+
+/* From one first byte to the next, as long as comparing there costs little. (memmem does this, but only GNU's headers declare it.) */
+LLM__PRIVATE const char *llm__str_find(llm__str s, llm__str wanted) {
+    if (!wanted.n) return s.p;
+    for (size_t spent = 0, most = 8 * s.n; s.n >= wanted.n; spent += wanted.n) {
+        const char *at = (const char *)memchr(s.p, wanted.p[0], s.n - wanted.n + 1);
+        if (!at || !memcmp(at, wanted.p, wanted.n)) return at;
+        s = llm__str_from(s, (size_t)(at - s.p) + 1);
+        if (spent > most && s.n >= wanted.n) return llm__str_find_rolling(s, wanted);
+    }
+    return NULL;
+}
+
 LLM__PRIVATE size_t llm__str_until(llm__str s, const char *stops) {
     size_t n = 0;
     while (n < s.n && !(s.p[n] && strchr(stops, s.p[n]))) n++;

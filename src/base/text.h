@@ -28,6 +28,9 @@ LLM__PRIVATE int llm__starts(llm__str s, llm__str with);
 /* By bytes, a text before those that begin with it: negative, 0 or positive. */
 LLM__PRIVATE int llm__str_order(llm__str a, llm__str b);
 
+/* Where a text first stands in another, NULL: nowhere. An empty one stands at the beginning. Linear time, whatever the texts. */
+LLM__PRIVATE const char *llm__str_find(llm__str s, llm__str wanted);
+
 /* The bytes before the first that is one of `stops`. */
 LLM__PRIVATE size_t llm__str_until(llm__str s, const char *stops);
 

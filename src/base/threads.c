@@ -8,6 +8,30 @@ LLM__PRIVATE pthread_mutex_t *llm__lock(const pthread_mutex_t *mutex) {
 }
 LLM__PRIVATE void llm__unlock(pthread_mutex_t **mutex) { pthread_mutex_unlock(*mutex); }
 
+LLM__PRIVATE void llm__timed_open(pthread_cond_t *cond) {
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &clock);
+    pthread_condattr_destroy(&clock);
+}
+
+/* The time is added up by hand, for pthreads want a point in time. */
+LLM__PRIVATE struct timespec llm__timed_end(double seconds) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    double s = LLM__MIN(LLM__MAX(seconds, 0.0), 1e6), whole = floor(s);
+    t.tv_sec += (time_t)whole;
+    t.tv_nsec += (long)((s - whole) * 1e9);
+    if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
+    return t;
+}
+
+/* Linux's futex (futex(2)): sleeps while *at is `old`; wakes all who sleep on it. The header with these two numbers is the kernel's. */
+enum { LLM__FUTEX_WAIT = 128, LLM__FUTEX_WAKE = 129 }; /* for threads of one process */
+static void llm__sleep_while(int *at, int old) { syscall(SYS_futex, at, LLM__FUTEX_WAIT, old, NULL, NULL, 0); }
+static void llm__wake_all(int *at) { syscall(SYS_futex, at, LLM__FUTEX_WAKE, INT32_MAX, NULL, NULL, 0); }
+
 /* Tells the core that this loop only waits: it saves power, and a sibling hyperthread gets its share. */
 LLM__INLINE void llm__relax(void) {
 #if LLM__X86
@@ -34,13 +58,13 @@ static int llm__spin_while(const int *at, int old, double seconds) {
 static void llm__pool_wait(llm__pool *p, int *at, int old, double seconds) {
     if (llm__spin_while(at, old, seconds)) return;
     __atomic_add_fetch(&p->sleepers, 1, __ATOMIC_SEQ_CST);
-    while (__atomic_load_n(at, __ATOMIC_SEQ_CST) == old) syscall(SYS_futex, at, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+    while (__atomic_load_n(at, __ATOMIC_SEQ_CST) == old) llm__sleep_while(at, old);
     __atomic_sub_fetch(&p->sleepers, 1, __ATOMIC_SEQ_CST);
 }
 
 LLM__PRIVATE void llm__pool_move(llm__pool *p, int *at, int to) {
     __atomic_store_n(at, to, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&p->sleepers, __ATOMIC_SEQ_CST)) syscall(SYS_futex, at, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+    if (__atomic_load_n(&p->sleepers, __ATOMIC_SEQ_CST)) llm__wake_all(at);
 }
 
 /* Thread `me` does a part of this pass, unless somebody has taken it. 1: done. */
@@ -104,15 +128,6 @@ LLM__PRIVATE void llm__pool_close(llm__pool *p) {
     llm__pool_move(p, &p->end, (int)((unsigned)p->end + 1));
     for (int i = 1; i < p->n; i++) pthread_join(p->worker[i].thread, NULL);
     LLM_FREE(p->memory);
-}
-
-LLM__PRIVATE int llm__cores(void) {
-#ifdef CPU_COUNT
-    cpu_set_t set;
-    if (!sched_getaffinity(0, sizeof set, &set)) return LLM__MAX(1, CPU_COUNT(&set));
-#endif
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (int)n : 1;
 }
 
 LLM__PRIVATE llm__pool *llm__pool_open(int n) {

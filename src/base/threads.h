@@ -26,6 +26,11 @@ LLM__PRIVATE pthread_mutex_t *llm__lock(const pthread_mutex_t *mutex);
 LLM__PRIVATE void llm__unlock(pthread_mutex_t **mutex);
 #define LLM__LOCKED(mutex) LLM__SCOPED(llm__unlock) LLM__UNUSED pthread_mutex_t *llm__held = llm__lock(mutex)
 
+/* A condition variable whose timed waits go by the clock that never jumps, and the point in time at which one of so many seconds ends
+ * (up to a million). */
+LLM__PRIVATE void llm__timed_open(pthread_cond_t *cond);
+LLM__PRIVATE struct timespec llm__timed_end(double seconds);
+
 typedef struct llm__pool llm__pool;
 typedef void (*llm__pool_fn)(void *arg, int pass, int part, int n_parts);
 
@@ -57,9 +62,6 @@ LLM__PRIVATE void llm__pool_run(llm__pool *p, llm__pool_fn fn, void *arg, int n_
 
 /* Ends the workers and frees the pool. NULL is fine. */
 LLM__PRIVATE void llm__pool_close(llm__pool *p);
-
-/* Cores this process may use: what taskset or a container left it, not what the machine has. */
-LLM__PRIVATE int llm__cores(void);
 
 /* A pool of n >= 1 threads, the caller's among them; fewer where the system refuses more. NULL: no memory. */
 LLM__PRIVATE llm__pool *llm__pool_open(int n);

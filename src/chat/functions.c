@@ -498,9 +498,9 @@ LLM__TPL_FN(llm__fn_strftime_now) {
     if (now > span || now < -span || !gmtime_r(&local, &t)) llm__tpl_fail(x, "strftime_now: the time is out of range");
     t.tm_isdst = -1; /* neither %Z nor %z has anything to say */
     t.tm_zone = "";
-    locale_t c = llm__c_locale();
-    const size_t n = strftime_l(out, sizeof out, format.as.s, &t, c);
-    freelocale(c);
+    locale_t c, old = llm__c_locale_begin(&c);
+    const size_t n = strftime(out, sizeof out, format.as.s, &t);
+    llm__c_locale_end(c, old);
     if (!n && format.n) llm__tpl_fail(x, "strftime_now: the format is too long, or gives nothing");
     llm__tpl_put(x, llm__s(out, n));
     return LLM__WRITTEN;

@@ -372,12 +372,12 @@ static int llm__tool_elements(llm_tool_parser *p, llm_text *content) {
         size_t key = llm__tool_mark(p, p->at, p->row.key, &more), n = llm__tool_mark(p, p->at, p->row.end, &more);
         if (!key && !n) return more ? 0 : llm__tool_refuse(p, content);
         if (n) break;
-        char *name = p->held.data + p->at + key;
+        const char *name = p->held.data + p->at + key;
         size_t left = p->held.len - p->at - key;
-        char *name_end = (char *)memmem(name, left, p->row.key_end, strlen(p->row.key_end));
+        const char *name_end = llm__str_find(llm__s(name, left), llm__lit(p->row.key_end));
         if (!name_end) return 0;
-        char *value = name_end + strlen(p->row.key_end);
-        char *value_end = (char *)memmem(value, left - (size_t)(value - name), p->row.value_end, strlen(p->row.value_end));
+        const char *value = name_end + strlen(p->row.key_end);
+        const char *value_end = llm__str_find(llm__s(value, left - (size_t)(value - name)), llm__lit(p->row.value_end));
         if (!value_end) return 0;
         llm_text_format(&p->elements, p->elements.len ? ", %Q: " : "{%Q: ", name, (size_t)(name_end - name));
         llm__tool_value(p, llm__s(name, (size_t)(name_end - name)), llm__s(value, (size_t)(value_end - value)), &p->elements);

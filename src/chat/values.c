@@ -185,7 +185,7 @@ LLM__PRIVATE llm__str llm__tpl_part(llm__str s, int64_t from, int64_t to) {
 }
 
 LLM__PRIVATE int64_t llm__tpl_find(llm__str s, llm__str needle, int step) {
-    const char *found = step > 0 && s.n ? (const char *)memmem(s.p, s.n, needle.p, needle.n) : NULL; /* linear, whatever the texts */
+    const char *found = step > 0 && s.n ? llm__str_find(s, needle) : NULL;
     if (step > 0) return found ? found - s.p : needle.n ? -1 : 0;
     for (int64_t i = (int64_t)s.n - (int64_t)needle.n; i >= 0; i--)
         if (!memcmp(s.p + i, needle.p, needle.n)) return i;

@@ -145,7 +145,7 @@ LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, co
     llm_text_add(&config, (const char *)old.data, old.size);
     llm_text_str(&config, "}\n");
     if (!r && (header.failed || config.failed || own.failed)) r = llm__nomem();
-    if (!r && mkdir(to, 0777) && errno != EEXIST) r = llm__error(LLM_ERR_IO, "%s: %s", to, strerror(errno));
+    if (!r) r = llm__folder_make(to);
     if (!r) r = llm__eagle_write(to, "model.safetensors", &header, &from.tensors, output);
     return r ? r : llm__eagle_write(to, "config.json", &config, NULL, NULL);
 }

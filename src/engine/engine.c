@@ -6,6 +6,7 @@
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "model/net.h"
 #include "model/forward.h"
 #include "engine/sampler.h"
@@ -68,7 +69,6 @@ static int llm__engine_arrays(llm_engine *e) {
 }
 
 LLM__PRIVATE llm_engine *llm__engine_alloc(void) {
-    pthread_condattr_t clock;
     pthread_mutexattr_t recursive;
     llm_engine *e = LLM__NEW(llm_engine, 1);
     if (!e) return NULL;
@@ -79,10 +79,7 @@ LLM__PRIVATE llm_engine *llm__engine_alloc(void) {
     pthread_mutex_init(&e->news_mutex, &recursive);
     pthread_mutexattr_destroy(&recursive);
     pthread_cond_init(&e->turns, NULL);
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&e->arrived, &clock);
-    pthread_condattr_destroy(&clock);
+    llm__timed_open(&e->arrived);
     return e;
 }
 

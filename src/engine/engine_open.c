@@ -7,7 +7,7 @@
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"
-#include "base/threads.h"
+#include "base/files.h"
 #include "cpu/isa.h"
 #include "cpu/kernels.h"
 #include "cpu/kv_cache.h"
@@ -42,17 +42,16 @@ static llm_result llm__backend_check(const llm_backend *b, const char *who) {
 LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out) {
     const llm_backend *(*get)(void);
     *out = NULL;
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) return llm__error(LLM_ERR_IO, "%s: %s", path, dlerror());
-    void *symbol = dlsym(library, "llm_cuda_backend");
-    if (!symbol) {
-        dlclose(library);
+    void *library;
+    llm_result r = llm__library_open(path, &library);
+    if (r) return r;
+    if (!llm__library_function(library, "llm_cuda_backend", &get)) {
+        llm__library_close(library);
         return llm__error(LLM_ERR_UNSUPPORTED, "%s: no backend library, it has no function llm_cuda_backend", path);
     }
-    memcpy(&get, &symbol, sizeof get); /* C has no cast from data to functions */
     const llm_backend *b = get();
-    llm_result r = llm__backend_check(b, path);
-    if (r) dlclose(library);
+    r = llm__backend_check(b, path);
+    if (r) llm__library_close(library);
     else *out = b;
     return r;
 }
@@ -127,7 +126,7 @@ LLM__PRIVATE llm_result llm__engine_resolve(const llm_model *model, llm_engine_c
  * it): a short memory shortens max_model_len, or is refused where the caller has given it. */
 static llm_result llm__engine_pages(llm_engine *e, const llm_engine_config *c, const llm__logger *log) {
     int64_t page_bytes = e->page_bytes * e->n_ranks, each = ((int64_t)e->p.max_len + c->block_size - 1) / c->block_size;
-    int64_t memory = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE), n = each * c->max_num_seqs;
+    int64_t memory = llm__memory_all(), n = each * c->max_num_seqs;
     int64_t given = c->kv_cache_memory_bytes ? c->kv_cache_memory_bytes : memory > 0 ? memory / 2 : INT64_MAX;
     if (e->backend->kv_memory) {
         memory = e->backend->kv_memory(e->ctx) * e->n_ranks;

@@ -429,3 +429,15 @@ LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s) {
     s->top_k = (int32_t)top_k;
     s->max_tokens = (int32_t)most;
 }
+
+LLM_API void llm_sampling_chat(const llm_model *model, llm_sampling *s) {
+    static const char *const said[] = {"temperature", "top_p", "top_k", "min_p"};
+    const llm_json *config = model ? model->source.generation_config : NULL;
+    llm_sampling_default(model, s);
+    for (int i = 0; config && i < LLM__COUNT(said); i++)
+        if (llm_json_find(config, 0, said[i]) >= 0) return;
+    s->temperature = 0.8f;
+    s->top_k = 40;
+    s->top_p = 0.95f;
+    s->min_p = 0.05f;
+}

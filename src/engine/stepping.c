@@ -129,17 +129,12 @@ LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
     return r ? r : r2;
 }
 
-/* Sleeps until a request or a cancel arrives. The time is added up by hand, for pthreads want a point in time. */
+/* Sleeps until a request or a cancel arrives. */
 LLM_API void llm_engine_wait(llm_engine *e, double timeout_s) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    double s = LLM__MIN(LLM__MAX(timeout_s, 0.0), 1e6), whole = floor(s);
-    t.tv_sec += (time_t)whole;
-    t.tv_nsec += (long)((s - whole) * 1e9);
-    if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
+    const struct timespec end = llm__timed_end(timeout_s);
     LLM__LOCKED(&e->mutex);
     while (!e->inbox_first && !e->some_cancelled)
-        if (pthread_cond_timedwait(&e->arrived, &e->mutex, &t)) break;
+        if (pthread_cond_timedwait(&e->arrived, &e->mutex, &end)) break;
 }
 
 LLM__PRIVATE int llm__request_ended(llm_request *r) {

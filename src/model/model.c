@@ -78,10 +78,12 @@ LLM_API void llm_model_close(llm_model *model) {
  * can run. The path is copied: the source and all messages point to the copy. */
 LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
     *out = NULL;
+    if (cfg && (cfg->dummy_weights < 0 || cfg->dummy_weights > 3))
+        return llm__error(LLM_ERR_ARG, "dummy_weights %d: 0 to 3 expected", cfg->dummy_weights);
     llm_model *m = LLM__NEW(llm_model, 1);
     if (!m) return llm__nomem();
     m->path = llm__strdup(path ? path : "");
-    m->dummy = cfg && cfg->dummy_weights;
+    m->dummy = cfg ? cfg->dummy_weights : 0;
     int vocab_only = cfg && cfg->vocab_only;
     llm_result r = m->path ? llm__source_open(m->path, cfg, &m->source) : llm__nomem();
     if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);

@@ -14,6 +14,7 @@
 #include "base/platform.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/files.h"
 #include "model/tensors.h"
 #include "serve/openai.h"
 #include "serve/openai_tools.h"
@@ -83,7 +84,6 @@ static int llm__oai_template(llm_openai_call *k) {
 
 /* A field that names a file or folder inside `dir`, as the path there. Only a plain name, and nothing that leads elsewhere: no link. */
 static int llm__oai_inside(llm_openai_call *k, const char *param, const char *dir, const char *flag, llm_text *path) {
-    struct stat st;
     size_t n = 0;
     const char *name = llm_json_str(k->body, llm__oai_get(k->body, 0, param), &n);
     llm__oai_at(k, "%s", param);
@@ -94,7 +94,7 @@ static int llm__oai_inside(llm_openai_call *k, const char *param, const char *di
     else {
         llm_text_format(path, "%s/%s", dir, name);
         if (path->failed) return llm__oai_failed(k, llm__nomem(), "");
-        if (lstat(path->data, &st) || !S_ISLNK(st.st_mode)) return 1;
+        if (!llm__path_is_link(path->data)) return 1;
         llm__oai_bad(k, NULL, ": a link is not followed");
     }
     k->info.status = 403;

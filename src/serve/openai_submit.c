@@ -107,8 +107,8 @@ static void llm__reverse(char *s, size_t n) {
 
 /* continue_final_message: the prompt ends with the last message's text, without what the template puts behind it. context: what was
  * rendered, guarded against `model` (NULL: plain). Where a template writes <|im_start|>assistant\nOnce upon<|im_end|>\n, the prompt is cut
- * behind "upon", the last place where the text stands: the first of the two turned round, which memmem finds in linear time, whatever the
- * texts. White space at its end is not looked for: most templates trim it. */
+ * behind "upon", the last place where the text stands: the first of the two turned round, which llm__str_find finds in linear time,
+ * whatever the texts. White space at its end is not looked for: most templates trim it. */
 LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, llm_text *prompt) {
     LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
     int last = -1;
@@ -120,7 +120,7 @@ LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, l
     if (!text.len || !prompt->len) return;
     llm__reverse(text.data, text.len);
     llm__reverse(prompt->data, prompt->len);
-    const char *found = (const char *)memmem(prompt->data, prompt->len, text.data, text.len);
+    const char *found = llm__str_find(llm__text_str(prompt), llm__text_str(&text));
     const size_t behind = found ? (size_t)(found - prompt->data) : 0;
     llm__reverse(prompt->data, prompt->len);
     prompt->len -= behind;

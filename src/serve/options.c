@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "base/files.h"
 #include "base/json.h"
 #include "chat/reasoning.h"
 
@@ -325,48 +326,40 @@ LLM__PRIVATE void llm__options_sampling(const llm_options *o, size_t at, llm_sam
     }
 }
 
-LLM__PRIVATE void llm__program_folder(llm_text *path) {
-    char program[4096];
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program);
-    while (n > 0 && program[n - 1] != '/') n--;
-    if (n > 0) llm_text_add(path, program, (size_t)n);
-}
-
 /* The model of someone who named none: in models/ here, else in models/ beside the program, SmolLM2, else the first GGUF file, or folder
  * with a config.json, by name. */
 static llm_result llm__model_default(llm_text *path) {
     for (int beside = 0; beside < 2; beside++) {
-        struct dirent **entry = NULL;
+        LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO;
+        const char *found = NULL;
         path->len = 0;
         if (beside) llm__program_folder(path);
         llm_text_str(path, "models/");
         if (path->failed) return llm__nomem();
         const size_t folder = path->len;
-        int found = -1, n = scandir(path->data, &entry, NULL, alphasort);
-        for (int i = 0; i < n && !path->failed; i++) {
-            const char *name = entry[i]->d_name, *dot = strrchr(name, '.');
+        llm__folder_names(path->data, &names);
+        for (const char *name = NULL; !path->failed && (name = llm__folder_next(&names, name)) != NULL;) {
+            const char *dot = strrchr(name, '.');
             path->len = folder;
             llm_text_format(path, "%s/config.json", name);
-            int model = (dot && llm__alias_among(".gguf", llm__lit(dot), NULL)) || (*name != '.' && !access(path->data, R_OK));
-            if (model && (found < 0 || !strcmp(name, "SmolLM2-135M-Instruct.Q4_1.gguf"))) found = i;
+            int model = (dot && llm__alias_among(".gguf", llm__lit(dot), NULL)) || (*name != '.' && llm__path_readable(path->data));
+            if (model && (!found || !strcmp(name, "SmolLM2-135M-Instruct.Q4_1.gguf"))) found = name;
         }
         path->len = folder;
-        if (found >= 0) llm_text_str(path, entry[found]->d_name);
-        for (int i = 0; i < n; i++) free(entry[i]); /* scandir's own memory */
-        free(entry);
-        if (found >= 0) return path->failed ? llm__nomem() : LLM_OK;
+        if (found) llm_text_str(path, found);
+        if (found) return path->failed ? llm__nomem() : LLM_OK;
     }
     return llm__error(LLM_ERR_IO, "models/: no model is there, run `make model` to fetch the default one, or give -m PATH");
 }
 
 LLM__PRIVATE llm_result llm__model_find(const char *name, char *(*get)(const char *name), llm_text *path) {
-    struct stat st;
     LLM__SCOPED(llm_text_free) llm_text cache = LLM__ZERO;
     if (!name) return llm__model_default(path);
     const char *slash = strchr(name, '/'), *hub = get ? get("HF_HUB_CACHE") : NULL, *hf = get ? get("HF_HOME") : NULL,
                *home = get ? get("HOME") : NULL;
-    int there = !stat(name, &st), odd = *name == '.' || strstr(name, "..") || strstr(name, ".gguf");
-    if (there && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))) {
+    const llm__path_kind there = llm__path_kind_of(name);
+    int odd = *name == '.' || strstr(name, "..") || strstr(name, ".gguf");
+    if (there == LLM__PATH_FILE || there == LLM__PATH_DIR) {
         llm_text_str(path, name);
         return path->failed ? llm__nomem() : LLM_OK;
     }

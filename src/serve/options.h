@@ -48,9 +48,6 @@ LLM__PRIVATE llm_result llm__options_environment(llm_options *o, char *(*get)(co
  * someone asked for, so `given` decides. An explicit 0 of top_p, whose 0 means "off" in the struct, leaves the best token only. */
 LLM__PRIVATE void llm__options_sampling(const llm_options *o, size_t at, llm_sampling *s);
 
-/* Appends the folder of this program, with a slash at its end; nothing where /proc is not there. */
-LLM__PRIVATE void llm__program_folder(llm_text *path);
-
 /* What lies on the disk comes first, then the Hub's cache: HF_HUB_CACHE itself, HF_HOME/hub, or ~/.cache/huggingface/hub, as the Hub's own
  * library looks. Nothing is downloaded. A name is taken for ORG/NAME only with one slash inside, and if it does
  * not look like a path: no leading ".", no "..", no ".gguf". */

@@ -4,6 +4,7 @@
 #include "api/text.h"
 #include "api/model.h"
 #include "api/chat.h"
+#include "api/sampler.h"
 #include "api/backend.h"
 #include "api/engine.h"
 #include "api/request.h"
@@ -12,6 +13,7 @@
 #include "api/openai.h"
 #include "base/platform.h"
 #include "base/log.h"
+#include "base/files.h"
 #include "cpu/isa.h"
 #include "model/loader.h"
 #include "engine/scheduler.h"
@@ -55,16 +57,17 @@ LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) 
     llm_engine_config *e = &s->engine;
     llm_result r = llm__model_find(s->model, get, &s->path);
     if (!s->model) s->model = s->path.data;
-    if (e->cuda_library || (!(e->device && !strcmp(e->device, "cuda")) && access("/dev/nvidiactl", F_OK))) return r;
+    if (e->cuda_library || (!(e->device && !strcmp(e->device, "cuda")) && llm__path_kind_of("/dev/nvidiactl") == LLM__PATH_NONE)) return r;
     llm__program_folder(&s->library);
     llm_text_str(&s->library, "libllm_cuda.so");
-    if (!s->library.failed && !access(s->library.data, R_OK)) e->cuda_library = s->library.data;
+    if (!s->library.failed && llm__path_readable(s->library.data)) e->cuda_library = s->library.data;
     return r;
 }
 
 LLM_API void llm_setup_service(const llm_setup *s, const llm_options *o, const llm_model *model, llm_engine *engine,
                                llm_openai_service *out) {
     llm_openai_service_init(out, model, engine);
+    if (s->chat_sampling) llm_sampling_chat(model, &out->defaults);
     if (o) llm__options_sampling(o, (size_t)((const char *)&s->sampling - (const char *)o->target), &out->defaults);
     if (o && llm_options_given(o, "max-tokens")) out->max_tokens = s->sampling.max_tokens;
     out->defaults.early_stop = s->early_stop;

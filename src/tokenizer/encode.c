@@ -156,7 +156,7 @@ static void llm__norm_charsmap(const llm__tokenizer *t, int longest, llm__str s,
 static int llm__strips(llm__str s, size_t *at, int (*is_in)(int32_t c), llm__str set) {
     const char *from = s.p + *at;
     int32_t c = llm__uni_next(s, at);
-    return is_in ? is_in(c) : memmem(set.p, set.n, from, (size_t)(s.p + *at - from)) != NULL;
+    return is_in ? is_in(c) : llm__str_find(set, llm__s(from, (size_t)(s.p + *at - from))) != NULL;
 }
 
 LLM__PRIVATE llm__str llm__strip(llm__str s, int sides, int (*is_in)(int32_t c), llm__str set) {
@@ -185,7 +185,7 @@ LLM__PRIVATE llm_result llm__replace_regex(llm__rx_run *rx, const llm__regex *re
 }
 
 LLM__PRIVATE void llm__replace_all(llm__str s, llm__str from, llm__str to, llm_text *out) {
-    for (const char *hit; s.n && from.n && (hit = (const char *)memmem(s.p, s.n, from.p, from.n)) != NULL;) {
+    for (const char *hit; s.n && from.n && (hit = llm__str_find(s, from)) != NULL;) {
         llm_text_add(out, s.p, (size_t)(hit - s.p));
         llm__add_str(out, to);
         s = llm__str_from(s, (size_t)(hit - s.p) + from.n);

@@ -95,7 +95,7 @@ LLM__PRIVATE void llm__guard(const llm__tokenizer *t, llm__str s, llm_text *out)
 
 LLM__PRIVATE void llm__unguard(llm__str s, llm_text *out) {
     const llm__str mark = llm__guard_mark;
-    for (const char *hit; s.n && (hit = (const char *)memmem(s.p, s.n, mark.p, mark.n)) != NULL;) {
+    for (const char *hit; s.n && (hit = llm__str_find(s, mark)) != NULL;) {
         llm_text_add(out, s.p, (size_t)(hit - s.p));
         s = llm__str_from(s, (size_t)(hit - s.p) + mark.n);
         if (!llm__starts(s, mark)) continue;

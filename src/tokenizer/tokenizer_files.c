@@ -111,17 +111,17 @@ LLM__PRIVATE llm_result llm__tok_load(llm__tokenizer *t, llm__str s, const char 
  * error. NULL: no memory. */
 static char *llm__tok_find_file(const char *folder) {
     static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tiktoken.model", ".tiktoken"};
-    char found[256] = "tokenizer.json";
+    LLM__SCOPED(llm_text_free) llm_text in_folder = LLM__ZERO;
+    const char *found = names[0];
     int best = LLM__COUNT(names);
-    DIR *dir = opendir(folder);
-    for (struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir))
+    llm__folder_names(folder, &in_folder);
+    for (const char *name = NULL; (name = llm__folder_next(&in_folder, name)) != NULL;)
         for (int i = 0; i < best; i++) {
-            size_t n = strlen(e->d_name), end = strlen(names[i]);
-            if (n < end || strcmp(e->d_name + n - end, names[i]) || (n > end && *names[i] != '.')) continue;
-            snprintf(found, sizeof found, "%s", e->d_name);
+            size_t n = strlen(name), end = strlen(names[i]);
+            if (n < end || strcmp(name + n - end, names[i]) || (n > end && *names[i] != '.')) continue;
+            found = name;
             best = i;
         }
-    if (dir) closedir(dir);
     return llm__path_join(folder, found);
 }
 

@@ -11,7 +11,6 @@ import json
 import os
 import random
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,7 +18,7 @@ import sys
 import threading
 import time
 
-from serving import HOST, MODEL, SANITIZED, SERVE, SLOW, Server, check, eventually, finish, request_bytes, skip, tiny_model
+from serving import HOST, MODEL, SANITIZED, SERVE, SLOW, Server, check, eventually, finish, request_bytes, tiny_model
 
 OPTIONS = argparse.Namespace()
 
@@ -117,11 +116,9 @@ def part_closed(model):
     threads = [threading.Thread(target=client, args=(k,)) for k in range(OPTIONS.clients)] + [threading.Thread(target=health)]
     for t in threads: t.start()
     if OPTIONS.wrk:
-        if not shutil.which("wrk"): skip("wrk", "it is not installed")
-        else:
-            p = subprocess.run(["wrk", "-t1", "-c200", f"-d{max(1, int(OPTIONS.seconds) - 2)}s", "--timeout", f"{2 * SLOW:.0f}s", "--latency", s.url + "/health"], capture_output=True, text=True)
-            print(p.stdout, flush=True)
-            check("wrk on /health: no errors", p.returncode == 0 and "Socket errors" not in p.stdout and "Non-2xx" not in p.stdout, p.stdout)
+        p = subprocess.run(["wrk", "-t1", "-c200", f"-d{max(1, int(OPTIONS.seconds) - 2)}s", "--timeout", f"{2 * SLOW:.0f}s", "--latency", s.url + "/health"], capture_output=True, text=True)
+        print(p.stdout, flush=True)
+        check("wrk on /health: no errors", p.returncode == 0 and "Socket errors" not in p.stdout and "Non-2xx" not in p.stdout, p.stdout)
     for t in threads: t.join()
     preempted = s.metric("num_preemptions_total")
     print(f"{done[0]} answers, {gave_up[0]} given up, {preempted:.0f} preemptions, KV of {share} tokens for a need of {need}, /health within {slowest[0] * 1000:.0f} ms", flush=True)
@@ -269,9 +266,6 @@ def main():
     p.add_argument("parts", nargs="*")
     p.parse_args(namespace=OPTIONS)
     tiny = tiny_model()
-    if not tiny:
-        skip("load", "make model has not been run")
-        return finish()
     for name in OPTIONS.parts or list(parts):
         start = time.time()
         parts[name](MODEL if name == "gone" and not SANITIZED else tiny if OPTIONS.model == "tiny" else OPTIONS.model)

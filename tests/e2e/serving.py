@@ -189,11 +189,11 @@ def gguf_texts(value):
 
 
 def tiny_model(path="build/models/tiny4k.gguf", width=64, layers=2, heads=4, kv_heads=2, inner=128, context=4096, vocab=4096):
-    """Writes the tiny model once; its path, or None without the model whose tokenizer it takes."""
+    """Writes the tiny model once, with the tokenizer of SmolLM2; its path."""
     source = pathlib.Path("models/SmolLM2-135M-Instruct.Q4_1.gguf")
     path = pathlib.Path(path)
     if path.exists(): return str(path)
-    if not source.exists(): return None
+    if not source.exists(): sys.exit(f"{source} is not there: run make model")
     with open(source, "rb") as f: data = f.read(8 << 20)
     shape = {"block_count": layers, "context_length": context, "embedding_length": width, "feed_forward_length": inner, "attention.head_count": heads,
              "attention.head_count_kv": kv_heads, "rope.dimension_count": width // heads}

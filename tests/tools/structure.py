@@ -8,7 +8,8 @@
 - folders include only what stands below them (NEEDS), files include exactly the headers whose names they use, and call nothing that is
   static in another file;
 - what a header offers is used by another file, has a comment, and is defined;
-- files, functions and lines are no longer than a reader can hold (LONGEST); tags (>>name) that comments name are there.
+- files, functions and lines are no longer than a reader can hold (LONGEST); the system is asked for something in few files (SYSTEM);
+- tags (>>name) that comments name are there.
 """
 import pathlib
 import re
@@ -30,6 +31,13 @@ LONGEST = {"file": 1500, "median file": 400, "function": 60, "line": 140}
 # Functions that are longer: name -> (lines, why).
 LONG_FUNCTIONS = {}
 PROGRAMS = ["llm_cli.c", "llm_serve.c"]
+# What the system is asked for, and where that may stand.
+SYSTEM = {
+    "base/platform.c base/alloc.c base/files.c base/threads.c":
+        "clock_gettime gettimeofday getentropy syscall sysconf open read lseek fstat stat lstat access readlink mmap munmap madvise dlopen dlsym"
+        " dlclose opendir readdir scandir mkdir pthread_create pthread_join sched_yield nanosleep usleep fork execve getpid",
+    "base/number.c": "strtod strtof uselocale newlocale",
+}
 DONE = {"passed": 0, "failed": 0}
 
 
@@ -174,6 +182,15 @@ def sizes(files):
     print(f"src/: {len(lengths)} files, {sum(lengths)} lines, median {median:.0f}, longest {max(lengths)}")
 
 
+def system_calls(files):
+    for places, calls in SYSTEM.items():
+        pattern = re.compile(r"(?<![\w.>*])(" + calls.replace(" ", "|") + r")\(")
+        for f in files.values():
+            if f.name.endswith(".c") and f.name not in places.split():
+                text = re.sub(r'/\*.*?\*/|"(?:[^"\\\n]|\\.)*"', " ", f.text, flags=re.S)
+                check(f"{f.name}: system calls", not pattern.search(text), f"{pattern.findall(text)} stands in {places}")
+
+
 def tags(files):
     parts = {("api-" if f.layer == "api" else "") + f.path.stem for f in files.values()} | {"name"}
     for path in [*(f.path for f in files.values()), SRC / "llm.h.in", SRC / "README.md"]:
@@ -195,6 +212,7 @@ def main():
     inner(files, own)
     interfaces(files, own)
     sizes(files)
+    system_calls(files)
     tags(files)
     print(f"{DONE['passed']} passed, {DONE['failed']} failed, 0 skipped")
     sys.exit(1 if DONE["failed"] else 0)

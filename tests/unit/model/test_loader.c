@@ -1,0 +1,69 @@
+/* The loader: what it asks of a backend. */
+#include "../test.h"
+#include "model/net.h"
+
+enum { MOST_TYPES = LLM_TYPE_RANDOM_Q4 + 1 };
+static char loader_folder[] = "/tmp/llm_test_loader_XXXXXX", loader_config[64];
+static int loader_segments[MOST_TYPES]; /* of each type, that the backend below was handed */
+
+/* The CPU's backend, which also counts the segments of matrices by their types. */
+static llm_result loader_weight(llm_backend_ctx *ctx, int rank, const llm_weight_desc *desc, llm_weight **out) {
+    for (int64_t i = 0; desc->role == LLM_ROLE_LINEAR && i < desc->n_segments; i++) loader_segments[desc->segments[i].type]++;
+    return llm_backend_cpu()->weight(ctx, rank, desc, out);
+}
+
+static void loader_write_config(void) {
+    snprintf(loader_config, sizeof loader_config, "%s/config.json", loader_folder);
+    FILE *f = fopen(loader_config, "wb");
+    if (!CHECK(f != NULL)) return;
+    fputs("{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":64,\"intermediate_size\":96,"
+          "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":512,"
+          "\"max_position_embeddings\":256,\"rms_norm_eps\":1e-5,\"rope_theta\":1e4}",
+          f);
+    fclose(f);
+}
+
+/* Opens a model of random weights of that kind, and gives its weights to the backend above. */
+static llm_result loader_open(int dummy_weights) {
+    llm_backend table = *llm_backend_cpu();
+    llm_model_config cfg;
+    llm_backend_config device;
+    llm__net_config nc;
+    llm_model *model = NULL;
+    llm_backend_ctx *ctx = NULL;
+    llm__net *net = NULL;
+    memset(&cfg, 0, sizeof cfg);
+    memset(&device, 0, sizeof device);
+    memset(&nc, 0, sizeof nc);
+    memset(loader_segments, 0, sizeof loader_segments);
+    cfg.dummy_weights = dummy_weights;
+    device.n_ranks = device.n_stages = device.n_threads = 1;
+    device.max_rows = device.max_out = device.max_seqs = device.max_pages_per_seq = 1;
+    table.weight = loader_weight;
+    llm_result r = llm_model_open(loader_folder, &cfg, &model);
+    if (!r) r = table.open(&device, &ctx);
+    nc.model = model;
+    nc.backend = &table;
+    nc.ctx = ctx;
+    nc.n_ranks = nc.n_stages = nc.max_rows = nc.max_out = 1;
+    if (!r) r = llm__net_open(&nc, &net);
+    llm__net_close(net);
+    if (ctx) table.close(ctx);
+    llm_model_close(model);
+    return r;
+}
+
+/* --load-format dummy, dummy-fp8, dummy-q4: each kind reaches the backend as its own type of segment. */
+TEST_GROUP(loader) {
+    static const int type[] = {LLM_TYPE_RANDOM, LLM_TYPE_RANDOM_F8, LLM_TYPE_RANDOM_Q4};
+    if (!CHECK(mkdtemp(loader_folder) != NULL)) return;
+    loader_write_config();
+    for (int kind = 1; kind <= 3; kind++) {
+        CHECK(loader_open(kind) == LLM_OK);
+        for (int other = 1; other <= 3; other++) CHECK((loader_segments[type[other - 1]] > 0) == (other == kind));
+    }
+    CHECK(loader_open(4) == LLM_ERR_ARG && strstr(llm_last_error(), "dummy_weights 4"));
+    CHECK(loader_open(-1) == LLM_ERR_ARG);
+    unlink(loader_config);
+    rmdir(loader_folder);
+}
