@@ -5681,19 +5681,34 @@ typedef enum llm__tok_kind {
 enum { LLM__SPLIT_REMOVED, LLM__SPLIT_ISOLATED, LLM__SPLIT_PREVIOUS, LLM__SPLIT_NEXT, LLM__SPLIT_CONTIGUOUS };
 /* What LITERAL takes a token for: its text, text with U+2581 for spaces, letters of the byte alphabet. */
 enum { LLM__LITERAL_TEXT, LLM__LITERAL_SPACES, LLM__LITERAL_LETTERS };
+/* Which spaces LITERAL takes back, because the encoder put them in front of the text: none, the first token's first, all before text. */
+enum { LLM__SPACES_KEEP, LLM__SPACES_FIRST, LLM__SPACES_LEADING };
 /* Which words METASPACE puts its mark in front of, unless they begin with a space: all, the one that begins the text, none. */
 enum { LLM__PREPEND_ALWAYS, LLM__PREPEND_FIRST, LLM__PREPEND_NEVER };
 enum { LLM__TOK_MAX_STEPS = 64, LLM__TOK_MAX_DEPTH = 16, LLM__TOK_MAX_TEXT = 1 << 30, LLM__TOK_MAX_ADDED = 1024 };
 
-/* One step of a chain. Which fields count depends on its kind. */
+/* One step of a chain. Which members count, and which of the union, depends on its kind. */
 typedef struct llm__tok_step {
     llm__tok_kind kind;
     llm__regex *re;      /* what REPLACE and SPLIT look for; NULL: nothing */
     llm__str text, with; /* text: what to look for, or to put in front; with: what replaces it */
-    int a,
-        b; /* ADDED, FORM: which; STRIP: how many characters left, right; SPLIT: behaviour, invert; METASPACE: scheme; REPLACE: text is one
-                            character; CONTINUE, CTC: clean up; LITERAL: what tokens are, and whether to strip a first space (1), or
-                            spaces until there is text (2) */
+    union {
+        int late;     /* ADDED: those that are sought in normalized text */
+        int form;     /* FORM: an llm__uni_form */
+        int longest;  /* CHARSMAP: of several replacements the longest, as SentencePiece does it */
+        int one_char; /* REPLACE: the text is one character, so that no match lies across parts of a token */
+        int scheme;   /* METASPACE: LLM__PREPEND_* */
+        int clean_up; /* CONTINUE, CTC: takes away spaces before English punctuation */
+        struct {
+            int behaviour, invert; /* LLM__SPLIT_*; the matches are the pieces, or what is between them */
+        } split;
+        struct {
+            int left, right; /* STRIP: how many characters at most */
+        } strip;
+        struct {
+            int tokens, spaces; /* LITERAL: LLM__LITERAL_*, LLM__SPACES_* */
+        } literal;
+    } as;
 } llm__tok_step;
 
 /* A chain: of normalizers, of cutters, of decoders. */
@@ -6150,9 +6165,9 @@ static void llm__norm_chars(llm__tok_kind kind, llm__str s, llm_text *out) {
 static void llm__rewrite(llm__encode *e, int k, const llm__tok_step *step, llm__str s, int begin, llm_text *out) {
     llm_result r = LLM_OK;
     switch (step->kind) {
-    case LLM__TOK_FORM: llm__uni_normalize(e->t->norm, (llm__uni_form)step->a, s, out); break;
+    case LLM__TOK_FORM: llm__uni_normalize(e->t->norm, (llm__uni_form)step->as.form, s, out); break;
     case LLM__TOK_REPLACE: r = llm__replace_regex(&e->stage[k].rx, step->re, s, step->with, out); break;
-    case LLM__TOK_CHARSMAP: llm__norm_charsmap(e->t, step->a, s, out); break;
+    case LLM__TOK_CHARSMAP: llm__norm_charsmap(e->t, step->as.longest, s, out); break;
     case LLM__TOK_BYTES: llm__bytes_to_letters(s, out); break;
     case LLM__TOK_UNGUARD: llm__unguard(s, out); break;
     case LLM__TOK_PREPEND:
@@ -6160,7 +6175,8 @@ static void llm__rewrite(llm__encode *e, int k, const llm__tok_step *step, llm__
         llm__add_str(out, s);
         break;
     case LLM__TOK_METASPACE:
-        if (s.p[0] != ' ' && !llm__starts(s, step->text) && (step->a == LLM__PREPEND_ALWAYS || (step->a == LLM__PREPEND_FIRST && begin)))
+        if (s.p[0] != ' ' && !llm__starts(s, step->text) &&
+            (step->as.scheme == LLM__PREPEND_ALWAYS || (step->as.scheme == LLM__PREPEND_FIRST && begin)))
             llm__add_str(out, step->text);
         llm__replace_all(s, llm__blank, step->text, out);
         break;
@@ -6182,6 +6198,7 @@ static void llm__rewrite(llm__encode *e, int k, const llm__tok_step *step, llm__
 static void llm__cut_split(llm__encode *e, int k, const llm__tok_step *step, llm__str s, int begin) {
     llm__rx_run *rx = &e->stage[k].rx;
     size_t from = 0, end = 0, done = 0, word_at = 0, word_end = 0;
+    const int behaviour = step->as.split.behaviour;
     int found = 0, started = 0, last = 0; /* last: the piece before was a match */
     if (step->re) llm__rx_begin(rx, step->re, s.p, s.n);
     for (int more = 1; more && !e->result; done = end) {
@@ -6190,11 +6207,11 @@ static void llm__cut_split(llm__encode *e, int k, const llm__tok_step *step, llm
         if (!more) from = end = s.n;
         for (int which = 0; which < 2; which++) { /* what is before the match; the match */
             size_t at = which ? from : done, to = which ? end : from;
-            int match = which != step->b, join = 0;
-            if ((which ? !more : at == to) || (step->a == LLM__SPLIT_REMOVED && match)) continue;
-            if (step->a == LLM__SPLIT_CONTIGUOUS) join = last == match;
-            if (step->a == LLM__SPLIT_PREVIOUS) join = match && !last;
-            if (step->a == LLM__SPLIT_NEXT) join = !match && last;
+            int match = which != step->as.split.invert, join = 0;
+            if ((which ? !more : at == to) || (behaviour == LLM__SPLIT_REMOVED && match)) continue;
+            if (behaviour == LLM__SPLIT_CONTIGUOUS) join = last == match;
+            if (behaviour == LLM__SPLIT_PREVIOUS) join = match && !last;
+            if (behaviour == LLM__SPLIT_NEXT) join = !match && last;
             if (started && !join) llm__encode_part(e, k, s, word_at, word_end, begin);
             if (!started || !join) word_at = at;
             word_end = to;
@@ -6532,7 +6549,7 @@ static void llm__encode_feed(llm__encode *e, int k, llm__str s, int begin) {
     } else if (step->kind == LLM__TOK_SCRIPTS) {
         llm__cut_scripts(e, k, s, begin);
     } else if (step->kind == LLM__TOK_ADDED) {
-        llm__cut_added(e, k, step->a ? &t->late : &t->early, s, begin);
+        llm__cut_added(e, k, step->as.late ? &t->late : &t->early, s, begin);
     } else if (step->kind == LLM__TOK_UNGUARD && !(e->flags & LLM_TOK_GUARDED)) {
         llm__encode_feed(e, k + 1, s, begin);
     } else {
@@ -6614,11 +6631,15 @@ static llm__str llm__clean_english(llm__stage *g, llm__str s) {
     return s;
 }
 
+/* ---- a function a kind of step ----
+ * i: the step's number; s: a token, or a part of one that the step lets through; the stage has counted it already. Those that return a text
+ * give what the step makes of it; the others hand on themselves. */
+
 /* UTF8: bytes become the text of one token. A token of a byte vocabulary may end within a character: of the Chinese sign E4 B8 AD one token
  * may bring E4 B8, which llm__utf8_part calls the start of one, so it is kept in g->kept and shown with the AD of the next token. That is
  * why a stream never shows half a character and never a U+FFFD that the whole text would not have. What is no UTF-8 becomes U+FFFD; an
  * unfinished character waits for more, but not at the end. */
-static void llm__stage_utf8(struct llm_detok *d, int i, llm__str s, int last) {
+static void llm__decode_utf8(struct llm_detok *d, int i, llm__str s, int last) {
     llm_text *kept = &d->stage[i].kept;
     size_t at = 0;
     llm__add_str(kept, s);
@@ -6635,8 +6656,14 @@ static void llm__stage_utf8(struct llm_detok *d, int i, llm__str s, int last) {
     kept->len -= at;
 }
 
+/* The byte of a token <0xAB>, or -1. */
+static int llm__byte_token(llm__str s) {
+    int byte = s.n == 6 && !memcmp(s.p, "<0x", 3) && s.p[5] == '>' && llm__hex(s.p[3]) >= 0 ? llm__hex(s.p[4]) : -1;
+    return byte < 0 ? -1 : llm__hex(s.p[3]) * 16 + byte;
+}
+
 /* FALLBACK: a run of <0x..> tokens ends: it is text if it is UTF-8 as a whole, else one U+FFFD a byte. */
-static void llm__stage_fallback_end(struct llm_detok *d, int i) {
+static void llm__decode_fallback_end(struct llm_detok *d, int i) {
     llm_text *kept = &d->stage[i].kept;
     size_t n = kept->len;
     int good = llm__utf8_valid(kept->data, n) == n;
@@ -6645,14 +6672,17 @@ static void llm__stage_fallback_end(struct llm_detok *d, int i) {
     for (size_t k = 0; k < n && !good && !d->bytes; k++) llm__detok_feed(d, i + 1, llm__bad_utf8, 1, 1);
 }
 
-/* The byte of a token <0xAB>, or -1. */
-static int llm__byte_token(llm__str s) {
-    int byte = s.n == 6 && !memcmp(s.p, "<0x", 3) && s.p[5] == '>' && llm__hex(s.p[3]) >= 0 ? llm__hex(s.p[4]) : -1;
-    return byte < 0 ? -1 : llm__hex(s.p[3]) * 16 + byte;
+/* FALLBACK: 1 if the token is a byte, which waits until the run ends. */
+static int llm__decode_fallback(struct llm_detok *d, int i, llm__str s) {
+    const int byte = llm__byte_token(s);
+    const char c = (char)byte;
+    if (byte >= 0) llm_text_add(&d->stage[i].kept, &c, 1);
+    else llm__decode_fallback_end(d, i);
+    return byte >= 0;
 }
 
 /* SUFFIX (BPE): the end-of-word mark is a space, but nothing in the last token; so one token waits. */
-static void llm__stage_suffix(struct llm_detok *d, int i, llm__str s, int last) {
+static void llm__decode_suffix(struct llm_detok *d, int i, llm__str s, int last) {
     llm__stage *g = &d->stage[i];
     llm__str with = last && !d->bytes ? llm__nothing : llm__blank;
     if (g->tokens > !last) llm__detok_feed(d, i + 1, llm__replaced(g, llm__text_str(&g->kept), d->t->decoders.v[i].text, with), 1, 1);
@@ -6660,58 +6690,83 @@ static void llm__stage_suffix(struct llm_detok *d, int i, llm__str s, int last) 
     llm__add_str(&g->kept, s);
 }
 
-/* What a step makes of a token, or of a part of one that it lets through; g->tokens counts it already. */
-static llm__str llm__stage_make(struct llm_detok *d, int i, llm__str s, int begin) {
+/* METASPACE: the mark is a space, but nothing in the first token, where the encoder put one. */
+static llm__str llm__decode_metaspace(struct llm_detok *d, int i, llm__str s) {
+    const llm__tok_step *step = &d->t->decoders.v[i];
+    int put = d->stage[i].tokens <= 1 && step->as.scheme != LLM__PREPEND_NEVER && !d->bytes;
+    return llm__replaced(&d->stage[i], s, step->text, put ? llm__nothing : llm__blank);
+}
+
+/* STRIP: characters off the token's begin, then off its end (where that is wanted the token is whole). */
+static llm__str llm__decode_strip(struct llm_detok *d, int i, llm__str s, int begin) {
     const llm__tok_step *step = &d->t->decoders.v[i];
     llm__stage *g = &d->stage[i];
-    int type = d->t->token[d->id].type, plain = type & LLM__TOKEN_PLAIN, byte = -1, same, inside;
-    char c;
-    switch (step->kind) {
-    case LLM__TOK_METASPACE: /* the mark is a space, but nothing in the first token, where the encoder put one */
-        return llm__replaced(g, s, step->text, g->tokens <= 1 && step->a != LLM__PREPEND_NEVER && !d->bytes ? llm__nothing : llm__blank);
-    case LLM__TOK_STRIP: /* up to a characters off the token's begin, b off its end (then the token is whole) */
-        if (begin) g->cut = d->bytes ? step->a : 0;
-        while (g->cut < step->a && s.n) {
-            int cut = llm__starts(s, step->text);
-            g->cut = cut ? g->cut + 1 : step->a;
-            if (cut) s = llm__str_from(s, step->text.n);
-        }
-        for (int k = 0; k < step->b && s.n >= step->text.n && llm__str_same(llm__str_from(s, s.n - step->text.n), step->text); k++)
-            s.n -= step->text.n;
-        return s;
-    case LLM__TOK_REPLACE: { /* a text, or a regex, which may give up */
-        LLM__SCOPED(llm__rx_end) llm__rx_run rx = LLM__ZERO;
-        if (step->text.n) return llm__replaced(g, s, step->text, step->with);
-        g->made[0].len = 0;
-        if (llm__replace_regex(&rx, step->re, s, step->with, &g->made[0])) d->out->failed = 1;
-        return llm__text_str(&g->made[0]);
+    if (begin) g->cut = d->bytes ? step->as.strip.left : 0;
+    while (g->cut < step->as.strip.left && s.n) {
+        int cut = llm__starts(s, step->text);
+        g->cut = cut ? g->cut + 1 : step->as.strip.left;
+        if (cut) s = llm__str_from(s, step->text.n);
     }
-    case LLM__TOK_CONTINUE: /* WordPiece: a space before every token but the first and those with the prefix "##" */
-        inside = g->tokens > 1 && llm__starts(s, step->text);
-        g->made[0].len = 0;
-        if (g->tokens > 1 && !inside) llm_text_str(&g->made[0], " ");
-        llm__add_str(&g->made[0], llm__str_from(s, inside ? step->text.n : 0));
-        s = llm__text_str(&g->made[0]);
-        return step->a ? llm__clean_english(g, s) : s;
-    case LLM__TOK_CTC: /* equal tokens in a row are one; padding vanishes, the delimiter is a space */
-        same = g->tokens > 1 && llm__str_same(s, llm__text_str(&g->kept));
-        g->kept.len = 0;
-        llm__add_str(&g->kept, s);
-        s = same ? llm__nothing : llm__replaced(g, s, step->text, llm__nothing);
-        return step->a && s.n ? llm__replaced(g, llm__clean_english(g, s), step->with, llm__blank) : s;
-    default: /* LITERAL */
-        g->made[0].len = 0;
-        if (type & LLM__TOKEN_BYTE) byte = llm__byte_token(s);
-        c = (char)byte;
-        if (byte >= 0) llm_text_add(&g->made[0], &c, 1);
-        else if (step->a == LLM__LITERAL_LETTERS && !plain) llm__letters_to_bytes(s, &g->made[0]);
-        else llm__replace_all(s, step->a == LLM__LITERAL_SPACES && !plain ? llm__spm_mark : llm__nothing, llm__blank, &g->made[0]);
-        s = llm__text_str(&g->made[0]);
-        /* The encoder put a space in front of the text, which is taken back: in the first token, or (2) until there is text. */
-        if (step->b && !g->cut && !d->bytes && llm__starts(s, llm__blank)) s = llm__str_from(s, 1);
-        g->cut |= step->b == 1 || s.n;
-        return s;
-    }
+    for (int k = 0; k < step->as.strip.right && s.n >= step->text.n; k++)
+        if (llm__str_same(llm__str_from(s, s.n - step->text.n), step->text)) s.n -= step->text.n;
+    return s;
+}
+
+/* REPLACE: a text, or a regex, which may give up. */
+static llm__str llm__decode_replace(struct llm_detok *d, int i, llm__str s) {
+    const llm__tok_step *step = &d->t->decoders.v[i];
+    llm__stage *g = &d->stage[i];
+    LLM__SCOPED(llm__rx_end) llm__rx_run rx = LLM__ZERO;
+    if (step->text.n) return llm__replaced(g, s, step->text, step->with);
+    g->made[0].len = 0;
+    if (llm__replace_regex(&rx, step->re, s, step->with, &g->made[0])) d->out->failed = 1;
+    return llm__text_str(&g->made[0]);
+}
+
+/* CONTINUE (WordPiece): a space before every token but the first and those with the prefix "##". */
+static llm__str llm__decode_continue(struct llm_detok *d, int i, llm__str s) {
+    const llm__tok_step *step = &d->t->decoders.v[i];
+    llm__stage *g = &d->stage[i];
+    int inside = g->tokens > 1 && llm__starts(s, step->text);
+    g->made[0].len = 0;
+    if (g->tokens > 1 && !inside) llm_text_str(&g->made[0], " ");
+    llm__add_str(&g->made[0], llm__str_from(s, inside ? step->text.n : 0));
+    s = llm__text_str(&g->made[0]);
+    return step->as.clean_up ? llm__clean_english(g, s) : s;
+}
+
+/* CTC: equal tokens in a row are one; padding vanishes, the delimiter is a space. */
+static llm__str llm__decode_ctc(struct llm_detok *d, int i, llm__str s) {
+    const llm__tok_step *step = &d->t->decoders.v[i];
+    llm__stage *g = &d->stage[i];
+    int same = g->tokens > 1 && llm__str_same(s, llm__text_str(&g->kept));
+    g->kept.len = 0;
+    llm__add_str(&g->kept, s);
+    s = same ? llm__nothing : llm__replaced(g, s, step->text, llm__nothing);
+    return step->as.clean_up && s.n ? llm__replaced(g, llm__clean_english(g, s), step->with, llm__blank) : s;
+}
+
+/* LITERAL: a token is its text, text with marks for spaces, or letters that stand for bytes. */
+static llm__str llm__decode_literal(struct llm_detok *d, int i, llm__str s) {
+    const llm__tok_step *step = &d->t->decoders.v[i];
+    llm__stage *g = &d->stage[i];
+    const int type = d->t->token[d->id].type, tokens = type & LLM__TOKEN_PLAIN ? LLM__LITERAL_TEXT : step->as.literal.tokens;
+    const int spaces = step->as.literal.spaces, byte = type & LLM__TOKEN_BYTE ? llm__byte_token(s) : -1;
+    const char c = (char)byte;
+    g->made[0].len = 0;
+    if (byte >= 0) llm_text_add(&g->made[0], &c, 1);
+    else if (tokens == LLM__LITERAL_LETTERS) llm__letters_to_bytes(s, &g->made[0]);
+    else llm__replace_all(s, tokens == LLM__LITERAL_SPACES ? llm__spm_mark : llm__nothing, llm__blank, &g->made[0]);
+    s = llm__text_str(&g->made[0]);
+    if (spaces != LLM__SPACES_KEEP && !g->cut && !d->bytes && llm__starts(s, llm__blank)) s = llm__str_from(s, 1);
+    g->cut |= spaces == LLM__SPACES_FIRST || s.n;
+    return s;
+}
+
+/* 1 if a step takes a token in parts, as they come; else it waits for the whole. */
+static int llm__takes_parts(const llm__tok_step *step) {
+    return step->kind == LLM__TOK_FUSE || step->kind == LLM__TOK_METASPACE || (step->kind == LLM__TOK_STRIP && !step->as.strip.right) ||
+           (step->kind == LLM__TOK_REPLACE && step->as.one_char);
 }
 
 /* A token, or a part of one (whole characters), comes to step i. */
@@ -6723,9 +6778,7 @@ static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, i
         return;
     }
     const llm__tok_step *step = &d->t->decoders.v[i];
-    int byte, parts = step->kind == LLM__TOK_FUSE || step->kind == LLM__TOK_METASPACE || (step->kind == LLM__TOK_STRIP && !step->b) ||
-                      (step->kind == LLM__TOK_REPLACE && step->a); /* one character: no match lies across parts */
-    if (!parts && !(begin && end)) {
+    if (!llm__takes_parts(step) && !(begin && end)) {
         if (begin) g->held.len = 0;
         llm__add_str(&g->held, s);
         if (!end) return;
@@ -6739,24 +6792,24 @@ static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, i
         break;
     case LLM__TOK_UTF8:
         if (d->bytes) break;
-        llm__stage_utf8(d, i, s, 0);
+        llm__decode_utf8(d, i, s, 0);
         return;
     case LLM__TOK_FALLBACK:
-        byte = llm__byte_token(s);
-        if (byte >= 0) {
-            char c = (char)byte;
-            llm_text_add(&g->kept, &c, 1);
-            return;
-        }
-        llm__stage_fallback_end(d, i);
+        if (llm__decode_fallback(d, i, s)) return;
         break;
-    case LLM__TOK_SUFFIX: llm__stage_suffix(d, i, s, 0); return;
+    case LLM__TOK_SUFFIX: llm__decode_suffix(d, i, s, 0); return;
     case LLM__TOK_JOIN:
         if (g->tokens > 1) llm__detok_feed(d, i + 1, llm__blank, 1, 1);
         break;
-    default:
-        s = llm__stage_make(d, i, s, begin);
-        if (!s.n && step->kind == LLM__TOK_CTC) return;
+    case LLM__TOK_METASPACE: s = llm__decode_metaspace(d, i, s); break;
+    case LLM__TOK_STRIP: s = llm__decode_strip(d, i, s, begin); break;
+    case LLM__TOK_REPLACE: s = llm__decode_replace(d, i, s); break;
+    case LLM__TOK_CONTINUE: s = llm__decode_continue(d, i, s); break;
+    case LLM__TOK_CTC:
+        s = llm__decode_ctc(d, i, s);
+        if (!s.n) return;
+        break;
+    default: s = llm__decode_literal(d, i, s);
     }
     llm__detok_feed(d, i + 1, s, begin, end);
 }
@@ -6766,9 +6819,9 @@ static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, i
 static void llm__detok_end(struct llm_detok *d) {
     for (int i = 0; i < d->t->decoders.n; i++) {
         llm__tok_kind kind = d->t->decoders.v[i].kind;
-        if (kind == LLM__TOK_UTF8) llm__stage_utf8(d, i, llm__nothing, 1);
-        if (kind == LLM__TOK_FALLBACK) llm__stage_fallback_end(d, i);
-        if (kind == LLM__TOK_SUFFIX) llm__stage_suffix(d, i, llm__nothing, 1);
+        if (kind == LLM__TOK_UTF8) llm__decode_utf8(d, i, llm__nothing, 1);
+        if (kind == LLM__TOK_FALLBACK) llm__decode_fallback_end(d, i);
+        if (kind == LLM__TOK_SUFFIX) llm__decode_suffix(d, i, llm__nothing, 1);
         if (kind == LLM__TOK_FUSE || (kind == LLM__TOK_UTF8 && !d->bytes))
             llm__detok_feed(d, i + 1, llm__nothing, !d->stage[i + 1].tokens, 1);
     }
@@ -6932,7 +6985,7 @@ static llm__tokenizer *llm__tok_new(void) {
     t->bos_id = t->eos_id = t->pad_id = t->unk_id = -1;
     t->ids.seed = llm__seed(t);
     llm__tok_add(t, &t->normalizers, LLM__TOK_ADDED);
-    llm__tok_add(t, &t->words, LLM__TOK_ADDED)->a = 1;
+    llm__tok_add(t, &t->words, LLM__TOK_ADDED)->as.late = 1;
     llm__tok_add(t, &t->words, LLM__TOK_UNGUARD);
     return t;
 }
@@ -7086,7 +7139,7 @@ static void llm__tok_set_charsmap(llm__tokenizer *t, llm__str s) {
 /* SentencePiece's normalizer: the charsmap; then runs of spaces are one, and none is left at the ends (merge; 2: nor typed marks at the
  * last); one is put in front, or behind; and each becomes `mark`, so that tokens hold their spaces. */
 static void llm__tok_add_spaces(llm__tokenizer *t, int merge, int front, int behind, llm__str mark) {
-    if (t->charsmap.n_units) llm__tok_add(t, &t->normalizers, LLM__TOK_CHARSMAP)->a = 1;
+    if (t->charsmap.n_units) llm__tok_add(t, &t->normalizers, LLM__TOK_CHARSMAP)->as.longest = 1;
     if (merge) llm__tok_add_regex(t, &t->normalizers, LLM__TOK_REPLACE, llm__lit("  +"), 0)->with = llm__blank;
     llm__str ends = llm__lit(merge == 2 ? "\\A |[ \\x{2581}]+\\z" : "\\A | \\z");
     if (merge) llm__tok_add_regex(t, &t->normalizers, LLM__TOK_REPLACE, ends, 0)->with = llm__nothing;
@@ -7095,11 +7148,11 @@ static void llm__tok_add_spaces(llm__tokenizer *t, int merge, int front, int beh
     llm__tok_add_regex(t, &t->normalizers, LLM__TOK_REPLACE, llm__blank, 1)->with = mark;
 }
 
-/* Decoding for files that name no steps. */
-static void llm__tok_add_literal(llm__tokenizer *t, int what, int strip) {
+/* Decoding for files that name no steps: LITERAL, with LLM__LITERAL_* and LLM__SPACES_*, and UTF8. */
+static void llm__tok_add_literal(llm__tokenizer *t, int tokens, int spaces) {
     llm__tok_step *step = llm__tok_add(t, &t->decoders, LLM__TOK_LITERAL);
-    step->a = what;
-    step->b = strip;
+    step->as.literal.tokens = tokens;
+    step->as.literal.spaces = spaces;
     llm__tok_add(t, &t->decoders, LLM__TOK_UTF8);
 }
 
@@ -7134,14 +7187,16 @@ static void llm__frame_add(llm__tokenizer *t, llm_tokens *frame, size_t at, int6
 #define LLM__TOK_PUNCT "[!-/:-@\\[-`{-~\\p{P}]"
 
 /* Rows of one name in one list (n normalizers, p pretokenizers, d decoders) are steps one after the other. pattern: a regex; NULL: the
- * file's, if the kind has one. text: REPLACE: with; METASPACE: the mark; NULL: the file's. a: as in llm__tok_step; of SPLIT -1: the file's
- * behaviour. only: a flag of the component that must be set, or with '!' must not, for the row to count; otherwise: its value if the file
- * does not say, -1: that of "lowercase". */
+ * file's, if the kind has one. text: REPLACE: with; METASPACE: the mark; NULL: the file's. how: of FORM, SPLIT, METASPACE and LITERAL what
+ * llm__tok_step has of it; of SPLIT LLM__TOK_ASK: the file's behaviour. only: a flag of the component that must be set, or with '!' must
+ * not, for the row to count; otherwise: its value if the file does not say, -1: that of "lowercase". */
+enum { LLM__TOK_ASK = -1 };
+
 typedef struct llm__tok_part {
     char list;
     const char *type;
     llm__tok_kind kind;
-    int a;
+    int how;
     const char *pattern, *text, *only;
     int otherwise;
 } llm__tok_part;
@@ -7173,7 +7228,7 @@ static const llm__tok_part llm__parts[] = {
     {'n', "GGUF bert", LLM__TOK_REPLACE, 0, "[\\x{0}\\x{FFFD}\\p{M}[\\p{Cc}\\p{Cf}\\p{Co}&&[^\\s]]]", "", NULL, 0},
     {'n', "GGUF bert", LLM__TOK_LOWER, 0, LLM__PLAIN},
     {'n', "GGUF bert", LLM__TOK_CHINESE, 0, LLM__PLAIN},
-    {'p', "Split", LLM__TOK_SPLIT, -1, LLM__PLAIN},
+    {'p', "Split", LLM__TOK_SPLIT, LLM__TOK_ASK, LLM__PLAIN},
     {'p', "ByteLevel", LLM__TOK_METASPACE, LLM__PREPEND_ALWAYS, NULL, " ", "add_prefix_space", 1}, /* a space for a space */
     {'p', "ByteLevel", LLM__TOK_SPLIT, LLM__SPLIT_ISOLATED, LLM__RX_GPT2_TEXT "|\\s+", NULL, "use_regex", 1},
     {'p', "ByteLevel", LLM__TOK_BYTES, 0, LLM__PLAIN},
@@ -7181,7 +7236,7 @@ static const llm__tok_part llm__parts[] = {
     {'p', "Metaspace", LLM__TOK_SPLIT, LLM__SPLIT_NEXT, NULL, NULL, "split", 1},
     {'p', "Digits", LLM__TOK_SPLIT, LLM__SPLIT_ISOLATED, "\\p{N}", NULL, "individual_digits", 0},
     {'p', "Digits", LLM__TOK_SPLIT, LLM__SPLIT_CONTIGUOUS, "\\p{N}", NULL, "!individual_digits", 0},
-    {'p', "Punctuation", LLM__TOK_SPLIT, -1, LLM__TOK_PUNCT, NULL, NULL, 0},
+    {'p', "Punctuation", LLM__TOK_SPLIT, LLM__TOK_ASK, LLM__TOK_PUNCT, NULL, NULL, 0},
     {'p', "WhitespaceSplit", LLM__TOK_SPLIT, LLM__SPLIT_REMOVED, "\\s", NULL, NULL, 0},
     {'p', "Whitespace", LLM__TOK_SPLIT, LLM__SPLIT_ISOLATED, "[^\\w\\x{200C}\\x{200D}]+", NULL, NULL, 0},
     {'p', "Whitespace", LLM__TOK_SPLIT, LLM__SPLIT_REMOVED, "\\s", NULL, NULL, 0},
@@ -7278,65 +7333,87 @@ static int llm__part_pattern(llm__tokenizer *t, const llm_json *d, int node, con
     return !regex.p;
 }
 
-/* Adds the step of one row of the table, with what the component (node of d) says about it. Which members count depends on the kind; those
- * of a decoder have several names for one thing, METASPACE has an old form and a new one. */
-static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, const llm__tok_part *part, llm__tok_steps *steps) {
-    static const char *const texts[] = {"suffix", "prefix", "pad_token"};
-    llm__str pattern = part->pattern ? llm__lit(part->pattern) : llm__nothing, say;
+/* ---- a function a kind of step: what the component (node of d) says about it ---- */
+
+static void llm__part_split(llm__tokenizer *t, const llm_json *d, int node, const llm__tok_part *part, llm__tok_step *step) {
+    static const char words[] = "Removed Isolated MergedWithPrevious MergedWithNext Contiguous"; /* in the order of LLM__SPLIT_* */
+    step->as.split.behaviour = part->how;
+    if (part->how != LLM__TOK_ASK) return;
+    llm__str say = llm__json_text_at(d, node, "behavior");
+    step->as.split.invert = llm__json_flag(d, node, "invert", 0);
+    step->as.split.behaviour = say.p ? llm__word_index(words, say) : LLM__SPLIT_ISOLATED;
+    if (step->as.split.behaviour < 0)
+        LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.json: behavior: \"%.*s\" is unknown", llm__shown(say), say.p);
+}
+
+/* text: what is replaced, where it is no regex. */
+static void llm__part_replace(llm__tokenizer *t, const llm_json *d, int node, const llm__tok_part *part, llm__str text,
+                              llm__tok_step *step) {
     size_t one = 0;
-    int literal = 0, always;
+    if (!part->text) step->with = llm__json_keep(t, d, node, "content", llm__nothing);
+    step->text = text.n ? llm__tok_keep(t, text) : llm__nothing;
+    if (step->text.n) (void)llm__uni_next(step->text, &one);
+    step->as.one_char = one && one == step->text.n;
+}
+
+/* An old form, add_prefix_space, and a new one, prepend_scheme. */
+static void llm__part_metaspace(llm__tokenizer *t, const llm_json *d, int node, const llm__tok_part *part, llm__tok_step *step) {
+    step->as.scheme = part->how;
+    if (part->text) return;
+    llm__str say = llm__json_text_at(d, node, "prepend_scheme");
+    int always = say.p ? !llm__str_eq(say, "never") : llm__json_flag(d, node, "add_prefix_space", 1);
+    step->text = llm__json_keep(t, d, node, "replacement", llm__spm_mark);
+    step->as.scheme = say.p && llm__str_eq(say, "first") ? LLM__PREPEND_FIRST : always ? LLM__PREPEND_ALWAYS : LLM__PREPEND_NEVER;
+}
+
+static void llm__part_strip(llm__tokenizer *t, const llm_json *d, int node, llm__tok_step *step) {
+    step->text = llm__json_keep(t, d, node, "content", llm__nothing);
+    step->as.strip.left = llm__part_count(t, d, node, "start", 0, 1000);
+    step->as.strip.right = llm__part_count(t, d, node, "stop", 0, 1000);
+    if (!step->text.n) LLM__TOK_BAD(t, "tokenizer.json: Strip: content expected");
+}
+
+static void llm__part_charsmap(llm__tokenizer *t, const llm_json *d, int node) {
+    t->scratch.len = 0;
+    if (!llm__base64(llm__json_text_at(d, node, "precompiled_charsmap"), &t->scratch))
+        LLM__TOK_BAD(t, "tokenizer.json: precompiled_charsmap: base64 expected");
+    if (t->scratch.failed && !t->result) t->result = llm__nomem();
+    llm__tok_set_charsmap(t, llm__text_str(&t->scratch));
+}
+
+/* SUFFIX, CONTINUE, CTC: decoders that have several names for one thing. */
+static void llm__part_mark(llm__tokenizer *t, const llm_json *d, int node, llm__tok_step *step) {
+    static const char *const names[] = {"suffix", "prefix", "pad_token"};
+    for (int k = 0; k < LLM__COUNT(names) && !step->text.n; k++) step->text = llm__json_keep(t, d, node, names[k], llm__nothing);
+    if (!step->text.n && step->kind == LLM__TOK_SUFFIX) step->text = llm__lit("</w>");
+    step->with = llm__json_keep(t, d, node, "word_delimiter_token", llm__nothing);
+    step->as.clean_up = llm__json_flag(d, node, "cleanup", 1);
+}
+
+/* Adds the step of one row of the table. */
+static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, const llm__tok_part *part, llm__tok_steps *steps) {
+    llm__str pattern = part->pattern ? llm__lit(part->pattern) : llm__nothing;
+    int literal = 0;
     if (!part->pattern && (part->kind == LLM__TOK_SPLIT || part->kind == LLM__TOK_REPLACE))
         literal = llm__part_pattern(t, d, node, part, steps, &pattern);
     llm__tok_step *step = llm__tok_add_regex(t, steps, part->kind, pattern, literal);
     if (t->result) return;
-    step->a = part->a;
     step->text = step->with = part->text ? llm__lit(part->text) : llm__nothing;
     switch (part->kind) {
-    case LLM__TOK_SPLIT:
-        if (part->a >= 0) break;
-        say = llm__json_text_at(d, node, "behavior");
-        step->b = llm__json_flag(d, node, "invert", 0);
-        step->a = say.p ? llm__word_index("Removed Isolated MergedWithPrevious MergedWithNext Contiguous", say) : LLM__SPLIT_ISOLATED;
-        if (step->a < 0) LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.json: behavior: \"%.*s\" is unknown", llm__shown(say), say.p);
-        break;
-    case LLM__TOK_REPLACE:
-        if (!part->text) step->with = llm__json_keep(t, d, node, "content", llm__nothing);
-        step->text = literal && pattern.n ? llm__tok_keep(t, pattern) : llm__nothing;
-        if (step->text.n) (void)llm__uni_next(step->text, &one);
-        step->a = one && one == step->text.n;
-        break;
-    case LLM__TOK_METASPACE:
-        if (part->text) break;
-        say = llm__json_text_at(d, node, "prepend_scheme");
-        always = say.p ? !llm__str_eq(say, "never") : llm__json_flag(d, node, "add_prefix_space", 1);
-        step->text = llm__json_keep(t, d, node, "replacement", llm__spm_mark);
-        step->a = say.p && llm__str_eq(say, "first") ? LLM__PREPEND_FIRST : always ? LLM__PREPEND_ALWAYS : LLM__PREPEND_NEVER;
-        break;
-    case LLM__TOK_STRIP:
-        step->text = llm__json_keep(t, d, node, "content", llm__nothing);
-        step->a = llm__part_count(t, d, node, "start", 0, 1000);
-        step->b = llm__part_count(t, d, node, "stop", 0, 1000);
-        if (!step->text.n) LLM__TOK_BAD(t, "tokenizer.json: Strip: content expected");
-        break;
+    case LLM__TOK_SPLIT: llm__part_split(t, d, node, part, step); break;
+    case LLM__TOK_REPLACE: llm__part_replace(t, d, node, part, literal ? pattern : llm__nothing, step); break;
+    case LLM__TOK_METASPACE: llm__part_metaspace(t, d, node, part, step); break;
+    case LLM__TOK_STRIP: llm__part_strip(t, d, node, step); break;
     case LLM__TOK_FORM:
+        step->as.form = part->how;
         if (!t->norm && (t->norm = (llm__uni_norm *)llm__tok_get(t, sizeof *t->norm)) != NULL) llm__uni_norm_unpack(t->norm);
         break;
-    case LLM__TOK_CHARSMAP:
-        t->scratch.len = 0;
-        if (!llm__base64(llm__json_text_at(d, node, "precompiled_charsmap"), &t->scratch))
-            LLM__TOK_BAD(t, "tokenizer.json: precompiled_charsmap: base64 expected");
-        if (t->scratch.failed && !t->result) t->result = llm__nomem();
-        llm__tok_set_charsmap(t, llm__text_str(&t->scratch));
-        break;
+    case LLM__TOK_CHARSMAP: llm__part_charsmap(t, d, node); break;
+    case LLM__TOK_LITERAL: step->as.literal.tokens = part->how; break;
     case LLM__TOK_PREPEND: step->text = llm__json_keep(t, d, node, "prepend", llm__nothing); break;
     case LLM__TOK_SUFFIX:
     case LLM__TOK_CONTINUE:
-    case LLM__TOK_CTC:
-        for (int k = 0; k < 3 && !step->text.n; k++) step->text = llm__json_keep(t, d, node, texts[k], llm__nothing);
-        if (!step->text.n && part->kind == LLM__TOK_SUFFIX) step->text = llm__lit("</w>");
-        step->with = llm__json_keep(t, d, node, "word_delimiter_token", llm__nothing);
-        step->a = llm__json_flag(d, node, "cleanup", 1);
-        break;
+    case LLM__TOK_CTC: llm__part_mark(t, d, node, step); break;
     default: break;
     }
 }
@@ -7505,11 +7582,11 @@ static void llm__default_decoder(llm__tokenizer *t) {
             cut = &t->words.v[i];
     int piece = t->model == LLM__TOK_WORDPIECE;
     if (cut && cut->kind == LLM__TOK_BYTES) {
-        llm__tok_add_literal(t, LLM__LITERAL_LETTERS, 0);
+        llm__tok_add_literal(t, LLM__LITERAL_LETTERS, LLM__SPACES_KEEP);
     } else {
         llm__tok_step *step = llm__tok_add(t, &t->decoders, cut ? LLM__TOK_METASPACE : piece ? LLM__TOK_CONTINUE : LLM__TOK_JOIN);
         step->text = cut ? cut->text : t->prefix;
-        step->a = cut ? cut->a : 0;
+        if (step->kind == LLM__TOK_METASPACE) step->as.scheme = cut->as.scheme;
     }
     llm__log(t->log, LLM_LOG_INFO, "tokenizer.json: no decoder; %s",
              cut || piece ? "the one that fits the way the text is cut is used" : "tokens are joined by spaces");
@@ -7642,7 +7719,10 @@ static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
     llm__tok_use_scores(t, LLM__TOKEN_SPECIAL | LLM__TOKEN_BYTE | (model == 2 ? LLM__TOKEN_USER : 0));
     llm__tok_set_charsmap(t, charsmap);
     llm__tok_add_spaces(t, merge_spaces * (1 + escape), dummy_prefix && !suffix, suffix, escape ? llm__spm_mark : llm__blank);
-    llm__tok_add_literal(t, escape ? LLM__LITERAL_SPACES : LLM__LITERAL_TEXT, merge_spaces ? 2 : dummy_prefix);
+    llm__tok_add_literal(t, escape ? LLM__LITERAL_SPACES : LLM__LITERAL_TEXT,
+                         merge_spaces   ? LLM__SPACES_LEADING
+                         : dummy_prefix ? LLM__SPACES_FIRST
+                                        : LLM__SPACES_KEEP);
     t->max_id = 4 * (int64_t)n + 100000;
 }
 
@@ -7658,7 +7738,7 @@ static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
 /* Cutters by regexes, one after the other: each match is a word, and so is what lies between. */
 static void llm__add_splits(llm__tokenizer *t, const char *const *regex, int most) {
     for (int i = 0; i < most && regex[i]; i++)
-        llm__tok_add_regex(t, &t->words, LLM__TOK_SPLIT, llm__lit(regex[i]), 0)->a = LLM__SPLIT_ISOLATED;
+        llm__tok_add_regex(t, &t->words, LLM__TOK_SPLIT, llm__lit(regex[i]), 0)->as.split.behaviour = LLM__SPLIT_ISOLATED;
 }
 
 /* Families by a part of the file's name or the number of lines; special tokens with their ids, which such a file does not hold. */
@@ -7719,7 +7799,7 @@ static void llm__tok_load_ranks(llm__tokenizer *t, llm__str s, const char *name,
     t->kind = "tiktoken";
     t->bytes = t->whole = t->barrier = 1;
     llm__add_splits(t, &family->pattern, 1);
-    llm__tok_add_literal(t, LLM__LITERAL_TEXT, 0);
+    llm__tok_add_literal(t, LLM__LITERAL_TEXT, LLM__SPACES_KEEP);
     if (!own) llm__rank_specials(t, family);
 }
 
@@ -17708,7 +17788,7 @@ static int llm__vocab_bpe(llm__tokenizer *t, const llm__gguf *g, llm__str pre) {
     t->whole = flags & LLM__PRE_WHOLE ? 1 : spaces ? 2 : 0;
     t->byte_fallback = t->drop_unknown = spaces != 0;
     t->alphabet_fallback = !spaces;
-    llm__tok_add_literal(t, spaces ? LLM__LITERAL_SPACES : LLM__LITERAL_LETTERS, 0);
+    llm__tok_add_literal(t, spaces ? LLM__LITERAL_SPACES : LLM__LITERAL_LETTERS, LLM__SPACES_KEEP);
     if (spaces) llm__tok_add_spaces(t, 0, 0, 0, llm__spm_mark);
     else llm__tok_add(t, &t->words, LLM__TOK_BYTES);
     return flags;
@@ -17720,7 +17800,7 @@ static void llm__vocab_spm(llm__tokenizer *t, const llm__gguf *g) {
     t->barrier = t->byte_fallback = t->fuse_unk = t->plain_bytes = 1;
     llm__tok_use_scores(t, 0);
     llm__tok_add_spaces(t, 0, prefix, 0, llm__spm_mark);
-    llm__tok_add_literal(t, LLM__LITERAL_SPACES, prefix);
+    llm__tok_add_literal(t, LLM__LITERAL_SPACES, prefix ? LLM__SPACES_FIRST : LLM__SPACES_KEEP);
 }
 
 /* SentencePiece's Unigram ("t5"). */
@@ -17736,14 +17816,14 @@ static void llm__vocab_ugm(llm__tokenizer *t, const llm__gguf *g) {
     if (map && map->is_array && (map->type == LLM__GGUF_U8 || map->type == LLM__GGUF_I8))
         llm__tok_set_charsmap(t, llm__s((const char *)map->data, (size_t)map->count));
     llm__tok_add_spaces(t, llm__gguf_bool(g, "tokenizer.ggml.remove_extra_whitespaces", 0), prefix, 0, llm__spm_mark);
-    llm__tok_add_literal(t, LLM__LITERAL_SPACES, prefix);
+    llm__tok_add_literal(t, LLM__LITERAL_SPACES, prefix ? LLM__SPACES_FIRST : LLM__SPACES_KEEP);
 }
 
 /* "bert": every word begins with U+2581 in this vocabulary. */
 static void llm__vocab_wpm(llm__tokenizer *t) {
     t->model = LLM__TOK_WORDPIECE;
     t->max_word = INT32_MAX - 1;
-    llm__tok_add_literal(t, LLM__LITERAL_SPACES, 1);
+    llm__tok_add_literal(t, LLM__LITERAL_SPACES, LLM__SPACES_FIRST);
     llm__tok_add_parts(t, NULL, -1, 'n', llm__lit("GGUF bert"), &t->normalizers);
     llm__tok_add_parts(t, NULL, -1, 'p', llm__lit("BertPreTokenizer"), &t->words);
     llm__tok_add(t, &t->words, LLM__TOK_METASPACE)->text = llm__spm_mark;
