@@ -20963,8 +20963,10 @@ typedef struct llm__gr_state {
     int32_t accept;  /* the text may end here */
 } llm__gr_state;
 
-/* Open addressing over things that live in an array of the grammar and are told apart by what is in them (llm__gr_key): frames, states,
- * masks and the work of a step. */
+/* Things that live in arrays of the grammar and are found by what is in them: frames, states, the work of a step, masks. */
+typedef enum llm__gr_found { LLM__GR_FRAMES, LLM__GR_STATES, LLM__GR_WORK, LLM__GR_MASKS, LLM__GR_INDEXES } llm__gr_found;
+
+/* Where the things of one kind are, by open addressing. */
 typedef struct llm__gr_index {
     int32_t *slot; /* index of an entry + 1, 0: free */
     size_t cap;    /* 0 or a power of two */
@@ -21026,7 +21028,7 @@ struct llm_grammar {
     size_t n_work, work_cap;
     llm__gr_mask *mask;
     size_t n_masks, masks_cap;
-    llm__gr_index frames_at, states_at, work_at, masks_at;
+    llm__gr_index index[LLM__GR_INDEXES];
     int64_t *fuel;      /* what may still be spent before whoever asks (for a mask, a step, a compilation) is told no; the asker's */
     llm__gr_trie *trie; /* of the model; NULL without one */
     struct llm_matcher *matchers; /* of running answers: their states survive when the memory of states is emptied */
@@ -21340,31 +21342,34 @@ static llm__gr_frag llm__gr_call(llm__gr_build *b, int32_t rule) {
  * The work list of a step holds what was met, in order; it is its own queue. Everything is bounded: the list, the threads of a state, the
  * depth of a stack. An answer that goes beyond ends with a sentence; others that use its grammar go on. */
 
-/* The n bytes that tell entry i of an index's array from others. Two stacks are equal if their top frames are, since `parent` is a number
- * too: a whole stack is compared by three integers. The work of a step: a thread, and how much of its stack is new. A set of threads is
- * stored sorted, so equal sets are equal memory. */
-static const void *llm__gr_key(const llm_grammar *g, const llm__gr_index *x, size_t i, size_t *n) {
-    *n = x == &g->frames_at ? offsetof(llm__gr_frame, depth) : x == &g->work_at ? offsetof(llm__gr_met, base) : sizeof g->mask->key;
-    if (x == &g->states_at) *n = (size_t)g->state[i].n * sizeof *g->thread;
-    if (x == &g->states_at) return g->thread + g->state[i].from;
-    return x == &g->frames_at ? (const void *)&g->frame[i] : x == &g->work_at ? (const void *)&g->work[i] : (const void *)g->mask[i].key;
+/* The n bytes that tell entry i of its kind from others. Two stacks are equal if their top frames are, since `parent` is a number too: a
+ * whole stack is compared by three integers. The work of a step: a thread, and how much of its stack is new. A set of threads is stored
+ * sorted, so equal sets are equal memory. */
+static const void *llm__gr_key(const llm_grammar *g, llm__gr_found kind, size_t i, size_t *n) {
+    switch (kind) {
+    case LLM__GR_FRAMES: return *n = offsetof(llm__gr_frame, depth), &g->frame[i];
+    case LLM__GR_STATES: return *n = (size_t)g->state[i].n * sizeof *g->thread, g->thread + g->state[i].from;
+    case LLM__GR_WORK: return *n = offsetof(llm__gr_met, base), &g->work[i];
+    default: return *n = sizeof g->mask->key, g->mask[i].key;
+    }
 }
 
 /* The number of entry n, which has just been written behind n others that all differ: n, and it has a place now, or that of the one it is
  * equal to, and the caller forgets the new one. -1: no memory, or g->looking and it is new. A quarter of the slots stays free. */
-static int32_t llm__gr_find(llm_grammar *g, llm__gr_index *x, size_t n) {
+static int32_t llm__gr_find(llm_grammar *g, llm__gr_found kind, size_t n) {
+    llm__gr_index *x = &g->index[kind];
     if (4 * (n + 1) > 3 * x->cap) {
         size_t cap = x->cap ? 2 * x->cap : 256;
         int32_t *slot = LLM__NEW(int32_t, cap);
         if (!slot) return g->failed = "out of memory", -1;
         LLM_FREE(x->slot);
         x->slot = slot, x->cap = cap;
-        for (size_t i = 0; i < n; i++) (void)llm__gr_find(g, x, i);
+        for (size_t i = 0; i < n; i++) (void)llm__gr_find(g, kind, i);
     }
     size_t len, other, at;
-    const void *key = llm__gr_key(g, x, n, &len), *there;
+    const void *key = llm__gr_key(g, kind, n, &len), *there;
     for (at = (size_t)llm__hash(key, len, 0) & (x->cap - 1); x->slot[at]; at = (at + 1) & (x->cap - 1)) {
-        there = llm__gr_key(g, x, (size_t)x->slot[at] - 1, &other);
+        there = llm__gr_key(g, kind, (size_t)x->slot[at] - 1, &other);
         if (len == other && !memcmp(key, there, len)) break;
     }
     if (!x->slot[at] && !g->looking) x->slot[at] = (int32_t)n + 1;
@@ -21372,7 +21377,8 @@ static int32_t llm__gr_find(llm_grammar *g, llm__gr_index *x, size_t n) {
 }
 
 /* Empties an index. One that has grown large once is not worth clearing before each step. */
-static void llm__gr_index_clear(llm__gr_index *x) {
+static void llm__gr_index_clear(llm_grammar *g, llm__gr_found kind) {
+    llm__gr_index *x = &g->index[kind];
     if (x->cap > 1 << 14) LLM_FREE(x->slot), x->slot = NULL, x->cap = 0;
     if (x->cap) memset(x->slot, 0, x->cap * sizeof *x->slot);
 }
@@ -21384,7 +21390,7 @@ static int32_t llm__gr_push(llm_grammar *g, int32_t parent, int32_t op, int32_t 
     if (!llm__grow((void **)&g->frame, &g->frames_cap, g->n_frames + 1, sizeof *g->frame)) return g->failed = "out of memory", -1;
     llm__gr_frame *f = &g->frame[g->n_frames];
     f->op = op, f->count = count, f->parent = parent, f->depth = depth;
-    int32_t at = llm__gr_find(g, &g->frames_at, g->n_frames);
+    int32_t at = llm__gr_find(g, LLM__GR_FRAMES, g->n_frames);
     g->n_frames += at == (int32_t)g->n_frames;
     return at;
 }
@@ -21413,7 +21419,7 @@ static void llm__gr_meet(llm_grammar *g, int32_t op, int32_t frame, int32_t base
     m->at.op = op, m->at.frame = frame;
     m->base = LLM__MIN(base, g->frame[frame].depth);
     m->fresh = g->frame[frame].depth - m->base;
-    g->n_work += llm__gr_find(g, &g->work_at, g->n_work) == (int32_t)g->n_work;
+    g->n_work += llm__gr_find(g, LLM__GR_WORK, g->n_work) == (int32_t)g->n_work;
 }
 
 /* One turn of a loop is over: another, or out. `frame` is that of the REPEAT, with the turns done before; it is replaced by one with the
@@ -21488,7 +21494,7 @@ static int32_t llm__gr_intern(llm_grammar *g) {
     if (kept > LLM__GR_MAX_THREADS) return g->failed = llm__gr_too_many, 0;
     llm__gr_state *s = &g->state[g->n_states];
     s->from = (int32_t)g->n_threads, s->n = kept, s->accept = accept;
-    int32_t at = llm__gr_find(g, &g->states_at, g->n_states);
+    int32_t at = llm__gr_find(g, LLM__GR_STATES, g->n_states);
     if (at < (int32_t)g->n_states) return LLM__MAX(at, 0);
     memset(g->to + g->n_states++ * row, 0xFF, row * sizeof *g->to);
     g->n_threads += (size_t)kept;
@@ -21497,7 +21503,7 @@ static int32_t llm__gr_intern(llm_grammar *g) {
 
 static void llm__gr_work_clear(llm_grammar *g) {
     g->n_work = 0;
-    llm__gr_index_clear(&g->work_at);
+    llm__gr_index_clear(g, LLM__GR_WORK);
 }
 
 static int32_t llm__gr_step_new(llm_grammar *g, int32_t state, int32_t k) {
@@ -21518,8 +21524,8 @@ static int32_t llm__gr_step_new(llm_grammar *g, int32_t state, int32_t k) {
  * Frame 0, the bottom of every stack, is no CALL and no REPEAT: nothing returns to it, since the start is no rule. */
 static void llm__gr_begin(llm_grammar *g) {
     g->n_frames = g->n_threads = g->n_states = 0;
-    llm__gr_index_clear(&g->frames_at);
-    llm__gr_index_clear(&g->states_at);
+    llm__gr_index_clear(g, LLM__GR_FRAMES);
+    llm__gr_index_clear(g, LLM__GR_STATES);
     llm__gr_work_clear(g);
     llm__gr_push(g, -1, -1, 0);
     if (!llm__grow((void **)&g->state, &g->states_cap, 1, sizeof *g->state) ||
@@ -21780,7 +21786,7 @@ static void llm__gr_mask_name(const llm_grammar *g, int32_t state, uint64_t key[
 static void llm__gr_masks_free(llm_grammar *g) {
     for (size_t i = 0; i < g->n_masks; i++) LLM_FREE(g->mask[i].words);
     g->n_masks = 0;
-    llm__gr_index_clear(&g->masks_at);
+    llm__gr_index_clear(g, LLM__GR_MASKS);
 }
 
 /* The bytes that may come next, as a set. Returns the one that must, or -1: there are several, or none, or the text may end. */
@@ -21907,7 +21913,7 @@ static const llm__gr_mask *llm__gr_mask_of(llm_grammar *g, int32_t state) {
     if (g->failed) return NULL;
     llm__gr_mask *mask = &g->mask[g->n_masks];
     llm__gr_mask_name(g, state, mask->key);
-    int32_t at = llm__gr_find(g, &g->masks_at, g->n_masks);
+    int32_t at = llm__gr_find(g, LLM__GR_MASKS, g->n_masks);
     if (at >= 0 && at < (int32_t)g->n_masks && !g->mask[at].words) g->failed = llm__gr_too_many;
     if (at < (int32_t)g->n_masks) return at < 0 || g->failed ? NULL : &g->mask[at];
     mask->words = LLM__NEW(uint32_t, n_words);
@@ -22033,9 +22039,9 @@ static void llm__gr_classes(llm_grammar *g) {
 /* Everything that a grammar owns. No request uses it any more. The trie is not among it: that is its model's. */
 static void llm__grammar_free(llm_grammar *g) {
     llm__gr_masks_free(g);
-    void *const owned[] = {g->op,   g->set,  g->frame,          g->thread,         g->state,        g->to,
-                           g->work, g->mask, g->frames_at.slot, g->states_at.slot, g->work_at.slot, g->masks_at.slot};
+    void *const owned[] = {g->op, g->set, g->frame, g->thread, g->state, g->to, g->work, g->mask};
     for (int i = 0; i < LLM__COUNT(owned); i++) LLM_FREE(owned[i]);
+    for (int i = 0; i < LLM__GR_INDEXES; i++) LLM_FREE(g->index[i].slot);
     pthread_mutex_destroy(&g->lock);
     LLM_FREE(g);
 }
@@ -22838,9 +22844,17 @@ typedef struct llm__js_decimal {
     const llm__js_bound *lo, *hi;
     int32_t whole, places; /* most digits before and after the point */
     int32_t multiple;
-    int32_t *at; /* the place of everything that must be known; 0: none yet */
+    int32_t *at; /* the instruction that goes on from a reading, see llm__js_known; 0: none yet */
     int32_t end;
 } llm__js_decimal;
+
+/* All that must be known of a number of which a part is read. */
+typedef struct llm__js_reading {
+    int behind;        /* the point is read */
+    int32_t n;         /* digits read before the point, or behind it; before it -1: nothing is read, 0: "0" is */
+    int lo, hi;        /* the digits compared with those of the bounds: -1, 0, 1 */
+    int32_t remainder; /* of all digits as a number, by x->multiple */
+} llm__js_reading;
 
 /* The comparison c with a bound's digits, one digit later: only the first difference counts. Behind its last digit the bound has zeros. */
 static int llm__js_compare(const char *digits, int32_t at, int c, int digit) {
@@ -22860,51 +22874,89 @@ static int llm__js_within(const llm__js_bound *bound, int32_t k, int c, int side
     return !bound || c == side || (!c && !bound->open);
 }
 
-/* The place behind `pos` digits before the point (-1: nothing is read; 0: "0" is), or, from whole + 1 on, behind the point and pos - whole
- * - 1 digits. lo and hi: the digits compared with those of the bounds; rest: their remainder. -1: it is out of bounds. */
-static int32_t llm__js_place(llm__js_decimal *x, int32_t pos, int lo, int hi, int32_t rest) {
+/* The instruction that goes on from a reading; 0: it was not made yet. */
+static int32_t *llm__js_known(const llm__js_decimal *x, const llm__js_reading *r) {
+    int32_t read = 1 + (r->behind ? x->whole + 1 + r->n : r->n);
+    return &x->at[((read * 3 + r->lo + 1) * 3 + r->hi + 1) * x->multiple + r->remainder];
+}
+
+/* The comparison with a bound if the number's whole part ends here, or has ended. */
+static int llm__js_side(const llm__js_reading *r, const llm__js_bound *bound, int c) {
+    return r->behind ? c : llm__js_compare_ended(bound, LLM__MAX(r->n, 0), c);
+}
+
+/* 1 if a number may end here: it has digits, lies within the bounds and, with zeros behind it, is a multiple. */
+static int llm__js_may_end(const llm__js_decimal *x, const llm__js_reading *r) {
+    int32_t k = r->behind ? r->n : 0;
+    int64_t scaled = r->remainder;
+    if (r->behind ? !r->n : r->n < 0) return 0;
+    for (int32_t i = k; i < x->places; i++) scaled = scaled * 10 % x->multiple;
+    return !scaled && llm__js_within(x->lo, k, llm__js_side(r, x->lo, r->lo), 1) &&
+           llm__js_within(x->hi, k, llm__js_side(r, x->hi, r->hi), -1);
+}
+
+/* 1 if digits are as one likes from here on. */
+static int llm__js_is_free(const llm__js_decimal *x, const llm__js_reading *r) {
+    int32_t n_lo = x->lo ? (int32_t)strlen(x->lo->whole) : 0;
+    int free_lo = !x->lo || (r->lo > 0 && (r->behind || r->n >= n_lo)), free_hi = !x->hi || r->hi < 0;
+    return (r->behind || r->n > 0) && x->multiple == 1 && free_lo && free_hi;
+}
+
+/* The reading after one more digit; 0: none may follow. */
+static int llm__js_after(const llm__js_decimal *x, const llm__js_reading *r, int digit, llm__js_reading *to) {
+    const llm__js_reading zero = {0, 0, 0, 0, 0};
+    int32_t n = LLM__MAX(r->n, 0), n_lo = x->lo ? (int32_t)strlen(x->lo->whole) : 0;
+    *to = zero;
+    if (r->n < 0 && !digit) return 1; /* nothing but the point follows a leading zero */
+    if (r->behind ? n >= x->places : !r->n || n >= x->whole) return 0;
+    to->behind = r->behind;
+    to->n = n + 1;
+    to->remainder = (int32_t)(((int64_t)r->remainder * 10 + digit) % x->multiple);
+    if (x->hi) to->hi = llm__js_compare(r->behind ? x->hi->part : x->hi->whole, n, r->hi, digit);
+    if (x->lo && !r->behind && n >= n_lo) to->lo = 1;
+    else if (x->lo) to->lo = llm__js_compare(r->behind ? x->lo->part : x->lo->whole, n, r->lo, digit);
+    return 1;
+}
+
+static int32_t llm__js_go_on(llm__js_decimal *x, const llm__js_reading *r);
+
+/* The ways from a reading by each digit; neighbours that lead to the same instruction are one way. */
+static void llm__js_digit_ways(llm__js_decimal *x, const llm__js_reading *r, int32_t here) {
+    int32_t to[11];
+    for (int d = 0; d <= 9; d++) {
+        llm__js_reading next;
+        to[d] = llm__js_after(x, r, d, &next) ? llm__js_go_on(x, &next) : -1;
+    }
+    to[10] = -2;
+    for (int d = 0, from = 0; d <= 9; d++) {
+        if (to[d] == to[d + 1]) continue;
+        llm__gr_frag f = to[d] >= 0 ? llm__gr_range(x->b, '0' + from, '0' + d) : llm__gr_never;
+        llm__gr_goto(x->b, f, to[d]);
+        if (f.in >= 0) llm__gr_way(x->b, here, f.in);
+        from = d + 1;
+    }
+}
+
+/* The instruction that goes on from a reading; -1: it is out of bounds. */
+static int32_t llm__js_go_on(llm__js_decimal *x, const llm__js_reading *r) {
     llm__gr_build *b = x->b;
-    int32_t n = LLM__MAX(pos, 0), k = pos - x->whole - 1, n_lo = x->lo ? (int32_t)strlen(x->lo->whole) : 0, to[11];
-    int behind = k >= 0, l = behind ? lo : llm__js_compare_ended(x->lo, n, lo), h = behind ? hi : llm__js_compare_ended(x->hi, n, hi);
-    if ((x->hi && hi > 0 && (behind || n >= x->whole)) || (x->lo && lo < 0 && behind)) return -1;
-    int32_t *known = &x->at[(((pos + 1) * 3 + lo + 1) * 3 + hi + 1) * x->multiple + rest], here = *known;
+    int32_t n = LLM__MAX(r->n, 0);
+    if ((x->hi && r->hi > 0 && (r->behind || n >= x->whole)) || (x->lo && r->lo < 0 && r->behind)) return -1;
+    int32_t *known = llm__js_known(x, r), here = *known;
     if (here || b->failed) return here;
     here = *known = llm__gr_add(b, LLM__GR_SPLIT, 0, -1);
-    int64_t scaled = rest;
-    for (int32_t i = LLM__MAX(k, 0); i < x->places; i++) scaled = scaled * 10 % x->multiple;
-    if (pos >= 0 && k && !scaled && llm__js_within(x->lo, LLM__MAX(k, 0), l, 1) && llm__js_within(x->hi, LLM__MAX(k, 0), h, -1))
-        b->g->op[here].next = x->end;
-    int free_lo = !x->lo || (lo > 0 && (behind || n >= n_lo)), free_hi = !x->hi || hi < 0;
-    if (pos > 0 && x->multiple == 1 && free_lo && free_hi) { /* digits as one likes */
-        llm__gr_frag f = llm__js_digits(b, behind && !k, behind ? x->places - k : x->whole - n), part = llm__js_digits(b, 1, x->places);
-        if (!behind && x->places) f = llm__gr_seq(b, f, llm__gr_repeat(b, llm__gr_seq(b, llm__gr_word(b, "."), part), 0, 1));
+    if (llm__js_may_end(x, r)) b->g->op[here].next = x->end;
+    if (llm__js_is_free(x, r)) {
+        llm__gr_frag f = llm__js_digits(b, r->behind && !n, r->behind ? x->places - n : x->whole - n),
+                     part = llm__js_digits(b, 1, x->places);
+        if (!r->behind && x->places) f = llm__gr_seq(b, f, llm__gr_repeat(b, llm__gr_seq(b, llm__gr_word(b, "."), part), 0, 1));
         llm__gr_goto(b, f, x->end);
         llm__gr_way(b, here, f.in);
         return here;
     }
-    for (int d = 0; d <= 9; d++) {
-        int32_t after = (int32_t)(((int64_t)rest * 10 + d) % x->multiple);
-        to[d] = -1;
-        if (behind && k < x->places)
-            to[d] = llm__js_place(x, pos + 1, x->lo ? llm__js_compare(x->lo->part, k, lo, d) : 0,
-                                  x->hi ? llm__js_compare(x->hi->part, k, hi, d) : 0, after);
-        else if (pos < 0 && !d) to[d] = llm__js_place(x, 0, 0, 0, 0);
-        else if (!behind && pos && n < x->whole)
-            to[d] = llm__js_place(x, n + 1,
-                                  !x->lo     ? 0
-                                  : n < n_lo ? llm__js_compare(x->lo->whole, n, lo, d)
-                                             : 1,
-                                  x->hi ? llm__js_compare(x->hi->whole, n, hi, d) : 0, after);
-    }
-    to[10] = -2;
-    for (int d = 0, from = 0; d <= 9; d++) { /* neighbours that lead to the same place are one way */
-        if (to[d] == to[d + 1]) continue;
-        llm__gr_frag f = to[d] >= 0 ? llm__gr_range(b, '0' + from, '0' + d) : llm__gr_never;
-        llm__gr_goto(b, f, to[d]);
-        if (f.in >= 0) llm__gr_way(b, here, f.in);
-        from = d + 1;
-    }
-    int32_t point = !behind && pos >= 0 && x->places ? llm__js_place(x, x->whole + 1, l, h, rest) : -1;
+    llm__js_digit_ways(x, r, here);
+    const llm__js_reading behind = {1, 0, llm__js_side(r, x->lo, r->lo), llm__js_side(r, x->hi, r->hi), r->remainder};
+    int32_t point = !r->behind && r->n >= 0 && x->places ? llm__js_go_on(x, &behind) : -1;
     llm__gr_frag f = point >= 0 ? llm__gr_word(b, ".") : llm__gr_never;
     llm__gr_goto(b, f, point);
     if (f.in >= 0) llm__gr_way(b, here, f.in);
@@ -22919,11 +22971,12 @@ static llm__gr_frag llm__js_unsigned(llm__js *js, const llm__js_bound *lo, const
     x.end = f.out;
     x.whole = hi ? (int32_t)strlen(hi->whole)
                  : LLM__MAX((lo ? (int32_t)strlen(lo->whole) : 0) + 1, multiple > 1 ? LLM__JS_SOME_DIGITS : LLM__JS_DIGITS);
-    const size_t n_places = 9 * (size_t)((x.whole + places + 3) * multiple);
-    if (!llm__gr_spend(js->b, n_places / 16)) return llm__gr_never;
-    x.at = LLM__NEW(int32_t, n_places);
+    const llm__js_reading nothing = {0, -1, 0, 0, 0};
+    const size_t n_readings = 9 * (size_t)((x.whole + places + 3) * multiple);
+    if (!llm__gr_spend(js->b, n_readings / 16)) return llm__gr_never;
+    x.at = LLM__NEW(int32_t, n_readings);
     if (!x.at) js->b->failed = llm__nomem();
-    else f.in = llm__js_place(&x, -1, 0, 0, 0);
+    else f.in = llm__js_go_on(&x, &nothing);
     LLM_FREE(x.at);
     return js->b->failed ? llm__gr_never : f;
 }
@@ -23509,29 +23562,35 @@ static llm__js_view llm__js_item_view(llm__js *js, const llm__js_view *v, int k)
     return item;
 }
 
-/* Where what comes next in a list depends on what it holds already, the list is an automaton of n places, place 0 with nothing read. Each
- * is two instructions: at[2p] behind an item, where the list ends or a comma comes, and at[2p + 1] behind that comma, where the ways to
- * other places begin. Place 0 has no comma, and both are one. NULL: an error; else freed by the caller. */
-static int32_t *llm__js_places(llm__js *js, int32_t n) {
+/* Where what comes next in a list depends on what it holds already, the list is an automaton of states; state 0: nothing is read. Each is
+ * two instructions. Those of state 0, which has no comma, are one. */
+typedef struct llm__js_list_state {
+    int32_t behind_item;  /* here the list ends or a comma comes */
+    int32_t behind_comma; /* here the ways to other states begin */
+} llm__js_list_state;
+
+/* n states. NULL: an error; else freed by the caller. */
+static llm__js_list_state *llm__js_list_states(llm__js *js, int32_t n) {
     llm__gr_build *b = js->b;
-    int32_t *at = LLM__NEW(int32_t, 2 * n);
-    if (!at) b->failed = llm__nomem();
-    for (int32_t p = 0; p < 2 * n && at; p++) {
-        at[p] = p == 1 ? at[0] : llm__gr_add(b, LLM__GR_SPLIT, 0, -1);
-        if (p < 3 || p % 2 == 0) continue;
+    llm__js_list_state *s = LLM__NEW(llm__js_list_state, n);
+    if (!s) b->failed = llm__nomem();
+    for (int32_t i = 0; i < n && s; i++) {
+        s[i].behind_item = s[i].behind_comma = llm__gr_add(b, LLM__GR_SPLIT, 0, -1);
+        if (!i) continue;
+        s[i].behind_comma = llm__gr_add(b, LLM__GR_SPLIT, 0, -1);
         llm__gr_frag comma = llm__js_mark(js, ",");
-        llm__gr_goto(b, comma, at[p]);
-        llm__gr_way(b, at[p - 1], comma.in);
+        llm__gr_goto(b, comma, s[i].behind_comma);
+        llm__gr_way(b, s[i].behind_item, comma.in);
     }
-    return at;
+    return s;
 }
 
-/* A way from a place to another one, by an item (a rule; -1: there is none). */
-static void llm__js_way(llm__js *js, const int32_t *at, int32_t from, int32_t rule, int32_t to) {
+/* A way from a state to another one, by an item (a rule; -1: there is none). */
+static void llm__js_way(llm__js *js, llm__js_list_state from, int32_t rule, llm__js_list_state to) {
     if (rule < 0) return;
     llm__gr_frag item = llm__gr_call(js->b, rule);
-    llm__gr_goto(js->b, item, at[2 * to]);
-    llm__gr_way(js->b, at[2 * from + 1], item.in);
+    llm__gr_goto(js->b, item, to.behind_item);
+    llm__gr_way(js->b, from.behind_comma, item.in);
 }
 
 /* A rule of what a fragment matches; -1: nothing. */
@@ -23541,7 +23600,7 @@ static int32_t llm__js_rule_of(llm__js *js, llm__gr_frag f) {
     return js->b->failed ? -1 : rule;
 }
 
-enum { LLM__JS_SET = 10, LLM__JS_PLACES_MAX = 4096 };
+enum { LLM__JS_SET = 10, LLM__JS_STATES_MAX = 4096 };
 
 /* The different values that the items of a list can have, each as a rule, if they are given or true, false and null. Returns how many, or
  * -1: too many, or they are not known. A number may be given twice, as 1 and 1.0. */
@@ -23575,7 +23634,7 @@ static int32_t llm__js_item_values(llm__js *js, const llm__js_view *given, int32
     return n;
 }
 
-/* The items of a list without equal ones: a place for every set of values that were written, as bits. For the values a and b:
+/* The items of a list without equal ones: a state for every set of values that were written, as bits. For the values a and b:
  *
  *   {} --a--> {a} --, b--> {a, b}          {} --b--> {b} --, a--> {a, b}
  *
@@ -23590,47 +23649,50 @@ static llm__gr_frag llm__js_set(llm__js *js, const llm__js_view *v, int owner, i
         return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, owner, "uniqueItems",
                               "can be enforced for at most 10 given values (or with maxItems 1)");
     llm__gr_frag f = llm__gr_empty(b);
-    int32_t end = f.out, *at = llm__js_places(js, 1 << n);
+    int32_t end = f.out;
+    llm__js_list_state *state = llm__js_list_states(js, 1 << n);
     for (int32_t set = 0; set < 1 << n && !b->failed; set++) {
         int size = __builtin_popcount((unsigned)set);
-        if (size >= min) b->g->op[at[2 * set]].next = end;
+        if (size >= min) b->g->op[state[set].behind_item].next = end;
         for (int32_t i = 0; i < n && (max < 0 || size < max); i++)
-            if (!(set >> i & 1)) llm__js_way(js, at, set, rule[i], set | 1 << i);
+            if (!(set >> i & 1)) llm__js_way(js, state[set], rule[i], state[set | 1 << i]);
     }
-    if (!b->failed) f.in = at[0];
-    LLM_FREE(at);
+    if (!b->failed) f.in = state[0].behind_item;
+    LLM_FREE(state);
     return f;
 }
 
-/* The items of a list of which some (`contains`, minContains, maxContains) satisfy one more schema. A place for every pair of items and
+/* The items of a list of which some (`contains`, minContains, maxContains) satisfy one more schema. A state for every pair of items and
  * matches so far; more than matter count as one. An item of the first kind may happen to satisfy the schema too: where there is no
  * maxContains that does no harm, else it must deny it. contains: the schema; n_prefix: items with views of their own. */
 static llm__gr_frag llm__js_containing(llm__js *js, const llm__js_view *v, int contains, int32_t n_prefix, int64_t min, int64_t max) {
     llm__gr_build *b = js->b;
     int64_t least = llm__js_count(js, v, "minContains", 0, 1), most = llm__js_count(js, v, "maxContains", 1, -1);
-    int64_t items = max >= 0 ? LLM__MAX(max, 1) : LLM__MAX(LLM__MAX(min, 1), n_prefix), matches = most >= 0 ? most : least,
-            row = matches + 1;
-    if (items > LLM__JS_PLACES_MAX || (items + 1) * row > LLM__JS_PLACES_MAX)
+    int64_t items = max >= 0 ? LLM__MAX(max, 1) : LLM__MAX(LLM__MAX(min, 1), n_prefix), matches = most >= 0 ? most : least;
+    if (items > LLM__JS_STATES_MAX || (items + 1) * (matches + 1) > LLM__JS_STATES_MAX)
         return llm__js_refuse(js, LLM_ERR_LIMIT, contains, NULL, "so many items or matches cannot be counted");
-    int32_t rule[2] = {-1, -1}, n_places = (int32_t)((items + 1) * row), *at = llm__js_places(js, n_places);
+    int32_t plain_rule = -1, match_rule = -1;
+    llm__js_list_state *states = llm__js_list_states(js, (int32_t)((items + 1) * (matches + 1)));
     llm__gr_frag f = llm__gr_empty(b);
     int32_t end = f.out;
-    for (int32_t p = 0; p < n_places && !b->failed; p++) {
-        int64_t n = p / row, found = p % row, next = LLM__MIN(n + 1, items) * row;
-        if (!found && n <= n_prefix) { /* another view begins */
+    for (int64_t n = 0; n <= items && !b->failed; n++) {
+        const llm__js_list_state *row = states + n * (matches + 1), *next = n < items ? row + matches + 1 : row;
+        if (n <= n_prefix) { /* another view begins */
             llm__js_view plain = llm__js_item_view(js, v, (int)n), match = plain;
             llm__js_bring(js, &match, -1, contains, 0);
             if (most >= 0) llm__js_bring(js, &plain, -1, contains, LLM__JS_NOT);
-            rule[0] = llm__js_rule_of(js, llm__js_rule(js, &plain)), rule[1] = llm__js_rule_of(js, llm__js_rule(js, &match));
+            plain_rule = llm__js_rule_of(js, llm__js_rule(js, &plain));
+            match_rule = llm__js_rule_of(js, llm__js_rule(js, &match));
         }
-        if (b->failed) break;
-        if (n >= min && found >= least) b->g->op[at[2 * p]].next = end;
-        if (max >= 0 && n >= max) continue;
-        llm__js_way(js, at, p, rule[0], (int32_t)(next + found));
-        if (most < 0 || found < most) llm__js_way(js, at, p, rule[1], (int32_t)(next + LLM__MIN(found + 1, matches)));
+        for (int64_t found = 0; found <= matches && !b->failed; found++) {
+            if (n >= min && found >= least) b->g->op[row[found].behind_item].next = end;
+            if (max >= 0 && n >= max) continue;
+            llm__js_way(js, row[found], plain_rule, next[found]);
+            if (most < 0 || found < most) llm__js_way(js, row[found], match_rule, next[LLM__MIN(found + 1, matches)]);
+        }
     }
-    if (!b->failed) f.in = at[0];
-    LLM_FREE(at);
+    if (!b->failed) f.in = states[0].behind_item;
+    LLM_FREE(states);
     return f;
 }
 
