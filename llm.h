@@ -59,6 +59,7 @@
  *     >>files                files are mapped, or read where mapping is refused.
  *     >>threads              a pool that spins between short jobs and sleeps between long pauses.
  *     >>json                 JSON, strictly RFC 8259.
+ *     >>fields               the numbers of a config struct, described once.
  *   text/
  *     >>unicode              what a code point is: category, script, case.
  *     >>unicode_tables       what Unicode says of each code point, packed.
@@ -676,7 +677,30 @@ typedef struct llm_sampling {
     int32_t early_stopping; /* the search ends with best_of answers: 0: when none likely is better; 1: at once; 2: when none can be */
 } llm_sampling;
 
+/* What their numbers may be, as in >>api-engine: kind, least, most, default, unit. */
+#define LLM_FIELD_window_size        INT, 1, 2147483647, 3000, "tokens"
+#define LLM_FIELD_threshold          FLOAT, 0, 1, 0, NULL
+#define LLM_FIELD_max_tokens         INT, -1, 2147483647, 256, "tokens; -1: up to the context's end"
+#define LLM_FIELD_min_tokens         INT, 0, 2147483647, 0, "tokens"
+#define LLM_FIELD_temperature        FLOAT, 0, 2, 0, NULL
+#define LLM_FIELD_top_p              FLOAT, 0, 1, 0, NULL
+#define LLM_FIELD_min_p              FLOAT, 0, 1, 0, NULL
+#define LLM_FIELD_top_k              INT, -1, 2147483647, 0, "tokens; -1 and 0: all"
+#define LLM_FIELD_repetition_penalty FLOAT, 1e-6, 2, 1, NULL
+#define LLM_FIELD_presence_penalty   FLOAT, -2, 2, 0, NULL
+#define LLM_FIELD_frequency_penalty  FLOAT, -2, 2, 0, NULL
+#define LLM_FIELD_n                  INT, 1, 128, 1, "answers"
+#define LLM_FIELD_best_of            INT, 1, 128, 0, "answers; 0: n"
+#define LLM_FIELD_logprobs           INT, 0, 2147483647, 0, "0: none; k + 1: the k likeliest"
+#define LLM_FIELD_prompt_logprobs    INT, 0, 2147483647, 0, "0: none; k + 1: the k likeliest"
+#define LLM_FIELD_length_penalty     FLOAT, -100, 100, 0, NULL
+#define LLM_FIELD_early_stopping     INT, 0, 2, 0, NULL
+
 LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s);
+/* For a conversation with a person, as llm_cli, the server's page and the easy level take it: where the model's files say nothing
+ * about sampling, temperature 0.8, top_k 40, top_p 0.95 and min_p 0.05, since a small model at temperature 1 rambles; else as
+ * llm_sampling_default. */
+LLM_API void llm_sampling_chat(const llm_model *model, llm_sampling *s);
 /* Checks every range; LLM_ERR_ARG names the field, its value and what is allowed. Needs the model for ids. */
 LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling *s);
 
@@ -1205,6 +1229,35 @@ typedef struct llm_engine_config {
 
 enum { LLM_SPECULATIVE_MAX = 32 };
 
+/* What the numbers of the struct may be, said once: the engine's check, its defaults and the ranges of options (>>api-options) are made of
+ * these rows. LLM_FIELD_x: kind (of llm_option_kind), least, most, default, unit and special values. 0 stands for the default, also where
+ * it is below the least; a default that depends on other things is 0 in its row. Of an ENUM the values stand in the place of the unit. */
+#define LLM_FIELD_n_threads               INT, 1, 4096, 0, "0: all cores"
+#define LLM_FIELD_tensor_parallel_size    INT, 1, 64, 1, "ranks"
+#define LLM_FIELD_pipeline_parallel_size  INT, 1, 64, 1, "pieces"
+#define LLM_FIELD_dtype                   INT, 0, LLM_COMPUTE_F16, 0, "an llm_compute"
+#define LLM_FIELD_kv_cache_dtype          INT, 0, LLM_KV_INT4, 0, "an llm_kv_type"
+#define LLM_FIELD_kv_cache_memory_bytes   INT64, 1, 9e18, 0, "bytes; 0: what all sequences need"
+#define LLM_FIELD_max_model_len           INT, 1, 2147483647, 0, "tokens; 0: the model's"
+#define LLM_FIELD_max_num_seqs            INT, 1, 65536, 1, "sequences"
+#define LLM_FIELD_max_num_batched_tokens  INT, 1, 1048576, 512, "tokens"
+#define LLM_FIELD_block_size              ENUM, 0, 0, 32, "16=16|32=32|64=64|128=128"
+#define LLM_FIELD_max_queue               INT, 1, 2147483647, 1024, "requests"
+#define LLM_FIELD_gpu_memory_utilization  FLOAT, 0.01, 1, 0.9, "of a GPU's memory"
+#define LLM_FIELD_num_gpu_blocks          INT, 0, 2147483647, 0, "pages"
+#define LLM_FIELD_swap_space              FLOAT, 0, 65536, 4, "GiB"
+#define LLM_FIELD_num_cpu_blocks          INT, 0, 2147483647, 0, "pages"
+#define LLM_FIELD_scheduler_delay_factor  FLOAT, 0, 1e6, 0, "prompt steps"
+#define LLM_FIELD_prefill_interval        INT, 0, 2147483647, 0, "steps"
+#define LLM_FIELD_num_speculative_tokens  INT, 1, LLM_SPECULATIVE_MAX, 0, "tokens"
+#define LLM_FIELD_ngram_prompt_lookup_max INT, 1, 1024, 16, "tokens"
+#define LLM_FIELD_ngram_prompt_lookup_min INT, 1, 1024, 3, "tokens"
+#define LLM_FIELD_max_loras               INT, 1, 4096, 0, "adapters; 0: none"
+#define LLM_FIELD_max_cpu_loras           INT, 1, 4096, 0, "adapters; 0: max_loras"
+#define LLM_FIELD_max_lora_rank           ENUM, 0, 0, 16, "1=1|8=8|16=16|32=32|64=64|128=128|256=256|320=320|512=512"
+#define LLM_FIELD_max_seq_len_to_capture  INT, 1, 2147483647, 0, "tokens; 0: no limit"
+#define LLM_FIELD_step_timeout            FLOAT, 0, 1e9, 300, "seconds"
+
 /* Packs the weights, takes all memory. cfg may be NULL. The model must outlive the engine. On error *out is NULL. */
 LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out);
 LLM_API void llm_engine_close(llm_engine *engine); /* cancels what runs; free its requests first */
@@ -1526,6 +1579,15 @@ LLM_API void llm_options_free(llm_options *o);
 #define LLM_OPT_FLOAT(T, member, group, names, low, high, help) {names, LLM_OPTION_FLOAT, group, offsetof(T, member), low, high, "X", help}
 #define LLM_OPT_BOOL(T, member, group, names, help) {names, LLM_OPTION_BOOL, group, offsetof(T, member), 0, 0, NULL, help}
 #define LLM_OPT_ENUM(T, member, group, names, words, help) {names, LLM_OPTION_ENUM, group, offsetof(T, member), 0, 0, words, help}
+/* A field that has a row LLM_FIELD_x: kind and range come from there. `in` is the struct of the field in T. */
+#define LLM_OPT_FIELD(T, in, field, group, names, help) LLM_OPT_FIELD_ROW(names, group, offsetof(T, in.field), help, LLM_FIELD_##field)
+#define LLM_OPT_FIELD_ROW(...) LLM_OPT_FIELD_CUT(__VA_ARGS__)
+#define LLM_OPT_FIELD_CUT(names, group, at, help, kind, least, most, otherwise, unit) \
+    {names, LLM_OPTION_##kind, group, at, least, most, LLM_OPT_VALUE_##kind(unit), help}
+#define LLM_OPT_VALUE_INT(unit) "N"
+#define LLM_OPT_VALUE_INT64(unit) "N"
+#define LLM_OPT_VALUE_FLOAT(unit) "X"
+#define LLM_OPT_VALUE_ENUM(words) words
 #define LLM_OPT_NONE(kind, names, why) {names, LLM_OPTION_##kind, -1, 0, 0, 0, NULL, why} /* IGNORED, IGNORED_FLAG, REFUSED */
 
 /* Rows for the library's own structs, each member under the names of vLLM, FastDeploy, LMDeploy and llama.cpp: T is the type of the
@@ -1537,74 +1599,74 @@ LLM_API void llm_options_free(llm_options *o);
                      "dummy: random weights from config.json alone")
 
 #define LLM_OPTIONS_ENGINE(T, e, group) \
-    LLM_OPT_INT(T, e.max_model_len, group, "c|max-model-len|ctx-size|session-len", 1, 2147483647, "context: tokens of prompt and answer"), \
+    LLM_OPT_FIELD(T, e, max_model_len, group, "c|max-model-len|ctx-size|session-len", "context: tokens of prompt and answer"), \
         LLM_OPT_BOOL(T, e.allow_long_max_model_len, group, "allow-long-max-model-len|$VLLM_ALLOW_LONG_MAX_MODEL_LEN", \
                      "let it exceed the model's own length"), \
-        LLM_OPT_INT(T, e.max_num_seqs, group, "np|max-num-seqs|parallel|max-batch-size", 1, 4096, \
+        LLM_OPT_FIELD(T, e, max_num_seqs, group, "np|max-num-seqs|parallel|max-batch-size", \
                     "sequences that run together (server 64, batch 16)"), \
-        LLM_OPT_INT(T, e.max_num_batched_tokens, group, "max-num-batched-tokens|batch-size|max-prefill-token-num", 1, 65536, \
+        LLM_OPT_FIELD(T, e, max_num_batched_tokens, group, "max-num-batched-tokens|batch-size|max-prefill-token-num", \
                     "tokens of one step (512)"), \
-        LLM_OPT_INT(T, e.max_queue, group, "max-queue", 1, 1e6, "requests that may wait (1024)"), \
-        LLM_OPT_ENUM(T, e.block_size, group, "block-size", "16=16|32=32|64=64|128=128", "tokens of a KV page (32)"), \
-        {"kv-cache-memory-bytes", LLM_OPTION_INT64, group, offsetof(T, e.kv_cache_memory_bytes), 1, 9e18, "N", "memory of the KV cache"}, \
+        LLM_OPT_FIELD(T, e, max_queue, group, "max-queue", "requests that may wait (1024)"), \
+        LLM_OPT_FIELD(T, e, block_size, group, "block-size", "tokens of a KV page (32)"), \
+        LLM_OPT_FIELD(T, e, kv_cache_memory_bytes, group, "kv-cache-memory-bytes", "memory of the KV cache"), \
         LLM_OPT_ENUM(T, e.kv_cache_dtype, group, "kv-cache-dtype|ctk|ctv", \
                      "auto|fp8=4|fp8_e4m3=4|fp8_e5m2=5|int8=6|int4=7|q8_0=6|q4_0=7|float32=1|f32=1|float16=2|f16=2|bfloat16=3|bf16=3", \
                      "type of the KV cache"), \
         LLM_OPT_ENUM(T, e.kv_cache_dtype, -1, "quant-policy", "0|4=7|8=6", NULL), \
-        LLM_OPT_INT(T, e.n_threads, group, "t|threads", 1, 1024, "threads (all cores)"), \
+        LLM_OPT_FIELD(T, e, n_threads, group, "t|threads", "threads (all cores)"), \
         LLM_OPT_TEXT(T, e.device, group, "device", "NAME", "auto, cpu, cuda"), \
         LLM_OPT_TEXT(T, e.cuda_library, group, "cuda-library|$LLM_CUDA_LIBRARY", "PATH", \
                      "library of the device's backend (libllm_cuda.so beside this program)"), \
         LLM_OPT_BOOL(T, e.enforce_eager, group, "enforce-eager", "GPU: steps are not recorded as graphs"), \
-        LLM_OPT_INT(T, e.max_seq_len_to_capture, group, "max-seq-len-to-capture", 1, 1e9, \
+        LLM_OPT_FIELD(T, e, max_seq_len_to_capture, group, "max-seq-len-to-capture", \
                     "GPU: steps with longer sequences are not recorded"), \
         LLM_OPT_BOOL(T, e.batch_invariant, group, "batch-invariant|$VLLM_BATCH_INVARIANT", \
                      "GPU: logits do not depend on who else is in the batch (a CPU always)"), \
         LLM_OPT_TEXT(T, e.isa, group, "isa", "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, avx512bf16, amx, neon"), \
-        LLM_OPT_INT(T, e.pipeline_parallel_size, group, "pp|pipeline-parallel-size", 1, 64, \
+        LLM_OPT_FIELD(T, e, pipeline_parallel_size, group, "pp|pipeline-parallel-size", \
                     "pieces into which the layers are cut, each on devices of its own"), \
-        LLM_OPT_INT(T, e.tensor_parallel_size, group, "tp|tensor-parallel-size", 1, 64, "ranks that share every layer"), \
+        LLM_OPT_FIELD(T, e, tensor_parallel_size, group, "tp|tensor-parallel-size", "ranks that share every layer"), \
         LLM_OPT_ENUM(T, e.dtype, group, "dtype", "auto|float32=1|float=1|f32=1|bfloat16=2|bf16=2|float16=3|half=3|f16=3", "arithmetic"), \
-        LLM_OPT_FLOAT(T, e.gpu_memory_utilization, group, "gpu-memory-utilization|cache-max-entry-count", 0.01, 1, \
+        LLM_OPT_FIELD(T, e, gpu_memory_utilization, group, "gpu-memory-utilization|cache-max-entry-count", \
                       "share of a GPU's memory (0.9)"), \
         LLM_OPT_ENUM(T, e.preemption_swap, group, "preemption-mode|eviction-type", "recompute|swap=1|copy=1", \
                      "what becomes of a sequence that must give way"), \
-        LLM_OPT_FLOAT(T, e.swap_space, group, "swap-space", 0, 65536, "GiB of host memory for sequences that give way by swap (4)"), \
-        LLM_OPT_INT(T, e.num_cpu_blocks, -1, "num-cpu-blocks", 0, 1e9, NULL), \
-        LLM_OPT_INT(T, e.num_gpu_blocks, -1, "num-gpu-blocks|num-gpu-blocks-override", 0, 1e9, NULL), \
-        LLM_OPT_FLOAT(T, e.scheduler_delay_factor, group, "scheduler-delay-factor", 0, 1e6, \
+        LLM_OPT_FIELD(T, e, swap_space, group, "swap-space", "GiB of host memory for sequences that give way by swap (4)"), \
+        LLM_OPT_FIELD(T, e, num_cpu_blocks, -1, "num-cpu-blocks", NULL), \
+        LLM_OPT_FIELD(T, e, num_gpu_blocks, -1, "num-gpu-blocks|num-gpu-blocks-override", NULL), \
+        LLM_OPT_FIELD(T, e, scheduler_delay_factor, group, "scheduler-delay-factor", \
                       "new prompts wait X prompt steps for others while answers go on (0)"), \
-        LLM_OPT_INT(T, e.prefill_interval, group, "prefill-interval", 0, 1e6, "new prompts join every N steps (1)"), \
+        LLM_OPT_FIELD(T, e, prefill_interval, group, "prefill-interval", "new prompts join every N steps (1)"), \
         LLM_OPT_TEXT(T, e.speculative_model, group, "md|speculative-model|model-draft", "NAME", \
                      "guesses tokens ahead: a smaller model, an EAGLE head, or [ngram]"), \
-        LLM_OPT_INT(T, e.num_speculative_tokens, group, "num-speculative-tokens|draft-max|spec-draft-n-max", 1, LLM_SPECULATIVE_MAX, \
+        LLM_OPT_FIELD(T, e, num_speculative_tokens, group, "num-speculative-tokens|draft-max|spec-draft-n-max", \
                     "how many"), \
-        LLM_OPT_INT(T, e.ngram_prompt_lookup_max, group, "ngram-prompt-lookup-max", 1, 1024, \
+        LLM_OPT_FIELD(T, e, ngram_prompt_lookup_max, group, "ngram-prompt-lookup-max", \
                     "tokens that a lookup compares at most (16)"), \
-        LLM_OPT_INT(T, e.ngram_prompt_lookup_min, group, "ngram-prompt-lookup-min", 1, 1024, "tokens that must be equal (3)"), \
+        LLM_OPT_FIELD(T, e, ngram_prompt_lookup_min, group, "ngram-prompt-lookup-min", "tokens that must be equal (3)"), \
         LLM_OPT_TEXT(T, e.speculative_config, group, "speculative-config", "JSON", \
                      "{\"model\", \"method\", \"num_speculative_tokens\", \"prompt_lookup_max\", \"prompt_lookup_min\"}"), \
         LLM_OPT_BOOL(T, e.eagle_lab_style, -1, "$EAGLE_USE_SAFE_AI_LAB_STYLE", NULL), \
         LLM_OPT_TEXT(T, e.lora, group, "lora", "PATH", "an adapter for all requests: PEFT folder or GGUF file"), \
-        LLM_OPT_ENUM(T, e.max_lora_rank, group, "max-lora-rank", "1=1|8=8|16=16|32=32|64=64|128=128|256=256|320=320|512=512", \
+        LLM_OPT_FIELD(T, e, max_lora_rank, group, "max-lora-rank", \
                      "largest rank of an adapter (16)"), \
-        LLM_OPT_INT(T, e.max_loras, group, "max-loras", 1, 4096, "adapters that compute in one step (1)"), \
-        LLM_OPT_INT(T, e.max_cpu_loras, group, "max-cpu-loras", 1, 4096, "adapters that are in memory at once (max-loras)")
+        LLM_OPT_FIELD(T, e, max_loras, group, "max-loras", "adapters that compute in one step (1)"), \
+        LLM_OPT_FIELD(T, e, max_cpu_loras, group, "max-cpu-loras", "adapters that are in memory at once (max-loras)")
 
 #define LLM_OPTIONS_SAMPLING(T, s, group) \
-    LLM_OPT_INT(T, s.max_tokens, group, "max-tokens|-n|max-new-tokens|request-output-len|max-completion-tokens|n-predict", -1, 2147483647, \
+    LLM_OPT_FIELD(T, s, max_tokens, group, "max-tokens|-n|max-new-tokens|request-output-len|max-completion-tokens|n-predict", \
                 "longest answer, also -n; -1: up to the context's end"), \
-        LLM_OPT_FLOAT(T, s.temperature, group, "temperature|temp", 0, 2, "0: the most likely token, always"), \
-        LLM_OPT_INT(T, s.top_k, group, "top-k", -1, 2147483647, "of the N most likely; 0 or -1: all"), \
-        LLM_OPT_FLOAT(T, s.top_p, group, "top-p", 0, 1, "of the fewest that reach this probability"), \
-        LLM_OPT_FLOAT(T, s.min_p, group, "min-p", 0, 1, "none below this share of the best"), \
-        LLM_OPT_INT(T, s.min_tokens, group, "min-tokens|min-new-tokens", 0, 2147483647, "no end before"), \
-        LLM_OPT_FLOAT(T, s.repetition_penalty, group, "repetition-penalty|repeat-penalty", 1e-6, 2, "above 0 to 2; 1: none"), \
-        LLM_OPT_FLOAT(T, s.presence_penalty, group, "presence-penalty", -2, 2, "-2 to 2"), \
-        LLM_OPT_FLOAT(T, s.frequency_penalty, group, "frequency-penalty", -2, 2, "-2 to 2"), \
+        LLM_OPT_FIELD(T, s, temperature, group, "temperature|temp", "0: the most likely token, always"), \
+        LLM_OPT_FIELD(T, s, top_k, group, "top-k", "of the N most likely; 0 or -1: all"), \
+        LLM_OPT_FIELD(T, s, top_p, group, "top-p", "of the fewest that reach this probability"), \
+        LLM_OPT_FIELD(T, s, min_p, group, "min-p", "none below this share of the best"), \
+        LLM_OPT_FIELD(T, s, min_tokens, group, "min-tokens|min-new-tokens", "no end before"), \
+        LLM_OPT_FIELD(T, s, repetition_penalty, group, "repetition-penalty|repeat-penalty", "above 0 to 2; 1: none"), \
+        LLM_OPT_FIELD(T, s, presence_penalty, group, "presence-penalty", "-2 to 2"), \
+        LLM_OPT_FIELD(T, s, frequency_penalty, group, "frequency-penalty", "-2 to 2"), \
         {"s|seed|random-seed", LLM_OPTION_INT64, group, offsetof(T, s.seed), -9.3e18, 9.3e18, "N", "the same seed gives the same answer"}, \
-        LLM_OPT_INT(T, s.n, group, "num-answers|n", 1, 128, "answers to one prompt, --n"), \
-        LLM_OPT_INT(T, s.best_of, group, "best-of", 1, 128, "the likeliest of so many"), \
+        LLM_OPT_FIELD(T, s, n, group, "num-answers|n", "answers to one prompt, --n"), \
+        LLM_OPT_FIELD(T, s, best_of, group, "best-of", "the likeliest of so many"), \
         LLM_OPT_BOOL(T, s.ignore_eos, group, "ignore-eos", "EOS does not end the answer"), \
         LLM_OPT_BOOL(T, s.include_stop_str_in_output, group, "include-stop-str-in-output", "the text keeps what ended it")
 
@@ -1662,6 +1724,7 @@ typedef struct llm_setup {
     const char *config; /* a JSON file of options */
     const char *reasoning_parser, *tool_parser, *early_stop_config, *visible_devices;
     int32_t enable_early_stop, prefix_caching, pooling, log_level;
+    int32_t chat_sampling; /* 1: where nothing was said, llm_sampling_chat; 0: llm_sampling_default, as an API of HTTP wants it */
     llm_model_config files;
     llm_engine_config engine;
     llm_early_stop early_stop;     /* what the two options say */
@@ -3524,6 +3587,126 @@ static llm_result llm__json_file(const char *path, size_t limit, llm_json **out)
     if (r) return r;
     r = llm_json_parse((const char *)f.data, f.size, NULL, out);
     return r ? llm__error(r, "%s: %s", path, llm_last_error()) : LLM_OK;
+}
+
+/* ============================================================================
+ * >>fields   The numbers of a config struct, described once.
+ * ============================================================================
+ * A row says what a field is called, where it stands, what it may be, and what 0 stands for. The API's LLM_FIELD_x macros hold the rows;
+ * from them come the check of a config, its defaults and the ranges of options, so that no two of them can say different things. */
+
+typedef struct llm__field {
+    const char *name;
+    size_t at;            /* offset in the struct */
+    llm_option_kind kind; /* INT, INT64, FLOAT, or ENUM: an int32_t that must be one of a list */
+    double least, most;
+    double otherwise; /* what 0 stands for; 0: itself, or something that depends on others */
+    const char *unit; /* and special values, for messages; NULL: none. Of an ENUM the list "16=16|32=32" */
+} llm__field;
+
+/* The row of a field x of struct T, from LLM_FIELD_x. */
+#define LLM__FIELD(T, field) LLM__FIELD_ROW(#field, offsetof(T, field), LLM_FIELD_##field)
+#define LLM__FIELD_ROW(...) LLM__FIELD_CUT(__VA_ARGS__)
+#define LLM__FIELD_CUT(name, at, kind, least, most, otherwise, unit) \
+    { name, at, LLM_OPTION_##kind, least, most, otherwise, unit }
+
+static double llm__field_get(const llm__field *f, const void *config) {
+    const char *at = (const char *)config + f->at;
+    int32_t whole;
+    int64_t wide;
+    float real;
+    if (f->kind == LLM_OPTION_INT64) return memcpy(&wide, at, sizeof wide), (double)wide;
+    if (f->kind == LLM_OPTION_FLOAT) return memcpy(&real, at, sizeof real), (double)real;
+    return memcpy(&whole, at, sizeof whole), (double)whole;
+}
+
+static void llm__field_set(const llm__field *f, void *config, double value) {
+    char *at = (char *)config + f->at;
+    const int64_t wide = f->kind == LLM_OPTION_FLOAT ? 0 : (int64_t)value;
+    const int32_t whole = (int32_t)wide;
+    const float real = (float)value;
+    if (f->kind == LLM_OPTION_INT64) memcpy(at, &wide, sizeof wide);
+    else if (f->kind == LLM_OPTION_FLOAT) memcpy(at, &real, sizeof real);
+    else memcpy(at, &whole, sizeof whole);
+}
+
+/* The ends of a FLOAT's range are floats too: 1e-6 as a float is a little less than as a double. */
+static int llm__field_takes(const llm__field *f, double value) {
+    const int real = f->kind == LLM_OPTION_FLOAT;
+    int64_t number;
+    llm__str word;
+    if (f->kind != LLM_OPTION_ENUM)
+        return value >= (real ? (double)(float)f->least : f->least) && value <= (real ? (double)(float)f->most : f->most);
+    for (const char *words = f->unit; llm__list_next(&words, "|", &word);) {
+        size_t n = llm__str_until(word, "=");
+        if (llm__parse_int(word.p, n, &number) && (double)number == value) return 1;
+    }
+    return 0;
+}
+
+/* A number as people write it: 1 and not 1.0. */
+static void llm__field_write(double value, char out[40]) {
+    llm__format_double(value, out);
+    size_t n = strlen(out);
+    if (n > 2 && !strcmp(out + n - 2, ".0")) out[n - 2] = 0;
+}
+
+/* Checks one number; NaN is in no range. The sentence names the field as the APIs spell it, the value, and what is allowed. */
+static llm_result llm__check_number(const char *name, double value, double low, double high, const char *allowed) {
+    char text[40];
+    if (value >= low && value <= high) return LLM_OK;
+    llm__field_write(value, text);
+    return llm__error(LLM_ERR_ARG, "%s: %s, must be %s", name, text, allowed);
+}
+
+/* "16, 32, 64, 128" for "16=16|32=32|64=64|128=128" */
+static void llm__field_words(const llm__field *f, char *out, size_t size) {
+    size_t n = 0;
+    llm__str word;
+    for (const char *words = f->unit; llm__list_next(&words, "|", &word) && n < size;)
+        n += (size_t)snprintf(out + n, size - n, "%s%.*s", n ? ", " : "", (int)llm__str_until(word, "="), word.p);
+}
+
+/* "max_num_seqs: 70000, must be in [1, 65536] (sequences; 0: 1)" */
+static llm_result llm__field_refuse(const llm__field *f, double value) {
+    char said[40], least[40], most[40], zero[40], words[128] = "";
+    const int list = f->kind == LLM_OPTION_ENUM, open = f->most >= INT32_MAX;
+    const char *unit = f->unit && !list ? f->unit : "", *noted = *unit || f->otherwise != 0 ? " (" : "";
+    llm__field_write(value, said);
+    llm__field_write(f->least, least);
+    llm__field_write(f->most, most);
+    llm__field_write(f->otherwise, zero);
+    if (list) llm__field_words(f, words, sizeof words);
+    else snprintf(words, sizeof words, open ? "at least %s" : "in [%s, %s]", least, most);
+    if (f->otherwise == 0) *zero = 0;
+    return llm__error(LLM_ERR_ARG, "%s: %s, must be %s%s%s%s%s%s%s%s", f->name, said, list ? "one of " : "", words, noted, unit,
+                      *unit && *zero ? "; " : "", *zero ? "0: " : "", zero, *noted ? ")" : "");
+}
+
+/* Checks all fields of a config. 0 is in every range, since it stands for the default. LLM_ERR_ARG: the first that is wrong. */
+static llm_result llm__fields_check(const llm__field *field, int n, const void *config) {
+    for (int i = 0; i < n; i++) {
+        const double value = llm__field_get(&field[i], config);
+        if (value != 0 && !llm__field_takes(&field[i], value)) return llm__field_refuse(&field[i], value);
+    }
+    return LLM_OK;
+}
+
+/* Puts the defaults in place of zeros. */
+static void llm__fields_default(const llm__field *field, int n, void *config) {
+    for (int i = 0; i < n; i++)
+        if (llm__field_get(&field[i], config) == 0) llm__field_set(&field[i], config, field[i].otherwise);
+}
+
+/* Puts a value into the field of that name if it is in its range; 0: it is not, or there is no such field. */
+static int llm__fields_put(const llm__field *field, int n, void *config, const char *name, double value) {
+    for (int i = 0; i < n; i++) {
+        if (strcmp(field[i].name, name)) continue;
+        if (!llm__field_takes(&field[i], value)) return 0;
+        llm__field_set(&field[i], config, value);
+        return 1;
+    }
+    return 0;
 }
 
 /* ============================================================================
@@ -17488,11 +17671,30 @@ static int llm__split_number(const llm__gguf *g, const char *key, int absent) {
     return v < 0 || v > 65535 ? -1 : (int)v;
 }
 
+/* What a converter kept of generation_config.json, as general.sampling.*, becomes that document again. */
+static llm_result llm__gguf_sampling(const llm__gguf *g, llm_json **out) {
+    static const char *const names[][2] = {{"general.sampling.temp", "temperature"},
+                                           {"general.sampling.top_k", "top_k"},
+                                           {"general.sampling.top_p", "top_p"},
+                                           {"general.sampling.min_p", "min_p"},
+                                           {"general.sampling.penalty_repeat", "repetition_penalty"}};
+    LLM__SCOPED(llm_text_free) llm_text t = LLM__ZERO;
+    double v;
+    for (int i = 0; i < LLM__COUNT(names); i++) {
+        const llm__gguf_kv *kv = llm__gguf_find(g, names[i][0]);
+        if (kv && llm__gguf_num_at(kv, 0, &v) && isfinite(v)) llm_text_format(&t, t.len ? ",%q:%f" : "{%q:%f", names[i][1], v);
+    }
+    if (!t.len && !t.failed) return LLM_OK;
+    llm_text_str(&t, "}");
+    return t.failed ? llm__nomem() : llm_json_parse(t.data, t.len, NULL, out);
+}
+
 /* A GGUF file and, if it is split, its other parts; each says which part of how many it is. The first has the keys; the others are opened
  * by the names that follow from its own, so nothing in a file can make us open another. */
 static llm_result llm__source_gguf(llm__source *s, const char *path, llm__file f) {
     char ending[40];
     llm_result r = llm__source_keys(s, path, &f, &s->tensors, &s->gguf);
+    if (!r) r = llm__gguf_sampling(s->gguf, &s->generation_config);
     if (r) return r;
     int count = llm__split_number(s->gguf, "split.count", 1), no = llm__split_number(s->gguf, "split.no", 0);
     if (count < 0 || no < 0 || no >= LLM__MAX(1, count)) return llm__error(LLM_ERR_FORMAT, "%s: split.no and split.count do not fit", path);
@@ -24608,7 +24810,7 @@ LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_co
 
 /* Limits of one request's lists: enough for any client, too little to slow a step down, for each stop string is
  * looked for in every new byte of text. */
-enum { LLM__STOPS_MAX = 256, LLM__STOP_BYTES_MAX = 1 << 16, LLM__CHOICES_MAX = 128, LLM__BEAMS_MAX = LLM__CHOICES_MAX / 4 };
+enum { LLM__STOPS_MAX = 256, LLM__STOP_BYTES_MAX = 1 << 16, LLM__BEAMS_MAX = 32 };
 
 /* Working memory of one thread that samples: taken when the engine opens, 12 bytes a token of the vocabulary. */
 typedef struct llm__scratch {
@@ -24646,6 +24848,8 @@ typedef struct llm__rules {
 } llm__rules;
 
 typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a device */
+
+enum { LLM__SAMPLING_FIELDS = 15 };
 
 /* Descending order of values; ties: the lower id first. */
 LLM__INLINE int llm__before(float a, int32_t a_id, float b, int32_t b_id) { return a > b || (a == b && a_id < b_id); }
@@ -24959,16 +25163,23 @@ LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s
     return llm__choose(logits, n, &r, (uint64_t)seed, position, &k).id;
 }
 
-/* Checks one number of a sampling struct; NaN is in no range. The sentence names the field as the APIs spell it, the
- * value, and what is allowed. */
-static llm_result llm__check_number(const char *name, double value, double low, double high, const char *allowed) {
-    char text[40];
-    if (value >= low && value <= high) return LLM_OK;
-    llm__format_double(value, text);
-    size_t n = strlen(text);
-    if (n > 2 && !strcmp(text + n - 2, ".0")) text[n - 2] = 0;
-    return llm__error(LLM_ERR_ARG, "%s: %s, must be %s", name, text, allowed);
-}
+/* The numbers of an llm_sampling. */
+static const llm__field llm__sampling_fields[LLM__SAMPLING_FIELDS] = {
+    LLM__FIELD(llm_sampling, max_tokens),
+    LLM__FIELD(llm_sampling, min_tokens),
+    LLM__FIELD(llm_sampling, temperature),
+    LLM__FIELD(llm_sampling, top_p),
+    LLM__FIELD(llm_sampling, min_p),
+    LLM__FIELD(llm_sampling, top_k),
+    LLM__FIELD(llm_sampling, repetition_penalty),
+    LLM__FIELD(llm_sampling, presence_penalty),
+    LLM__FIELD(llm_sampling, frequency_penalty),
+    LLM__FIELD(llm_sampling, n),
+    LLM__FIELD(llm_sampling, best_of),
+    LLM__FIELD(llm_sampling, logprobs),
+    LLM__FIELD(llm_sampling, prompt_logprobs),
+    LLM__FIELD(llm_sampling, length_penalty),
+    LLM__FIELD(llm_sampling, early_stopping)};
 
 /* vocab 0: not known. */
 static llm_result llm__check_id(const char *name, int32_t id, int32_t vocab) {
@@ -25005,8 +25216,9 @@ static llm_result llm__check_ids(const llm_sampling *s, int32_t vocab) {
 
 /* FastDeploy's ranges; a threshold of 1 is allowed and can never fire, 0 always does. */
 static llm_result llm__check_early_stop(const llm_early_stop *e) {
-    llm_result r = llm__check_number("early_stop.window_size", e->window_size, 0, INT32_MAX, "above 0");
-    return r ? r : llm__check_number("early_stop.threshold", (double)e->threshold, 0, 1, "in [0, 1]");
+    static const llm__field fields[] = {LLM__FIELD(llm_early_stop, window_size), LLM__FIELD(llm_early_stop, threshold)};
+    llm_result r = llm__fields_check(fields, LLM__COUNT(fields), e);
+    return r ? llm__error(r, "early_stop.%s", llm_last_error()) : LLM_OK;
 }
 
 /* A beam search takes the likeliest: nothing is sampled, nothing depends on what was said. */
@@ -25025,24 +25237,12 @@ static llm_result llm__check_beams(const llm_sampling *s) {
 
 /* Every range, in the order in which a reader of the API meets them; the first that fails is told. vocab 0: ids are not checked. */
 static llm_result llm__check_sampling(const llm_sampling *s, int32_t vocab) {
-    int32_t most = s->max_tokens ? s->max_tokens : 256, n = s->n ? s->n : 1;
-    llm_result r = llm__check_number("max_tokens", s->max_tokens, -1, INT32_MAX, "at least 1, 0 for 256, or -1 for no limit");
-    if (!r) r = llm__check_number("min_tokens", s->min_tokens, 0, most > 0 ? most : INT32_MAX, "at least 0 and at most max_tokens");
-    if (!r) r = llm__check_number("temperature", (double)s->temperature, 0, 2, "in [0, 2]");
-    if (!r) r = llm__check_number("top_p", (double)s->top_p, 0, 1, "in [0, 1]");
-    if (!r) r = llm__check_number("min_p", (double)s->min_p, 0, 1, "in [0, 1]");
-    if (!r) r = llm__check_number("top_k", s->top_k, -1, INT32_MAX, "-1 or 0 (off), or at least 1");
-    if (!r) r = llm__check_number("repetition_penalty", (double)s->repetition_penalty, 0, 2, "in (0, 2]");
-    if (!r) r = llm__check_number("presence_penalty", (double)s->presence_penalty, -2, 2, "in [-2, 2]");
-    if (!r) r = llm__check_number("frequency_penalty", (double)s->frequency_penalty, -2, 2, "in [-2, 2]");
-    if (!r) r = llm__check_number("n", s->n, 0, LLM__CHOICES_MAX, "at least 1 and at most 128");
-    if (!r && s->best_of) r = llm__check_number("best_of", s->best_of, n, LLM__CHOICES_MAX, "at least n and at most 128");
-    if (!r) r = llm__check_number("logprobs", s->logprobs, 0, vocab > 0 ? vocab + 1 : INT32_MAX, "at least 0 and at most the vocabulary");
-    if (!r)
-        r = llm__check_number("prompt_logprobs", s->prompt_logprobs, 0, vocab > 0 ? vocab + 1 : INT32_MAX,
-                              "at least 0 and at most the vocabulary");
-    if (!r) r = llm__check_number("length_penalty", (double)s->length_penalty, -100, 100, "in [-100, 100]");
-    if (!r) r = llm__check_number("early_stopping", s->early_stopping, 0, 2, "0, 1 or 2");
+    const int32_t most = s->max_tokens ? s->max_tokens : 256, n = s->n ? s->n : 1, row = vocab > 0 ? vocab + 1 : INT32_MAX;
+    llm_result r = llm__fields_check(llm__sampling_fields, LLM__SAMPLING_FIELDS, s);
+    if (!r && most > 0) r = llm__check_number("min_tokens", s->min_tokens, 0, most, "at most max_tokens");
+    if (!r && s->best_of) r = llm__check_number("best_of", s->best_of, n, INT32_MAX, "at least n");
+    if (!r) r = llm__check_number("logprobs", s->logprobs, 0, row, "at most the vocabulary");
+    if (!r) r = llm__check_number("prompt_logprobs", s->prompt_logprobs, 0, row, "at most the vocabulary");
     if (!r && s->use_beam_search) r = llm__check_beams(s);
     if (!r) r = llm__check_strings("stop", s->stop, s->n_stop);
     if (!r) r = llm__check_strings("bad_words", s->bad_words, s->n_bad_words);
@@ -25056,35 +25256,39 @@ LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling
 
 /* Zero means off or the default for these; from here on there is one form of each, which makes the rest simple. */
 static void llm__sampling_resolve(llm_sampling *s) {
-    if (s->repetition_penalty <= 0) s->repetition_penalty = 1;
+    llm__fields_default(llm__sampling_fields, LLM__SAMPLING_FIELDS, s);
     if (s->top_k < 0) s->top_k = 0;
-    if (s->n <= 0) s->n = 1;
     if (s->best_of < s->n) s->best_of = s->n;
-    if (!s->max_tokens) s->max_tokens = 256;
-}
-
-/* One value of generation_config.json, if it is there and lies in its range. */
-static void llm__config_number(const llm_json *config, const char *name, double low, double high, float *out) {
-    double v;
-    if (llm_json_num(config, llm_json_find(config, 0, name), &v) && v >= low && v <= high) *out = (float)v;
 }
 
 /* vLLM's defaults, then what generation_config.json says, as vLLM does it. Values out of range there are ignored, not errors. */
 LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s) {
+    static const char *const names[][2] = {{"temperature", "temperature"},
+                                           {"top_p", "top_p"},
+                                           {"min_p", "min_p"},
+                                           {"repetition_penalty", "repetition_penalty"},
+                                           {"top_k", "top_k"},
+                                           {"max_new_tokens", "max_tokens"}};
     memset(s, 0, sizeof *s);
     s->temperature = s->top_p = s->repetition_penalty = s->length_penalty = 1;
     s->n = 1;
     const llm_json *config = model ? model->source.generation_config : NULL;
-    if (!config) return;
-    float top_k = 0, most = 0;
-    llm__config_number(config, "temperature", 0, 2, &s->temperature);
-    llm__config_number(config, "top_p", 0, 1, &s->top_p);
-    llm__config_number(config, "min_p", 0, 1, &s->min_p);
-    llm__config_number(config, "repetition_penalty", 0.01, 2, &s->repetition_penalty);
-    llm__config_number(config, "top_k", 0, 1 << 20, &top_k);
-    llm__config_number(config, "max_new_tokens", 1, 1 << 20, &most);
-    s->top_k = (int32_t)top_k;
-    s->max_tokens = (int32_t)most;
+    double v;
+    for (int i = 0; config && i < LLM__COUNT(names); i++)
+        if (llm_json_num(config, llm_json_find(config, 0, names[i][0]), &v))
+            llm__fields_put(llm__sampling_fields, LLM__SAMPLING_FIELDS, s, names[i][1], v);
+}
+
+LLM_API void llm_sampling_chat(const llm_model *model, llm_sampling *s) {
+    static const char *const said[] = {"temperature", "top_p", "top_k", "min_p"};
+    const llm_json *config = model ? model->source.generation_config : NULL;
+    llm_sampling_default(model, s);
+    for (int i = 0; config && i < LLM__COUNT(said); i++)
+        if (llm_json_find(config, 0, said[i]) >= 0) return;
+    s->temperature = 0.8f;
+    s->top_k = 40;
+    s->top_p = 0.95f;
+    s->min_p = 0.05f;
 }
 
 /* ============================================================================
@@ -27326,6 +27530,8 @@ static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, l
  * >>engine_open   Opening an engine.
  * ============================================================================ */
 
+enum { LLM__ENGINE_FIELDS = 25 };
+
 /* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have them.
  * */
 static llm_kv_layer llm__kept_layer(int32_t hidden) {
@@ -27375,57 +27581,67 @@ static llm_result llm__engine_backend(const llm_engine_config *cfg, const llm_ba
     return llm__backend_check(*out, "backend");
 }
 
+/* The numbers of an llm_engine_config. */
+static const llm__field llm__engine_fields[LLM__ENGINE_FIELDS] = {
+    LLM__FIELD(llm_engine_config, max_model_len),
+    LLM__FIELD(llm_engine_config, max_num_seqs),
+    LLM__FIELD(llm_engine_config, max_num_batched_tokens),
+    LLM__FIELD(llm_engine_config, block_size),
+    LLM__FIELD(llm_engine_config, max_queue),
+    LLM__FIELD(llm_engine_config, kv_cache_memory_bytes),
+    LLM__FIELD(llm_engine_config, n_threads),
+    LLM__FIELD(llm_engine_config, tensor_parallel_size),
+    LLM__FIELD(llm_engine_config, pipeline_parallel_size),
+    LLM__FIELD(llm_engine_config, dtype),
+    LLM__FIELD(llm_engine_config, kv_cache_dtype),
+    LLM__FIELD(llm_engine_config, num_gpu_blocks),
+    LLM__FIELD(llm_engine_config, num_cpu_blocks),
+    LLM__FIELD(llm_engine_config, swap_space),
+    LLM__FIELD(llm_engine_config, scheduler_delay_factor),
+    LLM__FIELD(llm_engine_config, prefill_interval),
+    LLM__FIELD(llm_engine_config, gpu_memory_utilization),
+    LLM__FIELD(llm_engine_config, num_speculative_tokens),
+    LLM__FIELD(llm_engine_config, ngram_prompt_lookup_max),
+    LLM__FIELD(llm_engine_config, ngram_prompt_lookup_min),
+    LLM__FIELD(llm_engine_config, max_loras),
+    LLM__FIELD(llm_engine_config, max_cpu_loras),
+    LLM__FIELD(llm_engine_config, max_lora_rank),
+    LLM__FIELD(llm_engine_config, max_seq_len_to_capture),
+    LLM__FIELD(llm_engine_config, step_timeout)};
+
+/* Defaults that depend on other fields. What is left then has a default of its own. */
+static void llm__engine_defaults(llm_engine_config *c) {
+    if (!c->max_num_batched_tokens) c->max_num_batched_tokens = LLM__MAX(512, c->max_num_seqs);
+    if (!c->ngram_prompt_lookup_max) c->ngram_prompt_lookup_max = LLM__MAX(16, c->ngram_prompt_lookup_min);
+    if (!c->ngram_prompt_lookup_min) c->ngram_prompt_lookup_min = LLM__MIN(3, c->ngram_prompt_lookup_max);
+    if (!c->max_loras && c->lora) c->max_loras = 1;
+    if (!c->max_cpu_loras) c->max_cpu_loras = c->max_loras;
+    if (!c->max_lora_rank && c->lora) c->max_lora_rank = 256;
+    if (!c->n_threads) c->n_threads = llm__cores();
+    llm__fields_default(llm__engine_fields, LLM__ENGINE_FIELDS, c);
+}
+
 /* Fills in c. Zero means default; contradictions are refused with a sentence that has both numbers, before any memory is taken. */
 static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config *c) {
     int32_t own = model->arch.max_len;
-    if (c->max_model_len < 0) return llm__error(LLM_ERR_ARG, "max_model_len: %d, must be above 0", (int)c->max_model_len);
+    llm_result r = llm__fields_check(llm__engine_fields, LLM__ENGINE_FIELDS, c);
+    if (!r && c->speculative_model)
+        r = llm__check_number("num_speculative_tokens", c->num_speculative_tokens, 1, LLM_SPECULATIVE_MAX, "given with speculative_model");
+    if (r) return r;
     if (c->max_model_len > own && own > 0 && !c->allow_long_max_model_len)
         return llm__error(LLM_ERR_ARG, "max_model_len: %d is more than the model's own %d tokens (allow_long_max_model_len lifts this)",
                           (int)c->max_model_len, (int)own);
-    if (c->max_num_seqs < 0 || c->max_num_seqs > 65536)
-        return llm__error(LLM_ERR_ARG, "max_num_seqs: %d, must be 1 to 65536", (int)c->max_num_seqs);
-    if (!c->max_num_seqs) c->max_num_seqs = 1;
-    if (!c->max_num_batched_tokens) c->max_num_batched_tokens = LLM__MAX(512, c->max_num_seqs);
-    if (c->max_num_batched_tokens < c->max_num_seqs || c->max_num_batched_tokens > 1 << 20)
+    llm__engine_defaults(c);
+    if (c->max_num_batched_tokens < c->max_num_seqs)
         return llm__error(LLM_ERR_ARG, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d)",
                           (int)c->max_num_batched_tokens, (int)c->max_num_seqs);
-    if (!c->block_size) c->block_size = 32;
-    if (c->block_size != 16 && c->block_size != 32 && c->block_size != 64 && c->block_size != 128)
-        return llm__error(LLM_ERR_ARG, "block_size: %d, must be 16, 32, 64 or 128", (int)c->block_size);
-    llm_result r = llm__check_number("max_queue", c->max_queue, 0, INT32_MAX, "at least 0");
-    if (!r) r = llm__check_number("kv_cache_memory_bytes", (double)c->kv_cache_memory_bytes, 0, 9e18, "at least 0");
-    if (!r) r = llm__check_number("n_threads", c->n_threads, 0, 4096, "at most 4096");
-    if (!r) r = llm__check_number("tensor_parallel_size", c->tensor_parallel_size, 0, 64, "in [1, 64]");
-    if (!r) r = llm__check_number("pipeline_parallel_size", c->pipeline_parallel_size, 0, 64, "in [1, 64]");
-    if (!r) r = llm__check_number("num_gpu_blocks", c->num_gpu_blocks, 0, INT32_MAX, "at least 0");
-    if (!r) r = llm__check_number("num_cpu_blocks", c->num_cpu_blocks, 0, INT32_MAX, "at least 0");
-    if (!r) r = llm__check_number("swap_space", (double)c->swap_space, 0, 65536, "in [0, 65536]");
-    if (!r) r = llm__check_number("scheduler_delay_factor", (double)c->scheduler_delay_factor, 0, 1e6, "at least 0");
-    if (!r) r = llm__check_number("prefill_interval", c->prefill_interval, 0, INT32_MAX, "at least 0");
-    if (!r) r = llm__check_number("gpu_memory_utilization", (double)c->gpu_memory_utilization, 0, 1, "in (0, 1]");
-    if (!r && c->speculative_model)
-        r = llm__check_number("num_speculative_tokens", c->num_speculative_tokens, 1, LLM_SPECULATIVE_MAX, "in [1, 32]");
-    if (!r) r = llm__check_number("ngram_prompt_lookup_max", c->ngram_prompt_lookup_max, 0, 1024, "in [1, 1024]");
-    if (!c->ngram_prompt_lookup_max) c->ngram_prompt_lookup_max = LLM__MAX(16, c->ngram_prompt_lookup_min);
-    if (!c->ngram_prompt_lookup_min) c->ngram_prompt_lookup_min = LLM__MIN(3, c->ngram_prompt_lookup_max);
-    if (!r)
-        r = llm__check_number("ngram_prompt_lookup_min", c->ngram_prompt_lookup_min, 1, c->ngram_prompt_lookup_max,
-                              "at least 1 and at most ngram_prompt_lookup_max");
-    if (!r) r = llm__check_number("max_loras", c->max_loras, 0, 4096, "in [0, 4096]");
-    if (!r) r = llm__check_number("max_lora_rank", c->max_lora_rank, 0, 4096, "in [0, 4096]");
-    if (!r) r = llm__check_number("max_cpu_loras", c->max_cpu_loras, 0, 4096, "in [0, 4096]");
-    if (!r && c->max_cpu_loras && c->max_cpu_loras < c->max_loras)
-        r = llm__error(LLM_ERR_ARG, "max_cpu_loras (%d) must be greater than or equal to max_loras (%d)", (int)c->max_cpu_loras,
-                       (int)c->max_loras);
-    if (!c->max_loras && c->lora) c->max_loras = 1;
-    if (!c->max_cpu_loras) c->max_cpu_loras = c->max_loras;
-    if (!c->max_lora_rank) c->max_lora_rank = c->lora ? 256 : 16;
-    if (!c->max_queue) c->max_queue = 1024;
-    if (!c->tensor_parallel_size) c->tensor_parallel_size = 1;
-    if (!c->pipeline_parallel_size) c->pipeline_parallel_size = 1;
-    if (!c->n_threads) c->n_threads = llm__cores();
-    if (c->gpu_memory_utilization <= 0) c->gpu_memory_utilization = 0.9f;
-    return r ? r : llm__check_early_stop(&c->early_stop);
+    if (c->ngram_prompt_lookup_min > c->ngram_prompt_lookup_max)
+        return llm__error(LLM_ERR_ARG, "ngram_prompt_lookup_min: %d, must be at most ngram_prompt_lookup_max (%d)",
+                          (int)c->ngram_prompt_lookup_min, (int)c->ngram_prompt_lookup_max);
+    if (c->max_cpu_loras < c->max_loras)
+        return llm__error(LLM_ERR_ARG, "max_cpu_loras (%d) must be greater than or equal to max_loras (%d)", (int)c->max_cpu_loras,
+                          (int)c->max_loras);
+    return llm__check_early_stop(&c->early_stop);
 }
 
 /* How many pages. One of 32 tokens of SmolLM2-135M (30 layers of 3 KV heads of 64 numbers, keys and values in f16) has 737,280 bytes.
@@ -27461,7 +27677,7 @@ static llm_result llm__engine_pages(llm_engine *e, const llm_engine_config *c, c
 
 /* Host memory for sequences that give way, touched now, so that it is there when needed. */
 static llm_result llm__engine_swap(llm_engine *e, const llm_engine_config *c) {
-    double bytes = (c->swap_space > 0 ? (double)c->swap_space : 4) * (1 << 30), page = (double)e->page_bytes * e->n_ranks;
+    double bytes = (double)c->swap_space * (1 << 30), page = (double)e->page_bytes * e->n_ranks;
     if (!c->preemption_swap) return LLM_OK;
     e->p.n_swap = (int32_t)LLM__MIN(c->num_cpu_blocks ? c->num_cpu_blocks : bytes / page, (double)e->p.n_pages);
     e->swap_memory = (uint8_t *)llm__calloc((size_t)e->p.n_swap * (size_t)e->n_ranks, (size_t)e->page_bytes);
@@ -29131,8 +29347,8 @@ static llm_result llm__early_stop_parse(const char *json, int flag, llm_early_st
         int32_t strategy;
     };
     static const llm_option table[] = {LLM_OPT_BOOL(struct early, e.enable, 0, "enable_early_stop", NULL),
-                                       LLM_OPT_INT(struct early, e.window_size, 0, "window_size", 1, INT32_MAX, NULL),
-                                       LLM_OPT_FLOAT(struct early, e.threshold, 0, "threshold", 0, 1, NULL),
+                                       LLM_OPT_FIELD(struct early, e, window_size, 0, "window_size", NULL),
+                                       LLM_OPT_FIELD(struct early, e, threshold, 0, "threshold", NULL),
                                        LLM_OPT_ENUM(struct early, strategy, 0, "strategy", "repetition", NULL)};
     unsigned char given[LLM__COUNT(table)];
     struct early read = {{flag, 3000, 0.99f}, 0};
@@ -29157,9 +29373,9 @@ static llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*get)(co
     static const llm_option table[] = {
         LLM_OPT_TEXT(struct spec, e.speculative_model, 0, "model", NULL, NULL),
         LLM_OPT_ENUM(struct spec, method, 0, "method", "ngram=1|draft_model=2|eagle=2", NULL),
-        LLM_OPT_INT(struct spec, e.num_speculative_tokens, 0, "num_speculative_tokens", 1, LLM_SPECULATIVE_MAX, NULL),
-        LLM_OPT_INT(struct spec, e.ngram_prompt_lookup_max, 0, "prompt_lookup_max|ngram_prompt_lookup_max", 1, 1024, NULL),
-        LLM_OPT_INT(struct spec, e.ngram_prompt_lookup_min, 0, "prompt_lookup_min|ngram_prompt_lookup_min", 1, 1024, NULL),
+        LLM_OPT_FIELD(struct spec, e, num_speculative_tokens, 0, "num_speculative_tokens", NULL),
+        LLM_OPT_FIELD(struct spec, e, ngram_prompt_lookup_max, 0, "prompt_lookup_max|ngram_prompt_lookup_max", NULL),
+        LLM_OPT_FIELD(struct spec, e, ngram_prompt_lookup_min, 0, "prompt_lookup_min|ngram_prompt_lookup_min", NULL),
         LLM_OPT_NONE(
             IGNORED,
             "draft_tensor_parallel_size|disable_by_batch_size|max_model_len|quantization|revision|code_revision|enforce_eager|"
@@ -29326,7 +29542,7 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_INT64(max_completion_tokens, "max_completion_tokens|max_output_tokens", 0, 9e18),
     LLM_OPTIONS_SAMPLING(llm_openai_call, asked, 0),
     LLM__OAI_BOOL(asked.use_beam_search, "use_beam_search"),
-    LLM_OPT_FLOAT(llm_openai_call, asked.length_penalty, 0, "length_penalty", -100, 100, NULL),
+    LLM_OPT_FIELD(llm_openai_call, asked, length_penalty, 0, "length_penalty", NULL),
     {"stop|stop_words", LLM_OPTION_LIST, 0, offsetof(llm_openai_call, stop), 0, LLM__OAI_STOPS, NULL, NULL},
     {"bad_words", LLM_OPTION_LIST, 0, offsetof(llm_openai_call, bad_words), 0, LLM__OAI_WORDS, NULL, NULL},
     LLM_OPT_INT(llm_openai_call, prompt_logprobs, 0, "prompt_logprobs", 0, 20, NULL),
@@ -31420,6 +31636,7 @@ LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) 
 LLM_API void llm_setup_service(const llm_setup *s, const llm_options *o, const llm_model *model, llm_engine *engine,
                                llm_openai_service *out) {
     llm_openai_service_init(out, model, engine);
+    if (s->chat_sampling) llm_sampling_chat(model, &out->defaults);
     if (o) llm__options_sampling(o, (size_t)((const char *)&s->sampling - (const char *)o->target), &out->defaults);
     if (o && llm_options_given(o, "max-tokens")) out->max_tokens = s->sampling.max_tokens;
     out->defaults.early_stop = s->early_stop;
@@ -31515,7 +31732,7 @@ LLM_API char *llm_generate(llm *l, const char *prompt, const llm_sampling *s) {
     c.prompt_len = strlen(prompt);
     c.tokenize_flags = LLM_TOK_ADD_SPECIAL;
     if (s) c.sampling = *s;
-    else llm_sampling_default(l->model, &c.sampling);
+    else llm_sampling_chat(l->model, &c.sampling);
     if (llm_request_submit(l->engine, &c, &r)) return NULL;
     char *text = NULL;
     if (!llm_request_run(l->engine, r) && !llm_request_get_output(r, 0, &out)) text = llm__strndup(out.text, out.text_len);
@@ -31533,7 +31750,7 @@ LLM_API llm_chat *llm_chat_new(llm *l, const char *system) {
     llm_chat *c = LLM__NEW(llm_chat, 1);
     if (!c) return NULL;
     c->l = l;
-    llm_sampling_default(l->model, &c->sampling);
+    llm_sampling_chat(l->model, &c->sampling);
     c->sampling.max_tokens = 1024; /* a small model may never end by itself */
     if (system) llm__chat_add(&c->messages, "system", system, strlen(system));
     c->first = c->messages.len;
@@ -31687,11 +31904,14 @@ LLM_API void llm_outputs_free(llm_outputs *o) {
 static llm_result llm__batch_params(llm__batch *b, const char *params) {
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     int64_t n;
+    llm_sampling s = LLM__ZERO;
     llm_result r = params ? llm_json_parse(params, strlen(params), NULL, &doc) : LLM_OK;
     if (!r && params && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_ARG, "params: a JSON object was expected");
     for (int v = r ? -1 : llm_json_first(doc, 0); v >= 0; v = llm_json_next(doc, v))
         llm_text_format(&b->params, ",%q:%j", llm_json_key(doc, v, NULL), doc, v);
-    if (llm_json_int(doc, llm_json_find(doc, 0, "n"), &n) && n >= 1 && n <= 128) b->width = (int32_t)n;
+    if (llm_json_int(doc, llm_json_find(doc, 0, "n"), &n) &&
+        llm__fields_put(llm__sampling_fields, LLM__SAMPLING_FIELDS, &s, "n", (double)n))
+        b->width = s.n;
     return !r && b->params.failed ? llm__nomem() : r;
 }
 

@@ -1459,6 +1459,7 @@ static const struct cli_command *cli_parse(int argc, char **argv) {
     llm_option_list words = {0};
     if (argc > 1 && !strcmp(argv[1], "quantize")) cli_die(1, "quantize: this command is not in this version");
     llm_setup_init(&opt.setup);
+    opt.setup.chat_sampling = 1;
     cli_check(llm_setup_read(&opt.setup, &cli_names, argc, argv, getenv, &words));
     for (int i = 0; i < words.n; i++) {
         const char *word = words.items[i];

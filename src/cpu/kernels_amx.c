@@ -1,3 +1,4 @@
+/* clang-format off */
 #include "cpu/kernels_amx.h"
 #include "base/platform.h"
 #include "cpu/dtypes.h"
@@ -8,7 +9,6 @@
 #include "cpu/unpack.h"
 #include "cpu/kernels_avx2.h"
 #include "cpu/kernels_avx512.h"
-/* clang-format off */
 
 #if LLM__X86 && LLM__HAS_2021
 

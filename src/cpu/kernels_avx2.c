@@ -1,3 +1,4 @@
+/* clang-format off */
 #include "cpu/kernels_avx2.h"
 #include "api/backend.h"
 #include "base/platform.h"
@@ -9,7 +10,6 @@
 #include "cpu/bodies.h"
 #include "cpu/unpack.h"
 #include "cpu/mac.h"
-/* clang-format off */
 
 #if LLM__X86
 

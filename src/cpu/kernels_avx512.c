@@ -1,3 +1,4 @@
+/* clang-format off */
 #include "cpu/kernels_avx512.h"
 #include "api/backend.h"
 #include "base/platform.h"
@@ -10,7 +11,6 @@
 #include "cpu/unpack.h"
 #include "cpu/mac.h"
 #include "cpu/kernels_avx2.h"
-/* clang-format off */
 
 #if LLM__X86
 

@@ -1,3 +1,4 @@
+/* clang-format off */
 #include "cpu/kernels_neon.h"
 #include "api/backend.h"
 #include "base/platform.h"
@@ -8,7 +9,6 @@
 #include "cpu/bodies.h"
 #include "cpu/unpack.h"
 #include "cpu/mac.h"
-/* clang-format off */
 
 #if LLM__NEON
 

@@ -1,3 +1,4 @@
+/* clang-format off */
 #include "cpu/kernels_scalar.h"
 #include "api/backend.h"
 #include "base/platform.h"
@@ -7,7 +8,6 @@
 #include "cpu/lanes.h"
 #include "cpu/bodies.h"
 #include "cpu/unpack.h"
-/* clang-format off */
 
 LLM__FORCE llm__v16 llm__scalar_half(const uint16_t *p) {
     llm__v16 r;

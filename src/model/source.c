@@ -42,9 +42,28 @@ static int llm__split_number(const llm__gguf *g, const char *key, int absent) {
     return v < 0 || v > 65535 ? -1 : (int)v;
 }
 
+/* What a converter kept of generation_config.json, as general.sampling.*, becomes that document again. */
+static llm_result llm__gguf_sampling(const llm__gguf *g, llm_json **out) {
+    static const char *const names[][2] = {{"general.sampling.temp", "temperature"},
+                                           {"general.sampling.top_k", "top_k"},
+                                           {"general.sampling.top_p", "top_p"},
+                                           {"general.sampling.min_p", "min_p"},
+                                           {"general.sampling.penalty_repeat", "repetition_penalty"}};
+    LLM__SCOPED(llm_text_free) llm_text t = LLM__ZERO;
+    double v;
+    for (int i = 0; i < LLM__COUNT(names); i++) {
+        const llm__gguf_kv *kv = llm__gguf_find(g, names[i][0]);
+        if (kv && llm__gguf_num_at(kv, 0, &v) && isfinite(v)) llm_text_format(&t, t.len ? ",%q:%f" : "{%q:%f", names[i][1], v);
+    }
+    if (!t.len && !t.failed) return LLM_OK;
+    llm_text_str(&t, "}");
+    return t.failed ? llm__nomem() : llm_json_parse(t.data, t.len, NULL, out);
+}
+
 LLM__PRIVATE llm_result llm__source_gguf(llm__source *s, const char *path, llm__file f) {
     char ending[40];
     llm_result r = llm__source_keys(s, path, &f, &s->tensors, &s->gguf);
+    if (!r) r = llm__gguf_sampling(s->gguf, &s->generation_config);
     if (r) return r;
     int count = llm__split_number(s->gguf, "split.count", 1), no = llm__split_number(s->gguf, "split.no", 0);
     if (count < 0 || no < 0 || no >= LLM__MAX(1, count)) return llm__error(LLM_ERR_FORMAT, "%s: split.no and split.count do not fit", path);

@@ -61,7 +61,7 @@ LLM_API char *llm_generate(llm *l, const char *prompt, const llm_sampling *s) {
     c.prompt_len = strlen(prompt);
     c.tokenize_flags = LLM_TOK_ADD_SPECIAL;
     if (s) c.sampling = *s;
-    else llm_sampling_default(l->model, &c.sampling);
+    else llm_sampling_chat(l->model, &c.sampling);
     if (llm_request_submit(l->engine, &c, &r)) return NULL;
     char *text = NULL;
     if (!llm_request_run(l->engine, r) && !llm_request_get_output(r, 0, &out)) text = llm__strndup(out.text, out.text_len);
@@ -79,7 +79,7 @@ LLM_API llm_chat *llm_chat_new(llm *l, const char *system) {
     llm_chat *c = LLM__NEW(llm_chat, 1);
     if (!c) return NULL;
     c->l = l;
-    llm_sampling_default(l->model, &c->sampling);
+    llm_sampling_chat(l->model, &c->sampling);
     c->sampling.max_tokens = 1024; /* a small model may never end by itself */
     if (system) llm__chat_add(&c->messages, "system", system, strlen(system));
     c->first = c->messages.len;

@@ -4,6 +4,7 @@
 #include "api/text.h"
 #include "api/model.h"
 #include "api/chat.h"
+#include "api/sampler.h"
 #include "api/backend.h"
 #include "api/engine.h"
 #include "api/request.h"
@@ -66,6 +67,7 @@ LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) 
 LLM_API void llm_setup_service(const llm_setup *s, const llm_options *o, const llm_model *model, llm_engine *engine,
                                llm_openai_service *out) {
     llm_openai_service_init(out, model, engine);
+    if (s->chat_sampling) llm_sampling_chat(model, &out->defaults);
     if (o) llm__options_sampling(o, (size_t)((const char *)&s->sampling - (const char *)o->target), &out->defaults);
     if (o && llm_options_given(o, "max-tokens")) out->max_tokens = s->sampling.max_tokens;
     out->defaults.early_stop = s->early_stop;

@@ -5,6 +5,7 @@
 #include "base/map.h"
 #include "cpu/lanes.h"
 #include "cpu/bodies.h"
+#include "model/loader.h"
 #include "engine/sampler.h"
 #include "engine/earlystop.h"
 
@@ -292,7 +293,7 @@ static void smp_test_check(void) {
     SMP_BAD(top_p, 1.5f);
     SMP_BAD(min_p, -1);
     SMP_BAD(top_k, -2);
-    CHECK(!strcmp(llm_last_error(), "top_k: -2, must be -1 or 0 (off), or at least 1"));
+    CHECK(!strcmp(llm_last_error(), "top_k: -2, must be at least -1 (tokens; -1 and 0: all)"));
     SMP_BAD(repetition_penalty, 2.1f);
     SMP_BAD(presence_penalty, -2.1f);
     SMP_BAD(frequency_penalty, 3);
@@ -332,7 +333,36 @@ static void smp_test_early(void) {
     for (int i = 0; i < 10; i++) CHECK(!llm__early_hit(&e, &count, 1));
 }
 
+/* What a model says about its sampling holds for an API and for conversations; where it says nothing, only the former samples from all. */
+static void smp_test_defaults(void) {
+    static const struct {
+        const char *config;
+        float temperature, top_p, min_p, chat_temperature, chat_top_p, chat_min_p;
+        int32_t top_k, chat_top_k;
+    } rows[] = {
+        {NULL, 1, 1, 0, 0.8f, 0.95f, 0.05f, 0, 40},
+        {"{\"eos_token_id\":4}", 1, 1, 0, 0.8f, 0.95f, 0.05f, 0, 40},
+        {"{\"temperature\":0.6,\"top_p\":0.9}", 0.6f, 0.9f, 0, 0.6f, 0.9f, 0, 0, 0},
+        {"{\"temperature\":0}", 0, 1, 0, 0, 1, 0, 0, 0},
+        {"{\"top_k\":20}", 1, 1, 0, 1, 1, 0, 20, 20},
+        {"{\"repetition_penalty\":1.1}", 1, 1, 0, 0.8f, 0.95f, 0.05f, 0, 40},
+    };
+    for (int i = 0; i < LLM__COUNT(rows); i++) {
+        llm_model model;
+        llm_sampling s;
+        memset(&model, 0, sizeof model);
+        if (rows[i].config) CHECK(!llm_json_parse(rows[i].config, strlen(rows[i].config), NULL, &model.source.generation_config));
+        llm_sampling_default(&model, &s);
+        CHECK(s.temperature == rows[i].temperature && s.top_p == rows[i].top_p && s.min_p == rows[i].min_p && s.top_k == rows[i].top_k);
+        llm_sampling_chat(&model, &s);
+        CHECK(s.temperature == rows[i].chat_temperature && s.top_p == rows[i].chat_top_p && s.min_p == rows[i].chat_min_p && s.top_k == rows[i].chat_top_k);
+        CHECK(s.repetition_penalty == (i == 5 ? 1.1f : 1));
+        llm_json_free(model.source.generation_config);
+    }
+}
+
 TEST_GROUP(sampler) {
+    smp_test_defaults();
     smp_test_numbers();
     smp_test_distribution();
     smp_test_filters();

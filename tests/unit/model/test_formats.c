@@ -489,10 +489,7 @@ static void fmt_real_cut(const char *path) {
     llm__file f;
     llm__gguf g;
     llm__tensors t = {0};
-    if (!test_exists(path)) {
-        SKIP("the real GGUF file is not there (make model)");
-        return;
-    }
+    if (!test_made(path, "model")) return;
     if (!CHECK(!llm__file_open(path, 0, 0, &f)) || !CHECK(!llm__gguf_parse(path, f.data, f.size, &g, &t))) return;
     uint64_t header = g.data_at, end = g.end, seed = 7;
     int accepted = 0;
@@ -515,12 +512,10 @@ static void fmt_real_flips(const char *path, int gguf) {
     struct stat st;
     llm__gguf g = {0};
     llm__tensors t = {0};
-    int fd = open(path, O_RDONLY), accepted = 0;
     uint64_t seed = 11;
-    if (fd < 0) {
-        SKIP("the real GGUF file is not there (make model)");
-        return;
-    }
+    int accepted = 0;
+    if (!test_made(path, gguf ? "model" : "checkpoints")) return;
+    int fd = open(path, O_RDONLY);
     uint8_t *p = CHECK(!fstat(fd, &st)) ? (uint8_t *)mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0) : NULL;
     close(fd);
     if (!CHECK(p && p != MAP_FAILED)) return;
@@ -624,6 +619,30 @@ static const char fmt_tokenizer[] =
                                                   "\"use_regex\":true},\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,"
                                                   "\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":false,"
                                                   "\"byte_fallback\":false,\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}";
+
+/* A converter keeps what generation_config.json said about sampling in keys of its own: they become that document again. */
+static void fmt_gguf_sampling(void) {
+    llm__source s;
+    llm__file f;
+    double v = 0;
+    memset(&s, 0, sizeof s);
+    fmt_new_dir();
+    llm_text t = fmt_head(3, 0, 4);
+    fmt_kv_str(&t, "general.architecture", "llama");
+    fmt_kv(&t, "general.sampling.temp", LLM__GGUF_F32, 0x3F000000, 4);
+    fmt_kv(&t, "general.sampling.min_p", LLM__GGUF_F32, 0x7FC00000, 4); /* not a number: left out */
+    fmt_kv(&t, "general.sampling.top_k", LLM__GGUF_I32, 20, 4);
+    fmt_pad(&t, 32);
+    fmt_put_all("sampling.gguf", &t);
+    const char *path = fmt_path("sampling.gguf");
+    if (CHECK(!llm__source_file(&s, path, &f)) && CHECK(!llm__source_gguf(&s, path, f)) && CHECK(s.generation_config)) {
+        CHECK(llm_json_num(s.generation_config, llm_json_find(s.generation_config, 0, "temperature"), &v) && v == 0.5);
+        CHECK(llm_json_num(s.generation_config, llm_json_find(s.generation_config, 0, "top_k"), &v) && v == 20);
+        CHECK(llm_json_find(s.generation_config, 0, "min_p") < 0);
+    }
+    llm__source_close(&s);
+    fmt_clear(fmt_dir, 0);
+}
 
 static void fmt_put_folder(void) {
     llm_text w = fmt_safe(fmt_safe_good, 21);
@@ -1113,6 +1132,7 @@ static void fmt_hub(void) {
 
 TEST_GROUP(formats) {
     fmt_gguf_good();
+    fmt_gguf_sampling();
     fmt_gguf_head();
     fmt_gguf_keys();
     fmt_gguf_values();
