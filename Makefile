@@ -205,6 +205,7 @@ hygiene: build/.deps ## header hygiene: warnings, languages, symbols, limits
 	@python3 tests/tools/hygiene.py
 
 fuzz: ## every fuzzer for FUZZ_S seconds
+	@python3 tests/tools/setup.py test
 	@FUZZ_S=$(FUZZ_S) python3 tests/tools/run.py fuzz
 
 SIM_STEPS ?= 2000000

@@ -136,7 +136,7 @@ def shared():
 
 
 def emulated():
-    if not os.path.exists("tests/unit/simde_shim.h") or not os.path.exists("/usr/include/simde/x86/avx512.h"): return skip("AVX-512 emulated", "libsimde-dev is not there")
+    """The AVX-512 kernels where the CPU need not have it: by SIMDe, which setup.py installs."""
     make("build/emu/unit")
     for name in ("linear", "backend"):
         step("AVX-512 emulated " + name, ["build/emu/unit", name])
@@ -199,7 +199,6 @@ def isa():
 
 
 def arm():
-    if not shutil.which("qemu-aarch64") or not shutil.which("aarch64-linux-gnu-gcc"): return skip("ARM", "qemu-user or gcc-aarch64-linux-gnu is not there")
     make("build/arm/unit", "build/arm/llm_cli")
     qemu = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"]
     step("ARM kernels", [*qemu, "build/arm/unit", "linear"])
@@ -276,7 +275,6 @@ def cuda_spills():
 
 def cuda_some():
     """Three minutes of the CUDA code: each operation once, six checkpoints on two devices."""
-    if not shutil.which("g++"): return skip("CUDA", "g++ is not there")
     cuda_absent()
     make("build/libllm_cuda_emu.so", "build/dev/test_cuda")
     step("CUDA operations", ["build/dev/test_cuda"], {"CUEMU_SEED": "1"})
@@ -314,8 +312,7 @@ def clients():
 
 def load():
     step("load, tiny model", [sys.executable, "tests/e2e/load.py", "--seconds", "60", "--wrk"])
-    if os.path.exists(MODELS["SMOLLM2_GGUF"]): step("load, SmolLM2", [sys.executable, "tests/e2e/load.py", "--seconds", "60", "--wrk", "--model", MODELS["SMOLLM2_GGUF"], "closed", "term"])
-    else: skip("load, SmolLM2", "make model has not been run")
+    step("load, SmolLM2", [sys.executable, "tests/e2e/load.py", "--seconds", "60", "--wrk", "--model", MODELS["SMOLLM2_GGUF"], "closed", "term"])
 
 
 def sanitize():
@@ -370,7 +367,6 @@ def seeds(name):
 
 def fuzz():
     seconds = os.environ.get("FUZZ_S", "60")
-    if not shutil.which("clang"): return skip("fuzz", "clang is not there")
     for source in sorted(glob.glob("tests/fuzz/fuzz_*.c")):
         name = pathlib.Path(source).stem
         make("build/fuzz/" + name)

@@ -116,7 +116,7 @@ def environment(folder, packages, what):
 def clients():
     """build/clients, and what they need of Debian."""
     need = [package for program, package in (("chromium", "chromium"), ("wrk", "wrk"), ("curl", "curl")) if not shutil.which(program)]
-    if need and not install(need): print("setup: without " + " ".join(need) + " some tests are skipped", file=sys.stderr)
+    if need and not install(need): sys.exit("setup: not everything could be installed")
     environment("build/clients", CLIENTS, "the outside clients")
 
 
@@ -127,7 +127,8 @@ def main():
         if not install(missing_test()): sys.exit("setup: not everything could be installed")
         environment("build/python", TEST, "what the tests need of Python")
     elif sys.argv[1:] == ["arm"]:
-        install([] if shutil.which("qemu-aarch64") and shutil.which("aarch64-linux-gnu-gcc") else ["qemu-user", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"])
+        need = [] if shutil.which("qemu-aarch64") and shutil.which("aarch64-linux-gnu-gcc") else ["qemu-user", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"]
+        if not install(need): sys.exit("setup: not everything could be installed")
     elif sys.argv[1:] == ["load"]:
         if not shutil.which("wrk") and not install(["wrk"]): sys.exit("setup: wrk could not be installed")
     elif sys.argv[1:] == ["clients"]:

@@ -850,10 +850,7 @@ static void eng_test_real(void) {
     static const char path[] = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
     int32_t ids[ENG_LONG];
     llm_model *m;
-    if (!test_exists(path)) {
-        SKIP("no SmolLM2 in models/");
-        return;
-    }
+    if (!test_made(path, "model")) return;
     if (!CHECK(!llm_model_open(path, NULL, &m))) return;
     for (int i = 0; i < ENG_LONG; i++) ids[i] = 200 + (int32_t)(llm__mix((uint64_t)i) % 40000);
     if (!TEST_BRIEF) { /* thousands of passes over the whole model */
