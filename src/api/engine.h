@@ -60,6 +60,37 @@ typedef struct llm_engine_config {
 
 enum { LLM_SPECULATIVE_MAX = 32 };
 
+/* What the numbers of the struct may be, said once: the engine's check, its defaults and the ranges of options (>>api-options) are made of
+ * these rows. LLM_FIELD_x: kind (of llm_option_kind), least, most, default, unit and special values. 0 stands for the default, also where
+ * it is below the least; a default that depends on other things is 0 in its row. Of an ENUM the values stand in the place of the unit. */
+/* clang-format off */
+#define LLM_FIELD_n_threads               INT, 1, 4096, 0, "0: all cores"
+#define LLM_FIELD_tensor_parallel_size    INT, 1, 64, 1, "ranks"
+#define LLM_FIELD_pipeline_parallel_size  INT, 1, 64, 1, "pieces"
+#define LLM_FIELD_dtype                   INT, 0, LLM_COMPUTE_F16, 0, "an llm_compute"
+#define LLM_FIELD_kv_cache_dtype          INT, 0, LLM_KV_INT4, 0, "an llm_kv_type"
+#define LLM_FIELD_kv_cache_memory_bytes   INT64, 1, 9e18, 0, "bytes; 0: what all sequences need"
+#define LLM_FIELD_max_model_len           INT, 1, 2147483647, 0, "tokens; 0: the model's"
+#define LLM_FIELD_max_num_seqs            INT, 1, 65536, 1, "sequences"
+#define LLM_FIELD_max_num_batched_tokens  INT, 1, 1048576, 512, "tokens"
+#define LLM_FIELD_block_size              ENUM, 0, 0, 32, "16=16|32=32|64=64|128=128"
+#define LLM_FIELD_max_queue               INT, 1, 2147483647, 1024, "requests"
+#define LLM_FIELD_gpu_memory_utilization  FLOAT, 0.01, 1, 0.9, "of a GPU's memory"
+#define LLM_FIELD_num_gpu_blocks          INT, 0, 2147483647, 0, "pages"
+#define LLM_FIELD_swap_space              FLOAT, 0, 65536, 4, "GiB"
+#define LLM_FIELD_num_cpu_blocks          INT, 0, 2147483647, 0, "pages"
+#define LLM_FIELD_scheduler_delay_factor  FLOAT, 0, 1e6, 0, "prompt steps"
+#define LLM_FIELD_prefill_interval        INT, 0, 2147483647, 0, "steps"
+#define LLM_FIELD_num_speculative_tokens  INT, 1, LLM_SPECULATIVE_MAX, 0, "tokens"
+#define LLM_FIELD_ngram_prompt_lookup_max INT, 1, 1024, 16, "tokens"
+#define LLM_FIELD_ngram_prompt_lookup_min INT, 1, 1024, 3, "tokens"
+#define LLM_FIELD_max_loras               INT, 1, 4096, 0, "adapters; 0: none"
+#define LLM_FIELD_max_cpu_loras           INT, 1, 4096, 0, "adapters; 0: max_loras"
+#define LLM_FIELD_max_lora_rank           ENUM, 0, 0, 16, "1=1|8=8|16=16|32=32|64=64|128=128|256=256|320=320|512=512"
+#define LLM_FIELD_max_seq_len_to_capture  INT, 1, 2147483647, 0, "tokens; 0: no limit"
+#define LLM_FIELD_step_timeout            FLOAT, 0, 1e9, 300, "seconds"
+/* clang-format on */
+
 /* Packs the weights, takes all memory. cfg may be NULL. The model must outlive the engine. On error *out is NULL. */
 LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out);
 LLM_API void llm_engine_close(llm_engine *engine); /* cancels what runs; free its requests first */

@@ -75,6 +75,15 @@ LLM_API void llm_options_free(llm_options *o);
 #define LLM_OPT_FLOAT(T, member, group, names, low, high, help) {names, LLM_OPTION_FLOAT, group, offsetof(T, member), low, high, "X", help}
 #define LLM_OPT_BOOL(T, member, group, names, help) {names, LLM_OPTION_BOOL, group, offsetof(T, member), 0, 0, NULL, help}
 #define LLM_OPT_ENUM(T, member, group, names, words, help) {names, LLM_OPTION_ENUM, group, offsetof(T, member), 0, 0, words, help}
+/* A field that has a row LLM_FIELD_x: kind and range come from there. `in` is the struct of the field in T. */
+#define LLM_OPT_FIELD(T, in, field, group, names, help) LLM_OPT_FIELD_ROW(names, group, offsetof(T, in.field), help, LLM_FIELD_##field)
+#define LLM_OPT_FIELD_ROW(...) LLM_OPT_FIELD_CUT(__VA_ARGS__)
+#define LLM_OPT_FIELD_CUT(names, group, at, help, kind, least, most, otherwise, unit) \
+    {names, LLM_OPTION_##kind, group, at, least, most, LLM_OPT_VALUE_##kind(unit), help}
+#define LLM_OPT_VALUE_INT(unit) "N"
+#define LLM_OPT_VALUE_INT64(unit) "N"
+#define LLM_OPT_VALUE_FLOAT(unit) "X"
+#define LLM_OPT_VALUE_ENUM(words) words
 #define LLM_OPT_NONE(kind, names, why) {names, LLM_OPTION_##kind, -1, 0, 0, 0, NULL, why} /* IGNORED, IGNORED_FLAG, REFUSED */
 /* clang-format on */
 
@@ -87,74 +96,74 @@ LLM_API void llm_options_free(llm_options *o);
                      "dummy: random weights from config.json alone")
 
 #define LLM_OPTIONS_ENGINE(T, e, group) \
-    LLM_OPT_INT(T, e.max_model_len, group, "c|max-model-len|ctx-size|session-len", 1, 2147483647, "context: tokens of prompt and answer"), \
+    LLM_OPT_FIELD(T, e, max_model_len, group, "c|max-model-len|ctx-size|session-len", "context: tokens of prompt and answer"), \
         LLM_OPT_BOOL(T, e.allow_long_max_model_len, group, "allow-long-max-model-len|$VLLM_ALLOW_LONG_MAX_MODEL_LEN", \
                      "let it exceed the model's own length"), \
-        LLM_OPT_INT(T, e.max_num_seqs, group, "np|max-num-seqs|parallel|max-batch-size", 1, 4096, \
+        LLM_OPT_FIELD(T, e, max_num_seqs, group, "np|max-num-seqs|parallel|max-batch-size", \
                     "sequences that run together (server 64, batch 16)"), \
-        LLM_OPT_INT(T, e.max_num_batched_tokens, group, "max-num-batched-tokens|batch-size|max-prefill-token-num", 1, 65536, \
+        LLM_OPT_FIELD(T, e, max_num_batched_tokens, group, "max-num-batched-tokens|batch-size|max-prefill-token-num", \
                     "tokens of one step (512)"), \
-        LLM_OPT_INT(T, e.max_queue, group, "max-queue", 1, 1e6, "requests that may wait (1024)"), \
-        LLM_OPT_ENUM(T, e.block_size, group, "block-size", "16=16|32=32|64=64|128=128", "tokens of a KV page (32)"), \
-        {"kv-cache-memory-bytes", LLM_OPTION_INT64, group, offsetof(T, e.kv_cache_memory_bytes), 1, 9e18, "N", "memory of the KV cache"}, \
+        LLM_OPT_FIELD(T, e, max_queue, group, "max-queue", "requests that may wait (1024)"), \
+        LLM_OPT_FIELD(T, e, block_size, group, "block-size", "tokens of a KV page (32)"), \
+        LLM_OPT_FIELD(T, e, kv_cache_memory_bytes, group, "kv-cache-memory-bytes", "memory of the KV cache"), \
         LLM_OPT_ENUM(T, e.kv_cache_dtype, group, "kv-cache-dtype|ctk|ctv", \
                      "auto|fp8=4|fp8_e4m3=4|fp8_e5m2=5|int8=6|int4=7|q8_0=6|q4_0=7|float32=1|f32=1|float16=2|f16=2|bfloat16=3|bf16=3", \
                      "type of the KV cache"), \
         LLM_OPT_ENUM(T, e.kv_cache_dtype, -1, "quant-policy", "0|4=7|8=6", NULL), \
-        LLM_OPT_INT(T, e.n_threads, group, "t|threads", 1, 1024, "threads (all cores)"), \
+        LLM_OPT_FIELD(T, e, n_threads, group, "t|threads", "threads (all cores)"), \
         LLM_OPT_TEXT(T, e.device, group, "device", "NAME", "auto, cpu, cuda"), \
         LLM_OPT_TEXT(T, e.cuda_library, group, "cuda-library|$LLM_CUDA_LIBRARY", "PATH", \
                      "library of the device's backend (libllm_cuda.so beside this program)"), \
         LLM_OPT_BOOL(T, e.enforce_eager, group, "enforce-eager", "GPU: steps are not recorded as graphs"), \
-        LLM_OPT_INT(T, e.max_seq_len_to_capture, group, "max-seq-len-to-capture", 1, 1e9, \
+        LLM_OPT_FIELD(T, e, max_seq_len_to_capture, group, "max-seq-len-to-capture", \
                     "GPU: steps with longer sequences are not recorded"), \
         LLM_OPT_BOOL(T, e.batch_invariant, group, "batch-invariant|$VLLM_BATCH_INVARIANT", \
                      "GPU: logits do not depend on who else is in the batch (a CPU always)"), \
         LLM_OPT_TEXT(T, e.isa, group, "isa", "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, avx512bf16, amx, neon"), \
-        LLM_OPT_INT(T, e.pipeline_parallel_size, group, "pp|pipeline-parallel-size", 1, 64, \
+        LLM_OPT_FIELD(T, e, pipeline_parallel_size, group, "pp|pipeline-parallel-size", \
                     "pieces into which the layers are cut, each on devices of its own"), \
-        LLM_OPT_INT(T, e.tensor_parallel_size, group, "tp|tensor-parallel-size", 1, 64, "ranks that share every layer"), \
+        LLM_OPT_FIELD(T, e, tensor_parallel_size, group, "tp|tensor-parallel-size", "ranks that share every layer"), \
         LLM_OPT_ENUM(T, e.dtype, group, "dtype", "auto|float32=1|float=1|f32=1|bfloat16=2|bf16=2|float16=3|half=3|f16=3", "arithmetic"), \
-        LLM_OPT_FLOAT(T, e.gpu_memory_utilization, group, "gpu-memory-utilization|cache-max-entry-count", 0.01, 1, \
+        LLM_OPT_FIELD(T, e, gpu_memory_utilization, group, "gpu-memory-utilization|cache-max-entry-count", \
                       "share of a GPU's memory (0.9)"), \
         LLM_OPT_ENUM(T, e.preemption_swap, group, "preemption-mode|eviction-type", "recompute|swap=1|copy=1", \
                      "what becomes of a sequence that must give way"), \
-        LLM_OPT_FLOAT(T, e.swap_space, group, "swap-space", 0, 65536, "GiB of host memory for sequences that give way by swap (4)"), \
-        LLM_OPT_INT(T, e.num_cpu_blocks, -1, "num-cpu-blocks", 0, 1e9, NULL), \
-        LLM_OPT_INT(T, e.num_gpu_blocks, -1, "num-gpu-blocks|num-gpu-blocks-override", 0, 1e9, NULL), \
-        LLM_OPT_FLOAT(T, e.scheduler_delay_factor, group, "scheduler-delay-factor", 0, 1e6, \
+        LLM_OPT_FIELD(T, e, swap_space, group, "swap-space", "GiB of host memory for sequences that give way by swap (4)"), \
+        LLM_OPT_FIELD(T, e, num_cpu_blocks, -1, "num-cpu-blocks", NULL), \
+        LLM_OPT_FIELD(T, e, num_gpu_blocks, -1, "num-gpu-blocks|num-gpu-blocks-override", NULL), \
+        LLM_OPT_FIELD(T, e, scheduler_delay_factor, group, "scheduler-delay-factor", \
                       "new prompts wait X prompt steps for others while answers go on (0)"), \
-        LLM_OPT_INT(T, e.prefill_interval, group, "prefill-interval", 0, 1e6, "new prompts join every N steps (1)"), \
+        LLM_OPT_FIELD(T, e, prefill_interval, group, "prefill-interval", "new prompts join every N steps (1)"), \
         LLM_OPT_TEXT(T, e.speculative_model, group, "md|speculative-model|model-draft", "NAME", \
                      "guesses tokens ahead: a smaller model, an EAGLE head, or [ngram]"), \
-        LLM_OPT_INT(T, e.num_speculative_tokens, group, "num-speculative-tokens|draft-max|spec-draft-n-max", 1, LLM_SPECULATIVE_MAX, \
+        LLM_OPT_FIELD(T, e, num_speculative_tokens, group, "num-speculative-tokens|draft-max|spec-draft-n-max", \
                     "how many"), \
-        LLM_OPT_INT(T, e.ngram_prompt_lookup_max, group, "ngram-prompt-lookup-max", 1, 1024, \
+        LLM_OPT_FIELD(T, e, ngram_prompt_lookup_max, group, "ngram-prompt-lookup-max", \
                     "tokens that a lookup compares at most (16)"), \
-        LLM_OPT_INT(T, e.ngram_prompt_lookup_min, group, "ngram-prompt-lookup-min", 1, 1024, "tokens that must be equal (3)"), \
+        LLM_OPT_FIELD(T, e, ngram_prompt_lookup_min, group, "ngram-prompt-lookup-min", "tokens that must be equal (3)"), \
         LLM_OPT_TEXT(T, e.speculative_config, group, "speculative-config", "JSON", \
                      "{\"model\", \"method\", \"num_speculative_tokens\", \"prompt_lookup_max\", \"prompt_lookup_min\"}"), \
         LLM_OPT_BOOL(T, e.eagle_lab_style, -1, "$EAGLE_USE_SAFE_AI_LAB_STYLE", NULL), \
         LLM_OPT_TEXT(T, e.lora, group, "lora", "PATH", "an adapter for all requests: PEFT folder or GGUF file"), \
-        LLM_OPT_ENUM(T, e.max_lora_rank, group, "max-lora-rank", "1=1|8=8|16=16|32=32|64=64|128=128|256=256|320=320|512=512", \
+        LLM_OPT_FIELD(T, e, max_lora_rank, group, "max-lora-rank", \
                      "largest rank of an adapter (16)"), \
-        LLM_OPT_INT(T, e.max_loras, group, "max-loras", 1, 4096, "adapters that compute in one step (1)"), \
-        LLM_OPT_INT(T, e.max_cpu_loras, group, "max-cpu-loras", 1, 4096, "adapters that are in memory at once (max-loras)")
+        LLM_OPT_FIELD(T, e, max_loras, group, "max-loras", "adapters that compute in one step (1)"), \
+        LLM_OPT_FIELD(T, e, max_cpu_loras, group, "max-cpu-loras", "adapters that are in memory at once (max-loras)")
 
 #define LLM_OPTIONS_SAMPLING(T, s, group) \
-    LLM_OPT_INT(T, s.max_tokens, group, "max-tokens|-n|max-new-tokens|request-output-len|max-completion-tokens|n-predict", -1, 2147483647, \
+    LLM_OPT_FIELD(T, s, max_tokens, group, "max-tokens|-n|max-new-tokens|request-output-len|max-completion-tokens|n-predict", \
                 "longest answer, also -n; -1: up to the context's end"), \
-        LLM_OPT_FLOAT(T, s.temperature, group, "temperature|temp", 0, 2, "0: the most likely token, always"), \
-        LLM_OPT_INT(T, s.top_k, group, "top-k", -1, 2147483647, "of the N most likely; 0 or -1: all"), \
-        LLM_OPT_FLOAT(T, s.top_p, group, "top-p", 0, 1, "of the fewest that reach this probability"), \
-        LLM_OPT_FLOAT(T, s.min_p, group, "min-p", 0, 1, "none below this share of the best"), \
-        LLM_OPT_INT(T, s.min_tokens, group, "min-tokens|min-new-tokens", 0, 2147483647, "no end before"), \
-        LLM_OPT_FLOAT(T, s.repetition_penalty, group, "repetition-penalty|repeat-penalty", 1e-6, 2, "above 0 to 2; 1: none"), \
-        LLM_OPT_FLOAT(T, s.presence_penalty, group, "presence-penalty", -2, 2, "-2 to 2"), \
-        LLM_OPT_FLOAT(T, s.frequency_penalty, group, "frequency-penalty", -2, 2, "-2 to 2"), \
+        LLM_OPT_FIELD(T, s, temperature, group, "temperature|temp", "0: the most likely token, always"), \
+        LLM_OPT_FIELD(T, s, top_k, group, "top-k", "of the N most likely; 0 or -1: all"), \
+        LLM_OPT_FIELD(T, s, top_p, group, "top-p", "of the fewest that reach this probability"), \
+        LLM_OPT_FIELD(T, s, min_p, group, "min-p", "none below this share of the best"), \
+        LLM_OPT_FIELD(T, s, min_tokens, group, "min-tokens|min-new-tokens", "no end before"), \
+        LLM_OPT_FIELD(T, s, repetition_penalty, group, "repetition-penalty|repeat-penalty", "above 0 to 2; 1: none"), \
+        LLM_OPT_FIELD(T, s, presence_penalty, group, "presence-penalty", "-2 to 2"), \
+        LLM_OPT_FIELD(T, s, frequency_penalty, group, "frequency-penalty", "-2 to 2"), \
         {"s|seed|random-seed", LLM_OPTION_INT64, group, offsetof(T, s.seed), -9.3e18, 9.3e18, "N", "the same seed gives the same answer"}, \
-        LLM_OPT_INT(T, s.n, group, "num-answers|n", 1, 128, "answers to one prompt, --n"), \
-        LLM_OPT_INT(T, s.best_of, group, "best-of", 1, 128, "the likeliest of so many"), \
+        LLM_OPT_FIELD(T, s, n, group, "num-answers|n", "answers to one prompt, --n"), \
+        LLM_OPT_FIELD(T, s, best_of, group, "best-of", "the likeliest of so many"), \
         LLM_OPT_BOOL(T, s.ignore_eos, group, "ignore-eos", "EOS does not end the answer"), \
         LLM_OPT_BOOL(T, s.include_stop_str_in_output, group, "include-stop-str-in-output", "the text keeps what ended it")
 

@@ -53,6 +53,27 @@ typedef struct llm_sampling {
     int32_t early_stopping; /* the search ends with best_of answers: 0: when none likely is better; 1: at once; 2: when none can be */
 } llm_sampling;
 
+/* What their numbers may be, as in >>api-engine: kind, least, most, default, unit. */
+/* clang-format off */
+#define LLM_FIELD_window_size        INT, 1, 2147483647, 3000, "tokens"
+#define LLM_FIELD_threshold          FLOAT, 0, 1, 0, NULL
+#define LLM_FIELD_max_tokens         INT, -1, 2147483647, 256, "tokens; -1: up to the context's end"
+#define LLM_FIELD_min_tokens         INT, 0, 2147483647, 0, "tokens"
+#define LLM_FIELD_temperature        FLOAT, 0, 2, 0, NULL
+#define LLM_FIELD_top_p              FLOAT, 0, 1, 0, NULL
+#define LLM_FIELD_min_p              FLOAT, 0, 1, 0, NULL
+#define LLM_FIELD_top_k              INT, -1, 2147483647, 0, "tokens; -1 and 0: all"
+#define LLM_FIELD_repetition_penalty FLOAT, 1e-6, 2, 1, NULL
+#define LLM_FIELD_presence_penalty   FLOAT, -2, 2, 0, NULL
+#define LLM_FIELD_frequency_penalty  FLOAT, -2, 2, 0, NULL
+#define LLM_FIELD_n                  INT, 1, 128, 1, "answers"
+#define LLM_FIELD_best_of            INT, 1, 128, 0, "answers; 0: n"
+#define LLM_FIELD_logprobs           INT, 0, 2147483647, 0, "0: none; k + 1: the k likeliest"
+#define LLM_FIELD_prompt_logprobs    INT, 0, 2147483647, 0, "0: none; k + 1: the k likeliest"
+#define LLM_FIELD_length_penalty     FLOAT, -100, 100, 0, NULL
+#define LLM_FIELD_early_stopping     INT, 0, 2, 0, NULL
+/* clang-format on */
+
 LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s);
 /* For a conversation with a person, as llm_cli, the server's page and the easy level take it: where the model's files say nothing
  * about sampling, temperature 0.8, top_k 40, top_p 0.95 and min_p 0.05, since a small model at temperature 1 rambles; else as

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/files.h"
+#include "base/fields.h"
 #include "cpu/isa.h"
 #include "cpu/kernels.h"
 #include "cpu/kv_cache.h"
@@ -67,56 +68,65 @@ LLM__PRIVATE llm_result llm__engine_backend(const llm_engine_config *cfg, const 
     return llm__backend_check(*out, "backend");
 }
 
+LLM__PRIVATE const llm__field llm__engine_fields[LLM__ENGINE_FIELDS] = {
+    LLM__FIELD(llm_engine_config, max_model_len),
+    LLM__FIELD(llm_engine_config, max_num_seqs),
+    LLM__FIELD(llm_engine_config, max_num_batched_tokens),
+    LLM__FIELD(llm_engine_config, block_size),
+    LLM__FIELD(llm_engine_config, max_queue),
+    LLM__FIELD(llm_engine_config, kv_cache_memory_bytes),
+    LLM__FIELD(llm_engine_config, n_threads),
+    LLM__FIELD(llm_engine_config, tensor_parallel_size),
+    LLM__FIELD(llm_engine_config, pipeline_parallel_size),
+    LLM__FIELD(llm_engine_config, dtype),
+    LLM__FIELD(llm_engine_config, kv_cache_dtype),
+    LLM__FIELD(llm_engine_config, num_gpu_blocks),
+    LLM__FIELD(llm_engine_config, num_cpu_blocks),
+    LLM__FIELD(llm_engine_config, swap_space),
+    LLM__FIELD(llm_engine_config, scheduler_delay_factor),
+    LLM__FIELD(llm_engine_config, prefill_interval),
+    LLM__FIELD(llm_engine_config, gpu_memory_utilization),
+    LLM__FIELD(llm_engine_config, num_speculative_tokens),
+    LLM__FIELD(llm_engine_config, ngram_prompt_lookup_max),
+    LLM__FIELD(llm_engine_config, ngram_prompt_lookup_min),
+    LLM__FIELD(llm_engine_config, max_loras),
+    LLM__FIELD(llm_engine_config, max_cpu_loras),
+    LLM__FIELD(llm_engine_config, max_lora_rank),
+    LLM__FIELD(llm_engine_config, max_seq_len_to_capture),
+    LLM__FIELD(llm_engine_config, step_timeout)};
+
+/* Defaults that depend on other fields. What is left then has a default of its own. */
+static void llm__engine_defaults(llm_engine_config *c) {
+    if (!c->max_num_batched_tokens) c->max_num_batched_tokens = LLM__MAX(512, c->max_num_seqs);
+    if (!c->ngram_prompt_lookup_max) c->ngram_prompt_lookup_max = LLM__MAX(16, c->ngram_prompt_lookup_min);
+    if (!c->ngram_prompt_lookup_min) c->ngram_prompt_lookup_min = LLM__MIN(3, c->ngram_prompt_lookup_max);
+    if (!c->max_loras && c->lora) c->max_loras = 1;
+    if (!c->max_cpu_loras) c->max_cpu_loras = c->max_loras;
+    if (!c->max_lora_rank && c->lora) c->max_lora_rank = 256;
+    if (!c->n_threads) c->n_threads = llm__cores();
+    llm__fields_default(llm__engine_fields, LLM__ENGINE_FIELDS, c);
+}
+
 LLM__PRIVATE llm_result llm__engine_resolve(const llm_model *model, llm_engine_config *c) {
     int32_t own = model->arch.max_len;
-    if (c->max_model_len < 0) return llm__error(LLM_ERR_ARG, "max_model_len: %d, must be above 0", (int)c->max_model_len);
+    llm_result r = llm__fields_check(llm__engine_fields, LLM__ENGINE_FIELDS, c);
+    if (!r && c->speculative_model)
+        r = llm__check_number("num_speculative_tokens", c->num_speculative_tokens, 1, LLM_SPECULATIVE_MAX, "given with speculative_model");
+    if (r) return r;
     if (c->max_model_len > own && own > 0 && !c->allow_long_max_model_len)
         return llm__error(LLM_ERR_ARG, "max_model_len: %d is more than the model's own %d tokens (allow_long_max_model_len lifts this)",
                           (int)c->max_model_len, (int)own);
-    if (c->max_num_seqs < 0 || c->max_num_seqs > 65536)
-        return llm__error(LLM_ERR_ARG, "max_num_seqs: %d, must be 1 to 65536", (int)c->max_num_seqs);
-    if (!c->max_num_seqs) c->max_num_seqs = 1;
-    if (!c->max_num_batched_tokens) c->max_num_batched_tokens = LLM__MAX(512, c->max_num_seqs);
-    if (c->max_num_batched_tokens < c->max_num_seqs || c->max_num_batched_tokens > 1 << 20)
+    llm__engine_defaults(c);
+    if (c->max_num_batched_tokens < c->max_num_seqs)
         return llm__error(LLM_ERR_ARG, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d)",
                           (int)c->max_num_batched_tokens, (int)c->max_num_seqs);
-    if (!c->block_size) c->block_size = 32;
-    if (c->block_size != 16 && c->block_size != 32 && c->block_size != 64 && c->block_size != 128)
-        return llm__error(LLM_ERR_ARG, "block_size: %d, must be 16, 32, 64 or 128", (int)c->block_size);
-    llm_result r = llm__check_number("max_queue", c->max_queue, 0, INT32_MAX, "at least 0");
-    if (!r) r = llm__check_number("kv_cache_memory_bytes", (double)c->kv_cache_memory_bytes, 0, 9e18, "at least 0");
-    if (!r) r = llm__check_number("n_threads", c->n_threads, 0, 4096, "at most 4096");
-    if (!r) r = llm__check_number("tensor_parallel_size", c->tensor_parallel_size, 0, 64, "in [1, 64]");
-    if (!r) r = llm__check_number("pipeline_parallel_size", c->pipeline_parallel_size, 0, 64, "in [1, 64]");
-    if (!r) r = llm__check_number("num_gpu_blocks", c->num_gpu_blocks, 0, INT32_MAX, "at least 0");
-    if (!r) r = llm__check_number("num_cpu_blocks", c->num_cpu_blocks, 0, INT32_MAX, "at least 0");
-    if (!r) r = llm__check_number("swap_space", (double)c->swap_space, 0, 65536, "in [0, 65536]");
-    if (!r) r = llm__check_number("scheduler_delay_factor", (double)c->scheduler_delay_factor, 0, 1e6, "at least 0");
-    if (!r) r = llm__check_number("prefill_interval", c->prefill_interval, 0, INT32_MAX, "at least 0");
-    if (!r) r = llm__check_number("gpu_memory_utilization", (double)c->gpu_memory_utilization, 0, 1, "in (0, 1]");
-    if (!r && c->speculative_model)
-        r = llm__check_number("num_speculative_tokens", c->num_speculative_tokens, 1, LLM_SPECULATIVE_MAX, "in [1, 32]");
-    if (!r) r = llm__check_number("ngram_prompt_lookup_max", c->ngram_prompt_lookup_max, 0, 1024, "in [1, 1024]");
-    if (!c->ngram_prompt_lookup_max) c->ngram_prompt_lookup_max = LLM__MAX(16, c->ngram_prompt_lookup_min);
-    if (!c->ngram_prompt_lookup_min) c->ngram_prompt_lookup_min = LLM__MIN(3, c->ngram_prompt_lookup_max);
-    if (!r)
-        r = llm__check_number("ngram_prompt_lookup_min", c->ngram_prompt_lookup_min, 1, c->ngram_prompt_lookup_max,
-                              "at least 1 and at most ngram_prompt_lookup_max");
-    if (!r) r = llm__check_number("max_loras", c->max_loras, 0, 4096, "in [0, 4096]");
-    if (!r) r = llm__check_number("max_lora_rank", c->max_lora_rank, 0, 4096, "in [0, 4096]");
-    if (!r) r = llm__check_number("max_cpu_loras", c->max_cpu_loras, 0, 4096, "in [0, 4096]");
-    if (!r && c->max_cpu_loras && c->max_cpu_loras < c->max_loras)
-        r = llm__error(LLM_ERR_ARG, "max_cpu_loras (%d) must be greater than or equal to max_loras (%d)", (int)c->max_cpu_loras,
-                       (int)c->max_loras);
-    if (!c->max_loras && c->lora) c->max_loras = 1;
-    if (!c->max_cpu_loras) c->max_cpu_loras = c->max_loras;
-    if (!c->max_lora_rank) c->max_lora_rank = c->lora ? 256 : 16;
-    if (!c->max_queue) c->max_queue = 1024;
-    if (!c->tensor_parallel_size) c->tensor_parallel_size = 1;
-    if (!c->pipeline_parallel_size) c->pipeline_parallel_size = 1;
-    if (!c->n_threads) c->n_threads = llm__cores();
-    if (c->gpu_memory_utilization <= 0) c->gpu_memory_utilization = 0.9f;
-    return r ? r : llm__check_early_stop(&c->early_stop);
+    if (c->ngram_prompt_lookup_min > c->ngram_prompt_lookup_max)
+        return llm__error(LLM_ERR_ARG, "ngram_prompt_lookup_min: %d, must be at most ngram_prompt_lookup_max (%d)",
+                          (int)c->ngram_prompt_lookup_min, (int)c->ngram_prompt_lookup_max);
+    if (c->max_cpu_loras < c->max_loras)
+        return llm__error(LLM_ERR_ARG, "max_cpu_loras (%d) must be greater than or equal to max_loras (%d)", (int)c->max_cpu_loras,
+                          (int)c->max_loras);
+    return llm__check_early_stop(&c->early_stop);
 }
 
 /* How many pages. One of 32 tokens of SmolLM2-135M (30 layers of 3 KV heads of 64 numbers, keys and values in f16) has 737,280 bytes.
@@ -152,7 +162,7 @@ static llm_result llm__engine_pages(llm_engine *e, const llm_engine_config *c, c
 
 /* Host memory for sequences that give way, touched now, so that it is there when needed. */
 static llm_result llm__engine_swap(llm_engine *e, const llm_engine_config *c) {
-    double bytes = (c->swap_space > 0 ? (double)c->swap_space : 4) * (1 << 30), page = (double)e->page_bytes * e->n_ranks;
+    double bytes = (double)c->swap_space * (1 << 30), page = (double)e->page_bytes * e->n_ranks;
     if (!c->preemption_swap) return LLM_OK;
     e->p.n_swap = (int32_t)LLM__MIN(c->num_cpu_blocks ? c->num_cpu_blocks : bytes / page, (double)e->p.n_pages);
     e->swap_memory = (uint8_t *)llm__calloc((size_t)e->p.n_swap * (size_t)e->n_ranks, (size_t)e->page_bytes);

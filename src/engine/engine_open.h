@@ -5,12 +5,18 @@
 #include "api/backend.h"
 #include "api/engine.h"
 #include "base/platform.h"
+#include "base/fields.h"
 #include "model/loader.h"
 #include "engine/scheduler.h"
 
 /* Which table computes: the one given, or the device's by name. "auto" without a cuda_library is the CPU, for no other
  * library is opened without being told. A table of another version is refused here, before any call. */
 LLM__PRIVATE llm_result llm__engine_backend(const llm_engine_config *cfg, const llm_backend **out);
+
+enum { LLM__ENGINE_FIELDS = 25 };
+
+/* The numbers of an llm_engine_config. */
+extern LLM__PRIVATE const llm__field llm__engine_fields[LLM__ENGINE_FIELDS];
 
 /* Fills in c. Zero means default; contradictions are refused with a sentence that has both numbers, before any memory is taken. */
 LLM__PRIVATE llm_result llm__engine_resolve(const llm_model *model, llm_engine_config *c);

@@ -9,8 +9,8 @@
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"
-#include "base/number.h"
 #include "base/map.h"
+#include "base/fields.h"
 #include "cpu/isa.h"
 #include "cpu/kernels.h"
 #include "model/loader.h"
@@ -308,14 +308,22 @@ LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s
     return llm__choose(logits, n, &r, (uint64_t)seed, position, &k).id;
 }
 
-LLM__PRIVATE llm_result llm__check_number(const char *name, double value, double low, double high, const char *allowed) {
-    char text[40];
-    if (value >= low && value <= high) return LLM_OK;
-    llm__format_double(value, text);
-    size_t n = strlen(text);
-    if (n > 2 && !strcmp(text + n - 2, ".0")) text[n - 2] = 0;
-    return llm__error(LLM_ERR_ARG, "%s: %s, must be %s", name, text, allowed);
-}
+LLM__PRIVATE const llm__field llm__sampling_fields[LLM__SAMPLING_FIELDS] = {
+    LLM__FIELD(llm_sampling, max_tokens),
+    LLM__FIELD(llm_sampling, min_tokens),
+    LLM__FIELD(llm_sampling, temperature),
+    LLM__FIELD(llm_sampling, top_p),
+    LLM__FIELD(llm_sampling, min_p),
+    LLM__FIELD(llm_sampling, top_k),
+    LLM__FIELD(llm_sampling, repetition_penalty),
+    LLM__FIELD(llm_sampling, presence_penalty),
+    LLM__FIELD(llm_sampling, frequency_penalty),
+    LLM__FIELD(llm_sampling, n),
+    LLM__FIELD(llm_sampling, best_of),
+    LLM__FIELD(llm_sampling, logprobs),
+    LLM__FIELD(llm_sampling, prompt_logprobs),
+    LLM__FIELD(llm_sampling, length_penalty),
+    LLM__FIELD(llm_sampling, early_stopping)};
 
 LLM__PRIVATE llm_result llm__check_id(const char *name, int32_t id, int32_t vocab) {
     if (id >= 0 && (vocab <= 0 || id < vocab)) return LLM_OK;
@@ -350,8 +358,9 @@ static llm_result llm__check_ids(const llm_sampling *s, int32_t vocab) {
 }
 
 LLM__PRIVATE llm_result llm__check_early_stop(const llm_early_stop *e) {
-    llm_result r = llm__check_number("early_stop.window_size", e->window_size, 0, INT32_MAX, "above 0");
-    return r ? r : llm__check_number("early_stop.threshold", (double)e->threshold, 0, 1, "in [0, 1]");
+    static const llm__field fields[] = {LLM__FIELD(llm_early_stop, window_size), LLM__FIELD(llm_early_stop, threshold)};
+    llm_result r = llm__fields_check(fields, LLM__COUNT(fields), e);
+    return r ? llm__error(r, "early_stop.%s", llm_last_error()) : LLM_OK;
 }
 
 /* A beam search takes the likeliest: nothing is sampled, nothing depends on what was said. */
@@ -369,24 +378,12 @@ static llm_result llm__check_beams(const llm_sampling *s) {
 }
 
 LLM__PRIVATE llm_result llm__check_sampling(const llm_sampling *s, int32_t vocab) {
-    int32_t most = s->max_tokens ? s->max_tokens : 256, n = s->n ? s->n : 1;
-    llm_result r = llm__check_number("max_tokens", s->max_tokens, -1, INT32_MAX, "at least 1, 0 for 256, or -1 for no limit");
-    if (!r) r = llm__check_number("min_tokens", s->min_tokens, 0, most > 0 ? most : INT32_MAX, "at least 0 and at most max_tokens");
-    if (!r) r = llm__check_number("temperature", (double)s->temperature, 0, 2, "in [0, 2]");
-    if (!r) r = llm__check_number("top_p", (double)s->top_p, 0, 1, "in [0, 1]");
-    if (!r) r = llm__check_number("min_p", (double)s->min_p, 0, 1, "in [0, 1]");
-    if (!r) r = llm__check_number("top_k", s->top_k, -1, INT32_MAX, "-1 or 0 (off), or at least 1");
-    if (!r) r = llm__check_number("repetition_penalty", (double)s->repetition_penalty, 0, 2, "in (0, 2]");
-    if (!r) r = llm__check_number("presence_penalty", (double)s->presence_penalty, -2, 2, "in [-2, 2]");
-    if (!r) r = llm__check_number("frequency_penalty", (double)s->frequency_penalty, -2, 2, "in [-2, 2]");
-    if (!r) r = llm__check_number("n", s->n, 0, LLM__CHOICES_MAX, "at least 1 and at most 128");
-    if (!r && s->best_of) r = llm__check_number("best_of", s->best_of, n, LLM__CHOICES_MAX, "at least n and at most 128");
-    if (!r) r = llm__check_number("logprobs", s->logprobs, 0, vocab > 0 ? vocab + 1 : INT32_MAX, "at least 0 and at most the vocabulary");
-    if (!r)
-        r = llm__check_number("prompt_logprobs", s->prompt_logprobs, 0, vocab > 0 ? vocab + 1 : INT32_MAX,
-                              "at least 0 and at most the vocabulary");
-    if (!r) r = llm__check_number("length_penalty", (double)s->length_penalty, -100, 100, "in [-100, 100]");
-    if (!r) r = llm__check_number("early_stopping", s->early_stopping, 0, 2, "0, 1 or 2");
+    const int32_t most = s->max_tokens ? s->max_tokens : 256, n = s->n ? s->n : 1, row = vocab > 0 ? vocab + 1 : INT32_MAX;
+    llm_result r = llm__fields_check(llm__sampling_fields, LLM__SAMPLING_FIELDS, s);
+    if (!r && most > 0) r = llm__check_number("min_tokens", s->min_tokens, 0, most, "at most max_tokens");
+    if (!r && s->best_of) r = llm__check_number("best_of", s->best_of, n, INT32_MAX, "at least n");
+    if (!r) r = llm__check_number("logprobs", s->logprobs, 0, row, "at most the vocabulary");
+    if (!r) r = llm__check_number("prompt_logprobs", s->prompt_logprobs, 0, row, "at most the vocabulary");
     if (!r && s->use_beam_search) r = llm__check_beams(s);
     if (!r) r = llm__check_strings("stop", s->stop, s->n_stop);
     if (!r) r = llm__check_strings("bad_words", s->bad_words, s->n_bad_words);
@@ -399,35 +396,27 @@ LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling
 }
 
 LLM__PRIVATE void llm__sampling_resolve(llm_sampling *s) {
-    if (s->repetition_penalty <= 0) s->repetition_penalty = 1;
+    llm__fields_default(llm__sampling_fields, LLM__SAMPLING_FIELDS, s);
     if (s->top_k < 0) s->top_k = 0;
-    if (s->n <= 0) s->n = 1;
     if (s->best_of < s->n) s->best_of = s->n;
-    if (!s->max_tokens) s->max_tokens = 256;
-}
-
-/* One value of generation_config.json, if it is there and lies in its range. */
-static void llm__config_number(const llm_json *config, const char *name, double low, double high, float *out) {
-    double v;
-    if (llm_json_num(config, llm_json_find(config, 0, name), &v) && v >= low && v <= high) *out = (float)v;
 }
 
 /* vLLM's defaults, then what generation_config.json says, as vLLM does it. Values out of range there are ignored, not errors. */
 LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s) {
+    static const char *const names[][2] = {{"temperature", "temperature"},
+                                           {"top_p", "top_p"},
+                                           {"min_p", "min_p"},
+                                           {"repetition_penalty", "repetition_penalty"},
+                                           {"top_k", "top_k"},
+                                           {"max_new_tokens", "max_tokens"}};
     memset(s, 0, sizeof *s);
     s->temperature = s->top_p = s->repetition_penalty = s->length_penalty = 1;
     s->n = 1;
     const llm_json *config = model ? model->source.generation_config : NULL;
-    if (!config) return;
-    float top_k = 0, most = 0;
-    llm__config_number(config, "temperature", 0, 2, &s->temperature);
-    llm__config_number(config, "top_p", 0, 1, &s->top_p);
-    llm__config_number(config, "min_p", 0, 1, &s->min_p);
-    llm__config_number(config, "repetition_penalty", 0.01, 2, &s->repetition_penalty);
-    llm__config_number(config, "top_k", 0, 1 << 20, &top_k);
-    llm__config_number(config, "max_new_tokens", 1, 1 << 20, &most);
-    s->top_k = (int32_t)top_k;
-    s->max_tokens = (int32_t)most;
+    double v;
+    for (int i = 0; config && i < LLM__COUNT(names); i++)
+        if (llm_json_num(config, llm_json_find(config, 0, names[i][0]), &v))
+            llm__fields_put(llm__sampling_fields, LLM__SAMPLING_FIELDS, s, names[i][1], v);
 }
 
 LLM_API void llm_sampling_chat(const llm_model *model, llm_sampling *s) {

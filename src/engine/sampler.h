@@ -25,11 +25,12 @@
 #include "api/request.h"
 #include "base/platform.h"
 #include "base/alloc.h"
+#include "base/fields.h"
 #include "cpu/kernels.h"
 
 /* Limits of one request's lists: enough for any client, too little to slow a step down, for each stop string is
  * looked for in every new byte of text. */
-enum { LLM__STOPS_MAX = 256, LLM__STOP_BYTES_MAX = 1 << 16, LLM__CHOICES_MAX = 128, LLM__BEAMS_MAX = LLM__CHOICES_MAX / 4 };
+enum { LLM__STOPS_MAX = 256, LLM__STOP_BYTES_MAX = 1 << 16, LLM__BEAMS_MAX = 32 };
 
 /* The k largest of a row, best first, as x - log_sum: the likeliest tokens with their log-probabilities. out: (k).
  * Returns how many: the smaller of k and n. A heap of the best k seen so far makes this one pass with few changes:
@@ -87,15 +88,16 @@ LLM__PRIVATE llm__choice llm__choose(const float *row, int32_t n, const llm__rul
 LLM__PRIVATE llm__choice llm__candidates(const float *row, int32_t n, const llm__rules *r, int32_t most, llm__scratch *k,
                                          llm_token_logprob *best, float *raw, int32_t *count);
 
-/* Checks one number of a sampling struct; NaN is in no range. The sentence names the field as the APIs spell it, the
- * value, and what is allowed. */
-LLM__PRIVATE llm_result llm__check_number(const char *name, double value, double low, double high, const char *allowed);
-
 /* vocab 0: not known. */
 LLM__PRIVATE llm_result llm__check_id(const char *name, int32_t id, int32_t vocab);
 
 /* FastDeploy's ranges; a threshold of 1 is allowed and can never fire, 0 always does. */
 LLM__PRIVATE llm_result llm__check_early_stop(const llm_early_stop *e);
+
+enum { LLM__SAMPLING_FIELDS = 15 };
+
+/* The numbers of an llm_sampling. */
+extern LLM__PRIVATE const llm__field llm__sampling_fields[LLM__SAMPLING_FIELDS];
 
 /* Every range, in the order in which a reader of the API meets them; the first that fails is told. vocab 0: ids are not checked. */
 LLM__PRIVATE llm_result llm__check_sampling(const llm_sampling *s, int32_t vocab);

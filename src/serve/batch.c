@@ -14,6 +14,7 @@
 #include "api/json.h"
 #include "api/tokenizer.h"
 #include "api/chat.h"
+#include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
 #include "api/easy.h"
@@ -23,6 +24,8 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/json.h"
+#include "base/fields.h"
+#include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "serve/options.h"
 #include "serve/openai.h"
@@ -85,11 +88,14 @@ LLM_API void llm_outputs_free(llm_outputs *o) {
 static llm_result llm__batch_params(llm__batch *b, const char *params) {
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     int64_t n;
+    llm_sampling s = LLM__ZERO;
     llm_result r = params ? llm_json_parse(params, strlen(params), NULL, &doc) : LLM_OK;
     if (!r && params && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_ARG, "params: a JSON object was expected");
     for (int v = r ? -1 : llm_json_first(doc, 0); v >= 0; v = llm_json_next(doc, v))
         llm_text_format(&b->params, ",%q:%j", llm_json_key(doc, v, NULL), doc, v);
-    if (llm_json_int(doc, llm_json_find(doc, 0, "n"), &n) && n >= 1 && n <= 128) b->width = (int32_t)n;
+    if (llm_json_int(doc, llm_json_find(doc, 0, "n"), &n) &&
+        llm__fields_put(llm__sampling_fields, LLM__SAMPLING_FIELDS, &s, "n", (double)n))
+        b->width = s.n;
     return !r && b->params.failed ? llm__nomem() : r;
 }
 

@@ -170,7 +170,7 @@ static const llm_option llm__oai_fields[] = {
     LLM__OAI_INT64(max_completion_tokens, "max_completion_tokens|max_output_tokens", 0, 9e18),
     LLM_OPTIONS_SAMPLING(llm_openai_call, asked, 0),
     LLM__OAI_BOOL(asked.use_beam_search, "use_beam_search"),
-    LLM_OPT_FLOAT(llm_openai_call, asked.length_penalty, 0, "length_penalty", -100, 100, NULL),
+    LLM_OPT_FIELD(llm_openai_call, asked, length_penalty, 0, "length_penalty", NULL),
     {"stop|stop_words", LLM_OPTION_LIST, 0, offsetof(llm_openai_call, stop), 0, LLM__OAI_STOPS, NULL, NULL},
     {"bad_words", LLM_OPTION_LIST, 0, offsetof(llm_openai_call, bad_words), 0, LLM__OAI_WORDS, NULL, NULL},
     LLM_OPT_INT(llm_openai_call, prompt_logprobs, 0, "prompt_logprobs", 0, 20, NULL),

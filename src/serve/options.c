@@ -442,8 +442,8 @@ LLM__PRIVATE llm_result llm__early_stop_parse(const char *json, int flag, llm_ea
         int32_t strategy;
     };
     static const llm_option table[] = {LLM_OPT_BOOL(struct early, e.enable, 0, "enable_early_stop", NULL),
-                                       LLM_OPT_INT(struct early, e.window_size, 0, "window_size", 1, INT32_MAX, NULL),
-                                       LLM_OPT_FLOAT(struct early, e.threshold, 0, "threshold", 0, 1, NULL),
+                                       LLM_OPT_FIELD(struct early, e, window_size, 0, "window_size", NULL),
+                                       LLM_OPT_FIELD(struct early, e, threshold, 0, "threshold", NULL),
                                        LLM_OPT_ENUM(struct early, strategy, 0, "strategy", "repetition", NULL)};
     unsigned char given[LLM__COUNT(table)];
     struct early read = {{flag, 3000, 0.99f}, 0};
@@ -464,9 +464,9 @@ LLM__PRIVATE llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*g
     static const llm_option table[] = {
         LLM_OPT_TEXT(struct spec, e.speculative_model, 0, "model", NULL, NULL),
         LLM_OPT_ENUM(struct spec, method, 0, "method", "ngram=1|draft_model=2|eagle=2", NULL),
-        LLM_OPT_INT(struct spec, e.num_speculative_tokens, 0, "num_speculative_tokens", 1, LLM_SPECULATIVE_MAX, NULL),
-        LLM_OPT_INT(struct spec, e.ngram_prompt_lookup_max, 0, "prompt_lookup_max|ngram_prompt_lookup_max", 1, 1024, NULL),
-        LLM_OPT_INT(struct spec, e.ngram_prompt_lookup_min, 0, "prompt_lookup_min|ngram_prompt_lookup_min", 1, 1024, NULL),
+        LLM_OPT_FIELD(struct spec, e, num_speculative_tokens, 0, "num_speculative_tokens", NULL),
+        LLM_OPT_FIELD(struct spec, e, ngram_prompt_lookup_max, 0, "prompt_lookup_max|ngram_prompt_lookup_max", NULL),
+        LLM_OPT_FIELD(struct spec, e, ngram_prompt_lookup_min, 0, "prompt_lookup_min|ngram_prompt_lookup_min", NULL),
         LLM_OPT_NONE(
             IGNORED,
             "draft_tensor_parallel_size|disable_by_batch_size|max_model_len|quantization|revision|code_revision|enforce_eager|"

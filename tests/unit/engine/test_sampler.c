@@ -293,7 +293,7 @@ static void smp_test_check(void) {
     SMP_BAD(top_p, 1.5f);
     SMP_BAD(min_p, -1);
     SMP_BAD(top_k, -2);
-    CHECK(!strcmp(llm_last_error(), "top_k: -2, must be -1 or 0 (off), or at least 1"));
+    CHECK(!strcmp(llm_last_error(), "top_k: -2, must be at least -1 (tokens; -1 and 0: all)"));
     SMP_BAD(repetition_penalty, 2.1f);
     SMP_BAD(presence_penalty, -2.1f);
     SMP_BAD(frequency_penalty, 3);

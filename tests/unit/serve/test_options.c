@@ -2,6 +2,10 @@
 #include "../test.h"
 #include "base/platform.h"
 #include "base/alloc.h"
+#include "base/fields.h"
+#include "base/text.h"
+#include "engine/engine_open.h"
+#include "engine/sampler.h"
 #include "serve/options.h"
 
 typedef struct options_target {
@@ -125,4 +129,125 @@ TEST_GROUP(options) {
     CHECK(help.data && strstr(help.data, "  -m, --model PATH") && !strstr(help.data, "old"));
     for (const char *p = help.data; p && *p; p = strchr(p, '\n') + 1) CHECK(strcspn(p, "\n") <= 80);
     llm_text_free(&help);
+}
+
+/* ---- ranges: what an option says and what the engine takes come from one row ---- */
+
+typedef struct ranges_target {
+    llm_engine_config e;
+    llm_sampling s;
+} ranges_target;
+
+static const llm_option ranges_table[] = {LLM_OPTIONS_ENGINE(ranges_target, e, 0), LLM_OPTIONS_SAMPLING(ranges_target, s, 0)};
+
+static const llm__field *ranges_row(size_t at, const char **of) {
+    *of = "engine";
+    for (int i = 0; i < LLM__ENGINE_FIELDS; i++)
+        if (llm__engine_fields[i].at + offsetof(ranges_target, e) == at) return &llm__engine_fields[i];
+    *of = "sampling";
+    for (int i = 0; i < LLM__SAMPLING_FIELDS; i++)
+        if (llm__sampling_fields[i].at + offsetof(ranges_target, s) == at) return &llm__sampling_fields[i];
+    return NULL;
+}
+
+/* Is the target taken by whoever gets it? */
+static int ranges_taken(const ranges_target *t, const char *of) {
+    return !(*of == 'e' ? llm__fields_check(llm__engine_fields, LLM__ENGINE_FIELDS, &t->e) : llm__check_sampling(&t->s, 0));
+}
+
+/* 1 if the option takes the value; it is in the target then. */
+static int ranges_set(ranges_target *t, const llm_option *p, const char *value) {
+    static unsigned char given[LLM__COUNT(ranges_table)];
+    llm_options o = {ranges_table, LLM__COUNT(ranges_table), t, given, NULL, NULL, {NULL, 0}, NULL};
+    memset(t, 0, sizeof *t);
+    memset(given, 0, sizeof given);
+    t->s.max_tokens = -1;
+    return !llm_options_set(&o, p, "x", value, LLM_FROM_USER);
+}
+
+/* Each number: the ends are taken by option and engine, what lies beyond them by neither. */
+static void ranges_number(const llm_option *p, const llm__field *f, const char *of) {
+    ranges_target t;
+    char text[40];
+    const int real = p->kind == LLM_OPTION_FLOAT;
+    const double step = real ? 0.5 : 1;
+    const char *form = real ? "%.9g" : "%.0f";
+    CHECK(p->kind == f->kind && p->low == f->least && p->high == f->most);
+    for (int end = 0; end < 2; end++) {
+        snprintf(text, sizeof text, form, end ? p->high : p->low);
+        if (!CHECK(ranges_set(&t, p, text))) printf("  %s %s\n", f->name, text);
+        if (!CHECK(ranges_taken(&t, of))) printf("  %s %s: %s\n", f->name, text, llm_last_error());
+        if (end && p->high + step == p->high) continue;
+        snprintf(text, sizeof text, form, end ? p->high + step : p->low - step);
+        if (!CHECK(!ranges_set(&t, p, text))) printf("  %s %s\n", f->name, text);
+    }
+    const double beyond[2] = {p->low - step, p->high + step};
+    for (int end = 0; end < 2; end++) {
+        memset(&t, 0, sizeof t);
+        if (beyond[end] == 0 || (!real && fabs(beyond[end]) > 2147483647.0)) continue;
+        const int32_t whole = (int32_t)beyond[end];
+        const float x = (float)beyond[end];
+        memcpy((char *)&t + p->at, real ? (const void *)&x : (const void *)&whole, 4);
+        if (!CHECK(!ranges_taken(&t, of))) printf("  %s %g\n", f->name, beyond[end]);
+        else CHECK(!strncmp(llm_last_error(), f->name, strlen(f->name)) && strstr(llm_last_error(), ", must be "));
+    }
+}
+
+/* Each word of an option stands for a number that the engine takes. */
+static void ranges_words(const llm_option *p, const char *of) {
+    ranges_target t;
+    llm__str w;
+    for (const char *words = p->words; llm__list_next(&words, "|", &w);) {
+        char word[40];
+        snprintf(word, sizeof word, "%.*s", (int)llm__str_until(w, "="), w.p);
+        CHECK(ranges_set(&t, p, word));
+        if (!CHECK(ranges_taken(&t, of))) printf("  %s: %s\n", word, llm_last_error());
+    }
+    memset(&t, 0, sizeof t);
+    const int32_t odd = 77;
+    memcpy((char *)&t + p->at, &odd, sizeof odd);
+    CHECK(!ranges_taken(&t, of));
+}
+
+/* A default that the help names in brackets is the one that zero stands for. */
+static void ranges_help(const llm_option *p, const llm__field *f) {
+    const char *bracket = p->help ? strrchr(p->help, '(') : NULL;
+    char *end;
+    const double said = bracket ? strtod(bracket + 1, &end) : 0;
+    if (!bracket || *end != ')' || end == bracket + 1 || f->otherwise == 0) return;
+    if (!CHECK(fabs(said - f->otherwise) < 1e-9)) printf("  %s: %s\n", f->name, p->help);
+}
+
+TEST_GROUP(ranges) {
+    int numbers = 0, words = 0;
+    for (int32_t i = 0; i < LLM__COUNT(ranges_table); i++) {
+        const llm_option *p = &ranges_table[i];
+        const char *of;
+        const llm__field *f = ranges_row(p->at, &of);
+        if (p->kind == LLM_OPTION_TEXT || p->kind == LLM_OPTION_BOOL || !f) continue;
+        if (p->kind == LLM_OPTION_ENUM) ranges_words(p, of), words++;
+        else ranges_number(p, f, of), numbers++;
+        ranges_help(p, f);
+    }
+    CHECK(numbers >= 30 && words >= 4);
+    /* zeros take their defaults, and nothing else changes */
+    llm_engine_config c;
+    memset(&c, 0, sizeof c);
+    c.max_queue = 7;
+    llm__fields_default(llm__engine_fields, LLM__ENGINE_FIELDS, &c);
+    CHECK(c.max_queue == 7 && c.max_num_seqs == 1 && c.block_size == 32 && c.gpu_memory_utilization == 0.9f && c.swap_space == 4);
+    llm_sampling s;
+    memset(&s, 0, sizeof s);
+    CHECK(llm__fields_put(llm__sampling_fields, LLM__SAMPLING_FIELDS, &s, "top_k", 20) && s.top_k == 20);
+    CHECK(!llm__fields_put(llm__sampling_fields, LLM__SAMPLING_FIELDS, &s, "temperature", 3) && s.temperature == 0);
+    CHECK(!llm__fields_put(llm__sampling_fields, LLM__SAMPLING_FIELDS, &s, "nothing", 1));
+    c.max_num_seqs = 70000;
+    CHECK(llm__fields_check(llm__engine_fields, LLM__ENGINE_FIELDS, &c) == LLM_ERR_ARG);
+    CHECK(!strcmp(llm_last_error(), "max_num_seqs: 70000, must be in [1, 65536] (sequences; 0: 1)"));
+    c.max_num_seqs = 0, c.block_size = 20;
+    CHECK(llm__fields_check(llm__engine_fields, LLM__ENGINE_FIELDS, &c) == LLM_ERR_ARG);
+    CHECK(!strcmp(llm_last_error(), "block_size: 20, must be one of 16, 32, 64, 128 (0: 32)"));
+    c.block_size = 0, c.kv_cache_memory_bytes = -1;
+    CHECK(llm__fields_check(llm__engine_fields, LLM__ENGINE_FIELDS, &c) == LLM_ERR_ARG);
+    CHECK(!strcmp(llm_last_error(), "kv_cache_memory_bytes: -1, must be at least 1 (bytes; 0: what all sequences need)"));
 }
