@@ -168,6 +168,9 @@ test-arm: build/.deps ## the kernels and some tiny checkpoints on ARM NEON, cros
 	@python3 tests/tools/setup.py arm
 	@python3 tests/tools/run.py arm
 
+check: build/.deps ## what every commit should pass: build, header hygiene, structure of src/, unit tests, one real answer (90 s on two cores, no network)
+	@python3 tests/tools/run.py check
+
 test: all ## everything the tests need, then the tests (README's second command)
 	@python3 tests/tools/setup.py test
 	@$(MAKE) --no-print-directory model model-gemma
@@ -230,5 +233,5 @@ help: ## this list
 clean: ## removes what was built (models stay)
 	rm -rf build llm_cli llm_serve libllm.so libllm_cuda.so
 
-.PHONY: all lib data checkpoints deps model model-gemma demo test test-shared test-isa test-arm test-clients test-peft test-cuda cuda gpu load dev sanitize hygiene grammar-campaign fuzz sim bench format install help clean
+.PHONY: all help clean $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' Makefile)
 .SECONDARY:

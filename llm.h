@@ -5867,19 +5867,34 @@ typedef enum llm__tok_kind {
 enum { LLM__SPLIT_REMOVED, LLM__SPLIT_ISOLATED, LLM__SPLIT_PREVIOUS, LLM__SPLIT_NEXT, LLM__SPLIT_CONTIGUOUS };
 /* What LITERAL takes a token for: its text, text with U+2581 for spaces, letters of the byte alphabet. */
 enum { LLM__LITERAL_TEXT, LLM__LITERAL_SPACES, LLM__LITERAL_LETTERS };
+/* Which spaces LITERAL takes back, because the encoder put them in front of the text: none, the first token's first, all before text. */
+enum { LLM__SPACES_KEEP, LLM__SPACES_FIRST, LLM__SPACES_LEADING };
 /* Which words METASPACE puts its mark in front of, unless they begin with a space: all, the one that begins the text, none. */
 enum { LLM__PREPEND_ALWAYS, LLM__PREPEND_FIRST, LLM__PREPEND_NEVER };
 enum { LLM__TOK_MAX_STEPS = 64, LLM__TOK_MAX_DEPTH = 16, LLM__TOK_MAX_TEXT = 1 << 30, LLM__TOK_MAX_ADDED = 1024 };
 
-/* One step of a chain. Which fields count depends on its kind. */
+/* One step of a chain. Which members count, and which of the union, depends on its kind. */
 typedef struct llm__tok_step {
     llm__tok_kind kind;
     llm__regex *re;      /* what REPLACE and SPLIT look for; NULL: nothing */
     llm__str text, with; /* text: what to look for, or to put in front; with: what replaces it */
-    int a,
-        b; /* ADDED, FORM: which; STRIP: how many characters left, right; SPLIT: behaviour, invert; METASPACE: scheme; REPLACE: text is one
-                            character; CONTINUE, CTC: clean up; LITERAL: what tokens are, and whether to strip a first space (1), or
-                            spaces until there is text (2) */
+    union {
+        int late;     /* ADDED: those that are sought in normalized text */
+        int form;     /* FORM: an llm__uni_form */
+        int longest;  /* CHARSMAP: of several replacements the longest, as SentencePiece does it */
+        int one_char; /* REPLACE: the text is one character, so that no match lies across parts of a token */
+        int scheme;   /* METASPACE: LLM__PREPEND_* */
+        int clean_up; /* CONTINUE, CTC: takes away spaces before English punctuation */
+        struct {
+            int behaviour, invert; /* LLM__SPLIT_*; the matches are the pieces, or what is between them */
+        } split;
+        struct {
+            int left, right; /* STRIP: how many characters at most */
+        } strip;
+        struct {
+            int tokens, spaces; /* LITERAL: LLM__LITERAL_*, LLM__SPACES_* */
+        } literal;
+    } as;
 } llm__tok_step;
 
 /* A chain: of normalizers, of cutters, of decoders. */
@@ -6336,9 +6351,9 @@ static void llm__norm_chars(llm__tok_kind kind, llm__str s, llm_text *out) {
 static void llm__rewrite(llm__encode *e, int k, const llm__tok_step *step, llm__str s, int begin, llm_text *out) {
     llm_result r = LLM_OK;
     switch (step->kind) {
-    case LLM__TOK_FORM: llm__uni_normalize(e->t->norm, (llm__uni_form)step->a, s, out); break;
+    case LLM__TOK_FORM: llm__uni_normalize(e->t->norm, (llm__uni_form)step->as.form, s, out); break;
     case LLM__TOK_REPLACE: r = llm__replace_regex(&e->stage[k].rx, step->re, s, step->with, out); break;
-    case LLM__TOK_CHARSMAP: llm__norm_charsmap(e->t, step->a, s, out); break;
+    case LLM__TOK_CHARSMAP: llm__norm_charsmap(e->t, step->as.longest, s, out); break;
     case LLM__TOK_BYTES: llm__bytes_to_letters(s, out); break;
     case LLM__TOK_UNGUARD: llm__unguard(s, out); break;
     case LLM__TOK_PREPEND:
@@ -6346,7 +6361,8 @@ static void llm__rewrite(llm__encode *e, int k, const llm__tok_step *step, llm__
         llm__add_str(out, s);
         break;
     case LLM__TOK_METASPACE:
-        if (s.p[0] != ' ' && !llm__starts(s, step->text) && (step->a == LLM__PREPEND_ALWAYS || (step->a == LLM__PREPEND_FIRST && begin)))
+        if (s.p[0] != ' ' && !llm__starts(s, step->text) &&
+            (step->as.scheme == LLM__PREPEND_ALWAYS || (step->as.scheme == LLM__PREPEND_FIRST && begin)))
             llm__add_str(out, step->text);
         llm__replace_all(s, llm__blank, step->text, out);
         break;
@@ -6368,6 +6384,7 @@ static void llm__rewrite(llm__encode *e, int k, const llm__tok_step *step, llm__
 static void llm__cut_split(llm__encode *e, int k, const llm__tok_step *step, llm__str s, int begin) {
     llm__rx_run *rx = &e->stage[k].rx;
     size_t from = 0, end = 0, done = 0, word_at = 0, word_end = 0;
+    const int behaviour = step->as.split.behaviour;
     int found = 0, started = 0, last = 0; /* last: the piece before was a match */
     if (step->re) llm__rx_begin(rx, step->re, s.p, s.n);
     for (int more = 1; more && !e->result; done = end) {
@@ -6376,11 +6393,11 @@ static void llm__cut_split(llm__encode *e, int k, const llm__tok_step *step, llm
         if (!more) from = end = s.n;
         for (int which = 0; which < 2; which++) { /* what is before the match; the match */
             size_t at = which ? from : done, to = which ? end : from;
-            int match = which != step->b, join = 0;
-            if ((which ? !more : at == to) || (step->a == LLM__SPLIT_REMOVED && match)) continue;
-            if (step->a == LLM__SPLIT_CONTIGUOUS) join = last == match;
-            if (step->a == LLM__SPLIT_PREVIOUS) join = match && !last;
-            if (step->a == LLM__SPLIT_NEXT) join = !match && last;
+            int match = which != step->as.split.invert, join = 0;
+            if ((which ? !more : at == to) || (behaviour == LLM__SPLIT_REMOVED && match)) continue;
+            if (behaviour == LLM__SPLIT_CONTIGUOUS) join = last == match;
+            if (behaviour == LLM__SPLIT_PREVIOUS) join = match && !last;
+            if (behaviour == LLM__SPLIT_NEXT) join = !match && last;
             if (started && !join) llm__encode_part(e, k, s, word_at, word_end, begin);
             if (!started || !join) word_at = at;
             word_end = to;
@@ -6718,7 +6735,7 @@ static void llm__encode_feed(llm__encode *e, int k, llm__str s, int begin) {
     } else if (step->kind == LLM__TOK_SCRIPTS) {
         llm__cut_scripts(e, k, s, begin);
     } else if (step->kind == LLM__TOK_ADDED) {
-        llm__cut_added(e, k, step->a ? &t->late : &t->early, s, begin);
+        llm__cut_added(e, k, step->as.late ? &t->late : &t->early, s, begin);
     } else if (step->kind == LLM__TOK_UNGUARD && !(e->flags & LLM_TOK_GUARDED)) {
         llm__encode_feed(e, k + 1, s, begin);
     } else {
@@ -6800,11 +6817,15 @@ static llm__str llm__clean_english(llm__stage *g, llm__str s) {
     return s;
 }
 
+/* ---- a function a kind of step ----
+ * i: the step's number; s: a token, or a part of one that the step lets through; the stage has counted it already. Those that return a text
+ * give what the step makes of it; the others hand on themselves. */
+
 /* UTF8: bytes become the text of one token. A token of a byte vocabulary may end within a character: of the Chinese sign E4 B8 AD one token
  * may bring E4 B8, which llm__utf8_part calls the start of one, so it is kept in g->kept and shown with the AD of the next token. That is
  * why a stream never shows half a character and never a U+FFFD that the whole text would not have. What is no UTF-8 becomes U+FFFD; an
  * unfinished character waits for more, but not at the end. */
-static void llm__stage_utf8(struct llm_detok *d, int i, llm__str s, int last) {
+static void llm__decode_utf8(struct llm_detok *d, int i, llm__str s, int last) {
     llm_text *kept = &d->stage[i].kept;
     size_t at = 0;
     llm__add_str(kept, s);
@@ -6821,8 +6842,14 @@ static void llm__stage_utf8(struct llm_detok *d, int i, llm__str s, int last) {
     kept->len -= at;
 }
 
+/* The byte of a token <0xAB>, or -1. */
+static int llm__byte_token(llm__str s) {
+    int byte = s.n == 6 && !memcmp(s.p, "<0x", 3) && s.p[5] == '>' && llm__hex(s.p[3]) >= 0 ? llm__hex(s.p[4]) : -1;
+    return byte < 0 ? -1 : llm__hex(s.p[3]) * 16 + byte;
+}
+
 /* FALLBACK: a run of <0x..> tokens ends: it is text if it is UTF-8 as a whole, else one U+FFFD a byte. */
-static void llm__stage_fallback_end(struct llm_detok *d, int i) {
+static void llm__decode_fallback_end(struct llm_detok *d, int i) {
     llm_text *kept = &d->stage[i].kept;
     size_t n = kept->len;
     int good = llm__utf8_valid(kept->data, n) == n;
@@ -6831,14 +6858,17 @@ static void llm__stage_fallback_end(struct llm_detok *d, int i) {
     for (size_t k = 0; k < n && !good && !d->bytes; k++) llm__detok_feed(d, i + 1, llm__bad_utf8, 1, 1);
 }
 
-/* The byte of a token <0xAB>, or -1. */
-static int llm__byte_token(llm__str s) {
-    int byte = s.n == 6 && !memcmp(s.p, "<0x", 3) && s.p[5] == '>' && llm__hex(s.p[3]) >= 0 ? llm__hex(s.p[4]) : -1;
-    return byte < 0 ? -1 : llm__hex(s.p[3]) * 16 + byte;
+/* FALLBACK: 1 if the token is a byte, which waits until the run ends. */
+static int llm__decode_fallback(struct llm_detok *d, int i, llm__str s) {
+    const int byte = llm__byte_token(s);
+    const char c = (char)byte;
+    if (byte >= 0) llm_text_add(&d->stage[i].kept, &c, 1);
+    else llm__decode_fallback_end(d, i);
+    return byte >= 0;
 }
 
 /* SUFFIX (BPE): the end-of-word mark is a space, but nothing in the last token; so one token waits. */
-static void llm__stage_suffix(struct llm_detok *d, int i, llm__str s, int last) {
+static void llm__decode_suffix(struct llm_detok *d, int i, llm__str s, int last) {
     llm__stage *g = &d->stage[i];
     llm__str with = last && !d->bytes ? llm__nothing : llm__blank;
     if (g->tokens > !last) llm__detok_feed(d, i + 1, llm__replaced(g, llm__text_str(&g->kept), d->t->decoders.v[i].text, with), 1, 1);
@@ -6846,58 +6876,83 @@ static void llm__stage_suffix(struct llm_detok *d, int i, llm__str s, int last) 
     llm__add_str(&g->kept, s);
 }
 
-/* What a step makes of a token, or of a part of one that it lets through; g->tokens counts it already. */
-static llm__str llm__stage_make(struct llm_detok *d, int i, llm__str s, int begin) {
+/* METASPACE: the mark is a space, but nothing in the first token, where the encoder put one. */
+static llm__str llm__decode_metaspace(struct llm_detok *d, int i, llm__str s) {
+    const llm__tok_step *step = &d->t->decoders.v[i];
+    int put = d->stage[i].tokens <= 1 && step->as.scheme != LLM__PREPEND_NEVER && !d->bytes;
+    return llm__replaced(&d->stage[i], s, step->text, put ? llm__nothing : llm__blank);
+}
+
+/* STRIP: characters off the token's begin, then off its end (where that is wanted the token is whole). */
+static llm__str llm__decode_strip(struct llm_detok *d, int i, llm__str s, int begin) {
     const llm__tok_step *step = &d->t->decoders.v[i];
     llm__stage *g = &d->stage[i];
-    int type = d->t->token[d->id].type, plain = type & LLM__TOKEN_PLAIN, byte = -1, same, inside;
-    char c;
-    switch (step->kind) {
-    case LLM__TOK_METASPACE: /* the mark is a space, but nothing in the first token, where the encoder put one */
-        return llm__replaced(g, s, step->text, g->tokens <= 1 && step->a != LLM__PREPEND_NEVER && !d->bytes ? llm__nothing : llm__blank);
-    case LLM__TOK_STRIP: /* up to a characters off the token's begin, b off its end (then the token is whole) */
-        if (begin) g->cut = d->bytes ? step->a : 0;
-        while (g->cut < step->a && s.n) {
-            int cut = llm__starts(s, step->text);
-            g->cut = cut ? g->cut + 1 : step->a;
-            if (cut) s = llm__str_from(s, step->text.n);
-        }
-        for (int k = 0; k < step->b && s.n >= step->text.n && llm__str_same(llm__str_from(s, s.n - step->text.n), step->text); k++)
-            s.n -= step->text.n;
-        return s;
-    case LLM__TOK_REPLACE: { /* a text, or a regex, which may give up */
-        LLM__SCOPED(llm__rx_end) llm__rx_run rx = LLM__ZERO;
-        if (step->text.n) return llm__replaced(g, s, step->text, step->with);
-        g->made[0].len = 0;
-        if (llm__replace_regex(&rx, step->re, s, step->with, &g->made[0])) d->out->failed = 1;
-        return llm__text_str(&g->made[0]);
+    if (begin) g->cut = d->bytes ? step->as.strip.left : 0;
+    while (g->cut < step->as.strip.left && s.n) {
+        int cut = llm__starts(s, step->text);
+        g->cut = cut ? g->cut + 1 : step->as.strip.left;
+        if (cut) s = llm__str_from(s, step->text.n);
     }
-    case LLM__TOK_CONTINUE: /* WordPiece: a space before every token but the first and those with the prefix "##" */
-        inside = g->tokens > 1 && llm__starts(s, step->text);
-        g->made[0].len = 0;
-        if (g->tokens > 1 && !inside) llm_text_str(&g->made[0], " ");
-        llm__add_str(&g->made[0], llm__str_from(s, inside ? step->text.n : 0));
-        s = llm__text_str(&g->made[0]);
-        return step->a ? llm__clean_english(g, s) : s;
-    case LLM__TOK_CTC: /* equal tokens in a row are one; padding vanishes, the delimiter is a space */
-        same = g->tokens > 1 && llm__str_same(s, llm__text_str(&g->kept));
-        g->kept.len = 0;
-        llm__add_str(&g->kept, s);
-        s = same ? llm__nothing : llm__replaced(g, s, step->text, llm__nothing);
-        return step->a && s.n ? llm__replaced(g, llm__clean_english(g, s), step->with, llm__blank) : s;
-    default: /* LITERAL */
-        g->made[0].len = 0;
-        if (type & LLM__TOKEN_BYTE) byte = llm__byte_token(s);
-        c = (char)byte;
-        if (byte >= 0) llm_text_add(&g->made[0], &c, 1);
-        else if (step->a == LLM__LITERAL_LETTERS && !plain) llm__letters_to_bytes(s, &g->made[0]);
-        else llm__replace_all(s, step->a == LLM__LITERAL_SPACES && !plain ? llm__spm_mark : llm__nothing, llm__blank, &g->made[0]);
-        s = llm__text_str(&g->made[0]);
-        /* The encoder put a space in front of the text, which is taken back: in the first token, or (2) until there is text. */
-        if (step->b && !g->cut && !d->bytes && llm__starts(s, llm__blank)) s = llm__str_from(s, 1);
-        g->cut |= step->b == 1 || s.n;
-        return s;
-    }
+    for (int k = 0; k < step->as.strip.right && s.n >= step->text.n; k++)
+        if (llm__str_same(llm__str_from(s, s.n - step->text.n), step->text)) s.n -= step->text.n;
+    return s;
+}
+
+/* REPLACE: a text, or a regex, which may give up. */
+static llm__str llm__decode_replace(struct llm_detok *d, int i, llm__str s) {
+    const llm__tok_step *step = &d->t->decoders.v[i];
+    llm__stage *g = &d->stage[i];
+    LLM__SCOPED(llm__rx_end) llm__rx_run rx = LLM__ZERO;
+    if (step->text.n) return llm__replaced(g, s, step->text, step->with);
+    g->made[0].len = 0;
+    if (llm__replace_regex(&rx, step->re, s, step->with, &g->made[0])) d->out->failed = 1;
+    return llm__text_str(&g->made[0]);
+}
+
+/* CONTINUE (WordPiece): a space before every token but the first and those with the prefix "##". */
+static llm__str llm__decode_continue(struct llm_detok *d, int i, llm__str s) {
+    const llm__tok_step *step = &d->t->decoders.v[i];
+    llm__stage *g = &d->stage[i];
+    int inside = g->tokens > 1 && llm__starts(s, step->text);
+    g->made[0].len = 0;
+    if (g->tokens > 1 && !inside) llm_text_str(&g->made[0], " ");
+    llm__add_str(&g->made[0], llm__str_from(s, inside ? step->text.n : 0));
+    s = llm__text_str(&g->made[0]);
+    return step->as.clean_up ? llm__clean_english(g, s) : s;
+}
+
+/* CTC: equal tokens in a row are one; padding vanishes, the delimiter is a space. */
+static llm__str llm__decode_ctc(struct llm_detok *d, int i, llm__str s) {
+    const llm__tok_step *step = &d->t->decoders.v[i];
+    llm__stage *g = &d->stage[i];
+    int same = g->tokens > 1 && llm__str_same(s, llm__text_str(&g->kept));
+    g->kept.len = 0;
+    llm__add_str(&g->kept, s);
+    s = same ? llm__nothing : llm__replaced(g, s, step->text, llm__nothing);
+    return step->as.clean_up && s.n ? llm__replaced(g, llm__clean_english(g, s), step->with, llm__blank) : s;
+}
+
+/* LITERAL: a token is its text, text with marks for spaces, or letters that stand for bytes. */
+static llm__str llm__decode_literal(struct llm_detok *d, int i, llm__str s) {
+    const llm__tok_step *step = &d->t->decoders.v[i];
+    llm__stage *g = &d->stage[i];
+    const int type = d->t->token[d->id].type, tokens = type & LLM__TOKEN_PLAIN ? LLM__LITERAL_TEXT : step->as.literal.tokens;
+    const int spaces = step->as.literal.spaces, byte = type & LLM__TOKEN_BYTE ? llm__byte_token(s) : -1;
+    const char c = (char)byte;
+    g->made[0].len = 0;
+    if (byte >= 0) llm_text_add(&g->made[0], &c, 1);
+    else if (tokens == LLM__LITERAL_LETTERS) llm__letters_to_bytes(s, &g->made[0]);
+    else llm__replace_all(s, tokens == LLM__LITERAL_SPACES ? llm__spm_mark : llm__nothing, llm__blank, &g->made[0]);
+    s = llm__text_str(&g->made[0]);
+    if (spaces != LLM__SPACES_KEEP && !g->cut && !d->bytes && llm__starts(s, llm__blank)) s = llm__str_from(s, 1);
+    g->cut |= spaces == LLM__SPACES_FIRST || s.n;
+    return s;
+}
+
+/* 1 if a step takes a token in parts, as they come; else it waits for the whole. */
+static int llm__takes_parts(const llm__tok_step *step) {
+    return step->kind == LLM__TOK_FUSE || step->kind == LLM__TOK_METASPACE || (step->kind == LLM__TOK_STRIP && !step->as.strip.right) ||
+           (step->kind == LLM__TOK_REPLACE && step->as.one_char);
 }
 
 /* A token, or a part of one (whole characters), comes to step i. */
@@ -6909,9 +6964,7 @@ static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, i
         return;
     }
     const llm__tok_step *step = &d->t->decoders.v[i];
-    int byte, parts = step->kind == LLM__TOK_FUSE || step->kind == LLM__TOK_METASPACE || (step->kind == LLM__TOK_STRIP && !step->b) ||
-                      (step->kind == LLM__TOK_REPLACE && step->a); /* one character: no match lies across parts */
-    if (!parts && !(begin && end)) {
+    if (!llm__takes_parts(step) && !(begin && end)) {
         if (begin) g->held.len = 0;
         llm__add_str(&g->held, s);
         if (!end) return;
@@ -6925,24 +6978,24 @@ static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, i
         break;
     case LLM__TOK_UTF8:
         if (d->bytes) break;
-        llm__stage_utf8(d, i, s, 0);
+        llm__decode_utf8(d, i, s, 0);
         return;
     case LLM__TOK_FALLBACK:
-        byte = llm__byte_token(s);
-        if (byte >= 0) {
-            char c = (char)byte;
-            llm_text_add(&g->kept, &c, 1);
-            return;
-        }
-        llm__stage_fallback_end(d, i);
+        if (llm__decode_fallback(d, i, s)) return;
         break;
-    case LLM__TOK_SUFFIX: llm__stage_suffix(d, i, s, 0); return;
+    case LLM__TOK_SUFFIX: llm__decode_suffix(d, i, s, 0); return;
     case LLM__TOK_JOIN:
         if (g->tokens > 1) llm__detok_feed(d, i + 1, llm__blank, 1, 1);
         break;
-    default:
-        s = llm__stage_make(d, i, s, begin);
-        if (!s.n && step->kind == LLM__TOK_CTC) return;
+    case LLM__TOK_METASPACE: s = llm__decode_metaspace(d, i, s); break;
+    case LLM__TOK_STRIP: s = llm__decode_strip(d, i, s, begin); break;
+    case LLM__TOK_REPLACE: s = llm__decode_replace(d, i, s); break;
+    case LLM__TOK_CONTINUE: s = llm__decode_continue(d, i, s); break;
+    case LLM__TOK_CTC:
+        s = llm__decode_ctc(d, i, s);
+        if (!s.n) return;
+        break;
+    default: s = llm__decode_literal(d, i, s);
     }
     llm__detok_feed(d, i + 1, s, begin, end);
 }
@@ -6952,9 +7005,9 @@ static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, i
 static void llm__detok_end(struct llm_detok *d) {
     for (int i = 0; i < d->t->decoders.n; i++) {
         llm__tok_kind kind = d->t->decoders.v[i].kind;
-        if (kind == LLM__TOK_UTF8) llm__stage_utf8(d, i, llm__nothing, 1);
-        if (kind == LLM__TOK_FALLBACK) llm__stage_fallback_end(d, i);
-        if (kind == LLM__TOK_SUFFIX) llm__stage_suffix(d, i, llm__nothing, 1);
+        if (kind == LLM__TOK_UTF8) llm__decode_utf8(d, i, llm__nothing, 1);
+        if (kind == LLM__TOK_FALLBACK) llm__decode_fallback_end(d, i);
+        if (kind == LLM__TOK_SUFFIX) llm__decode_suffix(d, i, llm__nothing, 1);
         if (kind == LLM__TOK_FUSE || (kind == LLM__TOK_UTF8 && !d->bytes))
             llm__detok_feed(d, i + 1, llm__nothing, !d->stage[i + 1].tokens, 1);
     }
@@ -7118,7 +7171,7 @@ static llm__tokenizer *llm__tok_new(void) {
     t->bos_id = t->eos_id = t->pad_id = t->unk_id = -1;
     t->ids.seed = llm__seed(t);
     llm__tok_add(t, &t->normalizers, LLM__TOK_ADDED);
-    llm__tok_add(t, &t->words, LLM__TOK_ADDED)->a = 1;
+    llm__tok_add(t, &t->words, LLM__TOK_ADDED)->as.late = 1;
     llm__tok_add(t, &t->words, LLM__TOK_UNGUARD);
     return t;
 }
@@ -7272,7 +7325,7 @@ static void llm__tok_set_charsmap(llm__tokenizer *t, llm__str s) {
 /* SentencePiece's normalizer: the charsmap; then runs of spaces are one, and none is left at the ends (merge; 2: nor typed marks at the
  * last); one is put in front, or behind; and each becomes `mark`, so that tokens hold their spaces. */
 static void llm__tok_add_spaces(llm__tokenizer *t, int merge, int front, int behind, llm__str mark) {
-    if (t->charsmap.n_units) llm__tok_add(t, &t->normalizers, LLM__TOK_CHARSMAP)->a = 1;
+    if (t->charsmap.n_units) llm__tok_add(t, &t->normalizers, LLM__TOK_CHARSMAP)->as.longest = 1;
     if (merge) llm__tok_add_regex(t, &t->normalizers, LLM__TOK_REPLACE, llm__lit("  +"), 0)->with = llm__blank;
     llm__str ends = llm__lit(merge == 2 ? "\\A |[ \\x{2581}]+\\z" : "\\A | \\z");
     if (merge) llm__tok_add_regex(t, &t->normalizers, LLM__TOK_REPLACE, ends, 0)->with = llm__nothing;
@@ -7281,11 +7334,11 @@ static void llm__tok_add_spaces(llm__tokenizer *t, int merge, int front, int beh
     llm__tok_add_regex(t, &t->normalizers, LLM__TOK_REPLACE, llm__blank, 1)->with = mark;
 }
 
-/* Decoding for files that name no steps. */
-static void llm__tok_add_literal(llm__tokenizer *t, int what, int strip) {
+/* Decoding for files that name no steps: LITERAL, with LLM__LITERAL_* and LLM__SPACES_*, and UTF8. */
+static void llm__tok_add_literal(llm__tokenizer *t, int tokens, int spaces) {
     llm__tok_step *step = llm__tok_add(t, &t->decoders, LLM__TOK_LITERAL);
-    step->a = what;
-    step->b = strip;
+    step->as.literal.tokens = tokens;
+    step->as.literal.spaces = spaces;
     llm__tok_add(t, &t->decoders, LLM__TOK_UTF8);
 }
 
@@ -7320,14 +7373,16 @@ static void llm__frame_add(llm__tokenizer *t, llm_tokens *frame, size_t at, int6
 #define LLM__TOK_PUNCT "[!-/:-@\\[-`{-~\\p{P}]"
 
 /* Rows of one name in one list (n normalizers, p pretokenizers, d decoders) are steps one after the other. pattern: a regex; NULL: the
- * file's, if the kind has one. text: REPLACE: with; METASPACE: the mark; NULL: the file's. a: as in llm__tok_step; of SPLIT -1: the file's
- * behaviour. only: a flag of the component that must be set, or with '!' must not, for the row to count; otherwise: its value if the file
- * does not say, -1: that of "lowercase". */
+ * file's, if the kind has one. text: REPLACE: with; METASPACE: the mark; NULL: the file's. how: of FORM, SPLIT, METASPACE and LITERAL what
+ * llm__tok_step has of it; of SPLIT LLM__TOK_ASK: the file's behaviour. only: a flag of the component that must be set, or with '!' must
+ * not, for the row to count; otherwise: its value if the file does not say, -1: that of "lowercase". */
+enum { LLM__TOK_ASK = -1 };
+
 typedef struct llm__tok_part {
     char list;
     const char *type;
     llm__tok_kind kind;
-    int a;
+    int how;
     const char *pattern, *text, *only;
     int otherwise;
 } llm__tok_part;
@@ -7359,7 +7414,7 @@ static const llm__tok_part llm__parts[] = {
     {'n', "GGUF bert", LLM__TOK_REPLACE, 0, "[\\x{0}\\x{FFFD}\\p{M}[\\p{Cc}\\p{Cf}\\p{Co}&&[^\\s]]]", "", NULL, 0},
     {'n', "GGUF bert", LLM__TOK_LOWER, 0, LLM__PLAIN},
     {'n', "GGUF bert", LLM__TOK_CHINESE, 0, LLM__PLAIN},
-    {'p', "Split", LLM__TOK_SPLIT, -1, LLM__PLAIN},
+    {'p', "Split", LLM__TOK_SPLIT, LLM__TOK_ASK, LLM__PLAIN},
     {'p', "ByteLevel", LLM__TOK_METASPACE, LLM__PREPEND_ALWAYS, NULL, " ", "add_prefix_space", 1}, /* a space for a space */
     {'p', "ByteLevel", LLM__TOK_SPLIT, LLM__SPLIT_ISOLATED, LLM__RX_GPT2_TEXT "|\\s+", NULL, "use_regex", 1},
     {'p', "ByteLevel", LLM__TOK_BYTES, 0, LLM__PLAIN},
@@ -7367,7 +7422,7 @@ static const llm__tok_part llm__parts[] = {
     {'p', "Metaspace", LLM__TOK_SPLIT, LLM__SPLIT_NEXT, NULL, NULL, "split", 1},
     {'p', "Digits", LLM__TOK_SPLIT, LLM__SPLIT_ISOLATED, "\\p{N}", NULL, "individual_digits", 0},
     {'p', "Digits", LLM__TOK_SPLIT, LLM__SPLIT_CONTIGUOUS, "\\p{N}", NULL, "!individual_digits", 0},
-    {'p', "Punctuation", LLM__TOK_SPLIT, -1, LLM__TOK_PUNCT, NULL, NULL, 0},
+    {'p', "Punctuation", LLM__TOK_SPLIT, LLM__TOK_ASK, LLM__TOK_PUNCT, NULL, NULL, 0},
     {'p', "WhitespaceSplit", LLM__TOK_SPLIT, LLM__SPLIT_REMOVED, "\\s", NULL, NULL, 0},
     {'p', "Whitespace", LLM__TOK_SPLIT, LLM__SPLIT_ISOLATED, "[^\\w\\x{200C}\\x{200D}]+", NULL, NULL, 0},
     {'p', "Whitespace", LLM__TOK_SPLIT, LLM__SPLIT_REMOVED, "\\s", NULL, NULL, 0},
@@ -7464,65 +7519,87 @@ static int llm__part_pattern(llm__tokenizer *t, const llm_json *d, int node, con
     return !regex.p;
 }
 
-/* Adds the step of one row of the table, with what the component (node of d) says about it. Which members count depends on the kind; those
- * of a decoder have several names for one thing, METASPACE has an old form and a new one. */
-static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, const llm__tok_part *part, llm__tok_steps *steps) {
-    static const char *const texts[] = {"suffix", "prefix", "pad_token"};
-    llm__str pattern = part->pattern ? llm__lit(part->pattern) : llm__nothing, say;
+/* ---- a function a kind of step: what the component (node of d) says about it ---- */
+
+static void llm__part_split(llm__tokenizer *t, const llm_json *d, int node, const llm__tok_part *part, llm__tok_step *step) {
+    static const char words[] = "Removed Isolated MergedWithPrevious MergedWithNext Contiguous"; /* in the order of LLM__SPLIT_* */
+    step->as.split.behaviour = part->how;
+    if (part->how != LLM__TOK_ASK) return;
+    llm__str say = llm__json_text_at(d, node, "behavior");
+    step->as.split.invert = llm__json_flag(d, node, "invert", 0);
+    step->as.split.behaviour = say.p ? llm__word_index(words, say) : LLM__SPLIT_ISOLATED;
+    if (step->as.split.behaviour < 0)
+        LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.json: behavior: \"%.*s\" is unknown", llm__shown(say), say.p);
+}
+
+/* text: what is replaced, where it is no regex. */
+static void llm__part_replace(llm__tokenizer *t, const llm_json *d, int node, const llm__tok_part *part, llm__str text,
+                              llm__tok_step *step) {
     size_t one = 0;
-    int literal = 0, always;
+    if (!part->text) step->with = llm__json_keep(t, d, node, "content", llm__nothing);
+    step->text = text.n ? llm__tok_keep(t, text) : llm__nothing;
+    if (step->text.n) (void)llm__uni_next(step->text, &one);
+    step->as.one_char = one && one == step->text.n;
+}
+
+/* An old form, add_prefix_space, and a new one, prepend_scheme. */
+static void llm__part_metaspace(llm__tokenizer *t, const llm_json *d, int node, const llm__tok_part *part, llm__tok_step *step) {
+    step->as.scheme = part->how;
+    if (part->text) return;
+    llm__str say = llm__json_text_at(d, node, "prepend_scheme");
+    int always = say.p ? !llm__str_eq(say, "never") : llm__json_flag(d, node, "add_prefix_space", 1);
+    step->text = llm__json_keep(t, d, node, "replacement", llm__spm_mark);
+    step->as.scheme = say.p && llm__str_eq(say, "first") ? LLM__PREPEND_FIRST : always ? LLM__PREPEND_ALWAYS : LLM__PREPEND_NEVER;
+}
+
+static void llm__part_strip(llm__tokenizer *t, const llm_json *d, int node, llm__tok_step *step) {
+    step->text = llm__json_keep(t, d, node, "content", llm__nothing);
+    step->as.strip.left = llm__part_count(t, d, node, "start", 0, 1000);
+    step->as.strip.right = llm__part_count(t, d, node, "stop", 0, 1000);
+    if (!step->text.n) LLM__TOK_BAD(t, "tokenizer.json: Strip: content expected");
+}
+
+static void llm__part_charsmap(llm__tokenizer *t, const llm_json *d, int node) {
+    t->scratch.len = 0;
+    if (!llm__base64(llm__json_text_at(d, node, "precompiled_charsmap"), &t->scratch))
+        LLM__TOK_BAD(t, "tokenizer.json: precompiled_charsmap: base64 expected");
+    if (t->scratch.failed && !t->result) t->result = llm__nomem();
+    llm__tok_set_charsmap(t, llm__text_str(&t->scratch));
+}
+
+/* SUFFIX, CONTINUE, CTC: decoders that have several names for one thing. */
+static void llm__part_mark(llm__tokenizer *t, const llm_json *d, int node, llm__tok_step *step) {
+    static const char *const names[] = {"suffix", "prefix", "pad_token"};
+    for (int k = 0; k < LLM__COUNT(names) && !step->text.n; k++) step->text = llm__json_keep(t, d, node, names[k], llm__nothing);
+    if (!step->text.n && step->kind == LLM__TOK_SUFFIX) step->text = llm__lit("</w>");
+    step->with = llm__json_keep(t, d, node, "word_delimiter_token", llm__nothing);
+    step->as.clean_up = llm__json_flag(d, node, "cleanup", 1);
+}
+
+/* Adds the step of one row of the table. */
+static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, const llm__tok_part *part, llm__tok_steps *steps) {
+    llm__str pattern = part->pattern ? llm__lit(part->pattern) : llm__nothing;
+    int literal = 0;
     if (!part->pattern && (part->kind == LLM__TOK_SPLIT || part->kind == LLM__TOK_REPLACE))
         literal = llm__part_pattern(t, d, node, part, steps, &pattern);
     llm__tok_step *step = llm__tok_add_regex(t, steps, part->kind, pattern, literal);
     if (t->result) return;
-    step->a = part->a;
     step->text = step->with = part->text ? llm__lit(part->text) : llm__nothing;
     switch (part->kind) {
-    case LLM__TOK_SPLIT:
-        if (part->a >= 0) break;
-        say = llm__json_text_at(d, node, "behavior");
-        step->b = llm__json_flag(d, node, "invert", 0);
-        step->a = say.p ? llm__word_index("Removed Isolated MergedWithPrevious MergedWithNext Contiguous", say) : LLM__SPLIT_ISOLATED;
-        if (step->a < 0) LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.json: behavior: \"%.*s\" is unknown", llm__shown(say), say.p);
-        break;
-    case LLM__TOK_REPLACE:
-        if (!part->text) step->with = llm__json_keep(t, d, node, "content", llm__nothing);
-        step->text = literal && pattern.n ? llm__tok_keep(t, pattern) : llm__nothing;
-        if (step->text.n) (void)llm__uni_next(step->text, &one);
-        step->a = one && one == step->text.n;
-        break;
-    case LLM__TOK_METASPACE:
-        if (part->text) break;
-        say = llm__json_text_at(d, node, "prepend_scheme");
-        always = say.p ? !llm__str_eq(say, "never") : llm__json_flag(d, node, "add_prefix_space", 1);
-        step->text = llm__json_keep(t, d, node, "replacement", llm__spm_mark);
-        step->a = say.p && llm__str_eq(say, "first") ? LLM__PREPEND_FIRST : always ? LLM__PREPEND_ALWAYS : LLM__PREPEND_NEVER;
-        break;
-    case LLM__TOK_STRIP:
-        step->text = llm__json_keep(t, d, node, "content", llm__nothing);
-        step->a = llm__part_count(t, d, node, "start", 0, 1000);
-        step->b = llm__part_count(t, d, node, "stop", 0, 1000);
-        if (!step->text.n) LLM__TOK_BAD(t, "tokenizer.json: Strip: content expected");
-        break;
+    case LLM__TOK_SPLIT: llm__part_split(t, d, node, part, step); break;
+    case LLM__TOK_REPLACE: llm__part_replace(t, d, node, part, literal ? pattern : llm__nothing, step); break;
+    case LLM__TOK_METASPACE: llm__part_metaspace(t, d, node, part, step); break;
+    case LLM__TOK_STRIP: llm__part_strip(t, d, node, step); break;
     case LLM__TOK_FORM:
+        step->as.form = part->how;
         if (!t->norm && (t->norm = (llm__uni_norm *)llm__tok_get(t, sizeof *t->norm)) != NULL) llm__uni_norm_unpack(t->norm);
         break;
-    case LLM__TOK_CHARSMAP:
-        t->scratch.len = 0;
-        if (!llm__base64(llm__json_text_at(d, node, "precompiled_charsmap"), &t->scratch))
-            LLM__TOK_BAD(t, "tokenizer.json: precompiled_charsmap: base64 expected");
-        if (t->scratch.failed && !t->result) t->result = llm__nomem();
-        llm__tok_set_charsmap(t, llm__text_str(&t->scratch));
-        break;
+    case LLM__TOK_CHARSMAP: llm__part_charsmap(t, d, node); break;
+    case LLM__TOK_LITERAL: step->as.literal.tokens = part->how; break;
     case LLM__TOK_PREPEND: step->text = llm__json_keep(t, d, node, "prepend", llm__nothing); break;
     case LLM__TOK_SUFFIX:
     case LLM__TOK_CONTINUE:
-    case LLM__TOK_CTC:
-        for (int k = 0; k < 3 && !step->text.n; k++) step->text = llm__json_keep(t, d, node, texts[k], llm__nothing);
-        if (!step->text.n && part->kind == LLM__TOK_SUFFIX) step->text = llm__lit("</w>");
-        step->with = llm__json_keep(t, d, node, "word_delimiter_token", llm__nothing);
-        step->a = llm__json_flag(d, node, "cleanup", 1);
-        break;
+    case LLM__TOK_CTC: llm__part_mark(t, d, node, step); break;
     default: break;
     }
 }
@@ -7691,11 +7768,11 @@ static void llm__default_decoder(llm__tokenizer *t) {
             cut = &t->words.v[i];
     int piece = t->model == LLM__TOK_WORDPIECE;
     if (cut && cut->kind == LLM__TOK_BYTES) {
-        llm__tok_add_literal(t, LLM__LITERAL_LETTERS, 0);
+        llm__tok_add_literal(t, LLM__LITERAL_LETTERS, LLM__SPACES_KEEP);
     } else {
         llm__tok_step *step = llm__tok_add(t, &t->decoders, cut ? LLM__TOK_METASPACE : piece ? LLM__TOK_CONTINUE : LLM__TOK_JOIN);
         step->text = cut ? cut->text : t->prefix;
-        step->a = cut ? cut->a : 0;
+        if (step->kind == LLM__TOK_METASPACE) step->as.scheme = cut->as.scheme;
     }
     llm__log(t->log, LLM_LOG_INFO, "tokenizer.json: no decoder; %s",
              cut || piece ? "the one that fits the way the text is cut is used" : "tokens are joined by spaces");
@@ -7828,7 +7905,10 @@ static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
     llm__tok_use_scores(t, LLM__TOKEN_SPECIAL | LLM__TOKEN_BYTE | (model == 2 ? LLM__TOKEN_USER : 0));
     llm__tok_set_charsmap(t, charsmap);
     llm__tok_add_spaces(t, merge_spaces * (1 + escape), dummy_prefix && !suffix, suffix, escape ? llm__spm_mark : llm__blank);
-    llm__tok_add_literal(t, escape ? LLM__LITERAL_SPACES : LLM__LITERAL_TEXT, merge_spaces ? 2 : dummy_prefix);
+    llm__tok_add_literal(t, escape ? LLM__LITERAL_SPACES : LLM__LITERAL_TEXT,
+                         merge_spaces   ? LLM__SPACES_LEADING
+                         : dummy_prefix ? LLM__SPACES_FIRST
+                                        : LLM__SPACES_KEEP);
     t->max_id = 4 * (int64_t)n + 100000;
 }
 
@@ -7844,7 +7924,7 @@ static void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
 /* Cutters by regexes, one after the other: each match is a word, and so is what lies between. */
 static void llm__add_splits(llm__tokenizer *t, const char *const *regex, int most) {
     for (int i = 0; i < most && regex[i]; i++)
-        llm__tok_add_regex(t, &t->words, LLM__TOK_SPLIT, llm__lit(regex[i]), 0)->a = LLM__SPLIT_ISOLATED;
+        llm__tok_add_regex(t, &t->words, LLM__TOK_SPLIT, llm__lit(regex[i]), 0)->as.split.behaviour = LLM__SPLIT_ISOLATED;
 }
 
 /* Families by a part of the file's name or the number of lines; special tokens with their ids, which such a file does not hold. */
@@ -7905,7 +7985,7 @@ static void llm__tok_load_ranks(llm__tokenizer *t, llm__str s, const char *name,
     t->kind = "tiktoken";
     t->bytes = t->whole = t->barrier = 1;
     llm__add_splits(t, &family->pattern, 1);
-    llm__tok_add_literal(t, LLM__LITERAL_TEXT, 0);
+    llm__tok_add_literal(t, LLM__LITERAL_TEXT, LLM__SPACES_KEEP);
     if (!own) llm__rank_specials(t, family);
 }
 
@@ -17913,7 +17993,7 @@ static int llm__vocab_bpe(llm__tokenizer *t, const llm__gguf *g, llm__str pre) {
     t->whole = flags & LLM__PRE_WHOLE ? 1 : spaces ? 2 : 0;
     t->byte_fallback = t->drop_unknown = spaces != 0;
     t->alphabet_fallback = !spaces;
-    llm__tok_add_literal(t, spaces ? LLM__LITERAL_SPACES : LLM__LITERAL_LETTERS, 0);
+    llm__tok_add_literal(t, spaces ? LLM__LITERAL_SPACES : LLM__LITERAL_LETTERS, LLM__SPACES_KEEP);
     if (spaces) llm__tok_add_spaces(t, 0, 0, 0, llm__spm_mark);
     else llm__tok_add(t, &t->words, LLM__TOK_BYTES);
     return flags;
@@ -17925,7 +18005,7 @@ static void llm__vocab_spm(llm__tokenizer *t, const llm__gguf *g) {
     t->barrier = t->byte_fallback = t->fuse_unk = t->plain_bytes = 1;
     llm__tok_use_scores(t, 0);
     llm__tok_add_spaces(t, 0, prefix, 0, llm__spm_mark);
-    llm__tok_add_literal(t, LLM__LITERAL_SPACES, prefix);
+    llm__tok_add_literal(t, LLM__LITERAL_SPACES, prefix ? LLM__SPACES_FIRST : LLM__SPACES_KEEP);
 }
 
 /* SentencePiece's Unigram ("t5"). */
@@ -17941,14 +18021,14 @@ static void llm__vocab_ugm(llm__tokenizer *t, const llm__gguf *g) {
     if (map && map->is_array && (map->type == LLM__GGUF_U8 || map->type == LLM__GGUF_I8))
         llm__tok_set_charsmap(t, llm__s((const char *)map->data, (size_t)map->count));
     llm__tok_add_spaces(t, llm__gguf_bool(g, "tokenizer.ggml.remove_extra_whitespaces", 0), prefix, 0, llm__spm_mark);
-    llm__tok_add_literal(t, LLM__LITERAL_SPACES, prefix);
+    llm__tok_add_literal(t, LLM__LITERAL_SPACES, prefix ? LLM__SPACES_FIRST : LLM__SPACES_KEEP);
 }
 
 /* "bert": every word begins with U+2581 in this vocabulary. */
 static void llm__vocab_wpm(llm__tokenizer *t) {
     t->model = LLM__TOK_WORDPIECE;
     t->max_word = INT32_MAX - 1;
-    llm__tok_add_literal(t, LLM__LITERAL_SPACES, 1);
+    llm__tok_add_literal(t, LLM__LITERAL_SPACES, LLM__SPACES_FIRST);
     llm__tok_add_parts(t, NULL, -1, 'n', llm__lit("GGUF bert"), &t->normalizers);
     llm__tok_add_parts(t, NULL, -1, 'p', llm__lit("BertPreTokenizer"), &t->words);
     llm__tok_add(t, &t->words, LLM__TOK_METASPACE)->text = llm__spm_mark;
@@ -21088,8 +21168,10 @@ typedef struct llm__gr_state {
     int32_t accept;  /* the text may end here */
 } llm__gr_state;
 
-/* Open addressing over things that live in an array of the grammar and are told apart by what is in them (llm__gr_key): frames, states,
- * masks and the work of a step. */
+/* Things that live in arrays of the grammar and are found by what is in them: frames, states, the work of a step, masks. */
+typedef enum llm__gr_found { LLM__GR_FRAMES, LLM__GR_STATES, LLM__GR_WORK, LLM__GR_MASKS, LLM__GR_INDEXES } llm__gr_found;
+
+/* Where the things of one kind are, by open addressing. */
 typedef struct llm__gr_index {
     int32_t *slot; /* index of an entry + 1, 0: free */
     size_t cap;    /* 0 or a power of two */
@@ -21151,7 +21233,7 @@ struct llm_grammar {
     size_t n_work, work_cap;
     llm__gr_mask *mask;
     size_t n_masks, masks_cap;
-    llm__gr_index frames_at, states_at, work_at, masks_at;
+    llm__gr_index index[LLM__GR_INDEXES];
     int64_t *fuel;      /* what may still be spent before whoever asks (for a mask, a step, a compilation) is told no; the asker's */
     llm__gr_trie *trie; /* of the model; NULL without one */
     struct llm_matcher *matchers; /* of running answers: their states survive when the memory of states is emptied */
@@ -21465,31 +21547,34 @@ static llm__gr_frag llm__gr_call(llm__gr_build *b, int32_t rule) {
  * The work list of a step holds what was met, in order; it is its own queue. Everything is bounded: the list, the threads of a state, the
  * depth of a stack. An answer that goes beyond ends with a sentence; others that use its grammar go on. */
 
-/* The n bytes that tell entry i of an index's array from others. Two stacks are equal if their top frames are, since `parent` is a number
- * too: a whole stack is compared by three integers. The work of a step: a thread, and how much of its stack is new. A set of threads is
- * stored sorted, so equal sets are equal memory. */
-static const void *llm__gr_key(const llm_grammar *g, const llm__gr_index *x, size_t i, size_t *n) {
-    *n = x == &g->frames_at ? offsetof(llm__gr_frame, depth) : x == &g->work_at ? offsetof(llm__gr_met, base) : sizeof g->mask->key;
-    if (x == &g->states_at) *n = (size_t)g->state[i].n * sizeof *g->thread;
-    if (x == &g->states_at) return g->thread + g->state[i].from;
-    return x == &g->frames_at ? (const void *)&g->frame[i] : x == &g->work_at ? (const void *)&g->work[i] : (const void *)g->mask[i].key;
+/* The n bytes that tell entry i of its kind from others. Two stacks are equal if their top frames are, since `parent` is a number too: a
+ * whole stack is compared by three integers. The work of a step: a thread, and how much of its stack is new. A set of threads is stored
+ * sorted, so equal sets are equal memory. */
+static const void *llm__gr_key(const llm_grammar *g, llm__gr_found kind, size_t i, size_t *n) {
+    switch (kind) {
+    case LLM__GR_FRAMES: return *n = offsetof(llm__gr_frame, depth), &g->frame[i];
+    case LLM__GR_STATES: return *n = (size_t)g->state[i].n * sizeof *g->thread, g->thread + g->state[i].from;
+    case LLM__GR_WORK: return *n = offsetof(llm__gr_met, base), &g->work[i];
+    default: return *n = sizeof g->mask->key, g->mask[i].key;
+    }
 }
 
 /* The number of entry n, which has just been written behind n others that all differ: n, and it has a place now, or that of the one it is
  * equal to, and the caller forgets the new one. -1: no memory, or g->looking and it is new. A quarter of the slots stays free. */
-static int32_t llm__gr_find(llm_grammar *g, llm__gr_index *x, size_t n) {
+static int32_t llm__gr_find(llm_grammar *g, llm__gr_found kind, size_t n) {
+    llm__gr_index *x = &g->index[kind];
     if (4 * (n + 1) > 3 * x->cap) {
         size_t cap = x->cap ? 2 * x->cap : 256;
         int32_t *slot = LLM__NEW(int32_t, cap);
         if (!slot) return g->failed = "out of memory", -1;
         LLM_FREE(x->slot);
         x->slot = slot, x->cap = cap;
-        for (size_t i = 0; i < n; i++) (void)llm__gr_find(g, x, i);
+        for (size_t i = 0; i < n; i++) (void)llm__gr_find(g, kind, i);
     }
     size_t len, other, at;
-    const void *key = llm__gr_key(g, x, n, &len), *there;
+    const void *key = llm__gr_key(g, kind, n, &len), *there;
     for (at = (size_t)llm__hash(key, len, 0) & (x->cap - 1); x->slot[at]; at = (at + 1) & (x->cap - 1)) {
-        there = llm__gr_key(g, x, (size_t)x->slot[at] - 1, &other);
+        there = llm__gr_key(g, kind, (size_t)x->slot[at] - 1, &other);
         if (len == other && !memcmp(key, there, len)) break;
     }
     if (!x->slot[at] && !g->looking) x->slot[at] = (int32_t)n + 1;
@@ -21497,7 +21582,8 @@ static int32_t llm__gr_find(llm_grammar *g, llm__gr_index *x, size_t n) {
 }
 
 /* Empties an index. One that has grown large once is not worth clearing before each step. */
-static void llm__gr_index_clear(llm__gr_index *x) {
+static void llm__gr_index_clear(llm_grammar *g, llm__gr_found kind) {
+    llm__gr_index *x = &g->index[kind];
     if (x->cap > 1 << 14) LLM_FREE(x->slot), x->slot = NULL, x->cap = 0;
     if (x->cap) memset(x->slot, 0, x->cap * sizeof *x->slot);
 }
@@ -21509,7 +21595,7 @@ static int32_t llm__gr_push(llm_grammar *g, int32_t parent, int32_t op, int32_t 
     if (!llm__grow((void **)&g->frame, &g->frames_cap, g->n_frames + 1, sizeof *g->frame)) return g->failed = "out of memory", -1;
     llm__gr_frame *f = &g->frame[g->n_frames];
     f->op = op, f->count = count, f->parent = parent, f->depth = depth;
-    int32_t at = llm__gr_find(g, &g->frames_at, g->n_frames);
+    int32_t at = llm__gr_find(g, LLM__GR_FRAMES, g->n_frames);
     g->n_frames += at == (int32_t)g->n_frames;
     return at;
 }
@@ -21538,7 +21624,7 @@ static void llm__gr_meet(llm_grammar *g, int32_t op, int32_t frame, int32_t base
     m->at.op = op, m->at.frame = frame;
     m->base = LLM__MIN(base, g->frame[frame].depth);
     m->fresh = g->frame[frame].depth - m->base;
-    g->n_work += llm__gr_find(g, &g->work_at, g->n_work) == (int32_t)g->n_work;
+    g->n_work += llm__gr_find(g, LLM__GR_WORK, g->n_work) == (int32_t)g->n_work;
 }
 
 /* One turn of a loop is over: another, or out. `frame` is that of the REPEAT, with the turns done before; it is replaced by one with the
@@ -21613,7 +21699,7 @@ static int32_t llm__gr_intern(llm_grammar *g) {
     if (kept > LLM__GR_MAX_THREADS) return g->failed = llm__gr_too_many, 0;
     llm__gr_state *s = &g->state[g->n_states];
     s->from = (int32_t)g->n_threads, s->n = kept, s->accept = accept;
-    int32_t at = llm__gr_find(g, &g->states_at, g->n_states);
+    int32_t at = llm__gr_find(g, LLM__GR_STATES, g->n_states);
     if (at < (int32_t)g->n_states) return LLM__MAX(at, 0);
     memset(g->to + g->n_states++ * row, 0xFF, row * sizeof *g->to);
     g->n_threads += (size_t)kept;
@@ -21622,7 +21708,7 @@ static int32_t llm__gr_intern(llm_grammar *g) {
 
 static void llm__gr_work_clear(llm_grammar *g) {
     g->n_work = 0;
-    llm__gr_index_clear(&g->work_at);
+    llm__gr_index_clear(g, LLM__GR_WORK);
 }
 
 static int32_t llm__gr_step_new(llm_grammar *g, int32_t state, int32_t k) {
@@ -21643,8 +21729,8 @@ static int32_t llm__gr_step_new(llm_grammar *g, int32_t state, int32_t k) {
  * Frame 0, the bottom of every stack, is no CALL and no REPEAT: nothing returns to it, since the start is no rule. */
 static void llm__gr_begin(llm_grammar *g) {
     g->n_frames = g->n_threads = g->n_states = 0;
-    llm__gr_index_clear(&g->frames_at);
-    llm__gr_index_clear(&g->states_at);
+    llm__gr_index_clear(g, LLM__GR_FRAMES);
+    llm__gr_index_clear(g, LLM__GR_STATES);
     llm__gr_work_clear(g);
     llm__gr_push(g, -1, -1, 0);
     if (!llm__grow((void **)&g->state, &g->states_cap, 1, sizeof *g->state) ||
@@ -21905,7 +21991,7 @@ static void llm__gr_mask_name(const llm_grammar *g, int32_t state, uint64_t key[
 static void llm__gr_masks_free(llm_grammar *g) {
     for (size_t i = 0; i < g->n_masks; i++) LLM_FREE(g->mask[i].words);
     g->n_masks = 0;
-    llm__gr_index_clear(&g->masks_at);
+    llm__gr_index_clear(g, LLM__GR_MASKS);
 }
 
 /* The bytes that may come next, as a set. Returns the one that must, or -1: there are several, or none, or the text may end. */
@@ -22032,7 +22118,7 @@ static const llm__gr_mask *llm__gr_mask_of(llm_grammar *g, int32_t state) {
     if (g->failed) return NULL;
     llm__gr_mask *mask = &g->mask[g->n_masks];
     llm__gr_mask_name(g, state, mask->key);
-    int32_t at = llm__gr_find(g, &g->masks_at, g->n_masks);
+    int32_t at = llm__gr_find(g, LLM__GR_MASKS, g->n_masks);
     if (at >= 0 && at < (int32_t)g->n_masks && !g->mask[at].words) g->failed = llm__gr_too_many;
     if (at < (int32_t)g->n_masks) return at < 0 || g->failed ? NULL : &g->mask[at];
     mask->words = LLM__NEW(uint32_t, n_words);
@@ -22158,9 +22244,9 @@ static void llm__gr_classes(llm_grammar *g) {
 /* Everything that a grammar owns. No request uses it any more. The trie is not among it: that is its model's. */
 static void llm__grammar_free(llm_grammar *g) {
     llm__gr_masks_free(g);
-    void *const owned[] = {g->op,   g->set,  g->frame,          g->thread,         g->state,        g->to,
-                           g->work, g->mask, g->frames_at.slot, g->states_at.slot, g->work_at.slot, g->masks_at.slot};
+    void *const owned[] = {g->op, g->set, g->frame, g->thread, g->state, g->to, g->work, g->mask};
     for (int i = 0; i < LLM__COUNT(owned); i++) LLM_FREE(owned[i]);
+    for (int i = 0; i < LLM__GR_INDEXES; i++) LLM_FREE(g->index[i].slot);
     pthread_mutex_destroy(&g->lock);
     LLM_FREE(g);
 }
@@ -22963,9 +23049,17 @@ typedef struct llm__js_decimal {
     const llm__js_bound *lo, *hi;
     int32_t whole, places; /* most digits before and after the point */
     int32_t multiple;
-    int32_t *at; /* the place of everything that must be known; 0: none yet */
+    int32_t *at; /* the instruction that goes on from a reading, see llm__js_known; 0: none yet */
     int32_t end;
 } llm__js_decimal;
+
+/* All that must be known of a number of which a part is read. */
+typedef struct llm__js_reading {
+    int behind;        /* the point is read */
+    int32_t n;         /* digits read before the point, or behind it; before it -1: nothing is read, 0: "0" is */
+    int lo, hi;        /* the digits compared with those of the bounds: -1, 0, 1 */
+    int32_t remainder; /* of all digits as a number, by x->multiple */
+} llm__js_reading;
 
 /* The comparison c with a bound's digits, one digit later: only the first difference counts. Behind its last digit the bound has zeros. */
 static int llm__js_compare(const char *digits, int32_t at, int c, int digit) {
@@ -22985,51 +23079,89 @@ static int llm__js_within(const llm__js_bound *bound, int32_t k, int c, int side
     return !bound || c == side || (!c && !bound->open);
 }
 
-/* The place behind `pos` digits before the point (-1: nothing is read; 0: "0" is), or, from whole + 1 on, behind the point and pos - whole
- * - 1 digits. lo and hi: the digits compared with those of the bounds; rest: their remainder. -1: it is out of bounds. */
-static int32_t llm__js_place(llm__js_decimal *x, int32_t pos, int lo, int hi, int32_t rest) {
+/* The instruction that goes on from a reading; 0: it was not made yet. */
+static int32_t *llm__js_known(const llm__js_decimal *x, const llm__js_reading *r) {
+    int32_t read = 1 + (r->behind ? x->whole + 1 + r->n : r->n);
+    return &x->at[((read * 3 + r->lo + 1) * 3 + r->hi + 1) * x->multiple + r->remainder];
+}
+
+/* The comparison with a bound if the number's whole part ends here, or has ended. */
+static int llm__js_side(const llm__js_reading *r, const llm__js_bound *bound, int c) {
+    return r->behind ? c : llm__js_compare_ended(bound, LLM__MAX(r->n, 0), c);
+}
+
+/* 1 if a number may end here: it has digits, lies within the bounds and, with zeros behind it, is a multiple. */
+static int llm__js_may_end(const llm__js_decimal *x, const llm__js_reading *r) {
+    int32_t k = r->behind ? r->n : 0;
+    int64_t scaled = r->remainder;
+    if (r->behind ? !r->n : r->n < 0) return 0;
+    for (int32_t i = k; i < x->places; i++) scaled = scaled * 10 % x->multiple;
+    return !scaled && llm__js_within(x->lo, k, llm__js_side(r, x->lo, r->lo), 1) &&
+           llm__js_within(x->hi, k, llm__js_side(r, x->hi, r->hi), -1);
+}
+
+/* 1 if digits are as one likes from here on. */
+static int llm__js_is_free(const llm__js_decimal *x, const llm__js_reading *r) {
+    int32_t n_lo = x->lo ? (int32_t)strlen(x->lo->whole) : 0;
+    int free_lo = !x->lo || (r->lo > 0 && (r->behind || r->n >= n_lo)), free_hi = !x->hi || r->hi < 0;
+    return (r->behind || r->n > 0) && x->multiple == 1 && free_lo && free_hi;
+}
+
+/* The reading after one more digit; 0: none may follow. */
+static int llm__js_after(const llm__js_decimal *x, const llm__js_reading *r, int digit, llm__js_reading *to) {
+    const llm__js_reading zero = {0, 0, 0, 0, 0};
+    int32_t n = LLM__MAX(r->n, 0), n_lo = x->lo ? (int32_t)strlen(x->lo->whole) : 0;
+    *to = zero;
+    if (r->n < 0 && !digit) return 1; /* nothing but the point follows a leading zero */
+    if (r->behind ? n >= x->places : !r->n || n >= x->whole) return 0;
+    to->behind = r->behind;
+    to->n = n + 1;
+    to->remainder = (int32_t)(((int64_t)r->remainder * 10 + digit) % x->multiple);
+    if (x->hi) to->hi = llm__js_compare(r->behind ? x->hi->part : x->hi->whole, n, r->hi, digit);
+    if (x->lo && !r->behind && n >= n_lo) to->lo = 1;
+    else if (x->lo) to->lo = llm__js_compare(r->behind ? x->lo->part : x->lo->whole, n, r->lo, digit);
+    return 1;
+}
+
+static int32_t llm__js_go_on(llm__js_decimal *x, const llm__js_reading *r);
+
+/* The ways from a reading by each digit; neighbours that lead to the same instruction are one way. */
+static void llm__js_digit_ways(llm__js_decimal *x, const llm__js_reading *r, int32_t here) {
+    int32_t to[11];
+    for (int d = 0; d <= 9; d++) {
+        llm__js_reading next;
+        to[d] = llm__js_after(x, r, d, &next) ? llm__js_go_on(x, &next) : -1;
+    }
+    to[10] = -2;
+    for (int d = 0, from = 0; d <= 9; d++) {
+        if (to[d] == to[d + 1]) continue;
+        llm__gr_frag f = to[d] >= 0 ? llm__gr_range(x->b, '0' + from, '0' + d) : llm__gr_never;
+        llm__gr_goto(x->b, f, to[d]);
+        if (f.in >= 0) llm__gr_way(x->b, here, f.in);
+        from = d + 1;
+    }
+}
+
+/* The instruction that goes on from a reading; -1: it is out of bounds. */
+static int32_t llm__js_go_on(llm__js_decimal *x, const llm__js_reading *r) {
     llm__gr_build *b = x->b;
-    int32_t n = LLM__MAX(pos, 0), k = pos - x->whole - 1, n_lo = x->lo ? (int32_t)strlen(x->lo->whole) : 0, to[11];
-    int behind = k >= 0, l = behind ? lo : llm__js_compare_ended(x->lo, n, lo), h = behind ? hi : llm__js_compare_ended(x->hi, n, hi);
-    if ((x->hi && hi > 0 && (behind || n >= x->whole)) || (x->lo && lo < 0 && behind)) return -1;
-    int32_t *known = &x->at[(((pos + 1) * 3 + lo + 1) * 3 + hi + 1) * x->multiple + rest], here = *known;
+    int32_t n = LLM__MAX(r->n, 0);
+    if ((x->hi && r->hi > 0 && (r->behind || n >= x->whole)) || (x->lo && r->lo < 0 && r->behind)) return -1;
+    int32_t *known = llm__js_known(x, r), here = *known;
     if (here || b->failed) return here;
     here = *known = llm__gr_add(b, LLM__GR_SPLIT, 0, -1);
-    int64_t scaled = rest;
-    for (int32_t i = LLM__MAX(k, 0); i < x->places; i++) scaled = scaled * 10 % x->multiple;
-    if (pos >= 0 && k && !scaled && llm__js_within(x->lo, LLM__MAX(k, 0), l, 1) && llm__js_within(x->hi, LLM__MAX(k, 0), h, -1))
-        b->g->op[here].next = x->end;
-    int free_lo = !x->lo || (lo > 0 && (behind || n >= n_lo)), free_hi = !x->hi || hi < 0;
-    if (pos > 0 && x->multiple == 1 && free_lo && free_hi) { /* digits as one likes */
-        llm__gr_frag f = llm__js_digits(b, behind && !k, behind ? x->places - k : x->whole - n), part = llm__js_digits(b, 1, x->places);
-        if (!behind && x->places) f = llm__gr_seq(b, f, llm__gr_repeat(b, llm__gr_seq(b, llm__gr_word(b, "."), part), 0, 1));
+    if (llm__js_may_end(x, r)) b->g->op[here].next = x->end;
+    if (llm__js_is_free(x, r)) {
+        llm__gr_frag f = llm__js_digits(b, r->behind && !n, r->behind ? x->places - n : x->whole - n),
+                     part = llm__js_digits(b, 1, x->places);
+        if (!r->behind && x->places) f = llm__gr_seq(b, f, llm__gr_repeat(b, llm__gr_seq(b, llm__gr_word(b, "."), part), 0, 1));
         llm__gr_goto(b, f, x->end);
         llm__gr_way(b, here, f.in);
         return here;
     }
-    for (int d = 0; d <= 9; d++) {
-        int32_t after = (int32_t)(((int64_t)rest * 10 + d) % x->multiple);
-        to[d] = -1;
-        if (behind && k < x->places)
-            to[d] = llm__js_place(x, pos + 1, x->lo ? llm__js_compare(x->lo->part, k, lo, d) : 0,
-                                  x->hi ? llm__js_compare(x->hi->part, k, hi, d) : 0, after);
-        else if (pos < 0 && !d) to[d] = llm__js_place(x, 0, 0, 0, 0);
-        else if (!behind && pos && n < x->whole)
-            to[d] = llm__js_place(x, n + 1,
-                                  !x->lo     ? 0
-                                  : n < n_lo ? llm__js_compare(x->lo->whole, n, lo, d)
-                                             : 1,
-                                  x->hi ? llm__js_compare(x->hi->whole, n, hi, d) : 0, after);
-    }
-    to[10] = -2;
-    for (int d = 0, from = 0; d <= 9; d++) { /* neighbours that lead to the same place are one way */
-        if (to[d] == to[d + 1]) continue;
-        llm__gr_frag f = to[d] >= 0 ? llm__gr_range(b, '0' + from, '0' + d) : llm__gr_never;
-        llm__gr_goto(b, f, to[d]);
-        if (f.in >= 0) llm__gr_way(b, here, f.in);
-        from = d + 1;
-    }
-    int32_t point = !behind && pos >= 0 && x->places ? llm__js_place(x, x->whole + 1, l, h, rest) : -1;
+    llm__js_digit_ways(x, r, here);
+    const llm__js_reading behind = {1, 0, llm__js_side(r, x->lo, r->lo), llm__js_side(r, x->hi, r->hi), r->remainder};
+    int32_t point = !r->behind && r->n >= 0 && x->places ? llm__js_go_on(x, &behind) : -1;
     llm__gr_frag f = point >= 0 ? llm__gr_word(b, ".") : llm__gr_never;
     llm__gr_goto(b, f, point);
     if (f.in >= 0) llm__gr_way(b, here, f.in);
@@ -23044,11 +23176,12 @@ static llm__gr_frag llm__js_unsigned(llm__js *js, const llm__js_bound *lo, const
     x.end = f.out;
     x.whole = hi ? (int32_t)strlen(hi->whole)
                  : LLM__MAX((lo ? (int32_t)strlen(lo->whole) : 0) + 1, multiple > 1 ? LLM__JS_SOME_DIGITS : LLM__JS_DIGITS);
-    const size_t n_places = 9 * (size_t)((x.whole + places + 3) * multiple);
-    if (!llm__gr_spend(js->b, n_places / 16)) return llm__gr_never;
-    x.at = LLM__NEW(int32_t, n_places);
+    const llm__js_reading nothing = {0, -1, 0, 0, 0};
+    const size_t n_readings = 9 * (size_t)((x.whole + places + 3) * multiple);
+    if (!llm__gr_spend(js->b, n_readings / 16)) return llm__gr_never;
+    x.at = LLM__NEW(int32_t, n_readings);
     if (!x.at) js->b->failed = llm__nomem();
-    else f.in = llm__js_place(&x, -1, 0, 0, 0);
+    else f.in = llm__js_go_on(&x, &nothing);
     LLM_FREE(x.at);
     return js->b->failed ? llm__gr_never : f;
 }
@@ -23634,29 +23767,35 @@ static llm__js_view llm__js_item_view(llm__js *js, const llm__js_view *v, int k)
     return item;
 }
 
-/* Where what comes next in a list depends on what it holds already, the list is an automaton of n places, place 0 with nothing read. Each
- * is two instructions: at[2p] behind an item, where the list ends or a comma comes, and at[2p + 1] behind that comma, where the ways to
- * other places begin. Place 0 has no comma, and both are one. NULL: an error; else freed by the caller. */
-static int32_t *llm__js_places(llm__js *js, int32_t n) {
+/* Where what comes next in a list depends on what it holds already, the list is an automaton of states; state 0: nothing is read. Each is
+ * two instructions. Those of state 0, which has no comma, are one. */
+typedef struct llm__js_list_state {
+    int32_t behind_item;  /* here the list ends or a comma comes */
+    int32_t behind_comma; /* here the ways to other states begin */
+} llm__js_list_state;
+
+/* n states. NULL: an error; else freed by the caller. */
+static llm__js_list_state *llm__js_list_states(llm__js *js, int32_t n) {
     llm__gr_build *b = js->b;
-    int32_t *at = LLM__NEW(int32_t, 2 * n);
-    if (!at) b->failed = llm__nomem();
-    for (int32_t p = 0; p < 2 * n && at; p++) {
-        at[p] = p == 1 ? at[0] : llm__gr_add(b, LLM__GR_SPLIT, 0, -1);
-        if (p < 3 || p % 2 == 0) continue;
+    llm__js_list_state *s = LLM__NEW(llm__js_list_state, n);
+    if (!s) b->failed = llm__nomem();
+    for (int32_t i = 0; i < n && s; i++) {
+        s[i].behind_item = s[i].behind_comma = llm__gr_add(b, LLM__GR_SPLIT, 0, -1);
+        if (!i) continue;
+        s[i].behind_comma = llm__gr_add(b, LLM__GR_SPLIT, 0, -1);
         llm__gr_frag comma = llm__js_mark(js, ",");
-        llm__gr_goto(b, comma, at[p]);
-        llm__gr_way(b, at[p - 1], comma.in);
+        llm__gr_goto(b, comma, s[i].behind_comma);
+        llm__gr_way(b, s[i].behind_item, comma.in);
     }
-    return at;
+    return s;
 }
 
-/* A way from a place to another one, by an item (a rule; -1: there is none). */
-static void llm__js_way(llm__js *js, const int32_t *at, int32_t from, int32_t rule, int32_t to) {
+/* A way from a state to another one, by an item (a rule; -1: there is none). */
+static void llm__js_way(llm__js *js, llm__js_list_state from, int32_t rule, llm__js_list_state to) {
     if (rule < 0) return;
     llm__gr_frag item = llm__gr_call(js->b, rule);
-    llm__gr_goto(js->b, item, at[2 * to]);
-    llm__gr_way(js->b, at[2 * from + 1], item.in);
+    llm__gr_goto(js->b, item, to.behind_item);
+    llm__gr_way(js->b, from.behind_comma, item.in);
 }
 
 /* A rule of what a fragment matches; -1: nothing. */
@@ -23666,7 +23805,7 @@ static int32_t llm__js_rule_of(llm__js *js, llm__gr_frag f) {
     return js->b->failed ? -1 : rule;
 }
 
-enum { LLM__JS_SET = 10, LLM__JS_PLACES_MAX = 4096 };
+enum { LLM__JS_SET = 10, LLM__JS_STATES_MAX = 4096 };
 
 /* The different values that the items of a list can have, each as a rule, if they are given or true, false and null. Returns how many, or
  * -1: too many, or they are not known. A number may be given twice, as 1 and 1.0. */
@@ -23700,7 +23839,7 @@ static int32_t llm__js_item_values(llm__js *js, const llm__js_view *given, int32
     return n;
 }
 
-/* The items of a list without equal ones: a place for every set of values that were written, as bits. For the values a and b:
+/* The items of a list without equal ones: a state for every set of values that were written, as bits. For the values a and b:
  *
  *   {} --a--> {a} --, b--> {a, b}          {} --b--> {b} --, a--> {a, b}
  *
@@ -23715,47 +23854,50 @@ static llm__gr_frag llm__js_set(llm__js *js, const llm__js_view *v, int owner, i
         return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, owner, "uniqueItems",
                               "can be enforced for at most 10 given values (or with maxItems 1)");
     llm__gr_frag f = llm__gr_empty(b);
-    int32_t end = f.out, *at = llm__js_places(js, 1 << n);
+    int32_t end = f.out;
+    llm__js_list_state *state = llm__js_list_states(js, 1 << n);
     for (int32_t set = 0; set < 1 << n && !b->failed; set++) {
         int size = __builtin_popcount((unsigned)set);
-        if (size >= min) b->g->op[at[2 * set]].next = end;
+        if (size >= min) b->g->op[state[set].behind_item].next = end;
         for (int32_t i = 0; i < n && (max < 0 || size < max); i++)
-            if (!(set >> i & 1)) llm__js_way(js, at, set, rule[i], set | 1 << i);
+            if (!(set >> i & 1)) llm__js_way(js, state[set], rule[i], state[set | 1 << i]);
     }
-    if (!b->failed) f.in = at[0];
-    LLM_FREE(at);
+    if (!b->failed) f.in = state[0].behind_item;
+    LLM_FREE(state);
     return f;
 }
 
-/* The items of a list of which some (`contains`, minContains, maxContains) satisfy one more schema. A place for every pair of items and
+/* The items of a list of which some (`contains`, minContains, maxContains) satisfy one more schema. A state for every pair of items and
  * matches so far; more than matter count as one. An item of the first kind may happen to satisfy the schema too: where there is no
  * maxContains that does no harm, else it must deny it. contains: the schema; n_prefix: items with views of their own. */
 static llm__gr_frag llm__js_containing(llm__js *js, const llm__js_view *v, int contains, int32_t n_prefix, int64_t min, int64_t max) {
     llm__gr_build *b = js->b;
     int64_t least = llm__js_count(js, v, "minContains", 0, 1), most = llm__js_count(js, v, "maxContains", 1, -1);
-    int64_t items = max >= 0 ? LLM__MAX(max, 1) : LLM__MAX(LLM__MAX(min, 1), n_prefix), matches = most >= 0 ? most : least,
-            row = matches + 1;
-    if (items > LLM__JS_PLACES_MAX || (items + 1) * row > LLM__JS_PLACES_MAX)
+    int64_t items = max >= 0 ? LLM__MAX(max, 1) : LLM__MAX(LLM__MAX(min, 1), n_prefix), matches = most >= 0 ? most : least;
+    if (items > LLM__JS_STATES_MAX || (items + 1) * (matches + 1) > LLM__JS_STATES_MAX)
         return llm__js_refuse(js, LLM_ERR_LIMIT, contains, NULL, "so many items or matches cannot be counted");
-    int32_t rule[2] = {-1, -1}, n_places = (int32_t)((items + 1) * row), *at = llm__js_places(js, n_places);
+    int32_t plain_rule = -1, match_rule = -1;
+    llm__js_list_state *states = llm__js_list_states(js, (int32_t)((items + 1) * (matches + 1)));
     llm__gr_frag f = llm__gr_empty(b);
     int32_t end = f.out;
-    for (int32_t p = 0; p < n_places && !b->failed; p++) {
-        int64_t n = p / row, found = p % row, next = LLM__MIN(n + 1, items) * row;
-        if (!found && n <= n_prefix) { /* another view begins */
+    for (int64_t n = 0; n <= items && !b->failed; n++) {
+        const llm__js_list_state *row = states + n * (matches + 1), *next = n < items ? row + matches + 1 : row;
+        if (n <= n_prefix) { /* another view begins */
             llm__js_view plain = llm__js_item_view(js, v, (int)n), match = plain;
             llm__js_bring(js, &match, -1, contains, 0);
             if (most >= 0) llm__js_bring(js, &plain, -1, contains, LLM__JS_NOT);
-            rule[0] = llm__js_rule_of(js, llm__js_rule(js, &plain)), rule[1] = llm__js_rule_of(js, llm__js_rule(js, &match));
+            plain_rule = llm__js_rule_of(js, llm__js_rule(js, &plain));
+            match_rule = llm__js_rule_of(js, llm__js_rule(js, &match));
         }
-        if (b->failed) break;
-        if (n >= min && found >= least) b->g->op[at[2 * p]].next = end;
-        if (max >= 0 && n >= max) continue;
-        llm__js_way(js, at, p, rule[0], (int32_t)(next + found));
-        if (most < 0 || found < most) llm__js_way(js, at, p, rule[1], (int32_t)(next + LLM__MIN(found + 1, matches)));
+        for (int64_t found = 0; found <= matches && !b->failed; found++) {
+            if (n >= min && found >= least) b->g->op[row[found].behind_item].next = end;
+            if (max >= 0 && n >= max) continue;
+            llm__js_way(js, row[found], plain_rule, next[found]);
+            if (most < 0 || found < most) llm__js_way(js, row[found], match_rule, next[LLM__MIN(found + 1, matches)]);
+        }
     }
-    if (!b->failed) f.in = at[0];
-    LLM_FREE(at);
+    if (!b->failed) f.in = states[0].behind_item;
+    LLM_FREE(states);
     return f;
 }
 

@@ -84,9 +84,9 @@ static void llm__gr_classes(llm_grammar *g) {
 
 LLM__PRIVATE void llm__grammar_free(llm_grammar *g) {
     llm__gr_masks_free(g);
-    void *const owned[] = {g->op,   g->set,  g->frame,          g->thread,         g->state,        g->to,
-                           g->work, g->mask, g->frames_at.slot, g->states_at.slot, g->work_at.slot, g->masks_at.slot};
+    void *const owned[] = {g->op, g->set, g->frame, g->thread, g->state, g->to, g->work, g->mask};
     for (int i = 0; i < LLM__COUNT(owned); i++) LLM_FREE(owned[i]);
+    for (int i = 0; i < LLM__GR_INDEXES; i++) LLM_FREE(g->index[i].slot);
     pthread_mutex_destroy(&g->lock);
     LLM_FREE(g);
 }

@@ -224,36 +224,40 @@ LLM__PRIVATE llm__gr_frag llm__gr_call(llm__gr_build *b, int32_t rule) {
  * The work list of a step holds what was met, in order; it is its own queue. Everything is bounded: the list, the threads of a state, the
  * depth of a stack. An answer that goes beyond ends with a sentence; others that use its grammar go on. */
 
-/* The n bytes that tell entry i of an index's array from others. Two stacks are equal if their top frames are, since `parent` is a number
- * too: a whole stack is compared by three integers. The work of a step: a thread, and how much of its stack is new. A set of threads is
- * stored sorted, so equal sets are equal memory. */
-static const void *llm__gr_key(const llm_grammar *g, const llm__gr_index *x, size_t i, size_t *n) {
-    *n = x == &g->frames_at ? offsetof(llm__gr_frame, depth) : x == &g->work_at ? offsetof(llm__gr_met, base) : sizeof g->mask->key;
-    if (x == &g->states_at) *n = (size_t)g->state[i].n * sizeof *g->thread;
-    if (x == &g->states_at) return g->thread + g->state[i].from;
-    return x == &g->frames_at ? (const void *)&g->frame[i] : x == &g->work_at ? (const void *)&g->work[i] : (const void *)g->mask[i].key;
+/* The n bytes that tell entry i of its kind from others. Two stacks are equal if their top frames are, since `parent` is a number too: a
+ * whole stack is compared by three integers. The work of a step: a thread, and how much of its stack is new. A set of threads is stored
+ * sorted, so equal sets are equal memory. */
+static const void *llm__gr_key(const llm_grammar *g, llm__gr_found kind, size_t i, size_t *n) {
+    switch (kind) {
+    case LLM__GR_FRAMES: return *n = offsetof(llm__gr_frame, depth), &g->frame[i];
+    case LLM__GR_STATES: return *n = (size_t)g->state[i].n * sizeof *g->thread, g->thread + g->state[i].from;
+    case LLM__GR_WORK: return *n = offsetof(llm__gr_met, base), &g->work[i];
+    default: return *n = sizeof g->mask->key, g->mask[i].key;
+    }
 }
 
-LLM__PRIVATE int32_t llm__gr_find(llm_grammar *g, llm__gr_index *x, size_t n) {
+LLM__PRIVATE int32_t llm__gr_find(llm_grammar *g, llm__gr_found kind, size_t n) {
+    llm__gr_index *x = &g->index[kind];
     if (4 * (n + 1) > 3 * x->cap) {
         size_t cap = x->cap ? 2 * x->cap : 256;
         int32_t *slot = LLM__NEW(int32_t, cap);
         if (!slot) return g->failed = "out of memory", -1;
         LLM_FREE(x->slot);
         x->slot = slot, x->cap = cap;
-        for (size_t i = 0; i < n; i++) (void)llm__gr_find(g, x, i);
+        for (size_t i = 0; i < n; i++) (void)llm__gr_find(g, kind, i);
     }
     size_t len, other, at;
-    const void *key = llm__gr_key(g, x, n, &len), *there;
+    const void *key = llm__gr_key(g, kind, n, &len), *there;
     for (at = (size_t)llm__hash(key, len, 0) & (x->cap - 1); x->slot[at]; at = (at + 1) & (x->cap - 1)) {
-        there = llm__gr_key(g, x, (size_t)x->slot[at] - 1, &other);
+        there = llm__gr_key(g, kind, (size_t)x->slot[at] - 1, &other);
         if (len == other && !memcmp(key, there, len)) break;
     }
     if (!x->slot[at] && !g->looking) x->slot[at] = (int32_t)n + 1;
     return x->slot[at] - 1;
 }
 
-LLM__PRIVATE void llm__gr_index_clear(llm__gr_index *x) {
+LLM__PRIVATE void llm__gr_index_clear(llm_grammar *g, llm__gr_found kind) {
+    llm__gr_index *x = &g->index[kind];
     if (x->cap > 1 << 14) LLM_FREE(x->slot), x->slot = NULL, x->cap = 0;
     if (x->cap) memset(x->slot, 0, x->cap * sizeof *x->slot);
 }
@@ -265,7 +269,7 @@ static int32_t llm__gr_push(llm_grammar *g, int32_t parent, int32_t op, int32_t 
     if (!llm__grow((void **)&g->frame, &g->frames_cap, g->n_frames + 1, sizeof *g->frame)) return g->failed = "out of memory", -1;
     llm__gr_frame *f = &g->frame[g->n_frames];
     f->op = op, f->count = count, f->parent = parent, f->depth = depth;
-    int32_t at = llm__gr_find(g, &g->frames_at, g->n_frames);
+    int32_t at = llm__gr_find(g, LLM__GR_FRAMES, g->n_frames);
     g->n_frames += at == (int32_t)g->n_frames;
     return at;
 }
@@ -285,7 +289,7 @@ LLM__PRIVATE void llm__gr_meet(llm_grammar *g, int32_t op, int32_t frame, int32_
     m->at.op = op, m->at.frame = frame;
     m->base = LLM__MIN(base, g->frame[frame].depth);
     m->fresh = g->frame[frame].depth - m->base;
-    g->n_work += llm__gr_find(g, &g->work_at, g->n_work) == (int32_t)g->n_work;
+    g->n_work += llm__gr_find(g, LLM__GR_WORK, g->n_work) == (int32_t)g->n_work;
 }
 
 /* One turn of a loop is over: another, or out. `frame` is that of the REPEAT, with the turns done before; it is replaced by one with the
@@ -355,7 +359,7 @@ LLM__PRIVATE int32_t llm__gr_intern(llm_grammar *g) {
     if (kept > LLM__GR_MAX_THREADS) return g->failed = llm__gr_too_many, 0;
     llm__gr_state *s = &g->state[g->n_states];
     s->from = (int32_t)g->n_threads, s->n = kept, s->accept = accept;
-    int32_t at = llm__gr_find(g, &g->states_at, g->n_states);
+    int32_t at = llm__gr_find(g, LLM__GR_STATES, g->n_states);
     if (at < (int32_t)g->n_states) return LLM__MAX(at, 0);
     memset(g->to + g->n_states++ * row, 0xFF, row * sizeof *g->to);
     g->n_threads += (size_t)kept;
@@ -364,7 +368,7 @@ LLM__PRIVATE int32_t llm__gr_intern(llm_grammar *g) {
 
 LLM__PRIVATE void llm__gr_work_clear(llm_grammar *g) {
     g->n_work = 0;
-    llm__gr_index_clear(&g->work_at);
+    llm__gr_index_clear(g, LLM__GR_WORK);
 }
 
 LLM__PRIVATE int32_t llm__gr_step_new(llm_grammar *g, int32_t state, int32_t k) {
@@ -383,8 +387,8 @@ LLM__PRIVATE int32_t llm__gr_step_new(llm_grammar *g, int32_t state, int32_t k) 
 
 LLM__PRIVATE void llm__gr_begin(llm_grammar *g) {
     g->n_frames = g->n_threads = g->n_states = 0;
-    llm__gr_index_clear(&g->frames_at);
-    llm__gr_index_clear(&g->states_at);
+    llm__gr_index_clear(g, LLM__GR_FRAMES);
+    llm__gr_index_clear(g, LLM__GR_STATES);
     llm__gr_work_clear(g);
     llm__gr_push(g, -1, -1, 0);
     if (!llm__grow((void **)&g->state, &g->states_cap, 1, sizeof *g->state) ||

@@ -113,8 +113,10 @@ typedef struct llm__gr_state {
     int32_t accept;  /* the text may end here */
 } llm__gr_state;
 
-/* Open addressing over things that live in an array of the grammar and are told apart by what is in them (llm__gr_key): frames, states,
- * masks and the work of a step. */
+/* Things that live in arrays of the grammar and are found by what is in them: frames, states, the work of a step, masks. */
+typedef enum llm__gr_found { LLM__GR_FRAMES, LLM__GR_STATES, LLM__GR_WORK, LLM__GR_MASKS, LLM__GR_INDEXES } llm__gr_found;
+
+/* Where the things of one kind are, by open addressing. */
 typedef struct llm__gr_index {
     int32_t *slot; /* index of an entry + 1, 0: free */
     size_t cap;    /* 0 or a power of two */
@@ -176,7 +178,7 @@ struct llm_grammar {
     size_t n_work, work_cap;
     llm__gr_mask *mask;
     size_t n_masks, masks_cap;
-    llm__gr_index frames_at, states_at, work_at, masks_at;
+    llm__gr_index index[LLM__GR_INDEXES];
     int64_t *fuel;      /* what may still be spent before whoever asks (for a mask, a step, a compilation) is told no; the asker's */
     llm__gr_trie *trie; /* of the model; NULL without one */
     struct llm_matcher *matchers; /* of running answers: their states survive when the memory of states is emptied */
@@ -297,10 +299,10 @@ LLM__PRIVATE llm__gr_frag llm__gr_call(llm__gr_build *b, int32_t rule);
 
 /* The number of entry n, which has just been written behind n others that all differ: n, and it has a place now, or that of the one it is
  * equal to, and the caller forgets the new one. -1: no memory, or g->looking and it is new. A quarter of the slots stays free. */
-LLM__PRIVATE int32_t llm__gr_find(llm_grammar *g, llm__gr_index *x, size_t n);
+LLM__PRIVATE int32_t llm__gr_find(llm_grammar *g, llm__gr_found kind, size_t n);
 
 /* Empties an index. One that has grown large once is not worth clearing before each step. */
-LLM__PRIVATE void llm__gr_index_clear(llm__gr_index *x);
+LLM__PRIVATE void llm__gr_index_clear(llm_grammar *g, llm__gr_found kind);
 
 static const char llm__gr_too_many[] = "too many ways to read the text so far, a less ambiguous grammar expected";
 

@@ -210,7 +210,7 @@ static void llm__gr_mask_name(const llm_grammar *g, int32_t state, uint64_t key[
 LLM__PRIVATE void llm__gr_masks_free(llm_grammar *g) {
     for (size_t i = 0; i < g->n_masks; i++) LLM_FREE(g->mask[i].words);
     g->n_masks = 0;
-    llm__gr_index_clear(&g->masks_at);
+    llm__gr_index_clear(g, LLM__GR_MASKS);
 }
 
 /* The bytes that may come next, as a set. Returns the one that must, or -1: there are several, or none, or the text may end. */
@@ -334,7 +334,7 @@ LLM__PRIVATE const llm__gr_mask *llm__gr_mask_of(llm_grammar *g, int32_t state) 
     if (g->failed) return NULL;
     llm__gr_mask *mask = &g->mask[g->n_masks];
     llm__gr_mask_name(g, state, mask->key);
-    int32_t at = llm__gr_find(g, &g->masks_at, g->n_masks);
+    int32_t at = llm__gr_find(g, LLM__GR_MASKS, g->n_masks);
     if (at >= 0 && at < (int32_t)g->n_masks && !g->mask[at].words) g->failed = llm__gr_too_many;
     if (at < (int32_t)g->n_masks) return at < 0 || g->failed ? NULL : &g->mask[at];
     mask->words = LLM__NEW(uint32_t, n_words);

@@ -30,29 +30,35 @@ static llm__js_view llm__js_item_view(llm__js *js, const llm__js_view *v, int k)
     return item;
 }
 
-/* Where what comes next in a list depends on what it holds already, the list is an automaton of n places, place 0 with nothing read. Each
- * is two instructions: at[2p] behind an item, where the list ends or a comma comes, and at[2p + 1] behind that comma, where the ways to
- * other places begin. Place 0 has no comma, and both are one. NULL: an error; else freed by the caller. */
-static int32_t *llm__js_places(llm__js *js, int32_t n) {
+/* Where what comes next in a list depends on what it holds already, the list is an automaton of states; state 0: nothing is read. Each is
+ * two instructions. Those of state 0, which has no comma, are one. */
+typedef struct llm__js_list_state {
+    int32_t behind_item;  /* here the list ends or a comma comes */
+    int32_t behind_comma; /* here the ways to other states begin */
+} llm__js_list_state;
+
+/* n states. NULL: an error; else freed by the caller. */
+static llm__js_list_state *llm__js_list_states(llm__js *js, int32_t n) {
     llm__gr_build *b = js->b;
-    int32_t *at = LLM__NEW(int32_t, 2 * n);
-    if (!at) b->failed = llm__nomem();
-    for (int32_t p = 0; p < 2 * n && at; p++) {
-        at[p] = p == 1 ? at[0] : llm__gr_add(b, LLM__GR_SPLIT, 0, -1);
-        if (p < 3 || p % 2 == 0) continue;
+    llm__js_list_state *s = LLM__NEW(llm__js_list_state, n);
+    if (!s) b->failed = llm__nomem();
+    for (int32_t i = 0; i < n && s; i++) {
+        s[i].behind_item = s[i].behind_comma = llm__gr_add(b, LLM__GR_SPLIT, 0, -1);
+        if (!i) continue;
+        s[i].behind_comma = llm__gr_add(b, LLM__GR_SPLIT, 0, -1);
         llm__gr_frag comma = llm__js_mark(js, ",");
-        llm__gr_goto(b, comma, at[p]);
-        llm__gr_way(b, at[p - 1], comma.in);
+        llm__gr_goto(b, comma, s[i].behind_comma);
+        llm__gr_way(b, s[i].behind_item, comma.in);
     }
-    return at;
+    return s;
 }
 
-/* A way from a place to another one, by an item (a rule; -1: there is none). */
-static void llm__js_way(llm__js *js, const int32_t *at, int32_t from, int32_t rule, int32_t to) {
+/* A way from a state to another one, by an item (a rule; -1: there is none). */
+static void llm__js_way(llm__js *js, llm__js_list_state from, int32_t rule, llm__js_list_state to) {
     if (rule < 0) return;
     llm__gr_frag item = llm__gr_call(js->b, rule);
-    llm__gr_goto(js->b, item, at[2 * to]);
-    llm__gr_way(js->b, at[2 * from + 1], item.in);
+    llm__gr_goto(js->b, item, to.behind_item);
+    llm__gr_way(js->b, from.behind_comma, item.in);
 }
 
 /* A rule of what a fragment matches; -1: nothing. */
@@ -62,7 +68,7 @@ static int32_t llm__js_rule_of(llm__js *js, llm__gr_frag f) {
     return js->b->failed ? -1 : rule;
 }
 
-enum { LLM__JS_SET = 10, LLM__JS_PLACES_MAX = 4096 };
+enum { LLM__JS_SET = 10, LLM__JS_STATES_MAX = 4096 };
 
 /* The different values that the items of a list can have, each as a rule, if they are given or true, false and null. Returns how many, or
  * -1: too many, or they are not known. A number may be given twice, as 1 and 1.0. */
@@ -96,7 +102,7 @@ static int32_t llm__js_item_values(llm__js *js, const llm__js_view *given, int32
     return n;
 }
 
-/* The items of a list without equal ones: a place for every set of values that were written, as bits. For the values a and b:
+/* The items of a list without equal ones: a state for every set of values that were written, as bits. For the values a and b:
  *
  *   {} --a--> {a} --, b--> {a, b}          {} --b--> {b} --, a--> {a, b}
  *
@@ -111,47 +117,50 @@ static llm__gr_frag llm__js_set(llm__js *js, const llm__js_view *v, int owner, i
         return llm__js_refuse(js, LLM_ERR_UNSUPPORTED, owner, "uniqueItems",
                               "can be enforced for at most 10 given values (or with maxItems 1)");
     llm__gr_frag f = llm__gr_empty(b);
-    int32_t end = f.out, *at = llm__js_places(js, 1 << n);
+    int32_t end = f.out;
+    llm__js_list_state *state = llm__js_list_states(js, 1 << n);
     for (int32_t set = 0; set < 1 << n && !b->failed; set++) {
         int size = __builtin_popcount((unsigned)set);
-        if (size >= min) b->g->op[at[2 * set]].next = end;
+        if (size >= min) b->g->op[state[set].behind_item].next = end;
         for (int32_t i = 0; i < n && (max < 0 || size < max); i++)
-            if (!(set >> i & 1)) llm__js_way(js, at, set, rule[i], set | 1 << i);
+            if (!(set >> i & 1)) llm__js_way(js, state[set], rule[i], state[set | 1 << i]);
     }
-    if (!b->failed) f.in = at[0];
-    LLM_FREE(at);
+    if (!b->failed) f.in = state[0].behind_item;
+    LLM_FREE(state);
     return f;
 }
 
-/* The items of a list of which some (`contains`, minContains, maxContains) satisfy one more schema. A place for every pair of items and
+/* The items of a list of which some (`contains`, minContains, maxContains) satisfy one more schema. A state for every pair of items and
  * matches so far; more than matter count as one. An item of the first kind may happen to satisfy the schema too: where there is no
  * maxContains that does no harm, else it must deny it. contains: the schema; n_prefix: items with views of their own. */
 static llm__gr_frag llm__js_containing(llm__js *js, const llm__js_view *v, int contains, int32_t n_prefix, int64_t min, int64_t max) {
     llm__gr_build *b = js->b;
     int64_t least = llm__js_count(js, v, "minContains", 0, 1), most = llm__js_count(js, v, "maxContains", 1, -1);
-    int64_t items = max >= 0 ? LLM__MAX(max, 1) : LLM__MAX(LLM__MAX(min, 1), n_prefix), matches = most >= 0 ? most : least,
-            row = matches + 1;
-    if (items > LLM__JS_PLACES_MAX || (items + 1) * row > LLM__JS_PLACES_MAX)
+    int64_t items = max >= 0 ? LLM__MAX(max, 1) : LLM__MAX(LLM__MAX(min, 1), n_prefix), matches = most >= 0 ? most : least;
+    if (items > LLM__JS_STATES_MAX || (items + 1) * (matches + 1) > LLM__JS_STATES_MAX)
         return llm__js_refuse(js, LLM_ERR_LIMIT, contains, NULL, "so many items or matches cannot be counted");
-    int32_t rule[2] = {-1, -1}, n_places = (int32_t)((items + 1) * row), *at = llm__js_places(js, n_places);
+    int32_t plain_rule = -1, match_rule = -1;
+    llm__js_list_state *states = llm__js_list_states(js, (int32_t)((items + 1) * (matches + 1)));
     llm__gr_frag f = llm__gr_empty(b);
     int32_t end = f.out;
-    for (int32_t p = 0; p < n_places && !b->failed; p++) {
-        int64_t n = p / row, found = p % row, next = LLM__MIN(n + 1, items) * row;
-        if (!found && n <= n_prefix) { /* another view begins */
+    for (int64_t n = 0; n <= items && !b->failed; n++) {
+        const llm__js_list_state *row = states + n * (matches + 1), *next = n < items ? row + matches + 1 : row;
+        if (n <= n_prefix) { /* another view begins */
             llm__js_view plain = llm__js_item_view(js, v, (int)n), match = plain;
             llm__js_bring(js, &match, -1, contains, 0);
             if (most >= 0) llm__js_bring(js, &plain, -1, contains, LLM__JS_NOT);
-            rule[0] = llm__js_rule_of(js, llm__js_rule(js, &plain)), rule[1] = llm__js_rule_of(js, llm__js_rule(js, &match));
+            plain_rule = llm__js_rule_of(js, llm__js_rule(js, &plain));
+            match_rule = llm__js_rule_of(js, llm__js_rule(js, &match));
         }
-        if (b->failed) break;
-        if (n >= min && found >= least) b->g->op[at[2 * p]].next = end;
-        if (max >= 0 && n >= max) continue;
-        llm__js_way(js, at, p, rule[0], (int32_t)(next + found));
-        if (most < 0 || found < most) llm__js_way(js, at, p, rule[1], (int32_t)(next + LLM__MIN(found + 1, matches)));
+        for (int64_t found = 0; found <= matches && !b->failed; found++) {
+            if (n >= min && found >= least) b->g->op[row[found].behind_item].next = end;
+            if (max >= 0 && n >= max) continue;
+            llm__js_way(js, row[found], plain_rule, next[found]);
+            if (most < 0 || found < most) llm__js_way(js, row[found], match_rule, next[LLM__MIN(found + 1, matches)]);
+        }
     }
-    if (!b->failed) f.in = at[0];
-    LLM_FREE(at);
+    if (!b->failed) f.in = states[0].behind_item;
+    LLM_FREE(states);
     return f;
 }
 

@@ -29,9 +29,17 @@ typedef struct llm__js_decimal {
     const llm__js_bound *lo, *hi;
     int32_t whole, places; /* most digits before and after the point */
     int32_t multiple;
-    int32_t *at; /* the place of everything that must be known; 0: none yet */
+    int32_t *at; /* the instruction that goes on from a reading, see llm__js_known; 0: none yet */
     int32_t end;
 } llm__js_decimal;
+
+/* All that must be known of a number of which a part is read. */
+typedef struct llm__js_reading {
+    int behind;        /* the point is read */
+    int32_t n;         /* digits read before the point, or behind it; before it -1: nothing is read, 0: "0" is */
+    int lo, hi;        /* the digits compared with those of the bounds: -1, 0, 1 */
+    int32_t remainder; /* of all digits as a number, by x->multiple */
+} llm__js_reading;
 
 /* The comparison c with a bound's digits, one digit later: only the first difference counts. Behind its last digit the bound has zeros. */
 static int llm__js_compare(const char *digits, int32_t at, int c, int digit) {
@@ -51,51 +59,89 @@ static int llm__js_within(const llm__js_bound *bound, int32_t k, int c, int side
     return !bound || c == side || (!c && !bound->open);
 }
 
-/* The place behind `pos` digits before the point (-1: nothing is read; 0: "0" is), or, from whole + 1 on, behind the point and pos - whole
- * - 1 digits. lo and hi: the digits compared with those of the bounds; rest: their remainder. -1: it is out of bounds. */
-static int32_t llm__js_place(llm__js_decimal *x, int32_t pos, int lo, int hi, int32_t rest) {
+/* The instruction that goes on from a reading; 0: it was not made yet. */
+static int32_t *llm__js_known(const llm__js_decimal *x, const llm__js_reading *r) {
+    int32_t read = 1 + (r->behind ? x->whole + 1 + r->n : r->n);
+    return &x->at[((read * 3 + r->lo + 1) * 3 + r->hi + 1) * x->multiple + r->remainder];
+}
+
+/* The comparison with a bound if the number's whole part ends here, or has ended. */
+static int llm__js_side(const llm__js_reading *r, const llm__js_bound *bound, int c) {
+    return r->behind ? c : llm__js_compare_ended(bound, LLM__MAX(r->n, 0), c);
+}
+
+/* 1 if a number may end here: it has digits, lies within the bounds and, with zeros behind it, is a multiple. */
+static int llm__js_may_end(const llm__js_decimal *x, const llm__js_reading *r) {
+    int32_t k = r->behind ? r->n : 0;
+    int64_t scaled = r->remainder;
+    if (r->behind ? !r->n : r->n < 0) return 0;
+    for (int32_t i = k; i < x->places; i++) scaled = scaled * 10 % x->multiple;
+    return !scaled && llm__js_within(x->lo, k, llm__js_side(r, x->lo, r->lo), 1) &&
+           llm__js_within(x->hi, k, llm__js_side(r, x->hi, r->hi), -1);
+}
+
+/* 1 if digits are as one likes from here on. */
+static int llm__js_is_free(const llm__js_decimal *x, const llm__js_reading *r) {
+    int32_t n_lo = x->lo ? (int32_t)strlen(x->lo->whole) : 0;
+    int free_lo = !x->lo || (r->lo > 0 && (r->behind || r->n >= n_lo)), free_hi = !x->hi || r->hi < 0;
+    return (r->behind || r->n > 0) && x->multiple == 1 && free_lo && free_hi;
+}
+
+/* The reading after one more digit; 0: none may follow. */
+static int llm__js_after(const llm__js_decimal *x, const llm__js_reading *r, int digit, llm__js_reading *to) {
+    const llm__js_reading zero = {0, 0, 0, 0, 0};
+    int32_t n = LLM__MAX(r->n, 0), n_lo = x->lo ? (int32_t)strlen(x->lo->whole) : 0;
+    *to = zero;
+    if (r->n < 0 && !digit) return 1; /* nothing but the point follows a leading zero */
+    if (r->behind ? n >= x->places : !r->n || n >= x->whole) return 0;
+    to->behind = r->behind;
+    to->n = n + 1;
+    to->remainder = (int32_t)(((int64_t)r->remainder * 10 + digit) % x->multiple);
+    if (x->hi) to->hi = llm__js_compare(r->behind ? x->hi->part : x->hi->whole, n, r->hi, digit);
+    if (x->lo && !r->behind && n >= n_lo) to->lo = 1;
+    else if (x->lo) to->lo = llm__js_compare(r->behind ? x->lo->part : x->lo->whole, n, r->lo, digit);
+    return 1;
+}
+
+static int32_t llm__js_go_on(llm__js_decimal *x, const llm__js_reading *r);
+
+/* The ways from a reading by each digit; neighbours that lead to the same instruction are one way. */
+static void llm__js_digit_ways(llm__js_decimal *x, const llm__js_reading *r, int32_t here) {
+    int32_t to[11];
+    for (int d = 0; d <= 9; d++) {
+        llm__js_reading next;
+        to[d] = llm__js_after(x, r, d, &next) ? llm__js_go_on(x, &next) : -1;
+    }
+    to[10] = -2;
+    for (int d = 0, from = 0; d <= 9; d++) {
+        if (to[d] == to[d + 1]) continue;
+        llm__gr_frag f = to[d] >= 0 ? llm__gr_range(x->b, '0' + from, '0' + d) : llm__gr_never;
+        llm__gr_goto(x->b, f, to[d]);
+        if (f.in >= 0) llm__gr_way(x->b, here, f.in);
+        from = d + 1;
+    }
+}
+
+/* The instruction that goes on from a reading; -1: it is out of bounds. */
+static int32_t llm__js_go_on(llm__js_decimal *x, const llm__js_reading *r) {
     llm__gr_build *b = x->b;
-    int32_t n = LLM__MAX(pos, 0), k = pos - x->whole - 1, n_lo = x->lo ? (int32_t)strlen(x->lo->whole) : 0, to[11];
-    int behind = k >= 0, l = behind ? lo : llm__js_compare_ended(x->lo, n, lo), h = behind ? hi : llm__js_compare_ended(x->hi, n, hi);
-    if ((x->hi && hi > 0 && (behind || n >= x->whole)) || (x->lo && lo < 0 && behind)) return -1;
-    int32_t *known = &x->at[(((pos + 1) * 3 + lo + 1) * 3 + hi + 1) * x->multiple + rest], here = *known;
+    int32_t n = LLM__MAX(r->n, 0);
+    if ((x->hi && r->hi > 0 && (r->behind || n >= x->whole)) || (x->lo && r->lo < 0 && r->behind)) return -1;
+    int32_t *known = llm__js_known(x, r), here = *known;
     if (here || b->failed) return here;
     here = *known = llm__gr_add(b, LLM__GR_SPLIT, 0, -1);
-    int64_t scaled = rest;
-    for (int32_t i = LLM__MAX(k, 0); i < x->places; i++) scaled = scaled * 10 % x->multiple;
-    if (pos >= 0 && k && !scaled && llm__js_within(x->lo, LLM__MAX(k, 0), l, 1) && llm__js_within(x->hi, LLM__MAX(k, 0), h, -1))
-        b->g->op[here].next = x->end;
-    int free_lo = !x->lo || (lo > 0 && (behind || n >= n_lo)), free_hi = !x->hi || hi < 0;
-    if (pos > 0 && x->multiple == 1 && free_lo && free_hi) { /* digits as one likes */
-        llm__gr_frag f = llm__js_digits(b, behind && !k, behind ? x->places - k : x->whole - n), part = llm__js_digits(b, 1, x->places);
-        if (!behind && x->places) f = llm__gr_seq(b, f, llm__gr_repeat(b, llm__gr_seq(b, llm__gr_word(b, "."), part), 0, 1));
+    if (llm__js_may_end(x, r)) b->g->op[here].next = x->end;
+    if (llm__js_is_free(x, r)) {
+        llm__gr_frag f = llm__js_digits(b, r->behind && !n, r->behind ? x->places - n : x->whole - n),
+                     part = llm__js_digits(b, 1, x->places);
+        if (!r->behind && x->places) f = llm__gr_seq(b, f, llm__gr_repeat(b, llm__gr_seq(b, llm__gr_word(b, "."), part), 0, 1));
         llm__gr_goto(b, f, x->end);
         llm__gr_way(b, here, f.in);
         return here;
     }
-    for (int d = 0; d <= 9; d++) {
-        int32_t after = (int32_t)(((int64_t)rest * 10 + d) % x->multiple);
-        to[d] = -1;
-        if (behind && k < x->places)
-            to[d] = llm__js_place(x, pos + 1, x->lo ? llm__js_compare(x->lo->part, k, lo, d) : 0,
-                                  x->hi ? llm__js_compare(x->hi->part, k, hi, d) : 0, after);
-        else if (pos < 0 && !d) to[d] = llm__js_place(x, 0, 0, 0, 0);
-        else if (!behind && pos && n < x->whole)
-            to[d] = llm__js_place(x, n + 1,
-                                  !x->lo     ? 0
-                                  : n < n_lo ? llm__js_compare(x->lo->whole, n, lo, d)
-                                             : 1,
-                                  x->hi ? llm__js_compare(x->hi->whole, n, hi, d) : 0, after);
-    }
-    to[10] = -2;
-    for (int d = 0, from = 0; d <= 9; d++) { /* neighbours that lead to the same place are one way */
-        if (to[d] == to[d + 1]) continue;
-        llm__gr_frag f = to[d] >= 0 ? llm__gr_range(b, '0' + from, '0' + d) : llm__gr_never;
-        llm__gr_goto(b, f, to[d]);
-        if (f.in >= 0) llm__gr_way(b, here, f.in);
-        from = d + 1;
-    }
-    int32_t point = !behind && pos >= 0 && x->places ? llm__js_place(x, x->whole + 1, l, h, rest) : -1;
+    llm__js_digit_ways(x, r, here);
+    const llm__js_reading behind = {1, 0, llm__js_side(r, x->lo, r->lo), llm__js_side(r, x->hi, r->hi), r->remainder};
+    int32_t point = !r->behind && r->n >= 0 && x->places ? llm__js_go_on(x, &behind) : -1;
     llm__gr_frag f = point >= 0 ? llm__gr_word(b, ".") : llm__gr_never;
     llm__gr_goto(b, f, point);
     if (f.in >= 0) llm__gr_way(b, here, f.in);
@@ -110,11 +156,12 @@ static llm__gr_frag llm__js_unsigned(llm__js *js, const llm__js_bound *lo, const
     x.end = f.out;
     x.whole = hi ? (int32_t)strlen(hi->whole)
                  : LLM__MAX((lo ? (int32_t)strlen(lo->whole) : 0) + 1, multiple > 1 ? LLM__JS_SOME_DIGITS : LLM__JS_DIGITS);
-    const size_t n_places = 9 * (size_t)((x.whole + places + 3) * multiple);
-    if (!llm__gr_spend(js->b, n_places / 16)) return llm__gr_never;
-    x.at = LLM__NEW(int32_t, n_places);
+    const llm__js_reading nothing = {0, -1, 0, 0, 0};
+    const size_t n_readings = 9 * (size_t)((x.whole + places + 3) * multiple);
+    if (!llm__gr_spend(js->b, n_readings / 16)) return llm__gr_never;
+    x.at = LLM__NEW(int32_t, n_readings);
     if (!x.at) js->b->failed = llm__nomem();
-    else f.in = llm__js_place(&x, -1, 0, 0, 0);
+    else f.in = llm__js_go_on(&x, &nothing);
     LLM_FREE(x.at);
     return js->b->failed ? llm__gr_never : f;
 }

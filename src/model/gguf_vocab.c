@@ -107,7 +107,7 @@ static int llm__vocab_bpe(llm__tokenizer *t, const llm__gguf *g, llm__str pre) {
     t->whole = flags & LLM__PRE_WHOLE ? 1 : spaces ? 2 : 0;
     t->byte_fallback = t->drop_unknown = spaces != 0;
     t->alphabet_fallback = !spaces;
-    llm__tok_add_literal(t, spaces ? LLM__LITERAL_SPACES : LLM__LITERAL_LETTERS, 0);
+    llm__tok_add_literal(t, spaces ? LLM__LITERAL_SPACES : LLM__LITERAL_LETTERS, LLM__SPACES_KEEP);
     if (spaces) llm__tok_add_spaces(t, 0, 0, 0, llm__spm_mark);
     else llm__tok_add(t, &t->words, LLM__TOK_BYTES);
     return flags;
@@ -119,7 +119,7 @@ static void llm__vocab_spm(llm__tokenizer *t, const llm__gguf *g) {
     t->barrier = t->byte_fallback = t->fuse_unk = t->plain_bytes = 1;
     llm__tok_use_scores(t, 0);
     llm__tok_add_spaces(t, 0, prefix, 0, llm__spm_mark);
-    llm__tok_add_literal(t, LLM__LITERAL_SPACES, prefix);
+    llm__tok_add_literal(t, LLM__LITERAL_SPACES, prefix ? LLM__SPACES_FIRST : LLM__SPACES_KEEP);
 }
 
 /* SentencePiece's Unigram ("t5"). */
@@ -135,14 +135,14 @@ static void llm__vocab_ugm(llm__tokenizer *t, const llm__gguf *g) {
     if (map && map->is_array && (map->type == LLM__GGUF_U8 || map->type == LLM__GGUF_I8))
         llm__tok_set_charsmap(t, llm__s((const char *)map->data, (size_t)map->count));
     llm__tok_add_spaces(t, llm__gguf_bool(g, "tokenizer.ggml.remove_extra_whitespaces", 0), prefix, 0, llm__spm_mark);
-    llm__tok_add_literal(t, LLM__LITERAL_SPACES, prefix);
+    llm__tok_add_literal(t, LLM__LITERAL_SPACES, prefix ? LLM__SPACES_FIRST : LLM__SPACES_KEEP);
 }
 
 /* "bert": every word begins with U+2581 in this vocabulary. */
 static void llm__vocab_wpm(llm__tokenizer *t) {
     t->model = LLM__TOK_WORDPIECE;
     t->max_word = INT32_MAX - 1;
-    llm__tok_add_literal(t, LLM__LITERAL_SPACES, 1);
+    llm__tok_add_literal(t, LLM__LITERAL_SPACES, LLM__SPACES_FIRST);
     llm__tok_add_parts(t, NULL, -1, 'n', llm__lit("GGUF bert"), &t->normalizers);
     llm__tok_add_parts(t, NULL, -1, 'p', llm__lit("BertPreTokenizer"), &t->words);
     llm__tok_add(t, &t->words, LLM__TOK_METASPACE)->text = llm__spm_mark;

@@ -59,7 +59,7 @@ LLM__PRIVATE llm__tokenizer *llm__tok_new(void) {
     t->bos_id = t->eos_id = t->pad_id = t->unk_id = -1;
     t->ids.seed = llm__seed(t);
     llm__tok_add(t, &t->normalizers, LLM__TOK_ADDED);
-    llm__tok_add(t, &t->words, LLM__TOK_ADDED)->a = 1;
+    llm__tok_add(t, &t->words, LLM__TOK_ADDED)->as.late = 1;
     llm__tok_add(t, &t->words, LLM__TOK_UNGUARD);
     return t;
 }
@@ -197,7 +197,7 @@ LLM__PRIVATE void llm__tok_set_charsmap(llm__tokenizer *t, llm__str s) {
 }
 
 LLM__PRIVATE void llm__tok_add_spaces(llm__tokenizer *t, int merge, int front, int behind, llm__str mark) {
-    if (t->charsmap.n_units) llm__tok_add(t, &t->normalizers, LLM__TOK_CHARSMAP)->a = 1;
+    if (t->charsmap.n_units) llm__tok_add(t, &t->normalizers, LLM__TOK_CHARSMAP)->as.longest = 1;
     if (merge) llm__tok_add_regex(t, &t->normalizers, LLM__TOK_REPLACE, llm__lit("  +"), 0)->with = llm__blank;
     llm__str ends = llm__lit(merge == 2 ? "\\A |[ \\x{2581}]+\\z" : "\\A | \\z");
     if (merge) llm__tok_add_regex(t, &t->normalizers, LLM__TOK_REPLACE, ends, 0)->with = llm__nothing;
@@ -206,10 +206,10 @@ LLM__PRIVATE void llm__tok_add_spaces(llm__tokenizer *t, int merge, int front, i
     llm__tok_add_regex(t, &t->normalizers, LLM__TOK_REPLACE, llm__blank, 1)->with = mark;
 }
 
-LLM__PRIVATE void llm__tok_add_literal(llm__tokenizer *t, int what, int strip) {
+LLM__PRIVATE void llm__tok_add_literal(llm__tokenizer *t, int tokens, int spaces) {
     llm__tok_step *step = llm__tok_add(t, &t->decoders, LLM__TOK_LITERAL);
-    step->a = what;
-    step->b = strip;
+    step->as.literal.tokens = tokens;
+    step->as.literal.spaces = spaces;
     llm__tok_add(t, &t->decoders, LLM__TOK_UTF8);
 }
 

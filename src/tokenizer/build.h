@@ -61,8 +61,8 @@ LLM__PRIVATE void llm__tok_set_charsmap(llm__tokenizer *t, llm__str s);
  * last); one is put in front, or behind; and each becomes `mark`, so that tokens hold their spaces. */
 LLM__PRIVATE void llm__tok_add_spaces(llm__tokenizer *t, int merge, int front, int behind, llm__str mark);
 
-/* Decoding for files that name no steps. */
-LLM__PRIVATE void llm__tok_add_literal(llm__tokenizer *t, int what, int strip);
+/* Decoding for files that name no steps: LITERAL, with LLM__LITERAL_* and LLM__SPACES_*, and UTF8. */
+LLM__PRIVATE void llm__tok_add_literal(llm__tokenizer *t, int tokens, int spaces);
 
 /* Inserts an id into a frame at a place of it; one that is no token's is an error, with the sentence given. */
 LLM__PRIVATE void llm__frame_add(llm__tokenizer *t, llm_tokens *frame, size_t at, int64_t id, const char *otherwise);

@@ -21,14 +21,16 @@
 #define LLM__TOK_PUNCT "[!-/:-@\\[-`{-~\\p{P}]"
 
 /* Rows of one name in one list (n normalizers, p pretokenizers, d decoders) are steps one after the other. pattern: a regex; NULL: the
- * file's, if the kind has one. text: REPLACE: with; METASPACE: the mark; NULL: the file's. a: as in llm__tok_step; of SPLIT -1: the file's
- * behaviour. only: a flag of the component that must be set, or with '!' must not, for the row to count; otherwise: its value if the file
- * does not say, -1: that of "lowercase". */
+ * file's, if the kind has one. text: REPLACE: with; METASPACE: the mark; NULL: the file's. how: of FORM, SPLIT, METASPACE and LITERAL what
+ * llm__tok_step has of it; of SPLIT LLM__TOK_ASK: the file's behaviour. only: a flag of the component that must be set, or with '!' must
+ * not, for the row to count; otherwise: its value if the file does not say, -1: that of "lowercase". */
+enum { LLM__TOK_ASK = -1 };
+
 typedef struct llm__tok_part {
     char list;
     const char *type;
     llm__tok_kind kind;
-    int a;
+    int how;
     const char *pattern, *text, *only;
     int otherwise;
 } llm__tok_part;
@@ -60,7 +62,7 @@ static const llm__tok_part llm__parts[] = {
     {'n', "GGUF bert", LLM__TOK_REPLACE, 0, "[\\x{0}\\x{FFFD}\\p{M}[\\p{Cc}\\p{Cf}\\p{Co}&&[^\\s]]]", "", NULL, 0},
     {'n', "GGUF bert", LLM__TOK_LOWER, 0, LLM__PLAIN},
     {'n', "GGUF bert", LLM__TOK_CHINESE, 0, LLM__PLAIN},
-    {'p', "Split", LLM__TOK_SPLIT, -1, LLM__PLAIN},
+    {'p', "Split", LLM__TOK_SPLIT, LLM__TOK_ASK, LLM__PLAIN},
     {'p', "ByteLevel", LLM__TOK_METASPACE, LLM__PREPEND_ALWAYS, NULL, " ", "add_prefix_space", 1}, /* a space for a space */
     {'p', "ByteLevel", LLM__TOK_SPLIT, LLM__SPLIT_ISOLATED, LLM__RX_GPT2_TEXT "|\\s+", NULL, "use_regex", 1},
     {'p', "ByteLevel", LLM__TOK_BYTES, 0, LLM__PLAIN},
@@ -68,7 +70,7 @@ static const llm__tok_part llm__parts[] = {
     {'p', "Metaspace", LLM__TOK_SPLIT, LLM__SPLIT_NEXT, NULL, NULL, "split", 1},
     {'p', "Digits", LLM__TOK_SPLIT, LLM__SPLIT_ISOLATED, "\\p{N}", NULL, "individual_digits", 0},
     {'p', "Digits", LLM__TOK_SPLIT, LLM__SPLIT_CONTIGUOUS, "\\p{N}", NULL, "!individual_digits", 0},
-    {'p', "Punctuation", LLM__TOK_SPLIT, -1, LLM__TOK_PUNCT, NULL, NULL, 0},
+    {'p', "Punctuation", LLM__TOK_SPLIT, LLM__TOK_ASK, LLM__TOK_PUNCT, NULL, NULL, 0},
     {'p', "WhitespaceSplit", LLM__TOK_SPLIT, LLM__SPLIT_REMOVED, "\\s", NULL, NULL, 0},
     {'p', "Whitespace", LLM__TOK_SPLIT, LLM__SPLIT_ISOLATED, "[^\\w\\x{200C}\\x{200D}]+", NULL, NULL, 0},
     {'p', "Whitespace", LLM__TOK_SPLIT, LLM__SPLIT_REMOVED, "\\s", NULL, NULL, 0},

@@ -50,11 +50,15 @@ static llm__str llm__clean_english(llm__stage *g, llm__str s) {
     return s;
 }
 
+/* ---- a function a kind of step ----
+ * i: the step's number; s: a token, or a part of one that the step lets through; the stage has counted it already. Those that return a text
+ * give what the step makes of it; the others hand on themselves. */
+
 /* UTF8: bytes become the text of one token. A token of a byte vocabulary may end within a character: of the Chinese sign E4 B8 AD one token
  * may bring E4 B8, which llm__utf8_part calls the start of one, so it is kept in g->kept and shown with the AD of the next token. That is
  * why a stream never shows half a character and never a U+FFFD that the whole text would not have. What is no UTF-8 becomes U+FFFD; an
  * unfinished character waits for more, but not at the end. */
-static void llm__stage_utf8(struct llm_detok *d, int i, llm__str s, int last) {
+static void llm__decode_utf8(struct llm_detok *d, int i, llm__str s, int last) {
     llm_text *kept = &d->stage[i].kept;
     size_t at = 0;
     llm__add_str(kept, s);
@@ -71,8 +75,14 @@ static void llm__stage_utf8(struct llm_detok *d, int i, llm__str s, int last) {
     kept->len -= at;
 }
 
+/* The byte of a token <0xAB>, or -1. */
+static int llm__byte_token(llm__str s) {
+    int byte = s.n == 6 && !memcmp(s.p, "<0x", 3) && s.p[5] == '>' && llm__hex(s.p[3]) >= 0 ? llm__hex(s.p[4]) : -1;
+    return byte < 0 ? -1 : llm__hex(s.p[3]) * 16 + byte;
+}
+
 /* FALLBACK: a run of <0x..> tokens ends: it is text if it is UTF-8 as a whole, else one U+FFFD a byte. */
-static void llm__stage_fallback_end(struct llm_detok *d, int i) {
+static void llm__decode_fallback_end(struct llm_detok *d, int i) {
     llm_text *kept = &d->stage[i].kept;
     size_t n = kept->len;
     int good = llm__utf8_valid(kept->data, n) == n;
@@ -81,14 +91,17 @@ static void llm__stage_fallback_end(struct llm_detok *d, int i) {
     for (size_t k = 0; k < n && !good && !d->bytes; k++) llm__detok_feed(d, i + 1, llm__bad_utf8, 1, 1);
 }
 
-/* The byte of a token <0xAB>, or -1. */
-static int llm__byte_token(llm__str s) {
-    int byte = s.n == 6 && !memcmp(s.p, "<0x", 3) && s.p[5] == '>' && llm__hex(s.p[3]) >= 0 ? llm__hex(s.p[4]) : -1;
-    return byte < 0 ? -1 : llm__hex(s.p[3]) * 16 + byte;
+/* FALLBACK: 1 if the token is a byte, which waits until the run ends. */
+static int llm__decode_fallback(struct llm_detok *d, int i, llm__str s) {
+    const int byte = llm__byte_token(s);
+    const char c = (char)byte;
+    if (byte >= 0) llm_text_add(&d->stage[i].kept, &c, 1);
+    else llm__decode_fallback_end(d, i);
+    return byte >= 0;
 }
 
 /* SUFFIX (BPE): the end-of-word mark is a space, but nothing in the last token; so one token waits. */
-static void llm__stage_suffix(struct llm_detok *d, int i, llm__str s, int last) {
+static void llm__decode_suffix(struct llm_detok *d, int i, llm__str s, int last) {
     llm__stage *g = &d->stage[i];
     llm__str with = last && !d->bytes ? llm__nothing : llm__blank;
     if (g->tokens > !last) llm__detok_feed(d, i + 1, llm__replaced(g, llm__text_str(&g->kept), d->t->decoders.v[i].text, with), 1, 1);
@@ -96,58 +109,83 @@ static void llm__stage_suffix(struct llm_detok *d, int i, llm__str s, int last) 
     llm__add_str(&g->kept, s);
 }
 
-/* What a step makes of a token, or of a part of one that it lets through; g->tokens counts it already. */
-static llm__str llm__stage_make(struct llm_detok *d, int i, llm__str s, int begin) {
+/* METASPACE: the mark is a space, but nothing in the first token, where the encoder put one. */
+static llm__str llm__decode_metaspace(struct llm_detok *d, int i, llm__str s) {
+    const llm__tok_step *step = &d->t->decoders.v[i];
+    int put = d->stage[i].tokens <= 1 && step->as.scheme != LLM__PREPEND_NEVER && !d->bytes;
+    return llm__replaced(&d->stage[i], s, step->text, put ? llm__nothing : llm__blank);
+}
+
+/* STRIP: characters off the token's begin, then off its end (where that is wanted the token is whole). */
+static llm__str llm__decode_strip(struct llm_detok *d, int i, llm__str s, int begin) {
     const llm__tok_step *step = &d->t->decoders.v[i];
     llm__stage *g = &d->stage[i];
-    int type = d->t->token[d->id].type, plain = type & LLM__TOKEN_PLAIN, byte = -1, same, inside;
-    char c;
-    switch (step->kind) {
-    case LLM__TOK_METASPACE: /* the mark is a space, but nothing in the first token, where the encoder put one */
-        return llm__replaced(g, s, step->text, g->tokens <= 1 && step->a != LLM__PREPEND_NEVER && !d->bytes ? llm__nothing : llm__blank);
-    case LLM__TOK_STRIP: /* up to a characters off the token's begin, b off its end (then the token is whole) */
-        if (begin) g->cut = d->bytes ? step->a : 0;
-        while (g->cut < step->a && s.n) {
-            int cut = llm__starts(s, step->text);
-            g->cut = cut ? g->cut + 1 : step->a;
-            if (cut) s = llm__str_from(s, step->text.n);
-        }
-        for (int k = 0; k < step->b && s.n >= step->text.n && llm__str_same(llm__str_from(s, s.n - step->text.n), step->text); k++)
-            s.n -= step->text.n;
-        return s;
-    case LLM__TOK_REPLACE: { /* a text, or a regex, which may give up */
-        LLM__SCOPED(llm__rx_end) llm__rx_run rx = LLM__ZERO;
-        if (step->text.n) return llm__replaced(g, s, step->text, step->with);
-        g->made[0].len = 0;
-        if (llm__replace_regex(&rx, step->re, s, step->with, &g->made[0])) d->out->failed = 1;
-        return llm__text_str(&g->made[0]);
+    if (begin) g->cut = d->bytes ? step->as.strip.left : 0;
+    while (g->cut < step->as.strip.left && s.n) {
+        int cut = llm__starts(s, step->text);
+        g->cut = cut ? g->cut + 1 : step->as.strip.left;
+        if (cut) s = llm__str_from(s, step->text.n);
     }
-    case LLM__TOK_CONTINUE: /* WordPiece: a space before every token but the first and those with the prefix "##" */
-        inside = g->tokens > 1 && llm__starts(s, step->text);
-        g->made[0].len = 0;
-        if (g->tokens > 1 && !inside) llm_text_str(&g->made[0], " ");
-        llm__add_str(&g->made[0], llm__str_from(s, inside ? step->text.n : 0));
-        s = llm__text_str(&g->made[0]);
-        return step->a ? llm__clean_english(g, s) : s;
-    case LLM__TOK_CTC: /* equal tokens in a row are one; padding vanishes, the delimiter is a space */
-        same = g->tokens > 1 && llm__str_same(s, llm__text_str(&g->kept));
-        g->kept.len = 0;
-        llm__add_str(&g->kept, s);
-        s = same ? llm__nothing : llm__replaced(g, s, step->text, llm__nothing);
-        return step->a && s.n ? llm__replaced(g, llm__clean_english(g, s), step->with, llm__blank) : s;
-    default: /* LITERAL */
-        g->made[0].len = 0;
-        if (type & LLM__TOKEN_BYTE) byte = llm__byte_token(s);
-        c = (char)byte;
-        if (byte >= 0) llm_text_add(&g->made[0], &c, 1);
-        else if (step->a == LLM__LITERAL_LETTERS && !plain) llm__letters_to_bytes(s, &g->made[0]);
-        else llm__replace_all(s, step->a == LLM__LITERAL_SPACES && !plain ? llm__spm_mark : llm__nothing, llm__blank, &g->made[0]);
-        s = llm__text_str(&g->made[0]);
-        /* The encoder put a space in front of the text, which is taken back: in the first token, or (2) until there is text. */
-        if (step->b && !g->cut && !d->bytes && llm__starts(s, llm__blank)) s = llm__str_from(s, 1);
-        g->cut |= step->b == 1 || s.n;
-        return s;
-    }
+    for (int k = 0; k < step->as.strip.right && s.n >= step->text.n; k++)
+        if (llm__str_same(llm__str_from(s, s.n - step->text.n), step->text)) s.n -= step->text.n;
+    return s;
+}
+
+/* REPLACE: a text, or a regex, which may give up. */
+static llm__str llm__decode_replace(struct llm_detok *d, int i, llm__str s) {
+    const llm__tok_step *step = &d->t->decoders.v[i];
+    llm__stage *g = &d->stage[i];
+    LLM__SCOPED(llm__rx_end) llm__rx_run rx = LLM__ZERO;
+    if (step->text.n) return llm__replaced(g, s, step->text, step->with);
+    g->made[0].len = 0;
+    if (llm__replace_regex(&rx, step->re, s, step->with, &g->made[0])) d->out->failed = 1;
+    return llm__text_str(&g->made[0]);
+}
+
+/* CONTINUE (WordPiece): a space before every token but the first and those with the prefix "##". */
+static llm__str llm__decode_continue(struct llm_detok *d, int i, llm__str s) {
+    const llm__tok_step *step = &d->t->decoders.v[i];
+    llm__stage *g = &d->stage[i];
+    int inside = g->tokens > 1 && llm__starts(s, step->text);
+    g->made[0].len = 0;
+    if (g->tokens > 1 && !inside) llm_text_str(&g->made[0], " ");
+    llm__add_str(&g->made[0], llm__str_from(s, inside ? step->text.n : 0));
+    s = llm__text_str(&g->made[0]);
+    return step->as.clean_up ? llm__clean_english(g, s) : s;
+}
+
+/* CTC: equal tokens in a row are one; padding vanishes, the delimiter is a space. */
+static llm__str llm__decode_ctc(struct llm_detok *d, int i, llm__str s) {
+    const llm__tok_step *step = &d->t->decoders.v[i];
+    llm__stage *g = &d->stage[i];
+    int same = g->tokens > 1 && llm__str_same(s, llm__text_str(&g->kept));
+    g->kept.len = 0;
+    llm__add_str(&g->kept, s);
+    s = same ? llm__nothing : llm__replaced(g, s, step->text, llm__nothing);
+    return step->as.clean_up && s.n ? llm__replaced(g, llm__clean_english(g, s), step->with, llm__blank) : s;
+}
+
+/* LITERAL: a token is its text, text with marks for spaces, or letters that stand for bytes. */
+static llm__str llm__decode_literal(struct llm_detok *d, int i, llm__str s) {
+    const llm__tok_step *step = &d->t->decoders.v[i];
+    llm__stage *g = &d->stage[i];
+    const int type = d->t->token[d->id].type, tokens = type & LLM__TOKEN_PLAIN ? LLM__LITERAL_TEXT : step->as.literal.tokens;
+    const int spaces = step->as.literal.spaces, byte = type & LLM__TOKEN_BYTE ? llm__byte_token(s) : -1;
+    const char c = (char)byte;
+    g->made[0].len = 0;
+    if (byte >= 0) llm_text_add(&g->made[0], &c, 1);
+    else if (tokens == LLM__LITERAL_LETTERS) llm__letters_to_bytes(s, &g->made[0]);
+    else llm__replace_all(s, tokens == LLM__LITERAL_SPACES ? llm__spm_mark : llm__nothing, llm__blank, &g->made[0]);
+    s = llm__text_str(&g->made[0]);
+    if (spaces != LLM__SPACES_KEEP && !g->cut && !d->bytes && llm__starts(s, llm__blank)) s = llm__str_from(s, 1);
+    g->cut |= spaces == LLM__SPACES_FIRST || s.n;
+    return s;
+}
+
+/* 1 if a step takes a token in parts, as they come; else it waits for the whole. */
+static int llm__takes_parts(const llm__tok_step *step) {
+    return step->kind == LLM__TOK_FUSE || step->kind == LLM__TOK_METASPACE || (step->kind == LLM__TOK_STRIP && !step->as.strip.right) ||
+           (step->kind == LLM__TOK_REPLACE && step->as.one_char);
 }
 
 /* A token, or a part of one (whole characters), comes to step i. */
@@ -159,9 +197,7 @@ static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, i
         return;
     }
     const llm__tok_step *step = &d->t->decoders.v[i];
-    int byte, parts = step->kind == LLM__TOK_FUSE || step->kind == LLM__TOK_METASPACE || (step->kind == LLM__TOK_STRIP && !step->b) ||
-                      (step->kind == LLM__TOK_REPLACE && step->a); /* one character: no match lies across parts */
-    if (!parts && !(begin && end)) {
+    if (!llm__takes_parts(step) && !(begin && end)) {
         if (begin) g->held.len = 0;
         llm__add_str(&g->held, s);
         if (!end) return;
@@ -175,24 +211,24 @@ static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, i
         break;
     case LLM__TOK_UTF8:
         if (d->bytes) break;
-        llm__stage_utf8(d, i, s, 0);
+        llm__decode_utf8(d, i, s, 0);
         return;
     case LLM__TOK_FALLBACK:
-        byte = llm__byte_token(s);
-        if (byte >= 0) {
-            char c = (char)byte;
-            llm_text_add(&g->kept, &c, 1);
-            return;
-        }
-        llm__stage_fallback_end(d, i);
+        if (llm__decode_fallback(d, i, s)) return;
         break;
-    case LLM__TOK_SUFFIX: llm__stage_suffix(d, i, s, 0); return;
+    case LLM__TOK_SUFFIX: llm__decode_suffix(d, i, s, 0); return;
     case LLM__TOK_JOIN:
         if (g->tokens > 1) llm__detok_feed(d, i + 1, llm__blank, 1, 1);
         break;
-    default:
-        s = llm__stage_make(d, i, s, begin);
-        if (!s.n && step->kind == LLM__TOK_CTC) return;
+    case LLM__TOK_METASPACE: s = llm__decode_metaspace(d, i, s); break;
+    case LLM__TOK_STRIP: s = llm__decode_strip(d, i, s, begin); break;
+    case LLM__TOK_REPLACE: s = llm__decode_replace(d, i, s); break;
+    case LLM__TOK_CONTINUE: s = llm__decode_continue(d, i, s); break;
+    case LLM__TOK_CTC:
+        s = llm__decode_ctc(d, i, s);
+        if (!s.n) return;
+        break;
+    default: s = llm__decode_literal(d, i, s);
     }
     llm__detok_feed(d, i + 1, s, begin, end);
 }
@@ -202,9 +238,9 @@ static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, i
 static void llm__detok_end(struct llm_detok *d) {
     for (int i = 0; i < d->t->decoders.n; i++) {
         llm__tok_kind kind = d->t->decoders.v[i].kind;
-        if (kind == LLM__TOK_UTF8) llm__stage_utf8(d, i, llm__nothing, 1);
-        if (kind == LLM__TOK_FALLBACK) llm__stage_fallback_end(d, i);
-        if (kind == LLM__TOK_SUFFIX) llm__stage_suffix(d, i, llm__nothing, 1);
+        if (kind == LLM__TOK_UTF8) llm__decode_utf8(d, i, llm__nothing, 1);
+        if (kind == LLM__TOK_FALLBACK) llm__decode_fallback_end(d, i);
+        if (kind == LLM__TOK_SUFFIX) llm__decode_suffix(d, i, llm__nothing, 1);
         if (kind == LLM__TOK_FUSE || (kind == LLM__TOK_UTF8 && !d->bytes))
             llm__detok_feed(d, i + 1, llm__nothing, !d->stage[i + 1].tokens, 1);
     }

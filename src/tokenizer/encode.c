@@ -208,9 +208,9 @@ static void llm__norm_chars(llm__tok_kind kind, llm__str s, llm_text *out) {
 LLM__PRIVATE void llm__rewrite(llm__encode *e, int k, const llm__tok_step *step, llm__str s, int begin, llm_text *out) {
     llm_result r = LLM_OK;
     switch (step->kind) {
-    case LLM__TOK_FORM: llm__uni_normalize(e->t->norm, (llm__uni_form)step->a, s, out); break;
+    case LLM__TOK_FORM: llm__uni_normalize(e->t->norm, (llm__uni_form)step->as.form, s, out); break;
     case LLM__TOK_REPLACE: r = llm__replace_regex(&e->stage[k].rx, step->re, s, step->with, out); break;
-    case LLM__TOK_CHARSMAP: llm__norm_charsmap(e->t, step->a, s, out); break;
+    case LLM__TOK_CHARSMAP: llm__norm_charsmap(e->t, step->as.longest, s, out); break;
     case LLM__TOK_BYTES: llm__bytes_to_letters(s, out); break;
     case LLM__TOK_UNGUARD: llm__unguard(s, out); break;
     case LLM__TOK_PREPEND:
@@ -218,7 +218,8 @@ LLM__PRIVATE void llm__rewrite(llm__encode *e, int k, const llm__tok_step *step,
         llm__add_str(out, s);
         break;
     case LLM__TOK_METASPACE:
-        if (s.p[0] != ' ' && !llm__starts(s, step->text) && (step->a == LLM__PREPEND_ALWAYS || (step->a == LLM__PREPEND_FIRST && begin)))
+        if (s.p[0] != ' ' && !llm__starts(s, step->text) &&
+            (step->as.scheme == LLM__PREPEND_ALWAYS || (step->as.scheme == LLM__PREPEND_FIRST && begin)))
             llm__add_str(out, step->text);
         llm__replace_all(s, llm__blank, step->text, out);
         break;
@@ -234,6 +235,7 @@ LLM__PRIVATE void llm__rewrite(llm__encode *e, int k, const llm__tok_step *step,
 LLM__PRIVATE void llm__cut_split(llm__encode *e, int k, const llm__tok_step *step, llm__str s, int begin) {
     llm__rx_run *rx = &e->stage[k].rx;
     size_t from = 0, end = 0, done = 0, word_at = 0, word_end = 0;
+    const int behaviour = step->as.split.behaviour;
     int found = 0, started = 0, last = 0; /* last: the piece before was a match */
     if (step->re) llm__rx_begin(rx, step->re, s.p, s.n);
     for (int more = 1; more && !e->result; done = end) {
@@ -242,11 +244,11 @@ LLM__PRIVATE void llm__cut_split(llm__encode *e, int k, const llm__tok_step *ste
         if (!more) from = end = s.n;
         for (int which = 0; which < 2; which++) { /* what is before the match; the match */
             size_t at = which ? from : done, to = which ? end : from;
-            int match = which != step->b, join = 0;
-            if ((which ? !more : at == to) || (step->a == LLM__SPLIT_REMOVED && match)) continue;
-            if (step->a == LLM__SPLIT_CONTIGUOUS) join = last == match;
-            if (step->a == LLM__SPLIT_PREVIOUS) join = match && !last;
-            if (step->a == LLM__SPLIT_NEXT) join = !match && last;
+            int match = which != step->as.split.invert, join = 0;
+            if ((which ? !more : at == to) || (behaviour == LLM__SPLIT_REMOVED && match)) continue;
+            if (behaviour == LLM__SPLIT_CONTIGUOUS) join = last == match;
+            if (behaviour == LLM__SPLIT_PREVIOUS) join = match && !last;
+            if (behaviour == LLM__SPLIT_NEXT) join = !match && last;
             if (started && !join) llm__encode_part(e, k, s, word_at, word_end, begin);
             if (!started || !join) word_at = at;
             word_end = to;

@@ -93,6 +93,9 @@ LLM__PRIVATE void llm__tok_load_spm(llm__tokenizer *t, llm__str data) {
     llm__tok_use_scores(t, LLM__TOKEN_SPECIAL | LLM__TOKEN_BYTE | (model == 2 ? LLM__TOKEN_USER : 0));
     llm__tok_set_charsmap(t, charsmap);
     llm__tok_add_spaces(t, merge_spaces * (1 + escape), dummy_prefix && !suffix, suffix, escape ? llm__spm_mark : llm__blank);
-    llm__tok_add_literal(t, escape ? LLM__LITERAL_SPACES : LLM__LITERAL_TEXT, merge_spaces ? 2 : dummy_prefix);
+    llm__tok_add_literal(t, escape ? LLM__LITERAL_SPACES : LLM__LITERAL_TEXT,
+                         merge_spaces   ? LLM__SPACES_LEADING
+                         : dummy_prefix ? LLM__SPACES_FIRST
+                                        : LLM__SPACES_KEEP);
     t->max_id = 4 * (int64_t)n + 100000;
 }

@@ -279,7 +279,7 @@ LLM__PRIVATE void llm__encode_feed(llm__encode *e, int k, llm__str s, int begin)
     } else if (step->kind == LLM__TOK_SCRIPTS) {
         llm__cut_scripts(e, k, s, begin);
     } else if (step->kind == LLM__TOK_ADDED) {
-        llm__cut_added(e, k, step->a ? &t->late : &t->early, s, begin);
+        llm__cut_added(e, k, step->as.late ? &t->late : &t->early, s, begin);
     } else if (step->kind == LLM__TOK_UNGUARD && !(e->flags & LLM_TOK_GUARDED)) {
         llm__encode_feed(e, k + 1, s, begin);
     } else {

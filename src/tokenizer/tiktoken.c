@@ -12,7 +12,7 @@
 
 LLM__PRIVATE void llm__add_splits(llm__tokenizer *t, const char *const *regex, int most) {
     for (int i = 0; i < most && regex[i]; i++)
-        llm__tok_add_regex(t, &t->words, LLM__TOK_SPLIT, llm__lit(regex[i]), 0)->a = LLM__SPLIT_ISOLATED;
+        llm__tok_add_regex(t, &t->words, LLM__TOK_SPLIT, llm__lit(regex[i]), 0)->as.split.behaviour = LLM__SPLIT_ISOLATED;
 }
 
 /* Families by a part of the file's name or the number of lines; special tokens with their ids, which such a file does not hold. */
@@ -72,6 +72,6 @@ LLM__PRIVATE void llm__tok_load_ranks(llm__tokenizer *t, llm__str s, const char 
     t->kind = "tiktoken";
     t->bytes = t->whole = t->barrier = 1;
     llm__add_splits(t, &family->pattern, 1);
-    llm__tok_add_literal(t, LLM__LITERAL_TEXT, 0);
+    llm__tok_add_literal(t, LLM__LITERAL_TEXT, LLM__SPACES_KEEP);
     if (!own) llm__rank_specials(t, family);
 }

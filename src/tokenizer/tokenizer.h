@@ -63,19 +63,34 @@ typedef enum llm__tok_kind {
 enum { LLM__SPLIT_REMOVED, LLM__SPLIT_ISOLATED, LLM__SPLIT_PREVIOUS, LLM__SPLIT_NEXT, LLM__SPLIT_CONTIGUOUS };
 /* What LITERAL takes a token for: its text, text with U+2581 for spaces, letters of the byte alphabet. */
 enum { LLM__LITERAL_TEXT, LLM__LITERAL_SPACES, LLM__LITERAL_LETTERS };
+/* Which spaces LITERAL takes back, because the encoder put them in front of the text: none, the first token's first, all before text. */
+enum { LLM__SPACES_KEEP, LLM__SPACES_FIRST, LLM__SPACES_LEADING };
 /* Which words METASPACE puts its mark in front of, unless they begin with a space: all, the one that begins the text, none. */
 enum { LLM__PREPEND_ALWAYS, LLM__PREPEND_FIRST, LLM__PREPEND_NEVER };
 enum { LLM__TOK_MAX_STEPS = 64, LLM__TOK_MAX_DEPTH = 16, LLM__TOK_MAX_TEXT = 1 << 30, LLM__TOK_MAX_ADDED = 1024 };
 
-/* One step of a chain. Which fields count depends on its kind. */
+/* One step of a chain. Which members count, and which of the union, depends on its kind. */
 typedef struct llm__tok_step {
     llm__tok_kind kind;
     llm__regex *re;      /* what REPLACE and SPLIT look for; NULL: nothing */
     llm__str text, with; /* text: what to look for, or to put in front; with: what replaces it */
-    int a,
-        b; /* ADDED, FORM: which; STRIP: how many characters left, right; SPLIT: behaviour, invert; METASPACE: scheme; REPLACE: text is one
-                            character; CONTINUE, CTC: clean up; LITERAL: what tokens are, and whether to strip a first space (1), or
-                            spaces until there is text (2) */
+    union {
+        int late;     /* ADDED: those that are sought in normalized text */
+        int form;     /* FORM: an llm__uni_form */
+        int longest;  /* CHARSMAP: of several replacements the longest, as SentencePiece does it */
+        int one_char; /* REPLACE: the text is one character, so that no match lies across parts of a token */
+        int scheme;   /* METASPACE: LLM__PREPEND_* */
+        int clean_up; /* CONTINUE, CTC: takes away spaces before English punctuation */
+        struct {
+            int behaviour, invert; /* LLM__SPLIT_*; the matches are the pieces, or what is between them */
+        } split;
+        struct {
+            int left, right; /* STRIP: how many characters at most */
+        } strip;
+        struct {
+            int tokens, spaces; /* LITERAL: LLM__LITERAL_*, LLM__SPACES_* */
+        } literal;
+    } as;
 } llm__tok_step;
 
 /* A chain: of normalizers, of cutters, of decoders. */

@@ -72,65 +72,87 @@ static int llm__part_pattern(llm__tokenizer *t, const llm_json *d, int node, con
     return !regex.p;
 }
 
-/* Adds the step of one row of the table, with what the component (node of d) says about it. Which members count depends on the kind; those
- * of a decoder have several names for one thing, METASPACE has an old form and a new one. */
-static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, const llm__tok_part *part, llm__tok_steps *steps) {
-    static const char *const texts[] = {"suffix", "prefix", "pad_token"};
-    llm__str pattern = part->pattern ? llm__lit(part->pattern) : llm__nothing, say;
+/* ---- a function a kind of step: what the component (node of d) says about it ---- */
+
+static void llm__part_split(llm__tokenizer *t, const llm_json *d, int node, const llm__tok_part *part, llm__tok_step *step) {
+    static const char words[] = "Removed Isolated MergedWithPrevious MergedWithNext Contiguous"; /* in the order of LLM__SPLIT_* */
+    step->as.split.behaviour = part->how;
+    if (part->how != LLM__TOK_ASK) return;
+    llm__str say = llm__json_text_at(d, node, "behavior");
+    step->as.split.invert = llm__json_flag(d, node, "invert", 0);
+    step->as.split.behaviour = say.p ? llm__word_index(words, say) : LLM__SPLIT_ISOLATED;
+    if (step->as.split.behaviour < 0)
+        LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.json: behavior: \"%.*s\" is unknown", llm__shown(say), say.p);
+}
+
+/* text: what is replaced, where it is no regex. */
+static void llm__part_replace(llm__tokenizer *t, const llm_json *d, int node, const llm__tok_part *part, llm__str text,
+                              llm__tok_step *step) {
     size_t one = 0;
-    int literal = 0, always;
+    if (!part->text) step->with = llm__json_keep(t, d, node, "content", llm__nothing);
+    step->text = text.n ? llm__tok_keep(t, text) : llm__nothing;
+    if (step->text.n) (void)llm__uni_next(step->text, &one);
+    step->as.one_char = one && one == step->text.n;
+}
+
+/* An old form, add_prefix_space, and a new one, prepend_scheme. */
+static void llm__part_metaspace(llm__tokenizer *t, const llm_json *d, int node, const llm__tok_part *part, llm__tok_step *step) {
+    step->as.scheme = part->how;
+    if (part->text) return;
+    llm__str say = llm__json_text_at(d, node, "prepend_scheme");
+    int always = say.p ? !llm__str_eq(say, "never") : llm__json_flag(d, node, "add_prefix_space", 1);
+    step->text = llm__json_keep(t, d, node, "replacement", llm__spm_mark);
+    step->as.scheme = say.p && llm__str_eq(say, "first") ? LLM__PREPEND_FIRST : always ? LLM__PREPEND_ALWAYS : LLM__PREPEND_NEVER;
+}
+
+static void llm__part_strip(llm__tokenizer *t, const llm_json *d, int node, llm__tok_step *step) {
+    step->text = llm__json_keep(t, d, node, "content", llm__nothing);
+    step->as.strip.left = llm__part_count(t, d, node, "start", 0, 1000);
+    step->as.strip.right = llm__part_count(t, d, node, "stop", 0, 1000);
+    if (!step->text.n) LLM__TOK_BAD(t, "tokenizer.json: Strip: content expected");
+}
+
+static void llm__part_charsmap(llm__tokenizer *t, const llm_json *d, int node) {
+    t->scratch.len = 0;
+    if (!llm__base64(llm__json_text_at(d, node, "precompiled_charsmap"), &t->scratch))
+        LLM__TOK_BAD(t, "tokenizer.json: precompiled_charsmap: base64 expected");
+    if (t->scratch.failed && !t->result) t->result = llm__nomem();
+    llm__tok_set_charsmap(t, llm__text_str(&t->scratch));
+}
+
+/* SUFFIX, CONTINUE, CTC: decoders that have several names for one thing. */
+static void llm__part_mark(llm__tokenizer *t, const llm_json *d, int node, llm__tok_step *step) {
+    static const char *const names[] = {"suffix", "prefix", "pad_token"};
+    for (int k = 0; k < LLM__COUNT(names) && !step->text.n; k++) step->text = llm__json_keep(t, d, node, names[k], llm__nothing);
+    if (!step->text.n && step->kind == LLM__TOK_SUFFIX) step->text = llm__lit("</w>");
+    step->with = llm__json_keep(t, d, node, "word_delimiter_token", llm__nothing);
+    step->as.clean_up = llm__json_flag(d, node, "cleanup", 1);
+}
+
+/* Adds the step of one row of the table. */
+static void llm__tok_add_part(llm__tokenizer *t, const llm_json *d, int node, const llm__tok_part *part, llm__tok_steps *steps) {
+    llm__str pattern = part->pattern ? llm__lit(part->pattern) : llm__nothing;
+    int literal = 0;
     if (!part->pattern && (part->kind == LLM__TOK_SPLIT || part->kind == LLM__TOK_REPLACE))
         literal = llm__part_pattern(t, d, node, part, steps, &pattern);
     llm__tok_step *step = llm__tok_add_regex(t, steps, part->kind, pattern, literal);
     if (t->result) return;
-    step->a = part->a;
     step->text = step->with = part->text ? llm__lit(part->text) : llm__nothing;
     switch (part->kind) {
-    case LLM__TOK_SPLIT:
-        if (part->a >= 0) break;
-        say = llm__json_text_at(d, node, "behavior");
-        step->b = llm__json_flag(d, node, "invert", 0);
-        step->a = say.p ? llm__word_index("Removed Isolated MergedWithPrevious MergedWithNext Contiguous", say) : LLM__SPLIT_ISOLATED;
-        if (step->a < 0) LLM__TOK_FAIL(t, LLM_ERR_UNSUPPORTED, "tokenizer.json: behavior: \"%.*s\" is unknown", llm__shown(say), say.p);
-        break;
-    case LLM__TOK_REPLACE:
-        if (!part->text) step->with = llm__json_keep(t, d, node, "content", llm__nothing);
-        step->text = literal && pattern.n ? llm__tok_keep(t, pattern) : llm__nothing;
-        if (step->text.n) (void)llm__uni_next(step->text, &one);
-        step->a = one && one == step->text.n;
-        break;
-    case LLM__TOK_METASPACE:
-        if (part->text) break;
-        say = llm__json_text_at(d, node, "prepend_scheme");
-        always = say.p ? !llm__str_eq(say, "never") : llm__json_flag(d, node, "add_prefix_space", 1);
-        step->text = llm__json_keep(t, d, node, "replacement", llm__spm_mark);
-        step->a = say.p && llm__str_eq(say, "first") ? LLM__PREPEND_FIRST : always ? LLM__PREPEND_ALWAYS : LLM__PREPEND_NEVER;
-        break;
-    case LLM__TOK_STRIP:
-        step->text = llm__json_keep(t, d, node, "content", llm__nothing);
-        step->a = llm__part_count(t, d, node, "start", 0, 1000);
-        step->b = llm__part_count(t, d, node, "stop", 0, 1000);
-        if (!step->text.n) LLM__TOK_BAD(t, "tokenizer.json: Strip: content expected");
-        break;
+    case LLM__TOK_SPLIT: llm__part_split(t, d, node, part, step); break;
+    case LLM__TOK_REPLACE: llm__part_replace(t, d, node, part, literal ? pattern : llm__nothing, step); break;
+    case LLM__TOK_METASPACE: llm__part_metaspace(t, d, node, part, step); break;
+    case LLM__TOK_STRIP: llm__part_strip(t, d, node, step); break;
     case LLM__TOK_FORM:
+        step->as.form = part->how;
         if (!t->norm && (t->norm = (llm__uni_norm *)llm__tok_get(t, sizeof *t->norm)) != NULL) llm__uni_norm_unpack(t->norm);
         break;
-    case LLM__TOK_CHARSMAP:
-        t->scratch.len = 0;
-        if (!llm__base64(llm__json_text_at(d, node, "precompiled_charsmap"), &t->scratch))
-            LLM__TOK_BAD(t, "tokenizer.json: precompiled_charsmap: base64 expected");
-        if (t->scratch.failed && !t->result) t->result = llm__nomem();
-        llm__tok_set_charsmap(t, llm__text_str(&t->scratch));
-        break;
+    case LLM__TOK_CHARSMAP: llm__part_charsmap(t, d, node); break;
+    case LLM__TOK_LITERAL: step->as.literal.tokens = part->how; break;
     case LLM__TOK_PREPEND: step->text = llm__json_keep(t, d, node, "prepend", llm__nothing); break;
     case LLM__TOK_SUFFIX:
     case LLM__TOK_CONTINUE:
-    case LLM__TOK_CTC:
-        for (int k = 0; k < 3 && !step->text.n; k++) step->text = llm__json_keep(t, d, node, texts[k], llm__nothing);
-        if (!step->text.n && part->kind == LLM__TOK_SUFFIX) step->text = llm__lit("</w>");
-        step->with = llm__json_keep(t, d, node, "word_delimiter_token", llm__nothing);
-        step->a = llm__json_flag(d, node, "cleanup", 1);
-        break;
+    case LLM__TOK_CTC: llm__part_mark(t, d, node, step); break;
     default: break;
     }
 }
@@ -297,11 +319,11 @@ static void llm__default_decoder(llm__tokenizer *t) {
             cut = &t->words.v[i];
     int piece = t->model == LLM__TOK_WORDPIECE;
     if (cut && cut->kind == LLM__TOK_BYTES) {
-        llm__tok_add_literal(t, LLM__LITERAL_LETTERS, 0);
+        llm__tok_add_literal(t, LLM__LITERAL_LETTERS, LLM__SPACES_KEEP);
     } else {
         llm__tok_step *step = llm__tok_add(t, &t->decoders, cut ? LLM__TOK_METASPACE : piece ? LLM__TOK_CONTINUE : LLM__TOK_JOIN);
         step->text = cut ? cut->text : t->prefix;
-        step->a = cut ? cut->a : 0;
+        if (step->kind == LLM__TOK_METASPACE) step->as.scheme = cut->as.scheme;
     }
     llm__log(t->log, LLM_LOG_INFO, "tokenizer.json: no decoder; %s",
              cut || piece ? "the one that fits the way the text is cut is used" : "tokens are joined by spaces");

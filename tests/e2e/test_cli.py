@@ -2,7 +2,7 @@
 """Tests of llm_cli as a user meets it: every command, option spellings, exit codes, error lines, streams that cannot be written.
 
 usage: tests/e2e/test_cli.py [NAME...]     env LLM_CLI (default ./llm_cli)
-Most of it runs on tiny checkpoints (build/checkpoints); rows that need the real model in models/ are skipped and counted without it.
+Most of it runs on tiny checkpoints (build/checkpoints), some on the model of `make model`.
 """
 import json
 import math
@@ -30,7 +30,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 CLI = os.path.abspath(os.environ.get("LLM_CLI", os.path.join(ROOT, "llm_cli")))
 TINY = str(checkpoints.folder("llama"))
 REAL = os.path.join(ROOT, "models", "SmolLM2-135M-Instruct.Q4_1.gguf")
-passed = failed = skipped = 0
+passed = failed = 0
 
 
 def check(what, ok, seen=""):
@@ -41,12 +41,6 @@ def check(what, ok, seen=""):
         failed += 1
         print("FAILED: %s %s" % (what, str(seen)[:400]))
     return ok
-
-
-def skip(why):
-    global skipped
-    skipped += 1
-    print("skipped: " + why)
 
 
 class Result:
@@ -514,9 +508,6 @@ def test_hostile_files():
                 f.write(head)
             refused(what, 1, "info", "-m", path, says=["model.gguf"], preexec_fn=limited)
         for real in (REAL, os.path.join(TINY, "model.safetensors")):
-            if not os.path.exists(real):
-                skip("cut files: no " + os.path.basename(real))
-                continue
             size = os.path.getsize(real)
             folder = os.path.join(d, "folder")
             if real != REAL:
@@ -704,17 +695,13 @@ def test_chat():
         answer = json.loads(r.out)["response"]
         check("to whom it asks for a chat", answer["status_code"] == 400 and answer["body"]["error"]["type"] == "invalid_request_error"
               and "--chat-template" in answer["body"]["error"]["message"], r)
-    if os.path.exists(REAL):
-        r = run("-m", REAL, "-p", "What is the capital city of France? Answer in one sentence.", "--temp", "0", "-n", "12")
-        check("a real answer", r.code == 0 and "Paris" in r.out, r)
-    else:
-        skip("a real answer: no SmolLM2 in models/")
+    r = run("-m", REAL, "-p", "What is the capital city of France? Answer in one sentence.", "--temp", "0", "-n", "12")
+    check("a real answer", r.code == 0 and "Paris" in r.out, r)
 
 
 def test_forms():
     """--json-schema, --regex and --grammar: whatever the temperature, the answer fits."""
     name = REAL
-    if not os.path.exists(name): return skip("forms: no SmolLM2 in models/")
     schema = {"type": "object", "properties": {"fruit": {"type": "string", "maxLength": 12}, "colour": {"enum": ["red", "green"]}}, "required": ["fruit", "colour"]}
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "grammar.gbnf")
@@ -878,8 +865,7 @@ def test_streams():
 
 def test_memory():
     """Weights are packed while their file's pages are given back: at no time are both there."""
-    if not os.path.exists(REAL): return skip("memory: no SmolLM2 in models/")
-    if "ASAN_OPTIONS" in os.environ: return skip("memory: a build with sanitizers has shadows of its own")
+    if "ASAN_OPTIONS" in os.environ: return # a build with sanitizers has shadows of its own
     # a process between, as Linux counts a parent's own peak as its child's
     measure = "import resource, subprocess, sys; code = subprocess.call(sys.argv[1:]); print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
     p = subprocess.run([sys.executable, "-c", measure, CLI, "generate", "-m", REAL, "-p", "Hello", "-n", "2", "-c", "512"], capture_output=True, text=True)
@@ -889,16 +875,15 @@ def test_memory():
 
 
 def main():
-    if not os.path.exists(CLI):
-        print("no %s: run make first" % CLI)
-        sys.exit(2)
+    for path, target in ((CLI, ""), (REAL, " model")):
+        if not os.path.exists(path): sys.exit("%s is not there: run make%s" % (path, target))
     for name, test in list(globals().items()):
         if name.startswith("test_") and (len(sys.argv) < 2 or any(a in name for a in sys.argv[1:])):
             try:
                 test()
             except (subprocess.TimeoutExpired, ValueError, KeyError, IndexError, TypeError) as e:
                 check("%s: %s: %s" % (name, type(e).__name__, e), False)
-    print("%d passed, %d failed, %d skipped" % (passed, failed, skipped))
+    print("%d passed, %d failed" % (passed, failed))
     sys.exit(1 if failed else 0)
 
 

@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 
-from serving import HOST, MODEL, SERVE, SLOW, Server, check, checkpoint, finish, request_bytes, skip
+from serving import HOST, MODEL, SERVE, SLOW, Server, check, checkpoint, finish, request_bytes
 
 REAL = "tiny" not in MODEL  # the tiny random model (for builds with sanitizers) is asked for form, not for sense
 CHAT = {"messages": [{"role": "user", "content": "What is the capital of France? Answer in one sentence."}], "temperature": 0, "max_tokens": 12}

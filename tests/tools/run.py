@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
 """Runs groups of tests one after the other and adds up what they say.
 
-    run.py test | isa | arm | clients | cuda | load | sanitize | fuzz | shared
+    run.py check | test | isa | arm | clients | cuda | load | sanitize | fuzz | shared
 
 Every step is a command whose last line with figures is "N passed, N failed[, N skipped]" or "name: A/B equal". Its output goes to
 build/logs/STEP.log; failures are shown. The last line here is the sum of all.
 """
+import concurrent.futures
 import glob
 import json
 import os
 import pathlib
 import re
-import resource
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
 sys.path.insert(0, "tests/e2e")
@@ -25,6 +26,8 @@ SHARED = pathlib.Path("../shared")
 MODELS = {"SMOLLM2_GGUF": "models/SmolLM2-135M-Instruct.Q4_1.gguf", "GEMMA_GGUF": "models/gemma-3-270m-q4_k_m.gguf"}
 PYTHON = "build/python/bin/python"  # made by setup.py, with the packages that tests use
 TOTAL = [0, 0, 0]
+LOCK = threading.Lock()
+JOBS = int(os.environ.get("JOBS") or os.cpu_count() or 2)
 
 
 def figures(text):
@@ -36,34 +39,44 @@ def figures(text):
     return None
 
 
-def processor():
-    """Seconds of all children so far: how long a step takes where others compute tells little."""
-    r = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return r.ru_utime + r.ru_stime
+def run(command, out, env, timeout):
+    """(exit code or why there is none, seconds of processors): how long a step takes where others compute tells little."""
+    try:
+        p = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=dict(os.environ, **(env or {})))
+    except OSError as error:
+        return str(error), 0
+    late = threading.Event()
+    timer = threading.Timer(timeout, lambda: (late.set(), p.kill()))
+    timer.start()
+    _, status, usage = os.wait4(p.pid, 0)
+    timer.cancel()
+    p.returncode = os.waitstatus_to_exitcode(status)
+    return "time over" if late.is_set() else p.returncode, usage.ru_utime + usage.ru_stime
 
 
 def step(name, command, env=None, timeout=1800):
     """One command. It fails when it says so, when it exits otherwise than 0, or when it hangs. Returns its output."""
     log = pathlib.Path("build/logs") / (name.replace(" ", "-").replace("/", "-") + ".log")
     log.parent.mkdir(parents=True, exist_ok=True)
-    start, spent = time.time(), processor()
-    with open(log, "wb") as out:
-        try:
-            code = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=dict(os.environ, **(env or {})), timeout=timeout).returncode
-        except subprocess.TimeoutExpired:
-            code = "time over"
-        except OSError as error:
-            code = str(error)
+    start = time.time()
+    with open(log, "wb") as out: code, spent = run(command, out, env, timeout)
     text = log.read_text(errors="replace")
     got = figures(text) or [0, 0, 0]
     if code and not got[1]: got[1] = 1
     if not code and not any(got): got[0] = 1
-    for i in range(3): TOTAL[i] += got[i]
-    print(f"{name:34s} {got[0]:7d} passed {got[1]:4d} failed {got[2]:4d} skipped {time.time() - start:7.1f} s ({processor() - spent:.0f} of processors)", flush=True)
-    if got[1]:
-        bad = [x for x in text.splitlines() if "FAIL" in x or "error" in x.lower()][:15] + text.splitlines()[-10:]
-        print("    " + "\n    ".join(x[:300] for x in bad) + f"\n    exit {code}; the whole output: {log}", flush=True)
+    with LOCK:
+        for i in range(3): TOTAL[i] += got[i]
+        print(f"{name:34s} {got[0]:7d} passed {got[1]:4d} failed {got[2]:4d} skipped {time.time() - start:7.1f} s ({spent:.0f} of processors)", flush=True)
+        if got[1]:
+            bad = [x for x in text.splitlines() if "FAIL" in x or "error" in x.lower()][:15] + text.splitlines()[-10:]
+            print("    " + "\n    ".join(x[:300] for x in bad) + f"\n    exit {code}; the whole output: {log}", flush=True)
     return text
+
+
+def together(*jobs):
+    """Steps side by side, as many at once as there are cores; the longest should stand first. A job is a function or what step() takes."""
+    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
+        for done in [pool.submit(job) if callable(job) else pool.submit(step, *job) for job in jobs]: done.result()
 
 
 def skip(name, why):
@@ -74,7 +87,7 @@ def skip(name, why):
 def make(*targets):
     """Builds. One that went well is not counted; one in which a compiler warns has failed."""
     before = list(TOTAL)
-    log = step("build " + " ".join(targets), ["make", "-j2", "--no-print-directory", *targets])
+    log = step("build " + " ".join(targets), ["make", f"-j{JOBS}", "--no-print-directory", *targets])
     warnings = re.findall(r"^\S+:\d+:\d+: warning: .*", log, re.M)
     TOTAL[0], TOTAL[1] = before[0], before[1] + (TOTAL[1] > before[1] or len(warnings) > 0)
     for line in warnings[:10]: print("    FAILED: " + line[:300], flush=True)
@@ -129,11 +142,41 @@ def emulated():
         step("AVX-512 emulated " + name, ["build/emu/unit", name])
 
 
+UNIT_LONG = ("backend", "speculate", "engine", "sim") # groups of unit tests that take seconds
+
+
+def unit_groups():
+    p = subprocess.run(["build/dev/unit", "--list"], capture_output=True, text=True)
+    return p.stdout.split()
+
+
+def answer():
+    """One real answer of the default model."""
+    model = MODELS["SMOLLM2_GGUF"]
+    if not os.path.exists(model): return skip("a real answer", "make model has not been run")
+    said = step("a real answer", ["./llm_cli", "-m", model, "-p", "What is the capital of France? Answer in one sentence.", "-n", "64", "--temp", "0"])
+    if "Paris" not in said:
+        TOTAL[1] += 1
+        print("    FAILED: the answer is: " + said[:300])
+
+
+def check():
+    """What every commit should pass, in 90 seconds on two cores: src/ and llm.h belong together, everything compiles, unit tests, one real answer."""
+    step("llm.h is what src/ gives", [sys.executable, "src/amalgamate.py", "--check"])
+    make("all", "lib", "build/dev/unit")
+    quick = set(unit_groups()) - set(UNIT_LONG)
+    groups = [(f"unit tests: {name}", ["build/dev/unit", name]) for name in UNIT_LONG]
+    together(*groups, ("hygiene, quick", [sys.executable, "tests/tools/hygiene.py", "quick"]), ("unit tests: others", ["build/dev/unit", *sorted(quick)]),
+             ("structure", [sys.executable, "tests/tools/structure.py"]), answer)
+
+
 def test():
     make("dev")
+    step("structure", [sys.executable, "tests/tools/structure.py"])
+    step("structure, bad edits", [sys.executable, "tests/tools/test_structure.py"])
+    make("lib")
     step("hygiene", [sys.executable, "tests/tools/hygiene.py"])
     step("unit tests", ["build/dev/unit"])
-    make("lib")
     step("grammar", [sys.executable, "tests/e2e/test_grammar.py"])
     step("offline, documents", [sys.executable, "tests/e2e/test_offline.py"])
     step("llm_cli", [sys.executable, "tests/e2e/test_cli.py"])
@@ -334,7 +377,7 @@ def fuzz():
                     "-artifact_prefix=build/fuzz/" + name + "-", str(corpus)], timeout=int(seconds) + 300)
 
 
-GROUPS = {f.__name__: f for f in (test, isa, arm, clients, cuda, load, sanitize, fuzz, shared)}
+GROUPS = {f.__name__: f for f in (check, test, isa, arm, clients, cuda, load, sanitize, fuzz, shared)}
 
 
 def main():

@@ -5,8 +5,8 @@
     structure.py --fix    writes the include lines anew first
 
 - llm.h is what src/ gives;
-- folders include only what stands below them (NEEDS), files include exactly the headers whose names they use, and so call nothing that a
-  header does not offer;
+- folders include only what stands below them (NEEDS), files include exactly the headers whose names they use, and call nothing that is
+  static in another file;
 - what a header offers is used by another file, has a comment, and is defined;
 - files, functions and lines are no longer than a reader can hold (LONGEST); the system is asked for something in few files (SYSTEM);
 - tags (>>name) that comments name are there.
@@ -28,8 +28,9 @@ NEEDS = {
     "serve": ["base", "text", "tokenizer", "chat", "cpu", "model", "grammar", "engine"],
 }
 LONGEST = {"file": 1500, "median file": 400, "function": 60, "line": 140}
-# Functions that are longer, and why.
+# Functions that are longer: name -> (lines, why).
 LONG_FUNCTIONS = {}
+PROGRAMS = ["llm_cli.c", "llm_serve.c"]
 # What the system is asked for, and where that may stand.
 SYSTEM = {
     "base/platform.c base/alloc.c base/files.c base/threads.c":
@@ -131,36 +132,50 @@ def fix(files, own):
         if text != f.text: f.path.write_text(text)
 
 
+def inner(files, own):
+    """What one .c file keeps to itself is named by no other: in llm.h, where all is one text, the compiler would let it pass."""
+    is_static = lambda item: item.kind == "function" or item.text.startswith("static")
+    kept = {n: f for f in files.values() if f.name.endswith(".c") for i in f.items if is_static(i) for n in i.names if n not in own}
+    for f in files.values():
+        mine = {n for i in f.items for n in i.names}
+        past = sorted(n for n in f.words - mine if n in kept and kept[n] is not f)
+        check(f"{f.name}: calls no static function of others", not past, " ".join(f"{n} of {kept[n].name}" for n in past))
+
+
 def interfaces(files, own):
+    named = csource.words("\n".join(p.read_text() for p in pathlib.Path("tests").glob("**/*.[ch]")))
     for f in files.values():
         if not f.name.endswith(".h") or f.layer == "api": continue
         users = [g for g in files.values() if g.name[:-1] != f.name[:-1]]
-        inside = " ".join(i.text for i in f.items if i.kind in ("directive", "function")) # macros and inline functions of the header itself
-        tests = inside + " ".join(p.read_text() for p in pathlib.Path("tests").glob("**/*.[ch]"))
+        inside = csource.words("\n".join(i.text for i in f.items if i.kind in ("directive", "function"))) # the header's own macros and inline functions
         for i, item in enumerate(f.items):
             if not item.text.startswith(("LLM__PRIVATE", "extern LLM__PRIVATE")): continue
             before = f.items[i - 1] if i else None
             comment = before and (before.kind == "comment" or before.text.startswith(("LLM__PRIVATE", "extern LLM__PRIVATE"))) or "/*" in f.text.splitlines()[item.line - 1]
             for name in item.names:
                 check(f"{f.name}: {name} says what it does", bool(comment), "a comment above the prototype expected")
-                used = any(name in g.words for g in users) or re.search(rf"\b{name}\b", tests)
-                check(f"{f.name}: {name} is used elsewhere", bool(used), "nobody else calls it: make it static in its file")
+                used = any(name in g.words for g in users) or name in inside or name in named
+                check(f"{f.name}: {name} is used elsewhere", used, "nobody else calls it: make it static in its file")
+
+
+def function_sizes(name, items):
+    for item in items:
+        if item.kind != "function" or not item.names: continue
+        most, why = LONG_FUNCTIONS.get(item.names[0], (LONGEST["function"], ""))
+        check(f"{name}: {item.names[0]}", item.lines <= most and (why or most <= LONGEST["function"]), f"{item.lines} lines, at most {most} with a stated reason")
 
 
 def sizes(files):
     lengths = []
     generated = lambda text: re.sub(r"/\* generated: begin \*/.*?/\* generated: end \*/", "", text, flags=re.S)
     for f in files.values():
-        text = generated(f.text)
-        lines = text.splitlines()
+        lines = generated(f.text).splitlines()
         lengths.append(len(lines))
         check(f"{f.name}: length", len(lines) <= LONGEST["file"], f"{len(lines)} lines, at most {LONGEST['file']}")
         wide = [i + 1 for i, line in enumerate(lines) if len(line) > LONGEST["line"]]
         check(f"{f.name}: width", not wide, f"lines {wide[:8]} are wider than {LONGEST['line']}")
-        for item in f.items:
-            if item.kind == "function" and item.names:
-                most = LONG_FUNCTIONS.get(item.names[0], (LONGEST["function"], ""))[0]
-                check(f"{f.name}: {item.names[0]}", item.lines <= most, f"{item.lines} lines, at most {most}")
+        function_sizes(f.name, f.items)
+    for program in PROGRAMS: function_sizes(program, csource.items(pathlib.Path(program).read_text()))
     median = statistics.median(lengths)
     check("the median file", median <= LONGEST["median file"], f"{median} lines")
     check("exceptions", len(LONG_FUNCTIONS) <= 10, f"{len(LONG_FUNCTIONS)} functions")
@@ -194,6 +209,7 @@ def main():
     made = subprocess.run([sys.executable, "src/amalgamate.py", "--check"], capture_output=True, text=True)
     check("llm.h is what src/ gives", made.returncode == 0, made.stderr)
     includes(files, own)
+    inner(files, own)
     interfaces(files, own)
     sizes(files)
     system_calls(files)

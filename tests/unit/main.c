@@ -1,4 +1,4 @@
-/* Runs the groups of unit tests that are named, or all: build/dev/unit [GROUP...] [-- ARGUMENTS of a group]. */
+/* Runs the groups of unit tests that are named, or all: build/dev/unit [GROUP...] [-- ARGUMENTS of a group]; --list prints their names. */
 #include "test.h"
 
 static int is_wanted(const char *name, int argc, char **argv) {
@@ -21,8 +21,12 @@ int main(int argc, char **argv) {
         printf("-- %s: %d failed, %.1f s\n", g->name, test_failed - before, llm_now() - start);
         fflush(stdout);
     }
-    if (!n_run) printf("no such group; there are:");
-    for (const test_group *g = test_groups; g && !n_run; g = g->next) printf(" %s", g->name);
-    if (!n_run) printf("\n");
+    if (!n_run) {
+        const int asked = n_names == 2 && !strcmp(argv[1], "--list");
+        if (!asked) printf("no such group; there are:");
+        for (const test_group *g = test_groups; g; g = g->next) printf(" %s", g->name);
+        printf("\n");
+        if (asked) return 0;
+    }
     return test_done() || !n_run;
 }

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Does structure.py refuse what it is there to refuse? Each bad edit is made in a copy of the tree under build/structure, where it has to be the only
+new failure. Prints "N passed, N failed, 0 skipped"."""
+import concurrent.futures
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path("build/structure")
+
+
+def copy(name):
+    """A tree with all that structure.py reads."""
+    to = ROOT / name
+    shutil.rmtree(to, ignore_errors=True)
+    for pattern in ("src/**/*", "tests/**/*.[ch]", "tests/tools/*.py", "llm*.[ch]"):
+        for path in pathlib.Path().glob(pattern):
+            if not path.is_file() or "__pycache__" in path.parts: continue
+            (to / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, to / path)
+    return to
+
+
+def failures(folder):
+    """Names of the checks that fail there."""
+    p = subprocess.run([sys.executable, "tests/tools/structure.py"], cwd=folder, capture_output=True, text=True)
+    found = set(re.findall(r"^FAILED: ((?:src/)?[\w./]+: [^:]*|[^:]*):", p.stdout, re.M))
+    if not re.search(r"\d+ passed, \d+ failed", p.stdout) or (p.returncode == 0) != (not found): found.add("structure.py itself: " + p.stderr)
+    return found
+
+
+def edit(folder, path, change):
+    path = folder / path
+    path.write_text(change(path.read_text()))
+
+
+def planted(body, head="static int llm__planted(void)"):
+    return lambda text: text + f"\n{head} {{\n{body}\n}}\n"
+
+
+def first(path, pattern):
+    return re.search(pattern, pathlib.Path(path).read_text(), re.M)[1]
+
+
+LONG = planted("    int n = 0;\n" + "    n++;\n" * 60 + "    return n;")
+KEPT = first("src/base/json.c", r"^static [^=;{]*?\b(llm__\w+)\(")
+OFFERED = first("src/base/map.h", r"^LLM__PRIVATE [^=;{]*?\b(llm__\w+)\(")
+ABOVE = first("src/engine/kv.h", r"^LLM__PRIVATE [^=;{]*?\b(llm__\w+)\(")
+REASON = lambda lines, why: lambda text: text.replace("LONG_FUNCTIONS = {", f'LONG_FUNCTIONS = {{"llm__planted": ({lines}, "{why}"), ', 1)
+# what is done: (the edits, the check that has to fail)
+CASES = {
+    "an edit of llm.h alone": ([("llm.h", lambda text: text.replace("\n\n", "\n/* more */\n\n", 1))], "llm.h is what src/ gives"),
+    "an edit of src/ alone": ([("src/base/log.c", lambda text: text + "\n/* more */\n"), ("llm.h", str)], "llm.h is what src/ gives"),
+    "an upward include": ([("src/base/log.c", lambda text: planted(f"    return !!{ABOVE};")(text.replace('#include "', '#include "engine/kv.h"\n#include "', 1)))],
+                          "base/log.c: arrows go down"),
+    "a call of a static function of another file": ([("src/engine/step.c", planted(f"    return !!{KEPT};"))], "engine/step.c: calls no static function of others"),
+    "a call of a function whose header is not included": ([("src/base/log.c", planted(f"    return !!{OFFERED};"))], "base/log.c: includes what it uses"),
+    "an include that is not used": ([("src/base/log.c", lambda text: text.replace('#include "', '#include "base/map.h"\n#include "', 1))],
+                                    "base/log.c: uses what it includes"),
+    "a function that is offered to nobody": ([("src/base/log.h", lambda text: text + "\n/* Cannot fail. */\nLLM__PRIVATE int llm__planted(void);\n"),
+                                             ("src/base/log.c", planted("    return 0;", "LLM__PRIVATE int llm__planted(void)"))],
+                                            "base/log.h: llm__planted is used elsewhere"),
+    "a long function": ([("src/base/log.c", LONG)], "base/log.c: llm__planted"),
+    "a long function with a reason": ([("src/base/log.c", LONG), ("tests/tools/structure.py", REASON(70, "one table"))], None),
+    "a long function with an empty reason": ([("src/base/log.c", LONG), ("tests/tools/structure.py", REASON(70, ""))], "base/log.c: llm__planted"),
+    "a wide line": ([("src/base/log.c", lambda text: text + "/* " + "x" * 140 + " */\n")], "base/log.c: width"),
+    "a tag that is nowhere": ([("src/base/log.c", lambda text: text + "\n/* as in >>nowhere */\n")], "src/base/log.c: tags"),
+}
+
+
+def case(name, before):
+    edits, want = CASES[name]
+    folder = copy(re.sub(r"\W+", "-", name))
+    for path, change in edits: edit(folder, path, change)
+    if not any(path == "llm.h" for path, _ in edits): subprocess.run([sys.executable, "src/amalgamate.py"], cwd=folder)
+    new = failures(folder) - before
+    shutil.rmtree(folder)
+    return name, new, new == ({want} if want else set())
+
+
+def main():
+    before = failures(copy("unchanged"))
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(lambda name: case(name, before), CASES))
+    for name, new, good in results:
+        if not good: print(f"FAILED: {name}: expected {CASES[name][1]}, found {sorted(new)}")
+    print(f"{sum(good for *_, good in results)} passed, {sum(not good for *_, good in results)} failed, 0 skipped")
+    sys.exit(not all(good for *_, good in results))
+
+
+main()
