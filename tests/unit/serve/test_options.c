@@ -125,7 +125,10 @@ TEST_GROUP(options) {
     llm_text help = {0};
     unsigned char given[16] = {0};
     llm_options o = {options_test_table, LLM__COUNT(options_test_table), &t, given, NULL, NULL, {NULL, 0}, NULL};
-    llm__option_group(&o, 0, &help);
+    llm_options_rows(&o, 0, "port|m", &help);
+    CHECK(help.data && strstr(help.data, "  -m, --model PATH") && strstr(help.data, "--port") && !strstr(help.data, "--dtype"));
+    llm_text_free(&help);
+    llm_options_rows(&o, 0, NULL, &help);
     CHECK(help.data && strstr(help.data, "  -m, --model PATH") && !strstr(help.data, "old"));
     for (const char *p = help.data; p && *p; p = strchr(p, '\n') + 1) CHECK(strcspn(p, "\n") <= 80);
     llm_text_free(&help);
