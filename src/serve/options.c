@@ -76,7 +76,8 @@ static llm_result llm__option_unknown(const llm_options *o, const char *name, si
             listed = llm__option_name(&o->table[i]);
         }
     }
-    return llm__error(LLM_ERR_ARG, "unknown option %.*s; the nearest is --%.*s", (int)LLM__MIN(n, (size_t)64), name, (int)listed.n, listed.p);
+    return llm__error(LLM_ERR_ARG, "unknown option %.*s; the nearest is --%.*s", (int)LLM__MIN(n, (size_t)64), name, (int)listed.n,
+                      listed.p);
 }
 
 /* A remark in three parts to the program, which prints it or not: the library has no stderr of its own. Cut at 600 bytes. */
