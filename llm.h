@@ -833,6 +833,7 @@ typedef struct llm_backend_config {
     int32_t n_stages; /* of a pipeline: ranks [s n / n_stages, (s + 1) n / n_stages) are stage s, and sums and logits are shared among
                                them alone; n_ranks counts all. 0: 1 */
     struct llm_spent *spent; /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds */
+    int32_t kv_prealloc;     /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
 } llm_backend_config;
 
 /* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of
@@ -1225,6 +1226,7 @@ typedef struct llm_engine_config {
     int32_t max_seq_len_to_capture; /* GPU: steps with longer sequences neither; 0: no limit */
     float step_timeout;             /* GPU: seconds after which a step counts as lost; 0: 300 */
     llm_spent *spent;               /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
+    int32_t kv_cache_prealloc;      /* CPU: 1: takes the KV cache's memory at once, so that no step finds it short; 0: when used */
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };
@@ -1612,6 +1614,7 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_FIELD(T, e, max_queue, group, "max-queue", "requests that may wait (1024)"), \
         LLM_OPT_FIELD(T, e, block_size, group, "block-size", "tokens of a KV page (32)"), \
         LLM_OPT_FIELD(T, e, kv_cache_memory_bytes, group, "kv-cache-memory-bytes", "memory of the KV cache"), \
+        LLM_OPT_BOOL(T, e.kv_cache_prealloc, group, "kv-cache-prealloc", "take that memory at start, not when it is first used"), \
         LLM_OPT_ENUM(T, e.kv_cache_dtype, group, "kv-cache-dtype|ctk|ctv", \
                      "auto|fp8=4|fp8_e4m3=4|fp8_e5m2=5|int8=6|int4=7|q8_0=6|q4_0=7|float32=1|f32=1|float16=2|f16=2|bfloat16=3|bf16=3", \
                      "type of the KV cache"), \
@@ -16881,7 +16884,7 @@ static llm_result llm__cpu_kv_open(llm_backend_ctx *ctx, int n_layers, const llm
     }
     kv->n_layers = n_layers;
     kv->page_tokens = page_tokens;
-    llm__pool_run(ctx->pool, llm__cpu_kv_touch, ctx, 1);
+    if (ctx->cfg.kv_prealloc) llm__pool_run(ctx->pool, llm__cpu_kv_touch, ctx, 1);
     for (int i = 0; i < n_layers; i++) {
         int vd = layers[i].v_head_dim ? layers[i].v_head_dim : layers[i].head_dim;
         llm_result r = llm__cpu_scratch(ctx, llm__attend_floats(layers[i].head_dim, vd) * sizeof(float));
@@ -27713,6 +27716,7 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.error = llm_backend_error;
     b.device_draws = e->p.lag;
     b.enforce_eager = c->enforce_eager;
+    b.kv_prealloc = c->kv_cache_prealloc;
     b.max_seq_len_to_capture = c->max_seq_len_to_capture;
     b.step_timeout = (double)c->step_timeout;
     b.spent = c->spent;

@@ -56,6 +56,7 @@ typedef struct llm_engine_config {
     int32_t max_seq_len_to_capture; /* GPU: steps with longer sequences neither; 0: no limit */
     float step_timeout;             /* GPU: seconds after which a step counts as lost; 0: 300 */
     llm_spent *spent;               /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
+    int32_t kv_cache_prealloc;      /* CPU: 1: takes the KV cache's memory at once, so that no step finds it short; 0: when used */
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };

@@ -322,7 +322,7 @@ LLM__PRIVATE llm_result llm__cpu_kv_open(llm_backend_ctx *ctx, int n_layers, con
     }
     kv->n_layers = n_layers;
     kv->page_tokens = page_tokens;
-    llm__pool_run(ctx->pool, llm__cpu_kv_touch, ctx, 1);
+    if (ctx->cfg.kv_prealloc) llm__pool_run(ctx->pool, llm__cpu_kv_touch, ctx, 1);
     for (int i = 0; i < n_layers; i++) {
         int vd = layers[i].v_head_dim ? layers[i].v_head_dim : layers[i].head_dim;
         llm_result r = llm__cpu_scratch(ctx, llm__attend_floats(layers[i].head_dim, vd) * sizeof(float));

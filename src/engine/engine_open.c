@@ -195,6 +195,7 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.error = llm_backend_error;
     b.device_draws = e->p.lag;
     b.enforce_eager = c->enforce_eager;
+    b.kv_prealloc = c->kv_cache_prealloc;
     b.max_seq_len_to_capture = c->max_seq_len_to_capture;
     b.step_timeout = (double)c->step_timeout;
     b.spent = c->spent;

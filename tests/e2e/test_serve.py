@@ -367,6 +367,27 @@ def embeddings():
             s.stop()
 
 
+def memory():
+    """KV memory is stated at start and taken when it is used: a server that is idle needs little more than its model, one under load no more than it said."""
+    kv, size = 150_000_000, pathlib.Path(MODEL).stat().st_size
+    begin = time.time()
+    s = Server(base=())
+    seconds = time.time() - begin
+    check("ready at once, though 4 GiB are reserved", seconds < 3 * SLOW, seconds)
+    check("an idle server needs its model and 100 MB", s.resident() < size + 100e6, s.resident())
+    s.stop()
+    s = Server("--kv-cache-memory-bytes", str(kv), base=())
+    idle = s.resident()
+    jobs = [threading.Thread(target=s.post, args=("/v1/completions", {"prompt": f"{i} " + "hello " * 600, "max_tokens": 8})) for i in range(16)]
+    for job in jobs: job.start()
+    for job in jobs: job.join()
+    check("load takes what was stated, and no more", idle + kv // 2 < s.resident() < idle + kv + 60e6, f"{idle} {s.resident()}")
+    s.stop()
+    s = Server("--kv-cache-memory-bytes", str(kv), "--kv-cache-prealloc", base=())
+    check("--kv-cache-prealloc takes it at start", s.resident() > kv * 0.98, s.resident())
+    s.stop()
+
+
 def flags():
     for args, code, want in ((["--prot", "1"], 2, "--port"), (["--port", "70000"], 2, "65535"), (["--max-model-len", "99999999", "--port", "0"], 1, "8192"), (["--enable-early-stop", "--early-stop-config", '{"enable_early_stop": false}'], 2, "contradict"),
                              (["--early-stop-config", '{"window_size": 0}'], 2, "window_size"), (["--model", "/nothing"], 1, "/nothing"), (["--host", "999.1.1.1"], 1, "999.1.1.1"), (["--pipeline-parallel-size", "65"], 2, "pipeline-parallel-size"), (["--max-loras", "2", "--max-cpu-loras", "1"], 2, "max_cpu_loras"), (["--enable-lora", "--max-lora-rank", "7"], 2, "max-lora-rank"), (["--tool-call-parser", "x"], 2, "hermes"), (["--pooling", "max"], 2, "mean"), (["--pooler-config", '{"pooling_type": "CLS"}'], 2, "MEAN"),
@@ -386,6 +407,7 @@ def main():
     speculation()
     keys()
     embeddings()
+    if REAL: memory()
     flags()
     finish()
 
