@@ -59,7 +59,9 @@ typedef struct configuration {
     llm_option_list names, keys, origins, allowed_hosts, lora_modules;
     int32_t enable_lora;
     int32_t port, metrics_port, max_logprobs, strict_model_name, no_page, n_workers, raw_embeddings;
-    float shutdown_timeout, request_timeout, ping_interval, step_timeout;
+    float shutdown_timeout, request_timeout, ping_interval, step_timeout, drain;
+    const char *log_file;
+    int32_t log_requests, log_prompts, log_json;
 } configuration;
 
 static struct {
@@ -72,19 +74,46 @@ static struct {
     int ready;                       /* atomic: the engine is open */
     int loopback;                    /* bound to a loopback address or a Unix socket */
     double started;
-    volatile sig_atomic_t signals;
+    volatile sig_atomic_t signals, hangups;
+    FILE *log;                       /* NULL: standard error */
 } server;
 
-/* One line on standard error, with level and time, if the level is wanted. Any thread: stderr locks itself. */
-static void on_library_log(UNUSED void *user, int level, const char *message) {
-    static const char *const name[] = {"ERROR", "WARN", "INFO", "DEBUG"};
-    if (level > server.cfg.setup.log_level) return;
-    char stamp[32];
+/* Where the log goes: standard error, or --log-file, which SIGHUP opens anew. Any thread: a FILE locks itself. */
+static FILE *log_stream(void) { return server.log ? server.log : stderr; }
+
+#define LOG_JSON_TIME "%Y-%m-%dT%H:%M:%S%z"
+
+static void log_stamp(char stamp[40], const char *form) {
     time_t now = time(NULL);
     struct tm tm;
     localtime_r(&now, &tm);
-    strftime(stamp, sizeof stamp, "%m-%d %H:%M:%S", &tm);
-    fprintf(stderr, "%s %s %s\n", name[level < 0 ? 0 : level > 3 ? 3 : level], stamp, message);
+    strftime(stamp, 40, form, &tm);
+}
+
+/* One line of the log, with level and time, if the level is wanted; an object with --log-format json. Any thread. */
+static void on_library_log(UNUSED void *user, int level, const char *message) {
+    static const char *const name[] = {"ERROR", "WARN", "INFO", "DEBUG"};
+    char stamp[40];
+    if (level > server.cfg.setup.log_level) return;
+    level = level < 0 ? 0 : level > 3 ? 3 : level;
+    log_stamp(stamp, server.cfg.log_json ? LOG_JSON_TIME : "%m-%d %H:%M:%S");
+    if (!server.cfg.log_json) {
+        fprintf(log_stream(), "%s %s %s\n", name[level], stamp, message);
+        return;
+    }
+    SCOPED_TEXT t = {0};
+    llm_text_format(&t, "{'time':%q,'level':%q,'message':%q}\n", stamp, name[level], message);
+    if (!t.failed) fwrite(t.data, 1, t.len, log_stream());
+}
+
+/* --log-file: appended to. Buffered by lines, so that lines of several threads do not mix. */
+static int log_open(void) {
+    FILE *f = fopen(server.cfg.log_file, "ae");
+    if (!f) return 0;
+    setvbuf(f, NULL, _IOLBF, 4096);
+    if (server.log) fclose(server.log);
+    server.log = f;
+    return 1;
 }
 
 __attribute__((format(printf, 2, 3))) static void server_log(int level, const char *format, ...) {
@@ -122,6 +151,13 @@ static const llm_option options_table[] = {
     {"allowed-hosts", LLM_OPTION_LIST, LLM_HELP_OWN, IN_CFG(allowed_hosts), 1, 0, "NAME ...", "Host names served besides loopback ones"},
     {"shutdown-timeout", LLM_OPTION_FLOAT, LLM_HELP_OWN, IN_CFG(shutdown_timeout), 0, 86400, "S", "to finish what runs after SIGTERM (30)"},
     {"timeout|to", LLM_OPTION_FLOAT, LLM_HELP_OWN, IN_CFG(request_timeout), 0, 1e6, "S", "longest life of a request (none)"},
+    {"drain", LLM_OPTION_FLOAT, LLM_HELP_OWN, IN_CFG(drain), 0, 86400, "S",
+     "after SIGTERM: serve on for so long while /health says 503, so that a router looks elsewhere (0)"},
+    {"log-requests|enable-log-requests", LLM_OPTION_BOOL, LLM_HELP_OWN, IN_CFG(log_requests), 0, 0, NULL,
+     "a line for every request: status, times, tokens, id"},
+    {"log-prompts", LLM_OPTION_BOOL, LLM_HELP_OWN, IN_CFG(log_prompts), 0, 0, NULL, "and the body of each, up to 2,000 bytes"},
+    {"log-format", LLM_OPTION_ENUM, LLM_HELP_OWN, IN_CFG(log_json), 0, 0, "text|json=1", "lines to read, or JSON objects"},
+    {"log-file", LLM_OPTION_TEXT, LLM_HELP_OWN, IN_CFG(log_file), 0, 0, "FILE", "the log, instead of standard error; SIGHUP opens it anew"},
     {"no-ui|no-webui", LLM_OPTION_BOOL, LLM_HELP_OWN, IN_CFG(no_page), 0, 0, NULL, "no chat page at /"},
     {"enable-lora", LLM_OPTION_BOOL, LLM_HELP_ENGINE, IN_CFG(enable_lora), 0, 0, NULL, "adapters by model name"},
     {"lora-modules|adapters", LLM_OPTION_LIST, LLM_HELP_ENGINE, IN_CFG(lora_modules), 1, 0, "NAME=PATH ...",
@@ -237,6 +273,16 @@ static void check_setup(llm_result r) {
 
 /* Everything that is known before a socket is opened: argv, environment, file, in falling strength; then what
  * contradicts itself. A mistake ends the program here, so that nothing has to be undone. */
+/* models/SmolLM2-135M.gguf is called SmolLM2-135M where nobody chose it. */
+static const char *model_name(const char *path) {
+    static char name[256];
+    const char *slash = strrchr(path, '/');
+    snprintf(name, sizeof name, "%s", slash ? slash + 1 : path);
+    char *end = strstr(name, ".gguf");
+    if (end && !end[5]) *end = 0;
+    return name;
+}
+
 static void read_options(int argc, char **argv) {
     llm_option_list words = {NULL, 0};
     configuration *c = &server.cfg;
@@ -262,11 +308,13 @@ static void read_options(int argc, char **argv) {
     if (words.n && c->setup.model) die(2, "the model is given twice");
     if (words.n) c->setup.model = words.items[0];
     if (c->key_file) read_keys(c->key_file);
+    const int chosen = c->setup.model != NULL;
     check_setup(llm_setup_find(&c->setup, getenv));
     if (e->max_num_batched_tokens && e->max_num_batched_tokens < e->max_num_seqs)
         die(2, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d).", e->max_num_batched_tokens, e->max_num_seqs);
     if (c->pooler_config) read_pooler(c);
     read_lora_options();
+    if (!c->names.n && !chosen) llm_options_set(&options, names, "model", model_name(c->setup.model), LLM_FROM_FILE);
     if (!c->names.n) llm_options_set(&options, names, "model", c->setup.model, LLM_FROM_FILE);
     server.n_served = c->names.n; /* the path and its last component are known too */
     llm_options_set(&options, names, "model", c->setup.model, LLM_FROM_USER);
@@ -614,6 +662,9 @@ typedef struct conn {
     int close_after, half_closed, probed, advancing;
     stream_state streaming;      /* the head of a streamed answer is out */
     int admin;                   /* accepted on the metrics port */
+    int status;                  /* of the answer to `head`; 0: none yet */
+    double began;                /* when the request was whole; 0: none is being served */
+    char client[INET6_ADDRSTRLEN + 20]; /* its address; "unix" */
     llm_openai_call *call;       /* the request being answered */
     /* guarded by queue.mutex; gone: closed, but a worker still has its call */
     int preparing, on_list, gone;
@@ -626,7 +677,8 @@ static struct {
     conn *list;
     int n;
     double now;
-    int draining;
+    int leaving;                 /* a signal came: /health says so, and --drain seconds later */
+    int draining;                /* nothing new is accepted */
 } net;
 
 /* Tells epoll what we wait for: input unless a busy connection has read ahead enough, room for output only while there
@@ -655,12 +707,14 @@ static void buffer_drop(llm_text *t, size_t *at) {
     if (!left) llm_text_free(t);
 }
 
+static void log_request(conn *c, int gone); /* the request is answered, or its client is gone */
 static void call_end(conn *c);
 static int call_gone(conn *c); /* 1: a worker still has the call and will bring it back */
 
 /* Closes and frees. A request that was being answered is cancelled at once, also in the queue and in the middle of a prompt, streamed or not:
  * nobody is there to read. */
 static void conn_close(conn *c) {
+    log_request(c, 1);
     close(c->fd);
     if (c->prev) c->prev->next = c->next;
     else net.list = c->next;
@@ -694,6 +748,7 @@ static void conn_next_request(conn *c);
 
 /* The answer is complete in `out`: go on with the next request, or close when all is sent. */
 static void conn_answered(conn *c) {
+    log_request(c, 0);
     call_end(c);
     c->streaming = STREAM_NONE;
     llm_text_free(&c->body);
@@ -710,6 +765,7 @@ static void common_headers(conn *c, llm_text *t);
 /* Writes a head. length < 0: chunked. `extra` holds whole header lines or is NULL. */
 static void http_head_out(conn *c, int status, const char *type, int64_t length, const char *extra) {
     llm_text *t = &c->out;
+    c->status = status;
     llm_text_format(t, "HTTP/1.1 %s\r\nContent-Type: %s\r\n", http_status(status), type);
     if (length >= 0) llm_text_format(t, "Content-Length: %l\r\n", length);
     else if (c->head.minor == 1) llm_text_str(t, "Transfer-Encoding: chunked\r\n");
@@ -732,6 +788,7 @@ static void http_answer(conn *c, int status, const char *type, const llm_text *b
 static void http_answer_error(conn *c, int status, const char *message, const char *param, const char *code) {
     SCOPED_TEXT t = {0};
     llm_openai_error(&t, status, message, param, code);
+    server_log(LLM_LOG_DEBUG, "%d: %s", status, message);
     http_answer(c, status, "application/json", &t, NULL);
 }
 
@@ -762,6 +819,7 @@ static void serve_request(conn *c); /* the request is whole: head and body */
 static void conn_body_done(conn *c) {
     c->state = CONN_BUSY;
     c->deadline = 0;
+    c->began = net.now;
     serve_request(c);
 }
 
@@ -897,7 +955,9 @@ static void conn_settle(conn *c) {
  * reserve to accept and close: else the listener would stay readable for ever. */
 static void conn_accept(int listener, int admin) {
     for (int turn = 0; turn < 256; turn++) {
-        int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        struct sockaddr_storage from;
+        socklen_t len = sizeof from;
+        int fd = accept4(listener, (struct sockaddr *)&from, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE) &&
             net.spare_fd >= 0) { /* out of descriptors: take one off the queue and drop it */
             close(net.spare_fd);
@@ -914,6 +974,8 @@ static void conn_accept(int listener, int admin) {
         }
         int one = 1;
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        if (from.ss_family == AF_UNIX || getnameinfo((struct sockaddr *)&from, len, c->client, sizeof c->client, NULL, 0, NI_NUMERICHOST))
+            snprintf(c->client, sizeof c->client, "unix");
         c->fd = fd;
         c->admin = admin;
         c->deadline = net.now + CONN_HEAD_S;
@@ -1137,8 +1199,8 @@ static void observe(int h, double v) {
     x->sum += v;
 }
 
-/* All figures of a prompt whose choices have ended. Only finished prompts count, as in vLLM. */
-static void count_request_end(const llm_openai_info *info, const llm_request *request) {
+/* The tokens of a prompt and its answers, which are returned. */
+static int64_t count_tokens(const llm_openai_info *info, const llm_request *request) {
     llm_request_metrics m;
     int64_t generated = 0;
     llm_request_get_metrics(request, &m);
@@ -1149,6 +1211,14 @@ static void count_request_end(const llm_openai_info *info, const llm_request *re
     counters.prompt_tokens += (uint64_t)m.n_prompt_tokens;
     counters.cached_tokens += (uint64_t)m.n_cached_tokens;
     counters.generation_tokens += (uint64_t)generated;
+    return generated;
+}
+
+/* All figures of a prompt whose choices have ended. */
+static void count_request_end(const llm_openai_info *info, const llm_request *request) {
+    const int64_t generated = count_tokens(info, request);
+    llm_request_metrics m;
+    llm_request_get_metrics(request, &m);
     observe(H_E2E, m.finish_time - m.arrival_time);
     observe(H_QUEUE, m.time_in_queue);
     observe(H_PROMPT, m.n_prompt_tokens);
@@ -1170,6 +1240,84 @@ static void count_event(UNUSED void *user, llm_openai_call *api, llm_request *re
     if (e->finish == LLM_FINISH_NONE) return;
     counters.finished[e->finish]++;
     if (llm_request_done(request)) count_request_end(llm_openai_get_info(api), request);
+}
+
+/* Requests whose client is gone: their tokens count, and they ended as "abort". How long they would have taken nobody knows. */
+static void count_abandoned(const llm_openai_info *info) {
+    for (int i = 0; i < info->n_requests; i++) {
+        llm_request *r = info->requests[i];
+        if (!r || llm_request_done(r)) continue;
+        llm_request_cancel(r);
+        counters.finished[LLM_FINISH_CANCELLED] += (uint64_t)info->n_choices;
+        count_tokens(info, r);
+    }
+}
+
+/* What a call's requests took so far. */
+static void log_usage(const llm_openai_info *info, int64_t tokens[3], double *first) {
+    for (int i = 0; i < info->n_requests; i++) {
+        llm_request_metrics m;
+        if (!info->requests[i]) continue;
+        llm_request_get_metrics(info->requests[i], &m);
+        tokens[0] += m.n_prompt_tokens;
+        tokens[1] += m.n_cached_tokens;
+        if (m.first_token_time > 0 && (*first <= 0 || m.first_token_time - m.arrival_time < *first)) *first = m.first_token_time - m.arrival_time;
+        for (int k = 0; k < info->n_choices; k++) {
+            llm_output o;
+            if (!llm_request_get_output(info->requests[i], k, &o)) tokens[2] += (int64_t)o.n_token_ids;
+        }
+    }
+}
+
+/* Who asks for what, as the log says it. What clients sent is quoted as JSON, so that a line stays a line. */
+static void log_who(const conn *c, llm_text *t) {
+    llm_text_format(t, "%s ", c->client);
+    llm_text_add(t, c->head.method.p, c->head.method.n);
+    llm_text_format(t, " %Q", c->head.path.p, c->head.path.n);
+}
+
+/* --log-prompts: the body of a request, as it came. */
+static void log_body(const conn *c) {
+    SCOPED_TEXT t = {0};
+    if (!server.cfg.log_prompts || !c->body.len) return;
+    log_who(c, &t);
+    llm_text_format(&t, " %Q", c->body.data, c->body.len < 2000 ? c->body.len : (size_t)2000);
+    if (!t.failed) on_library_log(NULL, LLM_LOG_INFO, t.data);
+}
+
+/* --log-requests: a line for each request when its answer is complete, or its client is gone (status 499, as nginx has it). */
+static void log_line(const conn *c, const llm_openai_info *info, int status) {
+    SCOPED_TEXT t = {0};
+    int64_t tokens[3] = {0, 0, 0}; /* of the prompt, of these cached, of the answers */
+    double first = 0, seconds = llm_now() - c->began;
+    char stamp[40], times[120];
+    if (info) log_usage(info, tokens, &first);
+    if (server.cfg.log_json) {
+        log_stamp(stamp, LOG_JSON_TIME);
+        llm_text_format(&t, "{'time':%q,'level':'INFO','client':%q,'method':%Q,'path':%Q,'status':%d,'seconds':%f,", stamp, c->client,
+                        c->head.method.p, c->head.method.n, c->head.path.p, c->head.path.n, status, seconds);
+        llm_text_format(&t, "'prompt_tokens':%l,'cached_tokens':%l,'completion_tokens':%l,'first_token_seconds':%f,'id':%q}\n", tokens[0],
+                        tokens[1], tokens[2], first, info ? info->id : NULL);
+        if (!t.failed) fwrite(t.data, 1, t.len, log_stream());
+        return;
+    }
+    snprintf(times, sizeof times, first > 0 ? " %d %.3f s, first token %.3f s, " : " %d %.3f s", status, seconds, first);
+    log_who(c, &t);
+    llm_text_str(&t, times);
+    if (first > 0) llm_text_format(&t, "%l prompt (%l cached) and %l answer tokens", tokens[0], tokens[1], tokens[2]);
+    if (info) llm_text_format(&t, ", %s", info->id);
+    if (!t.failed) on_library_log(NULL, LLM_LOG_INFO, t.data);
+}
+
+static void log_request(conn *c, int gone) {
+    const llm_openai_info *info = NULL;
+    if (!c->began) return;
+    pthread_mutex_lock(&queue.mutex);
+    if (c->call && !c->preparing) info = llm_openai_get_info(c->call);
+    pthread_mutex_unlock(&queue.mutex);
+    if (gone && info && !info->done) count_abandoned(info);
+    if (server.cfg.log_requests) log_line(c, info, gone ? 499 : c->status);
+    c->began = 0;
 }
 
 /* Prometheus wants each family's help and type once, before its values. */
@@ -1300,6 +1448,7 @@ static void call_advance(conn *c) {
     }
     if (!info->done) return;
     counters.refused += info->status != 200;
+    if (info->status != 200) server_log(LLM_LOG_DEBUG, "%.*s", (int)(t.len < 1000 ? t.len : 1000), t.len ? t.data : "");
     if (!streaming) {
         int text = info->status == 200 && (info->kind == LLM_OPENAI_LORA_LOAD || info->kind == LLM_OPENAI_LORA_UNLOAD);
         http_answer(c, info->status, text ? "text/plain; charset=utf-8" : "application/json", &t, NULL);
@@ -1925,8 +2074,8 @@ static void answer_preflight(conn *c) {
 static void route_health(conn *c) {
     SCOPED_TEXT t = {0};
     llm_text_str(&t, "{\"status\":\"ok\"}");
-    if (is_ready() && !net.draining) http_answer(c, 200, "application/json", &t, NULL);
-    else http_answer_error(c, 503, net.draining ? "Shutting down" : "Loading model", NULL, NULL);
+    if (is_ready() && !net.leaving) http_answer(c, 200, "application/json", &t, NULL);
+    else http_answer_error(c, 503, net.leaving ? "Shutting down" : "Loading model", NULL, NULL);
 }
 
 static void route_version(conn *c) {
@@ -2061,7 +2210,7 @@ static const route routes[] = {
     {"GET", "/version", route_version, LLM_OPENAI_CHAT, 0, 1},
     {"GET", "/models", route_models, LLM_OPENAI_CHAT, 0, 0},
     {"GET", "/models/", route_model, LLM_OPENAI_CHAT, 0, 0},
-    {"GET", "/metrics", route_metrics, LLM_OPENAI_CHAT, 0, 0},
+    {"GET", "/metrics", route_metrics, LLM_OPENAI_CHAT, 1, 0},
     {"GET", "/tokenizer_info", route_tokenizer_info, LLM_OPENAI_CHAT, 0, 0},
     {"POST", "/chat/completions", NULL, LLM_OPENAI_CHAT, 0, 0},
     {"POST", "/completions", NULL, LLM_OPENAI_COMPLETION, 0, 0},
@@ -2102,9 +2251,13 @@ static void serve_route(conn *c, const route *r) {
 /* Finds the route. The metrics port serves /metrics and /health only. */
 static void serve_request(conn *c) {
     slice path = plain_path(c->head.path), method = c->head.method;
+    log_body(c);
     int head = slice_is(method, "HEAD"), known = 0;
     if (!host_allowed(c->head.host)) {
-        http_answer_error(c, 403, "this Host is not served here (see --allowed-hosts)", NULL, NULL);
+        const slice host = host_part(c->head.host);
+        SCOPED_TEXT t = {0};
+        llm_text_format(&t, "this server was asked for by the name %Q, which it does not serve: start it with --allowed-hosts NAME", host.p, host.n);
+        http_answer_error(c, 403, t.failed ? "this Host is not served here" : t.data, NULL, NULL);
         return;
     }
     if (slice_is(method, "OPTIONS")) {
@@ -2178,10 +2331,11 @@ static int listen_tcp(const char *host, int port, int first) {
     return fd;
 }
 
-/* The first asks for a graceful end, the second SIGINT for an immediate one. Only what is async-signal-safe happens
+/* SIGHUP asks for a new log file. Of the others the first asks for a graceful end, the second SIGINT for an immediate one. Only what is async-signal-safe happens
  * here. */
 static void on_signal(int s) {
-    server.signals += 1 + (s == SIGINT && server.signals > 0);
+    if (s == SIGHUP) server.hangups = 1;
+    else server.signals += 1 + (s == SIGINT && server.signals > 0);
     wake_event_thread();
 }
 
@@ -2283,7 +2437,7 @@ static int streams_left(void) {
 /* Sockets, news of calls, the clock. Returns when a shutdown is complete or its time is up. */
 static void event_loop(int listener, int metrics) {
     static char tag_listen, tag_metrics, tag_wake;
-    double sweep = 0, drain_until = 0;
+    double sweep = 0, leave_at = 0, drain_until = 0;
     add_listener(listener, &tag_listen);
     if (metrics >= 0) add_listener(metrics, &tag_metrics);
     add_listener(net.wake, &tag_wake);
@@ -2304,7 +2458,16 @@ static void event_loop(int listener, int metrics) {
             (void)got;
         }
         calls_news();
-        if (server.signals && !net.draining) {
+        if (server.hangups) {
+            server.hangups = 0;
+            if (server.cfg.log_file && !log_open()) server_log(LLM_LOG_ERROR, "--log-file: %s: %s", server.cfg.log_file, strerror(errno));
+        }
+        if (server.signals && !net.leaving) {
+            net.leaving = 1;
+            leave_at = net.now + server.cfg.drain;
+            if (server.cfg.drain > 0) server_log(LLM_LOG_INFO, "shutting down in %g s: /health says 503", (double)server.cfg.drain);
+        }
+        if (net.leaving && !net.draining && (net.now >= leave_at || server.signals > 1)) {
             net.draining = 1;
             drain_until = net.now + server.cfg.shutdown_timeout;
             close(listener);
@@ -2324,6 +2487,7 @@ int main(int argc, char **argv) {
     pthread_t loader, worker[64];
     read_options(argc, argv);
     configuration *c = &server.cfg;
+    if (c->log_file && !log_open()) die(1, "--log-file: %.300s: %s", c->log_file, strerror(errno));
     server.started = (double)time(NULL);
     net.now = llm_now();
 #ifdef M_MMAP_THRESHOLD
@@ -2341,6 +2505,7 @@ int main(int argc, char **argv) {
     net.wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     net.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     signal(SIGTERM, on_signal);
+    signal(SIGHUP, on_signal);
     signal(SIGINT, on_signal);
     signal(SIGPIPE, SIG_IGN);
     const char *host = c->host ? c->host : "127.0.0.1", *path = c->unix_socket;
@@ -2348,6 +2513,8 @@ int main(int argc, char **argv) {
     int listener = path ? listen_unix(path) : listen_tcp(host, c->port, 1);
     int metrics =
         llm_options_given(&options, "metrics-port") && c->metrics_port != c->port ? listen_tcp(path ? "127.0.0.1" : host, c->metrics_port, 0) : -1;
+    if (!path && !server.loopback && !c->keys.n)
+        server_log(LLM_LOG_WARN, "%s is open to everybody who reaches this machine: --api-key KEY lets in only who knows it", server.bound);
     pthread_create(&loader, NULL, load_main, NULL);
     for (int i = 0; i < c->n_workers; i++) pthread_create(&worker[i], NULL, worker_main, NULL);
     event_loop(listener, metrics);

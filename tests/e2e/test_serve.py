@@ -8,13 +8,15 @@ import json
 import re
 import resource
 import pathlib
+import signal
 import socket
 import struct
 import subprocess
+import tempfile
 import threading
 import time
 
-from serving import HOST, MODEL, SERVE, SLOW, Server, check, checkpoint, finish, request_bytes
+from serving import HOST, MODEL, SERVE, SLOW, Server, check, checkpoint, eventually, finish, request_bytes
 
 REAL = "tiny" not in MODEL  # the tiny random model (for builds with sanitizers) is asked for form, not for sense
 CHAT = {"messages": [{"role": "user", "content": "What is the capital of France? Answer in one sentence."}], "temperature": 0, "max_tokens": 12}
@@ -316,7 +318,7 @@ def keys():
     check("no key", s.request("GET", "/v1/models")[0] == 401)
     check("health is open", s.request("GET", "/health")[0] == 200)
     for header in ({"Authorization": "Bearer alpha"}, {"Authorization": "Bearer beta"}, {"x-api-key": "alpha"}): check("key", s.request("GET", "/v1/models", None, header)[0] == 200)
-    for bad in ("Bearer", "Bearer alph", "Bearer alphaa", "Basic alpha", "Bearer alpha "): check("bad key " + bad, s.request("GET", "/metrics", None, {"Authorization": bad})[0] in ((200,) if bad == "Bearer alpha " else (401,)))
+    for bad in ("Bearer", "Bearer alph", "Bearer alphaa", "Basic alpha", "Bearer alpha "): check("bad key " + bad, s.request("GET", "/v1/models", None, {"Authorization": bad})[0] in ((200,) if bad == "Bearer alpha " else (401,)))
     check("SIGTERM", s.stop() == 0)
 
 
@@ -367,6 +369,51 @@ def embeddings():
             s.stop()
 
 
+def operation():
+    """What an operator sees: the log, a file of it that is moved away, metrics of clients that left, a drain that routers notice."""
+    with tempfile.TemporaryDirectory() as folder:
+        log, moved = pathlib.Path(folder) / "log", pathlib.Path(folder) / "log.1"
+        s = Server("--log-requests", "--log-format", "json", "--log-level", "debug", "--log-file", str(log), "--drain", "1", "--api-key", "k")
+        key = {"Authorization": "Bearer k"}
+        rows = lambda file: [json.loads(x) for x in file.read_text().splitlines()]
+        s.post("/v1/completions", {"prompt": "zebra", "max_tokens": 5, "temperature": 0, "ignore_eos": True}, key)
+        s.post("/v1/completions?x=1", {"prompt": "hi", "max_tokens": -5}, key)
+        s.request("GET", "/a%22c", headers=key)
+        lines = [x for x in rows(log) if "status" in x]
+        check("a line a request", [(x["method"], x["path"], x["status"]) for x in lines] == [("POST", "/v1/completions", 200), ("POST", "/v1/completions", 400), ("GET", "/a\"c", 404)], [(x["method"], x["path"], x["status"]) for x in lines])
+        check("with its tokens, times and id", lines[0]["prompt_tokens"] > 0 and lines[0]["completion_tokens"] == 5 and 0 < lines[0]["first_token_seconds"] <= lines[0]["seconds"] and lines[0]["id"].startswith("cmpl-") and lines[0]["client"] == "127.0.0.1", lines[0])
+        check("a refused request says why at level debug", any(x["level"] == "DEBUG" and "-5" in x.get("message", "") for x in rows(log)), log.read_text())
+        check("prompts are not logged", "zebra" not in log.read_text())
+        check("metrics and health need no key", s.request("GET", "/metrics")[0] == s.request("GET", "/health")[0] == 200 and s.request("GET", "/v1/models")[0] == 401)
+        before = s.metric("generation_tokens_total")
+        c = s.connect()
+        c.sendall(request_bytes("/v1/completions", json.dumps({"prompt": "hi", "max_tokens": 1900, "ignore_eos": True, "stream": True}).encode(), b"Authorization: Bearer k\r\n"))
+        c.recv(1000)
+        time.sleep(0.1)
+        c.close()
+        aborted = lambda: 'finished_reason="abort"} 1' in s.request("GET", "/metrics")[2].decode()
+        check("an abandoned stream counts as abort, and its tokens count", eventually(aborted, 20) and s.metric("generation_tokens_total") > before, s.request("GET", "/metrics")[2].decode()[-2000:])
+        check("and its line says that the client left", eventually(lambda: any(x.get("status") == 499 for x in rows(log)), 5), log.read_text())
+        log.rename(moved)
+        s.process.send_signal(signal.SIGHUP)
+        check("SIGHUP opens the log anew", eventually(log.exists, 5) and s.request("GET", "/health")[0] == 200 and eventually(lambda: log.stat().st_size > 0, 5))
+        s.process.send_signal(signal.SIGTERM)
+        check("while it drains /health is 503", eventually(lambda: s.request("GET", "/health")[0] == 503, 5))
+        check("and requests are served", s.post("/v1/completions", {"prompt": "hi", "max_tokens": 2}, key)[0] == 200)
+        check("then it ends", s.process.wait(30) == 0)
+    s = Server("--log-prompts", "--log-level", "info", model=str(checkpoint("llama")))
+    s.post("/v1/completions", {"prompt": "find me", "max_tokens": 2})
+    check("--log-prompts shows bodies", "find me" in s.errors(), s.errors())
+    status, _, text = s.request("GET", "/health", headers={"Host": "foreign.example"})
+    check("a foreign Host is told what to set", status == 403 and b"foreign.example" in text and b"--allowed-hosts" in text, text)
+    s.stop()
+    s = Server("--host", "0.0.0.0", model=str(checkpoint("llama")))
+    check("open to everybody without a key: said at start", "--api-key" in s.errors(), s.errors())
+    s.stop()
+    p = subprocess.run([SERVE, "--log-file", "/nowhere/log"], capture_output=True, text=True, timeout=60)
+    check("a log that cannot be written is an error at start", p.returncode == 1 and "/nowhere/log" in p.stderr, p)
+
+
 def memory():
     """KV memory is stated at start and taken when it is used: a server that is idle needs little more than its model, one under load no more than it said."""
     kv, size = 150_000_000, pathlib.Path(MODEL).stat().st_size
@@ -407,6 +454,7 @@ def main():
     speculation()
     keys()
     embeddings()
+    operation()
     if REAL: memory()
     flags()
     finish()
