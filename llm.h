@@ -976,9 +976,9 @@ enum { LLM_LORA_PARTS = 3 }; /* matrices of the file that make one layer: q, k a
 
 typedef struct llm_lora_part { /* rows [row, row + n) of the layer's output get b (a x) */
     int64_t row;
-    /* LINEAR (r, in), (n, r). Of an embedding a is a VECTOR (vocab, r): a token takes its row. Of experts both are EXPERTS, and row is that
-     * of each expert's output (gate and up: 2 ff). Of kv_b there is one part, both are MLA_UP, and b is the other way round, (r, n), so that
-     * heads can take their columns of it */
+    /* LINEAR (r, in), (n, r). Of an embedding a is a VECTOR (vocab, r): a token takes its row. Of experts both are EXPERTS, and row is
+     * that of each expert's output (gate and up: 2 ff). Of kv_b there is one part, both are MLA_UP, and b is the other way round,
+     * (r, n), so that heads can take their columns of it */
     const llm_weight_desc *a, *b;
 } llm_lora_part;
 
@@ -11944,9 +11944,8 @@ static int64_t llm__kind_row_bytes(llm__kind kind, int64_t cols, int pair) {
  * >>kernels   The table of kernels, and what they are called with.
  * ============================================================================ */
 
-enum {
-    LLM__AHEAD = 8192
-}; /* bytes that weights are fetched ahead of their use: of Q8_0 and 16 tokens from memory 4096 give a seventh less, 12288 the same (Zen 5) */
+/* Bytes that weights are fetched ahead of their use: of Q8_0 and 16 tokens from memory 4096 give a seventh less, 12288 the same (Zen 5). */
+enum { LLM__AHEAD = 8192 };
 
 /* What happens to the results of a product. */
 typedef struct llm__finish {
@@ -12420,7 +12419,8 @@ LLM__INLINE void llm__quantise_block(const llm__act *a, size_t at, const float *
 
 /* n rows of 32 values, `stride` floats apart, to the blocks from `at` on; per 2: each to two, the second one being what the first has lost.
  * */
-LLM__INLINE void llm__body_quantise(const llm__act *act, size_t at, const float *x, int64_t stride, int n, int per, const llm__int8_fn int8) {
+LLM__INLINE void llm__body_quantise(const llm__act *act, size_t at, const float *x, int64_t stride, int n, int per,
+                                    const llm__int8_fn int8) {
     const llm__act a = *act; /* its pointers in registers */
     float lost[32];
     for (int i = 0; i < n; i++, x += stride, at += (size_t)per) {
@@ -12453,7 +12453,8 @@ LLM__INLINE llm__v16 llm__act16(llm_act act, float limit, llm__v16 g, const llm_
 }
 
 /* One token's sums of a block, times the scale of its segment, with its bias and what an adapter adds (plus: the token's row, or NULL). */
-LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b, const float *sums, const float *plus, const int plain, const int per) {
+LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b, const float *sums, const float *plus, const int plain,
+                                      const int per) {
     llm__v16 x = llm__load16(sums, LLM__ROWS), y;
     if (per == 2) {
         y = llm__load16(sums + LLM__ROWS, LLM__ROWS);
@@ -12488,7 +12489,8 @@ LLM__INLINE void llm__finish_rows(const llm__finish *f, const llm__block *b, con
  * Tokens [token, token + n) of one block: sums g (n * per, 16), and u (n * per, 16) of the block after it where gate and up go together.
  * What nearly all results need has loops of its own, with nothing to decide in them. */
 LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
-    const int plain = b->n == LLM__ROWS && !f->bias && !f->plus && f->scale == 1 && f->softcap <= 0 && b->scale == 1 && (!f->gate_up || b[1].scale == 1);
+    const int plain = b->n == LLM__ROWS && !f->bias && !f->plus && f->scale == 1 && f->softcap <= 0 && b->scale == 1 &&
+                      (!f->gate_up || b[1].scale == 1);
     const int alone = plain && !f->gate_up && !f->act, gated = plain && f->gate_up && !f->add && f->per == 1;
     if (alone && f->per == 1 && !f->add) llm__finish_rows(f, b, g, u, token, n, 1, 1, 0, 0, LLM_ACT_NONE);
     else if (alone && f->per == 1) llm__finish_rows(f, b, g, u, token, n, 1, 1, 0, 1, LLM_ACT_NONE);
@@ -12697,7 +12699,8 @@ LLM__INLINE int llm__kind_zero(llm__kind kind, llm__offset offset) {
  *
  *     m_former * (all - latter) + m_latter * latter  =  m_former * all + (m_latter - m_former) * latter */
 LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, const int pair, const int place, const uint8_t *w,
-                             const uint8_t *head, llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
+                             const uint8_t *head, llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes,
+                             const llm__look_up_fn look_up) {
     const llm__kind_desc k = llm__kind_info(kind);
     const int8_t *table = llm__kind_table(kind);
     const uint64_t flip = llm__kind_flips(kind, offset) ? 0x8080808080808080u : 0;
@@ -12796,7 +12799,8 @@ LLM__INLINE void llm__walk(const llm__kind kind, const int take, const llm__offs
 typedef void (*llm__cook_fn)(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2]);
 typedef void (*llm__multiply_fn)(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at);
 
-LLM__INLINE void llm__walk_cooked(llm__kind kind, llm__offset offset, const llm__cook_fn cook, const llm__multiply_fn multiply, const llm__product *p) {
+LLM__INLINE void llm__walk_cooked(llm__kind kind, llm__offset offset, const llm__cook_fn cook, const llm__multiply_fn multiply,
+                                  const llm__product *p) {
     llm__cooked cooked[LLM__SUPER][2];
     const uint8_t *w = p->w;
     size_t at = p->at;
@@ -12973,7 +12977,9 @@ LLM__SMALL static void llm__scalar_affine(float *dst, const float *src, float sh
     llm__body_affine(dst, src, shift, scale, w, b, n);
 }
 
-LLM__SMALL static void llm__scalar_rotate(float *x, const float *rope, int half, int interleaved) { llm__body_rotate(x, rope, half, interleaved); }
+LLM__SMALL static void llm__scalar_rotate(float *x, const float *rope, int half, int interleaved) {
+    llm__body_rotate(x, rope, half, interleaved);
+}
 LLM__SMALL static void llm__scalar_to_half(uint16_t *dst, const float *src, int n) { llm__body_to_half(dst, src, n, llm__scalar_narrow); }
 LLM__SMALL static void llm__scalar_to_bf16(uint16_t *dst, const float *src, int n) { llm__body_to_bf16(dst, src, n); }
 
@@ -12991,8 +12997,10 @@ LLM__SMALL static double llm__scalar_weigh(const float *x, float *w, int32_t n, 
 
 /* Its table. */
 static const llm__kernels llm__kernels_scalar = {
-    llm__scalar_quantise, llm__scalar_finish, llm__scalar_sum, llm__scalar_dot, llm__scalar_add, llm__scalar_affine, llm__scalar_rotate, llm__scalar_to_half,
-    llm__scalar_to_bf16, llm__scalar_expand, llm__scalar_bias, llm__scalar_soften, llm__scalar_top, llm__scalar_weigh, llm__scalar_mac, llm__scalar_product,
+    llm__scalar_quantise, llm__scalar_finish, llm__scalar_sum, llm__scalar_dot, llm__scalar_add, llm__scalar_affine, llm__scalar_rotate,
+    llm__scalar_to_half,
+    llm__scalar_to_bf16, llm__scalar_expand, llm__scalar_bias, llm__scalar_soften, llm__scalar_top, llm__scalar_weigh, llm__scalar_mac,
+    llm__scalar_product,
     0, NULL, NULL,
 };
 
@@ -13146,7 +13154,8 @@ LLM__AVX2_INLINE void llm__avx2_block(const llm__kind kind, const llm__cooked *w
         for (int t = 0; t < p->n; t++) llm__avx2_step(run, x2, llm__avx2_sums, 1, w, &p->act, at + (size_t)t, p->out + t * LLM__ROWS);
 }
 
-LLM__AVX2 static LLM__NOINLINE void llm__avx2_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2]) {
+LLM__AVX2 static LLM__NOINLINE void llm__avx2_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n,
+                                                   llm__cooked (*to)[2]) {
     LLM__EACH_KIND(kind, llm__cook, offset, pair, w, n, to, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
 }
 
@@ -13193,7 +13202,9 @@ LLM__AVX2 static void llm__avx2_affine(float *dst, const float *src, float shift
     llm__body_affine(dst, src, shift, scale, w, b, n);
 }
 
-LLM__AVX2 static void llm__avx2_rotate(float *x, const float *rope, int half, int interleaved) { llm__body_rotate(x, rope, half, interleaved); }
+LLM__AVX2 static void llm__avx2_rotate(float *x, const float *rope, int half, int interleaved) {
+    llm__body_rotate(x, rope, half, interleaved);
+}
 LLM__AVX2 static void llm__avx2_to_half(uint16_t *dst, const float *src, int n) { llm__body_to_half(dst, src, n, llm__avx2_narrow); }
 LLM__AVX2 static void llm__avx2_to_bf16(uint16_t *dst, const float *src, int n) { llm__body_to_bf16(dst, src, n); }
 
@@ -13226,7 +13237,8 @@ LLM__AVX2 static double llm__avx2_peak(int64_t turns) {
 
 /* Its tables. */
 static const llm__kernels llm__kernels_avx2 = {
-    llm__avx2_quantise, llm__avx2_finish, llm__avx2_sum, llm__avx2_dot, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate, llm__avx2_to_half,
+    llm__avx2_quantise, llm__avx2_finish, llm__avx2_sum, llm__avx2_dot, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate,
+    llm__avx2_to_half,
     llm__avx2_to_bf16, llm__avx2_expand, llm__avx2_bias, llm__avx2_soften, llm__avx2_top, llm__avx2_weigh, llm__avx2_mac, llm__avx2_product,
     0, NULL, llm__avx2_peak,
 };
@@ -13260,10 +13272,12 @@ LLM__FORCE LLM__AVXVNNI void llm__avxvnni_sums(const int run, const int n, const
 
 LLM__FORCE LLM__AVXVNNI void llm__avxvnni_tiles(const int x2, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at) {
     for (int b = 0; b < n; b++, at += (size_t)p->n)
-        for (int place = 0; place < p->pair; place++) llm__avx2_tile(0, x2, llm__avxvnni_sums, &w[b][place], p, at, p->out + place * LLM__OUT);
+        for (int place = 0; place < p->pair; place++) llm__avx2_tile(0, x2, llm__avxvnni_sums, &w[b][place], p, at,
+            p->out + place * LLM__OUT);
 }
 
-LLM__AVXVNNI static LLM__NOINLINE void llm__avxvnni_multiply(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at) {
+LLM__AVXVNNI static LLM__NOINLINE void llm__avxvnni_multiply(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p,
+                                                             size_t at) {
     if (llm__kind_x2(kind)) llm__avxvnni_tiles(1, w, n, p, at);
     else llm__avxvnni_tiles(0, w, n, p, at);
 }
@@ -13288,8 +13302,10 @@ LLM__AVXVNNI static double llm__avxvnni_peak(int64_t turns) {
 }
 
 static const llm__kernels llm__kernels_avxvnni = {
-    llm__avx2_quantise, llm__avx2_finish, llm__avx2_sum, llm__avx2_dot, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate, llm__avx2_to_half,
-    llm__avx2_to_bf16, llm__avx2_expand, llm__avx2_bias, llm__avx2_soften, llm__avx2_top, llm__avx2_weigh, llm__avx2_mac, llm__avxvnni_product,
+    llm__avx2_quantise, llm__avx2_finish, llm__avx2_sum, llm__avx2_dot, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate,
+    llm__avx2_to_half,
+    llm__avx2_to_bf16, llm__avx2_expand, llm__avx2_bias, llm__avx2_soften, llm__avx2_top, llm__avx2_weigh, llm__avx2_mac,
+    llm__avxvnni_product,
     0, NULL, llm__avxvnni_peak,
 };
 
@@ -13406,7 +13422,8 @@ LLM__AVX512_INLINE void llm__avx512_tile(const llm__kind kind, const int pair, c
     for (int t = 0; t < p->n; t++, at++, to += LLM__ROWS) {
         llm__fetch(p->fetch, pair * llm__kind_block(kind), t, p->n);
         const int32_t *n = p->act.n + 2 * at;
-        const __m512i former = _mm512_set1_epi32(LLM__MAGIC + zero * (x2 ? n[0] - n[1] : n[0])), latter = _mm512_set1_epi32(x2 ? zero * n[1] : 0);
+        const __m512i former = _mm512_set1_epi32(LLM__MAGIC + zero * (x2 ? n[0] - n[1] : n[0])),
+            latter = _mm512_set1_epi32(x2 ? zero * n[1] : 0);
         LLM__UNROLL
         for (int r = 0; r < pair; r++) {
             low[r] = sum(run, former, v[r], p->act.q + 32 * at);
@@ -13463,7 +13480,8 @@ LLM__AVX512_INLINE __m512 llm__avx512_load(const llm__kind type, const void *p, 
 LLM__AVX512_INLINE __m512 llm__avx512_spread(const float *x) { return _mm512_set1_ps(*x); }
 
 /* Twelve rows fill the registers. */
-LLM__MAC(llm__avx512_rows, llm__avx512_all, LLM__AVX512, _mm512, __m512, 16, 12, a, 1, llm__avx512_load, llm__avx512_spread, _mm512_fmadd_ps)
+LLM__MAC(llm__avx512_rows, llm__avx512_all, LLM__AVX512, _mm512, __m512, 16, 12, a, 1, llm__avx512_load, llm__avx512_spread,
+         _mm512_fmadd_ps)
 /* The tables' `mac` and `product`, for what tiles are not worth it. */
 static LLM__AVX512 void llm__avx512_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx512_all, m) }
 
@@ -13472,7 +13490,8 @@ static LLM__AVX512 void llm__avx512_quantise(const llm__act *a, size_t at, const
     llm__body_quantise(a, at, x, stride, n, per, llm__avx512_int8);
 }
 
-static LLM__AVX512 void llm__avx512_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
+static LLM__AVX512 void llm__avx512_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token,
+                                                 int n) {
     llm__body_finish(f, b, g, u, token, n);
 }
 
@@ -13480,12 +13499,17 @@ static LLM__AVX512 float llm__avx512_sum(const float *x, int n) { return llm__bo
 static LLM__AVX512 float llm__avx512_dot(const float *x, const float *y, int n) { return llm__body_dot(x, y, n); }
 static LLM__AVX512 void llm__avx512_add(float *x, const float *y, float scale, int n) { llm__body_add(x, y, scale, n); }
 
-static LLM__AVX512 void llm__avx512_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
+static LLM__AVX512 void llm__avx512_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b,
+                                                 int n) {
     llm__body_affine(dst, src, shift, scale, w, b, n);
 }
 
-static LLM__AVX512 void llm__avx512_rotate(float *x, const float *rope, int half, int interleaved) { llm__body_rotate(x, rope, half, interleaved); }
-static LLM__AVX512 void llm__avx512_to_half(uint16_t *dst, const float *src, int n) { llm__body_to_half(dst, src, n, llm__avx512_narrow); }
+static LLM__AVX512 void llm__avx512_rotate(float *x, const float *rope, int half, int interleaved) {
+    llm__body_rotate(x, rope, half, interleaved);
+}
+static LLM__AVX512 void llm__avx512_to_half(uint16_t *dst, const float *src, int n) {
+    llm__body_to_half(dst, src, n, llm__avx512_narrow);
+}
 static LLM__AVX512 void llm__avx512_to_bf16(uint16_t *dst, const float *src, int n) { llm__body_to_bf16(dst, src, n); }
 
 static LLM__AVX512 void llm__avx512_expand(llm_kv_type type, const uint8_t *src, int n, float *low, float *high) {
@@ -13532,14 +13556,18 @@ static LLM__AVX512VNNI double llm__avx512vnni_peak(int64_t turns) {
 
 /* Its tables. */
 static const llm__kernels llm__kernels_avx512 = {
-    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate, llm__avx512_to_half,
-    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512_mac, llm__avx512_product,
+    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate,
+    llm__avx512_to_half,
+    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512_mac,
+    llm__avx512_product,
     0, NULL, llm__avx512_peak,
 };
 
 static const llm__kernels llm__kernels_avx512vnni = {
-    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate, llm__avx512_to_half,
-    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512_mac, llm__avx512vnni_product,
+    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate,
+    llm__avx512_to_half,
+    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512_mac,
+    llm__avx512vnni_product,
     0, NULL, llm__avx512vnni_peak,
 };
 
@@ -13564,15 +13592,18 @@ LLM__FORCE LLM__AVX512BF16 __m512 llm__avx512bf16_step(__m512 x, __m512 v, __m51
     return _mm512_dpbf16_ps(s, (__m512bh)v, (__m512bh)x);
 }
 
-LLM__MAC(llm__avx512bf16_rows, llm__avx512bf16_all, LLM__AVX512BF16, _mm512, __m512, 16, 12, half, 0, llm__avx512bf16_load, llm__avx512bf16_spread, llm__avx512bf16_step)
+LLM__MAC(llm__avx512bf16_rows, llm__avx512bf16_all, LLM__AVX512BF16, _mm512, __m512, 16, 12, half, 0, llm__avx512bf16_load,
+         llm__avx512bf16_spread, llm__avx512bf16_step)
 LLM__AVX512BF16 static void llm__avx512bf16_mac(const llm__mac *m) {
     if (m->half) llm__avx512bf16_all(m, LLM__KIND_BF16);
     else llm__avx512_mac(m);
 }
 
 static const llm__kernels llm__kernels_avx512bf16 = {
-    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate, llm__avx512_to_half,
-    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512bf16_mac, llm__avx512vnni_product,
+    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate,
+    llm__avx512_to_half,
+    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512bf16_mac,
+    llm__avx512vnni_product,
     1, NULL, llm__avx512vnni_peak,
 };
 #endif
@@ -13666,7 +13697,8 @@ LLM__FORCE LLM__AMX void llm__amx_multiply(const llm__cooked *w, const int8_t *q
 }
 
 /* Scales them and adds them to p->out: the latter half of llm__avx512_tile. */
-LLM__AVX512_INLINE void llm__amx_scale(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at, int32_t (*sum)[LLM__OUT]) {
+LLM__AVX512_INLINE void llm__amx_scale(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at,
+                                       int32_t (*sum)[LLM__OUT]) {
     const int with_m = llm__kind_info(kind).min != LLM__SCALE_NONE;
     __m512 d[2], m[2], taken[2];
     float *to = p->out;
@@ -13788,8 +13820,10 @@ LLM__AMX static void llm__amx_mac(const llm__mac *m) {
 
 /* Its table. */
 static const llm__kernels llm__kernels_amx = {
-    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate, llm__avx512_to_half,
-    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__amx_mac, llm__amx_product,
+    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate,
+    llm__avx512_to_half,
+    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__amx_mac,
+    llm__amx_product,
     1, llm__amx_rest, llm__avx512vnni_peak,
 };
 
@@ -13869,7 +13903,8 @@ LLM__NEON_INLINE void llm__neon_step(const int x2, const int n, const llm__cooke
             for (int r = 0; r < 4; r++) {
                 float *to_sums = out + LLM__ROWS * t + 4 * r;
                 const float32x4_t d = vmulq_n_f32(vld1q_f32(w->d[part] + 4 * r), a->d[at + (size_t)t]);
-                const float32x4_t acc = vfmaq_n_f32(vld1q_f32(to_sums), vld1q_f32(w->m[part] + 4 * r), a->s[2 * (at + (size_t)t) + (size_t)part]);
+                const float32x4_t acc = vfmaq_n_f32(vld1q_f32(to_sums), vld1q_f32(w->m[part] + 4 * r),
+                    a->s[2 * (at + (size_t)t) + (size_t)part]);
                 vst1q_f32(to_sums, vfmaq_f32(acc, d, vcvtq_f32_s32(sum[t][r])));
             }
     }
@@ -13888,12 +13923,14 @@ LLM__NEON_INLINE void llm__neon_tiles(const int x2, const llm__cooked (*w)[2], i
 }
 
 /* sdot needs to know nothing of a format but whether it has two scales. */
-LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_multiply(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at) {
+LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_multiply(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p,
+                                                              size_t at) {
     if (llm__kind_x2(kind)) llm__neon_tiles(1, w, n, p, at);
     else llm__neon_tiles(0, w, n, p, at);
 }
 
-LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2]) {
+LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n,
+                                                          llm__cooked (*to)[2]) {
     LLM__EACH_KIND(kind, llm__cook, offset, pair, w, n, to, llm__neon_half, llm__neon_bytes, llm__neon_look_up)
 }
 
@@ -13926,7 +13963,8 @@ LLM__NEON_TARGET static void llm__neon_quantise(const llm__act *a, size_t at, co
     llm__body_quantise(a, at, x, stride, n, per, llm__neon_int8);
 }
 
-LLM__NEON_TARGET static void llm__neon_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
+LLM__NEON_TARGET static void llm__neon_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token,
+                                              int n) {
     llm__body_finish(f, b, g, u, token, n);
 }
 
@@ -13934,11 +13972,14 @@ LLM__NEON_TARGET static float llm__neon_sum(const float *x, int n) { return llm_
 LLM__NEON_TARGET static float llm__neon_dot(const float *x, const float *y, int n) { return llm__body_dot(x, y, n); }
 LLM__NEON_TARGET static void llm__neon_add(float *x, const float *y, float scale, int n) { llm__body_add(x, y, scale, n); }
 
-LLM__NEON_TARGET static void llm__neon_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
+LLM__NEON_TARGET static void llm__neon_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b,
+                                              int n) {
     llm__body_affine(dst, src, shift, scale, w, b, n);
 }
 
-LLM__NEON_TARGET static void llm__neon_rotate(float *x, const float *rope, int half, int interleaved) { llm__body_rotate(x, rope, half, interleaved); }
+LLM__NEON_TARGET static void llm__neon_rotate(float *x, const float *rope, int half, int interleaved) {
+    llm__body_rotate(x, rope, half, interleaved);
+}
 LLM__NEON_TARGET static void llm__neon_to_half(uint16_t *dst, const float *src, int n) { llm__body_to_half(dst, src, n, llm__neon_narrow); }
 LLM__NEON_TARGET static void llm__neon_to_bf16(uint16_t *dst, const float *src, int n) { llm__body_to_bf16(dst, src, n); }
 
@@ -13971,7 +14012,8 @@ LLM__NEON_TARGET static double llm__neon_peak(int64_t turns) {
 
 /* Its table. */
 static const llm__kernels llm__kernels_neon = {
-    llm__neon_quantise, llm__neon_finish, llm__neon_sum, llm__neon_dot, llm__neon_add, llm__neon_affine, llm__neon_rotate, llm__neon_to_half,
+    llm__neon_quantise, llm__neon_finish, llm__neon_sum, llm__neon_dot, llm__neon_add, llm__neon_affine, llm__neon_rotate,
+    llm__neon_to_half,
     llm__neon_to_bf16, llm__neon_expand, llm__neon_bias, llm__neon_soften, llm__neon_top, llm__neon_weigh, llm__neon_mac, llm__neon_product,
     0, NULL, llm__neon_peak,
 };
@@ -17858,10 +17900,12 @@ static const struct { const char *names; int flags; const char *regex[6]; } llm_
     {"poro-chat bloom gpt3-finnish", 0, {LLM__PRE_BLOOM}},
     {"viking", 0, {LLM__PRE_BLOOM, "\\p{N}"}},
     {"tekken", LLM__PRE_WHOLE | LLM__PRE_BOS, {LLM__RX_CASED(LLM__PRE_UPPER, LLM__PRE_LOWER, "", "\\p{N}", "/")}},
-    {"gpt-4o llama4 kanana2 talkie minimax-m2", 0, {LLM__RX_CASED(LLM__PRE_UPPER, LLM__PRE_LOWER, LLM__RX_ASCII_CASE "?", "\\p{N}{1,3}", "/")}},
+    {"gpt-4o llama4 kanana2 talkie minimax-m2", 0, {LLM__RX_CASED(LLM__PRE_UPPER, LLM__PRE_LOWER, LLM__RX_ASCII_CASE "?", "\\p{N}{1,3}",
+     "/")}},
     {"granite-embed-multi-97m", LLM__PRE_WHOLE, {LLM__RX_CASED("[\\p{L}\\p{M}&&[^a-z]]", "[\\p{L}\\p{M}&&[^A-Z]]", LLM__RX_ASCII_CASE "?",
         "\\p{N}{1,3}", "/")}},
-    {"tiny_aya cohere2moe", 0, {LLM__PRE_DIGITS, LLM__RX_CASED("[\\p{L}\\p{M}]", "[\\p{L}\\p{M}]", LLM__RX_ASCII_CASE "?", "\\p{N}{1,3}", "/")}},
+    {"tiny_aya cohere2moe", 0, {LLM__PRE_DIGITS, LLM__RX_CASED("[\\p{L}\\p{M}]", "[\\p{L}\\p{M}]", LLM__RX_ASCII_CASE "?", "\\p{N}{1,3}",
+     "/")}},
     {"chameleon", LLM__PRE_BOS, {"<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", "([\\t\\n]|    |  )", "\\p{N}",
         "[\\p{P}!-/:-@\\[-`{-~]", LLM__RX_GPT2_TEXT "|\\s+"}},
     {"kimi-k2", 0, {"[\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{20000}-\\x{2A6DF}\\x{2A700}-\\x{2EBEF}\\x{2F800}-\\x{2FA1F}\\x{F900}-"

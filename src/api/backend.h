@@ -273,9 +273,9 @@ enum { LLM_LORA_PARTS = 3 }; /* matrices of the file that make one layer: q, k a
 
 typedef struct llm_lora_part { /* rows [row, row + n) of the layer's output get b (a x) */
     int64_t row;
-    /* LINEAR (r, in), (n, r). Of an embedding a is a VECTOR (vocab, r): a token takes its row. Of experts both are EXPERTS, and row is that
-     * of each expert's output (gate and up: 2 ff). Of kv_b there is one part, both are MLA_UP, and b is the other way round, (r, n), so that
-     * heads can take their columns of it */
+    /* LINEAR (r, in), (n, r). Of an embedding a is a VECTOR (vocab, r): a token takes its row. Of experts both are EXPERTS, and row is
+     * that of each expert's output (gate and up: 2 ff). Of kv_b there is one part, both are MLA_UP, and b is the other way round,
+     * (r, n), so that heads can take their columns of it */
     const llm_weight_desc *a, *b;
 } llm_lora_part;
 

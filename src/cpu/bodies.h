@@ -235,7 +235,8 @@ LLM__INLINE void llm__quantise_block(const llm__act *a, size_t at, const float *
 
 /* n rows of 32 values, `stride` floats apart, to the blocks from `at` on; per 2: each to two, the second one being what the first has lost.
  * */
-LLM__INLINE void llm__body_quantise(const llm__act *act, size_t at, const float *x, int64_t stride, int n, int per, const llm__int8_fn int8) {
+LLM__INLINE void llm__body_quantise(const llm__act *act, size_t at, const float *x, int64_t stride, int n, int per,
+                                    const llm__int8_fn int8) {
     const llm__act a = *act; /* its pointers in registers */
     float lost[32];
     for (int i = 0; i < n; i++, x += stride, at += (size_t)per) {
@@ -268,7 +269,8 @@ LLM__INLINE llm__v16 llm__act16(llm_act act, float limit, llm__v16 g, const llm_
 }
 
 /* One token's sums of a block, times the scale of its segment, with its bias and what an adapter adds (plus: the token's row, or NULL). */
-LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b, const float *sums, const float *plus, const int plain, const int per) {
+LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b, const float *sums, const float *plus, const int plain,
+                                      const int per) {
     llm__v16 x = llm__load16(sums, LLM__ROWS), y;
     if (per == 2) {
         y = llm__load16(sums + LLM__ROWS, LLM__ROWS);
@@ -303,7 +305,8 @@ LLM__INLINE void llm__finish_rows(const llm__finish *f, const llm__block *b, con
  * Tokens [token, token + n) of one block: sums g (n * per, 16), and u (n * per, 16) of the block after it where gate and up go together.
  * What nearly all results need has loops of its own, with nothing to decide in them. */
 LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
-    const int plain = b->n == LLM__ROWS && !f->bias && !f->plus && f->scale == 1 && f->softcap <= 0 && b->scale == 1 && (!f->gate_up || b[1].scale == 1);
+    const int plain = b->n == LLM__ROWS && !f->bias && !f->plus && f->scale == 1 && f->softcap <= 0 && b->scale == 1 &&
+                      (!f->gate_up || b[1].scale == 1);
     const int alone = plain && !f->gate_up && !f->act, gated = plain && f->gate_up && !f->add && f->per == 1;
     if (alone && f->per == 1 && !f->add) llm__finish_rows(f, b, g, u, token, n, 1, 1, 0, 0, LLM_ACT_NONE);
     else if (alone && f->per == 1) llm__finish_rows(f, b, g, u, token, n, 1, 1, 0, 1, LLM_ACT_NONE);

@@ -6,9 +6,8 @@
 #include "cpu/isa.h"
 #include "cpu/packed.h"
 
-enum {
-    LLM__AHEAD = 8192
-}; /* bytes that weights are fetched ahead of their use: of Q8_0 and 16 tokens from memory 4096 give a seventh less, 12288 the same (Zen 5) */
+/* Bytes that weights are fetched ahead of their use: of Q8_0 and 16 tokens from memory 4096 give a seventh less, 12288 the same (Zen 5). */
+enum { LLM__AHEAD = 8192 };
 
 /* What happens to the results of a product. */
 typedef struct llm__finish {

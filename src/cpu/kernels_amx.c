@@ -77,7 +77,8 @@ LLM__FORCE LLM__AMX void llm__amx_multiply(const llm__cooked *w, const int8_t *q
 }
 
 /* Scales them and adds them to p->out: the latter half of llm__avx512_tile. */
-LLM__AVX512_INLINE void llm__amx_scale(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at, int32_t (*sum)[LLM__OUT]) {
+LLM__AVX512_INLINE void llm__amx_scale(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at,
+                                       int32_t (*sum)[LLM__OUT]) {
     const int with_m = llm__kind_info(kind).min != LLM__SCALE_NONE;
     __m512 d[2], m[2], taken[2];
     float *to = p->out;
@@ -198,8 +199,10 @@ LLM__AMX static void llm__amx_mac(const llm__mac *m) {
 }
 
 LLM__PRIVATE const llm__kernels llm__kernels_amx = {
-    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate, llm__avx512_to_half,
-    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__amx_mac, llm__amx_product,
+    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate,
+    llm__avx512_to_half,
+    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__amx_mac,
+    llm__amx_product,
     1, llm__amx_rest, llm__avx512vnni_peak,
 };
 

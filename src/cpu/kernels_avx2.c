@@ -134,7 +134,8 @@ LLM__AVX2_INLINE void llm__avx2_block(const llm__kind kind, const llm__cooked *w
         for (int t = 0; t < p->n; t++) llm__avx2_step(run, x2, llm__avx2_sums, 1, w, &p->act, at + (size_t)t, p->out + t * LLM__ROWS);
 }
 
-LLM__AVX2 static LLM__NOINLINE void llm__avx2_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2]) {
+LLM__AVX2 static LLM__NOINLINE void llm__avx2_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n,
+                                                   llm__cooked (*to)[2]) {
     LLM__EACH_KIND(kind, llm__cook, offset, pair, w, n, to, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
 }
 
@@ -181,7 +182,9 @@ LLM__AVX2 static void llm__avx2_affine(float *dst, const float *src, float shift
     llm__body_affine(dst, src, shift, scale, w, b, n);
 }
 
-LLM__AVX2 static void llm__avx2_rotate(float *x, const float *rope, int half, int interleaved) { llm__body_rotate(x, rope, half, interleaved); }
+LLM__AVX2 static void llm__avx2_rotate(float *x, const float *rope, int half, int interleaved) {
+    llm__body_rotate(x, rope, half, interleaved);
+}
 LLM__AVX2 static void llm__avx2_to_half(uint16_t *dst, const float *src, int n) { llm__body_to_half(dst, src, n, llm__avx2_narrow); }
 LLM__AVX2 static void llm__avx2_to_bf16(uint16_t *dst, const float *src, int n) { llm__body_to_bf16(dst, src, n); }
 
@@ -213,7 +216,8 @@ LLM__AVX2 static double llm__avx2_peak(int64_t turns) {
 }
 
 LLM__PRIVATE const llm__kernels llm__kernels_avx2 = {
-    llm__avx2_quantise, llm__avx2_finish, llm__avx2_sum, llm__avx2_dot, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate, llm__avx2_to_half,
+    llm__avx2_quantise, llm__avx2_finish, llm__avx2_sum, llm__avx2_dot, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate,
+    llm__avx2_to_half,
     llm__avx2_to_bf16, llm__avx2_expand, llm__avx2_bias, llm__avx2_soften, llm__avx2_top, llm__avx2_weigh, llm__avx2_mac, llm__avx2_product,
     0, NULL, llm__avx2_peak,
 };
@@ -247,10 +251,12 @@ LLM__FORCE LLM__AVXVNNI void llm__avxvnni_sums(const int run, const int n, const
 
 LLM__FORCE LLM__AVXVNNI void llm__avxvnni_tiles(const int x2, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at) {
     for (int b = 0; b < n; b++, at += (size_t)p->n)
-        for (int place = 0; place < p->pair; place++) llm__avx2_tile(0, x2, llm__avxvnni_sums, &w[b][place], p, at, p->out + place * LLM__OUT);
+        for (int place = 0; place < p->pair; place++) llm__avx2_tile(0, x2, llm__avxvnni_sums, &w[b][place], p, at,
+            p->out + place * LLM__OUT);
 }
 
-LLM__AVXVNNI static LLM__NOINLINE void llm__avxvnni_multiply(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at) {
+LLM__AVXVNNI static LLM__NOINLINE void llm__avxvnni_multiply(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p,
+                                                             size_t at) {
     if (llm__kind_x2(kind)) llm__avxvnni_tiles(1, w, n, p, at);
     else llm__avxvnni_tiles(0, w, n, p, at);
 }
@@ -275,8 +281,10 @@ LLM__AVXVNNI static double llm__avxvnni_peak(int64_t turns) {
 }
 
 LLM__PRIVATE const llm__kernels llm__kernels_avxvnni = {
-    llm__avx2_quantise, llm__avx2_finish, llm__avx2_sum, llm__avx2_dot, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate, llm__avx2_to_half,
-    llm__avx2_to_bf16, llm__avx2_expand, llm__avx2_bias, llm__avx2_soften, llm__avx2_top, llm__avx2_weigh, llm__avx2_mac, llm__avxvnni_product,
+    llm__avx2_quantise, llm__avx2_finish, llm__avx2_sum, llm__avx2_dot, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate,
+    llm__avx2_to_half,
+    llm__avx2_to_bf16, llm__avx2_expand, llm__avx2_bias, llm__avx2_soften, llm__avx2_top, llm__avx2_weigh, llm__avx2_mac,
+    llm__avxvnni_product,
     0, NULL, llm__avxvnni_peak,
 };
 

@@ -77,7 +77,8 @@ LLM__AVX512_INLINE void llm__avx512_tile(const llm__kind kind, const int pair, c
     for (int t = 0; t < p->n; t++, at++, to += LLM__ROWS) {
         llm__fetch(p->fetch, pair * llm__kind_block(kind), t, p->n);
         const int32_t *n = p->act.n + 2 * at;
-        const __m512i former = _mm512_set1_epi32(LLM__MAGIC + zero * (x2 ? n[0] - n[1] : n[0])), latter = _mm512_set1_epi32(x2 ? zero * n[1] : 0);
+        const __m512i former = _mm512_set1_epi32(LLM__MAGIC + zero * (x2 ? n[0] - n[1] : n[0])),
+            latter = _mm512_set1_epi32(x2 ? zero * n[1] : 0);
         LLM__UNROLL
         for (int r = 0; r < pair; r++) {
             low[r] = sum(run, former, v[r], p->act.q + 32 * at);
@@ -134,14 +135,16 @@ LLM__AVX512_INLINE __m512 llm__avx512_load(const llm__kind type, const void *p, 
 LLM__AVX512_INLINE __m512 llm__avx512_spread(const float *x) { return _mm512_set1_ps(*x); }
 
 /* Twelve rows fill the registers. */
-LLM__MAC(llm__avx512_rows, llm__avx512_all, LLM__AVX512, _mm512, __m512, 16, 12, a, 1, llm__avx512_load, llm__avx512_spread, _mm512_fmadd_ps)
+LLM__MAC(llm__avx512_rows, llm__avx512_all, LLM__AVX512, _mm512, __m512, 16, 12, a, 1, llm__avx512_load, llm__avx512_spread,
+         _mm512_fmadd_ps)
 LLM__PRIVATE LLM__AVX512 void llm__avx512_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx512_all, m) }
 
 LLM__PRIVATE LLM__AVX512 void llm__avx512_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
     llm__body_quantise(a, at, x, stride, n, per, llm__avx512_int8);
 }
 
-LLM__PRIVATE LLM__AVX512 void llm__avx512_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
+LLM__PRIVATE LLM__AVX512 void llm__avx512_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token,
+                                                 int n) {
     llm__body_finish(f, b, g, u, token, n);
 }
 
@@ -149,12 +152,17 @@ LLM__PRIVATE LLM__AVX512 float llm__avx512_sum(const float *x, int n) { return l
 LLM__PRIVATE LLM__AVX512 float llm__avx512_dot(const float *x, const float *y, int n) { return llm__body_dot(x, y, n); }
 LLM__PRIVATE LLM__AVX512 void llm__avx512_add(float *x, const float *y, float scale, int n) { llm__body_add(x, y, scale, n); }
 
-LLM__PRIVATE LLM__AVX512 void llm__avx512_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
+LLM__PRIVATE LLM__AVX512 void llm__avx512_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b,
+                                                 int n) {
     llm__body_affine(dst, src, shift, scale, w, b, n);
 }
 
-LLM__PRIVATE LLM__AVX512 void llm__avx512_rotate(float *x, const float *rope, int half, int interleaved) { llm__body_rotate(x, rope, half, interleaved); }
-LLM__PRIVATE LLM__AVX512 void llm__avx512_to_half(uint16_t *dst, const float *src, int n) { llm__body_to_half(dst, src, n, llm__avx512_narrow); }
+LLM__PRIVATE LLM__AVX512 void llm__avx512_rotate(float *x, const float *rope, int half, int interleaved) {
+    llm__body_rotate(x, rope, half, interleaved);
+}
+LLM__PRIVATE LLM__AVX512 void llm__avx512_to_half(uint16_t *dst, const float *src, int n) {
+    llm__body_to_half(dst, src, n, llm__avx512_narrow);
+}
 LLM__PRIVATE LLM__AVX512 void llm__avx512_to_bf16(uint16_t *dst, const float *src, int n) { llm__body_to_bf16(dst, src, n); }
 
 LLM__PRIVATE LLM__AVX512 void llm__avx512_expand(llm_kv_type type, const uint8_t *src, int n, float *low, float *high) {
@@ -199,14 +207,18 @@ LLM__PRIVATE LLM__AVX512VNNI double llm__avx512vnni_peak(int64_t turns) {
 }
 
 LLM__PRIVATE const llm__kernels llm__kernels_avx512 = {
-    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate, llm__avx512_to_half,
-    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512_mac, llm__avx512_product,
+    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate,
+    llm__avx512_to_half,
+    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512_mac,
+    llm__avx512_product,
     0, NULL, llm__avx512_peak,
 };
 
 LLM__PRIVATE const llm__kernels llm__kernels_avx512vnni = {
-    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate, llm__avx512_to_half,
-    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512_mac, llm__avx512vnni_product,
+    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate,
+    llm__avx512_to_half,
+    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512_mac,
+    llm__avx512vnni_product,
     0, NULL, llm__avx512vnni_peak,
 };
 
@@ -231,15 +243,18 @@ LLM__FORCE LLM__AVX512BF16 __m512 llm__avx512bf16_step(__m512 x, __m512 v, __m51
     return _mm512_dpbf16_ps(s, (__m512bh)v, (__m512bh)x);
 }
 
-LLM__MAC(llm__avx512bf16_rows, llm__avx512bf16_all, LLM__AVX512BF16, _mm512, __m512, 16, 12, half, 0, llm__avx512bf16_load, llm__avx512bf16_spread, llm__avx512bf16_step)
+LLM__MAC(llm__avx512bf16_rows, llm__avx512bf16_all, LLM__AVX512BF16, _mm512, __m512, 16, 12, half, 0, llm__avx512bf16_load,
+         llm__avx512bf16_spread, llm__avx512bf16_step)
 LLM__AVX512BF16 static void llm__avx512bf16_mac(const llm__mac *m) {
     if (m->half) llm__avx512bf16_all(m, LLM__KIND_BF16);
     else llm__avx512_mac(m);
 }
 
 LLM__PRIVATE const llm__kernels llm__kernels_avx512bf16 = {
-    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate, llm__avx512_to_half,
-    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512bf16_mac, llm__avx512vnni_product,
+    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate,
+    llm__avx512_to_half,
+    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512bf16_mac,
+    llm__avx512vnni_product,
     1, NULL, llm__avx512vnni_peak,
 };
 #endif

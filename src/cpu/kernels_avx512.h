@@ -51,11 +51,13 @@ LLM__AVX512_INLINE __m512 llm__avx512_taken(__m512 d) { return _mm512_mul_ps(d, 
 
 /* The kernels of >>bodies, compiled with these instructions. */
 LLM__PRIVATE LLM__AVX512 void llm__avx512_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per);
-LLM__PRIVATE LLM__AVX512 void llm__avx512_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n);
+LLM__PRIVATE LLM__AVX512 void llm__avx512_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token,
+                                                 int n);
 LLM__PRIVATE LLM__AVX512 float llm__avx512_sum(const float *x, int n);
 LLM__PRIVATE LLM__AVX512 float llm__avx512_dot(const float *x, const float *y, int n);
 LLM__PRIVATE LLM__AVX512 void llm__avx512_add(float *x, const float *y, float scale, int n);
-LLM__PRIVATE LLM__AVX512 void llm__avx512_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n);
+LLM__PRIVATE LLM__AVX512 void llm__avx512_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b,
+                                                 int n);
 LLM__PRIVATE LLM__AVX512 void llm__avx512_rotate(float *x, const float *rope, int half, int interleaved);
 LLM__PRIVATE LLM__AVX512 void llm__avx512_to_half(uint16_t *dst, const float *src, int n);
 LLM__PRIVATE LLM__AVX512 void llm__avx512_to_bf16(uint16_t *dst, const float *src, int n);

@@ -73,7 +73,8 @@ LLM__NEON_INLINE void llm__neon_step(const int x2, const int n, const llm__cooke
             for (int r = 0; r < 4; r++) {
                 float *to_sums = out + LLM__ROWS * t + 4 * r;
                 const float32x4_t d = vmulq_n_f32(vld1q_f32(w->d[part] + 4 * r), a->d[at + (size_t)t]);
-                const float32x4_t acc = vfmaq_n_f32(vld1q_f32(to_sums), vld1q_f32(w->m[part] + 4 * r), a->s[2 * (at + (size_t)t) + (size_t)part]);
+                const float32x4_t acc = vfmaq_n_f32(vld1q_f32(to_sums), vld1q_f32(w->m[part] + 4 * r),
+                    a->s[2 * (at + (size_t)t) + (size_t)part]);
                 vst1q_f32(to_sums, vfmaq_f32(acc, d, vcvtq_f32_s32(sum[t][r])));
             }
     }
@@ -92,12 +93,14 @@ LLM__NEON_INLINE void llm__neon_tiles(const int x2, const llm__cooked (*w)[2], i
 }
 
 /* sdot needs to know nothing of a format but whether it has two scales. */
-LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_multiply(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at) {
+LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_multiply(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p,
+                                                              size_t at) {
     if (llm__kind_x2(kind)) llm__neon_tiles(1, w, n, p, at);
     else llm__neon_tiles(0, w, n, p, at);
 }
 
-LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2]) {
+LLM__NEON_TARGET static LLM__NOINLINE void llm__neon_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n,
+                                                          llm__cooked (*to)[2]) {
     LLM__EACH_KIND(kind, llm__cook, offset, pair, w, n, to, llm__neon_half, llm__neon_bytes, llm__neon_look_up)
 }
 
@@ -130,7 +133,8 @@ LLM__NEON_TARGET static void llm__neon_quantise(const llm__act *a, size_t at, co
     llm__body_quantise(a, at, x, stride, n, per, llm__neon_int8);
 }
 
-LLM__NEON_TARGET static void llm__neon_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
+LLM__NEON_TARGET static void llm__neon_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token,
+                                              int n) {
     llm__body_finish(f, b, g, u, token, n);
 }
 
@@ -138,11 +142,14 @@ LLM__NEON_TARGET static float llm__neon_sum(const float *x, int n) { return llm_
 LLM__NEON_TARGET static float llm__neon_dot(const float *x, const float *y, int n) { return llm__body_dot(x, y, n); }
 LLM__NEON_TARGET static void llm__neon_add(float *x, const float *y, float scale, int n) { llm__body_add(x, y, scale, n); }
 
-LLM__NEON_TARGET static void llm__neon_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
+LLM__NEON_TARGET static void llm__neon_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b,
+                                              int n) {
     llm__body_affine(dst, src, shift, scale, w, b, n);
 }
 
-LLM__NEON_TARGET static void llm__neon_rotate(float *x, const float *rope, int half, int interleaved) { llm__body_rotate(x, rope, half, interleaved); }
+LLM__NEON_TARGET static void llm__neon_rotate(float *x, const float *rope, int half, int interleaved) {
+    llm__body_rotate(x, rope, half, interleaved);
+}
 LLM__NEON_TARGET static void llm__neon_to_half(uint16_t *dst, const float *src, int n) { llm__body_to_half(dst, src, n, llm__neon_narrow); }
 LLM__NEON_TARGET static void llm__neon_to_bf16(uint16_t *dst, const float *src, int n) { llm__body_to_bf16(dst, src, n); }
 
@@ -174,7 +181,8 @@ LLM__NEON_TARGET static double llm__neon_peak(int64_t turns) {
 }
 
 LLM__PRIVATE const llm__kernels llm__kernels_neon = {
-    llm__neon_quantise, llm__neon_finish, llm__neon_sum, llm__neon_dot, llm__neon_add, llm__neon_affine, llm__neon_rotate, llm__neon_to_half,
+    llm__neon_quantise, llm__neon_finish, llm__neon_sum, llm__neon_dot, llm__neon_add, llm__neon_affine, llm__neon_rotate,
+    llm__neon_to_half,
     llm__neon_to_bf16, llm__neon_expand, llm__neon_bias, llm__neon_soften, llm__neon_top, llm__neon_weigh, llm__neon_mac, llm__neon_product,
     0, NULL, llm__neon_peak,
 };

@@ -107,7 +107,9 @@ LLM__SMALL static void llm__scalar_affine(float *dst, const float *src, float sh
     llm__body_affine(dst, src, shift, scale, w, b, n);
 }
 
-LLM__SMALL static void llm__scalar_rotate(float *x, const float *rope, int half, int interleaved) { llm__body_rotate(x, rope, half, interleaved); }
+LLM__SMALL static void llm__scalar_rotate(float *x, const float *rope, int half, int interleaved) {
+    llm__body_rotate(x, rope, half, interleaved);
+}
 LLM__SMALL static void llm__scalar_to_half(uint16_t *dst, const float *src, int n) { llm__body_to_half(dst, src, n, llm__scalar_narrow); }
 LLM__SMALL static void llm__scalar_to_bf16(uint16_t *dst, const float *src, int n) { llm__body_to_bf16(dst, src, n); }
 
@@ -124,7 +126,9 @@ LLM__SMALL static double llm__scalar_weigh(const float *x, float *w, int32_t n, 
 }
 
 LLM__PRIVATE const llm__kernels llm__kernels_scalar = {
-    llm__scalar_quantise, llm__scalar_finish, llm__scalar_sum, llm__scalar_dot, llm__scalar_add, llm__scalar_affine, llm__scalar_rotate, llm__scalar_to_half,
-    llm__scalar_to_bf16, llm__scalar_expand, llm__scalar_bias, llm__scalar_soften, llm__scalar_top, llm__scalar_weigh, llm__scalar_mac, llm__scalar_product,
+    llm__scalar_quantise, llm__scalar_finish, llm__scalar_sum, llm__scalar_dot, llm__scalar_add, llm__scalar_affine, llm__scalar_rotate,
+    llm__scalar_to_half,
+    llm__scalar_to_bf16, llm__scalar_expand, llm__scalar_bias, llm__scalar_soften, llm__scalar_top, llm__scalar_weigh, llm__scalar_mac,
+    llm__scalar_product,
     0, NULL, NULL,
 };

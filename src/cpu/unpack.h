@@ -73,7 +73,8 @@ LLM__INLINE int llm__kind_zero(llm__kind kind, llm__offset offset) {
  *
  *     m_former * (all - latter) + m_latter * latter  =  m_former * all + (m_latter - m_former) * latter */
 LLM__INLINE void llm__unpack(const llm__kind kind, const llm__offset offset, const int pair, const int place, const uint8_t *w,
-                             const uint8_t *head, llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes, const llm__look_up_fn look_up) {
+                             const uint8_t *head, llm__cooked *to, const llm__half_fn half, const llm__bytes_fn bytes,
+                             const llm__look_up_fn look_up) {
     const llm__kind_desc k = llm__kind_info(kind);
     const int8_t *table = llm__kind_table(kind);
     const uint64_t flip = llm__kind_flips(kind, offset) ? 0x8080808080808080u : 0;
@@ -172,7 +173,8 @@ LLM__INLINE void llm__walk(const llm__kind kind, const int take, const llm__offs
 typedef void (*llm__cook_fn)(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n, llm__cooked (*to)[2]);
 typedef void (*llm__multiply_fn)(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at);
 
-LLM__INLINE void llm__walk_cooked(llm__kind kind, llm__offset offset, const llm__cook_fn cook, const llm__multiply_fn multiply, const llm__product *p) {
+LLM__INLINE void llm__walk_cooked(llm__kind kind, llm__offset offset, const llm__cook_fn cook, const llm__multiply_fn multiply,
+                                  const llm__product *p) {
     llm__cooked cooked[LLM__SUPER][2];
     const uint8_t *w = p->w;
     size_t at = p->at;
