@@ -1,8 +1,7 @@
 /* forward: the forward pass.
  *
- * Every call below enqueues one operation of the backend's table on one rank; nothing is computed here. Fields of
- * operations stand in the order of the table, see >>api-backend; the shapes beside them are this rank's. T rows of
- * tokens, D hidden size. */
+ * Every call below enqueues one operation of the backend's table on one rank; nothing is computed here. What the fields of an operation
+ * mean is said in >>api-backend; fields that are not named are 0 or NULL. Shapes are this rank's: T rows of tokens, D hidden size. */
 #pragma once
 #include "api/config.h"
 #include "api/backend.h"

@@ -146,8 +146,8 @@ LLM__PRIVATE llm_result llm__net_adapt(const llm__net *net, int slot, llm__adapt
     L.adapter = d;
     L.slot = slot;
     for (L.rank = 0; L.rank < L.n_ranks && !L.r; L.rank++) {
-        llm__net_rank R = net->rank[L.rank]; /* the walk writes down the shares again */
-        llm__load_rank(&L, &R, NULL);
+        llm__net_rank rank = net->rank[L.rank]; /* the walk writes down the shares again */
+        llm__load_rank(&L, &rank, NULL);
     }
     llm__loader_end(&L);
     L.layer = -1;

@@ -22,9 +22,9 @@ static llm__slice llm__net_split(int64_t n, int64_t unit, int rank, int n_ranks)
 
 /* Shares of a rank, and whether the model can be shared so at all. With fewer key heads than ranks several ranks hold
  * the same one: their queries differ. */
-static llm_result llm__net_share(const llm__arch *a, int rank, int n, llm__net_rank *R) {
+static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm__net_rank *rank) {
     const int32_t widths[3] = {a->ff, a->ff_expert, a->ff_shared};
-    llm__slice *const cuts[3] = {&R->ff, &R->ff_expert, &R->ff_shared};
+    llm__slice *const cuts[3] = {&rank->ff, &rank->ff_expert, &rank->ff_shared};
     if (a->n_heads % n)
         return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).", a->n_heads,
                           n); /* as vLLM says it */
@@ -32,13 +32,13 @@ static llm_result llm__net_share(const llm__arch *a, int rank, int n, llm__net_r
         return llm__error(LLM_ERR_ARG, "%d key heads can be neither divided nor repeated evenly among %d ranks", a->n_kv_heads, n);
     if (a->ff < n || a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->ff_shared && a->ff_shared < n))
         return llm__error(LLM_ERR_ARG, "the model is too narrow for %d ranks", n);
-    R->heads = llm__slice_of(a->n_heads, rank * (a->n_heads / n), a->n_heads / n);
-    R->kv_heads = llm__slice_of(a->n_kv_heads, (int64_t)a->n_kv_heads * rank / n, LLM__MAX(a->n_kv_heads / n, 1));
-    R->vocab = llm__net_split(a->vocab, 64, rank, n);
-    for (int i = 0; i < 3; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank, n);
+    rank->heads = llm__slice_of(a->n_heads, rank_index * (a->n_heads / n), a->n_heads / n);
+    rank->kv_heads = llm__slice_of(a->n_kv_heads, (int64_t)a->n_kv_heads * rank_index / n, LLM__MAX(a->n_kv_heads / n, 1));
+    rank->vocab = llm__net_split(a->vocab, 64, rank_index, n);
+    for (int i = 0; i < 3; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank_index, n);
     int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS;
-    R->q_width = (int32_t)(whole ? a->n_heads : R->heads.n) * a->head_dim;
-    R->k_width = (int32_t)(whole ? a->n_kv_heads : R->kv_heads.n) * a->head_dim;
+    rank->q_width = (int32_t)(whole ? a->n_heads : rank->heads.n) * a->head_dim;
+    rank->k_width = (int32_t)(whole ? a->n_kv_heads : rank->kv_heads.n) * a->head_dim;
     return LLM_OK;
 }
 
@@ -48,7 +48,7 @@ static llm_result llm__net_share(const llm__arch *a, int rank, int n, llm__net_r
  * (SmoothQuant, Xiao et al. 2023, asks activations). Of Gemma 3 270M the product of sums falls to the half, in layers to a tenth:
  *
  *     weights of q 8 1, of k 2 1    sums 65 * 5 = 325    f 2 1    q 4 1, k 4 1    sums 17 * 17 = 289 */
-static void llm__load_balanced(llm__loader *L, llm__net_layer *y) {
+static void llm__load_balanced(llm__loader *L, llm__net_layer *layer) {
     const llm__arch *a = L->a;
     const int d = a->head_dim, half = a->rope_dim / 2;
     float *q = (float *)llm__arena_get(&L->keep, 2 * sizeof(float) * (size_t)d), *k = q ? q + d : NULL;
@@ -69,27 +69,27 @@ static void llm__load_balanced(llm__loader *L, llm__net_layer *y) {
         q[i] /= f, k[i] *= f;
         if (j > i) q[j] /= f, k[j] *= f;
     }
-    llm__load_numbers(L, "balanced norm of queries", q, d, &y->q_norm.w);
-    llm__load_numbers(L, "balanced norm of keys", k, d, &y->k_norm.w);
+    llm__load_numbers(L, "balanced norm of queries", q, d, &layer->q_norm.w);
+    llm__load_numbers(L, "balanced norm of keys", k, d, &layer->k_norm.w);
 }
 
 /* q, k and v in one matrix: from three stored ones, from one with all q, all k, all v, or from one that goes kv head
  * by kv head (its queries, its k, its v). Norms over the whole width need q and k of all ranks. */
-static void llm__load_qkv(llm__loader *L, const llm__net_rank *R, llm__net_layer *y) {
+static void llm__load_qkv(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
     const llm__arch *a = L->a;
     int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS, fused = llm__has(L, LLM__W_QKV), bias = a->qkv_bias;
     int64_t d = a->head_dim, group = a->n_heads / a->n_kv_heads;
     llm__slice one = llm__all(1), D = llm__all(a->hidden);
-    llm__slice q = llm__slice_times(whole ? llm__all(a->n_heads) : R->heads, d);
-    llm__slice k = llm__slice_times(whole ? llm__all(a->n_kv_heads) : R->kv_heads, d);
-    llm__slice v = llm__slice_times(R->kv_heads, a->v_head_dim);
+    llm__slice q = llm__slice_times(whole ? llm__all(a->n_heads) : rank->heads, d);
+    llm__slice k = llm__slice_times(whole ? llm__all(a->n_kv_heads) : rank->kv_heads, d);
+    llm__slice v = llm__slice_times(rank->kv_heads, a->v_head_dim);
     /* grouped: kv head g has rows q of its `group` queries, then k, then v: (group + 2) * d of them */
     if (fused && a->flags & LLM__GROUPED && !a->gguf) {
         int64_t all = a->n_kv_heads * (group + 2) * d;
-        for (int64_t h = R->heads.first; h < R->heads.first + R->heads.n; h++)
+        for (int64_t h = rank->heads.first; h < rank->heads.first + rank->heads.n; h++)
             llm__take(L, LLM__W_QKV, one, llm__slice_of(all, (h / group * (group + 2) + h % group) * d, d), D, bias);
         for (int64_t kv = 0; kv < 2; kv++)
-            for (int64_t h = R->kv_heads.first; h < R->kv_heads.first + R->kv_heads.n; h++)
+            for (int64_t h = rank->kv_heads.first; h < rank->kv_heads.first + rank->kv_heads.n; h++)
                 llm__take(L, LLM__W_QKV, one, llm__slice_of(all, (h * (group + 2) + group + kv) * d, d), D, bias);
     } else if (fused) {
         int64_t all = q.size + k.size + v.size;
@@ -101,15 +101,15 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *R, llm__net_layer
         llm__take(L, LLM__W_K, one, k, D, bias);
         llm__take(L, LLM__W_V, one, v, D, bias);
     }
-    llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, &y->qkv);
+    llm__make(L, LLM_ROLE_LINEAR, fused ? LLM__W_QKV : LLM__W_Q, 0, &layer->qkv);
     if (!a->qk_norm) return;
     if (a->qk_norm == LLM_QK_NORM_HEAD_RMS) q = k = llm__all(d); /* the same for all heads */
     if (L->balance && a->qk_norm == LLM_QK_NORM_HEAD_RMS) {
-        llm__load_balanced(L, y);
+        llm__load_balanced(L, layer);
         return;
     }
-    llm__load_vector(L, LLM__W_Q_NORM, q, 1, -1, &y->q_norm);
-    llm__load_vector(L, LLM__W_K_NORM, k, 1, -1, &y->k_norm);
+    llm__load_vector(L, LLM__W_Q_NORM, q, 1, -1, &layer->q_norm);
+    llm__load_vector(L, LLM__W_K_NORM, k, 1, -1, &layer->k_norm);
 }
 
 /* Latent attention (DeepSeek-V2): instead of keys and values the cache holds one latent of kv_rank values a token, and a
@@ -117,24 +117,24 @@ static void llm__load_qkv(llm__loader *L, const llm__net_rank *R, llm__net_layer
  *   c = norm(kv_a x)[: kv_rank],  r = rope(kv_a x)[kv_rank :],  k_h = (kv_b_h c)[: nope] with r behind it,  v_h = (kv_b_h c)[nope :]
  * The narrow layers are computed on every rank, heads are shared. The operation multiplies q with kv_b instead of the
  * cache ("absorbed"), so no key is ever made. */
-static void llm__load_mla(llm__loader *L, const llm__net_rank *R, llm__net_layer *y) {
+static void llm__load_mla(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
     const llm__arch *a = L->a;
     llm__slice D = llm__all(a->hidden), q_rank = llm__all(a->q_rank), kv_rank = llm__all(a->kv_rank);
-    llm__slice q = llm__slice_times(R->heads, a->head_dim), up = llm__slice_times(R->heads, a->nope + a->v_head_dim);
+    llm__slice q = llm__slice_times(rank->heads, a->head_dim), up = llm__slice_times(rank->heads, a->nope + a->v_head_dim);
     if (a->q_rank) {
-        llm__load(L, LLM_ROLE_LINEAR, LLM__W_Q_A, q_rank, D, 0, &y->q_a);
-        llm__load_vector(L, LLM__W_Q_A_NORM, q_rank, 1, -1, &y->q_a_norm);
+        llm__load(L, LLM_ROLE_LINEAR, LLM__W_Q_A, q_rank, D, 0, &layer->q_a);
+        llm__load_vector(L, LLM__W_Q_A_NORM, q_rank, 1, -1, &layer->q_a_norm);
     }
-    llm__load(L, LLM_ROLE_LINEAR, a->q_rank ? LLM__W_Q_B : LLM__W_Q, q, a->q_rank ? q_rank : D, 0, &y->q_b);
-    llm__load(L, LLM_ROLE_LINEAR, LLM__W_KV_A, llm__all(a->kv_rank + a->rope_dim), D, 0, &y->kv_a);
-    llm__load_vector(L, LLM__W_KV_A_NORM, kv_rank, 1, -1, &y->kv_a_norm);
+    llm__load(L, LLM_ROLE_LINEAR, a->q_rank ? LLM__W_Q_B : LLM__W_Q, q, a->q_rank ? q_rank : D, 0, &layer->q_b);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_KV_A, llm__all(a->kv_rank + a->rope_dim), D, 0, &layer->kv_a);
+    llm__load_vector(L, LLM__W_KV_A_NORM, kv_rank, 1, -1, &layer->kv_a_norm);
     int apart = !L->adapter && llm__has(L, LLM__W_K_B); /* GGUF: keys head by head as (rank, nope), values as (v, rank) */
     if (!apart) llm__take(L, LLM__W_KV_B, llm__all(1), up, kv_rank, -1);
-    for (int64_t h = R->heads.first; apart && h < R->heads.first + R->heads.n; h++) {
+    for (int64_t h = rank->heads.first; apart && h < rank->heads.first + rank->heads.n; h++) {
         llm__take(L, LLM__W_K_B, llm__slice_of(a->n_heads, h, 1), llm__all(a->nope), kv_rank, -1);
         llm__take(L, LLM__W_V_B, llm__slice_of(a->n_heads, h, 1), llm__all(a->v_head_dim), kv_rank, -1);
     }
-    llm__make(L, LLM_ROLE_MLA_UP, LLM__W_KV_B, 0, &y->kv_b);
+    llm__make(L, LLM_ROLE_MLA_UP, LLM__W_KV_B, 0, &layer->kv_b);
 }
 
 /* An MLP, or with n_experts as many of them; slots from `slot` on: gate and up in one, gate, up, down. The rank has
@@ -173,83 +173,83 @@ static void llm__load_norm(llm__loader *L, int slot, int must, llm__net_pair *no
 
 /* Everything of the current layer, in the order in which a token meets it. A GGUF converter may have folded a
  * family's habits in: what is optional is looked for, what the family cannot do without is a must. */
-static void llm__load_layer(llm__loader *L, const llm__net_rank *R, llm__net_layer *y) {
+static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_layer *layer) {
     const llm__arch *a = L->a;
     int pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
     llm__slice D = llm__all(a->hidden), E = llm__all(a->n_experts);
-    if (pre && (!a->eagle || a->eagle & LLM__EAGLE_BEFORE)) llm__load_norm(L, LLM__W_ATTN_NORM, !a->eagle, &y->attn_norm);
-    if (a->flags & LLM__MLA) llm__load_mla(L, R, y);
-    else llm__load_qkv(L, R, y);
-    llm__load(L, LLM_ROLE_LINEAR, LLM__W_O, D, llm__slice_times(R->heads, a->v_head_dim), a->o_bias, &y->o);
-    if (llm__arch_is(a, "gpt_oss")) llm__load_vector(L, LLM__W_SINKS, R->heads, 1, -1, &y->sinks);
-    if (post) llm__load_norm(L, LLM__W_POST_ATTN, 1, &y->post_attn);
-    if (pre) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &y->ffn_norm);
-    if (post) llm__load_norm(L, LLM__W_POST_FFN, 1, &y->post_ffn);
+    if (pre && (!a->eagle || a->eagle & LLM__EAGLE_BEFORE)) llm__load_norm(L, LLM__W_ATTN_NORM, !a->eagle, &layer->attn_norm);
+    if (a->flags & LLM__MLA) llm__load_mla(L, rank, layer);
+    else llm__load_qkv(L, rank, layer);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_O, D, llm__slice_times(rank->heads, a->v_head_dim), a->o_bias, &layer->o);
+    if (llm__arch_is(a, "gpt_oss")) llm__load_vector(L, LLM__W_SINKS, rank->heads, 1, -1, &layer->sinks);
+    if (post) llm__load_norm(L, LLM__W_POST_ATTN, 1, &layer->post_attn);
+    if (pre) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &layer->ffn_norm);
+    if (post) llm__load_norm(L, LLM__W_POST_FFN, 1, &layer->post_ffn);
     if (!a->layer[L->layer].moe) {
-        llm__load_mlp(L, LLM__W_GATE_UP, 0, R->ff, a->mlp_bias, &y->up, &y->down);
+        llm__load_mlp(L, LLM__W_GATE_UP, 0, rank->ff, a->mlp_bias, &layer->up, &layer->down);
         return;
     }
-    llm__load(L, LLM_ROLE_LINEAR, LLM__W_ROUTER, E, D, 0, &y->router);
-    llm__load_vector(L, LLM__W_CORRECTION, E, L->m->dummy && a->score == LLM_ROUTE_SIGMOID, -1, &y->correction);
-    llm__load_mlp(L, LLM__W_E_GATE_UP, a->n_experts, R->ff_expert, llm__arch_is(a, "gpt_oss"), &y->e_up, &y->e_down);
-    if (a->ff_shared) llm__load_mlp(L, LLM__W_S_GATE_UP, 0, R->ff_shared, 0, &y->s_up, &y->s_down);
-    if (a->shared_gate) llm__load(L, LLM_ROLE_LINEAR, LLM__W_S_SCALE, llm__all(1), D, -1, &y->s_gate);
+    llm__load(L, LLM_ROLE_LINEAR, LLM__W_ROUTER, E, D, 0, &layer->router);
+    llm__load_vector(L, LLM__W_CORRECTION, E, L->m->dummy && a->score == LLM_ROUTE_SIGMOID, -1, &layer->correction);
+    llm__load_mlp(L, LLM__W_E_GATE_UP, a->n_experts, rank->ff_expert, llm__arch_is(a, "gpt_oss"), &layer->e_up, &layer->e_down);
+    if (a->ff_shared) llm__load_mlp(L, LLM__W_S_GATE_UP, 0, rank->ff_shared, 0, &layer->s_up, &layer->s_down);
+    if (a->shared_gate) llm__load(L, LLM_ROLE_LINEAR, LLM__W_S_SCALE, llm__all(1), D, -1, &layer->s_gate);
 }
 
 /* Weights of the whole model: embedding, positions, final norm, output layer (which many families tie to the
  * embedding: the same tensor is handed over in two roles, to be gathered from and to be multiplied with). Of a pipeline the first
  * stage has the former, the last one the latter. */
-static void llm__load_model(llm__loader *L, llm__net_rank *R) {
+static void llm__load_model(llm__loader *L, llm__net_rank *rank) {
     const llm__arch *a = L->a;
     llm__slice D = llm__all(a->hidden);
     /* config.json may say so; GGUF files just leave the output matrix out */
     int tied = a->tied > 0 || (a->tied < 0 && !llm__has(L, LLM__W_HEAD));
-    if (R->first) {
-        llm__load(L, LLM_ROLE_EMBED, LLM__W_EMBED, R->vocab, D, -1, &R->embed);
-        llm__load_norm(L, LLM__W_EMBED_NORM, llm__arch_is(a, "bloom"), &R->embed_norm);
+    if (rank->first) {
+        llm__load(L, LLM_ROLE_EMBED, LLM__W_EMBED, rank->vocab, D, -1, &rank->embed);
+        llm__load_norm(L, LLM__W_EMBED_NORM, llm__arch_is(a, "bloom"), &rank->embed_norm);
         if (a->flags & LLM__LEARNED)
-            llm__load(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, llm__all(a->max_positions + a->position_offset), D, -1, &R->positions);
+            llm__load(L, LLM_ROLE_EMBED, LLM__W_POSITIONS, llm__all(a->max_positions + a->position_offset), D, -1, &rank->positions);
     }
-    if (R->last) {
-        llm__load(L, LLM_ROLE_HEAD, tied ? LLM__W_EMBED : LLM__W_HEAD, R->vocab, D, tied ? -1 : 0, &R->head);
-        if (tied) L->n_params -= R->vocab.n * a->hidden;
-        llm__load_norm(L, LLM__W_OUT_NORM, 1, &R->out_norm);
+    if (rank->last) {
+        llm__load(L, LLM_ROLE_HEAD, tied ? LLM__W_EMBED : LLM__W_HEAD, rank->vocab, D, tied ? -1 : 0, &rank->head);
+        if (tied) L->n_params -= rank->vocab.n * a->hidden;
+        llm__load_norm(L, LLM__W_OUT_NORM, 1, &rank->out_norm);
     }
-    if (a->flags & LLM__ALIBI) llm__load_numbers(L, "ALiBi slopes", a->alibi + R->heads.first, R->heads.n, &R->alibi);
+    if (a->flags & LLM__ALIBI) llm__load_numbers(L, "ALiBi slopes", a->alibi + rank->heads.first, rank->heads.n, &rank->alibi);
 }
 
 /* The same of an EAGLE head: fc, whole on every rank, its left half for the embedding and its right half for the hidden state. Embedding
  * and output layer are the model's own weights (NULL: only checking). */
-static void llm__load_eagle(llm__loader *L, llm__net_rank *R, const struct llm__net *model_net) {
+static void llm__load_eagle(llm__loader *L, llm__net_rank *rank, const struct llm__net *model_net) {
     int64_t D = L->a->hidden;
     for (int i = 0; i < 2; i++)
-        llm__load(L, LLM_ROLE_LINEAR, LLM__W_FC, llm__all(D), llm__slice_of(2 * D, i * D, D), i ? -1 : 0, &R->fc[i]);
-    if (L->a->eagle & LLM__EAGLE_BEHIND) llm__load_norm(L, LLM__W_OUT_NORM, 0, &R->out_norm);
+        llm__load(L, LLM_ROLE_LINEAR, LLM__W_FC, llm__all(D), llm__slice_of(2 * D, i * D, D), i ? -1 : 0, &rank->fc[i]);
+    if (L->a->eagle & LLM__EAGLE_BEHIND) llm__load_norm(L, LLM__W_OUT_NORM, 0, &rank->out_norm);
     if (!model_net) return;
     const llm__net_rank *model = &model_net->rank[L->rank];
-    R->embed.w = model->embed.w;
-    R->embed_norm = model->embed_norm;
-    R->head.w = model->head.w;
-    R->head.b = model->head.b;
+    rank->embed.w = model->embed.w;
+    rank->embed_norm = model->embed_norm;
+    rank->head.w = model->head.w;
+    rank->head.b = model->head.b;
 }
 
-LLM__PRIVATE void llm__load_rank(llm__loader *L, llm__net_rank *R, const llm__net_config *cfg) {
+LLM__PRIVATE void llm__load_rank(llm__loader *L, llm__net_rank *rank, const llm__net_config *cfg) {
     int stage = L->rank / L->n_group, n_stages = L->n_ranks / L->n_group;
-    if (!L->r) L->r = llm__net_share(L->a, L->rank % L->n_group, L->n_group, R);
-    R->begin = L->a->n_layers * stage / n_stages;
-    R->end = L->a->n_layers * (stage + 1) / n_stages;
-    R->first = stage == 0;
-    R->last = stage == n_stages - 1;
+    if (!L->r) L->r = llm__net_share(L->a, L->rank % L->n_group, L->n_group, rank);
+    rank->begin = L->a->n_layers * stage / n_stages;
+    rank->end = L->a->n_layers * (stage + 1) / n_stages;
+    rank->first = stage == 0;
+    rank->last = stage == n_stages - 1;
     L->layer = -1;
-    if (!L->r && L->a->eagle) llm__load_eagle(L, R, cfg ? cfg->model_net : NULL);
-    else if (!L->r) llm__load_model(L, R);
+    if (!L->r && L->a->eagle) llm__load_eagle(L, rank, cfg ? cfg->model_net : NULL);
+    else if (!L->r) llm__load_model(L, rank);
     for (int i = 0; i < L->a->n_rope; i++)
-        llm__load_numbers(L, "rotary frequencies", L->a->rope[i].inv_freq, L->a->rope_dim, &R->inv_freq[i]);
-    for (L->layer = R->begin; L->layer < R->end && !L->r; L->layer++) {
+        llm__load_numbers(L, "rotary frequencies", L->a->rope[i].inv_freq, L->a->rope_dim, &rank->inv_freq[i]);
+    for (L->layer = rank->begin; L->layer < rank->end && !L->r; L->layer++) {
         /* a layer at a time: the progress hook may cancel between two */
-        double done = (L->rank + (double)(L->layer - R->begin) / (R->end - R->begin)) / L->n_ranks;
+        double done = (L->rank + (double)(L->layer - rank->begin) / (rank->end - rank->begin)) / L->n_ranks;
         llm__net_layer unused = LLM__ZERO;
-        llm__load_layer(L, R, R->layer ? &R->layer[L->layer] : &unused);
+        llm__load_layer(L, rank, rank->layer ? &rank->layer[L->layer] : &unused);
         if (!L->r && cfg && cfg->progress && cfg->progress(cfg->progress_user, "loading weights", done))
             L->r = llm__error(LLM_ERR_CANCELLED, "loading was cancelled");
     }
@@ -273,9 +273,9 @@ LLM__PRIVATE void llm__loader_end(llm__loader *L) {
 
 LLM__PRIVATE llm_result llm__net_check(llm_model *m) {
     llm__loader L;
-    llm__net_rank R = LLM__ZERO;
+    llm__net_rank rank = LLM__ZERO;
     llm__loader_begin(&L, m, 1, 1);
-    llm__load_rank(&L, &R, NULL);
+    llm__load_rank(&L, &rank, NULL);
     m->info.n_params = L.n_params;
     m->info.step_bytes = L.step_bytes;
     llm__loader_end(&L);
@@ -296,46 +296,46 @@ LLM__PRIVATE llm_result llm__net_check(llm_model *m) {
  *   low, plus       what adapters make: A x (T, 3 r), and B A x, as wide as the widest layer; head_plus: of the output layer; e_low,
  *                   e_plus: of experts, for every choice of a row, but at most 64 MB (then rows go in turns)
  * What has no columns is not needed. */
-static llm_result llm__net_buffers(llm__net *net, int rank, int64_t wide) {
+static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) {
     const llm__arch *a = net->a;
-    llm__net_rank *R = &net->rank[rank];
+    llm__net_rank *rank = &net->rank[rank_index];
     int64_t rows = LLM__MAX(net->cfg.max_rows, net->cfg.max_out), out = LLM__MAX(net->cfg.max_out, 1), D = a->hidden;
-    int64_t att = R->heads.n * a->v_head_dim, is_mla = (a->flags & LLM__MLA) != 0, lora = net->cfg.n_loras > 0;
-    int64_t wide_expert = LLM__MAX(2 * R->ff_expert.n, D);
+    int64_t att = rank->heads.n * a->v_head_dim, is_mla = (a->flags & LLM__MLA) != 0, lora = net->cfg.n_loras > 0;
+    int64_t wide_expert = LLM__MAX(2 * rank->ff_expert.n, D);
     int64_t choices = LLM__MAX(a->n_used, LLM__MIN(rows * a->n_used, ((int64_t)64 << 20) / 4 / wide_expert));
     const struct {
         int64_t rows, cols;
         llm_buffer **to;
     } plan[] = {
-        {rows, D, &R->token.x},
-        {rows, D, &R->token.h},
-        {rows, D, &R->token.y},
-        {rows, att, &R->token.att},
-        {out, D, &R->out.x},
-        {out, D, &R->out.h},
-        {out, D, &R->out.y},
-        {out, att, &R->out.att},
-        {rows, a->n_rope > 0 ? a->rope_dim : 0, &R->rope[0]},
-        {rows, a->n_rope > 1 ? a->rope_dim : 0, &R->rope[1]},
-        {rows, is_mla ? 0 : R->q_width + R->k_width + R->kv_heads.n * a->v_head_dim, &R->qkv},
-        {rows, LLM__MAX(R->ff.n, R->ff_shared.n), &R->ff_act},
-        {rows, is_mla * a->q_rank, &R->q_a},
-        {rows, is_mla * R->heads.n * a->head_dim, &R->q},
-        {rows, is_mla * (a->kv_rank + a->rope_dim), &R->kv_a},
-        {rows, a->n_experts, &R->router},
-        {rows, 2 * a->n_used, &R->routes},
-        {rows, a->shared_gate, &R->gate},
-        {rows, lora * LLM_LORA_PARTS * net->cfg.max_lora_rank, &R->low},
-        {rows, lora * wide, &R->plus},
-        {out, lora * R->vocab.n, &R->head_plus},
-        {choices, a->n_used ? lora * LLM_LORA_PARTS * net->cfg.max_lora_rank : 0, &R->e_low},
-        {choices, a->n_used ? lora * wide_expert : 0, &R->e_plus},
+        {rows, D, &rank->token.x},
+        {rows, D, &rank->token.h},
+        {rows, D, &rank->token.y},
+        {rows, att, &rank->token.att},
+        {out, D, &rank->out.x},
+        {out, D, &rank->out.h},
+        {out, D, &rank->out.y},
+        {out, att, &rank->out.att},
+        {rows, a->n_rope > 0 ? a->rope_dim : 0, &rank->rope[0]},
+        {rows, a->n_rope > 1 ? a->rope_dim : 0, &rank->rope[1]},
+        {rows, is_mla ? 0 : rank->q_width + rank->k_width + rank->kv_heads.n * a->v_head_dim, &rank->qkv},
+        {rows, LLM__MAX(rank->ff.n, rank->ff_shared.n), &rank->ff_act},
+        {rows, is_mla * a->q_rank, &rank->q_a},
+        {rows, is_mla * rank->heads.n * a->head_dim, &rank->q},
+        {rows, is_mla * (a->kv_rank + a->rope_dim), &rank->kv_a},
+        {rows, a->n_experts, &rank->router},
+        {rows, 2 * a->n_used, &rank->routes},
+        {rows, a->shared_gate, &rank->gate},
+        {rows, lora * LLM_LORA_PARTS * net->cfg.max_lora_rank, &rank->low},
+        {rows, lora * wide, &rank->plus},
+        {out, lora * rank->vocab.n, &rank->head_plus},
+        {choices, a->n_used ? lora * LLM_LORA_PARTS * net->cfg.max_lora_rank : 0, &rank->e_low},
+        {choices, a->n_used ? lora * wide_expert : 0, &rank->e_plus},
     };
     llm_result r = LLM_OK;
-    R->token.rows = LLM_ROWS_TOKENS;
-    R->out.rows = LLM_ROWS_OUT;
+    rank->token.rows = LLM_ROWS_TOKENS;
+    rank->out.rows = LLM_ROWS_OUT;
     for (int i = 0; i < LLM__COUNT(plan) && !r; i++)
-        if (plan[i].cols > 0) r = net->cfg.backend->buffer(net->cfg.ctx, rank, plan[i].rows, plan[i].cols, plan[i].to);
+        if (plan[i].cols > 0) r = net->cfg.backend->buffer(net->cfg.ctx, rank_index, plan[i].rows, plan[i].cols, plan[i].to);
     return r;
 }
 

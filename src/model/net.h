@@ -83,7 +83,7 @@ typedef struct llm__net {
 } llm__net;
 
 /* All weights of one rank. A net that is only checked has no layers to put them in. */
-LLM__PRIVATE void llm__load_rank(llm__loader *L, llm__net_rank *R, const llm__net_config *cfg);
+LLM__PRIVATE void llm__load_rank(llm__loader *L, llm__net_rank *rank, const llm__net_config *cfg);
 
 /* A loader that only checks, for rank 0; the caller sets the backend. */
 LLM__PRIVATE void llm__loader_begin(llm__loader *L, const llm_model *m, int n_ranks, int n_group);
