@@ -1500,11 +1500,12 @@ static void calls_news(void) {
 }
 
 /* ============================================================================
- * >>page   The chat page at /: HTML, style and script, as lines.
+ * >>page   The chat page at /: HTML, style and script, as lines. It is made from src/page/ by src/amalgamate.py.
  * ============================================================================
  * Served as three routes so that the Content-Security-Policy can forbid everything inline. Text of the model becomes text nodes,
  * never markup. Conversations stay in the browser. */
 
+/* generated: begin */
 static const char *const page_html[] = {
     "<!doctype html>",
     "<html lang=\"en\">",
@@ -1714,7 +1715,8 @@ static const char *const page_js[] = {
     "",
     "/* Markdown, as nodes: text never becomes markup. */",
     "function inline(tag, text) {",
-    "  const rule = /`([^`\\n]+)`|\\*\\*([^*\\n]+)\\*\\*|\\*([^*\\s][^*\\n]*)\\*|\\[([^\\]\\n]+)\\]\\((https?:\\/\\/[^\\s)]+)\\)/, into = el(tag);",
+    ("  const rule = /`([^`\\n]+)`|\\*\\*([^*\\n]+)\\*\\*|\\*([^*\\s][^*\\n]*)\\*|\\[([^\\]\\n]+)\\]\\((https?:\\/\\/[^\\s)]+)\\)/, "
+     "into = el(tag);"),
     "  for (let m; (m = rule.exec(text)); text = text.slice(m.index + m[0].length)) {",
     "    into.append(text.slice(0, m.index));",
     "    if (m[1] !== undefined) into.append(el(\"code\", null, m[1]));",
@@ -1972,6 +1974,7 @@ static const char *const page_js[] = {
     "}).catch(() => {});",
     "if (current && !chat()) current = null;",
     "draw();"};
+/* generated: end */
 
 /* ============================================================================
  * >>routes   What is served where.

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes llm.h from src/, and llm_serve.c's page from src/page.html.
+"""Makes llm.h from src/, and the chat page inside llm_serve.c from src/page/.
 
-    src/amalgamate.py          writes ../llm.h
-    src/amalgamate.py --check  exit 1 if it is not what src/ gives
+    src/amalgamate.py          writes ../llm.h and the page in ../llm_serve.c
+    src/amalgamate.py --check  exit 1 if they are not what src/ gives
 
 llm.h.in is the frame: its lines "@part FOLDER/NAME" are replaced by NAME.h and NAME.c of that folder (or one of them, where it is named with
 its ending), "@toc" by a line for each part. On the way
@@ -13,6 +13,9 @@ its ending), "@toc" by a line for each part. On the way
   above the definitions instead, so that the text reads from top to bottom. Only a function that is called above its definition (two that
   call each other) keeps its prototype;
 - parts marked "small" stand between LLM__COLD_BEGIN and LLM__COLD_END.
+
+The page is three files, as it is served: page.html, page.css and page.js. Each becomes an array of its lines in llm_serve.c, between the
+comments "generated: begin" and "generated: end"; the indentation of HTML and CSS is for the reader and is left out.
 """
 import pathlib
 import re
@@ -161,14 +164,45 @@ def contents(parts):
     return out
 
 
+PAGE = re.compile(r"(?<=/\* generated: begin \*/\n).*?(?=/\* generated: end \*/\n)", re.S)
+
+
+def c_string(line):
+    """A line as a C string; in two parts where it is too wide."""
+    text = re.sub(r'["\\]', r"\\\g<0>", line)
+    cut = len(text) if len(text) <= 133 else text.rfind(" ", 0, 130) + 1
+    first, rest = text[:cut], text[cut:]
+    if len(rest) > 130 or not re.fullmatch("[ -~]*", text): sys.exit(f"amalgamate: page: a line is too long, or not ASCII: {line}")
+    return f'("{first}"\n     "{rest}")' if rest else f'"{first}"'
+
+
+def c_lines(name, text):
+    """Lines as an array of C strings."""
+    return f"static const char *const {name}[] = {{\n    " + ",\n    ".join(map(c_string, text.splitlines())) + "};\n"
+
+
+def page(program):
+    """The text of llm_serve.c with the page of src/page/ in it."""
+    text = {f.suffix[1:]: f.read_text() for f in sorted((SRC / "page").glob("page.*"))}
+    for kind in ("html", "css"): text[kind] = re.sub(r"^ +", "", text[kind], flags=re.M)
+    arrays = "\n".join(c_lines("page_" + kind, text[kind]) for kind in ("html", "css", "js"))
+    made, n = PAGE.subn(lambda m: arrays, program)
+    if n != 1: sys.exit(f"amalgamate: llm_serve.c has {n} places for the page")
+    return made
+
+
 def main():
-    text, path = make(), SRC.parent / "llm.h"
+    header, server = SRC.parent / "llm.h", SRC.parent / "llm_serve.c"
+    program = server.read_text()
+    made = {header: make(), server: page(program)}
     if sys.argv[1:] == ["--check"]:
-        if path.read_text() != text: sys.exit("llm.h is not what src/ gives: edit src/, then run make llm.h")
+        for path, text in made.items():
+            if path.read_text() != text: sys.exit(f"{path.name} is not what src/ gives: edit src/, then run make llm.h")
     elif sys.argv[1:]:
         sys.exit(__doc__)
     else:
-        path.write_text(text)
+        header.write_text(made[header])
+        if made[server] != program: server.write_text(made[server])
 
 
 main()

@@ -31,6 +31,10 @@ def canary(server):
 def routes(s):
     for path in ("/health", "/ping", "/v1/models", "/models", "/version", "/tokenizer_info", "/metrics", "/", "/page.js", "/page.css", "/v1/models/"):
         check("GET " + path, s.request("GET", path)[0] == 200)
+    for name in ("page.html", "page.css", "page.js"):
+        lines = pathlib.Path("src/page", name).read_text().splitlines()
+        want = "".join((line if name == "page.js" else line.lstrip(" ")) + "\n" for line in lines)
+        check(name + " is served as src/page/ has it", s.request("GET", "/" if name == "page.html" else "/" + name)[2].decode() == want)
     check("HEAD /health", s.request("HEAD", "/health")[0::2] == (200, b""))
     models = json.loads(s.request("GET", "/v1/models")[2])["data"]
     check("model id", models[0]["id"] == MODEL and models[0]["max_model_len"] == 2048, models)
