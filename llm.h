@@ -48,6 +48,7 @@
  *     >>api-easy             Ten lines to a working program.
  *     >>api-options          Options by name, for programs on top of this library: from argv, the environment, a JSON file or a request's body.
  *     >>api-openai           OpenAI's requests and answers as JSON: all of a server but its sockets.
+ *     >>api-sizes            How a program and a library of different versions agree about structs. Nothing to do for who includes this header.
  *   base/
  *     >>platform             what is needed of the compiler and the operating system.
  *     >>alloc                memory: small things, arenas, whole pages; sizes that are checked.
@@ -178,6 +179,7 @@
  *     >>raw                  the forward pass itself, for teaching and own loops.
  *     >>context              kept contexts: the prefix cache in files.
  *   serve/
+ *     >>sizes                structs of a program that was compiled with another version of this header.
  *     >>options              options by name, for programs.
  *     >>openai               OpenAI's requests and answers, whichever program serves them.
  *     >>openai_tools         the tools of a request.
@@ -193,6 +195,7 @@
  *     >>setup                from the words of a person to the structs of the API.
  *     >>easy                 ten lines to a working program.
  *     >>batch                many prompts or chats at once.
+ *     >>sized                the functions that take or fill structs of the program's, for a program of any version.
  *
  * HOW A TOKEN IS MADE (the reading path for students)
  *   1. llm_model_open maps the files (>>source) and reads the shape of the network into a struct llm__arch (>>arch).
@@ -220,7 +223,8 @@
  *             prints, reads the environment, installs signal handlers or keeps mutable globals.
  *   Memory    All memory is taken when something is opened or submitted; a decode step allocates nothing.
  *   Threads   A model may be used from any thread. One thread steps an engine; any thread may submit and cancel.
- *   Structs   Zero is the default everywhere. Structs only grow; LLM_VERSION tells.
+ *   Structs   Zero is the default everywhere. A program goes on running with a later libllm.so: structs only grow, at their ends, and a
+ *             program says which sizes it was compiled with, by macros that stand in one place, >>api-sizes. All is said there.
  *   Trust     Model files and prompts are taken for hostile: every count is checked against the bytes that are there.
  *
  * NOTATION in comments on shapes
@@ -1818,7 +1822,7 @@ typedef enum llm_openai_kind {
 
 typedef struct llm_openai_call llm_openai_call; /* one request body and its answer */
 
-/* What all calls share: read-only while there are any. llm_openai_service_init fills it in. */
+/* What all calls share. llm_openai_service_init fills it in; a call copies it, and what it points to must outlive its calls. */
 typedef struct llm_openai_service {
     const llm_model *model;
     llm_engine *engine;            /* NULL: tokenizing kinds only */
@@ -1874,6 +1878,122 @@ LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 /* The error object, for errors of your own; param and code may be NULL. */
 LLM_API void llm_openai_error(llm_text *out, int status, const char *message, const char *param, const char *code);
 
+/* ---------------------------------------------------------------------------
+ * >>api-sizes   How a program and a library of different versions agree about structs. Nothing to do for who includes this header.
+ * ---------------------------------------------------------------------------
+ * A program that was built with this header goes on running with every later libllm.so.0: functions keep their parameters, enumerators
+ * their values, and a struct changes in one way only, by new members at its end. (Its source goes on compiling too, if structs are
+ * filled by the names of their members.) So a program and its library may know different numbers of members. There are three kinds:
+ *
+ *   The program's, listed below: configs, and what functions fill in. The sizes that a program was compiled with go to the library with
+ *   every call: where llm.h is included without LLM_IMPLEMENTATION, llm_x(...) is a macro for llm_x_sized(LLM_SIZES, ...). Members that
+ *   only the library knows count as 0, the default, or are not filled in. Members that only the program knows (its library is the older
+ *   one) must be 0, else the call fails with a sentence that says so: LLM_ERR_ARG, or what the function returns on error. When they are
+ *   to be filled in, they become 0.
+ *   The library's, which it returns a pointer to or hands to a callback: llm_model_info, llm_openai_info, llm_outputs (its items are the
+ *   program's), the event of on_event. What only a later version has may be read if llm_version() is that version or a later one; what
+ *   only a later version has of llm_chat_sampling must stay 0, else llm_chat_say refuses.
+ *   All others never change: llm_text, llm_tokens, llm_early_stop, llm_logit_bias, llm_token_logprob, llm_spent, llm_reasoning,
+ *   llm_tool_call, llm_option, llm_option_list, llm_options.
+ *
+ * Not promised: that a program runs with a library older than itself, beyond what is said above; the structs of >>api-backend, which
+ * belong to one LLM_BACKEND_ABI, and a backend of another is refused; the texts of messages.
+ *
+ * Bindings of other languages, and function pointers: call the _sized functions with a table of the sizes that you lay structs out with, 0
+ * for those that you never pass. The plain functions, as dlsym finds them, take the structs of the library's own version. */
+
+/* Bytes of each struct llm_NAME. This table grows at its end, too. */
+typedef struct llm_sizes {
+    uint32_t sizes; /* of this struct */
+    uint32_t json_limits, model_config, render_options, template_caps, grammar_config, sampling, engine_config, engine_stats;
+    uint32_t request_config, event, output, request_metrics, prompt, batch_config, completion_output, request_output;
+    uint32_t setup, openai_service;
+} llm_sizes;
+
+#define LLM_SIZES_HERE { \
+    sizeof(llm_sizes), \
+    sizeof(llm_json_limits), sizeof(llm_model_config), sizeof(llm_render_options), sizeof(llm_template_caps), sizeof(llm_grammar_config), \
+    sizeof(llm_sampling), sizeof(llm_engine_config), sizeof(llm_engine_stats), sizeof(llm_request_config), sizeof(llm_event), \
+    sizeof(llm_output), sizeof(llm_request_metrics), sizeof(llm_prompt), sizeof(llm_batch_config), sizeof(llm_completion_output), \
+    sizeof(llm_request_output), sizeof(llm_setup), sizeof(llm_openai_service)}
+
+LLM_API int llm_version(void); /* LLM_VERSION of the library that runs */
+
+#ifndef LLM_STATIC
+/* Each as the function of the same name without _sized. */
+LLM_API llm_result llm_json_parse_sized(const llm_sizes *sizes, const char *text, size_t len, const llm_json_limits *limits,
+                                        llm_json **out);
+LLM_API llm_result llm_model_open_sized(const llm_sizes *sizes, const char *path, const llm_model_config *cfg, llm_model **out);
+LLM_API llm_result llm_template_render_sized(const llm_sizes *sizes, const llm_template *t, const llm_json *context,
+                                             const llm_render_options *options, llm_text *out);
+LLM_API llm_result llm_render_sized(const llm_sizes *sizes, const llm_model *model, const llm_json *context,
+                                    const llm_render_options *options, llm_text *out);
+LLM_API void llm_template_get_caps_sized(const llm_sizes *sizes, const llm_template *t, llm_template_caps *out);
+LLM_API llm_result llm_grammar_open_sized(const llm_sizes *sizes, const llm_model *model, const llm_grammar_config *cfg, llm_grammar **out);
+LLM_API void llm_sampling_default_sized(const llm_sizes *sizes, const llm_model *model, llm_sampling *s);
+LLM_API void llm_sampling_chat_sized(const llm_sizes *sizes, const llm_model *model, llm_sampling *s);
+LLM_API llm_result llm_sampling_check_sized(const llm_sizes *sizes, const llm_model *model, const llm_sampling *s);
+LLM_API llm_result llm_engine_open_sized(const llm_sizes *sizes, const llm_model *model, const llm_engine_config *cfg, llm_engine **out);
+LLM_API void llm_engine_get_stats_sized(const llm_sizes *sizes, const llm_engine *engine, llm_engine_stats *out);
+LLM_API llm_result llm_request_submit_sized(const llm_sizes *sizes, llm_engine *engine, const llm_request_config *cfg, llm_request **out);
+LLM_API int llm_request_poll_sized(const llm_sizes *sizes, llm_request *request, llm_event *event);
+LLM_API llm_result llm_request_get_output_sized(const llm_sizes *sizes, const llm_request *request, int32_t index, llm_output *out);
+LLM_API void llm_request_get_metrics_sized(const llm_sizes *sizes, const llm_request *request, llm_request_metrics *out);
+LLM_API int32_t llm_sample_sized(const llm_sizes *sizes, const float *logits, int32_t n, const llm_sampling *s, int64_t seed,
+                                 int64_t position);
+LLM_API llm *llm_load_sized(const llm_sizes *sizes, const char *path, const llm_engine_config *cfg);
+LLM_API char *llm_generate_sized(const llm_sizes *sizes, llm *l, const char *prompt, const llm_sampling *s);
+LLM_API llm_outputs *llm_generate_batch_sized(const llm_sizes *sizes, llm *l, const llm_prompt *prompts, int32_t n,
+                                              const llm_batch_config *cfg);
+LLM_API llm_outputs *llm_chat_batch_sized(const llm_sizes *sizes, llm *l, const llm_prompt *prompts, int32_t n,
+                                          const llm_batch_config *cfg);
+LLM_API void llm_setup_init_sized(const llm_sizes *sizes, llm_setup *s);
+LLM_API llm_result llm_setup_read_sized(const llm_sizes *sizes, llm_setup *s, llm_options *o, int argc, char **argv,
+                                        char *(*get)(const char *name), llm_option_list *words);
+LLM_API llm_result llm_setup_find_sized(const llm_sizes *sizes, llm_setup *s, char *(*get)(const char *name));
+LLM_API void llm_setup_service_sized(const llm_sizes *sizes, const llm_setup *s, const llm_options *o, const llm_model *model,
+                                     llm_engine *engine, struct llm_openai_service *out);
+LLM_API void llm_setup_free_sized(const llm_sizes *sizes, llm_setup *s);
+LLM_API void llm_openai_service_init_sized(const llm_sizes *sizes, llm_openai_service *s, const llm_model *model, llm_engine *engine);
+LLM_API int llm_openai_knows_model_sized(const llm_sizes *sizes, const llm_openai_service *s, const char *name, size_t len);
+LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const llm_openai_service *s, llm_openai_kind kind,
+                                                const char *body, size_t len, void *user);
+#endif
+
+#if !defined(LLM_IMPLEMENTATION) && !defined(LLM_STATIC) /* here program and library may be of different versions */
+static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
+#define LLM_SIZES (&llm_sizes_of_program)
+#define llm_x(...) llm_x_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_json_parse(...) llm_json_parse_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_model_open(...) llm_model_open_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_template_render(...) llm_template_render_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_render(...) llm_render_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_template_get_caps(...) llm_template_get_caps_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_grammar_open(...) llm_grammar_open_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_sampling_default(...) llm_sampling_default_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_sampling_chat(...) llm_sampling_chat_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_sampling_check(...) llm_sampling_check_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_engine_open(...) llm_engine_open_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_engine_get_stats(...) llm_engine_get_stats_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_request_submit(...) llm_request_submit_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_request_poll(...) llm_request_poll_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_request_get_output(...) llm_request_get_output_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_request_get_metrics(...) llm_request_get_metrics_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_sample(...) llm_sample_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_load(...) llm_load_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_generate(...) llm_generate_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_generate_batch(...) llm_generate_batch_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_chat_batch(...) llm_chat_batch_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_setup_init(...) llm_setup_init_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_setup_read(...) llm_setup_read_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_setup_find(...) llm_setup_find_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_setup_service(...) llm_setup_service_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_setup_free(...) llm_setup_free_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_openai_service_init(...) llm_openai_service_init_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_openai_knows_model(...) llm_openai_knows_model_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_openai_begin(...) llm_openai_begin_sized(LLM_SIZES, __VA_ARGS__)
+#endif
+
 #ifdef __cplusplus
 }
 #endif
@@ -1896,6 +2016,37 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 #if !defined(MADV_DONTNEED) || !defined(MAP_ANONYMOUS) || !defined(CLOCK_MONOTONIC) || !defined(O_CLOEXEC)
 #error "llm.h: with -std=cNN include llm.h before any system header, or define _GNU_SOURCE there; or compile with -std=gnuNN"
 #else
+
+/* This file's own version is that of the library. */
+#undef llm_x
+#undef llm_json_parse
+#undef llm_model_open
+#undef llm_template_render
+#undef llm_render
+#undef llm_template_get_caps
+#undef llm_grammar_open
+#undef llm_sampling_default
+#undef llm_sampling_chat
+#undef llm_sampling_check
+#undef llm_engine_open
+#undef llm_engine_get_stats
+#undef llm_request_submit
+#undef llm_request_poll
+#undef llm_request_get_output
+#undef llm_request_get_metrics
+#undef llm_sample
+#undef llm_load
+#undef llm_generate
+#undef llm_generate_batch
+#undef llm_chat_batch
+#undef llm_setup_init
+#undef llm_setup_read
+#undef llm_setup_find
+#undef llm_setup_service
+#undef llm_setup_free
+#undef llm_openai_service_init
+#undef llm_openai_knows_model
+#undef llm_openai_begin
 
 /* ============================================================================
  * >>platform   What is needed of the compiler and the operating system.
@@ -29062,6 +29213,98 @@ LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char 
 }
 
 /* ============================================================================
+ * >>sizes   Structs of a program that was compiled with another version of this header.
+ * ============================================================================
+ * Every part above knows its own structs only. A function that is called with those of another version has a twin in >>sized, which makes
+ * the struct over on its way in or out by what is here: the same members in the same order, but each struct ends sooner or later. Where a
+ * struct stands within another, what follows it has moved by the difference of its sizes:
+ *
+ *   llm_request_config of the program            |prompt ...|sampling     |priority ... user|
+ *   llm_request_config of a later library        |prompt ...|sampling  new|priority ... user|new|
+ *
+ * A layout names the growing structs inside a struct, so that one walk serves all. The walk needs every difference of sizes of an inner
+ * struct to be a multiple of 8, so that what follows keeps its alignment; tests/tools/abi.py sees to it, and to members being added only
+ * at the end, and not in what was padding: a program may have left anything there. */
+
+enum { LLM__INNER_STRUCTS = 3 };
+
+typedef struct llm__layout llm__layout;
+
+struct llm__layout {
+    const char *name;
+    size_t size;  /* here */
+    size_t entry; /* offset of the program's size in llm_sizes */
+    struct {
+        size_t at;
+        const llm__layout *layout; /* NULL: no more */
+    } inner[LLM__INNER_STRUCTS];   /* in ascending order */
+};
+
+LLM_API int llm_version(void) { return LLM_VERSION; }
+
+/* Are n bytes, of a struct behind the members that are known here, 0? If not, the sentence. */
+static llm_result llm__unset(const char *name, const char *bytes, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (bytes[i])
+            return llm__error(LLM_ERR_ARG, "%s: the program sets what version %s of the library does not know: a later libllm is needed",
+                              name, LLM_VERSION_STRING);
+    return LLM_OK;
+}
+
+/* The program's size of such a struct; 0: it does not say. */
+static size_t llm__size_of(const llm_sizes *sizes, const llm__layout *x) {
+    uint32_t size = 0;
+    if (x->entry + sizeof size <= sizes->sizes) memcpy(&size, (const char *)sizes + x->entry, sizeof size);
+    return size;
+}
+
+/* A struct on its way from one side to the other. */
+typedef struct llm__crossing {
+    const llm_sizes *sizes;
+    int giving; /* 1: own to program; 0: program to own, which is all 0 before */
+    llm_result result;
+} llm__crossing;
+
+static void llm__cross_bytes(const llm__crossing *c, char *own, char *program, size_t n) {
+    memcpy(c->giving ? program : own, c->giving ? own : program, n);
+}
+
+/* Plain members, an inner struct, plain members ..., and the end, where one side has more. Returns the program's size. */
+static size_t llm__cross(llm__crossing *c, const llm__layout *x, char *own, char *program) {
+    size_t size = llm__size_of(c->sizes, x), at = 0, there = 0; /* of the struct here, and of the program's, so much is done */
+    if (!size) c->result = llm__error(LLM_ERR_ARG, "%s: its size was expected in llm_sizes, not 0", x->name);
+    for (int i = 0; !c->result && i < LLM__INNER_STRUCTS && x->inner[i].layout; i++) {
+        size_t plain = x->inner[i].at - at;
+        if (size <= there + plain) break; /* the program does not have it yet */
+        llm__cross_bytes(c, own + at, program + there, plain);
+        there += plain;
+        there += llm__cross(c, x->inner[i].layout, own + x->inner[i].at, program + there);
+        at = x->inner[i].at + x->inner[i].layout->size;
+    }
+    if (c->result) return size;
+    size_t both = LLM__MIN(x->size - at, size - there);
+    llm__cross_bytes(c, own + at, program + there, both);
+    there += both;
+    if (c->giving) memset(program + there, 0, size - there);
+    else c->result = llm__unset(x->name, program + there, size - there);
+    return size;
+}
+
+/* The program's struct becomes ours. LLM_ERR_ARG: it sets something that is unknown here, or has no size. */
+static llm_result llm__struct_in(const llm_sizes *sizes, const llm__layout *x, const void *program, void *own) {
+    llm__crossing c = {sizes, 0, LLM_OK};
+    memset(own, 0, x->size);
+    llm__cross(&c, x, (char *)own, (char *)(uintptr_t)program);
+    return c.result;
+}
+
+/* Ours becomes the program's. */
+static void llm__struct_out(const llm_sizes *sizes, const llm__layout *x, const void *own, void *program) {
+    llm__crossing c = {sizes, 1, LLM_OK};
+    llm__cross(&c, x, (char *)(uintptr_t)own, (char *)program);
+}
+
+/* ============================================================================
  * >>options   Options by name, for programs.
  * ============================================================================
  * One table says everything about the options of a program: spellings, type, range, place in a struct, help. Values come as text from argv
@@ -29404,12 +29647,13 @@ static llm_result llm__options_environment(llm_options *o, char *(*get)(const ch
     return r;
 }
 
-/* Copies what was given, and nothing else, of the target's sampling at offset `at` over *s, the defaults of a model: 0 may be a value that
- * someone asked for, so `given` decides. An explicit 0 of top_p, whose 0 means "off" in the struct, leaves the best token only. */
-static void llm__options_sampling(const llm_options *o, size_t at, llm_sampling *s) {
+/* Copies what was given, and nothing else, of the target's sampling, `size` bytes at offset `at`, over *s, the defaults of a model: 0 may
+ * be a value that someone asked for, so `given` decides. An explicit 0 of top_p, whose 0 means "off" in the struct, leaves the best token
+ * only. */
+static void llm__options_sampling(const llm_options *o, size_t at, size_t size, llm_sampling *s) {
     for (int32_t i = 0; i < o->n; i++) {
         const llm_option *p = &o->table[i];
-        if (!o->given[i] || p->at < at || p->at >= at + sizeof *s || p->kind == LLM_OPTION_TEXT || p->kind >= LLM_OPTION_LIST) continue;
+        if (!o->given[i] || p->at < at || p->at >= at + size || p->kind == LLM_OPTION_TEXT || p->kind >= LLM_OPTION_LIST) continue;
         memcpy((char *)s + (p->at - at), (const char *)o->target + p->at, p->kind == LLM_OPTION_INT64 ? sizeof(int64_t) : sizeof(int32_t));
         if (p->at - at == offsetof(llm_sampling, seed)) s->has_seed = 1;
         if (p->at - at == offsetof(llm_sampling, top_p) && s->top_p <= 0) s->top_p = 1e-6f;
@@ -29676,7 +29920,7 @@ typedef struct llm__oai_choice {
 /* A body and its answer. The kinds share it: an embedding has no use for the choices' texts, a response alone has items. */
 struct llm_openai_call {
     llm_openai_info info;
-    const llm_openai_service *service;
+    llm_openai_service service; /* as it was when the call began */
     void *user;
     llm_json *body;
     llm_json *items_said; /* the messages that a response's items stand for */
@@ -29864,7 +30108,7 @@ static const char *llm__oai_word(const llm_json *d, int object, const char *name
 
 /* A list of token ids, appended; of the field that llm__oai_at named. Ids are checked against a row of logits: the padded vocabulary. */
 static int llm__oai_ids(llm_openai_call *k, int list, llm_tokens *ids) {
-    const llm_openai_service *s = k->service;
+    const llm_openai_service *s = &k->service;
     int32_t vocab = s->engine ? llm_logits_size(s->engine) : llm_vocab_size(s->model);
     for (int e = llm_json_first(k->body, list); e >= 0; e = llm_json_next(k->body, e)) {
         int64_t id;
@@ -29902,7 +30146,7 @@ static int llm__oai_stops(llm_openai_call *k) {
 static int llm__oai_bias(llm_openai_call *k) {
     const llm_json *d = k->body;
     int v = llm__oai_get(d, 0, "logit_bias");
-    int32_t n = 0, vocab = k->service->engine ? llm_logits_size(k->service->engine) : llm_vocab_size(k->service->model);
+    int32_t n = 0, vocab = k->service.engine ? llm_logits_size(k->service.engine) : llm_vocab_size(k->service.model);
     llm__oai_at(k, "logit_bias");
     if (v >= 0 && llm_json_type_of(d, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be an object of token ids and numbers");
     if (llm_json_size(d, v) > LLM__OAI_BIASES)
@@ -30095,9 +30339,9 @@ static int llm__oai_tool_form(llm_openai_call *k) {
     if (k->tools < 0) return 1;
     if (k->form.kind && k->tool_must)
         return llm__oai_bad(k, "tool_choice", "asks for a call and %s for a form: only one can be had", k->form_name);
-    k->tool_format = k->service->tool_format;
+    k->tool_format = k->service.tool_format;
     if (!k->form.kind && (!k->s.use_beam_search || k->tool_must)) {
-        int many = k->tool_many && k->tool_only < 0, format = llm_tools_grammar(k->service->model, k->tool_format, k->body, k->tools,
+        int many = k->tool_many && k->tool_only < 0, format = llm_tools_grammar(k->service.model, k->tool_format, k->body, k->tools,
                                                                                 k->tool_only, k->tool_must, many, &k->form_text);
         if (format >= 0) {
             k->tool_format = format;
@@ -30106,7 +30350,7 @@ static int llm__oai_tool_form(llm_openai_call *k) {
             k->form_name = "tools";
         }
     }
-    if (llm_tools_are_special(k->service->model, k->tool_format)) k->s.skip_special_tokens_off = 1;
+    if (llm_tools_are_special(k->service.model, k->tool_format)) k->s.skip_special_tokens_off = 1;
     return 1;
 }
 
@@ -30125,7 +30369,7 @@ static int llm__oai_tool_form(llm_openai_call *k) {
 static int llm__oai_logprobs(llm_openai_call *k) {
     const llm_json *d = k->body;
     int v = llm__oai_get(d, 0, "logprobs"), top = llm__oai_chats(k) ? llm__oai_get(d, 0, "top_logprobs") : v,
-        most = k->service->max_logprobs;
+        most = k->service.max_logprobs;
     int response = k->info.kind == LLM_OPENAI_RESPONSE;
     int64_t n = 0;
     if (!llm__oai_chats(k)) k->want_logprobs = v >= 0;
@@ -30160,7 +30404,7 @@ static int llm__oai_sampling(llm_openai_call *k) {
         s->top_k = -1;
     }
     if (k->info.kind == LLM_OPENAI_RESPONSE) s->best_of = 1;
-    llm__options_sampling(&k->fields, offsetof(llm_openai_call, asked), s);
+    llm__options_sampling(&k->fields, offsetof(llm_openai_call, asked), sizeof k->asked, s);
     if (k->info.kind == LLM_OPENAI_RESPONSE) s->n = 1;
     s->skip_special_tokens_off = !k->skip_special;
     if (k->info.stream && s->best_of > LLM__MAX(s->n, 1)) return llm__oai_bad(k, "best_of", "must equal n when stream is true");
@@ -30180,7 +30424,7 @@ static int llm__oai_sampling(llm_openai_call *k) {
  * to the end of the context and a prompt to 16 tokens, which is OpenAI's default. 0 is allowed with echo alone: then the prompt is scored
  * and nothing is generated (score_only). */
 static int llm__oai_length(llm_openai_call *k) {
-    int64_t n = k->max_completion_tokens, wide = k->service->max_tokens ? k->service->max_tokens : llm__oai_chats(k) ? -1 : 16;
+    int64_t n = k->max_completion_tokens, wide = k->service.max_tokens ? k->service.max_tokens : llm__oai_chats(k) ? -1 : 16;
     if (n >= 0 && k->max_tokens >= 0 && n != k->max_tokens) return llm__oai_bad(k, "max_tokens", "and max_completion_tokens differ");
     k->max_tokens = n = n >= 0 ? n : k->max_tokens >= 0 ? k->max_tokens : wide;
     if (n == 0 && !k->echo)
@@ -30401,8 +30645,8 @@ static int llm__oai_messages(llm_openai_call *k) {
 
 /* An embedding takes what depends on the prompt, and nothing that depends on an answer. */
 static int llm__oai_embedding(llm_openai_call *k) {
-    int32_t size = llm_model_get_info(k->service->model)->hidden_size;
-    k->s = k->service->defaults;
+    int32_t size = llm_model_get_info(k->service.model)->hidden_size;
+    k->s = k->service.defaults;
     k->s.n = k->s.best_of = k->s.max_tokens = 1;
     k->tools = -1;
     if (k->info.stream) return k->info.stream = 0, llm__oai_bad(k, "stream", ": an embedding comes whole");
@@ -30424,7 +30668,7 @@ static int llm__oai_read(llm_openai_call *k) {
     if (!chat) k->tools = -1;
     else if (!llm__oai_messages(k)) return 0;
     if (!llm__oai_tool_form(k) || !llm__oai_length(k)) return 0;
-    r = llm_sampling_check(k->service->model, &k->s);
+    r = llm_sampling_check(k->service.model, &k->s);
     if (!r) return 1;
     llm__oai_at(k, "%.*s", (int)strcspn(llm_last_error(), ".:"), llm_last_error()); /* the sentence begins with the field's name */
     return llm__oai_refused(k, r, NULL);
@@ -30453,7 +30697,7 @@ LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name
  * then is the one that answers. Any other name is served by the base model too, since clients send what they were written for ("gpt-4"),
  * but not where names are strict or an adapter is loaded: there it may be the name of one that is not. Odd names are not quoted. */
 static int llm__oai_model(llm_openai_call *k) {
-    const llm_openai_service *s = k->service;
+    const llm_openai_service *s = &k->service;
     int v = llm__oai_get(k->body, 0, "model");
     const llm__str name = llm__json_text(k->body, v);
     k->model = s->n_names ? s->names[0] : name.p ? name.p : "default";
@@ -30502,7 +30746,7 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     llm__random_bytes(bits, sizeof bits);
     snprintf(k->id, sizeof k->id, "%s%016llx%08llx", llm__oai_kinds[kind].prefix, (unsigned long long)bits[0],
              (unsigned long long)bits[1] & 0xFFFFFFFF);
-    k->service = s;
+    k->service = *s;
     k->user = user;
     k->s = s->defaults;
     k->created = (int64_t)llm__wall_clock();
@@ -30690,7 +30934,7 @@ LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, l
  * What a template cannot do is done for it, as its caps say: parts are joined to one text, calls and tools are written into messages. What
  * the request says in chat_template_kwargs counts more than the same switch beside it. */
 static int llm__oai_render(llm_openai_call *k) {
-    const llm_openai_service *s = k->service;
+    const llm_openai_service *s = &k->service;
     const llm_json *d = k->body;
     LLM__SCOPED(llm_text_free) llm_text context = LLM__ZERO;
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
@@ -30738,14 +30982,14 @@ static int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special, llm_t
     if (!s) return llm__oai_ids(k, v, ids);
     int flags = (k->parse_special ? LLM_TOK_PARSE_SPECIAL : 0) | (v < 0 ? LLM_TOK_GUARDED : 0);
     if (k->add_special < 0 ? add_special : k->add_special) flags |= LLM_TOK_ADD_SPECIAL;
-    llm_result r = llm_tokenize(k->service->model, s, n, flags, ids);
+    llm_result r = llm_tokenize(k->service.model, s, n, flags, ids);
     return r ? llm__oai_failed(k, r, NULL) : 1;
 }
 
 /* In the stepping thread, with no lock of ours: only passed on. The call is alive: its requests are freed before it is. */
 static void llm__oai_news(void *user, LLM__UNUSED llm_request *request) {
     llm_openai_call *k = (llm_openai_call *)user;
-    k->service->on_news(k->user, k);
+    k->service.on_news(k->user, k);
 }
 
 /* Compiles the form that the answers must have, once for all prompts of the call: of what comes behind the thoughts, where the prompt
@@ -30757,7 +31001,7 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
     k->form.text = k->form_text.data ? k->form_text.data : "";
     k->form.len = k->form_text.len;
     k->form.after = r->thinking ? llm__reasoning_of(r->kind)->close : NULL;
-    llm_result e = k->form_text.failed ? llm__nomem() : llm_grammar_open(k->service->model, &k->form, &k->grammar);
+    llm_result e = k->form_text.failed ? llm__nomem() : llm_grammar_open(k->service.model, &k->form, &k->grammar);
     k->s.grammar = k->grammar;
     for (int t = llm_json_first(k->body, k->tools); t >= 0 && !strict; t = llm_json_next(k->body, t))
         llm_json_bool(k->body, llm_json_find(k->body, llm__tool_function(k->body, t), "strict"), &strict);
@@ -30771,7 +31015,7 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
 /* Hands one prompt to the engine, which copies it, and prepares its choices. truncate_prompt_tokens keeps the last ids, as in vLLM. The
  * choices come first, for the request may have news before llm_request_submit returns; n_requests counts only those that run. */
 static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids) {
-    const llm_openai_service *s = k->service;
+    const llm_openai_service *s = &k->service;
     size_t skip = k->truncate_prompt && (uint64_t)k->truncate_prompt < ids->len ? ids->len - (size_t)k->truncate_prompt : 0;
     int chat = llm__oai_chats(k), parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
     llm_request_config c = LLM__ZERO;
@@ -30887,7 +31131,7 @@ static int llm__oai_alternative(const llm_output *o, size_t i, int32_t shown, in
  * "token_id:N" (vLLM's return_tokens_as_token_ids), which no two tokens share. `bytes` gets its bytes, in place of what is there. */
 static void llm__oai_token(const llm_openai_call *k, int32_t id, llm_text *bytes, llm_text *out) {
     bytes->len = 0;
-    llm_token_bytes(k->service->model, id, bytes);
+    llm_token_bytes(k->service.model, id, bytes);
     int whole = llm__utf8_valid(bytes->data, bytes->len) == bytes->len;
     if (k->as_ids) llm_text_format(out, "'token_id:%d'", id);
     else llm_text_format(out, whole ? "%Q" : "'bytes:", bytes->data, bytes->len);
@@ -31012,12 +31256,12 @@ static void llm__oai_metrics(const llm_request *request, llm_text *out) {
 static void llm__oai_head(const llm_openai_call *k, const char *object, llm_text *out) {
     llm_text_format(out, "{'id':%q,'object':%q,'created':%l,'model':%q,", k->id, object, k->created, k->model);
     if (k->info.kind == LLM_OPENAI_EMBEDDING) llm_text_str(out, "\"data\":[");
-    else llm_text_format(out, "'system_fingerprint':%q,'choices':[", k->service->fingerprint);
+    else llm_text_format(out, "'system_fingerprint':%q,'choices':[", k->service.fingerprint);
 }
 
 /* An answer's last token that ended it (EOS or a stop id) is not part of what is shown. */
 static int llm__oai_is_end(const llm_openai_call *k, llm_finish finish, int32_t stop_id, int32_t id) {
-    return finish == LLM_FINISH_STOP && (stop_id >= 0 || llm_token_is_special(k->service->model, id));
+    return finish == LLM_FINISH_STOP && (stop_id >= 0 || llm_token_is_special(k->service.model, id));
 }
 
 /* ============================================================================
@@ -31316,7 +31560,7 @@ static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     size_t before = c->content.len;
     int thinking = c->reasoning.thinking;
     if (e->has_token) c->last = now;
-    if (k->service->on_event) k->service->on_event(k->user, k, k->request[r], e, gap);
+    if (k->service.on_event) k->service.on_event(k->user, k, k->request[r], e, gap);
     LLM__SCOPED(llm_text_free) llm_text plain = LLM__ZERO;
     llm_text *answer = c->tools ? &plain : &c->content;
     llm_reasoning_push(&c->reasoning, e->text ? e->text : "", e->text_len, &c->thoughts, answer);
@@ -31667,7 +31911,7 @@ static int llm__oai_tokenize(llm_openai_call *k) {
     if (!llm__oai_body_ids(k, &ids)) return 0;
     k->text.len = 0;
     llm_text_format(&k->text, "{'count':%l,'max_model_len':%d,'tokens':", (int64_t)ids.len,
-                    k->service->engine ? k->service->engine->p.max_len : 0);
+                    k->service.engine ? k->service.engine->p.max_len : 0);
     if (!theirs || !k->pieces) llm_text_format(&k->text, "%i", ids.data, ids.len);
     if (k->pieces) llm_text_str(&k->text, theirs ? "[" : ",\"token_strs\":[");
     for (size_t i = 0; i < ids.len && k->pieces; i++) {
@@ -31687,7 +31931,7 @@ static int llm__oai_detokenize(llm_openai_call *k) {
     llm__oai_at(k, "tokens");
     if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a list of token ids");
     if (!llm__oai_ids(k, v, &ids)) return 0;
-    llm_result r = llm_detokenize(k->service->model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text);
+    llm_result r = llm_detokenize(k->service.model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text);
     llm_text_format(&k->text, "{'content':%Q,'prompt':%Q}", text.data, text.len, text.data, text.len);
     return r ? llm__oai_failed(k, r, NULL) : 1;
 }
@@ -31724,7 +31968,7 @@ static int llm__oai_inside(llm_openai_call *k, const char *param, const char *di
 /* Adapters at run time: vLLM's two routes, but only for what lies in one folder. {"lora_name", "lora_path"}: done here, in a worker's
  * thread, while the engine steps on. */
 static int llm__oai_adapters(llm_openai_call *k) {
-    const llm_openai_service *s = k->service;
+    const llm_openai_service *s = &k->service;
     int load = k->info.kind == LLM_OPENAI_LORA_LOAD;
     LLM__SCOPED(llm_text_free) llm_text path = LLM__ZERO;
     size_t n = 0;
@@ -31741,7 +31985,7 @@ static int llm__oai_adapters(llm_openai_call *k) {
 /* Kept contexts: {"name"} in a folder; to save, the body of a chat or a completion too, whose prompt was asked before. Done here, in a
  * worker's thread, in turns with the engine's steps. The answer tells how many tokens the file holds. */
 static int llm__oai_contexts(llm_openai_call *k) {
-    const llm_openai_service *s = k->service;
+    const llm_openai_service *s = &k->service;
     int save = k->info.kind == LLM_OPENAI_CONTEXT_SAVE;
     LLM__SCOPED(llm_text_free) llm_text path = LLM__ZERO;
     LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO;
@@ -31760,7 +32004,7 @@ static int llm__oai_contexts(llm_openai_call *k) {
 LLM_API int llm_openai_submit(llm_openai_call *k) {
     const int kind = k->info.kind;
     if (k->info.status != 200) return 0;
-    if (!k->service->engine && (kind < LLM_OPENAI_TOKENIZE || kind > LLM_OPENAI_TEMPLATE))
+    if (!k->service.engine && (kind < LLM_OPENAI_TOKENIZE || kind > LLM_OPENAI_TEMPLATE))
         return llm__oai_failed(k, llm__error(LLM_ERR_UNSUPPORTED, "there is no engine to answer"), "");
     switch (kind) {
     case LLM_OPENAI_TOKENIZE: return llm__oai_tokenize(k);
@@ -31802,14 +32046,20 @@ static llm_result llm__setup_check(llm_setup *s, char *(*get)(const char *name))
     return r ? r : llm__speculative_parse(e, get, &s->draft);
 }
 
+/* llm_setup_read up to the check: what was said goes into the target of `o`. config: the member of the setup in there. */
 /* Whatever is wrong with a value, a file of options that cannot be read too, is what the user said: LLM_ERR_ARG. */
-LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name),
-                                  llm_option_list *words) {
+static llm_result llm__setup_options(const char *const *config, llm_options *o, int argc, char **argv,
+                                           char *(*get)(const char *name), llm_option_list *words) {
     llm_result r = llm__options_argv(o, argc, argv, words);
     if (!r) r = llm__options_environment(o, get);
-    if (!r && s->config) r = llm__options_file(o, s->config);
-    if (r) return r == LLM_ERR_NOMEM ? r : LLM_ERR_ARG;
-    return llm__setup_check(s, get);
+    if (!r && *config) r = llm__options_file(o, *config);
+    return r && r != LLM_ERR_NOMEM ? LLM_ERR_ARG : r;
+}
+
+LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name),
+                                  llm_option_list *words) {
+    llm_result r = llm__setup_options(&s->config, o, argc, argv, get, words);
+    return r ? r : llm__setup_check(s, get);
 }
 
 /* Without a device the library is not even looked at, unless device cuda is asked for. */
@@ -31824,16 +32074,23 @@ LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) 
     return r;
 }
 
-LLM_API void llm_setup_service(const llm_setup *s, const llm_options *o, const llm_model *model, llm_engine *engine,
-                               llm_openai_service *out) {
+/* llm_setup_service, where the sampling that `o` has set stands at such an offset of its target, with so many bytes that are known here. */
+static void llm__setup_service(const llm_setup *s, const llm_options *o, size_t sampling, size_t size,
+                                     const llm_model *model, llm_engine *engine, llm_openai_service *out) {
     llm_openai_service_init(out, model, engine);
     if (s->chat_sampling) llm_sampling_chat(model, &out->defaults);
-    if (o) llm__options_sampling(o, (size_t)((const char *)&s->sampling - (const char *)o->target), &out->defaults);
+    if (o) llm__options_sampling(o, sampling, size, &out->defaults);
     if (o && llm_options_given(o, "max-tokens")) out->max_tokens = s->sampling.max_tokens;
     out->defaults.early_stop = s->early_stop;
     out->pooling = (llm_pooling)s->pooling;
     if (s->reasoning_parser) out->reasoning = (llm_reasoning_kind)llm_reasoning_named(s->reasoning_parser);
     if (s->tool_parser) out->tool_format = llm_tools_named(s->tool_parser);
+}
+
+LLM_API void llm_setup_service(const llm_setup *s, const llm_options *o, const llm_model *model, llm_engine *engine,
+                               llm_openai_service *out) {
+    size_t at = o ? (size_t)((const char *)&s->sampling - (const char *)o->target) : 0;
+    llm__setup_service(s, o, at, sizeof s->sampling, model, engine, out);
 }
 
 LLM_API void llm_setup_free(llm_setup *s) {
@@ -31865,11 +32122,18 @@ struct llm {
     int reasoning, tool_format; /* as in llm_openai_service; -1: as the chat template says */
 };
 
+/* Outputs of a batch. shown.items is `own`, or, for a program of another version, the same in that one's layout; the texts are shared. */
+typedef struct llm__outputs {
+    llm_outputs shown;
+    llm_request_output *own;
+} llm__outputs;
+
 /* A conversation. While a request is there, its answer grows beside the messages; it becomes one of them when the request ends or is
  * stopped (llm_chat_stop), so that the messages are always whole JSON. */
 struct llm_chat {
     llm *l;
     llm_sampling sampling;
+    char unknown[256]; /* members of the sampling that only a later version has lie here: they must be 0 */
     llm_text messages; /* the array's elements: {"role":...},{...} */
     size_t first;      /* length of the system message */
     llm_text answer;   /* so far, while request is there */
@@ -31990,6 +32254,7 @@ LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message) {
     LLM__SCOPED(llm_text_free) llm_text context = LLM__ZERO, prompt = LLM__ZERO;
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     llm_result r = llm_chat_stop(c);
+    if (!r) r = llm__unset("llm_sampling", c->unknown, sizeof c->unknown);
     size_t before = c->messages.len;
     llm__chat_add(&c->messages, "user", user_message, strlen(user_message));
     llm_text_format(&context, "{'messages':[%s],'add_generation_prompt':true}", c->messages.data ? c->messages.data : "");
@@ -32073,22 +32338,25 @@ typedef struct llm__batch {
     llm_openai_service service;
     llm_text params;        /* members of every body, with a comma before each */
     llm_openai_call **call; /* (n_prompts): those in flight */
-    llm_outputs *out;
+    llm__outputs *out;
     int32_t n_prompts, width; /* width: answers to each */
     int chat;
 } llm__batch;
 
 /* Every text and list in an output is a copy of its own: the outputs outlive calls, engine and model. */
 LLM_API void llm_outputs_free(llm_outputs *o) {
-    for (int32_t i = 0; o && i < o->n; i++) {
-        const llm_request_output *x = &o->items[i];
+    llm__outputs *all = (llm__outputs *)o; /* its first member */
+    for (int32_t i = 0; all && i < all->shown.n; i++) {
+        const llm_request_output *x = &all->own[i];
         const void *const owned[] = {x->request_id,        x->prompt,       x->prompt_token_ids,
                                      x->outputs.token_ids, x->outputs.text, x->outputs.reasoning_content,
                                      x->error_msg};
         for (int k = 0; k < LLM__COUNT(owned); k++) LLM_FREE((void *)(uintptr_t)owned[k]);
     }
-    if (o) LLM_FREE(o->items);
-    LLM_FREE(o);
+    if (!all) return;
+    if (all->shown.items != all->own) LLM_FREE(all->shown.items);
+    LLM_FREE(all->own);
+    LLM_FREE(all);
 }
 
 /* The parameters as members of a body, which knows the names of FastDeploy, vLLM and LMDeploy. */
@@ -32131,7 +32399,7 @@ static int32_t *llm__ids_copy(const int32_t *ids, size_t n) {
 /* Answer k of prompt i. A chat's text is what a client of the server would see, without thoughts and calls. A call that was refused has no
  * request: its output has the error's status and sentence, and empty lists. 0: no memory. */
 static int llm__batch_item(llm__batch *b, int32_t i, int32_t k) {
-    llm_request_output *x = &b->out->items[i * b->width + k];
+    llm_request_output *x = &b->out->own[i * b->width + k];
     const llm_openai_call *call = b->call[i];
     const llm_request *request = call->info.n_requests && k < call->info.n_choices ? call->request[0] : NULL;
     const llm__oai_choice *c = request ? &call->choice[k] : NULL;
@@ -32145,7 +32413,7 @@ static int llm__batch_item(llm__batch *b, int32_t i, int32_t k) {
     if (call->info.status != 200) {
         x->error_code = call->info.status;
         x->error_msg = llm__strdup(call->message);
-        b->out->n_failed++;
+        b->out->shown.n_failed++;
     }
     const int32_t *ids = request ? llm_request_prompt(request, &n) : NULL;
     if (request) llm_request_get_output(request, k, &answer);
@@ -32214,16 +32482,16 @@ static llm_outputs *llm__batch_all(llm *l, int chat, const llm_prompt *prompts, 
     b.width = params && params->n > 1 ? params->n : 1;
     llm_result r = llm__batch_params(&b, cfg ? cfg->params : NULL);
     b.call = LLM__NEW(llm_openai_call *, n + 1);
-    b.out = LLM__NEW(llm_outputs, 1);
-    if (b.out) b.out->items = LLM__NEW(llm_request_output, (size_t)n * (size_t)b.width + 1);
-    if (!r && (!b.call || !b.out || !b.out->items)) r = llm__nomem();
-    if (!r) b.out->n = n * b.width;
+    b.out = LLM__NEW(llm__outputs, 1);
+    if (b.out) b.out->shown.items = b.out->own = LLM__NEW(llm_request_output, (size_t)n * (size_t)b.width + 1);
+    if (!r && (!b.call || !b.out || !b.out->own)) r = llm__nomem();
+    if (!r) b.out->shown.n = n * b.width;
     if (!r) r = llm__batch_run(&b, l, prompts, cfg);
     for (int32_t i = 0; b.call && i < n; i++) llm_openai_free(b.call[i]);
     LLM_FREE(b.call);
     llm_text_free(&b.params);
-    if (!r) return b.out;
-    llm_outputs_free(b.out);
+    if (!r) return &b.out->shown;
+    llm_outputs_free(b.out ? &b.out->shown : NULL);
     return NULL;
 }
 
@@ -32234,6 +32502,267 @@ LLM_API llm_outputs *llm_generate_batch(llm *l, const llm_prompt *prompts, int32
 LLM_API llm_outputs *llm_chat_batch(llm *l, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg) {
     return llm__batch_all(l, 1, prompts, n, cfg);
 }
+
+/* ============================================================================
+ * >>sized   The functions that take or fill structs of the program's, for a program of any version.
+ * ============================================================================
+ * Each makes the program's struct over (>>sizes), calls the function of the same name without _sized, and makes over what that filled in.
+ * The pointers have the types of this version, but what they point to is read and written by >>sizes alone. */
+
+#ifndef LLM_STATIC
+#define LLM__SIZED(name, ...) \
+    static const llm__layout llm__sized_##name = {"llm_" #name, sizeof(llm_##name), offsetof(llm_sizes, name), {__VA_ARGS__}}
+#define LLM__INNER(name, member, inner) {offsetof(llm_##name, member), &llm__sized_##inner}
+#define LLM__NONE {0, NULL}
+LLM__SIZED(json_limits, LLM__NONE);
+LLM__SIZED(model_config, LLM__NONE);
+LLM__SIZED(render_options, LLM__NONE);
+LLM__SIZED(template_caps, LLM__NONE);
+LLM__SIZED(grammar_config, LLM__NONE);
+LLM__SIZED(sampling, LLM__NONE);
+LLM__SIZED(engine_config, LLM__NONE);
+LLM__SIZED(engine_stats, LLM__NONE);
+LLM__SIZED(request_config, LLM__INNER(request_config, sampling, sampling));
+LLM__SIZED(event, LLM__NONE);
+LLM__SIZED(output, LLM__NONE);
+LLM__SIZED(request_metrics, LLM__NONE);
+LLM__SIZED(prompt, LLM__NONE);
+LLM__SIZED(batch_config, LLM__NONE);
+LLM__SIZED(completion_output, LLM__NONE);
+LLM__SIZED(request_output, LLM__INNER(request_output, outputs, completion_output), LLM__INNER(request_output, metrics, request_metrics));
+LLM__SIZED(setup, LLM__INNER(setup, files, model_config), LLM__INNER(setup, engine, engine_config), LLM__INNER(setup, sampling, sampling));
+LLM__SIZED(openai_service, LLM__INNER(openai_service, caps, template_caps), LLM__INNER(openai_service, defaults, sampling));
+
+LLM_API llm_result llm_json_parse_sized(const llm_sizes *sizes, const char *text, size_t len, const llm_json_limits *limits,
+                                        llm_json **out) {
+    llm_json_limits own;
+    *out = NULL;
+    llm_result r = limits ? llm__struct_in(sizes, &llm__sized_json_limits, limits, &own) : LLM_OK;
+    return r ? r : llm_json_parse(text, len, limits ? &own : NULL, out);
+}
+
+LLM_API llm_result llm_model_open_sized(const llm_sizes *sizes, const char *path, const llm_model_config *cfg, llm_model **out) {
+    llm_model_config own;
+    *out = NULL;
+    llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_model_config, cfg, &own) : LLM_OK;
+    return r ? r : llm_model_open(path, cfg ? &own : NULL, out);
+}
+
+LLM_API llm_result llm_template_render_sized(const llm_sizes *sizes, const llm_template *t, const llm_json *context,
+                                             const llm_render_options *options, llm_text *out) {
+    llm_render_options own;
+    llm_result r = options ? llm__struct_in(sizes, &llm__sized_render_options, options, &own) : LLM_OK;
+    return r ? r : llm_template_render(t, context, options ? &own : NULL, out);
+}
+
+LLM_API llm_result llm_render_sized(const llm_sizes *sizes, const llm_model *model, const llm_json *context,
+                                    const llm_render_options *options, llm_text *out) {
+    llm_render_options own;
+    llm_result r = options ? llm__struct_in(sizes, &llm__sized_render_options, options, &own) : LLM_OK;
+    return r ? r : llm_render(model, context, options ? &own : NULL, out);
+}
+
+LLM_API void llm_template_get_caps_sized(const llm_sizes *sizes, const llm_template *t, llm_template_caps *out) {
+    llm_template_caps own;
+    llm_template_get_caps(t, &own);
+    llm__struct_out(sizes, &llm__sized_template_caps, &own, out);
+}
+
+LLM_API llm_result llm_grammar_open_sized(const llm_sizes *sizes, const llm_model *model, const llm_grammar_config *cfg,
+                                          llm_grammar **out) {
+    llm_grammar_config own;
+    *out = NULL;
+    llm_result r = llm__struct_in(sizes, &llm__sized_grammar_config, cfg, &own);
+    return r ? r : llm_grammar_open(model, &own, out);
+}
+
+LLM_API void llm_sampling_default_sized(const llm_sizes *sizes, const llm_model *model, llm_sampling *s) {
+    llm_sampling own;
+    llm_sampling_default(model, &own);
+    llm__struct_out(sizes, &llm__sized_sampling, &own, s);
+}
+
+LLM_API void llm_sampling_chat_sized(const llm_sizes *sizes, const llm_model *model, llm_sampling *s) {
+    llm_sampling own;
+    llm_sampling_chat(model, &own);
+    llm__struct_out(sizes, &llm__sized_sampling, &own, s);
+}
+
+LLM_API llm_result llm_sampling_check_sized(const llm_sizes *sizes, const llm_model *model, const llm_sampling *s) {
+    llm_sampling own;
+    llm_result r = llm__struct_in(sizes, &llm__sized_sampling, s, &own);
+    return r ? r : llm_sampling_check(model, &own);
+}
+
+LLM_API llm_result llm_engine_open_sized(const llm_sizes *sizes, const llm_model *model, const llm_engine_config *cfg, llm_engine **out) {
+    llm_engine_config own;
+    *out = NULL;
+    llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_engine_config, cfg, &own) : LLM_OK;
+    return r ? r : llm_engine_open(model, cfg ? &own : NULL, out);
+}
+
+LLM_API void llm_engine_get_stats_sized(const llm_sizes *sizes, const llm_engine *engine, llm_engine_stats *out) {
+    llm_engine_stats own;
+    llm_engine_get_stats(engine, &own);
+    llm__struct_out(sizes, &llm__sized_engine_stats, &own, out);
+}
+
+LLM_API llm_result llm_request_submit_sized(const llm_sizes *sizes, llm_engine *engine, const llm_request_config *cfg, llm_request **out) {
+    llm_request_config own;
+    *out = NULL;
+    llm_result r = llm__struct_in(sizes, &llm__sized_request_config, cfg, &own);
+    return r ? r : llm_request_submit(engine, &own, out);
+}
+
+LLM_API int llm_request_poll_sized(const llm_sizes *sizes, llm_request *request, llm_event *event) {
+    llm_event own;
+    int news = llm_request_poll(request, &own);
+    if (news) llm__struct_out(sizes, &llm__sized_event, &own, event);
+    return news;
+}
+
+LLM_API llm_result llm_request_get_output_sized(const llm_sizes *sizes, const llm_request *request, int32_t index, llm_output *out) {
+    llm_output own;
+    llm_result r = llm_request_get_output(request, index, &own);
+    if (!r) llm__struct_out(sizes, &llm__sized_output, &own, out);
+    return r;
+}
+
+LLM_API void llm_request_get_metrics_sized(const llm_sizes *sizes, const llm_request *request, llm_request_metrics *out) {
+    llm_request_metrics own;
+    llm_request_get_metrics(request, &own);
+    llm__struct_out(sizes, &llm__sized_request_metrics, &own, out);
+}
+
+LLM_API int32_t llm_sample_sized(const llm_sizes *sizes, const float *logits, int32_t n, const llm_sampling *s, int64_t seed,
+                                 int64_t position) {
+    llm_sampling own;
+    return llm__struct_in(sizes, &llm__sized_sampling, s, &own) ? -1 : llm_sample(logits, n, &own, seed, position);
+}
+
+LLM_API llm *llm_load_sized(const llm_sizes *sizes, const char *path, const llm_engine_config *cfg) {
+    llm_engine_config own;
+    if (cfg && llm__struct_in(sizes, &llm__sized_engine_config, cfg, &own)) return NULL;
+    return llm_load(path, cfg ? &own : NULL);
+}
+
+LLM_API char *llm_generate_sized(const llm_sizes *sizes, llm *l, const char *prompt, const llm_sampling *s) {
+    llm_sampling own;
+    if (s && llm__struct_in(sizes, &llm__sized_sampling, s, &own)) return NULL;
+    return llm_generate(l, prompt, s ? &own : NULL);
+}
+
+/* The items again, one program's struct after the other. */
+static llm_outputs *llm__outputs_give(const llm_sizes *sizes, llm_outputs *o) {
+    size_t size = llm__size_of(sizes, &llm__sized_request_output);
+    llm__outputs *all = (llm__outputs *)o;
+    if (!o) return NULL;
+    char *items = LLM__NEW(char, (size_t)o->n * size + 1);
+    for (int32_t i = 0; items && i < o->n; i++)
+        llm__struct_out(sizes, &llm__sized_request_output, &all->own[i], items + (size_t)i * size);
+    if (items) o->items = (llm_request_output *)(void *)items;
+    if (items) return o;
+    llm_outputs_free(o);
+    return llm__nomem(), (llm_outputs *)NULL;
+}
+
+/* Both batches: `run` is the function of this version. */
+static llm_outputs *llm__batch_sized(const llm_sizes *sizes, llm *l, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg,
+                                     llm_outputs *(*run)(llm *, const llm_prompt *, int32_t, const llm_batch_config *)) {
+    size_t size = llm__size_of(sizes, &llm__sized_prompt);
+    llm_prompt *own = LLM__NEW(llm_prompt, (size_t)LLM__MAX(n, 0) + 1);
+    llm_batch_config config = LLM__ZERO;
+    llm_sampling sampling;
+    llm_outputs *o = NULL;
+    llm_result r = own ? LLM_OK : llm__nomem();
+    for (int32_t i = 0; i < n && !r; i++) r = llm__struct_in(sizes, &llm__sized_prompt, (const char *)prompts + (size_t)i * size, &own[i]);
+    if (!r && cfg) r = llm__struct_in(sizes, &llm__sized_batch_config, cfg, &config);
+    if (!r && config.sampling_params) {
+        r = llm__struct_in(sizes, &llm__sized_sampling, config.sampling_params, &sampling);
+        config.sampling_params = &sampling;
+    }
+    if (!r) o = llm__outputs_give(sizes, run(l, own, n, cfg ? &config : NULL));
+    LLM_FREE(own);
+    return o;
+}
+
+LLM_API llm_outputs *llm_generate_batch_sized(const llm_sizes *sizes, llm *l, const llm_prompt *prompts, int32_t n,
+                                              const llm_batch_config *cfg) {
+    return llm__batch_sized(sizes, l, prompts, n, cfg, llm_generate_batch);
+}
+
+LLM_API llm_outputs *llm_chat_batch_sized(const llm_sizes *sizes, llm *l, const llm_prompt *prompts, int32_t n,
+                                          const llm_batch_config *cfg) {
+    return llm__batch_sized(sizes, l, prompts, n, cfg, llm_chat_batch);
+}
+
+LLM_API void llm_setup_init_sized(const llm_sizes *sizes, llm_setup *s) {
+    llm_setup own;
+    llm_setup_init(&own);
+    llm__struct_out(sizes, &llm__sized_setup, &own, s);
+}
+
+/* The options write into the program's struct, as its table says; what follows reads ours. `config` stands before all that can grow. */
+LLM_API llm_result llm_setup_read_sized(const llm_sizes *sizes, llm_setup *s, llm_options *o, int argc, char **argv,
+                                        char *(*get)(const char *name), llm_option_list *words) {
+    llm_setup own;
+    llm_result r = llm__setup_options(&s->config, o, argc, argv, get, words);
+    if (!r) r = llm__struct_in(sizes, &llm__sized_setup, s, &own);
+    if (r) return r;
+    r = llm__setup_check(&own, get);
+    llm__struct_out(sizes, &llm__sized_setup, &own, s);
+    return r;
+}
+
+LLM_API llm_result llm_setup_find_sized(const llm_sizes *sizes, llm_setup *s, char *(*get)(const char *name)) {
+    llm_setup own;
+    llm_result r = llm__struct_in(sizes, &llm__sized_setup, s, &own);
+    if (r) return r;
+    r = llm_setup_find(&own, get);
+    llm__struct_out(sizes, &llm__sized_setup, &own, s);
+    return r;
+}
+
+/* Cannot fail: what llm_setup_read has let pass is known here. The program's sampling stands behind the two structs that can grow. */
+LLM_API void llm_setup_service_sized(const llm_sizes *sizes, const llm_setup *s, const llm_options *o, const llm_model *model,
+                                     llm_engine *engine, llm_openai_service *out) {
+    llm_setup own;
+    llm_openai_service service;
+    size_t at = o ? (size_t)((const char *)s - (const char *)o->target) : 0;
+    size_t grown = llm__size_of(sizes, &llm__sized_model_config) + llm__size_of(sizes, &llm__sized_engine_config);
+    llm__struct_in(sizes, &llm__sized_setup, s, &own);
+    llm__setup_service(&own, o, at + offsetof(llm_setup, sampling) + grown - sizeof own.files - sizeof own.engine,
+                       LLM__MIN(sizeof own.sampling, llm__size_of(sizes, &llm__sized_sampling)), model, engine, &service);
+    llm__struct_out(sizes, &llm__sized_openai_service, &service, out);
+}
+
+LLM_API void llm_setup_free_sized(const llm_sizes *sizes, llm_setup *s) {
+    llm_setup own;
+    llm__struct_in(sizes, &llm__sized_setup, s, &own);
+    llm_setup_free(&own);
+    llm__struct_out(sizes, &llm__sized_setup, &own, s);
+}
+
+LLM_API void llm_openai_service_init_sized(const llm_sizes *sizes, llm_openai_service *s, const llm_model *model, llm_engine *engine) {
+    llm_openai_service own;
+    llm_openai_service_init(&own, model, engine);
+    llm__struct_out(sizes, &llm__sized_openai_service, &own, s);
+}
+
+/* Cannot fail, and has no need to: llm_openai_begin looks at all of the service. */
+LLM_API int llm_openai_knows_model_sized(const llm_sizes *sizes, const llm_openai_service *s, const char *name, size_t len) {
+    llm_openai_service own;
+    llm__struct_in(sizes, &llm__sized_openai_service, s, &own);
+    return llm_openai_knows_model(&own, name, len);
+}
+
+LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const llm_openai_service *s, llm_openai_kind kind,
+                                                const char *body, size_t len, void *user) {
+    llm_openai_service own;
+    if (llm__struct_in(sizes, &llm__sized_openai_service, s, &own)) return NULL;
+    return llm_openai_begin(&own, kind, body, len, user);
+}
+#endif
 
 LLM__COLD_END
 
