@@ -69,7 +69,7 @@ LLM__PRIVATE int llm__oai_is_base(const llm_openai_service *s, llm__str name) {
 /* 1 if an adapter of that name is loaded. .p NULL: any beside the engine's own, which requests need not name. */
 static int llm__oai_is_lora(const llm_openai_service *s, llm__str name) {
     if (!s->engine) return 0;
-    if (!name.p) return llm_lora_get(s->engine, s->engine->own_lora >= 0, NULL, NULL, NULL);
+    if (!name.p) return llm_lora_get(s->engine, s->engine->adapters.own >= 0, NULL, NULL, NULL);
     LLM__LOCKED(&s->engine->mutex); /* adapters come and go while it runs */
     return llm__lora_find(s->engine, name, 1) >= 0;
 }
