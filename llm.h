@@ -48,6 +48,7 @@
  *     >>api-easy             Ten lines to a working program.
  *     >>api-options          Options by name, for programs on top of this library: from argv, the environment, a JSON file or a request's body.
  *     >>api-openai           OpenAI's requests and answers as JSON: all of a server but its sockets.
+ *     >>api-sizes            How a program and a library of different versions agree about structs. Nothing to do for who includes this header.
  *   base/
  *     >>platform             what is needed of the compiler and the operating system.
  *     >>alloc                memory: small things, arenas, whole pages; sizes that are checked.
@@ -178,6 +179,7 @@
  *     >>raw                  the forward pass itself, for teaching and own loops.
  *     >>context              kept contexts: the prefix cache in files.
  *   serve/
+ *     >>sizes                structs of a program that was compiled with another version of this header.
  *     >>options              options by name, for programs.
  *     >>openai               OpenAI's requests and answers, whichever program serves them.
  *     >>openai_tools         the tools of a request.
@@ -193,6 +195,7 @@
  *     >>setup                from the words of a person to the structs of the API.
  *     >>easy                 ten lines to a working program.
  *     >>batch                many prompts or chats at once.
+ *     >>sized                the functions that take or fill structs of the program's, for a program of any version.
  *
  * HOW A TOKEN IS MADE (the reading path for students)
  *   1. llm_model_open maps the files (>>source) and reads the shape of the network into a struct llm__arch (>>arch).
@@ -220,7 +223,8 @@
  *             prints, reads the environment, installs signal handlers or keeps mutable globals.
  *   Memory    All memory is taken when something is opened or submitted; a decode step allocates nothing.
  *   Threads   A model may be used from any thread. One thread steps an engine; any thread may submit and cancel.
- *   Structs   Zero is the default everywhere. Structs only grow; LLM_VERSION tells.
+ *   Structs   Zero is the default everywhere. A program goes on running with a later libllm.so: structs only grow, at their ends, and a
+ *             program says which sizes it was compiled with, by macros that stand in one place, >>api-sizes. All is said there.
  *   Trust     Model files and prompts are taken for hostile: every count is checked against the bytes that are there.
  *
  * NOTATION in comments on shapes
@@ -1818,7 +1822,7 @@ typedef enum llm_openai_kind {
 
 typedef struct llm_openai_call llm_openai_call; /* one request body and its answer */
 
-/* What all calls share: read-only while there are any. llm_openai_service_init fills it in. */
+/* What all calls share. llm_openai_service_init fills it in; a call copies it, and what it points to must outlive its calls. */
 typedef struct llm_openai_service {
     const llm_model *model;
     llm_engine *engine;            /* NULL: tokenizing kinds only */
@@ -1874,6 +1878,122 @@ LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 /* The error object, for errors of your own; param and code may be NULL. */
 LLM_API void llm_openai_error(llm_text *out, int status, const char *message, const char *param, const char *code);
 
+/* ---------------------------------------------------------------------------
+ * >>api-sizes   How a program and a library of different versions agree about structs. Nothing to do for who includes this header.
+ * ---------------------------------------------------------------------------
+ * A program that was built with this header goes on running with every later libllm.so.0: functions keep their parameters, enumerators
+ * their values, and a struct changes in one way only, by new members at its end. (Its source goes on compiling too, if structs are
+ * filled by the names of their members.) So a program and its library may know different numbers of members. There are three kinds:
+ *
+ *   The program's, listed below: configs, and what functions fill in. The sizes that a program was compiled with go to the library with
+ *   every call: where llm.h is included without LLM_IMPLEMENTATION, llm_x(...) is a macro for llm_x_sized(LLM_SIZES, ...). Members that
+ *   only the library knows count as 0, the default, or are not filled in. Members that only the program knows (its library is the older
+ *   one) must be 0, else the call fails with a sentence that says so: LLM_ERR_ARG, or what the function returns on error. When they are
+ *   to be filled in, they become 0.
+ *   The library's, which it returns a pointer to or hands to a callback: llm_model_info, llm_openai_info, llm_outputs (its items are the
+ *   program's), the event of on_event. What only a later version has may be read if llm_version() is that version or a later one; what
+ *   only a later version has of llm_chat_sampling must stay 0, else llm_chat_say refuses.
+ *   All others never change: llm_text, llm_tokens, llm_early_stop, llm_logit_bias, llm_token_logprob, llm_spent, llm_reasoning,
+ *   llm_tool_call, llm_option, llm_option_list, llm_options.
+ *
+ * Not promised: that a program runs with a library older than itself, beyond what is said above; the structs of >>api-backend, which
+ * belong to one LLM_BACKEND_ABI, and a backend of another is refused; the texts of messages.
+ *
+ * Bindings of other languages, and function pointers: call the _sized functions with a table of the sizes that you lay structs out with, 0
+ * for those that you never pass. The plain functions, as dlsym finds them, take the structs of the library's own version. */
+
+/* Bytes of each struct llm_NAME. This table grows at its end, too. */
+typedef struct llm_sizes {
+    uint32_t sizes; /* of this struct */
+    uint32_t json_limits, model_config, render_options, template_caps, grammar_config, sampling, engine_config, engine_stats;
+    uint32_t request_config, event, output, request_metrics, prompt, batch_config, completion_output, request_output;
+    uint32_t setup, openai_service;
+} llm_sizes;
+
+#define LLM_SIZES_HERE { \
+    sizeof(llm_sizes), \
+    sizeof(llm_json_limits), sizeof(llm_model_config), sizeof(llm_render_options), sizeof(llm_template_caps), sizeof(llm_grammar_config), \
+    sizeof(llm_sampling), sizeof(llm_engine_config), sizeof(llm_engine_stats), sizeof(llm_request_config), sizeof(llm_event), \
+    sizeof(llm_output), sizeof(llm_request_metrics), sizeof(llm_prompt), sizeof(llm_batch_config), sizeof(llm_completion_output), \
+    sizeof(llm_request_output), sizeof(llm_setup), sizeof(llm_openai_service)}
+
+LLM_API int llm_version(void); /* LLM_VERSION of the library that runs */
+
+#ifndef LLM_STATIC
+/* Each as the function of the same name without _sized. */
+LLM_API llm_result llm_json_parse_sized(const llm_sizes *sizes, const char *text, size_t len, const llm_json_limits *limits,
+                                        llm_json **out);
+LLM_API llm_result llm_model_open_sized(const llm_sizes *sizes, const char *path, const llm_model_config *cfg, llm_model **out);
+LLM_API llm_result llm_template_render_sized(const llm_sizes *sizes, const llm_template *t, const llm_json *context,
+                                             const llm_render_options *options, llm_text *out);
+LLM_API llm_result llm_render_sized(const llm_sizes *sizes, const llm_model *model, const llm_json *context,
+                                    const llm_render_options *options, llm_text *out);
+LLM_API void llm_template_get_caps_sized(const llm_sizes *sizes, const llm_template *t, llm_template_caps *out);
+LLM_API llm_result llm_grammar_open_sized(const llm_sizes *sizes, const llm_model *model, const llm_grammar_config *cfg, llm_grammar **out);
+LLM_API void llm_sampling_default_sized(const llm_sizes *sizes, const llm_model *model, llm_sampling *s);
+LLM_API void llm_sampling_chat_sized(const llm_sizes *sizes, const llm_model *model, llm_sampling *s);
+LLM_API llm_result llm_sampling_check_sized(const llm_sizes *sizes, const llm_model *model, const llm_sampling *s);
+LLM_API llm_result llm_engine_open_sized(const llm_sizes *sizes, const llm_model *model, const llm_engine_config *cfg, llm_engine **out);
+LLM_API void llm_engine_get_stats_sized(const llm_sizes *sizes, const llm_engine *engine, llm_engine_stats *out);
+LLM_API llm_result llm_request_submit_sized(const llm_sizes *sizes, llm_engine *engine, const llm_request_config *cfg, llm_request **out);
+LLM_API int llm_request_poll_sized(const llm_sizes *sizes, llm_request *request, llm_event *event);
+LLM_API llm_result llm_request_get_output_sized(const llm_sizes *sizes, const llm_request *request, int32_t index, llm_output *out);
+LLM_API void llm_request_get_metrics_sized(const llm_sizes *sizes, const llm_request *request, llm_request_metrics *out);
+LLM_API int32_t llm_sample_sized(const llm_sizes *sizes, const float *logits, int32_t n, const llm_sampling *s, int64_t seed,
+                                 int64_t position);
+LLM_API llm *llm_load_sized(const llm_sizes *sizes, const char *path, const llm_engine_config *cfg);
+LLM_API char *llm_generate_sized(const llm_sizes *sizes, llm *l, const char *prompt, const llm_sampling *s);
+LLM_API llm_outputs *llm_generate_batch_sized(const llm_sizes *sizes, llm *l, const llm_prompt *prompts, int32_t n,
+                                              const llm_batch_config *cfg);
+LLM_API llm_outputs *llm_chat_batch_sized(const llm_sizes *sizes, llm *l, const llm_prompt *prompts, int32_t n,
+                                          const llm_batch_config *cfg);
+LLM_API void llm_setup_init_sized(const llm_sizes *sizes, llm_setup *s);
+LLM_API llm_result llm_setup_read_sized(const llm_sizes *sizes, llm_setup *s, llm_options *o, int argc, char **argv,
+                                        char *(*get)(const char *name), llm_option_list *words);
+LLM_API llm_result llm_setup_find_sized(const llm_sizes *sizes, llm_setup *s, char *(*get)(const char *name));
+LLM_API void llm_setup_service_sized(const llm_sizes *sizes, const llm_setup *s, const llm_options *o, const llm_model *model,
+                                     llm_engine *engine, struct llm_openai_service *out);
+LLM_API void llm_setup_free_sized(const llm_sizes *sizes, llm_setup *s);
+LLM_API void llm_openai_service_init_sized(const llm_sizes *sizes, llm_openai_service *s, const llm_model *model, llm_engine *engine);
+LLM_API int llm_openai_knows_model_sized(const llm_sizes *sizes, const llm_openai_service *s, const char *name, size_t len);
+LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const llm_openai_service *s, llm_openai_kind kind,
+                                                const char *body, size_t len, void *user);
+#endif
+
+#if !defined(LLM_IMPLEMENTATION) && !defined(LLM_STATIC) /* here program and library may be of different versions */
+static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
+#define LLM_SIZES (&llm_sizes_of_program)
+#define llm_x(...) llm_x_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_json_parse(...) llm_json_parse_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_model_open(...) llm_model_open_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_template_render(...) llm_template_render_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_render(...) llm_render_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_template_get_caps(...) llm_template_get_caps_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_grammar_open(...) llm_grammar_open_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_sampling_default(...) llm_sampling_default_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_sampling_chat(...) llm_sampling_chat_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_sampling_check(...) llm_sampling_check_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_engine_open(...) llm_engine_open_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_engine_get_stats(...) llm_engine_get_stats_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_request_submit(...) llm_request_submit_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_request_poll(...) llm_request_poll_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_request_get_output(...) llm_request_get_output_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_request_get_metrics(...) llm_request_get_metrics_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_sample(...) llm_sample_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_load(...) llm_load_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_generate(...) llm_generate_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_generate_batch(...) llm_generate_batch_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_chat_batch(...) llm_chat_batch_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_setup_init(...) llm_setup_init_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_setup_read(...) llm_setup_read_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_setup_find(...) llm_setup_find_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_setup_service(...) llm_setup_service_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_setup_free(...) llm_setup_free_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_openai_service_init(...) llm_openai_service_init_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_openai_knows_model(...) llm_openai_knows_model_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_openai_begin(...) llm_openai_begin_sized(LLM_SIZES, __VA_ARGS__)
+#endif
+
 #ifdef __cplusplus
 }
 #endif
@@ -1896,6 +2016,37 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 #if !defined(MADV_DONTNEED) || !defined(MAP_ANONYMOUS) || !defined(CLOCK_MONOTONIC) || !defined(O_CLOEXEC)
 #error "llm.h: with -std=cNN include llm.h before any system header, or define _GNU_SOURCE there; or compile with -std=gnuNN"
 #else
+
+/* This file's own version is that of the library. */
+#undef llm_x
+#undef llm_json_parse
+#undef llm_model_open
+#undef llm_template_render
+#undef llm_render
+#undef llm_template_get_caps
+#undef llm_grammar_open
+#undef llm_sampling_default
+#undef llm_sampling_chat
+#undef llm_sampling_check
+#undef llm_engine_open
+#undef llm_engine_get_stats
+#undef llm_request_submit
+#undef llm_request_poll
+#undef llm_request_get_output
+#undef llm_request_get_metrics
+#undef llm_sample
+#undef llm_load
+#undef llm_generate
+#undef llm_generate_batch
+#undef llm_chat_batch
+#undef llm_setup_init
+#undef llm_setup_read
+#undef llm_setup_find
+#undef llm_setup_service
+#undef llm_setup_free
+#undef llm_openai_service_init
+#undef llm_openai_knows_model
+#undef llm_openai_begin
 
 /* ============================================================================
  * >>platform   What is needed of the compiler and the operating system.
@@ -25833,56 +25984,69 @@ typedef enum llm__seq_state { LLM__SEQ_HELD = 0, LLM__SEQ_WAITING, LLM__SEQ_RUNN
 typedef enum llm__beam_role { LLM__BEAM_FREE = 0, LLM__BEAM_LIVE, LLM__BEAM_CHILD, LLM__BEAM_POOL } llm__beam_role;
 
 /* One list of tokens that grows. It belongs to its request, which has all of them in one array; lists of the scheduler
- * point into that array. Fields in the order in which a sequence needs them: its place, its tokens and how far they are
- * computed, its pages, its choice of tokens, its text, what was polled, and what only beams have. */
+ * point into that array. Members stand in the order in which a sequence needs them: its place, its tokens and how far they are
+ * computed, its pages, how its tokens are chosen, and what comes out. */
 typedef struct llm__seq {
     llm_request *request;
     struct llm__seq *prev, *next; /* waiting list */
     llm__seq_state state;
-    int32_t index;
-    int32_t *ids; /* (n_prompt + max_new) prompt, then output */
+    int32_t index; /* in the request's array */
+    int32_t *ids;  /* (n_prompt + max_new) prompt, then output */
     int32_t n_prompt, n_ids, max_new;
-    int32_t n_ahead;         /* tokens after ids that the device is drawing: 0 or 1 */
-    int32_t ahead_row;       /* the out row that draws the last of them */
-    int32_t n_fed;           /* tokens in steps handed over; >= n_computed */
-    int32_t n_computed;      /* tokens whose keys and values are in pages */
-    int32_t n_flight;        /* steps handed over and not applied that have rows of it */
-    int32_t n_chunk;         /* rows in the step being planned, without drafts */
-    int32_t *draft, n_draft; /* (params.n_draft, n_jump) tokens guessed to follow ids; in the step planned, or in flight */
-    int32_t jumps, n_sure;   /* 1: they are the grammar's; the first so many must come */
-    float chance;            /* that such a token is right */
-    int32_t n_guessed;       /* tokens whose keys and values of the draft model are in pages */
-    int32_t n_scored;        /* rows of the prompt before it have given what was wanted of them, see score_from */
-    int32_t *pages, n_pages;
-    int32_t *swap, n_swap; /* host slots of its first pages while it waits */
-    int32_t n_swap_tokens; /* tokens computed there */
-    int32_t n_published;   /* pages known to the prefix cache */
-    llm__kv_key key;       /* of the last of them */
-    uint64_t blocked;      /* kv.released + 1 when it last found no pages */
+    int32_t n_ahead;    /* tokens after ids that the device is drawing: 0 or 1 */
+    int32_t ahead_row;  /* the out row that draws the last of them */
+    int32_t n_fed;      /* tokens in steps handed over; >= n_computed */
+    int32_t n_computed; /* tokens whose keys and values are in pages */
+    int32_t n_flight;   /* steps handed over and not applied that have rows of it */
+    int32_t n_chunk;    /* rows in the step being planned, without drafts */
+    int32_t n_scored;   /* rows of the prompt before it have given what was wanted of them, see score_from */
     int32_t n_preempted;
+    struct {                /* tokens guessed to follow ids */
+        int32_t *ids, n;    /* (params.n_draft, n_jump) in the step planned, or in flight */
+        int32_t by_grammar; /* 1: no guess, but what the grammar demands */
+        int32_t n_sure;     /* the first so many must come */
+        float chance;       /* that such a token is right */
+        int32_t n_computed; /* tokens whose keys and values of the draft model are in pages */
+    } draft;
+    struct { /* where its keys and values lie */
+        int32_t *id, n;
+        int32_t n_published; /* the first so many are known to the prefix cache */
+        llm__kv_key key;     /* of the last of them */
+        uint64_t blocked;    /* kv.released + 1 when it last found no pages */
+    } pages;
+    struct {              /* where they are while it waits, if they were swapped */
+        int32_t *slot, n; /* host slots of its first pages */
+        int32_t n_tokens; /* computed there */
+    } swap;
     uint64_t seed;
     int32_t early_count;
     llm__history history;
-    llm_detok *detok;
     llm_matcher *matcher; /* of the request's grammar; NULL: none */
-    llm_text text;
-    size_t *shown;          /* (max_new) bytes of text that may be shown after each token */
-    int32_t *stop_state;    /* (n_stop) */
-    float *logprobs;        /* (max_new) or NULL */
-    llm_token_logprob *top; /* (max_new, top_stride) or NULL */
-    int32_t *top_counts;    /* (max_new) */
-    double cum_logprob;
-    llm_finish finish;
-    const char *stop_reason;
-    int32_t stop_id;
-    int32_t n_polled, end_polled;
-    size_t text_polled;
-    llm__beam_role role;          /* beam search only, as all that follows */
-    struct llm__seq *parent;      /* of a child */
-    llm_token_logprob *next_best; /* (2 width) likeliest next tokens, log-probability after the rules */
-    float *next_raw;              /* (2 width) their raw log-probabilities */
-    int32_t n_next;               /* 0: not computed yet */
-    double score;                 /* of an answer among those of its request, when it has ended */
+    struct {              /* what has come out; all that pollers read, under the request's lock */
+        llm_detok *detok;
+        llm_text text;
+        size_t *shown;          /* (max_new) bytes of text that may be shown after each token */
+        int32_t *stop_state;    /* (n_stop) */
+        float *logprobs;        /* (max_new) or NULL */
+        llm_token_logprob *top; /* (max_new, top_stride) or NULL */
+        int32_t *top_counts;    /* (max_new) */
+        double cum_logprob;
+        llm_finish finish;
+        const char *stop_reason;
+        int32_t stop_id;
+    } output;
+    struct { /* how much of that was polled */
+        int32_t n_tokens, end;
+        size_t text_len;
+    } polled;
+    struct { /* beam search only */
+        llm__beam_role role;
+        struct llm__seq *parent; /* of a child */
+        llm_token_logprob *next; /* (2 width) likeliest next tokens, log-probability after the rules */
+        float *next_raw;         /* (2 width) their raw log-probabilities */
+        int32_t n_next;          /* 0: not computed yet */
+        double score;            /* of an answer among those of its request, when it has ended */
+    } beam;
 } llm__seq;
 
 /* One prompt and its answers. Written by the caller's thread until it is in the inbox, then by the stepping thread; what
@@ -25895,28 +26059,37 @@ struct llm_request {
     int in_news, told, fresh;   /* told: its end; fresh: counts against max_queue */
     int refs, cancelled, freed; /* atomic */
     int32_t n_flight;           /* of its sequences together */
-    llm_sampling s;             /* resolved; points into the arena */
+    llm_sampling sampling;      /* resolved; points into the arena */
     llm__arena arena;
-    llm__stop *stop; /* (s.n_stop) */
-    int32_t *bad_ids, *bad_end, n_bad;
+    llm__stop *stop; /* (sampling.n_stop) */
+    struct {         /* bad words: all their ids, one word after the other, and where each ends */
+        int32_t *ids, *end, n;
+    } bad;
     int32_t priority, score_only;
     uint64_t arrival;
     double submitted, started, deadline; /* by the driver's clock; deadline 0: none */
     llm__kv_key root;
-    int32_t rope;
-    float rope_base;
+    struct { /* see llm__driver.rope_of */
+        int32_t variant;
+        float base;
+    } rope;
     int32_t lora;      /* slot of its adapter, which it holds; -1: none */
     llm__seq *seq;     /* (n_seqs) */
     llm__seq **answer; /* (n_seqs) the same in the order of the answers, when all have ended */
     int32_t n_seqs, n_done;
-    int32_t top_stride, prompt_stride;
-    float *prompt_logprobs;        /* (n_prompt) or NULL */
-    llm_token_logprob *prompt_top; /* (n_prompt, prompt_stride) */
-    int32_t *prompt_counts;        /* (n_prompt) */
-    llm_pooling pooling;
-    double *pooled;                /* (hidden) sum so far, or NULL */
-    float *embedding;              /* (hidden) behind it */
-    int32_t score_from, score_end; /* rows of the prompt whose results are wanted one by one: to score the next token, or to pool */
+    int32_t top_stride;
+    struct {                           /* what is wanted of the prompt's tokens */
+        int32_t score_from, score_end; /* rows whose results are wanted one by one: to score the next token, or to pool */
+        int32_t top_stride;
+        float *logprobs;        /* (n_prompt) or NULL */
+        llm_token_logprob *top; /* (n_prompt, top_stride) */
+        int32_t *top_counts;    /* (n_prompt) */
+    } prompt;
+    struct { /* of an embedding */
+        llm_pooling kind;
+        double *sum;      /* (hidden) so far, or NULL */
+        float *embedding; /* (hidden) behind it */
+    } pooling;
     llm_request_metrics metrics;
     char *id;
     char error[256];
@@ -25980,22 +26153,32 @@ struct llm_engine {
     const llm_backend *backend;
     llm_backend_ctx *ctx;
     llm__net *net;
-    llm__drafter draft;
-    llm__arena arena;     /* all arrays */
-    uint8_t *swap_memory; /* (n_swap, ranks, page bytes) */
-    int64_t page_bytes;   /* of one rank */
+    llm__drafter drafter;
+    llm__arena arena;   /* all arrays */
+    int64_t page_bytes; /* of one rank */
     int32_t n_ranks;
+    int32_t max_pages;   /* of one sequence */
+    llm_kv_type kv_type; /* of the pages; on a device AUTO stays: its backend knows */
     char describe[160];
-    int32_t max_pages; /* of one sequence */
-    llm__kv kv;
     llm__scratch *scratch; /* (n_workers) */
-    /* scheduling, all of the stepping thread */
+
+    /* Scheduling: all of the stepping thread. */
+    llm__kv kv;
     llm_request *live; /* requests that are not done */
-    llm_request *news;
-    llm__seq *first_waiting, *last_waiting;
-    llm__seq **running; /* (max_seqs) in order */
-    int32_t n_running, n_waiting;
-    int32_t *swap_free, n_swap_free; /* stack of host slots */
+    llm_request *news; /* those whose callers are told at the end of the step */
+    struct {
+        llm__seq *first, *last;
+        int32_t n;
+    } waiting;
+    struct {
+        llm__seq **seq; /* (max_seqs) in order */
+        int32_t n;
+    } running;
+    struct {             /* host memory for pages of sequences that gave way */
+        uint8_t *memory; /* (n_swap, ranks, page bytes) */
+        int32_t *free;   /* stack of slots */
+        int32_t n_free;
+    } swap;
     llm_engine_stats count;
     double now;              /* when this step began */
     double next_deadline;    /* 0: none */
@@ -26003,33 +26186,43 @@ struct llm_engine {
     int32_t since_admission; /* steps */
     llm__pace pace;          /* what rows cost */
     llm__seq **drafting;     /* (max_seqs) who gets a draft in the step being planned */
-    llm__flight flight[2];   /* ring: in flight from oldest_flight on, the one behind them is planned */
-    int32_t oldest_flight, n_flight;
-    llm__flight *applied;                                  /* whose jobs are run */
-    int next_job;                                          /* atomic */
-    int32_t *tokens, *positions, *seq_of_row, *token_from; /* (max_rows) */
-    int32_t *seq_begin, *seq_len, *seq_rope;               /* (max_seqs + 1) */
-    float *seq_base;                                       /* (max_seqs) */
-    int32_t *pages;                                        /* (max_seqs, max_pages) */
-    int32_t *out_rows;                                     /* (max_out) */
-    llm_draw *draws;                                       /* (max_out) */
-    uint32_t *masks;                                       /* (max_out, (vocab + 31) / 32) of draws */
-    int32_t *raw_prompt;                                   /* (max_seqs) of llm_forward */
-    int32_t *seq_lora;                                     /* (max_seqs) */
-    int32_t own_lora;                                      /* slot of the adapter of requests that name none; -1: none */
-    /* shared with other threads, under mutex */
+    struct {
+        llm__flight ring[2]; /* in flight from `oldest` on, the one behind them is planned */
+        int32_t oldest, n;
+        llm__flight *applied; /* whose jobs are run */
+        int next_job;         /* of these; atomic */
+    } flights;
+    struct {                                                   /* the arrays that an llm_step points to */
+        int32_t *tokens, *positions, *seq_of_row, *token_from; /* (max_rows) */
+        int32_t *seq_begin, *seq_len, *seq_rope;               /* (max_seqs + 1) */
+        float *seq_rope_base;                                  /* (max_seqs) */
+        int32_t *pages;                                        /* (max_seqs, max_pages) */
+        int32_t *out_rows;                                     /* (max_out) */
+        llm_draw *draws;                                       /* (max_out) */
+        uint32_t *masks;                                       /* (max_out, (vocab + 31) / 32) of draws */
+        int32_t *seq_lora;                                     /* (max_seqs) */
+        int32_t *raw_prompt;                                   /* (max_seqs) lengths of the prompts that llm_forward was given */
+    } step;
+
+    /* Shared with other threads, under `mutex`. */
     pthread_mutex_t mutex;
-    llm__lora *lora; /* (n_loras + LLM__LORA_ASIDE) */
-    uint64_t n_loaded, n_lora_uses;
-    pthread_mutex_t lora_turn; /* held while one that was set aside is read again */
-    uint64_t next_turn, turn;  /* numbers: the next to be drawn, and whose turn it is; see llm__turn_take */
-    pthread_cond_t turns;
-    llm_kv_type kv_type; /* of the pages; on a device AUTO stays: its backend knows */
-    pthread_cond_t arrived;
-    llm_request *inbox_first, *inbox_last;
-    int32_t n_fresh;
-    uint64_t n_arrived;
-    int some_cancelled;         /* since the inbox was taken last */
+    struct { /* requests that were submitted since the last step */
+        llm_request *first, *last;
+        int32_t n_fresh;        /* requests that have not begun, for max_queue */
+        uint64_t n_arrived;     /* so far: the order of arrival */
+        int some_cancelled;     /* since the inbox was taken last */
+        pthread_cond_t arrived; /* something came in */
+    } inbox;
+    struct {
+        llm__lora *slot; /* (n_loras + LLM__LORA_ASIDE) */
+        uint64_t n_loaded, n_uses;
+        int32_t own;             /* slot of the adapter of requests that name none; -1: none */
+        pthread_mutex_t reading; /* held while one that was set aside is read again */
+    } adapters;
+    struct {                /* threads that want the scheduler's own lists between two steps: see llm__turn_take */
+        uint64_t next, now; /* numbers: the next to be drawn, and whose turn it is */
+        pthread_cond_t changed;
+    } turn;
     llm_engine_stats stats;     /* a copy of count, made after each step */
     pthread_mutex_t news_mutex; /* recursive: held while callbacks run */
 };
@@ -26052,41 +26245,41 @@ static int llm__seq_before(const llm__seq *a, const llm__seq *b) {
 
 /* Into the waiting list, from its end: the latest to arrive stands there, so the usual case takes one comparison. */
 static void llm__queue_put(llm_engine *e, llm__seq *s) {
-    llm__seq *before = e->last_waiting;
+    llm__seq *before = e->waiting.last;
     while (before && llm__seq_before(s, before)) before = before->prev;
     s->state = LLM__SEQ_WAITING;
     s->prev = before;
-    s->next = before ? before->next : e->first_waiting;
+    s->next = before ? before->next : e->waiting.first;
     if (s->prev) s->prev->next = s;
-    else e->first_waiting = s;
+    else e->waiting.first = s;
     if (s->next) s->next->prev = s;
-    else e->last_waiting = s;
-    e->n_waiting++;
+    else e->waiting.last = s;
+    e->waiting.n++;
 }
 
 /* Out of the waiting list. */
 static void llm__queue_take(llm_engine *e, llm__seq *s) {
     if (s->prev) s->prev->next = s->next;
-    else e->first_waiting = s->next;
+    else e->waiting.first = s->next;
     if (s->next) s->next->prev = s->prev;
-    else e->last_waiting = s->prev;
+    else e->waiting.last = s->prev;
     s->prev = s->next = NULL;
-    e->n_waiting--;
+    e->waiting.n--;
 }
 
 /* Among those that run, at its place in order. The caller has seen that there is a place. */
 static void llm__running_put(llm_engine *e, llm__seq *s) {
-    int32_t at = e->n_running++;
-    for (; at > 0 && llm__seq_before(s, e->running[at - 1]); at--) e->running[at] = e->running[at - 1];
-    e->running[at] = s;
+    int32_t at = e->running.n++;
+    for (; at > 0 && llm__seq_before(s, e->running.seq[at - 1]); at--) e->running.seq[at] = e->running.seq[at - 1];
+    e->running.seq[at] = s;
     s->state = LLM__SEQ_RUNNING;
 }
 
 /* Out of those that run; it is in no list and HELD then. */
 static void llm__running_take(llm_engine *e, llm__seq *s) {
     int32_t at = 0;
-    while (e->running[at] != s) at++;
-    for (e->n_running--; at < e->n_running; at++) e->running[at] = e->running[at + 1];
+    while (e->running.seq[at] != s) at++;
+    for (e->running.n--; at < e->running.n; at++) e->running.seq[at] = e->running.seq[at + 1];
     s->state = LLM__SEQ_HELD;
 }
 
@@ -26101,29 +26294,29 @@ static void llm__note_news(llm_engine *e, llm_request *r) {
 /* ============================================================================
  * >>pages   The pages of a sequence.
  * ============================================================================
- * n_published <= n_computed / page_tokens: the pages that others may find. n_computed <= n_fed <= n_ids + n_ahead: what
- * is in pages, what was handed over, what there is. n_pages covers n_fed at least. */
+ * pages.n_published <= n_computed / page_tokens: the pages that others may find. n_computed <= n_fed <= n_ids + n_ahead: what is in pages,
+ * what was handed over, what there is. The pages have room for n_fed tokens at least. */
 
 /* Lets go of all pages, the last first (see >>kv). What they held must be computed again, or found in the cache. */
 static void llm__seq_release(llm_engine *e, llm__seq *s) {
-    while (s->n_pages) llm__kv_drop(&e->kv, s->pages[--s->n_pages]);
-    s->n_fed = s->n_computed = s->n_published = s->n_guessed = 0;
-    s->key = s->request->root;
+    while (s->pages.n) llm__kv_drop(&e->kv, s->pages.id[--s->pages.n]);
+    s->n_fed = s->n_computed = s->pages.n_published = s->draft.n_computed = 0;
+    s->pages.key = s->request->root;
 }
 
 /* Gives the host slots back. */
 static void llm__swap_drop(llm_engine *e, llm__seq *s) {
-    while (s->n_swap) e->swap_free[e->n_swap_free++] = s->swap[--s->n_swap];
+    while (s->swap.n) e->swap.free[e->swap.n_free++] = s->swap.slot[--s->swap.n];
 }
 
 /* Pages that became full and computed can be found from now on: by other prompts, and by this sequence itself when it
  * has to give way. The chain of keys goes on from where it was left. */
 static void llm__seq_publish(llm_engine *e, llm__seq *s) {
     int32_t size = e->kv.page_tokens;
-    for (; (s->n_published + 1) * (int64_t)size <= s->n_computed; s->n_published++) {
-        const int32_t *tokens = s->ids + (int64_t)s->n_published * size;
-        s->key = llm__kv_hash(&e->kv, s->key, tokens, (size_t)size * sizeof *tokens);
-        llm__kv_publish(&e->kv, s->pages[s->n_published], s->key, tokens);
+    for (; (s->pages.n_published + 1) * (int64_t)size <= s->n_computed; s->pages.n_published++) {
+        const int32_t *tokens = s->ids + (int64_t)s->pages.n_published * size;
+        s->pages.key = llm__kv_hash(&e->kv, s->pages.key, tokens, (size_t)size * sizeof *tokens);
+        llm__kv_publish(&e->kv, s->pages.id[s->pages.n_published], s->pages.key, tokens);
     }
 }
 
@@ -26141,8 +26334,8 @@ static int32_t llm__pages_wanted(const llm_engine *e, const llm__seq *s) {
  * prompt of which something is still wanted are computed, known or not. */
 static int32_t llm__pages_cacheable(const llm_engine *e, const llm__seq *s) {
     const llm_request *r = s->request;
-    int32_t first = LLM__MAX(s->n_scored, r->score_from), last = s->n_ids - 1;
-    return (first < r->score_end ? LLM__MIN(first, last) : last) / e->kv.page_tokens;
+    int32_t first = LLM__MAX(s->n_scored, r->prompt.score_from), last = s->n_ids - 1;
+    return (first < r->prompt.score_end ? LLM__MIN(first, last) : last) / e->kv.page_tokens;
 }
 
 /* One page of all ranks, whose bytes follow each other: out of the cache, or (out NULL) into it. */
@@ -26156,14 +26349,14 @@ static llm_result llm__page_move(llm_engine *e, int32_t page, uint8_t *out, cons
 }
 
 /* A slot of host memory. */
-static uint8_t *llm__swap_slot(const llm_engine *e, int32_t slot) { return e->swap_memory + (int64_t)slot * e->n_ranks * e->page_bytes; }
+static uint8_t *llm__swap_slot(const llm_engine *e, int32_t slot) { return e->swap.memory + (int64_t)slot * e->n_ranks * e->page_bytes; }
 
 /* What was swapped out comes back into the pages behind those that the prefix cache had. A page that fails is computed
  * again, with all that follow. */
 static void llm__swap_in(llm_engine *e, llm__seq *s) {
-    int32_t have = s->n_published, size = e->kv.page_tokens;
-    while (have < s->n_swap && !llm__page_move(e, s->pages[have], NULL, llm__swap_slot(e, s->swap[have]))) have++;
-    if (s->n_swap) s->n_computed = LLM__MAX(s->n_computed, have == s->n_swap ? s->n_swap_tokens : have * size);
+    int32_t have = s->pages.n_published, size = e->kv.page_tokens;
+    while (have < s->swap.n && !llm__page_move(e, s->pages.id[have], NULL, llm__swap_slot(e, s->swap.slot[have]))) have++;
+    if (s->swap.n) s->n_computed = LLM__MAX(s->n_computed, have == s->swap.n ? s->swap.n_tokens : have * size);
     llm__swap_drop(e, s);
 }
 
@@ -26172,22 +26365,23 @@ static void llm__swap_in(llm_engine *e, llm__seq *s) {
 static int llm__seq_place(llm_engine *e, llm__seq *s) {
     llm__kv *kv = &e->kv;
     int32_t need = llm__pages_wanted(e, s), known = llm__pages_cacheable(e, s);
-    if (s->blocked == kv->released + 1) return 0;
-    llm__kv_key key = s->key;
-    for (; s->n_pages < known; s->key = key) {
-        int32_t page = llm__kv_find(kv, &key, s->ids + (int64_t)s->n_pages * kv->page_tokens);
+    if (s->pages.blocked == kv->released + 1) return 0;
+    llm__kv_key key = s->pages.key;
+    for (; s->pages.n < known; s->pages.key = key) {
+        int32_t page = llm__kv_find(kv, &key, s->ids + (int64_t)s->pages.n * kv->page_tokens);
         if (page < 0) break;
-        s->pages[s->n_pages++] = page;
+        s->pages.id[s->pages.n++] = page;
     }
-    if (llm__kv_room(kv) < need - s->n_pages + e->n_running) {
+    if (llm__kv_room(kv) < need - s->pages.n + e->running.n) {
         llm__seq_release(e, s);
-        s->blocked = kv->released + 1;
+        s->pages.blocked = kv->released + 1;
         return 0;
     }
-    s->n_published = s->n_pages;
-    s->n_computed = s->n_pages * kv->page_tokens;
-    while (s->n_guessed < s->n_computed && kv->drafted[s->pages[s->n_guessed / kv->page_tokens]]) s->n_guessed += kv->page_tokens;
-    while (s->n_pages < need) s->pages[s->n_pages++] = llm__kv_get(kv);
+    s->pages.n_published = s->pages.n;
+    s->n_computed = s->pages.n * kv->page_tokens;
+    while (s->draft.n_computed < s->n_computed && kv->drafted[s->pages.id[s->draft.n_computed / kv->page_tokens]])
+        s->draft.n_computed += kv->page_tokens;
+    while (s->pages.n < need) s->pages.id[s->pages.n++] = llm__kv_get(kv);
     llm__swap_in(e, s);
     s->n_fed = s->n_computed;
     return 1;
@@ -26197,14 +26391,14 @@ static int llm__seq_place(llm_engine *e, llm__seq *s) {
  * again. Pages that the prefix cache knows are copied too, for it may lose them meanwhile. */
 static void llm__swap_out(llm_engine *e, llm__seq *s) {
     int32_t n = llm__pages_of(e, s->n_computed);
-    if (n > e->n_swap_free) return;
-    for (s->n_swap_tokens = s->n_computed; s->n_swap < n; s->n_swap++) {
-        s->swap[s->n_swap] = e->swap_free[e->n_swap_free - 1];
-        if (llm__page_move(e, s->pages[s->n_swap], llm__swap_slot(e, s->swap[s->n_swap]), NULL)) {
+    if (n > e->swap.n_free) return;
+    for (s->swap.n_tokens = s->n_computed; s->swap.n < n; s->swap.n++) {
+        s->swap.slot[s->swap.n] = e->swap.free[e->swap.n_free - 1];
+        if (llm__page_move(e, s->pages.id[s->swap.n], llm__swap_slot(e, s->swap.slot[s->swap.n]), NULL)) {
             llm__swap_drop(e, s);
             return;
         }
-        e->n_swap_free--;
+        e->swap.n_free--;
     }
 }
 
@@ -26212,9 +26406,9 @@ static void llm__swap_out(llm_engine *e, llm__seq *s) {
  * until the other beams are as far. */
 static void llm__preempt(llm_engine *e, llm__seq *s) {
     llm__running_take(e, s);
-    if (!s->n_next) llm__swap_out(e, s);
+    if (!s->beam.n_next) llm__swap_out(e, s);
     llm__seq_release(e, s);
-    if (!s->n_next) llm__queue_put(e, s);
+    if (!s->beam.n_next) llm__queue_put(e, s);
     s->n_preempted++;
     s->request->metrics.n_preemptions++;
     e->count.preemptions++;
@@ -26222,17 +26416,17 @@ static void llm__preempt(llm_engine *e, llm__seq *s) {
 
 /* 1 if letting this sequence go makes at least one page available: pages it shares do not. The last is mostly its own. */
 static int llm__frees_a_page(const llm_engine *e, const llm__seq *s) {
-    for (int32_t i = s->n_pages - 1; i >= 0; i--)
-        if (e->kv.ref[s->pages[i]] == 1) return 1;
+    for (int32_t i = s->pages.n - 1; i >= 0; i--)
+        if (e->kv.ref[s->pages.id[i]] == 1) return 1;
     return 0;
 }
 
 /* Who gives way to running[at]: the latest after it that would free a page and may be asked once more, else itself. So
  * the first in order goes on whatever happens, and everything ends. */
 static llm__seq *llm__victim(const llm_engine *e, int32_t at) {
-    for (int32_t i = e->n_running - 1; i > at; i--)
-        if (e->running[i]->n_preempted < LLM__PREEMPT_MAX && llm__frees_a_page(e, e->running[i])) return e->running[i];
-    return e->running[at];
+    for (int32_t i = e->running.n - 1; i > at; i--)
+        if (e->running.seq[i]->n_preempted < LLM__PREEMPT_MAX && llm__frees_a_page(e, e->running.seq[i])) return e->running.seq[i];
+    return e->running.seq[at];
 }
 
 /* Tokens of a sequence that no step has fed yet, one that the device is drawing included. 0: it waits for its next
@@ -26244,13 +26438,13 @@ static int llm__decodes(const llm__seq *s) { return s->n_ids + s->n_ahead > s->n
 
 /* 1 if it has something to feed, and the pages for it. */
 static int llm__goes_on(const llm_engine *e, const llm__seq *s) {
-    return llm__seq_left(s) > 0 && s->n_pages >= llm__pages_of(e, s->n_ids + s->n_ahead);
+    return llm__seq_left(s) > 0 && s->pages.n >= llm__pages_of(e, s->n_ids + s->n_ahead);
 }
 
 /* 1 if another sequence goes on. */
 static int llm__others_go_on(const llm_engine *e, const llm__seq *s) {
-    for (int32_t i = 0; i < e->n_running; i++)
-        if (e->running[i] != s && llm__goes_on(e, e->running[i])) return 1;
+    for (int32_t i = 0; i < e->running.n; i++)
+        if (e->running.seq[i] != s && llm__goes_on(e, e->running.seq[i])) return 1;
     return 0;
 }
 
@@ -26258,13 +26452,13 @@ static int llm__others_go_on(const llm_engine *e, const llm__seq *s) {
  * needs the page rather sits still for this step. 1: go on; 0: it gave way itself, another stands at its place;
  * -1: a step in flight must be applied before anyone can give way. */
 static int llm__grow_pages(llm_engine *e, int32_t at) {
-    llm__seq *s = e->running[at];
-    for (int32_t want = llm__pages_wanted(e, s), page; s->n_pages < want;) {
+    llm__seq *s = e->running.seq[at];
+    for (int32_t want = llm__pages_wanted(e, s), page; s->pages.n < want;) {
         if ((page = llm__kv_get(&e->kv)) >= 0) {
-            s->pages[s->n_pages++] = page;
+            s->pages.id[s->pages.n++] = page;
             continue;
         }
-        if (e->n_flight) return -1;
+        if (e->flights.n) return -1;
         llm__seq *victim = llm__victim(e, at);
         if (victim == s && !llm__frees_a_page(e, s) && llm__others_go_on(e, s)) return 1;
         llm__preempt(e, victim);
@@ -26282,7 +26476,7 @@ static int llm__grow_pages(llm_engine *e, int32_t at) {
 static int32_t llm__rows_out(const llm__seq *s, int32_t n) {
     const llm_request *r = s->request;
     int32_t last = n == llm__seq_left(s) && !r->score_only;
-    int32_t scored = LLM__MIN(s->n_fed + n, r->score_end) - LLM__MAX(LLM__MAX(s->n_fed, s->n_scored), r->score_from);
+    int32_t scored = LLM__MIN(s->n_fed + n, r->prompt.score_end) - LLM__MAX(LLM__MAX(s->n_fed, s->n_scored), r->prompt.score_from);
     return LLM__MAX(scored, 0) + last;
 }
 
@@ -26296,7 +26490,7 @@ static void llm__plan_rows(llm_engine *e, llm__flight *f, llm__seq *s) {
     f->n_rows += n;
     f->n_out += llm__rows_out(s, n);
     s->n_chunk = n;
-    s->n_draft = 0;
+    s->draft.n = 0;
 }
 
 /* The request no longer counts against the queue's limit: it runs, or has ended while it waited. */
@@ -26304,7 +26498,7 @@ static void llm__leave_queue(llm_engine *e, llm_request *r) {
     if (!r->fresh) return;
     r->fresh = 0;
     LLM__LOCKED(&e->mutex);
-    e->n_fresh--;
+    e->inbox.n_fresh--;
 }
 
 /* The first step of a request: queue time and cache hit are known now. Choices that follow later, and sequences that
@@ -26324,20 +26518,20 @@ static void llm__start_request(llm_engine *e, llm__seq *s) {
 /* 1 if new prompts may join in this step. They need not wait where nothing runs: vLLM's scheduler_delay_factor lets a
  * queue gather while others decode, LMDeploy's prefill_interval keeps steps short that only decode. */
 static int llm__admits(const llm_engine *e) {
-    if (!e->first_waiting || e->n_running >= e->p.c.max_num_seqs) return 0;
-    if (!e->n_running) return 1;
+    if (!e->waiting.first || e->running.n >= e->p.c.max_num_seqs) return 0;
+    if (!e->running.n) return 1;
     if (e->since_admission + 1 < e->p.c.prefill_interval) return 0;
     const double factor = (double)e->p.c.scheduler_delay_factor;
-    return factor <= 0 || e->now - e->first_waiting->request->submitted > factor * e->prompt_seconds;
+    return factor <= 0 || e->now - e->waiting.first->request->submitted > factor * e->prompt_seconds;
 }
 
 /* 1 if a sequence's adapter computes already, or may join those that do. */
 static int llm__lora_fits(const llm_engine *e, const llm__seq *s) {
     int32_t n = 0, own = s->request->lora;
-    for (int32_t i = 0; i < e->n_running && own >= 0; i++) {
-        int32_t other = e->running[i]->request->lora, known = other < 0;
+    for (int32_t i = 0; i < e->running.n && own >= 0; i++) {
+        int32_t other = e->running.seq[i]->request->lora, known = other < 0;
         if (other == own) return 1;
-        for (int32_t k = 0; k < i && !known; k++) known = e->running[k]->request->lora == other;
+        for (int32_t k = 0; k < i && !known; k++) known = e->running.seq[k]->request->lora == other;
         n += !known;
     }
     return own < 0 || n < e->p.c.max_loras;
@@ -26346,8 +26540,8 @@ static int llm__lora_fits(const llm_engine *e, const llm__seq *s) {
 /* Lets waiting sequences in while there is a place, pages and budget. Strictly in order: if the first does not fit,
  * nobody passes it, or a long prompt would never get its turn. */
 static void llm__admit(llm_engine *e, llm__flight *f) {
-    while (e->first_waiting && e->n_running < e->p.c.max_num_seqs && f->n_rows < e->p.c.max_num_batched_tokens && f->n_out < e->p.max_out) {
-        llm__seq *s = e->first_waiting;
+    while (e->waiting.first && e->running.n < e->p.c.max_num_seqs && f->n_rows < e->p.c.max_num_batched_tokens && f->n_out < e->p.max_out) {
+        llm__seq *s = e->waiting.first;
         if (!llm__lora_fits(e, s) || !llm__seq_place(e, s)) return;
         llm__queue_take(e, s);
         llm__running_put(e, s);
@@ -26359,18 +26553,19 @@ static void llm__admit(llm_engine *e, llm__flight *f) {
 
 /* Pages for n drafted tokens behind a sequence's ids, as long as one for each that runs is left. Returns for how many there are. */
 static int32_t llm__draft_room(llm_engine *e, llm__seq *s, int32_t n) {
-    while (s->n_pages < llm__pages_of(e, s->n_ids + n) && llm__kv_room(&e->kv) > e->n_running) s->pages[s->n_pages++] = llm__kv_get(&e->kv);
-    return LLM__MIN(n, s->n_pages * e->kv.page_tokens - s->n_ids);
+    while (s->pages.n < llm__pages_of(e, s->n_ids + n) && llm__kv_room(&e->kv) > e->running.n)
+        s->pages.id[s->pages.n++] = llm__kv_get(&e->kv);
+    return LLM__MIN(n, s->pages.n * e->kv.page_tokens - s->n_ids);
 }
 
 /* What the grammar leaves no choice about, into s->draft: at most `most` tokens. Returns how many. An answer that is complete goes on with
  * an EOS, which is certain if it is the only token that may end this answer. */
 static int32_t llm__draft_jump(const llm_engine *e, llm__seq *s, int32_t most) {
     int over;
-    int32_t n = llm__matcher_ahead(s->matcher, s->draft, most, &s->n_sure, &over);
+    int32_t n = llm__matcher_ahead(s->matcher, s->draft.ids, most, &s->draft.n_sure, &over);
     if (!over || n == most || e->p.eos_id < 0) return n;
-    s->n_sure += s->n_sure == n && e->p.n_eos + s->request->s.n_stop_token_ids == 1;
-    s->draft[n] = e->p.eos_id;
+    s->draft.n_sure += s->draft.n_sure == n && e->p.n_eos + s->request->sampling.n_stop_token_ids == 1;
+    s->draft.ids[n] = e->p.eos_id;
     return n + 1;
 }
 
@@ -26378,17 +26573,17 @@ static int32_t llm__draft_jump(const llm_engine *e, llm__seq *s, int32_t most) {
  * guess them, they are not there yet. */
 static int32_t llm__plan_draft(llm_engine *e, llm__seq *s, llm__bargain *bargain, int32_t most) {
     int32_t n = s->matcher ? llm__draft_jump(e, s, LLM__MIN(e->p.n_jump, most)) : 0;
-    s->jumps = n > 0;
+    s->draft.by_grammar = n > 0;
     if (!n) {
-        s->n_sure = 0;
+        s->draft.n_sure = 0;
         n = LLM__MIN(e->p.n_draft, most);
         const llm_engine_config *c = &e->p.c;
         if (n && !e->p.driver.draft)
-            n = llm__draft_lookup(s->ids, s->n_ids, c->ngram_prompt_lookup_min, c->ngram_prompt_lookup_max, s->draft, n);
+            n = llm__draft_lookup(s->ids, s->n_ids, c->ngram_prompt_lookup_min, c->ngram_prompt_lookup_max, s->draft.ids, n);
     }
-    bargain->tokens += s->n_sure;
-    bargain->seconds += s->n_sure * bargain->row;
-    return llm__draft_room(e, s, s->n_sure + llm__draft_length(&s->chance, bargain, n - s->n_sure));
+    bargain->tokens += s->draft.n_sure;
+    bargain->seconds += s->draft.n_sure * bargain->row;
+    return llm__draft_room(e, s, s->draft.n_sure + llm__draft_length(&s->draft.chance, bargain, n - s->draft.n_sure));
 }
 
 /* Adds drafts to a step that is planned: rows behind those of sequences that decode, as many as pay and as there is room for. */
@@ -26396,19 +26591,19 @@ static void llm__plan_drafts(llm_engine *e, llm__flight *f) {
     int32_t n_decode = 0, n = 0, room = LLM__MIN(e->p.c.max_num_batched_tokens - f->n_rows, e->p.max_out - f->n_out);
     for (int32_t i = 0; i < f->n; i++) n_decode += llm__decodes(f->entry[i].seq);
     llm__bargain bargain = llm__pace_step(&e->pace, n_decode);
-    if (n_decode) bargain.row += e->draft.seconds / n_decode; /* who drafts together shares the draft model's passes */
+    if (n_decode) bargain.row += e->drafter.seconds / n_decode; /* who drafts together shares the draft model's passes */
     for (int32_t i = 0; i < f->n && room > 0; i++) {
         llm__seq *s = f->entry[i].seq;
         int32_t left = s->n_prompt + s->max_new - s->n_ids - 1; /* the model's own token comes last */
-        if (!llm__decodes(s) || !(e->p.n_draft || s->matcher) || s->request->s.use_beam_search || left <= 0) continue;
-        s->n_draft = llm__plan_draft(e, s, &bargain, LLM__MIN(room, left));
-        room -= s->n_draft;
-        if (s->n_draft && !s->jumps) e->drafting[n++] = s;
+        if (!llm__decodes(s) || !(e->p.n_draft || s->matcher) || s->request->sampling.use_beam_search || left <= 0) continue;
+        s->draft.n = llm__plan_draft(e, s, &bargain, LLM__MIN(room, left));
+        room -= s->draft.n;
+        if (s->draft.n && !s->draft.by_grammar) e->drafting[n++] = s;
     }
     if (n && e->p.driver.draft) e->p.driver.draft(e, e->drafting, n);
     for (int32_t i = 0; i < f->n; i++) {
-        f->n_rows += f->entry[i].seq->n_draft;
-        f->n_out += f->entry[i].seq->n_draft;
+        f->n_rows += f->entry[i].seq->draft.n;
+        f->n_out += f->entry[i].seq->draft.n;
     }
 }
 
@@ -26417,8 +26612,8 @@ static void llm__plan_drafts(llm_engine *e, llm__flight *f) {
 static void llm__plan(llm_engine *e, llm__flight *f) {
     int64_t preempted = e->count.preemptions;
     f->n = f->n_rows = f->n_out = 0;
-    for (int32_t i = 0, can = 1; i < e->n_running; i += can) {
-        llm__seq *s = e->running[i];
+    for (int32_t i = 0, can = 1; i < e->running.n; i += can) {
+        llm__seq *s = e->running.seq[i];
         s->n_chunk = 0;
         can = llm__decodes(s) ? llm__grow_pages(e, i) : 1;
         if (can < 0) {
@@ -26427,14 +26622,14 @@ static void llm__plan(llm_engine *e, llm__flight *f) {
         }
         if (can && llm__decodes(s)) llm__plan_rows(e, f, s);
     }
-    for (int32_t i = 0; i < e->n_running && f->n < e->n_running && f->n_rows < e->p.c.max_num_batched_tokens; i++)
-        if (!e->running[i]->n_chunk) llm__plan_rows(e, f, e->running[i]);
+    for (int32_t i = 0; i < e->running.n && f->n < e->running.n && f->n_rows < e->p.c.max_num_batched_tokens; i++)
+        if (!e->running.seq[i]->n_chunk) llm__plan_rows(e, f, e->running.seq[i]);
     if (preempted == e->count.preemptions && llm__admits(e)) llm__admit(e, f);
     e->since_admission++;
     /* Beams that are ready may stand in the way of one they wait for: they have what they need. */
-    for (int32_t i = e->n_running - 1; i >= 0 && !f->n && !e->n_flight && e->first_waiting; i--) {
-        if (!e->running[i]->n_next) continue;
-        llm__preempt(e, e->running[i]);
+    for (int32_t i = e->running.n - 1; i >= 0 && !f->n && !e->flights.n && e->waiting.first; i--) {
+        if (!e->running.seq[i]->beam.n_next) continue;
+        llm__preempt(e, e->running.seq[i]);
         llm__admit(e, f);
     }
     if (e->p.n_draft || e->p.n_jump) llm__plan_drafts(e, f);
@@ -26448,12 +26643,12 @@ static void llm__plan(llm_engine *e, llm__flight *f) {
 static llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
     const llm_request *r = s->request;
     llm__rules rules;
-    rules.s = &r->s;
+    rules.s = &r->sampling;
     rules.eos = e->p.eos;
     rules.n_eos = e->p.n_eos;
-    rules.bad_ids = r->bad_ids;
-    rules.bad_end = r->bad_end;
-    rules.n_bad = r->n_bad;
+    rules.bad_ids = r->bad.ids;
+    rules.bad_end = r->bad.end;
+    rules.n_bad = r->bad.n;
     rules.history = &s->history;
     rules.output = s->ids + s->n_prompt;
     rules.n_output = s->n_ids - s->n_prompt;
@@ -26466,7 +26661,7 @@ static llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
  * complete text may end before min_tokens: there is nothing else to say. kept: only if the mask is made. 0: no way on. */
 static int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_t n_draft, int kept, llm__rules *rules, uint32_t *words) {
     int can_end;
-    int32_t n = llm__matcher_mask(s->matcher, s->draft, n_draft, words, ((size_t)e->p.vocab + 31) / 32, kept, &can_end);
+    int32_t n = llm__matcher_mask(s->matcher, s->draft.ids, n_draft, words, ((size_t)e->p.vocab + 31) / 32, kept, &can_end);
     for (int32_t i = 0; can_end && i < e->p.n_eos + rules->s->n_stop_token_ids; i++) {
         int32_t id = i < e->p.n_eos ? e->p.eos[i] : rules->s->stop_token_ids[i - e->p.n_eos];
         if (id >= 0 && id < e->p.vocab) words[id / 32] |= 1u << id % 32;
@@ -26479,12 +26674,12 @@ static int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_t n_dr
 /* Lets the device draw the sequence's next token where its logits and what llm_draw can say decide about it. Returns 1 if so. What the
  * answer's text then does (stop strings, early stop) is found when the token comes. */
 static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
-    const llm_sampling *p = &s->request->s;
-    llm_draw *d = &e->draws[out_row];
+    const llm_sampling *p = &s->request->sampling;
+    llm_draw *d = &e->step.draws[out_row];
     int32_t n = s->n_ids + s->n_ahead - s->n_prompt;
     llm__rules rules = llm__seq_rules(e, s);
-    if (!e->p.lag || e->p.n_draft || s->n_draft || p->use_beam_search || s->request->n_bad || n < p->min_tokens) return 0;
-    if (s->matcher && !llm__seq_allowed(e, s, 0, 1, &rules, e->masks + (size_t)out_row * (((size_t)e->p.vocab + 31) / 32))) return 0;
+    if (!e->p.lag || e->p.n_draft || s->draft.n || p->use_beam_search || s->request->bad.n || n < p->min_tokens) return 0;
+    if (s->matcher && !llm__seq_allowed(e, s, 0, 1, &rules, e->step.masks + (size_t)out_row * (((size_t)e->p.vocab + 31) / 32))) return 0;
     d->allowed = rules.allowed;
     d->used = s->history.id;
     d->counts = s->history.count;
@@ -26495,7 +26690,7 @@ static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
     d->seed = s->seed;
     d->position = n;
     d->also = LLM__MAX(e->p.eos_id, 0);
-    d->row = s->top != NULL || s->request->n_seqs > 1; /* top log-probabilities; choices that fork draw from this row too */
+    d->row = s->output.top != NULL || s->request->n_seqs > 1; /* top log-probabilities; choices that fork draw from this row too */
     return 1;
 }
 
@@ -26507,7 +26702,7 @@ static llm__job *llm__add_job(llm__flight *f, llm__seq *s, int32_t out_row, int3
     job->seq = s;
     job->out_row = out_row;
     job->scored = scored;
-    f->pools |= s->request->pooling != 0;
+    f->pools |= s->request->pooling.kind != 0;
     return job;
 }
 
@@ -26523,20 +26718,20 @@ static void llm__fill_choice(llm_engine *e, llm__flight *f, llm__seq *s, int32_t
 
 /* Row `row` of a step: a token of sequence i at a position; from: the out row that the device draws it for, -1: it is known. */
 static void llm__step_row(llm_engine *e, int32_t row, int32_t i, int32_t position, int32_t token, int32_t from) {
-    e->tokens[row] = token;
-    e->positions[row] = position;
-    e->seq_of_row[row] = i;
-    e->token_from[row] = from;
+    e->step.tokens[row] = token;
+    e->step.positions[row] = position;
+    e->step.seq_of_row[row] = i;
+    e->step.token_from[row] = from;
 }
 
 /* Sequence i of a step: its rows begin at `row`, and with them it has n tokens. */
 static void llm__step_seq(llm_engine *e, int32_t i, const llm__seq *s, int32_t row, int32_t n) {
-    e->seq_begin[i] = row;
-    e->seq_len[i] = n;
-    e->seq_rope[i] = s->request->rope;
-    e->seq_base[i] = s->request->rope_base;
-    e->seq_lora[i] = s->request->lora;
-    memcpy(e->pages + (int64_t)i * e->max_pages, s->pages, (size_t)llm__pages_of(e, n) * sizeof *s->pages);
+    e->step.seq_begin[i] = row;
+    e->step.seq_len[i] = n;
+    e->step.seq_rope[i] = s->request->rope.variant;
+    e->step.seq_rope_base[i] = s->request->rope.base;
+    e->step.seq_lora[i] = s->request->lora;
+    memcpy(e->step.pages + (int64_t)i * e->max_pages, s->pages.id, (size_t)llm__pages_of(e, n) * sizeof *s->pages.id);
 }
 
 /* The rows of entry i, drafts behind its tokens, in the step's arrays from row `row` on, and the jobs for those whose logits are wanted.
@@ -26545,18 +26740,18 @@ static int32_t llm__fill_entry(llm_engine *e, llm__flight *f, int32_t i, int32_t
     llm__entry *p = &f->entry[i];
     llm__seq *s = p->seq;
     int32_t begin = s->n_fed, end = begin + s->n_chunk, left = llm__seq_left(s) - s->n_chunk;
-    int32_t drafts_end = end + s->n_draft, first = LLM__MAX(s->n_scored, s->request->score_from);
+    int32_t drafts_end = end + s->draft.n, first = LLM__MAX(s->n_scored, s->request->prompt.score_from);
     llm__step_seq(e, i, s, row, drafts_end);
     p->end = end;
     p->out_row = -1;
     f->n_prompt_rows += LLM__MAX(0, LLM__MIN(end, s->n_prompt) - begin);
     s->n_fed = end;
     for (int32_t at = begin; at < drafts_end; at++, row++) {
-        int draft = at >= end, ahead = !draft && at >= s->n_ids, score = at >= first && at < s->request->score_end;
-        llm__step_row(e, row, i, at, draft ? s->draft[at - end] : ahead ? 0 : s->ids[at], ahead ? s->ahead_row : -1);
+        int draft = at >= end, ahead = !draft && at >= s->n_ids, score = at >= first && at < s->request->prompt.score_end;
+        llm__step_row(e, row, i, at, draft ? s->draft.ids[at - end] : ahead ? 0 : s->ids[at], ahead ? s->ahead_row : -1);
         if (!draft && !score && (at + 1 < end || left || s->request->score_only)) continue;
-        e->out_rows[*n_out] = row;
-        memset(&e->draws[*n_out], 0, sizeof *e->draws);
+        e->step.out_rows[*n_out] = row;
+        memset(&e->step.draws[*n_out], 0, sizeof *e->step.draws);
         if (score) llm__add_job(f, s, *n_out, at + 1);
         else if (!draft) llm__fill_choice(e, f, s, p->out_row = *n_out);
         ++*n_out;
@@ -26577,22 +26772,22 @@ static void llm__group_loras(llm__flight *f) {
 /* A step descriptor over the engine's arrays, which hold so many rows. */
 static void llm__step_over(llm_engine *e, llm_step *step, int32_t n_rows, int32_t n_seqs, int32_t n_out) {
     memset(step, 0, sizeof *step);
-    e->seq_begin[n_seqs] = n_rows;
+    e->step.seq_begin[n_seqs] = n_rows;
     step->shape.n_rows = n_rows;
     step->shape.n_seqs = n_seqs;
     step->shape.n_out = n_out;
-    step->tokens = e->tokens;
-    step->positions = e->positions;
+    step->tokens = e->step.tokens;
+    step->positions = e->step.positions;
     step->n_position_rows = 1;
-    step->seq_of_row = e->seq_of_row;
-    step->seq_begin = e->seq_begin;
-    step->seq_len = e->seq_len;
-    step->seq_rope = e->seq_rope;
-    step->seq_rope_base = e->seq_base;
-    step->seq_lora = e->seq_lora;
-    step->pages = e->pages;
+    step->seq_of_row = e->step.seq_of_row;
+    step->seq_begin = e->step.seq_begin;
+    step->seq_len = e->step.seq_len;
+    step->seq_rope = e->step.seq_rope;
+    step->seq_rope_base = e->step.seq_rope_base;
+    step->seq_lora = e->step.seq_lora;
+    step->pages = e->step.pages;
     step->page_stride = e->max_pages;
-    step->out_rows = e->out_rows;
+    step->out_rows = e->step.out_rows;
 }
 
 /* Writes the plan as a step descriptor. Its arrays are the engine's and are overwritten by the next plan: devices copy them. */
@@ -26602,12 +26797,12 @@ static void llm__fill_step(llm_engine *e, llm__flight *f, llm_step *step) {
     if (e->p.n_loras) llm__group_loras(f);
     for (int32_t i = 0; i < f->n; i++) {
         row = llm__fill_entry(e, f, i, row, &n_out);
-        lora |= e->seq_lora[i] >= 0;
+        lora |= e->step.seq_lora[i] >= 0;
     }
     llm__step_over(e, step, row, f->n, n_out);
     step->shape.lora = lora;
-    step->token_from = e->p.lag ? e->token_from : NULL;
-    step->draws = e->p.lag ? e->draws : NULL;
+    step->token_from = e->p.lag ? e->step.token_from : NULL;
+    step->draws = e->p.lag ? e->step.draws : NULL;
 }
 
 /* ============================================================================
@@ -26620,10 +26815,10 @@ static void llm__request_destroy(llm_request *r);
 /* Answers in the order in which they are given: with best_of > n and beams those of the highest score come first (without beams: sum of
  * log-probabilities), on a tie the lower. */
 static void llm__rank_answers(llm_request *r) {
-    for (int32_t i = 1; i < r->n_seqs && r->n_seqs > r->s.n; i++) {
+    for (int32_t i = 1; i < r->n_seqs && r->n_seqs > r->sampling.n; i++) {
         llm__seq *s = r->answer[i];
         int32_t at = i;
-        for (; at > 0 && (float)r->answer[at - 1]->score < (float)s->score; at--) r->answer[at] = r->answer[at - 1];
+        for (; at > 0 && (float)r->answer[at - 1]->beam.score < (float)s->beam.score; at--) r->answer[at] = r->answer[at - 1];
         r->answer[at] = s;
     }
 }
@@ -26640,8 +26835,8 @@ static void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish) {
     llm__note_news(e, r);
     LLM__LOCKED(&r->mutex);
     s->state = LLM__SEQ_DONE;
-    s->finish = finish;
-    if (!r->s.use_beam_search) s->score = s->cum_logprob;
+    s->output.finish = finish;
+    if (!r->sampling.use_beam_search) s->beam.score = s->output.cum_logprob;
     if (++r->n_done < r->n_seqs) return;
     llm__rank_answers(r);
     r->metrics.finish_time = r->metrics.arrival_time + (e->p.driver.now(e) - r->submitted);
@@ -26650,8 +26845,8 @@ static void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish) {
 /* Takes back all that a beam has said. */
 static void llm__seq_unsay(llm__seq *s) {
     s->n_ids = s->n_prompt;
-    s->text.len = 0;
-    if (s->text.data) s->text.data[0] = 0;
+    s->output.text.len = 0;
+    if (s->output.text.data) s->output.text.data[0] = 0;
 }
 
 /* Ends every sequence of a request that has not ended, by force. error: a sentence for llm_request_error, or NULL. Beams
@@ -26662,7 +26857,7 @@ static void llm__request_end(llm_engine *e, llm_request *r, llm_finish finish, c
     pthread_mutex_unlock(&r->mutex);
     for (int32_t i = 0; i < r->n_seqs; i++) {
         llm__seq *s = &r->seq[i];
-        if (r->s.use_beam_search && s->state != LLM__SEQ_DONE) llm__seq_unsay(s);
+        if (r->sampling.use_beam_search && s->state != LLM__SEQ_DONE) llm__seq_unsay(s);
         llm__seq_finish(e, s, finish);
     }
 }
@@ -26698,10 +26893,10 @@ static void llm__tell_news(llm_engine *e) {
  * read under one lock: a cancel that is seen is never that of a request still in the inbox. */
 static int llm__take_inbox(llm_engine *e) {
     pthread_mutex_lock(&e->mutex);
-    llm_request *r = e->inbox_first;
-    int some_cancelled = e->some_cancelled;
-    e->inbox_first = e->inbox_last = NULL;
-    e->some_cancelled = 0;
+    llm_request *r = e->inbox.first;
+    int some_cancelled = e->inbox.some_cancelled;
+    e->inbox.first = e->inbox.last = NULL;
+    e->inbox.some_cancelled = 0;
     pthread_mutex_unlock(&e->mutex);
     for (llm_request *next; r; r = next) {
         next = r->inbox_next;
@@ -26737,12 +26932,12 @@ static int llm__has_id(const int32_t *ids, int32_t n, int32_t id) {
 
 /* 1 if token `id` as the n-th of an answer is an EOS that ends it. Before min_tokens none does. */
 static int llm__is_eos(const llm_engine *e, const llm_request *r, int32_t n, int32_t id) {
-    return n >= r->s.min_tokens && !r->s.ignore_eos && llm__has_id(e->p.eos, e->p.n_eos, id);
+    return n >= r->sampling.min_tokens && !r->sampling.ignore_eos && llm__has_id(e->p.eos, e->p.n_eos, id);
 }
 
 /* The same for the request's own stop ids. */
 static int llm__is_stop(const llm_request *r, int32_t n, int32_t id) {
-    return n >= r->s.min_tokens && llm__has_id(r->s.stop_token_ids, r->s.n_stop_token_ids, id);
+    return n >= r->sampling.min_tokens && llm__has_id(r->sampling.stop_token_ids, r->sampling.n_stop_token_ids, id);
 }
 
 /* Length of the longest prefix of the stop string that ends at the character c, when the one before had `state`
@@ -26756,12 +26951,12 @@ static int32_t llm__stop_feed(const llm__stop *p, int32_t state, char c) {
  * allowed: min_tokens is reached; before, the automata run all the same. Returns which, or -1. As in vLLM the prompt is never searched. */
 static int32_t llm__find_stop(llm__seq *s, size_t from, int allowed) {
     const llm_request *r = s->request;
-    for (int32_t i = 0; i < r->s.n_stop; i++)
-        for (size_t at = from; at < s->text.len; at++) {
-            s->stop_state[i] = llm__stop_feed(&r->stop[i], s->stop_state[i], s->text.data[at]);
-            if (s->stop_state[i] < r->stop[i].len || !allowed) continue;
-            s->text.len = at + 1 - (r->s.include_stop_str_in_output ? 0 : (size_t)r->stop[i].len);
-            s->text.data[s->text.len] = 0;
+    for (int32_t i = 0; i < r->sampling.n_stop; i++)
+        for (size_t at = from; at < s->output.text.len; at++) {
+            s->output.stop_state[i] = llm__stop_feed(&r->stop[i], s->output.stop_state[i], s->output.text.data[at]);
+            if (s->output.stop_state[i] < r->stop[i].len || !allowed) continue;
+            s->output.text.len = at + 1 - (r->sampling.include_stop_str_in_output ? 0 : (size_t)r->stop[i].len);
+            s->output.text.data[s->output.text.len] = 0;
             return i;
         }
     return -1;
@@ -26772,14 +26967,14 @@ static int32_t llm__find_stop(llm__seq *s, size_t from, int allowed) {
 static size_t llm__showable(const llm__seq *s) {
     const llm_request *r = s->request;
     int32_t held = 0;
-    if (s->finish) return s->text.len;
-    for (int32_t i = 0; i < r->s.n_stop && !r->s.include_stop_str_in_output; i++) {
-        int32_t state = s->stop_state[i];
+    if (s->output.finish) return s->output.text.len;
+    for (int32_t i = 0; i < r->sampling.n_stop && !r->sampling.include_stop_str_in_output; i++) {
+        int32_t state = s->output.stop_state[i];
         if (state == r->stop[i].len) state = r->stop[i].border[state - 1]; /* found, but min_tokens forbade it */
         held = LLM__MAX(held, state);
     }
-    size_t n = s->text.len - (size_t)held;
-    while (held && n > 0 && ((uint8_t)s->text.data[n] & 0xC0) == 0x80) n--;
+    size_t n = s->output.text.len - (size_t)held;
+    while (held && n > 0 && ((uint8_t)s->output.text.data[n] & 0xC0) == 0x80) n--;
     return n;
 }
 
@@ -26790,19 +26985,20 @@ static llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, int ea
     llm_request *r = s->request;
     int32_t n = s->n_ids + 1 - s->n_prompt; /* output tokens, this one included */
     int full = n >= s->max_new, eos = early || llm__is_eos(e, r, n, id), stop = !eos && llm__is_stop(r, n, id);
-    size_t from = s->text.len;
+    size_t from = s->output.text.len;
     s->ids[s->n_ids++] = id;
-    if (s->detok && (!(eos || stop) || (r->s.include_stop_str_in_output && !early))) llm_detok_push(s->detok, id, &s->text);
-    int32_t found = llm__find_stop(s, from, n >= r->s.min_tokens && !eos && !stop);
-    if (stop) s->stop_id = id;
-    if (early && !full) s->stop_reason = "repetition";
-    if (found >= 0) s->stop_reason = r->s.stop[found];
-    if (found < 0 && s->detok && (eos || stop || full)) llm_detok_flush(s->detok, &s->text);
-    if (early && full) s->finish = LLM_FINISH_LENGTH;
-    else if (eos || stop || found >= 0) s->finish = LLM_FINISH_STOP;
-    else if (full) s->finish = LLM_FINISH_LENGTH;
-    s->shown[n - 1] = llm__showable(s);
-    return s->finish;
+    if (s->output.detok && (!(eos || stop) || (r->sampling.include_stop_str_in_output && !early)))
+        llm_detok_push(s->output.detok, id, &s->output.text);
+    int32_t found = llm__find_stop(s, from, n >= r->sampling.min_tokens && !eos && !stop);
+    if (stop) s->output.stop_id = id;
+    if (early && !full) s->output.stop_reason = "repetition";
+    if (found >= 0) s->output.stop_reason = r->sampling.stop[found];
+    if (found < 0 && s->output.detok && (eos || stop || full)) llm_detok_flush(s->output.detok, &s->output.text);
+    if (early && full) s->output.finish = LLM_FINISH_LENGTH;
+    else if (eos || stop || found >= 0) s->output.finish = LLM_FINISH_STOP;
+    else if (full) s->output.finish = LLM_FINISH_LENGTH;
+    s->output.shown[n - 1] = llm__showable(s);
+    return s->output.finish;
 }
 
 /* Times of a request, when it has new tokens; now: by the driver's clock. The caller holds the request's mutex. */
@@ -26819,18 +27015,19 @@ static int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
     llm_request *r = s->request;
     llm__choice c = job->choice;
     int32_t n = s->n_ids - s->n_prompt;
-    int early = llm__early_hit(&r->s.early_stop, &s->early_count, c.prob);
+    int early = llm__early_hit(&r->sampling.early_stop, &s->early_count, c.prob);
     early = early && !llm__is_eos(e, r, n + 1, c.id) && !llm__is_stop(r, n + 1, c.id);
     if (early && e->p.eos_id >= 0 && e->p.eos_id < e->p.vocab) {
         c.id = e->p.eos_id;
         c.logprob = c.also;
     }
-    if (s->matcher && !llm__has_id(e->p.eos, e->p.n_eos, c.id) && !llm__has_id(r->s.stop_token_ids, r->s.n_stop_token_ids, c.id))
+    if (s->matcher && !llm__has_id(e->p.eos, e->p.n_eos, c.id) &&
+        !llm__has_id(r->sampling.stop_token_ids, r->sampling.n_stop_token_ids, c.id))
         (void)llm_matcher_token(s->matcher, c.id); /* the mask allowed it */
     pthread_mutex_lock(&r->mutex);
     llm__note_time(r, now);
-    if (s->logprobs) s->logprobs[n] = c.logprob;
-    s->cum_logprob += (double)c.logprob;
+    if (s->output.logprobs) s->output.logprobs[n] = c.logprob;
+    s->output.cum_logprob += (double)c.logprob;
     llm_finish finish = llm__seq_append(e, s, c.id, early);
     pthread_mutex_unlock(&r->mutex);
     if (s->n_ahead) s->n_ahead--;
@@ -26848,8 +27045,9 @@ static int llm__score_prompt(llm_engine *e, const llm__seq *s, int32_t at, const
     float max = k->kernels->top(row, e->p.vocab, &bad);
     if (bad) return 0;
     double log_sum = (double)max + log(k->kernels->weigh(row, k->w, e->p.vocab, max, 1.0f));
-    r->prompt_logprobs[at] = (float)((double)row[s->ids[at]] - log_sum);
-    r->prompt_counts[at] = llm__top_logprobs(row, e->p.vocab, r->prompt_stride, log_sum, r->prompt_top + (int64_t)at * r->prompt_stride);
+    r->prompt.logprobs[at] = (float)((double)row[s->ids[at]] - log_sum);
+    r->prompt.top_counts[at] =
+        llm__top_logprobs(row, e->p.vocab, r->prompt.top_stride, log_sum, r->prompt.top + (int64_t)at * r->prompt.top_stride);
     return 1;
 }
 
@@ -26863,27 +27061,28 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     llm__rules rules = llm__seq_rules(e, s);
     if (s->state == LLM__SEQ_DONE) return;
     if (job->scored >= 0) {
-        job->choice.id = r->pooling || llm__score_prompt(e, s, job->scored, row, k) ? 0 : -1;
+        job->choice.id = r->pooling.kind || llm__score_prompt(e, s, job->scored, row, k) ? 0 : -1;
         return;
     }
     if (job->drawn) {
         job->choice = *e->backend->drawn(e->ctx, job->out_row);
-    } else if (r->s.use_beam_search) {
-        job->choice = llm__candidates(row, e->p.vocab, &rules, 2 * r->s.best_of, k, s->next_best, s->next_raw, &s->n_next);
+    } else if (r->sampling.use_beam_search) {
+        job->choice = llm__candidates(row, e->p.vocab, &rules, 2 * r->sampling.best_of, k, s->beam.next, s->beam.next_raw, &s->beam.n_next);
     } else {
         job->choice.id = -2;
         if (s->matcher && !llm__seq_allowed(e, s, 0, 0, &rules, k->allowed)) return;
         job->choice = llm__choose(row, e->p.vocab, &rules, s->seed, n, k);
     }
-    if (job->choice.id >= 0 && s->top)
-        s->top_counts[n] = llm__top_logprobs(row, e->p.vocab, r->top_stride, job->choice.log_sum, s->top + (int64_t)n * r->top_stride);
+    if (job->choice.id >= 0 && s->output.top)
+        s->output.top_counts[n] =
+            llm__top_logprobs(row, e->p.vocab, r->top_stride, job->choice.log_sum, s->output.top + (int64_t)n * r->top_stride);
 }
 
 /* One of the threads that sample: takes jobs until none is left. `worker` says whose working memory to use. */
 static void llm__run_jobs(void *arg, int worker) {
     llm_engine *e = (llm_engine *)arg;
-    for (int i; (i = __atomic_fetch_add(&e->next_job, 1, __ATOMIC_RELAXED)) < e->applied->n_jobs;)
-        llm__run_job(e, &e->applied->jobs[i], &e->scratch[worker]);
+    for (int i; (i = __atomic_fetch_add(&e->flights.next_job, 1, __ATOMIC_RELAXED)) < e->flights.applied->n_jobs;)
+        llm__run_job(e, &e->flights.applied->jobs[i], &e->scratch[worker]);
 }
 
 /* Work on jobs by the backend's threads, where it has some: fn(e, i) is called for each i below their number, or that of the jobs. */
@@ -26898,25 +27097,25 @@ static void llm__on_threads(llm_engine *e, void (*fn)(void *arg, int i), int32_t
  * up at once. Where no page or place is left for it, it waits like others. 1: it runs. */
 static int llm__fork(llm_engine *e, const llm__seq *from, llm__seq *s, int give_up) {
     int32_t n = give_up ? llm__pages_of(e, from->n_computed) : from->n_computed / e->kv.page_tokens, copy = -1;
-    int runs = from->n_pages > 0 && e->n_running < e->p.c.max_num_seqs;
+    int runs = from->pages.n > 0 && e->running.n < e->p.c.max_num_seqs;
     if (runs && n < llm__pages_of(e, from->n_computed)) {
         copy = llm__kv_get(&e->kv);
-        runs = copy >= 0 && !e->backend->kv_copy(e->ctx, &from->pages[n], &copy, 1);
+        runs = copy >= 0 && !e->backend->kv_copy(e->ctx, &from->pages.id[n], &copy, 1);
         if (copy >= 0 && !runs) llm__kv_drop(&e->kv, copy);
     }
     if (!runs) {
         llm__queue_put(e, s);
         return 0;
     }
-    for (s->n_pages = 0; s->n_pages < n; s->n_pages++) {
-        s->pages[s->n_pages] = from->pages[s->n_pages];
-        llm__kv_hold(&e->kv, s->pages[s->n_pages]);
+    for (s->pages.n = 0; s->pages.n < n; s->pages.n++) {
+        s->pages.id[s->pages.n] = from->pages.id[s->pages.n];
+        llm__kv_hold(&e->kv, s->pages.id[s->pages.n]);
     }
-    if (copy >= 0) s->pages[s->n_pages++] = copy;
+    if (copy >= 0) s->pages.id[s->pages.n++] = copy;
     s->n_fed = s->n_computed = from->n_computed;
-    s->n_guessed = from->n_guessed;
-    s->n_published = from->n_published;
-    s->key = from->key;
+    s->draft.n_computed = from->draft.n_computed;
+    s->pages.n_published = from->pages.n_published;
+    s->pages.key = from->pages.key;
     llm__running_put(e, s);
     return 1;
 }
@@ -26944,7 +27143,7 @@ LLM__COLD_BEGIN
 
 /* Score of a sum of log-probabilities at a length. */
 static double llm__beam_score(const llm_request *r, double sum, int32_t length) {
-    return sum / pow((double)length, (double)r->s.length_penalty);
+    return sum / pow((double)length, (double)r->sampling.length_penalty);
 }
 
 /* The best continuation of all beams that was not taken yet: its beam, or NULL. taken: (n_seqs) of each beam. */
@@ -26953,8 +27152,8 @@ static llm__seq *llm__beam_best(const llm_request *r, const int32_t *taken) {
     double best_sum = 0;
     for (int32_t i = 0; i < r->n_seqs; i++) {
         llm__seq *s = &r->seq[i];
-        if (s->role != LLM__BEAM_LIVE || taken[i] == s->n_next) continue;
-        double sum = s->cum_logprob + (double)s->next_best[taken[i]].logprob;
+        if (s->beam.role != LLM__BEAM_LIVE || taken[i] == s->beam.n_next) continue;
+        double sum = s->output.cum_logprob + (double)s->beam.next[taken[i]].logprob;
         if (!best || sum > best_sum) best = s, best_sum = sum;
     }
     return best;
@@ -26964,10 +27163,10 @@ static llm__seq *llm__beam_best(const llm_request *r, const int32_t *taken) {
  * the tokens, so a continuation needs no copies of them. ids may be the sequence's own. */
 static void llm__beam_say(llm_engine *e, llm__seq *s, const int32_t *ids, int32_t n) {
     llm__seq_unsay(s);
-    s->finish = LLM_FINISH_NONE;
-    s->stop_id = -1;
-    memset(s->stop_state, 0, (size_t)s->request->s.n_stop * sizeof *s->stop_state);
-    if (s->detok) llm_detok_reset(s->detok);
+    s->output.finish = LLM_FINISH_NONE;
+    s->output.stop_id = -1;
+    memset(s->output.stop_state, 0, (size_t)s->request->sampling.n_stop * sizeof *s->output.stop_state);
+    if (s->output.detok) llm_detok_reset(s->output.detok);
     for (int32_t i = 0; i < n; i++) llm__seq_append(e, s, ids[i], 0);
 }
 
@@ -26977,24 +27176,24 @@ static void llm__beam_say(llm_engine *e, llm__seq *s, const int32_t *ids, int32_
 static llm__seq *llm__beam_child(llm_engine *e, llm__seq *parent, int32_t at) {
     llm_request *r = parent->request;
     llm__seq *s = r->seq;
-    int32_t n = parent->n_ids - parent->n_prompt, id = parent->next_best[at].id;
-    while (s->role != LLM__BEAM_FREE) s++;
-    s->role = LLM__BEAM_CHILD;
-    s->parent = parent;
-    s->n_next = s->n_preempted = 0;
-    s->blocked = 0;
+    int32_t n = parent->n_ids - parent->n_prompt, id = parent->beam.next[at].id;
+    while (s->beam.role != LLM__BEAM_FREE) s++;
+    s->beam.role = LLM__BEAM_CHILD;
+    s->beam.parent = parent;
+    s->beam.n_next = s->n_preempted = 0;
+    s->pages.blocked = 0;
     s->n_scored = parent->n_scored;
-    llm__beam_say(e, s, parent->ids + s->n_prompt, r->s.n_stop ? n : 0);
-    if (!r->s.n_stop) memcpy(s->ids + s->n_prompt, parent->ids + s->n_prompt, (size_t)n * sizeof *s->ids);
+    llm__beam_say(e, s, parent->ids + s->n_prompt, r->sampling.n_stop ? n : 0);
+    if (!r->sampling.n_stop) memcpy(s->ids + s->n_prompt, parent->ids + s->n_prompt, (size_t)n * sizeof *s->ids);
     s->n_ids = s->n_prompt + n;
     llm__seq_append(e, s, id, 0);
-    s->cum_logprob = parent->cum_logprob + (double)parent->next_best[at].logprob;
-    s->score = llm__beam_score(r, s->cum_logprob, s->n_ids - llm__is_eos(e, r, n + 1, id));
-    if (!s->logprobs) return s;
-    memcpy(s->logprobs, parent->logprobs, (size_t)n * sizeof *s->logprobs);
-    s->logprobs[n] = parent->next_raw[at];
-    memcpy(s->top_counts, parent->top_counts, (size_t)(n + 1) * sizeof *s->top_counts);
-    memcpy(s->top, parent->top, (size_t)(n + 1) * (size_t)r->top_stride * sizeof *s->top);
+    s->output.cum_logprob = parent->output.cum_logprob + (double)parent->beam.next[at].logprob;
+    s->beam.score = llm__beam_score(r, s->output.cum_logprob, s->n_ids - llm__is_eos(e, r, n + 1, id));
+    if (!s->output.logprobs) return s;
+    memcpy(s->output.logprobs, parent->output.logprobs, (size_t)n * sizeof *s->output.logprobs);
+    s->output.logprobs[n] = parent->beam.next_raw[at];
+    memcpy(s->output.top_counts, parent->output.top_counts, (size_t)(n + 1) * sizeof *s->output.top_counts);
+    memcpy(s->output.top, parent->output.top, (size_t)(n + 1) * (size_t)r->top_stride * sizeof *s->output.top);
     return s;
 }
 
@@ -27002,13 +27201,13 @@ static llm__seq *llm__beam_child(llm_engine *e, llm__seq *parent, int32_t at) {
 static void llm__beam_keep(llm_request *r, llm__seq *child) {
     llm__seq *worst = child;
     int32_t n = 0;
-    child->role = LLM__BEAM_POOL;
+    child->beam.role = LLM__BEAM_POOL;
     for (int32_t i = 0; i < r->n_seqs; i++) {
-        if (r->seq[i].role != LLM__BEAM_POOL) continue;
+        if (r->seq[i].beam.role != LLM__BEAM_POOL) continue;
         n++;
-        if (r->seq[i].score < worst->score) worst = &r->seq[i];
+        if (r->seq[i].beam.score < worst->beam.score) worst = &r->seq[i];
     }
-    if (n > r->s.best_of) worst->role = LLM__BEAM_FREE;
+    if (n > r->sampling.best_of) worst->beam.role = LLM__BEAM_FREE;
 }
 
 /* 1 if no continuation of `best`, the likeliest child that lives, can still change the pool. */
@@ -27016,19 +27215,19 @@ static int llm__beams_decided(const llm_engine *e, const llm_request *r, const l
     double worst = INFINITY;
     int32_t n = 0, length;
     for (int32_t i = 0; i < r->n_seqs; i++)
-        if (r->seq[i].role == LLM__BEAM_POOL) worst = LLM__MIN(worst, r->seq[i].score), n++;
-    if (!best || n < r->s.best_of) return !best;
-    length = r->s.early_stopping == 2 && r->s.length_penalty > 0 ? e->p.max_len : best->n_ids;
-    return r->s.early_stopping == 1 || worst >= llm__beam_score(r, best->cum_logprob, length);
+        if (r->seq[i].beam.role == LLM__BEAM_POOL) worst = LLM__MIN(worst, r->seq[i].beam.score), n++;
+    if (!best || n < r->sampling.best_of) return !best;
+    length = r->sampling.early_stopping == 2 && r->sampling.length_penalty > 0 ? e->p.max_len : best->n_ids;
+    return r->sampling.early_stopping == 1 || worst >= llm__beam_score(r, best->output.cum_logprob, length);
 }
 
 /* The search is over: the pool holds the answers. */
 static void llm__beams_end(llm_engine *e, llm_request *r) {
     for (int32_t i = 0; i < r->n_seqs; i++) {
         llm__seq *s = &r->seq[i];
-        if (s->role != LLM__BEAM_POOL) s->score = -INFINITY;
-        llm__beam_say(e, s, s->ids + s->n_prompt, s->role == LLM__BEAM_POOL ? s->n_ids - s->n_prompt : 0);
-        llm__seq_finish(e, s, s->role == LLM__BEAM_POOL ? s->finish : LLM_FINISH_STOP);
+        if (s->beam.role != LLM__BEAM_POOL) s->beam.score = -INFINITY;
+        llm__beam_say(e, s, s->ids + s->n_prompt, s->beam.role == LLM__BEAM_POOL ? s->n_ids - s->n_prompt : 0);
+        llm__seq_finish(e, s, s->beam.role == LLM__BEAM_POOL ? s->output.finish : LLM_FINISH_STOP);
     }
 }
 
@@ -27039,29 +27238,29 @@ static void llm__beam_replace(llm_engine *e, llm__seq *parent) {
     llm__seq *last = NULL;
     for (int32_t i = 0; i < r->n_seqs; i++) {
         llm__seq *s = &r->seq[i];
-        if (s->role != LLM__BEAM_CHILD || s->parent != parent) continue;
+        if (s->beam.role != LLM__BEAM_CHILD || s->beam.parent != parent) continue;
         if (last) llm__fork(e, parent, last, 0);
         last = s;
     }
     if (parent->state == LLM__SEQ_RUNNING) llm__running_take(e, parent);
     if (last) llm__fork(e, parent, last, 1);
     llm__seq_release(e, parent);
-    parent->role = LLM__BEAM_FREE;
-    parent->n_next = 0;
+    parent->beam.role = LLM__BEAM_FREE;
+    parent->beam.n_next = 0;
 }
 
 /* One token further, when every beam knows its candidates; before, nothing. Called for every beam whose row was computed;
  * the last of them finds all ready. */
 static void llm__beams_advance(llm_engine *e, llm_request *r, double now) {
-    int32_t taken[4 * LLM__BEAMS_MAX], width = r->s.best_of, n_live = 0;
+    int32_t taken[4 * LLM__BEAMS_MAX], width = r->sampling.best_of, n_live = 0;
     llm__seq *best = NULL, *parent;
     memset(taken, 0, sizeof taken);
     for (int32_t i = 0; i < r->n_seqs; i++)
-        if (r->seq[i].role == LLM__BEAM_LIVE && !r->seq[i].n_next) return;
+        if (r->seq[i].beam.role == LLM__BEAM_LIVE && !r->seq[i].beam.n_next) return;
     for (int32_t i = 0; i < 2 * width && (parent = llm__beam_best(r, taken)) != NULL; i++) {
         llm__seq *s = llm__beam_child(e, parent, taken[parent->index]++);
-        if (s->finish) llm__beam_keep(r, s);
-        else if (n_live++ >= width) s->role = LLM__BEAM_FREE;
+        if (s->output.finish) llm__beam_keep(r, s);
+        else if (n_live++ >= width) s->beam.role = LLM__BEAM_FREE;
         else if (!best) best = s;
     }
     e->count.generation_tokens += LLM__MIN(n_live, width);
@@ -27074,13 +27273,14 @@ static void llm__beams_advance(llm_engine *e, llm_request *r, double now) {
     }
     for (int i = 0; i < 2; i++) /* those without children first: they make room */
         for (int32_t k = 0, children; k < r->n_seqs; k++) {
-            if (r->seq[k].role != LLM__BEAM_LIVE) continue;
+            if (r->seq[k].beam.role != LLM__BEAM_LIVE) continue;
             children = 0;
-            for (int32_t c = 0; c < r->n_seqs; c++) children += r->seq[c].role == LLM__BEAM_CHILD && r->seq[c].parent == &r->seq[k];
+            for (int32_t c = 0; c < r->n_seqs; c++)
+                children += r->seq[c].beam.role == LLM__BEAM_CHILD && r->seq[c].beam.parent == &r->seq[k];
             if (i || !children) llm__beam_replace(e, &r->seq[k]);
         }
     for (int32_t k = 0; k < r->n_seqs; k++)
-        if (r->seq[k].role == LLM__BEAM_CHILD) r->seq[k].role = LLM__BEAM_LIVE;
+        if (r->seq[k].beam.role == LLM__BEAM_CHILD) r->seq[k].beam.role = LLM__BEAM_LIVE;
 }
 
 /* ============================================================================
@@ -27102,30 +27302,31 @@ static void llm__apply_entry(llm_engine *e, llm__flight *f, const llm__entry *p)
     if (s->n_ids == s->n_prompt) e->count.prompt_tokens += LLM__MIN(p->end, s->n_prompt) - s->n_computed;
     s->n_computed = p->end;
     llm__seq_publish(e, s);
-    if (s->index == 0 && s->n_ids == s->n_prompt && s->n_computed == s->n_prompt && !r->s.use_beam_search) llm__fork_choices(e, f, p);
+    if (s->index == 0 && s->n_ids == s->n_prompt && s->n_computed == s->n_prompt && !r->sampling.use_beam_search)
+        llm__fork_choices(e, f, p);
 }
 
 /* After a token was accepted: was it the drafted one? Then its keys and values are in pages, as if it had been fed, and the
  * row behind this one says what follows. Returns 1 if so, and the answer goes on; the job then stands at that row. */
 static int llm__draft_kept(llm_engine *e, llm__job *job, int32_t id) {
     llm__seq *s = job->seq;
-    int kept = job->n_kept < s->n_draft && s->draft[job->n_kept] == id;
+    int kept = job->n_kept < s->draft.n && s->draft.ids[job->n_kept] == id;
     if (kept) e->count.accepted_per_position[job->n_kept++]++;
     if (kept && s->state == LLM__SEQ_RUNNING) {
         /* a draft model has fed all of its draft but the last; an EAGLE head reads these again, with the model's own hidden states */
-        s->n_guessed += !s->jumps && !e->draft.eagle && job->n_kept < s->n_draft;
+        s->draft.n_computed += !s->draft.by_grammar && !e->drafter.eagle && job->n_kept < s->draft.n;
         s->n_computed = ++s->n_fed;
         llm__seq_publish(e, s);
         job->out_row++;
         return 1;
     }
-    if (s->n_draft) {
+    if (s->draft.n) {
         e->count.drafts++;
-        e->count.draft_tokens += s->n_draft;
+        e->count.draft_tokens += s->draft.n;
         e->count.accepted_tokens += job->n_kept;
-        s->chance = llm__chance_after(s->chance, s->n_draft - s->n_sure, job->n_kept - s->n_sure);
+        s->draft.chance = llm__chance_after(s->draft.chance, s->draft.n - s->draft.n_sure, job->n_kept - s->draft.n_sure);
     }
-    s->n_draft = 0;
+    s->draft.n = 0;
     return 0;
 }
 
@@ -27135,8 +27336,8 @@ static int llm__pool_row(llm_engine *e, llm_request *r, const llm__job *job) {
     const float *row = llm__net_hidden(e->net, job->out_row);
     double finite = 0;
     for (int32_t i = 0; i < e->p.hidden; i++) {
-        r->pooled[i] += (double)row[i];
-        r->embedding[i] = (float)(r->pooled[i] / (r->score_end - r->score_from));
+        r->pooling.sum[i] += (double)row[i];
+        r->pooling.embedding[i] = (float)(r->pooling.sum[i] / (r->prompt.score_end - r->prompt.score_from));
         finite += (double)(row[i] - row[i]);
     }
     return finite == 0;
@@ -27149,9 +27350,10 @@ static int llm__use_job(llm_engine *e, llm__job *job, double now) {
     if (s->state == LLM__SEQ_DONE) return 0; /* ended while the step was in flight, or failed in an earlier row */
     if (job->choice.id == -2) llm__request_end(e, r, LLM_FINISH_ERROR, "the grammar leaves no token that could come next");
     else if (job->choice.id < 0) llm__request_end(e, r, LLM_FINISH_ERROR, "the model's logits are not finite");
-    else if (r->pooling && !llm__pool_row(e, r, job)) llm__request_end(e, r, LLM_FINISH_ERROR, "the model's hidden states are not finite");
+    else if (r->pooling.kind && !llm__pool_row(e, r, job))
+        llm__request_end(e, r, LLM_FINISH_ERROR, "the model's hidden states are not finite");
     else if (job->scored >= 0) s->n_scored = job->scored;
-    else if (r->s.use_beam_search) llm__beams_advance(e, r, now);
+    else if (r->sampling.use_beam_search) llm__beams_advance(e, r, now);
     else return llm__draft_kept(e, job, llm__seq_accept(e, job, now));
     return 0;
 }
@@ -27161,11 +27363,11 @@ static int llm__use_job(llm_engine *e, llm__job *job, double now) {
  * used in further rounds, one for each token that was right: each finds its sequence as a step of its own would. */
 static void llm__apply(llm_engine *e, llm__flight *f) {
     for (int32_t i = 0; i < f->n; i++) llm__apply_entry(e, f, &f->entry[i]);
-    e->applied = f;
+    e->flights.applied = f;
     double now;
     do {
         int32_t n_again = 0;
-        e->next_job = 0;
+        e->flights.next_job = 0;
         llm__on_threads(e, llm__run_jobs, f->n_jobs);
         now = e->p.driver.now(e);
         for (int32_t i = 0; i < f->n_jobs; i++)
@@ -27224,53 +27426,55 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
 static void llm__engine_destroy(llm_engine *e) {
     if (!e) return;
     llm__net_close(e->net);
-    llm__net_close(e->draft.net);
+    llm__net_close(e->drafter.net);
     if (e->ctx) e->backend->close(e->ctx);
-    llm_model_close(e->draft.model);
+    llm_model_close(e->drafter.model);
     pthread_mutex_destroy(&e->mutex);
-    pthread_mutex_destroy(&e->lora_turn);
+    pthread_mutex_destroy(&e->adapters.reading);
     pthread_mutex_destroy(&e->news_mutex);
-    pthread_cond_destroy(&e->arrived);
-    pthread_cond_destroy(&e->turns);
-    for (int32_t i = 0; e->lora && i < e->p.n_loras + LLM__LORA_ASIDE; i++) {
-        LLM_FREE(e->lora[i].name);
-        LLM_FREE(e->lora[i].path);
+    pthread_cond_destroy(&e->inbox.arrived);
+    pthread_cond_destroy(&e->turn.changed);
+    for (int32_t i = 0; e->adapters.slot && i < e->p.n_loras + LLM__LORA_ASIDE; i++) {
+        LLM_FREE(e->adapters.slot[i].name);
+        LLM_FREE(e->adapters.slot[i].path);
     }
     llm__arena_free(&e->arena);
-    LLM_FREE(e->swap_memory);
+    LLM_FREE(e->swap.memory);
     LLM_FREE(e);
 }
 
-/* The arrays of a step, and of two steps what must be known until they are applied. Several that have the same type and
- * length are cut from one. 0: no memory. */
+/* n integers that live as long as the engine. */
+static int32_t *llm__engine_numbers(llm_engine *e, size_t n) { return (int32_t *)llm__arena_get(&e->arena, n * sizeof(int32_t)); }
+
+/* The arrays of a step, and of two steps what must be known until they are applied. 0: no memory. */
 static int llm__engine_arrays(llm_engine *e) {
     size_t seqs = (size_t)e->p.c.max_num_seqs, rows = (size_t)e->p.c.max_num_batched_tokens, out = (size_t)e->p.max_out;
     llm__arena *a = &e->arena;
-    e->running = (llm__seq **)llm__arena_get(a, 2 * seqs * sizeof *e->running);
-    e->tokens = (int32_t *)llm__arena_get(a, 4 * rows * sizeof *e->tokens);
-    e->seq_begin = (int32_t *)llm__arena_get(a, (5 * seqs + 1) * sizeof *e->seq_begin);
-    e->seq_base = (float *)llm__arena_get(a, seqs * sizeof *e->seq_base);
-    e->pages = (int32_t *)llm__arena_get(a, seqs * (size_t)e->max_pages * sizeof *e->pages);
-    e->out_rows = (int32_t *)llm__arena_get(a, out * sizeof *e->out_rows);
-    e->draws = (llm_draw *)llm__arena_get(a, out * sizeof *e->draws);
-    e->masks = (uint32_t *)llm__arena_get(a, (e->p.lag ? out : 1) * (((size_t)e->p.vocab + 31) / 32) * sizeof *e->masks);
-    e->draft.job = (llm__job *)llm__arena_get(a, seqs * sizeof *e->draft.job);
-    e->swap_free = (int32_t *)llm__arena_get(a, (size_t)e->p.n_swap * sizeof *e->swap_free);
+    e->running.seq = (llm__seq **)llm__arena_get(a, seqs * sizeof *e->running.seq);
+    e->drafting = (llm__seq **)llm__arena_get(a, seqs * sizeof *e->drafting);
+    e->step.tokens = llm__engine_numbers(e, rows);
+    e->step.positions = llm__engine_numbers(e, rows);
+    e->step.seq_of_row = llm__engine_numbers(e, rows);
+    e->step.token_from = llm__engine_numbers(e, rows);
+    e->step.seq_begin = llm__engine_numbers(e, seqs + 1);
+    e->step.seq_len = llm__engine_numbers(e, seqs);
+    e->step.seq_rope = llm__engine_numbers(e, seqs);
+    e->step.seq_lora = llm__engine_numbers(e, seqs);
+    e->step.raw_prompt = llm__engine_numbers(e, seqs);
+    e->step.seq_rope_base = (float *)llm__arena_get(a, seqs * sizeof *e->step.seq_rope_base);
+    e->step.pages = llm__engine_numbers(e, seqs * (size_t)e->max_pages);
+    e->step.out_rows = llm__engine_numbers(e, out);
+    e->step.draws = (llm_draw *)llm__arena_get(a, out * sizeof *e->step.draws);
+    e->step.masks = (uint32_t *)llm__arena_get(a, (e->p.lag ? out : 1) * (((size_t)e->p.vocab + 31) / 32) * sizeof *e->step.masks);
+    e->drafter.job = (llm__job *)llm__arena_get(a, seqs * sizeof *e->drafter.job);
+    e->swap.free = llm__engine_numbers(e, (size_t)e->p.n_swap);
     e->scratch = (llm__scratch *)llm__arena_get(a, (size_t)e->p.c.n_threads * sizeof *e->scratch);
     for (int i = 0; i < 2; i++) {
-        e->flight[i].entry = (llm__entry *)llm__arena_get(a, seqs * sizeof *e->flight[i].entry);
-        e->flight[i].jobs = (llm__job *)llm__arena_get(a, (out + seqs) * sizeof *e->flight[i].jobs);
+        e->flights.ring[i].entry = (llm__entry *)llm__arena_get(a, seqs * sizeof *e->flights.ring[i].entry);
+        e->flights.ring[i].jobs = (llm__job *)llm__arena_get(a, (out + seqs) * sizeof *e->flights.ring[i].jobs);
     }
     if (a->failed) return 0;
-    while (e->n_swap_free < e->p.n_swap) e->swap_free[e->n_swap_free] = e->n_swap_free, e->n_swap_free++;
-    e->drafting = e->running + seqs;
-    e->positions = e->tokens + rows;
-    e->seq_of_row = e->positions + rows;
-    e->token_from = e->seq_of_row + rows;
-    e->seq_len = e->seq_begin + seqs + 1;
-    e->seq_rope = e->seq_len + seqs;
-    e->raw_prompt = e->seq_rope + seqs;
-    e->seq_lora = e->raw_prompt + seqs;
+    while (e->swap.n_free < e->p.n_swap) e->swap.free[e->swap.n_free] = e->swap.n_free, e->swap.n_free++;
     for (int32_t i = 0; i < e->p.c.n_threads; i++)
         if (!llm__scratch_open(&e->scratch[i], e->p.vocab, e->p.kernels, a)) return 0;
     return 1;
@@ -27283,13 +27487,13 @@ static llm_engine *llm__engine_alloc(void) {
     llm_engine *e = LLM__NEW(llm_engine, 1);
     if (!e) return NULL;
     pthread_mutex_init(&e->mutex, NULL);
-    pthread_mutex_init(&e->lora_turn, NULL);
+    pthread_mutex_init(&e->adapters.reading, NULL);
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&e->news_mutex, &recursive);
     pthread_mutexattr_destroy(&recursive);
-    pthread_cond_init(&e->turns, NULL);
-    llm__timed_open(&e->arrived);
+    pthread_cond_init(&e->turn.changed, NULL);
+    llm__timed_open(&e->inbox.arrived);
     return e;
 }
 
@@ -27297,9 +27501,9 @@ static llm_engine *llm__engine_alloc(void) {
 static llm_result llm__engine_init(llm_engine *e) {
     const llm__engine_params *p = &e->p;
     e->p.c.n_threads = LLM__MAX(1, p->c.n_threads);
-    e->own_lora = -1;
-    e->lora = (llm__lora *)llm__arena_get(&e->arena, ((size_t)p->n_loras + LLM__LORA_ASIDE) * sizeof *e->lora);
-    if (!e->lora) return llm__nomem();
+    e->adapters.own = -1;
+    e->adapters.slot = (llm__lora *)llm__arena_get(&e->arena, ((size_t)p->n_loras + LLM__LORA_ASIDE) * sizeof *e->adapters.slot);
+    if (!e->adapters.slot) return llm__nomem();
     e->max_pages = (int32_t)(((int64_t)p->max_len + p->c.block_size - 1) / p->c.block_size);
     if (!llm__engine_arrays(e) || llm__kv_open(&e->kv, p->n_pages, p->c.block_size, p->c.disable_prefix_caching, &e->arena))
         return llm__nomem();
@@ -27335,11 +27539,11 @@ static double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
  * it may be behind: its first pass reads all tokens of a sequence that it has not seen, and gives the first guess; each further pass reads
  * the guess before. k tokens take k passes, for all sequences that draft together:
  *
- *     pass 0   rows n_guessed ... n_ids - 1    guesses draft[0]
- *     pass k   a row: draft[k - 1]             guesses draft[k]
+ *     pass 0   rows draft.n_computed ... n_ids - 1    guesses draft.ids[0]
+ *     pass k   a row: draft.ids[k - 1]                guesses draft.ids[k]
  *
  * Three tokens for a sequence whose last 5 of 40 ids the draft model has not seen: pass 0 has 5 rows, passes 1 and 2 one each. Then the
- * model checks all three in one step of 4 rows, its own last token and the guesses. Are the first two right and the third not, then the
+ * model checks all three in one step of 4 rows, its own last token and the guesses. If the first two are right and the third is not, the
  * step gives 3 tokens: the two, and what the model says instead of the third. The keys and values that a wrong guess left in pages lie
  * beyond the sequence's end and are written over.
  *
@@ -27348,9 +27552,9 @@ static double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
  * high temperatures. */
 
 /* What runs a model; see llm__driver. */
-/* In the order of llm__driver; who drafts is put in by llm__drafter_open. */
+/* The function that drafts is put in by llm__drafter_open. */
 static llm__driver llm__model_driver(void) {
-    static const llm__driver driver = {llm__drive_forward, NULL, llm__drive_rope, llm__drive_now};
+    static const llm__driver driver = {.forward = llm__drive_forward, .rope_of = llm__drive_rope, .now = llm__drive_now};
     return driver;
 }
 
@@ -27516,39 +27720,40 @@ LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, co
 
 /* Rows of a pass for sequence s, as number i of the step. Returns the next row; the same row: nothing to do. */
 static int32_t llm__guess_rows(llm_engine *e, llm__seq *s, int32_t pass, int32_t i, int32_t row) {
-    const llm__net *net = e->draft.net;
-    int32_t begin = pass ? s->n_ids + pass - 1 : s->n_guessed, end = LLM__MIN(s->n_ids + pass, begin + e->p.c.max_num_batched_tokens - row);
-    int can = s->n_draft > pass && end <= e->draft.max_len;
+    const llm__net *net = e->drafter.net;
+    int32_t begin = pass ? s->n_ids + pass - 1 : s->draft.n_computed,
+            end = LLM__MIN(s->n_ids + pass, begin + e->p.c.max_num_batched_tokens - row);
+    int can = s->draft.n > pass && end <= e->drafter.max_len;
     for (int32_t at = begin; at < end && can; at++) {
-        int32_t token = at < s->n_ids ? s->ids[at] : s->draft[at - s->n_ids];
+        int32_t token = at < s->n_ids ? s->ids[at] : s->draft.ids[at - s->n_ids];
         llm__step_row(e, row + at - begin, i, at, token, -1);
         can = token < net->a->vocab; /* else the draft model has no such token */
     }
     if (!can || end <= begin) {
-        s->n_draft = LLM__MIN(s->n_draft, pass);
+        s->draft.n = LLM__MIN(s->draft.n, pass);
         return row;
     }
     llm__step_seq(e, i, s, row, end);
-    llm__net_rope_of(net, s->n_prompt, &e->seq_rope[i], &e->seq_base[i]);
+    llm__net_rope_of(net, s->n_prompt, &e->step.seq_rope[i], &e->step.seq_rope_base[i]);
     row += end - begin;
-    if (!pass) s->n_guessed = end;
+    if (!pass) s->draft.n_computed = end;
     if (end < s->n_ids + pass) { /* a long prompt: the rest follows in the next steps */
-        s->n_draft = 0;
+        s->draft.n = 0;
         return row;
     }
-    e->out_rows[e->draft.n_jobs] = row - 1;
-    e->draft.job[e->draft.n_jobs].seq = s;
-    e->draft.job[e->draft.n_jobs].out_row = e->draft.n_jobs;
-    e->draft.job[e->draft.n_jobs++].n_kept = pass; /* so many guesses stand before this one */
+    e->step.out_rows[e->drafter.n_jobs] = row - 1;
+    e->drafter.job[e->drafter.n_jobs].seq = s;
+    e->drafter.job[e->drafter.n_jobs].out_row = e->drafter.n_jobs;
+    e->drafter.job[e->drafter.n_jobs++].n_kept = pass; /* so many guesses stand before this one */
     return row;
 }
 
 /* One of the threads that choose guesses: those of every n_workers-th sequence. */
 static void llm__guess_choose(void *arg, int worker) {
     llm_engine *e = (llm_engine *)arg;
-    int32_t vocab = LLM__MIN(e->p.vocab, e->draft.net->a->vocab);
-    for (int32_t i = worker; i < e->draft.n_jobs; i += e->p.c.n_threads) {
-        llm__job *job = &e->draft.job[i];
+    int32_t vocab = LLM__MIN(e->p.vocab, e->drafter.net->a->vocab);
+    for (int32_t i = worker; i < e->drafter.n_jobs; i += e->p.c.n_threads) {
+        llm__job *job = &e->drafter.job[i];
         llm__rules rules = llm__seq_rules(e, job->seq);
         int32_t position = rules.n_output + job->n_kept;
         rules.also = 0;
@@ -27564,26 +27769,26 @@ static int llm__guess_pass(llm_engine *e, llm__seq *const *seq, int32_t n, int32
     llm_step step;
     int32_t row = 0, n_seqs = 0;
     double begin = e->p.driver.now(e);
-    e->draft.n_jobs = 0;
+    e->drafter.n_jobs = 0;
     for (int32_t i = 0; i < n; i++) {
         int32_t next = llm__guess_rows(e, seq[i], pass, n_seqs, row);
         n_seqs += next > row;
         row = next;
     }
     if (!row) return 0;
-    llm__step_over(e, &step, row, n_seqs, e->draft.n_jobs);
+    llm__step_over(e, &step, row, n_seqs, e->drafter.n_jobs);
     step.shape.program = 1;
-    if (llm__net_step(e->draft.net, &step)) { /* it is only a guess: without it the step goes on */
-        for (int32_t i = 0; i < n; i++) seq[i]->n_draft = seq[i]->n_guessed = 0;
+    if (llm__net_step(e->drafter.net, &step)) { /* it is only a guess: without it the step goes on */
+        for (int32_t i = 0; i < n; i++) seq[i]->draft.n = seq[i]->draft.n_computed = 0;
         return 0;
     }
-    llm__on_threads(e, llm__guess_choose, e->draft.n_jobs);
-    for (int32_t i = 0; i < e->draft.n_jobs; i++) {
-        llm__seq *s = e->draft.job[i].seq;
-        if (e->draft.job[i].choice.id >= 0) s->draft[pass] = e->draft.job[i].choice.id;
-        else s->n_draft = pass;
+    llm__on_threads(e, llm__guess_choose, e->drafter.n_jobs);
+    for (int32_t i = 0; i < e->drafter.n_jobs; i++) {
+        llm__seq *s = e->drafter.job[i].seq;
+        if (e->drafter.job[i].choice.id >= 0) s->draft.ids[pass] = e->drafter.job[i].choice.id;
+        else s->draft.n = pass;
     }
-    if (pass) e->draft.seconds += (e->p.driver.now(e) - begin - e->draft.seconds) / (e->draft.seconds > 0 ? 16 : 1);
+    if (pass) e->drafter.seconds += (e->p.driver.now(e) - begin - e->drafter.seconds) / (e->drafter.seconds > 0 ? 16 : 1);
     return 1;
 }
 
@@ -27593,18 +27798,18 @@ static void llm__drive_draft(llm_engine *e, llm__seq *const *seq, int32_t n) {
     int32_t size = e->kv.page_tokens;
     for (int32_t pass = 0; pass < e->p.n_draft && llm__guess_pass(e, seq, n, pass); pass++)
         for (int32_t i = 0; i < n && !pass; i++)
-            for (int32_t k = seq[i]->n_guessed / size - 1; k >= 0 && !e->kv.drafted[seq[i]->pages[k]]; k--)
-                e->kv.drafted[seq[i]->pages[k]] = 1;
+            for (int32_t k = seq[i]->draft.n_computed / size - 1; k >= 0 && !e->kv.drafted[seq[i]->pages.id[k]]; k--)
+                e->kv.drafted[seq[i]->pages.id[k]] = 1;
 }
 
 /* The draft model's tokens must be the model's: the same bytes for each id that both have. */
 static llm_result llm__drafter_tokens(const llm_engine *e, const char *path) {
     LLM__SCOPED(llm_text_free) llm_text a = LLM__ZERO, b = LLM__ZERO;
-    int32_t ours = llm_vocab_size(e->p.model), theirs = llm_vocab_size(e->draft.model);
+    int32_t ours = llm_vocab_size(e->p.model), theirs = llm_vocab_size(e->drafter.model);
     for (int32_t id = 0; id < LLM__MIN(ours, theirs); id++) {
         a.len = b.len = 0;
         llm_token_bytes(e->p.model, id, &a);
-        llm_token_bytes(e->draft.model, id, &b);
+        llm_token_bytes(e->drafter.model, id, &b);
         if (a.failed || b.failed) return llm__nomem();
         if (a.len != b.len || (a.len && memcmp(a.data, b.data, a.len)))
             return llm__error(LLM_ERR_ARG,
@@ -27621,25 +27826,25 @@ static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, l
     if (!path || !strcmp(path, "[ngram]")) return LLM_OK;
     files.log = c->log;
     files.log_user = c->log_user;
-    llm_result r = llm__eagle_open(path, e->p.model, c->eagle_lab_style, &e->draft.model);
-    e->draft.eagle = e->draft.model != NULL;
-    if (!r && !e->draft.eagle) r = llm_model_open(path, &files, &e->draft.model);
-    if (!r && !e->draft.eagle) r = llm__drafter_tokens(e, path);
-    if (!r && e->draft.eagle && !e->backend->state)
+    llm_result r = llm__eagle_open(path, e->p.model, c->eagle_lab_style, &e->drafter.model);
+    e->drafter.eagle = e->drafter.model != NULL;
+    if (!r && !e->drafter.eagle) r = llm_model_open(path, &files, &e->drafter.model);
+    if (!r && !e->drafter.eagle) r = llm__drafter_tokens(e, path);
+    if (!r && e->drafter.eagle && !e->backend->state)
         r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: backend %s keeps no hidden states for an EAGLE head", e->backend->name);
-    if (!r && e->draft.eagle && c->pipeline_parallel_size > 1)
+    if (!r && e->drafter.eagle && c->pipeline_parallel_size > 1)
         r = llm__error(LLM_ERR_UNSUPPORTED, "speculative_model: an EAGLE head of a pipeline's model");
     if (r) return r;
-    n.model = e->draft.model;
+    n.model = e->drafter.model;
     n.n_loras = 0;
     n.first_layer = e->net->n_kv;
-    if (e->draft.eagle) {
+    if (e->drafter.eagle) {
         n.model_net = e->net;
-        n.kept_layer = e->net->cfg.kept_layer = n.first_layer + e->draft.model->arch.n_layers; /* behind all others */
+        n.kept_layer = e->net->cfg.kept_layer = n.first_layer + e->drafter.model->arch.n_layers; /* behind all others */
     }
-    e->draft.max_len = e->draft.model->arch.max_len > 0 ? e->draft.model->arch.max_len : INT32_MAX;
+    e->drafter.max_len = e->drafter.model->arch.max_len > 0 ? e->drafter.model->arch.max_len : INT32_MAX;
     e->p.driver.draft = llm__drive_draft;
-    return llm__net_open(&n, &e->draft.net);
+    return llm__net_open(&n, &e->drafter.net);
 }
 
 /* ============================================================================
@@ -27796,10 +28001,10 @@ static llm_result llm__engine_swap(llm_engine *e, const llm_engine_config *c) {
     double bytes = (double)c->swap_space * (1 << 30), page = (double)e->page_bytes * e->n_ranks;
     if (!c->preemption_swap) return LLM_OK;
     e->p.n_swap = (int32_t)LLM__MIN(c->num_cpu_blocks ? c->num_cpu_blocks : bytes / page, (double)e->p.n_pages);
-    e->swap_memory = (uint8_t *)llm__calloc((size_t)e->p.n_swap * (size_t)e->n_ranks, (size_t)e->page_bytes);
-    if (e->swap_memory) memset(e->swap_memory, 1, (size_t)e->p.n_swap * (size_t)page); /* zeros would not be touched */
-    if (e->swap_memory && e->backend->pin) e->backend->pin(e->ctx, e->swap_memory, (size_t)e->p.n_swap * (size_t)page);
-    return e->swap_memory ? LLM_OK : llm__nomem();
+    e->swap.memory = (uint8_t *)llm__calloc((size_t)e->p.n_swap * (size_t)e->n_ranks, (size_t)e->page_bytes);
+    if (e->swap.memory) memset(e->swap.memory, 1, (size_t)e->p.n_swap * (size_t)page); /* zeros would not be touched */
+    if (e->swap.memory && e->backend->pin) e->backend->pin(e->ctx, e->swap.memory, (size_t)e->p.n_swap * (size_t)page);
+    return e->swap.memory ? LLM_OK : llm__nomem();
 }
 
 /* Opens the backend with the sizes of the largest step, then the weights on it (minutes for large models; the
@@ -27895,10 +28100,10 @@ static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, co
     llm__engine_limits(e, model, c);
     llm_result r = llm__engine_net(e, c);
     if (r) return r;
-    int n_layers = e->net->n_kv, n_draft = e->draft.net ? e->draft.net->n_kv : 0, n = n_layers + n_draft;
+    int n_layers = e->net->n_kv, n_draft = e->drafter.net ? e->drafter.net->n_kv : 0, n = n_layers + n_draft;
     llm_kv_layer *layers = (llm_kv_layer *)llm__arena_get(&e->arena, (size_t)(n + 1) * sizeof *layers);
     if (!layers) return llm__nomem();
-    for (int i = 0; i < n; i++) layers[i] = i < n_layers ? e->net->kv : e->draft.net->kv;
+    for (int i = 0; i < n; i++) layers[i] = i < n_layers ? e->net->kv : e->drafter.net->kv;
     if (e->net->cfg.kept_layer) layers[n++] = llm__kept_layer(e->net->a->hidden);
     e->p.vocab = e->net->a->vocab;
     e->page_bytes = e->backend->kv_page_bytes(e->ctx, n, layers, c->block_size);
@@ -27934,7 +28139,7 @@ static llm_result llm__engine_assemble(llm_engine *e, const llm_model *model, co
  * engine's mutex. */
 static int32_t llm__lora_find(const llm_engine *e, llm__str name, int listed) {
     for (int32_t i = 0; i < e->p.n_loras + LLM__LORA_ASIDE; i++)
-        if (e->lora[i].name && e->lora[i].listed >= listed && llm__str_eq(name, e->lora[i].name)) return i;
+        if (e->adapters.slot[i].name && e->adapters.slot[i].listed >= listed && llm__str_eq(name, e->adapters.slot[i].name)) return i;
     return -1;
 }
 
@@ -27951,21 +28156,22 @@ static void llm__lora_release(llm_engine *e, int32_t slot) {
     nothing.prefix = nothing.base = "";
     llm__net_adapt(e->net, slot, &nothing);
     LLM__LOCKED(&e->mutex);
-    llm__lora_forget(&e->lora[slot]);
+    llm__lora_forget(&e->adapters.slot[slot]);
 }
 
 /* One user less. */
 static void llm__lora_drop(llm_engine *e, int32_t slot) {
     pthread_mutex_lock(&e->mutex);
-    int last = e->lora[slot].refs == 1;
-    e->lora[slot].refs -= !last;
+    llm__lora *l = &e->adapters.slot[slot];
+    int last = l->refs == 1;
+    l->refs -= !last;
     pthread_mutex_unlock(&e->mutex);
     if (last) llm__lora_release(e, slot);
 }
 
 /* The root of keys (>>kv) of prompts with the adapter in a slot (-1: none), a rotary scaling and a salt. */
 static llm__kv_key llm__prompt_root(const llm_engine *e, int32_t lora, uint64_t rope, const char *salt) {
-    return llm__kv_root(&e->kv, lora >= 0 ? e->lora[lora].id : 0, rope, salt);
+    return llm__kv_root(&e->kv, lora >= 0 ? e->adapters.slot[lora].id : 0, rope, salt);
 }
 
 /* A rotary scaling as one number. */
@@ -27973,21 +28179,22 @@ static uint64_t llm__rope_number(int32_t variant, float base) { return (uint64_t
 
 /* A slot for one more: a free one, or that of an adapter that is set aside; n_loras: all are busy. The caller holds the engine's mutex. */
 static int32_t llm__lora_room(llm_engine *e) {
+    llm__lora *slots = e->adapters.slot;
     const int32_t n = e->p.n_loras;
-    int32_t slot = 0, oldest = n, aside = n;
-    while (slot < n && e->lora[slot].refs) slot++;
-    if (slot < n) return slot;
+    int32_t unused = 0, oldest = n, aside = n;
+    while (unused < n && slots[unused].refs) unused++;
+    if (unused < n) return unused;
     for (int32_t i = 0; i < n; i++)
-        if (i != e->own_lora && e->lora[i].listed && e->lora[i].refs == 1 && (oldest == n || e->lora[i].used < e->lora[oldest].used))
+        if (i != e->adapters.own && slots[i].listed && slots[i].refs == 1 && (oldest == n || slots[i].used < slots[oldest].used))
             oldest = i;
     if (oldest == n) return n;
-    for (int32_t i = n; i < n + LLM__LORA_ASIDE;
-         i++) /* a free place has used 0; where there is none, the name used longest ago is forgotten */
-        if (e->lora[i].used < e->lora[aside].used) aside = i;
-    llm__lora_forget(&e->lora[aside]);
-    e->lora[aside] = e->lora[oldest];
-    e->lora[aside].refs = e->lora[aside].n_running = e->lora[aside].n_waiting = 0;
-    memset(&e->lora[oldest], 0, sizeof e->lora[oldest]);
+    /* a free place has used 0; where there is none, the name used longest ago is forgotten */
+    for (int32_t i = n; i < n + LLM__LORA_ASIDE; i++)
+        if (slots[i].used < slots[aside].used) aside = i;
+    llm__lora_forget(&slots[aside]);
+    slots[aside] = slots[oldest];
+    slots[aside].refs = slots[aside].n_running = slots[aside].n_waiting = 0;
+    memset(&slots[oldest], 0, sizeof slots[oldest]);
     return oldest;
 }
 
@@ -28003,9 +28210,10 @@ static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *p
     if (*slot == e->p.n_loras) /* who only wants to use it may come again */
         return llm__error(again ? LLM_ERR_BUSY : LLM_ERR_LIMIT, "adapter \"%.200s\": %d others are in use, max_cpu_loras allows no more",
                           name, (int)e->p.n_loras);
-    e->lora[*slot].refs = 1;
-    e->lora[*slot].name = own_name;
-    e->lora[*slot].path = own_path;
+    llm__lora *taken = &e->adapters.slot[*slot];
+    taken->refs = 1;
+    taken->name = own_name;
+    taken->path = own_path;
     own_name = own_path = NULL;
     return LLM_OK;
 }
@@ -28016,12 +28224,13 @@ static llm_result llm__lora_list(llm_engine *e, const char *name, uint64_t conte
     LLM__LOCKED(&e->mutex);
     int32_t aside = again ? llm__lora_find(e, llm__lit(name), 1) : -1;
     if (again && aside < 0) return llm__error(LLM_ERR_ARG, "lora: no adapter \"%.200s\" is loaded", name);
-    if (again) llm__lora_forget(&e->lora[aside]);
-    e->lora[slot].refs += again;
-    e->lora[slot].listed = 1;
-    e->lora[slot].id = ++e->n_loaded;
-    e->lora[slot].used = ++e->n_lora_uses;
-    e->lora[slot].content = content;
+    if (again) llm__lora_forget(&e->adapters.slot[aside]);
+    llm__lora *l = &e->adapters.slot[slot];
+    l->refs += again;
+    l->listed = 1;
+    l->id = ++e->adapters.n_loaded;
+    l->used = ++e->adapters.n_uses;
+    l->content = content;
     return LLM_OK;
 }
 
@@ -28050,11 +28259,12 @@ LLM_API llm_result llm_lora_load(llm_engine *e, const char *name, const char *pa
 /* The adapter that a request names, or the engine's own (*slot -1: none), with a hold on it; of one that is set aside only the path. */
 static llm_result llm__lora_named(llm_engine *e, const char *name, int32_t *slot, char **path) {
     LLM__LOCKED(&e->mutex);
-    *slot = name ? llm__lora_find(e, llm__lit(name), 1) : e->own_lora;
+    *slot = name ? llm__lora_find(e, llm__lit(name), 1) : e->adapters.own;
     if (*slot < 0) return name ? llm__error(LLM_ERR_ARG, "lora: no adapter \"%.200s\" is loaded", name) : LLM_OK;
-    e->lora[*slot].used = ++e->n_lora_uses;
-    if (*slot >= e->p.n_loras) return (*path = llm__strdup(e->lora[*slot].path)) == NULL ? llm__nomem() : LLM_OK;
-    e->lora[*slot].refs++;
+    llm__lora *l = &e->adapters.slot[*slot];
+    l->used = ++e->adapters.n_uses;
+    if (*slot >= e->p.n_loras) return (*path = llm__strdup(l->path)) == NULL ? llm__nomem() : LLM_OK;
+    l->refs++;
     return LLM_OK;
 }
 
@@ -28063,7 +28273,7 @@ static llm_result llm__lora_named(llm_engine *e, const char *name, int32_t *slot
 static llm_result llm__lora_hold(llm_engine *e, const char *name, int32_t *slot) {
     LLM__SCOPED(llm__drop) char *path = NULL;
     if (!name) return llm__lora_named(e, name, slot, &path);
-    LLM__LOCKED(&e->lora_turn);
+    LLM__LOCKED(&e->adapters.reading);
     llm_result r = llm__lora_named(e, name, slot, &path);
     if (path) r = llm__lora_read(e, name, path, 1, slot);
     if (r) *slot = -1;
@@ -28074,12 +28284,12 @@ static llm_result llm__lora_hold(llm_engine *e, const char *name, int32_t *slot)
 LLM_API llm_result llm_lora_unload(llm_engine *e, const char *name) {
     pthread_mutex_lock(&e->mutex);
     int32_t slot = llm__lora_find(e, llm__lit(name), 1);
-    int own = slot >= 0 && slot == e->own_lora, aside = slot >= e->p.n_loras;
-    if (aside) llm__lora_forget(&e->lora[slot]);
+    int own = slot >= 0 && slot == e->adapters.own, aside = slot >= e->p.n_loras;
+    if (aside) llm__lora_forget(&e->adapters.slot[slot]);
     else if (slot >= 0 && !own) {
-        LLM_FREE(e->lora[slot].name);
-        e->lora[slot].name = NULL;
-        e->lora[slot].listed = 0;
+        LLM_FREE(e->adapters.slot[slot].name);
+        e->adapters.slot[slot].name = NULL;
+        e->adapters.slot[slot].listed = 0;
     }
     pthread_mutex_unlock(&e->mutex);
     if (slot < 0) return llm__error(LLM_ERR_ARG, "The lora adapter '%.200s' cannot be found.", name);
@@ -28093,9 +28303,9 @@ LLM_API int llm_lora_get(llm_engine *e, int32_t i, llm_text *name, llm_text *pat
     const int32_t n = e->p.n_loras + LLM__LORA_ASIDE;
     LLM__LOCKED(&e->mutex);
     for (int32_t k = 0; k < n; k++) {
-        const llm__lora *l = &e->lora[k];
+        const llm__lora *l = &e->adapters.slot[k];
         int32_t before = 0;
-        for (int32_t j = 0; j < n && l->listed; j++) before += e->lora[j].listed && e->lora[j].id < l->id;
+        for (int32_t j = 0; j < n && l->listed; j++) before += e->adapters.slot[j].listed && e->adapters.slot[j].id < l->id;
         if (!l->listed || before != i) continue;
         if (name) llm_text_str(name, l->name);
         if (path) llm_text_str(path, l->path);
@@ -28115,7 +28325,7 @@ LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_conf
     if (!r) r = llm__engine_device(e, c);
     if (!r) r = llm__engine_assemble(e, model, c);
     if (!r && c->lora) r = llm_lora_load(e, c->lora, c->lora);
-    if (!r && c->lora) e->own_lora = 0;
+    if (!r && c->lora) e->adapters.own = 0;
     if (r) llm__engine_destroy(e);
     *out = r ? NULL : e;
     return r;
@@ -28131,15 +28341,15 @@ LLM_API void llm_engine_get_stats(const llm_engine *e, llm_engine_stats *out) {
  * like every step: between two steps, and first come, first served, for a thread that steps without pause must not shut others out. */
 static void llm__turn_take(llm_engine *e) {
     LLM__LOCKED(&e->mutex);
-    uint64_t own = e->next_turn++;
-    while (e->turn != own) pthread_cond_wait(&e->turns, &e->mutex);
+    uint64_t own = e->turn.next++;
+    while (e->turn.now != own) pthread_cond_wait(&e->turn.changed, &e->mutex);
 }
 
 /* Lets the next number have its turn. */
 static void llm__turn_give(llm_engine *e) {
     LLM__LOCKED(&e->mutex);
-    e->turn++;
-    if (e->turn != e->next_turn) pthread_cond_broadcast(&e->turns);
+    e->turn.now++;
+    if (e->turn.now != e->turn.next) pthread_cond_broadcast(&e->turn.changed);
 }
 
 /* ============================================================================
@@ -28169,7 +28379,7 @@ static llm_result llm__flight_begin(llm_engine *e, llm__flight *f) {
         f->entry[i].seq->n_flight++;
         f->entry[i].seq->request->n_flight++;
     }
-    e->n_flight += !r;
+    e->flights.n += !r;
     return r;
 }
 
@@ -28177,12 +28387,12 @@ static llm_result llm__flight_begin(llm_engine *e, llm__flight *f) {
  * n_workers-th job. They depend on tokens that are there and on drafts, not on logits, so llm__run_job finds them made. */
 static void llm__flight_masks(void *arg, int worker) {
     llm_engine *e = (llm_engine *)arg;
-    const llm__flight *f = &e->flight[e->oldest_flight];
+    const llm__flight *f = &e->flights.ring[e->flights.oldest];
     for (int32_t i = worker; i < f->n_jobs; i += e->p.c.n_threads) {
         const llm__seq *s = f->jobs[i].seq;
         int can_end;
         if (!s->matcher || s->state == LLM__SEQ_DONE || f->jobs[i].scored >= 0) continue;
-        for (int32_t k = 0; k <= s->n_draft; k++) (void)llm__matcher_mask(s->matcher, s->draft, k, NULL, 0, 0, &can_end);
+        for (int32_t k = 0; k <= s->draft.n; k++) (void)llm__matcher_mask(s->matcher, s->draft.ids, k, NULL, 0, 0, &can_end);
     }
 }
 
@@ -28190,12 +28400,12 @@ static void llm__flight_masks(void *arg, int worker) {
  * has computed when it says that it has begun. Of a step that failed only the counts of what is in flight are left to be settled, for its
  * requests have ended. */
 static llm_result llm__flight_end(llm_engine *e) {
-    llm__flight *f = &e->flight[e->oldest_flight];
+    llm__flight *f = &e->flights.ring[e->flights.oldest];
     if (e->p.lag) llm__on_threads(e, llm__flight_masks, f->n_jobs);
     llm_result r = e->backend->wait(e->ctx);
     e->count.model_seconds += e->p.driver.now(e) - f->begin;
-    e->oldest_flight ^= 1;
-    e->n_flight--;
+    e->flights.oldest ^= 1;
+    e->flights.n--;
     if (r) llm__flight_fail(e, f);
     llm__apply(e, f);
     return r;
@@ -28207,32 +28417,32 @@ LLM_API void llm_engine_close(llm_engine *e) {
     if (!e) return;
     llm__take_inbox(e);
     for (llm_request *r = e->live; r; r = r->next) llm__request_end(e, r, LLM_FINISH_CANCELLED, NULL);
-    while (e->n_flight) llm__flight_end(e);
+    while (e->flights.n) llm__flight_end(e);
     llm__tell_news(e);
     llm__engine_destroy(e);
 }
 
 /* Who uses which adapter. The caller holds the engine's mutex. */
 static void llm__engine_count_loras(llm_engine *e) {
-    for (int32_t i = 0; i < e->p.n_loras; i++) e->lora[i].n_running = e->lora[i].n_waiting = 0;
-    for (int32_t i = 0; i < e->n_running && e->p.n_loras; i++)
-        if (e->running[i]->request->lora >= 0) e->lora[e->running[i]->request->lora].n_running++;
-    for (const llm__seq *s = e->p.n_loras ? e->first_waiting : NULL; s; s = s->next)
-        if (s->request->lora >= 0) e->lora[s->request->lora].n_waiting++;
+    for (int32_t i = 0; i < e->p.n_loras; i++) e->adapters.slot[i].n_running = e->adapters.slot[i].n_waiting = 0;
+    for (int32_t i = 0; i < e->running.n && e->p.n_loras; i++)
+        if (e->running.seq[i]->request->lora >= 0) e->adapters.slot[e->running.seq[i]->request->lora].n_running++;
+    for (const llm__seq *s = e->p.n_loras ? e->waiting.first : NULL; s; s = s->next)
+        if (s->request->lora >= 0) e->adapters.slot[s->request->lora].n_waiting++;
 }
 
 /* Publishes the figures of this step to other threads. Returns 1 if something is left to do. Requests that are still in
  * the inbox count as waiting. */
 static int llm__engine_count(llm_engine *e) {
-    e->count.n_running = e->n_running;
+    e->count.n_running = e->running.n;
     e->count.free_blocks = e->kv.n_free;
     e->count.cached_blocks = e->kv.n_cached;
     LLM__LOCKED(&e->mutex);
-    e->count.n_waiting = e->n_waiting;
-    for (const llm_request *r = e->inbox_first; r; r = r->inbox_next) e->count.n_waiting++;
+    e->count.n_waiting = e->waiting.n;
+    for (const llm_request *r = e->inbox.first; r; r = r->inbox_next) e->count.n_waiting++;
     e->stats = e->count;
     llm__engine_count_loras(e);
-    return e->live || e->inbox_first;
+    return e->live || e->inbox.first;
 }
 
 /* One turn: take in, end what is to end, plan and begin a step, apply the one that is `lag` steps older, tell. Nothing
@@ -28240,7 +28450,7 @@ static int llm__engine_count(llm_engine *e) {
  * apply t, so the device finds its next step when it ends one. Where nothing can be planned, the step in flight is
  * applied at once. An error is that of a step; its requests have ended with it, the engine goes on. */
 LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
-    llm__flight *f = &e->flight[e->oldest_flight ^ e->n_flight];
+    llm__flight *f = &e->flights.ring[e->flights.oldest ^ e->flights.n];
     llm_result r = LLM_OK, r2 = LLM_OK;
     llm__turn_take(e);
     e->now = e->p.driver.now(e);
@@ -28248,7 +28458,7 @@ LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
     llm__plan(e, f);
     if (f->n) r = llm__flight_begin(e, f);
     int ahead = f->n && !r && !f->pools ? e->p.lag : 0; /* hidden states can be read of the latest step only */
-    while (e->n_flight > ahead) {
+    while (e->flights.n > ahead) {
         llm_result ended = llm__flight_end(e);
         r2 = r2 ? r2 : ended;
     }
@@ -28264,8 +28474,8 @@ LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
 LLM_API void llm_engine_wait(llm_engine *e, double timeout_s) {
     const struct timespec end = llm__timed_end(timeout_s);
     LLM__LOCKED(&e->mutex);
-    while (!e->inbox_first && !e->some_cancelled)
-        if (pthread_cond_timedwait(&e->arrived, &e->mutex, &end)) break;
+    while (!e->inbox.first && !e->inbox.some_cancelled)
+        if (pthread_cond_timedwait(&e->inbox.arrived, &e->mutex, &end)) break;
 }
 
 /* 1 if every sequence has ended. Any thread. */
@@ -28279,8 +28489,8 @@ LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
     llm_result step = LLM_OK;
     while (!llm__request_ended(r)) step = llm_engine_step(e, NULL);
     for (int32_t i = 0; i < r->n_seqs && !step; i++) {
-        if (r->seq[i].finish == LLM_FINISH_ERROR) return llm__error(LLM_ERR_BACKEND, "%s", r->error);
-        if (r->seq[i].finish == LLM_FINISH_CANCELLED) return llm__error(LLM_ERR_CANCELLED, "the request was cancelled");
+        if (r->seq[i].output.finish == LLM_FINISH_ERROR) return llm__error(LLM_ERR_BACKEND, "%s", r->error);
+        if (r->seq[i].output.finish == LLM_FINISH_CANCELLED) return llm__error(LLM_ERR_CANCELLED, "the request was cancelled");
     }
     return step;
 }
@@ -28294,9 +28504,9 @@ LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
 
 /* What a sequence has beside the request's arena. Its pages went back when it ended. */
 static void llm__seq_destroy(llm__seq *s) {
-    if (s->detok) llm_detok_free(s->detok);
+    if (s->output.detok) llm_detok_free(s->output.detok);
     llm_matcher_close(s->matcher);
-    llm_text_free(&s->text);
+    llm_text_free(&s->output.text);
 }
 
 static void llm__request_destroy(llm_request *r) {
@@ -28313,27 +28523,28 @@ static void llm__seq_arrays(llm__seq *s) {
     llm_request *r = s->request;
     llm__arena *a = &r->arena;
     size_t all = (size_t)s->n_prompt + (size_t)s->max_new, max_new = (size_t)s->max_new;
-    int penalties = r->s.repetition_penalty != 1 || r->s.presence_penalty != 0 || r->s.frequency_penalty != 0;
+    int penalties = r->sampling.repetition_penalty != 1 || r->sampling.presence_penalty != 0 || r->sampling.frequency_penalty != 0;
     size_t distinct = penalties ? LLM__MIN(all, (size_t)r->engine->p.vocab) : 0, slots = penalties ? 16 : 0;
-    size_t n_draft = (size_t)LLM__MAX(r->engine->p.n_draft, r->s.grammar ? r->engine->p.n_jump : 0);
-    size_t n_pages = (size_t)llm__pages_of(r->engine, (int32_t)all), n_next = r->s.use_beam_search ? 2 * (size_t)r->s.best_of : 0;
+    size_t n_draft = (size_t)LLM__MAX(r->engine->p.n_draft, r->sampling.grammar ? r->engine->p.n_jump : 0);
+    size_t n_pages = (size_t)llm__pages_of(r->engine, (int32_t)all),
+           n_next = r->sampling.use_beam_search ? 2 * (size_t)r->sampling.best_of : 0;
     while (slots < 2 * distinct) slots *= 2;
     s->ids = (int32_t *)llm__arena_take(a, all * sizeof *s->ids);
-    s->pages = (int32_t *)llm__arena_take(a, n_pages * sizeof *s->pages);
-    s->swap = (int32_t *)llm__arena_take(a, (r->engine->p.n_swap ? n_pages : 0) * sizeof *s->swap);
-    s->next_best = (llm_token_logprob *)llm__arena_take(a, n_next * sizeof *s->next_best);
-    s->next_raw = (float *)llm__arena_take(a, n_next * sizeof *s->next_raw);
-    s->draft = (int32_t *)llm__arena_take(a, n_draft * sizeof *s->draft);
-    s->shown = (size_t *)llm__arena_take(a, max_new * sizeof *s->shown);
-    s->stop_state = (int32_t *)llm__arena_get(a, (size_t)r->s.n_stop * sizeof *s->stop_state);
+    s->pages.id = (int32_t *)llm__arena_take(a, n_pages * sizeof *s->pages.id);
+    s->swap.slot = (int32_t *)llm__arena_take(a, (r->engine->p.n_swap ? n_pages : 0) * sizeof *s->swap.slot);
+    s->beam.next = (llm_token_logprob *)llm__arena_take(a, n_next * sizeof *s->beam.next);
+    s->beam.next_raw = (float *)llm__arena_take(a, n_next * sizeof *s->beam.next_raw);
+    s->draft.ids = (int32_t *)llm__arena_take(a, n_draft * sizeof *s->draft.ids);
+    s->output.shown = (size_t *)llm__arena_take(a, max_new * sizeof *s->output.shown);
+    s->output.stop_state = (int32_t *)llm__arena_get(a, (size_t)r->sampling.n_stop * sizeof *s->output.stop_state);
     s->history.id = (int32_t *)llm__arena_take(a, distinct * sizeof *s->history.id);
     s->history.count = (int32_t *)llm__arena_take(a, distinct * sizeof *s->history.count);
     s->history.slot = (int32_t *)llm__arena_get(a, slots * sizeof *s->history.slot);
     s->history.mask = slots ? (uint32_t)slots - 1 : 0;
-    if (!r->s.logprobs) return;
-    s->logprobs = (float *)llm__arena_take(a, max_new * sizeof *s->logprobs);
-    s->top_counts = (int32_t *)llm__arena_take(a, max_new * sizeof *s->top_counts);
-    s->top = (llm_token_logprob *)llm__arena_take(a, max_new * (size_t)r->top_stride * sizeof *s->top);
+    if (!r->sampling.logprobs) return;
+    s->output.logprobs = (float *)llm__arena_take(a, max_new * sizeof *s->output.logprobs);
+    s->output.top_counts = (int32_t *)llm__arena_take(a, max_new * sizeof *s->output.top_counts);
+    s->output.top = (llm_token_logprob *)llm__arena_take(a, max_new * (size_t)r->top_stride * sizeof *s->output.top);
 }
 
 /* A sequence of the request, with everything it will need. prompt: (n_prompt) valid ids; max_new: tokens that its answer
@@ -28344,21 +28555,21 @@ static llm_result llm__seq_open(llm_request *r, int32_t index, const int32_t *pr
     s->index = index;
     s->n_prompt = s->n_ids = n_prompt;
     s->max_new = max_new;
-    s->stop_id = -1;
-    s->chance = LLM__CHANCE;
+    s->output.stop_id = -1;
+    s->draft.chance = LLM__CHANCE;
     s->n_scored = index ? n_prompt : 0; /* the first has scored the prompt for all */
-    s->key = r->root;
-    s->seed = (uint64_t)r->s.seed + (uint64_t)index;
+    s->pages.key = r->root;
+    s->seed = (uint64_t)r->sampling.seed + (uint64_t)index;
     llm__seq_arrays(s);
     if (r->arena.failed) return llm__nomem();
     memcpy(s->ids, prompt, (size_t)n_prompt * sizeof *prompt);
     for (int32_t i = 0; i < n_prompt; i++) llm__history_add(&s->history, prompt[i], 0);
-    if (!r->score_only && r->s.grammar && !(s->matcher = llm_matcher_open(r->s.grammar))) return llm__nomem();
+    if (!r->score_only && r->sampling.grammar && !(s->matcher = llm_matcher_open(r->sampling.grammar))) return llm__nomem();
     if (!r->engine->p.model || r->score_only) return LLM_OK; /* ids only */
-    s->detok = llm_detok_create(r->engine->p.model, r->s.skip_special_tokens_off ? LLM_DETOK_KEEP_SPECIAL : 0);
+    s->output.detok = llm_detok_create(r->engine->p.model, r->sampling.skip_special_tokens_off ? LLM_DETOK_KEEP_SPECIAL : 0);
     size_t room = LLM__MIN((size_t)max_new * 16 + 256, (size_t)1 << 20);
-    if (!s->detok || !llm__grow((void **)&s->text.data, &s->text.cap, room, 1)) return llm__nomem();
-    s->text.data[0] = 0;
+    if (!s->output.detok || !llm__grow((void **)&s->output.text.data, &s->output.text.cap, room, 1)) return llm__nomem();
+    s->output.text.data[0] = 0;
     return LLM_OK;
 }
 
@@ -28375,17 +28586,17 @@ static void *llm__keep_copy(llm_request *r, const void *from, size_t n) {
 
 /* The stop strings as automata, in memory of the request. */
 static llm_result llm__request_stops(llm_request *r) {
-    int32_t n = r->s.n_stop;
+    int32_t n = r->sampling.n_stop;
     const char **list = (const char **)llm__arena_get(&r->arena, (size_t)n * sizeof *list);
     r->stop = (llm__stop *)llm__arena_get(&r->arena, (size_t)n * sizeof *r->stop);
     for (int32_t i = 0; i < n && !r->arena.failed; i++) {
         llm__stop *p = &r->stop[i];
-        p->len = (int32_t)strlen(r->s.stop[i]);
-        list[i] = p->text = (const char *)llm__keep_copy(r, r->s.stop[i], (size_t)p->len);
+        p->len = (int32_t)strlen(r->sampling.stop[i]);
+        list[i] = p->text = (const char *)llm__keep_copy(r, r->sampling.stop[i], (size_t)p->len);
         p->border = (int32_t *)llm__arena_get(&r->arena, (size_t)p->len * sizeof *p->border);
         for (int32_t k = 1; k < p->len && !r->arena.failed; k++) p->border[k] = llm__stop_feed(p, p->border[k - 1], p->text[k]);
     }
-    r->s.stop = list;
+    r->sampling.stop = list;
     return r->arena.failed ? llm__nomem() : LLM_OK;
 }
 
@@ -28395,9 +28606,9 @@ static llm_result llm__request_stops(llm_request *r) {
 static llm_result llm__request_bad_words(llm_request *r, const llm_model *model) {
     LLM__SCOPED(llm_tokens_free) llm_tokens all = LLM__ZERO, ends = LLM__ZERO;
     LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
-    for (int32_t i = 0; i < 2 * r->s.n_bad_words; i++) {
+    for (int32_t i = 0; i < 2 * r->sampling.n_bad_words; i++) {
         size_t from = all.len, before = ends.len > 1 ? (size_t)ends.data[ends.len - 2] : 0;
-        const char *word = r->s.bad_words[i / 2];
+        const char *word = r->sampling.bad_words[i / 2];
         text.len = 0;
         if (i & 1) llm_text_str(&text, " ");
         llm_text_str(&text, word + strspn(word, " "));
@@ -28406,16 +28617,16 @@ static llm_result llm__request_bad_words(llm_request *r, const llm_model *model)
         if (i & 1 && (from == before || all.len - from != from - before || all.data[from] == all.data[before])) all.len = from;
         if (all.len > from) llm_tokens_add(&ends, (int32_t)all.len);
     }
-    r->n_bad = (int32_t)ends.len;
-    r->bad_ids = (int32_t *)llm__keep_copy(r, all.data, all.len * sizeof *all.data);
-    r->bad_end = (int32_t *)llm__keep_copy(r, ends.data, ends.len * sizeof *ends.data);
+    r->bad.n = (int32_t)ends.len;
+    r->bad.ids = (int32_t *)llm__keep_copy(r, all.data, all.len * sizeof *all.data);
+    r->bad.end = (int32_t *)llm__keep_copy(r, ends.data, ends.len * sizeof *ends.data);
     return all.failed || ends.failed || r->arena.failed ? llm__nomem() : LLM_OK;
 }
 
 /* Copies of everything the caller's sampling struct points to: nothing of the caller's is needed after submission. What
  * was compiled (stop strings, bad words) takes the place of its source. */
 static llm_result llm__request_copies(llm_request *r, const llm_request_config *cfg) {
-    llm_sampling *s = &r->s;
+    llm_sampling *s = &r->sampling;
     char made[32];
     s->stop_token_ids = (const int32_t *)llm__keep_copy(r, s->stop_token_ids, (size_t)s->n_stop_token_ids * sizeof *s->stop_token_ids);
     s->logit_bias = (const llm_logit_bias *)llm__keep_copy(r, s->logit_bias, (size_t)s->n_logit_bias * sizeof *s->logit_bias);
@@ -28440,38 +28651,38 @@ static llm_result llm__request_limits(llm_request *r, const int32_t *prompt, siz
     for (size_t i = 0; i < n; i++)
         if (llm__check_id("prompt_token_ids", prompt[i], e->p.vocab)) return LLM_ERR_ARG;
     int32_t room = r->score_only ? 0 : e->p.max_len - (int32_t)n;
-    *max_new = r->s.max_tokens < 0 ? room : LLM__MIN(r->s.max_tokens, room);
+    *max_new = r->sampling.max_tokens < 0 ? room : LLM__MIN(r->sampling.max_tokens, room);
     return LLM_OK;
 }
 
 /* Room for an embedding, or for the log-probabilities of the prompt: per token the number asked for, never a row of the vocabulary. */
 static llm_result llm__request_scores(llm_request *r, size_t n) {
     int ok = 1;
-    if (r->pooling) {
+    if (r->pooling.kind) {
         size_t size = (size_t)r->engine->p.hidden;
-        r->pooled = (double *)llm__arena_get(&r->arena, size * (sizeof *r->pooled + sizeof *r->embedding));
-        r->embedding = r->pooled ? (float *)(r->pooled + size) : NULL;
-        r->score_from = r->pooling == LLM_POOLING_LAST ? (int32_t)n - 1 : 0;
-        r->score_end = (int32_t)n;
-        return r->pooled ? LLM_OK : llm__nomem();
+        r->pooling.sum = (double *)llm__arena_get(&r->arena, size * (sizeof *r->pooling.sum + sizeof *r->pooling.embedding));
+        r->pooling.embedding = r->pooling.sum ? (float *)(r->pooling.sum + size) : NULL;
+        r->prompt.score_from = r->pooling.kind == LLM_POOLING_LAST ? (int32_t)n - 1 : 0;
+        r->prompt.score_end = (int32_t)n;
+        return r->pooling.sum ? LLM_OK : llm__nomem();
     }
-    if (r->score_only && !r->s.prompt_logprobs) r->s.prompt_logprobs = 1;
-    if (!r->s.prompt_logprobs) return LLM_OK;
-    r->score_end = (int32_t)n - 1;
-    r->prompt_stride = LLM__MIN(r->s.prompt_logprobs - 1, r->engine->p.vocab);
-    uint64_t bytes = llm__mul(llm__mul(n, (uint64_t)r->prompt_stride, &ok), sizeof *r->prompt_top, &ok);
-    r->prompt_logprobs = (float *)llm__arena_get(&r->arena, n * sizeof *r->prompt_logprobs);
-    r->prompt_counts = (int32_t *)llm__arena_get(&r->arena, n * sizeof *r->prompt_counts);
-    r->prompt_top = ok ? (llm_token_logprob *)llm__arena_get(&r->arena, (size_t)bytes) : NULL;
+    if (r->score_only && !r->sampling.prompt_logprobs) r->sampling.prompt_logprobs = 1;
+    if (!r->sampling.prompt_logprobs) return LLM_OK;
+    r->prompt.score_end = (int32_t)n - 1;
+    r->prompt.top_stride = LLM__MIN(r->sampling.prompt_logprobs - 1, r->engine->p.vocab);
+    uint64_t bytes = llm__mul(llm__mul(n, (uint64_t)r->prompt.top_stride, &ok), sizeof *r->prompt.top, &ok);
+    r->prompt.logprobs = (float *)llm__arena_get(&r->arena, n * sizeof *r->prompt.logprobs);
+    r->prompt.top_counts = (int32_t *)llm__arena_get(&r->arena, n * sizeof *r->prompt.top_counts);
+    r->prompt.top = ok ? (llm_token_logprob *)llm__arena_get(&r->arena, (size_t)bytes) : NULL;
     return ok && !r->arena.failed ? LLM_OK : llm__nomem();
 }
 
 /* The request's adapter and rotary scaling: with the salt they decide what keys and values its tokens have, so the cache parts by them. */
 static llm_result llm__request_root(llm_request *r, const llm_request_config *cfg, int32_t n_prompt) {
     llm_engine *e = r->engine;
-    e->p.driver.rope_of(e, n_prompt, &r->rope, &r->rope_base);
+    e->p.driver.rope_of(e, n_prompt, &r->rope.variant, &r->rope.base);
     llm_result result = llm__lora_hold(e, cfg->lora, &r->lora);
-    r->root = llm__prompt_root(e, r->lora, llm__rope_number(r->rope, r->rope_base), cfg->cache_salt);
+    r->root = llm__prompt_root(e, r->lora, llm__rope_number(r->rope.variant, r->rope.base), cfg->cache_salt);
     return result;
 }
 
@@ -28480,15 +28691,15 @@ static llm_result llm__request_root(llm_request *r, const llm_request_config *cf
 static llm_result llm__request_fill(llm_request *r, const llm_request_config *cfg, const int32_t *prompt, size_t n) {
     llm_engine *e = r->engine;
     int32_t max_new = 0;
-    r->s = cfg->sampling;
-    r->s.early_stop = llm__early_resolve(&cfg->sampling.early_stop, &e->p.c.early_stop);
-    llm__sampling_resolve(&r->s);
-    if (!r->s.has_seed) llm__random_bytes(&r->s.seed, sizeof r->s.seed), r->s.seed &= INT64_MAX;
-    r->pooling = cfg->pooling;
-    r->score_only = cfg->score_only || r->pooling;
-    if (r->pooling) r->s.prompt_logprobs = 0;
-    r->s.use_beam_search = r->s.use_beam_search && !r->score_only;
-    r->n_seqs = r->score_only ? 1 : r->s.use_beam_search ? 4 * r->s.best_of : r->s.best_of;
+    r->sampling = cfg->sampling;
+    r->sampling.early_stop = llm__early_resolve(&cfg->sampling.early_stop, &e->p.c.early_stop);
+    llm__sampling_resolve(&r->sampling);
+    if (!r->sampling.has_seed) llm__random_bytes(&r->sampling.seed, sizeof r->sampling.seed), r->sampling.seed &= INT64_MAX;
+    r->pooling.kind = cfg->pooling;
+    r->score_only = cfg->score_only || r->pooling.kind;
+    if (r->pooling.kind) r->sampling.prompt_logprobs = 0;
+    r->sampling.use_beam_search = r->sampling.use_beam_search && !r->score_only;
+    r->n_seqs = r->score_only ? 1 : r->sampling.use_beam_search ? 4 * r->sampling.best_of : r->sampling.best_of;
     r->priority = cfg->priority;
     r->on_news = cfg->on_news;
     r->user = cfg->user;
@@ -28497,7 +28708,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     if (!result) result = llm__request_copies(r, cfg);
     if (!result) result = llm__request_scores(r, n);
     if (result) return result;
-    r->top_stride = r->s.logprobs ? LLM__MIN(r->s.logprobs - 1, e->p.vocab) : 0;
+    r->top_stride = r->sampling.logprobs ? LLM__MIN(r->sampling.logprobs - 1, e->p.vocab) : 0;
     r->seq = (llm__seq *)llm__arena_get(&r->arena, (size_t)r->n_seqs * sizeof *r->seq);
     r->answer = (llm__seq **)llm__arena_get(&r->arena, (size_t)r->n_seqs * sizeof *r->answer);
     if (r->arena.failed) return llm__nomem();
@@ -28505,7 +28716,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
         r->answer[i] = &r->seq[i];
         result = llm__seq_open(r, i, prompt, (int32_t)n, max_new);
     }
-    r->seq[0].role = LLM__BEAM_LIVE;
+    r->seq[0].beam.role = LLM__BEAM_LIVE;
     r->metrics.n_prompt_tokens = (int32_t)n;
     r->metrics.arrival_time = llm__wall_clock();
     r->submitted = e->p.driver.now(e);
@@ -28517,15 +28728,15 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
  * if it sleeps in llm_engine_wait. */
 static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
     LLM__LOCKED(&e->mutex);
-    if (e->n_fresh >= e->p.c.max_queue) return llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.c.max_queue);
+    if (e->inbox.n_fresh >= e->p.c.max_queue) return llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.c.max_queue);
     r->fresh = 1;
     r->refs = 2;
-    r->arrival = e->n_arrived++;
-    e->n_fresh++;
-    if (e->inbox_last) e->inbox_last->inbox_next = r;
-    else e->inbox_first = r;
-    e->inbox_last = r;
-    pthread_cond_signal(&e->arrived);
+    r->arrival = e->inbox.n_arrived++;
+    e->inbox.n_fresh++;
+    if (e->inbox.last) e->inbox.last->inbox_next = r;
+    else e->inbox.first = r;
+    e->inbox.last = r;
+    pthread_cond_signal(&e->inbox.arrived);
     return LLM_OK;
 }
 
@@ -28558,8 +28769,8 @@ LLM_API void llm_request_cancel(llm_request *r) {
     llm_engine *e = r->engine;
     if (llm__request_ended(r) || __atomic_exchange_n(&r->cancelled, 1, __ATOMIC_ACQ_REL)) return;
     LLM__LOCKED(&e->mutex);
-    e->some_cancelled = 1;
-    pthread_cond_signal(&e->arrived);
+    e->inbox.some_cancelled = 1;
+    pthread_cond_signal(&e->inbox.arrived);
 }
 
 /* A request that still runs is cancelled, and lives on until the engine has let go of it. Taking news_mutex waits for a
@@ -28585,37 +28796,39 @@ LLM_API void llm_request_free(llm_request *r) {
 
 /* Which sequence answer `index` is. NULL: not decided before all have ended. */
 static llm__seq *llm__request_answer(const llm_request *r, int32_t index) {
-    return index < r->n_seqs && (r->n_seqs <= r->s.n || r->n_done == r->n_seqs) ? r->answer[index] : NULL;
+    return index < r->n_seqs && (r->n_seqs <= r->sampling.n || r->n_done == r->n_seqs) ? r->answer[index] : NULL;
 }
 
 /* 1 if there is a token or an end that was not polled yet. s may be NULL: an answer that is not decided. */
-static int llm__seq_has_news(const llm__seq *s) { return s && (s->n_polled < s->n_ids - s->n_prompt || (s->finish && !s->end_polled)); }
+static int llm__seq_has_news(const llm__seq *s) {
+    return s && (s->polled.n_tokens < s->n_ids - s->n_prompt || (s->output.finish && !s->polled.end));
+}
 
 /* Fills the event from the sequence's next token, or its end. The text is what became showable since the event before;
  * with the end comes all the rest. */
 static void llm__fill_event(llm_request *r, llm__seq *s, int32_t index, llm_event *event) {
-    int32_t n = s->n_ids - s->n_prompt, at = s->n_polled;
+    int32_t n = s->n_ids - s->n_prompt, at = s->polled.n_tokens;
     memset(event, 0, sizeof *event);
     event->index = index;
     event->id = event->stop_id = -1;
     if (at < n) {
         event->has_token = 1;
         event->id = s->ids[s->n_prompt + at];
-        if (s->logprobs) event->logprob = s->logprobs[at];
-        if (s->top) event->top = s->top + (int64_t)at * r->top_stride, event->n_top = s->top_counts[at];
-        s->n_polled++;
+        if (s->output.logprobs) event->logprob = s->output.logprobs[at];
+        if (s->output.top) event->top = s->output.top + (int64_t)at * r->top_stride, event->n_top = s->output.top_counts[at];
+        s->polled.n_tokens++;
     }
-    if (s->n_polled == n && s->finish) {
-        event->finish = s->finish;
-        event->stop_reason = s->stop_reason;
-        event->stop_id = s->stop_id;
-        s->end_polled = 1;
+    if (s->polled.n_tokens == n && s->output.finish) {
+        event->finish = s->output.finish;
+        event->stop_reason = s->output.stop_reason;
+        event->stop_id = s->output.stop_id;
+        s->polled.end = 1;
     }
-    size_t end = event->finish ? s->text.len : at < n ? s->shown[at] : s->text_polled;
-    end = LLM__MAX(end, s->text_polled);
+    size_t end = event->finish ? s->output.text.len : at < n ? s->output.shown[at] : s->polled.text_len;
+    end = LLM__MAX(end, s->polled.text_len);
     r->piece.len = 0;
-    llm_text_add(&r->piece, s->text.data ? s->text.data + s->text_polled : "", end - s->text_polled);
-    s->text_polled = end;
+    llm_text_add(&r->piece, s->output.text.data ? s->output.text.data + s->polled.text_len : "", end - s->polled.text_len);
+    s->polled.text_len = end;
     event->text = r->piece.data ? r->piece.data : "";
     event->text_len = r->piece.len;
 }
@@ -28625,9 +28838,9 @@ LLM_API int llm_request_poll(llm_request *r, llm_event *event) {
     int32_t found = -1;
     llm__seq *best = NULL;
     LLM__LOCKED(&r->mutex);
-    for (int32_t i = 0; i < r->s.n; i++) {
+    for (int32_t i = 0; i < r->sampling.n; i++) {
         llm__seq *s = llm__request_answer(r, i);
-        if (llm__seq_has_news(s) && (!best || s->n_polled < best->n_polled)) best = s, found = i;
+        if (llm__seq_has_news(s) && (!best || s->polled.n_tokens < best->polled.n_tokens)) best = s, found = i;
     }
     if (best) llm__fill_event(r, best, found, event);
     return best != NULL;
@@ -28637,9 +28850,9 @@ LLM_API int llm_request_poll(llm_request *r, llm_event *event) {
 LLM_API int llm_request_done(const llm_request *r) {
     LLM__LOCKED(&r->mutex);
     int done = r->n_done == r->n_seqs;
-    for (int32_t i = 0; i < r->s.n && done; i++) {
+    for (int32_t i = 0; i < r->sampling.n && done; i++) {
         const llm__seq *s = llm__request_answer(r, i);
-        done = !s || s->end_polled;
+        done = !s || s->polled.end;
     }
     return done;
 }
@@ -28651,20 +28864,21 @@ LLM_API llm_result llm_request_get_output(const llm_request *r, int32_t index, l
     out->stop_id = -1;
     out->text = "";
     LLM__LOCKED(&r->mutex);
-    if (index < 0 || index >= r->s.n) return llm__error(LLM_ERR_ARG, "index: %d, must be 0 to %d", (int)index, (int)r->s.n - 1);
+    if (index < 0 || index >= r->sampling.n)
+        return llm__error(LLM_ERR_ARG, "index: %d, must be 0 to %d", (int)index, (int)r->sampling.n - 1);
     const llm__seq *s = llm__request_answer(r, index);
     if (!s) return LLM_OK;
     out->token_ids = s->ids + s->n_prompt;
     out->n_token_ids = (size_t)(s->n_ids - s->n_prompt);
-    if (s->text.data) out->text = s->text.data;
-    out->text_len = s->text.len;
-    out->finish = s->finish;
-    out->stop_reason = s->stop_reason;
-    out->stop_id = s->stop_id;
-    out->cum_logprob = s->cum_logprob;
-    out->logprobs = s->logprobs;
-    out->top = s->top;
-    out->top_counts = s->top_counts;
+    if (s->output.text.data) out->text = s->output.text.data;
+    out->text_len = s->output.text.len;
+    out->finish = s->output.finish;
+    out->stop_reason = s->output.stop_reason;
+    out->stop_id = s->output.stop_id;
+    out->cum_logprob = s->output.cum_logprob;
+    out->logprobs = s->output.logprobs;
+    out->top = s->output.top;
+    out->top_counts = s->output.top_counts;
     out->top_stride = r->top_stride;
     return LLM_OK;
 }
@@ -28687,24 +28901,24 @@ LLM_API const float *llm_request_prompt_logprobs(const llm_request *r, const llm
                                                  int32_t *top_stride) {
     LLM__LOCKED(&r->mutex);
     int there = r->metrics.first_token_time > 0 || (r->n_done == r->n_seqs && r->seq[0].n_scored >= r->seq[0].n_prompt - 1);
-    there = there && r->prompt_logprobs;
-    if (top) *top = there ? r->prompt_top : NULL;
-    if (top_counts) *top_counts = there ? r->prompt_counts : NULL;
-    if (top_stride) *top_stride = there ? r->prompt_stride : 0;
-    return there ? r->prompt_logprobs : NULL;
+    there = there && r->prompt.logprobs;
+    if (top) *top = there ? r->prompt.top : NULL;
+    if (top_counts) *top_counts = there ? r->prompt.top_counts : NULL;
+    if (top_stride) *top_stride = there ? r->prompt.top_stride : 0;
+    return there ? r->prompt.logprobs : NULL;
 }
 
 /* Written by the stepping thread before the request ends, and never again. */
 LLM_API const float *llm_request_embedding(const llm_request *r, int32_t *n) {
     LLM__LOCKED(&r->mutex);
-    int there = r->embedding && r->n_done && r->seq[0].finish == LLM_FINISH_LENGTH;
+    int there = r->pooling.embedding && r->n_done && r->seq[0].output.finish == LLM_FINISH_LENGTH;
     *n = there ? r->engine->p.hidden : 0;
-    return there ? r->embedding : NULL;
+    return there ? r->pooling.embedding : NULL;
 }
 
 /* Neither changes after submission: no lock. */
 LLM_API const char *llm_request_id(const llm_request *r) { return r->id; }
-LLM_API int64_t llm_request_seed(const llm_request *r) { return r->s.seed; }
+LLM_API int64_t llm_request_seed(const llm_request *r) { return r->sampling.seed; }
 
 /* The text is written before the request ends and never again. */
 LLM_API const char *llm_request_error(const llm_request *r) {
@@ -28732,18 +28946,18 @@ static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, c
     int32_t row = 0, n_out = 0;
     for (int32_t i = 0; i < n; i++) {
         int32_t end = at[i] + counts[i];
-        e->p.driver.rope_of(e, LLM__MAX(e->raw_prompt[seqs[i]], 1), &e->seq_rope[i], &e->seq_base[i]);
-        e->seq_lora[i] = e->own_lora;
-        e->seq_begin[i] = row;
-        e->seq_len[i] = end;
-        for (int32_t k = 0; k < llm__pages_of(e, end); k++) e->pages[(int64_t)i * e->max_pages + k] = seqs[i] * e->max_pages + k;
+        e->p.driver.rope_of(e, LLM__MAX(e->step.raw_prompt[seqs[i]], 1), &e->step.seq_rope[i], &e->step.seq_rope_base[i]);
+        e->step.seq_lora[i] = e->adapters.own;
+        e->step.seq_begin[i] = row;
+        e->step.seq_len[i] = end;
+        for (int32_t k = 0; k < llm__pages_of(e, end); k++) e->step.pages[(int64_t)i * e->max_pages + k] = seqs[i] * e->max_pages + k;
         for (int32_t k = 0; k < counts[i]; k++, row++) {
             llm__step_row(e, row, i, at[i] + k, ids[row], -1);
-            if (k >= counts[i] - n_logits) e->out_rows[n_out++] = row;
+            if (k >= counts[i] - n_logits) e->step.out_rows[n_out++] = row;
         }
     }
     llm__step_over(e, &step, row, n, n_out);
-    step.shape.lora = e->own_lora >= 0;
+    step.shape.lora = e->adapters.own >= 0;
     llm_result r = e->p.driver.forward(e, &step);
     if (!r) r = e->backend->wait(e->ctx);
     for (int32_t i = 0; i < n_out && !r; i++)
@@ -28754,7 +28968,7 @@ static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, c
 /* Refuses what the raw calls cannot do: mixing with requests, sequences and positions that have no pages, ids that are no
  * tokens. Cached prefixes are given up: raw sequences write to fixed pages. */
 static llm_result llm__raw_check(llm_engine *e, int32_t seq, int32_t position, int32_t n, const int32_t *ids) {
-    if (e->live || e->inbox_first) return llm__error(LLM_ERR_ARG, "llm_forward: requests are running on this engine");
+    if (e->live || e->inbox.first) return llm__error(LLM_ERR_ARG, "llm_forward: requests are running on this engine");
     if (seq < 0 || seq >= e->p.c.max_num_seqs || (int64_t)(seq + 1) * e->max_pages > e->kv.n_pages)
         return llm__error(LLM_ERR_ARG, "seq: %d, must be 0 to %d", (int)seq,
                           (int)LLM__MIN((int64_t)e->p.c.max_num_seqs, e->kv.n_pages / e->max_pages) - 1);
@@ -28772,7 +28986,7 @@ LLM_API llm_result llm_forward(llm_engine *e, int32_t seq, int32_t position, con
                                int32_t n_logits) {
     llm_result r = llm__raw_check(e, seq, position, n, ids);
     if (!r && (n_logits < 0 || n_logits > n)) r = llm__error(LLM_ERR_ARG, "n_logits: %d, must be 0 to %d", (int)n_logits, (int)n);
-    if (!r && !position) e->raw_prompt[seq] = n;
+    if (!r && !position) e->step.raw_prompt[seq] = n;
     for (int32_t done = 0; done < n && !r;) {
         int32_t silent = n - n_logits - done; /* tokens still before those whose logits are wanted */
         int32_t count = LLM__MIN(silent > 0 ? silent : LLM__MIN(n - done, e->p.max_out), e->p.c.max_num_batched_tokens),
@@ -28797,7 +29011,7 @@ LLM_API llm_result llm_forward_batch(llm_engine *e, int32_t n_seqs, const int32_
         for (int32_t k = 0; k < i && !r; k++)
             if (seqs[k] == seqs[i]) r = llm__error(LLM_ERR_ARG, "seqs: %d stands there twice", (int)seqs[i]);
         if (!r) r = llm__raw_check(e, seqs[i], positions[i], counts[i], ids + rows);
-        if (!r && !positions[i]) e->raw_prompt[seqs[i]] = counts[i];
+        if (!r && !positions[i]) e->step.raw_prompt[seqs[i]] = counts[i];
     }
     return r ? r : llm__raw_step(e, n_seqs, seqs, positions, counts, ids, 1, logits);
 }
@@ -28862,7 +29076,7 @@ static void llm__context_here(const llm_engine *e, int32_t lora, llm__context *c
     c->field[LLM__CX_RANKS] = (uint64_t)e->n_ranks | (uint64_t)e->p.c.pipeline_parallel_size << 32;
     c->field[LLM__CX_BLOCK] = (uint64_t)e->kv.page_tokens;
     c->field[LLM__CX_BYTES] = (uint64_t)e->page_bytes;
-    c->field[LLM__CX_ADAPTER] = lora >= 0 ? e->lora[lora].content : 0;
+    c->field[LLM__CX_ADAPTER] = lora >= 0 ? e->adapters.slot[lora].content : 0;
 }
 
 /* Lets n pinned pages go, the last first, and the adapter that was held. */
@@ -28998,6 +29212,98 @@ LLM_API llm_result llm_context_load(llm_engine *e, const char *path, const char 
     for (uint64_t i = 0; i < c.field[LLM__CX_PAGES] * (uint64_t)size && ids && !r; i++) llm_tokens_add(ids, all[i]);
     llm__context_leave(e, pages, n_pages, slot);
     return !r && ids && ids->failed ? llm__nomem() : r;
+}
+
+/* ============================================================================
+ * >>sizes   Structs of a program that was compiled with another version of this header.
+ * ============================================================================
+ * Every part above knows its own structs only. A function that is called with those of another version has a twin in >>sized, which makes
+ * the struct over on its way in or out by what is here: the same members in the same order, but each struct ends sooner or later. Where a
+ * struct stands within another, what follows it has moved by the difference of its sizes:
+ *
+ *   llm_request_config of the program            |prompt ...|sampling     |priority ... user|
+ *   llm_request_config of a later library        |prompt ...|sampling  new|priority ... user|new|
+ *
+ * A layout names the growing structs inside a struct, so that one walk serves all. The walk needs every difference of sizes of an inner
+ * struct to be a multiple of 8, so that what follows keeps its alignment; tests/tools/abi.py sees to it, and to members being added only
+ * at the end, and not in what was padding: a program may have left anything there. */
+
+enum { LLM__INNER_STRUCTS = 3 };
+
+typedef struct llm__layout llm__layout;
+
+struct llm__layout {
+    const char *name;
+    size_t size;  /* here */
+    size_t entry; /* offset of the program's size in llm_sizes */
+    struct {
+        size_t at;
+        const llm__layout *layout; /* NULL: no more */
+    } inner[LLM__INNER_STRUCTS];   /* in ascending order */
+};
+
+LLM_API int llm_version(void) { return LLM_VERSION; }
+
+/* Are n bytes, of a struct behind the members that are known here, 0? If not, the sentence. */
+static llm_result llm__unset(const char *name, const char *bytes, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (bytes[i])
+            return llm__error(LLM_ERR_ARG, "%s: the program sets what version %s of the library does not know: a later libllm is needed",
+                              name, LLM_VERSION_STRING);
+    return LLM_OK;
+}
+
+/* The program's size of such a struct; 0: it does not say. */
+static size_t llm__size_of(const llm_sizes *sizes, const llm__layout *x) {
+    uint32_t size = 0;
+    if (x->entry + sizeof size <= sizes->sizes) memcpy(&size, (const char *)sizes + x->entry, sizeof size);
+    return size;
+}
+
+/* A struct on its way from one side to the other. */
+typedef struct llm__crossing {
+    const llm_sizes *sizes;
+    int giving; /* 1: own to program; 0: program to own, which is all 0 before */
+    llm_result result;
+} llm__crossing;
+
+static void llm__cross_bytes(const llm__crossing *c, char *own, char *program, size_t n) {
+    memcpy(c->giving ? program : own, c->giving ? own : program, n);
+}
+
+/* Plain members, an inner struct, plain members ..., and the end, where one side has more. Returns the program's size. */
+static size_t llm__cross(llm__crossing *c, const llm__layout *x, char *own, char *program) {
+    size_t size = llm__size_of(c->sizes, x), at = 0, there = 0; /* of the struct here, and of the program's, so much is done */
+    if (!size) c->result = llm__error(LLM_ERR_ARG, "%s: its size was expected in llm_sizes, not 0", x->name);
+    for (int i = 0; !c->result && i < LLM__INNER_STRUCTS && x->inner[i].layout; i++) {
+        size_t plain = x->inner[i].at - at;
+        if (size <= there + plain) break; /* the program does not have it yet */
+        llm__cross_bytes(c, own + at, program + there, plain);
+        there += plain;
+        there += llm__cross(c, x->inner[i].layout, own + x->inner[i].at, program + there);
+        at = x->inner[i].at + x->inner[i].layout->size;
+    }
+    if (c->result) return size;
+    size_t both = LLM__MIN(x->size - at, size - there);
+    llm__cross_bytes(c, own + at, program + there, both);
+    there += both;
+    if (c->giving) memset(program + there, 0, size - there);
+    else c->result = llm__unset(x->name, program + there, size - there);
+    return size;
+}
+
+/* The program's struct becomes ours. LLM_ERR_ARG: it sets something that is unknown here, or has no size. */
+static llm_result llm__struct_in(const llm_sizes *sizes, const llm__layout *x, const void *program, void *own) {
+    llm__crossing c = {sizes, 0, LLM_OK};
+    memset(own, 0, x->size);
+    llm__cross(&c, x, (char *)own, (char *)(uintptr_t)program);
+    return c.result;
+}
+
+/* Ours becomes the program's. */
+static void llm__struct_out(const llm_sizes *sizes, const llm__layout *x, const void *own, void *program) {
+    llm__crossing c = {sizes, 1, LLM_OK};
+    llm__cross(&c, x, (char *)(uintptr_t)own, (char *)program);
 }
 
 /* ============================================================================
@@ -29343,12 +29649,13 @@ static llm_result llm__options_environment(llm_options *o, char *(*get)(const ch
     return r;
 }
 
-/* Copies what was given, and nothing else, of the target's sampling at offset `at` over *s, the defaults of a model: 0 may be a value that
- * someone asked for, so `given` decides. An explicit 0 of top_p, whose 0 means "off" in the struct, leaves the best token only. */
-static void llm__options_sampling(const llm_options *o, size_t at, llm_sampling *s) {
+/* Copies what was given, and nothing else, of the target's sampling, `size` bytes at offset `at`, over *s, the defaults of a model: 0 may
+ * be a value that someone asked for, so `given` decides. An explicit 0 of top_p, whose 0 means "off" in the struct, leaves the best token
+ * only. */
+static void llm__options_sampling(const llm_options *o, size_t at, size_t size, llm_sampling *s) {
     for (int32_t i = 0; i < o->n; i++) {
         const llm_option *p = &o->table[i];
-        if (!o->given[i] || p->at < at || p->at >= at + sizeof *s || p->kind == LLM_OPTION_TEXT || p->kind >= LLM_OPTION_LIST) continue;
+        if (!o->given[i] || p->at < at || p->at >= at + size || p->kind == LLM_OPTION_TEXT || p->kind >= LLM_OPTION_LIST) continue;
         memcpy((char *)s + (p->at - at), (const char *)o->target + p->at, p->kind == LLM_OPTION_INT64 ? sizeof(int64_t) : sizeof(int32_t));
         if (p->at - at == offsetof(llm_sampling, seed)) s->has_seed = 1;
         if (p->at - at == offsetof(llm_sampling, top_p) && s->top_p <= 0) s->top_p = 1e-6f;
@@ -29615,7 +29922,7 @@ typedef struct llm__oai_choice {
 /* A body and its answer. The kinds share it: an embedding has no use for the choices' texts, a response alone has items. */
 struct llm_openai_call {
     llm_openai_info info;
-    const llm_openai_service *service;
+    llm_openai_service service; /* as it was when the call began */
     void *user;
     llm_json *body;
     llm_json *items_said; /* the messages that a response's items stand for */
@@ -29803,7 +30110,7 @@ static const char *llm__oai_word(const llm_json *d, int object, const char *name
 
 /* A list of token ids, appended; of the field that llm__oai_at named. Ids are checked against a row of logits: the padded vocabulary. */
 static int llm__oai_ids(llm_openai_call *k, int list, llm_tokens *ids) {
-    const llm_openai_service *s = k->service;
+    const llm_openai_service *s = &k->service;
     int32_t vocab = s->engine ? llm_logits_size(s->engine) : llm_vocab_size(s->model);
     for (int e = llm_json_first(k->body, list); e >= 0; e = llm_json_next(k->body, e)) {
         int64_t id;
@@ -29841,7 +30148,7 @@ static int llm__oai_stops(llm_openai_call *k) {
 static int llm__oai_bias(llm_openai_call *k) {
     const llm_json *d = k->body;
     int v = llm__oai_get(d, 0, "logit_bias");
-    int32_t n = 0, vocab = k->service->engine ? llm_logits_size(k->service->engine) : llm_vocab_size(k->service->model);
+    int32_t n = 0, vocab = k->service.engine ? llm_logits_size(k->service.engine) : llm_vocab_size(k->service.model);
     llm__oai_at(k, "logit_bias");
     if (v >= 0 && llm_json_type_of(d, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be an object of token ids and numbers");
     if (llm_json_size(d, v) > LLM__OAI_BIASES)
@@ -30034,9 +30341,9 @@ static int llm__oai_tool_form(llm_openai_call *k) {
     if (k->tools < 0) return 1;
     if (k->form.kind && k->tool_must)
         return llm__oai_bad(k, "tool_choice", "asks for a call and %s for a form: only one can be had", k->form_name);
-    k->tool_format = k->service->tool_format;
+    k->tool_format = k->service.tool_format;
     if (!k->form.kind && (!k->s.use_beam_search || k->tool_must)) {
-        int many = k->tool_many && k->tool_only < 0, format = llm_tools_grammar(k->service->model, k->tool_format, k->body, k->tools,
+        int many = k->tool_many && k->tool_only < 0, format = llm_tools_grammar(k->service.model, k->tool_format, k->body, k->tools,
                                                                                 k->tool_only, k->tool_must, many, &k->form_text);
         if (format >= 0) {
             k->tool_format = format;
@@ -30045,7 +30352,7 @@ static int llm__oai_tool_form(llm_openai_call *k) {
             k->form_name = "tools";
         }
     }
-    if (llm_tools_are_special(k->service->model, k->tool_format)) k->s.skip_special_tokens_off = 1;
+    if (llm_tools_are_special(k->service.model, k->tool_format)) k->s.skip_special_tokens_off = 1;
     return 1;
 }
 
@@ -30064,7 +30371,7 @@ static int llm__oai_tool_form(llm_openai_call *k) {
 static int llm__oai_logprobs(llm_openai_call *k) {
     const llm_json *d = k->body;
     int v = llm__oai_get(d, 0, "logprobs"), top = llm__oai_chats(k) ? llm__oai_get(d, 0, "top_logprobs") : v,
-        most = k->service->max_logprobs;
+        most = k->service.max_logprobs;
     int response = k->info.kind == LLM_OPENAI_RESPONSE;
     int64_t n = 0;
     if (!llm__oai_chats(k)) k->want_logprobs = v >= 0;
@@ -30099,7 +30406,7 @@ static int llm__oai_sampling(llm_openai_call *k) {
         s->top_k = -1;
     }
     if (k->info.kind == LLM_OPENAI_RESPONSE) s->best_of = 1;
-    llm__options_sampling(&k->fields, offsetof(llm_openai_call, asked), s);
+    llm__options_sampling(&k->fields, offsetof(llm_openai_call, asked), sizeof k->asked, s);
     if (k->info.kind == LLM_OPENAI_RESPONSE) s->n = 1;
     s->skip_special_tokens_off = !k->skip_special;
     if (k->info.stream && s->best_of > LLM__MAX(s->n, 1)) return llm__oai_bad(k, "best_of", "must equal n when stream is true");
@@ -30119,7 +30426,7 @@ static int llm__oai_sampling(llm_openai_call *k) {
  * to the end of the context and a prompt to 16 tokens, which is OpenAI's default. 0 is allowed with echo alone: then the prompt is scored
  * and nothing is generated (score_only). */
 static int llm__oai_length(llm_openai_call *k) {
-    int64_t n = k->max_completion_tokens, wide = k->service->max_tokens ? k->service->max_tokens : llm__oai_chats(k) ? -1 : 16;
+    int64_t n = k->max_completion_tokens, wide = k->service.max_tokens ? k->service.max_tokens : llm__oai_chats(k) ? -1 : 16;
     if (n >= 0 && k->max_tokens >= 0 && n != k->max_tokens) return llm__oai_bad(k, "max_tokens", "and max_completion_tokens differ");
     k->max_tokens = n = n >= 0 ? n : k->max_tokens >= 0 ? k->max_tokens : wide;
     if (n == 0 && !k->echo)
@@ -30340,8 +30647,8 @@ static int llm__oai_messages(llm_openai_call *k) {
 
 /* An embedding takes what depends on the prompt, and nothing that depends on an answer. */
 static int llm__oai_embedding(llm_openai_call *k) {
-    int32_t size = llm_model_get_info(k->service->model)->hidden_size;
-    k->s = k->service->defaults;
+    int32_t size = llm_model_get_info(k->service.model)->hidden_size;
+    k->s = k->service.defaults;
     k->s.n = k->s.best_of = k->s.max_tokens = 1;
     k->tools = -1;
     if (k->info.stream) return k->info.stream = 0, llm__oai_bad(k, "stream", ": an embedding comes whole");
@@ -30363,7 +30670,7 @@ static int llm__oai_read(llm_openai_call *k) {
     if (!chat) k->tools = -1;
     else if (!llm__oai_messages(k)) return 0;
     if (!llm__oai_tool_form(k) || !llm__oai_length(k)) return 0;
-    r = llm_sampling_check(k->service->model, &k->s);
+    r = llm_sampling_check(k->service.model, &k->s);
     if (!r) return 1;
     llm__oai_at(k, "%.*s", (int)strcspn(llm_last_error(), ".:"), llm_last_error()); /* the sentence begins with the field's name */
     return llm__oai_refused(k, r, NULL);
@@ -30379,7 +30686,7 @@ static int llm__oai_is_base(const llm_openai_service *s, llm__str name) {
 /* 1 if an adapter of that name is loaded. .p NULL: any beside the engine's own, which requests need not name. */
 static int llm__oai_is_lora(const llm_openai_service *s, llm__str name) {
     if (!s->engine) return 0;
-    if (!name.p) return llm_lora_get(s->engine, s->engine->own_lora >= 0, NULL, NULL, NULL);
+    if (!name.p) return llm_lora_get(s->engine, s->engine->adapters.own >= 0, NULL, NULL, NULL);
     LLM__LOCKED(&s->engine->mutex); /* adapters come and go while it runs */
     return llm__lora_find(s->engine, name, 1) >= 0;
 }
@@ -30392,7 +30699,7 @@ LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name
  * then is the one that answers. Any other name is served by the base model too, since clients send what they were written for ("gpt-4"),
  * but not where names are strict or an adapter is loaded: there it may be the name of one that is not. Odd names are not quoted. */
 static int llm__oai_model(llm_openai_call *k) {
-    const llm_openai_service *s = k->service;
+    const llm_openai_service *s = &k->service;
     int v = llm__oai_get(k->body, 0, "model");
     const llm__str name = llm__json_text(k->body, v);
     k->model = s->n_names ? s->names[0] : name.p ? name.p : "default";
@@ -30441,7 +30748,7 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     llm__random_bytes(bits, sizeof bits);
     snprintf(k->id, sizeof k->id, "%s%016llx%08llx", llm__oai_kinds[kind].prefix, (unsigned long long)bits[0],
              (unsigned long long)bits[1] & 0xFFFFFFFF);
-    k->service = s;
+    k->service = *s;
     k->user = user;
     k->s = s->defaults;
     k->created = (int64_t)llm__wall_clock();
@@ -30629,7 +30936,7 @@ LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, l
  * What a template cannot do is done for it, as its caps say: parts are joined to one text, calls and tools are written into messages. What
  * the request says in chat_template_kwargs counts more than the same switch beside it. */
 static int llm__oai_render(llm_openai_call *k) {
-    const llm_openai_service *s = k->service;
+    const llm_openai_service *s = &k->service;
     const llm_json *d = k->body;
     LLM__SCOPED(llm_text_free) llm_text context = LLM__ZERO;
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
@@ -30677,14 +30984,14 @@ static int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special, llm_t
     if (!s) return llm__oai_ids(k, v, ids);
     int flags = (k->parse_special ? LLM_TOK_PARSE_SPECIAL : 0) | (v < 0 ? LLM_TOK_GUARDED : 0);
     if (k->add_special < 0 ? add_special : k->add_special) flags |= LLM_TOK_ADD_SPECIAL;
-    llm_result r = llm_tokenize(k->service->model, s, n, flags, ids);
+    llm_result r = llm_tokenize(k->service.model, s, n, flags, ids);
     return r ? llm__oai_failed(k, r, NULL) : 1;
 }
 
 /* In the stepping thread, with no lock of ours: only passed on. The call is alive: its requests are freed before it is. */
 static void llm__oai_news(void *user, LLM__UNUSED llm_request *request) {
     llm_openai_call *k = (llm_openai_call *)user;
-    k->service->on_news(k->user, k);
+    k->service.on_news(k->user, k);
 }
 
 /* Compiles the form that the answers must have, once for all prompts of the call: of what comes behind the thoughts, where the prompt
@@ -30696,7 +31003,7 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
     k->form.text = k->form_text.data ? k->form_text.data : "";
     k->form.len = k->form_text.len;
     k->form.after = r->thinking ? llm__reasoning_of(r->kind)->close : NULL;
-    llm_result e = k->form_text.failed ? llm__nomem() : llm_grammar_open(k->service->model, &k->form, &k->grammar);
+    llm_result e = k->form_text.failed ? llm__nomem() : llm_grammar_open(k->service.model, &k->form, &k->grammar);
     k->s.grammar = k->grammar;
     for (int t = llm_json_first(k->body, k->tools); t >= 0 && !strict; t = llm_json_next(k->body, t))
         llm_json_bool(k->body, llm_json_find(k->body, llm__tool_function(k->body, t), "strict"), &strict);
@@ -30710,7 +31017,7 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
 /* Hands one prompt to the engine, which copies it, and prepares its choices. truncate_prompt_tokens keeps the last ids, as in vLLM. The
  * choices come first, for the request may have news before llm_request_submit returns; n_requests counts only those that run. */
 static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids) {
-    const llm_openai_service *s = k->service;
+    const llm_openai_service *s = &k->service;
     size_t skip = k->truncate_prompt && (uint64_t)k->truncate_prompt < ids->len ? ids->len - (size_t)k->truncate_prompt : 0;
     int chat = llm__oai_chats(k), parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
     llm_request_config c = LLM__ZERO;
@@ -30826,7 +31133,7 @@ static int llm__oai_alternative(const llm_output *o, size_t i, int32_t shown, in
  * "token_id:N" (vLLM's return_tokens_as_token_ids), which no two tokens share. `bytes` gets its bytes, in place of what is there. */
 static void llm__oai_token(const llm_openai_call *k, int32_t id, llm_text *bytes, llm_text *out) {
     bytes->len = 0;
-    llm_token_bytes(k->service->model, id, bytes);
+    llm_token_bytes(k->service.model, id, bytes);
     int whole = llm__utf8_valid(bytes->data, bytes->len) == bytes->len;
     if (k->as_ids) llm_text_format(out, "'token_id:%d'", id);
     else llm_text_format(out, whole ? "%Q" : "'bytes:", bytes->data, bytes->len);
@@ -30951,12 +31258,12 @@ static void llm__oai_metrics(const llm_request *request, llm_text *out) {
 static void llm__oai_head(const llm_openai_call *k, const char *object, llm_text *out) {
     llm_text_format(out, "{'id':%q,'object':%q,'created':%l,'model':%q,", k->id, object, k->created, k->model);
     if (k->info.kind == LLM_OPENAI_EMBEDDING) llm_text_str(out, "\"data\":[");
-    else llm_text_format(out, "'system_fingerprint':%q,'choices':[", k->service->fingerprint);
+    else llm_text_format(out, "'system_fingerprint':%q,'choices':[", k->service.fingerprint);
 }
 
 /* An answer's last token that ended it (EOS or a stop id) is not part of what is shown. */
 static int llm__oai_is_end(const llm_openai_call *k, llm_finish finish, int32_t stop_id, int32_t id) {
-    return finish == LLM_FINISH_STOP && (stop_id >= 0 || llm_token_is_special(k->service->model, id));
+    return finish == LLM_FINISH_STOP && (stop_id >= 0 || llm_token_is_special(k->service.model, id));
 }
 
 /* ============================================================================
@@ -31255,7 +31562,7 @@ static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     size_t before = c->content.len;
     int thinking = c->reasoning.thinking;
     if (e->has_token) c->last = now;
-    if (k->service->on_event) k->service->on_event(k->user, k, k->request[r], e, gap);
+    if (k->service.on_event) k->service.on_event(k->user, k, k->request[r], e, gap);
     LLM__SCOPED(llm_text_free) llm_text plain = LLM__ZERO;
     llm_text *answer = c->tools ? &plain : &c->content;
     llm_reasoning_push(&c->reasoning, e->text ? e->text : "", e->text_len, &c->thoughts, answer);
@@ -31606,7 +31913,7 @@ static int llm__oai_tokenize(llm_openai_call *k) {
     if (!llm__oai_body_ids(k, &ids)) return 0;
     k->text.len = 0;
     llm_text_format(&k->text, "{'count':%l,'max_model_len':%d,'tokens':", (int64_t)ids.len,
-                    k->service->engine ? k->service->engine->p.max_len : 0);
+                    k->service.engine ? k->service.engine->p.max_len : 0);
     if (!theirs || !k->pieces) llm_text_format(&k->text, "%i", ids.data, ids.len);
     if (k->pieces) llm_text_str(&k->text, theirs ? "[" : ",\"token_strs\":[");
     for (size_t i = 0; i < ids.len && k->pieces; i++) {
@@ -31626,7 +31933,7 @@ static int llm__oai_detokenize(llm_openai_call *k) {
     llm__oai_at(k, "tokens");
     if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a list of token ids");
     if (!llm__oai_ids(k, v, &ids)) return 0;
-    llm_result r = llm_detokenize(k->service->model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text);
+    llm_result r = llm_detokenize(k->service.model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text);
     llm_text_format(&k->text, "{'content':%Q,'prompt':%Q}", text.data, text.len, text.data, text.len);
     return r ? llm__oai_failed(k, r, NULL) : 1;
 }
@@ -31663,7 +31970,7 @@ static int llm__oai_inside(llm_openai_call *k, const char *param, const char *di
 /* Adapters at run time: vLLM's two routes, but only for what lies in one folder. {"lora_name", "lora_path"}: done here, in a worker's
  * thread, while the engine steps on. */
 static int llm__oai_adapters(llm_openai_call *k) {
-    const llm_openai_service *s = k->service;
+    const llm_openai_service *s = &k->service;
     int load = k->info.kind == LLM_OPENAI_LORA_LOAD;
     LLM__SCOPED(llm_text_free) llm_text path = LLM__ZERO;
     size_t n = 0;
@@ -31680,7 +31987,7 @@ static int llm__oai_adapters(llm_openai_call *k) {
 /* Kept contexts: {"name"} in a folder; to save, the body of a chat or a completion too, whose prompt was asked before. Done here, in a
  * worker's thread, in turns with the engine's steps. The answer tells how many tokens the file holds. */
 static int llm__oai_contexts(llm_openai_call *k) {
-    const llm_openai_service *s = k->service;
+    const llm_openai_service *s = &k->service;
     int save = k->info.kind == LLM_OPENAI_CONTEXT_SAVE;
     LLM__SCOPED(llm_text_free) llm_text path = LLM__ZERO;
     LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO;
@@ -31699,7 +32006,7 @@ static int llm__oai_contexts(llm_openai_call *k) {
 LLM_API int llm_openai_submit(llm_openai_call *k) {
     const int kind = k->info.kind;
     if (k->info.status != 200) return 0;
-    if (!k->service->engine && (kind < LLM_OPENAI_TOKENIZE || kind > LLM_OPENAI_TEMPLATE))
+    if (!k->service.engine && (kind < LLM_OPENAI_TOKENIZE || kind > LLM_OPENAI_TEMPLATE))
         return llm__oai_failed(k, llm__error(LLM_ERR_UNSUPPORTED, "there is no engine to answer"), "");
     switch (kind) {
     case LLM_OPENAI_TOKENIZE: return llm__oai_tokenize(k);
@@ -31741,14 +32048,20 @@ static llm_result llm__setup_check(llm_setup *s, char *(*get)(const char *name))
     return r ? r : llm__speculative_parse(e, get, &s->draft);
 }
 
+/* llm_setup_read up to the check: what was said goes into the target of `o`. config: the member of the setup in there. */
 /* Whatever is wrong with a value, a file of options that cannot be read too, is what the user said: LLM_ERR_ARG. */
-LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name),
-                                  llm_option_list *words) {
+static llm_result llm__setup_options(const char *const *config, llm_options *o, int argc, char **argv,
+                                           char *(*get)(const char *name), llm_option_list *words) {
     llm_result r = llm__options_argv(o, argc, argv, words);
     if (!r) r = llm__options_environment(o, get);
-    if (!r && s->config) r = llm__options_file(o, s->config);
-    if (r) return r == LLM_ERR_NOMEM ? r : LLM_ERR_ARG;
-    return llm__setup_check(s, get);
+    if (!r && *config) r = llm__options_file(o, *config);
+    return r && r != LLM_ERR_NOMEM ? LLM_ERR_ARG : r;
+}
+
+LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name),
+                                  llm_option_list *words) {
+    llm_result r = llm__setup_options(&s->config, o, argc, argv, get, words);
+    return r ? r : llm__setup_check(s, get);
 }
 
 /* Without a device the library is not even looked at, unless device cuda is asked for. */
@@ -31763,16 +32076,23 @@ LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) 
     return r;
 }
 
-LLM_API void llm_setup_service(const llm_setup *s, const llm_options *o, const llm_model *model, llm_engine *engine,
-                               llm_openai_service *out) {
+/* llm_setup_service, where the sampling that `o` has set stands at such an offset of its target, with so many bytes that are known here. */
+static void llm__setup_service(const llm_setup *s, const llm_options *o, size_t sampling, size_t size,
+                                     const llm_model *model, llm_engine *engine, llm_openai_service *out) {
     llm_openai_service_init(out, model, engine);
     if (s->chat_sampling) llm_sampling_chat(model, &out->defaults);
-    if (o) llm__options_sampling(o, (size_t)((const char *)&s->sampling - (const char *)o->target), &out->defaults);
+    if (o) llm__options_sampling(o, sampling, size, &out->defaults);
     if (o && llm_options_given(o, "max-tokens")) out->max_tokens = s->sampling.max_tokens;
     out->defaults.early_stop = s->early_stop;
     out->pooling = (llm_pooling)s->pooling;
     if (s->reasoning_parser) out->reasoning = (llm_reasoning_kind)llm_reasoning_named(s->reasoning_parser);
     if (s->tool_parser) out->tool_format = llm_tools_named(s->tool_parser);
+}
+
+LLM_API void llm_setup_service(const llm_setup *s, const llm_options *o, const llm_model *model, llm_engine *engine,
+                               llm_openai_service *out) {
+    size_t at = o ? (size_t)((const char *)&s->sampling - (const char *)o->target) : 0;
+    llm__setup_service(s, o, at, sizeof s->sampling, model, engine, out);
 }
 
 LLM_API void llm_setup_free(llm_setup *s) {
@@ -31804,11 +32124,18 @@ struct llm {
     int reasoning, tool_format; /* as in llm_openai_service; -1: as the chat template says */
 };
 
+/* Outputs of a batch. shown.items is `own`, or, for a program of another version, the same in that one's layout; the texts are shared. */
+typedef struct llm__outputs {
+    llm_outputs shown;
+    llm_request_output *own;
+} llm__outputs;
+
 /* A conversation. While a request is there, its answer grows beside the messages; it becomes one of them when the request ends or is
  * stopped (llm_chat_stop), so that the messages are always whole JSON. */
 struct llm_chat {
     llm *l;
     llm_sampling sampling;
+    char unknown[256]; /* members of the sampling that only a later version has lie here: they must be 0 */
     llm_text messages; /* the array's elements: {"role":...},{...} */
     size_t first;      /* length of the system message */
     llm_text answer;   /* so far, while request is there */
@@ -31929,6 +32256,7 @@ LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message) {
     LLM__SCOPED(llm_text_free) llm_text context = LLM__ZERO, prompt = LLM__ZERO;
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     llm_result r = llm_chat_stop(c);
+    if (!r) r = llm__unset("llm_sampling", c->unknown, sizeof c->unknown);
     size_t before = c->messages.len;
     llm__chat_add(&c->messages, "user", user_message, strlen(user_message));
     llm_text_format(&context, "{'messages':[%s],'add_generation_prompt':true}", c->messages.data ? c->messages.data : "");
@@ -32012,22 +32340,25 @@ typedef struct llm__batch {
     llm_openai_service service;
     llm_text params;        /* members of every body, with a comma before each */
     llm_openai_call **call; /* (n_prompts): those in flight */
-    llm_outputs *out;
+    llm__outputs *out;
     int32_t n_prompts, width; /* width: answers to each */
     int chat;
 } llm__batch;
 
 /* Every text and list in an output is a copy of its own: the outputs outlive calls, engine and model. */
 LLM_API void llm_outputs_free(llm_outputs *o) {
-    for (int32_t i = 0; o && i < o->n; i++) {
-        const llm_request_output *x = &o->items[i];
+    llm__outputs *all = (llm__outputs *)o; /* its first member */
+    for (int32_t i = 0; all && i < all->shown.n; i++) {
+        const llm_request_output *x = &all->own[i];
         const void *const owned[] = {x->request_id,        x->prompt,       x->prompt_token_ids,
                                      x->outputs.token_ids, x->outputs.text, x->outputs.reasoning_content,
                                      x->error_msg};
         for (int k = 0; k < LLM__COUNT(owned); k++) LLM_FREE((void *)(uintptr_t)owned[k]);
     }
-    if (o) LLM_FREE(o->items);
-    LLM_FREE(o);
+    if (!all) return;
+    if (all->shown.items != all->own) LLM_FREE(all->shown.items);
+    LLM_FREE(all->own);
+    LLM_FREE(all);
 }
 
 /* The parameters as members of a body, which knows the names of FastDeploy, vLLM and LMDeploy. */
@@ -32070,7 +32401,7 @@ static int32_t *llm__ids_copy(const int32_t *ids, size_t n) {
 /* Answer k of prompt i. A chat's text is what a client of the server would see, without thoughts and calls. A call that was refused has no
  * request: its output has the error's status and sentence, and empty lists. 0: no memory. */
 static int llm__batch_item(llm__batch *b, int32_t i, int32_t k) {
-    llm_request_output *x = &b->out->items[i * b->width + k];
+    llm_request_output *x = &b->out->own[i * b->width + k];
     const llm_openai_call *call = b->call[i];
     const llm_request *request = call->info.n_requests && k < call->info.n_choices ? call->request[0] : NULL;
     const llm__oai_choice *c = request ? &call->choice[k] : NULL;
@@ -32084,7 +32415,7 @@ static int llm__batch_item(llm__batch *b, int32_t i, int32_t k) {
     if (call->info.status != 200) {
         x->error_code = call->info.status;
         x->error_msg = llm__strdup(call->message);
-        b->out->n_failed++;
+        b->out->shown.n_failed++;
     }
     const int32_t *ids = request ? llm_request_prompt(request, &n) : NULL;
     if (request) llm_request_get_output(request, k, &answer);
@@ -32153,16 +32484,16 @@ static llm_outputs *llm__batch_all(llm *l, int chat, const llm_prompt *prompts, 
     b.width = params && params->n > 1 ? params->n : 1;
     llm_result r = llm__batch_params(&b, cfg ? cfg->params : NULL);
     b.call = LLM__NEW(llm_openai_call *, n + 1);
-    b.out = LLM__NEW(llm_outputs, 1);
-    if (b.out) b.out->items = LLM__NEW(llm_request_output, (size_t)n * (size_t)b.width + 1);
-    if (!r && (!b.call || !b.out || !b.out->items)) r = llm__nomem();
-    if (!r) b.out->n = n * b.width;
+    b.out = LLM__NEW(llm__outputs, 1);
+    if (b.out) b.out->shown.items = b.out->own = LLM__NEW(llm_request_output, (size_t)n * (size_t)b.width + 1);
+    if (!r && (!b.call || !b.out || !b.out->own)) r = llm__nomem();
+    if (!r) b.out->shown.n = n * b.width;
     if (!r) r = llm__batch_run(&b, l, prompts, cfg);
     for (int32_t i = 0; b.call && i < n; i++) llm_openai_free(b.call[i]);
     LLM_FREE(b.call);
     llm_text_free(&b.params);
-    if (!r) return b.out;
-    llm_outputs_free(b.out);
+    if (!r) return &b.out->shown;
+    llm_outputs_free(b.out ? &b.out->shown : NULL);
     return NULL;
 }
 
@@ -32173,6 +32504,267 @@ LLM_API llm_outputs *llm_generate_batch(llm *l, const llm_prompt *prompts, int32
 LLM_API llm_outputs *llm_chat_batch(llm *l, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg) {
     return llm__batch_all(l, 1, prompts, n, cfg);
 }
+
+/* ============================================================================
+ * >>sized   The functions that take or fill structs of the program's, for a program of any version.
+ * ============================================================================
+ * Each makes the program's struct over (>>sizes), calls the function of the same name without _sized, and makes over what that filled in.
+ * The pointers have the types of this version, but what they point to is read and written by >>sizes alone. */
+
+#ifndef LLM_STATIC
+#define LLM__SIZED(name, ...) \
+    static const llm__layout llm__sized_##name = {"llm_" #name, sizeof(llm_##name), offsetof(llm_sizes, name), {__VA_ARGS__}}
+#define LLM__INNER(name, member, inner) {offsetof(llm_##name, member), &llm__sized_##inner}
+#define LLM__NONE {0, NULL}
+LLM__SIZED(json_limits, LLM__NONE);
+LLM__SIZED(model_config, LLM__NONE);
+LLM__SIZED(render_options, LLM__NONE);
+LLM__SIZED(template_caps, LLM__NONE);
+LLM__SIZED(grammar_config, LLM__NONE);
+LLM__SIZED(sampling, LLM__NONE);
+LLM__SIZED(engine_config, LLM__NONE);
+LLM__SIZED(engine_stats, LLM__NONE);
+LLM__SIZED(request_config, LLM__INNER(request_config, sampling, sampling));
+LLM__SIZED(event, LLM__NONE);
+LLM__SIZED(output, LLM__NONE);
+LLM__SIZED(request_metrics, LLM__NONE);
+LLM__SIZED(prompt, LLM__NONE);
+LLM__SIZED(batch_config, LLM__NONE);
+LLM__SIZED(completion_output, LLM__NONE);
+LLM__SIZED(request_output, LLM__INNER(request_output, outputs, completion_output), LLM__INNER(request_output, metrics, request_metrics));
+LLM__SIZED(setup, LLM__INNER(setup, files, model_config), LLM__INNER(setup, engine, engine_config), LLM__INNER(setup, sampling, sampling));
+LLM__SIZED(openai_service, LLM__INNER(openai_service, caps, template_caps), LLM__INNER(openai_service, defaults, sampling));
+
+LLM_API llm_result llm_json_parse_sized(const llm_sizes *sizes, const char *text, size_t len, const llm_json_limits *limits,
+                                        llm_json **out) {
+    llm_json_limits own;
+    *out = NULL;
+    llm_result r = limits ? llm__struct_in(sizes, &llm__sized_json_limits, limits, &own) : LLM_OK;
+    return r ? r : llm_json_parse(text, len, limits ? &own : NULL, out);
+}
+
+LLM_API llm_result llm_model_open_sized(const llm_sizes *sizes, const char *path, const llm_model_config *cfg, llm_model **out) {
+    llm_model_config own;
+    *out = NULL;
+    llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_model_config, cfg, &own) : LLM_OK;
+    return r ? r : llm_model_open(path, cfg ? &own : NULL, out);
+}
+
+LLM_API llm_result llm_template_render_sized(const llm_sizes *sizes, const llm_template *t, const llm_json *context,
+                                             const llm_render_options *options, llm_text *out) {
+    llm_render_options own;
+    llm_result r = options ? llm__struct_in(sizes, &llm__sized_render_options, options, &own) : LLM_OK;
+    return r ? r : llm_template_render(t, context, options ? &own : NULL, out);
+}
+
+LLM_API llm_result llm_render_sized(const llm_sizes *sizes, const llm_model *model, const llm_json *context,
+                                    const llm_render_options *options, llm_text *out) {
+    llm_render_options own;
+    llm_result r = options ? llm__struct_in(sizes, &llm__sized_render_options, options, &own) : LLM_OK;
+    return r ? r : llm_render(model, context, options ? &own : NULL, out);
+}
+
+LLM_API void llm_template_get_caps_sized(const llm_sizes *sizes, const llm_template *t, llm_template_caps *out) {
+    llm_template_caps own;
+    llm_template_get_caps(t, &own);
+    llm__struct_out(sizes, &llm__sized_template_caps, &own, out);
+}
+
+LLM_API llm_result llm_grammar_open_sized(const llm_sizes *sizes, const llm_model *model, const llm_grammar_config *cfg,
+                                          llm_grammar **out) {
+    llm_grammar_config own;
+    *out = NULL;
+    llm_result r = llm__struct_in(sizes, &llm__sized_grammar_config, cfg, &own);
+    return r ? r : llm_grammar_open(model, &own, out);
+}
+
+LLM_API void llm_sampling_default_sized(const llm_sizes *sizes, const llm_model *model, llm_sampling *s) {
+    llm_sampling own;
+    llm_sampling_default(model, &own);
+    llm__struct_out(sizes, &llm__sized_sampling, &own, s);
+}
+
+LLM_API void llm_sampling_chat_sized(const llm_sizes *sizes, const llm_model *model, llm_sampling *s) {
+    llm_sampling own;
+    llm_sampling_chat(model, &own);
+    llm__struct_out(sizes, &llm__sized_sampling, &own, s);
+}
+
+LLM_API llm_result llm_sampling_check_sized(const llm_sizes *sizes, const llm_model *model, const llm_sampling *s) {
+    llm_sampling own;
+    llm_result r = llm__struct_in(sizes, &llm__sized_sampling, s, &own);
+    return r ? r : llm_sampling_check(model, &own);
+}
+
+LLM_API llm_result llm_engine_open_sized(const llm_sizes *sizes, const llm_model *model, const llm_engine_config *cfg, llm_engine **out) {
+    llm_engine_config own;
+    *out = NULL;
+    llm_result r = cfg ? llm__struct_in(sizes, &llm__sized_engine_config, cfg, &own) : LLM_OK;
+    return r ? r : llm_engine_open(model, cfg ? &own : NULL, out);
+}
+
+LLM_API void llm_engine_get_stats_sized(const llm_sizes *sizes, const llm_engine *engine, llm_engine_stats *out) {
+    llm_engine_stats own;
+    llm_engine_get_stats(engine, &own);
+    llm__struct_out(sizes, &llm__sized_engine_stats, &own, out);
+}
+
+LLM_API llm_result llm_request_submit_sized(const llm_sizes *sizes, llm_engine *engine, const llm_request_config *cfg, llm_request **out) {
+    llm_request_config own;
+    *out = NULL;
+    llm_result r = llm__struct_in(sizes, &llm__sized_request_config, cfg, &own);
+    return r ? r : llm_request_submit(engine, &own, out);
+}
+
+LLM_API int llm_request_poll_sized(const llm_sizes *sizes, llm_request *request, llm_event *event) {
+    llm_event own;
+    int news = llm_request_poll(request, &own);
+    if (news) llm__struct_out(sizes, &llm__sized_event, &own, event);
+    return news;
+}
+
+LLM_API llm_result llm_request_get_output_sized(const llm_sizes *sizes, const llm_request *request, int32_t index, llm_output *out) {
+    llm_output own;
+    llm_result r = llm_request_get_output(request, index, &own);
+    if (!r) llm__struct_out(sizes, &llm__sized_output, &own, out);
+    return r;
+}
+
+LLM_API void llm_request_get_metrics_sized(const llm_sizes *sizes, const llm_request *request, llm_request_metrics *out) {
+    llm_request_metrics own;
+    llm_request_get_metrics(request, &own);
+    llm__struct_out(sizes, &llm__sized_request_metrics, &own, out);
+}
+
+LLM_API int32_t llm_sample_sized(const llm_sizes *sizes, const float *logits, int32_t n, const llm_sampling *s, int64_t seed,
+                                 int64_t position) {
+    llm_sampling own;
+    return llm__struct_in(sizes, &llm__sized_sampling, s, &own) ? -1 : llm_sample(logits, n, &own, seed, position);
+}
+
+LLM_API llm *llm_load_sized(const llm_sizes *sizes, const char *path, const llm_engine_config *cfg) {
+    llm_engine_config own;
+    if (cfg && llm__struct_in(sizes, &llm__sized_engine_config, cfg, &own)) return NULL;
+    return llm_load(path, cfg ? &own : NULL);
+}
+
+LLM_API char *llm_generate_sized(const llm_sizes *sizes, llm *l, const char *prompt, const llm_sampling *s) {
+    llm_sampling own;
+    if (s && llm__struct_in(sizes, &llm__sized_sampling, s, &own)) return NULL;
+    return llm_generate(l, prompt, s ? &own : NULL);
+}
+
+/* The items again, one program's struct after the other. */
+static llm_outputs *llm__outputs_give(const llm_sizes *sizes, llm_outputs *o) {
+    size_t size = llm__size_of(sizes, &llm__sized_request_output);
+    llm__outputs *all = (llm__outputs *)o;
+    if (!o) return NULL;
+    char *items = LLM__NEW(char, (size_t)o->n * size + 1);
+    for (int32_t i = 0; items && i < o->n; i++)
+        llm__struct_out(sizes, &llm__sized_request_output, &all->own[i], items + (size_t)i * size);
+    if (items) o->items = (llm_request_output *)(void *)items;
+    if (items) return o;
+    llm_outputs_free(o);
+    return llm__nomem(), (llm_outputs *)NULL;
+}
+
+/* Both batches: `run` is the function of this version. */
+static llm_outputs *llm__batch_sized(const llm_sizes *sizes, llm *l, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg,
+                                     llm_outputs *(*run)(llm *, const llm_prompt *, int32_t, const llm_batch_config *)) {
+    size_t size = llm__size_of(sizes, &llm__sized_prompt);
+    llm_prompt *own = LLM__NEW(llm_prompt, (size_t)LLM__MAX(n, 0) + 1);
+    llm_batch_config config = LLM__ZERO;
+    llm_sampling sampling;
+    llm_outputs *o = NULL;
+    llm_result r = own ? LLM_OK : llm__nomem();
+    for (int32_t i = 0; i < n && !r; i++) r = llm__struct_in(sizes, &llm__sized_prompt, (const char *)prompts + (size_t)i * size, &own[i]);
+    if (!r && cfg) r = llm__struct_in(sizes, &llm__sized_batch_config, cfg, &config);
+    if (!r && config.sampling_params) {
+        r = llm__struct_in(sizes, &llm__sized_sampling, config.sampling_params, &sampling);
+        config.sampling_params = &sampling;
+    }
+    if (!r) o = llm__outputs_give(sizes, run(l, own, n, cfg ? &config : NULL));
+    LLM_FREE(own);
+    return o;
+}
+
+LLM_API llm_outputs *llm_generate_batch_sized(const llm_sizes *sizes, llm *l, const llm_prompt *prompts, int32_t n,
+                                              const llm_batch_config *cfg) {
+    return llm__batch_sized(sizes, l, prompts, n, cfg, llm_generate_batch);
+}
+
+LLM_API llm_outputs *llm_chat_batch_sized(const llm_sizes *sizes, llm *l, const llm_prompt *prompts, int32_t n,
+                                          const llm_batch_config *cfg) {
+    return llm__batch_sized(sizes, l, prompts, n, cfg, llm_chat_batch);
+}
+
+LLM_API void llm_setup_init_sized(const llm_sizes *sizes, llm_setup *s) {
+    llm_setup own;
+    llm_setup_init(&own);
+    llm__struct_out(sizes, &llm__sized_setup, &own, s);
+}
+
+/* The options write into the program's struct, as its table says; what follows reads ours. `config` stands before all that can grow. */
+LLM_API llm_result llm_setup_read_sized(const llm_sizes *sizes, llm_setup *s, llm_options *o, int argc, char **argv,
+                                        char *(*get)(const char *name), llm_option_list *words) {
+    llm_setup own;
+    llm_result r = llm__setup_options(&s->config, o, argc, argv, get, words);
+    if (!r) r = llm__struct_in(sizes, &llm__sized_setup, s, &own);
+    if (r) return r;
+    r = llm__setup_check(&own, get);
+    llm__struct_out(sizes, &llm__sized_setup, &own, s);
+    return r;
+}
+
+LLM_API llm_result llm_setup_find_sized(const llm_sizes *sizes, llm_setup *s, char *(*get)(const char *name)) {
+    llm_setup own;
+    llm_result r = llm__struct_in(sizes, &llm__sized_setup, s, &own);
+    if (r) return r;
+    r = llm_setup_find(&own, get);
+    llm__struct_out(sizes, &llm__sized_setup, &own, s);
+    return r;
+}
+
+/* Cannot fail: what llm_setup_read has let pass is known here. The program's sampling stands behind the two structs that can grow. */
+LLM_API void llm_setup_service_sized(const llm_sizes *sizes, const llm_setup *s, const llm_options *o, const llm_model *model,
+                                     llm_engine *engine, llm_openai_service *out) {
+    llm_setup own;
+    llm_openai_service service;
+    size_t at = o ? (size_t)((const char *)s - (const char *)o->target) : 0;
+    size_t grown = llm__size_of(sizes, &llm__sized_model_config) + llm__size_of(sizes, &llm__sized_engine_config);
+    llm__struct_in(sizes, &llm__sized_setup, s, &own);
+    llm__setup_service(&own, o, at + offsetof(llm_setup, sampling) + grown - sizeof own.files - sizeof own.engine,
+                       LLM__MIN(sizeof own.sampling, llm__size_of(sizes, &llm__sized_sampling)), model, engine, &service);
+    llm__struct_out(sizes, &llm__sized_openai_service, &service, out);
+}
+
+LLM_API void llm_setup_free_sized(const llm_sizes *sizes, llm_setup *s) {
+    llm_setup own;
+    llm__struct_in(sizes, &llm__sized_setup, s, &own);
+    llm_setup_free(&own);
+    llm__struct_out(sizes, &llm__sized_setup, &own, s);
+}
+
+LLM_API void llm_openai_service_init_sized(const llm_sizes *sizes, llm_openai_service *s, const llm_model *model, llm_engine *engine) {
+    llm_openai_service own;
+    llm_openai_service_init(&own, model, engine);
+    llm__struct_out(sizes, &llm__sized_openai_service, &own, s);
+}
+
+/* Cannot fail, and has no need to: llm_openai_begin looks at all of the service. */
+LLM_API int llm_openai_knows_model_sized(const llm_sizes *sizes, const llm_openai_service *s, const char *name, size_t len) {
+    llm_openai_service own;
+    llm__struct_in(sizes, &llm__sized_openai_service, s, &own);
+    return llm_openai_knows_model(&own, name, len);
+}
+
+LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const llm_openai_service *s, llm_openai_kind kind,
+                                                const char *body, size_t len, void *user) {
+    llm_openai_service own;
+    if (llm__struct_in(sizes, &llm__sized_openai_service, s, &own)) return NULL;
+    return llm_openai_begin(&own, kind, body, len, user);
+}
+#endif
 
 LLM__COLD_END
 

@@ -5,7 +5,8 @@
     src/amalgamate.py --check  exit 1 if they are not what src/ gives
 
 llm.h.in is the frame: its lines "@part FOLDER/NAME" are replaced by NAME.h and NAME.c of that folder (or one of them, where it is named with
-its ending), "@toc" by a line for each part. On the way
+its ending), "@toc" by a line for each part, "@sized" and "@unsized" by the macros for the functions NAME_sized of api/sizes.h, and by their end. On
+the way
 
 - a file's first comment, "/* NAME: sentence. ... */", becomes the banner of its section, with the tag >>NAME;
 - includes of other parts and "#pragma once" go, for everything stands in one file;
@@ -122,6 +123,9 @@ def squeeze(text):
 
 def make():
     frame = (SRC / "llm.h.in").read_text()
+    sized = re.findall(r"\b(llm_\w+)_sized\(", (SRC / "api/sizes.h").read_text())
+    frame = frame.replace("@sized\n", "".join(f"#define {f}(...) {f}_sized(LLM_SIZES, __VA_ARGS__)\n" for f in sized))
+    frame = frame.replace("@unsized\n", "".join(f"#undef {f}\n" for f in sized))
     lines = re.split(r"^(@part .*\n|@toc\n)", frame, flags=re.M)
     parts = {l: Part(l.split()[1], l.split()[2:] == ["small"]) for l in lines if l.startswith("@part")}
     prototypes, done = {}, set()

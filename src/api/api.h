@@ -17,3 +17,4 @@
 #include "api/easy.h"
 #include "api/options.h"
 #include "api/openai.h"
+#include "api/sizes.h"

@@ -40,7 +40,7 @@ typedef enum llm_openai_kind {
 
 typedef struct llm_openai_call llm_openai_call; /* one request body and its answer */
 
-/* What all calls share: read-only while there are any. llm_openai_service_init fills it in. */
+/* What all calls share. llm_openai_service_init fills it in; a call copies it, and what it points to must outlive its calls. */
 typedef struct llm_openai_service {
     const llm_model *model;
     llm_engine *engine;            /* NULL: tokenizing kinds only */

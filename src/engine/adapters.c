@@ -20,7 +20,7 @@
 
 LLM__PRIVATE int32_t llm__lora_find(const llm_engine *e, llm__str name, int listed) {
     for (int32_t i = 0; i < e->p.n_loras + LLM__LORA_ASIDE; i++)
-        if (e->lora[i].name && e->lora[i].listed >= listed && llm__str_eq(name, e->lora[i].name)) return i;
+        if (e->adapters.slot[i].name && e->adapters.slot[i].listed >= listed && llm__str_eq(name, e->adapters.slot[i].name)) return i;
     return -1;
 }
 
@@ -37,40 +37,42 @@ static void llm__lora_release(llm_engine *e, int32_t slot) {
     nothing.prefix = nothing.base = "";
     llm__net_adapt(e->net, slot, &nothing);
     LLM__LOCKED(&e->mutex);
-    llm__lora_forget(&e->lora[slot]);
+    llm__lora_forget(&e->adapters.slot[slot]);
 }
 
 LLM__PRIVATE void llm__lora_drop(llm_engine *e, int32_t slot) {
     pthread_mutex_lock(&e->mutex);
-    int last = e->lora[slot].refs == 1;
-    e->lora[slot].refs -= !last;
+    llm__lora *l = &e->adapters.slot[slot];
+    int last = l->refs == 1;
+    l->refs -= !last;
     pthread_mutex_unlock(&e->mutex);
     if (last) llm__lora_release(e, slot);
 }
 
 LLM__PRIVATE llm__kv_key llm__prompt_root(const llm_engine *e, int32_t lora, uint64_t rope, const char *salt) {
-    return llm__kv_root(&e->kv, lora >= 0 ? e->lora[lora].id : 0, rope, salt);
+    return llm__kv_root(&e->kv, lora >= 0 ? e->adapters.slot[lora].id : 0, rope, salt);
 }
 
 LLM__PRIVATE uint64_t llm__rope_number(int32_t variant, float base) { return (uint64_t)variant << 32 | llm__f32_bits(base); }
 
 /* A slot for one more: a free one, or that of an adapter that is set aside; n_loras: all are busy. The caller holds the engine's mutex. */
 static int32_t llm__lora_room(llm_engine *e) {
+    llm__lora *slots = e->adapters.slot;
     const int32_t n = e->p.n_loras;
-    int32_t slot = 0, oldest = n, aside = n;
-    while (slot < n && e->lora[slot].refs) slot++;
-    if (slot < n) return slot;
+    int32_t unused = 0, oldest = n, aside = n;
+    while (unused < n && slots[unused].refs) unused++;
+    if (unused < n) return unused;
     for (int32_t i = 0; i < n; i++)
-        if (i != e->own_lora && e->lora[i].listed && e->lora[i].refs == 1 && (oldest == n || e->lora[i].used < e->lora[oldest].used))
+        if (i != e->adapters.own && slots[i].listed && slots[i].refs == 1 && (oldest == n || slots[i].used < slots[oldest].used))
             oldest = i;
     if (oldest == n) return n;
-    for (int32_t i = n; i < n + LLM__LORA_ASIDE;
-         i++) /* a free place has used 0; where there is none, the name used longest ago is forgotten */
-        if (e->lora[i].used < e->lora[aside].used) aside = i;
-    llm__lora_forget(&e->lora[aside]);
-    e->lora[aside] = e->lora[oldest];
-    e->lora[aside].refs = e->lora[aside].n_running = e->lora[aside].n_waiting = 0;
-    memset(&e->lora[oldest], 0, sizeof e->lora[oldest]);
+    /* a free place has used 0; where there is none, the name used longest ago is forgotten */
+    for (int32_t i = n; i < n + LLM__LORA_ASIDE; i++)
+        if (slots[i].used < slots[aside].used) aside = i;
+    llm__lora_forget(&slots[aside]);
+    slots[aside] = slots[oldest];
+    slots[aside].refs = slots[aside].n_running = slots[aside].n_waiting = 0;
+    memset(&slots[oldest], 0, sizeof slots[oldest]);
     return oldest;
 }
 
@@ -86,9 +88,10 @@ static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *p
     if (*slot == e->p.n_loras) /* who only wants to use it may come again */
         return llm__error(again ? LLM_ERR_BUSY : LLM_ERR_LIMIT, "adapter \"%.200s\": %d others are in use, max_cpu_loras allows no more",
                           name, (int)e->p.n_loras);
-    e->lora[*slot].refs = 1;
-    e->lora[*slot].name = own_name;
-    e->lora[*slot].path = own_path;
+    llm__lora *taken = &e->adapters.slot[*slot];
+    taken->refs = 1;
+    taken->name = own_name;
+    taken->path = own_path;
     own_name = own_path = NULL;
     return LLM_OK;
 }
@@ -99,12 +102,13 @@ static llm_result llm__lora_list(llm_engine *e, const char *name, uint64_t conte
     LLM__LOCKED(&e->mutex);
     int32_t aside = again ? llm__lora_find(e, llm__lit(name), 1) : -1;
     if (again && aside < 0) return llm__error(LLM_ERR_ARG, "lora: no adapter \"%.200s\" is loaded", name);
-    if (again) llm__lora_forget(&e->lora[aside]);
-    e->lora[slot].refs += again;
-    e->lora[slot].listed = 1;
-    e->lora[slot].id = ++e->n_loaded;
-    e->lora[slot].used = ++e->n_lora_uses;
-    e->lora[slot].content = content;
+    if (again) llm__lora_forget(&e->adapters.slot[aside]);
+    llm__lora *l = &e->adapters.slot[slot];
+    l->refs += again;
+    l->listed = 1;
+    l->id = ++e->adapters.n_loaded;
+    l->used = ++e->adapters.n_uses;
+    l->content = content;
     return LLM_OK;
 }
 
@@ -133,18 +137,19 @@ LLM_API llm_result llm_lora_load(llm_engine *e, const char *name, const char *pa
 /* The adapter that a request names, or the engine's own (*slot -1: none), with a hold on it; of one that is set aside only the path. */
 static llm_result llm__lora_named(llm_engine *e, const char *name, int32_t *slot, char **path) {
     LLM__LOCKED(&e->mutex);
-    *slot = name ? llm__lora_find(e, llm__lit(name), 1) : e->own_lora;
+    *slot = name ? llm__lora_find(e, llm__lit(name), 1) : e->adapters.own;
     if (*slot < 0) return name ? llm__error(LLM_ERR_ARG, "lora: no adapter \"%.200s\" is loaded", name) : LLM_OK;
-    e->lora[*slot].used = ++e->n_lora_uses;
-    if (*slot >= e->p.n_loras) return (*path = llm__strdup(e->lora[*slot].path)) == NULL ? llm__nomem() : LLM_OK;
-    e->lora[*slot].refs++;
+    llm__lora *l = &e->adapters.slot[*slot];
+    l->used = ++e->adapters.n_uses;
+    if (*slot >= e->p.n_loras) return (*path = llm__strdup(l->path)) == NULL ? llm__nomem() : LLM_OK;
+    l->refs++;
     return LLM_OK;
 }
 
 LLM__PRIVATE llm_result llm__lora_hold(llm_engine *e, const char *name, int32_t *slot) {
     LLM__SCOPED(llm__drop) char *path = NULL;
     if (!name) return llm__lora_named(e, name, slot, &path);
-    LLM__LOCKED(&e->lora_turn);
+    LLM__LOCKED(&e->adapters.reading);
     llm_result r = llm__lora_named(e, name, slot, &path);
     if (path) r = llm__lora_read(e, name, path, 1, slot);
     if (r) *slot = -1;
@@ -155,12 +160,12 @@ LLM__PRIVATE llm_result llm__lora_hold(llm_engine *e, const char *name, int32_t 
 LLM_API llm_result llm_lora_unload(llm_engine *e, const char *name) {
     pthread_mutex_lock(&e->mutex);
     int32_t slot = llm__lora_find(e, llm__lit(name), 1);
-    int own = slot >= 0 && slot == e->own_lora, aside = slot >= e->p.n_loras;
-    if (aside) llm__lora_forget(&e->lora[slot]);
+    int own = slot >= 0 && slot == e->adapters.own, aside = slot >= e->p.n_loras;
+    if (aside) llm__lora_forget(&e->adapters.slot[slot]);
     else if (slot >= 0 && !own) {
-        LLM_FREE(e->lora[slot].name);
-        e->lora[slot].name = NULL;
-        e->lora[slot].listed = 0;
+        LLM_FREE(e->adapters.slot[slot].name);
+        e->adapters.slot[slot].name = NULL;
+        e->adapters.slot[slot].listed = 0;
     }
     pthread_mutex_unlock(&e->mutex);
     if (slot < 0) return llm__error(LLM_ERR_ARG, "The lora adapter '%.200s' cannot be found.", name);
@@ -174,9 +179,9 @@ LLM_API int llm_lora_get(llm_engine *e, int32_t i, llm_text *name, llm_text *pat
     const int32_t n = e->p.n_loras + LLM__LORA_ASIDE;
     LLM__LOCKED(&e->mutex);
     for (int32_t k = 0; k < n; k++) {
-        const llm__lora *l = &e->lora[k];
+        const llm__lora *l = &e->adapters.slot[k];
         int32_t before = 0;
-        for (int32_t j = 0; j < n && l->listed; j++) before += e->lora[j].listed && e->lora[j].id < l->id;
+        for (int32_t j = 0; j < n && l->listed; j++) before += e->adapters.slot[j].listed && e->adapters.slot[j].id < l->id;
         if (!l->listed || before != i) continue;
         if (name) llm_text_str(name, l->name);
         if (path) llm_text_str(path, l->path);
@@ -196,7 +201,7 @@ LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_conf
     if (!r) r = llm__engine_device(e, c);
     if (!r) r = llm__engine_assemble(e, model, c);
     if (!r && c->lora) r = llm_lora_load(e, c->lora, c->lora);
-    if (!r && c->lora) e->own_lora = 0;
+    if (!r && c->lora) e->adapters.own = 0;
     if (r) llm__engine_destroy(e);
     *out = r ? NULL : e;
     return r;
@@ -210,12 +215,12 @@ LLM_API void llm_engine_get_stats(const llm_engine *e, llm_engine_stats *out) {
 
 LLM__PRIVATE void llm__turn_take(llm_engine *e) {
     LLM__LOCKED(&e->mutex);
-    uint64_t own = e->next_turn++;
-    while (e->turn != own) pthread_cond_wait(&e->turns, &e->mutex);
+    uint64_t own = e->turn.next++;
+    while (e->turn.now != own) pthread_cond_wait(&e->turn.changed, &e->mutex);
 }
 
 LLM__PRIVATE void llm__turn_give(llm_engine *e) {
     LLM__LOCKED(&e->mutex);
-    e->turn++;
-    if (e->turn != e->next_turn) pthread_cond_broadcast(&e->turns);
+    e->turn.now++;
+    if (e->turn.now != e->turn.next) pthread_cond_broadcast(&e->turn.changed);
 }

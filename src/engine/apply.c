@@ -25,30 +25,31 @@ static void llm__apply_entry(llm_engine *e, llm__flight *f, const llm__entry *p)
     if (s->n_ids == s->n_prompt) e->count.prompt_tokens += LLM__MIN(p->end, s->n_prompt) - s->n_computed;
     s->n_computed = p->end;
     llm__seq_publish(e, s);
-    if (s->index == 0 && s->n_ids == s->n_prompt && s->n_computed == s->n_prompt && !r->s.use_beam_search) llm__fork_choices(e, f, p);
+    if (s->index == 0 && s->n_ids == s->n_prompt && s->n_computed == s->n_prompt && !r->sampling.use_beam_search)
+        llm__fork_choices(e, f, p);
 }
 
 /* After a token was accepted: was it the drafted one? Then its keys and values are in pages, as if it had been fed, and the
  * row behind this one says what follows. Returns 1 if so, and the answer goes on; the job then stands at that row. */
 static int llm__draft_kept(llm_engine *e, llm__job *job, int32_t id) {
     llm__seq *s = job->seq;
-    int kept = job->n_kept < s->n_draft && s->draft[job->n_kept] == id;
+    int kept = job->n_kept < s->draft.n && s->draft.ids[job->n_kept] == id;
     if (kept) e->count.accepted_per_position[job->n_kept++]++;
     if (kept && s->state == LLM__SEQ_RUNNING) {
         /* a draft model has fed all of its draft but the last; an EAGLE head reads these again, with the model's own hidden states */
-        s->n_guessed += !s->jumps && !e->draft.eagle && job->n_kept < s->n_draft;
+        s->draft.n_computed += !s->draft.by_grammar && !e->drafter.eagle && job->n_kept < s->draft.n;
         s->n_computed = ++s->n_fed;
         llm__seq_publish(e, s);
         job->out_row++;
         return 1;
     }
-    if (s->n_draft) {
+    if (s->draft.n) {
         e->count.drafts++;
-        e->count.draft_tokens += s->n_draft;
+        e->count.draft_tokens += s->draft.n;
         e->count.accepted_tokens += job->n_kept;
-        s->chance = llm__chance_after(s->chance, s->n_draft - s->n_sure, job->n_kept - s->n_sure);
+        s->draft.chance = llm__chance_after(s->draft.chance, s->draft.n - s->draft.n_sure, job->n_kept - s->draft.n_sure);
     }
-    s->n_draft = 0;
+    s->draft.n = 0;
     return 0;
 }
 
@@ -58,8 +59,8 @@ static int llm__pool_row(llm_engine *e, llm_request *r, const llm__job *job) {
     const float *row = llm__net_hidden(e->net, job->out_row);
     double finite = 0;
     for (int32_t i = 0; i < e->p.hidden; i++) {
-        r->pooled[i] += (double)row[i];
-        r->embedding[i] = (float)(r->pooled[i] / (r->score_end - r->score_from));
+        r->pooling.sum[i] += (double)row[i];
+        r->pooling.embedding[i] = (float)(r->pooling.sum[i] / (r->prompt.score_end - r->prompt.score_from));
         finite += (double)(row[i] - row[i]);
     }
     return finite == 0;
@@ -72,20 +73,21 @@ static int llm__use_job(llm_engine *e, llm__job *job, double now) {
     if (s->state == LLM__SEQ_DONE) return 0; /* ended while the step was in flight, or failed in an earlier row */
     if (job->choice.id == -2) llm__request_end(e, r, LLM_FINISH_ERROR, "the grammar leaves no token that could come next");
     else if (job->choice.id < 0) llm__request_end(e, r, LLM_FINISH_ERROR, "the model's logits are not finite");
-    else if (r->pooling && !llm__pool_row(e, r, job)) llm__request_end(e, r, LLM_FINISH_ERROR, "the model's hidden states are not finite");
+    else if (r->pooling.kind && !llm__pool_row(e, r, job))
+        llm__request_end(e, r, LLM_FINISH_ERROR, "the model's hidden states are not finite");
     else if (job->scored >= 0) s->n_scored = job->scored;
-    else if (r->s.use_beam_search) llm__beams_advance(e, r, now);
+    else if (r->sampling.use_beam_search) llm__beams_advance(e, r, now);
     else return llm__draft_kept(e, job, llm__seq_accept(e, job, now));
     return 0;
 }
 
 LLM__PRIVATE void llm__apply(llm_engine *e, llm__flight *f) {
     for (int32_t i = 0; i < f->n; i++) llm__apply_entry(e, f, &f->entry[i]);
-    e->applied = f;
+    e->flights.applied = f;
     double now;
     do {
         int32_t n_again = 0;
-        e->next_job = 0;
+        e->flights.next_job = 0;
         llm__on_threads(e, llm__run_jobs, f->n_jobs);
         now = e->p.driver.now(e);
         for (int32_t i = 0; i < f->n_jobs; i++)

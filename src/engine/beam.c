@@ -11,7 +11,7 @@
 
 /* Score of a sum of log-probabilities at a length. */
 static double llm__beam_score(const llm_request *r, double sum, int32_t length) {
-    return sum / pow((double)length, (double)r->s.length_penalty);
+    return sum / pow((double)length, (double)r->sampling.length_penalty);
 }
 
 /* The best continuation of all beams that was not taken yet: its beam, or NULL. taken: (n_seqs) of each beam. */
@@ -20,8 +20,8 @@ static llm__seq *llm__beam_best(const llm_request *r, const int32_t *taken) {
     double best_sum = 0;
     for (int32_t i = 0; i < r->n_seqs; i++) {
         llm__seq *s = &r->seq[i];
-        if (s->role != LLM__BEAM_LIVE || taken[i] == s->n_next) continue;
-        double sum = s->cum_logprob + (double)s->next_best[taken[i]].logprob;
+        if (s->beam.role != LLM__BEAM_LIVE || taken[i] == s->beam.n_next) continue;
+        double sum = s->output.cum_logprob + (double)s->beam.next[taken[i]].logprob;
         if (!best || sum > best_sum) best = s, best_sum = sum;
     }
     return best;
@@ -31,10 +31,10 @@ static llm__seq *llm__beam_best(const llm_request *r, const int32_t *taken) {
  * the tokens, so a continuation needs no copies of them. ids may be the sequence's own. */
 static void llm__beam_say(llm_engine *e, llm__seq *s, const int32_t *ids, int32_t n) {
     llm__seq_unsay(s);
-    s->finish = LLM_FINISH_NONE;
-    s->stop_id = -1;
-    memset(s->stop_state, 0, (size_t)s->request->s.n_stop * sizeof *s->stop_state);
-    if (s->detok) llm_detok_reset(s->detok);
+    s->output.finish = LLM_FINISH_NONE;
+    s->output.stop_id = -1;
+    memset(s->output.stop_state, 0, (size_t)s->request->sampling.n_stop * sizeof *s->output.stop_state);
+    if (s->output.detok) llm_detok_reset(s->output.detok);
     for (int32_t i = 0; i < n; i++) llm__seq_append(e, s, ids[i], 0);
 }
 
@@ -44,24 +44,24 @@ static void llm__beam_say(llm_engine *e, llm__seq *s, const int32_t *ids, int32_
 static llm__seq *llm__beam_child(llm_engine *e, llm__seq *parent, int32_t at) {
     llm_request *r = parent->request;
     llm__seq *s = r->seq;
-    int32_t n = parent->n_ids - parent->n_prompt, id = parent->next_best[at].id;
-    while (s->role != LLM__BEAM_FREE) s++;
-    s->role = LLM__BEAM_CHILD;
-    s->parent = parent;
-    s->n_next = s->n_preempted = 0;
-    s->blocked = 0;
+    int32_t n = parent->n_ids - parent->n_prompt, id = parent->beam.next[at].id;
+    while (s->beam.role != LLM__BEAM_FREE) s++;
+    s->beam.role = LLM__BEAM_CHILD;
+    s->beam.parent = parent;
+    s->beam.n_next = s->n_preempted = 0;
+    s->pages.blocked = 0;
     s->n_scored = parent->n_scored;
-    llm__beam_say(e, s, parent->ids + s->n_prompt, r->s.n_stop ? n : 0);
-    if (!r->s.n_stop) memcpy(s->ids + s->n_prompt, parent->ids + s->n_prompt, (size_t)n * sizeof *s->ids);
+    llm__beam_say(e, s, parent->ids + s->n_prompt, r->sampling.n_stop ? n : 0);
+    if (!r->sampling.n_stop) memcpy(s->ids + s->n_prompt, parent->ids + s->n_prompt, (size_t)n * sizeof *s->ids);
     s->n_ids = s->n_prompt + n;
     llm__seq_append(e, s, id, 0);
-    s->cum_logprob = parent->cum_logprob + (double)parent->next_best[at].logprob;
-    s->score = llm__beam_score(r, s->cum_logprob, s->n_ids - llm__is_eos(e, r, n + 1, id));
-    if (!s->logprobs) return s;
-    memcpy(s->logprobs, parent->logprobs, (size_t)n * sizeof *s->logprobs);
-    s->logprobs[n] = parent->next_raw[at];
-    memcpy(s->top_counts, parent->top_counts, (size_t)(n + 1) * sizeof *s->top_counts);
-    memcpy(s->top, parent->top, (size_t)(n + 1) * (size_t)r->top_stride * sizeof *s->top);
+    s->output.cum_logprob = parent->output.cum_logprob + (double)parent->beam.next[at].logprob;
+    s->beam.score = llm__beam_score(r, s->output.cum_logprob, s->n_ids - llm__is_eos(e, r, n + 1, id));
+    if (!s->output.logprobs) return s;
+    memcpy(s->output.logprobs, parent->output.logprobs, (size_t)n * sizeof *s->output.logprobs);
+    s->output.logprobs[n] = parent->beam.next_raw[at];
+    memcpy(s->output.top_counts, parent->output.top_counts, (size_t)(n + 1) * sizeof *s->output.top_counts);
+    memcpy(s->output.top, parent->output.top, (size_t)(n + 1) * (size_t)r->top_stride * sizeof *s->output.top);
     return s;
 }
 
@@ -69,13 +69,13 @@ static llm__seq *llm__beam_child(llm_engine *e, llm__seq *parent, int32_t at) {
 static void llm__beam_keep(llm_request *r, llm__seq *child) {
     llm__seq *worst = child;
     int32_t n = 0;
-    child->role = LLM__BEAM_POOL;
+    child->beam.role = LLM__BEAM_POOL;
     for (int32_t i = 0; i < r->n_seqs; i++) {
-        if (r->seq[i].role != LLM__BEAM_POOL) continue;
+        if (r->seq[i].beam.role != LLM__BEAM_POOL) continue;
         n++;
-        if (r->seq[i].score < worst->score) worst = &r->seq[i];
+        if (r->seq[i].beam.score < worst->beam.score) worst = &r->seq[i];
     }
-    if (n > r->s.best_of) worst->role = LLM__BEAM_FREE;
+    if (n > r->sampling.best_of) worst->beam.role = LLM__BEAM_FREE;
 }
 
 /* 1 if no continuation of `best`, the likeliest child that lives, can still change the pool. */
@@ -83,19 +83,19 @@ static int llm__beams_decided(const llm_engine *e, const llm_request *r, const l
     double worst = INFINITY;
     int32_t n = 0, length;
     for (int32_t i = 0; i < r->n_seqs; i++)
-        if (r->seq[i].role == LLM__BEAM_POOL) worst = LLM__MIN(worst, r->seq[i].score), n++;
-    if (!best || n < r->s.best_of) return !best;
-    length = r->s.early_stopping == 2 && r->s.length_penalty > 0 ? e->p.max_len : best->n_ids;
-    return r->s.early_stopping == 1 || worst >= llm__beam_score(r, best->cum_logprob, length);
+        if (r->seq[i].beam.role == LLM__BEAM_POOL) worst = LLM__MIN(worst, r->seq[i].beam.score), n++;
+    if (!best || n < r->sampling.best_of) return !best;
+    length = r->sampling.early_stopping == 2 && r->sampling.length_penalty > 0 ? e->p.max_len : best->n_ids;
+    return r->sampling.early_stopping == 1 || worst >= llm__beam_score(r, best->output.cum_logprob, length);
 }
 
 /* The search is over: the pool holds the answers. */
 static void llm__beams_end(llm_engine *e, llm_request *r) {
     for (int32_t i = 0; i < r->n_seqs; i++) {
         llm__seq *s = &r->seq[i];
-        if (s->role != LLM__BEAM_POOL) s->score = -INFINITY;
-        llm__beam_say(e, s, s->ids + s->n_prompt, s->role == LLM__BEAM_POOL ? s->n_ids - s->n_prompt : 0);
-        llm__seq_finish(e, s, s->role == LLM__BEAM_POOL ? s->finish : LLM_FINISH_STOP);
+        if (s->beam.role != LLM__BEAM_POOL) s->beam.score = -INFINITY;
+        llm__beam_say(e, s, s->ids + s->n_prompt, s->beam.role == LLM__BEAM_POOL ? s->n_ids - s->n_prompt : 0);
+        llm__seq_finish(e, s, s->beam.role == LLM__BEAM_POOL ? s->output.finish : LLM_FINISH_STOP);
     }
 }
 
@@ -106,27 +106,27 @@ static void llm__beam_replace(llm_engine *e, llm__seq *parent) {
     llm__seq *last = NULL;
     for (int32_t i = 0; i < r->n_seqs; i++) {
         llm__seq *s = &r->seq[i];
-        if (s->role != LLM__BEAM_CHILD || s->parent != parent) continue;
+        if (s->beam.role != LLM__BEAM_CHILD || s->beam.parent != parent) continue;
         if (last) llm__fork(e, parent, last, 0);
         last = s;
     }
     if (parent->state == LLM__SEQ_RUNNING) llm__running_take(e, parent);
     if (last) llm__fork(e, parent, last, 1);
     llm__seq_release(e, parent);
-    parent->role = LLM__BEAM_FREE;
-    parent->n_next = 0;
+    parent->beam.role = LLM__BEAM_FREE;
+    parent->beam.n_next = 0;
 }
 
 LLM__PRIVATE void llm__beams_advance(llm_engine *e, llm_request *r, double now) {
-    int32_t taken[4 * LLM__BEAMS_MAX], width = r->s.best_of, n_live = 0;
+    int32_t taken[4 * LLM__BEAMS_MAX], width = r->sampling.best_of, n_live = 0;
     llm__seq *best = NULL, *parent;
     memset(taken, 0, sizeof taken);
     for (int32_t i = 0; i < r->n_seqs; i++)
-        if (r->seq[i].role == LLM__BEAM_LIVE && !r->seq[i].n_next) return;
+        if (r->seq[i].beam.role == LLM__BEAM_LIVE && !r->seq[i].beam.n_next) return;
     for (int32_t i = 0; i < 2 * width && (parent = llm__beam_best(r, taken)) != NULL; i++) {
         llm__seq *s = llm__beam_child(e, parent, taken[parent->index]++);
-        if (s->finish) llm__beam_keep(r, s);
-        else if (n_live++ >= width) s->role = LLM__BEAM_FREE;
+        if (s->output.finish) llm__beam_keep(r, s);
+        else if (n_live++ >= width) s->beam.role = LLM__BEAM_FREE;
         else if (!best) best = s;
     }
     e->count.generation_tokens += LLM__MIN(n_live, width);
@@ -139,11 +139,12 @@ LLM__PRIVATE void llm__beams_advance(llm_engine *e, llm_request *r, double now) 
     }
     for (int i = 0; i < 2; i++) /* those without children first: they make room */
         for (int32_t k = 0, children; k < r->n_seqs; k++) {
-            if (r->seq[k].role != LLM__BEAM_LIVE) continue;
+            if (r->seq[k].beam.role != LLM__BEAM_LIVE) continue;
             children = 0;
-            for (int32_t c = 0; c < r->n_seqs; c++) children += r->seq[c].role == LLM__BEAM_CHILD && r->seq[c].parent == &r->seq[k];
+            for (int32_t c = 0; c < r->n_seqs; c++)
+                children += r->seq[c].beam.role == LLM__BEAM_CHILD && r->seq[c].beam.parent == &r->seq[k];
             if (i || !children) llm__beam_replace(e, &r->seq[k]);
         }
     for (int32_t k = 0; k < r->n_seqs; k++)
-        if (r->seq[k].role == LLM__BEAM_CHILD) r->seq[k].role = LLM__BEAM_LIVE;
+        if (r->seq[k].beam.role == LLM__BEAM_CHILD) r->seq[k].beam.role = LLM__BEAM_LIVE;
 }

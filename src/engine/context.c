@@ -74,7 +74,7 @@ static void llm__context_here(const llm_engine *e, int32_t lora, llm__context *c
     c->field[LLM__CX_RANKS] = (uint64_t)e->n_ranks | (uint64_t)e->p.c.pipeline_parallel_size << 32;
     c->field[LLM__CX_BLOCK] = (uint64_t)e->kv.page_tokens;
     c->field[LLM__CX_BYTES] = (uint64_t)e->page_bytes;
-    c->field[LLM__CX_ADAPTER] = lora >= 0 ? e->lora[lora].content : 0;
+    c->field[LLM__CX_ADAPTER] = lora >= 0 ? e->adapters.slot[lora].content : 0;
 }
 
 /* Lets n pinned pages go, the last first, and the adapter that was held. */

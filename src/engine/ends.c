@@ -11,10 +11,10 @@
 /* Answers in the order in which they are given: with best_of > n and beams those of the highest score come first (without beams: sum of
  * log-probabilities), on a tie the lower. */
 static void llm__rank_answers(llm_request *r) {
-    for (int32_t i = 1; i < r->n_seqs && r->n_seqs > r->s.n; i++) {
+    for (int32_t i = 1; i < r->n_seqs && r->n_seqs > r->sampling.n; i++) {
         llm__seq *s = r->answer[i];
         int32_t at = i;
-        for (; at > 0 && (float)r->answer[at - 1]->score < (float)s->score; at--) r->answer[at] = r->answer[at - 1];
+        for (; at > 0 && (float)r->answer[at - 1]->beam.score < (float)s->beam.score; at--) r->answer[at] = r->answer[at - 1];
         r->answer[at] = s;
     }
 }
@@ -29,8 +29,8 @@ LLM__PRIVATE void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish)
     llm__note_news(e, r);
     LLM__LOCKED(&r->mutex);
     s->state = LLM__SEQ_DONE;
-    s->finish = finish;
-    if (!r->s.use_beam_search) s->score = s->cum_logprob;
+    s->output.finish = finish;
+    if (!r->sampling.use_beam_search) s->beam.score = s->output.cum_logprob;
     if (++r->n_done < r->n_seqs) return;
     llm__rank_answers(r);
     r->metrics.finish_time = r->metrics.arrival_time + (e->p.driver.now(e) - r->submitted);
@@ -38,8 +38,8 @@ LLM__PRIVATE void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish)
 
 LLM__PRIVATE void llm__seq_unsay(llm__seq *s) {
     s->n_ids = s->n_prompt;
-    s->text.len = 0;
-    if (s->text.data) s->text.data[0] = 0;
+    s->output.text.len = 0;
+    if (s->output.text.data) s->output.text.data[0] = 0;
 }
 
 LLM__PRIVATE void llm__request_end(llm_engine *e, llm_request *r, llm_finish finish, const char *error) {
@@ -48,7 +48,7 @@ LLM__PRIVATE void llm__request_end(llm_engine *e, llm_request *r, llm_finish fin
     pthread_mutex_unlock(&r->mutex);
     for (int32_t i = 0; i < r->n_seqs; i++) {
         llm__seq *s = &r->seq[i];
-        if (r->s.use_beam_search && s->state != LLM__SEQ_DONE) llm__seq_unsay(s);
+        if (r->sampling.use_beam_search && s->state != LLM__SEQ_DONE) llm__seq_unsay(s);
         llm__seq_finish(e, s, finish);
     }
 }
@@ -79,10 +79,10 @@ LLM__PRIVATE void llm__tell_news(llm_engine *e) {
 
 LLM__PRIVATE int llm__take_inbox(llm_engine *e) {
     pthread_mutex_lock(&e->mutex);
-    llm_request *r = e->inbox_first;
-    int some_cancelled = e->some_cancelled;
-    e->inbox_first = e->inbox_last = NULL;
-    e->some_cancelled = 0;
+    llm_request *r = e->inbox.first;
+    int some_cancelled = e->inbox.some_cancelled;
+    e->inbox.first = e->inbox.last = NULL;
+    e->inbox.some_cancelled = 0;
     pthread_mutex_unlock(&e->mutex);
     for (llm_request *next; r; r = next) {
         next = r->inbox_next;

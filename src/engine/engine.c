@@ -16,53 +16,55 @@
 LLM__PRIVATE void llm__engine_destroy(llm_engine *e) {
     if (!e) return;
     llm__net_close(e->net);
-    llm__net_close(e->draft.net);
+    llm__net_close(e->drafter.net);
     if (e->ctx) e->backend->close(e->ctx);
-    llm_model_close(e->draft.model);
+    llm_model_close(e->drafter.model);
     pthread_mutex_destroy(&e->mutex);
-    pthread_mutex_destroy(&e->lora_turn);
+    pthread_mutex_destroy(&e->adapters.reading);
     pthread_mutex_destroy(&e->news_mutex);
-    pthread_cond_destroy(&e->arrived);
-    pthread_cond_destroy(&e->turns);
-    for (int32_t i = 0; e->lora && i < e->p.n_loras + LLM__LORA_ASIDE; i++) {
-        LLM_FREE(e->lora[i].name);
-        LLM_FREE(e->lora[i].path);
+    pthread_cond_destroy(&e->inbox.arrived);
+    pthread_cond_destroy(&e->turn.changed);
+    for (int32_t i = 0; e->adapters.slot && i < e->p.n_loras + LLM__LORA_ASIDE; i++) {
+        LLM_FREE(e->adapters.slot[i].name);
+        LLM_FREE(e->adapters.slot[i].path);
     }
     llm__arena_free(&e->arena);
-    LLM_FREE(e->swap_memory);
+    LLM_FREE(e->swap.memory);
     LLM_FREE(e);
 }
 
-/* The arrays of a step, and of two steps what must be known until they are applied. Several that have the same type and
- * length are cut from one. 0: no memory. */
+/* n integers that live as long as the engine. */
+static int32_t *llm__engine_numbers(llm_engine *e, size_t n) { return (int32_t *)llm__arena_get(&e->arena, n * sizeof(int32_t)); }
+
+/* The arrays of a step, and of two steps what must be known until they are applied. 0: no memory. */
 static int llm__engine_arrays(llm_engine *e) {
     size_t seqs = (size_t)e->p.c.max_num_seqs, rows = (size_t)e->p.c.max_num_batched_tokens, out = (size_t)e->p.max_out;
     llm__arena *a = &e->arena;
-    e->running = (llm__seq **)llm__arena_get(a, 2 * seqs * sizeof *e->running);
-    e->tokens = (int32_t *)llm__arena_get(a, 4 * rows * sizeof *e->tokens);
-    e->seq_begin = (int32_t *)llm__arena_get(a, (5 * seqs + 1) * sizeof *e->seq_begin);
-    e->seq_base = (float *)llm__arena_get(a, seqs * sizeof *e->seq_base);
-    e->pages = (int32_t *)llm__arena_get(a, seqs * (size_t)e->max_pages * sizeof *e->pages);
-    e->out_rows = (int32_t *)llm__arena_get(a, out * sizeof *e->out_rows);
-    e->draws = (llm_draw *)llm__arena_get(a, out * sizeof *e->draws);
-    e->masks = (uint32_t *)llm__arena_get(a, (e->p.lag ? out : 1) * (((size_t)e->p.vocab + 31) / 32) * sizeof *e->masks);
-    e->draft.job = (llm__job *)llm__arena_get(a, seqs * sizeof *e->draft.job);
-    e->swap_free = (int32_t *)llm__arena_get(a, (size_t)e->p.n_swap * sizeof *e->swap_free);
+    e->running.seq = (llm__seq **)llm__arena_get(a, seqs * sizeof *e->running.seq);
+    e->drafting = (llm__seq **)llm__arena_get(a, seqs * sizeof *e->drafting);
+    e->step.tokens = llm__engine_numbers(e, rows);
+    e->step.positions = llm__engine_numbers(e, rows);
+    e->step.seq_of_row = llm__engine_numbers(e, rows);
+    e->step.token_from = llm__engine_numbers(e, rows);
+    e->step.seq_begin = llm__engine_numbers(e, seqs + 1);
+    e->step.seq_len = llm__engine_numbers(e, seqs);
+    e->step.seq_rope = llm__engine_numbers(e, seqs);
+    e->step.seq_lora = llm__engine_numbers(e, seqs);
+    e->step.raw_prompt = llm__engine_numbers(e, seqs);
+    e->step.seq_rope_base = (float *)llm__arena_get(a, seqs * sizeof *e->step.seq_rope_base);
+    e->step.pages = llm__engine_numbers(e, seqs * (size_t)e->max_pages);
+    e->step.out_rows = llm__engine_numbers(e, out);
+    e->step.draws = (llm_draw *)llm__arena_get(a, out * sizeof *e->step.draws);
+    e->step.masks = (uint32_t *)llm__arena_get(a, (e->p.lag ? out : 1) * (((size_t)e->p.vocab + 31) / 32) * sizeof *e->step.masks);
+    e->drafter.job = (llm__job *)llm__arena_get(a, seqs * sizeof *e->drafter.job);
+    e->swap.free = llm__engine_numbers(e, (size_t)e->p.n_swap);
     e->scratch = (llm__scratch *)llm__arena_get(a, (size_t)e->p.c.n_threads * sizeof *e->scratch);
     for (int i = 0; i < 2; i++) {
-        e->flight[i].entry = (llm__entry *)llm__arena_get(a, seqs * sizeof *e->flight[i].entry);
-        e->flight[i].jobs = (llm__job *)llm__arena_get(a, (out + seqs) * sizeof *e->flight[i].jobs);
+        e->flights.ring[i].entry = (llm__entry *)llm__arena_get(a, seqs * sizeof *e->flights.ring[i].entry);
+        e->flights.ring[i].jobs = (llm__job *)llm__arena_get(a, (out + seqs) * sizeof *e->flights.ring[i].jobs);
     }
     if (a->failed) return 0;
-    while (e->n_swap_free < e->p.n_swap) e->swap_free[e->n_swap_free] = e->n_swap_free, e->n_swap_free++;
-    e->drafting = e->running + seqs;
-    e->positions = e->tokens + rows;
-    e->seq_of_row = e->positions + rows;
-    e->token_from = e->seq_of_row + rows;
-    e->seq_len = e->seq_begin + seqs + 1;
-    e->seq_rope = e->seq_len + seqs;
-    e->raw_prompt = e->seq_rope + seqs;
-    e->seq_lora = e->raw_prompt + seqs;
+    while (e->swap.n_free < e->p.n_swap) e->swap.free[e->swap.n_free] = e->swap.n_free, e->swap.n_free++;
     for (int32_t i = 0; i < e->p.c.n_threads; i++)
         if (!llm__scratch_open(&e->scratch[i], e->p.vocab, e->p.kernels, a)) return 0;
     return 1;
@@ -73,22 +75,22 @@ LLM__PRIVATE llm_engine *llm__engine_alloc(void) {
     llm_engine *e = LLM__NEW(llm_engine, 1);
     if (!e) return NULL;
     pthread_mutex_init(&e->mutex, NULL);
-    pthread_mutex_init(&e->lora_turn, NULL);
+    pthread_mutex_init(&e->adapters.reading, NULL);
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&e->news_mutex, &recursive);
     pthread_mutexattr_destroy(&recursive);
-    pthread_cond_init(&e->turns, NULL);
-    llm__timed_open(&e->arrived);
+    pthread_cond_init(&e->turn.changed, NULL);
+    llm__timed_open(&e->inbox.arrived);
     return e;
 }
 
 LLM__PRIVATE llm_result llm__engine_init(llm_engine *e) {
     const llm__engine_params *p = &e->p;
     e->p.c.n_threads = LLM__MAX(1, p->c.n_threads);
-    e->own_lora = -1;
-    e->lora = (llm__lora *)llm__arena_get(&e->arena, ((size_t)p->n_loras + LLM__LORA_ASIDE) * sizeof *e->lora);
-    if (!e->lora) return llm__nomem();
+    e->adapters.own = -1;
+    e->adapters.slot = (llm__lora *)llm__arena_get(&e->arena, ((size_t)p->n_loras + LLM__LORA_ASIDE) * sizeof *e->adapters.slot);
+    if (!e->adapters.slot) return llm__nomem();
     e->max_pages = (int32_t)(((int64_t)p->max_len + p->c.block_size - 1) / p->c.block_size);
     if (!llm__engine_arrays(e) || llm__kv_open(&e->kv, p->n_pages, p->c.block_size, p->c.disable_prefix_caching, &e->arena))
         return llm__nomem();
@@ -124,11 +126,11 @@ static double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
  * it may be behind: its first pass reads all tokens of a sequence that it has not seen, and gives the first guess; each further pass reads
  * the guess before. k tokens take k passes, for all sequences that draft together:
  *
- *     pass 0   rows n_guessed ... n_ids - 1    guesses draft[0]
- *     pass k   a row: draft[k - 1]             guesses draft[k]
+ *     pass 0   rows draft.n_computed ... n_ids - 1    guesses draft.ids[0]
+ *     pass k   a row: draft.ids[k - 1]                guesses draft.ids[k]
  *
  * Three tokens for a sequence whose last 5 of 40 ids the draft model has not seen: pass 0 has 5 rows, passes 1 and 2 one each. Then the
- * model checks all three in one step of 4 rows, its own last token and the guesses. Are the first two right and the third not, then the
+ * model checks all three in one step of 4 rows, its own last token and the guesses. If the first two are right and the third is not, the
  * step gives 3 tokens: the two, and what the model says instead of the third. The keys and values that a wrong guess left in pages lie
  * beyond the sequence's end and are written over.
  *
@@ -136,8 +138,8 @@ static double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
  * number that the model's token at this position will be drawn with. Where the two distributions are alike, so are the tokens then, also at
  * high temperatures. */
 
-/* In the order of llm__driver; who drafts is put in by llm__drafter_open. */
+/* The function that drafts is put in by llm__drafter_open. */
 LLM__PRIVATE llm__driver llm__model_driver(void) {
-    static const llm__driver driver = {llm__drive_forward, NULL, llm__drive_rope, llm__drive_now};
+    static const llm__driver driver = {.forward = llm__drive_forward, .rope_of = llm__drive_rope, .now = llm__drive_now};
     return driver;
 }

@@ -165,10 +165,10 @@ static llm_result llm__engine_swap(llm_engine *e, const llm_engine_config *c) {
     double bytes = (double)c->swap_space * (1 << 30), page = (double)e->page_bytes * e->n_ranks;
     if (!c->preemption_swap) return LLM_OK;
     e->p.n_swap = (int32_t)LLM__MIN(c->num_cpu_blocks ? c->num_cpu_blocks : bytes / page, (double)e->p.n_pages);
-    e->swap_memory = (uint8_t *)llm__calloc((size_t)e->p.n_swap * (size_t)e->n_ranks, (size_t)e->page_bytes);
-    if (e->swap_memory) memset(e->swap_memory, 1, (size_t)e->p.n_swap * (size_t)page); /* zeros would not be touched */
-    if (e->swap_memory && e->backend->pin) e->backend->pin(e->ctx, e->swap_memory, (size_t)e->p.n_swap * (size_t)page);
-    return e->swap_memory ? LLM_OK : llm__nomem();
+    e->swap.memory = (uint8_t *)llm__calloc((size_t)e->p.n_swap * (size_t)e->n_ranks, (size_t)e->page_bytes);
+    if (e->swap.memory) memset(e->swap.memory, 1, (size_t)e->p.n_swap * (size_t)page); /* zeros would not be touched */
+    if (e->swap.memory && e->backend->pin) e->backend->pin(e->ctx, e->swap.memory, (size_t)e->p.n_swap * (size_t)page);
+    return e->swap.memory ? LLM_OK : llm__nomem();
 }
 
 /* Opens the backend with the sizes of the largest step, then the weights on it (minutes for large models; the
@@ -261,10 +261,10 @@ LLM__PRIVATE llm_result llm__engine_assemble(llm_engine *e, const llm_model *mod
     llm__engine_limits(e, model, c);
     llm_result r = llm__engine_net(e, c);
     if (r) return r;
-    int n_layers = e->net->n_kv, n_draft = e->draft.net ? e->draft.net->n_kv : 0, n = n_layers + n_draft;
+    int n_layers = e->net->n_kv, n_draft = e->drafter.net ? e->drafter.net->n_kv : 0, n = n_layers + n_draft;
     llm_kv_layer *layers = (llm_kv_layer *)llm__arena_get(&e->arena, (size_t)(n + 1) * sizeof *layers);
     if (!layers) return llm__nomem();
-    for (int i = 0; i < n; i++) layers[i] = i < n_layers ? e->net->kv : e->draft.net->kv;
+    for (int i = 0; i < n; i++) layers[i] = i < n_layers ? e->net->kv : e->drafter.net->kv;
     if (e->net->cfg.kept_layer) layers[n++] = llm__kept_layer(e->net->a->hidden);
     e->p.vocab = e->net->a->vocab;
     e->page_bytes = e->backend->kv_page_bytes(e->ctx, n, layers, c->block_size);

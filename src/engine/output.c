@@ -14,37 +14,39 @@
 
 /* Which sequence answer `index` is. NULL: not decided before all have ended. */
 static llm__seq *llm__request_answer(const llm_request *r, int32_t index) {
-    return index < r->n_seqs && (r->n_seqs <= r->s.n || r->n_done == r->n_seqs) ? r->answer[index] : NULL;
+    return index < r->n_seqs && (r->n_seqs <= r->sampling.n || r->n_done == r->n_seqs) ? r->answer[index] : NULL;
 }
 
 /* 1 if there is a token or an end that was not polled yet. s may be NULL: an answer that is not decided. */
-static int llm__seq_has_news(const llm__seq *s) { return s && (s->n_polled < s->n_ids - s->n_prompt || (s->finish && !s->end_polled)); }
+static int llm__seq_has_news(const llm__seq *s) {
+    return s && (s->polled.n_tokens < s->n_ids - s->n_prompt || (s->output.finish && !s->polled.end));
+}
 
 /* Fills the event from the sequence's next token, or its end. The text is what became showable since the event before;
  * with the end comes all the rest. */
 static void llm__fill_event(llm_request *r, llm__seq *s, int32_t index, llm_event *event) {
-    int32_t n = s->n_ids - s->n_prompt, at = s->n_polled;
+    int32_t n = s->n_ids - s->n_prompt, at = s->polled.n_tokens;
     memset(event, 0, sizeof *event);
     event->index = index;
     event->id = event->stop_id = -1;
     if (at < n) {
         event->has_token = 1;
         event->id = s->ids[s->n_prompt + at];
-        if (s->logprobs) event->logprob = s->logprobs[at];
-        if (s->top) event->top = s->top + (int64_t)at * r->top_stride, event->n_top = s->top_counts[at];
-        s->n_polled++;
+        if (s->output.logprobs) event->logprob = s->output.logprobs[at];
+        if (s->output.top) event->top = s->output.top + (int64_t)at * r->top_stride, event->n_top = s->output.top_counts[at];
+        s->polled.n_tokens++;
     }
-    if (s->n_polled == n && s->finish) {
-        event->finish = s->finish;
-        event->stop_reason = s->stop_reason;
-        event->stop_id = s->stop_id;
-        s->end_polled = 1;
+    if (s->polled.n_tokens == n && s->output.finish) {
+        event->finish = s->output.finish;
+        event->stop_reason = s->output.stop_reason;
+        event->stop_id = s->output.stop_id;
+        s->polled.end = 1;
     }
-    size_t end = event->finish ? s->text.len : at < n ? s->shown[at] : s->text_polled;
-    end = LLM__MAX(end, s->text_polled);
+    size_t end = event->finish ? s->output.text.len : at < n ? s->output.shown[at] : s->polled.text_len;
+    end = LLM__MAX(end, s->polled.text_len);
     r->piece.len = 0;
-    llm_text_add(&r->piece, s->text.data ? s->text.data + s->text_polled : "", end - s->text_polled);
-    s->text_polled = end;
+    llm_text_add(&r->piece, s->output.text.data ? s->output.text.data + s->polled.text_len : "", end - s->polled.text_len);
+    s->polled.text_len = end;
     event->text = r->piece.data ? r->piece.data : "";
     event->text_len = r->piece.len;
 }
@@ -54,9 +56,9 @@ LLM_API int llm_request_poll(llm_request *r, llm_event *event) {
     int32_t found = -1;
     llm__seq *best = NULL;
     LLM__LOCKED(&r->mutex);
-    for (int32_t i = 0; i < r->s.n; i++) {
+    for (int32_t i = 0; i < r->sampling.n; i++) {
         llm__seq *s = llm__request_answer(r, i);
-        if (llm__seq_has_news(s) && (!best || s->n_polled < best->n_polled)) best = s, found = i;
+        if (llm__seq_has_news(s) && (!best || s->polled.n_tokens < best->polled.n_tokens)) best = s, found = i;
     }
     if (best) llm__fill_event(r, best, found, event);
     return best != NULL;
@@ -66,9 +68,9 @@ LLM_API int llm_request_poll(llm_request *r, llm_event *event) {
 LLM_API int llm_request_done(const llm_request *r) {
     LLM__LOCKED(&r->mutex);
     int done = r->n_done == r->n_seqs;
-    for (int32_t i = 0; i < r->s.n && done; i++) {
+    for (int32_t i = 0; i < r->sampling.n && done; i++) {
         const llm__seq *s = llm__request_answer(r, i);
-        done = !s || s->end_polled;
+        done = !s || s->polled.end;
     }
     return done;
 }
@@ -80,20 +82,21 @@ LLM_API llm_result llm_request_get_output(const llm_request *r, int32_t index, l
     out->stop_id = -1;
     out->text = "";
     LLM__LOCKED(&r->mutex);
-    if (index < 0 || index >= r->s.n) return llm__error(LLM_ERR_ARG, "index: %d, must be 0 to %d", (int)index, (int)r->s.n - 1);
+    if (index < 0 || index >= r->sampling.n)
+        return llm__error(LLM_ERR_ARG, "index: %d, must be 0 to %d", (int)index, (int)r->sampling.n - 1);
     const llm__seq *s = llm__request_answer(r, index);
     if (!s) return LLM_OK;
     out->token_ids = s->ids + s->n_prompt;
     out->n_token_ids = (size_t)(s->n_ids - s->n_prompt);
-    if (s->text.data) out->text = s->text.data;
-    out->text_len = s->text.len;
-    out->finish = s->finish;
-    out->stop_reason = s->stop_reason;
-    out->stop_id = s->stop_id;
-    out->cum_logprob = s->cum_logprob;
-    out->logprobs = s->logprobs;
-    out->top = s->top;
-    out->top_counts = s->top_counts;
+    if (s->output.text.data) out->text = s->output.text.data;
+    out->text_len = s->output.text.len;
+    out->finish = s->output.finish;
+    out->stop_reason = s->output.stop_reason;
+    out->stop_id = s->output.stop_id;
+    out->cum_logprob = s->output.cum_logprob;
+    out->logprobs = s->output.logprobs;
+    out->top = s->output.top;
+    out->top_counts = s->output.top_counts;
     out->top_stride = r->top_stride;
     return LLM_OK;
 }
@@ -116,24 +119,24 @@ LLM_API const float *llm_request_prompt_logprobs(const llm_request *r, const llm
                                                  int32_t *top_stride) {
     LLM__LOCKED(&r->mutex);
     int there = r->metrics.first_token_time > 0 || (r->n_done == r->n_seqs && r->seq[0].n_scored >= r->seq[0].n_prompt - 1);
-    there = there && r->prompt_logprobs;
-    if (top) *top = there ? r->prompt_top : NULL;
-    if (top_counts) *top_counts = there ? r->prompt_counts : NULL;
-    if (top_stride) *top_stride = there ? r->prompt_stride : 0;
-    return there ? r->prompt_logprobs : NULL;
+    there = there && r->prompt.logprobs;
+    if (top) *top = there ? r->prompt.top : NULL;
+    if (top_counts) *top_counts = there ? r->prompt.top_counts : NULL;
+    if (top_stride) *top_stride = there ? r->prompt.top_stride : 0;
+    return there ? r->prompt.logprobs : NULL;
 }
 
 /* Written by the stepping thread before the request ends, and never again. */
 LLM_API const float *llm_request_embedding(const llm_request *r, int32_t *n) {
     LLM__LOCKED(&r->mutex);
-    int there = r->embedding && r->n_done && r->seq[0].finish == LLM_FINISH_LENGTH;
+    int there = r->pooling.embedding && r->n_done && r->seq[0].output.finish == LLM_FINISH_LENGTH;
     *n = there ? r->engine->p.hidden : 0;
-    return there ? r->embedding : NULL;
+    return there ? r->pooling.embedding : NULL;
 }
 
 /* Neither changes after submission: no lock. */
 LLM_API const char *llm_request_id(const llm_request *r) { return r->id; }
-LLM_API int64_t llm_request_seed(const llm_request *r) { return r->s.seed; }
+LLM_API int64_t llm_request_seed(const llm_request *r) { return r->sampling.seed; }
 
 /* The text is written before the request ends and never again. */
 LLM_API const char *llm_request_error(const llm_request *r) {

@@ -1,7 +1,7 @@
 /* pages: the pages of a sequence.
  *
- * n_published <= n_computed / page_tokens: the pages that others may find. n_computed <= n_fed <= n_ids + n_ahead: what
- * is in pages, what was handed over, what there is. n_pages covers n_fed at least. */
+ * pages.n_published <= n_computed / page_tokens: the pages that others may find. n_computed <= n_fed <= n_ids + n_ahead: what is in pages,
+ * what was handed over, what there is. The pages have room for n_fed tokens at least. */
 #pragma once
 #include "api/config.h"
 #include "api/engine.h"

@@ -14,7 +14,7 @@
 static int32_t llm__rows_out(const llm__seq *s, int32_t n) {
     const llm_request *r = s->request;
     int32_t last = n == llm__seq_left(s) && !r->score_only;
-    int32_t scored = LLM__MIN(s->n_fed + n, r->score_end) - LLM__MAX(LLM__MAX(s->n_fed, s->n_scored), r->score_from);
+    int32_t scored = LLM__MIN(s->n_fed + n, r->prompt.score_end) - LLM__MAX(LLM__MAX(s->n_fed, s->n_scored), r->prompt.score_from);
     return LLM__MAX(scored, 0) + last;
 }
 
@@ -28,14 +28,14 @@ static void llm__plan_rows(llm_engine *e, llm__flight *f, llm__seq *s) {
     f->n_rows += n;
     f->n_out += llm__rows_out(s, n);
     s->n_chunk = n;
-    s->n_draft = 0;
+    s->draft.n = 0;
 }
 
 LLM__PRIVATE void llm__leave_queue(llm_engine *e, llm_request *r) {
     if (!r->fresh) return;
     r->fresh = 0;
     LLM__LOCKED(&e->mutex);
-    e->n_fresh--;
+    e->inbox.n_fresh--;
 }
 
 /* The first step of a request: queue time and cache hit are known now. Choices that follow later, and sequences that
@@ -55,20 +55,20 @@ static void llm__start_request(llm_engine *e, llm__seq *s) {
 /* 1 if new prompts may join in this step. They need not wait where nothing runs: vLLM's scheduler_delay_factor lets a
  * queue gather while others decode, LMDeploy's prefill_interval keeps steps short that only decode. */
 static int llm__admits(const llm_engine *e) {
-    if (!e->first_waiting || e->n_running >= e->p.c.max_num_seqs) return 0;
-    if (!e->n_running) return 1;
+    if (!e->waiting.first || e->running.n >= e->p.c.max_num_seqs) return 0;
+    if (!e->running.n) return 1;
     if (e->since_admission + 1 < e->p.c.prefill_interval) return 0;
     const double factor = (double)e->p.c.scheduler_delay_factor;
-    return factor <= 0 || e->now - e->first_waiting->request->submitted > factor * e->prompt_seconds;
+    return factor <= 0 || e->now - e->waiting.first->request->submitted > factor * e->prompt_seconds;
 }
 
 /* 1 if a sequence's adapter computes already, or may join those that do. */
 static int llm__lora_fits(const llm_engine *e, const llm__seq *s) {
     int32_t n = 0, own = s->request->lora;
-    for (int32_t i = 0; i < e->n_running && own >= 0; i++) {
-        int32_t other = e->running[i]->request->lora, known = other < 0;
+    for (int32_t i = 0; i < e->running.n && own >= 0; i++) {
+        int32_t other = e->running.seq[i]->request->lora, known = other < 0;
         if (other == own) return 1;
-        for (int32_t k = 0; k < i && !known; k++) known = e->running[k]->request->lora == other;
+        for (int32_t k = 0; k < i && !known; k++) known = e->running.seq[k]->request->lora == other;
         n += !known;
     }
     return own < 0 || n < e->p.c.max_loras;
@@ -77,8 +77,8 @@ static int llm__lora_fits(const llm_engine *e, const llm__seq *s) {
 /* Lets waiting sequences in while there is a place, pages and budget. Strictly in order: if the first does not fit,
  * nobody passes it, or a long prompt would never get its turn. */
 static void llm__admit(llm_engine *e, llm__flight *f) {
-    while (e->first_waiting && e->n_running < e->p.c.max_num_seqs && f->n_rows < e->p.c.max_num_batched_tokens && f->n_out < e->p.max_out) {
-        llm__seq *s = e->first_waiting;
+    while (e->waiting.first && e->running.n < e->p.c.max_num_seqs && f->n_rows < e->p.c.max_num_batched_tokens && f->n_out < e->p.max_out) {
+        llm__seq *s = e->waiting.first;
         if (!llm__lora_fits(e, s) || !llm__seq_place(e, s)) return;
         llm__queue_take(e, s);
         llm__running_put(e, s);
@@ -90,18 +90,19 @@ static void llm__admit(llm_engine *e, llm__flight *f) {
 
 /* Pages for n drafted tokens behind a sequence's ids, as long as one for each that runs is left. Returns for how many there are. */
 static int32_t llm__draft_room(llm_engine *e, llm__seq *s, int32_t n) {
-    while (s->n_pages < llm__pages_of(e, s->n_ids + n) && llm__kv_room(&e->kv) > e->n_running) s->pages[s->n_pages++] = llm__kv_get(&e->kv);
-    return LLM__MIN(n, s->n_pages * e->kv.page_tokens - s->n_ids);
+    while (s->pages.n < llm__pages_of(e, s->n_ids + n) && llm__kv_room(&e->kv) > e->running.n)
+        s->pages.id[s->pages.n++] = llm__kv_get(&e->kv);
+    return LLM__MIN(n, s->pages.n * e->kv.page_tokens - s->n_ids);
 }
 
 /* What the grammar leaves no choice about, into s->draft: at most `most` tokens. Returns how many. An answer that is complete goes on with
  * an EOS, which is certain if it is the only token that may end this answer. */
 static int32_t llm__draft_jump(const llm_engine *e, llm__seq *s, int32_t most) {
     int over;
-    int32_t n = llm__matcher_ahead(s->matcher, s->draft, most, &s->n_sure, &over);
+    int32_t n = llm__matcher_ahead(s->matcher, s->draft.ids, most, &s->draft.n_sure, &over);
     if (!over || n == most || e->p.eos_id < 0) return n;
-    s->n_sure += s->n_sure == n && e->p.n_eos + s->request->s.n_stop_token_ids == 1;
-    s->draft[n] = e->p.eos_id;
+    s->draft.n_sure += s->draft.n_sure == n && e->p.n_eos + s->request->sampling.n_stop_token_ids == 1;
+    s->draft.ids[n] = e->p.eos_id;
     return n + 1;
 }
 
@@ -109,17 +110,17 @@ static int32_t llm__draft_jump(const llm_engine *e, llm__seq *s, int32_t most) {
  * guess them, they are not there yet. */
 static int32_t llm__plan_draft(llm_engine *e, llm__seq *s, llm__bargain *bargain, int32_t most) {
     int32_t n = s->matcher ? llm__draft_jump(e, s, LLM__MIN(e->p.n_jump, most)) : 0;
-    s->jumps = n > 0;
+    s->draft.by_grammar = n > 0;
     if (!n) {
-        s->n_sure = 0;
+        s->draft.n_sure = 0;
         n = LLM__MIN(e->p.n_draft, most);
         const llm_engine_config *c = &e->p.c;
         if (n && !e->p.driver.draft)
-            n = llm__draft_lookup(s->ids, s->n_ids, c->ngram_prompt_lookup_min, c->ngram_prompt_lookup_max, s->draft, n);
+            n = llm__draft_lookup(s->ids, s->n_ids, c->ngram_prompt_lookup_min, c->ngram_prompt_lookup_max, s->draft.ids, n);
     }
-    bargain->tokens += s->n_sure;
-    bargain->seconds += s->n_sure * bargain->row;
-    return llm__draft_room(e, s, s->n_sure + llm__draft_length(&s->chance, bargain, n - s->n_sure));
+    bargain->tokens += s->draft.n_sure;
+    bargain->seconds += s->draft.n_sure * bargain->row;
+    return llm__draft_room(e, s, s->draft.n_sure + llm__draft_length(&s->draft.chance, bargain, n - s->draft.n_sure));
 }
 
 /* Adds drafts to a step that is planned: rows behind those of sequences that decode, as many as pay and as there is room for. */
@@ -127,27 +128,27 @@ static void llm__plan_drafts(llm_engine *e, llm__flight *f) {
     int32_t n_decode = 0, n = 0, room = LLM__MIN(e->p.c.max_num_batched_tokens - f->n_rows, e->p.max_out - f->n_out);
     for (int32_t i = 0; i < f->n; i++) n_decode += llm__decodes(f->entry[i].seq);
     llm__bargain bargain = llm__pace_step(&e->pace, n_decode);
-    if (n_decode) bargain.row += e->draft.seconds / n_decode; /* who drafts together shares the draft model's passes */
+    if (n_decode) bargain.row += e->drafter.seconds / n_decode; /* who drafts together shares the draft model's passes */
     for (int32_t i = 0; i < f->n && room > 0; i++) {
         llm__seq *s = f->entry[i].seq;
         int32_t left = s->n_prompt + s->max_new - s->n_ids - 1; /* the model's own token comes last */
-        if (!llm__decodes(s) || !(e->p.n_draft || s->matcher) || s->request->s.use_beam_search || left <= 0) continue;
-        s->n_draft = llm__plan_draft(e, s, &bargain, LLM__MIN(room, left));
-        room -= s->n_draft;
-        if (s->n_draft && !s->jumps) e->drafting[n++] = s;
+        if (!llm__decodes(s) || !(e->p.n_draft || s->matcher) || s->request->sampling.use_beam_search || left <= 0) continue;
+        s->draft.n = llm__plan_draft(e, s, &bargain, LLM__MIN(room, left));
+        room -= s->draft.n;
+        if (s->draft.n && !s->draft.by_grammar) e->drafting[n++] = s;
     }
     if (n && e->p.driver.draft) e->p.driver.draft(e, e->drafting, n);
     for (int32_t i = 0; i < f->n; i++) {
-        f->n_rows += f->entry[i].seq->n_draft;
-        f->n_out += f->entry[i].seq->n_draft;
+        f->n_rows += f->entry[i].seq->draft.n;
+        f->n_out += f->entry[i].seq->draft.n;
     }
 }
 
 LLM__PRIVATE void llm__plan(llm_engine *e, llm__flight *f) {
     int64_t preempted = e->count.preemptions;
     f->n = f->n_rows = f->n_out = 0;
-    for (int32_t i = 0, can = 1; i < e->n_running; i += can) {
-        llm__seq *s = e->running[i];
+    for (int32_t i = 0, can = 1; i < e->running.n; i += can) {
+        llm__seq *s = e->running.seq[i];
         s->n_chunk = 0;
         can = llm__decodes(s) ? llm__grow_pages(e, i) : 1;
         if (can < 0) {
@@ -156,14 +157,14 @@ LLM__PRIVATE void llm__plan(llm_engine *e, llm__flight *f) {
         }
         if (can && llm__decodes(s)) llm__plan_rows(e, f, s);
     }
-    for (int32_t i = 0; i < e->n_running && f->n < e->n_running && f->n_rows < e->p.c.max_num_batched_tokens; i++)
-        if (!e->running[i]->n_chunk) llm__plan_rows(e, f, e->running[i]);
+    for (int32_t i = 0; i < e->running.n && f->n < e->running.n && f->n_rows < e->p.c.max_num_batched_tokens; i++)
+        if (!e->running.seq[i]->n_chunk) llm__plan_rows(e, f, e->running.seq[i]);
     if (preempted == e->count.preemptions && llm__admits(e)) llm__admit(e, f);
     e->since_admission++;
     /* Beams that are ready may stand in the way of one they wait for: they have what they need. */
-    for (int32_t i = e->n_running - 1; i >= 0 && !f->n && !e->n_flight && e->first_waiting; i--) {
-        if (!e->running[i]->n_next) continue;
-        llm__preempt(e, e->running[i]);
+    for (int32_t i = e->running.n - 1; i >= 0 && !f->n && !e->flights.n && e->waiting.first; i--) {
+        if (!e->running.seq[i]->beam.n_next) continue;
+        llm__preempt(e, e->running.seq[i]);
         llm__admit(e, f);
     }
     if (e->p.n_draft || e->p.n_jump) llm__plan_drafts(e, f);

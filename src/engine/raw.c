@@ -23,18 +23,18 @@ static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, c
     int32_t row = 0, n_out = 0;
     for (int32_t i = 0; i < n; i++) {
         int32_t end = at[i] + counts[i];
-        e->p.driver.rope_of(e, LLM__MAX(e->raw_prompt[seqs[i]], 1), &e->seq_rope[i], &e->seq_base[i]);
-        e->seq_lora[i] = e->own_lora;
-        e->seq_begin[i] = row;
-        e->seq_len[i] = end;
-        for (int32_t k = 0; k < llm__pages_of(e, end); k++) e->pages[(int64_t)i * e->max_pages + k] = seqs[i] * e->max_pages + k;
+        e->p.driver.rope_of(e, LLM__MAX(e->step.raw_prompt[seqs[i]], 1), &e->step.seq_rope[i], &e->step.seq_rope_base[i]);
+        e->step.seq_lora[i] = e->adapters.own;
+        e->step.seq_begin[i] = row;
+        e->step.seq_len[i] = end;
+        for (int32_t k = 0; k < llm__pages_of(e, end); k++) e->step.pages[(int64_t)i * e->max_pages + k] = seqs[i] * e->max_pages + k;
         for (int32_t k = 0; k < counts[i]; k++, row++) {
             llm__step_row(e, row, i, at[i] + k, ids[row], -1);
-            if (k >= counts[i] - n_logits) e->out_rows[n_out++] = row;
+            if (k >= counts[i] - n_logits) e->step.out_rows[n_out++] = row;
         }
     }
     llm__step_over(e, &step, row, n, n_out);
-    step.shape.lora = e->own_lora >= 0;
+    step.shape.lora = e->adapters.own >= 0;
     llm_result r = e->p.driver.forward(e, &step);
     if (!r) r = e->backend->wait(e->ctx);
     for (int32_t i = 0; i < n_out && !r; i++)
@@ -45,7 +45,7 @@ static llm_result llm__raw_step(llm_engine *e, int32_t n, const int32_t *seqs, c
 /* Refuses what the raw calls cannot do: mixing with requests, sequences and positions that have no pages, ids that are no
  * tokens. Cached prefixes are given up: raw sequences write to fixed pages. */
 static llm_result llm__raw_check(llm_engine *e, int32_t seq, int32_t position, int32_t n, const int32_t *ids) {
-    if (e->live || e->inbox_first) return llm__error(LLM_ERR_ARG, "llm_forward: requests are running on this engine");
+    if (e->live || e->inbox.first) return llm__error(LLM_ERR_ARG, "llm_forward: requests are running on this engine");
     if (seq < 0 || seq >= e->p.c.max_num_seqs || (int64_t)(seq + 1) * e->max_pages > e->kv.n_pages)
         return llm__error(LLM_ERR_ARG, "seq: %d, must be 0 to %d", (int)seq,
                           (int)LLM__MIN((int64_t)e->p.c.max_num_seqs, e->kv.n_pages / e->max_pages) - 1);
@@ -63,7 +63,7 @@ LLM_API llm_result llm_forward(llm_engine *e, int32_t seq, int32_t position, con
                                int32_t n_logits) {
     llm_result r = llm__raw_check(e, seq, position, n, ids);
     if (!r && (n_logits < 0 || n_logits > n)) r = llm__error(LLM_ERR_ARG, "n_logits: %d, must be 0 to %d", (int)n_logits, (int)n);
-    if (!r && !position) e->raw_prompt[seq] = n;
+    if (!r && !position) e->step.raw_prompt[seq] = n;
     for (int32_t done = 0; done < n && !r;) {
         int32_t silent = n - n_logits - done; /* tokens still before those whose logits are wanted */
         int32_t count = LLM__MIN(silent > 0 ? silent : LLM__MIN(n - done, e->p.max_out), e->p.c.max_num_batched_tokens),
@@ -88,7 +88,7 @@ LLM_API llm_result llm_forward_batch(llm_engine *e, int32_t n_seqs, const int32_
         for (int32_t k = 0; k < i && !r; k++)
             if (seqs[k] == seqs[i]) r = llm__error(LLM_ERR_ARG, "seqs: %d stands there twice", (int)seqs[i]);
         if (!r) r = llm__raw_check(e, seqs[i], positions[i], counts[i], ids + rows);
-        if (!r && !positions[i]) e->raw_prompt[seqs[i]] = counts[i];
+        if (!r && !positions[i]) e->step.raw_prompt[seqs[i]] = counts[i];
     }
     return r ? r : llm__raw_step(e, n_seqs, seqs, positions, counts, ids, 1, logits);
 }

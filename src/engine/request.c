@@ -26,9 +26,9 @@
 
 /* What a sequence has beside the request's arena. Its pages went back when it ended. */
 static void llm__seq_destroy(llm__seq *s) {
-    if (s->detok) llm_detok_free(s->detok);
+    if (s->output.detok) llm_detok_free(s->output.detok);
     llm_matcher_close(s->matcher);
-    llm_text_free(&s->text);
+    llm_text_free(&s->output.text);
 }
 
 LLM__PRIVATE void llm__request_destroy(llm_request *r) {
@@ -45,27 +45,28 @@ static void llm__seq_arrays(llm__seq *s) {
     llm_request *r = s->request;
     llm__arena *a = &r->arena;
     size_t all = (size_t)s->n_prompt + (size_t)s->max_new, max_new = (size_t)s->max_new;
-    int penalties = r->s.repetition_penalty != 1 || r->s.presence_penalty != 0 || r->s.frequency_penalty != 0;
+    int penalties = r->sampling.repetition_penalty != 1 || r->sampling.presence_penalty != 0 || r->sampling.frequency_penalty != 0;
     size_t distinct = penalties ? LLM__MIN(all, (size_t)r->engine->p.vocab) : 0, slots = penalties ? 16 : 0;
-    size_t n_draft = (size_t)LLM__MAX(r->engine->p.n_draft, r->s.grammar ? r->engine->p.n_jump : 0);
-    size_t n_pages = (size_t)llm__pages_of(r->engine, (int32_t)all), n_next = r->s.use_beam_search ? 2 * (size_t)r->s.best_of : 0;
+    size_t n_draft = (size_t)LLM__MAX(r->engine->p.n_draft, r->sampling.grammar ? r->engine->p.n_jump : 0);
+    size_t n_pages = (size_t)llm__pages_of(r->engine, (int32_t)all),
+           n_next = r->sampling.use_beam_search ? 2 * (size_t)r->sampling.best_of : 0;
     while (slots < 2 * distinct) slots *= 2;
     s->ids = (int32_t *)llm__arena_take(a, all * sizeof *s->ids);
-    s->pages = (int32_t *)llm__arena_take(a, n_pages * sizeof *s->pages);
-    s->swap = (int32_t *)llm__arena_take(a, (r->engine->p.n_swap ? n_pages : 0) * sizeof *s->swap);
-    s->next_best = (llm_token_logprob *)llm__arena_take(a, n_next * sizeof *s->next_best);
-    s->next_raw = (float *)llm__arena_take(a, n_next * sizeof *s->next_raw);
-    s->draft = (int32_t *)llm__arena_take(a, n_draft * sizeof *s->draft);
-    s->shown = (size_t *)llm__arena_take(a, max_new * sizeof *s->shown);
-    s->stop_state = (int32_t *)llm__arena_get(a, (size_t)r->s.n_stop * sizeof *s->stop_state);
+    s->pages.id = (int32_t *)llm__arena_take(a, n_pages * sizeof *s->pages.id);
+    s->swap.slot = (int32_t *)llm__arena_take(a, (r->engine->p.n_swap ? n_pages : 0) * sizeof *s->swap.slot);
+    s->beam.next = (llm_token_logprob *)llm__arena_take(a, n_next * sizeof *s->beam.next);
+    s->beam.next_raw = (float *)llm__arena_take(a, n_next * sizeof *s->beam.next_raw);
+    s->draft.ids = (int32_t *)llm__arena_take(a, n_draft * sizeof *s->draft.ids);
+    s->output.shown = (size_t *)llm__arena_take(a, max_new * sizeof *s->output.shown);
+    s->output.stop_state = (int32_t *)llm__arena_get(a, (size_t)r->sampling.n_stop * sizeof *s->output.stop_state);
     s->history.id = (int32_t *)llm__arena_take(a, distinct * sizeof *s->history.id);
     s->history.count = (int32_t *)llm__arena_take(a, distinct * sizeof *s->history.count);
     s->history.slot = (int32_t *)llm__arena_get(a, slots * sizeof *s->history.slot);
     s->history.mask = slots ? (uint32_t)slots - 1 : 0;
-    if (!r->s.logprobs) return;
-    s->logprobs = (float *)llm__arena_take(a, max_new * sizeof *s->logprobs);
-    s->top_counts = (int32_t *)llm__arena_take(a, max_new * sizeof *s->top_counts);
-    s->top = (llm_token_logprob *)llm__arena_take(a, max_new * (size_t)r->top_stride * sizeof *s->top);
+    if (!r->sampling.logprobs) return;
+    s->output.logprobs = (float *)llm__arena_take(a, max_new * sizeof *s->output.logprobs);
+    s->output.top_counts = (int32_t *)llm__arena_take(a, max_new * sizeof *s->output.top_counts);
+    s->output.top = (llm_token_logprob *)llm__arena_take(a, max_new * (size_t)r->top_stride * sizeof *s->output.top);
 }
 
 /* A sequence of the request, with everything it will need. prompt: (n_prompt) valid ids; max_new: tokens that its answer
@@ -76,21 +77,21 @@ static llm_result llm__seq_open(llm_request *r, int32_t index, const int32_t *pr
     s->index = index;
     s->n_prompt = s->n_ids = n_prompt;
     s->max_new = max_new;
-    s->stop_id = -1;
-    s->chance = LLM__CHANCE;
+    s->output.stop_id = -1;
+    s->draft.chance = LLM__CHANCE;
     s->n_scored = index ? n_prompt : 0; /* the first has scored the prompt for all */
-    s->key = r->root;
-    s->seed = (uint64_t)r->s.seed + (uint64_t)index;
+    s->pages.key = r->root;
+    s->seed = (uint64_t)r->sampling.seed + (uint64_t)index;
     llm__seq_arrays(s);
     if (r->arena.failed) return llm__nomem();
     memcpy(s->ids, prompt, (size_t)n_prompt * sizeof *prompt);
     for (int32_t i = 0; i < n_prompt; i++) llm__history_add(&s->history, prompt[i], 0);
-    if (!r->score_only && r->s.grammar && !(s->matcher = llm_matcher_open(r->s.grammar))) return llm__nomem();
+    if (!r->score_only && r->sampling.grammar && !(s->matcher = llm_matcher_open(r->sampling.grammar))) return llm__nomem();
     if (!r->engine->p.model || r->score_only) return LLM_OK; /* ids only */
-    s->detok = llm_detok_create(r->engine->p.model, r->s.skip_special_tokens_off ? LLM_DETOK_KEEP_SPECIAL : 0);
+    s->output.detok = llm_detok_create(r->engine->p.model, r->sampling.skip_special_tokens_off ? LLM_DETOK_KEEP_SPECIAL : 0);
     size_t room = LLM__MIN((size_t)max_new * 16 + 256, (size_t)1 << 20);
-    if (!s->detok || !llm__grow((void **)&s->text.data, &s->text.cap, room, 1)) return llm__nomem();
-    s->text.data[0] = 0;
+    if (!s->output.detok || !llm__grow((void **)&s->output.text.data, &s->output.text.cap, room, 1)) return llm__nomem();
+    s->output.text.data[0] = 0;
     return LLM_OK;
 }
 
@@ -107,17 +108,17 @@ static void *llm__keep_copy(llm_request *r, const void *from, size_t n) {
 
 /* The stop strings as automata, in memory of the request. */
 static llm_result llm__request_stops(llm_request *r) {
-    int32_t n = r->s.n_stop;
+    int32_t n = r->sampling.n_stop;
     const char **list = (const char **)llm__arena_get(&r->arena, (size_t)n * sizeof *list);
     r->stop = (llm__stop *)llm__arena_get(&r->arena, (size_t)n * sizeof *r->stop);
     for (int32_t i = 0; i < n && !r->arena.failed; i++) {
         llm__stop *p = &r->stop[i];
-        p->len = (int32_t)strlen(r->s.stop[i]);
-        list[i] = p->text = (const char *)llm__keep_copy(r, r->s.stop[i], (size_t)p->len);
+        p->len = (int32_t)strlen(r->sampling.stop[i]);
+        list[i] = p->text = (const char *)llm__keep_copy(r, r->sampling.stop[i], (size_t)p->len);
         p->border = (int32_t *)llm__arena_get(&r->arena, (size_t)p->len * sizeof *p->border);
         for (int32_t k = 1; k < p->len && !r->arena.failed; k++) p->border[k] = llm__stop_feed(p, p->border[k - 1], p->text[k]);
     }
-    r->s.stop = list;
+    r->sampling.stop = list;
     return r->arena.failed ? llm__nomem() : LLM_OK;
 }
 
@@ -127,9 +128,9 @@ static llm_result llm__request_stops(llm_request *r) {
 static llm_result llm__request_bad_words(llm_request *r, const llm_model *model) {
     LLM__SCOPED(llm_tokens_free) llm_tokens all = LLM__ZERO, ends = LLM__ZERO;
     LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
-    for (int32_t i = 0; i < 2 * r->s.n_bad_words; i++) {
+    for (int32_t i = 0; i < 2 * r->sampling.n_bad_words; i++) {
         size_t from = all.len, before = ends.len > 1 ? (size_t)ends.data[ends.len - 2] : 0;
-        const char *word = r->s.bad_words[i / 2];
+        const char *word = r->sampling.bad_words[i / 2];
         text.len = 0;
         if (i & 1) llm_text_str(&text, " ");
         llm_text_str(&text, word + strspn(word, " "));
@@ -138,16 +139,16 @@ static llm_result llm__request_bad_words(llm_request *r, const llm_model *model)
         if (i & 1 && (from == before || all.len - from != from - before || all.data[from] == all.data[before])) all.len = from;
         if (all.len > from) llm_tokens_add(&ends, (int32_t)all.len);
     }
-    r->n_bad = (int32_t)ends.len;
-    r->bad_ids = (int32_t *)llm__keep_copy(r, all.data, all.len * sizeof *all.data);
-    r->bad_end = (int32_t *)llm__keep_copy(r, ends.data, ends.len * sizeof *ends.data);
+    r->bad.n = (int32_t)ends.len;
+    r->bad.ids = (int32_t *)llm__keep_copy(r, all.data, all.len * sizeof *all.data);
+    r->bad.end = (int32_t *)llm__keep_copy(r, ends.data, ends.len * sizeof *ends.data);
     return all.failed || ends.failed || r->arena.failed ? llm__nomem() : LLM_OK;
 }
 
 /* Copies of everything the caller's sampling struct points to: nothing of the caller's is needed after submission. What
  * was compiled (stop strings, bad words) takes the place of its source. */
 static llm_result llm__request_copies(llm_request *r, const llm_request_config *cfg) {
-    llm_sampling *s = &r->s;
+    llm_sampling *s = &r->sampling;
     char made[32];
     s->stop_token_ids = (const int32_t *)llm__keep_copy(r, s->stop_token_ids, (size_t)s->n_stop_token_ids * sizeof *s->stop_token_ids);
     s->logit_bias = (const llm_logit_bias *)llm__keep_copy(r, s->logit_bias, (size_t)s->n_logit_bias * sizeof *s->logit_bias);
@@ -172,38 +173,38 @@ static llm_result llm__request_limits(llm_request *r, const int32_t *prompt, siz
     for (size_t i = 0; i < n; i++)
         if (llm__check_id("prompt_token_ids", prompt[i], e->p.vocab)) return LLM_ERR_ARG;
     int32_t room = r->score_only ? 0 : e->p.max_len - (int32_t)n;
-    *max_new = r->s.max_tokens < 0 ? room : LLM__MIN(r->s.max_tokens, room);
+    *max_new = r->sampling.max_tokens < 0 ? room : LLM__MIN(r->sampling.max_tokens, room);
     return LLM_OK;
 }
 
 /* Room for an embedding, or for the log-probabilities of the prompt: per token the number asked for, never a row of the vocabulary. */
 static llm_result llm__request_scores(llm_request *r, size_t n) {
     int ok = 1;
-    if (r->pooling) {
+    if (r->pooling.kind) {
         size_t size = (size_t)r->engine->p.hidden;
-        r->pooled = (double *)llm__arena_get(&r->arena, size * (sizeof *r->pooled + sizeof *r->embedding));
-        r->embedding = r->pooled ? (float *)(r->pooled + size) : NULL;
-        r->score_from = r->pooling == LLM_POOLING_LAST ? (int32_t)n - 1 : 0;
-        r->score_end = (int32_t)n;
-        return r->pooled ? LLM_OK : llm__nomem();
+        r->pooling.sum = (double *)llm__arena_get(&r->arena, size * (sizeof *r->pooling.sum + sizeof *r->pooling.embedding));
+        r->pooling.embedding = r->pooling.sum ? (float *)(r->pooling.sum + size) : NULL;
+        r->prompt.score_from = r->pooling.kind == LLM_POOLING_LAST ? (int32_t)n - 1 : 0;
+        r->prompt.score_end = (int32_t)n;
+        return r->pooling.sum ? LLM_OK : llm__nomem();
     }
-    if (r->score_only && !r->s.prompt_logprobs) r->s.prompt_logprobs = 1;
-    if (!r->s.prompt_logprobs) return LLM_OK;
-    r->score_end = (int32_t)n - 1;
-    r->prompt_stride = LLM__MIN(r->s.prompt_logprobs - 1, r->engine->p.vocab);
-    uint64_t bytes = llm__mul(llm__mul(n, (uint64_t)r->prompt_stride, &ok), sizeof *r->prompt_top, &ok);
-    r->prompt_logprobs = (float *)llm__arena_get(&r->arena, n * sizeof *r->prompt_logprobs);
-    r->prompt_counts = (int32_t *)llm__arena_get(&r->arena, n * sizeof *r->prompt_counts);
-    r->prompt_top = ok ? (llm_token_logprob *)llm__arena_get(&r->arena, (size_t)bytes) : NULL;
+    if (r->score_only && !r->sampling.prompt_logprobs) r->sampling.prompt_logprobs = 1;
+    if (!r->sampling.prompt_logprobs) return LLM_OK;
+    r->prompt.score_end = (int32_t)n - 1;
+    r->prompt.top_stride = LLM__MIN(r->sampling.prompt_logprobs - 1, r->engine->p.vocab);
+    uint64_t bytes = llm__mul(llm__mul(n, (uint64_t)r->prompt.top_stride, &ok), sizeof *r->prompt.top, &ok);
+    r->prompt.logprobs = (float *)llm__arena_get(&r->arena, n * sizeof *r->prompt.logprobs);
+    r->prompt.top_counts = (int32_t *)llm__arena_get(&r->arena, n * sizeof *r->prompt.top_counts);
+    r->prompt.top = ok ? (llm_token_logprob *)llm__arena_get(&r->arena, (size_t)bytes) : NULL;
     return ok && !r->arena.failed ? LLM_OK : llm__nomem();
 }
 
 /* The request's adapter and rotary scaling: with the salt they decide what keys and values its tokens have, so the cache parts by them. */
 static llm_result llm__request_root(llm_request *r, const llm_request_config *cfg, int32_t n_prompt) {
     llm_engine *e = r->engine;
-    e->p.driver.rope_of(e, n_prompt, &r->rope, &r->rope_base);
+    e->p.driver.rope_of(e, n_prompt, &r->rope.variant, &r->rope.base);
     llm_result result = llm__lora_hold(e, cfg->lora, &r->lora);
-    r->root = llm__prompt_root(e, r->lora, llm__rope_number(r->rope, r->rope_base), cfg->cache_salt);
+    r->root = llm__prompt_root(e, r->lora, llm__rope_number(r->rope.variant, r->rope.base), cfg->cache_salt);
     return result;
 }
 
@@ -212,15 +213,15 @@ static llm_result llm__request_root(llm_request *r, const llm_request_config *cf
 static llm_result llm__request_fill(llm_request *r, const llm_request_config *cfg, const int32_t *prompt, size_t n) {
     llm_engine *e = r->engine;
     int32_t max_new = 0;
-    r->s = cfg->sampling;
-    r->s.early_stop = llm__early_resolve(&cfg->sampling.early_stop, &e->p.c.early_stop);
-    llm__sampling_resolve(&r->s);
-    if (!r->s.has_seed) llm__random_bytes(&r->s.seed, sizeof r->s.seed), r->s.seed &= INT64_MAX;
-    r->pooling = cfg->pooling;
-    r->score_only = cfg->score_only || r->pooling;
-    if (r->pooling) r->s.prompt_logprobs = 0;
-    r->s.use_beam_search = r->s.use_beam_search && !r->score_only;
-    r->n_seqs = r->score_only ? 1 : r->s.use_beam_search ? 4 * r->s.best_of : r->s.best_of;
+    r->sampling = cfg->sampling;
+    r->sampling.early_stop = llm__early_resolve(&cfg->sampling.early_stop, &e->p.c.early_stop);
+    llm__sampling_resolve(&r->sampling);
+    if (!r->sampling.has_seed) llm__random_bytes(&r->sampling.seed, sizeof r->sampling.seed), r->sampling.seed &= INT64_MAX;
+    r->pooling.kind = cfg->pooling;
+    r->score_only = cfg->score_only || r->pooling.kind;
+    if (r->pooling.kind) r->sampling.prompt_logprobs = 0;
+    r->sampling.use_beam_search = r->sampling.use_beam_search && !r->score_only;
+    r->n_seqs = r->score_only ? 1 : r->sampling.use_beam_search ? 4 * r->sampling.best_of : r->sampling.best_of;
     r->priority = cfg->priority;
     r->on_news = cfg->on_news;
     r->user = cfg->user;
@@ -229,7 +230,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     if (!result) result = llm__request_copies(r, cfg);
     if (!result) result = llm__request_scores(r, n);
     if (result) return result;
-    r->top_stride = r->s.logprobs ? LLM__MIN(r->s.logprobs - 1, e->p.vocab) : 0;
+    r->top_stride = r->sampling.logprobs ? LLM__MIN(r->sampling.logprobs - 1, e->p.vocab) : 0;
     r->seq = (llm__seq *)llm__arena_get(&r->arena, (size_t)r->n_seqs * sizeof *r->seq);
     r->answer = (llm__seq **)llm__arena_get(&r->arena, (size_t)r->n_seqs * sizeof *r->answer);
     if (r->arena.failed) return llm__nomem();
@@ -237,7 +238,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
         r->answer[i] = &r->seq[i];
         result = llm__seq_open(r, i, prompt, (int32_t)n, max_new);
     }
-    r->seq[0].role = LLM__BEAM_LIVE;
+    r->seq[0].beam.role = LLM__BEAM_LIVE;
     r->metrics.n_prompt_tokens = (int32_t)n;
     r->metrics.arrival_time = llm__wall_clock();
     r->submitted = e->p.driver.now(e);
@@ -249,15 +250,15 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
  * if it sleeps in llm_engine_wait. */
 static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
     LLM__LOCKED(&e->mutex);
-    if (e->n_fresh >= e->p.c.max_queue) return llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.c.max_queue);
+    if (e->inbox.n_fresh >= e->p.c.max_queue) return llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.c.max_queue);
     r->fresh = 1;
     r->refs = 2;
-    r->arrival = e->n_arrived++;
-    e->n_fresh++;
-    if (e->inbox_last) e->inbox_last->inbox_next = r;
-    else e->inbox_first = r;
-    e->inbox_last = r;
-    pthread_cond_signal(&e->arrived);
+    r->arrival = e->inbox.n_arrived++;
+    e->inbox.n_fresh++;
+    if (e->inbox.last) e->inbox.last->inbox_next = r;
+    else e->inbox.first = r;
+    e->inbox.last = r;
+    pthread_cond_signal(&e->inbox.arrived);
     return LLM_OK;
 }
 
@@ -290,8 +291,8 @@ LLM_API void llm_request_cancel(llm_request *r) {
     llm_engine *e = r->engine;
     if (llm__request_ended(r) || __atomic_exchange_n(&r->cancelled, 1, __ATOMIC_ACQ_REL)) return;
     LLM__LOCKED(&e->mutex);
-    e->some_cancelled = 1;
-    pthread_cond_signal(&e->arrived);
+    e->inbox.some_cancelled = 1;
+    pthread_cond_signal(&e->inbox.arrived);
 }
 
 /* A request that still runs is cancelled, and lives on until the engine has let go of it. Taking news_mutex waits for a

@@ -19,12 +19,12 @@ LLM__PRIVATE int llm__has_id(const int32_t *ids, int32_t n, int32_t id) {
 }
 
 LLM__PRIVATE int llm__is_eos(const llm_engine *e, const llm_request *r, int32_t n, int32_t id) {
-    return n >= r->s.min_tokens && !r->s.ignore_eos && llm__has_id(e->p.eos, e->p.n_eos, id);
+    return n >= r->sampling.min_tokens && !r->sampling.ignore_eos && llm__has_id(e->p.eos, e->p.n_eos, id);
 }
 
 /* The same for the request's own stop ids. */
 static int llm__is_stop(const llm_request *r, int32_t n, int32_t id) {
-    return n >= r->s.min_tokens && llm__has_id(r->s.stop_token_ids, r->s.n_stop_token_ids, id);
+    return n >= r->sampling.min_tokens && llm__has_id(r->sampling.stop_token_ids, r->sampling.n_stop_token_ids, id);
 }
 
 LLM__PRIVATE int32_t llm__stop_feed(const llm__stop *p, int32_t state, char c) {
@@ -34,12 +34,12 @@ LLM__PRIVATE int32_t llm__stop_feed(const llm__stop *p, int32_t state, char c) {
 
 LLM__PRIVATE int32_t llm__find_stop(llm__seq *s, size_t from, int allowed) {
     const llm_request *r = s->request;
-    for (int32_t i = 0; i < r->s.n_stop; i++)
-        for (size_t at = from; at < s->text.len; at++) {
-            s->stop_state[i] = llm__stop_feed(&r->stop[i], s->stop_state[i], s->text.data[at]);
-            if (s->stop_state[i] < r->stop[i].len || !allowed) continue;
-            s->text.len = at + 1 - (r->s.include_stop_str_in_output ? 0 : (size_t)r->stop[i].len);
-            s->text.data[s->text.len] = 0;
+    for (int32_t i = 0; i < r->sampling.n_stop; i++)
+        for (size_t at = from; at < s->output.text.len; at++) {
+            s->output.stop_state[i] = llm__stop_feed(&r->stop[i], s->output.stop_state[i], s->output.text.data[at]);
+            if (s->output.stop_state[i] < r->stop[i].len || !allowed) continue;
+            s->output.text.len = at + 1 - (r->sampling.include_stop_str_in_output ? 0 : (size_t)r->stop[i].len);
+            s->output.text.data[s->output.text.len] = 0;
             return i;
         }
     return -1;
@@ -48,14 +48,14 @@ LLM__PRIVATE int32_t llm__find_stop(llm__seq *s, size_t from, int allowed) {
 LLM__PRIVATE size_t llm__showable(const llm__seq *s) {
     const llm_request *r = s->request;
     int32_t held = 0;
-    if (s->finish) return s->text.len;
-    for (int32_t i = 0; i < r->s.n_stop && !r->s.include_stop_str_in_output; i++) {
-        int32_t state = s->stop_state[i];
+    if (s->output.finish) return s->output.text.len;
+    for (int32_t i = 0; i < r->sampling.n_stop && !r->sampling.include_stop_str_in_output; i++) {
+        int32_t state = s->output.stop_state[i];
         if (state == r->stop[i].len) state = r->stop[i].border[state - 1]; /* found, but min_tokens forbade it */
         held = LLM__MAX(held, state);
     }
-    size_t n = s->text.len - (size_t)held;
-    while (held && n > 0 && ((uint8_t)s->text.data[n] & 0xC0) == 0x80) n--;
+    size_t n = s->output.text.len - (size_t)held;
+    while (held && n > 0 && ((uint8_t)s->output.text.data[n] & 0xC0) == 0x80) n--;
     return n;
 }
 
@@ -63,19 +63,20 @@ LLM__PRIVATE llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, 
     llm_request *r = s->request;
     int32_t n = s->n_ids + 1 - s->n_prompt; /* output tokens, this one included */
     int full = n >= s->max_new, eos = early || llm__is_eos(e, r, n, id), stop = !eos && llm__is_stop(r, n, id);
-    size_t from = s->text.len;
+    size_t from = s->output.text.len;
     s->ids[s->n_ids++] = id;
-    if (s->detok && (!(eos || stop) || (r->s.include_stop_str_in_output && !early))) llm_detok_push(s->detok, id, &s->text);
-    int32_t found = llm__find_stop(s, from, n >= r->s.min_tokens && !eos && !stop);
-    if (stop) s->stop_id = id;
-    if (early && !full) s->stop_reason = "repetition";
-    if (found >= 0) s->stop_reason = r->s.stop[found];
-    if (found < 0 && s->detok && (eos || stop || full)) llm_detok_flush(s->detok, &s->text);
-    if (early && full) s->finish = LLM_FINISH_LENGTH;
-    else if (eos || stop || found >= 0) s->finish = LLM_FINISH_STOP;
-    else if (full) s->finish = LLM_FINISH_LENGTH;
-    s->shown[n - 1] = llm__showable(s);
-    return s->finish;
+    if (s->output.detok && (!(eos || stop) || (r->sampling.include_stop_str_in_output && !early)))
+        llm_detok_push(s->output.detok, id, &s->output.text);
+    int32_t found = llm__find_stop(s, from, n >= r->sampling.min_tokens && !eos && !stop);
+    if (stop) s->output.stop_id = id;
+    if (early && !full) s->output.stop_reason = "repetition";
+    if (found >= 0) s->output.stop_reason = r->sampling.stop[found];
+    if (found < 0 && s->output.detok && (eos || stop || full)) llm_detok_flush(s->output.detok, &s->output.text);
+    if (early && full) s->output.finish = LLM_FINISH_LENGTH;
+    else if (eos || stop || found >= 0) s->output.finish = LLM_FINISH_STOP;
+    else if (full) s->output.finish = LLM_FINISH_LENGTH;
+    s->output.shown[n - 1] = llm__showable(s);
+    return s->output.finish;
 }
 
 LLM__PRIVATE void llm__note_time(llm_request *r, double now) {
@@ -89,18 +90,19 @@ LLM__PRIVATE int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double 
     llm_request *r = s->request;
     llm__choice c = job->choice;
     int32_t n = s->n_ids - s->n_prompt;
-    int early = llm__early_hit(&r->s.early_stop, &s->early_count, c.prob);
+    int early = llm__early_hit(&r->sampling.early_stop, &s->early_count, c.prob);
     early = early && !llm__is_eos(e, r, n + 1, c.id) && !llm__is_stop(r, n + 1, c.id);
     if (early && e->p.eos_id >= 0 && e->p.eos_id < e->p.vocab) {
         c.id = e->p.eos_id;
         c.logprob = c.also;
     }
-    if (s->matcher && !llm__has_id(e->p.eos, e->p.n_eos, c.id) && !llm__has_id(r->s.stop_token_ids, r->s.n_stop_token_ids, c.id))
+    if (s->matcher && !llm__has_id(e->p.eos, e->p.n_eos, c.id) &&
+        !llm__has_id(r->sampling.stop_token_ids, r->sampling.n_stop_token_ids, c.id))
         (void)llm_matcher_token(s->matcher, c.id); /* the mask allowed it */
     pthread_mutex_lock(&r->mutex);
     llm__note_time(r, now);
-    if (s->logprobs) s->logprobs[n] = c.logprob;
-    s->cum_logprob += (double)c.logprob;
+    if (s->output.logprobs) s->output.logprobs[n] = c.logprob;
+    s->output.cum_logprob += (double)c.logprob;
     llm_finish finish = llm__seq_append(e, s, c.id, early);
     pthread_mutex_unlock(&r->mutex);
     if (s->n_ahead) s->n_ahead--;
@@ -118,8 +120,9 @@ static int llm__score_prompt(llm_engine *e, const llm__seq *s, int32_t at, const
     float max = k->kernels->top(row, e->p.vocab, &bad);
     if (bad) return 0;
     double log_sum = (double)max + log(k->kernels->weigh(row, k->w, e->p.vocab, max, 1.0f));
-    r->prompt_logprobs[at] = (float)((double)row[s->ids[at]] - log_sum);
-    r->prompt_counts[at] = llm__top_logprobs(row, e->p.vocab, r->prompt_stride, log_sum, r->prompt_top + (int64_t)at * r->prompt_stride);
+    r->prompt.logprobs[at] = (float)((double)row[s->ids[at]] - log_sum);
+    r->prompt.top_counts[at] =
+        llm__top_logprobs(row, e->p.vocab, r->prompt.top_stride, log_sum, r->prompt.top + (int64_t)at * r->prompt.top_stride);
     return 1;
 }
 
@@ -133,26 +136,27 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     llm__rules rules = llm__seq_rules(e, s);
     if (s->state == LLM__SEQ_DONE) return;
     if (job->scored >= 0) {
-        job->choice.id = r->pooling || llm__score_prompt(e, s, job->scored, row, k) ? 0 : -1;
+        job->choice.id = r->pooling.kind || llm__score_prompt(e, s, job->scored, row, k) ? 0 : -1;
         return;
     }
     if (job->drawn) {
         job->choice = *e->backend->drawn(e->ctx, job->out_row);
-    } else if (r->s.use_beam_search) {
-        job->choice = llm__candidates(row, e->p.vocab, &rules, 2 * r->s.best_of, k, s->next_best, s->next_raw, &s->n_next);
+    } else if (r->sampling.use_beam_search) {
+        job->choice = llm__candidates(row, e->p.vocab, &rules, 2 * r->sampling.best_of, k, s->beam.next, s->beam.next_raw, &s->beam.n_next);
     } else {
         job->choice.id = -2;
         if (s->matcher && !llm__seq_allowed(e, s, 0, 0, &rules, k->allowed)) return;
         job->choice = llm__choose(row, e->p.vocab, &rules, s->seed, n, k);
     }
-    if (job->choice.id >= 0 && s->top)
-        s->top_counts[n] = llm__top_logprobs(row, e->p.vocab, r->top_stride, job->choice.log_sum, s->top + (int64_t)n * r->top_stride);
+    if (job->choice.id >= 0 && s->output.top)
+        s->output.top_counts[n] =
+            llm__top_logprobs(row, e->p.vocab, r->top_stride, job->choice.log_sum, s->output.top + (int64_t)n * r->top_stride);
 }
 
 LLM__PRIVATE void llm__run_jobs(void *arg, int worker) {
     llm_engine *e = (llm_engine *)arg;
-    for (int i; (i = __atomic_fetch_add(&e->next_job, 1, __ATOMIC_RELAXED)) < e->applied->n_jobs;)
-        llm__run_job(e, &e->applied->jobs[i], &e->scratch[worker]);
+    for (int i; (i = __atomic_fetch_add(&e->flights.next_job, 1, __ATOMIC_RELAXED)) < e->flights.applied->n_jobs;)
+        llm__run_job(e, &e->flights.applied->jobs[i], &e->scratch[worker]);
 }
 
 LLM__PRIVATE void llm__on_threads(llm_engine *e, void (*fn)(void *arg, int i), int32_t n_jobs) {
@@ -164,25 +168,25 @@ LLM__PRIVATE void llm__on_threads(llm_engine *e, void (*fn)(void *arg, int i), i
 
 LLM__PRIVATE int llm__fork(llm_engine *e, const llm__seq *from, llm__seq *s, int give_up) {
     int32_t n = give_up ? llm__pages_of(e, from->n_computed) : from->n_computed / e->kv.page_tokens, copy = -1;
-    int runs = from->n_pages > 0 && e->n_running < e->p.c.max_num_seqs;
+    int runs = from->pages.n > 0 && e->running.n < e->p.c.max_num_seqs;
     if (runs && n < llm__pages_of(e, from->n_computed)) {
         copy = llm__kv_get(&e->kv);
-        runs = copy >= 0 && !e->backend->kv_copy(e->ctx, &from->pages[n], &copy, 1);
+        runs = copy >= 0 && !e->backend->kv_copy(e->ctx, &from->pages.id[n], &copy, 1);
         if (copy >= 0 && !runs) llm__kv_drop(&e->kv, copy);
     }
     if (!runs) {
         llm__queue_put(e, s);
         return 0;
     }
-    for (s->n_pages = 0; s->n_pages < n; s->n_pages++) {
-        s->pages[s->n_pages] = from->pages[s->n_pages];
-        llm__kv_hold(&e->kv, s->pages[s->n_pages]);
+    for (s->pages.n = 0; s->pages.n < n; s->pages.n++) {
+        s->pages.id[s->pages.n] = from->pages.id[s->pages.n];
+        llm__kv_hold(&e->kv, s->pages.id[s->pages.n]);
     }
-    if (copy >= 0) s->pages[s->n_pages++] = copy;
+    if (copy >= 0) s->pages.id[s->pages.n++] = copy;
     s->n_fed = s->n_computed = from->n_computed;
-    s->n_guessed = from->n_guessed;
-    s->n_published = from->n_published;
-    s->key = from->key;
+    s->draft.n_computed = from->draft.n_computed;
+    s->pages.n_published = from->pages.n_published;
+    s->pages.key = from->pages.key;
     llm__running_put(e, s);
     return 1;
 }

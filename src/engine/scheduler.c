@@ -15,38 +15,38 @@ LLM__PRIVATE int llm__seq_before(const llm__seq *a, const llm__seq *b) {
 }
 
 LLM__PRIVATE void llm__queue_put(llm_engine *e, llm__seq *s) {
-    llm__seq *before = e->last_waiting;
+    llm__seq *before = e->waiting.last;
     while (before && llm__seq_before(s, before)) before = before->prev;
     s->state = LLM__SEQ_WAITING;
     s->prev = before;
-    s->next = before ? before->next : e->first_waiting;
+    s->next = before ? before->next : e->waiting.first;
     if (s->prev) s->prev->next = s;
-    else e->first_waiting = s;
+    else e->waiting.first = s;
     if (s->next) s->next->prev = s;
-    else e->last_waiting = s;
-    e->n_waiting++;
+    else e->waiting.last = s;
+    e->waiting.n++;
 }
 
 LLM__PRIVATE void llm__queue_take(llm_engine *e, llm__seq *s) {
     if (s->prev) s->prev->next = s->next;
-    else e->first_waiting = s->next;
+    else e->waiting.first = s->next;
     if (s->next) s->next->prev = s->prev;
-    else e->last_waiting = s->prev;
+    else e->waiting.last = s->prev;
     s->prev = s->next = NULL;
-    e->n_waiting--;
+    e->waiting.n--;
 }
 
 LLM__PRIVATE void llm__running_put(llm_engine *e, llm__seq *s) {
-    int32_t at = e->n_running++;
-    for (; at > 0 && llm__seq_before(s, e->running[at - 1]); at--) e->running[at] = e->running[at - 1];
-    e->running[at] = s;
+    int32_t at = e->running.n++;
+    for (; at > 0 && llm__seq_before(s, e->running.seq[at - 1]); at--) e->running.seq[at] = e->running.seq[at - 1];
+    e->running.seq[at] = s;
     s->state = LLM__SEQ_RUNNING;
 }
 
 LLM__PRIVATE void llm__running_take(llm_engine *e, llm__seq *s) {
     int32_t at = 0;
-    while (e->running[at] != s) at++;
-    for (e->n_running--; at < e->n_running; at++) e->running[at] = e->running[at + 1];
+    while (e->running.seq[at] != s) at++;
+    for (e->running.n--; at < e->running.n; at++) e->running.seq[at] = e->running.seq[at + 1];
     s->state = LLM__SEQ_HELD;
 }
 

@@ -128,56 +128,69 @@ typedef enum llm__seq_state { LLM__SEQ_HELD = 0, LLM__SEQ_WAITING, LLM__SEQ_RUNN
 typedef enum llm__beam_role { LLM__BEAM_FREE = 0, LLM__BEAM_LIVE, LLM__BEAM_CHILD, LLM__BEAM_POOL } llm__beam_role;
 
 /* One list of tokens that grows. It belongs to its request, which has all of them in one array; lists of the scheduler
- * point into that array. Fields in the order in which a sequence needs them: its place, its tokens and how far they are
- * computed, its pages, its choice of tokens, its text, what was polled, and what only beams have. */
+ * point into that array. Members stand in the order in which a sequence needs them: its place, its tokens and how far they are
+ * computed, its pages, how its tokens are chosen, and what comes out. */
 typedef struct llm__seq {
     llm_request *request;
     struct llm__seq *prev, *next; /* waiting list */
     llm__seq_state state;
-    int32_t index;
-    int32_t *ids; /* (n_prompt + max_new) prompt, then output */
+    int32_t index; /* in the request's array */
+    int32_t *ids;  /* (n_prompt + max_new) prompt, then output */
     int32_t n_prompt, n_ids, max_new;
-    int32_t n_ahead;         /* tokens after ids that the device is drawing: 0 or 1 */
-    int32_t ahead_row;       /* the out row that draws the last of them */
-    int32_t n_fed;           /* tokens in steps handed over; >= n_computed */
-    int32_t n_computed;      /* tokens whose keys and values are in pages */
-    int32_t n_flight;        /* steps handed over and not applied that have rows of it */
-    int32_t n_chunk;         /* rows in the step being planned, without drafts */
-    int32_t *draft, n_draft; /* (params.n_draft, n_jump) tokens guessed to follow ids; in the step planned, or in flight */
-    int32_t jumps, n_sure;   /* 1: they are the grammar's; the first so many must come */
-    float chance;            /* that such a token is right */
-    int32_t n_guessed;       /* tokens whose keys and values of the draft model are in pages */
-    int32_t n_scored;        /* rows of the prompt before it have given what was wanted of them, see score_from */
-    int32_t *pages, n_pages;
-    int32_t *swap, n_swap; /* host slots of its first pages while it waits */
-    int32_t n_swap_tokens; /* tokens computed there */
-    int32_t n_published;   /* pages known to the prefix cache */
-    llm__kv_key key;       /* of the last of them */
-    uint64_t blocked;      /* kv.released + 1 when it last found no pages */
+    int32_t n_ahead;    /* tokens after ids that the device is drawing: 0 or 1 */
+    int32_t ahead_row;  /* the out row that draws the last of them */
+    int32_t n_fed;      /* tokens in steps handed over; >= n_computed */
+    int32_t n_computed; /* tokens whose keys and values are in pages */
+    int32_t n_flight;   /* steps handed over and not applied that have rows of it */
+    int32_t n_chunk;    /* rows in the step being planned, without drafts */
+    int32_t n_scored;   /* rows of the prompt before it have given what was wanted of them, see score_from */
     int32_t n_preempted;
+    struct {                /* tokens guessed to follow ids */
+        int32_t *ids, n;    /* (params.n_draft, n_jump) in the step planned, or in flight */
+        int32_t by_grammar; /* 1: no guess, but what the grammar demands */
+        int32_t n_sure;     /* the first so many must come */
+        float chance;       /* that such a token is right */
+        int32_t n_computed; /* tokens whose keys and values of the draft model are in pages */
+    } draft;
+    struct { /* where its keys and values lie */
+        int32_t *id, n;
+        int32_t n_published; /* the first so many are known to the prefix cache */
+        llm__kv_key key;     /* of the last of them */
+        uint64_t blocked;    /* kv.released + 1 when it last found no pages */
+    } pages;
+    struct {              /* where they are while it waits, if they were swapped */
+        int32_t *slot, n; /* host slots of its first pages */
+        int32_t n_tokens; /* computed there */
+    } swap;
     uint64_t seed;
     int32_t early_count;
     llm__history history;
-    llm_detok *detok;
     llm_matcher *matcher; /* of the request's grammar; NULL: none */
-    llm_text text;
-    size_t *shown;          /* (max_new) bytes of text that may be shown after each token */
-    int32_t *stop_state;    /* (n_stop) */
-    float *logprobs;        /* (max_new) or NULL */
-    llm_token_logprob *top; /* (max_new, top_stride) or NULL */
-    int32_t *top_counts;    /* (max_new) */
-    double cum_logprob;
-    llm_finish finish;
-    const char *stop_reason;
-    int32_t stop_id;
-    int32_t n_polled, end_polled;
-    size_t text_polled;
-    llm__beam_role role;          /* beam search only, as all that follows */
-    struct llm__seq *parent;      /* of a child */
-    llm_token_logprob *next_best; /* (2 width) likeliest next tokens, log-probability after the rules */
-    float *next_raw;              /* (2 width) their raw log-probabilities */
-    int32_t n_next;               /* 0: not computed yet */
-    double score;                 /* of an answer among those of its request, when it has ended */
+    struct {              /* what has come out; all that pollers read, under the request's lock */
+        llm_detok *detok;
+        llm_text text;
+        size_t *shown;          /* (max_new) bytes of text that may be shown after each token */
+        int32_t *stop_state;    /* (n_stop) */
+        float *logprobs;        /* (max_new) or NULL */
+        llm_token_logprob *top; /* (max_new, top_stride) or NULL */
+        int32_t *top_counts;    /* (max_new) */
+        double cum_logprob;
+        llm_finish finish;
+        const char *stop_reason;
+        int32_t stop_id;
+    } output;
+    struct { /* how much of that was polled */
+        int32_t n_tokens, end;
+        size_t text_len;
+    } polled;
+    struct { /* beam search only */
+        llm__beam_role role;
+        struct llm__seq *parent; /* of a child */
+        llm_token_logprob *next; /* (2 width) likeliest next tokens, log-probability after the rules */
+        float *next_raw;         /* (2 width) their raw log-probabilities */
+        int32_t n_next;          /* 0: not computed yet */
+        double score;            /* of an answer among those of its request, when it has ended */
+    } beam;
 } llm__seq;
 
 /* One prompt and its answers. Written by the caller's thread until it is in the inbox, then by the stepping thread; what
@@ -190,28 +203,37 @@ struct llm_request {
     int in_news, told, fresh;   /* told: its end; fresh: counts against max_queue */
     int refs, cancelled, freed; /* atomic */
     int32_t n_flight;           /* of its sequences together */
-    llm_sampling s;             /* resolved; points into the arena */
+    llm_sampling sampling;      /* resolved; points into the arena */
     llm__arena arena;
-    llm__stop *stop; /* (s.n_stop) */
-    int32_t *bad_ids, *bad_end, n_bad;
+    llm__stop *stop; /* (sampling.n_stop) */
+    struct {         /* bad words: all their ids, one word after the other, and where each ends */
+        int32_t *ids, *end, n;
+    } bad;
     int32_t priority, score_only;
     uint64_t arrival;
     double submitted, started, deadline; /* by the driver's clock; deadline 0: none */
     llm__kv_key root;
-    int32_t rope;
-    float rope_base;
+    struct { /* see llm__driver.rope_of */
+        int32_t variant;
+        float base;
+    } rope;
     int32_t lora;      /* slot of its adapter, which it holds; -1: none */
     llm__seq *seq;     /* (n_seqs) */
     llm__seq **answer; /* (n_seqs) the same in the order of the answers, when all have ended */
     int32_t n_seqs, n_done;
-    int32_t top_stride, prompt_stride;
-    float *prompt_logprobs;        /* (n_prompt) or NULL */
-    llm_token_logprob *prompt_top; /* (n_prompt, prompt_stride) */
-    int32_t *prompt_counts;        /* (n_prompt) */
-    llm_pooling pooling;
-    double *pooled;                /* (hidden) sum so far, or NULL */
-    float *embedding;              /* (hidden) behind it */
-    int32_t score_from, score_end; /* rows of the prompt whose results are wanted one by one: to score the next token, or to pool */
+    int32_t top_stride;
+    struct {                           /* what is wanted of the prompt's tokens */
+        int32_t score_from, score_end; /* rows whose results are wanted one by one: to score the next token, or to pool */
+        int32_t top_stride;
+        float *logprobs;        /* (n_prompt) or NULL */
+        llm_token_logprob *top; /* (n_prompt, top_stride) */
+        int32_t *top_counts;    /* (n_prompt) */
+    } prompt;
+    struct { /* of an embedding */
+        llm_pooling kind;
+        double *sum;      /* (hidden) so far, or NULL */
+        float *embedding; /* (hidden) behind it */
+    } pooling;
     llm_request_metrics metrics;
     char *id;
     char error[256];
@@ -275,22 +297,32 @@ struct llm_engine {
     const llm_backend *backend;
     llm_backend_ctx *ctx;
     llm__net *net;
-    llm__drafter draft;
-    llm__arena arena;     /* all arrays */
-    uint8_t *swap_memory; /* (n_swap, ranks, page bytes) */
-    int64_t page_bytes;   /* of one rank */
+    llm__drafter drafter;
+    llm__arena arena;   /* all arrays */
+    int64_t page_bytes; /* of one rank */
     int32_t n_ranks;
+    int32_t max_pages;   /* of one sequence */
+    llm_kv_type kv_type; /* of the pages; on a device AUTO stays: its backend knows */
     char describe[160];
-    int32_t max_pages; /* of one sequence */
-    llm__kv kv;
     llm__scratch *scratch; /* (n_workers) */
-    /* scheduling, all of the stepping thread */
+
+    /* Scheduling: all of the stepping thread. */
+    llm__kv kv;
     llm_request *live; /* requests that are not done */
-    llm_request *news;
-    llm__seq *first_waiting, *last_waiting;
-    llm__seq **running; /* (max_seqs) in order */
-    int32_t n_running, n_waiting;
-    int32_t *swap_free, n_swap_free; /* stack of host slots */
+    llm_request *news; /* those whose callers are told at the end of the step */
+    struct {
+        llm__seq *first, *last;
+        int32_t n;
+    } waiting;
+    struct {
+        llm__seq **seq; /* (max_seqs) in order */
+        int32_t n;
+    } running;
+    struct {             /* host memory for pages of sequences that gave way */
+        uint8_t *memory; /* (n_swap, ranks, page bytes) */
+        int32_t *free;   /* stack of slots */
+        int32_t n_free;
+    } swap;
     llm_engine_stats count;
     double now;              /* when this step began */
     double next_deadline;    /* 0: none */
@@ -298,33 +330,43 @@ struct llm_engine {
     int32_t since_admission; /* steps */
     llm__pace pace;          /* what rows cost */
     llm__seq **drafting;     /* (max_seqs) who gets a draft in the step being planned */
-    llm__flight flight[2];   /* ring: in flight from oldest_flight on, the one behind them is planned */
-    int32_t oldest_flight, n_flight;
-    llm__flight *applied;                                  /* whose jobs are run */
-    int next_job;                                          /* atomic */
-    int32_t *tokens, *positions, *seq_of_row, *token_from; /* (max_rows) */
-    int32_t *seq_begin, *seq_len, *seq_rope;               /* (max_seqs + 1) */
-    float *seq_base;                                       /* (max_seqs) */
-    int32_t *pages;                                        /* (max_seqs, max_pages) */
-    int32_t *out_rows;                                     /* (max_out) */
-    llm_draw *draws;                                       /* (max_out) */
-    uint32_t *masks;                                       /* (max_out, (vocab + 31) / 32) of draws */
-    int32_t *raw_prompt;                                   /* (max_seqs) of llm_forward */
-    int32_t *seq_lora;                                     /* (max_seqs) */
-    int32_t own_lora;                                      /* slot of the adapter of requests that name none; -1: none */
-    /* shared with other threads, under mutex */
+    struct {
+        llm__flight ring[2]; /* in flight from `oldest` on, the one behind them is planned */
+        int32_t oldest, n;
+        llm__flight *applied; /* whose jobs are run */
+        int next_job;         /* of these; atomic */
+    } flights;
+    struct {                                                   /* the arrays that an llm_step points to */
+        int32_t *tokens, *positions, *seq_of_row, *token_from; /* (max_rows) */
+        int32_t *seq_begin, *seq_len, *seq_rope;               /* (max_seqs + 1) */
+        float *seq_rope_base;                                  /* (max_seqs) */
+        int32_t *pages;                                        /* (max_seqs, max_pages) */
+        int32_t *out_rows;                                     /* (max_out) */
+        llm_draw *draws;                                       /* (max_out) */
+        uint32_t *masks;                                       /* (max_out, (vocab + 31) / 32) of draws */
+        int32_t *seq_lora;                                     /* (max_seqs) */
+        int32_t *raw_prompt;                                   /* (max_seqs) lengths of the prompts that llm_forward was given */
+    } step;
+
+    /* Shared with other threads, under `mutex`. */
     pthread_mutex_t mutex;
-    llm__lora *lora; /* (n_loras + LLM__LORA_ASIDE) */
-    uint64_t n_loaded, n_lora_uses;
-    pthread_mutex_t lora_turn; /* held while one that was set aside is read again */
-    uint64_t next_turn, turn;  /* numbers: the next to be drawn, and whose turn it is; see llm__turn_take */
-    pthread_cond_t turns;
-    llm_kv_type kv_type; /* of the pages; on a device AUTO stays: its backend knows */
-    pthread_cond_t arrived;
-    llm_request *inbox_first, *inbox_last;
-    int32_t n_fresh;
-    uint64_t n_arrived;
-    int some_cancelled;         /* since the inbox was taken last */
+    struct { /* requests that were submitted since the last step */
+        llm_request *first, *last;
+        int32_t n_fresh;        /* requests that have not begun, for max_queue */
+        uint64_t n_arrived;     /* so far: the order of arrival */
+        int some_cancelled;     /* since the inbox was taken last */
+        pthread_cond_t arrived; /* something came in */
+    } inbox;
+    struct {
+        llm__lora *slot; /* (n_loras + LLM__LORA_ASIDE) */
+        uint64_t n_loaded, n_uses;
+        int32_t own;             /* slot of the adapter of requests that name none; -1: none */
+        pthread_mutex_t reading; /* held while one that was set aside is read again */
+    } adapters;
+    struct {                /* threads that want the scheduler's own lists between two steps: see llm__turn_take */
+        uint64_t next, now; /* numbers: the next to be drawn, and whose turn it is */
+        pthread_cond_t changed;
+    } turn;
     llm_engine_stats stats;     /* a copy of count, made after each step */
     pthread_mutex_t news_mutex; /* recursive: held while callbacks run */
 };

@@ -12,12 +12,12 @@
 LLM__PRIVATE llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
     const llm_request *r = s->request;
     llm__rules rules;
-    rules.s = &r->s;
+    rules.s = &r->sampling;
     rules.eos = e->p.eos;
     rules.n_eos = e->p.n_eos;
-    rules.bad_ids = r->bad_ids;
-    rules.bad_end = r->bad_end;
-    rules.n_bad = r->n_bad;
+    rules.bad_ids = r->bad.ids;
+    rules.bad_end = r->bad.end;
+    rules.n_bad = r->bad.n;
     rules.history = &s->history;
     rules.output = s->ids + s->n_prompt;
     rules.n_output = s->n_ids - s->n_prompt;
@@ -28,7 +28,7 @@ LLM__PRIVATE llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
 
 LLM__PRIVATE int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_t n_draft, int kept, llm__rules *rules, uint32_t *words) {
     int can_end;
-    int32_t n = llm__matcher_mask(s->matcher, s->draft, n_draft, words, ((size_t)e->p.vocab + 31) / 32, kept, &can_end);
+    int32_t n = llm__matcher_mask(s->matcher, s->draft.ids, n_draft, words, ((size_t)e->p.vocab + 31) / 32, kept, &can_end);
     for (int32_t i = 0; can_end && i < e->p.n_eos + rules->s->n_stop_token_ids; i++) {
         int32_t id = i < e->p.n_eos ? e->p.eos[i] : rules->s->stop_token_ids[i - e->p.n_eos];
         if (id >= 0 && id < e->p.vocab) words[id / 32] |= 1u << id % 32;
@@ -41,12 +41,12 @@ LLM__PRIVATE int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_
 /* Lets the device draw the sequence's next token where its logits and what llm_draw can say decide about it. Returns 1 if so. What the
  * answer's text then does (stop strings, early stop) is found when the token comes. */
 static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
-    const llm_sampling *p = &s->request->s;
-    llm_draw *d = &e->draws[out_row];
+    const llm_sampling *p = &s->request->sampling;
+    llm_draw *d = &e->step.draws[out_row];
     int32_t n = s->n_ids + s->n_ahead - s->n_prompt;
     llm__rules rules = llm__seq_rules(e, s);
-    if (!e->p.lag || e->p.n_draft || s->n_draft || p->use_beam_search || s->request->n_bad || n < p->min_tokens) return 0;
-    if (s->matcher && !llm__seq_allowed(e, s, 0, 1, &rules, e->masks + (size_t)out_row * (((size_t)e->p.vocab + 31) / 32))) return 0;
+    if (!e->p.lag || e->p.n_draft || s->draft.n || p->use_beam_search || s->request->bad.n || n < p->min_tokens) return 0;
+    if (s->matcher && !llm__seq_allowed(e, s, 0, 1, &rules, e->step.masks + (size_t)out_row * (((size_t)e->p.vocab + 31) / 32))) return 0;
     d->allowed = rules.allowed;
     d->used = s->history.id;
     d->counts = s->history.count;
@@ -57,7 +57,7 @@ static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
     d->seed = s->seed;
     d->position = n;
     d->also = LLM__MAX(e->p.eos_id, 0);
-    d->row = s->top != NULL || s->request->n_seqs > 1; /* top log-probabilities; choices that fork draw from this row too */
+    d->row = s->output.top != NULL || s->request->n_seqs > 1; /* top log-probabilities; choices that fork draw from this row too */
     return 1;
 }
 
@@ -67,7 +67,7 @@ LLM__PRIVATE llm__job *llm__add_job(llm__flight *f, llm__seq *s, int32_t out_row
     job->seq = s;
     job->out_row = out_row;
     job->scored = scored;
-    f->pools |= s->request->pooling != 0;
+    f->pools |= s->request->pooling.kind != 0;
     return job;
 }
 
@@ -82,19 +82,19 @@ static void llm__fill_choice(llm_engine *e, llm__flight *f, llm__seq *s, int32_t
 }
 
 LLM__PRIVATE void llm__step_row(llm_engine *e, int32_t row, int32_t i, int32_t position, int32_t token, int32_t from) {
-    e->tokens[row] = token;
-    e->positions[row] = position;
-    e->seq_of_row[row] = i;
-    e->token_from[row] = from;
+    e->step.tokens[row] = token;
+    e->step.positions[row] = position;
+    e->step.seq_of_row[row] = i;
+    e->step.token_from[row] = from;
 }
 
 LLM__PRIVATE void llm__step_seq(llm_engine *e, int32_t i, const llm__seq *s, int32_t row, int32_t n) {
-    e->seq_begin[i] = row;
-    e->seq_len[i] = n;
-    e->seq_rope[i] = s->request->rope;
-    e->seq_base[i] = s->request->rope_base;
-    e->seq_lora[i] = s->request->lora;
-    memcpy(e->pages + (int64_t)i * e->max_pages, s->pages, (size_t)llm__pages_of(e, n) * sizeof *s->pages);
+    e->step.seq_begin[i] = row;
+    e->step.seq_len[i] = n;
+    e->step.seq_rope[i] = s->request->rope.variant;
+    e->step.seq_rope_base[i] = s->request->rope.base;
+    e->step.seq_lora[i] = s->request->lora;
+    memcpy(e->step.pages + (int64_t)i * e->max_pages, s->pages.id, (size_t)llm__pages_of(e, n) * sizeof *s->pages.id);
 }
 
 /* The rows of entry i, drafts behind its tokens, in the step's arrays from row `row` on, and the jobs for those whose logits are wanted.
@@ -103,18 +103,18 @@ static int32_t llm__fill_entry(llm_engine *e, llm__flight *f, int32_t i, int32_t
     llm__entry *p = &f->entry[i];
     llm__seq *s = p->seq;
     int32_t begin = s->n_fed, end = begin + s->n_chunk, left = llm__seq_left(s) - s->n_chunk;
-    int32_t drafts_end = end + s->n_draft, first = LLM__MAX(s->n_scored, s->request->score_from);
+    int32_t drafts_end = end + s->draft.n, first = LLM__MAX(s->n_scored, s->request->prompt.score_from);
     llm__step_seq(e, i, s, row, drafts_end);
     p->end = end;
     p->out_row = -1;
     f->n_prompt_rows += LLM__MAX(0, LLM__MIN(end, s->n_prompt) - begin);
     s->n_fed = end;
     for (int32_t at = begin; at < drafts_end; at++, row++) {
-        int draft = at >= end, ahead = !draft && at >= s->n_ids, score = at >= first && at < s->request->score_end;
-        llm__step_row(e, row, i, at, draft ? s->draft[at - end] : ahead ? 0 : s->ids[at], ahead ? s->ahead_row : -1);
+        int draft = at >= end, ahead = !draft && at >= s->n_ids, score = at >= first && at < s->request->prompt.score_end;
+        llm__step_row(e, row, i, at, draft ? s->draft.ids[at - end] : ahead ? 0 : s->ids[at], ahead ? s->ahead_row : -1);
         if (!draft && !score && (at + 1 < end || left || s->request->score_only)) continue;
-        e->out_rows[*n_out] = row;
-        memset(&e->draws[*n_out], 0, sizeof *e->draws);
+        e->step.out_rows[*n_out] = row;
+        memset(&e->step.draws[*n_out], 0, sizeof *e->step.draws);
         if (score) llm__add_job(f, s, *n_out, at + 1);
         else if (!draft) llm__fill_choice(e, f, s, p->out_row = *n_out);
         ++*n_out;
@@ -134,22 +134,22 @@ static void llm__group_loras(llm__flight *f) {
 
 LLM__PRIVATE void llm__step_over(llm_engine *e, llm_step *step, int32_t n_rows, int32_t n_seqs, int32_t n_out) {
     memset(step, 0, sizeof *step);
-    e->seq_begin[n_seqs] = n_rows;
+    e->step.seq_begin[n_seqs] = n_rows;
     step->shape.n_rows = n_rows;
     step->shape.n_seqs = n_seqs;
     step->shape.n_out = n_out;
-    step->tokens = e->tokens;
-    step->positions = e->positions;
+    step->tokens = e->step.tokens;
+    step->positions = e->step.positions;
     step->n_position_rows = 1;
-    step->seq_of_row = e->seq_of_row;
-    step->seq_begin = e->seq_begin;
-    step->seq_len = e->seq_len;
-    step->seq_rope = e->seq_rope;
-    step->seq_rope_base = e->seq_base;
-    step->seq_lora = e->seq_lora;
-    step->pages = e->pages;
+    step->seq_of_row = e->step.seq_of_row;
+    step->seq_begin = e->step.seq_begin;
+    step->seq_len = e->step.seq_len;
+    step->seq_rope = e->step.seq_rope;
+    step->seq_rope_base = e->step.seq_rope_base;
+    step->seq_lora = e->step.seq_lora;
+    step->pages = e->step.pages;
     step->page_stride = e->max_pages;
-    step->out_rows = e->out_rows;
+    step->out_rows = e->step.out_rows;
 }
 
 LLM__PRIVATE void llm__fill_step(llm_engine *e, llm__flight *f, llm_step *step) {
@@ -158,10 +158,10 @@ LLM__PRIVATE void llm__fill_step(llm_engine *e, llm__flight *f, llm_step *step) 
     if (e->p.n_loras) llm__group_loras(f);
     for (int32_t i = 0; i < f->n; i++) {
         row = llm__fill_entry(e, f, i, row, &n_out);
-        lora |= e->seq_lora[i] >= 0;
+        lora |= e->step.seq_lora[i] >= 0;
     }
     llm__step_over(e, step, row, f->n, n_out);
     step->shape.lora = lora;
-    step->token_from = e->p.lag ? e->token_from : NULL;
-    step->draws = e->p.lag ? e->draws : NULL;
+    step->token_from = e->p.lag ? e->step.token_from : NULL;
+    step->draws = e->p.lag ? e->step.draws : NULL;
 }

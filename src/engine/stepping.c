@@ -38,7 +38,7 @@ static llm_result llm__flight_begin(llm_engine *e, llm__flight *f) {
         f->entry[i].seq->n_flight++;
         f->entry[i].seq->request->n_flight++;
     }
-    e->n_flight += !r;
+    e->flights.n += !r;
     return r;
 }
 
@@ -46,12 +46,12 @@ static llm_result llm__flight_begin(llm_engine *e, llm__flight *f) {
  * n_workers-th job. They depend on tokens that are there and on drafts, not on logits, so llm__run_job finds them made. */
 static void llm__flight_masks(void *arg, int worker) {
     llm_engine *e = (llm_engine *)arg;
-    const llm__flight *f = &e->flight[e->oldest_flight];
+    const llm__flight *f = &e->flights.ring[e->flights.oldest];
     for (int32_t i = worker; i < f->n_jobs; i += e->p.c.n_threads) {
         const llm__seq *s = f->jobs[i].seq;
         int can_end;
         if (!s->matcher || s->state == LLM__SEQ_DONE || f->jobs[i].scored >= 0) continue;
-        for (int32_t k = 0; k <= s->n_draft; k++) (void)llm__matcher_mask(s->matcher, s->draft, k, NULL, 0, 0, &can_end);
+        for (int32_t k = 0; k <= s->draft.n; k++) (void)llm__matcher_mask(s->matcher, s->draft.ids, k, NULL, 0, 0, &can_end);
     }
 }
 
@@ -59,12 +59,12 @@ static void llm__flight_masks(void *arg, int worker) {
  * has computed when it says that it has begun. Of a step that failed only the counts of what is in flight are left to be settled, for its
  * requests have ended. */
 static llm_result llm__flight_end(llm_engine *e) {
-    llm__flight *f = &e->flight[e->oldest_flight];
+    llm__flight *f = &e->flights.ring[e->flights.oldest];
     if (e->p.lag) llm__on_threads(e, llm__flight_masks, f->n_jobs);
     llm_result r = e->backend->wait(e->ctx);
     e->count.model_seconds += e->p.driver.now(e) - f->begin;
-    e->oldest_flight ^= 1;
-    e->n_flight--;
+    e->flights.oldest ^= 1;
+    e->flights.n--;
     if (r) llm__flight_fail(e, f);
     llm__apply(e, f);
     return r;
@@ -76,32 +76,32 @@ LLM_API void llm_engine_close(llm_engine *e) {
     if (!e) return;
     llm__take_inbox(e);
     for (llm_request *r = e->live; r; r = r->next) llm__request_end(e, r, LLM_FINISH_CANCELLED, NULL);
-    while (e->n_flight) llm__flight_end(e);
+    while (e->flights.n) llm__flight_end(e);
     llm__tell_news(e);
     llm__engine_destroy(e);
 }
 
 /* Who uses which adapter. The caller holds the engine's mutex. */
 static void llm__engine_count_loras(llm_engine *e) {
-    for (int32_t i = 0; i < e->p.n_loras; i++) e->lora[i].n_running = e->lora[i].n_waiting = 0;
-    for (int32_t i = 0; i < e->n_running && e->p.n_loras; i++)
-        if (e->running[i]->request->lora >= 0) e->lora[e->running[i]->request->lora].n_running++;
-    for (const llm__seq *s = e->p.n_loras ? e->first_waiting : NULL; s; s = s->next)
-        if (s->request->lora >= 0) e->lora[s->request->lora].n_waiting++;
+    for (int32_t i = 0; i < e->p.n_loras; i++) e->adapters.slot[i].n_running = e->adapters.slot[i].n_waiting = 0;
+    for (int32_t i = 0; i < e->running.n && e->p.n_loras; i++)
+        if (e->running.seq[i]->request->lora >= 0) e->adapters.slot[e->running.seq[i]->request->lora].n_running++;
+    for (const llm__seq *s = e->p.n_loras ? e->waiting.first : NULL; s; s = s->next)
+        if (s->request->lora >= 0) e->adapters.slot[s->request->lora].n_waiting++;
 }
 
 /* Publishes the figures of this step to other threads. Returns 1 if something is left to do. Requests that are still in
  * the inbox count as waiting. */
 static int llm__engine_count(llm_engine *e) {
-    e->count.n_running = e->n_running;
+    e->count.n_running = e->running.n;
     e->count.free_blocks = e->kv.n_free;
     e->count.cached_blocks = e->kv.n_cached;
     LLM__LOCKED(&e->mutex);
-    e->count.n_waiting = e->n_waiting;
-    for (const llm_request *r = e->inbox_first; r; r = r->inbox_next) e->count.n_waiting++;
+    e->count.n_waiting = e->waiting.n;
+    for (const llm_request *r = e->inbox.first; r; r = r->inbox_next) e->count.n_waiting++;
     e->stats = e->count;
     llm__engine_count_loras(e);
-    return e->live || e->inbox_first;
+    return e->live || e->inbox.first;
 }
 
 /* One turn: take in, end what is to end, plan and begin a step, apply the one that is `lag` steps older, tell. Nothing
@@ -109,7 +109,7 @@ static int llm__engine_count(llm_engine *e) {
  * apply t, so the device finds its next step when it ends one. Where nothing can be planned, the step in flight is
  * applied at once. An error is that of a step; its requests have ended with it, the engine goes on. */
 LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
-    llm__flight *f = &e->flight[e->oldest_flight ^ e->n_flight];
+    llm__flight *f = &e->flights.ring[e->flights.oldest ^ e->flights.n];
     llm_result r = LLM_OK, r2 = LLM_OK;
     llm__turn_take(e);
     e->now = e->p.driver.now(e);
@@ -117,7 +117,7 @@ LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
     llm__plan(e, f);
     if (f->n) r = llm__flight_begin(e, f);
     int ahead = f->n && !r && !f->pools ? e->p.lag : 0; /* hidden states can be read of the latest step only */
-    while (e->n_flight > ahead) {
+    while (e->flights.n > ahead) {
         llm_result ended = llm__flight_end(e);
         r2 = r2 ? r2 : ended;
     }
@@ -133,8 +133,8 @@ LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
 LLM_API void llm_engine_wait(llm_engine *e, double timeout_s) {
     const struct timespec end = llm__timed_end(timeout_s);
     LLM__LOCKED(&e->mutex);
-    while (!e->inbox_first && !e->some_cancelled)
-        if (pthread_cond_timedwait(&e->arrived, &e->mutex, &end)) break;
+    while (!e->inbox.first && !e->inbox.some_cancelled)
+        if (pthread_cond_timedwait(&e->inbox.arrived, &e->mutex, &end)) break;
 }
 
 LLM__PRIVATE int llm__request_ended(llm_request *r) {
@@ -147,8 +147,8 @@ LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
     llm_result step = LLM_OK;
     while (!llm__request_ended(r)) step = llm_engine_step(e, NULL);
     for (int32_t i = 0; i < r->n_seqs && !step; i++) {
-        if (r->seq[i].finish == LLM_FINISH_ERROR) return llm__error(LLM_ERR_BACKEND, "%s", r->error);
-        if (r->seq[i].finish == LLM_FINISH_CANCELLED) return llm__error(LLM_ERR_CANCELLED, "the request was cancelled");
+        if (r->seq[i].output.finish == LLM_FINISH_ERROR) return llm__error(LLM_ERR_BACKEND, "%s", r->error);
+        if (r->seq[i].output.finish == LLM_FINISH_CANCELLED) return llm__error(LLM_ERR_CANCELLED, "the request was cancelled");
     }
     return step;
 }

@@ -66,22 +66,25 @@ typedef struct llm__batch {
     llm_openai_service service;
     llm_text params;        /* members of every body, with a comma before each */
     llm_openai_call **call; /* (n_prompts): those in flight */
-    llm_outputs *out;
+    llm__outputs *out;
     int32_t n_prompts, width; /* width: answers to each */
     int chat;
 } llm__batch;
 
 /* Every text and list in an output is a copy of its own: the outputs outlive calls, engine and model. */
 LLM_API void llm_outputs_free(llm_outputs *o) {
-    for (int32_t i = 0; o && i < o->n; i++) {
-        const llm_request_output *x = &o->items[i];
+    llm__outputs *all = (llm__outputs *)o; /* its first member */
+    for (int32_t i = 0; all && i < all->shown.n; i++) {
+        const llm_request_output *x = &all->own[i];
         const void *const owned[] = {x->request_id,        x->prompt,       x->prompt_token_ids,
                                      x->outputs.token_ids, x->outputs.text, x->outputs.reasoning_content,
                                      x->error_msg};
         for (int k = 0; k < LLM__COUNT(owned); k++) LLM_FREE((void *)(uintptr_t)owned[k]);
     }
-    if (o) LLM_FREE(o->items);
-    LLM_FREE(o);
+    if (!all) return;
+    if (all->shown.items != all->own) LLM_FREE(all->shown.items);
+    LLM_FREE(all->own);
+    LLM_FREE(all);
 }
 
 /* The parameters as members of a body, which knows the names of FastDeploy, vLLM and LMDeploy. */
@@ -124,7 +127,7 @@ static int32_t *llm__ids_copy(const int32_t *ids, size_t n) {
 /* Answer k of prompt i. A chat's text is what a client of the server would see, without thoughts and calls. A call that was refused has no
  * request: its output has the error's status and sentence, and empty lists. 0: no memory. */
 static int llm__batch_item(llm__batch *b, int32_t i, int32_t k) {
-    llm_request_output *x = &b->out->items[i * b->width + k];
+    llm_request_output *x = &b->out->own[i * b->width + k];
     const llm_openai_call *call = b->call[i];
     const llm_request *request = call->info.n_requests && k < call->info.n_choices ? call->request[0] : NULL;
     const llm__oai_choice *c = request ? &call->choice[k] : NULL;
@@ -138,7 +141,7 @@ static int llm__batch_item(llm__batch *b, int32_t i, int32_t k) {
     if (call->info.status != 200) {
         x->error_code = call->info.status;
         x->error_msg = llm__strdup(call->message);
-        b->out->n_failed++;
+        b->out->shown.n_failed++;
     }
     const int32_t *ids = request ? llm_request_prompt(request, &n) : NULL;
     if (request) llm_request_get_output(request, k, &answer);
@@ -207,16 +210,16 @@ static llm_outputs *llm__batch_all(llm *l, int chat, const llm_prompt *prompts, 
     b.width = params && params->n > 1 ? params->n : 1;
     llm_result r = llm__batch_params(&b, cfg ? cfg->params : NULL);
     b.call = LLM__NEW(llm_openai_call *, n + 1);
-    b.out = LLM__NEW(llm_outputs, 1);
-    if (b.out) b.out->items = LLM__NEW(llm_request_output, (size_t)n * (size_t)b.width + 1);
-    if (!r && (!b.call || !b.out || !b.out->items)) r = llm__nomem();
-    if (!r) b.out->n = n * b.width;
+    b.out = LLM__NEW(llm__outputs, 1);
+    if (b.out) b.out->shown.items = b.out->own = LLM__NEW(llm_request_output, (size_t)n * (size_t)b.width + 1);
+    if (!r && (!b.call || !b.out || !b.out->own)) r = llm__nomem();
+    if (!r) b.out->shown.n = n * b.width;
     if (!r) r = llm__batch_run(&b, l, prompts, cfg);
     for (int32_t i = 0; b.call && i < n; i++) llm_openai_free(b.call[i]);
     LLM_FREE(b.call);
     llm_text_free(&b.params);
-    if (!r) return b.out;
-    llm_outputs_free(b.out);
+    if (!r) return &b.out->shown;
+    llm_outputs_free(b.out ? &b.out->shown : NULL);
     return NULL;
 }
 

@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "model/loader.h"
 #include "engine/scheduler.h"
+#include "serve/sizes.h"
 
 LLM__PRIVATE llm *llm__easy_open(const char *path, llm_model_config *m, llm_engine_config *c) {
     llm *l = LLM__NEW(llm, 1);
@@ -128,6 +129,7 @@ LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message) {
     LLM__SCOPED(llm_text_free) llm_text context = LLM__ZERO, prompt = LLM__ZERO;
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
     llm_result r = llm_chat_stop(c);
+    if (!r) r = llm__unset("llm_sampling", c->unknown, sizeof c->unknown);
     size_t before = c->messages.len;
     llm__chat_add(&c->messages, "user", user_message, strlen(user_message));
     llm_text_format(&context, "{'messages':[%s],'add_generation_prompt':true}", c->messages.data ? c->messages.data : "");

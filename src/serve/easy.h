@@ -34,11 +34,18 @@ struct llm {
  * was opened before an error is closed again; llm_last_error says why. */
 LLM__PRIVATE llm *llm__easy_open(const char *path, llm_model_config *m, llm_engine_config *c);
 
+/* Outputs of a batch. shown.items is `own`, or, for a program of another version, the same in that one's layout; the texts are shared. */
+typedef struct llm__outputs {
+    llm_outputs shown;
+    llm_request_output *own;
+} llm__outputs;
+
 /* A conversation. While a request is there, its answer grows beside the messages; it becomes one of them when the request ends or is
  * stopped (llm_chat_stop), so that the messages are always whole JSON. */
 struct llm_chat {
     llm *l;
     llm_sampling sampling;
+    char unknown[256]; /* members of the sampling that only a later version has lie here: they must be 0 */
     llm_text messages; /* the array's elements: {"role":...},{...} */
     size_t first;      /* length of the system message */
     llm_text answer;   /* so far, while request is there */

@@ -111,7 +111,7 @@ LLM__PRIVATE const char *llm__oai_word(const llm_json *d, int object, const char
 }
 
 LLM__PRIVATE int llm__oai_ids(llm_openai_call *k, int list, llm_tokens *ids) {
-    const llm_openai_service *s = k->service;
+    const llm_openai_service *s = &k->service;
     int32_t vocab = s->engine ? llm_logits_size(s->engine) : llm_vocab_size(s->model);
     for (int e = llm_json_first(k->body, list); e >= 0; e = llm_json_next(k->body, e)) {
         int64_t id;
@@ -147,7 +147,7 @@ LLM__PRIVATE int llm__oai_stops(llm_openai_call *k) {
 LLM__PRIVATE int llm__oai_bias(llm_openai_call *k) {
     const llm_json *d = k->body;
     int v = llm__oai_get(d, 0, "logit_bias");
-    int32_t n = 0, vocab = k->service->engine ? llm_logits_size(k->service->engine) : llm_vocab_size(k->service->model);
+    int32_t n = 0, vocab = k->service.engine ? llm_logits_size(k->service.engine) : llm_vocab_size(k->service.model);
     llm__oai_at(k, "logit_bias");
     if (v >= 0 && llm_json_type_of(d, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be an object of token ids and numbers");
     if (llm_json_size(d, v) > LLM__OAI_BIASES)

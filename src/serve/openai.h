@@ -96,7 +96,7 @@ typedef struct llm__oai_choice {
 /* A body and its answer. The kinds share it: an embedding has no use for the choices' texts, a response alone has items. */
 struct llm_openai_call {
     llm_openai_info info;
-    const llm_openai_service *service;
+    llm_openai_service service; /* as it was when the call began */
     void *user;
     llm_json *body;
     llm_json *items_said; /* the messages that a response's items stand for */

@@ -47,7 +47,7 @@ static int llm__oai_tokenize(llm_openai_call *k) {
     if (!llm__oai_body_ids(k, &ids)) return 0;
     k->text.len = 0;
     llm_text_format(&k->text, "{'count':%l,'max_model_len':%d,'tokens':", (int64_t)ids.len,
-                    k->service->engine ? k->service->engine->p.max_len : 0);
+                    k->service.engine ? k->service.engine->p.max_len : 0);
     if (!theirs || !k->pieces) llm_text_format(&k->text, "%i", ids.data, ids.len);
     if (k->pieces) llm_text_str(&k->text, theirs ? "[" : ",\"token_strs\":[");
     for (size_t i = 0; i < ids.len && k->pieces; i++) {
@@ -67,7 +67,7 @@ static int llm__oai_detokenize(llm_openai_call *k) {
     llm__oai_at(k, "tokens");
     if (llm_json_type_of(k->body, v) != LLM_JSON_ARRAY) return llm__oai_bad(k, NULL, "must be a list of token ids");
     if (!llm__oai_ids(k, v, &ids)) return 0;
-    llm_result r = llm_detokenize(k->service->model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text);
+    llm_result r = llm_detokenize(k->service.model, ids.data, ids.len, LLM_DETOK_KEEP_SPECIAL, &text);
     llm_text_format(&k->text, "{'content':%Q,'prompt':%Q}", text.data, text.len, text.data, text.len);
     return r ? llm__oai_failed(k, r, NULL) : 1;
 }
@@ -104,7 +104,7 @@ static int llm__oai_inside(llm_openai_call *k, const char *param, const char *di
 /* Adapters at run time: vLLM's two routes, but only for what lies in one folder. {"lora_name", "lora_path"}: done here, in a worker's
  * thread, while the engine steps on. */
 static int llm__oai_adapters(llm_openai_call *k) {
-    const llm_openai_service *s = k->service;
+    const llm_openai_service *s = &k->service;
     int load = k->info.kind == LLM_OPENAI_LORA_LOAD;
     LLM__SCOPED(llm_text_free) llm_text path = LLM__ZERO;
     size_t n = 0;
@@ -121,7 +121,7 @@ static int llm__oai_adapters(llm_openai_call *k) {
 /* Kept contexts: {"name"} in a folder; to save, the body of a chat or a completion too, whose prompt was asked before. Done here, in a
  * worker's thread, in turns with the engine's steps. The answer tells how many tokens the file holds. */
 static int llm__oai_contexts(llm_openai_call *k) {
-    const llm_openai_service *s = k->service;
+    const llm_openai_service *s = &k->service;
     int save = k->info.kind == LLM_OPENAI_CONTEXT_SAVE;
     LLM__SCOPED(llm_text_free) llm_text path = LLM__ZERO;
     LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO;
@@ -140,7 +140,7 @@ static int llm__oai_contexts(llm_openai_call *k) {
 LLM_API int llm_openai_submit(llm_openai_call *k) {
     const int kind = k->info.kind;
     if (k->info.status != 200) return 0;
-    if (!k->service->engine && (kind < LLM_OPENAI_TOKENIZE || kind > LLM_OPENAI_TEMPLATE))
+    if (!k->service.engine && (kind < LLM_OPENAI_TOKENIZE || kind > LLM_OPENAI_TEMPLATE))
         return llm__oai_failed(k, llm__error(LLM_ERR_UNSUPPORTED, "there is no engine to answer"), "");
     switch (kind) {
     case LLM_OPENAI_TOKENIZE: return llm__oai_tokenize(k);

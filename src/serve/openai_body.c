@@ -31,8 +31,8 @@
 
 /* An embedding takes what depends on the prompt, and nothing that depends on an answer. */
 static int llm__oai_embedding(llm_openai_call *k) {
-    int32_t size = llm_model_get_info(k->service->model)->hidden_size;
-    k->s = k->service->defaults;
+    int32_t size = llm_model_get_info(k->service.model)->hidden_size;
+    k->s = k->service.defaults;
     k->s.n = k->s.best_of = k->s.max_tokens = 1;
     k->tools = -1;
     if (k->info.stream) return k->info.stream = 0, llm__oai_bad(k, "stream", ": an embedding comes whole");
@@ -54,7 +54,7 @@ static int llm__oai_read(llm_openai_call *k) {
     if (!chat) k->tools = -1;
     else if (!llm__oai_messages(k)) return 0;
     if (!llm__oai_tool_form(k) || !llm__oai_length(k)) return 0;
-    r = llm_sampling_check(k->service->model, &k->s);
+    r = llm_sampling_check(k->service.model, &k->s);
     if (!r) return 1;
     llm__oai_at(k, "%.*s", (int)strcspn(llm_last_error(), ".:"), llm_last_error()); /* the sentence begins with the field's name */
     return llm__oai_refused(k, r, NULL);
@@ -69,7 +69,7 @@ LLM__PRIVATE int llm__oai_is_base(const llm_openai_service *s, llm__str name) {
 /* 1 if an adapter of that name is loaded. .p NULL: any beside the engine's own, which requests need not name. */
 static int llm__oai_is_lora(const llm_openai_service *s, llm__str name) {
     if (!s->engine) return 0;
-    if (!name.p) return llm_lora_get(s->engine, s->engine->own_lora >= 0, NULL, NULL, NULL);
+    if (!name.p) return llm_lora_get(s->engine, s->engine->adapters.own >= 0, NULL, NULL, NULL);
     LLM__LOCKED(&s->engine->mutex); /* adapters come and go while it runs */
     return llm__lora_find(s->engine, name, 1) >= 0;
 }
@@ -82,7 +82,7 @@ LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name
  * then is the one that answers. Any other name is served by the base model too, since clients send what they were written for ("gpt-4"),
  * but not where names are strict or an adapter is loaded: there it may be the name of one that is not. Odd names are not quoted. */
 static int llm__oai_model(llm_openai_call *k) {
-    const llm_openai_service *s = k->service;
+    const llm_openai_service *s = &k->service;
     int v = llm__oai_get(k->body, 0, "model");
     const llm__str name = llm__json_text(k->body, v);
     k->model = s->n_names ? s->names[0] : name.p ? name.p : "default";
@@ -131,7 +131,7 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     llm__random_bytes(bits, sizeof bits);
     snprintf(k->id, sizeof k->id, "%s%016llx%08llx", llm__oai_kinds[kind].prefix, (unsigned long long)bits[0],
              (unsigned long long)bits[1] & 0xFFFFFFFF);
-    k->service = s;
+    k->service = *s;
     k->user = user;
     k->s = s->defaults;
     k->created = (int64_t)llm__wall_clock();

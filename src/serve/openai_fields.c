@@ -13,7 +13,7 @@
 LLM__PRIVATE int llm__oai_logprobs(llm_openai_call *k) {
     const llm_json *d = k->body;
     int v = llm__oai_get(d, 0, "logprobs"), top = llm__oai_chats(k) ? llm__oai_get(d, 0, "top_logprobs") : v,
-        most = k->service->max_logprobs;
+        most = k->service.max_logprobs;
     int response = k->info.kind == LLM_OPENAI_RESPONSE;
     int64_t n = 0;
     if (!llm__oai_chats(k)) k->want_logprobs = v >= 0;
@@ -46,7 +46,7 @@ LLM__PRIVATE int llm__oai_sampling(llm_openai_call *k) {
         s->top_k = -1;
     }
     if (k->info.kind == LLM_OPENAI_RESPONSE) s->best_of = 1;
-    llm__options_sampling(&k->fields, offsetof(llm_openai_call, asked), s);
+    llm__options_sampling(&k->fields, offsetof(llm_openai_call, asked), sizeof k->asked, s);
     if (k->info.kind == LLM_OPENAI_RESPONSE) s->n = 1;
     s->skip_special_tokens_off = !k->skip_special;
     if (k->info.stream && s->best_of > LLM__MAX(s->n, 1)) return llm__oai_bad(k, "best_of", "must equal n when stream is true");
@@ -63,7 +63,7 @@ LLM__PRIVATE int llm__oai_sampling(llm_openai_call *k) {
 }
 
 LLM__PRIVATE int llm__oai_length(llm_openai_call *k) {
-    int64_t n = k->max_completion_tokens, wide = k->service->max_tokens ? k->service->max_tokens : llm__oai_chats(k) ? -1 : 16;
+    int64_t n = k->max_completion_tokens, wide = k->service.max_tokens ? k->service.max_tokens : llm__oai_chats(k) ? -1 : 16;
     if (n >= 0 && k->max_tokens >= 0 && n != k->max_tokens) return llm__oai_bad(k, "max_tokens", "and max_completion_tokens differ");
     k->max_tokens = n = n >= 0 ? n : k->max_tokens >= 0 ? k->max_tokens : wide;
     if (n == 0 && !k->echo)

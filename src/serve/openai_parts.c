@@ -42,7 +42,7 @@ static int llm__oai_alternative(const llm_output *o, size_t i, int32_t shown, in
 
 LLM__PRIVATE void llm__oai_token(const llm_openai_call *k, int32_t id, llm_text *bytes, llm_text *out) {
     bytes->len = 0;
-    llm_token_bytes(k->service->model, id, bytes);
+    llm_token_bytes(k->service.model, id, bytes);
     int whole = llm__utf8_valid(bytes->data, bytes->len) == bytes->len;
     if (k->as_ids) llm_text_format(out, "'token_id:%d'", id);
     else llm_text_format(out, whole ? "%Q" : "'bytes:", bytes->data, bytes->len);
@@ -159,9 +159,9 @@ LLM__PRIVATE void llm__oai_metrics(const llm_request *request, llm_text *out) {
 LLM__PRIVATE void llm__oai_head(const llm_openai_call *k, const char *object, llm_text *out) {
     llm_text_format(out, "{'id':%q,'object':%q,'created':%l,'model':%q,", k->id, object, k->created, k->model);
     if (k->info.kind == LLM_OPENAI_EMBEDDING) llm_text_str(out, "\"data\":[");
-    else llm_text_format(out, "'system_fingerprint':%q,'choices':[", k->service->fingerprint);
+    else llm_text_format(out, "'system_fingerprint':%q,'choices':[", k->service.fingerprint);
 }
 
 LLM__PRIVATE int llm__oai_is_end(const llm_openai_call *k, llm_finish finish, int32_t stop_id, int32_t id) {
-    return finish == LLM_FINISH_STOP && (stop_id >= 0 || llm_token_is_special(k->service->model, id));
+    return finish == LLM_FINISH_STOP && (stop_id >= 0 || llm_token_is_special(k->service.model, id));
 }

@@ -100,7 +100,7 @@ LLM__PRIVATE int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     size_t before = c->content.len;
     int thinking = c->reasoning.thinking;
     if (e->has_token) c->last = now;
-    if (k->service->on_event) k->service->on_event(k->user, k, k->request[r], e, gap);
+    if (k->service.on_event) k->service.on_event(k->user, k, k->request[r], e, gap);
     LLM__SCOPED(llm_text_free) llm_text plain = LLM__ZERO;
     llm_text *answer = c->tools ? &plain : &c->content;
     llm_reasoning_push(&c->reasoning, e->text ? e->text : "", e->text_len, &c->thoughts, answer);

@@ -128,7 +128,7 @@ LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, l
 }
 
 LLM__PRIVATE int llm__oai_render(llm_openai_call *k) {
-    const llm_openai_service *s = k->service;
+    const llm_openai_service *s = &k->service;
     const llm_json *d = k->body;
     LLM__SCOPED(llm_text_free) llm_text context = LLM__ZERO;
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
@@ -174,14 +174,14 @@ LLM__PRIVATE int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special,
     if (!s) return llm__oai_ids(k, v, ids);
     int flags = (k->parse_special ? LLM_TOK_PARSE_SPECIAL : 0) | (v < 0 ? LLM_TOK_GUARDED : 0);
     if (k->add_special < 0 ? add_special : k->add_special) flags |= LLM_TOK_ADD_SPECIAL;
-    llm_result r = llm_tokenize(k->service->model, s, n, flags, ids);
+    llm_result r = llm_tokenize(k->service.model, s, n, flags, ids);
     return r ? llm__oai_failed(k, r, NULL) : 1;
 }
 
 /* In the stepping thread, with no lock of ours: only passed on. The call is alive: its requests are freed before it is. */
 static void llm__oai_news(void *user, LLM__UNUSED llm_request *request) {
     llm_openai_call *k = (llm_openai_call *)user;
-    k->service->on_news(k->user, k);
+    k->service.on_news(k->user, k);
 }
 
 /* Compiles the form that the answers must have, once for all prompts of the call: of what comes behind the thoughts, where the prompt
@@ -193,7 +193,7 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
     k->form.text = k->form_text.data ? k->form_text.data : "";
     k->form.len = k->form_text.len;
     k->form.after = r->thinking ? llm__reasoning_of(r->kind)->close : NULL;
-    llm_result e = k->form_text.failed ? llm__nomem() : llm_grammar_open(k->service->model, &k->form, &k->grammar);
+    llm_result e = k->form_text.failed ? llm__nomem() : llm_grammar_open(k->service.model, &k->form, &k->grammar);
     k->s.grammar = k->grammar;
     for (int t = llm_json_first(k->body, k->tools); t >= 0 && !strict; t = llm_json_next(k->body, t))
         llm_json_bool(k->body, llm_json_find(k->body, llm__tool_function(k->body, t), "strict"), &strict);
@@ -207,7 +207,7 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
 /* Hands one prompt to the engine, which copies it, and prepares its choices. truncate_prompt_tokens keeps the last ids, as in vLLM. The
  * choices come first, for the request may have news before llm_request_submit returns; n_requests counts only those that run. */
 static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids) {
-    const llm_openai_service *s = k->service;
+    const llm_openai_service *s = &k->service;
     size_t skip = k->truncate_prompt && (uint64_t)k->truncate_prompt < ids->len ? ids->len - (size_t)k->truncate_prompt : 0;
     int chat = llm__oai_chats(k), parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
     llm_request_config c = LLM__ZERO;

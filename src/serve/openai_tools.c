@@ -65,9 +65,9 @@ LLM__PRIVATE int llm__oai_tool_form(llm_openai_call *k) {
     if (k->tools < 0) return 1;
     if (k->form.kind && k->tool_must)
         return llm__oai_bad(k, "tool_choice", "asks for a call and %s for a form: only one can be had", k->form_name);
-    k->tool_format = k->service->tool_format;
+    k->tool_format = k->service.tool_format;
     if (!k->form.kind && (!k->s.use_beam_search || k->tool_must)) {
-        int many = k->tool_many && k->tool_only < 0, format = llm_tools_grammar(k->service->model, k->tool_format, k->body, k->tools,
+        int many = k->tool_many && k->tool_only < 0, format = llm_tools_grammar(k->service.model, k->tool_format, k->body, k->tools,
                                                                                 k->tool_only, k->tool_must, many, &k->form_text);
         if (format >= 0) {
             k->tool_format = format;
@@ -76,6 +76,6 @@ LLM__PRIVATE int llm__oai_tool_form(llm_openai_call *k) {
             k->form_name = "tools";
         }
     }
-    if (llm_tools_are_special(k->service->model, k->tool_format)) k->s.skip_special_tokens_off = 1;
+    if (llm_tools_are_special(k->service.model, k->tool_format)) k->s.skip_special_tokens_off = 1;
     return 1;
 }

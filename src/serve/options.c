@@ -330,10 +330,10 @@ LLM__PRIVATE llm_result llm__options_environment(llm_options *o, char *(*get)(co
     return r;
 }
 
-LLM__PRIVATE void llm__options_sampling(const llm_options *o, size_t at, llm_sampling *s) {
+LLM__PRIVATE void llm__options_sampling(const llm_options *o, size_t at, size_t size, llm_sampling *s) {
     for (int32_t i = 0; i < o->n; i++) {
         const llm_option *p = &o->table[i];
-        if (!o->given[i] || p->at < at || p->at >= at + sizeof *s || p->kind == LLM_OPTION_TEXT || p->kind >= LLM_OPTION_LIST) continue;
+        if (!o->given[i] || p->at < at || p->at >= at + size || p->kind == LLM_OPTION_TEXT || p->kind >= LLM_OPTION_LIST) continue;
         memcpy((char *)s + (p->at - at), (const char *)o->target + p->at, p->kind == LLM_OPTION_INT64 ? sizeof(int64_t) : sizeof(int32_t));
         if (p->at - at == offsetof(llm_sampling, seed)) s->has_seed = 1;
         if (p->at - at == offsetof(llm_sampling, top_p) && s->top_p <= 0) s->top_p = 1e-6f;

@@ -44,9 +44,10 @@ LLM__PRIVATE llm_result llm__options_file(llm_options *o, const char *path);
  * `get` is the program's: the library itself asks for no variable. */
 LLM__PRIVATE llm_result llm__options_environment(llm_options *o, char *(*get)(const char *name));
 
-/* Copies what was given, and nothing else, of the target's sampling at offset `at` over *s, the defaults of a model: 0 may be a value that
- * someone asked for, so `given` decides. An explicit 0 of top_p, whose 0 means "off" in the struct, leaves the best token only. */
-LLM__PRIVATE void llm__options_sampling(const llm_options *o, size_t at, llm_sampling *s);
+/* Copies what was given, and nothing else, of the target's sampling, `size` bytes at offset `at`, over *s, the defaults of a model: 0 may
+ * be a value that someone asked for, so `given` decides. An explicit 0 of top_p, whose 0 means "off" in the struct, leaves the best token
+ * only. */
+LLM__PRIVATE void llm__options_sampling(const llm_options *o, size_t at, size_t size, llm_sampling *s);
 
 /* What lies on the disk comes first, then the Hub's cache: HF_HUB_CACHE itself, HF_HOME/hub, or ~/.cache/huggingface/hub, as the Hub's own
  * library looks. Nothing is downloaded. A name is taken for ORG/NAME only with one slash inside, and if it does

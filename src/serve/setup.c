@@ -43,13 +43,18 @@ LLM__PRIVATE llm_result llm__setup_check(llm_setup *s, char *(*get)(const char *
 }
 
 /* Whatever is wrong with a value, a file of options that cannot be read too, is what the user said: LLM_ERR_ARG. */
-LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name),
-                                  llm_option_list *words) {
+LLM__PRIVATE llm_result llm__setup_options(const char *const *config, llm_options *o, int argc, char **argv,
+                                           char *(*get)(const char *name), llm_option_list *words) {
     llm_result r = llm__options_argv(o, argc, argv, words);
     if (!r) r = llm__options_environment(o, get);
-    if (!r && s->config) r = llm__options_file(o, s->config);
-    if (r) return r == LLM_ERR_NOMEM ? r : LLM_ERR_ARG;
-    return llm__setup_check(s, get);
+    if (!r && *config) r = llm__options_file(o, *config);
+    return r && r != LLM_ERR_NOMEM ? LLM_ERR_ARG : r;
+}
+
+LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name),
+                                  llm_option_list *words) {
+    llm_result r = llm__setup_options(&s->config, o, argc, argv, get, words);
+    return r ? r : llm__setup_check(s, get);
 }
 
 /* Without a device the library is not even looked at, unless device cuda is asked for. */
@@ -64,16 +69,22 @@ LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) 
     return r;
 }
 
-LLM_API void llm_setup_service(const llm_setup *s, const llm_options *o, const llm_model *model, llm_engine *engine,
-                               llm_openai_service *out) {
+LLM__PRIVATE void llm__setup_service(const llm_setup *s, const llm_options *o, size_t sampling, size_t size,
+                                     const llm_model *model, llm_engine *engine, llm_openai_service *out) {
     llm_openai_service_init(out, model, engine);
     if (s->chat_sampling) llm_sampling_chat(model, &out->defaults);
-    if (o) llm__options_sampling(o, (size_t)((const char *)&s->sampling - (const char *)o->target), &out->defaults);
+    if (o) llm__options_sampling(o, sampling, size, &out->defaults);
     if (o && llm_options_given(o, "max-tokens")) out->max_tokens = s->sampling.max_tokens;
     out->defaults.early_stop = s->early_stop;
     out->pooling = (llm_pooling)s->pooling;
     if (s->reasoning_parser) out->reasoning = (llm_reasoning_kind)llm_reasoning_named(s->reasoning_parser);
     if (s->tool_parser) out->tool_format = llm_tools_named(s->tool_parser);
+}
+
+LLM_API void llm_setup_service(const llm_setup *s, const llm_options *o, const llm_model *model, llm_engine *engine,
+                               llm_openai_service *out) {
+    size_t at = o ? (size_t)((const char *)&s->sampling - (const char *)o->target) : 0;
+    llm__setup_service(s, o, at, sizeof s->sampling, model, engine, out);
 }
 
 LLM_API void llm_setup_free(llm_setup *s) {

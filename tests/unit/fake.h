@@ -151,7 +151,7 @@ static const llm_drawn *fake_drawn(llm_backend_ctx *ctx, int out_row) {
 static llm_result fake_swap(llm_backend_ctx *ctx, int32_t page, void *out, const void *in) {
     fake_device *f = (fake_device *)(void *)ctx;
     int32_t *here = f->kv + page * f->page_tokens;
-    int64_t at = (const uint8_t *)(out ? out : in) - f->engine->swap_memory, bytes = f->page_tokens * (int64_t)sizeof *here;
+    int64_t at = (const uint8_t *)(out ? out : in) - f->engine->swap.memory, bytes = f->page_tokens * (int64_t)sizeof *here;
     if (f->fail_swap > 0) return f->fail_swap--, llm__error(LLM_ERR_BACKEND, "the fake device cannot swap");
     f->bad_steps += page < 0 || page >= f->n_pages || at < 0 || at % bytes || at / bytes >= f->engine->p.n_swap;
     memcpy(out ? out : (void *)here, out ? (const void *)here : in, (size_t)bytes);
@@ -177,17 +177,17 @@ static void fake_draft(llm_engine *ctx, llm__seq *const *seq, int32_t n) {
         llm__seq *s = seq[i];
         uint64_t h = fake_hash_begin(), dice = llm__mix((uint64_t)f->steps * 64 + (uint64_t)i);
         for (int32_t at = 0; at < s->n_ids; at++) h = fake_hash_add(h, s->ids[at]);
-        s->n_draft = LLM__MIN(s->n_draft, (int32_t)(dice >> 40) % 16); /* it need not guess all it may */
-        for (int32_t k = 0; k < s->n_draft; k++) {
+        s->draft.n = LLM__MIN(s->draft.n, (int32_t)(dice >> 40) % 16); /* it need not guess all it may */
+        for (int32_t k = 0; k < s->draft.n; k++) {
             float row[FAKE_VOCAB];
             llm_draw d;
             memset(&d, 0, sizeof d);
             d.seed = s->seed, d.position = s->n_ids + k - s->n_prompt;
-            d.sampling = &s->request->s;
+            d.sampling = &s->request->sampling;
             fake_logits(h, row);
             dice = llm__mix(dice);
-            s->draft[k] = dice % 4 ? fake_draw(row, &d, -1).id : (int32_t)(dice >> 40) % FAKE_VOCAB;
-            h = fake_hash_add(h, s->draft[k]);
+            s->draft.ids[k] = dice % 4 ? fake_draw(row, &d, -1).id : (int32_t)(dice >> 40) % FAKE_VOCAB;
+            h = fake_hash_add(h, s->draft.ids[k]);
             f->drafted++;
         }
     }
@@ -276,8 +276,8 @@ static llm_result fake_engine(fake_device *f, const llm__engine_params *p, llm_e
         e->p = *p;
         e->backend = &f->table, e->ctx = (llm_backend_ctx *)(void *)f;
         e->n_ranks = 1, e->page_bytes = p->c.block_size * (int64_t)sizeof(int32_t);
-        e->swap_memory = (uint8_t *)llm__calloc((size_t)p->n_swap, (size_t)e->page_bytes);
-        r = e->swap_memory ? llm__engine_init(e) : LLM_ERR_NOMEM;
+        e->swap.memory = (uint8_t *)llm__calloc((size_t)p->n_swap, (size_t)e->page_bytes);
+        r = e->swap.memory ? llm__engine_init(e) : LLM_ERR_NOMEM;
     }
     if (r) llm__engine_destroy(e);
     *out = r ? NULL : e;
@@ -322,7 +322,7 @@ typedef struct fake_want {
 static int32_t fake_allowed(const llm_request *r, llm_matcher *m, uint32_t *allowed) {
     int32_t n = 0;
     CHECK(!llm_matcher_mask(m, allowed, &n));
-    if (llm_matcher_can_end(m)) *allowed |= 1u << FAKE_EOS | (r->s.n_stop_token_ids ? 1u << FAKE_STOP : 0);
+    if (llm_matcher_can_end(m)) *allowed |= 1u << FAKE_EOS | (r->sampling.n_stop_token_ids ? 1u << FAKE_STOP : 0);
     return n;
 }
 
@@ -342,25 +342,25 @@ static void fake_oracle(const llm_request *r, int32_t index, int32_t max_new, fa
     h.mask = 63, h.id = history_ids, h.count = history_counts, h.slot = slots;
     uint64_t hash = fake_hash_begin();
     for (int32_t i = 0; i < n_prompt; i++) hash = fake_hash_add(hash, r->seq[0].ids[i]), llm__history_add(&h, r->seq[0].ids[i], 0);
-    rules.s = &r->s, rules.eos = r->engine->p.eos, rules.n_eos = 1, rules.history = &h, rules.output = w->ids;
-    llm_matcher *matcher = r->s.grammar ? llm_matcher_open(r->s.grammar) : NULL;
+    rules.s = &r->sampling, rules.eos = r->engine->p.eos, rules.n_eos = 1, rules.history = &h, rules.output = w->ids;
+    llm_matcher *matcher = r->sampling.grammar ? llm_matcher_open(r->sampling.grammar) : NULL;
     while (!w->finish) {
         fake_logits(hash, x);
         rules.n_output = w->n;
         if (matcher && !fake_allowed(r, matcher, k.allowed)) rules.n_output = INT32_MAX; /* it may end before min_tokens */
         rules.allowed = matcher ? k.allowed : NULL;
-        llm__choice c = llm__choose(x, FAKE_VOCAB, &rules, (uint64_t)r->s.seed + (uint64_t)index, w->n, &k);
-        int ends = w->n + 1 >= r->s.min_tokens && ((c.id == FAKE_EOS && !r->s.ignore_eos) || (r->s.n_stop_token_ids && c.id == FAKE_STOP));
+        llm__choice c = llm__choose(x, FAKE_VOCAB, &rules, (uint64_t)r->sampling.seed + (uint64_t)index, w->n, &k);
+        int ends = w->n + 1 >= r->sampling.min_tokens && ((c.id == FAKE_EOS && !r->sampling.ignore_eos) || (r->sampling.n_stop_token_ids && c.id == FAKE_STOP));
         int hit = 0;
-        if (r->s.early_stop.enable) {
-            early = c.prob > r->s.early_stop.threshold ? early + 1 : 0;
-            hit = early >= r->s.early_stop.window_size && !ends;
-            if (early >= r->s.early_stop.window_size) early = 0;
+        if (r->sampling.early_stop.enable) {
+            early = c.prob > r->sampling.early_stop.threshold ? early + 1 : 0;
+            hit = early >= r->sampling.early_stop.window_size && !ends;
+            if (early >= r->sampling.early_stop.window_size) early = 0;
         }
         if (hit) c.id = FAKE_EOS, c.logprob = (float)((double)x[FAKE_EOS] - c.log_sum);
         w->ids[w->n++] = c.id;
         w->cum_logprob += (double)c.logprob;
-        if (matcher && c.id != FAKE_EOS && !(r->s.n_stop_token_ids && c.id == FAKE_STOP)) CHECK(!llm_matcher_token(matcher, c.id));
+        if (matcher && c.id != FAKE_EOS && !(r->sampling.n_stop_token_ids && c.id == FAKE_STOP)) CHECK(!llm_matcher_token(matcher, c.id));
         llm__history_add(&h, c.id, 1);
         hash = fake_hash_add(hash, c.id);
         if (ends) w->finish = LLM_FINISH_STOP;
@@ -400,7 +400,7 @@ static int fake_beam_order(const void *a, const void *b) {
 /* logits: of the whole of `ids`. The pool, best first, in `pool` (FAKE_BEAMS); returns how many. */
 static int32_t fake_beam_search(const llm_request *r, int32_t max_new, void (*logits)(void *ctx, const int32_t *ids, int32_t n, float *row), void *ctx, fake_beam *pool) {
     static fake_beam live[FAKE_BEAMS], child[2 * FAKE_BEAMS];
-    const llm_sampling *s = &r->s;
+    const llm_sampling *s = &r->sampling;
     int32_t V = r->engine->p.vocab, n_prompt = r->seq[0].n_prompt, width = s->best_of, n_live = 1, n_pool = 0, bad;
     int32_t ids[512];
     fake_next *next = (fake_next *)malloc((size_t)width * (size_t)V * sizeof *next);
@@ -456,19 +456,19 @@ static const char *fake_check_seq(const llm_engine *e, const llm__seq *s, int32_
     int32_t size = e->kv.page_tokens, done = s->state == LLM__SEQ_DONE;
     if (s->n_computed < 0 || s->n_fed < s->n_computed || s->n_ids > s->n_prompt + s->max_new) return "K17: a sequence's counts";
     if (!done && (s->n_ahead < 0 || s->n_ahead > e->p.lag)) return "K17: tokens ahead";
-    if (!done && (s->n_fed > s->n_ids + s->n_ahead || (s->n_fed == s->n_ids + s->n_ahead && !s->n_flight && !s->n_next))) return "K17: a sequence has nothing to feed";
-    if (!done && s->n_pages < llm__pages_of(e, s->n_fed)) return "K8: a page table is too short";
-    if (!done && s->n_preempted < LLM__PREEMPT_MAX && s->n_pages > llm__pages_of(e, s->n_ids + 1 + s->n_ahead + LLM__MAX(e->p.n_draft, e->p.n_jump))) return "K8: a page table is too long";
-    for (int32_t k = 0; k < s->n_pages; k++) {
-        int32_t page = s->pages[k];
+    if (!done && (s->n_fed > s->n_ids + s->n_ahead || (s->n_fed == s->n_ids + s->n_ahead && !s->n_flight && !s->beam.n_next))) return "K17: a sequence has nothing to feed";
+    if (!done && s->pages.n < llm__pages_of(e, s->n_fed)) return "K8: a page table is too short";
+    if (!done && s->n_preempted < LLM__PREEMPT_MAX && s->pages.n > llm__pages_of(e, s->n_ids + 1 + s->n_ahead + LLM__MAX(e->p.n_draft, e->p.n_jump))) return "K8: a page table is too long";
+    for (int32_t k = 0; k < s->pages.n; k++) {
+        int32_t page = s->pages.id[k];
         if (page < 0 || page >= e->kv.n_pages) return "K8: a page that does not exist";
         for (int32_t j = 0; j < k; j++)
-            if (s->pages[j] == page) return "K8: a page twice in a table";
+            if (s->pages.id[j] == page) return "K8: a page twice in a table";
         if (refs[page]++) {
             const llm__seq *o = first[page];
             int32_t end = (k + 1) * size;
             if (end > s->n_computed || end > o->n_computed) return "K3: a page that is not full is shared";
-            if (k >= o->n_pages || o->pages[k] != page || memcmp(o->ids, s->ids, (size_t)end * sizeof *s->ids)) return "K8: a page shared by different beginnings";
+            if (k >= o->pages.n || o->pages.id[k] != page || memcmp(o->ids, s->ids, (size_t)end * sizeof *s->ids)) return "K8: a page shared by different beginnings";
             if (memcmp(&o->request->root, &s->request->root, sizeof s->request->root)) return "K8: a page shared by different salts";
         }
         first[page] = s;
@@ -497,11 +497,11 @@ static const char *fake_check_request(const llm_engine *e, const llm_request *r,
     for (int32_t i = 0; i < r->n_seqs && !why; i++) {
         const llm__seq *s = &r->seq[i];
         flight += s->n_flight;
-        *swapped += s->n_swap;
-        if (s->n_swap && s->state != LLM__SEQ_WAITING) return "K6: a sequence that does not wait owns host memory";
+        *swapped += s->swap.n;
+        if (s->swap.n && s->state != LLM__SEQ_WAITING) return "K6: a sequence that does not wait owns host memory";
         if (s->state == LLM__SEQ_RUNNING) continue;
-        if (s->n_pages && !(s->state == LLM__SEQ_DONE && s->n_flight)) return "K6: a sequence that does not run owns pages";
-        if (s->n_pages) why = fake_check_seq(e, s, refs, first); /* K9: it ended, and its step has not */
+        if (s->pages.n && !(s->state == LLM__SEQ_DONE && s->n_flight)) return "K6: a sequence that does not run owns pages";
+        if (s->pages.n) why = fake_check_seq(e, s, refs, first); /* K9: it ended, and its step has not */
     }
     if (!why && (flight != r->n_flight || flight < 0)) why = "K17: steps in flight of a request";
     return why;
@@ -514,9 +514,9 @@ static const char *fake_books(const llm_engine *e) {
     int32_t fresh = 0, waiting = 0, swapped = 0;
     const char *why;
     memset(refs, 0, (size_t)e->kv.n_pages * sizeof *refs);
-    for (int32_t i = 0; i < e->n_running; i++) {
-        const llm__seq *s = e->running[i];
-        if (s->state != LLM__SEQ_RUNNING || (i && !llm__seq_before(e->running[i - 1], s))) return "order of those that run";
+    for (int32_t i = 0; i < e->running.n; i++) {
+        const llm__seq *s = e->running.seq[i];
+        if (s->state != LLM__SEQ_RUNNING || (i && !llm__seq_before(e->running.seq[i - 1], s))) return "order of those that run";
         if ((why = fake_check_seq(e, s, refs, first)) != NULL) return why;
     }
     for (const llm_request *r = e->live; r; r = r->next) {
@@ -524,12 +524,12 @@ static const char *fake_books(const llm_engine *e) {
         if ((why = fake_check_request(e, r, refs, first, &swapped)) != NULL) return why;
     }
     if ((why = fake_check_pages(&e->kv, refs)) != NULL) return why;
-    if (swapped + e->n_swap_free != e->p.n_swap) return "K1: host memory";
-    for (const llm__seq *s = e->first_waiting; s; s = s->next, waiting++)
+    if (swapped + e->swap.n_free != e->p.n_swap) return "K1: host memory";
+    for (const llm__seq *s = e->waiting.first; s; s = s->next, waiting++)
         if (s->state != LLM__SEQ_WAITING || (s->next && !llm__seq_before(s, s->next))) return "order of those that wait";
-    if (waiting != e->n_waiting) return "K17: count of those that wait";
-    for (const llm_request *r = e->inbox_first; r; r = r->inbox_next) fresh += r->fresh;
-    return fresh == e->n_fresh && e->n_fresh >= 0 ? NULL : "K17: count of the queue";
+    if (waiting != e->waiting.n) return "K17: count of those that wait";
+    for (const llm_request *r = e->inbox.first; r; r = r->inbox_next) fresh += r->fresh;
+    return fresh == e->inbox.n_fresh && e->inbox.n_fresh >= 0 ? NULL : "K17: count of the queue";
 }
 
 /* Pages of a step in flight belong to somebody, so nobody else gets them. */

@@ -74,7 +74,7 @@ static void eng_test_refusals(void) {
     CHECK(!llm_engine_step(e, &busy) && busy);
     CHECK((r[64] = eng_start(e, prompt, 3, NULL)) != NULL); /* two run now */
     for (int i = 0; i < 65; i++) llm_request_free(r[i]);
-    CHECK(!llm_engine_step(e, &busy) && !busy && e->n_fresh == 0);
+    CHECK(!llm_engine_step(e, &busy) && !busy && e->inbox.n_fresh == 0);
     r[0] = eng_start(e, prompt, 99, NULL); /* the longest prompt has room for one token */
     llm_output out;
     CHECK(r[0] && !llm_request_run(e, r[0]) && !llm_request_get_output(r[0], 0, &out) && out.n_token_ids == 1 && out.finish == LLM_FINISH_LENGTH);
@@ -93,7 +93,7 @@ static void eng_test_faults(void) {
     CHECK(llm_request_poll(a, &event) && !event.has_token && event.finish == LLM_FINISH_ERROR && llm_request_error(a) && strstr(llm_request_error(a), "fake device"));
     CHECK(!llm_request_poll(a, &event) && llm_request_done(a));
     llm_request_run(e, b); /* failed too, or goes on: it ends */
-    CHECK(e->n_running == 0 && e->kv.n_free + e->kv.n_cached == 32);
+    CHECK(e->running.n == 0 && e->kv.n_free + e->kv.n_cached == 32);
     llm_request *c = eng_start(e, prompt, 6, NULL);
     f.not_finite = 1;
     CHECK(!llm_engine_step(e, NULL) && llm_request_error(c) && strstr(llm_request_error(c), "finite"));
@@ -120,8 +120,8 @@ static void eng_test_sharing(void) {
     s.ignore_eos = 1;
     llm_request *r = eng_start(e, prompt, 38, &s);
     for (int i = 0; i < 4; i++) llm_engine_step(e, NULL);
-    CHECK(e->n_running == 4 && f.copies == 3); /* nine pages shared, the tenth copied */
-    CHECK(e->kv.ref[r->seq[3].pages[0]] == 4 && e->kv.ref[r->seq[3].pages[9]] == 1);
+    CHECK(e->running.n == 4 && f.copies == 3); /* nine pages shared, the tenth copied */
+    CHECK(e->kv.ref[r->seq[3].pages.id[0]] == 4 && e->kv.ref[r->seq[3].pages.id[9]] == 1);
     CHECK(!llm_request_run(e, r));
     for (int i = 0; i < 4; i++) { /* choice i is the request with n = 1 and seed + i */
         llm_sampling single = s;
@@ -273,7 +273,7 @@ static void eng_test_no_allocation(void) {
         llm_engine_step(e, NULL);
         while (llm_request_poll(a, &event)) {}
     }
-    CHECK(test_allocations == before && e->n_running > 0);
+    CHECK(test_allocations == before && e->running.n > 0);
     llm_request_free(a), llm_request_free(b), llm_request_free(c);
     fake_close(&f);
 }
@@ -306,7 +306,7 @@ static void eng_test_no_memory(void) {
         refused += failed;
         if (!failed) break;
     }
-    CHECK(refused >= 5 && i < 200 && e->n_fresh == 0); /* the request, its arena, a block of it for each sequence */
+    CHECK(refused >= 5 && i < 200 && e->inbox.n_fresh == 0); /* the request, its arena, a block of it for each sequence */
     fake_close(&f);
     for (i = 1; i < 200; i++) {
         llm__engine_params p;
@@ -344,21 +344,21 @@ static void eng_test_stop_strings(void) {
             int32_t found;
         } steps[] = {{"x EN", 2, -1}, {"aa", 4, -1}, {"a", 5, -1}, {" \xC3\xA9", 8, -1}, {"\xC3\xA9", 10, -1}, {"zEND aab", 13, 0}};
         for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
-            size_t from = q->text.len;
-            llm_text_str(&q->text, steps[i].piece);
+            size_t from = q->output.text.len;
+            llm_text_str(&q->output.text, steps[i].piece);
             int32_t found = llm__find_stop(q, from, 1);
             CHECK(found == steps[i].found);
-            if (found >= 0) CHECK(q->text.len == steps[i].shown + (include ? 3 : 0));
-            else CHECK(llm__showable(q) == (include ? q->text.len : steps[i].shown));
+            if (found >= 0) CHECK(q->output.text.len == steps[i].shown + (include ? 3 : 0));
+            else CHECK(llm__showable(q) == (include ? q->output.text.len : steps[i].shown));
         }
         llm_request_free(r);
     }
     llm_request *r = eng_start(e, prompt, 2, &s);
-    llm_text_str(&r->seq[0].text, "END");
+    llm_text_str(&r->seq[0].output.text, "END");
     CHECK(llm__find_stop(&r->seq[0], 0, 0) == -1); /* min_tokens forbids it */
-    llm_text_str(&r->seq[0].text, "EN");
+    llm_text_str(&r->seq[0].output.text, "EN");
     CHECK(llm__find_stop(&r->seq[0], 3, 1) == -1);
-    llm_text_str(&r->seq[0].text, "D");
+    llm_text_str(&r->seq[0].output.text, "D");
     CHECK(llm__find_stop(&r->seq[0], 5, 1) == 0);
     llm_request_free(r);
     fake_close(&f);
@@ -468,7 +468,7 @@ static void eng_test_threads(int32_t lag) {
         CHECK(!wrong);
     }
     for (busy = 1; busy;) llm_engine_step(e, &busy);
-    CHECK(!fake_books(e) && !e->live && e->n_fresh == 0);
+    CHECK(!fake_books(e) && !e->live && e->inbox.n_fresh == 0);
     fake_close(&f);
 }
 
@@ -718,7 +718,7 @@ static void eng_test_real_text(const llm_model *m) {
     s.n_bad_words = 1;
     s.bad_words = bad;
     q = eng_text(e, question, &s, &cut);
-    CHECK(q && q->n_bad >= 1);
+    CHECK(q && q->bad.n >= 1);
     llm_request_free(q);
     s.n_bad_words = 0;
     s.stop_token_ids = out.token_ids + 2;

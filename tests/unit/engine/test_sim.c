@@ -173,8 +173,8 @@ static void sim_judge_beams(sim *m, const sim_client *c) {
     static fake_beam pool[FAKE_BEAMS];
     const llm_request *r = c->request;
     int32_t n = fake_beam_search(r, c->max_new, fake_whole, NULL, pool);
-    SIM_CHECK(m, n == r->s.best_of, "K15: a beam search without enough answers");
-    for (int32_t i = 0; i < r->s.n && !m->broken; i++) {
+    SIM_CHECK(m, n == r->sampling.best_of, "K15: a beam search without enough answers");
+    for (int32_t i = 0; i < r->sampling.n && !m->broken; i++) {
         llm_output out;
         llm_request_get_output(r, i, &out);
         SIM_CHECK(m, c->tokens[i] == pool[i].n && !memcmp(c->ids[i], pool[i].ids, (size_t)pool[i].n * sizeof(int32_t)), "K15: tokens of a beam");
@@ -187,9 +187,9 @@ static void sim_judge_beams(sim *m, const sim_client *c) {
 static void sim_judge(sim *m, sim_client *c) {
     static fake_want want[SIM_CHOICES];
     const llm_request *r = c->request;
-    int whole = 1, beams = r->s.use_beam_search;
-    for (int32_t i = 0; i < r->n_seqs && !beams; i++) whole &= r->seq[i].finish == LLM_FINISH_STOP || r->seq[i].finish == LLM_FINISH_LENGTH;
-    for (int32_t i = 0; i < r->s.n && beams; i++) {
+    int whole = 1, beams = r->sampling.use_beam_search;
+    for (int32_t i = 0; i < r->n_seqs && !beams; i++) whole &= r->seq[i].output.finish == LLM_FINISH_STOP || r->seq[i].output.finish == LLM_FINISH_LENGTH;
+    for (int32_t i = 0; i < r->sampling.n && beams; i++) {
         llm_output out;
         whole &= !llm_request_get_output(r, i, &out) && (out.finish == LLM_FINISH_STOP || out.finish == LLM_FINISH_LENGTH);
     }
@@ -200,16 +200,16 @@ static void sim_judge(sim *m, sim_client *c) {
         if (whole) SIM_CHECK(m, sim_scores_right(r), "K15: scores of a prompt");
     } else {
         for (int32_t i = 0; i < r->n_seqs && !beams; i++) fake_oracle(r, i, c->max_new, &want[i]);
-        if (whole && r->s.prompt_logprobs) SIM_CHECK(m, sim_scores_right(r), "K15: scores of a prompt with an answer");
+        if (whole && r->sampling.prompt_logprobs) SIM_CHECK(m, sim_scores_right(r), "K15: scores of a prompt with an answer");
     }
-    for (int32_t i = 0; i < r->s.n && !r->score_only; i++) {
+    for (int32_t i = 0; i < r->sampling.n && !r->score_only; i++) {
         llm_output out;
         SIM_CHECK(m, !llm_request_get_output(r, i, &out) && c->ends[i] == 1, "K18: an answer without an end");
         SIM_CHECK(m, out.n_token_ids == (size_t)c->tokens[i] && !memcmp(out.token_ids, c->ids[i], out.n_token_ids * sizeof(int32_t)), "K16: tokens polled and tokens kept differ");
         SIM_CHECK(m, out.finish != LLM_FINISH_CANCELLED || c->may_stop, "K18: nobody cancelled it");
         SIM_CHECK(m, out.finish != LLM_FINISH_ERROR || c->may_fail, "K18: it failed without a fault");
-        if (beams || (r->n_seqs > r->s.n && !whole)) continue; /* the best of what was there */
-        const fake_want *w = &want[r->n_seqs > r->s.n ? sim_best(want, r->n_seqs, i) : i];
+        if (beams || (r->n_seqs > r->sampling.n && !whole)) continue; /* the best of what was there */
+        const fake_want *w = &want[r->n_seqs > r->sampling.n ? sim_best(want, r->n_seqs, i) : i];
         int done = out.finish == LLM_FINISH_STOP || out.finish == LLM_FINISH_LENGTH;
         SIM_CHECK(m, c->tokens[i] <= w->n && !memcmp(c->ids[i], w->ids, (size_t)c->tokens[i] * sizeof(int32_t)), "K15: tokens are not those of the request alone");
         if (done) SIM_CHECK(m, c->tokens[i] == w->n && out.finish == w->finish && out.cum_logprob == w->cum_logprob, "K15: end or sum is not that of the request alone");
@@ -273,23 +273,23 @@ static void sim_clients(sim *m, int arrivals) {
 
 /* Who shares a page has the same salt. */
 static void sim_salts(sim *m) {
-    for (int32_t i = 0; i < m->e->n_running; i++)
+    for (int32_t i = 0; i < m->e->running.n; i++)
         for (int32_t k = 0; k < i; k++) {
-            const llm__seq *a = m->e->running[i], *b = m->e->running[k];
-            if (a->n_pages && b->n_pages && a->pages[0] == b->pages[0]) SIM_CHECK(m, !strcmp(a->request->id, b->request->id), "K8: a page shared by different salts");
+            const llm__seq *a = m->e->running.seq[i], *b = m->e->running.seq[k];
+            if (a->pages.n && b->pages.n && a->pages.id[0] == b->pages.id[0]) SIM_CHECK(m, !strcmp(a->request->id, b->request->id), "K8: a page shared by different salts");
         }
 }
 
 /* The first in order of those that run is never held up for long. */
 static void sim_progress(sim *m, long preempted, uint64_t released) {
     int beams = 0;
-    const llm__seq *s = m->e->n_running ? m->e->running[0] : NULL;
+    const llm__seq *s = m->e->running.n ? m->e->running.seq[0] : NULL;
     int64_t progress = s ? s->n_ids + s->n_computed : 0;
-    m->first_stuck = s && !s->n_next && s == m->first && progress == m->first_progress ? m->first_stuck + 1 : 0;
+    m->first_stuck = s && !s->beam.n_next && s == m->first && progress == m->first_progress ? m->first_stuck + 1 : 0;
     m->first = s;
     m->first_progress = progress;
     SIM_CHECK(m, m->first_stuck < 8, "K12: the first in order does not advance");
-    for (const llm_request *r = m->e->live; r; r = r->next) beams |= r->s.use_beam_search; /* they may give way for a place */
+    for (const llm_request *r = m->e->live; r; r = r->next) beams |= r->sampling.use_beam_search; /* they may give way for a place */
     if (!beams) SIM_CHECK(m, !preempted || m->e->kv.released > released, "K12: preemptions freed nothing");
 }
 
@@ -316,9 +316,9 @@ static void sim_step(sim *m, int arrivals, int faults) {
         m->oldest = LLM__MAX(m->oldest, m->step - c->born);
         if (llm_request_done(c->request)) sim_judge(m, c);
     }
-    const llm__flight *f = &m->e->flight[m->e->n_flight ? m->e->oldest_flight : !m->e->oldest_flight];
+    const llm__flight *f = &m->e->flights.ring[m->e->flights.n ? m->e->flights.oldest : !m->e->flights.oldest];
     if (m->trace)
-        printf("step %ld: %d rows of %d sequences, %d run, %d wait, %d free, %d cached, %lld preemptions, %d in flight\n", m->step, f->n_rows, f->n, m->e->n_running, m->e->n_waiting, m->e->kv.n_free, m->e->kv.n_cached, (long long)m->e->count.preemptions, m->e->n_flight);
+        printf("step %ld: %d rows of %d sequences, %d run, %d wait, %d free, %d cached, %lld preemptions, %d in flight\n", m->step, f->n_rows, f->n, m->e->running.n, m->e->waiting.n, m->e->kv.n_free, m->e->kv.n_cached, (long long)m->e->count.preemptions, m->e->flights.n);
     m->step++;
 }
 

@@ -26,9 +26,9 @@ static void spec_cheat(llm_engine *e, llm__seq *const *seq, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
         llm__seq *s = seq[i];
         const llm__seq *plain = &((const spec_said *)s->request->user)->plain->seq[s->index];
-        for (int32_t k = 0; k < s->n_draft; k++) {
+        for (int32_t k = 0; k < s->draft.n; k++) {
             uint64_t dice = llm__mix((uint64_t)e->count.steps * 4096 + (uint64_t)(s->n_ids + k));
-            s->draft[k] = s->n_ids + k < plain->n_ids && dice % 8 ? plain->ids[s->n_ids + k] : (int32_t)(dice >> 40) % 50;
+            s->draft.ids[k] = s->n_ids + k < plain->n_ids && dice % 8 ? plain->ids[s->n_ids + k] : (int32_t)(dice >> 40) % 50;
         }
     }
 }
@@ -123,8 +123,8 @@ static void spec_test_equal(const char *path, const char *draft, int n, int32_t 
         }
         for (int k = 0; k < SPEC_SEQS; k++) {
             CHECK(!llm_request_run(e, r[k]));
-            equal += spec_equal(said[k].plain, r[k], r[k]->s.n);
-            if (r[k]->prompt_logprobs) CHECK(!memcmp(r[k]->prompt_logprobs + 1, said[k].plain->prompt_logprobs + 1, (size_t)(r[k]->seq[0].n_prompt - 1) * sizeof(float)));
+            equal += spec_equal(said[k].plain, r[k], r[k]->sampling.n);
+            if (r[k]->prompt.logprobs) CHECK(!memcmp(r[k]->prompt.logprobs + 1, said[k].plain->prompt.logprobs + 1, (size_t)(r[k]->seq[0].n_prompt - 1) * sizeof(float)));
         }
         for (int k = 0; k < SPEC_SEQS; k++) llm_request_free(r[k]), llm_request_free(said[k].plain);
     }
@@ -530,7 +530,7 @@ static void spec_test_same(const char *path, const char *draft) {
         for (int i = 0; i < 8; i++) CHECK(!llm_request_run(e, r[i]));
         llm_engine_get_stats(e, &stats);
         CHECK(stats.accepted_tokens == stats.draft_tokens && stats.draft_tokens > 100);
-        CHECK(e->draft.eagle == (path != draft));
+        CHECK(e->drafter.eagle == (path != draft));
         CHECK(round % 2 ? stats.cached_tokens > 0 : stats.preemptions > 0);
         for (int i = 0; i < 8; i++) llm_request_free(r[i]);
         llm_engine_close(e);
@@ -718,17 +718,17 @@ static void spec_eagle_draft(llm_engine *ctx, llm__seq *const *seq, int32_t n) {
         const llm__seq *s = seq[i];
         spec_states *known = (spec_states *)s->request->user;
         double (*f)[EAGLE_D] = known->f;
-        if (!s->n_draft) continue;
+        if (!s->draft.n) continue;
         for (; known->n + 1 < s->n_ids; known->n++) spec_hidden(s->ids, known->n + 1, f[known->n]);
-        for (int at = 0; at < s->n_ids + s->n_draft - 1; at++) {
-            int32_t id = at < s->n_ids ? s->ids[at] : s->draft[at - s->n_ids], best = 0;
+        for (int at = 0; at < s->n_ids + s->draft.n - 1; at++) {
+            int32_t id = at < s->n_ids ? s->ids[at] : s->draft.ids[at - s->n_ids], best = 0;
             double mine[EAGLE_D];
             spec_eagle_layer(&spec_truth.head, spec_truth.embed + id * EAGLE_D, at ? f[at - 1] : zero, at, keys, values, mine);
             if (at < s->n_ids - 1) continue;
             memcpy(f[at], mine, sizeof mine);
             spec_product(spec_truth.out, NULL, mine, EAGLE_VOCAB, EAGLE_D, logits);
             for (int k = 1; k < EAGLE_VOCAB; k++) best = logits[k] > logits[best] ? k : best;
-            int32_t said = s->draft[at + 1 - s->n_ids];
+            int32_t said = s->draft.ids[at + 1 - s->n_ids];
             spec_truth.compared++;
             spec_truth.wrong += said != best && logits[said] < logits[best] - 1e-3;
         }
@@ -759,7 +759,7 @@ static void spec_test_eagle(const char *path, const char *folder, int near) {
         spec_truth.compared = spec_truth.wrong = 0;
         c.eagle_lab_style = rows[k].lab, c.tensor_parallel_size = rows[k].ranks, c.num_gpu_blocks = k % 2 ? 8 : 40, c.preemption_swap = k > 1;
         if (!CHECK(!llm_engine_open(m, &c, &e))) break;
-        CHECK(e->draft.eagle && e->p.driver.draft == llm__drive_draft);
+        CHECK(e->drafter.eagle && e->p.driver.draft == llm__drive_draft);
         e->p.driver.draft = spec_eagle_draft;
         e->p.driver.now = spec_no_time;
         for (int i = 0; i < 4; i++) {
