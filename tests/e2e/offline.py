@@ -1,12 +1,12 @@
 """llm.h's offline interface from Python: libllm.so through ctypes, with the classes of FastDeploy (LLM, SamplingParams) and LMDeploy (pipeline,
 GenerationConfig, TurbomindEngineConfig, PytorchEngineConfig). Standard library only; `make lib` builds what it loads.
 
-The structs are those of >>api-easy in llm.h, field by field. Options and parameters go over as JSON, so that every name that llm.h knows may be used.
+The structs are those of >>api-easy in llm.h, field by field; the library is told their sizes (SIZES), so that a later one fits too. Options and parameters go over as JSON, so that every name that llm.h knows may be used.
 """
 import ctypes
 import json
 import os
-from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_uint32, c_void_p, sizeof
 
 LIBRARY = os.environ.get("LLM_LIBRARY", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "libllm.so"))
 PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int, c_void_p, c_char_p, c_double)
@@ -40,13 +40,24 @@ class _Outputs(Structure):
     _fields_ = [("items", POINTER(_Request)), ("n", c_int32), ("n_failed", c_int32)]
 
 
+class _Sizes(Structure):
+    """llm_sizes; 0 for structs that are not used here."""
+    _fields_ = [(name, c_uint32) for name in (
+        "sizes", "json_limits", "model_config", "render_options", "template_caps", "grammar_config", "sampling", "engine_config", "engine_stats", "request_config",
+        "event", "output", "request_metrics", "prompt", "batch_config", "completion_output", "request_output", "setup", "openai_service")]
+
+
+SIZES = _Sizes(sizes=sizeof(_Sizes), prompt=sizeof(Prompt), batch_config=sizeof(BatchConfig), completion_output=sizeof(_Completion),
+               request_metrics=sizeof(_Metrics), request_output=sizeof(_Request))
+
+
 def library():
     lib = ctypes.CDLL(LIBRARY)
     lib.llm_open.restype, lib.llm_open.argtypes = c_void_p, [c_char_p, c_char_p]
     lib.llm_free.argtypes = [c_void_p]
     lib.llm_last_error.restype = c_char_p
-    for f in (lib.llm_generate_batch, lib.llm_chat_batch):
-        f.restype, f.argtypes = POINTER(_Outputs), [c_void_p, POINTER(Prompt), c_int32, POINTER(BatchConfig)]
+    for f in (lib.llm_generate_batch_sized, lib.llm_chat_batch_sized):
+        f.restype, f.argtypes = POINTER(_Outputs), [POINTER(_Sizes), c_void_p, POINTER(Prompt), c_int32, POINTER(BatchConfig)]
     lib.llm_outputs_free.argtypes = [POINTER(_Outputs)]
     return lib
 
@@ -92,7 +103,7 @@ class LLM:
         progress = use_tqdm if callable(use_tqdm) else lambda done: 0
         fields = dict(params or {}, **({"chat_template_kwargs": kwargs} if kwargs else {}))
         config = BatchConfig(None, json.dumps(fields).encode(), PROGRESS(lambda user, what, done: progress(done) or 0), None)
-        out = f(self.handle, array, len(prompts), ctypes.byref(config))
+        out = f(ctypes.byref(SIZES), self.handle, array, len(prompts), ctypes.byref(config))
         if not out: raise RuntimeError(self.lib.llm_last_error().decode())
         values = [Value(out.contents.items[i]) for i in range(out.contents.n)]
         self.lib.llm_outputs_free(out)
@@ -100,11 +111,11 @@ class LLM:
 
     def generate(self, prompts, sampling_params=None, use_tqdm=True):
         one = isinstance(prompts, str) or bool(prompts) and isinstance(prompts[0], int)
-        return self._run(self.lib.llm_generate_batch, [prompts] if one else prompts, sampling_params, use_tqdm)
+        return self._run(self.lib.llm_generate_batch_sized, [prompts] if one else prompts, sampling_params, use_tqdm)
 
     def chat(self, messages, sampling_params=None, use_tqdm=True, chat_template_kwargs=None):
         one = isinstance(messages, str) or bool(messages) and isinstance(messages[0], dict)
-        return self._run(self.lib.llm_chat_batch, [messages] if one else messages, sampling_params, use_tqdm, chat_template_kwargs)
+        return self._run(self.lib.llm_chat_batch_sized, [messages] if one else messages, sampling_params, use_tqdm, chat_template_kwargs)
 
 
 class Response:

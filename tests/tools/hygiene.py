@@ -5,7 +5,7 @@
     hygiene.py quick    what needs no whole compilation: what `make check` runs (10 s)
 
 Languages and compilers without warnings, linking into two translation units, README's program as printed, exported and called symbols,
-the table of contents, comments; and the weights that tests/bench/bench_linear.c measures with. As many compilers run at once as there are
+the table of contents, comments, what programs rely on (abi.py); and the weights that tests/bench/bench_linear.c measures with. As many compilers run at once as there are
 cores (JOBS). Prints "N passed, N failed, N skipped".
 """
 import concurrent.futures
@@ -17,6 +17,8 @@ import re
 import shutil
 import subprocess
 import sys
+
+import abi
 
 OUT = pathlib.Path("build/hygiene")
 JOBS = int(os.environ.get("JOBS") or os.cpu_count() or 2)
@@ -63,10 +65,19 @@ def write(name, text):
 # ---- languages
 
 DECLARATIONS = '#include "llm.h"\nint main(void) { llm_sampling s; (void)s; return LLM_OK; }\n'
+LATER = '#include "llm.h"\n#define LLM_IMPLEMENTATION\n#include "llm.h"\nint main(void) { llm *l = llm_load("x", NULL); return l != NULL; }\n'
 TWICE = '#define LLM_IMPLEMENTATION\n#include "llm.h"\n#include "llm.h"\n'
 STATIC = '#define LLM_STATIC\n#define LLM_IMPLEMENTATION\n#include "llm.h"\nint main(void) { llm_model *m; return llm_model_open("no such file", 0, &m) == LLM_OK; }\n'
 ONE = '#define LLM_IMPLEMENTATION\n#include "llm.h"\nconst char *other(void);\nint main(void) { return other() == llm_last_error() ? 0 : 1; }\n'
-OTHER = '#include "llm.h"\nconst char *other(void);\nconst char *other(void) { return llm_last_error(); }\n'
+OTHER = """#include "llm.h"
+const char *other(void);
+const char *other(void) {
+    llm_engine_config config = {0};
+    config.max_model_len = -7;
+    llm_load("no such file", &config);
+    return llm_last_error();
+}
+"""
 
 
 def declarations():
@@ -83,6 +94,7 @@ def syntax(compiler):
     compile(f"llm.h without SIMD, {compiler}", *plain, *c, "-DLLM_IMPLEMENTATION", "-DLLM_NO_SIMD", "llm.h")
     compile(f"llm.h, static, {compiler}", *plain, "-Wno-unused-function", write(f"static_{compiler}.c", STATIC))
     compile(f"llm.h included twice, {compiler}", *plain, write(f"twice_{compiler}.c", TWICE))
+    compile(f"llm.h included before, {compiler}", *plain, *(["-std=gnu11"] if "++" not in compiler else []), write(f"later_{compiler}.c", LATER))
     if "++" in compiler: return
     for program in ("llm_cli.c", "llm_serve.c"): compile(f"{program}, {compiler}", *plain, program)
 
@@ -243,6 +255,11 @@ def measures():
     check("table of contents", tags and tags == listed, f"tags {tags} but listed {listed}")
 
 
+def promises():
+    """Structs, enumerators and functions are those that earlier versions had."""
+    for name, why in abi.everything(): check("llm.h: " + name, not why, why)
+
+
 BENCH = """#define main bench_main
 #include "tests/bench/bench_linear.c"
 #undef main
@@ -284,7 +301,7 @@ def main():
         stdio, folder = write("stdio_first.c", STDIO_FIRST), tiny_folder()
         jobs += [(two_units,), (no_simd,), (bench,)] + [(include_order, stdio, folder, *mode) for mode in STDIO_MODES]
     if readme and not whole: jobs += [(readme_syntax, readme, c) for c in COMPILERS]
-    jobs += [(syntax, c) for c in COMPILERS] + [(declarations,), (refusals,), (symbols,), (measures,)]
+    jobs += [(syntax, c) for c in COMPILERS] + [(declarations,), (refusals,), (symbols,), (measures,), (promises,)]
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
         for done in [pool.submit(*job) for job in jobs]: done.result()
     print(f"{DONE['passed']} passed, {DONE['failed']} failed, {DONE['skipped']} skipped")
