@@ -2126,22 +2126,21 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
     { 0 }
 #endif
 
-/* What stands between these two runs once a model or once a request, and is two thirds of the code: with LLM_SMALL it is compiled for size.
- * */
-#if defined(LLM_SMALL) && defined(__OPTIMIZE__) && defined(__GNUC__) && !defined(__clang__)
+/* What stands between these two runs once a model, a request or a step and is four fifths of the text: gcc does not try hard there, which
+ * is a third less time to compile and costs nothing that can be measured. With LLM_SMALL it makes that code small. */
+#if defined(__OPTIMIZE__) && defined(__GNUC__) && !defined(__clang__)
+#ifdef LLM_SMALL
 #define LLM__COLD_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"Os\")")
+#define LLM__COLD __attribute__((optimize("Os")))
+#else
+#define LLM__COLD_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"Og\")")
+#define LLM__COLD __attribute__((optimize("Og")))
+#endif
 #define LLM__COLD_END _Pragma("GCC pop_options")
-#define LLM__SMALL __attribute__((optimize("Os")))
 #else
 #define LLM__COLD_BEGIN
 #define LLM__COLD_END
-#define LLM__SMALL
-#endif
-
-/* g++ warns of members that a designated initialiser leaves out, as C does not. Ends where llm.h does. */
-#if defined(__cplusplus) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+#define LLM__COLD
 #endif
 
 #if LLM__X86
@@ -2187,6 +2186,8 @@ static int64_t llm__memory_all(void) { return (int64_t)sysconf(_SC_PHYS_PAGES) *
  * alternative signal stack too small for that. */
 static int llm__ask_for_tiles(void) { return !syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */); }
 #endif
+
+LLM__COLD_BEGIN
 
 /* ============================================================================
  * >>alloc   Memory: small things, arenas, whole pages; sizes that are checked.
@@ -2422,6 +2423,8 @@ static LLM__PRINTF(3, 4) void llm__log(const llm__logger *l, int level, const ch
     va_end(args);
     l->fn(l->user, level, text);
 }
+
+LLM__COLD_END
 
 /* ============================================================================
  * >>number   Numbers from text and back, whatever the locale of the host program.
@@ -2918,6 +2921,8 @@ static const llm__index_entry *llm__index_longest(const llm__index *x, llm__str 
     return best;
 }
 
+LLM__COLD_BEGIN
+
 /* ============================================================================
  * >>files   Files are mapped, or read where mapping is refused.
  * ============================================================================
@@ -3058,6 +3063,8 @@ static char *llm__path_join(const char *folder, const char *name) {
     if (t.failed) llm_text_free(&t);
     return t.data;
 }
+
+LLM__COLD_END
 
 /* ============================================================================
  * >>threads   A pool that spins between short jobs and sleeps between long pauses.
@@ -3752,6 +3759,8 @@ static llm_result llm__json_file(const char *path, size_t limit, llm_json **out)
     return r ? llm__error(r, "%s: %s", path, llm_last_error()) : LLM_OK;
 }
 
+LLM__COLD_BEGIN
+
 /* ============================================================================
  * >>fields   The numbers of a config struct, described once.
  * ============================================================================
@@ -3871,6 +3880,8 @@ static int llm__fields_put(const llm__field *field, int n, void *config, const c
     }
     return 0;
 }
+
+LLM__COLD_END
 
 /* ============================================================================
  * >>unicode   What a code point is: category, script, case.
@@ -4961,6 +4972,8 @@ static void llm__uni_normalize(const llm__uni_norm *m, llm__uni_form form, llm__
     out->failed |= cps.failed | spare.failed;
 }
 
+LLM__COLD_BEGIN
+
 /* ============================================================================
  * >>regex   Regular expressions over code points, compiled to a program.
  * ============================================================================
@@ -5678,6 +5691,8 @@ static int32_t llm__rx_lead(const llm__regex *re) {
 static llm_result llm__regex_open(const char *pattern, size_t len, llm__regex **out) {
     return llm__regex_compile(pattern, len, LLM__RX_UNICODE, out);
 }
+
+LLM__COLD_END
 
 /* ============================================================================
  * >>regex_match   Running the program of a regular expression.
@@ -11865,6 +11880,8 @@ static void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, 
     for (int64_t i = 0; i < n && s->scales; i++) dst[i] *= s->scales[row];
 }
 
+LLM__COLD_BEGIN
+
 /* ============================================================================
  * >>isa   Instruction sets, by name and by what this processor runs.
  * ============================================================================ */
@@ -12096,6 +12113,8 @@ static int64_t llm__kind_row_bytes(llm__kind kind, int64_t cols, int pair) {
                                          : blocks * llm__kind_block(kind) + supers * llm__kind_head(kind);
     return (n * pair + 63) & ~(int64_t)63;
 }
+
+LLM__COLD_END
 
 /* ============================================================================
  * >>kernels   The table of kernels, and what they are called with.
@@ -13100,37 +13119,37 @@ static void llm__scalar_mac(const llm__mac *m) {
 }
 
 /* The kernels of >>bodies, compiled with these instructions. */
-LLM__SMALL static void llm__scalar_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
+LLM__COLD static void llm__scalar_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
     llm__body_quantise(a, at, x, stride, n, per, llm__scalar_int8);
 }
 
-LLM__SMALL static void llm__scalar_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
+LLM__COLD static void llm__scalar_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
     llm__body_finish(f, b, g, u, token, n);
 }
 
-LLM__SMALL static float llm__scalar_sum(const float *x, int n) { return llm__body_sum(x, n); }
-LLM__SMALL static float llm__scalar_dot(const float *x, const float *y, int n) { return llm__body_dot(x, y, n); }
-LLM__SMALL static void llm__scalar_add(float *x, const float *y, float scale, int n) { llm__body_add(x, y, scale, n); }
+LLM__COLD static float llm__scalar_sum(const float *x, int n) { return llm__body_sum(x, n); }
+LLM__COLD static float llm__scalar_dot(const float *x, const float *y, int n) { return llm__body_dot(x, y, n); }
+LLM__COLD static void llm__scalar_add(float *x, const float *y, float scale, int n) { llm__body_add(x, y, scale, n); }
 
-LLM__SMALL static void llm__scalar_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
+LLM__COLD static void llm__scalar_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
     llm__body_affine(dst, src, shift, scale, w, b, n);
 }
 
-LLM__SMALL static void llm__scalar_rotate(float *x, const float *rope, int half, int interleaved) {
+LLM__COLD static void llm__scalar_rotate(float *x, const float *rope, int half, int interleaved) {
     llm__body_rotate(x, rope, half, interleaved);
 }
-LLM__SMALL static void llm__scalar_to_half(uint16_t *dst, const float *src, int n) { llm__body_to_half(dst, src, n, llm__scalar_narrow); }
-LLM__SMALL static void llm__scalar_to_bf16(uint16_t *dst, const float *src, int n) { llm__body_to_bf16(dst, src, n); }
+LLM__COLD static void llm__scalar_to_half(uint16_t *dst, const float *src, int n) { llm__body_to_half(dst, src, n, llm__scalar_narrow); }
+LLM__COLD static void llm__scalar_to_bf16(uint16_t *dst, const float *src, int n) { llm__body_to_bf16(dst, src, n); }
 
-LLM__SMALL static void llm__scalar_expand(llm_kv_type type, const uint8_t *src, int n, float *low, float *high) {
+LLM__COLD static void llm__scalar_expand(llm_kv_type type, const uint8_t *src, int n, float *low, float *high) {
     llm__body_expand(type, src, n, low, high, llm__scalar_half, llm__scalar_bytes);
 }
 
-LLM__SMALL static void llm__scalar_bias(llm__attend *t, int block) { llm__body_bias(t, block); }
-LLM__SMALL static void llm__scalar_soften(llm__attend *t, int block) { llm__body_soften(t, block, 0, 0); }
-LLM__SMALL static float llm__scalar_top(const float *x, int32_t n, int *bad) { return llm__body_top(x, n, bad); }
+LLM__COLD static void llm__scalar_bias(llm__attend *t, int block) { llm__body_bias(t, block); }
+LLM__COLD static void llm__scalar_soften(llm__attend *t, int block) { llm__body_soften(t, block, 0, 0); }
+LLM__COLD static float llm__scalar_top(const float *x, int32_t n, int *bad) { return llm__body_top(x, n, bad); }
 
-LLM__SMALL static double llm__scalar_weigh(const float *x, float *w, int32_t n, float max, float scale) {
+LLM__COLD static double llm__scalar_weigh(const float *x, float *w, int32_t n, float max, float scale) {
     return llm__body_weigh(x, w, n, max, scale);
 }
 
@@ -14311,6 +14330,8 @@ static const llm__kernels *llm__kernels_of(llm__isa isa) {
 #pragma clang diagnostic pop
 #endif
 
+LLM__COLD_BEGIN
+
 /* ============================================================================
  * >>peak   What this machine can do at most, measured.
  * ============================================================================ */
@@ -14347,6 +14368,8 @@ LLM_API double llm_memory_peak(int32_t n_threads) {
     llm__pages_free(memory, bytes);
     return best;
 }
+
+LLM__COLD_END
 
 /* ============================================================================
  * >>linear   Weights: from the tensors of a file to a plan of packed blocks.
@@ -15809,6 +15832,8 @@ static int llm__jobs_next(llm__attend_jobs *j, int *next, llm__attend_job *job) 
     return 1;
 }
 
+LLM__COLD_BEGIN
+
 /* ============================================================================
  * >>backend   The CPU's table of operations: what it keeps.
  * ============================================================================
@@ -16004,6 +16029,8 @@ static void llm__cpu_fail(llm_backend_ctx *ctx, llm_result r, const char *what) 
 static int llm__op_rows(const llm_backend_ctx *ctx, llm_rows rows) {
     return rows == LLM_ROWS_OUT ? ctx->step.shape.n_out : ctx->step.shape.n_rows;
 }
+
+LLM__COLD_END
 
 /* ============================================================================
  * >>operations   What each operation computes.
@@ -16599,6 +16626,8 @@ static void llm__passes_of(llm_backend_ctx *ctx, int first) {
     llm__pass_end(ctx, &p, ctx->rank[first].n, 0, 0);
 }
 
+LLM__COLD_BEGIN
+
 /* ============================================================================
  * >>record   Recording operations.
  * ============================================================================
@@ -16868,8 +16897,6 @@ static llm_result llm__cpu_end_step(llm_backend_ctx *ctx) {
 
 /* Everything ran in end_step; only a mistake is left to be told. */
 static llm_result llm__cpu_wait(llm_backend_ctx *ctx) { return ctx->failed ? llm__error(ctx->failed, "%s", ctx->why) : LLM_OK; }
-
-LLM__COLD_BEGIN
 
 /* ============================================================================
  * >>cpu_open   Opening the backend: buffers, weights, pages.
@@ -18022,7 +18049,8 @@ static llm_result llm__source_gguf(llm__source *s, const char *path, llm__file f
     for (int i = 1; i < count && !r; i++) {
         LLM__SCOPED(llm__gguf_free) llm__gguf part = LLM__ZERO;
         char *name = llm__arena_str(&s->arena, llm__s(path, len));
-        if (name) snprintf(name + len - n, n + 1, "-%05d-of-%05d.gguf", i + 1, count);
+        snprintf(ending, sizeof ending, "-%05d-of-%05d.gguf", i + 1, count);
+        if (name) memcpy(name + len - n, ending, n);
         r = name ? llm__source_file(s, name, &f) : llm__nomem();
         if (!r) r = llm__gguf_parse(name, f.data, f.size, &part, &s->tensors);
         int own = llm__split_number(&part, "split.no", -1), of = llm__split_number(&part, "split.count", -1);
@@ -25153,8 +25181,6 @@ LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_
     return n < 0 ? llm__error(LLM_ERR_LIMIT, "grammar: %s", g->failed) : LLM_OK;
 }
 
-LLM__COLD_END
-
 /* ============================================================================
  * >>guided   Grammars of a model.
  * ============================================================================ */
@@ -25163,6 +25189,8 @@ LLM__COLD_END
 LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_config *cfg, llm_grammar **out) {
     return llm__grammar_open(model ? model->source.tokenizer : NULL, cfg, out);
 }
+
+LLM__COLD_END
 
 /* ============================================================================
  * >>sampler   Which token comes next.
@@ -25668,6 +25696,8 @@ LLM_API void llm_sampling_chat(const llm_model *model, llm_sampling *s) {
     s->top_p = 0.95f;
     s->min_p = 0.05f;
 }
+
+LLM__COLD_BEGIN
 
 /* ============================================================================
  * >>earlystop   Ends an answer that only repeats.
@@ -27238,8 +27268,6 @@ static void llm__fork_choices(llm_engine *e, llm__flight *f, const llm__entry *p
     for (int32_t i = 1; i < r->n_seqs; i++)
         if (r->seq[i].state == LLM__SEQ_HELD && llm__fork(e, p->seq, &r->seq[i], 0)) llm__add_job(f, &r->seq[i], p->out_row, -1);
 }
-
-LLM__COLD_BEGIN
 
 /* ============================================================================
  * >>beam   Beam search.

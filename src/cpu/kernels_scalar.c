@@ -91,37 +91,37 @@ static void llm__scalar_mac(const llm__mac *m) {
 }
 
 /* The kernels of >>bodies, compiled with these instructions. */
-LLM__SMALL static void llm__scalar_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
+LLM__COLD static void llm__scalar_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
     llm__body_quantise(a, at, x, stride, n, per, llm__scalar_int8);
 }
 
-LLM__SMALL static void llm__scalar_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
+LLM__COLD static void llm__scalar_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
     llm__body_finish(f, b, g, u, token, n);
 }
 
-LLM__SMALL static float llm__scalar_sum(const float *x, int n) { return llm__body_sum(x, n); }
-LLM__SMALL static float llm__scalar_dot(const float *x, const float *y, int n) { return llm__body_dot(x, y, n); }
-LLM__SMALL static void llm__scalar_add(float *x, const float *y, float scale, int n) { llm__body_add(x, y, scale, n); }
+LLM__COLD static float llm__scalar_sum(const float *x, int n) { return llm__body_sum(x, n); }
+LLM__COLD static float llm__scalar_dot(const float *x, const float *y, int n) { return llm__body_dot(x, y, n); }
+LLM__COLD static void llm__scalar_add(float *x, const float *y, float scale, int n) { llm__body_add(x, y, scale, n); }
 
-LLM__SMALL static void llm__scalar_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
+LLM__COLD static void llm__scalar_affine(float *dst, const float *src, float shift, float scale, const float *w, const float *b, int n) {
     llm__body_affine(dst, src, shift, scale, w, b, n);
 }
 
-LLM__SMALL static void llm__scalar_rotate(float *x, const float *rope, int half, int interleaved) {
+LLM__COLD static void llm__scalar_rotate(float *x, const float *rope, int half, int interleaved) {
     llm__body_rotate(x, rope, half, interleaved);
 }
-LLM__SMALL static void llm__scalar_to_half(uint16_t *dst, const float *src, int n) { llm__body_to_half(dst, src, n, llm__scalar_narrow); }
-LLM__SMALL static void llm__scalar_to_bf16(uint16_t *dst, const float *src, int n) { llm__body_to_bf16(dst, src, n); }
+LLM__COLD static void llm__scalar_to_half(uint16_t *dst, const float *src, int n) { llm__body_to_half(dst, src, n, llm__scalar_narrow); }
+LLM__COLD static void llm__scalar_to_bf16(uint16_t *dst, const float *src, int n) { llm__body_to_bf16(dst, src, n); }
 
-LLM__SMALL static void llm__scalar_expand(llm_kv_type type, const uint8_t *src, int n, float *low, float *high) {
+LLM__COLD static void llm__scalar_expand(llm_kv_type type, const uint8_t *src, int n, float *low, float *high) {
     llm__body_expand(type, src, n, low, high, llm__scalar_half, llm__scalar_bytes);
 }
 
-LLM__SMALL static void llm__scalar_bias(llm__attend *t, int block) { llm__body_bias(t, block); }
-LLM__SMALL static void llm__scalar_soften(llm__attend *t, int block) { llm__body_soften(t, block, 0, 0); }
-LLM__SMALL static float llm__scalar_top(const float *x, int32_t n, int *bad) { return llm__body_top(x, n, bad); }
+LLM__COLD static void llm__scalar_bias(llm__attend *t, int block) { llm__body_bias(t, block); }
+LLM__COLD static void llm__scalar_soften(llm__attend *t, int block) { llm__body_soften(t, block, 0, 0); }
+LLM__COLD static float llm__scalar_top(const float *x, int32_t n, int *bad) { return llm__body_top(x, n, bad); }
 
-LLM__SMALL static double llm__scalar_weigh(const float *x, float *w, int32_t n, float max, float scale) {
+LLM__COLD static double llm__scalar_weigh(const float *x, float *w, int32_t n, float max, float scale) {
     return llm__body_weigh(x, w, n, max, scale);
 }
 

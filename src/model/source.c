@@ -75,7 +75,8 @@ LLM__PRIVATE llm_result llm__source_gguf(llm__source *s, const char *path, llm__
     for (int i = 1; i < count && !r; i++) {
         LLM__SCOPED(llm__gguf_free) llm__gguf part = LLM__ZERO;
         char *name = llm__arena_str(&s->arena, llm__s(path, len));
-        if (name) snprintf(name + len - n, n + 1, "-%05d-of-%05d.gguf", i + 1, count);
+        snprintf(ending, sizeof ending, "-%05d-of-%05d.gguf", i + 1, count);
+        if (name) memcpy(name + len - n, ending, n);
         r = name ? llm__source_file(s, name, &f) : llm__nomem();
         if (!r) r = llm__gguf_parse(name, f.data, f.size, &part, &s->tensors);
         int own = llm__split_number(&part, "split.no", -1), of = llm__split_number(&part, "split.count", -1);
