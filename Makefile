@@ -114,7 +114,10 @@ ARM_CC = aarch64-linux-gnu-gcc
 dev_CC = $(CC) $(CFLAGS)
 san_CC = $(CC) $(SAN)
 tsan_CC = $(CC) $(TSAN)
-cov_CC = $(CC) -O0 -g --coverage
+# What is counted is compiled as it is written, the kernels apart, which would take minutes; counts of threads add up.
+cov_CC = $(CC) -O2 -g -fPIC --coverage
+build/cov/src/%.o build/cov/llm_cli.o build/cov/llm_serve.o: cov_CC = $(CC) -O0 -g -fPIC --coverage -fprofile-update=atomic
+build/cov/src/cpu/%.o: cov_CC = $(CC) -O2 -g -fPIC --coverage
 fuzz_CC = clang -O1 -g -DLLM_NO_SIMD -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 # The AVX-512 kernels on a CPU without AVX-512: intrinsics from SIMDe (Debian libsimde-dev). ARM runs under qemu-user: right figures, slowly.
 emu_CC = $(CC) -O1 -w -mavx2 -mfma -mf16c -Wno-psabi -include tests/unit/simde_shim.h
@@ -140,6 +143,17 @@ build/$(1)/test_cuda: build/$(1)/tests/cuda/test_cuda.o build/$(1)/tests/unit/ha
 endef
 $(foreach c,$(CONFIGS),$(eval $(call config,$(c))))
 -include $(foreach c,$(CONFIGS),$(wildcard build/$(c)/src/*/*.d build/$(c)/tests/*/*.d build/$(c)/tests/*/*/*.d))
+
+# The programs and the library, made of the same parts, so that what end-to-end tests run is counted too.
+build/cov/llm_cli.o build/cov/llm_serve.o: build/cov/%.o: %.c llm.h build/.deps
+	@mkdir -p $(@D)
+	$(cov_CC) -std=c11 $(WARN) -c $< -o $@
+
+build/cov/llm_cli build/cov/llm_serve: %: %.o build/cov/libllm.a build/cov/tests/unit/harness.o
+	$(cov_CC) $^ -o $@ $(LIBS)
+
+build/cov/libllm.so: build/cov/libllm.a build/cov/tests/unit/harness.o
+	$(cov_CC) -shared -Wl,--whole-archive $^ -Wl,--no-whole-archive -o $@ $(LIBS)
 
 # What tests read: the archives of tests/data, unpacked.
 build/data/.done: tests/tools/data.py $(wildcard tests/data/*.tar.xz)
@@ -210,6 +224,11 @@ hygiene: build/.deps ## header hygiene: warnings, languages, symbols, limits
 fuzz: ## every fuzzer for FUZZ_S seconds
 	@python3 tests/tools/setup.py test
 	@FUZZ_S=$(FUZZ_S) python3 tests/tools/run.py fuzz
+
+coverage: all data ## which tests run which part of src/, and how many of its lines: unit tests and some end to end (10 minutes)
+	@python3 tests/tools/setup.py test
+	@$(MAKE) --no-print-directory -j$(JOBS) build/cov/unit build/cov/llm_cli build/cov/llm_serve build/cov/libllm.so
+	@build/python/bin/python tests/tools/coverage.py
 
 SIM_STEPS ?= 2000000
 SIM_SEED ?= 1

@@ -100,7 +100,7 @@
  *     >>lanes                sixteen floats at a time, in plain C that compilers make vectors of.
  *     >>bodies               every kernel but the products, once for all instruction sets.
  *     >>unpack               packed blocks to bytes and scales, and the walk over the blocks of a product.
- *     >>mac                  products of floats, once for all instruction sets.
+ *     >>mac                  products of floats: what all instruction sets do alike.
  *     >>kernels_scalar       the kernels in plain C, which say what all others do.
  *     >>kernels_avx2         products with 16 registers of 32 bytes: 8 rows of a block at a time.
  *     >>kernels_avx512       products with 32 registers of 64 bytes: all 16 rows at a time, with and without vpdpbusd.
@@ -12968,65 +12968,47 @@ LLM__INLINE void llm__walk_cooked(llm__kind kind, llm__offset offset, const llm_
 }
 
 /* ============================================================================
- * >>mac   Products of floats, once for all instruction sets.
- * ============================================================================ */
+ * >>mac   Products of floats: what all instruction sets do alike.
+ * ============================================================================
+ * Each instruction set has a function of its own for a few rows at a time (llm__avx2_rows and its like): their sums stay in registers, and
+ * what is loaded of b serves all of them. Here stand the addresses that it reads and writes, and how many rows it is given. */
 
-/* mac with the vectors of an instruction set, `lanes` floats each; its intrinsics begin with mm. Rows [i, i + n) at a time, n <= most:
- * their sums stay in registers, and what is loaded of b serves all of them; then 4, then 3 (queries of a group of heads), then one: every
- * other count would be one more instance of the loop. in: which inputs of llm__mac are read. load: lanes of b, of pairs of bf16 the former
- * or the latter (`apart`: one after the other); spread: an input in all lanes; step: s + x v. The order of the steps is such that few
- * registers hold inputs. */
-#define LLM__MAC(rows, all, TARGET, mm, vector, lanes, most, in, apart, load, spread, step) \
-    LLM__FORCE TARGET void rows(const llm__mac *m, int i, const int n, const llm__kind type) { \
-        const int each = 32 / (lanes), two = type == LLM__KIND_BF16 ? 2 : 1; \
-        vector s[most][32 / (lanes)], v[32 / (lanes)], x[most]; \
-        float *const first = m->c + (int64_t)i * m->ldc, *c = first; \
-        LLM__UNROLL \
-        for (int r = 0; r < n; r++, c += m->ldc) \
-            LLM__UNROLL \
-            for (int j = 0; j < each; j++) \
-                s[r][j] = m->scale ? mm##_mul_ps(mm##_loadu_ps(LLM__MAC_TO(j, lanes)), mm##_set1_ps(m->scale[i + r])) : mm##_set1_ps(0); \
-        for (int k = 0; k < m->k; k += two) \
-            LLM__UNROLL \
-            for (int h = 0; h < ((apart) ? two : 1); h++) \
-                LLM__UNROLL \
-                for (int q = 0; q < n * each; q++) { \
-                    const int r = (most) > each ? q / each : q % n, j = (most) > each ? q % each : q / n; \
-                    if (r == 0 && j * (lanes) % 16 == 0) __builtin_prefetch(m->fetch[j * (lanes) / 16] + (k + h) * m->pace); \
-                    if (r == 0 && !(apart)) __builtin_prefetch(m->fetch[j * (lanes) / 16] + (k + 1) * m->pace); /* cores forget some */ \
-                    if (r == 0) v[j] = load(type, m->b[j * (lanes) / 16], (int64_t)k * m->ldb + j * (lanes) % 16 * two, h); \
-                    if (j == 0) x[r] = spread(m->in + (int64_t)(i + r) * m->lda + k + h); \
-                    s[r][j] = step(x[r], v[j], s[r][j]); \
-                } \
-        c = first; \
-        LLM__UNROLL \
-        for (int r = 0; r < n; r++, c += m->ldc) { \
-            if (!m->add) break; \
-            LLM__UNROLL \
-            for (int j = 0; j < each; j++) s[r][j] = mm##_add_ps(mm##_loadu_ps(LLM__MAC_TO(j, lanes)), s[r][j]); \
-        } \
-        c = first; \
-        LLM__UNROLL \
-        for (int r = 0; r < n; r++, c += m->ldc) \
-            LLM__UNROLL \
-            for (int j = 0; j < each; j++) mm##_storeu_ps(LLM__MAC_TO(j, lanes), s[r][j]); \
-    } \
-    LLM__FORCE TARGET void all(const llm__mac *m, const llm__kind type) { \
-        int i = 0; \
-        for (; i + (most) <= m->n; i += (most)) rows(m, i, most, type); \
-        for (; (most) > 4 && i + 4 <= m->n; i += 4) rows(m, i, 4, type); \
-        for (; (most) > 3 && i + 3 <= m->n; i += 3) rows(m, i, 3, type); \
-        for (; i < m->n; i++) rows(m, i, 1, type); \
-    }
+/* Products of the rows [i, i + n) of a with both panels of b, of this type. */
+typedef void (*llm__rows_fn)(const llm__mac *m, int i, const int n, const llm__kind type);
 
-/* Where a row's vector j goes in c. */
-#define LLM__MAC_TO(j, lanes) (c + (j) * (lanes) / 16 * m->step + (j) * (lanes) % 16)
+/* The inputs of row i from k on. */
+LLM__INLINE const float *llm__mac_a(const llm__mac *m, int i, int k) { return m->a + (int64_t)i * m->lda + k; }
+LLM__INLINE const uint16_t *llm__mac_half(const llm__mac *m, int i, int k) { return m->half + (int64_t)i * m->lda + k; }
+
+/* Column 0 to 31, of both panels, of a row of c. */
+LLM__INLINE float *llm__mac_c(const llm__mac *m, float *row, const int column) {
+    return row + column / LLM__ROWS * m->step + column % LLM__ROWS;
+}
+
+/* How far into its panel `column` of row k lies, in elements. bf16: of the pair that k is the first of. */
+LLM__INLINE int64_t llm__mac_b(const llm__mac *m, int k, const int column, const llm__kind type) {
+    return (int64_t)k * m->ldb + column % LLM__ROWS * (type == LLM__KIND_BF16 ? 2 : 1);
+}
+
+/* Asks for what is read after this call, as far on as k is. */
+LLM__INLINE void llm__mac_fetch(const llm__mac *m, const int panel, int k) { __builtin_prefetch(m->fetch[panel] + k * m->pace); }
+
+/* `most` rows at a time, then 4, then 3 (queries of a group of heads), then one: every other count would be one more instance of the
+ * loop. */
+LLM__INLINE void llm__mac_all(const llm__mac *m, const int most, const llm__kind type, const llm__rows_fn rows) {
+    int i = 0;
+    for (; i + most <= m->n; i += most) rows(m, i, most, type);
+    for (; most > 4 && i + 4 <= m->n; i += 4) rows(m, i, 4, type);
+    for (; most > 3 && i + 3 <= m->n; i += 3) rows(m, i, 3, type);
+    for (; i < m->n; i++) rows(m, i, 1, type);
+}
 
 /* One loop for each type. */
-#define LLM__MAC_TYPES(all, m) \
-    if ((m)->type == LLM__KIND_F32) all(m, LLM__KIND_F32); \
-    else if ((m)->type == LLM__KIND_F16) all(m, LLM__KIND_F16); \
-    else all(m, LLM__KIND_BF16);
+LLM__INLINE void llm__mac_types(const llm__mac *m, const int most, const llm__rows_fn rows) {
+    if (m->type == LLM__KIND_F32) llm__mac_all(m, most, LLM__KIND_F32, rows);
+    else if (m->type == LLM__KIND_F16) llm__mac_all(m, most, LLM__KIND_F16, rows);
+    else llm__mac_all(m, most, LLM__KIND_BF16, rows);
+}
 
 /* ============================================================================
  * >>kernels_scalar   The kernels in plain C, which say what all others do.
@@ -13150,11 +13132,10 @@ LLM__SMALL static double llm__scalar_weigh(const float *x, float *w, int32_t n, 
 
 /* Its table. */
 static const llm__kernels llm__kernels_scalar = {
-    llm__scalar_quantise, llm__scalar_finish, llm__scalar_sum, llm__scalar_dot, llm__scalar_add, llm__scalar_affine, llm__scalar_rotate,
-    llm__scalar_to_half,
-    llm__scalar_to_bf16, llm__scalar_expand, llm__scalar_bias, llm__scalar_soften, llm__scalar_top, llm__scalar_weigh, llm__scalar_mac,
-    llm__scalar_product,
-    0, NULL, NULL,
+    .quantise = llm__scalar_quantise, .finish = llm__scalar_finish, .sum = llm__scalar_sum, .dot = llm__scalar_dot,
+    .add = llm__scalar_add, .affine = llm__scalar_affine, .rotate = llm__scalar_rotate, .to_half = llm__scalar_to_half,
+    .to_bf16 = llm__scalar_to_bf16, .expand = llm__scalar_expand, .bias = llm__scalar_bias, .soften = llm__scalar_soften,
+    .top = llm__scalar_top, .weigh = llm__scalar_weigh, .mac = llm__scalar_mac, .product = llm__scalar_product,
 };
 
 /* ============================================================================
@@ -13335,8 +13316,54 @@ LLM__AVX2_INLINE __m256 llm__avx2_load(const llm__kind type, const void *p, int6
     return _mm256_castsi256_ps(latter ? _mm256_and_si256(pairs, _mm256_set1_epi32(-65536)) : _mm256_slli_epi32(pairs, 16));
 }
 
-LLM__MAC(llm__avx2_rows, llm__avx2_all, LLM__AVX2, _mm256, __m256, 8, 3, a, 1, llm__avx2_load, _mm256_broadcast_ss, _mm256_fmadd_ps)
-LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx2_all, m) }
+/* What the sums of the rows [i, i + n) start with, and where they go. */
+LLM__AVX2_INLINE void llm__avx2_begin(const llm__mac *m, int i, const int n, __m256 (*sum)[4]) {
+    float *c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc)
+        LLM__UNROLL
+        for (int j = 0; j < 4; j++)
+            sum[r][j] = m->scale ? _mm256_mul_ps(_mm256_loadu_ps(llm__mac_c(m, c, 8 * j)), _mm256_set1_ps(m->scale[i + r]))
+                                 : _mm256_setzero_ps();
+}
+
+LLM__AVX2_INLINE void llm__avx2_end(const llm__mac *m, int i, const int n, __m256 (*sum)[4]) {
+    float *c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc) {
+        if (!m->add) break;
+        LLM__UNROLL
+        for (int j = 0; j < 4; j++) sum[r][j] = _mm256_add_ps(_mm256_loadu_ps(llm__mac_c(m, c, 8 * j)), sum[r][j]);
+    }
+    c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc)
+        LLM__UNROLL
+        for (int j = 0; j < 4; j++) _mm256_storeu_ps(llm__mac_c(m, c, 8 * j), sum[r][j]);
+}
+
+/* See llm__rows_fn. The sums of three rows fill 12 registers, an input of each 3, and what is loaded of b the last one. */
+LLM__AVX2_INLINE void llm__avx2_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
+    const int together = type == LLM__KIND_BF16 ? 2 : 1; /* steps of k that are stored together */
+    __m256 sum[3][4], x[3];
+    llm__avx2_begin(m, i, n, sum);
+    for (int k = 0; k < m->k; k += together)
+        LLM__UNROLL
+        for (int h = 0; h < together; h++)
+            LLM__UNROLL
+            for (int j = 0; j < 4; j++) {
+                if (j % 2 == 0) llm__mac_fetch(m, j / 2, k + h);
+                const __m256 v = llm__avx2_load(type, m->b[j / 2], llm__mac_b(m, k, 8 * j, type), h);
+                LLM__UNROLL
+                for (int r = 0; r < n; r++) {
+                    if (j == 0) x[r] = _mm256_broadcast_ss(llm__mac_a(m, i + r, k + h));
+                    sum[r][j] = _mm256_fmadd_ps(x[r], v, sum[r][j]);
+                }
+            }
+    llm__avx2_end(m, i, n, sum);
+}
+
+LLM__ALIGN_LOOPS LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { llm__mac_types(m, 3, llm__avx2_rows); }
 
 /* The kernels of >>bodies, compiled with these instructions. */
 LLM__AVX2 static void llm__avx2_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
@@ -13390,10 +13417,10 @@ LLM__AVX2 static double llm__avx2_peak(int64_t turns) {
 
 /* Its tables. */
 static const llm__kernels llm__kernels_avx2 = {
-    llm__avx2_quantise, llm__avx2_finish, llm__avx2_sum, llm__avx2_dot, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate,
-    llm__avx2_to_half,
-    llm__avx2_to_bf16, llm__avx2_expand, llm__avx2_bias, llm__avx2_soften, llm__avx2_top, llm__avx2_weigh, llm__avx2_mac, llm__avx2_product,
-    0, NULL, llm__avx2_peak,
+    .quantise = llm__avx2_quantise, .finish = llm__avx2_finish, .sum = llm__avx2_sum, .dot = llm__avx2_dot, .add = llm__avx2_add,
+    .affine = llm__avx2_affine, .rotate = llm__avx2_rotate, .to_half = llm__avx2_to_half, .to_bf16 = llm__avx2_to_bf16,
+    .expand = llm__avx2_expand, .bias = llm__avx2_bias, .soften = llm__avx2_soften, .top = llm__avx2_top, .weigh = llm__avx2_weigh,
+    .mac = llm__avx2_mac, .product = llm__avx2_product, .peak = llm__avx2_peak,
 };
 
 #if LLM__HAS_2021
@@ -13455,11 +13482,10 @@ LLM__AVXVNNI static double llm__avxvnni_peak(int64_t turns) {
 }
 
 static const llm__kernels llm__kernels_avxvnni = {
-    llm__avx2_quantise, llm__avx2_finish, llm__avx2_sum, llm__avx2_dot, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate,
-    llm__avx2_to_half,
-    llm__avx2_to_bf16, llm__avx2_expand, llm__avx2_bias, llm__avx2_soften, llm__avx2_top, llm__avx2_weigh, llm__avx2_mac,
-    llm__avxvnni_product,
-    0, NULL, llm__avxvnni_peak,
+    .quantise = llm__avx2_quantise, .finish = llm__avx2_finish, .sum = llm__avx2_sum, .dot = llm__avx2_dot, .add = llm__avx2_add,
+    .affine = llm__avx2_affine, .rotate = llm__avx2_rotate, .to_half = llm__avx2_to_half, .to_bf16 = llm__avx2_to_bf16,
+    .expand = llm__avx2_expand, .bias = llm__avx2_bias, .soften = llm__avx2_soften, .top = llm__avx2_top, .weigh = llm__avx2_weigh,
+    .mac = llm__avx2_mac, .product = llm__avxvnni_product, .peak = llm__avxvnni_peak,
 };
 
 #endif
@@ -13630,13 +13656,56 @@ LLM__AVX512_INLINE __m512 llm__avx512_load(const llm__kind type, const void *p, 
     return _mm512_castsi512_ps(latter ? _mm512_and_si512(pairs, _mm512_set1_epi32(-65536)) : _mm512_slli_epi32(pairs, 16));
 }
 
-LLM__AVX512_INLINE __m512 llm__avx512_spread(const float *x) { return _mm512_set1_ps(*x); }
+/* What the sums of the rows [i, i + n) start with, and where they go. */
+LLM__AVX512_INLINE void llm__avx512_begin(const llm__mac *m, int i, const int n, __m512 (*sum)[2]) {
+    float *c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc)
+        LLM__UNROLL
+        for (int j = 0; j < 2; j++)
+            sum[r][j] = m->scale ? _mm512_mul_ps(_mm512_loadu_ps(llm__mac_c(m, c, 16 * j)), _mm512_set1_ps(m->scale[i + r]))
+                                 : _mm512_setzero_ps();
+}
 
-/* Twelve rows fill the registers. */
-LLM__MAC(llm__avx512_rows, llm__avx512_all, LLM__AVX512, _mm512, __m512, 16, 12, a, 1, llm__avx512_load, llm__avx512_spread,
-         _mm512_fmadd_ps)
+LLM__AVX512_INLINE void llm__avx512_end(const llm__mac *m, int i, const int n, __m512 (*sum)[2]) {
+    float *c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc) {
+        if (!m->add) break;
+        LLM__UNROLL
+        for (int j = 0; j < 2; j++) sum[r][j] = _mm512_add_ps(_mm512_loadu_ps(llm__mac_c(m, c, 16 * j)), sum[r][j]);
+    }
+    c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc)
+        LLM__UNROLL
+        for (int j = 0; j < 2; j++) _mm512_storeu_ps(llm__mac_c(m, c, 16 * j), sum[r][j]);
+}
+
+/* See llm__rows_fn. The sums of twelve rows fill 24 registers. */
+LLM__AVX512_INLINE void llm__avx512_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
+    const int together = type == LLM__KIND_BF16 ? 2 : 1; /* steps of k that are stored together */
+    __m512 sum[12][2], v[2];
+    llm__avx512_begin(m, i, n, sum);
+    for (int k = 0; k < m->k; k += together)
+        LLM__UNROLL
+        for (int h = 0; h < together; h++)
+            LLM__UNROLL
+            for (int r = 0; r < n; r++) {
+                LLM__UNROLL
+                for (int j = 0; j < 2 && r == 0; j++) {
+                    llm__mac_fetch(m, j, k + h);
+                    v[j] = llm__avx512_load(type, m->b[j], llm__mac_b(m, k, 16 * j, type), h);
+                }
+                const __m512 x = _mm512_set1_ps(*llm__mac_a(m, i + r, k + h));
+                LLM__UNROLL
+                for (int j = 0; j < 2; j++) sum[r][j] = _mm512_fmadd_ps(x, v[j], sum[r][j]);
+            }
+    llm__avx512_end(m, i, n, sum);
+}
+
 /* The tables' `mac` and `product`, for what tiles are not worth it. */
-static LLM__AVX512 void llm__avx512_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx512_all, m) }
+static LLM__AVX512 void llm__avx512_mac(const llm__mac *m) { llm__mac_types(m, 12, llm__avx512_rows); }
 
 /* The kernels of >>bodies, compiled with these instructions. */
 static LLM__AVX512 void llm__avx512_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
@@ -13709,19 +13778,18 @@ static LLM__AVX512VNNI double llm__avx512vnni_peak(int64_t turns) {
 
 /* Its tables. */
 static const llm__kernels llm__kernels_avx512 = {
-    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate,
-    llm__avx512_to_half,
-    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512_mac,
-    llm__avx512_product,
-    0, NULL, llm__avx512_peak,
+    .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
+    .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
+    .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
+    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512_mac, .product = llm__avx512_product, .peak = llm__avx512_peak,
 };
 
 static const llm__kernels llm__kernels_avx512vnni = {
-    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate,
-    llm__avx512_to_half,
-    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512_mac,
-    llm__avx512vnni_product,
-    0, NULL, llm__avx512vnni_peak,
+    .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
+    .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
+    .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
+    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512_mac, .product = llm__avx512vnni_product,
+    .peak = llm__avx512vnni_peak,
 };
 
 #if LLM__HAS_2021
@@ -13731,33 +13799,38 @@ static const llm__kernels llm__kernels_avx512vnni = {
 #define LLM__AVX512BF16 __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
 #endif
 
-/* vdpbf16ps adds two products of bf16 to each lane's f32: the same with half the steps. An input is a pair too. */
-LLM__AVX512_INLINE __m512 llm__avx512bf16_load(const llm__kind type, const void *p, int64_t i, const int latter) {
-    (void)type, (void)latter;
-    return _mm512_loadu_ps((const void *)((const uint16_t *)p + i));
+/* vdpbf16ps adds two products of bf16 to each lane's f32: as llm__avx512_rows, two steps of k at once. */
+LLM__FORCE LLM__AVX512BF16 void llm__avx512bf16_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
+    __m512 sum[12][2];
+    __m512i v[2];
+    llm__avx512_begin(m, i, n, sum);
+    for (int k = 0; k < m->k; k += 2)
+        LLM__UNROLL
+        for (int r = 0; r < n; r++) {
+            LLM__UNROLL
+            for (int j = 0; j < 2 && r == 0; j++) {
+                llm__mac_fetch(m, j, k);
+                llm__mac_fetch(m, j, k + 1); /* cores forget some */
+                v[j] = _mm512_loadu_si512((const uint16_t *)m->b[j] + llm__mac_b(m, k, 16 * j, type));
+            }
+            const __m512i x = llm__avx512_four((const int8_t *)(const void *)llm__mac_half(m, i + r, k)); /* a pair in every lane */
+            LLM__UNROLL
+            for (int j = 0; j < 2; j++) sum[r][j] = _mm512_dpbf16_ps(sum[r][j], (__m512bh)v[j], (__m512bh)x);
+        }
+    llm__avx512_end(m, i, n, sum);
 }
 
-LLM__AVX512_INLINE __m512 llm__avx512bf16_spread(const uint16_t *x) {
-    return _mm512_castsi512_ps(llm__avx512_four((const int8_t *)(const void *)x));
-}
-
-LLM__FORCE LLM__AVX512BF16 __m512 llm__avx512bf16_step(__m512 x, __m512 v, __m512 s) {
-    return _mm512_dpbf16_ps(s, (__m512bh)v, (__m512bh)x);
-}
-
-LLM__MAC(llm__avx512bf16_rows, llm__avx512bf16_all, LLM__AVX512BF16, _mm512, __m512, 16, 12, half, 0, llm__avx512bf16_load,
-         llm__avx512bf16_spread, llm__avx512bf16_step)
 LLM__AVX512BF16 static void llm__avx512bf16_mac(const llm__mac *m) {
-    if (m->half) llm__avx512bf16_all(m, LLM__KIND_BF16);
+    if (m->half) llm__mac_all(m, 12, LLM__KIND_BF16, llm__avx512bf16_rows);
     else llm__avx512_mac(m);
 }
 
 static const llm__kernels llm__kernels_avx512bf16 = {
-    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate,
-    llm__avx512_to_half,
-    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512bf16_mac,
-    llm__avx512vnni_product,
-    1, NULL, llm__avx512vnni_peak,
+    .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
+    .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
+    .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
+    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512bf16_mac, .product = llm__avx512vnni_product, .bf16 = 1,
+    .peak = llm__avx512vnni_peak,
 };
 #endif
 #endif
@@ -13973,11 +14046,11 @@ LLM__AMX static void llm__amx_mac(const llm__mac *m) {
 
 /* Its table. */
 static const llm__kernels llm__kernels_amx = {
-    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate,
-    llm__avx512_to_half,
-    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__amx_mac,
-    llm__amx_product,
-    1, llm__amx_rest, llm__avx512vnni_peak,
+    .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
+    .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
+    .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
+    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__amx_mac, .product = llm__amx_product, .bf16 = 1,
+    .rest = llm__amx_rest, .peak = llm__avx512vnni_peak,
 };
 
 #endif
@@ -14101,15 +14174,53 @@ LLM__NEON_INLINE float32x4_t llm__neon_load(const llm__kind type, const void *p,
     return vreinterpretq_f32_u32(latter ? vandq_u32(pairs, vdupq_n_u32(0xFFFF0000u)) : vshlq_n_u32(pairs, 16));
 }
 
-#define llm__neon_loadu_ps vld1q_f32
-#define llm__neon_storeu_ps vst1q_f32
-#define llm__neon_set1_ps vdupq_n_f32
-#define llm__neon_mul_ps vmulq_f32
-#define llm__neon_add_ps vaddq_f32
-#define LLM__STEP(x, v, s) vfmaq_f32(s, x, v)
-LLM__MAC(llm__neon_rows, llm__neon_all, LLM__NEON_TARGET, llm__neon, float32x4_t, 4, 2, a, 1, llm__neon_load, vld1q_dup_f32, LLM__STEP)
-#undef LLM__STEP
-LLM__NEON_TARGET static void llm__neon_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__neon_all, m) }
+/* What the sums of the rows [i, i + n) start with, and where they go. */
+LLM__NEON_INLINE void llm__neon_begin(const llm__mac *m, int i, const int n, float32x4_t (*sum)[8]) {
+    float *c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc)
+        LLM__UNROLL
+        for (int j = 0; j < 8; j++)
+            sum[r][j] = m->scale ? vmulq_f32(vld1q_f32(llm__mac_c(m, c, 4 * j)), vdupq_n_f32(m->scale[i + r])) : vdupq_n_f32(0);
+}
+
+LLM__NEON_INLINE void llm__neon_end(const llm__mac *m, int i, const int n, float32x4_t (*sum)[8]) {
+    float *c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc) {
+        if (!m->add) break;
+        LLM__UNROLL
+        for (int j = 0; j < 8; j++) sum[r][j] = vaddq_f32(vld1q_f32(llm__mac_c(m, c, 4 * j)), sum[r][j]);
+    }
+    c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc)
+        LLM__UNROLL
+        for (int j = 0; j < 8; j++) vst1q_f32(llm__mac_c(m, c, 4 * j), sum[r][j]);
+}
+
+/* See llm__rows_fn. The sums of two rows fill 16 registers. */
+LLM__NEON_INLINE void llm__neon_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
+    const int together = type == LLM__KIND_BF16 ? 2 : 1; /* steps of k that are stored together */
+    float32x4_t sum[2][8], x[2];
+    llm__neon_begin(m, i, n, sum);
+    for (int k = 0; k < m->k; k += together)
+        LLM__UNROLL
+        for (int h = 0; h < together; h++)
+            LLM__UNROLL
+            for (int j = 0; j < 8; j++) {
+                if (j % 4 == 0) llm__mac_fetch(m, j / 4, k + h);
+                const float32x4_t v = llm__neon_load(type, m->b[j / 4], llm__mac_b(m, k, 4 * j, type), h);
+                LLM__UNROLL
+                for (int r = 0; r < n; r++) {
+                    if (j == 0) x[r] = vld1q_dup_f32(llm__mac_a(m, i + r, k + h));
+                    sum[r][j] = vfmaq_f32(sum[r][j], x[r], v);
+                }
+            }
+    llm__neon_end(m, i, n, sum);
+}
+
+LLM__NEON_TARGET static void llm__neon_mac(const llm__mac *m) { llm__mac_types(m, 2, llm__neon_rows); }
 
 /* The kernels of >>bodies, compiled with these instructions. */
 LLM__NEON_TARGET static void llm__neon_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
@@ -14165,10 +14276,10 @@ LLM__NEON_TARGET static double llm__neon_peak(int64_t turns) {
 
 /* Its table. */
 static const llm__kernels llm__kernels_neon = {
-    llm__neon_quantise, llm__neon_finish, llm__neon_sum, llm__neon_dot, llm__neon_add, llm__neon_affine, llm__neon_rotate,
-    llm__neon_to_half,
-    llm__neon_to_bf16, llm__neon_expand, llm__neon_bias, llm__neon_soften, llm__neon_top, llm__neon_weigh, llm__neon_mac, llm__neon_product,
-    0, NULL, llm__neon_peak,
+    .quantise = llm__neon_quantise, .finish = llm__neon_finish, .sum = llm__neon_sum, .dot = llm__neon_dot, .add = llm__neon_add,
+    .affine = llm__neon_affine, .rotate = llm__neon_rotate, .to_half = llm__neon_to_half, .to_bf16 = llm__neon_to_bf16,
+    .expand = llm__neon_expand, .bias = llm__neon_bias, .soften = llm__neon_soften, .top = llm__neon_top, .weigh = llm__neon_weigh,
+    .mac = llm__neon_mac, .product = llm__neon_product, .peak = llm__neon_peak,
 };
 
 #endif
@@ -23042,8 +23153,10 @@ static int llm__js_pointer(const llm_json *doc, int from, int node, llm_text *ou
     for (int child = llm_json_first(doc, from); child >= 0; child = llm_json_next(doc, child), i++) {
         llm__str key = llm__json_key(doc, child);
         llm_text_str(out, "/");
-        if (key.p) llm__add_str(out, key);
-        else llm_text_int(out, i);
+        if (!key.p) llm_text_int(out, i);
+        for (size_t k = 0; k < key.n; k++)
+            if (key.p[k] == '~' || key.p[k] == '/') llm_text_str(out, key.p[k] == '~' ? "~0" : "~1");
+            else llm_text_add(out, key.p + k, 1);
         if (llm__js_pointer(doc, child, node, out)) return 1;
         out->len = len;
     }

@@ -20,8 +20,10 @@ static int llm__js_pointer(const llm_json *doc, int from, int node, llm_text *ou
     for (int child = llm_json_first(doc, from); child >= 0; child = llm_json_next(doc, child), i++) {
         llm__str key = llm__json_key(doc, child);
         llm_text_str(out, "/");
-        if (key.p) llm__add_str(out, key);
-        else llm_text_int(out, i);
+        if (!key.p) llm_text_int(out, i);
+        for (size_t k = 0; k < key.n; k++)
+            if (key.p[k] == '~' || key.p[k] == '/') llm_text_str(out, key.p[k] == '~' ? "~0" : "~1");
+            else llm_text_add(out, key.p + k, 1);
         if (llm__js_pointer(doc, child, node, out)) return 1;
         out->len = len;
     }

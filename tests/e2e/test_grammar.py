@@ -38,7 +38,7 @@ class Bytes(ctypes.Structure):
 
 
 def library():
-    l = ctypes.CDLL(os.path.abspath("libllm.so"))
+    l = ctypes.CDLL(os.path.abspath(os.environ.get("LLM_LIBRARY", "libllm.so")))
     l.llm_last_error.restype = Text
     l.llm_matcher_open.restype = Pointer
     l.llm_matcher_open.argtypes = l.llm_matcher_close.argtypes = l.llm_matcher_can_end.argtypes = l.llm_grammar_close.argtypes = l.llm_vocab_size.argtypes = [Pointer]
@@ -376,7 +376,7 @@ def main():
         start = time.process_time()
         g = grammar(kind, text)
         check(isinstance(g, str) and part in g, "should be refused for", part, ":", str(text)[:80], g)
-        check(time.process_time() - start < 1, "slow refusal", str(text)[:80])
+        check(time.process_time() - start < float(os.environ.get("LLM_TEST_SLOW", 1)), "slow refusal", str(text)[:80])
     g = grammar(REGEX, "ab+", after=b"</think>")
     for text, ok in (("</think>ab", 1), ("xx</thi</think>abb", 1), ("ab", 0), ("", 0), ("</think>", 0), ("</think>b", 0)): check(accepts(g, text) == bool(ok), "after", text)
     L.llm_grammar_close(g)
