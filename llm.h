@@ -1612,9 +1612,9 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_BOOL(T, e.allow_long_max_model_len, group, "allow-long-max-model-len|$VLLM_ALLOW_LONG_MAX_MODEL_LEN", \
                      "let it exceed the model's own length"), \
         LLM_OPT_FIELD(T, e, max_num_seqs, group, "np|max-num-seqs|parallel|max-batch-size", \
-                    "sequences that run together (server 64, batch 16)"), \
+                      "sequences that run together (server 64, batch 16)"), \
         LLM_OPT_FIELD(T, e, max_num_batched_tokens, group, "max-num-batched-tokens|batch-size|max-prefill-token-num", \
-                    "tokens of one step (512)"), \
+                      "tokens of one step (512)"), \
         LLM_OPT_FIELD(T, e, max_queue, group, "max-queue", "requests that may wait (1024)"), \
         LLM_OPT_FIELD(T, e, block_size, group, "block-size", "tokens of a KV page (32)"), \
         LLM_OPT_FIELD(T, e, kv_cache_memory_bytes, group, "kv-cache-memory-bytes", "memory of the KV cache"), \
@@ -1628,13 +1628,12 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_TEXT(T, e.cuda_library, group, "cuda-library|$LLM_CUDA_LIBRARY", "PATH", \
                      "library of the device's backend (libllm_cuda.so beside this program)"), \
         LLM_OPT_BOOL(T, e.enforce_eager, group, "enforce-eager", "GPU: steps are not recorded as graphs"), \
-        LLM_OPT_FIELD(T, e, max_seq_len_to_capture, group, "max-seq-len-to-capture", \
-                    "GPU: steps with longer sequences are not recorded"), \
+        LLM_OPT_FIELD(T, e, max_seq_len_to_capture, group, "max-seq-len-to-capture", "GPU: steps with longer sequences are not recorded"), \
         LLM_OPT_BOOL(T, e.batch_invariant, group, "batch-invariant|$VLLM_BATCH_INVARIANT", \
                      "GPU: logits do not depend on who else is in the batch (a CPU always)"), \
         LLM_OPT_TEXT(T, e.isa, group, "isa", "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, avx512bf16, amx, neon"), \
         LLM_OPT_FIELD(T, e, pipeline_parallel_size, group, "pp|pipeline-parallel-size", \
-                    "pieces into which the layers are cut, each on devices of its own"), \
+                      "pieces into which the layers are cut, each on devices of its own"), \
         LLM_OPT_FIELD(T, e, tensor_parallel_size, group, "tp|tensor-parallel-size", "ranks that share every layer"), \
         LLM_OPT_ENUM(T, e.dtype, group, "dtype", "auto|float32=1|float=1|f32=1|bfloat16=2|bf16=2|float16=3|half=3|f16=3", "arithmetic"), \
         LLM_OPT_FIELD(T, e, gpu_memory_utilization, group, "gpu-memory-utilization|cache-max-entry-count", \
@@ -1649,23 +1648,20 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_FIELD(T, e, prefill_interval, group, "prefill-interval", "new prompts join every N steps (1)"), \
         LLM_OPT_TEXT(T, e.speculative_model, group, "md|speculative-model|model-draft", "NAME", \
                      "guesses tokens ahead: a smaller model, an EAGLE head, or [ngram]"), \
-        LLM_OPT_FIELD(T, e, num_speculative_tokens, group, "num-speculative-tokens|draft-max|spec-draft-n-max", \
-                    "how many"), \
-        LLM_OPT_FIELD(T, e, ngram_prompt_lookup_max, group, "ngram-prompt-lookup-max", \
-                    "tokens that a lookup compares at most (16)"), \
+        LLM_OPT_FIELD(T, e, num_speculative_tokens, group, "num-speculative-tokens|draft-max|spec-draft-n-max", "how many"), \
+        LLM_OPT_FIELD(T, e, ngram_prompt_lookup_max, group, "ngram-prompt-lookup-max", "tokens that a lookup compares at most (16)"), \
         LLM_OPT_FIELD(T, e, ngram_prompt_lookup_min, group, "ngram-prompt-lookup-min", "tokens that must be equal (3)"), \
         LLM_OPT_TEXT(T, e.speculative_config, group, "speculative-config", "JSON", \
                      "{\"model\", \"method\", \"num_speculative_tokens\", \"prompt_lookup_max\", \"prompt_lookup_min\"}"), \
         LLM_OPT_BOOL(T, e.eagle_lab_style, -1, "$EAGLE_USE_SAFE_AI_LAB_STYLE", NULL), \
         LLM_OPT_TEXT(T, e.lora, group, "lora", "PATH", "an adapter for all requests: PEFT folder or GGUF file"), \
-        LLM_OPT_FIELD(T, e, max_lora_rank, group, "max-lora-rank", \
-                     "largest rank of an adapter (16)"), \
+        LLM_OPT_FIELD(T, e, max_lora_rank, group, "max-lora-rank", "largest rank of an adapter (16)"), \
         LLM_OPT_FIELD(T, e, max_loras, group, "max-loras", "adapters that compute in one step (1)"), \
         LLM_OPT_FIELD(T, e, max_cpu_loras, group, "max-cpu-loras", "adapters that are in memory at once (max-loras)")
 
 #define LLM_OPTIONS_SAMPLING(T, s, group) \
     LLM_OPT_FIELD(T, s, max_tokens, group, "max-tokens|-n|max-new-tokens|request-output-len|max-completion-tokens|n-predict", \
-                "longest answer, also -n; -1: up to the context's end"), \
+                  "longest answer, also -n; -1: up to the context's end"), \
         LLM_OPT_FIELD(T, s, temperature, group, "temperature|temp", "0: the most likely token, always"), \
         LLM_OPT_FIELD(T, s, top_k, group, "top-k", "of the N most likely; 0 or -1: all"), \
         LLM_OPT_FIELD(T, s, top_p, group, "top-p", "of the fewest that reach this probability"), \
@@ -1956,8 +1952,8 @@ LLM_API void llm_setup_service_sized(const llm_sizes *sizes, const llm_setup *s,
 LLM_API void llm_setup_free_sized(const llm_sizes *sizes, llm_setup *s);
 LLM_API void llm_openai_service_init_sized(const llm_sizes *sizes, llm_openai_service *s, const llm_model *model, llm_engine *engine);
 LLM_API int llm_openai_knows_model_sized(const llm_sizes *sizes, const llm_openai_service *s, const char *name, size_t len);
-LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const llm_openai_service *s, llm_openai_kind kind,
-                                                const char *body, size_t len, void *user);
+LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const llm_openai_service *s, llm_openai_kind kind, const char *body,
+                                                size_t len, void *user);
 #endif
 
 #if !defined(LLM_IMPLEMENTATION) && !defined(LLM_STATIC) /* here program and library may be of different versions */
@@ -32170,8 +32166,8 @@ static llm_result llm__setup_check(llm_setup *s, char *(*get)(const char *name))
 
 /* llm_setup_read up to the check: what was said goes into the target of `o`. config: the member of the setup in there. */
 /* Whatever is wrong with a value, a file of options that cannot be read too, is what the user said: LLM_ERR_ARG. */
-static llm_result llm__setup_options(const char *const *config, llm_options *o, int argc, char **argv,
-                                           char *(*get)(const char *name), llm_option_list *words) {
+static llm_result llm__setup_options(const char *const *config, llm_options *o, int argc, char **argv, char *(*get)(const char *name),
+                                           llm_option_list *words) {
     llm_result r = llm__options_argv(o, argc, argv, words);
     if (!r) r = llm__options_environment(o, get);
     if (!r && *config) r = llm__options_file(o, *config);
@@ -32197,8 +32193,8 @@ LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) 
 }
 
 /* llm_setup_service, where the sampling that `o` has set stands at such an offset of its target, with so many bytes that are known here. */
-static void llm__setup_service(const llm_setup *s, const llm_options *o, size_t sampling, size_t size,
-                                     const llm_model *model, llm_engine *engine, llm_openai_service *out) {
+static void llm__setup_service(const llm_setup *s, const llm_options *o, size_t sampling, size_t size, const llm_model *model,
+                                     llm_engine *engine, llm_openai_service *out) {
     llm_openai_service_init(out, model, engine);
     if (s->chat_sampling) llm_sampling_chat(model, &out->defaults);
     if (o) llm__options_sampling(o, sampling, size, &out->defaults);
@@ -32634,8 +32630,10 @@ LLM_API llm_outputs *llm_chat_batch(llm *l, const llm_prompt *prompts, int32_t n
 #ifndef LLM_STATIC
 #define LLM__SIZED(name, ...) \
     static const llm__layout llm__sized_##name = {"llm_" #name, sizeof(llm_##name), offsetof(llm_sizes, name), {__VA_ARGS__}}
-#define LLM__INNER(name, member, inner) {offsetof(llm_##name, member), &llm__sized_##inner}
-#define LLM__NONE {0, NULL}
+#define LLM__INNER(name, member, inner) \
+    { offsetof(llm_##name, member), &llm__sized_##inner }
+#define LLM__NONE \
+    { 0, NULL }
 LLM__SIZED(json_limits, LLM__NONE);
 LLM__SIZED(model_config, LLM__NONE);
 LLM__SIZED(render_options, LLM__NONE);
@@ -32779,9 +32777,8 @@ static llm_outputs *llm__outputs_give(const llm_sizes *sizes, llm_outputs *o) {
     size_t size = llm__size_of(sizes, &llm__sized_request_output);
     llm__outputs *all = (llm__outputs *)o;
     if (!o) return NULL;
-    char *items = LLM__NEW(char, (size_t)o->n * size + 1);
-    for (int32_t i = 0; items && i < o->n; i++)
-        llm__struct_out(sizes, &llm__sized_request_output, &all->own[i], items + (size_t)i * size);
+    char *items = LLM__NEW(char, (size_t)o->n *size + 1);
+    for (int32_t i = 0; items && i < o->n; i++) llm__struct_out(sizes, &llm__sized_request_output, &all->own[i], items + (size_t)i * size);
     if (items) o->items = (llm_request_output *)(void *)items;
     if (items) return o;
     llm_outputs_free(o);
@@ -32878,8 +32875,8 @@ LLM_API int llm_openai_knows_model_sized(const llm_sizes *sizes, const llm_opena
     return llm_openai_knows_model(&own, name, len);
 }
 
-LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const llm_openai_service *s, llm_openai_kind kind,
-                                                const char *body, size_t len, void *user) {
+LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const llm_openai_service *s, llm_openai_kind kind, const char *body,
+                                                size_t len, void *user) {
     llm_openai_service own;
     if (llm__struct_in(sizes, &llm__sized_openai_service, s, &own)) return NULL;
     return llm_openai_begin(&own, kind, body, len, user);
