@@ -25475,7 +25475,7 @@ static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r,
     int bad, idle = llm__rules_idle(r);
     const float *x = row;
     memset(c, 0, sizeof *c);
-    c->id = -1;
+    c->id = LLM__CHOICE_NOT_FINITE;
     *max = k->kernels->top(row, n, &bad);
     if (bad) return NULL;
     *sum = k->kernels->weigh(row, k->w, n, *max, 1.0f);
@@ -27464,7 +27464,8 @@ static int llm__use_job(llm_engine *e, llm__job *job, double now) {
     llm__seq *s = job->seq;
     llm_request *r = s->request;
     if (s->state == LLM__SEQ_DONE) return 0; /* ended while the step was in flight, or failed in an earlier row */
-    if (job->choice.id == LLM__CHOICE_FORBIDDEN) llm__request_end(e, r, LLM_FINISH_ERROR, "the grammar leaves no token that could come next");
+    if (job->choice.id == LLM__CHOICE_FORBIDDEN)
+        llm__request_end(e, r, LLM_FINISH_ERROR, "the grammar leaves no token that could come next");
     else if (job->choice.id < 0) llm__request_end(e, r, LLM_FINISH_ERROR, "the model's logits are not finite");
     else if (r->pooling.kind && !llm__pool_row(e, r, job))
         llm__request_end(e, r, LLM_FINISH_ERROR, "the model's hidden states are not finite");
