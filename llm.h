@@ -100,7 +100,7 @@
  *     >>lanes                sixteen floats at a time, in plain C that compilers make vectors of.
  *     >>bodies               every kernel but the products, once for all instruction sets.
  *     >>unpack               packed blocks to bytes and scales, and the walk over the blocks of a product.
- *     >>mac                  products of floats, once for all instruction sets.
+ *     >>mac                  products of floats: what all instruction sets do alike.
  *     >>kernels_scalar       the kernels in plain C, which say what all others do.
  *     >>kernels_avx2         products with 16 registers of 32 bytes: 8 rows of a block at a time.
  *     >>kernels_avx512       products with 32 registers of 64 bytes: all 16 rows at a time, with and without vpdpbusd.
@@ -1612,9 +1612,9 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_BOOL(T, e.allow_long_max_model_len, group, "allow-long-max-model-len|$VLLM_ALLOW_LONG_MAX_MODEL_LEN", \
                      "let it exceed the model's own length"), \
         LLM_OPT_FIELD(T, e, max_num_seqs, group, "np|max-num-seqs|parallel|max-batch-size", \
-                    "sequences that run together (server 64, batch 16)"), \
+                      "sequences that run together (server 64, batch 16)"), \
         LLM_OPT_FIELD(T, e, max_num_batched_tokens, group, "max-num-batched-tokens|batch-size|max-prefill-token-num", \
-                    "tokens of one step (512)"), \
+                      "tokens of one step (512)"), \
         LLM_OPT_FIELD(T, e, max_queue, group, "max-queue", "requests that may wait (1024)"), \
         LLM_OPT_FIELD(T, e, block_size, group, "block-size", "tokens of a KV page (32)"), \
         LLM_OPT_FIELD(T, e, kv_cache_memory_bytes, group, "kv-cache-memory-bytes", "memory of the KV cache"), \
@@ -1628,13 +1628,12 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_TEXT(T, e.cuda_library, group, "cuda-library|$LLM_CUDA_LIBRARY", "PATH", \
                      "library of the device's backend (libllm_cuda.so beside this program)"), \
         LLM_OPT_BOOL(T, e.enforce_eager, group, "enforce-eager", "GPU: steps are not recorded as graphs"), \
-        LLM_OPT_FIELD(T, e, max_seq_len_to_capture, group, "max-seq-len-to-capture", \
-                    "GPU: steps with longer sequences are not recorded"), \
+        LLM_OPT_FIELD(T, e, max_seq_len_to_capture, group, "max-seq-len-to-capture", "GPU: steps with longer sequences are not recorded"), \
         LLM_OPT_BOOL(T, e.batch_invariant, group, "batch-invariant|$VLLM_BATCH_INVARIANT", \
                      "GPU: logits do not depend on who else is in the batch (a CPU always)"), \
         LLM_OPT_TEXT(T, e.isa, group, "isa", "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, avx512bf16, amx, neon"), \
         LLM_OPT_FIELD(T, e, pipeline_parallel_size, group, "pp|pipeline-parallel-size", \
-                    "pieces into which the layers are cut, each on devices of its own"), \
+                      "pieces into which the layers are cut, each on devices of its own"), \
         LLM_OPT_FIELD(T, e, tensor_parallel_size, group, "tp|tensor-parallel-size", "ranks that share every layer"), \
         LLM_OPT_ENUM(T, e.dtype, group, "dtype", "auto|float32=1|float=1|f32=1|bfloat16=2|bf16=2|float16=3|half=3|f16=3", "arithmetic"), \
         LLM_OPT_FIELD(T, e, gpu_memory_utilization, group, "gpu-memory-utilization|cache-max-entry-count", \
@@ -1649,23 +1648,20 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_FIELD(T, e, prefill_interval, group, "prefill-interval", "new prompts join every N steps (1)"), \
         LLM_OPT_TEXT(T, e.speculative_model, group, "md|speculative-model|model-draft", "NAME", \
                      "guesses tokens ahead: a smaller model, an EAGLE head, or [ngram]"), \
-        LLM_OPT_FIELD(T, e, num_speculative_tokens, group, "num-speculative-tokens|draft-max|spec-draft-n-max", \
-                    "how many"), \
-        LLM_OPT_FIELD(T, e, ngram_prompt_lookup_max, group, "ngram-prompt-lookup-max", \
-                    "tokens that a lookup compares at most (16)"), \
+        LLM_OPT_FIELD(T, e, num_speculative_tokens, group, "num-speculative-tokens|draft-max|spec-draft-n-max", "how many"), \
+        LLM_OPT_FIELD(T, e, ngram_prompt_lookup_max, group, "ngram-prompt-lookup-max", "tokens that a lookup compares at most (16)"), \
         LLM_OPT_FIELD(T, e, ngram_prompt_lookup_min, group, "ngram-prompt-lookup-min", "tokens that must be equal (3)"), \
         LLM_OPT_TEXT(T, e.speculative_config, group, "speculative-config", "JSON", \
                      "{\"model\", \"method\", \"num_speculative_tokens\", \"prompt_lookup_max\", \"prompt_lookup_min\"}"), \
         LLM_OPT_BOOL(T, e.eagle_lab_style, -1, "$EAGLE_USE_SAFE_AI_LAB_STYLE", NULL), \
         LLM_OPT_TEXT(T, e.lora, group, "lora", "PATH", "an adapter for all requests: PEFT folder or GGUF file"), \
-        LLM_OPT_FIELD(T, e, max_lora_rank, group, "max-lora-rank", \
-                     "largest rank of an adapter (16)"), \
+        LLM_OPT_FIELD(T, e, max_lora_rank, group, "max-lora-rank", "largest rank of an adapter (16)"), \
         LLM_OPT_FIELD(T, e, max_loras, group, "max-loras", "adapters that compute in one step (1)"), \
         LLM_OPT_FIELD(T, e, max_cpu_loras, group, "max-cpu-loras", "adapters that are in memory at once (max-loras)")
 
 #define LLM_OPTIONS_SAMPLING(T, s, group) \
     LLM_OPT_FIELD(T, s, max_tokens, group, "max-tokens|-n|max-new-tokens|request-output-len|max-completion-tokens|n-predict", \
-                "longest answer, also -n; -1: up to the context's end"), \
+                  "longest answer, also -n; -1: up to the context's end"), \
         LLM_OPT_FIELD(T, s, temperature, group, "temperature|temp", "0: the most likely token, always"), \
         LLM_OPT_FIELD(T, s, top_k, group, "top-k", "of the N most likely; 0 or -1: all"), \
         LLM_OPT_FIELD(T, s, top_p, group, "top-p", "of the fewest that reach this probability"), \
@@ -1956,8 +1952,8 @@ LLM_API void llm_setup_service_sized(const llm_sizes *sizes, const llm_setup *s,
 LLM_API void llm_setup_free_sized(const llm_sizes *sizes, llm_setup *s);
 LLM_API void llm_openai_service_init_sized(const llm_sizes *sizes, llm_openai_service *s, const llm_model *model, llm_engine *engine);
 LLM_API int llm_openai_knows_model_sized(const llm_sizes *sizes, const llm_openai_service *s, const char *name, size_t len);
-LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const llm_openai_service *s, llm_openai_kind kind,
-                                                const char *body, size_t len, void *user);
+LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const llm_openai_service *s, llm_openai_kind kind, const char *body,
+                                                size_t len, void *user);
 #endif
 
 #if !defined(LLM_IMPLEMENTATION) && !defined(LLM_STATIC) /* here program and library may be of different versions */
@@ -12972,65 +12968,47 @@ LLM__INLINE void llm__walk_cooked(llm__kind kind, llm__offset offset, const llm_
 }
 
 /* ============================================================================
- * >>mac   Products of floats, once for all instruction sets.
- * ============================================================================ */
+ * >>mac   Products of floats: what all instruction sets do alike.
+ * ============================================================================
+ * Each instruction set has a function of its own for a few rows at a time (llm__avx2_rows and its like): their sums stay in registers, and
+ * what is loaded of b serves all of them. Here stand the addresses that it reads and writes, and how many rows it is given. */
 
-/* mac with the vectors of an instruction set, `lanes` floats each; its intrinsics begin with mm. Rows [i, i + n) at a time, n <= most:
- * their sums stay in registers, and what is loaded of b serves all of them; then 4, then 3 (queries of a group of heads), then one: every
- * other count would be one more instance of the loop. in: which inputs of llm__mac are read. load: lanes of b, of pairs of bf16 the former
- * or the latter (`apart`: one after the other); spread: an input in all lanes; step: s + x v. The order of the steps is such that few
- * registers hold inputs. */
-#define LLM__MAC(rows, all, TARGET, mm, vector, lanes, most, in, apart, load, spread, step) \
-    LLM__FORCE TARGET void rows(const llm__mac *m, int i, const int n, const llm__kind type) { \
-        const int each = 32 / (lanes), two = type == LLM__KIND_BF16 ? 2 : 1; \
-        vector s[most][32 / (lanes)], v[32 / (lanes)], x[most]; \
-        float *const first = m->c + (int64_t)i * m->ldc, *c = first; \
-        LLM__UNROLL \
-        for (int r = 0; r < n; r++, c += m->ldc) \
-            LLM__UNROLL \
-            for (int j = 0; j < each; j++) \
-                s[r][j] = m->scale ? mm##_mul_ps(mm##_loadu_ps(LLM__MAC_TO(j, lanes)), mm##_set1_ps(m->scale[i + r])) : mm##_set1_ps(0); \
-        for (int k = 0; k < m->k; k += two) \
-            LLM__UNROLL \
-            for (int h = 0; h < ((apart) ? two : 1); h++) \
-                LLM__UNROLL \
-                for (int q = 0; q < n * each; q++) { \
-                    const int r = (most) > each ? q / each : q % n, j = (most) > each ? q % each : q / n; \
-                    if (r == 0 && j * (lanes) % 16 == 0) __builtin_prefetch(m->fetch[j * (lanes) / 16] + (k + h) * m->pace); \
-                    if (r == 0 && !(apart)) __builtin_prefetch(m->fetch[j * (lanes) / 16] + (k + 1) * m->pace); /* cores forget some */ \
-                    if (r == 0) v[j] = load(type, m->b[j * (lanes) / 16], (int64_t)k * m->ldb + j * (lanes) % 16 * two, h); \
-                    if (j == 0) x[r] = spread(m->in + (int64_t)(i + r) * m->lda + k + h); \
-                    s[r][j] = step(x[r], v[j], s[r][j]); \
-                } \
-        c = first; \
-        LLM__UNROLL \
-        for (int r = 0; r < n; r++, c += m->ldc) { \
-            if (!m->add) break; \
-            LLM__UNROLL \
-            for (int j = 0; j < each; j++) s[r][j] = mm##_add_ps(mm##_loadu_ps(LLM__MAC_TO(j, lanes)), s[r][j]); \
-        } \
-        c = first; \
-        LLM__UNROLL \
-        for (int r = 0; r < n; r++, c += m->ldc) \
-            LLM__UNROLL \
-            for (int j = 0; j < each; j++) mm##_storeu_ps(LLM__MAC_TO(j, lanes), s[r][j]); \
-    } \
-    LLM__FORCE TARGET void all(const llm__mac *m, const llm__kind type) { \
-        int i = 0; \
-        for (; i + (most) <= m->n; i += (most)) rows(m, i, most, type); \
-        for (; (most) > 4 && i + 4 <= m->n; i += 4) rows(m, i, 4, type); \
-        for (; (most) > 3 && i + 3 <= m->n; i += 3) rows(m, i, 3, type); \
-        for (; i < m->n; i++) rows(m, i, 1, type); \
-    }
+/* Products of the rows [i, i + n) of a with both panels of b, of this type. */
+typedef void (*llm__rows_fn)(const llm__mac *m, int i, const int n, const llm__kind type);
 
-/* Where a row's vector j goes in c. */
-#define LLM__MAC_TO(j, lanes) (c + (j) * (lanes) / 16 * m->step + (j) * (lanes) % 16)
+/* The inputs of row i from k on. */
+LLM__INLINE const float *llm__mac_a(const llm__mac *m, int i, int k) { return m->a + (int64_t)i * m->lda + k; }
+LLM__INLINE const uint16_t *llm__mac_half(const llm__mac *m, int i, int k) { return m->half + (int64_t)i * m->lda + k; }
+
+/* Column 0 to 31, of both panels, of a row of c. */
+LLM__INLINE float *llm__mac_c(const llm__mac *m, float *row, const int column) {
+    return row + column / LLM__ROWS * m->step + column % LLM__ROWS;
+}
+
+/* How far into its panel `column` of row k lies, in elements. bf16: of the pair that k is the first of. */
+LLM__INLINE int64_t llm__mac_b(const llm__mac *m, int k, const int column, const llm__kind type) {
+    return (int64_t)k * m->ldb + column % LLM__ROWS * (type == LLM__KIND_BF16 ? 2 : 1);
+}
+
+/* Asks for what is read after this call, as far on as k is. */
+LLM__INLINE void llm__mac_fetch(const llm__mac *m, const int panel, int k) { __builtin_prefetch(m->fetch[panel] + k * m->pace); }
+
+/* `most` rows at a time, then 4, then 3 (queries of a group of heads), then one: every other count would be one more instance of the
+ * loop. */
+LLM__INLINE void llm__mac_all(const llm__mac *m, const int most, const llm__kind type, const llm__rows_fn rows) {
+    int i = 0;
+    for (; i + most <= m->n; i += most) rows(m, i, most, type);
+    for (; most > 4 && i + 4 <= m->n; i += 4) rows(m, i, 4, type);
+    for (; most > 3 && i + 3 <= m->n; i += 3) rows(m, i, 3, type);
+    for (; i < m->n; i++) rows(m, i, 1, type);
+}
 
 /* One loop for each type. */
-#define LLM__MAC_TYPES(all, m) \
-    if ((m)->type == LLM__KIND_F32) all(m, LLM__KIND_F32); \
-    else if ((m)->type == LLM__KIND_F16) all(m, LLM__KIND_F16); \
-    else all(m, LLM__KIND_BF16);
+LLM__INLINE void llm__mac_types(const llm__mac *m, const int most, const llm__rows_fn rows) {
+    if (m->type == LLM__KIND_F32) llm__mac_all(m, most, LLM__KIND_F32, rows);
+    else if (m->type == LLM__KIND_F16) llm__mac_all(m, most, LLM__KIND_F16, rows);
+    else llm__mac_all(m, most, LLM__KIND_BF16, rows);
+}
 
 /* ============================================================================
  * >>kernels_scalar   The kernels in plain C, which say what all others do.
@@ -13154,11 +13132,10 @@ LLM__SMALL static double llm__scalar_weigh(const float *x, float *w, int32_t n, 
 
 /* Its table. */
 static const llm__kernels llm__kernels_scalar = {
-    llm__scalar_quantise, llm__scalar_finish, llm__scalar_sum, llm__scalar_dot, llm__scalar_add, llm__scalar_affine, llm__scalar_rotate,
-    llm__scalar_to_half,
-    llm__scalar_to_bf16, llm__scalar_expand, llm__scalar_bias, llm__scalar_soften, llm__scalar_top, llm__scalar_weigh, llm__scalar_mac,
-    llm__scalar_product,
-    0, NULL, NULL,
+    .quantise = llm__scalar_quantise, .finish = llm__scalar_finish, .sum = llm__scalar_sum, .dot = llm__scalar_dot,
+    .add = llm__scalar_add, .affine = llm__scalar_affine, .rotate = llm__scalar_rotate, .to_half = llm__scalar_to_half,
+    .to_bf16 = llm__scalar_to_bf16, .expand = llm__scalar_expand, .bias = llm__scalar_bias, .soften = llm__scalar_soften,
+    .top = llm__scalar_top, .weigh = llm__scalar_weigh, .mac = llm__scalar_mac, .product = llm__scalar_product,
 };
 
 /* ============================================================================
@@ -13339,8 +13316,54 @@ LLM__AVX2_INLINE __m256 llm__avx2_load(const llm__kind type, const void *p, int6
     return _mm256_castsi256_ps(latter ? _mm256_and_si256(pairs, _mm256_set1_epi32(-65536)) : _mm256_slli_epi32(pairs, 16));
 }
 
-LLM__MAC(llm__avx2_rows, llm__avx2_all, LLM__AVX2, _mm256, __m256, 8, 3, a, 1, llm__avx2_load, _mm256_broadcast_ss, _mm256_fmadd_ps)
-LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx2_all, m) }
+/* What the sums of the rows [i, i + n) start with, and where they go. */
+LLM__AVX2_INLINE void llm__avx2_begin(const llm__mac *m, int i, const int n, __m256 (*sum)[4]) {
+    float *c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc)
+        LLM__UNROLL
+        for (int j = 0; j < 4; j++)
+            sum[r][j] = m->scale ? _mm256_mul_ps(_mm256_loadu_ps(llm__mac_c(m, c, 8 * j)), _mm256_set1_ps(m->scale[i + r]))
+                                 : _mm256_setzero_ps();
+}
+
+LLM__AVX2_INLINE void llm__avx2_end(const llm__mac *m, int i, const int n, __m256 (*sum)[4]) {
+    float *c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc) {
+        if (!m->add) break;
+        LLM__UNROLL
+        for (int j = 0; j < 4; j++) sum[r][j] = _mm256_add_ps(_mm256_loadu_ps(llm__mac_c(m, c, 8 * j)), sum[r][j]);
+    }
+    c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc)
+        LLM__UNROLL
+        for (int j = 0; j < 4; j++) _mm256_storeu_ps(llm__mac_c(m, c, 8 * j), sum[r][j]);
+}
+
+/* See llm__rows_fn. The sums of three rows fill 12 registers, an input of each 3, and what is loaded of b the last one. */
+LLM__AVX2_INLINE void llm__avx2_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
+    const int together = type == LLM__KIND_BF16 ? 2 : 1; /* steps of k that are stored together */
+    __m256 sum[3][4], x[3];
+    llm__avx2_begin(m, i, n, sum);
+    for (int k = 0; k < m->k; k += together)
+        LLM__UNROLL
+        for (int h = 0; h < together; h++)
+            LLM__UNROLL
+            for (int j = 0; j < 4; j++) {
+                if (j % 2 == 0) llm__mac_fetch(m, j / 2, k + h);
+                const __m256 v = llm__avx2_load(type, m->b[j / 2], llm__mac_b(m, k, 8 * j, type), h);
+                LLM__UNROLL
+                for (int r = 0; r < n; r++) {
+                    if (j == 0) x[r] = _mm256_broadcast_ss(llm__mac_a(m, i + r, k + h));
+                    sum[r][j] = _mm256_fmadd_ps(x[r], v, sum[r][j]);
+                }
+            }
+    llm__avx2_end(m, i, n, sum);
+}
+
+LLM__ALIGN_LOOPS LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { llm__mac_types(m, 3, llm__avx2_rows); }
 
 /* The kernels of >>bodies, compiled with these instructions. */
 LLM__AVX2 static void llm__avx2_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
@@ -13394,10 +13417,10 @@ LLM__AVX2 static double llm__avx2_peak(int64_t turns) {
 
 /* Its tables. */
 static const llm__kernels llm__kernels_avx2 = {
-    llm__avx2_quantise, llm__avx2_finish, llm__avx2_sum, llm__avx2_dot, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate,
-    llm__avx2_to_half,
-    llm__avx2_to_bf16, llm__avx2_expand, llm__avx2_bias, llm__avx2_soften, llm__avx2_top, llm__avx2_weigh, llm__avx2_mac, llm__avx2_product,
-    0, NULL, llm__avx2_peak,
+    .quantise = llm__avx2_quantise, .finish = llm__avx2_finish, .sum = llm__avx2_sum, .dot = llm__avx2_dot, .add = llm__avx2_add,
+    .affine = llm__avx2_affine, .rotate = llm__avx2_rotate, .to_half = llm__avx2_to_half, .to_bf16 = llm__avx2_to_bf16,
+    .expand = llm__avx2_expand, .bias = llm__avx2_bias, .soften = llm__avx2_soften, .top = llm__avx2_top, .weigh = llm__avx2_weigh,
+    .mac = llm__avx2_mac, .product = llm__avx2_product, .peak = llm__avx2_peak,
 };
 
 #if LLM__HAS_2021
@@ -13459,11 +13482,10 @@ LLM__AVXVNNI static double llm__avxvnni_peak(int64_t turns) {
 }
 
 static const llm__kernels llm__kernels_avxvnni = {
-    llm__avx2_quantise, llm__avx2_finish, llm__avx2_sum, llm__avx2_dot, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate,
-    llm__avx2_to_half,
-    llm__avx2_to_bf16, llm__avx2_expand, llm__avx2_bias, llm__avx2_soften, llm__avx2_top, llm__avx2_weigh, llm__avx2_mac,
-    llm__avxvnni_product,
-    0, NULL, llm__avxvnni_peak,
+    .quantise = llm__avx2_quantise, .finish = llm__avx2_finish, .sum = llm__avx2_sum, .dot = llm__avx2_dot, .add = llm__avx2_add,
+    .affine = llm__avx2_affine, .rotate = llm__avx2_rotate, .to_half = llm__avx2_to_half, .to_bf16 = llm__avx2_to_bf16,
+    .expand = llm__avx2_expand, .bias = llm__avx2_bias, .soften = llm__avx2_soften, .top = llm__avx2_top, .weigh = llm__avx2_weigh,
+    .mac = llm__avx2_mac, .product = llm__avxvnni_product, .peak = llm__avxvnni_peak,
 };
 
 #endif
@@ -13634,13 +13656,56 @@ LLM__AVX512_INLINE __m512 llm__avx512_load(const llm__kind type, const void *p, 
     return _mm512_castsi512_ps(latter ? _mm512_and_si512(pairs, _mm512_set1_epi32(-65536)) : _mm512_slli_epi32(pairs, 16));
 }
 
-LLM__AVX512_INLINE __m512 llm__avx512_spread(const float *x) { return _mm512_set1_ps(*x); }
+/* What the sums of the rows [i, i + n) start with, and where they go. */
+LLM__AVX512_INLINE void llm__avx512_begin(const llm__mac *m, int i, const int n, __m512 (*sum)[2]) {
+    float *c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc)
+        LLM__UNROLL
+        for (int j = 0; j < 2; j++)
+            sum[r][j] = m->scale ? _mm512_mul_ps(_mm512_loadu_ps(llm__mac_c(m, c, 16 * j)), _mm512_set1_ps(m->scale[i + r]))
+                                 : _mm512_setzero_ps();
+}
 
-/* Twelve rows fill the registers. */
-LLM__MAC(llm__avx512_rows, llm__avx512_all, LLM__AVX512, _mm512, __m512, 16, 12, a, 1, llm__avx512_load, llm__avx512_spread,
-         _mm512_fmadd_ps)
+LLM__AVX512_INLINE void llm__avx512_end(const llm__mac *m, int i, const int n, __m512 (*sum)[2]) {
+    float *c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc) {
+        if (!m->add) break;
+        LLM__UNROLL
+        for (int j = 0; j < 2; j++) sum[r][j] = _mm512_add_ps(_mm512_loadu_ps(llm__mac_c(m, c, 16 * j)), sum[r][j]);
+    }
+    c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc)
+        LLM__UNROLL
+        for (int j = 0; j < 2; j++) _mm512_storeu_ps(llm__mac_c(m, c, 16 * j), sum[r][j]);
+}
+
+/* See llm__rows_fn. The sums of twelve rows fill 24 registers. */
+LLM__AVX512_INLINE void llm__avx512_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
+    const int together = type == LLM__KIND_BF16 ? 2 : 1; /* steps of k that are stored together */
+    __m512 sum[12][2], v[2];
+    llm__avx512_begin(m, i, n, sum);
+    for (int k = 0; k < m->k; k += together)
+        LLM__UNROLL
+        for (int h = 0; h < together; h++)
+            LLM__UNROLL
+            for (int r = 0; r < n; r++) {
+                LLM__UNROLL
+                for (int j = 0; j < 2 && r == 0; j++) {
+                    llm__mac_fetch(m, j, k + h);
+                    v[j] = llm__avx512_load(type, m->b[j], llm__mac_b(m, k, 16 * j, type), h);
+                }
+                const __m512 x = _mm512_set1_ps(*llm__mac_a(m, i + r, k + h));
+                LLM__UNROLL
+                for (int j = 0; j < 2; j++) sum[r][j] = _mm512_fmadd_ps(x, v[j], sum[r][j]);
+            }
+    llm__avx512_end(m, i, n, sum);
+}
+
 /* The tables' `mac` and `product`, for what tiles are not worth it. */
-static LLM__AVX512 void llm__avx512_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx512_all, m) }
+static LLM__AVX512 void llm__avx512_mac(const llm__mac *m) { llm__mac_types(m, 12, llm__avx512_rows); }
 
 /* The kernels of >>bodies, compiled with these instructions. */
 static LLM__AVX512 void llm__avx512_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
@@ -13713,19 +13778,18 @@ static LLM__AVX512VNNI double llm__avx512vnni_peak(int64_t turns) {
 
 /* Its tables. */
 static const llm__kernels llm__kernels_avx512 = {
-    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate,
-    llm__avx512_to_half,
-    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512_mac,
-    llm__avx512_product,
-    0, NULL, llm__avx512_peak,
+    .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
+    .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
+    .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
+    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512_mac, .product = llm__avx512_product, .peak = llm__avx512_peak,
 };
 
 static const llm__kernels llm__kernels_avx512vnni = {
-    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate,
-    llm__avx512_to_half,
-    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512_mac,
-    llm__avx512vnni_product,
-    0, NULL, llm__avx512vnni_peak,
+    .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
+    .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
+    .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
+    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512_mac, .product = llm__avx512vnni_product,
+    .peak = llm__avx512vnni_peak,
 };
 
 #if LLM__HAS_2021
@@ -13735,33 +13799,38 @@ static const llm__kernels llm__kernels_avx512vnni = {
 #define LLM__AVX512BF16 __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
 #endif
 
-/* vdpbf16ps adds two products of bf16 to each lane's f32: the same with half the steps. An input is a pair too. */
-LLM__AVX512_INLINE __m512 llm__avx512bf16_load(const llm__kind type, const void *p, int64_t i, const int latter) {
-    (void)type, (void)latter;
-    return _mm512_loadu_ps((const void *)((const uint16_t *)p + i));
+/* vdpbf16ps adds two products of bf16 to each lane's f32: as llm__avx512_rows, two steps of k at once. */
+LLM__FORCE LLM__AVX512BF16 void llm__avx512bf16_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
+    __m512 sum[12][2];
+    __m512i v[2];
+    llm__avx512_begin(m, i, n, sum);
+    for (int k = 0; k < m->k; k += 2)
+        LLM__UNROLL
+        for (int r = 0; r < n; r++) {
+            LLM__UNROLL
+            for (int j = 0; j < 2 && r == 0; j++) {
+                llm__mac_fetch(m, j, k);
+                llm__mac_fetch(m, j, k + 1); /* cores forget some */
+                v[j] = _mm512_loadu_si512((const uint16_t *)m->b[j] + llm__mac_b(m, k, 16 * j, type));
+            }
+            const __m512i x = llm__avx512_four((const int8_t *)(const void *)llm__mac_half(m, i + r, k)); /* a pair in every lane */
+            LLM__UNROLL
+            for (int j = 0; j < 2; j++) sum[r][j] = _mm512_dpbf16_ps(sum[r][j], (__m512bh)v[j], (__m512bh)x);
+        }
+    llm__avx512_end(m, i, n, sum);
 }
 
-LLM__AVX512_INLINE __m512 llm__avx512bf16_spread(const uint16_t *x) {
-    return _mm512_castsi512_ps(llm__avx512_four((const int8_t *)(const void *)x));
-}
-
-LLM__FORCE LLM__AVX512BF16 __m512 llm__avx512bf16_step(__m512 x, __m512 v, __m512 s) {
-    return _mm512_dpbf16_ps(s, (__m512bh)v, (__m512bh)x);
-}
-
-LLM__MAC(llm__avx512bf16_rows, llm__avx512bf16_all, LLM__AVX512BF16, _mm512, __m512, 16, 12, half, 0, llm__avx512bf16_load,
-         llm__avx512bf16_spread, llm__avx512bf16_step)
 LLM__AVX512BF16 static void llm__avx512bf16_mac(const llm__mac *m) {
-    if (m->half) llm__avx512bf16_all(m, LLM__KIND_BF16);
+    if (m->half) llm__mac_all(m, 12, LLM__KIND_BF16, llm__avx512bf16_rows);
     else llm__avx512_mac(m);
 }
 
 static const llm__kernels llm__kernels_avx512bf16 = {
-    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate,
-    llm__avx512_to_half,
-    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512bf16_mac,
-    llm__avx512vnni_product,
-    1, NULL, llm__avx512vnni_peak,
+    .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
+    .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
+    .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
+    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512bf16_mac, .product = llm__avx512vnni_product, .bf16 = 1,
+    .peak = llm__avx512vnni_peak,
 };
 #endif
 #endif
@@ -13977,11 +14046,11 @@ LLM__AMX static void llm__amx_mac(const llm__mac *m) {
 
 /* Its table. */
 static const llm__kernels llm__kernels_amx = {
-    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate,
-    llm__avx512_to_half,
-    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__amx_mac,
-    llm__amx_product,
-    1, llm__amx_rest, llm__avx512vnni_peak,
+    .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
+    .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
+    .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
+    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__amx_mac, .product = llm__amx_product, .bf16 = 1,
+    .rest = llm__amx_rest, .peak = llm__avx512vnni_peak,
 };
 
 #endif
@@ -14105,15 +14174,53 @@ LLM__NEON_INLINE float32x4_t llm__neon_load(const llm__kind type, const void *p,
     return vreinterpretq_f32_u32(latter ? vandq_u32(pairs, vdupq_n_u32(0xFFFF0000u)) : vshlq_n_u32(pairs, 16));
 }
 
-#define llm__neon_loadu_ps vld1q_f32
-#define llm__neon_storeu_ps vst1q_f32
-#define llm__neon_set1_ps vdupq_n_f32
-#define llm__neon_mul_ps vmulq_f32
-#define llm__neon_add_ps vaddq_f32
-#define LLM__STEP(x, v, s) vfmaq_f32(s, x, v)
-LLM__MAC(llm__neon_rows, llm__neon_all, LLM__NEON_TARGET, llm__neon, float32x4_t, 4, 2, a, 1, llm__neon_load, vld1q_dup_f32, LLM__STEP)
-#undef LLM__STEP
-LLM__NEON_TARGET static void llm__neon_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__neon_all, m) }
+/* What the sums of the rows [i, i + n) start with, and where they go. */
+LLM__NEON_INLINE void llm__neon_begin(const llm__mac *m, int i, const int n, float32x4_t (*sum)[8]) {
+    float *c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc)
+        LLM__UNROLL
+        for (int j = 0; j < 8; j++)
+            sum[r][j] = m->scale ? vmulq_f32(vld1q_f32(llm__mac_c(m, c, 4 * j)), vdupq_n_f32(m->scale[i + r])) : vdupq_n_f32(0);
+}
+
+LLM__NEON_INLINE void llm__neon_end(const llm__mac *m, int i, const int n, float32x4_t (*sum)[8]) {
+    float *c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc) {
+        if (!m->add) break;
+        LLM__UNROLL
+        for (int j = 0; j < 8; j++) sum[r][j] = vaddq_f32(vld1q_f32(llm__mac_c(m, c, 4 * j)), sum[r][j]);
+    }
+    c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc)
+        LLM__UNROLL
+        for (int j = 0; j < 8; j++) vst1q_f32(llm__mac_c(m, c, 4 * j), sum[r][j]);
+}
+
+/* See llm__rows_fn. The sums of two rows fill 16 registers. */
+LLM__NEON_INLINE void llm__neon_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
+    const int together = type == LLM__KIND_BF16 ? 2 : 1; /* steps of k that are stored together */
+    float32x4_t sum[2][8], x[2];
+    llm__neon_begin(m, i, n, sum);
+    for (int k = 0; k < m->k; k += together)
+        LLM__UNROLL
+        for (int h = 0; h < together; h++)
+            LLM__UNROLL
+            for (int j = 0; j < 8; j++) {
+                if (j % 4 == 0) llm__mac_fetch(m, j / 4, k + h);
+                const float32x4_t v = llm__neon_load(type, m->b[j / 4], llm__mac_b(m, k, 4 * j, type), h);
+                LLM__UNROLL
+                for (int r = 0; r < n; r++) {
+                    if (j == 0) x[r] = vld1q_dup_f32(llm__mac_a(m, i + r, k + h));
+                    sum[r][j] = vfmaq_f32(sum[r][j], x[r], v);
+                }
+            }
+    llm__neon_end(m, i, n, sum);
+}
+
+LLM__NEON_TARGET static void llm__neon_mac(const llm__mac *m) { llm__mac_types(m, 2, llm__neon_rows); }
 
 /* The kernels of >>bodies, compiled with these instructions. */
 LLM__NEON_TARGET static void llm__neon_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
@@ -14169,10 +14276,10 @@ LLM__NEON_TARGET static double llm__neon_peak(int64_t turns) {
 
 /* Its table. */
 static const llm__kernels llm__kernels_neon = {
-    llm__neon_quantise, llm__neon_finish, llm__neon_sum, llm__neon_dot, llm__neon_add, llm__neon_affine, llm__neon_rotate,
-    llm__neon_to_half,
-    llm__neon_to_bf16, llm__neon_expand, llm__neon_bias, llm__neon_soften, llm__neon_top, llm__neon_weigh, llm__neon_mac, llm__neon_product,
-    0, NULL, llm__neon_peak,
+    .quantise = llm__neon_quantise, .finish = llm__neon_finish, .sum = llm__neon_sum, .dot = llm__neon_dot, .add = llm__neon_add,
+    .affine = llm__neon_affine, .rotate = llm__neon_rotate, .to_half = llm__neon_to_half, .to_bf16 = llm__neon_to_bf16,
+    .expand = llm__neon_expand, .bias = llm__neon_bias, .soften = llm__neon_soften, .top = llm__neon_top, .weigh = llm__neon_weigh,
+    .mac = llm__neon_mac, .product = llm__neon_product, .peak = llm__neon_peak,
 };
 
 #endif
@@ -32050,8 +32157,8 @@ static llm_result llm__setup_check(llm_setup *s, char *(*get)(const char *name))
 
 /* llm_setup_read up to the check: what was said goes into the target of `o`. config: the member of the setup in there. */
 /* Whatever is wrong with a value, a file of options that cannot be read too, is what the user said: LLM_ERR_ARG. */
-static llm_result llm__setup_options(const char *const *config, llm_options *o, int argc, char **argv,
-                                           char *(*get)(const char *name), llm_option_list *words) {
+static llm_result llm__setup_options(const char *const *config, llm_options *o, int argc, char **argv, char *(*get)(const char *name),
+                                           llm_option_list *words) {
     llm_result r = llm__options_argv(o, argc, argv, words);
     if (!r) r = llm__options_environment(o, get);
     if (!r && *config) r = llm__options_file(o, *config);
@@ -32077,8 +32184,8 @@ LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) 
 }
 
 /* llm_setup_service, where the sampling that `o` has set stands at such an offset of its target, with so many bytes that are known here. */
-static void llm__setup_service(const llm_setup *s, const llm_options *o, size_t sampling, size_t size,
-                                     const llm_model *model, llm_engine *engine, llm_openai_service *out) {
+static void llm__setup_service(const llm_setup *s, const llm_options *o, size_t sampling, size_t size, const llm_model *model,
+                                     llm_engine *engine, llm_openai_service *out) {
     llm_openai_service_init(out, model, engine);
     if (s->chat_sampling) llm_sampling_chat(model, &out->defaults);
     if (o) llm__options_sampling(o, sampling, size, &out->defaults);
@@ -32514,8 +32621,10 @@ LLM_API llm_outputs *llm_chat_batch(llm *l, const llm_prompt *prompts, int32_t n
 #ifndef LLM_STATIC
 #define LLM__SIZED(name, ...) \
     static const llm__layout llm__sized_##name = {"llm_" #name, sizeof(llm_##name), offsetof(llm_sizes, name), {__VA_ARGS__}}
-#define LLM__INNER(name, member, inner) {offsetof(llm_##name, member), &llm__sized_##inner}
-#define LLM__NONE {0, NULL}
+#define LLM__INNER(name, member, inner) \
+    { offsetof(llm_##name, member), &llm__sized_##inner }
+#define LLM__NONE \
+    { 0, NULL }
 LLM__SIZED(json_limits, LLM__NONE);
 LLM__SIZED(model_config, LLM__NONE);
 LLM__SIZED(render_options, LLM__NONE);
@@ -32659,9 +32768,8 @@ static llm_outputs *llm__outputs_give(const llm_sizes *sizes, llm_outputs *o) {
     size_t size = llm__size_of(sizes, &llm__sized_request_output);
     llm__outputs *all = (llm__outputs *)o;
     if (!o) return NULL;
-    char *items = LLM__NEW(char, (size_t)o->n * size + 1);
-    for (int32_t i = 0; items && i < o->n; i++)
-        llm__struct_out(sizes, &llm__sized_request_output, &all->own[i], items + (size_t)i * size);
+    char *items = LLM__NEW(char, (size_t)o->n *size + 1);
+    for (int32_t i = 0; items && i < o->n; i++) llm__struct_out(sizes, &llm__sized_request_output, &all->own[i], items + (size_t)i * size);
     if (items) o->items = (llm_request_output *)(void *)items;
     if (items) return o;
     llm_outputs_free(o);
@@ -32758,8 +32866,8 @@ LLM_API int llm_openai_knows_model_sized(const llm_sizes *sizes, const llm_opena
     return llm_openai_knows_model(&own, name, len);
 }
 
-LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const llm_openai_service *s, llm_openai_kind kind,
-                                                const char *body, size_t len, void *user) {
+LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const llm_openai_service *s, llm_openai_kind kind, const char *body,
+                                                size_t len, void *user) {
     llm_openai_service own;
     if (llm__struct_in(sizes, &llm__sized_openai_service, s, &own)) return NULL;
     return llm_openai_begin(&own, kind, body, len, user);

@@ -199,11 +199,11 @@ LLM__AMX static void llm__amx_mac(const llm__mac *m) {
 }
 
 LLM__PRIVATE const llm__kernels llm__kernels_amx = {
-    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate,
-    llm__avx512_to_half,
-    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__amx_mac,
-    llm__amx_product,
-    1, llm__amx_rest, llm__avx512vnni_peak,
+    .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
+    .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
+    .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
+    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__amx_mac, .product = llm__amx_product, .bf16 = 1,
+    .rest = llm__amx_rest, .peak = llm__avx512vnni_peak,
 };
 
 #endif

@@ -162,8 +162,54 @@ LLM__AVX2_INLINE __m256 llm__avx2_load(const llm__kind type, const void *p, int6
     return _mm256_castsi256_ps(latter ? _mm256_and_si256(pairs, _mm256_set1_epi32(-65536)) : _mm256_slli_epi32(pairs, 16));
 }
 
-LLM__MAC(llm__avx2_rows, llm__avx2_all, LLM__AVX2, _mm256, __m256, 8, 3, a, 1, llm__avx2_load, _mm256_broadcast_ss, _mm256_fmadd_ps)
-LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx2_all, m) }
+/* What the sums of the rows [i, i + n) start with, and where they go. */
+LLM__AVX2_INLINE void llm__avx2_begin(const llm__mac *m, int i, const int n, __m256 (*sum)[4]) {
+    float *c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc)
+        LLM__UNROLL
+        for (int j = 0; j < 4; j++)
+            sum[r][j] = m->scale ? _mm256_mul_ps(_mm256_loadu_ps(llm__mac_c(m, c, 8 * j)), _mm256_set1_ps(m->scale[i + r]))
+                                 : _mm256_setzero_ps();
+}
+
+LLM__AVX2_INLINE void llm__avx2_end(const llm__mac *m, int i, const int n, __m256 (*sum)[4]) {
+    float *c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc) {
+        if (!m->add) break;
+        LLM__UNROLL
+        for (int j = 0; j < 4; j++) sum[r][j] = _mm256_add_ps(_mm256_loadu_ps(llm__mac_c(m, c, 8 * j)), sum[r][j]);
+    }
+    c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc)
+        LLM__UNROLL
+        for (int j = 0; j < 4; j++) _mm256_storeu_ps(llm__mac_c(m, c, 8 * j), sum[r][j]);
+}
+
+/* See llm__rows_fn. The sums of three rows fill 12 registers, an input of each 3, and what is loaded of b the last one. */
+LLM__AVX2_INLINE void llm__avx2_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
+    const int together = type == LLM__KIND_BF16 ? 2 : 1; /* steps of k that are stored together */
+    __m256 sum[3][4], x[3];
+    llm__avx2_begin(m, i, n, sum);
+    for (int k = 0; k < m->k; k += together)
+        LLM__UNROLL
+        for (int h = 0; h < together; h++)
+            LLM__UNROLL
+            for (int j = 0; j < 4; j++) {
+                if (j % 2 == 0) llm__mac_fetch(m, j / 2, k + h);
+                const __m256 v = llm__avx2_load(type, m->b[j / 2], llm__mac_b(m, k, 8 * j, type), h);
+                LLM__UNROLL
+                for (int r = 0; r < n; r++) {
+                    if (j == 0) x[r] = _mm256_broadcast_ss(llm__mac_a(m, i + r, k + h));
+                    sum[r][j] = _mm256_fmadd_ps(x[r], v, sum[r][j]);
+                }
+            }
+    llm__avx2_end(m, i, n, sum);
+}
+
+LLM__ALIGN_LOOPS LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { llm__mac_types(m, 3, llm__avx2_rows); }
 
 /* The kernels of >>bodies, compiled with these instructions. */
 LLM__AVX2 static void llm__avx2_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
@@ -216,10 +262,10 @@ LLM__AVX2 static double llm__avx2_peak(int64_t turns) {
 }
 
 LLM__PRIVATE const llm__kernels llm__kernels_avx2 = {
-    llm__avx2_quantise, llm__avx2_finish, llm__avx2_sum, llm__avx2_dot, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate,
-    llm__avx2_to_half,
-    llm__avx2_to_bf16, llm__avx2_expand, llm__avx2_bias, llm__avx2_soften, llm__avx2_top, llm__avx2_weigh, llm__avx2_mac, llm__avx2_product,
-    0, NULL, llm__avx2_peak,
+    .quantise = llm__avx2_quantise, .finish = llm__avx2_finish, .sum = llm__avx2_sum, .dot = llm__avx2_dot, .add = llm__avx2_add,
+    .affine = llm__avx2_affine, .rotate = llm__avx2_rotate, .to_half = llm__avx2_to_half, .to_bf16 = llm__avx2_to_bf16,
+    .expand = llm__avx2_expand, .bias = llm__avx2_bias, .soften = llm__avx2_soften, .top = llm__avx2_top, .weigh = llm__avx2_weigh,
+    .mac = llm__avx2_mac, .product = llm__avx2_product, .peak = llm__avx2_peak,
 };
 
 #if LLM__HAS_2021
@@ -281,11 +327,10 @@ LLM__AVXVNNI static double llm__avxvnni_peak(int64_t turns) {
 }
 
 LLM__PRIVATE const llm__kernels llm__kernels_avxvnni = {
-    llm__avx2_quantise, llm__avx2_finish, llm__avx2_sum, llm__avx2_dot, llm__avx2_add, llm__avx2_affine, llm__avx2_rotate,
-    llm__avx2_to_half,
-    llm__avx2_to_bf16, llm__avx2_expand, llm__avx2_bias, llm__avx2_soften, llm__avx2_top, llm__avx2_weigh, llm__avx2_mac,
-    llm__avxvnni_product,
-    0, NULL, llm__avxvnni_peak,
+    .quantise = llm__avx2_quantise, .finish = llm__avx2_finish, .sum = llm__avx2_sum, .dot = llm__avx2_dot, .add = llm__avx2_add,
+    .affine = llm__avx2_affine, .rotate = llm__avx2_rotate, .to_half = llm__avx2_to_half, .to_bf16 = llm__avx2_to_bf16,
+    .expand = llm__avx2_expand, .bias = llm__avx2_bias, .soften = llm__avx2_soften, .top = llm__avx2_top, .weigh = llm__avx2_weigh,
+    .mac = llm__avx2_mac, .product = llm__avxvnni_product, .peak = llm__avxvnni_peak,
 };
 
 #endif

@@ -132,12 +132,55 @@ LLM__AVX512_INLINE __m512 llm__avx512_load(const llm__kind type, const void *p, 
     return _mm512_castsi512_ps(latter ? _mm512_and_si512(pairs, _mm512_set1_epi32(-65536)) : _mm512_slli_epi32(pairs, 16));
 }
 
-LLM__AVX512_INLINE __m512 llm__avx512_spread(const float *x) { return _mm512_set1_ps(*x); }
+/* What the sums of the rows [i, i + n) start with, and where they go. */
+LLM__AVX512_INLINE void llm__avx512_begin(const llm__mac *m, int i, const int n, __m512 (*sum)[2]) {
+    float *c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc)
+        LLM__UNROLL
+        for (int j = 0; j < 2; j++)
+            sum[r][j] = m->scale ? _mm512_mul_ps(_mm512_loadu_ps(llm__mac_c(m, c, 16 * j)), _mm512_set1_ps(m->scale[i + r]))
+                                 : _mm512_setzero_ps();
+}
 
-/* Twelve rows fill the registers. */
-LLM__MAC(llm__avx512_rows, llm__avx512_all, LLM__AVX512, _mm512, __m512, 16, 12, a, 1, llm__avx512_load, llm__avx512_spread,
-         _mm512_fmadd_ps)
-LLM__PRIVATE LLM__AVX512 void llm__avx512_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__avx512_all, m) }
+LLM__AVX512_INLINE void llm__avx512_end(const llm__mac *m, int i, const int n, __m512 (*sum)[2]) {
+    float *c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc) {
+        if (!m->add) break;
+        LLM__UNROLL
+        for (int j = 0; j < 2; j++) sum[r][j] = _mm512_add_ps(_mm512_loadu_ps(llm__mac_c(m, c, 16 * j)), sum[r][j]);
+    }
+    c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc)
+        LLM__UNROLL
+        for (int j = 0; j < 2; j++) _mm512_storeu_ps(llm__mac_c(m, c, 16 * j), sum[r][j]);
+}
+
+/* See llm__rows_fn. The sums of twelve rows fill 24 registers. */
+LLM__AVX512_INLINE void llm__avx512_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
+    const int together = type == LLM__KIND_BF16 ? 2 : 1; /* steps of k that are stored together */
+    __m512 sum[12][2], v[2];
+    llm__avx512_begin(m, i, n, sum);
+    for (int k = 0; k < m->k; k += together)
+        LLM__UNROLL
+        for (int h = 0; h < together; h++)
+            LLM__UNROLL
+            for (int r = 0; r < n; r++) {
+                LLM__UNROLL
+                for (int j = 0; j < 2 && r == 0; j++) {
+                    llm__mac_fetch(m, j, k + h);
+                    v[j] = llm__avx512_load(type, m->b[j], llm__mac_b(m, k, 16 * j, type), h);
+                }
+                const __m512 x = _mm512_set1_ps(*llm__mac_a(m, i + r, k + h));
+                LLM__UNROLL
+                for (int j = 0; j < 2; j++) sum[r][j] = _mm512_fmadd_ps(x, v[j], sum[r][j]);
+            }
+    llm__avx512_end(m, i, n, sum);
+}
+
+LLM__PRIVATE LLM__AVX512 void llm__avx512_mac(const llm__mac *m) { llm__mac_types(m, 12, llm__avx512_rows); }
 
 LLM__PRIVATE LLM__AVX512 void llm__avx512_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
     llm__body_quantise(a, at, x, stride, n, per, llm__avx512_int8);
@@ -207,19 +250,18 @@ LLM__PRIVATE LLM__AVX512VNNI double llm__avx512vnni_peak(int64_t turns) {
 }
 
 LLM__PRIVATE const llm__kernels llm__kernels_avx512 = {
-    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate,
-    llm__avx512_to_half,
-    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512_mac,
-    llm__avx512_product,
-    0, NULL, llm__avx512_peak,
+    .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
+    .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
+    .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
+    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512_mac, .product = llm__avx512_product, .peak = llm__avx512_peak,
 };
 
 LLM__PRIVATE const llm__kernels llm__kernels_avx512vnni = {
-    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate,
-    llm__avx512_to_half,
-    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512_mac,
-    llm__avx512vnni_product,
-    0, NULL, llm__avx512vnni_peak,
+    .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
+    .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
+    .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
+    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512_mac, .product = llm__avx512vnni_product,
+    .peak = llm__avx512vnni_peak,
 };
 
 #if LLM__HAS_2021
@@ -229,33 +271,38 @@ LLM__PRIVATE const llm__kernels llm__kernels_avx512vnni = {
 #define LLM__AVX512BF16 __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
 #endif
 
-/* vdpbf16ps adds two products of bf16 to each lane's f32: the same with half the steps. An input is a pair too. */
-LLM__AVX512_INLINE __m512 llm__avx512bf16_load(const llm__kind type, const void *p, int64_t i, const int latter) {
-    (void)type, (void)latter;
-    return _mm512_loadu_ps((const void *)((const uint16_t *)p + i));
+/* vdpbf16ps adds two products of bf16 to each lane's f32: as llm__avx512_rows, two steps of k at once. */
+LLM__FORCE LLM__AVX512BF16 void llm__avx512bf16_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
+    __m512 sum[12][2];
+    __m512i v[2];
+    llm__avx512_begin(m, i, n, sum);
+    for (int k = 0; k < m->k; k += 2)
+        LLM__UNROLL
+        for (int r = 0; r < n; r++) {
+            LLM__UNROLL
+            for (int j = 0; j < 2 && r == 0; j++) {
+                llm__mac_fetch(m, j, k);
+                llm__mac_fetch(m, j, k + 1); /* cores forget some */
+                v[j] = _mm512_loadu_si512((const uint16_t *)m->b[j] + llm__mac_b(m, k, 16 * j, type));
+            }
+            const __m512i x = llm__avx512_four((const int8_t *)(const void *)llm__mac_half(m, i + r, k)); /* a pair in every lane */
+            LLM__UNROLL
+            for (int j = 0; j < 2; j++) sum[r][j] = _mm512_dpbf16_ps(sum[r][j], (__m512bh)v[j], (__m512bh)x);
+        }
+    llm__avx512_end(m, i, n, sum);
 }
 
-LLM__AVX512_INLINE __m512 llm__avx512bf16_spread(const uint16_t *x) {
-    return _mm512_castsi512_ps(llm__avx512_four((const int8_t *)(const void *)x));
-}
-
-LLM__FORCE LLM__AVX512BF16 __m512 llm__avx512bf16_step(__m512 x, __m512 v, __m512 s) {
-    return _mm512_dpbf16_ps(s, (__m512bh)v, (__m512bh)x);
-}
-
-LLM__MAC(llm__avx512bf16_rows, llm__avx512bf16_all, LLM__AVX512BF16, _mm512, __m512, 16, 12, half, 0, llm__avx512bf16_load,
-         llm__avx512bf16_spread, llm__avx512bf16_step)
 LLM__AVX512BF16 static void llm__avx512bf16_mac(const llm__mac *m) {
-    if (m->half) llm__avx512bf16_all(m, LLM__KIND_BF16);
+    if (m->half) llm__mac_all(m, 12, LLM__KIND_BF16, llm__avx512bf16_rows);
     else llm__avx512_mac(m);
 }
 
 LLM__PRIVATE const llm__kernels llm__kernels_avx512bf16 = {
-    llm__avx512_quantise, llm__avx512_finish, llm__avx512_sum, llm__avx512_dot, llm__avx512_add, llm__avx512_affine, llm__avx512_rotate,
-    llm__avx512_to_half,
-    llm__avx512_to_bf16, llm__avx512_expand, llm__avx512_bias, llm__avx512_soften, llm__avx512_top, llm__avx512_weigh, llm__avx512bf16_mac,
-    llm__avx512vnni_product,
-    1, NULL, llm__avx512vnni_peak,
+    .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,
+    .add = llm__avx512_add, .affine = llm__avx512_affine, .rotate = llm__avx512_rotate, .to_half = llm__avx512_to_half,
+    .to_bf16 = llm__avx512_to_bf16, .expand = llm__avx512_expand, .bias = llm__avx512_bias, .soften = llm__avx512_soften,
+    .top = llm__avx512_top, .weigh = llm__avx512_weigh, .mac = llm__avx512bf16_mac, .product = llm__avx512vnni_product, .bf16 = 1,
+    .peak = llm__avx512vnni_peak,
 };
 #endif
 #endif

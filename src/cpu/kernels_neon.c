@@ -118,15 +118,53 @@ LLM__NEON_INLINE float32x4_t llm__neon_load(const llm__kind type, const void *p,
     return vreinterpretq_f32_u32(latter ? vandq_u32(pairs, vdupq_n_u32(0xFFFF0000u)) : vshlq_n_u32(pairs, 16));
 }
 
-#define llm__neon_loadu_ps vld1q_f32
-#define llm__neon_storeu_ps vst1q_f32
-#define llm__neon_set1_ps vdupq_n_f32
-#define llm__neon_mul_ps vmulq_f32
-#define llm__neon_add_ps vaddq_f32
-#define LLM__STEP(x, v, s) vfmaq_f32(s, x, v)
-LLM__MAC(llm__neon_rows, llm__neon_all, LLM__NEON_TARGET, llm__neon, float32x4_t, 4, 2, a, 1, llm__neon_load, vld1q_dup_f32, LLM__STEP)
-#undef LLM__STEP
-LLM__NEON_TARGET static void llm__neon_mac(const llm__mac *m) { LLM__MAC_TYPES(llm__neon_all, m) }
+/* What the sums of the rows [i, i + n) start with, and where they go. */
+LLM__NEON_INLINE void llm__neon_begin(const llm__mac *m, int i, const int n, float32x4_t (*sum)[8]) {
+    float *c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc)
+        LLM__UNROLL
+        for (int j = 0; j < 8; j++)
+            sum[r][j] = m->scale ? vmulq_f32(vld1q_f32(llm__mac_c(m, c, 4 * j)), vdupq_n_f32(m->scale[i + r])) : vdupq_n_f32(0);
+}
+
+LLM__NEON_INLINE void llm__neon_end(const llm__mac *m, int i, const int n, float32x4_t (*sum)[8]) {
+    float *c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc) {
+        if (!m->add) break;
+        LLM__UNROLL
+        for (int j = 0; j < 8; j++) sum[r][j] = vaddq_f32(vld1q_f32(llm__mac_c(m, c, 4 * j)), sum[r][j]);
+    }
+    c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc)
+        LLM__UNROLL
+        for (int j = 0; j < 8; j++) vst1q_f32(llm__mac_c(m, c, 4 * j), sum[r][j]);
+}
+
+/* See llm__rows_fn. The sums of two rows fill 16 registers. */
+LLM__NEON_INLINE void llm__neon_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
+    const int together = type == LLM__KIND_BF16 ? 2 : 1; /* steps of k that are stored together */
+    float32x4_t sum[2][8], x[2];
+    llm__neon_begin(m, i, n, sum);
+    for (int k = 0; k < m->k; k += together)
+        LLM__UNROLL
+        for (int h = 0; h < together; h++)
+            LLM__UNROLL
+            for (int j = 0; j < 8; j++) {
+                if (j % 4 == 0) llm__mac_fetch(m, j / 4, k + h);
+                const float32x4_t v = llm__neon_load(type, m->b[j / 4], llm__mac_b(m, k, 4 * j, type), h);
+                LLM__UNROLL
+                for (int r = 0; r < n; r++) {
+                    if (j == 0) x[r] = vld1q_dup_f32(llm__mac_a(m, i + r, k + h));
+                    sum[r][j] = vfmaq_f32(sum[r][j], x[r], v);
+                }
+            }
+    llm__neon_end(m, i, n, sum);
+}
+
+LLM__NEON_TARGET static void llm__neon_mac(const llm__mac *m) { llm__mac_types(m, 2, llm__neon_rows); }
 
 /* The kernels of >>bodies, compiled with these instructions. */
 LLM__NEON_TARGET static void llm__neon_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
@@ -181,10 +219,10 @@ LLM__NEON_TARGET static double llm__neon_peak(int64_t turns) {
 }
 
 LLM__PRIVATE const llm__kernels llm__kernels_neon = {
-    llm__neon_quantise, llm__neon_finish, llm__neon_sum, llm__neon_dot, llm__neon_add, llm__neon_affine, llm__neon_rotate,
-    llm__neon_to_half,
-    llm__neon_to_bf16, llm__neon_expand, llm__neon_bias, llm__neon_soften, llm__neon_top, llm__neon_weigh, llm__neon_mac, llm__neon_product,
-    0, NULL, llm__neon_peak,
+    .quantise = llm__neon_quantise, .finish = llm__neon_finish, .sum = llm__neon_sum, .dot = llm__neon_dot, .add = llm__neon_add,
+    .affine = llm__neon_affine, .rotate = llm__neon_rotate, .to_half = llm__neon_to_half, .to_bf16 = llm__neon_to_bf16,
+    .expand = llm__neon_expand, .bias = llm__neon_bias, .soften = llm__neon_soften, .top = llm__neon_top, .weigh = llm__neon_weigh,
+    .mac = llm__neon_mac, .product = llm__neon_product, .peak = llm__neon_peak,
 };
 
 #endif

@@ -126,9 +126,8 @@ LLM__SMALL static double llm__scalar_weigh(const float *x, float *w, int32_t n, 
 }
 
 LLM__PRIVATE const llm__kernels llm__kernels_scalar = {
-    llm__scalar_quantise, llm__scalar_finish, llm__scalar_sum, llm__scalar_dot, llm__scalar_add, llm__scalar_affine, llm__scalar_rotate,
-    llm__scalar_to_half,
-    llm__scalar_to_bf16, llm__scalar_expand, llm__scalar_bias, llm__scalar_soften, llm__scalar_top, llm__scalar_weigh, llm__scalar_mac,
-    llm__scalar_product,
-    0, NULL, NULL,
+    .quantise = llm__scalar_quantise, .finish = llm__scalar_finish, .sum = llm__scalar_sum, .dot = llm__scalar_dot,
+    .add = llm__scalar_add, .affine = llm__scalar_affine, .rotate = llm__scalar_rotate, .to_half = llm__scalar_to_half,
+    .to_bf16 = llm__scalar_to_bf16, .expand = llm__scalar_expand, .bias = llm__scalar_bias, .soften = llm__scalar_soften,
+    .top = llm__scalar_top, .weigh = llm__scalar_weigh, .mac = llm__scalar_mac, .product = llm__scalar_product,
 };

@@ -62,6 +62,17 @@ def write(name, text):
     return str(path)
 
 
+# ---- other scripts, each with figures of its own
+
+def script(name):
+    """A script that checks the tree; what it says counts here."""
+    p = subprocess.run([sys.executable, *name.split()], capture_output=True, text=True)
+    figures = re.search(r"(\d+) passed, (\d+) failed(?:, (\d+) skipped)?\n\Z", p.stdout)
+    if not figures: return check(name, False, p.stdout + p.stderr)
+    for key, n in zip(DONE, figures.groups()): DONE[key] += int(n or 0)
+    print("\n".join(p.stdout.splitlines()[:-1]) or f"{name}: {figures[1]} passed")
+
+
 # ---- languages
 
 DECLARATIONS = '#include "llm.h"\nint main(void) { llm_sampling s; (void)s; return LLM_OK; }\n'
@@ -301,6 +312,7 @@ def main():
         stdio, folder = write("stdio_first.c", STDIO_FIRST), tiny_folder()
         jobs += [(two_units,), (no_simd,), (bench,)] + [(include_order, stdio, folder, *mode) for mode in STDIO_MODES]
     if readme and not whole: jobs += [(readme_syntax, readme, c) for c in COMPILERS]
+    jobs += [(script, "tests/tools/format.py --check")]
     jobs += [(syntax, c) for c in COMPILERS] + [(declarations,), (refusals,), (symbols,), (measures,), (promises,)]
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
         for done in [pool.submit(*job) for job in jobs]: done.result()
