@@ -139,6 +139,8 @@
  *     >>forward              the forward pass.
  *     >>model                the model object and its public side.
  *     >>lora                 adapters: what a fine-tuning has learnt, beside the weights.
+ *     >>eagle                EAGLE heads.
+ *     >>eagle_convert        the folder of an EAGLE head from SafeAILab's layout to vLLM's (>>eagle).
  *   grammar/
  *     >>machine              answers that must have a form: the machine that reads them.
  *     >>masks                which tokens may come next.
@@ -169,7 +171,6 @@
  *     >>beam                 beam search.
  *     >>apply                booking what a step computed.
  *     >>engine               threads, backend, model and scheduler together.
- *     >>eagle                EAGLE heads.
  *     >>draft                a model that guesses for another one.
  *     >>engine_open          opening an engine.
  *     >>adapters             adapters of an engine, by name.
@@ -12621,20 +12622,28 @@ LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b,
     return plus ? llm__add16(x, plus + b->row - f->first_row, 1, b->n) : x;
 }
 
-/* All tokens; see llm__body_finish. plain: whole vectors without scales, bias and soft cap. */
+/* What a loop over tokens has to do: constants, in all but one of the loops. */
+typedef struct llm__ending {
+    int plain; /* whole vectors without scales, bias and soft cap */
+    int per;   /* places of a tile that a token takes */
+    int gate_up, add;
+    llm_act act;
+} llm__ending;
+
+/* All tokens; see llm__body_finish. */
 LLM__INLINE void llm__finish_rows(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n,
-                                  const int plain, const int per, const int gate_up, const int add, const llm_act act) {
-    const int width = plain ? LLM__ROWS : b->n;
+                                  const llm__ending how) {
+    const int plain = how.plain, per = how.per, gate_up = how.gate_up, width = plain ? LLM__ROWS : b->n;
     float *dst = f->dst + token * f->stride + b->row - f->first_row;
     const float *plus = f->plus ? f->plus + token * f->plus_stride : NULL;
     for (int t = 0; t < n; t++, g += LLM__ROWS * per, u += LLM__ROWS * per, dst += f->stride) {
         llm__v16 x = llm__finish_sums(f, b, g, plus, plain, per), y;
         if (gate_up) y = llm__finish_sums(f, b + 1, u, plus, plain, per);
         if (plus) plus += f->plus_stride;
-        if (act || gate_up) x = llm__act16(act, f->limit, x, gate_up ? &y : NULL);
+        if (how.act || gate_up) x = llm__act16(how.act, f->limit, x, gate_up ? &y : NULL);
         if (!plain && f->scale != 1) LLM__EACH(i) x.v[i] *= f->scale;
         if (!plain && f->softcap > 0) x = llm__softcap16(x, f->softcap);
-        llm__store16(dst, width, add ? llm__add16(x, dst, 1, width) : x);
+        llm__store16(dst, width, how.add ? llm__add16(x, dst, 1, width) : x);
     }
 }
 
@@ -12647,12 +12656,16 @@ LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, con
     const int plain = b->n == LLM__ROWS && !f->bias && !f->plus && f->scale == 1 && f->softcap <= 0 && b->scale == 1 &&
                       (!f->gate_up || b[1].scale == 1);
     const int alone = plain && !f->gate_up && !f->act, gated = plain && f->gate_up && !f->add && f->per == 1;
-    if (alone && f->per == 1 && !f->add) llm__finish_rows(f, b, g, u, token, n, 1, 1, 0, 0, LLM_ACT_NONE);
-    else if (alone && f->per == 1) llm__finish_rows(f, b, g, u, token, n, 1, 1, 0, 1, LLM_ACT_NONE);
-    else if (alone && !f->add) llm__finish_rows(f, b, g, u, token, n, 1, 2, 0, 0, LLM_ACT_NONE);
-    else if (gated && f->act == LLM_ACT_SILU) llm__finish_rows(f, b, g, u, token, n, 1, 1, 1, 0, LLM_ACT_SILU);
-    else if (gated && f->act == LLM_ACT_GELU_TANH) llm__finish_rows(f, b, g, u, token, n, 1, 1, 1, 0, LLM_ACT_GELU_TANH);
-    else llm__finish_rows(f, b, g, u, token, n, 0, f->per, f->gate_up, f->add, f->act);
+    const llm__ending set = {.plain = 1, .per = 1}, add = {.plain = 1, .per = 1, .add = 1}, set_two = {.plain = 1, .per = 2};
+    const llm__ending silu = {.plain = 1, .per = 1, .gate_up = 1, .act = LLM_ACT_SILU};
+    const llm__ending gelu = {.plain = 1, .per = 1, .gate_up = 1, .act = LLM_ACT_GELU_TANH};
+    const llm__ending any = {.per = f->per, .gate_up = f->gate_up, .add = f->add, .act = f->act};
+    if (alone && f->per == 1 && !f->add) llm__finish_rows(f, b, g, u, token, n, set);
+    else if (alone && f->per == 1) llm__finish_rows(f, b, g, u, token, n, add);
+    else if (alone && !f->add) llm__finish_rows(f, b, g, u, token, n, set_two);
+    else if (gated && f->act == LLM_ACT_SILU) llm__finish_rows(f, b, g, u, token, n, silu);
+    else if (gated && f->act == LLM_ACT_GELU_TANH) llm__finish_rows(f, b, g, u, token, n, gelu);
+    else llm__finish_rows(f, b, g, u, token, n, any);
 }
 
 /* ---- Attention ---- */
@@ -21431,6 +21444,177 @@ static llm_result llm__net_adapt(const llm__net *net, int slot, llm__adapter *d)
     return llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s %s", d->path, name, why);
 }
 
+/* ============================================================================
+ * >>eagle   EAGLE heads.
+ * ============================================================================
+ * EAGLE (Li et al. 2024) guesses with one more layer of the model's kind. What the model has worked out about a text so far is in its last
+ * hidden state f, from which it chooses the next token; so the head reads f as well as the token, and what it writes is a guess at the f
+ * after it. Embedding and output layer are the model's own (D = hidden size, t a token, i a position):
+ *
+ *     x[i] = fc (embedding(t[i]), f[i - 1])       fc: (D, 2 D) with or without bias; x[0] = 0, as vLLM has it
+ *     f'[i] = layer(x[i])                         attends to x[0 .. i]; no norm before it and none behind it, unless the files have some
+ *     t[i + 1] = a choice from the output layer's logits of f'[i]
+ *
+ * It takes the draft model's place: the same passes, pages and marks. Only f must come from somewhere. The model's steps keep the f of each
+ * row in one more layer of the KV pages, where it shares the fate of the keys beside it; the head's passes read it there, one position
+ * back, and put their own f' where f is not known yet. So pass k reads the f' of pass k - 1, and the model's next step writes over them:
+ *
+ *     pass 0   tokens 38 39    f 37 38         -> f'[39], draft[0]      (of 40 ids; it has read the others before)
+ *     pass 1   draft[0]        f'[39]          -> f'[40], draft[1]
+ *     check    39 draft[0 ..]                  -> f[39], f[40] ...      what was kept of the draft is read again then, with the true f
+ *
+ * EAGLE-2 checks a tree of guesses; here, as in vLLM, a head of either guesses a chain. Layouts of its folder: SafeAILab's config.json is
+ * that of a llama with one layer, tensors are fc.weight, layers.0.*, and perhaps an embedding; vLLM's has model_type "eagle", the layer's
+ * config as the object "model", and tensors with model. before them, lm_head.weight too. */
+
+/* 1 if a folder is an EAGLE head: its config says so, or it has an fc. */
+static int llm__eagle_is(const llm__source *s) {
+    const llm_json *c = s->config;
+    const char *type = llm_json_str(c, llm_json_find(c, 0, "model_type"), NULL);
+    const char *name = llm_json_str(c, llm_json_first(c, llm_json_find(c, 0, "architectures")), NULL);
+    if (type && !strcmp(type, "eagle")) return 1;
+    if (name && (strstr(name, "agle") || strstr(name, "EAGLE"))) return 1;
+    return llm__tensors_find(&s->tensors, "fc.weight") != NULL;
+}
+
+/* Config and shapes of a head for `model`. lab: without norms. What it takes from the model it computes as the model does. */
+static llm_result llm__eagle_read(llm_model *m, const llm_model *model, int lab) {
+    static const char *const skips[2] = {"skip_prenorm", "skip_output_norm"};
+    const llm_json *c = m->source.config;
+    llm__arch *a = &m->arch;
+    const llm__arch *own = &model->arch;
+    llm_result r = llm__arch_read(&m->source, 0, a);
+    if (r) return r;
+    if (strstr(a->class_name, "agle3") || strstr(a->class_name, "EAGLE3") || llm__tensors_find(&m->source.tensors, "d2t"))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: an EAGLE-3 head: heads of EAGLE and EAGLE-2 are supported", m->path);
+    if (a->n_layers != 1 || a->hidden != own->hidden)
+        return llm__error(LLM_ERR_ARG, "%s: an EAGLE head of %d layers and hidden size %d: 1 and the model's %d expected", m->path,
+                          a->n_layers, a->hidden, own->hidden);
+    if (a->flags & (LLM__PARALLEL | LLM__LEARNED | LLM__ALIBI))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: an EAGLE head of the kind %s is not supported", m->path, a->name);
+    a->eagle = LLM__EAGLE;
+    for (int i = 0; i < 2 && !lab; i++) {
+        int skip = 0;
+        llm_json_bool(c, llm_json_find(c, 0, skips[i]), &skip);
+        llm_json_bool(c, llm_json_find(c, llm_json_find(c, 0, "model"), skips[i]), &skip);
+        if (!skip) a->eagle |= i ? LLM__EAGLE_BEHIND : LLM__EAGLE_BEFORE;
+    }
+    a->vocab = own->vocab;
+    a->embed_scale = own->embed_scale;
+    a->logit_scale = own->logit_scale;
+    a->logit_softcap = own->logit_softcap;
+    a->qkv_bias = a->o_bias = a->mlp_bias = 0; /* "bias" is that of fc; all are used where the files have them */
+    return llm__net_check(m);
+}
+
+/* Opens a folder as an EAGLE head for `model`. LLM_OK and *out NULL: it is none. */
+static llm_result llm__eagle_open(const char *path, const llm_model *model, int lab, llm_model **out) {
+    llm_model_config files = LLM__ZERO;
+    *out = NULL;
+    if (llm__path_kind_of(path) != LLM__PATH_DIR) return LLM_OK;
+    llm_model *m = LLM__NEW(llm_model, 1);
+    if (!m) return llm__nomem();
+    m->source.path = m->path = llm__strdup(path);
+    llm_result r = m->path ? llm__source_folder(&m->source, m->path, &files) : llm__nomem();
+    int eagle = !r && llm__eagle_is(&m->source);
+    if (eagle) r = llm__eagle_read(m, model, lab);
+    if (eagle && !r) *out = m;
+    else llm_model_close(m);
+    return r;
+}
+
+/* ============================================================================
+ * >>eagle_convert   The folder of an EAGLE head from SafeAILab's layout to vLLM's (>>eagle).
+ * ============================================================================ */
+
+/* The config.json and the tensors of a folder, or of one file in it. */
+static llm_result llm__eagle_files(llm__source *s, const char *folder, const char *file) {
+    s->path = folder;
+    llm_result r = llm__folder_json(s, folder, "config.json", 16000000, &s->config);
+    if (!r && file && (strchr(file, '/') || !llm__ends_with(file, ".safetensors")))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%.200s: the plain name of a .safetensors file expected (pickles are never read)", file);
+    return r ? r : file ? llm__source_safetensors(s, llm__source_path(s, folder, file)) : llm__source_weights(s, folder);
+}
+
+/* One tensor of a file being made: its entry in the header. *end: of the data before it, moved on. */
+static void llm__eagle_entry(llm_text *header, const char *name, const llm__tensor *t, int64_t *end) {
+    llm_text_format(header, "%s%q: {'dtype': '%s', 'shape': [", header->len > 9 ? ", " : "", name, llm__type_info(t->type)->name);
+    for (int i = 0; i < t->n_dims; i++) llm_text_format(header, "%s%l", i ? ", " : "", (int64_t)t->shape[i]);
+    llm_text_format(header, "], 'data_offsets': [%l, %l]}", *end, *end + t->bytes);
+    *end += t->bytes;
+}
+
+/* Writes a file whole and then gives it its name: what stood there before, and may be mapped, is replaced at once. */
+static llm_result llm__eagle_write(const char *folder, const char *name, const llm_text *text, const llm__tensors *tensors,
+                                   const llm__tensor *last) {
+    LLM__SCOPED(llm__drop) char *path = llm__path_join(folder, name), *part = llm__path_join(folder, ".part");
+    FILE *f = path && part ? fopen(part, "wb") : NULL;
+    int ok = f && fwrite(text->data, text->len, 1, f) == 1;
+    for (size_t i = 0; ok && tensors && i < tensors->n; i++)
+        ok = !tensors->item[i].bytes || fwrite(tensors->item[i].data, (size_t)tensors->item[i].bytes, 1, f) == 1;
+    if (ok && last) ok = fwrite(last->data, (size_t)last->bytes, 1, f) == 1;
+    if (f && fclose(f)) ok = 0;
+    ok = ok && !rename(part, path);
+    llm_result r = ok ? LLM_OK : llm__error(LLM_ERR_IO, "%s/%s: %s", folder, name, strerror(errno));
+    if (f && !ok) remove(part);
+    return r;
+}
+
+/* The header of the new file: a length of 8 bytes, then an object that says where each tensor lies. Names get "model." in front, but for
+ * fc's and the output layer's. *output: a matrix that goes last, as lm_head.weight, or NULL; set to NULL if the head has its own. */
+static llm_result llm__eagle_header(const llm__tensors *from, const llm__tensor **output, llm_text *header) {
+    LLM__SCOPED(llm_text_free) llm_text own = LLM__ZERO;
+    int64_t end = 0;
+    llm_text_add(header, "12345678{", 9); /* the first 8 bytes become its length */
+    for (size_t i = 0; i < from->n && !own.failed; i++) {
+        const char *name = from->item[i].name.p;
+        int as_it_is = !strncmp(name, "fc.", 3) || !strncmp(name, "lm_head.", 8) || !strncmp(name, "model.", 6);
+        if (!strcmp(name, "lm_head.weight")) *output = NULL;
+        own.len = 0;
+        llm_text_format(&own, as_it_is ? "%s" : "model.%s", name);
+        if (!own.failed) llm__eagle_entry(header, own.data, &from->item[i], &end);
+    }
+    if (*output) llm__eagle_entry(header, "lm_head.weight", *output, &end);
+    llm_text_str(header, "}");
+    while (!header->failed && header->len % 8) llm_text_str(header, " ");
+    for (int i = 0; i < 8 && !header->failed; i++) header->data[i] = (char)((uint64_t)(header->len - 8) >> 8 * i);
+    return header->failed || own.failed ? llm__nomem() : LLM_OK;
+}
+
+/* The output layer of the model that a head belongs to: where it is tied, the embedding. */
+static llm_result llm__eagle_output(llm__source *model, const char *base, const char *base_file, const llm__tensor **output) {
+    llm_result r = llm__eagle_files(model, base, base_file);
+    if (r) return r;
+    *output = llm__tensors_find(&model->tensors, "lm_head.weight");
+    if (!*output) *output = llm__tensors_find(&model->tensors, "model.embed_tokens.weight");
+    return *output ? LLM_OK : llm__error(LLM_ERR_FORMAT, "%s: tensor lm_head.weight is missing", base);
+}
+
+/* The config becomes an object of a new one. Both files are made whole in memory or mapped before anything is written. */
+LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, const char *base, const char *base_file, const char *to) {
+    LLM__SCOPED(llm__source_close) llm__source from = LLM__ZERO, model = LLM__ZERO;
+    LLM__SCOPED(llm__file_close) llm__file old = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text header = LLM__ZERO, config = LLM__ZERO;
+    const llm__tensor *output = NULL;
+    llm_result r = llm__eagle_files(&from, head, head_file);
+    if (!r && !from.config) r = llm__folder_lacks(head, "config.json");
+    if (!r && !llm__tensors_find(&from.tensors, "fc.weight"))
+        r = llm__error(LLM_ERR_FORMAT, "%s: no EAGLE head, tensor fc.weight is missing", head);
+    if (!r && llm_json_find(from.config, 0, "model") >= 0) r = llm__error(LLM_ERR_FORMAT, "%s: it is in vLLM's layout already", head);
+    if (!r && base) r = llm__eagle_output(&model, base, base_file, &output);
+    if (!r) r = llm__file_open(llm__source_path(&from, head, "config.json"), 16000000, 1, &old);
+    if (!r) r = llm__eagle_header(&from.tensors, &output, &header);
+    const char *bias = llm__tensors_find(&from.tensors, "fc.bias") ? "true" : "false";
+    llm_text_format(&config, "{'architectures': ['EAGLEModel'], 'model_type': 'eagle', 'bias': %s, 'eagle_fc_bias': %s, 'model': ", bias,
+                    bias);
+    llm_text_add(&config, (const char *)old.data, old.size);
+    llm_text_str(&config, "}\n");
+    if (!r && config.failed) r = llm__nomem();
+    if (!r) r = llm__folder_make(to);
+    if (!r) r = llm__eagle_write(to, "model.safetensors", &header, &from.tensors, output);
+    return r ? r : llm__eagle_write(to, "config.json", &config, NULL, NULL);
+}
+
 LLM__COLD_END
 
 /* ============================================================================
@@ -27673,162 +27857,6 @@ static double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
 static llm__driver llm__model_driver(void) {
     static const llm__driver driver = {.forward = llm__drive_forward, .rope_of = llm__drive_rope, .now = llm__drive_now};
     return driver;
-}
-
-/* ============================================================================
- * >>eagle   EAGLE heads.
- * ============================================================================
- * EAGLE (Li et al. 2024) guesses with one more layer of the model's kind. What the model has worked out about a text so far is in its last
- * hidden state f, from which it chooses the next token; so the head reads f as well as the token, and what it writes is a guess at the f
- * after it. Embedding and output layer are the model's own (D = hidden size, t a token, i a position):
- *
- *     x[i] = fc (embedding(t[i]), f[i - 1])       fc: (D, 2 D) with or without bias; x[0] = 0, as vLLM has it
- *     f'[i] = layer(x[i])                         attends to x[0 .. i]; no norm before it and none behind it, unless the files have some
- *     t[i + 1] = a choice from the output layer's logits of f'[i]
- *
- * It takes the draft model's place: the same passes, pages and marks. Only f must come from somewhere. The model's steps keep the f of each
- * row in one more layer of the KV pages, where it shares the fate of the keys beside it; the head's passes read it there, one position
- * back, and put their own f' where f is not known yet. So pass k reads the f' of pass k - 1, and the model's next step writes over them:
- *
- *     pass 0   tokens 38 39    f 37 38         -> f'[39], draft[0]      (of 40 ids; it has read the others before)
- *     pass 1   draft[0]        f'[39]          -> f'[40], draft[1]
- *     check    39 draft[0 ..]                  -> f[39], f[40] ...      what was kept of the draft is read again then, with the true f
- *
- * EAGLE-2 checks a tree of guesses; here, as in vLLM, a head of either guesses a chain. Layouts of its folder: SafeAILab's config.json is
- * that of a llama with one layer, tensors are fc.weight, layers.0.*, and perhaps an embedding; vLLM's has model_type "eagle", the layer's
- * config as the object "model", and tensors with model. before them, lm_head.weight too. */
-
-/* 1 if a folder is an EAGLE head: its config says so, or it has an fc. */
-static int llm__eagle_is(const llm__source *s) {
-    const llm_json *c = s->config;
-    const char *type = llm_json_str(c, llm_json_find(c, 0, "model_type"), NULL);
-    const char *name = llm_json_str(c, llm_json_first(c, llm_json_find(c, 0, "architectures")), NULL);
-    if (type && !strcmp(type, "eagle")) return 1;
-    if (name && (strstr(name, "agle") || strstr(name, "EAGLE"))) return 1;
-    return llm__tensors_find(&s->tensors, "fc.weight") != NULL;
-}
-
-/* Config and shapes of a head for `model`. lab: without norms. What it takes from the model it computes as the model does. */
-static llm_result llm__eagle_read(llm_model *m, const llm_model *model, int lab) {
-    static const char *const skips[2] = {"skip_prenorm", "skip_output_norm"};
-    const llm_json *c = m->source.config;
-    llm__arch *a = &m->arch;
-    const llm__arch *own = &model->arch;
-    llm_result r = llm__arch_read(&m->source, 0, a);
-    if (r) return r;
-    if (strstr(a->class_name, "agle3") || strstr(a->class_name, "EAGLE3") || llm__tensors_find(&m->source.tensors, "d2t"))
-        return llm__error(LLM_ERR_UNSUPPORTED, "%s: an EAGLE-3 head: heads of EAGLE and EAGLE-2 are supported", m->path);
-    if (a->n_layers != 1 || a->hidden != own->hidden)
-        return llm__error(LLM_ERR_ARG, "%s: an EAGLE head of %d layers and hidden size %d: 1 and the model's %d expected", m->path,
-                          a->n_layers, a->hidden, own->hidden);
-    if (a->flags & (LLM__PARALLEL | LLM__LEARNED | LLM__ALIBI))
-        return llm__error(LLM_ERR_UNSUPPORTED, "%s: an EAGLE head of the kind %s is not supported", m->path, a->name);
-    a->eagle = LLM__EAGLE;
-    for (int i = 0; i < 2 && !lab; i++) {
-        int skip = 0;
-        llm_json_bool(c, llm_json_find(c, 0, skips[i]), &skip);
-        llm_json_bool(c, llm_json_find(c, llm_json_find(c, 0, "model"), skips[i]), &skip);
-        if (!skip) a->eagle |= i ? LLM__EAGLE_BEHIND : LLM__EAGLE_BEFORE;
-    }
-    a->vocab = own->vocab;
-    a->embed_scale = own->embed_scale;
-    a->logit_scale = own->logit_scale;
-    a->logit_softcap = own->logit_softcap;
-    a->qkv_bias = a->o_bias = a->mlp_bias = 0; /* "bias" is that of fc; all are used where the files have them */
-    return llm__net_check(m);
-}
-
-/* Opens a folder as an EAGLE head for `model`. LLM_OK and *out NULL: it is none. */
-static llm_result llm__eagle_open(const char *path, const llm_model *model, int lab, llm_model **out) {
-    llm_model_config files = LLM__ZERO;
-    *out = NULL;
-    if (llm__path_kind_of(path) != LLM__PATH_DIR) return LLM_OK;
-    llm_model *m = LLM__NEW(llm_model, 1);
-    if (!m) return llm__nomem();
-    m->source.path = m->path = llm__strdup(path);
-    llm_result r = m->path ? llm__source_folder(&m->source, m->path, &files) : llm__nomem();
-    int eagle = !r && llm__eagle_is(&m->source);
-    if (eagle) r = llm__eagle_read(m, model, lab);
-    if (eagle && !r) *out = m;
-    else llm_model_close(m);
-    return r;
-}
-
-/* Tensors of a folder, or of one file in it, and with `config` its config.json. */
-static llm_result llm__eagle_files(llm__source *s, const char *folder, const char *file) {
-    s->path = folder;
-    llm_result r = llm__folder_json(s, folder, "config.json", 16000000, &s->config);
-    if (!r && file && (strchr(file, '/') || !llm__ends_with(file, ".safetensors")))
-        return llm__error(LLM_ERR_UNSUPPORTED, "%.200s: the plain name of a .safetensors file expected (pickles are never read)", file);
-    return r ? r : file ? llm__source_safetensors(s, llm__source_path(s, folder, file)) : llm__source_weights(s, folder);
-}
-
-/* One tensor of a file being made: its entry in the header. *end: of the data before it, moved on. */
-static void llm__eagle_entry(llm_text *header, const char *name, const llm__tensor *t, int64_t *end) {
-    llm_text_format(header, "%s%q: {'dtype': '%s', 'shape': [", header->len > 9 ? ", " : "", name, llm__type_info(t->type)->name);
-    for (int i = 0; i < t->n_dims; i++) llm_text_format(header, "%s%l", i ? ", " : "", (int64_t)t->shape[i]);
-    llm_text_format(header, "], 'data_offsets': [%l, %l]}", *end, *end + t->bytes);
-    *end += t->bytes;
-}
-
-/* Writes a file whole and then gives it its name: what stood there before, and may be mapped, is replaced at once. */
-static llm_result llm__eagle_write(const char *folder, const char *name, const llm_text *text, const llm__tensors *tensors,
-                                   const llm__tensor *last) {
-    LLM__SCOPED(llm__drop) char *path = llm__path_join(folder, name), *part = llm__path_join(folder, ".part");
-    FILE *f = path && part ? fopen(part, "wb") : NULL;
-    int ok = f && fwrite(text->data, text->len, 1, f) == 1;
-    for (size_t i = 0; ok && tensors && i < tensors->n; i++)
-        ok = !tensors->item[i].bytes || fwrite(tensors->item[i].data, (size_t)tensors->item[i].bytes, 1, f) == 1;
-    if (ok && last) ok = fwrite(last->data, (size_t)last->bytes, 1, f) == 1;
-    if (f && fclose(f)) ok = 0;
-    ok = ok && !rename(part, path);
-    llm_result r = ok ? LLM_OK : llm__error(LLM_ERR_IO, "%s/%s: %s", folder, name, strerror(errno));
-    if (f && !ok) remove(part);
-    return r;
-}
-
-/* Names are put behind "model." but for fc's and the output layer's; the config becomes an object of a new one. Both files are made whole
- * in memory or mapped before anything is written. */
-LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, const char *base, const char *base_file, const char *to) {
-    LLM__SCOPED(llm__source_close) llm__source from = LLM__ZERO, model = LLM__ZERO;
-    LLM__SCOPED(llm__file_close) llm__file old = LLM__ZERO;
-    LLM__SCOPED(llm_text_free) llm_text header = LLM__ZERO, config = LLM__ZERO, own = LLM__ZERO;
-    const llm__tensor *output = NULL, *fc = NULL;
-    int64_t end = 0;
-    llm_result r = llm__eagle_files(&from, head, head_file);
-    if (!r && !from.config) r = llm__folder_lacks(head, "config.json");
-    if (!r) fc = llm__tensors_find(&from.tensors, "fc.weight");
-    if (!r && (!fc || llm_json_find(from.config, 0, "model") >= 0))
-        r = llm__error(LLM_ERR_FORMAT, "%s: %s", head,
-                       fc ? "it is in vLLM's layout already" : "no EAGLE head, tensor fc.weight is missing");
-    if (!r && base) r = llm__eagle_files(&model, base, base_file);
-    if (!r && base && !(output = llm__tensors_find(&model.tensors, "lm_head.weight")) && /* tied */
-        !(output = llm__tensors_find(&model.tensors, "model.embed_tokens.weight")))
-        r = llm__error(LLM_ERR_FORMAT, "%s: tensor lm_head.weight is missing", base);
-    if (!r) r = llm__file_open(llm__source_path(&from, head, "config.json"), 16000000, 1, &old);
-    llm_text_add(&header, "12345678{", 9); /* the first 8 bytes become its length */
-    for (size_t i = 0; !r && i < from.tensors.n; i++) {
-        const char *name = from.tensors.item[i].name.p;
-        int whole = !strncmp(name, "fc.", 3) || !strncmp(name, "lm_head.", 8) || !strncmp(name, "model.", 6);
-        if (!strcmp(name, "lm_head.weight")) output = NULL; /* it has one */
-        own.len = 0;
-        llm_text_format(&own, whole ? "%s" : "model.%s", name);
-        if (own.failed) break;
-        llm__eagle_entry(&header, own.data, &from.tensors.item[i], &end);
-    }
-    if (output) llm__eagle_entry(&header, "lm_head.weight", output, &end);
-    llm_text_str(&header, "}");
-    while (!header.failed && header.len % 8) llm_text_str(&header, " ");
-    for (int i = 0; i < 8 && !header.failed; i++) header.data[i] = (char)((uint64_t)(header.len - 8) >> 8 * i);
-    const char *bias = llm__tensors_find(&from.tensors, "fc.bias") ? "true" : "false";
-    llm_text_format(&config, "{'architectures': ['EAGLEModel'], 'model_type': 'eagle', 'bias': %s, 'eagle_fc_bias': %s, 'model': ", bias,
-                    bias);
-    llm_text_add(&config, (const char *)old.data, old.size);
-    llm_text_str(&config, "}\n");
-    if (!r && (header.failed || config.failed || own.failed)) r = llm__nomem();
-    if (!r) r = llm__folder_make(to);
-    if (!r) r = llm__eagle_write(to, "model.safetensors", &header, &from.tensors, output);
-    return r ? r : llm__eagle_write(to, "config.json", &config, NULL, NULL);
 }
 
 /* ============================================================================

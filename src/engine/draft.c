@@ -9,11 +9,11 @@
 #include "base/log.h"
 #include "model/net.h"
 #include "model/forward.h"
+#include "model/eagle.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/step.h"
 #include "engine/results.h"
-#include "engine/eagle.h"
 
 /* Rows of a pass for sequence s, as number i of the step. Returns the next row; the same row: nothing to do. */
 static int32_t llm__guess_rows(llm_engine *e, llm__seq *s, int32_t pass, int32_t i, int32_t row) {
