@@ -177,6 +177,7 @@ def test():
     make("lib")
     step("hygiene", [sys.executable, "tests/tools/hygiene.py"])
     step("unit tests", ["build/dev/unit"])
+    step("install", [sys.executable, "tests/e2e/test_install.py"])
     step("grammar", [sys.executable, "tests/e2e/test_grammar.py"])
     step("programs of other versions", [sys.executable, "tests/e2e/test_abi.py"])
     step("offline, documents", [sys.executable, "tests/e2e/test_offline.py"])
