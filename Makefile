@@ -278,11 +278,19 @@ install: all lib ## header, programs, libraries and pkg-config file under PREFIX
 uninstall: ## removes what install put there
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(INSTALLED))
 
+dist: ## a release in dist/: llm-VERSION.h, llm-VERSION.tar.gz and SHA256SUMS, from the commit alone: always the same bytes
+	@git diff --quiet HEAD || { echo "make dist: what is not committed would be missing: commit it first" >&2; exit 1; }
+	@python3 src/amalgamate.py --check
+	rm -rf dist && mkdir dist
+	cp llm.h dist/llm-$(VERSION).h
+	git -c tar.umask=0022 archive --format=tar --prefix=llm-$(VERSION)/ HEAD | gzip -n9 >dist/llm-$(VERSION).tar.gz
+	cd dist && sha256sum llm-$(VERSION).* >SHA256SUMS
+
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z_-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' Makefile
 
 clean: ## removes what was built (models stay)
-	rm -rf build compile_commands.json llm_cli llm_serve libllm.so libllm.a libllm_cuda.so
+	rm -rf build dist compile_commands.json llm_cli llm_serve libllm.so libllm.a libllm_cuda.so
 
 .PHONY: all help clean $(shell sed -n 's/^\([a-z_-]*\):.*\#\# .*/\1/p' Makefile)
 .SECONDARY:

@@ -178,6 +178,7 @@ def test():
     step("hygiene", [sys.executable, "tests/tools/hygiene.py"])
     step("unit tests", ["build/dev/unit"])
     step("install", [sys.executable, "tests/e2e/test_install.py"])
+    step("release", [sys.executable, "tests/e2e/test_dist.py"])
     step("grammar", [sys.executable, "tests/e2e/test_grammar.py"])
     step("programs of other versions", [sys.executable, "tests/e2e/test_abi.py"])
     step("offline, documents", [sys.executable, "tests/e2e/test_offline.py"])
