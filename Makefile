@@ -175,6 +175,16 @@ dev: ## the parts of src/ one by one, in parallel, and the unit tests linked wit
 build/fuzz/%: build/fuzz/tests/fuzz/%.o build/fuzz/libllm.a build/fuzz/tests/unit/harness.o
 	$(fuzz_CC) -fsanitize=fuzzer $^ -o $@ $(LIBS)
 
+# The fuzzers without libFuzzer, which only give files to them: what is in tests/fuzz/corpus.
+build/dev/replay_%: build/dev/tests/fuzz/fuzz_%.o build/dev/tests/fuzz/replay.o build/dev/libllm.a build/dev/tests/unit/harness.o
+	$(dev_CC) $^ -o $@ $(LIBS)
+
+replays: $(patsubst tests/fuzz/fuzz_%.c,build/dev/replay_%,$(wildcard tests/fuzz/fuzz_*.c)) ## every fuzzer as a program that only reads files: build/dev/replay_NAME FOLDER
+
+# llm_serve.c defines it itself, but another header comes first there.
+build/fuzz/tests/fuzz/fuzz_http.o: fuzz_CC += -D_GNU_SOURCE=
+build/dev/tests/fuzz/fuzz_http.o: dev_CC += -D_GNU_SOURCE=
+
 build/san/llm_% build/tsan/llm_%: llm_%.c llm.h build/.deps
 	@mkdir -p $(@D)
 	$(CC) -std=c11 $(if $(findstring tsan,$@),$(TSAN),$(SAN)) -DLLM_IMPLEMENTATION $< -o $@ $(LIBS)
