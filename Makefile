@@ -3,7 +3,7 @@ CC ?= cc
 CXX ?= c++
 CFLAGS ?= -O2 -g
 PREFIX ?= /usr/local
-VERSION := $(shell sed -n 's/.*LLM_VERSION_STRING "\(.*\)"/\1/p' src/api/config.h)
+VERSION = $(shell sed -n 's/.*LLM_VERSION_STRING "\(.*\)"$$/\1/p' llm.h)
 FUZZ_S ?= 60
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PEER ?=
@@ -274,8 +274,8 @@ Cflags: -I$${includedir}
 Libs: -L$${libdir} -lllm
 Libs.private: $(LIBS)
 endef
-export PC
 
+install: export PC_TEXT = $(PC)
 install: all lib ## header, programs, libraries and pkg-config file under PREFIX (/usr/local); DESTDIR before it, for packages
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,include bin lib/pkgconfig)
 	install -m 644 llm.h $(DESTDIR)$(PREFIX)/include
@@ -283,7 +283,7 @@ install: all lib ## header, programs, libraries and pkg-config file under PREFIX
 	install -m 644 libllm.so $(DESTDIR)$(PREFIX)/lib/libllm.so.0
 	ln -sf libllm.so.0 $(DESTDIR)$(PREFIX)/lib/libllm.so
 	install -m 644 libllm.a $(DESTDIR)$(PREFIX)/lib
-	@echo "$$PC" >$(DESTDIR)$(PREFIX)/lib/pkgconfig/llm.pc
+	@echo "$$PC_TEXT" >$(DESTDIR)$(PREFIX)/lib/pkgconfig/llm.pc
 
 uninstall: ## removes what install put there
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(INSTALLED))

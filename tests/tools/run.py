@@ -188,6 +188,7 @@ def test():
     step("llm_serve", [sys.executable, "tests/e2e/test_serve.py"])
     step("llm_serve, bad inputs", [sys.executable, "tests/e2e/test_serve_bad.py"])
     step("llm_serve, load", [sys.executable, "tests/e2e/load.py"])
+    step("llm_serve as a service", [sys.executable, "tests/e2e/test_service.py"])
     step("llm_serve, documents", [sys.executable, "tests/e2e/test_documents.py"])
     step("adapters", [sys.executable, "tests/e2e/test_lora.py"])
     step("kept contexts", [sys.executable, "tests/e2e/test_contexts.py"])
