@@ -5,7 +5,7 @@
     hygiene.py quick    what needs no whole compilation: what `make check` runs (10 s)
 
 Languages and compilers without warnings, linking into two translation units, README's program as printed, exported and called symbols,
-the table of contents, comments, what programs rely on (abi.py); and the weights that tests/bench/bench_linear.c measures with. As many compilers run at once as there are
+the table of contents, comments, what programs rely on (abi.py), how sources are set (format.py), what documents name (docs.py); and the weights that tests/bench/bench_linear.c measures with. As many compilers run at once as there are
 cores (JOBS). Prints "N passed, N failed, N skipped".
 """
 import concurrent.futures
@@ -312,7 +312,7 @@ def main():
         stdio, folder = write("stdio_first.c", STDIO_FIRST), tiny_folder()
         jobs += [(two_units,), (no_simd,), (bench,)] + [(include_order, stdio, folder, *mode) for mode in STDIO_MODES]
     if readme and not whole: jobs += [(readme_syntax, readme, c) for c in COMPILERS]
-    jobs += [(script, "tests/tools/format.py --check")]
+    jobs += [(script, "tests/tools/format.py --check"), (script, "tests/tools/docs.py")]
     jobs += [(syntax, c) for c in COMPILERS] + [(declarations,), (refusals,), (symbols,), (measures,), (promises,)]
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
         for done in [pool.submit(*job) for job in jobs]: done.result()
