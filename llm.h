@@ -2122,8 +2122,7 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
     { 0 }
 #endif
 
-/* What stands between these two runs once a model or once a request, and is two thirds of the code: with LLM_SMALL it is compiled for size.
- * */
+/* What stands between these two takes little of the time, and is two thirds of the code: with LLM_SMALL it is compiled for size. */
 #if defined(LLM_SMALL) && defined(__OPTIMIZE__) && defined(__GNUC__) && !defined(__clang__)
 #define LLM__COLD_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"Os\")")
 #define LLM__COLD_END _Pragma("GCC pop_options")
@@ -12161,21 +12160,24 @@ enum {
     LLM__GROUP = 16
 }; /* queries of an attention tile; positions of a softmax step; of a stored key group */
 
-/* Some queries of one sequence against one KV head: what attention keeps between the blocks. p holds scores, then weights. The arrays by
- * query end on a whole vector. */
+/* Some queries of one sequence against one KV head: what attention keeps between the blocks. `scores` become the weights of the softmax
+ * where they stand. The arrays by query end on a whole vector. */
 typedef struct llm__attend {
     const struct llm__kv_view *next; /* what this thread reads after this tile: positions [next_from, next_to); NULL: not known */
     int next_from, next_to, end;     /* end: of this tile's positions, up to a whole group */
-    float *q, *o, *p, *k, *v;        /* (n, hd), (n, vdp), (n, 64), (4, hd, 16), (64, vdp) */
-    int n, hd, vd, vdp;              /* vdp: vd rounded up to 16 */
-    float m[LLM__QUERIES], scale[LLM__QUERIES];                 /* running maximum of each query; what the block multiplies o by */
-    float l[LLM__QUERIES][LLM__ROWS];                           /* running sum, of every 16th position by itself: added up at the end */
-    float q_sum[LLM__QUERIES], offset[LLM__QUERIES];            /* of scaled types: sum of q; what is to be added to every element of o */
+    int n, head_dim, v_dim;
+    int v_stride;                                               /* v_dim rounded up to 16 */
+    float *q, *out, *scores;                                    /* (n, head_dim), (n, v_stride), (n, 64) */
+    float *keys, *values;                                       /* of a block: (4, head_dim, 16), (64, v_stride) */
+    float running_max[LLM__QUERIES];                            /* of each query's scores so far */
+    float scale[LLM__QUERIES];                                  /* what the block multiplies out by */
+    float running_sum[LLM__QUERIES][LLM__ROWS];                 /* of the weights, of every 16th position by itself: added up at the end */
+    float q_sum[LLM__QUERIES], offset[LLM__QUERIES];            /* of scaled types: sum of q; what is to be added to every element of out */
     float slope[LLM__QUERIES];                                  /* ALiBi, in units of the base-2 logarithm */
     int at[LLM__QUERIES], from[LLM__QUERIES], to[LLM__QUERIES]; /* each query's position and the positions it sees */
     float softcap;                                              /* 0: none */
     int alibi, keys_in_place, values_in_place;
-    int half;  /* q, and p once softened, are bf16, where their f32 were, rows close behind each other */
+    int half;  /* q, and scores once softened, are bf16, where their f32 were, rows close behind each other */
     int tiles; /* see llm__kernels.rest */
 } llm__attend;
 
@@ -12660,7 +12662,7 @@ LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, con
 LLM__INLINE void llm__body_bias(llm__attend *t, int block) {
     for (int q = 0; q < t->n; q++)
         for (int k = 0; k < LLM__BLOCK; k += LLM__ROWS) {
-            float *p = t->p + q * LLM__BLOCK + k;
+            float *p = t->scores + q * LLM__BLOCK + k;
             const float first = (float)(block + k - t->at[q]), slope = t->slope[q];
             llm__v16 s = llm__load16(p, LLM__ROWS);
             if (t->softcap != 0) {
@@ -12676,11 +12678,11 @@ LLM__INLINE void llm__body_bias(llm__attend *t, int block) {
  * the other, which no row reaches that is still to be read. No branches in the loop over a query's vectors: they stay in registers. */
 LLM__INLINE void llm__soften_weights(llm__attend *t, const int fused, const int half) {
     for (int q = 0; q < t->n; q++) {
-        float *p = t->p + q * LLM__BLOCK;
+        float *p = t->scores + q * LLM__BLOCK;
         uint16_t narrow[LLM__ROWS];
-        const float best = t->m[q], scale = t->scale[q];
+        const float best = t->running_max[q], scale = t->scale[q];
         llm__bits16 s;
-        llm__v16 sum = llm__load16(t->l[q], LLM__ROWS);
+        llm__v16 sum = llm__load16(t->running_sum[q], LLM__ROWS);
         LLM__EACH(i) sum.v[i] *= scale;
         LLM__UNROLL
         for (int k = 0; k < LLM__BLOCK; k += LLM__ROWS) {
@@ -12689,10 +12691,10 @@ LLM__INLINE void llm__soften_weights(llm__attend *t, const int fused, const int 
             s.f = llm__exp2_16(s.f, fused, half);
             LLM__EACH(i) sum.v[i] += s.f.v[i];
             LLM__EACH(i) narrow[i] = (uint16_t)((s.u[i] + 0x8000) >> 16);
-            if (half) memcpy((uint16_t *)(void *)t->p + q * LLM__BLOCK + k, narrow, sizeof narrow);
+            if (half) memcpy((uint16_t *)(void *)t->scores + q * LLM__BLOCK + k, narrow, sizeof narrow);
             else llm__store16(p + k, LLM__ROWS, s.f);
         }
-        llm__store16(t->l[q], LLM__ROWS, sum);
+        llm__store16(t->running_sum[q], LLM__ROWS, sum);
     }
 }
 
@@ -12701,19 +12703,19 @@ LLM__INLINE void llm__soften_weights(llm__attend *t, const int fused, const int 
  * blocks at the ends alone; then all maxima, then the rescaling of 16 queries at once, then the weights. */
 LLM__INLINE void llm__body_soften(llm__attend *t, int block, const int fused, const int bf16) {
     for (int q = 0; q < t->n; q++) {
-        float *p = t->p + q * LLM__BLOCK;
+        float *p = t->scores + q * LLM__BLOCK;
         const int from = t->from[q] - block, to = t->to[q] - block;
         for (int k = 0; k < LLM__BLOCK && (from > 0 || to < LLM__BLOCK); k++) p[k] = ((k >= from) & (k < to)) ? p[k] : -INFINITY;
         llm__v16 top = llm__load16(p, LLM__ROWS);
         LLM__UNROLL
         for (int k = LLM__ROWS; k < LLM__BLOCK; k += LLM__ROWS) LLM__EACH(i) top.v[i] = top.v[i] > p[k + i] ? top.v[i] : p[k + i];
         const float best = llm__top16(top);
-        t->scale[q] = best > t->m[q] ? best : t->m[q];
+        t->scale[q] = best > t->running_max[q] ? best : t->running_max[q];
     }
     for (int q = 0; q < t->n; q += LLM__ROWS) {
-        llm__v16 old = llm__load16(t->m + q, LLM__ROWS);
+        llm__v16 old = llm__load16(t->running_max + q, LLM__ROWS);
         const llm__v16 best = llm__load16(t->scale + q, LLM__ROWS);
-        llm__store16(t->m + q, LLM__ROWS, best);
+        llm__store16(t->running_max + q, LLM__ROWS, best);
         LLM__EACH(i) old.v[i] -= best.v[i];
         llm__store16(t->scale + q, LLM__ROWS, llm__exp2_16(old, fused, 0));
     }
@@ -15521,17 +15523,17 @@ static void llm__kv_write_token(const llm__kernels *k, const llm__kv_view *view,
     if (p->shape.v_head_dim) llm__kv_write_value(k, view, position, value);
 }
 
-/* The group of 16 keys at `position` to f32 (hd, 16), not scaled. `out` may take one row more (int4 of an odd head_dim). */
+/* The group of 16 keys at `position` to f32 (head_dim, 16), not scaled. `out` may take one row more (int4 of an odd head_dim). */
 static void llm__kv_load_keys(const llm__kernels *k, const llm__kv_view *view, int position, float *out) {
     int n = view->place->k_elements;
     k->expand(view->kv->type, llm__kv_keys(view, position), n * LLM__GROUP, out, out + n * LLM__GROUP);
 }
 
-/* Values of the positions [from, to), all of one group, to rows of f32 with stride vdp, not scaled. */
-static void llm__kv_load_values(const llm__kernels *k, const llm__kv_view *view, int from, int to, float *out, int vdp) {
+/* Values of the positions [from, to), all of one group, to rows of f32 `stride` apart, not scaled. */
+static void llm__kv_load_values(const llm__kernels *k, const llm__kv_view *view, int from, int to, float *out, int stride) {
     int n = view->place->v_elements;
     const uint8_t *at = llm__kv_values(view, from);
-    for (int i = from; i < to; i++, at += n * view->kv->element_bytes, out += vdp) k->expand(view->kv->type, at, n, out, out + n);
+    for (int i = from; i < to; i++, at += n * view->kv->element_bytes, out += stride) k->expand(view->kv->type, at, n, out, out + n);
 }
 
 /* A token's value of one head as it was written, but for the rounding. */
@@ -15581,8 +15583,8 @@ LLM__INLINE int llm__row_position(const llm_step *s, int row) {
     return s->seq_len[seq] - (s->seq_begin[seq + 1] - row);
 }
 
-/* Where that lies which is read a block after the keys (or values) of `position`, for mac to fetch: further on in the sequence, or at the
- * start of the next one's. `here` if there is nothing. */
+/* For mac to fetch: what is read one block later than the keys (or values) of `position`. It lies further on in the sequence, or at the
+ * start of what the thread reads next; `here` if there is nothing. */
 static const uint8_t *llm__attend_ahead(const llm__attend *t, const llm__kv_view *view, int position, int values, const void *here) {
     position += LLM__BLOCK;
     if (position >= t->end) {
@@ -15592,49 +15594,53 @@ static const uint8_t *llm__attend_ahead(const llm__attend *t, const llm__kv_view
     return !view ? (const uint8_t *)here : values ? llm__kv_values(view, position) : llm__kv_keys(view, position);
 }
 
-/* Scores of the block: the groups of 16 keys that [from, to) of the block touches. */
+/* Scores of the block: of all groups of 16 keys that [from, to) touches. */
 static void llm__attend_scores(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     llm__mac m;
     const int last = (to - 1) / LLM__GROUP;
     memset(&m, 0, sizeof m);
     m.tiles = &t->tiles;
     m.a = t->q;
-    m.lda = t->hd;
+    m.lda = t->head_dim;
     m.ldb = LLM__GROUP;
     m.ldc = LLM__BLOCK;
     m.n = t->n;
-    m.k = t->hd;
+    m.k = t->head_dim;
     m.half = t->half ? (const uint16_t *)(const void *)t->q : NULL;
     m.type = t->keys_in_place ? view->kv->kind : LLM__KIND_F32;
     m.pace = t->keys_in_place ? LLM__GROUP * view->kv->element_bytes : 0;
     for (int first = from / LLM__GROUP; first <= last; first += 2) {
         for (int g = first; g <= first + 1; g++) { /* the last one alone: twice */
             const int at = LLM__MIN(g, last);
-            float *keys = t->k + at * (t->hd + 1) * LLM__GROUP;
+            float *keys = t->keys + at * (t->head_dim + 1) * LLM__GROUP;
             if (!t->keys_in_place && at == g) llm__kv_load_keys(k, view, block + at * LLM__GROUP, keys);
             m.b[g - first] = t->keys_in_place ? (const void *)llm__kv_keys(view, block + at * LLM__GROUP) : (const void *)keys;
             m.fetch[g - first] = llm__attend_ahead(t, view, block + g * LLM__GROUP, 0, m.b[g - first]);
         }
         m.step = first < last ? LLM__GROUP : 0;
-        m.c = t->p + first * LLM__GROUP;
+        m.c = t->scores + first * LLM__GROUP;
         k->mac(&m);
     }
     if (!view->kv->scaled) return;
     float scale[LLM__BLOCK], offset[LLM__BLOCK]; /* q . (offset + scale * k) = scale * (q . k) + offset * sum of q */
     llm__kv_load_scales(view, block, from, to, 0, scale, offset);
-    for (int i = 0; i < t->n; i++)
-        for (int j = 0; j < LLM__BLOCK; j++) t->p[i * LLM__BLOCK + j] = t->p[i * LLM__BLOCK + j] * scale[j] + offset[j] * t->q_sum[i];
+    for (int i = 0; i < t->n; i++) {
+        float *row = t->scores + i * LLM__BLOCK;
+        for (int j = 0; j < LLM__BLOCK; j++) row[j] = row[j] * scale[j] + offset[j] * t->q_sum[i];
+    }
 }
 
-/* Values of the positions [from, to) of the block to t->v, as rows of f32. */
+/* Values of the positions [from, to) of the block to t->values, as rows of f32. */
 static void llm__attend_load_values(const llm__kernels *k, const llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     for (int i = from, end; i < to; i = end) {
         end = LLM__MIN(to, (i / LLM__GROUP + 1) * LLM__GROUP);
-        if (view->place->shape.v_head_dim) llm__kv_load_values(k, view, block + i, block + end, t->v + (i - from) * t->vdp, t->vdp);
+        if (view->place->shape.v_head_dim)
+            llm__kv_load_values(k, view, block + i, block + end, t->values + (i - from) * t->v_stride, t->v_stride);
         else
-            for (int d = 0; d < t->vd; d++) /* latent: values are keys */
+            for (int d = 0; d < t->v_dim; d++) /* latent: values are keys */
                 for (int j = i; j < end; j++)
-                    t->v[(j - from) * t->vdp + d] = t->k[((j / LLM__GROUP) * (t->hd + 1) + d) * LLM__GROUP + j % LLM__GROUP];
+                    t->values[(j - from) * t->v_stride + d] =
+                        t->keys[((j / LLM__GROUP) * (t->head_dim + 1) + d) * LLM__GROUP + j % LLM__GROUP];
     }
 }
 
@@ -15643,22 +15649,22 @@ static void llm__attend_scale_values(const llm__kernels *k, llm__attend *t, cons
     float scale[LLM__BLOCK], offset[LLM__BLOCK];
     llm__kv_load_scales(view, block, from, to, view->place->shape.v_head_dim ? 2 : 0, scale, offset);
     for (int i = 0; i < t->n; i++) {
-        float *p = t->p + i * LLM__BLOCK;
+        float *p = t->scores + i * LLM__BLOCK;
         t->offset[i] = t->offset[i] * t->scale[i] + k->dot(p, offset, LLM__BLOCK);
         for (int j = 0; j < LLM__BLOCK; j++) p[j] *= scale[j];
     }
 }
 
-/* o = scale * o + weights x values, for the positions [from, to) of the block. In place, of pairs, from and to are even but for a last
- * position alone: what stands beside it was never written, and is read as 0. Its group of 32 is copied for that, as sums are made of
- * groups. */
+/* out = scale * out + weights x values, for the positions [from, to) of the block. Where values are read in place and stored in pairs, a
+ * last position may stand alone: what is beside it was never written and must count as 0. So its group of 32 positions (sums are made of
+ * whole groups) is copied, with zeros in their place. */
 static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     const int tokens = view->kv->page_tokens, pair = view->place->pair;
     llm__mac m;
     memset(&m, 0, sizeof m);
     m.tiles = &t->tiles;
     m.lda = LLM__BLOCK;
-    m.ldb = m.ldc = t->vdp;
+    m.ldb = m.ldc = t->v_stride;
     m.scale = t->scale;
     m.n = t->n;
     m.type = t->values_in_place ? view->kv->kind : LLM__KIND_F32;
@@ -15667,26 +15673,26 @@ static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm_
     if (!t->values_in_place) llm__attend_load_values(k, t, view, block, from, to);
     for (int i = from / pair * pair, end; i < to; i = end) {
         end = t->values_in_place ? LLM__MIN(to, ((block + i) / tokens + 1) * tokens - block) : to; /* to the end of the page */
-        const uint8_t *values = t->values_in_place ? llm__kv_values(view, block + i) : (const uint8_t *)t->v;
+        const uint8_t *values = t->values_in_place ? llm__kv_values(view, block + i) : (const uint8_t *)t->values;
         const uint8_t *ahead = llm__attend_ahead(t, view, block + i, 1, values);
         if (end % pair && end / 32 * 32 > i) end = end / 32 * 32;
         else if (end % pair) {
-            uint32_t *copy = (uint32_t *)(void *)t->v, *alone = copy + (end - i) / 2 * t->vdp;
-            memcpy(copy, values, (size_t)(end + 1 - i) * (size_t)t->vdp * 2);
-            for (int j = 0; j < t->vdp; j++) alone[j] &= 0xFFFF;
+            uint32_t *copy = (uint32_t *)(void *)t->values, *alone = copy + (end - i) / 2 * t->v_stride;
+            memcpy(copy, values, (size_t)(end + 1 - i) * (size_t)t->v_stride * 2);
+            for (int j = 0; j < t->v_stride; j++) alone[j] &= 0xFFFF;
             values = (const uint8_t *)copy;
             end++;
         }
-        m.a = t->p + i;
-        m.half = t->half ? (const uint16_t *)(const void *)t->p + i : NULL;
+        m.a = t->scores + i;
+        m.half = t->half ? (const uint16_t *)(const void *)t->scores + i : NULL;
         m.k = end - i;
         m.phase = i % 32;
         m.pace = t->values_in_place ? view->place->v_elements * view->kv->element_bytes : 0;
-        for (int j = 0; j < t->vdp; j += 2 * LLM__GROUP) {
-            m.step = t->vdp - j > LLM__GROUP ? LLM__GROUP : 0;
+        for (int j = 0; j < t->v_stride; j += 2 * LLM__GROUP) {
+            m.step = t->v_stride - j > LLM__GROUP ? LLM__GROUP : 0;
             m.b[0] = values + j * size;
             m.b[1] = values + (j + m.step) * size;
-            m.c = t->o + j;
+            m.c = t->out + j;
             for (int h = 0; h < 2; h++) m.fetch[h] = ahead + ((const uint8_t *)m.b[h] - values);
             k->mac(&m);
         }
@@ -15694,23 +15700,23 @@ static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm_
     }
 }
 
-/* Attention of a tile whose q, at, from, to, m and l are set; leaves the result in o. */
+/* Attention of a tile whose q, at, from, to, running_max and running_sum are set; leaves the result in out. */
 static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv_view *view) {
     int first = t->from[0], last = t->to[0];
     for (int i = 0; i < t->n; i++) {
         first = LLM__MIN(first, t->from[i]);
         last = LLM__MAX(last, t->to[i]);
         t->offset[i] = 0;
-        t->q_sum[i] = view->kv->scaled ? k->sum(t->q + i * t->hd, t->hd) : 0;
+        t->q_sum[i] = view->kv->scaled ? k->sum(t->q + i * t->head_dim, t->head_dim) : 0;
     }
     /* floats are read where they lie, unless rows end inside a vector; converting f16 again for every few queries is free beside the
      * products */
     t->keys_in_place = view->kv->type == LLM_KV_BF16 ? view->place->pair == 2 : !view->kv->scaled && view->place->shape.v_head_dim;
-    t->values_in_place = t->keys_in_place && t->vd == t->vdp;
+    t->values_in_place = t->keys_in_place && t->v_dim == t->v_stride;
     t->end = (last + LLM__GROUP - 1) / LLM__GROUP * LLM__GROUP;
     t->half = k->bf16 && view->place->pair == 2;
-    if (t->half) k->to_bf16((uint16_t *)(void *)t->q, t->q, t->n * t->hd);
-    memset(t->o, 0, (size_t)(t->n * t->vdp) * sizeof(float));
+    if (t->half) k->to_bf16((uint16_t *)(void *)t->q, t->q, t->n * t->head_dim);
+    memset(t->out, 0, (size_t)(t->n * t->v_stride) * sizeof(float));
     t->tiles = 0;
     for (int block = first / LLM__BLOCK * LLM__BLOCK; block < last; block += LLM__BLOCK) {
         int from = LLM__MAX(first - block, 0), to = LLM__MIN(last - block, LLM__BLOCK);
@@ -15721,27 +15727,27 @@ static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv
     }
     if (k->rest) k->rest(&t->tiles);
     for (int i = 0; i < t->n; i++) {
-        const float l = k->sum(t->l[i], LLM__ROWS);
-        k->affine(t->o + i * t->vdp, t->o + i * t->vdp, -t->offset[i], l > 0 ? 1 / l : 0, NULL, NULL, t->vd);
+        const float sum = k->sum(t->running_sum[i], LLM__ROWS);
+        k->affine(t->out + i * t->v_stride, t->out + i * t->v_stride, -t->offset[i], sum > 0 ? 1 / sum : 0, NULL, NULL, t->v_dim);
     }
 }
 
 /* Floats of scratch that a tile needs, and its arrays laid out in them. */
-static size_t llm__attend_floats(int hd, int vd) {
-    size_t vdp = ((size_t)vd + 15) & ~(size_t)15, hdp = ((size_t)hd + 15) & ~(size_t)15;
-    return LLM__QUERIES * (hdp + vdp + LLM__BLOCK) + ((size_t)hd + 1) * LLM__BLOCK + LLM__BLOCK * vdp + 64;
+static size_t llm__attend_floats(int head_dim, int v_dim) {
+    const size_t v_stride = ((size_t)v_dim + 15) & ~(size_t)15, q_stride = ((size_t)head_dim + 15) & ~(size_t)15;
+    return LLM__QUERIES * (q_stride + v_stride + LLM__BLOCK) + ((size_t)head_dim + 1) * LLM__BLOCK + LLM__BLOCK * v_stride + 64;
 }
 
-static void llm__attend_place(llm__attend *t, float *scratch, int hd, int vd) {
+static void llm__attend_place(llm__attend *t, float *scratch, int head_dim, int v_dim) {
     memset(t, 0, sizeof *t);
-    t->hd = hd;
-    t->vd = vd;
-    t->vdp = (vd + 15) & ~15;
-    t->k = scratch;
-    t->v = t->k + (hd + 1) * LLM__BLOCK;
-    t->o = t->v + LLM__BLOCK * t->vdp;
-    t->p = t->o + LLM__QUERIES * t->vdp;
-    t->q = t->p + LLM__QUERIES * LLM__BLOCK;
+    t->head_dim = head_dim;
+    t->v_dim = v_dim;
+    t->v_stride = (v_dim + 15) & ~15;
+    t->keys = scratch;
+    t->values = t->keys + (head_dim + 1) * LLM__BLOCK;
+    t->out = t->values + LLM__BLOCK * t->v_stride;
+    t->scores = t->out + LLM__QUERIES * t->v_stride;
+    t->q = t->scores + LLM__QUERIES * LLM__BLOCK;
 }
 
 /* Tiles of rows that one sequence of the step makes. */
@@ -16172,9 +16178,9 @@ static void llm__attend_query(const llm_step *s, const llm_attention_op *op, llm
     t->to[i] = op->not_causal ? s->seq_len[s->seq_of_row[row]] : at + 1;
     if (op->not_causal && op->window) t->to[i] = LLM__MIN(t->to[i], at + op->window);
     t->from[i] = op->window ? LLM__MAX(0, at + 1 - op->window) : 0;
-    t->m[i] = op->sinks ? op->sinks->f32[head] * LLM__LOG2E : -1e30f;
-    memset(t->l[i], 0, sizeof t->l[i]);
-    t->l[i][0] = op->sinks ? 1 : 0;
+    t->running_max[i] = op->sinks ? op->sinks->f32[head] * LLM__LOG2E : -1e30f;
+    memset(t->running_sum[i], 0, sizeof t->running_sum[i]);
+    t->running_sum[i][0] = op->sinks ? 1 : 0;
     t->slope[i] = op->alibi ? op->alibi->f32[head] * LLM__LOG2E : 0;
 }
 
@@ -16207,14 +16213,14 @@ static void llm__run_attention(const llm__run *r) {
         for (int q = 0; q < t.n; q++) {
             int row = job.row + q / job.n_heads, head = job.head + q % job.n_heads;
             llm__attend_query(&r->ctx->step, op, &t, q, row, head);
-            k->affine(t.q + q * t.hd, llm__row(op->qkv, row) + op->q_col + head * t.hd, 0, scale, NULL, NULL, t.hd);
-            if (view.kv->scaled) llm__kv_turn(t.q + q * t.hd, t.hd, llm__kv_turn_size(t.hd));
+            k->affine(t.q + q * t.head_dim, llm__row(op->qkv, row) + op->q_col + head * t.head_dim, 0, scale, NULL, NULL, t.head_dim);
+            if (view.kv->scaled) llm__kv_turn(t.q + q * t.head_dim, t.head_dim, llm__kv_turn_size(t.head_dim));
         }
         llm__attend_run(k, &t, &view);
-        for (int q = 0; q < t.n && view.kv->scaled; q++) llm__kv_turn(t.o + q * t.vdp, t.vd, llm__kv_turn_size(t.vd));
+        for (int q = 0; q < t.n && view.kv->scaled; q++) llm__kv_turn(t.out + q * t.v_stride, t.v_dim, llm__kv_turn_size(t.v_dim));
         for (int q = 0; q < t.n; q++)
-            memcpy(llm__row(op->dst, job.row + q / job.n_heads) + (job.head + q % job.n_heads) * t.vd, t.o + q * t.vdp,
-                   (size_t)t.vd * sizeof(float));
+            memcpy(llm__row(op->dst, job.row + q / job.n_heads) + (job.head + q % job.n_heads) * t.v_dim, t.out + q * t.v_stride,
+                   (size_t)t.v_dim * sizeof(float));
         if (!jobs.fixed) more = llm__jobs_next(&jobs, &r->rec->next, &ahead);
         if (more) job = ahead;
     }
@@ -16268,24 +16274,24 @@ static void llm__run_mla(const llm__run *r) {
         for (int j = 0; j < t.n; j++) {
             int row = job.row + j / job.n_heads, head = job.head + j % job.n_heads;
             const float *q = llm__row(op->q, row) + head * (op->nope + op->rope_dim), *up = op->kv_b->f32 + head * per_head;
-            float *out = t.q + j * t.hd;
+            float *out = t.q + j * t.head_dim;
             memset(out, 0, (size_t)op->rank * sizeof *out);
             for (int d = 0; d < op->nope; d++) k->add(out, up + (int64_t)d * op->rank, q[d] * scale, op->rank);
             if (own) llm__mla_adapt(k, own->w[0][1], head * per_head / op->rank, q, op->nope, scale, own->w[0][0], 0, out, op->rank);
             k->affine(out + op->rank, q + op->nope, 0, scale, NULL, NULL, op->rope_dim);
-            if (view.kv->scaled) llm__kv_turn(out, t.hd, size);
+            if (view.kv->scaled) llm__kv_turn(out, t.head_dim, size);
             llm__attend_query(&r->ctx->step, &plain, &t, j, row, head);
         }
         llm__attend_run(k, &t, &view);
         for (int j = 0; j < t.n; j++) {
-            if (view.kv->scaled) llm__kv_turn(t.o + j * t.vdp, op->rank, size);
+            if (view.kv->scaled) llm__kv_turn(t.out + j * t.v_stride, op->rank, size);
             int head = job.head + j % job.n_heads;
             const float *up = op->kv_b->f32 + head * per_head + (int64_t)op->nope * op->rank;
             float *out = llm__row(op->dst, job.row + j / job.n_heads) + head * op->v_dim;
-            for (int d = 0; d < op->v_dim; d++) out[d] = k->dot(up + (int64_t)d * op->rank, t.o + j * t.vdp, op->rank);
+            for (int d = 0; d < op->v_dim; d++) out[d] = k->dot(up + (int64_t)d * op->rank, t.out + j * t.v_stride, op->rank);
             if (own)
-                llm__mla_adapt(k, own->w[0][0], 0, t.o + j * t.vdp, op->rank, 1, own->w[0][1], head * per_head / op->rank + op->nope, out,
-                               op->v_dim);
+                llm__mla_adapt(k, own->w[0][0], 0, t.out + j * t.v_stride, op->rank, 1, own->w[0][1], head * per_head / op->rank + op->nope,
+                               out, op->v_dim);
         }
     }
 }
@@ -25223,6 +25229,9 @@ typedef struct llm__rules {
 
 typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a device */
 
+/* What a choice has for an id where there is no token: the logits are not finite (as llm_drawn has it), or the grammar forbids them all. */
+enum { LLM__CHOICE_NOT_FINITE = -1, LLM__CHOICE_FORBIDDEN = -2 };
+
 enum { LLM__SAMPLING_FIELDS = 15 };
 
 /* Descending order of values; ties: the lower id first. */
@@ -25466,7 +25475,7 @@ static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r,
     int bad, idle = llm__rules_idle(r);
     const float *x = row;
     memset(c, 0, sizeof *c);
-    c->id = -1;
+    c->id = LLM__CHOICE_NOT_FINITE;
     *max = k->kernels->top(row, n, &bad);
     if (bad) return NULL;
     *sum = k->kernels->weigh(row, k->w, n, *max, 1.0f);
@@ -27168,7 +27177,7 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     llm__rules rules = llm__seq_rules(e, s);
     if (s->state == LLM__SEQ_DONE) return;
     if (job->scored >= 0) {
-        job->choice.id = r->pooling.kind || llm__score_prompt(e, s, job->scored, row, k) ? 0 : -1;
+        job->choice.id = r->pooling.kind || llm__score_prompt(e, s, job->scored, row, k) ? 0 : LLM__CHOICE_NOT_FINITE;
         return;
     }
     if (job->drawn) {
@@ -27176,7 +27185,7 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     } else if (r->sampling.use_beam_search) {
         job->choice = llm__candidates(row, e->p.vocab, &rules, 2 * r->sampling.best_of, k, s->beam.next, s->beam.next_raw, &s->beam.n_next);
     } else {
-        job->choice.id = -2;
+        job->choice.id = LLM__CHOICE_FORBIDDEN;
         if (s->matcher && !llm__seq_allowed(e, s, 0, 0, &rules, k->allowed)) return;
         job->choice = llm__choose(row, e->p.vocab, &rules, s->seed, n, k);
     }
@@ -27455,7 +27464,8 @@ static int llm__use_job(llm_engine *e, llm__job *job, double now) {
     llm__seq *s = job->seq;
     llm_request *r = s->request;
     if (s->state == LLM__SEQ_DONE) return 0; /* ended while the step was in flight, or failed in an earlier row */
-    if (job->choice.id == -2) llm__request_end(e, r, LLM_FINISH_ERROR, "the grammar leaves no token that could come next");
+    if (job->choice.id == LLM__CHOICE_FORBIDDEN)
+        llm__request_end(e, r, LLM_FINISH_ERROR, "the grammar leaves no token that could come next");
     else if (job->choice.id < 0) llm__request_end(e, r, LLM_FINISH_ERROR, "the model's logits are not finite");
     else if (r->pooling.kind && !llm__pool_row(e, r, job))
         llm__request_end(e, r, LLM_FINISH_ERROR, "the model's hidden states are not finite");
@@ -27864,7 +27874,7 @@ static void llm__guess_choose(void *arg, int worker) {
         llm__rules rules = llm__seq_rules(e, job->seq);
         int32_t position = rules.n_output + job->n_kept;
         rules.also = 0;
-        job->choice.id = -2;
+        job->choice.id = LLM__CHOICE_FORBIDDEN;
         if (job->seq->matcher && !llm__seq_allowed(e, job->seq, job->n_kept, 0, &rules, e->scratch[worker].allowed)) continue;
         job->choice =
             llm__choose(e->backend->logits_row(e->ctx, job->out_row), vocab, &rules, job->seq->seed, position, &e->scratch[worker]);

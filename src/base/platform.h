@@ -76,8 +76,7 @@
     { 0 }
 #endif
 
-/* What stands between these two runs once a model or once a request, and is two thirds of the code: with LLM_SMALL it is compiled for size.
- * */
+/* What stands between these two takes little of the time, and is two thirds of the code: with LLM_SMALL it is compiled for size. */
 #if defined(LLM_SMALL) && defined(__OPTIMIZE__) && defined(__GNUC__) && !defined(__clang__)
 #define LLM__COLD_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"Os\")")
 #define LLM__COLD_END _Pragma("GCC pop_options")

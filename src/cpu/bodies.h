@@ -323,7 +323,7 @@ LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, con
 LLM__INLINE void llm__body_bias(llm__attend *t, int block) {
     for (int q = 0; q < t->n; q++)
         for (int k = 0; k < LLM__BLOCK; k += LLM__ROWS) {
-            float *p = t->p + q * LLM__BLOCK + k;
+            float *p = t->scores + q * LLM__BLOCK + k;
             const float first = (float)(block + k - t->at[q]), slope = t->slope[q];
             llm__v16 s = llm__load16(p, LLM__ROWS);
             if (t->softcap != 0) {
@@ -339,11 +339,11 @@ LLM__INLINE void llm__body_bias(llm__attend *t, int block) {
  * the other, which no row reaches that is still to be read. No branches in the loop over a query's vectors: they stay in registers. */
 LLM__INLINE void llm__soften_weights(llm__attend *t, const int fused, const int half) {
     for (int q = 0; q < t->n; q++) {
-        float *p = t->p + q * LLM__BLOCK;
+        float *p = t->scores + q * LLM__BLOCK;
         uint16_t narrow[LLM__ROWS];
-        const float best = t->m[q], scale = t->scale[q];
+        const float best = t->running_max[q], scale = t->scale[q];
         llm__bits16 s;
-        llm__v16 sum = llm__load16(t->l[q], LLM__ROWS);
+        llm__v16 sum = llm__load16(t->running_sum[q], LLM__ROWS);
         LLM__EACH(i) sum.v[i] *= scale;
         LLM__UNROLL
         for (int k = 0; k < LLM__BLOCK; k += LLM__ROWS) {
@@ -352,10 +352,10 @@ LLM__INLINE void llm__soften_weights(llm__attend *t, const int fused, const int 
             s.f = llm__exp2_16(s.f, fused, half);
             LLM__EACH(i) sum.v[i] += s.f.v[i];
             LLM__EACH(i) narrow[i] = (uint16_t)((s.u[i] + 0x8000) >> 16);
-            if (half) memcpy((uint16_t *)(void *)t->p + q * LLM__BLOCK + k, narrow, sizeof narrow);
+            if (half) memcpy((uint16_t *)(void *)t->scores + q * LLM__BLOCK + k, narrow, sizeof narrow);
             else llm__store16(p + k, LLM__ROWS, s.f);
         }
-        llm__store16(t->l[q], LLM__ROWS, sum);
+        llm__store16(t->running_sum[q], LLM__ROWS, sum);
     }
 }
 
@@ -364,19 +364,19 @@ LLM__INLINE void llm__soften_weights(llm__attend *t, const int fused, const int 
  * blocks at the ends alone; then all maxima, then the rescaling of 16 queries at once, then the weights. */
 LLM__INLINE void llm__body_soften(llm__attend *t, int block, const int fused, const int bf16) {
     for (int q = 0; q < t->n; q++) {
-        float *p = t->p + q * LLM__BLOCK;
+        float *p = t->scores + q * LLM__BLOCK;
         const int from = t->from[q] - block, to = t->to[q] - block;
         for (int k = 0; k < LLM__BLOCK && (from > 0 || to < LLM__BLOCK); k++) p[k] = ((k >= from) & (k < to)) ? p[k] : -INFINITY;
         llm__v16 top = llm__load16(p, LLM__ROWS);
         LLM__UNROLL
         for (int k = LLM__ROWS; k < LLM__BLOCK; k += LLM__ROWS) LLM__EACH(i) top.v[i] = top.v[i] > p[k + i] ? top.v[i] : p[k + i];
         const float best = llm__top16(top);
-        t->scale[q] = best > t->m[q] ? best : t->m[q];
+        t->scale[q] = best > t->running_max[q] ? best : t->running_max[q];
     }
     for (int q = 0; q < t->n; q += LLM__ROWS) {
-        llm__v16 old = llm__load16(t->m + q, LLM__ROWS);
+        llm__v16 old = llm__load16(t->running_max + q, LLM__ROWS);
         const llm__v16 best = llm__load16(t->scale + q, LLM__ROWS);
-        llm__store16(t->m + q, LLM__ROWS, best);
+        llm__store16(t->running_max + q, LLM__ROWS, best);
         LLM__EACH(i) old.v[i] -= best.v[i];
         llm__store16(t->scale + q, LLM__ROWS, llm__exp2_16(old, fused, 0));
     }

@@ -240,7 +240,7 @@ static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r,
     int bad, idle = llm__rules_idle(r);
     const float *x = row;
     memset(c, 0, sizeof *c);
-    c->id = -1;
+    c->id = LLM__CHOICE_NOT_FINITE;
     *max = k->kernels->top(row, n, &bad);
     if (bad) return NULL;
     *sum = k->kernels->weigh(row, k->w, n, *max, 1.0f);

@@ -177,6 +177,8 @@ def test():
     make("lib")
     step("hygiene", [sys.executable, "tests/tools/hygiene.py"])
     step("unit tests", ["build/dev/unit"])
+    step("install", [sys.executable, "tests/e2e/test_install.py"])
+    step("release", [sys.executable, "tests/e2e/test_dist.py"])
     replayed()
     step("grammar", [sys.executable, "tests/e2e/test_grammar.py"])
     step("programs of other versions", [sys.executable, "tests/e2e/test_abi.py"])
