@@ -76,6 +76,7 @@ static void decoders_test_ctc(void) {
     int n;
     llm__tokenizer *t = decoders_open("{\"type\":\"CTC\",\"pad_token\":\"<pad>\",\"word_delimiter_token\":\"/\",\"cleanup\":true}", "<pad>|h|e|l|o|/|w|r|d", &n);
     CHECK(t && n == 9 && decoders_give(t, hello, LLM__COUNT(hello), "hello world"));
+    CHECK(t && decoders_give(t, hello + 2, 3, "he") && decoders_give(t, hello + 3, 2, "e"));
     llm__tokenizer_close(t);
 }
 
