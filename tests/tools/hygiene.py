@@ -302,6 +302,12 @@ def bench():
     check("bench_linear's weights and names", p.returncode == 0 and not p.stdout and "Q4_1" in p.stderr, p.stdout + p.stderr)
 
 
+def benches():
+    """Programs that measure reach into the library, so a change there may break them."""
+    for path in sorted(pathlib.Path("tests/bench").glob("*.c")):
+        compile(f"{path} compiles", "gcc", "-std=gnu11", "-w", "-I.", "-fsyntax-only", path)
+
+
 def main():
     if sys.argv[1:] not in ([], ["quick"]): sys.exit(__doc__)
     OUT.mkdir(parents=True, exist_ok=True)
@@ -313,7 +319,7 @@ def main():
         jobs += [(two_units,), (no_simd,), (bench,)] + [(include_order, stdio, folder, *mode) for mode in STDIO_MODES]
     if readme and not whole: jobs += [(readme_syntax, readme, c) for c in COMPILERS]
     jobs += [(script, "tests/tools/format.py --check"), (script, "tests/tools/docs.py")]
-    jobs += [(syntax, c) for c in COMPILERS] + [(declarations,), (refusals,), (symbols,), (measures,), (promises,)]
+    jobs += [(syntax, c) for c in COMPILERS] + [(declarations,), (benches,), (refusals,), (symbols,), (measures,), (promises,)]
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
         for done in [pool.submit(*job) for job in jobs]: done.result()
     print(f"{DONE['passed']} passed, {DONE['failed']} failed, {DONE['skipped']} skipped")

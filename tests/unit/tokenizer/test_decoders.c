@@ -42,7 +42,9 @@ static int decoders_give(const llm__tokenizer *t, const int32_t *ids, int n, con
     if (d) llm_detok_flush(d, &streamed);
     llm_detok_free(d);
     ok &= llm__str_eq(llm__text_str(&whole), want) && llm__str_eq(llm__text_str(&streamed), want);
-    if (!ok) printf("  \"%.*s\", streamed \"%.*s\"\n", (int)whole.len, whole.data ? whole.data : "", (int)streamed.len, streamed.data ? streamed.data : "");
+    if (!ok)
+        printf("  \"%.*s\", streamed \"%.*s\"\n", (int)whole.len, whole.data ? whole.data : "", (int)streamed.len,
+               streamed.data ? streamed.data : "");
     llm_text_free(&whole), llm_text_free(&streamed);
     return ok;
 }
@@ -54,12 +56,15 @@ static void decoders_test_rows(void) {
         {"{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"always\"}", "_My|_name|_is|_John", "My name is John"},
         {"{\"type\":\"Metaspace\",\"replacement\":\"-\",\"prepend_scheme\":\"never\"}", "-My|-name|-is|-John", " My name is John"},
         {"{\"type\":\"Fuse\"}", "My| na|me", "My name"},
-        {"{\"type\":\"ByteFallback\"}", "<0xE5>|<0x8F>|<0xAB>|<0x61>| x", "\xE5\x8F\xAB" "a x"},
+        {"{\"type\":\"ByteFallback\"}", "<0xE5>|<0x8F>|<0xAB>|<0x61>| x",
+         "\xE5\x8F\xAB"
+         "a x"},
         {"{\"type\":\"Strip\",\"content\":\"H\",\"start\":1,\"stop\":0}", "Hey| friend!|HHH", "ey friend!HH"},
         {"{\"type\":\"Strip\",\"content\":\"y\",\"start\":0,\"stop\":1}", "Hey| friend!", "He friend!"},
         {"{\"type\":\"Replace\",\"pattern\":{\"String\":\"_\"},\"content\":\" \"}", "hello|_hello", "hello hello"},
         {"{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"_+\"},\"content\":\"-\"}", "a__b|_|c___", "a-b-c-"},
-        {"{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"_\"},\"content\":\" \"},{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]}", "_My|_name", "My name"},
+        {"{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"_\"},\"content\":\" \"},{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]}",
+         "_My|_name", "My name"},
     };
     for (int i = 0; i < LLM__COUNT(rows); i++) {
         static const int32_t ids[] = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -74,7 +79,8 @@ static void decoders_test_rows(void) {
 static void decoders_test_ctc(void) {
     static const int32_t hello[] = {1, 1, 2, 3, 3, 4, 4, 1, 4, 5, 5, 5, 1, 1, 6, 1, 7, 5, 5, 8, 1, 1, 4, 4, 9, 1, 1};
     int n;
-    llm__tokenizer *t = decoders_open("{\"type\":\"CTC\",\"pad_token\":\"<pad>\",\"word_delimiter_token\":\"/\",\"cleanup\":true}", "<pad>|h|e|l|o|/|w|r|d", &n);
+    llm__tokenizer *t = decoders_open("{\"type\":\"CTC\",\"pad_token\":\"<pad>\",\"word_delimiter_token\":\"/\",\"cleanup\":true}",
+                                      "<pad>|h|e|l|o|/|w|r|d", &n);
     CHECK(t && n == 9 && decoders_give(t, hello, LLM__COUNT(hello), "hello world"));
     CHECK(t && decoders_give(t, hello + 2, 3, "he") && decoders_give(t, hello + 3, 2, "e"));
     llm__tokenizer_close(t);
@@ -82,7 +88,8 @@ static void decoders_test_ctc(void) {
 
 static void decoders_test_strip(void) {
     const llm__str none = llm__s("", 0);
-    CHECK(llm__str_eq(llm__strip(llm__lit(" \t a b "), 1, llm__uni_space, none), "a b ") && llm__str_eq(llm__strip(llm__lit(" a b\xC2\x85 "), 2, llm__uni_space, none), " a b"));
+    CHECK(llm__str_eq(llm__strip(llm__lit(" \t a b "), 1, llm__uni_space, none), "a b ") &&
+          llm__str_eq(llm__strip(llm__lit(" a b\xC2\x85 "), 2, llm__uni_space, none), " a b"));
     CHECK(llm__str_eq(llm__strip(llm__lit(" a "), 3, llm__uni_space, none), "a") && !llm__strip(llm__lit("  "), 3, llm__uni_space, none).n);
 }
 

@@ -40,7 +40,9 @@ static int steps_give(const char *normalizer, const char *cutter, const char *te
     llm__tokenizer *t = llm__tok_new();
     if (t && !llm__tok_load(t, llm__s(json.data, json.len), "", NULL) && !llm__tokenizer_encode(t, text, strlen(text), 0, &got))
         right = got.len == (size_t)n && !memcmp(got.data, want, (size_t)n * sizeof *want);
-    if (!right) printf("  %s %s on \"%s\": %zu pieces, %d expected: %s\n", normalizer ? normalizer : "", cutter ? cutter : "", text, got.len, n, pieces);
+    if (!right)
+        printf("  %s %s on \"%s\": %zu pieces, %d expected: %s\n", normalizer ? normalizer : "", cutter ? cutter : "", text, got.len, n,
+               pieces);
     llm__tokenizer_close(t);
     llm_text_free(&json);
     llm_tokens_free(&got);
@@ -66,9 +68,14 @@ static void steps_test_cutters(void) {
         {"{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"always\",\"split\":true}", "Hey my  x", "_Hey|_my|_|_x"},
         {"{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"never\",\"split\":false}", "Hey my", "Hey_my"},
         {"{\"type\":\"BertPreTokenizer\"}", "Hey  there, y'all", "Hey|there|,|y|'|all"},
-        {"{\"type\":\"UnicodeScripts\"}", "\xE3\x81\xA9\xE3\x81\x93\xE3\x81\xA7\xE7\x94\x9F\xE3\x82\x8C\xE3\x80\x82" "Yes", "\xE3\x81\xA9\xE3\x81\x93\xE3\x81\xA7\xE7\x94\x9F\xE3\x82\x8C|\xE3\x80\x82|Yes"},
-        {"{\"type\":\"UnicodeScripts\"}", "Apples are \xE3\x82\x8A\xE3\x82\x93\xE3\x81\x94 \xE6\x9E\x97\xE6\xAA\x8E", "Apples are |\xE3\x82\x8A\xE3\x82\x93\xE3\x81\x94 \xE6\x9E\x97\xE6\xAA\x8E"},
-        {"{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},{\"type\":\"Digits\",\"individual_digits\":true}]}", "a12 b", "a|1|2|b"},
+        {"{\"type\":\"UnicodeScripts\"}",
+         "\xE3\x81\xA9\xE3\x81\x93\xE3\x81\xA7\xE7\x94\x9F\xE3\x82\x8C\xE3\x80\x82"
+         "Yes",
+         "\xE3\x81\xA9\xE3\x81\x93\xE3\x81\xA7\xE7\x94\x9F\xE3\x82\x8C|\xE3\x80\x82|Yes"},
+        {"{\"type\":\"UnicodeScripts\"}", "Apples are \xE3\x82\x8A\xE3\x82\x93\xE3\x81\x94 \xE6\x9E\x97\xE6\xAA\x8E",
+         "Apples are |\xE3\x82\x8A\xE3\x82\x93\xE3\x81\x94 \xE6\x9E\x97\xE6\xAA\x8E"},
+        {"{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},{\"type\":\"Digits\",\"individual_digits\":true}]}",
+         "a12 b", "a|1|2|b"},
     };
 #undef STEPS_SPLIT
     for (int i = 0; i < LLM__COUNT(rows); i++) CHECK(steps_give(NULL, rows[i][0], rows[i][1], rows[i][2]));
@@ -88,8 +95,12 @@ static void steps_test_normalizers(void) {
         {"{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"e\"}", "banana", "benene"},
         {"{\"type\":\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\" \"}", "a   b c", "a b c"},
         {"{\"type\":\"Prepend\",\"prepend\":\"_\"}", "Hello", "_Hello"},
-        {"{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,\"strip_accents\":null,\"lowercase\":true}", "H\xC3\xA9llo\tX\x01", "hello x"},
-        {"{\"type\":\"BertNormalizer\",\"clean_text\":false,\"handle_chinese_chars\":true,\"strip_accents\":false,\"lowercase\":false}", "A\xE6\xBC\xA2" "B", "A \xE6\xBC\xA2 B"},
+        {"{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,\"strip_accents\":null,\"lowercase\":true}",
+         "H\xC3\xA9llo\tX\x01", "hello x"},
+        {"{\"type\":\"BertNormalizer\",\"clean_text\":false,\"handle_chinese_chars\":true,\"strip_accents\":false,\"lowercase\":false}",
+         "A\xE6\xBC\xA2"
+         "B",
+         "A \xE6\xBC\xA2 B"},
     };
     for (int i = 0; i < LLM__COUNT(rows); i++) CHECK(steps_give(rows[i][0], NULL, rows[i][1], rows[i][2]));
 }
@@ -103,9 +114,9 @@ static void steps_test_charsmap(void) {
     uint8_t bytes[BYTES + 2] = {0};
     llm_text json;
     memset(&json, 0, sizeof json);
-    unit[1 + 'A'] = 'A' | 1 << 8 | 1 << 10;    /* value at 'A' ^ 1 */
-    unit[1 + ('A' ^ 1)] = 0x80000000u;         /* strings + 0 */
-    unit[1 + 0xC3] = 0xC3;                     /* next at 0xC3 ^ 0xA9 */
+    unit[1 + 'A'] = 'A' | 1 << 8 | 1 << 10; /* value at 'A' ^ 1 */
+    unit[1 + ('A' ^ 1)] = 0x80000000u;      /* strings + 0 */
+    unit[1 + 0xC3] = 0xC3;                  /* next at 0xC3 ^ 0xA9 */
     unit[1 + (0xC3 ^ 0xA9)] = 0xA9 | 1 << 8 | 1 << 10;
     unit[1 + (0xC3 ^ 0xA9 ^ 1)] = 0x80000003u; /* strings + 3 */
     for (int i = 0; i < 4 + 4 * UNITS; i++) bytes[i] = (uint8_t)(unit[i / 4] >> i % 4 * 8);
@@ -116,7 +127,11 @@ static void steps_test_charsmap(void) {
         for (int k = 0; k < 4; k++) llm_text_add(&json, i + k > BYTES ? "=" : &letters[three >> (18 - 6 * k) & 63], 1);
     }
     llm_text_str(&json, "\"}");
-    CHECK(steps_give(json.data, NULL, "xA\xC3\xA9\xC3\xAA" "B", "xa!e\xC3\xAA" "B"));
+    CHECK(steps_give(json.data, NULL,
+                     "xA\xC3\xA9\xC3\xAA"
+                     "B",
+                     "xa!e\xC3\xAA"
+                     "B"));
     llm_text_free(&json);
 }
 
