@@ -64,14 +64,19 @@ def targets(path, lines, known):
 
 
 def files(path, lines, tree):
+    """Paths from the root or from the document's folder; names of files of the root, or of any folder where Markdown names them alone. NAME,
+    FOLDER and the like stand for any name."""
+    beside = os.path.dirname(path)
     for line in lines:
         for word in re.findall(r"(?<![\w/.~$:%@-])(?:\./)?([\w.][\w./*-]*)", line):
             word = word.rstrip("./") if not word.endswith("*") else word
             first = word.split("/")[0]
-            at_root = re.fullmatch(r"llm\w*\.(?:c|h|cu)|Makefile|Dockerfile|LICENSE|[A-Z]+\.md", word)
-            if not at_root and not ("/" in word and first in ROOTS): continue
+            alone = re.fullmatch(r"llm\w*\.(?:c|h|cu)|Makefile|Dockerfile|LICENSE|[A-Z]+\.md", word)
+            if not alone and not ("/" in word and (first in ROOTS or os.path.join(beside, first) in tree)): continue
             if word.endswith((".gguf", ".safetensors")): continue
-            check(f"{path}: {word}", bool(fnmatch.filter(tree, word)), "no such file")
+            pattern = word if alone else re.sub(r"NAME|FOLDER|KIND|GROUP|PART", "*", word)
+            places = (pattern, os.path.join(beside, pattern), "*/" + pattern if alone else pattern)
+            check(f"{path}: {word}", any(fnmatch.filter(tree, x) for x in places), "no such file")
 
 
 def links(path, text, tree):
