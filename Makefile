@@ -3,6 +3,7 @@ CC ?= cc
 CXX ?= c++
 CFLAGS ?= -O2 -g
 PREFIX ?= /usr/local
+VERSION = $(shell sed -n 's/.*LLM_VERSION_STRING "\(.*\)"$$/\1/p' llm.h)
 FUZZ_S ?= 60
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PEER ?=
@@ -48,7 +49,11 @@ llm_cli llm_serve: %: %.c llm.h build/llm.o
 libllm.so: build/llm.o
 	$(CC) -shared $(LINK_SMALL) -Wl,-soname,libllm.so.0 $< -o $@ $(LIBS)
 
-lib: libllm.so ## libllm.so, for bindings: exports the llm_ names only
+libllm.a: build/llm.o
+	@rm -f $@
+	ar rcs $@ $<
+
+lib: libllm.so libllm.a ## libllm.so, for bindings, which exports the llm_ names only, and libllm.a
 
 # ---- CUDA: libllm_cuda.so by nvcc, and the same source for the CPU, which is what tests run
 
@@ -255,19 +260,47 @@ compile_commands: build ## compile_commands.json, for clangd
 	@$(MAKE) --no-print-directory -nB $(patsubst %.c,build/dev/%.o,$(PARTS) $(UNITS) $(wildcard tests/fuzz/*.c)) $(PROGRAMS) >build/commands.txt
 	@python3 tests/tools/compile_commands.py <build/commands.txt
 
-install: all libllm.so ## header, programs, library and pkg-config file under PREFIX
-	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	install -m 644 llm.h $(DESTDIR)$(PREFIX)/include/
-	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin/
-	install -m 755 libllm.so $(DESTDIR)$(PREFIX)/lib/libllm.so.0
+# Below $(DESTDIR)$(PREFIX). The programs look for libllm_cuda.so beside themselves.
+INSTALLED = include/llm.h $(PROGRAMS:%=bin/%) bin/libllm_cuda.so lib/libllm.so.0 lib/libllm.so lib/libllm.a lib/pkgconfig/llm.pc
+define PC
+prefix=$(PREFIX)
+includedir=$${prefix}/include
+libdir=$${prefix}/lib
+
+Name: llm
+Description: Large language models in one C header
+Version: $(VERSION)
+Cflags: -I$${includedir}
+Libs: -L$${libdir} -lllm
+Libs.private: $(LIBS)
+endef
+
+install: export PC_TEXT = $(PC)
+install: all lib ## header, programs, libraries and pkg-config file under PREFIX (/usr/local); DESTDIR before it, for packages
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,include bin lib/pkgconfig)
+	install -m 644 llm.h $(DESTDIR)$(PREFIX)/include
+	install -m 755 $(PROGRAMS) $(wildcard libllm_cuda.so) $(DESTDIR)$(PREFIX)/bin
+	install -m 644 libllm.so $(DESTDIR)$(PREFIX)/lib/libllm.so.0
 	ln -sf libllm.so.0 $(DESTDIR)$(PREFIX)/lib/libllm.so
-	printf 'prefix=%s\nName: llm\nDescription: LLM inference in one C header\nVersion: 0.1.0\nCflags: -I$${prefix}/include\nLibs: -L$${prefix}/lib -lllm\nLibs.private: -lm -lpthread\n' "$(PREFIX)" > $(DESTDIR)$(PREFIX)/lib/pkgconfig/llm.pc
+	install -m 644 libllm.a $(DESTDIR)$(PREFIX)/lib
+	@echo "$$PC_TEXT" >$(DESTDIR)$(PREFIX)/lib/pkgconfig/llm.pc
+
+uninstall: ## removes what install put there
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(INSTALLED))
+
+dist: ## a release in dist/: llm-VERSION.h, llm-VERSION.tar.gz and SHA256SUMS, from the commit alone: always the same bytes
+	@git diff --quiet HEAD || { echo "make dist: what is not committed would be missing: commit it first" >&2; exit 1; }
+	@python3 src/amalgamate.py --check
+	rm -rf dist && mkdir dist
+	cp llm.h dist/llm-$(VERSION).h
+	git -c tar.umask=0022 archive --format=tar --prefix=llm-$(VERSION)/ HEAD | gzip -n9 >dist/llm-$(VERSION).tar.gz
+	cd dist && sha256sum llm-$(VERSION).* >SHA256SUMS
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z_-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' Makefile
 
 clean: ## removes what was built (models stay)
-	rm -rf build llm_cli llm_serve libllm.so libllm_cuda.so
+	rm -rf build dist compile_commands.json llm_cli llm_serve libllm.so libllm.a libllm_cuda.so
 
 .PHONY: all help clean $(shell sed -n 's/^\([a-z_-]*\):.*\#\# .*/\1/p' Makefile)
 .SECONDARY:

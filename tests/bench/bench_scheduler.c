@@ -70,7 +70,7 @@ static void run(int32_t n, int32_t lag) {
         double begin = llm__now();
         outside = 0;
         llm_engine_step(e, &busy);
-        if (e->flight[0].n_rows == n && e->n_running == n) us[steps++] = (llm__now() - begin - outside) * 1e6;
+        if (e->flights.ring[0].n_rows == n && e->running.n == n) us[steps++] = (llm__now() - begin - outside) * 1e6;
     }
     qsort(us, (size_t)steps, sizeof *us, by_value);
     printf("%d sequences, lag %d: %.1f us a step of its own (99 %%: %.1f), %d steps\n", n, lag, us[steps / 2], us[steps * 99 / 100], steps);

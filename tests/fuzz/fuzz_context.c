@@ -59,7 +59,8 @@ static void fuzz_open(void) {
 }
 
 static size_t fuzz_change(const uint8_t *data, size_t size, int how) {
-    const size_t header = 8 + 8 * FUZZ_FIELDS, tokens = (size_t)fuzz_engine->kv.page_tokens * 4, page = (size_t)(fuzz_engine->page_bytes * fuzz_engine->n_ranks);
+    const size_t header = 8 + 8 * FUZZ_FIELDS, tokens = (size_t)fuzz_engine->kv.page_tokens * 4,
+                 page = (size_t)(fuzz_engine->page_bytes * fuzz_engine->n_ranks);
     size_t at = 0, n = fuzz_len, pages = (fuzz_len - header - 8) / (page + tokens);
     memcpy(fuzz_file, fuzz_good, n);
     for (size_t i = 0; i + 4 <= size; i += 4) {

@@ -30,7 +30,9 @@ static void parse(const uint8_t *head, const char *text, size_t size, size_t pie
     const llm_tool_call *call = p ? llm_tool_parser_calls(p, &n_calls) : NULL;
     for (int32_t i = 0; call && i < n_calls; i++) {
         llm_json *d = NULL;
-        if (call[i].done && (llm_json_parse(call[i].arguments.data, call[i].arguments.len, NULL, &d) || llm_json_type_of(d, 0) != LLM_JSON_OBJECT)) __builtin_trap();
+        if (call[i].done &&
+            (llm_json_parse(call[i].arguments.data, call[i].arguments.len, NULL, &d) || llm_json_type_of(d, 0) != LLM_JSON_OBJECT))
+            __builtin_trap();
         llm_json_free(d);
         llm_text_add(&out->calls, call[i].name.data, call[i].name.len);
         llm_text_str(&out->calls, "(");
@@ -50,15 +52,17 @@ static void parsed_free(parsed *x) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const char known[] = "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\"}}}}},"
-                                "{\"type\":\"function\",\"function\":{\"name\":\"now\"}}]";
+    static const char known[] =
+        "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\"}}}}},"
+        "{\"type\":\"function\",\"function\":{\"name\":\"now\"}}]";
     llm_json *tools = NULL;
     parsed whole, pieces;
     if (size < 3) return 0;
     if (data[2] & 1) (void)llm_json_parse(known, sizeof known - 1, NULL, &tools);
     parse(data, (const char *)data + 3, size - 3, size, tools, &whole);
     parse(data, (const char *)data + 3, size - 3, (size_t)data[2] % 31 + 1, tools, &pieces);
-    if (!same(&whole.thoughts, &pieces.thoughts) || !same(&whole.shown, &pieces.shown) || !same(&whole.calls, &pieces.calls)) __builtin_trap();
+    if (!same(&whole.thoughts, &pieces.thoughts) || !same(&whole.shown, &pieces.shown) || !same(&whole.calls, &pieces.calls))
+        __builtin_trap();
     parsed_free(&whole);
     parsed_free(&pieces);
     llm_json_free(tools);
