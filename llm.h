@@ -139,6 +139,8 @@
  *     >>forward              the forward pass.
  *     >>model                the model object and its public side.
  *     >>lora                 adapters: what a fine-tuning has learnt, beside the weights.
+ *     >>eagle                EAGLE heads.
+ *     >>eagle_convert        the folder of an EAGLE head from SafeAILab's layout to vLLM's (>>eagle).
  *   grammar/
  *     >>machine              answers that must have a form: the machine that reads them.
  *     >>masks                which tokens may come next.
@@ -169,7 +171,6 @@
  *     >>beam                 beam search.
  *     >>apply                booking what a step computed.
  *     >>engine               threads, backend, model and scheduler together.
- *     >>eagle                EAGLE heads.
  *     >>draft                a model that guesses for another one.
  *     >>engine_open          opening an engine.
  *     >>adapters             adapters of an engine, by name.
@@ -1612,9 +1613,9 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_BOOL(T, e.allow_long_max_model_len, group, "allow-long-max-model-len|$VLLM_ALLOW_LONG_MAX_MODEL_LEN", \
                      "let it exceed the model's own length"), \
         LLM_OPT_FIELD(T, e, max_num_seqs, group, "np|max-num-seqs|parallel|max-batch-size", \
-                    "sequences that run together (server 64, batch 16)"), \
+                      "sequences that run together (server 64, batch 16)"), \
         LLM_OPT_FIELD(T, e, max_num_batched_tokens, group, "max-num-batched-tokens|batch-size|max-prefill-token-num", \
-                    "tokens of one step (512)"), \
+                      "tokens of one step (512)"), \
         LLM_OPT_FIELD(T, e, max_queue, group, "max-queue", "requests that may wait (1024)"), \
         LLM_OPT_FIELD(T, e, block_size, group, "block-size", "tokens of a KV page (32)"), \
         LLM_OPT_FIELD(T, e, kv_cache_memory_bytes, group, "kv-cache-memory-bytes", "memory of the KV cache"), \
@@ -1628,13 +1629,12 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_TEXT(T, e.cuda_library, group, "cuda-library|$LLM_CUDA_LIBRARY", "PATH", \
                      "library of the device's backend (libllm_cuda.so beside this program)"), \
         LLM_OPT_BOOL(T, e.enforce_eager, group, "enforce-eager", "GPU: steps are not recorded as graphs"), \
-        LLM_OPT_FIELD(T, e, max_seq_len_to_capture, group, "max-seq-len-to-capture", \
-                    "GPU: steps with longer sequences are not recorded"), \
+        LLM_OPT_FIELD(T, e, max_seq_len_to_capture, group, "max-seq-len-to-capture", "GPU: steps with longer sequences are not recorded"), \
         LLM_OPT_BOOL(T, e.batch_invariant, group, "batch-invariant|$VLLM_BATCH_INVARIANT", \
                      "GPU: logits do not depend on who else is in the batch (a CPU always)"), \
         LLM_OPT_TEXT(T, e.isa, group, "isa", "NAME", "instruction set: scalar, avx2, avxvnni, avx512, avx512vnni, avx512bf16, amx, neon"), \
         LLM_OPT_FIELD(T, e, pipeline_parallel_size, group, "pp|pipeline-parallel-size", \
-                    "pieces into which the layers are cut, each on devices of its own"), \
+                      "pieces into which the layers are cut, each on devices of its own"), \
         LLM_OPT_FIELD(T, e, tensor_parallel_size, group, "tp|tensor-parallel-size", "ranks that share every layer"), \
         LLM_OPT_ENUM(T, e.dtype, group, "dtype", "auto|float32=1|float=1|f32=1|bfloat16=2|bf16=2|float16=3|half=3|f16=3", "arithmetic"), \
         LLM_OPT_FIELD(T, e, gpu_memory_utilization, group, "gpu-memory-utilization|cache-max-entry-count", \
@@ -1649,23 +1649,20 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_FIELD(T, e, prefill_interval, group, "prefill-interval", "new prompts join every N steps (1)"), \
         LLM_OPT_TEXT(T, e.speculative_model, group, "md|speculative-model|model-draft", "NAME", \
                      "guesses tokens ahead: a smaller model, an EAGLE head, or [ngram]"), \
-        LLM_OPT_FIELD(T, e, num_speculative_tokens, group, "num-speculative-tokens|draft-max|spec-draft-n-max", \
-                    "how many"), \
-        LLM_OPT_FIELD(T, e, ngram_prompt_lookup_max, group, "ngram-prompt-lookup-max", \
-                    "tokens that a lookup compares at most (16)"), \
+        LLM_OPT_FIELD(T, e, num_speculative_tokens, group, "num-speculative-tokens|draft-max|spec-draft-n-max", "how many"), \
+        LLM_OPT_FIELD(T, e, ngram_prompt_lookup_max, group, "ngram-prompt-lookup-max", "tokens that a lookup compares at most (16)"), \
         LLM_OPT_FIELD(T, e, ngram_prompt_lookup_min, group, "ngram-prompt-lookup-min", "tokens that must be equal (3)"), \
         LLM_OPT_TEXT(T, e.speculative_config, group, "speculative-config", "JSON", \
                      "{\"model\", \"method\", \"num_speculative_tokens\", \"prompt_lookup_max\", \"prompt_lookup_min\"}"), \
         LLM_OPT_BOOL(T, e.eagle_lab_style, -1, "$EAGLE_USE_SAFE_AI_LAB_STYLE", NULL), \
         LLM_OPT_TEXT(T, e.lora, group, "lora", "PATH", "an adapter for all requests: PEFT folder or GGUF file"), \
-        LLM_OPT_FIELD(T, e, max_lora_rank, group, "max-lora-rank", \
-                     "largest rank of an adapter (16)"), \
+        LLM_OPT_FIELD(T, e, max_lora_rank, group, "max-lora-rank", "largest rank of an adapter (16)"), \
         LLM_OPT_FIELD(T, e, max_loras, group, "max-loras", "adapters that compute in one step (1)"), \
         LLM_OPT_FIELD(T, e, max_cpu_loras, group, "max-cpu-loras", "adapters that are in memory at once (max-loras)")
 
 #define LLM_OPTIONS_SAMPLING(T, s, group) \
     LLM_OPT_FIELD(T, s, max_tokens, group, "max-tokens|-n|max-new-tokens|request-output-len|max-completion-tokens|n-predict", \
-                "longest answer, also -n; -1: up to the context's end"), \
+                  "longest answer, also -n; -1: up to the context's end"), \
         LLM_OPT_FIELD(T, s, temperature, group, "temperature|temp", "0: the most likely token, always"), \
         LLM_OPT_FIELD(T, s, top_k, group, "top-k", "of the N most likely; 0 or -1: all"), \
         LLM_OPT_FIELD(T, s, top_p, group, "top-p", "of the fewest that reach this probability"), \
@@ -1956,8 +1953,8 @@ LLM_API void llm_setup_service_sized(const llm_sizes *sizes, const llm_setup *s,
 LLM_API void llm_setup_free_sized(const llm_sizes *sizes, llm_setup *s);
 LLM_API void llm_openai_service_init_sized(const llm_sizes *sizes, llm_openai_service *s, const llm_model *model, llm_engine *engine);
 LLM_API int llm_openai_knows_model_sized(const llm_sizes *sizes, const llm_openai_service *s, const char *name, size_t len);
-LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const llm_openai_service *s, llm_openai_kind kind,
-                                                const char *body, size_t len, void *user);
+LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const llm_openai_service *s, llm_openai_kind kind, const char *body,
+                                                size_t len, void *user);
 #endif
 
 #if !defined(LLM_IMPLEMENTATION) && !defined(LLM_STATIC) /* here program and library may be of different versions */
@@ -12184,21 +12181,24 @@ enum {
     LLM__GROUP = 16
 }; /* queries of an attention tile; positions of a softmax step; of a stored key group */
 
-/* Some queries of one sequence against one KV head: what attention keeps between the blocks. p holds scores, then weights. The arrays by
- * query end on a whole vector. */
+/* Some queries of one sequence against one KV head: what attention keeps between the blocks. `scores` become the weights of the softmax
+ * where they stand. The arrays by query end on a whole vector. */
 typedef struct llm__attend {
     const struct llm__kv_view *next; /* what this thread reads after this tile: positions [next_from, next_to); NULL: not known */
     int next_from, next_to, end;     /* end: of this tile's positions, up to a whole group */
-    float *q, *o, *p, *k, *v;        /* (n, hd), (n, vdp), (n, 64), (4, hd, 16), (64, vdp) */
-    int n, hd, vd, vdp;              /* vdp: vd rounded up to 16 */
-    float m[LLM__QUERIES], scale[LLM__QUERIES];                 /* running maximum of each query; what the block multiplies o by */
-    float l[LLM__QUERIES][LLM__ROWS];                           /* running sum, of every 16th position by itself: added up at the end */
-    float q_sum[LLM__QUERIES], offset[LLM__QUERIES];            /* of scaled types: sum of q; what is to be added to every element of o */
+    int n, head_dim, v_dim;
+    int v_stride;                                               /* v_dim rounded up to 16 */
+    float *q, *out, *scores;                                    /* (n, head_dim), (n, v_stride), (n, 64) */
+    float *keys, *values;                                       /* of a block: (4, head_dim, 16), (64, v_stride) */
+    float running_max[LLM__QUERIES];                            /* of each query's scores so far */
+    float scale[LLM__QUERIES];                                  /* what the block multiplies out by */
+    float running_sum[LLM__QUERIES][LLM__ROWS];                 /* of the weights, of every 16th position by itself: added up at the end */
+    float q_sum[LLM__QUERIES], offset[LLM__QUERIES];            /* of scaled types: sum of q; what is to be added to every element of out */
     float slope[LLM__QUERIES];                                  /* ALiBi, in units of the base-2 logarithm */
     int at[LLM__QUERIES], from[LLM__QUERIES], to[LLM__QUERIES]; /* each query's position and the positions it sees */
     float softcap;                                              /* 0: none */
     int alibi, keys_in_place, values_in_place;
-    int half;  /* q, and p once softened, are bf16, where their f32 were, rows close behind each other */
+    int half;  /* q, and scores once softened, are bf16, where their f32 were, rows close behind each other */
     int tiles; /* see llm__kernels.rest */
 } llm__attend;
 
@@ -12642,20 +12642,28 @@ LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b,
     return plus ? llm__add16(x, plus + b->row - f->first_row, 1, b->n) : x;
 }
 
-/* All tokens; see llm__body_finish. plain: whole vectors without scales, bias and soft cap. */
+/* What a loop over tokens has to do: constants, in all but one of the loops. */
+typedef struct llm__ending {
+    int plain; /* whole vectors without scales, bias and soft cap */
+    int per;   /* places of a tile that a token takes */
+    int gate_up, add;
+    llm_act act;
+} llm__ending;
+
+/* All tokens; see llm__body_finish. */
 LLM__INLINE void llm__finish_rows(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n,
-                                  const int plain, const int per, const int gate_up, const int add, const llm_act act) {
-    const int width = plain ? LLM__ROWS : b->n;
+                                  const llm__ending how) {
+    const int plain = how.plain, per = how.per, gate_up = how.gate_up, width = plain ? LLM__ROWS : b->n;
     float *dst = f->dst + token * f->stride + b->row - f->first_row;
     const float *plus = f->plus ? f->plus + token * f->plus_stride : NULL;
     for (int t = 0; t < n; t++, g += LLM__ROWS * per, u += LLM__ROWS * per, dst += f->stride) {
         llm__v16 x = llm__finish_sums(f, b, g, plus, plain, per), y;
         if (gate_up) y = llm__finish_sums(f, b + 1, u, plus, plain, per);
         if (plus) plus += f->plus_stride;
-        if (act || gate_up) x = llm__act16(act, f->limit, x, gate_up ? &y : NULL);
+        if (how.act || gate_up) x = llm__act16(how.act, f->limit, x, gate_up ? &y : NULL);
         if (!plain && f->scale != 1) LLM__EACH(i) x.v[i] *= f->scale;
         if (!plain && f->softcap > 0) x = llm__softcap16(x, f->softcap);
-        llm__store16(dst, width, add ? llm__add16(x, dst, 1, width) : x);
+        llm__store16(dst, width, how.add ? llm__add16(x, dst, 1, width) : x);
     }
 }
 
@@ -12668,12 +12676,16 @@ LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, con
     const int plain = b->n == LLM__ROWS && !f->bias && !f->plus && f->scale == 1 && f->softcap <= 0 && b->scale == 1 &&
                       (!f->gate_up || b[1].scale == 1);
     const int alone = plain && !f->gate_up && !f->act, gated = plain && f->gate_up && !f->add && f->per == 1;
-    if (alone && f->per == 1 && !f->add) llm__finish_rows(f, b, g, u, token, n, 1, 1, 0, 0, LLM_ACT_NONE);
-    else if (alone && f->per == 1) llm__finish_rows(f, b, g, u, token, n, 1, 1, 0, 1, LLM_ACT_NONE);
-    else if (alone && !f->add) llm__finish_rows(f, b, g, u, token, n, 1, 2, 0, 0, LLM_ACT_NONE);
-    else if (gated && f->act == LLM_ACT_SILU) llm__finish_rows(f, b, g, u, token, n, 1, 1, 1, 0, LLM_ACT_SILU);
-    else if (gated && f->act == LLM_ACT_GELU_TANH) llm__finish_rows(f, b, g, u, token, n, 1, 1, 1, 0, LLM_ACT_GELU_TANH);
-    else llm__finish_rows(f, b, g, u, token, n, 0, f->per, f->gate_up, f->add, f->act);
+    const llm__ending set = {.plain = 1, .per = 1}, add = {.plain = 1, .per = 1, .add = 1}, set_two = {.plain = 1, .per = 2};
+    const llm__ending silu = {.plain = 1, .per = 1, .gate_up = 1, .act = LLM_ACT_SILU};
+    const llm__ending gelu = {.plain = 1, .per = 1, .gate_up = 1, .act = LLM_ACT_GELU_TANH};
+    const llm__ending any = {.per = f->per, .gate_up = f->gate_up, .add = f->add, .act = f->act};
+    if (alone && f->per == 1 && !f->add) llm__finish_rows(f, b, g, u, token, n, set);
+    else if (alone && f->per == 1) llm__finish_rows(f, b, g, u, token, n, add);
+    else if (alone && !f->add) llm__finish_rows(f, b, g, u, token, n, set_two);
+    else if (gated && f->act == LLM_ACT_SILU) llm__finish_rows(f, b, g, u, token, n, silu);
+    else if (gated && f->act == LLM_ACT_GELU_TANH) llm__finish_rows(f, b, g, u, token, n, gelu);
+    else llm__finish_rows(f, b, g, u, token, n, any);
 }
 
 /* ---- Attention ---- */
@@ -12683,7 +12695,7 @@ LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, con
 LLM__INLINE void llm__body_bias(llm__attend *t, int block) {
     for (int q = 0; q < t->n; q++)
         for (int k = 0; k < LLM__BLOCK; k += LLM__ROWS) {
-            float *p = t->p + q * LLM__BLOCK + k;
+            float *p = t->scores + q * LLM__BLOCK + k;
             const float first = (float)(block + k - t->at[q]), slope = t->slope[q];
             llm__v16 s = llm__load16(p, LLM__ROWS);
             if (t->softcap != 0) {
@@ -12699,11 +12711,11 @@ LLM__INLINE void llm__body_bias(llm__attend *t, int block) {
  * the other, which no row reaches that is still to be read. No branches in the loop over a query's vectors: they stay in registers. */
 LLM__INLINE void llm__soften_weights(llm__attend *t, const int fused, const int half) {
     for (int q = 0; q < t->n; q++) {
-        float *p = t->p + q * LLM__BLOCK;
+        float *p = t->scores + q * LLM__BLOCK;
         uint16_t narrow[LLM__ROWS];
-        const float best = t->m[q], scale = t->scale[q];
+        const float best = t->running_max[q], scale = t->scale[q];
         llm__bits16 s;
-        llm__v16 sum = llm__load16(t->l[q], LLM__ROWS);
+        llm__v16 sum = llm__load16(t->running_sum[q], LLM__ROWS);
         LLM__EACH(i) sum.v[i] *= scale;
         LLM__UNROLL
         for (int k = 0; k < LLM__BLOCK; k += LLM__ROWS) {
@@ -12712,10 +12724,10 @@ LLM__INLINE void llm__soften_weights(llm__attend *t, const int fused, const int 
             s.f = llm__exp2_16(s.f, fused, half);
             LLM__EACH(i) sum.v[i] += s.f.v[i];
             LLM__EACH(i) narrow[i] = (uint16_t)((s.u[i] + 0x8000) >> 16);
-            if (half) memcpy((uint16_t *)(void *)t->p + q * LLM__BLOCK + k, narrow, sizeof narrow);
+            if (half) memcpy((uint16_t *)(void *)t->scores + q * LLM__BLOCK + k, narrow, sizeof narrow);
             else llm__store16(p + k, LLM__ROWS, s.f);
         }
-        llm__store16(t->l[q], LLM__ROWS, sum);
+        llm__store16(t->running_sum[q], LLM__ROWS, sum);
     }
 }
 
@@ -12724,19 +12736,19 @@ LLM__INLINE void llm__soften_weights(llm__attend *t, const int fused, const int 
  * blocks at the ends alone; then all maxima, then the rescaling of 16 queries at once, then the weights. */
 LLM__INLINE void llm__body_soften(llm__attend *t, int block, const int fused, const int bf16) {
     for (int q = 0; q < t->n; q++) {
-        float *p = t->p + q * LLM__BLOCK;
+        float *p = t->scores + q * LLM__BLOCK;
         const int from = t->from[q] - block, to = t->to[q] - block;
         for (int k = 0; k < LLM__BLOCK && (from > 0 || to < LLM__BLOCK); k++) p[k] = ((k >= from) & (k < to)) ? p[k] : -INFINITY;
         llm__v16 top = llm__load16(p, LLM__ROWS);
         LLM__UNROLL
         for (int k = LLM__ROWS; k < LLM__BLOCK; k += LLM__ROWS) LLM__EACH(i) top.v[i] = top.v[i] > p[k + i] ? top.v[i] : p[k + i];
         const float best = llm__top16(top);
-        t->scale[q] = best > t->m[q] ? best : t->m[q];
+        t->scale[q] = best > t->running_max[q] ? best : t->running_max[q];
     }
     for (int q = 0; q < t->n; q += LLM__ROWS) {
-        llm__v16 old = llm__load16(t->m + q, LLM__ROWS);
+        llm__v16 old = llm__load16(t->running_max + q, LLM__ROWS);
         const llm__v16 best = llm__load16(t->scale + q, LLM__ROWS);
-        llm__store16(t->m + q, LLM__ROWS, best);
+        llm__store16(t->running_max + q, LLM__ROWS, best);
         LLM__EACH(i) old.v[i] -= best.v[i];
         llm__store16(t->scale + q, LLM__ROWS, llm__exp2_16(old, fused, 0));
     }
@@ -15548,17 +15560,17 @@ static void llm__kv_write_token(const llm__kernels *k, const llm__kv_view *view,
     if (p->shape.v_head_dim) llm__kv_write_value(k, view, position, value);
 }
 
-/* The group of 16 keys at `position` to f32 (hd, 16), not scaled. `out` may take one row more (int4 of an odd head_dim). */
+/* The group of 16 keys at `position` to f32 (head_dim, 16), not scaled. `out` may take one row more (int4 of an odd head_dim). */
 static void llm__kv_load_keys(const llm__kernels *k, const llm__kv_view *view, int position, float *out) {
     int n = view->place->k_elements;
     k->expand(view->kv->type, llm__kv_keys(view, position), n * LLM__GROUP, out, out + n * LLM__GROUP);
 }
 
-/* Values of the positions [from, to), all of one group, to rows of f32 with stride vdp, not scaled. */
-static void llm__kv_load_values(const llm__kernels *k, const llm__kv_view *view, int from, int to, float *out, int vdp) {
+/* Values of the positions [from, to), all of one group, to rows of f32 `stride` apart, not scaled. */
+static void llm__kv_load_values(const llm__kernels *k, const llm__kv_view *view, int from, int to, float *out, int stride) {
     int n = view->place->v_elements;
     const uint8_t *at = llm__kv_values(view, from);
-    for (int i = from; i < to; i++, at += n * view->kv->element_bytes, out += vdp) k->expand(view->kv->type, at, n, out, out + n);
+    for (int i = from; i < to; i++, at += n * view->kv->element_bytes, out += stride) k->expand(view->kv->type, at, n, out, out + n);
 }
 
 /* A token's value of one head as it was written, but for the rounding. */
@@ -15608,8 +15620,8 @@ LLM__INLINE int llm__row_position(const llm_step *s, int row) {
     return s->seq_len[seq] - (s->seq_begin[seq + 1] - row);
 }
 
-/* Where that lies which is read a block after the keys (or values) of `position`, for mac to fetch: further on in the sequence, or at the
- * start of the next one's. `here` if there is nothing. */
+/* For mac to fetch: what is read one block later than the keys (or values) of `position`. It lies further on in the sequence, or at the
+ * start of what the thread reads next; `here` if there is nothing. */
 static const uint8_t *llm__attend_ahead(const llm__attend *t, const llm__kv_view *view, int position, int values, const void *here) {
     position += LLM__BLOCK;
     if (position >= t->end) {
@@ -15619,49 +15631,53 @@ static const uint8_t *llm__attend_ahead(const llm__attend *t, const llm__kv_view
     return !view ? (const uint8_t *)here : values ? llm__kv_values(view, position) : llm__kv_keys(view, position);
 }
 
-/* Scores of the block: the groups of 16 keys that [from, to) of the block touches. */
+/* Scores of the block: of all groups of 16 keys that [from, to) touches. */
 static void llm__attend_scores(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     llm__mac m;
     const int last = (to - 1) / LLM__GROUP;
     memset(&m, 0, sizeof m);
     m.tiles = &t->tiles;
     m.a = t->q;
-    m.lda = t->hd;
+    m.lda = t->head_dim;
     m.ldb = LLM__GROUP;
     m.ldc = LLM__BLOCK;
     m.n = t->n;
-    m.k = t->hd;
+    m.k = t->head_dim;
     m.half = t->half ? (const uint16_t *)(const void *)t->q : NULL;
     m.type = t->keys_in_place ? view->kv->kind : LLM__KIND_F32;
     m.pace = t->keys_in_place ? LLM__GROUP * view->kv->element_bytes : 0;
     for (int first = from / LLM__GROUP; first <= last; first += 2) {
         for (int g = first; g <= first + 1; g++) { /* the last one alone: twice */
             const int at = LLM__MIN(g, last);
-            float *keys = t->k + at * (t->hd + 1) * LLM__GROUP;
+            float *keys = t->keys + at * (t->head_dim + 1) * LLM__GROUP;
             if (!t->keys_in_place && at == g) llm__kv_load_keys(k, view, block + at * LLM__GROUP, keys);
             m.b[g - first] = t->keys_in_place ? (const void *)llm__kv_keys(view, block + at * LLM__GROUP) : (const void *)keys;
             m.fetch[g - first] = llm__attend_ahead(t, view, block + g * LLM__GROUP, 0, m.b[g - first]);
         }
         m.step = first < last ? LLM__GROUP : 0;
-        m.c = t->p + first * LLM__GROUP;
+        m.c = t->scores + first * LLM__GROUP;
         k->mac(&m);
     }
     if (!view->kv->scaled) return;
     float scale[LLM__BLOCK], offset[LLM__BLOCK]; /* q . (offset + scale * k) = scale * (q . k) + offset * sum of q */
     llm__kv_load_scales(view, block, from, to, 0, scale, offset);
-    for (int i = 0; i < t->n; i++)
-        for (int j = 0; j < LLM__BLOCK; j++) t->p[i * LLM__BLOCK + j] = t->p[i * LLM__BLOCK + j] * scale[j] + offset[j] * t->q_sum[i];
+    for (int i = 0; i < t->n; i++) {
+        float *row = t->scores + i * LLM__BLOCK;
+        for (int j = 0; j < LLM__BLOCK; j++) row[j] = row[j] * scale[j] + offset[j] * t->q_sum[i];
+    }
 }
 
-/* Values of the positions [from, to) of the block to t->v, as rows of f32. */
+/* Values of the positions [from, to) of the block to t->values, as rows of f32. */
 static void llm__attend_load_values(const llm__kernels *k, const llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     for (int i = from, end; i < to; i = end) {
         end = LLM__MIN(to, (i / LLM__GROUP + 1) * LLM__GROUP);
-        if (view->place->shape.v_head_dim) llm__kv_load_values(k, view, block + i, block + end, t->v + (i - from) * t->vdp, t->vdp);
+        if (view->place->shape.v_head_dim)
+            llm__kv_load_values(k, view, block + i, block + end, t->values + (i - from) * t->v_stride, t->v_stride);
         else
-            for (int d = 0; d < t->vd; d++) /* latent: values are keys */
+            for (int d = 0; d < t->v_dim; d++) /* latent: values are keys */
                 for (int j = i; j < end; j++)
-                    t->v[(j - from) * t->vdp + d] = t->k[((j / LLM__GROUP) * (t->hd + 1) + d) * LLM__GROUP + j % LLM__GROUP];
+                    t->values[(j - from) * t->v_stride + d] =
+                        t->keys[((j / LLM__GROUP) * (t->head_dim + 1) + d) * LLM__GROUP + j % LLM__GROUP];
     }
 }
 
@@ -15670,22 +15686,22 @@ static void llm__attend_scale_values(const llm__kernels *k, llm__attend *t, cons
     float scale[LLM__BLOCK], offset[LLM__BLOCK];
     llm__kv_load_scales(view, block, from, to, view->place->shape.v_head_dim ? 2 : 0, scale, offset);
     for (int i = 0; i < t->n; i++) {
-        float *p = t->p + i * LLM__BLOCK;
+        float *p = t->scores + i * LLM__BLOCK;
         t->offset[i] = t->offset[i] * t->scale[i] + k->dot(p, offset, LLM__BLOCK);
         for (int j = 0; j < LLM__BLOCK; j++) p[j] *= scale[j];
     }
 }
 
-/* o = scale * o + weights x values, for the positions [from, to) of the block. In place, of pairs, from and to are even but for a last
- * position alone: what stands beside it was never written, and is read as 0. Its group of 32 is copied for that, as sums are made of
- * groups. */
+/* out = scale * out + weights x values, for the positions [from, to) of the block. Where values are read in place and stored in pairs, a
+ * last position may stand alone: what is beside it was never written and must count as 0. So its group of 32 positions (sums are made of
+ * whole groups) is copied, with zeros in their place. */
 static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     const int tokens = view->kv->page_tokens, pair = view->place->pair;
     llm__mac m;
     memset(&m, 0, sizeof m);
     m.tiles = &t->tiles;
     m.lda = LLM__BLOCK;
-    m.ldb = m.ldc = t->vdp;
+    m.ldb = m.ldc = t->v_stride;
     m.scale = t->scale;
     m.n = t->n;
     m.type = t->values_in_place ? view->kv->kind : LLM__KIND_F32;
@@ -15694,26 +15710,26 @@ static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm_
     if (!t->values_in_place) llm__attend_load_values(k, t, view, block, from, to);
     for (int i = from / pair * pair, end; i < to; i = end) {
         end = t->values_in_place ? LLM__MIN(to, ((block + i) / tokens + 1) * tokens - block) : to; /* to the end of the page */
-        const uint8_t *values = t->values_in_place ? llm__kv_values(view, block + i) : (const uint8_t *)t->v;
+        const uint8_t *values = t->values_in_place ? llm__kv_values(view, block + i) : (const uint8_t *)t->values;
         const uint8_t *ahead = llm__attend_ahead(t, view, block + i, 1, values);
         if (end % pair && end / 32 * 32 > i) end = end / 32 * 32;
         else if (end % pair) {
-            uint32_t *copy = (uint32_t *)(void *)t->v, *alone = copy + (end - i) / 2 * t->vdp;
-            memcpy(copy, values, (size_t)(end + 1 - i) * (size_t)t->vdp * 2);
-            for (int j = 0; j < t->vdp; j++) alone[j] &= 0xFFFF;
+            uint32_t *copy = (uint32_t *)(void *)t->values, *alone = copy + (end - i) / 2 * t->v_stride;
+            memcpy(copy, values, (size_t)(end + 1 - i) * (size_t)t->v_stride * 2);
+            for (int j = 0; j < t->v_stride; j++) alone[j] &= 0xFFFF;
             values = (const uint8_t *)copy;
             end++;
         }
-        m.a = t->p + i;
-        m.half = t->half ? (const uint16_t *)(const void *)t->p + i : NULL;
+        m.a = t->scores + i;
+        m.half = t->half ? (const uint16_t *)(const void *)t->scores + i : NULL;
         m.k = end - i;
         m.phase = i % 32;
         m.pace = t->values_in_place ? view->place->v_elements * view->kv->element_bytes : 0;
-        for (int j = 0; j < t->vdp; j += 2 * LLM__GROUP) {
-            m.step = t->vdp - j > LLM__GROUP ? LLM__GROUP : 0;
+        for (int j = 0; j < t->v_stride; j += 2 * LLM__GROUP) {
+            m.step = t->v_stride - j > LLM__GROUP ? LLM__GROUP : 0;
             m.b[0] = values + j * size;
             m.b[1] = values + (j + m.step) * size;
-            m.c = t->o + j;
+            m.c = t->out + j;
             for (int h = 0; h < 2; h++) m.fetch[h] = ahead + ((const uint8_t *)m.b[h] - values);
             k->mac(&m);
         }
@@ -15721,23 +15737,23 @@ static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm_
     }
 }
 
-/* Attention of a tile whose q, at, from, to, m and l are set; leaves the result in o. */
+/* Attention of a tile whose q, at, from, to, running_max and running_sum are set; leaves the result in out. */
 static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv_view *view) {
     int first = t->from[0], last = t->to[0];
     for (int i = 0; i < t->n; i++) {
         first = LLM__MIN(first, t->from[i]);
         last = LLM__MAX(last, t->to[i]);
         t->offset[i] = 0;
-        t->q_sum[i] = view->kv->scaled ? k->sum(t->q + i * t->hd, t->hd) : 0;
+        t->q_sum[i] = view->kv->scaled ? k->sum(t->q + i * t->head_dim, t->head_dim) : 0;
     }
     /* floats are read where they lie, unless rows end inside a vector; converting f16 again for every few queries is free beside the
      * products */
     t->keys_in_place = view->kv->type == LLM_KV_BF16 ? view->place->pair == 2 : !view->kv->scaled && view->place->shape.v_head_dim;
-    t->values_in_place = t->keys_in_place && t->vd == t->vdp;
+    t->values_in_place = t->keys_in_place && t->v_dim == t->v_stride;
     t->end = (last + LLM__GROUP - 1) / LLM__GROUP * LLM__GROUP;
     t->half = k->bf16 && view->place->pair == 2;
-    if (t->half) k->to_bf16((uint16_t *)(void *)t->q, t->q, t->n * t->hd);
-    memset(t->o, 0, (size_t)(t->n * t->vdp) * sizeof(float));
+    if (t->half) k->to_bf16((uint16_t *)(void *)t->q, t->q, t->n * t->head_dim);
+    memset(t->out, 0, (size_t)(t->n * t->v_stride) * sizeof(float));
     t->tiles = 0;
     for (int block = first / LLM__BLOCK * LLM__BLOCK; block < last; block += LLM__BLOCK) {
         int from = LLM__MAX(first - block, 0), to = LLM__MIN(last - block, LLM__BLOCK);
@@ -15748,27 +15764,27 @@ static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv
     }
     if (k->rest) k->rest(&t->tiles);
     for (int i = 0; i < t->n; i++) {
-        const float l = k->sum(t->l[i], LLM__ROWS);
-        k->affine(t->o + i * t->vdp, t->o + i * t->vdp, -t->offset[i], l > 0 ? 1 / l : 0, NULL, NULL, t->vd);
+        const float sum = k->sum(t->running_sum[i], LLM__ROWS);
+        k->affine(t->out + i * t->v_stride, t->out + i * t->v_stride, -t->offset[i], sum > 0 ? 1 / sum : 0, NULL, NULL, t->v_dim);
     }
 }
 
 /* Floats of scratch that a tile needs, and its arrays laid out in them. */
-static size_t llm__attend_floats(int hd, int vd) {
-    size_t vdp = ((size_t)vd + 15) & ~(size_t)15, hdp = ((size_t)hd + 15) & ~(size_t)15;
-    return LLM__QUERIES * (hdp + vdp + LLM__BLOCK) + ((size_t)hd + 1) * LLM__BLOCK + LLM__BLOCK * vdp + 64;
+static size_t llm__attend_floats(int head_dim, int v_dim) {
+    const size_t v_stride = ((size_t)v_dim + 15) & ~(size_t)15, q_stride = ((size_t)head_dim + 15) & ~(size_t)15;
+    return LLM__QUERIES * (q_stride + v_stride + LLM__BLOCK) + ((size_t)head_dim + 1) * LLM__BLOCK + LLM__BLOCK * v_stride + 64;
 }
 
-static void llm__attend_place(llm__attend *t, float *scratch, int hd, int vd) {
+static void llm__attend_place(llm__attend *t, float *scratch, int head_dim, int v_dim) {
     memset(t, 0, sizeof *t);
-    t->hd = hd;
-    t->vd = vd;
-    t->vdp = (vd + 15) & ~15;
-    t->k = scratch;
-    t->v = t->k + (hd + 1) * LLM__BLOCK;
-    t->o = t->v + LLM__BLOCK * t->vdp;
-    t->p = t->o + LLM__QUERIES * t->vdp;
-    t->q = t->p + LLM__QUERIES * LLM__BLOCK;
+    t->head_dim = head_dim;
+    t->v_dim = v_dim;
+    t->v_stride = (v_dim + 15) & ~15;
+    t->keys = scratch;
+    t->values = t->keys + (head_dim + 1) * LLM__BLOCK;
+    t->out = t->values + LLM__BLOCK * t->v_stride;
+    t->scores = t->out + LLM__QUERIES * t->v_stride;
+    t->q = t->scores + LLM__QUERIES * LLM__BLOCK;
 }
 
 /* Tiles of rows that one sequence of the step makes. */
@@ -16203,9 +16219,9 @@ static void llm__attend_query(const llm_step *s, const llm_attention_op *op, llm
     t->to[i] = op->not_causal ? s->seq_len[s->seq_of_row[row]] : at + 1;
     if (op->not_causal && op->window) t->to[i] = LLM__MIN(t->to[i], at + op->window);
     t->from[i] = op->window ? LLM__MAX(0, at + 1 - op->window) : 0;
-    t->m[i] = op->sinks ? op->sinks->f32[head] * LLM__LOG2E : -1e30f;
-    memset(t->l[i], 0, sizeof t->l[i]);
-    t->l[i][0] = op->sinks ? 1 : 0;
+    t->running_max[i] = op->sinks ? op->sinks->f32[head] * LLM__LOG2E : -1e30f;
+    memset(t->running_sum[i], 0, sizeof t->running_sum[i]);
+    t->running_sum[i][0] = op->sinks ? 1 : 0;
     t->slope[i] = op->alibi ? op->alibi->f32[head] * LLM__LOG2E : 0;
 }
 
@@ -16238,14 +16254,14 @@ static void llm__run_attention(const llm__run *r) {
         for (int q = 0; q < t.n; q++) {
             int row = job.row + q / job.n_heads, head = job.head + q % job.n_heads;
             llm__attend_query(&r->ctx->step, op, &t, q, row, head);
-            k->affine(t.q + q * t.hd, llm__row(op->qkv, row) + op->q_col + head * t.hd, 0, scale, NULL, NULL, t.hd);
-            if (view.kv->scaled) llm__kv_turn(t.q + q * t.hd, t.hd, llm__kv_turn_size(t.hd));
+            k->affine(t.q + q * t.head_dim, llm__row(op->qkv, row) + op->q_col + head * t.head_dim, 0, scale, NULL, NULL, t.head_dim);
+            if (view.kv->scaled) llm__kv_turn(t.q + q * t.head_dim, t.head_dim, llm__kv_turn_size(t.head_dim));
         }
         llm__attend_run(k, &t, &view);
-        for (int q = 0; q < t.n && view.kv->scaled; q++) llm__kv_turn(t.o + q * t.vdp, t.vd, llm__kv_turn_size(t.vd));
+        for (int q = 0; q < t.n && view.kv->scaled; q++) llm__kv_turn(t.out + q * t.v_stride, t.v_dim, llm__kv_turn_size(t.v_dim));
         for (int q = 0; q < t.n; q++)
-            memcpy(llm__row(op->dst, job.row + q / job.n_heads) + (job.head + q % job.n_heads) * t.vd, t.o + q * t.vdp,
-                   (size_t)t.vd * sizeof(float));
+            memcpy(llm__row(op->dst, job.row + q / job.n_heads) + (job.head + q % job.n_heads) * t.v_dim, t.out + q * t.v_stride,
+                   (size_t)t.v_dim * sizeof(float));
         if (!jobs.fixed) more = llm__jobs_next(&jobs, &r->rec->next, &ahead);
         if (more) job = ahead;
     }
@@ -16299,24 +16315,24 @@ static void llm__run_mla(const llm__run *r) {
         for (int j = 0; j < t.n; j++) {
             int row = job.row + j / job.n_heads, head = job.head + j % job.n_heads;
             const float *q = llm__row(op->q, row) + head * (op->nope + op->rope_dim), *up = op->kv_b->f32 + head * per_head;
-            float *out = t.q + j * t.hd;
+            float *out = t.q + j * t.head_dim;
             memset(out, 0, (size_t)op->rank * sizeof *out);
             for (int d = 0; d < op->nope; d++) k->add(out, up + (int64_t)d * op->rank, q[d] * scale, op->rank);
             if (own) llm__mla_adapt(k, own->w[0][1], head * per_head / op->rank, q, op->nope, scale, own->w[0][0], 0, out, op->rank);
             k->affine(out + op->rank, q + op->nope, 0, scale, NULL, NULL, op->rope_dim);
-            if (view.kv->scaled) llm__kv_turn(out, t.hd, size);
+            if (view.kv->scaled) llm__kv_turn(out, t.head_dim, size);
             llm__attend_query(&r->ctx->step, &plain, &t, j, row, head);
         }
         llm__attend_run(k, &t, &view);
         for (int j = 0; j < t.n; j++) {
-            if (view.kv->scaled) llm__kv_turn(t.o + j * t.vdp, op->rank, size);
+            if (view.kv->scaled) llm__kv_turn(t.out + j * t.v_stride, op->rank, size);
             int head = job.head + j % job.n_heads;
             const float *up = op->kv_b->f32 + head * per_head + (int64_t)op->nope * op->rank;
             float *out = llm__row(op->dst, job.row + j / job.n_heads) + head * op->v_dim;
-            for (int d = 0; d < op->v_dim; d++) out[d] = k->dot(up + (int64_t)d * op->rank, t.o + j * t.vdp, op->rank);
+            for (int d = 0; d < op->v_dim; d++) out[d] = k->dot(up + (int64_t)d * op->rank, t.out + j * t.v_stride, op->rank);
             if (own)
-                llm__mla_adapt(k, own->w[0][0], 0, t.o + j * t.vdp, op->rank, 1, own->w[0][1], head * per_head / op->rank + op->nope, out,
-                               op->v_dim);
+                llm__mla_adapt(k, own->w[0][0], 0, t.out + j * t.v_stride, op->rank, 1, own->w[0][1], head * per_head / op->rank + op->nope,
+                               out, op->v_dim);
         }
     }
 }
@@ -21457,6 +21473,177 @@ static llm_result llm__net_adapt(const llm__net *net, int slot, llm__adapter *d)
     return llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s %s", d->path, name, why);
 }
 
+/* ============================================================================
+ * >>eagle   EAGLE heads.
+ * ============================================================================
+ * EAGLE (Li et al. 2024) guesses with one more layer of the model's kind. What the model has worked out about a text so far is in its last
+ * hidden state f, from which it chooses the next token; so the head reads f as well as the token, and what it writes is a guess at the f
+ * after it. Embedding and output layer are the model's own (D = hidden size, t a token, i a position):
+ *
+ *     x[i] = fc (embedding(t[i]), f[i - 1])       fc: (D, 2 D) with or without bias; x[0] = 0, as vLLM has it
+ *     f'[i] = layer(x[i])                         attends to x[0 .. i]; no norm before it and none behind it, unless the files have some
+ *     t[i + 1] = a choice from the output layer's logits of f'[i]
+ *
+ * It takes the draft model's place: the same passes, pages and marks. Only f must come from somewhere. The model's steps keep the f of each
+ * row in one more layer of the KV pages, where it shares the fate of the keys beside it; the head's passes read it there, one position
+ * back, and put their own f' where f is not known yet. So pass k reads the f' of pass k - 1, and the model's next step writes over them:
+ *
+ *     pass 0   tokens 38 39    f 37 38         -> f'[39], draft[0]      (of 40 ids; it has read the others before)
+ *     pass 1   draft[0]        f'[39]          -> f'[40], draft[1]
+ *     check    39 draft[0 ..]                  -> f[39], f[40] ...      what was kept of the draft is read again then, with the true f
+ *
+ * EAGLE-2 checks a tree of guesses; here, as in vLLM, a head of either guesses a chain. Layouts of its folder: SafeAILab's config.json is
+ * that of a llama with one layer, tensors are fc.weight, layers.0.*, and perhaps an embedding; vLLM's has model_type "eagle", the layer's
+ * config as the object "model", and tensors with model. before them, lm_head.weight too. */
+
+/* 1 if a folder is an EAGLE head: its config says so, or it has an fc. */
+static int llm__eagle_is(const llm__source *s) {
+    const llm_json *c = s->config;
+    const char *type = llm_json_str(c, llm_json_find(c, 0, "model_type"), NULL);
+    const char *name = llm_json_str(c, llm_json_first(c, llm_json_find(c, 0, "architectures")), NULL);
+    if (type && !strcmp(type, "eagle")) return 1;
+    if (name && (strstr(name, "agle") || strstr(name, "EAGLE"))) return 1;
+    return llm__tensors_find(&s->tensors, "fc.weight") != NULL;
+}
+
+/* Config and shapes of a head for `model`. lab: without norms. What it takes from the model it computes as the model does. */
+static llm_result llm__eagle_read(llm_model *m, const llm_model *model, int lab) {
+    static const char *const skips[2] = {"skip_prenorm", "skip_output_norm"};
+    const llm_json *c = m->source.config;
+    llm__arch *a = &m->arch;
+    const llm__arch *own = &model->arch;
+    llm_result r = llm__arch_read(&m->source, 0, a);
+    if (r) return r;
+    if (strstr(a->class_name, "agle3") || strstr(a->class_name, "EAGLE3") || llm__tensors_find(&m->source.tensors, "d2t"))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: an EAGLE-3 head: heads of EAGLE and EAGLE-2 are supported", m->path);
+    if (a->n_layers != 1 || a->hidden != own->hidden)
+        return llm__error(LLM_ERR_ARG, "%s: an EAGLE head of %d layers and hidden size %d: 1 and the model's %d expected", m->path,
+                          a->n_layers, a->hidden, own->hidden);
+    if (a->flags & (LLM__PARALLEL | LLM__LEARNED | LLM__ALIBI))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s: an EAGLE head of the kind %s is not supported", m->path, a->name);
+    a->eagle = LLM__EAGLE;
+    for (int i = 0; i < 2 && !lab; i++) {
+        int skip = 0;
+        llm_json_bool(c, llm_json_find(c, 0, skips[i]), &skip);
+        llm_json_bool(c, llm_json_find(c, llm_json_find(c, 0, "model"), skips[i]), &skip);
+        if (!skip) a->eagle |= i ? LLM__EAGLE_BEHIND : LLM__EAGLE_BEFORE;
+    }
+    a->vocab = own->vocab;
+    a->embed_scale = own->embed_scale;
+    a->logit_scale = own->logit_scale;
+    a->logit_softcap = own->logit_softcap;
+    a->qkv_bias = a->o_bias = a->mlp_bias = 0; /* "bias" is that of fc; all are used where the files have them */
+    return llm__net_check(m);
+}
+
+/* Opens a folder as an EAGLE head for `model`. LLM_OK and *out NULL: it is none. */
+static llm_result llm__eagle_open(const char *path, const llm_model *model, int lab, llm_model **out) {
+    llm_model_config files = LLM__ZERO;
+    *out = NULL;
+    if (llm__path_kind_of(path) != LLM__PATH_DIR) return LLM_OK;
+    llm_model *m = LLM__NEW(llm_model, 1);
+    if (!m) return llm__nomem();
+    m->source.path = m->path = llm__strdup(path);
+    llm_result r = m->path ? llm__source_folder(&m->source, m->path, &files) : llm__nomem();
+    int eagle = !r && llm__eagle_is(&m->source);
+    if (eagle) r = llm__eagle_read(m, model, lab);
+    if (eagle && !r) *out = m;
+    else llm_model_close(m);
+    return r;
+}
+
+/* ============================================================================
+ * >>eagle_convert   The folder of an EAGLE head from SafeAILab's layout to vLLM's (>>eagle).
+ * ============================================================================ */
+
+/* The config.json and the tensors of a folder, or of one file in it. */
+static llm_result llm__eagle_files(llm__source *s, const char *folder, const char *file) {
+    s->path = folder;
+    llm_result r = llm__folder_json(s, folder, "config.json", 16000000, &s->config);
+    if (!r && file && (strchr(file, '/') || !llm__ends_with(file, ".safetensors")))
+        return llm__error(LLM_ERR_UNSUPPORTED, "%.200s: the plain name of a .safetensors file expected (pickles are never read)", file);
+    return r ? r : file ? llm__source_safetensors(s, llm__source_path(s, folder, file)) : llm__source_weights(s, folder);
+}
+
+/* One tensor of a file being made: its entry in the header. *end: of the data before it, moved on. */
+static void llm__eagle_entry(llm_text *header, const char *name, const llm__tensor *t, int64_t *end) {
+    llm_text_format(header, "%s%q: {'dtype': '%s', 'shape': [", header->len > 9 ? ", " : "", name, llm__type_info(t->type)->name);
+    for (int i = 0; i < t->n_dims; i++) llm_text_format(header, "%s%l", i ? ", " : "", (int64_t)t->shape[i]);
+    llm_text_format(header, "], 'data_offsets': [%l, %l]}", *end, *end + t->bytes);
+    *end += t->bytes;
+}
+
+/* Writes a file whole and then gives it its name: what stood there before, and may be mapped, is replaced at once. */
+static llm_result llm__eagle_write(const char *folder, const char *name, const llm_text *text, const llm__tensors *tensors,
+                                   const llm__tensor *last) {
+    LLM__SCOPED(llm__drop) char *path = llm__path_join(folder, name), *part = llm__path_join(folder, ".part");
+    FILE *f = path && part ? fopen(part, "wb") : NULL;
+    int ok = f && fwrite(text->data, text->len, 1, f) == 1;
+    for (size_t i = 0; ok && tensors && i < tensors->n; i++)
+        ok = !tensors->item[i].bytes || fwrite(tensors->item[i].data, (size_t)tensors->item[i].bytes, 1, f) == 1;
+    if (ok && last) ok = fwrite(last->data, (size_t)last->bytes, 1, f) == 1;
+    if (f && fclose(f)) ok = 0;
+    ok = ok && !rename(part, path);
+    llm_result r = ok ? LLM_OK : llm__error(LLM_ERR_IO, "%s/%s: %s", folder, name, strerror(errno));
+    if (f && !ok) remove(part);
+    return r;
+}
+
+/* The header of the new file: a length of 8 bytes, then an object that says where each tensor lies. Names get "model." in front, but for
+ * fc's and the output layer's. *output: a matrix that goes last, as lm_head.weight, or NULL; set to NULL if the head has its own. */
+static llm_result llm__eagle_header(const llm__tensors *from, const llm__tensor **output, llm_text *header) {
+    LLM__SCOPED(llm_text_free) llm_text own = LLM__ZERO;
+    int64_t end = 0;
+    llm_text_add(header, "12345678{", 9); /* the first 8 bytes become its length */
+    for (size_t i = 0; i < from->n && !own.failed; i++) {
+        const char *name = from->item[i].name.p;
+        int as_it_is = !strncmp(name, "fc.", 3) || !strncmp(name, "lm_head.", 8) || !strncmp(name, "model.", 6);
+        if (!strcmp(name, "lm_head.weight")) *output = NULL;
+        own.len = 0;
+        llm_text_format(&own, as_it_is ? "%s" : "model.%s", name);
+        if (!own.failed) llm__eagle_entry(header, own.data, &from->item[i], &end);
+    }
+    if (*output) llm__eagle_entry(header, "lm_head.weight", *output, &end);
+    llm_text_str(header, "}");
+    while (!header->failed && header->len % 8) llm_text_str(header, " ");
+    for (int i = 0; i < 8 && !header->failed; i++) header->data[i] = (char)((uint64_t)(header->len - 8) >> 8 * i);
+    return header->failed || own.failed ? llm__nomem() : LLM_OK;
+}
+
+/* The output layer of the model that a head belongs to: where it is tied, the embedding. */
+static llm_result llm__eagle_output(llm__source *model, const char *base, const char *base_file, const llm__tensor **output) {
+    llm_result r = llm__eagle_files(model, base, base_file);
+    if (r) return r;
+    *output = llm__tensors_find(&model->tensors, "lm_head.weight");
+    if (!*output) *output = llm__tensors_find(&model->tensors, "model.embed_tokens.weight");
+    return *output ? LLM_OK : llm__error(LLM_ERR_FORMAT, "%s: tensor lm_head.weight is missing", base);
+}
+
+/* The config becomes an object of a new one. Both files are made whole in memory or mapped before anything is written. */
+LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, const char *base, const char *base_file, const char *to) {
+    LLM__SCOPED(llm__source_close) llm__source from = LLM__ZERO, model = LLM__ZERO;
+    LLM__SCOPED(llm__file_close) llm__file old = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text header = LLM__ZERO, config = LLM__ZERO;
+    const llm__tensor *output = NULL;
+    llm_result r = llm__eagle_files(&from, head, head_file);
+    if (!r && !from.config) r = llm__folder_lacks(head, "config.json");
+    if (!r && !llm__tensors_find(&from.tensors, "fc.weight"))
+        r = llm__error(LLM_ERR_FORMAT, "%s: no EAGLE head, tensor fc.weight is missing", head);
+    if (!r && llm_json_find(from.config, 0, "model") >= 0) r = llm__error(LLM_ERR_FORMAT, "%s: it is in vLLM's layout already", head);
+    if (!r && base) r = llm__eagle_output(&model, base, base_file, &output);
+    if (!r) r = llm__file_open(llm__source_path(&from, head, "config.json"), 16000000, 1, &old);
+    if (!r) r = llm__eagle_header(&from.tensors, &output, &header);
+    const char *bias = llm__tensors_find(&from.tensors, "fc.bias") ? "true" : "false";
+    llm_text_format(&config, "{'architectures': ['EAGLEModel'], 'model_type': 'eagle', 'bias': %s, 'eagle_fc_bias': %s, 'model': ", bias,
+                    bias);
+    llm_text_add(&config, (const char *)old.data, old.size);
+    llm_text_str(&config, "}\n");
+    if (!r && config.failed) r = llm__nomem();
+    if (!r) r = llm__folder_make(to);
+    if (!r) r = llm__eagle_write(to, "model.safetensors", &header, &from.tensors, output);
+    return r ? r : llm__eagle_write(to, "config.json", &config, NULL, NULL);
+}
+
 LLM__COLD_END
 
 /* ============================================================================
@@ -25255,6 +25442,9 @@ typedef struct llm__rules {
 
 typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a device */
 
+/* What a choice has for an id where there is no token: the logits are not finite (as llm_drawn has it), or the grammar forbids them all. */
+enum { LLM__CHOICE_NOT_FINITE = -1, LLM__CHOICE_FORBIDDEN = -2 };
+
 enum { LLM__SAMPLING_FIELDS = 15 };
 
 /* Descending order of values; ties: the lower id first. */
@@ -25498,7 +25688,7 @@ static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r,
     int bad, idle = llm__rules_idle(r);
     const float *x = row;
     memset(c, 0, sizeof *c);
-    c->id = -1;
+    c->id = LLM__CHOICE_NOT_FINITE;
     *max = k->kernels->top(row, n, &bad);
     if (bad) return NULL;
     *sum = k->kernels->weigh(row, k->w, n, *max, 1.0f);
@@ -27202,7 +27392,7 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     llm__rules rules = llm__seq_rules(e, s);
     if (s->state == LLM__SEQ_DONE) return;
     if (job->scored >= 0) {
-        job->choice.id = r->pooling.kind || llm__score_prompt(e, s, job->scored, row, k) ? 0 : -1;
+        job->choice.id = r->pooling.kind || llm__score_prompt(e, s, job->scored, row, k) ? 0 : LLM__CHOICE_NOT_FINITE;
         return;
     }
     if (job->drawn) {
@@ -27210,7 +27400,7 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     } else if (r->sampling.use_beam_search) {
         job->choice = llm__candidates(row, e->p.vocab, &rules, 2 * r->sampling.best_of, k, s->beam.next, s->beam.next_raw, &s->beam.n_next);
     } else {
-        job->choice.id = -2;
+        job->choice.id = LLM__CHOICE_FORBIDDEN;
         if (s->matcher && !llm__seq_allowed(e, s, 0, 0, &rules, k->allowed)) return;
         job->choice = llm__choose(row, e->p.vocab, &rules, s->seed, n, k);
     }
@@ -27487,7 +27677,8 @@ static int llm__use_job(llm_engine *e, llm__job *job, double now) {
     llm__seq *s = job->seq;
     llm_request *r = s->request;
     if (s->state == LLM__SEQ_DONE) return 0; /* ended while the step was in flight, or failed in an earlier row */
-    if (job->choice.id == -2) llm__request_end(e, r, LLM_FINISH_ERROR, "the grammar leaves no token that could come next");
+    if (job->choice.id == LLM__CHOICE_FORBIDDEN)
+        llm__request_end(e, r, LLM_FINISH_ERROR, "the grammar leaves no token that could come next");
     else if (job->choice.id < 0) llm__request_end(e, r, LLM_FINISH_ERROR, "the model's logits are not finite");
     else if (r->pooling.kind && !llm__pool_row(e, r, job))
         llm__request_end(e, r, LLM_FINISH_ERROR, "the model's hidden states are not finite");
@@ -27698,162 +27889,6 @@ static llm__driver llm__model_driver(void) {
 }
 
 /* ============================================================================
- * >>eagle   EAGLE heads.
- * ============================================================================
- * EAGLE (Li et al. 2024) guesses with one more layer of the model's kind. What the model has worked out about a text so far is in its last
- * hidden state f, from which it chooses the next token; so the head reads f as well as the token, and what it writes is a guess at the f
- * after it. Embedding and output layer are the model's own (D = hidden size, t a token, i a position):
- *
- *     x[i] = fc (embedding(t[i]), f[i - 1])       fc: (D, 2 D) with or without bias; x[0] = 0, as vLLM has it
- *     f'[i] = layer(x[i])                         attends to x[0 .. i]; no norm before it and none behind it, unless the files have some
- *     t[i + 1] = a choice from the output layer's logits of f'[i]
- *
- * It takes the draft model's place: the same passes, pages and marks. Only f must come from somewhere. The model's steps keep the f of each
- * row in one more layer of the KV pages, where it shares the fate of the keys beside it; the head's passes read it there, one position
- * back, and put their own f' where f is not known yet. So pass k reads the f' of pass k - 1, and the model's next step writes over them:
- *
- *     pass 0   tokens 38 39    f 37 38         -> f'[39], draft[0]      (of 40 ids; it has read the others before)
- *     pass 1   draft[0]        f'[39]          -> f'[40], draft[1]
- *     check    39 draft[0 ..]                  -> f[39], f[40] ...      what was kept of the draft is read again then, with the true f
- *
- * EAGLE-2 checks a tree of guesses; here, as in vLLM, a head of either guesses a chain. Layouts of its folder: SafeAILab's config.json is
- * that of a llama with one layer, tensors are fc.weight, layers.0.*, and perhaps an embedding; vLLM's has model_type "eagle", the layer's
- * config as the object "model", and tensors with model. before them, lm_head.weight too. */
-
-/* 1 if a folder is an EAGLE head: its config says so, or it has an fc. */
-static int llm__eagle_is(const llm__source *s) {
-    const llm_json *c = s->config;
-    const char *type = llm_json_str(c, llm_json_find(c, 0, "model_type"), NULL);
-    const char *name = llm_json_str(c, llm_json_first(c, llm_json_find(c, 0, "architectures")), NULL);
-    if (type && !strcmp(type, "eagle")) return 1;
-    if (name && (strstr(name, "agle") || strstr(name, "EAGLE"))) return 1;
-    return llm__tensors_find(&s->tensors, "fc.weight") != NULL;
-}
-
-/* Config and shapes of a head for `model`. lab: without norms. What it takes from the model it computes as the model does. */
-static llm_result llm__eagle_read(llm_model *m, const llm_model *model, int lab) {
-    static const char *const skips[2] = {"skip_prenorm", "skip_output_norm"};
-    const llm_json *c = m->source.config;
-    llm__arch *a = &m->arch;
-    const llm__arch *own = &model->arch;
-    llm_result r = llm__arch_read(&m->source, 0, a);
-    if (r) return r;
-    if (strstr(a->class_name, "agle3") || strstr(a->class_name, "EAGLE3") || llm__tensors_find(&m->source.tensors, "d2t"))
-        return llm__error(LLM_ERR_UNSUPPORTED, "%s: an EAGLE-3 head: heads of EAGLE and EAGLE-2 are supported", m->path);
-    if (a->n_layers != 1 || a->hidden != own->hidden)
-        return llm__error(LLM_ERR_ARG, "%s: an EAGLE head of %d layers and hidden size %d: 1 and the model's %d expected", m->path,
-                          a->n_layers, a->hidden, own->hidden);
-    if (a->flags & (LLM__PARALLEL | LLM__LEARNED | LLM__ALIBI))
-        return llm__error(LLM_ERR_UNSUPPORTED, "%s: an EAGLE head of the kind %s is not supported", m->path, a->name);
-    a->eagle = LLM__EAGLE;
-    for (int i = 0; i < 2 && !lab; i++) {
-        int skip = 0;
-        llm_json_bool(c, llm_json_find(c, 0, skips[i]), &skip);
-        llm_json_bool(c, llm_json_find(c, llm_json_find(c, 0, "model"), skips[i]), &skip);
-        if (!skip) a->eagle |= i ? LLM__EAGLE_BEHIND : LLM__EAGLE_BEFORE;
-    }
-    a->vocab = own->vocab;
-    a->embed_scale = own->embed_scale;
-    a->logit_scale = own->logit_scale;
-    a->logit_softcap = own->logit_softcap;
-    a->qkv_bias = a->o_bias = a->mlp_bias = 0; /* "bias" is that of fc; all are used where the files have them */
-    return llm__net_check(m);
-}
-
-/* Opens a folder as an EAGLE head for `model`. LLM_OK and *out NULL: it is none. */
-static llm_result llm__eagle_open(const char *path, const llm_model *model, int lab, llm_model **out) {
-    llm_model_config files = LLM__ZERO;
-    *out = NULL;
-    if (llm__path_kind_of(path) != LLM__PATH_DIR) return LLM_OK;
-    llm_model *m = LLM__NEW(llm_model, 1);
-    if (!m) return llm__nomem();
-    m->source.path = m->path = llm__strdup(path);
-    llm_result r = m->path ? llm__source_folder(&m->source, m->path, &files) : llm__nomem();
-    int eagle = !r && llm__eagle_is(&m->source);
-    if (eagle) r = llm__eagle_read(m, model, lab);
-    if (eagle && !r) *out = m;
-    else llm_model_close(m);
-    return r;
-}
-
-/* Tensors of a folder, or of one file in it, and with `config` its config.json. */
-static llm_result llm__eagle_files(llm__source *s, const char *folder, const char *file) {
-    s->path = folder;
-    llm_result r = llm__folder_json(s, folder, "config.json", 16000000, &s->config);
-    if (!r && file && (strchr(file, '/') || !llm__ends_with(file, ".safetensors")))
-        return llm__error(LLM_ERR_UNSUPPORTED, "%.200s: the plain name of a .safetensors file expected (pickles are never read)", file);
-    return r ? r : file ? llm__source_safetensors(s, llm__source_path(s, folder, file)) : llm__source_weights(s, folder);
-}
-
-/* One tensor of a file being made: its entry in the header. *end: of the data before it, moved on. */
-static void llm__eagle_entry(llm_text *header, const char *name, const llm__tensor *t, int64_t *end) {
-    llm_text_format(header, "%s%q: {'dtype': '%s', 'shape': [", header->len > 9 ? ", " : "", name, llm__type_info(t->type)->name);
-    for (int i = 0; i < t->n_dims; i++) llm_text_format(header, "%s%l", i ? ", " : "", (int64_t)t->shape[i]);
-    llm_text_format(header, "], 'data_offsets': [%l, %l]}", *end, *end + t->bytes);
-    *end += t->bytes;
-}
-
-/* Writes a file whole and then gives it its name: what stood there before, and may be mapped, is replaced at once. */
-static llm_result llm__eagle_write(const char *folder, const char *name, const llm_text *text, const llm__tensors *tensors,
-                                   const llm__tensor *last) {
-    LLM__SCOPED(llm__drop) char *path = llm__path_join(folder, name), *part = llm__path_join(folder, ".part");
-    FILE *f = path && part ? fopen(part, "wb") : NULL;
-    int ok = f && fwrite(text->data, text->len, 1, f) == 1;
-    for (size_t i = 0; ok && tensors && i < tensors->n; i++)
-        ok = !tensors->item[i].bytes || fwrite(tensors->item[i].data, (size_t)tensors->item[i].bytes, 1, f) == 1;
-    if (ok && last) ok = fwrite(last->data, (size_t)last->bytes, 1, f) == 1;
-    if (f && fclose(f)) ok = 0;
-    ok = ok && !rename(part, path);
-    llm_result r = ok ? LLM_OK : llm__error(LLM_ERR_IO, "%s/%s: %s", folder, name, strerror(errno));
-    if (f && !ok) remove(part);
-    return r;
-}
-
-/* Names are put behind "model." but for fc's and the output layer's; the config becomes an object of a new one. Both files are made whole
- * in memory or mapped before anything is written. */
-LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, const char *base, const char *base_file, const char *to) {
-    LLM__SCOPED(llm__source_close) llm__source from = LLM__ZERO, model = LLM__ZERO;
-    LLM__SCOPED(llm__file_close) llm__file old = LLM__ZERO;
-    LLM__SCOPED(llm_text_free) llm_text header = LLM__ZERO, config = LLM__ZERO, own = LLM__ZERO;
-    const llm__tensor *output = NULL, *fc = NULL;
-    int64_t end = 0;
-    llm_result r = llm__eagle_files(&from, head, head_file);
-    if (!r && !from.config) r = llm__folder_lacks(head, "config.json");
-    if (!r) fc = llm__tensors_find(&from.tensors, "fc.weight");
-    if (!r && (!fc || llm_json_find(from.config, 0, "model") >= 0))
-        r = llm__error(LLM_ERR_FORMAT, "%s: %s", head,
-                       fc ? "it is in vLLM's layout already" : "no EAGLE head, tensor fc.weight is missing");
-    if (!r && base) r = llm__eagle_files(&model, base, base_file);
-    if (!r && base && !(output = llm__tensors_find(&model.tensors, "lm_head.weight")) && /* tied */
-        !(output = llm__tensors_find(&model.tensors, "model.embed_tokens.weight")))
-        r = llm__error(LLM_ERR_FORMAT, "%s: tensor lm_head.weight is missing", base);
-    if (!r) r = llm__file_open(llm__source_path(&from, head, "config.json"), 16000000, 1, &old);
-    llm_text_add(&header, "12345678{", 9); /* the first 8 bytes become its length */
-    for (size_t i = 0; !r && i < from.tensors.n; i++) {
-        const char *name = from.tensors.item[i].name.p;
-        int whole = !strncmp(name, "fc.", 3) || !strncmp(name, "lm_head.", 8) || !strncmp(name, "model.", 6);
-        if (!strcmp(name, "lm_head.weight")) output = NULL; /* it has one */
-        own.len = 0;
-        llm_text_format(&own, whole ? "%s" : "model.%s", name);
-        if (own.failed) break;
-        llm__eagle_entry(&header, own.data, &from.tensors.item[i], &end);
-    }
-    if (output) llm__eagle_entry(&header, "lm_head.weight", output, &end);
-    llm_text_str(&header, "}");
-    while (!header.failed && header.len % 8) llm_text_str(&header, " ");
-    for (int i = 0; i < 8 && !header.failed; i++) header.data[i] = (char)((uint64_t)(header.len - 8) >> 8 * i);
-    const char *bias = llm__tensors_find(&from.tensors, "fc.bias") ? "true" : "false";
-    llm_text_format(&config, "{'architectures': ['EAGLEModel'], 'model_type': 'eagle', 'bias': %s, 'eagle_fc_bias': %s, 'model': ", bias,
-                    bias);
-    llm_text_add(&config, (const char *)old.data, old.size);
-    llm_text_str(&config, "}\n");
-    if (!r && (header.failed || config.failed || own.failed)) r = llm__nomem();
-    if (!r) r = llm__folder_make(to);
-    if (!r) r = llm__eagle_write(to, "model.safetensors", &header, &from.tensors, output);
-    return r ? r : llm__eagle_write(to, "config.json", &config, NULL, NULL);
-}
-
-/* ============================================================================
  * >>draft   A model that guesses for another one.
  * ============================================================================ */
 
@@ -27896,7 +27931,7 @@ static void llm__guess_choose(void *arg, int worker) {
         llm__rules rules = llm__seq_rules(e, job->seq);
         int32_t position = rules.n_output + job->n_kept;
         rules.also = 0;
-        job->choice.id = -2;
+        job->choice.id = LLM__CHOICE_FORBIDDEN;
         if (job->seq->matcher && !llm__seq_allowed(e, job->seq, job->n_kept, 0, &rules, e->scratch[worker].allowed)) continue;
         job->choice =
             llm__choose(e->backend->logits_row(e->ctx, job->out_row), vocab, &rules, job->seq->seed, position, &e->scratch[worker]);
@@ -32189,8 +32224,8 @@ static llm_result llm__setup_check(llm_setup *s, char *(*get)(const char *name))
 
 /* llm_setup_read up to the check: what was said goes into the target of `o`. config: the member of the setup in there. */
 /* Whatever is wrong with a value, a file of options that cannot be read too, is what the user said: LLM_ERR_ARG. */
-static llm_result llm__setup_options(const char *const *config, llm_options *o, int argc, char **argv,
-                                           char *(*get)(const char *name), llm_option_list *words) {
+static llm_result llm__setup_options(const char *const *config, llm_options *o, int argc, char **argv, char *(*get)(const char *name),
+                                           llm_option_list *words) {
     llm_result r = llm__options_argv(o, argc, argv, words);
     if (!r) r = llm__options_environment(o, get);
     if (!r && *config) r = llm__options_file(o, *config);
@@ -32216,8 +32251,8 @@ LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) 
 }
 
 /* llm_setup_service, where the sampling that `o` has set stands at such an offset of its target, with so many bytes that are known here. */
-static void llm__setup_service(const llm_setup *s, const llm_options *o, size_t sampling, size_t size,
-                                     const llm_model *model, llm_engine *engine, llm_openai_service *out) {
+static void llm__setup_service(const llm_setup *s, const llm_options *o, size_t sampling, size_t size, const llm_model *model,
+                                     llm_engine *engine, llm_openai_service *out) {
     llm_openai_service_init(out, model, engine);
     if (s->chat_sampling) llm_sampling_chat(model, &out->defaults);
     if (o) llm__options_sampling(o, sampling, size, &out->defaults);
@@ -32653,8 +32688,10 @@ LLM_API llm_outputs *llm_chat_batch(llm *l, const llm_prompt *prompts, int32_t n
 #ifndef LLM_STATIC
 #define LLM__SIZED(name, ...) \
     static const llm__layout llm__sized_##name = {"llm_" #name, sizeof(llm_##name), offsetof(llm_sizes, name), {__VA_ARGS__}}
-#define LLM__INNER(name, member, inner) {offsetof(llm_##name, member), &llm__sized_##inner}
-#define LLM__NONE {0, NULL}
+#define LLM__INNER(name, member, inner) \
+    { offsetof(llm_##name, member), &llm__sized_##inner }
+#define LLM__NONE \
+    { 0, NULL }
 LLM__SIZED(json_limits, LLM__NONE);
 LLM__SIZED(model_config, LLM__NONE);
 LLM__SIZED(render_options, LLM__NONE);
@@ -32798,9 +32835,8 @@ static llm_outputs *llm__outputs_give(const llm_sizes *sizes, llm_outputs *o) {
     size_t size = llm__size_of(sizes, &llm__sized_request_output);
     llm__outputs *all = (llm__outputs *)o;
     if (!o) return NULL;
-    char *items = LLM__NEW(char, (size_t)o->n * size + 1);
-    for (int32_t i = 0; items && i < o->n; i++)
-        llm__struct_out(sizes, &llm__sized_request_output, &all->own[i], items + (size_t)i * size);
+    char *items = LLM__NEW(char, (size_t)o->n *size + 1);
+    for (int32_t i = 0; items && i < o->n; i++) llm__struct_out(sizes, &llm__sized_request_output, &all->own[i], items + (size_t)i * size);
     if (items) o->items = (llm_request_output *)(void *)items;
     if (items) return o;
     llm_outputs_free(o);
@@ -32897,8 +32933,8 @@ LLM_API int llm_openai_knows_model_sized(const llm_sizes *sizes, const llm_opena
     return llm_openai_knows_model(&own, name, len);
 }
 
-LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const llm_openai_service *s, llm_openai_kind kind,
-                                                const char *body, size_t len, void *user) {
+LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const llm_openai_service *s, llm_openai_kind kind, const char *body,
+                                                size_t len, void *user) {
     llm_openai_service own;
     if (llm__struct_in(sizes, &llm__sized_openai_service, s, &own)) return NULL;
     return llm_openai_begin(&own, kind, body, len, user);

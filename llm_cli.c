@@ -39,7 +39,7 @@
 #define CLI_JSON __attribute__((cleanup(cli_json_free))) llm_json
 static void cli_json_free(llm_json **doc) { llm_json_free(*doc); }
 #define CLI_MAX_INPUT ((size_t)64 << 20) /* a prompt of more bytes fits no context */
-#define CLI_WIDEST 4096 /* the most that --max-num-seqs takes */
+#define CLI_WIDEST 4096                  /* the most that --max-num-seqs takes */
 
 /* ---------------------------------------------------------------------------
  * Output and input. A function that can fail returns an llm_result, as the library's do, and leaves its sentence where llm_last_error
@@ -49,7 +49,7 @@ static void cli_json_free(llm_json **doc) { llm_json_free(*doc); }
  * --------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t cli_interrupts = -1; /* SIGINTs since an answer began; -1: none has */
-static llm_text cli_notes; /* lines that wait until the work has begun, so that an error stands alone */
+static llm_text cli_notes;                        /* lines that wait until the work has begun, so that an error stands alone */
 static char cli_sentence[1000];
 static const char *cli_output = "standard output";
 
@@ -104,7 +104,8 @@ static llm_result cli_read(const char *path, llm_text *out) {
     for (size_t n; f && !out->failed && (n = fread(block, 1, sizeof block, f)) > 0;) llm_text_add(out, block, n);
     llm_result r = f && !ferror(f) ? LLM_OK : cli_bad(LLM_ERR_IO, "%.60s: %s", f == stdin ? "standard input" : path, strerror(errno));
     llm_text_add(out, "", 0);
-    if (out->failed) r = cli_bad(LLM_ERR_LIMIT, "%.60s: more than %zu MiB, a text that fits a context was expected", path, CLI_MAX_INPUT >> 20);
+    if (out->failed)
+        r = cli_bad(LLM_ERR_LIMIT, "%.60s: more than %zu MiB, a text that fits a context was expected", path, CLI_MAX_INPUT >> 20);
     if (f && f != stdin) fclose(f);
     return r;
 }
@@ -134,13 +135,16 @@ typedef struct cli_options {
     const char *json_schema, *regex, *grammar; /* the form of the answer: at most one */
     const char *logit_bias, *template_kwargs, *stop_ids;
     llm_option_list stop, bad_words;
-    int32_t json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, do_preprocess, help, help_all, version, plain, verbose;
+    int32_t json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, do_preprocess, help, help_all, version, plain,
+        verbose;
     int32_t repetitions, depth, stages, max_concurrency, num_prompts, input_len, output_len;
     float request_rate;
 } cli_options;
 
+/* clang-format off */
 static cli_options opt = {.skip_special = 1, .do_preprocess = 1, .repetitions = 5, .batch = "1", .max_concurrency = 64, .num_prompts = 64,
                           .input_len = 128, .output_len = 64};
+/* clang-format on */
 
 enum { CLI_IO = LLM_HELP_OWN, CLI_BENCH, CLI_ANSWERS = LLM_HELP_ANSWERS }; /* groups of the help; -1: not listed */
 
@@ -447,7 +451,8 @@ static int view_may_begin(const char *s, size_t n) {
 /* The line's begin is known as soon as character c follows it. Returns 1 if c belongs to the mark. */
 static int view_begin(int c) {
     const char *h = view.head.data, *m = h + strspn(h, " ");
-    const int rest = (int)strlen(m), blank = c == ' ' && rest, item = blank && (strchr("+-*", *m) ? rest == 1 : strchr(".)", m[rest - 1]) != NULL);
+    const int rest = (int)strlen(m), blank = c == ' ' && rest,
+              item = blank && (strchr("+-*", *m) ? rest == 1 : strchr(".)", m[rest - 1]) != NULL);
     view.begins = 0;
     if (blank && *m == '#') view.heading = 1, view_mark(VIEW_BOLD);
     else if (item) {
@@ -507,7 +512,8 @@ static void view_end(void) {
     const char *h = view.head.data ? view.head.data : "";
     if (view.fence == FENCE_CODE && !strcmp(h + strspn(h, " "), "```")) view_rule("", 0);
     else if (view.fence) cli_print(stdout, h, strlen(h), 0);
-    else for (; *h; h++) view_inline(h, 1, 1);
+    else
+        for (; *h; h++) view_inline(h, 1, 1);
     if (view.stars) view_stars(1);
     if (view.bold || view.heading) view_mark(VIEW_BOLD_END);
     if (view.code) view_mark(VIEW_CODE_END);
@@ -545,7 +551,8 @@ static const char *cli_text(const llm_json *doc, int node, const char *outer, co
 static void cli_show(const llm_json *event) {
     int choice = llm_json_first(event, llm_json_find(event, 0, "choices"));
     size_t n_thought = 0, n = 0;
-    const char *thought = cli_text(event, choice, "delta", "reasoning_content", &n_thought), *text = cli_text(event, choice, "delta", "content", &n);
+    const char *thought = cli_text(event, choice, "delta", "reasoning_content", &n_thought),
+               *text = cli_text(event, choice, "delta", "content", &n);
     if (!text) text = cli_text(event, choice, NULL, "text", &n);
     if (thought && isatty(1)) {
         fputs(cli.dim, stdout);
@@ -567,12 +574,13 @@ static void cli_show_speed(const llm_request *request) {
     llm_output out;
     llm_request_get_metrics(request, &m);
     if (llm_request_get_output(request, 0, &out) != LLM_OK || m.first_token_time <= 0) return;
-    if (out.finish == LLM_FINISH_LENGTH) fprintf(stderr, "%s[cut after %zu tokens; max-tokens allows more]%s\n", cli.dim, out.n_token_ids, cli.plain);
+    if (out.finish == LLM_FINISH_LENGTH)
+        fprintf(stderr, "%s[cut after %zu tokens; max-tokens allows more]%s\n", cli.dim, out.n_token_ids, cli.plain);
     if (!opt.verbose) return;
     double first = fmax(m.first_token_time - m.inference_start_time, 1e-6), rest = fmax(m.finish_time - m.first_token_time, 1e-6);
-    fprintf(stderr, "%s[prompt %d tokens, %d cached, %.1f tok/s | answer %zu tokens, %.1f tok/s | first token %.2f s]%s\n", cli.dim, m.n_prompt_tokens,
-            m.n_cached_tokens, (m.n_prompt_tokens - m.n_cached_tokens) / first, out.n_token_ids, ((double)out.n_token_ids - 1) / rest,
-            m.first_token_time - m.arrival_time, cli.plain);
+    fprintf(stderr, "%s[prompt %d tokens, %d cached, %.1f tok/s | answer %zu tokens, %.1f tok/s | first token %.2f s]%s\n", cli.dim,
+            m.n_prompt_tokens, m.n_cached_tokens, (m.n_prompt_tokens - m.n_cached_tokens) / first, out.n_token_ids,
+            ((double)out.n_token_ids - 1) / rest, m.first_token_time - m.arrival_time, cli.plain);
 }
 
 /* Sends a body of the members in `what` and of those that the options add. Streams are shown; else *answer gets the whole, to be freed.
@@ -722,7 +730,8 @@ static llm_result cli_render(const char *in, size_t n, llm_text *out) {
     const int now = llm_json_find(doc, 0, "now");
     const char *date = llm_json_str(doc, now, NULL);
     if (date && strptime(date, "%Y-%m-%d %H:%M:%S", &tm)) how.now = (int64_t)timegm(&tm);
-    else if (now >= 0 && !llm_json_int(doc, now, &how.now)) r = cli_bad(LLM_ERR_FORMAT, "now: seconds since 1970 or \"YYYY-MM-DD HH:MM:SS\" were expected");
+    else if (now >= 0 && !llm_json_int(doc, now, &how.now))
+        r = cli_bad(LLM_ERR_FORMAT, "now: seconds since 1970 or \"YYYY-MM-DD HH:MM:SS\" were expected");
     if (!r) r = cli_template ? llm_template_render(cli_template, doc, &how, &text) : llm_render(cli.model, doc, &how, &text);
     if (!r && llm_json_bool(doc, llm_json_find(doc, 0, "continue_final_message"), &to_be_continued) && to_be_continued)
         llm_template_cut(NULL, doc, &text);
@@ -781,9 +790,11 @@ static void cli_cmd_score(void) {
     llm_output out = {0};
     double sum = 0;
     cli_prompt_ids(0, &ids);
+    /* clang-format off */
     const llm_request_config cfg = {
         .prompt_ids = ids.data, .n_prompt_ids = ids.len, .score_only = ids.len == (size_t)cli.limit, /* a full context has no next token */
         .sampling = {.max_tokens = 1, .prompt_logprobs = k + 1, .logprobs = (k ? k : 5) + 1}};
+    /* clang-format on */
     cli_open_engine((int64_t)ids.len + 1, 1);
     cli_check(llm_request_submit(cli.engine, &cfg, &request));
     cli_check(llm_request_run(cli.engine, request));
@@ -825,16 +836,20 @@ typedef struct cli_job {
 /* Begins the call of a line {"custom_id": ..., "method": "POST", "url": "/v1/chat/completions", "body": {...}}. Whatever is wrong becomes
  * its answer; the others go on. */
 static cli_job cli_job_start(const char *line, size_t n, long number) {
+    /* clang-format off */
     static const struct { const char *url; llm_openai_kind kind; } routes[] = {
         {"/v1/chat/completions", LLM_OPENAI_CHAT}, {"/v1/completions", LLM_OPENAI_COMPLETION},
         {"/v1/embeddings", LLM_OPENAI_EMBEDDING}, {"/v1/responses", LLM_OPENAI_RESPONSE}};
+    /* clang-format on */
     CLI_JSON *doc = NULL;
     CLI_TEXT body = {0};
     cli_job job = {0};
     int route = 0;
     if (llm_json_parse(line, n, NULL, &doc) || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) {
-        llm_text_format(&job.text, "{'id':null,'custom_id':null,'response':null,'error':{'code':'invalid_line',"
-                                   "'message':'line %l: a JSON object was expected'}}\n", (int64_t)number);
+        llm_text_format(&job.text,
+                        "{'id':null,'custom_id':null,'response':null,'error':{'code':'invalid_line',"
+                        "'message':'line %l: a JSON object was expected'}}\n",
+                        (int64_t)number);
         return job;
     }
     const char *url = cli_text(doc, 0, NULL, "url", NULL), *method = cli_text(doc, 0, NULL, "method", NULL);
@@ -930,7 +945,10 @@ static void cli_result(llm_text *json) {
 }
 
 static void cli_cmd_info(void) {
-    struct { const char *name; int64_t n, bytes; } types[64] = {{0}}; /* more than there are */
+    struct {
+        const char *name;
+        int64_t n, bytes;
+    } types[64] = {{0}}; /* more than there are */
     llm_text t = {0};
     cli_open_model(0);
     const llm_model_info *i = llm_model_get_info(cli.model);
@@ -944,17 +962,21 @@ static void cli_cmd_info(void) {
         while (types[at].name && strcmp(types[at].name, type)) at++;
         types[at].name = type, types[at].n++, types[at].bytes += bytes;
     }
-    llm_text_format(&t, "{'path': %q, 'format': %q, 'architecture': %q, 'family': %q, 'file_type': %q, 'tokenizer': %q, ", i->path, i->format,
-                    i->architecture, i->family, i->file_type, i->tokenizer_kind);
+    llm_text_format(&t, "{'path': %q, 'format': %q, 'architecture': %q, 'family': %q, 'file_type': %q, 'tokenizer': %q, ", i->path,
+                    i->format, i->architecture, i->family, i->file_type, i->tokenizer_kind);
     llm_text_format(&t, "'n_params': %l, 'n_layers': %d, 'hidden_size': %d, 'n_heads': %d, 'n_kv_heads': %d, 'head_dim': %d, ", i->n_params,
                     i->n_layers, i->hidden_size, i->n_heads, i->n_kv_heads, i->head_dim);
     llm_text_format(&t, "'vocab_size': %d, 'max_position_embeddings': %d, 'sliding_window': %d, 'n_experts': %d, 'n_experts_used': %d, ",
                     i->vocab_size, i->max_position_embeddings, i->sliding_window, i->n_experts, i->n_experts_used);
     llm_text_format(&t, "'bos_id': %d, 'eos_id': %d, 'stop_ids': %i, 'n_tensors': %d, 'tensor_types': {", i->bos_id, i->eos_id, i->stop_ids,
                     (size_t)i->n_stop_ids, i->n_tensors);
-    for (int k = 0; types[k].name; k++) llm_text_format(&t, "%,%q: {'tensors': %l, 'bytes': %l}", types[k].name, types[k].n, types[k].bytes);
+    for (int k = 0; types[k].name; k++)
+        llm_text_format(&t, "%,%q: {'tensors': %l, 'bytes': %l}", types[k].name, types[k].n, types[k].bytes);
     llm_text_format(&t, "}, 'weight_bytes': %l, 'context': %l, 'kv_bytes': %l, 'bytes_needed': %l, 'bytes_available': %l, 'fits': %s, ",
-                    i->weight_bytes, context, kv, need, have, have < 0 ? "null" : need <= have ? "true" : "false");
+                    i->weight_bytes, context, kv, need, have,
+                    have < 0       ? "null"
+                    : need <= have ? "true"
+                                   : "false");
     llm_text_format(&t, "'chat_template': %q}\n", i->chat_template);
     cli_result(&t);
 }
@@ -975,9 +997,9 @@ static void cli_cmd_convert(void) {
 static struct {
     int n_threads; /* of the CPU; 0: a device computes */
     char isa[40];
-    double peak;   /* of the machine: GB/s read; 0 with a device */
+    double peak;                           /* of the machine: GB/s read; 0 with a device */
     llm_spent stages[LLM_SPENT_KINDS + 1]; /* the engine's, then the sampler's */
-    float *logits; /* (sequences, vocab) */
+    float *logits;                         /* (sequences, vocab) */
     int32_t vocab;
 } cli_bench;
 
@@ -1032,7 +1054,8 @@ static void cli_bench_stages(const char *test, double seconds) {
         const llm_spent *s = &cli_bench.stages[i];
         const double per = s->seconds > 0 ? 1e-9 / s->seconds : 0, read = s->bytes * per, ops = s->ops * per, share = s->seconds / seconds;
         CLI_TEXT t = {0};
-        llm_text_format(&t, "{'test': %q, 'stage': %q, 'share': %f, 'read_gb_s': %f, 'gops': %f, 'peak_gops': %f}\n", test, names[i], share, read, ops, peak);
+        llm_text_format(&t, "{'test': %q, 'stage': %q, 'share': %f, 'read_gb_s': %f, 'gops': %f, 'peak_gops': %f}\n", test, names[i], share,
+                        read, ops, peak);
         if (opt.json) cli_write(t.data, t.len);
         else printf("  %-9s %5.1f %% of the time %23.1f GB/s %10.1f of %.1f GOPS\n", names[i], 100 * share, read, ops, peak);
     }
@@ -1054,18 +1077,22 @@ static void cli_bench_test(int decode, int n, int32_t width) {
         if (r >= 0) llm_text_format(&list, r ? ", %f" : "%f", rates[r]);
     }
     const double median = cli_percentile(rates, opt.repetitions, 0.5), steps = decode ? 1.0 / width : (double)((n + rows - 1) / rows) / n;
-    const double read = median * steps * (double)llm_model_get_info(cli.model)->step_bytes * 1e-9, share = cli_bench.peak > 0 ? 100 * read / cli_bench.peak : 0;
+    const double read = median * steps * (double)llm_model_get_info(cli.model)->step_bytes * 1e-9,
+                 share = cli_bench.peak > 0 ? 100 * read / cli_bench.peak : 0;
     llm_text_format(&t, "{'test': %q, 'tokens_per_s': [%t], 'median': %f, 'threads': %d, 'isa': %q, 'model': %q, ", test, &list, median,
                     cli_bench.n_threads, cli_bench.isa, opt.setup.path.data);
     llm_text_format(&t, "'read_gb_s': %f, 'peak_gb_s': %f}\n", read, cli_bench.peak);
     if (opt.json) cli_out(&t);
-    else printf("%-10s %10.1f %10.1f %10.1f %9.1f %6.0f %% of %.1f\n", test, median, rates[0], rates[opt.repetitions - 1], read, share, cli_bench.peak);
+    else
+        printf("%-10s %10.1f %10.1f %10.1f %9.1f %6.0f %% of %.1f\n", test, median, rates[0], rates[opt.repetitions - 1], read, share,
+               cli_bench.peak);
     if (opt.stages) cli_bench_stages(test, total);
 }
 
 /* Prepares what all tests share, then runs them in turn. Memory is taken for the widest. */
 static void cli_bench_all(void) {
-    int32_t n = llm_options_given(&cli_names, "max-tokens") ? opt.setup.sampling.max_tokens : 128, longest = n ? n + 32 + opt.depth : 0, widest = 1;
+    int32_t n = llm_options_given(&cli_names, "max-tokens") ? opt.setup.sampling.max_tokens : 128, longest = n ? n + 32 + opt.depth : 0,
+            widest = 1;
     CLI_TOKENS prompts = {0}, widths = {0};
     llm_engine_stats stats;
     cli_check(cli_parse_ids("--prompt", opt.prompt ? opt.prompt : "512", &prompts));
@@ -1107,11 +1134,11 @@ static void cli_bench_all(void) {
  * tells how many tokens there were.
  * --------------------------------------------------------------------------- */
 
-typedef struct cli_flight {  /* one request */
-    double due;              /* when it may be sent, in seconds from the test's begin */
-    llm_text times;          /* doubles, milliseconds: when it was sent, then when each event with tokens came */
+typedef struct cli_flight { /* one request */
+    double due;             /* when it may be sent, in seconds from the test's begin */
+    llm_text times;         /* doubles, milliseconds: when it was sent, then when each event with tokens came */
     int64_t tokens;
-    llm_text error;          /* empty: it went well */
+    llm_text error; /* empty: it went well */
 } cli_flight;
 
 static struct {
@@ -1144,14 +1171,19 @@ static void cli_flight_run(cli_flight *f, unsigned seed) {
     size_t room = 0;
     int status;
     FILE *server = cli_connect();
-    llm_text_format(&body, "{'model':%q,'stream':true,'stream_options':{'include_usage':true},'temperature':0,'ignore_eos':true,'max_tokens':%d",
+    llm_text_format(&body,
+                    "{'model':%q,'stream':true,'stream_options':{'include_usage':true},'temperature':0,'ignore_eos':true,'max_tokens':%d",
                     opt.setup.model ? opt.setup.model : "default", opt.output_len);
     llm_text_str(&body, ",\"prompt\":[");
     for (int i = 0; i < opt.input_len; i++) llm_text_format(&body, "%,%d", 20 + rand_r(&seed) % 230);
     llm_text_str(&body, "]}");
     cli_add_figure(&f->times, 1e3 * llm_now());
-    if (!server || fprintf(server, "POST %s/v1/completions HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\nConnection: close\r\n"
-                           "Content-Length: %zu\r\n\r\n%s", cli_load.path, cli_load.host, cli_load.port, body.len, body.data) < 0 || fflush(server))
+    if (!server ||
+        fprintf(server,
+                "POST %s/v1/completions HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                "Content-Length: %zu\r\n\r\n%s",
+                cli_load.path, cli_load.host, cli_load.port, body.len, body.data) < 0 ||
+        fflush(server))
         llm_text_format(&f->error, "%s:%s: no connection", cli_load.host, cli_load.port);
     while (server && getline(&line, &room, server) >= 0) {
         const char *data = strncmp(line, "data:", 5) ? line : line + 5;
@@ -1195,8 +1227,8 @@ static void cli_load_metric(llm_text *t, const char *metric) {
     double *v = (double *)(void *)list.data;
     const int n = (int)(list.len / sizeof *v);
     for (int i = 0; i < n; i++) sum += v[i];
-    llm_text_format(t, ", 'mean_%s_ms': %f, 'median_%s_ms': %f, 'p99_%s_ms': %f", metric, n ? sum / n : 0, metric, cli_percentile(v, n, 0.5), metric,
-                    cli_percentile(v, n, 0.99));
+    llm_text_format(t, ", 'mean_%s_ms': %f, 'median_%s_ms': %f, 'p99_%s_ms': %f", metric, n ? sum / n : 0, metric,
+                    cli_percentile(v, n, 0.5), metric, cli_percentile(v, n, 0.99));
 }
 
 /* The base URL may end in /v1 or not. Requests start at once, or at random times of the given rate: exponential gaps make a Poisson process. */
@@ -1206,7 +1238,8 @@ static void cli_load_test(void) {
     double due = 0, tokens = 0;
     pthread_t threads[1024]; /* as many as the option allows */
     llm_text t = {0};
-    int n = opt.num_prompts, failed = 0, parts = sscanf(opt.url, "http://%255[^:/]:%7[0-9]%255[^?#]", cli_load.host, cli_load.port, cli_load.path);
+    int n = opt.num_prompts, failed = 0,
+        parts = sscanf(opt.url, "http://%255[^:/]:%7[0-9]%255[^?#]", cli_load.host, cli_load.port, cli_load.path);
     if (parts < 2) parts = sscanf(opt.url, "http://%255[^:/]%255[^?#]", cli_load.host, cli_load.path);
     if (parts < 1 || cli_load.path[0] == ':') cli_die(2, "--url: %.60s, http://HOST:PORT was expected", opt.url);
     size_t len = strlen(cli_load.path);
@@ -1218,19 +1251,21 @@ static void cli_load_test(void) {
     for (int i = 0; i < n && opt.request_rate > 0; i++) cli_load.flights[i].due = due, due -= log(1 - drand48()) / (double)opt.request_rate;
     cli_load.begin = llm_now();
     for (int i = 0; i < opt.max_concurrency; i++)
-        if (pthread_create(&threads[i], NULL, cli_load_worker, NULL)) cli_die(1, "bench: no thread %d of %d could be started", i + 1, opt.max_concurrency);
+        if (pthread_create(&threads[i], NULL, cli_load_worker, NULL))
+            cli_die(1, "bench: no thread %d of %d could be started", i + 1, opt.max_concurrency);
     for (int i = 0; i < opt.max_concurrency; i++) pthread_join(threads[i], NULL);
     const double seconds = llm_now() - cli_load.begin;
     for (const cli_flight *f = cli_load.flights; f < cli_load.flights + n; f++)
         if (f->error.len) why = f->error.data, failed++;
         else tokens += (double)f->tokens;
     const double requests = (n - failed) / seconds, out = tokens / seconds;
-    llm_text_format(&t, "{'completed': %d, 'failed': %d, 'duration': %f, 'request_throughput': %f, 'output_throughput': %f, ", n - failed, failed,
-                    seconds, requests, out);
+    llm_text_format(&t, "{'completed': %d, 'failed': %d, 'duration': %f, 'request_throughput': %f, 'output_throughput': %f, ", n - failed,
+                    failed, seconds, requests, out);
     llm_text_format(&t, "'total_token_throughput': %f", out + requests * opt.input_len);
     for (int m = 0; m < CLI_COUNT(metrics); m++) cli_load_metric(&t, metrics[m]);
     llm_text_str(&t, "}\n");
-    if (failed < n && !opt.json) puts("TTFT: to the first token, TPOT: each token behind it, ITL: between two events, E2EL: the whole; P99: 99 of 100 are below");
+    if (failed < n && !opt.json)
+        puts("TTFT: to the first token, TPOT: each token behind it, ITL: between two events, E2EL: the whole; P99: 99 of 100 are below");
     if (failed < n) cli_result(&t);
     if (failed) cli_die(1, "--url: %.60s: %d of %d requests failed: %.200s", opt.url, failed, n, why);
 }
@@ -1248,25 +1283,36 @@ static void cli_cmd_bench(void) { opt.url ? cli_load_test() : cli_bench_all(); }
  * --------------------------------------------------------------------------- */
 
 /* Keys go by their names in Emacs and readline: 'A' is Ctrl-A, '?' is Backspace, 'b' is Alt-b. Beside them: */
-enum { KEY_TEXT = 256, KEY_NEW_LINE, KEY_DELETE, KEY_PASTE, KEY_PASTED, KEY_GONE /* the terminal's end */, KEY_SIGNAL, KEY_LATE /* none came in time */ };
+enum {
+    KEY_TEXT = 256,
+    KEY_NEW_LINE,
+    KEY_DELETE,
+    KEY_PASTE,
+    KEY_PASTED,
+    KEY_GONE /* the terminal's end */,
+    KEY_SIGNAL,
+    KEY_LATE /* none came in time */
+};
 
 /* What terminals send behind ESC for keys of their own. */
+/* clang-format off */
 static const struct { const char *bytes; int key; } cli_keys[] = {
     {"[H", 'A'}, {"[1~", 'A'}, {"[7~", 'A'}, {"[F", 'E'}, {"[4~", 'E'}, {"[8~", 'E'}, {"[D", 'B'}, {"[C", 'F'}, {"[A", 'P'}, {"[B", 'N'},
     {"[3~", KEY_DELETE}, {"\x7f", 'W'}, {"\r", KEY_NEW_LINE}, {"\n", KEY_NEW_LINE}, {"[200~", KEY_PASTE}, {"[201~", KEY_PASTED},
 };
+/* clang-format on */
 
 #define CLI_QUOTES "\"\"\""
 
 static struct {
     llm_text text;
-    size_t cursor;    /* byte offset */
-    int row;          /* of the cursor as drawn */
+    size_t cursor; /* byte offset */
+    int row;       /* of the cursor as drawn */
     struct termios cooked;
-    llm_text history; /* a JSON string a line, the oldest first, as in its file */
-    size_t at;        /* where the line begins that is looked at */
-    llm_text newest;  /* the new line, while older ones are looked at */
-    FILE *file;       /* of the history, to be appended to; NULL: none */
+    llm_text history;       /* a JSON string a line, the oldest first, as in its file */
+    size_t at;              /* where the line begins that is looked at */
+    llm_text newest;        /* the new line, while older ones are looked at */
+    FILE *file;             /* of the history, to be appended to; NULL: none */
     void (*complete)(void); /* Tab behind a text that begins with '/' */
 } edit;
 
@@ -1383,29 +1429,40 @@ static int cli_edit_key(int key, char bytes[24]) {
     const size_t from = edit.cursor, end = edit.text.len;
     size_t to = from;
     switch (key) {
-    case 'A': case 'U': to = 0; break;
-    case 'E': case 'K': to = end; break;
-    case 'B': case 'H': case '?': to = cli_edit_place(-1, 0); break;
-    case 'F': case 'D': case KEY_DELETE: to = cli_edit_place(1, 0); break;
-    case 'b': case 'W': to = cli_edit_place(-1, 1); break;
-    case 'f': case 'd': to = cli_edit_place(1, 1); break;
+    case 'A':
+    case 'U': to = 0; break;
+    case 'E':
+    case 'K': to = end; break;
+    case 'B':
+    case 'H':
+    case '?': to = cli_edit_place(-1, 0); break;
+    case 'F':
+    case 'D':
+    case KEY_DELETE: to = cli_edit_place(1, 0); break;
+    case 'b':
+    case 'W': to = cli_edit_place(-1, 1); break;
+    case 'f':
+    case 'd': to = cli_edit_place(1, 1); break;
     case 'I':
         if (edit.complete && edit.text.data[0] == '/' && from == end) {
             edit.complete();
             return 0;
         } /* fall through */
-    case KEY_TEXT: case KEY_NEW_LINE: cli_edit_replace(from, from, key == KEY_NEW_LINE ? "\n" : bytes); return 0;
+    case KEY_TEXT:
+    case KEY_NEW_LINE: cli_edit_replace(from, from, key == KEY_NEW_LINE ? "\n" : bytes); return 0;
     case KEY_PASTE: /* up to its mark or until nothing came for two seconds keys are text, and every kind of line end is a newline */
         for (char before = 0; (key = cli_key(bytes, 2000)) != KEY_PASTED && key != KEY_LATE && key != KEY_GONE; before = *bytes) {
             const int newline = key == 'M' || (key == 'J' && before != '\r');
             if (newline || key == KEY_TEXT || key == 'I') cli_edit_replace(edit.cursor, edit.cursor, newline ? "\n" : bytes);
         }
         return 0;
-    case 'P': case 'N': cli_edit_history(key == 'P' ? -1 : 1); return 0;
+    case 'P':
+    case 'N': cli_edit_history(key == 'P' ? -1 : 1); return 0;
     case 'L': fputs("\x1b[H\x1b[2J", stderr), edit.row = 0; return 0;
     case 'Z': cli_tty_mode(0, 0), raise(SIGTSTP), cli_tty_mode(1, 0); return 0;
     case 'C': return 'C';
-    case 'J': case 'M':
+    case 'J':
+    case 'M':
         if (!cli_edit_open()) return 'M';
         cli_edit_replace(from, from, "\n");
         return 0;
@@ -1574,9 +1631,12 @@ static void cli_talk_set(char *rest) {
     CLI_JSON *doc = NULL;
     memcpy(given, cli_given, sizeof given);
     if (list) ((llm_option_list *)(void *)((char *)&opt + row->at))->n = 0; /* it is said anew, in the same memory */
-    llm_text_format(&t, "{%Q: %q}", rest, n, rest + n + strspn(rest + n, " =")); /* JSON, because its texts are owned by the option reader */
+    llm_text_format(&t, "{%Q: %q}", rest, n,
+                    rest + n + strspn(rest + n, " =")); /* JSON, because its texts are owned by the option reader */
     cli_check(llm_json_parse(t.data, t.len, NULL, &doc));
-    const char *want = row && row->group != CLI_ANSWERS && !system ? "an option of answers, or system," : row && !rest[n] && !system && !list ? "a value" : NULL;
+    const char *want = row && row->group != CLI_ANSWERS && !system ? "an option of answers, or system,"
+                       : row && !rest[n] && !system && !list       ? "a value"
+                                                                   : NULL;
     llm_result r = want ? cli_bad(LLM_ERR_ARG, "%.*s: %s was expected", (int)n, rest, want) : LLM_OK;
     if (!r) r = llm_options_json(&cli_names, doc, 0, LLM_FROM_USER, NULL);
     if (!r) r = cli_add_members(&t);
@@ -1607,6 +1667,7 @@ static void cli_talk_show(CLI_UNUSED char *rest) {
     cli_say("", "system: %s", opt.system ? opt.system : "(none)");
 }
 
+/* clang-format off */
 static const struct cli_said { const char *name, *value, *help; void (*run)(char *value); } cli_talk_commands[] = {
     {"/clear", "", "forget the conversation (also /reset)", cli_talk_reset},
     {"/reset", "", NULL, cli_talk_reset},
@@ -1617,6 +1678,7 @@ static const struct cli_said { const char *name, *value, *help; void (*run)(char
     {"/save", "FILE", "the conversation as JSON", cli_talk_save},
     {"/load", "FILE", "go on with a saved one", cli_talk_load},
     {"/bye", "", "leave (also /exit, exit, Ctrl-D)", NULL}, {"/exit", "", NULL, NULL}, {"/quit", "", NULL, NULL}, {NULL, NULL, NULL, NULL}};
+/* clang-format on */
 
 /* One thing that the word at the text's end may become: `common` is cut to what all of them begin with. */
 static void cli_talk_candidate(const char *name, const char *word, llm_text *common, llm_text *list) {
@@ -1661,7 +1723,9 @@ static int cli_talk_command(char *line) {
     if (strcmp(line, "/help")) fputs("no such command; these are there:\n", stderr);
     for (const struct cli_said *c = cli_talk_commands; c->name; c++)
         if (c->help) fprintf(stderr, "%-7s %-11s %s\n", c->name, c->value, c->help);
-    fputs("Alt-Enter begins a new line, a paste or what stands between " CLI_QUOTES " stays one message, Tab completes, Ctrl-C stops an answer.\n", stderr);
+    fputs("Alt-Enter begins a new line, a paste or what stands between " CLI_QUOTES
+          " stays one message, Tab completes, Ctrl-C stops an answer.\n",
+          stderr);
     return 1;
 }
 
@@ -1677,7 +1741,7 @@ static void cli_interactive(void) {
     cli_talk_reset(NULL);
     cli_talk_show(NULL);
     fputs("/help lists the commands.\n", stderr);
-    cli_interrupts = 0; /* Ctrl-C is a key while a line is edited */
+    cli_interrupts = 0;    /* Ctrl-C is a key while a line is edited */
     cli_names.note = NULL; /* what is set again is no mistake */
     for (int leave = 0, interrupts = 0; !leave;) {
         const int end = cli_edit();
@@ -1728,6 +1792,7 @@ static void cli_cmd_help(void);
 static void cli_cmd_version(void) { printf("llm_cli %s (instruction sets: %s)\n", LLM_VERSION_STRING, llm_isa_list()); }
 
 /* `options`: those of the command, beside the groups of answers and measuring. */
+/* clang-format off */
 static const struct cli_command {
     const char *name, *words, *help, *options;
     int group; /* of options besides; -1: none */
@@ -1747,6 +1812,7 @@ static const struct cli_command {
     {"help", "[COMMAND]", "this, or a command's options; --help-all: every option", "", -1, cli_cmd_help},
     {"version", "", "version and instruction sets", "", -1, cli_cmd_version},
 };
+/* clang-format on */
 
 static const struct cli_command *cli_asked; /* whose help is wanted; NULL: the program's */
 
@@ -1781,7 +1847,8 @@ static void cli_help_command(const struct cli_command *c) {
     llm_text t = {0};
     printf("usage: llm_cli %s %s%s[options]\n%s\n\n", c->name, c->words, *c->words ? " " : "", c->help);
     llm_options_rows(&cli_names, -1, c->options, &t);
-    if (c->group >= 0) llm_text_str(&t, c->group == CLI_BENCH ? "\nMeasuring\n" : "\nAnswers\n"), llm_options_rows(&cli_names, c->group, NULL, &t);
+    if (c->group >= 0)
+        llm_text_str(&t, c->group == CLI_BENCH ? "\nMeasuring\n" : "\nAnswers\n"), llm_options_rows(&cli_names, c->group, NULL, &t);
     llm_text_str(&t, "\nOptions of the model and the engine: llm_cli --help-all\n");
     cli_out(&t);
 }
@@ -1799,14 +1866,19 @@ static const struct cli_command *cli_parse(int argc, char **argv) {
     for (int i = 0; i < words.n; i++) {
         const char *word = words.items[i];
         int named = 0;
-        const int model = llm_options_given(&cli_names, "model") >= LLM_FROM_USER || opt.draft_path; /* a word is stronger than the environment */
+        const int model =
+            llm_options_given(&cli_names, "model") >= LLM_FROM_USER || opt.draft_path; /* a word is stronger than the environment */
         const int run = command && !strcmp(command->name, "run"), helps = command && command->run == cli_cmd_help;
         const char *as = !model && (run || !access(word, F_OK)) ? "model" : !opt.prompt && strchr(word, ' ') ? "prompt" : NULL;
         while (named < CLI_COUNT(cli_commands) && ((command && !helps) || strcmp(word, cli_commands[named].name))) named++;
         if (named < CLI_COUNT(cli_commands)) *(helps ? &cli_asked : &command) = &cli_commands[named];
         else if (command && command->run == cli_cmd_convert && model && !opt.out) opt.out = word;
         else if (as) cli_check(llm_options_set(&cli_names, llm_options_find(&cli_names, as, strlen(as)), as, word, LLM_FROM_USER));
-        else cli_die(2, "%.60s: no such command or file; commands are chat, generate, run, score, tokenize, detokenize, render, batch, bench, info, help", word);
+        else
+            cli_die(
+                2,
+                "%.60s: no such command or file; commands are chat, generate, run, score, tokenize, detokenize, render, batch, bench, info, help",
+                word);
     }
     free((void *)words.items);
     if (opt.help && command && command->run != cli_cmd_help) cli_asked = command;
@@ -1825,8 +1897,8 @@ int main(int argc, char **argv) {
     signal(SIGINT, cli_on_signal);
     signal(SIGWINCH, cli_on_signal); /* only so that poll ends: the editor draws anew */
     signal(SIGPIPE, SIG_IGN);
-    setvbuf(stdout, NULL, _IOLBF, 0); /* what an interrupt leaves is whole lines */
-    if (!setlocale(LC_CTYPE, "C.UTF-8")) setlocale(LC_CTYPE, ""); /* for mbrtowc and wcwidth; numbers stay as they are in C */
+    setvbuf(stdout, NULL, _IOLBF, 0);                                  /* what an interrupt leaves is whole lines */
+    if (!setlocale(LC_CTYPE, "C.UTF-8")) setlocale(LC_CTYPE, "");      /* for mbrtowc and wcwidth; numbers stay as they are in C */
     const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM"); /* no-color.org */
     if (isatty(2) && !(no_color && *no_color) && !(term && !strcmp(term, "dumb"))) cli.dim = "\x1b[2m", cli.plain = "\x1b[0m";
     const struct cli_command *command = cli_parse(argc, argv);

@@ -97,8 +97,8 @@
  * numbers: a float's bits never depend on which thread was first. */
 
 #ifdef CUDA_EMU
-#define SMEM(T, name, n)                                                                                                                   \
-    static char name##_key;                                                                                                                \
+#define SMEM(T, name, n) \
+    static char name##_key; \
     T *name = (T *)cuemu::smem_static(&name##_key, sizeof(T) * (n), 16)
 #define DYN_SMEM(T, name) T *name = (T *)cuemu::smem_dyn()
 static inline float half_to_f32(uint16_t h) { return cuemu_half_to_float(h); }
@@ -113,8 +113,8 @@ static void *cublas_function(const char *name) { return cuemu::cublas_symbol(nam
 static const char *driver_missing(void) { return NULL; }
 #else
 #define SMEM(T, name, n) __shared__ T name[n]
-#define DYN_SMEM(T, name)                                                                                                                  \
-    extern __shared__ __align__(16) unsigned char dynamic_smem[];                                                                          \
+#define DYN_SMEM(T, name) \
+    extern __shared__ __align__(16) unsigned char dynamic_smem[]; \
     T *name = (T *)dynamic_smem
 static __device__ __forceinline__ float half_to_f32(uint16_t h) { return __half2float(__ushort_as_half(h)); }
 static __device__ __forceinline__ uint16_t f32_to_half(float f) { return __half_as_ushort(__float2half_rn(f)); }
@@ -400,7 +400,7 @@ typedef struct rank {
     int index, device, n_sms, max_smem, capability; /* capability: 90 for sm_90 */
     cudaStream_t stream;
     cudaEvent_t done[N_FLIGHT], stage_free[2], from[N_TIMES], to[N_TIMES]; /* from, to: see note_times */
-    uint8_t *stage[2], *stage_device[2]; /* pinned and device memory through which weights are loaded */
+    uint8_t *stage[2], *stage_device[2];                                   /* pinned and device memory through which weights are loaded */
     int64_t stage_bytes;
     int stage_turn, stage_used[2];
     record *list; /* (MAX_RECORDS) */
@@ -459,7 +459,7 @@ struct llm_backend_ctx {
     kv_place *places;
     int64_t page_bytes, n_pages;
     int kv_type;
-    float *row; /* a row read back for buffer_row */
+    float *row;   /* a row read back for buffer_row */
     void *pinned; /* the engine's memory for pages that give way; NULL: none, or it could not be pinned */
     llm_buffer **buffers;
     int n_buffers, buffer_cap;
@@ -1039,8 +1039,7 @@ static __global__ void __launch_bounds__(128)
         else if (w.kind == KIND_Q4Z) { /* random ones, within +-0.02 */
             uint32_t u = (uint32_t)fminf(15, fmaxf(0, v / RANDOM_STEP + 8.5f)), low = c < 16 ? 0 : w.q[at * 16 + c % 16];
             w.q[at * 16 + c % 16] = (uint8_t)(low | u << (c / 16 * 4));
-        }
-        else w.q[at * 32 + c] = (uint8_t)f32_narrow(v, 4, 3, 0x7e, 0x7f);
+        } else w.q[at * 32 + c] = (uint8_t)f32_narrow(v, 4, 3, 0x7e, 0x7f);
     }
     if (w.kind == KIND_Q8 || w.kind == KIND_Q4Z) store_half(w.scales + at * 2, w.kind == KIND_Q8 ? 1 : RANDOM_STEP);
 }
@@ -1177,8 +1176,8 @@ static void stage_rows(rank *r, const llm_segment *s, int64_t at, int64_t n, uin
     raw->pitch = row_bytes(f, hi - lo);
     raw->skip = begin - lo;
     raw->data = r->stage_device[r->stage_turn];
-    copy_job all = {to, from + (s->transposed ? s->col : first) * stored + row_bytes(f, lo), raw->pitch, s->transposed ? stored : step * stored,
-                    count, 0, 0};
+    const uint8_t *place = from + (s->transposed ? s->col : first) * stored + row_bytes(f, lo);
+    copy_job all = {to, place, raw->pitch, s->transposed ? stored : step * stored, count, 0, 0};
     copy_shared(r->ctx->cfg.n_threads, all);
     bytes = (size_t)(count * raw->pitch);
     rank_ok(r, cudaMemcpyAsync(r->stage_device[r->stage_turn], to, bytes, cudaMemcpyHostToDevice, r->stream), "loading");
@@ -3356,8 +3355,8 @@ typedef struct lora_args {
     int64_t x_stride, low_stride, dst_stride;
     const int32_t *n_rows;
     const llm_drawn *drawn;
-    const int32_t *begin, *row_of; /* of slots: see linear_args; NULL: rows of the step */
-    int32_t n_groups, gather;      /* gather: x has the step's rows, not slots */
+    const int32_t *begin, *row_of;           /* of slots: see linear_args; NULL: rows of the step */
+    int32_t n_groups, gather;                /* gather: x has the step's rows, not slots */
     int32_t n, width, out_rows, vocab_begin; /* width: columns of low that a part has */
     float scale;
 } lora_args;
@@ -3434,7 +3433,8 @@ static __global__ void __launch_bounds__(LORA_COLUMNS) kernel_lora_up(lora_args 
         float *to = a.dst + row * a.dst_stride + column, sum = 0;
         while (i < parts && (column < p[i].row || column >= p[i].row + p[i].n)) i++;
         if (i < parts) {
-            const float *b = p[i].b + ((int64_t)lora_group_of(a, row) * p[i].n + column - p[i].row) * p[i].r, *low = a.low + row * a.low_stride + i * a.width;
+            const float *b = p[i].b + ((int64_t)lora_group_of(a, row) * p[i].n + column - p[i].row) * p[i].r,
+                        *low = a.low + row * a.low_stride + i * a.width;
             for (int k = 0; k < p[i].r; k++) sum += b[k] * low[k];
             sum *= a.scale;
             *to = a.x ? sum : *to + sum;
@@ -3568,8 +3568,10 @@ static void lora_fill(rank *l, llm_lora_site *site, int slot, const llm_lora_par
         int64_t experts = d[1]->role == LLM_ROLE_EXPERTS ? d[1]->n_experts : 1;
         int64_t high = d[1]->rows / experts, wide = d[1]->cols;
         int across = d[1]->role == LLM_ROLE_MLA_UP;
+        /* clang-format off */
         lora_part p = {to[0], to[1], (int32_t)(across ? high : wide), (int32_t)d[0]->cols, (int32_t)parts[i].row, (int32_t)(across ? wide : high),
                        (int32_t)d[0]->rows};
+        /* clang-format on */
         s.part[s.n++] = p;
     }
     if (!l->failed) rank_ok(l, cudaMemcpyAsync(site->slots + slot, &s, sizeof s, cudaMemcpyHostToDevice, l->stream), "an adapter");
@@ -3975,6 +3977,7 @@ static void run_ranks(llm_backend_ctx *ctx, void (*job)(rank *r)) {
 /* Where the arrays of the largest step lie, on 16 bytes each; pages last, so that one copy of what is used can stop short of the end. */
 static void step_place(const llm_backend_config *c, step_layout *l) {
     size_t rows = (size_t)c->max_rows, seqs = (size_t)c->max_seqs, at = STEP_HEAD * 4, out = (size_t)max_int(c->max_out, 1);
+    /* clang-format off */
     const struct {
         size_t *to, bytes;
     } plan[] = {{&l->tokens, rows * 4},
@@ -3989,6 +3992,7 @@ static void step_place(const llm_backend_config *c, step_layout *l) {
                 {&l->token_from, rows * 4},
                 {&l->draws, out * sizeof(draw)},
                 {&l->pages, seqs * (size_t)c->max_pages_per_seq * 4}};
+    /* clang-format on */
     for (size_t i = 0; i < sizeof plan / sizeof *plan; i++) {
         *plan[i].to = at;
         at = align16(at + plan[i].bytes);
@@ -4115,8 +4119,10 @@ static llm_result step_draws(llm_backend_ctx *ctx, const llm_step *s, draw *to, 
         if (!block || n + (size_t)p->n_logit_bias + (size_t)d->n_used > LLM_DRAW_CHANGES)
             return fail_with(&ctx->cfg, LLM_ERR_LIMIT, "step: draws, but no memory for them, or more than %d biases and penalties",
                              LLM_DRAW_CHANGES);
+        /* clang-format off */
         *to = {d->seed, d->position, 1, d->also, p->top_k, -1, (int32_t)n, p->n_logit_bias, 0, d->n_used,
                p->temperature, p->top_p, p->min_p, p->repetition_penalty, p->presence_penalty, p->frequency_penalty};
+        /* clang-format on */
         for (int k = 0; k < p->n_logit_bias; k++) list[n++] = {p->logit_bias[k].id, 0, p->logit_bias[k].bias};
         to->used = (int32_t)n;
         for (int k = 0; k < d->n_used; k++) list[n++] = {d->used[k], d->counts[k], 0};

@@ -54,7 +54,7 @@
 static void json_drop(llm_json **doc) { llm_json_free(*doc); }
 
 typedef struct configuration {
-    llm_setup setup;                 /* the model, the engine, the defaults of requests */
+    llm_setup setup; /* the model, the engine, the defaults of requests */
     const char *host, *unix_socket, *key_file, *lora_dir, *context_dir, *pooler_config;
     llm_option_list names, keys, origins, allowed_hosts, lora_modules;
     int32_t enable_lora;
@@ -68,14 +68,14 @@ static struct {
     configuration cfg;
     llm_model *model;
     llm_engine *engine;
-    llm_openai_service service;      /* how requests are read and answers written */
-    int n_served;                    /* of cfg.names: the others are accepted only */
+    llm_openai_service service; /* how requests are read and answers written */
+    int n_served;               /* of cfg.names: the others are accepted only */
     char bound[160];
-    int ready;                       /* atomic: the engine is open */
-    int loopback;                    /* bound to a loopback address or a Unix socket */
+    int ready;    /* atomic: the engine is open */
+    int loopback; /* bound to a loopback address or a Unix socket */
     double started;
     volatile sig_atomic_t signals, hangups;
-    FILE *log;                       /* NULL: standard error */
+    FILE *log; /* NULL: standard error */
 } server;
 
 /* Where the log goes: standard error, or --log-file, which SIGHUP opens anew. Any thread: a FILE locks itself. */
@@ -133,6 +133,7 @@ __attribute__((format(printf, 2, 3))) static void server_log(int level, const ch
 
 #define IN_CFG(member) offsetof(configuration, member)
 
+/* clang-format off */
 static const llm_option options_table[] = {
     LLM_OPTIONS_PROGRAM(configuration, setup),
     LLM_OPTIONS_SETUP(configuration, setup),
@@ -173,6 +174,7 @@ static const llm_option options_table[] = {
     {"workers", LLM_OPTION_INT, LLM_HELP_OWN, IN_CFG(n_workers), 1, 64, "N", "threads for templates and tokenizing (2)"},
     {"b", LLM_OPTION_INT, -1, IN_CFG(setup.engine.max_num_batched_tokens), 1, 65536, "N", NULL},
     LLM_OPTIONS_FOREIGN};
+/* clang-format on */
 
 static unsigned char options_given[N_OF(options_table)];
 static llm_options options = {options_table, (int)N_OF(options_table), &server.cfg, options_given, NULL, NULL, {NULL, 0}, NULL};
@@ -189,9 +191,7 @@ __attribute__((format(printf, 2, 3), noreturn)) static void die(int code, const 
 }
 
 /* Remarks of the option readers: accepted without effect, given twice. */
-static void on_note(UNUSED void *user, const char *line) {
-    fprintf(stderr, "llm_serve: note: %s\n", line);
-}
+static void on_note(UNUSED void *user, const char *line) { fprintf(stderr, "llm_serve: note: %s\n", line); }
 
 static void print_help(void) {
     static const char *const network = "Network and server";
@@ -311,7 +311,8 @@ static void read_options(int argc, char **argv) {
     const int chosen = c->setup.model != NULL;
     check_setup(llm_setup_find(&c->setup, getenv));
     if (e->max_num_batched_tokens && e->max_num_batched_tokens < e->max_num_seqs)
-        die(2, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d).", e->max_num_batched_tokens, e->max_num_seqs);
+        die(2, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d).", e->max_num_batched_tokens,
+            e->max_num_seqs);
     if (c->pooler_config) read_pooler(c);
     read_lora_options();
     if (!c->names.n && !chosen) llm_options_set(&options, names, "model", model_name(c->setup.model), LLM_FROM_FILE);
@@ -337,14 +338,14 @@ static void read_options(int argc, char **argv) {
  * spaces before a colon) is refused: request smuggling lives on such differences. After a refused head the connection is closed. */
 
 enum {
-    HTTP_MAX_LINE = 8 << 10,     /* request line */
-    HTTP_MAX_HEAD = 32 << 10,    /* request line and fields */
+    HTTP_MAX_LINE = 8 << 10,  /* request line */
+    HTTP_MAX_HEAD = 32 << 10, /* request line and fields */
     HTTP_MAX_FIELDS = 100,
     HTTP_MAX_NAME = 256,
     HTTP_MAX_KEY = 8 << 10,
     HTTP_MAX_BODY = 32 << 20,
-    HTTP_MAX_OVERHEAD = 4096,    /* chunk extensions and trailers of a body */
-    HTTP_MAX_DRAIN = 64 << 10    /* body of a GET that is read and dropped */
+    HTTP_MAX_OVERHEAD = 4096, /* chunk extensions and trailers of a body */
+    HTTP_MAX_DRAIN = 64 << 10 /* body of a GET that is read and dropped */
 };
 
 typedef struct slice {
@@ -370,14 +371,14 @@ static int http_token_char(int c) {
 }
 
 typedef struct http_head {
-    slice method, path;          /* path is decoded, in path_text */
+    slice method, path; /* path is decoded, in path_text */
     char path_text[1024];
-    int minor;                   /* HTTP/1.minor */
+    int minor; /* HTTP/1.minor */
     slice host, origin, authorization, api_key, content_type, request_id, ask_headers;
-    int64_t content_length;      /* -1: none */
+    int64_t content_length; /* -1: none */
     int chunked, keep_alive, expect_continue, n_authorization;
-    int bad;                     /* the status of the error that ends it, */
-    const char *message;         /* and its sentence */
+    int bad;             /* the status of the error that ends it, */
+    const char *message; /* and its sentence */
 } http_head;
 
 /* Keeps the error and returns 0, so that a check that fails ends in one line. */
@@ -592,7 +593,8 @@ static int64_t http_chunks_take(http_chunks *k, const char *p, size_t n, llm_tex
         }
         slice line;
         int whole = http_line(p + i, n - i, &line);
-        if (whole < 0 || line.n > HTTP_MAX_OVERHEAD + 8 || memchr(line.p, 0, line.n)) return http_bad(h, 400, "bad line in a chunked body"), -1;
+        if (whole < 0 || line.n > HTTP_MAX_OVERHEAD + 8 || memchr(line.p, 0, line.n))
+            return http_bad(h, 400, "bad line in a chunked body"), -1;
         if (!whole) break;
         if (!http_chunk_line(k, line, h)) return -1;
         i += line.n + 2;
@@ -602,11 +604,13 @@ static int64_t http_chunks_take(http_chunks *k, const char *p, size_t n, llm_tex
 
 /* "200 OK". */
 static const char *http_status(int status) {
+    /* clang-format off */
     static const char *const table[] = {
         "200 OK", "400 Bad Request", "401 Unauthorized", "403 Forbidden", "404 Not Found", "405 Method Not Allowed", "408 Request Timeout",
         "413 Content Too Large", "414 URI Too Long", "415 Unsupported Media Type", "417 Expectation Failed", "429 Too Many Requests",
         "431 Request Header Fields Too Large", "499 Client Closed Request", "501 Not Implemented", "503 Service Unavailable",
         "505 HTTP Version Not Supported"};
+    /* clang-format on */
     for (size_t i = 0; i < N_OF(table); i++)
         if (atoi(table[i]) == status) return table[i];
     return "500 Internal Server Error";
@@ -632,11 +636,11 @@ static const char *http_status(int status) {
  * 30 seconds without progress the connection is dropped and its requests cancelled. */
 
 enum {
-    CONN_MAX = 12000,            /* connections held at once */
-    CONN_HEAD_S = 10,            /* to send a whole head */
-    CONN_BODY_S = 20,            /* plus one second a KiB: to send a body */
-    CONN_IDLE_S = 120,           /* keep-alive */
-    CONN_STUCK_S = 30,           /* output without progress */
+    CONN_MAX = 12000,  /* connections held at once */
+    CONN_HEAD_S = 10,  /* to send a whole head */
+    CONN_BODY_S = 20,  /* plus one second a KiB: to send a body */
+    CONN_IDLE_S = 120, /* keep-alive */
+    CONN_STUCK_S = 30, /* output without progress */
     CONN_MAX_OUT = 1 << 20,
     CONN_MAX_AHEAD = 64 << 10
 };
@@ -648,24 +652,24 @@ typedef enum stream_state { STREAM_NONE = 0, STREAM_LINES, STREAM_EVENTS } strea
 typedef struct conn {
     int fd;
     conn_state state;
-    uint32_t events;             /* what epoll watches */
-    llm_text in;                 /* received, not yet used: from in_at on */
-    size_t in_at, scanned;       /* scanned: bytes of whole lines of a head, none of them empty */
+    uint32_t events;       /* what epoll watches */
+    llm_text in;           /* received, not yet used: from in_at on */
+    size_t in_at, scanned; /* scanned: bytes of whole lines of a head, none of them empty */
     llm_text body;
     llm_text out;
     size_t out_at;
-    http_head head;              /* its slices point into head_text */
+    http_head head; /* its slices point into head_text */
     llm_text head_text;
     http_chunks chunks;
-    int64_t body_left;           /* of a Content-Length body */
-    double deadline, progress;   /* progress: when output last moved */
+    int64_t body_left;         /* of a Content-Length body */
+    double deadline, progress; /* progress: when output last moved */
     int close_after, half_closed, probed, advancing;
-    stream_state streaming;      /* the head of a streamed answer is out */
-    int admin;                   /* accepted on the metrics port */
-    int status;                  /* of the answer to `head`; 0: none yet */
-    double began;                /* when the request was whole; 0: none is being served */
+    stream_state streaming;             /* the head of a streamed answer is out */
+    int admin;                          /* accepted on the metrics port */
+    int status;                         /* of the answer to `head`; 0: none yet */
+    double began;                       /* when the request was whole; 0: none is being served */
     char client[INET6_ADDRSTRLEN + 20]; /* its address; "unix" */
-    llm_openai_call *call;       /* the request being answered */
+    llm_openai_call *call;              /* the request being answered */
     /* guarded by queue.mutex; gone: closed, but a worker still has its call */
     int preparing, on_list, gone;
     struct conn *next_work, *next_news;
@@ -673,12 +677,12 @@ typedef struct conn {
 } conn;
 
 static struct {
-    int epoll, wake, spare_fd;   /* wake: an eventfd that other threads write */
+    int epoll, wake, spare_fd; /* wake: an eventfd that other threads write */
     conn *list;
     int n;
     double now;
-    int leaving;                 /* a signal came: /health says so, and --drain seconds later */
-    int draining;                /* nothing new is accepted */
+    int leaving;  /* a signal came: /health says so, and --drain seconds later */
+    int draining; /* nothing new is accepted */
 } net;
 
 /* Tells epoll what we wait for: input unless a busy connection has read ahead enough, room for output only while there
@@ -995,7 +999,9 @@ static void conn_accept(int listener, int admin) {
  * clients close what says nothing. One that is read too slowly has something to send and needs none. */
 static void conn_ping(conn *c) {
     double silent = net.now - c->progress;
-    if (c->streaming != STREAM_EVENTS || c->out_at < c->out.len || server.cfg.ping_interval <= 0 || silent < (double)server.cfg.ping_interval) return;
+    if (c->streaming != STREAM_EVENTS || c->out_at < c->out.len || server.cfg.ping_interval <= 0 ||
+        silent < (double)server.cfg.ping_interval)
+        return;
     stream_bytes(c, ":\n\n", 3);
     c->progress = net.now;
     conn_settle(c);
@@ -1036,10 +1042,10 @@ static void conn_sweep(void) {
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t work_ready;
-    conn *work;                  /* for the workers */
-    conn *news;                  /* for the event thread */
-    int compiling, stop;         /* workers that compile a form now */
-    int64_t step_began;          /* atomic: milliseconds of net.now's clock; 0: no step runs */
+    conn *work;          /* for the workers */
+    conn *news;          /* for the event thread */
+    int compiling, stop; /* workers that compile a form now */
+    int64_t step_began;  /* atomic: milliseconds of net.now's clock; 0: no step runs */
 } queue = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, NULL, 0, 0, 0};
 
 /* An eventfd is a counter: any number of wakes before the next look are one. */
@@ -1165,10 +1171,13 @@ static const double bounds_latency[] = {.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 2
 static const double bounds_size[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
 static const double bounds_n[] = {1, 2, 5, 10, 20};
 
-#define HISTOGRAM(name, help, bounds) {name, help, bounds, (int)N_OF(bounds), {0}, 0}
+#define HISTOGRAM(name, help, bounds) \
+    { name, help, bounds, (int)N_OF(bounds), {0}, 0 }
+/* clang-format off */
 enum {
     H_TTFT, H_TPOT, H_ITL, H_E2E, H_QUEUE, H_INFERENCE, H_PREFILL, H_DECODE, H_PROMPT, H_GENERATION, H_MAX_TOKENS, H_N, H_BEST_OF, H_COUNT
 };
+/* clang-format on */
 
 static histogram histograms[H_COUNT] = {
     HISTOGRAM("time_to_first_token_seconds", "Time from arrival to the first token.", bounds_ttft),
@@ -1186,7 +1195,7 @@ static histogram histograms[H_COUNT] = {
     HISTOGRAM("request_params_best_of", "best_of of a request.", bounds_n)};
 
 static struct {
-    uint64_t finished[5];        /* by llm_finish */
+    uint64_t finished[5]; /* by llm_finish */
     uint64_t refused, prompt_tokens, generation_tokens, cached_tokens;
 } counters;
 
@@ -1261,7 +1270,8 @@ static void log_usage(const llm_openai_info *info, int64_t tokens[3], double *fi
         llm_request_get_metrics(info->requests[i], &m);
         tokens[0] += m.n_prompt_tokens;
         tokens[1] += m.n_cached_tokens;
-        if (m.first_token_time > 0 && (*first <= 0 || m.first_token_time - m.arrival_time < *first)) *first = m.first_token_time - m.arrival_time;
+        if (m.first_token_time > 0 && (*first <= 0 || m.first_token_time - m.arrival_time < *first))
+            *first = m.first_token_time - m.arrival_time;
         for (int k = 0; k < info->n_choices; k++) {
             llm_output o;
             if (!llm_request_get_output(info->requests[i], k, &o)) tokens[2] += (int64_t)o.n_token_ids;
@@ -1366,7 +1376,8 @@ static void write_drafts(llm_text *t, const llm_engine_stats *s) {
     metric(t, "spec_decode_num_emitted_tokens_total", "Tokens that steps with a draft gave.", "counter",
            (double)(s->accepted_tokens + s->drafts));
     metric_head(t, "spec_decode_num_accepted_tokens_per_pos_total", "Tokens that were right, by their place in the draft.", "counter");
-    while (n > server.cfg.setup.engine.num_speculative_tokens && !s->accepted_per_position[n - 1]) n--; /* a grammar may draft more than that */
+    while (n > server.cfg.setup.engine.num_speculative_tokens && !s->accepted_per_position[n - 1])
+        n--; /* a grammar may draft more than that */
     for (int i = 0; i < n; i++) {
         snprintf(label, sizeof label, ",position=\"%d\"", i);
         metric_value(t, "spec_decode_num_accepted_tokens_per_pos_total", label, (double)s->accepted_per_position[i]);
@@ -1489,7 +1500,7 @@ static void calls_news(void) {
         pthread_mutex_unlock(&queue.mutex);
         if (!c) return;
         if (busy) continue; /* its worker will bring it back */
-        if (c->gone) { /* the client left while a worker had the call: now nobody else has it */
+        if (c->gone) {      /* the client left while a worker had the call: now nobody else has it */
             call_end(c);
             free(c);
         } else {
@@ -1685,7 +1696,7 @@ static const char *const page_js[] = {
     "const $ = id => document.getElementById(id);",
     "const FIELDS = [\"temperature\", \"top_p\", \"top_k\", \"max_tokens\", \"repetition_penalty\", \"seed\"];",
     "const store = {",
-    "  get(k, d) { ",
+    "  get(k, d) {",
     "    try { const v = localStorage.getItem(\"llm.\" + k); return v === null ? d : JSON.parse(v); } catch (e) { return d; }",
     "  },",
     "  set(k, v) {",
@@ -2204,6 +2215,7 @@ typedef struct route {
     int open, early; /* open: needs no key; early: answered before the model is ready */
 } route;
 
+/* clang-format off */
 static const route routes[] = {
     {"GET", "/health", route_health, LLM_OPENAI_CHAT, 1, 1},
     {"GET", "/ping", route_health, LLM_OPENAI_CHAT, 1, 1},
@@ -2227,6 +2239,7 @@ static const route routes[] = {
     {"POST", "/unload_lora_adapter", NULL, LLM_OPENAI_LORA_UNLOAD, 0, 0},
     {"POST", "/contexts/save", NULL, LLM_OPENAI_CONTEXT_SAVE, 0, 0},
     {"POST", "/contexts/load", NULL, LLM_OPENAI_CONTEXT_LOAD, 0, 0}};
+/* clang-format on */
 
 /* curl -d says application/x-www-form-urlencoded unless told otherwise, and that is refused: a page of another site
  * can send such a body without asking first. */
@@ -2259,7 +2272,8 @@ static void serve_request(conn *c) {
     if (!host_allowed(c->head.host)) {
         const slice host = host_part(c->head.host);
         SCOPED_TEXT t = {0};
-        llm_text_format(&t, "this server was asked for by the name %Q, which it does not serve: start it with --allowed-hosts NAME", host.p, host.n);
+        llm_text_format(&t, "this server was asked for by the name %Q, which it does not serve: start it with --allowed-hosts NAME", host.p,
+                        host.n);
         http_answer_error(c, 403, t.failed ? "this Host is not served here" : t.data, NULL, NULL);
         return;
     }
@@ -2268,7 +2282,8 @@ static void serve_request(conn *c) {
         return;
     }
     for (size_t i = 0; i < N_OF(routes); i++) {
-        size_t n = strlen(routes[i].path), below = n > 1 && routes[i].path[n - 1] == '/' && path.n > n && !memcmp(path.p, routes[i].path, n);
+        size_t n = strlen(routes[i].path),
+               below = n > 1 && routes[i].path[n - 1] == '/' && path.n > n && !memcmp(path.p, routes[i].path, n);
         if (!below && !slice_is(path, routes[i].path)) continue;
         if (c->admin && strcmp(routes[i].path, "/metrics") && strcmp(routes[i].path, "/health")) continue;
         known = 1;
@@ -2320,7 +2335,8 @@ static int listen_tcp(const char *host, int port, int first) {
         fd = -1;
     }
     if (fd < 0)
-        die(1, "port %d on %.150s: %s%s", port, host, strerror(e), e == EADDRINUSE ? "; another server runs there: take another --port" : "");
+        die(1, "port %d on %.150s: %s%s", port, host, strerror(e),
+            e == EADDRINUSE ? "; another server runs there: take another --port" : "");
     freeaddrinfo(list);
     if (!first) return fd;
     struct sockaddr_storage s;
@@ -2514,8 +2530,9 @@ int main(int argc, char **argv) {
     const char *host = c->host ? c->host : "127.0.0.1", *path = c->unix_socket;
     if (!path && strlen(host) > 5 && !strcmp(host + strlen(host) - 5, ".sock")) path = host;
     int listener = path ? listen_unix(path) : listen_tcp(host, c->port, 1);
-    int metrics =
-        llm_options_given(&options, "metrics-port") && c->metrics_port != c->port ? listen_tcp(path ? "127.0.0.1" : host, c->metrics_port, 0) : -1;
+    int metrics = llm_options_given(&options, "metrics-port") && c->metrics_port != c->port
+                      ? listen_tcp(path ? "127.0.0.1" : host, c->metrics_port, 0)
+                      : -1;
     if (!path && !server.loopback && !c->keys.n)
         server_log(LLM_LOG_WARN, "%s is open to everybody who reaches this machine: --api-key KEY lets in only who knows it", server.bound);
     pthread_create(&loader, NULL, load_main, NULL);

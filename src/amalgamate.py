@@ -23,7 +23,7 @@ import re
 import sys
 
 SRC = pathlib.Path(__file__).resolve().parent
-DROPPED = re.compile(r'^#include "[a-z]+/\w+\.h".*\n|^#pragma once\n|^/\* clang-format (?:off|on) \*/\n', re.M)
+DROPPED = re.compile(r'^#include "[a-z]+/\w+\.h".*\n|^#pragma once\n|^ */\* clang-format (?:off|on) \*/\n', re.M)
 PROTOTYPE = re.compile(r"^(?:extern )?LLM__PRIVATE [^;{}]*;(?: /\*.*?\*/)?\n", re.M)
 COMMENT_ABOVE = re.compile(r"(?:^/\*(?:(?!\*/).)*\*/\n)\Z", re.M | re.S)
 

@@ -7,8 +7,8 @@
 #include "cpu/linear.h"
 #include "cpu/kv_cache.h"
 
-/* Where that lies which is read a block after the keys (or values) of `position`, for mac to fetch: further on in the sequence, or at the
- * start of the next one's. `here` if there is nothing. */
+/* For mac to fetch: what is read one block later than the keys (or values) of `position`. It lies further on in the sequence, or at the
+ * start of what the thread reads next; `here` if there is nothing. */
 static const uint8_t *llm__attend_ahead(const llm__attend *t, const llm__kv_view *view, int position, int values, const void *here) {
     position += LLM__BLOCK;
     if (position >= t->end) {
@@ -18,49 +18,53 @@ static const uint8_t *llm__attend_ahead(const llm__attend *t, const llm__kv_view
     return !view ? (const uint8_t *)here : values ? llm__kv_values(view, position) : llm__kv_keys(view, position);
 }
 
-/* Scores of the block: the groups of 16 keys that [from, to) of the block touches. */
+/* Scores of the block: of all groups of 16 keys that [from, to) touches. */
 static void llm__attend_scores(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     llm__mac m;
     const int last = (to - 1) / LLM__GROUP;
     memset(&m, 0, sizeof m);
     m.tiles = &t->tiles;
     m.a = t->q;
-    m.lda = t->hd;
+    m.lda = t->head_dim;
     m.ldb = LLM__GROUP;
     m.ldc = LLM__BLOCK;
     m.n = t->n;
-    m.k = t->hd;
+    m.k = t->head_dim;
     m.half = t->half ? (const uint16_t *)(const void *)t->q : NULL;
     m.type = t->keys_in_place ? view->kv->kind : LLM__KIND_F32;
     m.pace = t->keys_in_place ? LLM__GROUP * view->kv->element_bytes : 0;
     for (int first = from / LLM__GROUP; first <= last; first += 2) {
         for (int g = first; g <= first + 1; g++) { /* the last one alone: twice */
             const int at = LLM__MIN(g, last);
-            float *keys = t->k + at * (t->hd + 1) * LLM__GROUP;
+            float *keys = t->keys + at * (t->head_dim + 1) * LLM__GROUP;
             if (!t->keys_in_place && at == g) llm__kv_load_keys(k, view, block + at * LLM__GROUP, keys);
             m.b[g - first] = t->keys_in_place ? (const void *)llm__kv_keys(view, block + at * LLM__GROUP) : (const void *)keys;
             m.fetch[g - first] = llm__attend_ahead(t, view, block + g * LLM__GROUP, 0, m.b[g - first]);
         }
         m.step = first < last ? LLM__GROUP : 0;
-        m.c = t->p + first * LLM__GROUP;
+        m.c = t->scores + first * LLM__GROUP;
         k->mac(&m);
     }
     if (!view->kv->scaled) return;
     float scale[LLM__BLOCK], offset[LLM__BLOCK]; /* q . (offset + scale * k) = scale * (q . k) + offset * sum of q */
     llm__kv_load_scales(view, block, from, to, 0, scale, offset);
-    for (int i = 0; i < t->n; i++)
-        for (int j = 0; j < LLM__BLOCK; j++) t->p[i * LLM__BLOCK + j] = t->p[i * LLM__BLOCK + j] * scale[j] + offset[j] * t->q_sum[i];
+    for (int i = 0; i < t->n; i++) {
+        float *row = t->scores + i * LLM__BLOCK;
+        for (int j = 0; j < LLM__BLOCK; j++) row[j] = row[j] * scale[j] + offset[j] * t->q_sum[i];
+    }
 }
 
-/* Values of the positions [from, to) of the block to t->v, as rows of f32. */
+/* Values of the positions [from, to) of the block to t->values, as rows of f32. */
 static void llm__attend_load_values(const llm__kernels *k, const llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     for (int i = from, end; i < to; i = end) {
         end = LLM__MIN(to, (i / LLM__GROUP + 1) * LLM__GROUP);
-        if (view->place->shape.v_head_dim) llm__kv_load_values(k, view, block + i, block + end, t->v + (i - from) * t->vdp, t->vdp);
+        if (view->place->shape.v_head_dim)
+            llm__kv_load_values(k, view, block + i, block + end, t->values + (i - from) * t->v_stride, t->v_stride);
         else
-            for (int d = 0; d < t->vd; d++) /* latent: values are keys */
+            for (int d = 0; d < t->v_dim; d++) /* latent: values are keys */
                 for (int j = i; j < end; j++)
-                    t->v[(j - from) * t->vdp + d] = t->k[((j / LLM__GROUP) * (t->hd + 1) + d) * LLM__GROUP + j % LLM__GROUP];
+                    t->values[(j - from) * t->v_stride + d] =
+                        t->keys[((j / LLM__GROUP) * (t->head_dim + 1) + d) * LLM__GROUP + j % LLM__GROUP];
     }
 }
 
@@ -69,22 +73,22 @@ static void llm__attend_scale_values(const llm__kernels *k, llm__attend *t, cons
     float scale[LLM__BLOCK], offset[LLM__BLOCK];
     llm__kv_load_scales(view, block, from, to, view->place->shape.v_head_dim ? 2 : 0, scale, offset);
     for (int i = 0; i < t->n; i++) {
-        float *p = t->p + i * LLM__BLOCK;
+        float *p = t->scores + i * LLM__BLOCK;
         t->offset[i] = t->offset[i] * t->scale[i] + k->dot(p, offset, LLM__BLOCK);
         for (int j = 0; j < LLM__BLOCK; j++) p[j] *= scale[j];
     }
 }
 
-/* o = scale * o + weights x values, for the positions [from, to) of the block. In place, of pairs, from and to are even but for a last
- * position alone: what stands beside it was never written, and is read as 0. Its group of 32 is copied for that, as sums are made of
- * groups. */
+/* out = scale * out + weights x values, for the positions [from, to) of the block. Where values are read in place and stored in pairs, a
+ * last position may stand alone: what is beside it was never written and must count as 0. So its group of 32 positions (sums are made of
+ * whole groups) is copied, with zeros in their place. */
 static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm__kv_view *view, int block, int from, int to) {
     const int tokens = view->kv->page_tokens, pair = view->place->pair;
     llm__mac m;
     memset(&m, 0, sizeof m);
     m.tiles = &t->tiles;
     m.lda = LLM__BLOCK;
-    m.ldb = m.ldc = t->vdp;
+    m.ldb = m.ldc = t->v_stride;
     m.scale = t->scale;
     m.n = t->n;
     m.type = t->values_in_place ? view->kv->kind : LLM__KIND_F32;
@@ -93,26 +97,26 @@ static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm_
     if (!t->values_in_place) llm__attend_load_values(k, t, view, block, from, to);
     for (int i = from / pair * pair, end; i < to; i = end) {
         end = t->values_in_place ? LLM__MIN(to, ((block + i) / tokens + 1) * tokens - block) : to; /* to the end of the page */
-        const uint8_t *values = t->values_in_place ? llm__kv_values(view, block + i) : (const uint8_t *)t->v;
+        const uint8_t *values = t->values_in_place ? llm__kv_values(view, block + i) : (const uint8_t *)t->values;
         const uint8_t *ahead = llm__attend_ahead(t, view, block + i, 1, values);
         if (end % pair && end / 32 * 32 > i) end = end / 32 * 32;
         else if (end % pair) {
-            uint32_t *copy = (uint32_t *)(void *)t->v, *alone = copy + (end - i) / 2 * t->vdp;
-            memcpy(copy, values, (size_t)(end + 1 - i) * (size_t)t->vdp * 2);
-            for (int j = 0; j < t->vdp; j++) alone[j] &= 0xFFFF;
+            uint32_t *copy = (uint32_t *)(void *)t->values, *alone = copy + (end - i) / 2 * t->v_stride;
+            memcpy(copy, values, (size_t)(end + 1 - i) * (size_t)t->v_stride * 2);
+            for (int j = 0; j < t->v_stride; j++) alone[j] &= 0xFFFF;
             values = (const uint8_t *)copy;
             end++;
         }
-        m.a = t->p + i;
-        m.half = t->half ? (const uint16_t *)(const void *)t->p + i : NULL;
+        m.a = t->scores + i;
+        m.half = t->half ? (const uint16_t *)(const void *)t->scores + i : NULL;
         m.k = end - i;
         m.phase = i % 32;
         m.pace = t->values_in_place ? view->place->v_elements * view->kv->element_bytes : 0;
-        for (int j = 0; j < t->vdp; j += 2 * LLM__GROUP) {
-            m.step = t->vdp - j > LLM__GROUP ? LLM__GROUP : 0;
+        for (int j = 0; j < t->v_stride; j += 2 * LLM__GROUP) {
+            m.step = t->v_stride - j > LLM__GROUP ? LLM__GROUP : 0;
             m.b[0] = values + j * size;
             m.b[1] = values + (j + m.step) * size;
-            m.c = t->o + j;
+            m.c = t->out + j;
             for (int h = 0; h < 2; h++) m.fetch[h] = ahead + ((const uint8_t *)m.b[h] - values);
             k->mac(&m);
         }
@@ -126,16 +130,16 @@ LLM__PRIVATE void llm__attend_run(const llm__kernels *k, llm__attend *t, const l
         first = LLM__MIN(first, t->from[i]);
         last = LLM__MAX(last, t->to[i]);
         t->offset[i] = 0;
-        t->q_sum[i] = view->kv->scaled ? k->sum(t->q + i * t->hd, t->hd) : 0;
+        t->q_sum[i] = view->kv->scaled ? k->sum(t->q + i * t->head_dim, t->head_dim) : 0;
     }
     /* floats are read where they lie, unless rows end inside a vector; converting f16 again for every few queries is free beside the
      * products */
     t->keys_in_place = view->kv->type == LLM_KV_BF16 ? view->place->pair == 2 : !view->kv->scaled && view->place->shape.v_head_dim;
-    t->values_in_place = t->keys_in_place && t->vd == t->vdp;
+    t->values_in_place = t->keys_in_place && t->v_dim == t->v_stride;
     t->end = (last + LLM__GROUP - 1) / LLM__GROUP * LLM__GROUP;
     t->half = k->bf16 && view->place->pair == 2;
-    if (t->half) k->to_bf16((uint16_t *)(void *)t->q, t->q, t->n * t->hd);
-    memset(t->o, 0, (size_t)(t->n * t->vdp) * sizeof(float));
+    if (t->half) k->to_bf16((uint16_t *)(void *)t->q, t->q, t->n * t->head_dim);
+    memset(t->out, 0, (size_t)(t->n * t->v_stride) * sizeof(float));
     t->tiles = 0;
     for (int block = first / LLM__BLOCK * LLM__BLOCK; block < last; block += LLM__BLOCK) {
         int from = LLM__MAX(first - block, 0), to = LLM__MIN(last - block, LLM__BLOCK);
@@ -146,26 +150,26 @@ LLM__PRIVATE void llm__attend_run(const llm__kernels *k, llm__attend *t, const l
     }
     if (k->rest) k->rest(&t->tiles);
     for (int i = 0; i < t->n; i++) {
-        const float l = k->sum(t->l[i], LLM__ROWS);
-        k->affine(t->o + i * t->vdp, t->o + i * t->vdp, -t->offset[i], l > 0 ? 1 / l : 0, NULL, NULL, t->vd);
+        const float sum = k->sum(t->running_sum[i], LLM__ROWS);
+        k->affine(t->out + i * t->v_stride, t->out + i * t->v_stride, -t->offset[i], sum > 0 ? 1 / sum : 0, NULL, NULL, t->v_dim);
     }
 }
 
-LLM__PRIVATE size_t llm__attend_floats(int hd, int vd) {
-    size_t vdp = ((size_t)vd + 15) & ~(size_t)15, hdp = ((size_t)hd + 15) & ~(size_t)15;
-    return LLM__QUERIES * (hdp + vdp + LLM__BLOCK) + ((size_t)hd + 1) * LLM__BLOCK + LLM__BLOCK * vdp + 64;
+LLM__PRIVATE size_t llm__attend_floats(int head_dim, int v_dim) {
+    const size_t v_stride = ((size_t)v_dim + 15) & ~(size_t)15, q_stride = ((size_t)head_dim + 15) & ~(size_t)15;
+    return LLM__QUERIES * (q_stride + v_stride + LLM__BLOCK) + ((size_t)head_dim + 1) * LLM__BLOCK + LLM__BLOCK * v_stride + 64;
 }
 
-LLM__PRIVATE void llm__attend_place(llm__attend *t, float *scratch, int hd, int vd) {
+LLM__PRIVATE void llm__attend_place(llm__attend *t, float *scratch, int head_dim, int v_dim) {
     memset(t, 0, sizeof *t);
-    t->hd = hd;
-    t->vd = vd;
-    t->vdp = (vd + 15) & ~15;
-    t->k = scratch;
-    t->v = t->k + (hd + 1) * LLM__BLOCK;
-    t->o = t->v + LLM__BLOCK * t->vdp;
-    t->p = t->o + LLM__QUERIES * t->vdp;
-    t->q = t->p + LLM__QUERIES * LLM__BLOCK;
+    t->head_dim = head_dim;
+    t->v_dim = v_dim;
+    t->v_stride = (v_dim + 15) & ~15;
+    t->keys = scratch;
+    t->values = t->keys + (head_dim + 1) * LLM__BLOCK;
+    t->out = t->values + LLM__BLOCK * t->v_stride;
+    t->scores = t->out + LLM__QUERIES * t->v_stride;
+    t->q = t->scores + LLM__QUERIES * LLM__BLOCK;
 }
 
 /* Tiles of rows that one sequence of the step makes. */

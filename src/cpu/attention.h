@@ -6,13 +6,13 @@
 #include "cpu/linear.h"
 #include "cpu/kv_cache.h"
 
-/* Attention of a tile whose q, at, from, to, m and l are set; leaves the result in o. */
+/* Attention of a tile whose q, at, from, to, running_max and running_sum are set; leaves the result in out. */
 LLM__PRIVATE void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv_view *view);
 
 /* Floats of scratch that a tile needs, and its arrays laid out in them. */
-LLM__PRIVATE size_t llm__attend_floats(int hd, int vd);
+LLM__PRIVATE size_t llm__attend_floats(int head_dim, int v_dim);
 
-LLM__PRIVATE void llm__attend_place(llm__attend *t, float *scratch, int hd, int vd);
+LLM__PRIVATE void llm__attend_place(llm__attend *t, float *scratch, int head_dim, int v_dim);
 
 /* How the queries of a step are cut into jobs: by sequence, tile of rows, KV head and some of the head's query heads. */
 typedef struct llm__attend_jobs {

@@ -282,20 +282,28 @@ LLM__INLINE llm__v16 llm__finish_sums(const llm__finish *f, const llm__block *b,
     return plus ? llm__add16(x, plus + b->row - f->first_row, 1, b->n) : x;
 }
 
-/* All tokens; see llm__body_finish. plain: whole vectors without scales, bias and soft cap. */
+/* What a loop over tokens has to do: constants, in all but one of the loops. */
+typedef struct llm__ending {
+    int plain; /* whole vectors without scales, bias and soft cap */
+    int per;   /* places of a tile that a token takes */
+    int gate_up, add;
+    llm_act act;
+} llm__ending;
+
+/* All tokens; see llm__body_finish. */
 LLM__INLINE void llm__finish_rows(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n,
-                                  const int plain, const int per, const int gate_up, const int add, const llm_act act) {
-    const int width = plain ? LLM__ROWS : b->n;
+                                  const llm__ending how) {
+    const int plain = how.plain, per = how.per, gate_up = how.gate_up, width = plain ? LLM__ROWS : b->n;
     float *dst = f->dst + token * f->stride + b->row - f->first_row;
     const float *plus = f->plus ? f->plus + token * f->plus_stride : NULL;
     for (int t = 0; t < n; t++, g += LLM__ROWS * per, u += LLM__ROWS * per, dst += f->stride) {
         llm__v16 x = llm__finish_sums(f, b, g, plus, plain, per), y;
         if (gate_up) y = llm__finish_sums(f, b + 1, u, plus, plain, per);
         if (plus) plus += f->plus_stride;
-        if (act || gate_up) x = llm__act16(act, f->limit, x, gate_up ? &y : NULL);
+        if (how.act || gate_up) x = llm__act16(how.act, f->limit, x, gate_up ? &y : NULL);
         if (!plain && f->scale != 1) LLM__EACH(i) x.v[i] *= f->scale;
         if (!plain && f->softcap > 0) x = llm__softcap16(x, f->softcap);
-        llm__store16(dst, width, add ? llm__add16(x, dst, 1, width) : x);
+        llm__store16(dst, width, how.add ? llm__add16(x, dst, 1, width) : x);
     }
 }
 
@@ -308,12 +316,16 @@ LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, con
     const int plain = b->n == LLM__ROWS && !f->bias && !f->plus && f->scale == 1 && f->softcap <= 0 && b->scale == 1 &&
                       (!f->gate_up || b[1].scale == 1);
     const int alone = plain && !f->gate_up && !f->act, gated = plain && f->gate_up && !f->add && f->per == 1;
-    if (alone && f->per == 1 && !f->add) llm__finish_rows(f, b, g, u, token, n, 1, 1, 0, 0, LLM_ACT_NONE);
-    else if (alone && f->per == 1) llm__finish_rows(f, b, g, u, token, n, 1, 1, 0, 1, LLM_ACT_NONE);
-    else if (alone && !f->add) llm__finish_rows(f, b, g, u, token, n, 1, 2, 0, 0, LLM_ACT_NONE);
-    else if (gated && f->act == LLM_ACT_SILU) llm__finish_rows(f, b, g, u, token, n, 1, 1, 1, 0, LLM_ACT_SILU);
-    else if (gated && f->act == LLM_ACT_GELU_TANH) llm__finish_rows(f, b, g, u, token, n, 1, 1, 1, 0, LLM_ACT_GELU_TANH);
-    else llm__finish_rows(f, b, g, u, token, n, 0, f->per, f->gate_up, f->add, f->act);
+    const llm__ending set = {.plain = 1, .per = 1}, add = {.plain = 1, .per = 1, .add = 1}, set_two = {.plain = 1, .per = 2};
+    const llm__ending silu = {.plain = 1, .per = 1, .gate_up = 1, .act = LLM_ACT_SILU};
+    const llm__ending gelu = {.plain = 1, .per = 1, .gate_up = 1, .act = LLM_ACT_GELU_TANH};
+    const llm__ending any = {.per = f->per, .gate_up = f->gate_up, .add = f->add, .act = f->act};
+    if (alone && f->per == 1 && !f->add) llm__finish_rows(f, b, g, u, token, n, set);
+    else if (alone && f->per == 1) llm__finish_rows(f, b, g, u, token, n, add);
+    else if (alone && !f->add) llm__finish_rows(f, b, g, u, token, n, set_two);
+    else if (gated && f->act == LLM_ACT_SILU) llm__finish_rows(f, b, g, u, token, n, silu);
+    else if (gated && f->act == LLM_ACT_GELU_TANH) llm__finish_rows(f, b, g, u, token, n, gelu);
+    else llm__finish_rows(f, b, g, u, token, n, any);
 }
 
 /* ---- Attention ---- */
@@ -323,7 +335,7 @@ LLM__INLINE void llm__body_finish(const llm__finish *f, const llm__block *b, con
 LLM__INLINE void llm__body_bias(llm__attend *t, int block) {
     for (int q = 0; q < t->n; q++)
         for (int k = 0; k < LLM__BLOCK; k += LLM__ROWS) {
-            float *p = t->p + q * LLM__BLOCK + k;
+            float *p = t->scores + q * LLM__BLOCK + k;
             const float first = (float)(block + k - t->at[q]), slope = t->slope[q];
             llm__v16 s = llm__load16(p, LLM__ROWS);
             if (t->softcap != 0) {
@@ -339,11 +351,11 @@ LLM__INLINE void llm__body_bias(llm__attend *t, int block) {
  * the other, which no row reaches that is still to be read. No branches in the loop over a query's vectors: they stay in registers. */
 LLM__INLINE void llm__soften_weights(llm__attend *t, const int fused, const int half) {
     for (int q = 0; q < t->n; q++) {
-        float *p = t->p + q * LLM__BLOCK;
+        float *p = t->scores + q * LLM__BLOCK;
         uint16_t narrow[LLM__ROWS];
-        const float best = t->m[q], scale = t->scale[q];
+        const float best = t->running_max[q], scale = t->scale[q];
         llm__bits16 s;
-        llm__v16 sum = llm__load16(t->l[q], LLM__ROWS);
+        llm__v16 sum = llm__load16(t->running_sum[q], LLM__ROWS);
         LLM__EACH(i) sum.v[i] *= scale;
         LLM__UNROLL
         for (int k = 0; k < LLM__BLOCK; k += LLM__ROWS) {
@@ -352,10 +364,10 @@ LLM__INLINE void llm__soften_weights(llm__attend *t, const int fused, const int 
             s.f = llm__exp2_16(s.f, fused, half);
             LLM__EACH(i) sum.v[i] += s.f.v[i];
             LLM__EACH(i) narrow[i] = (uint16_t)((s.u[i] + 0x8000) >> 16);
-            if (half) memcpy((uint16_t *)(void *)t->p + q * LLM__BLOCK + k, narrow, sizeof narrow);
+            if (half) memcpy((uint16_t *)(void *)t->scores + q * LLM__BLOCK + k, narrow, sizeof narrow);
             else llm__store16(p + k, LLM__ROWS, s.f);
         }
-        llm__store16(t->l[q], LLM__ROWS, sum);
+        llm__store16(t->running_sum[q], LLM__ROWS, sum);
     }
 }
 
@@ -364,19 +376,19 @@ LLM__INLINE void llm__soften_weights(llm__attend *t, const int fused, const int 
  * blocks at the ends alone; then all maxima, then the rescaling of 16 queries at once, then the weights. */
 LLM__INLINE void llm__body_soften(llm__attend *t, int block, const int fused, const int bf16) {
     for (int q = 0; q < t->n; q++) {
-        float *p = t->p + q * LLM__BLOCK;
+        float *p = t->scores + q * LLM__BLOCK;
         const int from = t->from[q] - block, to = t->to[q] - block;
         for (int k = 0; k < LLM__BLOCK && (from > 0 || to < LLM__BLOCK); k++) p[k] = ((k >= from) & (k < to)) ? p[k] : -INFINITY;
         llm__v16 top = llm__load16(p, LLM__ROWS);
         LLM__UNROLL
         for (int k = LLM__ROWS; k < LLM__BLOCK; k += LLM__ROWS) LLM__EACH(i) top.v[i] = top.v[i] > p[k + i] ? top.v[i] : p[k + i];
         const float best = llm__top16(top);
-        t->scale[q] = best > t->m[q] ? best : t->m[q];
+        t->scale[q] = best > t->running_max[q] ? best : t->running_max[q];
     }
     for (int q = 0; q < t->n; q += LLM__ROWS) {
-        llm__v16 old = llm__load16(t->m + q, LLM__ROWS);
+        llm__v16 old = llm__load16(t->running_max + q, LLM__ROWS);
         const llm__v16 best = llm__load16(t->scale + q, LLM__ROWS);
-        llm__store16(t->m + q, LLM__ROWS, best);
+        llm__store16(t->running_max + q, LLM__ROWS, best);
         LLM__EACH(i) old.v[i] -= best.v[i];
         llm__store16(t->scale + q, LLM__ROWS, llm__exp2_16(old, fused, 0));
     }

@@ -70,21 +70,24 @@ enum {
     LLM__GROUP = 16
 }; /* queries of an attention tile; positions of a softmax step; of a stored key group */
 
-/* Some queries of one sequence against one KV head: what attention keeps between the blocks. p holds scores, then weights. The arrays by
- * query end on a whole vector. */
+/* Some queries of one sequence against one KV head: what attention keeps between the blocks. `scores` become the weights of the softmax
+ * where they stand. The arrays by query end on a whole vector. */
 typedef struct llm__attend {
     const struct llm__kv_view *next; /* what this thread reads after this tile: positions [next_from, next_to); NULL: not known */
     int next_from, next_to, end;     /* end: of this tile's positions, up to a whole group */
-    float *q, *o, *p, *k, *v;        /* (n, hd), (n, vdp), (n, 64), (4, hd, 16), (64, vdp) */
-    int n, hd, vd, vdp;              /* vdp: vd rounded up to 16 */
-    float m[LLM__QUERIES], scale[LLM__QUERIES];                 /* running maximum of each query; what the block multiplies o by */
-    float l[LLM__QUERIES][LLM__ROWS];                           /* running sum, of every 16th position by itself: added up at the end */
-    float q_sum[LLM__QUERIES], offset[LLM__QUERIES];            /* of scaled types: sum of q; what is to be added to every element of o */
+    int n, head_dim, v_dim;
+    int v_stride;                                               /* v_dim rounded up to 16 */
+    float *q, *out, *scores;                                    /* (n, head_dim), (n, v_stride), (n, 64) */
+    float *keys, *values;                                       /* of a block: (4, head_dim, 16), (64, v_stride) */
+    float running_max[LLM__QUERIES];                            /* of each query's scores so far */
+    float scale[LLM__QUERIES];                                  /* what the block multiplies out by */
+    float running_sum[LLM__QUERIES][LLM__ROWS];                 /* of the weights, of every 16th position by itself: added up at the end */
+    float q_sum[LLM__QUERIES], offset[LLM__QUERIES];            /* of scaled types: sum of q; what is to be added to every element of out */
     float slope[LLM__QUERIES];                                  /* ALiBi, in units of the base-2 logarithm */
     int at[LLM__QUERIES], from[LLM__QUERIES], to[LLM__QUERIES]; /* each query's position and the positions it sees */
     float softcap;                                              /* 0: none */
     int alibi, keys_in_place, values_in_place;
-    int half;  /* q, and p once softened, are bf16, where their f32 were, rows close behind each other */
+    int half;  /* q, and scores once softened, are bf16, where their f32 were, rows close behind each other */
     int tiles; /* see llm__kernels.rest */
 } llm__attend;
 

@@ -128,10 +128,10 @@ LLM__PRIVATE void llm__kv_load_keys(const llm__kernels *k, const llm__kv_view *v
     k->expand(view->kv->type, llm__kv_keys(view, position), n * LLM__GROUP, out, out + n * LLM__GROUP);
 }
 
-LLM__PRIVATE void llm__kv_load_values(const llm__kernels *k, const llm__kv_view *view, int from, int to, float *out, int vdp) {
+LLM__PRIVATE void llm__kv_load_values(const llm__kernels *k, const llm__kv_view *view, int from, int to, float *out, int stride) {
     int n = view->place->v_elements;
     const uint8_t *at = llm__kv_values(view, from);
-    for (int i = from; i < to; i++, at += n * view->kv->element_bytes, out += vdp) k->expand(view->kv->type, at, n, out, out + n);
+    for (int i = from; i < to; i++, at += n * view->kv->element_bytes, out += stride) k->expand(view->kv->type, at, n, out, out + n);
 }
 
 LLM__PRIVATE void llm__kv_read_value(const llm__kernels *k, const llm__kv_view *view, int position, float *out) {

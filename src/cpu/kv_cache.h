@@ -98,11 +98,11 @@ LLM__PRIVATE void llm__kv_write_value(const llm__kernels *k, const llm__kv_view 
 LLM__PRIVATE void llm__kv_write_token(const llm__kernels *k, const llm__kv_view *view, int position, const float *key, const float *value,
                                       uint8_t *scratch);
 
-/* The group of 16 keys at `position` to f32 (hd, 16), not scaled. `out` may take one row more (int4 of an odd head_dim). */
+/* The group of 16 keys at `position` to f32 (head_dim, 16), not scaled. `out` may take one row more (int4 of an odd head_dim). */
 LLM__PRIVATE void llm__kv_load_keys(const llm__kernels *k, const llm__kv_view *view, int position, float *out);
 
-/* Values of the positions [from, to), all of one group, to rows of f32 with stride vdp, not scaled. */
-LLM__PRIVATE void llm__kv_load_values(const llm__kernels *k, const llm__kv_view *view, int from, int to, float *out, int vdp);
+/* Values of the positions [from, to), all of one group, to rows of f32 `stride` apart, not scaled. */
+LLM__PRIVATE void llm__kv_load_values(const llm__kernels *k, const llm__kv_view *view, int from, int to, float *out, int stride);
 
 /* A token's value of one head as it was written, but for the rounding. */
 LLM__PRIVATE void llm__kv_read_value(const llm__kernels *k, const llm__kv_view *view, int position, float *out);

@@ -160,9 +160,9 @@ static void llm__attend_query(const llm_step *s, const llm_attention_op *op, llm
     t->to[i] = op->not_causal ? s->seq_len[s->seq_of_row[row]] : at + 1;
     if (op->not_causal && op->window) t->to[i] = LLM__MIN(t->to[i], at + op->window);
     t->from[i] = op->window ? LLM__MAX(0, at + 1 - op->window) : 0;
-    t->m[i] = op->sinks ? op->sinks->f32[head] * LLM__LOG2E : -1e30f;
-    memset(t->l[i], 0, sizeof t->l[i]);
-    t->l[i][0] = op->sinks ? 1 : 0;
+    t->running_max[i] = op->sinks ? op->sinks->f32[head] * LLM__LOG2E : -1e30f;
+    memset(t->running_sum[i], 0, sizeof t->running_sum[i]);
+    t->running_sum[i][0] = op->sinks ? 1 : 0;
     t->slope[i] = op->alibi ? op->alibi->f32[head] * LLM__LOG2E : 0;
 }
 
@@ -192,14 +192,14 @@ LLM__PRIVATE void llm__run_attention(const llm__run *r) {
         for (int q = 0; q < t.n; q++) {
             int row = job.row + q / job.n_heads, head = job.head + q % job.n_heads;
             llm__attend_query(&r->ctx->step, op, &t, q, row, head);
-            k->affine(t.q + q * t.hd, llm__row(op->qkv, row) + op->q_col + head * t.hd, 0, scale, NULL, NULL, t.hd);
-            if (view.kv->scaled) llm__kv_turn(t.q + q * t.hd, t.hd, llm__kv_turn_size(t.hd));
+            k->affine(t.q + q * t.head_dim, llm__row(op->qkv, row) + op->q_col + head * t.head_dim, 0, scale, NULL, NULL, t.head_dim);
+            if (view.kv->scaled) llm__kv_turn(t.q + q * t.head_dim, t.head_dim, llm__kv_turn_size(t.head_dim));
         }
         llm__attend_run(k, &t, &view);
-        for (int q = 0; q < t.n && view.kv->scaled; q++) llm__kv_turn(t.o + q * t.vdp, t.vd, llm__kv_turn_size(t.vd));
+        for (int q = 0; q < t.n && view.kv->scaled; q++) llm__kv_turn(t.out + q * t.v_stride, t.v_dim, llm__kv_turn_size(t.v_dim));
         for (int q = 0; q < t.n; q++)
-            memcpy(llm__row(op->dst, job.row + q / job.n_heads) + (job.head + q % job.n_heads) * t.vd, t.o + q * t.vdp,
-                   (size_t)t.vd * sizeof(float));
+            memcpy(llm__row(op->dst, job.row + q / job.n_heads) + (job.head + q % job.n_heads) * t.v_dim, t.out + q * t.v_stride,
+                   (size_t)t.v_dim * sizeof(float));
         if (!jobs.fixed) more = llm__jobs_next(&jobs, &r->rec->next, &ahead);
         if (more) job = ahead;
     }
@@ -245,24 +245,24 @@ LLM__PRIVATE void llm__run_mla(const llm__run *r) {
         for (int j = 0; j < t.n; j++) {
             int row = job.row + j / job.n_heads, head = job.head + j % job.n_heads;
             const float *q = llm__row(op->q, row) + head * (op->nope + op->rope_dim), *up = op->kv_b->f32 + head * per_head;
-            float *out = t.q + j * t.hd;
+            float *out = t.q + j * t.head_dim;
             memset(out, 0, (size_t)op->rank * sizeof *out);
             for (int d = 0; d < op->nope; d++) k->add(out, up + (int64_t)d * op->rank, q[d] * scale, op->rank);
             if (own) llm__mla_adapt(k, own->w[0][1], head * per_head / op->rank, q, op->nope, scale, own->w[0][0], 0, out, op->rank);
             k->affine(out + op->rank, q + op->nope, 0, scale, NULL, NULL, op->rope_dim);
-            if (view.kv->scaled) llm__kv_turn(out, t.hd, size);
+            if (view.kv->scaled) llm__kv_turn(out, t.head_dim, size);
             llm__attend_query(&r->ctx->step, &plain, &t, j, row, head);
         }
         llm__attend_run(k, &t, &view);
         for (int j = 0; j < t.n; j++) {
-            if (view.kv->scaled) llm__kv_turn(t.o + j * t.vdp, op->rank, size);
+            if (view.kv->scaled) llm__kv_turn(t.out + j * t.v_stride, op->rank, size);
             int head = job.head + j % job.n_heads;
             const float *up = op->kv_b->f32 + head * per_head + (int64_t)op->nope * op->rank;
             float *out = llm__row(op->dst, job.row + j / job.n_heads) + head * op->v_dim;
-            for (int d = 0; d < op->v_dim; d++) out[d] = k->dot(up + (int64_t)d * op->rank, t.o + j * t.vdp, op->rank);
+            for (int d = 0; d < op->v_dim; d++) out[d] = k->dot(up + (int64_t)d * op->rank, t.out + j * t.v_stride, op->rank);
             if (own)
-                llm__mla_adapt(k, own->w[0][0], 0, t.o + j * t.vdp, op->rank, 1, own->w[0][1], head * per_head / op->rank + op->nope, out,
-                               op->v_dim);
+                llm__mla_adapt(k, own->w[0][0], 0, t.out + j * t.v_stride, op->rank, 1, own->w[0][1], head * per_head / op->rank + op->nope,
+                               out, op->v_dim);
         }
     }
 }

@@ -3,6 +3,7 @@
 #include "api/request.h"
 #include "base/platform.h"
 #include "model/net.h"
+#include "engine/sampler.h"
 #include "engine/speculate.h"
 #include "engine/scheduler.h"
 #include "engine/pages.h"
@@ -71,7 +72,8 @@ static int llm__use_job(llm_engine *e, llm__job *job, double now) {
     llm__seq *s = job->seq;
     llm_request *r = s->request;
     if (s->state == LLM__SEQ_DONE) return 0; /* ended while the step was in flight, or failed in an earlier row */
-    if (job->choice.id == -2) llm__request_end(e, r, LLM_FINISH_ERROR, "the grammar leaves no token that could come next");
+    if (job->choice.id == LLM__CHOICE_FORBIDDEN)
+        llm__request_end(e, r, LLM_FINISH_ERROR, "the grammar leaves no token that could come next");
     else if (job->choice.id < 0) llm__request_end(e, r, LLM_FINISH_ERROR, "the model's logits are not finite");
     else if (r->pooling.kind && !llm__pool_row(e, r, job))
         llm__request_end(e, r, LLM_FINISH_ERROR, "the model's hidden states are not finite");

@@ -9,11 +9,11 @@
 #include "base/log.h"
 #include "model/net.h"
 #include "model/forward.h"
+#include "model/eagle.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/step.h"
 #include "engine/results.h"
-#include "engine/eagle.h"
 
 /* Rows of a pass for sequence s, as number i of the step. Returns the next row; the same row: nothing to do. */
 static int32_t llm__guess_rows(llm_engine *e, llm__seq *s, int32_t pass, int32_t i, int32_t row) {
@@ -54,7 +54,7 @@ static void llm__guess_choose(void *arg, int worker) {
         llm__rules rules = llm__seq_rules(e, job->seq);
         int32_t position = rules.n_output + job->n_kept;
         rules.also = 0;
-        job->choice.id = -2;
+        job->choice.id = LLM__CHOICE_FORBIDDEN;
         if (job->seq->matcher && !llm__seq_allowed(e, job->seq, job->n_kept, 0, &rules, e->scratch[worker].allowed)) continue;
         job->choice =
             llm__choose(e->backend->logits_row(e->ctx, job->out_row), vocab, &rules, job->seq->seed, position, &e->scratch[worker]);

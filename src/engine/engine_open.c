@@ -68,6 +68,7 @@ LLM__PRIVATE llm_result llm__engine_backend(const llm_engine_config *cfg, const 
     return llm__backend_check(*out, "backend");
 }
 
+/* clang-format off */
 LLM__PRIVATE const llm__field llm__engine_fields[LLM__ENGINE_FIELDS] = {
     LLM__FIELD(llm_engine_config, max_model_len),
     LLM__FIELD(llm_engine_config, max_num_seqs),
@@ -94,6 +95,7 @@ LLM__PRIVATE const llm__field llm__engine_fields[LLM__ENGINE_FIELDS] = {
     LLM__FIELD(llm_engine_config, max_lora_rank),
     LLM__FIELD(llm_engine_config, max_seq_len_to_capture),
     LLM__FIELD(llm_engine_config, step_timeout)};
+/* clang-format on */
 
 /* Defaults that depend on other fields. What is left then has a default of its own. */
 static void llm__engine_defaults(llm_engine_config *c) {

@@ -240,7 +240,7 @@ static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r,
     int bad, idle = llm__rules_idle(r);
     const float *x = row;
     memset(c, 0, sizeof *c);
-    c->id = -1;
+    c->id = LLM__CHOICE_NOT_FINITE;
     *max = k->kernels->top(row, n, &bad);
     if (bad) return NULL;
     *sum = k->kernels->weigh(row, k->w, n, *max, 1.0f);
@@ -308,6 +308,7 @@ LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s
     return llm__choose(logits, n, &r, (uint64_t)seed, position, &k).id;
 }
 
+/* clang-format off */
 LLM__PRIVATE const llm__field llm__sampling_fields[LLM__SAMPLING_FIELDS] = {
     LLM__FIELD(llm_sampling, max_tokens),
     LLM__FIELD(llm_sampling, min_tokens),
@@ -324,6 +325,7 @@ LLM__PRIVATE const llm__field llm__sampling_fields[LLM__SAMPLING_FIELDS] = {
     LLM__FIELD(llm_sampling, prompt_logprobs),
     LLM__FIELD(llm_sampling, length_penalty),
     LLM__FIELD(llm_sampling, early_stopping)};
+/* clang-format on */
 
 LLM__PRIVATE llm_result llm__check_id(const char *name, int32_t id, int32_t vocab) {
     if (id >= 0 && (vocab <= 0 || id < vocab)) return LLM_OK;

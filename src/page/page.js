@@ -2,7 +2,7 @@
 const $ = id => document.getElementById(id);
 const FIELDS = ["temperature", "top_p", "top_k", "max_tokens", "repetition_penalty", "seed"];
 const store = {
-  get(k, d) { 
+  get(k, d) {
     try { const v = localStorage.getItem("llm." + k); return v === null ? d : JSON.parse(v); } catch (e) { return d; }
   },
   set(k, v) {

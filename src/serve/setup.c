@@ -43,8 +43,8 @@ LLM__PRIVATE llm_result llm__setup_check(llm_setup *s, char *(*get)(const char *
 }
 
 /* Whatever is wrong with a value, a file of options that cannot be read too, is what the user said: LLM_ERR_ARG. */
-LLM__PRIVATE llm_result llm__setup_options(const char *const *config, llm_options *o, int argc, char **argv,
-                                           char *(*get)(const char *name), llm_option_list *words) {
+LLM__PRIVATE llm_result llm__setup_options(const char *const *config, llm_options *o, int argc, char **argv, char *(*get)(const char *name),
+                                           llm_option_list *words) {
     llm_result r = llm__options_argv(o, argc, argv, words);
     if (!r) r = llm__options_environment(o, get);
     if (!r && *config) r = llm__options_file(o, *config);
@@ -69,8 +69,8 @@ LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) 
     return r;
 }
 
-LLM__PRIVATE void llm__setup_service(const llm_setup *s, const llm_options *o, size_t sampling, size_t size,
-                                     const llm_model *model, llm_engine *engine, llm_openai_service *out) {
+LLM__PRIVATE void llm__setup_service(const llm_setup *s, const llm_options *o, size_t sampling, size_t size, const llm_model *model,
+                                     llm_engine *engine, llm_openai_service *out) {
     llm_openai_service_init(out, model, engine);
     if (s->chat_sampling) llm_sampling_chat(model, &out->defaults);
     if (o) llm__options_sampling(o, sampling, size, &out->defaults);

@@ -28,8 +28,10 @@
 #ifndef LLM_STATIC
 #define LLM__SIZED(name, ...) \
     static const llm__layout llm__sized_##name = {"llm_" #name, sizeof(llm_##name), offsetof(llm_sizes, name), {__VA_ARGS__}}
-#define LLM__INNER(name, member, inner) {offsetof(llm_##name, member), &llm__sized_##inner}
-#define LLM__NONE {0, NULL}
+#define LLM__INNER(name, member, inner) \
+    { offsetof(llm_##name, member), &llm__sized_##inner }
+#define LLM__NONE \
+    { 0, NULL }
 LLM__SIZED(json_limits, LLM__NONE);
 LLM__SIZED(model_config, LLM__NONE);
 LLM__SIZED(render_options, LLM__NONE);
@@ -173,9 +175,8 @@ static llm_outputs *llm__outputs_give(const llm_sizes *sizes, llm_outputs *o) {
     size_t size = llm__size_of(sizes, &llm__sized_request_output);
     llm__outputs *all = (llm__outputs *)o;
     if (!o) return NULL;
-    char *items = LLM__NEW(char, (size_t)o->n * size + 1);
-    for (int32_t i = 0; items && i < o->n; i++)
-        llm__struct_out(sizes, &llm__sized_request_output, &all->own[i], items + (size_t)i * size);
+    char *items = LLM__NEW(char, (size_t)o->n *size + 1);
+    for (int32_t i = 0; items && i < o->n; i++) llm__struct_out(sizes, &llm__sized_request_output, &all->own[i], items + (size_t)i * size);
     if (items) o->items = (llm_request_output *)(void *)items;
     if (items) return o;
     llm_outputs_free(o);
@@ -272,8 +273,8 @@ LLM_API int llm_openai_knows_model_sized(const llm_sizes *sizes, const llm_opena
     return llm_openai_knows_model(&own, name, len);
 }
 
-LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const llm_openai_service *s, llm_openai_kind kind,
-                                                const char *body, size_t len, void *user) {
+LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const llm_openai_service *s, llm_openai_kind kind, const char *body,
+                                                size_t len, void *user) {
     llm_openai_service own;
     if (llm__struct_in(sizes, &llm__sized_openai_service, s, &own)) return NULL;
     return llm_openai_begin(&own, kind, body, len, user);

@@ -2,6 +2,7 @@
 #pragma once
 #include "text/unicode.h"
 
+/* clang-format off */
 /* generated: begin */
 /* Made by src/text/gen_unicode.py from the Unicode Character Database, version 16.0, under the
 
@@ -789,3 +790,4 @@ static const char *const llm__uni_decompositions[217] = {
     "($J_L$($-($1($7($1($N%($NPG+",
 };
 /* generated: end */
+/* clang-format on */

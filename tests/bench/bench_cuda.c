@@ -136,8 +136,9 @@ static void measure_device(void) {
         best = LLM__MIN(best, (llm__now() - start) / n);
     }
     product_rate = 2.0 * rows * V * K / best;
-    printf("%s: copies %.0f GB/s, bf16 products %.1f TFLOP/s (%d x %d x %d)\n\n| what | measured | share | goal |\n| --- | --- | --- | --- |\n", be->describe(ctx),
-           copy_rate * 1e-9, product_rate * 1e-12, rows, V, K);
+    printf(
+        "%s: copies %.0f GB/s, bf16 products %.1f TFLOP/s (%d x %d x %d)\n\n| what | measured | share | goal |\n| --- | --- | --- | --- |\n",
+        be->describe(ctx), copy_rate * 1e-9, product_rate * 1e-12, rows, V, K);
     be->close(ctx);
 }
 
@@ -160,7 +161,8 @@ static void measure_sampler(void) {
     p.top_k = 50;
     p.top_p = 0.9f;
     p.repetition_penalty = 1;
-    if (be->buffer(ctx, 0, n, HIDDEN, &x) || be->buffer(ctx, 0, n, HIDDEN, &o) || be->weights_done(ctx) || be->kv_open(ctx, 0, NULL, 16, 1)) die("buffers");
+    if (be->buffer(ctx, 0, n, HIDDEN, &x) || be->buffer(ctx, 0, n, HIDDEN, &o) || be->weights_done(ctx) || be->kv_open(ctx, 0, NULL, 16, 1))
+        die("buffers");
     for (int i = 0; i < n; i++) draws[i].wanted = 1, draws[i].sampling = &p, draws[i].seed = (uint64_t)i;
     e.dst = x, e.table = table, e.scale = 100;
     l.src = o, l.head = head, l.vocab = vocab, l.scale = 100;
@@ -175,7 +177,8 @@ static void measure_sampler(void) {
         end(ctx);
         if (i > 1) *(i & 1 ? &with : &without) += llm__now() - start;
     }
-    row("top-k + top-p, batch 256, vocabulary 152k", (with - without) / times * 1e6, "us", "of 150 us", (with - without) / times / 150e-6, "1");
+    row("top-k + top-p, batch 256, vocabulary 152k", (with - without) / times * 1e6, "us", "of 150 us", (with - without) / times / 150e-6,
+        "1");
     be->close(ctx);
     LLM_FREE(draws);
 }
@@ -191,9 +194,11 @@ static llm_model *open_model(const shape *s, int dummy) {
     snprintf(file, sizeof file, "%s/config.json", path);
     FILE *f = fopen(file, "w");
     if (!f) die(file);
-    fprintf(f, "{\"architectures\": [\"%s\"], \"model_type\": \"%s\", \"hidden_size\": %d, \"intermediate_size\": %d, \"num_hidden_layers\": %d, \"num_attention_heads\": %d, \"num_key_value_heads\": %d,\n"
-               " \"head_dim\": %d, \"vocab_size\": %d, \"max_position_embeddings\": 8192, \"rms_norm_eps\": 1e-5, \"rope_theta\": 500000.0, \"hidden_act\": \"silu\", \"tie_word_embeddings\": %s, \"torch_dtype\": \"bfloat16\"}\n",
-            s->class_name, s->type, s->hidden, s->ff, s->layers, s->heads, s->kv_heads, s->head_dim, s->vocab, s->tied ? "true" : "false");
+    fprintf(
+        f,
+        "{\"architectures\": [\"%s\"], \"model_type\": \"%s\", \"hidden_size\": %d, \"intermediate_size\": %d, \"num_hidden_layers\": %d, \"num_attention_heads\": %d, \"num_key_value_heads\": %d,\n"
+        " \"head_dim\": %d, \"vocab_size\": %d, \"max_position_embeddings\": 8192, \"rms_norm_eps\": 1e-5, \"rope_theta\": 500000.0, \"hidden_act\": \"silu\", \"tie_word_embeddings\": %s, \"torch_dtype\": \"bfloat16\"}\n",
+        s->class_name, s->type, s->hidden, s->ff, s->layers, s->heads, s->kv_heads, s->head_dim, s->vocab, s->tied ? "true" : "false");
     fclose(f);
     memset(&c, 0, sizeof c);
     c.dummy_weights = dummy;
@@ -274,7 +279,8 @@ static void measure_many(const shape *s) {
     const int rows = tiny ? 128 : 8192, prompt = tiny ? 100 : 2048;
     llm_model *m = open_model(s, 1);
     llm_engine *e = open_engine(m, 8, prompt + 16, rows);
-    double first, rest, n_weights = weights_of(s) - (double)s->vocab * s->hidden, best = 1e9, kv = 4.0 * s->layers * s->kv_heads * s->head_dim;
+    double first, rest, n_weights = weights_of(s) - (double)s->vocab * s->hidden, best = 1e9,
+                        kv = 4.0 * s->layers * s->kv_heads * s->head_dim;
     for (int i = 0; i < 3; i++) {
         serve(e, 8, prompt, 1, &first, &rest);
         best = LLM__MIN(best, first);
@@ -294,7 +300,8 @@ static void measure_many(const shape *s) {
     llm_engine_get_stats(e, &st);
     int n = (int)LLM__MIN((int64_t)st.max_num_seqs, st.total_blocks * st.block_size / (2 * half + st.block_size));
     serve(e, n, half, half, &first, &rest);
-    double memory = half * (2 * weights_of(s) + n * 1.5 * half * kv) / copy_rate, compute = 2.0 * n * (2 * half * n_weights + half * (weights_of(s) - n_weights)) / product_rate;
+    double memory = half * (2 * weights_of(s) + n * 1.5 * half * kv) / copy_rate,
+           compute = 2.0 * n * (2 * half * n_weights + half * (weights_of(s) - n_weights)) / product_rate;
     char what[96];
     snprintf(what, sizeof what, "8B bf16, 1,000 in / 1,000 out, batch %d", n);
     row(what, n * half / (first + rest), "tokens/s", "of the limit", LLM__MAX(memory, compute) / (first + rest), "0.60");
@@ -322,8 +329,10 @@ static void compare(const shape *s) {
         if (llm_forward(e, 0, 0, ids, 23, v[k], 1) || llm_forward(e, 0, 23, ids + 23, 1, v[k] + vocab, 1)) die("forward");
         llm_engine_close(e);
     }
-    for (int i = 0; i < 2 * vocab; i++) worst = LLM__MAX(worst, fabs((double)v[0][i] - (double)v[1][i])), top = LLM__MAX(top, fabs((double)v[0][i]));
-    printf("dummy weights, %s: logits differ from the CPU's by %.2e of the largest: %s\n", s->name, worst / top, worst < 0.03 * top ? "right" : "WRONG");
+    for (int i = 0; i < 2 * vocab; i++)
+        worst = LLM__MAX(worst, fabs((double)v[0][i] - (double)v[1][i])), top = LLM__MAX(top, fabs((double)v[0][i]));
+    printf("dummy weights, %s: logits differ from the CPU's by %.2e of the largest: %s\n", s->name, worst / top,
+           worst < 0.03 * top ? "right" : "WRONG");
     LLM_FREE(v[0]);
     LLM_FREE(v[1]);
     llm_model_close(m);

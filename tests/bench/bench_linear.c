@@ -7,8 +7,9 @@
 #include "../../llm.h"
 #include <strings.h>
 
-static const int32_t types[] = {LLM_TYPE_Q4_0, LLM_TYPE_Q4_1, LLM_TYPE_Q5_0, LLM_TYPE_Q5_1, LLM_TYPE_Q8_0, LLM_TYPE_Q4_K, LLM_TYPE_Q5_K, LLM_TYPE_Q6_K,
-                                LLM_TYPE_IQ4_NL, LLM_TYPE_MXFP4, LLM_TYPE_Q2_K, LLM_TYPE_Q3_K, LLM_TYPE_F32, LLM_TYPE_F16, LLM_TYPE_BF16};
+static const int32_t types[] = {LLM_TYPE_Q4_0, LLM_TYPE_Q4_1, LLM_TYPE_Q5_0, LLM_TYPE_Q5_1,   LLM_TYPE_Q8_0,
+                                LLM_TYPE_Q4_K, LLM_TYPE_Q5_K, LLM_TYPE_Q6_K, LLM_TYPE_IQ4_NL, LLM_TYPE_MXFP4,
+                                LLM_TYPE_Q2_K, LLM_TYPE_Q3_K, LLM_TYPE_F32,  LLM_TYPE_F16,    LLM_TYPE_BF16};
 
 typedef struct job {
     llm__pool *pool;
@@ -103,7 +104,8 @@ static void bench(llm__pool *pool, llm__isa isa, int32_t type, int64_t rows, int
     j.op.weight = w;
     double pack = best(&j, 0), round = best(&j, 1), product = best(&j, 2);
     double ops = 2.0 * (double)rows * (double)cols * tokens, peak = llm_isa_peak(llm__isa_name(isa)) * pool->n;
-    printf("%-6s %6lld x %-5lld %4d tokens: %7.1f GOPS (%2.0f %%) %6.1f GB/s   rounding %5.1f us  packing %5.2f ns/weight\n", llm__type_name(type), (long long)rows, (long long)cols, tokens, ops / product * 1e-9, peak > 0 ? ops / product / peak * 1e-7 : 0,
+    printf("%-6s %6lld x %-5lld %4d tokens: %7.1f GOPS (%2.0f %%) %6.1f GB/s   rounding %5.1f us  packing %5.2f ns/weight\n",
+           llm__type_name(type), (long long)rows, (long long)cols, tokens, ops / product * 1e-9, peak > 0 ? ops / product / peak * 1e-7 : 0,
            (double)w->bytes / product * 1e-9, round * 1e6, pack / ((double)rows * (double)cols) * 1e9);
     llm__pages_free(src->data, (size_t)tokens * (size_t)src->stride * 4); /* the small rest goes with the program */
     llm__pages_free(dst->data, (size_t)tokens * (size_t)dst->stride * 4);
@@ -132,7 +134,7 @@ int main(int argc, char **argv) {
     printf("%s, %d threads\n", llm__isa_name(isa), pool->n);
     for (int i = 0; i < LLM__COUNT(types); i++) {
         if (only >= 0 && i != only) continue;
-        bench(pool, isa, types[i], 1536, 768, 1);   /* in cache */
+        bench(pool, isa, types[i], 1536, 768, 1); /* in cache */
         bench(pool, isa, types[i], 1536, 768, 8);
         bench(pool, isa, types[i], 1536, 768, 16);
         bench(pool, isa, types[i], 1536, 768, 512);

@@ -30,7 +30,8 @@ int main(void) {
     uint64_t state = 1;
     for (int i = 0; i < N; i++) { /* a sum of four even numbers: nearly a bell, of width 3 */
         float sum = 0;
-        for (int j = 0; j < 4; j++) state = state * 6364136223846793005u + 1442695040888963407u, sum += (float)(state >> 40) / 16777216.0f - 0.5f;
+        for (int j = 0; j < 4; j++)
+            state = state * 6364136223846793005u + 1442695040888963407u, sum += (float)(state >> 40) / 16777216.0f - 0.5f;
         x[i] = 5.2f * sum;
     }
     for (int i = 0; i < 300; i++) {
@@ -49,7 +50,8 @@ int main(void) {
         t[4] = llm__now();
         for (int j = 0; j < 4; j++) best[j] = LLM__MIN(best[j], t[j + 1] - t[j]);
     }
-    printf("plain maximum %.1f us, vector maximum %.1f us; top-k 40 + top-p 0.95 + min-p 0.05: %.1f us, %.2f of the plain one and %.2f of the vector's; top-p alone %.1f us (%g)\n",
-           best[0] * 1e6, best[1] * 1e6, best[2] * 1e6, best[2] / best[0], best[2] / best[1], best[3] * 1e6, (double)seen);
+    printf(
+        "plain maximum %.1f us, vector maximum %.1f us; top-k 40 + top-p 0.95 + min-p 0.05: %.1f us, %.2f of the plain one and %.2f of the vector's; top-p alone %.1f us (%g)\n",
+        best[0] * 1e6, best[1] * 1e6, best[2] * 1e6, best[2] / best[0], best[2] / best[1], best[3] * 1e6, (double)seen);
     return 0;
 }

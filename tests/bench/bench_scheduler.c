@@ -21,8 +21,12 @@ static llm_result forward(llm_engine *ctx, const llm_step *step) {
 static llm_result wait_for(llm_backend_ctx *ctx) { return (void)ctx, LLM_OK; }
 static const float *logits_row(llm_backend_ctx *ctx, int out_row) { return (void)ctx, (void)out_row, row; }
 static const llm_drawn *drawn_row(llm_backend_ctx *ctx, int out_row) { return (void)ctx, (void)out_row, &drawn; }
-static llm_result kv_copy(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int n) { return (void)ctx, (void)from, (void)to, (void)n, LLM_OK; }
-static void rope_of(llm_engine *ctx, int32_t prompt_len, int32_t *variant, float *base) { (void)ctx, (void)prompt_len, *variant = 0, *base = 1; }
+static llm_result kv_copy(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int n) {
+    return (void)ctx, (void)from, (void)to, (void)n, LLM_OK;
+}
+static void rope_of(llm_engine *ctx, int32_t prompt_len, int32_t *variant, float *base) {
+    (void)ctx, (void)prompt_len, *variant = 0, *base = 1;
+}
 static double now(llm_engine *ctx) { return (void)ctx, llm__now(); }
 
 static void parallel(llm_backend_ctx *ctx, void (*fn)(void *arg, int i), void *arg, int n) {
@@ -32,7 +36,9 @@ static void parallel(llm_backend_ctx *ctx, void (*fn)(void *arg, int i), void *a
     outside += llm__now() - begin;
 }
 
-static int by_value(const void *a, const void *b) { return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b); }
+static int by_value(const void *a, const void *b) {
+    return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
+}
 
 static void run(int32_t n, int32_t lag) {
     static int32_t prompt[PROMPT];
@@ -48,7 +54,8 @@ static void run(int32_t n, int32_t lag) {
     memset(&table, 0, sizeof table);
     table.wait = wait_for, table.logits_row = logits_row, table.drawn = drawn_row, table.kv_copy = kv_copy, table.parallel = parallel;
     p.driver.forward = forward, p.driver.rope_of = rope_of, p.driver.now = now;
-    p.vocab = VOCAB, p.n_pages = n * (PROMPT + ANSWER) / PAGE + n, p.c.block_size = PAGE, p.max_len = PROMPT + ANSWER, p.c.max_num_seqs = p.max_out = n, p.c.max_num_batched_tokens = 8192, p.c.max_queue = n;
+    p.vocab = VOCAB, p.n_pages = n * (PROMPT + ANSWER) / PAGE + n, p.c.block_size = PAGE, p.max_len = PROMPT + ANSWER,
+    p.c.max_num_seqs = p.max_out = n, p.c.max_num_batched_tokens = 8192, p.c.max_queue = n;
     p.c.n_threads = 2, p.c.disable_prefix_caching = 0, p.eos_id = -1, p.lag = lag;
     e = llm__engine_alloc();
     e->p = p;
@@ -63,7 +70,7 @@ static void run(int32_t n, int32_t lag) {
         double begin = llm__now();
         outside = 0;
         llm_engine_step(e, &busy);
-        if (e->flight[0].n_rows == n && e->n_running == n) us[steps++] = (llm__now() - begin - outside) * 1e6;
+        if (e->flights.ring[0].n_rows == n && e->running.n == n) us[steps++] = (llm__now() - begin - outside) * 1e6;
     }
     qsort(us, (size_t)steps, sizeof *us, by_value);
     printf("%d sequences, lag %d: %.1f us a step of its own (99 %%: %.1f), %d steps\n", n, lag, us[steps / 2], us[steps * 99 / 100], steps);

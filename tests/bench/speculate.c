@@ -28,16 +28,20 @@ static const char *const edits[] = {
     "Repeat this table exactly:\n\n| city | country | people |\n| --- | --- | --- |\n| Lisbon | Portugal | 545000 |\n| Vienna | Austria | 1975000 |\n| "
     "Oslo | Norway | 709000 |\n| Athens | Greece | 643000 |\n| Dublin | Ireland | 592000 |\n| Prague | Czechia | 1357000 |\n"};
 
+/* clang-format off */
 static const char *const stories[] = {
     "Write a story about a fisherman who finds a clock in the belly of a fish.", "Explain how a steam engine works to a child of ten years.",
     "What are the advantages of living in a small town? Give your own opinion.", "Describe a morning in a busy kitchen of a restaurant.",
     "Write a letter to a friend in which you invite her to a journey through Norway.", "Why do cats sleep so much? Explain it in a few paragraphs."};
+/* clang-format on */
 
 static llm_model *model;
 static llm_engine *engine;
 static double pairs[PAIRS];
 
-static int by_value(const void *a, const void *b) { return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b); }
+static int by_value(const void *a, const void *b) {
+    return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
+}
 
 static double processor_time(llm_engine *ctx) {
     struct timespec t;
@@ -91,7 +95,8 @@ static double together(int copies, int32_t n_draft) {
     enum { EDITS = sizeof edits / sizeof *edits, STORIES = sizeof stories / sizeof *stories };
     llm_request *r[TOGETHER];
     int n = 0, busy = 1;
-    for (; n < copies * (EDITS + STORIES); n++) r[n] = ask(n % (EDITS + STORIES) < EDITS ? edits[n % (EDITS + STORIES)] : stories[n % (EDITS + STORIES) - EDITS], n_draft);
+    for (; n < copies * (EDITS + STORIES); n++)
+        r[n] = ask(n % (EDITS + STORIES) < EDITS ? edits[n % (EDITS + STORIES)] : stories[n % (EDITS + STORIES) - EDITS], n_draft);
     double begin = engine->p.driver.now(engine);
     while (busy) must(llm_engine_step(engine, &busy));
     for (int i = 0; i < n; i++) llm_request_free(r[i]);
@@ -120,9 +125,11 @@ static void measure(const char *name, const char *const *prompts, int n, int rou
     llm_engine_get_stats(engine, &after);
     for (int i = 0; i < n; i++) worst = fmin(worst, each[i][0] / each[i][1]);
     qsort(pairs, (size_t)n_pairs, sizeof *pairs, by_value);
-    printf("%s: %.1f tokens/s, with drafts %.1f: %.3f, of the worst prompt %.3f; median of %d pairs %.3f (%.3f to %.3f); kept %lld of %lld drafted; tokens %s\n", name, tokens / total[0],
-           tokens / total[1], total[0] / total[1], worst, n_pairs, pairs[n_pairs / 2], pairs[0], pairs[n_pairs - 1], (long long)(after.accepted_tokens - before.accepted_tokens),
-           (long long)(after.draft_tokens - before.draft_tokens), equal ? "equal" : "DIFFER");
+    printf(
+        "%s: %.1f tokens/s, with drafts %.1f: %.3f, of the worst prompt %.3f; median of %d pairs %.3f (%.3f to %.3f); kept %lld of %lld drafted; tokens %s\n",
+        name, tokens / total[0], tokens / total[1], total[0] / total[1], worst, n_pairs, pairs[n_pairs / 2], pairs[0], pairs[n_pairs - 1],
+        (long long)(after.accepted_tokens - before.accepted_tokens), (long long)(after.draft_tokens - before.draft_tokens),
+        equal ? "equal" : "DIFFER");
     fflush(stdout);
 }
 

@@ -56,7 +56,8 @@ static tc_side tc_open(const llm_backend *be, const llm_backend_config *c) {
     return s;
 }
 
-static llm_weight *tc_weight(const tc_side *s, llm_role role, int32_t type, const void *data, int64_t rows, int64_t cols, int32_t n_experts) {
+static llm_weight *tc_weight(const tc_side *s, llm_role role, int32_t type, const void *data, int64_t rows, int64_t cols,
+                             int32_t n_experts) {
     llm_segment g;
     llm_weight_desc d;
     llm_weight *w = NULL;
@@ -66,7 +67,8 @@ static llm_weight *tc_weight(const tc_side *s, llm_role role, int32_t type, cons
     g.type = type;
     g.stored_cols = g.n_cols = d.cols = cols;
     g.n_rows = d.rows = rows;
-    if (type == LLM_TYPE_I8 || type == LLM_TYPE_F8_E4M3) g.scales = tc_floats(rows, 77, type == LLM_TYPE_I8 ? 0.01f : 1, type == LLM_TYPE_I8 ? 0.005f : 0.5f);
+    if (type == LLM_TYPE_I8 || type == LLM_TYPE_F8_E4M3)
+        g.scales = tc_floats(rows, 77, type == LLM_TYPE_I8 ? 0.01f : 1, type == LLM_TYPE_I8 ? 0.005f : 0.5f);
     d.name = "test";
     d.role = role;
     d.segments = &g;
@@ -85,7 +87,8 @@ static llm_buffer *tc_buffer(const tc_side *s, int64_t rows, int64_t cols) {
 /* A step: sequences one after the other. */
 typedef struct tc_step {
     llm_step s;
-    int32_t tokens[TC_ROWS], positions[TC_ROWS], seq_of_row[TC_ROWS], seq_begin[TC_SEQS + 1], seq_len[TC_SEQS], seq_rope[TC_SEQS], out_rows[TC_OUT];
+    int32_t tokens[TC_ROWS], positions[TC_ROWS], seq_of_row[TC_ROWS], seq_begin[TC_SEQS + 1], seq_len[TC_SEQS], seq_rope[TC_SEQS],
+        out_rows[TC_OUT];
     int32_t pages[TC_SEQS * TC_PAGES], token_from[TC_ROWS];
     llm_draw draws[TC_OUT];
 } tc_step;
@@ -162,7 +165,8 @@ static const uint8_t *tc_stored(int32_t type, int64_t rows, int64_t cols, uint32
         else memcpy(p + 2 * i, &h, 2);
     }
     for (int64_t b = 0; f && b < bytes; b += block) {
-        uint16_t d = llm__f32_to_f16(0.01f + 0.005f * tc_value(seed + 2, (uint32_t)b)), m = llm__f32_to_f16(0.1f * tc_value(seed + 3, (uint32_t)b));
+        uint16_t d = llm__f32_to_f16(0.01f + 0.005f * tc_value(seed + 2, (uint32_t)b)),
+                 m = llm__f32_to_f16(0.1f * tc_value(seed + 3, (uint32_t)b));
         if (f->scales == LLM__SC_E8) p[b] = 120;
         else memcpy(p + b + f->d_at, &d, 2);
         if (f->m_at >= 0) memcpy(p + b + f->m_at, &m, 2);
@@ -208,6 +212,7 @@ static void tc_linear_run(const tc_linear_side *l, int rows, int gate_up) {
 }
 
 static void tc_linear(void) {
+    /* clang-format off */
     static const struct {
         int32_t type, cols;
         double few, tiles;
@@ -217,6 +222,7 @@ static void tc_linear(void) {
         {LLM_TYPE_Q5_1, 96, 1e-5, 2e-3}, {LLM_TYPE_Q8_0, 96, 1e-5, 2e-3}, {LLM_TYPE_IQ4_NL, 96, 1e-5, 2e-3}, {LLM_TYPE_MXFP4, 96, 1e-5, 2e-3},
         {LLM_TYPE_Q2_K, 256, 1e-3, 2e-3}, {LLM_TYPE_Q3_K, 256, 1e-3, 2e-3}, {LLM_TYPE_Q4_K, 512, 1e-3, 2e-3}, {LLM_TYPE_Q5_K, 256, 1e-3, 2e-3},
         {LLM_TYPE_Q6_K, 256, 1e-3, 2e-3}, {LLM_TYPE_IQ4_XS, 256, 1e-3, 2e-3}};
+    /* clang-format on */
     static const int rows[] = {1, 2, 3, 9, 70, 150, 150}; /* the last by our own tiles: cuBLASLt is not there */
     for (int i = 0; i < LLM__COUNT(formats); i++)
         for (int gate_up = 0; gate_up < 2; gate_up++) {
@@ -235,8 +241,10 @@ static void tc_linear(void) {
                 }
                 tc_linear_run(&cpu, rows[k], gate_up);
                 tc_linear_run(&cuda, rows[k], gate_up);
-                double e = tc_compare(&cpu.s, cpu.y, &cuda.s, cuda.y, rows[k], gate_up ? out / 2 : out), most = rows[k] > 16 ? formats[i].tiles : formats[i].few;
-                if (!CHECK(e < most)) printf("    %s, %d rows%s: %.2e\n", llm__type_name(formats[i].type), rows[k], gate_up ? ", gate and up" : "", e);
+                double e = tc_compare(&cpu.s, cpu.y, &cuda.s, cuda.y, rows[k], gate_up ? out / 2 : out),
+                       most = rows[k] > 16 ? formats[i].tiles : formats[i].few;
+                if (!CHECK(e < most))
+                    printf("    %s, %d rows%s: %.2e\n", llm__type_name(formats[i].type), rows[k], gate_up ? ", gate and up" : "", e);
             }
             cpu.s.be->close(cpu.s.ctx);
             cuda.s.be->close(cuda.s.ctx);
@@ -252,7 +260,8 @@ static void tc_fp8(void) {
         double e[2];
         for (int i = 0; i < 3; i++) {
             if (i == 2) setenv("CUEMU_NO_CUBLAS", "1", 1);
-            tc_linear_open(&side[i], i ? tc_cuda : llm_backend_cpu(), i ? LLM_COMPUTE_AUTO : LLM_COMPUTE_F32, LLM_TYPE_F8_E4M3, gate_up ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, 96, 200);
+            tc_linear_open(&side[i], i ? tc_cuda : llm_backend_cpu(), i ? LLM_COMPUTE_AUTO : LLM_COMPUTE_F32, LLM_TYPE_F8_E4M3,
+                           gate_up ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, 96, 200);
             unsetenv("CUEMU_NO_CUBLAS");
             tc_linear_run(&side[i], 150, gate_up);
         }
@@ -335,7 +344,8 @@ static void tc_attend_open(tc_attend *a, const llm_backend *be, const tc_case *c
     layers[1].n_kv_heads = c->n_kv, layers[1].head_dim = c->hd, layers[1].v_head_dim = c->vd;
     a->s = tc_open(be, &cfg);
     a->table = tc_weight(&a->s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * cols, 1, 0, 1.5f), TC_ROWS, cols, 0);
-    a->inv_freq = tc_weight(&a->s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(LLM__MAX(c->rope_dim / 2, 1), 2, 0.5f, 0.4f), 1, LLM__MAX(c->rope_dim / 2, 1), 0);
+    a->inv_freq = tc_weight(&a->s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(LLM__MAX(c->rope_dim / 2, 1), 2, 0.5f, 0.4f), 1,
+                            LLM__MAX(c->rope_dim / 2, 1), 0);
     a->norm = tc_weight(&a->s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(c->n_heads * c->hd, 3, 1, 0.5f), 1, c->n_heads * c->hd, 0);
     a->sinks = tc_weight(&a->s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(c->n_heads, 4, 0, 1), 1, c->n_heads, 0);
     a->alibi = tc_weight(&a->s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(c->n_heads, 5, 0.3f, 0.2f), 1, c->n_heads, 0);
@@ -476,7 +486,8 @@ static void tc_mla_side(const llm_backend *be, llm_kv_type kv, int adapted, floa
     llm_backend_config c = tc_config(LLM_COMPUTE_F32, kv);
     tc_side s = tc_open(be, &c);
     llm_kv_layer layer = {1, A, 0};
-    llm_weight *table[2] = {tc_weight(&s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * Q, 1, 0, 1.5f), TC_ROWS, Q, 0), tc_weight(&s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * A, 2, 0, 1.5f), TC_ROWS, A, 0)};
+    llm_weight *table[2] = {tc_weight(&s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * Q, 1, 0, 1.5f), TC_ROWS, Q, 0),
+                            tc_weight(&s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * A, 2, 0, 1.5f), TC_ROWS, A, 0)};
     llm_rope_op rope;
     llm_mla_op op;
     int at[3] = {0, 0, 0};
@@ -487,7 +498,8 @@ static void tc_mla_side(const llm_backend *be, llm_kv_type kv, int adapted, floa
     op.kv_a = tc_buffer(&s, TC_ROWS, A);
     op.rope = rope.dst = tc_buffer(&s, TC_ROWS, TC_MLA_ROPE);
     op.kv_norm = tc_weight(&s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(TC_MLA_RANK, 3, 1, 0.5f), 1, TC_MLA_RANK, 0);
-    op.kv_b = tc_weight(&s, LLM_ROLE_MLA_UP, LLM_TYPE_F32, tc_floats(TC_MLA_HEADS * (TC_NOPE + TC_MLA_V) * TC_MLA_RANK, 4, 0, 0.3f), TC_MLA_HEADS * (TC_NOPE + TC_MLA_V), TC_MLA_RANK, 0);
+    op.kv_b = tc_weight(&s, LLM_ROLE_MLA_UP, LLM_TYPE_F32, tc_floats(TC_MLA_HEADS * (TC_NOPE + TC_MLA_V) * TC_MLA_RANK, 4, 0, 0.3f),
+                        TC_MLA_HEADS * (TC_NOPE + TC_MLA_V), TC_MLA_RANK, 0);
     rope.inv_freq = tc_weight(&s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(TC_MLA_ROPE / 2, 5, 0.5f, 0.4f), 1, TC_MLA_ROPE / 2, 0);
     rope.n_variants = 1;
     rope.rope_dim = op.rope_dim = TC_MLA_ROPE;
@@ -525,10 +537,12 @@ static void tc_mla_side(const llm_backend *be, llm_kv_type kv, int adapted, floa
 
 static void tc_latent(void) {
     enum { N = (42 + 59 + 6) * TC_MLA_HEADS * TC_MLA_V };
+    /* clang-format off */
     static const struct {
         llm_kv_type kv;
         double tolerance;
     } types[] = {{LLM_KV_F32, 1e-5}, {LLM_KV_F16, 2e-3}, {LLM_KV_BF16, 1e-2}, {LLM_KV_FP8_E4M3, 1e-2}, {LLM_KV_INT8, 1e-3}, {LLM_KV_INT4, 1e-3}};
+    /* clang-format on */
     enum { V = TC_MLA_HEADS * TC_MLA_V };
     static float a[N], b[N], plain[N];
     for (int i = 0; i < LLM__COUNT(types); i++) {
@@ -538,7 +552,8 @@ static void tc_latent(void) {
             tc_mla_side(llm_backend_cpu(), types[i].kv, adapted, a);
             tc_mla_side(tc_cuda, types[i].kv, adapted, b);
             for (int k = 0; k < N; k++) worst = fmax(worst, fabs((double)a[k] - (double)b[k])), top = fmax(top, fabs((double)a[k]));
-            if (!CHECK(worst < types[i].tolerance * top)) printf("    latent attention, pages of type %d, adapted %d: %.2e\n", (int)types[i].kv, adapted, worst / top);
+            if (!CHECK(worst < types[i].tolerance * top))
+                printf("    latent attention, pages of type %d, adapted %d: %.2e\n", (int)types[i].kv, adapted, worst / top);
             llm__arena_free(&tc_memory);
         }
         /* the third sequence's rows stand last in each step: without an adapter they keep their bits */
@@ -550,12 +565,14 @@ static void tc_latent(void) {
 /* Routes of all kinds, and the experts they choose, of several formats; odd numbers of rows, and one (decoding, captured). */
 static void tc_mixtures(void) {
     enum { D = 64, FF = 32 };
+    /* clang-format off */
     static const struct {
         int n, k, score, correction, groups, keep, top2, normalize, type;
         float scale;
     } cases[] = {{8, 2, LLM_ROUTE_SOFTMAX, 0, 0, 0, 0, 1, LLM_TYPE_F32, 0},    {64, 6, LLM_ROUTE_SOFTMAX, 0, 8, 3, 0, 0, LLM_TYPE_BF16, 16},
                  {32, 4, LLM_ROUTE_TOPK_SOFTMAX, 0, 0, 0, 0, 0, LLM_TYPE_Q4_0, 0}, {64, 8, LLM_ROUTE_SIGMOID, 1, 8, 4, 1, 1, LLM_TYPE_Q8_0, 2.5f},
                  {4, 4, LLM_ROUTE_SOFTMAX, 0, 0, 0, 0, 0, LLM_TYPE_F8_E4M3, 0}};
+    /* clang-format on */
     for (int i = 0; i < LLM__COUNT(cases); i++) {
         int n = cases[i].n;
         tc_side s[2];
@@ -575,10 +592,13 @@ static void tc_mixtures(void) {
                     memset(&op[k], 0, sizeof *op);
                     table[k] = tc_weight(&s[k], LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * D, 1, 0, 1), TC_ROWS, D, 0);
                     logits[k] = tc_weight(&s[k], LLM_ROLE_LINEAR, LLM_TYPE_F32, tc_floats(n * D, 2, 0, 0.3f), n, D, 0);
-                    op[k].gate_up = tc_weight(&s[k], LLM_ROLE_EXPERTS_GATE_UP, cases[i].type, tc_stored(cases[i].type, n * 2 * FF, D, 5), n * 2 * FF, D, n);
+                    op[k].gate_up = tc_weight(&s[k], LLM_ROLE_EXPERTS_GATE_UP, cases[i].type, tc_stored(cases[i].type, n * 2 * FF, D, 5),
+                                              n * 2 * FF, D, n);
                     op[k].down = tc_weight(&s[k], LLM_ROLE_EXPERTS, cases[i].type, tc_stored(cases[i].type, n * D, FF, 6), n * D, FF, n);
-                    op[k].gate_up_bias = tc_weight(&s[k], LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(n * 2 * FF, 7, 0, 0.5f), 1, n * 2 * FF, 0);
-                    route[k].correction = cases[i].correction ? tc_weight(&s[k], LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(n, 8, 0, 0.2f), 1, n, 0) : NULL;
+                    op[k].gate_up_bias =
+                        tc_weight(&s[k], LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(n * 2 * FF, 7, 0, 0.5f), 1, n * 2 * FF, 0);
+                    route[k].correction =
+                        cases[i].correction ? tc_weight(&s[k], LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(n, 8, 0, 0.2f), 1, n, 0) : NULL;
                     op[k].src = x[k] = tc_buffer(&s[k], TC_ROWS, D);
                     route[k].logits = l[k] = tc_buffer(&s[k], TC_ROWS, n);
                     op[k].routes = route[k].dst = routes[k] = tc_buffer(&s[k], TC_ROWS, 2 * cases[i].k);
@@ -608,8 +628,10 @@ static void tc_mixtures(void) {
                 tc_run(&s[k]);
                 if (!k) continue;
                 int rows = t.s.shape.n_rows;
-                double e = tc_compare(&s[0], routes[0], &s[1], routes[1], rows, 2 * cases[i].k), f = tc_compare(&s[0], y[0], &s[1], y[1], rows, D);
-                if (!CHECK(e < 1e-5 && f < (cases[i].type == LLM_TYPE_BF16 ? 1e-2 : 2e-3))) printf("    experts, case %d, %d rows: routes %.2e, results %.2e\n", i, rows, e, f);
+                double e = tc_compare(&s[0], routes[0], &s[1], routes[1], rows, 2 * cases[i].k),
+                       f = tc_compare(&s[0], y[0], &s[1], y[1], rows, D);
+                if (!CHECK(e < 1e-5 && f < (cases[i].type == LLM_TYPE_BF16 ? 1e-2 : 2e-3)))
+                    printf("    experts, case %d, %d rows: routes %.2e, results %.2e\n", i, rows, e, f);
             }
         for (int k = 0; k < 2; k++) s[k].be->close(s[k].ctx);
         llm__arena_free(&tc_memory);
@@ -769,10 +791,12 @@ typedef struct tc_lora_side {
 } tc_lora_side;
 
 /* Parts of three adapters: slot, rank, first row, rows, types of A and B. Slot 2 is empty, slot 4 was filled and is empty again. */
+/* clang-format off */
 static const struct {
     int slot, r, row, n, a, b;
 } tc_lora_parts[] = {{0, 4, 0, 33, LLM_TYPE_F32, LLM_TYPE_F32}, {0, 7, 33, 17, LLM_TYPE_BF16, LLM_TYPE_F16},
                      {1, 16, 33, 17, LLM_TYPE_Q8_0, LLM_TYPE_F16}, {1, 3, 50, 10, LLM_TYPE_Q4_K, LLM_TYPE_F32}, {3, 1, 0, 60, LLM_TYPE_F32, LLM_TYPE_BF16}};
+/* clang-format on */
 
 /* Puts what tc_lora_parts has for slot `as` into a slot. */
 static void tc_lora_put(const tc_lora_side *l, int slot, int as) {
@@ -822,11 +846,15 @@ static void tc_lora_open(tc_lora_side *l, const llm_backend *be) {
     llm_lora_site *none;
     l->s = tc_open(be, &c);
     l->table = tc_weight(&l->s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * TC_LORA_IN, 1, 0, 1), TC_ROWS, TC_LORA_IN, 0);
-    l->w = tc_weight(&l->s, LLM_ROLE_LINEAR, LLM_TYPE_Q4_1, tc_stored(LLM_TYPE_Q4_1, TC_LORA_OUT, TC_LORA_IN, 5), TC_LORA_OUT, TC_LORA_IN, 0);
-    l->gate_up = tc_weight(&l->s, LLM_ROLE_GATE_UP, LLM_TYPE_F32, tc_stored(LLM_TYPE_F32, TC_LORA_OUT, TC_LORA_IN, 9), TC_LORA_OUT, TC_LORA_IN, 0);
-    l->head = tc_weight(&l->s, LLM_ROLE_HEAD, LLM_TYPE_F32, tc_stored(LLM_TYPE_F32, TC_LORA_OUT, TC_LORA_IN, 13), TC_LORA_OUT, TC_LORA_IN, 0);
+    l->w =
+        tc_weight(&l->s, LLM_ROLE_LINEAR, LLM_TYPE_Q4_1, tc_stored(LLM_TYPE_Q4_1, TC_LORA_OUT, TC_LORA_IN, 5), TC_LORA_OUT, TC_LORA_IN, 0);
+    l->gate_up =
+        tc_weight(&l->s, LLM_ROLE_GATE_UP, LLM_TYPE_F32, tc_stored(LLM_TYPE_F32, TC_LORA_OUT, TC_LORA_IN, 9), TC_LORA_OUT, TC_LORA_IN, 0);
+    l->head =
+        tc_weight(&l->s, LLM_ROLE_HEAD, LLM_TYPE_F32, tc_stored(LLM_TYPE_F32, TC_LORA_OUT, TC_LORA_IN, 13), TC_LORA_OUT, TC_LORA_IN, 0);
     llm_buffer **const all[] = {&l->x, &l->e, &l->low, &l->plus, &l->y, &l->g, &l->o, &l->more};
-    static const int cols[] = {TC_LORA_IN, TC_LORA_IN, LLM_LORA_PARTS * TC_LORA_R, TC_LORA_OUT + 3, TC_LORA_OUT, TC_LORA_OUT / 2, TC_LORA_IN, TC_LORA_OUT};
+    static const int cols[] = {TC_LORA_IN, TC_LORA_IN, LLM_LORA_PARTS * TC_LORA_R, TC_LORA_OUT + 3, TC_LORA_OUT, TC_LORA_OUT / 2,
+                               TC_LORA_IN, TC_LORA_OUT};
     for (int i = 0; i < LLM__COUNT(all); i++) *all[i] = tc_buffer(&l->s, TC_ROWS, cols[i]);
     CHECK(be->weights_done(l->s.ctx) == LLM_OK && be->kv_open(l->s.ctx, 0, NULL, 16, 1) == LLM_OK);
     CHECK(be->lora_site(l->s.ctx, 0, 5, &l->site) == LLM_OK && be->lora_site(l->s.ctx, 0, 5, &l->embed) == LLM_OK);
@@ -884,7 +912,8 @@ static void tc_lora_run(const tc_lora_side *l, tc_step *t, const int32_t *slots)
 
 /* Rows of several adapters in one step, then decoding with graphs; rows without an adapter get -0, and bits do not depend on neighbours. */
 static void tc_lora(void) {
-    static const int lengths[] = {5, 1, 21, 1, 9, 7, 2, 1}, slots[][8] = {{0, -1, 1, 3, 0, -1, 2, 1}, {-1, 4, 2, -1, 2, -1, 2, 4}, {1, 1, 3, 3, -1, 0, 0, 0}};
+    static const int lengths[] = {5, 1, 21, 1, 9, 7, 2, 1},
+                     slots[][8] = {{0, -1, 1, 3, 0, -1, 2, 1}, {-1, 4, 2, -1, 2, -1, 2, 4}, {1, 1, 3, 3, -1, 0, 0, 0}};
     tc_lora_side cpu, cuda;
     float alone[TC_LORA_OUT];
     tc_lora_open(&cpu, llm_backend_cpu());
@@ -898,11 +927,14 @@ static void tc_lora(void) {
         tc_lora_run(&cpu, &t, mine);
         tc_lora_run(&cuda, &t, mine);
         int rows = t.s.shape.n_rows;
-        double e[4] = {tc_compare(&cpu.s, cpu.e, &cuda.s, cuda.e, rows, TC_LORA_IN), tc_compare(&cpu.s, cpu.y, &cuda.s, cuda.y, rows, TC_LORA_OUT),
+        double e[4] = {tc_compare(&cpu.s, cpu.e, &cuda.s, cuda.e, rows, TC_LORA_IN),
+                       tc_compare(&cpu.s, cpu.y, &cuda.s, cuda.y, rows, TC_LORA_OUT),
                        tc_compare(&cpu.s, cpu.g, &cuda.s, cuda.g, rows, TC_LORA_OUT / 2), 0};
         for (int i = 0; i < 8; i++)
-            for (int c = 0; c < TC_LORA_OUT; c++) e[3] = fmax(e[3], fabs((double)cpu.s.be->logits_row(cpu.s.ctx, i)[c] - (double)tc_cuda->logits_row(cuda.s.ctx, i)[c]));
-        if (!CHECK(e[0] < 1e-5 && e[1] < 1e-5 && e[2] < 1e-5 && e[3] < 1e-3)) printf("    adapters, round %d: %.2e %.2e %.2e %.2e\n", round, e[0], e[1], e[2], e[3]);
+            for (int c = 0; c < TC_LORA_OUT; c++)
+                e[3] = fmax(e[3], fabs((double)cpu.s.be->logits_row(cpu.s.ctx, i)[c] - (double)tc_cuda->logits_row(cuda.s.ctx, i)[c]));
+        if (!CHECK(e[0] < 1e-5 && e[1] < 1e-5 && e[2] < 1e-5 && e[3] < 1e-3))
+            printf("    adapters, round %d: %.2e %.2e %.2e %.2e\n", round, e[0], e[1], e[2], e[3]);
         for (int r = 0; r < rows; r++) {
             const float *row = tc_cuda->buffer_row(cuda.s.ctx, 0, cuda.plus, r);
             int slot = mine[t.seq_of_row[r]];
@@ -984,8 +1016,10 @@ static void tc_experts_open(tc_experts_side *x, const llm_backend *be, int turns
     x->s = tc_open(be, &c);
     x->table = tc_weight(&x->s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * TC_E_IN, 1, 0, 1), TC_ROWS, TC_E_IN, 0);
     x->routes = tc_weight(&x->s, LLM_ROLE_EMBED, LLM_TYPE_F32, routes, TC_ROWS, 2 * TC_E_K, 0);
-    x->op.gate_up = tc_weight(&x->s, LLM_ROLE_EXPERTS_GATE_UP, LLM_TYPE_F32, tc_floats(TC_E * 2 * TC_E_FF * TC_E_IN, 2, 0, 0.3f), TC_E * 2 * TC_E_FF, TC_E_IN, TC_E);
-    x->op.down = tc_weight(&x->s, LLM_ROLE_EXPERTS, LLM_TYPE_F32, tc_floats(TC_E * TC_E_IN * TC_E_FF, 3, 0, 0.3f), TC_E * TC_E_IN, TC_E_FF, TC_E);
+    x->op.gate_up = tc_weight(&x->s, LLM_ROLE_EXPERTS_GATE_UP, LLM_TYPE_F32, tc_floats(TC_E * 2 * TC_E_FF * TC_E_IN, 2, 0, 0.3f),
+                              TC_E * 2 * TC_E_FF, TC_E_IN, TC_E);
+    x->op.down =
+        tc_weight(&x->s, LLM_ROLE_EXPERTS, LLM_TYPE_F32, tc_floats(TC_E * TC_E_IN * TC_E_FF, 3, 0, 0.3f), TC_E * TC_E_IN, TC_E_FF, TC_E);
     x->op.src = tc_buffer(&x->s, TC_ROWS, TC_E_IN);
     x->op.dst = x->y = tc_buffer(&x->s, TC_ROWS, TC_E_IN);
     x->op.routes = x->route = tc_buffer(&x->s, TC_ROWS, 2 * TC_E_K);
@@ -1016,7 +1050,8 @@ static void tc_experts_run(tc_experts_side *x, tc_step *t, const int32_t *slots)
 
 /* Both backends alike, whoever is in the batch and however many go at a time; without adapters in the step as without sites. */
 static void tc_experts(void) {
-    static const int lengths[] = {5, 1, 21, 1, 9, 7, 2, 1}, slots[][8] = {{0, -1, 1, 1, 0, -1, 2, 1}, {-1, -1, 2, -1, 2, -1, 2, -1}, {1, 1, 0, 0, -1, 0, 1, 0}};
+    static const int lengths[] = {5, 1, 21, 1, 9, 7, 2, 1},
+                     slots[][8] = {{0, -1, 1, 1, 0, -1, 2, 1}, {-1, -1, 2, -1, 2, -1, 2, -1}, {1, 1, 0, 0, -1, 0, 1, 0}};
     tc_experts_side x[4]; /* the CPU at once and in turns, CUDA the same */
     for (int i = 0; i < 4; i++) tc_experts_open(&x[i], i < 2 ? llm_backend_cpu() : tc_cuda, i & 1);
     for (int round = 0; round < 6; round++) {
@@ -1027,10 +1062,12 @@ static void tc_experts(void) {
         for (int i = 0; i < 4; i++) tc_experts_run(&x[i], &t, slots[round % 3]);
         double e[3];
         for (int i = 1; i < 4; i++) e[i - 1] = tc_compare(&x[0].s, x[0].y, &x[i].s, x[i].y, rows, TC_E_IN);
-        if (!CHECK(e[0] == 0 && e[1] < 1e-5 && e[2] < 1e-5)) printf("    adapters of experts, round %d: %.2e %.2e %.2e\n", round, e[0], e[1], e[2]);
+        if (!CHECK(e[0] == 0 && e[1] < 1e-5 && e[2] < 1e-5))
+            printf("    adapters of experts, round %d: %.2e %.2e %.2e\n", round, e[0], e[1], e[2]);
         if (round) continue;
         float together[TC_E_IN], alone[TC_E_IN];
-        memcpy(together, x[0].s.be->buffer_row(x[0].s.ctx, 0, x[0].y, 6), sizeof together); /* the first row of sequence 2, then by itself */
+        memcpy(together, x[0].s.be->buffer_row(x[0].s.ctx, 0, x[0].y, 6),
+               sizeof together); /* the first row of sequence 2, then by itself */
         tc_begin(&t);
         tc_add(&t, 2, 0, 1, 0);
         tc_experts_run(&x[0], &t, slots[0] + 2);
@@ -1100,7 +1137,8 @@ static void tc_draw_fill(tc_rules *t, llm_draw *d, int k, int bent) {
         d->counts = t->counts;
         d->n_used = TC_USED;
     }
-    for (int i = 0; i < TC_DRAW_VOCAB && bent && k % 5; i++) t->allowed[i / 32] |= (uint32_t)(tc_value(9, (uint32_t)(k * TC_DRAW_VOCAB + i)) > (k % 2 ? 0.5f : -0.9f)) << i % 32;
+    for (int i = 0; i < TC_DRAW_VOCAB && bent && k % 5; i++)
+        t->allowed[i / 32] |= (uint32_t)(tc_value(9, (uint32_t)(k * TC_DRAW_VOCAB + i)) > (k % 2 ? 0.5f : -0.9f)) << i % 32;
     if (bent && k % 5) d->allowed = t->allowed;
 }
 
@@ -1139,7 +1177,8 @@ static void tc_draws(void) {
     llm_logits_op op;
     int32_t drawn[TC_DRAWS];
     memset(&op, 0, sizeof op);
-    CHECK(s.be->weights_done(s.ctx) == LLM_OK && s.be->kv_open(s.ctx, 0, NULL, 16, 1) == LLM_OK && llm__scratch_open(&scratch, TC_DRAW_VOCAB, NULL, &tc_memory));
+    CHECK(s.be->weights_done(s.ctx) == LLM_OK && s.be->kv_open(s.ctx, 0, NULL, 16, 1) == LLM_OK &&
+          llm__scratch_open(&scratch, TC_DRAW_VOCAB, NULL, &tc_memory));
     op.src = o;
     op.head = head;
     op.vocab = TC_DRAW_VOCAB;
@@ -1180,7 +1219,8 @@ static void tc_pages(void) {
     size_t bytes = (size_t)s.be->kv_page_bytes(s.ctx, 1, &layer, 16);
     uint8_t *a = (uint8_t *)malloc(bytes), *b = (uint8_t *)calloc(1, bytes);
     for (size_t i = 0; i < bytes; i++) a[i] = (uint8_t)(i * 7);
-    CHECK(s.be->kv_write(s.ctx, 0, 1, a) == LLM_OK && s.be->kv_copy(s.ctx, &from, &to, 1) == LLM_OK && s.be->kv_read(s.ctx, 0, 3, b) == LLM_OK);
+    CHECK(s.be->kv_write(s.ctx, 0, 1, a) == LLM_OK && s.be->kv_copy(s.ctx, &from, &to, 1) == LLM_OK &&
+          s.be->kv_read(s.ctx, 0, 3, b) == LLM_OK);
     CHECK(!memcmp(a, b, bytes));
     CHECK(s.be->kv_read(s.ctx, 0, 4, b) == LLM_ERR_ARG && s.be->kv_read(s.ctx, 1, 0, b) == LLM_ERR_ARG);
     to = 4;
@@ -1196,7 +1236,8 @@ static void tc_states_side(const tc_side *s, tc_step *t, llm_buffer **x, llm_buf
     llm_weight *table = tc_weight(s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * 120, 9, 0.2f, 1), TC_ROWS, 120, 0);
     llm_buffer *o = tc_buffer(s, TC_OUT, 120);
     *x = tc_buffer(s, TC_ROWS, 120), *clear = tc_buffer(s, TC_ROWS, 120);
-    llm_state_op keep = {0, LLM_ROWS_TOKENS, *x, NULL, 1}, last = {0, LLM_ROWS_OUT, o, NULL, 1}, recall = {1, LLM_ROWS_TOKENS, *x, *clear, 1};
+    llm_state_op keep = {0, LLM_ROWS_TOKENS, *x, NULL, 1}, last = {0, LLM_ROWS_OUT, o, NULL, 1},
+                 recall = {1, LLM_ROWS_TOKENS, *x, *clear, 1};
     CHECK(s->be->weights_done(s->ctx) == LLM_OK && s->be->kv_open(s->ctx, 2, layers, TC_PAGE, TC_SEQS * TC_PAGES) == LLM_OK);
     tc_begin(t);
     tc_add(t, 0, 0, 33, 0), tc_add(t, 1, 0, 1, 0), tc_add(t, 2, 0, 20, 0);
@@ -1227,8 +1268,10 @@ static void tc_states(void) {
         llm_buffer *x[2], *clear[2];
         tc_states_side(&a, &t, &x[0], &clear[0]);
         tc_states_side(&b, &t, &x[1], &clear[1]);
-        CHECK(tc_compare(&a, x[0], &b, x[1], t.s.shape.n_rows, 120) == 0 && tc_compare(&a, clear[0], &b, clear[1], t.s.shape.n_rows, 120) == 0);
-        const float *none = a.be->buffer_row(a.ctx, 0, x[0], 18), *some = a.be->buffer_row(a.ctx, 0, x[0], 19), *gone = a.be->buffer_row(a.ctx, 0, clear[0], 18);
+        CHECK(tc_compare(&a, x[0], &b, x[1], t.s.shape.n_rows, 120) == 0 &&
+              tc_compare(&a, clear[0], &b, clear[1], t.s.shape.n_rows, 120) == 0);
+        const float *none = a.be->buffer_row(a.ctx, 0, x[0], 18), *some = a.be->buffer_row(a.ctx, 0, x[0], 19),
+                    *gone = a.be->buffer_row(a.ctx, 0, clear[0], 18);
         for (int k = 0; k < 120; k++) CHECK(none[k] == 0 && gone[k] == 0 && some[k] != 0);
         llm_state_op bad = {0, LLM_ROWS_TOKENS, x[1], NULL, 0};
         b.be->state(b.ctx, 0, &bad);
@@ -1282,6 +1325,7 @@ typedef struct tc_way {
     const char *draft, *variable; /* of the environment, set to 1 while the engine is open */
 } tc_way;
 
+/* clang-format off */
 static const tc_way tc_ways[] = {
     {"CPU", 1, 0, 1, 1, 0, 0, NULL, NULL}, {"graphs", 0, 0, 1, 1, 0, 0, NULL, NULL}, {"eager", 0, 1, 1, 1, 0, 0, NULL, NULL},
     {"eager from 12 tokens on", 0, 0, 1, 1, 12, 0, NULL, NULL}, {"two devices", 0, 0, 2, 1, 0, 0, NULL, NULL},
@@ -1290,6 +1334,7 @@ static const tc_way tc_ways[] = {
     {"CPU, pipeline of two pairs", 1, 0, 2, 2, 0, 0, NULL, NULL}, {"few pages", 0, 0, 1, 1, 0, 8, NULL, NULL},
     {"lookup", 0, 0, 1, 1, 0, 0, "[ngram]", NULL}, {"draft model", 0, 0, 1, 1, 0, 0, TC_LLAMA, NULL},
     {"draft model, two devices", 0, 0, 2, 1, 0, 0, TC_LLAMA, NULL}, {"draft model, pipeline", 0, 0, 1, 2, 0, 0, TC_LLAMA, NULL}};
+/* clang-format on */
 
 /* Answers to several requests at once, some of a form; appends their ids. */
 static void tc_answers(const llm_model *m, const tc_way *way, float temperature, llm_tokens *out) {
@@ -1368,7 +1413,10 @@ static void tc_whole(const llm_model *m) {
             tc_answers(m, &tc_ways[i], (float)t, i ? &got : &right);
             if (i && !CHECK(right.len == got.len && got.len == 60 && !memcmp(right.data, got.data, got.len * sizeof *got.data)))
                 for (size_t k = 0; k < right.len && k < got.len; k++)
-                    if (right.data[k] != got.data[k] || k == got.len - 1) { printf("    %s, temperature %d: token %d of %d differs\n", tc_ways[i].name, t, (int)k, (int)got.len); break; }
+                    if (right.data[k] != got.data[k] || k == got.len - 1) {
+                        printf("    %s, temperature %d: token %d of %d differs\n", tc_ways[i].name, t, (int)k, (int)got.len);
+                        break;
+                    }
             if (getenv("LLM_TEST_TIMES")) printf("-- %s: %.1f s\n", tc_ways[i].name, llm__now() - start);
             llm_tokens_free(&got);
         }
@@ -1383,7 +1431,8 @@ static void tc_memory_taken(const llm_model *m, const char *path) {
     int32_t ids[40], vocab = llm_model_get_info(m)->vocab_size;
     float *row = (float *)malloc((size_t)vocab * 4);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    const long *taken = library ? (const long *)dlsym(library, "cuemu_allocations") : NULL, *pinned = library ? (const long *)dlsym(library, "cuemu_pinned") : NULL;
+    const long *taken = library ? (const long *)dlsym(library, "cuemu_allocations") : NULL,
+               *pinned = library ? (const long *)dlsym(library, "cuemu_pinned") : NULL;
     memset(&c, 0, sizeof c);
     c.preemption_swap = 1;
     c.num_cpu_blocks = 3;
@@ -1455,12 +1504,14 @@ int main(int argc, char **argv) {
         SKIP("no CUDA library");
         return test_done();
     }
+    /* clang-format off */
     static const struct {
         const char *name;
         void (*run)(void);
     } parts[] = {{"linear", tc_linear},     {"fp8", tc_fp8},   {"loading", tc_loading}, {"attention", tc_attention}, {"latent", tc_latent},
                  {"mixtures", tc_mixtures}, {"rows", tc_rows}, {"sums", tc_sums}, {"adapters", tc_lora},   {"experts", tc_experts},     {"draws", tc_draws},
                  {"pages", tc_pages},       {"states", tc_states}};
+    /* clang-format on */
     for (int i = 0; i < LLM__COUNT(parts); i++, start = llm__now()) {
         if (argc > 1 && strcmp(argv[1], parts[i].name)) continue; /* one part alone */
         parts[i].run();

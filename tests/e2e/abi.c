@@ -50,7 +50,8 @@ static void guarded(const char *name, const void *at) {
 #endif
 
 static void texts(void) {
-    const char *source = "{{ bos_token }}{% for m in messages %}{{ m.content }};{% endfor %}", *json = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}";
+    const char *source = "{{ bos_token }}{% for m in messages %}{{ m.content }};{% endfor %}",
+               *json = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}";
     BOX(llm_json_limits, limits);
     BOX(llm_render_options, options);
     BOX(llm_template_caps, caps);
@@ -75,8 +76,8 @@ static void texts(void) {
 }
 
 static void print_sampling(const llm_sampling *s) {
-    printf("sampling %d %g %g %g %d %g %g %d %g\n", s->max_tokens, s->temperature, s->top_p, s->min_p, s->top_k, s->repetition_penalty, s->presence_penalty,
-           s->use_beam_search, s->length_penalty);
+    printf("sampling %d %g %g %g %d %g %g %d %g\n", s->max_tokens, s->temperature, s->top_p, s->min_p, s->top_k, s->repetition_penalty,
+           s->presence_penalty, s->use_beam_search, s->length_penalty);
 }
 
 static void one_request(llm_model *model, llm_engine *engine) {
@@ -113,12 +114,16 @@ static void one_request(llm_model *model, llm_engine *engine) {
     LATER(llm_request_config.sampling, config.s.sampling, !llm_request_submit(engine, &config.s, &r));
     if (llm_request_submit(engine, &config.s, &r) || llm_request_run(engine, r)) failed("request");
     printf("request %s", llm_request_id(r));
-    while (llm_request_poll(r, &event.s)) printf(" [%.*s] %d %.3f %d %s", (int)event.s.text_len, event.s.text, event.s.id, event.s.logprob, event.s.n_top, llm_finish_str(event.s.finish));
+    while (llm_request_poll(r, &event.s))
+        printf(" [%.*s] %d %.3f %d %s", (int)event.s.text_len, event.s.text, event.s.id, event.s.logprob, event.s.n_top,
+               llm_finish_str(event.s.finish));
     if (llm_request_get_output(r, 0, &output.s)) failed("output");
     llm_request_get_metrics(r, &metrics.s);
     llm_engine_get_stats(engine, &stats.s);
-    printf("\noutput %s, %d tokens, %.3f %d; prompt %d\n", output.s.text, (int)output.s.n_token_ids, output.s.cum_logprob, output.s.top_stride, metrics.s.n_prompt_tokens);
-    printf("engine %d %d %s %d\n", stats.s.block_size, stats.s.max_model_len, stats.s.backend, (int)stats.s.accepted_per_position[LLM_SPECULATIVE_MAX - 1]);
+    printf("\noutput %s, %d tokens, %.3f %d; prompt %d\n", output.s.text, (int)output.s.n_token_ids, output.s.cum_logprob,
+           output.s.top_stride, metrics.s.n_prompt_tokens);
+    printf("engine %d %d %s %d\n", stats.s.block_size, stats.s.max_model_len, stats.s.backend,
+           (int)stats.s.accepted_per_position[LLM_SPECULATIVE_MAX - 1]);
     llm_request_free(r);
     llm_grammar_close(grammar);
     UNBOX(llm_sampling, sampling);
@@ -168,8 +173,9 @@ static void print_outputs(llm_outputs *o) {
     if (!o) failed("batch");
     for (int i = 0; i < o->n; i++) {
         const llm_request_output *x = &o->items[i];
-        printf("batch %d [%s] -> [%s] %d tokens, %s, %d of %d, %d %s\n", x->outputs.index, x->prompt, x->outputs.text, x->outputs.n_token_ids, x->outputs.finish_reason,
-               x->metrics.n_prompt_tokens, x->n_prompt_token_ids, x->error_code, x->error_msg ? x->error_msg : "-");
+        printf("batch %d [%s] -> [%s] %d tokens, %s, %d of %d, %d %s\n", x->outputs.index, x->prompt, x->outputs.text,
+               x->outputs.n_token_ids, x->outputs.finish_reason, x->metrics.n_prompt_tokens, x->n_prompt_token_ids, x->error_code,
+               x->error_msg ? x->error_msg : "-");
     }
     llm_outputs_free(o);
 }
@@ -228,8 +234,8 @@ typedef struct program {
     int32_t port;
 } program;
 
-static const llm_option table[] = {LLM_OPTIONS_PROGRAM(program, setup), LLM_OPTIONS_SETUP(program, setup), LLM_OPT_INT(program, port, 0, "port", 0, 65535, "a port"),
-                                   LLM_OPTIONS_FOREIGN};
+static const llm_option table[] = {LLM_OPTIONS_PROGRAM(program, setup), LLM_OPTIONS_SETUP(program, setup),
+                                   LLM_OPT_INT(program, port, 0, "port", 0, 65535, "a port"), LLM_OPTIONS_FOREIGN};
 static unsigned char given[sizeof table / sizeof *table];
 
 static void one_call(const llm_openai_service *service, llm_engine *engine) {
@@ -249,8 +255,10 @@ static void one_call(const llm_openai_service *service, llm_engine *engine) {
 }
 
 static void program_level(char *path) {
-    char *said[] = {(char *)"abi", (char *)"-m", path, (char *)"--max-model-len", (char *)"256", (char *)"-t", (char *)"1", (char *)"--max-tokens", (char *)"7",
-                    (char *)"--temp", (char *)"0.5", (char *)"--top-k", (char *)"3", (char *)"--port", (char *)"81", NULL};
+    char *said[] = {(char *)"abi", (char *)"-m",     path,          (char *)"--max-model-len",
+                    (char *)"256", (char *)"-t",     (char *)"1",   (char *)"--max-tokens",
+                    (char *)"7",   (char *)"--temp", (char *)"0.5", (char *)"--top-k",
+                    (char *)"3",   (char *)"--port", (char *)"81",  NULL};
     program p;
     llm_options o = {table, (int32_t)(sizeof table / sizeof *table), &p, given, NULL, NULL, {NULL, 0}, NULL};
     llm_option_list words = {NULL, 0};
@@ -263,8 +271,8 @@ static void program_level(char *path) {
     LATER(llm_setup.engine, p.setup.engine, !llm_setup_find(&p.setup, getenv));
     if (llm_setup_read(&p.setup, &o, 15, said, getenv, &words)) failed("options");
     if (llm_setup_find(&p.setup, getenv)) failed("find");
-    printf("setup %s %d %d %d %g %d, port %d\n", p.setup.path.data, p.setup.prefix_caching, p.setup.log_level, p.setup.engine.max_model_len, p.setup.sampling.temperature,
-           p.setup.sampling.max_tokens, p.port);
+    printf("setup %s %d %d %d %g %d, port %d\n", p.setup.path.data, p.setup.prefix_caching, p.setup.log_level, p.setup.engine.max_model_len,
+           p.setup.sampling.temperature, p.setup.sampling.max_tokens, p.port);
     if (llm_model_open(p.setup.path.data, &p.setup.files, &model)) failed("model");
     if (llm_engine_open(model, &p.setup.engine, &engine)) failed("engine");
     llm_openai_service_init(&service.s, model, engine);

@@ -40,6 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
         fuzz_check(total <= size);
         keep = sum;
+        (void)keep;
     }
     llm__gguf_free(&g);
     llm__tensors_free(&t);

@@ -25,6 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
         fuzz_check(total == size - 8 - llm__load_le(data, 8));
         keep = sum;
+        (void)keep;
     }
     llm__tensors_free(&t);
     return 0;

@@ -12,9 +12,11 @@ static void fuzz_check(int ok) {
 
 /* Puts a template of the table, or a word, somewhere into the input. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed) {
+    /* clang-format off */
     static const char *const words[] = {"{{ ", " }}", "{% ", " %}", "{%- ", " -%}", "{% if ", "{% endif %}", "{% for x in ", "{% endfor %}", "{% set x = ", "{% macro m(", "{% endmacro %}",
                                         "m(", "|", "|tojson", "|list", "|map('", "|sort(", " is ", ".items()", "[::-1]", "[1:", " if ", " else ", "loop.", "namespace(", "(", ")", "[", "]",
                                         "{'a':", "}", "**", "*", " ~ ", "'%s' % ", ".format(", "users", "d", "l", "s", "n", "u", "big", "range(9)", "-1", "9223372036854775807", "1e308"};
+    /* clang-format on */
     if (seed % 3 == 0) return LLVMFuzzerMutate(data, size, max);
     const char *s = seed % 3 == 1 ? words[seed / 3 % LLM__COUNT(words)] : tpl_cases[seed / 3 % LLM__COUNT(tpl_cases)].text;
     size_t n = strlen(s), at = size ? seed / 7 % (size + 1) : 0, cut = seed % 5 ? 0 : LLM__MIN(seed / 11 % 8, size - at);

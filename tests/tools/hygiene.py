@@ -5,7 +5,7 @@
     hygiene.py quick    what needs no whole compilation: what `make check` runs (10 s)
 
 Languages and compilers without warnings, linking into two translation units, README's program as printed, exported and called symbols,
-the table of contents, comments, what programs rely on (abi.py); and the weights that tests/bench/bench_linear.c measures with. As many compilers run at once as there are
+the table of contents, comments, what programs rely on (abi.py), how sources are set (format.py), what documents name (docs.py); and the weights that tests/bench/bench_linear.c measures with. As many compilers run at once as there are
 cores (JOBS). Prints "N passed, N failed, N skipped".
 """
 import concurrent.futures
@@ -60,6 +60,17 @@ def write(name, text):
     path = OUT / name
     path.write_text(text)
     return str(path)
+
+
+# ---- other scripts, each with figures of its own
+
+def script(name):
+    """A script that checks the tree; what it says counts here."""
+    p = subprocess.run([sys.executable, *name.split()], capture_output=True, text=True)
+    figures = re.search(r"(\d+) passed, (\d+) failed(?:, (\d+) skipped)?\n\Z", p.stdout)
+    if not figures: return check(name, False, p.stdout + p.stderr)
+    for key, n in zip(DONE, figures.groups()): DONE[key] += int(n or 0)
+    print("\n".join(p.stdout.splitlines()[:-1]) or f"{name}: {figures[1]} passed")
 
 
 # ---- languages
@@ -291,6 +302,12 @@ def bench():
     check("bench_linear's weights and names", p.returncode == 0 and not p.stdout and "Q4_1" in p.stderr, p.stdout + p.stderr)
 
 
+def benches():
+    """Programs that measure reach into the library, so a change there may break them."""
+    for path in sorted(pathlib.Path("tests/bench").glob("*.c")):
+        compile(f"{path} compiles", "gcc", "-std=gnu11", "-w", "-I.", "-fsyntax-only", path)
+
+
 def main():
     if sys.argv[1:] not in ([], ["quick"]): sys.exit(__doc__)
     OUT.mkdir(parents=True, exist_ok=True)
@@ -301,7 +318,8 @@ def main():
         stdio, folder = write("stdio_first.c", STDIO_FIRST), tiny_folder()
         jobs += [(two_units,), (no_simd,), (bench,)] + [(include_order, stdio, folder, *mode) for mode in STDIO_MODES]
     if readme and not whole: jobs += [(readme_syntax, readme, c) for c in COMPILERS]
-    jobs += [(syntax, c) for c in COMPILERS] + [(declarations,), (refusals,), (symbols,), (measures,), (promises,)]
+    jobs += [(script, "tests/tools/format.py --check"), (script, "tests/tools/docs.py")]
+    jobs += [(syntax, c) for c in COMPILERS] + [(declarations,), (benches,), (refusals,), (symbols,), (measures,), (promises,)]
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
         for done in [pool.submit(*job) for job in jobs]: done.result()
     print(f"{DONE['passed']} passed, {DONE['failed']} failed, {DONE['skipped']} skipped")

@@ -177,6 +177,9 @@ def test():
     make("lib")
     step("hygiene", [sys.executable, "tests/tools/hygiene.py"])
     step("unit tests", ["build/dev/unit"])
+    step("install", [sys.executable, "tests/e2e/test_install.py"])
+    step("release", [sys.executable, "tests/e2e/test_dist.py"])
+    replayed()
     step("grammar", [sys.executable, "tests/e2e/test_grammar.py"])
     step("programs of other versions", [sys.executable, "tests/e2e/test_abi.py"])
     step("offline, documents", [sys.executable, "tests/e2e/test_offline.py"])
@@ -185,6 +188,7 @@ def test():
     step("llm_serve", [sys.executable, "tests/e2e/test_serve.py"])
     step("llm_serve, bad inputs", [sys.executable, "tests/e2e/test_serve_bad.py"])
     step("llm_serve, load", [sys.executable, "tests/e2e/load.py"])
+    step("llm_serve as a service", [sys.executable, "tests/e2e/test_service.py"])
     step("llm_serve, documents", [sys.executable, "tests/e2e/test_documents.py"])
     step("adapters", [sys.executable, "tests/e2e/test_lora.py"])
     step("kept contexts", [sys.executable, "tests/e2e/test_contexts.py"])
@@ -339,8 +343,8 @@ def served(name, program):
 
 
 def seeds(name):
-    """A few small inputs of the right form for fuzzers to begin with: {file name: bytes}."""
-    out = {}
+    """A few small inputs of the right form for fuzzers to begin with, those of tests/fuzz/corpus among them: {file name: bytes}."""
+    out = {x.name: x.read_bytes() for x in sorted(pathlib.Path("tests/fuzz/corpus", name).glob("*"))}
     if name in ("fuzz_tokenizer", "fuzz_regex"):
         for path in sorted(glob.glob("build/data/tokenizers/*/tokenizer.json")):
             d, folder = json.loads(pathlib.Path(path).read_text()), pathlib.Path(path).parent.name
@@ -366,16 +370,30 @@ def seeds(name):
     return out
 
 
+def corpus(name):
+    """The folder with what a fuzzer begins with, and what it has found since."""
+    folder = pathlib.Path("build/fuzz/corpus") / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, data in seeds(name).items(): (folder / ("seed-" + file)).write_bytes(data)
+    return str(folder)
+
+
+def fuzz_names():
+    return [pathlib.Path(x).stem for x in sorted(glob.glob("tests/fuzz/fuzz_*.c"))]
+
+
+def replayed():
+    """Every fuzzer once over its corpus, without libFuzzer."""
+    make("replays")
+    for name in fuzz_names(): step(name + ", its corpus", ["build/dev/" + name.replace("fuzz_", "replay_"), corpus(name)])
+
+
 def fuzz():
     seconds = os.environ.get("FUZZ_S", "60")
-    for source in sorted(glob.glob("tests/fuzz/fuzz_*.c")):
-        name = pathlib.Path(source).stem
+    for name in fuzz_names():
         make("build/fuzz/" + name)
-        corpus = pathlib.Path("build/fuzz/corpus") / name
-        corpus.mkdir(parents=True, exist_ok=True)
-        for file, data in seeds(name).items(): (corpus / ("seed-" + file)).write_bytes(data)
         step(name, ["build/fuzz/" + name, "-max_total_time=" + seconds, "-timeout=20", "-rss_limit_mb=4096", "-max_len=65536", "-print_final_stats=0",
-                    "-artifact_prefix=build/fuzz/" + name + "-", str(corpus)], timeout=int(seconds) + 300)
+                    "-artifact_prefix=build/fuzz/" + name + "-", corpus(name)], timeout=int(seconds) + 300)
 
 
 GROUPS = {f.__name__: f for f in (check, test, isa, arm, clients, cuda, load, sanitize, fuzz, shared)}

@@ -26,17 +26,17 @@ enum { FAKE_VOCAB = 24, FAKE_EOS = 23, FAKE_STOP = 22 };
 
 typedef struct fake_device {
     int32_t page_tokens, n_pages;
-    int32_t *kv;            /* (n_pages, page_tokens) token ids */
-    float *logits;          /* (2, max_out, FAKE_VOCAB) of the latest two steps */
-    llm_drawn *drawn;       /* (2, max_out) */
+    int32_t *kv;                           /* (n_pages, page_tokens) token ids */
+    float *logits;                         /* (2, max_out, FAKE_VOCAB) of the latest two steps */
+    llm_drawn *drawn;                      /* (2, max_out) */
     int32_t *in_flight[2], n_in_flight[2]; /* (max_seqs, max_pages) pages of a step until it is collected */
-    long begun, collected;  /* steps */
-    llm_result result[2];   /* what collect will say */
+    long begun, collected;                 /* steps */
+    llm_result result[2];                  /* what collect will say */
     llm_engine *engine;
     llm_backend table;
     int32_t fail, fail_late, fail_copy, fail_swap, not_finite; /* so many calls fail; not_finite: which logit is not a number */
     int32_t max_rows, max_seqs, max_out, max_len;
-    int64_t clock_ms;       /* submitters read it too */
+    int64_t clock_ms; /* submitters read it too */
     long steps, bad_steps, copies, swaps, placeholders, drafted;
 } fake_device;
 
@@ -159,13 +159,18 @@ static llm_result fake_swap(llm_backend_ctx *ctx, int32_t page, void *out, const
     return LLM_OK;
 }
 
-static llm_result fake_read(llm_backend_ctx *ctx, int rank, int32_t page, void *host) { return (void)rank, fake_swap(ctx, page, host, NULL); }
-static llm_result fake_back(llm_backend_ctx *ctx, int rank, int32_t page, const void *host) { return (void)rank, fake_swap(ctx, page, NULL, host); }
+static llm_result fake_read(llm_backend_ctx *ctx, int rank, int32_t page, void *host) {
+    return (void)rank, fake_swap(ctx, page, host, NULL);
+}
+static llm_result fake_back(llm_backend_ctx *ctx, int rank, int32_t page, const void *host) {
+    return (void)rank, fake_swap(ctx, page, NULL, host);
+}
 
 static llm_result fake_copy(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int n) {
     fake_device *f = (fake_device *)(void *)ctx;
     if (f->fail_copy > 0) return f->fail_copy--, llm__error(LLM_ERR_BACKEND, "the fake device cannot copy");
-    for (int i = 0; i < n; i++) memcpy(f->kv + to[i] * f->page_tokens, f->kv + from[i] * f->page_tokens, (size_t)f->page_tokens * sizeof *f->kv);
+    for (int i = 0; i < n; i++)
+        memcpy(f->kv + to[i] * f->page_tokens, f->kv + from[i] * f->page_tokens, (size_t)f->page_tokens * sizeof *f->kv);
     f->copies += n;
     return LLM_OK;
 }
@@ -199,7 +204,9 @@ static void fake_parallel(llm_backend_ctx *ctx, void (*fn)(void *arg, int i), vo
 }
 
 static void fake_closed(llm_backend_ctx *ctx) { (void)ctx; }
-static void fake_rope(llm_engine *ctx, int32_t prompt_len, int32_t *variant, float *base) { (void)ctx, (void)prompt_len, *variant = 0, *base = 1; }
+static void fake_rope(llm_engine *ctx, int32_t prompt_len, int32_t *variant, float *base) {
+    (void)ctx, (void)prompt_len, *variant = 0, *base = 1;
+}
 static double fake_now(llm_engine *ctx) { return (double)__atomic_load_n(&fake_of(ctx)->clock_ms, __ATOMIC_RELAXED) / 1000; }
 
 /* ---- grammars without a tokenizer: tokens of letters, of pairs and of words ---- */
@@ -210,8 +217,10 @@ static llm__gr_trie *fake_trie;
 
 /* Compiles all of them over one vocabulary; tokens that only other tokens can spell, and such that nothing else can. */
 static int fake_grammars_open(void) {
-    static const char text[FAKE_VOCAB][8] = {"a", "b", "c", "d", "ab", "abc", "bc", "cd", "{", "}", "\"", ":", ",", "{\"", "1", "2", "12", "x", "xy", "y", "true", "e", "!", ""};
-    static const char *const form[FAKE_GRAMMARS] = {"(ab|cd|!)*x{2,40}", "\\{\"abc\":[12]+(,\"d\":\"[abc]*\")?(,\"cd\":(true|[12]))?\\}", "(\\{\"ab\":true\\},?)+", "abcabcdxyxytrue!e{3,60}", "[abc]{0,60}(xxyyee|x:x:x:)?"};
+    static const char text[FAKE_VOCAB][8] = {"a", "b",   "c", "d", "ab", "abc", "bc", "cd", "{",    "}", "\"", ":",
+                                             ",", "{\"", "1", "2", "12", "x",   "xy", "y",  "true", "e", "!",  ""};
+    static const char *const form[FAKE_GRAMMARS] = {"(ab|cd|!)*x{2,40}", "\\{\"abc\":[12]+(,\"d\":\"[abc]*\")?(,\"cd\":(true|[12]))?\\}",
+                                                    "(\\{\"ab\":true\\},?)+", "abcabcdxyxytrue!e{3,60}", "[abc]{0,60}(xxyyee|x:x:x:)?"};
     llm__index_entry s[FAKE_VOCAB];
     llm_text all;
     int ok;
@@ -295,7 +304,8 @@ static llm_engine *fake_open(fake_device *f, llm__engine_params p) {
     f->kv = (int32_t *)calloc((size_t)p.n_pages * (size_t)p.c.block_size, sizeof *f->kv);
     f->logits = (float *)calloc(2 * (size_t)f->max_out * FAKE_VOCAB, sizeof *f->logits);
     f->drawn = (llm_drawn *)calloc(2 * (size_t)f->max_out, sizeof *f->drawn);
-    for (int i = 0; i < 2; i++) f->in_flight[i] = (int32_t *)calloc((size_t)p.c.max_num_seqs * ((size_t)p.max_len / (size_t)p.c.block_size + 1), sizeof(int32_t));
+    for (int i = 0; i < 2; i++)
+        f->in_flight[i] = (int32_t *)calloc((size_t)p.c.max_num_seqs * ((size_t)p.max_len / (size_t)p.c.block_size + 1), sizeof(int32_t));
     f->clock_ms = 100000;
     CHECK(!fake_engine(f, &p, &f->engine));
     return f->engine;
@@ -350,7 +360,8 @@ static void fake_oracle(const llm_request *r, int32_t index, int32_t max_new, fa
         if (matcher && !fake_allowed(r, matcher, k.allowed)) rules.n_output = INT32_MAX; /* it may end before min_tokens */
         rules.allowed = matcher ? k.allowed : NULL;
         llm__choice c = llm__choose(x, FAKE_VOCAB, &rules, (uint64_t)r->sampling.seed + (uint64_t)index, w->n, &k);
-        int ends = w->n + 1 >= r->sampling.min_tokens && ((c.id == FAKE_EOS && !r->sampling.ignore_eos) || (r->sampling.n_stop_token_ids && c.id == FAKE_STOP));
+        int ends = w->n + 1 >= r->sampling.min_tokens &&
+                   ((c.id == FAKE_EOS && !r->sampling.ignore_eos) || (r->sampling.n_stop_token_ids && c.id == FAKE_STOP));
         int hit = 0;
         if (r->sampling.early_stop.enable) {
             early = c.prob > r->sampling.early_stop.threshold ? early + 1 : 0;
@@ -398,7 +409,8 @@ static int fake_beam_order(const void *a, const void *b) {
 }
 
 /* logits: of the whole of `ids`. The pool, best first, in `pool` (FAKE_BEAMS); returns how many. */
-static int32_t fake_beam_search(const llm_request *r, int32_t max_new, void (*logits)(void *ctx, const int32_t *ids, int32_t n, float *row), void *ctx, fake_beam *pool) {
+static int32_t fake_beam_search(const llm_request *r, int32_t max_new, void (*logits)(void *ctx, const int32_t *ids, int32_t n, float *row),
+                                void *ctx, fake_beam *pool) {
     static fake_beam live[FAKE_BEAMS], child[2 * FAKE_BEAMS];
     const llm_sampling *s = &r->sampling;
     int32_t V = r->engine->p.vocab, n_prompt = r->seq[0].n_prompt, width = s->best_of, n_live = 1, n_pool = 0, bad;
@@ -417,7 +429,9 @@ static int32_t fake_beam_search(const llm_request *r, int32_t max_new, void (*lo
             float max = fake_kernels()->top(row, V, &bad);
             double log_sum = (double)max + log(fake_kernels()->weigh(row, w, V, max, 1));
             for (int32_t i = 0; i < V; i++)
-                if (row[i] > -INFINITY) next[n_next].sum = live[b].sum + (double)(float)((double)row[i] - log_sum), next[n_next].beam = b, next[n_next++].id = i;
+                if (row[i] > -INFINITY)
+                    next[n_next].sum = live[b].sum + (double)(float)((double)row[i] - log_sum), next[n_next].beam = b,
+                    next[n_next++].id = i;
         }
         qsort(next, (size_t)n_next, sizeof *next, fake_next_order);
         for (int32_t i = 0; i < n_next && i < 2 * width; i++) {
@@ -426,10 +440,13 @@ static int32_t fake_beam_search(const llm_request *r, int32_t max_new, void (*lo
             c.ids[c.n++] = next[i].id;
             c.sum = next[i].sum;
             c.score = c.sum / pow(n_prompt + c.n - (eos && may), (double)s->length_penalty);
-            c.finish = may && (eos || llm__has_id(s->stop_token_ids, s->n_stop_token_ids, next[i].id)) ? LLM_FINISH_STOP : c.n == max_new ? LLM_FINISH_LENGTH : LLM_FINISH_NONE;
+            c.finish = may && (eos || llm__has_id(s->stop_token_ids, s->n_stop_token_ids, next[i].id)) ? LLM_FINISH_STOP
+                       : c.n == max_new                                                                ? LLM_FINISH_LENGTH
+                                                                                                       : LLM_FINISH_NONE;
             if (c.finish) pool[n_pool++] = c;
             else if (n_child < width) child[n_child++] = c;
-            if (n_pool == FAKE_BEAMS || i + 1 == LLM__MIN(n_next, 2 * width)) qsort(pool, (size_t)n_pool, sizeof *pool, fake_beam_order), n_pool = LLM__MIN(n_pool, width);
+            if (n_pool == FAKE_BEAMS || i + 1 == LLM__MIN(n_next, 2 * width))
+                qsort(pool, (size_t)n_pool, sizeof *pool, fake_beam_order), n_pool = LLM__MIN(n_pool, width);
         }
         if (n_child && n_pool == width) {
             double longest = s->early_stopping == 2 && s->length_penalty > 0 ? r->engine->p.max_len : n_prompt + n + 1;
@@ -456,9 +473,12 @@ static const char *fake_check_seq(const llm_engine *e, const llm__seq *s, int32_
     int32_t size = e->kv.page_tokens, done = s->state == LLM__SEQ_DONE;
     if (s->n_computed < 0 || s->n_fed < s->n_computed || s->n_ids > s->n_prompt + s->max_new) return "K17: a sequence's counts";
     if (!done && (s->n_ahead < 0 || s->n_ahead > e->p.lag)) return "K17: tokens ahead";
-    if (!done && (s->n_fed > s->n_ids + s->n_ahead || (s->n_fed == s->n_ids + s->n_ahead && !s->n_flight && !s->beam.n_next))) return "K17: a sequence has nothing to feed";
+    if (!done && (s->n_fed > s->n_ids + s->n_ahead || (s->n_fed == s->n_ids + s->n_ahead && !s->n_flight && !s->beam.n_next)))
+        return "K17: a sequence has nothing to feed";
     if (!done && s->pages.n < llm__pages_of(e, s->n_fed)) return "K8: a page table is too short";
-    if (!done && s->n_preempted < LLM__PREEMPT_MAX && s->pages.n > llm__pages_of(e, s->n_ids + 1 + s->n_ahead + LLM__MAX(e->p.n_draft, e->p.n_jump))) return "K8: a page table is too long";
+    if (!done && s->n_preempted < LLM__PREEMPT_MAX &&
+        s->pages.n > llm__pages_of(e, s->n_ids + 1 + s->n_ahead + LLM__MAX(e->p.n_draft, e->p.n_jump)))
+        return "K8: a page table is too long";
     for (int32_t k = 0; k < s->pages.n; k++) {
         int32_t page = s->pages.id[k];
         if (page < 0 || page >= e->kv.n_pages) return "K8: a page that does not exist";
@@ -468,7 +488,8 @@ static const char *fake_check_seq(const llm_engine *e, const llm__seq *s, int32_
             const llm__seq *o = first[page];
             int32_t end = (k + 1) * size;
             if (end > s->n_computed || end > o->n_computed) return "K3: a page that is not full is shared";
-            if (k >= o->pages.n || o->pages.id[k] != page || memcmp(o->ids, s->ids, (size_t)end * sizeof *s->ids)) return "K8: a page shared by different beginnings";
+            if (k >= o->pages.n || o->pages.id[k] != page || memcmp(o->ids, s->ids, (size_t)end * sizeof *s->ids))
+                return "K8: a page shared by different beginnings";
             if (memcmp(&o->request->root, &s->request->root, sizeof s->request->root)) return "K8: a page shared by different salts";
         }
         first[page] = s;
@@ -483,7 +504,8 @@ static const char *fake_check_pages(const llm__kv *kv, const int32_t *refs) {
         if (refs[p] != kv->ref[p]) return "K2: references of a page";
         used += kv->ref[p] > 0;
     }
-    for (int32_t p = kv->next[kv->n_pages], before = kv->n_pages; p != kv->n_pages && listed <= kv->n_pages; before = p, p = kv->next[p], listed++)
+    for (int32_t p = kv->next[kv->n_pages], before = kv->n_pages; p != kv->n_pages && listed <= kv->n_pages;
+         before = p, p = kv->next[p], listed++)
         if (kv->ref[p] || kv->known[p] != (listed >= kv->n_free) || kv->prev[p] != before)
             return "K1: a free page is used or known, or a cached page is used or not known";
     if (listed != kv->n_free + kv->n_cached || listed + used != kv->n_pages) return "K1: free + cached + used";
@@ -544,7 +566,8 @@ static const char *fake_check_flight(const fake_device *f) {
 static const char *fake_check_cache(const fake_device *f) {
     const llm__kv *kv = &f->engine->kv;
     for (int32_t p = 0; p < kv->n_pages; p++)
-        if (kv->known[p] && memcmp(kv->tokens + p * kv->page_tokens, f->kv + p * kv->page_tokens, (size_t)kv->page_tokens * sizeof *f->kv)) return "K4: a known page holds something else";
+        if (kv->known[p] && memcmp(kv->tokens + p * kv->page_tokens, f->kv + p * kv->page_tokens, (size_t)kv->page_tokens * sizeof *f->kv))
+            return "K4: a known page holds something else";
     return NULL;
 }
 

@@ -109,9 +109,7 @@ static inline simde__m512 shim_dpbf16(simde__m512 sum, simde__m512i x, simde__m5
 #define _mm512_sub_epi32 simde_mm512_sub_epi32
 
 /* AMX's tiles, as Intel's manual has them: eight of up to 16 rows of up to 64 bytes, each thread's own. */
-static __thread struct {
-    uint8_t config[64], data[8][16][64];
-} shim_amx;
+static __thread struct { uint8_t config[64], data[8][16][64]; } shim_amx;
 static inline int shim_rows(int tile) { return shim_amx.config[48 + tile]; }
 static inline int shim_bytes(int tile) { return shim_amx.config[16 + 2 * tile] | shim_amx.config[17 + 2 * tile] << 8; }
 static inline void shim_tile_check(int ok) {
@@ -130,7 +128,8 @@ static inline void shim_tile_config(const void *p) {
 }
 static inline void shim_tile_load(int tile, const void *p, size_t stride) {
     shim_tile_zero(tile);
-    for (int r = 0; r < shim_rows(tile); r++) memcpy(shim_amx.data[tile][r], (const char *)p + (size_t)r * stride, (size_t)shim_bytes(tile));
+    for (int r = 0; r < shim_rows(tile); r++)
+        memcpy(shim_amx.data[tile][r], (const char *)p + (size_t)r * stride, (size_t)shim_bytes(tile));
 }
 static inline void shim_tile_store(int tile, void *p, size_t stride) {
     shim_tile_check(shim_rows(tile));
@@ -162,7 +161,8 @@ static inline void shim_tile_floats(int c, int a, int b) {
             float sum, part[2] = {0, 0};
             memcpy(&sum, shim_amx.data[c][i] + j, 4);
             for (int k = 0; k < shim_bytes(a) / 2; k++)
-                part[k % 2] = __builtin_fmaf(shim_bf16(shim_amx.data[a][i] + 2 * k), shim_bf16(shim_amx.data[b][k / 2] + j + k % 2 * 2), part[k % 2]);
+                part[k % 2] =
+                    __builtin_fmaf(shim_bf16(shim_amx.data[a][i] + 2 * k), shim_bf16(shim_amx.data[b][k / 2] + j + k % 2 * 2), part[k % 2]);
             sum += part[0] + part[1];
             memcpy(shim_amx.data[c][i] + j, &sum, 4);
         }

@@ -17,7 +17,8 @@ extern char **test_argv;
 
 static inline int test_check(int ok, const char *what, const char *file, int line) {
     if (ok) __atomic_add_fetch(&test_passed, 1, __ATOMIC_RELAXED);
-    else if (__atomic_add_fetch(&test_failed, 1, __ATOMIC_RELAXED) <= 50) printf("%s:%d: FAILED: %s (last error: %s)\n", file, line, what, llm_last_error());
+    else if (__atomic_add_fetch(&test_failed, 1, __ATOMIC_RELAXED) <= 50)
+        printf("%s:%d: FAILED: %s (last error: %s)\n", file, line, what, llm_last_error());
     return ok;
 }
 

@@ -205,10 +205,8 @@ static inline void enter(Block *b, Fiber *f) {
 static void go(Block *b, Fiber *from) { // leave fiber `from` for the next ready one, or for the block's loop
     Fiber *n = pick(b);
     if (n == from) return;
-    if (n)
-        enter(b, n);
-    else
-        b->cur = nullptr;
+    if (n) enter(b, n);
+    else b->cur = nullptr;
     AS(__sanitizer_start_switch_fiber(&from->fake, n ? n->stack : (const char *)b->main_bot, n ? STACK : b->main_sz);)
     TS(__tsan_switch_to_fiber(n ? n->ts : b->main_ts, __tsan_switch_to_fiber_no_sync);)
     ctx_switch(&from->ctx, n ? &n->ctx : &b->main);
@@ -265,8 +263,7 @@ const char *warp_gather(unsigned mask, const void *v, unsigned n, int kind, int 
     c->arrived |= 1u << f->lane;
     TS(if (kind == SYNCWARP) __tsan_release(&c->ts[g]);)
     unsigned need = mask & ~w.exited;
-    if ((c->arrived & need) == need)
-        coll_try(b, w, *c);
+    if ((c->arrived & need) == need) coll_try(b, w, *c);
     else {
         c->wait.push_back(f);
         wait_here(f, kinds[kind], line);
@@ -296,8 +293,7 @@ void block_sync(int id, int n, int line) {
     r.line = line;
     r.arrived++;
     TS(char *ts = &r.ts[r.gen & 1]; __tsan_release(ts);)
-    if (r.arrived >= (n ? n : b->live))
-        bar_try(b, r, 0);
+    if (r.arrived >= (n ? n : b->live)) bar_try(b, r, 0);
     else {
         r.wait.push_back(f);
         wait_here(f, id ? "bar.sync" : "__syncthreads", line);
@@ -352,8 +348,7 @@ void cp_async(void *d, const void *s, size_t n, size_t sn, copy_fn f) {
     TS(Ign ig;)
     if ((n != 4 && n != 8 && n != 16) || ((size_t)d | (sn ? (size_t)s : 0)) % n)
         die("cp.async of %zu bytes from %p to %p: bad size or alignment", n, s, d);
-    if (seed == 0 ? cp_async_late : seed == 1 ? 0 : B->rng() & 1)
-        B->cur->open.push_back({d, s, n, sn, f});
+    if (seed == 0 ? cp_async_late : seed == 1 ? 0 : B->rng() & 1) B->cur->open.push_back({d, s, n, sn, f});
     else {
         TS(ign_off();) f(d, s, n, sn);
         TS(ign_on();)
@@ -468,8 +463,7 @@ static void run_block(const function<void()> &body, uint3 bi, dim3 bd, dim3 gd, 
                 gb->in = 0;
                 gb->gen++;
                 gb->cv.notify_all();
-            } else
-                gb->cv.wait(l, [&] { return gb->gen != g; });
+            } else gb->cv.wait(l, [&] { return gb->gen != g; });
             l.unlock();
             wake(b, b->gwait);
             continue;
@@ -587,10 +581,8 @@ static CUstream_st *S(cudaStream_t s) {
 }
 void enqueue(cudaStream_t st, function<void()> f) {
     CUstream_st *s = S(st);
-    if (s->cap)
-        s->cap->ops.push_back(std::move(f));
-    else
-        s->push(std::move(f));
+    if (s->cap) s->cap->ops.push_back(std::move(f));
+    else s->push(std::move(f));
 }
 static bool capturing() {
     std::lock_guard<std::mutex> l(g_mu);
@@ -651,8 +643,8 @@ cudaError_t launch(const void *k, dim3 g, dim3 b, size_t smem, cudaStream_t st, 
 } // namespace cuemu
 
 /* ---- the CUDA runtime ---- */
-static std::atomic<int> g_bad[64];       // a device whose kernel failed: everything on it fails from then on
-static std::atomic<size_t> g_used[64];   // bytes of a device
+static std::atomic<int> g_bad[64];     // a device whose kernel failed: everything on it fails from then on
+static std::atomic<size_t> g_used[64]; // bytes of a device
 static std::atomic<int> g_launches;
 static size_t memory_of_device() {
     const char *s = getenv("CUEMU_MEMORY");
@@ -700,10 +692,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int) {
     return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr a, int) {
-    *v = a == cudaDevAttrMultiProcessorCount              ? env_int("CUEMU_SMS", 4)
-         : a == cudaDevAttrMaxSharedMemoryPerBlockOptin   ? 227 << 10
-         : a == cudaDevAttrComputeCapabilityMajor         ? 9
-                                                          : 0; // 9.0, as an H100
+    *v = a == cudaDevAttrMultiProcessorCount            ? env_int("CUEMU_SMS", 4)
+         : a == cudaDevAttrMaxSharedMemoryPerBlockOptin ? 227 << 10
+         : a == cudaDevAttrComputeCapabilityMajor       ? 9
+                                                        : 0; // 9.0, as an H100
     return cudaSuccess;
 }
 const char *cudaGetErrorString(cudaError_t e) {
@@ -793,9 +785,11 @@ cudaError_t cudaMemcpyAsync(void *d, const void *s, size_t n, cudaMemcpyKind k, 
     enqueue(st, [=] { memcpy(d, s, n); });
     return state();
 }
-cudaError_t cudaMemcpy2DAsync(void *d, size_t dp, const void *s, size_t sp, size_t width, size_t height, cudaMemcpyKind k, cudaStream_t st) {
+cudaError_t cudaMemcpy2DAsync(void *d, size_t dp, const void *s, size_t sp, size_t width, size_t height, cudaMemcpyKind k,
+                              cudaStream_t st) {
     if (!height || !width) return cudaSuccess;
-    if (width > dp || width > sp || !copy_ok(d, s, (height - 1) * dp + width, (height - 1) * sp + width, k)) return fail(cudaErrorInvalidValue);
+    if (width > dp || width > sp || !copy_ok(d, s, (height - 1) * dp + width, (height - 1) * sp + width, k))
+        return fail(cudaErrorInvalidValue);
     enqueue(st, [=] {
         for (size_t i = 0; i < height; i++) memcpy((char *)d + i * dp, (const char *)s + i * sp, width);
     });
@@ -928,7 +922,7 @@ struct World {
         bool taken;
     };
     std::map<std::pair<int, int>, Mail *> mail; // what a rank has for another one
-    bool meet() { // false: the communicator was aborted
+    bool meet() {                               // false: the communicator was aborted
         std::unique_lock<std::mutex> l(m);
         unsigned g = gen;
         if (++in == n) {
@@ -1038,6 +1032,7 @@ static int nccl_receive(void *d, size_t n, int type, int peer, Comm *c, cudaStre
     return 0;
 }
 void *cuemu::nccl_symbol(const char *name) {
+    /* clang-format off */
     static const struct {
         const char *name;
         void *f;
@@ -1046,6 +1041,7 @@ void *cuemu::nccl_symbol(const char *name) {
                  {"ncclGetErrorString", (void *)nccl_error_string}, {"ncclAllReduce", (void *)nccl_all_reduce},
                  {"ncclAllGather", (void *)nccl_all_gather},      {"ncclSend", (void *)nccl_send},
                  {"ncclRecv", (void *)nccl_receive}};
+    /* clang-format on */
     for (auto &t : table)
         if (!strcmp(t.name, name)) return t.f;
     return nullptr;
@@ -1070,7 +1066,9 @@ static int lt_product(void **p, int compute, int scale) {
     *p = &one;
     return compute != 68 || scale != 0 ? 7 : 0;
 }
-static int lt_product_set(void *, int attribute, const void *value, size_t n) { return attribute == 3 && n == 4 && *(const int *)value == 1 ? 0 : 7; }
+static int lt_product_set(void *, int attribute, const void *value, size_t n) {
+    return attribute == 3 && n == 4 && *(const int *)value == 1 ? 0 : 7;
+}
 static int lt_layout(void **l, int type, uint64_t rows, uint64_t cols, int64_t stride) {
     if ((type != 0 && type != 2 && type != 14 && type != 28) || !rows || !cols || stride < (int64_t)rows) return 7;
     *l = new Layout{type, rows, cols, stride};
@@ -1080,14 +1078,18 @@ static int lt_layout_free(void *l) {
     delete (Layout *)l;
     return 0;
 }
-static int lt_multiply(void *, void *, const void *alpha, const void *a, void *al, const void *b, void *bl, const void *beta, const void *c, void *cl, void *d, void *dl, const void *,
-                       void *, size_t, cudaStream_t st) {
+static int lt_multiply(void *, void *, const void *alpha, const void *a, void *al, const void *b, void *bl, const void *beta, const void *c,
+                       void *cl, void *d, void *dl, const void *, void *, size_t, cudaStream_t st) {
     Layout A = *(Layout *)al, B = *(Layout *)bl, D = *(Layout *)dl;
     float beta1 = *(const float *)beta;
     size_t bytes = A.type == 28 ? 1 : 2;
     if (bytes == 1 && (A.rows % 16 || A.cols % 16 || D.stride % 4)) return 7; // what its manual asks for
-    if (*(const float *)alpha != 1 || c != d || cl != dl || A.type != B.type || !A.type || D.type || A.rows != B.rows || A.cols != D.rows || B.cols != D.cols || (size_t)a % 16 || (size_t)b % 16) return 7;
-    if (dev_of(a, ((A.cols - 1) * A.stride + A.rows) * bytes) != t_dev || dev_of(b, ((B.cols - 1) * B.stride + B.rows) * bytes) != t_dev || dev_of(d, ((D.cols - 1) * D.stride + D.rows) * 4) != t_dev) return 7;
+    if (*(const float *)alpha != 1 || c != d || cl != dl || A.type != B.type || !A.type || D.type || A.rows != B.rows || A.cols != D.rows ||
+        B.cols != D.cols || (size_t)a % 16 || (size_t)b % 16)
+        return 7;
+    if (dev_of(a, ((A.cols - 1) * A.stride + A.rows) * bytes) != t_dev || dev_of(b, ((B.cols - 1) * B.stride + B.rows) * bytes) != t_dev ||
+        dev_of(d, ((D.cols - 1) * D.stride + D.rows) * 4) != t_dev)
+        return 7;
     enqueue(st, [=] {
         auto wide = [=](const void *p, uint64_t i) {
             unsigned h = bytes == 1 ? ((const uint8_t *)p)[i] : ((const uint16_t *)p)[i];

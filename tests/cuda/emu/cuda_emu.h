@@ -46,10 +46,10 @@ void cp_async_wait(int keep);
 [[noreturn]] void die(const char *fmt, ...);
 cudaError_t launch(const void *k, dim3 g, dim3 b, size_t smem, cudaStream_t st, bool coop, std::function<void()> body);
 void enqueue(cudaStream_t st, std::function<void()> f);
-void *nccl_symbol(const char *name); // what dlsym would find in libnccl
+void *nccl_symbol(const char *name);   // what dlsym would find in libnccl
 void *cublas_symbol(const char *name); // ... and in libcublasLt
-extern int seed;          // 0 in order, 1 reverse, >= 2 random order of the threads
-extern int cp_async_late; // 1: copies land only at the wait
+extern int seed;                       // 0 in order, 1 reverse, >= 2 random order of the threads
+extern int cp_async_late;              // 1: copies land only at the wait
 inline void plain_copy(void *d, const void *s, size_t n, size_t src_n) {
     memcpy(d, s, src_n);
     if (src_n < n) memset((char *)d + src_n, 0, n - src_n);
@@ -242,12 +242,13 @@ inline int __dp4a(int a, int b, int c) {
     return c;
 }
 inline long long clock64() { return (long long)__builtin_ia32_rdtsc(); }
-#define CUEMU_MINMAX(T)                                                                                                                    \
-    inline T min(T a, T b) { return a < b ? a : b; }                                                                                       \
+#define CUEMU_MINMAX(T) \
+    inline T min(T a, T b) { return a < b ? a : b; } \
     inline T max(T a, T b) { return a > b ? a : b; }
-CUEMU_MINMAX(int)
-CUEMU_MINMAX(unsigned) CUEMU_MINMAX(long long) CUEMU_MINMAX(unsigned long long) CUEMU_MINMAX(float) CUEMU_MINMAX(double) CUEMU_MINMAX(long)
-    CUEMU_MINMAX(unsigned long) template <class T>
+/* clang-format off */
+CUEMU_MINMAX(int) CUEMU_MINMAX(unsigned) CUEMU_MINMAX(long long) CUEMU_MINMAX(unsigned long long) CUEMU_MINMAX(float) CUEMU_MINMAX(double) CUEMU_MINMAX(long) CUEMU_MINMAX(unsigned long)
+    /* clang-format on */
+    template <class T>
     cudaError_t cudaMemcpyToSymbol(T &sym, const void *src, size_t n, size_t off = 0, cudaMemcpyKind = cudaMemcpyHostToDevice) {
     memcpy((char *)&sym + off, src, n);
     return cudaSuccess;
@@ -280,7 +281,9 @@ inline double __dmul_rn(double a, double b) { return a * b; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
-inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) { return (unsigned long long)((unsigned __int128)a * b >> 64); }
+inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+    return (unsigned long long)((unsigned __int128)a * b >> 64);
+}
 
 // --- tensor core and async copy: what the inline PTX in the project's wrappers means ---
 namespace cuemu {
@@ -298,7 +301,8 @@ template <bool HALF> inline void mma_m16n8k16(float *d, const uint32_t *a, const
         for (int k = 0; k < 16; k++) {
             const uint32_t *la = (const uint32_t *)(w + 64 * (g * 4 + (k & 7) / 2)),
                            *lb = (const uint32_t *)(w + 64 * (n * 4 + (k & 7) / 2));
-            s += (HALF ? hf(la[hi + 2 * (k >> 3)], k & 1) : bf(la[hi + 2 * (k >> 3)], k & 1)) * (HALF ? hf(lb[4 + (k >> 3)], k & 1) : bf(lb[4 + (k >> 3)], k & 1));
+            s += (HALF ? hf(la[hi + 2 * (k >> 3)], k & 1) : bf(la[hi + 2 * (k >> 3)], k & 1)) *
+                 (HALF ? hf(lb[4 + (k >> 3)], k & 1) : bf(lb[4 + (k >> 3)], k & 1));
         }
         d[i] += s;
     }

@@ -7,7 +7,9 @@
 #include <dirent.h>
 
 /* The files that the suite leaves free: we accept these and refuse the other 24 (bad UTF-8, lone surrogates, byte order marks). */
-static int json_free_choice(const char *name) { return !strncmp(name, "i_number_", 9) || !strcmp(name, "i_structure_500_nested_arrays.json"); }
+static int json_free_choice(const char *name) {
+    return !strncmp(name, "i_number_", 9) || !strcmp(name, "i_structure_500_nested_arrays.json");
+}
 
 static void json_suite(const char *folder) {
     DIR *dir = opendir(folder);
@@ -45,7 +47,8 @@ static void json_suite(const char *folder) {
 }
 
 static void json_access(void) {
-    static const char text[] = "{\"a\": [1, -2.5e3, \"x\\u00e9\\ud83d\\ude00\\n\", true, null, {}], \"big\": 9223372036854775807, \"\": 3.0, \"e\": 1e2}";
+    static const char text[] =
+        "{\"a\": [1, -2.5e3, \"x\\u00e9\\ud83d\\ude00\\n\", true, null, {}], \"big\": 9223372036854775807, \"\": 3.0, \"e\": 1e2}";
     llm_json *d = NULL;
     int64_t i;
     double v;
@@ -131,8 +134,10 @@ static void json_numbers(void) {
     }
     CHECK(wrong == 0);
     CHECK(back == 0);
+    /* clang-format off */
     static const struct { double v; const char *s; } print[] = {{0.1, "0.1"}, {1e22, "1e+22"}, {1e-7, "1e-07"}, {-0.0, "-0.0"}, {1e15, "1000000000000000.0"}, {1e16, "1e+16"}, {2.0 / 3, "0.6666666666666666"},
                                                             {5e-324, "5e-324"}, {1.5e-310, "1.5e-310"}, {2.2250738585072014e-308, "2.2250738585072014e-308"}, {0, "0.0"}, {-1e300 * 1e300, "-inf"}};
+    /* clang-format on */
     for (int i = 0; i < LLM__COUNT(print); i++) {
         char s[48];
         llm__format_double(print[i].v, s);
@@ -148,11 +153,13 @@ static void json_numbers(void) {
     memset(long_number, '3', sizeof long_number);
     long_number[1] = '.';
     CHECK(llm__parse_double(long_number, sizeof long_number, &d) && d == 10.0 / 3);
-    CHECK(llm__parse_double("12x", 2, &d) && d == 12 && llm__parse_double("1e999", 5, &d) && d > 1e308 && llm__parse_double("-.5", 3, &d) && d == -0.5);
+    CHECK(llm__parse_double("12x", 2, &d) && d == 12 && llm__parse_double("1e999", 5, &d) && d > 1e308 && llm__parse_double("-.5", 3, &d) &&
+          d == -0.5);
     json_locale();
     int64_t v;
     CHECK(llm__parse_int("-9223372036854775808", 20, &v) && v == INT64_MIN);
-    CHECK(!llm__parse_int("9223372036854775808", 19, &v) && !llm__parse_int("", 0, &v) && !llm__parse_int("-", 1, &v) && !llm__parse_int("1x", 2, &v));
+    CHECK(!llm__parse_int("9223372036854775808", 19, &v) && !llm__parse_int("", 0, &v) && !llm__parse_int("-", 1, &v) &&
+          !llm__parse_int("1x", 2, &v));
 }
 
 TEST_GROUP(json) {

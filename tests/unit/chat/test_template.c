@@ -17,6 +17,7 @@ static const char tpl_context[] =
     "67890, \"html\": \"<a href=\\\"x\\\">&'</a>\", \"nest\": {\"items\": [1], \"get\": 5, \"k\": {\"z\": [1, {\"q\": null}]}}, \"f"
     "l\": [1.0, 1e+22, 1e-07, 0.1, -0.0, 1e+16, 123456.789], \"mixed\": [1, \"a\", null, 2.0, true, [1], {\"k\": \"v\"}]}";
 
+/* clang-format off */
 static const struct {
     const char *text, *want;
 } tpl_cases[] = {
@@ -476,6 +477,7 @@ static const struct {
     {"\n{%- set x = 1 %}\n\n{{ x }}\n {%- if x %} y {% endif -%} \n z", "\n1 y z"},
     {"é {%- if true %}ü{% endif %}", "éü"},
 };
+/* clang-format on */
 
 /* Renders a template given as text. The result or the error is in out. */
 static llm_result tpl_render(const char *text, size_t len, const char *context, const llm_render_options *options, llm_text *out) {
@@ -514,7 +516,8 @@ static void tpl_table(void) {
         if (tpl_cases[i].want) CHECK(tpl_gives(tpl_cases[i].text, tpl_context, NULL, tpl_cases[i].want));
         else {
             llm_text out = {0};
-            if (!CHECK(tpl_render(tpl_cases[i].text, strlen(tpl_cases[i].text), tpl_context, NULL, &out))) printf("  %s: %s\n", tpl_cases[i].text, out.data);
+            if (!CHECK(tpl_render(tpl_cases[i].text, strlen(tpl_cases[i].text), tpl_context, NULL, &out)))
+                printf("  %s: %s\n", tpl_cases[i].text, out.data);
             CHECK(!out.len);
             llm_text_free(&out);
         }
@@ -542,7 +545,8 @@ static void tpl_reference(const char *folder) {
             llm_text out = {0};
             llm_result r = tpl_render((const char *)source.data, source.size, zero, &options, &out);
             const char *want = llm_json_str(expected, llm_json_find(expected, i, "text"), &n);
-            if (!CHECK(want ? !r && out.len == n && !memcmp(out.data, want, n) : r == LLM_ERR_TEMPLATE)) printf("  %s: %s\n", key, r ? llm_last_error() : "other text");
+            if (!CHECK(want ? !r && out.len == n && !memcmp(out.data, want, n) : r == LLM_ERR_TEMPLATE))
+                printf("  %s: %s\n", key, r ? llm_last_error() : "other text");
             count++;
             llm_text_free(&out);
             LLM_FREE(zero);
@@ -593,6 +597,7 @@ static void tpl_refused_many(const char *before, const char *unit, int n, const 
 }
 
 static void tpl_hostile(void) {
+    /* clang-format off */
     static const char *const limit[] = {
         "{% for a in range(10**9) %}{% endfor %}", "{{ '-' * 10**10 }}", "{{ ['-'] * 10**10 }}", "{{ 'x'|indent(10**9) }}", "{{ [1]|tojson(indent=10**9) }}",
         "{{ range(10**15, 0 - 10**15, -1)|length }}",
@@ -607,6 +612,8 @@ static void tpl_hostile(void) {
         "{% for i in range(90000) %}{{ 'a' * 1000 }}{% endfor %}", "{% set s = 'a' * 10**7 %}{% for i in range(9999) %}{{ (s ~ 'b')|length }}{% endfor %}",
         "{% set s = 'a' * 10**7 %}{% for i in range(9999) %}{{ s.rfind('a' * 5000 ~ 'b') }}{% endfor %}",
         "{% set s = 'a' * 10**7 %}{% for i in range(9999) %}{{ s.strip('b' * 10**6 ~ 'a') }}{% endfor %}"};
+    /* clang-format on */
+    /* clang-format off */
     static const char *const refused[] = {
         "{{ 1 // 0 }}", "{{ 5 % 0 }}", "{{ 5 / 0 }}", "{{ 5.0 % 0 }}", "{{ 9007199254740993 // 1 }}", "{{ 9007199254740991 + 1 }}", "{{ 2 ** 64 }}",
         "{{ -9007199254740993 }}", "{{ 9007199254740993|abs }}", "{{ 9007199254740992 * 2 }}", "{{ 9007199254740993 < 1 }}", "{{ 'abc'[9007199254740993:] }}", "{{ 10.0 ** 400 }}", "{{ '%d' % 1e300 }}",
@@ -617,10 +624,14 @@ static void tpl_hostile(void) {
         "{% raw %}{% endraw %}", "{% with a = 1 %}{% endwith %}", "{% macro m() %}{% endmacro %}{% call m %}{% endcall %}", "{% call (m) %}{% endcall %}", "{% call 1 %}{% endcall %}", "{% macro m(a) %}{{ varargs[0] }}{% endmacro %}{{ m(1, 2) }}",
         "{% for a, (b, c) in [(1, (2, 3))] %}{% endfor %}", "{% for a in [1] %}{{ loop.cycle(1) }}{% endfor %}",
         "{% for a, b, c, d, e, f, g, h, i in [] %}{% endfor %}", "{% for a in [1] recursive %}{% endfor %}", "{{ '{:.61f}'.format(1) }}", "{{ '{:05d}'.format(1) }}", "{{ '%+d' % 1 }}", "{{ ().__getitem__(0) }}"};
+    /* clang-format on */
     for (int i = 0; i < LLM__COUNT(limit); i++) CHECK(tpl_refused(limit[i], "{}", LLM_ERR_LIMIT, "template line 1"));
     for (int i = 0; i < LLM__COUNT(refused); i++) CHECK(tpl_refused(refused[i], "{}", LLM_ERR_TEMPLATE, "template line 1"));
-    CHECK(tpl_gives("{{ -9007199254740991 % -1 }} {{ -9007199254740990 - 1 }} {{ 9007199254740993 }} {{ ''.__class__ }}{{ self }}{{ config }}{{ range.__globals__ }}", "{}", NULL, "0 -9007199254740991 9007199254740993 "));
-    CHECK(tpl_gives("{{ 'aXbX'.rfind('X') }}{{ s[999999999999:] }}{{ s[::-9007199254740991] }}{{ [1,2][::9007199254740991] }}", "{\"s\":\"q\"}", NULL, "3q[1]"));
+    CHECK(tpl_gives(
+        "{{ -9007199254740991 % -1 }} {{ -9007199254740990 - 1 }} {{ 9007199254740993 }} {{ ''.__class__ }}{{ self }}{{ config }}{{ range.__globals__ }}",
+        "{}", NULL, "0 -9007199254740991 9007199254740993 "));
+    CHECK(tpl_gives("{{ 'aXbX'.rfind('X') }}{{ s[999999999999:] }}{{ s[::-9007199254740991] }}{{ [1,2][::9007199254740991] }}",
+                    "{\"s\":\"q\"}", NULL, "3q[1]"));
 }
 
 /* What is long and not deep is fine. */
@@ -733,16 +744,19 @@ static void tpl_wide(void) {
 
 /* What chat servers do before rendering, only when asked. */
 static void tpl_as_chat(void) {
-    static const char t[] = "{{ tools is defined }}{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.arguments }}{% endfor %}{% endfor %}";
-    static const char context[] = "{\"messages\":[1,{\"role\":\"user\"},{\"tool_calls\":[{\"function\":{\"arguments\":\"{\\\"a\\\": 1}\"}},{\"function\":{\"arguments\":\"[1]\"}},"
-                                  "{\"function\":{\"arguments\":\"no\"}},{\"function\":{\"arguments\":{\"b\":2}}},{\"function\":3},4]}]}";
+    static const char t[] =
+        "{{ tools is defined }}{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.arguments }}{% endfor %}{% endfor %}";
+    static const char context[] =
+        "{\"messages\":[1,{\"role\":\"user\"},{\"tool_calls\":[{\"function\":{\"arguments\":\"{\\\"a\\\": 1}\"}},{\"function\":{\"arguments\":\"[1]\"}},"
+        "{\"function\":{\"arguments\":\"no\"}},{\"function\":{\"arguments\":{\"b\":2}}},{\"function\":3},4]}]}";
     llm_render_options o = {0};
     llm_json *doc = NULL;
     llm_text a = {0}, b = {0};
     CHECK(tpl_refused(t, context, LLM_ERR_TEMPLATE, "undefined"));
     o.as_chat = 1;
-    CHECK(tpl_gives("{% for c in messages[2].tool_calls[:4] %}{{ c.function.arguments }}{{ c.function.arguments is mapping }} {% endfor %}{{ tools }}{{ documents }}{{ x }}",
-                    context, &o, "{'a': 1}True [1]False noFalse {'b': 2}True NoneNone"));
+    CHECK(tpl_gives(
+        "{% for c in messages[2].tool_calls[:4] %}{{ c.function.arguments }}{{ c.function.arguments is mapping }} {% endfor %}{{ tools }}{{ documents }}{{ x }}",
+        context, &o, "{'a': 1}True [1]False noFalse {'b': 2}True NoneNone"));
     if (!CHECK(!llm_json_parse(context, strlen(context), NULL, &doc))) return; /* the context itself is not changed */
     llm_json_write(doc, 0, &a);
     llm_template *p = NULL;
@@ -774,7 +788,8 @@ static void *tpl_thread(void *arg) {
 
 /* One template rendered by several threads at once. */
 static void tpl_threads(void) {
-    static const char text[] = "{% macro m(x) %}[{{ x }}]{% endmacro %}{% for i in range(3) %}{{ m(i) }}{% endfor %}{% set y | upper %}{{ a }}{% endset %}{{ y }}";
+    static const char text[] =
+        "{% macro m(x) %}[{{ x }}]{% endmacro %}{% for i in range(3) %}{{ m(i) }}{% endfor %}{% set y | upper %}{{ a }}{% endset %}{{ y }}";
     llm_template *t = NULL;
     llm_json *doc = NULL;
     pthread_t thread[4];
@@ -795,6 +810,7 @@ static void tpl_threads(void) {
 }
 
 static void tpl_caps(const char *folder) {
+    /* clang-format off */
     static const struct {
         const char *name;
         int tools, system_role, content_parts, thinking_switch;
@@ -802,6 +818,7 @@ static void tpl_caps(const char *folder) {
     } want[] = {{"microsoft-Phi-3.5-mini-instruct", 0, 1, 0, 0, LLM_REASONING_NONE}, {"meta-llama-Llama-3.2-3B-Instruct", 1, 1, 0, 0, LLM_REASONING_NONE},
                 {"GLM-4.7-Flash", 1, 1, 1, 1, LLM_REASONING_THINK}, {"Qwen-Qwen2.5-7B-Instruct", 1, 1, 0, 0, LLM_REASONING_NONE},
                 {"deepseek-ai-DeepSeek-R1-Distill-Llama-8B", 0, 1, 0, 0, LLM_REASONING_DEEPSEEK_R1}};
+    /* clang-format on */
     for (int i = 0; i < LLM__COUNT(want); i++) {
         char path[512];
         llm__file f;
@@ -812,9 +829,12 @@ static void tpl_caps(const char *folder) {
         if (CHECK(!llm_template_open((const char *)f.data, f.size, &t))) {
             char *zero = llm__strndup((const char *)f.data, f.size);
             llm_template_get_caps(t, &caps);
-            int ok = caps.tools == want[i].tools && caps.system_role == want[i].system_role && caps.content_parts == want[i].content_parts && caps.thinking_switch == want[i].thinking_switch;
-            if (!CHECK(ok)) printf("  %s: %d %d %d %d\n", want[i].name, caps.tools, caps.system_role, caps.content_parts, caps.thinking_switch);
-            if (!CHECK(llm_reasoning_detect(zero) == want[i].reasoning)) printf("  %s: kind %d\n", want[i].name, llm_reasoning_detect(zero));
+            int ok = caps.tools == want[i].tools && caps.system_role == want[i].system_role &&
+                     caps.content_parts == want[i].content_parts && caps.thinking_switch == want[i].thinking_switch;
+            if (!CHECK(ok))
+                printf("  %s: %d %d %d %d\n", want[i].name, caps.tools, caps.system_role, caps.content_parts, caps.thinking_switch);
+            if (!CHECK(llm_reasoning_detect(zero) == want[i].reasoning))
+                printf("  %s: kind %d\n", want[i].name, llm_reasoning_detect(zero));
             LLM_FREE(zero);
         }
         llm_template_close(t);
@@ -827,31 +847,31 @@ static void tpl_reasoning(void) {
     static const struct {
         llm_reasoning_kind kind;
         const char *prompt, *answer, *reasoning, *content;
-    } cases[] = {
-        {LLM_REASONING_NONE, "<think>", "a<think>b</think>c", "", "a<think>b</think>c"},
-        {LLM_REASONING_THINK, "p", "<think>why</think>so", "why", "so"},
-        {LLM_REASONING_THINK, "p", " \n<think>\nwhy\n</think>\n\nso", "\nwhy\n", "\n\nso"},
-        {LLM_REASONING_THINK, "p", "so<think>why</think>", "", "so<think>why</think>"},
-        {LLM_REASONING_THINK, "p<think>\n", "why</think>so", "why", "so"},
-        {LLM_REASONING_THINK, "p<think>\n", "<think>why</think>so", "why", "so"},
-        {LLM_REASONING_THINK, "p<think>\n\n</think>\n\n", "so", "", "so"},
-        {LLM_REASONING_THINK, "p<think>", "why </thin </think >", "why </thin </think >", ""},
-        {LLM_REASONING_THINK, "p<think>", "a<<</</think></think>", "a<<</", "</think>"},
-        {LLM_REASONING_THINK, NULL, "<thin", "", "<thin"},
-        {LLM_REASONING_THINK, NULL, "  \n", "", "  \n"},
-        {LLM_REASONING_THINK, NULL, "                                          <think>x</think>", "", "                                          <think>x</think>"},
-        {LLM_REASONING_THINK, "</think>", "so", "", "so"},
-        {LLM_REASONING_DEEPSEEK_R1, "p", "why</think>so", "why", "so"},
-        {LLM_REASONING_DEEPSEEK_R1, "p", "no end", "no end", ""},
-        {LLM_REASONING_DEEPSEEK_R1, "p</think>\n", "so", "", "so"},
-        {LLM_REASONING_DEEPSEEK_R1, "p</think>old answer", "why</think>so", "why", "so"},
-        {LLM_REASONING_ERNIE_45_VL, "a</think>b<think>c", "why</think>so", "why", "so"},
-        {LLM_REASONING_ERNIE_45_VL, "a<think>b</think>c", "so</think>so", "", "soso"},
-        {LLM_REASONING_ERNIE_45_VL, "a<think>", "no end", "no end", ""},
-        {LLM_REASONING_ERNIE_45_VL, "a", "all", "", "all"},
-        {LLM_REASONING_MISTRAL, "a", "[THINK]w[/THINK]s", "w", "s"},
-        {LLM_REASONING_SEED_OSS, "a", "<seed:think>w</seed:think>s", "w", "s"},
-        {LLM_REASONING_KIMI, "a", "\xE2\x97\x81think\xE2\x96\xB7w\xE2\x97\x81/think\xE2\x96\xB7s", "w", "s"}};
+    } cases[] = {{LLM_REASONING_NONE, "<think>", "a<think>b</think>c", "", "a<think>b</think>c"},
+                 {LLM_REASONING_THINK, "p", "<think>why</think>so", "why", "so"},
+                 {LLM_REASONING_THINK, "p", " \n<think>\nwhy\n</think>\n\nso", "\nwhy\n", "\n\nso"},
+                 {LLM_REASONING_THINK, "p", "so<think>why</think>", "", "so<think>why</think>"},
+                 {LLM_REASONING_THINK, "p<think>\n", "why</think>so", "why", "so"},
+                 {LLM_REASONING_THINK, "p<think>\n", "<think>why</think>so", "why", "so"},
+                 {LLM_REASONING_THINK, "p<think>\n\n</think>\n\n", "so", "", "so"},
+                 {LLM_REASONING_THINK, "p<think>", "why </thin </think >", "why </thin </think >", ""},
+                 {LLM_REASONING_THINK, "p<think>", "a<<</</think></think>", "a<<</", "</think>"},
+                 {LLM_REASONING_THINK, NULL, "<thin", "", "<thin"},
+                 {LLM_REASONING_THINK, NULL, "  \n", "", "  \n"},
+                 {LLM_REASONING_THINK, NULL, "                                          <think>x</think>", "",
+                  "                                          <think>x</think>"},
+                 {LLM_REASONING_THINK, "</think>", "so", "", "so"},
+                 {LLM_REASONING_DEEPSEEK_R1, "p", "why</think>so", "why", "so"},
+                 {LLM_REASONING_DEEPSEEK_R1, "p", "no end", "no end", ""},
+                 {LLM_REASONING_DEEPSEEK_R1, "p</think>\n", "so", "", "so"},
+                 {LLM_REASONING_DEEPSEEK_R1, "p</think>old answer", "why</think>so", "why", "so"},
+                 {LLM_REASONING_ERNIE_45_VL, "a</think>b<think>c", "why</think>so", "why", "so"},
+                 {LLM_REASONING_ERNIE_45_VL, "a<think>b</think>c", "so</think>so", "", "soso"},
+                 {LLM_REASONING_ERNIE_45_VL, "a<think>", "no end", "no end", ""},
+                 {LLM_REASONING_ERNIE_45_VL, "a", "all", "", "all"},
+                 {LLM_REASONING_MISTRAL, "a", "[THINK]w[/THINK]s", "w", "s"},
+                 {LLM_REASONING_SEED_OSS, "a", "<seed:think>w</seed:think>s", "w", "s"},
+                 {LLM_REASONING_KIMI, "a", "\xE2\x97\x81think\xE2\x96\xB7w\xE2\x97\x81/think\xE2\x96\xB7s", "w", "s"}};
     for (int i = 0; i < LLM__COUNT(cases); i++) {
         size_t n = strlen(cases[i].answer);
         for (size_t cut = 0; cut <= n + 1; cut++) {
@@ -864,14 +884,18 @@ static void tpl_reasoning(void) {
             if (cut <= n) llm_reasoning_push(&r, cases[i].answer, cut, &a, &b);
             if (cut <= n) llm_reasoning_push(&r, cases[i].answer + cut, n - cut, &a, &b);
             llm_reasoning_end(&r, &a, &b);
-            if (!CHECK(!strcmp(a.data, cases[i].reasoning) && !strcmp(b.data, cases[i].content))) printf("  %s: '%s' '%s'\n", cases[i].answer, a.data, b.data);
+            if (!CHECK(!strcmp(a.data, cases[i].reasoning) && !strcmp(b.data, cases[i].content)))
+                printf("  %s: '%s' '%s'\n", cases[i].answer, a.data, b.data);
             llm_text_free(&a);
             llm_text_free(&b);
         }
     }
-    CHECK(llm_reasoning_named("ernie-45-vl") == LLM_REASONING_ERNIE_45_VL && llm_reasoning_named("deepseek_r1") == LLM_REASONING_DEEPSEEK_R1);
-    CHECK(llm_reasoning_named("Qwen3") == LLM_REASONING_THINK && llm_reasoning_named("none") == LLM_REASONING_NONE && llm_reasoning_named("nope") == -1);
-    CHECK(llm_reasoning_named("") == -1 && llm_reasoning_named("think qwen3") == -1 && llm_reasoning_named("a name that is much longer than any there is") == -1);
+    CHECK(llm_reasoning_named("ernie-45-vl") == LLM_REASONING_ERNIE_45_VL &&
+          llm_reasoning_named("deepseek_r1") == LLM_REASONING_DEEPSEEK_R1);
+    CHECK(llm_reasoning_named("Qwen3") == LLM_REASONING_THINK && llm_reasoning_named("none") == LLM_REASONING_NONE &&
+          llm_reasoning_named("nope") == -1);
+    CHECK(llm_reasoning_named("") == -1 && llm_reasoning_named("think qwen3") == -1 &&
+          llm_reasoning_named("a name that is much longer than any there is") == -1);
     CHECK(llm_reasoning_detect(NULL) == LLM_REASONING_NONE && llm_reasoning_detect("plain") == LLM_REASONING_NONE);
 }
 

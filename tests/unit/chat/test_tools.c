@@ -9,9 +9,12 @@ static const char tools_list[] =
     "\"$defs\":{\"P\":{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"integer\"}},\"required\":[\"x\"],\"additionalProperties\":false}}}}},"
     "{\"type\":\"function\",\"function\":{\"name\":\"now\"}}]";
 
-#define TOK(s) "<\xEF\xBD\x9C" "tool\xE2\x96\x81" s "\xEF\xBD\x9C>"
+#define TOK(s) \
+    "<\xEF\xBD\x9C" \
+    "tool\xE2\x96\x81" s "\xEF\xBD\x9C>"
 
 /* parser, answer, wanted: content, then |name(arguments) of each call */
+/* clang-format off */
 static const char *const tools_golden[][3] = {
     {"hermes", "Let me see.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\", \"days\": 2}}\n</tool_call>", "Let me see.|get_weather({\"city\":\"Paris\",\"days\":2})"},
     {"hermes", "<tool_call>{\"arguments\": {\"city\": \"}{\\\"\"}, \"name\": \"get_weather\"}</tool_call>\n<tool_call>\n{\"name\": \"now\"}\n</tool_call>\n", "|get_weather({\"city\":\"}{\\\"\"})|now({})"},
@@ -56,6 +59,7 @@ static const char *const tools_golden[][3] = {
     {"json", "```json\n{\"a\": 1}\n```\nis JSON", "```json\n{\"a\": 1}\n```\nis JSON"},
     {"json", "[1, 2, 3]", "[1, 2, 3]"},
     {"json", "  plain ", "  plain "}};
+/* clang-format on */
 
 /* What a parser says of an answer in pieces of n bytes, as the goldens have it. */
 static void tools_run(int format, int exact, int most, const llm_json *tools, const char *answer, size_t piece, llm_text *out) {
@@ -63,12 +67,14 @@ static void tools_run(int format, int exact, int most, const llm_json *tools, co
     int32_t n;
     out->len = 0;
     llm_text_str(out, "");
-    for (size_t at = 0, len = strlen(answer); at < len; at += piece) llm_tool_parser_push(p, answer + at, piece < len - at ? piece : len - at, out);
+    for (size_t at = 0, len = strlen(answer); at < len; at += piece)
+        llm_tool_parser_push(p, answer + at, piece < len - at ? piece : len - at, out);
     llm_tool_parser_end(p, out);
     const llm_tool_call *calls = llm_tool_parser_calls(p, &n);
     for (int32_t i = 0; i < n; i++) {
         llm_text_str(out, "|"), llm_text_add(out, calls[i].name.data, calls[i].name.len);
-        llm_text_str(out, "("), llm_text_add(out, calls[i].arguments.data, calls[i].arguments.len), llm_text_str(out, calls[i].done ? ")" : "...");
+        llm_text_str(out, "("), llm_text_add(out, calls[i].arguments.data, calls[i].arguments.len),
+            llm_text_str(out, calls[i].done ? ")" : "...");
     }
     llm_tool_parser_free(p);
 }
@@ -79,14 +85,20 @@ static void tools_formats(const llm_json *tools) {
     for (int i = 0; i < LLM__COUNT(tools_golden); i++)
         for (int k = 0; k < 3; k++) {
             tools_run(llm_tools_named(tools_golden[i][0]), 0, 0, tools, tools_golden[i][1], pieces[k], &out);
-            if (!CHECK(!strcmp(out.data, tools_golden[i][2]))) printf("  %s, pieces of %d: %s\n    got    %s\n    wanted %s\n", tools_golden[i][0], (int)pieces[k], tools_golden[i][1], out.data, tools_golden[i][2]);
+            if (!CHECK(!strcmp(out.data, tools_golden[i][2])))
+                printf("  %s, pieces of %d: %s\n    got    %s\n    wanted %s\n", tools_golden[i][0], (int)pieces[k], tools_golden[i][1],
+                       out.data, tools_golden[i][2]);
         }
     tools_run(llm_tools_named("hermes"), 0, 1, tools, tools_golden[1][1], 1, &out); /* one call at most */
     CHECK(!strcmp(out.data, "|get_weather({\"city\":\"}{\\\"\"})"));
     for (int k = 0; k < 3; k++) { /* told as it comes: also when it is cut */
-        tools_run(llm_tools_named("hermes"), 1, 0, tools, "So: <tool_call>\n{\"name\": \"now\", \"arguments\": {\"a\": [1,  2]}}\n</tool_call>\n<tool_call>\n{\"name\": \"now\", \"arguments\": {\"b\": \"x", pieces[k], &out);
+        tools_run(
+            llm_tools_named("hermes"), 1, 0, tools,
+            "So: <tool_call>\n{\"name\": \"now\", \"arguments\": {\"a\": [1,  2]}}\n</tool_call>\n<tool_call>\n{\"name\": \"now\", \"arguments\": {\"b\": \"x",
+            pieces[k], &out);
         CHECK(!strcmp(out.data, "So:|now({\"a\": [1,  2]})|now({\"b\": \"x..."));
-        tools_run(0, 1, 0, NULL, "{\"name\": \"now\", \"arguments\": {}}\n{\"name\": \"now\", \"arguments\": {\"a\": {}}}", pieces[k], &out);
+        tools_run(0, 1, 0, NULL, "{\"name\": \"now\", \"arguments\": {}}\n{\"name\": \"now\", \"arguments\": {\"a\": {}}}", pieces[k],
+                  &out);
         CHECK(!strcmp(out.data, "|now({})|now({\"a\": {}})"));
     }
     llm_text_free(&out);
@@ -94,18 +106,22 @@ static void tools_formats(const llm_json *tools) {
 
 /* Any bytes: the same in all pieces, and what is no call comes back whole. */
 static void tools_noise(const llm_json *tools) {
+    /* clang-format off */
     static const char *const bits[] = {"<tool_call>", "</tool_call>", "{", "}", "[", "]", "\"name\"", ": ", "\"now\"", "\"arguments\"", "<function=", "now", ">", "</function>", "\n", " ", "<", "[TOOL_CALLS]", "\\", "\"", ",", "x", "<arg_key>",
                                        "<parameter=", "</parameter>", "```json", "```", "[ARGS]", "{}"};
+    /* clang-format on */
     uint64_t x = 7;
     llm_text answer = {0}, one = {0}, all = {0};
     for (int round = 0; round < 4000; round++) {
         int format = round % LLM__COUNT(llm__tool_rows);
         answer.len = 0;
         llm_text_str(&answer, "");
-        for (int i = 0; i < 24; i++) x = x * 6364136223846793005u + 1442695040888963407u, llm_text_str(&answer, bits[(x >> 33) % LLM__COUNT(bits)]);
+        for (int i = 0; i < 24; i++)
+            x = x * 6364136223846793005u + 1442695040888963407u, llm_text_str(&answer, bits[(x >> 33) % LLM__COUNT(bits)]);
         tools_run(format, round & 1, 0, tools, answer.data, 1, &one);
         tools_run(format, round & 1, 0, tools, answer.data, 5, &all);
-        if (!CHECK(!strcmp(one.data, all.data))) printf("  format %d: %s\n    by one  %s\n    by five %s\n", format, answer.data, one.data, all.data);
+        if (!CHECK(!strcmp(one.data, all.data)))
+            printf("  format %d: %s\n    by one  %s\n    by five %s\n", format, answer.data, one.data, all.data);
     }
     llm_text_free(&answer), llm_text_free(&one), llm_text_free(&all);
 }
@@ -122,10 +138,12 @@ static int tools_allowed(const llm_text *form, const char *text) {
 }
 
 static void tools_grammars(const llm_model *model, const llm_json *tools) {
+    /* clang-format off */
     static const struct { int only, must, many; const char *text; int ok; } rows[] = {
         {-1, 1, 1, "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"x\", \"where\": {\"x\": 1}}}", 1}, {-1, 1, 1, "{\"name\": \"now\", \"arguments\": {}}\n{\"name\": \"now\", \"arguments\": {}}", 1},
         {-1, 1, 0, "{\"name\": \"now\", \"arguments\": {}}\n{\"name\": \"now\", \"arguments\": {}}", 0}, {1, 1, 1, "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"x\"}}", 0},
         {1, 1, 1, "{\"name\": \"now\", \"arguments\": {}}", 1}, {-1, 1, 1, "hello", 0}, {-1, 1, 1, "{\"name\": \"get_weather\", \"arguments\": {}}", 0}, {-1, 1, 1, "", 0}};
+    /* clang-format on */
     llm_text form = {0};
     for (int i = 0; i < LLM__COUNT(rows); i++) {
         form.len = 0;
@@ -133,19 +151,23 @@ static void tools_grammars(const llm_model *model, const llm_json *tools) {
         if (!CHECK(tools_allowed(&form, rows[i].text) == rows[i].ok)) printf("  %s\n", rows[i].text);
     }
     form.len = 0;
-    CHECK(llm_tools_grammar(model, llm_tools_named("json"), tools, 0, -1, 0, 1, &form) == -1 && llm_tools_grammar(model, llm_tools_named("mistral"), tools, 0, -1, 0, 1, &form) == -1 && !form.len);
+    CHECK(llm_tools_grammar(model, llm_tools_named("json"), tools, 0, -1, 0, 1, &form) == -1 &&
+          llm_tools_grammar(model, llm_tools_named("mistral"), tools, 0, -1, 0, 1, &form) == -1 && !form.len);
     CHECK(llm_tools_grammar(model, llm_tools_named("mistral"), tools, 0, -1, 1, 1, &form) == 0);
     form.len = 0;
     CHECK(llm_tools_grammar(model, llm_tools_named("hermes"), tools, 0, -1, 0, 1, &form) == llm_tools_named("hermes"));
-    CHECK(tools_allowed(&form, "Free text, <tool and all") == 1 && tools_allowed(&form, "I do.\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call> done") == 1);
+    CHECK(tools_allowed(&form, "Free text, <tool and all") == 1 &&
+          tools_allowed(&form, "I do.\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call> done") == 1);
     CHECK(tools_allowed(&form, "<tool_call>\n{\"name\": \"never\", \"arguments\": {}}\n</tool_call>") == 0);
     llm_text_free(&form);
 }
 
 static void tools_detected(void) {
+    /* clang-format off */
     static const char *const rows[][2] = {{"Qwen-Qwen2.5-7B-Instruct", "hermes"}, {"NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "hermes"}, {"Qwen3-Coder", "qwen3_coder"}, {"GLM-4.7-Flash", "glm45"}, {"Kimi-K2-Instruct", "kimi_k2"},
         {"MiniMax-M2", "minimax_m2"}, {"Mistral-Small-3.2-24B-Instruct-2506", "mistral"}, {"deepseek-ai-DeepSeek-V3.1", "deepseek_v31"}, {"meta-llama-Llama-3.2-3B-Instruct", "llama3_json"}, {"ibm-granite-granite-3.3-2B-Instruct", "granite"},
         {"NVIDIA-Nemotron-Nano-v2", "nemotron"}, {"microsoft-Phi-3.5-mini-instruct", "json"}, {"CohereForAI-c4ai-command-r7b-12-2024-tool_use", "cohere"}};
+    /* clang-format on */
     char path[300];
     for (int i = 0; i < LLM__COUNT(rows); i++) {
         snprintf(path, sizeof path, "build/data/chat_templates/templates/%s.jinja", rows[i][0]);
@@ -154,9 +176,11 @@ static void tools_detected(void) {
         if (!CHECK(f != NULL)) return;
         text[fread(text, 1, sizeof text - 1, f)] = 0;
         fclose(f);
-        if (!CHECK(llm_tools_detect(text) == llm_tools_named(rows[i][1]))) printf("  %s: %s\n", rows[i][0], llm__tool_rows[llm_tools_detect(text)].names);
+        if (!CHECK(llm_tools_detect(text) == llm_tools_named(rows[i][1])))
+            printf("  %s: %s\n", rows[i][0], llm__tool_rows[llm_tools_detect(text)].names);
     }
-    CHECK(llm_tools_detect(NULL) == 0 && llm_tools_named("nonsense") == -1 && llm_tools_named("deepseek-v3") == llm_tools_named("DeepSeek_V31"));
+    CHECK(llm_tools_detect(NULL) == 0 && llm_tools_named("nonsense") == -1 &&
+          llm_tools_named("deepseek-v3") == llm_tools_named("DeepSeek_V31"));
 }
 
 TEST_GROUP(tools) {
@@ -168,7 +192,8 @@ TEST_GROUP(tools) {
     tools_formats(tools);
     tools_noise(tools);
     tools_detected();
-    if (test_made(TEST_CHECKPOINT("llama"), "checkpoints") && CHECK(!llm_model_open(TEST_CHECKPOINT("llama"), &c, &model))) tools_grammars(model, tools);
+    if (test_made(TEST_CHECKPOINT("llama"), "checkpoints") && CHECK(!llm_model_open(TEST_CHECKPOINT("llama"), &c, &model)))
+        tools_grammars(model, tools);
     llm_model_close(model);
     llm_json_free(tools);
 }

@@ -165,7 +165,8 @@ static void be_net_open(be_net *n, const be_case *c, const char *isa, int thread
 }
 
 static float be_input(const be_case *c, int id, int position, int column) {
-    return be_value((uint32_t)id, (uint32_t)position, (uint32_t)column, (uint32_t)c->hd) * (column < (c->n_heads + c->n_kv) * c->hd ? 2.0f : 1.0f);
+    return be_value((uint32_t)id, (uint32_t)position, (uint32_t)column, (uint32_t)c->hd) *
+           (column < (c->n_heads + c->n_kv) * c->hd ? 2.0f : 1.0f);
 }
 
 /* Runs one step and stores each row's result at out[id][position]. */
@@ -180,7 +181,8 @@ static void be_net_step(be_net *n, be_step *b, float *out) {
     memset(&qkv, 0, sizeof qkv);
     memset(&at, 0, sizeof at);
     for (int r = 0; r < b->s.shape.n_rows; r++)
-        for (int k = 0; k < be_columns(c); k++) n->qkv->data[r * n->qkv->stride + 3 + k] = be_input(c, b->id[b->seq_of_row[r]], b->positions[r], k);
+        for (int k = 0; k < be_columns(c); k++)
+            n->qkv->data[r * n->qkv->stride + 3 + k] = be_input(c, b->id[b->seq_of_row[r]], b->positions[r], k);
     rope.dst = n->rope;
     rope.inv_freq = n->inv_freq;
     rope.n_variants = 1;
@@ -219,7 +221,8 @@ static void be_net_step(be_net *n, be_step *b, float *out) {
     t->attention(n->ctx, 0, &at);
     CHECK(t->end_step(n->ctx) == LLM_OK && t->wait(n->ctx) == LLM_OK);
     for (int r = 0; r < b->s.shape.n_rows; r++)
-        memcpy(out + ((size_t)b->id[b->seq_of_row[r]] * BE_LEN + (size_t)b->positions[r]) * (size_t)width, t->buffer_row(n->ctx, 0, n->out, r), (size_t)width * sizeof(float));
+        memcpy(out + ((size_t)b->id[b->seq_of_row[r]] * BE_LEN + (size_t)b->positions[r]) * (size_t)width,
+               t->buffer_row(n->ctx, 0, n->out, r), (size_t)width * sizeof(float));
 }
 
 /* Runs three sequences of different lengths; plan 0: whole, one after the other; 1: token by token, all together; 2: random chunks, ragged,
@@ -239,7 +242,8 @@ static float *be_net_run(be_net *n, int plan, const int *len, uint32_t seed) {
         be_step b;
         be_step_begin(&b);
         for (int k = 0; k < 3; k++) {
-            int s = plan == 2 ? (k + (int)(seed % 3)) % 3 : k, left = len[s] - done[s], room = BE_ROWS - b.s.shape.n_rows, m = plan == 1 ? 1 : left;
+            int s = plan == 2 ? (k + (int)(seed % 3)) % 3 : k, left = len[s] - done[s], room = BE_ROWS - b.s.shape.n_rows,
+                m = plan == 1 ? 1 : left;
             if (plan == 2) m = (int)(be_next(&seed) % 3 ? be_next(&seed) % 30 : 1);
             m = LLM__MIN(m, LLM__MIN(left, room));
             if (m <= 0 || (plan == 0 && b.s.shape.n_seqs)) continue;
@@ -257,7 +261,8 @@ static void be_ref_head(const be_case *c, int id, int position, int base, int he
     for (int d = 0; d < c->hd; d++) mean += (x[d] = be_input(c, id, position, base + h * c->hd + d)) / c->hd;
     if (c->norm != LLM_QK_NORM_HEAD_LAYER) mean = 0;
     for (int d = 0; d < c->hd; d++) square += (x[d] - mean) * (x[d] - mean) / c->hd;
-    for (int d = 0; d < heads * c->hd && c->norm == LLM_QK_NORM_WHOLE_RMS; d++) all += pow((double)be_input(c, id, position, base + d), 2) / (heads * c->hd);
+    for (int d = 0; d < heads * c->hd && c->norm == LLM_QK_NORM_WHOLE_RMS; d++)
+        all += pow((double)be_input(c, id, position, base + d), 2) / (heads * c->hd);
     for (int d = 0; d < c->hd && c->norm; d++) {
         uint32_t at = (uint32_t)(c->norm == LLM_QK_NORM_HEAD_RMS ? d : h * c->hd + d);
         double w = (double)(1 + 0.5f * be_value(seed, at, 0, 0));
@@ -278,7 +283,8 @@ static double be_ref_error(const be_case *c, int id, int len, const float *out) 
         for (int g = 0; g < c->n_kv; g++) be_ref_head(c, id, p, c->n_heads * c->hd, c->n_kv, g, 2, 0, k + (p * c->n_kv + g) * c->hd);
     for (int p = 0; p < len; p++)
         for (int h = 0; h < c->n_heads; h++) {
-            double o[512] = {0}, sum = 0, s[BE_LEN], top = -1e300, slope = (double)(1 + 0.5f * be_value(4, (uint32_t)h, 0, 0)), sink = (double)(1 + 0.5f * be_value(3, (uint32_t)h, 0, 0));
+            double o[512] = {0}, sum = 0, s[BE_LEN], top = -1e300, slope = (double)(1 + 0.5f * be_value(4, (uint32_t)h, 0, 0)),
+                   sink = (double)(1 + 0.5f * be_value(3, (uint32_t)h, 0, 0));
             int g = h / (c->n_heads / c->n_kv), last = c->not_causal ? len - 1 : p;
             be_ref_head(c, id, p, 0, c->n_heads, h, 1, 1, q);
             for (int j = 0; j <= last; j++) {
@@ -347,11 +353,13 @@ static void be_test_attention(const char *isa) {
                 float *out = be_net_run(&n, plan, len, 11 + (uint32_t)threads);
                 if (!first) {
                     double worst = 0;
-                    for (int s = 0; s < 3; s++) worst = LLM__MAX(worst, be_ref_error(c, s, len[s], out + (size_t)s * BE_LEN * (size_t)(c->n_heads * c->vd)));
+                    for (int s = 0; s < 3; s++)
+                        worst = LLM__MAX(worst, be_ref_error(c, s, len[s], out + (size_t)s * BE_LEN * (size_t)(c->n_heads * c->vd)));
                     if (!CHECK(worst < c->tolerance)) printf("  %s, %s: error %g of %g\n", c->name, isa, worst, c->tolerance);
                     first = out;
                 } else {
-                    if (!CHECK(be_same(c, first, out, len))) printf("  %s, %s: plan %d with %d threads differs\n", c->name, isa, plan, threads);
+                    if (!CHECK(be_same(c, first, out, len)))
+                        printf("  %s, %s: plan %d with %d threads differs\n", c->name, isa, plan, threads);
                     free(out);
                 }
                 llm_backend_cpu()->close(n.ctx);
@@ -401,7 +409,8 @@ static void be_test_residual(const char *isa, int ranks, int threads) {
     static double sum[BE_WIDE], want_x[BE_WIDE], want_h[BE_WIDE];
     for (int r = 0; r < ranks; r++) {
         x[r] = be_buffer(ctx, r, BE_ROWS, BE_WIDE), y[r] = be_buffer(ctx, r, BE_ROWS, BE_WIDE), h[r] = be_buffer(ctx, r, BE_ROWS, BE_WIDE);
-        w[r] = be_random_vector(ctx, r, BE_WIDE, 1), bias[r] = be_random_vector(ctx, r, BE_WIDE, 2), pw[r] = be_random_vector(ctx, r, BE_WIDE, 3);
+        w[r] = be_random_vector(ctx, r, BE_WIDE, 1), bias[r] = be_random_vector(ctx, r, BE_WIDE, 2),
+        pw[r] = be_random_vector(ctx, r, BE_WIDE, 3);
     }
     be_done(ctx);
     for (int pick = 0; pick < 3 * 3 * 2 * 2 * 2; pick++) {
@@ -432,7 +441,8 @@ static void be_test_residual(const char *isa, int ranks, int threads) {
                     for (int q = 0; q < ranks; q++) sum[k] += (double)(2 * be_value(6 + (uint32_t)q, (uint32_t)i, (uint32_t)k, 9));
                 }
                 be_ref_norm(post, sum, BE_WIDE, 3, 0, 1e-4, sum);
-                for (int k = 0; k < BE_WIDE; k++) want_x[k] = (double)(3 * be_value(5, (uint32_t)i, (uint32_t)k, 9)) + (has_y ? sum[k] * (pick % 2 ? 0.5 : 1) : 0);
+                for (int k = 0; k < BE_WIDE; k++)
+                    want_x[k] = (double)(3 * be_value(5, (uint32_t)i, (uint32_t)k, 9)) + (has_y ? sum[k] * (pick % 2 ? 0.5 : 1) : 0);
                 be_ref_norm(kind, want_x, BE_WIDE, 1, pick % 5 ? 2 : 0, 1e-4, want_h);
                 for (int k = 0; k < BE_WIDE; k++) {
                     double got_x = x[r]->data[i * x[r]->stride + k], got_h = h[r]->data[i * h[r]->stride + k];
@@ -455,7 +465,8 @@ static void be_test_rows(const char *isa, int ranks) {
     static const float scale[2] = {1, 1.25f};
     double worst = 0, row[BE_WIDE], want[BE_WIDE];
     for (int r = 0; r < ranks; r++) {
-        rope[r] = be_buffer(ctx, r, BE_ROWS, 20), a[r] = be_buffer(ctx, r, BE_ROWS, BE_WIDE), c[r] = be_buffer(ctx, r, BE_ROWS, 100), g[r] = be_buffer(ctx, r, BE_ROWS, 1);
+        rope[r] = be_buffer(ctx, r, BE_ROWS, 20), a[r] = be_buffer(ctx, r, BE_ROWS, BE_WIDE), c[r] = be_buffer(ctx, r, BE_ROWS, 100),
+        g[r] = be_buffer(ctx, r, BE_ROWS, 1);
         freq[r] = be_random_vector(ctx, r, 20, 4), w[r] = be_random_vector(ctx, r, 90, 5);
         be_fill(a[r], 20 + (uint32_t)r, 1), be_fill(c[r], 30, 1), be_fill(g[r], 40, 4);
     }
@@ -486,7 +497,8 @@ static void be_test_rows(const char *isa, int ranks) {
     CHECK(t->end_step(ctx) == LLM_OK && t->wait(ctx) == LLM_OK);
     for (int i = 0; i < 9; i++)
         for (int k = 0; k < 10; k++) {
-            double f = (double)(1 + 0.5f * be_value(4, (uint32_t)(10 + k), 0, 0)) * pow(3, -2.0 * k / 20), angle = f * 7 * ((k < 2 ? 0 : k < 5 ? 9 : 18) + i);
+            int place = (k < 2 ? 0 : k < 5 ? 9 : 18) + i;
+            double f = (double)(1 + 0.5f * be_value(4, (uint32_t)(10 + k), 0, 0)) * pow(3, -2.0 * k / 20), angle = f * 7 * place;
             worst = LLM__MAX(worst, fabs(t->buffer_row(ctx, 0, rope[0], i)[k] - 1.25 * cos(angle)));
             worst = LLM__MAX(worst, fabs(t->buffer_row(ctx, 0, rope[0], i)[10 + k] - 1.25 * sin(angle)));
         }
@@ -504,7 +516,9 @@ static void be_test_rows(const char *isa, int ranks) {
         for (int i = 0; i < 3; i++)
             for (int k = 0; k < 100; k++) {
                 float sum = be_value(20, (uint32_t)(6 + i), (uint32_t)k, 9);
-                if (ranks == 2) sum = k < 17 ? sum + be_value(21, (uint32_t)(6 + i), (uint32_t)k, 9) : be_value(20 + (uint32_t)r, (uint32_t)(6 + i), (uint32_t)k, 9);
+                if (ranks == 2)
+                    sum = k < 17 ? sum + be_value(21, (uint32_t)(6 + i), (uint32_t)k, 9)
+                                 : be_value(20 + (uint32_t)r, (uint32_t)(6 + i), (uint32_t)k, 9);
                 worst = LLM__MAX(worst, (double)fabsf(t->buffer_row(ctx, r, c[r], i)[k] - sum));
             }
     CHECK(worst < 3e-6);
@@ -520,7 +534,9 @@ static void be_ref_route(const llm_route_op *op, const float *correction, const 
     for (int i = 0; i < n; i++) top = LLM__MAX(top, logits[i]);
     for (int i = 0; i < n; i++) sum += exp(logits[i] - top);
     for (int i = 0; i < n; i++) {
-        score[i] = op->score == LLM_ROUTE_SOFTMAX ? exp(logits[i] - top) / sum : op->score == LLM_ROUTE_SIGMOID ? 1 / (1 + exp(-(double)logits[i])) : (double)logits[i];
+        score[i] = op->score == LLM_ROUTE_SOFTMAX   ? exp(logits[i] - top) / sum
+                   : op->score == LLM_ROUTE_SIGMOID ? 1 / (1 + exp(-(double)logits[i]))
+                                                    : (double)logits[i];
         choice[i] = score[i] + (correction ? (double)correction[i] : 0);
     }
     double group[64];
@@ -555,11 +571,13 @@ static void be_ref_route(const llm_route_op *op, const float *correction, const 
 }
 
 static void be_test_route(void) {
+    /* clang-format off */
     static const struct { int n, k, score, correction, groups, keep, top2, normalize; float min, scale; } cases[] = {
         {8, 2, LLM_ROUTE_SOFTMAX, 0, 0, 0, 0, 1, 0, 0}, {64, 6, LLM_ROUTE_SOFTMAX, 0, 8, 3, 0, 0, 0, 16}, {32, 4, LLM_ROUTE_TOPK_SOFTMAX, 0, 0, 0, 0, 0, 0, 0},
         {64, 8, LLM_ROUTE_SIGMOID, 1, 8, 4, 1, 1, 0, 2.5f}, {64, 6, LLM_ROUTE_SOFTMAX, 1, 1, 0, 0, 1, 0.5f, 0}, {4, 4, LLM_ROUTE_SOFTMAX, 0, 0, 0, 0, 0, 0, 0},
         {6, 2, LLM_ROUTE_SIGMOID, 0, 6, 2, 1, 0, 0, 0},
     };
+    /* clang-format on */
     const llm_backend *t = llm_backend_cpu();
     for (int i = 0; i < LLM__COUNT(cases); i++) {
         llm_backend_ctx *ctx = be_open(NULL, 2, 1, LLM_KV_F32);
@@ -572,8 +590,8 @@ static void be_test_route(void) {
         be_done(ctx);
         be_fill(logits, 60 + (uint32_t)i, 3);
         for (int k = 0; k < cases[i].n; k++) {
-            logits->data[k] = 0.5f;                                                            /* row 0: all equal */
-            logits->data[logits->stride + k] = floorf(2 * logits->data[logits->stride + k]);   /* row 1: many equal */
+            logits->data[k] = 0.5f;                                                          /* row 0: all equal */
+            logits->data[logits->stride + k] = floorf(2 * logits->data[logits->stride + k]); /* row 1: many equal */
         }
         memset(&op, 0, sizeof op);
         op.dst = dst, op.logits = logits, op.n_experts = cases[i].n, op.k = cases[i].k, op.score = (llm_route_score)cases[i].score;
@@ -608,7 +626,8 @@ enum { BE_MLA_UP = BE_MLA_HEADS * (BE_MLA_NOPE + BE_MLA_V) * BE_MLA_RANK, BE_MLA
 /* An adapter of kv_b in a slot: A (r, rank), B as (r, rows of kv_b). add: B A is added to kv_b as well, for the naive form. */
 static void be_mla_adapt(llm_backend_ctx *ctx, llm_lora_site *site, int slot, float *add) {
     const int rows = BE_MLA_UP / BE_MLA_RANK;
-    float *a = be_floats(BE_MLA_R * BE_MLA_RANK, 60 + (uint32_t)slot, 0, 0.4f), *b = be_floats(BE_MLA_R * rows, 70 + (uint32_t)slot, 0, 0.4f);
+    float *a = be_floats(BE_MLA_R * BE_MLA_RANK, 60 + (uint32_t)slot, 0, 0.4f),
+          *b = be_floats(BE_MLA_R * rows, 70 + (uint32_t)slot, 0, 0.4f);
     llm_segment s[2];
     llm_weight_desc d[2];
     memset(s, 0, sizeof s);
@@ -630,9 +649,11 @@ static double be_ref_mla_error(const float *up, const float *kv_norm, const floa
     for (int p = 0; p < BE_MLA_LEN; p++) {
         double square = 0;
         for (int d = 0; d < BE_MLA_RANK; d++) square += pow((double)be_value(2, (uint32_t)p, (uint32_t)d, 0), 2) / BE_MLA_RANK;
-        for (int d = 0; d < BE_MLA_RANK; d++) latent[p][d] = (double)be_value(2, (uint32_t)p, (uint32_t)d, 0) / sqrt(square + 1e-6) * (double)kv_norm[d];
+        for (int d = 0; d < BE_MLA_RANK; d++)
+            latent[p][d] = (double)be_value(2, (uint32_t)p, (uint32_t)d, 0) / sqrt(square + 1e-6) * (double)kv_norm[d];
         for (int i = 0; i < BE_MLA_ROPE / 2; i++) {
-            double angle = p * (double)be_freq(i, BE_MLA_ROPE / 2), u = (double)be_value(2, (uint32_t)p, (uint32_t)(BE_MLA_RANK + 2 * i), 0);
+            double angle = p * (double)be_freq(i, BE_MLA_ROPE / 2),
+                   u = (double)be_value(2, (uint32_t)p, (uint32_t)(BE_MLA_RANK + 2 * i), 0);
             double v = (double)be_value(2, (uint32_t)p, (uint32_t)(BE_MLA_RANK + 2 * i + 1), 0);
             key_rope[p][2 * i] = u * cos(angle) - v * sin(angle), key_rope[p][2 * i + 1] = v * cos(angle) + u * sin(angle);
         }
@@ -644,18 +665,22 @@ static double be_ref_mla_error(const float *up, const float *kv_norm, const floa
             for (int j = 0; j <= p; j++) {
                 double dot = 0;
                 for (int d = 0; d < BE_MLA_NOPE; d++)
-                    for (int r = 0; r < BE_MLA_RANK; r++) dot += (double)be_value(1, (uint32_t)p, (uint32_t)(h * (BE_MLA_NOPE + BE_MLA_ROPE) + d), 0) * (double)w[d * BE_MLA_RANK + r] * latent[j][r];
+                    for (int r = 0; r < BE_MLA_RANK; r++)
+                        dot += (double)be_value(1, (uint32_t)p, (uint32_t)(h * (BE_MLA_NOPE + BE_MLA_ROPE) + d), 0) *
+                               (double)w[d * BE_MLA_RANK + r] * latent[j][r];
                 for (int i = 0; i < BE_MLA_ROPE / 2; i++) {
                     double angle = p * (double)be_freq(i, BE_MLA_ROPE / 2);
                     double u = (double)be_value(1, (uint32_t)p, (uint32_t)(h * (BE_MLA_NOPE + BE_MLA_ROPE) + BE_MLA_NOPE + 2 * i), 0);
                     double v = (double)be_value(1, (uint32_t)p, (uint32_t)(h * (BE_MLA_NOPE + BE_MLA_ROPE) + BE_MLA_NOPE + 2 * i + 1), 0);
-                    dot += (u * cos(angle) - v * sin(angle)) * key_rope[j][2 * i] + (v * cos(angle) + u * sin(angle)) * key_rope[j][2 * i + 1];
+                    dot +=
+                        (u * cos(angle) - v * sin(angle)) * key_rope[j][2 * i] + (v * cos(angle) + u * sin(angle)) * key_rope[j][2 * i + 1];
                 }
                 sum += s[j] = exp(0.3 * dot);
             }
             for (int j = 0; j <= p; j++)
                 for (int d = 0; d < BE_MLA_V; d++)
-                    for (int r = 0; r < BE_MLA_RANK; r++) o[d] += s[j] / sum * (double)w[(BE_MLA_NOPE + d) * BE_MLA_RANK + r] * latent[j][r];
+                    for (int r = 0; r < BE_MLA_RANK; r++)
+                        o[d] += s[j] / sum * (double)w[(BE_MLA_NOPE + d) * BE_MLA_RANK + r] * latent[j][r];
             for (int d = 0; d < BE_MLA_V; d++) worst = LLM__MAX(worst, fabs(o[d] - (double)out[(p * BE_MLA_HEADS + h) * BE_MLA_V + d]));
         }
     return worst;
@@ -670,7 +695,8 @@ static void be_test_mla(const char *isa, llm_kv_type kv, int adapted, double tol
     for (int run = 0; run < 3; run++) {
         llm_backend_ctx *ctx = be_open(isa, 1 + run, 1, kv);
         llm_kv_layer layer = {1, BE_MLA_RANK + BE_MLA_ROPE, 0};
-        llm_buffer *q = be_buffer(ctx, 0, BE_ROWS, BE_MLA_HEADS * (BE_MLA_NOPE + BE_MLA_ROPE)), *kv_a = be_buffer(ctx, 0, BE_ROWS, BE_MLA_RANK + BE_MLA_ROPE);
+        llm_buffer *q = be_buffer(ctx, 0, BE_ROWS, BE_MLA_HEADS * (BE_MLA_NOPE + BE_MLA_ROPE)),
+                   *kv_a = be_buffer(ctx, 0, BE_ROWS, BE_MLA_RANK + BE_MLA_ROPE);
         llm_buffer *rope = be_buffer(ctx, 0, BE_ROWS, BE_MLA_ROPE), *dst = be_buffer(ctx, 0, BE_ROWS, OUT);
         float *up = be_floats(UP, 3, 0, 0.5f), *norm = be_floats(BE_MLA_RANK, 4, 1, 0.5f), *freq = be_floats(BE_MLA_ROPE / 2, 0, 0, 0);
         llm_segment s;
@@ -694,10 +720,12 @@ static void be_test_mla(const char *isa, llm_kv_type kv, int adapted, double tol
         d.name = "kv_b", d.role = LLM_ROLE_MLA_UP, d.segments = &s, d.n_segments = 1;
         llm_weight *kv_b = NULL;
         CHECK(t->weight(ctx, 0, &d, &kv_b) == LLM_OK);
-        op.dst = dst, op.q = q, op.kv_a = kv_a, op.kv_norm = be_vector(ctx, 0, norm, BE_MLA_RANK, LLM_ROLE_VECTOR), op.kv_b = kv_b, op.rope = rope;
+        op.dst = dst, op.q = q, op.kv_a = kv_a, op.kv_norm = be_vector(ctx, 0, norm, BE_MLA_RANK, LLM_ROLE_VECTOR), op.kv_b = kv_b,
+        op.rope = rope;
         op.eps = 1e-6f, op.scale = 0.3f, op.rope_interleaved = 1;
         op.n_heads = BE_MLA_HEADS, op.nope = BE_MLA_NOPE, op.rope_dim = BE_MLA_ROPE, op.v_dim = BE_MLA_V, op.rank = BE_MLA_RANK;
-        ro.dst = rope, ro.inv_freq = be_vector(ctx, 0, freq, BE_MLA_ROPE / 2, LLM_ROLE_VECTOR), ro.n_variants = 1, ro.rope_dim = BE_MLA_ROPE;
+        ro.dst = rope, ro.inv_freq = be_vector(ctx, 0, freq, BE_MLA_ROPE / 2, LLM_ROLE_VECTOR), ro.n_variants = 1,
+        ro.rope_dim = BE_MLA_ROPE;
         be_done(ctx);
         CHECK(t->lora_site(ctx, 0, 2, &site) == LLM_OK);
         be_mla_adapt(ctx, site, 0, NULL);
@@ -749,7 +777,8 @@ static llm_weight *be_matrix(llm_backend_ctx *ctx, int rank, int rows, int type,
     uint8_t *data = (uint8_t *)llm__arena_get(&be_memory, (size_t)(rows * BE_PROGRAM_COLS) * 4);
     memset(&s, 0, sizeof s);
     memset(&d, 0, sizeof d);
-    for (int i = 0; i < rows * BE_PROGRAM_COLS && type == LLM_TYPE_F32; i++) ((float *)(void *)data)[i] = 0.2f * be_value(seed, (uint32_t)i, 1, 0);
+    for (int i = 0; i < rows * BE_PROGRAM_COLS && type == LLM_TYPE_F32; i++)
+        ((float *)(void *)data)[i] = 0.2f * be_value(seed, (uint32_t)i, 1, 0);
     for (int i = 0; i < rows * BE_PROGRAM_COLS / 32 && type == LLM_TYPE_Q8_0; i++) {
         data[34 * i] = 0x00, data[34 * i + 1] = 0x14; /* a scale of 2^-10 */
         for (int k = 0; k < 32; k++) data[34 * i + 2 + k] = (uint8_t)(int8_t)(100 * be_value(seed, (uint32_t)i, (uint32_t)k, 2));
@@ -765,7 +794,9 @@ static void be_program_open(be_program *p, int threads, int ranks) {
     for (int r = 0; r < ranks; r++) {
         for (int i = 0; i < BE_PROGRAM_BUFFERS; i++) p->b[r][i] = be_buffer(p->ctx, r, BE_ROWS, BE_PROGRAM_COLS);
         p->gate[r] = be_buffer(p->ctx, r, BE_ROWS, 1);
-        for (int i = 0; i < 3; i++) p->linear[r][i] = be_matrix(p->ctx, r, BE_PROGRAM_COLS, i ? LLM_TYPE_Q8_0 : LLM_TYPE_F32, (uint32_t)(10 * r + i), LLM_ROLE_LINEAR);
+        for (int i = 0; i < 3; i++)
+            p->linear[r][i] =
+                be_matrix(p->ctx, r, BE_PROGRAM_COLS, i ? LLM_TYPE_Q8_0 : LLM_TYPE_F32, (uint32_t)(10 * r + i), LLM_ROLE_LINEAR);
         p->norm[r] = be_random_vector(p->ctx, r, BE_PROGRAM_COLS, 1);
         p->head[r] = be_matrix(p->ctx, r, 40, LLM_TYPE_Q8_0, 8 + (uint32_t)r, LLM_ROLE_HEAD);
     }
@@ -838,7 +869,8 @@ static void be_test_programs(void) {
         int different = 0;
         be_program_open(&one, 1, ranks);
         be_program_open(&three, 3, ranks);
-        for (uint32_t seed = 0; seed < 120; seed++) different += be_program_run(&one, ranks, seed, 1) != be_program_run(&three, ranks, seed, 0);
+        for (uint32_t seed = 0; seed < 120; seed++)
+            different += be_program_run(&one, ranks, seed, 1) != be_program_run(&three, ranks, seed, 0);
         if (!CHECK(!different)) printf("  %d of 120 programs differ with %d ranks\n", different, ranks);
         llm_backend_cpu()->close(one.ctx);
         llm_backend_cpu()->close(three.ctx);
@@ -869,14 +901,17 @@ static void be_test_pages(void) {
     to[3] = 120; /* the last page came by way of the host */
     for (int i = 0; i < 4; i++) pages[i] = to[i];
     for (int side = 0; side < 2; side++) { /* the token after: with the first pages, and with their copies */
-        if (!side) for (int i = 0; i < 4; i++) pages[i] = from[i];
-        else for (int i = 0; i < 4; i++) pages[i] = to[i];
+        if (!side)
+            for (int i = 0; i < 4; i++) pages[i] = from[i];
+        else
+            for (int i = 0; i < 4; i++) pages[i] = to[i];
         be_step_begin(&b);
         be_step_add(&b, 0, 60, 1, pages);
         be_net_step(&n, &b, side ? again : out);
     }
     CHECK(!memcmp(out + 60 * width, again + 60 * width, width * sizeof(float)));
-    CHECK(t->kv_copy(n.ctx, &bad, to, 1) == LLM_ERR_ARG && t->kv_read(n.ctx, 0, -1, out) == LLM_ERR_ARG && t->kv_write(n.ctx, 1, 0, out) == LLM_ERR_ARG);
+    CHECK(t->kv_copy(n.ctx, &bad, to, 1) == LLM_ERR_ARG && t->kv_read(n.ctx, 0, -1, out) == LLM_ERR_ARG &&
+          t->kv_write(n.ctx, 1, 0, out) == LLM_ERR_ARG);
     be_step_begin(&b); /* mistakes of the caller are told before anything runs */
     be_step_add(&b, 0, 0, 2, pages);
     b.pages[0] = bad;
@@ -904,13 +939,19 @@ static void be_test_pages(void) {
 
 /* Hidden states: what was kept comes back one position later, rounded as the pages are; zeros at position 0. Rows of OUT replace those before. */
 static void be_test_states(int threads) {
-    static const struct { llm_kv_type type; double within; } rows[] = {{LLM_KV_F32, 0}, {LLM_KV_F16, 6e-4}, {LLM_KV_BF16, 5e-3}, {LLM_KV_FP8_E4M3, 0.04}, {LLM_KV_FP8_E5M2, 0.1}, {LLM_KV_INT8, 5e-3}, {LLM_KV_INT4, 0.07}};
+    static const struct {
+        llm_kv_type type;
+        double within;
+    } rows[] = {{LLM_KV_F32, 0},        {LLM_KV_F16, 6e-4},  {LLM_KV_BF16, 5e-3}, {LLM_KV_FP8_E4M3, 0.04},
+                {LLM_KV_FP8_E5M2, 0.1}, {LLM_KV_INT8, 5e-3}, {LLM_KV_INT4, 0.07}};
     const llm_backend *t = llm_backend_cpu();
     for (int i = 0; i < LLM__COUNT(rows); i++) {
         llm_backend_ctx *ctx = be_open(NULL, threads, 1, rows[i].type);
         llm_kv_layer layers[2] = {{1, 16, 16}, {3, 1, 35}};
-        llm_buffer *x = be_buffer(ctx, 0, BE_ROWS, 105), *o = be_buffer(ctx, 0, BE_OUT, 105), *back = be_buffer(ctx, 0, BE_ROWS, 105), *clear = be_buffer(ctx, 0, BE_ROWS, 105);
-        llm_state_op keep = {0, LLM_ROWS_TOKENS, x, NULL, 1}, last = {0, LLM_ROWS_OUT, o, NULL, 1}, recall = {1, LLM_ROWS_TOKENS, back, clear, 1};
+        llm_buffer *x = be_buffer(ctx, 0, BE_ROWS, 105), *o = be_buffer(ctx, 0, BE_OUT, 105), *back = be_buffer(ctx, 0, BE_ROWS, 105),
+                   *clear = be_buffer(ctx, 0, BE_ROWS, 105);
+        llm_state_op keep = {0, LLM_ROWS_TOKENS, x, NULL, 1}, last = {0, LLM_ROWS_OUT, o, NULL, 1},
+                     recall = {1, LLM_ROWS_TOKENS, back, clear, 1};
         be_step b;
         be_done(ctx);
         CHECK(t->kv_open(ctx, 2, layers, 16, BE_PAGES) == LLM_OK);
@@ -1037,11 +1078,15 @@ static void be_test_open(void) {
 enum { BE_LORA_IN = 70, BE_LORA_OUT = 59, BE_LORA_R = 16, BE_LORA_PARTS = 4 };
 
 /* The parts of two adapters: slot, rank, place in the output, type. Slot 2 stays empty, slot 3 is emptied again. */
-static const struct { int slot, r, row, n, type; } be_lora_parts[BE_LORA_PARTS] = {
+static const struct {
+    int slot, r, row, n, type;
+} be_lora_parts[BE_LORA_PARTS] = {
     {0, 4, 0, 33, LLM_TYPE_F32}, {0, 4, 33, 17, LLM_TYPE_BF16}, {1, 16, 33, 17, LLM_TYPE_F16}, {1, 3, 50, 9, LLM_TYPE_F32}};
 
 /* Factor k (0: A, 1: B) of a part, at row i and column j: exact in every type. */
-static float be_lora_value(int part, int k, int i, int j) { return (float)(int)(64 * be_value((uint32_t)part, (uint32_t)k, (uint32_t)i, (uint32_t)j)) / 128; }
+static float be_lora_value(int part, int k, int i, int j) {
+    return (float)(int)(64 * be_value((uint32_t)part, (uint32_t)k, (uint32_t)i, (uint32_t)j)) / 128;
+}
 
 static void be_lora_put(llm_backend_ctx *ctx, llm_lora_site *site, int slot) {
     llm_lora_part part[LLM_LORA_PARTS];
@@ -1053,7 +1098,8 @@ static void be_lora_put(llm_backend_ctx *ctx, llm_lora_site *site, int slot) {
     for (int p = 0; p < BE_LORA_PARTS; p++) {
         if (be_lora_parts[p].slot != slot) continue;
         for (int k = 0; k < 2; k++) {
-            int rows = k ? be_lora_parts[p].n : be_lora_parts[p].r, cols = k ? be_lora_parts[p].r : BE_LORA_IN, type = be_lora_parts[p].type;
+            int rows = k ? be_lora_parts[p].n : be_lora_parts[p].r, cols = k ? be_lora_parts[p].r : BE_LORA_IN,
+                type = be_lora_parts[p].type;
             uint8_t *data = (uint8_t *)llm__arena_get(&be_memory, (size_t)(rows * cols) * 4);
             for (int i = 0; i < rows * cols; i++) {
                 float v = be_lora_value(p, k, i / cols, i % cols);
@@ -1061,7 +1107,8 @@ static void be_lora_put(llm_backend_ctx *ctx, llm_lora_site *site, int slot) {
                 if (type == LLM_TYPE_F32) memcpy(data + 4 * i, &v, 4);
                 else memcpy(data + 2 * i, &half, 2);
             }
-            s[n][k].data = data, s[n][k].type = type, s[n][k].stored_cols = s[n][k].n_cols = d[n][k].cols = cols, s[n][k].n_rows = d[n][k].rows = rows;
+            s[n][k].data = data, s[n][k].type = type, s[n][k].stored_cols = s[n][k].n_cols = d[n][k].cols = cols,
+            s[n][k].n_rows = d[n][k].rows = rows;
             s[n][k].scale = k ? 0.5f : 1;
             d[n][k].name = "lora", d[n][k].role = LLM_ROLE_LINEAR, d[n][k].segments = &s[n][k], d[n][k].n_segments = 1;
         }
@@ -1079,7 +1126,8 @@ static double be_ref_lora(int slot, int row, int col) {
         if (be_lora_parts[p].slot != slot || col < be_lora_parts[p].row || col >= be_lora_parts[p].row + be_lora_parts[p].n) continue;
         for (int k = 0; k < be_lora_parts[p].r; k++)
             for (int j = 0; j < BE_LORA_IN; j++)
-                sum += (double)be_lora_value(p, 1, col - be_lora_parts[p].row, k) * (double)be_lora_value(p, 0, k, j) * (double)be_value(5, (uint32_t)row, (uint32_t)j, 9);
+                sum += (double)be_lora_value(p, 1, col - be_lora_parts[p].row, k) * (double)be_lora_value(p, 0, k, j) *
+                       (double)be_value(5, (uint32_t)row, (uint32_t)j, 9);
         return sum / 2;
     }
     return (double)NAN;
@@ -1090,7 +1138,8 @@ static void be_test_lora(const char *isa, int threads) {
     static const int lengths[BE_SEQS] = {5, 1, 40, 1, 1, 7, 2, 1}, slots[BE_SEQS] = {0, -1, 1, 0, 0, -1, 2, 1};
     const llm_backend *t = llm_backend_cpu();
     llm_backend_ctx *ctx = be_open(isa, threads, 1, LLM_KV_F32);
-    llm_buffer *src = be_buffer(ctx, 0, BE_ROWS, BE_LORA_IN), *dst = be_buffer(ctx, 0, BE_ROWS, BE_LORA_OUT), *low = be_buffer(ctx, 0, BE_ROWS, LLM_LORA_PARTS * BE_LORA_R);
+    llm_buffer *src = be_buffer(ctx, 0, BE_ROWS, BE_LORA_IN), *dst = be_buffer(ctx, 0, BE_ROWS, BE_LORA_OUT),
+               *low = be_buffer(ctx, 0, BE_ROWS, LLM_LORA_PARTS * BE_LORA_R);
     llm_lora_site *site = NULL, *none = NULL;
     int32_t seq_lora[BE_SEQS], pages[BE_PAGES] = {0};
     static float whole[BE_ROWS][BE_LORA_OUT];
@@ -1107,7 +1156,8 @@ static void be_test_lora(const char *isa, int threads) {
     for (int alone = 0; alone < 2; alone++)
         for (int i = 0, row = 0; i < (alone ? BE_SEQS : 1); row += lengths[i++]) {
             be_step_begin(&b);
-            for (int q = i; q < (alone ? i + 1 : BE_SEQS); q++) be_step_add(&b, q, 0, alone ? 1 : lengths[q], pages), seq_lora[q - i] = slots[q];
+            for (int q = i; q < (alone ? i + 1 : BE_SEQS); q++)
+                be_step_add(&b, q, 0, alone ? 1 : lengths[q], pages), seq_lora[q - i] = slots[q];
             b.s.seq_lora = seq_lora;
             b.s.shape.lora = 1;
             if (alone) memcpy(src->data, src->data + row * src->stride, BE_LORA_IN * sizeof(float)); /* a sequence's first row, as row 0 */
@@ -1115,7 +1165,8 @@ static void be_test_lora(const char *isa, int threads) {
             CHECK(t->begin_step(ctx, &b.s) == LLM_OK);
             t->lora(ctx, 0, &op);
             CHECK(t->end_step(ctx) == LLM_OK && t->wait(ctx) == LLM_OK);
-            if (alone && slots[i] != 0 && slots[i] != 1) CHECK(dst->data[0] == 7 && llm__cpu_plus(dst) == NULL); /* nobody adds: not computed */
+            if (alone && slots[i] != 0 && slots[i] != 1)
+                CHECK(dst->data[0] == 7 && llm__cpu_plus(dst) == NULL); /* nobody adds: not computed */
             else if (alone) same &= !memcmp(dst->data, whole[row], sizeof whole[row]);
             for (int q = 0, r = 0; q < BE_SEQS && !alone; q++)
                 for (int k = 0; k < lengths[q]; k++, r++)

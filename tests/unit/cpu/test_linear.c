@@ -103,7 +103,8 @@ static void linear_job_run(void *arg, int pass, int thread, int n_threads) {
     if (j->pack) llm__weight_pack(j->pack, thread, n_threads);
     if (!pass && (j->linear || j->logits)) {
         const llm_weight *w = j->linear ? j->linear->weight : j->logits->head;
-        const llm__input in = llm__input_of(&e, j->linear ? j->linear->src : j->logits->src, j->linear ? j->linear->src_col : 0, llm__weight_form(w, e.isa));
+        const llm__input in =
+            llm__input_of(&e, j->linear ? j->linear->src : j->logits->src, j->linear ? j->linear->src_col : 0, llm__weight_form(w, e.isa));
         llm__act_fill(&e, &in, w->cols);
     }
     if (j->linear && pass) llm__run_linear(&e, j->linear);
@@ -124,7 +125,8 @@ static void linear_job_init(linear_job *j, llm__pool *pool, llm__isa isa, int ro
     j->exec.n_rows = rows;
 }
 
-static llm_weight *linear_weight(llm__pool *pool, llm_role role, const llm_segment *seg, int n_seg, int n_experts, int64_t rows, int64_t cols, llm_compute compute) {
+static llm_weight *linear_weight(llm__pool *pool, llm_role role, const llm_segment *seg, int n_seg, int n_experts, int64_t rows,
+                                 int64_t cols, llm_compute compute) {
     llm_weight_desc d;
     llm_weight *w;
     linear_job j;
@@ -192,7 +194,8 @@ static void linear_seen(const llm_buffer *b, int64_t r, int64_t col, int n, llm_
 }
 
 /* dst (rows, outs) against the product in f64, relative to the sum of the products' sizes. Returns the largest error. */
-static double linear_error(const llm_buffer *src, int64_t src_col, const llm_buffer *dst, int64_t dst_col, const llm_weight *w, llm__isa isa, int64_t rows) {
+static double linear_error(const llm_buffer *src, int64_t src_col, const llm_buffer *dst, int64_t dst_col, const llm_weight *w,
+                           llm__isa isa, int64_t rows) {
     double worst = 0;
     int n = (int)w->cols;
     double *x = LLM__NEW(double, n);
@@ -212,10 +215,12 @@ static double linear_error(const llm_buffer *src, int64_t src_col, const llm_buf
     return worst;
 }
 
+/* clang-format off */
 static const int32_t linear_types[] = {
     LLM_TYPE_F32, LLM_TYPE_F16, LLM_TYPE_BF16, LLM_TYPE_F8_E4M3, LLM_TYPE_F8_E5M2, LLM_TYPE_Q4_0, LLM_TYPE_Q4_1, LLM_TYPE_Q5_0, LLM_TYPE_Q5_1, LLM_TYPE_Q8_0,
     LLM_TYPE_Q2_K, LLM_TYPE_Q3_K, LLM_TYPE_Q4_K, LLM_TYPE_Q5_K, LLM_TYPE_Q6_K, LLM_TYPE_IQ4_NL, LLM_TYPE_IQ4_XS, LLM_TYPE_MXFP4,
 };
+/* clang-format on */
 
 /* One format on every instruction set: right, and the same bits for a token whatever the number of tokens and threads. */
 static void linear_format(int32_t type, llm_compute compute, llm_role role, int cols) {
@@ -244,9 +249,12 @@ static void linear_format(int32_t type, llm_compute compute, llm_role role, int 
             j.linear = &op;
             linear_job_start(&j);
             int same = 1;
-            for (int r = 0; r < counts[k]; r++) same &= !memcmp(op.dst->data + r * dst->stride + 3, all->data + r * dst->stride + 3, sizeof(float) * (size_t)rows);
+            for (int r = 0; r < counts[k]; r++)
+                same &= !memcmp(op.dst->data + r * dst->stride + 3, all->data + r * dst->stride + 3, sizeof(float) * (size_t)rows);
             double error = op.dst == all ? linear_error(src, 32, all, 3, w, (llm__isa)isa, counts[k]) : 0;
-            if (!CHECK(same && error < 2e-6)) printf("  %s %s, %d tokens: same %d, error %g\n", llm__type_name(type), llm__isa_name((llm__isa)isa), counts[k], same, error);
+            if (!CHECK(same && error < 2e-6))
+                printf("  %s %s, %d tokens: same %d, error %g\n", llm__type_name(type), llm__isa_name((llm__isa)isa), counts[k], same,
+                       error);
         }
     }
     linear_buffer_free(src);
@@ -289,7 +297,9 @@ static void linear_mac_case(llm__isa isa, llm__kind type, int n, int k, int step
         const double e = fabs((double)c[0][i] - (double)c[1][i]);
         if (!(e <= worst)) worst = e; /* also what must not be touched */
     }
-    if (!CHECK(worst < 2e-5)) printf("  mac %s, type %d, %d x %d, step %d, mode %d, half %d: error %g\n", llm__isa_name(isa), (int)type, n, k, step, mode, half, worst);
+    if (!CHECK(worst < 2e-5))
+        printf("  mac %s, type %d, %d x %d, step %d, mode %d, half %d: error %g\n", llm__isa_name(isa), (int)type, n, k, step, mode, half,
+               worst);
 }
 
 /* Where inputs are zeros, leaving them out changes nothing: neither how many come before, as long as the first one's place in its group of 32
@@ -325,7 +335,8 @@ static void linear_mac(void) {
                 for (int mode = 0; mode < 3; mode++) {
                     linear_mac_case((llm__isa)isa, (llm__kind)type, counts[i], 66, 16, mode, 0);
                     if (mode < 2) linear_mac_case((llm__isa)isa, (llm__kind)type, counts[i], 32, 0, mode, 0);
-                    if (llm__kernels_of((llm__isa)isa)->bf16 && type == LLM__KIND_BF16) linear_mac_case((llm__isa)isa, (llm__kind)type, counts[i], 66, 16, mode, 1);
+                    if (llm__kernels_of((llm__isa)isa)->bf16 && type == LLM__KIND_BF16)
+                        linear_mac_case((llm__isa)isa, (llm__kind)type, counts[i], 66, 16, mode, 1);
                 }
     for (int isa = 0; isa < LLM__ISA_COUNT; isa++)
         if (llm__isa_here((llm__isa)isa) && llm__kernels_of((llm__isa)isa)->bf16) linear_mac_parts((llm__isa)isa);
@@ -372,7 +383,8 @@ static void linear_epilogue(llm__pool *pool, llm__isa isa, llm_act act, int gate
     int rows = gate_up ? 2 * OUT : OUT;
     uint8_t *data = linear_random_matrix(LLM_TYPE_Q8_0, rows, COLS);
     llm_segment s = linear_segment(LLM_TYPE_Q8_0, data, rows, COLS);
-    llm_weight *w = linear_weight(pool, gate_up ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, &s, 1, 0, rows, COLS, LLM_COMPUTE_AUTO), *bias = linear_vector(pool, rows);
+    llm_weight *w = linear_weight(pool, gate_up ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, &s, 1, 0, rows, COLS, LLM_COMPUTE_AUTO),
+               *bias = linear_vector(pool, rows);
     llm_buffer *src = linear_buffer(TOKENS, COLS), *dst = linear_buffer(TOKENS, OUT + 10), *before = linear_buffer(TOKENS, OUT + 10);
     llm_linear_op op;
     linear_job j;
@@ -399,14 +411,17 @@ static void linear_epilogue(llm__pool *pool, llm__isa isa, llm_act act, int gate
             double want = before->data[r * before->stride + c];
             int o = c - 4;
             if (o >= 0 && o < OUT) {
-                double g = linear_exact(w, o, x) + (with_bias ? (double)bias->f32[o] : 0), u = gate_up ? linear_exact(w, OUT + o, x) + (with_bias ? (double)bias->f32[OUT + o] : 0) : 0;
+                double g = linear_exact(w, o, x) + (with_bias ? (double)bias->f32[o] : 0),
+                       u = gate_up ? linear_exact(w, OUT + o, x) + (with_bias ? (double)bias->f32[OUT + o] : 0) : 0;
                 want = linear_act(act, 0.7f, g, u, gate_up) * (scale != 0 ? (double)scale : 1) + (add ? want : 0);
             }
             double e = fabs(dst->data[r * dst->stride + c] - want) / (1 + fabs(want));
             if (!(e <= worst)) worst = e;
         }
     }
-    if (!CHECK(worst < 3e-5)) printf("  %s: act %d gate_up %d bias %d add %d scale %g: error %g\n", llm__isa_name(isa), act, gate_up, with_bias, add, (double)scale, worst);
+    if (!CHECK(worst < 3e-5))
+        printf("  %s: act %d gate_up %d bias %d add %d scale %g: error %g\n", llm__isa_name(isa), act, gate_up, with_bias, add,
+               (double)scale, worst);
     llm__weight_free(w);
     llm__weight_free(bias);
     linear_buffer_free(src);
@@ -457,7 +472,8 @@ static void linear_segments_check(const char *what, llm_role role, const llm_seg
 
 static void linear_segments(void) {
     llm_segment s[4];
-    uint8_t *a = linear_random_matrix(LLM_TYPE_Q5_0, 48, 512), *b = linear_random_matrix(LLM_TYPE_Q8_0, 48, 512), *c = linear_random_matrix(LLM_TYPE_Q4_K, 48, 512), *d = linear_random_matrix(LLM_TYPE_BF16, 512, 512);
+    uint8_t *a = linear_random_matrix(LLM_TYPE_Q5_0, 48, 512), *b = linear_random_matrix(LLM_TYPE_Q8_0, 48, 512),
+            *c = linear_random_matrix(LLM_TYPE_Q4_K, 48, 512), *d = linear_random_matrix(LLM_TYPE_BF16, 512, 512);
     /* Mixed formats whose rows end inside blocks of 16. */
     s[0] = linear_segment(LLM_TYPE_Q5_0, a, 19, 512);
     s[1] = linear_segment(LLM_TYPE_Q8_0, b, 7, 512);
@@ -488,7 +504,8 @@ static void linear_segments(void) {
     linear_segments_check("transposed and mixed with floats", LLM_ROLE_LINEAR, s, 4, 512);
     for (int k = 0; k < 4; k++) s[k] = s[1], s[k].row = 100 * k, s[k].col = 10 * k, s[k].n_cols = 70;
     linear_segments_check("transposed slices", LLM_ROLE_LINEAR, s, 4, 70);
-    for (int k = 0; k < 4; k++) s[k] = linear_segment(LLM_TYPE_Q8_0, b, 11, 48), s[k].stored_cols = 512, s[k].transposed = 1, s[k].row = 50 * k;
+    for (int k = 0; k < 4; k++)
+        s[k] = linear_segment(LLM_TYPE_Q8_0, b, 11, 48), s[k].stored_cols = 512, s[k].transposed = 1, s[k].row = 50 * k;
     linear_segments_check("transposed and quantised", LLM_ROLE_LINEAR, s, 4, 48);
     LLM_FREE(a);
     LLM_FREE(b);
@@ -533,7 +550,8 @@ static void linear_embed(void) {
     llm__pool *pool = llm__pool_open(2);
     uint8_t *data = linear_random_matrix(LLM_TYPE_Q4_K, 20, 512), *places = linear_random_matrix(LLM_TYPE_F16, 9, 512);
     llm_segment s = linear_segment(LLM_TYPE_Q4_K, data, 20, 512), p = linear_segment(LLM_TYPE_F16, places, 9, 512);
-    llm_weight *table = linear_weight(pool, LLM_ROLE_EMBED, &s, 1, 0, 20, 512, LLM_COMPUTE_AUTO), *positions = linear_weight(pool, LLM_ROLE_EMBED, &p, 1, 0, 9, 512, LLM_COMPUTE_AUTO);
+    llm_weight *table = linear_weight(pool, LLM_ROLE_EMBED, &s, 1, 0, 20, 512, LLM_COMPUTE_AUTO),
+               *positions = linear_weight(pool, LLM_ROLE_EMBED, &p, 1, 0, 9, 512, LLM_COMPUTE_AUTO);
     llm_buffer *dst = linear_buffer(3, 512);
     static const int32_t tokens[3] = {19, 7, 44}, at[3] = {0, 6, 1};
     llm_step step;
@@ -558,7 +576,8 @@ static void linear_embed(void) {
     for (int r = 0; r < 3; r++) {
         llm__dequant_columns(LLM_TYPE_Q4_K, data + (tokens[r] - 2) % 20 * llm__row_bytes(LLM_TYPE_Q4_K, 512), 0, 512, x);
         llm__dequant_columns(LLM_TYPE_F16, places + (at[r] + 2) * 1024, 0, 512, y);
-        for (int i = 0; i < 512; i++) same &= dst->data[r * dst->stride + i] == (r < 2 ? x[i] * 3 : 0) + y[i]; /* token 44 is another rank's */
+        for (int i = 0; i < 512; i++)
+            same &= dst->data[r * dst->stride + i] == (r < 2 ? x[i] * 3 : 0) + y[i]; /* token 44 is another rank's */
     }
     CHECK(same);
     llm__weight_free(table);
@@ -626,9 +645,12 @@ static void linear_experts_exact(const llm_experts_op *op, llm__isa isa, int r, 
         int e = (int)route[j];
         for (int i = 0; i < LINEAR_FF; i++) {
             int64_t gate = e * 2 * LINEAR_FF + i, up = gate + LINEAR_FF;
-            h[i] = linear_act(op->act, op->limit, linear_exact(op->gate_up, gate, x) + (double)op->gate_up_bias->f32[gate], linear_exact(op->gate_up, up, x) + (double)op->gate_up_bias->f32[up], 1);
+            h[i] = linear_act(op->act, op->limit, linear_exact(op->gate_up, gate, x) + (double)op->gate_up_bias->f32[gate],
+                              linear_exact(op->gate_up, up, x) + (double)op->gate_up_bias->f32[up], 1);
         }
-        for (int i = 0; i < LINEAR_HIDDEN; i++) out[i] += (double)route[op->k + j] * (linear_exact(op->down, e * LINEAR_HIDDEN + i, h) + (double)op->down_bias->f32[e * LINEAR_HIDDEN + i]);
+        for (int i = 0; i < LINEAR_HIDDEN; i++)
+            out[i] += (double)route[op->k + j] *
+                      (linear_exact(op->down, e * LINEAR_HIDDEN + i, h) + (double)op->down_bias->f32[e * LINEAR_HIDDEN + i]);
     }
 }
 
@@ -645,8 +667,10 @@ static void linear_experts_run(llm__pool *pool, llm__isa isa, const llm_experts_
 static void linear_experts(int32_t up_type, int32_t down_type, double tolerance) {
     llm__pool *one = llm__pool_open(1), *two = llm__pool_open(2);
     int64_t up_rows = LINEAR_EXPERTS * 2 * LINEAR_FF, down_rows = LINEAR_EXPERTS * LINEAR_HIDDEN;
-    uint8_t *up_data = linear_random_matrix(up_type, up_rows, LINEAR_HIDDEN), *down_data = linear_random_matrix(down_type, down_rows, LINEAR_FF);
-    llm_segment up = linear_segment(up_type, up_data, up_rows, LINEAR_HIDDEN), down = linear_segment(down_type, down_data, down_rows, LINEAR_FF);
+    uint8_t *up_data = linear_random_matrix(up_type, up_rows, LINEAR_HIDDEN),
+            *down_data = linear_random_matrix(down_type, down_rows, LINEAR_FF);
+    llm_segment up = linear_segment(up_type, up_data, up_rows, LINEAR_HIDDEN),
+                down = linear_segment(down_type, down_data, down_rows, LINEAR_FF);
     llm_experts_op op;
     memset(&op, 0, sizeof op);
     llm_weight *w[4];
@@ -654,7 +678,8 @@ static void linear_experts(int32_t up_type, int32_t down_type, double tolerance)
     op.down = w[1] = linear_weight(two, LLM_ROLE_EXPERTS, &down, 1, LINEAR_EXPERTS, down_rows, LINEAR_FF, LLM_COMPUTE_AUTO);
     op.gate_up_bias = w[2] = linear_vector(two, (int)up_rows);
     op.down_bias = w[3] = linear_vector(two, (int)down_rows);
-    llm_buffer *src = linear_buffer(LINEAR_TOKENS, LINEAR_HIDDEN), *routes = linear_buffer(LINEAR_TOKENS, 2 * LINEAR_K), *all = linear_buffer(LINEAR_TOKENS, LINEAR_HIDDEN), *dst = linear_buffer(LINEAR_TOKENS, LINEAR_HIDDEN);
+    llm_buffer *src = linear_buffer(LINEAR_TOKENS, LINEAR_HIDDEN), *routes = linear_buffer(LINEAR_TOKENS, 2 * LINEAR_K),
+               *all = linear_buffer(LINEAR_TOKENS, LINEAR_HIDDEN), *dst = linear_buffer(LINEAR_TOKENS, LINEAR_HIDDEN);
     linear_fill(src);
     for (int r = 0; r < LINEAR_TOKENS; r++) {
         float *to = routes->data + r * routes->stride;
@@ -684,10 +709,12 @@ static void linear_experts(int32_t up_type, int32_t down_type, double tolerance)
         }
         op.dst = dst; /* the same bits with other company, other threads, and little memory */
         linear_experts_run(one, (llm__isa)isa, &op, LINEAR_TOKENS, 4);
-        for (int r = 0; r < LINEAR_TOKENS; r++) same &= !memcmp(all->data + r * all->stride, dst->data + r * dst->stride, sizeof(float) * LINEAR_HIDDEN);
+        for (int r = 0; r < LINEAR_TOKENS; r++)
+            same &= !memcmp(all->data + r * all->stride, dst->data + r * dst->stride, sizeof(float) * LINEAR_HIDDEN);
         linear_experts_run(two, (llm__isa)isa, &op, 1, 1);
         same &= !memcmp(all->data, dst->data, sizeof(float) * LINEAR_HIDDEN);
-        if (!CHECK(same && worst < tolerance)) printf("  experts %s, %s: same %d, error %g\n", llm__type_name(up_type), llm__isa_name((llm__isa)isa), same, worst);
+        if (!CHECK(same && worst < tolerance))
+            printf("  experts %s, %s: same %d, error %g\n", llm__type_name(up_type), llm__isa_name((llm__isa)isa), same, worst);
     }
     for (int i = 0; i < 4; i++) llm__weight_free(w[i]);
     linear_buffer_free(src);
@@ -726,6 +753,7 @@ static uint64_t linear_checksum(const float *x, int n) {
 }
 
 static void linear_dequant(void) {
+    /* clang-format off */
     static const struct {
         int32_t type;
         uint64_t checksum;
@@ -737,6 +765,7 @@ static void linear_dequant(void) {
         {LLM_TYPE_Q6_K, 0x81C5D1AA05B486FDu, {208, 208}}, {LLM_TYPE_IQ4_NL, 0xF3BC71E12FDDEBBEu, {0, 0}}, {LLM_TYPE_IQ4_XS, 0x59F939DA50BE3B2Au, {0, 0}},
         {LLM_TYPE_MXFP4, 0x5E5E1444FF933F23u, {-1, -1}},
     };
+    /* clang-format on */
     uint8_t raw[1024];
     float x[512];
     for (int i = 0; i < LLM__COUNT(cases); i++) {
@@ -745,7 +774,8 @@ static void linear_dequant(void) {
         for (int b = 0; b < n; b++)
             for (int k = 0; k < 2 && cases[i].scale[k] >= 0; k++) raw[b * bytes + cases[i].scale[k] + 1] &= 0xBF;
         llm__dequant_columns(cases[i].type, raw, 0, 512, x);
-        if (!CHECK(linear_checksum(x, 512) == cases[i].checksum)) printf("  %s: %g %g %g\n", llm__type_name(cases[i].type), (double)x[0], (double)x[1], (double)x[2]);
+        if (!CHECK(linear_checksum(x, 512) == cases[i].checksum))
+            printf("  %s: %g %g %g\n", llm__type_name(cases[i].type), (double)x[0], (double)x[1], (double)x[2]);
     }
     float *all = LLM__NEW(float, 65536);
     for (int i = 0; i < 65536; i++) all[i] = llm__f16_to_f32((uint16_t)i);
@@ -799,5 +829,5 @@ TEST_GROUP(linear) {
     linear_logits();
     linear_experts(LLM_TYPE_BF16, LLM_TYPE_F16, 2e-5); /* sums of floats: plain C is off by 0.94e-5, NEON by 1.07e-5 */
     linear_experts(LLM_TYPE_BF16, LLM_TYPE_BF16, 0.2); /* what goes between them may be rounded to bf16 */
-    linear_experts(LLM_TYPE_Q8_0, LLM_TYPE_F32, 0.5); /* int8 inputs: the sums are of size 50 */
+    linear_experts(LLM_TYPE_Q8_0, LLM_TYPE_F32, 0.5);  /* int8 inputs: the sums are of size 50 */
 }

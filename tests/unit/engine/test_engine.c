@@ -33,7 +33,7 @@ static void eng_test_early_stop(void) {
     llm_request *p = eng_start(e, prompt, 3, &s);
     CHECK(!llm_request_run(e, p) && !llm_request_get_output(p, 0, &plain) && plain.n_token_ids == 20 && plain.finish == LLM_FINISH_LENGTH);
     s.early_stop.enable = 1;
-    s.early_stop.window_size = 5; /* threshold 0: every token counts, so exactly the fifth completes it */
+    s.early_stop.window_size = 5;             /* threshold 0: every token counts, so exactly the fifth completes it */
     for (int round = 0; round < 2; round++) { /* the second starts from zero in the same place */
         llm_request *r = eng_start(e, prompt, 3, &s);
         CHECK(!llm_request_run(e, r) && !llm_request_get_output(r, 0, &out));
@@ -43,7 +43,8 @@ static void eng_test_early_stop(void) {
     }
     s.max_tokens = 5; /* both at once: length */
     llm_request *r = eng_start(e, prompt, 3, &s);
-    CHECK(!llm_request_run(e, r) && !llm_request_get_output(r, 0, &out) && out.finish == LLM_FINISH_LENGTH && !out.stop_reason && out.token_ids[4] == FAKE_EOS);
+    CHECK(!llm_request_run(e, r) && !llm_request_get_output(r, 0, &out) && out.finish == LLM_FINISH_LENGTH && !out.stop_reason &&
+          out.token_ids[4] == FAKE_EOS);
     llm_request_free(r);
     s.early_stop.threshold = 1; /* strictly above 1 is never */
     s.max_tokens = 20;
@@ -77,7 +78,8 @@ static void eng_test_refusals(void) {
     CHECK(!llm_engine_step(e, &busy) && !busy && e->inbox.n_fresh == 0);
     r[0] = eng_start(e, prompt, 99, NULL); /* the longest prompt has room for one token */
     llm_output out;
-    CHECK(r[0] && !llm_request_run(e, r[0]) && !llm_request_get_output(r[0], 0, &out) && out.n_token_ids == 1 && out.finish == LLM_FINISH_LENGTH);
+    CHECK(r[0] && !llm_request_run(e, r[0]) && !llm_request_get_output(r[0], 0, &out) && out.n_token_ids == 1 &&
+          out.finish == LLM_FINISH_LENGTH);
     llm_request_free(r[0]);
     fake_close(&f);
 }
@@ -90,7 +92,8 @@ static void eng_test_faults(void) {
     llm_request *a = eng_start(e, prompt, 6, NULL), *b = eng_start(e, prompt, 5, NULL);
     f.fail = 1;
     CHECK(llm_engine_step(e, NULL) == LLM_ERR_BACKEND);
-    CHECK(llm_request_poll(a, &event) && !event.has_token && event.finish == LLM_FINISH_ERROR && llm_request_error(a) && strstr(llm_request_error(a), "fake device"));
+    CHECK(llm_request_poll(a, &event) && !event.has_token && event.finish == LLM_FINISH_ERROR && llm_request_error(a) &&
+          strstr(llm_request_error(a), "fake device"));
     CHECK(!llm_request_poll(a, &event) && llm_request_done(a));
     llm_request_run(e, b); /* failed too, or goes on: it ends */
     CHECK(e->running.n == 0 && e->kv.n_free + e->kv.n_cached == 32);
@@ -129,7 +132,8 @@ static void eng_test_sharing(void) {
         single.seed = 9 + i;
         llm_request *q = eng_start(e, prompt, 38, &single);
         CHECK(!llm_request_get_output(r, i, &out[i]) && !llm_request_run(e, q) && !llm_request_get_output(q, 0, &one));
-        CHECK(one.n_token_ids == 12 && !memcmp(one.token_ids, out[i].token_ids, 12 * sizeof(int32_t)) && one.cum_logprob == out[i].cum_logprob);
+        CHECK(one.n_token_ids == 12 && !memcmp(one.token_ids, out[i].token_ids, 12 * sizeof(int32_t)) &&
+              one.cum_logprob == out[i].cum_logprob);
         llm_request_get_metrics(q, &m);
         CHECK(m.n_cached_tokens == 36 && m.n_prompt_tokens == 38);
         llm_request_free(q);
@@ -184,7 +188,8 @@ static void eng_test_prefix(void) {
     CHECK(eng_cached(e, ids, 61, NULL) == 60);
     int32_t oldest = e->kv.next[e->kv.n_pages]; /* let go first: the last page of the first answer, no shared beginning */
     for (int32_t i = 0; i < e->kv.n_free; i++) oldest = e->kv.next[oldest];
-    CHECK(oldest < e->kv.n_pages && e->kv.known[oldest] && memcmp(e->kv.tokens + oldest * 4, ids, 4 * sizeof *ids) != 0 && memcmp(e->kv.tokens + oldest * 4, ids + 4, 4 * sizeof *ids) != 0);
+    CHECK(oldest < e->kv.n_pages && e->kv.known[oldest] && memcmp(e->kv.tokens + oldest * 4, ids, 4 * sizeof *ids) != 0 &&
+          memcmp(e->kv.tokens + oldest * 4, ids + 4, 4 * sizeof *ids) != 0);
     CHECK(!memcmp(e->kv.tokens + e->kv.prev[e->kv.n_pages] * 4, ids, 4 * sizeof *ids));
     CHECK(eng_cached(e, ids, 61, "salt") == 0 && eng_cached(e, ids, 61, "salt") == 60 && eng_cached(e, ids, 61, "") == 0);
     fake_close(&f);
@@ -213,8 +218,8 @@ static int eng_steps_to_start(int32_t interval, double delay, int alone) {
 
 static void eng_test_admission(void) {
     CHECK(eng_steps_to_start(0, 0, 0) == 1 && eng_steps_to_start(1, 0, 0) == 1);
-    CHECK(eng_steps_to_start(6, 0, 0) == 5); /* the first joined two steps before: the sixth after it */
-    CHECK(eng_steps_to_start(6, 0, 1) == 1); /* nobody decodes: nobody is disturbed */
+    CHECK(eng_steps_to_start(6, 0, 0) == 5);   /* the first joined two steps before: the sixth after it */
+    CHECK(eng_steps_to_start(6, 0, 1) == 1);   /* nobody decodes: nobody is disturbed */
     CHECK(eng_steps_to_start(0, 3.5, 0) == 5); /* a prompt step takes 10 ms, each step too: more than 35 ms have gone by at the fifth */
     CHECK(eng_steps_to_start(0, 3.5, 1) == 1);
 }
@@ -311,7 +316,8 @@ static void eng_test_no_memory(void) {
     for (i = 1; i < 200; i++) {
         llm__engine_params p;
         memset(&p, 0, sizeof p);
-        p.vocab = 10000, p.n_pages = 4, p.c.block_size = 4, p.max_len = 16, p.c.max_num_seqs = 2, p.c.max_num_batched_tokens = 4, p.max_out = 4, p.c.n_threads = 2;
+        p.vocab = 10000, p.n_pages = 4, p.c.block_size = 4, p.max_len = 16, p.c.max_num_seqs = 2, p.c.max_num_batched_tokens = 4,
+        p.max_out = 4, p.c.n_threads = 2;
         llm_engine *opened;
         test_fail_at = test_allocations + i;
         llm_result r = fake_engine(&f, &p, &opened);
@@ -374,7 +380,8 @@ static void eng_test_cancel(void) {
     llm_request *r = eng_start(e, prompt, 3, NULL);
     llm_request_cancel(r);
     llm__sweep(e);
-    CHECK(llm_request_run(e, r) == LLM_ERR_CANCELLED && !llm_request_get_output(r, 0, &out) && out.finish == LLM_FINISH_CANCELLED && !out.n_token_ids);
+    CHECK(llm_request_run(e, r) == LLM_ERR_CANCELLED && !llm_request_get_output(r, 0, &out) && out.finish == LLM_FINISH_CANCELLED &&
+          !out.n_token_ids);
     llm_request_free(r);
     fake_close(&f);
 }
@@ -570,7 +577,8 @@ static void eng_greedy_end(llm_engine *e, llm_request *r, eng_answer *a, llm_req
     llm_output o;
     memset(a, 0, sizeof *a);
     memset(&o, 0, sizeof o);
-    if (!CHECK(r && !llm_request_run(e, r) && !llm_request_get_output(r, 0, &o) && o.n_token_ids == ENG_NEW && o.top_stride == ENG_TOP)) return;
+    if (!CHECK(r && !llm_request_run(e, r) && !llm_request_get_output(r, 0, &o) && o.n_token_ids == ENG_NEW && o.top_stride == ENG_TOP))
+        return;
     memcpy(a->ids, o.token_ids, sizeof a->ids);
     memcpy(a->counts, o.top_counts, sizeof a->counts);
     memcpy(a->logprobs, o.logprobs, sizeof a->logprobs);
@@ -698,7 +706,8 @@ static void eng_test_real_text(const llm_model *m) {
     llm_request *r = eng_text(e, question, &s, &out);
     if (!r) return;
     size_t n = out.n_token_ids - (out.finish == LLM_FINISH_STOP);
-    CHECK(!llm_detokenize(m, out.token_ids, n, 0, &plain) && plain.len == out.text_len && !memcmp(plain.data, out.text, plain.len)); /* EOS counts and is not shown */
+    CHECK(!llm_detokenize(m, out.token_ids, n, 0, &plain) && plain.len == out.text_len &&
+          !memcmp(plain.data, out.text, plain.len)); /* EOS counts and is not shown */
     CHECK(out.text_len > 12);
     char piece[5] = {0};
     memcpy(piece, out.text + 7, 4); /* four letters of the answer, wherever tokens end */
@@ -707,7 +716,8 @@ static void eng_test_real_text(const llm_model *m) {
     s.n_stop = 2;
     size_t at = (size_t)(strstr(out.text, piece) - out.text);
     llm_request *q = eng_text(e, question, &s, &cut);
-    CHECK(cut.text_len == at && !memcmp(cut.text, out.text, at) && cut.finish == LLM_FINISH_STOP && cut.stop_reason && !strcmp(cut.stop_reason, piece));
+    CHECK(cut.text_len == at && !memcmp(cut.text, out.text, at) && cut.finish == LLM_FINISH_STOP && cut.stop_reason &&
+          !strcmp(cut.stop_reason, piece));
     llm_request_free(q);
     s.include_stop_str_in_output = 1;
     q = eng_text(e, question, &s, &cut);
@@ -725,7 +735,8 @@ static void eng_test_real_text(const llm_model *m) {
     s.n_stop_token_ids = 1;
     s.include_stop_str_in_output = 0;
     q = eng_text(e, question, &s, &cut);
-    CHECK(cut.finish == LLM_FINISH_STOP && cut.stop_id == out.token_ids[2] && cut.n_token_ids <= 3 && cut.token_ids[cut.n_token_ids - 1] == out.token_ids[2]);
+    CHECK(cut.finish == LLM_FINISH_STOP && cut.stop_id == out.token_ids[2] && cut.n_token_ids <= 3 &&
+          cut.token_ids[cut.n_token_ids - 1] == out.token_ids[2]);
     llm_request_free(q);
     llm_request_free(r);
     llm_text_free(&plain);
@@ -797,7 +808,9 @@ static void eng_test_real_refusals(const llm_model *m) {
     CHECK(llm_backend_load("libm.so.6", &b) == LLM_ERR_UNSUPPORTED && strstr(llm_last_error(), "llm_cuda_backend"));
 }
 
-static void eng_whole(void *ctx, const int32_t *ids, int32_t n, float *row) { CHECK(!llm_forward((llm_engine *)ctx, 0, 0, ids, n, row, 1)); }
+static void eng_whole(void *ctx, const int32_t *ids, int32_t n, float *row) {
+    CHECK(!llm_forward((llm_engine *)ctx, 0, 0, ids, n, row, 1));
+}
 
 /* A beam search over a tiny checkpoint, in pages that are shared, copied, taken away and given back, against the plain one that computes each
  * beam whole from its first token: the same tokens and the same bits. */
@@ -828,9 +841,11 @@ static void eng_test_beams(void) {
         int32_t n = fake_beam_search(r, 12, eng_whole, plain, pool);
         for (int32_t i = 0; i < s.n && i < n; i++) {
             double sum = 0;
-            CHECK(!llm_request_get_output(r, i, &out) && out.n_token_ids == (size_t)pool[i].n && !memcmp(out.token_ids, pool[i].ids, out.n_token_ids * sizeof *ids));
+            CHECK(!llm_request_get_output(r, i, &out) && out.n_token_ids == (size_t)pool[i].n &&
+                  !memcmp(out.token_ids, pool[i].ids, out.n_token_ids * sizeof *ids));
             CHECK(out.cum_logprob == pool[i].sum && out.finish == pool[i].finish && out.text_len > 0);
-            for (size_t k = 0; k < out.n_token_ids; k++) sum += (double)out.logprobs[k], CHECK(out.top_counts[k] == 2 && out.top[2 * k].logprob >= out.logprobs[k]);
+            for (size_t k = 0; k < out.n_token_ids; k++)
+                sum += (double)out.logprobs[k], CHECK(out.top_counts[k] == 2 && out.top[2 * k].logprob >= out.logprobs[k]);
             CHECK(sum == out.cum_logprob);
         }
         llm_engine_get_stats(e, &stats);

@@ -53,7 +53,9 @@ static void smp_open(smp_env *e, int32_t n) {
     e->r.s = &e->s;
 }
 
-static llm__choice smp_choose(smp_env *e, const float *x, int32_t n, uint64_t seed, int64_t position) { return llm__choose(x, n, &e->r, seed, position, &e->k); }
+static llm__choice smp_choose(smp_env *e, const float *x, int32_t n, uint64_t seed, int64_t position) {
+    return llm__choose(x, n, &e->r, seed, position, &e->k);
+}
 
 static void smp_test_numbers(void) {
     double worst = 0, mean = 0;
@@ -63,7 +65,8 @@ static void smp_test_numbers(void) {
         worst = LLM__MAX(worst, fabs(got - want) / want);
     }
     CHECK(worst < 3e-7);
-    CHECK(llm__exp_neg16(llm__all16(0)).v[1] == 1.0f && llm__exp_neg16(llm__all16(-88)).v[2] == 0 && llm__exp_neg16(llm__all16(-INFINITY)).v[3] == 0);
+    CHECK(llm__exp_neg16(llm__all16(0)).v[1] == 1.0f && llm__exp_neg16(llm__all16(-88)).v[2] == 0 &&
+          llm__exp_neg16(llm__all16(-INFINITY)).v[3] == 0);
     int bins[64] = {0}, pairs[16] = {0};
     for (int i = 0; i < 64000; i++) {
         double u = llm__uniform(42, (uint64_t)i), v = llm__uniform(42, (uint64_t)i + 1);
@@ -198,7 +201,8 @@ static void smp_test_top(void) {
 
 static void smp_test_rules(void) {
     float x[6] = {2, -2, 1, 0.5f, 4, 1}, y[6];
-    int32_t ids[8], counts[8], slots[16] = {0}, output[3] = {2, 2, 0}, bad_ids[4] = {2, 0, 3, 4}, bad_end[2] = {3, 4}, eos[1] = {4}, stop[1] = {3};
+    int32_t ids[8], counts[8], slots[16] = {0}, output[3] = {2, 2, 0}, bad_ids[4] = {2, 0, 3, 4}, bad_end[2] = {3, 4}, eos[1] = {4},
+                               stop[1] = {3};
     llm_logit_bias bias[2] = {{5, 200}, {1, -1}};
     llm__history h = {0, 15, ids, counts, slots};
     smp_env e;
@@ -325,7 +329,8 @@ static void smp_test_early(void) {
     e = llm__early_resolve(&none, &own);
     CHECK(e.enable && e.window_size == 3);
     CHECK(!llm__early_hit(&e, &count, 0.95f) && !llm__early_hit(&e, &count, 0.95f) && llm__early_hit(&e, &count, 0.95f) && count == 0);
-    CHECK(!llm__early_hit(&e, &count, 0.95f) && !llm__early_hit(&e, &count, 0.95f) && !llm__early_hit(&e, &count, 0.9f) && count == 0); /* strictly above */
+    CHECK(!llm__early_hit(&e, &count, 0.95f) && !llm__early_hit(&e, &count, 0.95f) && !llm__early_hit(&e, &count, 0.9f) &&
+          count == 0); /* strictly above */
     e.threshold = 1;
     for (int i = 0; i < 10; i++) CHECK(!llm__early_hit(&e, &count, 1));
     e.enable = 0;
@@ -355,7 +360,8 @@ static void smp_test_defaults(void) {
         llm_sampling_default(&model, &s);
         CHECK(s.temperature == rows[i].temperature && s.top_p == rows[i].top_p && s.min_p == rows[i].min_p && s.top_k == rows[i].top_k);
         llm_sampling_chat(&model, &s);
-        CHECK(s.temperature == rows[i].chat_temperature && s.top_p == rows[i].chat_top_p && s.min_p == rows[i].chat_min_p && s.top_k == rows[i].chat_top_k);
+        CHECK(s.temperature == rows[i].chat_temperature && s.top_p == rows[i].chat_top_p && s.min_p == rows[i].chat_min_p &&
+              s.top_k == rows[i].chat_top_k);
         CHECK(s.repetition_penalty == (i == 5 ? 1.1f : 1));
         llm_json_free(model.source.generation_config);
     }

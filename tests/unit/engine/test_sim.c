@@ -38,15 +38,18 @@ typedef struct sim {
     llm__engine_params p;
     sim_client client[SIM_CLIENTS];
     int32_t fault_rate, arrival_rate, long_prompts; /* one in so many; 0: none */
-    int trace, uncounted, failing; /* uncounted: tokens were made that nobody got; failing: a step in flight will */
-    int grammars;                  /* some requests have one: their first masks take memory */
+    int trace, uncounted, failing;                  /* uncounted: tokens were made that nobody got; failing: a step in flight will */
+    int grammars;                                   /* some requests have one: their first masks take memory */
     long step, requests, faults, oldest, tokens;
-    const llm__seq *first;                          /* the first in order at the last step, and how far it was */
+    const llm__seq *first; /* the first in order at the last step, and how far it was */
     int64_t first_progress, first_stuck;
     const char *broken;
 } sim;
 
-static struct { long episodes, steps, requests, faults, preemptions, cached, copies, swaps, placeholders, drafted, kept, jumped, beams, oldest, most_preempted; } sim_total;
+static struct {
+    long episodes, steps, requests, faults, preemptions, cached, copies, swaps, placeholders, drafted, kept, jumped, beams, oldest,
+        most_preempted;
+} sim_total;
 
 /* A number in [0, n). */
 static int32_t sim_dice(sim *m, int32_t n) { return (int32_t)(llm__mix(m->seed ^ llm__mix(m->dice++)) % (uint64_t)n); }
@@ -162,7 +165,9 @@ static int sim_scores_right(const llm_request *r) {
 static int32_t sim_best(const fake_want *want, int32_t n, int32_t index) {
     for (int32_t i = 0; i < n; i++) {
         int32_t better = 0;
-        for (int32_t j = 0; j < n; j++) better += (float)want[j].cum_logprob > (float)want[i].cum_logprob || ((float)want[j].cum_logprob == (float)want[i].cum_logprob && j < i);
+        for (int32_t j = 0; j < n; j++)
+            better += (float)want[j].cum_logprob > (float)want[i].cum_logprob ||
+                      ((float)want[j].cum_logprob == (float)want[i].cum_logprob && j < i);
         if (better == index) return i;
     }
     return 0;
@@ -177,7 +182,8 @@ static void sim_judge_beams(sim *m, const sim_client *c) {
     for (int32_t i = 0; i < r->sampling.n && !m->broken; i++) {
         llm_output out;
         llm_request_get_output(r, i, &out);
-        SIM_CHECK(m, c->tokens[i] == pool[i].n && !memcmp(c->ids[i], pool[i].ids, (size_t)pool[i].n * sizeof(int32_t)), "K15: tokens of a beam");
+        SIM_CHECK(m, c->tokens[i] == pool[i].n && !memcmp(c->ids[i], pool[i].ids, (size_t)pool[i].n * sizeof(int32_t)),
+                  "K15: tokens of a beam");
         SIM_CHECK(m, out.finish == pool[i].finish && out.cum_logprob == pool[i].sum, "K15: end or sum of a beam");
     }
     sim_total.beams++;
@@ -188,7 +194,8 @@ static void sim_judge(sim *m, sim_client *c) {
     static fake_want want[SIM_CHOICES];
     const llm_request *r = c->request;
     int whole = 1, beams = r->sampling.use_beam_search;
-    for (int32_t i = 0; i < r->n_seqs && !beams; i++) whole &= r->seq[i].output.finish == LLM_FINISH_STOP || r->seq[i].output.finish == LLM_FINISH_LENGTH;
+    for (int32_t i = 0; i < r->n_seqs && !beams; i++)
+        whole &= r->seq[i].output.finish == LLM_FINISH_STOP || r->seq[i].output.finish == LLM_FINISH_LENGTH;
     for (int32_t i = 0; i < r->sampling.n && beams; i++) {
         llm_output out;
         whole &= !llm_request_get_output(r, i, &out) && (out.finish == LLM_FINISH_STOP || out.finish == LLM_FINISH_LENGTH);
@@ -205,20 +212,27 @@ static void sim_judge(sim *m, sim_client *c) {
     for (int32_t i = 0; i < r->sampling.n && !r->score_only; i++) {
         llm_output out;
         SIM_CHECK(m, !llm_request_get_output(r, i, &out) && c->ends[i] == 1, "K18: an answer without an end");
-        SIM_CHECK(m, out.n_token_ids == (size_t)c->tokens[i] && !memcmp(out.token_ids, c->ids[i], out.n_token_ids * sizeof(int32_t)), "K16: tokens polled and tokens kept differ");
+        SIM_CHECK(m, out.n_token_ids == (size_t)c->tokens[i] && !memcmp(out.token_ids, c->ids[i], out.n_token_ids * sizeof(int32_t)),
+                  "K16: tokens polled and tokens kept differ");
         SIM_CHECK(m, out.finish != LLM_FINISH_CANCELLED || c->may_stop, "K18: nobody cancelled it");
         SIM_CHECK(m, out.finish != LLM_FINISH_ERROR || c->may_fail, "K18: it failed without a fault");
         if (beams || (r->n_seqs > r->sampling.n && !whole)) continue; /* the best of what was there */
         const fake_want *w = &want[r->n_seqs > r->sampling.n ? sim_best(want, r->n_seqs, i) : i];
         int done = out.finish == LLM_FINISH_STOP || out.finish == LLM_FINISH_LENGTH;
-        SIM_CHECK(m, c->tokens[i] <= w->n && !memcmp(c->ids[i], w->ids, (size_t)c->tokens[i] * sizeof(int32_t)), "K15: tokens are not those of the request alone");
-        if (done) SIM_CHECK(m, c->tokens[i] == w->n && out.finish == w->finish && out.cum_logprob == w->cum_logprob, "K15: end or sum is not that of the request alone");
+        SIM_CHECK(m, c->tokens[i] <= w->n && !memcmp(c->ids[i], w->ids, (size_t)c->tokens[i] * sizeof(int32_t)),
+                  "K15: tokens are not those of the request alone");
+        if (done)
+            SIM_CHECK(m, c->tokens[i] == w->n && out.finish == w->finish && out.cum_logprob == w->cum_logprob,
+                      "K15: end or sum is not that of the request alone");
     }
     for (int32_t i = 0; i < r->n_seqs && !beams; i++) sim_total.most_preempted = LLM__MAX(sim_total.most_preempted, r->seq[i].n_preempted);
     llm_request_metrics metrics;
     llm_request_get_metrics(r, &metrics);
     SIM_CHECK(m, c->told == 1, "K18: the callback was not told the end once");
-    SIM_CHECK(m, metrics.n_prompt_tokens == r->seq[0].n_prompt && metrics.n_cached_tokens >= 0 && metrics.n_cached_tokens < metrics.n_prompt_tokens, "K16: counts of a request");
+    SIM_CHECK(m,
+              metrics.n_prompt_tokens == r->seq[0].n_prompt && metrics.n_cached_tokens >= 0 &&
+                  metrics.n_cached_tokens < metrics.n_prompt_tokens,
+              "K16: counts of a request");
     for (int32_t i = 0; i < r->n_seqs; i++) m->tokens += r->seq[i].n_ids - r->seq[i].n_prompt;
     llm_request_free(c->request);
     c->request = NULL;
@@ -265,7 +279,8 @@ static void sim_fault(sim *m) {
 static void sim_clients(sim *m, int arrivals) {
     for (int i = 0; i < SIM_CLIENTS; i++) {
         sim_client *c = &m->client[i];
-        if (!c->request && arrivals && sim_one_in(m, 6 * m->arrival_rate)) sim_submit(m, c), c->may_fail |= m->f.fail || m->f.fail_late || m->f.not_finite || m->failing;
+        if (!c->request && arrivals && sim_one_in(m, 6 * m->arrival_rate))
+            sim_submit(m, c), c->may_fail |= m->f.fail || m->f.fail_late || m->f.not_finite || m->failing;
         if (c->request && !c->cancelled && sim_one_in(m, 200)) c->cancelled = c->may_stop = 1, llm_request_cancel(c->request);
         if (c->request && sim_one_in(m, 1000)) llm_request_free(c->request), c->request = NULL, m->uncounted = 1;
     }
@@ -276,7 +291,8 @@ static void sim_salts(sim *m) {
     for (int32_t i = 0; i < m->e->running.n; i++)
         for (int32_t k = 0; k < i; k++) {
             const llm__seq *a = m->e->running.seq[i], *b = m->e->running.seq[k];
-            if (a->pages.n && b->pages.n && a->pages.id[0] == b->pages.id[0]) SIM_CHECK(m, !strcmp(a->request->id, b->request->id), "K8: a page shared by different salts");
+            if (a->pages.n && b->pages.n && a->pages.id[0] == b->pages.id[0])
+                SIM_CHECK(m, !strcmp(a->request->id, b->request->id), "K8: a page shared by different salts");
         }
 }
 
@@ -318,7 +334,9 @@ static void sim_step(sim *m, int arrivals, int faults) {
     }
     const llm__flight *f = &m->e->flights.ring[m->e->flights.n ? m->e->flights.oldest : !m->e->flights.oldest];
     if (m->trace)
-        printf("step %ld: %d rows of %d sequences, %d run, %d wait, %d free, %d cached, %lld preemptions, %d in flight\n", m->step, f->n_rows, f->n, m->e->running.n, m->e->waiting.n, m->e->kv.n_free, m->e->kv.n_cached, (long long)m->e->count.preemptions, m->e->flights.n);
+        printf("step %ld: %d rows of %d sequences, %d run, %d wait, %d free, %d cached, %lld preemptions, %d in flight\n", m->step,
+               f->n_rows, f->n, m->e->running.n, m->e->waiting.n, m->e->kv.n_free, m->e->kv.n_cached, (long long)m->e->count.preemptions,
+               m->e->flights.n);
     m->step++;
 }
 
@@ -326,7 +344,8 @@ static void sim_step(sim *m, int arrivals, int faults) {
 static void sim_rest(sim *m) {
     llm_engine_stats s;
     llm_engine_get_stats(m->e, &s);
-    SIM_CHECK(m, s.n_running == 0 && s.n_waiting == 0 && !m->e->live && s.free_blocks + s.cached_blocks == s.total_blocks, "K7: pages or requests are left at rest");
+    SIM_CHECK(m, s.n_running == 0 && s.n_waiting == 0 && !m->e->live && s.free_blocks + s.cached_blocks == s.total_blocks,
+              "K7: pages or requests are left at rest");
     SIM_CHECK(m, m->uncounted || s.generation_tokens == m->tokens, "K16: generated tokens and delivered tokens differ");
     llm__kv_flush(&m->e->kv);
     SIM_CHECK(m, m->e->kv.n_free == m->e->kv.n_pages, "K7: a flush leaves pages");
@@ -355,7 +374,8 @@ static int sim_episode(uint64_t seed, long steps, int trace) {
     }
     if (!m.broken) sim_rest(&m);
     if (m.broken) {
-        printf("simulation: seed %llu, step %ld: %s\n    replay: build/dev/unit sim -- replay %llu\n", (unsigned long long)seed, m.step, m.broken, (unsigned long long)seed);
+        printf("simulation: seed %llu, step %ld: %s\n    replay: build/dev/unit sim -- replay %llu\n", (unsigned long long)seed, m.step,
+               m.broken, (unsigned long long)seed);
         for (int i = 0; i < SIM_CLIENTS; i++) llm_request_free(m.client[i].request);
     }
     sim_total.episodes++;
@@ -380,8 +400,11 @@ static void sim_campaign(long steps, uint64_t seed) {
     CHECK(sim_total.swaps && sim_total.placeholders && sim_total.preemptions && sim_total.copies && sim_total.cached && sim_total.faults);
     CHECK(sim_total.kept > sim_total.drafted / 4 && (sim_total.jumped || steps < 20000)); /* K15 held for long runs of drafts */
     fake_grammars_close();
-    printf("simulation: %ld steps in %ld episodes, %ld requests (oldest %ld steps), %ld faults, %ld preemptions (at most %ld of one), %ld cached tokens, %ld copies, %ld pages swapped, %ld rows ahead, %ld of %ld drafted tokens kept, %ld of grammars alone, %ld beam searches\n", sim_total.steps, sim_total.episodes,
-           sim_total.requests, sim_total.oldest, sim_total.faults, sim_total.preemptions, sim_total.most_preempted, sim_total.cached, sim_total.copies, sim_total.swaps, sim_total.placeholders, sim_total.kept, sim_total.drafted, sim_total.jumped, sim_total.beams);
+    printf(
+        "simulation: %ld steps in %ld episodes, %ld requests (oldest %ld steps), %ld faults, %ld preemptions (at most %ld of one), %ld cached tokens, %ld copies, %ld pages swapped, %ld rows ahead, %ld of %ld drafted tokens kept, %ld of grammars alone, %ld beam searches\n",
+        sim_total.steps, sim_total.episodes, sim_total.requests, sim_total.oldest, sim_total.faults, sim_total.preemptions,
+        sim_total.most_preempted, sim_total.cached, sim_total.copies, sim_total.swaps, sim_total.placeholders, sim_total.kept,
+        sim_total.drafted, sim_total.jumped, sim_total.beams);
 }
 
 TEST_GROUP(sim) {

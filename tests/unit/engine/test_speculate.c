@@ -37,13 +37,16 @@ static int spec_equal(const llm_request *a, const llm_request *b, int32_t n) {
     int ok = 1;
     for (int32_t i = 0; i < n && ok; i++) {
         llm_output x, y;
-        ok = !llm_request_get_output(a, i, &x) && !llm_request_get_output(b, i, &y) && x.n_token_ids == y.n_token_ids && x.text_len == y.text_len;
+        ok = !llm_request_get_output(a, i, &x) && !llm_request_get_output(b, i, &y) && x.n_token_ids == y.n_token_ids &&
+             x.text_len == y.text_len;
         if (!ok) return 0;
         ok = !memcmp(x.token_ids, y.token_ids, x.n_token_ids * sizeof(int32_t)) && !memcmp(x.text, y.text, x.text_len);
-        ok &= x.finish == y.finish && x.stop_id == y.stop_id && !strcmp(x.stop_reason ? x.stop_reason : "", y.stop_reason ? y.stop_reason : "");
+        ok &= x.finish == y.finish && x.stop_id == y.stop_id &&
+              !strcmp(x.stop_reason ? x.stop_reason : "", y.stop_reason ? y.stop_reason : "");
         ok &= x.cum_logprob == y.cum_logprob && x.top_stride == y.top_stride && !x.logprobs == !y.logprobs;
         if (!ok || !x.logprobs) continue;
-        ok = !memcmp(x.logprobs, y.logprobs, x.n_token_ids * sizeof(float)) && !memcmp(x.top_counts, y.top_counts, x.n_token_ids * sizeof(int32_t));
+        ok = !memcmp(x.logprobs, y.logprobs, x.n_token_ids * sizeof(float)) &&
+             !memcmp(x.top_counts, y.top_counts, x.n_token_ids * sizeof(int32_t));
         ok &= !memcmp(x.top, y.top, x.n_token_ids * (size_t)x.top_stride * sizeof *x.top);
     }
     return ok;
@@ -103,11 +106,14 @@ static void spec_test_equal(const char *path, const char *draft, int n, int32_t 
     memset(&g, 0, sizeof g);
     g.kind = LLM_GRAMMAR_REGEX, g.text = "(ab|c[de]|f )*[xyz]{2,40}", g.len = strlen(g.text);
     c.n_threads = 1, c.max_model_len = 128, c.block_size = 16, c.max_num_seqs = SPEC_SEQS + 1;
-    if (!CHECK(!llm_model_open(path, NULL, &m)) || !CHECK(!llm_engine_open(m, &c, &plain)) || !CHECK(!llm_grammar_open(m, &g, &grammar))) return;
+    if (!CHECK(!llm_model_open(path, NULL, &m)) || !CHECK(!llm_engine_open(m, &c, &plain)) || !CHECK(!llm_grammar_open(m, &g, &grammar)))
+        return;
     c.speculative_model = draft, c.num_speculative_tokens = 7, c.num_gpu_blocks = pages, c.ngram_prompt_lookup_min = 1;
     for (int i = 0; i < n; i += SPEC_SEQS) {
         if (i % 120 == 0) { /* another engine: swap, and the drafter that cheats */
-            if (e) llm_engine_get_stats(e, &stats), CHECK(stats.accepted_tokens > (e->p.driver.draft == spec_cheat ? 100 : 0)), llm_engine_close(e);
+            if (e)
+                llm_engine_get_stats(e, &stats), CHECK(stats.accepted_tokens > (e->p.driver.draft == spec_cheat ? 100 : 0)),
+                    llm_engine_close(e);
             c.preemption_swap = i % 240 == 0;
             if (!CHECK(!llm_engine_open(m, &c, &e))) return;
             e->p.driver.now = spec_no_time;
@@ -116,7 +122,8 @@ static void spec_test_equal(const char *path, const char *draft, int n, int32_t 
         for (int k = 0; k < SPEC_SEQS; k++) {
             int32_t prompt[40];
             int length = 1 + (int)(llm__mix((uint64_t)(i + k)) % 39);
-            for (int j = 0; j < length; j++) prompt[j] = 5 + (int32_t)(llm__mix((uint64_t)(i + k) * 64 + (uint64_t)(j % 11)) % 200); /* it repeats itself */
+            for (int j = 0; j < length; j++)
+                prompt[j] = 5 + (int32_t)(llm__mix((uint64_t)(i + k) * 64 + (uint64_t)(j % 11)) % 200); /* it repeats itself */
             said[k].plain = spec_submit(plain, prompt, length, i + k, grammar, NULL);
             CHECK(!llm_request_run(plain, said[k].plain));
             r[k] = spec_submit(e, prompt, length, i + k, grammar, &said[k]);
@@ -124,7 +131,9 @@ static void spec_test_equal(const char *path, const char *draft, int n, int32_t 
         for (int k = 0; k < SPEC_SEQS; k++) {
             CHECK(!llm_request_run(e, r[k]));
             equal += spec_equal(said[k].plain, r[k], r[k]->sampling.n);
-            if (r[k]->prompt.logprobs) CHECK(!memcmp(r[k]->prompt.logprobs + 1, said[k].plain->prompt.logprobs + 1, (size_t)(r[k]->seq[0].n_prompt - 1) * sizeof(float)));
+            if (r[k]->prompt.logprobs)
+                CHECK(!memcmp(r[k]->prompt.logprobs + 1, said[k].plain->prompt.logprobs + 1,
+                              (size_t)(r[k]->seq[0].n_prompt - 1) * sizeof(float)));
         }
         for (int k = 0; k < SPEC_SEQS; k++) llm_request_free(r[k]), llm_request_free(said[k].plain);
     }
@@ -137,6 +146,7 @@ static void spec_test_equal(const char *path, const char *draft, int n, int32_t 
 
 /* ---- jumps of grammars ---- */
 
+/* clang-format off */
 static const struct { llm_grammar_kind kind; const char *text; } spec_forms[] = {
     {LLM_GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\",\"properties\":{\"identifier\":{\"type\":\"integer\"},\"condition\":{\"enum\":[\"excellent\",\"exhausted\"]}},\"required\":[\"identifier\",\"condition\"]}"},
     {LLM_GRAMMAR_JSON_SCHEMA, "{\"type\":\"array\",\"minItems\":2,\"maxItems\":4,\"items\":{\"const\":{\"monument\":null}}}"},
@@ -144,6 +154,7 @@ static const struct { llm_grammar_kind kind; const char *text; } spec_forms[] = 
     {LLM_GRAMMAR_REGEX, "(kzq[01]){2,8}!{1,9}"},
     {LLM_GRAMMAR_GBNF, "root ::= \"BEGIN \" item+ \"END\"\nitem ::= \"row \" [0-9]{1,3} \";\" root?"},
     {LLM_GRAMMAR_STRUCTURAL_TAG, "{\"structures\":[{\"begin\":\"<call=\",\"schema\":{\"type\":\"boolean\"},\"end\":\"</call>\"}],\"triggers\":[\"<\"]}"}};
+/* clang-format on */
 
 static llm_grammar *spec_form(const llm_model *m, int i) {
     llm_grammar_config c;
@@ -209,7 +220,8 @@ static void spec_test_jumps(const char *path, const char *draft) {
             memset(&q, 0, sizeof q);
             q.prompt_ids = prompt, q.n_prompt_ids = 5, q.sampling.grammar = g, q.sampling.logprobs = 3;
             q.sampling.max_tokens = 9 + 13 * seed, q.sampling.n = 1 + seed % 3, q.sampling.temperature = seed % 2 ? 1.2f : 0;
-            q.sampling.has_seed = 1, q.sampling.seed = seed, q.sampling.min_tokens = 2 * (seed % 3), q.sampling.repetition_penalty = seed == 4 ? 1.3f : 1;
+            q.sampling.has_seed = 1, q.sampling.seed = seed, q.sampling.min_tokens = 2 * (seed % 3),
+            q.sampling.repetition_penalty = seed == 4 ? 1.3f : 1;
             if (seed == 5) q.sampling.early_stop.enable = 1, q.sampling.early_stop.window_size = 6, q.sampling.early_stop.threshold = 0.5f;
             for (int k = 0; k < 2; k++) {
                 llm_engine_get_stats(e[k], &before);
@@ -223,7 +235,8 @@ static void spec_test_jumps(const char *path, const char *draft) {
         llm_grammar_close(g);
     }
     CHECK(steps[1] < steps[0] * 3 / 4);
-    printf("answers of grammars, drafts of %s: %lld steps without jumps, %lld with\n", draft ? draft : "grammars alone", (long long)steps[0], (long long)steps[1]);
+    printf("answers of grammars, drafts of %s: %lld steps without jumps, %lld with\n", draft ? draft : "grammars alone",
+           (long long)steps[0], (long long)steps[1]);
     for (int k = 0; k < 2; k++) llm_engine_close(e[k]);
     llm_model_close(m);
 }
@@ -231,7 +244,10 @@ static void spec_test_jumps(const char *path, const char *draft) {
 /* 500 greedy prompts, many at once, without drafts and with each kind of them: the same tokens, texts and log-probabilities. */
 static void spec_test_greedy(const char *path) {
     enum { PROMPTS = TEST_BRIEF ? 50 : 500 };
-    const struct { const char *draft; int grammar, jump; } ways[] = {{NULL, 0, 0}, {"[ngram]", 0, 0}, {path, 0, 0}, {NULL, 1, 0}, {NULL, 1, LLM__JUMP_MAX}, {path, 1, LLM__JUMP_MAX}};
+    const struct {
+        const char *draft;
+        int grammar, jump;
+    } ways[] = {{NULL, 0, 0}, {"[ngram]", 0, 0}, {path, 0, 0}, {NULL, 1, 0}, {NULL, 1, LLM__JUMP_MAX}, {path, 1, LLM__JUMP_MAX}};
     static llm_request *r[2][500]; /* without drafts, with */
     llm_grammar *g[LLM__COUNT(spec_forms)];
     llm_model *m;
@@ -253,7 +269,8 @@ static void spec_test_greedy(const char *path) {
             llm_request_config q;
             memset(&q, 0, sizeof q);
             for (int k = 0; k < 48; k++) prompt[k] = 5 + (int32_t)(llm__mix((uint64_t)i * 64 + (uint64_t)(k % (3 + i % 40))) % 250);
-            q.prompt_ids = prompt, q.n_prompt_ids = (size_t)(1 + i % 48), q.sampling.max_tokens = 8 + i % 32, q.sampling.logprobs = i % 3, q.sampling.ignore_eos = !ways[way].grammar;
+            q.prompt_ids = prompt, q.n_prompt_ids = (size_t)(1 + i % 48), q.sampling.max_tokens = 8 + i % 32, q.sampling.logprobs = i % 3,
+            q.sampling.ignore_eos = !ways[way].grammar;
             q.sampling.grammar = ways[way].grammar ? g[i % LLM__COUNT(spec_forms)] : NULL;
             if (!CHECK(!llm_request_submit(e, &q, &r[!without][i]))) return;
         }
@@ -264,9 +281,13 @@ static void spec_test_greedy(const char *path) {
         }
         llm_engine_get_stats(e, &stats);
         CHECK(without ? !stats.drafts : equal == PROMPTS && stats.accepted_tokens > PROMPTS / 2);
-        if (!without) printf("%d of %d greedy answers equal with drafts of %s%s: %lld of %lld kept\n", equal, PROMPTS, ways[way].draft ? ways[way].draft : "", ways[way].grammar ? " and a grammar" : "", (long long)stats.accepted_tokens, (long long)stats.draft_tokens);
+        if (!without)
+            printf("%d of %d greedy answers equal with drafts of %s%s: %lld of %lld kept\n", equal, PROMPTS,
+                   ways[way].draft ? ways[way].draft : "", ways[way].grammar ? " and a grammar" : "", (long long)stats.accepted_tokens,
+                   (long long)stats.draft_tokens);
         if (without || way + 1 == LLM__COUNT(ways) || way == 2) { /* who has the answers to compare with stays until they were */
-            if (!without) for (int i = 0; i < PROMPTS; i++) llm_request_free(r[0][i]);
+            if (!without)
+                for (int i = 0; i < PROMPTS; i++) llm_request_free(r[0][i]);
             if (plain) llm_engine_close(plain);
             plain = without ? e : NULL;
         }
@@ -387,7 +408,8 @@ static void spec_test_masks_ahead(void) {
         fake_grammars_close();
     }
     CHECK(late[0] == made[0] && late[0] > 50 && late[1] == 0 && made[1] >= made[0]);
-    printf("masks that a step asked for and that were not there: %ld of %ld, %ld of %ld where the device computes beside the host\n", late[0], made[0], late[1], made[1]);
+    printf("masks that a step asked for and that were not there: %ld of %ld, %ld of %ld where the device computes beside the host\n",
+           late[0], made[0], late[1], made[1]);
 }
 
 /* The next token's, at temperature 2. */
@@ -430,7 +452,8 @@ static void spec_test_distribution(void) {
         for (int i = 0; i < FAKE_VOCAB; i++) exact[i] += p[0][ids[4]] * p[1][ids[5]] * p[2][i];
     }
     for (int i = 0; i < FAKE_VOCAB; i++) chi += (count[i] - exact[i] * ANSWERS) * (count[i] - exact[i] * ANSWERS) / (exact[i] * ANSWERS);
-    printf("chi-square of %d samples with drafts: %.1f (23 degrees of freedom), %lld of %lld drafted tokens kept\n", ANSWERS, chi, (long long)e->count.accepted_tokens, (long long)e->count.draft_tokens);
+    printf("chi-square of %d samples with drafts: %.1f (23 degrees of freedom), %lld of %lld drafted tokens kept\n", ANSWERS, chi,
+           (long long)e->count.accepted_tokens, (long long)e->count.draft_tokens);
     CHECK(chi < 49.7 && e->count.accepted_tokens > ANSWERS / 4 && e->count.accepted_tokens < e->count.draft_tokens);
     fake_close(&f);
 }
@@ -439,7 +462,8 @@ static void spec_test_distribution(void) {
 static void spec_test_lookup(void) {
     static const int32_t ids[] = {1, 2, 3, 9, 8, 7, 2, 3, 5, 6, 1, 2, 3}, loop[] = {4, 5, 6, 4, 5, 6};
     int32_t draft[8];
-    CHECK(llm__draft_lookup(ids, 13, 1, 8, draft, 4) == 4 && draft[0] == 9 && draft[1] == 8 && draft[3] == 2); /* the longest match, not the latest */
+    CHECK(llm__draft_lookup(ids, 13, 1, 8, draft, 4) == 4 && draft[0] == 9 && draft[1] == 8 &&
+          draft[3] == 2);                                                    /* the longest match, not the latest */
     CHECK(llm__draft_lookup(ids, 13, 1, 2, draft, 4) == 4 && draft[0] == 5); /* as long: the latest */
     CHECK(llm__draft_lookup(ids, 13, 4, 8, draft, 4) == 0);
     CHECK(llm__draft_lookup(ids, 10, 1, 8, draft, 4) == 0 && llm__draft_lookup(ids, 1, 1, 8, draft, 4) == 0);
@@ -477,22 +501,26 @@ static void spec_test_length(void) {
 
 /* What is refused, with which words; what vLLM's JSON says. */
 static void spec_test_config(void) {
+    /* clang-format off */
     static const char *const bad[][2] = {{"{\"method\":\"ngram\"}", "num_speculative_tokens"}, {"[1]", "object"}, {"{\"num_speculative_tokens\":3}", "speculative_model"},
         {"{\"method\":\"medusa\",\"num_speculative_tokens\":3}", "medusa"}, {"{\"method\":\"ngram\",\"num_speculative_tokens\":0}", "num_speculative_tokens"},
         {"{\"method\":\"ngram\",\"num_speculative_tokens\":33}", "33"}, {"{\"methd\":\"ngram\"}", "methd"}, {"{", "object"}};
+    /* clang-format on */
     llm_engine_config c;
     llm_text model;
     memset(&model, 0, sizeof model);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         memset(&c, 0, sizeof c);
         c.speculative_config = bad[i][0];
-        if (!CHECK(llm__speculative_parse(&c, NULL, &model) == LLM_ERR_ARG && strstr(llm_last_error(), bad[i][1]))) printf("%s: %s\n", bad[i][0], llm_last_error());
+        if (!CHECK(llm__speculative_parse(&c, NULL, &model) == LLM_ERR_ARG && strstr(llm_last_error(), bad[i][1])))
+            printf("%s: %s\n", bad[i][0], llm_last_error());
     }
     memset(&c, 0, sizeof c);
     CHECK(!llm__speculative_parse(&c, NULL, &model) && !c.speculative_model);
     c.num_speculative_tokens = 3;
     CHECK(llm__speculative_parse(&c, NULL, &model) == LLM_ERR_ARG);
-    c.speculative_config = "{\"model\": \"[ngram]\", \"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, \"prompt_lookup_min\": 2, \"disable_by_batch_size\": 8}";
+    c.speculative_config =
+        "{\"model\": \"[ngram]\", \"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, \"prompt_lookup_min\": 2, \"disable_by_batch_size\": 8}";
     CHECK(!llm__speculative_parse(&c, NULL, &model) && !strcmp(c.speculative_model, "[ngram]") && c.num_speculative_tokens == 5);
     CHECK(c.ngram_prompt_lookup_max == 4 && c.ngram_prompt_lookup_min == 2 && !c.speculative_config);
     CHECK(!llm__speculative_parse(&c, NULL, &model) && !strcmp(c.speculative_model, "[ngram]")); /* twice is once */
@@ -540,8 +568,18 @@ static void spec_test_same(const char *path, const char *draft) {
 
 /* ---- EAGLE ---- */
 
-enum { EAGLE_D = 96, EAGLE_H = 6, EAGLE_K = 2, EAGLE_HD = 16, EAGLE_FF = 40, EAGLE_KV = EAGLE_K * EAGLE_HD, EAGLE_VOCAB = 512, EAGLE_MOST = 160 };
-enum { EAGLE_LAB = 0, EAGLE_VLLM = 1, EAGLE_NORMS = 2, EAGLE_BIAS = 4, EAGLE_RIGHT = 8, EAGLE_NEAR = 16 }; /* RIGHT: it guesses what spec_echo says; NEAR: mostly */
+enum {
+    EAGLE_D = 96,
+    EAGLE_H = 6,
+    EAGLE_K = 2,
+    EAGLE_HD = 16,
+    EAGLE_FF = 40,
+    EAGLE_KV = EAGLE_K * EAGLE_HD,
+    EAGLE_VOCAB = 512,
+    EAGLE_MOST = 160
+};
+/* RIGHT: it guesses what spec_echo says; NEAR: mostly. */
+enum { EAGLE_LAB = 0, EAGLE_VLLM = 1, EAGLE_NORMS = 2, EAGLE_BIAS = 4, EAGLE_RIGHT = 8, EAGLE_NEAR = 16 };
 
 /* A tensor of a head: its name without what a layout puts before it, and its place among the head's numbers. */
 typedef struct spec_tensor {
@@ -549,12 +587,14 @@ typedef struct spec_tensor {
     int rows, cols, kinds; /* cols 0: a vector; kinds: not 0: only where one of these is asked for */
 } spec_tensor;
 
+/* clang-format off */
 static const spec_tensor spec_head[] = {{"fc.weight", EAGLE_D, 2 * EAGLE_D, 0}, {"fc.bias", EAGLE_D, 0, EAGLE_BIAS}, {"layers.0.self_attn.q_proj.weight", EAGLE_D, EAGLE_D, 0},
     {"layers.0.self_attn.k_proj.weight", EAGLE_KV, EAGLE_D, 0}, {"layers.0.self_attn.v_proj.weight", EAGLE_KV, EAGLE_D, 0}, {"layers.0.self_attn.q_proj.bias", EAGLE_D, 0, EAGLE_BIAS},
     {"layers.0.self_attn.k_proj.bias", EAGLE_KV, 0, EAGLE_BIAS}, {"layers.0.self_attn.v_proj.bias", EAGLE_KV, 0, EAGLE_BIAS},
     {"layers.0.self_attn.o_proj.weight", EAGLE_D, EAGLE_D, 0}, {"layers.0.post_attention_layernorm.weight", EAGLE_D, 0, 0}, {"layers.0.mlp.gate_proj.weight", EAGLE_FF, EAGLE_D, 0},
     {"layers.0.mlp.up_proj.weight", EAGLE_FF, EAGLE_D, 0}, {"layers.0.mlp.down_proj.weight", EAGLE_D, EAGLE_FF, 0}, {"layers.0.input_layernorm.weight", EAGLE_D, 0, EAGLE_NORMS},
     {"norm.weight", EAGLE_D, 0, EAGLE_NORMS | EAGLE_RIGHT}, {"embed_tokens.weight", EAGLE_VOCAB, EAGLE_D, EAGLE_VLLM}};
+/* clang-format on */
 enum { FC, FC_BIAS, HQ, HK, HV, HQ_BIAS, HK_BIAS, HV_BIAS, HO, HPOST, HGATE, HUP, HDOWN, HPRE, HNORM, HEMBED, H_TENSORS };
 
 /* A head's numbers; NULL: it has no such tensor. */
@@ -588,11 +628,13 @@ static spec_eagle spec_eagle_make(const char *folder, int kind, const char *conf
         for (int k = 0; k < n; k++) {
             float x = (float)(llm__mix(llm__mix(seed * 64 + (uint64_t)i) + (uint64_t)k) >> 40) / (1 << 23) - 1;
             h.w[i][k] = t->cols ? x * 3 / sqrtf((float)t->cols) : strstr(t->name, "norm") ? 1 + x / 2 : x / 2;
-            if (kind & (EAGLE_RIGHT | EAGLE_NEAR)) h.w[i][k] = i == FC ? k / t->cols == k % t->cols : i == HO || i == HDOWN ? 0 : i == HNORM ? 1 : h.w[i][k];
+            if (kind & (EAGLE_RIGHT | EAGLE_NEAR))
+                h.w[i][k] = i == FC ? k / t->cols == k % t->cols : i == HO || i == HDOWN ? 0 : i == HNORM ? 1 : h.w[i][k];
             if (kind & EAGLE_NEAR && (i == FC || i == HO)) h.w[i][k] += x / 60;
         }
         snprintf(shape, sizeof shape, t->cols ? "%d,%d" : "%d", t->rows, t->cols);
-        snprintf(line, sizeof line, "%s\"%s%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", head.len > 9 ? "," : "", vllm ? "model." : "", t->name, shape, data.len, data.len + 4 * (size_t)n);
+        snprintf(line, sizeof line, "%s\"%s%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", head.len > 9 ? "," : "",
+                 vllm ? "model." : "", t->name, shape, data.len, data.len + 4 * (size_t)n);
         llm_text_str(&head, line);
         llm_text_add(&data, (const char *)h.w[i], 4 * (size_t)n);
     }
@@ -612,9 +654,12 @@ static void spec_eagle_free(spec_eagle *h) {
     for (int i = 0; i < H_TENSORS; i++) LLM_FREE(h->w[i]);
 }
 
-#define EAGLE_LAYER "\"model_type\":\"llama\",\"hidden_size\":96,\"num_attention_heads\":6,\"num_key_value_heads\":2,\"intermediate_size\":40,\"num_hidden_layers\":1,\"rms_norm_eps\":1e-5,\"rope_theta\":5000,\"max_position_embeddings\":2048,\"vocab_size\":512"
+#define EAGLE_LAYER \
+    "\"model_type\":\"llama\",\"hidden_size\":96,\"num_attention_heads\":6,\"num_key_value_heads\":2,\"intermediate_size\":40,\"num_hidden_layers\":1,\"rms_norm_eps\":1e-5,\"rope_theta\":5000,\"max_position_embeddings\":2048,\"vocab_size\":512"
 static const char spec_lab[] = "{\"architectures\":[\"LlamaForCausalLM\"],\"bias\":true," EAGLE_LAYER "}";
-static const char spec_vllm[] = "{\"architectures\":[\"EAGLEModel\"],\"model_type\":\"eagle\",\"truncated_vocab_size\":512,\"model\":{\"architectures\":[\"LlamaForCausalLM\"]," EAGLE_LAYER "}}";
+static const char spec_vllm[] =
+    "{\"architectures\":[\"EAGLEModel\"],\"model_type\":\"eagle\",\"truncated_vocab_size\":512,\"model\":{\"architectures\":[\"LlamaForCausalLM\"]," EAGLE_LAYER
+    "}}";
 
 /* out (rows) = w x + b. */
 static void spec_product(const float *w, const float *b, const double *x, int rows, int cols, double *out) {
@@ -639,7 +684,8 @@ static void spec_rotate(double *x, int position) {
 }
 
 /* The head, read plainly from the paper: token t at `position` behind the hidden state `before`, keys and values of all positions so far; the new hidden state. */
-static void spec_eagle_layer(const spec_eagle *h, const float *embedding, const double *before, int position, double (*keys)[EAGLE_KV], double (*values)[EAGLE_KV], double *out) {
+static void spec_eagle_layer(const spec_eagle *h, const float *embedding, const double *before, int position, double (*keys)[EAGLE_KV],
+                             double (*values)[EAGLE_KV], double *out) {
     double both[2 * EAGLE_D], x[EAGLE_D], in[EAGLE_D], q[EAGLE_D], att[EAGLE_D], y[EAGLE_D], gate[EAGLE_FF], up[EAGLE_FF], p[EAGLE_MOST];
     for (int i = 0; i < EAGLE_D; i++) both[i] = (double)embedding[i], both[EAGLE_D + i] = before[i];
     spec_product(h->w[FC], h->w[FC_BIAS], both, EAGLE_D, 2 * EAGLE_D, x);
@@ -687,7 +733,8 @@ static struct {
 static float *spec_matrix(const llm_model *m, const char *name) {
     const llm__tensor *t = llm__tensors_find(&m->source.tensors, name);
     float *x = LLM__NEW(float, EAGLE_VOCAB *EAGLE_D);
-    for (int r = 0; r < EAGLE_VOCAB && CHECK(t && t->shape[1] == EAGLE_D); r++) llm__dequant_columns(t->type, t->data + r * llm__row_bytes(t->type, EAGLE_D), 0, EAGLE_D, x + r * EAGLE_D);
+    for (int r = 0; r < EAGLE_VOCAB && CHECK(t && t->shape[1] == EAGLE_D); r++)
+        llm__dequant_columns(t->type, t->data + r * llm__row_bytes(t->type, EAGLE_D), 0, EAGLE_D, x + r * EAGLE_D);
     return x;
 }
 
@@ -717,7 +764,7 @@ static void spec_eagle_draft(llm_engine *ctx, llm__seq *const *seq, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
         const llm__seq *s = seq[i];
         spec_states *known = (spec_states *)s->request->user;
-        double (*f)[EAGLE_D] = known->f;
+        double(*f)[EAGLE_D] = known->f;
         if (!s->draft.n) continue;
         for (; known->n + 1 < s->n_ids; known->n++) spec_hidden(s->ids, known->n + 1, f[known->n]);
         for (int at = 0; at < s->n_ids + s->draft.n - 1; at++) {
@@ -738,8 +785,10 @@ static void spec_eagle_draft(llm_engine *ctx, llm__seq *const *seq, int32_t n) {
 /* Every drafted token of heads of all kinds is that of the plain computation: behind cached pages, chunked prompts and drafts that were right or wrong, and
  * when pages are taken away; on two ranks, too. */
 static void spec_test_eagle(const char *path, const char *folder, int near) {
+    /* clang-format off */
     static const struct { int kind; const char *config; int lab, ranks; } rows[] = {{EAGLE_LAB, spec_lab, 0, 1}, {EAGLE_BIAS, spec_lab, 0, 2}, {EAGLE_VLLM, spec_vllm, 0, 1},
         {EAGLE_VLLM | EAGLE_NORMS | EAGLE_BIAS, spec_vllm, 0, 2}, {EAGLE_VLLM | EAGLE_NORMS, spec_vllm, 1, 1}, {EAGLE_VLLM | EAGLE_NEAR, spec_vllm, 0, 1}};
+    /* clang-format on */
     llm_engine_config c;
     llm_model *m;
     if (!CHECK(!llm_model_open(path, NULL, &m))) return;
@@ -755,9 +804,11 @@ static void spec_test_eagle(const char *path, const char *folder, int near) {
         static spec_states states[4];
         memset(states, 0, sizeof states);
         spec_truth.head = spec_eagle_make(folder, rows[k].kind, rows[k].config, (uint64_t)k + 1);
-        for (int i = 0; i < 2 && rows[k].lab; i++) LLM_FREE(spec_truth.head.w[i ? HNORM : HPRE]), spec_truth.head.w[i ? HNORM : HPRE] = NULL;
+        for (int i = 0; i < 2 && rows[k].lab; i++)
+            LLM_FREE(spec_truth.head.w[i ? HNORM : HPRE]), spec_truth.head.w[i ? HNORM : HPRE] = NULL;
         spec_truth.compared = spec_truth.wrong = 0;
-        c.eagle_lab_style = rows[k].lab, c.tensor_parallel_size = rows[k].ranks, c.num_gpu_blocks = k % 2 ? 8 : 40, c.preemption_swap = k > 1;
+        c.eagle_lab_style = rows[k].lab, c.tensor_parallel_size = rows[k].ranks, c.num_gpu_blocks = k % 2 ? 8 : 40,
+        c.preemption_swap = k > 1;
         if (!CHECK(!llm_engine_open(m, &c, &e))) break;
         CHECK(e->drafter.eagle && e->p.driver.draft == llm__drive_draft);
         e->p.driver.draft = spec_eagle_draft;
@@ -767,7 +818,8 @@ static void spec_test_eagle(const char *path, const char *folder, int near) {
             llm_request_config q;
             memset(&q, 0, sizeof q);
             for (int j = 0; j < 40; j++) prompt[j] = 5 + (int32_t)(llm__mix((uint64_t)(j < 18 ? j : j + 100 * i)) % 300);
-            q.prompt_ids = prompt, q.n_prompt_ids = i == 3 ? 1 : 22 + 4 * (size_t)i, q.sampling.ignore_eos = 1, q.sampling.max_tokens = k % 2 ? 40 : 24;
+            q.prompt_ids = prompt, q.n_prompt_ids = i == 3 ? 1 : 22 + 4 * (size_t)i, q.sampling.ignore_eos = 1,
+            q.sampling.max_tokens = k % 2 ? 40 : 24;
             q.user = &states[i];
             CHECK(!llm_request_submit(e, &q, &r[i]));
             for (int j = 0; j < (k % 2 ? 4 : 12); j++) CHECK(!llm_engine_step(e, NULL));
@@ -775,9 +827,11 @@ static void spec_test_eagle(const char *path, const char *folder, int near) {
         for (int i = 0; i < 4; i++) CHECK(!llm_request_run(e, r[i])), llm_request_free(r[i]);
         llm_engine_get_stats(e, &stats);
         CHECK(!near || (stats.accepted_tokens > stats.draft_tokens / 5 && stats.accepted_tokens < stats.draft_tokens * 9 / 10));
-        CHECK(spec_truth.compared > (near ? 60 : 150) && !spec_truth.wrong && stats.cached_tokens > 0 && (near || k % 2 == 0 || stats.preemptions > 0));
-        printf("EAGLE head of kind %d, %d ranks: %d drafted tokens as computed plainly, %d others; %lld kept, %lld preemptions\n", rows[k].kind, rows[k].ranks, spec_truth.compared - spec_truth.wrong,
-               spec_truth.wrong, (long long)stats.accepted_tokens, (long long)stats.preemptions);
+        CHECK(spec_truth.compared > (near ? 60 : 150) && !spec_truth.wrong && stats.cached_tokens > 0 &&
+              (near || k % 2 == 0 || stats.preemptions > 0));
+        printf("EAGLE head of kind %d, %d ranks: %d drafted tokens as computed plainly, %d others; %lld kept, %lld preemptions\n",
+               rows[k].kind, rows[k].ranks, spec_truth.compared - spec_truth.wrong, spec_truth.wrong, (long long)stats.accepted_tokens,
+               (long long)stats.preemptions);
         llm_engine_close(e);
         spec_eagle_free(&spec_truth.head);
     }
@@ -814,9 +868,11 @@ static void spec_echo(const char *path, const char *folder) {
 
 /* Heads that do not fit, each with its sentence. */
 static void spec_test_eagle_bad(const char *path, const char *folder) {
+    /* clang-format off */
     static const struct { const char *from, *to, *said; } rows[] = {{"\"num_hidden_layers\":1", "\"num_hidden_layers\":2", "2 layers"}, {"\"hidden_size\":96", "\"hidden_size\":48", "hidden size 48"},
         {"EAGLEModel", "Eagle3LlamaForCausalLM", "EAGLE-3"}, {"\"intermediate_size\":40", "\"intermediate_size\":41", "mlp.gate_proj.weight has shape (40, 96), (41, 96) expected"},
         {"\"num_attention_heads\":6", "\"num_attention_heads\":0", "num_attention_heads"}, {"\"model_type\":\"llama\"", "\"model_type\":\"gpt2\"", "kind gpt2"}};
+    /* clang-format on */
     llm_engine_config c;
     llm_engine *e;
     llm_model *m;
@@ -830,7 +886,8 @@ static void spec_test_eagle_bad(const char *path, const char *folder) {
         const char *at = strstr(spec_vllm, rows[i].from);
         snprintf(config, sizeof config, "%.*s%s%s", (int)(at - spec_vllm), spec_vllm, rows[i].to, at + strlen(rows[i].from));
         spec_write(folder, "config.json", config, strlen(config));
-        if (!CHECK(llm_engine_open(m, &c, &e) && !e && strstr(llm_last_error(), rows[i].said))) printf("%s: %s\n", rows[i].to, llm_last_error());
+        if (!CHECK(llm_engine_open(m, &c, &e) && !e && strstr(llm_last_error(), rows[i].said)))
+            printf("%s: %s\n", rows[i].to, llm_last_error());
     }
     snprintf(gone, sizeof gone, "%s/model.safetensors", folder);
     snprintf(pickle, sizeof pickle, "%s/pytorch_model.bin", folder);
@@ -873,7 +930,8 @@ static void spec_test_strangers(const char *path) {
     if (!CHECK(!llm_model_open(path, NULL, &m))) return;
     CHECK(llm_engine_open(m, &c, &e) == LLM_ERR_IO && !e && strstr(llm_last_error(), "/no/such/model"));
     c.speculative_model = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
-    if (test_exists(c.speculative_model)) CHECK(llm_engine_open(m, &c, &e) == LLM_ERR_ARG && !e && strstr(llm_last_error(), "same tokenizer"));
+    if (test_exists(c.speculative_model))
+        CHECK(llm_engine_open(m, &c, &e) == LLM_ERR_ARG && !e && strstr(llm_last_error(), "same tokenizer"));
     c.speculative_model = path, c.num_speculative_tokens = 33;
     CHECK(llm_engine_open(m, &c, &e) == LLM_ERR_ARG && strstr(llm_last_error(), "33"));
     llm_model_close(m);
@@ -900,7 +958,7 @@ TEST_GROUP(speculate) {
     spec_test_greedy(path);
     spec_test_equal(path, "[ngram]", TEST_BRIEF ? 60 : 600, 12);
     spec_test_equal(path, path, TEST_BRIEF ? 30 : 510, 12);
-    spec_test_equal(path, TEST_CHECKPOINT("gemma2"), 60, 12); /* mostly wrong */
+    spec_test_equal(path, TEST_CHECKPOINT("gemma2"), 60, 12);                              /* mostly wrong */
     spec_test_equal(TEST_CHECKPOINT("gemma3_text"), "[ngram]", TEST_BRIEF ? 30 : 120, 14); /* windows */
     spec_test_equal(TEST_CHECKPOINT("deepseek_v2_lite"), path, TEST_BRIEF ? 30 : 120, 14); /* latent attention, experts */
     spec_test_equal(path, TEST_CHECKPOINT("deepseek_v2_lite"), 30, 14);

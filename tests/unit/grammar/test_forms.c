@@ -19,36 +19,58 @@ static void forms_test_gbnf(void) {
 
 static void forms_test_gbnf_refused(void) {
     static const reading_refusal rows[] = {
-        {"", "root"}, {"a ::= \"x\"", "a rule named \"root\" expected"}, {"root ::= b", "rule \"b\" is used, but not there"}, {"root ::= \"a", "expected"},
-        {"root ::= [a", "expected"}, {"root ::= (\"a\"", "expected"}, {"root ::= \"a\"{2", "expected"}, {"root ::= \"a\"{3,2}", "expected"}, {"root = \"a\"", "expected"},
-        {"root ::= \"\\q\"", "expected"}, {"root ::= \"a\"\nroot ::= \"b\"", "expected"}, {"root ::= root \"a\" | \"b\"", "left"}, {"root ::= \"a\" root", "no text can ever complete it"},
-        {"root ::= [z-a]", "expected"}, {"root ::= \"\\x4\"", "expected"}, {"root ::= )", "expected"}, {"root ::= \"a\"{x}", "expected"}, {"1 ::= \"a\"", "expected"},
+        {"", "root"},
+        {"a ::= \"x\"", "a rule named \"root\" expected"},
+        {"root ::= b", "rule \"b\" is used, but not there"},
+        {"root ::= \"a", "expected"},
+        {"root ::= [a", "expected"},
+        {"root ::= (\"a\"", "expected"},
+        {"root ::= \"a\"{2", "expected"},
+        {"root ::= \"a\"{3,2}", "expected"},
+        {"root = \"a\"", "expected"},
+        {"root ::= \"\\q\"", "expected"},
+        {"root ::= \"a\"\nroot ::= \"b\"", "expected"},
+        {"root ::= root \"a\" | \"b\"", "left"},
+        {"root ::= \"a\" root", "no text can ever complete it"},
+        {"root ::= [z-a]", "expected"},
+        {"root ::= \"\\x4\"", "expected"},
+        {"root ::= )", "expected"},
+        {"root ::= \"a\"{x}", "expected"},
+        {"1 ::= \"a\"", "expected"},
         {"root ::= ((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((\"a\"", "expected"},
     };
     reading_refused(LLM_GRAMMAR_GBNF, rows, LLM__COUNT(rows));
 }
 
 static void forms_test_choice(void) {
-    static const reading_row rows[] = {{"[\"yes\", \"no\", \"not\"]", "yes|no|not", "|n|nott|yes |ye"}, {"[\"\\u00e4\\n\"]", "\xC3\xA4\n", "\xC3\xA4"}};
-    static const reading_refusal bad[] = {{"[]", "at least one"}, {"{}", "at least one"}, {"[\"a\", 1]", "item 1"}, {"[\"\"]", "not empty"}, {"[", "JSON"}};
+    static const reading_row rows[] = {{"[\"yes\", \"no\", \"not\"]", "yes|no|not", "|n|nott|yes |ye"},
+                                       {"[\"\\u00e4\\n\"]", "\xC3\xA4\n", "\xC3\xA4"}};
+    static const reading_refusal bad[] = {
+        {"[]", "at least one"}, {"{}", "at least one"}, {"[\"a\", 1]", "item 1"}, {"[\"\"]", "not empty"}, {"[", "JSON"}};
     reading_rows(LLM_GRAMMAR_CHOICE, rows, LLM__COUNT(rows));
     reading_refused(LLM_GRAMMAR_CHOICE, bad, LLM__COUNT(bad));
 }
 
 static void forms_test_tags(void) {
-    static const char two[] = "{\"structures\": [{\"begin\": \"<f>\", \"schema\": {\"type\": \"integer\"}, \"end\": \"</f>\"}, {\"begin\": \"<fb>\", \"schema\": {\"enum\": [\"x\"]}, \"end\": \"!\"}],"
-                              " \"triggers\": [\"<f\"]}";
-    static const char once[] = "{\"structures\": [{\"begin\": \"<\", \"schema\": {\"type\": \"boolean\"}, \"end\": \">\"}], \"triggers\": [\"<\"], \"at_least_one\": true, \"stop_after_first\": true}";
-    static const char many[] = "{\"structures\": [{\"begin\": \"<\", \"schema\": {\"type\": \"boolean\"}, \"end\": \">\"}], \"triggers\": [\"<\"], \"at_least_one\": true, \"separator\": \", \"}";
+    static const char two[] =
+        "{\"structures\": [{\"begin\": \"<f>\", \"schema\": {\"type\": \"integer\"}, \"end\": \"</f>\"}, {\"begin\": \"<fb>\", \"schema\": {\"enum\": [\"x\"]}, \"end\": \"!\"}],"
+        " \"triggers\": [\"<f\"]}";
+    static const char once[] =
+        "{\"structures\": [{\"begin\": \"<\", \"schema\": {\"type\": \"boolean\"}, \"end\": \">\"}], \"triggers\": [\"<\"], \"at_least_one\": true, \"stop_after_first\": true}";
+    static const char many[] =
+        "{\"structures\": [{\"begin\": \"<\", \"schema\": {\"type\": \"boolean\"}, \"end\": \">\"}], \"triggers\": [\"<\"], \"at_least_one\": true, \"separator\": \", \"}";
     static const reading_row rows[] = {
         {two, "|no tags|a < b, <g>|<f>12</f>|say <f>1</f> and <fb>\"x\"! end|<<f>3</f>", "<f|<f>x</f>|<f>1|<fc>|<fb>\"y\"!|a <f>1</f"},
         {once, "<true>|<false>", "|text <true>|<true><true>|<true> |<1>"},
         {many, "<true>|<true>, <false>", "|<true><true>|<true>, |x"},
     };
     static const reading_refusal bad[] = {
-        {"{}", "structures"}, {"{\"structures\": [], \"triggers\": [\"\"]}", "triggers"}, {"{\"structures\": [{\"begin\": \"<a>\"}], \"triggers\": [\"<\"]}", "begin, schema and end expected"},
+        {"{}", "structures"},
+        {"{\"structures\": [], \"triggers\": [\"\"]}", "triggers"},
+        {"{\"structures\": [{\"begin\": \"<a>\"}], \"triggers\": [\"<\"]}", "begin, schema and end expected"},
         {"{\"structures\": [{\"begin\": \"<a>\", \"schema\": {}, \"end\": \"\"}], \"triggers\": [\"[\"]}", "begins with the trigger \"[\""},
-        {"{\"structures\": [{\"begin\": \"<a>\", \"schema\": {\"type\": \"text\"}, \"end\": \"\"}], \"triggers\": [\"<\"]}", "structure \"<a>\""},
+        {"{\"structures\": [{\"begin\": \"<a>\", \"schema\": {\"type\": \"text\"}, \"end\": \"\"}], \"triggers\": [\"<\"]}",
+         "structure \"<a>\""},
     };
     reading_rows(LLM_GRAMMAR_STRUCTURAL_TAG, rows, LLM__COUNT(rows));
     reading_refused(LLM_GRAMMAR_STRUCTURAL_TAG, bad, LLM__COUNT(bad));
@@ -74,7 +96,12 @@ static void forms_test_after(void) {
 }
 
 static void forms_test_regex_refused(void) {
-    static const reading_refusal rows[] = {{"(?=a)b", "look-around"}, {"a(?>b)", "atomic"}, {"\\bx", "word boundaries"}, {"(", "regex"}, {"[^\\x00-\\x{10FFFF}]", "no text can ever complete it"}, {"a^b", "no text"}};
+    static const reading_refusal rows[] = {{"(?=a)b", "look-around"},
+                                           {"a(?>b)", "atomic"},
+                                           {"\\bx", "word boundaries"},
+                                           {"(", "regex"},
+                                           {"[^\\x00-\\x{10FFFF}]", "no text can ever complete it"},
+                                           {"a^b", "no text"}};
     reading_refused(LLM_GRAMMAR_REGEX, rows, LLM__COUNT(rows));
 }
 

@@ -121,7 +121,13 @@ static llm__gr_frag machine_make_left(llm__gr_build *b) {
 }
 
 static void machine_test_languages(void) {
-    static const struct { const char *name; llm__gr_frag (*make)(llm__gr_build *b); const char *alphabet; int most; int (*plain)(const char *s, size_t n); } rows[] = {
+    static const struct {
+        const char *name;
+        llm__gr_frag (*make)(llm__gr_build *b);
+        const char *alphabet;
+        int most;
+        int (*plain)(const char *s, size_t n);
+    } rows[] = {
         {"counted", machine_make_counted, "abcd", 8, machine_plain_counted},
         {"nested", machine_make_nested, "()[]", 8, machine_plain_nested},
         {"words", machine_make_words, "abc", 6, machine_plain_words},
@@ -174,13 +180,16 @@ static int machine_plain_regex(const char *s, size_t n) {
 
 /* A regex as a machine (all ways at once), and by the matcher of tokenizers (one way after the other). */
 static void machine_test_regex(void) {
-    static const char *const patterns[] = {"a*", "(a|b)*c", "a{2,4}b?", "(ab|a)(c|bc)", "[^a]+a", "^ab+$", "(a*b){2}", "(?:a|ab)(?:c|bcd)?", "a+?b", "((a|b)(c|a)){1,3}", "(a?){3}(b|c)", "^(a|b$|)*c?"};
+    static const char *const patterns[] = {"a*",           "(a|b)*c",    "a{2,4}b?",           "(ab|a)(c|bc)", "[^a]+a",
+                                           "^ab+$",        "(a*b){2}",   "(?:a|ab)(?:c|bcd)?", "a+?b",         "((a|b)(c|a)){1,3}",
+                                           "(a?){3}(b|c)", "^(a|b$|)*c?"};
     for (int i = 0; i < LLM__COUNT(patterns); i++) {
         char whole[80];
         snprintf(whole, sizeof whole, "\\A(?:%s)\\z", patterns[i]);
         machine_pattern = patterns[i], machine_how = LLM__GR_WHOLE;
         llm_grammar *g = machine_of(machine_make_regex, NULL);
-        if (CHECK(!llm__regex_open(whole, strlen(whole), &machine_regex)) && g) machine_brute(patterns[i], g, "abc", 7, machine_plain_regex);
+        if (CHECK(!llm__regex_open(whole, strlen(whole), &machine_regex)) && g)
+            machine_brute(patterns[i], g, "abc", 7, machine_plain_regex);
         llm__regex_close(machine_regex);
         if (g) llm__grammar_free(g);
     }
@@ -200,7 +209,8 @@ static void machine_test_in_json(void) {
     machine_pattern = "^[\"\\n]\\u00e4$"; /* a quote or a line end, then an umlaut */
     g = machine_of(machine_make_regex, NULL);
     if (!g) return;
-    CHECK(machine_reads(g, "\\\"\xC3\xA4", 4) && machine_reads(g, "\\n\xC3\xA4", 4) && !machine_reads(g, "\"\xC3\xA4", 3) && !machine_reads(g, "\n\xC3\xA4", 3));
+    CHECK(machine_reads(g, "\\\"\xC3\xA4", 4) && machine_reads(g, "\\n\xC3\xA4", 4) && !machine_reads(g, "\"\xC3\xA4", 3) &&
+          !machine_reads(g, "\n\xC3\xA4", 3));
     llm__grammar_free(g);
 }
 

@@ -45,12 +45,20 @@ static int masks_wrong(const llm_model *model, llm_grammar *g, llm_matcher *m, c
 }
 
 static void masks_test_twin(const llm_model *model) {
-    static const struct { llm_grammar_kind kind; const char *text; const char *before[4]; } rows[] = {
+    static const struct {
+        llm_grammar_kind kind;
+        const char *text;
+        const char *before[4];
+    } rows[] = {
         {LLM_GRAMMAR_REGEX, "[0-9]+\\]", {"", "7", "7]", NULL}},
         {LLM_GRAMMAR_REGEX, "[A-Za-z ]{3,40}x?", {"", "ab", "the house is", NULL}},
-        {LLM_GRAMMAR_JSON_SCHEMA, "{\"type\": \"object\", \"properties\": {\"name\": {\"type\": \"string\", \"maxLength\": 9}, \"n\": {\"enum\": [\"one\", \"two\"]}}, \"required\": [\"n\"]}", {"", "{\"name\": \"a", "{\"n\": \"", "{\"n\": \"t"}},
+        {LLM_GRAMMAR_JSON_SCHEMA,
+         "{\"type\": \"object\", \"properties\": {\"name\": {\"type\": \"string\", \"maxLength\": 9}, \"n\": {\"enum\": [\"one\", \"two\"]}}, \"required\": [\"n\"]}",
+         {"", "{\"name\": \"a", "{\"n\": \"", "{\"n\": \"t"}},
         {LLM_GRAMMAR_GBNF, "root ::= \"a\" b* | \"(\" root \")\"\nb ::= [0-9]{1,3} | \"x\"", {"", "((", "((a12", "((a)"}},
-        {LLM_GRAMMAR_STRUCTURAL_TAG, "{\"structures\": [{\"begin\": \"<f>\", \"schema\": {\"type\": \"integer\"}, \"end\": \"</f>\"}], \"triggers\": [\"<f\"]}", {"", "text <", "<f", "<f>1"}},
+        {LLM_GRAMMAR_STRUCTURAL_TAG,
+         "{\"structures\": [{\"begin\": \"<f>\", \"schema\": {\"type\": \"integer\"}, \"end\": \"</f>\"}], \"triggers\": [\"<f\"]}",
+         {"", "text <", "<f", "<f>1"}},
     };
     for (int i = 0; i < LLM__COUNT(rows); i++) {
         llm_grammar *g = reading_open(model, rows[i].kind, rows[i].text, NULL);
@@ -68,7 +76,8 @@ static void masks_test_twin(const llm_model *model) {
 /* Where one text alone can follow, its tokens are known; their bytes spell it. */
 static void masks_test_forced(const llm_model *model) {
     static const char fixed[] = "{\"temperature\":";
-    llm_grammar *g = reading_open(model, LLM_GRAMMAR_JSON_SCHEMA, "{\"properties\": {\"temperature\": {\"type\": \"integer\"}}, \"required\": [\"temperature\"]}", "");
+    llm_grammar *g = reading_open(model, LLM_GRAMMAR_JSON_SCHEMA,
+                                  "{\"properties\": {\"temperature\": {\"type\": \"integer\"}}, \"required\": [\"temperature\"]}", "");
     llm_matcher *m = g ? llm_matcher_open(g) : NULL;
     int32_t ids[32], n_sure = -1;
     int over = -1;
@@ -77,7 +86,8 @@ static void masks_test_forced(const llm_model *model) {
     if (CHECK(m != NULL)) {
         const int32_t n = llm__matcher_ahead(m, ids, 32, &n_sure, &over);
         for (int32_t i = 0; i < n; i++) llm_token_bytes(model, ids[i], &text);
-        CHECK(n > 0 && n_sure >= 0 && n_sure <= n && !over && text.len <= strlen(fixed) && !memcmp(text.data, fixed, text.len) && text.len > 8);
+        CHECK(n > 0 && n_sure >= 0 && n_sure <= n && !over && text.len <= strlen(fixed) && !memcmp(text.data, fixed, text.len) &&
+              text.len > 8);
         for (int32_t i = 0; i < n; i++) CHECK(!llm_matcher_token(m, ids[i]));
         CHECK(!llm_matcher_can_end(m));
     }
@@ -93,10 +103,12 @@ static void masks_test_forced(const llm_model *model) {
 
 /* Grammars of the same text are one, and keep what was made; another one is another. A forbidden token leaves a matcher where it was. */
 static void masks_test_shelf(const llm_model *model) {
-    llm_grammar *a = reading_open(model, LLM_GRAMMAR_REGEX, "ab?", NULL), *b = reading_open(model, LLM_GRAMMAR_REGEX, "ab?", NULL), *c = reading_open(model, LLM_GRAMMAR_REGEX, "ab", NULL);
+    llm_grammar *a = reading_open(model, LLM_GRAMMAR_REGEX, "ab?", NULL), *b = reading_open(model, LLM_GRAMMAR_REGEX, "ab?", NULL),
+                *c = reading_open(model, LLM_GRAMMAR_REGEX, "ab", NULL);
     CHECK(a && a == b && c && a != c);
     llm_matcher *m = a ? llm_matcher_open(a) : NULL;
-    CHECK(m && llm_matcher_bytes(m, "b", 1) == LLM_ERR_ARG && !llm_matcher_bytes(m, "a", 1) && llm_matcher_can_end(m) && !llm_matcher_bytes(m, "b", 1) && llm_matcher_bytes(m, "b", 1) == LLM_ERR_ARG);
+    CHECK(m && llm_matcher_bytes(m, "b", 1) == LLM_ERR_ARG && !llm_matcher_bytes(m, "a", 1) && llm_matcher_can_end(m) &&
+          !llm_matcher_bytes(m, "b", 1) && llm_matcher_bytes(m, "b", 1) == LLM_ERR_ARG);
     llm_grammar_close(a);
     llm_grammar_close(b);
     CHECK(m && llm_matcher_can_end(m)); /* it keeps its grammar */

@@ -402,6 +402,7 @@ static void fmt_refuse_safe(const char *header, size_t data, const char *words, 
 #define FMT_T(dtype, shape, begin, end) "{\"x\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}}"
 
 static void fmt_safetensors_bad(void) {
+    /* clang-format off */
     static const struct { const char *header; size_t data; const char *words;
     } rows[] = {
         {"hello there", 0, "'{' expected"},
@@ -443,6 +444,7 @@ static void fmt_safetensors_bad(void) {
         {"{\"\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, "tensor name"},
         {"{\"a\\u0000b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, "tensor name"},
     };
+    /* clang-format on */
     for (int i = 0; i < LLM__COUNT(rows); i++) fmt_refuse_safe(rows[i].header, rows[i].data, rows[i].words, i);
     static const uint64_t lengths[] = {0, 1, 19, 100000001, (uint64_t)1 << 63, UINT64_MAX};
     for (int i = 0; i < LLM__COUNT(lengths); i++) {
@@ -607,8 +609,8 @@ static void fmt_refuse_open(const char *path, const llm_model_config *cfg, const
 
 #define FMT_REFUSE_OPEN(path, cfg, words) fmt_refuse_open(path, cfg, words, __LINE__)
 
-#define FMT_ADDED(id, text)                                                                                                                \
-    "{\"id\":" #id ",\"content\":\"" text                                                                                                  \
+#define FMT_ADDED(id, text) \
+    "{\"id\":" #id ",\"content\":\"" text \
     "\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true}"
 static const char fmt_tokenizer[] =
     "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[" FMT_ADDED(3, "<s>") "," FMT_ADDED(
@@ -706,9 +708,11 @@ static void fmt_folder_good(void) {
 
 /* eos_token_id as nobody should write it: what is no id is passed over, what is too much is refused. */
 static void fmt_stop_ids(void) {
+    /* clang-format off */
     static const struct { const char *value; size_t n; } rows[] = {/* with </s> and <|im_end|> of the vocabulary, which are always there */
         {"1000000000", 3}, {"-5", 2}, {"\"x\"", 2}, {"{}", 2}, {"[]", 2}, {"1.5", 2}, {"2147483647", 2}, {"99999999999999999999", 2},
         {"[4,4,4,null,-1,[7],\"4\",8]", 3}};
+    /* clang-format on */
     llm__source s;
     llm_text list = {0};
     fmt_new_dir();
@@ -959,8 +963,17 @@ static void fmt_split(void) {
 
 /* BERT's vocabulary, without a tensor: words begin with U+2581, what goes on a word does not; with a tokenizer.json inside that one counts. */
 static void fmt_bert(void) {
-    static const char *const tokens[8] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "\xE2\x96\x81un", "able", "\xE2\x96\x81" "able", "\xE2\x96\x81!"};
-    static const char text[] = "Un\xCC\x88" "able able!zz";
+    static const char *const tokens[8] = {"[PAD]",
+                                          "[UNK]",
+                                          "[CLS]",
+                                          "[SEP]",
+                                          "\xE2\x96\x81un",
+                                          "able",
+                                          "\xE2\x96\x81"
+                                          "able",
+                                          "\xE2\x96\x81!"};
+    static const char text[] = "Un\xCC\x88"
+                               "able able!zz";
     static const int32_t ids[] = {2, 4, 5, 6, 7, 1, 3};
     for (int json = 0; json < 2; json++) {
         llm__source s;

@@ -27,7 +27,8 @@ static void tm_close(tm_run *t) {
 
 static int tm_stages = 1; /* of a pipeline: so many times the ranks */
 
-static llm_result tm_open(tm_run *t, const char *path, const llm_model_config *mc, int ranks, const char *isa, llm_compute compute, int32_t max) {
+static llm_result tm_open(tm_run *t, const char *path, const llm_model_config *mc, int ranks, const char *isa, llm_compute compute,
+                          int32_t max) {
     const llm_backend *be = llm_backend_cpu();
     llm_backend_config bc;
     llm__net_config nc;
@@ -120,8 +121,10 @@ static double *tm_list(const llm_json *j, int node, int *n) {
 /* One prompt of expected.json: the worst difference, relative to the logits' range; -1 on an error. Counts greedy runs that part. */
 static double tm_prompt(tm_run *t, const llm_json *j, int prompt, int *parted) {
     int n, n_logits, n_lp, n_greedy, vocab = t->net->a->vocab, top = llm_json_find(j, prompt, "top5_last");
-    double *idf = tm_list(j, llm_json_find(j, prompt, "token_ids"), &n), *logits = tm_list(j, llm_json_find(j, prompt, "logits_last"), &n_logits);
-    double *lp = tm_list(j, llm_json_find(j, prompt, "logprobs_of_next"), &n_lp), *greedy = tm_list(j, llm_json_find(j, prompt, "greedy_32"), &n_greedy);
+    double *idf = tm_list(j, llm_json_find(j, prompt, "token_ids"), &n),
+           *logits = tm_list(j, llm_json_find(j, prompt, "logits_last"), &n_logits);
+    double *lp = tm_list(j, llm_json_find(j, prompt, "logprobs_of_next"), &n_lp),
+           *greedy = tm_list(j, llm_json_find(j, prompt, "greedy_32"), &n_greedy);
     double worst = 0, low = logits[0], high = logits[0];
     int32_t *ids = (int32_t *)calloc((size_t)n + 40, sizeof *ids);
     for (int i = 0; i < n; i++) ids[i] = (int32_t)idf[i];
@@ -133,7 +136,8 @@ static double tm_prompt(tm_run *t, const llm_json *j, int prompt, int *parted) {
         worst = LLM__MAX(worst, fabs(x[ids[i + 1]] - tm_log_sum(x, vocab) - lp[i]) / (high - low));
     }
     double first = -1;
-    if (worst >= 0 && llm_json_num(j, llm_json_first(j, llm_json_first(j, top)), &first)) CHECK(tm_best(tm_logits(t, n - 1), vocab) == (int32_t)first);
+    if (worst >= 0 && llm_json_num(j, llm_json_first(j, llm_json_first(j, top)), &first))
+        CHECK(tm_best(tm_logits(t, n - 1), vocab) == (int32_t)first);
     for (int i = 0; worst >= 0 && i < n_greedy; i++) {
         ids[n + i] = tm_best(tm_logits(t, i ? 0 : n - 1), vocab);
         if (ids[n + i] != (int32_t)greedy[i]) {
@@ -163,7 +167,9 @@ static void tm_family(const char *name, int ranks, const char *isa) {
             failed |= d < 0;
             worst = LLM__MAX(worst, d);
         }
-        if (failed || parted || worst > 1e-4) printf("%s, %d ranks, %s: %s, worst difference %.2e of the range, %d greedy runs part\n", name, ranks, isa, failed ? llm_last_error() : "ran", worst, parted);
+        if (failed || parted || worst > 1e-4)
+            printf("%s, %d ranks, %s: %s, worst difference %.2e of the range, %d greedy runs part\n", name, ranks, isa,
+                   failed ? llm_last_error() : "ran", worst, parted);
     } else {
         printf("%s: %s\n", name, llm_last_error());
     }
@@ -173,10 +179,12 @@ static void tm_family(const char *name, int ranks, const char *isa) {
     llm_json_free(j);
 }
 
+/* clang-format off */
 static const char *const tm_names[] = {
     "baichuan", "chatglm3", "cohere", "deepseek_v2", "deepseek_v2_lite", "deepseek_v3", "ernie4_5", "ernie4_5_moe", "gemma2", "gemma3_text", "glm", "glm4", "glm4_moe",
     "gpt2", "gpt_oss", "granite", "internlm2", "internlm3", "llama", "llama_rope_dynamic", "llama_rope_linear", "llama_rope_llama3", "llama_rope_yarn", "mistral", "mixtral",
     "olmo2", "opt", "phi3", "phi3_longrope", "qwen1", "qwen2", "qwen2_moe", "qwen2_window", "qwen3", "qwen3_moe", "smollm3", "starcoder2"};
+/* clang-format on */
 
 /* ---- Hostile settings ---- */
 
@@ -200,8 +208,10 @@ static llm_result tm_config(const char *members, llm_model **m) {
     cfg.dummy_weights = 1;
     llm_text_str(&t, "{");
     llm_text_str(&t, members);
-    llm_text_str(&t, "\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,"
-                     "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":512,\"max_position_embeddings\":256,\"rms_norm_eps\":1e-5,\"rope_theta\":1e4}");
+    llm_text_str(
+        &t,
+        "\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,"
+        "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":512,\"max_position_embeddings\":256,\"rms_norm_eps\":1e-5,\"rope_theta\":1e4}");
     tm_write("config.json", t.data, t.len);
     llm_text_free(&t);
     return llm_model_open(tm_folder, &cfg, m);
@@ -220,7 +230,8 @@ static void tm_refused(const char *members, const char *words) {
 static void tm_hostile_configs(void) {
     llm_model *m;
     if (CHECK(!tm_config("", &m))) llm_model_close(m);
-    static const char *const integers[] = {"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size", "intermediate_size", "max_position_embeddings", "head_dim"};
+    static const char *const integers[] = {"hidden_size", "num_hidden_layers", "num_attention_heads",     "num_key_value_heads",
+                                           "vocab_size",  "intermediate_size", "max_position_embeddings", "head_dim"};
     static const char *const values[] = {"0", "-1", "1099511627776", "18446744073709551616", "3.5", "\"4\"", "[4]", "true", "1e400", "{}"};
     for (int i = 0; i < LLM__COUNT(integers); i++)
         for (int k = 0; k < LLM__COUNT(values); k++) {
@@ -255,7 +266,9 @@ static void tm_hostile_configs(void) {
     tm_refused("\"model_type\":\"mixtral\",\"num_local_experts\":4,\"num_experts_per_tok\":5,", "num_experts_per_tok");
     tm_refused("\"model_type\":\"mixtral\",\"num_local_experts\":-4,", "num_local_experts");
     tm_refused("\"model_type\":\"deepseek_v3\",", "kv_lora_rank: missing");
-    tm_refused("\"model_type\":\"deepseek_v3\",\"kv_lora_rank\":16,\"qk_rope_head_dim\":8,\"qk_nope_head_dim\":8,\"v_head_dim\":8,\"n_routed_experts\":8,\"num_experts_per_tok\":3,\"n_group\":4,\"topk_group\":1,", "cannot give 3 experts");
+    tm_refused(
+        "\"model_type\":\"deepseek_v3\",\"kv_lora_rank\":16,\"qk_rope_head_dim\":8,\"qk_nope_head_dim\":8,\"v_head_dim\":8,\"n_routed_experts\":8,\"num_experts_per_tok\":3,\"n_group\":4,\"topk_group\":1,",
+        "cannot give 3 experts");
     tm_refused("\"model_type\":\"opt\",\"do_layer_norm_before\":false,", "not supported");
     tm_refused("\"model_type\":\"phi\",\"qk_layernorm\":true,", "not supported");
     tm_refused("\"model_type\":\"ernie4_5_moe\",\"use_bias\":true,", "not supported");
@@ -274,8 +287,10 @@ static void tm_key(llm_text *t, const char *key, uint32_t type, const void *valu
 
 /* `bad` replaces the key that it names; its value is bytes of that GGUF type. */
 static void tm_gguf(const char *bad, uint32_t type, const void *value, size_t size, const char *words) {
+    /* clang-format off */
     static const struct { const char *key; uint32_t v; } keys[] = {{"llama.block_count", 2}, {"llama.context_length", 256}, {"llama.embedding_length", 64}, {"llama.feed_forward_length", 96},
         {"llama.attention.head_count", 4}, {"llama.attention.head_count_kv", 2}, {"llama.vocab_size", 8}, {"llama.rope.dimension_count", 16}};
+    /* clang-format on */
     llm_text t;
     llm_model *m;
     llm_model_config cfg;
@@ -313,7 +328,9 @@ static void tm_hostile_gguf(void) {
     const uint32_t zero = 0, many = 513, most = 0xFFFFFFFF, odd = 15, kv = 3, wide = 64;
     const float no = 0, nan = (float)NAN, inf = (float)INFINITY, negative = -1;
     tm_gguf(NULL, 0, NULL, 0, NULL);
-    static const char *const keys[] = {"llama.block_count", "llama.context_length", "llama.embedding_length", "llama.feed_forward_length", "llama.attention.head_count", "llama.attention.head_count_kv", "llama.vocab_size"};
+    static const char *const keys[] = {"llama.block_count",         "llama.context_length",       "llama.embedding_length",
+                                       "llama.feed_forward_length", "llama.attention.head_count", "llama.attention.head_count_kv",
+                                       "llama.vocab_size"};
     for (int i = 0; i < LLM__COUNT(keys); i++) {
         tm_gguf(keys[i], 4, &zero, 4, keys[i]);
         tm_gguf(keys[i], 4, &most, 4, keys[i]);
@@ -340,6 +357,7 @@ static void tm_hostile_gguf(void) {
 
 /* Wrong tensors: a folder with the tensors of one model and the config of another. */
 static void tm_wrong_tensors(void) {
+    /* clang-format off */
     static const struct { const char *member, *words; } cases[] = {
         {"\"vocab_size\":511,", "tensor model.embed_tokens.weight has shape (512, 96), (511, 96) expected"},
         {"\"num_hidden_layers\":4,", "tensor model.layers.3.input_layernorm.weight is missing"},
@@ -348,6 +366,7 @@ static void tm_wrong_tensors(void) {
         {"\"num_key_value_heads\":6,", "tensor model.layers.0.self_attn.k_proj.weight has shape (32, 96), (96, 96) expected"},
         {"\"intermediate_size\":180,", "has shape (176, 96), (180, 96) expected"},
     };
+    /* clang-format on */
     const char *from = TEST_CHECKPOINT("llama/model.safetensors");
     char to[128];
     snprintf(to, sizeof to, "%s/model.safetensors", tm_folder);
@@ -444,6 +463,7 @@ static void tm_flipped(void) {
 
 /* Random weights from config.json alone: every kind of block runs and gives finite logits. */
 static void tm_dummies(void) {
+    /* clang-format off */
     static const char *const members[] = {
         "", "\"model_type\":\"gemma2\",\"sliding_window\":32,", "\"model_type\":\"cohere\",", "\"model_type\":\"olmo2\",", "\"model_type\":\"gpt2\",",
         "\"model_type\":\"mixtral\",\"num_local_experts\":4,\"num_experts_per_tok\":2,",
@@ -451,6 +471,7 @@ static void tm_dummies(void) {
         "\"model_type\":\"baichuan\",\"architectures\":[\"BaichuanForCausalLM\"],",
         "\"model_type\":\"deepseek_v3\",\"kv_lora_rank\":16,\"q_lora_rank\":24,\"qk_rope_head_dim\":8,\"qk_nope_head_dim\":8,\"v_head_dim\":8,\"n_routed_experts\":8,\"num_experts_per_tok\":2,"
         "\"n_group\":4,\"topk_group\":2,\"n_shared_experts\":1,\"moe_intermediate_size\":32,\"first_k_dense_replace\":1,"};
+    /* clang-format on */
     const int32_t ids[5] = {1, 2, 3, 4, 5};
     llm_model_config cfg;
     memset(&cfg, 0, sizeof cfg);
@@ -473,9 +494,11 @@ static void tm_dummies(void) {
 
 /* Parameters and the bytes that a token reads: no embedding that is only looked up in, of the experts those used, no layers beyond the last. */
 static void tm_counts(void) {
+    /* clang-format off */
     static const struct { const char *path; int64_t n_params, step_bytes; } cases[] = {
         {TEST_CHECKPOINT("internlm2"), 188864, 312192}, {TEST_CHECKPOINT("deepseek_v3"), 217360, 277056},
         {TEST_CHECKPOINT("gpt2"), 142592, 531456}};
+    /* clang-format on */
     for (int i = 0; i < LLM__COUNT(cases); i++) {
         llm_model *m;
         if (!CHECK(!llm_model_open(cases[i].path, NULL, &m))) continue;

@@ -8,9 +8,13 @@ static void openai_format(void) {
     static const int32_t ids[] = {1, -2, 3};
     llm_text t = {0}, piece = {0};
     llm_text_str(&piece, "[]");
-    llm_text_format(&t, "{'a':%d,'b':%l,'c':%f,'d':%q,'e':%q,'f':%Q,'g':%i,'h':%i,'i':%t,'j':%s,'%%'}", 1, (int64_t)1 << 40, 0.5, "x\"y", (const char *)NULL, "a\0b", (size_t)3,
-                    ids, (size_t)3, ids, (size_t)0, &piece, "null");
-    CHECK(t.data && !strcmp(t.data, "{\"a\":1,\"b\":1099511627776,\"c\":0.5,\"d\":\"x\\\"y\",\"e\":null,\"f\":\"a\\u0000b\",\"g\":[1,-2,3],\"h\":[],\"i\":[],\"j\":null,\"%\"}"));
+    llm_text_format(&t, "{'a':%d,'b':%l,'c':%f,'d':%q,'e':%q,'f':%Q,'g':%i,'h':%i,'i':%t,'j':%s,'%%'}", 1, (int64_t)1 << 40, 0.5, "x\"y",
+                    (const char *)NULL, "a\0b", (size_t)3, ids, (size_t)3, ids, (size_t)0, &piece, "null");
+    CHECK(
+        t.data &&
+        !strcmp(
+            t.data,
+            "{\"a\":1,\"b\":1099511627776,\"c\":0.5,\"d\":\"x\\\"y\",\"e\":null,\"f\":\"a\\u0000b\",\"g\":[1,-2,3],\"h\":[],\"i\":[],\"j\":null,\"%\"}"));
     CHECK(!piece.data && llm_text_chars("a\xC3\xA9\xE4\xBD\xA0", 6) == 3);
     t.len = 0;
     llm_text_format(&t, "%f %f", (double)INFINITY, -(double)INFINITY);
@@ -41,18 +45,22 @@ static int openai_count(const char *what) {
 }
 
 static void openai_bad(const llm_openai_service *s) {
+    /* clang-format off */
     static const struct { const char *body, *want; } bad[] = {
         {"", "expected"}, {"[]", "JSON object"}, {"{}", "messages"}, {"{\"messages\":[]}", "\"param\":\"messages\""}, {"{\"messages\":[{\"role\":\"x\"}]}", "messages[0].role"},
         {"{\"messages\":[{\"role\":\"user\"}]}", "messages[0].content is missing"}, {"{\"temperature\":3}", "temperature: 3, a number from 0.0 to 2.0 was expected"}, {"{\"n\":\"a\"}", "n must be a whole number"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"stop\":[\"\"]}", "\"message\":\"stop: cannot contain an empty string\",\"type\":\"invalid_request_error\",\"param\":\"stop\""}, {"{\"logit_bias\":{\"x\":1}}", "no token id"}, {"{\"stream_options\":{}}", "stream=True"}, {"{\"suffix\":\"x\"}", "not in this version"},
         {"{\"tool_choice\":\"Required\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}", "tool_choice must be none, auto, required"},
         {"{\"model\":1}", "model must be a text"}, {"{\"seed\":1e30}", "seed"}};
+    /* clang-format on */
     int pieces;
     for (int i = 0; i < LLM__COUNT(bad); i++) {
         int status = openai_call(s, LLM_OPENAI_CHAT, bad[i].body, &pieces);
-        if (!CHECK(status == 400 && pieces == 1 && strstr(openai_out.data, bad[i].want))) printf("  %s: %d %s\n", bad[i].body, status, openai_out.data);
+        if (!CHECK(status == 400 && pieces == 1 && strstr(openai_out.data, bad[i].want)))
+            printf("  %s: %d %s\n", bad[i].body, status, openai_out.data);
     }
-    CHECK(openai_call(s, LLM_OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"chat_template\":\"x\"}", &pieces) == 403);
+    CHECK(openai_call(s, LLM_OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"chat_template\":\"x\"}", &pieces) ==
+          403);
 }
 
 static void openai_news(void *user, llm_openai_call *k, llm_request *r, const llm_event *e, double gap) {
@@ -62,49 +70,75 @@ static void openai_news(void *user, llm_openai_call *k, llm_request *r, const ll
 
 /* A chat with tools: what the template shows, a required call whole and streamed, and what a model without tools in its template is told. */
 static void openai_tools(const llm_openai_service *s) {
-    static const char tools[] = "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"enum\":[1,22]}},\"required\":[\"a\"],\"additionalProperties\":false}}}]";
-    static const char call[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": 1}\"}}]}]";
+    static const char tools[] =
+        "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"enum\":[1,22]}},\"required\":[\"a\"],\"additionalProperties\":false}}}]";
+    static const char call[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": 1}\"}}]}]";
     char body[1200];
     int pieces;
-    snprintf(body, sizeof body, "%s,%s,\"tool_choice\":\"required\",\"parallel_tool_calls\":false,\"max_tokens\":200,\"temperature\":0,\"n\":2,\"stream\":%s,\"return_metrics\":true}", call, tools, "false");
+    snprintf(
+        body, sizeof body,
+        "%s,%s,\"tool_choice\":\"required\",\"parallel_tool_calls\":false,\"max_tokens\":200,\"temperature\":0,\"n\":2,\"stream\":%s,\"return_metrics\":true}",
+        call, tools, "false");
     if (!CHECK(openai_call(s, LLM_OPENAI_CHAT, body, &pieces) == 200)) printf("  %s\n", openai_out.data);
-    CHECK(openai_count("\"finish_reason\":\"tool_calls\"") == 2 && openai_count("\"content\":null") == 2 && openai_count("\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{") == 2);
-    snprintf(body, sizeof body, "%s,%s,\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}},\"max_tokens\":200,\"temperature\":0,\"n\":2,\"stream\":true,\"return_metrics\":true}", call, tools);
-    CHECK(openai_call(s, LLM_OPENAI_CHAT, body, &pieces) == 200 && openai_count("\"id\":\"call_") == 2 && openai_count("\"name\":\"f\",\"arguments\":\"\"") == 2 && openai_count("\"finish_reason\":\"tool_calls\"") == 2);
+    CHECK(openai_count("\"finish_reason\":\"tool_calls\"") == 2 && openai_count("\"content\":null") == 2 &&
+          openai_count("\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{") == 2);
+    snprintf(
+        body, sizeof body,
+        "%s,%s,\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}},\"max_tokens\":200,\"temperature\":0,\"n\":2,\"stream\":true,\"return_metrics\":true}",
+        call, tools);
+    CHECK(openai_call(s, LLM_OPENAI_CHAT, body, &pieces) == 200 && openai_count("\"id\":\"call_") == 2 &&
+          openai_count("\"name\":\"f\",\"arguments\":\"\"") == 2 && openai_count("\"finish_reason\":\"tool_calls\"") == 2);
     CHECK(openai_count("\"metrics\":{") == 2);
     snprintf(body, sizeof body, "%s,%s}", call, tools);
     CHECK(openai_call(s, LLM_OPENAI_TEMPLATE, body, &pieces) == 200 && strstr(openai_out.data, "parameters"));
     snprintf(body, sizeof body, "%s,%s,\"tool_choice\":\"none\"}", call, tools);
-    CHECK(openai_call(s, LLM_OPENAI_TEMPLATE, body, &pieces) == 200 && !strstr(openai_out.data, "parameters") && strstr(openai_out.data, "{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": {\\\"a\\\": 1}}"));
-    CHECK(openai_call(s, LLM_OPENAI_TEMPLATE, "{\"messages\":[{\"role\":\"developer\",\"content\":\"x\"}]}", &pieces) == 200 && !strstr(openai_out.data, "developer"));
+    CHECK(openai_call(s, LLM_OPENAI_TEMPLATE, body, &pieces) == 200 && !strstr(openai_out.data, "parameters") &&
+          strstr(openai_out.data, "{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": {\\\"a\\\": 1}}"));
+    CHECK(openai_call(s, LLM_OPENAI_TEMPLATE, "{\"messages\":[{\"role\":\"developer\",\"content\":\"x\"}]}", &pieces) == 200 &&
+          !strstr(openai_out.data, "developer"));
 }
 
 /* /v1/responses: a body of items becomes a chat, the answer items again, whole and as events. */
 static void openai_responses(const llm_openai_service *s) {
-    static const char body[] = "{\"instructions\":\"i\",\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"a\"}]},{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{}\"},"
-                               "{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":\"5\"}],\"max_output_tokens\":%d,\"temperature\":0,%s\"stream\":%s}";
-    static const char tools[] = "\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"enum\":[1,22]}},\"required\":[\"a\"],\"additionalProperties\":false}}],\"tool_choice\":\"required\",\"parallel_tool_calls\":false,";
+    static const char body[] =
+        "{\"instructions\":\"i\",\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"a\"}]},{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{}\"},"
+        "{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":\"5\"}],\"max_output_tokens\":%d,\"temperature\":0,%s\"stream\":%s}";
+    static const char tools[] =
+        "\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"enum\":[1,22]}},\"required\":[\"a\"],\"additionalProperties\":false}}],\"tool_choice\":\"required\",\"parallel_tool_calls\":false,";
     char text[1400];
     int pieces;
     snprintf(text, sizeof text, body, 3, "\"ignore_eos\":true,", "false");
     if (!CHECK(openai_call(s, LLM_OPENAI_RESPONSE, text, &pieces) == 200)) printf("  %s\n", openai_out.data);
-    CHECK(openai_count("\"object\":\"response\"") == 1 && openai_count("\"status\":\"incomplete\"") == 1 && openai_count("\"type\":\"output_text\"") == 1 && openai_count("\"output_tokens\":3,") == 1 &&
+    CHECK(openai_count("\"object\":\"response\"") == 1 && openai_count("\"status\":\"incomplete\"") == 1 &&
+          openai_count("\"type\":\"output_text\"") == 1 && openai_count("\"output_tokens\":3,") == 1 &&
           openai_count("\"input_tokens_details\":{\"cached_tokens\":") == 1 && openai_count(",\"cache_write_tokens\":0}") == 1);
     snprintf(text, sizeof text, body, 90, tools, "false");
-    CHECK(openai_call(s, LLM_OPENAI_RESPONSE, text, &pieces) == 200 && openai_count("\"type\":\"function_call\"") == 1 && openai_count("\"status\":\"completed\"") == 2);
+    CHECK(openai_call(s, LLM_OPENAI_RESPONSE, text, &pieces) == 200 && openai_count("\"type\":\"function_call\"") == 1 &&
+          openai_count("\"status\":\"completed\"") == 2);
     snprintf(text, sizeof text, body, 90, tools, "true");
-    CHECK(openai_call(s, LLM_OPENAI_RESPONSE, text, &pieces) == 200 && openai_count("event: response.completed\n") == 1 && openai_count("event: response.output_item.done\n") == 1 && openai_count("event: response.function_call_arguments.delta\n") > 3);
-    CHECK(openai_call(s, LLM_OPENAI_RESPONSE, "{\"input\":\"a\",\"temperature\":7,\"stream\":true}", &pieces) == 400 && pieces == 1 && strstr(openai_out.data, "\"param\":\"temperature\""));
-    CHECK(openai_call(s, LLM_OPENAI_RESPONSE, "{\"input\":[{\"role\":\"user\"}]}", &pieces) == 400 && strstr(openai_out.data, "input.content is missing"));
-    for (int i = 0; i < 2; i++) { /* three tokens: each once in its delta, in the text's end, in the part's, the item's and the whole object's */
-        snprintf(text, sizeof text, body, 3, "\"ignore_eos\":true,\"include\":[\"x\",\"message.output_text.logprobs\"],\"top_logprobs\":2,", i ? "true" : "false");
-        if (!CHECK(openai_call(s, LLM_OPENAI_RESPONSE, text, &pieces) == 200 && openai_count("\"top_logprobs\":[{\"token\":") == (i ? 15 : 3) && openai_count("\"bytes\":[") == (i ? 45 : 9))) printf("  %s\n", openai_out.data);
+    CHECK(openai_call(s, LLM_OPENAI_RESPONSE, text, &pieces) == 200 && openai_count("event: response.completed\n") == 1 &&
+          openai_count("event: response.output_item.done\n") == 1 && openai_count("event: response.function_call_arguments.delta\n") > 3);
+    CHECK(openai_call(s, LLM_OPENAI_RESPONSE, "{\"input\":\"a\",\"temperature\":7,\"stream\":true}", &pieces) == 400 && pieces == 1 &&
+          strstr(openai_out.data, "\"param\":\"temperature\""));
+    CHECK(openai_call(s, LLM_OPENAI_RESPONSE, "{\"input\":[{\"role\":\"user\"}]}", &pieces) == 400 &&
+          strstr(openai_out.data, "input.content is missing"));
+    for (int i = 0; i < 2;
+         i++) { /* three tokens: each once in its delta, in the text's end, in the part's, the item's and the whole object's */
+        snprintf(text, sizeof text, body, 3, "\"ignore_eos\":true,\"include\":[\"x\",\"message.output_text.logprobs\"],\"top_logprobs\":2,",
+                 i ? "true" : "false");
+        if (!CHECK(openai_call(s, LLM_OPENAI_RESPONSE, text, &pieces) == 200 &&
+                   openai_count("\"top_logprobs\":[{\"token\":") == (i ? 15 : 3) && openai_count("\"bytes\":[") == (i ? 45 : 9)))
+            printf("  %s\n", openai_out.data);
     }
-    CHECK(openai_call(s, LLM_OPENAI_RESPONSE, "{\"input\":\"a\",\"top_logprobs\":2}", &pieces) == 400 && strstr(openai_out.data, "`include` must hold"));
+    CHECK(openai_call(s, LLM_OPENAI_RESPONSE, "{\"input\":\"a\",\"top_logprobs\":2}", &pieces) == 400 &&
+          strstr(openai_out.data, "`include` must hold"));
     CHECK(openai_call(s, LLM_OPENAI_RESPONSE, "{\"input\":\"a\",\"n\":2}", &pieces) == 400 && strstr(openai_out.data, "\"param\":\"n\""));
     CHECK(openai_call(s, LLM_OPENAI_TOKENIZE, "{}", &pieces) == 400 && strstr(openai_out.data, "\"One of prompt, content"));
-    CHECK(openai_call(s, LLM_OPENAI_EMBEDDING, "{\"input\":[\"a\",\"b c\"],\"dimensions\":4}", &pieces) == 200 && openai_count("\"embedding\":[") == 2);
-    CHECK(openai_call(s, LLM_OPENAI_EMBEDDING, "{\"input\":\"a\",\"encoding_format\":\"base64\",\"dimensions\":1}", &pieces) == 200 && openai_count("==\"}") == 1);
+    CHECK(openai_call(s, LLM_OPENAI_EMBEDDING, "{\"input\":[\"a\",\"b c\"],\"dimensions\":4}", &pieces) == 200 &&
+          openai_count("\"embedding\":[") == 2);
+    CHECK(openai_call(s, LLM_OPENAI_EMBEDDING, "{\"input\":\"a\",\"encoding_format\":\"base64\",\"dimensions\":1}", &pieces) == 200 &&
+          openai_count("==\"}") == 1);
 }
 
 /* What a program sets for all requests counts where the body says nothing: lists too, and a struct of zeros is greedy. */
@@ -117,11 +151,14 @@ static void openai_defaults(llm_openai_service s) {
     memset(&s.defaults, 0, sizeof s.defaults);
     s.defaults.logit_bias = &bias;
     s.defaults.n_logit_bias = 1;
-    CHECK(openai_call(&s, LLM_OPENAI_COMPLETION, "{\"prompt\":[5,6],\"max_tokens\":2,\"return_token_ids\":true}", &pieces) == 200 && openai_count("\"token_ids\":[300,300]") == 1);
+    CHECK(openai_call(&s, LLM_OPENAI_COMPLETION, "{\"prompt\":[5,6],\"max_tokens\":2,\"return_token_ids\":true}", &pieces) == 200 &&
+          openai_count("\"token_ids\":[300,300]") == 1);
     s.defaults.stop = stop;
     s.defaults.n_stop = 1;
-    CHECK(openai_call(&s, LLM_OPENAI_COMPLETION, "{\"prompt\":[5,6],\"max_tokens\":2}", &pieces) == 200 && openai_count("\"finish_reason\":\"stop\"") == 1);
-    CHECK(openai_call(&s, LLM_OPENAI_COMPLETION, "{\"prompt\":[5,6],\"max_tokens\":2,\"stop\":[]}", &pieces) == 200 && openai_count("\"finish_reason\":\"length\"") == 1);
+    CHECK(openai_call(&s, LLM_OPENAI_COMPLETION, "{\"prompt\":[5,6],\"max_tokens\":2}", &pieces) == 200 &&
+          openai_count("\"finish_reason\":\"stop\"") == 1);
+    CHECK(openai_call(&s, LLM_OPENAI_COMPLETION, "{\"prompt\":[5,6],\"max_tokens\":2,\"stop\":[]}", &pieces) == 200 &&
+          openai_count("\"finish_reason\":\"length\"") == 1);
     llm_text_free(&piece);
 }
 
@@ -134,27 +171,44 @@ static void openai_calls(llm *l) {
     openai_tools(&s);
     openai_responses(&s);
     openai_defaults(s);
-    CHECK(openai_call(&s, LLM_OPENAI_COMPLETION, "{\"prompt\":[5,6,7],\"max_tokens\":3,\"temperature\":0,\"ignore_eos\":true,\"echo\":true,\"logprobs\":1,\"model\":\"m\"}", &pieces) == 200);
-    CHECK(pieces == 1 && strstr(openai_out.data, "\"model\":\"m\"") && strstr(openai_out.data, "\"token_logprobs\":[null,") && strstr(openai_out.data, "\"completion_tokens\":3"));
-    CHECK(openai_call(&s, LLM_OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":3,\"temperature\":0,\"ignore_eos\":true,\"stream\":true,"
-                                           "\"stream_options\":{\"include_usage\":true}}", &pieces) == 200);
-    CHECK(openai_count("data: ") == 7 && openai_count("\"role\"") == 1 && openai_count("\"usage\":null") == 5 && strstr(openai_out.data, "data: [DONE]\n\n")); /* role, 3, end, usage, done */
+    CHECK(openai_call(
+              &s, LLM_OPENAI_COMPLETION,
+              "{\"prompt\":[5,6,7],\"max_tokens\":3,\"temperature\":0,\"ignore_eos\":true,\"echo\":true,\"logprobs\":1,\"model\":\"m\"}",
+              &pieces) == 200);
+    CHECK(pieces == 1 && strstr(openai_out.data, "\"model\":\"m\"") && strstr(openai_out.data, "\"token_logprobs\":[null,") &&
+          strstr(openai_out.data, "\"completion_tokens\":3"));
+    CHECK(
+        openai_call(
+            &s, LLM_OPENAI_CHAT,
+            "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":3,\"temperature\":0,\"ignore_eos\":true,\"stream\":true,"
+            "\"stream_options\":{\"include_usage\":true}}",
+            &pieces) == 200);
+    CHECK(openai_count("data: ") == 7 && openai_count("\"role\"") == 1 && openai_count("\"usage\":null") == 5 &&
+          strstr(openai_out.data, "data: [DONE]\n\n")); /* role, 3, end, usage, done */
     s.names = names, s.n_names = 2, s.strict_names = 1, s.on_event = openai_news;
     int before = test_passed;
-    CHECK(openai_call(&s, LLM_OPENAI_GENERATE, "{\"prompt\":\"a\",\"max_tokens\":2,\"model\":\"small\",\"ignore_eos\":true}", &pieces) == 200 && strstr(openai_out.data, "{\"text\":[\""));
+    CHECK(openai_call(&s, LLM_OPENAI_GENERATE, "{\"prompt\":\"a\",\"max_tokens\":2,\"model\":\"small\",\"ignore_eos\":true}", &pieces) ==
+              200 &&
+          strstr(openai_out.data, "{\"text\":[\""));
     CHECK(test_passed >= before + 2);
-    CHECK(openai_call(&s, LLM_OPENAI_GENERATE, "{\"prompt\":\"a\",\"model\":\"other\"}", &pieces) == 404 && strstr(openai_out.data, "model_not_found"));
-    CHECK(openai_call(&s, LLM_OPENAI_TOKENIZE, "{\"content\":\"ab\",\"with_pieces\":true}", &pieces) == 200 && strstr(openai_out.data, "\"piece\":"));
+    CHECK(openai_call(&s, LLM_OPENAI_GENERATE, "{\"prompt\":\"a\",\"model\":\"other\"}", &pieces) == 404 &&
+          strstr(openai_out.data, "model_not_found"));
+    CHECK(openai_call(&s, LLM_OPENAI_TOKENIZE, "{\"content\":\"ab\",\"with_pieces\":true}", &pieces) == 200 &&
+          strstr(openai_out.data, "\"piece\":"));
     CHECK(openai_call(&s, LLM_OPENAI_DETOKENIZE, "{\"tokens\":[5,6]}", &pieces) == 200 && strstr(openai_out.data, "\"prompt\":"));
     CHECK(openai_call(&s, LLM_OPENAI_DETOKENIZE, "{\"tokens\":[-5]}", &pieces) == 400);
-    CHECK(openai_call(&s, LLM_OPENAI_TEMPLATE, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"p1\"},{\"type\":\"text\",\"text\":\"p2\"}]}]}", &pieces) == 200);
+    CHECK(openai_call(
+              &s, LLM_OPENAI_TEMPLATE,
+              "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"p1\"},{\"type\":\"text\",\"text\":\"p2\"}]}]}",
+              &pieces) == 200);
     CHECK(strstr(openai_out.data, "p1") && strstr(openai_out.data, "p2"));
     static const char body[] = "{\"prompt\":\"a\",\"stream\":true}";
     llm_openai_call *k = llm_openai_begin(&s, LLM_OPENAI_COMPLETION, body, sizeof body - 1, NULL);
     CHECK(llm_openai_submit(k));
     llm_openai_fail(k, 500, "too slow");
     openai_out.len = 0;
-    CHECK(llm_openai_next(k, &openai_out) && llm_openai_get_info(k)->done && !llm_openai_next(k, &openai_out) && strstr(openai_out.data, "too slow") && openai_count("data: ") == 2);
+    CHECK(llm_openai_next(k, &openai_out) && llm_openai_get_info(k)->done && !llm_openai_next(k, &openai_out) &&
+          strstr(openai_out.data, "too slow") && openai_count("data: ") == 2);
     llm_openai_free(k);
 }
 

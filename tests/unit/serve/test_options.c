@@ -16,6 +16,7 @@ typedef struct options_target {
     llm_option_list names;
 } options_target;
 
+/* clang-format off */
 static const llm_option options_test_table[] = {
     {"m|model", LLM_OPTION_TEXT, 0, offsetof(options_target, model), 0, 0, "PATH", "a model"},
     {"port", LLM_OPTION_INT, 0, offsetof(options_target, port), 0, 65535, "N", "a port with a help text that is so long that it has to be wrapped into a second line"},
@@ -28,6 +29,7 @@ static const llm_option options_test_table[] = {
     {"old", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "it has no meaning"},
     {"old-flag", LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "it has no meaning"},
     {"later", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "this"}};
+/* clang-format on */
 
 static char *options_fake_env(const char *name) {
     static char value[] = "9000";
@@ -73,7 +75,8 @@ static void options_json(void) {
     llm_options o = {options_test_table, LLM__COUNT(options_test_table), &t, given, NULL, NULL, {NULL, 0}, NULL};
     llm_json *d = NULL;
     llm_text unknown = {0};
-    static const char text[] = "{\"model\": \"a\\u00e9\", \"temperature\": 0.5, \"enable_it\": true, \"dtype\": \"half\", \"name\": [\"a\", \"b\"], \"port\": null, \"foo\": 1, \"bar\": {}}";
+    static const char text[] =
+        "{\"model\": \"a\\u00e9\", \"temperature\": 0.5, \"enable_it\": true, \"dtype\": \"half\", \"name\": [\"a\", \"b\"], \"port\": null, \"foo\": 1, \"bar\": {}}";
     memset(&t, 0, sizeof t);
     CHECK(!llm_json_parse(text, strlen(text), NULL, &d));
     CHECK(llm_options_json(&o, d, 0, LLM_FROM_FILE, NULL) == LLM_ERR_ARG);
@@ -90,10 +93,20 @@ static void options_json(void) {
 
 static void options_early_stop(void) {
     llm_early_stop e;
-    CHECK(!llm__early_stop_parse("{\"enable_early_stop\":true, \"window_size\": 1000, \"threshold\": 0.9}", 0, &e) && e.enable && e.window_size == 1000 && e.threshold == 0.9f);
+    CHECK(!llm__early_stop_parse("{\"enable_early_stop\":true, \"window_size\": 1000, \"threshold\": 0.9}", 0, &e) && e.enable &&
+          e.window_size == 1000 && e.threshold == 0.9f);
     CHECK(!llm__early_stop_parse("{}", 1, &e) && e.enable && e.window_size == 3000 && e.threshold == 0.99f);
     CHECK(!llm__early_stop_parse("{\"strategy\": \"Repetition\", \"other\": 1}", 0, &e) && !e.enable);
-    static const char *const bad[] = {"", "[]", "1", "{\"window_size\": 0}", "{\"window_size\": 1.5}", "{\"threshold\": 2}", "{\"threshold\": \"x\"}", "{\"strategy\": \"x\"}", "{\"strategy\": 1}", "{\"enable_early_stop\": 1}"};
+    static const char *const bad[] = {"",
+                                      "[]",
+                                      "1",
+                                      "{\"window_size\": 0}",
+                                      "{\"window_size\": 1.5}",
+                                      "{\"threshold\": 2}",
+                                      "{\"threshold\": \"x\"}",
+                                      "{\"strategy\": \"x\"}",
+                                      "{\"strategy\": 1}",
+                                      "{\"enable_early_stop\": 1}"};
     for (int i = 0; i < LLM__COUNT(bad); i++) CHECK(llm__early_stop_parse(bad[i], 0, &e) == LLM_ERR_ARG);
     CHECK(llm__early_stop_parse("{\"enable_early_stop\": false}", 1, &e) == LLM_ERR_ARG);
 }
@@ -102,10 +115,13 @@ TEST_GROUP(options) {
     options_target t;
     llm_option_list words = {NULL, 0};
     int notes = 0;
+    /* clang-format off */
     static const char *const args[] = {"-m", "x.gguf", "hello", "--port=81", "--kv_cache_memory_bytes", "4G", "\xE2\x80\x93temperature", "1.5", "--no-enable-it", "--enable-it", "--dtype", "HALF",
                                        "--name", "a", "b", "--old", "1", "--old-flag", "--", "-m"};
+    /* clang-format on */
     CHECK(!options_try(&t, &words, args, LLM__COUNT(args), &notes));
-    CHECK(t.model && !strcmp(t.model, "x.gguf") && t.port == 81 && t.bytes == (int64_t)4 << 30 && t.x == 1.5f && t.flag == 1 && t.dtype == 3 && t.names.n == 2);
+    CHECK(t.model && !strcmp(t.model, "x.gguf") && t.port == 81 && t.bytes == (int64_t)4 << 30 && t.x == 1.5f && t.flag == 1 &&
+          t.dtype == 3 && t.names.n == 2);
     CHECK(words.n == 2 && !strcmp(words.items[0], "hello") && !strcmp(words.items[1], "-m") && notes == 3);
     LLM_FREE((void *)words.items);
     options_refuse("--say", "a\xF4\x90\x80\x80", "--say: not UTF-8"); /* above U+10FFFF */

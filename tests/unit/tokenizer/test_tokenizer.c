@@ -91,19 +91,21 @@ static int tok_text(const llm__tokenizer *t, const int32_t *ids, size_t n, int f
 static void tok_test_unicode(void) {
     CHECK(llm__uni_cat('A') == LLM__LU && llm__uni_cat('a') == LLM__LL && llm__uni_cat(0x100) == LLM__LU && llm__uni_cat(0x101) == LLM__LL);
     CHECK(llm__uni_cat(0x139) == LLM__LU && llm__uni_cat(0x13A) == LLM__LL && llm__uni_cat(0x4E2D) == LLM__LO &&
-        llm__uni_cat(0x378) == LLM__CN);
+          llm__uni_cat(0x378) == LLM__CN);
     CHECK(llm__uni_cat(0x10FFFF) == LLM__CN && llm__uni_cat(0xE000) == LLM__CO && llm__uni_cat(0x0301) == LLM__MN &&
-        llm__uni_cat(0xBD) == LLM__NO);
+          llm__uni_cat(0xBD) == LLM__NO);
     CHECK(llm__uni_space(0x85) && llm__uni_space(0x3000) && !llm__uni_space(0x1C) && !llm__uni_space(0x200B) && !llm__uni_space(0x180E));
     CHECK(llm__uni_case('Q', 1) == 'q' && llm__uni_case(0x17F, 2) == 's' && llm__uni_case(0x17F, 1) == 0x17F &&
-        llm__uni_case(0x212A, 2) == 'k');
+          llm__uni_case(0x212A, 2) == 'k');
     CHECK(llm__uni_script(0x4E2D) == llm__uni_script_find(llm__s("Han", 3)) && llm__uni_script_find(llm__s("no such", 7)) < 0);
+    /* clang-format off */
     static const struct { llm__uni_form form; const char *from, *to; } forms[] = {
         {LLM__NFC, "e\xCC\x81", "\xC3\xA9"}, {LLM__NFD, "\xC3\xA9", "e\xCC\x81"}, {LLM__NFKC, "\xEF\xAC\x81\xC2\xB2", "fi2"},
         {LLM__NFC, "\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB", "\xED\x95\x9C"}, {LLM__NFD, "\xED\x95\x9C",
             "\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB"},
         {LLM__NFC, "a\xCC\x81\xCC\xA3", "\xE1\xBA\xA1\xCC\x81"}, {LLM__NFC, "\xF0\x90\x97\x92\xCC\x87", "\xF0\x90\x97\x92\xCC\x87"},
             {LLM__NFKD, "abc", "abc"}};
+    /* clang-format on */
     llm__uni_norm *m = LLM__NEW(llm__uni_norm, 1);
     if (CHECK(m != NULL)) llm__uni_norm_unpack(m);
     for (int i = 0; i < LLM__COUNT(forms) && m; i++) {
@@ -146,6 +148,7 @@ static llm_text tok_matches(const char *pattern, const char *text, size_t n, int
 }
 
 static void tok_test_regex(void) {
+    /* clang-format off */
     static const struct { const char *pattern, *text, *want; } cases[] = {
         {"a\\.", "axa.b", "2-4"}, /* an escaped point is a point */
         {"a|b", "cab", "1-2 2-3"}, {"a*", "baa", "0-0 1-3"}, {"a{2,3}?", "aaaa", "0-2 2-4"}, {"(a|ab)(c|bcd)", "abcd", "0-4"},
@@ -162,15 +165,18 @@ static void tok_test_regex(void) {
             {"[\\P{L}\\x{10FFFD}]+", "a\xF4\x8F\xBF\xBD", "1-5"}, {"[\\P{L}b-d]+", "abcde", "1-4"},
             {"\\z", "a", "1-1"}, {"\\w", "\xC2\xB2", "0-2"}, {"[\\w]", "\xC2\xB2", ""}, {"\\W", "\xC2\xB2$", "2-3"}, {"[[:punct:]]", "$!a", "0-1 1-2"},
             {"\\p{Punct}", "$!a", "1-2"}};
+    /* clang-format on */
     for (int i = 0; i < LLM__COUNT(cases); i++)
         for (int slow = 0; slow < 2; slow++) {
             llm_text got = tok_matches(cases[i].pattern, cases[i].text, strlen(cases[i].text), slow);
             if (!CHECK(!strcmp(got.data ? got.data : "", cases[i].want))) printf("  %s slow %d: %s\n", cases[i].pattern, slow, got.data);
             llm_text_free(&got);
         }
+    /* clang-format off */
     static const char *const bad[] = {"(", ")", "a)", "[", "[a", "*", "\\", "\\1", "(?<", "(?x)", "\\p{Nonsense}", "\\p{", "[b-a]",
         "a{5,2}", "a{2000}", "(?P<n", "\\q",
                                       "\\x{110000}", "\xFF", "(?#c)", "((((a{1000}){1000}){1000}){1000})"};
+    /* clang-format on */
     for (int i = 0; i < LLM__COUNT(bad); i++) {
         llm__regex *re;
         if (!CHECK(llm__regex_open(bad[i], strlen(bad[i]), &re) != LLM_OK && !re)) printf("  accepted: %s\n", bad[i]);
@@ -185,10 +191,12 @@ static uint32_t tok_random(uint32_t *state) {
 
 /* Appends random text: characters that matter to the patterns, and any code point. */
 static void tok_random_text(uint32_t *state, llm_text *out, int n) {
+    /* clang-format off */
     static const char *const parts[] = {"a", "B", "'s", "'LL", "'\xC5\xBF", " ", "  ", "\n", "\r\n", "\t", "1", "234", "\xC2\xBD", ".",
         "!?", "/", "\xE4\xB8\xAD", "\xC3\xA9", "e\xCC\x81", "\xC7\x85",
                                         "\xCA\xB0", "\xC2\xA0", "\xE3\x80\x80", "\xC2\x85", "\xF0\x9F\x91\x8D\xF0\x9F\x8F\xBD", "_",
                                             "<|x|>", "\xE2\x96\x81", "'d", "Ab", "\xCC\x81"};
+    /* clang-format on */
     for (int i = 0; i < n; i++) {
         uint32_t c = tok_random(state) % 0x110000;
         if (tok_random(state) % 8 || (c >= 0xD800 && c < 0xE000)) llm_text_str(out, parts[tok_random(state) % LLM__COUNT(parts)]);
@@ -198,10 +206,12 @@ static void tok_random_text(uint32_t *state, llm_text *out, int n) {
 
 /* Every pattern of the tables finds the same with the memory as without; and the patterns of most models find what is known of them. */
 static void tok_test_patterns(void) {
+    /* clang-format off */
     static const struct { const char *pattern, *want; } known[] = { /* in "I'LL see 1234 x\n\n  (Ab) \u017F" */
         {LLM__RX_GPT2_TEXT "|\\s+", "0-1 1-2 2-4 4-8 8-13 13-15 15-18 18-20 20-22 22-23 23-26"},
         {LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL, "0-1 1-4 4-8 8-9 9-12 12-13 13-15 15-17 17-18 18-20 20-22 22-23 23-26"},
         {LLM__RX_CASED(LLM__RX_UPPER, LLM__RX_LOWER, LLM__RX_ANY_CASE "?", "\\p{N}{1,3}", "/"), "0-4 4-8 8-9 9-12 12-13 13-15 15-17 17-18 18-20 20-22 22-23 23-26"}};
+    /* clang-format on */
     uint32_t state = 7;
     for (int i = 0; i < LLM__COUNT(known); i++) {
         static const char text[] = "I'LL see 1234 x\n\n  (Ab) \xC5\xBF";
@@ -215,7 +225,8 @@ static void tok_test_patterns(void) {
             memset(&s, 0, sizeof s);
             llm_text_str(&s, "");
             tok_random_text(&state, &s, 1 + (int)(tok_random(&state) % 30));
-            llm_text fast = tok_matches(llm__pres[i].regex[0], s.data, s.len, 0), slow = tok_matches(llm__pres[i].regex[0], s.data, s.len, 1);
+            llm_text fast = tok_matches(llm__pres[i].regex[0], s.data, s.len, 0),
+                     slow = tok_matches(llm__pres[i].regex[0], s.data, s.len, 1);
             if (strcmp(fast.data, slow.data)) CHECK(!"a pattern finds something else when states are remembered");
             llm_text_free(&s);
             llm_text_free(&fast);
@@ -245,35 +256,38 @@ static int64_t tok_steps(const char *pattern, const char *unit, size_t n) {
 }
 
 static void tok_test_linear(void) {
+    /* clang-format off */
     static const char *const pattern[][2] = {{"(a+)+b", "a"}, {"(x+x+)+y", "x"}, {"(a|aa)+$", "a"}, {"\\s*[\\r\\n]+|\\s", " "},
         {"(?=(\\d{3})+(?!\\d))", "1"}, {"(.*)*b", "a"}, {"a*+b|a", "a"},
                                              {"\\p{N}{1,3}(?=(?:\\p{N}{3})*(?!\\p{N}))", "1"}, {LLM__RX_GPT2_TEXT, "ab "}};
+    /* clang-format on */
     for (int i = 0; i < LLM__COUNT(pattern); i++) {
         int64_t one = tok_steps(pattern[i][0], pattern[i][1], 4000), two = tok_steps(pattern[i][0], pattern[i][1], 8000);
-        if (!CHECK(one > 0 && two > 0 && two < one * 5 / 2)) printf("  %s: %lld, %lld steps\n", pattern[i][0], (long long)one,
-            (long long)two);
+        if (!CHECK(one > 0 && two > 0 && two < one * 5 / 2))
+            printf("  %s: %lld, %lld steps\n", pattern[i][0], (long long)one, (long long)two);
     }
 }
 
 /* ---- small tokenizers made here ---- */
 
-#define TOK_BPE(vocab, merges, more) "{\"added_tokens\":[" more "],\"model\":{\"type\":\"BPE\",\"vocab\":{" vocab "},\"merges\":[" merges "]}}"
+#define TOK_BPE(vocab, merges, more) \
+    "{\"added_tokens\":[" more "],\"model\":{\"type\":\"BPE\",\"vocab\":{" vocab "},\"merges\":[" merges "]}}"
 
 static void tok_test_small(void) {
-    static const int32_t blank[] = {0, 2, 1, -1}, word[] = {0, 1, -1}, byte[] = {0, 2, 1, -1}, ab[] = {3, 2, -1}, whole[] = {4, -1}, added[] = {3, 5, 0, -1}, plain[] = {0, 1, -1}, wp[] = {1, 2, 0, -1},
-        uni[] = {3, 1, 0, -1};
+    static const int32_t blank[] = {0, 2, 1, -1}, word[] = {0, 1, -1}, byte[] = {0, 2, 1, -1}, ab[] = {3, 2, -1}, whole[] = {4, -1},
+                         added[] = {3, 5, 0, -1}, plain[] = {0, 1, -1}, wp[] = {1, 2, 0, -1}, uni[] = {3, 1, 0, -1};
     llm__tokenizer *t = tok_open(TOK_BPE("\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"abc\":4", "\"a b\"", ""));
     CHECK(t && tok_ids(t, "abc", 0, ab));
     llm__tokenizer_close(t);
-    t = tok_open(TOK_BPE("\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"abc\":4", "\"a b\",[\"ab\",\"c\"],[\"a\",\"b\"]",
-        "")); /* both forms, a pair twice */
+    t = tok_open(
+        TOK_BPE("\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"abc\":4", "\"a b\",[\"ab\",\"c\"],[\"a\",\"b\"]", "")); /* both forms, a pair twice */
     CHECK(t && tok_ids(t, "abc", 0, whole));
     llm__tokenizer_close(t);
     t = tok_open(TOK_BPE("\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"<\":6,\"<x>\":5", "\"a b\"",
-        "{\"id\":5,\"content\":\"<x>\",\"special\":true,\"lstrip\":true,\"normalized\":false}"));
+                         "{\"id\":5,\"content\":\"<x>\",\"special\":true,\"lstrip\":true,\"normalized\":false}"));
     CHECK(t && tok_ids(t, "ab  <x>a", LLM_TOK_PARSE_SPECIAL, added));
     CHECK(t && llm__tokenizer_is_special(t, 5) && llm__tokenizer_id(t, llm__s("<x>", 3)) == 5 &&
-        llm__tokenizer_id(t, llm__s("no", 2)) == -1);
+          llm__tokenizer_id(t, llm__s("no", 2)) == -1);
     CHECK(t && tok_text(t, added, 3, 0, "ab a", 4) && tok_text(t, added, 3, LLM_DETOK_KEEP_SPECIAL, "ab <x> a", 8));
     static const int32_t strange[] = {-5, 99, 4, 0};
     CHECK(t && tok_text(t, strange, 4, 0, "a", 1)); /* ids without a token add nothing */
@@ -283,15 +297,27 @@ static void tok_test_small(void) {
     CHECK(t && tok_ids(t, "a     b", 0, blank));
     llm__tokenizer_close(t);
     t = tok_open(TOK_BPE("\"a\":0,\"b\":1", "", "{\"id\":2,\"content\":\"ab\",\"single_word\":true}"));
-    CHECK(t && tok_ids(t, "\xE2\x80\x8D" "ab", 0, word) && tok_ids(t, "ab\xE2\x80\x8C", 0, word));
+    CHECK(t &&
+          tok_ids(t,
+                  "\xE2\x80\x8D"
+                  "ab",
+                  0, word) &&
+          tok_ids(t, "ab\xE2\x80\x8C", 0, word));
     llm__tokenizer_close(t);
     /* Some bytes have tokens: a character falls back if all of its bytes do. */
-    t = tok_open("{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"unk_token\":\"b\",\"vocab\":{\"a\":0,\"b\":1,\"<0x21>\":2},\"merges\":[]}}");
+    t = tok_open(
+        "{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"unk_token\":\"b\",\"vocab\":{\"a\":0,\"b\":1,\"<0x21>\":2},\"merges\":[]}}");
     CHECK(t && tok_ids(t, "a!\xC3\xA9", 0, byte));
     llm__tokenizer_close(t);
-    t = tok_open("{\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},\"normalizer\":{\"type\":\"BertNormalizer\"},\"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true},"
-                 "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"vocab\":{\"[UNK]\":0,\"un\":1,\"##able\":2}}}");
-    CHECK(t && tok_ids(t, "Un\xC3\xA1" "ble xyz", 0, wp) && tok_text(t, wp, 3, 0, "unable [UNK]", 12));
+    t = tok_open(
+        "{\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},\"normalizer\":{\"type\":\"BertNormalizer\"},\"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true},"
+        "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"vocab\":{\"[UNK]\":0,\"un\":1,\"##able\":2}}}");
+    CHECK(t &&
+          tok_ids(t,
+                  "Un\xC3\xA1"
+                  "ble xyz",
+                  0, wp) &&
+          tok_text(t, wp, 3, 0, "unable [UNK]", 12));
     llm__tokenizer_close(t);
     t = tok_open("{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"?\",0],[\"b\",-1],[\"a\",-3],[\"aa\",-2]]}}");
     CHECK(t && tok_ids(t, "aabzz", 0, uni));
@@ -303,6 +329,7 @@ static void tok_test_small(void) {
 
 /* Files that must be refused, each with a sentence. */
 static void tok_test_hostile(void) {
+    /* clang-format off */
     static const char *const format[] = {
         "{}", "[]", "{\"model\":{}}", TOK_BPE("", "", ""), TOK_BPE("\"a\":-1", "", ""), TOK_BPE("\"a\":1.5", "", ""),
             TOK_BPE("\"a\":\"x\"", "", ""), TOK_BPE("\"a\":0,\"b\":0", "", ""),
@@ -323,11 +350,12 @@ static void tok_test_hostile(void) {
             "{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"\xE4\xB8\xAD\":0},\"merges\":[]}}",
         "{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"////\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
         "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(\"}},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}"};
+    /* clang-format on */
     static const char *const unsupported[] = {
         "{\"model\":{\"type\":\"Magic\",\"vocab\":{\"a\":0}}}",
-            "{\"normalizer\":{\"type\":\"Magic\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
+        "{\"normalizer\":{\"type\":\"Magic\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
         "{\"pre_tokenizer\":{\"type\":\"Magic\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
-            "{\"decoder\":{\"type\":\"Magic\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
+        "{\"decoder\":{\"type\":\"Magic\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
         "{\"post_processor\":{\"type\":\"Magic\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
         "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(a)\\\\1\"}},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}"};
     for (int i = 0; i < LLM__COUNT(format); i++) CHECK(tok_refused(format[i], LLM_ERR_FORMAT));
@@ -355,14 +383,23 @@ static llm_result tok_spm(const char *bytes, size_t n, llm__tokenizer **out) {
 
 static void tok_test_spm(void) {
     /* <unk> (type 2), U+2581, a, b, U+2581a score 2, ab score 1; model_type 2 */
-    static const char model[] = "\x0A\x09\x0A\x05<unk>\x18\x02" "\x0A\x05\x0A\x03\xE2\x96\x81" "\x0A\x03\x0A\x01" "a" "\x0A\x03\x0A\x01"
-        "b" "\x0A\x0B\x0A\x04\xE2\x96\x81" "a\x15\x00\x00\x00\x40"
-                                "\x0A\x09\x0A\x02" "ab\x15\x00\x00\x80\x3F" "\x12\x02\x18\x02";
+    static const char model[] = "\x0A\x09\x0A\x05<unk>\x18\x02"
+                                "\x0A\x05\x0A\x03\xE2\x96\x81"
+                                "\x0A\x03\x0A\x01"
+                                "a"
+                                "\x0A\x03\x0A\x01"
+                                "b"
+                                "\x0A\x0B\x0A\x04\xE2\x96\x81"
+                                "a\x15\x00\x00\x00\x40"
+                                "\x0A\x09\x0A\x02"
+                                "ab\x15\x00\x00\x80\x3F"
+                                "\x12\x02\x18\x02";
     static const int32_t want[] = {4, 3, 1, 0, -1};
     llm__tokenizer *t = NULL;
     size_t n = sizeof model - 1;
     CHECK(!tok_spm(model, n, &t) && tok_ids(t, "ab zz", 0, want) && tok_text(t, want, 3, 0, "ab ", 3));
-    CHECK(tok_ids(t, "  ab   zz\xE2\x96\x81 ", 0, want)); /* runs of spaces are one; at the ends none is left, nor a typed U+2581 at the last */
+    CHECK(tok_ids(t, "  ab   zz\xE2\x96\x81 ", 0,
+                  want)); /* runs of spaces are one; at the ends none is left, nor a typed U+2581 at the last */
     CHECK(tok_ids(t, "   ", 0, want + 4));
     llm__tokenizer_close(t);
     for (size_t cut = 0; cut < n; cut++) { /* every truncation is refused or opens, and nothing else */
@@ -385,7 +422,13 @@ static void tok_test_spm(void) {
 
 /* Unigram: V I I I as V I II or V II I, whose sums are equal but for how floats are rounded: SentencePiece's choice. */
 static void tok_test_ties(void) {
-    static const char model[] = "\x0A\x09\x0A\x05<unk>\x18\x02" "\x0A\x0B\x0A\x04\xE2\x96\x81" "V\x15\xCD\xCC\xCC\xBD" "\x0A\x08\x0A\x01" "I\x15\x00\x00\x10\xC1" "\x0A\x09\x0A\x02" "II\x15\x9A\x99\xB9\xC0";
+    static const char model[] = "\x0A\x09\x0A\x05<unk>\x18\x02"
+                                "\x0A\x0B\x0A\x04\xE2\x96\x81"
+                                "V\x15\xCD\xCC\xCC\xBD"
+                                "\x0A\x08\x0A\x01"
+                                "I\x15\x00\x00\x10\xC1"
+                                "\x0A\x09\x0A\x02"
+                                "II\x15\x9A\x99\xB9\xC0";
     static const int32_t want[] = {1, 3, 2, -1};
     llm__tokenizer *t = NULL;
     CHECK(!tok_spm(model, sizeof model - 1, &t) && tok_ids(t, "VIII", 0, want));
@@ -394,8 +437,17 @@ static void tok_test_ties(void) {
 
 /* A user-defined token is kept whole: in "aba" it is ba (type 4), though ab could be merged. */
 static void tok_test_user_defined(void) {
-    static const char model[] = "\x0A\x09\x0A\x05<unk>\x18\x02" "\x0A\x05\x0A\x03\xE2\x96\x81" "\x0A\x03\x0A\x01" "a" "\x0A\x03\x0A\x01" "b"
-        "\x0A\x06\x0A\x02" "ba\x18\x04" "\x0A\x09\x0A\x02" "ab\x15\x00\x00\x80\x3F" "\x12\x02\x18\x02";
+    static const char model[] = "\x0A\x09\x0A\x05<unk>\x18\x02"
+                                "\x0A\x05\x0A\x03\xE2\x96\x81"
+                                "\x0A\x03\x0A\x01"
+                                "a"
+                                "\x0A\x03\x0A\x01"
+                                "b"
+                                "\x0A\x06\x0A\x02"
+                                "ba\x18\x04"
+                                "\x0A\x09\x0A\x02"
+                                "ab\x15\x00\x00\x80\x3F"
+                                "\x12\x02\x18\x02";
     static const int32_t want[] = {1, 2, 4, -1};
     llm__tokenizer *t = NULL;
     CHECK(!tok_spm(model, sizeof model - 1, &t) && tok_ids(t, "aba", 0, want) && tok_text(t, want, 3, 0, "aba", 3));
@@ -404,11 +456,13 @@ static void tok_test_user_defined(void) {
 
 /* What only a family's pattern tells: Kimi cuts Chinese off, cl100k takes the white space at the end whole, others do neither. */
 static void tok_test_rank_patterns(void) {
+    /* clang-format off */
     static const struct { const char *name, *ranks, *text; int32_t want[5]; } cases[] = {
         {"x.tiktoken", "YQ== 0\n5A== 1\nuA== 2\nrQ== 3\nYeQ= 4\n", "a\xE4\xB8\xAD", {4, 2, 3, -1, 0}},
         {"kimi.tiktoken", "YQ== 0\n5A== 1\nuA== 2\nrQ== 3\nYeQ= 4\n", "a\xE4\xB8\xAD", {0, 1, 2, 3, -1}},
         {"x.tiktoken", "Cg== 0\nCQ== 1\nCgk= 2\n", "\n\t", {0, 1, -1, 0, 0}},
         {"cl100k.tiktoken", "Cg== 0\nCQ== 1\nCgk= 2\n", "\n\t", {2, -1, 0, 0, 0}}};
+    /* clang-format on */
     for (int i = 0; i < LLM__COUNT(cases); i++) {
         llm_result r;
         llm__tokenizer *t = tok_open_bytes(cases[i].ranks, strlen(cases[i].ranks), cases[i].name, &r);
@@ -421,8 +475,8 @@ static void tok_test_ranks(void) {
     static const char ranks[] = "YQ== 0\nYg== 1\nYWI= 2\n";
     static const int32_t want[] = {2, 0, -1};
     static const char *const names[] = {"x.tiktoken", "qwen.tiktoken", "o200k"}; /* special tokens of a family lie far above these ids */
-    static const char *const bad[] = {"YQ==\n", "YQ== x\n", "Y*== 0\n", "YQ== 0\nYQ== 1\n", "YQ== 0\nYg== 0\n", "YQ== -1\n",
-        "YQ== 99999999\n", " 5\n"};
+    static const char *const bad[] = {"YQ==\n",           "YQ== x\n",  "Y*== 0\n",        "YQ== 0\nYQ== 1\n",
+                                      "YQ== 0\nYg== 0\n", "YQ== -1\n", "YQ== 99999999\n", " 5\n"};
     llm_result r;
     for (int i = 0; i < LLM__COUNT(names); i++) {
         llm__tokenizer *t = tok_open_bytes(ranks, sizeof ranks - 1, names[i], &r);
@@ -430,6 +484,7 @@ static void tok_test_ranks(void) {
         llm__tokenizer_close(t);
     }
     for (int i = 0; i < LLM__COUNT(bad); i++) CHECK(!tok_open_bytes(bad[i], strlen(bad[i]), "x.tiktoken", &r) && r);
+    /* clang-format off */
     static const struct { const char *config; llm_result want; } configs[] = {
         {"{\"added_tokens_decoder\":{\"5\":{\"content\":\"<s>\"}},\"bos_token\":\"<s>\",\"add_bos_token\":true}", LLM_OK},
         {"{\"added_tokens_decoder\":{\"x\":{\"content\":\"<s>\"}}}", LLM_ERR_FORMAT}, /* no id: nothing may be read in front of the table */
@@ -437,6 +492,7 @@ static void tok_test_ranks(void) {
         {"{\"added_tokens_decoder\":{\"5\":{}}}", LLM_ERR_FORMAT},
         {"{\"added_tokens_decoder\":{\"1\":{\"content\":\"a\"}}}", LLM_ERR_FORMAT},
         {"{\"added_tokens_decoder\":{\"900000\":{\"content\":\"<s>\"}}}", LLM_ERR_LIMIT}};
+    /* clang-format on */
     for (int i = 0; i < LLM__COUNT(configs); i++) {
         llm_json *d = NULL;
         llm__tokenizer *t = llm__tok_new();
@@ -592,8 +648,8 @@ static void tok_test_round_trip(void) {
         char c = (char)b;
         llm_tokens ids;
         memset(&ids, 0, sizeof ids);
-        good &= !llm__tokenizer_encode(t, &c, 1, 0, &ids) && ids.len > 0 && tok_text(t, ids.data, ids.len, 0, b < 128 ? &c
-            : "\xEF\xBF\xBD", b < 128 ? 1 : 3);
+        good &= !llm__tokenizer_encode(t, &c, 1, 0, &ids) && ids.len > 0 &&
+                tok_text(t, ids.data, ids.len, 0, b < 128 ? &c : "\xEF\xBF\xBD", b < 128 ? 1 : 3);
         llm_tokens_free(&ids);
     }
     CHECK(good);
@@ -647,7 +703,8 @@ static void tok_guarded(const llm__tokenizer *t, const char *name) {
 static void tok_test_guard(void) {
     static const char *const names[] = {"tokenizers/mistral7b", "tokenizers/llama3_form", "tokenizers/qwen3"};
     static const int32_t typed[] = {5, 0, 1, 2, 6, 3, 5, -1}; /* <s> < s > </s> x <s> */
-    llm__tokenizer *t = tok_open("{\"added_tokens\": [{\"id\": 5, \"content\": \"<s>\", \"special\": true}, {\"id\": 6, \"content\": \"</s>\","
+    llm__tokenizer *t = tok_open(
+        "{\"added_tokens\": [{\"id\": 5, \"content\": \"<s>\", \"special\": true}, {\"id\": 6, \"content\": \"</s>\","
         "\"special\": false}, {\"id\": 7, \"content\": \"ss\", \"special\": true}], \"model\": {\"type\": \"BPE\", \"vocab\": {\"<\": 0, "
         "\"s\": 1, \">\": 2, \"x\": 3, \"/\": 4}, \"merges\": []}}");
     if (CHECK(t != NULL)) {
