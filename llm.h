@@ -160,9 +160,9 @@
  *     >>guided               grammars of a model.
  *     >>sampler              which token comes next.
  *     >>earlystop            ends an answer that only repeats.
- *     >>kv                   who owns which page of the KV cache, and what may be used again.
+ *     >>kv                   which page of the KV cache belongs to which sequences, and what may be used again.
  *     >>speculate            guesses what comes next, so that one step can check several tokens.
- *     >>scheduler            who computes what in the next step.
+ *     >>scheduler            which sequence computes what in the next step.
  *     >>pages                the pages of a sequence.
  *     >>plan                 planning a step.
  *     >>step                 filling the step descriptor.
@@ -11571,8 +11571,16 @@ typedef enum llm__kind {
  *   WORD      one bit a column, in order */
 typedef enum llm__order { LLM__PLANE_NONE = 0, LLM__HALVES, LLM__STRIPES, LLM__QUARTERS, LLM__WORD } llm__order;
 
-/* How scales (and minimums) of subs are stored: 1; a power of two; small integers, packed in one way or another. */
-typedef enum llm__packing { LLM__SC_ONE = 0, LLM__SC_E8, LLM__SC_Q2K, LLM__SC_Q3K, LLM__SC_Q45K, LLM__SC_Q6K, LLM__SC_XS } llm__packing;
+/* How scales (and minimums) of subs are stored. */
+typedef enum llm__packing {
+    LLM__SC_ONE = 0, /* not at all: they are 1 */
+    LLM__SC_E8,      /* powers of two, by their exponent */
+    LLM__SC_Q2K,     /* small integers, packed as the format of this name does it */
+    LLM__SC_Q3K,
+    LLM__SC_Q45K,
+    LLM__SC_Q6K,
+    LLM__SC_XS
+} llm__packing;
 
 /* One quantised format. u = low | high << bits of low. All positions are bytes of the block. */
 typedef struct llm__format {
@@ -11981,9 +11989,13 @@ static llm_result llm__isa_find(const char *name, llm__isa *out) {
  * vdpbf16ps multiplies bf16 twice as fast as fused multiply-adds do f32. Where a CPU has it, layers over bf16 weights read a copy rounded
  * to bf16: rows as they are, without tiles. The output layer's inputs stay f32, for the same reason as above. */
 
-/* What the kernels of a weight read: the f32 rows themselves, their copy in bytes, that with its remainders, or the copy in bf16. F32 is 0:
- * of a buffer, no copy. */
-typedef enum llm__form { LLM__FORM_F32 = 0, LLM__FORM_I8 = 1, LLM__FORM_I8X2 = 2, LLM__FORM_BF16 = 3 } llm__form;
+/* What the kernels of a weight read of its inputs. */
+typedef enum llm__form {
+    LLM__FORM_F32 = 0, /* the rows themselves; of a buffer: it has no rounded copy */
+    LLM__FORM_I8,      /* a copy in bytes */
+    LLM__FORM_I8X2,    /* in bytes twice: the second ones are what the first have lost */
+    LLM__FORM_BF16     /* a copy in bf16 */
+} llm__form;
 
 typedef struct llm__act {
     int8_t *q;  /* (blocks, 32); of bf16 (rows, blocks of a row, 32) of two bytes, which reach into the other parts' room */
@@ -12028,14 +12040,21 @@ typedef struct llm__kind_desc {
  * as in the instances of LLM__EACH_KIND, the compiler has the answers and no branch is left. */
 LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
     static const llm__kind_desc table[LLM__KIND_COUNT] = {
-        {32, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},    {16, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},
-        {16, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},    {4, 8, LLM__SCALE_F16, LLM__SCALE_NONE},
-        {4, 0, LLM__SCALE_F16, LLM__SCALE_F16},       {5, 16, LLM__SCALE_F16, LLM__SCALE_NONE},
-        {5, 0, LLM__SCALE_F16, LLM__SCALE_F16},       {8, 0, LLM__SCALE_F16, LLM__SCALE_NONE},
-        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},
-        {4, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER},   {5, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER},
-        {6, 32, LLM__SCALE_SUPERX2, LLM__SCALE_NONE}, {8, 0, LLM__SCALE_F32X2, LLM__SCALE_NONE},
-        {8, 0, LLM__SCALE_F32X2, LLM__SCALE_F32X2},
+        {32, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},    /* F32 */
+        {16, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},    /* F16 */
+        {16, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},    /* BF16 */
+        {4, 8, LLM__SCALE_F16, LLM__SCALE_NONE},      /* Q4Z */
+        {4, 0, LLM__SCALE_F16, LLM__SCALE_F16},       /* Q4M */
+        {5, 16, LLM__SCALE_F16, LLM__SCALE_NONE},     /* Q5Z */
+        {5, 0, LLM__SCALE_F16, LLM__SCALE_F16},       /* Q5M */
+        {8, 0, LLM__SCALE_F16, LLM__SCALE_NONE},      /* Q8 */
+        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* IQ4 */
+        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* MXFP4 */
+        {4, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER},   /* Q4K */
+        {5, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER},   /* Q5K */
+        {6, 32, LLM__SCALE_SUPERX2, LLM__SCALE_NONE}, /* Q6K */
+        {8, 0, LLM__SCALE_F32X2, LLM__SCALE_NONE},    /* G16 */
+        {8, 0, LLM__SCALE_F32X2, LLM__SCALE_F32X2},   /* G16M */
     };
     return table[kind];
 }
@@ -12868,9 +12887,13 @@ LLM__INLINE llm__v16 llm__unpack_scale(llm__scale scale, const uint8_t *at, cons
     return x;
 }
 
-/* What a product wants: signed bytes as they are; plus 128, which makes 128 their zero point; or so, and m without zero points, which it
- * takes out of its sums of integers itself (llm__act.n); or bytes that are less by their zero points, and m without them. */
-typedef enum llm__offset { LLM__SIGNED, LLM__UNSIGNED, LLM__APART, LLM__LESS } llm__offset;
+/* How a product wants weights of signed bytes, and what has a zero point. */
+typedef enum llm__offset {
+    LLM__SIGNED,   /* as they are; m has the zero point in it, as with the next one */
+    LLM__UNSIGNED, /* plus 128, which makes 128 their zero point */
+    LLM__APART,    /* so too, but m without zero points: the product takes them out of its sums of integers itself (llm__act.n) */
+    LLM__LESS      /* bytes less by their zero points, and m without them */
+} llm__offset;
 
 LLM__INLINE int llm__kind_flips(llm__kind kind, llm__offset offset) {
     return (offset == LLM__UNSIGNED || offset == LLM__APART) && llm__kind_signed(kind);
@@ -25919,7 +25942,7 @@ static int llm__early_hit(const llm_early_stop *e, int32_t *count, float prob) {
 }
 
 /* ============================================================================
- * >>kv   Who owns which page of the KV cache, and what may be used again.
+ * >>kv   Which page of the KV cache belongs to which sequences, and what may be used again.
  * ============================================================================
  * The cache is n pages of a fixed number of tokens; a sequence has a table of pages. This manager never touches
  * the keys and values themselves, it only counts. A page is in one of three states:
@@ -25962,7 +25985,7 @@ typedef struct llm__kv {
     int32_t *bucket, *chain; /* (mask + 1) first page, (n_pages) next page of the same bucket; -1 ends */
     uint32_t mask;
     uint64_t secret[2];
-    uint64_t released; /* counts pages that became available: who waits for pages looks here */
+    uint64_t released; /* counts pages that became available: sequences that wait for pages look here */
 } llm__kv;
 
 /* Every page is free and nothing is known. Its arrays are zeros, and go with the arena. */
@@ -26205,7 +26228,7 @@ static int32_t llm__draft_lookup(const int32_t *ids, int32_t n, int32_t low, int
 }
 
 /* ============================================================================
- * >>scheduler   Who computes what in the next step.
+ * >>scheduler   Which sequence computes what in the next step.
  * ============================================================================
  * A request is one prompt with n sequences. All that a sequence is for the scheduler is a list of tokens of which the first n_computed have
  * their keys and values in pages. A step feeds k >= 1 of the rest: one for a sequence that decodes, a chunk for a prompt (or for what a
@@ -26249,8 +26272,8 @@ static int32_t llm__draft_lookup(const int32_t *ids, int32_t n, int32_t low, int
  * planned and handed over while step t is still being computed: where the device draws the token of a sequence itself, the next row of this
  * sequence is a placeholder that the device fills in (llm_step's token_from). So the device never waits for the host. The price: a sequence
  * that turns out to have ended has one row computed in vain. Nobody sees it: pages are published only up to tokens that were applied, and
- * an ended sequence keeps its pages until no step that names them is in flight. Whose next choice needs the host (penalties, bans, bias,
- * beams) waits for its token. Pages are taken away only while nothing is in flight.
+ * an ended sequence keeps its pages until no step that names them is in flight. A sequence whose next
+ * choice needs the host (penalties, bans, bias, beams) waits for its token. Pages are taken away only while nothing is in flight.
  *
  *     host     plan t+1  begin t+1  |  wait t, apply t  |  plan t+2  begin t+2  |  wait t+1, apply t+1  | ...
  *     device   ......... step t ....|................ step t+1 .................|.......... step t+2 ........
@@ -26258,7 +26281,7 @@ static int32_t llm__draft_lookup(const int32_t *ids, int32_t n, int32_t low, int
  * What always holds between two steps (tests/unit/engine/test_sim.c checks it after each):
  *   - a page's references are the tables that name it; free, cached and used pages are all pages;
  *   - a page with two owners is full, computed, and of the same tokens and salt in both; nobody writes it;
- *   - who waits owns no page, only host memory; who has ended owns nothing once its last step is applied;
+ *   - a sequence that waits owns no page, only host memory; one that has ended owns nothing once its last step is applied;
  *   - a step has a row for each of its sequences, and at most max_rows in all;
  *   - the first in order of those that run goes on, unless it stands still for a step in flight;
  *   - what a request says is what it would say alone, whatever else ran, waited, gave way or failed beside it;
@@ -26267,7 +26290,8 @@ static int32_t llm__draft_lookup(const int32_t *ids, int32_t n, int32_t low, int
  * Drafts. Where speculation is on or a grammar says what follows (>>speculate), what prompts and decoding sequences leave
  * of a step's rows goes to drafted tokens: a sequence that decodes gets rows for them behind its own, and pages where some
  * are free; nobody gives way for a guess. These rows do not count as fed or computed until their token was chosen
- * (llm__draft_kept). With lag 1 who drafts waits for each token, for the host must see whether the draft was right.
+ * (llm__draft_kept). With lag 1 a sequence that drafts waits for each token: the host must see
+ * whether the draft was right.
  *
  * Planning (llm__plan), computing (driver and backend) and applying the results (llm__apply) are separate. All bookkeeping is arrays and
  * lists made when things are opened or submitted, and of a backend few functions are called here, so tests/unit/engine/test_sim.c drives
@@ -26308,11 +26332,21 @@ typedef struct llm__stop { /* a stop string as an automaton (Knuth, Morris, Prat
     int32_t *border; /* (len) longest proper prefix of text[0..i] that ends there */
 } llm__stop;
 
-/* HELD: waits for others of its request: its prompt is computed by the first, or it is no beam now. */
-typedef enum llm__seq_state { LLM__SEQ_HELD = 0, LLM__SEQ_WAITING, LLM__SEQ_RUNNING, LLM__SEQ_DONE } llm__seq_state;
+/* Where a sequence is in its life: see above. */
+typedef enum llm__seq_state {
+    LLM__SEQ_HELD = 0, /* waits for others of its request: its prompt is computed by the first, or it is no beam now */
+    LLM__SEQ_WAITING,  /* for a place, pages and budget */
+    LLM__SEQ_RUNNING,
+    LLM__SEQ_DONE
+} llm__seq_state;
 
-/* What a sequence of a beam search is: unused, one of the beams, just continued, or an end that was kept. */
-typedef enum llm__beam_role { LLM__BEAM_FREE = 0, LLM__BEAM_LIVE, LLM__BEAM_CHILD, LLM__BEAM_POOL } llm__beam_role;
+/* What a sequence of a beam search is. */
+typedef enum llm__beam_role {
+    LLM__BEAM_FREE = 0, /* nothing: to be used */
+    LLM__BEAM_LIVE,     /* one of the beams */
+    LLM__BEAM_CHILD,    /* a beam with one more token, of which it is not decided yet whether it becomes live */
+    LLM__BEAM_POOL      /* an answer that has ended, among the best so far */
+} llm__beam_role;
 
 /* One list of tokens that grows. It belongs to its request, which has all of them in one array; lists of the scheduler
  * point into that array. Members stand in the order in which a sequence needs them: its place, its tokens and how far they are
@@ -26516,7 +26550,7 @@ struct llm_engine {
     double prompt_seconds;   /* what the last step with rows of a prompt took */
     int32_t since_admission; /* steps */
     llm__pace pace;          /* what rows cost */
-    llm__seq **drafting;     /* (max_seqs) who gets a draft in the step being planned */
+    llm__seq **drafting;     /* (max_seqs) sequences that get a draft in the step being planned */
     struct {
         llm__flight ring[2]; /* in flight from `oldest` on, the one behind them is planned */
         int32_t oldest, n;
@@ -26562,8 +26596,8 @@ struct llm_engine {
 enum { LLM__PREEMPT_MAX = 3 };
 
 /* ---- order and lists ----
- * A sequence that waits stands in a list in order, one that runs in a short array in order; who is held or done is in
- * neither. Requests that are not done are all in e->live, for sweeps. */
+ * A sequence that waits stands in a list in order, one that runs in a short array in order; one that is held or done is
+ * in neither. Requests that are not done are all in e->live, for sweeps. */
 
 /* 1 if a comes before b: in the queue, and among those that run, where the last give way first. A request keeps its
  * arrival when it is preempted, so it comes back before all that arrived later. */
@@ -26779,8 +26813,8 @@ static int llm__others_go_on(const llm_engine *e, const llm__seq *s) {
     return 0;
 }
 
-/* Pages for the next token of running[at]. Where none is left the victim gives way; but if that would free none, who
- * needs the page rather sits still for this step. 1: go on; 0: it gave way itself, another stands at its place;
+/* Pages for the next token of running[at]. Where none is left the victim gives way; but if that would free none, the
+ * sequence that needs the page sits still for this step. 1: go on; 0: it gave way itself, another stands at its place;
  * -1: a step in flight must be applied before anyone can give way. */
 static int llm__grow_pages(llm_engine *e, int32_t at) {
     llm__seq *s = e->running.seq[at];
@@ -26922,7 +26956,7 @@ static void llm__plan_drafts(llm_engine *e, llm__flight *f) {
     int32_t n_decode = 0, n = 0, room = LLM__MIN(e->p.c.max_num_batched_tokens - f->n_rows, e->p.max_out - f->n_out);
     for (int32_t i = 0; i < f->n; i++) n_decode += llm__decodes(f->entry[i].seq);
     llm__bargain bargain = llm__pace_step(&e->pace, n_decode);
-    if (n_decode) bargain.row += e->drafter.seconds / n_decode; /* who drafts together shares the draft model's passes */
+    if (n_decode) bargain.row += e->drafter.seconds / n_decode; /* all that draft in a step share the draft model's passes */
     for (int32_t i = 0; i < f->n && room > 0; i++) {
         llm__seq *s = f->entry[i].seq;
         int32_t left = s->n_prompt + s->max_new - s->n_ids - 1; /* the model's own token comes last */
@@ -27526,7 +27560,7 @@ static llm__seq *llm__beam_child(llm_engine *e, llm__seq *parent, int32_t at) {
     return s;
 }
 
-/* An ended child joins the pool, which keeps its `width` best; on a tie who was there stays. */
+/* An ended child joins the pool, which keeps its `width` best; on a tie the earlier one stays. */
 static void llm__beam_keep(llm_request *r, llm__seq *child) {
     llm__seq *worst = child;
     int32_t n = 0;
@@ -28245,7 +28279,7 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->n_loras = c->max_loras ? c->max_cpu_loras : 0;
     p->n_draft = c->speculative_model ? c->num_speculative_tokens : 0;
     p->n_jump = LLM__JUMP_MAX;
-    /* who drafts by a network waits for it: no step may be in flight meanwhile */
+    /* a draft model is waited for: no step may be in flight meanwhile */
     p->lag = e->backend->drawn != NULL && (!c->speculative_model || !strcmp(c->speculative_model, "[ngram]"));
     e->n_ranks = c->tensor_parallel_size * c->pipeline_parallel_size;
 }
@@ -28381,7 +28415,7 @@ static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *p
     if (!again && llm__lora_find(e, llm__lit(name), 0) >= 0)
         return llm__error(LLM_ERR_ARG, "The lora adapter '%.200s' has already been loaded.", name);
     *slot = llm__lora_room(e);
-    if (*slot == e->p.n_loras) /* who only wants to use it may come again */
+    if (*slot == e->p.n_loras) /* a request that only wants to use it may come again */
         return llm__error(again ? LLM_ERR_BUSY : LLM_ERR_LIMIT, "adapter \"%.200s\": %d others are in use, max_cpu_loras allows no more",
                           name, (int)e->p.n_loras);
     llm__lora *taken = &e->adapters.slot[*slot];

@@ -77,8 +77,16 @@ typedef enum llm__kind {
  *   WORD      one bit a column, in order */
 typedef enum llm__order { LLM__PLANE_NONE = 0, LLM__HALVES, LLM__STRIPES, LLM__QUARTERS, LLM__WORD } llm__order;
 
-/* How scales (and minimums) of subs are stored: 1; a power of two; small integers, packed in one way or another. */
-typedef enum llm__packing { LLM__SC_ONE = 0, LLM__SC_E8, LLM__SC_Q2K, LLM__SC_Q3K, LLM__SC_Q45K, LLM__SC_Q6K, LLM__SC_XS } llm__packing;
+/* How scales (and minimums) of subs are stored. */
+typedef enum llm__packing {
+    LLM__SC_ONE = 0, /* not at all: they are 1 */
+    LLM__SC_E8,      /* powers of two, by their exponent */
+    LLM__SC_Q2K,     /* small integers, packed as the format of this name does it */
+    LLM__SC_Q3K,
+    LLM__SC_Q45K,
+    LLM__SC_Q6K,
+    LLM__SC_XS
+} llm__packing;
 
 /* One quantised format. u = low | high << bits of low. All positions are bytes of the block. */
 typedef struct llm__format {

@@ -17,9 +17,13 @@
 #include "base/platform.h"
 #include "cpu/dtypes.h"
 
-/* What the kernels of a weight read: the f32 rows themselves, their copy in bytes, that with its remainders, or the copy in bf16. F32 is 0:
- * of a buffer, no copy. */
-typedef enum llm__form { LLM__FORM_F32 = 0, LLM__FORM_I8 = 1, LLM__FORM_I8X2 = 2, LLM__FORM_BF16 = 3 } llm__form;
+/* What the kernels of a weight read of its inputs. */
+typedef enum llm__form {
+    LLM__FORM_F32 = 0, /* the rows themselves; of a buffer: it has no rounded copy */
+    LLM__FORM_I8,      /* a copy in bytes */
+    LLM__FORM_I8X2,    /* in bytes twice: the second ones are what the first have lost */
+    LLM__FORM_BF16     /* a copy in bf16 */
+} llm__form;
 
 typedef struct llm__act {
     int8_t *q;  /* (blocks, 32); of bf16 (rows, blocks of a row, 32) of two bytes, which reach into the other parts' room */
@@ -66,16 +70,25 @@ typedef struct llm__kind_desc {
 /* What the bytes of a kind mean, in the order of llm__kind. What the kernels ask about formats they ask here; where the kind is a constant,
  * as in the instances of LLM__EACH_KIND, the compiler has the answers and no branch is left. */
 LLM__INLINE llm__kind_desc llm__kind_info(llm__kind kind) {
+    /* clang-format off */
     static const llm__kind_desc table[LLM__KIND_COUNT] = {
-        {32, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},    {16, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},
-        {16, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},    {4, 8, LLM__SCALE_F16, LLM__SCALE_NONE},
-        {4, 0, LLM__SCALE_F16, LLM__SCALE_F16},       {5, 16, LLM__SCALE_F16, LLM__SCALE_NONE},
-        {5, 0, LLM__SCALE_F16, LLM__SCALE_F16},       {8, 0, LLM__SCALE_F16, LLM__SCALE_NONE},
-        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},
-        {4, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER},   {5, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER},
-        {6, 32, LLM__SCALE_SUPERX2, LLM__SCALE_NONE}, {8, 0, LLM__SCALE_F32X2, LLM__SCALE_NONE},
-        {8, 0, LLM__SCALE_F32X2, LLM__SCALE_F32X2},
+        {32, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},    /* F32 */
+        {16, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},    /* F16 */
+        {16, 0, LLM__SCALE_NONE, LLM__SCALE_NONE},    /* BF16 */
+        {4, 8, LLM__SCALE_F16, LLM__SCALE_NONE},      /* Q4Z */
+        {4, 0, LLM__SCALE_F16, LLM__SCALE_F16},       /* Q4M */
+        {5, 16, LLM__SCALE_F16, LLM__SCALE_NONE},     /* Q5Z */
+        {5, 0, LLM__SCALE_F16, LLM__SCALE_F16},       /* Q5M */
+        {8, 0, LLM__SCALE_F16, LLM__SCALE_NONE},      /* Q8 */
+        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* IQ4 */
+        {4, 0, LLM__SCALE_F32, LLM__SCALE_NONE},      /* MXFP4 */
+        {4, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER},   /* Q4K */
+        {5, 0, LLM__SCALE_SUPER, LLM__SCALE_SUPER},   /* Q5K */
+        {6, 32, LLM__SCALE_SUPERX2, LLM__SCALE_NONE}, /* Q6K */
+        {8, 0, LLM__SCALE_F32X2, LLM__SCALE_NONE},    /* G16 */
+        {8, 0, LLM__SCALE_F32X2, LLM__SCALE_F32X2},   /* G16M */
     };
+    /* clang-format on */
     return table[kind];
 }
 

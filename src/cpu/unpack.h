@@ -54,9 +54,13 @@ LLM__INLINE llm__v16 llm__unpack_scale(llm__scale scale, const uint8_t *at, cons
     return x;
 }
 
-/* What a product wants: signed bytes as they are; plus 128, which makes 128 their zero point; or so, and m without zero points, which it
- * takes out of its sums of integers itself (llm__act.n); or bytes that are less by their zero points, and m without them. */
-typedef enum llm__offset { LLM__SIGNED, LLM__UNSIGNED, LLM__APART, LLM__LESS } llm__offset;
+/* How a product wants weights of signed bytes, and what has a zero point. */
+typedef enum llm__offset {
+    LLM__SIGNED,   /* as they are; m has the zero point in it, as with the next one */
+    LLM__UNSIGNED, /* plus 128, which makes 128 their zero point */
+    LLM__APART,    /* so too, but m without zero points: the product takes them out of its sums of integers itself (llm__act.n) */
+    LLM__LESS      /* bytes less by their zero points, and m without them */
+} llm__offset;
 
 LLM__INLINE int llm__kind_flips(llm__kind kind, llm__offset offset) {
     return (offset == LLM__UNSIGNED || offset == LLM__APART) && llm__kind_signed(kind);

@@ -85,7 +85,7 @@ static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *p
     if (!again && llm__lora_find(e, llm__lit(name), 0) >= 0)
         return llm__error(LLM_ERR_ARG, "The lora adapter '%.200s' has already been loaded.", name);
     *slot = llm__lora_room(e);
-    if (*slot == e->p.n_loras) /* who only wants to use it may come again */
+    if (*slot == e->p.n_loras) /* a request that only wants to use it may come again */
         return llm__error(again ? LLM_ERR_BUSY : LLM_ERR_LIMIT, "adapter \"%.200s\": %d others are in use, max_cpu_loras allows no more",
                           name, (int)e->p.n_loras);
     llm__lora *taken = &e->adapters.slot[*slot];

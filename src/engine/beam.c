@@ -65,7 +65,7 @@ static llm__seq *llm__beam_child(llm_engine *e, llm__seq *parent, int32_t at) {
     return s;
 }
 
-/* An ended child joins the pool, which keeps its `width` best; on a tie who was there stays. */
+/* An ended child joins the pool, which keeps its `width` best; on a tie the earlier one stays. */
 static void llm__beam_keep(llm_request *r, llm__seq *child) {
     llm__seq *worst = child;
     int32_t n = 0;

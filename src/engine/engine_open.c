@@ -237,7 +237,7 @@ static void llm__engine_limits(llm_engine *e, const llm_model *model, const llm_
     p->n_loras = c->max_loras ? c->max_cpu_loras : 0;
     p->n_draft = c->speculative_model ? c->num_speculative_tokens : 0;
     p->n_jump = LLM__JUMP_MAX;
-    /* who drafts by a network waits for it: no step may be in flight meanwhile */
+    /* a draft model is waited for: no step may be in flight meanwhile */
     p->lag = e->backend->drawn != NULL && (!c->speculative_model || !strcmp(c->speculative_model, "[ngram]"));
     e->n_ranks = c->tensor_parallel_size * c->pipeline_parallel_size;
 }

@@ -1,4 +1,4 @@
-/* kv: who owns which page of the KV cache, and what may be used again.
+/* kv: which page of the KV cache belongs to which sequences, and what may be used again.
  *
  * The cache is n pages of a fixed number of tokens; a sequence has a table of pages. This manager never touches
  * the keys and values themselves, it only counts. A page is in one of three states:
@@ -45,7 +45,7 @@ typedef struct llm__kv {
     int32_t *bucket, *chain; /* (mask + 1) first page, (n_pages) next page of the same bucket; -1 ends */
     uint32_t mask;
     uint64_t secret[2];
-    uint64_t released; /* counts pages that became available: who waits for pages looks here */
+    uint64_t released; /* counts pages that became available: sequences that wait for pages look here */
 } llm__kv;
 
 /* Every page is free and nothing is known. Its arrays are zeros, and go with the arena. */

@@ -42,7 +42,7 @@ LLM__PRIVATE int llm__decodes(const llm__seq *s);
 /* 1 if it has something to feed, and the pages for it. */
 LLM__PRIVATE int llm__goes_on(const llm_engine *e, const llm__seq *s);
 
-/* Pages for the next token of running[at]. Where none is left the victim gives way; but if that would free none, who
- * needs the page rather sits still for this step. 1: go on; 0: it gave way itself, another stands at its place;
+/* Pages for the next token of running[at]. Where none is left the victim gives way; but if that would free none, the
+ * sequence that needs the page sits still for this step. 1: go on; 0: it gave way itself, another stands at its place;
  * -1: a step in flight must be applied before anyone can give way. */
 LLM__PRIVATE int llm__grow_pages(llm_engine *e, int32_t at);

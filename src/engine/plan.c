@@ -128,7 +128,7 @@ static void llm__plan_drafts(llm_engine *e, llm__flight *f) {
     int32_t n_decode = 0, n = 0, room = LLM__MIN(e->p.c.max_num_batched_tokens - f->n_rows, e->p.max_out - f->n_out);
     for (int32_t i = 0; i < f->n; i++) n_decode += llm__decodes(f->entry[i].seq);
     llm__bargain bargain = llm__pace_step(&e->pace, n_decode);
-    if (n_decode) bargain.row += e->drafter.seconds / n_decode; /* who drafts together shares the draft model's passes */
+    if (n_decode) bargain.row += e->drafter.seconds / n_decode; /* all that draft in a step share the draft model's passes */
     for (int32_t i = 0; i < f->n && room > 0; i++) {
         llm__seq *s = f->entry[i].seq;
         int32_t left = s->n_prompt + s->max_new - s->n_ids - 1; /* the model's own token comes last */

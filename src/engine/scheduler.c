@@ -4,8 +4,8 @@
 #include "base/platform.h"
 
 /* ---- order and lists ----
- * A sequence that waits stands in a list in order, one that runs in a short array in order; who is held or done is in
- * neither. Requests that are not done are all in e->live, for sweeps. */
+ * A sequence that waits stands in a list in order, one that runs in a short array in order; one that is held or done is
+ * in neither. Requests that are not done are all in e->live, for sweeps. */
 
 LLM__PRIVATE int llm__seq_before(const llm__seq *a, const llm__seq *b) {
     const llm_request *p = a->request, *q = b->request;

@@ -1,4 +1,4 @@
-/* scheduler: who computes what in the next step.
+/* scheduler: which sequence computes what in the next step.
  *
  * A request is one prompt with n sequences. All that a sequence is for the scheduler is a list of tokens of which the first n_computed have
  * their keys and values in pages. A step feeds k >= 1 of the rest: one for a sequence that decodes, a chunk for a prompt (or for what a
@@ -42,8 +42,8 @@
  * planned and handed over while step t is still being computed: where the device draws the token of a sequence itself, the next row of this
  * sequence is a placeholder that the device fills in (llm_step's token_from). So the device never waits for the host. The price: a sequence
  * that turns out to have ended has one row computed in vain. Nobody sees it: pages are published only up to tokens that were applied, and
- * an ended sequence keeps its pages until no step that names them is in flight. Whose next choice needs the host (penalties, bans, bias,
- * beams) waits for its token. Pages are taken away only while nothing is in flight.
+ * an ended sequence keeps its pages until no step that names them is in flight. A sequence whose next
+ * choice needs the host (penalties, bans, bias, beams) waits for its token. Pages are taken away only while nothing is in flight.
  *
  *     host     plan t+1  begin t+1  |  wait t, apply t  |  plan t+2  begin t+2  |  wait t+1, apply t+1  | ...
  *     device   ......... step t ....|................ step t+1 .................|.......... step t+2 ........
@@ -51,7 +51,7 @@
  * What always holds between two steps (tests/unit/engine/test_sim.c checks it after each):
  *   - a page's references are the tables that name it; free, cached and used pages are all pages;
  *   - a page with two owners is full, computed, and of the same tokens and salt in both; nobody writes it;
- *   - who waits owns no page, only host memory; who has ended owns nothing once its last step is applied;
+ *   - a sequence that waits owns no page, only host memory; one that has ended owns nothing once its last step is applied;
  *   - a step has a row for each of its sequences, and at most max_rows in all;
  *   - the first in order of those that run goes on, unless it stands still for a step in flight;
  *   - what a request says is what it would say alone, whatever else ran, waited, gave way or failed beside it;
@@ -60,7 +60,8 @@
  * Drafts. Where speculation is on or a grammar says what follows (>>speculate), what prompts and decoding sequences leave
  * of a step's rows goes to drafted tokens: a sequence that decodes gets rows for them behind its own, and pages where some
  * are free; nobody gives way for a guess. These rows do not count as fed or computed until their token was chosen
- * (llm__draft_kept). With lag 1 who drafts waits for each token, for the host must see whether the draft was right.
+ * (llm__draft_kept). With lag 1 a sequence that drafts waits for each token: the host must see
+ * whether the draft was right.
  *
  * Planning (llm__plan), computing (driver and backend) and applying the results (llm__apply) are separate. All bookkeeping is arrays and
  * lists made when things are opened or submitted, and of a backend few functions are called here, so tests/unit/engine/test_sim.c drives
@@ -121,11 +122,21 @@ typedef struct llm__stop { /* a stop string as an automaton (Knuth, Morris, Prat
     int32_t *border; /* (len) longest proper prefix of text[0..i] that ends there */
 } llm__stop;
 
-/* HELD: waits for others of its request: its prompt is computed by the first, or it is no beam now. */
-typedef enum llm__seq_state { LLM__SEQ_HELD = 0, LLM__SEQ_WAITING, LLM__SEQ_RUNNING, LLM__SEQ_DONE } llm__seq_state;
+/* Where a sequence is in its life: see above. */
+typedef enum llm__seq_state {
+    LLM__SEQ_HELD = 0, /* waits for others of its request: its prompt is computed by the first, or it is no beam now */
+    LLM__SEQ_WAITING,  /* for a place, pages and budget */
+    LLM__SEQ_RUNNING,
+    LLM__SEQ_DONE
+} llm__seq_state;
 
-/* What a sequence of a beam search is: unused, one of the beams, just continued, or an end that was kept. */
-typedef enum llm__beam_role { LLM__BEAM_FREE = 0, LLM__BEAM_LIVE, LLM__BEAM_CHILD, LLM__BEAM_POOL } llm__beam_role;
+/* What a sequence of a beam search is. */
+typedef enum llm__beam_role {
+    LLM__BEAM_FREE = 0, /* nothing: to be used */
+    LLM__BEAM_LIVE,     /* one of the beams */
+    LLM__BEAM_CHILD,    /* a beam with one more token, of which it is not decided yet whether it becomes live */
+    LLM__BEAM_POOL      /* an answer that has ended, among the best so far */
+} llm__beam_role;
 
 /* One list of tokens that grows. It belongs to its request, which has all of them in one array; lists of the scheduler
  * point into that array. Members stand in the order in which a sequence needs them: its place, its tokens and how far they are
@@ -329,7 +340,7 @@ struct llm_engine {
     double prompt_seconds;   /* what the last step with rows of a prompt took */
     int32_t since_admission; /* steps */
     llm__pace pace;          /* what rows cost */
-    llm__seq **drafting;     /* (max_seqs) who gets a draft in the step being planned */
+    llm__seq **drafting;     /* (max_seqs) sequences that get a draft in the step being planned */
     struct {
         llm__flight ring[2]; /* in flight from `oldest` on, the one behind them is planned */
         int32_t oldest, n;
