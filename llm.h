@@ -2140,6 +2140,12 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
 #define LLM__COLD
 #endif
 
+/* g++ warns of members that a designated initialiser leaves out, as C does not. Ends where llm.h does. */
+#if defined(__cplusplus) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+#endif
+
 #if LLM__X86
 #endif
 

@@ -93,6 +93,12 @@
 #define LLM__COLD
 #endif
 
+/* g++ warns of members that a designated initialiser leaves out, as C does not. Ends where llm.h does. */
+#if defined(__cplusplus) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+#endif
+
 /* Seconds of a clock that never jumps: for durations and deadlines. */
 LLM__PRIVATE double llm__now(void);
 
