@@ -140,7 +140,7 @@
  *     >>model                the model object and its public side.
  *     >>lora                 adapters: what a fine-tuning has learnt, beside the weights.
  *     >>eagle                EAGLE heads.
- *     >>eagle_convert        the folder of an EAGLE head from SafeAILab's layout to vLLM's (>>eagle).
+ *     >>eagle_convert        the folder of an EAGLE head from SafeAILab's layout to vLLM's.
  *   grammar/
  *     >>machine              answers that must have a form: the machine that reads them.
  *     >>masks                which tokens may come next.
@@ -21582,7 +21582,7 @@ static llm_result llm__eagle_open(const char *path, const llm_model *model, int 
 }
 
 /* ============================================================================
- * >>eagle_convert   The folder of an EAGLE head from SafeAILab's layout to vLLM's (>>eagle).
+ * >>eagle_convert   The folder of an EAGLE head from SafeAILab's layout to vLLM's.
  * ============================================================================ */
 
 /* The config.json and the tensors of a folder, or of one file in it. */

@@ -1,4 +1,4 @@
-/* eagle_convert: the folder of an EAGLE head from SafeAILab's layout to vLLM's (>>eagle). */
+/* eagle_convert: the folder of an EAGLE head from SafeAILab's layout to vLLM's. */
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
