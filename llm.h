@@ -2509,6 +2509,10 @@ static int llm__format_double(double d, char *out) {
     for (;; digits++) {
         int n = llm__print_double(out, 40, 'e', digits - 1, d);
         if (digits == 17 || (llm__parse_double(out, (size_t)n, &back) && back == d)) break;
+        /* Below a power of two the doubles stand twice as close: the nearest of 16 digits may read as another one, and the next one up
+         * read back. It is never of the kind without exponent, where powers of two are exact. */
+        char *digit = strchr(out, 'e') - 1;
+        if (digits == 16 && *digit < '9' && (++*digit, llm__parse_double(out, (size_t)n, &back)) && back == d) return n;
     }
     const char *last = strchr(out, 'e');
     int exponent = (int)strtol(last + 1, NULL, 10);
