@@ -34,21 +34,22 @@
  *   api/
  *     >>api-config           Version, results, log.
  *     >>api-text             A growable byte string, and a growable list of token ids.
- *     >>api-json             Strict RFC 8259 reading, the parser that everything here uses.
+ *     >>api-easy             Ten lines to a working program.
  *     >>api-model            A model: weights, tokenizer and chat template, read-only and shareable between engines and threads.
+ *     >>api-sampler          How the next token is chosen, and when an answer ends.
+ *     >>api-engine           Threads, backend, KV pages and scheduler for one model.
+ *     >>api-request          One prompt, n answers. Submit from any thread; one thread steps the engine.
+ *     >>api-batch            Many prompts or chats at once: the offline interface of FastDeploy (LLM, generate, chat) and LMDeploy (pipeline).
  *     >>api-tokenizer        Text to ids and back, with the model's own tokenizer. All of it may be called from any thread; a model without a tokenizer
+ *     >>api-json             Strict RFC 8259 reading, the parser that everything here uses.
  *     >>api-template         Chat templates (Jinja).
  *     >>api-chat             What a chat template can do; reasoning ("thinking") and tool calls apart from the answer.
  *     >>api-grammar          Answers that must have a form.
- *     >>api-sampler          How the next token is chosen, and when an answer ends.
- *     >>api-backend          One table of fused operations on opaque buffers, for those who write a backend.
- *     >>api-engine           Threads, backend, KV pages and scheduler for one model.
- *     >>api-request          One prompt, n answers. Submit from any thread; one thread steps the engine.
  *     >>api-raw              The forward pass itself, for teaching, tests and own samplers.
- *     >>api-easy             Ten lines to a working program.
  *     >>api-options          Options by name, for programs on top of this library: from argv, the environment, a JSON file or a request's body.
  *     >>api-openai           OpenAI's requests and answers as JSON: all of a server but its sockets.
  *     >>api-sizes            How a program and a library of different versions agree about structs. Nothing to do for who includes this header.
+ *     >>api-backend          One table of fused operations on opaque buffers, for those who write a backend.
  *   base/
  *     >>platform             what is needed of the compiler and the operating system.
  *     >>alloc                memory: small things, arenas, whole pages; sizes that are checked.
@@ -293,6 +294,19 @@ LLM_API const char *llm_result_str(llm_result r);
 LLM_API const char *llm_last_error(void);
 LLM_API double llm_now(void); /* seconds of a clock that never jumps; any thread */
 
+/* What the KV cache keeps numbers as, and what is computed in. AUTO: the best that the processor has. */
+typedef enum llm_kv_type {
+    LLM_KV_AUTO = 0,
+    LLM_KV_F32,
+    LLM_KV_F16,
+    LLM_KV_BF16,
+    LLM_KV_FP8_E4M3,
+    LLM_KV_FP8_E5M2,
+    LLM_KV_INT8,
+    LLM_KV_INT4
+} llm_kv_type;
+typedef enum llm_compute { LLM_COMPUTE_AUTO = 0, LLM_COMPUTE_F32, LLM_COMPUTE_BF16, LLM_COMPUTE_F16 } llm_compute;
+
 typedef enum llm_log_level { LLM_LOG_ERROR = 0, LLM_LOG_WARN = 1, LLM_LOG_INFO = 2, LLM_LOG_DEBUG = 3 } llm_log_level;
 
 /* Called with one line without its newline; `level` is an llm_log_level. The message is gone afterwards. May be called from any thread of
@@ -338,51 +352,35 @@ LLM_API void llm_tokens_add(llm_tokens *t, int32_t id);
 LLM_API void llm_tokens_free(llm_tokens *t);
 
 /* ---------------------------------------------------------------------------
- * >>api-json   Strict RFC 8259 reading, the parser that everything here uses.
+ * >>api-easy   Ten lines to a working program.
  * --------------------------------------------------------------------------- */
 
-/* A parsed document. Nodes are indexes: 0 is the root, -1 is "absent", which every function takes, so that look-ups can be chained:
- *
- *   int n_layers = llm_json_find(doc, llm_json_find(doc, 0, "config"), "n_layers");
- *   if (!llm_json_int(doc, n_layers, &n)) ...       no config, no member of that name, or no whole number
- *
- * Only numbers that came from the functions below are nodes. A document is never changed: any thread may read it, all pointers hold until
- * llm_json_free. */
-typedef struct llm_json llm_json;
+struct llm_model; /* each has a section of its own below */
+struct llm_engine;
+struct llm_engine_config;
+struct llm_sampling;
 
-typedef enum llm_json_type {
-    LLM_JSON_ABSENT = 0,
-    LLM_JSON_NULL,
-    LLM_JSON_BOOL,
-    LLM_JSON_NUMBER,
-    LLM_JSON_STRING,
-    LLM_JSON_ARRAY,
-    LLM_JSON_OBJECT
-} llm_json_type;
+typedef struct llm llm; /* a model with an engine of its own */
 
-typedef struct llm_json_limits {
-    int max_depth;   /* nesting; 0: 512; at most 4096 */
-    int max_tokens;  /* values and keys together; 0: 64 million */
-    int unique_keys; /* refuse an object that has a key twice, or more than 4096 keys */
-} llm_json_limits;
+/* cfg may be NULL; max_model_len 0 means the model's, at most 8192. NULL on error: llm_last_error() */
+LLM_API llm *llm_load(const char *path, const struct llm_engine_config *cfg);
+LLM_API void llm_free(llm *l);
+LLM_API const struct llm_model *llm_get_model(const llm *l);
+LLM_API struct llm_engine *llm_get_engine(const llm *l);
+/* Continues a text. Returns malloc'ed text (free with llm_string_free) or NULL. s may be NULL. */
+LLM_API char *llm_generate(llm *l, const char *prompt, const struct llm_sampling *s);
+LLM_API void llm_string_free(char *s);
 
-/* Parses `len` bytes (at most 2 GiB; copied). limits may be NULL. LLM_ERR_FORMAT for what is not JSON and LLM_ERR_LIMIT, both with the byte
- * offset; LLM_ERR_NOMEM. A duplicate key is no error without `unique_keys`: the first counts for llm_json_find, a walk meets both. Takes
- * about 20 bytes of memory a value beside the text. */
-LLM_API llm_result llm_json_parse(const char *text, size_t len, const llm_json_limits *limits, llm_json **out);
-LLM_API void llm_json_free(llm_json *doc);                                    /* NULL is fine */
-LLM_API llm_json_type llm_json_type_of(const llm_json *doc, int node);        /* of -1, or no document: LLM_JSON_ABSENT */
-LLM_API int llm_json_size(const llm_json *doc, int node);                     /* elements or members; else 0 */
-LLM_API int llm_json_first(const llm_json *doc, int node);                    /* first element, or value of the first member; -1 */
-LLM_API int llm_json_next(const llm_json *doc, int node);                     /* next element, or next member's value; -1 */
-LLM_API const char *llm_json_key(const llm_json *doc, int node, size_t *len); /* key of a member's value; NULL for others */
-LLM_API int llm_json_find(const llm_json *doc, int object, const char *key);  /* the member's value, the first if twice; -1 */
-LLM_API const char *llm_json_str(const llm_json *doc, int node, size_t *len); /* decoded bytes, NUL-terminated; NULL if no string */
-LLM_API int llm_json_num(const llm_json *doc, int node, double *out);         /* 1 if a number that fits a double, else 0 and *out stays */
-LLM_API int llm_json_int(const llm_json *doc, int node, int64_t *out);        /* 1 if a whole number that fits: 3, 3.0, not 3.5 or 3e0 */
-LLM_API int llm_json_bool(const llm_json *doc, int node, int *out);           /* 1 if true or false */
-LLM_API const char *llm_json_raw(const llm_json *doc, int node, size_t *len); /* the source text of a number, true, false or null */
-LLM_API void llm_json_write(const llm_json *doc, int node, llm_text *out);    /* compact text of a node, key order kept */
+typedef struct llm_chat llm_chat; /* a conversation */
+
+LLM_API llm_chat *llm_chat_new(llm *l, const char *system); /* system may be NULL */
+LLM_API void llm_chat_free(llm_chat *c);
+LLM_API struct llm_sampling *llm_chat_sampling(llm_chat *c); /* to change it */
+/* The answer follows by llm_chat_next. LLM_ERR_UNSUPPORTED: the model has no chat template (llm_generate continues a text). */
+LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message);
+LLM_API const char *llm_chat_next(llm_chat *c); /* next piece of the answer; NULL at its end */
+LLM_API llm_result llm_chat_stop(llm_chat *c);  /* ends the answer here; what was said stays in the conversation */
+LLM_API void llm_chat_reset(llm_chat *c);       /* forgets all but the system message */
 
 /* ---------------------------------------------------------------------------
  * >>api-model   A model: weights, tokenizer and chat template, read-only and shareable between engines and threads.
@@ -437,198 +435,6 @@ LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_tex
  * not there; `to` may be `head`. base: the model's folder, whose output layer vLLM 0.6 wants beside the head; NULL: without. The names of
  * the files that hold the tensors may be given, plain names of .safetensors files in these folders; NULL: as usual. */
 LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, const char *base, const char *base_file, const char *to);
-
-/* ---------------------------------------------------------------------------
- * >>api-tokenizer   Text to ids and back, with the model's own tokenizer. All of it may be called from any thread; a model without a tokenizer
- * ---------------------------------------------------------------------------
- *                   (dummy weights in a bare folder) answers LLM_ERR_UNSUPPORTED, an empty vocabulary, or no token.
- */
-
-enum {
-    LLM_TOK_ADD_SPECIAL = 1,    /* put BOS/EOS where the model's own tokenizer does */
-    LLM_TOK_PARSE_SPECIAL = 2,  /* text such as <|im_end|> becomes the special token */
-    LLM_DETOK_KEEP_SPECIAL = 4, /* special tokens appear in the text */
-    LLM_TOK_GUARDED = 8         /* the text is guarded, see llm_guard */
-};
-
-/* Appends the ids of `len` bytes of UTF-8 (a bad byte counts as U+FFFD). */
-LLM_API llm_result llm_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_tokens *out);
-/* Appends the text of n ids: bytes, which are UTF-8 if the model keeps to it. Ids without a token add nothing. */
-LLM_API llm_result llm_detokenize(const llm_model *model, const int32_t *ids, size_t n, int flags, llm_text *out);
-
-/* Detokenizing as tokens arrive: whole code points only; what the pushes and the flush add is exactly llm_detokenize's text.
- * One thread at a time uses a detok; the model must outlive it. A push appends what is certain now, the flush the rest; reset
- * makes it new. free(NULL) is fine. */
-typedef struct llm_detok llm_detok;
-LLM_API llm_detok *llm_detok_create(const llm_model *model, int flags); /* NULL: no memory, or no tokenizer */
-LLM_API llm_result llm_detok_push(llm_detok *d, int32_t id, llm_text *out);
-LLM_API llm_result llm_detok_flush(llm_detok *d, llm_text *out);
-LLM_API void llm_detok_reset(llm_detok *d);
-LLM_API void llm_detok_free(llm_detok *d);
-
-LLM_API int32_t llm_vocab_size(const llm_model *model);                  /* ids the tokenizer knows: 0 .. n-1 */
-LLM_API int32_t llm_token_id(const llm_model *model, const char *token); /* of an exact token; -1 */
-LLM_API llm_result llm_token_bytes(const llm_model *model, int32_t id,
-                                   llm_text *out); /* the bytes it stands for, as in the middle of a text */
-LLM_API int llm_token_is_special(const llm_model *model, int32_t id);
-
-/* A stranger's text for the middle of a prompt. Appends it with marks (U+FDD0), so that LLM_TOK_PARSE_SPECIAL | LLM_TOK_GUARDED finds none
- * of the model's control tokens in it, wherever it stands; without the marks, which that takes away, it is as it was. Chat templates do it
- * to all of their context (llm_render_options). llm_unguard appends the text without marks. */
-LLM_API llm_result llm_guard(const llm_model *model, const char *text, size_t len, llm_text *out);
-LLM_API void llm_unguard(const char *text, size_t len, llm_text *out);
-
-/* ---------------------------------------------------------------------------
- * >>api-template   Chat templates (Jinja).
- * --------------------------------------------------------------------------- */
-
-/* A parsed template: read-only, to be rendered by any thread. It may use jinja2 as transformers sets it up; see >>template. */
-typedef struct llm_template llm_template;
-
-/* Parses `len` bytes of a template (copied; at most 16 MiB). LLM_ERR_TEMPLATE with the line for what jinja2 refuses too, or for what is
- * not here (include, import, extends, block, with, raw; see >>template); LLM_ERR_LIMIT, LLM_ERR_NOMEM. A template from a stranger does no
- * harm: rendering is bounded in steps, memory and output. */
-LLM_API llm_result llm_template_open(const char *text, size_t len, llm_template **out);
-LLM_API void llm_template_close(llm_template *t); /* NULL is fine */
-
-typedef struct llm_render_options {
-    const char *bos_token, *eos_token; /* template variables, unless the context has them; NULL: undefined */
-    int64_t now;                       /* seconds since 1970 for strftime_now, within 100 million days; 0: the clock */
-    int utc_offset_s;                  /* of local time, for strftime_now; it is added */
-    int64_t fuel;                      /* evaluation steps; 0: 5 million, a fraction of a second */
-    size_t max_output;                 /* bytes; 0: 32 MiB */
-    int as_chat;                       /* 1: as chat servers call it: tool-call arguments given as JSON text become objects; `tools` and
-                                          `documents` are None when the context has none */
-    const llm_model *guard;            /* texts of the context are guarded against this model's control tokens, which then come from the
-                                          template alone: the output is for LLM_TOK_GUARDED; NULL: plain output */
-} llm_render_options;
-
-/* Renders with every member of the context object as a variable (messages, tools, add_generation_prompt, ...). options may be NULL. Appends
- * to out; on error out is as it was. LLM_ERR_TEMPLATE, "template line N: ...", for what the template refuses (raise_exception) and what
- * Python refuses; LLM_ERR_LIMIT over fuel, output, 512 MiB of values, 64 nested macros or a range of over 100,000; LLM_ERR_ARG if context
- * is no object. Any thread. */
-LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *context, const llm_render_options *options, llm_text *out);
-
-/* continue_final_message: cuts what was rendered behind the last message's text. guard: that of the options; NULL: none. */
-LLM_API void llm_template_cut(const llm_model *guard, const llm_json *context, llm_text *prompt);
-
-/* The same with the model's own template and its BOS and EOS text. LLM_ERR_UNSUPPORTED if it has none. */
-LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, const llm_render_options *options, llm_text *out);
-
-/* ---------------------------------------------------------------------------
- * >>api-chat   What a chat template can do; reasoning ("thinking") and tool calls apart from the answer.
- * --------------------------------------------------------------------------- */
-
-typedef struct llm_template_caps {
-    int tools;           /* it reads `tools` */
-    int system_role;     /* a system message appears in its text */
-    int content_parts;   /* content may be a list of {"type": "text", "text": ...}; else join the texts yourself */
-    int thinking_switch; /* it reads `enable_thinking` or `thinking` */
-} llm_template_caps;
-
-/* Finds out by rendering small conversations. Cannot fail: what raises an error cannot do it. Any thread. */
-LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out);
-
-typedef enum llm_reasoning_kind {
-    LLM_REASONING_NONE = 0,    /* all is answer */
-    LLM_REASONING_THINK,       /* <think> ... </think>; open when the prompt left it open or the answer begins with the tag */
-    LLM_REASONING_DEEPSEEK_R1, /* the same, but open at the start unless the prompt ends with </think> */
-    LLM_REASONING_ERNIE_45_VL, /* open as the prompt's last tag says; a lone </think> is dropped */
-    LLM_REASONING_MISTRAL,     /* [THINK] ... [/THINK] */
-    LLM_REASONING_SEED_OSS,    /* <seed:think> ... </seed:think> */
-    LLM_REASONING_KIMI         /* its own triangle brackets */
-} llm_reasoning_kind;
-
-/* Splits one answer as it arrives; fill it in with llm_reasoning_begin. Nothing to free; a copy goes on by itself. */
-typedef struct llm_reasoning {
-    llm_reasoning_kind kind;
-    int thinking; /* what comes next belongs to the reasoning */
-    int started, n_held;
-    char held[32]; /* may be the beginning of a tag */
-} llm_reasoning;
-
-/* The kind of a parser's name as vLLM or FastDeploy spell it ("qwen3", "deepseek_r1", "ernie-45-vl", "none"); -1: there is none. */
-LLM_API int llm_reasoning_named(const char *name);
-/* The kind that suits a chat template's text (NULL: none). */
-LLM_API llm_reasoning_kind llm_reasoning_detect(const char *chat_template);
-/* `prompt`: the rendered prompt, whose last tag tells whether the thoughts are open already; NULL: nothing was before. */
-LLM_API void llm_reasoning_begin(llm_reasoning *r, llm_reasoning_kind kind, const char *prompt, size_t len);
-/* Appends a piece of the answer, cut anywhere, to the one or the other, without the tags. A piece that may be the beginning of a tag is
- * held back until more comes; llm_reasoning_end appends it at the end. Without a closing tag all is reasoning. The texts may be emptied
- * (len = 0) between calls; look at their `failed`. */
-LLM_API void llm_reasoning_push(llm_reasoning *r, const char *piece, size_t len, llm_text *reasoning, llm_text *content);
-LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *content);
-
-/* Tool calls apart from the text around them. A format is a number: that of a parser's name as vLLM or FastDeploy spell it ("hermes",
- * "llama3_json", "mistral", ...; -1: there is none), or the one that a chat template speaks (NULL: plain JSON). */
-LLM_API int llm_tools_named(const char *name);
-LLM_API int llm_tools_detect(const char *chat_template);
-
-typedef struct llm_tool_call {
-    llm_text name, arguments; /* arguments: JSON text of an object; until `done` its beginning */
-    int32_t done;
-} llm_tool_call;
-
-/* Finds the calls of one answer as it arrives, cut anywhere. `list`: OpenAI's tools in the document, which must outlive the parser (NULL
- * and -1: none are known; plain JSON is a call only if it names one of them). exact: a grammar that llm_tools_grammar wrote sees to the
- * answer's form, so arguments need not be whole before they are told. most: calls after that many are dropped; 0: no bound. */
-typedef struct llm_tool_parser llm_tool_parser;
-LLM_API llm_tool_parser *llm_tool_parser_create(int format, int exact, const llm_json *tools, int list, int32_t most); /* NULL: no memory */
-LLM_API void llm_tool_parser_free(llm_tool_parser *p);                                                                 /* NULL is fine */
-/* Text that belongs to no call is appended to content. What looked like a call and is none is text. */
-LLM_API void llm_tool_parser_push(llm_tool_parser *p, const char *piece, size_t len, llm_text *content);
-LLM_API void llm_tool_parser_end(llm_tool_parser *p, llm_text *content);
-LLM_API const llm_tool_call *llm_tool_parser_calls(const llm_tool_parser *p, int32_t *n); /* so far; good until the next push */
-
-/* A structural tag (LLM_GRAMMAR_STRUCTURAL_TAG) in which every call keeps its function's schema. only: the index of the one function that
- * may be called, -1: any. must: the answer is nothing but calls, else text is free. many: more than one call. Returns the format in which
- * the calls will be written: `format`, or plain JSON where a grammar cannot write it (it needs special tokens) and `must` is set.
- * -1: no grammar, nothing was appended. */
-LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json *tools, int list, int only, int must, int many,
-                              llm_text *out);
-/* 1 if the format's marks are special tokens of this model: they must be shown (skip_special_tokens_off) for calls to be found. */
-LLM_API int llm_tools_are_special(const llm_model *model, int format);
-
-/* ---------------------------------------------------------------------------
- * >>api-grammar   Answers that must have a form.
- * --------------------------------------------------------------------------- */
-
-typedef struct llm_grammar llm_grammar; /* compiled; may be used by many requests at once */
-
-typedef enum llm_grammar_kind {
-    LLM_GRAMMAR_JSON_SCHEMA = 1, /* a schema of draft 2020-12 or draft-07: what cannot be enforced is refused with its JSON pointer */
-    LLM_GRAMMAR_JSON_OBJECT,     /* any JSON object; the text is not looked at */
-    LLM_GRAMMAR_REGEX,           /* the whole answer matches */
-    LLM_GRAMMAR_CHOICE,          /* a JSON list of strings: the answer is one of them */
-    LLM_GRAMMAR_GBNF,            /* llama.cpp's notation; the rule "root" */
-    LLM_GRAMMAR_STRUCTURAL_TAG   /* {"structures": [{"begin", "schema", "end"}], "triggers": [...]} */
-} llm_grammar_kind;
-
-typedef struct llm_grammar_config {
-    llm_grammar_kind kind;
-    const char *text; /* at most 1 MiB */
-    size_t len;
-    const char *space; /* a regex of what may stand between the tokens of JSON; NULL: one space or none */
-    const char *after; /* free text up to this marker comes first ("</think>"), at most 127 bytes; NULL: none */
-} llm_grammar_config;
-
-/* Compiles a grammar, or finds it among the model's latest. The model gives the vocabulary and must outlive it; NULL: bytes only, no masks.
- * On error *out is NULL. Any thread. */
-LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_config *cfg, llm_grammar **out);
-LLM_API void llm_grammar_close(llm_grammar *grammar); /* NULL is fine; requests and matchers that use it keep it */
-
-/* One answer on its way through a grammar, for samplers of your own. Any thread, one at a time. */
-typedef struct llm_matcher llm_matcher;
-LLM_API llm_matcher *llm_matcher_open(llm_grammar *grammar); /* NULL: no memory */
-LLM_API void llm_matcher_close(llm_matcher *m);
-/* Goes on by some bytes, usually those of a token. LLM_ERR_ARG: the grammar forbids them, and the matcher stays where it was. */
-LLM_API llm_result llm_matcher_bytes(llm_matcher *m, const char *bytes, size_t n);
-/* The same by a token's bytes; a special token is always forbidden. */
-LLM_API llm_result llm_matcher_token(llm_matcher *m, int32_t id);
-/* Bit id of words, (llm_vocab_size + 31) / 32 of them: token id may come next. Tokens that end an answer are not among them: see
- * llm_matcher_can_end. */
-LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_allowed);
-LLM_API int llm_matcher_can_end(const llm_matcher *m); /* the text is complete here; it may still be able to go on */
 
 /* ---------------------------------------------------------------------------
  * >>api-sampler   How the next token is chosen, and when an answer ends.
@@ -710,488 +516,22 @@ LLM_API void llm_sampling_chat(const llm_model *model, llm_sampling *s);
 LLM_API llm_result llm_sampling_check(const llm_model *model, const llm_sampling *s);
 
 /* ---------------------------------------------------------------------------
- * >>api-backend   One table of fused operations on opaque buffers, for those who write a backend.
- * ---------------------------------------------------------------------------
- * Programs that only use the library never call it. The CPU's table in this file is the executable specification.
- *
- * A backend computes for n ranks of a tensor-parallel group (1 without one), or for several such groups, each with some of the layers (a
- * pipeline, llm_backend_config.n_stages). The forward pass is written once, in >>model, as calls of these operations, once a rank.
- * Operations only enqueue: between begin_step and end_step nothing waits, allocates, or reads a host value that changes from step to step.
- * What changes lies in llm_step, handed to begin_step and copied there. So the sequence of operations depends on the llm_shape alone, and a
- * backend may record it once for a shape and replay it. Results may be read after wait(). One thread at a time calls a context. A failed
- * operation makes the context remember the first error; wait() returns it.
- */
-
-#define LLM_BACKEND_ABI 5
-
-/* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
-typedef enum llm_type {
-    LLM_TYPE_F32 = 0,
-    LLM_TYPE_F16 = 1,
-    LLM_TYPE_Q4_0 = 2,
-    LLM_TYPE_Q4_1 = 3,
-    LLM_TYPE_Q5_0 = 6,
-    LLM_TYPE_Q5_1 = 7,
-    LLM_TYPE_Q8_0 = 8,
-    LLM_TYPE_Q2_K = 10,
-    LLM_TYPE_Q3_K = 11,
-    LLM_TYPE_Q4_K = 12,
-    LLM_TYPE_Q5_K = 13,
-    LLM_TYPE_Q6_K = 14,
-    LLM_TYPE_IQ4_NL = 20,
-    LLM_TYPE_IQ4_XS = 23,
-    LLM_TYPE_I8 = 24,
-    LLM_TYPE_I16 = 25,
-    LLM_TYPE_I32 = 26,
-    LLM_TYPE_I64 = 27,
-    LLM_TYPE_F64 = 28,
-    LLM_TYPE_BF16 = 30,
-    LLM_TYPE_MXFP4 = 39,
-    LLM_TYPE_F8_E4M3 = 1000,
-    LLM_TYPE_F8_E5M2 = 1001,
-    LLM_TYPE_U8 = 1002,
-    LLM_TYPE_BOOL = 1003,
-    LLM_TYPE_U16 = 1004,
-    LLM_TYPE_U32 = 1005,
-    LLM_TYPE_U64 = 1006,
-    LLM_TYPE_RANDOM = 2000, /* no data: the backend makes seeded random values (load-format dummy) */
-    LLM_TYPE_RANDOM_F8,
-    LLM_TYPE_RANDOM_Q4 /* ... and a GPU keeps them as e4m3, or as Q4_0 does; elsewhere as the first */
-} llm_type;
-
-typedef enum llm_kv_type {
-    LLM_KV_AUTO = 0,
-    LLM_KV_F32,
-    LLM_KV_F16,
-    LLM_KV_BF16,
-    LLM_KV_FP8_E4M3,
-    LLM_KV_FP8_E5M2,
-    LLM_KV_INT8,
-    LLM_KV_INT4
-} llm_kv_type;
-typedef enum llm_compute { LLM_COMPUTE_AUTO = 0, LLM_COMPUTE_F32, LLM_COMPUTE_BF16, LLM_COMPUTE_F16 } llm_compute;
-
-typedef struct llm_backend_ctx llm_backend_ctx; /* the open devices */
-typedef struct llm_buffer llm_buffer;           /* (rows, cols) of activations on one rank */
-typedef struct llm_weight llm_weight;           /* a packed matrix, table or vector on one rank */
-
-/* Some rows of a stored row-major matrix. Several stacked segments make a weight (q, k and v; rows of several shards). */
-typedef struct llm_segment {
-    const void *data;              /* first element of the stored matrix (stored_rows, stored_cols) */
-    int32_t type;                  /* llm_type */
-    int32_t transposed;            /* 1: stored as (in, out): the weight's row r is the stored column r */
-    int64_t stored_cols;           /* elements of one stored row */
-    int64_t row, n_rows, row_step; /* the weight's rows: row, row + row_step, ... (row_step 0 means 1) */
-    int64_t col, n_cols;           /* the columns taken */
-    float scale;                   /* each value is multiplied by it; 0 means 1 (per-tensor fp8 scales) */
-    int32_t mapped;                /* 1: `data` stands in a mapped file, whose pages may be given back once they were read */
-    const float *scales;           /* of each stored row, besides: int8 and fp8 with a scale a channel; NULL: 1. Not of a transposed one */
-} llm_segment;
-
-typedef enum llm_role {
-    LLM_ROLE_VECTOR = 0,          /* rows * cols values kept as f32, usually one column: norm weights, biases, sinks, inverse frequencies;
-                                 `add` is added to each */
-    LLM_ROLE_EMBED = 1,           /* (vocab, hidden), rows are gathered */
-    LLM_ROLE_LINEAR = 2,          /* (out, in) */
-    LLM_ROLE_GATE_UP = 3,         /* (2 * ff, in): ff gate rows, then ff up rows; the backend may interleave them */
-    LLM_ROLE_EXPERTS = 4,         /* n_experts matrices (out, in), stacked by rows */
-    LLM_ROLE_EXPERTS_GATE_UP = 5, /* n_experts of (2 * ff, in), stacked by rows */
-    LLM_ROLE_MLA_UP = 6,          /* kv_b of latent attention: (n_heads * (nope + v), rank) */
-    LLM_ROLE_HEAD = 7             /* as LINEAR, for the output layer, whose input may be rounded more finely */
-} llm_role;
-
-typedef struct llm_weight_desc {
-    const char *name; /* for messages */
-    llm_role role;
-    const llm_segment *segments;
-    int32_t n_segments;
-    int32_t n_experts;  /* EXPERTS*: > 0 */
-    int64_t rows, cols; /* of the whole weight: all segments' rows; cols of each segment */
-    float add;          /* VECTOR: added to every value (Gemma stores w - 1) */
-} llm_weight_desc;
-
-/* KV geometry of one layer on one rank. Latent attention: n_kv_heads 1, head_dim rank + rope, v_head_dim 0. */
-typedef struct llm_kv_layer {
-    int32_t n_kv_heads, head_dim, v_head_dim;
-} llm_kv_layer;
-
-typedef struct llm_backend_config {
-    int32_t n_ranks;           /* tensor parallel size, times n_stages; 0: 1 */
-    int32_t n_threads;         /* CPU; 0: all cores this process may use */
-    const char *isa;           /* CPU; NULL: the best this CPU has */
-    llm_compute compute;       /* F32: everything in f32, also with quantised weights */
-    llm_kv_type kv_type;       /* AUTO: F16, on a CPU that multiplies bf16 BF16; F32 when compute is F32 */
-    int32_t batch_invariant;   /* the CPU always is */
-    double memory_utilization; /* GPU: share of its memory */
-    int32_t max_rows;          /* tokens in one step at most */
-    int32_t max_out;           /* rows with logits in one step at most */
-    int32_t max_seqs;          /* sequences in one step at most */
-    int32_t max_pages_per_seq;
-    llm_log_fn log;
-    void *log_user;
-    llm_result (*error)(llm_result r,
-                        const char *sentence); /* where a backend of another library leaves its sentences: llm_backend_error */
-    int32_t device_draws;                      /* steps will have draws: memory for them is taken at open time */
-    int32_t enforce_eager;                     /* GPU: steps are not recorded for replay */
-    int32_t max_seq_len_to_capture;            /* GPU: steps with longer sequences neither; 0: no limit */
-    double step_timeout;                       /* GPU: seconds after which a step counts as lost; 0: 300 */
-    int32_t n_stages; /* of a pipeline: ranks [s n / n_stages, (s + 1) n / n_stages) are stage s, and sums and logits are shared among
-                               them alone; n_ranks counts all. 0: 1 */
-    struct llm_spent *spent; /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds */
-    int32_t kv_prealloc;     /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
-} llm_backend_config;
-
-/* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of
- * keys and values, that were read; operations, where a multiply-add is two. */
-enum { LLM_SPENT_EMBED = 0, LLM_SPENT_LINEAR, LLM_SPENT_ATTENTION, LLM_SPENT_HEAD, LLM_SPENT_NORM, LLM_SPENT_KINDS };
-typedef struct llm_spent {
-    double seconds, bytes, ops;
-} llm_spent;
-
-/* What a recorded step depends on. The CPU gets exact counts; a GPU pads them to buckets. */
-typedef struct llm_shape {
-    int32_t n_rows; /* token rows */
-    int32_t n_seqs;
-    int32_t n_out;   /* rows that go through the head */
-    int32_t lora;    /* 1: a sequence has an adapter */
-    int32_t program; /* which network's operations: 0 the model's, 1 those of its draft model or EAGLE head */
-} llm_shape;
-
-/* A token that the device chooses from a row of logits, exactly as llm_sample does, so that the next step need not wait for the host. */
-typedef struct llm_draw {
-    int32_t wanted;
-    const llm_sampling *sampling; /* temperature, penalties, logit_bias, top_k, top_p, min_p: all else is the caller's to do */
-    uint64_t seed;
-    int64_t position;
-    int32_t also;                 /* a token whose log-probability is wanted too */
-    int32_t row;                  /* the host wants to read the logits as well */
-    const uint32_t *allowed;      /* (vocab + 31) / 32: a bit for each token that may be drawn; NULL: all */
-    const int32_t *used, *counts; /* (n_used) for penalties: tokens of prompt and answer, each once, and how often the answer has it; the
-                               row's own comes besides, if a device drew it */
-    int32_t n_used;               /* with the biases at most LLM_DRAW_CHANGES / max_out */
-} llm_draw;
-
-enum { LLM_DRAW_CHANGES = 1 << 19 };
-
-typedef struct llm_drawn {
-    int32_t id;     /* -1: the logits are not finite */
-    float logprob;  /* raw log-softmax */
-    float also;     /* the same of llm_draw's other token */
-    float prob;     /* after rules and temperature (greedy: temperature 1), before min-p, top-k and top-p */
-    double log_sum; /* of the raw logits: log of the sum of exponentials */
-} llm_drawn;
-
-/* Everything that changes from step to step. The rows of a sequence stand together, in order of position. */
-typedef struct llm_step {
-    llm_shape shape;
-    const int32_t *tokens;      /* (n_rows) */
-    const int32_t *positions;   /* (n_rows); with 3 position rows (3, n_rows) */
-    int32_t n_position_rows;    /* 1 or 3 */
-    const int32_t *seq_of_row;  /* (n_rows) index 0 .. n_seqs-1 */
-    const int32_t *seq_begin;   /* (n_seqs + 1) first row of each sequence */
-    const int32_t *seq_len;     /* (n_seqs) tokens in the KV cache after this step */
-    const int32_t *seq_rope;    /* (n_seqs) which of the rope op's variants */
-    const float *seq_rope_base; /* (n_seqs) multiplies the RoPE base (dynamic NTK); 1 is neutral */
-    const int32_t *pages;       /* (n_seqs, page_stride) page numbers of each sequence, from position 0 on */
-    int32_t page_stride;
-    const int32_t *out_rows; /* (n_out) rows whose logits are wanted, ascending */
-    /* For devices that run one step ahead of the host; else NULL. */
-    const int32_t *token_from; /* (n_rows) -1: tokens[row]; else the out row of the step before whose drawn token stands here */
-    const llm_draw *draws;     /* (n_out); what they point to is copied, too */
-    const int32_t *seq_lora;   /* (n_seqs) slot of each sequence's adapter, -1: none; NULL: nobody has one */
-} llm_step;
-
-typedef enum llm_rows { LLM_ROWS_TOKENS = 0, LLM_ROWS_OUT = 1 } llm_rows;
-typedef enum llm_norm_kind { LLM_NORM_NONE = 0, LLM_NORM_RMS = 1, LLM_NORM_LAYER = 2 } llm_norm_kind;
-typedef enum llm_act {
-    LLM_ACT_NONE = 0,
-    LLM_ACT_SILU,
-    LLM_ACT_GELU,
-    LLM_ACT_GELU_TANH,
-    LLM_ACT_RELU,
-    LLM_ACT_RELU2,
-    LLM_ACT_SWIGLU_OAI /* gpt-oss: g = min(g, limit), u = clamp(u, -limit, limit); (u + 1) * g * sigmoid(1.702 g) */
-} llm_act;
-
-typedef struct llm_embed_op {
-    llm_buffer *dst;             /* (n_rows, hidden) */
-    const llm_weight *table;     /* EMBED (vocab, hidden) */
-    const llm_weight *positions; /* EMBED (n_positions, hidden) added at positions + position_offset; NULL: none */
-    int32_t position_offset;
-    int32_t vocab_begin; /* rank's first row of a split table; rows of other ranks give zeros */
-    float scale;         /* of the token's row; 0 means 1 */
-} llm_embed_op;
-
-/* cos and sin of every row's position, once a step: dst (n_rows, 2 * rope_dim / 2): cosines, then sines.
- * angle = position * inv_freq[i]; with seq_rope_base b: inv_freq[i] * b^(-2i / rope_dim). */
-typedef struct llm_rope_op {
-    llm_buffer *dst;
-    const llm_weight *inv_freq; /* VECTOR (n_variants * rope_dim / 2) */
-    int32_t n_variants, rope_dim;
-    const float *scale;  /* (n_variants) multiplies cosines and sines (attention factor); constant */
-    int32_t sections[3]; /* with 3 position rows: frequencies that take row 0, 1, 2 */
-} llm_rope_op;
-
-/* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h too.
- * */
-typedef struct llm_residual_op {
-    llm_rows rows;
-    llm_buffer *x;       /* (rows, hidden) */
-    const llm_buffer *y; /* (rows, hidden) this rank's part; NULL: none */
-    float scale;         /* 0 means 1 */
-    llm_norm_kind post_kind;
-    const llm_weight *post_weight, *post_bias;
-    llm_buffer *h; /* (rows, hidden) */
-    llm_norm_kind kind;
-    const llm_weight *weight, *bias; /* NULL: 1 and 0 */
-    float eps;
-    int32_t replace;
-} llm_residual_op;
-
-typedef struct llm_norm_op { /* dst = norm(src), columns [src_col, src_col + n) */
-    llm_rows rows;
-    llm_buffer *dst;
-    const llm_buffer *src;
-    int32_t src_col, n;
-    llm_norm_kind kind;
-    const llm_weight *weight, *bias;
-    float eps;
-} llm_norm_op;
-
-/* dst[:, dst_col ...] = act(src W^T + bias) * scale. GATE_UP weights: dst = act(gate) * up. add: dst += instead of dst =. */
-typedef struct llm_linear_op {
-    llm_rows rows;
-    llm_buffer *dst;
-    const llm_buffer *src;
-    const llm_weight *weight, *bias; /* bias VECTOR (out) or NULL */
-    llm_act act;
-    int32_t add;
-    int32_t dst_col, src_col;
-    float scale;            /* 0 means 1 */
-    float limit;            /* SWIGLU_OAI */
-    const llm_buffer *plus; /* (rows, out) of llm_lora_op, added before the activation; NULL: none */
-} llm_linear_op;
-
-/* Low-rank adapters (LoRA, Hu et al. 2021): where the model has W x, an adapter has W x + B A x, with A (r, in) and B (out, r) of a
- * small r. The rows of a step may have different adapters, so nothing is merged into W. A site holds what adapters add to one layer
- * on one rank, each in a slot of its own. */
-typedef struct llm_lora_site llm_lora_site;
-
-enum { LLM_LORA_PARTS = 3 }; /* matrices of the file that make one layer: q, k and v */
-
-typedef struct llm_lora_part { /* rows [row, row + n) of the layer's output get b (a x) */
-    int64_t row;
-    /* LINEAR (r, in), (n, r). Of an embedding a is a VECTOR (vocab, r): a token takes its row. Of experts both are EXPERTS, and row is
-     * that of each expert's output (gate and up: 2 ff). Of kv_b there is one part, both are MLA_UP, and b is the other way round,
-     * (r, n), so that heads can take their columns of it */
-    const llm_weight_desc *a, *b;
-} llm_lora_part;
-
-/* dst = what each row's adapter adds to the layer; -0 where that is nothing, for x + -0 is x to the bit. */
-typedef struct llm_lora_op {
-    llm_rows rows;
-    llm_buffer *dst;       /* (rows, n) */
-    const llm_buffer *src; /* (rows, in); NULL: the site is an embedding's, and dst += instead of dst = */
-    llm_buffer *low;       /* (rows, LLM_LORA_PARTS * the largest r): a x */
-    const llm_lora_site *site;
-    int32_t n, vocab_begin; /* vocab_begin: of an embedding, as in llm_embed_op */
-    float scale;            /* 0 means 1 */
-} llm_lora_op;
-
-typedef enum llm_qk_norm { LLM_QK_NORM_NONE = 0, LLM_QK_NORM_HEAD_RMS, LLM_QK_NORM_HEAD_LAYER, LLM_QK_NORM_WHOLE_RMS } llm_qk_norm;
-
-/* Finishes q, k, v of every row: q/k norm, RoPE, then K and V go to the cache. q stays in qkv. */
-typedef struct llm_qkv_op {
-    llm_buffer *qkv;             /* (n_rows, ...) */
-    int32_t q_col, k_col, v_col; /* where this rank's heads start */
-    int32_t n_heads, n_kv_heads, head_dim, v_head_dim;
-    llm_qk_norm norm; /* HEAD_RMS: weights (head_dim); HEAD_LAYER: (heads, head_dim), this rank's; WHOLE_RMS: see below */
-    const llm_weight *q_norm, *k_norm;
-    float eps;
-    int32_t whole_q_col, whole_q, whole_k_col,
-        whole_k;                        /* WHOLE_RMS: first column and width the mean runs over (all ranks' heads); weights cover them */
-    const llm_buffer *rope;             /* of llm_rope_op; NULL: no positions here */
-    int32_t rope_dim, rope_interleaved; /* the first rope_dim of head_dim; pairs (2i, 2i+1) or (i, i + rope_dim/2) */
-    int32_t layer;                      /* of the KV cache */
-    int32_t logn_from;                  /* > 0: q *= log(position + 1) / log(logn_from) beyond it (Qwen 1, InternLM) */
-} llm_qkv_op;
-
-typedef struct llm_attention_op {
-    llm_buffer *dst; /* (n_rows, n_heads * v_head_dim) */
-    const llm_buffer *qkv;
-    int32_t q_col, layer;
-    int32_t n_heads, n_kv_heads, head_dim, v_head_dim;
-    float scale;             /* of q k, usually 1/sqrt(head_dim) */
-    float softcap;           /* 0: none; s = softcap * tanh(s / softcap) */
-    int32_t window;          /* 0: none; a query sees the latest `window` positions, its own included */
-    int32_t not_causal;      /* 1: every row of the sequence sees all rows of it */
-    const llm_weight *sinks; /* VECTOR (n_heads): a logit that takes part in the softmax only; NULL: none */
-    const llm_weight *alibi; /* VECTOR (n_heads) slopes; NULL: none */
-} llm_attention_op;
-
-/* Latent attention. Normalises the latent, rotates, writes (latent, rope key) to the cache, attends in the absorbed form. */
-typedef struct llm_mla_op {
-    llm_buffer *dst;           /* (n_rows, n_heads * v_dim) */
-    llm_buffer *q;             /* (n_rows, n_heads * (nope + rope)) */
-    llm_buffer *kv_a;          /* (n_rows, rank + rope) before its norm */
-    const llm_weight *kv_norm; /* VECTOR (rank) */
-    const llm_weight *kv_b;    /* MLA_UP */
-    const llm_buffer *rope;
-    float eps, scale;
-    int32_t rope_interleaved;
-    int32_t layer, n_heads, nope, rope_dim, v_dim, rank;
-    const llm_lora_site *lora; /* what adapters add to kv_b; NULL: nothing */
-} llm_mla_op;
-
-typedef enum llm_route_score { LLM_ROUTE_SOFTMAX = 0, LLM_ROUTE_SIGMOID = 1, LLM_ROUTE_TOPK_SOFTMAX = 2 } llm_route_score;
-
-/* Chooses k experts a row. dst holds them for llm_experts_op. Ties: the lower index. */
-typedef struct llm_route_op {
-    llm_buffer *dst;          /* (n_rows, 2 * k): ids, then weights */
-    const llm_buffer *logits; /* (n_rows, n_experts) */
-    int32_t n_experts, k;
-    llm_route_score score;        /* TOPK_SOFTMAX: softmax over the chosen logits */
-    const llm_weight *correction; /* VECTOR (n_experts) added for the choice only; NULL: none */
-    int32_t n_group, topk_group;  /* 0 or 1: no groups */
-    int32_t group_top2;           /* group score: sum of its two best (DeepSeek-V3), else its best */
-    int32_t normalize;            /* chosen weights divided by their sum */
-    float normalize_min;          /* the sum is at least this */
-    float scale;                  /* of the weights; 0 means 1 */
-} llm_route_op;
-
-/* dst (+)= sum over the chosen experts e of weight_e * down_e(act(gate_e x) * up_e x). */
-typedef struct llm_experts_op {
-    llm_buffer *dst; /* (n_rows, hidden) */
-    const llm_buffer *src, *routes;
-    const llm_weight *gate_up, *gate_up_bias; /* EXPERTS_GATE_UP; bias VECTOR (n_experts * 2 ff): gate, then up, of each */
-    const llm_weight *down, *down_bias;       /* EXPERTS; bias VECTOR (n_experts * hidden) */
-    llm_act act;
-    float limit;
-    int32_t k, n_experts, ff;
-    int32_t add;
-    const llm_lora_site *up_lora, *down_lora; /* what adapters add to gate_up and down: see llm_lora_part; NULL: nothing */
-    llm_buffer *low, *plus; /* for adapters: (choices, LLM_LORA_PARTS * the largest r) and (choices, the larger of 2 ff and hidden), of as
-                                    many choices (row, expert) at a time as the operation takes together: k at least */
-} llm_experts_op;
-
-/* Hidden states in pages, for a head that guesses from them (EAGLE): the values of one layer of the KV cache, cut into as many parts as it
- * has heads; nobody attends to them. */
-typedef struct llm_state_op {
-    int32_t recall;          /* 0: buf's rows go to the pages at their positions. 1: buf gets what lies one position before its rows, and
-                                    at position 0 zeros, as then does `clear` */
-    llm_rows rows;           /* with recall: TOKENS */
-    llm_buffer *buf, *clear; /* (rows, hidden); clear may be NULL */
-    int32_t layer;
-} llm_state_op;
-
-/* dst[:, j] *= sigmoid(src . w): the gate of Qwen2-MoE's shared expert. */
-typedef struct llm_gate_op {
-    llm_buffer *dst;        /* (n_rows, n) */
-    const llm_buffer *gate; /* (n_rows, 1) */
-    int32_t n;
-} llm_gate_op;
-
-/* Logits of the out rows: softcap(scale * (src head^T + bias)). Rows [0, n_out) of dst on the host after wait(): logits(). */
-typedef struct llm_logits_op {
-    const llm_buffer *src; /* (n_out, hidden), normalised */
-    const llm_weight *head, *bias;
-    int32_t vocab_begin, vocab; /* this rank's share and the whole; the shares are gathered */
-    float scale, softcap;       /* 0: 1 and none */
-    const llm_buffer *plus;     /* (n_out, this rank's share) of llm_lora_op; NULL: none */
-} llm_logits_op;
-
-typedef struct llm_backend {
-    int32_t abi;          /* LLM_BACKEND_ABI */
-    uint32_t struct_size; /* sizeof(llm_backend) */
-    const char *name;     /* "cpu", "cuda" */
-    llm_result (*open)(const llm_backend_config *cfg, llm_backend_ctx **out);
-    void (*close)(llm_backend_ctx *ctx);
-    const char *(*describe)(llm_backend_ctx *ctx); /* "avx2, 2 threads" */
-    /* At open time. Everything is freed by close. */
-    llm_result (*buffer)(llm_backend_ctx *ctx, int rank, int64_t rows, int64_t cols, llm_buffer **out);
-    llm_result (*weight)(llm_backend_ctx *ctx, int rank, const llm_weight_desc *desc, llm_weight **out);
-    llm_result (*weights_done)(
-        llm_backend_ctx *ctx); /* after a model's last weight: packing may run here, on all threads; a draft model follows */
-    int64_t (*kv_page_bytes)(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens); /* of one rank */
-    llm_result (*kv_open)(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens, int64_t n_pages);
-    int64_t (*memory_used)(llm_backend_ctx *ctx);
-    /* The step. */
-    llm_result (*begin_step)(llm_backend_ctx *ctx, const llm_step *step);
-    void (*embed)(llm_backend_ctx *ctx, int rank, const llm_embed_op *op);
-    void (*rope)(llm_backend_ctx *ctx, int rank, const llm_rope_op *op);
-    void (*residual)(llm_backend_ctx *ctx, int rank, const llm_residual_op *op);
-    void (*norm)(llm_backend_ctx *ctx, int rank, const llm_norm_op *op);
-    void (*linear)(llm_backend_ctx *ctx, int rank, const llm_linear_op *op);
-    void (*qkv)(llm_backend_ctx *ctx, int rank, const llm_qkv_op *op);
-    void (*attention)(llm_backend_ctx *ctx, int rank, const llm_attention_op *op);
-    void (*mla)(llm_backend_ctx *ctx, int rank, const llm_mla_op *op);
-    void (*route)(llm_backend_ctx *ctx, int rank, const llm_route_op *op);
-    void (*experts)(llm_backend_ctx *ctx, int rank, const llm_experts_op *op);
-    void (*gate)(llm_backend_ctx *ctx, int rank, const llm_gate_op *op);
-    void (*gather)(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src);        /* dst row i = src row out_rows[i] */
-    void (*all_reduce)(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t n); /* sums columns [0, n) over the ranks */
-    void (*logits)(llm_backend_ctx *ctx, int rank, const llm_logits_op *op);
-    llm_result (*end_step)(llm_backend_ctx *ctx);
-    llm_result (*wait)(llm_backend_ctx *ctx);
-    /* After wait(). */
-    const float *(*logits_row)(llm_backend_ctx *ctx, int out_row); /* (vocab) */
-    const float *(*buffer_row)(llm_backend_ctx *ctx, int rank, const llm_buffer *buf,
-                               int row); /* hidden states, for tests and embeddings */
-    /* Between steps. */
-    llm_result (*kv_copy)(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int n); /* whole pages */
-    llm_result (*kv_read)(llm_backend_ctx *ctx, int rank, int32_t page, void *host);            /* kv_page_bytes bytes */
-    llm_result (*kv_write)(llm_backend_ctx *ctx, int rank, int32_t page, const void *host);
-    /* Runs fn(arg, i) for i in [0, n) on the backend's threads; NULL: the caller loops. For host-side row work such as sampling. */
-    void (*parallel)(llm_backend_ctx *ctx, void (*fn)(void *arg, int i), void *arg, int n);
-    /* Adapters; all NULL in a backend without them. A site is made at open time. put fills a slot, or empties it with n 0: from any
-     * thread and while steps run, but none that has a row of this slot; what the segments point to is needed no longer afterwards. */
-    llm_result (*lora_site)(llm_backend_ctx *ctx, int rank, int n_slots, llm_lora_site **out);
-    llm_result (*lora_put)(llm_backend_ctx *ctx, int rank, llm_lora_site *site, int slot, const llm_lora_part *parts, int n);
-    void (*lora)(llm_backend_ctx *ctx, int rank, const llm_lora_op *op);
-    /* NULL: the host samples, and each step is waited for. Else one more step may begin before wait(), which waits for the oldest; what can
-     * be read after it is that step's. drawn: what became of llm_step's draws. */
-    const llm_drawn *(*drawn)(llm_backend_ctx *ctx, int out_row);
-    /* Bytes of one rank's memory that KV pages may take, after weights_done; NULL: the engine knows. */
-    int64_t (*kv_memory)(llm_backend_ctx *ctx);
-    /* Pipelines: dst, a buffer of rank r of stage s > 0, gets the token rows of src, which is the same buffer of that rank of stage s - 1.
-     * The one that sends calls send when src is ready; dst is there for what is recorded after receive. */
-    void (*send)(llm_backend_ctx *ctx, int rank, const llm_buffer *src);
-    void (*receive)(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src);
-    void (*state)(llm_backend_ctx *ctx, int rank, const llm_state_op *op); /* NULL: no EAGLE */
-    void (*pin)(llm_backend_ctx *ctx, void *host,
-                size_t bytes); /* once, until close: what kv_read and kv_write will use. NULL: no need to */
-} llm_backend;
-
-/* Keeps a sentence for llm_last_error and returns r. */
-LLM_API llm_result llm_backend_error(llm_result r, const char *sentence);
-
-LLM_API const llm_backend *llm_backend_cpu(void);
-/* Opens a backend library (libllm_cuda.so) and checks its abi. LLM_ERR_IO or LLM_ERR_UNSUPPORTED with a sentence. */
-LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out);
-/* Names of the instruction sets this CPU runs, best last, separated by spaces ("scalar avx2"). Cannot fail. */
-LLM_API const char *llm_isa_list(void);
-/* Billions of operations a second that the core of the calling thread reaches with products of bytes alone (a multiply-add is two),
- * measured for some milliseconds. isa NULL: the best. 0: it is not here, or has none to measure. */
-LLM_API double llm_isa_peak(const char *isa);
-/* GB a second that n_threads threads read of 1 GiB of memory together, the best of four passes: what decoding cannot exceed, since it reads
- * the weights for every token. 0: so much memory could not be had. */
-LLM_API double llm_memory_peak(int32_t n_threads);
-LLM_API int64_t llm_memory_free(void); /* bytes that could be had now, the control group's limit counted; -1: unknown */
-
-/* ---------------------------------------------------------------------------
  * >>api-engine   Threads, backend, KV pages and scheduler for one model.
  * --------------------------------------------------------------------------- */
+
+struct llm_backend; /* >>api-backend: for who writes one */
+struct llm_spent;
 
 typedef struct llm_engine llm_engine;
 
 typedef struct llm_engine_config {
-    int32_t n_threads;              /* 0: all cores this process may use */
-    const char *isa;                /* NULL: the best; a name of llm_isa_list */
-    const char *device;             /* NULL or "auto", "cpu", "cuda" */
-    const llm_backend *backend;     /* NULL: the CPU table */
-    int32_t tensor_parallel_size;   /* 0: 1; on a CPU: ranks in this process */
-    int32_t pipeline_parallel_size; /* the layers in so many pieces, one after the other, each on ranks of its own; 0: 1 */
-    llm_compute dtype;              /* AUTO: the file's formats at full speed */
+    int32_t n_threads;                 /* 0: all cores this process may use */
+    const char *isa;                   /* NULL: the best; a name of llm_isa_list */
+    const char *device;                /* NULL or "auto", "cpu", "cuda" */
+    const struct llm_backend *backend; /* NULL: the CPU table */
+    int32_t tensor_parallel_size;      /* 0: 1; on a CPU: ranks in this process */
+    int32_t pipeline_parallel_size;    /* the layers in so many pieces, one after the other, each on ranks of its own; 0: 1 */
+    llm_compute dtype;                 /* AUTO: the file's formats at full speed */
     llm_kv_type kv_cache_dtype;
     int64_t kv_cache_memory_bytes; /* 0: what max_num_seqs sequences of max_model_len need */
     int32_t max_model_len;         /* tokens of prompt and answer together; 0: the model's */
@@ -1230,7 +570,7 @@ typedef struct llm_engine_config {
     int32_t enforce_eager;          /* GPU: steps are not recorded as graphs */
     int32_t max_seq_len_to_capture; /* GPU: steps with longer sequences neither; 0: no limit */
     float step_timeout;             /* GPU: seconds after which a step counts as lost; 0: 300 */
-    llm_spent *spent;               /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
+    struct llm_spent *spent;        /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
     int32_t kv_cache_prealloc;      /* CPU: 1: takes the KV cache's memory at once, so that no step finds it short; 0: when used */
 } llm_engine_config;
 
@@ -1410,49 +750,8 @@ LLM_API llm_result llm_context_save(llm_engine *engine, const char *path, const 
 LLM_API llm_result llm_context_load(llm_engine *engine, const char *path, const char *lora, const char *cache_salt, llm_tokens *ids);
 
 /* ---------------------------------------------------------------------------
- * >>api-raw   The forward pass itself, for teaching, tests and own samplers.
- * --------------------------------------------------------------------------- */
-
-/* Feeds n tokens of sequence `seq` (0 .. max_num_seqs-1) from position `position` on; logits (n_logits rows of the vocabulary,
- * those of the last n_logits tokens). Not to be mixed with running requests on the same engine. */
-LLM_API llm_result llm_forward(llm_engine *engine, int32_t seq, int32_t position, const int32_t *ids, int32_t n, float *logits,
-                               int32_t n_logits);
-/* The same for several sequences in one ragged batch: counts[i] tokens of sequence seqs[i]; logits (n_seqs, vocab) of each one's last
- * token. */
-LLM_API llm_result llm_forward_batch(llm_engine *engine, int32_t n_seqs, const int32_t *seqs, const int32_t *positions,
-                                     const int32_t *counts, const int32_t *ids, float *logits);
-LLM_API int32_t llm_logits_size(const llm_engine *engine); /* row length of logits: the model's vocabulary with padding */
-/* Samples from one row as a request with s would at output position `position`. */
-LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s, int64_t seed, int64_t position);
-
-/* ---------------------------------------------------------------------------
- * >>api-easy   Ten lines to a working program.
- * --------------------------------------------------------------------------- */
-
-typedef struct llm llm; /* a model with an engine of its own */
-
-/* cfg may be NULL; max_model_len 0 means the model's, at most 8192. NULL on error: llm_last_error() */
-LLM_API llm *llm_load(const char *path, const llm_engine_config *cfg);
-LLM_API void llm_free(llm *l);
-LLM_API const llm_model *llm_get_model(const llm *l);
-LLM_API llm_engine *llm_get_engine(const llm *l);
-/* Continues a text. Returns malloc'ed text (free with llm_string_free) or NULL. s may be NULL. */
-LLM_API char *llm_generate(llm *l, const char *prompt, const llm_sampling *s);
-LLM_API void llm_string_free(char *s);
-
-typedef struct llm_chat llm_chat; /* a conversation */
-
-LLM_API llm_chat *llm_chat_new(llm *l, const char *system); /* system may be NULL */
-LLM_API void llm_chat_free(llm_chat *c);
-LLM_API llm_sampling *llm_chat_sampling(llm_chat *c); /* to change it */
-/* The answer follows by llm_chat_next. LLM_ERR_UNSUPPORTED: the model has no chat template (llm_generate continues a text). */
-LLM_API llm_result llm_chat_say(llm_chat *c, const char *user_message);
-LLM_API const char *llm_chat_next(llm_chat *c); /* next piece of the answer; NULL at its end */
-LLM_API llm_result llm_chat_stop(llm_chat *c);  /* ends the answer here; what was said stays in the conversation */
-LLM_API void llm_chat_reset(llm_chat *c);       /* forgets all but the system message */
-
-/* ---- many prompts or chats at once: the offline interface of FastDeploy (LLM, generate, chat) and LMDeploy (pipeline)
- *
+ * >>api-batch   Many prompts or chats at once: the offline interface of FastDeploy (LLM, generate, chat) and LMDeploy (pipeline).
+ * ---------------------------------------------------------------------------
  *     llm *l = llm_open("models/x", "{\"tensor_parallel_size\": 1, \"max_model_len\": 8192}");
  *     llm_prompt prompts[2] = {{"Shanghai is"}, {"Hi, pls intro yourself"}};
  *     llm_outputs *o = llm_generate_batch(l, prompts, 2, NULL);
@@ -1517,6 +816,261 @@ typedef struct llm_outputs {
 LLM_API llm_outputs *llm_generate_batch(llm *l, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg);
 LLM_API llm_outputs *llm_chat_batch(llm *l, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg);
 LLM_API void llm_outputs_free(llm_outputs *o); /* NULL is fine */
+
+/* ---------------------------------------------------------------------------
+ * >>api-tokenizer   Text to ids and back, with the model's own tokenizer. All of it may be called from any thread; a model without a tokenizer
+ * ---------------------------------------------------------------------------
+ *                   (dummy weights in a bare folder) answers LLM_ERR_UNSUPPORTED, an empty vocabulary, or no token.
+ */
+
+enum {
+    LLM_TOK_ADD_SPECIAL = 1,    /* put BOS/EOS where the model's own tokenizer does */
+    LLM_TOK_PARSE_SPECIAL = 2,  /* text such as <|im_end|> becomes the special token */
+    LLM_DETOK_KEEP_SPECIAL = 4, /* special tokens appear in the text */
+    LLM_TOK_GUARDED = 8         /* the text is guarded, see llm_guard */
+};
+
+/* Appends the ids of `len` bytes of UTF-8 (a bad byte counts as U+FFFD). */
+LLM_API llm_result llm_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_tokens *out);
+/* Appends the text of n ids: bytes, which are UTF-8 if the model keeps to it. Ids without a token add nothing. */
+LLM_API llm_result llm_detokenize(const llm_model *model, const int32_t *ids, size_t n, int flags, llm_text *out);
+
+/* Detokenizing as tokens arrive: whole code points only; what the pushes and the flush add is exactly llm_detokenize's text.
+ * One thread at a time uses a detok; the model must outlive it. A push appends what is certain now, the flush the rest; reset
+ * makes it new. free(NULL) is fine. */
+typedef struct llm_detok llm_detok;
+LLM_API llm_detok *llm_detok_create(const llm_model *model, int flags); /* NULL: no memory, or no tokenizer */
+LLM_API llm_result llm_detok_push(llm_detok *d, int32_t id, llm_text *out);
+LLM_API llm_result llm_detok_flush(llm_detok *d, llm_text *out);
+LLM_API void llm_detok_reset(llm_detok *d);
+LLM_API void llm_detok_free(llm_detok *d);
+
+LLM_API int32_t llm_vocab_size(const llm_model *model);                  /* ids the tokenizer knows: 0 .. n-1 */
+LLM_API int32_t llm_token_id(const llm_model *model, const char *token); /* of an exact token; -1 */
+LLM_API llm_result llm_token_bytes(const llm_model *model, int32_t id,
+                                   llm_text *out); /* the bytes it stands for, as in the middle of a text */
+LLM_API int llm_token_is_special(const llm_model *model, int32_t id);
+
+/* A stranger's text for the middle of a prompt. Appends it with marks (U+FDD0), so that LLM_TOK_PARSE_SPECIAL | LLM_TOK_GUARDED finds none
+ * of the model's control tokens in it, wherever it stands; without the marks, which that takes away, it is as it was. Chat templates do it
+ * to all of their context (llm_render_options). llm_unguard appends the text without marks. */
+LLM_API llm_result llm_guard(const llm_model *model, const char *text, size_t len, llm_text *out);
+LLM_API void llm_unguard(const char *text, size_t len, llm_text *out);
+
+/* ---------------------------------------------------------------------------
+ * >>api-json   Strict RFC 8259 reading, the parser that everything here uses.
+ * --------------------------------------------------------------------------- */
+
+/* A parsed document. Nodes are indexes: 0 is the root, -1 is "absent", which every function takes, so that look-ups can be chained:
+ *
+ *   int n_layers = llm_json_find(doc, llm_json_find(doc, 0, "config"), "n_layers");
+ *   if (!llm_json_int(doc, n_layers, &n)) ...       no config, no member of that name, or no whole number
+ *
+ * Only numbers that came from the functions below are nodes. A document is never changed: any thread may read it, all pointers hold until
+ * llm_json_free. */
+typedef struct llm_json llm_json;
+
+typedef enum llm_json_type {
+    LLM_JSON_ABSENT = 0,
+    LLM_JSON_NULL,
+    LLM_JSON_BOOL,
+    LLM_JSON_NUMBER,
+    LLM_JSON_STRING,
+    LLM_JSON_ARRAY,
+    LLM_JSON_OBJECT
+} llm_json_type;
+
+typedef struct llm_json_limits {
+    int max_depth;   /* nesting; 0: 512; at most 4096 */
+    int max_tokens;  /* values and keys together; 0: 64 million */
+    int unique_keys; /* refuse an object that has a key twice, or more than 4096 keys */
+} llm_json_limits;
+
+/* Parses `len` bytes (at most 2 GiB; copied). limits may be NULL. LLM_ERR_FORMAT for what is not JSON and LLM_ERR_LIMIT, both with the byte
+ * offset; LLM_ERR_NOMEM. A duplicate key is no error without `unique_keys`: the first counts for llm_json_find, a walk meets both. Takes
+ * about 20 bytes of memory a value beside the text. */
+LLM_API llm_result llm_json_parse(const char *text, size_t len, const llm_json_limits *limits, llm_json **out);
+LLM_API void llm_json_free(llm_json *doc);                                    /* NULL is fine */
+LLM_API llm_json_type llm_json_type_of(const llm_json *doc, int node);        /* of -1, or no document: LLM_JSON_ABSENT */
+LLM_API int llm_json_size(const llm_json *doc, int node);                     /* elements or members; else 0 */
+LLM_API int llm_json_first(const llm_json *doc, int node);                    /* first element, or value of the first member; -1 */
+LLM_API int llm_json_next(const llm_json *doc, int node);                     /* next element, or next member's value; -1 */
+LLM_API const char *llm_json_key(const llm_json *doc, int node, size_t *len); /* key of a member's value; NULL for others */
+LLM_API int llm_json_find(const llm_json *doc, int object, const char *key);  /* the member's value, the first if twice; -1 */
+LLM_API const char *llm_json_str(const llm_json *doc, int node, size_t *len); /* decoded bytes, NUL-terminated; NULL if no string */
+LLM_API int llm_json_num(const llm_json *doc, int node, double *out);         /* 1 if a number that fits a double, else 0 and *out stays */
+LLM_API int llm_json_int(const llm_json *doc, int node, int64_t *out);        /* 1 if a whole number that fits: 3, 3.0, not 3.5 or 3e0 */
+LLM_API int llm_json_bool(const llm_json *doc, int node, int *out);           /* 1 if true or false */
+LLM_API const char *llm_json_raw(const llm_json *doc, int node, size_t *len); /* the source text of a number, true, false or null */
+LLM_API void llm_json_write(const llm_json *doc, int node, llm_text *out);    /* compact text of a node, key order kept */
+
+/* ---------------------------------------------------------------------------
+ * >>api-template   Chat templates (Jinja).
+ * --------------------------------------------------------------------------- */
+
+/* A parsed template: read-only, to be rendered by any thread. It may use jinja2 as transformers sets it up; see >>template. */
+typedef struct llm_template llm_template;
+
+/* Parses `len` bytes of a template (copied; at most 16 MiB). LLM_ERR_TEMPLATE with the line for what jinja2 refuses too, or for what is
+ * not here (include, import, extends, block, with, raw; see >>template); LLM_ERR_LIMIT, LLM_ERR_NOMEM. A template from a stranger does no
+ * harm: rendering is bounded in steps, memory and output. */
+LLM_API llm_result llm_template_open(const char *text, size_t len, llm_template **out);
+LLM_API void llm_template_close(llm_template *t); /* NULL is fine */
+
+typedef struct llm_render_options {
+    const char *bos_token, *eos_token; /* template variables, unless the context has them; NULL: undefined */
+    int64_t now;                       /* seconds since 1970 for strftime_now, within 100 million days; 0: the clock */
+    int utc_offset_s;                  /* of local time, for strftime_now; it is added */
+    int64_t fuel;                      /* evaluation steps; 0: 5 million, a fraction of a second */
+    size_t max_output;                 /* bytes; 0: 32 MiB */
+    int as_chat;                       /* 1: as chat servers call it: tool-call arguments given as JSON text become objects; `tools` and
+                                          `documents` are None when the context has none */
+    const llm_model *guard;            /* texts of the context are guarded against this model's control tokens, which then come from the
+                                          template alone: the output is for LLM_TOK_GUARDED; NULL: plain output */
+} llm_render_options;
+
+/* Renders with every member of the context object as a variable (messages, tools, add_generation_prompt, ...). options may be NULL. Appends
+ * to out; on error out is as it was. LLM_ERR_TEMPLATE, "template line N: ...", for what the template refuses (raise_exception) and what
+ * Python refuses; LLM_ERR_LIMIT over fuel, output, 512 MiB of values, 64 nested macros or a range of over 100,000; LLM_ERR_ARG if context
+ * is no object. Any thread. */
+LLM_API llm_result llm_template_render(const llm_template *t, const llm_json *context, const llm_render_options *options, llm_text *out);
+
+/* continue_final_message: cuts what was rendered behind the last message's text. guard: that of the options; NULL: none. */
+LLM_API void llm_template_cut(const llm_model *guard, const llm_json *context, llm_text *prompt);
+
+/* The same with the model's own template and its BOS and EOS text. LLM_ERR_UNSUPPORTED if it has none. */
+LLM_API llm_result llm_render(const llm_model *model, const llm_json *context, const llm_render_options *options, llm_text *out);
+
+/* ---------------------------------------------------------------------------
+ * >>api-chat   What a chat template can do; reasoning ("thinking") and tool calls apart from the answer.
+ * --------------------------------------------------------------------------- */
+
+typedef struct llm_template_caps {
+    int tools;           /* it reads `tools` */
+    int system_role;     /* a system message appears in its text */
+    int content_parts;   /* content may be a list of {"type": "text", "text": ...}; else join the texts yourself */
+    int thinking_switch; /* it reads `enable_thinking` or `thinking` */
+} llm_template_caps;
+
+/* Finds out by rendering small conversations. Cannot fail: what raises an error cannot do it. Any thread. */
+LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out);
+
+typedef enum llm_reasoning_kind {
+    LLM_REASONING_NONE = 0,    /* all is answer */
+    LLM_REASONING_THINK,       /* <think> ... </think>; open when the prompt left it open or the answer begins with the tag */
+    LLM_REASONING_DEEPSEEK_R1, /* the same, but open at the start unless the prompt ends with </think> */
+    LLM_REASONING_ERNIE_45_VL, /* open as the prompt's last tag says; a lone </think> is dropped */
+    LLM_REASONING_MISTRAL,     /* [THINK] ... [/THINK] */
+    LLM_REASONING_SEED_OSS,    /* <seed:think> ... </seed:think> */
+    LLM_REASONING_KIMI         /* its own triangle brackets */
+} llm_reasoning_kind;
+
+/* Splits one answer as it arrives; fill it in with llm_reasoning_begin. Nothing to free; a copy goes on by itself. */
+typedef struct llm_reasoning {
+    llm_reasoning_kind kind;
+    int thinking; /* what comes next belongs to the reasoning */
+    int started, n_held;
+    char held[32]; /* may be the beginning of a tag */
+} llm_reasoning;
+
+/* The kind of a parser's name as vLLM or FastDeploy spell it ("qwen3", "deepseek_r1", "ernie-45-vl", "none"); -1: there is none. */
+LLM_API int llm_reasoning_named(const char *name);
+/* The kind that suits a chat template's text (NULL: none). */
+LLM_API llm_reasoning_kind llm_reasoning_detect(const char *chat_template);
+/* `prompt`: the rendered prompt, whose last tag tells whether the thoughts are open already; NULL: nothing was before. */
+LLM_API void llm_reasoning_begin(llm_reasoning *r, llm_reasoning_kind kind, const char *prompt, size_t len);
+/* Appends a piece of the answer, cut anywhere, to the one or the other, without the tags. A piece that may be the beginning of a tag is
+ * held back until more comes; llm_reasoning_end appends it at the end. Without a closing tag all is reasoning. The texts may be emptied
+ * (len = 0) between calls; look at their `failed`. */
+LLM_API void llm_reasoning_push(llm_reasoning *r, const char *piece, size_t len, llm_text *reasoning, llm_text *content);
+LLM_API void llm_reasoning_end(llm_reasoning *r, llm_text *reasoning, llm_text *content);
+
+/* Tool calls apart from the text around them. A format is a number: that of a parser's name as vLLM or FastDeploy spell it ("hermes",
+ * "llama3_json", "mistral", ...; -1: there is none), or the one that a chat template speaks (NULL: plain JSON). */
+LLM_API int llm_tools_named(const char *name);
+LLM_API int llm_tools_detect(const char *chat_template);
+
+typedef struct llm_tool_call {
+    llm_text name, arguments; /* arguments: JSON text of an object; until `done` its beginning */
+    int32_t done;
+} llm_tool_call;
+
+/* Finds the calls of one answer as it arrives, cut anywhere. `list`: OpenAI's tools in the document, which must outlive the parser (NULL
+ * and -1: none are known; plain JSON is a call only if it names one of them). exact: a grammar that llm_tools_grammar wrote sees to the
+ * answer's form, so arguments need not be whole before they are told. most: calls after that many are dropped; 0: no bound. */
+typedef struct llm_tool_parser llm_tool_parser;
+LLM_API llm_tool_parser *llm_tool_parser_create(int format, int exact, const llm_json *tools, int list, int32_t most); /* NULL: no memory */
+LLM_API void llm_tool_parser_free(llm_tool_parser *p);                                                                 /* NULL is fine */
+/* Text that belongs to no call is appended to content. What looked like a call and is none is text. */
+LLM_API void llm_tool_parser_push(llm_tool_parser *p, const char *piece, size_t len, llm_text *content);
+LLM_API void llm_tool_parser_end(llm_tool_parser *p, llm_text *content);
+LLM_API const llm_tool_call *llm_tool_parser_calls(const llm_tool_parser *p, int32_t *n); /* so far; good until the next push */
+
+/* A structural tag (LLM_GRAMMAR_STRUCTURAL_TAG) in which every call keeps its function's schema. only: the index of the one function that
+ * may be called, -1: any. must: the answer is nothing but calls, else text is free. many: more than one call. Returns the format in which
+ * the calls will be written: `format`, or plain JSON where a grammar cannot write it (it needs special tokens) and `must` is set.
+ * -1: no grammar, nothing was appended. */
+LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json *tools, int list, int only, int must, int many,
+                              llm_text *out);
+/* 1 if the format's marks are special tokens of this model: they must be shown (skip_special_tokens_off) for calls to be found. */
+LLM_API int llm_tools_are_special(const llm_model *model, int format);
+
+/* ---------------------------------------------------------------------------
+ * >>api-grammar   Answers that must have a form.
+ * --------------------------------------------------------------------------- */
+
+typedef struct llm_grammar llm_grammar; /* compiled; may be used by many requests at once */
+
+typedef enum llm_grammar_kind {
+    LLM_GRAMMAR_JSON_SCHEMA = 1, /* a schema of draft 2020-12 or draft-07: what cannot be enforced is refused with its JSON pointer */
+    LLM_GRAMMAR_JSON_OBJECT,     /* any JSON object; the text is not looked at */
+    LLM_GRAMMAR_REGEX,           /* the whole answer matches */
+    LLM_GRAMMAR_CHOICE,          /* a JSON list of strings: the answer is one of them */
+    LLM_GRAMMAR_GBNF,            /* llama.cpp's notation; the rule "root" */
+    LLM_GRAMMAR_STRUCTURAL_TAG   /* {"structures": [{"begin", "schema", "end"}], "triggers": [...]} */
+} llm_grammar_kind;
+
+typedef struct llm_grammar_config {
+    llm_grammar_kind kind;
+    const char *text; /* at most 1 MiB */
+    size_t len;
+    const char *space; /* a regex of what may stand between the tokens of JSON; NULL: one space or none */
+    const char *after; /* free text up to this marker comes first ("</think>"), at most 127 bytes; NULL: none */
+} llm_grammar_config;
+
+/* Compiles a grammar, or finds it among the model's latest. The model gives the vocabulary and must outlive it; NULL: bytes only, no masks.
+ * On error *out is NULL. Any thread. */
+LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_config *cfg, llm_grammar **out);
+LLM_API void llm_grammar_close(llm_grammar *grammar); /* NULL is fine; requests and matchers that use it keep it */
+
+/* One answer on its way through a grammar, for samplers of your own. Any thread, one at a time. */
+typedef struct llm_matcher llm_matcher;
+LLM_API llm_matcher *llm_matcher_open(llm_grammar *grammar); /* NULL: no memory */
+LLM_API void llm_matcher_close(llm_matcher *m);
+/* Goes on by some bytes, usually those of a token. LLM_ERR_ARG: the grammar forbids them, and the matcher stays where it was. */
+LLM_API llm_result llm_matcher_bytes(llm_matcher *m, const char *bytes, size_t n);
+/* The same by a token's bytes; a special token is always forbidden. */
+LLM_API llm_result llm_matcher_token(llm_matcher *m, int32_t id);
+/* Bit id of words, (llm_vocab_size + 31) / 32 of them: token id may come next. Tokens that end an answer are not among them: see
+ * llm_matcher_can_end. */
+LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_allowed);
+LLM_API int llm_matcher_can_end(const llm_matcher *m); /* the text is complete here; it may still be able to go on */
+
+/* ---------------------------------------------------------------------------
+ * >>api-raw   The forward pass itself, for teaching, tests and own samplers.
+ * --------------------------------------------------------------------------- */
+
+/* Feeds n tokens of sequence `seq` (0 .. max_num_seqs-1) from position `position` on; logits (n_logits rows of the vocabulary,
+ * those of the last n_logits tokens). Not to be mixed with running requests on the same engine. */
+LLM_API llm_result llm_forward(llm_engine *engine, int32_t seq, int32_t position, const int32_t *ids, int32_t n, float *logits,
+                               int32_t n_logits);
+/* The same for several sequences in one ragged batch: counts[i] tokens of sequence seqs[i]; logits (n_seqs, vocab) of each one's last
+ * token. */
+LLM_API llm_result llm_forward_batch(llm_engine *engine, int32_t n_seqs, const int32_t *seqs, const int32_t *positions,
+                                     const int32_t *counts, const int32_t *ids, float *logits);
+LLM_API int32_t llm_logits_size(const llm_engine *engine); /* row length of logits: the model's vocabulary with padding */
+/* Samples from one row as a request with s would at output position `position`. */
+LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s, int64_t seed, int64_t position);
 
 /* ---------------------------------------------------------------------------
  * >>api-options   Options by name, for programs on top of this library: from argv, the environment, a JSON file or a request's body.
@@ -1938,8 +1492,8 @@ LLM_API llm_result llm_request_get_output_sized(const llm_sizes *sizes, const ll
 LLM_API void llm_request_get_metrics_sized(const llm_sizes *sizes, const llm_request *request, llm_request_metrics *out);
 LLM_API int32_t llm_sample_sized(const llm_sizes *sizes, const float *logits, int32_t n, const llm_sampling *s, int64_t seed,
                                  int64_t position);
-LLM_API llm *llm_load_sized(const llm_sizes *sizes, const char *path, const llm_engine_config *cfg);
-LLM_API char *llm_generate_sized(const llm_sizes *sizes, llm *l, const char *prompt, const llm_sampling *s);
+LLM_API llm *llm_load_sized(const llm_sizes *sizes, const char *path, const struct llm_engine_config *cfg);
+LLM_API char *llm_generate_sized(const llm_sizes *sizes, llm *l, const char *prompt, const struct llm_sampling *s);
 LLM_API llm_outputs *llm_generate_batch_sized(const llm_sizes *sizes, llm *l, const llm_prompt *prompts, int32_t n,
                                               const llm_batch_config *cfg);
 LLM_API llm_outputs *llm_chat_batch_sized(const llm_sizes *sizes, llm *l, const llm_prompt *prompts, int32_t n,
@@ -1956,6 +1510,463 @@ LLM_API int llm_openai_knows_model_sized(const llm_sizes *sizes, const llm_opena
 LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const llm_openai_service *s, llm_openai_kind kind, const char *body,
                                                 size_t len, void *user);
 #endif
+
+/* ---------------------------------------------------------------------------
+ * >>api-backend   One table of fused operations on opaque buffers, for those who write a backend.
+ * ---------------------------------------------------------------------------
+ * Programs that only use the library never call it. The CPU's table in this file is the executable specification.
+ *
+ * A backend computes for n ranks of a tensor-parallel group (1 without one), or for several such groups, each with some of the layers (a
+ * pipeline, llm_backend_config.n_stages). The forward pass is written once, in >>model, as calls of these operations, once a rank.
+ * Operations only enqueue: between begin_step and end_step nothing waits, allocates, or reads a host value that changes from step to step.
+ * What changes lies in llm_step, handed to begin_step and copied there. So the sequence of operations depends on the llm_shape alone, and a
+ * backend may record it once for a shape and replay it. Results may be read after wait(). One thread at a time calls a context. A failed
+ * operation makes the context remember the first error; wait() returns it.
+ */
+
+#define LLM_BACKEND_ABI 5
+
+/* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
+typedef enum llm_type {
+    LLM_TYPE_F32 = 0,
+    LLM_TYPE_F16 = 1,
+    LLM_TYPE_Q4_0 = 2,
+    LLM_TYPE_Q4_1 = 3,
+    LLM_TYPE_Q5_0 = 6,
+    LLM_TYPE_Q5_1 = 7,
+    LLM_TYPE_Q8_0 = 8,
+    LLM_TYPE_Q2_K = 10,
+    LLM_TYPE_Q3_K = 11,
+    LLM_TYPE_Q4_K = 12,
+    LLM_TYPE_Q5_K = 13,
+    LLM_TYPE_Q6_K = 14,
+    LLM_TYPE_IQ4_NL = 20,
+    LLM_TYPE_IQ4_XS = 23,
+    LLM_TYPE_I8 = 24,
+    LLM_TYPE_I16 = 25,
+    LLM_TYPE_I32 = 26,
+    LLM_TYPE_I64 = 27,
+    LLM_TYPE_F64 = 28,
+    LLM_TYPE_BF16 = 30,
+    LLM_TYPE_MXFP4 = 39,
+    LLM_TYPE_F8_E4M3 = 1000,
+    LLM_TYPE_F8_E5M2 = 1001,
+    LLM_TYPE_U8 = 1002,
+    LLM_TYPE_BOOL = 1003,
+    LLM_TYPE_U16 = 1004,
+    LLM_TYPE_U32 = 1005,
+    LLM_TYPE_U64 = 1006,
+    LLM_TYPE_RANDOM = 2000, /* no data: the backend makes seeded random values (load-format dummy) */
+    LLM_TYPE_RANDOM_F8,
+    LLM_TYPE_RANDOM_Q4 /* ... and a GPU keeps them as e4m3, or as Q4_0 does; elsewhere as the first */
+} llm_type;
+
+typedef struct llm_backend_ctx llm_backend_ctx; /* the open devices */
+typedef struct llm_buffer llm_buffer;           /* (rows, cols) of activations on one rank */
+typedef struct llm_weight llm_weight;           /* a packed matrix, table or vector on one rank */
+
+/* Some rows of a stored row-major matrix. Several stacked segments make a weight (q, k and v; rows of several shards). */
+typedef struct llm_segment {
+    const void *data;              /* first element of the stored matrix (stored_rows, stored_cols) */
+    int32_t type;                  /* llm_type */
+    int32_t transposed;            /* 1: stored as (in, out): the weight's row r is the stored column r */
+    int64_t stored_cols;           /* elements of one stored row */
+    int64_t row, n_rows, row_step; /* the weight's rows: row, row + row_step, ... (row_step 0 means 1) */
+    int64_t col, n_cols;           /* the columns taken */
+    float scale;                   /* each value is multiplied by it; 0 means 1 (per-tensor fp8 scales) */
+    int32_t mapped;                /* 1: `data` stands in a mapped file, whose pages may be given back once they were read */
+    const float *scales;           /* of each stored row, besides: int8 and fp8 with a scale a channel; NULL: 1. Not of a transposed one */
+} llm_segment;
+
+typedef enum llm_role {
+    LLM_ROLE_VECTOR = 0,          /* rows * cols values kept as f32, usually one column: norm weights, biases, sinks, inverse frequencies;
+                                 `add` is added to each */
+    LLM_ROLE_EMBED = 1,           /* (vocab, hidden), rows are gathered */
+    LLM_ROLE_LINEAR = 2,          /* (out, in) */
+    LLM_ROLE_GATE_UP = 3,         /* (2 * ff, in): ff gate rows, then ff up rows; the backend may interleave them */
+    LLM_ROLE_EXPERTS = 4,         /* n_experts matrices (out, in), stacked by rows */
+    LLM_ROLE_EXPERTS_GATE_UP = 5, /* n_experts of (2 * ff, in), stacked by rows */
+    LLM_ROLE_MLA_UP = 6,          /* kv_b of latent attention: (n_heads * (nope + v), rank) */
+    LLM_ROLE_HEAD = 7             /* as LINEAR, for the output layer, whose input may be rounded more finely */
+} llm_role;
+
+typedef struct llm_weight_desc {
+    const char *name; /* for messages */
+    llm_role role;
+    const llm_segment *segments;
+    int32_t n_segments;
+    int32_t n_experts;  /* EXPERTS*: > 0 */
+    int64_t rows, cols; /* of the whole weight: all segments' rows; cols of each segment */
+    float add;          /* VECTOR: added to every value (Gemma stores w - 1) */
+} llm_weight_desc;
+
+/* KV geometry of one layer on one rank. Latent attention: n_kv_heads 1, head_dim rank + rope, v_head_dim 0. */
+typedef struct llm_kv_layer {
+    int32_t n_kv_heads, head_dim, v_head_dim;
+} llm_kv_layer;
+
+typedef struct llm_backend_config {
+    int32_t n_ranks;           /* tensor parallel size, times n_stages; 0: 1 */
+    int32_t n_threads;         /* CPU; 0: all cores this process may use */
+    const char *isa;           /* CPU; NULL: the best this CPU has */
+    llm_compute compute;       /* F32: everything in f32, also with quantised weights */
+    llm_kv_type kv_type;       /* AUTO: F16, on a CPU that multiplies bf16 BF16; F32 when compute is F32 */
+    int32_t batch_invariant;   /* the CPU always is */
+    double memory_utilization; /* GPU: share of its memory */
+    int32_t max_rows;          /* tokens in one step at most */
+    int32_t max_out;           /* rows with logits in one step at most */
+    int32_t max_seqs;          /* sequences in one step at most */
+    int32_t max_pages_per_seq;
+    llm_log_fn log;
+    void *log_user;
+    llm_result (*error)(llm_result r,
+                        const char *sentence); /* where a backend of another library leaves its sentences: llm_backend_error */
+    int32_t device_draws;                      /* steps will have draws: memory for them is taken at open time */
+    int32_t enforce_eager;                     /* GPU: steps are not recorded for replay */
+    int32_t max_seq_len_to_capture;            /* GPU: steps with longer sequences neither; 0: no limit */
+    double step_timeout;                       /* GPU: seconds after which a step counts as lost; 0: 300 */
+    int32_t n_stages; /* of a pipeline: ranks [s n / n_stages, (s + 1) n / n_stages) are stage s, and sums and logits are shared among
+                               them alone; n_ranks counts all. 0: 1 */
+    struct llm_spent *spent; /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds */
+    int32_t kv_prealloc;     /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
+} llm_backend_config;
+
+/* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of
+ * keys and values, that were read; operations, where a multiply-add is two. */
+enum { LLM_SPENT_EMBED = 0, LLM_SPENT_LINEAR, LLM_SPENT_ATTENTION, LLM_SPENT_HEAD, LLM_SPENT_NORM, LLM_SPENT_KINDS };
+typedef struct llm_spent {
+    double seconds, bytes, ops;
+} llm_spent;
+
+/* What a recorded step depends on. The CPU gets exact counts; a GPU pads them to buckets. */
+typedef struct llm_shape {
+    int32_t n_rows; /* token rows */
+    int32_t n_seqs;
+    int32_t n_out;   /* rows that go through the head */
+    int32_t lora;    /* 1: a sequence has an adapter */
+    int32_t program; /* which network's operations: 0 the model's, 1 those of its draft model or EAGLE head */
+} llm_shape;
+
+/* A token that the device chooses from a row of logits, exactly as llm_sample does, so that the next step need not wait for the host. */
+typedef struct llm_draw {
+    int32_t wanted;
+    const llm_sampling *sampling; /* temperature, penalties, logit_bias, top_k, top_p, min_p: all else is the caller's to do */
+    uint64_t seed;
+    int64_t position;
+    int32_t also;                 /* a token whose log-probability is wanted too */
+    int32_t row;                  /* the host wants to read the logits as well */
+    const uint32_t *allowed;      /* (vocab + 31) / 32: a bit for each token that may be drawn; NULL: all */
+    const int32_t *used, *counts; /* (n_used) for penalties: tokens of prompt and answer, each once, and how often the answer has it; the
+                               row's own comes besides, if a device drew it */
+    int32_t n_used;               /* with the biases at most LLM_DRAW_CHANGES / max_out */
+} llm_draw;
+
+enum { LLM_DRAW_CHANGES = 1 << 19 };
+
+typedef struct llm_drawn {
+    int32_t id;     /* -1: the logits are not finite */
+    float logprob;  /* raw log-softmax */
+    float also;     /* the same of llm_draw's other token */
+    float prob;     /* after rules and temperature (greedy: temperature 1), before min-p, top-k and top-p */
+    double log_sum; /* of the raw logits: log of the sum of exponentials */
+} llm_drawn;
+
+/* Everything that changes from step to step. The rows of a sequence stand together, in order of position. */
+typedef struct llm_step {
+    llm_shape shape;
+    const int32_t *tokens;      /* (n_rows) */
+    const int32_t *positions;   /* (n_rows); with 3 position rows (3, n_rows) */
+    int32_t n_position_rows;    /* 1 or 3 */
+    const int32_t *seq_of_row;  /* (n_rows) index 0 .. n_seqs-1 */
+    const int32_t *seq_begin;   /* (n_seqs + 1) first row of each sequence */
+    const int32_t *seq_len;     /* (n_seqs) tokens in the KV cache after this step */
+    const int32_t *seq_rope;    /* (n_seqs) which of the rope op's variants */
+    const float *seq_rope_base; /* (n_seqs) multiplies the RoPE base (dynamic NTK); 1 is neutral */
+    const int32_t *pages;       /* (n_seqs, page_stride) page numbers of each sequence, from position 0 on */
+    int32_t page_stride;
+    const int32_t *out_rows; /* (n_out) rows whose logits are wanted, ascending */
+    /* For devices that run one step ahead of the host; else NULL. */
+    const int32_t *token_from; /* (n_rows) -1: tokens[row]; else the out row of the step before whose drawn token stands here */
+    const llm_draw *draws;     /* (n_out); what they point to is copied, too */
+    const int32_t *seq_lora;   /* (n_seqs) slot of each sequence's adapter, -1: none; NULL: nobody has one */
+} llm_step;
+
+typedef enum llm_rows { LLM_ROWS_TOKENS = 0, LLM_ROWS_OUT = 1 } llm_rows;
+typedef enum llm_norm_kind { LLM_NORM_NONE = 0, LLM_NORM_RMS = 1, LLM_NORM_LAYER = 2 } llm_norm_kind;
+typedef enum llm_act {
+    LLM_ACT_NONE = 0,
+    LLM_ACT_SILU,
+    LLM_ACT_GELU,
+    LLM_ACT_GELU_TANH,
+    LLM_ACT_RELU,
+    LLM_ACT_RELU2,
+    LLM_ACT_SWIGLU_OAI /* gpt-oss: g = min(g, limit), u = clamp(u, -limit, limit); (u + 1) * g * sigmoid(1.702 g) */
+} llm_act;
+
+typedef struct llm_embed_op {
+    llm_buffer *dst;             /* (n_rows, hidden) */
+    const llm_weight *table;     /* EMBED (vocab, hidden) */
+    const llm_weight *positions; /* EMBED (n_positions, hidden) added at positions + position_offset; NULL: none */
+    int32_t position_offset;
+    int32_t vocab_begin; /* rank's first row of a split table; rows of other ranks give zeros */
+    float scale;         /* of the token's row; 0 means 1 */
+} llm_embed_op;
+
+/* cos and sin of every row's position, once a step: dst (n_rows, 2 * rope_dim / 2): cosines, then sines.
+ * angle = position * inv_freq[i]; with seq_rope_base b: inv_freq[i] * b^(-2i / rope_dim). */
+typedef struct llm_rope_op {
+    llm_buffer *dst;
+    const llm_weight *inv_freq; /* VECTOR (n_variants * rope_dim / 2) */
+    int32_t n_variants, rope_dim;
+    const float *scale;  /* (n_variants) multiplies cosines and sines (attention factor); constant */
+    int32_t sections[3]; /* with 3 position rows: frequencies that take row 0, 1, 2 */
+} llm_rope_op;
+
+/* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h too.
+ * */
+typedef struct llm_residual_op {
+    llm_rows rows;
+    llm_buffer *x;       /* (rows, hidden) */
+    const llm_buffer *y; /* (rows, hidden) this rank's part; NULL: none */
+    float scale;         /* 0 means 1 */
+    llm_norm_kind post_kind;
+    const llm_weight *post_weight, *post_bias;
+    llm_buffer *h; /* (rows, hidden) */
+    llm_norm_kind kind;
+    const llm_weight *weight, *bias; /* NULL: 1 and 0 */
+    float eps;
+    int32_t replace;
+} llm_residual_op;
+
+typedef struct llm_norm_op { /* dst = norm(src), columns [src_col, src_col + n) */
+    llm_rows rows;
+    llm_buffer *dst;
+    const llm_buffer *src;
+    int32_t src_col, n;
+    llm_norm_kind kind;
+    const llm_weight *weight, *bias;
+    float eps;
+} llm_norm_op;
+
+/* dst[:, dst_col ...] = act(src W^T + bias) * scale. GATE_UP weights: dst = act(gate) * up. add: dst += instead of dst =. */
+typedef struct llm_linear_op {
+    llm_rows rows;
+    llm_buffer *dst;
+    const llm_buffer *src;
+    const llm_weight *weight, *bias; /* bias VECTOR (out) or NULL */
+    llm_act act;
+    int32_t add;
+    int32_t dst_col, src_col;
+    float scale;            /* 0 means 1 */
+    float limit;            /* SWIGLU_OAI */
+    const llm_buffer *plus; /* (rows, out) of llm_lora_op, added before the activation; NULL: none */
+} llm_linear_op;
+
+/* Low-rank adapters (LoRA, Hu et al. 2021): where the model has W x, an adapter has W x + B A x, with A (r, in) and B (out, r) of a
+ * small r. The rows of a step may have different adapters, so nothing is merged into W. A site holds what adapters add to one layer
+ * on one rank, each in a slot of its own. */
+typedef struct llm_lora_site llm_lora_site;
+
+enum { LLM_LORA_PARTS = 3 }; /* matrices of the file that make one layer: q, k and v */
+
+typedef struct llm_lora_part { /* rows [row, row + n) of the layer's output get b (a x) */
+    int64_t row;
+    /* LINEAR (r, in), (n, r). Of an embedding a is a VECTOR (vocab, r): a token takes its row. Of experts both are EXPERTS, and row is
+     * that of each expert's output (gate and up: 2 ff). Of kv_b there is one part, both are MLA_UP, and b is the other way round,
+     * (r, n), so that heads can take their columns of it */
+    const llm_weight_desc *a, *b;
+} llm_lora_part;
+
+/* dst = what each row's adapter adds to the layer; -0 where that is nothing, for x + -0 is x to the bit. */
+typedef struct llm_lora_op {
+    llm_rows rows;
+    llm_buffer *dst;       /* (rows, n) */
+    const llm_buffer *src; /* (rows, in); NULL: the site is an embedding's, and dst += instead of dst = */
+    llm_buffer *low;       /* (rows, LLM_LORA_PARTS * the largest r): a x */
+    const llm_lora_site *site;
+    int32_t n, vocab_begin; /* vocab_begin: of an embedding, as in llm_embed_op */
+    float scale;            /* 0 means 1 */
+} llm_lora_op;
+
+typedef enum llm_qk_norm { LLM_QK_NORM_NONE = 0, LLM_QK_NORM_HEAD_RMS, LLM_QK_NORM_HEAD_LAYER, LLM_QK_NORM_WHOLE_RMS } llm_qk_norm;
+
+/* Finishes q, k, v of every row: q/k norm, RoPE, then K and V go to the cache. q stays in qkv. */
+typedef struct llm_qkv_op {
+    llm_buffer *qkv;             /* (n_rows, ...) */
+    int32_t q_col, k_col, v_col; /* where this rank's heads start */
+    int32_t n_heads, n_kv_heads, head_dim, v_head_dim;
+    llm_qk_norm norm; /* HEAD_RMS: weights (head_dim); HEAD_LAYER: (heads, head_dim), this rank's; WHOLE_RMS: see below */
+    const llm_weight *q_norm, *k_norm;
+    float eps;
+    int32_t whole_q_col, whole_q, whole_k_col,
+        whole_k;                        /* WHOLE_RMS: first column and width the mean runs over (all ranks' heads); weights cover them */
+    const llm_buffer *rope;             /* of llm_rope_op; NULL: no positions here */
+    int32_t rope_dim, rope_interleaved; /* the first rope_dim of head_dim; pairs (2i, 2i+1) or (i, i + rope_dim/2) */
+    int32_t layer;                      /* of the KV cache */
+    int32_t logn_from;                  /* > 0: q *= log(position + 1) / log(logn_from) beyond it (Qwen 1, InternLM) */
+} llm_qkv_op;
+
+typedef struct llm_attention_op {
+    llm_buffer *dst; /* (n_rows, n_heads * v_head_dim) */
+    const llm_buffer *qkv;
+    int32_t q_col, layer;
+    int32_t n_heads, n_kv_heads, head_dim, v_head_dim;
+    float scale;             /* of q k, usually 1/sqrt(head_dim) */
+    float softcap;           /* 0: none; s = softcap * tanh(s / softcap) */
+    int32_t window;          /* 0: none; a query sees the latest `window` positions, its own included */
+    int32_t not_causal;      /* 1: every row of the sequence sees all rows of it */
+    const llm_weight *sinks; /* VECTOR (n_heads): a logit that takes part in the softmax only; NULL: none */
+    const llm_weight *alibi; /* VECTOR (n_heads) slopes; NULL: none */
+} llm_attention_op;
+
+/* Latent attention. Normalises the latent, rotates, writes (latent, rope key) to the cache, attends in the absorbed form. */
+typedef struct llm_mla_op {
+    llm_buffer *dst;           /* (n_rows, n_heads * v_dim) */
+    llm_buffer *q;             /* (n_rows, n_heads * (nope + rope)) */
+    llm_buffer *kv_a;          /* (n_rows, rank + rope) before its norm */
+    const llm_weight *kv_norm; /* VECTOR (rank) */
+    const llm_weight *kv_b;    /* MLA_UP */
+    const llm_buffer *rope;
+    float eps, scale;
+    int32_t rope_interleaved;
+    int32_t layer, n_heads, nope, rope_dim, v_dim, rank;
+    const llm_lora_site *lora; /* what adapters add to kv_b; NULL: nothing */
+} llm_mla_op;
+
+typedef enum llm_route_score { LLM_ROUTE_SOFTMAX = 0, LLM_ROUTE_SIGMOID = 1, LLM_ROUTE_TOPK_SOFTMAX = 2 } llm_route_score;
+
+/* Chooses k experts a row. dst holds them for llm_experts_op. Ties: the lower index. */
+typedef struct llm_route_op {
+    llm_buffer *dst;          /* (n_rows, 2 * k): ids, then weights */
+    const llm_buffer *logits; /* (n_rows, n_experts) */
+    int32_t n_experts, k;
+    llm_route_score score;        /* TOPK_SOFTMAX: softmax over the chosen logits */
+    const llm_weight *correction; /* VECTOR (n_experts) added for the choice only; NULL: none */
+    int32_t n_group, topk_group;  /* 0 or 1: no groups */
+    int32_t group_top2;           /* group score: sum of its two best (DeepSeek-V3), else its best */
+    int32_t normalize;            /* chosen weights divided by their sum */
+    float normalize_min;          /* the sum is at least this */
+    float scale;                  /* of the weights; 0 means 1 */
+} llm_route_op;
+
+/* dst (+)= sum over the chosen experts e of weight_e * down_e(act(gate_e x) * up_e x). */
+typedef struct llm_experts_op {
+    llm_buffer *dst; /* (n_rows, hidden) */
+    const llm_buffer *src, *routes;
+    const llm_weight *gate_up, *gate_up_bias; /* EXPERTS_GATE_UP; bias VECTOR (n_experts * 2 ff): gate, then up, of each */
+    const llm_weight *down, *down_bias;       /* EXPERTS; bias VECTOR (n_experts * hidden) */
+    llm_act act;
+    float limit;
+    int32_t k, n_experts, ff;
+    int32_t add;
+    const llm_lora_site *up_lora, *down_lora; /* what adapters add to gate_up and down: see llm_lora_part; NULL: nothing */
+    llm_buffer *low, *plus; /* for adapters: (choices, LLM_LORA_PARTS * the largest r) and (choices, the larger of 2 ff and hidden), of as
+                                    many choices (row, expert) at a time as the operation takes together: k at least */
+} llm_experts_op;
+
+/* Hidden states in pages, for a head that guesses from them (EAGLE): the values of one layer of the KV cache, cut into as many parts as it
+ * has heads; nobody attends to them. */
+typedef struct llm_state_op {
+    int32_t recall;          /* 0: buf's rows go to the pages at their positions. 1: buf gets what lies one position before its rows, and
+                                    at position 0 zeros, as then does `clear` */
+    llm_rows rows;           /* with recall: TOKENS */
+    llm_buffer *buf, *clear; /* (rows, hidden); clear may be NULL */
+    int32_t layer;
+} llm_state_op;
+
+/* dst[:, j] *= sigmoid(src . w): the gate of Qwen2-MoE's shared expert. */
+typedef struct llm_gate_op {
+    llm_buffer *dst;        /* (n_rows, n) */
+    const llm_buffer *gate; /* (n_rows, 1) */
+    int32_t n;
+} llm_gate_op;
+
+/* Logits of the out rows: softcap(scale * (src head^T + bias)). Rows [0, n_out) of dst on the host after wait(): logits(). */
+typedef struct llm_logits_op {
+    const llm_buffer *src; /* (n_out, hidden), normalised */
+    const llm_weight *head, *bias;
+    int32_t vocab_begin, vocab; /* this rank's share and the whole; the shares are gathered */
+    float scale, softcap;       /* 0: 1 and none */
+    const llm_buffer *plus;     /* (n_out, this rank's share) of llm_lora_op; NULL: none */
+} llm_logits_op;
+
+typedef struct llm_backend {
+    int32_t abi;          /* LLM_BACKEND_ABI */
+    uint32_t struct_size; /* sizeof(llm_backend) */
+    const char *name;     /* "cpu", "cuda" */
+    llm_result (*open)(const llm_backend_config *cfg, llm_backend_ctx **out);
+    void (*close)(llm_backend_ctx *ctx);
+    const char *(*describe)(llm_backend_ctx *ctx); /* "avx2, 2 threads" */
+    /* At open time. Everything is freed by close. */
+    llm_result (*buffer)(llm_backend_ctx *ctx, int rank, int64_t rows, int64_t cols, llm_buffer **out);
+    llm_result (*weight)(llm_backend_ctx *ctx, int rank, const llm_weight_desc *desc, llm_weight **out);
+    llm_result (*weights_done)(
+        llm_backend_ctx *ctx); /* after a model's last weight: packing may run here, on all threads; a draft model follows */
+    int64_t (*kv_page_bytes)(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens); /* of one rank */
+    llm_result (*kv_open)(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens, int64_t n_pages);
+    int64_t (*memory_used)(llm_backend_ctx *ctx);
+    /* The step. */
+    llm_result (*begin_step)(llm_backend_ctx *ctx, const llm_step *step);
+    void (*embed)(llm_backend_ctx *ctx, int rank, const llm_embed_op *op);
+    void (*rope)(llm_backend_ctx *ctx, int rank, const llm_rope_op *op);
+    void (*residual)(llm_backend_ctx *ctx, int rank, const llm_residual_op *op);
+    void (*norm)(llm_backend_ctx *ctx, int rank, const llm_norm_op *op);
+    void (*linear)(llm_backend_ctx *ctx, int rank, const llm_linear_op *op);
+    void (*qkv)(llm_backend_ctx *ctx, int rank, const llm_qkv_op *op);
+    void (*attention)(llm_backend_ctx *ctx, int rank, const llm_attention_op *op);
+    void (*mla)(llm_backend_ctx *ctx, int rank, const llm_mla_op *op);
+    void (*route)(llm_backend_ctx *ctx, int rank, const llm_route_op *op);
+    void (*experts)(llm_backend_ctx *ctx, int rank, const llm_experts_op *op);
+    void (*gate)(llm_backend_ctx *ctx, int rank, const llm_gate_op *op);
+    void (*gather)(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src);        /* dst row i = src row out_rows[i] */
+    void (*all_reduce)(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t n); /* sums columns [0, n) over the ranks */
+    void (*logits)(llm_backend_ctx *ctx, int rank, const llm_logits_op *op);
+    llm_result (*end_step)(llm_backend_ctx *ctx);
+    llm_result (*wait)(llm_backend_ctx *ctx);
+    /* After wait(). */
+    const float *(*logits_row)(llm_backend_ctx *ctx, int out_row); /* (vocab) */
+    const float *(*buffer_row)(llm_backend_ctx *ctx, int rank, const llm_buffer *buf,
+                               int row); /* hidden states, for tests and embeddings */
+    /* Between steps. */
+    llm_result (*kv_copy)(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int n); /* whole pages */
+    llm_result (*kv_read)(llm_backend_ctx *ctx, int rank, int32_t page, void *host);            /* kv_page_bytes bytes */
+    llm_result (*kv_write)(llm_backend_ctx *ctx, int rank, int32_t page, const void *host);
+    /* Runs fn(arg, i) for i in [0, n) on the backend's threads; NULL: the caller loops. For host-side row work such as sampling. */
+    void (*parallel)(llm_backend_ctx *ctx, void (*fn)(void *arg, int i), void *arg, int n);
+    /* Adapters; all NULL in a backend without them. A site is made at open time. put fills a slot, or empties it with n 0: from any
+     * thread and while steps run, but none that has a row of this slot; what the segments point to is needed no longer afterwards. */
+    llm_result (*lora_site)(llm_backend_ctx *ctx, int rank, int n_slots, llm_lora_site **out);
+    llm_result (*lora_put)(llm_backend_ctx *ctx, int rank, llm_lora_site *site, int slot, const llm_lora_part *parts, int n);
+    void (*lora)(llm_backend_ctx *ctx, int rank, const llm_lora_op *op);
+    /* NULL: the host samples, and each step is waited for. Else one more step may begin before wait(), which waits for the oldest; what can
+     * be read after it is that step's. drawn: what became of llm_step's draws. */
+    const llm_drawn *(*drawn)(llm_backend_ctx *ctx, int out_row);
+    /* Bytes of one rank's memory that KV pages may take, after weights_done; NULL: the engine knows. */
+    int64_t (*kv_memory)(llm_backend_ctx *ctx);
+    /* Pipelines: dst, a buffer of rank r of stage s > 0, gets the token rows of src, which is the same buffer of that rank of stage s - 1.
+     * The one that sends calls send when src is ready; dst is there for what is recorded after receive. */
+    void (*send)(llm_backend_ctx *ctx, int rank, const llm_buffer *src);
+    void (*receive)(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src);
+    void (*state)(llm_backend_ctx *ctx, int rank, const llm_state_op *op); /* NULL: no EAGLE */
+    void (*pin)(llm_backend_ctx *ctx, void *host,
+                size_t bytes); /* once, until close: what kv_read and kv_write will use. NULL: no need to */
+} llm_backend;
+
+/* Keeps a sentence for llm_last_error and returns r. */
+LLM_API llm_result llm_backend_error(llm_result r, const char *sentence);
+
+LLM_API const llm_backend *llm_backend_cpu(void);
+/* Opens a backend library (libllm_cuda.so) and checks its abi. LLM_ERR_IO or LLM_ERR_UNSUPPORTED with a sentence. */
+LLM_API llm_result llm_backend_load(const char *path, const llm_backend **out);
+/* Names of the instruction sets this CPU runs, best last, separated by spaces ("scalar avx2"). Cannot fail. */
+LLM_API const char *llm_isa_list(void);
+/* Billions of operations a second that the core of the calling thread reaches with products of bytes alone (a multiply-add is two),
+ * measured for some milliseconds. isa NULL: the best. 0: it is not here, or has none to measure. */
+LLM_API double llm_isa_peak(const char *isa);
+/* GB a second that n_threads threads read of 1 GiB of memory together, the best of four passes: what decoding cannot exceed, since it reads
+ * the weights for every token. 0: so much memory could not be had. */
+LLM_API double llm_memory_peak(int32_t n_threads);
+LLM_API int64_t llm_memory_free(void); /* bytes that could be had now, the control group's limit counted; -1: unknown */
 
 #if !defined(LLM_IMPLEMENTATION) && !defined(LLM_STATIC) /* here program and library may be of different versions */
 static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;

@@ -51,18 +51,6 @@ typedef enum llm_type {
     LLM_TYPE_RANDOM_Q4 /* ... and a GPU keeps them as e4m3, or as Q4_0 does; elsewhere as the first */
 } llm_type;
 
-typedef enum llm_kv_type {
-    LLM_KV_AUTO = 0,
-    LLM_KV_F32,
-    LLM_KV_F16,
-    LLM_KV_BF16,
-    LLM_KV_FP8_E4M3,
-    LLM_KV_FP8_E5M2,
-    LLM_KV_INT8,
-    LLM_KV_INT4
-} llm_kv_type;
-typedef enum llm_compute { LLM_COMPUTE_AUTO = 0, LLM_COMPUTE_F32, LLM_COMPUTE_BF16, LLM_COMPUTE_F16 } llm_compute;
-
 typedef struct llm_backend_ctx llm_backend_ctx; /* the open devices */
 typedef struct llm_buffer llm_buffer;           /* (rows, cols) of activations on one rank */
 typedef struct llm_weight llm_weight;           /* a packed matrix, table or vector on one rank */

@@ -33,6 +33,19 @@ LLM_API const char *llm_result_str(llm_result r);
 LLM_API const char *llm_last_error(void);
 LLM_API double llm_now(void); /* seconds of a clock that never jumps; any thread */
 
+/* What the KV cache keeps numbers as, and what is computed in. AUTO: the best that the processor has. */
+typedef enum llm_kv_type {
+    LLM_KV_AUTO = 0,
+    LLM_KV_F32,
+    LLM_KV_F16,
+    LLM_KV_BF16,
+    LLM_KV_FP8_E4M3,
+    LLM_KV_FP8_E5M2,
+    LLM_KV_INT8,
+    LLM_KV_INT4
+} llm_kv_type;
+typedef enum llm_compute { LLM_COMPUTE_AUTO = 0, LLM_COMPUTE_F32, LLM_COMPUTE_BF16, LLM_COMPUTE_F16 } llm_compute;
+
 typedef enum llm_log_level { LLM_LOG_ERROR = 0, LLM_LOG_WARN = 1, LLM_LOG_INFO = 2, LLM_LOG_DEBUG = 3 } llm_log_level;
 
 /* Called with one line without its newline; `level` is an llm_log_level. The message is gone afterwards. May be called from any thread of

@@ -7,16 +7,19 @@
 #include "api/sampler.h"
 #include "api/backend.h"
 
+struct llm_backend; /* >>api-backend: for who writes one */
+struct llm_spent;
+
 typedef struct llm_engine llm_engine;
 
 typedef struct llm_engine_config {
-    int32_t n_threads;              /* 0: all cores this process may use */
-    const char *isa;                /* NULL: the best; a name of llm_isa_list */
-    const char *device;             /* NULL or "auto", "cpu", "cuda" */
-    const llm_backend *backend;     /* NULL: the CPU table */
-    int32_t tensor_parallel_size;   /* 0: 1; on a CPU: ranks in this process */
-    int32_t pipeline_parallel_size; /* the layers in so many pieces, one after the other, each on ranks of its own; 0: 1 */
-    llm_compute dtype;              /* AUTO: the file's formats at full speed */
+    int32_t n_threads;                 /* 0: all cores this process may use */
+    const char *isa;                   /* NULL: the best; a name of llm_isa_list */
+    const char *device;                /* NULL or "auto", "cpu", "cuda" */
+    const struct llm_backend *backend; /* NULL: the CPU table */
+    int32_t tensor_parallel_size;      /* 0: 1; on a CPU: ranks in this process */
+    int32_t pipeline_parallel_size;    /* the layers in so many pieces, one after the other, each on ranks of its own; 0: 1 */
+    llm_compute dtype;                 /* AUTO: the file's formats at full speed */
     llm_kv_type kv_cache_dtype;
     int64_t kv_cache_memory_bytes; /* 0: what max_num_seqs sequences of max_model_len need */
     int32_t max_model_len;         /* tokens of prompt and answer together; 0: the model's */
@@ -55,7 +58,7 @@ typedef struct llm_engine_config {
     int32_t enforce_eager;          /* GPU: steps are not recorded as graphs */
     int32_t max_seq_len_to_capture; /* GPU: steps with longer sequences neither; 0: no limit */
     float step_timeout;             /* GPU: seconds after which a step counts as lost; 0: 300 */
-    llm_spent *spent;               /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
+    struct llm_spent *spent;        /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
     int32_t kv_cache_prealloc;      /* CPU: 1: takes the KV cache's memory at once, so that no step finds it short; 0: when used */
 } llm_engine_config;
 

@@ -33,6 +33,7 @@
 #include "api/engine.h"
 #include "api/request.h"
 #include "api/easy.h"
+#include "api/batch.h"
 #include "api/options.h"
 #include "api/openai.h"
 
@@ -77,8 +78,8 @@ LLM_API llm_result llm_request_get_output_sized(const llm_sizes *sizes, const ll
 LLM_API void llm_request_get_metrics_sized(const llm_sizes *sizes, const llm_request *request, llm_request_metrics *out);
 LLM_API int32_t llm_sample_sized(const llm_sizes *sizes, const float *logits, int32_t n, const llm_sampling *s, int64_t seed,
                                  int64_t position);
-LLM_API llm *llm_load_sized(const llm_sizes *sizes, const char *path, const llm_engine_config *cfg);
-LLM_API char *llm_generate_sized(const llm_sizes *sizes, llm *l, const char *prompt, const llm_sampling *s);
+LLM_API llm *llm_load_sized(const llm_sizes *sizes, const char *path, const struct llm_engine_config *cfg);
+LLM_API char *llm_generate_sized(const llm_sizes *sizes, llm *l, const char *prompt, const struct llm_sampling *s);
 LLM_API llm_outputs *llm_generate_batch_sized(const llm_sizes *sizes, llm *l, const llm_prompt *prompts, int32_t n,
                                               const llm_batch_config *cfg);
 LLM_API llm_outputs *llm_chat_batch_sized(const llm_sizes *sizes, llm *l, const llm_prompt *prompts, int32_t n,

@@ -1,4 +1,5 @@
 #include "cpu/attention.h"
+#include "api/config.h"
 #include "api/backend.h"
 #include "base/platform.h"
 #include "cpu/dtypes.h"

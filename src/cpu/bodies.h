@@ -1,5 +1,6 @@
 /* bodies: every kernel but the products, once for all instruction sets. */
 #pragma once
+#include "api/config.h"
 #include "api/backend.h"
 #include "base/platform.h"
 #include "cpu/packed.h"

@@ -1,5 +1,6 @@
 /* kernels: the table of kernels, and what they are called with. */
 #pragma once
+#include "api/config.h"
 #include "api/backend.h"
 #include "base/platform.h"
 #include "cpu/dtypes.h"

@@ -10,7 +10,7 @@
  * 16-bit sums of AVX2 serve again, for one block. */
 
 #pragma once
-#include "api/backend.h"
+#include "api/config.h"
 #include "base/platform.h"
 #include "cpu/dtypes.h"
 #include "cpu/packed.h"

@@ -1,6 +1,6 @@
 /* clang-format off */
 #include "cpu/kernels_neon.h"
-#include "api/backend.h"
+#include "api/config.h"
 #include "base/platform.h"
 #include "cpu/dtypes.h"
 #include "cpu/packed.h"

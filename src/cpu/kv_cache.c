@@ -1,4 +1,5 @@
 #include "cpu/kv_cache.h"
+#include "api/config.h"
 #include "api/backend.h"
 #include "base/platform.h"
 #include "base/alloc.h"

@@ -24,6 +24,7 @@
  *
  * Memory is one block, whatever the length of the context; when m does not grow, c is exactly 1 and nothing is rounded again. */
 #pragma once
+#include "api/config.h"
 #include "api/backend.h"
 #include "base/platform.h"
 #include "cpu/dtypes.h"

@@ -18,6 +18,7 @@
 #include "api/engine.h"
 #include "api/request.h"
 #include "api/easy.h"
+#include "api/batch.h"
 #include "api/options.h"
 #include "api/openai.h"
 #include "base/platform.h"

@@ -20,6 +20,7 @@
 #include "api/engine.h"
 #include "api/request.h"
 #include "api/easy.h"
+#include "api/batch.h"
 #include "base/platform.h"
 #include "model/loader.h"
 #include "engine/scheduler.h"

@@ -9,7 +9,6 @@
 #include "api/tokenizer.h"
 #include "api/engine.h"
 #include "api/request.h"
-#include "api/options.h"
 #include "api/openai.h"
 #include "base/platform.h"
 #include "base/log.h"

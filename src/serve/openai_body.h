@@ -1,7 +1,6 @@
 /* openai_body: a body from begin to end. */
 #pragma once
 #include "api/easy.h"
-#include "api/options.h"
 #include "api/openai.h"
 #include "base/platform.h"
 #include "base/text.h"

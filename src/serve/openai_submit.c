@@ -10,7 +10,6 @@
 #include "api/grammar.h"
 #include "api/request.h"
 #include "api/easy.h"
-#include "api/options.h"
 #include "api/openai.h"
 #include "base/platform.h"
 #include "base/alloc.h"

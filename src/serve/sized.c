@@ -15,6 +15,7 @@
 #include "api/request.h"
 #include "api/raw.h"
 #include "api/easy.h"
+#include "api/batch.h"
 #include "api/options.h"
 #include "api/openai.h"
 #include "api/sizes.h"

@@ -86,7 +86,7 @@ class Api:
         self.program = ["llm_" + name for _, name, _ in self.structs["llm_sizes"][1:]]
         self.version = re.search(r'#define LLM_VERSION_STRING "(.*)"', self.text)[1]
         self.backend_abi = int(re.search(r"#define LLM_BACKEND_ABI (\d+)", self.text)[1])
-        backend = header[header.index("\n * >>api-backend "):header.index("\n * >>api-engine ")]
+        backend = header[header.index("\n * >>api-backend "):header.index("#endif /* LLM_H_INCLUDED */")]
         self.backend = set(re.findall(r"^typedef struct (llm_\w+) \{", backend, re.M)) - {"llm_spent"}
 
     def kind(self, struct):

@@ -9,6 +9,7 @@
   static in another file;
 - what a header offers is used by another file, has a comment, and is defined;
 - files, functions and lines are no longer than a reader can hold (LONGEST); the system is asked for something in few files (SYSTEM);
+- the API in llm.h begins with the easy level and ends with the backend seam;
 - tags (>>name) that comments name are there.
 """
 import pathlib
@@ -60,8 +61,9 @@ class File:
         self.bare = csource.words(re.sub(r"\bstruct\s+llm__\w+", " ", text))
 
     def declares(self):
-        """Names of this header."""
-        return {n for item in self.items for n in item.names if n.lower().startswith("llm")}
+        """Names of this header; `struct x;` only announces one."""
+        forward = re.compile(r"struct \w+;")
+        return {n for item in self.items if not forward.match(item.text) for n in item.names if n.lower().startswith("llm")}
 
 
 def read():
@@ -191,6 +193,14 @@ def system_calls(files):
                 check(f"{f.name}: system calls", not pattern.search(text), f"{pattern.findall(text)} stands in {places}")
 
 
+def api_order():
+    """Whoever reads the API from the top meets what most programs need first; what only backends need stands last."""
+    parts = re.findall(r"^ \* >>api-(\w+) ", pathlib.Path("llm.h").read_text(), re.M)
+    levels = ["config", "text", "easy", "model", "sampler", "engine", "request", "raw", "openai", "backend"]
+    check("llm.h: the API's order", [p for p in parts if p in levels] == levels and parts[2] == "easy" and parts[-1] == "backend",
+          "config, text and the easy level first, the backend seam last: " + " ".join(parts))
+
+
 def tags(files):
     parts = {("api-" if f.layer == "api" else "") + f.path.stem for f in files.values()} | {"name"}
     for path in [*(f.path for f in files.values()), SRC / "llm.h.in", SRC / "README.md"]:
@@ -213,6 +223,7 @@ def main():
     interfaces(files, own)
     sizes(files)
     system_calls(files)
+    api_order()
     tags(files)
     print(f"{DONE['passed']} passed, {DONE['failed']} failed, 0 skipped")
     sys.exit(1 if DONE["failed"] else 0)
