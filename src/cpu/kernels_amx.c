@@ -1,6 +1,7 @@
 /* clang-format off */
 #include "cpu/kernels_amx.h"
 #include "base/platform.h"
+#include "cpu/intrinsics.h"
 #include "cpu/dtypes.h"
 #include "cpu/isa.h"
 #include "cpu/packed.h"

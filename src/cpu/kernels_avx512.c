@@ -2,6 +2,7 @@
 #include "cpu/kernels_avx512.h"
 #include "api/config.h"
 #include "base/platform.h"
+#include "cpu/intrinsics.h"
 #include "cpu/dtypes.h"
 #include "cpu/isa.h"
 #include "cpu/packed.h"
