@@ -2169,7 +2169,9 @@ static int64_t llm__memory_all(void) { return (int64_t)sysconf(_SC_PHYS_PAGES) *
 #ifdef SYS_arch_prctl
 /* 1 if this process may use AMX's tiles: Linux gives them to those who ask, for signal frames grow by 8 KB. Not if a thread has an
  * alternative signal stack too small for that. */
-static LLM__UNUSED int llm__ask_for_tiles(void) { return !syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */); }
+static LLM__UNUSED int llm__ask_for_tiles(void) {
+    return !syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */);
+}
 #endif
 
 LLM__COLD_BEGIN
