@@ -11544,6 +11544,12 @@ LLM__COLD_END
 #pragma GCC diagnostic pop
 #endif
 #define LLM__X86 1
+/* Whether the compiler knows AVX-VNNI, and vdpbf16ps. */
+#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
+#define LLM__HAS_2021 1
+#else
+#define LLM__HAS_2021 0
+#endif
 #else
 #define LLM__X86 0
 #endif
@@ -11925,15 +11931,6 @@ typedef enum llm__isa {
     LLM__ISA_SCALAR = 0, LLM__ISA_AVX2, LLM__ISA_AVXVNNI, LLM__ISA_AVX512, LLM__ISA_AVX512VNNI, LLM__ISA_AVX512BF16, LLM__ISA_AMX,
     LLM__ISA_NEON, LLM__ISA_COUNT
 } llm__isa;
-
-#if LLM__X86
-/* Whether the compiler knows AVX-VNNI, and vdpbf16ps. */
-#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
-#define LLM__HAS_2021 1
-#else
-#define LLM__HAS_2021 0
-#endif
-#endif
 
 /* As users write it, and as llm_isa_list shows it. */
 static const char *llm__isa_name(llm__isa isa) {

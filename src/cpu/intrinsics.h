@@ -16,6 +16,12 @@
 #pragma GCC diagnostic pop
 #endif
 #define LLM__X86 1
+/* Whether the compiler knows AVX-VNNI, and vdpbf16ps. */
+#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
+#define LLM__HAS_2021 1
+#else
+#define LLM__HAS_2021 0
+#endif
 #else
 #define LLM__X86 0
 #endif
