@@ -4,7 +4,6 @@
 #include "base/platform.h"
 #include "cpu/intrinsics.h"
 #include "cpu/dtypes.h"
-#include "cpu/isa.h"
 #include "cpu/packed.h"
 #include "cpu/kernels.h"
 #include "cpu/lanes.h"
