@@ -122,6 +122,25 @@ static void beam_full(void) {
     for (int i = 0; i < 2; i++)
         CHECK(!llm_request_get_output(r, i, &out) && out.finish == LLM_FINISH_LENGTH && out.n_token_ids == 1 &&
               out.token_ids[0] == next[i].id);
+    CHECK(beam_count(r, LLM__BEAM_POOL) == 2);
+    llm_request_free(r);
+    fake_close(&f);
+}
+
+/* Of two answers of one score the earlier stays, wherever its sequence stands: 22 of -0.5 over 7 tokens and an EOS of -0.6 over 6 come
+ * first, 21 of -0.63 over 7 replaces the EOS, and 20 takes the EOS's sequence in vain. */
+static void beam_tie(void) {
+    static const beam_next next[4] = {{22, -0.5f}, {FAKE_EOS, -0.6f}, {21, -0.63f}, {20, -0.63f}};
+    int32_t stop[3] = {22, 21, 20};
+    fake_device f;
+    llm_engine *e = fake_open(&f, fake_params(32, 4, 4, 16, 40));
+    llm_request *r = beam_begin(e, 2, 0, 1.0f, 8);
+    r->sampling.stop_token_ids = stop, r->sampling.n_stop_token_ids = 3;
+    beam_give(r->seq, next, 4);
+    llm__beams_advance(e, r, 1.0);
+    CHECK(r->n_done == r->n_seqs && beam_count(r, LLM__BEAM_POOL) == 2);
+    CHECK(beam_find(r, LLM__BEAM_POOL, stop, 1) && beam_find(r, LLM__BEAM_POOL, stop + 1, 1));
+    r->sampling.n_stop_token_ids = 0;
     llm_request_free(r);
     fake_close(&f);
 }
@@ -133,4 +152,5 @@ TEST_GROUP(beam) {
     beam_stop(0, -0.55f, 0); /* -0.55 / 7 is better */
     beam_stop(2, -0.7f, 0);  /* -0.7 / 40 would be, too */
     beam_full();
+    beam_tie();
 }

@@ -297,6 +297,11 @@ static void pg_grow(void) {
     llm__running_put(e, t);
     t->pages.id[t->pages.n++] = llm__kv_get(&e->kv);
     CHECK(llm__grow_pages(e, 0) == 1 && s->pages.n == 4 && t->n_preempted == 3 && t->state == LLM__SEQ_WAITING); /* the later one */
+    llm__queue_take(e, t);
+    llm__running_put(e, t);
+    llm__kv_drop(&e->kv, s->pages.id[--s->pages.n]);
+    t->pages.id[t->pages.n++] = llm__kv_get(&e->kv);
+    CHECK(llm__grow_pages(e, 0) == 0 && s->state == LLM__SEQ_WAITING && t->state == LLM__SEQ_RUNNING); /* three times are enough */
     llm_request_free(a), llm_request_free(b);
     fake_close(&f);
 }

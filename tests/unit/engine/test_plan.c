@@ -249,6 +249,7 @@ static void plan_request_end(void) {
         for (int i = 0; i < 2; i++)
             CHECK(!llm_request_get_output(r, i, &out) && out.finish == LLM_FINISH_ERROR && (out.n_token_ids == 0) == beams &&
                   (!beams || !out.text_len));
+        for (int32_t i = 0; i < r->n_seqs; i++) CHECK((r->seq[i].n_ids == 5) || !beams);
         llm__tell_news(e);
         CHECK(!e->live && llm__kv_room(&e->kv) == 16);
         llm_request_free(r);
