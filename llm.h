@@ -7638,11 +7638,12 @@ static int llm__base64_digit(char c) {
     return at ? (int)(at - digits) : -1;
 }
 
-/* Appends what base64 stands for. 0: it is none. */
+/* Appends what base64 (RFC 4648, with its padding) stands for. 0: it is none. */
 static int llm__base64(llm__str s, llm_text *out) {
     uint32_t bits = 0;
     int have = 0;
-    while (s.n && s.p[s.n - 1] == '=') s.n--;
+    if (s.n % 4) return 0;
+    for (int pad = 0; pad < 2 && s.n && s.p[s.n - 1] == '='; pad++) s.n--;
     for (size_t i = 0; i < s.n; i++) {
         int digit = llm__base64_digit(s.p[i]);
         if (digit < 0) return 0;
@@ -30655,9 +30656,9 @@ static int llm__oai_sampling(llm_openai_call *k) {
     return 1;
 }
 
-/* How long the answer may be is the first of these that is there: max_completion_tokens, max_tokens, the service's own; else a chat goes on
- * to the end of the context and a prompt to 16 tokens, which is OpenAI's default. 0 is allowed with echo alone: then the prompt is scored
- * and nothing is generated (score_only). */
+/* How long the answer may be is the first of these that is there: max_completion_tokens, max_tokens (of the same value, if both are), the
+ * service's own; else a chat goes on to the end of the context and a prompt to 16 tokens, which is OpenAI's default. 0 is allowed with echo
+ * alone: then the prompt is scored and nothing is generated (score_only). */
 static int llm__oai_length(llm_openai_call *k) {
     int64_t n = k->max_completion_tokens, wide = k->service.max_tokens ? k->service.max_tokens : llm__oai_chats(k) ? -1 : 16;
     if (n >= 0 && k->max_tokens >= 0 && n != k->max_tokens) return llm__oai_bad(k, "max_tokens", "and max_completion_tokens differ");
