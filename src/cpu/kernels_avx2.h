@@ -3,6 +3,7 @@
  * The products of bytes without VNNI stand in >>bytes_avx2. */
 #pragma once
 #include "base/platform.h"
+#include "cpu/intrinsics.h"
 #include "cpu/kernels.h"
 #include "cpu/lanes.h"
 #include "cpu/bytes_avx2.h"
