@@ -1,5 +1,6 @@
 #include "cpu/bytes_avx2.h"
 #include "base/platform.h"
+#include "cpu/intrinsics.h"
 #include "cpu/dtypes.h"
 #include "cpu/packed.h"
 #include "cpu/kernels.h"

@@ -17,6 +17,7 @@
  * the same order. */
 #pragma once
 #include "base/platform.h"
+#include "cpu/intrinsics.h"
 #include "cpu/dtypes.h"
 #include "cpu/packed.h"
 #include "cpu/kernels.h"
