@@ -3,11 +3,11 @@
 #include "api/config.h"
 #include "api/text.h"
 #include "api/model.h"
-#include "api/tokenizer.h"
-#include "api/grammar.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
+#include "api/tokenizer.h"
+#include "api/grammar.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"
@@ -240,21 +240,31 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     }
     r->seq[0].beam.role = LLM__BEAM_LIVE;
     r->metrics.n_prompt_tokens = (int32_t)n;
-    r->metrics.arrival_time = llm__wall_clock();
-    r->submitted = e->p.driver.now(e);
-    if (cfg->deadline_s > 0) r->deadline = r->submitted + cfg->deadline_s;
+    r->submitted = LLM__MAX(e->p.driver.now(e), r->received);
+    r->metrics.preprocess_cost_time = r->submitted - r->received;
+    r->metrics.arrival_time = llm__wall_clock() - r->metrics.preprocess_cost_time;
+    if (cfg->deadline_s > 0) r->deadline = r->received + cfg->deadline_s;
     return result;
+}
+
+/* May one more come? Where none may wait (max_queue -1) only if there is a place for its answers, or nothing else. */
+static int llm__request_fits(const llm_engine *e, const llm_request *r) {
+    if (e->p.c.max_queue >= 0) return e->inbox.n_fresh < e->p.c.max_queue;
+    return !e->inbox.n_live || e->inbox.n_live + r->sampling.best_of <= e->p.c.max_num_seqs;
 }
 
 /* Into the inbox, unless max_queue requests wait already. Its number is its place in order. The stepping thread wakes
  * if it sleeps in llm_engine_wait. */
 static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
     LLM__LOCKED(&e->mutex);
-    if (e->inbox.n_fresh >= e->p.c.max_queue) return llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.c.max_queue);
+    if (!llm__request_fits(e, r))
+        return e->p.c.max_queue < 0 ? llm__error(LLM_ERR_BUSY, "no place is free: %d answers run, and none may wait", (int)e->inbox.n_live)
+                                    : llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.c.max_queue);
     r->fresh = 1;
     r->refs = 2;
     r->arrival = e->inbox.n_arrived++;
     e->inbox.n_fresh++;
+    e->inbox.n_live += r->sampling.best_of;
     if (e->inbox.last) e->inbox.last->inbox_next = r;
     else e->inbox.first = r;
     e->inbox.last = r;
@@ -266,6 +276,7 @@ static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
  * links it in. So a hostile request costs its own thread time, never the others' steps. On error nothing is left. */
 LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *cfg, llm_request **out) {
     LLM__SCOPED(llm_tokens_free) llm_tokens tokens = LLM__ZERO;
+    const double begin = e->p.driver.now(e) - (cfg->received > 0 ? LLM__MAX(llm__now() - cfg->received, 0) : 0);
     *out = NULL;
     llm_result result = llm__check_sampling(&cfg->sampling, e->p.vocab);
     if (!result && cfg->sampling.grammar && cfg->sampling.grammar->tokenizer != (e->p.model ? e->p.model->source.tokenizer : NULL))
@@ -277,6 +288,7 @@ LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *c
     if (!r) return llm__nomem();
     pthread_mutex_init(&r->mutex, NULL);
     r->engine = e;
+    r->received = begin;
     r->lora = -1;
     result = llm__request_fill(r, cfg, cfg->prompt ? tokens.data : cfg->prompt_ids, cfg->prompt ? tokens.len : cfg->n_prompt_ids);
     if (!result) result = llm__request_enqueue(e, r);

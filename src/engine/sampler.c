@@ -1,10 +1,10 @@
 #include "engine/sampler.h"
 #include "api/linkage.h"
 #include "api/config.h"
-#include "api/json.h"
 #include "api/model.h"
 #include "api/sampler.h"
 #include "api/request.h"
+#include "api/json.h"
 #include "api/raw.h"
 #include "base/platform.h"
 #include "base/alloc.h"
@@ -245,7 +245,6 @@ static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r,
     if (bad) return NULL;
     *sum = k->kernels->weigh(row, k->w, n, *max, 1.0f);
     c->log_sum = (double)*max + log(*sum);
-    c->also = (float)((double)row[r->also] - c->log_sum);
     if (!idle) {
         memcpy(k->x, row, (size_t)n * sizeof *row);
         llm__rules_apply(r, k->x, n);
@@ -376,6 +375,7 @@ static llm_result llm__check_beams(const llm_sampling *s) {
     if ((s->repetition_penalty > 0 && s->repetition_penalty != 1) || s->presence_penalty != 0 || s->frequency_penalty != 0)
         return llm__error(LLM_ERR_ARG, "use_beam_search: penalties cannot be used with it");
     if (s->grammar) return llm__error(LLM_ERR_ARG, "use_beam_search: a grammar cannot be used with it");
+    if (s->early_stop.enable > 0) return llm__error(LLM_ERR_ARG, "use_beam_search: early stop cannot be used with it");
     return LLM_OK;
 }
 
@@ -414,7 +414,7 @@ LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s) {
     memset(s, 0, sizeof *s);
     s->temperature = s->top_p = s->repetition_penalty = s->length_penalty = 1;
     s->n = 1;
-    const llm_json *config = model ? model->source.generation_config : NULL;
+    const llm_json *config = model && !model->plain_sampling ? model->source.generation_config : NULL;
     double v;
     for (int i = 0; config && i < LLM__COUNT(names); i++)
         if (llm_json_num(config, llm_json_find(config, 0, names[i][0]), &v))
@@ -423,7 +423,7 @@ LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s) {
 
 LLM_API void llm_sampling_chat(const llm_model *model, llm_sampling *s) {
     static const char *const said[] = {"temperature", "top_p", "top_k", "min_p"};
-    const llm_json *config = model ? model->source.generation_config : NULL;
+    const llm_json *config = model && !model->plain_sampling ? model->source.generation_config : NULL;
     llm_sampling_default(model, s);
     for (int i = 0; config && i < LLM__COUNT(said); i++)
         if (llm_json_find(config, 0, said[i]) >= 0) return;

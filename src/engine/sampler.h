@@ -21,8 +21,8 @@
 #pragma once
 #include "api/config.h"
 #include "api/sampler.h"
-#include "api/backend.h"
 #include "api/request.h"
+#include "api/backend.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/fields.h"
@@ -74,7 +74,6 @@ typedef struct llm__rules {
     const llm__history *history; /* NULL: no penalties */
     const int32_t *output;       /* (n_output) generated so far */
     int32_t n_output;
-    int32_t also;            /* a token whose log-probability is wanted too */
     const uint32_t *allowed; /* one bit a token: what a grammar lets through; NULL: everything */
 } llm__rules;
 

@@ -1,8 +1,8 @@
 #include "engine/step.h"
 #include "api/sampler.h"
-#include "api/backend.h"
 #include "api/engine.h"
 #include "api/request.h"
+#include "api/backend.h"
 #include "base/platform.h"
 #include "grammar/grammar.h"
 #include "engine/sampler.h"
@@ -21,7 +21,6 @@ LLM__PRIVATE llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
     rules.history = &s->history;
     rules.output = s->ids + s->n_prompt;
     rules.n_output = s->n_ids - s->n_prompt;
-    rules.also = LLM__MAX(e->p.eos_id, 0);
     rules.allowed = NULL;
     return rules;
 }
@@ -56,7 +55,6 @@ static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
     d->sampling = p;
     d->seed = s->seed;
     d->position = n;
-    d->also = LLM__MAX(e->p.eos_id, 0);
     d->row = s->output.top != NULL || s->request->n_seqs > 1; /* top log-probabilities; choices that fork draw from this row too */
     return 1;
 }

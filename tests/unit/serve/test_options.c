@@ -92,11 +92,14 @@ static void options_json(void) {
 }
 
 static void options_early_stop(void) {
-    llm_early_stop e;
-    CHECK(!llm__early_stop_parse("{\"enable_early_stop\":true, \"window_size\": 1000, \"threshold\": 0.9}", 0, &e) && e.enable &&
+    llm_early_stop e = {0, 0, 0};
+    CHECK(!llm__early_stop_parse(NULL, "{\"enable_early_stop\":true, \"window_size\": 1000, \"threshold\": 0.9}", 0, &e) && e.enable &&
           e.window_size == 1000 && e.threshold == 0.9f);
-    CHECK(!llm__early_stop_parse("{}", 1, &e) && e.enable && e.window_size == 3000 && e.threshold == 0.99f);
-    CHECK(!llm__early_stop_parse("{\"strategy\": \"Repetition\", \"other\": 1}", 0, &e) && !e.enable);
+    CHECK(!llm__early_stop_parse(NULL, "{}", 1, &e) && e.enable && e.window_size == 3000 && e.threshold == 0.99f);
+    e.enable = 0;
+    CHECK(!llm__early_stop_parse(NULL, "{\"strategy\": \"Repetition\"}", 0, &e) && !e.enable);
+    e.enable = 1;
+    CHECK(!llm__early_stop_parse(NULL, "{\"window_size\": 7}", 0, &e) && e.enable && e.window_size == 7);
     static const char *const bad[] = {"",
                                       "[]",
                                       "1",
@@ -105,10 +108,11 @@ static void options_early_stop(void) {
                                       "{\"threshold\": 2}",
                                       "{\"threshold\": \"x\"}",
                                       "{\"strategy\": \"x\"}",
+                                      "{\"windw_size\": 5}",
                                       "{\"strategy\": 1}",
                                       "{\"enable_early_stop\": 1}"};
-    for (int i = 0; i < LLM__COUNT(bad); i++) CHECK(llm__early_stop_parse(bad[i], 0, &e) == LLM_ERR_ARG);
-    CHECK(llm__early_stop_parse("{\"enable_early_stop\": false}", 1, &e) == LLM_ERR_ARG);
+    for (int i = 0; i < LLM__COUNT(bad); i++) CHECK(llm__early_stop_parse(NULL, bad[i], 0, &e) == LLM_ERR_ARG);
+    CHECK(llm__early_stop_parse(NULL, "{\"enable_early_stop\": false}", 1, &e) == LLM_ERR_ARG);
 }
 
 TEST_GROUP(options) {
