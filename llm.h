@@ -95,6 +95,7 @@
  *     >>tools                tool calls in the forms that models write them in.
  *     >>builtin              chat templates by name, for models that bring none.
  *   cpu/
+ *     >>intrinsics           what the compiler has of the processor's vector instructions.
  *     >>dtypes               what the bytes of stored tensors mean.
  *     >>isa                  instruction sets, by name and by what this processor runs.
  *     >>packed               rounded activations and packed weights: what kernels work on.
@@ -160,6 +161,7 @@
  *     >>grammar              grammars that are shared, and matchers.
  *   engine/
  *     >>guided               grammars of a model.
+ *     >>badwords             texts that must not appear, however tokens cut them.
  *     >>sampler              which token comes next.
  *     >>earlystop            ends an answer that only repeats.
  *     >>kv                   which page of the KV cache belongs to which sequences, and what may be used again.
@@ -1130,8 +1132,8 @@ typedef struct llm_option {
     int32_t group; /* of the help; below 0: not listed */
     size_t at;     /* offset in the target */
     double low, high;
-    /* ENUM and CHOICE: the words; others: name of the value in the help. Of TEXT and LIST "TEXT": it must be UTF-8. Of IGNORED with a '|':
-     * it must be one of them; "N" or "X": a whole number, or any, in the range. */
+    /* ENUM and CHOICE: the words; others: name of the value in the help. Of TEXT and LIST "TEXT": it must be UTF-8. Of IGNORED the words
+     * that it may be; "N" or "X": a whole number, or any, in the range. */
     const char *words;
     const char *help;
 } llm_option;
@@ -2179,10 +2181,7 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
  * Linux on x86-64 and aarch64, with glibc or musl. What the system is asked for stands here (clocks, random bytes, cores), in >>alloc
  * (pages), >>files (files, folders, libraries) and >>threads (sleeping and waking), and nowhere else; mutexes, condition variables and
  * files that are written are used where they are wanted, by pthreads and <stdio.h>. Nothing is GNU's own: what POSIX 2008 and BSD declare
- * is enough, which gcc and clang show unless -std=c11 and the like hide it.
- *
- * LLM__X86 and LLM__NEON say which intrinsics the compiler has; which of them this machine can run is asked at run time (>>isa).
- * With LLM_NO_SIMD defined only plain C is left, which sanitizers and fuzzers compile much faster. */
+ * is enough, which gcc and clang show unless -std=c11 and the like hide it. */
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -2203,33 +2202,6 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
 #include <dirent.h>
 #include <time.h>
 #include <unistd.h>
-#if defined(__x86_64__) && !defined(LLM_NO_SIMD)
-#include <cpuid.h>
-#if defined(__GNUC__) && !defined(__clang__) /* g++ 12 warns of its own header (GCC bug 105593) */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-#include <immintrin.h>
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
-#define LLM__X86 1
-#else
-#define LLM__X86 0
-#endif
-#if defined(__aarch64__) && defined(__linux__) && !defined(LLM_NO_SIMD) && (!defined(__clang__) || defined(__ARM_FEATURE_DOTPROD))
-#include <arm_neon.h>
-#include <sys/auxv.h>
-#define LLM__NEON 1
-#if defined(__ARM_FEATURE_DOTPROD) /* clang before 16 must be told on the command line: -march=armv8.2-a+dotprod */
-#define LLM__NEON_TARGET
-#else
-#define LLM__NEON_TARGET __attribute__((target("arch=armv8.2-a+dotprod")))
-#endif
-#else
-#define LLM__NEON 0
-#endif
 
 /* What C11 and C++17 spell differently, or gcc and clang only. LLM__UNUSED stands where a program may well not need a function, or a
  * function an argument. */
@@ -2274,7 +2246,7 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 #endif
 
-#if LLM__X86
+#ifdef SYS_arch_prctl /* x86-64 */
 #endif
 
 /* Seconds of a clock that never jumps: for durations and deadlines. */
@@ -2312,10 +2284,12 @@ static int llm__cores(void) {
 /* Bytes of memory that this machine has, used or not. */
 static int64_t llm__memory_all(void) { return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE); }
 
-#if LLM__X86
+#ifdef SYS_arch_prctl
 /* 1 if this process may use AMX's tiles: Linux gives them to those who ask, for signal frames grow by 8 KB. Not if a thread has an
  * alternative signal stack too small for that. */
-static int llm__ask_for_tiles(void) { return !syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */); }
+static LLM__UNUSED int llm__ask_for_tiles(void) {
+    return !syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */);
+}
 #endif
 
 LLM__COLD_BEGIN
@@ -3288,8 +3262,8 @@ static void llm__wake_all(int *at) { syscall(SYS_futex, at, LLM__FUTEX_WAKE, INT
 
 /* Tells the core that this loop only waits: it saves power, and a sibling hyperthread gets its share. */
 LLM__INLINE void llm__relax(void) {
-#if LLM__X86
-    _mm_pause();
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
 #elif defined(__aarch64__)
     __asm__ volatile("yield");
 #endif
@@ -5200,7 +5174,7 @@ LLM__INLINE int llm__set_has(const int32_t *change, size_t n, int32_t c) {
 /* What \d, \s, \w and \h stand for, on which dialects differ. UNICODE: Unicode's classes. NARROWEST: the characters that every dialect puts
  * there (ASCII), so that what matches here matches in any of them; for the same reason \D, \S and \W leave out whatever some dialect takes
  * for a digit, a space or a letter. WIDEST: the other way round; a pattern that is read as NARROWEST turns to it within [^...] and (?!...),
- * where a larger class makes the match smaller. */
+ * where a larger class makes the match smaller. What only Oniguruma reads, as a** is, these two refuse. */
 typedef enum llm__rx_classes { LLM__RX_UNICODE, LLM__RX_NARROWEST, LLM__RX_WIDEST } llm__rx_classes;
 
 /* ---- The compiler ----
@@ -5746,7 +5720,8 @@ static int llm__rx_alternatives(llm__rx_parser *p) {
             size_t from = p->re->n;
             int one = llm__rx_atom(p), min = 0, max = 0, mode = 0;
             for (int times = 0; !p->error && llm__rx_quantifier(p, &min, &max, &mode); times++) {
-                if (times > 8) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer quantifiers in a row");
+                if (times && p->classes != LLM__RX_UNICODE) llm__rx_bad(p, "no second quantifier");
+                else if (times > 8) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer quantifiers in a row");
                 else if (p->re->n > from) llm__rx_repeat(p, from, one, min, max, mode);
                 one = one && min;
             }
@@ -7788,11 +7763,12 @@ static int llm__base64_digit(char c) {
     return at ? (int)(at - digits) : -1;
 }
 
-/* Appends what base64 stands for. 0: it is none. */
+/* Appends what base64 (RFC 4648, with its padding) stands for. 0: it is none. */
 static int llm__base64(llm__str s, llm_text *out) {
     uint32_t bits = 0;
     int have = 0;
-    while (s.n && s.p[s.n - 1] == '=') s.n--;
+    if (s.n % 4) return 0;
+    for (int pad = 0; pad < 2 && s.n && s.p[s.n - 1] == '='; pad++) s.n--;
     for (size_t i = 0; i < s.n; i++) {
         int digit = llm__base64_digit(s.p[i]);
         if (digit < 0) return 0;
@@ -11770,6 +11746,46 @@ LLM_API const char *llm_template_builtin(const char *name) {
 LLM__COLD_END
 
 /* ============================================================================
+ * >>intrinsics   What the compiler has of the processor's vector instructions.
+ * ============================================================================
+ * LLM__X86 and LLM__NEON say which intrinsics there are; which of them this machine can run is asked at run time (>>isa). With LLM_NO_SIMD
+ * defined only plain C is left, which sanitizers and fuzzers compile much faster. */
+
+#if defined(__x86_64__) && !defined(LLM_NO_SIMD)
+#include <cpuid.h>
+#if defined(__GNUC__) && !defined(__clang__) /* g++ 12 warns of its own header (GCC bug 105593) */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include <immintrin.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+#define LLM__X86 1
+/* Whether the compiler knows AVX-VNNI, and vdpbf16ps. */
+#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
+#define LLM__HAS_2021 1
+#else
+#define LLM__HAS_2021 0
+#endif
+#else
+#define LLM__X86 0
+#endif
+#if defined(__aarch64__) && defined(__linux__) && !defined(LLM_NO_SIMD) && (!defined(__clang__) || defined(__ARM_FEATURE_DOTPROD))
+#include <arm_neon.h>
+#include <sys/auxv.h>
+#define LLM__NEON 1
+#if defined(__ARM_FEATURE_DOTPROD) /* clang before 16 must be told on the command line: -march=armv8.2-a+dotprod */
+#define LLM__NEON_TARGET
+#else
+#define LLM__NEON_TARGET __attribute__((target("arch=armv8.2-a+dotprod")))
+#endif
+#else
+#define LLM__NEON 0
+#endif
+
+/* ============================================================================
  * >>dtypes   What the bytes of stored tensors mean.
  * ============================================================================
  * A stored row is a sequence of blocks of 1, 32 or 256 elements. A block of one element is a number; the small floats among them (f16,
@@ -12157,15 +12173,6 @@ typedef enum llm__isa {
     LLM__ISA_SCALAR = 0, LLM__ISA_AVX2, LLM__ISA_AVXVNNI, LLM__ISA_AVX512, LLM__ISA_AVX512VNNI, LLM__ISA_AVX512BF16, LLM__ISA_AMX,
     LLM__ISA_NEON, LLM__ISA_COUNT
 } llm__isa;
-
-#if LLM__X86
-/* Whether the compiler knows AVX-VNNI, and vdpbf16ps. */
-#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
-#define LLM__HAS_2021 1
-#else
-#define LLM__HAS_2021 0
-#endif
-#endif
 
 /* As users write it, and as llm_isa_list shows it. */
 static const char *llm__isa_name(llm__isa isa) {
@@ -25555,6 +25562,12 @@ static struct llm__gr_shelf *llm__gr_shelf_of(const llm__tokenizer *t) {
     return (struct llm__gr_shelf *)(void *)there;
 }
 
+/* The model's vocabulary as a trie, which all its grammars share; made when somebody first asks. NULL: no memory. */
+static const llm__gr_trie *llm__gr_vocabulary(const llm__tokenizer *tokenizer) {
+    const struct llm__gr_shelf *s = llm__gr_shelf_of(tokenizer);
+    return s ? s->trie : NULL;
+}
+
 /* Bytes that a grammar takes now, nearly: small things are left out. Under its lock, as answers that run make states and masks. */
 static size_t llm__gr_bytes_of(llm_grammar *g) {
     pthread_mutex_lock(&g->lock);
@@ -25756,6 +25769,149 @@ LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_co
     return llm__grammar_open(model ? model->source.tokenizer : NULL, cfg, out);
 }
 
+/* ============================================================================
+ * >>badwords   Texts that must not appear, however tokens cut them.
+ * ============================================================================
+ * "\n\n" is a token, and two tokens, and the end of one with the begin of another. So the words are one automaton over bytes (Aho and
+ * Corasick 1975): a node is a beginning of some of them, `fail` leads to the longest other beginning that its text ends with. A token is
+ * banned if its bytes, read behind the answer so far, complete a word:
+ *
+ *   wholly inside the token            the same tokens at every step: found once, in `always`
+ *   begun in the answer                the tokens that begin with what is missing, of the few beginnings that the answer ends with:
+ *                                      found by walking the words and the vocabulary's trie together from each of them
+ *
+ * Of the words "cab" and "ad", behind an answer that ends in "c": "ab" and "abs" (the word begins at the c), and always "cab", "bad" and
+ * "ads". */
+
+typedef struct llm__badwords {
+    const llm__gr_trie *trie; /* of the model */
+    uint8_t *byte, *ends;     /* (n) of node: the byte that leads to it; 1 if a word ends here */
+    int32_t *child, *sibling; /* first below it, next beside it; 0: none. Node 0 is the root */
+    int32_t *fail;
+    int32_t n, longest; /* longest: bytes of the longest word */
+    uint32_t *always;   /* (vocab + 31) / 32: tokens that hold a word */
+} llm__badwords;
+
+/* The node below `at` by a byte; 0: none. */
+static int32_t llm__badwords_child(const llm__badwords *w, int32_t at, uint8_t byte) {
+    int32_t c = w->child[at];
+    while (c && w->byte[c] != byte) c = w->sibling[c];
+    return c;
+}
+
+/* Where the automaton goes from a node by a byte. */
+static int32_t llm__badwords_step(const llm__badwords *w, int32_t at, uint8_t byte) {
+    int32_t next = llm__badwords_child(w, at, byte);
+    while (!next && at) {
+        at = w->fail[at];
+        next = llm__badwords_child(w, at, byte);
+    }
+    return next;
+}
+
+static void llm__badwords_add(llm__badwords *w, const char *word) {
+    int32_t at = 0, depth = 0;
+    for (; word[depth]; depth++) {
+        const uint8_t byte = (uint8_t)word[depth];
+        int32_t next = llm__badwords_child(w, at, byte);
+        if (!next) {
+            next = w->n++;
+            w->byte[next] = byte;
+            w->sibling[next] = w->child[at];
+            w->child[at] = next;
+        }
+        at = next;
+    }
+    w->ends[at] = 1;
+    w->longest = LLM__MAX(w->longest, depth);
+}
+
+/* The failure links, level by level: a node's parent and all shorter nodes have theirs. queue: (n). */
+static void llm__badwords_link(llm__badwords *w, int32_t *queue) {
+    int32_t n = 0;
+    for (int32_t c = w->child[0]; c; c = w->sibling[c]) queue[n++] = c;
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t c = w->child[queue[i]]; c; c = w->sibling[c]) {
+            queue[n++] = c;
+            w->fail[c] = llm__badwords_step(w, w->fail[queue[i]], w->byte[c]);
+            w->ends[c] |= w->ends[w->fail[c]];
+        }
+}
+
+/* Tokens in which a word stands. Their beginnings are shared: where one completes a word, all below it do. */
+static void llm__badwords_whole(llm__badwords *w) {
+    const llm__gr_trie *t = w->trie;
+    int32_t at[256] = {0};
+    for (int32_t i = 0, next; i < t->n; i = next) {
+        const int d = t->depth[i];
+        next = i + 1;
+        at[d] = llm__badwords_step(w, at[d - 1], t->byte[i]);
+        if (!w->ends[at[d]]) continue;
+        next = t->skip[i];
+        for (int32_t k = t->from[i]; k < t->from[next]; k++) w->always[t->order[k] >> 5] |= 1u << (t->order[k] & 31);
+    }
+}
+
+/* Makes the automaton of n words, none empty, in an arena. LLM_ERR_NOMEM. */
+static llm_result llm__badwords_make(llm__badwords *w, const llm__gr_trie *trie, const char *const *words, int32_t n, llm__arena *a) {
+    size_t most = 1;
+    for (int32_t i = 0; i < n; i++) most += strlen(words[i]);
+    LLM__SCOPED(llm__drop) int32_t *queue = LLM__NEW(int32_t, most);
+    w->trie = trie;
+    w->n = 1;
+    w->byte = (uint8_t *)llm__arena_get(a, most);
+    w->ends = (uint8_t *)llm__arena_get(a, most);
+    w->child = (int32_t *)llm__arena_get(a, most * sizeof *w->child);
+    w->sibling = (int32_t *)llm__arena_get(a, most * sizeof *w->sibling);
+    w->fail = (int32_t *)llm__arena_get(a, most * sizeof *w->fail);
+    w->always = trie ? (uint32_t *)llm__arena_get(a, ((size_t)trie->vocab + 31) / 32 * sizeof *w->always) : NULL;
+    if (!trie || !queue || a->failed) return llm__nomem();
+    for (int32_t i = 0; i < n; i++) llm__badwords_add(w, words[i]);
+    llm__badwords_link(w, queue);
+    llm__badwords_whole(w);
+    return LLM_OK;
+}
+
+/* Bans the tokens below nodes [i, end) of the trie, all of one depth or deeper, that go on from the words' node `at` to the end of one. As
+ * deep as a token is long: 255 bytes at most. */
+static void llm__badwords_walk(const llm__badwords *w, int32_t at, int32_t i, int32_t end, float *x, int32_t n_x) {
+    const llm__gr_trie *t = w->trie;
+    for (; i < end; i = t->skip[i]) {
+        const int32_t next = llm__badwords_child(w, at, t->byte[i]);
+        if (!next) continue;
+        if (!w->ends[next]) llm__badwords_walk(w, next, i + 1, t->skip[i], x, n_x);
+        for (int32_t k = t->from[i]; w->ends[next] && k < t->from[t->skip[i]]; k++)
+            if (t->order[k] < n_x) x[t->order[k]] = -INFINITY;
+    }
+}
+
+/* Where the automaton stands behind an answer. Only the last bytes, fewer than the longest word has, may be the begin of one. */
+static int32_t llm__badwords_behind(const llm__badwords *w, const int32_t *output, int32_t n_output) {
+    const llm__gr_trie *t = w->trie;
+    int32_t from = n_output, bytes = 0, at = 0;
+    while (from > 0 && bytes < w->longest - 1) {
+        const int32_t id = output[--from];
+        if (id >= 0 && id < t->vocab) bytes += t->end[id] - (id ? t->end[id - 1] : 0);
+    }
+    for (; from < n_output; from++) {
+        const int32_t id = output[from];
+        if (id < 0 || id >= t->vocab) continue;
+        for (int32_t b = id ? t->end[id - 1] : 0; b < t->end[id]; b++) at = llm__badwords_step(w, at, (uint8_t)t->spelling[b]);
+    }
+    return at;
+}
+
+/* Sets the logits of banned tokens behind an answer of n_output tokens to minus infinity. x: (n_x). */
+static void llm__badwords_ban(const llm__badwords *w, const int32_t *output, int32_t n_output, float *x, int32_t n_x) {
+    const int32_t n = LLM__MIN(n_x, w->trie->vocab);
+    for (int32_t i = 0; i < n; i += 32)
+        for (uint32_t bits = w->always[i / 32]; bits; bits &= bits - 1) {
+            const int32_t id = i + __builtin_ctz(bits);
+            if (id < n) x[id] = -INFINITY;
+        }
+    for (int32_t at = llm__badwords_behind(w, output, n_output); at; at = w->fail[at]) llm__badwords_walk(w, at, 0, w->trie->n, x, n_x);
+}
+
 LLM__COLD_END
 
 /* ============================================================================
@@ -25809,13 +25965,11 @@ typedef struct llm__rules {
     const llm_sampling *s;
     const int32_t *eos; /* (n_eos) of the model */
     int32_t n_eos;
-    const int32_t *bad_ids; /* token sequences that must not appear, one after the other */
-    const int32_t *bad_end; /* (n_bad) end of each in bad_ids */
-    int32_t n_bad;
+    const llm__badwords *bad;    /* texts that must not appear; NULL: none */
     const llm__history *history; /* NULL: no penalties */
-    const int32_t *output;       /* (n_output) generated so far */
-    int32_t n_output;
-    const uint32_t *allowed; /* one bit a token: what a grammar lets through; NULL: everything */
+    const int32_t *output;       /* (n_said) generated so far */
+    int32_t n_said, n_output;    /* n_output: the same for min_tokens, which ends where a grammar does */
+    const uint32_t *allowed;     /* one bit a token: what a grammar lets through; NULL: everything */
 } llm__rules;
 
 typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a device */
@@ -26002,24 +26156,14 @@ static void llm__history_add(llm__history *h, int32_t id, int32_t in_output) {
     h->count[h->slot[at] - 1] += in_output;
 }
 
-/* A banned token has weight 0 whatever follows. Ids beyond the row are ignored: bad words may name tokens that the
- * model has no logit for. */
+/* A banned token has weight 0 whatever follows. Ids beyond the row are ignored. */
 static void llm__ban(float *x, int32_t n, int32_t id) {
     if (id >= 0 && id < n) x[id] = -INFINITY;
 }
 
 /* 1 if the rules leave every logit as it is. */
 static int llm__rules_idle(const llm__rules *r) {
-    return !r->n_bad && !r->s->n_logit_bias && r->n_output >= r->s->min_tokens && !(r->history && r->history->mask) && !r->allowed;
-}
-
-/* The last token of a bad word is banned where the output ends in the rest of it. */
-static void llm__ban_words(float *x, int32_t n, const llm__rules *r) {
-    for (int32_t i = 0, from = 0; i < r->n_bad; from = r->bad_end[i++]) {
-        int32_t rest = r->bad_end[i] - from - 1;
-        if (rest <= r->n_output && !memcmp(r->output + r->n_output - rest, r->bad_ids + from, (size_t)rest * sizeof *r->bad_ids))
-            llm__ban(x, n, r->bad_ids[from + rest]);
-    }
+    return !r->bad && !r->s->n_logit_bias && r->n_output >= r->s->min_tokens && !(r->history && r->history->mask) && !r->allowed;
 }
 
 /* repetition: tokens of prompt or output, once an id, pushed away from the likely side whatever the sign of the logit (CTRL's rule);
@@ -26047,7 +26191,7 @@ static void llm__ban_others(float *x, int32_t n, const uint32_t *allowed) {
 static void llm__rules_apply(const llm__rules *r, float *x, int32_t n) {
     const llm_sampling *s = r->s;
     if (r->allowed) llm__ban_others(x, n, r->allowed);
-    llm__ban_words(x, n, r);
+    if (r->bad) llm__badwords_ban(r->bad, r->output, r->n_said, x, n);
     if (r->n_output < s->min_tokens) {
         for (int32_t i = 0; i < r->n_eos; i++) llm__ban(x, n, r->eos[i]);
         for (int32_t i = 0; i < s->n_stop_token_ids; i++) llm__ban(x, n, s->stop_token_ids[i]);
@@ -26782,10 +26926,8 @@ struct llm_request {
     int32_t n_flight;           /* of its sequences together */
     llm_sampling sampling;      /* resolved; points into the arena */
     llm__arena arena;
-    llm__stop *stop; /* (sampling.n_stop) */
-    struct {         /* bad words: all their ids, one word after the other, and where each ends */
-        int32_t *ids, *end, n;
-    } bad;
+    llm__stop *stop;   /* (sampling.n_stop) */
+    llm__badwords bad; /* n 0: none */
     int32_t priority, score_only;
     uint64_t arrival;
     double received, submitted, started, deadline; /* by the driver's clock; between the first two it was prepared; deadline 0: none */
@@ -27369,12 +27511,10 @@ static llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
     rules.s = &r->sampling;
     rules.eos = e->p.eos;
     rules.n_eos = e->p.n_eos;
-    rules.bad_ids = r->bad.ids;
-    rules.bad_end = r->bad.end;
-    rules.n_bad = r->bad.n;
+    rules.bad = r->bad.n ? &r->bad : NULL;
     rules.history = &s->history;
     rules.output = s->ids + s->n_prompt;
-    rules.n_output = s->n_ids - s->n_prompt;
+    rules.n_said = rules.n_output = s->n_ids - s->n_prompt;
     rules.allowed = NULL;
     return rules;
 }
@@ -29184,29 +29324,6 @@ static llm_result llm__request_stops(llm_request *r) {
     return r->arena.failed ? llm__nomem() : LLM_OK;
 }
 
-/* Tokens of the bad words, as in vLLM: each as it is, and behind a space where that changes the first token and
- * not the count. A word of several tokens is banned at its last one, when the answer ends in the others; so a text
- * that reaches the same letters by other tokens is not caught, there as here. */
-static llm_result llm__request_bad_words(llm_request *r, const llm_model *model) {
-    LLM__SCOPED(llm_tokens_free) llm_tokens all = LLM__ZERO, ends = LLM__ZERO;
-    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
-    for (int32_t i = 0; i < 2 * r->sampling.n_bad_words; i++) {
-        size_t from = all.len, before = ends.len > 1 ? (size_t)ends.data[ends.len - 2] : 0;
-        const char *word = r->sampling.bad_words[i / 2];
-        text.len = 0;
-        if (i & 1) llm_text_str(&text, " ");
-        llm_text_str(&text, word + strspn(word, " "));
-        llm_result result = text.failed ? llm__nomem() : llm_tokenize(model, text.data, text.len, 0, &all);
-        if (result) return result;
-        if (i & 1 && (from == before || all.len - from != from - before || all.data[from] == all.data[before])) all.len = from;
-        if (all.len > from) llm_tokens_add(&ends, (int32_t)all.len);
-    }
-    r->bad.n = (int32_t)ends.len;
-    r->bad.ids = (int32_t *)llm__keep_copy(r, all.data, all.len * sizeof *all.data);
-    r->bad.end = (int32_t *)llm__keep_copy(r, ends.data, ends.len * sizeof *ends.data);
-    return all.failed || ends.failed || r->arena.failed ? llm__nomem() : LLM_OK;
-}
-
 /* Copies of everything the caller's sampling struct points to: nothing of the caller's is needed after submission. What
  * was compiled (stop strings, bad words) takes the place of its source. */
 static llm_result llm__request_copies(llm_request *r, const llm_request_config *cfg) {
@@ -29219,7 +29336,9 @@ static llm_result llm__request_copies(llm_request *r, const llm_request_config *
     r->id = (char *)llm__keep_copy(r, id, strlen(id));
     llm_result result = llm__request_stops(r);
     if (!result && s->n_bad_words && !r->engine->p.model) result = llm__error(LLM_ERR_ARG, "bad_words: need a model with a tokenizer");
-    if (!result && s->n_bad_words) result = llm__request_bad_words(r, r->engine->p.model);
+    if (!result && s->n_bad_words)
+        result =
+            llm__badwords_make(&r->bad, llm__gr_vocabulary(r->engine->p.model->source.tokenizer), s->bad_words, s->n_bad_words, &r->arena);
     s->bad_words = NULL;
     return result;
 }
@@ -29952,7 +30071,7 @@ static void llm__report_name(llm_text *list, llm__str name) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
     enum { MOST = 900, LONG = 63 };
     if (list->len > MOST) {
-        if (!llm__ends_with(list->data, "...")) llm_text_str(list, ", ...");
+        if (!llm__ends_with(list->data, ", and more")) llm_text_str(list, ", and more");
         return;
     }
     if (list->len) llm_text_str(list, ", ");
@@ -30184,7 +30303,7 @@ static llm_result llm__option_idle(const llm_option *p, const char *said, const 
     int64_t unused;
     if (p->kind == LLM_OPTION_IGNORED_FLAG) return llm__option_word(LLM__OPTION_BOOLS, "true or false", said, value, &unused);
     if (!p->words) return LLM_OK;
-    if (strchr(p->words, '|')) return llm__option_word(p->words, p->words, said, value, &unused);
+    if (p->words[1]) return llm__option_word(p->words, p->words, said, value, &unused);
     as.kind = *p->words == 'N' ? LLM_OPTION_INT64 : LLM_OPTION_FLOAT;
     return llm__option_number(&as, said, value, &unused);
 }
@@ -31332,9 +31451,9 @@ static int llm__oai_sampling(llm_openai_call *k) {
     return 1;
 }
 
-/* How long the answer may be is the first of these that is there: max_completion_tokens, max_tokens, the service's own; else a chat goes on
- * to the end of the context and a prompt to 16 tokens, which is OpenAI's default. 0 is allowed with echo alone: then the prompt is scored
- * and nothing is generated (score_only). */
+/* How long the answer may be is the first of these that is there: max_completion_tokens, max_tokens (of the same value, if both are), the
+ * service's own; else a chat goes on to the end of the context and a prompt to 16 tokens, which is OpenAI's default. 0 is allowed with echo
+ * alone: then the prompt is scored and nothing is generated (score_only). */
 static int llm__oai_length(llm_openai_call *k) {
     int64_t n = k->max_completion_tokens, wide = k->service.max_tokens ? k->service.max_tokens : llm__oai_chats(k) ? -1 : 16;
     if (n >= 0 && k->max_tokens >= 0 && n != k->max_tokens) return llm__oai_bad(k, "max_tokens", "and max_completion_tokens differ");

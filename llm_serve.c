@@ -1300,8 +1300,8 @@ static void log_line(const conn *c, const llm_openai_info *info, int status) {
         log_stamp(stamp, LOG_JSON_TIME);
         llm_text_format(&t, "{'time':%q,'level':'INFO','client':%q,'method':%Q,'path':%Q,'status':%d,'seconds':%f,", stamp, c->client,
                         c->head.method.p, c->head.method.n, c->head.path.p, c->head.path.n, status, seconds);
-        llm_text_format(&t, "'prompt_tokens':%l,'cached_tokens':%l,'completion_tokens':%l,'first_token_seconds':%f,'id':%q}\n", tokens[0],
-                        tokens[1], tokens[2], first, info ? info->id : NULL);
+        llm_text_format(&t, "'prompt_tokens':%l,'cached_tokens':%l,'completion_tokens':%l,'first_token_seconds':%f,'id':%q,'user':%q}\n",
+                        tokens[0], tokens[1], tokens[2], first, info ? info->id : NULL, info ? info->user : NULL);
         if (!t.failed) fwrite(t.data, 1, t.len, log_stream());
         return;
     }
@@ -1310,6 +1310,7 @@ static void log_line(const conn *c, const llm_openai_info *info, int status) {
     llm_text_str(&t, times);
     if (first > 0) llm_text_format(&t, "%l prompt (%l cached) and %l answer tokens", tokens[0], tokens[1], tokens[2]);
     if (info) llm_text_format(&t, ", %s", info->id);
+    if (info && info->user) llm_text_format(&t, ", user %q", info->user);
     if (!t.failed) on_library_log(NULL, LLM_LOG_INFO, t.data);
 }
 
@@ -2058,12 +2059,14 @@ static void common_headers(conn *c, llm_text *t) {
     int plain = id.n > 0 && id.n <= 128;
     for (size_t i = 0; plain && i < id.n; i++)
         plain = (id.p[i] && strchr("_.-", id.p[i])) || (http_token_char((unsigned char)id.p[i]) && !strchr("!#$%&'*+^`|~", id.p[i]));
-    if (plain || info) {
-        llm_text_str(t, "x-request-id: ");
-        if (plain) llm_text_add(t, id.p, id.n);
-        else llm_text_str(t, info->id);
-        llm_text_str(t, "\r\n");
-    }
+    static uint64_t answers; /* of requests that have no id: errors before a call, pages */
+    char made[40];
+    snprintf(made, sizeof made, "req-%08llx%08llx", (unsigned long long)server.started,
+             (unsigned long long)__atomic_add_fetch(&answers, 1, __ATOMIC_RELAXED));
+    llm_text_str(t, "x-request-id: ");
+    if (plain) llm_text_add(t, id.p, id.n);
+    else llm_text_str(t, info ? info->id : made);
+    llm_text_str(t, "\r\n");
     if (info && info->ignored[0]) llm_text_format(t, "x-llm-ignored: %s\r\n", info->ignored);
 }
 
@@ -2262,7 +2265,8 @@ static void serve_route(conn *c, const route *r) {
 static void serve_request(conn *c) {
     slice path = plain_path(c->head.path), method = c->head.method;
     log_body(c);
-    int head = slice_is(method, "HEAD"), known = 0;
+    const int head = slice_is(method, "HEAD");
+    const char *known = NULL; /* the method of this path */
     if (!host_allowed(c->head.host)) {
         const slice host = host_part(c->head.host);
         SCOPED_TEXT t = {0};
@@ -2280,13 +2284,16 @@ static void serve_request(conn *c) {
                below = n > 1 && routes[i].path[n - 1] == '/' && path.n > n && !memcmp(path.p, routes[i].path, n);
         if (!below && !slice_is(path, routes[i].path)) continue;
         if (c->admin && strcmp(routes[i].path, "/metrics") && strcmp(routes[i].path, "/health")) continue;
-        known = 1;
+        known = routes[i].method;
         if (!slice_is(method, routes[i].method) && !(head && !strcmp(routes[i].method, "GET"))) continue;
         serve_route(c, &routes[i]);
         return;
     }
-    if (known) http_answer_error(c, 405, "this method is not allowed here", NULL, NULL);
-    else http_answer_error(c, 404, "not found", NULL, NULL);
+    if (known) {
+        SCOPED_TEXT t = {0};
+        llm_openai_error(&t, 405, "this method is not allowed here", NULL, NULL);
+        http_answer(c, 405, "application/json", &t, strcmp(known, "GET") ? "Allow: POST, OPTIONS\r\n" : "Allow: GET, HEAD, OPTIONS\r\n");
+    } else http_answer_error(c, 404, "not found", NULL, NULL);
 }
 
 /* ============================================================================

@@ -34,8 +34,8 @@ typedef struct llm_option {
     int32_t group; /* of the help; below 0: not listed */
     size_t at;     /* offset in the target */
     double low, high;
-    /* ENUM and CHOICE: the words; others: name of the value in the help. Of TEXT and LIST "TEXT": it must be UTF-8. Of IGNORED with a '|':
-     * it must be one of them; "N" or "X": a whole number, or any, in the range. */
+    /* ENUM and CHOICE: the words; others: name of the value in the help. Of TEXT and LIST "TEXT": it must be UTF-8. Of IGNORED the words
+     * that it may be; "N" or "X": a whole number, or any, in the range. */
     const char *words;
     const char *help;
 } llm_option;

@@ -2,7 +2,6 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/model.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
@@ -13,7 +12,8 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "base/threads.h"
-#include "model/loader.h"
+#include "grammar/grammar.h"
+#include "engine/badwords.h"
 #include "engine/sampler.h"
 #include "engine/earlystop.h"
 #include "engine/speculate.h"
@@ -122,29 +122,6 @@ static llm_result llm__request_stops(llm_request *r) {
     return r->arena.failed ? llm__nomem() : LLM_OK;
 }
 
-/* Tokens of the bad words, as in vLLM: each as it is, and behind a space where that changes the first token and
- * not the count. A word of several tokens is banned at its last one, when the answer ends in the others; so a text
- * that reaches the same letters by other tokens is not caught, there as here. */
-static llm_result llm__request_bad_words(llm_request *r, const llm_model *model) {
-    LLM__SCOPED(llm_tokens_free) llm_tokens all = LLM__ZERO, ends = LLM__ZERO;
-    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
-    for (int32_t i = 0; i < 2 * r->sampling.n_bad_words; i++) {
-        size_t from = all.len, before = ends.len > 1 ? (size_t)ends.data[ends.len - 2] : 0;
-        const char *word = r->sampling.bad_words[i / 2];
-        text.len = 0;
-        if (i & 1) llm_text_str(&text, " ");
-        llm_text_str(&text, word + strspn(word, " "));
-        llm_result result = text.failed ? llm__nomem() : llm_tokenize(model, text.data, text.len, 0, &all);
-        if (result) return result;
-        if (i & 1 && (from == before || all.len - from != from - before || all.data[from] == all.data[before])) all.len = from;
-        if (all.len > from) llm_tokens_add(&ends, (int32_t)all.len);
-    }
-    r->bad.n = (int32_t)ends.len;
-    r->bad.ids = (int32_t *)llm__keep_copy(r, all.data, all.len * sizeof *all.data);
-    r->bad.end = (int32_t *)llm__keep_copy(r, ends.data, ends.len * sizeof *ends.data);
-    return all.failed || ends.failed || r->arena.failed ? llm__nomem() : LLM_OK;
-}
-
 /* Copies of everything the caller's sampling struct points to: nothing of the caller's is needed after submission. What
  * was compiled (stop strings, bad words) takes the place of its source. */
 static llm_result llm__request_copies(llm_request *r, const llm_request_config *cfg) {
@@ -157,7 +134,9 @@ static llm_result llm__request_copies(llm_request *r, const llm_request_config *
     r->id = (char *)llm__keep_copy(r, id, strlen(id));
     llm_result result = llm__request_stops(r);
     if (!result && s->n_bad_words && !r->engine->p.model) result = llm__error(LLM_ERR_ARG, "bad_words: need a model with a tokenizer");
-    if (!result && s->n_bad_words) result = llm__request_bad_words(r, r->engine->p.model);
+    if (!result && s->n_bad_words)
+        result =
+            llm__badwords_make(&r->bad, llm__gr_vocabulary(r->engine->p.model->source.tokenizer), s->bad_words, s->n_bad_words, &r->arena);
     s->bad_words = NULL;
     return result;
 }

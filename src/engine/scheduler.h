@@ -84,6 +84,7 @@
 #include "model/loader.h"
 #include "model/net.h"
 #include "grammar/machine.h"
+#include "engine/badwords.h"
 #include "engine/sampler.h"
 #include "engine/kv.h"
 #include "engine/speculate.h"
@@ -216,10 +217,8 @@ struct llm_request {
     int32_t n_flight;           /* of its sequences together */
     llm_sampling sampling;      /* resolved; points into the arena */
     llm__arena arena;
-    llm__stop *stop; /* (sampling.n_stop) */
-    struct {         /* bad words: all their ids, one word after the other, and where each ends */
-        int32_t *ids, *end, n;
-    } bad;
+    llm__stop *stop;   /* (sampling.n_stop) */
+    llm__badwords bad; /* n 0: none */
     int32_t priority, score_only;
     uint64_t arrival;
     double received, submitted, started, deadline; /* by the driver's clock; between the first two it was prepared; deadline 0: none */

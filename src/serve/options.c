@@ -148,7 +148,7 @@ static llm_result llm__option_idle(const llm_option *p, const char *said, const 
     int64_t unused;
     if (p->kind == LLM_OPTION_IGNORED_FLAG) return llm__option_word(LLM__OPTION_BOOLS, "true or false", said, value, &unused);
     if (!p->words) return LLM_OK;
-    if (strchr(p->words, '|')) return llm__option_word(p->words, p->words, said, value, &unused);
+    if (p->words[1]) return llm__option_word(p->words, p->words, said, value, &unused);
     as.kind = *p->words == 'N' ? LLM_OPTION_INT64 : LLM_OPTION_FLOAT;
     return llm__option_number(&as, said, value, &unused);
 }

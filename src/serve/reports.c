@@ -44,7 +44,7 @@ LLM__PRIVATE void llm__report_name(llm_text *list, llm__str name) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
     enum { MOST = 900, LONG = 63 };
     if (list->len > MOST) {
-        if (!llm__ends_with(list->data, "...")) llm_text_str(list, ", ...");
+        if (!llm__ends_with(list->data, ", and more")) llm_text_str(list, ", and more");
         return;
     }
     if (list->len) llm_text_str(list, ", ");
