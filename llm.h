@@ -582,6 +582,8 @@ typedef struct llm_engine_config {
     float step_timeout;              /* GPU: seconds after which a step counts as lost; 0: 300 */
     struct llm_spent *spent;         /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
     int32_t kv_cache_prealloc;       /* CPU: 1: takes the KV cache's memory at once, so that no step finds it short; 0: when used */
+    const char *cuda_graph_sizes;    /* GPU: "2,4,8": sequences of the steps that are recorded, smaller ones filled up to the next; larger
+                                       ones are not recorded. NULL: 1, 2, 4 and multiples of 8 */
     float cache_max_entry_count;     /* LMDeploy's: the KV cache's share of the memory that is free beside the weights; above 1: so many
                                        pages; instead of kv_cache_memory_bytes. 0: not given */
     int32_t disable_chunked_prefill; /* 1: a prompt is computed in one step, so max_num_batched_tokens must reach max_model_len */
@@ -1245,6 +1247,8 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_TEXT(T, e.cuda_library, group, "cuda-library|$LLM_CUDA_LIBRARY", "PATH", \
                      "library of the device's backend (libllm_cuda.so beside this program)"), \
         LLM_OPT_BOOL(T, e.enforce_eager, group, "enforce-eager", "GPU: steps are not recorded as graphs"), \
+        LLM_OPT_TEXT(T, e.cuda_graph_sizes, group, "cuda-graph-sizes|cudagraph-capture-sizes|$PTA_TORCHAIR_DECODE_GEAR_LIST", "LIST", \
+                     "GPU: batch sizes that are recorded as graphs: 2,4,8,16 (1, 2, 4, multiples of 8)"), \
         LLM_OPT_FIELD(T, e, max_seq_len_to_capture, group, "max-seq-len-to-capture", "GPU: steps with longer sequences are not recorded"), \
         LLM_OPT_BOOL(T, e.batch_invariant, group, "batch-invariant|$VLLM_BATCH_INVARIANT", \
                      "GPU: logits do not depend on who else is in the batch (a CPU always)"), \
@@ -1321,7 +1325,6 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_NONE(IGNORED, "$PYTORCH_NPU_ALLOC_CONF", "all memory is taken at start"), \
         LLM_OPT_NONE_OF("$INFER_MODE", "PTA", "a GPU's steps are recorded as graphs unless --enforce-eager, a CPU has none"), \
         LLM_OPT_NONE_OF("$PTA_TORCHAIR_DECODE_GEAR_ENABLE", "0|1", "graphs are made for the batch sizes that come"), \
-        LLM_OPT_NONE(IGNORED, "cuda-graph-sizes|$PTA_TORCHAIR_DECODE_GEAR_LIST", "graphs are made for the batch sizes that come"), \
         LLM_OPT_NONE_OF("$ENABLE_SPEC_METRIC", "0|1", "the metrics of drafts cost nothing and are always there"), \
         LLM_OPT_NONE_NUMBER("$VLLM_IMAGE_FETCH_TIMEOUT", "X", 0, 1e9, "there are no outgoing connections"), \
         LLM_OPT_NONE(IGNORED_FLAG, "enable-mm", "a message with an image is refused by itself"), \
@@ -1745,8 +1748,10 @@ typedef struct llm_backend_config {
     double step_timeout;                       /* GPU: seconds after which a step counts as lost; 0: 300 */
     int32_t n_stages; /* of a pipeline: ranks [s n / n_stages, (s + 1) n / n_stages) are stage s, and sums and logits are shared among
                                them alone; n_ranks counts all. 0: 1 */
-    struct llm_spent *spent; /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds */
-    int32_t kv_prealloc;     /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
+    struct llm_spent *spent;    /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds */
+    const int32_t *graph_sizes; /* GPU: (n_graph_sizes) ascending: rows that recorded steps are filled up to; NULL: the backend's own */
+    int32_t n_graph_sizes;
+    int32_t kv_prealloc; /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
 } llm_backend_config;
 
 /* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of
@@ -5720,7 +5725,7 @@ static int llm__rx_alternatives(llm__rx_parser *p) {
             size_t from = p->re->n;
             int one = llm__rx_atom(p), min = 0, max = 0, mode = 0;
             for (int times = 0; !p->error && llm__rx_quantifier(p, &min, &max, &mode); times++) {
-                if (times && p->classes != LLM__RX_UNICODE) llm__rx_bad(p, "no second quantifier");
+                if (times && p->classes != LLM__RX_UNICODE) llm__rx_bad(p, "fewer quantifiers in a row");
                 else if (times > 8) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer quantifiers in a row");
                 else if (p->re->n > from) llm__rx_repeat(p, from, one, min, max, mode);
                 one = one && min;
@@ -28731,6 +28736,25 @@ static llm_result llm__engine_swap(llm_engine *e, const llm_engine_config *c) {
     return e->swap.memory ? LLM_OK : llm__nomem();
 }
 
+/* The numbers of cuda_graph_sizes, ascending, into the engine's arena. */
+static llm_result llm__engine_graphs(llm_engine *e, const char *list, llm_backend_config *b) {
+    int32_t *sizes = list ? (int32_t *)llm__arena_get(&e->arena, strlen(list) * sizeof *sizes) : NULL;
+    int64_t size;
+    llm__str word;
+    if (!list) return LLM_OK;
+    if (!sizes) return llm__nomem();
+    while (llm__list_next(&list, ",", &word)) {
+        if (!llm__parse_int(word.p, word.n, &size) || size < 1 || size > 65536)
+            return llm__error(LLM_ERR_ARG, "cuda_graph_sizes: %.*s, numbers from 1 to 65536 as in 2,4,8 were expected",
+                              (int)LLM__MIN(word.n, (size_t)40), word.p);
+        int32_t at = b->n_graph_sizes++;
+        for (; at > 0 && sizes[at - 1] > (int32_t)size; at--) sizes[at] = sizes[at - 1];
+        sizes[at] = (int32_t)size;
+    }
+    b->graph_sizes = sizes;
+    return LLM_OK;
+}
+
 /* Opens the backend with the sizes of the largest step, then the weights on it (minutes for large models; the
  * progress callback may stop it). */
 static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
@@ -28759,7 +28783,8 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.max_seq_len_to_capture = c->max_seq_len_to_capture;
     b.step_timeout = (double)c->step_timeout;
     b.spent = c->spent;
-    llm_result r = e->backend->open(&b, &e->ctx);
+    llm_result r = llm__engine_graphs(e, c->cuda_graph_sizes, &b);
+    if (!r) r = e->backend->open(&b, &e->ctx);
     if (r) return r;
     n.n_loras = e->p.n_loras;
     n.max_lora_rank = c->max_lora_rank;
@@ -30057,7 +30082,7 @@ static const struct {
     {"swap-space|num-cpu-blocks", LLM__WITH_SWAP, "nothing is swapped, as --preemption-mode is recompute"},
     {"gpu-memory-utilization", LLM__WITH_GPU, "the CPU computes"},
     {"gpu-memory-utilization", LLM__WITH_SHARE, "the KV cache has a size of its own"},
-    {"enforce-eager|max-seq-len-to-capture", LLM__WITH_GPU, "the CPU computes, and records no graphs"},
+    {"enforce-eager|max-seq-len-to-capture|cuda-graph-sizes", LLM__WITH_GPU, "the CPU computes, and records no graphs"},
     {"batch-invariant", LLM__WITH_GPU, "the CPU computes, and always does so"},
     {"cuda-library", LLM__WITH_GPU, "the CPU computes"},
     {"kv-cache-prealloc", LLM__WITH_CPU, "a GPU's memory is always taken at start"},

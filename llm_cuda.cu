@@ -4142,8 +4142,13 @@ static void rules_copy(rank *r, const uint8_t *block, size_t masks, size_t chang
 }
 
 /* The rows a captured list is made for. A step of 5 rows pays for 8, which is the same bytes of weights; a graph for every number of rows
- * would take memory and time for nothing. */
-static int bucket(int n) { return n <= 2 ? n : n <= 4 ? 4 : (n + 7) / 8 * 8; }
+ * would take memory and time for nothing. Those of --cuda-graph-sizes, where they are given: a step larger than all is not captured. */
+static int bucket(const llm_backend_config *c, int n) {
+    if (!c->n_graph_sizes) return n <= 2 ? n : n <= 4 ? 4 : (n + 7) / 8 * 8;
+    for (int i = 0; i < c->n_graph_sizes; i++)
+        if (c->graph_sizes[i] >= n) return c->graph_sizes[i];
+    return INT32_MAX;
+}
 
 /* The step's numbers are checked, written to the pinned block of its turn, and on their way to every device before it returns. Twin:
  * llm__cpu_begin_step. */
@@ -4159,9 +4164,9 @@ static llm_result cuda_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
     const llm_shape *n = &s->shape;
     ctx->shape = ctx->padded = *n;
     ctx->capture = !ctx->cfg.enforce_eager && n->n_rows && n->n_rows == n->n_seqs && n->n_rows == n->n_out &&
-                   bucket(n->n_rows) <= ctx->cfg.max_out && bucket(n->n_rows) <= ctx->cfg.max_rows &&
+                   bucket(&ctx->cfg, n->n_rows) <= ctx->cfg.max_out && bucket(&ctx->cfg, n->n_rows) <= ctx->cfg.max_rows &&
                    (!ctx->cfg.max_seq_len_to_capture || ctx->longest <= ctx->cfg.max_seq_len_to_capture);
-    if (ctx->capture) ctx->padded.n_rows = ctx->padded.n_seqs = ctx->padded.n_out = bucket(n->n_rows);
+    if (ctx->capture) ctx->padded.n_rows = ctx->padded.n_seqs = ctx->padded.n_out = bucket(&ctx->cfg, n->n_rows);
     for (int i = 0; i < ctx->n_ranks; i++) {
         rank *r = &ctx->ranks[i];
         r->n = 0;

@@ -7,6 +7,8 @@
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/number.h"
+#include "base/text.h"
 #include "base/files.h"
 #include "base/fields.h"
 #include "cpu/isa.h"
@@ -190,6 +192,25 @@ static llm_result llm__engine_swap(llm_engine *e, const llm_engine_config *c) {
     return e->swap.memory ? LLM_OK : llm__nomem();
 }
 
+/* The numbers of cuda_graph_sizes, ascending, into the engine's arena. */
+static llm_result llm__engine_graphs(llm_engine *e, const char *list, llm_backend_config *b) {
+    int32_t *sizes = list ? (int32_t *)llm__arena_get(&e->arena, strlen(list) * sizeof *sizes) : NULL;
+    int64_t size;
+    llm__str word;
+    if (!list) return LLM_OK;
+    if (!sizes) return llm__nomem();
+    while (llm__list_next(&list, ",", &word)) {
+        if (!llm__parse_int(word.p, word.n, &size) || size < 1 || size > 65536)
+            return llm__error(LLM_ERR_ARG, "cuda_graph_sizes: %.*s, numbers from 1 to 65536 as in 2,4,8 were expected",
+                              (int)LLM__MIN(word.n, (size_t)40), word.p);
+        int32_t at = b->n_graph_sizes++;
+        for (; at > 0 && sizes[at - 1] > (int32_t)size; at--) sizes[at] = sizes[at - 1];
+        sizes[at] = (int32_t)size;
+    }
+    b->graph_sizes = sizes;
+    return LLM_OK;
+}
+
 /* Opens the backend with the sizes of the largest step, then the weights on it (minutes for large models; the
  * progress callback may stop it). */
 static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
@@ -218,7 +239,8 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.max_seq_len_to_capture = c->max_seq_len_to_capture;
     b.step_timeout = (double)c->step_timeout;
     b.spent = c->spent;
-    llm_result r = e->backend->open(&b, &e->ctx);
+    llm_result r = llm__engine_graphs(e, c->cuda_graph_sizes, &b);
+    if (!r) r = e->backend->open(&b, &e->ctx);
     if (r) return r;
     n.n_loras = e->p.n_loras;
     n.max_lora_rank = c->max_lora_rank;

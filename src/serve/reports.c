@@ -31,7 +31,7 @@ static const struct {
     {"swap-space|num-cpu-blocks", LLM__WITH_SWAP, "nothing is swapped, as --preemption-mode is recompute"},
     {"gpu-memory-utilization", LLM__WITH_GPU, "the CPU computes"},
     {"gpu-memory-utilization", LLM__WITH_SHARE, "the KV cache has a size of its own"},
-    {"enforce-eager|max-seq-len-to-capture", LLM__WITH_GPU, "the CPU computes, and records no graphs"},
+    {"enforce-eager|max-seq-len-to-capture|cuda-graph-sizes", LLM__WITH_GPU, "the CPU computes, and records no graphs"},
     {"batch-invariant", LLM__WITH_GPU, "the CPU computes, and always does so"},
     {"cuda-library", LLM__WITH_GPU, "the CPU computes"},
     {"kv-cache-prealloc", LLM__WITH_CPU, "a GPU's memory is always taken at start"},

@@ -39,13 +39,18 @@ def routes(s):
     models = json.loads(s.request("GET", "/v1/models")[2])["data"]
     check("model id", models[0]["id"] == MODEL and models[0]["max_model_len"] == 2048, models)
     check("404", s.request("GET", "/nothing")[0] == 404 and s.request("GET", "/V1/models")[0] == 404)
-    check("405", s.request("GET", "/v1/chat/completions")[0] == 405)
+    status, headers, _ = s.request("GET", "/v1/chat/completions")
+    check("405 says what is allowed", status == 405 and headers.get("allow") == "POST, OPTIONS", headers)
+    status, headers, _ = s.request("POST", "/v1/models", b"{}")
+    check("405 of a page", status == 405 and headers.get("allow") == "GET, HEAD, OPTIONS", headers)
     status, headers, _ = s.request("OPTIONS", "/v1/chat/completions", None, {"Origin": "http://localhost:3000", "Access-Control-Request-Headers": "x-a"})
     check("preflight", status == 200 and headers.get("access-control-allow-origin") == "http://localhost:3000" and headers.get("access-control-allow-headers") == "x-a", headers)
     check("foreign origin", "access-control-allow-origin" not in s.request("GET", "/health", None, {"Origin": "http://evil.example"})[1])
     check("foreign host", s.request("GET", "/v1/models", None, {"Host": "evil.example"})[0] == 403)
     check("request id", s.request("GET", "/health", None, {"X-Request-Id": "a-1"})[1].get("x-request-id") == "a-1")
-    check("bad request id", "x-request-id" not in s.request("GET", "/health", None, {"X-Request-Id": "a b"})[1])
+    ids = [s.request("GET", path, None, {"X-Request-Id": "a b"})[1].get("x-request-id", "") for path in ("/health", "/health", "/nothing", "/v1/completions")]
+    check("bad request id: one of ours, on errors too", all(x.startswith("req-") for x in ids) and len(set(ids)) == 4, ids)
+    check("request id on errors", s.request("GET", "/nothing", None, {"X-Request-Id": "a-2"})[1].get("x-request-id") == "a-2")
 
 
 KNIGHT = {"title": "Character", "type": "object", "properties": {
