@@ -650,6 +650,13 @@ def test_walk_offline():
     (cache.parents[1] / "refs/main").write_text("1")
     shutil.copytree(LLAMA, cache, dirs_exist_ok=True)
     check("a name of the hub, by download_dir", open_tiny("org/name", download_dir=str(ROOM / "hub"), max_model_len=64).generate([[5]], {"max_tokens": 1})[0].error_code == 0)
+    shutil.copytree(checkpoint("gemma2"), cache.parent / "2", dirs_exist_ok=True)
+    (cache.parents[1] / "refs/old").write_text("2\n")
+    n = {x: open_tiny("org/name", download_dir=str(ROOM / "hub"), max_model_len=64, **({"revision": x} if x else {})).generate([[5, 6, 7]], dict(GREEDY, max_tokens=8))[0].outputs.token_ids for x in (None, "main", "1", "old", "2")}
+    check("revision: a branch or a commit of it", n[None] == n["main"] == n["1"] != n["old"] == n["2"], n)
+    refused("a revision that is not there", "org/name@new", open_tiny, "org/name", download_dir=str(ROOM / "hub"), revision="new")
+    told = open_tiny(download_dir="/x", revision="main").notes
+    check("of a path they are told", told == [f"{x} has no effect: the model is a path, not ORG/NAME in a cache" for x in ("download_dir", "revision")], told)
     libc = ctypes.CDLL(None)
     libc.setenv(b"HF_HUB_CACHE", str(ROOM / "hub").encode(), 1)
     check("a name of the hub, by the environment", open_tiny("org/name", max_model_len=64).generate([[5]], {"max_tokens": 1})[0].error_code == 0)
