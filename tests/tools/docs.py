@@ -95,7 +95,7 @@ def flags(path, lines, known):
             text = pathlib.Path(other[1]).read_text()
             for name in re.findall(r"(?<![\w-])(--[a-z][\w-]*)", other[2]): check(f"{path}: {other[1]} {name}", name in text, "the script has no such option")
         elif said or line.startswith("-"):
-            for name in re.findall(r"(?<![\w-])--([a-z][\w-]*)", said[2] if said else line): check(f"{path}: --{name}", name in known or name.removeprefix("no-") in known, "no program lists it")
+            for name in re.findall(r"(?<![\w-])--([a-z][\w-]*)", said[2] if said else line): check(f"{path}: --{name}", name in known, "no program lists it")
 
 
 def main():
