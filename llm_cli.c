@@ -776,6 +776,7 @@ static void cli_cmd_render(void) {
     const char *source = opt.setup.files.chat_template;
     CLI_TEXT text = {0};
     if (!source) cli_open_model(1);
+    else if (access(source, F_OK) && llm_template_builtin(source)) llm_text_str(&text, llm_template_builtin(source));
     else if (strchr(source, '{') && access(source, R_OK)) llm_text_str(&text, source);
     else if (cli_read(source, &text)) cli_die(1, "--chat-template: %s", llm_last_error());
     if (source && llm_template_open(text.data, text.len, &cli_template)) cli_die(1, "%.60s: %s", source, llm_last_error());
