@@ -341,10 +341,10 @@ static void parts_run(void) {
     CHECK(parts_is(
         &out,
         ",\"usage\":{\"prompt_tokens\":4,\"completion_tokens\":12,\"total_tokens\":16,\"prompt_tokens_details\":{\"cached_tokens\":0},\"completion_tokens_details\":{\"reasoning_tokens\":0}}"));
-    llm__oai_metrics(k->request[0], &out);
+    llm__oai_metrics(k, k->request[0], &out);
     llm_request_get_metrics(k->request[0], &m);
-    CHECK(strstr(out.data, ",\"metrics\":{\"arrival_time\":1") && m.finish_time >= m.first_token_time &&
-          m.first_token_time >= m.arrival_time);
+    CHECK(strstr(out.data, ",\"metrics\":{\"arrival_time\":1") && m.finish_time >= m.inference_start_time &&
+          m.inference_start_time >= m.arrival_time && m.first_token_time > 0 && m.first_token_time <= m.model_forward_time);
     const llm_output rows = llm__oai_prompt_rows(k->request[0]);
     CHECK(rows.n_token_ids == 3 && rows.token_ids[2] == 7 && rows.logprobs && rows.logprobs[1] < 0);
     out.len = 0;
