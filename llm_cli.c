@@ -81,13 +81,20 @@ static void cli_note(void *user, const char *line) {
     llm_text_str(&cli_notes, "\n");
 }
 
+/* Standard output has failed, in this write or in an earlier one: what errno says now may be of something else, so a byte asks for the cause
+ * once more. If who read has enough, as in `llm_cli ... | head`, the program ends without a word, as SIGPIPE ends others. */
+static void cli_broken(void) {
+    const int cause = write(1, "\n", 1) < 0 ? errno : EIO;
+    if (cause == EPIPE) signal(SIGPIPE, SIG_DFL), raise(SIGPIPE);
+    cli_die(1, "%s: %s", cli_output, strerror(cause));
+}
+
 /* Every byte of an answer goes through here, or through printf and a call with nothing; what cannot be written ends the program. */
 static void cli_write(const char *s, size_t n) {
     cli_print(stderr, cli_notes.data, cli_notes.len, 1);
     llm_text_free(&cli_notes);
     int ok = isatty(1) ? cli_print(stdout, s, n, 1) : (!n || fwrite(s, 1, n, stdout) == n) && !ferror(stdout) && !fflush(stdout);
-    if (!ok && errno == EPIPE) signal(SIGPIPE, SIG_DFL), raise(SIGPIPE); /* who read has enough: `llm_cli ... | head` ends without a word */
-    if (!ok) cli_die(1, "%s: %s", cli_output, strerror(errno));
+    if (!ok) cli_broken();
 }
 
 /* Writes and frees. */
@@ -1606,10 +1613,10 @@ static void cli_talk_keep(const char *path, llm_openai_kind kind) {
 /* The conversation as {"messages": [...]}, which /load and the chat API read. */
 static void cli_talk_save(char *path) {
     FILE *f = fopen(path, "we");
-    int ok = f && fprintf(f, "{\"messages\": [%s]}\n", talk.messages.data) > 0;
-    if (f && fclose(f)) ok = 0;
-    cli_say("", ok ? "saved" : "not saved: %s", strerror(errno));
-    if (ok) cli_talk_keep(path, LLM_OPENAI_CONTEXT_SAVE);
+    int cause = f && fprintf(f, "{\"messages\": [%s]}\n", talk.messages.data) > 0 ? 0 : errno;
+    if (f && fclose(f) && !cause) cause = errno;
+    cli_say("", cause ? "not saved: %s" : "saved", strerror(cause));
+    if (!cause) cli_talk_keep(path, LLM_OPENAI_CONTEXT_SAVE);
 }
 
 /* What is no message with a role and a text is left out. A file that cannot be read changes nothing. */

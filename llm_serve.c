@@ -50,14 +50,12 @@
 
 /* What is declared with these is freed when its block is left, wherever that is. */
 #define SCOPED_TEXT __attribute__((cleanup(llm_text_free))) llm_text
-#define SCOPED_JSON __attribute__((cleanup(json_drop))) llm_json
-static void json_drop(llm_json **doc) { llm_json_free(*doc); }
 
 typedef struct configuration {
     llm_setup setup; /* the model, the engine, the defaults of requests */
-    const char *host, *unix_socket, *key_file, *lora_dir, *context_dir, *pooler_config;
+    const char *host, *unix_socket, *key_file, *lora_dir, *context_dir;
     llm_option_list names, keys, origins, allowed_hosts;
-    int32_t port, metrics_port, max_logprobs, strict_model_name, no_page, n_workers, raw_embeddings;
+    int32_t port, metrics_port, max_logprobs, strict_model_name, no_page, n_workers;
     float shutdown_timeout, request_timeout, ping_interval, step_timeout, drain;
     const char *log_file;
     int32_t log_requests, log_prompts, log_json;
@@ -140,8 +138,6 @@ static const llm_option options_table[] = {
     LLM_OPTIONS_SETUP(configuration, setup),
     {"served-model-name|a|alias", LLM_OPTION_LIST, LLM_HELP_MODEL, IN_CFG(names), 1, 0, "NAME ...",
      "names that answers and /v1/models carry"},
-    {"pooler-config|override-pooler-config", LLM_OPTION_TEXT, LLM_HELP_MODEL, IN_CFG(pooler_config), 0, 0, "JSON",
-     "the same as {\"pooling_type\": \"LAST\", \"normalize\": true}"},
     {"host", LLM_OPTION_TEXT, LLM_HELP_OWN, IN_CFG(host), 0, 0, "ADDRESS", "address to listen on (127.0.0.1); a path ending in .sock: Unix socket"},
     {"port", LLM_OPTION_INT, LLM_HELP_OWN, IN_CFG(port), 0, 65535, "N", "port (8000); 0: any free one"},
     {"uds", LLM_OPTION_TEXT, LLM_HELP_OWN, IN_CFG(unix_socket), 0, 0, "PATH", "listen on a Unix socket"},
@@ -229,19 +225,6 @@ static void read_keys(const char *path) {
     if (!n) die(2, "--api-key-file: no key in it");
 }
 
-/* --pooler-config: vLLM's object; members that say nothing here are let pass, as there. */
-static void read_pooler(configuration *c) {
-    SCOPED_JSON *doc = NULL;
-    int normalize = 1;
-    int bad = llm_json_parse(c->pooler_config, strlen(c->pooler_config), NULL, &doc) || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT;
-    int type = llm_json_find(doc, 0, "pooling_type"), flag = llm_json_find(doc, 0, "normalize");
-    const char *name = llm_json_str(doc, type, NULL);
-    if (type >= 0) c->setup.pooling = !name ? 0 : !strcasecmp(name, "LAST") ? 1 : !strcasecmp(name, "MEAN") ? 2 : 0;
-    if (bad || (type >= 0 && !c->setup.pooling) || (flag >= 0 && !llm_json_bool(doc, flag, &normalize)))
-        die(2, "--pooler-config: {\"pooling_type\": \"LAST\" or \"MEAN\", \"normalize\": true or false} was expected");
-    c->raw_embeddings = !normalize;
-}
-
 /* A sentence of the library, in the words of the command line. */
 static void die_of_library(int code) {
     SCOPED_TEXT t = {0};
@@ -300,7 +283,6 @@ static void read_options(int argc, char **argv) {
     if (e->max_num_batched_tokens && e->max_num_batched_tokens < e->max_num_seqs)
         die(2, "--max-num-batched-tokens (%d) must be greater than or equal to --max-num-seqs (%d).", e->max_num_batched_tokens,
             e->max_num_seqs);
-    if (c->pooler_config) read_pooler(c);
     if (c->lora_dir && !llm_options_given(&options, "max-cpu-loras")) e->max_cpu_loras += 16; /* for those that come while it serves */
     if (c->lora_dir && !llm_options_given(&options, "max-loras")) e->max_loras = e->max_cpu_loras;
     if (c->setup.model_name && !c->names.n) llm_options_set(&options, names, "model_name", c->setup.model_name, LLM_FROM_FILE);
@@ -2399,7 +2381,6 @@ static void set_service(void) {
     llm_openai_service *s = &server.service;
     const configuration *c = &server.cfg;
     llm_setup_service(&c->setup, &options, server.model, server.engine, s);
-    s->raw_embeddings = c->raw_embeddings;
     s->max_logprobs = c->max_logprobs;
     s->deadline_s = (double)c->request_timeout;
     s->names = c->names.items;

@@ -286,8 +286,9 @@ typedef struct llm_setup {
     const char *download_dir;         /* the Hugging Face cache; NULL: as the environment says */
     llm_option_list lora_modules;     /* NAME=PATH or {"name", "path"}: for llm_setup_adapters */
     int32_t enable_lora, chunked_prefill, quant_policy, num_scheduler_steps;
-    int32_t do_preprocess; /* LMDeploy's: 0: prompts go to the model without the chat template */
-    int32_t unused;
+    int32_t do_preprocess;     /* LMDeploy's: 0: prompts go to the model without the chat template */
+    int32_t raw_embeddings;    /* 1: pooler_config says "normalize": false */
+    const char *pooler_config; /* vLLM's JSON {"pooling_type", "normalize"} */
 } llm_setup;
 
 enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
@@ -301,6 +302,8 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
                      "hermes, llama3_json, mistral, deepseek_v3, qwen3_coder, json, ... (from the template)"), \
         LLM_OPT_ENUM(T, setup.pooling, LLM_HELP_MODEL, "pooling", "last=1|mean=2", \
                      "what becomes an embedding: the last token's state, or the mean"), \
+        LLM_OPT_TEXT(T, setup.pooler_config, LLM_HELP_MODEL, "pooler-config|override-pooler-config", "JSON", \
+                     "the same as {\"pooling_type\": \"LAST\", \"normalize\": true}"), \
         LLM_OPTIONS_ENGINE(T, setup.engine, LLM_HELP_ENGINE), \
         LLM_OPT_BOOL(T, setup.prefix_caching, LLM_HELP_ENGINE, "enable-prefix-caching|cache-prompt", \
                      "keep prompts' KV pages for the next request (on)"), \

@@ -125,6 +125,26 @@ static llm_result llm__setup_format(llm_setup *s) {
     return LLM_OK;
 }
 
+/* vLLM's PoolerConfig. */
+static llm_result llm__setup_pooler(llm_setup *s, const llm_options *o) {
+    struct config {
+        int32_t type, normalize;
+    };
+    static const llm_option table[] = {
+        LLM_OPT_ENUM(struct config, type, 0, "pooling_type", "LAST=1|last=1|MEAN=2|mean=2", NULL),
+        LLM_OPT_BOOL(struct config, normalize, 0, "normalize", NULL),
+        LLM_OPT_NONE(REFUSED, "softmax|activation|step_tag_id|returned_token_ids|dimensions|enable_chunked_processing|max_embed_len",
+                     "embeddings that are not a token's state or the mean of them")};
+    unsigned char given[LLM__COUNT(table)];
+    struct config read = {0, 1};
+    LLM__SCOPED(llm_options_free) llm_options inner;
+    llm_result r = llm__options_inner(&inner, table, LLM__COUNT(table), &read, given, o, "pooler_config", s->pooler_config, LLM_FROM_USER);
+    if (r) return r;
+    if (read.type) s->pooling = read.type;
+    s->raw_embeddings = !read.normalize;
+    return LLM_OK;
+}
+
 LLM__PRIVATE llm_result llm__setup_check(llm_setup *s, const llm_options *o, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
     llm__isa isa;
@@ -141,6 +161,7 @@ LLM__PRIVATE llm_result llm__setup_check(llm_setup *s, const llm_options *o, cha
     if (!r) r = llm__setup_slots(s);
     if (!r) r = llm__setup_template(s, o);
     if (!r) r = llm__setup_format(s);
+    if (!r && s->pooler_config) r = llm__setup_pooler(s, o);
     return r ? r : llm__speculative_parse(o, e, get, &s->draft);
 }
 
@@ -190,6 +211,7 @@ LLM__PRIVATE void llm__setup_service(const llm_setup *s, const llm_options *o, s
     out->defaults.early_stop = s->early_stop;
     out->num_scheduler_steps = s->num_scheduler_steps;
     out->pooling = (llm_pooling)s->pooling;
+    out->raw_embeddings = s->raw_embeddings;
     if (s->reasoning_parser) out->reasoning = (llm_reasoning_kind)llm_reasoning_named(s->reasoning_parser);
     if (s->tool_parser) out->tool_format = llm_tools_named(s->tool_parser);
 }

@@ -122,7 +122,7 @@ class LLM:
         return self._run(self.lib.llm_generate_batch_sized, [prompts] if one else prompts, sampling_params, use_tqdm)
 
     def chat(self, messages, sampling_params=None, use_tqdm=True, chat_template_kwargs=None):
-        one = isinstance(messages, str) or bool(messages) and isinstance(messages[0], dict)
+        one = isinstance(messages, (str, dict)) or bool(messages) and isinstance(messages[0], dict) and "role" in messages[0]
         return self._run(self.lib.llm_chat_batch_sized, [messages] if one else messages, sampling_params, use_tqdm, chat_template_kwargs)
 
 

@@ -833,7 +833,7 @@ def test_streams():
         p = subprocess.run(args, stdout=full, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=60)
         check("standard output on a full disk", p.returncode == 1 and b"standard output" in p.stderr, p)
         p = subprocess.run([CLI, "--help"], stdout=full, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=60)
-        check("--help on a full disk", p.returncode == 1 and b"standard output" in p.stderr, p)
+        check("--help on a full disk", p.returncode == 1 and b"standard output" in p.stderr and b"No space" in p.stderr, p)
     p = subprocess.run(["sh", "-c", '"$@" >&-', "sh"] + args, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=60)
     check("closed standard output", p.returncode == 1 and b"standard output" in p.stderr, p)
     p = subprocess.run(["sh", "-c", '"$@" <&-', "sh"] + args, capture_output=True, timeout=60)
@@ -846,6 +846,12 @@ def test_streams():
     code = p.wait(60)
     check("a reader that goes away ends it without a word", code == -signal.SIGPIPE and b"error" not in (said := p.stderr.read()), (code, said))
     p.stderr.close()
+    for short in (["info", "-m", name], ["info", "-m", name, "--json"], ["--help"], ["--help-all"], ["--version"], ["score", "-m", name, "--token-ids", "[5,6,7]"]):
+        reads, writes = os.pipe()  # nobody reads: all of it is written when the program ends, at once
+        os.close(reads)
+        p = subprocess.run([CLI, *short], stdout=writes, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=60)
+        os.close(writes)
+        check(f"{short[0]} into a closed pipe", p.returncode == -signal.SIGPIPE and not p.stderr, p)
     long = [CLI, "generate", "-m", name, "--token-ids", "[5,6,7]", "-n", "-1", "--ignore-eos", "--temp", "1"]
     p = subprocess.Popen(long, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
     p.stdout.read(1)
