@@ -1385,8 +1385,9 @@ typedef struct llm_setup {
     const char *download_dir;         /* the Hugging Face cache; NULL: as the environment says */
     llm_option_list lora_modules;     /* NAME=PATH or {"name", "path"}: for llm_setup_adapters */
     int32_t enable_lora, chunked_prefill, quant_policy, num_scheduler_steps;
-    int32_t do_preprocess; /* LMDeploy's: 0: prompts go to the model without the chat template */
-    int32_t unused;
+    int32_t do_preprocess;     /* LMDeploy's: 0: prompts go to the model without the chat template */
+    int32_t raw_embeddings;    /* 1: pooler_config says "normalize": false */
+    const char *pooler_config; /* vLLM's JSON {"pooling_type", "normalize"} */
 } llm_setup;
 
 enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
@@ -1400,6 +1401,8 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
                      "hermes, llama3_json, mistral, deepseek_v3, qwen3_coder, json, ... (from the template)"), \
         LLM_OPT_ENUM(T, setup.pooling, LLM_HELP_MODEL, "pooling", "last=1|mean=2", \
                      "what becomes an embedding: the last token's state, or the mean"), \
+        LLM_OPT_TEXT(T, setup.pooler_config, LLM_HELP_MODEL, "pooler-config|override-pooler-config", "JSON", \
+                     "the same as {\"pooling_type\": \"LAST\", \"normalize\": true}"), \
         LLM_OPTIONS_ENGINE(T, setup.engine, LLM_HELP_ENGINE), \
         LLM_OPT_BOOL(T, setup.prefix_caching, LLM_HELP_ENGINE, "enable-prefix-caching|cache-prompt", \
                      "keep prompts' KV pages for the next request (on)"), \
@@ -33603,6 +33606,26 @@ static llm_result llm__setup_format(llm_setup *s) {
     return LLM_OK;
 }
 
+/* vLLM's PoolerConfig. */
+static llm_result llm__setup_pooler(llm_setup *s, const llm_options *o) {
+    struct config {
+        int32_t type, normalize;
+    };
+    static const llm_option table[] = {
+        LLM_OPT_ENUM(struct config, type, 0, "pooling_type", "LAST=1|last=1|MEAN=2|mean=2", NULL),
+        LLM_OPT_BOOL(struct config, normalize, 0, "normalize", NULL),
+        LLM_OPT_NONE(REFUSED, "softmax|activation|step_tag_id|returned_token_ids|dimensions|enable_chunked_processing|max_embed_len",
+                     "embeddings that are not a token's state or the mean of them")};
+    unsigned char given[LLM__COUNT(table)];
+    struct config read = {0, 1};
+    LLM__SCOPED(llm_options_free) llm_options inner;
+    llm_result r = llm__options_inner(&inner, table, LLM__COUNT(table), &read, given, o, "pooler_config", s->pooler_config, LLM_FROM_USER);
+    if (r) return r;
+    if (read.type) s->pooling = read.type;
+    s->raw_embeddings = !read.normalize;
+    return LLM_OK;
+}
+
 /* What no row of the table can tell. */
 static llm_result llm__setup_check(llm_setup *s, const llm_options *o, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
@@ -33620,6 +33643,7 @@ static llm_result llm__setup_check(llm_setup *s, const llm_options *o, char *(*g
     if (!r) r = llm__setup_slots(s);
     if (!r) r = llm__setup_template(s, o);
     if (!r) r = llm__setup_format(s);
+    if (!r && s->pooler_config) r = llm__setup_pooler(s, o);
     return r ? r : llm__speculative_parse(o, e, get, &s->draft);
 }
 
@@ -33672,6 +33696,7 @@ static void llm__setup_service(const llm_setup *s, const llm_options *o, size_t 
     out->defaults.early_stop = s->early_stop;
     out->num_scheduler_steps = s->num_scheduler_steps;
     out->pooling = (llm_pooling)s->pooling;
+    out->raw_embeddings = s->raw_embeddings;
     if (s->reasoning_parser) out->reasoning = (llm_reasoning_kind)llm_reasoning_named(s->reasoning_parser);
     if (s->tool_parser) out->tool_format = llm_tools_named(s->tool_parser);
 }
