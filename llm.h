@@ -439,7 +439,7 @@ LLM_API const llm_model_info *llm_model_get_info(const llm_model *model); /* liv
 LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **name, const char **type, int64_t shape[4], int *n_dims,
                                     int64_t *bytes);
 
-/* Path of a model by its hub name ORG/NAME in the local cache (cache_dir: .../hub), newest snapshot. LLM_ERR_IO if it is not there. */
+/* Path of a model by its hub name ORG/NAME or ORG/NAME@REVISION in the local cache (cache_dir: .../hub). LLM_ERR_IO if it is not there. */
 LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_text *path);
 
 /* An EAGLE head's folder in SafeAILab's layout becomes one in vLLM's: config.json and model.safetensors in the folder `to`, made if it is
@@ -1233,7 +1233,7 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_BOOL(T, e.allow_long_max_model_len, group, "allow-long-max-model-len|$VLLM_ALLOW_LONG_MAX_MODEL_LEN", \
                      "let it exceed the model's own length"), \
         LLM_OPT_FIELD(T, e, max_num_seqs, group, "np|max-num-seqs|parallel|max-batch-size", \
-                      "sequences that run together (server 64, batch 16)"), \
+                      "sequences that run together (server 64, with a GPU 256; batch 16)"), \
         LLM_OPT_FIELD(T, e, max_num_batched_tokens, group, "max-num-batched-tokens|batch-size|max-prefill-token-num", \
                       "tokens of one step (512)"), \
         LLM_OPT_FIELD(T, e, max_queue, group, "max-queue", "requests that may wait (1024); 0: none, who finds no place gets 429"), \
@@ -1307,7 +1307,7 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_NONE_NUMBER("cpu-offload-gb", "X", 0, 1e6, "all weights are where the model computes"), \
         LLM_OPT_NONE(IGNORED, "n-gpu-layers|ngl|gpu-layers", "all layers are on the device that --device names"), \
         LLM_OPT_NONE_OF("tokenizer-mode", "auto|slow|fast|mistral|custom", "the tokenizer's files decide"), \
-        LLM_OPT_NONE(IGNORED, "tokenizer-extension-path", "nothing of a model folder is ever executed"), \
+        LLM_OPT_NONE(IGNORED, "tokenizer-extension-path|code-revision", "nothing of a model folder is ever executed"), \
         LLM_OPT_NONE(IGNORED_FLAG, "trust-remote-code", "nothing of a model folder is ever executed"), \
         LLM_OPT_NONE(IGNORED_FLAG, "flash-attn|fa", "attention never writes its scores to memory here"), \
         LLM_OPT_NONE(IGNORED_FLAG, \
@@ -1388,6 +1388,7 @@ typedef struct llm_setup {
     int32_t do_preprocess;     /* LMDeploy's: 0: prompts go to the model without the chat template */
     int32_t raw_embeddings;    /* 1: pooler_config says "normalize": false */
     const char *pooler_config; /* vLLM's JSON {"pooling_type", "normalize"} */
+    const char *revision;      /* of ORG/NAME in the Hugging Face cache; NULL: main */
 } llm_setup;
 
 enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
@@ -1425,6 +1426,8 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
         LLM_OPT_TEXT(T, setup.chat_template_config, -1, "chat-template-config", "JSON", NULL), \
         LLM_OPT_CHOICE(T, setup.model_format, -1, "model-format", "hf|llama|awq|gptq", NULL), \
         LLM_OPT_TEXT(T, setup.download_dir, LLM_HELP_MODEL, "download-dir", "PATH", "the Hugging Face cache (HF_HUB_CACHE, HF_HOME)"), \
+        LLM_OPT_TEXT(T, setup.revision, LLM_HELP_MODEL, "revision", "NAME", \
+                     "of ORG/NAME in that cache: a branch, a tag, a commit (main)"), \
         LLM_OPT_ENUM(T, setup.log_level, LLM_HELP_MODEL, "log-level|lv|v", "error|warn=1|warning=1|info=2|debug=3", \
                      "what is told on standard error"), \
         LLM_OPT_BOOL(T, setup.enable_early_stop, LLM_HELP_ANSWERS, "enable-early-stop", "end answers that repeat themselves"), \
@@ -3180,6 +3183,26 @@ static char *llm__path_join(const char *folder, const char *name) {
     llm_text_str(&t, name);
     if (t.failed) llm_text_free(&t);
     return t.data;
+}
+
+/* Appends the home of the user of this process, as /etc/passwd has it; nothing if it does not. */
+/* A line: name:password:uid:gid:comment:home:shell. */
+static void llm__user_home(llm_text *path) {
+    LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
+    char uid[16];
+    if (llm__file_open("/etc/passwd", 1 << 20, 1, &f)) return;
+    const int digits = snprintf(uid, sizeof uid, "%u", (unsigned)getuid());
+    const char *p = (const char *)f.data, *end = p + f.size;
+    while (p < end) {
+        const char *newline = (const char *)memchr(p, '\n', (size_t)(end - p)), *line = newline ? newline : end, *field[7];
+        int n = 0;
+        for (field[n++] = p; n < 7 && (p = (const char *)memchr(p, ':', (size_t)(line - p))) != NULL;) field[n++] = ++p;
+        if (n == 7 && field[3] - field[2] == digits + 1 && !memcmp(field[2], uid, (size_t)digits)) {
+            llm_text_add(path, field[5], (size_t)(field[6] - 1 - field[5]));
+            return;
+        }
+        p = line + 1;
+    }
 }
 
 LLM__COLD_END
@@ -19431,9 +19454,9 @@ static llm_result llm__source_open(const char *path, const llm_model_config *cfg
 /* ============================================================================
  * >>hub   The local Hugging Face cache.
  * ============================================================================
- * CACHE/models--ORG--NAME/refs/main holds a revision; snapshots/REVISION is a folder of links to the files. Names come from a command line
- * or a client, so they are checked as parts of a path; a revision comes from a file that anybody may have written, so it is, too. As in
- * Hugging Face's own libraries, a snapshot that main does not name is not found. */
+ * CACHE/models--ORG--NAME/refs/main holds a commit; snapshots/COMMIT is a folder of links to the files. Names come from a command line or a
+ * client, so they are checked as parts of a path; a commit comes from a file that anybody may have written, so it is, too. As in Hugging
+ * Face's own libraries, a snapshot that main does not name is found only by its name: ORG/NAME@REVISION, a branch, a tag or a commit. */
 
 /* A name that is safe as a part of a path: letters, digits, '-', '_', '.', and does not start with a dot. */
 static int llm__hub_part(const char *s, size_t n) {
@@ -19444,31 +19467,38 @@ static int llm__hub_part(const char *s, size_t n) {
     return 1;
 }
 
+/* The commit that refs/REVISION holds, at the end of `at`, the folder of the repository; without such a file the revision is one. */
+static llm_result llm__hub_commit(llm_text *at, const char *revision) {
+    LLM__SCOPED(llm__file_close) llm__file ref = LLM__ZERO;
+    const size_t repo = at->len;
+    llm_text_format(at, "/refs/%s", revision);
+    if (at->failed) return llm__nomem();
+    const llm_result r = llm__file_open(at->data, 4096, 1, &ref);
+    const char *text = r ? revision : (const char *)ref.data;
+    size_t n = r ? strlen(revision) : ref.size;
+    while (n && text[n - 1] <= ' ') n--;
+    at->len = repo;
+    llm_text_str(at, "/snapshots/");
+    if (llm__hub_part(text, n)) llm_text_add(at, text, n);
+    else at->data[0] = 0;
+    return at->failed ? llm__nomem() : LLM_OK;
+}
+
 LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_text *path) {
-    const char *slash = name ? strchr(name, '/') : NULL;
+    const size_t n = name ? strcspn(name, "@") : 0, org = name ? strcspn(name, "/@") : 0;
+    const char *revision = n && name[n] ? name + n + 1 : "main";
     LLM__SCOPED(llm_text_free) llm_text at = LLM__ZERO;
-    LLM__SCOPED(llm__file_close) llm__file revision = LLM__ZERO;
     if (!cache_dir || !*cache_dir) return llm__error(LLM_ERR_ARG, "cache folder: a path expected");
-    if (!name || !llm__hub_part(name, strcspn(name, "/")) || (slash && !llm__hub_part(slash + 1, strlen(slash + 1))))
+    if (!llm__hub_part(name, org) || (org < n && !llm__hub_part(name + org + 1, n - org - 1)) || !llm__hub_part(revision, strlen(revision)))
         return llm__error(LLM_ERR_ARG, "model name \"%.100s\": ORG/NAME expected", name ? name : "");
     llm_text_format(&at, "%s/models--", cache_dir);
-    llm_text_add(&at, name, strcspn(name, "/"));
-    if (slash) llm_text_format(&at, "--%s", slash + 1);
-    const size_t repo = at.len;
-    llm_text_str(&at, "/refs/main");
-    if (at.failed) return llm__nomem();
-    llm_result r = llm__file_open(at.data, 4096, 1, &revision);
-    const char *text = (const char *)revision.data;
-    size_t n = revision.size;
-    while (n && text[n - 1] <= ' ') n--;
-    at.len = repo;
-    llm_text_str(&at, "/snapshots/");
-    if (!r && llm__hub_part(text, n)) llm_text_add(&at, text, n);
-    else at.data[0] = 0;
-    if (!at.failed && llm__path_kind_of(at.data) != LLM__PATH_DIR)
-        return llm__error(LLM_ERR_IO, "%s: not in the cache %s", name, cache_dir);
+    llm_text_add(&at, name, org);
+    if (org < n) llm_text_str(&at, "--"), llm_text_add(&at, name + org + 1, n - org - 1);
+    llm_result r = at.failed ? llm__nomem() : llm__hub_commit(&at, revision);
+    if (r) return r;
+    if (llm__path_kind_of(at.data) != LLM__PATH_DIR) return llm__error(LLM_ERR_IO, "%s: not in the cache %s", name, cache_dir);
     llm_text_add(path, at.data, at.len);
-    return at.failed || path->failed ? llm__nomem() : LLM_OK;
+    return path->failed ? llm__nomem() : LLM_OK;
 }
 
 /* ============================================================================
@@ -31019,14 +31049,27 @@ static llm_result llm__model_default(llm_text *path) {
     return llm__error(LLM_ERR_IO, "models/: no model is there, run `make model` to fetch the default one, or give -m PATH");
 }
 
+/* The Hugging Face cache, as its own tools look for it. Who gives no environment is at home where the list of users says. */
+static llm_result llm__hub_cache(char *(*get)(const char *name), llm_text *cache) {
+    const char *hub = get ? get("HF_HUB_CACHE") : NULL, *hf = get ? get("HF_HOME") : NULL, *home = get ? get("HOME") : NULL;
+    if (hub && *hub) llm_text_str(cache, hub);
+    else if (hf && *hf) llm_text_format(cache, "%s/hub", hf);
+    else {
+        if (home) llm_text_str(cache, home);
+        else llm__user_home(cache);
+        llm_text_str(cache, "/.cache/huggingface/hub");
+    }
+    return cache->failed ? llm__nomem() : LLM_OK;
+}
+
 /* What lies on the disk comes first, then the Hub's cache: HF_HUB_CACHE itself, HF_HOME/hub, or ~/.cache/huggingface/hub, as the Hub's own
  * library looks; or hub_cache, if it is not NULL. Nothing is downloaded. A name is taken for ORG/NAME only with one slash inside, and if
  * it does not look like a path: no leading ".", no "..", no ".gguf". */
-static llm_result llm__model_find(const char *name, const char *hub_cache, char *(*get)(const char *name), llm_text *path) {
-    LLM__SCOPED(llm_text_free) llm_text cache = LLM__ZERO;
+static llm_result llm__model_find(const char *name, const char *hub_cache, const char *revision, char *(*get)(const char *name),
+                                        llm_text *path) {
+    LLM__SCOPED(llm_text_free) llm_text cache = LLM__ZERO, full = LLM__ZERO;
     if (!name) return llm__model_default(path);
-    const char *slash = strchr(name, '/'), *hub = get ? get("HF_HUB_CACHE") : NULL, *hf = get ? get("HF_HOME") : NULL,
-               *home = get ? get("HOME") : NULL;
+    const char *slash = strchr(name, '/');
     const llm__path_kind there = llm__path_kind_of(name);
     int odd = *name == '.' || strstr(name, "..") || strstr(name, ".gguf");
     if (there == LLM__PATH_FILE || there == LLM__PATH_DIR) {
@@ -31038,12 +31081,13 @@ static llm_result llm__model_find(const char *name, const char *hub_cache, char 
             LLM_ERR_IO,
             "%.200s: no such file or folder, a GGUF file, a folder with safetensors, or ORG/NAME in the Hugging Face cache was expected",
             name);
-    if (hub_cache) hub = hub_cache;
-    int whole = hub && *hub, part = hf && *hf;
-    llm_text_format(&cache, whole ? "%s" : part ? "%s/hub" : "%s/.cache/huggingface/hub", whole ? hub : part ? hf : home ? home : "");
-    llm_result r = cache.failed ? llm__nomem() : llm_hub_find(cache.data, name, path);
+    llm_text_str(&full, name);
+    if (revision) llm_text_format(&full, "@%s", revision);
+    if (hub_cache) llm_text_str(&cache, hub_cache);
+    llm_result r = hub_cache ? LLM_OK : llm__hub_cache(get, &cache);
+    if (!r) r = cache.failed || full.failed ? llm__nomem() : llm_hub_find(cache.data, full.data, path);
     if (r == LLM_ERR_IO || r == LLM_ERR_ARG)
-        r = llm__error(LLM_ERR_IO, "%.100s: no such path, and not in the cache %.200s; to download it: hf download %.100s", name,
+        r = llm__error(LLM_ERR_IO, "%.100s: no such path, and not in the cache %.200s; to download it: hf download %.100s", full.data,
                        cache.data, name);
     return r;
 }
@@ -31193,7 +31237,7 @@ static llm_result llm__speculative_parse(const llm_options *outer, llm_engine_co
     if (!r && named && named != model->data) { /* it is when called again: found already */
         model->len = 0;
         if (!strcmp(named, "[ngram]")) llm_text_str(model, named);
-        else r = llm__model_find(named, NULL, get, model);
+        else r = llm__model_find(named, NULL, NULL, get, model);
         if (r) r = llm__error(r, "speculative_model: %s", llm_last_error());
         else if (model->failed) r = llm__nomem();
     }
@@ -32150,7 +32194,8 @@ LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name
  * but not where names are strict or an adapter is loaded: there it may be the name of one that is not. Odd names are not quoted. */
 static int llm__oai_model(llm_openai_call *k) {
     const llm_openai_service *s = &k->service;
-    const char *own = llm__oai_has(k, "adapter_name") ? "adapter_name" : "model"; /* LMDeploy's, which is stronger */
+    const int adapts = 1 << k->info.kind & (LLM__OAI_PROMPTED | LLM__OAI_CONTEXT);
+    const char *own = adapts && llm__oai_has(k, "adapter_name") ? "adapter_name" : "model"; /* LMDeploy's, which is stronger */
     int v = llm__oai_get(k->body, 0, own);
     const llm__str name = llm__json_text(k->body, v);
     k->model = s->n_names ? s->names[0] : name.p ? name.p : "default";
@@ -33637,6 +33682,11 @@ static llm_result llm__setup_check(llm_setup *s, const llm_options *o, char *(*g
         return llm__error(LLM_ERR_ARG, "tool_call_parser: %.60s, a name as hermes, llama3_json, mistral or json was expected",
                           s->tool_parser);
     if (e->isa && llm__isa_find(e->isa, &isa)) return llm__error(LLM_ERR_ARG, "isa: %.60s, this CPU has: %s", e->isa, llm_isa_list());
+    if (!s->model || llm__path_kind_of(s->model) != LLM__PATH_NONE) {
+        const char *why = "the model is a path, not ORG/NAME in a cache";
+        if (s->download_dir) llm__report_note(o, "download_dir", " has no effect: ", why);
+        if (s->revision) llm__report_note(o, "revision", " has no effect: ", why);
+    }
     llm_result r = llm__setup_numbers(s, o);
     if (!r && (s->enable_early_stop || s->early_stop_config))
         r = llm__early_stop_parse(o, s->early_stop_config, s->enable_early_stop, &s->early_stop);
@@ -33675,7 +33725,7 @@ LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char *
 /* Without a device the library is not even looked at, unless device cuda is asked for. */
 LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
-    llm_result r = llm__model_find(s->model, s->download_dir, get, &s->path);
+    llm_result r = llm__model_find(s->model, s->download_dir, s->revision, get, &s->path);
     if (!s->model) s->model = s->path.data;
     if (!r && s->model_format && !strcmp(s->model_format, "hf") && llm__path_kind_of(s->path.data) != LLM__PATH_DIR)
         r = llm__error(LLM_ERR_ARG, "model_format: hf, and %.200s is no folder", s->path.data);

@@ -914,8 +914,9 @@ static void cli_cmd_batch(void) {
                 const llm_openai_info *info = llm_openai_get_info(job->call);
                 const char *id = info->status == 200 ? info->id : NULL;
                 llm_text_format(&out, id ? "{'id':'batch_req_%s'," : "{'id':null,", id);
-                llm_text_format(&out, "'custom_id':%t,'response':{'status_code':%d,'request_id':%q,'body':%t},'error':null}\n", &job->text,
-                                info->status, id, &body);
+                llm_text_format(&out, "'custom_id':%t,'response':{'status_code':%d,'request_id':%q,", &job->text, info->status, id);
+                if (*info->ignored) llm_text_format(&out, "'ignored':%q,", info->ignored);
+                llm_text_format(&out, "'body':%t},'error':null}\n", &body);
             }
             llm_text_format(&out, "%t", &job->text);
             cli_out(&out);

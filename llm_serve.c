@@ -280,6 +280,8 @@ static void read_options(int argc, char **argv) {
     if (c->key_file) read_keys(c->key_file);
     const int chosen = c->setup.model != NULL;
     check_setup(llm_setup_find(&c->setup, getenv));
+    const int cpu = !e->cuda_library && !(e->device && !strcmp(e->device, "cuda"));
+    if (!cpu && !llm_options_given(&options, "max-num-seqs")) e->max_num_seqs = 256;
     if (e->max_num_batched_tokens && e->max_num_batched_tokens < e->max_num_seqs)
         die(2, "--max-num-batched-tokens (%d) must be greater than or equal to --max-num-seqs (%d).", e->max_num_batched_tokens,
             e->max_num_seqs);
@@ -291,7 +293,6 @@ static void read_options(int argc, char **argv) {
     server.n_served = c->names.n; /* the path and its last component are known too */
     llm_options_set(&options, names, "model", c->setup.model, LLM_FROM_USER);
     if (strrchr(c->setup.model, '/')) llm_options_set(&options, names, "model", strrchr(c->setup.model, '/') + 1, LLM_FROM_USER);
-    const int cpu = !e->cuda_library && !(e->device && !strcmp(e->device, "cuda"));
     if (cpu && !e->kv_cache_memory_bytes && !e->num_gpu_blocks && e->cache_max_entry_count <= 0)
         e->kv_cache_memory_bytes = (int64_t)4 << 30;
     free((void *)words.items);

@@ -52,7 +52,7 @@ LLM_API const llm_model_info *llm_model_get_info(const llm_model *model); /* liv
 LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **name, const char **type, int64_t shape[4], int *n_dims,
                                     int64_t *bytes);
 
-/* Path of a model by its hub name ORG/NAME in the local cache (cache_dir: .../hub), newest snapshot. LLM_ERR_IO if it is not there. */
+/* Path of a model by its hub name ORG/NAME or ORG/NAME@REVISION in the local cache (cache_dir: .../hub). LLM_ERR_IO if it is not there. */
 LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_text *path);
 
 /* An EAGLE head's folder in SafeAILab's layout becomes one in vLLM's: config.json and model.safetensors in the folder `to`, made if it is

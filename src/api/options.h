@@ -134,7 +134,7 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_BOOL(T, e.allow_long_max_model_len, group, "allow-long-max-model-len|$VLLM_ALLOW_LONG_MAX_MODEL_LEN", \
                      "let it exceed the model's own length"), \
         LLM_OPT_FIELD(T, e, max_num_seqs, group, "np|max-num-seqs|parallel|max-batch-size", \
-                      "sequences that run together (server 64, batch 16)"), \
+                      "sequences that run together (server 64, with a GPU 256; batch 16)"), \
         LLM_OPT_FIELD(T, e, max_num_batched_tokens, group, "max-num-batched-tokens|batch-size|max-prefill-token-num", \
                       "tokens of one step (512)"), \
         LLM_OPT_FIELD(T, e, max_queue, group, "max-queue", "requests that may wait (1024); 0: none, who finds no place gets 429"), \
@@ -208,7 +208,7 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_NONE_NUMBER("cpu-offload-gb", "X", 0, 1e6, "all weights are where the model computes"), \
         LLM_OPT_NONE(IGNORED, "n-gpu-layers|ngl|gpu-layers", "all layers are on the device that --device names"), \
         LLM_OPT_NONE_OF("tokenizer-mode", "auto|slow|fast|mistral|custom", "the tokenizer's files decide"), \
-        LLM_OPT_NONE(IGNORED, "tokenizer-extension-path", "nothing of a model folder is ever executed"), \
+        LLM_OPT_NONE(IGNORED, "tokenizer-extension-path|code-revision", "nothing of a model folder is ever executed"), \
         LLM_OPT_NONE(IGNORED_FLAG, "trust-remote-code", "nothing of a model folder is ever executed"), \
         LLM_OPT_NONE(IGNORED_FLAG, "flash-attn|fa", "attention never writes its scores to memory here"), \
         LLM_OPT_NONE(IGNORED_FLAG, \
@@ -289,6 +289,7 @@ typedef struct llm_setup {
     int32_t do_preprocess;     /* LMDeploy's: 0: prompts go to the model without the chat template */
     int32_t raw_embeddings;    /* 1: pooler_config says "normalize": false */
     const char *pooler_config; /* vLLM's JSON {"pooling_type", "normalize"} */
+    const char *revision;      /* of ORG/NAME in the Hugging Face cache; NULL: main */
 } llm_setup;
 
 enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
@@ -326,6 +327,8 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
         LLM_OPT_TEXT(T, setup.chat_template_config, -1, "chat-template-config", "JSON", NULL), \
         LLM_OPT_CHOICE(T, setup.model_format, -1, "model-format", "hf|llama|awq|gptq", NULL), \
         LLM_OPT_TEXT(T, setup.download_dir, LLM_HELP_MODEL, "download-dir", "PATH", "the Hugging Face cache (HF_HUB_CACHE, HF_HOME)"), \
+        LLM_OPT_TEXT(T, setup.revision, LLM_HELP_MODEL, "revision", "NAME", \
+                     "of ORG/NAME in that cache: a branch, a tag, a commit (main)"), \
         LLM_OPT_ENUM(T, setup.log_level, LLM_HELP_MODEL, "log-level|lv|v", "error|warn=1|warning=1|info=2|debug=3", \
                      "what is told on standard error"), \
         LLM_OPT_BOOL(T, setup.enable_early_stop, LLM_HELP_ANSWERS, "enable-early-stop", "end answers that repeat themselves"), \

@@ -455,11 +455,24 @@ static llm_result llm__model_default(llm_text *path) {
     return llm__error(LLM_ERR_IO, "models/: no model is there, run `make model` to fetch the default one, or give -m PATH");
 }
 
-LLM__PRIVATE llm_result llm__model_find(const char *name, const char *hub_cache, char *(*get)(const char *name), llm_text *path) {
-    LLM__SCOPED(llm_text_free) llm_text cache = LLM__ZERO;
+/* The Hugging Face cache, as its own tools look for it. Who gives no environment is at home where the list of users says. */
+static llm_result llm__hub_cache(char *(*get)(const char *name), llm_text *cache) {
+    const char *hub = get ? get("HF_HUB_CACHE") : NULL, *hf = get ? get("HF_HOME") : NULL, *home = get ? get("HOME") : NULL;
+    if (hub && *hub) llm_text_str(cache, hub);
+    else if (hf && *hf) llm_text_format(cache, "%s/hub", hf);
+    else {
+        if (home) llm_text_str(cache, home);
+        else llm__user_home(cache);
+        llm_text_str(cache, "/.cache/huggingface/hub");
+    }
+    return cache->failed ? llm__nomem() : LLM_OK;
+}
+
+LLM__PRIVATE llm_result llm__model_find(const char *name, const char *hub_cache, const char *revision, char *(*get)(const char *name),
+                                        llm_text *path) {
+    LLM__SCOPED(llm_text_free) llm_text cache = LLM__ZERO, full = LLM__ZERO;
     if (!name) return llm__model_default(path);
-    const char *slash = strchr(name, '/'), *hub = get ? get("HF_HUB_CACHE") : NULL, *hf = get ? get("HF_HOME") : NULL,
-               *home = get ? get("HOME") : NULL;
+    const char *slash = strchr(name, '/');
     const llm__path_kind there = llm__path_kind_of(name);
     int odd = *name == '.' || strstr(name, "..") || strstr(name, ".gguf");
     if (there == LLM__PATH_FILE || there == LLM__PATH_DIR) {
@@ -471,12 +484,13 @@ LLM__PRIVATE llm_result llm__model_find(const char *name, const char *hub_cache,
             LLM_ERR_IO,
             "%.200s: no such file or folder, a GGUF file, a folder with safetensors, or ORG/NAME in the Hugging Face cache was expected",
             name);
-    if (hub_cache) hub = hub_cache;
-    int whole = hub && *hub, part = hf && *hf;
-    llm_text_format(&cache, whole ? "%s" : part ? "%s/hub" : "%s/.cache/huggingface/hub", whole ? hub : part ? hf : home ? home : "");
-    llm_result r = cache.failed ? llm__nomem() : llm_hub_find(cache.data, name, path);
+    llm_text_str(&full, name);
+    if (revision) llm_text_format(&full, "@%s", revision);
+    if (hub_cache) llm_text_str(&cache, hub_cache);
+    llm_result r = hub_cache ? LLM_OK : llm__hub_cache(get, &cache);
+    if (!r) r = cache.failed || full.failed ? llm__nomem() : llm_hub_find(cache.data, full.data, path);
     if (r == LLM_ERR_IO || r == LLM_ERR_ARG)
-        r = llm__error(LLM_ERR_IO, "%.100s: no such path, and not in the cache %.200s; to download it: hf download %.100s", name,
+        r = llm__error(LLM_ERR_IO, "%.100s: no such path, and not in the cache %.200s; to download it: hf download %.100s", full.data,
                        cache.data, name);
     return r;
 }
@@ -619,7 +633,7 @@ LLM__PRIVATE llm_result llm__speculative_parse(const llm_options *outer, llm_eng
     if (!r && named && named != model->data) { /* it is when called again: found already */
         model->len = 0;
         if (!strcmp(named, "[ngram]")) llm_text_str(model, named);
-        else r = llm__model_find(named, NULL, get, model);
+        else r = llm__model_find(named, NULL, NULL, get, model);
         if (r) r = llm__error(r, "speculative_model: %s", llm_last_error());
         else if (model->failed) r = llm__nomem();
     }

@@ -57,7 +57,8 @@ LLM__PRIVATE void llm__options_sampling(const llm_options *o, size_t at, size_t 
 /* What lies on the disk comes first, then the Hub's cache: HF_HUB_CACHE itself, HF_HOME/hub, or ~/.cache/huggingface/hub, as the Hub's own
  * library looks; or hub_cache, if it is not NULL. Nothing is downloaded. A name is taken for ORG/NAME only with one slash inside, and if
  * it does not look like a path: no leading ".", no "..", no ".gguf". */
-LLM__PRIVATE llm_result llm__model_find(const char *name, const char *hub_cache, char *(*get)(const char *name), llm_text *path);
+LLM__PRIVATE llm_result llm__model_find(const char *name, const char *hub_cache, const char *revision, char *(*get)(const char *name),
+                                        llm_text *path);
 
 /* {"enable_early_stop": true, "strategy": "repetition", "window_size": 3000, "threshold": 0.99}, each of which may be missing
  * (>>earlystop). JSON's types are asked for: {"enable_early_stop": 1} is no switch. json NULL: the flag alone. One that switches nothing on

@@ -155,6 +155,11 @@ LLM__PRIVATE llm_result llm__setup_check(llm_setup *s, const llm_options *o, cha
         return llm__error(LLM_ERR_ARG, "tool_call_parser: %.60s, a name as hermes, llama3_json, mistral or json was expected",
                           s->tool_parser);
     if (e->isa && llm__isa_find(e->isa, &isa)) return llm__error(LLM_ERR_ARG, "isa: %.60s, this CPU has: %s", e->isa, llm_isa_list());
+    if (!s->model || llm__path_kind_of(s->model) != LLM__PATH_NONE) {
+        const char *why = "the model is a path, not ORG/NAME in a cache";
+        if (s->download_dir) llm__report_note(o, "download_dir", " has no effect: ", why);
+        if (s->revision) llm__report_note(o, "revision", " has no effect: ", why);
+    }
     llm_result r = llm__setup_numbers(s, o);
     if (!r && (s->enable_early_stop || s->early_stop_config))
         r = llm__early_stop_parse(o, s->early_stop_config, s->enable_early_stop, &s->early_stop);
@@ -191,7 +196,7 @@ LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char *
 /* Without a device the library is not even looked at, unless device cuda is asked for. */
 LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
-    llm_result r = llm__model_find(s->model, s->download_dir, get, &s->path);
+    llm_result r = llm__model_find(s->model, s->download_dir, s->revision, get, &s->path);
     if (!s->model) s->model = s->path.data;
     if (!r && s->model_format && !strcmp(s->model_format, "hf") && llm__path_kind_of(s->path.data) != LLM__PATH_DIR)
         r = llm__error(LLM_ERR_ARG, "model_format: hf, and %.200s is no folder", s->path.data);

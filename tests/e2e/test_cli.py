@@ -733,7 +733,7 @@ def test_batch():
         {"custom_id": 6, "url": "/v1/completions", "body": dict(body, prompt="x", n=2, temperature=1, seed=1)},
         {"custom_id": "7", "url": "/v1/chat/completions", "body": dict(body, messages=[])},
         {"custom_id": "8", "url": "/v1/completions", "body": dict(body, prompt="x", stream=True)},
-        {"custom_id": "9", "url": "/v1/completions", "body": dict(body, prompt="x", response_format={"type": "yaml"})},
+        {"custom_id": "9", "url": "/v1/completions", "body": dict(body, prompt="x", response_format={"type": "yaml"}, lora_int_id=1)},
     ] + [{"custom_id": "m%d" % i, "url": "/v1/completions", "body": dict(body, prompt=[5, 6, 7 + i], max_tokens=1 + i % 7)} for i in range(40)]
     text = "".join((x if isinstance(x, str) else json.dumps(x)) + "\n\n" for x in lines)
     with tempfile.TemporaryDirectory() as d:
@@ -745,6 +745,7 @@ def test_batch():
             return
         rows = [json.loads(x) for x in open(b)]
         check("a line each, in order", [x["custom_id"] for x in rows] == [x["custom_id"] if isinstance(x, dict) else None for x in lines], rows)
+        check("what a body says in vain is named", [x["response"]["ignored"] for x in rows if x["response"] and "ignored" in x["response"]] == ["lora_int_id"], rows)
         status = [x["response"] and x["response"]["status_code"] for x in rows[:9]]
         check("status", status == [200, None, 200, 400, 404, 200, 400, 400, 400], status)
         check("errors name the field", "temperature" in rows[3]["response"]["body"]["error"]["message"] and rows[1]["error"]["message"].startswith("line 3"), rows[1])

@@ -650,6 +650,13 @@ def test_walk_offline():
     (cache.parents[1] / "refs/main").write_text("1")
     shutil.copytree(LLAMA, cache, dirs_exist_ok=True)
     check("a name of the hub, by download_dir", open_tiny("org/name", download_dir=str(ROOM / "hub"), max_model_len=64).generate([[5]], {"max_tokens": 1})[0].error_code == 0)
+    shutil.copytree(checkpoint("gemma2"), cache.parent / "2", dirs_exist_ok=True)
+    (cache.parents[1] / "refs/old").write_text("2\n")
+    n = {x: open_tiny("org/name", download_dir=str(ROOM / "hub"), max_model_len=64, **({"revision": x} if x else {})).generate([[5, 6, 7]], dict(GREEDY, max_tokens=8))[0].outputs.token_ids for x in (None, "main", "1", "old", "2")}
+    check("revision: a branch or a commit of it", n[None] == n["main"] == n["1"] != n["old"] == n["2"], n)
+    refused("a revision that is not there", "org/name@new", open_tiny, "org/name", download_dir=str(ROOM / "hub"), revision="new")
+    told = open_tiny(download_dir="/x", revision="main").notes
+    check("of a path they are told", told == [f"{x} has no effect: the model is a path, not ORG/NAME in a cache" for x in ("download_dir", "revision")], told)
     libc = ctypes.CDLL(None)
     libc.setenv(b"HF_HUB_CACHE", str(ROOM / "hub").encode(), 1)
     check("a name of the hub, by the environment", open_tiny("org/name", max_model_len=64).generate([[5]], {"max_tokens": 1})[0].error_code == 0)
@@ -680,6 +687,59 @@ def test_converters():
     check("--draft-weight-name: looked for; test_cli.py converts with all four", p.returncode == 1 and "nothing.safetensors" in p.stderr, p.stderr)
     p = subprocess.run([CLI, "quantize", "-i", "x", "-o", "y", "-quant_type", "awq"], capture_output=True, text=True)
     check("quantize: a sentence, or a result", p.returncode in (1, 2) and p.stderr.startswith("llm_cli: error: "), p.stderr)
+
+
+def deviations(server, llm):
+    """What README says of each row, shown: the server has a budget of 64 tokens a step, llm has every default."""
+    def post(**body):
+        status, answer = server.post("/v1/completions", {"temperature": 0, "max_tokens": 4, "ignore_eos": True, "prompt": [5, 6, 7], **body})
+        return answer if status == 200 else status
+
+    def crowd(n):
+        """What many at once are told, by a server that computes one and lets n wait."""
+        s, out = Server("--max-num-seqs", "1", "--max-queue", str(n), model=TINY, base=("--max-model-len", "600")), []
+        ends = [threading.Thread(target=lambda: out.append(s.post("/v1/completions", {"prompt": [5], "max_tokens": 500, "ignore_eos": True})[0])) for _ in range(4)]
+        for t in ends: t.start()
+        for t in ends: t.join()
+        s.stop()
+        return set(out)
+
+    def memory(**options): return stats(open_tiny(num_gpu_blocks=64, **options)).memory_bytes
+    s, log, cpu = stats(llm), server.errors(), {"device": "cpu", "threads": 1}
+    beams = {x: ["".join(c["text"] for c in post(use_beam_search=True, best_of=4, n=1, ignore_eos=False, max_tokens=30, length_penalty=x)["choices"])] for x in (0.1, 9.0)}
+    return {
+        "a request beyond --max-num-seqs is refused": crowd(100) == {200} and crowd(0) == {200, 429},
+        "--max-num-seqs is 256, max_batch_size 128": "max_num_seqs 64" in log and s.max_num_seqs == 16,
+        "--max-model-len must be smaller than the model's length": bool(offline.LLM(TINY, max_model_len=s.max_model_len, **cpu).handle),
+        "--max-num-batched-tokens must be --max-model-len at least": post(prompt=IDS)["usage"]["prompt_tokens"] == len(IDS) > 64,
+        "--enable-prefix-caching is off unless given": "prefix caching on" in log,
+        "--block-size is 64, or should be 128": s.block_size == 32,
+        "prefill_interval is 16": "new prompts join every N steps (1)" in subprocess.run([SERVE, "--help"], capture_output=True, text=True).stdout,
+        "cache_max_entry_count is 0.5": s.total_blocks == stats(offline.LLM(TINY, kv_cache_memory_bytes=4 << 30, **cpu)).total_blocks,
+        "--max-cpu-loras must equal --max-loras, at most 32": bool(open_tiny(enable_lora=True, max_loras=2, max_cpu_loras=33).handle),
+        "without --host every address is served": "http://127.0.0.1:" in server.first,
+        "model must be the served name": isinstance(post(model="gpt-4"), dict),
+        "n above 1 is for sampling only": len({x["text"] for x in post(n=2)["choices"]}) == 1,
+        "a beam search with n 1 fails": all(beams.values()),
+        "best_of is greater than n": len(post(n=2, best_of=2)["choices"]) == 2,
+        "logprobs is 5 at most": len(post(logprobs=20)["choices"][0]["logprobs"]["top_logprobs"][0]) >= 20 and post(logprobs=21) == 400,
+        "length_penalty punishes long answers": len(beams[9.0][0]) >= len(beams[0.1][0]),
+        "max_tokens counts the prompt": post(prompt=IDS)["usage"]["completion_tokens"] == 4,
+        "top_k, top_p and temperature are 40, 0.8 and 0.8 in a pipeline": "sampling defaults: temperature 1, top_p 1, top_k" in log,
+        "quant_policy is 4 for 8 bits": memory(quant_policy=4) == memory(quant_policy=8) > memory(kv_cache_dtype="int4"),
+    }
+
+
+def test_deviations():
+    """README's table of what differs from the documents is what happens: a check a row, and no row without one."""
+    text = pathlib.Path("README.md").read_text()
+    text = text[text.index("## Where it differs"):]
+    rows = [line.strip("| ").split(" | ")[0].replace("`", "") for line in text[:text.index("\n## ", 3)].splitlines() if line.startswith("| ")][2:]
+    server = Server("--max-num-batched-tokens", "64", model=TINY, base=("--max-model-len", "600"))
+    got = deviations(server, offline.LLM(TINY, device="cpu", threads=1))
+    server.stop()
+    check("README's rows are those that are shown", rows == list(got), set(rows) ^ set(got))
+    for row, ok in got.items(): check(f"README: {row}", ok)
 
 
 def test_documents_names():
