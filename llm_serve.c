@@ -193,12 +193,19 @@ __attribute__((format(printf, 2, 3), noreturn)) static void die(int code, const 
 /* Remarks of the option readers: accepted without effect, given twice. */
 static void on_note(UNUSED void *user, const char *line) { fprintf(stderr, "llm_serve: note: %s\n", line); }
 
-static void print_help(void) {
+/* --help: what most people want to know, on one screen; --help-all: every option. */
+static void print_help(int all) {
     static const char *const network = "Network and server";
     llm_text t = {0};
     llm_text_str(&t, "usage: llm_serve [MODEL] [options]\n");
-    llm_options_help(&options, &network, 1, &t);
-    fputs(t.data, stdout);
+    if (all) llm_options_help(&options, &network, 1, &t);
+    else {
+        llm_text_str(&t, "\n  llm_serve              the default model at http://127.0.0.1:8000\n"
+                         "  llm_serve model.gguf   this one: a file, folder or ORG/NAME\n\nOften used\n");
+        llm_options_rows(&options, -1, "m|c|np|t|served-model-name|host|port|api-key|log-requests", &t);
+        llm_text_str(&t, "\nllm_serve --help-all: all options.\n");
+    }
+    if (t.failed || fputs(t.data, stdout) < 0 || fflush(stdout)) die(1, "writing to standard output failed");
     llm_text_free(&t);
     exit(0);
 }
@@ -299,7 +306,8 @@ static void read_options(int argc, char **argv) {
     c->ping_interval = 15;
     e->max_num_seqs = 64;
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) print_help();
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) print_help(0);
+        if (!strcmp(argv[i], "--help-all")) print_help(1);
         if (!strcmp(argv[i], "--version")) printf("llm_serve %s (isa: %s)\n", LLM_VERSION_STRING, llm_isa_list()), exit(0);
     }
     check_setup(llm_setup_read(&c->setup, &options, argc, argv, getenv, &words));

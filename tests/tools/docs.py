@@ -46,7 +46,7 @@ def code(path, text):
 
 def options():
     """Every name of an option of the programs: those in the help, and the names that stand beside one of these in a row."""
-    said = "".join(subprocess.run(["./" + p, *args], capture_output=True, text=True).stdout for p, *args in (["llm_cli", "--help-all"], ["llm_serve", "--help"], ["llm_serve", "--help-all"]))
+    said = "".join(subprocess.run(["./" + p, *args], capture_output=True, text=True).stdout for p, *args in (["llm_cli", "--help-all"], ["llm_serve", "--help-all"]))
     names = set(re.findall(r"(?<![\w-])--?([a-z][a-z0-9-]*)", said)) | {"help", "help-all", "version"}
     for path in SOURCES:
         for row in re.findall(r'"([\w$|-]+\|[\w$|-]+)"', pathlib.Path(path).read_text()):

@@ -2,6 +2,7 @@
  * written here. */
 #include "../safetensors.h"
 #include "engine/adapters.h"
+#include "engine/engine.h"
 #include "engine/scheduler.h"
 
 static test_folder ad_folder;
