@@ -13053,6 +13053,28 @@ LLM__INLINE void llm__walk_cooked(llm__kind kind, llm__offset offset, const llm_
     }
 }
 
+/* Sums of a chain: room for a vector of any instruction set. */
+typedef struct llm__chain {
+    int32_t v[16];
+} llm__chain;
+
+/* A table's `peak`, of an instruction set with vectors of so many bytes: 12 chains of sums, to each of which link(sum, a, b) adds products,
+ * hide the latency. The sums may wrap. Unrolled, all of them stay in registers. */
+LLM__INLINE double llm__peak_of(int64_t turns, const int bytes,
+                                void (*const link)(llm__chain *sum, const llm__chain *a, const llm__chain *b)) {
+    const double begin = llm__now(), all = (double)(12 * turns * bytes);
+    llm__chain s[12];
+    uint64_t sum = 0;
+    LLM__UNROLL
+    for (int i = 0; i < 12; i++) LLM__EACH(k) s[i].v[k] = (int32_t)turns + i;
+    const llm__chain a = s[0], b = s[1];
+    for (; turns > 0; turns--)
+        LLM__UNROLL
+        for (int i = 0; i < 12; i++) link(&s[i], &a, &b);
+    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
+    return sum ? 2e-9 * all / (llm__now() - begin) : 0;
+}
+
 /* ============================================================================
  * >>mac   Products of floats: what all instruction sets do alike.
  * ============================================================================
@@ -13486,20 +13508,13 @@ LLM__AVX2 static double llm__avx2_weigh(const float *x, float *w, int32_t n, flo
     return llm__body_weigh(x, w, n, max, scale);
 }
 
-/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
-LLM__AVX2 static double llm__avx2_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m256i);
-    __m256i s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = _mm256_set1_epi32((int)turns + i);
-    const __m256i a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = _mm256_add_epi32(s[i], _mm256_madd_epi16(_mm256_maddubs_epi16(s[i], a), b));
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__AVX2_INLINE void llm__avx2_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const __m256i s = _mm256_loadu_si256((const __m256i *)sum->v);
+    const __m256i x = _mm256_loadu_si256((const __m256i *)a->v), y = _mm256_loadu_si256((const __m256i *)b->v);
+    _mm256_storeu_si256((__m256i *)sum->v, _mm256_add_epi32(s, _mm256_madd_epi16(_mm256_maddubs_epi16(s, x), y)));
 }
+LLM__AVX2 static double llm__avx2_peak(int64_t turns) { return llm__peak_of(turns, 32, llm__avx2_link); }
 
 /* Its tables. */
 static const llm__kernels llm__kernels_avx2 = {
@@ -13552,20 +13567,13 @@ LLM__AVXVNNI static void llm__avxvnni_product(llm__kind kind, const llm__product
     llm__walk_cooked(kind, LLM__UNSIGNED, llm__avx2_cook, llm__avxvnni_multiply, p);
 }
 
-/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
-LLM__AVXVNNI static double llm__avxvnni_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m256i);
-    __m256i s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = _mm256_set1_epi32((int)turns + i);
-    const __m256i a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = _mm256_dpbusd_avx_epi32(s[i], a, b);
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__FORCE LLM__AVXVNNI void llm__avxvnni_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const __m256i s = _mm256_loadu_si256((const __m256i *)sum->v);
+    const __m256i x = _mm256_loadu_si256((const __m256i *)a->v), y = _mm256_loadu_si256((const __m256i *)b->v);
+    _mm256_storeu_si256((__m256i *)sum->v, _mm256_dpbusd_avx_epi32(s, x, y));
 }
+LLM__AVXVNNI static double llm__avxvnni_peak(int64_t turns) { return llm__peak_of(turns, 32, llm__avxvnni_link); }
 
 static const llm__kernels llm__kernels_avxvnni = {
     .quantise = llm__avx2_quantise, .finish = llm__avx2_finish, .sum = llm__avx2_sum, .dot = llm__avx2_dot, .add = llm__avx2_add,
@@ -13832,35 +13840,22 @@ static LLM__AVX512 double llm__avx512_weigh(const float *x, float *w, int32_t n,
     return llm__body_weigh(x, w, n, max, scale);
 }
 
-/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
-LLM__AVX512 static double llm__avx512_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m512i);
-    __m512i s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = _mm512_set1_epi32((int)turns + i);
-    const __m512i a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = _mm512_add_epi32(s[i], _mm512_madd_epi16(_mm512_maddubs_epi16(s[i], a), b));
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__AVX512_INLINE void llm__avx512_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const __m512i s = _mm512_loadu_si512(sum->v);
+    const __m512i x = _mm512_loadu_si512(a->v), y = _mm512_loadu_si512(b->v);
+    _mm512_storeu_si512(sum->v, _mm512_add_epi32(s, _mm512_madd_epi16(_mm512_maddubs_epi16(s, x), y)));
 }
+LLM__AVX512 static double llm__avx512_peak(int64_t turns) { return llm__peak_of(turns, 64, llm__avx512_link); }
 
-/* the tables' `peak` */
-static LLM__AVX512VNNI double llm__avx512vnni_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m512i);
-    __m512i s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = _mm512_set1_epi32((int)turns + i);
-    const __m512i a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = _mm512_dpbusd_epi32(s[i], a, b);
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__FORCE LLM__AVX512VNNI void llm__avx512vnni_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const __m512i s = _mm512_loadu_si512(sum->v);
+    const __m512i x = _mm512_loadu_si512(a->v), y = _mm512_loadu_si512(b->v);
+    _mm512_storeu_si512(sum->v, _mm512_dpbusd_epi32(s, x, y));
 }
+/* the tables' `peak` */
+static LLM__AVX512VNNI double llm__avx512vnni_peak(int64_t turns) { return llm__peak_of(turns, 64, llm__avx512vnni_link); }
 
 /* Its tables. */
 static const llm__kernels llm__kernels_avx512 = {
@@ -14345,20 +14340,12 @@ LLM__NEON_TARGET static double llm__neon_weigh(const float *x, float *w, int32_t
     return llm__body_weigh(x, w, n, max, scale);
 }
 
-/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
-LLM__NEON_TARGET static double llm__neon_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(int32x4_t);
-    int32x4_t s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = vdupq_n_s32((int)turns + i);
-    const int32x4_t a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = vdotq_s32(s[i], vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b));
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__NEON_INLINE void llm__neon_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const int8x16_t x = vreinterpretq_s8_s32(vld1q_s32(a->v)), y = vreinterpretq_s8_s32(vld1q_s32(b->v));
+    vst1q_s32(sum->v, vdotq_s32(vld1q_s32(sum->v), x, y));
 }
+LLM__NEON_TARGET static double llm__neon_peak(int64_t turns) { return llm__peak_of(turns, 16, llm__neon_link); }
 
 /* Its table. */
 static const llm__kernels llm__kernels_neon = {

@@ -205,6 +205,30 @@ static llm__gr_frag view_spaced(llm__js *js, const llm__js_view *v) {
     return (void)v, llm__gr_seq(js->b, llm__js_space(js), llm__gr_word(js->b, "x"));
 }
 
+/* Every number of hundredths from -3 to 3, with as few digits and with more, and bounds of hundredths, open and closed. */
+static void view_decimals(uint64_t *seed) {
+    char schema[120], text[16];
+    int bound[2], open[2], wrong = 0;
+    for (int i = 0; i < 2; i++) {
+        *seed = *seed * 6364136223846793005u + 1;
+        bound[i] = (int)((*seed >> 33) % 500) - 250, open[i] = (*seed >> 62) % 2;
+        if ((*seed >> 60) % 4 == 0) bound[i] = bound[i] / 10 * 10;
+    }
+    if (bound[0] > bound[1]) return;
+    snprintf(schema, sizeof schema, "{\"%s\":%g,\"%s\":%g}", open[0] ? "exclusiveMinimum" : "minimum", bound[0] / 100.0,
+             open[1] ? "exclusiveMaximum" : "maximum", bound[1] / 100.0);
+    view_work w;
+    CHECK(view_open(&w, schema) == 1);
+    llm_grammar *g = view_machine(&w, llm__js_number(&w.js, &w.v, 0));
+    for (int x = -300; x <= 300 && g; x++)
+        for (int places = x % 100 == 0 ? 0 : x % 10 == 0 ? 1 : 2; places <= 3; places++) {
+            const int n = snprintf(text, sizeof text, "%.*f", places, x / 100.0);
+            wrong += view_reads(g, text, (size_t)n) != (open[0] ? x > bound[0] : x >= bound[0]) * (open[1] ? x < bound[1] : x <= bound[1]);
+        }
+    if (!CHECK(!wrong)) printf("  %s: %d wrong\n", schema, wrong);
+    view_close(&w);
+}
+
 /* Every whole number from -300 to 300 and bounds drawn at random, with and without multiples: counting says the same. */
 static void view_numbers(void) {
     uint64_t seed = 9;
@@ -225,6 +249,7 @@ static void view_numbers(void) {
         if (!CHECK(!wrong)) printf("  %s: %d wrong\n", schema, wrong);
         view_close(&w);
     }
+    for (int round = 0; round < 40; round++) view_decimals(&seed);
     view_frag("{\"exclusiveMinimum\":0.5,\"maximum\":2}", view_number, "0.51|1|1.99|2|2.0|0.500001", "0.5|0|2.01|-1|01");
     view_frag("{}", view_number, "0|-1|1e5|1.5E-2", "|-|01|1.|1e");
     view_frag("{}", view_integer, "0|-1|123", "1.5|1e5|-0x|");

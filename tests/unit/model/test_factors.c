@@ -174,21 +174,22 @@ static void fac_scales(void) {
     }
 }
 
-/* The rows of a head of q in GGUF stand in the order 0 2 4 ... 1 3 5 ...: those of an adapter of the other format are put into the model's. */
+/* The rows of a head of q in GGUF are the folder's 0, d / 2, 1, d / 2 + 1 ...: those of an adapter of the other format are put into the
+ * model's order. */
 static void fac_order(void) {
-    static const float to_gguf[8] = {0, 2, 1, 3, 4, 6, 5, 7};
+    static const float of_gguf[6] = {0, 3, 1, 4, 2, 5}, of_folder[6] = {0, 2, 4, 1, 3, 5};
     for (int gguf = 0; gguf < 2; gguf++)
         for (int own = 0; own < 2; own++) {
-            float b[8];
+            float b[12];
             fac_begin(own ? gguf : !gguf);
-            fac.arch.gguf = gguf, fac.arch.flags = LLM__PAIRS_GGUF, fac.adapter.alpha = 1;
+            fac.arch.gguf = gguf, fac.arch.flags = LLM__PAIRS_GGUF, fac.arch.head_dim = 6, fac.adapter.alpha = 1;
             const int file = fac.adapter.gguf;
             fac_add(file ? "blk.1.attn_q.weight.lora_a" : "base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight", 0, 1, 2, 0);
-            fac_add(file ? "blk.1.attn_q.weight.lora_b" : "base_model.model.model.layers.1.self_attn.q_proj.lora_B.weight", 0, 8, 1, 0);
-            fac_take(LLM__W_Q, llm__all(8), llm__all(2));
+            fac_add(file ? "blk.1.attn_q.weight.lora_b" : "base_model.model.model.layers.1.self_attn.q_proj.lora_B.weight", 0, 12, 1, 0);
+            fac_take(LLM__W_Q, llm__all(12), llm__all(2));
             llm__adapter_layer(&fac.loader, LLM_ROLE_LINEAR, &fac.to);
-            for (int i = 0; i < 8; i++) b[i] = own ? (float)i : to_gguf[i]; /* of 4 rows this order is its own inverse */
-            CHECK(!fac.loader.r && fac_is(0, 1, 8, 1, b));
+            for (int i = 0; i < 12; i++) b[i] = own ? (float)i : (float)(i / 6 * 6) + (gguf ? of_gguf : of_folder)[i % 6];
+            CHECK(!fac.loader.r && fac_is(0, 1, 12, 1, b));
         }
 }
 

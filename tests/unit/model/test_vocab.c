@@ -86,7 +86,8 @@ static const vocab_token vocab_llama[] = {{"<unk>", 0, 2},
                                            "ab",
                                            -1, 1},
                                           {"<|im_end|>", 0, 1},
-                                          {"<tool>", 0, 4}};
+                                          {"<tool>", 0, 4},
+                                          {"ba", -6, 1}};
 
 static int vocab_more_llama(llm_text *t) {
     gguf_kv(t, "tokenizer.ggml.eos_token_id", LLM__GGUF_U32, 11, 4);
@@ -102,8 +103,8 @@ static void vocab_test_llama(void) {
     CHECK(!r && vocab_is(t, "ab ab", 0, "10 10") && vocab_is(t, "a\xC3\xA4", 0, "6 7 4 5") && vocab_is(t, "A", 0, "6 3"));
     CHECK(t && t->bos_id == 1 && t->eos_id == 2 && t->unk_id == 0 && vocab_is(t, "ab", LLM_TOK_ADD_SPECIAL, "1 10"));
     CHECK(t && t->token[11].type & LLM__TOKEN_SPECIAL &&
-          vocab_is(t, "<|im_end|>", LLM_TOK_PARSE_SPECIAL, "11")); /* control, whatever the file says */
-    CHECK(vocab_is(t, "<tool>", 0, "12"));
+          vocab_is(t, "<|im_end|>", LLM_TOK_PARSE_SPECIAL, "11"));           /* control, whatever the file says */
+    CHECK(vocab_is(t, "<tool>", 0, "12") && vocab_is(t, "bab", 0, "6 8 9")); /* ab before ba, by their scores */
     llm__tokenizer_close(t);
     t = vocab_open(vocab_keys("llama", vocab_llama, n, NULL, 0, vocab_more_llama), &r);
     CHECK(!r && t->eos_id == 11 && vocab_is(t, "ab", LLM_TOK_ADD_SPECIAL, "1 10 11"));
@@ -185,7 +186,7 @@ static void vocab_test_others(void) {
     CHECK(r == LLM_ERR_FORMAT && strstr(llm_last_error(), "unknown_token_id: missing")); /* the defaults are ids that it has not */
 }
 
-static int vocab_more_far(llm_text *t) { return gguf_kv(t, "tokenizer.ggml.bos_token_id", LLM__GGUF_U32, 13, 4), 1; }
+static int vocab_more_far(llm_text *t) { return gguf_kv(t, "tokenizer.ggml.bos_token_id", LLM__GGUF_U32, 14, 4), 1; }
 static int vocab_more_text_id(llm_text *t) { return gguf_kv_str(t, "tokenizer.ggml.bos_token_id", "1"), 1; }
 static int vocab_more_none(llm_text *t) { return gguf_kv(t, "tokenizer.ggml.bos_token_id", LLM__GGUF_U32, 0xFFFFFFFF, 4), 1; }
 static int vocab_more_json(llm_text *t) {
@@ -206,7 +207,7 @@ static void vocab_test_bad(void) {
     llm_result r;
     const int n = LLM__COUNT(vocab_llama);
     vocab_refused(vocab_keys("llama", vocab_llama, n, NULL, 0, vocab_more_far), LLM_ERR_FORMAT,
-                  "bos_token_id: token id 13, the vocabulary has 13");
+                  "bos_token_id: token id 14, the vocabulary has 14");
     vocab_refused(vocab_keys("llama", vocab_llama, n, NULL, 0, vocab_more_text_id), LLM_ERR_FORMAT,
                   "bos_token_id: a whole number expected");
     vocab_refused(vocab_keys("rwkv", vocab_llama, n, NULL, 0, NULL), LLM_ERR_UNSUPPORTED, "\"rwkv\": llama, gpt2, t5 or bert expected");

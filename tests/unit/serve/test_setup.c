@@ -275,7 +275,11 @@ static void sized_model(const llm_sizes *t, llm_model **out) {
     llm_grammar_config gc;
     llm_grammar *g = NULL;
     memset(&mc, 0, sizeof mc), memset(&gc, 0, sizeof gc);
-    CHECK(!llm_model_open_sized(t, TEST_CHECKPOINT("llama"), &mc, out));
+    mc.vocab_only = 1;
+    CHECK(!llm_model_open_sized(t, TEST_CHECKPOINT("llama"), &mc, out) && (*out)->arch.n_layers == 0);
+    llm_model_close(*out);
+    mc.vocab_only = 0;
+    CHECK(!llm_model_open_sized(t, TEST_CHECKPOINT("llama"), &mc, out) && (*out)->arch.n_layers > 0);
     CHECK(llm_model_open_sized(t, "/no/such", NULL, &(llm_model *){NULL}) != LLM_OK);
     static const char source[] = "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
     CHECK(!llm_template_open(source, sizeof source - 1, &template_) &&
