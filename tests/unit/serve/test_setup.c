@@ -77,8 +77,8 @@ static void setup_read(void) {
 static void setup_check(void) {
     static const struct {
         const char *option, *value, *words;
-    } rows[] = {{"--reasoning-parser", "nobody", "reasoning_parser: nobody"},
-                {"--tool-call-parser", "nobody", "tool_call_parser: nobody"},
+    } rows[] = {{"--reasoning-parser", "nobody", "--reasoning-parser: nobody"},
+                {"--tool-call-parser", "nobody", "--tool-call-parser: nobody"},
                 {"--isa", "z80", "--isa: z80, this CPU has: "},
                 {"--early-stop-config", "{\"window_size\":0}", "window_size"},
                 {"--speculative-config", "{\"method\":\"magic\"}", "magic"}};
