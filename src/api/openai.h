@@ -91,6 +91,8 @@ LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k);
 /* Ends a call from outside: what runs is cancelled and the next piece is the error; in a stream an event, for its status has gone out,
  * but before submit always the object. */
 LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message);
+/* Nobody waits for the answer any more: what another thread does for the call now ends as soon as it can. Any thread; free it then. */
+LLM_API void llm_openai_cancel(llm_openai_call *k);
 LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 
 /* The error object, for errors of your own; param and code may be NULL. */

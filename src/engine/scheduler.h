@@ -189,6 +189,7 @@ typedef struct llm__seq {
         llm_finish finish;
         const char *stop_reason;
         int32_t stop_id;
+        const char *lost; /* why the answer cannot be what it should be; NULL: it can */
     } output;
     struct { /* how much of that was polled */
         int32_t n_tokens, end;

@@ -50,6 +50,7 @@ static int llm__oai_tokenize(llm_openai_call *k) {
     if (!theirs || !k->pieces) llm_text_format(&k->text, "%i", ids.data, ids.len);
     if (k->pieces) llm_text_str(&k->text, theirs ? "[" : ",\"token_strs\":[");
     for (size_t i = 0; i < ids.len && k->pieces; i++) {
+        if (!llm__oai_awaited(k)) return 0;
         llm_text_format(&k->text, theirs ? "%,{'id':%d,'piece':" : "%,", ids.data[i]);
         llm__oai_token(k, ids.data[i], &bytes, &k->text);
         if (theirs) llm_text_str(&k->text, "}");
@@ -77,6 +78,7 @@ static int llm__oai_template(llm_openai_call *k) {
     if (!llm__oai_chat_body(k) || !llm__oai_at(k, "messages") || !llm__oai_render(k)) return 0;
     llm_unguard(k->text.data, k->text.len, &text);
     k->text.len = 0;
+    k->text.failed |= text.failed;
     llm_text_format(&k->text, "{'prompt':%Q}", text.data, text.len);
     return 1;
 }

@@ -145,6 +145,8 @@ static int llm__oai_input(llm_openai_call *k) {
     if (system >= 0 && !llm_json_str(d, system, NULL)) return llm__oai_bad(k, "instructions", "must be a text");
     if (!text && (llm_json_type_of(d, v) != LLM_JSON_ARRAY || !llm_json_size(d, v)))
         return llm__oai_bad(k, "input", "must be a text or a list of items");
+    if (llm_json_size(d, v) > LLM__OAI_MESSAGES)
+        return llm__oai_bad(k, "input", ": at most %d items, got %d", LLM__OAI_MESSAGES, llm_json_size(d, v));
     llm_text_str(&out, "[");
     if (system >= 0) llm_text_format(&out, "{'role':'system','content':%j}", d, system);
     if (text) llm_text_format(&out, "%,{'role':'user','content':%j}", d, v);
