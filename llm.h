@@ -1395,6 +1395,7 @@ typedef struct llm_openai_service {
     void (*on_news)(void *user, llm_openai_call *call);
     /* In llm_openai_next, for metrics: one piece of news; gap: seconds since the token before of the same choice, else 0. May be NULL. */
     void (*on_event)(void *user, llm_openai_call *call, llm_request *request, const llm_event *event, double gap);
+    int64_t max_contexts, max_context_bytes; /* of the files in context_dir: a save that would go beyond is refused; 0: no bound */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
@@ -3013,6 +3014,12 @@ static llm__path_kind llm__path_kind_of(const char *path) {
     struct stat st;
     if (stat(path, &st)) return LLM__PATH_NONE;
     return S_ISREG(st.st_mode) ? LLM__PATH_FILE : S_ISDIR(st.st_mode) ? LLM__PATH_DIR : LLM__PATH_OTHER;
+}
+
+/* Bytes of the regular file at a path; -1: there is none. */
+static int64_t llm__path_bytes(const char *path) {
+    struct stat st;
+    return !stat(path, &st) && S_ISREG(st.st_mode) ? (int64_t)st.st_size : -1;
 }
 
 /* 1 if a path is a link itself; 1 if this process may read what stands there. */
@@ -7667,11 +7674,12 @@ static int llm__base64_digit(char c) {
     return at ? (int)(at - digits) : -1;
 }
 
-/* Appends what base64 stands for. 0: it is none. */
+/* Appends what base64 (RFC 4648, with its padding) stands for. 0: it is none. */
 static int llm__base64(llm__str s, llm_text *out) {
     uint32_t bits = 0;
     int have = 0;
-    while (s.n && s.p[s.n - 1] == '=') s.n--;
+    if (s.n % 4) return 0;
+    for (int pad = 0; pad < 2 && s.n && s.p[s.n - 1] == '='; pad++) s.n--;
     for (size_t i = 0; i < s.n; i++) {
         int digit = llm__base64_digit(s.p[i]);
         if (digit < 0) return 0;
@@ -26623,6 +26631,7 @@ struct llm_engine {
         uint64_t next, now; /* numbers: the next to be drawn, and whose turn it is */
         pthread_cond_t changed;
     } turn;
+    pthread_mutex_t keeping;    /* held while a context goes to a file of a folder with a quota */
     llm_engine_stats stats;     /* a copy of count, made after each step */
     pthread_mutex_t news_mutex; /* recursive: held while callbacks run */
 };
@@ -27836,6 +27845,7 @@ static void llm__engine_destroy(llm_engine *e) {
     llm_model_close(e->drafter.model);
     pthread_mutex_destroy(&e->mutex);
     pthread_mutex_destroy(&e->adapters.reading);
+    pthread_mutex_destroy(&e->keeping);
     pthread_mutex_destroy(&e->news_mutex);
     pthread_cond_destroy(&e->inbox.arrived);
     pthread_cond_destroy(&e->turn.changed);
@@ -27893,6 +27903,7 @@ static llm_engine *llm__engine_alloc(void) {
     if (!e) return NULL;
     pthread_mutex_init(&e->mutex, NULL);
     pthread_mutex_init(&e->adapters.reading, NULL);
+    pthread_mutex_init(&e->keeping, NULL);
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&e->news_mutex, &recursive);
@@ -30689,9 +30700,9 @@ static int llm__oai_sampling(llm_openai_call *k) {
     return 1;
 }
 
-/* How long the answer may be is the first of these that is there: max_completion_tokens, max_tokens, the service's own; else a chat goes on
- * to the end of the context and a prompt to 16 tokens, which is OpenAI's default. 0 is allowed with echo alone: then the prompt is scored
- * and nothing is generated (score_only). */
+/* How long the answer may be is the first of these that is there: max_completion_tokens, max_tokens (of the same value, if both are), the
+ * service's own; else a chat goes on to the end of the context and a prompt to 16 tokens, which is OpenAI's default. 0 is allowed with echo
+ * alone: then the prompt is scored and nothing is generated (score_only). */
 static int llm__oai_length(llm_openai_call *k) {
     int64_t n = k->max_completion_tokens, wide = k->service.max_tokens ? k->service.max_tokens : llm__oai_chats(k) ? -1 : 16;
     if (n >= 0 && k->max_tokens >= 0 && n != k->max_tokens) return llm__oai_bad(k, "max_tokens", "and max_completion_tokens differ");
@@ -32282,6 +32293,29 @@ static int llm__oai_adapters(llm_openai_call *k) {
     return 1;
 }
 
+/* Whether the folder may take another file of n tokens, or one in the place of that of the same name. Its size is taken for that of whole
+ * pages of all of them. */
+static int llm__oai_quota(llm_openai_call *k, const char *path, size_t n) {
+    const llm_openai_service *s = &k->service;
+    const int64_t page = s->engine->kv.page_tokens, pages = (int64_t)n / page;
+    int64_t files = 1, bytes = 256 + pages * (page * 4 + s->engine->page_bytes * s->engine->n_ranks);
+    LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO, other = LLM__ZERO;
+    llm__folder_names(s->context_dir, &names);
+    for (const char *name = NULL; (name = llm__folder_next(&names, name)) != NULL && !other.failed;) {
+        other.len = 0;
+        llm_text_format(&other, "%s/%s", s->context_dir, name);
+        const int64_t size = other.failed || !strcmp(other.data, path) ? -1 : llm__path_bytes(other.data);
+        if (size >= 0) files++, bytes += size;
+    }
+    if (names.failed || other.failed) return llm__oai_failed(k, llm__nomem(), "");
+    if ((!s->max_contexts || files <= s->max_contexts) && (!s->max_context_bytes || bytes <= s->max_context_bytes)) return 1;
+    llm__oai_bad(k, "name", ": the folder of kept contexts would hold %lld files and %lld MiB; its quota is %lld and %lld MiB",
+                 (long long)files, (long long)bytes >> 20, (long long)s->max_contexts, (long long)s->max_context_bytes >> 20);
+    k->code = "insufficient_quota";
+    k->info.status = 403;
+    return 0;
+}
+
 /* Kept contexts: {"name"} in a folder; to save, the body of a chat or a completion too, whose prompt was asked before. Done here, in a
  * worker's thread, in turns with the engine's steps. The answer tells how many tokens the file holds. */
 static int llm__oai_contexts(llm_openai_call *k) {
@@ -32291,6 +32325,8 @@ static int llm__oai_contexts(llm_openai_call *k) {
     LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO;
     int64_t kept = 0;
     if (!llm__oai_inside(k, "name", s->context_dir, "--context-dir", &path) || (save && !llm__oai_body_ids(k, &ids))) return 0;
+    LLM__LOCKED(&s->engine->keeping); /* what the quota leaves is written before others look */
+    if (save && !llm__oai_quota(k, path.data, ids.len)) return 0;
     llm_result r = save ? llm_context_save(s->engine, path.data, ids.data, ids.len, k->lora, k->cache_salt, &kept)
                         : llm_context_load(s->engine, path.data, k->lora, k->cache_salt, &ids);
     if (r) llm__oai_refused(k, r, "name");

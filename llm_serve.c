@@ -61,6 +61,7 @@ typedef struct configuration {
     int32_t enable_lora;
     int32_t port, metrics_port, max_logprobs, strict_model_name, no_page, n_workers, raw_embeddings;
     float shutdown_timeout, request_timeout, ping_interval, step_timeout, drain;
+    int64_t max_contexts, max_context_bytes;
     const char *log_file;
     int32_t log_requests, log_prompts, log_json;
 } configuration;
@@ -167,6 +168,8 @@ static const llm_option options_table[] = {
      "adapters: PEFT folders or GGUF files, or {\"name\", \"path\"}"},
     {"lora-dir", LLM_OPTION_TEXT, LLM_HELP_ENGINE, IN_CFG(lora_dir), 0, 0, "PATH", "folder whose adapters may be loaded while serving"},
     {"context-dir", LLM_OPTION_TEXT, LLM_HELP_ENGINE, IN_CFG(context_dir), 0, 0, "PATH", "folder of kept contexts: /v1/contexts/save and /load"},
+    {"max-contexts", LLM_OPTION_INT64, LLM_HELP_ENGINE, IN_CFG(max_contexts), 0, 1e9, "N", "most files in it that a client's save may lead to (256); 0: any number"},
+    {"max-context-bytes", LLM_OPTION_INT64, LLM_HELP_ENGINE, IN_CFG(max_context_bytes), 0, 9e18, "BYTES", "and most bytes of them (64 GiB)"},
     {"max-logprobs", LLM_OPTION_INT, LLM_HELP_ANSWERS, IN_CFG(max_logprobs), 0, 1000, "N", "most logprobs a request may ask for (20)"},
     {"strict-model-name", LLM_OPTION_BOOL, LLM_HELP_ANSWERS, IN_CFG(strict_model_name), 0, 0, NULL, "unknown model names are 404"},
     {"sse-ping-interval", LLM_OPTION_FLOAT, LLM_HELP_OWN, IN_CFG(ping_interval), 0, 86400, "S",
@@ -315,6 +318,8 @@ static void read_options(int argc, char **argv) {
     c->max_logprobs = 20;
     c->shutdown_timeout = 30;
     c->ping_interval = 15;
+    c->max_contexts = 256;
+    c->max_context_bytes = (int64_t)64 << 30;
     e->max_num_seqs = 64;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) print_help();
@@ -1042,6 +1047,7 @@ static void conn_take_head(conn *c) {
             p += 2, n -= 2, c->in_at += 2; /* RFC 9112: empty lines before a request are skipped */
         if (!n || (n == 1 && *p == '\r')) return;
         c->state = CONN_HEAD;
+        conn_rest(c); /* heard of: from now on others have been at rest for longer */
         c->arrived = net.now;
         c->deadline = net.now + CONN_HEAD_S;
     }
@@ -1299,8 +1305,12 @@ static void conn_accept(int listener, int admin) {
 enum {
     CALL_PIECE = 64 << 10, /* bytes that are written of a stream in one go */
     CALL_ROWS = 20000,     /* an answer of more tokens, each of their alternatives counted, takes long to write, */
-    CALL_CHOICES = 64      /* and so do news of so many choices */
+    CALL_CHOICES = 64,     /* and so do news of so many choices, */
+    CALL_VECTORS = 4,      /* or so many embeddings */
+    CALL_LATE_S = 1        /* after --timeout, if the engine has not ended the request by then */
 };
+
+#define CALL_LATE "the request took longer than --timeout lets it"
 
 typedef enum call_stage { CALL_BEGIN = 0, CALL_SUBMIT, CALL_ANSWER } call_stage; /* what comes next */
 
@@ -1315,6 +1325,7 @@ typedef struct call {
     int slow;              /* takes long: not every worker may have it */
     int more;              /* llm_openai_next may have something */
     int away;              /* given to a worker, as the event thread sees it */
+    int late;              /* its time is over; 2: and it was failed for that */
     llm_openai_call *api;  /* NULL: not begun, or no memory for it. Until the worker has begun it guarded by queue.mutex, as these are: */
     int with_worker, gone; /* gone: nobody waits for it */
     int on_list, news;     /* news: of the engine */
@@ -1437,7 +1448,8 @@ static int call_is_long(const call *k) {
     const double choices = (double)info->n_requests * info->n_choices;
     const double tokens = s->max_tokens >= 0 ? (double)s->max_tokens : (double)server.most_tokens;
     const int whole = !info->stream || info->kind == LLM_OPENAI_GENERATE;
-    return k->large || choices > CALL_CHOICES || s->prompt_logprobs || (whole && choices * tokens * (1 + s->logprobs) > CALL_ROWS);
+    const int many = choices > (info->kind == LLM_OPENAI_EMBEDDING ? CALL_VECTORS : CALL_CHOICES);
+    return k->large || many || s->prompt_logprobs || (whole && choices * tokens * (1 + s->logprobs) > CALL_ROWS);
 }
 
 /* Takes what the call has to say, up to a piece. Whoever has the call. */
@@ -1849,16 +1861,34 @@ static int conn_answer(conn *c) {
     call *k = c->call;
     if (c->state != CONN_BUSY || !k || k->away || !conn_has_room(c)) return 0;
     if (!k->api) {
-        http_answer_exhausted(c);
+        if (k->late) http_answer_error(c, 503, CALL_LATE, NULL, NULL);
+        else http_answer_exhausted(c);
         return 1;
     }
     const llm_openai_info *info = llm_openai_get_info(k->api);
+    if (k->late == 1 && !info->done) {
+        llm_openai_fail(k->api, 503, CALL_LATE);
+        k->late = 2;
+        k->more = 1;
+    }
     k->slow = info->status == 200 && call_is_long(k);
     if (k->more && !k->piece.len && !info->done) {
         if (!k->slow) call_write(k);
         else call_give(k);
     }
     return !k->away && call_deliver(c, k, info);
+}
+
+/* Ends a request whose time is over, which whoever has it may have to bring back first. */
+static void call_late(conn *c) {
+    call *k = c->call;
+    if (k->late) return;
+    k->late = 1;
+    pthread_mutex_lock(&queue.mutex);
+    k->gone = k->with_worker;
+    if (k->gone && k->api) llm_openai_cancel(k->api);
+    pthread_mutex_unlock(&queue.mutex);
+    conn_turn(c);
 }
 
 /* Fails what runs and waits for the engine. */
@@ -1870,15 +1900,21 @@ static void call_fail(conn *c, int status, const char *message) {
     conn_turn(c);
 }
 
-/* VLLM_ENGINE_ITERATION_TIMEOUT_S: when one step of the engine takes too long, whoever waits for it gets an error. The engine
- * is kept: if the step ends, the server goes on. */
-static void watch_step(void) {
-    int64_t began = __atomic_load_n(&queue.step_began, __ATOMIC_ACQUIRE);
-    if (server.cfg.step_timeout <= 0 || !began || net.now - (double)began * 1e-3 < (double)server.cfg.step_timeout) return;
+/* VLLM_ENGINE_ITERATION_TIMEOUT_S: when one step of the engine takes too long, whoever waits for it gets an error. The engine is kept: if
+ * the step ends, the server goes on. --timeout: the engine ends a request in time, between two steps; where a step is long, or the request
+ * has not come to the engine, it is ended here. */
+static void watch_calls(void) {
+    const int64_t began = __atomic_load_n(&queue.step_began, __ATOMIC_ACQUIRE);
+    const double step = server.cfg.step_timeout, life = server.cfg.request_timeout;
+    const int stuck = step > 0 && began && net.now - (double)began * 1e-3 >= step;
+    if (!stuck && life <= 0) return;
     for (conn *c = net.list; c; c = c->next) {
-        if (!call_info(c)) continue;
-        server_log(LLM_LOG_ERROR, "a step of the engine takes too long: a request is failed");
-        call_fail(c, 500, "the engine did not finish a step in time");
+        if (c->fd < 0 || !c->call) continue;
+        if (life > 0 && net.now - c->began > life + CALL_LATE_S) call_late(c);
+        else if (stuck && call_info(c)) {
+            server_log(LLM_LOG_ERROR, "a step of the engine takes too long: a request is failed");
+            call_fail(c, 500, "the engine did not finish a step in time");
+        }
     }
 }
 
@@ -1893,7 +1929,7 @@ static int calls_news(void) {
         k->on_list = 0;
         if (busy) continue;
         k->more |= k->news;
-        k->news = k->away = 0;
+        k->news = k->away = k->gone = 0;
         pthread_mutex_unlock(&queue.mutex);
         if (k->conn) conn_turn(k->conn);
         else call_free(k);
@@ -2832,6 +2868,8 @@ static void set_service(void) {
     s->strict_names = c->strict_model_name;
     s->lora_dir = c->lora_dir;
     s->context_dir = c->context_dir;
+    s->max_contexts = c->max_contexts;
+    s->max_context_bytes = c->max_context_bytes;
     for (int i = 0; i < c->lora_modules.n; i++) lora_module(c->lora_modules.items[i], 1);
     s->on_news = on_call_news;
     s->on_event = count_event;
@@ -2894,7 +2932,7 @@ static void event_round_end(void) {
     if (net.now - sweep > 0.25) {
         sweep = net.now;
         conn_sweep();
-        watch_step();
+        watch_calls();
     }
     net_bury();
 }

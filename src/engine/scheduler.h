@@ -379,6 +379,7 @@ struct llm_engine {
         uint64_t next, now; /* numbers: the next to be drawn, and whose turn it is */
         pthread_cond_t changed;
     } turn;
+    pthread_mutex_t keeping;    /* held while a context goes to a file of a folder with a quota */
     llm_engine_stats stats;     /* a copy of count, made after each step */
     pthread_mutex_t news_mutex; /* recursive: held while callbacks run */
 };

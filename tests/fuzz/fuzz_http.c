@@ -1,5 +1,6 @@
 /* What a client may send to llm_serve: request lines, fields, chunked bodies, one request behind the other. The socket is fake and no model is
  * there, so requests for one are answered 503. The bytes come at once, and again in pieces: the same answers. */
+#define SERVE_MAIN serve_main
 #include "../unit/serve/world.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -26,6 +26,7 @@ static void fake_cancel(llm_openai_call *k);
 #define llm_openai_fail fake_fail
 #define llm_openai_free fake_free
 #define llm_openai_cancel fake_cancel
+#define SERVE_MAIN connections_main
 #include "world.h"
 
 struct fake_call {
@@ -146,16 +147,6 @@ static int engine_turn(int all) {
 
 static void step(void);
 
-/* Others go on, a second worker among them; the event thread does not call itself. */
-static void meanwhile(const call *k) {
-    static int inside;
-    for (int n = k->away && !inside ? (int)world_random(4) : 0; n > 0; n--) {
-        inside = 1;
-        step();
-        inside = 0;
-    }
-}
-
 /* ---- clients */
 
 enum { MOST_REQUESTS = 40 };
@@ -197,11 +188,22 @@ typedef struct client {
 
 static struct {
     client clients[24];
+    int random;                     /* others act too while a worker has a call */
     int serial, strict, wild, poor; /* the epoch: time stands still; it passes; memory fails */
     long answers, closed, steps;
     const char *wrong; /* the first thing that did not hold */
     char about[400];
 } play;
+
+/* Others go on, a second worker among them; the event thread does not call itself. */
+static void meanwhile(const call *k) {
+    static int inside;
+    for (int n = play.random && k->away && !inside ? (int)world_random(4) : 0; n > 0; n--) {
+        inside = 1;
+        step();
+        inside = 0;
+    }
+}
 
 __attribute__((format(printf, 2, 3))) static void wrong(const char *what, const char *format, ...) {
     va_list args;
@@ -277,7 +279,7 @@ static int client_open(client *c) {
 }
 
 static void client_send(client *c, size_t most) {
-    char part[65536];
+    static char part[65536];
     const size_t n = world_get(&c->script, part, most < sizeof part ? most : sizeof part);
     if (!c->socket->client_shut) world_put(&c->socket->in, part, n), c->sent += n;
 }
@@ -317,7 +319,7 @@ static int client_understand(client *c) {
 
 /* Reads, and sees whether the connection has ended. */
 static void client_read(client *c, size_t most) {
-    char part[65536];
+    static char part[65536];
     const size_t n = world_get(&c->socket->out, part, most < sizeof part ? most : sizeof part);
     world_put(&c->got, part, n);
     while (n && !play.wrong && client_understand(c)) continue;
@@ -474,6 +476,7 @@ static void finish_all(void) {
 
 /* One epoch of one kind. */
 static void epoch(int kind, long steps) {
+    play.random = 1;
     play.strict = kind == 0;
     play.wild = kind == 1;
     play.poor = kind == 2;
@@ -491,12 +494,13 @@ static void epoch(int kind, long steps) {
     world_settle();
 }
 
-TEST_GROUP(connections) {
+/* ---- one thing at a time: clocks, descriptors, threads */
+
+static void serve_nobody(void) {
     static const char *const keys[] = {"sesame"};
-    const long steps = test_argc > 0 ? atol(test_argv[0]) : TEST_BRIEF ? 20000 : 200000;
-    const uint64_t seed = test_argc > 1 ? strtoull(test_argv[1], NULL, 10) : 1;
     memset(&play, 0, sizeof play);
-    world.random = seed * 0x9E3779B97F4A7C15u + 1;
+    memset(&world, 0, sizeof world);
+    world.random = 88172645463325252u;
     net.now = 1000;
     server.ready = 1;
     server.loopback = 1;
@@ -504,6 +508,200 @@ TEST_GROUP(connections) {
     server.cfg.keys.n = 1;
     server.cfg.n_workers = 2;
     server.cfg.ping_interval = 15;
+    server.cfg.setup.log_level = -1;
+}
+
+static world_socket *client_of(const char *text, size_t room) {
+    world_socket *s = world_connect(room);
+    conn_accept(0, 0);
+    world_put(&s->in, text, strlen(text));
+    world_settle();
+    return s;
+}
+
+/* Time passes; every second the client sends so many bytes and reads so many. Returns after how many seconds the server has closed, or given up
+ * (shut its side); `most` if it has not. */
+static int seconds_until_closed(world_socket *s, int most, int sends, int reads) {
+    static char part[65536];
+    memset(part, 'a', sizeof part);
+    for (int i = 0; i < most; i++) {
+        world_put(&s->in, part, (size_t)sends);
+        world_get(&s->out, part, (size_t)reads);
+        world_settle();
+        if (!s->open || s->server_shut) return i;
+        for (int k = 0; k < 4; k++) pass_time(0.25);
+        world_settle();
+    }
+    return s->open && !s->server_shut ? most : most - 1;
+}
+
+static void leave(world_socket *s) {
+    world_leave(s);
+    world_settle();
+    CHECK(!net.list && !net.unsent && !net.bodies[0] && !net.bodies[1]);
+}
+
+#define POST_HEAD "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer sesame\r\nContent-Type: application/json\r\n"
+
+/* How long a connection may stay in each state while its client does little or nothing. `stream` makes a call that never ends. */
+static void slow_clients(void) {
+    static const struct {
+        const char *what, *text;
+        size_t room;
+        int sends, reads, least, most; /* seconds that it lives */
+    } rows[] = {
+        {"silence", "", 1000, 0, 0, 9, 11},
+        {"half a head", "GET /he", 1000, 0, 0, 9, 11},
+        {"a head of a byte a second", "GET /he", 1000, 1, 0, 9, 11},
+        {"kept alive", "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 1000, 0, 0, 119, 121},
+        {"a body that stops", POST_HEAD "Content-Length: 100\r\n\r\n", 1000, 0, 0, 19, 21},
+        {"a small body of a byte a second", POST_HEAD "Content-Length: 100\r\n\r\n", 1000, 1, 0, 19, 21},
+        {"a large body of 3 KiB a second", POST_HEAD "Content-Length: 9000000\r\n\r\n", 1000, 3 << 10, 0, 19, 21},
+        {"a large body of 5 KiB a second", POST_HEAD "Content-Length: 9000000\r\n\r\n", 1000, 5 << 10, 0, 900, 900},
+        {"a chunked body of a byte a second", POST_HEAD "Transfer-Encoding: chunked\r\n\r\nfffff\r\n", 1000, 1, 0, 19, 21},
+        {"a small body that nobody wants", "GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n", 1000, 1, 0, 9, 11},
+        {"a call that takes long", POST_HEAD "Content-Length: 11\r\n\r\n1 w- 1000 1", 1000, 0, 0, 900, 900},
+        {"a stream that is silent for long", POST_HEAD "Content-Length: 11\r\n\r\n1 s- 1000 1", 1000, 0, 100, 900, 900},
+        {"an answer that nobody reads", "GET /page.js HTTP/1.1\r\nHost: localhost\r\n\r\n", 1000, 0, 0, 29, 31},
+        {"an answer of which a byte a second is read", "GET /page.js HTTP/1.1\r\nHost: localhost\r\n\r\n", 1000, 0, 1, 29, 31},
+        {"pipelined requests of whose answers 500 bytes a second are read", "", 1000, 0, 500, 29, 31},
+        {"pipelined requests of whose answers 2 KiB a second are read", "", 3000, 0, 2 << 10, 300, 300}};
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        char many[4200] = "";
+        const int piped = !strncmp(rows[i].what, "pipelined", 9);
+        for (int k = 0; piped && k < 100; k++) strcat(many, "GET /page.js HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        world_socket *s = client_of(piped ? many : rows[i].text, rows[i].room);
+        const int lived = seconds_until_closed(s, rows[i].most >= 300 ? rows[i].most : 400, rows[i].sends, rows[i].reads);
+        if (!CHECK(lived >= rows[i].least && lived <= rows[i].most))
+            printf("    %s: closed after %d s, not %d to %d\n", rows[i].what, lived, rows[i].least, rows[i].most);
+        leave(s);
+    }
+}
+
+/* What is still sent to a connection whose answer is out is dropped, not for ever. */
+static void lingering(void) {
+    static const char refused[] =
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 30000000\r\n\r\n";
+    for (int sends = 0; sends < 2; sends++) {
+        world_socket *s = client_of(refused, 10000);
+        int lived = 0;
+        CHECK(s->server_shut && world_waiting(&s->out) > 100 && !memcmp(s->out.data, "HTTP/1.1 401", 12));
+        for (; s->open && lived < 100; lived++) {
+            if (sends) world_put(&s->in, refused, 100);
+            world_settle();
+            for (int k = 0; k < 4; k++) pass_time(0.25);
+        }
+        if (!CHECK(sends ? lived >= 29 && lived <= 32 : lived >= 2 && lived <= 4)) printf("    lived for %d s\n", lived);
+        leave(s);
+    }
+}
+
+/* A machine that was asleep: time jumps. What had a deadline ends, what works on goes on; if a clock should go back nothing ends too early. */
+static void clock_jumps(void) {
+    world_socket *idle = client_of("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 1000),
+                 *busy = client_of(POST_HEAD "Content-Length: 9\r\n\r\n1 w- 1 10", 1000),
+                 *body = client_of(POST_HEAD "Content-Length: 900\r\n\r\n", 1000);
+    pass_time(-500);
+    CHECK(idle->open && busy->open && body->open);
+    pass_time(1e7);
+    world_settle();
+    CHECK(!idle->open && busy->open && body->server_shut && memmem(body->out.data, body->out.len, "408", 3));
+    while (engine_turn(1)) world_settle();
+    CHECK(busy->open && memmem(busy->out.data, busy->out.len, "200 OK", 6));
+    world_leave(idle), world_leave(body);
+    leave(busy);
+}
+
+/* No descriptor is left: who has been at rest for longest makes room, then who sends slowest; nobody whose request is being answered. */
+static void few_files(void) {
+    static const char health[] = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    world_socket *c[6];
+    for (int i = 0; i < 6; i++) {
+        c[i] = client_of(i == 1   ? POST_HEAD "Content-Length: 11\r\n\r\n1 w- 1000 1"
+                         : i == 4 ? "GET /he"
+                                  : "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                         1000);
+        pass_time(1);
+    }
+    world_put(&c[0]->in, health, strlen(health)); /* heard of again, so the third is the oldest now */
+    world_settle();
+    static const int order[] = {2, 3, 5, 0, 4};
+    for (size_t i = 0; i < N_OF(order); i++) {
+        if (i == 4) pass_time(4), CHECK(c[4]->open);
+        world.no_files = 1;
+        world_socket *late = client_of("POST", 1000); /* not at rest itself: what it sends has begun */
+        if (!CHECK(late->open && !c[order[i]]->open)) printf("    connection %d did not make room\n", order[i]);
+        world_leave(late);
+        world_settle();
+    }
+    CHECK(c[1]->open);
+    for (int i = 0; i < 6; i++) world_leave(c[i]);
+    world_settle();
+    CHECK(!net.list && !net.rest && !net.rest_last);
+}
+
+/* Large bodies of all together are bounded: the slowest makes room. */
+static void many_bodies(void) {
+    static char part[1 << 20];
+    world_socket *c[8];
+    memset(part, ' ', sizeof part);
+    for (int i = 0; i < 8; i++) {
+        c[i] = client_of(POST_HEAD "Content-Length: 33000000\r\n\r\n", 1000);
+        pass_time(0.5);
+    }
+    for (int k = 0; k < 30; k++)
+        for (int i = 0; i < 8; i++) {
+            if (i == 3 && k > 1) continue; /* one that is slower than all others */
+            if (c[i]->open && !c[i]->server_shut) world_put(&c[i]->in, part, sizeof part);
+            world_settle();
+            CHECK(net.bodies[1] <= NET_MAX_BODIES);
+        }
+    int refused = 0;
+    for (int i = 0; i < 8; i++) refused += c[i]->out.data && memmem(c[i]->out.data, c[i]->out.len, "HTTP/1.1 503", 12);
+    CHECK(refused >= 3 && refused <= 5 && memmem(c[3]->out.data ? c[3]->out.data : "", c[3]->out.len, "HTTP/1.1 503", 12));
+    world_socket *small = client_of(POST_HEAD "Content-Length: 8\r\n\r\n1 w- 1 1", 1000);
+    while (engine_turn(1)) world_settle();
+    CHECK(small->out.data && memmem(small->out.data, small->out.len, "HTTP/1.1 200", 12));
+    for (int i = 0; i < 8; i++) world_leave(c[i]);
+    leave(small);
+}
+
+/* Threads that the system does not give: none is an error at start, some are fewer workers. */
+static void few_threads(void) {
+    pthread_t loader, worker[64];
+    for (int k = 1; k <= 3; k++) {
+        world.threads = 0;
+        world.no_thread = k;
+        fflush(stdout);
+        const pid_t child = k < 3 ? fork() : 0;
+        int status = 0;
+        if (!child && k < 3) {
+            if (!freopen("/dev/null", "w", stderr)) _exit(9);
+            start_threads(&loader, worker);
+            _exit(0);
+        }
+        if (k < 3) CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 1);
+        else CHECK(start_threads(&loader, worker) == 1 && server.cfg.n_workers == 1);
+    }
+    server.cfg.n_workers = 2;
+    world.no_thread = 0;
+}
+
+TEST_GROUP(connection_limits) {
+    serve_nobody();
+    slow_clients();
+    lingering();
+    clock_jumps();
+    few_files();
+    many_bodies();
+    few_threads();
+}
+
+TEST_GROUP(connections) {
+    const long steps = test_argc > 0 ? atol(test_argv[0]) : TEST_BRIEF ? 20000 : 200000;
+    const uint64_t seed = test_argc > 1 ? strtoull(test_argv[1], NULL, 10) : 1;
+    serve_nobody();
+    world.random = seed * 0x9E3779B97F4A7C15u + 1;
     for (int n = 0; play.steps < steps && !play.wrong; n++) epoch(n % 4 < 2 ? 0 : n % 4 - 1, 4000);
     CHECK(play.wrong == NULL);
     if (play.wrong) printf("    %s: %s (step %ld, seed %llu)\n", play.wrong, play.about, play.steps, (unsigned long long)seed);

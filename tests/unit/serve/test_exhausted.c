@@ -5,6 +5,7 @@
  *     build/dev/unit exhausted -- EVERY      EVERY: 1 for all points, else one in so many
  *
  * The whole server runs here in one thread, with a real model, on fake sockets. */
+#define SERVE_MAIN exhausted_main
 #include "world.h"
 
 typedef struct asked {
@@ -120,7 +121,7 @@ static int ask(const asked *q, world_answer *a, world_queue *rest) {
     whole = world_take_answer(&s->out, !strncmp(q->request, "HEAD", 4), a);
     CHECK(whole >= 0);
     if (!whole) {
-        char part[4096];
+        static char part[4096];
         for (size_t got; (got = world_get(&s->out, part, sizeof part)) > 0;) world_put(rest, part, got);
         CHECK(s->server_shut || !s->open);
     } else mask(&a->body);

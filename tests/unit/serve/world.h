@@ -22,6 +22,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 
 enum { WORLD_FIRST = 1000, WORLD_SOCKETS = 64 }; /* descriptors of fake sockets */
 
@@ -184,7 +185,7 @@ static int world_thread(pthread_t *t) {
 #define pthread_create(thread, attributes, run, argument) world_thread(thread)
 
 #define LLM_H_INCLUDED /* the parts' own headers are here already */
-#define main serve_main
+#define main SERVE_MAIN /* by another name in each test */
 #ifndef SERVE_SOURCE
 #define SERVE_SOURCE "../../../llm_serve.c"
 #endif
