@@ -94,6 +94,7 @@
  *     >>tool_forms           the forms in which models write tool calls, as data.
  *     >>tools                tool calls in the forms that models write them in.
  *   cpu/
+ *     >>intrinsics           what the compiler has of the processor's vector instructions.
  *     >>dtypes               what the bytes of stored tensors mean.
  *     >>isa                  instruction sets, by name and by what this processor runs.
  *     >>packed               rounded activations and packed weights: what kernels work on.
@@ -2065,10 +2066,7 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
  * Linux on x86-64 and aarch64, with glibc or musl. What the system is asked for stands here (clocks, random bytes, cores), in >>alloc
  * (pages), >>files (files, folders, libraries) and >>threads (sleeping and waking), and nowhere else; mutexes, condition variables and
  * files that are written are used where they are wanted, by pthreads and <stdio.h>. Nothing is GNU's own: what POSIX 2008 and BSD declare
- * is enough, which gcc and clang show unless -std=c11 and the like hide it.
- *
- * LLM__X86 and LLM__NEON say which intrinsics the compiler has; which of them this machine can run is asked at run time (>>isa).
- * With LLM_NO_SIMD defined only plain C is left, which sanitizers and fuzzers compile much faster. */
+ * is enough, which gcc and clang show unless -std=c11 and the like hide it. */
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -2089,33 +2087,6 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
 #include <dirent.h>
 #include <time.h>
 #include <unistd.h>
-#if defined(__x86_64__) && !defined(LLM_NO_SIMD)
-#include <cpuid.h>
-#if defined(__GNUC__) && !defined(__clang__) /* g++ 12 warns of its own header (GCC bug 105593) */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-#include <immintrin.h>
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
-#define LLM__X86 1
-#else
-#define LLM__X86 0
-#endif
-#if defined(__aarch64__) && defined(__linux__) && !defined(LLM_NO_SIMD) && (!defined(__clang__) || defined(__ARM_FEATURE_DOTPROD))
-#include <arm_neon.h>
-#include <sys/auxv.h>
-#define LLM__NEON 1
-#if defined(__ARM_FEATURE_DOTPROD) /* clang before 16 must be told on the command line: -march=armv8.2-a+dotprod */
-#define LLM__NEON_TARGET
-#else
-#define LLM__NEON_TARGET __attribute__((target("arch=armv8.2-a+dotprod")))
-#endif
-#else
-#define LLM__NEON 0
-#endif
 
 /* What C11 and C++17 spell differently, or gcc and clang only. LLM__UNUSED stands where a program may well not need a function, or a
  * function an argument. */
@@ -2160,7 +2131,7 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 #endif
 
-#if LLM__X86
+#ifdef SYS_arch_prctl /* x86-64 */
 #endif
 
 /* Seconds of a clock that never jumps: for durations and deadlines. */
@@ -2198,10 +2169,12 @@ static int llm__cores(void) {
 /* Bytes of memory that this machine has, used or not. */
 static int64_t llm__memory_all(void) { return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE); }
 
-#if LLM__X86
+#ifdef SYS_arch_prctl
 /* 1 if this process may use AMX's tiles: Linux gives them to those who ask, for signal frames grow by 8 KB. Not if a thread has an
  * alternative signal stack too small for that. */
-static int llm__ask_for_tiles(void) { return !syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */); }
+static LLM__UNUSED int llm__ask_for_tiles(void) {
+    return !syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */);
+}
 #endif
 
 LLM__COLD_BEGIN
@@ -3180,8 +3153,8 @@ static void llm__wake_all(int *at) { syscall(SYS_futex, at, LLM__FUTEX_WAKE, INT
 
 /* Tells the core that this loop only waits: it saves power, and a sibling hyperthread gets its share. */
 LLM__INLINE void llm__relax(void) {
-#if LLM__X86
-    _mm_pause();
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
 #elif defined(__aarch64__)
     __asm__ volatile("yield");
 #endif
@@ -11575,6 +11548,46 @@ LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out
 LLM__COLD_END
 
 /* ============================================================================
+ * >>intrinsics   What the compiler has of the processor's vector instructions.
+ * ============================================================================
+ * LLM__X86 and LLM__NEON say which intrinsics there are; which of them this machine can run is asked at run time (>>isa). With LLM_NO_SIMD
+ * defined only plain C is left, which sanitizers and fuzzers compile much faster. */
+
+#if defined(__x86_64__) && !defined(LLM_NO_SIMD)
+#include <cpuid.h>
+#if defined(__GNUC__) && !defined(__clang__) /* g++ 12 warns of its own header (GCC bug 105593) */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include <immintrin.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+#define LLM__X86 1
+/* Whether the compiler knows AVX-VNNI, and vdpbf16ps. */
+#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
+#define LLM__HAS_2021 1
+#else
+#define LLM__HAS_2021 0
+#endif
+#else
+#define LLM__X86 0
+#endif
+#if defined(__aarch64__) && defined(__linux__) && !defined(LLM_NO_SIMD) && (!defined(__clang__) || defined(__ARM_FEATURE_DOTPROD))
+#include <arm_neon.h>
+#include <sys/auxv.h>
+#define LLM__NEON 1
+#if defined(__ARM_FEATURE_DOTPROD) /* clang before 16 must be told on the command line: -march=armv8.2-a+dotprod */
+#define LLM__NEON_TARGET
+#else
+#define LLM__NEON_TARGET __attribute__((target("arch=armv8.2-a+dotprod")))
+#endif
+#else
+#define LLM__NEON 0
+#endif
+
+/* ============================================================================
  * >>dtypes   What the bytes of stored tensors mean.
  * ============================================================================
  * A stored row is a sequence of blocks of 1, 32 or 256 elements. A block of one element is a number; the small floats among them (f16,
@@ -11939,15 +11952,6 @@ typedef enum llm__isa {
     LLM__ISA_SCALAR = 0, LLM__ISA_AVX2, LLM__ISA_AVXVNNI, LLM__ISA_AVX512, LLM__ISA_AVX512VNNI, LLM__ISA_AVX512BF16, LLM__ISA_AMX,
     LLM__ISA_NEON, LLM__ISA_COUNT
 } llm__isa;
-
-#if LLM__X86
-/* Whether the compiler knows AVX-VNNI, and vdpbf16ps. */
-#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
-#define LLM__HAS_2021 1
-#else
-#define LLM__HAS_2021 0
-#endif
-#endif
 
 /* As users write it, and as llm_isa_list shows it. */
 static const char *llm__isa_name(llm__isa isa) {
