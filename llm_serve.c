@@ -2,11 +2,11 @@
  *
  *     ./llm_serve --port 8180
  *
- * One event thread (sockets and JSON), one engine thread (the model), a few workers (templates and tokenizing). Uses the public
+ * One event thread (sockets), one engine thread (the model), a few workers (JSON, templates, tokenizing, long answers). Uses the public
  * API of llm.h only: what a request means and how its answer is written is its section >>openai; here are the sockets, the
- * threads, the routes, the metrics and the page. A request's way: conn_read takes its bytes, http_parse_head its head,
- * serve_request finds the route, route_call begins a call, a worker submits it, the engine steps, call_advance writes what is
- * new, conn_flush sends it. Sections, bottom-up: >>server >>options >>http >>connections >>calls >>metrics >>answers >>page
+ * threads, the routes, the metrics and the page. A request's way: conn_receive takes its bytes, http_parse_head its head,
+ * serve_head finds the route, call_begin begins a call, a worker submits it, the engine steps, conn_answer writes what is
+ * new, conn_send sends it. Sections, bottom-up: >>server >>options >>http >>connections >>calls >>metrics >>answers >>page
  * >>routes >>main. */
 #define _GNU_SOURCE
 #include "llm.h"
@@ -176,7 +176,7 @@ static const llm_option options_table[] = {
      "comments that keep a silent stream alive (15); 0: none"},
     {"engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S", LLM_OPTION_FLOAT, LLM_HELP_ENGINE, IN_CFG(step_timeout), 0, 1e6, "S",
      "a step that takes longer fails the requests, not the server (none)"},
-    {"workers", LLM_OPTION_INT, LLM_HELP_OWN, IN_CFG(n_workers), 1, 64, "N", "threads for templates and tokenizing (2)"},
+    {"workers", LLM_OPTION_INT, LLM_HELP_OWN, IN_CFG(n_workers), 1, 64, "N", "threads for what grows with a request: JSON, templates, tokenizing, long answers (2)"},
     {"b", LLM_OPTION_INT, -1, IN_CFG(setup.engine.max_num_batched_tokens), 1, 65536, "N", NULL},
     LLM_OPTIONS_FOREIGN};
 /* clang-format on */
@@ -1537,8 +1537,8 @@ static void *engine_main(UNUSED void *unused) {
 /* ============================================================================
  * >>metrics   Prometheus text with vLLM's names and buckets.
  * ============================================================================
- * Counters and histograms live in the event thread, which sees every event; what the engine counts is asked of it. Nothing is
- * locked and nothing is sampled. Where a request spends its time:
+ * Who writes an answer sees its events and counts them: mostly the event thread, at times a worker, so there is a lock. What the engine
+ * counts is asked of it; nothing is sampled. Where a request spends its time:
  *
  *   arrival --- queue ---> start --- prefill ---> first token --- decode ---> end
  *   |<------------- time to first token ------------->|  time per output token = decode / (tokens - 1)
@@ -3033,7 +3033,7 @@ int main(int argc, char **argv) {
     /* The end, in the order of who uses whom: connections and their calls, then workers and engine, then what they worked on. */
     end_connections();
     if (path) unlink(path);
-    if (!__atomic_load_n(&server.ready, __ATOMIC_ACQUIRE)) _exit(0); /* still loading: nothing to save */
+    if (!__atomic_load_n(&server.ready, __ATOMIC_ACQUIRE) || server.signals > 1) _exit(0); /* still loading, or at once: nothing to save */
     pthread_mutex_lock(&queue.mutex);
     __atomic_store_n(&queue.stop, 1, __ATOMIC_RELEASE);
     pthread_cond_broadcast(&queue.work_ready);

@@ -567,7 +567,7 @@ static void slow_clients(void) {
         {"pipelined requests of whose answers 500 bytes a second are read", "", 1000, 0, 500, 29, 31},
         {"pipelined requests of whose answers 2 KiB a second are read", "", 3000, 0, 2 << 10, 300, 300}};
     for (size_t i = 0; i < N_OF(rows); i++) {
-        char many[4200] = "";
+        char many[8192] = "";
         const int piped = !strncmp(rows[i].what, "pipelined", 9);
         for (int k = 0; piped && k < 100; k++) strcat(many, "GET /page.js HTTP/1.1\r\nHost: localhost\r\n\r\n");
         world_socket *s = client_of(piped ? many : rows[i].text, rows[i].room);

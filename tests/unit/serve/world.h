@@ -184,7 +184,7 @@ static int world_thread(pthread_t *t) {
 #define setsockopt(fd, level, name, value, n) (void)(value)
 #define pthread_create(thread, attributes, run, argument) world_thread(thread)
 
-#define LLM_H_INCLUDED /* the parts' own headers are here already */
+#define LLM_H_INCLUDED  /* the parts' own headers are here already */
 #define main SERVE_MAIN /* by another name in each test */
 #ifndef SERVE_SOURCE
 #define SERVE_SOURCE "../../../llm_serve.c"
