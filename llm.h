@@ -3589,6 +3589,11 @@ static llm__str llm__json_view(const llm_json *doc, int node, jsmntype_t type) {
 /* The bytes of a token, which live as long as the document; .p NULL, and 0 bytes, if it is absent or of another kind. */
 static llm__str llm__json_key(const llm_json *doc, int node) { return llm__json_view(doc, llm__json_key_of(doc, node), JSMN_STRING); }
 static llm__str llm__json_text(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_STRING); }
+/* Bytes of the text of a value, whatever it is; 0: it is absent. */
+static size_t llm__json_bytes(const llm_json *doc, int node) {
+    return doc && node >= 0 && node < doc->n ? (size_t)(doc->tok[node].end - doc->tok[node].start) : 0;
+}
+
 static llm__str llm__json_raw(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_PRIMITIVE); }
 
 /* A view as the API gives it. */
@@ -30154,7 +30159,7 @@ static llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*get)(co
 enum {
     LLM__OAI_STOPS = 16, LLM__OAI_STOP_LEN = 1024, LLM__OAI_WORDS = 256, LLM__OAI_BIASES = 1024, /* entries and bytes a list may have */
     LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_CHOICES = 2048, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64,
-    LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64, LLM__OAI_FIELDS = 64
+    LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64, LLM__OAI_REPEATED = 1 << 20, LLM__OAI_FIELDS = 64
 };
 
 /* What differs between the kinds of calls, in the order of llm_openai_kind. */
@@ -30886,7 +30891,9 @@ static int llm__oai_input(llm_openai_call *k) {
 /* What a response cannot have, and whether it is to have log-probabilities. Other things to include are such as our answers never hold. */
 static int llm__oai_response_fields(llm_openai_call *k) {
     static const char *const no_memory[] = {"previous_response_id", "conversation", "prompt"};
+    static const char *const repeated[] = {"instructions", "metadata", "reasoning", "text", "tool_choice", "tools"};
     const llm_json *d = k->body;
+    size_t bytes = 0;
     int reasoning = llm__oai_get(d, 0, "reasoning"), include = llm__oai_get(d, 0, "include");
     const char *no_place = k->asked.n > 1            ? "n"
                            : k->echo                 ? "echo"
@@ -30897,6 +30904,10 @@ static int llm__oai_response_fields(llm_openai_call *k) {
     for (int i = 0; i < LLM__COUNT(no_memory); i++)
         if (llm__oai_has(k, no_memory[i]))
             return llm__oai_bad(k, no_memory[i], "is not currently supported: nothing is kept between two requests");
+    for (int i = 0; i < LLM__COUNT(repeated); i++)
+        if ((bytes += llm__json_bytes(d, llm__oai_get(d, 0, repeated[i]))) > LLM__OAI_REPEATED)
+            return llm__oai_bad(k, repeated[i], ": a response repeats it; of all that it repeats at most %d bytes may be sent, got %zu",
+                                LLM__OAI_REPEATED, bytes);
     if (no_place) return llm__oai_bad(k, no_place, "has no place in a response: it is one answer; /v1/chat/completions has it");
     if (include >= 0 && llm_json_type_of(d, include) != LLM_JSON_ARRAY) return llm__oai_bad(k, "include", "must be a list of texts");
     for (int e = llm_json_first(d, include); e >= 0; e = llm_json_next(d, e)) {

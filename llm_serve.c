@@ -738,8 +738,8 @@ static struct {
     int epoll, wake, spare_fd; /* wake: an eventfd that other threads write */
     conn *list;                /* all; closed ones until net_bury */
     conn *rest, *rest_last;
-    int n, n_most, n_closed;
-    size_t bodies[2], unsent; /* bytes of bodies, small and large, and of output */
+    int n, n_most, n_closed, n_ended; /* connections; closed ones; calls that have ended since memory went back to the system */
+    size_t bodies[2], unsent;         /* bytes of bodies, small and large, and of output */
     double now;
     int leaving;  /* a signal came: /health says so, and --drain seconds later */
     int draining; /* nothing new is accepted */
@@ -1339,6 +1339,7 @@ static struct {
     call *news, *news_last; /* for the event thread */
     int n_news;
     int slow, stop;     /* workers that do what takes long now */
+    int trim;           /* memory that was freed is to go back to the system */
     int64_t step_began; /* atomic: milliseconds of net.now's clock; 0: no step runs */
 } queue = {.mutex = PTHREAD_MUTEX_INITIALIZER, .work_ready = PTHREAD_COND_INITIALIZER};
 
@@ -1389,6 +1390,7 @@ static void call_free(call *k) {
     }
     pthread_mutex_unlock(&queue.mutex);
     net.bodies[k->large] -= k->held;
+    net.n_ended++;
     llm_text_free(&k->body);
     llm_text_free(&k->piece);
     free(k);
@@ -1509,14 +1511,38 @@ static void work_do(call *k) {
     else if (slow && queue.work) pthread_cond_signal(&queue.work_ready);
 }
 
+/* What calls have left in the C library's heap goes back to the system: it keeps pages between those that are in use, and a request with
+ * thousands of answers leaves tens of megabytes of such. With queue.mutex held before and after. */
+static void work_trim(void) {
+    queue.trim = 0;
+    pthread_mutex_unlock(&queue.mutex);
+#ifdef M_TRIM_THRESHOLD
+    malloc_trim(0);
+#endif
+    pthread_mutex_lock(&queue.mutex);
+}
+
+/* Every two seconds if calls have ended; for a worker to do. */
+static void ask_for_trim(void) {
+    static double last;
+    if (!net.n_ended || net.now - last < 2) return;
+    last = net.now;
+    net.n_ended = 0;
+    pthread_mutex_lock(&queue.mutex);
+    queue.trim = 1;
+    pthread_cond_signal(&queue.work_ready);
+    pthread_mutex_unlock(&queue.mutex);
+}
+
 /* Takes calls in the order of arrival, but for those that take long. */
 static void *worker_main(UNUSED void *unused) {
     pthread_mutex_lock(&queue.mutex);
     for (;;) {
         call *k;
-        while (!(k = work_take()) && !queue.stop) pthread_cond_wait(&queue.work_ready, &queue.mutex);
-        if (!k) break;
-        work_do(k);
+        while (!(k = work_take()) && !queue.stop && !queue.trim) pthread_cond_wait(&queue.work_ready, &queue.mutex);
+        if (k) work_do(k);
+        else if (queue.trim) work_trim();
+        else break;
     }
     pthread_mutex_unlock(&queue.mutex);
     return NULL;
@@ -2933,6 +2959,7 @@ static void event_round_end(void) {
         sweep = net.now;
         conn_sweep();
         watch_calls();
+        ask_for_trim();
     }
     net_bury();
 }

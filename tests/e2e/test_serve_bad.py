@@ -469,12 +469,14 @@ def stall_reader(s):
     c.close()
 
 
-def read_all(c, seconds):
-    """What comes until it ends, or nothing has come for so long."""
+def read_all(c, seconds, last=None):
+    """What comes until it ends, or has `last` at its end, or nothing has come for so long."""
     got = bytearray()
     c.settimeout(seconds)
     try:
-        while part := c.recv(1 << 20): got += part
+        while part := c.recv(1 << 20):
+            got += part
+            if last and got.endswith(last): break
     except (socket.timeout, ConnectionError): pass
     return bytes(got)
 
@@ -487,13 +489,13 @@ def group_readers(s):
         c = s.connect()
         c.sendall(request_bytes(COMPLETIONS, {**body, "ignore_eos": True, "stream": True}))
         check("a stream that nobody reads is made to its end", s.wait_idle(30 * SLOW) is not None)
-        got = read_all(c, 2 * SLOW)
+        got = read_all(c, 2 * SLOW, b"0\r\n\r\n")
         check("a stream that is read late is whole", b"data: [DONE]\n\n" in got[-40:] and got.endswith(b"0\r\n\r\n") and len(got) > 2 << 20, (len(got), got[-60:]))
         c.close()
     c = s.connect()
     c.sendall(page * 200)
     time.sleep(0.5)
-    got = answers_in(read_all(c, 2 * SLOW))
+    got = answers_in(read_all(c, 0.5 * SLOW))
     check("200 pipelined requests are all answered", [x[0] for x in got] == [200] * 200 and all(len(x[2]) == size for x in got), len(got))
     c.close()
     before, most = s.resident(), 0
@@ -522,7 +524,7 @@ def group_doors(s):
                           ({"Origin": f"http://localhost:{s.port}", "Sec-Fetch-Site": "same-origin"}, 200), ({"Sec-Fetch-Site": "same-origin"}, 200), ({"Sec-Fetch-Site": "none"}, 200), ({"Origin": "https://chat.example", "Sec-Fetch-Site": "same-origin"}, 200)):
         for path in (COMPLETIONS, CHAT, "/tokenize", "/v1/contexts/save", "/v1/load_lora_adapter"):
             status, fields, text = s.request("POST", path, {**body, "messages": USER} if path == CHAT else body, headers)
-            check(f"{headers} {path}", status == want or (want == 200 and status in (400, 403) and "contexts" in path + "lora" and b"started without" in text), (status, text[:200]))
+            check(f"{headers} {path}", status == want or (want == 200 and status == 403 and b"started without" in text), (status, text[:200]))
             if want == 403: check(f"{headers} may not read either", "access-control-allow-origin" not in fields and error_of(text)[1] is None, (fields, text))
     check("a foreign page's GET does nothing and is answered, unreadable", "access-control-allow-origin" not in s.request("GET", "/v1/models", None, {"Origin": "http://evil.example"})[1])
     for kind in (b"", b"Content-Type: text/plain\r\n", b"Content-Type: application/x-www-form-urlencoded\r\n", b"Content-Type: multipart/form-data; boundary=x\r\n"): # what a page may send without being asked (CORS)
@@ -679,7 +681,7 @@ def main():
         check(f"{name}: healthy", s.alive() and s.request("GET", "/health")[0] == 200)
         check(f"{name}: pages back", eventually(lambda: s.metric("kv_cache_usage_perc") == blocks, 2 * SLOW), s.metric("kv_cache_usage_perc"))
         check(f"{name}: descriptors back", eventually(lambda: s.descriptors() <= descriptors, 3 * SLOW), (descriptors, s.descriptors()))
-        check(f"{name}: memory back", SANITIZED or s.resident() - memory < 32 << 20, (memory, s.resident()))
+        check(f"{name}: memory back", SANITIZED or eventually(lambda: s.resident() - memory < 32 << 20, 3 * SLOW), (memory, s.resident()))
         print(f"{name}: {time.time() - start:.1f} s", flush=True)
     if "stalls" in wanted: beside.join()
     check("SIGTERM", s.stop() == 0)
