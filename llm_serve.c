@@ -1310,8 +1310,6 @@ enum {
     CALL_LATE_S = 1        /* after --timeout, if the engine has not ended the request by then */
 };
 
-#define CALL_LATE "the request took longer than --timeout lets it"
-
 typedef enum call_stage { CALL_BEGIN = 0, CALL_SUBMIT, CALL_ANSWER } call_stage; /* what comes next */
 
 typedef struct call {
@@ -1325,7 +1323,8 @@ typedef struct call {
     int slow;              /* takes long: not every worker may have it */
     int more;              /* llm_openai_next may have something */
     int away;              /* given to a worker, as the event thread sees it */
-    int late;              /* its time is over; 2: and it was failed for that */
+    const char *why;       /* it is to be ended with these words; NULL: it is not */
+    int failed;            /* and was */
     llm_openai_call *api;  /* NULL: not begun, or no memory for it. Until the worker has begun it guarded by queue.mutex, as these are: */
     int with_worker, gone; /* gone: nobody waits for it */
     int on_list, news;     /* news: of the engine */
@@ -1887,15 +1886,14 @@ static int conn_answer(conn *c) {
     call *k = c->call;
     if (c->state != CONN_BUSY || !k || k->away || !conn_has_room(c)) return 0;
     if (!k->api) {
-        if (k->late) http_answer_error(c, 503, CALL_LATE, NULL, NULL);
+        if (k->why) http_answer_error(c, 503, k->why, NULL, NULL);
         else http_answer_exhausted(c);
         return 1;
     }
     const llm_openai_info *info = llm_openai_get_info(k->api);
-    if (k->late == 1 && !info->done) {
-        llm_openai_fail(k->api, 503, CALL_LATE);
-        k->late = 2;
-        k->more = 1;
+    if (k->why && !k->failed && !info->done) {
+        llm_openai_fail(k->api, 503, k->why);
+        k->failed = k->more = 1;
     }
     k->slow = info->status == 200 && call_is_long(k);
     if (k->more && !k->piece.len && !info->done) {
@@ -1905,11 +1903,11 @@ static int conn_answer(conn *c) {
     return !k->away && call_deliver(c, k, info);
 }
 
-/* Ends a request whose time is over, which whoever has it may have to bring back first. */
-static void call_late(conn *c) {
+/* Ends a request for a reason of ours, in words. Whoever has its call may have to bring it back first. */
+static void call_stop(conn *c, const char *why) {
     call *k = c->call;
-    if (k->late) return;
-    k->late = 1;
+    if (!k || k->why) return;
+    k->why = why;
     pthread_mutex_lock(&queue.mutex);
     k->gone = k->with_worker;
     if (k->gone && k->api) llm_openai_cancel(k->api);
@@ -1920,7 +1918,7 @@ static void call_late(conn *c) {
 /* Fails what runs and waits for the engine. */
 static void call_fail(conn *c, int status, const char *message) {
     call *k = c->call;
-    if (!k || k->away || !k->api) return;
+    if (!k || k->away || !k->api || llm_openai_get_info(k->api)->done) return;
     llm_openai_fail(k->api, status, message);
     k->more = 1;
     conn_turn(c);
@@ -1936,7 +1934,7 @@ static void watch_calls(void) {
     if (!stuck && life <= 0) return;
     for (conn *c = net.list; c; c = c->next) {
         if (c->fd < 0 || !c->call) continue;
-        if (life > 0 && net.now - c->began > life + CALL_LATE_S) call_late(c);
+        if (life > 0 && net.now - c->began > life + CALL_LATE_S) call_stop(c, "the request took longer than --timeout lets it");
         else if (stuck && call_info(c)) {
             server_log(LLM_LOG_ERROR, "a step of the engine takes too long: a request is failed");
             call_fail(c, 500, "the engine did not finish a step in time");
@@ -2999,10 +2997,17 @@ static int start_threads(pthread_t *loader, pthread_t *worker) {
     return server.cfg.n_workers = n;
 }
 
-/* What still runs is told so, and what can be sent at once is sent. */
+/* What still runs is told so; workers have half a second to bring back what they have. What can be sent at once is sent. */
 static void end_connections(void) {
+    int away = 1;
     for (conn *c = net.list; c; c = c->next)
-        if (c->fd >= 0) call_fail(c, 503, "the server is shutting down");
+        if (c->fd >= 0) call_stop(c, "the server is shutting down");
+    for (int turn = 0; away && turn < 50 && server.signals < 2; turn++) {
+        if (turn) usleep(10000);
+        calls_news();
+        away = 0;
+        for (conn *c = net.list; c; c = c->next) away |= c->call && c->call->away;
+    }
     for (conn *c = net.list; c; c = c->next) conn_close(c);
     net_bury();
 }

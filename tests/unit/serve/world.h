@@ -260,7 +260,7 @@ static int world_take_answer(world_queue *q, int is_head, world_answer *a) {
         size_t used = length ? strtoul(length + 16, NULL, 10) : 0;
         a->closing = memmem(p, head, "Connection: close", 17) != NULL;
         a->chunked = !length;
-        if (is_head) used = 0;
+        if (is_head && a->status != 408) used = 0; /* whose head did not come is not known to be one */
         if (length && used > left) return 0;
         if (length) world_put(&a->body, p + head, used);
         else used = world_unchunk(p + head, left, &a->body, &bad);
