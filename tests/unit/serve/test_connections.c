@@ -445,7 +445,7 @@ static void step(void) {
 
 /* The end of an epoch: clients say and read all, engine and workers do all. Whoever then is not answered never would be. */
 static void finish_all(void) {
-    test_fail_at = 0;
+    test_fail_at = play.random = 0;
     world.faults = 0;
     for (int moved = 1, rounds = 0; moved && !play.wrong; rounds++) {
         moved = world_settle();

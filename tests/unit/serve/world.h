@@ -162,9 +162,19 @@ static int world_accept(struct sockaddr *from) {
     return WORLD_FIRST + (int)(s - world.socket);
 }
 
+/* The server's own memory, counted and failing like the library's. */
+static void *world_calloc(size_t n, size_t size) {
+    void *p = test_malloc(n * size);
+    if (p) memset(p, 0, n * size);
+    return p;
+}
+
+/* The system needs memory too for what it watches. */
 static int world_epoll(int fd, const struct epoll_event *e) {
     world_socket *s = world_of(fd);
-    if (!s) return -1;
+    void *p = test_malloc(1);
+    test_free(p);
+    if (!p || !s) return -1;
     s->watched = e->events;
     s->watcher = e->data.ptr;
     return 0;
@@ -183,6 +193,8 @@ static int world_thread(pthread_t *t) {
 #define epoll_ctl(epoll, how, fd, e) world_epoll(fd, e)
 #define setsockopt(fd, level, name, value, n) (void)(value)
 #define pthread_create(thread, attributes, run, argument) world_thread(thread)
+#define calloc(n, size) world_calloc(n, size)
+#define free(p) test_free(p)
 
 #define LLM_H_INCLUDED  /* the parts' own headers are here already */
 #define main SERVE_MAIN /* by another name in each test */
@@ -199,6 +211,8 @@ static int world_thread(pthread_t *t) {
 #undef epoll_ctl
 #undef setsockopt
 #undef pthread_create
+#undef calloc
+#undef free
 
 /* ---- what the event loop does, one thing at a time */
 
