@@ -62,8 +62,8 @@ typedef struct llm_openai_service {
     void (*on_news)(void *user, llm_openai_call *call);
     /* In llm_openai_next, for metrics: one piece of news; gap: seconds since the token before of the same choice, else 0. May be NULL. */
     void (*on_event)(void *user, llm_openai_call *call, llm_request *request, const llm_event *event, double gap);
-    int32_t num_scheduler_steps; /* vLLM's: a stream's events hold up to so many tokens; 0: 1 */
-    int32_t unused;              /* 0 */
+    int32_t num_scheduler_steps;             /* vLLM's: a stream's events hold up to so many tokens; 0: 1 */
+    int32_t unused;                          /* 0 */
     int64_t max_contexts, max_context_bytes; /* of the files in context_dir: a save that would go beyond is refused; 0: no bound */
 } llm_openai_service;
 

@@ -234,7 +234,8 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__s
         const int shown = before && given.p && k->info.kind == LLM_OPENAI_GENERATE;
         llm_result r = LLM_OK;
         if (shown) llm__add_str(before, given);
-        else if (before) r = llm_detokenize(s->model, c.prompt_ids, c.n_prompt_ids, 0, before); /* what the model sees, as the echo's logprobs */
+        else if (before)
+            r = llm_detokenize(s->model, c.prompt_ids, c.n_prompt_ids, 0, before); /* what the model sees, as the echo's logprobs */
         if (r) return llm__oai_failed(k, r, NULL);
         if (before) first[i].chars = llm_text_chars(before->data, before->len);
         llm_reasoning_begin(&first[i].reasoning, chat ? s->reasoning : LLM_REASONING_NONE, k->text.data, k->text.len);
@@ -278,7 +279,8 @@ LLM__PRIVATE int llm__oai_submit_all(llm_openai_call *k) {
         if (many && llm_json_type_of(d, e) != llm_json_type_of(d, first))
             return llm__oai_bad(k, NULL, "must be a list of one kind of prompts");
         if (embedding && llm_json_str(d, e, &len) && !len) return llm__oai_bad(k, NULL, ": a text is empty");
-        if (!llm__oai_awaited(k) || !llm__oai_prompt_ids(k, e, !chat, &ids) || !llm__oai_submit_ids(k, &ids, llm__json_text(d, e))) return 0;
+        if (!llm__oai_awaited(k) || !llm__oai_prompt_ids(k, e, !chat, &ids) || !llm__oai_submit_ids(k, &ids, llm__json_text(d, e)))
+            return 0;
         e = many ? llm_json_next(d, e) : -1;
     } while (e >= 0);
     return 1;
