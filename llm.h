@@ -1518,8 +1518,8 @@ typedef struct llm_openai_service {
     void (*on_news)(void *user, llm_openai_call *call);
     /* In llm_openai_next, for metrics: one piece of news; gap: seconds since the token before of the same choice, else 0. May be NULL. */
     void (*on_event)(void *user, llm_openai_call *call, llm_request *request, const llm_event *event, double gap);
-    int32_t num_scheduler_steps; /* vLLM's: a stream's events hold up to so many tokens; 0: 1 */
-    int32_t unused;              /* 0 */
+    int32_t num_scheduler_steps;             /* vLLM's: a stream's events hold up to so many tokens; 0: 1 */
+    int32_t unused;                          /* 0 */
     int64_t max_contexts, max_context_bytes; /* of the files in context_dir: a save that would go beyond is refused; 0: no bound */
 } llm_openai_service;
 
@@ -32607,7 +32607,8 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__s
         const int shown = before && given.p && k->info.kind == LLM_OPENAI_GENERATE;
         llm_result r = LLM_OK;
         if (shown) llm__add_str(before, given);
-        else if (before) r = llm_detokenize(s->model, c.prompt_ids, c.n_prompt_ids, 0, before); /* what the model sees, as the echo's logprobs */
+        else if (before)
+            r = llm_detokenize(s->model, c.prompt_ids, c.n_prompt_ids, 0, before); /* what the model sees, as the echo's logprobs */
         if (r) return llm__oai_failed(k, r, NULL);
         if (before) first[i].chars = llm_text_chars(before->data, before->len);
         llm_reasoning_begin(&first[i].reasoning, chat ? s->reasoning : LLM_REASONING_NONE, k->text.data, k->text.len);
@@ -32653,7 +32654,8 @@ static int llm__oai_submit_all(llm_openai_call *k) {
         if (many && llm_json_type_of(d, e) != llm_json_type_of(d, first))
             return llm__oai_bad(k, NULL, "must be a list of one kind of prompts");
         if (embedding && llm_json_str(d, e, &len) && !len) return llm__oai_bad(k, NULL, ": a text is empty");
-        if (!llm__oai_awaited(k) || !llm__oai_prompt_ids(k, e, !chat, &ids) || !llm__oai_submit_ids(k, &ids, llm__json_text(d, e))) return 0;
+        if (!llm__oai_awaited(k) || !llm__oai_prompt_ids(k, e, !chat, &ids) || !llm__oai_submit_ids(k, &ids, llm__json_text(d, e)))
+            return 0;
         e = many ? llm_json_next(d, e) : -1;
     } while (e >= 0);
     return 1;
