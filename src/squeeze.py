@@ -3,6 +3,7 @@
     script(text)    JavaScript: one scope with the names that it declares, none of which is also the name of a global that it uses
     style(text)     CSS
     markup(text)    HTML without text in which white space counts
+    squeeze.py FILE ...    prints these scripts as one
 
 A name is renamed everywhere or nowhere, whatever its scope; names of properties stay as they are. What is not recognised as declared keeps
 its name. Written for the scripts of src/page: a regular expression follows no `)`, and a line that ends a statement ends with `;`.
@@ -11,6 +12,7 @@ import collections
 import itertools
 import re
 import string
+import sys
 
 TOKEN = re.compile(r"""(?P<comment>/\*.*?\*/|//[^\n]*)|(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\]|\\.)*`)
     |(?P<name>[A-Za-z_$][\w$]*)|(?P<number>\.?\d[\w.]*)|(?P<space>\s+)|(?P<mark>=>|\.\.\.|\?\.(?!\d)|\?\?=?|[-+*/%&|<>=!]=+|&&=?|\|\|=?|\+\+|--|.)""", re.S | re.X)
@@ -120,7 +122,7 @@ def declared(list, params=True):
 
 def short_names(taken):
     for n in itertools.count(1):
-        for letters in itertools.product(string.ascii_letters, repeat=n):
+        for letters in itertools.product(string.ascii_letters + "$_", repeat=n):
             name = "".join(letters)
             if name not in taken and name not in KEYWORDS: yield name
 
@@ -276,3 +278,6 @@ def style(text):
 
 def markup(text):
     return re.sub(r'="([\w.-]+)"', r"=\1", re.sub(r"^ +|\n(?=</)", "", text, flags=re.M))
+
+
+if __name__ == "__main__": sys.stdout.write(script("".join(open(f).read() for f in sys.argv[1:])))

@@ -121,7 +121,7 @@ function found(chat) {
 }
 function row(chat, hit) {
   const on = chat.id === here, title = chat.title, key = { key: chat.id, "data-id": chat.id, class: on ? "item on" : "item" }, tab = on ? {} : { tabindex: "-1" };
-  if (naming === chat.id) return ["div", key, ["input", { "aria-label": "Title", value: title, "data-focus": "", maxlength: "200" }]];
+  if (naming === chat.id) return ["div", key, ["input", { "aria-label": "Title", value: title, "data-focus": "" }]];
   const dot = busy(chat) ? [["span", { class: "dot", role: "img", "aria-label": "Writing" }]] : [];
   return ["div", key, ["a", { href: "#" + chat.id, title, ...(on && { "aria-current": "page" }) }, ...dot, title, ...(hit ? [["small", {}, hit]] : [])],
     tool("rename", "edit", "Rename " + title, tab), tool("remove", "delete", "Delete " + title, tab)];

@@ -8,7 +8,7 @@
 const WORDS = words => ["k", "\\b(?:" + words.replace(/ /g, "|") + ")\\b"];
 const DOUBLE = "\"(?:[^\"\\\\\\n]+|\\\\[^])*\"?", SINGLE = "'(?:[^'\\\\\\n]+|\\\\[^])*'?", LINES = "\"(?:[^\"\\\\]+|\\\\[^])*\"?", END = "$(?![^])", BLOCK = "\\/\\*[^]*?(?:\\*\\/|" + END + ")";
 const COMMENT = ["c", BLOCK + "|\\/\\/.*"], HASH = ["c", "#.*"], STRINGS = ["s", DOUBLE + "|" + SINGLE], START = c => `${c}(?<=^[ \\t]*${c})`;
-const NUMBER = ["n", "\\b0[xX][\\da-fA-F_]+\\w*|(?:\\b\\d[\\d_]*(?:\\.(?!\\.)[\\d_]*)?|\\.\\d[\\d_]*)(?:[eE][+-]?\\d+)?[a-zA-Z]*"], CALL = ["f", "\\b[A-Za-z_]\\w*(?=\\()"];
+const NUMBER = ["n", "\\b0[xX][\\da-fA-F_]+\\w*|(?:\\b\\d[\\d_]*(?:\\.(?!\\.)[\\d_]*)?|(?<![.\\w])\\.\\d[\\d_]*)(?:[eE][+-]?\\d+)?[a-zA-Z]*"], CALL = ["f", "\\b[A-Za-z_]\\w*(?=\\()"];
 const SHARED = "break case continue default do else for if return switch while true false null const static void new this class enum int float char bool ";
 const TAG = [["k", "^<\\/?[\\w:.-]+|\\/?>$"], ["s", "\"[^\"]*\"?|'[^']*'?"], ["v", "[\\w:@.-]+"]];
 
@@ -30,7 +30,7 @@ const LANGUAGES = {
   go: [COMMENT, ["s", DOUBLE + "|" + SINGLE + "|`[^`]*`?"], WORDS("break case chan const continue default defer else fallthrough for func go goto if import " +
     "interface map package range return select struct switch type var nil true false any bool byte error float32 float64 u?int(?:8|16|32|64)? rune " +
     "string"), NUMBER, CALL],
-  rust: [COMMENT, ["m", "#!?\\[[^\\]\\n]*\\]?"], ["s", "\\bb?r(#{0,9})\"[^]*?(?:\"\\1|" + END + ")|b?" + LINES + "|b?'(?:[^'\\\\\\n]|\\\\[^'\\n]{1,9})'"], WORDS("as async await break const " +
+  rust: [COMMENT, ["m", "#!?\\[[^\\]\\n]*\\]?"], ["s", "\\bb?r(?<hash>#{0,9})\"[^]*?(?:\"\\k<hash>|" + END + ")|b?" + LINES + "|b?'(?:[^'\\\\\\n]|\\\\[^'\\n]{1,9})'"], WORDS("as async await break const " +
     "continue crate dyn else enum extern fn for if impl in let loop match mod move mut pub ref return self Self static struct super trait type unsafe " +
     "use where while true false bool char str String [iu](?:8|16|32|64|128|size) f32 f64"), NUMBER, ["f", "\\b[A-Za-z_]\\w*!?(?=\\()|\\b[a-z_]+!"]],
   bash: [["c", "(?<![^\\s;(])#.*"], ["s", LINES + "|'[^']*'?"], ["v", "\\$(?:\\w+|\\{[^}\\n]*\\}?|[#?@*!$-])|\\b\\w+(?==)"], ["k", "(?<![-\\w./])(?:if|then|else|elif|" +
@@ -58,7 +58,7 @@ function tokens(text, rules, flags) {
   for (const m of text.matchAll(rule)) {
     if (!m[0]) continue;
     if (m.index > from) out.push(text.slice(from, m.index));
-    const name = rules[Object.values(m.groups).findIndex(x => x !== undefined)][0];
+    const name = rules.find((_, i) => m.groups["g" + i] !== undefined)[0];
     if (name === "tag") out.push(...tokens(m[0], TAG, "g"));
     else out.push(["span", { class: name }, m[0]]);
     from = m.index + m[0].length;

@@ -242,7 +242,7 @@ const unescaped = s => s.replace(new RegExp(`\\\\(${MARK})|${ENTITY}`, "gi"), (a
 
 /* A link. Only what leads elsewhere may be followed: a path of this server or a place in this page is no target of a model's text. */
 const linkTo = (url, kids) =>
-  ["a", /^(?:https?:\/\/|mailto:)/i.test(url) ? { href: url, rel: "noopener noreferrer nofollow", target: "_blank" } : {}, ...kids];
+  ["a", /^(?:https?:\/\/|mailto:)/i.test(url) ? { href: url, rel: "noreferrer", target: "_blank" } : {}, ...kids];
 const forbidden = url => /^\s*(?:javascript|vbscript|file|data):/i.test(url);
 
 /* (target "title") from the parenthesis at i on: [target, end], or null. */
@@ -268,11 +268,12 @@ function bareLink(s, i) {
   return m && [i - scheme[1].length, i + m[0].replace(/\*{1,99}$/, "").length];
 }
 
-/* Is what stands between dollar signs a formula, not two prices and words? */
-function isFormula(s, i, end) {
-  if (end < i + 2 || /\s/.test(s[i + 1] + s[end - 1]) || /\d/.test(s[end + 1] || "")) return false;
-  const words = s.slice(i + 1, end).replace(/\\[a-z]+|\{[^{}]*\}/gi, " ").match(/\p{L}{2,}/gu);
-  return !words || words.length < 2;
+/* Is what stands between the marks a formula? Between dollar signs there may be two prices and words, after \\[ a plain bracket. */
+function isFormula(s, i, end, mark) {
+  const tex = s.slice(i, end);
+  if (!/[\p{L}\d]/u.test(tex)) return false;
+  if (mark === "$") return !/^\s|\s$/.test(tex) && !/\d/.test(s[end + 1] || "") && !/\p{Ll}{3}|\s\p{Ll}{2}\s/u.test(tex.replace(/\\[a-z]+|\{[^{}]*\}/gi, " "));
+  return /[\\^_=+\-*/<>\d|]/.test(tex) || (mark !== "\\]" && /^\s*\p{L}\s*$/u.test(tex));
 }
 
 /* A run of marks of emphasis from i to end: what it can do. `len`: the rule of three asks for it. */
@@ -371,11 +372,10 @@ function inline(s, refs) {
   };
   /* Maths from i to the next `end`. What math() does not know stays as it was, so that its marks mean nothing. */
   const maths = (begin, end) => {
-    const from = i + begin.length, to = none[end] ? -1 : s.indexOf(end, from), tex = s.slice(from, to);
+    const from = i + begin.length, to = none[end] ? -1 : s.indexOf(end, from);
     none[end] = to < 0;
-    if (to < 0 || !/[\p{L}\d]/u.test(tex) || !/[\\^_=+\-*/<>\d|]|^\s*\p{L}\s*$/u.test(tex)) return false;
-    if (end === "$" && !isFormula(s, i, to)) return false;
-    const tree = math(tex, end === "$$" || end === "\\]");
+    if (to < 0 || !isFormula(s, from, to, end)) return false;
+    const tree = math(s.slice(from, to), end === "$$" || end === "\\]");
     if (tree) put(tree, to + end.length);
     else if (end === "$") return false;
     else say(s.slice(i, to + end.length));
@@ -410,8 +410,10 @@ function inline(s, refs) {
   };
   const marks = () => {
     const end = i + at(/\*+|_+|~+/y, s, i)[0].length, run = runOf(s, i, end);
-    if (s[i] === "~" && (end - i) % 2) text += "~";
+    const odd = s[i] === "~" && (end - i) % 2 ? "~" : "";
+    if (!run.close) text += odd;
     put(run, end);
+    if (run.close) text = odd;
   };
   /* What follows a closing bracket: (target), [label] or nothing. */
   const tail = b => {

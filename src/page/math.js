@@ -9,10 +9,10 @@ const DEEP_MATH = 40;
 const names = text => new Set(text.split(" "));
 /* Names with their characters, "name:code ..." in base 16. Most names of LaTeX are also those of characters in HTML: only others stand here. */
 const codes = text => new Map(text.split(" ").map(x => x.split(":")).map(([name, code]) => [name, String.fromCharCode(parseInt(code, 16))]));
-const SYMBOLS = codes("infty:221e partial:2202 degree:b0 circ:2218 ldots:2026 dots:2026 dotsc:2026 cdots:22ef dotsb:22ef vdots:22ee ddots:22f1 " +
+const SYMBOLS = codes("infty:221e partial:2202 degree:b0 circ:2218 ldots:2026 dots:2026 cdots:22ef vdots:22ee ddots:22f1 " +
   "cdot:22c5 ast:2217 star:22c6 land:2227 lor:2228 neg:ac lnot:ac neq:2260 exists:2203 to:2192 gets:2190 implies:27f9 iff:27fa " +
-  "coloneqq:2254 lvert:7c rvert:7c lVert:2016 rVert:2016 |:2016 {:7b }:7d backslash:5c %:25 $:24 #:23 &:26 _:5f iint:222c leqslant:2264 " +
-  "geqslant:2265 phi:3d5 varphi:3c6 epsilon:3f5 varepsilon:3b5");
+  "lvert:7c rvert:7c lVert:2016 rVert:2016 |:2016 {:7b }:7d backslash:5c %:25 $:24 #:23 &:26 _:5f iint:222c " +
+  "phi:3d5 varphi:3c6 epsilon:3f5 varepsilon:3b5");
 const BRACKET = /[()[\]{}|\u2016\u2308-\u230b\u27e8\u27e9]/;
 /* Those that are no operators, besides letters. */
 const PLAIN_SYMBOL = /[\p{L}\u221e\u2202\u2207\u2205\xb0\u2218\u2026\u22ee-\u22f1\u22a4\u22a5\u2220\u25a1\u25b5\u2032\u2713]/u;
@@ -124,8 +124,9 @@ function formula(s) {
   const table = (list, align, tall) => ["mtable", tall ? { displaystyle: "true" } : {}, ...list.map(cells =>
     ["mtr", {}, ...cells.map((cell, k) => ["mtd", align(k) ? { class: align(k) } : {}, ...cell])])];
   const sides = k => k % 2 ? "left" : "right";
-  /* A group or a single token. */
-  const argument = () => {
+  /* A group or a single token; of a fraction a single digit. */
+  const argument = digit => {
+    if (digit && /^\d/.test(peek())) return ["mn", {}, s[(i = next - peek().length + 1) - 1]];
     if (!is("{")) return nested(atom) || unknown();
     const list = row();
     expect("}");
@@ -227,7 +228,7 @@ function formula(s) {
     begin: environment,
     left: fenced,
     frac: name => {
-      const tree = ["mfrac", {}, argument(), argument()];
+      const tree = ["mfrac", {}, argument(1), argument(1)];
       return /^[dc]/.test(name) ? ["mstyle", { displaystyle: "true" }, tree] : tree;
     },
     binom: () => ["mrow", {}, mo("("), ["mfrac", { linethickness: "0" }, argument(), argument()], mo(")")],
@@ -245,7 +246,7 @@ function formula(s) {
     },
     operatorname: name => assign(["mi", {}, raw().replace(/\\,/g, "\u2009")], { name, limits: name.endsWith("*") }),
     mathrm: () => eachLetter(argument(), x => [x[0], { mathvariant: "normal" }, x[2]]),
-    mathit: argument,
+    mathit: () => argument(),
     not: () => {
       const tree = atom();
       return tree?.[0] === "mo" ? mo(tree[2] + "\u0338") : unknown();

@@ -105,7 +105,7 @@ function remove(list) {
     for (const c of list) amend(c, { gone: 0 });
     DO.untoast();
   };
-  toast(list.length + (list.length > 1 ? " conversations were deleted." : " conversation was deleted."), act("undo", "Undo"));
+  toast("Deleted: " + (list.length > 1 ? list.length + " conversations" : list[0].title), act("undo", "Undo"));
 }
 
 /* ---- files */
@@ -301,7 +301,7 @@ for (const e of document.querySelectorAll("[data-icon]")) {
 }
 applySettings();
 openStore(hear).catch(() => {}).then(() => {
-  if (!disk) toast("This browser keeps nothing for this page: conversations are lost when it is closed.");
+  if (!disk) toast("This browser keeps nothing: conversations are lost when the page is closed.");
   if (!current() || current().gone) here = "";
   arrive();
   loadModels();

@@ -17,12 +17,12 @@ function fillSettings() {
     field(id, label(id), { type: "number", min, max, step, placeholder: defaultsOf(m)[id] ?? usual }));
   patch($("settings"), [
     shown("div", "bar", ["h2", {}, "Settings"], tool("tune", "close", "Close the settings")),
-    group("Preset", choice("preset", "Use", names), field("presetName", "Save what is set as", { maxlength: "40", placeholder: "Name" }),
+    group("Preset", choice("preset", "Use", names), field("presetName", "Save what is set as", { placeholder: "Name" }),
       acts(act("savePreset", "Save"), ...own.map(name => act("dropPreset", "Delete " + name, { "data-name": name })))),
     group("Conversation", field("system", "System prompt", { rows: "3", placeholder: "How should the model behave?" }, true)),
     group("Sampling", ...numbers, choice("thinking", "Thinking", { "": "default", on: "on", off: "off" }),
       field("stop", "Stop texts, one a line", { rows: "2" }, true),
-      field("extra", "More fields of the request", { rows: "2", placeholder: "{\"ignore_eos\": true}", spellcheck: "false" }, true)),
+      field("extra", "More fields of the request", { rows: "2", placeholder: "{\"ignore_eos\": true}" }, true)),
     group("This browser", choice("theme", "Theme", { "": "system", light: "light", dark: "dark" }),
       choice("enter", "Enter key", { "": "sends", line: "starts a line" }),
       field("key", "API key", { type: "password", autocomplete: "off", placeholder: "if the server asks" }),

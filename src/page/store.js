@@ -72,13 +72,9 @@ async function save(chat) {
   tell({ wrote: chat.id });
 }
 /* A conversation as it is in the store now. */
-async function reread(id) {
-  if (disk) await access("readonly", all => {
-    all.get(id).onsuccess = e => {
-      if (e.target.result) adopt(e.target.result);
-    };
-  });
-}
+const reread = id => disk && access("readonly", all => {
+  all.get(id).onsuccess = e => e.target.result && adopt(e.target.result);
+});
 async function openStore(hear) {
   if (window.BroadcastChannel) {
     channel = new BroadcastChannel("llm");

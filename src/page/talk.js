@@ -88,7 +88,7 @@ function requestOf(chat, node) {
     try {
       assign(b, JSON.parse(settings.extra));
     } catch (e) {
-      throw new Error("More fields: " + e.message + ". An object in JSON was expected.");
+      throw new Error("More fields of the request must be JSON: " + e.message);
     }
   }
   return b;

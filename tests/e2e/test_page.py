@@ -504,7 +504,7 @@ def settings(browser, s):
         p.dispatch_event("#extra", "change")
         p.click("#tune")
         p.ask("z")
-        check("what is not JSON is told", "More fields" in p.inner_text(".notice.error"))
+        check("what is not JSON is told", "must be JSON" in p.inner_text(".notice.error"))
         p.click("#tune")
         p.button("Delete Mine").click()
         check("deleted", p.locator("#preset option", has_text="Mine").count() == 0)
