@@ -205,7 +205,7 @@ def shorter(list):
         if t.kind == "mark" and t.text in ")]}": starts.pop()
         fresh = t.kind == "mark" and t.text in (";", "{", "}")
         if t.text == ";" and t.kind == "mark":
-            if after == "}" and before != ")": continue
+            if after == "}" and not (before == ")" and list[opening(list, i - 1) - 1].text in ("for", "while", "if")): continue
             if after == "let" == starts[-1]:
                 list[i + 1].text, t.text, fresh = "", ",", False
         if t.text: out.append(t)
@@ -273,6 +273,7 @@ def style(text):
     names = sorted(set(re.findall(r"--[\w-]+", text)), key=lambda n: (-text.count(n), n))
     new = dict(zip(names, ("--" + n for n in short_names(set()))))
     text = re.sub(r"--[\w-]+", lambda m: new[m[0]], text)
+    text = text.replace(" !", "!")
     return re.sub(r"([^\n]{900,1000}?[;}])(?=.)", r"\1\n", text) + "\n"
 
 

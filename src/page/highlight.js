@@ -40,7 +40,7 @@ const LANGUAGES = {
     "column commit create cross default delete desc distinct drop else end exists foreign from full group having if in index inner insert into is " +
     "join key left like limit not null offset on or order outer over partition primary references returning right select set table then " +
     "union unique update using values view when where with boolean date int integer numeric real text timestamp varchar"), NUMBER, CALL],
-  json: [["v", "\"(?:[^\"\\\\\\n]+|\\\\.)*\"(?=\\s{0,99}:)"], STRINGS, COMMENT, WORDS("true false null"), ["n", "-?\\b\\d+(?:\\.\\d+)?(?:[eE][+-]?\\d+)?"]],
+  json: [["v", "\"(?:[^\"\\\\\\n]|\\\\.)*\"(?=\\s{0,99}:)"], STRINGS, COMMENT, WORDS("true false null"), ["n", "-?\\b\\d+(?:\\.\\d+)?(?:[eE][+-]?\\d+)?"]],
   html: [["c", "<!--[^]*?(?:-->|" + END + ")"], ["m", "<[!?]\\w[^>]*>?"], ["tag", "<\\/?[A-Za-z](?:[^<>\"']+|\"[^\"]*\"?|'[^']*'?)*>?"], ["n", "&#?\\w{1,31};"]],
   css: [["c", BLOCK], STRINGS, ["m", "@[\\w-]+|!important"], ["v", "[\\w-](?<=[{;]\\s*[\\w-])[\\w-]*(?=\\s{0,99}:)|--[\\w-]+"], ["n", "#[\\da-fA-F]{3,8}\\b|" +
     "(?<![\\w-])[-+]?(?:\\d+\\.?\\d*|\\.\\d+)(?:%|[a-z]+)?"], ["f", "\\b[a-z][\\w-]*(?=\\()"], ["k", "[.#][A-Za-z][\\w-]*"]],

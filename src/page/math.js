@@ -248,8 +248,8 @@ function formula(s) {
     mathrm: () => eachLetter(argument(), x => [x[0], { mathvariant: "normal" }, x[2]]),
     mathit: () => argument(),
     not: () => {
-      const tree = atom();
-      return tree?.[0] === "mo" ? mo(tree[2] + "\u0338") : unknown();
+      const tree = argument();
+      return tree[0] === "mo" ? mo(tree[2] + "\u0338") : unknown();
     },
     pmod: () => ["mrow", {}, space(.5), stiff("("), ["mi", {}, "mod"], space(.3), argument(), stiff(")")],
     bmod: () => mo("mod", { lspace: ".22em", rspace: ".22em" }),

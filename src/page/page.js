@@ -67,10 +67,15 @@ function submit() {
     question(text, files);
   }
 }
+/* The first words of a text. */
+function titleOf(text) {
+  const line = text.replace(/\s+/g, " ");
+  return line.length < 61 ? line : line.slice(0, 60).replace(/\s\S{0,20}$/, "") + "\u2026";
+}
 function question(text, files) {
   let chat = current();
   if (!chat) {
-    chat = newChat(store.get("system", ""), (text || files[0].name).replace(/\s+/g, " ").slice(0, 60), $("model").value);
+    chat = newChat(store.get("system", ""), titleOf(text || files[0].name), $("model").value);
     drafts.delete("");
     here = chat.id;
     history.pushState(null, "", "#" + here);
@@ -214,7 +219,8 @@ on(document, "click", e => {
   const b = e.target.closest("[data-do]"), a = e.target.closest("#list a");
   if (b) {
     DO[b.dataset.do](b);
-    changed();
+    if (editing || naming) draw(); /* what is typed next goes there */
+    else changed();
   } else if (a && !e.ctrlKey && !e.metaKey && !e.shiftKey) {
     e.preventDefault();
     go(a.hash.slice(1));

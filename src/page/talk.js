@@ -34,7 +34,7 @@ const REASONS = {
 /* Of a refused request: { error, more: what the server says, act }. */
 function explained(status, more, code) {
   const [error, act = ""] = code === "context_length_exceeded" ? ["This is longer than the model can read.", "shorten"] : REASONS[status] || ["The server refused this."];
-  return { error, more: act === "settings" ? "" : more, act };
+  return { error, more: act === "settings" ? "" : more.slice(0, 1).toUpperCase() + more.slice(1), act };
 }
 class Refused extends Error {
   constructor(status, { message = "HTTP " + status, code }) {
