@@ -2,15 +2,16 @@
  *
  *     ./llm_serve --port 8180
  *
- * One event thread (sockets and JSON), one engine thread (the model), a few workers (templates and tokenizing). Uses the public
+ * One event thread (sockets), one engine thread (the model), a few workers (JSON, templates, tokenizing, long answers). Uses the public
  * API of llm.h only: what a request means and how its answer is written is its section >>openai; here are the sockets, the
- * threads, the routes, the metrics and the page. A request's way: conn_read takes its bytes, http_parse_head its head,
- * serve_request finds the route, route_call begins a call, a worker submits it, the engine steps, call_advance writes what is
- * new, conn_flush sends it. Sections, bottom-up: >>server >>options >>http >>connections >>calls >>metrics >>answers >>page
+ * threads, the routes, the metrics and the page. A request's way: conn_receive takes its bytes, http_parse_head its head,
+ * serve_head finds the route, call_begin begins a call, a worker submits it, the engine steps, conn_answer writes what is
+ * new, conn_send sends it. Sections, bottom-up: >>server >>options >>http >>connections >>calls >>metrics >>answers >>page
  * >>routes >>main. */
 #define _GNU_SOURCE
 #include "llm.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -40,7 +41,7 @@
  *
  *   cfg, path, bound     main, from the options, before anything listens
  *   model, engine,       the loader thread; others look at them only after they saw `ready`, which is stored last (release)
- *   service              and loaded first (acquire)
+ *   service, most_tokens and loaded first (acquire)
  *   signals              the signal handler
  *
  * Everything else has one owner: connections and calls belong to the event thread, what waits between threads to `queue`. */
@@ -57,6 +58,7 @@ typedef struct configuration {
     llm_option_list names, keys, origins, allowed_hosts;
     int32_t port, metrics_port, max_logprobs, strict_model_name, no_page, n_workers;
     float shutdown_timeout, request_timeout, ping_interval, step_timeout, drain;
+    int64_t max_contexts, max_context_bytes;
     const char *log_file;
     int32_t log_requests, log_prompts, log_json;
 } configuration;
@@ -68,8 +70,9 @@ static struct {
     llm_openai_service service; /* how requests are read and answers written */
     int n_served;               /* of cfg.names: the others are accepted only */
     char bound[160];
-    int ready;                /* atomic: the engine is open */
-    int loopback;             /* bound to a loopback address or a Unix socket */
+    int ready;                /* atomic: the engine is open; -1: it cannot be */
+    int32_t most_tokens;      /* that a request may have */
+    int loopback;             /* bound to a loopback address */
     double started, launched; /* by the calendar; by llm_now, when main began */
     int argc;
     char **argv;
@@ -159,13 +162,15 @@ static const llm_option options_table[] = {
     {"no-ui|no-webui", LLM_OPTION_BOOL, LLM_HELP_OWN, IN_CFG(no_page), 0, 0, NULL, "no chat page at /"},
     {"lora-dir", LLM_OPTION_TEXT, LLM_HELP_ENGINE, IN_CFG(lora_dir), 0, 0, "PATH", "folder whose adapters may be loaded while serving"},
     {"context-dir", LLM_OPTION_TEXT, LLM_HELP_ENGINE, IN_CFG(context_dir), 0, 0, "PATH", "folder of kept contexts: /v1/contexts/save and /load"},
+    {"max-contexts", LLM_OPTION_INT64, LLM_HELP_ENGINE, IN_CFG(max_contexts), 0, 1e9, "N", "most files in it that a client's save may lead to (256); 0: any number"},
+    {"max-context-bytes", LLM_OPTION_INT64, LLM_HELP_ENGINE, IN_CFG(max_context_bytes), 0, 9e18, "BYTES", "and most bytes of them (64 GiB)"},
     {"max-logprobs", LLM_OPTION_INT, LLM_HELP_ANSWERS, IN_CFG(max_logprobs), 0, 1000, "N", "most logprobs a request may ask for (20)"},
     {"strict-model-name", LLM_OPTION_BOOL, LLM_HELP_ANSWERS, IN_CFG(strict_model_name), 0, 0, NULL, "unknown model names are 404"},
     {"sse-ping-interval", LLM_OPTION_FLOAT, LLM_HELP_OWN, IN_CFG(ping_interval), 0, 86400, "S",
      "comments that keep a silent stream alive (15); 0: none"},
     {"engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S", LLM_OPTION_FLOAT, LLM_HELP_ENGINE, IN_CFG(step_timeout), 0, 1e6, "S",
      "a step that takes longer fails the requests, not the server (none)"},
-    {"workers", LLM_OPTION_INT, LLM_HELP_OWN, IN_CFG(n_workers), 1, 64, "N", "threads for templates and tokenizing (2)"},
+    {"workers", LLM_OPTION_INT, LLM_HELP_OWN, IN_CFG(n_workers), 1, 64, "N", "threads for what grows with a request: JSON, templates, tokenizing, long answers (2)"},
     {"b", LLM_OPTION_INT, -1, IN_CFG(setup.engine.max_num_batched_tokens), 1, 65536, "N", NULL},
     LLM_OPTIONS_FOREIGN};
 /* clang-format on */
@@ -225,16 +230,32 @@ static void read_keys(const char *path) {
     if (!n) die(2, "--api-key-file: no key in it");
 }
 
+/* A key that is empty would let everybody in; one that no header can carry, nobody. An empty variable is none, as ever, but worth a remark. */
+static void check_keys(const llm_option_list *keys) {
+    static const char *const variables[] = {"LLM_API_KEY", "VLLM_API_KEY"};
+    for (int i = 0; i < 2 && !keys->n; i++)
+        if (getenv(variables[i]) && !*getenv(variables[i]))
+            fprintf(stderr, "llm_serve: note: %s is empty: no key is asked for\n", variables[i]);
+    for (int i = 0; i < keys->n; i++) {
+        const char *key = keys->items[i];
+        const size_t n = strlen(key);
+        int bad = !n || key[0] == ' ' || key[n - 1] == ' ';
+        for (size_t k = 0; k < n; k++) bad |= (unsigned char)key[k] < 32 || key[k] == 127;
+        if (!n) die(2, "--api-key: a key is empty and would let everybody in: give it a text, or leave the option out");
+        if (bad) die(2, "--api-key: a key begins or ends in a space or has a control character, which no client can send");
+    }
+}
+
 /* A sentence of the library, in the words of the command line. */
-static void die_of_library(int code) {
+static void say_of_library(void) {
     SCOPED_TEXT t = {0};
     llm_options_sentence(&options, server.argc, server.argv, getenv, llm_last_error(), &t);
-    die(code, "%s", t.data ? t.data : "out of memory");
+    fprintf(stderr, "llm_serve: error: %s\n", t.data ? t.data : "out of memory");
 }
 
 /* A wrong option ends the program here with 2, a model that is not there with 1. */
 static void check_setup(llm_result r) {
-    if (r) die_of_library(r == LLM_ERR_ARG ? 2 : 1);
+    if (r) say_of_library(), exit(r == LLM_ERR_ARG ? 2 : 1);
 }
 
 /* Everything that is known before a socket is opened: argv, environment, file, in falling strength; then what
@@ -266,6 +287,8 @@ static void read_options(int argc, char **argv) {
     c->max_logprobs = 20;
     c->shutdown_timeout = 30;
     c->ping_interval = 15;
+    c->max_contexts = 256;
+    c->max_context_bytes = (int64_t)64 << 30;
     e->max_num_seqs = 64;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) print_help(0);
@@ -278,6 +301,7 @@ static void read_options(int argc, char **argv) {
     if (words.n && c->setup.model) die(2, "the model is given twice");
     if (words.n) c->setup.model = words.items[0];
     if (c->key_file) read_keys(c->key_file);
+    check_keys(&c->keys);
     const int chosen = c->setup.model != NULL;
     check_setup(llm_setup_find(&c->setup, getenv));
     const int cpu = !e->cuda_library && !(e->device && !strcmp(e->device, "cuda"));
@@ -318,10 +342,9 @@ enum {
     HTTP_MAX_NAME = 256,
     HTTP_MAX_KEY = 8 << 10,
     HTTP_MAX_BODY = 32 << 20,
-    HTTP_MAX_OVERHEAD = 4096, /* chunk extensions and trailers of a body */
-    HTTP_MAX_DRAIN = 64 << 10 /* body of a GET that is read and dropped */
+    HTTP_MAX_OVERHEAD = 4096,  /* chunk extensions and trailers of a body */
+    HTTP_SMALL_BODY = 64 << 10 /* read and dropped where it is not wanted; larger ones take turns, see >>connections */
 };
-
 typedef struct slice {
     const char *p;
     size_t n;
@@ -348,9 +371,9 @@ typedef struct http_head {
     slice method, path; /* path is decoded, in path_text */
     char path_text[1024];
     int minor; /* HTTP/1.minor */
-    slice host, origin, authorization, api_key, content_type, request_id, ask_headers;
+    slice host, origin, fetch_site, authorization, api_key, content_type, request_id, ask_headers;
     int64_t content_length; /* -1: none */
-    int chunked, keep_alive, expect_continue, n_authorization;
+    int chunked, keep_alive, closes, expect_continue, n_authorization;
     int bad;             /* the status of the error that ends it, */
     const char *message; /* and its sentence */
 } http_head;
@@ -455,9 +478,9 @@ static int http_parse_host(slice v, http_head *h) {
 static int http_parse_field(slice name, slice v, http_head *h) {
     if (slice_is_nocase(name, "content-length")) return http_parse_length(v, h);
     if (slice_is_nocase(name, "host")) return http_parse_host(v, h);
-    if (slice_is_nocase(name, "connection")) { /* else the version's default stays */
-        if (http_list_has(v, "close")) h->keep_alive = 0;
-        else if (http_list_has(v, "keep-alive")) h->keep_alive = 1;
+    if (slice_is_nocase(name, "connection")) { /* else the version's default stays; of several fields "close" wins */
+        h->closes |= http_list_has(v, "close");
+        h->keep_alive = !h->closes && (h->keep_alive || http_list_has(v, "keep-alive"));
     } else if (slice_is_nocase(name, "transfer-encoding")) {
         if (h->chunked) return http_bad(h, 400, "more than one Transfer-Encoding");
         if (!slice_is_nocase(v, "chunked"))
@@ -474,6 +497,7 @@ static int http_parse_field(slice name, slice v, http_head *h) {
     } else if (slice_is_nocase(name, "x-api-key")) h->api_key = v;
     else if (slice_is_nocase(name, "content-type")) h->content_type = v;
     else if (slice_is_nocase(name, "origin")) h->origin = v;
+    else if (slice_is_nocase(name, "sec-fetch-site")) h->fetch_site = v;
     else if (slice_is_nocase(name, "x-request-id")) h->request_id = v;
     else if (slice_is_nocase(name, "access-control-request-headers")) h->ask_headers = v;
     return 1;
@@ -596,83 +620,115 @@ static const char *http_status(int status) {
  *
  *          first byte         empty line         body is whole          answer is written
  *   IDLE ------------> HEAD ------------> BODY ----------------> BUSY -------------------> IDLE, or LINGER
+ *                       |
+ *                       '--- answered from its head alone: a GET, a refusal ---> SKIP, while its body is dropped
  *
- *   IDLE    keep-alive: nothing is there, no memory is held          120 s
+ *   IDLE    keep-alive: nothing is there, no memory is held           120 s; before the first request 10 s
  *   HEAD    the head arrives                                          10 s
- *   BODY    the body arrives                                          20 s and 1 s a KiB
- *   BUSY    somebody works on the answer                              none: it ends with the call, or when the client goes
- *   LINGER  the answer is out and we said that we close: what is still sent to us is read and dropped, so that the
- *           kernel does not answer it with a reset that would destroy the answer on its way
+ *   BODY    the body arrives                                          80 KiB in each 20 s, or its end
+ *   SKIP    a small body that nobody wants is dropped                 10 s
+ *   BUSY    a call works on the answer                                none: it ends with the call, or when the client goes
+ *   LINGER  the answer is out and we said that we close: what is still sent to us is read and dropped, so that the kernel
+ *           does not answer it with a reset that would destroy the answer on its way: 2 s of silence, 30 s in all
  *
- * A connection is read until one request is whole; then it waits (state CONN_BUSY) until the answer is written, and goes on
- * with what was pipelined behind. While busy, at most 64 KiB more are read. Idle connections own no buffers. Every state has a
- * deadline; a sweep four times a second closes what is over. Output that a slow reader does not take is bounded: over 1 MiB and
- * 30 seconds without progress the connection is dropped and its requests cancelled. */
+ * conn_turn does all that can be done for a connection: bytes from the socket, a request from the bytes, an answer from the request's
+ * call, output to the socket, round and round until nothing moves. Then conn_wait, and nothing else, says what it waits for, so that each
+ * connection has a wake-up that is owed to it:
+ *
+ *   input      in all states but BUSY, where it stays with the system; and not while 1 MiB of output waits
+ *   output     while some is left, or when the turn was cut short for others' sake
+ *   its call   a worker brings it back, or the engine has news of it (>>calls)
+ *   the clock  the deadlines above; output that waits must move by 30 KiB in each 30 s. conn_sweep looks four times a second
+ *
+ * What all connections hold together is bounded too. Bodies, small and large ones apart, from their first byte to the end of their call: at
+ * 128 MiB the one that arrives slowest is refused. Output: at 128 MiB nobody gets more than one piece ahead, and slow readers are dropped
+ * sooner. Descriptors: the connection that has been at rest for longest makes room. */
 
 enum {
-    CONN_MAX = 12000,  /* connections held at once */
-    CONN_HEAD_S = 10,  /* to send a whole head */
-    CONN_BODY_S = 20,  /* plus one second a KiB: to send a body */
-    CONN_IDLE_S = 120, /* keep-alive */
-    CONN_STUCK_S = 30, /* output without progress */
+    CONN_MAX = 12000, /* connections held at once, */
+    CONN_FILES = 64,  /* and descriptors that are left to models, adapters and logs */
+    CONN_HEAD_S = 10,
+    CONN_IDLE_S = 120,
+    CONN_BODY_S = 20,
+    CONN_BODY_PACE = 80 << 10,
+    CONN_OUT_S = 30,
+    CONN_OUT_PACE = 30 << 10,
+    CONN_CROWDED_S = 5, /* the same while all have more output than there should be */
+    CONN_CROWDED_PACE = 320 << 10,
+    CONN_SILENT_S = 2,
+    CONN_LINGER_S = 30,
     CONN_MAX_OUT = 1 << 20,
-    CONN_MAX_AHEAD = 64 << 10
+    CONN_MAX_AHEAD = 64 << 10,
+    CONN_ROUNDS = 8, /* of a turn: 512 KiB in, or eight requests */
+    NET_MAX_BODIES = 128 << 20,
+    NET_MAX_OUT = 128 << 20
 };
 
-typedef enum conn_state { CONN_IDLE = 0, CONN_HEAD, CONN_BODY, CONN_BUSY, CONN_LINGER } conn_state;
+typedef enum conn_state { CONN_IDLE = 0, CONN_HEAD, CONN_BODY, CONN_SKIP, CONN_BUSY, CONN_LINGER } conn_state;
 
 typedef enum stream_state { STREAM_NONE = 0, STREAM_LINES, STREAM_EVENTS } stream_state; /* of JSON, or server-sent */
 
+/* Bytes that have to move, counted over spans of time. */
+typedef struct pace {
+    double since; /* 0: nothing has to */
+    size_t bytes;
+} pace;
+
 typedef struct conn {
-    int fd;
+    int fd; /* -1: closed, and freed at the end of this round of events */
     conn_state state;
-    uint32_t events;       /* what epoll watches */
-    llm_text in;           /* received, not yet used: from in_at on */
-    size_t in_at, scanned; /* scanned: bytes of whole lines of a head, none of them empty */
+    uint32_t events;        /* what epoll watches */
+    int readable, writable; /* as far as we know */
+    llm_text in;            /* received, not yet used: from in_at on */
+    size_t in_at, scanned;  /* scanned: bytes of whole lines of a head, none of them empty */
     llm_text body;
+    size_t held; /* of it, in net.bodies */
+    int large;   /* which of these */
     llm_text out;
-    size_t out_at;
-    http_head head; /* its slices point into head_text */
+    size_t out_at, counted; /* counted: of it, in net.unsent */
+    http_head head;         /* its slices point into head_text */
     llm_text head_text;
+    const struct route *route; /* that waits for the body */
     http_chunks chunks;
-    int64_t body_left;         /* of a Content-Length body */
-    double deadline, progress; /* progress: when output last moved */
-    int close_after, half_closed, probed, advancing;
-    stream_state streaming;             /* the head of a streamed answer is out */
-    int admin;                          /* accepted on the metrics port */
-    int status;                         /* of the answer to `head`; 0: none yet */
-    double began;                       /* when the request was whole; 0: none is being served */
-    char client[INET6_ADDRSTRLEN + 20]; /* its address; "unix" */
-    llm_openai_call *call;              /* the request being answered */
-    /* guarded by queue.mutex; gone: closed, but a worker still has its call */
-    int preparing, on_list, gone;
-    struct conn *next_work, *next_news;
-    struct conn *prev, *next;
+    int64_t body_left;           /* of a Content-Length body */
+    double deadline, linger_end; /* 0: none */
+    double progress;             /* when output last moved */
+    pace in_pace, out_pace;
+    int close_after, half_closed, leaving, probed, shut; /* leaving: the peer will send no more; half_closed: and all of it was read */
+    int dead;                                            /* memory is out in the middle of an answer */
+    stream_state streaming;                              /* the head of a streamed answer is out */
+    int admin;                                           /* accepted on the metrics port */
+    int status;                                          /* of the answer to `head`; 0: none yet */
+    double arrived;                                      /* when the request began to come */
+    double began;                                        /* when it was let in, and anew when it was whole; 0: none is being served */
+    char client[INET6_ADDRSTRLEN + 20];                  /* its address; "unix" */
+    struct call *call;                                   /* the request being answered */
+    struct conn *prev, *next;                            /* all */
+    struct conn *rest_prev, *rest_next;                  /* those at rest, the longest first */
+    int resting;
 } conn;
 
 static struct {
     int epoll, wake, spare_fd; /* wake: an eventfd that other threads write */
-    conn *list;
-    int n;
+    conn *list;                /* all; closed ones until net_bury */
+    conn *rest, *rest_last;
+    int n, n_most, n_closed, n_ended; /* connections; closed ones; calls that have ended since memory went back to the system */
+    size_t bodies[2], unsent;         /* bytes of bodies, small and large, and of output */
     double now;
     int leaving;  /* a signal came: /health says so, and --drain seconds later */
     int draining; /* nothing new is accepted */
-} net;
+} net = {.epoll = -1, .wake = -1, .spare_fd = -1, .n_most = CONN_MAX};
 
-/* Tells epoll what we wait for: input unless a busy connection has read ahead enough, room for output only while there
- * is some. */
-static void conn_watch(conn *c) {
-    size_t ahead = c->in.len - c->in_at;
-    /* RDHUP tells at once that a client has gone, even while nothing is to be read; half-closed, it would tell so for ever. */
-    uint32_t want = EPOLLRDHUP;
-    if (!c->half_closed && (c->state != CONN_BUSY || ahead < CONN_MAX_AHEAD)) want |= EPOLLIN;
-    if (c->half_closed) want &= ~(uint32_t)EPOLLRDHUP;
-    if (c->out_at < c->out.len) want |= EPOLLOUT;
-    if (want == c->events) return;
-    struct epoll_event ev;
-    ev.events = c->events = want;
-    ev.data.ptr = c;
-    epoll_ctl(net.epoll, EPOLL_CTL_MOD, c->fd, &ev);
+static size_t conn_unsent(const conn *c) { return c->out.len - c->out_at; }
+static size_t conn_ahead(const conn *c) { return c->in.len - c->in_at; }
+
+/* Whether more may be put into the output. */
+static int conn_has_room(const conn *c) { return conn_unsent(c) < (net.unsent < NET_MAX_OUT ? CONN_MAX_OUT : 1); }
+
+/* Whether bytes are wanted from the socket. */
+static int conn_takes_input(const conn *c) {
+    if (c->half_closed) return 0;
+    return c->state == CONN_LINGER || (c->state != CONN_BUSY && conn_has_room(c) && conn_ahead(c) < CONN_MAX_AHEAD);
 }
 
 /* Forgets the first *at bytes, which are used up, if they are all, or so many that moving the others costs less than what they cost. */
@@ -685,60 +741,115 @@ static void buffer_drop(llm_text *t, size_t *at) {
     if (!left) llm_text_free(t);
 }
 
-static void log_request(conn *c, int gone); /* the request is answered, or its client is gone */
-static void call_end(conn *c);
-static int call_gone(conn *c); /* 1: a worker still has the call and will bring it back */
+/* Whether fewer than so many bytes moved in a span of so many seconds that is over; then the next begins. */
+static int pace_slow(pace *p, double seconds, size_t bytes) {
+    if (p->since <= 0 || net.now - p->since < seconds) return 0;
+    const int slow = p->bytes < bytes;
+    p->since = net.now;
+    p->bytes = 0;
+    return slow;
+}
 
-/* Closes and frees. A request that was being answered is cancelled at once, also in the queue and in the middle of a prompt, streamed or not:
- * nobody is there to read. */
+/* ---- what all hold together */
+
+/* At rest is who could be closed without a loss, should descriptors run out: nothing is to be answered or sent. */
+static void conn_rest(conn *c) {
+    const int rests = c->fd >= 0 && !conn_unsent(c) && (c->state == CONN_IDLE || c->state == CONN_LINGER);
+    if (rests == c->resting) return;
+    c->resting = rests;
+    if (rests) {
+        c->rest_prev = net.rest_last;
+        c->rest_next = NULL;
+        *(net.rest_last ? &net.rest_last->rest_next : &net.rest) = c;
+        net.rest_last = c;
+    } else {
+        *(c->rest_prev ? &c->rest_prev->rest_next : &net.rest) = c->rest_next;
+        *(c->rest_next ? &c->rest_next->rest_prev : &net.rest_last) = c->rest_prev;
+    }
+}
+
+/* Counts the body as it is now. */
+static void conn_hold(conn *c) {
+    net.bodies[c->large] += c->body.len - c->held;
+    c->held = c->body.len;
+}
+
+/* Counts the output as it is now. */
+static void conn_count(conn *c) {
+    const size_t unsent = conn_unsent(c);
+    net.unsent += unsent - c->counted;
+    c->counted = unsent;
+    if (!unsent) c->out_pace.since = 0;
+    else if (c->out_pace.since <= 0) c->out_pace.since = net.now, c->out_pace.bytes = 0;
+}
+
+static void log_request(conn *c, int gone); /* the request is answered, or its client is gone */
+static void call_leave(conn *c);            /* the connection has no call any more */
+
+/* Closes. A request that was being answered is cancelled at once, also in the queue and in the middle of a prompt, streamed or not: nobody is
+ * there to read. The struct stays until net_bury, since events of this round may name it. */
 static void conn_close(conn *c) {
+    if (c->fd < 0) return;
     log_request(c, 1);
     close(c->fd);
-    if (c->prev) c->prev->next = c->next;
-    else net.list = c->next;
-    if (c->next) c->next->prev = c->prev;
+    c->fd = -1;
     net.n--;
+    net.n_closed++;
     llm_text_free(&c->in);
     llm_text_free(&c->body);
     llm_text_free(&c->out);
     llm_text_free(&c->head_text);
-    if (!call_gone(c)) free(c);
+    c->in_at = c->out_at = 0;
+    conn_hold(c);
+    conn_count(c);
+    conn_rest(c);
+    call_leave(c);
 }
 
-/* Sends what can be sent. 0: the connection is dead. */
-static int conn_flush(conn *c) {
-    while (c->out_at < c->out.len) {
-        /* One call for all that is there: events of several tokens leave together when the reader is slower than the model. */
-        ssize_t n = send(c->fd, c->out.data + c->out_at, c->out.len - c->out_at, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-        if (n <= 0) return 0;
-        c->out_at += (size_t)n;
-        c->progress = net.now;
+/* Frees what was closed. */
+static void net_bury(void) {
+    for (conn *c = net.n_closed ? net.list : NULL, *next; c; c = next) {
+        next = c->next;
+        if (c->fd >= 0) continue;
+        *(c->prev ? &c->prev->next : &net.list) = next;
+        if (next) next->prev = c->prev;
+        free(c);
     }
-    const int whole = !c->out.failed; /* else bytes are missing in it */
-    if (c->out_at == c->out.len) c->progress = net.now;
-    buffer_drop(&c->out, &c->out_at);
-    return whole;
-}
-
-static void conn_next_request(conn *c);
-
-/* The answer is complete in `out`: go on with the next request, or close when all is sent. */
-static void conn_answered(conn *c) {
-    log_request(c, 0);
-    call_end(c);
-    c->streaming = STREAM_NONE;
-    llm_text_free(&c->body);
-    llm_text_free(&c->head_text);
-    c->state = c->close_after || net.draining ? CONN_LINGER : CONN_IDLE;
-    c->deadline = net.now + (c->state == CONN_LINGER ? 5 : CONN_IDLE_S);
-    if (c->state == CONN_IDLE) conn_next_request(c);
+    net.n_closed = 0;
 }
 
 /* ---- answers */
 
 static void common_headers(conn *c, llm_text *t);
+
+/* The answer is complete in `out`: on to the next request, or to the end when all is sent. */
+static void conn_answered(conn *c) {
+    log_request(c, 0);
+    call_leave(c);
+    c->streaming = STREAM_NONE;
+    llm_text_free(&c->body);
+    llm_text_free(&c->head_text);
+    conn_hold(c);
+    c->in_pace.since = 0;
+    c->state = c->close_after || net.draining ? CONN_LINGER : CONN_IDLE;
+    c->deadline = c->state == CONN_LINGER ? 0 : net.now + CONN_IDLE_S;
+}
+
+/* What is said where memory is out: no byte of it has to be made. Without memory even for that the connection ends. */
+static void http_answer_exhausted(conn *c) {
+    static const char body[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"overloaded_error\",\"param\":null,\"code\":null}}";
+    char head[200];
+    const int n = snprintf(head, sizeof head,
+                           "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nRetry-After: 1\r\n"
+                           "Connection: close\r\n\r\n",
+                           http_status(503), sizeof body - 1);
+    c->status = 503;
+    c->close_after = 1;
+    llm_text_add(&c->out, head, (size_t)n);
+    if (!slice_is(c->head.method, "HEAD")) llm_text_str(&c->out, body);
+    c->dead |= c->out.failed;
+    conn_answered(c);
+}
 
 /* Writes a head. length < 0: chunked. `extra` holds whole header lines or is NULL. */
 static void http_head_out(conn *c, int status, const char *type, int64_t length, const char *extra) {
@@ -755,11 +866,19 @@ static void http_head_out(conn *c, int status, const char *type, int64_t length,
     llm_text_str(t, c->close_after ? "Connection: close\r\n\r\n" : "\r\n");
 }
 
-/* A whole answer, after which the connection is free for its next request. HEAD gets the head of it. */
+/* A whole answer, after which the connection is free for its next request. HEAD gets the head of it. It is whole or it is not begun: where
+ * memory ran out, in `body` or here, another answer takes its place. */
 static void http_answer(conn *c, int status, const char *type, const llm_text *body, const char *extra) {
+    const size_t before = c->out.len;
     http_head_out(c, status, type, (int64_t)body->len, extra);
-    if (!slice_is(c->head.method, "HEAD")) llm_text_add(&c->out, body->data, body->len);
-    conn_answered(c);
+    if (!slice_is(c->head.method, "HEAD")) llm_text_add(&c->out, body->data ? body->data : "", body->len);
+    if (!body->failed && !c->out.failed) {
+        conn_answered(c);
+        return;
+    }
+    c->out.len = before;
+    c->out.failed = 0;
+    http_answer_exhausted(c);
 }
 
 /* OpenAI's error object with its status. */
@@ -770,86 +889,131 @@ static void http_answer_error(conn *c, int status, const char *message, const ch
     http_answer(c, status, "application/json", &t, NULL);
 }
 
-/* Bytes of a stream: a chunk of HTTP/1.1, or just bytes up to the end of the connection. */
+/* Bytes of a stream: a chunk of HTTP/1.1, or just bytes up to the end of the connection. A stream with a hole in it must not go on. */
 static void stream_bytes(conn *c, const char *p, size_t n) {
     char size[20];
     if (!n) return;
     if (c->head.minor == 1) llm_text_add(&c->out, size, (size_t)snprintf(size, sizeof size, "%zx\r\n", n));
     llm_text_add(&c->out, p, n);
     if (c->head.minor == 1) llm_text_str(&c->out, "\r\n");
+    c->dead |= c->out.failed;
 }
 
-/* A framing error, as the head says: answered once, then closed, and nothing behind it is read. */
+/* An error before the request was whole, as the head says: answered once, then closed, and nothing behind it is read. */
 static void conn_refuse(conn *c) {
     const http_head none = {.bad = c->head.bad, .message = c->head.message};
     if (c->state != CONN_BODY) c->head = none; /* nothing in it is to be relied on */
     c->close_after = 1;
     c->in_at = c->in.len;
-    c->state = CONN_BUSY;
     http_answer_error(c, c->head.bad, c->head.message, NULL, NULL);
 }
 
-/* ---- reading */
+/* ---- requests from bytes */
 
-static void serve_request(conn *c); /* the request is whole: head and body */
+static const struct route *serve_head(conn *c); /* the route that waits for the body; NULL: the request is answered */
+static void serve_body(conn *c);                /* the body is whole: a call begins */
+static void conn_turn(conn *c);
 
 /* The request is whole. From here until conn_answered it has no deadline of ours: its length is the model's. */
 static void conn_body_done(conn *c) {
     c->state = CONN_BUSY;
-    c->deadline = 0;
+    c->deadline = c->in_pace.since = 0;
     c->began = net.now;
-    serve_request(c);
+    serve_body(c);
+}
+
+/* Who of those whose bodies arrive, small or large ones, has brought least in its time. */
+static conn *conn_slowest(int large) {
+    conn *found = NULL;
+    double least = 0;
+    for (conn *c = net.list; c; c = c->next) {
+        if (c->fd < 0 || c->state != CONN_BODY || c->large != large) continue;
+        const double rate = (double)c->held / (net.now - c->arrived + 0.01);
+        if (!found || rate < least) found = c, least = rate;
+    }
+    return found;
+}
+
+/* Room for n more bytes of this body; the slowest of its kind makes it. 0: that is this one itself. */
+static int conn_body_room(conn *c, size_t n) {
+    while (net.bodies[c->large] + n > NET_MAX_BODIES) {
+        conn *slowest = conn_slowest(c->large);
+        http_bad(&slowest->head, 503, "the server holds as many request bodies as it may, and this one arrives slowest");
+        conn_refuse(slowest);
+        if (slowest == c) return 0;
+        conn_turn(slowest);
+    }
+    return 1;
 }
 
 /* Takes body bytes from `in`. */
-static void conn_read_body(conn *c) {
-    size_t have = c->in.len - c->in_at;
+static void conn_take_body(conn *c) {
+    size_t have = conn_ahead(c), used = have;
+    if (!conn_body_room(c, have)) return;
     if (c->head.chunked) {
-        int64_t used = http_chunks_take(&c->chunks, c->in.data + c->in_at, have, &c->body, &c->head);
-        if (used >= 0) c->in_at += (size_t)used;
-        if (used < 0) conn_refuse(c);
-        else if (c->chunks.state == CHUNK_DONE) conn_body_done(c);
+        const int64_t n = http_chunks_take(&c->chunks, c->in.data + c->in_at, have, &c->body, &c->head);
+        if (n < 0) {
+            conn_refuse(c);
+            return;
+        }
+        used = (size_t)n;
     } else {
-        size_t n = (int64_t)have < c->body_left ? have : (size_t)c->body_left;
-        llm_text_add(&c->body, c->in.data + c->in_at, n);
-        c->in_at += n;
-        c->body_left -= (int64_t)n;
-        if (!c->body_left) conn_body_done(c);
+        if (c->body_left < (int64_t)have) used = (size_t)c->body_left;
+        llm_text_add(&c->body, c->in.data + c->in_at, used);
+        c->body_left -= (int64_t)used;
     }
+    c->in_at += used;
+    c->in_pace.bytes += used;
+    conn_hold(c);
+    if (c->body.failed) {
+        http_bad(&c->head, 503, "out of memory");
+        conn_refuse(c);
+    } else if (c->head.chunked ? c->chunks.state == CHUNK_DONE : !c->body_left) conn_body_done(c);
 }
 
-/* A head of n bytes stands in `in`. Its slices live as long as head_text; then the body is awaited, however it is
- * framed. */
+/* A head of n bytes stands in `in`. Its slices live as long as head_text. Whether the request may come in is decided here, before anything
+ * of its body is taken: host, route, method, key. Whoever is refused in the middle of sending much has to be told that we stop listening. */
 static void conn_head_done(conn *c, size_t n) {
     llm_text_add(&c->head_text, c->in.data + c->in_at, n);
     c->in_at += n;
     c->scanned = 0;
-    if (!http_parse_head(c->head_text.data, c->head_text.len, &c->head)) {
+    if (c->head_text.failed) {
+        c->dead = 1; /* not even its method is known */
+        return;
+    }
+    http_parse_head(c->head_text.data, c->head_text.len, &c->head);
+    c->body_left = c->head.content_length > 0 ? c->head.content_length : 0;
+    const int large = c->head.chunked || c->body_left > HTTP_SMALL_BODY;
+    if (!c->head.bad && large && !slice_is(c->head.method, "POST")) http_bad(&c->head, 413, "this method takes no body");
+    if (c->head.bad) {
         conn_refuse(c);
+        return;
+    }
+    c->began = net.now;
+    c->close_after = large || (c->body_left && c->head.expect_continue);
+    c->route = serve_head(c);
+    if (!c->route) {
+        if (c->state != CONN_IDLE || !c->body_left) return;
+        c->state = CONN_SKIP;
+        c->deadline = net.now + CONN_HEAD_S;
         return;
     }
     memset(&c->chunks, 0, sizeof c->chunks);
-    c->body_left = c->head.content_length > 0 ? c->head.content_length : 0;
+    c->close_after = 0;
     c->state = CONN_BODY;
-    c->deadline = net.now + CONN_BODY_S + (double)c->body_left / 1024;
-    if (c->head.chunked) c->deadline = net.now + 60;
-    int wants_body = slice_is(c->head.method, "POST");
-    if (!wants_body && (c->head.chunked || c->body_left > HTTP_MAX_DRAIN)) {
-        http_bad(&c->head, 413, "this method takes no body");
-        conn_refuse(c);
-        return;
-    }
-    if (c->head.expect_continue && (c->body_left || c->head.chunked) && c->in_at == c->in.len)
-        llm_text_str(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
-    if (c->head.chunked || c->body_left) conn_read_body(c);
-    else conn_body_done(c);
+    c->large = large;
+    c->deadline = 0;
+    c->in_pace.since = net.now;
+    c->in_pace.bytes = 0;
+    if (!c->head.chunked && !c->body_left) conn_body_done(c);
+    else if (c->head.expect_continue && !conn_ahead(c)) llm_text_str(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
 }
 
 /* Looks for the end of a head in what has been received: an empty line. Whole lines are looked at once (`scanned`), so a head that drips in
  * costs no more. */
-static void conn_read_head(conn *c) {
+static void conn_take_head(conn *c) {
     char *p = c->in.data + c->in_at;
-    size_t n = c->in.len - c->in_at;
+    size_t n = conn_ahead(c);
     slice line = {NULL, 1};
     int whole = 1;
     if (c->state == CONN_IDLE) {
@@ -857,6 +1021,8 @@ static void conn_read_head(conn *c) {
             p += 2, n -= 2, c->in_at += 2; /* RFC 9112: empty lines before a request are skipped */
         if (!n || (n == 1 && *p == '\r')) return;
         c->state = CONN_HEAD;
+        conn_rest(c); /* heard of: from now on others have been at rest for longer */
+        c->arrived = net.now;
         c->deadline = net.now + CONN_HEAD_S;
     }
     while (line.n && (whole = http_line(p + c->scanned, n - c->scanned, &line)) > 0) c->scanned += line.n + 2;
@@ -869,158 +1035,286 @@ static void conn_read_head(conn *c) {
     else if (whole) conn_head_done(c, c->scanned);
 }
 
-/* Advances through what has been received, one request after another, until one is being answered. */
-static void conn_next_request(conn *c) {
-    if (c->advancing) return; /* an answer given at once: the loop below goes on */
-    c->advancing = 1;
-    while (c->in_at < c->in.len && (c->state == CONN_IDLE || c->state == CONN_HEAD || c->state == CONN_BODY)) {
-        size_t before = c->in_at;
-        conn_state was = c->state;
-        if (c->state == CONN_BODY) conn_read_body(c);
-        else conn_read_head(c);
-        if (c->in_at == before && c->state == was) break;
-        if (c->state == CONN_IDLE && c->out.len - c->out_at > CONN_MAX_OUT) break; /* answers pile up unread */
-    }
-    c->advancing = 0;
-    buffer_drop(&c->in, &c->in_at);
+/* A small body behind a request that is answered already. */
+static void conn_skip_body(conn *c) {
+    const size_t have = conn_ahead(c), n = c->body_left < (int64_t)have ? (size_t)c->body_left : have;
+    c->in_at += n;
+    c->body_left -= (int64_t)n;
+    if (c->body_left) return;
+    c->state = CONN_IDLE;
+    c->deadline = net.now + CONN_IDLE_S;
 }
 
-/* The peer will send no more. A request being answered is still answered (a half-closed client reads on); whether anyone is
- * there at all shows when we send something: an interim response, or a comment in a stream of events, brings a reset from a closed
- * socket. Lines have no comments: the next one will show it. */
-static int conn_end_of_input(conn *c) {
-    c->half_closed = 1;
-    c->close_after = 1;
-    if (c->state != CONN_BUSY && c->out_at == c->out.len) return 0;
-    if (c->streaming == STREAM_EVENTS) stream_bytes(c, ":\n\n", 3);
-    else if (!c->streaming && c->head.minor == 1 && c->out_at == c->out.len) llm_text_str(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
+/* ---- the four steps of a turn. Each returns whether anything moved. */
+
+/* A client that has closed its side may be there and read, or be gone. Which of the two shows when we send something: an interim response,
+ * or a comment in a stream of events, brings a reset from a closed socket. Lines have no comments: the next one will show it. */
+static void conn_probe(conn *c) {
+    if (c->probed || c->state != CONN_BUSY || conn_unsent(c)) return;
     c->probed = 1;
+    if (c->streaming == STREAM_EVENTS) stream_bytes(c, ":\n\n", 3);
+    else if (!c->streaming && c->head.minor == 1) llm_text_str(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
+}
+
+/* Bytes from the socket. */
+static int conn_receive(conn *c) {
+    static char chunk[65536];
+    if (!c->readable || !conn_takes_input(c)) return 0;
+    const ssize_t n = recv(c->fd, chunk, sizeof chunk, MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) return 1;
+    if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK) c->dead = 1;
+    c->readable = n == (ssize_t)sizeof chunk; /* else epoll tells again */
+    if (n == 0) c->half_closed = c->leaving = 1;
+    if (n <= 0) return n == 0;
+    if (c->state != CONN_LINGER) llm_text_add(&c->in, chunk, (size_t)n);
+    else if (c->linger_end > 0) c->deadline = net.now + CONN_SILENT_S < c->linger_end ? net.now + CONN_SILENT_S : c->linger_end;
+    c->dead |= c->in.failed;
     return 1;
 }
 
-/* Reads what is there. 0: the connection is dead. */
-static int conn_read(conn *c) {
-    char chunk[65536];
-    for (int turn = 0; turn < 16; turn++) {
-        ssize_t n = recv(c->fd, chunk, sizeof chunk, MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
-        if (n == 0) return conn_end_of_input(c);
-        if (c->state == CONN_LINGER) continue; /* dropped: we only wait for the peer to close */
-        llm_text_add(&c->in, chunk, (size_t)n);
-        if (c->in.failed) return 0;
-        conn_next_request(c);
-        if (n < (ssize_t)sizeof chunk || (c->state == CONN_BUSY && c->in.len - c->in_at >= CONN_MAX_AHEAD)) break;
+/* A request from the bytes, if all that came before is answered. Whoever has sent his last and not all of a request gets no answer to it. */
+static int conn_take(conn *c) {
+    const size_t before = c->in_at;
+    const conn_state was = c->state;
+    if (was == CONN_BUSY || (was != CONN_LINGER && !conn_has_room(c))) return 0;
+    if (was == CONN_LINGER) c->in_at = c->in.len;
+    else if (conn_ahead(c) && was == CONN_BODY) conn_take_body(c);
+    else if (conn_ahead(c) && was == CONN_SKIP) conn_skip_body(c);
+    else if (conn_ahead(c)) conn_take_head(c);
+    int moved = c->in_at != before || c->state != was;
+    buffer_drop(&c->in, &c->in_at);
+    if (moved || !c->half_closed || was == CONN_LINGER) return moved;
+    c->state = CONN_LINGER;
+    c->deadline = 0;
+    return 1;
+}
+
+static int conn_answer(conn *c); /* an answer from the call */
+
+/* Output to the socket. One call for all that is there: events of several tokens leave together when the reader is slower than the model. */
+static int conn_send(conn *c) {
+    if (!conn_unsent(c) || !c->writable || c->dead) return 0;
+    const ssize_t n = send(c->fd, c->out.data + c->out_at, conn_unsent(c), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) return 1;
+    c->writable = n == (ssize_t)conn_unsent(c);
+    if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK) c->dead = 1;
+    if (n <= 0) return 0;
+    c->out_at += (size_t)n;
+    c->progress = net.now;
+    c->out_pace.bytes += (size_t)n;
+    buffer_drop(&c->out, &c->out_at);
+    if (!conn_unsent(c) && c->state == CONN_IDLE) c->deadline = net.now + CONN_IDLE_S;
+    return 1;
+}
+
+/* What the connection waits for: the one place that says it. more: the turn was cut short, and goes on as soon as the socket takes output,
+ * which is at once unless it is full. */
+static void conn_wait(conn *c, int more) {
+    struct epoll_event ev;
+    uint32_t want = 0;
+    if (conn_takes_input(c)) want |= EPOLLIN;
+    if (!c->leaving) want |= EPOLLRDHUP; /* tells at once that a client has gone, even while nothing is to be read */
+    if (more || conn_unsent(c)) want |= EPOLLOUT;
+    if (want == c->events) return;
+    ev.events = c->events = want;
+    ev.data.ptr = c;
+    if (epoll_ctl(net.epoll, EPOLL_CTL_MOD, c->fd, &ev)) conn_close(c);
+}
+
+/* Does what can be done, a bounded part of it at a time. */
+static void conn_turn(conn *c) {
+    int moved = 1;
+    if (c->fd < 0) return;
+    for (int round = 0; round < CONN_ROUNDS && moved && !c->dead; round++) {
+        moved = conn_receive(c);
+        moved |= conn_take(c);
+        moved |= conn_answer(c);
+        if (c->leaving) conn_probe(c);
+        moved |= conn_send(c);
+        conn_count(c);
     }
-    return 1;
-}
-
-/* After anything happened to a connection: sends, closes when done, and tells epoll what to watch. */
-static void conn_settle(conn *c) {
-    if (!conn_flush(c) || (c->state == CONN_LINGER && c->out_at == c->out.len && c->half_closed)) {
+    const int sent = c->state == CONN_LINGER && !conn_unsent(c);
+    if (c->dead || (sent && c->half_closed)) {
         conn_close(c);
         return;
     }
-    if (c->state == CONN_LINGER && c->out_at == c->out.len && !c->probed) {
+    if (sent && !c->shut) {
         shutdown(c->fd, SHUT_WR);
-        c->probed = 1;
-        c->deadline = net.now + 1;
+        c->shut = 1;
+        c->linger_end = net.now + CONN_LINGER_S;
+        c->deadline = net.now + CONN_SILENT_S;
     }
-    conn_watch(c);
+    conn_rest(c);
+    conn_wait(c, moved);
 }
 
-/* Accepts all that wait, bounded a turn so that open connections get theirs. Without descriptors one is kept in
- * reserve to accept and close: else the listener would stay readable for ever. */
-static void conn_accept(int listener, int admin) {
-    for (int turn = 0; turn < 256; turn++) {
-        struct sockaddr_storage from;
-        socklen_t len = sizeof from;
-        int fd = accept4(listener, (struct sockaddr *)&from, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE) &&
-            net.spare_fd >= 0) { /* out of descriptors: take one off the queue and drop it */
-            close(net.spare_fd);
-            fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-            if (fd >= 0) close(fd);
-            net.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-            continue;
-        }
-        if (fd < 0) return;
-        conn *c = net.n < CONN_MAX ? (conn *)calloc(1, sizeof *c) : NULL;
-        if (!c) {
-            close(fd);
-            continue;
-        }
-        int one = 1;
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-        if (from.ss_family == AF_UNIX || getnameinfo((struct sockaddr *)&from, len, c->client, sizeof c->client, NULL, 0, NI_NUMERICHOST))
-            snprintf(c->client, sizeof c->client, "unix");
-        c->fd = fd;
-        c->admin = admin;
-        c->deadline = net.now + CONN_HEAD_S;
-        c->progress = net.now;
-        c->next = net.list;
-        if (net.list) net.list->prev = c;
-        net.list = c;
-        net.n++;
-        struct epoll_event ev;
-        ev.events = c->events = EPOLLIN | EPOLLRDHUP;
-        ev.data.ptr = c;
-        epoll_ctl(net.epoll, EPOLL_CTL_ADD, fd, &ev);
+/* ---- what epoll and the clock say */
+
+static void conn_event(conn *c, uint32_t events) {
+    if (c->fd < 0) return; /* closed earlier in this round */
+    if (events & (EPOLLERR | EPOLLHUP)) {
+        conn_close(c);
+        return;
     }
+    c->readable |= (events & (EPOLLIN | EPOLLRDHUP)) != 0;
+    c->writable |= (events & EPOLLOUT) != 0;
+    c->leaving |= (events & EPOLLRDHUP) != 0;
+    conn_turn(c);
 }
 
 /* A stream of events that has been silent for long, because its prompt is long or the queue is, gets a comment: proxies and
  * clients close what says nothing. One that is read too slowly has something to send and needs none. */
 static void conn_ping(conn *c) {
-    double silent = net.now - c->progress;
-    if (c->streaming != STREAM_EVENTS || c->out_at < c->out.len || server.cfg.ping_interval <= 0 ||
-        silent < (double)server.cfg.ping_interval)
+    if (c->streaming != STREAM_EVENTS || conn_unsent(c) || server.cfg.ping_interval <= 0 ||
+        net.now - c->progress < (double)server.cfg.ping_interval)
         return;
     stream_bytes(c, ":\n\n", 3);
     c->progress = net.now;
-    conn_settle(c);
+    conn_turn(c);
 }
 
+/* The clock's part: readers that take nothing, requests that do not come, silence. */
 static void conn_sweep(void) {
-    for (conn *c = net.list, *next; c; c = next) {
-        next = c->next;
-        int stuck = c->out_at < c->out.len && net.now - c->progress > CONN_STUCK_S;
-        int over = c->deadline > 0 && net.now > c->deadline;
-        if (stuck || (over && (c->state == CONN_LINGER || c->state == CONN_IDLE))) {
+    const int crowded = net.unsent >= NET_MAX_OUT;
+    if (net.spare_fd < 0) net.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    for (conn *c = net.list; c; c = c->next) {
+        if (c->fd < 0) continue;
+        const int over = c->deadline > 0 && net.now > c->deadline;
+        const int late = c->state == CONN_HEAD ? over : c->state == CONN_BODY && pace_slow(&c->in_pace, CONN_BODY_S, CONN_BODY_PACE);
+        const int stuck = pace_slow(&c->out_pace, crowded ? CONN_CROWDED_S : CONN_OUT_S, crowded ? CONN_CROWDED_PACE : CONN_OUT_PACE);
+        if (stuck || (over && !late && !conn_unsent(c))) {
             conn_close(c);
-        } else if (over && c->state != CONN_BUSY) {
+        } else if (late) {
             http_bad(&c->head, 408, "the request did not arrive in time");
             conn_refuse(c);
-            conn_settle(c);
+            conn_turn(c);
         } else {
             conn_ping(c);
         }
     }
 }
 
+/* ---- new connections */
+
+/* Closes the connection that has been at rest for longest; where none is, that whose request has been arriving for longest, and for more than
+ * five seconds. 0: there is none. */
+static int conn_make_room(void) {
+    conn *found = net.rest;
+    double oldest = net.now - CONN_CROWDED_S;
+    for (conn *c = found ? NULL : net.list; c; c = c->next)
+        if (c->fd >= 0 && c->state >= CONN_HEAD && c->state <= CONN_SKIP && c->arrived < oldest) found = c, oldest = c->arrived;
+    if (found) conn_close(found);
+    return found != NULL;
+}
+
+static void conn_open(int fd, const struct sockaddr_storage *from, socklen_t len, int admin) {
+    struct epoll_event ev;
+    int one = 1;
+    if (net.n >= net.n_most) conn_make_room();
+    conn *c = net.n < net.n_most ? (conn *)calloc(1, sizeof *c) : NULL;
+    ev.events = EPOLLIN | EPOLLRDHUP;
+    ev.data.ptr = c;
+    if (!c || epoll_ctl(net.epoll, EPOLL_CTL_ADD, fd, &ev)) {
+        free(c);
+        close(fd);
+        return;
+    }
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (from->ss_family == AF_UNIX || getnameinfo((const struct sockaddr *)from, len, c->client, sizeof c->client, NULL, 0, NI_NUMERICHOST))
+        snprintf(c->client, sizeof c->client, "unix");
+    c->fd = fd;
+    c->admin = admin;
+    c->events = ev.events;
+    c->writable = 1;
+    c->deadline = net.now + CONN_HEAD_S;
+    c->progress = net.now;
+    c->next = net.list;
+    if (net.list) net.list->prev = c;
+    net.list = c;
+    net.n++;
+    conn_rest(c);
+}
+
+/* Accepts all that wait, bounded a turn so that open connections get theirs. Without descriptors somebody makes room; where nobody can, one
+ * is kept in reserve to accept and close: else the listener would stay readable for ever. */
+static void conn_accept(int listener, int admin) {
+    for (int turn = 0; turn < 256; turn++) {
+        struct sockaddr_storage from;
+        socklen_t len = sizeof from;
+        int fd = accept4(listener, (struct sockaddr *)&from, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            conn_open(fd, &from, len, admin);
+            continue;
+        }
+        if (errno == ECONNABORTED || errno == EINTR) continue;
+        if (errno != EMFILE && errno != ENFILE) return;
+        if (conn_make_room()) continue;
+        if (net.spare_fd < 0) return;
+        close(net.spare_fd);
+        fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (fd >= 0) close(fd);
+        net.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    }
+}
+
 /* ============================================================================
- * >>calls   One HTTP request being served: who does what, in which thread.
+ * >>calls   One HTTP request with a body being served: who does what, in which thread.
  * ============================================================================
- *   event thread   llm_openai_begin (parses the JSON, checks every field) and llm_openai_next (writes every answer)
- *   workers        llm_openai_submit: renders the template, tokenizes, submits to the engine (what grows with the prompt)
+ *   event thread   llm_openai_next, unless it may take long: what is written of an answer in one go
+ *   workers        llm_openai_begin (parses the JSON, checks every field), llm_openai_submit (renders the template, tokenizes, submits to
+ *                  the engine), and llm_openai_next of answers that are long: what grows with what was sent or asked for
  *   engine thread  steps the engine; its news only put the call on a list and wake the event thread
  *
- *   route_call --> work list --> worker --> news list --> call_advance --> ... --> call_advance --> free
- *                                               ^                                      ^
- *                                               '------- engine: a token, an end ------'
+ *   serve_body --> work list --> worker --> news list --> conn_answer --> ... --> conn_answer --> free
+ *                      ^                      ^   |                                   ^
+ *                      '----- a long answer --+---'------ engine: a token, an end ----'
  *
- * News come far more often than the event thread looks: a connection stands on the list at most once, and one wake is written for
- * a list that was empty. When a client goes, its call is cancelled and freed, and when a worker has it then, as soon as it is
- * prepared. A call is never freed by a worker or the engine, so the event thread needs no lock to use it. */
+ * News come far more often than the event thread looks: a call stands on the list at most once, and one wake is written for a list that
+ * was empty. A call belongs to the event thread, or (away) to the worker it was given to, who brings it back by the news list; so it
+ * needs no lock but for the flags of the lists. When a client goes, its call is cancelled and freed; when a worker has it then, as soon as
+ * he brings it back, which llm_openai_cancel hurries on.
+ *
+ * Nothing that is short waits for something long: of n workers at most n - 1 do what may take long at one time. */
+
+enum {
+    CALL_PIECE = 64 << 10, /* bytes that are written of a stream in one go */
+    CALL_ROWS = 20000,     /* an answer of more tokens, each of their alternatives counted, takes long to write, */
+    CALL_CHOICES = 64,     /* and so do news of so many choices, */
+    CALL_VECTORS = 4,      /* or so many embeddings */
+    CALL_LATE_S = 1        /* after --timeout, if the engine has not ended the request by then */
+};
+
+typedef enum call_stage { CALL_BEGIN = 0, CALL_SUBMIT, CALL_ANSWER } call_stage; /* what comes next */
+
+typedef struct call {
+    struct conn *conn; /* whom it answers; NULL: gone */
+    llm_openai_kind kind;
+    call_stage stage;
+    llm_text body;         /* until it has begun */
+    llm_text piece;        /* of the answer, not yet in the connection's output */
+    size_t held;           /* bytes of the body, in net.bodies until the end, */
+    int large;             /* which of these */
+    int slow;              /* takes long: not every worker may have it */
+    int more;              /* llm_openai_next may have something */
+    int away;              /* given to a worker, as the event thread sees it */
+    const char *why;       /* it is to be ended with these words; NULL: it is not */
+    int failed;            /* and was */
+    llm_openai_call *api;  /* NULL: not begun, or no memory for it. Until the worker has begun it guarded by queue.mutex, as these are: */
+    int with_worker, gone; /* gone: nobody waits for it */
+    int on_list, news;     /* news: of the engine */
+    struct call *next_work, *next_news;
+} call;
 
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t work_ready;
-    conn *work;          /* for the workers */
-    conn *news;          /* for the event thread */
-    int compiling, stop; /* workers that compile a form now */
-    int64_t step_began;  /* atomic: milliseconds of net.now's clock; 0: no step runs */
-} queue = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, NULL, 0, 0, 0};
+    call *work, *work_last; /* for the workers */
+    call *news, *news_last; /* for the event thread */
+    int n_news;
+    int slow, stop;     /* workers that do what takes long now */
+    int trim;           /* memory that was freed is to go back to the system */
+    int64_t step_began; /* atomic: milliseconds of net.now's clock; 0: no step runs */
+} queue = {.mutex = PTHREAD_MUTEX_INITIALIZER, .work_ready = PTHREAD_COND_INITIALIZER};
 
 /* An eventfd is a counter: any number of wakes before the next look are one. */
 static void wake_event_thread(void) {
@@ -1029,82 +1323,202 @@ static void wake_event_thread(void) {
     (void)n;
 }
 
-/* Puts a connection on the event thread's list; with `prepared` its call also leaves its worker's hands. Any thread. */
-static void call_news(conn *c, int prepared) {
+/* Puts a call on the event thread's list: as one that its worker brings back, or with news of the engine. Any thread. */
+static void call_tell(call *k, int back) {
     pthread_mutex_lock(&queue.mutex);
-    int first = !queue.news;
-    if (prepared) c->preparing = 0;
-    if (!c->on_list) {
-        c->on_list = 1;
-        c->next_news = queue.news;
-        queue.news = c;
+    const int first = !queue.news;
+    if (back) k->with_worker = 0;
+    else k->news = 1;
+    if (!k->on_list) {
+        k->on_list = 1;
+        k->next_news = NULL;
+        *(queue.news ? &queue.news_last->next_news : &queue.news) = k;
+        queue.news_last = k;
+        queue.n_news++;
     }
     pthread_mutex_unlock(&queue.mutex);
     if (first) wake_event_thread();
 }
 
-static void on_call_news(void *user, UNUSED llm_openai_call *call) { call_news((conn *)user, 0); }
+static void on_call_news(void *user, UNUSED llm_openai_call *api) { call_tell((call *)user, 0); }
 
-/* Frees the call, if there is one. Then no news of it can come any more, and those on the list are taken off. */
-static void call_end(conn *c) {
-    if (!c->call) return;
-    llm_openai_free(c->call);
+/* What there is to know of a connection's call. NULL: it has none, or a worker has it. */
+static const llm_openai_info *call_info(const conn *c) {
+    return c->call && !c->call->away && c->call->api ? llm_openai_get_info(c->call->api) : NULL;
+}
+
+static void count_abandoned(const llm_openai_info *info);
+
+/* Frees a call that no worker has. Then no news of it can come any more, and those on the list are taken off. */
+static void call_free(call *k) {
+    if (k->api && k->stage == CALL_ANSWER && !llm_openai_get_info(k->api)->done) count_abandoned(llm_openai_get_info(k->api));
+    llm_openai_free(k->api);
+    pthread_mutex_lock(&queue.mutex);
+    call *before = NULL, *at = k->on_list ? queue.news : NULL;
+    while (at && at != k) before = at, at = at->next_news;
+    if (at) {
+        *(before ? &before->next_news : &queue.news) = k->next_news;
+        if (queue.news_last == k) queue.news_last = before;
+        queue.n_news--;
+    }
+    pthread_mutex_unlock(&queue.mutex);
+    net.bodies[k->large] -= k->held;
+    net.n_ended++;
+    llm_text_free(&k->body);
+    llm_text_free(&k->piece);
+    free(k);
+}
+
+/* The connection's call is answered, or its client gone. */
+static void call_leave(conn *c) {
+    call *k = c->call;
+    if (!k) return;
     c->call = NULL;
+    k->conn = NULL;
     pthread_mutex_lock(&queue.mutex);
-    conn **at = &queue.news;
-    while (*at && *at != c) at = &(*at)->next_news;
-    if (*at) *at = c->next_news;
-    c->on_list = 0;
+    const int away = k->gone = k->with_worker;
+    if (away && k->api) llm_openai_cancel(k->api);
+    pthread_mutex_unlock(&queue.mutex);
+    if (!away) call_free(k);
+}
+
+/* To the end of the work list. The caller holds queue.mutex. */
+static void work_put(call *k) {
+    k->next_work = NULL;
+    *(queue.work ? &queue.work_last->next_work : &queue.work) = k;
+    queue.work_last = k;
+    pthread_cond_signal(&queue.work_ready);
+}
+
+/* Gives a call to the workers. */
+static void call_give(call *k) {
+    pthread_mutex_lock(&queue.mutex);
+    k->away = k->with_worker = 1;
+    work_put(k);
     pthread_mutex_unlock(&queue.mutex);
 }
 
-static int call_gone(conn *c) {
-    pthread_mutex_lock(&queue.mutex);
-    int busy = c->gone = c->preparing;
+/* A request whose body is whole. */
+static void call_begin(conn *c, llm_openai_kind kind) {
+    call *k = (call *)calloc(1, sizeof *k);
+    if (!k) {
+        http_answer_exhausted(c);
+        return;
+    }
+    k->conn = c;
+    k->kind = kind;
+    k->body = c->body;
+    k->large = k->slow = c->large;
+    k->held = c->held;
+    memset(&c->body, 0, sizeof c->body);
+    c->held = 0;
+    c->call = k;
+    call_give(k);
+}
+
+/* Whether what is written of an answer at once may take more than some milliseconds: the whole of a long one, or what is told of many. */
+static int call_is_long(const call *k) {
+    const llm_openai_info *info = llm_openai_get_info(k->api);
+    const llm_sampling *s = info->sampling;
+    const double choices = (double)info->n_requests * info->n_choices;
+    const double tokens = s->max_tokens >= 0 ? (double)s->max_tokens : (double)server.most_tokens;
+    const int whole = !info->stream || info->kind == LLM_OPENAI_GENERATE;
+    const int many = choices > (info->kind == LLM_OPENAI_EMBEDDING ? CALL_VECTORS : CALL_CHOICES);
+    return k->large || many || s->prompt_logprobs || (whole && choices * tokens * (1 + s->logprobs) > CALL_ROWS);
+}
+
+/* Takes what the call has to say, up to a piece. Whoever has the call. */
+static void call_write(call *k) {
+    const llm_openai_info *info = llm_openai_get_info(k->api);
+    k->more = 0;
+    while (llm_openai_next(k->api, &k->piece)) {
+        k->more = !info->done;
+        if (!info->stream || info->status != 200 || k->piece.len >= CALL_PIECE) return;
+        k->more = 0;
+    }
+}
+
+/* A worker's part of a call. 1: not all of it, for the rest takes long and this worker may have to be there for others. */
+static int call_work(call *k) {
+    if (k->stage == CALL_BEGIN) {
+        llm_openai_call *api = llm_openai_begin(&server.service, k->kind, k->body.data ? k->body.data : "", k->body.len, k);
+        llm_text_free(&k->body);
+        pthread_mutex_lock(&queue.mutex);
+        k->api = api;
+        pthread_mutex_unlock(&queue.mutex);
+        k->stage = CALL_SUBMIT;
+        if (api && !k->slow && llm_openai_get_info(api)->form) return k->slow = 1; /* a grammar to be compiled */
+    }
+    if (k->stage == CALL_SUBMIT) {
+        if (k->api) llm_openai_submit(k->api);
+        k->stage = CALL_ANSWER;
+        k->more = 1;
+    } else {
+        call_write(k);
+    }
+    return 0;
+}
+
+/* Takes the first call off the work list that may be worked on now; with queue.mutex held. NULL: none. What takes long would hold up everyone,
+ * were all workers at it. */
+static call *work_take(void) {
+    const int may_be_slow = queue.slow < (server.cfg.n_workers > 1 ? server.cfg.n_workers - 1 : 1);
+    call *before = NULL, *k = queue.work;
+    while (k && !k->gone && !may_be_slow && k->slow) before = k, k = k->next_work;
+    if (!k) return NULL;
+    *(before ? &before->next_work : &queue.work) = k->next_work;
+    if (queue.work_last == k) queue.work_last = before;
+    return k;
+}
+
+/* Works on what work_take gave, with queue.mutex held before and after. One whose client is gone is only handed back. */
+static void work_do(call *k) {
+    const int slow = k->slow, gone = k->gone;
+    queue.slow += slow;
     pthread_mutex_unlock(&queue.mutex);
-    if (!busy) call_end(c);
-    return busy;
+    const int again = !gone && call_work(k);
+    if (!again) call_tell(k, 1);
+    pthread_mutex_lock(&queue.mutex);
+    queue.slow -= slow;
+    if (again) work_put(k);
+    else if (slow && queue.work) pthread_cond_signal(&queue.work_ready);
 }
 
-/* Takes the first connection off the work list whose call may be prepared now; with queue.mutex held. NULL: none. A form may take a quarter of
- * a second to compile: were all workers at it, a crowd of them would hold up everyone, so one worker is left for calls without. */
-static conn *work_take(void) {
-    int may_compile = queue.compiling < (server.cfg.n_workers > 1 ? server.cfg.n_workers - 1 : 1);
-    conn **at = &queue.work, *c;
-    while ((c = *at) != NULL && !c->gone && !may_compile && llm_openai_get_info(c->call)->form) at = &c->next_work;
-    if (c) *at = c->next_work;
-    return c;
+/* What calls have left in the C library's heap goes back to the system: it keeps pages between those that are in use, and a request with
+ * thousands of answers leaves tens of megabytes of such. With queue.mutex held before and after. */
+static void work_trim(void) {
+    queue.trim = 0;
+    pthread_mutex_unlock(&queue.mutex);
+#ifdef M_TRIM_THRESHOLD
+    malloc_trim(0);
+#endif
+    pthread_mutex_lock(&queue.mutex);
 }
 
-/* Takes calls in the order of arrival, but for forms. What a worker does grows with the prompt: a long one delays nobody but the other
- * prompts. One whose client is gone is only handed back. */
+/* Every two seconds if calls have ended; for a worker to do. */
+static void ask_for_trim(void) {
+    static double last;
+    if (!net.n_ended || net.now - last < 2) return;
+    last = net.now;
+    net.n_ended = 0;
+    pthread_mutex_lock(&queue.mutex);
+    queue.trim = 1;
+    pthread_cond_signal(&queue.work_ready);
+    pthread_mutex_unlock(&queue.mutex);
+}
+
+/* Takes calls in the order of arrival, but for those that take long. */
 static void *worker_main(UNUSED void *unused) {
     pthread_mutex_lock(&queue.mutex);
     for (;;) {
-        conn *c;
-        while (!(c = work_take()) && !queue.stop) pthread_cond_wait(&queue.work_ready, &queue.mutex);
-        if (!c) break;
-        int gone = c->gone, form = llm_openai_get_info(c->call)->form;
-        queue.compiling += form;
-        pthread_mutex_unlock(&queue.mutex);
-        if (!gone) llm_openai_submit(c->call);
-        call_news(c, 1);
-        pthread_mutex_lock(&queue.mutex);
-        queue.compiling -= form;
+        call *k;
+        while (!(k = work_take()) && !queue.stop && !queue.trim) pthread_cond_wait(&queue.work_ready, &queue.mutex);
+        if (k) work_do(k);
+        else if (queue.trim) work_trim();
+        else break;
     }
     pthread_mutex_unlock(&queue.mutex);
     return NULL;
-}
-
-static void start_preparing(conn *c) {
-    pthread_mutex_lock(&queue.mutex);
-    conn **end = &queue.work;
-    while (*end) end = &(*end)->next_work;
-    *end = c;
-    c->next_work = NULL;
-    c->preparing = 1;
-    pthread_cond_signal(&queue.work_ready);
-    pthread_mutex_unlock(&queue.mutex);
 }
 
 /* The one thread that steps the engine. Submitting wakes it. */
@@ -1122,8 +1536,8 @@ static void *engine_main(UNUSED void *unused) {
 /* ============================================================================
  * >>metrics   Prometheus text with vLLM's names and buckets.
  * ============================================================================
- * Counters and histograms live in the event thread, which sees every event; what the engine counts is asked of it. Nothing is
- * locked and nothing is sampled. Where a request spends its time:
+ * Who writes an answer sees its events and counts them: mostly the event thread, at times a worker, so there is a lock. What the engine
+ * counts is asked of it; nothing is sampled. Where a request spends its time:
  *
  *   arrival --- queue ---> start --- prefill ---> first token --- decode ---> end
  *   |<------------- time to first token ------------->|  time per output token = decode / (tokens - 1)
@@ -1172,6 +1586,9 @@ static struct {
     uint64_t finished[5]; /* by llm_finish */
     uint64_t refused, prompt_tokens, generation_tokens, cached_tokens;
 } counters;
+
+/* Of the histograms and counters: who writes an answer counts, and that may be a worker. */
+static pthread_mutex_t metrics_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 /* One value into its bucket; the sums over buckets are made when they are asked for. */
 static void observe(int h, double v) {
@@ -1223,14 +1640,16 @@ static void count_request_end(const llm_openai_info *info, const llm_request *re
 
 /* Called by llm_openai_next for every piece of news. */
 static void count_event(UNUSED void *user, llm_openai_call *api, llm_request *request, const llm_event *e, double gap) {
+    pthread_mutex_lock(&metrics_mutex);
     if (gap > 0) observe(H_ITL, gap);
-    if (e->finish == LLM_FINISH_NONE) return;
-    counters.finished[e->finish]++;
-    if (llm_request_done(request)) count_request_end(llm_openai_get_info(api), request);
+    if (e->finish != LLM_FINISH_NONE) counters.finished[e->finish]++;
+    if (e->finish != LLM_FINISH_NONE && llm_request_done(request)) count_request_end(llm_openai_get_info(api), request);
+    pthread_mutex_unlock(&metrics_mutex);
 }
 
 /* Requests whose client is gone: their tokens count, and they ended as "abort". How long they would have taken nobody knows. */
 static void count_abandoned(const llm_openai_info *info) {
+    pthread_mutex_lock(&metrics_mutex);
     for (int i = 0; i < info->n_requests; i++) {
         llm_request *r = info->requests[i];
         if (!r || llm_request_done(r)) continue;
@@ -1238,6 +1657,7 @@ static void count_abandoned(const llm_openai_info *info) {
         counters.finished[LLM_FINISH_CANCELLED] += (uint64_t)info->n_choices;
         count_tokens(info, r);
     }
+    pthread_mutex_unlock(&metrics_mutex);
 }
 
 /* What a call's requests took so far. */
@@ -1298,13 +1718,7 @@ static void log_line(const conn *c, const llm_openai_info *info, int status) {
 }
 
 static void log_request(conn *c, int gone) {
-    const llm_openai_info *info = NULL;
-    if (!c->began) return;
-    pthread_mutex_lock(&queue.mutex);
-    if (c->call && !c->preparing) info = llm_openai_get_info(c->call);
-    pthread_mutex_unlock(&queue.mutex);
-    if (gone && info && !info->done) count_abandoned(info);
-    if (server.cfg.log_requests) log_line(c, info, gone ? 499 : c->status);
+    if (c->began > 0 && server.cfg.log_requests) log_line(c, call_info(c), gone ? 499 : c->status);
     c->began = 0;
 }
 
@@ -1411,9 +1825,8 @@ static void write_metrics(llm_text *t) {
 /* ============================================================================
  * >>answers   What llm_openai_next writes, put into HTTP.
  * ============================================================================
- * A call on the news list is advanced: whatever it has to say goes into its connection's output. Streams stop at 1 MiB that the
- * reader has not taken; the engine keeps the rest, which is bounded by max_tokens. Errors are pieces like others, so there is
- * one way out. */
+ * A call that has news is asked for what it has to say, and that goes into its connection's output. Streams stop at 1 MiB that the reader has
+ * not taken; the engine keeps the rest, which is bounded by max_tokens. Errors are pieces like others, so there is one way out. */
 
 /* The status line of a stream goes out before the first token: a client sees that it was heard. */
 static void stream_start(conn *c, const llm_openai_info *info) {
@@ -1422,70 +1835,111 @@ static void stream_start(conn *c, const llm_openai_info *info) {
     c->close_after |= c->head.minor == 0;
     http_head_out(c, 200, c->streaming == STREAM_LINES ? "application/json" : "text/event-stream; charset=utf-8", -1,
                   "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
+    c->dead |= c->out.failed;
 }
 
-/* Writes what is new of a call's answer. A stream stops when its reader has not taken the bytes before; conn_event comes back to it. */
-static void call_advance(conn *c) {
-    const llm_openai_info *info = llm_openai_get_info(c->call);
-    int streaming = info->stream && info->status == 200;
-    SCOPED_TEXT t = {0};
-    if (streaming && !c->streaming) stream_start(c, info);
-    while (c->out.len - c->out_at < CONN_MAX_OUT && llm_openai_next(c->call, &t)) {
-        if (!streaming) break;
-        stream_bytes(c, t.data, t.len);
-        t.len = 0;
-    }
-    if (!info->done) return;
+/* Puts what was written of a call's answer into the output. Returns whether that was anything. */
+static int call_deliver(conn *c, call *k, const llm_openai_info *info) {
+    const int streaming = info->stream && info->status == 200, begins = streaming && !c->streaming, some = begins || k->piece.len;
+    if (k->piece.failed && streaming) return c->dead = 1;
+    if (begins) stream_start(c, info);
+    if (streaming) stream_bytes(c, k->piece.data, k->piece.len), k->piece.len = 0;
+    if (!info->done) return some;
     counters.refused += info->status != 200;
-    if (info->status != 200) server_log(LLM_LOG_DEBUG, "%.*s", (int)(t.len < 1000 ? t.len : 1000), t.len ? t.data : "");
+    if (info->status != 200)
+        server_log(LLM_LOG_DEBUG, "%.*s", (int)(k->piece.len < 1000 ? k->piece.len : 1000), k->piece.len ? k->piece.data : "");
     if (!streaming) {
         int text = info->status == 200 && (info->kind == LLM_OPENAI_LORA_LOAD || info->kind == LLM_OPENAI_LORA_UNLOAD);
-        http_answer(c, info->status, text ? "text/plain; charset=utf-8" : "application/json", &t, NULL);
+        http_answer(c, info->status, text ? "text/plain; charset=utf-8" : "application/json", &k->piece, NULL);
     } else {
         if (c->head.minor == 1) llm_text_str(&c->out, "0\r\n\r\n");
+        c->dead |= c->out.failed;
         conn_answered(c);
     }
+    return 1;
 }
 
-/* VLLM_ENGINE_ITERATION_TIMEOUT_S: when one step of the engine takes too long, whoever waits for it gets an error. The engine
- * is kept: if the step ends, the server goes on. */
-static void watch_step(void) {
-    int64_t began = __atomic_load_n(&queue.step_began, __ATOMIC_ACQUIRE);
-    if (server.cfg.step_timeout <= 0 || !began || net.now - (double)began * 1e-3 < (double)server.cfg.step_timeout) return;
-    for (conn *c = net.list, *next; c; c = next) {
-        next = c->next;
-        pthread_mutex_lock(&queue.mutex);
-        int waits = c->call && !c->preparing;
-        pthread_mutex_unlock(&queue.mutex);
-        if (!waits) continue;
-        llm_openai_fail(c->call, 500, "the engine did not finish a step in time");
-        server_log(LLM_LOG_ERROR, "a step of the engine takes too long: a request is failed");
-        call_advance(c);
-        conn_settle(c);
+/* An answer from the call, as far as there is one now and room for it. */
+static int conn_answer(conn *c) {
+    call *k = c->call;
+    if (c->state != CONN_BUSY || !k || k->away || !conn_has_room(c)) return 0;
+    if (!k->api) {
+        if (k->why) http_answer_error(c, 503, k->why, NULL, NULL);
+        else http_answer_exhausted(c);
+        return 1;
+    }
+    const llm_openai_info *info = llm_openai_get_info(k->api);
+    if (k->why && !k->failed && !info->done) {
+        llm_openai_fail(k->api, 503, k->why);
+        k->failed = k->more = 1;
+    }
+    k->slow = info->status == 200 && call_is_long(k);
+    if (k->more && !k->piece.len && !info->done) {
+        if (!k->slow) call_write(k);
+        else call_give(k);
+    }
+    return !k->away && call_deliver(c, k, info);
+}
+
+/* Ends a request for a reason of ours, in words. Whoever has its call may have to bring it back first. */
+static void call_stop(conn *c, const char *why) {
+    call *k = c->call;
+    if (!k || k->why) return;
+    k->why = why;
+    pthread_mutex_lock(&queue.mutex);
+    k->gone = k->with_worker;
+    if (k->gone && k->api) llm_openai_cancel(k->api);
+    pthread_mutex_unlock(&queue.mutex);
+    conn_turn(c);
+}
+
+/* Fails what runs and waits for the engine. */
+static void call_fail(conn *c, int status, const char *message) {
+    call *k = c->call;
+    if (!k || k->away || !k->api || llm_openai_get_info(k->api)->done) return;
+    llm_openai_fail(k->api, status, message);
+    k->more = 1;
+    conn_turn(c);
+}
+
+/* VLLM_ENGINE_ITERATION_TIMEOUT_S: when one step of the engine takes too long, whoever waits for it gets an error. The engine is kept: if
+ * the step ends, the server goes on. --timeout: the engine ends a request in time, between two steps; where a step is long, or the request
+ * has not come to the engine, it is ended here. */
+static void watch_calls(void) {
+    const int64_t began = __atomic_load_n(&queue.step_began, __ATOMIC_ACQUIRE);
+    const double step = server.cfg.step_timeout, life = server.cfg.request_timeout;
+    const int stuck = step > 0 && began && net.now - (double)began * 1e-3 >= step;
+    if (!stuck && life <= 0) return;
+    for (conn *c = net.list; c; c = c->next) {
+        if (c->fd < 0 || !c->call) continue;
+        if (life > 0 && net.now - c->began > life + CALL_LATE_S) call_stop(c, "the request took longer than --timeout lets it");
+        else if (stuck && call_info(c)) {
+            server_log(LLM_LOG_ERROR, "a step of the engine takes too long: a request is failed");
+            call_fail(c, 500, "the engine did not finish a step in time");
+        }
     }
 }
 
-/* Everything on the news list. */
-static void calls_news(void) {
-    for (;;) {
-        pthread_mutex_lock(&queue.mutex);
-        conn *c = queue.news;
-        if (c) {
-            queue.news = c->next_news;
-            c->on_list = 0;
-        }
-        int busy = c && c->preparing;
+/* What stands on the news list now. Returns whether more has come meanwhile. */
+static int calls_news(void) {
+    pthread_mutex_lock(&queue.mutex);
+    for (int n = queue.n_news; n > 0 && queue.news; n--) {
+        call *k = queue.news;
+        const int busy = k->with_worker; /* who will bring it back */
+        queue.news = k->next_news;
+        queue.n_news--;
+        k->on_list = 0;
+        if (busy) continue;
+        k->more |= k->news;
+        k->news = k->away = k->gone = 0;
         pthread_mutex_unlock(&queue.mutex);
-        if (!c) return;
-        if (busy) continue; /* its worker will bring it back */
-        if (c->gone) {      /* the client left while a worker had the call: now nobody else has it */
-            call_end(c);
-            free(c);
-        } else {
-            call_advance(c);
-            conn_settle(c);
-        }
+        if (k->conn) conn_turn(k->conn);
+        else call_free(k);
+        pthread_mutex_lock(&queue.mutex);
     }
+    const int left = queue.news != NULL;
+    pthread_mutex_unlock(&queue.mutex);
+    return left;
 }
 
 /* ============================================================================
@@ -2070,11 +2524,12 @@ static const char *const page_js[] = {
 /* ============================================================================
  * >>routes   What is served where.
  * ============================================================================
- * Who may ask comes first: a key where one is set; a Host that is ours, since a page of another site could otherwise reach a
- * server on loopback under a name of its own (DNS rebinding); an Origin that may read the answer (CORS). */
+ * Who may ask comes first, from the head alone: a Host that is ours, since a page of another site could otherwise reach a server on loopback
+ * under a name of its own (DNS rebinding); for what does something, a page that may do it, since a browser asks nobody before it sends a
+ * simple request (CSRF); a key where one is set. An Origin that is allowed may read the answer (CORS). */
 
 /* Whether the engine is open. The loading thread says so last: who sees it sees all that it set up. */
-static int is_ready(void) { return __atomic_load_n(&server.ready, __ATOMIC_ACQUIRE); }
+static int is_ready(void) { return __atomic_load_n(&server.ready, __ATOMIC_ACQUIRE) > 0; }
 
 /* Constant-time comparison of a key with one of ours. */
 static int key_equal(slice a, const char *b) {
@@ -2102,7 +2557,7 @@ static slice host_part(slice v) {
     else if (v.n > 8 && !memcmp(v.p, "https://", 8)) v.p += 8, v.n -= 8;
     const char *end = v.n && v.p[0] == '[' ? (const char *)memchr(v.p, ']', v.n) : NULL;
     if (end) v.p++, v.n = (size_t)(end - v.p);
-    else if ((end = (const char *)memchr(v.p, ':', v.n)) != NULL) v.n = (size_t)(end - v.p);
+    else if (v.n && (end = (const char *)memchr(v.p, ':', v.n)) != NULL) v.n = (size_t)(end - v.p);
     return v;
 }
 
@@ -2123,18 +2578,41 @@ static int origin_allowed(slice origin) {
     return !server.cfg.origins.n && is_loopback_name(origin);
 }
 
-/* A page of another site must not reach a server on loopback under its own name (DNS rebinding). */
+/* Whether a Host is an address: no page of another site has that for its name. */
+static int is_address(slice v) {
+    char text[64];
+    unsigned char bytes[16];
+    const slice h = host_part(v);
+    if (h.n >= sizeof text) return 0;
+    memcpy(text, h.p, h.n);
+    text[h.n] = 0;
+    return inet_pton(AF_INET, text, bytes) == 1 || inet_pton(AF_INET6, text, bytes) == 1;
+}
+
+/* A page of another site must not reach us under its own name (DNS rebinding): not on loopback, and not elsewhere where it is said which names
+ * are ours. */
 static int host_allowed(slice host) {
-    if (!server.loopback || !host.n || is_loopback_name(host)) return 1;
+    if (!host.n || is_loopback_name(host)) return 1;
+    if (!server.loopback && (!server.cfg.allowed_hosts.n || is_address(host))) return 1;
     for (int i = 0; i < server.cfg.allowed_hosts.n; i++)
         if (!strcmp(server.cfg.allowed_hosts.items[i], "*") || slice_is_nocase(host_part(host), server.cfg.allowed_hosts.items[i]))
             return 1;
     return 0;
 }
 
+/* Whether a request may do something (POST) as far as its page goes, if it comes from one: a page that is allowed, or one of our own. What a
+ * browser says in Sec-Fetch-Site no script can change. */
+static int page_allowed(const http_head *h) {
+    if (!h->origin.n) return !slice_is(h->fetch_site, "cross-site");
+    if (origin_allowed(h->origin) || slice_is(h->fetch_site, "same-origin")) return 1;
+    const char *scheme = (const char *)memmem(h->origin.p, h->origin.n, "://", 3);
+    const slice own = {h->host.p, scheme ? (size_t)(h->origin.p + h->origin.n - scheme) - 3 : 0}; /* as long as what follows it */
+    return own.n && own.n == h->host.n && !strncasecmp(own.p, scheme + 3, own.n);
+}
+
 /* Headers of every answer. */
 static void common_headers(conn *c, llm_text *t) {
-    const llm_openai_info *info = c->call ? llm_openai_get_info(c->call) : NULL;
+    const llm_openai_info *info = call_info(c);
     if (c->head.origin.n && origin_allowed(c->head.origin)) {
         llm_text_str(t, "Access-Control-Allow-Origin: ");
         llm_text_add(t, c->head.origin.p, c->head.origin.n);
@@ -2162,7 +2640,7 @@ static void answer_preflight(conn *c) {
     if (c->head.ask_headers.n && c->head.ask_headers.n < 1024) llm_text_add(&extra, c->head.ask_headers.p, c->head.ask_headers.n);
     else llm_text_str(&extra, "authorization, content-type");
     llm_text_str(&extra, "\r\nAccess-Control-Max-Age: 600\r\n");
-    const llm_text none = {0};
+    const llm_text none = {.failed = extra.failed};
     http_answer(c, 200, "text/plain", &none, c->head.origin.n && !origin_allowed(c->head.origin) ? NULL : extra.data);
 }
 
@@ -2248,7 +2726,9 @@ static void route_model(conn *c) {
 
 static void route_metrics(conn *c) {
     SCOPED_TEXT t = {0};
+    pthread_mutex_lock(&metrics_mutex);
     write_metrics(&t);
+    pthread_mutex_unlock(&metrics_mutex);
     http_answer(c, 200, "text/plain; version=0.0.4; charset=utf-8", &t, NULL);
 }
 
@@ -2290,24 +2770,13 @@ static void route_page(conn *c) {
                     "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n");
 }
 
-/* ---- routes with a JSON body */
-
-/* A request with a body. Its fields are checked here, in the event thread; the rest goes to a worker. */
-static void route_call(conn *c, llm_openai_kind kind) {
-    c->call = llm_openai_begin(&server.service, kind, c->body.data ? c->body.data : "", c->body.len, c);
-    llm_text_free(&c->body);
-    if (!c->call) http_answer_error(c, 503, "out of memory", NULL, NULL);
-    else if (llm_openai_get_info(c->call)->status == 200) start_preparing(c);
-    else call_advance(c);
-}
-
 /* ---- the table */
 
 typedef struct route {
     const char *method, *path; /* a path that ends in '/' is that of all below it, but for "/" */
     void (*get)(conn *c);
-    llm_openai_kind kind;
-    int open, early; /* open: needs no key; early: answered before the model is ready */
+    llm_openai_kind kind; /* of the call that answers a body; with `get` without meaning */
+    int open, early;      /* open: needs no key; early: answered before the model is ready */
 } route;
 
 /* clang-format off */
@@ -2336,62 +2805,76 @@ static const route routes[] = {
     {"POST", "/contexts/load", NULL, LLM_OPENAI_CONTEXT_LOAD, 0, 0}};
 /* clang-format on */
 
-/* curl -d says application/x-www-form-urlencoded unless told otherwise, and that is refused: a page of another site
- * can send such a body without asking first. */
+/* curl -d says application/x-www-form-urlencoded unless told otherwise, and that is refused, as is a body without a type: a page of another
+ * site can send either without asking first. */
 static int body_is_json(const conn *c) {
-    slice t = c->head.content_type;
-    if (!t.n) return 1;
-    slice kind = t;
+    slice t = c->head.content_type, kind = t;
+    if (!c->head.chunked && c->head.content_length <= 0) return 1;
+    if (!t.n) return 0;
     const char *semicolon = (const char *)memchr(t.p, ';', t.n);
     if (semicolon) kind.n = (size_t)(semicolon - t.p);
     if (!slice_is_nocase(slice_trim(kind), "application/json")) return 0;
     return !semicolon || !memmem(semicolon, t.n - kind.n, "utf-16", 6);
 }
 
-/* The doors in their order: key, loading, shutting down, media type. */
-static void serve_route(conn *c, const route *r) {
+/* The doors in their order: key, loading, shutting down, media type. Returns the route if it waits for the body. */
+static const route *serve_route(conn *c, const route *r) {
     if (!r->open && !authorized(c))
         http_answer_error(c, 401, "Unauthorized: send a valid key as Authorization: Bearer KEY", NULL, "invalid_api_key");
     else if (!r->early && !is_ready()) http_answer_error(c, 503, "Loading model", NULL, NULL);
     else if (r->get) r->get(c);
     else if (net.draining) http_answer_error(c, 503, "Shutting down", NULL, NULL);
     else if (!body_is_json(c)) http_answer_error(c, 415, "Content-Type must be application/json", NULL, NULL);
-    else route_call(c, r->kind);
+    else return r;
+    return NULL;
+}
+
+/* 403 with a sentence that names what was sent (%Q in it). */
+static void answer_forbidden(conn *c, const char *pattern, slice what) {
+    SCOPED_TEXT t = {0};
+    llm_text_format(&t, pattern, what.p, what.n < 200 ? what.n : (size_t)200);
+    http_answer_error(c, 403, t.failed ? "this is not served here" : t.data, NULL, NULL);
+}
+
+/* Host and page, and what a browser asks before it sends. 0: the request is answered. */
+static int may_come_in(conn *c) {
+    const slice method = c->head.method, host = host_part(c->head.host);
+    const int reads = slice_is(method, "GET") || slice_is(method, "HEAD");
+    if (!host_allowed(c->head.host))
+        answer_forbidden(c, "this server was asked for by the name %Q, which it does not serve: start it with --allowed-hosts NAME", host);
+    else if (slice_is(method, "OPTIONS")) answer_preflight(c);
+    else if (!reads && !page_allowed(&c->head))
+        answer_forbidden(c, "a page of another site, %Q, may not use this server: start it with --cors-origins ORIGIN", c->head.origin);
+    else return 1;
+    return 0;
 }
 
 /* Finds the route. The metrics port serves /metrics and /health only. */
-static void serve_request(conn *c) {
-    slice path = plain_path(c->head.path), method = c->head.method;
-    log_body(c);
+static const route *serve_head(conn *c) {
+    const slice path = plain_path(c->head.path), method = c->head.method;
     const int head = slice_is(method, "HEAD");
     const char *known = NULL; /* the method of this path */
-    if (!host_allowed(c->head.host)) {
-        const slice host = host_part(c->head.host);
-        SCOPED_TEXT t = {0};
-        llm_text_format(&t, "this server was asked for by the name %Q, which it does not serve: start it with --allowed-hosts NAME", host.p,
-                        host.n);
-        http_answer_error(c, 403, t.failed ? "this Host is not served here" : t.data, NULL, NULL);
-        return;
-    }
-    if (slice_is(method, "OPTIONS")) {
-        answer_preflight(c);
-        return;
-    }
+    if (!may_come_in(c)) return NULL;
     for (size_t i = 0; i < N_OF(routes); i++) {
         size_t n = strlen(routes[i].path),
                below = n > 1 && routes[i].path[n - 1] == '/' && path.n > n && !memcmp(path.p, routes[i].path, n);
         if (!below && !slice_is(path, routes[i].path)) continue;
         if (c->admin && strcmp(routes[i].path, "/metrics") && strcmp(routes[i].path, "/health")) continue;
         known = routes[i].method;
-        if (!slice_is(method, routes[i].method) && !(head && !strcmp(routes[i].method, "GET"))) continue;
-        serve_route(c, &routes[i]);
-        return;
+        if (slice_is(method, known) || (head && !strcmp(known, "GET"))) return serve_route(c, &routes[i]);
     }
     if (known) {
         SCOPED_TEXT t = {0};
         llm_openai_error(&t, 405, "this method is not allowed here", NULL, NULL);
         http_answer(c, 405, "application/json", &t, strcmp(known, "GET") ? "Allow: POST, OPTIONS\r\n" : "Allow: GET, HEAD, OPTIONS\r\n");
     } else http_answer_error(c, 404, "not found", NULL, NULL);
+    return NULL;
+}
+
+/* The body is whole. */
+static void serve_body(conn *c) {
+    log_body(c);
+    call_begin(c, c->route->kind);
 }
 
 /* ============================================================================
@@ -2432,6 +2915,7 @@ static int listen_tcp(const char *host, int port, int first) {
         e = errno;
         close(fd);
         fd = -1;
+        if (e == EADDRINUSE) break; /* else a second server would stand beside the first, on another address of the same name */
     }
     if (fd < 0)
         die(1, "port %d on %.150s: %s%s", port, host, strerror(e),
@@ -2493,9 +2977,12 @@ static void say_ready(void) {
 }
 
 /* What the flags say about requests, laid over what the model says. */
-static void set_service(void) {
+static llm_result set_service(void) {
     llm_openai_service *s = &server.service;
     const configuration *c = &server.cfg;
+    llm_engine_stats stats;
+    llm_engine_get_stats(server.engine, &stats);
+    server.most_tokens = stats.max_model_len;
     llm_setup_service(&c->setup, &options, server.model, server.engine, s);
     s->max_logprobs = c->max_logprobs;
     s->deadline_s = (double)c->request_timeout;
@@ -2504,9 +2991,11 @@ static void set_service(void) {
     s->strict_names = c->strict_model_name;
     s->lora_dir = c->lora_dir;
     s->context_dir = c->context_dir;
-    if (llm_setup_adapters(&c->setup, server.engine, s)) die_of_library(1);
+    s->max_contexts = c->max_contexts;
+    s->max_context_bytes = c->max_context_bytes;
     s->on_news = on_call_news;
     s->on_event = count_event;
+    return llm_setup_adapters(&c->setup, server.engine, s);
 }
 
 /* Loads while the event thread already answers /health with 503. */
@@ -2514,15 +3003,14 @@ static void *load_main(UNUSED void *unused) {
     llm_setup *c = &server.cfg.setup;
     c->files.log = c->engine.log = on_library_log;
     c->engine.progress = on_progress;
-    if (llm_model_open(c->path.data, &c->files, &server.model) || llm_engine_open(server.model, &c->engine, &server.engine)) {
-        if (!server.signals) die_of_library(1);
-        exit(0);
-    }
-    set_service();
-    llm_options_report(&options, server.engine);
-    __atomic_store_n(&server.ready, 1, __ATOMIC_RELEASE);
-    say_ready();
-    return engine_main(NULL);
+    const int failed = llm_model_open(c->path.data, &c->files, &server.model) ||
+                       llm_engine_open(server.model, &c->engine, &server.engine) || set_service();
+    if (failed && !server.signals) say_of_library();
+    if (!failed) llm_options_report(&options, server.engine);
+    __atomic_store_n(&server.ready, failed ? -1 : 1, __ATOMIC_RELEASE);
+    if (!failed) say_ready();
+    else wake_event_thread();
+    return failed ? NULL : engine_main(NULL);
 }
 
 static void add_listener(int fd, void *tag) {
@@ -2532,73 +3020,109 @@ static void add_listener(int fd, void *tag) {
     epoll_ctl(net.epoll, EPOLL_CTL_ADD, fd, &ev);
 }
 
-/* What epoll says about a connection. */
-static void conn_event(conn *c, uint32_t events) {
-    if (events & (EPOLLERR | EPOLLHUP)) {
-        conn_close(c);
-        return;
-    }
-    if ((events & (EPOLLIN | EPOLLRDHUP)) && !conn_read(c)) {
-        conn_close(c);
-        return;
-    }
-    if ((events & EPOLLOUT) && c->call && c->streaming) call_news(c, 0); /* there may be room for more of the stream */
-    conn_settle(c);
-}
-
 /* Is anything still being answered or sent? */
 static int streams_left(void) {
     for (conn *c = net.list; c; c = c->next)
-        if (c->call || c->out_at < c->out.len) return 1;
+        if (c->fd >= 0 && (c->call || conn_unsent(c))) return 1;
     return 0;
 }
 
-/* Sockets, news of calls, the clock. Returns when a shutdown is complete or its time is up. */
+/* The first signal: /health says so, --drain seconds later nothing new is accepted, and what runs has --shutdown-timeout to end. A second
+ * signal ends it at once. Returns whether all is over. */
+static int shutting_down(int listener) {
+    static double next; /* when the next stage begins */
+    const int hurry = server.signals > 1;
+    if (server.signals && !net.leaving) {
+        net.leaving = 1;
+        next = net.now + server.cfg.drain;
+        if (server.cfg.drain > 0) server_log(LLM_LOG_INFO, "shutting down in %g s: /health says 503", (double)server.cfg.drain);
+    }
+    if (net.leaving && !net.draining && (net.now >= next || hurry)) {
+        net.draining = 1;
+        next = net.now + server.cfg.shutdown_timeout;
+        close(listener);
+        server_log(LLM_LOG_INFO, "shutting down: finishing what runs");
+    }
+    return net.draining && (hurry || net.now > next || !streams_left());
+}
+
+/* Once a round, and four times a second. */
+static void event_round_end(void) {
+    static double sweep;
+    if (server.hangups) {
+        server.hangups = 0;
+        if (server.cfg.log_file && !log_open()) server_log(LLM_LOG_ERROR, "--log-file: %s: %s", server.cfg.log_file, strerror(errno));
+    }
+    if (net.now - sweep > 0.25) {
+        sweep = net.now;
+        conn_sweep();
+        watch_calls();
+        ask_for_trim();
+    }
+    net_bury();
+}
+
+/* Sockets, news of calls, the clock. Returns when a shutdown is complete or its time is up, or nothing could be loaded. */
 static void event_loop(int listener, int metrics) {
     static char tag_listen, tag_metrics, tag_wake;
-    double sweep = 0, leave_at = 0, drain_until = 0;
+    int left = 0;
     add_listener(listener, &tag_listen);
     if (metrics >= 0) add_listener(metrics, &tag_metrics);
     add_listener(net.wake, &tag_wake);
-    for (;;) {
-        struct epoll_event ev[256];
-        int n = epoll_wait(net.epoll, ev, 256, 250);
+    while (__atomic_load_n(&server.ready, __ATOMIC_ACQUIRE) >= 0 && !shutting_down(listener)) {
+        struct epoll_event ev[64];
+        int n = epoll_wait(net.epoll, ev, N_OF(ev), left ? 0 : 250);
         net.now = llm_now();
-        int news = 0;
         for (int i = 0; i < n; i++) {
+            uint64_t count;
             if (ev[i].data.ptr == &tag_listen || ev[i].data.ptr == &tag_metrics)
                 conn_accept(ev[i].data.ptr == &tag_listen ? listener : metrics, ev[i].data.ptr == &tag_metrics);
-            else if (ev[i].data.ptr == &tag_wake) news = 1;
-            else conn_event((conn *)ev[i].data.ptr, ev[i].events);
+            else if (ev[i].data.ptr != &tag_wake) conn_event((conn *)ev[i].data.ptr, ev[i].events);
+            else if (read(net.wake, &count, sizeof count) < 0) continue;
         }
-        if (news) {
-            uint64_t count;
-            ssize_t got = read(net.wake, &count, sizeof count);
-            (void)got;
-        }
-        calls_news();
-        if (server.hangups) {
-            server.hangups = 0;
-            if (server.cfg.log_file && !log_open()) server_log(LLM_LOG_ERROR, "--log-file: %s: %s", server.cfg.log_file, strerror(errno));
-        }
-        if (server.signals && !net.leaving) {
-            net.leaving = 1;
-            leave_at = net.now + server.cfg.drain;
-            if (server.cfg.drain > 0) server_log(LLM_LOG_INFO, "shutting down in %g s: /health says 503", (double)server.cfg.drain);
-        }
-        if (net.leaving && !net.draining && (net.now >= leave_at || server.signals > 1)) {
-            net.draining = 1;
-            drain_until = net.now + server.cfg.shutdown_timeout;
-            close(listener);
-            server_log(LLM_LOG_INFO, "shutting down: finishing what runs");
-        }
-        if (net.draining && (server.signals > 1 || net.now > drain_until || !streams_left())) return;
-        if (net.now - sweep > 0.25) {
-            sweep = net.now;
-            conn_sweep();
-            watch_step();
-        }
+        left = calls_news();
+        event_round_end();
     }
+}
+
+/* ---- the beginning and the end */
+
+/* Without the loader nothing can be served; without some of the workers, more slowly. Returns how many there are. */
+static int start_threads(pthread_t *loader, pthread_t *worker) {
+    int n = 0, e = pthread_create(loader, NULL, load_main, NULL);
+    while (!e && n < server.cfg.n_workers && !(e = pthread_create(&worker[n], NULL, worker_main, NULL))) n++;
+    if (!n) die(1, "no thread could be started: %s", strerror(e));
+    if (n < server.cfg.n_workers)
+        server_log(LLM_LOG_WARN, "only %d of %d workers could be started: %s", n, server.cfg.n_workers, strerror(e));
+    return server.cfg.n_workers = n;
+}
+
+/* What still runs is told so; workers have half a second to bring back what they have. What can be sent at once is sent. */
+static void end_connections(void) {
+    int away = 1;
+    for (conn *c = net.list; c; c = c->next)
+        if (c->fd >= 0) call_stop(c, "the server is shutting down");
+    for (int turn = 0; away && turn < 50 && server.signals < 2; turn++) {
+        if (turn) usleep(10000);
+        calls_news();
+        away = 0;
+        for (conn *c = net.list; c; c = c->next) away |= c->call && c->call->away;
+    }
+    for (conn *c = net.list; c; c = c->next) conn_close(c);
+    net_bury();
+}
+
+/* What says at start who is kept out, where not only this machine can reach us. */
+static void say_doors(void) {
+    const char *names =
+        server.cfg.allowed_hosts.n ? "" : "; pages of any site that name this address theirs can ask too: --allowed-hosts NAME";
+    if (server.loopback || !strncmp(server.bound, "unix", 4)) return;
+    if (!server.cfg.keys.n)
+        server_log(LLM_LOG_WARN, "%s is open to everybody who reaches this machine: --api-key KEY lets in only who knows it%s",
+                   server.bound, names);
+    else
+        server_log(LLM_LOG_INFO, "%s is protected by its %s; without TLS they travel in clear", server.bound,
+                   server.cfg.allowed_hosts.n ? "keys and names" : "keys");
 }
 
 /* The socket is bound before the model is loaded: a port in use is told at once, and /health answers from the start. */
@@ -2620,6 +3144,8 @@ int main(int argc, char **argv) {
     /* A connection is a descriptor: as many as the system lets us have, not the thousand of a shell. */
     struct rlimit files;
     if (!getrlimit(RLIMIT_NOFILE, &files)) files.rlim_cur = files.rlim_max, setrlimit(RLIMIT_NOFILE, &files);
+    if (!getrlimit(RLIMIT_NOFILE, &files) && files.rlim_cur < CONN_MAX + CONN_FILES)
+        net.n_most = files.rlim_cur > 2 * CONN_FILES ? (int)files.rlim_cur - CONN_FILES : CONN_FILES;
     /* From here on sockets: first our own means, then signals, then what listens, then the threads. */
     net.epoll = epoll_create1(EPOLL_CLOEXEC);
     net.wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -2634,28 +3160,24 @@ int main(int argc, char **argv) {
     int metrics = llm_options_given(&options, "metrics-port") && c->metrics_port != c->port
                       ? listen_tcp(path ? "127.0.0.1" : host, c->metrics_port, 0)
                       : -1;
-    if (!path && !server.loopback && !c->keys.n)
-        server_log(LLM_LOG_WARN, "%s is open to everybody who reaches this machine: --api-key KEY lets in only who knows it", server.bound);
-    pthread_create(&loader, NULL, load_main, NULL);
-    for (int i = 0; i < c->n_workers; i++) pthread_create(&worker[i], NULL, worker_main, NULL);
+    say_doors();
+    const int n_workers = start_threads(&loader, worker);
     event_loop(listener, metrics);
     /* The end, in the order of who uses whom: connections and their calls, then workers and engine, then what they worked on. */
-    for (conn *k = net.list, *next; k; k = next) {
-        next = k->next;
-        conn_close(k);
-    }
+    end_connections();
+    if (path) unlink(path);
+    if (!__atomic_load_n(&server.ready, __ATOMIC_ACQUIRE) || server.signals > 1) _exit(0); /* still loading, or at once: nothing to save */
     pthread_mutex_lock(&queue.mutex);
     __atomic_store_n(&queue.stop, 1, __ATOMIC_RELEASE);
     pthread_cond_broadcast(&queue.work_ready);
     pthread_mutex_unlock(&queue.mutex);
-    if (!is_ready()) _exit(0); /* still loading: nothing to save */
     pthread_join(loader, NULL);
-    for (int i = 0; i < c->n_workers; i++) pthread_join(worker[i], NULL);
+    for (int i = 0; i < n_workers; i++) pthread_join(worker[i], NULL);
     calls_news();
+    const int failed = !is_ready() && !server.signals;
     llm_engine_close(server.engine);
     llm_model_close(server.model);
-    if (path) unlink(path);
     llm_options_free(&options);
     llm_setup_free(&c->setup);
-    return 0;
+    return failed;
 }
