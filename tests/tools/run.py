@@ -182,6 +182,7 @@ def test():
     step("install", [sys.executable, "tests/e2e/test_install.py"])
     step("release", [sys.executable, "tests/e2e/test_dist.py"])
     replayed()
+    for name in ("renderer", "hostile"): step("chat page, " + name, ["node", f"tests/unit/page/test_{name}.js"])
     step("grammar", [sys.executable, "tests/e2e/test_grammar.py"])
     step("programs of other versions", [sys.executable, "tests/e2e/test_abi.py"])
     step("offline, documents", [sys.executable, "tests/e2e/test_offline.py"])
