@@ -24,16 +24,16 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/json.h"
+#include "api/easy.h"
 #include "api/model.h"
-#include "api/template.h"
-#include "api/chat.h"
-#include "api/grammar.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
-#include "api/easy.h"
 #include "api/batch.h"
+#include "api/json.h"
+#include "api/template.h"
+#include "api/chat.h"
+#include "api/grammar.h"
 #include "api/options.h"
 #include "api/openai.h"
 
@@ -42,7 +42,7 @@ typedef struct llm_sizes {
     uint32_t sizes; /* of this struct */
     uint32_t json_limits, model_config, render_options, template_caps, grammar_config, sampling, engine_config, engine_stats;
     uint32_t request_config, event, output, request_metrics, prompt, batch_config, completion_output, request_output;
-    uint32_t setup, openai_service;
+    uint32_t setup, openai_service, answer, file, estimate;
 } llm_sizes;
 
 /* clang-format off */
@@ -51,7 +51,8 @@ typedef struct llm_sizes {
     sizeof(llm_json_limits), sizeof(llm_model_config), sizeof(llm_render_options), sizeof(llm_template_caps), sizeof(llm_grammar_config), \
     sizeof(llm_sampling), sizeof(llm_engine_config), sizeof(llm_engine_stats), sizeof(llm_request_config), sizeof(llm_event), \
     sizeof(llm_output), sizeof(llm_request_metrics), sizeof(llm_prompt), sizeof(llm_batch_config), sizeof(llm_completion_output), \
-    sizeof(llm_request_output), sizeof(llm_setup), sizeof(llm_openai_service)}
+    sizeof(llm_request_output), sizeof(llm_setup), sizeof(llm_openai_service), \
+    sizeof(llm_answer), sizeof(llm_file), sizeof(llm_estimate)}
 /* clang-format on */
 
 LLM_API int llm_version(void); /* LLM_VERSION of the library that runs */
@@ -61,6 +62,10 @@ LLM_API int llm_version(void); /* LLM_VERSION of the library that runs */
 LLM_API llm_result llm_json_parse_sized(const llm_sizes *sizes, const char *text, size_t len, const llm_json_limits *limits,
                                         llm_json **out);
 LLM_API llm_result llm_model_open_sized(const llm_sizes *sizes, const char *path, const llm_model_config *cfg, llm_model **out);
+LLM_API llm_result llm_model_open_files_sized(const llm_sizes *sizes, const llm_file *files, int32_t n, const llm_model_config *cfg,
+                                              llm_model **out);
+LLM_API llm_result llm_model_estimate_sized(const llm_sizes *sizes, const llm_model *model, const llm_engine_config *cfg,
+                                            llm_estimate *out);
 LLM_API llm_result llm_template_render_sized(const llm_sizes *sizes, const llm_template *t, const llm_json *context,
                                              const llm_render_options *options, llm_text *out);
 LLM_API llm_result llm_render_sized(const llm_sizes *sizes, const llm_model *model, const llm_json *context,
@@ -79,7 +84,11 @@ LLM_API void llm_request_get_metrics_sized(const llm_sizes *sizes, const llm_req
 LLM_API int32_t llm_sample_sized(const llm_sizes *sizes, const float *logits, int32_t n, const llm_sampling *s, int64_t seed,
                                  int64_t position);
 LLM_API llm *llm_load_sized(const llm_sizes *sizes, const char *path, const struct llm_engine_config *cfg);
+LLM_API llm *llm_load_files_sized(const llm_sizes *sizes, const struct llm_file *files, int32_t n, const struct llm_engine_config *cfg);
 LLM_API char *llm_generate_sized(const llm_sizes *sizes, llm *l, const char *prompt, const struct llm_sampling *s);
+LLM_API void llm_get_answer_sized(const llm_sizes *sizes, const llm *l, llm_answer *out);
+LLM_API llm_result llm_chat_reply_sized(const llm_sizes *sizes, llm_chat *c, const struct llm_sampling *s);
+LLM_API void llm_chat_get_answer_sized(const llm_sizes *sizes, const llm_chat *c, llm_answer *out);
 LLM_API llm_outputs *llm_generate_batch_sized(const llm_sizes *sizes, llm *l, const llm_prompt *prompts, int32_t n,
                                               const llm_batch_config *cfg);
 LLM_API llm_outputs *llm_chat_batch_sized(const llm_sizes *sizes, llm *l, const llm_prompt *prompts, int32_t n,

@@ -244,12 +244,31 @@ LLM__PRIVATE llm_result llm__cpu_end_step(llm_backend_ctx *ctx) {
         for (int i = 0; same && i < first->n; i++) same = ctx->rank[r].list[i].kind == first->list[i].kind;
         if (!same) llm__cpu_fail(ctx, LLM_ERR_ARG, "the ranks recorded different operations");
     }
-    ctx->n_passes = 0;
+    ctx->n_passes = ctx->n_run = 0;
     for (int first = 0; first < ctx->n_ranks && !ctx->failed; first += ctx->n_group) llm__passes_of(ctx, first);
     ctx->timed = NULL;
-    if (!ctx->failed) llm__pool_run(ctx->pool, llm__run_pass, ctx, ctx->n_passes);
-    llm__spent_add(ctx, NULL);
     return ctx->failed ? llm__error(ctx->failed, "%s", ctx->why) : LLM_OK;
 }
 
-LLM__PRIVATE llm_result llm__cpu_wait(llm_backend_ctx *ctx) { return ctx->failed ? llm__error(ctx->failed, "%s", ctx->why) : LLM_OK; }
+/* A job of the pool is one pass here: its threads spin from job to job as they do from pass to pass. */
+LLM__PRIVATE int llm__cpu_work(llm_backend_ctx *ctx, double until, double *longest) {
+    double began = llm__now(), now = began;
+    do {
+        if (ctx->failed || ctx->n_run >= ctx->n_passes) break;
+        llm__pool_run(ctx->pool, llm__run_pass, ctx, 1);
+        ctx->n_run++;
+        now = llm__now();
+        *longest = LLM__MAX(*longest, now - began);
+        began = now;
+    } while (now < until);
+    llm__spent_add(ctx, NULL);
+    return ctx->failed || ctx->n_run >= ctx->n_passes;
+}
+
+LLM__PRIVATE llm_result llm__cpu_wait(llm_backend_ctx *ctx) {
+    if (ctx->failed) return llm__error(ctx->failed, "%s", ctx->why);
+    llm__pool_run(ctx->pool, llm__run_pass, ctx, ctx->n_passes - ctx->n_run);
+    ctx->n_run = ctx->n_passes;
+    llm__spent_add(ctx, NULL);
+    return LLM_OK;
+}

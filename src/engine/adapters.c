@@ -4,6 +4,7 @@
 #include "api/text.h"
 #include "api/model.h"
 #include "api/engine.h"
+#include "api/backend.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"
@@ -195,10 +196,12 @@ LLM_API int llm_lora_get(llm_engine *e, int32_t i, llm_text *name, llm_text *pat
 LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out) {
     llm_engine *e = llm__engine_alloc();
     llm_engine_config *c = e ? &e->p.c : NULL;
+    llm_estimate estimate;
     if (e && cfg) *c = *cfg;
     llm_result r = e ? llm__engine_resolve(model, c) : llm__nomem();
     if (!r) r = llm__engine_backend(c, &e->backend);
     if (!r) r = llm__engine_device(e, c);
+    if (!r && e->backend == llm_backend_cpu()) r = llm__engine_plan(model, c, &estimate, &e->p.planned_pages);
     if (!r) r = llm__engine_assemble(e, model, c);
     if (!r && c->lora) r = llm_lora_load(e, c->lora, c->lora);
     if (!r && c->lora) e->adapters.own = 0;

@@ -2,15 +2,16 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/json.h"
 #include "api/model.h"
 #include "api/tokenizer.h"
+#include "api/json.h"
 #include "api/template.h"
 #include "api/chat.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/place.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/subword.h"
 #include "tokenizer/decode.h"
@@ -76,7 +77,7 @@ LLM_API void llm_model_close(llm_model *model) {
 
 /* Files, tokenizer and template first; then the architecture; then every weight is looked up, so that what is opened
  * can run. The path is copied: the source and all messages point to the copy. */
-LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
+static llm_result llm__model_open(const char *path, const llm__place *place, const llm_model_config *cfg, llm_model **out) {
     *out = NULL;
     if (cfg && (cfg->dummy_weights < 0 || cfg->dummy_weights > 3))
         return llm__error(LLM_ERR_ARG, "dummy_weights %d: 0 to 3 expected", cfg->dummy_weights);
@@ -85,7 +86,7 @@ LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg,
     m->path = llm__strdup(path ? path : "");
     m->dummy = cfg ? cfg->dummy_weights : 0;
     int vocab_only = cfg && cfg->vocab_only;
-    llm_result r = m->path ? llm__source_open(m->path, cfg, &m->source) : llm__nomem();
+    llm_result r = m->path ? llm__source_open(m->path, place, cfg, &m->source) : llm__nomem();
     if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
     if (!r && !vocab_only) r = llm__net_check(m);
     if (r) {
@@ -95,6 +96,18 @@ LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg,
     llm__model_info_fill(m);
     *out = m;
     return LLM_OK;
+}
+
+LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
+    return llm__model_open(path, NULL, cfg, out);
+}
+
+LLM_API llm_result llm_model_open_files(const llm_file *files, int32_t n, const llm_model_config *cfg, llm_model **out) {
+    LLM__SCOPED(llm_text_free) llm_text path = LLM__ZERO;
+    const llm__place place = {files, n};
+    *out = NULL;
+    llm_result r = files && n > 0 ? llm__place_model(&place, &path) : llm__error(LLM_ERR_ARG, "files: at least one expected");
+    return r ? r : llm__model_open(path.data, &place, cfg, out);
 }
 
 /* Filled in once, above. */

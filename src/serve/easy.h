@@ -15,20 +15,28 @@
  * messages are kept as JSON text and not as a tree: a turn only appends to them. */
 #pragma once
 #include "api/text.h"
+#include "api/easy.h"
 #include "api/model.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
-#include "api/easy.h"
 #include "api/batch.h"
 #include "base/platform.h"
 #include "model/loader.h"
 #include "engine/scheduler.h"
 
+/* An answer that outlives its request. */
+typedef struct llm__reply {
+    llm_answer shown; /* but for its texts, which are here */
+    llm_text text, stop;
+    char error[256];
+} llm__reply;
+
 struct llm {
     llm_model *model;
     llm_engine *engine;
     int reasoning, tool_format; /* as in llm_openai_service; -1: as the chat template says */
+    llm__reply reply;           /* of llm_generate */
 };
 
 /* One sequence and a context for talking unless cfg says otherwise: a context of 128k tokens would take gigabytes. What
@@ -47,9 +55,12 @@ struct llm_chat {
     llm *l;
     llm_sampling sampling;
     char unknown[256]; /* members of the sampling that only a later version has lie here: they must be 0 */
-    llm_text messages; /* the array's elements: {"role":...},{...} */
-    size_t first;      /* length of the system message */
-    llm_text answer;   /* so far, while request is there */
-    llm_text piece;
+    llm_text messages; /* the list's elements: {"role":...},{...} */
+    size_t *end, n;    /* (n) where each message ends */
+    size_t end_cap;
+    llm_text tools;   /* a JSON list; empty: none */
+    llm__reply reply; /* the latest answer */
+    llm_text piece, role;
     llm_request *request;
+    int cancelled; /* atomic */
 };

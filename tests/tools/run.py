@@ -182,6 +182,7 @@ def test():
     replayed()
     step("grammar", [sys.executable, "tests/e2e/test_grammar.py"])
     step("programs of other versions", [sys.executable, "tests/e2e/test_abi.py"])
+    step("examples", [sys.executable, "tests/e2e/test_examples.py"])
     step("offline, documents", [sys.executable, "tests/e2e/test_offline.py"])
     step("llm_cli", [sys.executable, "tests/e2e/test_cli.py"])
     step("llm_cli in a terminal", [sys.executable, "tests/e2e/test_pty.py"])
