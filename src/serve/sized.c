@@ -50,10 +50,10 @@ LLM__SIZED(batch_config, LLM__NONE);
 LLM__SIZED(completion_output, LLM__NONE);
 LLM__SIZED(request_output, LLM__INNER(request_output, outputs, completion_output), LLM__INNER(request_output, metrics, request_metrics));
 LLM__SIZED(setup, LLM__INNER(setup, files, model_config), LLM__INNER(setup, engine, engine_config), LLM__INNER(setup, sampling, sampling));
+LLM__SIZED(openai_service, LLM__INNER(openai_service, caps, template_caps), LLM__INNER(openai_service, defaults, sampling));
 LLM__SIZED(answer, LLM__NONE);
 LLM__SIZED(file, LLM__NONE);
 LLM__SIZED(estimate, LLM__NONE);
-LLM__SIZED(openai_service, LLM__INNER(openai_service, caps, template_caps), LLM__INNER(openai_service, defaults, sampling));
 
 LLM_API llm_result llm_json_parse_sized(const llm_sizes *sizes, const char *text, size_t len, const llm_json_limits *limits,
                                         llm_json **out) {
