@@ -120,6 +120,7 @@
  *     >>pack                 packing weights.
  *     >>products             products of activations and weights, shared among threads; adapters beside them.
  *     >>experts              mixtures of experts: rows sorted by expert, products of each.
+ *     >>plain_attention      attention as its formula says, to be read first and to test the fast one against.
  *     >>kv_cache             pages of keys and values.
  *     >>attention            attention over pages.
  *     >>backend              the CPU's table of operations: what it keeps.
@@ -128,6 +129,7 @@
  *     >>record               recording operations.
  *     >>cpu_open             opening the backend: buffers, weights, pages.
  *     >>cpu_step             a step from begin to end, and the table itself.
+ *     >>trace                the CPU's table, one operation at a time, for who wants to watch.
  *   model/
  *     >>tensors              the tensors of a model's files.
  *     >>gguf                 reading GGUF.
@@ -145,6 +147,7 @@
  *     >>loader_adapters      adapters on their way through the loader.
  *     >>take                 handing weights to a backend.
  *     >>net                  the weights and buffers of every rank.
+ *     >>reference            the forward pass of a model like Llama, written plainly.
  *     >>forward              the forward pass.
  *     >>model                the model object and its public side.
  *     >>lora                 adapters: what a fine-tuning has learnt, beside the weights.
@@ -168,6 +171,7 @@
  *   engine/
  *     >>guided               grammars of a model.
  *     >>sampler              which token comes next.
+ *     >>plain_sampler        choosing a token step by step, as the parameters are explained.
  *     >>earlystop            ends an answer that only repeats.
  *     >>kv                   which page of the KV cache belongs to which sequences, and what may be used again.
  *     >>speculate            guesses what comes next, so that one step can check several tokens.
@@ -324,6 +328,20 @@ typedef enum llm_log_level { LLM_LOG_ERROR = 0, LLM_LOG_WARN = 1, LLM_LOG_INFO =
 /* Called with one line without its newline; `level` is an llm_log_level. The message is gone afterwards. May be called from any thread of
  * the engine. */
 typedef void (*llm_log_fn)(void *user, int level, const char *message);
+
+/* What an operation of a step has given, for llm_engine_config.trace. */
+typedef struct llm_trace {
+    const char *op;      /* "embed", "norm", "linear", "q", "k", "v" (turned by their positions), "attention_weights", "attention",
+                            "residual", "route" (ids of the chosen experts, then their weights), "experts", "gate", "lora", "logits" */
+    const char *weight;  /* name of the weight in the model's files, of several that are one the first; NULL: none */
+    int32_t layer, head; /* -1: of none; head: of attention_weights only */
+    int32_t rows, cols;  /* a row for each token of the step; of logits, and behind the last layer, for those whose logits are wanted */
+    const float *values; /* row r begins at values + r * stride; gone afterwards */
+    int64_t stride;
+} llm_trace;
+
+/* Called in the thread that steps. */
+typedef void (*llm_trace_fn)(void *user, const llm_trace *t);
 
 /* Called during long work; done is 0 to 1. A non-zero return cancels the work (LLM_ERR_CANCELLED). */
 typedef int (*llm_progress_fn)(void *user, const char *what, double done);
@@ -652,6 +670,8 @@ typedef struct llm_engine_config {
     float step_timeout;             /* GPU: seconds after which a step counts as lost; 0: 300 */
     struct llm_spent *spent;        /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
     int32_t kv_cache_prealloc;      /* CPU: 1: takes the KV cache's memory at once, so that no step finds it short; 0: when used */
+    llm_trace_fn trace; /* CPU with one rank: told of what every operation gives, for learning and looking inside; NULL: nobody */
+    void *trace_user;
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };
@@ -1171,7 +1191,27 @@ LLM_API llm_result llm_forward(llm_engine *engine, int32_t seq, int32_t position
  * token. */
 LLM_API llm_result llm_forward_batch(llm_engine *engine, int32_t n_seqs, const int32_t *seqs, const int32_t *positions,
                                      const int32_t *counts, const int32_t *ids, float *logits);
+/* The same for one sequence from its begin, without an engine, by the plain pass of >>reference: for who reads it, and to look whether an
+ * engine is right. Slow: a second for some 100 million weights. logits: (n, vocab_size), all rows. LLM_ERR_UNSUPPORTED: the model is not
+ * like Llama. Any thread. */
+LLM_API llm_result llm_reference_forward(const llm_model *model, const int32_t *ids, int32_t n, float *logits);
 LLM_API int32_t llm_logits_size(const llm_engine *engine); /* row length of logits: the model's vocabulary with padding */
+/* What a step of choosing a token has left, for llm_sample_steps. */
+typedef struct llm_sample_step {
+    const char *name; /* "logits", "rules" (penalties, biases), "temperature", "min_p", "top_k", "top_p"; last "draw", or "greedy" */
+    double value;     /* of the parameter; of "draw" the random number of [0, 1) */
+    int32_t n_left;   /* tokens that can still be chosen */
+    int32_t n_top;
+    const llm_token_logprob *top; /* (n_top, at most 10) the likeliest of these, best first, with the log of their shares; last the token */
+} llm_sample_step;
+typedef void (*llm_sample_fn)(void *user, const llm_sample_step *step); /* the step is gone afterwards */
+
+/* Chooses a token from a row of logits step by step, by the plain sampler of >>plain_sampler, and tells of each step that does something
+ * (fn may be NULL). ids: (n_ids) prompt and answer so far, for penalties and the random number; the first n_prompt are the prompt. Returns
+ * what a request with this seed would say there; min_tokens, stops, bad words and grammars do not act. -1: no token, llm_last_error says
+ * why if s is wrong. */
+LLM_API int32_t llm_sample_steps(const float *logits, int32_t n, const llm_sampling *s, const int32_t *ids, int32_t n_prompt, int32_t n_ids,
+                                 int64_t seed, llm_sample_fn fn, void *user);
 /* Samples from one row as a request with s would at output position `position`. */
 LLM_API int32_t llm_sample(const float *logits, int32_t n, const llm_sampling *s, int64_t seed, int64_t position);
 
@@ -1535,26 +1575,26 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
 /* ---------------------------------------------------------------------------
  * >>api-sizes   How a program and a library of different versions agree about structs. Nothing to do for who includes this header.
  * ---------------------------------------------------------------------------
- * A program that was built with this header goes on running with every later libllm.so.0: functions keep their parameters, enumerators
- * their values, and a struct changes in one way only, by new members at its end. (Its source goes on compiling too, if structs are
- * filled by the names of their members.) So a program and its library may know different numbers of members. There are three kinds:
+ * * A program that was built with this header goes on running with every later libllm.so.0: functions keep their parameters, enumerators
+ * their values, and a struct changes in one way only, by new members at its end. (Its source goes on compiling too, if structs are filled
+ * by the names of their members.) So a program and its library may know different numbers of members. There are three kinds:
  *
- *   The program's, listed below: configs, and what functions fill in. The sizes that a program was compiled with go to the library with
+ *  *   The program's, listed below: configs, and what functions fill in. The sizes that a program was compiled with go to the library with
  *   every call: where llm.h is included without LLM_IMPLEMENTATION, llm_x(...) is a macro for llm_x_sized(LLM_SIZES, ...). Members that
  *   only the library knows count as 0, the default, or are not filled in. Members that only the program knows (its library is the older
  *   one) must be 0, else the call fails with a sentence that says so: LLM_ERR_ARG, or what the function returns on error. When they are
  *   to be filled in, they become 0.
  *   The library's, which it returns a pointer to or hands to a callback: llm_model_info, llm_openai_info, llm_outputs (its items are the
- *   program's), the event of on_event. What only a later version has may be read if llm_version() is that version or a later one; what
- *   only a later version has of llm_chat_sampling must stay 0, else llm_chat_say refuses.
+ *   program's), llm_trace, llm_sample_step, the event of on_event. What only a later version has may be read if llm_version() is that
+ *   version or a later one; what only a later version has of llm_chat_sampling must stay 0, else llm_chat_say refuses.
  *   All others never change: llm_text, llm_tokens, llm_early_stop, llm_logit_bias, llm_token_logprob, llm_spent, llm_reasoning,
  *   llm_tool_call, llm_option, llm_option_list, llm_options.
  *
- * Not promised: that a program runs with a library older than itself, beyond what is said above; the structs of >>api-backend, which
+ * * Not promised: that a program runs with a library older than itself, beyond what is said above; the structs of >>api-backend, which
  * belong to one LLM_BACKEND_ABI, and a backend of another is refused; the texts of messages.
  *
- * Bindings of other languages, and function pointers: call the _sized functions with a table of the sizes that you lay structs out with, 0
- * for those that you never pass. The plain functions, as dlsym finds them, take the structs of the library's own version. */
+ * * Bindings of other languages, and function pointers: call the _sized functions with a table of the sizes that you lay structs out with,
+ * 0 for those that you never pass. The plain functions, as dlsym finds them, take the structs of the library's own version. */
 
 /* Bytes of each struct llm_NAME. This table grows at its end, too. */
 typedef struct llm_sizes {
@@ -1600,6 +1640,8 @@ LLM_API llm_result llm_request_get_output_sized(const llm_sizes *sizes, const ll
 LLM_API void llm_request_get_metrics_sized(const llm_sizes *sizes, const llm_request *request, llm_request_metrics *out);
 LLM_API int32_t llm_sample_sized(const llm_sizes *sizes, const float *logits, int32_t n, const llm_sampling *s, int64_t seed,
                                  int64_t position);
+LLM_API int32_t llm_sample_steps_sized(const llm_sizes *sizes, const float *logits, int32_t n, const llm_sampling *s, const int32_t *ids,
+                                       int32_t n_prompt, int32_t n_ids, int64_t seed, llm_sample_fn fn, void *user);
 LLM_API llm *llm_load_sized(const llm_sizes *sizes, const char *path, const struct llm_engine_config *cfg);
 LLM_API llm *llm_load_files_sized(const llm_sizes *sizes, const struct llm_file *files, int32_t n, const struct llm_engine_config *cfg);
 LLM_API char *llm_generate_sized(const llm_sizes *sizes, llm *l, const char *prompt, const struct llm_sampling *s);
@@ -1741,6 +1783,8 @@ typedef struct llm_backend_config {
                                them alone; n_ranks counts all. 0: 1 */
     struct llm_spent *spent; /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds */
     int32_t kv_prealloc;     /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
+    llm_trace_fn trace;      /* of a table that tells (llm_engine_config.trace); others have none */
+    void *trace_user;
 } llm_backend_config;
 
 /* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of
@@ -2107,6 +2151,7 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
 #define llm_request_get_output(...) llm_request_get_output_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_request_get_metrics(...) llm_request_get_metrics_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_sample(...) llm_sample_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_sample_steps(...) llm_sample_steps_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_load(...) llm_load_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_load_files(...) llm_load_files_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_generate(...) llm_generate_sized(LLM_SIZES, __VA_ARGS__)
@@ -2168,6 +2213,7 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
 #undef llm_request_get_output
 #undef llm_request_get_metrics
 #undef llm_sample
+#undef llm_sample_steps
 #undef llm_load
 #undef llm_load_files
 #undef llm_generate
@@ -15679,6 +15725,57 @@ static void llm__run_experts(const llm__exec *e, const llm_experts_op *op, int p
     if (sub == 8) llm__slots_combine(e, &s, op, row0, rows);
 }
 
+LLM__COLD_BEGIN
+
+/* ============================================================================
+ * >>plain_attention   Attention as its formula says, to be read first and to test the fast one against.
+ * ============================================================================
+ * A query of one head looks at the keys of the positions before it, and its own. Each gets a score, scores become weights whose sum is 1,
+ * and what comes out is the sum of the values by their weights (Vaswani et al. 2017):
+ *
+ *     score_j = scale * q . k_j        weight_j = exp(score_j) / sum over all i of exp(score_i)        out = sum over j of weight_j * v_j
+ *
+ * >>attention does the same block by block, for many queries at once, from pages of any type, and never has a whole row of weights. */
+
+/* One query of one head. */
+typedef struct llm__plain_query {
+    const float *q;             /* (d) */
+    const float *k, *v;         /* the key and the value of position j are at k + j * k_stride and v + j * v_stride */
+    int64_t k_stride, v_stride; /* floats */
+    int32_t d, v_d;             /* numbers of a key, of a value */
+    int32_t from, to;           /* sees positions [from, to) */
+    float scale;                /* usually 1 / sqrt(d) */
+    float softcap;              /* 0: none; Gemma 2: score = softcap * tanh(score / softcap) */
+    const float *sink;          /* NULL: none; gpt-oss: a score that takes its share of the weights and has no value */
+    float slope;                /* 0: none; ALiBi: -slope is added for each position that lies between */
+    int32_t at;                 /* position of the query, for the slope */
+} llm__plain_query;
+
+/* weight: (to) numbers, of which those before `from` become 0; out: (v_d), NULL: only the weights are wanted. */
+/* The largest score is taken off all of them, which changes no weight, so that exp cannot overflow. */
+static void llm__plain_attention(const llm__plain_query *x, float *weight, float *out) {
+    double most = x->sink ? (double)*x->sink : -INFINITY, sum = 0;
+    memset(weight, 0, (size_t)x->to * sizeof *weight);
+    for (int32_t j = x->from; j < x->to; j++) {
+        double score = 0;
+        for (int32_t i = 0; i < x->d; i++) score += (double)x->q[i] * (double)x->k[j * x->k_stride + i];
+        score *= (double)x->scale;
+        if (x->softcap > 0) score = (double)x->softcap * tanh(score / (double)x->softcap);
+        weight[j] = (float)(score - (double)x->slope * (x->at - j));
+        most = LLM__MAX(most, (double)weight[j]);
+    }
+    if (x->sink) sum = exp((double)*x->sink - most);
+    for (int32_t j = x->from; j < x->to; j++) sum += (double)(weight[j] = (float)exp((double)weight[j] - most));
+    for (int32_t j = x->from; j < x->to; j++) weight[j] = (float)((double)weight[j] / sum);
+    for (int32_t i = 0; out && i < x->v_d; i++) {
+        double all = 0;
+        for (int32_t j = x->from; j < x->to; j++) all += (double)weight[j] * (double)x->v[j * x->v_stride + i];
+        out[i] = (float)all;
+    }
+}
+
+LLM__COLD_END
+
 /* ============================================================================
  * >>kv_cache   Pages of keys and values.
  * ============================================================================
@@ -17796,6 +17893,383 @@ LLM_API const llm_backend *llm_backend_cpu(void) {
                                       llm__cpu_state,
                                       NULL,
                                       llm__cpu_work};
+    return &table;
+}
+
+/* ============================================================================
+ * >>trace   The CPU's table, one operation at a time, for who wants to watch.
+ * ============================================================================
+ * A table around another one. Every operation is handed on and computed at once, as a step of its own: buffers, pages and logits outlive a
+ * step, so what it gives is the same to the bit. Then whoever watches is told what came out. Where nobody does, none of this is there: the
+ * engine takes this table only when llm_engine_config.trace is set.
+ *
+ * The weights of attention are no buffer of the fast one; they are worked out again by >>plain_attention from the queries and keys of the
+ * step, which must begin with the sequence's first token. */
+
+/* What a weight is called. */
+typedef struct llm__trace_name {
+    const llm_weight *w;
+    char *text;
+} llm__trace_name;
+
+/* Stands in the place of the context that the table's functions are called with. */
+typedef struct llm__tracer {
+    const llm_backend *inner;
+    llm_backend_ctx *ctx;
+    llm_trace_fn fn;
+    void *user;
+    llm_kv_type kv_type;
+    llm__trace_name *name;
+    size_t n_names, names_cap;
+    llm_step step;  /* that is being computed; its arrays are the caller's */
+    llm_qkv_op qkv; /* the latest */
+    int32_t layer;  /* where the pass is; -1: before the first */
+    llm_result failed;
+    char why[256];
+} llm__tracer;
+
+static llm__tracer *llm__tracer_of(llm_backend_ctx *ctx) { return (llm__tracer *)(void *)ctx; }
+
+static void llm__trace_close(llm_backend_ctx *ctx) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    if (!t) return;
+    t->inner->close(t->ctx);
+    for (size_t i = 0; i < t->n_names; i++) LLM_FREE(t->name[i].text);
+    LLM_FREE(t->name);
+    LLM_FREE(t);
+}
+
+static llm_result llm__trace_open(const llm_backend_config *cfg, llm_backend_ctx **out) {
+    llm__tracer *t = LLM__NEW(llm__tracer, 1);
+    *out = NULL;
+    if (!t) return llm__nomem();
+    t->inner = llm_backend_cpu();
+    t->fn = cfg->trace;
+    t->user = cfg->trace_user;
+    t->kv_type = cfg->kv_type;
+    llm_result r = t->inner->open(cfg, &t->ctx);
+    if (r) llm__trace_close((llm_backend_ctx *)(void *)t);
+    else *out = (llm_backend_ctx *)(void *)t;
+    return r;
+}
+
+static llm_result llm__trace_weight(llm_backend_ctx *ctx, int rank, const llm_weight_desc *desc, llm_weight **out) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    *out = NULL;
+    if (!llm__grow((void **)&t->name, &t->names_cap, t->n_names + 1, sizeof *t->name)) return llm__nomem();
+    llm_result r = t->inner->weight(t->ctx, rank, desc, out);
+    if (r) return r;
+    t->name[t->n_names].w = *out;
+    t->name[t->n_names].text = llm__strdup(desc->name);
+    return t->name[t->n_names++].text ? LLM_OK : llm__nomem();
+}
+
+/* NULL: it has no name, or there is no weight. */
+static const char *llm__trace_name_of(const llm__tracer *t, const llm_weight *w) {
+    for (size_t i = 0; w && i < t->n_names; i++)
+        if (t->name[i].w == w) return t->name[i].text;
+    return NULL;
+}
+
+/* The layer of a weight by its name: the first number between dots, as in blk.7.ffn_norm.weight; otherwise where the pass is. */
+static int32_t llm__trace_layer(const llm__tracer *t, const char *name) {
+    for (const char *p = name ? strchr(name, '.') : NULL; p; p = strchr(p + 1, '.'))
+        if (p[1] >= '0' && p[1] <= '9') return (int32_t)strtol(p + 1, NULL, 10);
+    return name && t->layer < 0 ? -1 : t->layer;
+}
+
+/* Computes what has been handed on, and begins anew. */
+static void llm__trace_run(llm__tracer *t) {
+    llm_result r = t->inner->end_step(t->ctx);
+    if (!r) r = t->inner->wait(t->ctx);
+    if (r && !t->failed) snprintf(t->why, sizeof t->why, "%.255s", llm_last_error());
+    if (r && !t->failed) t->failed = r;
+    (void)t->inner->begin_step(t->ctx, &t->step);
+}
+
+/* Tells of some columns of a buffer's rows. */
+static void llm__trace_tell(llm__tracer *t, const char *op, const llm_weight *w, llm_rows rows, const llm_buffer *buf, int64_t col,
+                            int64_t cols) {
+    llm_trace x = LLM__ZERO;
+    if (t->failed || !buf || t->step.shape.program) return;
+    x.op = op;
+    x.weight = llm__trace_name_of(t, w);
+    x.layer = llm__trace_layer(t, x.weight);
+    x.head = -1;
+    x.rows = rows == LLM_ROWS_OUT ? t->step.shape.n_out : t->step.shape.n_rows;
+    x.cols = (int32_t)cols;
+    x.values = buf->data + col;
+    x.stride = buf->stride;
+    if (x.rows > 0) t->fn(t->user, &x);
+}
+
+/* What head h of a query's row sees: see llm_attention_op. */
+static llm__plain_query llm__trace_query(const llm__tracer *t, const llm_attention_op *op, int32_t row, int32_t h) {
+    const int32_t shared = h / (op->n_heads / op->n_kv_heads);
+    llm__plain_query x = LLM__ZERO;
+    x.q = op->qkv->data + row * op->qkv->stride + op->q_col + (int64_t)h * op->head_dim;
+    x.k = op->qkv->data + t->qkv.k_col + (int64_t)shared * op->head_dim;
+    x.k_stride = op->qkv->stride;
+    x.d = op->head_dim;
+    x.from = op->window ? LLM__MAX(0, row + 1 - op->window) : 0;
+    x.to = row + 1;
+    x.at = row;
+    x.scale = op->scale;
+    x.softcap = op->softcap;
+    x.sink = op->sinks ? op->sinks->f32 + h : NULL;
+    x.slope = op->alibi ? op->alibi->f32[h] : 0;
+    return x;
+}
+
+/* The weights with which each token of the first sequence looks at those before it, head by head: (T, T). */
+static void llm__trace_weights(llm__tracer *t, const llm_attention_op *op) {
+    const int32_t T = t->step.seq_begin[1];
+    const int whole = t->step.seq_len[0] == T && t->kv_type < LLM_KV_FP8_E4M3 && !op->not_causal && !t->failed && !t->step.shape.program;
+    LLM__SCOPED(llm__drop) float *weight = whole ? LLM__NEW(float, (int64_t)T *T) : NULL;
+    for (int32_t h = 0; weight && h < op->n_heads; h++) {
+        const llm_trace x = {"attention_weights", NULL, t->layer, h, T, T, weight, T};
+        for (int32_t row = 0; row < T; row++) {
+            const llm__plain_query query = llm__trace_query(t, op, row, h);
+            llm__plain_attention(&query, weight + (int64_t)row * T, NULL);
+        }
+        t->fn(t->user, &x);
+    }
+}
+
+static llm_result llm__trace_begin_step(llm_backend_ctx *ctx, const llm_step *step) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->step = *step;
+    t->layer = -1;
+    t->failed = LLM_OK;
+    return t->inner->begin_step(t->ctx, step);
+}
+
+static llm_result llm__trace_end_step(llm_backend_ctx *ctx) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    return t->failed ? llm__error(t->failed, "%s", t->why) : t->inner->end_step(t->ctx);
+}
+
+static llm_result llm__trace_wait(llm_backend_ctx *ctx) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    return t->failed ? llm__error(t->failed, "%s", t->why) : t->inner->wait(t->ctx);
+}
+
+/* ---- operations ---- */
+
+static void llm__trace_embed(llm_backend_ctx *ctx, int rank, const llm_embed_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->embed(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "embed", op->table, LLM_ROWS_TOKENS, op->dst, 0, op->dst->cols);
+}
+
+static void llm__trace_rope(llm_backend_ctx *ctx, int rank, const llm_rope_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->rope(t->ctx, rank, op);
+    llm__trace_run(t);
+}
+
+static void llm__trace_residual(llm_backend_ctx *ctx, int rank, const llm_residual_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->residual(t->ctx, rank, op);
+    llm__trace_run(t);
+    if (op->y) llm__trace_tell(t, "residual", NULL, op->rows, op->x, 0, op->x->cols);
+    if (op->kind != LLM_NORM_NONE) llm__trace_tell(t, "norm", op->weight, op->rows, op->h, 0, op->h->cols);
+}
+
+static void llm__trace_norm(llm_backend_ctx *ctx, int rank, const llm_norm_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->norm(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "norm", op->weight, op->rows, op->dst, op->src_col, op->n);
+}
+
+static void llm__trace_linear(llm_backend_ctx *ctx, int rank, const llm_linear_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->linear(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "linear", op->weight, op->rows, op->dst, op->dst_col, op->weight->rows / (op->weight->gate_up ? 2 : 1));
+}
+
+static void llm__trace_qkv(llm_backend_ctx *ctx, int rank, const llm_qkv_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->qkv = *op;
+    t->layer = op->layer;
+    t->inner->qkv(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "q", NULL, LLM_ROWS_TOKENS, op->qkv, op->q_col, (int64_t)op->n_heads * op->head_dim);
+    llm__trace_tell(t, "k", NULL, LLM_ROWS_TOKENS, op->qkv, op->k_col, (int64_t)op->n_kv_heads * op->head_dim);
+    llm__trace_tell(t, "v", NULL, LLM_ROWS_TOKENS, op->qkv, op->v_col, (int64_t)op->n_kv_heads * op->v_head_dim);
+}
+
+static void llm__trace_attention(llm_backend_ctx *ctx, int rank, const llm_attention_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->attention(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_weights(t, op);
+    llm__trace_tell(t, "attention", NULL, LLM_ROWS_TOKENS, op->dst, 0, (int64_t)op->n_heads * op->v_head_dim);
+}
+
+static void llm__trace_mla(llm_backend_ctx *ctx, int rank, const llm_mla_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->layer = op->layer;
+    t->inner->mla(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "attention", NULL, LLM_ROWS_TOKENS, op->dst, 0, (int64_t)op->n_heads * op->v_dim);
+}
+
+static void llm__trace_route(llm_backend_ctx *ctx, int rank, const llm_route_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->route(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "route", NULL, LLM_ROWS_TOKENS, op->dst, 0, 2 * op->k);
+}
+
+static void llm__trace_experts(llm_backend_ctx *ctx, int rank, const llm_experts_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->experts(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "experts", op->down, LLM_ROWS_TOKENS, op->dst, 0, op->dst->cols);
+}
+
+static void llm__trace_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->gate(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "gate", NULL, LLM_ROWS_TOKENS, op->dst, 0, op->n);
+}
+
+static void llm__trace_gather(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->gather(t->ctx, rank, dst, src);
+    llm__trace_run(t);
+}
+
+static void llm__trace_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t n) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->all_reduce(t->ctx, rank, rows, buf, n);
+    llm__trace_run(t);
+}
+
+static void llm__trace_logits(llm_backend_ctx *ctx, int rank, const llm_logits_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->logits(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm_trace x = {"logits", llm__trace_name_of(t, op->head), -1, -1, t->step.shape.n_out, op->vocab, NULL, op->vocab};
+    if (t->failed || x.rows < 1 || t->step.shape.program) return;
+    x.values = t->inner->logits_row(t->ctx, 0);
+    if (x.rows > 1) x.stride = t->inner->logits_row(t->ctx, 1) - x.values;
+    t->fn(t->user, &x);
+}
+
+static void llm__trace_lora(llm_backend_ctx *ctx, int rank, const llm_lora_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->lora(t->ctx, rank, op);
+    llm__trace_run(t);
+    llm__trace_tell(t, "lora", NULL, op->rows, op->dst, 0, op->n);
+}
+
+static void llm__trace_state(llm_backend_ctx *ctx, int rank, const llm_state_op *op) {
+    llm__tracer *t = llm__tracer_of(ctx);
+    t->inner->state(t->ctx, rank, op);
+    llm__trace_run(t);
+}
+
+/* ---- what is handed on as it is ---- */
+
+static const char *llm__trace_describe(llm_backend_ctx *ctx) { return llm__tracer_of(ctx)->inner->describe(llm__tracer_of(ctx)->ctx); }
+
+static llm_result llm__trace_buffer(llm_backend_ctx *ctx, int rank, int64_t rows, int64_t cols, llm_buffer **out) {
+    return llm__tracer_of(ctx)->inner->buffer(llm__tracer_of(ctx)->ctx, rank, rows, cols, out);
+}
+
+static llm_result llm__trace_weights_done(llm_backend_ctx *ctx) {
+    return llm__tracer_of(ctx)->inner->weights_done(llm__tracer_of(ctx)->ctx);
+}
+
+static int64_t llm__trace_kv_page_bytes(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens) {
+    return llm__tracer_of(ctx)->inner->kv_page_bytes(llm__tracer_of(ctx)->ctx, n_layers, layers, page_tokens);
+}
+
+static llm_result llm__trace_kv_open(llm_backend_ctx *ctx, int n_layers, const llm_kv_layer *layers, int page_tokens, int64_t n_pages) {
+    return llm__tracer_of(ctx)->inner->kv_open(llm__tracer_of(ctx)->ctx, n_layers, layers, page_tokens, n_pages);
+}
+
+static int64_t llm__trace_memory_used(llm_backend_ctx *ctx) { return llm__tracer_of(ctx)->inner->memory_used(llm__tracer_of(ctx)->ctx); }
+
+static const float *llm__trace_logits_row(llm_backend_ctx *ctx, int out_row) {
+    return llm__tracer_of(ctx)->inner->logits_row(llm__tracer_of(ctx)->ctx, out_row);
+}
+
+static const float *llm__trace_buffer_row(llm_backend_ctx *ctx, int rank, const llm_buffer *buf, int row) {
+    return llm__tracer_of(ctx)->inner->buffer_row(llm__tracer_of(ctx)->ctx, rank, buf, row);
+}
+
+static llm_result llm__trace_kv_copy(llm_backend_ctx *ctx, const int32_t *from, const int32_t *to, int n) {
+    return llm__tracer_of(ctx)->inner->kv_copy(llm__tracer_of(ctx)->ctx, from, to, n);
+}
+
+static llm_result llm__trace_kv_read(llm_backend_ctx *ctx, int rank, int32_t page, void *host) {
+    return llm__tracer_of(ctx)->inner->kv_read(llm__tracer_of(ctx)->ctx, rank, page, host);
+}
+
+static llm_result llm__trace_kv_write(llm_backend_ctx *ctx, int rank, int32_t page, const void *host) {
+    return llm__tracer_of(ctx)->inner->kv_write(llm__tracer_of(ctx)->ctx, rank, page, host);
+}
+
+static void llm__trace_parallel(llm_backend_ctx *ctx, void (*fn)(void *arg, int i), void *arg, int n) {
+    llm__tracer_of(ctx)->inner->parallel(llm__tracer_of(ctx)->ctx, fn, arg, n);
+}
+
+static llm_result llm__trace_lora_site(llm_backend_ctx *ctx, int rank, int n_slots, llm_lora_site **out) {
+    return llm__tracer_of(ctx)->inner->lora_site(llm__tracer_of(ctx)->ctx, rank, n_slots, out);
+}
+
+static llm_result llm__trace_lora_put(llm_backend_ctx *ctx, int rank, llm_lora_site *site, int slot, const llm_lora_part *parts, int n) {
+    return llm__tracer_of(ctx)->inner->lora_put(llm__tracer_of(ctx)->ctx, rank, site, slot, parts, n);
+}
+
+/* For one rank. llm_backend_config.trace is called in the thread that steps. */
+static const llm_backend *llm__trace_backend(void) {
+    static const llm_backend table = {.abi = LLM_BACKEND_ABI,
+                                      .struct_size = sizeof(llm_backend),
+                                      .name = "cpu",
+                                      .open = llm__trace_open,
+                                      .close = llm__trace_close,
+                                      .describe = llm__trace_describe,
+                                      .buffer = llm__trace_buffer,
+                                      .weight = llm__trace_weight,
+                                      .weights_done = llm__trace_weights_done,
+                                      .kv_page_bytes = llm__trace_kv_page_bytes,
+                                      .kv_open = llm__trace_kv_open,
+                                      .memory_used = llm__trace_memory_used,
+                                      .begin_step = llm__trace_begin_step,
+                                      .embed = llm__trace_embed,
+                                      .rope = llm__trace_rope,
+                                      .residual = llm__trace_residual,
+                                      .norm = llm__trace_norm,
+                                      .linear = llm__trace_linear,
+                                      .qkv = llm__trace_qkv,
+                                      .attention = llm__trace_attention,
+                                      .mla = llm__trace_mla,
+                                      .route = llm__trace_route,
+                                      .experts = llm__trace_experts,
+                                      .gate = llm__trace_gate,
+                                      .gather = llm__trace_gather,
+                                      .all_reduce = llm__trace_all_reduce,
+                                      .logits = llm__trace_logits,
+                                      .end_step = llm__trace_end_step,
+                                      .wait = llm__trace_wait,
+                                      .logits_row = llm__trace_logits_row,
+                                      .buffer_row = llm__trace_buffer_row,
+                                      .kv_copy = llm__trace_kv_copy,
+                                      .kv_read = llm__trace_kv_read,
+                                      .kv_write = llm__trace_kv_write,
+                                      .parallel = llm__trace_parallel,
+                                      .lora_site = llm__trace_lora_site,
+                                      .lora_put = llm__trace_lora_put,
+                                      .lora = llm__trace_lora,
+                                      .state = llm__trace_state};
     return &table;
 }
 
@@ -21137,6 +21611,196 @@ static void llm__net_rope_of(const llm__net *net, int32_t prompt_len, int32_t *v
 static const float *llm__net_hidden(const llm__net *net, int out_row) {
     int rank = net->cfg.n_ranks - net->n_group; /* the first of the last stage */
     return net->cfg.backend->buffer_row(net->cfg.ctx, rank, net->rank[rank].out.h, out_row);
+}
+
+/* ============================================================================
+ * >>reference   The forward pass of a model like Llama, written plainly.
+ * ============================================================================
+ * Read this first: it is all that a language model does, in the order in which it does it, without anything that makes it fast or lets many
+ * share it. One sequence, float32, from its first token; no cache, no batch, no ranks, no operations of a backend. >>forward does the same
+ * for every family through the table of >>api-backend; tests/unit/model/test_reference.c compares the two.
+ *
+ * Letters: T tokens, D numbers a token (hidden_size), H heads of d numbers, K heads of keys and values (H / K heads share one), F numbers
+ * between an MLP's matrices, V tokens of the vocabulary. A matrix W (out, in) times x (in) gives y (out): y_o = sum over i of W_oi x_i.
+ *
+ *     x = embedding of each token                                        (T, D)
+ *     in every layer:
+ *         h = norm(x);  q, k, v = Wq h, Wk h, Wv h                       (T, H d), (T, K d), (T, K d)
+ *         q, k = rotated by their positions
+ *         x = x + Wo attention(q, k, v)                                  (T, D)
+ *         h = norm(x);  x = x + Wdown (silu(Wgate h) * Wup h)            (T, F) inside
+ *     logits = Whead norm(x)                                             (T, V): how likely each token is to come next */
+
+/* A stored matrix, or a vector (rows, 1). Files keep numbers in many ways; a row comes out of any of them as floats. */
+typedef struct llm__matrix {
+    const llm__tensor *t;
+    int64_t rows, cols;
+} llm__matrix;
+
+/* The tensor of a slot (>>loader knows what files call it) in this layer; layer -1: of the whole model. */
+static llm__matrix llm__ref_matrix(llm__loader *L, int layer, llm__slot slot, int64_t rows, int64_t cols) {
+    char name[256];
+    const int64_t shape[2] = {rows, cols};
+    L->layer = layer;
+    const llm__matrix w = {llm__loader_find(L, slot, 0, 0, name), rows, cols};
+    if (!w.t && !L->r) L->r = llm__error(LLM_ERR_UNSUPPORTED, "reference: %s: tensor %s is not there", L->path, name);
+    if (!L->r && cols > 1 && llm__loader_find(L, slot, 0, 1, name))
+        L->r = llm__error(LLM_ERR_UNSUPPORTED, "reference: %s has biases (%s), a model like Llama was expected", L->path, name);
+    if (!L->r && llm__loader_fits(L, w.t, shape, cols > 1 ? 2 : 1)) (void)llm__loader_type(L, w.t);
+    return w;
+}
+
+/* Row i as floats. */
+static void llm__ref_row(const llm__matrix *w, int64_t i, float *out) {
+    llm__dequant_columns(w->t->type, w->t->data + i * llm__row_bytes(w->t->type, w->cols), 0, w->cols, out);
+}
+
+/* y (T, rows) = W x, for x (T, cols), token by token; with `add` y += W x. row: (cols) of memory. */
+static void llm__ref_multiply(const llm__matrix *w, const float *x, int32_t T, int add, float *row, float *y) {
+    for (int64_t o = 0; o < w->rows; o++) {
+        llm__ref_row(w, o, row);
+        for (int32_t t = 0; t < T; t++) {
+            double sum = 0;
+            for (int64_t i = 0; i < w->cols; i++) sum += (double)row[i] * (double)x[t * w->cols + i];
+            y[t * w->rows + o] = (float)(sum + (add ? (double)y[t * w->rows + o] : 0));
+        }
+    }
+}
+
+/* h = x divided by the root of the mean of its squares, times a weight for each number (RMSNorm, Zhang and Sennrich 2019). */
+static void llm__ref_norm(const llm__matrix *w, const float *x, int32_t T, float eps, float *weight, float *h) {
+    for (int64_t i = 0; i < w->rows; i++) llm__dequant_columns(w->t->type, w->t->data, i, 1, weight + i);
+    for (int32_t t = 0; t < T; t++) {
+        double squares = 0;
+        for (int64_t i = 0; i < w->rows; i++) squares += (double)x[t * w->rows + i] * (double)x[t * w->rows + i];
+        const double by = 1 / sqrt(squares / (double)w->rows + (double)eps);
+        for (int64_t i = 0; i < w->rows; i++) h[t * w->rows + i] = (float)((double)x[t * w->rows + i] * by * (double)weight[i]);
+    }
+}
+
+/* Turns pairs of numbers of a head by an angle that grows with the position, the faster the earlier the pair stands (RoPE, Su et al. 2021):
+ * the product of a query and a key then depends on how far apart they are. Which two make a pair depends on the file. x: (T, heads d). */
+static void llm__ref_rotate(const llm__arch *a, int32_t heads, int32_t T, float *x) {
+    const int32_t d = a->head_dim, half = a->rope_dim / 2;
+    for (int32_t t = 0; t < T; t++)
+        for (int32_t h = 0; h < heads; h++)
+            for (int32_t i = 0; i < half; i++) {
+                float *first = x + ((int64_t)t * heads + h) * d + (a->rope_pairs ? 2 * i : i), *second = first + (a->rope_pairs ? 1 : half);
+                const double angle = t * (double)a->rope[0].inv_freq[i], u = (double)*first, v = (double)*second;
+                *first = (float)(u * cos(angle) - v * sin(angle));
+                *second = (float)(u * sin(angle) + v * cos(angle));
+            }
+}
+
+/* out (T, H d): each head of each token looks at the tokens before it and at itself. weight: (T) of memory. */
+static void llm__ref_attend(const llm__arch *a, const float *q, const float *k, const float *v, int32_t T, float *weight, float *out) {
+    const int32_t H = a->n_heads, K = a->n_kv_heads, d = a->head_dim;
+    for (int32_t t = 0; t < T; t++)
+        for (int32_t h = 0; h < H; h++) {
+            const int32_t shared = h / (H / K); /* the key and value head that this head uses */
+            const llm__plain_query x = {.q = q + ((int64_t)t * H + h) * d,
+                                        .k = k + shared * d,
+                                        .v = v + shared * d,
+                                        .k_stride = (int64_t)K * d,
+                                        .v_stride = (int64_t)K * d,
+                                        .d = d,
+                                        .v_d = d,
+                                        .to = t + 1,
+                                        .scale = a->attn_scale};
+            llm__plain_attention(&x, weight, out + ((int64_t)t * H + h) * d);
+        }
+}
+
+/* What this file does not have. NULL: nothing, the model is one like Llama. */
+static const char *llm__ref_lacks(const llm__arch *a) {
+    const float one[] = {a->embed_scale, a->residual_scale, a->logit_scale, a->rope[0].scale[0]};
+    for (int i = 0; i < LLM__COUNT(one); i++)
+        if (one[i] != 1 && one[i] != 0) return "scales";
+    for (int i = 0; i < a->n_layers; i++)
+        if (a->layer[i].window || a->layer[i].moe || a->layer[i].rope) return "windows, experts or layers of different kinds";
+    if (a->norm != LLM_NORM_RMS || a->qk_norm) return "another norm";
+    if (a->act != LLM_ACT_SILU || a->qkv_bias || a->o_bias || a->mlp_bias) return "another MLP, or biases";
+    if (a->attn_softcap > 0 || a->logit_softcap > 0 || a->dynamic || a->logn_from || a->eagle)
+        return "caps, or positions that depend on more";
+    const uint32_t other = LLM__NORM_PLUS1 | LLM__PARALLEL | LLM__NO_PRE_NORM | LLM__POST_NORM | LLM__NO_GATE | LLM__CONV1D | LLM__LEARNED |
+                           LLM__ALIBI | LLM__MLA;
+    return a->flags & other ? "another order of its parts" : NULL;
+}
+
+/* What a pass writes, all rows of all tokens. */
+typedef struct llm__ref {
+    int32_t T;
+    float *x, *h;        /* (T, D) the tokens on their way through the layers; their norm */
+    float *q, *att;      /* (T, H d) */
+    float *k, *v;        /* (T, K d) */
+    float *gate, *up;    /* (T, F) */
+    float *row, *weight; /* a row of a matrix; norm weights, or those of a query */
+} llm__ref;
+
+/* One layer: attention, then the MLP; each adds to x what it makes of the norm of x. */
+static void llm__ref_layer(llm__loader *L, int layer, const llm__ref *r) {
+    const llm__arch *a = L->a;
+    const int64_t D = a->hidden, Q = (int64_t)a->n_heads * a->head_dim, KV = (int64_t)a->n_kv_heads * a->head_dim, F = a->ff;
+    const llm__matrix attn_norm = llm__ref_matrix(L, layer, LLM__W_ATTN_NORM, D, 1), q = llm__ref_matrix(L, layer, LLM__W_Q, Q, D);
+    const llm__matrix k = llm__ref_matrix(L, layer, LLM__W_K, KV, D), v = llm__ref_matrix(L, layer, LLM__W_V, KV, D);
+    const llm__matrix o = llm__ref_matrix(L, layer, LLM__W_O, D, Q), ffn_norm = llm__ref_matrix(L, layer, LLM__W_FFN_NORM, D, 1);
+    const llm__matrix gate = llm__ref_matrix(L, layer, LLM__W_GATE, F, D), up = llm__ref_matrix(L, layer, LLM__W_UP, F, D);
+    const llm__matrix down = llm__ref_matrix(L, layer, LLM__W_DOWN, D, F);
+    if (L->r) return;
+    llm__ref_norm(&attn_norm, r->x, r->T, a->eps, r->weight, r->h);
+    llm__ref_multiply(&q, r->h, r->T, 0, r->row, r->q);
+    llm__ref_multiply(&k, r->h, r->T, 0, r->row, r->k);
+    llm__ref_multiply(&v, r->h, r->T, 0, r->row, r->v);
+    llm__ref_rotate(a, a->n_heads, r->T, r->q);
+    llm__ref_rotate(a, a->n_kv_heads, r->T, r->k);
+    llm__ref_attend(a, r->q, r->k, r->v, r->T, r->weight, r->att);
+    llm__ref_multiply(&o, r->att, r->T, 1, r->row, r->x);
+    llm__ref_norm(&ffn_norm, r->x, r->T, a->eps, r->weight, r->h);
+    llm__ref_multiply(&gate, r->h, r->T, 0, r->row, r->gate);
+    llm__ref_multiply(&up, r->h, r->T, 0, r->row, r->up);
+    for (int64_t i = 0; i < r->T * F; i++) { /* silu(g) = g / (1 + e^-g) lets u through where g is large (SwiGLU, Shazeer 2020) */
+        const double g = (double)r->gate[i];
+        r->gate[i] = (float)(g / (1 + exp(-g)) * (double)r->up[i]);
+    }
+    llm__ref_multiply(&down, r->gate, r->T, 1, r->row, r->x);
+}
+
+/* The memory of a pass; the arena's `failed` says whether there was enough. */
+static llm__ref llm__ref_memory(const llm__arch *a, int32_t T, llm__arena *memory) {
+    const int64_t D = a->hidden, Q = (int64_t)a->n_heads * a->head_dim, KV = (int64_t)a->n_kv_heads * a->head_dim, F = a->ff;
+    const int64_t wide = LLM__MAX(LLM__MAX(D, Q), LLM__MAX(F, T)),
+                  size[] = {T * D, T * D, T * Q, T * Q, T * KV, T * KV, T * F, T * F, wide, wide};
+    float *at[LLM__COUNT(size)];
+    for (int i = 0; i < LLM__COUNT(size); i++) at[i] = (float *)llm__arena_get(memory, (size_t)size[i] * sizeof(float));
+    const llm__ref r = {T, at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7], at[8], at[9]};
+    return r;
+}
+
+/* logits: (n, vocabulary), a row for each of the n tokens. LLM_ERR_UNSUPPORTED: the model has something that is not here (another norm,
+ * biases, experts, windows ...). */
+static llm_result llm__reference_forward(const llm_model *m, const int32_t *ids, int32_t n, float *logits) {
+    const llm__arch *a = &m->arch;
+    const char *lacks = llm__ref_lacks(a);
+    LLM__SCOPED(llm__arena_free) llm__arena memory = LLM__ZERO;
+    llm__loader L;
+    llm__loader_begin(&L, m, 1, 1);
+    if (lacks) return llm__error(LLM_ERR_UNSUPPORTED, "reference: %s has %s, a model like Llama was expected", m->path, lacks);
+    for (int32_t t = 0; t < n; t++)
+        if (ids[t] < 0 || ids[t] >= a->vocab) return llm__error(LLM_ERR_ARG, "reference: token id %d of %d", ids[t], a->vocab);
+    const llm__ref r = llm__ref_memory(a, n, &memory);
+    if (memory.failed) return llm__nomem();
+    const llm__matrix embed = llm__ref_matrix(&L, -1, LLM__W_EMBED, a->vocab, a->hidden);
+    const llm__matrix norm = llm__ref_matrix(&L, -1, LLM__W_OUT_NORM, a->hidden, 1);
+    L.layer = -1; /* where a file has no matrix of its own for the output, it is the embedding's */
+    const llm__matrix head = llm__has(&L, LLM__W_HEAD) ? llm__ref_matrix(&L, -1, LLM__W_HEAD, a->vocab, a->hidden) : embed;
+    for (int32_t t = 0; t < n && !L.r; t++) llm__ref_row(&embed, ids[t], r.x + (int64_t)t * a->hidden);
+    for (int layer = 0; layer < a->n_layers && !L.r; layer++) llm__ref_layer(&L, layer, &r);
+    if (!L.r) {
+        llm__ref_norm(&norm, r.x, n, a->eps, r.weight, r.h);
+        llm__ref_multiply(&head, r.h, n, 0, r.row, logits);
+    }
+    llm__loader_end(&L);
+    return L.r;
 }
 
 /* ============================================================================
@@ -26275,6 +26939,139 @@ LLM_API void llm_sampling_chat(const llm_model *model, llm_sampling *s) {
 LLM__COLD_BEGIN
 
 /* ============================================================================
+ * >>plain_sampler   Choosing a token step by step, as the parameters are explained.
+ * ============================================================================
+ * * Read this before >>sampler, which does the same in three passes over the logits and without sorting. A list of all tokens with the
+ * logits that the model gave them, from the largest to the smallest, goes through the steps; each bends the numbers or cuts the end off,
+ * and can be watched. In words, for four tokens:
+ *
+ *  *     logits                     cat 5.0   dog 4.0   sky 2.0   the 0.0
+ *     rules                      penalties and biases are added, what is forbidden becomes -infinity
+ *     temperature 0.5            cat 10    dog 8     sky 4     the 0         divided: differences grow below 1, and shrink above
+ *     their shares (softmax)     0.879     0.119     0.002     0.00004       exp of each, divided by the sum of all
+ *     min_p 0.1                  cat, dog: a share of at least a tenth of the largest
+ *     top_k 40                   the 40 with the largest; ties with the last stay
+ *     top_p 0.95                 cat, dog: as many as it takes until their shares are 95 % of what is left
+ *     draw                       a number of [0, 1) falls on one of them, by their shares, in the order of their ids
+ *
+ * * At temperature 0 the largest logit wins, and the lower id where two are equal. */
+
+enum { LLM__SHOWN = 10 }; /* of the likeliest, with each step */
+
+typedef struct llm__choosing {
+    llm_token_logprob *token; /* (n) that are left, the likeliest first; `logprob` is a logit */
+    int32_t n;
+    double sum; /* of exp(logit - the first one's) of those that are left */
+    llm_sample_fn fn;
+    void *user;
+} llm__choosing;
+
+static int llm__likelier(const void *a, const void *b) {
+    const llm_token_logprob *x = (const llm_token_logprob *)a, *y = (const llm_token_logprob *)b;
+    return x->logprob != y->logprob ? (x->logprob < y->logprob ? 1 : -1) : (x->id > y->id) - (x->id < y->id);
+}
+
+/* exp of a logit, by the first one's: 1 for that. Its share of what is left is this by c->sum. */
+static double llm__weight_of(const llm__choosing *c, int32_t i) { return exp((double)c->token[i].logprob - (double)c->token[0].logprob); }
+
+/* Counts anew what is left, and tells. */
+static void llm__choosing_told(llm__choosing *c, const char *name, double value) {
+    llm_token_logprob top[LLM__SHOWN];
+    llm_sample_step step = {name, value, c->n, LLM__MIN(c->n, LLM__SHOWN), top};
+    c->sum = 0;
+    for (int32_t i = 0; i < c->n; i++) c->sum += llm__weight_of(c, i);
+    for (int32_t i = 0; i < step.n_top; i++) {
+        top[i].id = c->token[i].id;
+        top[i].logprob = (float)log(llm__weight_of(c, i) / c->sum);
+    }
+    if (c->fn) c->fn(c->user, &step);
+}
+
+/* All tokens with their logits, sorted; those that are forbidden are left out. */
+static void llm__choosing_fill(llm__choosing *c, const float *x, int32_t n) {
+    c->n = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (x[i] > -INFINITY) c->token[c->n].id = i, c->token[c->n++].logprob = x[i];
+    qsort(c->token, (size_t)c->n, sizeof *c->token, llm__likelier);
+}
+
+/* min_p, top_k and top_p cut the list off at its end. */
+static void llm__choosing_cut(llm__choosing *c, const llm_sampling *s) {
+    int32_t n = 0;
+    if (s->min_p > 0) {
+        while (n < c->n && llm__weight_of(c, n) >= (double)s->min_p) n++;
+        c->n = n;
+        llm__choosing_told(c, "min_p", (double)s->min_p);
+    }
+    if (s->top_k > 0) {
+        for (n = LLM__MIN(s->top_k, c->n); n < c->n && c->token[n].logprob == c->token[n - 1].logprob;) n++;
+        c->n = n;
+        llm__choosing_told(c, "top_k", s->top_k);
+    }
+    if (s->top_p > 0 && s->top_p < 1) {
+        double before = 0;
+        for (n = 0; n < c->n && before < (double)s->top_p * c->sum; n++) before += llm__weight_of(c, n);
+        c->n = LLM__MAX(n, 1);
+        llm__choosing_told(c, "top_p", (double)s->top_p);
+    }
+}
+
+static int llm__by_id(const void *a, const void *b) {
+    const llm_token_logprob *x = (const llm_token_logprob *)a, *y = (const llm_token_logprob *)b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* The token on which u of [0, 1) falls. */
+static int32_t llm__choosing_draw(llm__choosing *c, double u) {
+    const double first = (double)c->token[0].logprob, target = u * c->sum;
+    double at = 0;
+    qsort(c->token, (size_t)c->n, sizeof *c->token, llm__by_id);
+    for (int32_t i = 0; i < c->n; i++)
+        if ((at += exp((double)c->token[i].logprob - first)) > target) return c->token[i].id;
+    return c->token[c->n - 1].id;
+}
+
+/* What the rules do to the logits, in memory of their own. NULL: nothing. */
+static float *llm__plain_rules(const float *row, int32_t n, const llm__rules *r) {
+    float *x = LLM__NEW(float, n);
+    if (!x) return NULL;
+    memcpy(x, row, (size_t)n * sizeof *x);
+    llm__rules_apply(r, x, n);
+    return x;
+}
+
+/* The token that llm__choose takes with the same seed and position; -1: no logits that are finite, or nothing is allowed; no memory. fn is
+ * told of every step that does something; NULL: nobody. */
+static int32_t llm__plain_sample(const float *row, int32_t n, const llm__rules *r, uint64_t seed, int64_t position, llm_sample_fn fn,
+                                       void *user) {
+    LLM__SCOPED(llm__drop) llm_token_logprob *token = LLM__NEW(llm_token_logprob, n);
+    LLM__SCOPED(llm__drop) float *x = llm__plain_rules(row, n, r);
+    llm__choosing c = {token, 0, 0, fn, user};
+    for (int32_t i = 0; i < n; i++)
+        if (!isfinite(row[i])) return -1;
+    if (!token || !x) return -1;
+    llm__choosing_fill(&c, row, n);
+    llm__choosing_told(&c, "logits", 0);
+    if (memcmp(x, row, (size_t)n * sizeof *x)) {
+        llm__choosing_fill(&c, x, n);
+        if (!c.n) return -1;
+        llm__choosing_told(&c, "rules", 0);
+    }
+    const int greedy = r->s->temperature < 1e-5f;
+    if (!greedy && r->s->temperature != 1) {
+        for (int32_t i = 0; i < c.n; i++) c.token[i].logprob /= r->s->temperature;
+        llm__choosing_told(&c, "temperature", (double)r->s->temperature);
+    }
+    if (!greedy) llm__choosing_cut(&c, r->s);
+    const double u = greedy ? 0 : llm__uniform(seed, (uint64_t)position);
+    const int32_t id = greedy ? c.token[0].id : llm__choosing_draw(&c, u);
+    const llm_token_logprob drawn = {id, 0};
+    const llm_sample_step step = {greedy ? "greedy" : "draw", u, 1, 1, &drawn};
+    if (fn) fn(user, &step);
+    return id;
+}
+
+/* ============================================================================
  * >>earlystop   Ends an answer that only repeats.
  * ============================================================================
  * A model caught in a loop is sure of itself: every token of the loop gets a probability near 1. So FastDeploy's rule needs no look at
@@ -28559,6 +29356,9 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
     if (c->max_num_batched_tokens < c->max_num_seqs)
         return llm__error(LLM_ERR_ARG, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d)",
                           (int)c->max_num_batched_tokens, (int)c->max_num_seqs);
+    if (c->trace && c->tensor_parallel_size * c->pipeline_parallel_size > 1)
+        return llm__error(LLM_ERR_UNSUPPORTED, "trace: tensor_parallel_size %d and pipeline_parallel_size %d, it is for one rank",
+                          (int)c->tensor_parallel_size, (int)c->pipeline_parallel_size);
     if (c->ngram_prompt_lookup_min > c->ngram_prompt_lookup_max)
         return llm__error(LLM_ERR_ARG, "ngram_prompt_lookup_min: %d, must be at most ngram_prompt_lookup_max (%d)",
                           (int)c->ngram_prompt_lookup_min, (int)c->ngram_prompt_lookup_max);
@@ -28658,6 +29458,9 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.max_seq_len_to_capture = c->max_seq_len_to_capture;
     b.step_timeout = (double)c->step_timeout;
     b.spent = c->spent;
+    b.trace = c->trace;
+    b.trace_user = c->trace_user;
+    if (c->trace && !e->p.dry) e->backend = llm__trace_backend();
     llm_result r = e->backend->open(&b, &e->ctx);
     if (r) return r;
     n.n_loras = e->p.n_loras;
@@ -29010,6 +29813,8 @@ LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_conf
     llm_result r = e ? llm__engine_resolve(model, c) : llm__nomem();
     if (!r) r = llm__engine_backend(c, &e->backend);
     if (!r) r = llm__engine_device(e, c);
+    if (!r && c->trace && e->backend != llm_backend_cpu())
+        r = llm__error(LLM_ERR_UNSUPPORTED, "trace: of backend %s; it is for the CPU", e->backend->name);
     if (!r && e->backend == llm_backend_cpu()) r = llm__engine_plan(model, c, &estimate, &e->p.planned_pages);
     if (!r) r = llm__engine_assemble(e, model, c);
     if (!r && c->lora) r = llm_lora_load(e, c->lora, c->lora);
@@ -29755,6 +30560,36 @@ LLM_API llm_result llm_forward_batch(llm_engine *e, int32_t n_seqs, const int32_
 }
 
 LLM_API int32_t llm_logits_size(const llm_engine *e) { return e->p.vocab; }
+
+/* Nothing of an engine is needed here. */
+LLM_API llm_result llm_reference_forward(const llm_model *model, const int32_t *ids, int32_t n, float *logits) {
+    if (!model->arch.n_layers || n < 1) return llm__error(LLM_ERR_ARG, "reference: a model with weights, and at least one token, expected");
+    return llm__reference_forward(model, ids, n, logits);
+}
+
+LLM_API int32_t llm_sample_steps(const float *logits, int32_t n, const llm_sampling *s, const int32_t *ids, int32_t n_prompt, int32_t n_ids,
+                                 int64_t seed, llm_sample_fn fn, void *user) {
+    llm__rules r = LLM__ZERO;
+    llm__history h = LLM__ZERO;
+    llm_sampling own = *s;
+    LLM__SCOPED(llm__arena_free) llm__arena memory = LLM__ZERO;
+    if (n < 1 || n_prompt < 0 || n_ids < n_prompt || llm__check_sampling(s, n)) return -1;
+    llm__sampling_resolve(&own);
+    own.min_tokens = 0; /* needs to know what ends an answer */
+    if (own.repetition_penalty != 1 || own.presence_penalty != 0 || own.frequency_penalty != 0) {
+        size_t slots = 16;
+        while (slots < 2 * (size_t)n_ids) slots *= 2;
+        h.mask = (uint32_t)slots - 1;
+        h.id = (int32_t *)llm__arena_get(&memory, (size_t)n_ids * sizeof *h.id);
+        h.count = (int32_t *)llm__arena_get(&memory, (size_t)n_ids * sizeof *h.count);
+        h.slot = (int32_t *)llm__arena_get(&memory, slots * sizeof *h.slot);
+        if (memory.failed) return llm__nomem(), -1;
+        for (int32_t i = 0; i < n_ids; i++) llm__history_add(&h, ids[i], i >= n_prompt);
+    }
+    r.s = &own;
+    r.history = &h;
+    return llm__plain_sample(logits, n, &r, (uint64_t)seed, n_ids - n_prompt, fn, user);
+}
 
 /* ============================================================================
  * >>context   Kept contexts: the prefix cache in files.
@@ -33630,6 +34465,13 @@ LLM_API int32_t llm_sample_sized(const llm_sizes *sizes, const float *logits, in
                                  int64_t position) {
     llm_sampling own;
     return llm__struct_in(sizes, &llm__sized_sampling, s, &own) ? -1 : llm_sample(logits, n, &own, seed, position);
+}
+
+LLM_API int32_t llm_sample_steps_sized(const llm_sizes *sizes, const float *logits, int32_t n, const llm_sampling *s, const int32_t *ids,
+                                       int32_t n_prompt, int32_t n_ids, int64_t seed, llm_sample_fn fn, void *user) {
+    llm_sampling own;
+    return llm__struct_in(sizes, &llm__sized_sampling, s, &own) ? -1
+                                                                : llm_sample_steps(logits, n, &own, ids, n_prompt, n_ids, seed, fn, user);
 }
 
 LLM_API llm *llm_load_sized(const llm_sizes *sizes, const char *path, const llm_engine_config *cfg) {

@@ -119,6 +119,8 @@ typedef struct llm_backend_config {
                                them alone; n_ranks counts all. 0: 1 */
     struct llm_spent *spent; /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds */
     int32_t kv_prealloc;     /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
+    llm_trace_fn trace;      /* of a table that tells (llm_engine_config.trace); others have none */
+    void *trace_user;
 } llm_backend_config;
 
 /* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of

@@ -56,5 +56,19 @@ typedef enum llm_log_level { LLM_LOG_ERROR = 0, LLM_LOG_WARN = 1, LLM_LOG_INFO =
  * the engine. */
 typedef void (*llm_log_fn)(void *user, int level, const char *message);
 
+/* What an operation of a step has given, for llm_engine_config.trace. */
+typedef struct llm_trace {
+    const char *op;      /* "embed", "norm", "linear", "q", "k", "v" (turned by their positions), "attention_weights", "attention",
+                            "residual", "route" (ids of the chosen experts, then their weights), "experts", "gate", "lora", "logits" */
+    const char *weight;  /* name of the weight in the model's files, of several that are one the first; NULL: none */
+    int32_t layer, head; /* -1: of none; head: of attention_weights only */
+    int32_t rows, cols;  /* a row for each token of the step; of logits, and behind the last layer, for those whose logits are wanted */
+    const float *values; /* row r begins at values + r * stride; gone afterwards */
+    int64_t stride;
+} llm_trace;
+
+/* Called in the thread that steps. */
+typedef void (*llm_trace_fn)(void *user, const llm_trace *t);
+
 /* Called during long work; done is 0 to 1. A non-zero return cancels the work (LLM_ERR_CANCELLED). */
 typedef int (*llm_progress_fn)(void *user, const char *what, double done);

@@ -60,6 +60,8 @@ typedef struct llm_engine_config {
     float step_timeout;             /* GPU: seconds after which a step counts as lost; 0: 300 */
     struct llm_spent *spent;        /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
     int32_t kv_cache_prealloc;      /* CPU: 1: takes the KV cache's memory at once, so that no step finds it short; 0: when used */
+    llm_trace_fn trace; /* CPU with one rank: told of what every operation gives, for learning and looking inside; NULL: nobody */
+    void *trace_user;
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };

@@ -13,6 +13,7 @@
 #include "cpu/kernels.h"
 #include "cpu/kv_cache.h"
 #include "cpu/backend.h"
+#include "cpu/trace.h"
 #include "model/loader.h"
 #include "model/net.h"
 #include "engine/sampler.h"
@@ -122,6 +123,9 @@ LLM__PRIVATE llm_result llm__engine_resolve(const llm_model *model, llm_engine_c
     if (c->max_num_batched_tokens < c->max_num_seqs)
         return llm__error(LLM_ERR_ARG, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d)",
                           (int)c->max_num_batched_tokens, (int)c->max_num_seqs);
+    if (c->trace && c->tensor_parallel_size * c->pipeline_parallel_size > 1)
+        return llm__error(LLM_ERR_UNSUPPORTED, "trace: tensor_parallel_size %d and pipeline_parallel_size %d, it is for one rank",
+                          (int)c->tensor_parallel_size, (int)c->pipeline_parallel_size);
     if (c->ngram_prompt_lookup_min > c->ngram_prompt_lookup_max)
         return llm__error(LLM_ERR_ARG, "ngram_prompt_lookup_min: %d, must be at most ngram_prompt_lookup_max (%d)",
                           (int)c->ngram_prompt_lookup_min, (int)c->ngram_prompt_lookup_max);
@@ -221,6 +225,9 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.max_seq_len_to_capture = c->max_seq_len_to_capture;
     b.step_timeout = (double)c->step_timeout;
     b.spent = c->spent;
+    b.trace = c->trace;
+    b.trace_user = c->trace_user;
+    if (c->trace && !e->p.dry) e->backend = llm__trace_backend();
     llm_result r = e->backend->open(&b, &e->ctx);
     if (r) return r;
     n.n_loras = e->p.n_loras;

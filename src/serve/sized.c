@@ -193,6 +193,13 @@ LLM_API int32_t llm_sample_sized(const llm_sizes *sizes, const float *logits, in
     return llm__struct_in(sizes, &llm__sized_sampling, s, &own) ? -1 : llm_sample(logits, n, &own, seed, position);
 }
 
+LLM_API int32_t llm_sample_steps_sized(const llm_sizes *sizes, const float *logits, int32_t n, const llm_sampling *s, const int32_t *ids,
+                                       int32_t n_prompt, int32_t n_ids, int64_t seed, llm_sample_fn fn, void *user) {
+    llm_sampling own;
+    return llm__struct_in(sizes, &llm__sized_sampling, s, &own) ? -1
+                                                                : llm_sample_steps(logits, n, &own, ids, n_prompt, n_ids, seed, fn, user);
+}
+
 LLM_API llm *llm_load_sized(const llm_sizes *sizes, const char *path, const llm_engine_config *cfg) {
     llm_engine_config own;
     if (cfg && llm__struct_in(sizes, &llm__sized_engine_config, cfg, &own)) return NULL;
