@@ -12,6 +12,7 @@
 
 #pragma once
 #include "base/platform.h"
+#include "cpu/intrinsics.h"
 #include "cpu/kernels.h"
 #include "cpu/lanes.h"
 /* clang-format off */
