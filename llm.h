@@ -102,6 +102,7 @@
  *     >>tool_forms           the forms in which models write tool calls, as data.
  *     >>tools                tool calls in the forms that models write them in.
  *   cpu/
+ *     >>intrinsics           what the compiler has of the processor's vector instructions.
  *     >>dtypes               what the bytes of stored tensors mean.
  *     >>isa                  instruction sets, by name and by what this processor runs.
  *     >>packed               rounded activations and packed weights: what kernels work on.
@@ -148,6 +149,7 @@
  *     >>take                 handing weights to a backend.
  *     >>net                  the weights and buffers of every rank.
  *     >>reference            the forward pass of a model like Llama, written plainly.
+ *     >>forward_extras       what adapters, EAGLE heads, ranks and pipelines add to the forward pass.
  *     >>forward              the forward pass.
  *     >>model                the model object and its public side.
  *     >>lora                 adapters: what a fine-tuning has learnt, beside the weights.
@@ -211,7 +213,30 @@
  *     >>batch                many prompts or chats at once.
  *     >>sized                the functions that take or fill structs of the program's, for a program of any version.
  *
+ * THE RAW LOOP (what every program that makes text does; the levels above do it for many at once)
+ *
+ *     llm_model *model;
+ *     llm_engine *engine;
+ *     llm_tokens ids = {0};                                // prompt and answer so far
+ *     llm_sampling how = {0};                              // greedy
+ *     if (llm_model_open("model.gguf", NULL, &model) || llm_engine_open(model, NULL, &engine)) return puts(llm_last_error()), 1;
+ *     llm_tokenize(model, "The capital of France is", 24, LLM_TOK_ADD_SPECIAL, &ids);
+ *     int32_t n = llm_logits_size(engine), end = llm_model_get_info(model)->eos_id, done = 0; // done: tokens that are in the cache
+ *     float *logits = malloc((size_t)n * sizeof *logits);  // a number for each token: how likely it is to come next
+ *     while (ids.len < 32) {
+ *         if (llm_forward(engine, 0, done, ids.data + done, (int32_t)ids.len - done, logits, 1)) return puts(llm_last_error()), 1;
+ *         done = (int32_t)ids.len;
+ *         int32_t next = llm_sample(logits, n, &how, 0, done);
+ *         if (next < 0 || next == end) break;
+ *         llm_tokens_add(&ids, next);
+ *     }
+ *     llm_text text = {0};
+ *     llm_detokenize(model, ids.data, ids.len, 0, &text);
+ *     puts(text.data);
+ *
  * HOW A TOKEN IS MADE (the reading path for students)
+ *   First read >>reference, the whole forward pass written plainly, >>plain_attention and >>plain_sampler; `llm_cli explain -p TEXT` shows
+ *   the numbers of each stage. What follows does the same for every family, for many at once, and fast.
  *   1. llm_model_open maps the files (>>source) and reads the shape of the network into a struct llm__arch (>>arch).
  *   2. llm_engine_open opens a backend: the table of operations (>>backend). Weights are packed into rows of 16 that suit the
  *      instruction set (>>dtypes, >>packed, >>pack), KV memory is cut into pages (>>kv).
@@ -2237,10 +2262,7 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
  * Linux on x86-64 and aarch64, with glibc or musl. What the system is asked for stands here (clocks, random bytes, cores), in >>alloc
  * (pages), >>files (files, folders, libraries) and >>threads (sleeping and waking), and nowhere else; mutexes, condition variables and
  * files that are written are used where they are wanted, by pthreads and <stdio.h>. Nothing is GNU's own: what POSIX 2008 and BSD declare
- * is enough, which gcc and clang show unless -std=c11 and the like hide it.
- *
- * LLM__X86 and LLM__NEON say which intrinsics the compiler has; which of them this machine can run is asked at run time (>>isa).
- * With LLM_NO_SIMD defined only plain C is left, which sanitizers and fuzzers compile much faster. */
+ * is enough, which gcc and clang show unless -std=c11 and the like hide it. */
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -2262,33 +2284,6 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
 #include <dirent.h>
 #include <time.h>
 #include <unistd.h>
-#if defined(__x86_64__) && !defined(LLM_NO_SIMD)
-#include <cpuid.h>
-#if defined(__GNUC__) && !defined(__clang__) /* g++ 12 warns of its own header (GCC bug 105593) */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-#include <immintrin.h>
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
-#define LLM__X86 1
-#else
-#define LLM__X86 0
-#endif
-#if defined(__aarch64__) && defined(__linux__) && !defined(LLM_NO_SIMD) && (!defined(__clang__) || defined(__ARM_FEATURE_DOTPROD))
-#include <arm_neon.h>
-#include <sys/auxv.h>
-#define LLM__NEON 1
-#if defined(__ARM_FEATURE_DOTPROD) /* clang before 16 must be told on the command line: -march=armv8.2-a+dotprod */
-#define LLM__NEON_TARGET
-#else
-#define LLM__NEON_TARGET __attribute__((target("arch=armv8.2-a+dotprod")))
-#endif
-#else
-#define LLM__NEON 0
-#endif
 
 /* What C11 and C++17 spell differently, or gcc and clang only. LLM__UNUSED stands where a program may well not need a function, or a
  * function an argument. */
@@ -2333,7 +2328,7 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 #endif
 
-#if LLM__X86
+#ifdef SYS_arch_prctl /* x86-64 */
 #endif
 
 /* Seconds of a clock that never jumps: for durations and deadlines. */
@@ -2371,10 +2366,12 @@ static int llm__cores(void) {
 /* Bytes of memory that this machine has, used or not. */
 static int64_t llm__memory_all(void) { return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE); }
 
-#if LLM__X86
+#ifdef SYS_arch_prctl
 /* 1 if this process may use AMX's tiles: Linux gives them to those who ask, for signal frames grow by 8 KB. Not if a thread has an
  * alternative signal stack too small for that. */
-static int llm__ask_for_tiles(void) { return !syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */); }
+static LLM__UNUSED int llm__ask_for_tiles(void) {
+    return !syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */);
+}
 #endif
 
 LLM__COLD_BEGIN
@@ -3413,8 +3410,8 @@ static void llm__wake_all(int *at) { syscall(SYS_futex, at, LLM__FUTEX_WAKE, INT
 
 /* Tells the core that this loop only waits: it saves power, and a sibling hyperthread gets its share. */
 LLM__INLINE void llm__relax(void) {
-#if LLM__X86
-    _mm_pause();
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
 #elif defined(__aarch64__)
     __asm__ volatile("yield");
 #endif
@@ -7982,11 +7979,12 @@ static int llm__base64_digit(char c) {
     return at ? (int)(at - digits) : -1;
 }
 
-/* Appends what base64 stands for. 0: it is none. */
+/* Appends what base64 (RFC 4648, with its padding) stands for. 0: it is none. */
 static int llm__base64(llm__str s, llm_text *out) {
     uint32_t bits = 0;
     int have = 0;
-    while (s.n && s.p[s.n - 1] == '=') s.n--;
+    if (s.n % 4) return 0;
+    for (int pad = 0; pad < 2 && s.n && s.p[s.n - 1] == '='; pad++) s.n--;
     for (size_t i = 0; i < s.n; i++) {
         int digit = llm__base64_digit(s.p[i]);
         if (digit < 0) return 0;
@@ -11871,6 +11869,46 @@ LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out
 LLM__COLD_END
 
 /* ============================================================================
+ * >>intrinsics   What the compiler has of the processor's vector instructions.
+ * ============================================================================
+ * LLM__X86 and LLM__NEON say which intrinsics there are; which of them this machine can run is asked at run time (>>isa). With LLM_NO_SIMD
+ * defined only plain C is left, which sanitizers and fuzzers compile much faster. */
+
+#if defined(__x86_64__) && !defined(LLM_NO_SIMD)
+#include <cpuid.h>
+#if defined(__GNUC__) && !defined(__clang__) /* g++ 12 warns of its own header (GCC bug 105593) */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include <immintrin.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+#define LLM__X86 1
+/* Whether the compiler knows AVX-VNNI, and vdpbf16ps. */
+#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
+#define LLM__HAS_2021 1
+#else
+#define LLM__HAS_2021 0
+#endif
+#else
+#define LLM__X86 0
+#endif
+#if defined(__aarch64__) && defined(__linux__) && !defined(LLM_NO_SIMD) && (!defined(__clang__) || defined(__ARM_FEATURE_DOTPROD))
+#include <arm_neon.h>
+#include <sys/auxv.h>
+#define LLM__NEON 1
+#if defined(__ARM_FEATURE_DOTPROD) /* clang before 16 must be told on the command line: -march=armv8.2-a+dotprod */
+#define LLM__NEON_TARGET
+#else
+#define LLM__NEON_TARGET __attribute__((target("arch=armv8.2-a+dotprod")))
+#endif
+#else
+#define LLM__NEON 0
+#endif
+
+/* ============================================================================
  * >>dtypes   What the bytes of stored tensors mean.
  * ============================================================================
  * A stored row is a sequence of blocks of 1, 32 or 256 elements. A block of one element is a number; the small floats among them (f16,
@@ -12235,15 +12273,6 @@ typedef enum llm__isa {
     LLM__ISA_SCALAR = 0, LLM__ISA_AVX2, LLM__ISA_AVXVNNI, LLM__ISA_AVX512, LLM__ISA_AVX512VNNI, LLM__ISA_AVX512BF16, LLM__ISA_AMX,
     LLM__ISA_NEON, LLM__ISA_COUNT
 } llm__isa;
-
-#if LLM__X86
-/* Whether the compiler knows AVX-VNNI, and vdpbf16ps. */
-#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
-#define LLM__HAS_2021 1
-#else
-#define LLM__HAS_2021 0
-#endif
-#endif
 
 /* As users write it, and as llm_isa_list shows it. */
 static const char *llm__isa_name(llm__isa isa) {
@@ -21804,10 +21833,16 @@ static llm_result llm__reference_forward(const llm_model *m, const int32_t *ids,
 }
 
 /* ============================================================================
- * >>forward   The forward pass.
+ * >>forward_extras   What adapters, EAGLE heads, ranks and pipelines add to the forward pass.
  * ============================================================================
- * Every call below enqueues one operation of the backend's table on one rank; nothing is computed here. What the fields of an operation
- * mean is said in >>api-backend; fields that are not named are 0 or NULL. Shapes are this rank's: T rows of tokens, D hidden size. */
+ * >>forward is one path from tokens to logits. What stands here is called from it in six places and does nothing for a model alone on one
+ * rank; who wants to know how a model works may skip it.
+ *
+ *   adapters (LoRA)   what a layer gives has B A x added to it, which lies in a buffer `plus` when the layer computes: see llm_lora_op
+ *   ranks             each has a part of the embeddings and of the heads; sums over ranks are made by residual and all_reduce
+ *   pipelines         a stage that is not the first receives x instead of looking up embeddings; one that is not the last sends it on
+ *   EAGLE             a head of one layer reads the embedding together with the model's hidden state of the position before, which the
+ *                     model keeps in pages for it */
 
 /* What every operation needs to know of where it runs. */
 typedef struct llm__pass {
@@ -21821,18 +21856,82 @@ typedef struct llm__pass {
 } llm__pass;
 
 /* What adapters add to w src, in `plus`; NULL: nothing in this step. */
-static const llm_buffer *llm__pass_lora(const llm__pass *p, llm_rows rows, llm_buffer *plus, const llm_buffer *src,
-                                        const llm__net_pair *w) {
+static const llm_buffer *llm__extra_plus(const llm__pass *p, llm_rows rows, llm_buffer *plus, const llm_buffer *src,
+                                               const llm__net_pair *w) {
     llm_lora_op op = {.rows = rows, .dst = plus, .src = src, .low = p->rank->low, .site = w->lora, .n = w->rows, .scale = 1};
     if (!p->lora || !w->lora) return NULL;
     p->be->lora(p->ctx, p->rank_index, &op);
     return plus;
 }
 
+/* Where embeddings go: an EAGLE head reads them elsewhere than a model. */
+static llm_buffer *llm__extra_embedding(const llm__pass *p) { return p->a->eagle ? p->rank->token.h : p->rank->token.x; }
+
+/* Behind the look-up of embeddings: adapters' rows, and the sum over ranks, of which each has found the tokens of its part. */
+static void llm__extra_embed(const llm__pass *p, const llm__net *net, llm_buffer *x) {
+    const llm__arch *a = p->a;
+    const llm__net_rank *rank = p->rank;
+    llm_lora_op lora = {.rows = LLM_ROWS_TOKENS,
+                        .dst = x,
+                        .low = rank->low,
+                        .site = rank->embed.lora,
+                        .n = a->hidden,
+                        .vocab_begin = (int32_t)rank->vocab.first,
+                        .scale = a->embed_scale};
+    if (p->lora && rank->embed.lora) p->be->lora(p->ctx, p->rank_index, &lora);
+    if (net->n_group > 1) p->be->all_reduce(p->ctx, p->rank_index, LLM_ROWS_TOKENS, x, a->hidden);
+}
+
+/* An EAGLE head reads x = fc(embedding of the token, hidden state of the position before it) + b, and zeros at position 0, as in vLLM 0.6.
+ * */
+static void llm__extra_eagle(const llm__pass *p, int kept_layer) {
+    const llm__net_lane *lane = &p->rank->token;
+    const llm__net_pair *fc = p->rank->fc;
+    llm_state_op recall = {.recall = 1, .rows = LLM_ROWS_TOKENS, .buf = lane->y, .clear = lane->x, .layer = kept_layer};
+    llm_linear_op op = {.rows = LLM_ROWS_TOKENS, .dst = lane->x, .src = lane->h, .weight = fc[0].w, .bias = fc[0].b, .scale = 1};
+    p->be->linear(p->ctx, p->rank_index, &op);
+    p->be->state(p->ctx, p->rank_index, &recall);
+    op.src = lane->y;
+    op.weight = fc[1].w;
+    op.bias = fc[1].b;
+    op.add = 1;
+    p->be->linear(p->ctx, p->rank_index, &op);
+}
+
+/* Before the first layer of this rank: x of a stage that is not the first; what an EAGLE head makes of the embedding. */
+static void llm__extra_begin(const llm__pass *p, const llm__net *net) {
+    if (!p->rank->first) p->be->receive(p->ctx, p->rank_index, p->rank->token.x, net->rank[p->rank_index - net->n_group].token.x);
+    if (p->a->eagle) llm__extra_eagle(p, net->cfg.kept_layer);
+}
+
+/* Columns of this rank's queries and keys in qkv: with norms over the whole width other ranks' heads stand before them. */
+static void llm__extra_columns(const llm__pass *p, int32_t *q, int32_t *k) {
+    const int whole = p->a->qk_norm == LLM_QK_NORM_WHOLE_RMS;
+    *q = whole ? (int32_t)p->rank->heads.first * p->a->head_dim : 0;
+    *k = p->rank->q_width + (whole ? (int32_t)p->rank->kv_heads.first * p->a->head_dim : 0);
+}
+
+/* Behind the last layer, where an EAGLE head wants hidden states: they are kept in pages, of the model those of all rows (lane), of the
+ * head itself those that it guesses from again (src). */
+static void llm__extra_keep(const llm__pass *p, const llm__net *net, const llm__net_lane *lane, llm_buffer *src) {
+    const int own = p->a->eagle;
+    llm_state_op keep = {.rows = own ? LLM_ROWS_OUT : LLM_ROWS_TOKENS, .buf = own ? src : lane->h, .layer = net->cfg.kept_layer};
+    if (net->cfg.kept_layer) p->be->state(p->ctx, p->rank_index, &keep);
+}
+
+/* ============================================================================
+ * >>forward   The forward pass.
+ * ============================================================================
+ * >>reference is the same for one family, written plainly: read that first. This is the path of every family; what adapters, EAGLE heads,
+ * ranks and pipelines add to it stands apart, in >>forward_extras.
+ *
+ * Every call below enqueues one operation of the backend's table on one rank; nothing is computed here. What the fields of an operation
+ * mean is said in >>api-backend; fields that are not named are 0 or NULL. Shapes are this rank's: T rows of tokens, D hidden size. */
+
 /* dst (+)= act(w src + b + what adapters add). */
 static void llm__pass_linear(const llm__pass *p, llm_rows rows, llm_buffer *dst, const llm_buffer *src, const llm__net_pair *w, llm_act act,
                              int add) {
-    const llm_buffer *plus = llm__pass_lora(p, rows, p->rank->plus, src, w);
+    const llm_buffer *plus = llm__extra_plus(p, rows, p->rank->plus, src, w);
     llm_linear_op op = {.rows = rows,
                         .dst = dst,
                         .src = src,
@@ -21875,34 +21974,25 @@ static void llm__pass_residual(const llm__pass *p, const llm__net_lane *lane, co
 
 /* x = embedding of the tokens (T, D). Each rank has a part of the table; learned positions are added on one rank: the sum over ranks has
  * them once. */
-static void llm__pass_embed(const llm__pass *p, int n_ranks, llm_buffer *x) {
+static void llm__pass_embed(const llm__pass *p, const llm__net *net) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
+    llm_buffer *x = llm__extra_embedding(p);
     llm_embed_op embed = {.dst = x,
                           .table = rank->embed.w,
                           .positions = p->rank_index ? NULL : rank->positions.w,
                           .position_offset = a->position_offset,
                           .vocab_begin = (int32_t)rank->vocab.first,
                           .scale = a->embed_scale};
-    llm_lora_op lora = {.rows = LLM_ROWS_TOKENS,
-                        .dst = x,
-                        .low = rank->low,
-                        .site = rank->embed.lora,
-                        .n = a->hidden,
-                        .vocab_begin = embed.vocab_begin,
-                        .scale = a->embed_scale};
     p->be->embed(p->ctx, p->rank_index, &embed);
-    if (p->lora && rank->embed.lora) p->be->lora(p->ctx, p->rank_index, &lora);
-    if (n_ranks > 1) p->be->all_reduce(p->ctx, p->rank_index, LLM_ROWS_TOKENS, x, a->hidden);
+    llm__extra_embed(p, net, x);
     if (rank->embed_norm.w) llm__pass_norm(p, LLM_ROWS_TOKENS, x, x, a->hidden, a->norm, &rank->embed_norm, a->eps);
 }
 
-/* x, from the tokens or from the stage before, and the cosines and sines of this step's positions (T, rope_dim). */
-static void llm__pass_begin(const llm__pass *p, const llm__net *net) {
+/* The cosines and sines of this step's positions (T, rope_dim). */
+static void llm__pass_rope(const llm__pass *p) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
-    if (rank->first) llm__pass_embed(p, net->n_group, a->eagle ? rank->token.h : rank->token.x);
-    else p->be->receive(p->ctx, p->rank_index, rank->token.x, net->rank[p->rank_index - net->n_group].token.x);
     for (int i = 0; i < a->n_rope; i++) {
         llm_rope_op rope = {
             .dst = rank->rope[i], .inv_freq = rank->inv_freq[i], .n_variants = 2, .rope_dim = a->rope_dim, .scale = a->rope[i].scale};
@@ -21910,27 +22000,14 @@ static void llm__pass_begin(const llm__pass *p, const llm__net *net) {
     }
 }
 
-/* An EAGLE head reads x = fc(embedding of the token, hidden state of the position before it) + b, and zeros at position 0, as in vLLM 0.6.
- * */
-static void llm__pass_eagle(const llm__pass *p, int kept_layer) {
-    const llm__net_lane *lane = &p->rank->token;
-    llm_state_op recall = {.recall = 1, .rows = LLM_ROWS_TOKENS, .buf = lane->y, .clear = lane->x, .layer = kept_layer};
-    llm__pass_linear(p, LLM_ROWS_TOKENS, lane->x, lane->h, &p->rank->fc[0], LLM_ACT_NONE, 0);
-    p->be->state(p->ctx, p->rank_index, &recall);
-    llm__pass_linear(p, LLM_ROWS_TOKENS, lane->x, lane->y, &p->rank->fc[1], LLM_ACT_NONE, 1);
-}
-
 /* att (T, n_heads * v_head_dim) = attention(src), in layer i (Vaswani et al. 2017):
  *   q, k, v = W src + b;  q, k = rope(norm(q)), rope(norm(k));  k and v join the pages of their sequence
- *   att_h = sum over earlier j of softmax_j(q_h . k_j * attn_scale) v_j, over the k and v that head h shares with its group
- * With norms over the whole width, qkv holds q and k of all ranks' heads, of which this rank finishes its own. */
+ *   att_h = sum over earlier j of softmax_j(q_h . k_j * attn_scale) v_j, over the k and v that head h shares with its group */
 static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer *layer, const llm_buffer *src) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
-    int32_t n_heads = (int32_t)rank->heads.n, n_kv_heads = (int32_t)rank->kv_heads.n, d = a->head_dim;
-    int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS; /* then other ranks' heads stand before this one's */
-    int32_t q_col = whole ? (int32_t)rank->heads.first * d : 0;
-    int32_t k_col = rank->q_width + (whole ? (int32_t)rank->kv_heads.first * d : 0);
+    int32_t n_heads = (int32_t)rank->heads.n, n_kv_heads = (int32_t)rank->kv_heads.n, d = a->head_dim, q_col, k_col;
+    llm__extra_columns(p, &q_col, &k_col);
     llm_qkv_op qkv = {.qkv = rank->qkv,
                       .q_col = q_col,
                       .k_col = k_col,
@@ -22054,16 +22131,14 @@ static void llm__pass_moe(const llm__pass *p, const llm__net_layer *layer, const
 }
 
 /* After the last layer: gathers the rows whose logits are wanted, unless the last MLP has done so, and multiplies them with the output
- * layer. Where an EAGLE head wants hidden states, they are kept in pages: of the model those of all rows, of the head itself those that
- * it guesses from again. */
+ * layer. */
 static void llm__pass_head(const llm__pass *p, const llm__net *net, const llm__net_lane *lane, int has_norm) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
     llm_buffer *src = has_norm ? rank->out.h : rank->out.x;
     if (lane != &rank->out) p->be->gather(p->ctx, p->rank_index, src, has_norm ? lane->h : lane->x);
-    llm_state_op keep = {.rows = a->eagle ? LLM_ROWS_OUT : LLM_ROWS_TOKENS, .buf = a->eagle ? src : lane->h, .layer = net->cfg.kept_layer};
-    if (net->cfg.kept_layer) p->be->state(p->ctx, p->rank_index, &keep);
-    const llm_buffer *plus = llm__pass_lora(p, LLM_ROWS_OUT, rank->head_plus, src, &rank->head);
+    llm__extra_keep(p, net, lane, src);
+    const llm_buffer *plus = llm__extra_plus(p, LLM_ROWS_OUT, rank->head_plus, src, &rank->head);
     llm_logits_op logits = {.src = src,
                             .head = rank->head.w,
                             .bias = rank->head.b,
@@ -22097,8 +22172,9 @@ static void llm__forward(const llm__net *net, int rank_index, int lora) {
     const int parallel = (a->flags & LLM__PARALLEL) != 0, pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
     const int attn_norm = pre && (!a->eagle || rank->layer[0].attn_norm.w), out_norm = !a->eagle || rank->out_norm.w;
     /* x (T, D) = embedding; h = the first norm of it */
-    llm__pass_begin(&p, net);
-    if (a->eagle) llm__pass_eagle(&p, net->cfg.kept_layer);
+    if (rank->first) llm__pass_embed(&p, net);
+    llm__pass_rope(&p);
+    llm__extra_begin(&p, net);
     if (attn_norm) llm__pass_residual(&p, lane, NULL, NULL, &rank->layer[rank->begin].attn_norm);
     for (int i = rank->begin; i < rank->end; i++) {
         const llm__net_layer *layer = &rank->layer[i];
@@ -31995,9 +32071,9 @@ static int llm__oai_sampling(llm_openai_call *k) {
     return 1;
 }
 
-/* How long the answer may be is the first of these that is there: max_completion_tokens, max_tokens, the service's own; else a chat goes on
- * to the end of the context and a prompt to 16 tokens, which is OpenAI's default. 0 is allowed with echo alone: then the prompt is scored
- * and nothing is generated (score_only). */
+/* How long the answer may be is the first of these that is there: max_completion_tokens, max_tokens (of the same value, if both are), the
+ * service's own; else a chat goes on to the end of the context and a prompt to 16 tokens, which is OpenAI's default. 0 is allowed with echo
+ * alone: then the prompt is scored and nothing is generated (score_only). */
 static int llm__oai_length(llm_openai_call *k) {
     int64_t n = k->max_completion_tokens, wide = k->service.max_tokens ? k->service.max_tokens : llm__oai_chats(k) ? -1 : 16;
     if (n >= 0 && k->max_tokens >= 0 && n != k->max_tokens) return llm__oai_bad(k, "max_tokens", "and max_completion_tokens differ");

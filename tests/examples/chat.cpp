@@ -43,7 +43,7 @@ class conversation {
 int main(int argc, char **argv) {
     try {
         if (argc < 3) throw std::invalid_argument("usage: chat MODEL QUESTION...");
-        conversation talk(argv[1], "Answer briefly.");
+        conversation talk(argv[1], "You are a helpful assistant. Answer briefly.");
         talk.sampling().temperature = 0;
         for (int i = 2; i < argc; i++) {
             const std::string all =
