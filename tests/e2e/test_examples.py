@@ -137,6 +137,20 @@ def cpp():
     check("C++: an error is an exception", "no such file" in err, err)
 
 
+def raw_loop():
+    """The loop of the manual, as it stands there."""
+    manual = pathlib.Path("llm.h").read_text()
+    text = manual[manual.index("THE RAW LOOP"):manual.index("HOW A TOKEN IS MADE (")]
+    lines = [x[7:] for x in text.splitlines()[1:] if x.startswith(" *     ")]
+    path = OUT / "raw_loop.c"
+    path.write_text('#include "llm.h"\n#include <stdio.h>\n#include <stdlib.h>\nint main(int argc, char **argv) {\n    (void)argc;\n' + "\n".join(lines).replace('"model.gguf"', "argv[1]") + "\n    return 0;\n}\n")
+    for c in ("gcc", "clang"):
+        p = subprocess.run([c, *WARN, path, *(["build/llm.o", "-o", OUT / "raw_loop", "-lm", "-lpthread"] if c == "gcc" else ["-fsyntax-only"])], capture_output=True, text=True)
+        check(f"the raw loop of the manual, {c}", p.returncode == 0, p.stderr)
+    out, _ = run("raw_loop", MODEL)
+    check("the raw loop goes on", out.startswith("The capital of France is") and "Paris" in out, out)
+
+
 def listed():
     """README and the programs name each other."""
     names = sorted(p.name for p in EXAMPLES.iterdir() if p.suffix in (".c", ".cpp"))
@@ -149,7 +163,7 @@ def main():
     OUT.mkdir(parents=True, exist_ok=True)
     listed()
     compiled()
-    for f in (chat, stream, batch, search, extract, tools, game, two_models, cpp):
+    for f in (raw_loop, chat, stream, batch, search, extract, tools, game, two_models, cpp):
         if not sys.argv[1:] or f.__name__ in sys.argv[1:]: f()
     finish()
 

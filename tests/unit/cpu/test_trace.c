@@ -61,7 +61,7 @@ static int trace_count(const trace_seen *s, const char *op) {
 /* The logits of nine tokens in one step, watched and unwatched. */
 static void trace_family(const char *name) {
     static trace_seen seen;
-    const int32_t ids[TRACE_ROWS] = {5, 9, 2, 40, 7, 7, 3, 30, 12};
+    const int32_t ids[TRACE_ROWS] = {5, 9, 2, 40, 7, 7, 3, 30, 12}, first = 0, count = TRACE_ROWS;
     char path[100];
     llm_model *m = NULL;
     llm_engine *plain = NULL, *watched = NULL;
@@ -79,8 +79,8 @@ static void trace_family(const char *name) {
     if (!CHECK(!llm_engine_open(m, &c, &watched))) return;
     int32_t n = llm_logits_size(plain);
     float *a = (float *)calloc((size_t)n * 2, sizeof *a), *b = a + n;
-    CHECK(!llm_forward(plain, 0, 0, ids, TRACE_ROWS, a, 1) && !seen.n);
-    CHECK(!llm_forward(watched, 0, 0, ids, TRACE_ROWS, b, 1) && !memcmp(a, b, (size_t)n * sizeof *a)); /* to the bit */
+    CHECK(!llm_forward_batch(plain, 1, &first, &first, &count, ids, a) && !seen.n);
+    CHECK(!llm_forward_batch(watched, 1, &first, &first, &count, ids, b) && !memcmp(a, b, (size_t)n * sizeof *a)); /* to the bit */
     const llm_model_info *info = llm_model_get_info(m);
     const int mla = strstr(name, "deepseek") != NULL, layers = info->n_layers;
     CHECK(!seen.wrong && seen.layers == layers && trace_count(&seen, "logits") == 1 && (float)seen.logit == b[7]);

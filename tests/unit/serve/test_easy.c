@@ -55,8 +55,7 @@ static void easy_test_ends(llm *l) {
     llm_chat_keep(c, 1);
     CHECK(!llm_chat_add(c, "user", "What is the capital of France?") && !llm_chat_reply(c, &s));
     a = easy_ended(c, LLM_FINISH_STOP);
-    if (!CHECK(a.stop_reason && !strcmp(a.stop_reason, "Paris") && !strstr(a.text, "Paris") && a.cached_tokens > 0))
-        printf("%s: %s, %d cached\n", a.text, a.stop_reason ? a.stop_reason : "no stop string", a.cached_tokens);
+    CHECK(a.stop_reason && !strcmp(a.stop_reason, "Paris") && !strstr(a.text, "Paris"));
     /* as many tokens as it may have, of this turn alone; the next is as the chat says */
     memset(&s, 0, sizeof s);
     s.max_tokens = 3;
@@ -180,14 +179,24 @@ static void easy_test_messages(llm *l) {
     CHECK(!llm_chat_say(c, "And of Italy?"));
     llm_answer a = easy_ended(c, LLM_FINISH_STOP);
     if (!CHECK(strstr(a.text, "Rome") && llm_chat_count(c) == 5)) printf("it said: %s\n", a.text);
+    const int32_t before = a.prompt_tokens;
+    CHECK(!llm_chat_say(c, "And of Spain?"));
+    a = easy_ended(c, LLM_FINISH_STOP);
+    CHECK(a.cached_tokens >= before / 32 * 32 && a.cached_tokens >= 32 && a.prompt_tokens > before && llm_chat_count(c) == 7);
     /* messages that are touched while an answer is under way: it ends there */
-    CHECK(!llm_chat_say(c, "And yours?") && llm_chat_next(c) != NULL && llm_chat_count(c) == 7 && !llm_chat_busy(c));
+    CHECK(!llm_chat_say(c, "And yours?") && llm_chat_next(c) != NULL && llm_chat_count(c) == 9 && !llm_chat_busy(c));
     CHECK(llm_chat_set_tools(c, "{}") == LLM_ERR_FORMAT && llm_chat_set_tools(c, "[") && !llm_chat_set_tools(c, "[]") &&
           !llm_chat_set_tools(c, NULL));
     llm_chat_free(c);
 }
 
 /* ---- time ---- */
+
+/* How many times slower than alone, where others compute too. */
+static double easy_slow(void) {
+    double load = 0;
+    return getloadavg(&load, 1) == 1 ? LLM__MAX(1.0, load / llm__cores()) : 1;
+}
 
 /* The k-th smallest of n times. */
 static double easy_time(double *t, int n, int k) {
@@ -224,7 +233,7 @@ static void easy_test_budget(llm *l) {
     llm_chat_get_answer(c, &a);
     CHECK(n > 70 && n < EASY_CALLS && said.data && !strcmp(said.data, a.text)); /* the prompt alone takes some 100 of them */
     double late = easy_time(took, n, n * 9 / 10);
-    if (!CHECK(TEST_BRIEF || took[n / 2] < 0.010)) /* others use this machine too */
+    if (!CHECK(TEST_BRIEF || took[n / 2] < 0.010 * easy_slow()))
         printf("a budget of 5 ms: %d calls, the median %.2f ms, nine in ten below %.2f ms\n", n, took[n / 2] * 1e3, late * 1e3);
     llm_chat_reset(c);
     llm_engine_config cfg;
@@ -298,7 +307,7 @@ static void easy_test_stop(llm *l) {
         llm_chat_reset(c);
     }
     for (int i = 0; i < 2; i++)
-        if (!CHECK(easy_time(took[i], 7, 2) < (TEST_BRIEF ? 0.5 : 0.02)))
+        if (!CHECK(easy_time(took[i], 7, 2) < (TEST_BRIEF ? 0.5 : 0.02 * easy_slow())))
             printf("%s: a stop was heard after %.1f ms\n", i ? "request" : "chat", took[i][2] * 1e3);
     llm_text_free(&prompt);
     llm_chat_free(c);
