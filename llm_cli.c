@@ -885,8 +885,7 @@ static void explain_tokens(void) {
         while (line.len && line.data[line.len - 1] == ' ') line.data[--line.len] = 0;
         printf("  %s%s\n", line.data, row == TEXT - 1 && s < end ? " ..." : "");
     }
-    printf("Its %d pieces, and the number of each in the vocabulary of %d%s:\n", n, llm_vocab_size(cli.model),
-           skips ? " (some left out)" : "");
+    printf("Its %d pieces, and their numbers in the vocabulary of %d%s:\n", n, llm_vocab_size(cli.model), skips ? " (some left out)" : "");
     for (int at = 0; at < (skips ? 2 * half : n); at++) {
         const int32_t id = explain.ids.data[skips && at >= half ? n - 2 * half + at : at];
         line.len = 0;
@@ -1317,8 +1316,8 @@ static void cli_cmd_batch(void) {
 }
 
 /* ---------------------------------------------------------------------------
- * info: what a model file is, and whether it fits in memory with a cache for its whole context: weights as they are in the file,
- * and 2 (keys and values) x layers x heads x size x 2 bytes (f16) for each token of it.
+ * info: what a model file is, and whether one sequence of its whole context fits in memory on this machine: weights, KV cache and buffers
+ * as an engine with these options would take them (llm_model_estimate).
  * --------------------------------------------------------------------------- */
 
 /* An object as lines "name value", members of members further in; a number of bytes in MiB, a long text by its beginning. */
@@ -1358,8 +1357,11 @@ static void cli_cmd_info(void) {
     llm_text t = {0};
     cli_open_model(0);
     const llm_model_info *i = llm_model_get_info(cli.model);
-    const int64_t context = cli.limit, have = llm_memory_free(), heads = i->n_kv_heads > 0 ? i->n_kv_heads : 1;
-    const int64_t kv = context * 4 * i->n_layers * heads * (i->head_dim > 0 ? i->head_dim : 1), need = i->weight_bytes + kv;
+    llm_engine_config engine = opt.setup.engine;
+    llm_estimate memory;
+    engine.device = "cpu";
+    engine.max_model_len = cli.limit > 0 ? cli.limit : 0;
+    cli_check(llm_model_estimate(cli.model, &engine, &memory));
     for (int k = 0; k < i->n_tensors; k++) {
         const char *type = NULL;
         int64_t bytes = 0;
@@ -1379,10 +1381,10 @@ static void cli_cmd_info(void) {
     for (int k = 0; types[k].name; k++)
         llm_text_format(&t, "%,%q: {'tensors': %l, 'bytes': %l}", types[k].name, types[k].n, types[k].bytes);
     llm_text_format(&t, "}, 'weight_bytes': %l, 'context': %l, 'kv_bytes': %l, 'bytes_needed': %l, 'bytes_available': %l, 'fits': %s, ",
-                    i->weight_bytes, context, kv, need, have,
-                    have < 0       ? "null"
-                    : need <= have ? "true"
-                                   : "false");
+                    i->weight_bytes, (int64_t)memory.max_model_len, memory.kv_bytes, memory.peak_bytes, memory.available_bytes,
+                    memory.available_bytes < 0 ? "null"
+                    : memory.fits              ? "true"
+                                               : "false");
     llm_text_format(&t, "'chat_template': %q}\n", i->chat_template);
     cli_result(&t);
 }

@@ -22,7 +22,7 @@ typedef struct llm_request_config {
     int32_t tokenize_flags; /* of the text: LLM_TOK_* */
     const int32_t *prompt_ids;
     size_t n_prompt_ids;
-    llm_sampling sampling;  /* copied, with what it points to */
+    llm_sampling sampling;  /* copied, with what it points to. All zero: greedy, at most 256 tokens; see llm_sampling_default, _chat */
     int32_t priority;       /* lower first */
     const char *cache_salt; /* prefix cache of its own; NULL: shared */
     const char *lora;       /* name of a loaded adapter; NULL: llm_engine_config.lora, if any */

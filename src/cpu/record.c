@@ -250,17 +250,20 @@ LLM__PRIVATE llm_result llm__cpu_end_step(llm_backend_ctx *ctx) {
     return ctx->failed ? llm__error(ctx->failed, "%s", ctx->why) : LLM_OK;
 }
 
-/* A job of the pool is one pass here: its threads spin from job to job as they do from pass to pass. */
+/* The pool gets one pass, then two, four ...: as many as should take a quarter of the time that is left, by those before. So a step of
+ * hundreds of short ones is hardly ever interrupted, and one of long ones after each. */
 LLM__PRIVATE int llm__cpu_work(llm_backend_ctx *ctx, double until, double *longest) {
     double began = llm__now(), now = began;
-    do {
-        if (ctx->failed || ctx->n_run >= ctx->n_passes) break;
-        llm__pool_run(ctx->pool, llm__run_pass, ctx, 1);
-        ctx->n_run++;
+    for (int n = 1; !ctx->failed && ctx->n_run < ctx->n_passes; began = now) {
+        n = LLM__MIN(n, ctx->n_passes - ctx->n_run);
+        llm__pool_run(ctx->pool, llm__run_pass, ctx, n);
+        ctx->n_run += n;
         now = llm__now();
-        *longest = LLM__MAX(*longest, now - began);
-        began = now;
-    } while (now < until);
+        const double each = (now - began) / n;
+        *longest = LLM__MAX(*longest, each);
+        if (now >= until) break;
+        n = (int)LLM__MAX(1.0, LLM__MIN(2.0 * n, (until - now) / 4 / LLM__MAX(each, 1e-9)));
+    }
     llm__spent_add(ctx, NULL);
     return ctx->failed || ctx->n_run >= ctx->n_passes;
 }

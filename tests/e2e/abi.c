@@ -147,7 +147,7 @@ static void raw(llm_engine *engine) {
 }
 
 /* The model again from its bytes in memory: of a folder its files, or a GGUF file. */
-static void given(const llm_model *model, const char *path) {
+static void given_files(const llm_model *model, const char *path) {
     static const char *const names[] = {"config.json", "tokenizer.json", "model.safetensors"};
     struct {
         llm_file s[3];
@@ -198,7 +198,7 @@ static void request_level(const char *path) {
     LATER(llm_engine_config of llm_model_estimate, config.s, !llm_model_estimate(model, &config.s, &estimate.s));
     if (llm_model_estimate(model, &config.s, &estimate.s)) failed("estimate");
     printf("estimate %d tokens, KV cache %d bytes, fits %d\n", estimate.s.max_model_len, (int)estimate.s.kv_bytes, estimate.s.fits);
-    given(model, path);
+    given_files(model, path);
     LATER(llm_engine_config, config.s, !llm_engine_open(model, &config.s, &engine));
     if (llm_engine_open(model, &config.s, &engine)) failed("engine");
     one_request(model, engine);

@@ -823,6 +823,15 @@ def test_info_and_bench():
     a = json.loads(run("info", "-m", name, "--json").out)
     check("info --json", a["n_layers"] > 0 and a["vocab_size"] > 0 and sum(t["tensors"] for t in a["tensor_types"].values()) == a["n_tensors"]
           and a["bytes_needed"] > 0 and a["fits"] in (True, False, None), a)
+    a = json.loads(run("info", "-m", REAL, "--json", "--max-model-len", "2048").out)
+    check("info: what an engine takes", a["kv_bytes"] == 2048 * 30 * 3 * 64 * 2 * 2 and a["context"] == 2048 and a["bytes_needed"] > a["kv_bytes"] + 80e6, a["kv_bytes"])
+    a = json.loads(run("info", "-m", REAL, "--json", "--kv-cache-memory-bytes", str(1 << 46), "--max-num-seqs", "60000", "--max-num-batched-tokens", "60000").out)
+    check("info: what does not fit", a["fits"] is False and a["bytes_needed"] > a["bytes_available"] > 0, (a["bytes_needed"], a["bytes_available"]))
+    refused("an engine that does not fit says both numbers", 1, "generate", "-m", REAL, "-p", "a", "-n", "4000", "-c", "8192", "--kv-cache-memory-bytes", "1000000", says=["1000000", "max_model_len"])
+    limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (350 << 20, 350 << 20))
+    r = run("generate", "-m", REAL, "-p", "a", "-n", "8000", "-c", "8192", preexec_fn=limit)
+    lines = r.err.strip().splitlines()
+    check("too little address space: both numbers", r.code == 1 and re.search(r"\d+ bytes (are needed|hold)|need \d+ bytes", lines[-1]) and len(lines) <= 4, r)
     r = run("bench", "-m", name, "-p", "32", "-n", "4", "-b", "1,2", "-r", "2", "--json")
     rows = [json.loads(x) for x in r.out.splitlines()]
     if check("bench --json", r.code == 0 and [x["test"] for x in rows] == ["pp32", "tg4", "tg4@2"], r):

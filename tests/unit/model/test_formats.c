@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "base/files.h"
+#include "base/place.h"
 #include "tokenizer/subword.h"
 #include "tokenizer/decode.h"
 #include "cpu/dtypes.h"
@@ -857,6 +858,33 @@ static void fmt_put_part(const char *name, uint32_t version, int no, int count, 
     fmt_put_all(name, &t);
 }
 
+/* Parts that are given in memory, in any order: the first is found, and the others by their names. */
+static void fmt_test_given_parts(void) {
+    static const char *const names[] = {"m-00002-of-00003.gguf", "m-00003-of-00003.gguf", "m-00001-of-00003.gguf"};
+    llm__file f[3];
+    llm_file given[3];
+    llm_text path;
+    llm__source s;
+    memset(given, 0, sizeof given);
+    memset(&path, 0, sizeof path);
+    for (int i = 0; i < 3; i++) {
+        if (!CHECK(!llm__file_open(fmt_path(names[i]), 0, 0, &f[i]))) return;
+        given[i].name = names[i], given[i].data = f[i].data, given[i].size = (int64_t)f[i].size;
+    }
+    llm__place place = {given, 3};
+    CHECK(!llm__place_model(&place, &path) && !strcmp(path.data, "<given>/m-00001-of-00003.gguf"));
+    if (CHECK(!llm__source_open(path.data, &place, NULL, &s))) {
+        CHECK(s.tensors.n == 3 && s.n_files == 3 && llm__tensors_find(&s.tensors, "three") != NULL);
+        llm__source_close(&s);
+    }
+    place.n = 1; /* only the second */
+    CHECK(llm__source_open("<given>/m-00002-of-00003.gguf", &place, NULL, &s) && strstr(llm_last_error(), "open the first"));
+    place.file = given + 2; /* only the first */
+    CHECK(llm__source_open(path.data, &place, NULL, &s) == LLM_ERR_IO && strstr(llm_last_error(), "no such file was given"));
+    for (int i = 0; i < 3; i++) llm__file_close(&f[i]);
+    llm_text_free(&path);
+}
+
 static void fmt_split(void) {
     llm__source s;
     fmt_new_dir();
@@ -869,6 +897,7 @@ static void fmt_split(void) {
               llm__tensors_find(&s.tensors, "three")->bytes == 32);
         llm__source_close(&s);
     }
+    fmt_test_given_parts();
     FMT_REFUSE_OPEN(fmt_path("m-00002-of-00003.gguf"), NULL, "open the first");
     fmt_put_part("renamed.gguf", 3, 0, 3, 3, "one");
     FMT_REFUSE_OPEN(fmt_path("renamed.gguf"), NULL, "a name ending in -00001-of-00003.gguf");
