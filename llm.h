@@ -28094,6 +28094,7 @@ typedef struct llm__flight { /* a step: planned, then in flight until it is appl
     int32_t pools;         /* a job reads hidden states */
     double begin, seconds; /* seconds: that it was worked on; where the device works by itself, that it took */
     double longest;        /* of these in one piece */
+    int dropped;           /* nobody wanted it any more before it was computed */
 } llm__flight;
 
 enum { LLM__LORA_ASIDE = 256 }; /* names that are kept of adapters that had to make room */
@@ -29373,8 +29374,8 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
         f->n_jobs = n_again;
     } while (f->n_jobs);
     const double took = f->seconds + (now - began);
-    if (!f->n_prompt_rows) llm__pace_note(&e->pace, f->n_rows, took);
-    else {
+    if (!f->n_prompt_rows && !f->dropped) llm__pace_note(&e->pace, f->n_rows, took);
+    if (f->n_prompt_rows && !f->dropped) {
         e->prompt_seconds = took;
         llm__budget_note(e, f);
     }
@@ -30360,12 +30361,12 @@ static int llm__flight_work(llm_engine *e, double until) {
  * for its requests have ended. */
 static llm_result llm__flight_end(llm_engine *e) {
     llm__flight *f = &e->flights.ring[e->flights.oldest];
-    const int dropped = e->backend->work && !llm__flight_wanted(f);
+    f->dropped = e->backend->work && !llm__flight_wanted(f);
     if (e->p.lag) llm__on_threads(e, llm__flight_masks, f->n_jobs);
     const double began = e->backend->work ? e->p.driver.now(e) - f->seconds : f->begin;
-    llm_result r = dropped ? LLM_OK : e->backend->wait(e->ctx);
+    llm_result r = f->dropped ? LLM_OK : e->backend->wait(e->ctx);
     f->seconds = e->p.driver.now(e) - began;
-    if (dropped) f->n_jobs = 0;
+    if (f->dropped) f->n_jobs = 0;
     e->count.model_seconds += f->seconds;
     e->flights.oldest ^= 1;
     e->flights.n--;

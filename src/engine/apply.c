@@ -106,8 +106,8 @@ LLM__PRIVATE void llm__apply(llm_engine *e, llm__flight *f) {
         f->n_jobs = n_again;
     } while (f->n_jobs);
     const double took = f->seconds + (now - began);
-    if (!f->n_prompt_rows) llm__pace_note(&e->pace, f->n_rows, took);
-    else {
+    if (!f->n_prompt_rows && !f->dropped) llm__pace_note(&e->pace, f->n_rows, took);
+    if (f->n_prompt_rows && !f->dropped) {
         e->prompt_seconds = took;
         llm__budget_note(e, f);
     }

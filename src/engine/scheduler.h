@@ -279,6 +279,7 @@ typedef struct llm__flight { /* a step: planned, then in flight until it is appl
     int32_t pools;         /* a job reads hidden states */
     double begin, seconds; /* seconds: that it was worked on; where the device works by itself, that it took */
     double longest;        /* of these in one piece */
+    int dropped;           /* nobody wanted it any more before it was computed */
 } llm__flight;
 
 enum { LLM__LORA_ASIDE = 256 }; /* names that are kept of adapters that had to make room */

@@ -80,12 +80,12 @@ static int llm__flight_work(llm_engine *e, double until) {
  * for its requests have ended. */
 static llm_result llm__flight_end(llm_engine *e) {
     llm__flight *f = &e->flights.ring[e->flights.oldest];
-    const int dropped = e->backend->work && !llm__flight_wanted(f);
+    f->dropped = e->backend->work && !llm__flight_wanted(f);
     if (e->p.lag) llm__on_threads(e, llm__flight_masks, f->n_jobs);
     const double began = e->backend->work ? e->p.driver.now(e) - f->seconds : f->begin;
-    llm_result r = dropped ? LLM_OK : e->backend->wait(e->ctx);
+    llm_result r = f->dropped ? LLM_OK : e->backend->wait(e->ctx);
     f->seconds = e->p.driver.now(e) - began;
-    if (dropped) f->n_jobs = 0;
+    if (f->dropped) f->n_jobs = 0;
     e->count.model_seconds += f->seconds;
     e->flights.oldest ^= 1;
     e->flights.n--;

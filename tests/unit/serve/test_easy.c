@@ -190,6 +190,33 @@ static void easy_test_messages(llm *l) {
     llm_chat_free(c);
 }
 
+/* Tools go to the template, until they are taken away. */
+static void easy_test_tools(void) {
+    llm_model_config files;
+    llm_engine_config c;
+    llm_text read;
+    memset(&files, 0, sizeof files);
+    memset(&c, 0, sizeof c);
+    memset(&read, 0, sizeof read);
+    files.chat_template = "{% for t in tools or [] %}<{{ t.function.name }}>{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}";
+    c.max_model_len = 128;
+    llm *l = llm__easy_open(easy_path, &files, &c);
+    if (!CHECK(l != NULL)) return;
+    llm_chat *chat = llm_chat_new(l, NULL);
+    for (int with = 1; with >= 0; with--) {
+        size_t n = 0;
+        CHECK(!llm_chat_set_tools(chat, with ? "[{\"type\": \"function\", \"function\": {\"name\": \"look\"}}]" : NULL));
+        llm_chat_keep(chat, 0);
+        CHECK(!llm_chat_say(chat, "hello"));
+        const int32_t *ids = llm_request_prompt(chat->request, &n);
+        read.len = 0;
+        CHECK(!llm_detokenize(l->model, ids, n, 0, &read) && !strcmp(read.data, with ? "<look>hello" : "hello"));
+    }
+    llm_chat_free(chat);
+    llm_text_free(&read);
+    llm_free(l);
+}
+
 /* ---- time ---- */
 
 /* How many times slower than alone, where others compute too. */
@@ -520,6 +547,7 @@ TEST_GROUP(easy) {
     if (test_made(TEST_CHECKPOINT("llama"), "checkpoints") && test_made(easy_path, "model")) easy_test_given();
     if (!test_made(easy_path, "model")) return;
     easy_test_estimate();
+    easy_test_tools();
     c.max_model_len = 512;
     llm *l = llm_load(easy_path, &c);
     if (!CHECK(l != NULL)) return;
