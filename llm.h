@@ -21600,8 +21600,8 @@ typedef struct llm__net {
     llm__net_layer *layer; /* (n_ranks, n_layers) */
     int n_group, n_kv;     /* ranks of a stage; layers of the largest stage, which are what a rank's KV cache has */
     llm_kv_layer kv;       /* the KV geometry of every layer on one rank */
-    int64_t weight_bytes;  /* that the backend keeps; of a CPU */
-    int64_t unpacked;      /* bytes of weights that stand unpacked until the backend has packed them */
+    int64_t weight_bytes;  /* of a dry one: that the backend would keep */
+    int64_t unpacked;      /* of a dry one: weights that would stand unpacked until the backend has packed them */
 } llm__net;
 
 /* The rank's part of n, in whole units where there are enough: quantised columns are cut between blocks. */
@@ -21972,9 +21972,9 @@ static llm_result llm__net_open(const llm__net_config *cfg, llm__net **out) {
     /* the check at opening was for one rank; another number of ranks may still be refused, by llm__net_share */
     for (L.rank = 0; L.rank < n && !r; L.rank++) {
         net->rank[L.rank].layer = net->layer + L.rank * a->n_layers;
-        const int64_t before = cfg->backend->memory_used(cfg->ctx);
+        const int64_t before = cfg->dry ? cfg->backend->memory_used(cfg->ctx) : 0;
         llm__load_rank(&L, &net->rank[L.rank], cfg);
-        net->weight_bytes += cfg->backend->memory_used(cfg->ctx) - before;
+        if (cfg->dry) net->weight_bytes += cfg->backend->memory_used(cfg->ctx) - before;
         r = L.r ? L.r : llm__net_buffers(net, L.rank, L.wide);
     }
     if (!r && !cfg->dry) r = cfg->backend->weights_done(cfg->ctx);

@@ -373,9 +373,9 @@ LLM__PRIVATE llm_result llm__net_open(const llm__net_config *cfg, llm__net **out
     /* the check at opening was for one rank; another number of ranks may still be refused, by llm__net_share */
     for (L.rank = 0; L.rank < n && !r; L.rank++) {
         net->rank[L.rank].layer = net->layer + L.rank * a->n_layers;
-        const int64_t before = cfg->backend->memory_used(cfg->ctx);
+        const int64_t before = cfg->dry ? cfg->backend->memory_used(cfg->ctx) : 0;
         llm__load_rank(&L, &net->rank[L.rank], cfg);
-        net->weight_bytes += cfg->backend->memory_used(cfg->ctx) - before;
+        if (cfg->dry) net->weight_bytes += cfg->backend->memory_used(cfg->ctx) - before;
         r = L.r ? L.r : llm__net_buffers(net, L.rank, L.wide);
     }
     if (!r && !cfg->dry) r = cfg->backend->weights_done(cfg->ctx);

@@ -81,8 +81,8 @@ typedef struct llm__net {
     llm__net_layer *layer; /* (n_ranks, n_layers) */
     int n_group, n_kv;     /* ranks of a stage; layers of the largest stage, which are what a rank's KV cache has */
     llm_kv_layer kv;       /* the KV geometry of every layer on one rank */
-    int64_t weight_bytes;  /* that the backend keeps; of a CPU */
-    int64_t unpacked;      /* bytes of weights that stand unpacked until the backend has packed them */
+    int64_t weight_bytes;  /* of a dry one: that the backend would keep */
+    int64_t unpacked;      /* of a dry one: weights that would stand unpacked until the backend has packed them */
 } llm__net;
 
 /* All weights of one rank. A net that is only checked has no layers to put them in. */
