@@ -22,6 +22,7 @@ static int32_t llm__rows_out(const llm__seq *s, int32_t n) {
  * logits for each of its rows, so max_out limits its chunks: echo never holds tokens x vocabulary. */
 static void llm__plan_rows(llm_engine *e, llm__flight *f, llm__seq *s) {
     int32_t n = llm__goes_on(e, s) ? LLM__MIN(llm__seq_left(s), e->budget.rows - f->n_rows) : 0, over;
+    if (e->p.c.disable_chunked_prefill && n < llm__seq_left(s)) return; /* all of a prompt, or it waits */
     while (n > 0 && (over = llm__rows_out(s, n) - (e->p.max_out - f->n_out)) > 0) n -= over;
     if (n <= 0) return;
     f->entry[f->n++].seq = s;
@@ -47,7 +48,7 @@ static void llm__start_request(llm_engine *e, llm__seq *s) {
     e->count.cached_tokens += s->n_computed;
     LLM__LOCKED(&r->mutex);
     r->started = e->now;
-    r->metrics.inference_start_time = r->metrics.arrival_time + (r->started - r->submitted);
+    r->metrics.inference_start_time = r->metrics.arrival_time + (r->started - r->received);
     r->metrics.time_in_queue = r->started - r->submitted;
     r->metrics.n_cached_tokens = s->n_computed;
 }
@@ -149,7 +150,7 @@ static void llm__plan_drafts(llm_engine *e, llm__flight *f) {
 static int32_t llm__plan_budget(const llm_engine *e) {
     const double most = e->p.c.max_num_batched_tokens, least = LLM__MIN(4.0, most);
     double rows = most;
-    if (e->budget.seconds <= 0) return e->p.c.max_num_batched_tokens;
+    if (e->budget.seconds <= 0 || e->p.c.disable_chunked_prefill) return e->p.c.max_num_batched_tokens;
     if (e->budget.row <= 0) rows = LLM__MIN(most, 16);
     else if (e->running.n > 1 || (e->running.n && e->waiting.first)) rows = LLM__MIN(rows, 4 * e->budget.seconds / e->budget.row);
     if (e->budget.piece > 0) rows = LLM__MIN(rows, e->budget.seconds / 2 / e->budget.piece);

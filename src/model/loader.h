@@ -21,6 +21,7 @@ struct llm_model {
     llm_model_info info;
     int dummy; /* dummy_weights of the config: which LLM_TYPE_RANDOM... the matrices are; 0: none */
     char *path;
+    int plain_sampling; /* no_generation_config of the config */
 };
 
 /* ---- Where weights are called what ----
