@@ -30363,7 +30363,8 @@ static llm_result llm__engine_device_room(const llm_engine *e, const llm_engine_
     if (c->kv_cache_memory_bytes) *given = LLM__MIN(memory, c->kv_cache_memory_bytes);
     if (*given >= least) return LLM_OK;
     return llm__error(LLM_ERR_NOMEM, /* as vLLM says it */
-                      "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine (%g).",
+                      "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine "
+                      "(%g).",
                       (double)c->gpu_memory_utilization);
 }
 
@@ -35285,7 +35286,7 @@ static void llm__reply_figures(llm_answer *a, const llm_engine *engine, const ll
     a->cached_tokens = m.n_cached_tokens;
     a->completion_tokens = (int32_t)out.n_token_ids;
     a->context_left = stats.max_model_len - m.n_prompt_tokens - (int32_t)out.n_token_ids;
-    a->first_token_s = m.first_token_time > 0 ? m.first_token_time - m.arrival_time : 0;
+    a->first_token_s = m.first_token_time > 0 ? m.inference_start_time + m.first_token_time - m.arrival_time : 0;
     a->total_s = m.finish_time > 0 ? m.finish_time - m.arrival_time : m.model_execute_time;
 }
 

@@ -174,7 +174,8 @@ static llm_result llm__engine_device_room(const llm_engine *e, const llm_engine_
     if (c->kv_cache_memory_bytes) *given = LLM__MIN(memory, c->kv_cache_memory_bytes);
     if (*given >= least) return LLM_OK;
     return llm__error(LLM_ERR_NOMEM, /* as vLLM says it */
-                      "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine (%g).",
+                      "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine "
+                      "(%g).",
                       (double)c->gpu_memory_utilization);
 }
 

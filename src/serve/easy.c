@@ -41,7 +41,7 @@ static void llm__reply_figures(llm_answer *a, const llm_engine *engine, const ll
     a->cached_tokens = m.n_cached_tokens;
     a->completion_tokens = (int32_t)out.n_token_ids;
     a->context_left = stats.max_model_len - m.n_prompt_tokens - (int32_t)out.n_token_ids;
-    a->first_token_s = m.first_token_time > 0 ? m.first_token_time - m.arrival_time : 0;
+    a->first_token_s = m.first_token_time > 0 ? m.inference_start_time + m.first_token_time - m.arrival_time : 0;
     a->total_s = m.finish_time > 0 ? m.finish_time - m.arrival_time : m.model_execute_time;
 }
 

@@ -3,6 +3,7 @@
 #include "api/text.h"
 #include "api/easy.h"
 #include "api/sampler.h"
+#include "api/engine.h"
 #include "api/json.h"
 #include "api/openai.h"
 #include "base/platform.h"

@@ -7,6 +7,7 @@
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
+#include "api/json.h"
 #include "api/chat.h"
 #include "api/options.h"
 #include "api/openai.h"
