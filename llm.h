@@ -16424,7 +16424,8 @@ LLM__COLD_BEGIN
  *
  *     score_j = scale * q . k_j        weight_j = exp(score_j) / sum over all i of exp(score_i)        out = sum over j of weight_j * v_j
  *
- * >>attention does the same block by block, for many queries at once, from pages of any type, and never has a whole row of weights. */
+ * The fast one, >>attention, does the same block by block, for many queries at once, from pages of any type, and never has a whole row of
+ * weights. */
 
 /* One query of one head. */
 typedef struct llm__plain_query {
@@ -22544,8 +22545,8 @@ static llm_result llm__reference_forward(const llm_model *m, const int32_t *ids,
 /* ============================================================================
  * >>forward_extras   What adapters, EAGLE heads, ranks and pipelines add to the forward pass.
  * ============================================================================
- * >>forward is one path from tokens to logits. What stands here is called from it in six places and does nothing for a model alone on one
- * rank; who wants to know how a model works may skip it.
+ * One path leads from tokens to logits: >>forward. What stands here is called from it in six places and does nothing for a model alone on
+ * one rank; who wants to know how a model works may skip it.
  *
  *   adapters (LoRA)   what a layer gives has B A x added to it, which lies in a buffer `plus` when the layer computes: see llm_lora_op
  *   ranks             each has a part of the embeddings and of the heads; sums over ranks are made by residual and all_reduce
@@ -22631,7 +22632,7 @@ static void llm__extra_keep(const llm__pass *p, const llm__net *net, const llm__
 /* ============================================================================
  * >>forward   The forward pass.
  * ============================================================================
- * >>reference is the same for one family, written plainly: read that first. This is the path of every family; what adapters, EAGLE heads,
+ * Read >>reference first: it is the same for one family, written plainly. This is the path of every family; what adapters, EAGLE heads,
  * ranks and pipelines add to it stands apart, in >>forward_extras.
  *
  * Every call below enqueues one operation of the backend's table on one rank; nothing is computed here. What the fields of an operation
@@ -24624,7 +24625,7 @@ static void llm__gr_needs(llm__gr_build *b) {
         changed = 0;
         for (size_t k = 0; k < g->n_ops; k++) {
             llm__gr_op *op = &g->op[pass & 1 ? k : g->n_ops - 1 - k];
-            int next = op->next >= 0 ? g->op[op->next].need : LLM__GR_DEAD, need = next;
+            int next = op->next >= 0 ? g->op[op->next].need : (int)LLM__GR_DEAD, need = next;
             if (op->kind == LLM__GR_SPLIT && op->other >= 0) need = LLM__MIN(next, g->op[op->other].need);
             if (op->kind == LLM__GR_CALL) need = LLM__MAX(next, g->op[op->a].need + (op->max && g->op[op->a].need < LLM__GR_DEAD));
             if (op->kind == LLM__GR_REPEAT && op->min) need = LLM__MAX(next, g->op[op->a].need);

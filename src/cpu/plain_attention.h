@@ -5,7 +5,8 @@
  *
  *     score_j = scale * q . k_j        weight_j = exp(score_j) / sum over all i of exp(score_i)        out = sum over j of weight_j * v_j
  *
- * >>attention does the same block by block, for many queries at once, from pages of any type, and never has a whole row of weights. */
+ * The fast one, >>attention, does the same block by block, for many queries at once, from pages of any type, and never has a whole row of
+ * weights. */
 #pragma once
 #include "base/platform.h"
 

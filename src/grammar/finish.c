@@ -22,7 +22,7 @@ static void llm__gr_needs(llm__gr_build *b) {
         changed = 0;
         for (size_t k = 0; k < g->n_ops; k++) {
             llm__gr_op *op = &g->op[pass & 1 ? k : g->n_ops - 1 - k];
-            int next = op->next >= 0 ? g->op[op->next].need : LLM__GR_DEAD, need = next;
+            int next = op->next >= 0 ? g->op[op->next].need : (int)LLM__GR_DEAD, need = next;
             if (op->kind == LLM__GR_SPLIT && op->other >= 0) need = LLM__MIN(next, g->op[op->other].need);
             if (op->kind == LLM__GR_CALL) need = LLM__MAX(next, g->op[op->a].need + (op->max && g->op[op->a].need < LLM__GR_DEAD));
             if (op->kind == LLM__GR_REPEAT && op->min) need = LLM__MAX(next, g->op[op->a].need);

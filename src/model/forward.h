@@ -1,6 +1,6 @@
 /* forward: the forward pass.
  *
- * >>reference is the same for one family, written plainly: read that first. This is the path of every family; what adapters, EAGLE heads,
+ * Read >>reference first: it is the same for one family, written plainly. This is the path of every family; what adapters, EAGLE heads,
  * ranks and pipelines add to it stands apart, in >>forward_extras.
  *
  * Every call below enqueues one operation of the backend's table on one rank; nothing is computed here. What the fields of an operation

@@ -1,7 +1,7 @@
 /* forward_extras: what adapters, EAGLE heads, ranks and pipelines add to the forward pass.
  *
- * >>forward is one path from tokens to logits. What stands here is called from it in six places and does nothing for a model alone on one
- * rank; who wants to know how a model works may skip it.
+ * One path leads from tokens to logits: >>forward. What stands here is called from it in six places and does nothing for a model alone on
+ * one rank; who wants to know how a model works may skip it.
  *
  *   adapters (LoRA)   what a layer gives has B A x added to it, which lies in a buffer `plus` when the layer computes: see llm_lora_op
  *   ranks             each has a part of the embeddings and of the heads; sums over ranks are made by residual and all_reduce

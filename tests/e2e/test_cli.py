@@ -716,7 +716,7 @@ def test_explain():
     refused("explain: a head too many", 2, "explain", "-m", REAL, "-p", "a", "--head", "9", says=["--head", "9", "0 to 8"])
     refused("explain: a form", 2, "explain", "-m", REAL, "-p", "a", "--regex", "a", says=["forms"])
     refused("explain: no prompt", 2, "explain", "-m", REAL, says=["no prompt"])
-    refused("explain: two ranks", 1, "explain", "-m", TINY, "-p", "a", "-tp", "2", says=["tensor_parallel_size 2"])
+    refused("explain: two ranks", 1, "explain", "-m", TINY, "-p", "a", "-tp", "2", says=["-tp 2", "one rank"])
 
 
 def test_chat():
@@ -828,7 +828,7 @@ def test_info_and_bench():
     check("info: what an engine takes", a["kv_bytes"] == 2048 * 30 * 3 * 64 * 2 * 2 and a["context"] == 2048 and a["bytes_needed"] > a["kv_bytes"] + 80e6, a["kv_bytes"])
     a = json.loads(run("info", "-m", REAL, "--json", "--kv-cache-memory-bytes", str(1 << 46), "--max-num-seqs", "60000", "--max-num-batched-tokens", "60000").out)
     check("info: what does not fit", a["fits"] is False and a["bytes_needed"] > a["bytes_available"] > 0, (a["bytes_needed"], a["bytes_available"]))
-    refused("an engine that does not fit says both numbers", 1, "generate", "-m", REAL, "-p", "a", "-n", "4000", "-c", "8192", "--kv-cache-memory-bytes", "1000000", says=["1000000", "max_model_len"])
+    refused("an engine that does not fit says both numbers", 1, "generate", "-m", REAL, "-p", "a", "-n", "4000", "-c", "8192", "--kv-cache-memory-bytes", "1000000", says=["1000000", "-c: "])
     limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (350 << 20, 350 << 20))
     r = run("generate", "-m", REAL, "-p", "a", "-n", "8000", "-c", "8192", preexec_fn=limit)
     lines = r.err.strip().splitlines()
