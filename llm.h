@@ -1685,8 +1685,9 @@ typedef struct llm_openai_service {
     void (*on_news)(void *user, llm_openai_call *call);
     /* In llm_openai_next, for metrics: one piece of news; gap: seconds since the token before of the same choice, else 0. May be NULL. */
     void (*on_event)(void *user, llm_openai_call *call, llm_request *request, const llm_event *event, double gap);
-    int32_t num_scheduler_steps; /* vLLM's: a stream's events hold up to so many tokens; 0: 1 */
-    int32_t unused;              /* 0 */
+    int32_t num_scheduler_steps;             /* vLLM's: a stream's events hold up to so many tokens; 0: 1 */
+    int32_t unused;                          /* 0 */
+    int64_t max_contexts, max_context_bytes; /* of the files in context_dir: a save that would go beyond is refused; 0: no bound */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
@@ -1717,6 +1718,8 @@ LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k);
 /* Ends a call from outside: what runs is cancelled and the next piece is the error; in a stream an event, for its status has gone out,
  * but before submit always the object. */
 LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message);
+/* Nobody waits for the answer any more: what another thread does for the call now ends as soon as it can. Any thread; free it then. */
+LLM_API void llm_openai_cancel(llm_openai_call *k);
 LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 
 /* The error object, for errors of your own; param and code may be NULL. */
@@ -3382,6 +3385,12 @@ static llm__path_kind llm__path_kind_of(const char *path) {
     return S_ISREG(st.st_mode) ? LLM__PATH_FILE : S_ISDIR(st.st_mode) ? LLM__PATH_DIR : LLM__PATH_OTHER;
 }
 
+/* Bytes of the regular file at a path; -1: there is none. */
+static int64_t llm__path_bytes(const char *path) {
+    struct stat st;
+    return !stat(path, &st) && S_ISREG(st.st_mode) ? (int64_t)st.st_size : -1;
+}
+
 /* 1 if a path is a link itself; 1 if this process may read what stands there. */
 static int llm__path_is_link(const char *path) {
     struct stat st;
@@ -4002,6 +4011,11 @@ static llm__str llm__json_view(const llm_json *doc, int node, jsmntype_t type) {
 /* The bytes of a token, which live as long as the document; .p NULL, and 0 bytes, if it is absent or of another kind. */
 static llm__str llm__json_key(const llm_json *doc, int node) { return llm__json_view(doc, llm__json_key_of(doc, node), JSMN_STRING); }
 static llm__str llm__json_text(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_STRING); }
+/* Bytes of the text of a value, whatever it is; 0: it is absent. */
+static size_t llm__json_bytes(const llm_json *doc, int node) {
+    return doc && node >= 0 && node < doc->n ? (size_t)(doc->tok[node].end - doc->tok[node].start) : 0;
+}
+
 static llm__str llm__json_raw(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_PRIMITIVE); }
 
 /* A view as the API gives it. */
@@ -11615,9 +11629,9 @@ LLM_API int llm_tools_detect(const char *chat_template) {
 static int llm__tools_are_special(const llm__tokenizer *tokenizer, int format) {
     const char *begin = llm__tool_rows[format].begin[0];
     llm_tokens ids = LLM__ZERO;
-    int special = 0;
-    if (!tokenizer->n_vocab || llm__tokenizer_encode(tokenizer, begin, strlen(begin), LLM_TOK_PARSE_SPECIAL, &ids)) ids.len = 0;
-    for (size_t i = 0; i < ids.len; i++) special |= llm__tokenizer_is_special(tokenizer, ids.data[i]);
+    const llm_result r = tokenizer->n_vocab ? llm__tokenizer_encode(tokenizer, begin, strlen(begin), LLM_TOK_PARSE_SPECIAL, &ids) : LLM_OK;
+    int special = r == LLM_ERR_NOMEM ? -1 : 0;
+    for (size_t i = 0; i < ids.len && !r; i++) special |= llm__tokenizer_is_special(tokenizer, ids.data[i]);
     llm_tokens_free(&ids);
     return special;
 }
@@ -11640,7 +11654,9 @@ static int llm__tool_function(const llm_json *d, int tool) {
 static int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const llm_json *tools, int list, int only, int must,
                                     int many, llm_text *out) {
     static const char none[] = "{'type':'object','properties':{},'additionalProperties':false}";
-    if (!llm__tool_rows[format].call || llm__tools_are_special(tokenizer, format)) format = must ? 0 : -1;
+    const int special = llm__tool_rows[format].call ? llm__tools_are_special(tokenizer, format) : 1;
+    out->failed |= special < 0;
+    if (special) format = must ? 0 : -1;
     if (!must && (format < 0 || llm__tool_rows[format].bare)) return -1; /* nothing tells such a call from text */
     const llm__tool_row *row = &llm__tool_rows[format];
     const char *behind = strchr(row->call, '%') + 1;
@@ -11652,6 +11668,7 @@ static int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const
         if (only >= 0 && i++ != only) continue;
         llm_text_add(&begin, row->call, (size_t)(behind - 1 - row->call));
         llm_text_format(&begin, "%s%s", llm_json_str(tools, llm_json_find(tools, f, "name"), NULL), behind);
+        out->failed |= begin.failed;
         llm_text_format(out, "%,{'begin':%Q,'schema':", begin.data, begin.len);
         llm_text_format(out, llm_json_type_of(tools, schema) == LLM_JSON_OBJECT && llm_json_size(tools, schema) ? "%j" : none, tools,
                         schema);
@@ -11791,6 +11808,7 @@ static llm_tool_call *llm__tool_add(llm_tool_parser *p, llm__str name, llm_text 
     }
     if (call && arguments) llm_text_format(&call->arguments, "%t", arguments);
     else if (arguments) llm_text_free(arguments);
+    if (call) p->failed |= call->name.failed | call->arguments.failed;
     return call;
 }
 
@@ -11893,7 +11911,9 @@ static int llm__tool_arguments(const llm_json *d, int v, llm_text *out) {
     llm__str s = llm__json_text(d, v);
     llm_json *inner = NULL;
     int ok = llm_json_type_of(d, v) == LLM_JSON_OBJECT || llm_json_type_of(d, v) <= LLM_JSON_NULL;
-    if (s.p && !llm_json_parse(s.p, s.n, NULL, &inner)) ok = llm_json_type_of(inner, 0) == LLM_JSON_OBJECT;
+    const llm_result r = s.p ? llm_json_parse(s.p, s.n, NULL, &inner) : LLM_OK;
+    if (s.p && !r) ok = llm_json_type_of(inner, 0) == LLM_JSON_OBJECT;
+    out->failed |= r == LLM_ERR_NOMEM;
     if (ok && inner) llm_json_write(inner, 0, out);
     else if (ok && llm_json_type_of(d, v) == LLM_JSON_OBJECT) llm_json_write(d, v, out);
     else if (ok) llm_text_str(out, "{}");
@@ -11906,11 +11926,13 @@ static int llm__tool_take(llm_tool_parser *p) {
     llm_json *d = NULL;
     llm_text arguments = LLM__ZERO;
     llm__str name = llm__tool_held(p);
-    int ok = !llm_json_parse(p->held.data + p->from, p->at - p->from, NULL, &d), node = -1,
-        v = ok && !name.n ? llm__tool_parts(d, &node) : 0;
+    const llm_result r = llm_json_parse(p->held.data + p->from, p->at - p->from, NULL, &d);
+    int ok = !r, node = -1, v = ok && !name.n ? llm__tool_parts(d, &node) : 0;
+    p->failed |= r == LLM_ERR_NOMEM;
     if (!name.n) name = llm__json_text(d, node);
     ok = ok && name.n && name.n <= LLM__TOOL_NAME_MAX && (!p->row.bare || llm__tool_find(p, name) >= 0);
     ok = ok && llm__tool_arguments(d, v, &arguments);
+    p->failed |= arguments.failed;
     if (ok) llm__tool_add(p, name, &arguments);
     llm_json_free(d);
     return ok;
@@ -11931,6 +11953,7 @@ static int llm__tool_object(llm_tool_parser *p, llm_text *content) {
     llm_tool_call *call = p->exact && p->n_calls ? &p->calls[p->n_calls - 1] : NULL;
     if (call && !call->done) {
         llm_text_add(&call->arguments, p->held.data + from, p->at - from);
+        p->failed |= call->arguments.failed;
         call->done = whole;
     }
     if (!whole) return 0;
@@ -11950,7 +11973,9 @@ static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str val
     for (int i = 0; i < 3 && type && strcmp(type, "string"); i++)
         if (llm__str_eq(value, python[i][0])) value = llm__lit(python[i][1]);
     int text = type && !strcmp(type, "string");
-    if (text || llm_json_parse(value.p, value.n, NULL, &d)) llm_text_json(out, value.p, value.n);
+    const llm_result r = text ? LLM_OK : llm_json_parse(value.p, value.n, NULL, &d);
+    out->failed |= r == LLM_ERR_NOMEM;
+    if (text || r) llm_text_json(out, value.p, value.n);
     else llm_json_write(d, 0, out);
     llm_json_free(d);
 }
@@ -28519,6 +28544,7 @@ typedef struct llm__seq {
         llm_finish finish;
         const char *stop_reason;
         int32_t stop_id;
+        const char *lost; /* why the answer cannot be what it should be; NULL: it can */
     } output;
     struct { /* how much of that was polled */
         int32_t n_tokens, end;
@@ -28714,6 +28740,7 @@ struct llm_engine {
         uint64_t next, now; /* numbers: the next to be drawn, and whose turn it is */
         pthread_cond_t changed;
     } turn;
+    pthread_mutex_t keeping;    /* held while a context goes to a file of a folder with a quota */
     llm_engine_stats stats;     /* a copy of count, made after each step */
     pthread_mutex_t news_mutex; /* recursive: held while callbacks run */
 };
@@ -29337,6 +29364,7 @@ static void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish) {
     LLM__LOCKED(&r->mutex);
     s->state = LLM__SEQ_DONE;
     s->output.finish = finish;
+    if (finish == LLM_FINISH_ERROR && s->output.lost && !r->error[0]) snprintf(r->error, sizeof r->error, "%s", s->output.lost);
     if (!r->sampling.use_beam_search) s->beam.score = s->output.cum_logprob;
     if (++r->n_done < r->n_seqs) return;
     llm__rank_answers(r);
@@ -29494,15 +29522,18 @@ static llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, int ea
     int32_t n = s->n_ids + 1 - s->n_prompt; /* output tokens, this one included */
     int full = n >= s->max_new, eos = early || llm__is_eos(e, r, n, id), stop = !eos && llm__is_stop(r, n, id);
     size_t from = s->output.text.len;
+    llm_result said = LLM_OK;
     s->ids[s->n_ids++] = id;
     if (s->output.detok && (!(eos || stop) || (r->sampling.include_stop_str_in_output && !early)))
-        llm_detok_push(s->output.detok, id, &s->output.text);
+        said = llm_detok_push(s->output.detok, id, &s->output.text);
     int32_t found = llm__find_stop(s, from, n >= r->sampling.min_tokens && !eos && !stop);
     if (stop) s->output.stop_id = id;
     if (early && !full) s->output.stop_reason = "repetition";
     if (found >= 0) s->output.stop_reason = r->sampling.stop[found];
-    if (found < 0 && s->output.detok && (eos || stop || full)) llm_detok_flush(s->output.detok, &s->output.text);
-    if (early && full) s->output.finish = LLM_FINISH_LENGTH;
+    if (found < 0 && s->output.detok && (eos || stop || full) && !said) said = llm_detok_flush(s->output.detok, &s->output.text);
+    if (said) s->output.lost = "out of memory";
+    if (s->output.lost) s->output.finish = LLM_FINISH_ERROR;
+    else if (early && full) s->output.finish = LLM_FINISH_LENGTH;
     else if (eos || stop || found >= 0) s->output.finish = LLM_FINISH_STOP;
     else if (full) s->output.finish = LLM_FINISH_LENGTH;
     s->output.shown[n - 1] = llm__showable(s);
@@ -29527,8 +29558,8 @@ static int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
     early = early && !llm__is_eos(e, r, n + 1, c.id) && !llm__is_stop(r, n + 1, c.id);
     if (early && e->p.eos_id >= 0 && e->p.eos_id < e->p.vocab) c.id = e->p.eos_id; /* its log-probability stays the sampled token's */
     if (s->matcher && !llm__has_id(e->p.eos, e->p.n_eos, c.id) &&
-        !llm__has_id(r->sampling.stop_token_ids, r->sampling.n_stop_token_ids, c.id))
-        (void)llm_matcher_token(s->matcher, c.id); /* the mask allowed it */
+        !llm__has_id(r->sampling.stop_token_ids, r->sampling.n_stop_token_ids, c.id) && llm_matcher_token(s->matcher, c.id))
+        s->output.lost = "out of memory for the grammar of the answer"; /* the mask allowed it */
     pthread_mutex_lock(&r->mutex);
     llm__note_time(r, now);
     if (s->output.logprobs) s->output.logprobs[n] = c.logprob;
@@ -29667,6 +29698,8 @@ static llm__seq *llm__beam_best(const llm_request *r, const int32_t *taken) {
 static void llm__beam_say(llm_engine *e, llm__seq *s, const int32_t *ids, int32_t n) {
     llm__seq_unsay(s);
     s->output.finish = LLM_FINISH_NONE;
+    s->output.lost = NULL;
+    s->output.text.failed = 0;
     s->output.stop_id = -1;
     memset(s->output.stop_state, 0, (size_t)s->request->sampling.n_stop * sizeof *s->output.stop_state);
     if (s->output.detok) llm_detok_reset(s->output.detok);
@@ -29947,6 +29980,7 @@ static void llm__engine_destroy(llm_engine *e) {
     llm_model_close(e->drafter.model);
     pthread_mutex_destroy(&e->mutex);
     pthread_mutex_destroy(&e->adapters.reading);
+    pthread_mutex_destroy(&e->keeping);
     pthread_mutex_destroy(&e->news_mutex);
     pthread_cond_destroy(&e->inbox.arrived);
     pthread_cond_destroy(&e->turn.changed);
@@ -30004,6 +30038,7 @@ static llm_engine *llm__engine_alloc(void) {
     if (!e) return NULL;
     pthread_mutex_init(&e->mutex, NULL);
     pthread_mutex_init(&e->adapters.reading, NULL);
+    pthread_mutex_init(&e->keeping, NULL);
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&e->news_mutex, &recursive);
@@ -31337,7 +31372,7 @@ static llm__seq *llm__request_answer(const llm_request *r, int32_t index) {
 
 /* 1 if there is a token or an end that was not polled yet. s may be NULL: an answer that is not decided. */
 static int llm__seq_has_news(const llm__seq *s) {
-    return s && (s->polled.n_tokens < s->n_ids - s->n_prompt || (s->output.finish && !s->polled.end));
+    return s && !s->polled.end && (s->polled.n_tokens < s->n_ids - s->n_prompt || s->output.finish);
 }
 
 /* Fills the event from the sequence's next token, or its end. The text is what became showable since the event before;
@@ -31364,6 +31399,13 @@ static void llm__fill_event(llm_request *r, llm__seq *s, int32_t index, llm_even
     end = LLM__MAX(end, s->polled.text_len);
     r->piece.len = 0;
     llm_text_add(&r->piece, s->output.text.data ? s->output.text.data + s->polled.text_len : "", end - s->polled.text_len);
+    if (r->piece.failed) { /* what comes after it would not fit: for its poller the answer ends here, as an error */
+        r->piece.failed = 0;
+        s->polled.n_tokens = n;
+        s->polled.end = 1;
+        event->has_token = 0;
+        event->finish = LLM_FINISH_ERROR;
+    }
     s->polled.text_len = end;
     event->text = r->piece.data ? r->piece.data : "";
     event->text_len = r->piece.len;
@@ -32714,8 +32756,8 @@ static llm_result llm__speculative_parse(const llm_options *outer, llm_engine_co
 
 enum {
     LLM__OAI_STOPS = 16, LLM__OAI_STOP_LEN = 1024, LLM__OAI_WORDS = 256, LLM__OAI_BIASES = 1024, /* entries and bytes a list may have */
-    LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64, LLM__OAI_TOOLS = 128,
-    LLM__OAI_TOOL_NAME = 64, LLM__OAI_FIELDS = 80
+    LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_CHOICES = 2048, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64,
+    LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64, LLM__OAI_REPEATED = 1 << 20, LLM__OAI_FIELDS = 80
 };
 
 /* What differs between the kinds of calls, in the order of llm_openai_kind. */
@@ -32796,7 +32838,9 @@ struct llm_openai_call {
     int32_t n_room;               /* requests there is room for */
     char param[64], message[600]; /* of the error, with info.status; before one: the field that is being read */
     const char *code;
-    int32_t failed; /* by llm_openai_fail */
+    int32_t failed;    /* by llm_openai_fail: the status */
+    int32_t starved;   /* memory was out for a part of the answer */
+    int32_t cancelled; /* atomic: by llm_openai_cancel */
     /* Of a response: the output items that are whole, and the text of the one that is not */
     llm_text items, item;
     int32_t n_items, item_kind, n_events; /* item_kind: llm__oai_item */
@@ -32915,6 +32959,14 @@ static LLM__PRINTF(3, 4) int llm__oai_bad(llm_openai_call *k, const char *param,
     vsnprintf(k->message + n, sizeof k->message - (size_t)n, format, args);
     va_end(args);
     k->info.status = 400;
+    return 0;
+}
+
+/* Whether somebody still waits: 0 keeps an error. Looked at where a loop grows with the request. */
+static int llm__oai_awaited(llm_openai_call *k) {
+    if (!__atomic_load_n(&k->cancelled, __ATOMIC_RELAXED)) return 1;
+    llm__oai_bad(k, "", "the request was cancelled");
+    k->info.status = 499;
     return 0;
 }
 
@@ -33246,8 +33298,9 @@ static int llm__oai_tool_form(llm_openai_call *k) {
             k->form_name = "tools";
         }
     }
-    if (llm_tools_are_special(k->service.model, k->tool_format)) k->s.skip_special_tokens_off = 1;
-    return 1;
+    const int special = llm_tools_are_special(k->service.model, k->tool_format);
+    if (special) k->s.skip_special_tokens_off = 1;
+    return special >= 0 || llm__oai_failed(k, llm__nomem(), "tools");
 }
 
 /* ============================================================================
@@ -33489,6 +33542,8 @@ static int llm__oai_input(llm_openai_call *k) {
     if (system >= 0 && !llm_json_str(d, system, NULL)) return llm__oai_bad(k, "instructions", "must be a text");
     if (!text && (llm_json_type_of(d, v) != LLM_JSON_ARRAY || !llm_json_size(d, v)))
         return llm__oai_bad(k, "input", "must be a text or a list of items");
+    if (llm_json_size(d, v) > LLM__OAI_MESSAGES)
+        return llm__oai_bad(k, "input", ": at most %d items, got %d", LLM__OAI_MESSAGES, llm_json_size(d, v));
     llm_text_str(&out, "[");
     if (system >= 0) llm_text_format(&out, "{'role':'system','content':%j}", d, system);
     if (text) llm_text_format(&out, "%,{'role':'user','content':%j}", d, v);
@@ -33504,7 +33559,9 @@ static int llm__oai_input(llm_openai_call *k) {
 /* What a response cannot have, and whether it is to have log-probabilities. Other things to include are such as our answers never hold. */
 static int llm__oai_response_fields(llm_openai_call *k) {
     static const char *const no_memory[] = {"previous_response_id", "conversation", "prompt"};
+    static const char *const repeated[] = {"instructions", "metadata", "reasoning", "text", "tool_choice", "tools"};
     const llm_json *d = k->body;
+    size_t bytes = 0;
     int reasoning = llm__oai_get(d, 0, "reasoning"), include = llm__oai_get(d, 0, "include");
     const char *no_place = k->asked.n > 1            ? "n"
                            : k->echo                 ? "echo"
@@ -33515,6 +33572,10 @@ static int llm__oai_response_fields(llm_openai_call *k) {
     for (int i = 0; i < LLM__COUNT(no_memory); i++)
         if (llm__oai_has(k, no_memory[i]))
             return llm__oai_bad(k, no_memory[i], "is not currently supported: nothing is kept between two requests");
+    for (int i = 0; i < LLM__COUNT(repeated); i++)
+        if ((bytes += llm__json_bytes(d, llm__oai_get(d, 0, repeated[i]))) > LLM__OAI_REPEATED)
+            return llm__oai_bad(k, repeated[i], ": a response repeats it; of all that it repeats at most %d bytes may be sent, got %zu",
+                                LLM__OAI_REPEATED, bytes);
     if (no_place) return llm__oai_bad(k, no_place, "has no place in a response: it is one answer; /v1/chat/completions has it");
     if (include >= 0 && llm_json_type_of(d, include) != LLM_JSON_ARRAY) return llm__oai_bad(k, "include", "must be a list of texts");
     for (int e = llm_json_first(d, include); e >= 0; e = llm_json_next(d, e)) {
@@ -33581,7 +33642,7 @@ static int llm__oai_read(llm_openai_call *k) {
     if (r) return llm__oai_refused(k, r, k->fields.at);
     llm__oai_reports(k);
     if (!llm__oai_id(k)) return 0;
-    if (k->info.kind >= LLM_OPENAI_TOKENIZE) return 1;
+    if (k->info.kind >= LLM_OPENAI_TOKENIZE) return k->info.stream = 0, 1; /* these come whole, whatever was asked for */
     if (!llm__oai_stops(k) || !llm__oai_bias(k) || !llm__oai_stream_options(k) || !llm__oai_tools(k)) return 0;
     if (k->info.kind == LLM_OPENAI_EMBEDDING) return llm__oai_embedding(k);
     if (response && !llm__oai_response_fields(k)) return 0;
@@ -33686,9 +33747,10 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->info.id = k->id;
     k->info.status = 200;
     k->info.sampling = &k->s;
-    if (llm_json_parse(body, len, &limits, &k->body)) llm__oai_bad(k, "", "%s", llm_last_error());
+    const llm_result r = llm_json_parse(body, len, &limits, &k->body);
+    if (r) llm__oai_refused(k, r, "");
     else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) llm__oai_bad(k, "", "the body must be a JSON object");
-    else if (llm__oai_model(k)) llm__oai_read(k);
+    else if (llm__oai_model(k) && llm__oai_read(k) && k->ignored.failed) llm__oai_failed(k, llm__nomem(), "");
     k->info.user = k->user_name;
     k->info.ignored = k->ignored.data && !k->ignored.failed ? k->ignored.data : "";
     k->info.n_choices = k->s.n > 0 ? k->s.n : 1;
@@ -33703,8 +33765,10 @@ LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message
     for (int32_t i = 0; i < k->info.n_requests; i++) llm_request_cancel(k->request[i]);
     llm__oai_bad(k, "", "%s", message);
     k->info.status = k->info.stream && k->info.n_requests ? 200 : status;
-    k->failed = 1;
+    k->failed = status;
 }
+
+LLM_API void llm_openai_cancel(llm_openai_call *k) { __atomic_store_n(&k->cancelled, 1, __ATOMIC_RELAXED); }
 
 /* Requests first: once llm_request_free is back, on_news is never called for them again. A request that still runs lives on in the engine
  * for a step, with its own copies of what it was given and its own hold on the grammar; it reads nothing of the call. */
@@ -33778,6 +33842,7 @@ static void llm__oai_write_message(const llm_openai_service *s, const llm_json *
     llm_text_str(out, "{");
     if (joined) llm__oai_joined(d, content, &text);
     if (calls) llm__oai_said(d, m, &text);
+    out->failed |= text.failed;
     if (calls) llm_text_format(out, "'content':%Q", text.data, text.len);
     for (int v = llm_json_first(d, m); v >= 0; v = llm_json_next(d, v)) {
         size_t n;
@@ -33816,6 +33881,7 @@ static int llm__oai_tool_words(const llm_openai_call *k, int m, llm_text *out) {
     llm_text_str(&words, "You can call these functions:\n");
     llm__oai_write_tools(k->body, k->tools, &words);
     llm_text_str(&words, "\nTo call one, answer with nothing but JSON: {\"name\": the function's name, \"arguments\": {...}}");
+    out->failed |= words.failed;
     llm_text_format(out, "{'role':'system','content':%Q}", words.data, words.len);
     return joined ? llm_json_next(k->chat, m) : m;
 }
@@ -33839,6 +33905,7 @@ LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, l
     const llm__str content = llm__json_text_at(context, last, "content");
     if (content.p && model) llm_guard(model, content.p, content.n, &text);
     else llm__add_str(&text, content);
+    prompt->failed |= text.failed;
     while (text.len && strchr(" \n\t\r", text.data[text.len - 1])) text.len--;
     if (!text.len || !prompt->len) return;
     llm__reverse(text.data, text.len);
@@ -33893,6 +33960,7 @@ static int llm__oai_render(llm_openai_call *k) {
     k->text.len = 0;
     if (!r) r = llm_render(s->model, doc, &how, &k->text);
     if (!r && k->continue_final) llm_template_cut(s->model, doc, &k->text);
+    if (!r && k->text.failed) r = llm__nomem();
     return r ? llm__oai_failed(k, r, NULL) : 1;
 }
 
@@ -33962,9 +34030,12 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__s
     for (int32_t i = 0; i < k->info.n_choices; i++) {
         llm_text *before =
             k->info.kind == LLM_OPENAI_GENERATE || (k->info.kind == LLM_OPENAI_COMPLETION && k->echo) ? &first[i].content : NULL;
-        if (before && given.p && k->info.kind == LLM_OPENAI_GENERATE) llm__add_str(before, given);
+        const int shown = before && given.p && k->info.kind == LLM_OPENAI_GENERATE;
+        llm_result r = LLM_OK;
+        if (shown) llm__add_str(before, given);
         else if (before)
-            llm_detokenize(s->model, c.prompt_ids, c.n_prompt_ids, 0, before); /* what the model sees, as the echo's logprobs */
+            r = llm_detokenize(s->model, c.prompt_ids, c.n_prompt_ids, 0, before); /* what the model sees, as the echo's logprobs */
+        if (r) return llm__oai_failed(k, r, NULL);
         if (before) first[i].chars = llm_text_chars(before->data, before->len);
         llm_reasoning_begin(&first[i].reasoning, chat ? s->reasoning : LLM_REASONING_NONE, k->text.data, k->text.len);
         if (!i && !llm__oai_compile(k, &first->reasoning)) return 0;
@@ -33995,6 +34066,9 @@ static int llm__oai_submit_all(llm_openai_call *k) {
     if (llm_json_type_of(d, v) == LLM_JSON_ARRAY && !n) return llm__oai_bad(k, NULL, "Prompt cannot be empty");
     if (many && n > most) return llm__oai_bad(k, NULL, ": at most %d prompts, got %d", most, n);
     k->n_room = many ? n : 1;
+    if ((int64_t)k->n_room * k->info.n_choices > LLM__OAI_CHOICES)
+        return llm__oai_bad(k, "n", ": %d answers to each of %d prompts, at most %d in one request", k->info.n_choices, k->n_room,
+                            LLM__OAI_CHOICES);
     k->request = LLM__NEW(llm_request *, k->n_room);
     k->choice = LLM__NEW(llm__oai_choice, k->n_room * k->info.n_choices);
     k->info.requests = k->request;
@@ -34006,7 +34080,8 @@ static int llm__oai_submit_all(llm_openai_call *k) {
         if (many && llm_json_type_of(d, e) != llm_json_type_of(d, first))
             return llm__oai_bad(k, NULL, "must be a list of one kind of prompts");
         if (embedding && llm_json_str(d, e, &len) && !len) return llm__oai_bad(k, NULL, ": a text is empty");
-        if (!llm__oai_prompt_ids(k, e, !chat, &ids) || !llm__oai_submit_ids(k, &ids, llm__json_text(d, e))) return 0;
+        if (!llm__oai_awaited(k) || !llm__oai_prompt_ids(k, e, !chat, &ids) || !llm__oai_submit_ids(k, &ids, llm__json_text(d, e)))
+            return 0;
         e = many ? llm_json_next(d, e) : -1;
     } while (e >= 0);
     return 1;
@@ -34072,7 +34147,7 @@ static int llm__oai_alternative(const llm_output *o, size_t i, int32_t shown, in
  * "token_id:N" (vLLM's return_tokens_as_token_ids), which no two tokens share. `bytes` gets its bytes, in place of what is there. */
 static void llm__oai_token(const llm_openai_call *k, int32_t id, llm_text *bytes, llm_text *out) {
     bytes->len = 0;
-    llm_token_bytes(k->service.model, id, bytes);
+    if (llm_token_bytes(k->service.model, id, bytes) == LLM_ERR_NOMEM) out->failed = 1;
     int whole = llm__utf8_valid(bytes->data, bytes->len) == bytes->len;
     if (k->as_ids) llm_text_format(out, "'token_id:%d'", id);
     else llm_text_format(out, whole ? "%Q" : "'bytes:", bytes->data, bytes->len);
@@ -34266,7 +34341,7 @@ static void llm__oai_payload(const llm_openai_call *k, const llm__oai_piece *p, 
     if (content) llm_text_format(out, "%,'content':%Q", c->content.data, c->content.len);
     else if (whole) llm_text_str(out, ",\"content\":null");
     if (thoughts) llm_text_format(out, "%,'reasoning_content':%Q", c->thoughts.data, c->thoughts.len);
-    if (p->calls && p->calls->len) llm_text_format(out, "%,'tool_calls':[%t]", p->calls);
+    if (p->calls && (p->calls->len || p->calls->failed)) llm_text_format(out, "%,'tool_calls':[%t]", p->calls);
     llm_text_str(out, whole ? ",\"refusal\":null}" : "}");
 }
 
@@ -34509,6 +34584,8 @@ static void llm__oai_log_event(llm_openai_call *k, const llm_event *e, const llm
 static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     if (!llm_request_poll(k->request[r], e)) return 0;
     llm__oai_choice *c = &k->choice[r * k->info.n_choices + e->index];
+    llm_output o;
+    if (e->finish == LLM_FINISH_ERROR && !llm_request_get_output(k->request[r], e->index, &o) && o.finish != e->finish) k->starved = 1;
     double now = llm__now(), gap = e->has_token && c->last > 0 ? now - c->last : 0;
     size_t before = c->content.len;
     int thinking = c->reasoning.thinking;
@@ -34520,6 +34597,7 @@ static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     if (e->finish != LLM_FINISH_NONE) llm_reasoning_end(&c->reasoning, &c->thoughts, answer);
     if (c->tools && plain.len) llm_tool_parser_push(c->tools, plain.data, plain.len, &c->content);
     if (c->tools && e->finish != LLM_FINISH_NONE) llm_tool_parser_end(c->tools, &c->content);
+    k->starved |= c->thoughts.failed | c->content.failed | plain.failed;
     if (k->info.kind == LLM_OPENAI_RESPONSE && k->want_logprobs) llm__oai_log_event(k, e, c, thinking, c->content.len > before);
     c->n_reasoning += e->has_token && c->reasoning.thinking;
     c->chars += llm_text_chars(c->content.data + before, c->content.len - before);
@@ -34543,15 +34621,15 @@ static const char *llm__oai_failure(const llm_openai_call *k) {
 static void llm__oai_stream_end(llm_openai_call *k, llm_text *out) {
     const char *failure = llm__oai_failure(k);
     llm_text none = LLM__ZERO;
-    if (k->info.kind == LLM_OPENAI_GENERATE) return;
+    const int lines = k->info.kind == LLM_OPENAI_GENERATE;
     if (failure) {
-        llm_text_str(out, "data: ");
-        llm_openai_error(out, 500, failure, NULL, NULL);
-        llm_text_str(out, "\n\n");
+        if (!lines) llm_text_str(out, "data: ");
+        llm_openai_error(out, k->failed ? k->failed : 500, failure, NULL, NULL);
+        llm_text_str(out, lines ? "\n" : "\n\n");
     } else if (k->include_usage) {
         llm__oai_chunk(k, &none, NULL, out);
     }
-    llm_text_str(out, "data: [DONE]\n\n");
+    if (!lines) llm_text_str(out, "data: [DONE]\n\n");
 }
 
 /* Every choice of a chat begins with its role. */
@@ -34762,6 +34840,7 @@ static const char *llm__oai_items_end(llm_openai_call *k, llm_text *out) {
 static void llm__oai_response_whole(llm_openai_call *k, llm_text *out) {
     LLM__SCOPED(llm_text_free) llm_text events = LLM__ZERO;
     llm_text whole = llm__oai_response(k, llm__oai_items_end(k, &events), NULL);
+    out->failed |= events.failed;
     llm_text_format(out, "%t", &whole);
 }
 
@@ -34811,8 +34890,8 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
 
 /* Polls, and writes when there is something. Without a stream that is when all choices have ended; of a kind that needs no engine at once,
  * with what submit has left in k->text. An error found on the way (a failed step) makes the answer an error object with its status, as
- * nothing was sent before it. Never blocks: its time grows with what is new. */
-LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
+ * nothing was sent before it. */
+static int llm__oai_next(llm_openai_call *k, llm_text *out) {
     llm_event e;
     int done = 1;
     if (k->info.done) return 0;
@@ -34824,15 +34903,27 @@ LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
         }
         if (!done) return 0;
         const char *failure = llm__oai_failure(k);
-        if (failure) llm__oai_bad(k, "", "%s", failure), k->info.status = 500;
+        if (failure) llm__oai_bad(k, "", "%s", failure), k->info.status = k->failed ? k->failed : 500;
         else if (k->info.kind == LLM_OPENAI_RESPONSE) llm__oai_response_whole(k, out);
         else llm__oai_whole(k, out);
     } else if (k->info.status == 200) {
-        llm_text_add(out, k->text.data, k->text.len);
+        llm_text_format(out, "%t", &k->text);
     }
     if (k->info.status != 200) llm_openai_error(out, k->info.status, k->message, k->param[0] ? k->param : NULL, k->code);
     k->info.done = 1;
     return 1;
+}
+
+/* Never blocks: its time grows with what is new. Where memory ran out for any part of it, a piece is not told at all: the call fails, and
+ * what is told instead is its error. */
+LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
+    const size_t before = out->len;
+    const int was_done = k->info.done, some = llm__oai_next(k, out);
+    if (was_done || !(out->failed | k->starved | k->items.failed | k->item.failed | k->logs.failed)) return some;
+    out->len = before;
+    out->failed = k->starved = k->items.failed = k->item.failed = k->logs.failed = k->info.done = 0;
+    llm_openai_fail(k, 503, "out of memory");
+    return llm__oai_next(k, out);
 }
 
 /* ============================================================================
@@ -34869,6 +34960,7 @@ static int llm__oai_tokenize(llm_openai_call *k) {
     if (!theirs || !k->pieces) llm_text_format(&k->text, "%i", ids.data, ids.len);
     if (k->pieces) llm_text_str(&k->text, theirs ? "[" : ",\"token_strs\":[");
     for (size_t i = 0; i < ids.len && k->pieces; i++) {
+        if (!llm__oai_awaited(k)) return 0;
         llm_text_format(&k->text, theirs ? "%,{'id':%d,'piece':" : "%,", ids.data[i]);
         llm__oai_token(k, ids.data[i], &bytes, &k->text);
         if (theirs) llm_text_str(&k->text, "}");
@@ -34896,6 +34988,7 @@ static int llm__oai_template(llm_openai_call *k) {
     if (!llm__oai_chat_body(k) || !llm__oai_at(k, "messages") || !llm__oai_render(k)) return 0;
     llm_unguard(k->text.data, k->text.len, &text);
     k->text.len = 0;
+    k->text.failed |= text.failed;
     llm_text_format(&k->text, "{'prompt':%Q}", text.data, text.len);
     return 1;
 }
@@ -34936,6 +35029,29 @@ static int llm__oai_adapters(llm_openai_call *k) {
     return 1;
 }
 
+/* Whether the folder may take another file of n tokens, or one in the place of that of the same name. Its size is taken for that of whole
+ * pages of all of them. */
+static int llm__oai_quota(llm_openai_call *k, const char *path, size_t n) {
+    const llm_openai_service *s = &k->service;
+    const int64_t page = s->engine->kv.page_tokens, pages = (int64_t)n / page;
+    int64_t files = 1, bytes = 256 + pages * (page * 4 + s->engine->page_bytes * s->engine->n_ranks);
+    LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO, other = LLM__ZERO;
+    llm__folder_names(s->context_dir, &names);
+    for (const char *name = NULL; (name = llm__folder_next(&names, name)) != NULL && !other.failed;) {
+        other.len = 0;
+        llm_text_format(&other, "%s/%s", s->context_dir, name);
+        const int64_t size = other.failed || !strcmp(other.data, path) ? -1 : llm__path_bytes(other.data);
+        if (size >= 0) files++, bytes += size;
+    }
+    if (names.failed || other.failed) return llm__oai_failed(k, llm__nomem(), "");
+    if ((!s->max_contexts || files <= s->max_contexts) && (!s->max_context_bytes || bytes <= s->max_context_bytes)) return 1;
+    llm__oai_bad(k, "name", ": the folder of kept contexts would hold %lld files and %lld MiB; its quota is %lld and %lld MiB",
+                 (long long)files, (long long)bytes >> 20, (long long)s->max_contexts, (long long)s->max_context_bytes >> 20);
+    k->code = "insufficient_quota";
+    k->info.status = 403;
+    return 0;
+}
+
 /* Kept contexts: {"name"} in a folder; to save, the body of a chat or a completion too, whose prompt was asked before. Done here, in a
  * worker's thread, in turns with the engine's steps. The answer tells how many tokens the file holds. */
 static int llm__oai_contexts(llm_openai_call *k) {
@@ -34945,6 +35061,8 @@ static int llm__oai_contexts(llm_openai_call *k) {
     LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO;
     int64_t kept = 0;
     if (!llm__oai_inside(k, "name", s->context_dir, "--context-dir", &path) || (save && !llm__oai_body_ids(k, &ids))) return 0;
+    LLM__LOCKED(&s->engine->keeping); /* what the quota leaves is written before others look */
+    if (save && !llm__oai_quota(k, path.data, ids.len)) return 0;
     llm_result r = save ? llm_context_save(s->engine, path.data, ids.data, ids.len, k->lora, k->cache_salt, &kept)
                         : llm_context_load(s->engine, path.data, k->lora, k->cache_salt, &ids);
     if (r) llm__oai_refused(k, r, "name");

@@ -109,6 +109,11 @@ LLM__PRIVATE llm__path_kind llm__path_kind_of(const char *path) {
     return S_ISREG(st.st_mode) ? LLM__PATH_FILE : S_ISDIR(st.st_mode) ? LLM__PATH_DIR : LLM__PATH_OTHER;
 }
 
+LLM__PRIVATE int64_t llm__path_bytes(const char *path) {
+    struct stat st;
+    return !stat(path, &st) && S_ISREG(st.st_mode) ? (int64_t)st.st_size : -1;
+}
+
 LLM__PRIVATE int llm__path_is_link(const char *path) {
     struct stat st;
     return !lstat(path, &st) && S_ISLNK(st.st_mode);

@@ -21,6 +21,7 @@ LLM__PRIVATE void llm__engine_destroy(llm_engine *e) {
     llm_model_close(e->drafter.model);
     pthread_mutex_destroy(&e->mutex);
     pthread_mutex_destroy(&e->adapters.reading);
+    pthread_mutex_destroy(&e->keeping);
     pthread_mutex_destroy(&e->news_mutex);
     pthread_cond_destroy(&e->inbox.arrived);
     pthread_cond_destroy(&e->turn.changed);
@@ -76,6 +77,7 @@ LLM__PRIVATE llm_engine *llm__engine_alloc(void) {
     if (!e) return NULL;
     pthread_mutex_init(&e->mutex, NULL);
     pthread_mutex_init(&e->adapters.reading, NULL);
+    pthread_mutex_init(&e->keeping, NULL);
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&e->news_mutex, &recursive);

@@ -215,7 +215,7 @@ def bad_inputs(s):
 def half_closed(s, version):
     """Who has said all and reads on gets streams as they are: nothing between the lines of /generate, no chunk's frame in HTTP/1.0."""
     for path, begins in (("/generate", b"{"), ("/v1/completions", b"data: ")):
-        body = json.dumps({"prompt": "Once", "max_tokens": 60, "ignore_eos": True, "stream": True}).encode()
+        body = json.dumps({"prompt": "Once", "max_tokens": 240, "ignore_eos": True, "stream": True}).encode()
         c = socket.create_connection((HOST, s.port), timeout=60)
         c.sendall(f"POST {path} HTTP/".encode() + version + b"\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         out = c.recv(65536)
