@@ -82,7 +82,7 @@
  *     >>encode               from text to words: rewriting, cutting.
  *     >>subword              from words to tokens: BPE, Unigram, WordPiece.
  *     >>decode               from tokens to text, as a chain of stages.
- *     >>build                building a tokenizer: what all readers of files use.
+ *     >>build                what all readers of tokenizer files build with.
  *     >>components           the components of tokenizer.json as data.
  *     >>tokenizer_json       reading tokenizer.json.
  *     >>sentencepiece        reading SentencePiece's tokenizer.model, a protocol buffer.
@@ -96,7 +96,7 @@
  *     >>calls                calls and their arguments.
  *     >>functions            methods, filters, tests and global functions.
  *     >>expressions          variables and expressions.
- *     >>statements           statements: for, if, set, macro and the others.
+ *     >>statements           for, if, set, macro and the others.
  *     >>render               opening a template, and rendering it with a context.
  *     >>reasoning            reasoning apart from the answer.
  *     >>tool_forms           the forms in which models write tool calls, as data.
@@ -129,7 +129,7 @@
  *     >>backend              the CPU's table of operations: what it keeps.
  *     >>operations           what each operation computes.
  *     >>run                  running a list of recorded operations on all threads.
- *     >>record               recording operations.
+ *     >>record               what the backend is asked for, written down as a list of operations.
  *     >>cpu_open             opening the backend: buffers, weights, pages.
  *     >>cpu_step             a step from begin to end, and the table itself.
  *     >>trace                the CPU's table, one operation at a time, for who wants to watch.
@@ -154,7 +154,7 @@
  *     >>forward_extras       what adapters, EAGLE heads, ranks and pipelines add to the forward pass.
  *     >>forward              the forward pass.
  *     >>model                the model object and its public side.
- *     >>lora                 adapters: what a fine-tuning has learnt, beside the weights.
+ *     >>lora                 what a fine-tuning has learnt, beside the weights.
  *     >>eagle                EAGLE heads.
  *     >>eagle_convert        the folder of an EAGLE head from SafeAILab's layout to vLLM's.
  *   grammar/
@@ -192,7 +192,7 @@
  *     >>draft                a model that guesses for another one.
  *     >>engine_open          opening an engine.
  *     >>adapters             adapters of an engine, by name.
- *     >>stepping             stepping.
+ *     >>stepping             opening an engine, stepping it, closing it.
  *     >>request              a request from submission to its queue.
  *     >>output               what came out.
  *     >>raw                  the forward pass itself, for teaching and own loops.
@@ -2033,8 +2033,8 @@ typedef struct llm_rope_op {
     int32_t sections[3]; /* with 3 position rows: frequencies that take row 0, 1, 2 */
 } llm_rope_op;
 
-/* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h too.
- * */
+/* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h
+ * too. */
 typedef struct llm_residual_op {
     llm_rows rows;
     llm_buffer *x;       /* (rows, hidden) */
@@ -2645,8 +2645,8 @@ static void llm__arena_free(llm__arena *a) {
 }
 
 /* Whole zeroed pages, aligned to 2 MiB so that huge pages can back them. NULL if there is no memory. mmap aligns to 4 KiB only, so 2 MiB
- * more are mapped and what stands out at both ends is given back. Pages that are never touched cost nothing: a page is taken when written.
- * */
+ * more are mapped and what stands out at both ends is given back. Pages that are never touched cost nothing: a page is taken when
+ * written. */
 static void *llm__pages_get(size_t bytes) {
     const size_t huge = (size_t)2 << 20;
     if (bytes > (size_t)INT64_MAX - 2 * huge) return NULL;
@@ -2718,10 +2718,12 @@ static LLM__PRINTF(2, 3) llm_result llm__error(llm_result r, const char *format,
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
     for (const char *p = raw; *p && text + 5 < llm__error_here() + LLM__ERROR_SIZE; p++) {
-        const unsigned char c = (unsigned char)*p,
-                            d = (unsigned char)p[1]; /* names from files must not write to the terminal: \x1b, C1 controls */
-        if (c < 32 || c == 127 || (c == 0xC2 && d < 0xA0)) text += sprintf(text, "\\x%02x", (unsigned)c);
+        /* names from files must not write to the terminal: control characters, also those of two bytes, U+0080 to U+009F */
+        const unsigned char c = (unsigned char)*p, d = (unsigned char)p[1];
+        const int high = c == 0xC2 && d >= 0x80 && d < 0xA0;
+        if (c < 32 || c == 127 || high) text += sprintf(text, "\\x%02x", (unsigned)(high ? d : c));
         else *text++ = *p;
+        p += high;
     }
     *text = 0;
     return r;
@@ -2824,8 +2826,8 @@ static int llm__print_double(char *out, size_t size, char type, int precision, d
 /* Python's repr of a float, the shortest text that reads back equal: 1.0, 0.1, 1e+22, 1e-07. `out` holds 40 bytes. Returns its length.
  * Every decimal of up to 15 digits survives the way through a double, and 17 digits tell any two apart, so 15, 16 and 17 are tried and
  * zeros at the end dropped: 0.1 is found with 15 digits, 0.1 + 0.2 takes 17, 0.30000000000000004. (Ryu, Adams 2018, finds the shortest
- * directly, with tables of 10 KB; here a number printed is a rare thing.) Subnormal numbers carry fewer: there the search begins with one.
- * */
+ * directly, with tables of 10 KB; here a number printed is a rare thing.) Subnormal numbers carry fewer: there the search begins with
+ * one. */
 static int llm__format_double(double d, char *out) {
     double back = d;
     int digits = fabs(d) < 2.2250738585072014e-308 ? 1 : 15;
@@ -3287,6 +3289,14 @@ static llm_result llm__read_all(int fd, const char *path, uint8_t *to, size_t n,
     return LLM_OK;
 }
 
+enum { LLM__FILE_SMALL = 1 << 20 }; /* bytes of a file that is read into the heap, where sanitizers see who reads past its end */
+
+/* Gives back the memory that a file of n bytes was read into. */
+static void llm__file_drop(void *p, size_t n) {
+    if (n < LLM__FILE_SMALL) LLM_FREE(p);
+    else llm__pages_free(p, n);
+}
+
 /* Bytes from the begin of a page to an address or place in a file. */
 static size_t llm__page_over(uintptr_t at) { return at % (size_t)sysconf(_SC_PAGESIZE); }
 
@@ -3294,13 +3304,13 @@ static size_t llm__page_over(uintptr_t at) { return at % (size_t)sysconf(_SC_PAG
 static llm_result llm__file_memory(const char *path, size_t n, size_t limit, uint8_t **out) {
     *out = NULL;
     if (limit && n > limit) return llm__error(LLM_ERR_LIMIT, "%s: %zu bytes, at most %zu expected", path, n, limit);
-    *out = (uint8_t *)llm__pages_get(n + 1);
+    *out = (uint8_t *)(n < LLM__FILE_SMALL ? LLM_MALLOC(n ? n : 1) : llm__pages_get(n));
     return *out ? LLM_OK : llm__error(LLM_ERR_NOMEM, "%s: out of memory for %zu bytes", path, n);
 }
 
 /* Keeps what was read, or frees it. */
 static llm_result llm__file_keep(llm__file *out, uint8_t *data, size_t n, llm_result r) {
-    if (r) llm__pages_free(data, n + 1);
+    if (r) llm__file_drop(data, n);
     else out->data = data, out->size = n;
     return r;
 }
@@ -3374,7 +3384,7 @@ static void llm__file_rest(const void *p, size_t n) {
 static void llm__file_close(llm__file *f) {
     size_t over = f->mapped ? llm__page_over((uintptr_t)f->data) : 0;
     if (f->mapped) munmap((void *)((uintptr_t)f->data - over), f->size + over);
-    else if (f->data && !f->borrowed) llm__pages_free((void *)(uintptr_t)f->data, f->size + 1);
+    else if (f->data && !f->borrowed) llm__file_drop((void *)(uintptr_t)f->data, f->size);
     memset(f, 0, sizeof *f);
 }
 
@@ -3597,8 +3607,8 @@ static void llm__pool_wait(llm__pool *p, int *at, int old, double seconds) {
     __atomic_sub_fetch(&p->sleepers, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Moves a counter on and wakes who sleeps on it. Store, then look for sleepers; they say so, then look at the counter: one sees the other.
- * */
+/* Moves a counter on and wakes who sleeps on it. Store, then look for sleepers; they say so, then look at the counter: one sees the
+ * other. */
 static void llm__pool_move(llm__pool *p, int *at, int to) {
     __atomic_store_n(at, to, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&p->sleepers, __ATOMIC_SEQ_CST)) llm__wake_all(at);
@@ -6336,8 +6346,8 @@ static int llm__rx_loop(llm__rx_run *r, int pc, size_t *pos) {
     return p == least ? 1 : llm__rx_push(r, LLM__RX_SHORTER, pc, p, least);
 }
 
-/* Pops to the next way that is left since `base`, undoing registers and noting failed states on the way. 1: go on at *pc and *pos; 0: none.
- * */
+/* Pops to the next way that is left since `base`, undoing registers and noting failed states on the way. 1: go on at *pc and *pos; 0:
+ * none. */
 static int llm__rx_backtrack(llm__rx_run *r, size_t base, int *pc, size_t *pos) {
     while (r->sp > base) {
         llm__rx_entry *e = &r->stack[--r->sp];
@@ -7787,7 +7797,7 @@ static int llm__tokenizer_is_special(const llm__tokenizer *t, int32_t id) {
 LLM__COLD_BEGIN
 
 /* ============================================================================
- * >>build   Building a tokenizer: what all readers of files use.
+ * >>build   What all readers of tokenizer files build with.
  * ============================================================================
  * A reader enters tokens (llm__tok_enter), merges and steps, sets the flags of its kind, and llm__tok_finish does the rest. No function
  * here returns an error: the first is noted in t->result, and nothing is done once it is set: readers check nothing. */
@@ -8469,8 +8479,8 @@ static void llm__check_letters(llm__tokenizer *t) {
     }
 }
 
-/* Reads a parsed tokenizer.json. The vocabulary comes first, for all else names its tokens; added tokens before the post-processor's ids.
- * */
+/* Reads a parsed tokenizer.json. The vocabulary comes first, for all else names its tokens; added tokens before the post-processor's
+ * ids. */
 static void llm__tok_load_json(llm__tokenizer *t, const llm_json *d) {
     int model = llm_json_find(d, 0, "model"), vocab = llm_json_find(d, model, "vocab");
     llm__tok_load_vocab(t, d, vocab);
@@ -8624,8 +8634,8 @@ static const struct llm__rank_file {
                        {"50k", 50256, LLM__RX_GPT2_TEXT "|\\s+", "<|endoftext|> 50256"},
                        {"", 0, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL, ""}}; /* Llama 3 and others */
 
-/* Special tokens of a family whose ids are near enough to the ranks (a truncated file must not make a table of 200,000); Qwen has 205 more.
- * */
+/* Special tokens of a family whose ids are near enough to the ranks (a truncated file must not make a table of 200,000); Qwen has 205
+ * more. */
 static void llm__rank_specials(llm__tokenizer *t, const struct llm__rank_file *family) {
     char name[32];
     int64_t most = t->n_vocab + 512, id;
@@ -8713,8 +8723,8 @@ static void llm__tok_config(llm__tokenizer *t, const llm_json *d, int framed) {
     if (framed && llm__json_flag(d, 0, "add_eos_token", 0) && t->eos_id >= 0) llm__frame_add(t, &t->after, t->after.len, t->eos_id, "");
 }
 
-/* What every tokenizer ends with: the tokens of bytes, and the indexes of added tokens; `late` ones are sought as normalizing leaves them.
- * */
+/* What every tokenizer ends with: the tokens of bytes, and the indexes of added tokens; `late` ones are sought as normalizing leaves
+ * them. */
 static void llm__tok_finish(llm__tokenizer *t) {
     char s[8];
     for (int b = 0; b < 256; b++) {
@@ -10915,7 +10925,7 @@ static llm__val llm__tpl_expr(llm__tpl *x) {
 }
 
 /* ============================================================================
- * >>statements   Statements: for, if, set, macro and the others.
+ * >>statements   For, if, set, macro and the others.
  * ============================================================================
  * A block is statements up to one of the tags that its owner waits for. After a break or continue the blocks around it end as well, up to
  * the loop. A block with a scope of its own (for, macro, block set, filter, generation) opens one, others run in the scope that is open:
@@ -10976,8 +10986,8 @@ static llm__val llm__tpl_filters(llm__tpl *x, llm__val v, int first) {
     return v;
 }
 
-/* The text of a block up to {% `end` %}, under the filters that stand in its tag, which are read twice: on the way to it, and on its text.
- * */
+/* The text of a block up to {% `end` %}, under the filters that stand in its tag, which are read twice: on the way to it, and on its
+ * text. */
 static llm__val llm__tpl_captured(llm__tpl *x, int end, int first) {
     const int32_t filters = x->at;
     const size_t mark = x->text.len;
@@ -12666,7 +12676,7 @@ typedef struct llm__act {
     int8_t *q;  /* (blocks, 32); of bf16 (rows, blocks of a row, 32) of two bytes, which reach into the other parts' room */
     float *d;   /* (blocks) */
     float *s;   /* (blocks, 2) d * sum of q, of all 32 and of the latter 16: what minimums are multiplied with */
-    int32_t *n; /* (blocks, 2) the same sums of q, times -1: what zero points are multiplied with */
+    int32_t *n; /* (blocks, 2) the same sums of q, times -1: what zero points are multiplied with. AVX2: as two sums of 16 bits */
 } llm__act;
 
 struct llm_buffer {
@@ -13013,8 +13023,8 @@ LLM__INLINE float llm__top16(llm__v16 x) {
 
 /* 2^x of x <= 126, exactly 1 for 0 and 0 below -126.5. With n the integer next to x, 2^x = 2^n * 2^f, |f| <= 1/2: the first is a float with
  * exponent n, the second a polynomial (least maximum error, 2e-7, or 1e-4 if rough, for what becomes bf16; fused: by multiply-adds). Adding
- * 1.5 * 2^23 leaves no bits for a fraction: that rounds to an integer, which then stands in the low bits; 127 more is the exponent's bias.
- * */
+ * 1.5 * 2^23 leaves no bits for a fraction: that rounds to an integer, which then stands in the low bits; 127 more is the exponent's
+ * bias. */
 LLM__INLINE llm__v16 llm__exp2_16(llm__v16 x, const int fused, const int rough) {
     static const float factor[2][6] = {{1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1},
                                        {0, 0, 0, 2.4221096e-1f, 6.9328293e-1f, 1}};
@@ -13277,8 +13287,8 @@ LLM__INLINE void llm__quantise_block(const llm__act *a, size_t at, const float *
     a->n[2 * at + 1] = -latter;
 }
 
-/* n rows of 32 values, `stride` floats apart, to the blocks from `at` on; per 2: each to two, the second one being what the first has lost.
- * */
+/* n rows of 32 values, `stride` floats apart, to the blocks from `at` on; per 2: each to two, the second one being what the first has
+ * lost. */
 LLM__INLINE void llm__body_quantise(const llm__act *act, size_t at, const float *x, int64_t stride, int n, int per,
                                     const llm__int8_fn int8) {
     const llm__act a = *act; /* its pointers in registers */
@@ -13688,6 +13698,28 @@ LLM__INLINE void llm__walk_cooked(llm__kind kind, llm__offset offset, const llm_
         w += p->pair * (llm__kind_head(kind) + n * llm__kind_block(kind));
         at += (size_t)n * (size_t)p->n;
     }
+}
+
+/* Sums of a chain: room for a vector of any instruction set. */
+typedef struct llm__chain {
+    int32_t v[16];
+} llm__chain;
+
+/* A table's `peak`, of an instruction set with vectors of so many bytes: 12 chains of sums, to each of which link(sum, a, b) adds products,
+ * hide the latency. The sums may wrap. Unrolled, all of them stay in registers. */
+LLM__INLINE double llm__peak_of(int64_t turns, const int bytes,
+                                void (*const link)(llm__chain *sum, const llm__chain *a, const llm__chain *b)) {
+    const double begin = llm__now(), all = (double)(12 * turns * bytes);
+    llm__chain s[12];
+    uint64_t sum = 0;
+    LLM__UNROLL
+    for (int i = 0; i < 12; i++) LLM__EACH(k) s[i].v[k] = (int32_t)turns + i;
+    const llm__chain a = s[0], b = s[1];
+    for (; turns > 0; turns--)
+        LLM__UNROLL
+        for (int i = 0; i < 12; i++) link(&s[i], &a, &b);
+    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
+    return sum ? 2e-9 * all / (llm__now() - begin) : 0;
 }
 
 /* ============================================================================
@@ -14458,20 +14490,13 @@ LLM__AVX2 static double llm__avx2_weigh(const float *x, float *w, int32_t n, flo
     return llm__body_weigh(x, w, n, max, scale);
 }
 
-/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
-LLM__AVX2 static double llm__avx2_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m256i);
-    __m256i s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = _mm256_set1_epi32((int)turns + i);
-    const __m256i a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = _mm256_add_epi32(s[i], _mm256_madd_epi16(_mm256_maddubs_epi16(s[i], a), b));
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__AVX2_INLINE void llm__avx2_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const __m256i s = _mm256_loadu_si256((const __m256i *)sum->v);
+    const __m256i x = _mm256_loadu_si256((const __m256i *)a->v), y = _mm256_loadu_si256((const __m256i *)b->v);
+    _mm256_storeu_si256((__m256i *)sum->v, _mm256_add_epi32(s, _mm256_madd_epi16(_mm256_maddubs_epi16(s, x), y)));
 }
+LLM__AVX2 static double llm__avx2_peak(int64_t turns) { return llm__peak_of(turns, 32, llm__avx2_link); }
 
 /* Its tables. */
 static const llm__kernels llm__kernels_avx2 = {
@@ -14555,20 +14580,13 @@ LLM__AVXVNNI static void llm__avxvnni_product(llm__kind kind, const llm__product
     llm__walk_cooked(kind, LLM__UNSIGNED, llm__avx2_cook, llm__avxvnni_multiply, p);
 }
 
-/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
-LLM__AVXVNNI static double llm__avxvnni_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m256i);
-    __m256i s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = _mm256_set1_epi32((int)turns + i);
-    const __m256i a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = _mm256_dpbusd_avx_epi32(s[i], a, b);
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__FORCE LLM__AVXVNNI void llm__avxvnni_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const __m256i s = _mm256_loadu_si256((const __m256i *)sum->v);
+    const __m256i x = _mm256_loadu_si256((const __m256i *)a->v), y = _mm256_loadu_si256((const __m256i *)b->v);
+    _mm256_storeu_si256((__m256i *)sum->v, _mm256_dpbusd_avx_epi32(s, x, y));
 }
+LLM__AVXVNNI static double llm__avxvnni_peak(int64_t turns) { return llm__peak_of(turns, 32, llm__avxvnni_link); }
 
 static const llm__kernels llm__kernels_avxvnni = {
     .quantise = llm__avx2_quantise, .finish = llm__avx2_finish, .sum = llm__avx2_sum, .dot = llm__avx2_dot, .add = llm__avx2_add,
@@ -14835,35 +14853,22 @@ static LLM__AVX512 double llm__avx512_weigh(const float *x, float *w, int32_t n,
     return llm__body_weigh(x, w, n, max, scale);
 }
 
-/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
-LLM__AVX512 static double llm__avx512_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m512i);
-    __m512i s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = _mm512_set1_epi32((int)turns + i);
-    const __m512i a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = _mm512_add_epi32(s[i], _mm512_madd_epi16(_mm512_maddubs_epi16(s[i], a), b));
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__AVX512_INLINE void llm__avx512_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const __m512i s = _mm512_loadu_si512(sum->v);
+    const __m512i x = _mm512_loadu_si512(a->v), y = _mm512_loadu_si512(b->v);
+    _mm512_storeu_si512(sum->v, _mm512_add_epi32(s, _mm512_madd_epi16(_mm512_maddubs_epi16(s, x), y)));
 }
+LLM__AVX512 static double llm__avx512_peak(int64_t turns) { return llm__peak_of(turns, 64, llm__avx512_link); }
 
-/* the tables' `peak` */
-static LLM__AVX512VNNI double llm__avx512vnni_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m512i);
-    __m512i s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = _mm512_set1_epi32((int)turns + i);
-    const __m512i a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = _mm512_dpbusd_epi32(s[i], a, b);
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__FORCE LLM__AVX512VNNI void llm__avx512vnni_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const __m512i s = _mm512_loadu_si512(sum->v);
+    const __m512i x = _mm512_loadu_si512(a->v), y = _mm512_loadu_si512(b->v);
+    _mm512_storeu_si512(sum->v, _mm512_dpbusd_epi32(s, x, y));
 }
+/* the tables' `peak` */
+static LLM__AVX512VNNI double llm__avx512vnni_peak(int64_t turns) { return llm__peak_of(turns, 64, llm__avx512vnni_link); }
 
 /* Its tables. */
 static const llm__kernels llm__kernels_avx512 = {
@@ -15348,20 +15353,12 @@ LLM__NEON_TARGET static double llm__neon_weigh(const float *x, float *w, int32_t
     return llm__body_weigh(x, w, n, max, scale);
 }
 
-/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
-LLM__NEON_TARGET static double llm__neon_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(int32x4_t);
-    int32x4_t s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = vdupq_n_s32((int)turns + i);
-    const int32x4_t a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = vdotq_s32(s[i], vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b));
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__NEON_INLINE void llm__neon_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const int8x16_t x = vreinterpretq_s8_s32(vld1q_s32(a->v)), y = vreinterpretq_s8_s32(vld1q_s32(b->v));
+    vst1q_s32(sum->v, vdotq_s32(vld1q_s32(sum->v), x, y));
 }
+LLM__NEON_TARGET static double llm__neon_peak(int64_t turns) { return llm__peak_of(turns, 16, llm__neon_link); }
 
 /* Its table. */
 static const llm__kernels llm__kernels_neon = {
@@ -15514,17 +15511,19 @@ static void llm__share(const llm__exec *e, int64_t n, int64_t *begin, int64_t *e
     *end = n * (e->thread + 1) / e->n_threads;
 }
 
-/* Places of a tile that a token takes. Whether products are of floats. */
+/* How many places of a tile a token takes: two in the finer form, else one. */
 static int llm__form_per(llm__form form) { return form == LLM__FORM_I8X2 ? 2 : 1; }
+/* 1 if products of this form are of floats: f32 or bf16. */
 static int llm__form_is_float(llm__form form) { return form == LLM__FORM_F32 || form == LLM__FORM_BF16; }
 
-/* How many tiles `rows` tokens make, and tile i of them. They are equal (33 are 16 + 17, not 32 + 1), and rows are not split: the places of
- * a token are in one tile. But of floats 24 each, which is twice what registers hold, and the rest. */
+/* How many tiles `rows` tokens make. Tiles of bytes are as equal as can be (33 tokens are 16 + 17, not 32 + 1), and all places of a token
+ * are in one tile. A tile of floats has 24 tokens, which is twice what registers hold, the last one what is left. */
 static int llm__tiles(int rows, llm__form form) {
     const int most = llm__form_is_float(form) ? LLM__FLOAT_TILE : LLM__TILE;
     return (rows * llm__form_per(form) + most - 1) / most;
 }
 
+/* The i-th of them. */
 static llm__tile llm__tile_at(int rows, llm__form form, int i) {
     const int64_t n = llm__tiles(rows, form), per = llm__form_per(form);
     llm__tile t;
@@ -15660,7 +15659,7 @@ static void llm__weight_place(llm_weight *w) {
         }
 }
 
-/* With the memory of all weights that were allocated together with it, if it was the first of them. NULL is fine. */
+/* Frees a weight, and with the first of those that were allocated together the memory of them all. NULL is fine. */
 static void llm__weight_free(llm_weight *w) {
     if (!w) return;
     llm__pages_free(w->region, w->region_bytes);
@@ -15697,7 +15696,7 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
     return LLM_OK;
 }
 
-/* Kept as plain rows of f32. */
+/* 1 if it is kept as plain rows of f32, and not packed. */
 static int llm__weight_is_plain(const llm_weight *w) { return w->role == LLM_ROLE_VECTOR || w->role == LLM_ROLE_MLA_UP; }
 
 /* Plans a weight. What the segments point to must outlive an EMBED weight, and the packing of others. */
@@ -16032,9 +16031,9 @@ static llm__input llm__input_of(const llm__exec *e, const llm_buffer *src, int64
     return in;
 }
 
-/* The sums of a block, or of the pair that begins with it, and a tile: out (2, LLM__OUT), of
- * that (tile's places, 16). Alone a block of floats spoils the second half. Floats are summed in chunks of columns, and the chunks added up
- * in order: long chains of additions lose more digits. */
+/* The sums of a block, or of the pair of blocks that begins with it, and a tile: out (2, LLM__OUT), of each half the first (tile's places,
+ * 16). Of a block of floats that stands alone only the first half counts, but the second is written too. Floats are summed in chunks of
+ * columns, and the chunks added up in order: long chains of additions lose more digits. */
 static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm__block *b, const llm__input *in, llm__tile t, float *out,
                            int *tiles) {
     const uint8_t *at = w->memory + b->offset;
@@ -16103,7 +16102,8 @@ static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, c
     if (k->rest) k->rest(&set_up);
 }
 
-static const float *llm__vector(const llm_weight *w) { return w ? w->f32 : NULL; } /* NULL: it is absent */
+/* The values of a VECTOR weight; NULL where there is none. */
+static const float *llm__vector(const llm_weight *w) { return w ? w->f32 : NULL; }
 
 /* One product over all threads; the rounded copy of the input is current. Few rows: a thread reads one stretch of the weight. Many: the
  * threads take small parts in turn, so that none waits for one whose core does other work besides. */
@@ -16864,7 +16864,9 @@ static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm_
     }
 }
 
-/* Attention of a tile whose q, at, from, to, running_max and running_sum are set; leaves the result in out. */
+/* Attention of a tile; leaves the result in out. The caller has laid out its arrays (llm__attend_place) and set n, softcap, alibi and, of
+ * each query: q, times the scale of scores and, without a softcap, log2 e (what follows works with powers of two); at, from and to; slope,
+ * 0 without ALiBi; running_max -1e30 and running_sum 0, or with a sink that sink times log2 e, and 1. next may be NULL. */
 static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv_view *view) {
     int first = t->from[0], last = t->to[0];
     for (int i = 0; i < t->n; i++) {
@@ -16896,12 +16898,13 @@ static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv
     }
 }
 
-/* Floats of scratch that a tile needs, and its arrays laid out in them. */
+/* How many floats of scratch a tile needs. */
 static size_t llm__attend_floats(int head_dim, int v_dim) {
     const size_t v_stride = ((size_t)v_dim + 15) & ~(size_t)15, q_stride = ((size_t)head_dim + 15) & ~(size_t)15;
     return LLM__QUERIES * (q_stride + v_stride + LLM__BLOCK) + ((size_t)head_dim + 1) * LLM__BLOCK + LLM__BLOCK * v_stride + 64;
 }
 
+/* Makes the tile zero, and lays out its arrays in so much scratch, which is aligned to 64. */
 static void llm__attend_place(llm__attend *t, float *scratch, int head_dim, int v_dim) {
     memset(t, 0, sizeof *t);
     t->head_dim = head_dim;
@@ -17773,7 +17776,7 @@ static void llm__passes_of(llm_backend_ctx *ctx, int first) {
 LLM__COLD_BEGIN
 
 /* ============================================================================
- * >>record   Recording operations.
+ * >>record   What the backend is asked for, written down as a list of operations.
  * ============================================================================
  * Every function of the table does three things: llm__record_add copies the operation; llm__record_act, of linear layers, sees to the
  * rounded copy of the input; llm__record_uses says what is read and written and how the work is split, and so decides about the barrier. Of
@@ -23169,7 +23172,7 @@ LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json
 }
 
 /* ============================================================================
- * >>lora   Adapters: what a fine-tuning has learnt, beside the weights.
+ * >>lora   What a fine-tuning has learnt, beside the weights.
  * ============================================================================
  * LoRA (Hu et al. 2021) leaves a matrix W (out, in) as it is and learns two thin ones, so that the layer computes
  *
@@ -25993,7 +25996,8 @@ static llm__gr_frag llm__js_quoted(llm__js *js, llm__gr_frag f) {
     return llm__gr_seq(js->b, llm__gr_word(js->b, "\""), llm__gr_seq(js->b, f, llm__gr_word(js->b, "\"")));
 }
 
-/* What stands in a string that is none of the words, which are JSON strings; they are freed. */
+/* What stands in a string that is none of the words, which are JSON strings in any order; they are sorted and freed. The empty string is
+ * let through only where there are no words. */
 static llm__gr_frag llm__js_other(llm__js *js, llm__gr_words *w) {
     llm__gr_words_sort(w, 1);
     llm__gr_frag f = js->b->failed ? llm__gr_never : llm__js_other_key(js, w->word, w->n, 0, 0);
@@ -26515,8 +26519,8 @@ static llm__gr_frag llm__js_names_left(llm__js *js, const llm__js_view *names, i
 }
 
 /* The key of a property that nobody listed; p: the n listed ones. Any other name, or names that fit one pattern or propertyNames: those
- * must not fit a listed property, or it could be written again as another one, except where they are given one by one. view: of its value.
- * */
+ * must not fit a listed property, or it could be written again as another one, except where they are given one by one. view: of its
+ * value. */
 static llm__gr_frag llm__js_extra_key(llm__js *js, const llm__js_view *v, const llm__js_property *p, size_t n, llm__js_view *view) {
     llm__gr_build *b = js->b;
     llm__js_view names;
@@ -28282,8 +28286,8 @@ static void llm__kv_flush(llm__kv *kv) {
  * Where drafts come from:
  *   prompt lookup   the latest place where the sequence's last few tokens stood before, and what followed there (Saxena
  *                   2023; vLLM's [ngram]). Free, and right where text is repeated: edits, code, quotes, JSON.
- *   a draft model   a small model with the same tokens (see >>engine).
- *   an EAGLE head   one layer that reads the model's own last hidden states (see >>engine).
+ *   a draft model   a small model with the same tokens (see >>draft).
+ *   an EAGLE head   one layer that reads the model's own last hidden states (see >>eagle).
  *   a grammar       where it leaves one text only, as behind {"na of a schema whose one key is "name" (llm__matcher_ahead), in every
  *                   engine, asked before the others. SGLang calls it jump-forward: it puts the text into the answer and tokenizes it
  *                   again. Here it is a draft like any other, so the model still has the choice between the tokens that spell this
@@ -28338,7 +28342,8 @@ static llm__bargain llm__pace_step(const llm__pace *p, int32_t n) {
 }
 
 /* How many tokens of a draft to check, at most `most`: while the next one, which counts only if those before it are right as
- * well, makes the bargain better, by a clear margin. Who is too dear is forgiven slowly, and tries again after a while. */
+ * well, makes the bargain better, by a clear margin. The chance of a sequence whose drafts
+ * are not worth it rises slowly, so that it tries again after a while. */
 static int32_t llm__draft_length(float *chance, llm__bargain *b, int32_t most) {
     double all = (double)*chance;
     int32_t n = 0;
@@ -28446,7 +28451,7 @@ struct llm__seq;
 /* What a scheduler needs beside a backend. The backend's calls are ordered as on one stream: a copy after a step sees that step's pages. */
 typedef struct llm__driver {
     llm_result (*forward)(llm_engine *e, const llm_step *step); /* begins a step; all of it is copied */
-    /* Guesses up to n_draft tokens for each of n sequences, into its `draft`, and lowers n_draft to what it could; NULL: prompt lookup. */
+    /* Guesses up to draft.n tokens for each of n sequences, into draft.ids, and lowers draft.n to as many as there are; NULL: by lookup. */
     void (*draft)(llm_engine *e, struct llm__seq *const *seq, int32_t n);
     void (*rope_of)(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base);
     double (*now)(llm_engine *e); /* seconds, monotonic */
@@ -28512,7 +28517,7 @@ typedef struct llm__seq {
     int32_t n_scored;   /* rows of the prompt before it have given what was wanted of them, see score_from */
     int32_t n_preempted;
     struct {                /* tokens guessed to follow ids */
-        int32_t *ids, n;    /* (params.n_draft, n_jump) in the step planned, or in flight */
+        int32_t *ids, n;    /* ids: room for the larger of params.n_draft and n_jump; n: in the step planned, or in flight */
         int32_t by_grammar; /* 1: no guess, but what the grammar demands */
         int32_t n_sure;     /* the first so many must come */
         float chance;       /* that such a token is right */
@@ -28647,7 +28652,7 @@ typedef struct llm__lora {
     int32_t n_running, n_waiting; /* sequences with it, after the latest step */
 } llm__lora;
 
-/* A model that guesses for another one: see >>engine. */
+/* A model that guesses for another one: see >>draft. */
 typedef struct llm__drafter {
     llm_model *model; /* opened by the engine */
     llm__net *net;    /* NULL: none */
@@ -28843,7 +28848,7 @@ static int32_t llm__pages_of(const llm_engine *e, int32_t n_tokens) {
     return (int32_t)(((int64_t)n_tokens + e->kv.page_tokens - 1) / e->kv.page_tokens);
 }
 
-/* Pages that a sequence takes for its next rows. Who gave way often takes all it can ever need. */
+/* How many pages a sequence takes for its next rows. One that gave way often takes all that it can ever need. */
 static int32_t llm__pages_wanted(const llm_engine *e, const llm__seq *s) {
     return llm__pages_of(e, s->n_preempted < LLM__PREEMPT_MAX ? s->n_ids + s->n_ahead : s->n_prompt + s->max_new);
 }
@@ -28939,7 +28944,7 @@ static int llm__frees_a_page(const llm_engine *e, const llm__seq *s) {
     return 0;
 }
 
-/* Who gives way to running[at]: the latest after it that would free a page and may be asked once more, else itself. So
+/* The sequence that gives way to running[at]: the latest after it that would free a page and may be preempted once more, else itself. So
  * the first in order goes on whatever happens, and everything ends. */
 static llm__seq *llm__victim(const llm_engine *e, int32_t at) {
     for (int32_t i = e->running.n - 1; i > at; i--)
@@ -29187,7 +29192,8 @@ static llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
 }
 
 /* What the grammar lets through behind the first n_draft tokens of the draft, with the tokens that end the answer where the text may end. A
- * complete text may end before min_tokens: there is nothing else to say. kept: only if the mask is made. 0: no way on. */
+ * complete text may end before min_tokens: there is nothing else to say. kept: a mask that was made earlier is taken, none is made now.
+ * 0: nothing is let through, or (kept) the mask was not made yet. */
 static int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_t n_draft, int kept, llm__rules *rules, uint32_t *words) {
     int can_end;
     int32_t n = llm__matcher_mask(s->matcher, s->draft.ids, n_draft, words, ((size_t)e->p.vocab + 31) / 32, kept, &can_end);
@@ -29460,6 +29466,7 @@ static void llm__sweep(llm_engine *e) {
  * >>results   What becomes of a step's logits.
  * ============================================================================ */
 
+/* 1 if id is one of n ids. */
 static int llm__has_id(const int32_t *ids, int32_t n, int32_t id) {
     for (int32_t i = 0; i < n; i++)
         if (ids[i] == id) return 1;
@@ -29945,7 +29952,7 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
  *              leave destroys it. So it may be freed at any moment, in a callback too
  * Locks: engine->mutex (inbox, figures), request->mutex (outputs), engine->news_mutex (held while callbacks run, so that after
  * llm_request_free none runs any more). Nobody holds two of the first kinds at once, and the stepping thread holds none while the device
- * computes. Who needs the scheduler's own lists from another thread waits for a turn between two steps (llm__turn_take). Flags that are
+ * computes. Another thread that needs the scheduler's own lists waits for a turn between two steps (llm__turn_take). Flags that are
  * only ever raised (cancelled, freed) and the count of owners are atomic and need no lock.
  *
  * A request's life, and which thread it is in:
@@ -30067,6 +30074,22 @@ static llm_result llm__engine_init(llm_engine *e) {
     return LLM_OK;
 }
 
+/* Pages and the scheduler's lists belong to the thread that steps. Any other thread that wants them for a moment draws a number and waits
+ * for its turn, as every step does: between two steps, and first come, first served, for a thread that steps without pause must not shut
+ * others out. */
+static void llm__turn_take(llm_engine *e) {
+    LLM__LOCKED(&e->mutex);
+    uint64_t own = e->turn.next++;
+    while (e->turn.now != own) pthread_cond_wait(&e->turn.changed, &e->mutex);
+}
+
+/* Lets the next number have its turn. */
+static void llm__turn_give(llm_engine *e) {
+    LLM__LOCKED(&e->mutex);
+    e->turn.now++;
+    if (e->turn.now != e->turn.next) pthread_cond_broadcast(&e->turn.changed);
+}
+
 /* ---- the driver that runs a model ----
  * The CPU computes while the engine lets it (work, wait), so it is used with lag 0, and the engine samples on the backend's threads. A
  * backend that draws tokens itself is used with lag 1.
@@ -30083,7 +30106,16 @@ static void llm__drive_rope(llm_engine *e, int32_t prompt_len, int32_t *variant,
 /* Seconds of a clock that never jumps; the simulation in the tests has one of its own. */
 static double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
 
-/* ---- a draft model ----
+/* What runs a model; see llm__driver. */
+/* The function that drafts is put in by llm__drafter_open. */
+static llm__driver llm__model_driver(void) {
+    static const llm__driver driver = {.forward = llm__drive_forward, .rope_of = llm__drive_rope, .now = llm__drive_now};
+    return driver;
+}
+
+/* ============================================================================
+ * >>draft   A model that guesses for another one.
+ * ============================================================================
  * A small model with the same tokens guesses for a large one. It is a second network on the same device, and its keys and values lie in the
  * same pages, as further layers behind the model's own: so whatever happens to pages (sharing, the prefix cache, forks, eviction) happens
  * to both, and a page has one more bit that tells whether the draft model has computed it (llm__kv). It runs only when somebody drafts, so
@@ -30101,17 +30133,6 @@ static double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
  * Its guess is drawn from its own logits by the same rules, a grammar's mask behind the guesses before it too, and with the same random
  * number that the model's token at this position will be drawn with. Where the two distributions are alike, so are the tokens then, also at
  * high temperatures. */
-
-/* What runs a model; see llm__driver. */
-/* The function that drafts is put in by llm__drafter_open. */
-static llm__driver llm__model_driver(void) {
-    static const llm__driver driver = {.forward = llm__drive_forward, .rope_of = llm__drive_rope, .now = llm__drive_now};
-    return driver;
-}
-
-/* ============================================================================
- * >>draft   A model that guesses for another one.
- * ============================================================================ */
 
 /* Rows of a pass for sequence s, as number i of the step. Returns the next row; the same row: nothing to do. */
 static int32_t llm__guess_rows(llm_engine *e, llm__seq *s, int32_t pass, int32_t i, int32_t row) {
@@ -30186,8 +30207,8 @@ static int llm__guess_pass(llm_engine *e, llm__seq *const *seq, int32_t n, int32
     return 1;
 }
 
-/* The driver's `draft`: fills draft[0 .. n_draft) of n sequences, or shortens n_draft to what could be guessed. Pages that the draft model
- * has filled to their end are marked, last first: before a marked one all are marked. */
+/* The driver's `draft`: fills draft.ids of n sequences with up to draft.n tokens each, and lowers draft.n to as many as could be guessed.
+ * Pages that the draft model has filled to their end are marked, the last first, so that all pages before a marked one are marked. */
 static void llm__drive_draft(llm_engine *e, llm__seq *const *seq, int32_t n) {
     int32_t size = e->kv.page_tokens;
     for (int32_t pass = 0; pass < e->p.n_draft && llm__guess_pass(e, seq, n, pass); pass++)
@@ -30247,8 +30268,8 @@ static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, l
 
 enum { LLM__ENGINE_FIELDS = 26 };
 
-/* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have them.
- * */
+/* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have
+ * them. */
 static llm_kv_layer llm__kept_layer(int32_t hidden) {
     llm_kv_layer kept = {1, 1, LLM__MIN(hidden, 128)};
     while (hidden % kept.v_head_dim) kept.v_head_dim--;
@@ -30744,8 +30765,8 @@ static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *p
     return LLM_OK;
 }
 
-/* What has been read can be found from now on. again: if it is still set aside, and nobody unloaded it meanwhile; the caller holds it too.
- * */
+/* What has been read can be found from now on. again: if it is still set aside, and nobody unloaded it meanwhile; the caller holds it
+ * too. */
 static llm_result llm__lora_list(llm_engine *e, const char *name, uint64_t content, int again, int32_t slot) {
     LLM__LOCKED(&e->mutex);
     int32_t aside = again ? llm__lora_find(e, llm__lit(name), 1) : -1;
@@ -30794,8 +30815,8 @@ static llm_result llm__lora_named(llm_engine *e, const char *name, int32_t *slot
     return LLM_OK;
 }
 
-/* A hold on the adapter that a request names: its id and content stay until llm__lora_drop. *slot -1: none. Who names one while another is
- * read again waits for that. */
+/* A hold on the adapter that a request names: its id and content stay until llm__lora_drop. *slot -1: none. A caller that names one which
+ * is being read again waits until it is there. */
 static llm_result llm__lora_hold(llm_engine *e, const char *name, int32_t *slot) {
     LLM__SCOPED(llm__drop) char *path = NULL;
     if (!name) return llm__lora_named(e, name, slot, &path);
@@ -30841,49 +30862,8 @@ LLM_API int llm_lora_get(llm_engine *e, int32_t i, llm_text *name, llm_text *pat
     return 0;
 }
 
-/* Whatever fails, everything opened so far is closed again by the one function that closes engines. */
-LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out) {
-    llm_engine *e = llm__engine_alloc();
-    llm_engine_config *c = e ? &e->p.c : NULL;
-    llm_estimate estimate;
-    if (e && cfg) *c = *cfg;
-    llm_result r = e ? llm__engine_resolve(model, c) : llm__nomem();
-    if (!r) r = llm__engine_backend(c, &e->backend);
-    if (!r) r = llm__engine_device(e, c);
-    if (!r && c->trace && e->backend != llm_backend_cpu())
-        r = llm__error(LLM_ERR_UNSUPPORTED, "trace: of backend %s; it is for the CPU", e->backend->name);
-    if (!r && e->backend == llm_backend_cpu()) r = llm__engine_plan(model, c, &estimate, &e->p.planned_pages);
-    if (!r) r = llm__engine_assemble(e, model, c);
-    if (!r && c->lora) r = llm_lora_load(e, c->lora, c->lora);
-    if (!r && c->lora) e->adapters.own = 0;
-    if (r) llm__engine_destroy(e);
-    *out = r ? NULL : e;
-    return r;
-}
-
-/* The figures of the step that ended last: any thread, without waiting for the one that runs. */
-LLM_API void llm_engine_get_stats(const llm_engine *e, llm_engine_stats *out) {
-    LLM__LOCKED(&e->mutex);
-    *out = e->stats;
-}
-
-/* Pages and the scheduler's lists belong to the thread that steps. Who else wants them for a moment draws a number and waits for its turn,
- * like every step: between two steps, and first come, first served, for a thread that steps without pause must not shut others out. */
-static void llm__turn_take(llm_engine *e) {
-    LLM__LOCKED(&e->mutex);
-    uint64_t own = e->turn.next++;
-    while (e->turn.now != own) pthread_cond_wait(&e->turn.changed, &e->mutex);
-}
-
-/* Lets the next number have its turn. */
-static void llm__turn_give(llm_engine *e) {
-    LLM__LOCKED(&e->mutex);
-    e->turn.now++;
-    if (e->turn.now != e->turn.next) pthread_cond_broadcast(&e->turn.changed);
-}
-
 /* ============================================================================
- * >>stepping   Stepping.
+ * >>stepping   Opening an engine, stepping it, closing it.
  * ============================================================================
  * At most two steps are known at a time: one in flight, one being planned. They lie in a ring of two; the oldest is applied first, so
  * results come in order. A step that fails takes its requests with it and nothing else. */
@@ -30965,6 +30945,26 @@ static llm_result llm__flight_end(llm_engine *e) {
     return r;
 }
 
+/* Whatever fails, everything opened so far is closed again by the one function that closes engines. */
+LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out) {
+    llm_engine *e = llm__engine_alloc();
+    llm_engine_config *c = e ? &e->p.c : NULL;
+    llm_estimate estimate;
+    if (e && cfg) *c = *cfg;
+    llm_result r = e ? llm__engine_resolve(model, c) : llm__nomem();
+    if (!r) r = llm__engine_backend(c, &e->backend);
+    if (!r) r = llm__engine_device(e, c);
+    if (!r && c->trace && e->backend != llm_backend_cpu())
+        r = llm__error(LLM_ERR_UNSUPPORTED, "trace: of backend %s; it is for the CPU", e->backend->name);
+    if (!r && e->backend == llm_backend_cpu()) r = llm__engine_plan(model, c, &estimate, &e->p.planned_pages);
+    if (!r) r = llm__engine_assemble(e, model, c);
+    if (!r && c->lora) r = llm_lora_load(e, c->lora, c->lora);
+    if (!r && c->lora) e->adapters.own = 0;
+    if (r) llm__engine_destroy(e);
+    *out = r ? NULL : e;
+    return r;
+}
+
 /* Ends what is live, waits for the device, tells callers, then gives everything back. Requests that their callers still
  * hold are to be freed before. */
 LLM_API void llm_engine_close(llm_engine *e) {
@@ -30976,7 +30976,7 @@ LLM_API void llm_engine_close(llm_engine *e) {
     llm__engine_destroy(e);
 }
 
-/* Who uses which adapter. The caller holds the engine's mutex. */
+/* How many sequences run and wait with each adapter. The caller holds the engine's mutex. */
 static void llm__engine_count_loras(llm_engine *e) {
     for (int32_t i = 0; i < e->p.n_loras; i++) e->adapters.slot[i].n_running = e->adapters.slot[i].n_waiting = 0;
     for (int32_t i = 0; i < e->running.n && e->p.n_loras; i++)
@@ -31075,12 +31075,18 @@ LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
     return step;
 }
 
+/* The figures of the step that ended last: any thread, without waiting for the one that runs. */
+LLM_API void llm_engine_get_stats(const llm_engine *e, llm_engine_stats *out) {
+    LLM__LOCKED(&e->mutex);
+    *out = e->stats;
+}
+
 /* ============================================================================
  * >>request   A request from submission to its queue.
  * ============================================================================
- * Two kinds: the request itself with its arena (copies of what the caller gave, stop strings, bad words, scores of the prompt, the arrays
- * of its sequences), and what must grow (the text). The sizes follow from the config, so a request that cannot be held is refused at once
- * and never fails later. */
+ * Its memory is of two kinds. The struct and its arena have sizes that are known at submission: copies of what the caller gave, stop
+ * strings, bad words, scores of the prompt, the arrays of its sequences. Only texts grow, and get room beforehand. So a request that cannot
+ * be held is refused at once and never fails for lack of memory later. */
 
 /* What a sequence has beside the request's arena. Its pages went back when it ended. */
 static void llm__seq_destroy(llm__seq *s) {
@@ -34473,8 +34479,8 @@ static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
  *
  * All choices share the stream, told apart by `index`. Deltas joined are exactly the text of the answer that is not streamed: an event
  * holds whole code points, and nothing that may still become a stop string. One call of llm_openai_next writes at most one event's worth,
- * so that a server can stop where a slow reader's buffer is full and go on later; nothing is lost: the request keeps its events till then.
- * */
+ * so that a server can stop where a slow reader's buffer is full and go on later; nothing is lost: the request keeps its events till
+ * then. */
 
 /* One server-sent event with one choice, which is freed; without a choice it is the last one, for the usage. ended: the request of a choice
  * that ends with it, whose metrics may be wanted; else NULL. */
@@ -34794,8 +34800,8 @@ static void llm__oai_items_grow(llm_openai_call *k, llm_text *out) {
 }
 
 /* The response object, with a status: "in_progress" (at the beginning: no items, no usage), "completed", "incomplete" (the length cut it)
- * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has a default.
- * */
+ * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has a
+ * default. */
 static llm_text llm__oai_response(const llm_openai_call *k, const char *status, const char *failure) {
     static const char *const sent[][2] = {{"instructions", "null"},
                                           {"max_output_tokens", "null"},

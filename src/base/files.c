@@ -17,6 +17,14 @@ static llm_result llm__read_all(int fd, const char *path, uint8_t *to, size_t n,
     return LLM_OK;
 }
 
+enum { LLM__FILE_SMALL = 1 << 20 }; /* bytes of a file that is read into the heap, where sanitizers see who reads past its end */
+
+/* Gives back the memory that a file of n bytes was read into. */
+static void llm__file_drop(void *p, size_t n) {
+    if (n < LLM__FILE_SMALL) LLM_FREE(p);
+    else llm__pages_free(p, n);
+}
+
 /* Bytes from the begin of a page to an address or place in a file. */
 static size_t llm__page_over(uintptr_t at) { return at % (size_t)sysconf(_SC_PAGESIZE); }
 
@@ -24,13 +32,13 @@ static size_t llm__page_over(uintptr_t at) { return at % (size_t)sysconf(_SC_PAG
 static llm_result llm__file_memory(const char *path, size_t n, size_t limit, uint8_t **out) {
     *out = NULL;
     if (limit && n > limit) return llm__error(LLM_ERR_LIMIT, "%s: %zu bytes, at most %zu expected", path, n, limit);
-    *out = (uint8_t *)llm__pages_get(n + 1);
+    *out = (uint8_t *)(n < LLM__FILE_SMALL ? LLM_MALLOC(n ? n : 1) : llm__pages_get(n));
     return *out ? LLM_OK : llm__error(LLM_ERR_NOMEM, "%s: out of memory for %zu bytes", path, n);
 }
 
 /* Keeps what was read, or frees it. */
 static llm_result llm__file_keep(llm__file *out, uint8_t *data, size_t n, llm_result r) {
-    if (r) llm__pages_free(data, n + 1);
+    if (r) llm__file_drop(data, n);
     else out->data = data, out->size = n;
     return r;
 }
@@ -99,7 +107,7 @@ LLM__PRIVATE void llm__file_rest(const void *p, size_t n) {
 LLM__PRIVATE void llm__file_close(llm__file *f) {
     size_t over = f->mapped ? llm__page_over((uintptr_t)f->data) : 0;
     if (f->mapped) munmap((void *)((uintptr_t)f->data - over), f->size + over);
-    else if (f->data && !f->borrowed) llm__pages_free((void *)(uintptr_t)f->data, f->size + 1);
+    else if (f->data && !f->borrowed) llm__file_drop((void *)(uintptr_t)f->data, f->size);
     memset(f, 0, sizeof *f);
 }
 

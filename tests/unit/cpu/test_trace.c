@@ -1,6 +1,7 @@
 /* Watching a step: what is told is what is computed, and nothing changes by it. */
 #include "../test.h"
 #include "base/platform.h"
+#include "cpu/trace.h"
 
 enum { TRACE_ROWS = 9, TRACE_KINDS = 16 };
 
@@ -119,9 +120,26 @@ static void trace_refused(void) {
     llm_model_close(m);
 }
 
+/* Whatever the CPU's table does, the one that tells does too: an operation that is added to one is missed in the other. Not: pipelines, and
+ * steps in pieces. */
+static void trace_table(void) {
+    enum { FIRST = offsetof(llm_backend, open), N = (sizeof(llm_backend) - FIRST) / sizeof(void *) };
+    const size_t without[] = {offsetof(llm_backend, send), offsetof(llm_backend, receive), offsetof(llm_backend, work)};
+    void *all[N], *told[N];
+    memcpy(all, (const char *)llm_backend_cpu() + FIRST, sizeof all);
+    memcpy(told, (const char *)llm__trace_backend() + FIRST, sizeof told);
+    for (int i = 0; i < LLM__COUNT(without); i++) {
+        CHECK(all[(without[i] - FIRST) / sizeof(void *)] && !told[(without[i] - FIRST) / sizeof(void *)]);
+        all[(without[i] - FIRST) / sizeof(void *)] = NULL;
+    }
+    for (int i = 0; i < N; i++)
+        if (!CHECK(!all[i] == !told[i])) printf("entry %d of the table\n", i);
+}
+
 TEST_GROUP(trace) {
     static const char *const names[] = {"llama", "gemma2", "qwen3", "gpt_oss", "mixtral", "deepseek_v2_lite", "baichuan", "cohere", "gpt2"};
     if (!test_made(TEST_CHECKPOINT("llama"), "checkpoints")) return;
     for (int i = 0; i < LLM__COUNT(names); i++) trace_family(names[i]);
     trace_refused();
+    trace_table();
 }

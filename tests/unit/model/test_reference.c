@@ -19,7 +19,7 @@ static double ref_distance(const char *path, const int32_t *ids, int32_t n) {
     if (!CHECK(!llm_model_open(path, NULL, &m)) || !CHECK(!llm_engine_open(m, &c, &e))) return llm_model_close(m), -1;
     const int32_t vocab = llm_logits_size(e);
     float *own = (float *)calloc((size_t)n * (size_t)vocab, sizeof *own), *want = (float *)calloc((size_t)n * (size_t)vocab, sizeof *want);
-    if (CHECK(own && want && !llm_reference_forward(m, ids, n, own)) && CHECK(!llm_forward(e, 0, 0, ids, n, want, n))) {
+    if (CHECK(own && want && !llm__reference_forward(m, ids, n, own)) && CHECK(!llm_forward(e, 0, 0, ids, n, want, n))) {
         for (int64_t i = 0; i < (int64_t)n * vocab; i++) {
             worst = LLM__MAX(worst, fabs((double)own[i] - (double)want[i]));
             largest = LLM__MAX(largest, fabs((double)want[i]));
