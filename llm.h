@@ -13907,10 +13907,9 @@ static const llm__kernels llm__kernels_scalar = {
  * Super-blocks keep integers as long as they can: sums of 32 columns times their small scales are exact; times the input's scale they are
  * added up over eight blocks, and only these sums are multiplied with the super-block's f16. Minimums likewise.
  *
- * Few tokens (decoding) read the packed weights straight, both blocks of a pair at once: what is unpacked is used at once and never
- * stored. Many tokens go through a super-block that is unpacked once to the nearest cache: four tokens at a time share each load of
- * weights, and 8 sums (4 tokens x 2 halves of the rows) with two weights, an input and a product are what the registers hold. Both add in
- * the same order. */
+ * One token, or two, read the packed weights straight, both blocks of a pair at once: what is unpacked is used at once and never stored.
+ * More go through a super-block that is unpacked once to the nearest cache: four tokens at a time share each load of weights, and 8 sums
+ * (4 tokens x 2 halves of the rows) with two weights, an input and a product are what the registers hold. Both add in the same order. */
 
 #if LLM__X86
 
@@ -14093,28 +14092,35 @@ LLM__AVX2_INLINE void llm__avx2_unpack_scales(const llm__kind kind, int pair, in
  * vectors are. A sum stays in its register, and additions in their order: compilers would make trees of them that do not fit. */
 #define LLM__AVX2_KEEP(x) __asm__("" : "+x"(x))
 
+LLM__AVX2_INLINE __m256i llm__avx2_product_sum(const llm__avx2_form f, __m256i v, __m256i x, __m256i sum) {
+    const __m256i p = f.wide ? _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(x, v)) : _mm256_maddubs_epi16(v, x);
+    sum = f.wide ? _mm256_add_epi32(sum, _mm256_madd_epi16(p, _mm256_set1_epi16(1))) : _mm256_add_epi16(sum, p);
+    LLM__AVX2_KEEP(sum);
+    return sum;
+}
+
 /* Sums of the vectors [from, to), of 16 bits or, if wide, of 32. `begin`: what those of a token begin with. */
 LLM__AVX2_INLINE void llm__avx2_sums(const llm__avx2_form f, const int n, const int halves, const int from, const int to,
                                      const uint8_t *const *w, const int8_t *q, const __m256i *begin, __m256i (*sum)[4]) {
-    const __m256i ones = _mm256_set1_epi16(1);
-    __m256i v[4];
+    __m256i v[4], x[4];
     LLM__UNROLL
     for (int t = 0; t < n; t++) LLM__UNROLL
     for (int h = 0; h < halves; h++) sum[t][h] = begin[t];
     LLM__UNROLL
     for (int i = from; i < to; i++) {
         LLM__UNROLL
-        for (int h = 0; h < halves; h++) v[h] = llm__avx2_vector(f, i, w[h]);
+        for (int t = 0; t < n && halves == 4; t++) x[t] = llm__avx2_four(q + 32 * t + 4 * i);
         LLM__UNROLL
-        for (int t = 0; t < n; t++) {
-            const __m256i x = llm__avx2_four(q + 32 * t + 4 * i);
+        for (int h = 0; h < halves; h++) {
+            v[h] = llm__avx2_vector(f, i, w[h]);
             LLM__UNROLL
-            for (int h = 0; h < halves; h++) {
-                const __m256i p =
-                    f.wide ? _mm256_maddubs_epi16(_mm256_abs_epi8(v[h]), _mm256_sign_epi8(x, v[h])) : _mm256_maddubs_epi16(v[h], x);
-                sum[t][h] = f.wide ? _mm256_add_epi32(sum[t][h], _mm256_madd_epi16(p, ones)) : _mm256_add_epi16(sum[t][h], p);
-                LLM__AVX2_KEEP(sum[t][h]);
-            }
+            for (int t = 0; t < n && halves == 4; t++) sum[t][h] = llm__avx2_product_sum(f, v[h], x[t], sum[t][h]);
+        }
+        LLM__UNROLL
+        for (int t = 0; t < n && halves == 2; t++) {
+            x[0] = llm__avx2_four(q + 32 * t + 4 * i);
+            sum[t][0] = llm__avx2_product_sum(f, v[0], x[0], sum[t][0]);
+            sum[t][1] = llm__avx2_product_sum(f, v[1], x[0], sum[t][1]);
         }
     }
 }
@@ -14210,34 +14216,34 @@ LLM__AVX2_INLINE void llm__avx2_move(const int n, const int halves, __m256 (*acc
 
 /* ---- Few tokens ---- */
 
-/* n tokens' products with the block `place` of a pair, or with both (4 halves). */
-LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int n, const int halves, const int pair, int place, const llm__product *p) {
+/* One or two tokens' products with a block, or with both of a pair. */
+LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int n, const int pair, const llm__product *p) {
     const llm__avx2_form f = llm__avx2_form_of(kind);
     const llm__act a = p->act; /* its pointers in registers */
+    const int halves = 2 * pair;
     const uint8_t *w = p->w, *row[4];
-    float *out = p->out + place * LLM__OUT;
     size_t at = p->at;
     llm__avx2_scales scales[2];
     __m256 acc[4][4], low[4][4];
     llm__avx2_clear(n, halves, acc);
-    if (f.super) llm__avx2_move(n, halves, acc, out, 1);
+    if (f.super) llm__avx2_move(n, halves, acc, p->out, 1);
     for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
         const uint8_t *head = w;
         w += pair * llm__kind_head(kind);
         if (f.super) llm__avx2_clear(n, halves, acc);
         if (f.super) llm__avx2_clear(n, halves, low);
         for (int b = 0; b < LLM__SUPER && b < left; b++, w += pair * llm__kind_block(kind), at += (size_t)n) {
-            if (!place) llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
+            llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
             LLM__UNROLL
-            for (int h = 0; h < halves; h++) row[h] = w + (place + h / 2) * 64 * f.bits + 32 * (h % 2);
+            for (int h = 0; h < halves; h++) row[h] = w + h / 2 * 64 * f.bits + 32 * (h % 2);
             LLM__UNROLL
-            for (int i = 0; i < halves / 2; i++) llm__avx2_unpack_scales(kind, pair, place + i, w, &scales[i]);
+            for (int i = 0; i < pair; i++) llm__avx2_unpack_scales(kind, pair, i, w, &scales[i]);
             llm__avx2_step(f, n, halves, row, scales, &a, at, acc);
             if (f.super && f.min) llm__avx2_low(n, halves, scales, &a, at, low);
         }
-        if (f.super) llm__avx2_super(f, n, halves, head, pair, place, acc, low, out);
+        if (f.super) llm__avx2_super(f, n, halves, head, pair, 0, acc, low, p->out);
     }
-    if (!f.super) llm__avx2_move(n, halves, acc, out, 1);
+    if (!f.super) llm__avx2_move(n, halves, acc, p->out, 1);
 }
 
 /* ---- Many tokens ---- */
@@ -14250,12 +14256,14 @@ typedef struct llm__avx2_cooked {
 /* What is read next is asked for evenly while this is multiplied: a core keeps track of some 16 lines that it waits for, and asked for all
  * at once they hold up whatever else it loads. */
 typedef struct llm__avx2_fetch {
-    const uint8_t *at; /* the next line to ask for */
-    int due, step;     /* bytes that should have been asked for; how many more with each block */
+    const uint8_t *at;
+    int step, lines; /* bytes for each block of each group; lines that they touch, the first at `at` */
 } llm__avx2_fetch;
 
 LLM__AVX2_INLINE void llm__avx2_fetch_more(llm__avx2_fetch *f) {
-    for (f->due += f->step; f->due >= 64; f->due -= 64, f->at += 64) __builtin_prefetch(f->at);
+    const uint8_t *at = f->at;
+    f->at += f->step;
+    for (int i = f->lines; i > 0; i--, at += 64) __builtin_prefetch(at);
 }
 
 /* The first `blocks` blocks of a super-block, number `place` of a pair. */
@@ -14317,8 +14325,8 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const llm__product *p
         const int blocks = (int)LLM__MIN(left, (int64_t)LLM__SUPER),
                   bytes = p->pair * (llm__kind_head(kind) + blocks * llm__kind_block(kind));
         fetch.step = bytes / (p->pair * blocks * ((p->n + 3) / 4)) + 1;
+        fetch.lines = (fetch.step + 63) / 64;
         fetch.at = w + LLM__AHEAD;
-        fetch.due = 0;
         for (int place = 0; place < p->pair; place++) {
             llm__avx2_cook_place(kind, p->pair, place, w, blocks, cooked);
             llm__avx2_groups(unpacked, cooked, blocks, w, place, p, at, &fetch);
@@ -14335,15 +14343,16 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const llm__product *p
     LLM__AVX2 static LLM__NOINLINE void llm__avx2_many_##kind(const llm__product *p) { llm__avx2_many(LLM__KIND_##kind, p); }
 #define LLM__AVX2_FEW(kind) \
     LLM__AVX2 static LLM__NOINLINE void llm__avx2_few_##kind(const llm__product *p) { \
-        if (p->n == 1 && p->pair == 2) llm__avx2_few(LLM__KIND_##kind, 1, 4, 2, 0, p); \
-        for (int i = 0; i < p->pair && (p->n > 1 || p->pair == 1); i++) { \
-            if (p->n == 1) llm__avx2_few(LLM__KIND_##kind, 1, 2, 1, 0, p); \
-            else if (p->n == 2) llm__avx2_few(LLM__KIND_##kind, 2, 2, p->pair, i, p); \
-            else llm__avx2_few(LLM__KIND_##kind, 3, 2, p->pair, i, p); \
-        } \
+        if (p->pair == 1) llm__avx2_few(LLM__KIND_##kind, 1, 1, p); \
+        else if (p->n == 1) llm__avx2_few(LLM__KIND_##kind, 1, 2, p); \
+        else llm__avx2_few(LLM__KIND_##kind, 2, 2, p); \
     }
 #define LLM__AVX2_CASE_MANY(kind) case LLM__KIND_##kind: llm__avx2_many_##kind(p); break;
-#define LLM__AVX2_CASE_BOTH(kind) case LLM__KIND_##kind: if (p->n < 4) llm__avx2_few_##kind(p); else llm__avx2_many_##kind(p); break;
+#define LLM__AVX2_CASE_BOTH(kind) \
+    case LLM__KIND_##kind: \
+        if (p->n <= p->pair) llm__avx2_few_##kind(p); \
+        else llm__avx2_many_##kind(p); \
+        break;
 #define LLM__AVX2_COMMON(each) each(Q4Z) each(Q4M) each(Q8) each(IQ4) each(Q4K) each(Q5K) each(Q6K)
 #define LLM__AVX2_OTHERS(each) each(Q5Z) each(Q5M) each(MXFP4) each(G16) each(G16M)
 
@@ -14402,62 +14411,100 @@ LLM__AVX2_INLINE void llm__avx2_narrow(uint16_t *p, llm__v16 x) {
 }
 
 /* 8 elements of b as f32; of bf16, 8 pairs' former or latter ones. */
-LLM__AVX2_INLINE __m256 llm__avx2_element8(const llm__kind type, const void *p, int64_t i, const int latter) {
-    if (type == LLM__KIND_F32) return _mm256_loadu_ps((const float *)p + i);
-    const uint16_t *half = (const uint16_t *)p + i;
-    if (type == LLM__KIND_F16) return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)half));
-    const __m256i pairs = _mm256_loadu_si256((const __m256i *)(const void *)half);
+LLM__AVX2_INLINE __m256 llm__avx2_element8(const llm__kind type, const uint8_t *p, const int latter) {
+    if (type == LLM__KIND_F32) return _mm256_loadu_ps((const float *)(const void *)p);
+    if (type == LLM__KIND_F16) return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+    const __m256i pairs = _mm256_loadu_si256((const __m256i *)(const void *)p);
     return _mm256_castsi256_ps(latter ? _mm256_and_si256(pairs, _mm256_set1_epi32(-65536)) : _mm256_slli_epi32(pairs, 16));
 }
 
-/* What the sums of the rows [i, i + n) start with, and where they go. */
-LLM__AVX2_INLINE void llm__avx2_begin(const llm__mac *m, int i, const int n, __m256 (*sum)[4]) {
+/* What the sums start with, and where they go: n rows from i on, `vectors` of 8 columns from panel `first` on. */
+LLM__AVX2_INLINE void llm__avx2_begin(const llm__mac *m, int i, const int n, const int first, const int vectors, __m256 (*sum)[4]) {
+    const float *c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc)
+        LLM__UNROLL
+        for (int j = 0; j < vectors; j++)
+            sum[r][j] = !m->scale ? _mm256_setzero_ps()
+                                  : _mm256_mul_ps(_mm256_loadu_ps(c + (first + j / 2) * m->step + j % 2 * 8),
+                                                  _mm256_set1_ps(m->scale[i + r]));
+}
+
+LLM__AVX2_INLINE void llm__avx2_end(const llm__mac *m, int i, const int n, const int first, const int vectors, __m256 (*sum)[4]) {
     float *c = m->c + (int64_t)i * m->ldc;
     LLM__UNROLL
     for (int r = 0; r < n; r++, c += m->ldc)
         LLM__UNROLL
-        for (int j = 0; j < 4; j++)
-            sum[r][j] = m->scale ? _mm256_mul_ps(_mm256_loadu_ps(llm__mac_c(m, c, 8 * j)), _mm256_set1_ps(m->scale[i + r]))
-                                 : _mm256_setzero_ps();
+        for (int j = 0; j < vectors; j++) {
+            float *to = c + (first + j / 2) * m->step + j % 2 * 8;
+            _mm256_storeu_ps(to, m->add ? _mm256_add_ps(_mm256_loadu_ps(to), sum[r][j]) : sum[r][j]);
+        }
 }
 
-LLM__AVX2_INLINE void llm__avx2_end(const llm__mac *m, int i, const int n, __m256 (*sum)[4]) {
-    float *c = m->c + (int64_t)i * m->ldc;
+/* n rows' sums of one panel (2 vectors), or of both (4). The sums of six rows with one panel fill 12 registers, and what is loaded of b,
+ * and converted, serves six. fetch: these rows ask for what is read next. */
+LLM__AVX2_INLINE void llm__avx2_rows(const llm__mac *m, int i, const int n, const int first, const int vectors, const llm__kind type,
+                                     const int fetch) {
+    const int together = type == LLM__KIND_BF16 ? 2 : 1, size = type == LLM__KIND_F32 ? 4 : 2 * together; /* bytes of a column */
+    const int64_t lda = m->lda, row = (int64_t)m->ldb * size, pace = m->pace * together;
+    const uint8_t *b[2], *ahead[2];
+    const float *a = llm__mac_a(m, i, 0);
+    __m256 sum[6][4], x[3], v[4];
     LLM__UNROLL
-    for (int r = 0; r < n; r++, c += m->ldc) {
-        if (!m->add) break;
+    for (int p = 0; p < vectors / 2; p++) b[p] = (const uint8_t *)m->b[first + p], ahead[p] = m->fetch[first + p];
+    llm__avx2_begin(m, i, n, first, vectors, sum);
+    for (int k = m->k; k > 0; k -= together) {
         LLM__UNROLL
-        for (int j = 0; j < 4; j++) sum[r][j] = _mm256_add_ps(_mm256_loadu_ps(llm__mac_c(m, c, 8 * j)), sum[r][j]);
-    }
-    c = m->c + (int64_t)i * m->ldc;
-    LLM__UNROLL
-    for (int r = 0; r < n; r++, c += m->ldc)
-        LLM__UNROLL
-        for (int j = 0; j < 4; j++) _mm256_storeu_ps(llm__mac_c(m, c, 8 * j), sum[r][j]);
-}
-
-/* See llm__rows_fn. The sums of three rows fill 12 registers, an input of each 3, and what is loaded of b the last one. */
-LLM__AVX2_INLINE void llm__avx2_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
-    const int together = type == LLM__KIND_BF16 ? 2 : 1; /* steps of k that are stored together */
-    __m256 sum[3][4], x[3];
-    llm__avx2_begin(m, i, n, sum);
-    for (int k = 0; k < m->k; k += together)
-        LLM__UNROLL
-        for (int h = 0; h < together; h++)
+        for (int h = 0; h < together; h++, a++) {
             LLM__UNROLL
-            for (int j = 0; j < 4; j++) {
-                if (j % 2 == 0) llm__mac_fetch(m, j / 2, k + h);
-                const __m256 v = llm__avx2_element8(type, m->b[j / 2], llm__mac_b(m, k, 8 * j, type), h);
+            for (int r = 0; r < n && vectors == 4; r++) x[r] = _mm256_broadcast_ss(a + r * lda);
+            LLM__UNROLL
+            for (int j = 0; j < vectors; j++) {
+                v[j] = llm__avx2_element8(type, b[j / 2] + j % 2 * 8 * size, h);
                 LLM__UNROLL
-                for (int r = 0; r < n; r++) {
-                    if (j == 0) x[r] = _mm256_broadcast_ss(llm__mac_a(m, i + r, k + h));
-                    sum[r][j] = _mm256_fmadd_ps(x[r], v, sum[r][j]);
-                }
+                for (int r = 0; r < n && vectors == 4; r++) sum[r][j] = _mm256_fmadd_ps(x[r], v[j], sum[r][j]);
             }
-    llm__avx2_end(m, i, n, sum);
+            LLM__UNROLL
+            for (int r = 0; r < n && vectors == 2; r++) {
+                x[0] = _mm256_broadcast_ss(a + r * lda);
+                sum[r][0] = _mm256_fmadd_ps(x[0], v[0], sum[r][0]);
+                sum[r][1] = _mm256_fmadd_ps(x[0], v[1], sum[r][1]);
+            }
+        }
+        LLM__UNROLL
+        for (int p = 0; p < vectors / 2; p++) {
+            if (fetch) __builtin_prefetch(ahead[p]);
+            b[p] += row;
+            ahead[p] += pace;
+        }
+    }
+    llm__avx2_end(m, i, n, first, vectors, sum);
 }
 
-LLM__ALIGN_LOOPS LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { llm__mac_types(m, 3, llm__avx2_rows); }
+/* All rows, six at a time, then those that are left. */
+LLM__AVX2_INLINE void llm__avx2_all_rows(const llm__mac *m, const llm__kind type) {
+    int i = 0;
+    for (; i + 6 <= m->n; i += 6)
+        for (int p = 0; p < (m->step ? 2 : 1); p++) {
+            if (i) llm__avx2_rows(m, i, 6, p, 2, type, 0);
+            else llm__avx2_rows(m, i, 6, p, 2, type, 1);
+        }
+    const int both = type == LLM__KIND_BF16 ? 2 : 3; /* so many rows take both panels at once: their sums fit, and pairs of bf16 as well */
+    for (int p = 0; p < (m->step ? 2 : 1) && m->n - i > both; p++) {
+        if (m->n - i == 5) llm__avx2_rows(m, i, 5, p, 2, type, 1);
+        if (m->n - i == 4) llm__avx2_rows(m, i, 4, p, 2, type, 1);
+        if (m->n - i == 3) llm__avx2_rows(m, i, 3, p, 2, type, 1);
+    }
+    if (m->n - i == 3 && both == 3) llm__avx2_rows(m, i, 3, 0, 4, type, 1);
+    if (m->n - i == 2) llm__avx2_rows(m, i, 2, 0, 4, type, 1);
+    if (m->n - i == 1) llm__avx2_rows(m, i, 1, 0, 4, type, 1);
+}
+
+LLM__ALIGN_LOOPS LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) {
+    if (m->type == LLM__KIND_F32) llm__avx2_all_rows(m, LLM__KIND_F32);
+    else if (m->type == LLM__KIND_F16) llm__avx2_all_rows(m, LLM__KIND_F16);
+    else llm__avx2_all_rows(m, LLM__KIND_BF16);
+}
 
 /* The kernels of >>bodies, compiled with these instructions. */
 LLM__AVX2 static void llm__avx2_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
@@ -15987,7 +16034,10 @@ typedef struct llm__lora_job {
     int add; /* dst += instead of dst = */
 } llm__lora_job;
 
-enum { LLM__MANY = 64 }; /* rows from which on a product is bound by arithmetic, not by reading the weight */
+enum {
+    LLM__MANY = 64, /* rows from which on a product is bound by arithmetic, not by reading the weight */
+    LLM__BAND = 4   /* pairs of blocks that a tile's inputs are multiplied with while they are in the cache */
+};
 
 /* Where row `row` of a copy in bf16 begins, of `cols` columns. */
 static uint16_t *llm__act_row(const llm__act *a, int64_t row, int64_t cols) {
@@ -16081,7 +16131,15 @@ static int64_t llm__product_count(const llm_weight *w, int g, int rows, llm__for
     return (w->first_block[g + 1] - w->first_block[g] + 1) / 2 * llm__tiles(rows, form);
 }
 
-/* Rows of group g of the weight times all rows of the input: the items [begin, end), tiles fastest. f says what becomes of the sums; its
+/* Asks for the lines that n blocks' results of a tile will be written to: when they are there, they come from the nearest cache. */
+static void llm__fetch_results(const llm__finish *f, const llm__block *b, int n, llm__tile t) {
+    const float *dst = f->dst + t.start / f->per * f->stride + b->row - f->first_row;
+    for (int i = 0; i < t.n / f->per; i++, dst += f->stride)
+        for (int j = 0; j < n; j += 1 + f->gate_up) __builtin_prefetch(dst + j * LLM__ROWS, 1);
+}
+
+/* Rows of group g of the weight times all rows of the input: the items [begin, end): in bands of a few pairs,
+ * tile by tile. f says what becomes of the sums; its
  * fields that belong to the weight are set here. Each thread has an f of its own. */
 static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, const llm__input *in, llm__finish *f, int64_t begin,
                                      int64_t end) {
@@ -16091,11 +16149,13 @@ static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, c
     f->per = llm__form_per(in->form);
     f->gate_up = w->gate_up;
     f->first_row = g * (w->rows / w->n_groups);
-    int64_t tiles = llm__tiles(in->rows, in->form);
+    const int64_t tiles = llm__tiles(in->rows, in->form), pairs = (w->first_block[g + 1] - w->first_block[g] + 1) / 2;
     for (int64_t i = begin; i < end; i++) {
-        const llm__block *b = &w->block[w->first_block[g] + i / tiles * 2];
+        const int64_t first = i / (LLM__BAND * tiles) * LLM__BAND, band = LLM__MIN(pairs - first, (int64_t)LLM__BAND);
+        const llm__block *b = &w->block[w->first_block[g] + (first + (i - first * tiles) % band) * 2];
         const int n = b + 1 < w->block + w->first_block[g + 1] ? 2 : 1;
-        llm__tile t = llm__tile_at(in->rows, in->form, (int)(i % tiles));
+        llm__tile t = llm__tile_at(in->rows, in->form, (int)((i - first * tiles) / band));
+        llm__fetch_results(f, b, n, t);
         for (int j = 0; j < n; j += b->pair) llm__tile_sums(k, w, b + j, in, t, out[j], &set_up);
         for (int j = 0; j < n; j += 1 + w->gate_up) k->finish(f, b + j, out[j], out[1], t.start / f->per, t.n / f->per);
     }
