@@ -3,7 +3,7 @@
 
     test_page.py [PART ...]      parts are the functions named in PARTS; screenshots go to build/page
 
-Runs in the environment that `setup.py clients` makes, with the system's Chromium. One part talks to llm_serve and a real model; in the others
+Runs in the environment that `setup.py clients` makes, with the system's Chromium. Two parts talk to llm_serve and a real model; in the others
 page_server.py says what a test wants, when it wants it.
 """
 import contextlib
@@ -18,8 +18,9 @@ import time
 
 from playwright.sync_api import sync_playwright
 
+import adapters
 from page_server import CSP, MODEL, PageServer, refusal, words
-from serving import SLOW, Server, check, finish
+from serving import SLOW, Server, check, checkpoint, finish
 
 FOLDER = pathlib.Path("build/page")
 SIZES = {"desktop": (1280, 800), "tablet": (820, 1180), "phone": (390, 844)}
@@ -157,6 +158,32 @@ def talk(browser):
     check("SIGTERM", s.stop() == 0)
 
 
+def with_adapters(browser):
+    """Adapters are models that can be chosen."""
+    model = str(checkpoint("llama"))
+    adapters.make(model, str(FOLDER / "poet"), r=4, seed=50, size=0.3)
+    s = Server("--enable-lora", "--lora-modules", f"poet={FOLDER}/poet", "--chat-template", "{% for m in messages %}{{ m.content }}{% endfor %}", model=model, base=("--log-level", "warn"))
+    with person(browser, s.url + "/") as p:
+        asked = []
+        p.page.on("request", lambda r: asked.append(json.loads(r.post_data)) if r.method == "POST" else None)
+        p.wait_for_function("document.querySelectorAll('#model option').length == 2")
+        p.click("#tune")
+        for name, value in (("temperature", "0"), ("max_tokens", "20"), ("extra", '{"ignore_eos": true}')):
+            p.fill("#" + name, value)
+            p.dispatch_event("#" + name, "change")
+        p.click("#tune")
+        for choice in (0, 1):
+            p.click("#new")
+            p.select_option("#model", index=choice)
+            p.ask("a b c")
+            check("the meter", p.locator("#meter").is_visible(), p.inner_text("#log"))
+        check("model and adapter answer differently", [a["model"] for a in asked] == [model, "poet"] and p.last() != "" and p.locator(".error").count() == 0, (asked, p.inner_text("#log")))
+        second = p.last()
+        p.locator("#list a").nth(1).click()
+        check("each in its own way", eventually(lambda: p.last() not in ("", second)), (second, p.last()))
+    check("SIGTERM", s.stop() == 0)
+
+
 # ---- the conversation
 
 def injected(browser, s):
@@ -192,7 +219,7 @@ def injected(browser, s):
         p.wait_for_timeout(300)
         check("everything else that comes from outside is text too", p.evaluate("window.hit") is None and p.locator("img, iframe, object, embed, b b, u, body style, body script, body link").count() == 0)
         check("nothing has to be stopped by the policy", p.evaluate("window.broken") == [], p.evaluate("window.broken"))
-        links = p.evaluate("[...document.querySelectorAll('#log a')].map(a => [a.href, a.rel, a.target])")
+        links = p.evaluate("[...document.querySelectorAll('#log a')].map(a => [a.getAttribute('href'), a.rel, a.target])")
         check("links lead to the web only, in a new tab", links and all(re.match("https?://|mailto:", a) and b == "noreferrer" and c == "_blank" for a, b, c in links if a), links)
         handlers = p.evaluate("[...document.querySelectorAll('#log *, #side *, #settings *, #model *, #files *, #toast *')].flatMap(e => [...e.attributes].map(a => a.name)).filter(n => n.startsWith('on') || n === 'style' || n === 'srcdoc' || n === 'src')")
         check("no element has a handler, a style or a source", handlers == [], handlers)
@@ -771,7 +798,7 @@ def everybody(browser, s):
         check("landmarks", all(x in tree for x in ("complementary", "main", "navigation \"Conversations\"", "banner" if "banner" in tree else "heading", "meter \"Context used\"")), tree[:800])
 
 
-PARTS = [talk, injected, heavy, streaming, queueing, branching, keeping, two_tabs, errors, context, settings, files, looks, everybody]
+PARTS = [talk, with_adapters, injected, heavy, streaming, queueing, branching, keeping, two_tabs, errors, context, settings, files, looks, everybody]
 
 
 def main():
@@ -783,7 +810,7 @@ def main():
         for part in PARTS:
             if sys.argv[1:] and part.__name__ not in sys.argv[1:]: continue
             start = time.time()
-            if part is talk: talk(browser)
+            if part in (talk, with_adapters): part(browser)
             else:
                 with PageServer() as s: part(browser, s)
             print(f"{part.__name__}: {time.time() - start:.1f} s", flush=True)
