@@ -196,17 +196,21 @@ static void on_note(UNUSED void *user, const char *line) {
     fprintf(stderr, "llm_serve: note: %s\n", t.data ? t.data : line);
 }
 
-/* all: 1: what is understood and has no effect too; 2: every name as JSON. */
+/* all: 0: what most people want to know, on one screen; 1: every option, also what is understood and has no effect; 2: every name as
+ * JSON. */
 static void print_help(int all) {
     static const char *const network = "Network and server";
     llm_text t = {0};
-    if (all < 2) {
-        llm_text_str(&t, "usage: llm_serve [MODEL] [options]\n");
-        llm_options_help(&options, &network, 1, &t);
-    }
-    if (all == 1) llm_options_idle(&options, &t);
+    if (all < 2) llm_text_str(&t, "usage: llm_serve [MODEL] [options]\n");
+    if (all == 1) llm_options_help(&options, &network, 1, &t), llm_options_idle(&options, &t);
     if (all == 2) llm_options_verdicts(&options, &t), llm_text_str(&t, "\n");
-    fputs(t.data, stdout);
+    if (!all) {
+        llm_text_str(&t, "\n  llm_serve              the default model at http://127.0.0.1:8000\n"
+                         "  llm_serve model.gguf   this one: a file, folder or ORG/NAME\n\nOften used\n");
+        llm_options_rows(&options, -1, "m|c|np|t|served-model-name|host|port|api-key|log-requests", &t);
+        llm_text_str(&t, "\nllm_serve --help-all: all options.\n");
+    }
+    if (t.failed || fputs(t.data, stdout) < 0 || fflush(stdout)) die(1, "writing to standard output failed");
     llm_text_free(&t);
     exit(0);
 }

@@ -174,6 +174,7 @@ def test():
     make("dev")
     step("structure", [sys.executable, "tests/tools/structure.py"])
     step("structure, bad edits", [sys.executable, "tests/tools/test_structure.py"])
+    step("Unicode tables", [sys.executable, "src/text/gen_unicode.py", "--check"])
     step("connections, planted defects", [sys.executable, "tests/tools/test_connections.py"])
     make("lib")
     step("hygiene", [sys.executable, "tests/tools/hygiene.py"])
