@@ -194,6 +194,7 @@ def test():
         *((f"chat page, {name}", ["node", f"tests/unit/page/test_{name}.js"]) for name in ("renderer", "hostile")),
         script("grammar", "tests/e2e/test_grammar.py"),
         script("programs of other versions", "tests/e2e/test_abi.py"),
+        script("examples", "tests/e2e/test_examples.py"),
         script("offline, documents", "tests/e2e/test_offline.py"),
         script("adapters", "tests/e2e/test_lora.py"),
         script("kept contexts", "tests/e2e/test_contexts.py"),
