@@ -1538,7 +1538,8 @@ typedef struct llm_openai_info {
     int32_t n_requests, n_choices; /* prompts, and answers to each */
     llm_request *const *requests;  /* (n_requests) */
     const llm_sampling *sampling;
-    const char *user; /* what the body says of its end user; NULL: nothing */
+    const char *user;   /* what the body says of its end user; NULL: nothing */
+    int64_t body_bytes; /* memory that the body, as it was read, takes until the call is freed */
 } llm_openai_info;
 
 /* Reads and checks a body: what takes time that grows with the prompt is left to submit. NULL: no memory. */
@@ -3748,6 +3749,11 @@ static llm__str llm__json_text(const llm_json *doc, int node) { return llm__json
 /* Bytes of the text of a value, whatever it is; 0: it is absent. */
 static size_t llm__json_bytes(const llm_json *doc, int node) {
     return doc && node >= 0 && node < doc->n ? (size_t)(doc->tok[node].end - doc->tok[node].start) : 0;
+}
+
+/* Memory that a document takes. */
+static size_t llm__json_memory(const llm_json *doc) {
+    return doc ? sizeof *doc + (size_t)doc->tok[0].end + 2 + (size_t)doc->n * (sizeof *doc->tok + sizeof *doc->skip) : 0;
 }
 
 static llm__str llm__json_raw(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_PRIMITIVE); }
@@ -32322,6 +32328,7 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->info.status = 200;
     k->info.sampling = &k->s;
     const llm_result r = llm_json_parse(body, len, &limits, &k->body);
+    k->info.body_bytes = (int64_t)llm__json_memory(k->body);
     if (r) llm__oai_refused(k, r, "");
     else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) llm__oai_bad(k, "", "the body must be a JSON object");
     else if (llm__oai_model(k) && llm__oai_read(k) && k->ignored.failed) llm__oai_failed(k, llm__nomem(), "");
