@@ -624,6 +624,28 @@ def group_heads(s):
     check("its server ends", own.stop() == 0)
 
 
+def group_queue(s):
+    """Requests of many answers that wait: what they take is bounded, who comes too late is told 429, and others go on when they have left."""
+    own = Server(model=s.model)
+    own.post(COMPLETIONS, CANARY)
+    before, grown, crowd = own.resident(), 0, []
+    body = {"prompt": list("abcdefghijklmnop"), "n": 128, "max_tokens": 1900, "ignore_eos": True, "stream": True}
+    for _ in range(24):
+        crowd.append(own.connect())
+        crowd[-1].sendall(request_bytes(COMPLETIONS, body))
+    end = time.time() + 6 * SLOW
+    while time.time() < end:
+        grown = max(grown, own.resident() - before)
+        time.sleep(0.05)
+    check("answers that wait take a bounded part of memory", SANITIZED or grown < 400 << 20, grown)
+    status, a = own.post(COMPLETIONS, {**body, "stream": False})
+    check("who comes too late is told 429", status == 429 and "queue is full" in a["error"]["message"], (status, a))
+    for c in crowd: reset(c)
+    check("then others go on", own.wait_idle(10 * SLOW) is not None and own.post(COMPLETIONS, CANARY)[0] == 200, own.busy())
+    check("and what they took comes back", eventually(lambda: SANITIZED or own.resident() - before < 32 << 20, 8 * SLOW), own.resident() - before)
+    check("its server ends", own.stop() == 0)
+
+
 def group_long(s):
     """One body that takes long to read, or whose answer takes long to write: /health goes on beside it, as do small requests."""
     items = [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}] * 380000
@@ -689,7 +711,7 @@ def group_stalls(model):
     for t in threads: t.join()
 
 
-GROUPS = {"framing": group_framing, "json": group_json, "parameters": group_parameters, "forms": group_forms, "crowd": group_crowd, "content": group_content, "keys": group_keys, "gone": group_gone, "readers": group_readers, "doors": group_doors, "budget": group_budget, "heads": group_heads, "long": group_long, "files": group_files}
+GROUPS = {"framing": group_framing, "json": group_json, "parameters": group_parameters, "forms": group_forms, "crowd": group_crowd, "content": group_content, "keys": group_keys, "gone": group_gone, "readers": group_readers, "doors": group_doors, "budget": group_budget, "heads": group_heads, "queue": group_queue, "long": group_long, "files": group_files}
 
 
 def main():
