@@ -212,8 +212,8 @@ typedef struct llm_rope_op {
     int32_t sections[3]; /* with 3 position rows: frequencies that take row 0, 1, 2 */
 } llm_rope_op;
 
-/* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h too.
- * */
+/* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h
+ * too. */
 typedef struct llm_residual_op {
     llm_rows rows;
     llm_buffer *x;       /* (rows, hidden) */

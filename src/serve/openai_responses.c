@@ -160,8 +160,8 @@ static void llm__oai_items_grow(llm_openai_call *k, llm_text *out) {
 }
 
 /* The response object, with a status: "in_progress" (at the beginning: no items, no usage), "completed", "incomplete" (the length cut it)
- * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has a default.
- * */
+ * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has a
+ * default. */
 static llm_text llm__oai_response(const llm_openai_call *k, const char *status, const char *failure) {
     static const char *const sent[][2] = {{"instructions", "null"},
                                           {"max_output_tokens", "null"},
