@@ -74,7 +74,7 @@
  *     >>encode               from text to words: rewriting, cutting.
  *     >>subword              from words to tokens: BPE, Unigram, WordPiece.
  *     >>decode               from tokens to text, as a chain of stages.
- *     >>build                building a tokenizer: what all readers of files use.
+ *     >>build                what all readers of tokenizer files build with.
  *     >>components           the components of tokenizer.json as data.
  *     >>tokenizer_json       reading tokenizer.json.
  *     >>sentencepiece        reading SentencePiece's tokenizer.model, a protocol buffer.
@@ -88,7 +88,7 @@
  *     >>calls                calls and their arguments.
  *     >>functions            methods, filters, tests and global functions.
  *     >>expressions          variables and expressions.
- *     >>statements           statements: for, if, set, macro and the others.
+ *     >>statements           for, if, set, macro and the others.
  *     >>render               opening a template, and rendering it with a context.
  *     >>reasoning            reasoning apart from the answer.
  *     >>tool_forms           the forms in which models write tool calls, as data.
@@ -120,7 +120,7 @@
  *     >>backend              the CPU's table of operations: what it keeps.
  *     >>operations           what each operation computes.
  *     >>run                  running a list of recorded operations on all threads.
- *     >>record               recording operations.
+ *     >>record               what the backend is asked for, written down as a list of operations.
  *     >>cpu_open             opening the backend: buffers, weights, pages.
  *     >>cpu_step             a step from begin to end, and the table itself.
  *   model/
@@ -142,7 +142,7 @@
  *     >>net                  the weights and buffers of every rank.
  *     >>forward              the forward pass.
  *     >>model                the model object and its public side.
- *     >>lora                 adapters: what a fine-tuning has learnt, beside the weights.
+ *     >>lora                 what a fine-tuning has learnt, beside the weights.
  *     >>eagle                EAGLE heads.
  *     >>eagle_convert        the folder of an EAGLE head from SafeAILab's layout to vLLM's.
  *   grammar/
@@ -179,7 +179,7 @@
  *     >>draft                a model that guesses for another one.
  *     >>engine_open          opening an engine.
  *     >>adapters             adapters of an engine, by name.
- *     >>stepping             stepping.
+ *     >>stepping             opening an engine, stepping it, closing it.
  *     >>request              a request from submission to its queue.
  *     >>output               what came out.
  *     >>raw                  the forward pass itself, for teaching and own loops.
@@ -1854,8 +1854,8 @@ typedef struct llm_rope_op {
     int32_t sections[3]; /* with 3 position rows: frequencies that take row 0, 1, 2 */
 } llm_rope_op;
 
-/* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h too.
- * */
+/* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h
+ * too. */
 typedef struct llm_residual_op {
     llm_rows rows;
     llm_buffer *x;       /* (rows, hidden) */
@@ -2446,8 +2446,8 @@ static void llm__arena_free(llm__arena *a) {
 }
 
 /* Whole zeroed pages, aligned to 2 MiB so that huge pages can back them. NULL if there is no memory. mmap aligns to 4 KiB only, so 2 MiB
- * more are mapped and what stands out at both ends is given back. Pages that are never touched cost nothing: a page is taken when written.
- * */
+ * more are mapped and what stands out at both ends is given back. Pages that are never touched cost nothing: a page is taken when
+ * written. */
 static void *llm__pages_get(size_t bytes) {
     const size_t huge = (size_t)2 << 20;
     if (bytes > (size_t)INT64_MAX - 2 * huge) return NULL;
@@ -2512,10 +2512,12 @@ static LLM__PRINTF(2, 3) llm_result llm__error(llm_result r, const char *format,
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
     for (const char *p = raw; *p && text + 5 < llm__error_here() + LLM__ERROR_SIZE; p++) {
-        const unsigned char c = (unsigned char)*p,
-                            d = (unsigned char)p[1]; /* names from files must not write to the terminal: \x1b, C1 controls */
-        if (c < 32 || c == 127 || (c == 0xC2 && d < 0xA0)) text += sprintf(text, "\\x%02x", (unsigned)c);
+        /* names from files must not write to the terminal: control characters, also those of two bytes, U+0080 to U+009F */
+        const unsigned char c = (unsigned char)*p, d = (unsigned char)p[1];
+        const int high = c == 0xC2 && d >= 0x80 && d < 0xA0;
+        if (c < 32 || c == 127 || high) text += sprintf(text, "\\x%02x", (unsigned)(high ? d : c));
         else *text++ = *p;
+        p += high;
     }
     *text = 0;
     return r;
@@ -2618,8 +2620,8 @@ static int llm__print_double(char *out, size_t size, char type, int precision, d
 /* Python's repr of a float, the shortest text that reads back equal: 1.0, 0.1, 1e+22, 1e-07. `out` holds 40 bytes. Returns its length.
  * Every decimal of up to 15 digits survives the way through a double, and 17 digits tell any two apart, so 15, 16 and 17 are tried and
  * zeros at the end dropped: 0.1 is found with 15 digits, 0.1 + 0.2 takes 17, 0.30000000000000004. (Ryu, Adams 2018, finds the shortest
- * directly, with tables of 10 KB; here a number printed is a rare thing.) Subnormal numbers carry fewer: there the search begins with one.
- * */
+ * directly, with tables of 10 KB; here a number printed is a rare thing.) Subnormal numbers carry fewer: there the search begins with
+ * one. */
 static int llm__format_double(double d, char *out) {
     double back = d;
     int digits = fabs(d) < 2.2250738585072014e-308 ? 1 : 15;
@@ -3075,6 +3077,14 @@ static llm_result llm__read_all(int fd, const char *path, uint8_t *to, size_t n)
     return LLM_OK;
 }
 
+enum { LLM__FILE_SMALL = 1 << 20 }; /* bytes of a file that is read into the heap, where sanitizers see who reads past its end */
+
+/* Gives back the memory that a file of n bytes was read into. */
+static void llm__file_drop(void *p, size_t n) {
+    if (n < LLM__FILE_SMALL) LLM_FREE(p);
+    else llm__pages_free(p, n);
+}
+
 /* Opens a file of at most `limit` bytes (0: any size). On error *out is empty. `data` of an open file is never NULL; no NUL follows it. */
 static llm_result llm__file_open(const char *path, size_t limit, int no_mmap, llm__file *out) {
     struct stat st;
@@ -3090,9 +3100,9 @@ static llm_result llm__file_open(const char *path, size_t limit, int no_mmap, ll
         if (p != MAP_FAILED) out->data = (const uint8_t *)p, out->mapped = 1;
     }
     if (!r && !out->data) {
-        uint8_t *p = (uint8_t *)llm__pages_get(n + 1);
+        uint8_t *p = (uint8_t *)(n < LLM__FILE_SMALL ? LLM_MALLOC(n ? n : 1) : llm__pages_get(n));
         r = p ? llm__read_all(fd, path, p, n) : llm__error(LLM_ERR_NOMEM, "%s: out of memory for %zu bytes", path, n);
-        if (r) llm__pages_free(p, n + 1);
+        if (r) llm__file_drop(p, n);
         else out->data = p;
     }
     close(fd);
@@ -3109,7 +3119,7 @@ static void llm__file_rest(const void *p, size_t n) {
 /* Unmaps or frees. An empty llm__file is fine. */
 static void llm__file_close(llm__file *f) {
     if (f->mapped) munmap((void *)(uintptr_t)f->data, f->size);
-    else if (f->data) llm__pages_free((void *)(uintptr_t)f->data, f->size + 1);
+    else if (f->data) llm__file_drop((void *)(uintptr_t)f->data, f->size);
     memset(f, 0, sizeof *f);
 }
 
@@ -3332,8 +3342,8 @@ static void llm__pool_wait(llm__pool *p, int *at, int old, double seconds) {
     __atomic_sub_fetch(&p->sleepers, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Moves a counter on and wakes who sleeps on it. Store, then look for sleepers; they say so, then look at the counter: one sees the other.
- * */
+/* Moves a counter on and wakes who sleeps on it. Store, then look for sleepers; they say so, then look at the counter: one sees the
+ * other. */
 static void llm__pool_move(llm__pool *p, int *at, int to) {
     __atomic_store_n(at, to, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&p->sleepers, __ATOMIC_SEQ_CST)) llm__wake_all(at);
@@ -6001,8 +6011,8 @@ static int llm__rx_loop(llm__rx_run *r, int pc, size_t *pos) {
     return p == least ? 1 : llm__rx_push(r, LLM__RX_SHORTER, pc, p, least);
 }
 
-/* Pops to the next way that is left since `base`, undoing registers and noting failed states on the way. 1: go on at *pc and *pos; 0: none.
- * */
+/* Pops to the next way that is left since `base`, undoing registers and noting failed states on the way. 1: go on at *pc and *pos; 0:
+ * none. */
 static int llm__rx_backtrack(llm__rx_run *r, size_t base, int *pc, size_t *pos) {
     while (r->sp > base) {
         llm__rx_entry *e = &r->stack[--r->sp];
@@ -7452,7 +7462,7 @@ static int llm__tokenizer_is_special(const llm__tokenizer *t, int32_t id) {
 LLM__COLD_BEGIN
 
 /* ============================================================================
- * >>build   Building a tokenizer: what all readers of files use.
+ * >>build   What all readers of tokenizer files build with.
  * ============================================================================
  * A reader enters tokens (llm__tok_enter), merges and steps, sets the flags of its kind, and llm__tok_finish does the rest. No function
  * here returns an error: the first is noted in t->result, and nothing is done once it is set: readers check nothing. */
@@ -8134,8 +8144,8 @@ static void llm__check_letters(llm__tokenizer *t) {
     }
 }
 
-/* Reads a parsed tokenizer.json. The vocabulary comes first, for all else names its tokens; added tokens before the post-processor's ids.
- * */
+/* Reads a parsed tokenizer.json. The vocabulary comes first, for all else names its tokens; added tokens before the post-processor's
+ * ids. */
 static void llm__tok_load_json(llm__tokenizer *t, const llm_json *d) {
     int model = llm_json_find(d, 0, "model"), vocab = llm_json_find(d, model, "vocab");
     llm__tok_load_vocab(t, d, vocab);
@@ -8289,8 +8299,8 @@ static const struct llm__rank_file {
                        {"50k", 50256, LLM__RX_GPT2_TEXT "|\\s+", "<|endoftext|> 50256"},
                        {"", 0, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL, ""}}; /* Llama 3 and others */
 
-/* Special tokens of a family whose ids are near enough to the ranks (a truncated file must not make a table of 200,000); Qwen has 205 more.
- * */
+/* Special tokens of a family whose ids are near enough to the ranks (a truncated file must not make a table of 200,000); Qwen has 205
+ * more. */
 static void llm__rank_specials(llm__tokenizer *t, const struct llm__rank_file *family) {
     char name[32];
     int64_t most = t->n_vocab + 512, id;
@@ -8378,8 +8388,8 @@ static void llm__tok_config(llm__tokenizer *t, const llm_json *d, int framed) {
     if (framed && llm__json_flag(d, 0, "add_eos_token", 0) && t->eos_id >= 0) llm__frame_add(t, &t->after, t->after.len, t->eos_id, "");
 }
 
-/* What every tokenizer ends with: the tokens of bytes, and the indexes of added tokens; `late` ones are sought as normalizing leaves them.
- * */
+/* What every tokenizer ends with: the tokens of bytes, and the indexes of added tokens; `late` ones are sought as normalizing leaves
+ * them. */
 static void llm__tok_finish(llm__tokenizer *t) {
     char s[8];
     for (int b = 0; b < 256; b++) {
@@ -10580,7 +10590,7 @@ static llm__val llm__tpl_expr(llm__tpl *x) {
 }
 
 /* ============================================================================
- * >>statements   Statements: for, if, set, macro and the others.
+ * >>statements   For, if, set, macro and the others.
  * ============================================================================
  * A block is statements up to one of the tags that its owner waits for. After a break or continue the blocks around it end as well, up to
  * the loop. A block with a scope of its own (for, macro, block set, filter, generation) opens one, others run in the scope that is open:
@@ -10641,8 +10651,8 @@ static llm__val llm__tpl_filters(llm__tpl *x, llm__val v, int first) {
     return v;
 }
 
-/* The text of a block up to {% `end` %}, under the filters that stand in its tag, which are read twice: on the way to it, and on its text.
- * */
+/* The text of a block up to {% `end` %}, under the filters that stand in its tag, which are read twice: on the way to it, and on its
+ * text. */
 static llm__val llm__tpl_captured(llm__tpl *x, int end, int first) {
     const int32_t filters = x->at;
     const size_t mark = x->text.len;
@@ -12331,7 +12341,7 @@ typedef struct llm__act {
     int8_t *q;  /* (blocks, 32); of bf16 (rows, blocks of a row, 32) of two bytes, which reach into the other parts' room */
     float *d;   /* (blocks) */
     float *s;   /* (blocks, 2) d * sum of q, of all 32 and of the latter 16: what minimums are multiplied with */
-    int32_t *n; /* (blocks, 2) the same sums of q, times -1: what zero points are multiplied with */
+    int32_t *n; /* (blocks, 2) the same sums of q, times -1: what zero points are multiplied with. AVX2: as two sums of 16 bits */
 } llm__act;
 
 struct llm_buffer {
@@ -12678,8 +12688,8 @@ LLM__INLINE float llm__top16(llm__v16 x) {
 
 /* 2^x of x <= 126, exactly 1 for 0 and 0 below -126.5. With n the integer next to x, 2^x = 2^n * 2^f, |f| <= 1/2: the first is a float with
  * exponent n, the second a polynomial (least maximum error, 2e-7, or 1e-4 if rough, for what becomes bf16; fused: by multiply-adds). Adding
- * 1.5 * 2^23 leaves no bits for a fraction: that rounds to an integer, which then stands in the low bits; 127 more is the exponent's bias.
- * */
+ * 1.5 * 2^23 leaves no bits for a fraction: that rounds to an integer, which then stands in the low bits; 127 more is the exponent's
+ * bias. */
 LLM__INLINE llm__v16 llm__exp2_16(llm__v16 x, const int fused, const int rough) {
     static const float factor[2][6] = {{1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1},
                                        {0, 0, 0, 2.4221096e-1f, 6.9328293e-1f, 1}};
@@ -12942,8 +12952,8 @@ LLM__INLINE void llm__quantise_block(const llm__act *a, size_t at, const float *
     a->n[2 * at + 1] = -latter;
 }
 
-/* n rows of 32 values, `stride` floats apart, to the blocks from `at` on; per 2: each to two, the second one being what the first has lost.
- * */
+/* n rows of 32 values, `stride` floats apart, to the blocks from `at` on; per 2: each to two, the second one being what the first has
+ * lost. */
 LLM__INLINE void llm__body_quantise(const llm__act *act, size_t at, const float *x, int64_t stride, int n, int per,
                                     const llm__int8_fn int8) {
     const llm__act a = *act; /* its pointers in registers */
@@ -13355,6 +13365,28 @@ LLM__INLINE void llm__walk_cooked(llm__kind kind, llm__offset offset, const llm_
     }
 }
 
+/* Sums of a chain: room for a vector of any instruction set. */
+typedef struct llm__chain {
+    int32_t v[16];
+} llm__chain;
+
+/* A table's `peak`, of an instruction set with vectors of so many bytes: 12 chains of sums, to each of which link(sum, a, b) adds products,
+ * hide the latency. The sums may wrap. Unrolled, all of them stay in registers. */
+LLM__INLINE double llm__peak_of(int64_t turns, const int bytes,
+                                void (*const link)(llm__chain *sum, const llm__chain *a, const llm__chain *b)) {
+    const double begin = llm__now(), all = (double)(12 * turns * bytes);
+    llm__chain s[12];
+    uint64_t sum = 0;
+    LLM__UNROLL
+    for (int i = 0; i < 12; i++) LLM__EACH(k) s[i].v[k] = (int32_t)turns + i;
+    const llm__chain a = s[0], b = s[1];
+    for (; turns > 0; turns--)
+        LLM__UNROLL
+        for (int i = 0; i < 12; i++) link(&s[i], &a, &b);
+    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
+    return sum ? 2e-9 * all / (llm__now() - begin) : 0;
+}
+
 /* ============================================================================
  * >>mac   Products of floats: what all instruction sets do alike.
  * ============================================================================
@@ -13540,10 +13572,9 @@ static const llm__kernels llm__kernels_scalar = {
  * Super-blocks keep integers as long as they can: sums of 32 columns times their small scales are exact; times the input's scale they are
  * added up over eight blocks, and only these sums are multiplied with the super-block's f16. Minimums likewise.
  *
- * Few tokens (decoding) read the packed weights straight, both blocks of a pair at once: what is unpacked is used at once and never
- * stored. Many tokens go through a super-block that is unpacked once to the nearest cache: four tokens at a time share each load of
- * weights, and 8 sums (4 tokens x 2 halves of the rows) with two weights, an input and a product are what the registers hold. Both add in
- * the same order. */
+ * One token, or two, read the packed weights straight, both blocks of a pair at once: what is unpacked is used at once and never stored.
+ * More go through a super-block that is unpacked once to the nearest cache: four tokens at a time share each load of weights, and 8 sums
+ * (4 tokens x 2 halves of the rows) with two weights, an input and a product are what the registers hold. Both add in the same order. */
 
 #if LLM__X86
 
@@ -13726,28 +13757,35 @@ LLM__AVX2_INLINE void llm__avx2_unpack_scales(const llm__kind kind, int pair, in
  * vectors are. A sum stays in its register, and additions in their order: compilers would make trees of them that do not fit. */
 #define LLM__AVX2_KEEP(x) __asm__("" : "+x"(x))
 
+LLM__AVX2_INLINE __m256i llm__avx2_product_sum(const llm__avx2_form f, __m256i v, __m256i x, __m256i sum) {
+    const __m256i p = f.wide ? _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(x, v)) : _mm256_maddubs_epi16(v, x);
+    sum = f.wide ? _mm256_add_epi32(sum, _mm256_madd_epi16(p, _mm256_set1_epi16(1))) : _mm256_add_epi16(sum, p);
+    LLM__AVX2_KEEP(sum);
+    return sum;
+}
+
 /* Sums of the vectors [from, to), of 16 bits or, if wide, of 32. `begin`: what those of a token begin with. */
 LLM__AVX2_INLINE void llm__avx2_sums(const llm__avx2_form f, const int n, const int halves, const int from, const int to,
                                      const uint8_t *const *w, const int8_t *q, const __m256i *begin, __m256i (*sum)[4]) {
-    const __m256i ones = _mm256_set1_epi16(1);
-    __m256i v[4];
+    __m256i v[4], x[4];
     LLM__UNROLL
     for (int t = 0; t < n; t++) LLM__UNROLL
     for (int h = 0; h < halves; h++) sum[t][h] = begin[t];
     LLM__UNROLL
     for (int i = from; i < to; i++) {
         LLM__UNROLL
-        for (int h = 0; h < halves; h++) v[h] = llm__avx2_vector(f, i, w[h]);
+        for (int t = 0; t < n && halves == 4; t++) x[t] = llm__avx2_four(q + 32 * t + 4 * i);
         LLM__UNROLL
-        for (int t = 0; t < n; t++) {
-            const __m256i x = llm__avx2_four(q + 32 * t + 4 * i);
+        for (int h = 0; h < halves; h++) {
+            v[h] = llm__avx2_vector(f, i, w[h]);
             LLM__UNROLL
-            for (int h = 0; h < halves; h++) {
-                const __m256i p =
-                    f.wide ? _mm256_maddubs_epi16(_mm256_abs_epi8(v[h]), _mm256_sign_epi8(x, v[h])) : _mm256_maddubs_epi16(v[h], x);
-                sum[t][h] = f.wide ? _mm256_add_epi32(sum[t][h], _mm256_madd_epi16(p, ones)) : _mm256_add_epi16(sum[t][h], p);
-                LLM__AVX2_KEEP(sum[t][h]);
-            }
+            for (int t = 0; t < n && halves == 4; t++) sum[t][h] = llm__avx2_product_sum(f, v[h], x[t], sum[t][h]);
+        }
+        LLM__UNROLL
+        for (int t = 0; t < n && halves == 2; t++) {
+            x[0] = llm__avx2_four(q + 32 * t + 4 * i);
+            sum[t][0] = llm__avx2_product_sum(f, v[0], x[0], sum[t][0]);
+            sum[t][1] = llm__avx2_product_sum(f, v[1], x[0], sum[t][1]);
         }
     }
 }
@@ -13843,34 +13881,34 @@ LLM__AVX2_INLINE void llm__avx2_move(const int n, const int halves, __m256 (*acc
 
 /* ---- Few tokens ---- */
 
-/* n tokens' products with the block `place` of a pair, or with both (4 halves). */
-LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int n, const int halves, const int pair, int place, const llm__product *p) {
+/* One or two tokens' products with a block, or with both of a pair. */
+LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int n, const int pair, const llm__product *p) {
     const llm__avx2_form f = llm__avx2_form_of(kind);
     const llm__act a = p->act; /* its pointers in registers */
+    const int halves = 2 * pair;
     const uint8_t *w = p->w, *row[4];
-    float *out = p->out + place * LLM__OUT;
     size_t at = p->at;
     llm__avx2_scales scales[2];
     __m256 acc[4][4], low[4][4];
     llm__avx2_clear(n, halves, acc);
-    if (f.super) llm__avx2_move(n, halves, acc, out, 1);
+    if (f.super) llm__avx2_move(n, halves, acc, p->out, 1);
     for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
         const uint8_t *head = w;
         w += pair * llm__kind_head(kind);
         if (f.super) llm__avx2_clear(n, halves, acc);
         if (f.super) llm__avx2_clear(n, halves, low);
         for (int b = 0; b < LLM__SUPER && b < left; b++, w += pair * llm__kind_block(kind), at += (size_t)n) {
-            if (!place) llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
+            llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
             LLM__UNROLL
-            for (int h = 0; h < halves; h++) row[h] = w + (place + h / 2) * 64 * f.bits + 32 * (h % 2);
+            for (int h = 0; h < halves; h++) row[h] = w + h / 2 * 64 * f.bits + 32 * (h % 2);
             LLM__UNROLL
-            for (int i = 0; i < halves / 2; i++) llm__avx2_unpack_scales(kind, pair, place + i, w, &scales[i]);
+            for (int i = 0; i < pair; i++) llm__avx2_unpack_scales(kind, pair, i, w, &scales[i]);
             llm__avx2_step(f, n, halves, row, scales, &a, at, acc);
             if (f.super && f.min) llm__avx2_low(n, halves, scales, &a, at, low);
         }
-        if (f.super) llm__avx2_super(f, n, halves, head, pair, place, acc, low, out);
+        if (f.super) llm__avx2_super(f, n, halves, head, pair, 0, acc, low, p->out);
     }
-    if (!f.super) llm__avx2_move(n, halves, acc, out, 1);
+    if (!f.super) llm__avx2_move(n, halves, acc, p->out, 1);
 }
 
 /* ---- Many tokens ---- */
@@ -13883,12 +13921,14 @@ typedef struct llm__avx2_cooked {
 /* What is read next is asked for evenly while this is multiplied: a core keeps track of some 16 lines that it waits for, and asked for all
  * at once they hold up whatever else it loads. */
 typedef struct llm__avx2_fetch {
-    const uint8_t *at; /* the next line to ask for */
-    int due, step;     /* bytes that should have been asked for; how many more with each block */
+    const uint8_t *at;
+    int step, lines; /* bytes for each block of each group; lines that they touch, the first at `at` */
 } llm__avx2_fetch;
 
 LLM__AVX2_INLINE void llm__avx2_fetch_more(llm__avx2_fetch *f) {
-    for (f->due += f->step; f->due >= 64; f->due -= 64, f->at += 64) __builtin_prefetch(f->at);
+    const uint8_t *at = f->at;
+    f->at += f->step;
+    for (int i = f->lines; i > 0; i--, at += 64) __builtin_prefetch(at);
 }
 
 /* The first `blocks` blocks of a super-block, number `place` of a pair. */
@@ -13950,8 +13990,8 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const llm__product *p
         const int blocks = (int)LLM__MIN(left, (int64_t)LLM__SUPER),
                   bytes = p->pair * (llm__kind_head(kind) + blocks * llm__kind_block(kind));
         fetch.step = bytes / (p->pair * blocks * ((p->n + 3) / 4)) + 1;
+        fetch.lines = (fetch.step + 63) / 64;
         fetch.at = w + LLM__AHEAD;
-        fetch.due = 0;
         for (int place = 0; place < p->pair; place++) {
             llm__avx2_cook_place(kind, p->pair, place, w, blocks, cooked);
             llm__avx2_groups(unpacked, cooked, blocks, w, place, p, at, &fetch);
@@ -13968,15 +14008,16 @@ LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const llm__product *p
     LLM__AVX2 static LLM__NOINLINE void llm__avx2_many_##kind(const llm__product *p) { llm__avx2_many(LLM__KIND_##kind, p); }
 #define LLM__AVX2_FEW(kind) \
     LLM__AVX2 static LLM__NOINLINE void llm__avx2_few_##kind(const llm__product *p) { \
-        if (p->n == 1 && p->pair == 2) llm__avx2_few(LLM__KIND_##kind, 1, 4, 2, 0, p); \
-        for (int i = 0; i < p->pair && (p->n > 1 || p->pair == 1); i++) { \
-            if (p->n == 1) llm__avx2_few(LLM__KIND_##kind, 1, 2, 1, 0, p); \
-            else if (p->n == 2) llm__avx2_few(LLM__KIND_##kind, 2, 2, p->pair, i, p); \
-            else llm__avx2_few(LLM__KIND_##kind, 3, 2, p->pair, i, p); \
-        } \
+        if (p->pair == 1) llm__avx2_few(LLM__KIND_##kind, 1, 1, p); \
+        else if (p->n == 1) llm__avx2_few(LLM__KIND_##kind, 1, 2, p); \
+        else llm__avx2_few(LLM__KIND_##kind, 2, 2, p); \
     }
 #define LLM__AVX2_CASE_MANY(kind) case LLM__KIND_##kind: llm__avx2_many_##kind(p); break;
-#define LLM__AVX2_CASE_BOTH(kind) case LLM__KIND_##kind: if (p->n < 4) llm__avx2_few_##kind(p); else llm__avx2_many_##kind(p); break;
+#define LLM__AVX2_CASE_BOTH(kind) \
+    case LLM__KIND_##kind: \
+        if (p->n <= p->pair) llm__avx2_few_##kind(p); \
+        else llm__avx2_many_##kind(p); \
+        break;
 #define LLM__AVX2_COMMON(each) each(Q4Z) each(Q4M) each(Q8) each(IQ4) each(Q4K) each(Q5K) each(Q6K)
 #define LLM__AVX2_OTHERS(each) each(Q5Z) each(Q5M) each(MXFP4) each(G16) each(G16M)
 
@@ -14035,62 +14076,100 @@ LLM__AVX2_INLINE void llm__avx2_narrow(uint16_t *p, llm__v16 x) {
 }
 
 /* 8 elements of b as f32; of bf16, 8 pairs' former or latter ones. */
-LLM__AVX2_INLINE __m256 llm__avx2_element8(const llm__kind type, const void *p, int64_t i, const int latter) {
-    if (type == LLM__KIND_F32) return _mm256_loadu_ps((const float *)p + i);
-    const uint16_t *half = (const uint16_t *)p + i;
-    if (type == LLM__KIND_F16) return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)half));
-    const __m256i pairs = _mm256_loadu_si256((const __m256i *)(const void *)half);
+LLM__AVX2_INLINE __m256 llm__avx2_element8(const llm__kind type, const uint8_t *p, const int latter) {
+    if (type == LLM__KIND_F32) return _mm256_loadu_ps((const float *)(const void *)p);
+    if (type == LLM__KIND_F16) return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+    const __m256i pairs = _mm256_loadu_si256((const __m256i *)(const void *)p);
     return _mm256_castsi256_ps(latter ? _mm256_and_si256(pairs, _mm256_set1_epi32(-65536)) : _mm256_slli_epi32(pairs, 16));
 }
 
-/* What the sums of the rows [i, i + n) start with, and where they go. */
-LLM__AVX2_INLINE void llm__avx2_begin(const llm__mac *m, int i, const int n, __m256 (*sum)[4]) {
+/* What the sums start with, and where they go: n rows from i on, `vectors` of 8 columns from panel `first` on. */
+LLM__AVX2_INLINE void llm__avx2_begin(const llm__mac *m, int i, const int n, const int first, const int vectors, __m256 (*sum)[4]) {
+    const float *c = m->c + (int64_t)i * m->ldc;
+    LLM__UNROLL
+    for (int r = 0; r < n; r++, c += m->ldc)
+        LLM__UNROLL
+        for (int j = 0; j < vectors; j++)
+            sum[r][j] = !m->scale ? _mm256_setzero_ps()
+                                  : _mm256_mul_ps(_mm256_loadu_ps(c + (first + j / 2) * m->step + j % 2 * 8),
+                                                  _mm256_set1_ps(m->scale[i + r]));
+}
+
+LLM__AVX2_INLINE void llm__avx2_end(const llm__mac *m, int i, const int n, const int first, const int vectors, __m256 (*sum)[4]) {
     float *c = m->c + (int64_t)i * m->ldc;
     LLM__UNROLL
     for (int r = 0; r < n; r++, c += m->ldc)
         LLM__UNROLL
-        for (int j = 0; j < 4; j++)
-            sum[r][j] = m->scale ? _mm256_mul_ps(_mm256_loadu_ps(llm__mac_c(m, c, 8 * j)), _mm256_set1_ps(m->scale[i + r]))
-                                 : _mm256_setzero_ps();
+        for (int j = 0; j < vectors; j++) {
+            float *to = c + (first + j / 2) * m->step + j % 2 * 8;
+            _mm256_storeu_ps(to, m->add ? _mm256_add_ps(_mm256_loadu_ps(to), sum[r][j]) : sum[r][j]);
+        }
 }
 
-LLM__AVX2_INLINE void llm__avx2_end(const llm__mac *m, int i, const int n, __m256 (*sum)[4]) {
-    float *c = m->c + (int64_t)i * m->ldc;
+/* n rows' sums of one panel (2 vectors), or of both (4). The sums of six rows with one panel fill 12 registers, and what is loaded of b,
+ * and converted, serves six. fetch: these rows ask for what is read next. */
+LLM__AVX2_INLINE void llm__avx2_rows(const llm__mac *m, int i, const int n, const int first, const int vectors, const llm__kind type,
+                                     const int fetch) {
+    const int together = type == LLM__KIND_BF16 ? 2 : 1, size = type == LLM__KIND_F32 ? 4 : 2 * together; /* bytes of a column */
+    const int64_t lda = m->lda, row = (int64_t)m->ldb * size, pace = m->pace * together;
+    const uint8_t *b[2], *ahead[2];
+    const float *a = llm__mac_a(m, i, 0);
+    __m256 sum[6][4], x[3], v[4];
     LLM__UNROLL
-    for (int r = 0; r < n; r++, c += m->ldc) {
-        if (!m->add) break;
+    for (int p = 0; p < vectors / 2; p++) b[p] = (const uint8_t *)m->b[first + p], ahead[p] = m->fetch[first + p];
+    llm__avx2_begin(m, i, n, first, vectors, sum);
+    for (int k = m->k; k > 0; k -= together) {
         LLM__UNROLL
-        for (int j = 0; j < 4; j++) sum[r][j] = _mm256_add_ps(_mm256_loadu_ps(llm__mac_c(m, c, 8 * j)), sum[r][j]);
-    }
-    c = m->c + (int64_t)i * m->ldc;
-    LLM__UNROLL
-    for (int r = 0; r < n; r++, c += m->ldc)
-        LLM__UNROLL
-        for (int j = 0; j < 4; j++) _mm256_storeu_ps(llm__mac_c(m, c, 8 * j), sum[r][j]);
-}
-
-/* See llm__rows_fn. The sums of three rows fill 12 registers, an input of each 3, and what is loaded of b the last one. */
-LLM__AVX2_INLINE void llm__avx2_rows(const llm__mac *m, int i, const int n, const llm__kind type) {
-    const int together = type == LLM__KIND_BF16 ? 2 : 1; /* steps of k that are stored together */
-    __m256 sum[3][4], x[3];
-    llm__avx2_begin(m, i, n, sum);
-    for (int k = 0; k < m->k; k += together)
-        LLM__UNROLL
-        for (int h = 0; h < together; h++)
+        for (int h = 0; h < together; h++, a++) {
             LLM__UNROLL
-            for (int j = 0; j < 4; j++) {
-                if (j % 2 == 0) llm__mac_fetch(m, j / 2, k + h);
-                const __m256 v = llm__avx2_element8(type, m->b[j / 2], llm__mac_b(m, k, 8 * j, type), h);
+            for (int r = 0; r < n && vectors == 4; r++) x[r] = _mm256_broadcast_ss(a + r * lda);
+            LLM__UNROLL
+            for (int j = 0; j < vectors; j++) {
+                v[j] = llm__avx2_element8(type, b[j / 2] + j % 2 * 8 * size, h);
                 LLM__UNROLL
-                for (int r = 0; r < n; r++) {
-                    if (j == 0) x[r] = _mm256_broadcast_ss(llm__mac_a(m, i + r, k + h));
-                    sum[r][j] = _mm256_fmadd_ps(x[r], v, sum[r][j]);
-                }
+                for (int r = 0; r < n && vectors == 4; r++) sum[r][j] = _mm256_fmadd_ps(x[r], v[j], sum[r][j]);
             }
-    llm__avx2_end(m, i, n, sum);
+            LLM__UNROLL
+            for (int r = 0; r < n && vectors == 2; r++) {
+                x[0] = _mm256_broadcast_ss(a + r * lda);
+                sum[r][0] = _mm256_fmadd_ps(x[0], v[0], sum[r][0]);
+                sum[r][1] = _mm256_fmadd_ps(x[0], v[1], sum[r][1]);
+            }
+        }
+        LLM__UNROLL
+        for (int p = 0; p < vectors / 2; p++) {
+            if (fetch) __builtin_prefetch(ahead[p]);
+            b[p] += row;
+            ahead[p] += pace;
+        }
+    }
+    llm__avx2_end(m, i, n, first, vectors, sum);
 }
 
-LLM__ALIGN_LOOPS LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { llm__mac_types(m, 3, llm__avx2_rows); }
+/* All rows, six at a time, then those that are left. */
+LLM__AVX2_INLINE void llm__avx2_all_rows(const llm__mac *m, const llm__kind type) {
+    int i = 0;
+    for (; i + 6 <= m->n; i += 6)
+        for (int p = 0; p < (m->step ? 2 : 1); p++) {
+            if (i) llm__avx2_rows(m, i, 6, p, 2, type, 0);
+            else llm__avx2_rows(m, i, 6, p, 2, type, 1);
+        }
+    const int both = type == LLM__KIND_BF16 ? 2 : 3; /* so many rows take both panels at once: their sums fit, and pairs of bf16 as well */
+    for (int p = 0; p < (m->step ? 2 : 1) && m->n - i > both; p++) {
+        if (m->n - i == 5) llm__avx2_rows(m, i, 5, p, 2, type, 1);
+        if (m->n - i == 4) llm__avx2_rows(m, i, 4, p, 2, type, 1);
+        if (m->n - i == 3) llm__avx2_rows(m, i, 3, p, 2, type, 1);
+    }
+    if (m->n - i == 3 && both == 3) llm__avx2_rows(m, i, 3, 0, 4, type, 1);
+    if (m->n - i == 2) llm__avx2_rows(m, i, 2, 0, 4, type, 1);
+    if (m->n - i == 1) llm__avx2_rows(m, i, 1, 0, 4, type, 1);
+}
+
+LLM__ALIGN_LOOPS LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) {
+    if (m->type == LLM__KIND_F32) llm__avx2_all_rows(m, LLM__KIND_F32);
+    else if (m->type == LLM__KIND_F16) llm__avx2_all_rows(m, LLM__KIND_F16);
+    else llm__avx2_all_rows(m, LLM__KIND_BF16);
+}
 
 /* The kernels of >>bodies, compiled with these instructions. */
 LLM__AVX2 static void llm__avx2_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
@@ -14123,20 +14202,13 @@ LLM__AVX2 static double llm__avx2_weigh(const float *x, float *w, int32_t n, flo
     return llm__body_weigh(x, w, n, max, scale);
 }
 
-/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
-LLM__AVX2 static double llm__avx2_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m256i);
-    __m256i s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = _mm256_set1_epi32((int)turns + i);
-    const __m256i a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = _mm256_add_epi32(s[i], _mm256_madd_epi16(_mm256_maddubs_epi16(s[i], a), b));
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__AVX2_INLINE void llm__avx2_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const __m256i s = _mm256_loadu_si256((const __m256i *)sum->v);
+    const __m256i x = _mm256_loadu_si256((const __m256i *)a->v), y = _mm256_loadu_si256((const __m256i *)b->v);
+    _mm256_storeu_si256((__m256i *)sum->v, _mm256_add_epi32(s, _mm256_madd_epi16(_mm256_maddubs_epi16(s, x), y)));
 }
+LLM__AVX2 static double llm__avx2_peak(int64_t turns) { return llm__peak_of(turns, 32, llm__avx2_link); }
 
 /* Its tables. */
 static const llm__kernels llm__kernels_avx2 = {
@@ -14220,20 +14292,13 @@ LLM__AVXVNNI static void llm__avxvnni_product(llm__kind kind, const llm__product
     llm__walk_cooked(kind, LLM__UNSIGNED, llm__avx2_cook, llm__avxvnni_multiply, p);
 }
 
-/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
-LLM__AVXVNNI static double llm__avxvnni_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m256i);
-    __m256i s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = _mm256_set1_epi32((int)turns + i);
-    const __m256i a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = _mm256_dpbusd_avx_epi32(s[i], a, b);
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__FORCE LLM__AVXVNNI void llm__avxvnni_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const __m256i s = _mm256_loadu_si256((const __m256i *)sum->v);
+    const __m256i x = _mm256_loadu_si256((const __m256i *)a->v), y = _mm256_loadu_si256((const __m256i *)b->v);
+    _mm256_storeu_si256((__m256i *)sum->v, _mm256_dpbusd_avx_epi32(s, x, y));
 }
+LLM__AVXVNNI static double llm__avxvnni_peak(int64_t turns) { return llm__peak_of(turns, 32, llm__avxvnni_link); }
 
 static const llm__kernels llm__kernels_avxvnni = {
     .quantise = llm__avx2_quantise, .finish = llm__avx2_finish, .sum = llm__avx2_sum, .dot = llm__avx2_dot, .add = llm__avx2_add,
@@ -14500,35 +14565,22 @@ static LLM__AVX512 double llm__avx512_weigh(const float *x, float *w, int32_t n,
     return llm__body_weigh(x, w, n, max, scale);
 }
 
-/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
-LLM__AVX512 static double llm__avx512_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m512i);
-    __m512i s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = _mm512_set1_epi32((int)turns + i);
-    const __m512i a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = _mm512_add_epi32(s[i], _mm512_madd_epi16(_mm512_maddubs_epi16(s[i], a), b));
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__AVX512_INLINE void llm__avx512_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const __m512i s = _mm512_loadu_si512(sum->v);
+    const __m512i x = _mm512_loadu_si512(a->v), y = _mm512_loadu_si512(b->v);
+    _mm512_storeu_si512(sum->v, _mm512_add_epi32(s, _mm512_madd_epi16(_mm512_maddubs_epi16(s, x), y)));
 }
+LLM__AVX512 static double llm__avx512_peak(int64_t turns) { return llm__peak_of(turns, 64, llm__avx512_link); }
 
-/* the tables' `peak` */
-static LLM__AVX512VNNI double llm__avx512vnni_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m512i);
-    __m512i s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = _mm512_set1_epi32((int)turns + i);
-    const __m512i a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = _mm512_dpbusd_epi32(s[i], a, b);
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__FORCE LLM__AVX512VNNI void llm__avx512vnni_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const __m512i s = _mm512_loadu_si512(sum->v);
+    const __m512i x = _mm512_loadu_si512(a->v), y = _mm512_loadu_si512(b->v);
+    _mm512_storeu_si512(sum->v, _mm512_dpbusd_epi32(s, x, y));
 }
+/* the tables' `peak` */
+static LLM__AVX512VNNI double llm__avx512vnni_peak(int64_t turns) { return llm__peak_of(turns, 64, llm__avx512vnni_link); }
 
 /* Its tables. */
 static const llm__kernels llm__kernels_avx512 = {
@@ -15013,20 +15065,12 @@ LLM__NEON_TARGET static double llm__neon_weigh(const float *x, float *w, int32_t
     return llm__body_weigh(x, w, n, max, scale);
 }
 
-/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
-LLM__NEON_TARGET static double llm__neon_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(int32x4_t);
-    int32x4_t s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = vdupq_n_s32((int)turns + i);
-    const int32x4_t a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = vdotq_s32(s[i], vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b));
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__NEON_INLINE void llm__neon_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const int8x16_t x = vreinterpretq_s8_s32(vld1q_s32(a->v)), y = vreinterpretq_s8_s32(vld1q_s32(b->v));
+    vst1q_s32(sum->v, vdotq_s32(vld1q_s32(sum->v), x, y));
 }
+LLM__NEON_TARGET static double llm__neon_peak(int64_t turns) { return llm__peak_of(turns, 16, llm__neon_link); }
 
 /* Its table. */
 static const llm__kernels llm__kernels_neon = {
@@ -15179,17 +15223,19 @@ static void llm__share(const llm__exec *e, int64_t n, int64_t *begin, int64_t *e
     *end = n * (e->thread + 1) / e->n_threads;
 }
 
-/* Places of a tile that a token takes. Whether products are of floats. */
+/* How many places of a tile a token takes: two in the finer form, else one. */
 static int llm__form_per(llm__form form) { return form == LLM__FORM_I8X2 ? 2 : 1; }
+/* 1 if products of this form are of floats: f32 or bf16. */
 static int llm__form_is_float(llm__form form) { return form == LLM__FORM_F32 || form == LLM__FORM_BF16; }
 
-/* How many tiles `rows` tokens make, and tile i of them. They are equal (33 are 16 + 17, not 32 + 1), and rows are not split: the places of
- * a token are in one tile. But of floats 24 each, which is twice what registers hold, and the rest. */
+/* How many tiles `rows` tokens make. Tiles of bytes are as equal as can be (33 tokens are 16 + 17, not 32 + 1), and all places of a token
+ * are in one tile. A tile of floats has 24 tokens, which is twice what registers hold, the last one what is left. */
 static int llm__tiles(int rows, llm__form form) {
     const int most = llm__form_is_float(form) ? LLM__FLOAT_TILE : LLM__TILE;
     return (rows * llm__form_per(form) + most - 1) / most;
 }
 
+/* The i-th of them. */
 static llm__tile llm__tile_at(int rows, llm__form form, int i) {
     const int64_t n = llm__tiles(rows, form), per = llm__form_per(form);
     llm__tile t;
@@ -15325,7 +15371,7 @@ static void llm__weight_place(llm_weight *w) {
         }
 }
 
-/* With the memory of all weights that were allocated together with it, if it was the first of them. NULL is fine. */
+/* Frees a weight, and with the first of those that were allocated together the memory of them all. NULL is fine. */
 static void llm__weight_free(llm_weight *w) {
     if (!w) return;
     llm__pages_free(w->region, w->region_bytes);
@@ -15362,7 +15408,7 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
     return LLM_OK;
 }
 
-/* Kept as plain rows of f32. */
+/* 1 if it is kept as plain rows of f32, and not packed. */
 static int llm__weight_is_plain(const llm_weight *w) { return w->role == LLM_ROLE_VECTOR || w->role == LLM_ROLE_MLA_UP; }
 
 /* Plans a weight. What the segments point to must outlive an EMBED weight, and the packing of others. */
@@ -15653,7 +15699,10 @@ typedef struct llm__lora_job {
     int add; /* dst += instead of dst = */
 } llm__lora_job;
 
-enum { LLM__MANY = 64 }; /* rows from which on a product is bound by arithmetic, not by reading the weight */
+enum {
+    LLM__MANY = 64, /* rows from which on a product is bound by arithmetic, not by reading the weight */
+    LLM__BAND = 4   /* pairs of blocks that a tile's inputs are multiplied with while they are in the cache */
+};
 
 /* Where row `row` of a copy in bf16 begins, of `cols` columns. */
 static uint16_t *llm__act_row(const llm__act *a, int64_t row, int64_t cols) {
@@ -15697,9 +15746,9 @@ static llm__input llm__input_of(const llm__exec *e, const llm_buffer *src, int64
     return in;
 }
 
-/* The sums of a block, or of the pair that begins with it, and a tile: out (2, LLM__OUT), of
- * that (tile's places, 16). Alone a block of floats spoils the second half. Floats are summed in chunks of columns, and the chunks added up
- * in order: long chains of additions lose more digits. */
+/* The sums of a block, or of the pair of blocks that begins with it, and a tile: out (2, LLM__OUT), of each half the first (tile's places,
+ * 16). Of a block of floats that stands alone only the first half counts, but the second is written too. Floats are summed in chunks of
+ * columns, and the chunks added up in order: long chains of additions lose more digits. */
 static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm__block *b, const llm__input *in, llm__tile t, float *out,
                            int *tiles) {
     const uint8_t *at = w->memory + b->offset;
@@ -15747,7 +15796,15 @@ static int64_t llm__product_count(const llm_weight *w, int g, int rows, llm__for
     return (w->first_block[g + 1] - w->first_block[g] + 1) / 2 * llm__tiles(rows, form);
 }
 
-/* Rows of group g of the weight times all rows of the input: the items [begin, end), tiles fastest. f says what becomes of the sums; its
+/* Asks for the lines that n blocks' results of a tile will be written to: when they are there, they come from the nearest cache. */
+static void llm__fetch_results(const llm__finish *f, const llm__block *b, int n, llm__tile t) {
+    const float *dst = f->dst + t.start / f->per * f->stride + b->row - f->first_row;
+    for (int i = 0; i < t.n / f->per; i++, dst += f->stride)
+        for (int j = 0; j < n; j += 1 + f->gate_up) __builtin_prefetch(dst + j * LLM__ROWS, 1);
+}
+
+/* Rows of group g of the weight times all rows of the input: the items [begin, end): in bands of a few pairs,
+ * tile by tile. f says what becomes of the sums; its
  * fields that belong to the weight are set here. Each thread has an f of its own. */
 static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, const llm__input *in, llm__finish *f, int64_t begin,
                                      int64_t end) {
@@ -15757,18 +15814,21 @@ static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, c
     f->per = llm__form_per(in->form);
     f->gate_up = w->gate_up;
     f->first_row = g * (w->rows / w->n_groups);
-    int64_t tiles = llm__tiles(in->rows, in->form);
+    const int64_t tiles = llm__tiles(in->rows, in->form), pairs = (w->first_block[g + 1] - w->first_block[g] + 1) / 2;
     for (int64_t i = begin; i < end; i++) {
-        const llm__block *b = &w->block[w->first_block[g] + i / tiles * 2];
+        const int64_t first = i / (LLM__BAND * tiles) * LLM__BAND, band = LLM__MIN(pairs - first, (int64_t)LLM__BAND);
+        const llm__block *b = &w->block[w->first_block[g] + (first + (i - first * tiles) % band) * 2];
         const int n = b + 1 < w->block + w->first_block[g + 1] ? 2 : 1;
-        llm__tile t = llm__tile_at(in->rows, in->form, (int)(i % tiles));
+        llm__tile t = llm__tile_at(in->rows, in->form, (int)((i - first * tiles) / band));
+        llm__fetch_results(f, b, n, t);
         for (int j = 0; j < n; j += b->pair) llm__tile_sums(k, w, b + j, in, t, out[j], &set_up);
         for (int j = 0; j < n; j += 1 + w->gate_up) k->finish(f, b + j, out[j], out[1], t.start / f->per, t.n / f->per);
     }
     if (k->rest) k->rest(&set_up);
 }
 
-static const float *llm__vector(const llm_weight *w) { return w ? w->f32 : NULL; } /* NULL: it is absent */
+/* The values of a VECTOR weight; NULL where there is none. */
+static const float *llm__vector(const llm_weight *w) { return w ? w->f32 : NULL; }
 
 /* One product over all threads; the rounded copy of the input is current. Few rows: a thread reads one stretch of the weight. Many: the
  * threads take small parts in turn, so that none waits for one whose core does other work besides. */
@@ -16477,7 +16537,9 @@ static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm_
     }
 }
 
-/* Attention of a tile whose q, at, from, to, running_max and running_sum are set; leaves the result in out. */
+/* Attention of a tile; leaves the result in out. The caller has laid out its arrays (llm__attend_place) and set n, softcap, alibi and, of
+ * each query: q, times the scale of scores and, without a softcap, log2 e (what follows works with powers of two); at, from and to; slope,
+ * 0 without ALiBi; running_max -1e30 and running_sum 0, or with a sink that sink times log2 e, and 1. next may be NULL. */
 static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv_view *view) {
     int first = t->from[0], last = t->to[0];
     for (int i = 0; i < t->n; i++) {
@@ -16509,12 +16571,13 @@ static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv
     }
 }
 
-/* Floats of scratch that a tile needs, and its arrays laid out in them. */
+/* How many floats of scratch a tile needs. */
 static size_t llm__attend_floats(int head_dim, int v_dim) {
     const size_t v_stride = ((size_t)v_dim + 15) & ~(size_t)15, q_stride = ((size_t)head_dim + 15) & ~(size_t)15;
     return LLM__QUERIES * (q_stride + v_stride + LLM__BLOCK) + ((size_t)head_dim + 1) * LLM__BLOCK + LLM__BLOCK * v_stride + 64;
 }
 
+/* Makes the tile zero, and lays out its arrays in so much scratch, which is aligned to 64. */
 static void llm__attend_place(llm__attend *t, float *scratch, int head_dim, int v_dim) {
     memset(t, 0, sizeof *t);
     t->head_dim = head_dim;
@@ -17385,7 +17448,7 @@ static void llm__passes_of(llm_backend_ctx *ctx, int first) {
 LLM__COLD_BEGIN
 
 /* ============================================================================
- * >>record   Recording operations.
+ * >>record   What the backend is asked for, written down as a list of operations.
  * ============================================================================
  * Every function of the table does three things: llm__record_add copies the operation; llm__record_act, of linear layers, sees to the
  * rounded copy of the input; llm__record_uses says what is read and written and how the work is split, and so decides about the barrier. Of
@@ -21681,8 +21744,8 @@ static void llm__pass_begin(const llm__pass *p, const llm__net *net) {
     }
 }
 
-/* An EAGLE head reads x = fc(embedding of the token, hidden state of the position before it) + b, and zeros at position 0, as in vLLM 0.6.
- * */
+/* An EAGLE head reads x = fc(embedding of the token, hidden state of the position before it) + b, and zeros at position 0, as in vLLM
+ * 0.6. */
 static void llm__pass_eagle(const llm__pass *p, int kept_layer) {
     const llm__net_lane *lane = &p->rank->token;
     llm_state_op recall = {.recall = 1, .rows = LLM_ROWS_TOKENS, .buf = lane->y, .clear = lane->x, .layer = kept_layer};
@@ -22117,7 +22180,7 @@ LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json
 }
 
 /* ============================================================================
- * >>lora   Adapters: what a fine-tuning has learnt, beside the weights.
+ * >>lora   What a fine-tuning has learnt, beside the weights.
  * ============================================================================
  * LoRA (Hu et al. 2021) leaves a matrix W (out, in) as it is and learns two thin ones, so that the layer computes
  *
@@ -24930,7 +24993,8 @@ static llm__gr_frag llm__js_quoted(llm__js *js, llm__gr_frag f) {
     return llm__gr_seq(js->b, llm__gr_word(js->b, "\""), llm__gr_seq(js->b, f, llm__gr_word(js->b, "\"")));
 }
 
-/* What stands in a string that is none of the words, which are JSON strings; they are freed. */
+/* What stands in a string that is none of the words, which are JSON strings in any order; they are sorted and freed. The empty string is
+ * let through only where there are no words. */
 static llm__gr_frag llm__js_other(llm__js *js, llm__gr_words *w) {
     llm__gr_words_sort(w, 1);
     llm__gr_frag f = js->b->failed ? llm__gr_never : llm__js_other_key(js, w->word, w->n, 0, 0);
@@ -25448,8 +25512,8 @@ static llm__gr_frag llm__js_names_left(llm__js *js, const llm__js_view *names, i
 }
 
 /* The key of a property that nobody listed; p: the n listed ones. Any other name, or names that fit one pattern or propertyNames: those
- * must not fit a listed property, or it could be written again as another one, except where they are given one by one. view: of its value.
- * */
+ * must not fit a listed property, or it could be written again as another one, except where they are given one by one. view: of its
+ * value. */
 static llm__gr_frag llm__js_extra_key(llm__js *js, const llm__js_view *v, const llm__js_property *p, size_t n, llm__js_view *view) {
     llm__gr_build *b = js->b;
     llm__js_view names;
@@ -27075,8 +27139,8 @@ static void llm__kv_flush(llm__kv *kv) {
  * Where drafts come from:
  *   prompt lookup   the latest place where the sequence's last few tokens stood before, and what followed there (Saxena
  *                   2023; vLLM's [ngram]). Free, and right where text is repeated: edits, code, quotes, JSON.
- *   a draft model   a small model with the same tokens (see >>engine).
- *   an EAGLE head   one layer that reads the model's own last hidden states (see >>engine).
+ *   a draft model   a small model with the same tokens (see >>draft).
+ *   an EAGLE head   one layer that reads the model's own last hidden states (see >>eagle).
  *   a grammar       where it leaves one text only, as behind {"na of a schema whose one key is "name" (llm__matcher_ahead), in every
  *                   engine, asked before the others. SGLang calls it jump-forward: it puts the text into the answer and tokenizes it
  *                   again. Here it is a draft like any other, so the model still has the choice between the tokens that spell this
@@ -27131,7 +27195,8 @@ static llm__bargain llm__pace_step(const llm__pace *p, int32_t n) {
 }
 
 /* How many tokens of a draft to check, at most `most`: while the next one, which counts only if those before it are right as
- * well, makes the bargain better, by a clear margin. Who is too dear is forgiven slowly, and tries again after a while. */
+ * well, makes the bargain better, by a clear margin. The chance of a sequence whose drafts
+ * are not worth it rises slowly, so that it tries again after a while. */
 static int32_t llm__draft_length(float *chance, llm__bargain *b, int32_t most) {
     double all = (double)*chance;
     int32_t n = 0;
@@ -27239,7 +27304,7 @@ struct llm__seq;
 /* What a scheduler needs beside a backend. The backend's calls are ordered as on one stream: a copy after a step sees that step's pages. */
 typedef struct llm__driver {
     llm_result (*forward)(llm_engine *e, const llm_step *step); /* begins a step; all of it is copied */
-    /* Guesses up to n_draft tokens for each of n sequences, into its `draft`, and lowers n_draft to what it could; NULL: prompt lookup. */
+    /* Guesses up to draft.n tokens for each of n sequences, into draft.ids, and lowers draft.n to as many as there are; NULL: by lookup. */
     void (*draft)(llm_engine *e, struct llm__seq *const *seq, int32_t n);
     void (*rope_of)(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base);
     double (*now)(llm_engine *e); /* seconds, monotonic */
@@ -27303,7 +27368,7 @@ typedef struct llm__seq {
     int32_t n_scored;   /* rows of the prompt before it have given what was wanted of them, see score_from */
     int32_t n_preempted;
     struct {                /* tokens guessed to follow ids */
-        int32_t *ids, n;    /* (params.n_draft, n_jump) in the step planned, or in flight */
+        int32_t *ids, n;    /* ids: room for the larger of params.n_draft and n_jump; n: in the step planned, or in flight */
         int32_t by_grammar; /* 1: no guess, but what the grammar demands */
         int32_t n_sure;     /* the first so many must come */
         float chance;       /* that such a token is right */
@@ -27359,6 +27424,7 @@ struct llm_request {
     llm_request *news_next;
     llm_request *inbox_next;
     int in_news, told, fresh;   /* told: its end; fresh: counts against max_queue */
+    int64_t bytes;              /* that it takes while it waits */
     int refs, cancelled, freed; /* atomic */
     int32_t n_flight;           /* of its sequences together */
     llm_sampling sampling;      /* resolved; points into the arena */
@@ -27436,7 +27502,7 @@ typedef struct llm__lora {
     int32_t n_running, n_waiting; /* sequences with it, after the latest step */
 } llm__lora;
 
-/* A model that guesses for another one: see >>engine. */
+/* A model that guesses for another one: see >>draft. */
 typedef struct llm__drafter {
     llm_model *model; /* opened by the engine */
     llm__net *net;    /* NULL: none */
@@ -27508,7 +27574,8 @@ struct llm_engine {
     pthread_mutex_t mutex;
     struct { /* requests that were submitted since the last step */
         llm_request *first, *last;
-        int32_t n_fresh;        /* requests that have not begun, for max_queue */
+        int32_t n_fresh;        /* requests that have not begun, for max_queue, */
+        int64_t bytes;          /* and what they take */
         int32_t n_live;         /* answers that have not ended, where none may wait */
         uint64_t n_arrived;     /* so far: the order of arrival */
         int some_cancelled;     /* since the inbox was taken last */
@@ -27627,7 +27694,7 @@ static int32_t llm__pages_of(const llm_engine *e, int32_t n_tokens) {
     return (int32_t)(((int64_t)n_tokens + e->kv.page_tokens - 1) / e->kv.page_tokens);
 }
 
-/* Pages that a sequence takes for its next rows. Who gave way often takes all it can ever need. */
+/* How many pages a sequence takes for its next rows. One that gave way often takes all that it can ever need. */
 static int32_t llm__pages_wanted(const llm_engine *e, const llm__seq *s) {
     return llm__pages_of(e, s->n_preempted < LLM__PREEMPT_MAX ? s->n_ids + s->n_ahead : s->n_prompt + s->max_new);
 }
@@ -27723,7 +27790,7 @@ static int llm__frees_a_page(const llm_engine *e, const llm__seq *s) {
     return 0;
 }
 
-/* Who gives way to running[at]: the latest after it that would free a page and may be asked once more, else itself. So
+/* The sequence that gives way to running[at]: the latest after it that would free a page and may be preempted once more, else itself. So
  * the first in order goes on whatever happens, and everything ends. */
 static llm__seq *llm__victim(const llm_engine *e, int32_t at) {
     for (int32_t i = e->running.n - 1; i > at; i--)
@@ -27802,6 +27869,7 @@ static void llm__leave_queue(llm_engine *e, llm_request *r) {
     r->fresh = 0;
     LLM__LOCKED(&e->mutex);
     e->inbox.n_fresh--;
+    e->inbox.bytes -= r->bytes;
 }
 
 /* The first step of a request: queue time and cache hit are known now. Choices that follow later, and sequences that
@@ -27958,7 +28026,8 @@ static llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
 }
 
 /* What the grammar lets through behind the first n_draft tokens of the draft, with the tokens that end the answer where the text may end. A
- * complete text may end before min_tokens: there is nothing else to say. kept: only if the mask is made. 0: no way on. */
+ * complete text may end before min_tokens: there is nothing else to say. kept: a mask that was made earlier is taken, none is made now.
+ * 0: nothing is let through, or (kept) the mask was not made yet. */
 static int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_t n_draft, int kept, llm__rules *rules, uint32_t *words) {
     int can_end;
     int32_t n = llm__matcher_mask(s->matcher, s->draft.ids, n_draft, words, ((size_t)e->p.vocab + 31) / 32, kept, &can_end);
@@ -28231,6 +28300,7 @@ static void llm__sweep(llm_engine *e) {
  * >>results   What becomes of a step's logits.
  * ============================================================================ */
 
+/* 1 if id is one of n ids. */
 static int llm__has_id(const int32_t *ids, int32_t n, int32_t id) {
     for (int32_t i = 0; i < n; i++)
         if (ids[i] == id) return 1;
@@ -28704,7 +28774,7 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
  *              leave destroys it. So it may be freed at any moment, in a callback too
  * Locks: engine->mutex (inbox, figures), request->mutex (outputs), engine->news_mutex (held while callbacks run, so that after
  * llm_request_free none runs any more). Nobody holds two of the first kinds at once, and the stepping thread holds none while the device
- * computes. Who needs the scheduler's own lists from another thread waits for a turn between two steps (llm__turn_take). Flags that are
+ * computes. Another thread that needs the scheduler's own lists waits for a turn between two steps (llm__turn_take). Flags that are
  * only ever raised (cancelled, freed) and the count of owners are atomic and need no lock.
  *
  * A request's life, and which thread it is in:
@@ -28826,6 +28896,22 @@ static llm_result llm__engine_init(llm_engine *e) {
     return LLM_OK;
 }
 
+/* Pages and the scheduler's lists belong to the thread that steps. Any other thread that wants them for a moment draws a number and waits
+ * for its turn, as every step does: between two steps, and first come, first served, for a thread that steps without pause must not shut
+ * others out. */
+static void llm__turn_take(llm_engine *e) {
+    LLM__LOCKED(&e->mutex);
+    uint64_t own = e->turn.next++;
+    while (e->turn.now != own) pthread_cond_wait(&e->turn.changed, &e->mutex);
+}
+
+/* Lets the next number have its turn. */
+static void llm__turn_give(llm_engine *e) {
+    LLM__LOCKED(&e->mutex);
+    e->turn.now++;
+    if (e->turn.now != e->turn.next) pthread_cond_broadcast(&e->turn.changed);
+}
+
 /* ---- the driver that runs a model ----
  * The CPU computes a step at once, so it is used with lag 0: forward returns when all is done, wait has nothing to
  * wait for, and the engine samples on the backend's threads. A backend that draws tokens itself is used with lag 1.
@@ -28842,7 +28928,16 @@ static void llm__drive_rope(llm_engine *e, int32_t prompt_len, int32_t *variant,
 /* Seconds of a clock that never jumps; the simulation in the tests has one of its own. */
 static double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
 
-/* ---- a draft model ----
+/* What runs a model; see llm__driver. */
+/* The function that drafts is put in by llm__drafter_open. */
+static llm__driver llm__model_driver(void) {
+    static const llm__driver driver = {.forward = llm__drive_forward, .rope_of = llm__drive_rope, .now = llm__drive_now};
+    return driver;
+}
+
+/* ============================================================================
+ * >>draft   A model that guesses for another one.
+ * ============================================================================
  * A small model with the same tokens guesses for a large one. It is a second network on the same device, and its keys and values lie in the
  * same pages, as further layers behind the model's own: so whatever happens to pages (sharing, the prefix cache, forks, eviction) happens
  * to both, and a page has one more bit that tells whether the draft model has computed it (llm__kv). It runs only when somebody drafts, so
@@ -28860,17 +28955,6 @@ static double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
  * Its guess is drawn from its own logits by the same rules, a grammar's mask behind the guesses before it too, and with the same random
  * number that the model's token at this position will be drawn with. Where the two distributions are alike, so are the tokens then, also at
  * high temperatures. */
-
-/* What runs a model; see llm__driver. */
-/* The function that drafts is put in by llm__drafter_open. */
-static llm__driver llm__model_driver(void) {
-    static const llm__driver driver = {.forward = llm__drive_forward, .rope_of = llm__drive_rope, .now = llm__drive_now};
-    return driver;
-}
-
-/* ============================================================================
- * >>draft   A model that guesses for another one.
- * ============================================================================ */
 
 /* Rows of a pass for sequence s, as number i of the step. Returns the next row; the same row: nothing to do. */
 static int32_t llm__guess_rows(llm_engine *e, llm__seq *s, int32_t pass, int32_t i, int32_t row) {
@@ -28945,8 +29029,8 @@ static int llm__guess_pass(llm_engine *e, llm__seq *const *seq, int32_t n, int32
     return 1;
 }
 
-/* The driver's `draft`: fills draft[0 .. n_draft) of n sequences, or shortens n_draft to what could be guessed. Pages that the draft model
- * has filled to their end are marked, last first: before a marked one all are marked. */
+/* The driver's `draft`: fills draft.ids of n sequences with up to draft.n tokens each, and lowers draft.n to as many as could be guessed.
+ * Pages that the draft model has filled to their end are marked, the last first, so that all pages before a marked one are marked. */
 static void llm__drive_draft(llm_engine *e, llm__seq *const *seq, int32_t n) {
     int32_t size = e->kv.page_tokens;
     for (int32_t pass = 0; pass < e->p.n_draft && llm__guess_pass(e, seq, n, pass); pass++)
@@ -29006,8 +29090,8 @@ static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, l
 
 enum { LLM__ENGINE_FIELDS = 26 };
 
-/* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have them.
- * */
+/* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have
+ * them. */
 static llm_kv_layer llm__kept_layer(int32_t hidden) {
     llm_kv_layer kept = {1, 1, LLM__MIN(hidden, 128)};
     while (hidden % kept.v_head_dim) kept.v_head_dim--;
@@ -29408,8 +29492,8 @@ static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *p
     return LLM_OK;
 }
 
-/* What has been read can be found from now on. again: if it is still set aside, and nobody unloaded it meanwhile; the caller holds it too.
- * */
+/* What has been read can be found from now on. again: if it is still set aside, and nobody unloaded it meanwhile; the caller holds it
+ * too. */
 static llm_result llm__lora_list(llm_engine *e, const char *name, uint64_t content, int again, int32_t slot) {
     LLM__LOCKED(&e->mutex);
     int32_t aside = again ? llm__lora_find(e, llm__lit(name), 1) : -1;
@@ -29458,8 +29542,8 @@ static llm_result llm__lora_named(llm_engine *e, const char *name, int32_t *slot
     return LLM_OK;
 }
 
-/* A hold on the adapter that a request names: its id and content stay until llm__lora_drop. *slot -1: none. Who names one while another is
- * read again waits for that. */
+/* A hold on the adapter that a request names: its id and content stay until llm__lora_drop. *slot -1: none. A caller that names one which
+ * is being read again waits until it is there. */
 static llm_result llm__lora_hold(llm_engine *e, const char *name, int32_t *slot) {
     LLM__SCOPED(llm__drop) char *path = NULL;
     if (!name) return llm__lora_named(e, name, slot, &path);
@@ -29505,45 +29589,8 @@ LLM_API int llm_lora_get(llm_engine *e, int32_t i, llm_text *name, llm_text *pat
     return 0;
 }
 
-/* Whatever fails, everything opened so far is closed again by the one function that closes engines. */
-LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out) {
-    llm_engine *e = llm__engine_alloc();
-    llm_engine_config *c = e ? &e->p.c : NULL;
-    if (e && cfg) *c = *cfg;
-    llm_result r = e ? llm__engine_resolve(model, c) : llm__nomem();
-    if (!r) r = llm__engine_backend(c, &e->backend);
-    if (!r) r = llm__engine_device(e, c);
-    if (!r) r = llm__engine_assemble(e, model, c);
-    if (!r && c->lora) r = llm_lora_load(e, c->lora, c->lora);
-    if (!r && c->lora) e->adapters.own = 0;
-    if (r) llm__engine_destroy(e);
-    *out = r ? NULL : e;
-    return r;
-}
-
-/* The figures of the step that ended last: any thread, without waiting for the one that runs. */
-LLM_API void llm_engine_get_stats(const llm_engine *e, llm_engine_stats *out) {
-    LLM__LOCKED(&e->mutex);
-    *out = e->stats;
-}
-
-/* Pages and the scheduler's lists belong to the thread that steps. Who else wants them for a moment draws a number and waits for its turn,
- * like every step: between two steps, and first come, first served, for a thread that steps without pause must not shut others out. */
-static void llm__turn_take(llm_engine *e) {
-    LLM__LOCKED(&e->mutex);
-    uint64_t own = e->turn.next++;
-    while (e->turn.now != own) pthread_cond_wait(&e->turn.changed, &e->mutex);
-}
-
-/* Lets the next number have its turn. */
-static void llm__turn_give(llm_engine *e) {
-    LLM__LOCKED(&e->mutex);
-    e->turn.now++;
-    if (e->turn.now != e->turn.next) pthread_cond_broadcast(&e->turn.changed);
-}
-
 /* ============================================================================
- * >>stepping   Stepping.
+ * >>stepping   Opening an engine, stepping it, closing it.
  * ============================================================================
  * At most two steps are known at a time: one in flight, one being planned. They lie in a ring of two; the oldest is applied first, so
  * results come in order. A step that fails takes its requests with it and nothing else. */
@@ -29601,6 +29648,22 @@ static llm_result llm__flight_end(llm_engine *e) {
     return r;
 }
 
+/* Whatever fails, everything opened so far is closed again by the one function that closes engines. */
+LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out) {
+    llm_engine *e = llm__engine_alloc();
+    llm_engine_config *c = e ? &e->p.c : NULL;
+    if (e && cfg) *c = *cfg;
+    llm_result r = e ? llm__engine_resolve(model, c) : llm__nomem();
+    if (!r) r = llm__engine_backend(c, &e->backend);
+    if (!r) r = llm__engine_device(e, c);
+    if (!r) r = llm__engine_assemble(e, model, c);
+    if (!r && c->lora) r = llm_lora_load(e, c->lora, c->lora);
+    if (!r && c->lora) e->adapters.own = 0;
+    if (r) llm__engine_destroy(e);
+    *out = r ? NULL : e;
+    return r;
+}
+
 /* Ends what is live, waits for the device, tells callers, then gives everything back. Requests that their callers still
  * hold are to be freed before. */
 LLM_API void llm_engine_close(llm_engine *e) {
@@ -29612,7 +29675,7 @@ LLM_API void llm_engine_close(llm_engine *e) {
     llm__engine_destroy(e);
 }
 
-/* Who uses which adapter. The caller holds the engine's mutex. */
+/* How many sequences run and wait with each adapter. The caller holds the engine's mutex. */
 static void llm__engine_count_loras(llm_engine *e) {
     for (int32_t i = 0; i < e->p.n_loras; i++) e->adapters.slot[i].n_running = e->adapters.slot[i].n_waiting = 0;
     for (int32_t i = 0; i < e->running.n && e->p.n_loras; i++)
@@ -29685,12 +29748,18 @@ LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
     return step;
 }
 
+/* The figures of the step that ended last: any thread, without waiting for the one that runs. */
+LLM_API void llm_engine_get_stats(const llm_engine *e, llm_engine_stats *out) {
+    LLM__LOCKED(&e->mutex);
+    *out = e->stats;
+}
+
 /* ============================================================================
  * >>request   A request from submission to its queue.
  * ============================================================================
- * Two kinds: the request itself with its arena (copies of what the caller gave, stop strings, bad words, scores of the prompt, the arrays
- * of its sequences), and what must grow (the text). The sizes follow from the config, so a request that cannot be held is refused at once
- * and never fails later. */
+ * Its memory is of two kinds. The struct and its arena have sizes that are known at submission: copies of what the caller gave, stop
+ * strings, bad words, scores of the prompt, the arrays of its sequences. Only texts grow, and get room beforehand. So a request that cannot
+ * be held is refused at once and never fails for lack of memory later. */
 
 /* What a sequence has beside the request's arena. Its pages went back when it ended. */
 static void llm__seq_destroy(llm__seq *s) {
@@ -29885,6 +29954,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
         r->answer[i] = &r->seq[i];
         result = llm__seq_open(r, i, prompt, (int32_t)n, max_new);
     }
+    r->bytes = llm__request_bytes(r, n);
     r->seq[0].beam.role = LLM__BEAM_LIVE;
     r->metrics.n_prompt_tokens = (int32_t)n;
     r->submitted = LLM__MAX(e->p.driver.now(e), r->received);
@@ -29894,23 +29964,39 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     return result;
 }
 
-/* May one more come? Where none may wait (max_queue -1) only if there is a place for its answers, or nothing else. */
-static int llm__request_fits(const llm_engine *e, const llm_request *r) {
-    if (e->p.c.max_queue >= 0) return e->inbox.n_fresh < e->p.c.max_queue;
-    return !e->inbox.n_live || e->inbox.n_live + r->sampling.best_of <= e->p.c.max_num_seqs;
+enum {
+    LLM__SEQ_BYTES = 20 << 10,   /* of memory that one answer touches before its first token, beside its prompt's ids */
+    LLM__QUEUE_BYTES = 256 << 20 /* that all requests together may take while they wait, unless it is one alone */
+};
+
+/* What a request takes while it waits: each of its answers has the prompt's ids; and room for scores of the prompt. */
+static int64_t llm__request_bytes(const llm_request *r, size_t n) {
+    const size_t scored = r->prompt.logprobs ? sizeof(float) + sizeof(int32_t) + (size_t)r->prompt.top_stride * sizeof *r->prompt.top : 0;
+    return (int64_t)((size_t)r->n_seqs * (LLM__SEQ_BYTES + n * sizeof(int32_t)) + n * scored);
 }
 
-/* Into the inbox, unless max_queue requests wait already. Its number is its place in order. The stepping thread wakes
- * if it sleeps in llm_engine_wait. */
+/* May one more come? Where none may wait (max_queue -1) only if there is a place for its answers, or nothing else. */
+static llm_result llm__request_fits(const llm_engine *e, const llm_request *r) {
+    const int none = e->p.c.max_queue < 0, n = (int)e->inbox.n_fresh;
+    if (none && e->inbox.n_live && e->inbox.n_live + r->sampling.best_of > e->p.c.max_num_seqs)
+        return llm__error(LLM_ERR_BUSY, "no place is free: %d answers run, and none may wait", (int)e->inbox.n_live);
+    if (!none && n >= e->p.c.max_queue) return llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.c.max_queue);
+    if (n && e->inbox.bytes + r->bytes > LLM__QUEUE_BYTES)
+        return llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait, whose prompts and answers take %d MiB", n,
+                          (int)(e->inbox.bytes >> 20));
+    return LLM_OK;
+}
+
+/* Into the inbox, unless too many wait already. Its number is its place in order. The stepping thread wakes if it sleeps in llm_engine_wait. */
 static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
     LLM__LOCKED(&e->mutex);
-    if (!llm__request_fits(e, r))
-        return e->p.c.max_queue < 0 ? llm__error(LLM_ERR_BUSY, "no place is free: %d answers run, and none may wait", (int)e->inbox.n_live)
-                                    : llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.c.max_queue);
+    const llm_result result = llm__request_fits(e, r);
+    if (result) return result;
     r->fresh = 1;
     r->refs = 2;
     r->arrival = e->inbox.n_arrived++;
     e->inbox.n_fresh++;
+    e->inbox.bytes += r->bytes;
     e->inbox.n_live += r->sampling.best_of;
     if (e->inbox.last) e->inbox.last->inbox_next = r;
     else e->inbox.first = r;
@@ -33054,8 +33140,8 @@ static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
  *
  * All choices share the stream, told apart by `index`. Deltas joined are exactly the text of the answer that is not streamed: an event
  * holds whole code points, and nothing that may still become a stop string. One call of llm_openai_next writes at most one event's worth,
- * so that a server can stop where a slow reader's buffer is full and go on later; nothing is lost: the request keeps its events till then.
- * */
+ * so that a server can stop where a slow reader's buffer is full and go on later; nothing is lost: the request keeps its events till
+ * then. */
 
 /* One server-sent event with one choice, which is freed; without a choice it is the last one, for the usage. ended: the request of a choice
  * that ends with it, whose metrics may be wanted; else NULL. */
@@ -33375,8 +33461,8 @@ static void llm__oai_items_grow(llm_openai_call *k, llm_text *out) {
 }
 
 /* The response object, with a status: "in_progress" (at the beginning: no items, no usage), "completed", "incomplete" (the length cut it)
- * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has a default.
- * */
+ * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has a
+ * default. */
 static llm_text llm__oai_response(const llm_openai_call *k, const char *status, const char *failure) {
     static const char *const sent[][2] = {{"instructions", "null"},
                                           {"max_output_tokens", "null"},
