@@ -29924,6 +29924,17 @@ static llm_result llm__request_root(llm_request *r, const llm_request_config *cf
     return result;
 }
 
+enum {
+    LLM__SEQ_BYTES = 20 << 10,   /* of memory that one answer touches before its first token, beside its prompt's ids */
+    LLM__QUEUE_BYTES = 256 << 20 /* that all requests together may take while they wait, unless it is one alone */
+};
+
+/* What a request takes while it waits: each of its answers has the prompt's ids; and room for scores of the prompt. */
+static int64_t llm__request_bytes(const llm_request *r, size_t n) {
+    const size_t scored = r->prompt.logprobs ? sizeof(float) + sizeof(int32_t) + (size_t)r->prompt.top_stride * sizeof *r->prompt.top : 0;
+    return (int64_t)((size_t)r->n_seqs * (LLM__SEQ_BYTES + n * sizeof(int32_t)) + n * scored);
+}
+
 /* Fills a new request from its config and its prompt's tokens. Here the seed is drawn if none was given, and a request
  * learns how many sequences it has: one for each choice, four times the width for beams. */
 static llm_result llm__request_fill(llm_request *r, const llm_request_config *cfg, const int32_t *prompt, size_t n) {
@@ -29962,17 +29973,6 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     r->metrics.arrival_time = llm__wall_clock() - r->metrics.preprocess_cost_time;
     if (cfg->deadline_s > 0) r->deadline = r->received + cfg->deadline_s;
     return result;
-}
-
-enum {
-    LLM__SEQ_BYTES = 20 << 10,   /* of memory that one answer touches before its first token, beside its prompt's ids */
-    LLM__QUEUE_BYTES = 256 << 20 /* that all requests together may take while they wait, unless it is one alone */
-};
-
-/* What a request takes while it waits: each of its answers has the prompt's ids; and room for scores of the prompt. */
-static int64_t llm__request_bytes(const llm_request *r, size_t n) {
-    const size_t scored = r->prompt.logprobs ? sizeof(float) + sizeof(int32_t) + (size_t)r->prompt.top_stride * sizeof *r->prompt.top : 0;
-    return (int64_t)((size_t)r->n_seqs * (LLM__SEQ_BYTES + n * sizeof(int32_t)) + n * scored);
 }
 
 /* May one more come? Where none may wait (max_queue -1) only if there is a place for its answers, or nothing else. */

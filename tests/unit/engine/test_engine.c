@@ -98,16 +98,16 @@ static void eng_test_queue_bytes(void) {
     static int32_t prompt[20000];
     fake_device f;
     llm_sampling s;
-    llm_request *r[64];
+    llm_request *r[70];
     int n = 0, busy;
     llm_engine *e = fake_open(&f, fake_params(2048, 32, 4, 1024, 30000));
     memset(&s, 0, sizeof s);
     s.max_tokens = 4, s.n = 128;
-    for (; n < 64 && (r[n] = eng_start(e, prompt, 2000, &s)) != NULL; n++) continue;
+    for (; n < 65 && (r[n] = eng_start(e, prompt, 2000, &s)) != NULL; n++) continue;
     CHECK(n == 64 && strstr(llm_last_error(), "64 requests"));
     for (int i = 0; i < n; i++) llm_request_free(r[i]);
     CHECK(!llm_engine_step(e, NULL) && !e->inbox.n_fresh && !e->inbox.bytes);
-    for (n = 0; n < 64 && (r[n] = eng_start(e, prompt, 20000, &s)) != NULL; n++) continue;
+    for (n = 0; n < 65 && (r[n] = eng_start(e, prompt, 20000, &s)) != NULL; n++) continue;
     CHECK(n >= 10 && n <= 26 && strstr(llm_last_error(), "queue is full") && strstr(llm_last_error(), "MiB"));
     CHECK(!llm_engine_step(e, &busy) && busy && (r[n] = eng_start(e, prompt, 20000, &s)) != NULL); /* one has begun */
     for (int i = 0; i <= n; i++) llm_request_free(r[i]);
