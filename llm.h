@@ -29987,7 +29987,8 @@ static llm_result llm__request_fits(const llm_engine *e, const llm_request *r) {
     return LLM_OK;
 }
 
-/* Into the inbox, unless too many wait already. Its number is its place in order. The stepping thread wakes if it sleeps in llm_engine_wait. */
+/* Into the inbox, unless too many wait already. Its number is its place in order. The stepping thread wakes if it sleeps in
+ * llm_engine_wait. */
 static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
     LLM__LOCKED(&e->mutex);
     const llm_result result = llm__request_fits(e, r);

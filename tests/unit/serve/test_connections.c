@@ -338,10 +338,27 @@ static void client_read(client *c, size_t most) {
 
 /* ---- what must hold after every step */
 
+/* Where the output was full and nothing of it was sent, no answer may have come to it (but that a request is given up). */
+static void check_full(const conn *c) {
+    static struct {
+        const conn *c;
+        size_t unsent, moved;
+    } before[WORLD_SOCKETS];
+    const int i = c->fd - WORLD_FIRST;
+    if (c->fd < 0) return;
+    if (before[i].c == c && before[i].unsent >= CONN_MAX_OUT && before[i].moved == c->out_pace.bytes &&
+        conn_unsent(c) > before[i].unsent + 1000)
+        wrong("output is not bounded", "%zu bytes after %zu", conn_unsent(c), before[i].unsent);
+    before[i].c = c;
+    before[i].unsent = conn_unsent(c);
+    before[i].moved = c->out_pace.bytes;
+}
+
 static void check_sizes(void) {
     size_t unsent = 0, heads = 0, bodies[2] = {0, 0};
     int n = 0;
     for (const conn *c = net.list; c; c = c->next) {
+        check_full(c);
         unsent += conn_unsent(c);
         heads += c->in.cap + c->head_text.cap;
         bodies[c->large] += c->body.len;
