@@ -292,7 +292,7 @@ for (const name of ["dragover", "dragleave", "drop"]) {
     if (name === "drop") attach([...e.dataTransfer.files]);
   });
 }
-on(window, "pagehide", () => sessionStorage.setItem("llm.draft", $("input").value));
+on(window, "pagehide", () => session.set("draft", $("input").value));
 on(window, "popstate", () => {
   here = location.hash.slice(1);
   arrive();
@@ -310,7 +310,7 @@ applySettings();
 openStore(hear).catch(() => {}).then(() => {
   if (!disk) toast("This browser keeps nothing: conversations are lost when the page is closed.");
   if (!current() || current().gone) here = "";
-  drafts.set(here, [sessionStorage.getItem("llm.draft") || "", []]);
+  drafts.set(here, [session.get("draft", ""), []]);
   arrive();
   loadModels();
 });
