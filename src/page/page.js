@@ -16,14 +16,17 @@ function side(on) {
 const focusInput = () => matchMedia("(hover: hover)").matches && $("input").focus(); /* on a phone the keyboard would come up */
 function grow() {
   const t = $("input");
-  t.style.height = "auto";
-  t.style.height = t.scrollHeight + "px";
-  changed();
+  if (!CSS.supports("field-sizing", "content")) {
+    t.style.height = "auto";
+    t.style.height = t.scrollHeight + "px";
+  }
+  drawForm(current(), modelOf(current())); /* no more: who types in a long conversation does not wait for it */
 }
 function setInput(text, files) {
   $("input").value = text;
   attached = files;
   grow();
+  changed();
 }
 /* Shows the conversation `here`. */
 function arrive() {

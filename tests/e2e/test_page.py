@@ -234,6 +234,18 @@ def heavy(browser, s):
             p.ask("Go")
             p.fill("#input", "still here")
             check(f"20,000 characters of {mark!r}", p.evaluate("window.longest") < 1500 * SLOW, p.evaluate("window.longest"))
+    with person(browser, s.url) as p:
+        node = lambda i: {"id": f"n{i}", "up": f"n{i - 1}" if i else "", "role": "assistant" if i % 2 else "user", "text": RICH if i % 2 else "How?", "rev": 1}
+        chats = [{"id": "long", "title": "long", "time": 1, "rev": 1, "leaf": "n299", "nodes": {f"n{i}": node(i) for i in range(300)}}]
+        (FOLDER / "long.json").write_text(json.dumps(chats + [{"id": f"c{i}", "title": f"chat {i}", "time": 1, "rev": 1, "leaf": "", "nodes": {}} for i in range(500)]))
+        p.set_input_files("#load", str(FOLDER / "long.json"))
+        p.locator("#list a", has_text="long").click()
+        p.wait_for_selector(".msg")
+        p.wait_for_timeout(500)
+        drawn = p.evaluate("""() => new Promise(done => { const t = document.getElementById('input'), start = performance.now();
+            for (let i = 0; i < 20; i++) { t.value += 'x'; t.dispatchEvent(new Event('input', {bubbles: true})); }
+            setTimeout(() => setTimeout(() => done(performance.now() - start), 0), 0); })""")
+        check("300 messages: who types does not wait for them", drawn < 40 * SLOW, drawn)
 
 
 def streaming(browser, s):
@@ -745,9 +757,11 @@ def looks(browser, s):
                     good("list")
                     p.keyboard.press("Escape")
                     p.fill("#input", "one")
+                    low = p.evaluate("document.getElementById('input').clientHeight")
                     p.button("New line").click()
                     p.keyboard.type("two")
                     check(f"{label}: a new-line key", p.input_value("#input") == "one\ntwo")
+                    check(f"{label}: the input grows", p.evaluate("document.getElementById('input').clientHeight") > low + 15)
                     check(f"{label}: large enough to touch", p.evaluate("[...document.querySelectorAll('.row button:not([hidden])')].every(e => e.getBoundingClientRect().height >= 34)"))
                 s.answer = lambda body: refusal(400, "the conversation has 2000 tokens", "context_length_exceeded")
                 p.ask("And another one, which is a good deal longer than the first one was, so that it has to be set in more than one line on a phone?")
