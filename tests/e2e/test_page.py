@@ -60,11 +60,11 @@ class Person:
 
     def last(self): return self.page.locator(".msg.assistant .body").last.inner_text()
 
-    def answers(self): return [x.inner_text() for x in self.page.locator(".msg.assistant .body").all()]
+    def answers(self): return self.page.locator(".msg.assistant .body").all_inner_texts()
 
-    def texts(self): return [x.inner_text() for x in self.page.locator(".msg .bubble").all()]
+    def texts(self): return self.page.locator(".msg .bubble").all_inner_texts()
 
-    def titles(self): return [x.inner_text().split("\n")[0] for x in self.page.locator("#list a").all()]
+    def titles(self): return [x.split("\n")[0] for x in self.page.locator("#list a").all_inner_texts()]
 
     def button(self, name): return self.page.get_by_role("button", name=name, exact=True)
 
@@ -651,7 +651,7 @@ def settings(browser, s):
     s.models = [MODEL, {**MODEL, "id": "poet", "parent": MODEL["id"], "max_model_len": 500}, {**MODEL, "id": "big", "state": "unloaded"}, {**MODEL, "id": "mid", "status": {"value": "loading"}}]
     with person(browser, s.url) as p:
         p.wait_for_function("document.querySelectorAll('#model option').length == 4")
-        check("all models, with their state", [x.inner_text() for x in p.locator("#model option").all()] == ["small", "poet", "big (unloaded)", "mid (loading)"])
+        check("all models, with their state", p.locator("#model option").all_inner_texts() == ["small", "poet", "big (unloaded)", "mid (loading)"])
         p.select_option("#model", "poet")
         p.ask("x")
         check("the one that was chosen", s.asked[-1]["model"] == "poet" and p.get_attribute("#meter", "aria-valuemax") == "500")
@@ -776,9 +776,9 @@ def everybody(browser, s):
         p.keyboard.type("Hello")
         p.keyboard.press("Enter")
         p.settled()
-        check("what comes is said, whole blocks", [x.inner_text() for x in p.locator("#say p").all()] == ["First block.", "Second block."] and p.get_attribute("#say", "role") == "log")
+        check("what comes is said, whole blocks", p.locator("#say p").all_inner_texts() == ["First block.", "Second block."] and p.get_attribute("#say", "role") == "log")
         check("the conversation itself is not read out word by word", p.get_attribute("#log", "aria-live") is None and p.get_attribute("#log", "role") == "region")
-        check("messages have a heading each", [x.inner_text() for x in p.locator("#log article h2").all()] == ["You", "Answer"])
+        check("messages have a heading each", p.locator("#log article h2").all_inner_texts() == ["You", "Answer"])
         p.keyboard.press("Control+Shift+O")
         check("a new conversation", eventually(lambda: p.locator(".empty").is_visible()) and p.evaluate("document.activeElement.id") == "input")
         p.keyboard.press("Control+k")
