@@ -34,8 +34,8 @@
  *   are the same to the bit alone, in a batch, in chunks, from the cache and with any number of threads.
  *
  * WHAT IT IS NOT
- *   No training. No pickle (pytorch_model.bin). No network: models are files. No Windows or macOS yet. Images are not in
- *   this version.
+ *   No training. No pickle (pytorch_model.bin). No network: models are files, which llm_hub_pull has curl fetch. No Windows or macOS yet.
+ *   Images are not in this version.
  *
  * TABLE OF CONTENTS (search for the tag)
  *   api/
@@ -43,6 +43,7 @@
  *     >>api-text             A growable byte string, and a growable list of token ids.
  *     >>api-easy             Ten lines to a working program.
  *     >>api-model            A model: weights, tokenizer and chat template, read-only and shareable between engines and threads.
+ *     >>api-hub              Models of the Hugging Face Hub: found in its local cache, fetched into it, listed, removed.
  *     >>api-sampler          How the next token is chosen, and when an answer ends.
  *     >>api-engine           Threads, backend, KV pages and scheduler for one model.
  *     >>api-request          One prompt, n answers. Submit from any thread; one thread steps the engine.
@@ -66,6 +67,7 @@
  *     >>map                  hashes, and a map from byte strings to numbers.
  *     >>index                which of many strings does a text begin with?
  *     >>files                files are mapped, or read where mapping is refused.
+ *     >>child                another program is run, its output read.
  *     >>threads              a pool that spins between short jobs and sleeps between long pauses.
  *     >>json                 JSON, strictly RFC 8259.
  *     >>place                where a model's files are: in the file system, or given by the program.
@@ -200,6 +202,8 @@
  *   serve/
  *     >>sizes                structs of a program that was compiled with another version of this header.
  *     >>reports              what is said of a name that has no effect.
+ *     >>cached               models of the Hugging Face Hub in its local cache: names, the files that make a model, what is there, what goes.
+ *     >>pull                 models are fetched from the Hugging Face Hub, by an installed curl.
  *     >>options              options by name, for programs.
  *     >>openai               OpenAI's requests and answers, whichever program serves them.
  *     >>openai_tools         the tools of a request.
@@ -561,13 +565,42 @@ LLM_API llm_result llm_model_open_files(const llm_file *files, int32_t n, const 
 LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **name, const char **type, int64_t shape[4], int *n_dims,
                                     int64_t *bytes);
 
-/* Path of a model by its hub name ORG/NAME or ORG/NAME@REVISION in the local cache (cache_dir: .../hub). LLM_ERR_IO if it is not there. */
-LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_text *path);
-
 /* An EAGLE head's folder in SafeAILab's layout becomes one in vLLM's: config.json and model.safetensors in the folder `to`, made if it is
  * not there; `to` may be `head`. base: the model's folder, whose output layer vLLM 0.6 wants beside the head; NULL: without. The names of
  * the files that hold the tensors may be given, plain names of .safetensors files in these folders; NULL: as usual. */
 LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, const char *base, const char *base_file, const char *to);
+
+/* ---------------------------------------------------------------------------
+ * >>api-hub   Models of the Hugging Face Hub: found in its local cache, fetched into it, listed, removed.
+ * ---------------------------------------------------------------------------
+ * The cache is that of Hugging Face's own tools (models--ORG--NAME/blobs, refs, snapshots): what one fetches the other finds. hub_cache
+ * is its folder; NULL: as the environment says, which `get` (getenv, or NULL) reads: HF_HUB_CACHE, HF_HOME/hub, ~/.cache/huggingface/hub.
+ * A NAME is ORG/NAME[:QUANT][@REVISION]: the revision is a branch, a tag or a commit (main), QUANT the end of a GGUF file's name without
+ * its ".gguf" and without regard to case: q4_k_m of model-Q4_K_M.gguf. Of several such files and no QUANT: Q4_K_M, else Q8_0, else the
+ * first. */
+
+/* Path of a model by its hub name ORG/NAME or ORG/NAME@REVISION in the local cache (cache_dir: .../hub). LLM_ERR_IO if it is not there. */
+LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_text *path);
+
+/* Told five times a second while something is fetched: the file, and bytes of the whole that are there, of how many. Non-zero: it stops. */
+typedef int (*llm_pull_fn)(void *user, const char *file, int64_t done, int64_t total);
+
+/* Fetches what is missing of a model and appends the path to open: a GGUF file (of a split one the first) or a folder. An installed curl
+ * does it, as a child process; what was cut off goes on where it stopped at the next call, checksums are compared (by sha256sum and
+ * sha1sum), two who want the same file wait for each other. `get`: also HF_ENDPOINT (a mirror), HF_TOKEN (else the file HF_HOME/token),
+ * HF_HUB_OFFLINE and curl's own variables of proxies and certificates. The token goes to the endpoint only, not where that redirects to.
+ * LLM_ERR_ARG: no such name; LLM_ERR_IO: no curl, no network, refused by the Hub, not there, no room; LLM_ERR_FORMAT: what came is not
+ * what the Hub said; LLM_ERR_CANCELLED: progress (may be NULL) said so. */
+LLM_API llm_result llm_hub_pull(const char *name, const char *hub_cache, char *(*get)(const char *name), llm_pull_fn progress, void *user,
+                                llm_text *path);
+
+/* The models of the cache as JSON: [{"name", "format": "gguf" or "safetensors", "quant" (or null), "bytes", "modified" (seconds since
+ * 1970), "path"}, ...]. Names are such as llm_hub_pull and llm_hub_remove take. */
+LLM_API llm_result llm_hub_list(const char *hub_cache, char *(*get)(const char *name), llm_text *json);
+
+/* Removes a model from the cache, with ORG/NAME:QUANT the files of that quantisation only. Nothing outside of the model's own folder
+ * there is touched, links are not followed. LLM_ERR_IO if it is not there. */
+LLM_API llm_result llm_hub_remove(const char *name, const char *hub_cache, char *(*get)(const char *name));
 
 /* ---------------------------------------------------------------------------
  * >>api-sampler   How the next token is chosen, and when an answer ends.
@@ -1556,6 +1589,9 @@ typedef struct llm_setup {
     int32_t raw_embeddings;    /* 1: pooler_config says "normalize": false */
     const char *pooler_config; /* vLLM's JSON {"pooling_type", "normalize"} */
     const char *revision;      /* of ORG/NAME in the Hugging Face cache; NULL: main */
+    const char *hf_repo;       /* ORG/NAME[:QUANT] instead of `model`: from the cache, or fetched by llm_setup_find */
+    llm_pull_fn pull_progress; /* told while it is fetched; may be NULL */
+    void *pull_user;
 } llm_setup;
 
 enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
@@ -1592,6 +1628,8 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
         LLM_OPT_TEXT(T, setup.model_name, -1, "model-name", "NAME", NULL), \
         LLM_OPT_TEXT(T, setup.chat_template_config, -1, "chat-template-config", "JSON", NULL), \
         LLM_OPT_CHOICE(T, setup.model_format, -1, "model-format", "hf|llama|awq|gptq", NULL), \
+        LLM_OPT_TEXT(T, setup.hf_repo, LLM_HELP_MODEL, "hf|hf-repo", "NAME", \
+                     "ORG/NAME[:QUANT] of the Hugging Face Hub, fetched unless it is in the cache"), \
         LLM_OPT_TEXT(T, setup.download_dir, LLM_HELP_MODEL, "download-dir", "PATH", "the Hugging Face cache (HF_HUB_CACHE, HF_HOME)"), \
         LLM_OPT_TEXT(T, setup.revision, LLM_HELP_MODEL, "revision", "NAME", \
                      "of ORG/NAME in that cache: a branch, a tag, a commit (main)"), \
@@ -1618,8 +1656,9 @@ LLM_API void llm_setup_init(llm_setup *s); /* the defaults that are not 0 */
  * table can tell is checked: names of parsers and instruction sets, the JSON of early stop and speculation. */
 LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name),
                                   llm_option_list *words);
-/* Finds the model, `path`: what `model` names, or SmolLM2 in models/ here or beside the program, or the first model there; `model` is that
- * path then. For engine.cuda_library, if nobody named one, the libllm_cuda.so beside the program is taken where there is a device. */
+/* Finds the model, `path`: what hf_repo names, fetched if it is not in the cache (llm_hub_pull), what `model` names, or SmolLM2 in
+ * models/ here or beside the program, or the first model there; `model` is that path then. For engine.cuda_library, if nobody named one,
+ * the libllm_cuda.so beside the program is taken where there is a device. */
 LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name));
 /* llm_openai_service_init, and over it what was said. `o` (NULL: no sampling was read) has s in its target. engine as there. */
 LLM_API void llm_setup_service(const llm_setup *s, const llm_options *o, const llm_model *model, llm_engine *engine,
@@ -2403,18 +2442,24 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
 #include <fcntl.h>
 #include <locale.h>
 #include <math.h>
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <dirent.h>
 #include <time.h>
 #include <unistd.h>
@@ -3279,6 +3324,9 @@ typedef struct llm__file {
 
 typedef enum llm__path_kind { LLM__PATH_NONE = 0, LLM__PATH_FILE, LLM__PATH_DIR, LLM__PATH_OTHER } llm__path_kind;
 
+/* folder/name as a new string, or NULL without memory. */
+static char *llm__path_join(const char *folder, const char *name);
+
 /* Reads exactly n bytes; interrupted reads go on, an early end is an error that says where. */
 static llm_result llm__read_all(int fd, const char *path, uint8_t *to, size_t n, int64_t offset) {
     for (size_t at = 0; at < n;) {
@@ -3438,6 +3486,57 @@ static llm_result llm__folder_make(const char *path) {
     return mkdir(path, 0777) && errno != EEXIST ? llm__error(LLM_ERR_IO, "%s: %s", path, strerror(errno)) : LLM_OK;
 }
 
+/* Makes the folders that a file's path goes through, as far as they are missing. */
+static llm_result llm__folders_for(const char *path) {
+    LLM__SCOPED(llm_text_free) llm_text at = LLM__ZERO;
+    llm_text_str(&at, path);
+    if (at.failed) return llm__nomem();
+    llm_result r = LLM_OK;
+    for (char *slash = at.data + 1; !r && *at.data && (slash = strchr(slash, '/')) != NULL; *slash++ = '/') {
+        *slash = 0;
+        r = llm__folder_make(at.data);
+    }
+    return r;
+}
+
+static llm_result llm__path_remove_below(const char *path, int depth) {
+    struct stat st;
+    llm_result r = LLM_OK;
+    LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO;
+    if (lstat(path, &st)) return LLM_OK;
+    const int folder = S_ISDIR(st.st_mode);
+    if (folder && depth > 32) return llm__error(LLM_ERR_LIMIT, "%.400s: folders in folders, more than 32", path);
+    if (folder) llm__folder_names(path, &names);
+    for (const char *name = NULL; !r && (name = llm__folder_next(&names, name)) != NULL;) {
+        LLM__SCOPED(llm__drop) char *below = llm__path_join(path, name);
+        if (!strcmp(name, ".") || !strcmp(name, "..")) continue;
+        r = below ? llm__path_remove_below(below, depth + 1) : llm__nomem();
+    }
+    if (!r && (folder ? rmdir(path) : unlink(path))) r = llm__error(LLM_ERR_IO, "%.400s: %s", path, strerror(errno));
+    return r;
+}
+
+/* Removes what stands at a path; of a folder all that is in it. Links are removed, not followed. */
+static llm_result llm__path_remove(const char *path) { return llm__path_remove_below(path, 0); }
+
+/* Appends where a link points to, as it is written; nothing if it is none. */
+static void llm__link_target(const char *path, llm_text *to) {
+    char target[4096];
+    const ssize_t n = readlink(path, target, sizeof target);
+    if (n > 0) llm_text_add(to, target, (size_t)n);
+}
+
+/* When the file at a path was last written, in seconds since 1970; 0: there is none. */
+static int64_t llm__path_time(const char *path) {
+    struct stat st;
+    return stat(path, &st) ? 0 : (int64_t)st.st_mtime;
+}
+
+/* Opens an existing file to be read, or makes one to be locked; -1: neither. A link at its end is not followed when one is made. */
+static int llm__file_descriptor(const char *path, int make) {
+    return make ? open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666) : open(path, O_RDONLY | O_CLOEXEC);
+}
+
 /* Appends the folder of the running program, with a '/' at its end; nothing if the system does not tell. */
 static void llm__program_folder(llm_text *path) {
     char program[4096];
@@ -3461,7 +3560,6 @@ static int llm__library_function(void *library, const char *name, void *function
 
 static void llm__library_close(void *library) { dlclose(library); }
 
-/* folder/name as a new string, or NULL without memory. */
 static char *llm__path_join(const char *folder, const char *name) {
     llm_text t = LLM__ZERO;
     llm_text_str(&t, folder);
@@ -3489,6 +3587,91 @@ static void llm__user_home(llm_text *path) {
         }
         p = line + 1;
     }
+}
+
+/* ============================================================================
+ * >>child   Another program is run, its output read.
+ * ============================================================================
+ * No shell reads anything. What is secret goes to the program's standard input, for everybody may read a command line; so does what is
+ * long. */
+
+typedef struct llm__child {
+    const char *const *argv; /* ends with NULL; the first is looked for in PATH */
+    const char *const *env;  /* all that it has of an environment, "NAME=VALUE", ends with NULL */
+    llm__str in;             /* its standard input, at most 16 KiB; in_fd above 0: that file instead, from its beginning */
+    int in_fd, held_fd;      /* held_fd above 0: a file that it has open too, so that a lock lasts as long as it does */
+    size_t limit;            /* most bytes of output */
+    int (*tick)(void *user); /* five times a second; non-zero: the program is ended; may be NULL */
+    void *user;
+} llm__child;
+
+/* A pipe whose ends are above the standard streams, which a program may have closed, and which no other child gets. */
+static int llm__child_pipe(int ends[2]) {
+    int low[2];
+    if (pipe(low)) return -1;
+    for (int i = 0; i < 2; i++) {
+        ends[i] = fcntl(low[i], F_DUPFD_CLOEXEC, 3);
+        close(low[i]);
+    }
+    if (ends[0] >= 0 && ends[1] >= 0) return 0;
+    for (int i = 0; i < 2; i++)
+        if (ends[i] >= 0) close(ends[i]);
+    return -1;
+}
+
+static int llm__child_start(const llm__child *c, int in, int out, pid_t *pid) {
+    posix_spawn_file_actions_t files;
+    int failed = posix_spawn_file_actions_init(&files);
+    if (failed) return failed;
+    failed = posix_spawn_file_actions_adddup2(&files, in, 0);
+    if (!failed) failed = posix_spawn_file_actions_adddup2(&files, out, 1);
+    if (!failed) failed = posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
+    if (!failed && c->held_fd > 0) failed = posix_spawn_file_actions_adddup2(&files, c->held_fd, 3);
+    if (!failed) failed = posix_spawnp(pid, c->argv[0], &files, NULL, (char *const *)(uintptr_t)c->argv, (char *const *)(uintptr_t)c->env);
+    posix_spawn_file_actions_destroy(&files);
+    return failed;
+}
+
+/* Its output up to the end of it. */
+static llm_result llm__child_read(const llm__child *c, int from, llm_text *out) {
+    const size_t before = out->len;
+    char block[16384];
+    for (;;) {
+        struct pollfd ready = {from, POLLIN, 0};
+        const int n = poll(&ready, 1, 200);
+        if (c->tick && c->tick(c->user)) return llm__error(LLM_ERR_CANCELLED, "%s: stopped", c->argv[0]);
+        if (n <= 0) continue;
+        const ssize_t got = read(from, block, sizeof block);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return out->failed ? llm__nomem() : LLM_OK;
+        if (out->len - before + (size_t)got > c->limit)
+            return llm__error(LLM_ERR_LIMIT, "%s: more than %zu bytes of output", c->argv[0], c->limit);
+        llm_text_add(out, block, (size_t)got);
+    }
+}
+
+/* Runs it to its end. Its standard output is appended, its standard error goes nowhere. *code: its exit status, -1 where a signal ended it.
+ * LLM_ERR_IO: there is no such program; LLM_ERR_LIMIT: it wrote more; LLM_ERR_CANCELLED: `tick` said so. */
+/* All that it is to read lies in its pipe before it begins, so that nobody waits for a reader that may be gone. */
+static llm_result llm__child_run(const llm__child *c, llm_text *out, int *code) {
+    int in[2] = {-1, -1}, from[2], status = 0;
+    pid_t pid = 0;
+    *code = -1;
+    if (llm__child_pipe(from)) return llm__error(LLM_ERR_IO, "%s: no pipe: %s", c->argv[0], strerror(errno));
+    int failed = llm__child_pipe(in) ? errno : 0;
+    if (!failed && fcntl(in[1], F_SETFL, O_NONBLOCK)) failed = errno;
+    if (!failed && c->in.n && write(in[1], c->in.p, c->in.n) != (ssize_t)c->in.n) failed = EMSGSIZE;
+    if (!failed) failed = llm__child_start(c, c->in_fd > 0 ? c->in_fd : in[0], from[1], &pid);
+    for (int i = 0; i < 2; i++)
+        if (in[i] >= 0) close(in[i]);
+    close(from[1]);
+    llm_result r = failed ? llm__error(LLM_ERR_IO, "%s: %s", c->argv[0], strerror(failed)) : llm__child_read(c, from[0], out);
+    close(from[0]);
+    if (failed) return r;
+    if (r) kill(pid, SIGKILL);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
+    if (!r && WIFEXITED(status)) *code = WEXITSTATUS(status);
+    return r;
 }
 
 LLM__COLD_END
@@ -32139,6 +32322,854 @@ LLM_API void llm_options_verdicts(const llm_options *o, llm_text *out) {
 }
 
 /* ============================================================================
+ * >>cached   Models of the Hugging Face Hub in its local cache: names, the files that make a model, what is there, what goes.
+ * ============================================================================
+ *     CACHE/models--ORG--NAME/blobs/HASH               the files by their checksums (HASH.incomplete: begun)
+ *                             snapshots/COMMIT/FILE    links to them by their names
+ *                             refs/main                the commit that a branch or tag is at
+ *
+ * A repository of GGUF files has a model in several quantisations, one of which is wanted; another one is a model as a whole. The same
+ * choice is made among the files that the Hub lists and among those that are there, so one answers as the other. */
+
+/* ORG/NAME[:QUANT][@REVISION], checked. */
+typedef struct llm__hub_name {
+    char bare[404], folder[420]; /* "ORG/NAME", "models--ORG--NAME" */
+    char revision[204];
+    char quant[104]; /* empty: none was named */
+} llm__hub_name;
+
+typedef struct llm__hub_file {
+    const char *name, *hash; /* hash: as the Hub says: SHA-256 of the file, or git's SHA-1 */
+    int64_t bytes;
+    int chosen;
+} llm__hub_file;
+
+/* LLM_ERR_ARG with the form that was expected. */
+static llm_result llm__hub_parse(const char *name, llm__hub_name *out) {
+    const size_t n = name ? strcspn(name, ":@") : 0, org = name ? strcspn(name, "/:@") : 0;
+    const char *quant = n && name[n] == ':' ? name + n + 1 : "", *at = n ? strchr(name + n, '@') : NULL;
+    const size_t q = strcspn(quant, "@"), r = at ? strlen(at + 1) : 4;
+    memset(out, 0, sizeof *out);
+    int ok = llm__hub_part(name, org) && (org == n || llm__hub_part(name + org + 1, n - org - 1)) && q < sizeof out->quant &&
+             (q || !n || name[n] != ':') && llm__hub_part(at ? at + 1 : "main", r);
+    for (size_t i = 0; i < q && ok; i++) ok = (unsigned char)quant[i] > ' ' && quant[i] != 127 && quant[i] != '\\';
+    if (!ok)
+        return llm__error(LLM_ERR_ARG, "model name \"%.100s\": ORG/NAME, ORG/NAME:QUANT or either with @REVISION expected",
+                          name ? name : "");
+    snprintf(out->bare, sizeof out->bare, "%.*s", (int)n, name);
+    snprintf(out->folder, sizeof out->folder, "models--%.*s%s%.*s", (int)org, name, org < n ? "--" : "", (int)(org < n ? n - org - 1 : 0),
+             name + org + (org < n));
+    snprintf(out->revision, sizeof out->revision, "%.*s", (int)r, at ? at + 1 : "main");
+    snprintf(out->quant, sizeof out->quant, "%.*s", (int)q, quant);
+    return LLM_OK;
+}
+
+/* A name of a file that may be made below a folder: no "..", no '\', no control character, no leading '/'. */
+static int llm__hub_file_name(const char *name) {
+    size_t n = strlen(name);
+    if (!n || n > 1000 || *name == '/' || name[n - 1] == '/' || strstr(name, "..") || strstr(name, "//") || strstr(name, "./")) return 0;
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)name[i] < ' ' || name[i] == 127 || name[i] == '\\') return 0;
+    return 1;
+}
+
+/* Appends HF_HOME, or where it is by default; the cache: hub_cache if it is not NULL. Who gives no environment is at home where the list of
+ * users says. */
+static void llm__hub_home(char *(*get)(const char *name), llm_text *out) {
+    const char *hf = get ? get("HF_HOME") : NULL, *home = get ? get("HOME") : NULL;
+    if (hf && *hf) {
+        llm_text_str(out, hf);
+        return;
+    }
+    if (home) llm_text_str(out, home);
+    else llm__user_home(out);
+    llm_text_str(out, "/.cache/huggingface");
+}
+
+static llm_result llm__hub_cache(const char *hub_cache, char *(*get)(const char *name), llm_text *cache) {
+    const char *hub = hub_cache ? hub_cache : get ? get("HF_HUB_CACHE") : NULL;
+    if (hub && *hub) llm_text_str(cache, hub);
+    else llm__hub_home(get, cache), llm_text_str(cache, "/hub");
+    return cache->failed ? llm__nomem() : LLM_OK;
+}
+
+/* ---- which files make a model */
+
+static const char *llm__hub_base(const char *name) {
+    const char *slash = strrchr(name, '/');
+    return slash ? slash + 1 : name;
+}
+
+static int llm__hub_is_gguf(const char *name) {
+    const char *base = llm__hub_base(name);
+    return llm__ends_with(name, ".gguf") && !strstr(base, "mmproj") && !strstr(base, "imatrix");
+}
+
+/* Length of a GGUF file's name without its end, "-00001-of-00003.gguf" or ".gguf"; *of: how many parts there are, *part: which it is. */
+static size_t llm__hub_stem(const char *name, int *part, int *of) {
+    const size_t n = strlen(name) - 5;
+    const char *end = n > 15 ? name + n - 15 : "";
+    *part = *of = 1;
+    if (*end != '-' || strspn(end + 1, "0123456789") != 5 || strncmp(end + 6, "-of-", 4) || strspn(end + 10, "0123456789") != 5) return n;
+    *part = (int)strtol(end + 1, NULL, 10), *of = (int)strtol(end + 10, NULL, 10);
+    return n - 15;
+}
+
+/* Is a GGUF file of this quantisation? It stands at the end of its name, by itself. */
+static int llm__hub_is_quant(const char *name, const char *quant) {
+    int part, of;
+    const size_t n = llm__hub_stem(name, &part, &of), q = strlen(quant);
+    if (!strcasecmp(name, quant)) return 1;
+    if (q > n || strncasecmp(name + n - q, quant, q)) return 0;
+    const char before = q < n ? name[n - q - 1] : '/';
+    const int letter = (*quant | 32) >= 'a' && (*quant | 32) <= 'z'; /* K_M is no quantisation of Q4_K_M, F16 is one of model_F16 */
+    return before == '-' || before == '.' || before == '/' || (before == '_' && letter && quant[strcspn(quant, "0123456789")]);
+}
+
+/* What a GGUF file's quantisation is called. */
+static llm__str llm__hub_quant(const char *name) {
+    int part, of;
+    const size_t n = llm__hub_stem(name, &part, &of);
+    size_t at = n;
+    while (at && name[at - 1] != '-' && name[at - 1] != '.' && name[at - 1] != '/') at--;
+    return llm__s(name + at, n - at);
+}
+
+/* The sentence for a quantisation that is not there. */
+static llm_result llm__hub_quants(const llm__hub_name *name, const llm__hub_file *files, int n) {
+    LLM__SCOPED(llm_text_free) llm_text list = LLM__ZERO;
+    int part, of;
+    for (int i = 0; i < n && list.len < 400; i++) {
+        if (!llm__hub_is_gguf(files[i].name) || (llm__hub_stem(files[i].name, &part, &of), part > 1)) continue;
+        if (list.len) llm_text_str(&list, ", ");
+        llm__add_str(&list, llm__hub_quant(files[i].name));
+    }
+    return llm__error(LLM_ERR_IO, "%s: %s is not there; there are: %s", name->bare, name->quant, list.len ? list.data : "no GGUF files");
+}
+
+/* Of a folder: what a model is opened from, none of what is the same in another form. */
+static int llm__hub_of_folder(const char *name) {
+    static const char *const ends[] = {".json", ".txt", ".jinja", ".model", ".tiktoken", ".safetensors"};
+    if (!strcmp(name, "1_Pooling/config.json")) return 1;
+    for (int i = 0; i < LLM__COUNT(ends) && !strchr(name, '/'); i++)
+        if (llm__ends_with(name, ends[i])) return strncmp(name, "consolidated", 12) != 0;
+    return 0;
+}
+
+/* All parts of the model that files[at] belongs to. */
+static llm_result llm__hub_choose_gguf(const llm__hub_name *name, llm__hub_file *files, int n, int at, int *first) {
+    int part, of, other, parts = 0;
+    const size_t stem = llm__hub_stem(files[at].name, &part, &of);
+    *first = at;
+    for (int i = 0; i < n; i++) {
+        if (!llm__hub_is_gguf(files[i].name) || llm__hub_stem(files[i].name, &part, &other) != stem || other != of ||
+            strncmp(files[i].name, files[at].name, stem))
+            continue;
+        files[i].chosen = 1;
+        parts++;
+        if (part == 1) *first = i;
+    }
+    return parts == of ? LLM_OK : llm__error(LLM_ERR_IO, "%s: %.200s: %d of %d parts are there", name->bare, files[at].name, parts, of);
+}
+
+/* Marks the files that make the model. *first: the GGUF file to open, -1: the folder. LLM_ERR_IO: there are none such; a sentence lists the
+ * quantisations that are there. */
+static llm_result llm__hub_choose(const llm__hub_name *name, llm__hub_file *files, int n, int *first) {
+    static const char *const usual[] = {"Q4_K_M", "Q8_0"};
+    int gguf = -1, weights = 0, at = -1;
+    *first = -1;
+    for (int i = n - 1; i >= 0; i--) {
+        if (llm__hub_is_gguf(files[i].name)) gguf = i;
+        files[i].chosen = llm__hub_of_folder(files[i].name);
+        weights += files[i].chosen && llm__ends_with(files[i].name, ".safetensors");
+    }
+    if (!*name->quant && weights) return LLM_OK;
+    for (int k = 0; k < LLM__COUNT(usual) && at < 0; k++)
+        for (int i = 0; i < n && at < 0; i++)
+            if (llm__hub_is_gguf(files[i].name) && llm__hub_is_quant(files[i].name, *name->quant ? name->quant : usual[k])) at = i;
+    if (at < 0 && *name->quant) return llm__hub_quants(name, files, n);
+    if (at < 0) at = gguf;
+    if (at < 0) return llm__error(LLM_ERR_IO, "%s: there are neither GGUF files nor safetensors", name->bare);
+    for (int i = 0; i < n; i++) files[i].chosen = 0;
+    return llm__hub_choose_gguf(name, files, n, at, first);
+}
+
+/* ---- what is there */
+
+/* A snapshot's files by their names from there; folders that are links are left alone. */
+typedef struct llm__hub_snapshot {
+    llm_text names;
+    llm__hub_file *files;
+    int n;
+} llm__hub_snapshot;
+
+static void llm__hub_snapshot_free(llm__hub_snapshot *s) {
+    llm_text_free(&s->names);
+    LLM_FREE(s->files);
+}
+
+static void llm__hub_scan(const char *folder, const char *prefix, int depth, llm_text *out) {
+    LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO, at = LLM__ZERO;
+    llm__folder_names(folder, &names);
+    for (const char *name = NULL; (name = llm__folder_next(&names, name)) != NULL;) {
+        LLM__SCOPED(llm__drop) char *below = llm__path_join(folder, name);
+        const llm__path_kind kind = below && *name != '.' ? llm__path_kind_of(below) : LLM__PATH_NONE;
+        at.len = 0;
+        llm_text_str(&at, prefix);
+        llm_text_str(&at, name);
+        if (kind == LLM__PATH_FILE) llm_text_add(out, at.data, at.len + 1);
+        llm_text_str(&at, "/");
+        if (kind == LLM__PATH_DIR && depth < 3 && !llm__path_is_link(below)) llm__hub_scan(below, at.data, depth + 1, out);
+    }
+}
+
+static llm_result llm__hub_snapshot_read(const char *folder, llm__hub_snapshot *s) {
+    llm__hub_scan(folder, "", 0, &s->names);
+    for (const char *name = NULL; (name = llm__folder_next(&s->names, name)) != NULL;) s->n++;
+    s->files = LLM__NEW(llm__hub_file, s->n + 1);
+    if (!s->files || s->names.failed) return llm__nomem();
+    int i = 0;
+    for (const char *name = NULL; (name = llm__folder_next(&s->names, name)) != NULL; i++) {
+        LLM__SCOPED(llm__drop) char *path = llm__path_join(folder, name);
+        s->files[i].name = name;
+        s->files[i].bytes = path ? llm__path_bytes(path) : 0;
+    }
+    return LLM_OK;
+}
+
+/* Is a file of this repository begun and not whole? */
+static int llm__hub_begun(const char *cache, const llm__hub_name *name) {
+    LLM__SCOPED(llm_text_free) llm_text path = LLM__ZERO, names = LLM__ZERO;
+    llm_text_format(&path, "%s/%s/blobs", cache, name->folder);
+    if (!path.failed) llm__folder_names(path.data, &names);
+    for (const char *blob = NULL; (blob = llm__folder_next(&names, blob)) != NULL;)
+        if (llm__ends_with(blob, ".incomplete")) return 1;
+    return 0;
+}
+
+/* The path of a model in the cache. LLM_ERR_IO: it is not there. whole: nor may anything be missing of it, as after a pull that was cut
+ * off; else a folder will do that is no model that is known. */
+static llm_result llm__hub_local(const char *cache, const char *name, int whole, llm_text *path) {
+    llm__hub_name parsed;
+    LLM__SCOPED(llm__hub_snapshot_free) llm__hub_snapshot s = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text bare = LLM__ZERO, folder = LLM__ZERO;
+    int first = -1;
+    llm_result r = llm__hub_parse(name, &parsed);
+    if (r) return r;
+    llm_text_format(&bare, "%s@%s", parsed.bare, parsed.revision);
+    r = bare.failed ? llm__nomem() : llm_hub_find(cache, bare.data, &folder);
+    if (!r) r = llm__hub_snapshot_read(folder.data, &s);
+    if (r) return r;
+    r = llm__hub_choose(&parsed, s.files, s.n, &first);
+    if (r == LLM_ERR_NOMEM || (r && (whole || *parsed.quant))) return r;
+    if (first < 0 && whole && llm__hub_begun(cache, &parsed))
+        return llm__error(LLM_ERR_IO, "%s: a part is missing in the cache", parsed.bare);
+    llm_text_str(path, folder.data);
+    if (first >= 0 && !r) llm_text_str(path, "/"), llm_text_str(path, s.files[first].name);
+    return path->failed ? llm__nomem() : LLM_OK;
+}
+
+/* ---- llm_hub_list */
+
+/* Appends "@BRANCH" where refs/BRANCH, not main, names a commit, "@COMMIT" where none does, for main nothing. */
+static void llm__hub_name_of(const char *repo, const char *commit, llm_text *out) {
+    LLM__SCOPED(llm_text_free) llm_text refs = LLM__ZERO, names = LLM__ZERO;
+    const char *best = commit;
+    llm_text_format(&refs, "%s/refs", repo);
+    if (!refs.failed) llm__folder_names(refs.data, &names);
+    for (const char *name = NULL; (name = llm__folder_next(&names, name)) != NULL;) {
+        LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
+        LLM__SCOPED(llm__drop) char *path = llm__path_join(refs.data, name);
+        const size_t n = strlen(commit);
+        if (*name == '.' || !path || llm__file_open(path, 4096, 1, &f) || f.size < n || memcmp(f.data, commit, n)) continue;
+        if (!strcmp(name, "main") || best == commit) best = name;
+    }
+    if (strcmp(best, "main")) llm_text_format(out, "@%s", best);
+}
+
+static void llm__hub_entry(llm_text *json, const char *repo, const char *bare, const char *commit, llm__str quant, const char *format,
+                           int64_t bytes, const char *path) {
+    LLM__SCOPED(llm_text_free) llm_text name = LLM__ZERO;
+    llm_text_str(&name, bare);
+    if (quant.n) llm_text_str(&name, ":"), llm__add_str(&name, quant);
+    if (commit) llm__hub_name_of(repo, commit, &name);
+    llm_text_format(json, "%,{'name': %q, 'format': %q, 'quant': ", name.data ? name.data : "", format);
+    if (quant.n) llm_text_json(json, quant.p, quant.n);
+    else llm_text_str(json, "null");
+    llm_text_format(json, ", 'bytes': %l, 'modified': %l, 'path': %q}", bytes, llm__path_time(path), path);
+}
+
+/* The models of one snapshot. */
+static llm_result llm__hub_list_snapshot(const char *repo, const char *bare, const char *commit, const char *folder, llm_text *json) {
+    LLM__SCOPED(llm__hub_snapshot_free) llm__hub_snapshot s = LLM__ZERO;
+    int64_t bytes = 0;
+    int weights = 0, part, of, first;
+    llm_result r = llm__hub_snapshot_read(folder, &s);
+    for (int i = 0; i < s.n && !r; i++) {
+        const int gguf = llm__hub_is_gguf(s.files[i].name);
+        weights += llm__ends_with(s.files[i].name, ".safetensors");
+        if (!gguf) bytes += s.files[i].bytes;
+        if (!gguf || (llm__hub_stem(s.files[i].name, &part, &of), part > 1)) continue;
+        LLM__SCOPED(llm__drop) char *path = llm__path_join(folder, s.files[i].name);
+        llm__hub_name as;
+        int64_t sum = 0;
+        memset(&as, 0, sizeof as);
+        for (int k = 0; k < s.n; k++) s.files[k].chosen = 0;
+        const int whole = !llm__hub_choose_gguf(&as, s.files, s.n, i, &first);
+        for (int k = 0; k < s.n; k++) sum += s.files[k].chosen ? s.files[k].bytes : 0;
+        llm__hub_entry(json, repo, bare, commit, llm__hub_quant(s.files[i].name), whole ? "gguf" : "incomplete", sum, path ? path : "");
+    }
+    if (!r && weights) llm__hub_entry(json, repo, bare, commit, llm__s("", 0), "safetensors", bytes, folder);
+    return r;
+}
+
+/* The models of one repository; what only lies in its blobs was never finished. */
+static llm_result llm__hub_list_repo(const char *repo, const char *bare, llm_text *json) {
+    LLM__SCOPED(llm_text_free) llm_text at = LLM__ZERO, commits = LLM__ZERO, blobs = LLM__ZERO;
+    const size_t before = json->len;
+    llm_result r = LLM_OK;
+    int64_t bytes = 0;
+    llm_text_format(&at, "%s/snapshots", repo);
+    if (at.failed) return llm__nomem();
+    llm__folder_names(at.data, &commits);
+    for (const char *c = NULL; !r && (c = llm__folder_next(&commits, c)) != NULL;) {
+        LLM__SCOPED(llm__drop) char *folder = llm__path_join(at.data, c);
+        if (*c != '.' && folder && llm__path_kind_of(folder) == LLM__PATH_DIR) r = llm__hub_list_snapshot(repo, bare, c, folder, json);
+    }
+    at.len = 0;
+    llm_text_format(&at, "%s/blobs", repo);
+    llm__folder_names(at.data, &blobs);
+    for (const char *b = NULL; (b = llm__folder_next(&blobs, b)) != NULL;) {
+        LLM__SCOPED(llm__drop) char *path = llm__path_join(at.data, b);
+        if (path) bytes += LLM__MAX(llm__path_bytes(path), 0);
+    }
+    if (!r && json->len == before && bytes) llm__hub_entry(json, repo, bare, NULL, llm__s("", 0), "incomplete", bytes, repo);
+    return r;
+}
+
+LLM_API llm_result llm_hub_list(const char *hub_cache, char *(*get)(const char *name), llm_text *json) {
+    LLM__SCOPED(llm_text_free) llm_text cache = LLM__ZERO, names = LLM__ZERO;
+    llm_result r = llm__hub_cache(hub_cache, get, &cache);
+    if (r) return r;
+    llm__folder_names(cache.data, &names);
+    llm_text_str(json, "[");
+    for (const char *name = NULL; !r && (name = llm__folder_next(&names, name)) != NULL;) {
+        LLM__SCOPED(llm__drop) char *repo = llm__path_join(cache.data, name);
+        LLM__SCOPED(llm_text_free) llm_text bare = LLM__ZERO;
+        if (strncmp(name, "models--", 8) || !repo) continue;
+        const char *dashes = strstr(name + 8, "--");
+        llm_text_add(&bare, name + 8, dashes ? (size_t)(dashes - name - 8) : strlen(name + 8));
+        if (dashes) llm_text_format(&bare, "/%s", dashes + 2);
+        r = bare.failed ? llm__nomem() : llm__hub_list_repo(repo, bare.data, json);
+    }
+    llm_text_str(json, "]");
+    return r ? r : json->failed ? llm__nomem() : LLM_OK;
+}
+
+/* ---- llm_hub_remove */
+
+/* The blob that a link of a snapshot names, "../../blobs/HASH": HASH, nothing for what is no such link. */
+static void llm__hub_blob_of(const char *path, llm_text *hash) {
+    LLM__SCOPED(llm_text_free) llm_text target = LLM__ZERO;
+    llm__link_target(path, &target);
+    const char *base = target.data ? llm__hub_base(target.data) : "";
+    if (llm__hub_part(base, strlen(base))) llm_text_add(hash, base, strlen(base) + 1);
+}
+
+/* Goes through all files of all snapshots. quant: those of this quantisation are removed, their blobs noted in `blobs`; NULL: blobs of
+ * all are noted. Returns how many files it met that it did not remove. */
+static int llm__hub_walk(const char *repo, const char *quant, llm_text *blobs, llm_result *r) {
+    LLM__SCOPED(llm_text_free) llm_text at = LLM__ZERO, commits = LLM__ZERO;
+    int left = 0;
+    llm_text_format(&at, "%s/snapshots", repo);
+    if (!at.failed && !llm__path_is_link(at.data)) llm__folder_names(at.data, &commits);
+    for (const char *c = NULL; !*r && (c = llm__folder_next(&commits, c)) != NULL;) {
+        LLM__SCOPED(llm__hub_snapshot_free) llm__hub_snapshot s = LLM__ZERO;
+        LLM__SCOPED(llm__drop) char *folder = llm__path_join(at.data, c);
+        if (*c == '.' || !folder || llm__path_is_link(folder)) continue;
+        *r = llm__hub_snapshot_read(folder, &s);
+        for (int i = 0; i < s.n && !*r; i++) {
+            LLM__SCOPED(llm__drop) char *path = llm__path_join(folder, s.files[i].name);
+            const int goes = quant && llm__hub_is_gguf(s.files[i].name) && llm__hub_is_quant(s.files[i].name, quant);
+            left += !goes;
+            if (path && (goes || !quant)) llm__hub_blob_of(path, blobs);
+            if (path && goes) *r = llm__path_remove(path);
+        }
+    }
+    return left;
+}
+
+/* The files of one quantisation, and their blobs unless another name leads to them. */
+static llm_result llm__hub_remove_quant(const llm__hub_name *name, const char *repo) {
+    LLM__SCOPED(llm_text_free) llm_text gone = LLM__ZERO, kept = LLM__ZERO, folder = LLM__ZERO;
+    llm_result r = LLM_OK;
+    const int left = llm__hub_walk(repo, name->quant, &gone, &r);
+    if (!r && !gone.len) r = llm__error(LLM_ERR_IO, "%s: %s is not in the cache", name->bare, name->quant);
+    if (!r && !left) return llm__path_remove(repo);
+    llm__hub_walk(repo, NULL, &kept, &r);
+    llm_text_format(&folder, "%s/blobs", repo);
+    if (r || folder.failed || llm__path_is_link(folder.data)) return r;
+    for (const char *hash = NULL; !r && (hash = llm__folder_next(&gone, hash)) != NULL;) {
+        LLM__SCOPED(llm__drop) char *path = llm__path_join(folder.data, hash);
+        int used = !path;
+        for (const char *k = NULL; (k = llm__folder_next(&kept, k)) != NULL;) used |= !strcmp(k, hash);
+        if (!used) r = llm__path_remove(path);
+    }
+    return r;
+}
+
+LLM_API llm_result llm_hub_remove(const char *name, const char *hub_cache, char *(*get)(const char *name)) {
+    LLM__SCOPED(llm_text_free) llm_text cache = LLM__ZERO, repo = LLM__ZERO, locks = LLM__ZERO;
+    llm__hub_name parsed;
+    llm_result r = llm__hub_parse(name, &parsed);
+    if (!r && strchr(name, '@'))
+        r = llm__error(LLM_ERR_ARG, "%.100s: a model goes with all its revisions, ORG/NAME[:QUANT] was expected", name);
+    if (!r) r = llm__hub_cache(hub_cache, get, &cache);
+    if (r) return r;
+    llm_text_format(&repo, "%s/%s", cache.data, parsed.folder);
+    llm_text_format(&locks, "%s/.locks/%s", cache.data, parsed.folder);
+    if (repo.failed || locks.failed) return llm__nomem();
+    if (llm__path_is_link(repo.data)) return llm__error(LLM_ERR_IO, "%.400s: a link, a folder of the cache was expected", repo.data);
+    if (llm__path_kind_of(repo.data) != LLM__PATH_DIR)
+        return llm__error(LLM_ERR_IO, "%s: not in the cache %.400s", parsed.bare, cache.data);
+    if (*parsed.quant) return llm__hub_remove_quant(&parsed, repo.data);
+    r = llm__path_remove(repo.data);
+    return r ? r : llm__path_remove(locks.data);
+}
+
+/* ============================================================================
+ * >>pull   Models are fetched from the Hugging Face Hub, by an installed curl.
+ * ============================================================================
+ *   GET ENDPOINT/api/models/ORG/NAME/revision/REVISION?blobs=true    the commit, and its files with sizes and checksums
+ *   choose the files (>>cached), compare their sizes with the room on the disk
+ *   GET ENDPOINT/ORG/NAME/resolve/COMMIT/FILE -> blobs/HASH.incomplete, from where it ends on; checksum; rename to blobs/HASH
+ *   when all are there: links in snapshots/COMMIT, then refs/REVISION
+ *
+ * Links come last, so what has a name in a snapshot is whole. curl gets everything through its standard input, the token too, and obeys no
+ * configuration of the user's: only http and https, no redirect from https to http, a stall of a minute ends it. Names, sizes and
+ * checksums that the Hub says are checked before anything is made of them. */
+
+#define LLM__HUB_JSON ((size_t)16 << 20) /* most bytes of what the Hub says of a repository */
+#define LLM__HUB_FILES 20000
+#define LLM__HUB_LARGEST ((int64_t)1 << 44) /* bytes of a file */
+
+typedef struct llm__pull {
+    llm__hub_name name;
+    char *(*get)(const char *name);
+    llm_pull_fn progress;
+    void *user;
+    llm_text cache, repo, endpoint, token, env;
+    const char *env_list[24]; /* of children: points into env */
+    llm_json *doc;
+    const char *commit;
+    llm__hub_file *files;
+    int n_files, first;
+    int64_t done, total; /* bytes of the chosen files: of those that are whole, of all */
+    const char *now;     /* the file that is being fetched; NULL: none is */
+    llm_text part;       /* where it goes */
+    int http, exit;      /* of the latest curl: the status of its answer, 0: none came; its exit code */
+    llm_text said;       /* and its sentence */
+} llm__pull;
+
+static void llm__pull_free(llm__pull *p) {
+    llm_text_free(&p->cache), llm_text_free(&p->repo), llm_text_free(&p->endpoint), llm_text_free(&p->token), llm_text_free(&p->env);
+    llm_text_free(&p->part), llm_text_free(&p->said);
+    llm_json_free(p->doc);
+    LLM_FREE(p->files);
+}
+
+static int llm__pull_tick(void *user) {
+    llm__pull *p = (llm__pull *)user;
+    if (!p->progress || !p->now) return 0;
+    return p->progress(p->user, p->now, p->done + LLM__MAX(llm__path_bytes(p->part.data), 0), p->total);
+}
+
+/* ---- where, and who asks */
+
+/* A text that may stand in curl's configuration. */
+static int llm__pull_plain(const char *s) {
+    for (; *s; s++)
+        if ((unsigned char)*s < ' ' || *s == 127) return 0;
+    return 1;
+}
+
+static llm_result llm__pull_token(llm__pull *p) {
+    const char *said = p->get ? p->get("HF_TOKEN") : NULL;
+    LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
+    LLM__SCOPED(llm_text_free) llm_text path = LLM__ZERO;
+    llm__hub_home(p->get, &path);
+    llm_text_str(&path, "/token");
+    if (said && *said) llm_text_str(&p->token, said);
+    else if (!path.failed && !llm__file_open(path.data, 4096, 1, &f)) llm_text_add(&p->token, (const char *)f.data, f.size);
+    while (p->token.len && p->token.data[p->token.len - 1] <= ' ') p->token.data[--p->token.len] = 0;
+    if (p->token.len > 2000 || (p->token.len && !llm__pull_plain(p->token.data)))
+        return llm__error(LLM_ERR_ARG, "HF_TOKEN: a token is one word, without control characters");
+    return path.failed || p->token.failed ? llm__nomem() : LLM_OK;
+}
+
+/* What children have of the environment: what finds programs, proxies and certificates. */
+static llm_result llm__pull_environment(llm__pull *p) {
+    static const char *const names[] = {"PATH",      "HOME",     "LANG",     "http_proxy",     "https_proxy",   "HTTPS_PROXY",  "all_proxy",
+                                        "ALL_PROXY", "no_proxy", "NO_PROXY", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR"};
+    size_t at[LLM__COUNT(names)];
+    int n = 0;
+    for (int i = 0; i < LLM__COUNT(names); i++) {
+        const char *value = p->get ? p->get(names[i]) : NULL;
+        if (!value) continue;
+        at[n++] = p->env.len;
+        llm_text_str(&p->env, names[i]), llm_text_str(&p->env, "="), llm_text_str(&p->env, value);
+        llm_text_add(&p->env, "", 1);
+    }
+    for (int i = 0; i < n && !p->env.failed; i++) p->env_list[i] = p->env.data + at[i];
+    p->env_list[n] = NULL;
+    return p->env.failed ? llm__nomem() : LLM_OK;
+}
+
+static llm_result llm__pull_begin(llm__pull *p, const char *name, const char *hub_cache) {
+    const char *said = p->get ? p->get("HF_ENDPOINT") : NULL, *offline = p->get ? p->get("HF_HUB_OFFLINE") : NULL;
+    llm_result r = llm__hub_parse(name, &p->name);
+    if (!r) r = llm__hub_cache(hub_cache, p->get, &p->cache);
+    if (r) return r;
+    if (offline && (!strcmp(offline, "1") || !strcasecmp(offline, "true") || !strcasecmp(offline, "yes") || !strcasecmp(offline, "on")))
+        return llm__error(LLM_ERR_IO, "%s: not in the cache, and HF_HUB_OFFLINE says that nothing is fetched", name);
+    llm_text_str(&p->endpoint, said && *said ? said : "https://huggingface.co");
+    while (p->endpoint.len && p->endpoint.data[p->endpoint.len - 1] == '/') p->endpoint.data[--p->endpoint.len] = 0;
+    llm_text_format(&p->repo, "%s/%s", p->cache.data, p->name.folder);
+    if (p->endpoint.failed || p->repo.failed) return llm__nomem();
+    if ((strncmp(p->endpoint.data, "https://", 8) && strncmp(p->endpoint.data, "http://", 7)) || p->endpoint.len > 1000 ||
+        !llm__pull_plain(p->endpoint.data))
+        return llm__error(LLM_ERR_ARG, "HF_ENDPOINT: %.200s, http://... or https://... was expected", p->endpoint.data);
+    if (p->repo.len > 3000 || !llm__pull_plain(p->repo.data))
+        return llm__error(LLM_ERR_ARG, "cache folder: %.200s: control characters or too long", p->cache.data);
+    r = llm__pull_token(p);
+    return r ? r : llm__pull_environment(p);
+}
+
+/* ---- curl */
+
+/* key = "value" of curl's configuration file. */
+static void llm__curl_line(llm_text *c, const char *key, const char *before, const char *value) {
+    llm_text_str(c, key), llm_text_str(c, " = \""), llm_text_str(c, before);
+    for (; *value; value++) {
+        if (*value == '"' || *value == '\\') llm_text_str(c, "\\");
+        llm_text_add(c, value, 1);
+    }
+    llm_text_str(c, "\"\n");
+}
+
+/* Fetches a URL into a file, behind what is in it, or (to NULL) to *body. LLM_OK whatever came of it: p->http, p->exit and p->said tell. */
+static llm_result llm__curl(llm__pull *p, const char *url, const char *to, int lock, llm_text *body) {
+    static const char *const argv[] = {"curl", "-q", "--config", "-", NULL};
+    LLM__SCOPED(llm_text_free) llm_text c = LLM__ZERO, out = LLM__ZERO;
+    const int tls = p->endpoint.data[4] == 's';
+    llm_text_str(&c,
+                 "silent\nlocation\nfail\ngloboff\nmax-redirs = 10\nconnect-timeout = 20\nspeed-limit = 1\nspeed-time = 60\nretry = 3\n");
+    llm__curl_line(&c, "url", "", url);
+    llm__curl_line(&c, "proto", "=", tls ? "https" : "http,https");
+    llm__curl_line(&c, "proto-redir", "=", tls ? "https" : "http,https");
+    llm__curl_line(&c, "user-agent", "llm.h/", LLM_VERSION_STRING);
+    if (p->token.len) llm__curl_line(&c, "header", "Authorization: Bearer ", p->token.data);
+    if (to) llm__curl_line(&c, "output", "", to), llm_text_str(&c, "continue-at = \"-\"\n");
+    else llm_text_str(&c, "max-filesize = 16777216\n");
+    llm_text_str(&c, "write-out = \"\\n%{http_code} %{errormsg}\"\n");
+    if (c.failed) return llm__nomem();
+    const llm__child child = {argv, p->env_list, llm__text_str(&c), 0, lock, LLM__HUB_JSON + 4096, llm__pull_tick, p};
+    llm_result r = llm__child_run(&child, &out, &p->exit);
+    if (r == LLM_ERR_IO) return llm__error(r, "%s; models are fetched by curl, which must be installed", llm_last_error());
+    if (r) return r;
+    size_t n = out.len;
+    while (n && out.data[n - 1] != '\n') n--;
+    llm_text_add(&out, "", 0);
+    if (out.failed) return llm__nomem();
+    p->http = (int)strtol(out.data + n, NULL, 10);
+    p->said.len = 0;
+    const char *why = strchr(out.data + n, ' ');
+    llm_text_str(&p->said, why ? why + 1 : "");
+    if (body && n) llm_text_add(body, out.data, n - 1);
+    return p->said.failed || (body && body->failed) ? llm__nomem() : LLM_OK;
+}
+
+/* The sentence for what curl did not get. */
+static llm_result llm__pull_refused(const llm__pull *p, const char *what) {
+    const char *bare = p->name.bare, *end = p->endpoint.data;
+    if (p->exit == 22 && p->http == 401 && p->token.len)
+        return llm__error(LLM_ERR_IO, "%s: HTTP 401 from %s: it does not take this HF_TOKEN, or there is no such model", bare, end);
+    if (p->exit == 22 && p->http == 401)
+        return llm__error(LLM_ERR_IO, "%s: HTTP 401 from %s: there is no such model, or it is not for everybody: set HF_TOKEN", bare, end);
+    if (p->exit == 22 && p->http == 403)
+        return llm__error(LLM_ERR_IO,
+                          "%s: HTTP 403 from %s: accept the model's terms at %s/%s, and set HF_TOKEN to a token of that account", bare, end,
+                          end, bare);
+    if (p->exit == 22 && p->http == 404)
+        return llm__error(LLM_ERR_IO, "%s: HTTP 404 from %s: no such model, or it has no %s", bare, end, p->now ? what : p->name.revision);
+    if (p->exit == 22) return llm__error(LLM_ERR_IO, "%s: %s: HTTP %d from %s", bare, what, p->http, end);
+    if (p->exit == 63) return llm__error(LLM_ERR_LIMIT, "%s: %s: more than 16 MiB", bare, what);
+    const char *why = p->said.len     ? p->said.data
+                      : p->exit == 6  ? "no such host, or no network"
+                      : p->exit == 7  ? "nobody listens there"
+                      : p->exit == 28 ? "nothing came for a minute"
+                      : p->exit == 18 ? "the connection ended too early"
+                      : p->exit == 23 ? "the file could not be written"
+                                      : "the connection failed";
+    return llm__error(LLM_ERR_IO, "%s: %s: not fetched from %s: %.300s (curl %d)", bare, what, end, why, p->exit);
+}
+
+/* ---- what there is */
+
+/* A checksum, in lower-case hexadecimal. */
+static int llm__pull_hash(const char *s, size_t n, size_t want) { return s && n == want && strspn(s, "0123456789abcdef") == want; }
+
+static llm_result llm__pull_file(llm__pull *p, int node, llm__hub_file *f) {
+    size_t n = 0, h = 0, s = 0;
+    const char *name = llm_json_str(p->doc, llm_json_find(p->doc, node, "rfilename"), &n);
+    const char *git = llm_json_str(p->doc, llm_json_find(p->doc, node, "blobId"), &h);
+    const char *sha = llm_json_str(p->doc, llm_json_find(p->doc, llm_json_find(p->doc, node, "lfs"), "sha256"), &s);
+    if (!name || strlen(name) != n || !llm__hub_file_name(name))
+        return llm__error(LLM_ERR_FORMAT, "%s: the Hub lists a file named \"%.200s\", which cannot be one here", p->name.bare,
+                          name ? name : "");
+    f->name = name;
+    f->hash = llm__pull_hash(sha, s, 64) ? sha : !sha && llm__pull_hash(git, h, 40) ? git : NULL;
+    if (!llm_json_int(p->doc, llm_json_find(p->doc, node, "size"), &f->bytes) || f->bytes < 0 || f->bytes > LLM__HUB_LARGEST)
+        f->hash = NULL;
+    return LLM_OK;
+}
+
+/* Asks for the list of files and chooses. */
+static llm_result llm__pull_list(llm__pull *p) {
+    LLM__SCOPED(llm_text_free) llm_text url = LLM__ZERO, body = LLM__ZERO;
+    size_t n = 0;
+    llm_text_format(&url, "%s/api/models/%s/revision/%s?blobs=true", p->endpoint.data, p->name.bare, p->name.revision);
+    llm_result r = url.failed ? llm__nomem() : llm__curl(p, url.data, NULL, 0, &body);
+    if (!r && p->exit) r = llm__pull_refused(p, "the list of its files");
+    if (r) return r;
+    if (llm_json_parse(body.data ? body.data : "", body.len, NULL, &p->doc))
+        return llm__error(LLM_ERR_FORMAT, "%s: what %s says is no JSON: %s", p->name.bare, p->endpoint.data, llm_last_error());
+    const int list = llm_json_find(p->doc, 0, "siblings"), size = llm_json_size(p->doc, list);
+    p->commit = llm_json_str(p->doc, llm_json_find(p->doc, 0, "sha"), &n);
+    if (!llm__pull_hash(p->commit, n, 40) || llm_json_type_of(p->doc, list) != LLM_JSON_ARRAY || size > LLM__HUB_FILES)
+        return llm__error(LLM_ERR_FORMAT, "%s: %s does not say which commit it has and which files are in it", p->name.bare,
+                          p->endpoint.data);
+    p->files = LLM__NEW(llm__hub_file, size + 1);
+    if (!p->files) return llm__nomem();
+    for (int node = llm_json_first(p->doc, list); node >= 0 && !r; node = llm_json_next(p->doc, node))
+        r = llm__pull_file(p, node, &p->files[p->n_files++]);
+    if (!r) r = llm__hub_choose(&p->name, p->files, p->n_files, &p->first);
+    for (int i = 0; i < p->n_files && !r; i++) {
+        if (p->files[i].chosen && !p->files[i].hash)
+            r = llm__error(LLM_ERR_FORMAT, "%s: %.200s: %s does not say its size and checksum", p->name.bare, p->files[i].name,
+                           p->endpoint.data);
+        if (p->files[i].chosen) p->total += p->files[i].bytes;
+    }
+    return r;
+}
+
+/* Where a file's bytes lie, or are to lie. */
+static llm_result llm__pull_blob(const llm__pull *p, const llm__hub_file *f, const char *end, llm_text *path) {
+    path->len = 0;
+    llm_text_format(path, "%s/blobs/%s%s", p->repo.data, f->hash, end);
+    return path->failed ? llm__nomem() : LLM_OK;
+}
+
+static llm_result llm__pull_room(const llm__pull *p) {
+    LLM__SCOPED(llm_text_free) llm_text path = LLM__ZERO;
+    struct statvfs disk;
+    int64_t need = p->total;
+    for (int i = 0; i < p->n_files; i++) {
+        for (int k = 0; k < 2 && p->files[i].chosen; k++) {
+            llm_result r = llm__pull_blob(p, &p->files[i], k ? ".incomplete" : "", &path);
+            if (r) return r;
+            const int64_t have = llm__path_bytes(path.data);
+            if (have > 0) need -= LLM__MIN(have, p->files[i].bytes);
+        }
+    }
+    if (statvfs(p->repo.data, &disk)) return LLM_OK;
+    const double room = (double)disk.f_bavail * (double)disk.f_frsize;
+    if ((double)need <= room) return LLM_OK;
+    return llm__error(LLM_ERR_IO, "%s: %.1f MB are to be fetched, and %.400s has room for %.1f MB", p->name.bare, (double)need / 1e6,
+                      p->cache.data, room / 1e6);
+}
+
+/* ---- one file */
+
+/* The lock of a file, which Hugging Face's own library takes too. */
+static llm_result llm__pull_lock(llm__pull *p, const llm__hub_file *f, int *lock) {
+    LLM__SCOPED(llm_text_free) llm_text path = LLM__ZERO;
+    llm_text_format(&path, "%s/.locks/%s/%s.lock", p->cache.data, p->name.folder, f->hash);
+    llm_result r = path.failed ? llm__nomem() : llm__folders_for(path.data);
+    if (r) return r;
+    *lock = llm__file_descriptor(path.data, 1);
+    if (*lock < 0) return llm__error(LLM_ERR_IO, "%.400s: %s", path.data, strerror(errno));
+    while (flock(*lock, LOCK_EX | LOCK_NB)) {
+        if (errno != EWOULDBLOCK && errno != EINTR) return LLM_OK; /* a file system without locks */
+        if (llm__pull_tick(p)) return llm__error(LLM_ERR_CANCELLED, "%s: stopped", p->name.bare);
+        poll(NULL, 0, 200);
+    }
+    return LLM_OK;
+}
+
+/* git's checksum is one of "blob SIZE", NUL and the bytes: as a file without a name. NULL: it could not be made. */
+static FILE *llm__pull_git_blob(const char *path) {
+    LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
+    FILE *out = tmpfile();
+    if (!out || llm__file_open(path, 0, 0, &f) || fprintf(out, "blob %zu", f.size) < 0 || putc(0, out) == EOF ||
+        fwrite(f.data, 1, f.size, out) < f.size || fflush(out)) {
+        if (out) fclose(out);
+        return NULL;
+    }
+    rewind(out);
+    return out;
+}
+
+static llm_result llm__pull_check(llm__pull *p, const llm__hub_file *f) {
+    const int git = strlen(f->hash) == 40;
+    const char *const argv[] = {git ? "sha1sum" : "sha256sum", NULL};
+    LLM__SCOPED(llm_text_free) llm_text out = LLM__ZERO;
+    FILE *whole = git ? llm__pull_git_blob(p->part.data) : NULL;
+    const int fd = whole ? fileno(whole) : git ? -1 : llm__file_descriptor(p->part.data, 0);
+    const llm__child child = {argv, p->env_list, llm__s("", 0), fd, 0, 4096, llm__pull_tick, p};
+    int code = 0;
+    llm_result r =
+        fd < 0 ? llm__error(LLM_ERR_IO, "%.200s: cannot be read again: %s", f->name, strerror(errno)) : llm__child_run(&child, &out, &code);
+    if (whole) fclose(whole);
+    else if (fd >= 0) close(fd);
+    if (r) return r;
+    const size_t n = strlen(f->hash);
+    if (!code && out.len > n && !memcmp(out.data, f->hash, n) && out.data[n] == ' ') return LLM_OK;
+    if (code || out.len <= n) return llm__error(LLM_ERR_IO, "%s: exit %d", argv[0], code);
+    remove(p->part.data);
+    return llm__error(LLM_ERR_FORMAT, "%s: %.200s: its checksum is %.*s, and the Hub says %s: it was deleted, fetch it again", p->name.bare,
+                      f->name, (int)n, out.data, f->hash);
+}
+
+/* Does it pay to go on where it stopped? What ended a transfer that had begun, and times that are over. */
+static int llm__pull_again(int code) { return code == 18 || code == 28 || code == 52 || code == 55 || code == 56 || code == 92; }
+
+/* Fetches until all bytes are there; as long as more come, it goes on. */
+static llm_result llm__pull_bytes(llm__pull *p, const llm__hub_file *f, int lock) {
+    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~/";
+    LLM__SCOPED(llm_text_free) llm_text url = LLM__ZERO;
+    char hex[8];
+    llm_text_format(&url, "%s/%s/resolve/%s/", p->endpoint.data, p->name.bare, p->commit);
+    for (const char *c = f->name; *c; c++) {
+        if (strchr(safe, *c)) llm_text_add(&url, c, 1);
+        else snprintf(hex, sizeof hex, "%%%02X", (unsigned char)*c), llm_text_str(&url, hex);
+    }
+    if (url.failed) return llm__nomem();
+    for (int idle = 0, anew = 0;;) {
+        int64_t before = llm__path_bytes(p->part.data);
+        if (before > f->bytes) remove(p->part.data), before = 0;
+        if (before == f->bytes && before >= 0) return LLM_OK;
+        llm_result r = llm__curl(p, url.data, p->part.data, lock, NULL);
+        const int64_t now = llm__path_bytes(p->part.data);
+        if (r || now == f->bytes) return r;
+        if (!p->exit && now > f->bytes)
+            r = llm__error(LLM_ERR_FORMAT, "%s: %.200s: %lld bytes came, and the Hub says %lld", p->name.bare, f->name, (long long)now,
+                           (long long)f->bytes);
+        if (r) return remove(p->part.data), r;
+        idle = now > before ? 0 : idle + 1;
+        if ((p->exit == 33 || p->exit == 36 || (p->exit == 22 && p->http == 416)) && !anew++)
+            remove(p->part.data); /* it begins at byte 0 only */
+        else if (p->exit && (!llm__pull_again(p->exit) || idle > 3)) return llm__pull_refused(p, f->name);
+        else if (!p->exit && idle)
+            return llm__error(LLM_ERR_FORMAT, "%s: %.200s: %lld bytes came, and the Hub says %lld", p->name.bare, f->name, (long long)now,
+                              (long long)f->bytes);
+    }
+}
+
+/* Takes a file into blobs, unless it is there. */
+static llm_result llm__pull_one(llm__pull *p, const llm__hub_file *f) {
+    LLM__SCOPED(llm_text_free) llm_text blob = LLM__ZERO;
+    int lock = -1;
+    llm_result r = llm__pull_blob(p, f, "", &blob);
+    if (!r) r = llm__pull_blob(p, f, ".incomplete", &p->part);
+    if (!r && llm__path_bytes(blob.data) != f->bytes) {
+        p->now = f->name;
+        r = llm__pull_lock(p, f, &lock);
+        if (!r && llm__path_bytes(blob.data) != f->bytes) { /* nobody else has fetched it meanwhile */
+            if (!f->bytes && !(r = llm__path_remove(p->part.data))) {
+                const int made = llm__file_descriptor(p->part.data, 1);
+                if (made >= 0) close(made);
+            }
+            if (!r) r = llm__pull_bytes(p, f, lock);
+            if (!r) r = llm__pull_check(p, f);
+            if (!r && rename(p->part.data, blob.data)) r = llm__error(LLM_ERR_IO, "%.400s: %s", blob.data, strerror(errno));
+        }
+        if (lock >= 0) close(lock);
+        p->now = NULL;
+    }
+    p->done += f->bytes;
+    return r;
+}
+
+/* ---- names for what is there */
+
+static llm_result llm__pull_link(const llm__pull *p, const llm__hub_file *f) {
+    LLM__SCOPED(llm_text_free) llm_text path = LLM__ZERO, target = LLM__ZERO, there = LLM__ZERO;
+    llm_text_format(&path, "%s/snapshots/%s/%s", p->repo.data, p->commit, f->name);
+    for (const char *c = f->name; *c; c++)
+        if (*c == '/') llm_text_str(&target, "../");
+    llm_text_str(&target, "../../blobs/");
+    llm_text_str(&target, f->hash);
+    if (path.failed || target.failed || there.failed) return llm__nomem();
+    llm__link_target(path.data, &there);
+    if (there.len == target.len && !memcmp(there.data, target.data, target.len)) return LLM_OK;
+    llm_result r = llm__folders_for(path.data);
+    if (!r) r = llm__path_remove(path.data);
+    if (!r && symlink(target.data, path.data)) r = llm__error(LLM_ERR_IO, "%.400s: %s", path.data, strerror(errno));
+    return r;
+}
+
+/* A revision that is a commit needs no file that says so. */
+static llm_result llm__pull_ref(const llm__pull *p) {
+    LLM__SCOPED(llm_text_free) llm_text path = LLM__ZERO, part = LLM__ZERO;
+    if (!strcmp(p->name.revision, p->commit)) return LLM_OK;
+    llm_text_format(&path, "%s/refs/%s", p->repo.data, p->name.revision);
+    llm_text_format(&part, "%s/refs/.%s.incomplete", p->repo.data, p->name.revision);
+    if (path.failed || part.failed) return llm__nomem();
+    llm_result r = llm__folders_for(path.data);
+    FILE *f = r ? NULL : fopen(part.data, "we");
+    const int ok = f && fputs(p->commit, f) >= 0;
+    if (f && (fclose(f) || !ok || rename(part.data, path.data))) f = NULL;
+    return r || f ? r : llm__error(LLM_ERR_IO, "%.400s: %s", path.data, strerror(errno));
+}
+
+static llm_result llm__pull_all(llm__pull *p, llm_text *path) {
+    LLM__SCOPED(llm_text_free) llm_text blobs = LLM__ZERO;
+    llm_text_format(&blobs, "%s/blobs/", p->repo.data);
+    llm_result r = blobs.failed ? llm__nomem() : llm__folders_for(blobs.data);
+    if (!r) r = llm__pull_room(p);
+    for (int i = 0; i < p->n_files && !r; i++)
+        if (p->files[i].chosen) r = llm__pull_one(p, &p->files[i]);
+    for (int i = 0; i < p->n_files && !r; i++)
+        if (p->files[i].chosen) r = llm__pull_link(p, &p->files[i]);
+    if (!r) r = llm__pull_ref(p);
+    if (r) return r;
+    llm_text_format(path, "%s/snapshots/%s", p->repo.data, p->commit);
+    if (p->first >= 0) llm_text_format(path, "/%s", p->files[p->first].name);
+    return path->failed ? llm__nomem() : LLM_OK;
+}
+
+LLM_API llm_result llm_hub_pull(const char *name, const char *hub_cache, char *(*get)(const char *name), llm_pull_fn progress, void *user,
+                                llm_text *path) {
+    LLM__SCOPED(llm__pull_free) llm__pull p = LLM__ZERO;
+    p.get = get;
+    p.progress = progress;
+    p.user = user;
+    llm_result r = llm__pull_begin(&p, name, hub_cache);
+    if (!r) r = llm__pull_list(&p);
+    return r ? r : llm__pull_all(&p, path);
+}
+
+/* The model of hub_cache, if it is there whole: nobody is asked. Else llm_hub_pull. */
+static llm_result llm__hub_get(const char *name, const char *hub_cache, char *(*get)(const char *name), llm_pull_fn progress,
+                                     void *user, llm_text *path) {
+    LLM__SCOPED(llm_text_free) llm_text cache = LLM__ZERO;
+    llm_result r = llm__hub_cache(hub_cache, get, &cache);
+    if (!r) r = llm__hub_local(cache.data, name, 1, path);
+    return r == LLM_ERR_IO ? llm_hub_pull(name, hub_cache, get, progress, user, path) : r;
+}
+
+/* ============================================================================
  * >>options   Options by name, for programs.
  * ============================================================================
  * One table says everything about the options of a program: spellings, type, range, place in a struct, help. Values come as text from argv
@@ -32610,19 +33641,6 @@ static llm_result llm__model_default(llm_text *path) {
     return llm__error(LLM_ERR_IO, "models/: no model is there, run `make model` to fetch the default one, or give -m PATH");
 }
 
-/* The Hugging Face cache, as its own tools look for it. Who gives no environment is at home where the list of users says. */
-static llm_result llm__hub_cache(char *(*get)(const char *name), llm_text *cache) {
-    const char *hub = get ? get("HF_HUB_CACHE") : NULL, *hf = get ? get("HF_HOME") : NULL, *home = get ? get("HOME") : NULL;
-    if (hub && *hub) llm_text_str(cache, hub);
-    else if (hf && *hf) llm_text_format(cache, "%s/hub", hf);
-    else {
-        if (home) llm_text_str(cache, home);
-        else llm__user_home(cache);
-        llm_text_str(cache, "/.cache/huggingface/hub");
-    }
-    return cache->failed ? llm__nomem() : LLM_OK;
-}
-
 /* What lies on the disk comes first, then the Hub's cache: HF_HUB_CACHE itself, HF_HOME/hub, or ~/.cache/huggingface/hub, as the Hub's own
  * library looks; or hub_cache, if it is not NULL. Nothing is downloaded. A name is taken for ORG/NAME only with one slash inside, and if
  * it does not look like a path: no leading ".", no "..", no ".gguf". */
@@ -32644,12 +33662,11 @@ static llm_result llm__model_find(const char *name, const char *hub_cache, const
             name);
     llm_text_str(&full, name);
     if (revision) llm_text_format(&full, "@%s", revision);
-    if (hub_cache) llm_text_str(&cache, hub_cache);
-    llm_result r = hub_cache ? LLM_OK : llm__hub_cache(get, &cache);
-    if (!r) r = cache.failed || full.failed ? llm__nomem() : llm_hub_find(cache.data, full.data, path);
+    llm_result r = full.failed ? llm__nomem() : llm__hub_cache(hub_cache, get, &cache);
+    if (!r) r = llm__hub_local(cache.data, full.data, 0, path);
     if (r == LLM_ERR_IO || r == LLM_ERR_ARG)
-        r = llm__error(LLM_ERR_IO, "%.100s: no such path, and not in the cache %.200s; to download it: hf download %.100s", full.data,
-                       cache.data, name);
+        r = llm__error(LLM_ERR_IO, "%.100s: no such path, and not in the cache %.200s; to download it: llm_cli pull %.100s", full.data,
+                       cache.data, full.data);
     return r;
 }
 
@@ -35320,7 +36337,7 @@ static llm_result llm__setup_check(llm_setup *s, const llm_options *o, char *(*g
         return llm__error(LLM_ERR_ARG, "tool_call_parser: %.60s, a name as hermes, llama3_json, mistral or json was expected",
                           s->tool_parser);
     if (e->isa && llm__isa_find(e->isa, &isa)) return llm__error(LLM_ERR_ARG, "isa: %.60s, this CPU has: %s", e->isa, llm_isa_list());
-    if (!s->model || llm__path_kind_of(s->model) != LLM__PATH_NONE) {
+    if (!s->hf_repo && (!s->model || llm__path_kind_of(s->model) != LLM__PATH_NONE)) {
         const char *why = "the model is a path, not ORG/NAME in a cache";
         if (s->download_dir) llm__report_note(o, "download_dir", " has no effect: ", why);
         if (s->revision) llm__report_note(o, "revision", " has no effect: ", why);
@@ -35360,10 +36377,21 @@ LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char *
     return llm__setup_said(r ? r : llm__setup_check(s, o, get), o, argc, argv, get);
 }
 
+/* The model of hf_repo: from the cache if it is there whole, else fetched. */
+static llm_result llm__setup_fetch(llm_setup *s, char *(*get)(const char *name)) {
+    LLM__SCOPED(llm_text_free) llm_text name = LLM__ZERO;
+    if (s->model && s->model != s->hf_repo)
+        return llm__error(LLM_ERR_ARG, "hf_repo: %.100s, and the model is %.200s: one of them was expected", s->hf_repo, s->model);
+    llm_text_str(&name, s->hf_repo);
+    if (s->revision && !strchr(s->hf_repo, '@')) llm_text_format(&name, "@%s", s->revision);
+    s->model = s->hf_repo;
+    return name.failed ? llm__nomem() : llm__hub_get(name.data, s->download_dir, get, s->pull_progress, s->pull_user, &s->path);
+}
+
 /* Without a device the library is not even looked at, unless device cuda is asked for. */
 LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
-    llm_result r = llm__model_find(s->model, s->download_dir, s->revision, get, &s->path);
+    llm_result r = s->hf_repo ? llm__setup_fetch(s, get) : llm__model_find(s->model, s->download_dir, s->revision, get, &s->path);
     if (!s->model) s->model = s->path.data;
     if (!r && s->model_format && !strcmp(s->model_format, "hf") && llm__path_kind_of(s->path.data) != LLM__PATH_DIR)
         r = llm__error(LLM_ERR_ARG, "model_format: hf, and %.200s is no folder", s->path.data);

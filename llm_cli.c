@@ -140,10 +140,11 @@ typedef struct cli_options {
     llm_setup setup;
     const char *prompt, *file, *system, *token_ids, *in, *out, *batch, *url;
     const char *draft_path, *draft_weights, *base_path, *base_weights;
+    const char *name;                          /* of the Hub's: pull, rm */
     const char *json_schema, *regex, *grammar; /* the form of the answer: at most one */
     const char *logit_bias, *template_kwargs, *stop_ids;
     llm_option_list stop, bad_words;
-    int32_t json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, help, help_all, version, plain, verbose;
+    int32_t json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, help, help_all, version, plain, verbose, yes;
     int32_t layer, head, repetitions, depth, stages, max_concurrency, num_prompts, input_len, output_len;
     float request_rate;
 } cli_options;
@@ -190,6 +191,7 @@ static const llm_option cli_table[] = {
     LLM_OPT_TEXT(cli_options, draft_weights, CLI_IO, "draft-weight-name", "NAME", "convert-eagle: the head's file, if not as usual"),
     LLM_OPT_TEXT(cli_options, base_weights, CLI_IO, "base-weight-name", "NAME", "convert-eagle: the model's file that has the output layer (lm_head)"),
     LLM_OPT_BOOL(cli_options, plain, CLI_IO, "plain", "at a terminal: the answer as it comes, not wrapped, Markdown as written"),
+    LLM_OPT_BOOL(cli_options, yes, CLI_IO, "y|yes", "rm: does not ask"),
     LLM_OPT_BOOL(cli_options, help, -1, "h|help", NULL),
     LLM_OPT_BOOL(cli_options, help_all, -1, "help-all", NULL),
     LLM_OPT_BOOL(cli_options, version, -1, "version", NULL),
@@ -295,13 +297,33 @@ static int cli_progress(CLI_UNUSED void *user, const char *what, double done) {
     return 0;
 }
 
+/* How far a model is fetched, on a terminal. What was there before does not count for how fast it goes. */
+static int cli_pulled(CLI_UNUSED void *user, const char *file, int64_t done, int64_t total) {
+    static double begin, told;
+    static int64_t before;
+    const double now = llm_now();
+    if (begin <= 0) begin = now, before = done;
+    if (!isatty(2) || (now - told < 0.15 && done < total)) return 0;
+    const double rate = now > begin ? (double)(done - before) / (now - begin) : 0, left = rate > 0 ? (double)(total - done) / rate : 0;
+    const char *base = strrchr(file, '/');
+    told = now;
+    fprintf(stderr, "\r%3.0f %%  %.1f of %.1f MB  %.1f MB/s  %d:%02d left  ", total ? 100.0 * (double)done / (double)total : 100,
+            (double)done / 1e6, (double)total / 1e6, rate / 1e6, (int)fmin(left / 60, 9999), (int)fmod(left, 60));
+    base = base ? base + 1 : file;
+    cli_print(stderr, base, strnlen(base, 30), 0);
+    fputs("\x1b[K", stderr);
+    if (done >= total) fputs("\r\x1b[K", stderr);
+    return 0;
+}
+
 /* vocab_only: tokenizer and template; then a --tokenizer alone will do. */
 static void cli_open_model(int vocab_only) {
     llm_setup *s = &opt.setup;
     s->files.vocab_only = vocab_only;
     s->files.log = s->engine.log = cli_log;
     s->engine.progress = cli_progress;
-    if (vocab_only && !s->model) s->model = s->files.tokenizer;
+    if (vocab_only && !s->model && !s->hf_repo) s->model = s->files.tokenizer;
+    s->pull_progress = cli_pulled;
     cli_check(llm_setup_find(s, getenv));
     cli_check(llm_model_open(s->path.data, &s->files, &cli.model));
     cli_write("", 0); /* only the notes */
@@ -1415,6 +1437,83 @@ static void cli_cmd_convert(void) {
 }
 
 /* ---------------------------------------------------------------------------
+ * pull, list, rm: models of the Hugging Face Hub and its local cache.
+ * --------------------------------------------------------------------------- */
+
+/* What a command for one model is asked about. */
+static const char *cli_hub_name(const char *command) {
+    const char *name = opt.name ? opt.name : opt.setup.hf_repo;
+    if (!name)
+        cli_die(2, "%s: ORG/NAME or ORG/NAME:QUANT was expected, as in llm_cli %s Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q4_K_M", command,
+                command);
+    return name;
+}
+
+/* Fetches a model; the path of it is what is written. */
+static void cli_cmd_pull(void) {
+    CLI_TEXT path = {0}, name = {0};
+    llm_text json = {0};
+    llm_text_str(&name, cli_hub_name("pull"));
+    if (opt.setup.revision && !strchr(name.data, '@')) llm_text_format(&name, "@%s", opt.setup.revision);
+    const llm_result r = llm_hub_pull(name.data, opt.setup.download_dir, getenv, cli_pulled, NULL, &path);
+    if (isatty(2)) fputs("\r\x1b[K", stderr);
+    cli_check(r);
+    if (opt.json) llm_text_format(&json, "{'name': %q, 'path': %q}\n", name.data, path.data);
+    else llm_text_str(&json, path.data), llm_text_str(&json, "\n");
+    cli_out(&json);
+}
+
+/* A table, or with --json the library's own list. */
+static void cli_cmd_list(void) {
+    llm_text json = {0};
+    CLI_JSON *doc = NULL;
+    int wide = 4;
+    cli_check(llm_hub_list(opt.setup.download_dir, getenv, &json));
+    llm_text_str(&json, "\n");
+    if (opt.json) {
+        cli_out(&json);
+        return;
+    }
+    cli_check(llm_json_parse(json.data, json.len, NULL, &doc));
+    llm_text_free(&json);
+    for (int m = llm_json_first(doc, 0); m >= 0; m = llm_json_next(doc, m)) {
+        const int n = (int)strlen(cli_text(doc, m, NULL, "name", NULL));
+        wide = n > wide ? n : wide;
+    }
+    for (int m = llm_json_first(doc, 0); m >= 0; m = llm_json_next(doc, m)) {
+        int64_t bytes = 0, modified = 0;
+        char date[32] = "";
+        llm_json_int(doc, llm_json_find(doc, m, "bytes"), &bytes);
+        llm_json_int(doc, llm_json_find(doc, m, "modified"), &modified);
+        const time_t when = (time_t)modified;
+        struct tm day;
+        if (localtime_r(&when, &day)) strftime(date, sizeof date, "%Y-%m-%d", &day);
+        const char *name = cli_text(doc, m, NULL, "name", NULL);
+        if (m == llm_json_first(doc, 0)) printf("%-*s  %-11s  %10s  %s\n", wide, "NAME", "FORMAT", "SIZE", "DATE");
+        cli_print(stdout, name, strlen(name), 0);
+        printf("%*s  %-11s  %7.1f MB  %s\n", wide - (int)strlen(name), "", cli_text(doc, m, NULL, "format", NULL), (double)bytes / 1e6,
+               date);
+    }
+    if (!llm_json_size(doc, 0)) cli_say("", "no model of the Hub is here yet: llm_cli pull ORG/NAME fetches one");
+}
+
+/* Asks at a terminal; where nobody can be asked, -y must say it. */
+static void cli_cmd_rm(void) {
+    const char *name = cli_hub_name("rm");
+    size_t n = 0;
+    if (!opt.yes && !isatty(0)) cli_die(2, "rm: there is no terminal to ask at, -y was expected");
+    if (!opt.yes) {
+        fputs("remove ", stderr);
+        cli_print(stderr, name, strlen(name), 0);
+        fputs(" from the cache? [y/N] ", stderr);
+        const char *line = cli_line(&n);
+        if (!line || (*line != 'y' && *line != 'Y')) cli_die(1, "rm: nothing was removed");
+    }
+    cli_check(llm_hub_remove(name, opt.setup.download_dir, getenv));
+    cli_say("", "%s was removed", name);
+}
+
+/* ---------------------------------------------------------------------------
  * bench: the forward pass alone. pp: one prompt at position 0; tg: every step adds a token to each of b sequences, the choice of the
  * next (the most likely) counted. read_gb_s is what a step reads of the weights times steps a second; peak_gb_s is what all threads
  * read of 1 GiB of memory in the same run, so that the two can be compared: decoding cannot be faster than memory.
@@ -2235,6 +2334,9 @@ static const struct cli_command {
     {"batch", "[MODEL]", "OpenAI batch file: -i in.jsonl -o out.jsonl", "i|o", CLI_ANSWERS, cli_cmd_batch},
     {"bench", "[MODEL]", "tokens a second; with --url a load test of a server", "p|n|json", CLI_BENCH, cli_cmd_bench},
     {"info", "[MODEL]", "what a model file is and whether it fits in memory", "json", -1, cli_cmd_info},
+    {"pull", "NAME", "fetch ORG/NAME[:QUANT] from the Hugging Face Hub; its path is written", "json|revision|download-dir", -1, cli_cmd_pull},
+    {"list", "", "the models of the Hugging Face cache", "json|download-dir", -1, cli_cmd_list},
+    {"rm", "NAME", "remove ORG/NAME[:QUANT] from the cache", "y|download-dir", -1, cli_cmd_rm},
     {"convert-eagle", "HEAD TO", "an EAGLE head, from SafeAILab's layout to vLLM's", "draft-path|base-path|draft-weight-name|base-weight-name|json", -1, cli_cmd_convert},
     {"help", "[COMMAND]", "this, or a command's options; --help-all: every option", "", -1, cli_cmd_help},
     {"version", "", "version and instruction sets", "", -1, cli_cmd_version},
@@ -2267,11 +2369,12 @@ static void cli_help(void) {
     printf("usage: llm_cli [COMMAND] [MODEL] [PROMPT] [options]\n\n"
            "  llm_cli                            talk with the default model\n"
            "  llm_cli run model.gguf             with this one: a file, folder or ORG/NAME\n"
+           "  llm_cli -hf ORG/NAME:Q4_K_M        with one of the Hugging Face Hub\n"
            "  llm_cli -p \"Why is the sky blue?\"  one answer; what is piped in comes last\n\n"
            "Commands (without one: chat)\n");
     for (int i = 0; i < CLI_COUNT(cli_commands); i++) printf("  %-13s %s\n", cli_commands[i].name, cli_commands[i].help);
     printf("\nOften used\n");
-    llm_options_rows(&cli_names, -1, "m|max-tokens|n|temperature|system|json", &t);
+    llm_options_rows(&cli_names, -1, "m|hf|max-tokens|n|temperature|system|json", &t);
     llm_text_str(&t, "llm_cli COMMAND --help: its options; llm_cli --help-all: all of them.\n");
     cli_out(&t);
 }
@@ -2310,12 +2413,13 @@ static const struct cli_command *cli_parse(int argc, char **argv) {
         const char *as = !model && (run || !access(word, F_OK)) ? "model" : !opt.prompt && strchr(word, ' ') ? "prompt" : NULL;
         while (named < CLI_COUNT(cli_commands) && ((command && !helps) || strcmp(word, cli_commands[named].name))) named++;
         if (named < CLI_COUNT(cli_commands)) *(helps ? &cli_asked : &command) = &cli_commands[named];
+        else if (command && (command->run == cli_cmd_pull || command->run == cli_cmd_rm) && !opt.name) opt.name = word;
         else if (command && command->run == cli_cmd_convert && model && !opt.out) opt.out = word;
         else if (as) cli_check(llm_options_set(&cli_names, llm_options_find(&cli_names, as, strlen(as)), as, word, LLM_FROM_USER));
         else
             cli_die(
                 2,
-                "%.60s: no such command or file; commands are chat, generate, run, explain, score, tokenize, detokenize, render, batch, bench, info, help",
+                "%.60s: no such command or file; commands are chat, generate, run, explain, score, tokenize, detokenize, render, batch, bench, info, pull, list, rm, help",
                 word);
     }
     free((void *)words.items);

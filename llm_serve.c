@@ -306,7 +306,7 @@ static void read_options(int argc, char **argv) {
     if (words.n) c->setup.model = words.items[0];
     if (c->key_file) read_keys(c->key_file);
     check_keys(&c->keys);
-    const int chosen = c->setup.model != NULL;
+    const int chosen = c->setup.model || c->setup.hf_repo;
     check_setup(llm_setup_find(&c->setup, getenv));
     const int cpu = !e->cuda_library && !(e->device && !strcmp(e->device, "cuda"));
     if (!cpu && !llm_options_given(&options, "max-num-seqs")) e->max_num_seqs = 256;

@@ -5,6 +5,7 @@
 #include "api/text.h"
 #include "api/easy.h"
 #include "api/model.h"
+#include "api/hub.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"

@@ -2,7 +2,6 @@
 #pragma once
 #include "api/linkage.h"
 #include "api/config.h"
-#include "api/text.h"
 
 typedef struct llm_model llm_model;
 
@@ -70,9 +69,6 @@ LLM_API llm_result llm_model_open_files(const llm_file *files, int32_t n, const 
  * NULL; texts live as long as the model. */
 LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **name, const char **type, int64_t shape[4], int *n_dims,
                                     int64_t *bytes);
-
-/* Path of a model by its hub name ORG/NAME or ORG/NAME@REVISION in the local cache (cache_dir: .../hub). LLM_ERR_IO if it is not there. */
-LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_text *path);
 
 /* An EAGLE head's folder in SafeAILab's layout becomes one in vLLM's: config.json and model.safetensors in the folder `to`, made if it is
  * not there; `to` may be `head`. base: the model's folder, whose output layer vLLM 0.6 wants beside the head; NULL: without. The names of

@@ -8,6 +8,7 @@
 #include "api/config.h"
 #include "api/text.h"
 #include "api/model.h"
+#include "api/hub.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/json.h"
@@ -290,6 +291,9 @@ typedef struct llm_setup {
     int32_t raw_embeddings;    /* 1: pooler_config says "normalize": false */
     const char *pooler_config; /* vLLM's JSON {"pooling_type", "normalize"} */
     const char *revision;      /* of ORG/NAME in the Hugging Face cache; NULL: main */
+    const char *hf_repo;       /* ORG/NAME[:QUANT] instead of `model`: from the cache, or fetched by llm_setup_find */
+    llm_pull_fn pull_progress; /* told while it is fetched; may be NULL */
+    void *pull_user;
 } llm_setup;
 
 enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
@@ -326,6 +330,8 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
         LLM_OPT_TEXT(T, setup.model_name, -1, "model-name", "NAME", NULL), \
         LLM_OPT_TEXT(T, setup.chat_template_config, -1, "chat-template-config", "JSON", NULL), \
         LLM_OPT_CHOICE(T, setup.model_format, -1, "model-format", "hf|llama|awq|gptq", NULL), \
+        LLM_OPT_TEXT(T, setup.hf_repo, LLM_HELP_MODEL, "hf|hf-repo", "NAME", \
+                     "ORG/NAME[:QUANT] of the Hugging Face Hub, fetched unless it is in the cache"), \
         LLM_OPT_TEXT(T, setup.download_dir, LLM_HELP_MODEL, "download-dir", "PATH", "the Hugging Face cache (HF_HUB_CACHE, HF_HOME)"), \
         LLM_OPT_TEXT(T, setup.revision, LLM_HELP_MODEL, "revision", "NAME", \
                      "of ORG/NAME in that cache: a branch, a tag, a commit (main)"), \
@@ -352,8 +358,9 @@ LLM_API void llm_setup_init(llm_setup *s); /* the defaults that are not 0 */
  * table can tell is checked: names of parsers and instruction sets, the JSON of early stop and speculation. */
 LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name),
                                   llm_option_list *words);
-/* Finds the model, `path`: what `model` names, or SmolLM2 in models/ here or beside the program, or the first model there; `model` is that
- * path then. For engine.cuda_library, if nobody named one, the libllm_cuda.so beside the program is taken where there is a device. */
+/* Finds the model, `path`: what hf_repo names, fetched if it is not in the cache (llm_hub_pull), what `model` names, or SmolLM2 in
+ * models/ here or beside the program, or the first model there; `model` is that path then. For engine.cuda_library, if nobody named one,
+ * the libllm_cuda.so beside the program is taken where there is a device. */
 LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name));
 /* llm_openai_service_init, and over it what was said. `o` (NULL: no sampling was read) has s in its target. engine as there. */
 LLM_API void llm_setup_service(const llm_setup *s, const llm_options *o, const llm_model *model, llm_engine *engine,

@@ -150,6 +150,52 @@ LLM__PRIVATE llm_result llm__folder_make(const char *path) {
     return mkdir(path, 0777) && errno != EEXIST ? llm__error(LLM_ERR_IO, "%s: %s", path, strerror(errno)) : LLM_OK;
 }
 
+LLM__PRIVATE llm_result llm__folders_for(const char *path) {
+    LLM__SCOPED(llm_text_free) llm_text at = LLM__ZERO;
+    llm_text_str(&at, path);
+    if (at.failed) return llm__nomem();
+    llm_result r = LLM_OK;
+    for (char *slash = at.data + 1; !r && *at.data && (slash = strchr(slash, '/')) != NULL; *slash++ = '/') {
+        *slash = 0;
+        r = llm__folder_make(at.data);
+    }
+    return r;
+}
+
+static llm_result llm__path_remove_below(const char *path, int depth) {
+    struct stat st;
+    llm_result r = LLM_OK;
+    LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO;
+    if (lstat(path, &st)) return LLM_OK;
+    const int folder = S_ISDIR(st.st_mode);
+    if (folder && depth > 32) return llm__error(LLM_ERR_LIMIT, "%.400s: folders in folders, more than 32", path);
+    if (folder) llm__folder_names(path, &names);
+    for (const char *name = NULL; !r && (name = llm__folder_next(&names, name)) != NULL;) {
+        LLM__SCOPED(llm__drop) char *below = llm__path_join(path, name);
+        if (!strcmp(name, ".") || !strcmp(name, "..")) continue;
+        r = below ? llm__path_remove_below(below, depth + 1) : llm__nomem();
+    }
+    if (!r && (folder ? rmdir(path) : unlink(path))) r = llm__error(LLM_ERR_IO, "%.400s: %s", path, strerror(errno));
+    return r;
+}
+
+LLM__PRIVATE llm_result llm__path_remove(const char *path) { return llm__path_remove_below(path, 0); }
+
+LLM__PRIVATE void llm__link_target(const char *path, llm_text *to) {
+    char target[4096];
+    const ssize_t n = readlink(path, target, sizeof target);
+    if (n > 0) llm_text_add(to, target, (size_t)n);
+}
+
+LLM__PRIVATE int64_t llm__path_time(const char *path) {
+    struct stat st;
+    return stat(path, &st) ? 0 : (int64_t)st.st_mtime;
+}
+
+LLM__PRIVATE int llm__file_descriptor(const char *path, int make) {
+    return make ? open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666) : open(path, O_RDONLY | O_CLOEXEC);
+}
+
 LLM__PRIVATE void llm__program_folder(llm_text *path) {
     char program[4096];
     ssize_t n = readlink("/proc/self/exe", program, sizeof program);

@@ -57,6 +57,21 @@ LLM__PRIVATE const char *llm__folder_next(const llm_text *names, const char *nam
 /* Makes a folder, unless there is one. */
 LLM__PRIVATE llm_result llm__folder_make(const char *path);
 
+/* Makes the folders that a file's path goes through, as far as they are missing. */
+LLM__PRIVATE llm_result llm__folders_for(const char *path);
+
+/* Removes what stands at a path; of a folder all that is in it. Links are removed, not followed. */
+LLM__PRIVATE llm_result llm__path_remove(const char *path);
+
+/* Appends where a link points to, as it is written; nothing if it is none. */
+LLM__PRIVATE void llm__link_target(const char *path, llm_text *to);
+
+/* When the file at a path was last written, in seconds since 1970; 0: there is none. */
+LLM__PRIVATE int64_t llm__path_time(const char *path);
+
+/* Opens an existing file to be read, or makes one to be locked; -1: neither. A link at its end is not followed when one is made. */
+LLM__PRIVATE int llm__file_descriptor(const char *path, int make);
+
 /* Appends the folder of the running program, with a '/' at its end; nothing if the system does not tell. */
 LLM__PRIVATE void llm__program_folder(llm_text *path);
 

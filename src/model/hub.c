@@ -1,18 +1,13 @@
-/* hub: the local Hugging Face cache.
- *
- * CACHE/models--ORG--NAME/refs/main holds a commit; snapshots/COMMIT is a folder of links to the files. Names come from a command line or a
- * client, so they are checked as parts of a path; a commit comes from a file that anybody may have written, so it is, too. As in Hugging
- * Face's own libraries, a snapshot that main does not name is found only by its name: ORG/NAME@REVISION, a branch, a tag or a commit. */
+#include "model/hub.h"
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/model.h"
+#include "api/hub.h"
 #include "base/platform.h"
 #include "base/log.h"
 #include "base/files.h"
 
-/* A name that is safe as a part of a path: letters, digits, '-', '_', '.', and does not start with a dot. */
-static int llm__hub_part(const char *s, size_t n) {
+LLM__PRIVATE int llm__hub_part(const char *s, size_t n) {
     if (!n || n > 200 || s[0] == '.') return 0;
     for (size_t i = 0; i < n; i++)
         if (!((s[i] | 32) >= 'a' && (s[i] | 32) <= 'z') && !(s[i] >= '0' && s[i] <= '9') && s[i] != '-' && s[i] != '_' && s[i] != '.')

@@ -3,7 +3,6 @@
 #include "api/config.h"
 #include "api/text.h"
 #include "api/easy.h"
-#include "api/model.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/json.h"
@@ -17,6 +16,7 @@
 #include "base/json.h"
 #include "chat/reasoning.h"
 #include "serve/reports.h"
+#include "serve/cached.h"
 
 /* The words of an ENUM as a person reads them, "a, b, c" for "a|b=2|c": the numbers are the program's. */
 static void llm__option_words(const char *words, llm_text *out) {
@@ -455,19 +455,6 @@ static llm_result llm__model_default(llm_text *path) {
     return llm__error(LLM_ERR_IO, "models/: no model is there, run `make model` to fetch the default one, or give -m PATH");
 }
 
-/* The Hugging Face cache, as its own tools look for it. Who gives no environment is at home where the list of users says. */
-static llm_result llm__hub_cache(char *(*get)(const char *name), llm_text *cache) {
-    const char *hub = get ? get("HF_HUB_CACHE") : NULL, *hf = get ? get("HF_HOME") : NULL, *home = get ? get("HOME") : NULL;
-    if (hub && *hub) llm_text_str(cache, hub);
-    else if (hf && *hf) llm_text_format(cache, "%s/hub", hf);
-    else {
-        if (home) llm_text_str(cache, home);
-        else llm__user_home(cache);
-        llm_text_str(cache, "/.cache/huggingface/hub");
-    }
-    return cache->failed ? llm__nomem() : LLM_OK;
-}
-
 LLM__PRIVATE llm_result llm__model_find(const char *name, const char *hub_cache, const char *revision, char *(*get)(const char *name),
                                         llm_text *path) {
     LLM__SCOPED(llm_text_free) llm_text cache = LLM__ZERO, full = LLM__ZERO;
@@ -486,12 +473,11 @@ LLM__PRIVATE llm_result llm__model_find(const char *name, const char *hub_cache,
             name);
     llm_text_str(&full, name);
     if (revision) llm_text_format(&full, "@%s", revision);
-    if (hub_cache) llm_text_str(&cache, hub_cache);
-    llm_result r = hub_cache ? LLM_OK : llm__hub_cache(get, &cache);
-    if (!r) r = cache.failed || full.failed ? llm__nomem() : llm_hub_find(cache.data, full.data, path);
+    llm_result r = full.failed ? llm__nomem() : llm__hub_cache(hub_cache, get, &cache);
+    if (!r) r = llm__hub_local(cache.data, full.data, 0, path);
     if (r == LLM_ERR_IO || r == LLM_ERR_ARG)
-        r = llm__error(LLM_ERR_IO, "%.100s: no such path, and not in the cache %.200s; to download it: hf download %.100s", full.data,
-                       cache.data, name);
+        r = llm__error(LLM_ERR_IO, "%.100s: no such path, and not in the cache %.200s; to download it: llm_cli pull %.100s", full.data,
+                       cache.data, full.data);
     return r;
 }
 

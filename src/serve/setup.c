@@ -22,6 +22,7 @@
 #include "model/loader.h"
 #include "engine/scheduler.h"
 #include "serve/reports.h"
+#include "serve/pull.h"
 #include "serve/options.h"
 
 LLM_API void llm_setup_init(llm_setup *s) {
@@ -155,7 +156,7 @@ LLM__PRIVATE llm_result llm__setup_check(llm_setup *s, const llm_options *o, cha
         return llm__error(LLM_ERR_ARG, "tool_call_parser: %.60s, a name as hermes, llama3_json, mistral or json was expected",
                           s->tool_parser);
     if (e->isa && llm__isa_find(e->isa, &isa)) return llm__error(LLM_ERR_ARG, "isa: %.60s, this CPU has: %s", e->isa, llm_isa_list());
-    if (!s->model || llm__path_kind_of(s->model) != LLM__PATH_NONE) {
+    if (!s->hf_repo && (!s->model || llm__path_kind_of(s->model) != LLM__PATH_NONE)) {
         const char *why = "the model is a path, not ORG/NAME in a cache";
         if (s->download_dir) llm__report_note(o, "download_dir", " has no effect: ", why);
         if (s->revision) llm__report_note(o, "revision", " has no effect: ", why);
@@ -193,10 +194,21 @@ LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char *
     return llm__setup_said(r ? r : llm__setup_check(s, o, get), o, argc, argv, get);
 }
 
+/* The model of hf_repo: from the cache if it is there whole, else fetched. */
+static llm_result llm__setup_fetch(llm_setup *s, char *(*get)(const char *name)) {
+    LLM__SCOPED(llm_text_free) llm_text name = LLM__ZERO;
+    if (s->model && s->model != s->hf_repo)
+        return llm__error(LLM_ERR_ARG, "hf_repo: %.100s, and the model is %.200s: one of them was expected", s->hf_repo, s->model);
+    llm_text_str(&name, s->hf_repo);
+    if (s->revision && !strchr(s->hf_repo, '@')) llm_text_format(&name, "@%s", s->revision);
+    s->model = s->hf_repo;
+    return name.failed ? llm__nomem() : llm__hub_get(name.data, s->download_dir, get, s->pull_progress, s->pull_user, &s->path);
+}
+
 /* Without a device the library is not even looked at, unless device cuda is asked for. */
 LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
-    llm_result r = llm__model_find(s->model, s->download_dir, s->revision, get, &s->path);
+    llm_result r = s->hf_repo ? llm__setup_fetch(s, get) : llm__model_find(s->model, s->download_dir, s->revision, get, &s->path);
     if (!s->model) s->model = s->path.data;
     if (!r && s->model_format && !strcmp(s->model_format, "hf") && llm__path_kind_of(s->path.data) != LLM__PATH_DIR)
         r = llm__error(LLM_ERR_ARG, "model_format: hf, and %.200s is no folder", s->path.data);

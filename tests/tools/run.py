@@ -198,6 +198,7 @@ def test():
         script("offline, documents", "tests/e2e/test_offline.py"),
         script("adapters", "tests/e2e/test_lora.py"),
         script("kept contexts", "tests/e2e/test_contexts.py"),
+        script("models of the Hub", "tests/e2e/test_pull.py"),
         outside_truth, each_isa, replayed)
     for row in (("llm_cli", "test_cli"), ("llm_cli in a terminal", "test_pty"), ("llm_serve", "test_serve"), ("llm_serve, bad inputs", "test_serve_bad"),
                 ("llm_serve, load", "load"), ("llm_serve as a service", "test_service"), ("llm_serve, documents", "test_documents")):
