@@ -1641,8 +1641,7 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
 
 /* Rows of what a person says to a program only. */
 #define LLM_OPTIONS_PROGRAM(T, setup) \
-    LLM_OPT_TEXT(T, setup.model, LLM_HELP_MODEL, "m|model", "PATH", \
-                 "GGUF file, folder with safetensors, or ORG/NAME in the local Hugging Face cache"), \
+    LLM_OPT_TEXT(T, setup.model, LLM_HELP_MODEL, "m|model", "PATH", "GGUF file, safetensors folder, ORG/NAME in cache"), \
         LLM_OPT_TEXT(T, setup.config, LLM_HELP_MODEL, "config", "FILE", "JSON object of options by name"), \
         LLM_OPT_TEXT(T, setup.visible_devices, -1, "$ASCEND_RT_VISIBLE_DEVICES", NULL, NULL), \
         LLM_OPTIONS_SAMPLING(T, setup.sampling, LLM_HELP_ANSWERS)
@@ -32876,6 +32875,7 @@ static llm_result llm__curl(llm__pull *p, const char *url, const char *to, int l
     const llm__child child = {argv, p->env_list, llm__text_str(&c), 0, lock, LLM__HUB_JSON + 4096, llm__pull_tick, p};
     llm_result r = llm__child_run(&child, &out, &p->exit);
     if (r == LLM_ERR_IO) return llm__error(r, "%s; models are fetched by curl, which must be installed", llm_last_error());
+    if (r == LLM_ERR_LIMIT) return llm__error(r, "%s: %s: more than 16 MiB came", p->name.bare, p->endpoint.data);
     if (r) return r;
     size_t n = out.len;
     while (n && out.data[n - 1] != '\n') n--;

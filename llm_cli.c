@@ -2334,7 +2334,7 @@ static const struct cli_command {
     {"batch", "[MODEL]", "OpenAI batch file: -i in.jsonl -o out.jsonl", "i|o", CLI_ANSWERS, cli_cmd_batch},
     {"bench", "[MODEL]", "tokens a second; with --url a load test of a server", "p|n|json", CLI_BENCH, cli_cmd_bench},
     {"info", "[MODEL]", "what a model file is and whether it fits in memory", "json", -1, cli_cmd_info},
-    {"pull", "NAME", "fetch ORG/NAME[:QUANT] from the Hugging Face Hub; its path is written", "json|revision|download-dir", -1, cli_cmd_pull},
+    {"pull", "NAME", "fetch ORG/NAME[:QUANT] from the Hugging Face Hub", "json|revision|download-dir", -1, cli_cmd_pull},
     {"list", "", "the models of the Hugging Face cache", "json|download-dir", -1, cli_cmd_list},
     {"rm", "NAME", "remove ORG/NAME[:QUANT] from the cache", "y|download-dir", -1, cli_cmd_rm},
     {"convert-eagle", "HEAD TO", "an EAGLE head, from SafeAILab's layout to vLLM's", "draft-path|base-path|draft-weight-name|base-weight-name|json", -1, cli_cmd_convert},
@@ -2371,10 +2371,12 @@ static void cli_help(void) {
            "  llm_cli run model.gguf             with this one: a file, folder or ORG/NAME\n"
            "  llm_cli -hf ORG/NAME:Q4_K_M        with one of the Hugging Face Hub\n"
            "  llm_cli -p \"Why is the sky blue?\"  one answer; what is piped in comes last\n\n"
-           "Commands (without one: chat)\n");
-    for (int i = 0; i < CLI_COUNT(cli_commands); i++) printf("  %-13s %s\n", cli_commands[i].name, cli_commands[i].help);
+           "Commands (without one: chat; --help-all has the rest)\n");
+    for (int i = 0; i < CLI_COUNT(cli_commands); i++)
+        if (!strstr("detokenize convert-eagle version", cli_commands[i].name))
+            printf("  %-13s %s\n", cli_commands[i].name, cli_commands[i].help);
     printf("\nOften used\n");
-    llm_options_rows(&cli_names, -1, "m|hf|max-tokens|n|temperature|system|json", &t);
+    llm_options_rows(&cli_names, -1, "m|max-tokens|n|temperature|system|json", &t);
     llm_text_str(&t, "llm_cli COMMAND --help: its options; llm_cli --help-all: all of them.\n");
     cli_out(&t);
 }
@@ -2401,6 +2403,8 @@ static const struct cli_command *cli_parse(int argc, char **argv) {
     cli_argc = argc;
     cli_argv = argv;
     opt.setup.chat_sampling = opt.setup.do_preprocess = 1;
+    for (int i = 1; i < argc; i++) /* then --download-dir and --revision have a meaning without a model, too */
+        if (!strcmp(argv[i], "pull") || !strcmp(argv[i], "list") || !strcmp(argv[i], "rm")) opt.setup.hf_repo = "";
     cli_check(llm_setup_read(&opt.setup, &cli_names, argc, argv, getenv, &words));
     if (opt.setup.model_name && !opt.setup.files.builtin_template)
         cli_note(&cli_names, "model_name has no effect: it is no built-in chat template, and nothing is served here");
@@ -2423,6 +2427,7 @@ static const struct cli_command *cli_parse(int argc, char **argv) {
                 word);
     }
     free((void *)words.items);
+    if (opt.setup.hf_repo && !*opt.setup.hf_repo) opt.setup.hf_repo = NULL;
     if (opt.help && command && command->run != cli_cmd_help) cli_asked = command;
     if (opt.setup.visible_devices) setenv("CUDA_VISIBLE_DEVICES", opt.setup.visible_devices, 0);
     if (!command || command->run == cli_cmd_chat) command = &cli_commands[!opt.setup.do_preprocess]; /* LMDeploy's word for: no template */

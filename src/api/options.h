@@ -343,8 +343,7 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
 
 /* Rows of what a person says to a program only. */
 #define LLM_OPTIONS_PROGRAM(T, setup) \
-    LLM_OPT_TEXT(T, setup.model, LLM_HELP_MODEL, "m|model", "PATH", \
-                 "GGUF file, folder with safetensors, or ORG/NAME in the local Hugging Face cache"), \
+    LLM_OPT_TEXT(T, setup.model, LLM_HELP_MODEL, "m|model", "PATH", "GGUF file, safetensors folder, ORG/NAME in cache"), \
         LLM_OPT_TEXT(T, setup.config, LLM_HELP_MODEL, "config", "FILE", "JSON object of options by name"), \
         LLM_OPT_TEXT(T, setup.visible_devices, -1, "$ASCEND_RT_VISIBLE_DEVICES", NULL, NULL), \
         LLM_OPTIONS_SAMPLING(T, setup.sampling, LLM_HELP_ANSWERS)

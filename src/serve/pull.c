@@ -140,6 +140,7 @@ static llm_result llm__curl(llm__pull *p, const char *url, const char *to, int l
     const llm__child child = {argv, p->env_list, llm__text_str(&c), 0, lock, LLM__HUB_JSON + 4096, llm__pull_tick, p};
     llm_result r = llm__child_run(&child, &out, &p->exit);
     if (r == LLM_ERR_IO) return llm__error(r, "%s; models are fetched by curl, which must be installed", llm_last_error());
+    if (r == LLM_ERR_LIMIT) return llm__error(r, "%s: %s: more than 16 MiB came", p->name.bare, p->endpoint.data);
     if (r) return r;
     size_t n = out.len;
     while (n && out.data[n - 1] != '\n') n--;

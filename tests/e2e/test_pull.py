@@ -128,7 +128,7 @@ HUB, CDN = serve("hub"), serve("cdn")
 
 def env(cache, **more):
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "LLM_ARG_")) and "proxy" not in k.lower()}
-    return dict(clean, HF_HUB_CACHE=str(cache), HF_HOME=str(ROOM / "home"), HF_ENDPOINT=f"http://127.0.0.1:{HUB.server_port}/", **more)
+    return {**clean, "HF_HUB_CACHE": str(cache), "HF_HOME": str(ROOM / "home"), "HF_ENDPOINT": f"http://127.0.0.1:{HUB.server_port}/", **more}
 
 
 def cli(cache, *words, **more):
@@ -169,6 +169,8 @@ def test_gguf():
     check("pull: a name that must be escaped", pull(cache, "org/odd").stdout.strip().endswith("sub dir/a b%ä-Q8_0.gguf"), tree(cache))
     rows = json.loads(cli(cache, "list", "--json").stdout)
     check("list --json", {(r["name"], r["format"], r["bytes"]) for r in rows} == {("org/gguf:Q4_K_M", "gguf", 300000), ("org/gguf:Q8_0", "gguf", 5000), ("org/gguf:F16", "gguf", 7000), ("org/gguf:iq3_xs", "gguf", 100), ("org/odd:Q8_0", "gguf", 100)} and all(abs(r["modified"] - time.time()) < 600 for r in rows), rows)
+    p = cli(ROOM / "nowhere", "list", "--json", "--download-dir", str(cache))
+    check("list of a cache that is named", json.loads(p.stdout) == rows and not p.stderr, p.stderr)
     text = cli(cache, "list").stdout
     check("list: a table", text.startswith("NAME") and "org/gguf:F16" in text and time.strftime("%Y-%m") in text, text)
     return cache
@@ -209,7 +211,7 @@ def test_folder():
     first = cli(cache, *ask, "-hf", "org/folder")
     n = len(SEEN)
     again = cli(cache, *ask, "--hf-repo", "org/folder", HF_ENDPOINT="http://127.0.0.1:1")
-    check("-hf: from the cache nobody is asked", first.returncode == 0 and again.returncode == 0 and len(SEEN) == n and json.loads(first.stdout)["choices"] == json.loads(again.stdout)["choices"], first.stderr + again.stderr)
+    check("-hf: from the cache nobody is asked", first.returncode == 0 and again.returncode == 0 and len(SEEN) == n and json.loads(first.stdout)["token_ids"] == json.loads(again.stdout)["token_ids"], first.stderr + again.stderr)
     new = ROOM / "fresh"
     check("-hf fetches what is not there", cli(new, *ask, "-hf", "org/folder").returncode == 0 and repo_folder(new, "org/folder").exists())
     check("-m ORG/NAME finds it", cli(new, *ask, "-m", "org/folder").returncode == 0)
