@@ -1524,7 +1524,7 @@ LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const ll
  * operation makes the context remember the first error; wait() returns it.
  */
 
-#define LLM_BACKEND_ABI 5
+#define LLM_BACKEND_ABI 6
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -1629,6 +1629,9 @@ typedef struct llm_backend_config {
                                them alone; n_ranks counts all. 0: 1 */
     struct llm_spent *spent; /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds */
     int32_t kv_prealloc;     /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
+    int32_t given_cols;      /* values of a given row at most, see llm_step; 0: none is given */
+    struct llm_backend_ctx *beside; /* NULL, or an open context of this backend, whose threads or streams this one uses too: only one of
+                               both runs a step at a time, and this one is closed first */
 } llm_backend_config;
 
 /* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of
@@ -1645,6 +1648,7 @@ typedef struct llm_shape {
     int32_t n_out;   /* rows that go through the head */
     int32_t lora;    /* 1: a sequence has an adapter */
     int32_t program; /* which network's operations: 0 the model's, 1 those of its draft model or EAGLE head */
+    int32_t given;   /* 1: some rows are given */
 } llm_shape;
 
 /* A token that the device chooses from a row of logits, exactly as llm_sample does, so that the next step need not wait for the host. */
@@ -1689,6 +1693,10 @@ typedef struct llm_step {
     const int32_t *token_from; /* (n_rows) -1: tokens[row]; else the out row of the step before whose drawn token stands here */
     const llm_draw *draws;     /* (n_out); what they point to is copied, too */
     const int32_t *seq_lora;   /* (n_seqs) slot of each sequence's adapter, -1: none; NULL: nobody has one */
+    /* What a row is besides its token (pictures); NULL: nothing. The values stay where they are until the step was waited for. */
+    const float *const *given; /* (n_rows) (given_cols) values in host memory that stand for the row's token; NULL: the token does */
+    const int32_t *spans;      /* (2, n_rows) positions of its sequence from which on, and up to which, a row sees in operations that say so */
+    const int32_t *row_set;    /* (n_rows) which set of experts a row has, see llm_route_op */
 } llm_step;
 
 typedef enum llm_rows { LLM_ROWS_TOKENS = 0, LLM_ROWS_OUT = 1 } llm_rows;
@@ -1700,16 +1708,27 @@ typedef enum llm_act {
     LLM_ACT_GELU_TANH,
     LLM_ACT_RELU,
     LLM_ACT_RELU2,
-    LLM_ACT_SWIGLU_OAI /* gpt-oss: g = min(g, limit), u = clamp(u, -limit, limit); (u + 1) * g * sigmoid(1.702 g) */
+    LLM_ACT_SWIGLU_OAI, /* gpt-oss: g = min(g, limit), u = clamp(u, -limit, limit); (u + 1) * g * sigmoid(1.702 g) */
+    LLM_ACT_QUICK_GELU  /* g * sigmoid(1.702 g) */
 } llm_act;
+
+/* What a row is given instead of its token's row of the table: columns [given_col, given_col + hidden) of llm_step's given. */
+typedef enum llm_given {
+    LLM_GIVEN_NONE = 0, /* nothing: the token counts */
+    LLM_GIVEN_ROW,      /* it is copied as it is */
+    LLM_GIVEN_ZERO      /* zeros: another rank has it, and sums follow */
+} llm_given;
 
 typedef struct llm_embed_op {
     llm_buffer *dst;             /* (n_rows, hidden) */
-    const llm_weight *table;     /* EMBED (vocab, hidden) */
+    const llm_weight *table;     /* EMBED (vocab, hidden); NULL: rows that are not given stay as they are */
     const llm_weight *positions; /* EMBED (n_positions, hidden) added at positions + position_offset; NULL: none */
     int32_t position_offset;
     int32_t vocab_begin; /* rank's first row of a split table; rows of other ranks give zeros */
     float scale;         /* of the token's row; 0 means 1 */
+    llm_given given;
+    int32_t given_col;
+    int32_t given_add; /* what is given is added to what dst has */
 } llm_embed_op;
 
 /* cos and sin of every row's position, once a step: dst (n_rows, 2 * rope_dim / 2): cosines, then sines.
@@ -1719,11 +1738,11 @@ typedef struct llm_rope_op {
     const llm_weight *inv_freq; /* VECTOR (n_variants * rope_dim / 2) */
     int32_t n_variants, rope_dim;
     const float *scale;  /* (n_variants) multiplies cosines and sines (attention factor); constant */
-    int32_t sections[3]; /* with 3 position rows: frequencies that take row 0, 1, 2 */
+    const int8_t *row_of; /* (rope_dim / 2) with 3 position rows: which of them each frequency takes; constant; NULL: the first */
 } llm_rope_op;
 
 /* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h too.
- * */
+ * A post_weight without a post_norm multiplies y. */
 typedef struct llm_residual_op {
     llm_rows rows;
     llm_buffer *x;       /* (rows, hidden) */
@@ -1817,6 +1836,7 @@ typedef struct llm_attention_op {
     int32_t not_causal;      /* 1: every row of the sequence sees all rows of it */
     const llm_weight *sinks; /* VECTOR (n_heads): a logit that takes part in the softmax only; NULL: none */
     const llm_weight *alibi; /* VECTOR (n_heads) slopes; NULL: none */
+    int32_t spans;           /* 1: where llm_step has spans, they say what a row sees; a window cuts them at their beginning */
 } llm_attention_op;
 
 /* Latent attention. Normalises the latent, rotates, writes (latent, rope key) to the cache, attends in the absorbed form. */
@@ -1847,6 +1867,7 @@ typedef struct llm_route_op {
     int32_t normalize;            /* chosen weights divided by their sum */
     float normalize_min;          /* the sum is at least this */
     float scale;                  /* of the weights; 0 means 1 */
+    int32_t set; /* 0: all rows choose. Else those whose row_set is set - 1; the others choose none, and experts add nothing to them */
 } llm_route_op;
 
 /* dst (+)= sum over the chosen experts e of weight_e * down_e(act(gate_e x) * up_e x). */
@@ -1880,6 +1901,14 @@ typedef struct llm_gate_op {
     const llm_buffer *gate; /* (n_rows, 1) */
     int32_t n;
 } llm_gate_op;
+
+/* dst row i = src rows out_rows[i], out_rows[i] + 1, ... side by side, as many as `parts`; or their mean. */
+typedef struct llm_gather_op {
+    llm_buffer *dst;       /* (n_out, parts * cols), of a mean (n_out, cols) */
+    const llm_buffer *src; /* (n_rows, cols) */
+    int32_t parts;         /* 0 means 1 */
+    int32_t mean;
+} llm_gather_op;
 
 /* Logits of the out rows: softcap(scale * (src head^T + bias)). Rows [0, n_out) of dst on the host after wait(): logits(). */
 typedef struct llm_logits_op {
@@ -1918,7 +1947,7 @@ typedef struct llm_backend {
     void (*route)(llm_backend_ctx *ctx, int rank, const llm_route_op *op);
     void (*experts)(llm_backend_ctx *ctx, int rank, const llm_experts_op *op);
     void (*gate)(llm_backend_ctx *ctx, int rank, const llm_gate_op *op);
-    void (*gather)(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src);        /* dst row i = src row out_rows[i] */
+    void (*gather)(llm_backend_ctx *ctx, int rank, const llm_gather_op *op);
     void (*all_reduce)(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t n); /* sums columns [0, n) over the ranks */
     void (*logits)(llm_backend_ctx *ctx, int rank, const llm_logits_op *op);
     llm_result (*end_step)(llm_backend_ctx *ctx);
@@ -12649,16 +12678,16 @@ LLM__INLINE void llm__body_quantise(const llm__act *act, size_t at, const float 
 
 /* act(g), times u where there is one. Three of them are a product with a sigmoid. */
 LLM__INLINE llm__v16 llm__act16(llm_act act, float limit, llm__v16 g, const llm__v16 *u) {
-    const int oai = act == LLM_ACT_SWIGLU_OAI, tanh = act == LLM_ACT_GELU_TANH;
+    const int oai = act == LLM_ACT_SWIGLU_OAI, tanh = act == LLM_ACT_GELU_TANH, quick = act == LLM_ACT_QUICK_GELU;
     llm__v16 x;
     if (oai) LLM__EACH(i) g.v[i] = g.v[i] < limit ? g.v[i] : limit;
     if (act == LLM_ACT_GELU) LLM__EACH(i) g.v[i] *= 0.5f * (1 + erff(g.v[i] * 0.70710678f));
     if (act == LLM_ACT_RELU) LLM__EACH(i) g.v[i] = g.v[i] > 0 ? g.v[i] : 0;
     if (act == LLM_ACT_RELU2) LLM__EACH(i) g.v[i] = g.v[i] > 0 ? g.v[i] * g.v[i] : 0;
-    if (oai || tanh || act == LLM_ACT_SILU) {
+    if (oai || tanh || quick || act == LLM_ACT_SILU) {
         x = g;
         if (tanh) LLM__EACH(i) x.v[i] = g.v[i] + 0.044715f * g.v[i] * g.v[i] * g.v[i]; /* (1 + tanh y) / 2 = sigmoid(2 y) */
-        x = llm__sigmoid16(x, tanh ? 1.59576912f : oai ? 1.702f : 1);
+        x = llm__sigmoid16(x, tanh ? 1.59576912f : oai || quick ? 1.702f : 1);
         LLM__EACH(i) g.v[i] *= x.v[i];
     }
     if (!u) return g;
@@ -15120,8 +15149,13 @@ static void llm__run_logits(const llm__exec *e, const llm_logits_op *op, float *
 /* One row of the table for its token, and its position's where those are learnt. */
 static void llm__run_embed_row(const llm__exec *e, const llm_embed_op *op, int i) {
     float place[256], *x = op->dst->data + i * op->dst->stride, scale = op->scale != 0 ? op->scale : 1;
-    int64_t cols = op->table->cols, row = (int64_t)e->step->tokens[i] - op->vocab_begin,
+    const float *given = op->given && e->step->given ? e->step->given[i] : NULL;
+    int64_t cols = op->dst->cols, row = (int64_t)e->step->tokens[i] - op->vocab_begin,
             at = (int64_t)e->step->positions[i] + op->position_offset;
+    for (int64_t c = 0; given && op->given_add && c < cols; c++) x[c] += given[op->given_col + c];
+    if (given && !op->given_add && op->given == LLM_GIVEN_ROW) memcpy(x, given + op->given_col, (size_t)cols * sizeof *x);
+    if (given && !op->given_add && op->given == LLM_GIVEN_ZERO) memset(x, 0, (size_t)cols * sizeof *x);
+    if (given || !op->table) return;
     if (row >= 0 && row < op->table->rows) llm__weight_values(op->table, row, 0, cols, x);
     else memset(x, 0, sizeof(float) * (size_t)cols);
     for (int64_t c = 0; c < cols && scale != 1; c++) x[c] *= scale;
@@ -15960,12 +15994,7 @@ typedef enum llm__op_kind {
 typedef int llm__split;
 enum { LLM__SPLIT_ANY = 0, LLM__SPLIT_TOKENS, LLM__SPLIT_OUT, LLM__SPLIT_HEADS }; /* HEADS + n: n heads a row, see llm__share_heads */
 
-/* The operations of the table that come as plain arguments, as records. */
-typedef struct llm__gather_op {
-    llm_buffer *dst;
-    const llm_buffer *src;
-} llm__gather_op;
-
+/* Operations of the table that come as plain arguments, as records. */
 typedef struct llm__reduce_op {
     llm_buffer *buf;
     int32_t n;
@@ -15994,7 +16023,7 @@ typedef struct llm__record {
         llm_route_op route;
         llm_experts_op experts;
         llm_gate_op gate;
-        llm__gather_op gather;
+        llm_gather_op gather;
         llm__reduce_op reduce;
         llm_logits_op logits;
         llm_lora_op lora;
@@ -16048,6 +16077,7 @@ struct llm_backend_ctx {
     llm__isa isa;
     const llm__kernels *kernels;
     llm__pool *pool;
+    int pool_borrowed; /* it is that of the context beside */
     int n_ranks, n_group; /* ranks of a stage */
     llm__rank *rank;
     llm__stretch *pass; /* (LLM__MAX_PASSES) */
@@ -16070,8 +16100,9 @@ struct llm_backend_ctx {
     size_t logits_bytes;
     llm_step step; /* points into step_memory */
     void *step_memory;
-    int32_t *arrays[9];
+    int32_t *arrays[11];
     float *rope_base;
+    const float **given; /* (max_rows) */
     size_t memory;
     llm_result failed;
     char why[256];
@@ -16137,7 +16168,7 @@ static void llm__run_rope(const llm__run *r, int row) {
     double base = s->seq_rope_base[seq];
     for (int i = 0; i < half; i++) {
         double f = op->inv_freq->f32[variant * half + i];
-        int section = s->n_position_rows < 3 || i < op->sections[0] ? 0 : i < op->sections[0] + op->sections[1] ? 1 : 2;
+        int section = s->n_position_rows == 3 && op->row_of ? op->row_of[i] : 0;
         if (base != 1) f *= pow(base, -2.0 * i / op->rope_dim);
         double angle = f * s->positions[section * s->shape.n_rows + row];
         c[i] = (float)cos(angle) * scale;
@@ -16164,10 +16195,9 @@ static void llm__run_residual(const llm__run *r, int row) {
             for (int i = 1; i < r->ctx->n_group; i++) k->add(scratch, llm__row(llm__twin(r, i)->op.residual.y, row), 1, n);
             y = scratch;
         }
-        if (op->post_kind) {
-            llm__norm_row(k, op->post_kind, scratch, y, n, llm__vector(op->post_weight), llm__vector(op->post_bias), op->eps);
-            y = scratch;
-        }
+        if (op->post_kind) llm__norm_row(k, op->post_kind, scratch, y, n, llm__vector(op->post_weight), llm__vector(op->post_bias), op->eps);
+        else if (op->post_weight) k->affine(scratch, y, 0, 1, llm__vector(op->post_weight), NULL, n);
+        if (op->post_kind || op->post_weight) y = scratch;
         k->add(x, y, op->scale ? op->scale : 1, n);
     }
     if (!op->kind || !op->h) return;
@@ -16263,6 +16293,10 @@ static void llm__attend_query(const llm_step *s, const llm_attention_op *op, llm
     t->to[i] = op->not_causal ? s->seq_len[s->seq_of_row[row]] : at + 1;
     if (op->not_causal && op->window) t->to[i] = LLM__MIN(t->to[i], at + op->window);
     t->from[i] = op->window ? LLM__MAX(0, at + 1 - op->window) : 0;
+    if (op->spans && s->spans) {
+        t->from[i] = LLM__MAX(t->from[i], s->spans[row]);
+        t->to[i] = s->spans[s->shape.n_rows + row];
+    }
     t->running_max[i] = op->sinks ? op->sinks->f32[head] * LLM__LOG2E : -1e30f;
     memset(t->running_sum[i], 0, sizeof t->running_sum[i]);
     t->running_sum[i][0] = op->sinks ? 1 : 0;
@@ -16447,6 +16481,8 @@ static void llm__run_route(const llm__run *r, int row) {
     const llm_route_op *op = &r->rec->op.route;
     float *out = llm__row(op->dst, row), *score = (float *)r->e->scratch, *choice = score + op->n_experts, *weight = out + op->k, sum = 0,
           scale = op->scale ? op->scale : 1;
+    for (int i = 0; i < op->k && op->set && r->ctx->step.row_set[row] != op->set - 1; i++) out[i] = -1;
+    if (op->set && r->ctx->step.row_set[row] != op->set - 1) return;
     memcpy(score, llm__row(op->logits, row), (size_t)op->n_experts * sizeof *score);
     if (op->score == LLM_ROUTE_SOFTMAX) llm__softmax(score, op->n_experts);
     for (int i = 0; i < op->n_experts; i++) {
@@ -16485,9 +16521,16 @@ static void llm__run_gate(const llm__run *r, int row) {
 /* Row i of dst = the i-th wanted row of src. RECEIVE: a row of the stage before, whose lists have ended; the thread that reads it has
  * written it. */
 static void llm__run_gather(const llm__run *r, int row) {
-    const llm__gather_op *op = &r->rec->op.gather;
-    const int from = r->rec->kind == LLM__OP_RECEIVE ? row : r->ctx->step.out_rows[row];
-    memcpy(llm__row(op->dst, row), llm__row(op->src, from), (size_t)LLM__MIN(op->dst->cols, op->src->cols) * sizeof(float));
+    const llm_gather_op *op = &r->rec->op.gather;
+    const int from = r->rec->kind == LLM__OP_RECEIVE ? row : r->ctx->step.out_rows[row], parts = LLM__MAX(op->parts, 1);
+    const int64_t cols = LLM__MIN(op->dst->cols, op->src->cols);
+    float *dst = llm__row(op->dst, row);
+    for (int i = 0; i < parts; i++) {
+        const float *src = llm__row(op->src, from + i);
+        if (i && op->mean) r->ctx->kernels->add(dst, src, 1, (int)cols);
+        else memcpy(dst + i * cols, src, (size_t)cols * sizeof(float));
+    }
+    if (op->mean) r->ctx->kernels->affine(dst, dst, 0, 1.0f / (float)parts, NULL, NULL, (int)cols);
 }
 
 /* The rows of an operation as adapters see them. */
@@ -16566,10 +16609,10 @@ static const llm__op_row llm__ops[] = {
     {NULL, llm__run_attention, sizeof(llm_attention_op), LLM_SPENT_ATTENTION},
     {llm__run_mla_write, NULL, sizeof(llm_mla_op), LLM_SPENT_ATTENTION}, {NULL, llm__run_mla, sizeof(llm_mla_op), LLM_SPENT_ATTENTION},
     {llm__run_route, NULL, sizeof(llm_route_op), LLM_SPENT_LINEAR}, {NULL, llm__run_experts_op, sizeof(llm_experts_op), LLM_SPENT_LINEAR},
-    {llm__run_gate, NULL, sizeof(llm_gate_op), LLM_SPENT_LINEAR}, {llm__run_gather, NULL, sizeof(llm__gather_op), LLM_SPENT_HEAD},
+    {llm__run_gate, NULL, sizeof(llm_gate_op), LLM_SPENT_LINEAR}, {llm__run_gather, NULL, sizeof(llm_gather_op), LLM_SPENT_HEAD},
     {llm__run_all_reduce, NULL, sizeof(llm__reduce_op), LLM_SPENT_NORM}, {NULL, llm__run_logits_op, sizeof(llm_logits_op), LLM_SPENT_HEAD},
     {NULL, llm__run_lora_down, sizeof(llm_lora_op), LLM_SPENT_LINEAR}, {NULL, llm__run_lora_up, sizeof(llm_lora_op), LLM_SPENT_LINEAR},
-    {llm__run_gather, NULL, sizeof(llm__gather_op), LLM_SPENT_NORM}, {llm__run_state, NULL, sizeof(llm_state_op), LLM_SPENT_NORM},
+    {llm__run_gather, NULL, sizeof(llm_gather_op), LLM_SPENT_NORM}, {llm__run_state, NULL, sizeof(llm_state_op), LLM_SPENT_NORM},
 };
 
 /* The row of a kind of operation. */
@@ -16791,6 +16834,7 @@ static void llm__record_act(llm_backend_ctx *ctx, int rank, llm__record *rec, co
 /* The table functions: each copies its operation into the list, checks what could lead outside of memory, and tells what it reads and
  * writes. */
 static void llm__cpu_embed(llm_backend_ctx *ctx, int rank, const llm_embed_op *op) {
+    if (op->given && op->given_col + op->dst->cols > ctx->cfg.given_cols) llm__cpu_fail(ctx, LLM_ERR_ARG, "embed: more columns than are given");
     llm__record_op(ctx, rank, LLM__OP_EMBED, LLM_ROWS_TOKENS, op, NULL, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
@@ -16910,10 +16954,13 @@ static void llm__cpu_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *op)
 }
 
 /* Reads rows by another split than it writes them. */
-static void llm__cpu_gather(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
-    const llm__gather_op op = {dst, src};
-    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_GATHER, LLM_ROWS_OUT, &op);
-    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, src, NULL, dst, NULL, LLM__TOUCH_NONE);
+static void llm__cpu_gather(llm_backend_ctx *ctx, int rank, const llm_gather_op *op) {
+    const int parts = LLM__MAX(op->parts, 1), n_out = ctx->step.shape.n_out;
+    if ((op->mean ? 1 : parts) * op->src->cols > op->dst->cols) llm__cpu_fail(ctx, LLM_ERR_ARG, "gather: the rows do not fit side by side");
+    for (int i = 0; i < n_out && parts > 1; i++)
+        if (ctx->step.out_rows[i] > ctx->step.shape.n_rows - parts) llm__cpu_fail(ctx, LLM_ERR_ARG, "gather: rows behind the last one");
+    llm__record *rec = llm__record_add(ctx, rank, LLM__OP_GATHER, LLM_ROWS_OUT, op);
+    llm__record_uses(ctx, rank, rec, LLM__SPLIT_ANY, op->src, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
 static void llm__cpu_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows, llm_buffer *buf, int32_t n) {
@@ -16925,7 +16972,7 @@ static void llm__cpu_all_reduce(llm_backend_ctx *ctx, int rank, llm_rows rows, l
 static void llm__cpu_send(llm_backend_ctx *ctx, int rank, const llm_buffer *src) { (void)ctx, (void)rank, (void)src; }
 
 static void llm__cpu_receive(llm_backend_ctx *ctx, int rank, llm_buffer *dst, const llm_buffer *src) {
-    const llm__gather_op op = {dst, src};
+    const llm_gather_op op = {dst, src, 1, 0};
     llm__record_op(ctx, rank, LLM__OP_RECEIVE, LLM_ROWS_TOKENS, &op, NULL, NULL, dst, NULL, LLM__TOUCH_NONE);
 }
 
@@ -16983,7 +17030,7 @@ static void llm__lora_slot_clear(llm__lora_slot *s) {
 static void llm__cpu_close(llm_backend_ctx *ctx) {
     if (!ctx) return;
     size_t threads = ctx->pool ? (size_t)ctx->pool->n : 0;
-    llm__pool_close(ctx->pool);
+    if (!ctx->pool_borrowed) llm__pool_close(ctx->pool);
     for (size_t i = 0; i < ctx->n_buffers; i++) {
         llm__pages_free(ctx->buffer[i]->act.q, ctx->buffer[i]->act_bytes);
         llm__pages_free(ctx->buffer[i]->b.data, ctx->buffer[i]->bytes);
@@ -17005,6 +17052,7 @@ static void llm__cpu_close(llm_backend_ctx *ctx) {
     llm__pages_free(ctx->experts, ctx->experts_bytes);
     llm__pages_free(ctx->logits, ctx->logits_bytes);
     LLM_FREE(ctx->step_memory);
+    LLM_FREE((void *)ctx->given);
     LLM_FREE(ctx->kv.layer);
     LLM_FREE(ctx->kv.base);
     LLM_FREE(ctx->buffer);
@@ -17027,19 +17075,20 @@ static llm_result llm__cpu_scratch(llm_backend_ctx *ctx, size_t bytes) {
 }
 
 /* The arrays of a step, one block of memory: tokens, positions (three rows of them at most), seq_of_row, seq_begin, seq_len, seq_rope, the
- * page tables, out_rows, seq_lora, and the floats of seq_rope_base. */
+ * page tables, out_rows, seq_lora, spans, row_set, and the floats of seq_rope_base; the pointers of given stand apart. */
 static llm_result llm__cpu_step_memory(llm_backend_ctx *ctx) {
     const llm_backend_config *c = &ctx->cfg;
     int ok = 1;
     uint64_t rows = (uint64_t)c->max_rows, seqs = (uint64_t)c->max_seqs;
-    uint64_t n[9] = {rows, 3 * rows, rows, seqs + 1, seqs, seqs, llm__mul(seqs, (uint64_t)c->max_pages_per_seq, &ok), (uint64_t)c->max_out,
-                     seqs},
+    uint64_t n[11] = {rows, 3 * rows, rows, seqs + 1, seqs, seqs, llm__mul(seqs, (uint64_t)c->max_pages_per_seq, &ok), (uint64_t)c->max_out,
+                      seqs, 2 * rows, rows},
              total = seqs;
-    for (int i = 0; i < 9; i++) total = llm__add(total, n[i], &ok);
+    for (int i = 0; i < 11; i++) total = llm__add(total, n[i], &ok);
     ctx->step_memory = ok ? llm__calloc((size_t)total, sizeof(int32_t)) : NULL;
-    if (!ctx->step_memory) return llm__nomem();
+    ctx->given = c->given_cols ? LLM__NEW(const float *, rows) : NULL;
+    if (!ctx->step_memory || (c->given_cols && !ctx->given)) return llm__nomem();
     int32_t *p = (int32_t *)ctx->step_memory;
-    for (int i = 0; i < 9; p += n[i++]) ctx->arrays[i] = p;
+    for (int i = 0; i < 11; p += n[i++]) ctx->arrays[i] = p;
     ctx->rope_base = (float *)(void *)p;
     ctx->memory += (size_t)total * sizeof(int32_t);
     return LLM_OK;
@@ -17053,7 +17102,8 @@ static llm_result llm__cpu_open_parts(llm_backend_ctx *ctx) {
     ctx->kernels = llm__kernels_of(ctx->isa);
     ctx->rank = LLM__NEW(llm__rank, ctx->n_ranks);
     ctx->kv.base = LLM__NEW(uint8_t *, ctx->n_ranks);
-    ctx->pool = llm__pool_open(threads);
+    ctx->pool_borrowed = ctx->cfg.beside != NULL;
+    ctx->pool = ctx->cfg.beside ? ctx->cfg.beside->pool : llm__pool_open(threads);
     if (!ctx->rank || !ctx->kv.base || !ctx->pool) return llm__nomem();
     for (int i = 0; i < ctx->n_ranks; i++) {
         ctx->rank[i].list = (llm__record *)llm__cpu_pages(ctx, LLM__MAX_RECORDS * sizeof(llm__record));
@@ -17330,6 +17380,10 @@ static llm_result llm__step_check(const llm_backend_ctx *ctx, const llm_step *s)
                                   (long long)ctx->kv.n_pages);
         }
     }
+    for (int i = 0; i < n->n_rows && s->spans; i++)
+        if (s->spans[i] < 0 || s->spans[i] >= s->spans[n->n_rows + i] || s->spans[n->n_rows + i] > s->seq_len[s->seq_of_row[i]])
+            return llm__error(LLM_ERR_ARG, "step: row %d sees positions %d to %d of %d", i, s->spans[i], s->spans[n->n_rows + i],
+                              s->seq_len[s->seq_of_row[i]]);
     for (int i = 0; i < n->n_out; i++)
         if (s->out_rows[i] < 0 || s->out_rows[i] >= n->n_rows)
             return llm__error(LLM_ERR_ARG, "step: out row %d of %d rows", s->out_rows[i], n->n_rows);
@@ -17380,6 +17434,10 @@ static llm_result llm__cpu_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
         ctx->arrays[8][i] = s->seq_lora ? s->seq_lora[i] : -1;
     }
     ctx->step.seq_lora = ctx->arrays[8];
+    ctx->step.spans = s->spans ? llm__step_copy(ctx->arrays[9], s->spans, 2 * rows) : NULL;
+    ctx->step.row_set = llm__step_copy(ctx->arrays[10], s->row_set, rows);
+    ctx->step.given = s->given && ctx->given ? ctx->given : NULL;
+    if (ctx->step.given) memcpy((void *)ctx->given, (const void *)s->given, (size_t)rows * sizeof *ctx->given);
     ctx->step.seq_rope_base = ctx->rope_base;
     llm__step_copy_pages(ctx, s);
     for (size_t i = 0; i < ctx->n_buffers; i++) {
@@ -18861,6 +18919,9 @@ typedef struct llm__fact {
     const llm__gguf_kv *kv; /* NULL: none */
 } llm__fact;
 
+/* The same of the i-th in a list, where the value is one: families with two kinds of experts have a list of two where others have a number. */
+static int32_t llm__fact_item(llm__facts *f, const char *keys, int i, int64_t fallback, int64_t lo, int64_t hi);
+
 /* ---- Facts: one way to ask config.json and GGUF metadata ----
  * The same fact has one name in GGUF and several in config.json, where every publisher had his own. So a question
  * lists them all in one string, "hidden_size n_embd .embedding_length": words with a dot are GGUF keys (without the
@@ -18898,13 +18959,18 @@ static void llm__facts_bad(llm__facts *f, const llm__fact *fact, const char *wha
     if (!f->r) f->r = llm__error(LLM_ERR_FORMAT, "%s: %s%s: %s", f->path, f->json ? "config.json: " : "", fact->key, what);
 }
 
-/* The number of the first key that is there, between lo and hi; `whole`: an integer. NaN: absent, or refused. */
-static double llm__fact_any(llm__facts *f, const char *keys, double lo, double hi, int whole) {
+/* The number of the first key that is there, between lo and hi; `whole`: an integer; item: which of a list of them, -1: it must be none. NaN:
+ * absent, or refused. */
+static double llm__fact_any(llm__facts *f, const char *keys, int item, double lo, double hi, int whole) {
     char what[160];
     double v = 0, other = 0;
     int64_t i = 0;
     int ok = whole ? 2 : 1;
     llm__fact fact = llm__facts_find(f, keys);
+    if (item >= 0 && llm_json_type_of(f->json, fact.node) == LLM_JSON_ARRAY) {
+        fact.node = llm_json_first(f->json, fact.node);
+        for (; item > 0 && fact.node >= 0; item--) fact.node = llm_json_next(f->json, fact.node);
+    }
     if (f->r || (fact.node < 0 && !fact.kv)) return (double)NAN;
     if (fact.kv) ok = llm__gguf_num_at(fact.kv, 0, &v) >= ok;
     else if (!whole) ok = llm_json_num(f->json, fact.node, &v);
@@ -18923,7 +18989,11 @@ static double llm__fact_any(llm__facts *f, const char *keys, double lo, double h
 
 /* A whole number between lo and hi; `fallback` where it is absent: with LLM__MUST that is an error. */
 static int32_t llm__fact_int(llm__facts *f, const char *keys, int64_t fallback, int64_t lo, int64_t hi) {
-    double v = llm__fact_any(f, keys, (double)lo, (double)hi, 1);
+    return llm__fact_item(f, keys, -1, fallback, lo, hi);
+}
+
+static int32_t llm__fact_item(llm__facts *f, const char *keys, int i, int64_t fallback, int64_t lo, int64_t hi) {
+    double v = llm__fact_any(f, keys, i, (double)lo, (double)hi, 1);
     if (v == v) return (int32_t)v;
     if (fallback != LLM__MUST) return (int32_t)fallback;
     llm__fact absent = llm__facts_find(f, keys);
@@ -18933,7 +19003,7 @@ static int32_t llm__fact_int(llm__facts *f, const char *keys, int64_t fallback, 
 
 /* A number between lo and hi, or `fallback`. */
 static double llm__fact_num(llm__facts *f, const char *keys, double fallback, double lo, double hi) {
-    double v = llm__fact_any(f, keys, lo, hi, 0);
+    double v = llm__fact_any(f, keys, -1, lo, hi, 0);
     return v == v ? v : fallback;
 }
 
@@ -19035,10 +19105,10 @@ static const llm__family llm__families[] = {
     {"llama mistral ministral ministral3 xverse aquila cwm eagle", "llama mistral3 xverse", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"mixtral", "llama", LLM__NORM_TOPK | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"qwen", "qwen", LLM__QKV_BIAS, LLM_ACT_SILU, 1e4f, 1},
-    {"qwen2 qwen2_vl_text qwen2_5_vl_text qwen2_vl qwen2_5_vl", "qwen2 qwen2vl", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
+    {"qwen2 qwen2_vl_text qwen2_5_vl_text qwen2_vl qwen2_5_vl minicpmv", "qwen2 qwen2vl", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"qwen2_moe", "qwen2moe", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
-    {"qwen3", "qwen3", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
-    {"qwen3_moe", "qwen3moe", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
+    {"qwen3 qwen3_vl_text", "qwen3 qwen3vl", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
+    {"qwen3_moe qwen3_vl_moe_text", "qwen3moe qwen3vlmoe", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"gemma", "gemma", LLM__NORM_PLUS1 | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"gemma2", "gemma2", LLM__NORM_PLUS1 | LLM__TIED | LLM__POST_NORM, LLM_ACT_GELU_TANH, 1e4f, 1},
     {"vaultgemma", "", LLM__NORM_PLUS1 | LLM__TIED, LLM_ACT_GELU_TANH, 1e4f, 1},
@@ -19072,7 +19142,7 @@ static const llm__family llm__families[] = {
     {"deepseek_v2", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek_v3 kimi_k2 glm4_moe_lite", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"ernie4_5", "ernie4_5", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 5e5f, 1},
-    {"ernie4_5_moe", "ernie4_5-moe", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED | LLM__NORM_TOPK, LLM_ACT_SILU, 5e5f, 1},
+    {"ernie4_5_moe ernie4_5_vl_moe_text ernie4_5_moe_vl", "ernie4_5-moe", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED | LLM__NORM_TOPK, LLM_ACT_SILU, 5e5f, 1},
     {"granite", "granite", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS, LLM_ACT_SILU, 1e4f, 1},
     {"granitemoe granitemoeshared", "granitemoe", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS | LLM__TOPK_SOFTMAX, LLM_ACT_SILU, 1e4f, 1},
     {"olmo", "olmo", LLM__LAYER_NORM | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
@@ -19131,6 +19201,11 @@ typedef struct llm__arch {
     llm__rope rope[2];                         /* global, local */
     float alibi[LLM__MAX_HEADS];               /* slopes */
     int32_t n_rope, rope_dim, rope_pairs;
+    int32_t position_rows;                 /* 3: of time, height and width, for pictures (M-RoPE, Qwen2-VL 2024); else 1 */
+    int8_t rope_row[LLM__MAX_ROPE / 2];    /* which of them each frequency takes */
+    int32_t n_deepstack;                   /* the first so many layers add further values of pictures to x (DeepStack, Qwen3-VL) */
+    int32_t both_ways;                     /* the tokens of a picture see each other both ways (Gemma 3) */
+    int32_t n_sets, ff_expert2;            /* 2: a set of experts for text and one for pictures, of another width (ERNIE 4.5 VL); else 1 */
     int32_t dynamic; /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
     double dynamic_factor, dynamic_from;
     int32_t long_from; /* prompts longer than this take RoPE variant 1; 0: none */
@@ -19330,11 +19405,13 @@ static void llm__arch_numbers(llm__facts *f, llm__arch *a) {
  * of n_group groups of experts are looked at. */
 static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *tensors) {
     char text[64];
-    a->n_experts = llm__fact_int(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, 0, 65536);
+    a->n_experts = llm__fact_item(f, "num_local_experts num_experts n_routed_experts moe_num_experts .expert_count", 0, 0, 0, 65536);
+    a->n_sets = llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name) ? 2 : 1;
     if (!a->n_experts) return;
     int32_t most = LLM__MIN(a->n_experts, 256);
     a->n_used = llm__fact_int(f, "num_experts_per_tok moe_k num_experts_per_token moe_topk .expert_used_count", LLM__MUST, 1, most);
-    a->ff_expert = llm__fact_int(f, "moe_intermediate_size intermediate_size .expert_feed_forward_length", a->ff, 1, 1 << 20);
+    a->ff_expert = llm__fact_item(f, "moe_intermediate_size intermediate_size .expert_feed_forward_length", 0, a->ff, 1, 1 << 20);
+    if (a->n_sets > 1) a->ff_expert2 = llm__fact_item(f, "moe_intermediate_size", 1, a->ff_expert, 1, 1 << 20);
     int64_t n_shared = llm__fact_int(f, "n_shared_experts moe_num_shared_experts num_shared_experts .expert_shared_count", 0, 0, 1024);
     a->ff_shared = llm__fact_int(f, "shared_expert_intermediate_size shared_intermediate_size .expert_shared_feed_forward_length",
                                  n_shared * a->ff_expert, 0, 1 << 21);
@@ -19372,14 +19449,17 @@ static void llm__arch_experts(llm__facts *f, llm__arch *a, const llm__tensors *t
  * (moe_layer_freq counts from 0, the others from 1.) */
 static void llm__arch_sparse(llm__facts *f, llm__arch *a) {
     if (!a->n_experts) return;
-    int64_t first = llm__fact_int(f, "first_k_dense_replace moe_layer_start_index .leading_dense_block_count", 0, 0, 1 << 20);
-    int64_t last = llm__fact_int(f, "moe_layer_end_index", -1, -1, 1 << 20), index;
+    int64_t first = llm__fact_item(f, "first_k_dense_replace moe_layer_start_index .leading_dense_block_count", 0, 0, 0, 1 << 20);
+    int64_t last = llm__fact_item(f, "moe_layer_end_index", 0, -1, -1, 1 << 20), index;
     int64_t every = llm__fact_int(f, "decoder_sparse_step moe_layer_interval .interleave_moe_layer_step", 1, 0, 1 << 20);
     int64_t each = llm__fact_int(f, "moe_layer_freq", 1, 1, 1 << 20);
     for (int i = 0; i < a->n_layers && every; i++)
         a->layer[i].moe = i >= first && (last < 0 || i <= last) && (i + 1) % every == 0 && i % each == 0;
     for (int v = llm__fact_list(f, "mlp_only_layers"); v >= 0; v = llm_json_next(f->json, v))
         if (llm_json_int(f->json, v, &index) && index >= 0 && index < a->n_layers) a->layer[index].moe = 0;
+    int type = llm__fact_list(f, "mlp_layer_types");
+    for (int i = 0; i < a->n_layers && type >= 0; i++, type = llm_json_next(f->json, type))
+        a->layer[i].moe = llm__str_eq(llm__json_text(f->json, type), "sparse");
 }
 
 /* What each layer sees and how it turns q and k: layer_types, or what the family's code does without it. Layers that
@@ -19606,6 +19686,38 @@ static void llm__arch_rope(llm__facts *f, llm__arch *a, const llm__tensors *tens
     f->r = in.r;
 }
 
+/* Where tokens of pictures have places in time, height and width, each frequency takes one of the three. The file says how many take which:
+ * in blocks (Qwen2-VL), by turns as far as they go (Qwen3-VL), or height and width by turns and then time (ERNIE 4.5 VL). */
+static void llm__arch_sections(llm__facts *f, llm__arch *a) {
+    llm__facts in = llm__facts_in(f, llm__facts_find(f, "rope_parameters rope_scaling").node);
+    const int half = a->rope_dim / 2, ernie = a->n_sets > 1 || llm__word_in("ernie4_5_vl_moe_text ernie4_5_moe_vl", a->name);
+    const int turns = llm__fact_bool(&in, "mrope_interleaved", 0) || llm__word_in("qwen3vl qwen3vlmoe", a->name);
+    const char *key = a->gguf ? ".rope.dimension_sections" : "mrope_section";
+    int n[3] = {0, 0, 0};
+    const llm__fact list = llm__facts_find(&in, key);
+    double v = 0;
+    a->position_rows = 1;
+    if (list.node < 0 && !list.kv && !ernie) return;
+    for (int i = 0; i < 3; i++) {
+        n[i] = list.node >= 0 ? llm__fact_item(&in, key, i, 0, 0, LLM__MAX_ROPE) : 0;
+        if (list.kv && llm__gguf_num_at(list.kv, (uint64_t)i, &v) && v >= 0 && v <= LLM__MAX_ROPE) n[i] = (int)v;
+    }
+    if (ernie && list.node < 0) { /* its first config.json has the number of those that take the time */
+        n[2] = llm__fact_int(&in, "freq_allocation", half / 4, 0, half);
+        n[0] = n[1] = (half - n[2]) / 2;
+    }
+    if (n[0] + n[1] + n[2] != half && !in.r)
+        in.r = llm__error(LLM_ERR_FORMAT, "%s: mrope_section: %d, %d and %d, the sum of %d expected", f->path, n[0], n[1], n[2], half);
+    a->position_rows = 3;
+    for (int i = 0; i < half; i++) {
+        int row = i < n[0] ? 0 : i < n[0] + n[1] ? 1 : 2;
+        if (turns) row = i % 3 == 1 && i < 3 * n[1] ? 1 : i % 3 == 2 && i < 3 * n[2] ? 2 : 0;
+        if (ernie) row = i < n[0] + n[1] ? 1 + i % 2 : 0;
+        a->rope_row[i] = (int8_t)row;
+    }
+    f->r = in.r;
+}
+
 /* Slopes of ALiBi (Press et al. 2021): powers of 2^(-8/n), then of half that for heads beyond a power of two. */
 static void llm__arch_alibi(llm__arch *a) {
     int n = 1;
@@ -19663,6 +19775,7 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
     if (!f.r) {
         llm__arch_numbers(&f, a);
         llm__arch_rope(&f, a, &s->tensors);
+        llm__arch_sections(&f, a);
         llm__arch_alibi(a);
         llm__arch_experts(&f, a, &s->tensors);
         llm__arch_sparse(&f, a);
@@ -19695,13 +19808,15 @@ struct llm_model {
     /* of the whole model */ \
     SLOT(EMBED, "model.embed_tokens model.decoder.embed_tokens wte transformer.wte transformer.word_embeddings " \
                 "transformer.embedding.word_embeddings word_embeddings model.tok_embeddings gpt_neox.embed_in " \
-                "model.language_model.embed_tokens language_model.model.embed_tokens token_embd embed_tokens decoder.embed_tokens") \
+                "model.language_model.embed_tokens language_model.model.embed_tokens token_embd embed_tokens decoder.embed_tokens " \
+                "model.text_model.embed_tokens llm.model.embed_tokens language_model.model.tok_embeddings") \
     SLOT(POSITIONS, "wpe transformer.wpe model.decoder.embed_positions position_embd decoder.embed_positions") \
     SLOT(EMBED_NORM, "transformer.word_embeddings_layernorm word_embeddings_layernorm token_embd_norm") \
     SLOT(OUT_NORM, "model.norm model.final_layernorm model.decoder.final_layer_norm ln_f transformer.ln_f " \
                    "transformer.encoder.final_layernorm gpt_neox.final_layer_norm model.language_model.norm " \
-                   "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm") \
-    SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head") \
+                   "language_model.model.norm output_norm norm final_layernorm decoder.final_layer_norm model.text_model.norm " \
+                   "llm.model.norm") \
+    SLOT(HEAD, "lm_head output transformer.output_layer embed_out language_model.lm_head llm.lm_head language_model.output") \
     SLOT(FC, "fc model.fc") /* of an EAGLE head */ \
     /* of a layer: attention */ \
     SLOT(ATTN_NORM, "input_layernorm attention_norm ln_1 self_attn_layer_norm ln_attn attn_norm") \
@@ -19734,6 +19849,7 @@ struct llm_model {
     SLOT(POST_FFN, "post_feedforward_layernorm post_mlp_layernorm post_ffw_norm") \
     /* the mixture of experts */ \
     SLOT(ROUTER, "mlp.gate mlp.router block_sparse_moe.gate block_sparse_moe.router.layer ffn_gate_inp") \
+    SLOT(ROUTER2, "mlp.gate.weight_1") /* of the experts for pictures */ \
     SLOT(CORRECTION, "mlp.gate.e_score_correction_bias mlp.moe_statics.e_score_correction_bias exp_probs_b.bias exp_probs_b") \
     SLOT(E_GATE_UP, "mlp.experts.gate_up_proj block_sparse_moe.input_linear ffn_gate_up_exps") \
     SLOT(E_GATE, "mlp.experts.#.gate_proj block_sparse_moe.experts.#.w1 ffn_gate_exps") \
@@ -19832,6 +19948,8 @@ static const char *llm__layer_base(const llm__tensors *t, size_t skip) {
                                         "gpt_neox.layers.",
                                         "model.language_model.layers.",
                                         "language_model.model.layers.",
+                                        "model.text_model.layers.",
+                                        "llm.model.layers.",
                                         "layers.",
                                         "decoder.layers."};
     for (int b = 0; b < LLM__COUNT(bases); b++)
@@ -19984,6 +20102,7 @@ static int llm__is_experts(int slot) { return slot >= LLM__W_E_GATE_UP && slot <
 /* 1 if a matrix stands as (in, out): GPT-2's Conv1D, gpt-oss's experts, and the keys of latent attention in GGUF. */
 static int llm__stored_across(const llm__loader *L, int slot) {
     if (L->a->gguf) return slot == LLM__W_K_B;
+    if (L->a->n_sets > 1 && (slot == LLM__W_ROUTER || slot == LLM__W_ROUTER2)) return 1;
     return (L->a->flags & LLM__CONV1D && L->layer >= 0) || (llm__is_experts(slot) && llm__arch_is(L->a, "gpt_oss"));
 }
 
@@ -20387,6 +20506,11 @@ typedef struct llm__net_config {
     void *progress_user;
 } llm__net_config;
 
+/* A mixture of experts. */
+typedef struct llm__net_moe {
+    llm__net_pair router, correction, up, down; /* (E, D), (E), (E, 2 ff, D), (E, D, ff) */
+} llm__net_moe;
+
 /* One layer on one rank. What a family lacks is NULL. */
 typedef struct llm__net_layer {
     llm__net_pair attn_norm, post_attn, ffn_norm, post_ffn;  /* (D) */
@@ -20394,7 +20518,7 @@ typedef struct llm__net_layer {
     llm__net_pair q_norm, k_norm, sinks;                     /* sinks: (n_heads) */
     llm__net_pair q_a, q_a_norm, q_b, kv_a, kv_a_norm, kv_b; /* latent attention; without q_a, q_b is the whole q */
     llm__net_pair up, down;                                  /* (2 ff: gate rows, up rows; or ff, D), (D, ff) */
-    llm__net_pair router, correction, e_up, e_down;          /* (E, D), (E), (E, 2 ff, D), (E, D, ff) */
+    llm__net_moe moe[2];                                     /* for text, or everything; for pictures */
     llm__net_pair s_up, s_down, s_gate;                      /* the shared expert; s_gate: (1, D), Qwen2-MoE's */
 } llm__net_layer;
 
@@ -20407,7 +20531,7 @@ typedef struct llm__net_lane {
 /* One rank: a device of its own, or on a CPU a part of the work. */
 typedef struct llm__net_rank {
     int begin, end, first, last;                                 /* its layers; first, last: of the pipeline's stages */
-    llm__slice heads, kv_heads, ff, ff_expert, ff_shared, vocab; /* this rank's shares */
+    llm__slice heads, kv_heads, ff, ff_expert[2], ff_shared, vocab; /* this rank's shares; ff_expert: of each set */
     int32_t q_width, k_width; /* columns of q and k in qkv; with norms over the whole width: of all ranks */
     llm__net_pair embed, positions, embed_norm, out_norm, head;
     llm__net_pair fc[2]; /* (D, D) of an EAGLE head: of the embedding, with the bias, and of the hidden state */
@@ -20438,19 +20562,19 @@ static llm__slice llm__net_split(int64_t n, int64_t unit, int rank, int n_ranks)
 /* Shares of a rank, and whether the model can be shared so at all. With fewer key heads than ranks several ranks hold
  * the same one: their queries differ. */
 static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm__net_rank *rank) {
-    const int32_t widths[3] = {a->ff, a->ff_expert, a->ff_shared};
-    llm__slice *const cuts[3] = {&rank->ff, &rank->ff_expert, &rank->ff_shared};
+    const int32_t widths[4] = {a->ff, a->ff_expert, a->ff_expert2, a->ff_shared};
+    llm__slice *const cuts[4] = {&rank->ff, &rank->ff_expert[0], &rank->ff_expert[1], &rank->ff_shared};
     if (a->n_heads % n)
         return llm__error(LLM_ERR_ARG, "Total number of attention heads (%d) must be divisible by tensor parallel size (%d).", a->n_heads,
                           n); /* as vLLM says it */
     if (a->n_kv_heads % n && n % a->n_kv_heads)
         return llm__error(LLM_ERR_ARG, "%d key heads can be neither divided nor repeated evenly among %d ranks", a->n_kv_heads, n);
-    if (a->ff < n || a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->ff_shared && a->ff_shared < n))
+    if (a->ff < n || a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->n_sets > 1 && a->ff_expert2 < n) || (a->ff_shared && a->ff_shared < n))
         return llm__error(LLM_ERR_ARG, "the model is too narrow for %d ranks", n);
     rank->heads = llm__slice_of(a->n_heads, rank_index * (a->n_heads / n), a->n_heads / n);
     rank->kv_heads = llm__slice_of(a->n_kv_heads, (int64_t)a->n_kv_heads * rank_index / n, LLM__MAX(a->n_kv_heads / n, 1));
     rank->vocab = llm__net_split(a->vocab, 64, rank_index, n);
-    for (int i = 0; i < 3; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank_index, n);
+    for (int i = 0; i < 4; i++) *cuts[i] = llm__net_split(widths[i], widths[i] % 256 ? 32 : 256, rank_index, n);
     int whole = a->qk_norm == LLM_QK_NORM_WHOLE_RMS;
     rank->q_width = (int32_t)(whole ? a->n_heads : rank->heads.n) * a->head_dim;
     rank->k_width = (int32_t)(whole ? a->n_kv_heads : rank->kv_heads.n) * a->head_dim;
@@ -20555,7 +20679,7 @@ static void llm__load_mla(llm__loader *L, const llm__net_rank *rank, llm__net_la
 /* An MLP, or with n_experts as many of them; slots from `slot` on: gate and up in one, gate, up, down. The rank has
  * rows `ff` of gate and up, columns `ff` of down. In one matrix the gate's rows stand before those of up, or
  * (gpt-oss) in turns with them. */
-static void llm__load_mlp(llm__loader *L, int slot, int n_experts, llm__slice ff, int bias, llm__net_pair *up, llm__net_pair *down) {
+static void llm__load_mlp(llm__loader *L, int slot, int n_experts, int first, llm__slice ff, int bias, llm__net_pair *up, llm__net_pair *down) {
     const llm__arch *a = L->a;
     int n = LLM__MAX(n_experts, 1), gated = n_experts || !(a->flags & LLM__NO_GATE);
     int turns = n_experts && llm__arch_is(a, "gpt_oss") && !a->gguf;
@@ -20570,13 +20694,13 @@ static void llm__load_mlp(llm__loader *L, int slot, int n_experts, llm__slice ff
     /* of each expert gate, then up: the order that the operations want */
     for (int e = 0; e < n; e++)
         for (int part = !gated; part < 2; part++) { /* gate, up */
-            llm__slice rows = ff, which = llm__slice_of(n, e, 1);
+            llm__slice rows = ff, which = llm__slice_of(n, first + e, 1);
             if (gated && !apart) rows = llm__slice_of(2 * ff.size, turns ? 2 * ff.first + part : ff.first + part * ff.size, ff.n);
             if (gated && !apart && turns) rows.step = 2;
             llm__take(L, gated && !apart ? both : slot + 1 + part, which, rows, D, bias);
         }
     llm__make(L, n_experts ? LLM_ROLE_EXPERTS_GATE_UP : gated ? LLM_ROLE_GATE_UP : LLM_ROLE_LINEAR, slot + 2, n_experts, up);
-    for (int e = 0; e < n; e++) llm__take(L, slot + 3, llm__slice_of(n, e, 1), D, ff, bias);
+    for (int e = 0; e < n; e++) llm__take(L, slot + 3, llm__slice_of(n, first + e, 1), D, ff, bias);
     llm__make(L, n_experts ? LLM_ROLE_EXPERTS : LLM_ROLE_LINEAR, slot + 3, n_experts, down);
 }
 
@@ -20601,13 +20725,18 @@ static void llm__load_layer(llm__loader *L, const llm__net_rank *rank, llm__net_
     if (pre) llm__load_norm(L, LLM__W_FFN_NORM, !(a->flags & LLM__PARALLEL), &layer->ffn_norm);
     if (post) llm__load_norm(L, LLM__W_POST_FFN, 1, &layer->post_ffn);
     if (!a->layer[L->layer].moe) {
-        llm__load_mlp(L, LLM__W_GATE_UP, 0, rank->ff, a->mlp_bias, &layer->up, &layer->down);
+        llm__load_mlp(L, LLM__W_GATE_UP, 0, 0, rank->ff, a->mlp_bias, &layer->up, &layer->down);
         return;
     }
-    llm__load(L, LLM_ROLE_LINEAR, LLM__W_ROUTER, E, D, 0, &layer->router);
-    llm__load_vector(L, LLM__W_CORRECTION, E, L->m->dummy && a->score == LLM_ROUTE_SIGMOID, -1, &layer->correction);
-    llm__load_mlp(L, LLM__W_E_GATE_UP, a->n_experts, rank->ff_expert, llm__arch_is(a, "gpt_oss"), &layer->e_up, &layer->e_down);
-    if (a->ff_shared) llm__load_mlp(L, LLM__W_S_GATE_UP, 0, rank->ff_shared, 0, &layer->s_up, &layer->s_down);
+    for (int s = 0; s < a->n_sets; s++) { /* experts and corrections of the second set follow those of the first */
+        llm__net_moe *moe = &layer->moe[s];
+        const int32_t all = a->n_experts;
+        llm__load(L, LLM_ROLE_LINEAR, s ? LLM__W_ROUTER2 : LLM__W_ROUTER, E, D, 0, &moe->router);
+        llm__load_vector(L, LLM__W_CORRECTION, llm__slice_of((int64_t)a->n_sets * all, s * all, all),
+                         L->m->dummy && a->score == LLM_ROUTE_SIGMOID, -1, &moe->correction);
+        llm__load_mlp(L, LLM__W_E_GATE_UP, all, s * all, rank->ff_expert[s], llm__arch_is(a, "gpt_oss"), &moe->up, &moe->down);
+    }
+    if (a->ff_shared) llm__load_mlp(L, LLM__W_S_GATE_UP, 0, 0, rank->ff_shared, 0, &layer->s_up, &layer->s_down);
     if (a->shared_gate) llm__load(L, LLM_ROLE_LINEAR, LLM__W_S_SCALE, llm__all(1), D, -1, &layer->s_gate);
 }
 
@@ -20721,7 +20850,7 @@ static llm_result llm__net_buffers(llm__net *net, int rank_index, int64_t wide) 
     llm__net_rank *rank = &net->rank[rank_index];
     int64_t rows = LLM__MAX(net->cfg.max_rows, net->cfg.max_out), out = LLM__MAX(net->cfg.max_out, 1), D = a->hidden;
     int64_t att = rank->heads.n * a->v_head_dim, is_mla = (a->flags & LLM__MLA) != 0, lora = net->cfg.n_loras > 0;
-    int64_t wide_expert = LLM__MAX(2 * rank->ff_expert.n, D);
+    int64_t wide_expert = LLM__MAX(2 * LLM__MAX(rank->ff_expert[0].n, rank->ff_expert[1].n), D);
     int64_t choices = LLM__MAX(a->n_used, LLM__MIN(rows * a->n_used, ((int64_t)64 << 20) / 4 / wide_expert));
     const struct {
         int64_t rows, cols;
@@ -20846,6 +20975,7 @@ typedef struct llm__pass {
     const llm__net_rank *rank; /* its weights and buffers */
     const llm__arch *a;
     int lora;        /* a sequence has an adapter */
+    int given;       /* some rows are given: pictures */
     int first_layer; /* of the KV cache: where it has the model's layer 0, or would have */
 } llm__pass;
 
@@ -20882,6 +21012,12 @@ static void llm__pass_norm(const llm__pass *p, llm_rows rows, llm_buffer *dst, c
     p->be->norm(p->ctx, p->rank_index, &op);
 }
 
+/* The rows whose logits are wanted. */
+static void llm__pass_gather(const llm__pass *p, llm_buffer *dst, const llm_buffer *src) {
+    const llm_gather_op op = {.dst = dst, .src = src};
+    p->be->gather(p->ctx, p->rank_index, &op);
+}
+
 /* x += post_norm(sum over ranks of y); h = norm(x). Either norm may be NULL: none; y may be NULL: nothing to add. */
 static void llm__pass_residual(const llm__pass *p, const llm__net_lane *lane, const llm_buffer *y, const llm__net_pair *post,
                                const llm__net_pair *norm) {
@@ -20912,7 +21048,8 @@ static void llm__pass_embed(const llm__pass *p, int n_ranks, llm_buffer *x) {
                           .positions = p->rank_index ? NULL : rank->positions.w,
                           .position_offset = a->position_offset,
                           .vocab_begin = (int32_t)rank->vocab.first,
-                          .scale = a->embed_scale};
+                          .scale = a->embed_scale,
+                          .given = !p->given ? LLM_GIVEN_NONE : p->rank_index ? LLM_GIVEN_ZERO : LLM_GIVEN_ROW};
     llm_lora_op lora = {.rows = LLM_ROWS_TOKENS,
                         .dst = x,
                         .low = rank->low,
@@ -20934,7 +21071,8 @@ static void llm__pass_begin(const llm__pass *p, const llm__net *net) {
     else p->be->receive(p->ctx, p->rank_index, rank->token.x, net->rank[p->rank_index - net->n_group].token.x);
     for (int i = 0; i < a->n_rope; i++) {
         llm_rope_op rope = {
-            .dst = rank->rope[i], .inv_freq = rank->inv_freq[i], .n_variants = 2, .rope_dim = a->rope_dim, .scale = a->rope[i].scale};
+            .dst = rank->rope[i], .inv_freq = rank->inv_freq[i], .n_variants = 2, .rope_dim = a->rope_dim, .scale = a->rope[i].scale,
+            .row_of = a->position_rows == 3 ? a->rope_row : NULL};
         p->be->rope(p->ctx, p->rank_index, &rope);
     }
 }
@@ -20992,7 +21130,8 @@ static void llm__pass_attention(const llm__pass *p, int i, const llm__net_layer 
                                   .softcap = a->attn_softcap,
                                   .window = a->layer[i].window,
                                   .sinks = layer->sinks.w,
-                                  .alibi = rank->alibi};
+                                  .alibi = rank->alibi,
+                                  .spans = a->both_ways};
     llm__pass_linear(p, LLM_ROWS_TOKENS, rank->qkv, src, &layer->qkv, LLM_ACT_NONE, 0);
     p->be->qkv(p->ctx, p->rank_index, &qkv);
     p->be->attention(p->ctx, p->rank_index, &attention);
@@ -21042,9 +21181,10 @@ static void llm__pass_mlp(const llm__pass *p, const llm__net_lane *lane, const l
     llm__pass_linear(p, lane->rows, lane->y, rank->ff_act, down, LLM_ACT_NONE, add);
 }
 
-/* y (+)= the chosen experts of each token, and the shared one:
- *   p = score(router src) (T, E);  y += sum over the n_used best e of p_e * down_e(act(gate_e src) * up_e src) + shared(src) */
-static void llm__pass_moe(const llm__pass *p, const llm__net_layer *layer, const llm_buffer *src, int add) {
+/* y (+)= the chosen experts of each token:
+ *   p = score(router src) (T, E);  y += sum over the n_used best e of p_e * down_e(act(gate_e src) * up_e src)
+ * Of two sets only rows of its own kind choose of set `set`. */
+static void llm__pass_experts(const llm__pass *p, const llm__net_moe *moe, int set, const llm_buffer *src, int add) {
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
     llm_route_op route = {.dst = rank->routes,
@@ -21052,34 +21192,41 @@ static void llm__pass_moe(const llm__pass *p, const llm__net_layer *layer, const
                           .n_experts = a->n_experts,
                           .k = a->n_used,
                           .score = a->score,
-                          .correction = layer->correction.w,
+                          .correction = moe->correction.w,
                           .n_group = a->n_group,
                           .topk_group = a->topk_group,
                           .group_top2 = a->score == LLM_ROUTE_SIGMOID,
                           .normalize = a->normalize,
                           .normalize_min = a->normalize_min,
-                          .scale = a->route_scale};
+                          .scale = a->route_scale,
+                          .set = a->n_sets > 1 ? set + 1 : 0};
     llm_experts_op experts = {.dst = rank->token.y,
                               .src = src,
                               .routes = rank->routes,
-                              .gate_up = layer->e_up.w,
-                              .gate_up_bias = layer->e_up.b,
-                              .down = layer->e_down.w,
-                              .down_bias = layer->e_down.b,
+                              .gate_up = moe->up.w,
+                              .gate_up_bias = moe->up.b,
+                              .down = moe->down.w,
+                              .down_bias = moe->down.b,
                               .act = a->act,
                               .limit = a->act_limit,
                               .k = a->n_used,
                               .n_experts = a->n_experts,
-                              .ff = (int32_t)rank->ff_expert.n,
+                              .ff = (int32_t)rank->ff_expert[set].n,
                               .add = add,
-                              .up_lora = p->lora ? layer->e_up.lora : NULL,
-                              .down_lora = p->lora ? layer->e_down.lora : NULL,
+                              .up_lora = p->lora ? moe->up.lora : NULL,
+                              .down_lora = p->lora ? moe->down.lora : NULL,
                               .low = rank->e_low,
                               .plus = rank->e_plus};
-    llm__pass_linear(p, LLM_ROWS_TOKENS, rank->router, src, &layer->router, LLM_ACT_NONE, 0);
+    llm__pass_linear(p, LLM_ROWS_TOKENS, rank->router, src, &moe->router, LLM_ACT_NONE, 0);
     p->be->route(p->ctx, p->rank_index, &route);
     p->be->experts(p->ctx, p->rank_index, &experts);
-    if (a->ff_shared) llm__pass_mlp(p, &rank->token, &layer->s_up, &layer->s_down, a->shared_gate ? &layer->s_gate : NULL, src, 1);
+}
+
+/* y (+)= the experts' part, and the shared one's. */
+static void llm__pass_moe(const llm__pass *p, const llm__net_layer *layer, const llm_buffer *src, int add) {
+    const llm__arch *a = p->a;
+    for (int s = 0; s < a->n_sets; s++) llm__pass_experts(p, &layer->moe[s], s, src, add || s);
+    if (a->ff_shared) llm__pass_mlp(p, &p->rank->token, &layer->s_up, &layer->s_down, a->shared_gate ? &layer->s_gate : NULL, src, 1);
 }
 
 /* After the last layer: gathers the rows whose logits are wanted, unless the last MLP has done so, and multiplies them with the output
@@ -21089,7 +21236,7 @@ static void llm__pass_head(const llm__pass *p, const llm__net *net, const llm__n
     const llm__arch *a = p->a;
     const llm__net_rank *rank = p->rank;
     llm_buffer *src = has_norm ? rank->out.h : rank->out.x;
-    if (lane != &rank->out) p->be->gather(p->ctx, p->rank_index, src, has_norm ? lane->h : lane->x);
+    if (lane != &rank->out) llm__pass_gather(p, src, has_norm ? lane->h : lane->x);
     llm_state_op keep = {.rows = a->eagle ? LLM_ROWS_OUT : LLM_ROWS_TOKENS, .buf = a->eagle ? src : lane->h, .layer = net->cfg.kept_layer};
     if (net->cfg.kept_layer) p->be->state(p->ctx, p->rank_index, &keep);
     const llm_buffer *plus = llm__pass_lora(p, LLM_ROWS_OUT, rank->head_plus, src, &rank->head);
@@ -21104,6 +21251,15 @@ static void llm__pass_head(const llm__pass *p, const llm__net *net, const llm__n
     p->be->logits(p->ctx, p->rank_index, &logits);
 }
 
+/* x += what pictures have for the layer before (DeepStack), then h = norm(x). */
+static void llm__pass_deepstack(const llm__pass *p, int layer, const llm__net_pair *norm) {
+    const int32_t D = p->a->hidden;
+    const llm__net_lane *lane = &p->rank->token;
+    llm_embed_op more = {.dst = lane->x, .given = LLM_GIVEN_ROW, .given_col = (1 + layer) * D, .given_add = 1};
+    p->be->embed(p->ctx, p->rank_index, &more);
+    llm__pass_residual(p, lane, NULL, NULL, norm);
+}
+
 /* One step on one rank, top to bottom. Families differ in where norms stand:
  *   most          h = norm(x);  x += att(h);         h = norm(x);  x += mlp(h)
  *   POST_NORM     h = norm(x);  x += norm(att(h));   h = norm(x);  x += norm(mlp(h))     Gemma 2, GLM-4
@@ -21112,7 +21268,7 @@ static void llm__pass_head(const llm__pass *p, const llm__net *net, const llm__n
  * A residual operation does the end of one block and the beginning of the next in one: x += norm(sum of y), h = norm(x).
  * The last layer's MLP and the head see only the rows whose logits are wanted: they are gathered into the lane `out`. But a mixture of
  * experts, or hidden states that an EAGLE head wants of all rows, need the whole lane to the end. */
-static void llm__forward(const llm__net *net, int rank_index, int lora) {
+static void llm__forward(const llm__net *net, int rank_index, const llm_shape *shape) {
     const llm__arch *a = net->a;
     const llm__net_rank *rank = &net->rank[rank_index];
     const llm__net_lane *lane = &rank->token, *out = &rank->out;
@@ -21121,7 +21277,8 @@ static void llm__forward(const llm__net *net, int rank_index, int lora) {
                          .rank_index = rank_index,
                          .rank = rank,
                          .a = a,
-                         .lora = lora,
+                         .lora = shape->lora,
+                         .given = shape->given,
                          .first_layer = net->cfg.first_layer - rank->begin};
     const int parallel = (a->flags & LLM__PARALLEL) != 0, pre = !(a->flags & LLM__NO_PRE_NORM), post = (a->flags & LLM__POST_NORM) != 0;
     const int attn_norm = pre && (!a->eagle || rank->layer[0].attn_norm.w), out_norm = !a->eagle || rank->out_norm.w;
@@ -21136,10 +21293,11 @@ static void llm__forward(const llm__net *net, int rank_index, int lora) {
         /* att = attention over src, and the KV pages of layer i get this step's keys and values */
         if (a->flags & LLM__MLA) llm__pass_mla(&p, i, layer, src);
         else llm__pass_attention(&p, i, layer, src);
-        if (last && !moe && (a->eagle || !net->cfg.kept_layer)) { /* other layers need all rows for the keys and values that follow */
-            p.be->gather(p.ctx, rank_index, out->x, lane->x);
-            p.be->gather(p.ctx, rank_index, out->att, lane->att);
-            if (parallel) p.be->gather(p.ctx, rank_index, out->h, lane->h);
+        const int deep = shape->given && i < a->n_deepstack; /* pictures have something to add behind this layer */
+        if (last && !moe && !deep && (a->eagle || !net->cfg.kept_layer)) { /* other layers need all rows for the keys and values that follow */
+            llm__pass_gather(&p, out->x, lane->x);
+            llm__pass_gather(&p, out->att, lane->att);
+            if (parallel) llm__pass_gather(&p, out->h, lane->h);
             lane = out;
         }
         /* y = o att; without PARALLEL it joins x, and h is the norm of that; with it h stays, or is another norm of x */
@@ -21152,7 +21310,8 @@ static void llm__forward(const llm__net *net, int rank_index, int lora) {
         else llm__pass_mlp(&p, lane, &layer->up, &layer->down, NULL, src, parallel);
         const llm__net_pair *next = pre && i + 1 < rank->end ? &rank->layer[i + 1].attn_norm : NULL;
         if (last) next = out_norm ? &rank->out_norm : NULL;
-        llm__pass_residual(&p, lane, lane->y, post ? &layer->post_ffn : NULL, next);
+        llm__pass_residual(&p, lane, lane->y, post ? &layer->post_ffn : NULL, deep ? NULL : next);
+        if (deep) llm__pass_deepstack(&p, i, next);
     }
     if (rank->last) llm__pass_head(&p, net, lane, out_norm);
     else p.be->send(p.ctx, rank_index, lane->x);
@@ -21179,7 +21338,7 @@ static llm_result llm__net_begin(llm__net *net, const llm_step *step) {
     llm_result r = llm__net_step_check(net, step);
     if (!r) r = net->cfg.backend->begin_step(net->cfg.ctx, step);
     if (r) return r;
-    for (int i = 0; i < net->cfg.n_ranks; i++) llm__forward(net, i, step->shape.lora);
+    for (int i = 0; i < net->cfg.n_ranks; i++) llm__forward(net, i, &step->shape);
     return net->cfg.backend->end_step(net->cfg.ctx);
 }
 

@@ -10,9 +10,9 @@
 #pragma once
 #include "api/linkage.h"
 #include "api/config.h"
+#include "api/easy.h"
 #include "api/sampler.h"
 #include "api/request.h"
-#include "api/easy.h"
 
 /* Opens a model for that. `config` is a JSON object (NULL: none) with options by the names of FastDeploy's LLM, LMDeploy's
  * TurbomindEngineConfig and PytorchEngineConfig, vLLM's, or ours: model and engine (LLM_OPTIONS_MODEL, LLM_OPTIONS_ENGINE),

@@ -18,10 +18,10 @@
 #include "api/linkage.h"
 #include "api/text.h"
 #include "api/model.h"
-#include "api/chat.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
+#include "api/chat.h"
 
 typedef enum llm_openai_kind {
     LLM_OPENAI_CHAT = 0,   /* /v1/chat/completions */

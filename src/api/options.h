@@ -7,10 +7,10 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/json.h"
 #include "api/model.h"
 #include "api/sampler.h"
 #include "api/engine.h"
+#include "api/json.h"
 #include "api/openai.h"
 
 typedef enum llm_option_kind {

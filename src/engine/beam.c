@@ -1,7 +1,7 @@
 #include "engine/beam.h"
-#include "api/tokenizer.h"
 #include "api/engine.h"
 #include "api/request.h"
+#include "api/tokenizer.h"
 #include "base/platform.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"

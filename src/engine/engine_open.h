@@ -2,8 +2,8 @@
 #pragma once
 #include "api/config.h"
 #include "api/model.h"
-#include "api/backend.h"
 #include "api/engine.h"
+#include "api/backend.h"
 #include "base/platform.h"
 #include "base/fields.h"
 #include "model/loader.h"

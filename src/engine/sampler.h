@@ -21,8 +21,8 @@
 #pragma once
 #include "api/config.h"
 #include "api/sampler.h"
-#include "api/backend.h"
 #include "api/request.h"
+#include "api/backend.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/fields.h"

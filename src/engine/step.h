@@ -1,7 +1,7 @@
 /* step: filling the step descriptor. */
 #pragma once
-#include "api/backend.h"
 #include "api/engine.h"
+#include "api/backend.h"
 #include "base/platform.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"

@@ -15,11 +15,11 @@
  * messages are kept as JSON text and not as a tree: a turn only appends to them. */
 #pragma once
 #include "api/text.h"
+#include "api/easy.h"
 #include "api/model.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
-#include "api/easy.h"
 #include "api/batch.h"
 #include "base/platform.h"
 #include "model/loader.h"

@@ -10,8 +10,8 @@
  * tokens that are half a code point. JSON knows no infinity: what cannot happen is -9999. */
 #pragma once
 #include "api/text.h"
-#include "api/request.h"
 #include "api/easy.h"
+#include "api/request.h"
 #include "api/openai.h"
 #include "base/platform.h"
 #include "engine/scheduler.h"

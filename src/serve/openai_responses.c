@@ -28,8 +28,8 @@
  * Without a stream the same events are made and thrown away: what is kept is the list of items. */
 #include "api/linkage.h"
 #include "api/text.h"
-#include "api/chat.h"
 #include "api/request.h"
+#include "api/chat.h"
 #include "api/openai.h"
 #include "base/platform.h"
 #include "base/json.h"

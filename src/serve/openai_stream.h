@@ -19,9 +19,9 @@
  * */
 #pragma once
 #include "api/text.h"
-#include "api/chat.h"
-#include "api/request.h"
 #include "api/easy.h"
+#include "api/request.h"
+#include "api/chat.h"
 #include "api/openai.h"
 #include "base/platform.h"
 #include "serve/openai.h"

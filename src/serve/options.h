@@ -18,9 +18,9 @@
 #pragma once
 #include "api/config.h"
 #include "api/text.h"
+#include "api/easy.h"
 #include "api/sampler.h"
 #include "api/engine.h"
-#include "api/easy.h"
 #include "api/options.h"
 #include "base/platform.h"
 

@@ -1,9 +1,9 @@
 /* setup: from the words of a person to the structs of the API. */
 #pragma once
 #include "api/config.h"
+#include "api/easy.h"
 #include "api/model.h"
 #include "api/engine.h"
-#include "api/easy.h"
 #include "api/options.h"
 #include "api/openai.h"
 #include "base/platform.h"

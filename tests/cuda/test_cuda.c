@@ -680,7 +680,8 @@ static void tc_rows_side(const tc_side *s, const tc_step *t, llm_buffer **x, llm
     r.replace = 1;
     s->be->residual(s->ctx, 0, &r);
     s->be->gate(s->ctx, 0, &g);
-    s->be->gather(s->ctx, 0, *o, y);
+    const llm_gather_op gather = {*o, y, 1, 0};
+    s->be->gather(s->ctx, 0, &gather);
     tc_run(s);
 }
 
@@ -900,7 +901,8 @@ static void tc_lora_run(const tc_lora_side *l, tc_step *t, const int32_t *slots)
     w.dst = l->g;
     w.weight = l->gate_up;
     be->linear(l->s.ctx, 0, &w);
-    be->gather(l->s.ctx, 0, l->o, l->x);
+    const llm_gather_op gather = {l->o, l->x, 1, 0};
+    be->gather(l->s.ctx, 0, &gather);
     be->lora(l->s.ctx, 0, &outs);
     o.src = l->o;
     o.head = l->head;
@@ -1197,7 +1199,8 @@ static void tc_draws(void) {
         t.s.draws = t.draws;
         CHECK(s.be->begin_step(s.ctx, &t.s) == LLM_OK);
         tc_embed(&s, x, table);
-        s.be->gather(s.ctx, 0, o, x);
+        const llm_gather_op gather = {o, x, 1, 0};
+        s.be->gather(s.ctx, 0, &gather);
         s.be->logits(s.ctx, 0, &op);
         tc_run(&s);
         for (int i = 0; i < TC_DRAWS; i++)
@@ -1248,7 +1251,8 @@ static void tc_states_side(const tc_side *s, tc_step *t, llm_buffer **x, llm_buf
     for (int i = 0; i < t->s.shape.n_rows; i++) t->tokens[i] = TC_ROWS - 1 - t->tokens[i];
     CHECK(s->be->begin_step(s->ctx, &t->s) == LLM_OK);
     tc_embed(s, *x, table);
-    s->be->gather(s->ctx, 0, o, *x);
+    const llm_gather_op gather = {o, *x, 1, 0};
+    s->be->gather(s->ctx, 0, &gather);
     s->be->state(s->ctx, 0, &last);
     tc_run(s);
     tc_begin(t);
