@@ -469,6 +469,8 @@ typedef struct llm_backend {
     void (*state)(llm_backend_ctx *ctx, int rank, const llm_state_op *op); /* NULL: no EAGLE */
     void (*pin)(llm_backend_ctx *ctx, void *host,
                 size_t bytes); /* once, until close: what kv_read and kv_write will use. NULL: no need to */
+    /* After wait(): n rows of a buffer, from `row` on, to host memory (n, cols). */
+    llm_result (*buffer_rows)(llm_backend_ctx *ctx, int rank, const llm_buffer *buf, int row, int n, float *to);
 } llm_backend;
 
 /* Keeps a sentence for llm_last_error and returns r. */
