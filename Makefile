@@ -127,7 +127,7 @@ fuzz_CC = clang -O1 -g -DLLM_NO_SIMD -fsanitize=fuzzer-no-link,address,undefined
 # The AVX-512 kernels on a CPU without AVX-512: intrinsics from SIMDe (Debian libsimde-dev). ARM runs under qemu-user: right figures, slowly.
 emu_CC = $(CC) -O1 -w -mavx2 -mfma -mf16c -Wno-psabi -include tests/unit/simde_shim.h
 arm_CC = $(ARM_CC) -O2
-PARTS = $(filter-out src/vision/%,$(wildcard src/*/*.c))
+PARTS = $(wildcard src/*/*.c)
 UNITS = $(wildcard tests/unit/*.c tests/unit/*/*.c)
 PART = -std=c11 -D_DEFAULT_SOURCE -Isrc -include tests/unit/memory.h -MMD -MP $(WARN)
 

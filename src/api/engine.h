@@ -60,6 +60,7 @@ typedef struct llm_engine_config {
     float step_timeout;             /* GPU: seconds after which a step counts as lost; 0: 300 */
     struct llm_spent *spent;        /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
     int32_t kv_cache_prealloc;      /* CPU: 1: takes the KV cache's memory at once, so that no step finds it short; 0: when used */
+    float mm_processor_cache_gb;    /* GiB for pictures of requests and what towers made of them; 0: 1 */
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };
@@ -93,6 +94,7 @@ enum { LLM_SPECULATIVE_MAX = 32 };
 #define LLM_FIELD_max_lora_rank           ENUM, 0, 0, 16, "1=1|8=8|16=16|32=32|64=64|128=128|256=256|320=320|512=512"
 #define LLM_FIELD_max_seq_len_to_capture  INT, 1, 2147483647, 0, "tokens; 0: no limit"
 #define LLM_FIELD_step_timeout            FLOAT, 0, 1e9, 300, "seconds"
+#define LLM_FIELD_mm_processor_cache_gb   FLOAT, 0, 65536, 1, "GiB"
 /* clang-format on */
 
 /* Packs the weights, takes all memory. cfg may be NULL. The model must outlive the engine. On error *out is NULL. */
@@ -109,6 +111,8 @@ typedef struct llm_engine_stats {
     const char *backend;                                /* "cpu: avx2, 2 threads" */
     int64_t drafts, draft_tokens, accepted_tokens;      /* speculation, and jumps of grammars: checks, tokens guessed, of these right */
     int64_t accepted_per_position[LLM_SPECULATIVE_MAX]; /* first, second ... token of a draft that was right */
+    int64_t media_queries, media_hits, media_bytes;     /* pictures that requests brought, of these known already; bytes that are kept */
+    double tower_seconds;                               /* in towers */
 } llm_engine_stats;
 
 LLM_API void llm_engine_get_stats(const llm_engine *engine, llm_engine_stats *out);

@@ -3,6 +3,7 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
+#include "api/media.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 
@@ -37,6 +38,10 @@ typedef struct llm_request_config {
      * after llm_request_free has returned. */
     void (*on_news)(void *user, llm_request *request);
     void *user;
+    /* Pictures and videos of the prompt, (n_media), in the order of their placeholders. Of ids each placeholder stands as often as its picture has
+     * tokens (llm_media_tokenize); a text's are replaced. The caller may free them when this returns. */
+    struct llm_media *const *media;
+    int32_t n_media;
 } llm_request_config;
 
 /* Checks everything, copies the config and queues. LLM_ERR_ARG, LLM_ERR_LIMIT (prompt over the context, both numbers said), LLM_ERR_BUSY.

@@ -9,6 +9,7 @@
 #include "base/threads.h"
 #include "grammar/grammar.h"
 #include "engine/scheduler.h"
+#include "engine/sight.h"
 #include "engine/plan.h"
 #include "engine/step.h"
 #include "engine/ends.h"
@@ -99,6 +100,9 @@ static int llm__engine_count(llm_engine *e) {
     LLM__LOCKED(&e->mutex);
     e->count.n_waiting = e->waiting.n;
     for (const llm_request *r = e->inbox.first; r; r = r->inbox_next) e->count.n_waiting++;
+    e->count.media_queries = e->sight.n_queries;
+    e->count.media_hits = e->sight.n_hits;
+    e->count.media_bytes = (int64_t)e->sight.bytes;
     e->stats = e->count;
     llm__engine_count_loras(e);
     return e->live || e->inbox.first;
@@ -117,6 +121,7 @@ LLM_API llm_result llm_engine_step(llm_engine *e, int *busy) {
     llm__plan(e, f);
     if (f->n) r = llm__flight_begin(e, f);
     int ahead = f->n && !r && !f->pools ? e->p.lag : 0; /* hidden states can be read of the latest step only */
+    llm__sight_work(e);
     while (e->flights.n > ahead) {
         llm_result ended = llm__flight_end(e);
         r2 = r2 ? r2 : ended;

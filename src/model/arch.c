@@ -27,6 +27,21 @@ static llm_result llm__arch_unknown(const char *path, const char *name) {
                       t.failed ? "others" : t.data);
 }
 
+/* A text part may leave out what its class has anyway: published LLaVA and Gemma 3 have a few keys of twenty. */
+static const char *llm__text_defaults(const char *type) {
+    static const char *const table[][2] = {
+        {"llama", "hidden_size 4096 intermediate_size 11008 num_hidden_layers 32 num_attention_heads 32 vocab_size 32000 rms_norm_eps 1e-6"},
+        {"mistral", "hidden_size 4096 intermediate_size 14336 num_hidden_layers 32 num_attention_heads 32 num_key_value_heads 8 vocab_size 32000 "
+                    "max_position_embeddings 131072 rms_norm_eps 1e-6"},
+        {"qwen2", "hidden_size 4096 intermediate_size 22016 num_hidden_layers 32 num_attention_heads 32 num_key_value_heads 32 vocab_size 151936 "
+                  "max_position_embeddings 32768 rms_norm_eps 1e-6"},
+        {"gemma3_text", "hidden_size 2304 intermediate_size 9216 num_hidden_layers 26 num_attention_heads 8 num_key_value_heads 4 head_dim 256 "
+                        "vocab_size 262208 max_position_embeddings 131072 query_pre_attn_scalar 256 sliding_window 4096 rms_norm_eps 1e-6"}};
+    for (int i = 0; i < LLM__COUNT(table); i++)
+        if (!strcmp(type, table[i][0])) return table[i][1];
+    return NULL;
+}
+
 LLM__PRIVATE llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
     snprintf(a->name, sizeof a->name, "%s", f->arch);
     snprintf(a->class_name, sizeof a->class_name, "%s", f->arch);
@@ -37,6 +52,7 @@ LLM__PRIVATE llm_result llm__arch_family(llm__facts *f, llm__arch *a) {
         llm__fact_str(f, "model_type", a->name);
         *f = llm__facts_in(f, llm__facts_find(f, "text_config llm_config language_config model").node);
         llm__fact_str(f, "model_type", inner);
+        if (inner[0] && f->n_nodes > 1) f->defaults = llm__text_defaults(inner);
         if (inner[0]) memcpy(a->name, inner, sizeof inner);
     }
     for (int i = 0; !f->r && i < LLM__COUNT(llm__families) && !a->family; i++)

@@ -3,6 +3,7 @@
 #include "api/json.h"
 #include "base/platform.h"
 #include "base/log.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "model/gguf.h"
 
@@ -38,6 +39,15 @@ LLM__PRIVATE void llm__facts_bad(llm__facts *f, const llm__fact *fact, const cha
     if (!f->r) f->r = llm__error(LLM_ERR_FORMAT, "%s: %s%s: %s", f->path, f->json ? "config.json: " : "", fact->key, what);
 }
 
+/* The number that the family's code has for one of the keys; NaN: none. */
+static double llm__fact_default(const llm__facts *f, const char *keys) {
+    llm__str key, value;
+    double v = (double)NAN;
+    for (const char *words = f->defaults; words && llm__list_next(&words, " ", &key) && llm__list_next(&words, " ", &value);)
+        if (llm__word_index(keys, key) >= 0 && llm__parse_double(value.p, value.n, &v)) return v;
+    return (double)NAN;
+}
+
 /* The number of the first key that is there, between lo and hi; `whole`: an integer; item: which of a list of them, -1: it must be none. NaN:
  * absent, or refused. */
 static double llm__fact_any(llm__facts *f, const char *keys, int item, double lo, double hi, int whole) {
@@ -50,7 +60,7 @@ static double llm__fact_any(llm__facts *f, const char *keys, int item, double lo
         fact.node = llm_json_first(f->json, fact.node);
         for (; item > 0 && fact.node >= 0; item--) fact.node = llm_json_next(f->json, fact.node);
     }
-    if (f->r || (fact.node < 0 && !fact.kv)) return (double)NAN;
+    if (f->r || (fact.node < 0 && !fact.kv)) return f->r ? (double)NAN : llm__fact_default(f, keys);
     if (fact.kv) ok = llm__gguf_num_at(fact.kv, 0, &v) >= ok;
     else if (!whole) ok = llm_json_num(f->json, fact.node, &v);
     else ok = llm_json_int(f->json, fact.node, &i), v = (double)i;

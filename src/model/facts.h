@@ -43,6 +43,7 @@ typedef struct llm__facts {
     char arch[64];    /* general.architecture */
     const char *path; /* of the model, for messages */
     llm_result r;
+    const char *defaults; /* what the family's code has where its file is silent, as "key value key value"; NULL: nothing */
 } llm__facts;
 
 /* What was found: a node of config.json or a key of GGUF; neither if it is absent. */

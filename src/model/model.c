@@ -1,4 +1,4 @@
-/* model: the model object and its public side. */
+#include "model/model.h"
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
@@ -76,7 +76,7 @@ LLM_API void llm_model_close(llm_model *model) {
 
 /* Files, tokenizer and template first; then the architecture; then every weight is looked up, so that what is opened
  * can run. The path is copied: the source and all messages point to the copy. */
-LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
+LLM__PRIVATE llm_result llm__model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
     *out = NULL;
     if (cfg && (cfg->dummy_weights < 0 || cfg->dummy_weights > 3))
         return llm__error(LLM_ERR_ARG, "dummy_weights %d: 0 to 3 expected", cfg->dummy_weights);

@@ -1,5 +1,7 @@
 #include "vision/picture.h"
 #include "api/config.h"
+#include "api/model.h"
+#include "api/media.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"

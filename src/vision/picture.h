@@ -5,6 +5,8 @@
  * GIFs are read here (>>gif). Alpha and orientation are treated as the processor of the model's family does. */
 #pragma once
 #include "api/config.h"
+#include "api/model.h"
+#include "api/media.h"
 #include "base/platform.h"
 
 /* Pixels of a picture at most: a photograph of 108 million is common, and one of 9,000 x 9,000 more than any model looks at. */

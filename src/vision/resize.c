@@ -19,7 +19,7 @@ static double llm__filter_at(llm__filter f, double x) {
     case LLM__FILTER_BICUBIC:
         return d < 1 ? ((a + 2) * d - (a + 3)) * d * d + 1 : d < 2 ? (((d - 5) * d + 8) * d - 4) * a : 0;
     case LLM__FILTER_BOX: return x > -0.5 && x <= 0.5;
-    case LLM__FILTER_HAMMING: return d >= 1 ? 0 : llm__sinc(d) * (0.54 + 0.46 * cos(d * 3.14159265358979323846));
+    case LLM__FILTER_HAMMING: return d >= 1 ? 0 : llm__sinc(d) * ((double)0.54f + (double)0.46f * cos(d * 3.14159265358979323846));
     default: return d < 1 ? 1 - d : 0;
     }
 }
@@ -98,7 +98,7 @@ static void llm__resize_columns(const llm__picture *src, const llm__taps *t, int
 
 /* One axis: across, then down. */
 static llm_result llm__resize_axis(const llm__picture *src, int32_t size, int down, llm__filter f, llm__picture *out) {
-    llm__taps t;
+    llm__taps t = LLM__ZERO;
     LLM__SCOPED(llm__drop) int32_t *sums = down ? LLM__NEW(int32_t, src->w * 3) : NULL;
     if (down && !sums) return llm__nomem();
     llm_result r = llm__taps_make(down ? src->h : src->w, size, f, &t);
@@ -110,11 +110,10 @@ static llm_result llm__resize_axis(const llm__picture *src, int32_t size, int do
 }
 
 LLM__PRIVATE llm_result llm__resize(const llm__picture *src, int32_t w, int32_t h, llm__filter filter, llm__picture *out) {
-    LLM__SCOPED(llm__picture_free) llm__picture wide = LLM__ZERO;
-    const llm__picture *from = src;
+    LLM__SCOPED(llm__picture_free) llm__picture half = LLM__ZERO;
+    const int first = src->h > h && src->h - h > 2 * (src->w - w); /* which axis: Pillow's own rule, found by trial */
     if (w == src->w && h == src->h) return llm__picture_cut(src, 0, 0, w, h, out);
-    llm_result r = LLM_OK;
-    if (w != src->w) r = llm__resize_axis(src, w, 0, filter, h == src->h ? out : &wide);
-    if (w != src->w) from = &wide;
-    return r || h == src->h ? r : llm__resize_axis(from, h, 1, filter, out);
+    if (w == src->w || h == src->h) return llm__resize_axis(src, w == src->w ? h : w, w == src->w, filter, out);
+    llm_result r = llm__resize_axis(src, first ? h : w, first, filter, &half);
+    return r ? r : llm__resize_axis(&half, first ? w : h, !first, filter, out);
 }

@@ -1,7 +1,8 @@
 /* resize: resizing as Pillow does it, to the bit.
  *
  * Models were trained on what Pillow makes of pictures, so this is its way: a filter that is stretched when a picture shrinks (so that every
- * pixel of the source counts, "antialiasing"), columns first and then rows, the result of each rounded to bytes. A pixel of the result is
+ * pixel of the source counts, "antialiasing"), one axis after the other, the result of each rounded to bytes: across first, unless the
+ * height loses more than twice as many pixels as the width. A pixel of the result is
  *
  *     sum over x of f((x + 0.5 - centre) / stretch) * source[x],  centre = (i + 0.5) * in / out,  stretch = max(1, in / out)
  *

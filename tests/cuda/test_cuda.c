@@ -746,7 +746,7 @@ static void tc_sums(void) {
                 tc_add(&t, 0, 0, 3 + 4 * round, 0);
                 CHECK(s[k].be->begin_step(s[k].ctx, &t.s) == LLM_OK);
                 for (int r = 0; r < 2; r++) {
-                    llm_embed_op e = {x[k][r], table[r], NULL, 0, 0, 1};
+                    llm_embed_op e = {x[k][r], table[r], NULL, 0, 0, 1, LLM_GIVEN_NONE, 0, 0};
                     llm_residual_op op;
                     memset(&op, 0, sizeof op);
                     s[k].be->embed(s[k].ctx, r, &e);
