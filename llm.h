@@ -202,6 +202,7 @@
  *     >>openai               OpenAI's requests and answers, whichever program serves them.
  *     >>openai_tools         the tools of a request.
  *     >>openai_fields        fields that depend on others.
+ *     >>openai_media         pictures and videos of a body.
  *     >>openai_messages      messages of chats and items of responses.
  *     >>openai_body          a body from begin to end.
  *     >>openai_submit        from a body to requests.
@@ -491,11 +492,11 @@ typedef enum llm_detail { LLM_DETAIL_AUTO = 0, LLM_DETAIL_LOW, LLM_DETAIL_HIGH }
 
 /* One picture or video: a file, or pixels. Of a video the frames, a file or pixels each, or one GIF. */
 typedef struct llm_media_config {
-    llm_media_kind kind;
     const llm_media_file *files; /* (n_files) */
     int32_t n_files;
     const llm_frame *frames; /* (n_frames) instead */
     int32_t n_frames;
+    llm_media_kind kind;
     double fps; /* of a video's frames as they are given; 0: the family's own rate */
     llm_detail detail;
     int32_t n_images; /* how many the prompt has, this one included; 0: 1. Some families cut a picture only where it is alone */
@@ -1050,6 +1051,7 @@ typedef struct llm_template_caps {
     int system_role;     /* a system message appears in its text */
     int content_parts;   /* content may be a list of {"type": "text", "text": ...}; else join the texts yourself */
     int thinking_switch; /* it reads `enable_thinking` or `thinking` */
+    int parts_only;      /* content must be a list of parts: a text alone does not appear */
 } llm_template_caps;
 
 /* Finds out by rendering small conversations. Cannot fail: what raises an error cannot do it. Any thread. */
@@ -1362,8 +1364,7 @@ LLM_API void llm_options_free(llm_options *o);
                      "speculative-draft-tensor-parallel-size|speculative-disable-by-batch-size|spec-decoding-acceptance-method|" \
                      "speculative-model-quantization|speculative-max-model-len|num-lookahead-slots|" \
                      "typical-acceptance-sampler-posterior-threshold|typical-acceptance-sampler-posterior-alpha", \
-                     "drafts are measured, and never change an answer"), \
-        LLM_OPT_NONE(REFUSED, "image", "an image")
+                     "drafts are measured, and never change an answer")
 
 /* ---- what programs have in common: a model, an engine and a service by options
  *
@@ -1495,6 +1496,11 @@ typedef struct llm_openai_service {
     void (*on_news)(void *user, llm_openai_call *call);
     /* In llm_openai_next, for metrics: one piece of news; gap: seconds since the token before of the same choice, else 0. May be NULL. */
     void (*on_event)(void *user, llm_openai_call *call, llm_request *request, const llm_event *event, double gap);
+    /* Pictures and videos. */
+    const char *media_path;          /* folder whose files may be named as "file:NAME"; NULL: none */
+    const char *mm_processor_kwargs; /* JSON of every request that says nothing else; NULL: the model's own */
+    int32_t limit_images, limit_videos; /* in one prompt; 0: 128, -1: none at all */
+    int32_t interleave_mm_strings;   /* templates that know texts only: pictures stand where they stood, not before the text */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
@@ -1521,6 +1527,8 @@ LLM_API int llm_openai_submit(llm_openai_call *k);
 /* Appends the next piece of the answer if there is one: an event, a line, or the whole object. 0: nothing now. */
 LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out);
 LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k);
+/* After submit: the pictures and videos of the body, (n) in the order of their placeholders, which go with the call. */
+LLM_API struct llm_media *const *llm_openai_media(const llm_openai_call *k, int32_t *n);
 /* Ends a call from outside: what runs is cancelled and the next piece is the error; in a stream an event, for its status has gone out,
  * but before submit always the object. */
 LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message);
@@ -2892,6 +2900,37 @@ static void llm__text_quoted(llm_text *t, llm__str s, char quote, int python, in
 static int llm__json_plain(int32_t c) { return c != 127; }
 
 LLM_API void llm_text_json(llm_text *t, const char *bytes, size_t len) { llm__text_quoted(t, llm__s(bytes, len), '"', 0, llm__json_plain); }
+
+/* The value of a digit of base64, of the usual alphabet or that of URLs; -1: it is none. */
+static int llm__base64_digit(char c) {
+    if (c >= 'A' && c <= 'Z') return c - 'A';
+    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+    if (c >= '0' && c <= '9') return c - '0' + 52;
+    return c == '+' || c == '-' ? 62 : c == '/' || c == '_' ? 63 : -1;
+}
+
+/* Appends what base64 stands for; the padding may be absent, lines may be broken. 0: it is none. No memory shows in *out alone. */
+static int llm__base64(llm__str s, llm_text *out) {
+    uint32_t bits = 0;
+    int n = 0, pads = 0;
+    char three[3];
+    for (size_t i = 0; i < s.n; i++) {
+        const int digit = llm__base64_digit(s.p[i]);
+        if (s.p[i] == '\n' || s.p[i] == '\r' || s.p[i] == ' ') continue;
+        if (s.p[i] == '=') pads++;
+        else if (digit < 0 || pads) return 0;
+        else bits = bits << 6 | (uint32_t)digit, n++;
+        if (n < 4) continue;
+        three[0] = (char)(bits >> 16 & 255), three[1] = (char)(bits >> 8 & 255), three[2] = (char)(bits & 255);
+        llm_text_add(out, three, 3);
+        n = 0;
+    }
+    if (n == 1 || pads > 2 || (pads && (n + pads) % 4)) return 0;
+    bits <<= 6 * (4 - n);
+    three[0] = (char)(bits >> 16 & 255), three[1] = (char)(bits >> 8 & 255);
+    if (n) llm_text_add(out, three, (size_t)n - 1);
+    return 1;
+}
 
 /* ============================================================================
  * >>map   Hashes, and a map from byte strings to numbers.
@@ -7789,31 +7828,6 @@ static llm__str llm__json_keep(llm__tokenizer *t, const llm_json *d, int object,
     return s.n ? llm__tok_keep(t, s) : otherwise;
 }
 
-/* The value of a digit, or -1. */
-static int llm__base64_digit(char c) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *at = c ? strchr(digits, c) : NULL;
-    return at ? (int)(at - digits) : -1;
-}
-
-/* Appends what base64 stands for. 0: it is none. */
-static int llm__base64(llm__str s, llm_text *out) {
-    uint32_t bits = 0;
-    int have = 0;
-    while (s.n && s.p[s.n - 1] == '=') s.n--;
-    for (size_t i = 0; i < s.n; i++) {
-        int digit = llm__base64_digit(s.p[i]);
-        if (digit < 0) return 0;
-        bits = bits << 6 | (uint32_t)digit;
-        have += 6;
-        if (have < 8) continue;
-        have -= 8;
-        char c = (char)(bits >> have);
-        llm_text_add(out, &c, 1);
-    }
-    return 1;
-}
-
 /* A count of a component. */
 static int llm__part_count(llm__tokenizer *t, const llm_json *d, int node, const char *key, int otherwise, int most) {
     int at = llm_json_find(d, node, key);
@@ -11675,11 +11689,13 @@ static int llm__chat_probe(const llm_template *t, const char *context, const cha
 LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out) {
     static const char system_role[] =
         "{'messages':[{'role':'system','content':'PR0BE'},{'role':'user','content':'x'}],'bos_token':'','eos_token':''}",
-                      parts[] = "{'messages':[{'role':'user','content':[{'type':'text','text':'PR0BE'}]}],'bos_token':'','eos_token':''}";
+                      parts[] = "{'messages':[{'role':'user','content':[{'type':'text','text':'PR0BE'}]}],'bos_token':'','eos_token':''}",
+                      plain[] = "{'messages':[{'role':'user','content':'PR0BE'}],'bos_token':'','eos_token':''}";
     out->tools = llm__map_get(&t->names, llm__lit("tools")) >= 0;
     out->thinking_switch = llm__map_get(&t->names, llm__lit("enable_thinking")) >= 0 || llm__map_get(&t->names, llm__lit("thinking")) >= 0;
     out->system_role = llm__chat_probe(t, system_role, "PR0BE", "\x01");
     out->content_parts = llm__chat_probe(t, parts, "PR0BE", "type");
+    out->parts_only = out->content_parts && !llm__chat_probe(t, plain, "PR0BE", "\x01");
 }
 
 LLM__COLD_END
@@ -22433,7 +22449,7 @@ static double llm__filter_at(llm__filter f, double x) {
     case LLM__FILTER_BICUBIC:
         return d < 1 ? ((a + 2) * d - (a + 3)) * d * d + 1 : d < 2 ? (((d - 5) * d + 8) * d - 4) * a : 0;
     case LLM__FILTER_BOX: return x > -0.5 && x <= 0.5;
-    case LLM__FILTER_HAMMING: return d >= 1 ? 0 : llm__sinc(d) * (0.54 + 0.46 * cos(d * 3.14159265358979323846));
+    case LLM__FILTER_HAMMING: return d >= 1 ? 0 : llm__sinc(d) * ((double)0.54f + (double)0.46f * cos(d * 3.14159265358979323846));
     default: return d < 1 ? 1 - d : 0;
     }
 }
@@ -24225,7 +24241,8 @@ static void llm__tower_projector(llm__tower_loader *L, int level, llm__tower_lis
         const char *wanted = llm__tower_deep(s->names, level, names);
         const int optional = (s->flags & LLM__STEP_MAYBE) != 0;
         step->row = &row[level >= 0 && i < 2 ? 1 - i : i];
-        if (s->kind == LLM__STEP_NORM) llm__tower_one(L, LLM_ROLE_VECTOR, wanted, width, 0, optional, -1, &step->w);
+        const llm__tower_part norm = {wanted, width, 0, width};
+        if (s->kind == LLM__STEP_NORM) llm__tower_take(L, LLM_ROLE_VECTOR, &norm, 1, 0, s->flags, optional, -1, &step->w);
         if (s->kind == LLM__STEP_GATHER) width *= parts;
         if (s->kind == LLM__STEP_TWO) width *= 2, list->two = list->n;
         if (s->kind == LLM__STEP_LINEAR) {
@@ -30181,7 +30198,8 @@ LLM__COLD_END
 /* How many of the n tokens that a sequence could feed it may feed in this step. */
 static int32_t llm__sight_may_feed(const llm_engine *e, const llm__seq *s, int32_t n);
 
-/* The parent of a page's key, with the pictures that have tokens in it. */
+/* The parent of a page's key, with the pictures that have tokens in it, and where tokens that were drawn went to other experts than they
+ * would in a prompt. */
 static llm__kv_key llm__sight_key(const llm_engine *e, const llm__seq *s, int32_t page, llm__kv_key parent);
 
 /* What the step is told of a sequence's token at position `at`, in row `row`. */
@@ -31222,12 +31240,15 @@ static llm__kv_key llm__sight_key(const llm_engine *e, const llm__seq *s, int32_
         const uint64_t what[4] = {m->hash[0], m->hash[1], (uint64_t)run->first, (uint64_t)(uint32_t)(run->at - begin)};
         parent = llm__kv_hash(&e->kv, parent, what, sizeof what);
     }
+    for (int32_t at = LLM__MAX(begin, s->n_prompt); at < end && e->sight.vision && e->sight.vision->n_set_ids; at++)
+        if (llm__vision_set(e->sight.vision, s->ids[at])) parent = llm__kv_hash(&e->kv, parent, &at, sizeof at);
     return parent;
 }
 
 static void llm__sight_row(llm_engine *e, const llm__seq *s, int32_t at, int32_t row) {
     const llm_request *r = s->request;
     const int32_t stride = e->p.c.max_num_batched_tokens;
+    if (at >= s->n_prompt) e->step.row_set[row] = 0; /* the mark of a picture that the model writes itself is a word like others */
     if (!r->sight.n) return;
     for (int k = 0; k < 3 && r->sight.places; k++)
         e->step.positions[k * stride + row] =
@@ -33908,7 +33929,7 @@ static llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*get)(co
 enum {
     LLM__OAI_STOPS = 16, LLM__OAI_STOP_LEN = 1024, LLM__OAI_WORDS = 256, LLM__OAI_BIASES = 1024, /* entries and bytes a list may have */
     LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64, LLM__OAI_TOOLS = 128,
-    LLM__OAI_TOOL_NAME = 64, LLM__OAI_FIELDS = 64
+    LLM__OAI_TOOL_NAME = 64, LLM__OAI_FIELDS = 64, LLM__OAI_MEDIA = 128, LLM__OAI_FRAMES = 1024
 };
 
 /* What differs between the kinds of calls, in the order of llm_openai_kind. */
@@ -33991,6 +34012,10 @@ struct llm_openai_call {
     /* Of a response: the output items that are whole, and the text of the one that is not */
     llm_text items, item;
     int32_t n_items, item_kind, n_events; /* item_kind: llm__oai_item */
+    /* Pictures and videos: how many of each the body has, opened in its order; the node of multi_modal_data, -1: none; what no one can guess. */
+    int32_t n_wanted[2], n_media, media_data;
+    struct llm_media **media;
+    uint64_t mark;
     llm_text logs;                        /* entries of the open message's logprobs; */
     size_t logs_sure, logs_told;          /* bytes of those whose text has come, and of those that were written */
 };
@@ -34026,7 +34051,8 @@ static const llm_option llm__oai_fields[] = {
     LLM_OPT_NONE(IGNORED, "model|messages|prompt|input|content|tokens|instructions|tools|tool_choice|response_format|text|reasoning|"
                  "stop_token_ids|logit_bias|stream_options|logprobs|top_logprobs|early_stopping|early_stop_config|chat_template|"
                  "chat_template_kwargs|documents|enable_thinking|reasoning_effort|guided_json|guided_regex|guided_choice|guided_grammar|"
-                 "guided_json_object|structural_tag|json_schema|grammar|regex|structured_outputs|guided_decoding_backend", NULL),
+                 "guided_json_object|structural_tag|json_schema|grammar|regex|structured_outputs|guided_decoding_backend|multi_modal_data|"
+                 "multimodal_data|mm_processor_kwargs", NULL),
     LLM_OPT_NONE(IGNORED, "metadata|store|spaces_between_special_tokens|request_id|lora_name|lora_path|lora_int_id|name|include|truncation|"
                  "service_tier|prompt_cache_key|safety_identifier|max_tool_calls|previous_response_id|conversation", NULL)};
 
@@ -34474,6 +34500,308 @@ static int llm__oai_early_stop(llm_openai_call *k) {
 }
 
 /* ============================================================================
+ * >>openai_media   Pictures and videos of a body.
+ * ============================================================================
+ * They stand in a message's content, beside its texts, or (of a prompt) in multi_modal_data:
+ *
+ *     {"type": "image_url", "image_url": {"url": "data:image/png;base64,...", "detail": "low"}}      OpenAI, vLLM, FastDeploy
+ *     {"type": "input_image", "image_url": "data:..."}                                               /v1/responses
+ *     {"type": "video_url", "video_url": {"url": "data:video/jpeg;base64,FRAME,FRAME"}}              vLLM
+ *     {"type": "video", "video": ["file:a.png", "file:b.png"], "fps": 2.0}                           Hugging Face
+ *     {"prompt": "...", "multi_modal_data": {"image": ["data:..."], "video": [...]}}                 vLLM, FastDeploy (multimodal_data)
+ *
+ * Where they come from: a data URI has them in itself; a "file:" name is read in the one folder that the operator allows; http and https
+ * are fetched where the operator lists the domain. begin looks at the parts, submit fetches, decodes and prepares
+ * (llm_media_open), in a worker's thread. Templates see {"type": "image"} where the part stood; those that know texts only get a mark that
+ * nobody can guess, which becomes the placeholder when the text is rendered. */
+
+/* ---- Where bytes come from ---- */
+
+/* The bytes that a data URI holds. Of video/jpeg there are several pictures, one after the other with a comma between: *n of them, whose
+ * ends go to `ends`. */
+static int llm__oai_data_uri(llm_openai_call *k, llm__str uri, llm_text *out, llm_tokens *ends) {
+    const size_t comma = llm__str_until(uri, ",");
+    const llm__str head = llm__s(uri.p, comma);
+    const int frames = llm__starts(head, llm__lit("data:video/jpeg"));
+    if (comma == uri.n || !llm__str_find(head, llm__lit(";base64"))) return llm__oai_bad(k, NULL, ": a data URI with ;base64, expected");
+    for (llm__str rest = llm__str_from(uri, comma + 1);;) {
+        const size_t n = frames ? llm__str_until(rest, ",") : rest.n;
+        if (!llm__base64(llm__s(rest.p, n), out) || out->failed)
+            return out->failed ? llm__oai_failed(k, llm__nomem(), NULL) : llm__oai_bad(k, NULL, ": the data URI's base64 is malformed");
+        if (out->len > INT32_MAX / 2) return llm__oai_bad(k, NULL, ": over 1 GB");
+        llm_tokens_add(ends, (int32_t)out->len);
+        if (n == rest.n) return ends->failed ? llm__oai_failed(k, llm__nomem(), NULL) : 1;
+        rest = llm__str_from(rest, n + 1);
+    }
+}
+
+/* A file in the folder that the operator allows, by a name in it or by its whole path. */
+static int llm__oai_local_file(llm_openai_call *k, llm__str name, llm_text *out) {
+    const char *folder = k->service.media_path;
+    LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
+    if (!folder) return llm__oai_bad(k, NULL, ": files are read only where --allowed-local-media-path allows it");
+    if (llm__starts(name, llm__lit("//"))) name = llm__str_from(name, 2);
+    LLM__SCOPED(llm__drop) char *plain = llm__strndup(name.p, name.n);
+    if (!plain) return llm__oai_failed(k, llm__nomem(), NULL);
+    size_t len = strlen(folder);
+    while (len > 1 && folder[len - 1] == '/') len--;
+    const int inside = plain[0] == '/' ? !strncmp(plain, folder, len) && plain[len] == '/' : 1;
+    if (!inside || strlen(plain) != name.n || !name.n || strstr(plain, "..")) return llm__oai_bad(k, NULL, ": the file is not in the folder that is allowed");
+    LLM__SCOPED(llm__drop) char *path = plain[0] == '/' ? llm__strdup(plain) : llm__path_join(folder, plain);
+    llm_result r = path ? llm__file_open(path, (size_t)1 << 30, 1, &f) : llm__nomem();
+    if (r == LLM_ERR_NOMEM) return llm__oai_failed(k, r, NULL);
+    if (r) return llm__oai_bad(k, NULL, ": the file cannot be read: %.300s", strrchr(llm_last_error(), ':') ? strrchr(llm_last_error(), ':') + 2 : "");
+    llm_text_add(out, (const char *)f.data, f.size);
+    return out->failed ? llm__oai_failed(k, llm__nomem(), NULL) : 1;
+}
+
+/* The bytes behind a URL, appended; ends: where each of its pictures ends. */
+static int llm__oai_fetch(llm_openai_call *k, llm__str url, llm_text *out, llm_tokens *ends) {
+    if (llm__starts(url, llm__lit("data:"))) return llm__oai_data_uri(k, url, out, ends);
+    if (llm__starts(url, llm__lit("file:"))) {
+        if (!llm__oai_local_file(k, llm__str_from(url, 5), out)) return 0;
+        llm_tokens_add(ends, (int32_t)out->len);
+        return ends->failed ? llm__oai_failed(k, llm__nomem(), NULL) : 1;
+    }
+    if (llm__starts(url, llm__lit("http://")) || llm__starts(url, llm__lit("https://")))
+        return llm__oai_bad(k, NULL, ": nothing is fetched from other servers here; send a data URI");
+    return llm__oai_bad(k, NULL, ": a data URI (data:image/png;base64,...) expected");
+}
+
+/* ---- Parts ---- */
+
+/* Whether a part's type is one of these; *video: of a video. */
+static int llm__oai_is_media(const char *type, int *video) {
+    *video = llm__alias_among("video_url|video|input_video", llm__lit(type), NULL);
+    return *video || llm__alias_among("image_url|input_image|image", llm__lit(type), NULL);
+}
+
+/* Where a part's URL, or its list of them, stands; *about: the object with its other members. */
+static int llm__oai_media_url(const llm_json *d, int part, int *about) {
+    static const char *const names[] = {"image_url", "video_url", "image", "video", "url"};
+    *about = part;
+    for (int i = 0; i < LLM__COUNT(names); i++) {
+        int v = llm__oai_get(d, part, names[i]);
+        if (v < 0) continue;
+        if (llm_json_type_of(d, v) != LLM_JSON_OBJECT) return v;
+        *about = v;
+        return llm__oai_get(d, v, "url");
+    }
+    return -1;
+}
+
+/* Counts one more picture or video against the limits. */
+static int llm__oai_media_count(llm_openai_call *k, int video) {
+    const int32_t given = video ? k->service.limit_videos : k->service.limit_images, most = given ? given : LLM__OAI_MEDIA;
+    if (++k->n_wanted[video] <= LLM__MAX(most, 0)) return 1;
+    return llm__oai_bad(k, NULL, ": At most %d %s(s) may be provided in one prompt.", (int)LLM__MAX(most, 0), video ? "video" : "image");
+}
+
+/* Checks a part of a message of such a type, and counts it. */
+static int llm__oai_media_part(llm_openai_call *k, int part) {
+    const llm_json *d = k->chat;
+    int about, video, url = llm__oai_media_url(d, part, &about), list = llm_json_type_of(d, url) == LLM_JSON_ARRAY;
+    const char *type = llm__oai_word(d, part, "type"), *detail = llm__oai_word(d, about, "detail");
+    double fps = 1;
+    llm__oai_is_media(type, &video);
+    if (!k->service.model->vision)
+        return llm__oai_bad(k, NULL, ": %s is not a multimodal model: only parts of type text are supported by it", llm_model_get_info(k->service.model)->family);
+    if (url < 0 && llm__oai_has(k, "file_id")) return llm__oai_bad(k, NULL, ": file_id: no files are kept here; send a data URI");
+    if (!llm_json_str(d, url, NULL) && !(list && video && llm_json_size(d, url))) return llm__oai_bad(k, NULL, ": a part of type %.40s must have a url, a text", type);
+    for (int v = list ? llm_json_first(d, url) : -1; v >= 0; v = llm_json_next(d, v))
+        if (!llm_json_str(d, v, NULL)) return llm__oai_bad(k, NULL, ": a video must be a list of texts");
+    if (list && llm_json_size(d, url) > LLM__OAI_FRAMES) return llm__oai_bad(k, NULL, ": at most %d frames, got %d", LLM__OAI_FRAMES, llm_json_size(d, url));
+    if (detail && !llm__alias_among("auto|low|high", llm__lit(detail), NULL)) return llm__oai_bad(k, NULL, ": detail must be auto, low or high");
+    int rate = llm__oai_get(d, about, "fps");
+    if (rate < 0) rate = llm__oai_get(d, part, "fps");
+    if (rate >= 0 && (!llm_json_num(d, rate, &fps) || !(fps > 0 && fps <= 1000))) return llm__oai_bad(k, NULL, ": fps must be a number above 0, at most 1000");
+    return llm__oai_media_count(k, video);
+}
+
+/* The same of multi_modal_data. */
+static int llm__oai_media_data(llm_openai_call *k) {
+    static const char *const names[2] = {"image", "video"};
+    const llm_json *d = k->body;
+    int data = llm__oai_get(d, 0, "multi_modal_data");
+    if (data < 0) data = llm__oai_get(d, 0, "multimodal_data");
+    k->media_data = data;
+    if (data < 0) return 1;
+    llm__oai_at(k, "multi_modal_data");
+    if (llm_json_type_of(d, data) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be an object: {\"image\": [...], \"video\": [...]}");
+    if (!k->service.model->vision) return llm__oai_bad(k, NULL, ": %s is not a multimodal model", llm_model_get_info(k->service.model)->family);
+    for (int m = llm_json_first(d, data); m >= 0; m = llm_json_next(d, m))
+        if (strcmp(llm_json_key(d, m, NULL), "image") && strcmp(llm_json_key(d, m, NULL), "video"))
+            return llm__oai_bad(k, NULL, ": \"%.40s\" is not supported: image and video are", llm_json_key(d, m, NULL));
+    for (int video = 0; video < 2; video++) {
+        int v = llm__oai_get(d, data, names[video]), list = llm_json_type_of(d, v) == LLM_JSON_ARRAY;
+        for (int e = list ? llm_json_first(d, v) : v; e >= 0; e = list ? llm_json_next(d, e) : -1)
+            if (!llm__oai_media_count(k, video)) return 0;
+    }
+    return 1;
+}
+
+/* ---- Opening ---- */
+
+/* What is known of one picture or video before it is opened. */
+typedef struct llm__oai_medium {
+    int video, url, about, part; /* nodes of `d` */
+    const llm_json *d;
+} llm__oai_medium;
+
+/* A whole number of a part's own, as a member of the processor's parameters. */
+static void llm__oai_media_number(const llm__oai_medium *m, const char *name, llm_text *out) {
+    int v = llm__oai_get(m->d, m->about, name);
+    if (v < 0) v = llm__oai_get(m->d, m->part, name);
+    if (v >= 0) llm_text_format(out, out->len > 1 ? ",%q:%j" : "%q:%j", name, m->d, v);
+}
+
+/* mm_processor_kwargs: those of the operator, the request's over them, and what a part says of its own. *none: nobody says anything. */
+static int llm__oai_media_kwargs(llm_openai_call *k, const llm__oai_medium *m, llm_text *out) {
+    static const char *const own[] = {"min_pixels", "max_pixels", "min_frames", "max_frames", "num_frames"};
+    int v = llm__oai_get(k->body, 0, "mm_processor_kwargs");
+    llm_text_str(out, "{");
+    for (int i = 0; i < LLM__COUNT(own); i++) llm__oai_media_number(m, own[i], out);
+    for (int e = llm_json_first(k->body, v); e >= 0; e = llm_json_next(k->body, e))
+        llm_text_format(out, out->len > 1 ? ",%q:%j" : "%q:%j", llm_json_key(k->body, e, NULL), k->body, e);
+    const char *usual = k->service.mm_processor_kwargs;
+    if (usual && strchr(usual, '{')) { /* the first of two equal keys counts */
+        const char *from = strchr(usual, '{') + 1, *end = strrchr(usual, '}');
+        if (end && strspn(from, " \n\t") < (size_t)(end - from)) {
+            if (out->len > 1) llm_text_str(out, ",");
+            llm_text_add(out, from, (size_t)(end - from));
+        }
+    }
+    llm_text_str(out, "}");
+    return out->failed ? llm__oai_failed(k, llm__nomem(), NULL) : 1;
+}
+
+/* Opens one, and adds it to the call's. */
+static int llm__oai_media_one(llm_openai_call *k, const llm__oai_medium *m) {
+    LLM__SCOPED(llm_text_free) llm_text bytes = LLM__ZERO, kwargs = LLM__ZERO;
+    LLM__SCOPED(llm_tokens_free) llm_tokens ends = LLM__ZERO;
+    LLM__SCOPED(llm__drop) llm_media_file *files = NULL;
+    const int list = llm_json_type_of(m->d, m->url) == LLM_JSON_ARRAY;
+    const char *detail = llm__oai_word(m->d, m->about, "detail");
+    llm_media_config c = LLM__ZERO;
+    for (int e = list ? llm_json_first(m->d, m->url) : m->url; e >= 0; e = list ? llm_json_next(m->d, e) : -1) {
+        const llm__str url = llm__json_text(m->d, e);
+        if (!url.p) return llm__oai_bad(k, NULL, ": a url, a text, expected");
+        if (!llm__oai_fetch(k, url, &bytes, &ends)) return 0;
+    }
+    if (!llm__oai_media_kwargs(k, m, &kwargs)) return 0;
+    files = LLM__NEW(llm_media_file, ends.len);
+    if (!files) return llm__oai_failed(k, llm__nomem(), NULL);
+    for (size_t i = 0; i < ends.len; i++) {
+        const int32_t from = i ? ends.data[i - 1] : 0;
+        files[i].data = bytes.data + from;
+        files[i].size = (size_t)(ends.data[i] - from);
+    }
+    c.kind = m->video ? LLM_MEDIA_VIDEO : LLM_MEDIA_IMAGE;
+    c.files = files;
+    c.n_files = (int32_t)ends.len;
+    c.detail = detail && !strcmp(detail, "low") ? LLM_DETAIL_LOW : LLM_DETAIL_AUTO;
+    c.n_images = k->n_wanted[0];
+    c.mm_processor_kwargs = kwargs.len > 2 ? kwargs.data : NULL;
+    llm_json_num(m->d, llm__oai_get(m->d, m->about, "fps"), &c.fps);
+    llm_json_num(m->d, llm__oai_get(m->d, m->part, "fps"), &c.fps);
+    llm_result r = llm_media_open(k->service.model, &c, &k->media[k->n_media]);
+    if (r == LLM_ERR_NOMEM) return llm__oai_failed(k, r, NULL);
+    if (r) return llm__oai_bad(k, NULL, ": %s: %.500s", m->video ? "the video" : "the image", llm_last_error());
+    k->n_media++;
+    return 1;
+}
+
+/* Those of the messages, each with the error that names its message. */
+static int llm__oai_media_chat(llm_openai_call *k) {
+    const llm_json *d = k->chat;
+    int i = 0;
+    for (int m = llm_json_first(d, k->messages); m >= 0; m = llm_json_next(d, m), i++) {
+        int content = llm__oai_get(d, m, "content"), list = llm_json_type_of(d, content) == LLM_JSON_ARRAY;
+        for (int part = list ? llm_json_first(d, content) : -1; part >= 0; part = llm_json_next(d, part)) {
+            llm__oai_medium one = {0, -1, -1, part, d};
+            const char *type = llm__oai_word(d, part, "type");
+            if (!type || !llm__oai_is_media(type, &one.video)) continue;
+            llm__oai_at(k, k->info.kind == LLM_OPENAI_RESPONSE ? "input" : "messages[%d].content", i);
+            one.url = llm__oai_media_url(d, part, &one.about);
+            if (!llm__oai_media_one(k, &one)) return 0;
+        }
+    }
+    return 1;
+}
+
+/* Those of multi_modal_data: a URL, or (of a video) {"video": URL, "max_frames": 30}. */
+static int llm__oai_media_prompt(llm_openai_call *k) {
+    static const char *const names[2] = {"image", "video"};
+    const llm_json *d = k->body;
+    for (int video = 0; video < 2; video++) {
+        int v = llm__oai_get(d, k->media_data, names[video]), list = llm_json_type_of(d, v) == LLM_JSON_ARRAY;
+        for (int e = list ? llm_json_first(d, v) : v; e >= 0; e = list ? llm_json_next(d, e) : -1) {
+            llm__oai_medium one = {video, e, e, e, d};
+            llm__oai_at(k, "multi_modal_data.%s", names[video]);
+            if (llm_json_type_of(d, e) == LLM_JSON_OBJECT) one.url = llm__oai_media_url(d, e, &one.about);
+            if (!llm__oai_media_one(k, &one)) return 0;
+        }
+    }
+    return 1;
+}
+
+/* Opens all of them, in the order of the body; once. */
+static int llm__oai_media_open(llm_openai_call *k) {
+    const int32_t n = k->n_wanted[0] + k->n_wanted[1];
+    int v = llm__oai_get(k->body, 0, "mm_processor_kwargs");
+    if (k->media || (!n && v < 0)) return 1;
+    if (v >= 0 && llm_json_type_of(k->body, v) != LLM_JSON_OBJECT) return llm__oai_bad(k, "mm_processor_kwargs", "must be an object");
+    if (!n) return 1;
+    k->media = LLM__NEW(llm_media *, n);
+    if (!k->media) return llm__oai_failed(k, llm__nomem(), NULL);
+    return k->media_data >= 0 ? llm__oai_media_prompt(k) : llm__oai_media_chat(k);
+}
+
+/* Lets go of them. */
+static void llm__oai_media_free(llm_openai_call *k) {
+    for (int32_t i = 0; i < k->n_media; i++) llm_media_free(k->media[i]);
+    LLM_FREE(k->media);
+}
+
+/* ---- Marks ---- */
+
+static void llm__oai_media_name(const llm_openai_call *k, int video, char out[40]) {
+    snprintf(out, 40, "[%s %016llx]", video ? "video" : "image", (unsigned long long)k->mark);
+}
+
+/* What a template that knows texts only has in the place of a part, and the placeholders put there when the text is rendered. */
+static void llm__oai_media_mark(const llm_openai_call *k, int video, llm_text *out) {
+    char mark[40];
+    llm__oai_media_name(k, video, mark);
+    llm_text_str(out, mark);
+}
+
+static int llm__oai_media_marked(llm_openai_call *k, llm_text *text) {
+    const llm__vision *v = k->service.model->vision;
+    LLM__SCOPED(llm_text_free) llm_text out = LLM__ZERO;
+    char marks[2][40];
+    for (int i = 0; i < 2; i++) llm__oai_media_name(k, i, marks[i]);
+    llm__str rest = llm__text_str(text);
+    for (;;) {
+        const char *at[2] = {llm__str_find(rest, llm__lit(marks[0])), llm__str_find(rest, llm__lit(marks[1]))};
+        const int video = at[1] && (!at[0] || at[1] < at[0]);
+        if (!at[video]) break;
+        const size_t before = (size_t)(at[video] - rest.p);
+        llm_text_add(&out, rest.p, before);
+        if (video && v->start && v->family->flags & LLM__EYES_PAIRS) llm_text_str(&out, v->start);
+        llm_text_str(&out, video && v->video_placeholder ? v->video_placeholder : v->placeholder);
+        if (video && v->stop && v->family->flags & LLM__EYES_PAIRS) llm_text_str(&out, v->stop);
+        rest = llm__str_from(rest, before + strlen(marks[video]));
+    }
+    llm_text_add(&out, rest.p, rest.n);
+    if (out.failed) return llm__oai_failed(k, llm__nomem(), NULL);
+    const llm_text old = *text;
+    *text = out;
+    out = old;
+    return 1;
+}
+
+/* ============================================================================
  * >>openai_messages   Messages of chats and items of responses.
  * ============================================================================
  * A chat is a list of {"role", "content"}; content is a text or a list of parts, of which only texts can be read by the models here. */
@@ -34516,9 +34844,14 @@ static int llm__oai_message(llm_openai_call *k, int i, int m) {
     if (content >= 0 && type != LLM_JSON_STRING && type != LLM_JSON_ARRAY)
         return llm__oai_bad(k, NULL, "must be a text or a list of parts");
     for (int part = type == LLM_JSON_ARRAY ? llm_json_first(d, content) : -1; part >= 0; part = llm_json_next(d, part)) {
+        int video;
         const char *kind = llm__oai_word(d, part, "type"); /* a text, or what an assistant refused */
+        if (kind && llm__oai_is_media(kind, &video)) {
+            if (!llm__oai_media_part(k, part)) return 0;
+            continue;
+        }
         if (!kind || (strcmp(kind, "text") && strcmp(kind, "refusal")))
-            return llm__oai_bad(k, NULL, ": only parts of type text are supported by this model");
+            return llm__oai_bad(k, NULL, ": parts of type text, image_url and video_url are known, \"%.40s\" is not", kind ? kind : "");
         if (!llm__oai_word(d, part, kind)) return llm__oai_bad(k, NULL, ": a text part must have a text");
     }
     return 1;
@@ -34693,7 +35026,7 @@ static int llm__oai_read(llm_openai_call *k) {
     if (!llm__oai_format(k) || !llm__oai_forms(k, 0) || !llm__oai_structured(k)) return 0;
     if (!llm__oai_tool_choice(k) || !llm__oai_sampling(k) || !llm__oai_logprobs(k) || !llm__oai_early_stop(k)) return 0;
     if (!chat) k->tools = -1;
-    else if (!llm__oai_messages(k)) return 0;
+    if (chat ? !llm__oai_messages(k) : !llm__oai_media_data(k)) return 0;
     if (!llm__oai_tool_form(k) || !llm__oai_length(k)) return 0;
     r = llm_sampling_check(k->service.model, &k->s);
     if (!r) return 1;
@@ -34782,6 +35115,8 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->normalize = !s->raw_embeddings;
     k->add_special = k->messages = k->tools = k->tool_only = k->prompt_logprobs = -1;
     k->max_tokens = k->max_completion_tokens = -1;
+    k->media_data = -1;
+    k->mark = bits[0] ^ bits[1] * 0x9E3779B97F4A7C15u;
     const llm_options fields = {llm__oai_fields, LLM__COUNT(llm__oai_fields), k, k->given, NULL, NULL, k->fields.owned, NULL};
     k->fields = fields;
     k->info.kind = kind;
@@ -34798,6 +35133,11 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
 }
 
 LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k) { return &k->info; }
+
+LLM_API struct llm_media *const *llm_openai_media(const llm_openai_call *k, int32_t *n) {
+    *n = k->n_media;
+    return k->media;
+}
 
 /* In a stream whose requests run, the status line has gone out with 200 and stays so; the error will be an event. */
 LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message) {
@@ -34820,6 +35160,7 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
     }
     for (int i = 0; i < LLM__COUNT(texts); i++) llm_text_free(texts[i]);
     llm_grammar_close(k->grammar);
+    llm__oai_media_free(k);
     LLM_FREE(k->request);
     LLM_FREE(k->choice);
     llm_tokens_free(&k->stop_ids);
@@ -34847,14 +35188,41 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
  * begins as reasoning, and a grammar waits for the closing tag. Control tokens written in a chat's messages, tools or template arguments
  * are text like any other: the render guards them, and so stays the rendered text until it is ids. A completion's prompt may use them. */
 
-/* The text of a content for templates that know texts only: a text, or those of a list of parts, one a line. */
-static void llm__oai_joined(const llm_json *d, int content, llm_text *out) {
-    int list = llm_json_type_of(d, content) == LLM_JSON_ARRAY;
+/* The text of a content for templates that know texts only: a text, or those of a list of parts, one a line. Pictures are marks, where they
+ * stood or, as in vLLM, all before the text. */
+static void llm__oai_joined(const llm_openai_call *k, int content, llm_text *out) {
+    const llm_json *d = k->chat;
+    const llm__vision *v = k->service.model->vision;
+    const int list = llm_json_type_of(d, content) == LLM_JSON_ARRAY, in_place = k->service.interleave_mm_strings || (v && v->family->flags & LLM__EYES_IN_TEXT);
     size_t from = out->len;
-    for (int part = list ? llm_json_first(d, content) : content; part >= 0; part = list ? llm_json_next(d, part) : -1) {
-        if (out->len > from) llm_text_str(out, "\n");
-        llm__add_str(out, list ? llm__json_text_at(d, part, "text") : llm__json_text(d, part));
+    for (int pass = in_place; pass < 2; pass++)
+        for (int part = list ? llm_json_first(d, content) : content; part >= 0; part = list ? llm_json_next(d, part) : -1) {
+            const char *type = list ? llm__oai_word(d, part, "type") : NULL;
+            int video = 0;
+            const int seen = type && llm__oai_is_media(type, &video);
+            if (!in_place && seen == pass) continue;
+            if (out->len > from) llm_text_str(out, "\n");
+            if (seen) llm__oai_media_mark(k, video, out);
+            else llm__add_str(out, list ? llm__json_text_at(d, part, "text") : llm__json_text(d, part));
+        }
+}
+
+/* A content for templates that know parts: what is seen is named by its kind alone. */
+static void llm__oai_parts(const llm_openai_call *k, int content, llm_text *out) {
+    const llm_json *d = k->chat;
+    int video;
+    if (llm_json_type_of(d, content) != LLM_JSON_ARRAY) {
+        if (llm_json_str(d, content, NULL) && k->service.caps.parts_only) llm_text_format(out, "[{'type':'text','text':%j}]", d, content);
+        else llm_text_format(out, "%j", d, content);
+        return;
     }
+    llm_text_str(out, "[");
+    for (int part = llm_json_first(d, content); part >= 0; part = llm_json_next(d, part)) {
+        const char *type = llm__oai_word(d, part, "type");
+        if (!type || !llm__oai_is_media(type, &video)) llm_text_format(out, "%,%j", d, part);
+        else llm_text_format(out, "%,{'type':%q}", video ? "video" : "image");
+    }
+    llm_text_str(out, "]");
 }
 
 /* What an assistant said for templates that know no tools: its text, then its calls as the JSON that it was told to write, one a line, so
@@ -34871,13 +35239,15 @@ static void llm__oai_said(const llm_json *d, int message, llm_text *out) {
 }
 
 /* Message m as the template of this service wants it: what it cannot read is written as text. */
-static void llm__oai_write_message(const llm_openai_service *s, const llm_json *d, int m, llm_text *out) {
+static void llm__oai_write_message(const llm_openai_call *k, int m, llm_text *out) {
+    const llm_openai_service *s = &k->service;
+    const llm_json *d = k->chat;
     const char *known = llm_model_get_info(s->model)->chat_template, *role = llm__oai_word(d, m, "role");
     int calls = !s->caps.tools && llm__oai_get(d, m, "tool_calls") >= 0, content = llm__oai_get(d, m, "content");
     int joined = calls || (!s->caps.content_parts && llm_json_type_of(d, content) == LLM_JSON_ARRAY);
     LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
     llm_text_str(out, "{");
-    if (joined) llm__oai_joined(d, content, &text);
+    if (joined) llm__oai_joined(k, content, &text);
     if (calls) llm__oai_said(d, m, &text);
     if (calls) llm_text_format(out, "'content':%Q", text.data, text.len);
     for (int v = llm_json_first(d, m); v >= 0; v = llm_json_next(d, v)) {
@@ -34888,6 +35258,7 @@ static void llm__oai_write_message(const llm_openai_service *s, const llm_json *
         if (joined && !strcmp(key, "content")) llm_text_format(out, "%Q", text.data, text.len);
         else if (!strcmp(key, "role") && !strcmp(role, "developer") && known && !strstr(known, role))
             llm_text_str(out, "\"system\""); /* OpenAI's newer word */
+        else if (!strcmp(key, "content")) llm__oai_parts(k, v, out);
         else llm_text_format(out, "%j", d, v);
     }
     llm_text_str(out, "}");
@@ -34976,7 +35347,7 @@ static int llm__oai_render(llm_openai_call *k) {
     if (k->tools >= 0 && !s->caps.tools && s->caps.system_role) m = llm__oai_tool_words(k, m, &context);
     for (; m >= 0; m = llm_json_next(k->chat, m)) {
         llm_text_format(&context, "%,");
-        llm__oai_write_message(s, k->chat, m, &context);
+        llm__oai_write_message(k, m, &context);
     }
     llm_text_str(&context, "]");
     for (int v = llm_json_first(d, kwargs); v >= 0; v = llm_json_next(d, v)) {
@@ -34994,7 +35365,8 @@ static int llm__oai_render(llm_openai_call *k) {
     k->text.len = 0;
     if (!r) r = llm_render(s->model, doc, &how, &k->text);
     if (!r && k->continue_final) llm_template_cut(s->model, doc, &k->text);
-    return r ? llm__oai_failed(k, r, NULL) : 1;
+    if (r) return llm__oai_failed(k, r, NULL);
+    return s->model->vision && k->n_wanted[0] + k->n_wanted[1] ? llm__oai_media_marked(k, &k->text) : 1;
 }
 
 /* The ids of one prompt: a text or a list of ids at node v of the body, or (v -1) the messages. Special tokens in a text count, unless
@@ -35006,10 +35378,11 @@ static int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special, llm_t
     if (v < 0 && !llm__oai_render(k)) return 0;
     if (v < 0) s = k->text.data ? k->text.data : "", n = k->text.len;
     if (!s && !list) return llm__oai_bad(k, NULL, "must be a text, a list of texts, a list of token ids, or a list of those");
-    if (!s) return llm__oai_ids(k, v, ids);
+    if (!s) return llm__oai_media_open(k) && llm__oai_ids(k, v, ids);
     int flags = (k->parse_special ? LLM_TOK_PARSE_SPECIAL : 0) | (v < 0 ? LLM_TOK_GUARDED : 0);
     if (k->add_special < 0 ? add_special : k->add_special) flags |= LLM_TOK_ADD_SPECIAL;
-    llm_result r = llm_tokenize(k->service.model, s, n, flags, ids);
+    if (!llm__oai_media_open(k)) return 0;
+    llm_result r = llm_media_tokenize(k->service.model, s, n, flags, k->media, k->n_media, ids);
     return r ? llm__oai_failed(k, r, NULL) : 1;
 }
 
@@ -35055,6 +35428,8 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids) {
     if (k->info.kind == LLM_OPENAI_EMBEDDING) c.pooling = s->pooling ? s->pooling : LLM_POOLING_LAST;
     c.deadline_s = s->deadline_s;
     c.id = k->id;
+    c.media = k->media;
+    c.n_media = k->n_media;
     c.user = k;
     if (s->on_news) c.on_news = llm__oai_news;
     llm__oai_choice *first = k->choice + k->info.n_requests * k->info.n_choices;
@@ -35091,6 +35466,7 @@ static int llm__oai_submit_all(llm_openai_call *k) {
     if (!chat && v < 0) return llm__oai_bad(k, NULL, "must be a text, a list of texts, a list of token ids, or a list of those");
     if (llm_json_type_of(d, v) == LLM_JSON_ARRAY && !n) return llm__oai_bad(k, NULL, "Prompt cannot be empty");
     if (many && n > most) return llm__oai_bad(k, NULL, ": at most %d prompts, got %d", most, n);
+    if (many && n > 1 && k->media_data >= 0) return llm__oai_bad(k, NULL, ": pictures and videos go with one prompt, not with %d", n);
     k->n_room = many ? n : 1;
     k->request = LLM__NEW(llm_request *, k->n_room);
     k->choice = LLM__NEW(llm__oai_choice, k->n_room * k->info.n_choices);

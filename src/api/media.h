@@ -20,11 +20,11 @@ typedef enum llm_detail { LLM_DETAIL_AUTO = 0, LLM_DETAIL_LOW, LLM_DETAIL_HIGH }
 
 /* One picture or video: a file, or pixels. Of a video the frames, a file or pixels each, or one GIF. */
 typedef struct llm_media_config {
-    llm_media_kind kind;
     const llm_media_file *files; /* (n_files) */
     int32_t n_files;
     const llm_frame *frames; /* (n_frames) instead */
     int32_t n_frames;
+    llm_media_kind kind;
     double fps; /* of a video's frames as they are given; 0: the family's own rate */
     llm_detail detail;
     int32_t n_images; /* how many the prompt has, this one included; 0: 1. Some families cut a picture only where it is alone */

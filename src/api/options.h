@@ -198,8 +198,7 @@ LLM_API void llm_options_free(llm_options *o);
                      "speculative-draft-tensor-parallel-size|speculative-disable-by-batch-size|spec-decoding-acceptance-method|" \
                      "speculative-model-quantization|speculative-max-model-len|num-lookahead-slots|" \
                      "typical-acceptance-sampler-posterior-threshold|typical-acceptance-sampler-posterior-alpha", \
-                     "drafts are measured, and never change an answer"), \
-        LLM_OPT_NONE(REFUSED, "image", "an image")
+                     "drafts are measured, and never change an answer")
 
 /* ---- what programs have in common: a model, an engine and a service by options
  *

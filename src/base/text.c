@@ -195,3 +195,32 @@ LLM__PRIVATE void llm__text_quoted(llm_text *t, llm__str s, char quote, int pyth
 static int llm__json_plain(int32_t c) { return c != 127; }
 
 LLM_API void llm_text_json(llm_text *t, const char *bytes, size_t len) { llm__text_quoted(t, llm__s(bytes, len), '"', 0, llm__json_plain); }
+
+LLM__PRIVATE int llm__base64_digit(char c) {
+    if (c >= 'A' && c <= 'Z') return c - 'A';
+    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+    if (c >= '0' && c <= '9') return c - '0' + 52;
+    return c == '+' || c == '-' ? 62 : c == '/' || c == '_' ? 63 : -1;
+}
+
+LLM__PRIVATE int llm__base64(llm__str s, llm_text *out) {
+    uint32_t bits = 0;
+    int n = 0, pads = 0;
+    char three[3];
+    for (size_t i = 0; i < s.n; i++) {
+        const int digit = llm__base64_digit(s.p[i]);
+        if (s.p[i] == '\n' || s.p[i] == '\r' || s.p[i] == ' ') continue;
+        if (s.p[i] == '=') pads++;
+        else if (digit < 0 || pads) return 0;
+        else bits = bits << 6 | (uint32_t)digit, n++;
+        if (n < 4) continue;
+        three[0] = (char)(bits >> 16 & 255), three[1] = (char)(bits >> 8 & 255), three[2] = (char)(bits & 255);
+        llm_text_add(out, three, 3);
+        n = 0;
+    }
+    if (n == 1 || pads > 2 || (pads && (n + pads) % 4)) return 0;
+    bits <<= 6 * (4 - n);
+    three[0] = (char)(bits >> 16 & 255), three[1] = (char)(bits >> 8 & 255);
+    if (n) llm_text_add(out, three, (size_t)n - 1);
+    return 1;
+}

@@ -425,9 +425,11 @@ static int llm__chat_probe(const llm_template *t, const char *context, const cha
 LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out) {
     static const char system_role[] =
         "{'messages':[{'role':'system','content':'PR0BE'},{'role':'user','content':'x'}],'bos_token':'','eos_token':''}",
-                      parts[] = "{'messages':[{'role':'user','content':[{'type':'text','text':'PR0BE'}]}],'bos_token':'','eos_token':''}";
+                      parts[] = "{'messages':[{'role':'user','content':[{'type':'text','text':'PR0BE'}]}],'bos_token':'','eos_token':''}",
+                      plain[] = "{'messages':[{'role':'user','content':'PR0BE'}],'bos_token':'','eos_token':''}";
     out->tools = llm__map_get(&t->names, llm__lit("tools")) >= 0;
     out->thinking_switch = llm__map_get(&t->names, llm__lit("enable_thinking")) >= 0 || llm__map_get(&t->names, llm__lit("thinking")) >= 0;
     out->system_role = llm__chat_probe(t, system_role, "PR0BE", "\x01");
     out->content_parts = llm__chat_probe(t, parts, "PR0BE", "type");
+    out->parts_only = out->content_parts && !llm__chat_probe(t, plain, "PR0BE", "\x01");
 }

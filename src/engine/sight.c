@@ -191,12 +191,15 @@ LLM__PRIVATE llm__kv_key llm__sight_key(const llm_engine *e, const llm__seq *s, 
         const uint64_t what[4] = {m->hash[0], m->hash[1], (uint64_t)run->first, (uint64_t)(uint32_t)(run->at - begin)};
         parent = llm__kv_hash(&e->kv, parent, what, sizeof what);
     }
+    for (int32_t at = LLM__MAX(begin, s->n_prompt); at < end && e->sight.vision && e->sight.vision->n_set_ids; at++)
+        if (llm__vision_set(e->sight.vision, s->ids[at])) parent = llm__kv_hash(&e->kv, parent, &at, sizeof at);
     return parent;
 }
 
 LLM__PRIVATE void llm__sight_row(llm_engine *e, const llm__seq *s, int32_t at, int32_t row) {
     const llm_request *r = s->request;
     const int32_t stride = e->p.c.max_num_batched_tokens;
+    if (at >= s->n_prompt) e->step.row_set[row] = 0; /* the mark of a picture that the model writes itself is a word like others */
     if (!r->sight.n) return;
     for (int k = 0; k < 3 && r->sight.places; k++)
         e->step.positions[k * stride + row] =

@@ -39,6 +39,7 @@
 #include "api/config.h"
 #include "api/text.h"
 #include "api/easy.h"
+#include "api/media.h"
 #include "api/sampler.h"
 #include "api/request.h"
 #include "api/json.h"
@@ -54,7 +55,7 @@
 enum {
     LLM__OAI_STOPS = 16, LLM__OAI_STOP_LEN = 1024, LLM__OAI_WORDS = 256, LLM__OAI_BIASES = 1024, /* entries and bytes a list may have */
     LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64, LLM__OAI_TOOLS = 128,
-    LLM__OAI_TOOL_NAME = 64, LLM__OAI_FIELDS = 64
+    LLM__OAI_TOOL_NAME = 64, LLM__OAI_FIELDS = 64, LLM__OAI_MEDIA = 128, LLM__OAI_FRAMES = 1024
 };
 /* clang-format on */
 
@@ -140,6 +141,10 @@ struct llm_openai_call {
     /* Of a response: the output items that are whole, and the text of the one that is not */
     llm_text items, item;
     int32_t n_items, item_kind, n_events; /* item_kind: llm__oai_item */
+    /* Pictures and videos: how many of each the body has, opened in its order; the node of multi_modal_data, -1: none; what no one can guess. */
+    int32_t n_wanted[2], n_media, media_data;
+    struct llm_media **media;
+    uint64_t mark;
     llm_text logs;                        /* entries of the open message's logprobs; */
     size_t logs_sure, logs_told;          /* bytes of those whose text has come, and of those that were written */
 };
@@ -192,7 +197,8 @@ static const llm_option llm__oai_fields[] = {
     LLM_OPT_NONE(IGNORED, "model|messages|prompt|input|content|tokens|instructions|tools|tool_choice|response_format|text|reasoning|"
                  "stop_token_ids|logit_bias|stream_options|logprobs|top_logprobs|early_stopping|early_stop_config|chat_template|"
                  "chat_template_kwargs|documents|enable_thinking|reasoning_effort|guided_json|guided_regex|guided_choice|guided_grammar|"
-                 "guided_json_object|structural_tag|json_schema|grammar|regex|structured_outputs|guided_decoding_backend", NULL),
+                 "guided_json_object|structural_tag|json_schema|grammar|regex|structured_outputs|guided_decoding_backend|multi_modal_data|"
+                 "multimodal_data|mm_processor_kwargs", NULL),
     LLM_OPT_NONE(IGNORED, "metadata|store|spaces_between_special_tokens|request_id|lora_name|lora_path|lora_int_id|name|include|truncation|"
                  "service_tier|prompt_cache_key|safety_identifier|max_tool_calls|previous_response_id|conversation", NULL)};
 /* clang-format on */

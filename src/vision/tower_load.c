@@ -222,7 +222,8 @@ static void llm__tower_projector(llm__tower_loader *L, int level, llm__tower_lis
         const char *wanted = llm__tower_deep(s->names, level, names);
         const int optional = (s->flags & LLM__STEP_MAYBE) != 0;
         step->row = &row[level >= 0 && i < 2 ? 1 - i : i];
-        if (s->kind == LLM__STEP_NORM) llm__tower_one(L, LLM_ROLE_VECTOR, wanted, width, 0, optional, -1, &step->w);
+        const llm__tower_part norm = {wanted, width, 0, width};
+        if (s->kind == LLM__STEP_NORM) llm__tower_take(L, LLM_ROLE_VECTOR, &norm, 1, 0, s->flags, optional, -1, &step->w);
         if (s->kind == LLM__STEP_GATHER) width *= parts;
         if (s->kind == LLM__STEP_TWO) width *= 2, list->two = list->n;
         if (s->kind == LLM__STEP_LINEAR) {
