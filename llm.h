@@ -145,18 +145,20 @@
  *     >>eagle_convert        the folder of an EAGLE head from SafeAILab's layout to vLLM's.
  *   vision/
  *     >>picture              pictures as three bytes a pixel, out of files and raw pixels.
- *     >>gif                  animations, frame by frame.
  *     >>resize               resizing as Pillow does it, to the bit.
- *     >>towers               families that see, as data.
+ *     >>tower_kinds          what families that see are told apart by: the columns of the tables in >>towers.
  *     >>vision               what a model sees with: its family's rows, corrected by its files.
  *     >>fit                  how a picture becomes views: resized, padded and cut as the family's processor does it.
  *     >>marks                what stands for a picture in the prompt, and where its rows have their places.
+ *     >>tower                weights and buffers of a tower, and its forward pass, in pieces.
+ *     >>gif                  animations, frame by frame.
+ *     >>towers               families that see, as data.
  *     >>patches              what the tower reads of a view: its patches' values, and where they stand.
  *     >>media                pictures and videos of a request, prepared.
  *     >>assemble             LLaVA's tiles put together: what was padded is cut off, what is too much is shrunk, and rows end in a newline.
  *     >>tower_load           the tensors of a tower, whatever they are called.
- *     >>tower                weights and buffers of a tower, and its forward pass, in pieces.
  *     >>see                  opening a model with all that it has.
+ *     >>blind                what stands for all of vision where LLM_NO_VISION leaves it out: no model sees.
  *   grammar/
  *     >>machine              answers that must have a form: the machine that reads them.
  *     >>masks                which tokens may come next.
@@ -433,7 +435,7 @@ typedef struct llm_model_config {
     llm_log_fn log;                 /* NULL: silent */
     void *log_user;
     const llm_picture_reader *picture_reader; /* for files of pictures, llm_picture_reader_stb(); NULL: GIFs and pixels only */
-    const char *mmproj;                              /* GGUF: the file with what the model sees with; NULL: none */
+    const char *mmproj;                       /* GGUF: the file with what the model sees with; NULL: none */
 } llm_model_config;
 
 typedef struct llm_model_info {
@@ -500,7 +502,8 @@ typedef struct llm_media_config {
     double fps; /* of a video's frames as they are given; 0: the family's own rate */
     llm_detail detail;
     int32_t n_images; /* how many the prompt has, this one included; 0: 1. Some families cut a picture only where it is alone */
-    const char *mm_processor_kwargs; /* JSON object: parameters of the family's processor by their names ("max_pixels"); NULL: the model's */
+    const char
+        *mm_processor_kwargs; /* JSON object: parameters of the family's processor by their names ("max_pixels"); NULL: the model's */
 } llm_media_config;
 
 typedef struct llm_media llm_media; /* prepared for one model: what its tower will see. Never changes; any thread */
@@ -765,8 +768,8 @@ typedef struct llm_request_config {
      * after llm_request_free has returned. */
     void (*on_news)(void *user, llm_request *request);
     void *user;
-    /* Pictures and videos of the prompt, (n_media), in the order of their placeholders. Of ids each placeholder stands as often as its picture has
-     * tokens (llm_media_tokenize); a text's are replaced. The caller may free them when this returns. */
+    /* Pictures and videos of the prompt, (n_media), in the order of their placeholders. Among ids a placeholder stands as often as its
+     * picture has tokens (llm_media_tokenize); a text's are replaced. The caller may free them when this returns. */
     struct llm_media *const *media;
     int32_t n_media;
 } llm_request_config;
@@ -1497,10 +1500,10 @@ typedef struct llm_openai_service {
     /* In llm_openai_next, for metrics: one piece of news; gap: seconds since the token before of the same choice, else 0. May be NULL. */
     void (*on_event)(void *user, llm_openai_call *call, llm_request *request, const llm_event *event, double gap);
     /* Pictures and videos. */
-    const char *media_path;          /* folder whose files may be named as "file:NAME"; NULL: none */
-    const char *mm_processor_kwargs; /* JSON of every request that says nothing else; NULL: the model's own */
+    const char *media_path;             /* folder whose files may be named as "file:NAME"; NULL: none */
+    const char *mm_processor_kwargs;    /* JSON of every request that says nothing else; NULL: the model's own */
     int32_t limit_images, limit_videos; /* in one prompt; 0: 128, -1: none at all */
-    int32_t interleave_mm_strings;   /* templates that know texts only: pictures stand where they stood, not before the text */
+    int32_t interleave_mm_strings;      /* templates that know texts only: pictures stand where they stood, not before the text */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
@@ -1735,9 +1738,9 @@ typedef struct llm_backend_config {
     double step_timeout;                       /* GPU: seconds after which a step counts as lost; 0: 300 */
     int32_t n_stages; /* of a pipeline: ranks [s n / n_stages, (s + 1) n / n_stages) are stage s, and sums and logits are shared among
                                them alone; n_ranks counts all. 0: 1 */
-    struct llm_spent *spent; /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds */
-    int32_t kv_prealloc;     /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
-    int32_t given_cols;      /* values of a given row at most, see llm_step; 0: none is given */
+    struct llm_spent *spent;        /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds */
+    int32_t kv_prealloc;            /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
+    int32_t given_cols;             /* values of a given row at most, see llm_step; 0: none is given */
     struct llm_backend_ctx *beside; /* NULL, or an open context of this backend, whose threads or streams this one uses too: only one of
                                both runs a step at a time, and this one is closed first */
 } llm_backend_config;
@@ -1803,8 +1806,8 @@ typedef struct llm_step {
     const int32_t *seq_lora;   /* (n_seqs) slot of each sequence's adapter, -1: none; NULL: nobody has one */
     /* What a row is besides its token (pictures); NULL: nothing. The values stay where they are until the step was waited for. */
     const float *const *given; /* (n_rows) (given_cols) values in host memory that stand for the row's token; NULL: the token does */
-    const int32_t *spans;      /* (2, n_rows) positions of its sequence from which on, and up to which, a row sees in operations that say so */
-    const int32_t *row_set;    /* (n_rows) which set of experts a row has, see llm_route_op */
+    const int32_t *spans;   /* (2, n_rows) positions of its sequence from which on, and up to which, a row sees in operations that say so */
+    const int32_t *row_set; /* (n_rows) which set of experts a row has, see llm_route_op */
 } llm_step;
 
 typedef enum llm_rows { LLM_ROWS_TOKENS = 0, LLM_ROWS_OUT = 1 } llm_rows;
@@ -1845,7 +1848,7 @@ typedef struct llm_rope_op {
     llm_buffer *dst;
     const llm_weight *inv_freq; /* VECTOR (n_variants * rope_dim / 2) */
     int32_t n_variants, rope_dim;
-    const float *scale;  /* (n_variants) multiplies cosines and sines (attention factor); constant */
+    const float *scale;   /* (n_variants) multiplies cosines and sines (attention factor); constant */
     const int8_t *row_of; /* (rope_dim / 2) with 3 position rows: which of them each frequency takes; constant; NULL: the first */
 } llm_rope_op;
 
@@ -16195,7 +16198,7 @@ struct llm_backend_ctx {
     llm__isa isa;
     const llm__kernels *kernels;
     llm__pool *pool;
-    int pool_borrowed; /* it is that of the context beside */
+    int pool_borrowed;    /* it is that of the context beside */
     int n_ranks, n_group; /* ranks of a stage */
     llm__rank *rank;
     llm__stretch *pass; /* (LLM__MAX_PASSES) */
@@ -16313,7 +16316,8 @@ static void llm__run_residual(const llm__run *r, int row) {
             for (int i = 1; i < r->ctx->n_group; i++) k->add(scratch, llm__row(llm__twin(r, i)->op.residual.y, row), 1, n);
             y = scratch;
         }
-        if (op->post_kind) llm__norm_row(k, op->post_kind, scratch, y, n, llm__vector(op->post_weight), llm__vector(op->post_bias), op->eps);
+        if (op->post_kind)
+            llm__norm_row(k, op->post_kind, scratch, y, n, llm__vector(op->post_weight), llm__vector(op->post_bias), op->eps);
         else if (op->post_weight) k->affine(scratch, y, 0, 1, llm__vector(op->post_weight), NULL, n);
         if (op->post_kind || op->post_weight) y = scratch;
         k->add(x, y, op->scale ? op->scale : 1, n);
@@ -16952,7 +16956,8 @@ static void llm__record_act(llm_backend_ctx *ctx, int rank, llm__record *rec, co
 /* The table functions: each copies its operation into the list, checks what could lead outside of memory, and tells what it reads and
  * writes. */
 static void llm__cpu_embed(llm_backend_ctx *ctx, int rank, const llm_embed_op *op) {
-    if (op->given && op->given_col + op->dst->cols > ctx->cfg.given_cols) llm__cpu_fail(ctx, LLM_ERR_ARG, "embed: more columns than are given");
+    if (op->given && op->given_col + op->dst->cols > ctx->cfg.given_cols)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "embed: more columns than are given");
     llm__record_op(ctx, rank, LLM__OP_EMBED, LLM_ROWS_TOKENS, op, NULL, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 
@@ -17572,7 +17577,8 @@ static llm_result llm__cpu_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
 /* Good until the next end_step. All ranks' shares stand side by side: (vocab). */
 static const float *llm__cpu_logits_row(llm_backend_ctx *ctx, int out_row) { return ctx->logits + out_row * ctx->logits_stride; }
 
-static llm_result llm__cpu_buffer_rows(LLM__UNUSED llm_backend_ctx *ctx, LLM__UNUSED int rank, const llm_buffer *buf, int row, int n, float *to) {
+static llm_result llm__cpu_buffer_rows(LLM__UNUSED llm_backend_ctx *ctx, LLM__UNUSED int rank, const llm_buffer *buf, int row, int n,
+                                       float *to) {
     for (int i = 0; i < n; i++, to += buf->cols) memcpy(to, llm__row(buf, row + i), (size_t)buf->cols * sizeof *to);
     return LLM_OK;
 }
@@ -19044,7 +19050,7 @@ typedef struct llm__fact {
     const llm__gguf_kv *kv; /* NULL: none */
 } llm__fact;
 
-/* The same of the i-th in a list, where the value is one: families with two kinds of experts have a list of two where others have a number. */
+/* The same of the i-th in a list, where the value is one: families with two kinds of experts have a list of two, others a number. */
 static int32_t llm__fact_item(llm__facts *f, const char *keys, int i, int64_t fallback, int64_t lo, int64_t hi);
 
 /* ---- Facts: one way to ask config.json and GGUF metadata ----
@@ -19093,8 +19099,8 @@ static double llm__fact_default(const llm__facts *f, const char *keys) {
     return (double)NAN;
 }
 
-/* The number of the first key that is there, between lo and hi; `whole`: an integer; item: which of a list of them, -1: it must be none. NaN:
- * absent, or refused. */
+/* The number of the first key that is there, between lo and hi; `whole`: an integer; item: which of a list of them, -1: it must be none.
+ * NaN: absent, or refused. */
 static double llm__fact_any(llm__facts *f, const char *keys, int item, double lo, double hi, int whole) {
     char what[160];
     double v = 0, other = 0;
@@ -19239,7 +19245,8 @@ static const llm__family llm__families[] = {
     {"llama mistral ministral ministral3 xverse aquila cwm eagle", "llama mistral3 xverse", LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"mixtral", "llama", LLM__NORM_TOPK | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"qwen", "qwen", LLM__QKV_BIAS, LLM_ACT_SILU, 1e4f, 1},
-    {"qwen2 qwen2_vl_text qwen2_5_vl_text qwen2_vl qwen2_5_vl minicpmv", "qwen2 qwen2vl", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
+    {"qwen2 qwen2_vl_text qwen2_5_vl_text qwen2_vl qwen2_5_vl minicpmv", "qwen2 qwen2vl", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU,
+     1e4f, 1},
     {"qwen2_moe", "qwen2moe", LLM__QKV_BIAS | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"qwen3 qwen3_vl_text", "qwen3 qwen3vl", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
     {"qwen3_moe qwen3_vl_moe_text", "qwen3moe qwen3vlmoe", LLM__QK_HEAD | LLM__QWEN_WINDOW, LLM_ACT_SILU, 1e4f, 1},
@@ -19276,7 +19283,8 @@ static const llm__family llm__families[] = {
     {"deepseek_v2", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
     {"deepseek_v3 kimi_k2 glm4_moe_lite", "deepseek2", LLM__MLA | LLM__PAIRS | LLM__SIGMOID | LLM__NORM_TOPK, LLM_ACT_SILU, 1e4f, 1},
     {"ernie4_5", "ernie4_5", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED, LLM_ACT_SILU, 5e5f, 1},
-    {"ernie4_5_moe ernie4_5_vl_moe_text ernie4_5_moe_vl", "ernie4_5-moe", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED | LLM__NORM_TOPK, LLM_ACT_SILU, 5e5f, 1},
+    {"ernie4_5_moe ernie4_5_vl_moe_text ernie4_5_moe_vl", "ernie4_5-moe", LLM__PAIRS | LLM__PAIRS_GGUF | LLM__TIED | LLM__NORM_TOPK,
+     LLM_ACT_SILU, 5e5f, 1},
     {"granite", "granite", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS, LLM_ACT_SILU, 1e4f, 1},
     {"granitemoe granitemoeshared", "granitemoe", LLM__PAIRS_GGUF | LLM__DIVIDE_LOGITS | LLM__TOPK_SOFTMAX, LLM_ACT_SILU, 1e4f, 1},
     {"olmo", "olmo", LLM__LAYER_NORM | LLM__PAIRS_GGUF, LLM_ACT_SILU, 1e4f, 1},
@@ -19335,12 +19343,12 @@ typedef struct llm__arch {
     llm__rope rope[2];                         /* global, local */
     float alibi[LLM__MAX_HEADS];               /* slopes */
     int32_t n_rope, rope_dim, rope_pairs;
-    int32_t position_rows;                 /* 3: of time, height and width, for pictures (M-RoPE, Qwen2-VL 2024); else 1 */
-    int8_t rope_row[LLM__MAX_ROPE / 2];    /* which of them each frequency takes */
-    int32_t n_deepstack;                   /* the first so many layers add further values of pictures to x (DeepStack, Qwen3-VL) */
-    int32_t both_ways;                     /* the tokens of a picture see each other both ways (Gemma 3) */
-    int32_t n_sets, ff_expert2;            /* 2: a set of experts for text and one for pictures, of another width (ERNIE 4.5 VL); else 1 */
-    int32_t dynamic; /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
+    int32_t position_rows;              /* 3: of time, height and width, for pictures (M-RoPE, Qwen2-VL 2024); else 1 */
+    int8_t rope_row[LLM__MAX_ROPE / 2]; /* which of them each frequency takes */
+    int32_t n_deepstack;                /* the first so many layers add further values of pictures to x (DeepStack, Qwen3-VL) */
+    int32_t both_ways;                  /* the tokens of a picture see each other both ways (Gemma 3) */
+    int32_t n_sets, ff_expert2;         /* 2: a set of experts for text and one for pictures, of another width (ERNIE 4.5 VL); else 1 */
+    int32_t dynamic;                    /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
     double dynamic_factor, dynamic_from;
     int32_t long_from; /* prompts longer than this take RoPE variant 1; 0: none */
     int32_t logn_from;
@@ -19371,13 +19379,17 @@ static llm_result llm__arch_unknown(const char *path, const char *name) {
 /* A text part may leave out what its class has anyway: published LLaVA and Gemma 3 have a few keys of twenty. */
 static const char *llm__text_defaults(const char *type) {
     static const char *const table[][2] = {
-        {"llama", "hidden_size 4096 intermediate_size 11008 num_hidden_layers 32 num_attention_heads 32 vocab_size 32000 rms_norm_eps 1e-6"},
-        {"mistral", "hidden_size 4096 intermediate_size 14336 num_hidden_layers 32 num_attention_heads 32 num_key_value_heads 8 vocab_size 32000 "
-                    "max_position_embeddings 131072 rms_norm_eps 1e-6"},
-        {"qwen2", "hidden_size 4096 intermediate_size 22016 num_hidden_layers 32 num_attention_heads 32 num_key_value_heads 32 vocab_size 151936 "
-                  "max_position_embeddings 32768 rms_norm_eps 1e-6"},
-        {"gemma3_text", "hidden_size 2304 intermediate_size 9216 num_hidden_layers 26 num_attention_heads 8 num_key_value_heads 4 head_dim 256 "
-                        "vocab_size 262208 max_position_embeddings 131072 query_pre_attn_scalar 256 sliding_window 4096 rms_norm_eps 1e-6"}};
+        {"llama",
+         "hidden_size 4096 intermediate_size 11008 num_hidden_layers 32 num_attention_heads 32 vocab_size 32000 rms_norm_eps 1e-6"},
+        {"mistral",
+         "hidden_size 4096 intermediate_size 14336 num_hidden_layers 32 num_attention_heads 32 num_key_value_heads 8 vocab_size 32000 "
+         "max_position_embeddings 131072 rms_norm_eps 1e-6"},
+        {"qwen2",
+         "hidden_size 4096 intermediate_size 22016 num_hidden_layers 32 num_attention_heads 32 num_key_value_heads 32 vocab_size 151936 "
+         "max_position_embeddings 32768 rms_norm_eps 1e-6"},
+        {"gemma3_text",
+         "hidden_size 2304 intermediate_size 9216 num_hidden_layers 26 num_attention_heads 8 num_key_value_heads 4 head_dim 256 "
+         "vocab_size 262208 max_position_embeddings 131072 query_pre_attn_scalar 256 sliding_window 4096 rms_norm_eps 1e-6"}};
     for (int i = 0; i < LLM__COUNT(table); i++)
         if (!strcmp(type, table[i][0])) return table[i][1];
     return NULL;
@@ -19850,7 +19862,7 @@ static void llm__arch_sections(llm__facts *f, llm__arch *a) {
     if (list.node < 0 && !list.kv && !ernie) return;
     for (int i = 0; i < 3; i++) {
         n[i] = list.node >= 0 ? llm__fact_item(&in, key, i, 0, 0, LLM__MAX_ROPE) : 0;
-        if (list.kv && llm__gguf_num_at(list.kv, (uint64_t)i, &v) && v >= 0 && v <= LLM__MAX_ROPE) n[i] = (int)v;
+        if (list.kv && llm__gguf_num_at(list.kv, (uint64_t)i, &v) && v >= 0 && v <= (double)LLM__MAX_ROPE) n[i] = (int)v;
     }
     if (ernie && list.node < 0) { /* its first config.json has the number of those that take the time */
         n[2] = llm__fact_int(&in, "freq_allocation", half / 4, 0, half);
@@ -19944,7 +19956,7 @@ struct llm_model {
     llm__source source;
     llm__arch arch; /* n_layers 0 with vocab_only */
     llm_model_info info;
-    int dummy; /* dummy_weights of the config: which LLM_TYPE_RANDOM... the matrices are; 0: none */
+    int dummy;                  /* dummy_weights of the config: which LLM_TYPE_RANDOM... the matrices are; 0: none */
     struct llm__vision *vision; /* what it sees with (>>vision); NULL: it does not see */
     char *path;
 };
@@ -20681,7 +20693,7 @@ typedef struct llm__net_lane {
 
 /* One rank: a device of its own, or on a CPU a part of the work. */
 typedef struct llm__net_rank {
-    int begin, end, first, last;                                 /* its layers; first, last: of the pipeline's stages */
+    int begin, end, first, last;                                    /* its layers; first, last: of the pipeline's stages */
     llm__slice heads, kv_heads, ff, ff_expert[2], ff_shared, vocab; /* this rank's shares; ff_expert: of each set */
     int32_t q_width, k_width; /* columns of q and k in qkv; with norms over the whole width: of all ranks */
     llm__net_pair embed, positions, embed_norm, out_norm, head;
@@ -20720,7 +20732,8 @@ static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm_
                           n); /* as vLLM says it */
     if (a->n_kv_heads % n && n % a->n_kv_heads)
         return llm__error(LLM_ERR_ARG, "%d key heads can be neither divided nor repeated evenly among %d ranks", a->n_kv_heads, n);
-    if (a->ff < n || a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->n_sets > 1 && a->ff_expert2 < n) || (a->ff_shared && a->ff_shared < n))
+    if (a->ff < n || a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->n_sets > 1 && a->ff_expert2 < n) ||
+        (a->ff_shared && a->ff_shared < n))
         return llm__error(LLM_ERR_ARG, "the model is too narrow for %d ranks", n);
     rank->heads = llm__slice_of(a->n_heads, rank_index * (a->n_heads / n), a->n_heads / n);
     rank->kv_heads = llm__slice_of(a->n_kv_heads, (int64_t)a->n_kv_heads * rank_index / n, LLM__MAX(a->n_kv_heads / n, 1));
@@ -20830,7 +20843,8 @@ static void llm__load_mla(llm__loader *L, const llm__net_rank *rank, llm__net_la
 /* An MLP, or with n_experts as many of them; slots from `slot` on: gate and up in one, gate, up, down. The rank has
  * rows `ff` of gate and up, columns `ff` of down. In one matrix the gate's rows stand before those of up, or
  * (gpt-oss) in turns with them. */
-static void llm__load_mlp(llm__loader *L, int slot, int n_experts, int first, llm__slice ff, int bias, llm__net_pair *up, llm__net_pair *down) {
+static void llm__load_mlp(llm__loader *L, int slot, int n_experts, int first, llm__slice ff, int bias, llm__net_pair *up,
+                          llm__net_pair *down) {
     const llm__arch *a = L->a;
     int n = LLM__MAX(n_experts, 1), gated = n_experts || !(a->flags & LLM__NO_GATE);
     int turns = n_experts && llm__arch_is(a, "gpt_oss") && !a->gguf;
@@ -21200,7 +21214,9 @@ static void llm__pass_embed(const llm__pass *p, int n_ranks, llm_buffer *x) {
                           .position_offset = a->position_offset,
                           .vocab_begin = (int32_t)rank->vocab.first,
                           .scale = a->embed_scale,
-                          .given = !p->given ? LLM_GIVEN_NONE : p->rank_index ? LLM_GIVEN_ZERO : LLM_GIVEN_ROW};
+                          .given = !p->given       ? LLM_GIVEN_NONE
+                                   : p->rank_index ? LLM_GIVEN_ZERO
+                                                   : LLM_GIVEN_ROW};
     llm_lora_op lora = {.rows = LLM_ROWS_TOKENS,
                         .dst = x,
                         .low = rank->low,
@@ -21221,9 +21237,12 @@ static void llm__pass_begin(const llm__pass *p, const llm__net *net) {
     if (rank->first) llm__pass_embed(p, net->n_group, a->eagle ? rank->token.h : rank->token.x);
     else p->be->receive(p->ctx, p->rank_index, rank->token.x, net->rank[p->rank_index - net->n_group].token.x);
     for (int i = 0; i < a->n_rope; i++) {
-        llm_rope_op rope = {
-            .dst = rank->rope[i], .inv_freq = rank->inv_freq[i], .n_variants = 2, .rope_dim = a->rope_dim, .scale = a->rope[i].scale,
-            .row_of = a->position_rows == 3 ? a->rope_row : NULL};
+        llm_rope_op rope = {.dst = rank->rope[i],
+                            .inv_freq = rank->inv_freq[i],
+                            .n_variants = 2,
+                            .rope_dim = a->rope_dim,
+                            .scale = a->rope[i].scale,
+                            .row_of = a->position_rows == 3 ? a->rope_row : NULL};
         p->be->rope(p->ctx, p->rank_index, &rope);
     }
 }
@@ -21445,7 +21464,8 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
         if (a->flags & LLM__MLA) llm__pass_mla(&p, i, layer, src);
         else llm__pass_attention(&p, i, layer, src);
         const int deep = shape->given && i < a->n_deepstack; /* pictures have something to add behind this layer */
-        if (last && !moe && !deep && (a->eagle || !net->cfg.kept_layer)) { /* other layers need all rows for the keys and values that follow */
+        if (last && !moe && !deep &&
+            (a->eagle || !net->cfg.kept_layer)) { /* other layers need all rows for the keys and values that follow */
             llm__pass_gather(&p, out->x, lane->x);
             llm__pass_gather(&p, out->att, lane->att);
             if (parallel) llm__pass_gather(&p, out->h, lane->h);
@@ -22001,8 +22021,6 @@ LLM_API llm_result llm_convert_eagle(const char *head, const char *head_file, co
 
 LLM__COLD_END
 
-#ifndef LLM_NO_VISION
-
 /* ============================================================================
  * >>picture   Pictures as three bytes a pixel, out of files and raw pixels.
  * ============================================================================
@@ -22021,14 +22039,380 @@ typedef struct llm__picture {
 /* How a family's processor makes three bytes of what a file has. */
 enum { LLM__DROP_ALPHA = 1, LLM__KEEP_ORIENTATION = 2 };
 
-/* For LLM__SCOPED. */
-static void llm__gif_close(llm__gif *g);
+/* ============================================================================
+ * >>resize   Resizing as Pillow does it, to the bit.
+ * ============================================================================
+ * Models were trained on what Pillow makes of pictures, so this is its way: a filter that is stretched when a picture shrinks (so that
+ * every pixel of the source counts, "antialiasing"), one axis after the other, the result of each rounded to bytes: across first, unless
+ * the height loses more than twice as many pixels as the width. A pixel of the result is
+ *
+ *     sum over x of f((x + 0.5 - centre) / stretch) * source[x],  centre = (i + 0.5) * in / out,  stretch = max(1, in / out)
+ *
+ * with the weights made to sum to one, then rounded to 22 bits behind the point. An axis that keeps its length is left alone. */
+
+/* By the numbers that preprocessor_config.json's "resample" has from Pillow. */
+typedef enum llm__filter {
+    LLM__FILTER_LANCZOS = 1,
+    LLM__FILTER_BILINEAR = 2,
+    LLM__FILTER_BICUBIC = 3,
+    LLM__FILTER_BOX = 4,
+    LLM__FILTER_HAMMING = 5
+} llm__filter;
+
+/* ============================================================================
+ * >>tower_kinds   What families that see are told apart by: the columns of the tables in >>towers.
+ * ============================================================================ */
+
+/* How a picture becomes views. S: the side of a tile. */
+typedef enum llm__fit_kind {
+    LLM__FIT_SQUARE = 0, /* S x S, whatever its shape was */
+    LLM__FIT_CROP,       /* the shorter side to S, and the middle of the longer one (CLIP) */
+    LLM__FIT_PATCHES,    /* its own shape, rounded to whole blocks of patches, between two numbers of pixels (Qwen2-VL) */
+    LLM__FIT_EDGE,       /* its own shape, the longest side bounded (Pixtral) */
+    LLM__FIT_SPLIT,      /* rows and columns of tiles, and the whole (Idefics 3) */
+    LLM__FIT_ANYRES,     /* the whole, and tiles of the best of some sizes (LLaVA-NeXT) */
+    LLM__FIT_TILES,      /* tiles in the best of all grids, and the whole (InternVL) */
+    LLM__FIT_SLICES      /* the whole and slices, each of its own shape (MiniCPM-V) */
+} llm__fit_kind;
+
+/* What the prompt has for a picture. */
+typedef enum llm__marks_kind {
+    LLM__MARKS_PLAIN = 0, /* begin, a token for each row, end */
+    LLM__MARKS_GRID,      /* a mark before each tile, naming row and column (Idefics 3) */
+    LLM__MARKS_ROWS,      /* a token behind each row of the picture (Pixtral) */
+    LLM__MARKS_SLICES     /* begin and end of the whole, and others of each slice (MiniCPM-V) */
+} llm__marks_kind;
+
+/* The tower itself. */
+enum {
+    LLM__SEES_CLASS = 1,     /* a token of its own comes first, and is dropped at the end */
+    LLM__SEES_TABLE = 2,     /* learned positions are added to the patches */
+    LLM__SEES_ROPE = 4,      /* rotated by row and column: first half of the frequencies, second half */
+    LLM__SEES_TURNS = 8,     /* the same, even frequencies by row and odd ones by column (Pixtral) */
+    LLM__SEES_RMS = 16,      /* RMSNorm, else LayerNorm */
+    LLM__SEES_BUCKETS = 32,  /* positions of a picture of any shape are spread over the table: row i of n takes floor(i * side / n) */
+    LLM__SEES_STRETCHED = 64 /* they are interpolated between those of the table (Qwen3-VL) */
+};
+
+typedef struct llm__tower_family {
+    const char *names; /* model_type of vision_config */
+    uint32_t flags;
+    llm_act act;
+    float eps;
+    const char *defaults; /* what config.json leaves out, as "key value key value" */
+} llm__tower_family;
+
+/* One family. */
+enum {
+    LLM__EYES_NEWLINES = 1, /* image_newline behind each row of tiles, and behind a picture without tiles */
+    LLM__EYES_SHRINK = 2,   /* a grid beyond anyres_max_N tiles' worth is shrunk (LLaVA-OneVision) */
+    LLM__EYES_VIDEO = 4,    /* it takes videos */
+    LLM__EYES_TIMES = 8,    /* a video is pairs of frames with their times before them (Qwen3-VL) */
+    LLM__EYES_SECONDS = 16, /* positions in time are seconds (Qwen2.5-VL) */
+    LLM__EYES_RAW = 32,     /* alpha is dropped, and orientation left as it is stored (MiniCPM-V) */
+    LLM__EYES_FIRST = 64,   /* of a picture's patches a row of the language model is made a block at a time, blocks in order */
+    LLM__EYES_PAIRS = 128,  /* a patch has two frames; a still picture fills both */
+    LLM__EYES_TWICE = 256,  /* frames come one by one, and the projector puts two together (ERNIE 4.5 VL) */
+    LLM__EYES_IN_TEXT = 512 /* templates know texts only: the placeholder stands in the user's text, where the picture stood */
+};
+
+typedef struct llm__eyes_family {
+    const char *names;     /* model_type of config.json */
+    const char *projector; /* of llm__projectors; also clip.projector_type of GGUF */
+    llm__fit_kind fit;
+    llm__marks_kind marks;
+    uint32_t flags;
+    int8_t filter;           /* of llm__filter, where preprocessor_config.json does not say */
+    int8_t constants;        /* of llm__constants, likewise */
+    const char *token;       /* placeholder of a picture in the rendered prompt */
+    const char *begin, *end; /* what is put around its tokens */
+    const char *video_token;
+} llm__eyes_family;
+
+/* A step of a projector. */
+typedef enum llm__step_kind {
+    LLM__STEP_END = 0,
+    LLM__STEP_NORM,   /* LayerNorm or RMSNorm, as the flags say; a list may have it and a model not */
+    LLM__STEP_GATHER, /* merge * merge patches side by side: from here on rows are those of the language model */
+    LLM__STEP_MEAN,   /* their mean */
+    LLM__STEP_LINEAR, /* with `act` */
+    LLM__STEP_TWO     /* two frames' rows side by side; what follows is a stage of its own */
+} llm__step_kind;
+
+enum {
+    LLM__STEP_RMS = 1,
+    LLM__STEP_PLUS1 = 2,     /* the norm's weights are stored minus one */
+    LLM__STEP_ACROSS = 4,    /* the matrix is stored as (in, out) */
+    LLM__STEP_CHANNELS = 8,  /* its columns go channel by channel, the patches of a channel side by side */
+    LLM__STEP_MAYBE = 16,    /* a model may lack it */
+    LLM__STEP_TEXT_EPS = 32, /* the language model's epsilon, else the tower's */
+    LLM__STEP_EPS5 = 64      /* 1e-5 */
+};
+
+typedef struct llm__projector_step {
+    llm__step_kind kind;
+    const char *names; /* of its tensors, with blanks between; "@" stands for the tower's own root; GGUF's begin with "v." and "mm." */
+    llm_act act;
+    uint32_t flags;
+} llm__projector_step;
+
+enum { LLM__PROJECTOR_STEPS = 12 };
+
+typedef struct llm__projector {
+    const char *names;
+    llm__projector_step step[LLM__PROJECTOR_STEPS];
+} llm__projector;
+
+enum { LLM__CLIP = 0, LLM__IMAGENET, LLM__HALF }; /* mean and standard deviation of pixels */
+
+/* ============================================================================
+ * >>vision   What a model sees with: its family's rows, corrected by its files.
+ * ============================================================================
+ * config.json has the tower's shapes (vision_config), preprocessor_config.json what is done to pictures, and processor_config.json a few
+ * words about the prompt; of a GGUF model a second file (mmproj) has all three. Read once, when the model is opened; every tensor of the
+ * tower is looked up then too, so that what opens can see. */
+
+enum { LLM__MAX_PINPOINTS = 128, LLM__MAX_DEEP = 8 };
+
+/* The parameters of a processor, which a request may change (mm_processor_kwargs). */
+typedef struct llm__processor {
+    llm__filter filter;
+    double mean[3], std[3], rescale;
+    int64_t min_pixels, max_pixels;                       /* of a picture in its own shape */
+    int64_t video_min_pixels, video_max_pixels;           /* of a frame, or of all frames together */
+    int32_t size;                                         /* S: side of a tile, or of the only view */
+    int32_t longest, shortest;                            /* a picture's longest side; its shortest one before the middle is cut out */
+    int32_t min_tiles, max_tiles;                         /* of a grid */
+    int32_t split;                                        /* pictures are cut at all */
+    int32_t n_pinpoints, pinpoint[LLM__MAX_PINPOINTS][2]; /* height, width */
+    int32_t resize, crop;                                 /* do_resize, do_center_crop */
+    double fps;                                           /* frames a second that are taken of a video */
+    int32_t min_frames, max_frames;
+} llm__processor;
+
+typedef struct llm__vision {
+    const llm__eyes_family *family;
+    const llm__tower_family *tower;
+    const llm__projector *projector;
+    llm__processor processor;
+    /* The tower. */
+    uint32_t flags;                                                                      /* of the tower, corrected */
+    int32_t hidden, n_layers, n_used, n_heads, head_dim, ff, patch, frames, merge, side; /* n_used: layers that are computed; side: of the
+                                                                                      table of positions, in patches */
+    int32_t pool;                        /* patches to a row of the language model, a side: merge, or of Gemma 3 what its mean is of */
+    int32_t patch_values;                /* of a patch: 3 * frames * patch * patch */
+    int32_t out;                         /* width of the language model */
+    int32_t n_query;                     /* MiniCPM-V: rows of a slice */
+    int32_t window;                      /* in blocks a side; 0: every layer sees everything */
+    uint8_t full[LLM__MAX_LAYERS];       /* layers that see everything all the same */
+    int32_t n_deep, deep[LLM__MAX_DEEP]; /* layers behind which values for the language model's first layers are made */
+    float eps, text_eps;
+    double theta;
+    llm_act act;
+    int32_t shrink_tiles; /* N of anyres_max_N; 0: nothing is shrunk */
+    double tokens_per_second;
+    /* The prompt. */
+    int32_t image_id, video_id;                  /* placeholders; -1: none */
+    int32_t set_ids[8], n_set_ids;               /* tokens that go to the experts for pictures */
+    const char *image_token, *video_token;       /* their texts */
+    const char *placeholder, *video_placeholder; /* what the rendered prompt has */
+    const char *row_end, *last_end;              /* behind a row of the picture, and behind the last */
+    const char *start, *stop;                    /* around pairs of frames of a video */
+    int32_t seq_len;                             /* rows of a view where all views have as many; 0: they differ */
+    /* Its files. */
+    const llm__tensors *tensors;
+    const char *path;
+    int gguf;
+    int64_t n_params, bytes;
+    uint64_t secret[2]; /* of hashes of contents */
+    const llm_picture_reader *reader;
+} llm__vision;
+
+/* ============================================================================
+ * >>fit   How a picture becomes views: resized, padded and cut as the family's processor does it.
+ * ============================================================================
+ * A view is what the tower sees at once: a picture in its own shape (Qwen2-VL, Pixtral), a square of fixed size (CLIP, Gemma 3), or one of
+ * several tiles or slices, with the whole picture small before or behind them. Of a video a view is a frame, or two frames that share their
+ * patches. Where a formula looks odd it is the one that the model was trained with.
+ *
+ *     500 x 300, InternVL with tiles of 448, 1 to 12:   grid 5 x 3 has the nearest shape, so 2240 x 1344 in 15 tiles, and the whole as 16th
+ *     500 x 300, Idefics 3 with tiles of 364 to 1456:   1456 x 874, then 1456 x 1092 in 3 rows of 4 tiles, and the whole
+ *     500 x 300, Qwen2-VL with blocks of 28:            504 x 308, 36 x 22 patches */
+
+typedef struct llm__media_view {
+    llm__picture pixels[2]; /* the second of a pair of frames; none: the first again */
+    int32_t rows, cols;     /* patches */
+} llm__media_view;
+
+/* Tokens of the prompt that stand side by side and have places of their own: (t, h, w) of them. */
+typedef struct llm__token_run {
+    int32_t t, h, w;
+} llm__token_run;
+
+/* One picture or video. Written by llm_media_open; `rows` by the stepping thread of an engine, before it sets `ready`. */
+struct llm_media {
+    int refs; /* atomic */
+    const llm__vision *vision;
+    llm_media_info info;
+    llm__processor processor;
+    llm__media_view *view; /* (n_views) */
+    int32_t n_views, cap;
+    int32_t grid_rows, grid_cols; /* of tiles or slices; 0: the picture was not cut */
+    double pair_seconds, *times;  /* of a video: seconds that a view lasts, (n_views) and when it is shown */
+    int32_t new_rows;             /* 1: each row of tiles, or the picture, ends in a newline */
+    uint64_t hash[2];             /* of all that the tower and the language model see of it */
+    size_t bytes;                 /* of pixels and rows */
+    float *values;                /* (n_tokens, width) what the language model sees; NULL: there is no room for it yet */
+    float *raw;                   /* (rows of all views, raw_width) where the last step is made here: see >>assemble; NULL: nowhere */
+    int32_t raw_width;
+    int ready;          /* atomic */
+    const void *engine; /* that knows it, under that engine's mutex; NULL: none */
+};
+
+/* ============================================================================
+ * >>marks   What stands for a picture in the prompt, and where its rows have their places.
+ * ============================================================================
+ * The chat template writes a placeholder for each picture. Before the text is tokenized each is replaced by as many tokens as the picture
+ * has rows, with what the family puts around them:
+ *
+ *     Qwen2-VL    <|vision_start|><|image_pad|><|vision_end|>      <|vision_start|><|image_pad|>...<|image_pad|><|vision_end|>
+ *     Gemma 3     <start_of_image>                                 \n\n<start_of_image><image_soft_token>...<end_of_image>\n\n
+ *     Idefics 3   <image>                                          <fake_token_around_image><row_1_col_1><image>...\n ... <global-img>...
+ *     Pixtral     [IMG]                                            [IMG][IMG][IMG][IMG_BREAK][IMG][IMG][IMG][IMG_END]
+ *     MiniCPM-V   (<image>./</image>)                              <image_id>0</image_id><image><unk>...</image><slice><unk>...</slice>
+ *
+ * What a user types cannot become a placeholder: such texts are guarded (>>encode), and these are not found. */
+
+/* Rows of the grid that LLaVA's tiles make, when what was padded is cut off and the rest shrunk: [top, top + h) and [left, left + w) of the
+ * whole grid, which then becomes (to_h, to_w). */
+typedef struct llm__unpad {
+    int32_t gh, gw, top, left, h, w, to_h, to_w;
+} llm__unpad;
+
+LLM__COLD_BEGIN
+
+/* ============================================================================
+ * >>tower   Weights and buffers of a tower, and its forward pass, in pieces.
+ * ============================================================================
+ * A tower runs on the same backend as the language model, in a context of its own beside it, by the same table of operations: a view is a
+ * sequence whose rows are patches, its keys and values go to pages that serve one layer after the other, and attention looks both ways.
+ * Nothing is causal and nothing is kept: when the last layer is through, the projector's rows are read back, and the pages are free.
+ *
+ *     given       patches of the views, and the learned positions     (rows, patch_values + hidden)
+ *     x           W patch + b + position                              (rows, hidden)
+ *     a layer     h = norm(x); x += o(attention(rotate(qkv h)));  h = norm(x); x += down(act(up h))
+ *     projector   a list of steps (>>towers), of which one puts pool * pool rows side by side   (out rows, width of the language model)
+ *
+ * Windows (Qwen2.5-VL): in most layers a patch sees those of its window only. Blocks are taken window by window, so that a window is a
+ * span of rows; what comes out is put back into the picture's order.
+ *
+ * Pieces. A tower may take longer than a step of the language model, and others wait for their tokens. So it runs between steps, some
+ * layers at a time: x stays in its buffer, and the next piece goes on from there. The bits do not depend on the pieces, nor on which views
+ * run together: a row's products are its own, and a view attends to itself. */
+
+typedef struct llm__tower_layer {
+    llm__net_pair norm1, qkv, q_norm, k_norm, o, scale1, norm2, up, down, scale2;
+} llm__tower_layer;
+
+/* A step of a projector with its weights. */
+typedef struct llm__tower_step {
+    const llm__projector_step *row;
+    llm__net_pair w;
+    llm_buffer *to; /* (rows, width) what it gives */
+    int32_t width;
+    llm_rows rows;
+} llm__tower_step;
+
+typedef struct llm__tower_list {
+    llm__tower_step step[LLM__PROJECTOR_STEPS];
+    int n, two; /* two: which step begins the second stage; n: there is none */
+} llm__tower_list;
+
+/* MiniCPM-V's resampler: n_query learned queries attend to the patches. */
+typedef struct llm__tower_resampler {
+    llm__net_pair kv, kv_norm, q, k, v, out, q_norm, post_norm, proj;
+    llm_buffer *kv_rows, *keys, *qkv, *att, *to;
+    float *query; /* (n_query, out) */
+    int32_t n_heads, head_dim;
+} llm__tower_resampler;
+
+/* What an engine asks for. */
+typedef struct llm__tower_config {
+    const llm_model *model;
+    const llm_backend *backend;
+    llm_backend_config backend_config; /* as of the language model's context; rows and the like are the tower's own */
+    int32_t max_len;                   /* no picture takes more tokens */
+} llm__tower_config;
+
+typedef struct llm__tower {
+    const llm__vision *v;
+    const llm_backend *be;
+    llm_backend_ctx *ctx;
+    int32_t max_rows, max_views, page_tokens, max_pages;
+    int32_t given_cols, width; /* width: of a row of the language model, with those of its first layers */
+    llm__net_pair patch, pre_norm;
+    llm__tower_layer *layer; /* (n_used) */
+    llm__tower_list main, deep[LLM__MAX_DEEP];
+    llm__tower_resampler resampler;
+    llm_weight *inv_freq;
+    int8_t row_of[512];
+    llm_buffer *patches, *x, *h, *y, *att, *qkv, *ff, *rope, *two;
+    float *table;     /* (side * side, with a class token one more, hidden) learned positions; NULL: none */
+    float *first;     /* (hidden) the class token; NULL: there is none */
+    float *bias;      /* (hidden) of the patches' product; NULL: none */
+    float *newline;   /* (out) */
+    double layer_ops; /* of a row, without attention */
+    int64_t memory;
+    /* The arrays of a step. */
+    llm_step step;
+    float *values;       /* (max_rows, given_cols) */
+    const float **given; /* (max_rows) */
+    int32_t *numbers, *tokens, *positions, *seq_of_row, *seq_begin, *seq_len, *zeros, *pages, *spans, *out_rows;
+    float *bases;
+    /* What it works at. */
+    llm_media *media;              /* NULL: nothing */
+    int32_t view, n_views, layers; /* views [view, view + n_views) are in the buffers, and so many layers are done */
+    int32_t stage;                 /* 1: of all views the first stage is done */
+    int32_t row;                   /* of the second stage: rows that are done */
+    int32_t n_rows;                /* in the step */
+    float *read;                   /* (max_rows, widest) rows read back */
+} llm__tower;
+
+LLM__COLD_END
+
+#ifndef LLM_NO_VISION
+
+/* ============================================================================
+ * >>gif   Animations, frame by frame.
+ * ============================================================================
+ * A GIF (89a) is a screen of w x h pixels, onto which pictures of 256 colours are put one after the other; before each stands how long it
+ * is shown and what becomes of it afterwards: it stays, its place is cleared, or what was there before comes back. Pixels are packed by LZW
+ * (Welch 1984). Frames are decoded one at a time onto one canvas, so that an animation of any length takes the memory of three screens. */
+
+typedef struct llm__gif {
+    int32_t w, h;
+    uint8_t *canvas; /* (h, w, 4) RGBA: the frame that was read last */
+    int32_t n_frames;
+    double seconds; /* that all frames are shown */
+    double at;      /* when the frame on the canvas begins to be shown */
+    /* how far the file was read, and what is to be done before the next frame */
+    const uint8_t *data;
+    size_t n, next;
+    uint8_t *before;  /* the canvas before the latest frame, where it has to come back */
+    uint8_t *indices; /* (h, w) of a frame */
+    const uint8_t *palette;
+    int32_t n_palette, dispose, x, y, fw, fh; /* of the latest frame */
+    double delay;
+} llm__gif;
 
 /* Counts the frames and makes a canvas. `data` must outlive it. On error too llm__gif_close is to be called. */
 static llm_result llm__gif_open(const uint8_t *data, size_t n, llm__gif *g);
 
 /* Puts the next frame onto the canvas; to be called at most n_frames times. What a broken frame lacks stays as it was. */
 static llm_result llm__gif_next(llm__gif *g);
+
+/* For LLM__SCOPED. */
+static void llm__gif_close(llm__gif *g);
 
 /* For LLM__SCOPED. */
 static void llm__picture_free(llm__picture *p) {
@@ -22047,10 +22431,11 @@ static int llm__picture_new(int32_t w, int32_t h, llm__picture *out) {
 
 /* Checks a size that a file or a caller claims. */
 static llm_result llm__picture_size(int64_t w, int64_t h) {
-    if (w < 1 || h < 1) return llm__error(LLM_ERR_FORMAT, "a picture of %lld x %lld pixels, at least 1 x 1 was expected", (long long)w, (long long)h);
+    if (w < 1 || h < 1)
+        return llm__error(LLM_ERR_FORMAT, "a picture of %lld x %lld pixels, at least 1 x 1 was expected", (long long)w, (long long)h);
     if (w <= LLM__MAX_SIDE && h <= LLM__MAX_SIDE && w * h <= LLM__MAX_PIXELS) return LLM_OK;
-    return llm__error(LLM_ERR_LIMIT, "a picture of %lld x %lld pixels is too large: at most %d in all and %d a side", (long long)w, (long long)h,
-                      LLM__MAX_PIXELS, LLM__MAX_SIDE);
+    return llm__error(LLM_ERR_LIMIT, "a picture of %lld x %lld pixels is too large: at most %d in all and %d a side", (long long)w,
+                      (long long)h, LLM__MAX_PIXELS, LLM__MAX_SIDE);
 }
 
 /* c over white, as a fraction of 255, rounded. */
@@ -22070,7 +22455,8 @@ static llm_result llm__picture_pixels(const llm_frame *frame, int how, llm__pict
     const size_t total = (size_t)out->w * (size_t)out->h;
     uint8_t *to = out->rgb;
     for (size_t i = 0; i < total; i++, p += n, to += 3)
-        for (int c = 0; c < 3; c++) to[c] = alpha && !(how & LLM__DROP_ALPHA) ? llm__over_white(p[grey ? 0 : c], p[n - 1]) : p[grey ? 0 : c];
+        for (int c = 0; c < 3; c++)
+            to[c] = alpha && !(how & LLM__DROP_ALPHA) ? llm__over_white(p[grey ? 0 : c], p[n - 1]) : p[grey ? 0 : c];
     return LLM_OK;
 }
 
@@ -22178,9 +22564,12 @@ static llm_result llm__picture_read(const llm_picture_reader *reader, const uint
     if (n >= 4 && !memcmp(data, "GIF8", 4)) return llm__picture_gif(data, n, how, out);
     if (!n) return llm__error(LLM_ERR_FORMAT, "a picture of 0 bytes");
     const int ours = kind && (!strcmp(kind, "a JPEG") || !strcmp(kind, "a PNG") || !strcmp(kind, "a BMP"));
-    if (!ours) return llm__error(LLM_ERR_UNSUPPORTED, "%s%s: JPEG, PNG, GIF or BMP expected", kind ? "it is " : "it is no picture", kind ? kind : "");
+    if (!ours)
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s%s: JPEG, PNG, GIF or BMP expected", kind ? "it is " : "it is no picture",
+                          kind ? kind : "");
     if (!reader) return llm__error(LLM_ERR_UNSUPPORTED, "it is %s, and this program was built without a reader of pictures", kind);
-    if (!reader->size(data, n, &frame.width, &frame.height, &why)) return llm__error(LLM_ERR_FORMAT, "%s that cannot be read: %s", kind, why);
+    if (!reader->size(data, n, &frame.width, &frame.height, &why))
+        return llm__error(LLM_ERR_FORMAT, "%s that cannot be read: %s", kind, why);
     llm_result r = llm__picture_size(frame.width, frame.height);
     if (r) return r;
     uint8_t *pixels = reader->read(data, n, &frame.width, &frame.height, &frame.channels, &why);
@@ -22204,31 +22593,9 @@ static llm_result llm__picture_cut(const llm__picture *src, int32_t x, int32_t y
 /* Puts src onto dst with its corner at (x, y); all of it lies within. */
 static void llm__picture_paste(llm__picture *dst, const llm__picture *src, int32_t x, int32_t y) {
     for (int32_t row = 0; row < src->h; row++)
-        memcpy(dst->rgb + ((size_t)(y + row) * (size_t)dst->w + (size_t)x) * 3, src->rgb + (size_t)row * (size_t)src->w * 3, (size_t)src->w * 3);
+        memcpy(dst->rgb + ((size_t)(y + row) * (size_t)dst->w + (size_t)x) * 3, src->rgb + (size_t)row * (size_t)src->w * 3,
+               (size_t)src->w * 3);
 }
-
-/* ============================================================================
- * >>gif   Animations, frame by frame.
- * ============================================================================
- * A GIF (89a) is a screen of w x h pixels, onto which pictures of 256 colours are put one after the other; before each stands how long it
- * is shown and what becomes of it afterwards: it stays, its place is cleared, or what was there before comes back. Pixels are packed by LZW
- * (Welch 1984). Frames are decoded one at a time onto one canvas, so that an animation of any length takes the memory of three screens. */
-
-typedef struct llm__gif {
-    int32_t w, h;
-    uint8_t *canvas; /* (h, w, 4) RGBA: the frame that was read last */
-    int32_t n_frames;
-    double seconds; /* that all frames are shown */
-    double at;      /* when the frame on the canvas begins to be shown */
-    /* how far the file was read, and what is to be done before the next frame */
-    const uint8_t *data;
-    size_t n, next;
-    uint8_t *before;  /* the canvas before the latest frame, where it has to come back */
-    uint8_t *indices; /* (h, w) of a frame */
-    const uint8_t *palette;
-    int32_t n_palette, dispose, x, y, fw, fh; /* of the latest frame */
-    double delay;
-} llm__gif;
 
 /* What stands between two frames' pictures. */
 typedef struct llm__gif_frame {
@@ -22286,7 +22653,8 @@ static void llm__gif_close(llm__gif *g) {
 static llm_result llm__gif_open(const uint8_t *data, size_t n, llm__gif *g) {
     llm__gif_frame f;
     memset(g, 0, sizeof *g);
-    if (n < 13 || (memcmp(data, "GIF87a", 6) && memcmp(data, "GIF89a", 6))) return llm__error(LLM_ERR_FORMAT, "a GIF that is cut short, or none");
+    if (n < 13 || (memcmp(data, "GIF87a", 6) && memcmp(data, "GIF89a", 6)))
+        return llm__error(LLM_ERR_FORMAT, "a GIF that is cut short, or none");
     g->data = data;
     g->n = n;
     g->w = llm__gif_u16(data + 6);
@@ -22374,7 +22742,8 @@ static size_t llm__gif_unpack(llm__gif_bits *b, int first, uint8_t *out, size_t 
 static void llm__gif_dispose(llm__gif *g) {
     const size_t row = (size_t)g->w * 4;
     if (g->dispose == 3) memcpy(g->canvas, g->before, row * (size_t)g->h);
-    for (int32_t y = g->y; y < g->y + g->fh && g->dispose == 2; y++) memset(g->canvas + (size_t)y * row + (size_t)g->x * 4, 0, (size_t)g->fw * 4);
+    for (int32_t y = g->y; y < g->y + g->fh && g->dispose == 2; y++)
+        memset(g->canvas + (size_t)y * row + (size_t)g->x * 4, 0, (size_t)g->fw * 4);
 }
 
 /* Row i of a frame as it is stored: of an interlaced one every eighth comes first, then those between. */
@@ -22415,26 +22784,6 @@ static llm_result llm__gif_next(llm__gif *g) {
     return LLM_OK;
 }
 
-/* ============================================================================
- * >>resize   Resizing as Pillow does it, to the bit.
- * ============================================================================
- * Models were trained on what Pillow makes of pictures, so this is its way: a filter that is stretched when a picture shrinks (so that every
- * pixel of the source counts, "antialiasing"), one axis after the other, the result of each rounded to bytes: across first, unless the
- * height loses more than twice as many pixels as the width. A pixel of the result is
- *
- *     sum over x of f((x + 0.5 - centre) / stretch) * source[x],  centre = (i + 0.5) * in / out,  stretch = max(1, in / out)
- *
- * with the weights made to sum to one, then rounded to 22 bits behind the point. An axis that keeps its length is left alone. */
-
-/* By the numbers that preprocessor_config.json's "resample" has from Pillow. */
-typedef enum llm__filter {
-    LLM__FILTER_LANCZOS = 1,
-    LLM__FILTER_BILINEAR = 2,
-    LLM__FILTER_BICUBIC = 3,
-    LLM__FILTER_BOX = 4,
-    LLM__FILTER_HAMMING = 5
-} llm__filter;
-
 static double llm__sinc(double x) { return x == 0 ? 1 : sin(x * 3.14159265358979323846) / (x * 3.14159265358979323846); }
 
 /* How far a filter reaches, and its value there. */
@@ -22446,8 +22795,7 @@ static double llm__filter_at(llm__filter f, double x) {
     const double a = -0.5, d = fabs(x); /* a: of the cubic, Pillow's choice (Keys 1981) */
     switch (f) {
     case LLM__FILTER_LANCZOS: return x >= -3 && x < 3 ? llm__sinc(x) * llm__sinc(x / 3) : 0;
-    case LLM__FILTER_BICUBIC:
-        return d < 1 ? ((a + 2) * d - (a + 3)) * d * d + 1 : d < 2 ? (((d - 5) * d + 8) * d - 4) * a : 0;
+    case LLM__FILTER_BICUBIC: return d < 1 ? ((a + 2) * d - (a + 3)) * d * d + 1 : d < 2 ? (((d - 5) * d + 8) * d - 4) * a : 0;
     case LLM__FILTER_BOX: return x > -0.5 && x <= 0.5;
     case LLM__FILTER_HAMMING: return d >= 1 ? 0 : llm__sinc(d) * ((double)0.54f + (double)0.46f * cos(d * 3.14159265358979323846));
     default: return d < 1 ? 1 - d : 0;
@@ -22539,6 +22887,7 @@ static llm_result llm__resize_axis(const llm__picture *src, int32_t size, int do
     return r;
 }
 
+/* The picture with w x h pixels; out is new, also where nothing changes. */
 static llm_result llm__resize(const llm__picture *src, int32_t w, int32_t h, llm__filter filter, llm__picture *out) {
     LLM__SCOPED(llm__picture_free) llm__picture half = LLM__ZERO;
     const int first = src->h > h && src->h - h > 2 * (src->w - w); /* which axis: Pillow's own rule, found by trial */
@@ -22547,8 +22896,6 @@ static llm_result llm__resize(const llm__picture *src, int32_t w, int32_t h, llm
     llm_result r = llm__resize_axis(src, first ? h : w, first, filter, &half);
     return r ? r : llm__resize_axis(&half, first ? w : h, !first, filter, out);
 }
-
-LLM__COLD_BEGIN
 
 /* ============================================================================
  * >>towers   Families that see, as data.
@@ -22565,111 +22912,10 @@ LLM__COLD_BEGIN
  *
  * To add a family of known parts is to add a row to llm__eyes, and to each of the other tables if it has something of its own. */
 
-/* How a picture becomes views. S: the side of a tile. */
-typedef enum llm__fit_kind {
-    LLM__FIT_SQUARE = 0, /* S x S, whatever its shape was */
-    LLM__FIT_CROP,       /* the shorter side to S, and the middle of the longer one (CLIP) */
-    LLM__FIT_PATCHES,    /* its own shape, rounded to whole blocks of patches, between two numbers of pixels (Qwen2-VL) */
-    LLM__FIT_EDGE,       /* its own shape, the longest side bounded (Pixtral) */
-    LLM__FIT_SPLIT,      /* rows and columns of tiles, and the whole (Idefics 3) */
-    LLM__FIT_ANYRES,     /* the whole, and tiles of the best of some sizes (LLaVA-NeXT) */
-    LLM__FIT_TILES,      /* tiles in the best of all grids, and the whole (InternVL) */
-    LLM__FIT_SLICES      /* the whole and slices, each of its own shape (MiniCPM-V) */
-} llm__fit_kind;
-
-/* What the prompt has for a picture. */
-typedef enum llm__marks_kind {
-    LLM__MARKS_PLAIN = 0, /* begin, a token for each row, end */
-    LLM__MARKS_GRID,      /* a mark before each tile, naming row and column (Idefics 3) */
-    LLM__MARKS_ROWS,      /* a token behind each row of the picture (Pixtral) */
-    LLM__MARKS_SLICES     /* begin and end of the whole, and others of each slice (MiniCPM-V) */
-} llm__marks_kind;
-
-/* The tower itself. */
-enum {
-    LLM__SEES_CLASS = 1,     /* a token of its own comes first, and is dropped at the end */
-    LLM__SEES_TABLE = 2,     /* learned positions are added to the patches */
-    LLM__SEES_ROPE = 4,      /* rotated by row and column: first half of the frequencies, second half */
-    LLM__SEES_TURNS = 8,     /* the same, even frequencies by row and odd ones by column (Pixtral) */
-    LLM__SEES_RMS = 16,      /* RMSNorm, else LayerNorm */
-    LLM__SEES_BUCKETS = 32,  /* positions of a picture of any shape are spread over the table: row i of n takes floor(i * side / n) */
-    LLM__SEES_STRETCHED = 64 /* they are interpolated between those of the table (Qwen3-VL) */
-};
-
-typedef struct llm__tower_family {
-    const char *names; /* model_type of vision_config */
-    uint32_t flags;
-    llm_act act;
-    float eps;
-    const char *defaults; /* what config.json leaves out, as "key value key value" */
-} llm__tower_family;
-
-/* One family. */
-enum {
-    LLM__EYES_NEWLINES = 1,   /* image_newline behind each row of tiles, and behind a picture without tiles */
-    LLM__EYES_SHRINK = 2,     /* a grid beyond anyres_max_N tiles' worth is shrunk (LLaVA-OneVision) */
-    LLM__EYES_VIDEO = 4,      /* it takes videos */
-    LLM__EYES_TIMES = 8,      /* a video is pairs of frames with their times before them (Qwen3-VL) */
-    LLM__EYES_SECONDS = 16,   /* positions in time are seconds (Qwen2.5-VL) */
-    LLM__EYES_RAW = 32,       /* alpha is dropped, and orientation left as it is stored (MiniCPM-V) */
-    LLM__EYES_FIRST = 64,     /* of a picture's patches a row of the language model is made a block at a time, blocks in order */
-    LLM__EYES_PAIRS = 128,    /* a patch has two frames; a still picture fills both */
-    LLM__EYES_TWICE = 256,    /* frames come one by one, and the projector puts two together (ERNIE 4.5 VL) */
-    LLM__EYES_IN_TEXT = 512   /* templates know texts only: the placeholder stands in the user's text, where the picture stood */
-};
-
-typedef struct llm__eyes_family {
-    const char *names;     /* model_type of config.json */
-    const char *projector; /* of llm__projectors; also clip.projector_type of GGUF */
-    llm__fit_kind fit;
-    llm__marks_kind marks;
-    uint32_t flags;
-    int8_t filter;     /* of llm__filter, where preprocessor_config.json does not say */
-    int8_t constants;  /* of llm__constants, likewise */
-    const char *token; /* placeholder of a picture in the rendered prompt */
-    const char *begin, *end; /* what is put around its tokens */
-    const char *video_token;
-} llm__eyes_family;
-
-/* A step of a projector. */
-typedef enum llm__step_kind {
-    LLM__STEP_END = 0,
-    LLM__STEP_NORM,   /* LayerNorm or RMSNorm, as the flags say; a list may have it and a model not */
-    LLM__STEP_GATHER, /* merge * merge patches side by side: from here on rows are those of the language model */
-    LLM__STEP_MEAN,   /* their mean */
-    LLM__STEP_LINEAR, /* with `act` */
-    LLM__STEP_TWO     /* two frames' rows side by side; what follows is a stage of its own */
-} llm__step_kind;
-
-enum {
-    LLM__STEP_RMS = 1,
-    LLM__STEP_PLUS1 = 2,    /* the norm's weights are stored minus one */
-    LLM__STEP_ACROSS = 4,   /* the matrix is stored as (in, out) */
-    LLM__STEP_CHANNELS = 8, /* its columns go channel by channel, the patches of a channel side by side */
-    LLM__STEP_MAYBE = 16,    /* a model may lack it */
-    LLM__STEP_TEXT_EPS = 32, /* the language model's epsilon, else the tower's */
-    LLM__STEP_EPS5 = 64      /* 1e-5 */
-};
-
-typedef struct llm__projector_step {
-    llm__step_kind kind;
-    const char *names; /* of its tensors, with blanks between; "@" stands for the tower's own root; GGUF's begin with "v." and "mm." */
-    llm_act act;
-    uint32_t flags;
-} llm__projector_step;
-
-enum { LLM__PROJECTOR_STEPS = 12 };
-
-typedef struct llm__projector {
-    const char *names;
-    llm__projector_step step[LLM__PROJECTOR_STEPS];
-} llm__projector;
-
 /* mean and standard deviation of each channel */
 static const double llm__constants[3][6] = {{0.48145466, 0.4578275, 0.40821073, 0.26862954, 0.26130258, 0.27577711}, /* CLIP */
-                                            {0.485, 0.456, 0.406, 0.229, 0.224, 0.225},                               /* ImageNet */
+                                            {0.485, 0.456, 0.406, 0.229, 0.224, 0.225},                              /* ImageNet */
                                             {0.5, 0.5, 0.5, 0.5, 0.5, 0.5}};
-enum { LLM__CLIP = 0, LLM__IMAGENET, LLM__HALF };
 
 static const llm__tower_family llm__towers[] = {
     {"clip_vision_model clip", LLM__SEES_CLASS | LLM__SEES_TABLE, LLM_ACT_QUICK_GELU, 1e-5f,
@@ -22683,7 +22929,8 @@ static const llm__tower_family llm__towers[] = {
     {"qwen2_vl", LLM__SEES_ROPE, LLM_ACT_QUICK_GELU, 1e-6f,
      "embed_dim 1280 depth 32 num_heads 16 mlp_ratio 4 patch_size 14 spatial_merge_size 2 temporal_patch_size 2"},
     {"qwen2_5_vl", LLM__SEES_ROPE | LLM__SEES_RMS, LLM_ACT_SILU, 1e-6f,
-     "hidden_size 1280 intermediate_size 3420 depth 32 num_heads 16 patch_size 14 spatial_merge_size 2 temporal_patch_size 2 window_size 112"},
+     "hidden_size 1280 intermediate_size 3420 depth 32 num_heads 16 patch_size 14 spatial_merge_size 2 temporal_patch_size 2 "
+     "window_size 112"},
     {"qwen3_vl qwen3_vl_moe", LLM__SEES_ROPE | LLM__SEES_TABLE | LLM__SEES_STRETCHED, LLM_ACT_GELU_TANH, 1e-6f,
      "hidden_size 1152 intermediate_size 4304 depth 27 num_heads 16 patch_size 16 spatial_merge_size 2 temporal_patch_size 2 "
      "num_position_embeddings 2304"},
@@ -22742,7 +22989,8 @@ static const llm__projector llm__projectors[] = {
       {LLM__STEP_NORM, "resampler_model.temporal_linear.3", LLM_ACT_NONE, 0},
       {LLM__STEP_LINEAR, "resampler_model.mlp", LLM_ACT_NONE, 0},
       {LLM__STEP_NORM, "resampler_model.after_norm", LLM_ACT_NONE, LLM__STEP_RMS | LLM__STEP_TEXT_EPS}}},
-    {"resampler", {{LLM__STEP_NORM, "@post_layernorm v.post_ln", LLM_ACT_NONE, 0}}}, /* MiniCPM-V's, which attends: see llm__tower_resample */
+    {"resampler",
+     {{LLM__STEP_NORM, "@post_layernorm v.post_ln", LLM_ACT_NONE, 0}}}, /* MiniCPM-V's, which attends: see llm__tower_resample */
 };
 
 #define LLM__QWEN LLM__EYES_FIRST | LLM__EYES_PAIRS | LLM__EYES_VIDEO
@@ -22752,8 +23000,8 @@ static const llm__eyes_family llm__eyes[] = {
     {"llava_onevision", "llava", LLM__FIT_ANYRES, LLM__MARKS_PLAIN, LLM__EYES_NEWLINES | LLM__EYES_SHRINK, 3, LLM__HALF, "<image>", "", "",
      NULL},
     {"internvl internvl_chat", "internvl", LLM__FIT_TILES, LLM__MARKS_PLAIN, 0, 3, LLM__IMAGENET, "<IMG_CONTEXT>", "<img>", "</img>", NULL},
-    {"minicpmv", "resampler", LLM__FIT_SLICES, LLM__MARKS_SLICES, LLM__EYES_RAW | LLM__EYES_IN_TEXT, 3, LLM__HALF,
-     "(<image>./</image>)", "<image>", "</image>", NULL},
+    {"minicpmv", "resampler", LLM__FIT_SLICES, LLM__MARKS_SLICES, LLM__EYES_RAW | LLM__EYES_IN_TEXT, 3, LLM__HALF, "(<image>./</image>)",
+     "<image>", "</image>", NULL},
     {"qwen2_vl", "qwen2vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN, 3, LLM__CLIP, "<|image_pad|>", "", "", "<|video_pad|>"},
     {"qwen2_5_vl", "qwen2.5vl_merger", LLM__FIT_PATCHES, LLM__MARKS_PLAIN, LLM__QWEN | LLM__EYES_SECONDS, 3, LLM__CLIP, "<|image_pad|>", "",
      "", "<|video_pad|>"},
@@ -22768,68 +23016,7 @@ static const llm__eyes_family llm__eyes[] = {
 };
 #undef LLM__QWEN
 
-/* ============================================================================
- * >>vision   What a model sees with: its family's rows, corrected by its files.
- * ============================================================================
- * config.json has the tower's shapes (vision_config), preprocessor_config.json what is done to pictures, and processor_config.json a few
- * words about the prompt; of a GGUF model a second file (mmproj) has all three. Read once, when the model is opened; every tensor of the
- * tower is looked up then too, so that what opens can see. */
-
-enum { LLM__MAX_PINPOINTS = 128, LLM__MAX_DEEP = 8 };
-
-/* The parameters of a processor, which a request may change (mm_processor_kwargs). */
-typedef struct llm__processor {
-    llm__filter filter;
-    double mean[3], std[3], rescale;
-    int64_t min_pixels, max_pixels;           /* of a picture in its own shape */
-    int64_t video_min_pixels, video_max_pixels; /* of a frame, or of all frames together */
-    int32_t size;                             /* S: side of a tile, or of the only view */
-    int32_t longest, shortest;                /* a picture's longest side; its shortest one before the middle is cut out */
-    int32_t min_tiles, max_tiles;             /* of a grid */
-    int32_t split;                            /* pictures are cut at all */
-    int32_t n_pinpoints, pinpoint[LLM__MAX_PINPOINTS][2]; /* height, width */
-    int32_t resize, crop;                     /* do_resize, do_center_crop */
-    double fps;                               /* frames a second that are taken of a video */
-    int32_t min_frames, max_frames;
-} llm__processor;
-
-typedef struct llm__vision {
-    const llm__eyes_family *family;
-    const llm__tower_family *tower;
-    const llm__projector *projector;
-    llm__processor processor;
-    /* The tower. */
-    uint32_t flags; /* of the tower, corrected */
-    int32_t hidden, n_layers, n_used, n_heads, head_dim, ff, patch, frames, merge, side; /* n_used: layers that are computed; side: of the
-                                                                                      table of positions, in patches */
-    int32_t pool;    /* patches to a row of the language model, a side: merge, or of Gemma 3 what its mean is of */
-    int32_t patch_values; /* of a patch: 3 * frames * patch * patch */
-    int32_t out;     /* width of the language model */
-    int32_t n_query; /* MiniCPM-V: rows of a slice */
-    int32_t window;  /* in blocks a side; 0: every layer sees everything */
-    uint8_t full[LLM__MAX_LAYERS]; /* layers that see everything all the same */
-    int32_t n_deep, deep[LLM__MAX_DEEP]; /* layers behind which values for the language model's first layers are made */
-    float eps, text_eps;
-    double theta;
-    llm_act act;
-    int32_t shrink_tiles; /* N of anyres_max_N; 0: nothing is shrunk */
-    double tokens_per_second;
-    /* The prompt. */
-    int32_t image_id, video_id; /* placeholders; -1: none */
-    int32_t set_ids[8], n_set_ids; /* tokens that go to the experts for pictures */
-    const char *image_token, *video_token; /* their texts */
-    const char *placeholder, *video_placeholder; /* what the rendered prompt has */
-    const char *row_end, *last_end;        /* behind a row of the picture, and behind the last */
-    const char *start, *stop;              /* around pairs of frames of a video */
-    int32_t seq_len; /* rows of a view where all views have as many; 0: they differ */
-    /* Its files. */
-    const llm__tensors *tensors;
-    const char *path;
-    int gguf;
-    int64_t n_params, bytes;
-    uint64_t secret[2]; /* of hashes of contents */
-    const llm_picture_reader *reader;
-} llm__vision;
+LLM__COLD_BEGIN
 
 /* ---- The processor ----
  * What a folder says of pictures stands in two or three JSON files, and half of it under two names. A request may change some of it. */
@@ -22875,13 +23062,16 @@ static void llm__pinpoints_of(const llm_json *d, int list, llm__processor *p) {
 static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, int object, int video, llm__processor *p) {
     const llm__fit_kind fit = v->family->fit;
     int64_t *least = video ? &p->video_min_pixels : &p->min_pixels, *most = video ? &p->video_max_pixels : &p->max_pixels;
-    const char *const norm[2] = {v->family->fit == LLM__FIT_SLICES ? "norm_mean" : "image_mean", fit == LLM__FIT_SLICES ? "norm_std" : "image_std"};
+    const char *const norm[2] = {v->family->fit == LLM__FIT_SLICES ? "norm_mean" : "image_mean",
+                                 fit == LLM__FIT_SLICES ? "norm_std" : "image_std"};
     if (llm_json_type_of(d, object) != LLM_JSON_OBJECT) return LLM_OK;
     p->fps = llm__number_of(d, object, "fps", p->fps);
     p->min_frames = (int32_t)LLM__MIN(llm__number_of(d, object, "min_frames", p->min_frames), 1e6);
     p->max_frames = (int32_t)LLM__MIN(llm__number_of(d, object, "max_frames", p->max_frames), 1e6);
-    *least = (int64_t)LLM__MIN(llm__number_of(d, object, "min_pixels", llm__length_of(d, object, "size", "shortest_edge", (double)*least)), 1e12);
-    *most = (int64_t)LLM__MIN(llm__number_of(d, object, "max_pixels", llm__length_of(d, object, "size", "longest_edge", (double)*most)), 1e12);
+    *least = (int64_t)LLM__MIN(llm__number_of(d, object, "min_pixels", llm__length_of(d, object, "size", "shortest_edge", (double)*least)),
+                               1e12);
+    *most =
+        (int64_t)LLM__MIN(llm__number_of(d, object, "max_pixels", llm__length_of(d, object, "size", "longest_edge", (double)*most)), 1e12);
     if (video) return LLM_OK;
     p->shortest = (int32_t)LLM__MIN(llm__length_of(d, object, "size", "shortest_edge", p->shortest), 1e6);
     double size = llm__length_of(d, object, "size", "height", llm__length_of(d, object, "size", "shortest_edge", p->size));
@@ -22907,7 +23097,8 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
 static llm_result llm__processor_check(const llm__vision *v, const llm__processor *p) {
     llm_result r = LLM_OK;
     const int fixed = v->family->fit != LLM__FIT_PATCHES && v->family->fit != LLM__FIT_EDGE;
-    if (p->filter < LLM__FILTER_LANCZOS || p->filter > LLM__FILTER_HAMMING) return llm__error(LLM_ERR_UNSUPPORTED, "resample: %d, 1 (Lanczos) to 5 was expected", (int)p->filter);
+    if (p->filter < LLM__FILTER_LANCZOS || p->filter > LLM__FILTER_HAMMING)
+        return llm__error(LLM_ERR_UNSUPPORTED, "resample: %d, 1 (Lanczos) to 5 was expected", (int)p->filter);
     if (fixed) r = llm__processor_range("size", p->size, v->patch, 4096);
     if (!r && v->family->fit == LLM__FIT_CROP) r = llm__processor_range("shortest_edge", p->shortest, p->size, 16384);
     if (!r && fixed && v->family->fit != LLM__FIT_SLICES && p->size % v->patch && v->family->fit != LLM__FIT_CROP)
@@ -22915,10 +23106,13 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
     if (!r && v->family->fit == LLM__FIT_PATCHES) {
         r = llm__processor_range("min_pixels", (double)p->min_pixels, 1, 1e9);
         if (!r) r = llm__processor_range("max_pixels", (double)p->max_pixels, (double)p->min_pixels, 1e9);
-        if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("video max_pixels", (double)p->video_max_pixels, (double)p->video_min_pixels, 1e12);
+        if (!r && v->family->flags & LLM__EYES_VIDEO)
+            r = llm__processor_range("video max_pixels", (double)p->video_max_pixels, (double)p->video_min_pixels, 1e12);
     }
-    if (!r && (v->family->fit == LLM__FIT_EDGE || v->family->fit == LLM__FIT_SPLIT)) r = llm__processor_range("longest_edge", p->longest, v->patch, 16384);
-    if (!r && (v->family->fit == LLM__FIT_TILES || v->family->fit == LLM__FIT_SLICES)) r = llm__processor_range("max_patches", p->max_tiles, 1, 256);
+    if (!r && (v->family->fit == LLM__FIT_EDGE || v->family->fit == LLM__FIT_SPLIT))
+        r = llm__processor_range("longest_edge", p->longest, v->patch, 16384);
+    if (!r && (v->family->fit == LLM__FIT_TILES || v->family->fit == LLM__FIT_SLICES))
+        r = llm__processor_range("max_patches", p->max_tiles, 1, 256);
     if (!r && v->family->fit == LLM__FIT_TILES) r = llm__processor_range("min_patches", p->min_tiles, 1, p->max_tiles);
     if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("max_frames", p->max_frames, 1, 4096);
     if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("fps", p->fps, 0.001, 1000);
@@ -22929,9 +23123,10 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
 
 /* The parameters with those of a request: a JSON object. Unknown names, and values out of range, are refused. */
 static llm_result llm__processor_change(const llm__vision *v, const char *json, llm__processor *p) {
-    static const char known[] = "min_pixels max_pixels size longest_edge do_image_splitting max_slice_nums slice_mode max_patches min_patches fps "
-                                "min_frames max_frames max_image_size crop_to_patches do_resize resample num_frames max_dynamic_patch "
-                                "min_dynamic_patch";
+    static const char known[] =
+        "min_pixels max_pixels size longest_edge do_image_splitting max_slice_nums slice_mode max_patches min_patches fps "
+        "min_frames max_frames max_image_size crop_to_patches do_resize resample num_frames max_dynamic_patch "
+        "min_dynamic_patch";
     LLM__SCOPED(llm__json_drop) llm_json *d = NULL;
     llm_result r = llm_json_parse(json, strlen(json), NULL, &d);
     if (r || llm_json_type_of(d, 0) != LLM_JSON_OBJECT) return llm__error(LLM_ERR_ARG, "mm_processor_kwargs: a JSON object was expected");
@@ -22956,7 +23151,8 @@ static llm_result llm__processor_open(llm_model *m, llm__vision *v) {
     const int unit = v->patch * v->merge;
     p->filter = (llm__filter)v->family->filter;
     p->rescale = 1 / 255.0;
-    for (int c = 0; c < 3; c++) p->mean[c] = llm__constants[v->family->constants][c], p->std[c] = llm__constants[v->family->constants][3 + c];
+    for (int c = 0; c < 3; c++)
+        p->mean[c] = llm__constants[v->family->constants][c], p->std[c] = llm__constants[v->family->constants][3 + c];
     p->min_pixels = 4 * (int64_t)unit * unit;
     p->max_pixels = 1280 * (int64_t)unit * unit;
     p->video_min_pixels = 128 * (int64_t)unit * unit;
@@ -22979,7 +23175,8 @@ static llm_result llm__processor_open(llm_model *m, llm__vision *v) {
         if (!r && video) r = llm__processor_read(v, video, 0, 1, p);
     }
     if (!r) r = llm__processor_check(v, p);
-    return r ? llm__error(r == LLM_ERR_ARG ? LLM_ERR_FORMAT : r, "%s: preprocessor_config.json: %.700s", m->path, llm_last_error()) : LLM_OK;
+    return r ? llm__error(r == LLM_ERR_ARG ? LLM_ERR_FORMAT : r, "%s: preprocessor_config.json: %.700s", m->path, llm_last_error())
+             : LLM_OK;
 }
 
 /* ---- The tower ---- */
@@ -23017,7 +23214,8 @@ static llm_act llm__tower_act(llm__facts *f, llm_act usual) {
     llm__fact_str(f, "hidden_act", name);
     for (int i = 0; i < LLM__COUNT(table) && name[0]; i++)
         if (llm__word_in(table[i].names, name)) return table[i].act;
-    if (name[0] && !f->r) f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: hidden_act: \"%.40s\" is not supported", f->path, name);
+    if (name[0] && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: hidden_act: \"%.40s\" is not supported", f->path, name);
     return usual;
 }
 
@@ -23033,7 +23231,8 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     v->side = llm__fact_item(f, "image_size", 0, 0, 0, 16384) / LLM__MAX(v->patch, 1);
     int32_t table = llm__fact_int(f, "num_position_embeddings", 0, 0, 1 << 24);
     if (table) v->side = (int32_t)lround(sqrt(table));
-    v->merge = llm__fact_int(root, "scale_factor", llm__fact_int(f, "spatial_merge_size", llm__fact_int(root, "spatial_merge_size", 1, 1, 16), 1, 16), 1, 16);
+    v->merge = llm__fact_int(root, "scale_factor",
+                             llm__fact_int(f, "spatial_merge_size", llm__fact_int(root, "spatial_merge_size", 1, 1, 16), 1, 16), 1, 16);
     double ratio = llm__fact_num(root, "downsample_ratio", 0, 0, 1);
     if (ratio > 0) v->merge = (int32_t)lround(1 / ratio);
     v->pool = v->merge;
@@ -23056,10 +23255,12 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
 static void llm__tower_layers(llm__facts *f, llm__facts *root, llm__vision *v) {
     int64_t i;
     const int unit = v->patch * v->merge;
-    int64_t last = v->family->projector && !strcmp(v->family->projector, "llava") ? llm__fact_item(root, "vision_feature_layer", 0, -1, -512, 512)
-                                                                                  : llm__fact_int(root, "select_layer", -1, -512, 512);
+    int64_t last = v->family->projector && !strcmp(v->family->projector, "llava")
+                       ? llm__fact_item(root, "vision_feature_layer", 0, -1, -512, 512)
+                       : llm__fact_int(root, "select_layer", -1, -512, 512);
     v->n_used = (int32_t)(last < 0 ? v->n_layers + 1 + last : last);
-    if (!f->r && (v->n_used < 1 || v->n_used > v->n_layers || llm_json_size(root->json, llm__facts_find(root, "vision_feature_layer").node) > 1))
+    if (!f->r &&
+        (v->n_used < 1 || v->n_used > v->n_layers || llm_json_size(root->json, llm__facts_find(root, "vision_feature_layer").node) > 1))
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_feature_layer: one of the tower's %d layers expected", f->path, v->n_layers);
     const llm__fact full = llm__facts_find(f, "fullatt_block_indexes");
     if (full.node >= 0) v->window = llm__fact_int(f, "window_size", 0, unit, 1 << 16) / LLM__MAX(unit, 1);
@@ -23067,7 +23268,9 @@ static void llm__tower_layers(llm__facts *f, llm__facts *root, llm__vision *v) {
         if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers) v->full[i] = 1;
     for (int x = llm__fact_list(f, "deepstack_visual_indexes"); x >= 0; x = llm_json_next(f->json, x)) {
         if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers && v->n_deep < LLM__MAX_DEEP) v->deep[v->n_deep++] = (int32_t)i;
-        else if (!f->r) f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: deepstack_visual_indexes: at most %d layers expected", f->path, LLM__MAX_DEEP);
+        else if (!f->r)
+            f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: deepstack_visual_indexes: at most %d layers expected", f->path,
+                              LLM__MAX_DEEP);
     }
 }
 
@@ -23089,7 +23292,8 @@ static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
     static const char *const names[] = {"<|IMAGE_START|>", "<|IMAGE_END|>", "<|VIDEO_START|>", "<|VIDEO_END|>"};
     const llm__tokenizer *t = m->source.tokenizer;
     const int slices = v->family->marks == LLM__MARKS_SLICES;
-    v->image_id = llm__placeholder(m, root, slices ? "" : "image_token_id image_token_index", slices ? "<unk>" : v->family->token, &v->image_token);
+    v->image_id =
+        llm__placeholder(m, root, slices ? "" : "image_token_id image_token_index", slices ? "<unk>" : v->family->token, &v->image_token);
     v->video_id = llm__placeholder(m, root, "video_token_id video_token_index", v->family->video_token, &v->video_token);
     if (!(v->family->flags & LLM__EYES_VIDEO)) v->video_id = -1;
     v->placeholder = slices || v->family->begin[0] == '\n' || !v->image_token ? v->family->token : v->image_token;
@@ -23135,12 +23339,15 @@ static llm_result llm__vision_folder(llm_model *m, llm__vision *v) {
     const int object = llm__facts_find(&root, "vision_config").node;
     f = root;
     f.node[0] = object;
-    if (llm_json_type_of(root.json, object) != LLM_JSON_OBJECT) return llm__error(LLM_ERR_FORMAT, "%s: config.json: vision_config: an object expected", m->path);
+    if (llm_json_type_of(root.json, object) != LLM_JSON_OBJECT)
+        return llm__error(LLM_ERR_FORMAT, "%s: config.json: vision_config: an object expected", m->path);
     llm__fact_str(&f, "model_type", tower);
     v->tower = llm__tower_of(tower[0] ? tower : type);
     if (!v->tower && v->family) v->tower = llm__tower_of(type);
     if (!v->family || !v->tower)
-        return llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: a model that sees of the type \"%.40s\" with a tower of the type \"%.40s\" is not supported", m->path, type, tower);
+        return llm__error(LLM_ERR_UNSUPPORTED,
+                          "%s: config.json: a model that sees of the type \"%.40s\" with a tower of the type \"%.40s\" is not supported",
+                          m->path, type, tower);
     if (!strcmp(tower, "pixtral")) v->family = llm__eyes_of("mistral3");
     v->projector = llm__projector_of(v->family->projector);
     v->flags = v->tower->flags;
@@ -23152,14 +23359,14 @@ static llm_result llm__vision_folder(llm_model *m, llm__vision *v) {
     llm__vision_marks(m, &root, v);
     llm__vision_rest(m, &root, v);
     if (root.r) return root.r;
-    if (v->image_id < 0) return llm__error(LLM_ERR_FORMAT, "%s: its tokenizer has no \"%s\", which stands for a picture", m->path, v->family->token);
+    if (v->image_id < 0)
+        return llm__error(LLM_ERR_FORMAT, "%s: its tokenizer has no \"%s\", which stands for a picture", m->path, v->family->token);
     return LLM_OK;
 }
 
 /* 1 if the model's files say that it sees. */
 static int llm__sees(const llm_model *m) {
     const llm_json *config = m->source.config;
-    LLM__SCOPED(llm_text_free) llm_text unused = LLM__ZERO;
     if (m->source.gguf || llm_json_find(config, 0, "vision_config") < 0) return 0;
     return llm__eyes_of(llm_json_str(config, llm_json_find(config, 0, "model_type"), NULL)) != NULL;
 }
@@ -23185,47 +23392,6 @@ static int32_t llm__vision_set(const llm__vision *v, int32_t id) {
         if (v->set_ids[i] == id) return 1;
     return 0;
 }
-
-/* ============================================================================
- * >>fit   How a picture becomes views: resized, padded and cut as the family's processor does it.
- * ============================================================================
- * A view is what the tower sees at once: a picture in its own shape (Qwen2-VL, Pixtral), a square of fixed size (CLIP, Gemma 3), or one of
- * several tiles or slices, with the whole picture small before or behind them. Of a video a view is a frame, or two frames that share their
- * patches. Where a formula looks odd it is the one that the model was trained with.
- *
- *     500 x 300, InternVL with tiles of 448, 1 to 12:   grid 5 x 3 has the nearest shape, so 2240 x 1344 in 15 tiles, and the whole as 16th
- *     500 x 300, Idefics 3 with tiles of 364 to 1456:   1456 x 874, then 1456 x 1092 in 3 rows of 4 tiles, and the whole
- *     500 x 300, Qwen2-VL with blocks of 28:            504 x 308, 36 x 22 patches */
-
-typedef struct llm__media_view {
-    llm__picture pixels[2]; /* the second of a pair of frames; none: the first again */
-    int32_t rows, cols;     /* patches */
-} llm__media_view;
-
-/* Tokens of the prompt that stand side by side and have places of their own: (t, h, w) of them. */
-typedef struct llm__token_run {
-    int32_t t, h, w;
-} llm__token_run;
-
-/* One picture or video. Written by llm_media_open; `rows` by the stepping thread of an engine, before it sets `ready`. */
-struct llm_media {
-    int refs; /* atomic */
-    const llm__vision *vision;
-    llm_media_info info;
-    llm__processor processor;
-    llm__media_view *view; /* (n_views) */
-    int32_t n_views, cap;
-    int32_t grid_rows, grid_cols; /* of tiles or slices; 0: the picture was not cut */
-    double pair_seconds, *times;  /* of a video: seconds that a view lasts, (n_views) and when it is shown */
-    int32_t new_rows;             /* 1: each row of tiles, or the picture, ends in a newline */
-    uint64_t hash[2];             /* of all that the tower and the language model see of it */
-    size_t bytes;                 /* of pixels and rows */
-    float *values;                /* (n_tokens, width) what the language model sees; NULL: there is no room for it yet */
-    float *raw;                   /* (rows of all views, raw_width) where the last step is made here: see >>assemble; NULL: nowhere */
-    int32_t raw_width;
-    int ready;                    /* atomic */
-    const void *engine;           /* that knows it, under that engine's mutex; NULL: none */
-};
 
 /* Python's round: halves go to the even neighbour. */
 static int64_t llm__round_even(double x) {
@@ -23291,7 +23457,8 @@ static llm_result llm__fit_crop(llm_media *m, const llm__picture *p) {
 /* Height and width of a picture in its own shape, as Qwen2-VL's smart_resize. frames: of a video whose pixels count together; 1: else. */
 static llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, int64_t factor, int64_t least, int64_t most, int32_t out[2]) {
     if (LLM__MAX(h, w) > 200 * LLM__MIN(h, w))
-        return llm__error(LLM_ERR_ARG, "a picture of %lld x %lld pixels: one side may be 200 times as long as the other at most", (long long)w, (long long)h);
+        return llm__error(LLM_ERR_ARG, "a picture of %lld x %lld pixels: one side may be 200 times as long as the other at most",
+                          (long long)w, (long long)h);
     const double f = (double)factor, area = (double)h * (double)w * (double)frames;
     double hf = (double)llm__round_even((double)h / f) * f, wf = (double)llm__round_even((double)w / f) * f;
     if (hf * wf * (double)frames > (double)most) {
@@ -23303,8 +23470,10 @@ static llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, int64_t 
         hf = ceil((double)h * by / f) * f;
         wf = ceil((double)w * by / f) * f;
     }
-    if (!(hf >= 1 && wf >= 1 && hf <= LLM__MAX_SIDE && wf <= LLM__MAX_SIDE && hf * wf <= LLM__MAX_PIXELS))
-        return llm__error(LLM_ERR_LIMIT, "a picture of %lld x %lld pixels would become one of %.0f x %.0f", (long long)w, (long long)h, wf, hf);
+    const double longest = LLM__MAX_SIDE, all = LLM__MAX_PIXELS;
+    if (!(hf >= 1 && wf >= 1 && hf <= longest && wf <= longest && hf * wf <= all))
+        return llm__error(LLM_ERR_LIMIT, "a picture of %lld x %lld pixels would become one of %.0f x %.0f", (long long)w, (long long)h, wf,
+                          hf);
     out[0] = (int32_t)hf;
     out[1] = (int32_t)wf;
     return LLM_OK;
@@ -23388,7 +23557,8 @@ static llm_result llm__fit_anyres(llm_media *m, const llm__picture *p, int n_ima
     int32_t best[2] = {S, S};
     if (m->vision->family->flags & LLM__EYES_SHRINK && n_images > 1) return llm__fit_padded(m, p);
     llm__best_pinpoint(how, p, best);
-    if (best[0] % S || best[1] % S) return llm__error(LLM_ERR_FORMAT, "image_grid_pinpoints: %d x %d, multiples of %d were expected", best[0], best[1], S);
+    if (best[0] % S || best[1] % S)
+        return llm__error(LLM_ERR_FORMAT, "image_grid_pinpoints: %d x %d, multiples of %d were expected", best[0], best[1], S);
     const double sw = (double)best[1] / p->w, sh = (double)best[0] / p->h;
     const int32_t w = sw < sh ? best[1] : (int32_t)LLM__MIN(ceil(p->w * sh), (double)best[1]);
     const int32_t h = sw < sh ? (int32_t)LLM__MIN(ceil(p->h * sw), (double)best[0]) : best[0];
@@ -23454,7 +23624,8 @@ static llm_result llm__fit_slices(llm_media *m, const llm__picture *p) {
             const double off = k % c ? INFINITY : fabs(log(wide / high) - log((double)c / (k / c)));
             if (off < best) best = off, cols = c, rows = k / c;
         }
-    const double w = LLM__MAX((double)llm__round_even(wide / cols) * cols, (double)cols), h = LLM__MAX((double)llm__round_even(high / rows) * rows, (double)rows);
+    const double w = LLM__MAX((double)llm__round_even(wide / cols) * cols, (double)cols),
+                 h = LLM__MAX((double)llm__round_even(high / rows) * rows, (double)rows);
     llm__slice_best(w / cols, h / rows, S, patch, 1, to);
     r = llm__resize(p, to[0] * cols, to[1] * rows, how->filter, &all);
     m->grid_rows = rows;
@@ -23498,26 +23669,7 @@ static int32_t llm__view_rows(const llm__vision *v, const llm__media_view *view)
     return view->rows / v->pool * (view->cols / v->pool);
 }
 
-/* ============================================================================
- * >>marks   What stands for a picture in the prompt, and where its rows have their places.
- * ============================================================================
- * The chat template writes a placeholder for each picture. Before the text is tokenized each is replaced by as many tokens as the picture
- * has rows, with what the family puts around them:
- *
- *     Qwen2-VL    <|vision_start|><|image_pad|><|vision_end|>      <|vision_start|><|image_pad|>...<|image_pad|><|vision_end|>
- *     Gemma 3     <start_of_image>                                 \n\n<start_of_image><image_soft_token>...<end_of_image>\n\n
- *     Idefics 3   <image>                                          <fake_token_around_image><row_1_col_1><image>...\n ... <global-img>...
- *     Pixtral     [IMG]                                            [IMG][IMG][IMG][IMG_BREAK][IMG][IMG][IMG][IMG_END]
- *     MiniCPM-V   (<image>./</image>)                              <image_id>0</image_id><image><unk>...</image><slice><unk>...</slice>
- *
- * What a user types cannot become a placeholder: such texts are guarded (>>encode), and these are not found. */
-
-/* Rows of the grid that LLaVA's tiles make, when what was padded is cut off and the rest shrunk: [top, top + h) and [left, left + w) of the
- * whole grid, which then becomes (to_h, to_w). */
-typedef struct llm__unpad {
-    int32_t gh, gw, top, left, h, w, to_h, to_w;
-} llm__unpad;
-
+/* Of a picture that was cut. */
 static llm__unpad llm__unpad_of(const llm_media *m) {
     const llm__vision *v = m->vision;
     const int32_t side = m->view[0].rows / v->pool, ow = m->info.width, oh = m->info.height;
@@ -23580,15 +23732,16 @@ static int32_t llm__run_places(const llm_media *m, const llm__token_run *run, in
 }
 
 /* Places (3, n) of a prompt's tokens; media in the order in which their tokens stand there, *next: the place behind the last token. */
-static void llm__media_places(const llm__vision *v, const int32_t *ids, int32_t n, llm_media *const *media, int32_t n_media, int32_t *places,
-                                    int32_t *next) {
+static void llm__media_places(const llm__vision *v, const int32_t *ids, int32_t n, llm_media *const *media, int32_t n_media,
+                                    int32_t *places, int32_t *next) {
     int32_t p = 0, which[2] = {0, 0}, part[2] = {0, 0}; /* of pictures, of videos: which of them, and which of its runs */
     for (int32_t at = 0; at < n;) {
         const int video = ids[at] == v->video_id, seen = video || ids[at] == v->image_id;
         const llm_media_kind kind = video ? LLM_MEDIA_VIDEO : LLM_MEDIA_IMAGE;
         llm__token_run run;
         int32_t *m = &which[video];
-        while (seen && *m < n_media && (media[*m]->info.kind != kind || !llm__media_tokens(media[*m], part[video], &run))) ++*m, part[video] = 0;
+        while (seen && *m < n_media && (media[*m]->info.kind != kind || !llm__media_tokens(media[*m], part[video], &run)))
+            ++*m, part[video] = 0;
         if (!seen || *m >= n_media) {
             places[at] = places[n + at] = places[2 * n + at] = p++;
             at++;
@@ -23673,7 +23826,7 @@ static void llm__mark_times(const llm_media *m, llm_text *out) {
 }
 
 /* What stands for picture `number`. */
-static void llm__mark(const llm_media *m, int32_t number, llm_text *out) {
+static void llm__media_mark(const llm_media *m, int32_t number, llm_text *out) {
     const llm__vision *v = m->vision;
     if (m->info.kind == LLM_MEDIA_VIDEO) {
         if (v->family->flags & LLM__EYES_TIMES) llm__mark_times(m, out);
@@ -23715,7 +23868,7 @@ static llm_result llm__media_text(const llm__vision *v, llm__str text, llm_media
             !memcmp(at - start, v->start, start) && !memcmp(at + len, v->stop, stop))
             before -= start, len += start + stop;
         llm_text_add(out, text.p, before);
-        llm__mark(media[*m], found[0], out);
+        llm__media_mark(media[*m], found[0], out);
         ++*m;
         text = llm__str_from(text, before + len);
     }
@@ -23723,8 +23876,10 @@ static llm_result llm__media_text(const llm__vision *v, llm__str text, llm_media
     for (int k = 0; k < 2; k++)
         if (found[k] < given[k])
             return llm__error(LLM_ERR_ARG, "%d %s given, and the prompt has %d placeholder%s (%s) for them", (int)given[k],
-                              given[k] == 1 ? (k ? "video is" : "picture is") : k ? "videos are" : "pictures are", (int)found[k],
-                              found[k] == 1 ? "" : "s", k ? video ? video : "none" : v->placeholder);
+                              given[k] == 1 ? (k ? "video is" : "picture is")
+                              : k           ? "videos are"
+                                            : "pictures are",
+                              (int)found[k], found[k] == 1 ? "" : "s", k ? video ? video : "none" : v->placeholder);
     return out->failed ? llm__nomem() : LLM_OK;
 }
 
@@ -23803,7 +23958,8 @@ static llm_result llm__media_frame(const llm_media *m, const llm_media_config *c
 
 static llm_result llm__media_image(llm_media *m, const llm_media_config *cfg) {
     llm__picture p = LLM__ZERO;
-    if (cfg->n_files + cfg->n_frames != 1) return llm__error(LLM_ERR_ARG, "a picture of %d files and %d frames, one was expected", cfg->n_files, cfg->n_frames);
+    if (cfg->n_files + cfg->n_frames != 1)
+        return llm__error(LLM_ERR_ARG, "a picture of %d files and %d frames, one was expected", cfg->n_files, cfg->n_frames);
     llm_result r = llm__media_frame(m, cfg, 0, &p);
     m->info.width = p.w;
     m->info.height = p.h;
@@ -23855,7 +24011,8 @@ static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken)
             m->info.width = first.w;
             m->info.height = first.h;
             const int32_t all = v->family->flags & LLM__EYES_TIMES ? taken + taken % 2 : 1;
-            if (!r) r = llm__fit_blocks(first.h, first.w, all, (int64_t)v->patch * v->merge, p->video_min_pixels, p->video_max_pixels, size);
+            if (!r)
+                r = llm__fit_blocks(first.h, first.w, all, (int64_t)v->patch * v->merge, p->video_min_pixels, p->video_max_pixels, size);
         }
         if (!r) r = llm__fit_frames(m, &first, &second, size[1], size[0]);
         llm__picture_free(&first);
@@ -23870,8 +24027,7 @@ static llm_result llm__media_times(llm_media *m, const llm__reel *reel, int32_t 
     const double each = reel->seconds * reel->n / taken;
     m->times = LLM__NEW(double, m->n_views);
     m->pair_seconds = each * unit;
-    for (int32_t i = 0; i < m->n_views && m->times; i++)
-        m->times[i] = (unit * i + LLM__MIN(unit * i + unit - 1, taken - 1)) * each / 2;
+    for (int32_t i = 0; i < m->n_views && m->times; i++) m->times[i] = (unit * i + LLM__MIN(unit * i + unit - 1, taken - 1)) * each / 2;
     return m->times ? LLM_OK : llm__nomem();
 }
 
@@ -23880,17 +24036,20 @@ static llm_result llm__media_video(llm_media *m, const llm_media_config *cfg) {
     int32_t taken = reel.n;
     llm_result r = LLM_OK;
     if (!(m->vision->family->flags & LLM__EYES_VIDEO)) return llm__error(LLM_ERR_UNSUPPORTED, "the model sees pictures, and no videos");
-    if (reel.n < 1 || (cfg->n_files && cfg->n_frames)) return llm__error(LLM_ERR_ARG, "a video of %d files and %d frames, either of them was expected", cfg->n_files, cfg->n_frames);
+    if (reel.n < 1 || (cfg->n_files && cfg->n_frames))
+        return llm__error(LLM_ERR_ARG, "a video of %d files and %d frames, either of them was expected", cfg->n_files, cfg->n_frames);
     const char *kind = cfg->n_files == 1 ? llm__picture_kind((const uint8_t *)cfg->files[0].data, cfg->files[0].size) : NULL;
     if (kind && !strcmp(kind, "a GIF")) {
         r = llm__gif_open((const uint8_t *)cfg->files[0].data, cfg->files[0].size, &reel.gif);
         reel.n = reel.gif.n_frames;
         if (!r) reel.seconds = reel.gif.seconds / reel.n;
         if (!r && (double)reel.n * reel.gif.w * reel.gif.h > 4e9)
-            r = llm__error(LLM_ERR_LIMIT, "a GIF of %d frames of %d x %d pixels is too long", (int)reel.n, (int)reel.gif.w, (int)reel.gif.h);
+            r = llm__error(LLM_ERR_LIMIT, "a GIF of %d frames of %d x %d pixels is too long", (int)reel.n, (int)reel.gif.w,
+                           (int)reel.gif.h);
         if (!r) taken = llm__frames_taken(m, reel.n, reel.gif.seconds);
     }
-    if (!r && taken > m->processor.max_frames) r = llm__error(LLM_ERR_LIMIT, "a video of %d frames, at most %d were expected", (int)taken, (int)m->processor.max_frames);
+    if (!r && taken > m->processor.max_frames)
+        r = llm__error(LLM_ERR_LIMIT, "a video of %d frames, at most %d were expected", (int)taken, (int)m->processor.max_frames);
     if (!r) r = llm__media_views(m, &reel, taken);
     if (!r) r = llm__media_times(m, &reel, taken);
     llm__gif_close(&reel.gif);
@@ -23935,7 +24094,8 @@ LLM_API llm_result llm_media_open(const llm_model *model, const llm_media_config
     m->info.n_tokens = (int32_t)n;
     m->info.n_views = m->n_views;
     for (int32_t i = 0; i < m->n_views; i++)
-        for (int k = 0; k < 2; k++) m->bytes += m->view[i].pixels[k].rgb ? (size_t)m->view[i].pixels[k].w * (size_t)m->view[i].pixels[k].h * 3 : 0;
+        for (int k = 0; k < 2; k++)
+            m->bytes += m->view[i].pixels[k].rgb ? (size_t)m->view[i].pixels[k].w * (size_t)m->view[i].pixels[k].h * 3 : 0;
     llm__media_hash(m);
     *out = m;
     m = NULL;
@@ -23956,8 +24116,8 @@ LLM_API int64_t llm_media_values(const llm_media *m, int32_t view, float *values
     return all;
 }
 
-LLM_API llm_result llm_media_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_media *const *media, int32_t n_media,
-                                      llm_tokens *ids) {
+LLM_API llm_result llm_media_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_media *const *media,
+                                      int32_t n_media, llm_tokens *ids) {
     LLM__SCOPED(llm_text_free) llm_text whole = LLM__ZERO;
     if (!model->vision || !n_media) return llm_tokenize(model, text, len, flags, ids);
     llm_result r = llm__media_text(model->vision, llm__s(text, len), media, n_media, &whole);
@@ -24017,9 +24177,9 @@ LLM__COLD_BEGIN
 typedef struct llm__tower_loader {
     const llm_model *m;
     llm__vision *v;
-    llm__tower *t;    /* NULL: check only */
+    llm__tower *t;             /* NULL: check only */
     const char *root, *layers; /* how the tower's names begin, and those of its layers go on */
-    llm__arena keep;  /* what was put together here, until the backend has packed it */
+    llm__arena keep;           /* what was put together here, until the backend has packed it */
     llm_result r;
 } llm__tower_loader;
 
@@ -24062,7 +24222,8 @@ static const char *const llm__tower_roots[][2] = {{"vision_tower.vision_model.",
 #define LLM__SEES_PRE "@pre_layrnorm @ln_pre @pre_ln"
 
 /* A name in full: '#' stands for the layer, '@' for the root; else it may have "model." before it. */
-static const llm__tensor *llm__tower_name(const llm__tower_loader *L, llm__str word, const char *end, int layer, const char *before, char name[256]) {
+static const llm__tensor *llm__tower_name(const llm__tower_loader *L, llm__str word, const char *end, int layer, const char *before,
+                                          char name[256]) {
     if (word.p[0] == '#') snprintf(name, 256, "%s%s%d.%.*s%s", L->root, L->layers, layer, (int)word.n - 1, word.p + 1, end);
     else if (word.p[0] == '@') snprintf(name, 256, "%s%.*s%s", L->root, (int)word.n - 1, word.p + 1, end);
     else snprintf(name, 256, "%s%.*s%s", before, (int)word.n, word.p, end);
@@ -24092,18 +24253,23 @@ static int llm__tower_fits(llm__tower_loader *L, const llm__tensor *t, int64_t r
     const int64_t outer = across ? LLM__MAX(cols, 1) : rows;
     const int flat = t->n_dims == 2 && cols; /* a matrix has to be one; convolutions and vectors only have to have so many values */
     if (!llm__type_readable(t->type))
-        L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s has type %s, which is not read as a weight", L->v->path, t->name.p, llm__type_name(t->type));
+        L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s has type %s, which is not read as a weight", L->v->path, t->name.p,
+                          llm__type_name(t->type));
     else if (llm__tower_size(t) != rows * LLM__MAX(cols, 1) || (flat && t->shape[0] != outer))
-        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has %lld values, %lld x %lld expected", L->v->path, t->name.p, (long long)llm__tower_size(t),
-                          (long long)rows, (long long)LLM__MAX(cols, 1));
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has %lld values, %lld x %lld expected", L->v->path, t->name.p,
+                          (long long)llm__tower_size(t), (long long)rows, (long long)LLM__MAX(cols, 1));
     return !L->r;
 }
 
 /* The columns of a matrix that go channel by channel, the patches of a channel side by side, put in the order of patches side by side. */
 static const void *llm__tower_reorder(llm__tower_loader *L, const llm__tensor *t, int64_t rows, int64_t cols) {
     const int64_t parts = (int64_t)L->v->pool * L->v->pool, channels = cols / parts, bytes = llm__row_bytes(t->type, cols);
-    float *to = (float *)llm__arena_take(&L->keep, (size_t)(rows * cols) * sizeof *to), *row = (float *)llm__arena_take(&L->keep, (size_t)cols * sizeof *row);
-    if (!to || !row) return L->r = llm__nomem(), NULL;
+    float *to = (float *)llm__arena_take(&L->keep, (size_t)(rows * cols) * sizeof *to),
+          *row = (float *)llm__arena_take(&L->keep, (size_t)cols * sizeof *row);
+    if (!to || !row) {
+        L->r = llm__nomem();
+        return NULL;
+    }
     for (int64_t r = 0; r < rows; r++) {
         llm__dequant_columns(t->type, t->data + r * bytes, 0, cols, row);
         for (int64_t c = 0; c < channels; c++)
@@ -24113,7 +24279,8 @@ static const void *llm__tower_reorder(llm__tower_loader *L, const llm__tensor *t
 }
 
 /* Fills in a segment of a weight or of its bias (k 1) from a tensor; t NULL: random values. */
-static void llm__tower_segment(llm__tower_loader *L, const llm__tensor *t, const llm__tower_part *p, int64_t cols, uint32_t flags, llm_segment *s) {
+static void llm__tower_segment(llm__tower_loader *L, const llm__tensor *t, const llm__tower_part *p, int64_t cols, uint32_t flags,
+                               llm_segment *s) {
     const int across = cols && flags & LLM__STEP_ACROSS;
     memset(s, 0, sizeof *s);
     s->transposed = across || !cols;
@@ -24131,8 +24298,8 @@ static void llm__tower_segment(llm__tower_loader *L, const llm__tensor *t, const
 }
 
 /* A matrix out of parts, one below the other, with their biases if they have any. role VECTOR: a norm. optional: it may be absent. */
-static void llm__tower_take(llm__tower_loader *L, llm_role role, const llm__tower_part *parts, int n, int64_t cols, uint32_t flags, int optional,
-                                  int layer, llm__net_pair *out) {
+static void llm__tower_take(llm__tower_loader *L, llm_role role, const llm__tower_part *parts, int n, int64_t cols, uint32_t flags,
+                            int optional, int layer, llm__net_pair *out) {
     char name[256];
     llm_segment list[2][3];
     int n_bias = 0;
@@ -24178,12 +24345,14 @@ static float *llm__tower_floats(llm__tower_loader *L, const char *names, int bia
     float *to = LLM__NEW(float, n);
     if (!to) L->r = llm__nomem();
     const int64_t row = t->shape[t->n_dims > 0 ? t->n_dims - 1 : 0];
-    for (int64_t i = 0; to && i < n; i += row) llm__dequant_columns(t->type, t->data + i / row * llm__row_bytes(t->type, row), 0, LLM__MIN(row, n - i), to + i);
+    for (int64_t i = 0; to && i < n; i += row)
+        llm__dequant_columns(t->type, t->data + i / row * llm__row_bytes(t->type, row), 0, LLM__MIN(row, n - i), to + i);
     return to;
 }
 
 /* A norm, or a matrix, of one tensor. */
-static void llm__tower_one(llm__tower_loader *L, llm_role role, const char *names, int64_t rows, int64_t cols, int optional, int layer, llm__net_pair *out) {
+static void llm__tower_one(llm__tower_loader *L, llm_role role, const char *names, int64_t rows, int64_t cols, int optional, int layer,
+                           llm__net_pair *out) {
     const llm__tower_part part = {names, rows, 0, rows};
     llm__tower_take(L, role, &part, 1, cols, 0, optional, layer, out);
 }
@@ -24197,9 +24366,8 @@ static void llm__tower_layer_weights(llm__tower_loader *L, int i, llm__tower_lay
     const int gated = llm__tower_find(L, LLM__SEES_GATE, i, 0, name) != NULL;
     const llm__tensor *up = v->gguf ? llm__tower_find(L, LLM__SEES_UP, i, 0, name) : NULL;
     const int swapped = up && !gated && up->n_dims == 2 && up->shape[0] == D && F != D; /* as early converters named them */
-    const llm__tower_part qkv[] = {{fused ? LLM__SEES_QKV : LLM__SEES_Q, fused ? 3 * A : A, 0, fused ? 3 * A : A},
-                                   {LLM__SEES_K, A, 0, A},
-                                   {LLM__SEES_V, A, 0, A}};
+    const llm__tower_part qkv[] = {
+        {fused ? LLM__SEES_QKV : LLM__SEES_Q, fused ? 3 * A : A, 0, fused ? 3 * A : A}, {LLM__SEES_K, A, 0, A}, {LLM__SEES_V, A, 0, A}};
     const llm__tower_part gate_up[] = {{LLM__SEES_GATE, F, 0, F}, {LLM__SEES_UP, F, 0, F}};
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_NORM1, D, 0, 0, i, &layer->norm1);
     llm__tower_take(L, LLM_ROLE_LINEAR, qkv, fused ? 1 : 3, D, 0, 0, i, &layer->qkv);
@@ -24217,7 +24385,10 @@ static void llm__tower_layer_weights(llm__tower_loader *L, int i, llm__tower_lay
 /* Names of a list's tensors with those of a DeepStack level in the place of the last one's: "visual.deepstack_merger_list.K". */
 static const char *llm__tower_deep(const char *usual, int level, char out[128]) {
     if (level < 0) return usual;
-    snprintf(out, 128, "visual.deepstack_merger_list.%d.%s", level, strstr(usual, "norm") ? "norm" : strstr(usual, "fc1") ? "linear_fc1" : "linear_fc2");
+    snprintf(out, 128, "visual.deepstack_merger_list.%d.%s", level,
+             strstr(usual, "norm")  ? "norm"
+             : strstr(usual, "fc1") ? "linear_fc1"
+                                    : "linear_fc2");
     return out;
 }
 
@@ -24259,13 +24430,15 @@ static void llm__tower_projector(llm__tower_loader *L, int level, llm__tower_lis
         list->n++;
     }
     if (!L->r && strcmp(L->v->projector->names, "resampler") && width != L->v->out)
-        L->r = llm__error(LLM_ERR_FORMAT, "%s: the projector gives %lld values, the language model takes %d", L->v->path, (long long)width, L->v->out);
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: the projector gives %lld values, the language model takes %d", L->v->path, (long long)width,
+                          L->v->out);
 }
 
 /* MiniCPM-V's. */
 static void llm__tower_resampler_weights(llm__tower_loader *L, llm__tower_resampler *r) {
     const int64_t D = L->v->out, H = L->v->hidden;
-    const llm__tower_part q = {"resampler.attn.in_proj resampler.attn.in_proj_weight", 3 * D, 0, D}, k = {q.names, 3 * D, D, D}, v = {q.names, 3 * D, 2 * D, D};
+    const llm__tower_part q = {"resampler.attn.in_proj resampler.attn.in_proj_weight", 3 * D, 0, D}, k = {q.names, 3 * D, D, D},
+                          v = {q.names, 3 * D, 2 * D, D};
     const llm__tower_part proj = {"resampler.proj", D, 0, D};
     r->head_dim = (int32_t)LLM__MIN(D, 128);
     r->n_heads = (int32_t)(D / r->head_dim);
@@ -24283,9 +24456,15 @@ static void llm__tower_resampler_weights(llm__tower_loader *L, llm__tower_resamp
 
 /* Which of the roots the file has. */
 static void llm__tower_root(llm__tower_loader *L) {
-    static const char *const full[] = {"vision_tower.vision_model.", "vision_tower.", "vision_encoder.", "vision_model.", "visual.", "vpm.", "v."};
-    static const char *const inner[] = {"model.vision_tower.vision_model.", "model.vision_tower.", "model.vision_encoder.", "model.vision_model.",
-                                        "model.visual.", "model.vpm.", "v."};
+    static const char *const full[] = {
+        "vision_tower.vision_model.", "vision_tower.", "vision_encoder.", "vision_model.", "visual.", "vpm.", "v."};
+    static const char *const inner[] = {"model.vision_tower.vision_model.",
+                                        "model.vision_tower.",
+                                        "model.vision_encoder.",
+                                        "model.vision_model.",
+                                        "model.visual.",
+                                        "model.vpm.",
+                                        "v."};
     char name[256];
     for (int i = 0; i < LLM__COUNT(llm__tower_roots); i++)
         for (int k = 0; k < LLM__COUNT(full); k++)
@@ -24309,7 +24488,8 @@ static void llm__tower_weights(llm__tower_loader *L) {
     memset(&none, 0, sizeof none);
     llm__tower_root(L);
     if (!L->m->dummy && !llm__tower_find(L, LLM__SEES_NORM1, 0, 0, name)) {
-        L->r = llm__error(LLM_ERR_FORMAT, "%s: config.json says that the model sees, and its files have no tower: tensor %s is missing", v->path, name);
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: config.json says that the model sees, and its files have no tower: tensor %s is missing",
+                          v->path, name);
         return;
     }
     llm__tower_one(L, LLM_ROLE_LINEAR, LLM__SEES_PATCH, D, v->patch_values, 0, -1, &t->patch);
@@ -24347,93 +24527,6 @@ static llm_result llm__tower_check(const llm_model *m, llm__vision *v) {
     return L.r;
 }
 
-/* ============================================================================
- * >>tower   Weights and buffers of a tower, and its forward pass, in pieces.
- * ============================================================================
- * A tower runs on the same backend as the language model, in a context of its own beside it, by the same table of operations: a view is a
- * sequence whose rows are patches, its keys and values go to pages that serve one layer after the other, and attention looks both ways.
- * Nothing is causal and nothing is kept: when the last layer is through, the projector's rows are read back, and the pages are free.
- *
- *     given       patches of the views, and the learned positions     (rows, patch_values + hidden)
- *     x           W patch + b + position                              (rows, hidden)
- *     a layer     h = norm(x); x += o(attention(rotate(qkv h)));  h = norm(x); x += down(act(up h))
- *     projector   a list of steps (>>towers), of which one puts pool * pool rows side by side   (out rows, width of the language model)
- *
- * Windows (Qwen2.5-VL): in most layers a patch sees those of its window only. Blocks are taken window by window, so that a window is a
- * span of rows; what comes out is put back into the picture's order.
- *
- * Pieces. A tower may take longer than a step of the language model, and others wait for their tokens. So it runs between steps, some
- * layers at a time: x stays in its buffer, and the next piece goes on from there. The bits do not depend on the pieces, nor on which views
- * run together: a row's products are its own, and a view attends to itself. */
-
-typedef struct llm__tower_layer {
-    llm__net_pair norm1, qkv, q_norm, k_norm, o, scale1, norm2, up, down, scale2;
-} llm__tower_layer;
-
-/* A step of a projector with its weights. */
-typedef struct llm__tower_step {
-    const llm__projector_step *row;
-    llm__net_pair w;
-    llm_buffer *to; /* (rows, width) what it gives */
-    int32_t width;
-    llm_rows rows;
-} llm__tower_step;
-
-typedef struct llm__tower_list {
-    llm__tower_step step[LLM__PROJECTOR_STEPS];
-    int n, two; /* two: which step begins the second stage; n: there is none */
-} llm__tower_list;
-
-/* MiniCPM-V's resampler: n_query learned queries attend to the patches. */
-typedef struct llm__tower_resampler {
-    llm__net_pair kv, kv_norm, q, k, v, out, q_norm, post_norm, proj;
-    llm_buffer *kv_rows, *keys, *qkv, *att, *to;
-    float *query; /* (n_query, out) */
-    int32_t n_heads, head_dim;
-} llm__tower_resampler;
-
-/* What an engine asks for. */
-typedef struct llm__tower_config {
-    const llm_model *model;
-    const llm_backend *backend;
-    llm_backend_config backend_config; /* as of the language model's context; rows and the like are the tower's own */
-    int32_t max_len;                   /* no picture takes more tokens */
-} llm__tower_config;
-
-typedef struct llm__tower {
-    const llm__vision *v;
-    const llm_backend *be;
-    llm_backend_ctx *ctx;
-    int32_t max_rows, max_views, page_tokens, max_pages;
-    int32_t given_cols, width; /* width: of a row of the language model, with those of its first layers */
-    llm__net_pair patch, pre_norm;
-    llm__tower_layer *layer; /* (n_used) */
-    llm__tower_list main, deep[LLM__MAX_DEEP];
-    llm__tower_resampler resampler;
-    llm_weight *inv_freq;
-    int8_t row_of[512];
-    llm_buffer *patches, *x, *h, *y, *att, *qkv, *ff, *rope, *two;
-    float *table;   /* (side * side, with a class token one more, hidden) learned positions; NULL: none */
-    float *first;   /* (hidden) the class token; NULL: there is none */
-    float *bias;    /* (hidden) of the patches' product; NULL: none */
-    float *newline; /* (out) */
-    double layer_ops; /* of a row, without attention */
-    int64_t memory;
-    /* The arrays of a step. */
-    llm_step step;
-    float *values;        /* (max_rows, given_cols) */
-    const float **given;  /* (max_rows) */
-    int32_t *numbers, *tokens, *positions, *seq_of_row, *seq_begin, *seq_len, *zeros, *pages, *spans, *out_rows;
-    float *bases;
-    /* What it works at. */
-    llm_media *media;             /* NULL: nothing */
-    int32_t view, n_views, layers; /* views [view, view + n_views) are in the buffers, and so many layers are done */
-    int32_t stage;                /* 1: of all views the first stage is done */
-    int32_t row;                  /* of the second stage: rows that are done */
-    int32_t n_rows;               /* in the step */
-    float *read;                  /* (max_rows, widest) rows read back */
-} llm__tower;
-
 /* ---- Opening ---- */
 
 /* NULL is fine. */
@@ -24459,7 +24552,10 @@ static int64_t llm__tower_largest(const llm__vision *v) {
     const llm__processor *p = &v->processor;
     const int64_t patch = v->patch, side = p->size / patch + 1, edge = p->longest / patch + v->merge;
     switch (v->family->fit) {
-    case LLM__FIT_PATCHES: return LLM__MAX(p->max_pixels, v->family->flags & LLM__EYES_VIDEO ? LLM__MIN(p->video_max_pixels, p->max_pixels) : 0) / (patch * patch) + 64;
+    case LLM__FIT_PATCHES:
+        return LLM__MAX(p->max_pixels, v->family->flags & LLM__EYES_VIDEO ? LLM__MIN(p->video_max_pixels, p->max_pixels) : 0) /
+                   (patch * patch) +
+               64;
     case LLM__FIT_EDGE: return edge * edge;
     case LLM__FIT_SLICES: return 2 * side * side + 256;
     default: return side * side + 1;
@@ -24504,9 +24600,18 @@ static llm_result llm__tower_buffers(llm__tower *t) {
     const struct {
         int64_t cols;
         llm_buffer **to;
-    } plan[] = {{v->patch_values, &t->patches}, {D, &t->x},        {D, &t->h},      {D, &t->y},
-                {A, &t->att},                   {3 * A, &t->qkv},  {v->ff, &t->ff}, {v->flags & (LLM__SEES_ROPE | LLM__SEES_TURNS) ? v->head_dim : 0, &t->rope},
-                {Q, &q->kv_rows},               {Q, &q->keys},     {3 * Q, &q->qkv}, {Q, &q->att},
+    } plan[] = {{v->patch_values, &t->patches},
+                {D, &t->x},
+                {D, &t->h},
+                {D, &t->y},
+                {A, &t->att},
+                {3 * A, &t->qkv},
+                {v->ff, &t->ff},
+                {v->flags & (LLM__SEES_ROPE | LLM__SEES_TURNS) ? v->head_dim : 0, &t->rope},
+                {Q, &q->kv_rows},
+                {Q, &q->keys},
+                {3 * Q, &q->qkv},
+                {Q, &q->att},
                 {Q, &q->to}};
     llm_result r = LLM_OK;
     for (int i = 0; i < LLM__COUNT(plan) && !r; i++) r = llm__tower_buffer(t, R, plan[i].cols, plan[i].to);
@@ -24521,14 +24626,15 @@ static llm_result llm__tower_arrays(llm__tower *t) {
     const struct {
         size_t n;
         int32_t **to;
-    } plan[] = {{R, &t->tokens}, {3 * R, &t->positions}, {R, &t->seq_of_row}, {V, &t->seq_begin}, {V, &t->seq_len}, {V, &t->zeros}, {P, &t->pages}, {2 * R, &t->spans}, {R, &t->out_rows}};
+    } plan[] = {{R, &t->tokens}, {3 * R, &t->positions}, {R, &t->seq_of_row}, {V, &t->seq_begin}, {V, &t->seq_len},
+                {V, &t->zeros},  {P, &t->pages},         {2 * R, &t->spans},  {R, &t->out_rows}};
     size_t total = 0;
     for (int i = 0; i < LLM__COUNT(plan); i++) total += plan[i].n;
     t->numbers = LLM__NEW(int32_t, total);
-    t->values = LLM__NEW(float, R * (size_t)t->given_cols);
+    t->values = LLM__NEW(float, R *(size_t)t->given_cols);
     t->given = LLM__NEW(const float *, R);
     t->bases = LLM__NEW(float, V);
-    t->read = LLM__NEW(float, R * (size_t)LLM__MAX(t->given_cols, t->v->out));
+    t->read = LLM__NEW(float, R *(size_t)LLM__MAX(t->given_cols, t->v->out));
     if (!t->numbers || !t->values || !t->given || !t->bases || !t->read) return llm__nomem();
     total = 0;
     for (int i = 0; i < LLM__COUNT(plan); total += plan[i++].n) *plan[i].to = t->numbers + total;
@@ -24625,14 +24731,23 @@ static llm_result llm__tower_open(const llm__tower_config *cfg, llm__tower **out
 /* ---- The pass ----
  * Each function enqueues operations; what their fields mean stands in >>api-backend. */
 
-static void llm__see_linear(const llm__tower *t, llm_rows rows, llm_buffer *dst, const llm_buffer *src, const llm__net_pair *w, llm_act act, int add,
-                            int32_t dst_col) {
-    const llm_linear_op op = {.rows = rows, .dst = dst, .src = src, .weight = w->w, .bias = w->b, .act = act, .add = add, .dst_col = dst_col, .scale = 1};
+static void llm__see_linear(const llm__tower *t, llm_rows rows, llm_buffer *dst, const llm_buffer *src, const llm__net_pair *w, llm_act act,
+                            int add, int32_t dst_col) {
+    const llm_linear_op op = {
+        .rows = rows, .dst = dst, .src = src, .weight = w->w, .bias = w->b, .act = act, .add = add, .dst_col = dst_col, .scale = 1};
     t->be->linear(t->ctx, 0, &op);
 }
 
-static void llm__see_norm(const llm__tower *t, llm_rows rows, llm_buffer *dst, const llm_buffer *src, int32_t n, int rms, const llm__net_pair *w, float eps) {
-    const llm_norm_op op = {.rows = rows, .dst = dst, .src = src, .n = n, .kind = rms ? LLM_NORM_RMS : LLM_NORM_LAYER, .weight = w->w, .bias = w->b, .eps = eps};
+static void llm__see_norm(const llm__tower *t, llm_rows rows, llm_buffer *dst, const llm_buffer *src, int32_t n, int rms,
+                          const llm__net_pair *w, float eps) {
+    const llm_norm_op op = {.rows = rows,
+                            .dst = dst,
+                            .src = src,
+                            .n = n,
+                            .kind = rms ? LLM_NORM_RMS : LLM_NORM_LAYER,
+                            .weight = w->w,
+                            .bias = w->b,
+                            .eps = eps};
     t->be->norm(t->ctx, 0, &op);
 }
 
@@ -24644,7 +24759,9 @@ static void llm__see_add(const llm__tower *t, const llm_buffer *y, const llm__ne
                                 .scale = 1,
                                 .post_weight = scale ? scale->w : NULL,
                                 .h = t->h,
-                                .kind = !norm ? LLM_NORM_NONE : t->v->flags & LLM__SEES_RMS ? LLM_NORM_RMS : LLM_NORM_LAYER,
+                                .kind = !norm                         ? LLM_NORM_NONE
+                                        : t->v->flags & LLM__SEES_RMS ? LLM_NORM_RMS
+                                                                      : LLM_NORM_LAYER,
                                 .weight = norm ? norm->w : NULL,
                                 .bias = norm ? norm->b : NULL,
                                 .eps = t->v->eps};
@@ -24655,7 +24772,8 @@ static void llm__see_add(const llm__tower *t, const llm_buffer *y, const llm__ne
 static void llm__see_begin(const llm__tower *t) {
     const llm__vision *v = t->v;
     const int table = (v->flags & LLM__SEES_TABLE) != 0, rms = (v->flags & LLM__SEES_RMS) != 0;
-    const llm_embed_op patches = {.dst = t->patches, .given = LLM_GIVEN_ROW}, places = {.dst = t->x, .given = LLM_GIVEN_ROW, .given_col = v->patch_values};
+    const llm_embed_op patches = {.dst = t->patches, .given = LLM_GIVEN_ROW},
+                       places = {.dst = t->x, .given = LLM_GIVEN_ROW, .given_col = v->patch_values};
     const llm_rope_op rope = {.dst = t->rope, .inv_freq = t->inv_freq, .n_variants = 1, .rope_dim = v->head_dim, .row_of = t->row_of};
     t->be->embed(t->ctx, 0, &patches);
     if (table) t->be->embed(t->ctx, 0, &places);
@@ -24870,13 +24988,16 @@ static void llm__tower_class(llm__tower *t, int32_t row) {
     const llm__vision *v = t->v;
     float *values = t->values + (size_t)row * (size_t)t->given_cols, *place = values + v->patch_values;
     memset(values, 0, (size_t)t->given_cols * sizeof *values);
-    for (int32_t i = 0; i < v->hidden; i++) place[i] = (t->first ? t->first[i] : 0) + (t->table ? t->table[i] : 0) - (t->bias ? t->bias[i] : 0);
+    for (int32_t i = 0; i < v->hidden; i++)
+        place[i] = (t->first ? t->first[i] : 0) + (t->table ? t->table[i] : 0) - (t->bias ? t->bias[i] : 0);
     t->given[row] = values;
     for (int k = 0; k < 3; k++) t->positions[k * t->n_rows + row] = 0;
 }
 
 /* Patches of a view, and the class token. */
-static int32_t llm__tower_rows(const llm__vision *v, const llm__media_view *view) { return view->rows * view->cols + ((v->flags & LLM__SEES_CLASS) != 0); }
+static int32_t llm__tower_rows(const llm__vision *v, const llm__media_view *view) {
+    return view->rows * view->cols + ((v->flags & LLM__SEES_CLASS) != 0);
+}
 
 /* The step over its arrays. */
 static void llm__tower_step_over(llm__tower *t, int32_t n_seqs, int32_t n_out) {
@@ -24965,7 +25086,8 @@ static void llm__tower_describe_queries(llm__tower *t) {
         t->seq_len[s] += Q;
     }
     for (int32_t i = 0; i < Q; i++)
-        memcpy(t->values + (size_t)i * (size_t)t->given_cols, t->resampler.query + (size_t)i * (size_t)t->v->out, (size_t)t->v->out * sizeof *t->values);
+        memcpy(t->values + (size_t)i * (size_t)t->given_cols, t->resampler.query + (size_t)i * (size_t)t->v->out,
+               (size_t)t->v->out * sizeof *t->values);
     t->seq_begin[t->n_views] = n;
     llm__tower_step_over(t, t->n_views, 0);
 }
@@ -24973,7 +25095,8 @@ static void llm__tower_describe_queries(llm__tower *t) {
 /* ERNIE 4.5 VL: some rows of the second stage, each two rows of the first: of a picture the same twice, of a video those of two frames. */
 static void llm__tower_describe_pairs(llm__tower *t) {
     const llm_media *m = t->media;
-    const int32_t width = m->raw_width, each = llm__view_rows(t->v, &m->view[0]), n = LLM__MIN(LLM__MIN(m->info.n_tokens - t->row, t->max_rows), 1024);
+    const int32_t width = m->raw_width, each = llm__view_rows(t->v, &m->view[0]),
+                  n = LLM__MIN(LLM__MIN(m->info.n_tokens - t->row, t->max_rows), 1024);
     const int video = m->info.kind == LLM_MEDIA_VIDEO;
     t->n_rows = n;
     for (int32_t i = 0; i < n; i++) {
@@ -25000,7 +25123,8 @@ static llm_result llm__tower_room(const llm__tower *t, llm_media *m) {
     int64_t rows = 0;
     for (int32_t i = 0; i < m->n_views; i++) {
         if (llm__tower_rows(v, &m->view[i]) > t->max_rows)
-            return llm__error(LLM_ERR_LIMIT, "a picture of %d x %d patches, at most %d patches were expected: make it smaller, or lower max_pixels",
+            return llm__error(LLM_ERR_LIMIT,
+                              "a picture of %d x %d patches, at most %d patches were expected: make it smaller, or lower max_pixels",
                               (int)m->view[i].rows, (int)m->view[i].cols, (int)t->max_rows);
         rows += llm__view_rows(v, &m->view[i]);
     }
@@ -25044,7 +25168,8 @@ static llm_result llm__tower_read(llm__tower *t, const llm_buffer *from, int32_t
         llm_result r = t->be->buffer_rows(t->ctx, 0, from, at, n, t->read);
         if (r) return r;
         for (int32_t k = 0; k < n; k++)
-            memcpy(to + (size_t)(each ? k : llm__window_block(v, view, k, &first, &end)) * (size_t)stride, t->read + (size_t)k * (size_t)width, (size_t)width * sizeof *to);
+            memcpy(to + (size_t)(each ? k : llm__window_block(v, view, k, &first, &end)) * (size_t)stride,
+                   t->read + (size_t)k * (size_t)width, (size_t)width * sizeof *to);
         to += (size_t)n * (size_t)stride;
         at += n;
     }
@@ -25145,6 +25270,70 @@ LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg,
 
 LLM__COLD_END
 #endif /* LLM_NO_VISION */
+
+LLM__COLD_BEGIN
+
+/* ============================================================================
+ * >>blind   What stands for all of vision where LLM_NO_VISION leaves it out: no model sees.
+ * ============================================================================ */
+
+#ifdef LLM_NO_VISION
+
+static llm_result llm__blind(void) { return llm__error(LLM_ERR_UNSUPPORTED, "pictures: this build leaves vision out (LLM_NO_VISION)"); }
+
+LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
+    if (cfg && cfg->mmproj) return *out = NULL, llm__blind();
+    return llm__model_open(path, cfg, out);
+}
+
+LLM_API llm_result llm_media_open(const llm_model *model, const llm_media_config *cfg, llm_media **out) {
+    (void)model, (void)cfg;
+    return *out = NULL, llm__blind();
+}
+
+LLM_API void llm_media_free(llm_media *media) { (void)media; }
+
+LLM_API void llm_media_get_info(const llm_media *media, llm_media_info *out) {
+    (void)media;
+    memset(out, 0, sizeof *out);
+}
+
+LLM_API int64_t llm_media_values(const llm_media *media, int32_t view, float *values, int64_t n) {
+    (void)media, (void)view, (void)values, (void)n;
+    return 0;
+}
+
+LLM_API llm_result llm_media_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_media *const *media,
+                                      int32_t n_media, llm_tokens *ids) {
+    (void)media;
+    return n_media ? llm__blind() : llm_tokenize(model, text, len, flags, ids);
+}
+
+/* Which set of experts a token goes to. */
+static int32_t llm__vision_set(const llm__vision *v, int32_t id) { return (void)v, (void)id, 0; }
+
+/* Places (3, n) of a prompt's tokens; media in the order in which their tokens stand there, *next: the place behind the last token. */
+static void llm__media_places(const llm__vision *v, const int32_t *ids, int32_t n, llm_media *const *media, int32_t n_media,
+                                    int32_t *places, int32_t *next) {
+    (void)v, (void)ids, (void)n, (void)media, (void)n_media, (void)places, (void)next;
+}
+
+/* Makes weights and buffers. */
+static llm_result llm__tower_open(const llm__tower_config *cfg, llm__tower **out) { return (void)cfg, *out = NULL, llm__blind(); }
+/* NULL is fine. */
+static void llm__tower_close(llm__tower *t) { (void)t; }
+/* Whether a picture fits, and room for what the tower makes of it. Any thread, before others know of it. */
+static llm_result llm__tower_room(const llm__tower *t, llm_media *m) { return (void)t, (void)m, llm__blind(); }
+/* Begins with a picture; the tower has none then. */
+static void llm__tower_begin(llm__tower *t, llm_media *m) { (void)t, (void)m; }
+/* Operations that the next piece takes at least, the smallest there is. */
+static double llm__tower_ops(const llm__tower *t) { return (void)t, 0.0; }
+/* Computes a piece of at most so many operations, if the smallest is not more already. Without a picture left in t->media its rows are
+ * there, and its pixels are gone. */
+static llm_result llm__tower_piece(llm__tower *t, double ops) { return (void)t, (void)ops, llm__blind(); }
+#endif /* LLM_NO_VISION */
+
+LLM__COLD_END
 
 /* ============================================================================
  * >>machine   Answers that must have a form: the machine that reads them.
@@ -29938,11 +30127,12 @@ struct llm_request {
         llm_token_logprob *top; /* (n_prompt, top_stride) */
         int32_t *top_counts;    /* (n_prompt) */
     } prompt;
-    struct { /* its pictures, and where their tokens stand */
+    struct {                   /* its pictures, and where their tokens stand */
         llm__picture_use *use; /* (n) */
         llm__sight_run *run;   /* (n_runs) */
         int32_t n, n_runs;
-        int32_t *places, n_places, next_place; /* (3, n_places) of the prompt's tokens in time, height and width, and of the first behind them */
+        int32_t *places, n_places,
+            next_place; /* (3, n_places) of the prompt's tokens in time, height and width, and of the first behind them */
     } sight;
     struct { /* of an embedding */
         llm_pooling kind;
@@ -30074,19 +30264,19 @@ struct llm_engine {
         llm__flight *applied; /* whose jobs are run */
         int next_job;         /* of these; atomic */
     } flights;
-    struct {                                                   /* the arrays that an llm_step points to */
-        int32_t *tokens, *seq_of_row, *token_from;             /* (max_rows) */
-        int32_t *positions, *spans, *row_set;                  /* (3, max_rows), (2, max_rows), (max_rows) */
-        const float **given;                                   /* (max_rows) */
+    struct {                                       /* the arrays that an llm_step points to */
+        int32_t *tokens, *seq_of_row, *token_from; /* (max_rows) */
+        int32_t *positions, *spans, *row_set;      /* (3, max_rows), (2, max_rows), (max_rows) */
+        const float **given;                       /* (max_rows) */
         int any_given, any_spans;
-        int32_t *seq_begin, *seq_len, *seq_rope;               /* (max_seqs + 1) */
-        float *seq_rope_base;                                  /* (max_seqs) */
-        int32_t *pages;                                        /* (max_seqs, max_pages) */
-        int32_t *out_rows;                                     /* (max_out) */
-        llm_draw *draws;                                       /* (max_out) */
-        uint32_t *masks;                                       /* (max_out, (vocab + 31) / 32) of draws */
-        int32_t *seq_lora;                                     /* (max_seqs) */
-        int32_t *raw_prompt;                                   /* (max_seqs) lengths of the prompts that llm_forward was given */
+        int32_t *seq_begin, *seq_len, *seq_rope; /* (max_seqs + 1) */
+        float *seq_rope_base;                    /* (max_seqs) */
+        int32_t *pages;                          /* (max_seqs, max_pages) */
+        int32_t *out_rows;                       /* (max_out) */
+        llm_draw *draws;                         /* (max_out) */
+        uint32_t *masks;                         /* (max_out, (vocab + 31) / 32) of draws */
+        int32_t *seq_lora;                       /* (max_seqs) */
+        int32_t *raw_prompt;                     /* (max_seqs) lengths of the prompts that llm_forward was given */
     } step;
 
     /* Shared with other threads, under `mutex`. */
@@ -31119,7 +31309,8 @@ static llm_result llm__sight_share(llm_engine *e, llm_media *m, llm__picture_use
     s->n_queries++;
     for (int32_t i = 0; i < LLM__PICTURES; i++) {
         llm__known *k = &s->known[i];
-        if (!k->media || k->media->hash[0] != m->hash[0] || k->media->hash[1] != m->hash[1] || k->media->info.n_tokens != m->info.n_tokens) continue;
+        if (!k->media || k->media->hash[0] != m->hash[0] || k->media->hash[1] != m->hash[1] || k->media->info.n_tokens != m->info.n_tokens)
+            continue;
         k->users++;
         k->used = ++s->n_uses;
         s->n_hits++;
@@ -31131,8 +31322,8 @@ static llm_result llm__sight_share(llm_engine *e, llm_media *m, llm__picture_use
     llm_result r = llm__tower_room(s->tower, m);
     if (r) return r;
     if (!llm__sight_evict(e, m->bytes, &place))
-        return llm__error(m->bytes > s->most ? LLM_ERR_LIMIT : LLM_ERR_BUSY, "memory for pictures: %zu of %zu bytes are in use, %zu more are needed",
-                          s->bytes, s->most, m->bytes);
+        return llm__error(m->bytes > s->most ? LLM_ERR_LIMIT : LLM_ERR_BUSY,
+                          "memory for pictures: %zu of %zu bytes are in use, %zu more are needed", s->bytes, s->most, m->bytes);
     m->engine = e;
     __atomic_add_fetch(&m->refs, 1, __ATOMIC_RELAXED);
     const llm__known known = {m, m->bytes, 1, ++s->n_uses};
@@ -31193,11 +31384,12 @@ static llm_result llm__sight_submit(llm_request *r, const llm_request_config *cf
     }
     for (int32_t i = 0; i < n; i++) found += prompt[i] == e->sight.vision->image_id || prompt[i] == e->sight.vision->video_id;
     if (!result && !llm__sight_runs(r, prompt, n))
-        result = llm__error(LLM_ERR_ARG, "prompt: it has %lld tokens for pictures and videos, those given take %lld", (long long)found, (long long)tokens);
+        result = llm__error(LLM_ERR_ARG, "prompt: it has %lld tokens for pictures and videos, those given take %lld", (long long)found,
+                            (long long)tokens);
     for (int32_t i = 0; i < r->sight.n_runs && e->sight.both_ways && !result; i++)
         if (r->sight.run[i].n > e->p.c.max_num_batched_tokens)
-            result = llm__error(LLM_ERR_LIMIT, "a picture of %d tokens, which are computed together: max_num_batched_tokens is %d", (int)r->sight.run[i].n,
-                                (int)e->p.c.max_num_batched_tokens);
+            result = llm__error(LLM_ERR_LIMIT, "a picture of %d tokens, which are computed together: max_num_batched_tokens is %d",
+                                (int)r->sight.run[i].n, (int)e->p.c.max_num_batched_tokens);
     if (result || e->sight.position_rows != 3) return result;
     r->sight.places = (int32_t *)llm__arena_get(a, 3 * (size_t)n * sizeof *r->sight.places);
     llm_media **list = (llm_media **)llm__arena_get(a, (size_t)r->sight.n * sizeof *list);
@@ -34012,12 +34204,12 @@ struct llm_openai_call {
     /* Of a response: the output items that are whole, and the text of the one that is not */
     llm_text items, item;
     int32_t n_items, item_kind, n_events; /* item_kind: llm__oai_item */
-    /* Pictures and videos: how many of each the body has, opened in its order; the node of multi_modal_data, -1: none; what no one can guess. */
+    /* Pictures and videos: how many of each the body has, opened in its order; multi_modal_data's node, -1: none; what no one can guess. */
     int32_t n_wanted[2], n_media, media_data;
     struct llm_media **media;
     uint64_t mark;
-    llm_text logs;                        /* entries of the open message's logprobs; */
-    size_t logs_sure, logs_told;          /* bytes of those whose text has come, and of those that were written */
+    llm_text logs;               /* entries of the open message's logprobs; */
+    size_t logs_sure, logs_told; /* bytes of those whose text has come, and of those that were written */
 };
 
 #define LLM__OAI_BOOL(member, names) LLM_OPT_BOOL(llm_openai_call, member, 0, names, NULL)
@@ -34546,11 +34738,14 @@ static int llm__oai_local_file(llm_openai_call *k, llm__str name, llm_text *out)
     size_t len = strlen(folder);
     while (len > 1 && folder[len - 1] == '/') len--;
     const int inside = plain[0] == '/' ? !strncmp(plain, folder, len) && plain[len] == '/' : 1;
-    if (!inside || strlen(plain) != name.n || !name.n || strstr(plain, "..")) return llm__oai_bad(k, NULL, ": the file is not in the folder that is allowed");
+    if (!inside || strlen(plain) != name.n || !name.n || strstr(plain, ".."))
+        return llm__oai_bad(k, NULL, ": the file is not in the folder that is allowed");
     LLM__SCOPED(llm__drop) char *path = plain[0] == '/' ? llm__strdup(plain) : llm__path_join(folder, plain);
     llm_result r = path ? llm__file_open(path, (size_t)1 << 30, 1, &f) : llm__nomem();
     if (r == LLM_ERR_NOMEM) return llm__oai_failed(k, r, NULL);
-    if (r) return llm__oai_bad(k, NULL, ": the file cannot be read: %.300s", strrchr(llm_last_error(), ':') ? strrchr(llm_last_error(), ':') + 2 : "");
+    if (r)
+        return llm__oai_bad(k, NULL, ": the file cannot be read: %.300s",
+                            strrchr(llm_last_error(), ':') ? strrchr(llm_last_error(), ':') + 2 : "");
     llm_text_add(out, (const char *)f.data, f.size);
     return out->failed ? llm__oai_failed(k, llm__nomem(), NULL) : 1;
 }
@@ -34605,16 +34800,21 @@ static int llm__oai_media_part(llm_openai_call *k, int part) {
     double fps = 1;
     llm__oai_is_media(type, &video);
     if (!k->service.model->vision)
-        return llm__oai_bad(k, NULL, ": %s is not a multimodal model: only parts of type text are supported by it", llm_model_get_info(k->service.model)->family);
+        return llm__oai_bad(k, NULL, ": %s is not a multimodal model: only parts of type text are supported by it",
+                            llm_model_get_info(k->service.model)->family);
     if (url < 0 && llm__oai_has(k, "file_id")) return llm__oai_bad(k, NULL, ": file_id: no files are kept here; send a data URI");
-    if (!llm_json_str(d, url, NULL) && !(list && video && llm_json_size(d, url))) return llm__oai_bad(k, NULL, ": a part of type %.40s must have a url, a text", type);
+    if (!llm_json_str(d, url, NULL) && !(list && video && llm_json_size(d, url)))
+        return llm__oai_bad(k, NULL, ": a part of type %.40s must have a url, a text", type);
     for (int v = list ? llm_json_first(d, url) : -1; v >= 0; v = llm_json_next(d, v))
         if (!llm_json_str(d, v, NULL)) return llm__oai_bad(k, NULL, ": a video must be a list of texts");
-    if (list && llm_json_size(d, url) > LLM__OAI_FRAMES) return llm__oai_bad(k, NULL, ": at most %d frames, got %d", LLM__OAI_FRAMES, llm_json_size(d, url));
-    if (detail && !llm__alias_among("auto|low|high", llm__lit(detail), NULL)) return llm__oai_bad(k, NULL, ": detail must be auto, low or high");
+    if (list && llm_json_size(d, url) > LLM__OAI_FRAMES)
+        return llm__oai_bad(k, NULL, ": at most %d frames, got %d", LLM__OAI_FRAMES, llm_json_size(d, url));
+    if (detail && !llm__alias_among("auto|low|high", llm__lit(detail), NULL))
+        return llm__oai_bad(k, NULL, ": detail must be auto, low or high");
     int rate = llm__oai_get(d, about, "fps");
     if (rate < 0) rate = llm__oai_get(d, part, "fps");
-    if (rate >= 0 && (!llm_json_num(d, rate, &fps) || !(fps > 0 && fps <= 1000))) return llm__oai_bad(k, NULL, ": fps must be a number above 0, at most 1000");
+    if (rate >= 0 && (!llm_json_num(d, rate, &fps) || !(fps > 0 && fps <= 1000)))
+        return llm__oai_bad(k, NULL, ": fps must be a number above 0, at most 1000");
     return llm__oai_media_count(k, video);
 }
 
@@ -34627,8 +34827,10 @@ static int llm__oai_media_data(llm_openai_call *k) {
     k->media_data = data;
     if (data < 0) return 1;
     llm__oai_at(k, "multi_modal_data");
-    if (llm_json_type_of(d, data) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be an object: {\"image\": [...], \"video\": [...]}");
-    if (!k->service.model->vision) return llm__oai_bad(k, NULL, ": %s is not a multimodal model", llm_model_get_info(k->service.model)->family);
+    if (llm_json_type_of(d, data) != LLM_JSON_OBJECT)
+        return llm__oai_bad(k, NULL, "must be an object: {\"image\": [...], \"video\": [...]}");
+    if (!k->service.model->vision)
+        return llm__oai_bad(k, NULL, ": %s is not a multimodal model", llm_model_get_info(k->service.model)->family);
     for (int m = llm_json_first(d, data); m >= 0; m = llm_json_next(d, m))
         if (strcmp(llm_json_key(d, m, NULL), "image") && strcmp(llm_json_key(d, m, NULL), "video"))
             return llm__oai_bad(k, NULL, ": \"%.40s\" is not supported: image and video are", llm_json_key(d, m, NULL));
@@ -35193,7 +35395,8 @@ LLM_API void llm_openai_free(llm_openai_call *k) {
 static void llm__oai_joined(const llm_openai_call *k, int content, llm_text *out) {
     const llm_json *d = k->chat;
     const llm__vision *v = k->service.model->vision;
-    const int list = llm_json_type_of(d, content) == LLM_JSON_ARRAY, in_place = k->service.interleave_mm_strings || (v && v->family->flags & LLM__EYES_IN_TEXT);
+    const int list = llm_json_type_of(d, content) == LLM_JSON_ARRAY,
+              in_place = k->service.interleave_mm_strings || (v && v->family->flags & LLM__EYES_IN_TEXT);
     size_t from = out->len;
     for (int pass = in_place; pass < 2; pass++)
         for (int part = list ? llm_json_first(d, content) : content; part >= 0; part = list ? llm_json_next(d, part) : -1) {
@@ -37187,13 +37390,48 @@ LLM__COLD_END
  * It stands in a file of its own, since a program may do without: whoever includes llm.h with LLM_IMAGE_IMPLEMENTATION gets
  * llm_picture_reader_stb. Only what is asked for is compiled: JPEG, PNG and BMP; no files, no floats. */
 
-#ifndef LLM_STB_IMAGE_H
-#define LLM_STB_IMAGE_H <stb/stb_image.h>
+#ifndef LLM_MALLOC /* in a file of its own */
+#include <stdlib.h>
+#include <string.h>
+#define LLM_MALLOC(n) malloc(n)
+#define LLM_REALLOC(p, n) realloc(p, n)
+#define LLM_FREE(p) free(p)
 #endif
-#if defined(__has_include)
-#if !__has_include(LLM_STB_IMAGE_H)
+
+/* stb_image unpacks whatever a PNG's data hold before it looks at how much the picture needs: a thousand times the size of the file. It
+ * takes what the picture needs first and asks for more as it goes, so each block remembers how large it was at first, and may grow to
+ * twice that and 256 MB, room for the packed data that it collects likewise. */
+#define LLM__STB_HEAD 16
+static void *llm__stb_new(size_t n) {
+    uint8_t *p = n > SIZE_MAX / 4 ? NULL : (uint8_t *)LLM_MALLOC(n + LLM__STB_HEAD);
+    if (!p) return NULL;
+    memcpy(p, &n, sizeof n);
+    return p + LLM__STB_HEAD;
+}
+
+static void llm__stb_drop(void *p) {
+    if (p) LLM_FREE((uint8_t *)p - LLM__STB_HEAD);
+}
+
+static void *llm__stb_grow(void *p, size_t n) {
+    size_t first;
+    if (!p) return llm__stb_new(n);
+    memcpy(&first, (uint8_t *)p - LLM__STB_HEAD, sizeof first);
+    if (n > 2 * first + ((size_t)256 << 20)) return NULL;
+    uint8_t *more = (uint8_t *)LLM_REALLOC((uint8_t *)p - LLM__STB_HEAD, n + LLM__STB_HEAD);
+    return more ? more + LLM__STB_HEAD : NULL;
+}
+
+#if defined(LLM_STB_IMAGE_H) || !defined(__has_include)
+#elif __has_include(<stb/stb_image.h>)
+#define LLM_STB_IMAGE_H <stb/stb_image.h>
+#elif __has_include(<stb_image.h>)
+#define LLM_STB_IMAGE_H <stb_image.h>
+#else
 #error "llm.h: stb_image.h is missing: run make deps (Debian's libstb-dev), or define LLM_STB_IMAGE_H as its place"
 #endif
+#ifndef LLM_STB_IMAGE_H
+#define LLM_STB_IMAGE_H <stb/stb_image.h>
 #endif
 #define STB_IMAGE_IMPLEMENTATION
 #define STB_IMAGE_STATIC
@@ -37204,12 +37442,15 @@ LLM__COLD_END
 #define STBI_NO_LINEAR
 #define STBI_NO_HDR
 #define STBI_ASSERT(x) ((void)0)
-#define STBI_MALLOC(n) LLM_MALLOC(n)
-#define STBI_REALLOC(p, n) LLM_REALLOC(p, n)
-#define STBI_FREE(p) LLM_FREE(p)
+#define STBI_MALLOC(n) llm__stb_new(n)
+#define STBI_REALLOC(p, n) llm__stb_grow(p, n)
+#define STBI_FREE(p) llm__stb_drop(p)
+/* Two functions are declared that are not there without GIF: */
+#define stbi_load_gif_from_memory(...) llm__stb_no_gif(void)
+#define stbi_set_unpremultiply_on_load_thread(...) llm__stb_no_thread(void)
 #if defined(__GNUC__)
+#define STBIDEF static __attribute__((unused))
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wunused-function"
 #pragma GCC diagnostic ignored "-Wunused-but-set-variable"
 #pragma GCC diagnostic ignored "-Wsign-compare"
 #pragma GCC diagnostic ignored "-Wshadow"
@@ -37218,6 +37459,8 @@ LLM__COLD_END
 #if defined(__GNUC__)
 #pragma GCC diagnostic pop
 #endif
+STBIDEF stbi_uc *llm__stb_no_gif(void) { return NULL; }
+STBIDEF void llm__stb_no_thread(void) {}
 
 static int llm__stb_size(const void *data, size_t n, int32_t *width, int32_t *height, const char **why) {
     int channels;

@@ -9,6 +9,9 @@
  * Answers and JSON go to standard output, everything else to standard error. Exit 0 done, 1 failed, 2 usage, 130 interrupted;
  * a failure ends with one line "llm_cli: error: what: value, what was expected". */
 #define _GNU_SOURCE
+#if defined(LLM_IMPLEMENTATION) && !defined(LLM_NO_VISION)
+#define LLM_IMAGE_IMPLEMENTATION /* stb_image too */
+#endif
 #include "llm.h"
 
 #include <ctype.h>
@@ -290,7 +293,9 @@ static int cli_progress(CLI_UNUSED void *user, const char *what, double done) {
 static void cli_open_model(int vocab_only) {
     llm_setup *s = &opt.setup;
     s->files.vocab_only = vocab_only;
+#ifndef LLM_NO_VISION
     s->files.picture_reader = llm_picture_reader_stb();
+#endif
     s->files.log = s->engine.log = cli_log;
     s->engine.progress = cli_progress;
     if (vocab_only && !s->model) s->model = s->files.tokenizer;

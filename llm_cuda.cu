@@ -1956,8 +1956,8 @@ typedef struct rope_rows {
 
 /* Computes: cosines and sines (T, 2 * half) of every row's position; angles in double, as position times frequency loses its fraction in
  * f32. Grid: one block a row. Twin: llm__run_rope. */
-static __global__ void __launch_bounds__(64) kernel_rope(step_view s, float *to, int64_t stride, const float *inv_freq, int rope_dim,
-                                                         float scale0, float scale1, rope_rows rows) {
+static __global__ void __launch_bounds__(64)
+    kernel_rope(step_view s, float *to, int64_t stride, const float *inv_freq, int rope_dim, float scale0, float scale1, rope_rows rows) {
     int row = (int)blockIdx.x, half = rope_dim / 2;
     if (row >= s.head[HEAD_ROWS]) return;
     int seq = s.seq_of_row[row], variant = s.seq_rope[seq], three = s.head[HEAD_POSITIONS] == 3;
@@ -2063,7 +2063,8 @@ static __global__ void __launch_bounds__(256)
         y += row * y_stride;
         if (peers.n) one_shot_sum(peers, y, n);
         norm_factors(post, y, n, scratch, &mean, &factor);
-        for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] += scale * (post.kind ? norm_value(post, y[i], i, mean, factor) : post.weight ? y[i] * post.weight[i] : y[i]);
+        for (int i = threadIdx.x; i < n; i += blockDim.x)
+            x[i] += scale * (post.kind ? norm_value(post, y[i], i, mean, factor) : post.weight ? y[i] * post.weight[i] : y[i]);
     }
     if (!h || !norm.kind) return;
     norm_factors(norm, x, n, scratch, &mean, &factor);
@@ -2587,8 +2588,8 @@ static __global__ void __launch_bounds__(128, ND == 1 ? 3 : 2) kernel_attention(
                 if (k < part.qa || k >= part.qb) continue;
                 int at = row_position(s, mine), from, to;
                 row_sees(s, a, mine, at, s.seq_len[seq], &from, &to);
-                float c = soften(a, q + k * a.hd, keys, stride, block, at, from, to,
-                                 a.alibi ? a.alibi[head] : 0, &m[i], &l[i], p + k * KEYS);
+                float c =
+                    soften(a, q + k * a.hd, keys, stride, block, at, from, to, a.alibi ? a.alibi[head] : 0, &m[i], &l[i], p + k * KEYS);
                 if (lane == 0) factor[k] = c;
             }
             __syncthreads();

@@ -9,6 +9,9 @@
  * new, conn_flush sends it. Sections, bottom-up: >>server >>options >>http >>connections >>calls >>metrics >>answers >>page
  * >>routes >>main. */
 #define _GNU_SOURCE
+#if defined(LLM_IMPLEMENTATION) && !defined(LLM_NO_VISION)
+#define LLM_IMAGE_IMPLEMENTATION /* stb_image too */
+#endif
 #include "llm.h"
 
 #include <errno.h>
@@ -2414,6 +2417,9 @@ static void set_service(void) {
 static void *load_main(UNUSED void *unused) {
     llm_setup *c = &server.cfg.setup;
     c->files.log = c->engine.log = on_library_log;
+#ifndef LLM_NO_VISION
+    c->files.picture_reader = llm_picture_reader_stb();
+#endif
     c->engine.progress = on_progress;
     if (llm_model_open(c->path.data, &c->files, &server.model) || llm_engine_open(server.model, &c->engine, &server.engine)) {
         if (!server.signals) die(1, "%s", llm_last_error());

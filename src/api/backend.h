@@ -117,9 +117,9 @@ typedef struct llm_backend_config {
     double step_timeout;                       /* GPU: seconds after which a step counts as lost; 0: 300 */
     int32_t n_stages; /* of a pipeline: ranks [s n / n_stages, (s + 1) n / n_stages) are stage s, and sums and logits are shared among
                                them alone; n_ranks counts all. 0: 1 */
-    struct llm_spent *spent; /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds */
-    int32_t kv_prealloc;     /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
-    int32_t given_cols;      /* values of a given row at most, see llm_step; 0: none is given */
+    struct llm_spent *spent;        /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds */
+    int32_t kv_prealloc;            /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
+    int32_t given_cols;             /* values of a given row at most, see llm_step; 0: none is given */
     struct llm_backend_ctx *beside; /* NULL, or an open context of this backend, whose threads or streams this one uses too: only one of
                                both runs a step at a time, and this one is closed first */
 } llm_backend_config;
@@ -185,8 +185,8 @@ typedef struct llm_step {
     const int32_t *seq_lora;   /* (n_seqs) slot of each sequence's adapter, -1: none; NULL: nobody has one */
     /* What a row is besides its token (pictures); NULL: nothing. The values stay where they are until the step was waited for. */
     const float *const *given; /* (n_rows) (given_cols) values in host memory that stand for the row's token; NULL: the token does */
-    const int32_t *spans;      /* (2, n_rows) positions of its sequence from which on, and up to which, a row sees in operations that say so */
-    const int32_t *row_set;    /* (n_rows) which set of experts a row has, see llm_route_op */
+    const int32_t *spans;   /* (2, n_rows) positions of its sequence from which on, and up to which, a row sees in operations that say so */
+    const int32_t *row_set; /* (n_rows) which set of experts a row has, see llm_route_op */
 } llm_step;
 
 typedef enum llm_rows { LLM_ROWS_TOKENS = 0, LLM_ROWS_OUT = 1 } llm_rows;
@@ -227,7 +227,7 @@ typedef struct llm_rope_op {
     llm_buffer *dst;
     const llm_weight *inv_freq; /* VECTOR (n_variants * rope_dim / 2) */
     int32_t n_variants, rope_dim;
-    const float *scale;  /* (n_variants) multiplies cosines and sines (attention factor); constant */
+    const float *scale;   /* (n_variants) multiplies cosines and sines (attention factor); constant */
     const int8_t *row_of; /* (rope_dim / 2) with 3 position rows: which of them each frequency takes; constant; NULL: the first */
 } llm_rope_op;
 

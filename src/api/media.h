@@ -28,7 +28,8 @@ typedef struct llm_media_config {
     double fps; /* of a video's frames as they are given; 0: the family's own rate */
     llm_detail detail;
     int32_t n_images; /* how many the prompt has, this one included; 0: 1. Some families cut a picture only where it is alone */
-    const char *mm_processor_kwargs; /* JSON object: parameters of the family's processor by their names ("max_pixels"); NULL: the model's */
+    const char
+        *mm_processor_kwargs; /* JSON object: parameters of the family's processor by their names ("max_pixels"); NULL: the model's */
 } llm_media_config;
 
 typedef struct llm_media llm_media; /* prepared for one model: what its tower will see. Never changes; any thread */

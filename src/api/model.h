@@ -32,7 +32,7 @@ typedef struct llm_model_config {
     llm_log_fn log;                 /* NULL: silent */
     void *log_user;
     const llm_picture_reader *picture_reader; /* for files of pictures, llm_picture_reader_stb(); NULL: GIFs and pixels only */
-    const char *mmproj;                              /* GGUF: the file with what the model sees with; NULL: none */
+    const char *mmproj;                       /* GGUF: the file with what the model sees with; NULL: none */
 } llm_model_config;
 
 typedef struct llm_model_info {

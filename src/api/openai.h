@@ -64,10 +64,10 @@ typedef struct llm_openai_service {
     /* In llm_openai_next, for metrics: one piece of news; gap: seconds since the token before of the same choice, else 0. May be NULL. */
     void (*on_event)(void *user, llm_openai_call *call, llm_request *request, const llm_event *event, double gap);
     /* Pictures and videos. */
-    const char *media_path;          /* folder whose files may be named as "file:NAME"; NULL: none */
-    const char *mm_processor_kwargs; /* JSON of every request that says nothing else; NULL: the model's own */
+    const char *media_path;             /* folder whose files may be named as "file:NAME"; NULL: none */
+    const char *mm_processor_kwargs;    /* JSON of every request that says nothing else; NULL: the model's own */
     int32_t limit_images, limit_videos; /* in one prompt; 0: 128, -1: none at all */
-    int32_t interleave_mm_strings;   /* templates that know texts only: pictures stand where they stood, not before the text */
+    int32_t interleave_mm_strings;      /* templates that know texts only: pictures stand where they stood, not before the text */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);

@@ -38,8 +38,8 @@ typedef struct llm_request_config {
      * after llm_request_free has returned. */
     void (*on_news)(void *user, llm_request *request);
     void *user;
-    /* Pictures and videos of the prompt, (n_media), in the order of their placeholders. Of ids each placeholder stands as often as its picture has
-     * tokens (llm_media_tokenize); a text's are replaced. The caller may free them when this returns. */
+    /* Pictures and videos of the prompt, (n_media), in the order of their placeholders. Among ids a placeholder stands as often as its
+     * picture has tokens (llm_media_tokenize); a text's are replaced. The caller may free them when this returns. */
     struct llm_media *const *media;
     int32_t n_media;
 } llm_request_config;

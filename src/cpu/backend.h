@@ -159,7 +159,7 @@ struct llm_backend_ctx {
     llm__isa isa;
     const llm__kernels *kernels;
     llm__pool *pool;
-    int pool_borrowed; /* it is that of the context beside */
+    int pool_borrowed;    /* it is that of the context beside */
     int n_ranks, n_group; /* ranks of a stage */
     llm__rank *rank;
     llm__stretch *pass; /* (LLM__MAX_PASSES) */

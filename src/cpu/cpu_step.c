@@ -114,7 +114,8 @@ static llm_result llm__cpu_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
 /* Good until the next end_step. All ranks' shares stand side by side: (vocab). */
 static const float *llm__cpu_logits_row(llm_backend_ctx *ctx, int out_row) { return ctx->logits + out_row * ctx->logits_stride; }
 
-static llm_result llm__cpu_buffer_rows(LLM__UNUSED llm_backend_ctx *ctx, LLM__UNUSED int rank, const llm_buffer *buf, int row, int n, float *to) {
+static llm_result llm__cpu_buffer_rows(LLM__UNUSED llm_backend_ctx *ctx, LLM__UNUSED int rank, const llm_buffer *buf, int row, int n,
+                                       float *to) {
     for (int i = 0; i < n; i++, to += buf->cols) memcpy(to, llm__row(buf, row + i), (size_t)buf->cols * sizeof *to);
     return LLM_OK;
 }

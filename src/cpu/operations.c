@@ -63,7 +63,8 @@ LLM__PRIVATE void llm__run_residual(const llm__run *r, int row) {
             for (int i = 1; i < r->ctx->n_group; i++) k->add(scratch, llm__row(llm__twin(r, i)->op.residual.y, row), 1, n);
             y = scratch;
         }
-        if (op->post_kind) llm__norm_row(k, op->post_kind, scratch, y, n, llm__vector(op->post_weight), llm__vector(op->post_bias), op->eps);
+        if (op->post_kind)
+            llm__norm_row(k, op->post_kind, scratch, y, n, llm__vector(op->post_weight), llm__vector(op->post_bias), op->eps);
         else if (op->post_weight) k->affine(scratch, y, 0, 1, llm__vector(op->post_weight), NULL, n);
         if (op->post_kind || op->post_weight) y = scratch;
         k->add(x, y, op->scale ? op->scale : 1, n);

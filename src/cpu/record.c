@@ -100,7 +100,8 @@ static void llm__record_act(llm_backend_ctx *ctx, int rank, llm__record *rec, co
 }
 
 LLM__PRIVATE void llm__cpu_embed(llm_backend_ctx *ctx, int rank, const llm_embed_op *op) {
-    if (op->given && op->given_col + op->dst->cols > ctx->cfg.given_cols) llm__cpu_fail(ctx, LLM_ERR_ARG, "embed: more columns than are given");
+    if (op->given && op->given_col + op->dst->cols > ctx->cfg.given_cols)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "embed: more columns than are given");
     llm__record_op(ctx, rank, LLM__OP_EMBED, LLM_ROWS_TOKENS, op, NULL, NULL, op->dst, NULL, LLM__TOUCH_NONE);
 }
 

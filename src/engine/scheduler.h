@@ -252,11 +252,12 @@ struct llm_request {
         llm_token_logprob *top; /* (n_prompt, top_stride) */
         int32_t *top_counts;    /* (n_prompt) */
     } prompt;
-    struct { /* its pictures, and where their tokens stand */
+    struct {                   /* its pictures, and where their tokens stand */
         llm__picture_use *use; /* (n) */
         llm__sight_run *run;   /* (n_runs) */
         int32_t n, n_runs;
-        int32_t *places, n_places, next_place; /* (3, n_places) of the prompt's tokens in time, height and width, and of the first behind them */
+        int32_t *places, n_places,
+            next_place; /* (3, n_places) of the prompt's tokens in time, height and width, and of the first behind them */
     } sight;
     struct { /* of an embedding */
         llm_pooling kind;
@@ -388,19 +389,19 @@ struct llm_engine {
         llm__flight *applied; /* whose jobs are run */
         int next_job;         /* of these; atomic */
     } flights;
-    struct {                                                   /* the arrays that an llm_step points to */
-        int32_t *tokens, *seq_of_row, *token_from;             /* (max_rows) */
-        int32_t *positions, *spans, *row_set;                  /* (3, max_rows), (2, max_rows), (max_rows) */
-        const float **given;                                   /* (max_rows) */
+    struct {                                       /* the arrays that an llm_step points to */
+        int32_t *tokens, *seq_of_row, *token_from; /* (max_rows) */
+        int32_t *positions, *spans, *row_set;      /* (3, max_rows), (2, max_rows), (max_rows) */
+        const float **given;                       /* (max_rows) */
         int any_given, any_spans;
-        int32_t *seq_begin, *seq_len, *seq_rope;               /* (max_seqs + 1) */
-        float *seq_rope_base;                                  /* (max_seqs) */
-        int32_t *pages;                                        /* (max_seqs, max_pages) */
-        int32_t *out_rows;                                     /* (max_out) */
-        llm_draw *draws;                                       /* (max_out) */
-        uint32_t *masks;                                       /* (max_out, (vocab + 31) / 32) of draws */
-        int32_t *seq_lora;                                     /* (max_seqs) */
-        int32_t *raw_prompt;                                   /* (max_seqs) lengths of the prompts that llm_forward was given */
+        int32_t *seq_begin, *seq_len, *seq_rope; /* (max_seqs + 1) */
+        float *seq_rope_base;                    /* (max_seqs) */
+        int32_t *pages;                          /* (max_seqs, max_pages) */
+        int32_t *out_rows;                       /* (max_out) */
+        llm_draw *draws;                         /* (max_out) */
+        uint32_t *masks;                         /* (max_out, (vocab + 31) / 32) of draws */
+        int32_t *seq_lora;                       /* (max_seqs) */
+        int32_t *raw_prompt;                     /* (max_seqs) lengths of the prompts that llm_forward was given */
     } step;
 
     /* Shared with other threads, under `mutex`. */

@@ -72,7 +72,8 @@ static llm_result llm__sight_share(llm_engine *e, llm_media *m, llm__picture_use
     s->n_queries++;
     for (int32_t i = 0; i < LLM__PICTURES; i++) {
         llm__known *k = &s->known[i];
-        if (!k->media || k->media->hash[0] != m->hash[0] || k->media->hash[1] != m->hash[1] || k->media->info.n_tokens != m->info.n_tokens) continue;
+        if (!k->media || k->media->hash[0] != m->hash[0] || k->media->hash[1] != m->hash[1] || k->media->info.n_tokens != m->info.n_tokens)
+            continue;
         k->users++;
         k->used = ++s->n_uses;
         s->n_hits++;
@@ -84,8 +85,8 @@ static llm_result llm__sight_share(llm_engine *e, llm_media *m, llm__picture_use
     llm_result r = llm__tower_room(s->tower, m);
     if (r) return r;
     if (!llm__sight_evict(e, m->bytes, &place))
-        return llm__error(m->bytes > s->most ? LLM_ERR_LIMIT : LLM_ERR_BUSY, "memory for pictures: %zu of %zu bytes are in use, %zu more are needed",
-                          s->bytes, s->most, m->bytes);
+        return llm__error(m->bytes > s->most ? LLM_ERR_LIMIT : LLM_ERR_BUSY,
+                          "memory for pictures: %zu of %zu bytes are in use, %zu more are needed", s->bytes, s->most, m->bytes);
     m->engine = e;
     __atomic_add_fetch(&m->refs, 1, __ATOMIC_RELAXED);
     const llm__known known = {m, m->bytes, 1, ++s->n_uses};
@@ -145,11 +146,12 @@ LLM__PRIVATE llm_result llm__sight_submit(llm_request *r, const llm_request_conf
     }
     for (int32_t i = 0; i < n; i++) found += prompt[i] == e->sight.vision->image_id || prompt[i] == e->sight.vision->video_id;
     if (!result && !llm__sight_runs(r, prompt, n))
-        result = llm__error(LLM_ERR_ARG, "prompt: it has %lld tokens for pictures and videos, those given take %lld", (long long)found, (long long)tokens);
+        result = llm__error(LLM_ERR_ARG, "prompt: it has %lld tokens for pictures and videos, those given take %lld", (long long)found,
+                            (long long)tokens);
     for (int32_t i = 0; i < r->sight.n_runs && e->sight.both_ways && !result; i++)
         if (r->sight.run[i].n > e->p.c.max_num_batched_tokens)
-            result = llm__error(LLM_ERR_LIMIT, "a picture of %d tokens, which are computed together: max_num_batched_tokens is %d", (int)r->sight.run[i].n,
-                                (int)e->p.c.max_num_batched_tokens);
+            result = llm__error(LLM_ERR_LIMIT, "a picture of %d tokens, which are computed together: max_num_batched_tokens is %d",
+                                (int)r->sight.run[i].n, (int)e->p.c.max_num_batched_tokens);
     if (result || e->sight.position_rows != 3) return result;
     r->sight.places = (int32_t *)llm__arena_get(a, 3 * (size_t)n * sizeof *r->sight.places);
     llm_media **list = (llm_media **)llm__arena_get(a, (size_t)r->sight.n * sizeof *list);

@@ -30,13 +30,17 @@ static llm_result llm__arch_unknown(const char *path, const char *name) {
 /* A text part may leave out what its class has anyway: published LLaVA and Gemma 3 have a few keys of twenty. */
 static const char *llm__text_defaults(const char *type) {
     static const char *const table[][2] = {
-        {"llama", "hidden_size 4096 intermediate_size 11008 num_hidden_layers 32 num_attention_heads 32 vocab_size 32000 rms_norm_eps 1e-6"},
-        {"mistral", "hidden_size 4096 intermediate_size 14336 num_hidden_layers 32 num_attention_heads 32 num_key_value_heads 8 vocab_size 32000 "
-                    "max_position_embeddings 131072 rms_norm_eps 1e-6"},
-        {"qwen2", "hidden_size 4096 intermediate_size 22016 num_hidden_layers 32 num_attention_heads 32 num_key_value_heads 32 vocab_size 151936 "
-                  "max_position_embeddings 32768 rms_norm_eps 1e-6"},
-        {"gemma3_text", "hidden_size 2304 intermediate_size 9216 num_hidden_layers 26 num_attention_heads 8 num_key_value_heads 4 head_dim 256 "
-                        "vocab_size 262208 max_position_embeddings 131072 query_pre_attn_scalar 256 sliding_window 4096 rms_norm_eps 1e-6"}};
+        {"llama",
+         "hidden_size 4096 intermediate_size 11008 num_hidden_layers 32 num_attention_heads 32 vocab_size 32000 rms_norm_eps 1e-6"},
+        {"mistral",
+         "hidden_size 4096 intermediate_size 14336 num_hidden_layers 32 num_attention_heads 32 num_key_value_heads 8 vocab_size 32000 "
+         "max_position_embeddings 131072 rms_norm_eps 1e-6"},
+        {"qwen2",
+         "hidden_size 4096 intermediate_size 22016 num_hidden_layers 32 num_attention_heads 32 num_key_value_heads 32 vocab_size 151936 "
+         "max_position_embeddings 32768 rms_norm_eps 1e-6"},
+        {"gemma3_text",
+         "hidden_size 2304 intermediate_size 9216 num_hidden_layers 26 num_attention_heads 8 num_key_value_heads 4 head_dim 256 "
+         "vocab_size 262208 max_position_embeddings 131072 query_pre_attn_scalar 256 sliding_window 4096 rms_norm_eps 1e-6"}};
     for (int i = 0; i < LLM__COUNT(table); i++)
         if (!strcmp(type, table[i][0])) return table[i][1];
     return NULL;

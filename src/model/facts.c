@@ -48,8 +48,8 @@ static double llm__fact_default(const llm__facts *f, const char *keys) {
     return (double)NAN;
 }
 
-/* The number of the first key that is there, between lo and hi; `whole`: an integer; item: which of a list of them, -1: it must be none. NaN:
- * absent, or refused. */
+/* The number of the first key that is there, between lo and hi; `whole`: an integer; item: which of a list of them, -1: it must be none.
+ * NaN: absent, or refused. */
 static double llm__fact_any(llm__facts *f, const char *keys, int item, double lo, double hi, int whole) {
     char what[160];
     double v = 0, other = 0;

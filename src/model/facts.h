@@ -67,7 +67,7 @@ LLM__PRIVATE void llm__facts_bad(llm__facts *f, const llm__fact *fact, const cha
 /* A whole number between lo and hi; `fallback` where it is absent: with LLM__MUST that is an error. */
 LLM__PRIVATE int32_t llm__fact_int(llm__facts *f, const char *keys, int64_t fallback, int64_t lo, int64_t hi);
 
-/* The same of the i-th in a list, where the value is one: families with two kinds of experts have a list of two where others have a number. */
+/* The same of the i-th in a list, where the value is one: families with two kinds of experts have a list of two, others a number. */
 LLM__PRIVATE int32_t llm__fact_item(llm__facts *f, const char *keys, int i, int64_t fallback, int64_t lo, int64_t hi);
 
 /* A number between lo and hi, or `fallback`. */

@@ -90,7 +90,9 @@ static void llm__pass_embed(const llm__pass *p, int n_ranks, llm_buffer *x) {
                           .position_offset = a->position_offset,
                           .vocab_begin = (int32_t)rank->vocab.first,
                           .scale = a->embed_scale,
-                          .given = !p->given ? LLM_GIVEN_NONE : p->rank_index ? LLM_GIVEN_ZERO : LLM_GIVEN_ROW};
+                          .given = !p->given       ? LLM_GIVEN_NONE
+                                   : p->rank_index ? LLM_GIVEN_ZERO
+                                                   : LLM_GIVEN_ROW};
     llm_lora_op lora = {.rows = LLM_ROWS_TOKENS,
                         .dst = x,
                         .low = rank->low,
@@ -111,9 +113,12 @@ static void llm__pass_begin(const llm__pass *p, const llm__net *net) {
     if (rank->first) llm__pass_embed(p, net->n_group, a->eagle ? rank->token.h : rank->token.x);
     else p->be->receive(p->ctx, p->rank_index, rank->token.x, net->rank[p->rank_index - net->n_group].token.x);
     for (int i = 0; i < a->n_rope; i++) {
-        llm_rope_op rope = {
-            .dst = rank->rope[i], .inv_freq = rank->inv_freq[i], .n_variants = 2, .rope_dim = a->rope_dim, .scale = a->rope[i].scale,
-            .row_of = a->position_rows == 3 ? a->rope_row : NULL};
+        llm_rope_op rope = {.dst = rank->rope[i],
+                            .inv_freq = rank->inv_freq[i],
+                            .n_variants = 2,
+                            .rope_dim = a->rope_dim,
+                            .scale = a->rope[i].scale,
+                            .row_of = a->position_rows == 3 ? a->rope_row : NULL};
         p->be->rope(p->ctx, p->rank_index, &rope);
     }
 }
@@ -335,7 +340,8 @@ static void llm__forward(const llm__net *net, int rank_index, const llm_shape *s
         if (a->flags & LLM__MLA) llm__pass_mla(&p, i, layer, src);
         else llm__pass_attention(&p, i, layer, src);
         const int deep = shape->given && i < a->n_deepstack; /* pictures have something to add behind this layer */
-        if (last && !moe && !deep && (a->eagle || !net->cfg.kept_layer)) { /* other layers need all rows for the keys and values that follow */
+        if (last && !moe && !deep &&
+            (a->eagle || !net->cfg.kept_layer)) { /* other layers need all rows for the keys and values that follow */
             llm__pass_gather(&p, out->x, lane->x);
             llm__pass_gather(&p, out->att, lane->att);
             if (parallel) llm__pass_gather(&p, out->h, lane->h);

@@ -19,7 +19,7 @@ struct llm_model {
     llm__source source;
     llm__arch arch; /* n_layers 0 with vocab_only */
     llm_model_info info;
-    int dummy; /* dummy_weights of the config: which LLM_TYPE_RANDOM... the matrices are; 0: none */
+    int dummy;                  /* dummy_weights of the config: which LLM_TYPE_RANDOM... the matrices are; 0: none */
     struct llm__vision *vision; /* what it sees with (>>vision); NULL: it does not see */
     char *path;
 };

@@ -30,7 +30,8 @@ static llm_result llm__net_share(const llm__arch *a, int rank_index, int n, llm_
                           n); /* as vLLM says it */
     if (a->n_kv_heads % n && n % a->n_kv_heads)
         return llm__error(LLM_ERR_ARG, "%d key heads can be neither divided nor repeated evenly among %d ranks", a->n_kv_heads, n);
-    if (a->ff < n || a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->n_sets > 1 && a->ff_expert2 < n) || (a->ff_shared && a->ff_shared < n))
+    if (a->ff < n || a->vocab < n || (a->n_experts && a->ff_expert < n) || (a->n_sets > 1 && a->ff_expert2 < n) ||
+        (a->ff_shared && a->ff_shared < n))
         return llm__error(LLM_ERR_ARG, "the model is too narrow for %d ranks", n);
     rank->heads = llm__slice_of(a->n_heads, rank_index * (a->n_heads / n), a->n_heads / n);
     rank->kv_heads = llm__slice_of(a->n_kv_heads, (int64_t)a->n_kv_heads * rank_index / n, LLM__MAX(a->n_kv_heads / n, 1));
@@ -140,7 +141,8 @@ static void llm__load_mla(llm__loader *L, const llm__net_rank *rank, llm__net_la
 /* An MLP, or with n_experts as many of them; slots from `slot` on: gate and up in one, gate, up, down. The rank has
  * rows `ff` of gate and up, columns `ff` of down. In one matrix the gate's rows stand before those of up, or
  * (gpt-oss) in turns with them. */
-static void llm__load_mlp(llm__loader *L, int slot, int n_experts, int first, llm__slice ff, int bias, llm__net_pair *up, llm__net_pair *down) {
+static void llm__load_mlp(llm__loader *L, int slot, int n_experts, int first, llm__slice ff, int bias, llm__net_pair *up,
+                          llm__net_pair *down) {
     const llm__arch *a = L->a;
     int n = LLM__MAX(n_experts, 1), gated = n_experts || !(a->flags & LLM__NO_GATE);
     int turns = n_experts && llm__arch_is(a, "gpt_oss") && !a->gguf;

@@ -65,7 +65,7 @@ typedef struct llm__net_lane {
 
 /* One rank: a device of its own, or on a CPU a part of the work. */
 typedef struct llm__net_rank {
-    int begin, end, first, last;                                 /* its layers; first, last: of the pipeline's stages */
+    int begin, end, first, last;                                    /* its layers; first, last: of the pipeline's stages */
     llm__slice heads, kv_heads, ff, ff_expert[2], ff_shared, vocab; /* this rank's shares; ff_expert: of each set */
     int32_t q_width, k_width; /* columns of q and k in qkv; with norms over the whole width: of all ranks */
     llm__net_pair embed, positions, embed_norm, out_norm, head;

@@ -141,12 +141,12 @@ struct llm_openai_call {
     /* Of a response: the output items that are whole, and the text of the one that is not */
     llm_text items, item;
     int32_t n_items, item_kind, n_events; /* item_kind: llm__oai_item */
-    /* Pictures and videos: how many of each the body has, opened in its order; the node of multi_modal_data, -1: none; what no one can guess. */
+    /* Pictures and videos: how many of each the body has, opened in its order; multi_modal_data's node, -1: none; what no one can guess. */
     int32_t n_wanted[2], n_media, media_data;
     struct llm_media **media;
     uint64_t mark;
-    llm_text logs;                        /* entries of the open message's logprobs; */
-    size_t logs_sure, logs_told;          /* bytes of those whose text has come, and of those that were written */
+    llm_text logs;               /* entries of the open message's logprobs; */
+    size_t logs_sure, logs_told; /* bytes of those whose text has come, and of those that were written */
 };
 
 /* A chat, whichever way it was asked for. */

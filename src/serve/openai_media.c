@@ -12,9 +12,8 @@
 #include "base/text.h"
 #include "base/files.h"
 #include "base/json.h"
-#include "tokenizer/tokenizer_json.h"
 #include "chat/reasoning.h"
-#include "vision/towers.h"
+#include "vision/tower_kinds.h"
 #include "vision/vision.h"
 #include "serve/openai.h"
 
@@ -49,11 +48,14 @@ static int llm__oai_local_file(llm_openai_call *k, llm__str name, llm_text *out)
     size_t len = strlen(folder);
     while (len > 1 && folder[len - 1] == '/') len--;
     const int inside = plain[0] == '/' ? !strncmp(plain, folder, len) && plain[len] == '/' : 1;
-    if (!inside || strlen(plain) != name.n || !name.n || strstr(plain, "..")) return llm__oai_bad(k, NULL, ": the file is not in the folder that is allowed");
+    if (!inside || strlen(plain) != name.n || !name.n || strstr(plain, ".."))
+        return llm__oai_bad(k, NULL, ": the file is not in the folder that is allowed");
     LLM__SCOPED(llm__drop) char *path = plain[0] == '/' ? llm__strdup(plain) : llm__path_join(folder, plain);
     llm_result r = path ? llm__file_open(path, (size_t)1 << 30, 1, &f) : llm__nomem();
     if (r == LLM_ERR_NOMEM) return llm__oai_failed(k, r, NULL);
-    if (r) return llm__oai_bad(k, NULL, ": the file cannot be read: %.300s", strrchr(llm_last_error(), ':') ? strrchr(llm_last_error(), ':') + 2 : "");
+    if (r)
+        return llm__oai_bad(k, NULL, ": the file cannot be read: %.300s",
+                            strrchr(llm_last_error(), ':') ? strrchr(llm_last_error(), ':') + 2 : "");
     llm_text_add(out, (const char *)f.data, f.size);
     return out->failed ? llm__oai_failed(k, llm__nomem(), NULL) : 1;
 }
@@ -106,16 +108,21 @@ LLM__PRIVATE int llm__oai_media_part(llm_openai_call *k, int part) {
     double fps = 1;
     llm__oai_is_media(type, &video);
     if (!k->service.model->vision)
-        return llm__oai_bad(k, NULL, ": %s is not a multimodal model: only parts of type text are supported by it", llm_model_get_info(k->service.model)->family);
+        return llm__oai_bad(k, NULL, ": %s is not a multimodal model: only parts of type text are supported by it",
+                            llm_model_get_info(k->service.model)->family);
     if (url < 0 && llm__oai_has(k, "file_id")) return llm__oai_bad(k, NULL, ": file_id: no files are kept here; send a data URI");
-    if (!llm_json_str(d, url, NULL) && !(list && video && llm_json_size(d, url))) return llm__oai_bad(k, NULL, ": a part of type %.40s must have a url, a text", type);
+    if (!llm_json_str(d, url, NULL) && !(list && video && llm_json_size(d, url)))
+        return llm__oai_bad(k, NULL, ": a part of type %.40s must have a url, a text", type);
     for (int v = list ? llm_json_first(d, url) : -1; v >= 0; v = llm_json_next(d, v))
         if (!llm_json_str(d, v, NULL)) return llm__oai_bad(k, NULL, ": a video must be a list of texts");
-    if (list && llm_json_size(d, url) > LLM__OAI_FRAMES) return llm__oai_bad(k, NULL, ": at most %d frames, got %d", LLM__OAI_FRAMES, llm_json_size(d, url));
-    if (detail && !llm__alias_among("auto|low|high", llm__lit(detail), NULL)) return llm__oai_bad(k, NULL, ": detail must be auto, low or high");
+    if (list && llm_json_size(d, url) > LLM__OAI_FRAMES)
+        return llm__oai_bad(k, NULL, ": at most %d frames, got %d", LLM__OAI_FRAMES, llm_json_size(d, url));
+    if (detail && !llm__alias_among("auto|low|high", llm__lit(detail), NULL))
+        return llm__oai_bad(k, NULL, ": detail must be auto, low or high");
     int rate = llm__oai_get(d, about, "fps");
     if (rate < 0) rate = llm__oai_get(d, part, "fps");
-    if (rate >= 0 && (!llm_json_num(d, rate, &fps) || !(fps > 0 && fps <= 1000))) return llm__oai_bad(k, NULL, ": fps must be a number above 0, at most 1000");
+    if (rate >= 0 && (!llm_json_num(d, rate, &fps) || !(fps > 0 && fps <= 1000)))
+        return llm__oai_bad(k, NULL, ": fps must be a number above 0, at most 1000");
     return llm__oai_media_count(k, video);
 }
 
@@ -127,8 +134,10 @@ LLM__PRIVATE int llm__oai_media_data(llm_openai_call *k) {
     k->media_data = data;
     if (data < 0) return 1;
     llm__oai_at(k, "multi_modal_data");
-    if (llm_json_type_of(d, data) != LLM_JSON_OBJECT) return llm__oai_bad(k, NULL, "must be an object: {\"image\": [...], \"video\": [...]}");
-    if (!k->service.model->vision) return llm__oai_bad(k, NULL, ": %s is not a multimodal model", llm_model_get_info(k->service.model)->family);
+    if (llm_json_type_of(d, data) != LLM_JSON_OBJECT)
+        return llm__oai_bad(k, NULL, "must be an object: {\"image\": [...], \"video\": [...]}");
+    if (!k->service.model->vision)
+        return llm__oai_bad(k, NULL, ": %s is not a multimodal model", llm_model_get_info(k->service.model)->family);
     for (int m = llm_json_first(d, data); m >= 0; m = llm_json_next(d, m))
         if (strcmp(llm_json_key(d, m, NULL), "image") && strcmp(llm_json_key(d, m, NULL), "video"))
             return llm__oai_bad(k, NULL, ": \"%.40s\" is not supported: image and video are", llm_json_key(d, m, NULL));

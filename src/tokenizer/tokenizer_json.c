@@ -1,6 +1,5 @@
 #include "tokenizer/tokenizer_json.h"
 #include "api/config.h"
-#include "api/text.h"
 #include "api/json.h"
 #include "base/platform.h"
 #include "base/log.h"

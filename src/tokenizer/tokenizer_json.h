@@ -12,7 +12,6 @@
  *
  * Members that we do not know are passed over, types that we do not know are refused: text would come out wrong without a sign. */
 #pragma once
-#include "api/text.h"
 #include "api/json.h"
 #include "base/platform.h"
 #include "base/text.h"

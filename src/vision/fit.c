@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "vision/picture.h"
 #include "vision/resize.h"
-#include "vision/towers.h"
+#include "vision/tower_kinds.h"
 #include "vision/vision.h"
 
 /* Python's round: halves go to the even neighbour. */
@@ -72,7 +72,8 @@ static llm_result llm__fit_crop(llm_media *m, const llm__picture *p) {
 
 LLM__PRIVATE llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, int64_t factor, int64_t least, int64_t most, int32_t out[2]) {
     if (LLM__MAX(h, w) > 200 * LLM__MIN(h, w))
-        return llm__error(LLM_ERR_ARG, "a picture of %lld x %lld pixels: one side may be 200 times as long as the other at most", (long long)w, (long long)h);
+        return llm__error(LLM_ERR_ARG, "a picture of %lld x %lld pixels: one side may be 200 times as long as the other at most",
+                          (long long)w, (long long)h);
     const double f = (double)factor, area = (double)h * (double)w * (double)frames;
     double hf = (double)llm__round_even((double)h / f) * f, wf = (double)llm__round_even((double)w / f) * f;
     if (hf * wf * (double)frames > (double)most) {
@@ -84,8 +85,10 @@ LLM__PRIVATE llm_result llm__fit_blocks(int64_t h, int64_t w, int64_t frames, in
         hf = ceil((double)h * by / f) * f;
         wf = ceil((double)w * by / f) * f;
     }
-    if (!(hf >= 1 && wf >= 1 && hf <= LLM__MAX_SIDE && wf <= LLM__MAX_SIDE && hf * wf <= LLM__MAX_PIXELS))
-        return llm__error(LLM_ERR_LIMIT, "a picture of %lld x %lld pixels would become one of %.0f x %.0f", (long long)w, (long long)h, wf, hf);
+    const double longest = LLM__MAX_SIDE, all = LLM__MAX_PIXELS;
+    if (!(hf >= 1 && wf >= 1 && hf <= longest && wf <= longest && hf * wf <= all))
+        return llm__error(LLM_ERR_LIMIT, "a picture of %lld x %lld pixels would become one of %.0f x %.0f", (long long)w, (long long)h, wf,
+                          hf);
     out[0] = (int32_t)hf;
     out[1] = (int32_t)wf;
     return LLM_OK;
@@ -169,7 +172,8 @@ static llm_result llm__fit_anyres(llm_media *m, const llm__picture *p, int n_ima
     int32_t best[2] = {S, S};
     if (m->vision->family->flags & LLM__EYES_SHRINK && n_images > 1) return llm__fit_padded(m, p);
     llm__best_pinpoint(how, p, best);
-    if (best[0] % S || best[1] % S) return llm__error(LLM_ERR_FORMAT, "image_grid_pinpoints: %d x %d, multiples of %d were expected", best[0], best[1], S);
+    if (best[0] % S || best[1] % S)
+        return llm__error(LLM_ERR_FORMAT, "image_grid_pinpoints: %d x %d, multiples of %d were expected", best[0], best[1], S);
     const double sw = (double)best[1] / p->w, sh = (double)best[0] / p->h;
     const int32_t w = sw < sh ? best[1] : (int32_t)LLM__MIN(ceil(p->w * sh), (double)best[1]);
     const int32_t h = sw < sh ? (int32_t)LLM__MIN(ceil(p->h * sw), (double)best[0]) : best[0];
@@ -235,7 +239,8 @@ static llm_result llm__fit_slices(llm_media *m, const llm__picture *p) {
             const double off = k % c ? INFINITY : fabs(log(wide / high) - log((double)c / (k / c)));
             if (off < best) best = off, cols = c, rows = k / c;
         }
-    const double w = LLM__MAX((double)llm__round_even(wide / cols) * cols, (double)cols), h = LLM__MAX((double)llm__round_even(high / rows) * rows, (double)rows);
+    const double w = LLM__MAX((double)llm__round_even(wide / cols) * cols, (double)cols),
+                 h = LLM__MAX((double)llm__round_even(high / rows) * rows, (double)rows);
     llm__slice_best(w / cols, h / rows, S, patch, 1, to);
     r = llm__resize(p, to[0] * cols, to[1] * rows, how->filter, &all);
     m->grid_rows = rows;

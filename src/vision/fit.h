@@ -40,8 +40,8 @@ struct llm_media {
     float *values;                /* (n_tokens, width) what the language model sees; NULL: there is no room for it yet */
     float *raw;                   /* (rows of all views, raw_width) where the last step is made here: see >>assemble; NULL: nowhere */
     int32_t raw_width;
-    int ready;                    /* atomic */
-    const void *engine;           /* that knows it, under that engine's mutex; NULL: none */
+    int ready;          /* atomic */
+    const void *engine; /* that knows it, under that engine's mutex; NULL: none */
 };
 
 /* The views of a picture; frames of a video one after the other. Takes the pixels over, in errors too. */

@@ -61,7 +61,8 @@ LLM__PRIVATE void llm__gif_close(llm__gif *g) {
 LLM__PRIVATE llm_result llm__gif_open(const uint8_t *data, size_t n, llm__gif *g) {
     llm__gif_frame f;
     memset(g, 0, sizeof *g);
-    if (n < 13 || (memcmp(data, "GIF87a", 6) && memcmp(data, "GIF89a", 6))) return llm__error(LLM_ERR_FORMAT, "a GIF that is cut short, or none");
+    if (n < 13 || (memcmp(data, "GIF87a", 6) && memcmp(data, "GIF89a", 6)))
+        return llm__error(LLM_ERR_FORMAT, "a GIF that is cut short, or none");
     g->data = data;
     g->n = n;
     g->w = llm__gif_u16(data + 6);
@@ -149,7 +150,8 @@ static size_t llm__gif_unpack(llm__gif_bits *b, int first, uint8_t *out, size_t 
 static void llm__gif_dispose(llm__gif *g) {
     const size_t row = (size_t)g->w * 4;
     if (g->dispose == 3) memcpy(g->canvas, g->before, row * (size_t)g->h);
-    for (int32_t y = g->y; y < g->y + g->fh && g->dispose == 2; y++) memset(g->canvas + (size_t)y * row + (size_t)g->x * 4, 0, (size_t)g->fw * 4);
+    for (int32_t y = g->y; y < g->y + g->fh && g->dispose == 2; y++)
+        memset(g->canvas + (size_t)y * row + (size_t)g->x * 4, 0, (size_t)g->fw * 4);
 }
 
 /* Row i of a frame as it is stored: of an interlaced one every eighth comes first, then those between. */

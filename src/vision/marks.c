@@ -5,7 +5,7 @@
 #include "base/platform.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "vision/towers.h"
+#include "vision/tower_kinds.h"
 #include "vision/vision.h"
 #include "vision/fit.h"
 
@@ -44,7 +44,8 @@ LLM__PRIVATE int64_t llm__media_rows(const llm_media *m) {
 
 /* ---- Places ---- */
 
-LLM__PRIVATE int llm__media_tokens(const llm_media *m, int32_t i, llm__token_run *run) {
+/* Its runs of tokens with places in time, height and width; run i: 0 when there is none. */
+static int llm__media_tokens(const llm_media *m, int32_t i, llm__token_run *run) {
     const llm__vision *v = m->vision;
     const int apart = (v->family->flags & LLM__EYES_TIMES) || m->info.kind == LLM_MEDIA_IMAGE; /* views one by one */
     const int32_t both = v->family->flags & LLM__EYES_TWICE && m->info.kind == LLM_MEDIA_VIDEO ? 2 : 1;
@@ -68,15 +69,16 @@ static int32_t llm__run_places(const llm_media *m, const llm__token_run *run, in
     return last + 1;
 }
 
-LLM__PRIVATE void llm__media_places(const llm__vision *v, const int32_t *ids, int32_t n, llm_media *const *media, int32_t n_media, int32_t *places,
-                                    int32_t *next) {
+LLM__PRIVATE void llm__media_places(const llm__vision *v, const int32_t *ids, int32_t n, llm_media *const *media, int32_t n_media,
+                                    int32_t *places, int32_t *next) {
     int32_t p = 0, which[2] = {0, 0}, part[2] = {0, 0}; /* of pictures, of videos: which of them, and which of its runs */
     for (int32_t at = 0; at < n;) {
         const int video = ids[at] == v->video_id, seen = video || ids[at] == v->image_id;
         const llm_media_kind kind = video ? LLM_MEDIA_VIDEO : LLM_MEDIA_IMAGE;
         llm__token_run run;
         int32_t *m = &which[video];
-        while (seen && *m < n_media && (media[*m]->info.kind != kind || !llm__media_tokens(media[*m], part[video], &run))) ++*m, part[video] = 0;
+        while (seen && *m < n_media && (media[*m]->info.kind != kind || !llm__media_tokens(media[*m], part[video], &run)))
+            ++*m, part[video] = 0;
         if (!seen || *m >= n_media) {
             places[at] = places[n + at] = places[2 * n + at] = p++;
             at++;
@@ -161,7 +163,7 @@ static void llm__mark_times(const llm_media *m, llm_text *out) {
 }
 
 /* What stands for picture `number`. */
-static void llm__mark(const llm_media *m, int32_t number, llm_text *out) {
+static void llm__media_mark(const llm_media *m, int32_t number, llm_text *out) {
     const llm__vision *v = m->vision;
     if (m->info.kind == LLM_MEDIA_VIDEO) {
         if (v->family->flags & LLM__EYES_TIMES) llm__mark_times(m, out);
@@ -202,7 +204,7 @@ LLM__PRIVATE llm_result llm__media_text(const llm__vision *v, llm__str text, llm
             !memcmp(at - start, v->start, start) && !memcmp(at + len, v->stop, stop))
             before -= start, len += start + stop;
         llm_text_add(out, text.p, before);
-        llm__mark(media[*m], found[0], out);
+        llm__media_mark(media[*m], found[0], out);
         ++*m;
         text = llm__str_from(text, before + len);
     }
@@ -210,7 +212,9 @@ LLM__PRIVATE llm_result llm__media_text(const llm__vision *v, llm__str text, llm
     for (int k = 0; k < 2; k++)
         if (found[k] < given[k])
             return llm__error(LLM_ERR_ARG, "%d %s given, and the prompt has %d placeholder%s (%s) for them", (int)given[k],
-                              given[k] == 1 ? (k ? "video is" : "picture is") : k ? "videos are" : "pictures are", (int)found[k],
-                              found[k] == 1 ? "" : "s", k ? video ? video : "none" : v->placeholder);
+                              given[k] == 1 ? (k ? "video is" : "picture is")
+                              : k           ? "videos are"
+                                            : "pictures are",
+                              (int)found[k], found[k] == 1 ? "" : "s", k ? video ? video : "none" : v->placeholder);
     return out->failed ? llm__nomem() : LLM_OK;
 }

@@ -25,17 +25,15 @@ typedef struct llm__unpad {
     int32_t gh, gw, top, left, h, w, to_h, to_w;
 } llm__unpad;
 
+/* Of a picture that was cut. */
 LLM__PRIVATE llm__unpad llm__unpad_of(const llm_media *m);
 
 /* How many tokens of the prompt stand for it. */
 LLM__PRIVATE int64_t llm__media_rows(const llm_media *m);
 
-/* Its runs of tokens with places in time, height and width; run i: 0 when there is none. */
-LLM__PRIVATE int llm__media_tokens(const llm_media *m, int32_t i, llm__token_run *run);
-
 /* Places (3, n) of a prompt's tokens; media in the order in which their tokens stand there, *next: the place behind the last token. */
-LLM__PRIVATE void llm__media_places(const llm__vision *v, const int32_t *ids, int32_t n, llm_media *const *media, int32_t n_media, int32_t *places,
-                                    int32_t *next);
+LLM__PRIVATE void llm__media_places(const llm__vision *v, const int32_t *ids, int32_t n, llm_media *const *media, int32_t n_media,
+                                    int32_t *places, int32_t *next);
 
 /* The prompt with the placeholders replaced. */
 LLM__PRIVATE llm_result llm__media_text(const llm__vision *v, llm__str text, llm_media *const *media, int32_t n_media, llm_text *out);

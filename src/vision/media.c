@@ -12,12 +12,12 @@
 #include "base/map.h"
 #include "model/loader.h"
 #include "vision/picture.h"
-#include "vision/gif.h"
 #include "vision/resize.h"
-#include "vision/towers.h"
+#include "vision/tower_kinds.h"
 #include "vision/vision.h"
 #include "vision/fit.h"
 #include "vision/marks.h"
+#include "vision/gif.h"
 #include "vision/patches.h"
 
 LLM_API void llm_media_free(llm_media *m) {
@@ -55,7 +55,8 @@ static llm_result llm__media_frame(const llm_media *m, const llm_media_config *c
 
 static llm_result llm__media_image(llm_media *m, const llm_media_config *cfg) {
     llm__picture p = LLM__ZERO;
-    if (cfg->n_files + cfg->n_frames != 1) return llm__error(LLM_ERR_ARG, "a picture of %d files and %d frames, one was expected", cfg->n_files, cfg->n_frames);
+    if (cfg->n_files + cfg->n_frames != 1)
+        return llm__error(LLM_ERR_ARG, "a picture of %d files and %d frames, one was expected", cfg->n_files, cfg->n_frames);
     llm_result r = llm__media_frame(m, cfg, 0, &p);
     m->info.width = p.w;
     m->info.height = p.h;
@@ -107,7 +108,8 @@ static llm_result llm__media_views(llm_media *m, llm__reel *reel, int32_t taken)
             m->info.width = first.w;
             m->info.height = first.h;
             const int32_t all = v->family->flags & LLM__EYES_TIMES ? taken + taken % 2 : 1;
-            if (!r) r = llm__fit_blocks(first.h, first.w, all, (int64_t)v->patch * v->merge, p->video_min_pixels, p->video_max_pixels, size);
+            if (!r)
+                r = llm__fit_blocks(first.h, first.w, all, (int64_t)v->patch * v->merge, p->video_min_pixels, p->video_max_pixels, size);
         }
         if (!r) r = llm__fit_frames(m, &first, &second, size[1], size[0]);
         llm__picture_free(&first);
@@ -122,8 +124,7 @@ static llm_result llm__media_times(llm_media *m, const llm__reel *reel, int32_t 
     const double each = reel->seconds * reel->n / taken;
     m->times = LLM__NEW(double, m->n_views);
     m->pair_seconds = each * unit;
-    for (int32_t i = 0; i < m->n_views && m->times; i++)
-        m->times[i] = (unit * i + LLM__MIN(unit * i + unit - 1, taken - 1)) * each / 2;
+    for (int32_t i = 0; i < m->n_views && m->times; i++) m->times[i] = (unit * i + LLM__MIN(unit * i + unit - 1, taken - 1)) * each / 2;
     return m->times ? LLM_OK : llm__nomem();
 }
 
@@ -132,17 +133,20 @@ static llm_result llm__media_video(llm_media *m, const llm_media_config *cfg) {
     int32_t taken = reel.n;
     llm_result r = LLM_OK;
     if (!(m->vision->family->flags & LLM__EYES_VIDEO)) return llm__error(LLM_ERR_UNSUPPORTED, "the model sees pictures, and no videos");
-    if (reel.n < 1 || (cfg->n_files && cfg->n_frames)) return llm__error(LLM_ERR_ARG, "a video of %d files and %d frames, either of them was expected", cfg->n_files, cfg->n_frames);
+    if (reel.n < 1 || (cfg->n_files && cfg->n_frames))
+        return llm__error(LLM_ERR_ARG, "a video of %d files and %d frames, either of them was expected", cfg->n_files, cfg->n_frames);
     const char *kind = cfg->n_files == 1 ? llm__picture_kind((const uint8_t *)cfg->files[0].data, cfg->files[0].size) : NULL;
     if (kind && !strcmp(kind, "a GIF")) {
         r = llm__gif_open((const uint8_t *)cfg->files[0].data, cfg->files[0].size, &reel.gif);
         reel.n = reel.gif.n_frames;
         if (!r) reel.seconds = reel.gif.seconds / reel.n;
         if (!r && (double)reel.n * reel.gif.w * reel.gif.h > 4e9)
-            r = llm__error(LLM_ERR_LIMIT, "a GIF of %d frames of %d x %d pixels is too long", (int)reel.n, (int)reel.gif.w, (int)reel.gif.h);
+            r = llm__error(LLM_ERR_LIMIT, "a GIF of %d frames of %d x %d pixels is too long", (int)reel.n, (int)reel.gif.w,
+                           (int)reel.gif.h);
         if (!r) taken = llm__frames_taken(m, reel.n, reel.gif.seconds);
     }
-    if (!r && taken > m->processor.max_frames) r = llm__error(LLM_ERR_LIMIT, "a video of %d frames, at most %d were expected", (int)taken, (int)m->processor.max_frames);
+    if (!r && taken > m->processor.max_frames)
+        r = llm__error(LLM_ERR_LIMIT, "a video of %d frames, at most %d were expected", (int)taken, (int)m->processor.max_frames);
     if (!r) r = llm__media_views(m, &reel, taken);
     if (!r) r = llm__media_times(m, &reel, taken);
     llm__gif_close(&reel.gif);
@@ -187,7 +191,8 @@ LLM_API llm_result llm_media_open(const llm_model *model, const llm_media_config
     m->info.n_tokens = (int32_t)n;
     m->info.n_views = m->n_views;
     for (int32_t i = 0; i < m->n_views; i++)
-        for (int k = 0; k < 2; k++) m->bytes += m->view[i].pixels[k].rgb ? (size_t)m->view[i].pixels[k].w * (size_t)m->view[i].pixels[k].h * 3 : 0;
+        for (int k = 0; k < 2; k++)
+            m->bytes += m->view[i].pixels[k].rgb ? (size_t)m->view[i].pixels[k].w * (size_t)m->view[i].pixels[k].h * 3 : 0;
     llm__media_hash(m);
     *out = m;
     m = NULL;
@@ -208,8 +213,8 @@ LLM_API int64_t llm_media_values(const llm_media *m, int32_t view, float *values
     return all;
 }
 
-LLM_API llm_result llm_media_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_media *const *media, int32_t n_media,
-                                      llm_tokens *ids) {
+LLM_API llm_result llm_media_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_media *const *media,
+                                      int32_t n_media, llm_tokens *ids) {
     LLM__SCOPED(llm_text_free) llm_text whole = LLM__ZERO;
     if (!model->vision || !n_media) return llm_tokenize(model, text, len, flags, ids);
     llm_result r = llm__media_text(model->vision, llm__s(text, len), media, n_media, &whole);

@@ -21,10 +21,11 @@ LLM__PRIVATE int llm__picture_new(int32_t w, int32_t h, llm__picture *out) {
 }
 
 LLM__PRIVATE llm_result llm__picture_size(int64_t w, int64_t h) {
-    if (w < 1 || h < 1) return llm__error(LLM_ERR_FORMAT, "a picture of %lld x %lld pixels, at least 1 x 1 was expected", (long long)w, (long long)h);
+    if (w < 1 || h < 1)
+        return llm__error(LLM_ERR_FORMAT, "a picture of %lld x %lld pixels, at least 1 x 1 was expected", (long long)w, (long long)h);
     if (w <= LLM__MAX_SIDE && h <= LLM__MAX_SIDE && w * h <= LLM__MAX_PIXELS) return LLM_OK;
-    return llm__error(LLM_ERR_LIMIT, "a picture of %lld x %lld pixels is too large: at most %d in all and %d a side", (long long)w, (long long)h,
-                      LLM__MAX_PIXELS, LLM__MAX_SIDE);
+    return llm__error(LLM_ERR_LIMIT, "a picture of %lld x %lld pixels is too large: at most %d in all and %d a side", (long long)w,
+                      (long long)h, LLM__MAX_PIXELS, LLM__MAX_SIDE);
 }
 
 /* c over white, as a fraction of 255, rounded. */
@@ -43,7 +44,8 @@ LLM__PRIVATE llm_result llm__picture_pixels(const llm_frame *frame, int how, llm
     const size_t total = (size_t)out->w * (size_t)out->h;
     uint8_t *to = out->rgb;
     for (size_t i = 0; i < total; i++, p += n, to += 3)
-        for (int c = 0; c < 3; c++) to[c] = alpha && !(how & LLM__DROP_ALPHA) ? llm__over_white(p[grey ? 0 : c], p[n - 1]) : p[grey ? 0 : c];
+        for (int c = 0; c < 3; c++)
+            to[c] = alpha && !(how & LLM__DROP_ALPHA) ? llm__over_white(p[grey ? 0 : c], p[n - 1]) : p[grey ? 0 : c];
     return LLM_OK;
 }
 
@@ -149,9 +151,12 @@ LLM__PRIVATE llm_result llm__picture_read(const llm_picture_reader *reader, cons
     if (n >= 4 && !memcmp(data, "GIF8", 4)) return llm__picture_gif(data, n, how, out);
     if (!n) return llm__error(LLM_ERR_FORMAT, "a picture of 0 bytes");
     const int ours = kind && (!strcmp(kind, "a JPEG") || !strcmp(kind, "a PNG") || !strcmp(kind, "a BMP"));
-    if (!ours) return llm__error(LLM_ERR_UNSUPPORTED, "%s%s: JPEG, PNG, GIF or BMP expected", kind ? "it is " : "it is no picture", kind ? kind : "");
+    if (!ours)
+        return llm__error(LLM_ERR_UNSUPPORTED, "%s%s: JPEG, PNG, GIF or BMP expected", kind ? "it is " : "it is no picture",
+                          kind ? kind : "");
     if (!reader) return llm__error(LLM_ERR_UNSUPPORTED, "it is %s, and this program was built without a reader of pictures", kind);
-    if (!reader->size(data, n, &frame.width, &frame.height, &why)) return llm__error(LLM_ERR_FORMAT, "%s that cannot be read: %s", kind, why);
+    if (!reader->size(data, n, &frame.width, &frame.height, &why))
+        return llm__error(LLM_ERR_FORMAT, "%s that cannot be read: %s", kind, why);
     llm_result r = llm__picture_size(frame.width, frame.height);
     if (r) return r;
     uint8_t *pixels = reader->read(data, n, &frame.width, &frame.height, &frame.channels, &why);
@@ -173,5 +178,6 @@ LLM__PRIVATE llm_result llm__picture_cut(const llm__picture *src, int32_t x, int
 
 LLM__PRIVATE void llm__picture_paste(llm__picture *dst, const llm__picture *src, int32_t x, int32_t y) {
     for (int32_t row = 0; row < src->h; row++)
-        memcpy(dst->rgb + ((size_t)(y + row) * (size_t)dst->w + (size_t)x) * 3, src->rgb + (size_t)row * (size_t)src->w * 3, (size_t)src->w * 3);
+        memcpy(dst->rgb + ((size_t)(y + row) * (size_t)dst->w + (size_t)x) * 3, src->rgb + (size_t)row * (size_t)src->w * 3,
+               (size_t)src->w * 3);
 }

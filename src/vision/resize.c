@@ -16,8 +16,7 @@ static double llm__filter_at(llm__filter f, double x) {
     const double a = -0.5, d = fabs(x); /* a: of the cubic, Pillow's choice (Keys 1981) */
     switch (f) {
     case LLM__FILTER_LANCZOS: return x >= -3 && x < 3 ? llm__sinc(x) * llm__sinc(x / 3) : 0;
-    case LLM__FILTER_BICUBIC:
-        return d < 1 ? ((a + 2) * d - (a + 3)) * d * d + 1 : d < 2 ? (((d - 5) * d + 8) * d - 4) * a : 0;
+    case LLM__FILTER_BICUBIC: return d < 1 ? ((a + 2) * d - (a + 3)) * d * d + 1 : d < 2 ? (((d - 5) * d + 8) * d - 4) * a : 0;
     case LLM__FILTER_BOX: return x > -0.5 && x <= 0.5;
     case LLM__FILTER_HAMMING: return d >= 1 ? 0 : llm__sinc(d) * ((double)0.54f + (double)0.46f * cos(d * 3.14159265358979323846));
     default: return d < 1 ? 1 - d : 0;

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "model/loader.h"
 #include "vision/picture.h"
-#include "vision/towers.h"
+#include "vision/tower_kinds.h"
 #include "vision/vision.h"
 #include "vision/fit.h"
 #include "vision/patches.h"
@@ -38,7 +38,10 @@ static int64_t llm__tower_largest(const llm__vision *v) {
     const llm__processor *p = &v->processor;
     const int64_t patch = v->patch, side = p->size / patch + 1, edge = p->longest / patch + v->merge;
     switch (v->family->fit) {
-    case LLM__FIT_PATCHES: return LLM__MAX(p->max_pixels, v->family->flags & LLM__EYES_VIDEO ? LLM__MIN(p->video_max_pixels, p->max_pixels) : 0) / (patch * patch) + 64;
+    case LLM__FIT_PATCHES:
+        return LLM__MAX(p->max_pixels, v->family->flags & LLM__EYES_VIDEO ? LLM__MIN(p->video_max_pixels, p->max_pixels) : 0) /
+                   (patch * patch) +
+               64;
     case LLM__FIT_EDGE: return edge * edge;
     case LLM__FIT_SLICES: return 2 * side * side + 256;
     default: return side * side + 1;
@@ -83,9 +86,18 @@ static llm_result llm__tower_buffers(llm__tower *t) {
     const struct {
         int64_t cols;
         llm_buffer **to;
-    } plan[] = {{v->patch_values, &t->patches}, {D, &t->x},        {D, &t->h},      {D, &t->y},
-                {A, &t->att},                   {3 * A, &t->qkv},  {v->ff, &t->ff}, {v->flags & (LLM__SEES_ROPE | LLM__SEES_TURNS) ? v->head_dim : 0, &t->rope},
-                {Q, &q->kv_rows},               {Q, &q->keys},     {3 * Q, &q->qkv}, {Q, &q->att},
+    } plan[] = {{v->patch_values, &t->patches},
+                {D, &t->x},
+                {D, &t->h},
+                {D, &t->y},
+                {A, &t->att},
+                {3 * A, &t->qkv},
+                {v->ff, &t->ff},
+                {v->flags & (LLM__SEES_ROPE | LLM__SEES_TURNS) ? v->head_dim : 0, &t->rope},
+                {Q, &q->kv_rows},
+                {Q, &q->keys},
+                {3 * Q, &q->qkv},
+                {Q, &q->att},
                 {Q, &q->to}};
     llm_result r = LLM_OK;
     for (int i = 0; i < LLM__COUNT(plan) && !r; i++) r = llm__tower_buffer(t, R, plan[i].cols, plan[i].to);
@@ -100,14 +112,15 @@ static llm_result llm__tower_arrays(llm__tower *t) {
     const struct {
         size_t n;
         int32_t **to;
-    } plan[] = {{R, &t->tokens}, {3 * R, &t->positions}, {R, &t->seq_of_row}, {V, &t->seq_begin}, {V, &t->seq_len}, {V, &t->zeros}, {P, &t->pages}, {2 * R, &t->spans}, {R, &t->out_rows}};
+    } plan[] = {{R, &t->tokens}, {3 * R, &t->positions}, {R, &t->seq_of_row}, {V, &t->seq_begin}, {V, &t->seq_len},
+                {V, &t->zeros},  {P, &t->pages},         {2 * R, &t->spans},  {R, &t->out_rows}};
     size_t total = 0;
     for (int i = 0; i < LLM__COUNT(plan); i++) total += plan[i].n;
     t->numbers = LLM__NEW(int32_t, total);
-    t->values = LLM__NEW(float, R * (size_t)t->given_cols);
+    t->values = LLM__NEW(float, R *(size_t)t->given_cols);
     t->given = LLM__NEW(const float *, R);
     t->bases = LLM__NEW(float, V);
-    t->read = LLM__NEW(float, R * (size_t)LLM__MAX(t->given_cols, t->v->out));
+    t->read = LLM__NEW(float, R *(size_t)LLM__MAX(t->given_cols, t->v->out));
     if (!t->numbers || !t->values || !t->given || !t->bases || !t->read) return llm__nomem();
     total = 0;
     for (int i = 0; i < LLM__COUNT(plan); total += plan[i++].n) *plan[i].to = t->numbers + total;
@@ -203,14 +216,23 @@ LLM__PRIVATE llm_result llm__tower_open(const llm__tower_config *cfg, llm__tower
 /* ---- The pass ----
  * Each function enqueues operations; what their fields mean stands in >>api-backend. */
 
-static void llm__see_linear(const llm__tower *t, llm_rows rows, llm_buffer *dst, const llm_buffer *src, const llm__net_pair *w, llm_act act, int add,
-                            int32_t dst_col) {
-    const llm_linear_op op = {.rows = rows, .dst = dst, .src = src, .weight = w->w, .bias = w->b, .act = act, .add = add, .dst_col = dst_col, .scale = 1};
+static void llm__see_linear(const llm__tower *t, llm_rows rows, llm_buffer *dst, const llm_buffer *src, const llm__net_pair *w, llm_act act,
+                            int add, int32_t dst_col) {
+    const llm_linear_op op = {
+        .rows = rows, .dst = dst, .src = src, .weight = w->w, .bias = w->b, .act = act, .add = add, .dst_col = dst_col, .scale = 1};
     t->be->linear(t->ctx, 0, &op);
 }
 
-static void llm__see_norm(const llm__tower *t, llm_rows rows, llm_buffer *dst, const llm_buffer *src, int32_t n, int rms, const llm__net_pair *w, float eps) {
-    const llm_norm_op op = {.rows = rows, .dst = dst, .src = src, .n = n, .kind = rms ? LLM_NORM_RMS : LLM_NORM_LAYER, .weight = w->w, .bias = w->b, .eps = eps};
+static void llm__see_norm(const llm__tower *t, llm_rows rows, llm_buffer *dst, const llm_buffer *src, int32_t n, int rms,
+                          const llm__net_pair *w, float eps) {
+    const llm_norm_op op = {.rows = rows,
+                            .dst = dst,
+                            .src = src,
+                            .n = n,
+                            .kind = rms ? LLM_NORM_RMS : LLM_NORM_LAYER,
+                            .weight = w->w,
+                            .bias = w->b,
+                            .eps = eps};
     t->be->norm(t->ctx, 0, &op);
 }
 
@@ -222,7 +244,9 @@ static void llm__see_add(const llm__tower *t, const llm_buffer *y, const llm__ne
                                 .scale = 1,
                                 .post_weight = scale ? scale->w : NULL,
                                 .h = t->h,
-                                .kind = !norm ? LLM_NORM_NONE : t->v->flags & LLM__SEES_RMS ? LLM_NORM_RMS : LLM_NORM_LAYER,
+                                .kind = !norm                         ? LLM_NORM_NONE
+                                        : t->v->flags & LLM__SEES_RMS ? LLM_NORM_RMS
+                                                                      : LLM_NORM_LAYER,
                                 .weight = norm ? norm->w : NULL,
                                 .bias = norm ? norm->b : NULL,
                                 .eps = t->v->eps};
@@ -233,7 +257,8 @@ static void llm__see_add(const llm__tower *t, const llm_buffer *y, const llm__ne
 static void llm__see_begin(const llm__tower *t) {
     const llm__vision *v = t->v;
     const int table = (v->flags & LLM__SEES_TABLE) != 0, rms = (v->flags & LLM__SEES_RMS) != 0;
-    const llm_embed_op patches = {.dst = t->patches, .given = LLM_GIVEN_ROW}, places = {.dst = t->x, .given = LLM_GIVEN_ROW, .given_col = v->patch_values};
+    const llm_embed_op patches = {.dst = t->patches, .given = LLM_GIVEN_ROW},
+                       places = {.dst = t->x, .given = LLM_GIVEN_ROW, .given_col = v->patch_values};
     const llm_rope_op rope = {.dst = t->rope, .inv_freq = t->inv_freq, .n_variants = 1, .rope_dim = v->head_dim, .row_of = t->row_of};
     t->be->embed(t->ctx, 0, &patches);
     if (table) t->be->embed(t->ctx, 0, &places);
@@ -448,13 +473,16 @@ static void llm__tower_class(llm__tower *t, int32_t row) {
     const llm__vision *v = t->v;
     float *values = t->values + (size_t)row * (size_t)t->given_cols, *place = values + v->patch_values;
     memset(values, 0, (size_t)t->given_cols * sizeof *values);
-    for (int32_t i = 0; i < v->hidden; i++) place[i] = (t->first ? t->first[i] : 0) + (t->table ? t->table[i] : 0) - (t->bias ? t->bias[i] : 0);
+    for (int32_t i = 0; i < v->hidden; i++)
+        place[i] = (t->first ? t->first[i] : 0) + (t->table ? t->table[i] : 0) - (t->bias ? t->bias[i] : 0);
     t->given[row] = values;
     for (int k = 0; k < 3; k++) t->positions[k * t->n_rows + row] = 0;
 }
 
 /* Patches of a view, and the class token. */
-static int32_t llm__tower_rows(const llm__vision *v, const llm__media_view *view) { return view->rows * view->cols + ((v->flags & LLM__SEES_CLASS) != 0); }
+static int32_t llm__tower_rows(const llm__vision *v, const llm__media_view *view) {
+    return view->rows * view->cols + ((v->flags & LLM__SEES_CLASS) != 0);
+}
 
 /* The step over its arrays. */
 static void llm__tower_step_over(llm__tower *t, int32_t n_seqs, int32_t n_out) {
@@ -543,7 +571,8 @@ static void llm__tower_describe_queries(llm__tower *t) {
         t->seq_len[s] += Q;
     }
     for (int32_t i = 0; i < Q; i++)
-        memcpy(t->values + (size_t)i * (size_t)t->given_cols, t->resampler.query + (size_t)i * (size_t)t->v->out, (size_t)t->v->out * sizeof *t->values);
+        memcpy(t->values + (size_t)i * (size_t)t->given_cols, t->resampler.query + (size_t)i * (size_t)t->v->out,
+               (size_t)t->v->out * sizeof *t->values);
     t->seq_begin[t->n_views] = n;
     llm__tower_step_over(t, t->n_views, 0);
 }
@@ -551,7 +580,8 @@ static void llm__tower_describe_queries(llm__tower *t) {
 /* ERNIE 4.5 VL: some rows of the second stage, each two rows of the first: of a picture the same twice, of a video those of two frames. */
 static void llm__tower_describe_pairs(llm__tower *t) {
     const llm_media *m = t->media;
-    const int32_t width = m->raw_width, each = llm__view_rows(t->v, &m->view[0]), n = LLM__MIN(LLM__MIN(m->info.n_tokens - t->row, t->max_rows), 1024);
+    const int32_t width = m->raw_width, each = llm__view_rows(t->v, &m->view[0]),
+                  n = LLM__MIN(LLM__MIN(m->info.n_tokens - t->row, t->max_rows), 1024);
     const int video = m->info.kind == LLM_MEDIA_VIDEO;
     t->n_rows = n;
     for (int32_t i = 0; i < n; i++) {
@@ -577,7 +607,8 @@ LLM__PRIVATE llm_result llm__tower_room(const llm__tower *t, llm_media *m) {
     int64_t rows = 0;
     for (int32_t i = 0; i < m->n_views; i++) {
         if (llm__tower_rows(v, &m->view[i]) > t->max_rows)
-            return llm__error(LLM_ERR_LIMIT, "a picture of %d x %d patches, at most %d patches were expected: make it smaller, or lower max_pixels",
+            return llm__error(LLM_ERR_LIMIT,
+                              "a picture of %d x %d patches, at most %d patches were expected: make it smaller, or lower max_pixels",
                               (int)m->view[i].rows, (int)m->view[i].cols, (int)t->max_rows);
         rows += llm__view_rows(v, &m->view[i]);
     }
@@ -619,7 +650,8 @@ static llm_result llm__tower_read(llm__tower *t, const llm_buffer *from, int32_t
         llm_result r = t->be->buffer_rows(t->ctx, 0, from, at, n, t->read);
         if (r) return r;
         for (int32_t k = 0; k < n; k++)
-            memcpy(to + (size_t)(each ? k : llm__window_block(v, view, k, &first, &end)) * (size_t)stride, t->read + (size_t)k * (size_t)width, (size_t)width * sizeof *to);
+            memcpy(to + (size_t)(each ? k : llm__window_block(v, view, k, &first, &end)) * (size_t)stride,
+                   t->read + (size_t)k * (size_t)width, (size_t)width * sizeof *to);
         to += (size_t)n * (size_t)stride;
         at += n;
     }

@@ -22,7 +22,7 @@
 #include "api/backend.h"
 #include "base/platform.h"
 #include "model/loader.h"
-#include "vision/towers.h"
+#include "vision/tower_kinds.h"
 #include "vision/vision.h"
 #include "vision/fit.h"
 
@@ -73,25 +73,25 @@ typedef struct llm__tower {
     llm_weight *inv_freq;
     int8_t row_of[512];
     llm_buffer *patches, *x, *h, *y, *att, *qkv, *ff, *rope, *two;
-    float *table;   /* (side * side, with a class token one more, hidden) learned positions; NULL: none */
-    float *first;   /* (hidden) the class token; NULL: there is none */
-    float *bias;    /* (hidden) of the patches' product; NULL: none */
-    float *newline; /* (out) */
+    float *table;     /* (side * side, with a class token one more, hidden) learned positions; NULL: none */
+    float *first;     /* (hidden) the class token; NULL: there is none */
+    float *bias;      /* (hidden) of the patches' product; NULL: none */
+    float *newline;   /* (out) */
     double layer_ops; /* of a row, without attention */
     int64_t memory;
     /* The arrays of a step. */
     llm_step step;
-    float *values;        /* (max_rows, given_cols) */
-    const float **given;  /* (max_rows) */
+    float *values;       /* (max_rows, given_cols) */
+    const float **given; /* (max_rows) */
     int32_t *numbers, *tokens, *positions, *seq_of_row, *seq_begin, *seq_len, *zeros, *pages, *spans, *out_rows;
     float *bases;
     /* What it works at. */
-    llm_media *media;             /* NULL: nothing */
+    llm_media *media;              /* NULL: nothing */
     int32_t view, n_views, layers; /* views [view, view + n_views) are in the buffers, and so many layers are done */
-    int32_t stage;                /* 1: of all views the first stage is done */
-    int32_t row;                  /* of the second stage: rows that are done */
-    int32_t n_rows;               /* in the step */
-    float *read;                  /* (max_rows, widest) rows read back */
+    int32_t stage;                 /* 1: of all views the first stage is done */
+    int32_t row;                   /* of the second stage: rows that are done */
+    int32_t n_rows;                /* in the step */
+    float *read;                   /* (max_rows, widest) rows read back */
 } llm__tower;
 
 /* Makes weights and buffers. */

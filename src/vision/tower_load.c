@@ -9,7 +9,7 @@
 #include "cpu/dtypes.h"
 #include "model/tensors.h"
 #include "model/loader.h"
-#include "vision/towers.h"
+#include "vision/tower_kinds.h"
 #include "vision/vision.h"
 #include "vision/tower.h"
 
@@ -46,14 +46,16 @@ static const char *const llm__tower_roots[][2] = {{"vision_tower.vision_model.",
 #define LLM__SEES_PRE "@pre_layrnorm @ln_pre @pre_ln"
 
 /* A name in full: '#' stands for the layer, '@' for the root; else it may have "model." before it. */
-static const llm__tensor *llm__tower_name(const llm__tower_loader *L, llm__str word, const char *end, int layer, const char *before, char name[256]) {
+static const llm__tensor *llm__tower_name(const llm__tower_loader *L, llm__str word, const char *end, int layer, const char *before,
+                                          char name[256]) {
     if (word.p[0] == '#') snprintf(name, 256, "%s%s%d.%.*s%s", L->root, L->layers, layer, (int)word.n - 1, word.p + 1, end);
     else if (word.p[0] == '@') snprintf(name, 256, "%s%.*s%s", L->root, (int)word.n - 1, word.p + 1, end);
     else snprintf(name, 256, "%s%.*s%s", before, (int)word.n, word.p, end);
     return llm__tensors_find(L->v->tensors, name);
 }
 
-LLM__PRIVATE const llm__tensor *llm__tower_find(const llm__tower_loader *L, const char *names, int layer, int bias, char name[256]) {
+/* The tensor of the first name that is there, NULL: none. layer -1: of the whole tower. suffix: ".weight" or ".bias". */
+static const llm__tensor *llm__tower_find(const llm__tower_loader *L, const char *names, int layer, int bias, char name[256]) {
     static const char *const ends[2][2] = {{".weight", ""}, {".bias", "_bias"}};
     char first[256] = "";
     llm__str word;
@@ -75,18 +77,23 @@ static int llm__tower_fits(llm__tower_loader *L, const llm__tensor *t, int64_t r
     const int64_t outer = across ? LLM__MAX(cols, 1) : rows;
     const int flat = t->n_dims == 2 && cols; /* a matrix has to be one; convolutions and vectors only have to have so many values */
     if (!llm__type_readable(t->type))
-        L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s has type %s, which is not read as a weight", L->v->path, t->name.p, llm__type_name(t->type));
+        L->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: tensor %s has type %s, which is not read as a weight", L->v->path, t->name.p,
+                          llm__type_name(t->type));
     else if (llm__tower_size(t) != rows * LLM__MAX(cols, 1) || (flat && t->shape[0] != outer))
-        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has %lld values, %lld x %lld expected", L->v->path, t->name.p, (long long)llm__tower_size(t),
-                          (long long)rows, (long long)LLM__MAX(cols, 1));
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: tensor %s has %lld values, %lld x %lld expected", L->v->path, t->name.p,
+                          (long long)llm__tower_size(t), (long long)rows, (long long)LLM__MAX(cols, 1));
     return !L->r;
 }
 
 /* The columns of a matrix that go channel by channel, the patches of a channel side by side, put in the order of patches side by side. */
 static const void *llm__tower_reorder(llm__tower_loader *L, const llm__tensor *t, int64_t rows, int64_t cols) {
     const int64_t parts = (int64_t)L->v->pool * L->v->pool, channels = cols / parts, bytes = llm__row_bytes(t->type, cols);
-    float *to = (float *)llm__arena_take(&L->keep, (size_t)(rows * cols) * sizeof *to), *row = (float *)llm__arena_take(&L->keep, (size_t)cols * sizeof *row);
-    if (!to || !row) return L->r = llm__nomem(), NULL;
+    float *to = (float *)llm__arena_take(&L->keep, (size_t)(rows * cols) * sizeof *to),
+          *row = (float *)llm__arena_take(&L->keep, (size_t)cols * sizeof *row);
+    if (!to || !row) {
+        L->r = llm__nomem();
+        return NULL;
+    }
     for (int64_t r = 0; r < rows; r++) {
         llm__dequant_columns(t->type, t->data + r * bytes, 0, cols, row);
         for (int64_t c = 0; c < channels; c++)
@@ -96,7 +103,8 @@ static const void *llm__tower_reorder(llm__tower_loader *L, const llm__tensor *t
 }
 
 /* Fills in a segment of a weight or of its bias (k 1) from a tensor; t NULL: random values. */
-static void llm__tower_segment(llm__tower_loader *L, const llm__tensor *t, const llm__tower_part *p, int64_t cols, uint32_t flags, llm_segment *s) {
+static void llm__tower_segment(llm__tower_loader *L, const llm__tensor *t, const llm__tower_part *p, int64_t cols, uint32_t flags,
+                               llm_segment *s) {
     const int across = cols && flags & LLM__STEP_ACROSS;
     memset(s, 0, sizeof *s);
     s->transposed = across || !cols;
@@ -113,8 +121,9 @@ static void llm__tower_segment(llm__tower_loader *L, const llm__tensor *t, const
     s->type = LLM_TYPE_F32;
 }
 
-LLM__PRIVATE void llm__tower_take(llm__tower_loader *L, llm_role role, const llm__tower_part *parts, int n, int64_t cols, uint32_t flags, int optional,
-                                  int layer, llm__net_pair *out) {
+/* A matrix out of parts, one below the other, with their biases if they have any. role VECTOR: a norm. optional: it may be absent. */
+static void llm__tower_take(llm__tower_loader *L, llm_role role, const llm__tower_part *parts, int n, int64_t cols, uint32_t flags,
+                            int optional, int layer, llm__net_pair *out) {
     char name[256];
     llm_segment list[2][3];
     int n_bias = 0;
@@ -150,7 +159,8 @@ LLM__PRIVATE void llm__tower_take(llm__tower_loader *L, llm_role role, const llm
     if (!L->r && n_bias) L->r = L->t->be->weight(L->t->ctx, 0, &b, &out->b);
 }
 
-LLM__PRIVATE float *llm__tower_floats(llm__tower_loader *L, const char *names, int bias, int64_t n, int optional) {
+/* Its values as floats, n of them, in memory to be freed by LLM_FREE; NULL: an error, or nothing of that name where it is optional. */
+static float *llm__tower_floats(llm__tower_loader *L, const char *names, int bias, int64_t n, int optional) {
     char name[256];
     const llm__tensor *t = L->m->dummy || L->r ? NULL : llm__tower_find(L, names, -1, bias, name);
     if (L->r || (!t && (optional || L->m->dummy))) return NULL;
@@ -159,12 +169,14 @@ LLM__PRIVATE float *llm__tower_floats(llm__tower_loader *L, const char *names, i
     float *to = LLM__NEW(float, n);
     if (!to) L->r = llm__nomem();
     const int64_t row = t->shape[t->n_dims > 0 ? t->n_dims - 1 : 0];
-    for (int64_t i = 0; to && i < n; i += row) llm__dequant_columns(t->type, t->data + i / row * llm__row_bytes(t->type, row), 0, LLM__MIN(row, n - i), to + i);
+    for (int64_t i = 0; to && i < n; i += row)
+        llm__dequant_columns(t->type, t->data + i / row * llm__row_bytes(t->type, row), 0, LLM__MIN(row, n - i), to + i);
     return to;
 }
 
 /* A norm, or a matrix, of one tensor. */
-static void llm__tower_one(llm__tower_loader *L, llm_role role, const char *names, int64_t rows, int64_t cols, int optional, int layer, llm__net_pair *out) {
+static void llm__tower_one(llm__tower_loader *L, llm_role role, const char *names, int64_t rows, int64_t cols, int optional, int layer,
+                           llm__net_pair *out) {
     const llm__tower_part part = {names, rows, 0, rows};
     llm__tower_take(L, role, &part, 1, cols, 0, optional, layer, out);
 }
@@ -178,9 +190,8 @@ static void llm__tower_layer_weights(llm__tower_loader *L, int i, llm__tower_lay
     const int gated = llm__tower_find(L, LLM__SEES_GATE, i, 0, name) != NULL;
     const llm__tensor *up = v->gguf ? llm__tower_find(L, LLM__SEES_UP, i, 0, name) : NULL;
     const int swapped = up && !gated && up->n_dims == 2 && up->shape[0] == D && F != D; /* as early converters named them */
-    const llm__tower_part qkv[] = {{fused ? LLM__SEES_QKV : LLM__SEES_Q, fused ? 3 * A : A, 0, fused ? 3 * A : A},
-                                   {LLM__SEES_K, A, 0, A},
-                                   {LLM__SEES_V, A, 0, A}};
+    const llm__tower_part qkv[] = {
+        {fused ? LLM__SEES_QKV : LLM__SEES_Q, fused ? 3 * A : A, 0, fused ? 3 * A : A}, {LLM__SEES_K, A, 0, A}, {LLM__SEES_V, A, 0, A}};
     const llm__tower_part gate_up[] = {{LLM__SEES_GATE, F, 0, F}, {LLM__SEES_UP, F, 0, F}};
     llm__tower_one(L, LLM_ROLE_VECTOR, LLM__SEES_NORM1, D, 0, 0, i, &layer->norm1);
     llm__tower_take(L, LLM_ROLE_LINEAR, qkv, fused ? 1 : 3, D, 0, 0, i, &layer->qkv);
@@ -198,7 +209,10 @@ static void llm__tower_layer_weights(llm__tower_loader *L, int i, llm__tower_lay
 /* Names of a list's tensors with those of a DeepStack level in the place of the last one's: "visual.deepstack_merger_list.K". */
 static const char *llm__tower_deep(const char *usual, int level, char out[128]) {
     if (level < 0) return usual;
-    snprintf(out, 128, "visual.deepstack_merger_list.%d.%s", level, strstr(usual, "norm") ? "norm" : strstr(usual, "fc1") ? "linear_fc1" : "linear_fc2");
+    snprintf(out, 128, "visual.deepstack_merger_list.%d.%s", level,
+             strstr(usual, "norm")  ? "norm"
+             : strstr(usual, "fc1") ? "linear_fc1"
+                                    : "linear_fc2");
     return out;
 }
 
@@ -240,13 +254,15 @@ static void llm__tower_projector(llm__tower_loader *L, int level, llm__tower_lis
         list->n++;
     }
     if (!L->r && strcmp(L->v->projector->names, "resampler") && width != L->v->out)
-        L->r = llm__error(LLM_ERR_FORMAT, "%s: the projector gives %lld values, the language model takes %d", L->v->path, (long long)width, L->v->out);
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: the projector gives %lld values, the language model takes %d", L->v->path, (long long)width,
+                          L->v->out);
 }
 
 /* MiniCPM-V's. */
 static void llm__tower_resampler_weights(llm__tower_loader *L, llm__tower_resampler *r) {
     const int64_t D = L->v->out, H = L->v->hidden;
-    const llm__tower_part q = {"resampler.attn.in_proj resampler.attn.in_proj_weight", 3 * D, 0, D}, k = {q.names, 3 * D, D, D}, v = {q.names, 3 * D, 2 * D, D};
+    const llm__tower_part q = {"resampler.attn.in_proj resampler.attn.in_proj_weight", 3 * D, 0, D}, k = {q.names, 3 * D, D, D},
+                          v = {q.names, 3 * D, 2 * D, D};
     const llm__tower_part proj = {"resampler.proj", D, 0, D};
     r->head_dim = (int32_t)LLM__MIN(D, 128);
     r->n_heads = (int32_t)(D / r->head_dim);
@@ -264,9 +280,15 @@ static void llm__tower_resampler_weights(llm__tower_loader *L, llm__tower_resamp
 
 /* Which of the roots the file has. */
 static void llm__tower_root(llm__tower_loader *L) {
-    static const char *const full[] = {"vision_tower.vision_model.", "vision_tower.", "vision_encoder.", "vision_model.", "visual.", "vpm.", "v."};
-    static const char *const inner[] = {"model.vision_tower.vision_model.", "model.vision_tower.", "model.vision_encoder.", "model.vision_model.",
-                                        "model.visual.", "model.vpm.", "v."};
+    static const char *const full[] = {
+        "vision_tower.vision_model.", "vision_tower.", "vision_encoder.", "vision_model.", "visual.", "vpm.", "v."};
+    static const char *const inner[] = {"model.vision_tower.vision_model.",
+                                        "model.vision_tower.",
+                                        "model.vision_encoder.",
+                                        "model.vision_model.",
+                                        "model.visual.",
+                                        "model.vpm.",
+                                        "v."};
     char name[256];
     for (int i = 0; i < LLM__COUNT(llm__tower_roots); i++)
         for (int k = 0; k < LLM__COUNT(full); k++)
@@ -289,7 +311,8 @@ LLM__PRIVATE void llm__tower_weights(llm__tower_loader *L) {
     memset(&none, 0, sizeof none);
     llm__tower_root(L);
     if (!L->m->dummy && !llm__tower_find(L, LLM__SEES_NORM1, 0, 0, name)) {
-        L->r = llm__error(LLM_ERR_FORMAT, "%s: config.json says that the model sees, and its files have no tower: tensor %s is missing", v->path, name);
+        L->r = llm__error(LLM_ERR_FORMAT, "%s: config.json says that the model sees, and its files have no tower: tensor %s is missing",
+                          v->path, name);
         return;
     }
     llm__tower_one(L, LLM_ROLE_LINEAR, LLM__SEES_PATCH, D, v->patch_values, 0, -1, &t->patch);

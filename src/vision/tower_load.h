@@ -2,10 +2,8 @@
 #pragma once
 #include "api/config.h"
 #include "api/model.h"
-#include "api/backend.h"
 #include "base/platform.h"
 #include "base/alloc.h"
-#include "model/tensors.h"
 #include "model/loader.h"
 #include "vision/vision.h"
 #include "vision/tower.h"
@@ -14,9 +12,9 @@
 typedef struct llm__tower_loader {
     const llm_model *m;
     llm__vision *v;
-    llm__tower *t;    /* NULL: check only */
+    llm__tower *t;             /* NULL: check only */
     const char *root, *layers; /* how the tower's names begin, and those of its layers go on */
-    llm__arena keep;  /* what was put together here, until the backend has packed it */
+    llm__arena keep;           /* what was put together here, until the backend has packed it */
     llm_result r;
 } llm__tower_loader;
 
@@ -26,18 +24,8 @@ typedef struct llm__tower_part {
     int64_t all, row, n;
 } llm__tower_part;
 
-/* A matrix out of parts, one below the other, with their biases if they have any. role VECTOR: a norm. optional: it may be absent. */
-LLM__PRIVATE void llm__tower_take(llm__tower_loader *L, llm_role role, const llm__tower_part *parts, int n, int64_t cols, uint32_t flags,
-                                  int optional, int layer, llm__net_pair *out);
-
-/* The tensor of the first name that is there, NULL: none. layer -1: of the whole tower. suffix: ".weight" or ".bias". */
-LLM__PRIVATE const llm__tensor *llm__tower_find(const llm__tower_loader *L, const char *names, int layer, int bias, char name[256]);
-
 /* All weights: looks each up and checks its shape, and hands it over if there is a tower to have them. */
 LLM__PRIVATE void llm__tower_weights(llm__tower_loader *L);
-
-/* Its values as floats, n of them, in memory to be freed by LLM_FREE; NULL: an error, or nothing of that name where it is optional. */
-LLM__PRIVATE float *llm__tower_floats(llm__tower_loader *L, const char *names, int bias, int64_t n, int optional);
 
 /* The widths of the projector's steps, before there is a backend. */
 LLM__PRIVATE void llm__tower_plan(llm__tower_loader *L, llm__tower *t);

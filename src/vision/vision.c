@@ -16,6 +16,7 @@
 #include "model/facts.h"
 #include "model/loader.h"
 #include "vision/resize.h"
+#include "vision/tower_kinds.h"
 #include "vision/towers.h"
 
 /* ---- The processor ----
@@ -62,13 +63,16 @@ static void llm__pinpoints_of(const llm_json *d, int list, llm__processor *p) {
 static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, int object, int video, llm__processor *p) {
     const llm__fit_kind fit = v->family->fit;
     int64_t *least = video ? &p->video_min_pixels : &p->min_pixels, *most = video ? &p->video_max_pixels : &p->max_pixels;
-    const char *const norm[2] = {v->family->fit == LLM__FIT_SLICES ? "norm_mean" : "image_mean", fit == LLM__FIT_SLICES ? "norm_std" : "image_std"};
+    const char *const norm[2] = {v->family->fit == LLM__FIT_SLICES ? "norm_mean" : "image_mean",
+                                 fit == LLM__FIT_SLICES ? "norm_std" : "image_std"};
     if (llm_json_type_of(d, object) != LLM_JSON_OBJECT) return LLM_OK;
     p->fps = llm__number_of(d, object, "fps", p->fps);
     p->min_frames = (int32_t)LLM__MIN(llm__number_of(d, object, "min_frames", p->min_frames), 1e6);
     p->max_frames = (int32_t)LLM__MIN(llm__number_of(d, object, "max_frames", p->max_frames), 1e6);
-    *least = (int64_t)LLM__MIN(llm__number_of(d, object, "min_pixels", llm__length_of(d, object, "size", "shortest_edge", (double)*least)), 1e12);
-    *most = (int64_t)LLM__MIN(llm__number_of(d, object, "max_pixels", llm__length_of(d, object, "size", "longest_edge", (double)*most)), 1e12);
+    *least = (int64_t)LLM__MIN(llm__number_of(d, object, "min_pixels", llm__length_of(d, object, "size", "shortest_edge", (double)*least)),
+                               1e12);
+    *most =
+        (int64_t)LLM__MIN(llm__number_of(d, object, "max_pixels", llm__length_of(d, object, "size", "longest_edge", (double)*most)), 1e12);
     if (video) return LLM_OK;
     p->shortest = (int32_t)LLM__MIN(llm__length_of(d, object, "size", "shortest_edge", p->shortest), 1e6);
     double size = llm__length_of(d, object, "size", "height", llm__length_of(d, object, "size", "shortest_edge", p->size));
@@ -94,7 +98,8 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
 static llm_result llm__processor_check(const llm__vision *v, const llm__processor *p) {
     llm_result r = LLM_OK;
     const int fixed = v->family->fit != LLM__FIT_PATCHES && v->family->fit != LLM__FIT_EDGE;
-    if (p->filter < LLM__FILTER_LANCZOS || p->filter > LLM__FILTER_HAMMING) return llm__error(LLM_ERR_UNSUPPORTED, "resample: %d, 1 (Lanczos) to 5 was expected", (int)p->filter);
+    if (p->filter < LLM__FILTER_LANCZOS || p->filter > LLM__FILTER_HAMMING)
+        return llm__error(LLM_ERR_UNSUPPORTED, "resample: %d, 1 (Lanczos) to 5 was expected", (int)p->filter);
     if (fixed) r = llm__processor_range("size", p->size, v->patch, 4096);
     if (!r && v->family->fit == LLM__FIT_CROP) r = llm__processor_range("shortest_edge", p->shortest, p->size, 16384);
     if (!r && fixed && v->family->fit != LLM__FIT_SLICES && p->size % v->patch && v->family->fit != LLM__FIT_CROP)
@@ -102,10 +107,13 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
     if (!r && v->family->fit == LLM__FIT_PATCHES) {
         r = llm__processor_range("min_pixels", (double)p->min_pixels, 1, 1e9);
         if (!r) r = llm__processor_range("max_pixels", (double)p->max_pixels, (double)p->min_pixels, 1e9);
-        if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("video max_pixels", (double)p->video_max_pixels, (double)p->video_min_pixels, 1e12);
+        if (!r && v->family->flags & LLM__EYES_VIDEO)
+            r = llm__processor_range("video max_pixels", (double)p->video_max_pixels, (double)p->video_min_pixels, 1e12);
     }
-    if (!r && (v->family->fit == LLM__FIT_EDGE || v->family->fit == LLM__FIT_SPLIT)) r = llm__processor_range("longest_edge", p->longest, v->patch, 16384);
-    if (!r && (v->family->fit == LLM__FIT_TILES || v->family->fit == LLM__FIT_SLICES)) r = llm__processor_range("max_patches", p->max_tiles, 1, 256);
+    if (!r && (v->family->fit == LLM__FIT_EDGE || v->family->fit == LLM__FIT_SPLIT))
+        r = llm__processor_range("longest_edge", p->longest, v->patch, 16384);
+    if (!r && (v->family->fit == LLM__FIT_TILES || v->family->fit == LLM__FIT_SLICES))
+        r = llm__processor_range("max_patches", p->max_tiles, 1, 256);
     if (!r && v->family->fit == LLM__FIT_TILES) r = llm__processor_range("min_patches", p->min_tiles, 1, p->max_tiles);
     if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("max_frames", p->max_frames, 1, 4096);
     if (!r && v->family->flags & LLM__EYES_VIDEO) r = llm__processor_range("fps", p->fps, 0.001, 1000);
@@ -115,9 +123,10 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
 }
 
 LLM__PRIVATE llm_result llm__processor_change(const llm__vision *v, const char *json, llm__processor *p) {
-    static const char known[] = "min_pixels max_pixels size longest_edge do_image_splitting max_slice_nums slice_mode max_patches min_patches fps "
-                                "min_frames max_frames max_image_size crop_to_patches do_resize resample num_frames max_dynamic_patch "
-                                "min_dynamic_patch";
+    static const char known[] =
+        "min_pixels max_pixels size longest_edge do_image_splitting max_slice_nums slice_mode max_patches min_patches fps "
+        "min_frames max_frames max_image_size crop_to_patches do_resize resample num_frames max_dynamic_patch "
+        "min_dynamic_patch";
     LLM__SCOPED(llm__json_drop) llm_json *d = NULL;
     llm_result r = llm_json_parse(json, strlen(json), NULL, &d);
     if (r || llm_json_type_of(d, 0) != LLM_JSON_OBJECT) return llm__error(LLM_ERR_ARG, "mm_processor_kwargs: a JSON object was expected");
@@ -142,7 +151,8 @@ static llm_result llm__processor_open(llm_model *m, llm__vision *v) {
     const int unit = v->patch * v->merge;
     p->filter = (llm__filter)v->family->filter;
     p->rescale = 1 / 255.0;
-    for (int c = 0; c < 3; c++) p->mean[c] = llm__constants[v->family->constants][c], p->std[c] = llm__constants[v->family->constants][3 + c];
+    for (int c = 0; c < 3; c++)
+        p->mean[c] = llm__constants[v->family->constants][c], p->std[c] = llm__constants[v->family->constants][3 + c];
     p->min_pixels = 4 * (int64_t)unit * unit;
     p->max_pixels = 1280 * (int64_t)unit * unit;
     p->video_min_pixels = 128 * (int64_t)unit * unit;
@@ -165,7 +175,8 @@ static llm_result llm__processor_open(llm_model *m, llm__vision *v) {
         if (!r && video) r = llm__processor_read(v, video, 0, 1, p);
     }
     if (!r) r = llm__processor_check(v, p);
-    return r ? llm__error(r == LLM_ERR_ARG ? LLM_ERR_FORMAT : r, "%s: preprocessor_config.json: %.700s", m->path, llm_last_error()) : LLM_OK;
+    return r ? llm__error(r == LLM_ERR_ARG ? LLM_ERR_FORMAT : r, "%s: preprocessor_config.json: %.700s", m->path, llm_last_error())
+             : LLM_OK;
 }
 
 /* ---- The tower ---- */
@@ -203,7 +214,8 @@ static llm_act llm__tower_act(llm__facts *f, llm_act usual) {
     llm__fact_str(f, "hidden_act", name);
     for (int i = 0; i < LLM__COUNT(table) && name[0]; i++)
         if (llm__word_in(table[i].names, name)) return table[i].act;
-    if (name[0] && !f->r) f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: hidden_act: \"%.40s\" is not supported", f->path, name);
+    if (name[0] && !f->r)
+        f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_config: hidden_act: \"%.40s\" is not supported", f->path, name);
     return usual;
 }
 
@@ -219,7 +231,8 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
     v->side = llm__fact_item(f, "image_size", 0, 0, 0, 16384) / LLM__MAX(v->patch, 1);
     int32_t table = llm__fact_int(f, "num_position_embeddings", 0, 0, 1 << 24);
     if (table) v->side = (int32_t)lround(sqrt(table));
-    v->merge = llm__fact_int(root, "scale_factor", llm__fact_int(f, "spatial_merge_size", llm__fact_int(root, "spatial_merge_size", 1, 1, 16), 1, 16), 1, 16);
+    v->merge = llm__fact_int(root, "scale_factor",
+                             llm__fact_int(f, "spatial_merge_size", llm__fact_int(root, "spatial_merge_size", 1, 1, 16), 1, 16), 1, 16);
     double ratio = llm__fact_num(root, "downsample_ratio", 0, 0, 1);
     if (ratio > 0) v->merge = (int32_t)lround(1 / ratio);
     v->pool = v->merge;
@@ -242,10 +255,12 @@ static void llm__tower_shapes(llm__facts *f, llm__facts *root, llm__vision *v) {
 static void llm__tower_layers(llm__facts *f, llm__facts *root, llm__vision *v) {
     int64_t i;
     const int unit = v->patch * v->merge;
-    int64_t last = v->family->projector && !strcmp(v->family->projector, "llava") ? llm__fact_item(root, "vision_feature_layer", 0, -1, -512, 512)
-                                                                                  : llm__fact_int(root, "select_layer", -1, -512, 512);
+    int64_t last = v->family->projector && !strcmp(v->family->projector, "llava")
+                       ? llm__fact_item(root, "vision_feature_layer", 0, -1, -512, 512)
+                       : llm__fact_int(root, "select_layer", -1, -512, 512);
     v->n_used = (int32_t)(last < 0 ? v->n_layers + 1 + last : last);
-    if (!f->r && (v->n_used < 1 || v->n_used > v->n_layers || llm_json_size(root->json, llm__facts_find(root, "vision_feature_layer").node) > 1))
+    if (!f->r &&
+        (v->n_used < 1 || v->n_used > v->n_layers || llm_json_size(root->json, llm__facts_find(root, "vision_feature_layer").node) > 1))
         f->r = llm__error(LLM_ERR_UNSUPPORTED, "%s: vision_feature_layer: one of the tower's %d layers expected", f->path, v->n_layers);
     const llm__fact full = llm__facts_find(f, "fullatt_block_indexes");
     if (full.node >= 0) v->window = llm__fact_int(f, "window_size", 0, unit, 1 << 16) / LLM__MAX(unit, 1);
@@ -253,7 +268,9 @@ static void llm__tower_layers(llm__facts *f, llm__facts *root, llm__vision *v) {
         if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers) v->full[i] = 1;
     for (int x = llm__fact_list(f, "deepstack_visual_indexes"); x >= 0; x = llm_json_next(f->json, x)) {
         if (llm_json_int(f->json, x, &i) && i >= 0 && i < v->n_layers && v->n_deep < LLM__MAX_DEEP) v->deep[v->n_deep++] = (int32_t)i;
-        else if (!f->r) f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: deepstack_visual_indexes: at most %d layers expected", f->path, LLM__MAX_DEEP);
+        else if (!f->r)
+            f->r = llm__error(LLM_ERR_FORMAT, "%s: vision_config: deepstack_visual_indexes: at most %d layers expected", f->path,
+                              LLM__MAX_DEEP);
     }
 }
 
@@ -275,7 +292,8 @@ static void llm__vision_marks(llm_model *m, llm__facts *root, llm__vision *v) {
     static const char *const names[] = {"<|IMAGE_START|>", "<|IMAGE_END|>", "<|VIDEO_START|>", "<|VIDEO_END|>"};
     const llm__tokenizer *t = m->source.tokenizer;
     const int slices = v->family->marks == LLM__MARKS_SLICES;
-    v->image_id = llm__placeholder(m, root, slices ? "" : "image_token_id image_token_index", slices ? "<unk>" : v->family->token, &v->image_token);
+    v->image_id =
+        llm__placeholder(m, root, slices ? "" : "image_token_id image_token_index", slices ? "<unk>" : v->family->token, &v->image_token);
     v->video_id = llm__placeholder(m, root, "video_token_id video_token_index", v->family->video_token, &v->video_token);
     if (!(v->family->flags & LLM__EYES_VIDEO)) v->video_id = -1;
     v->placeholder = slices || v->family->begin[0] == '\n' || !v->image_token ? v->family->token : v->image_token;
@@ -321,12 +339,15 @@ static llm_result llm__vision_folder(llm_model *m, llm__vision *v) {
     const int object = llm__facts_find(&root, "vision_config").node;
     f = root;
     f.node[0] = object;
-    if (llm_json_type_of(root.json, object) != LLM_JSON_OBJECT) return llm__error(LLM_ERR_FORMAT, "%s: config.json: vision_config: an object expected", m->path);
+    if (llm_json_type_of(root.json, object) != LLM_JSON_OBJECT)
+        return llm__error(LLM_ERR_FORMAT, "%s: config.json: vision_config: an object expected", m->path);
     llm__fact_str(&f, "model_type", tower);
     v->tower = llm__tower_of(tower[0] ? tower : type);
     if (!v->tower && v->family) v->tower = llm__tower_of(type);
     if (!v->family || !v->tower)
-        return llm__error(LLM_ERR_UNSUPPORTED, "%s: config.json: a model that sees of the type \"%.40s\" with a tower of the type \"%.40s\" is not supported", m->path, type, tower);
+        return llm__error(LLM_ERR_UNSUPPORTED,
+                          "%s: config.json: a model that sees of the type \"%.40s\" with a tower of the type \"%.40s\" is not supported",
+                          m->path, type, tower);
     if (!strcmp(tower, "pixtral")) v->family = llm__eyes_of("mistral3");
     v->projector = llm__projector_of(v->family->projector);
     v->flags = v->tower->flags;
@@ -338,14 +359,14 @@ static llm_result llm__vision_folder(llm_model *m, llm__vision *v) {
     llm__vision_marks(m, &root, v);
     llm__vision_rest(m, &root, v);
     if (root.r) return root.r;
-    if (v->image_id < 0) return llm__error(LLM_ERR_FORMAT, "%s: its tokenizer has no \"%s\", which stands for a picture", m->path, v->family->token);
+    if (v->image_id < 0)
+        return llm__error(LLM_ERR_FORMAT, "%s: its tokenizer has no \"%s\", which stands for a picture", m->path, v->family->token);
     return LLM_OK;
 }
 
 /* 1 if the model's files say that it sees. */
 static int llm__sees(const llm_model *m) {
     const llm_json *config = m->source.config;
-    LLM__SCOPED(llm_text_free) llm_text unused = LLM__ZERO;
     if (m->source.gguf || llm_json_find(config, 0, "vision_config") < 0) return 0;
     return llm__eyes_of(llm_json_str(config, llm_json_find(config, 0, "model_type"), NULL)) != NULL;
 }

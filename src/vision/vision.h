@@ -12,7 +12,7 @@
 #include "model/facts.h"
 #include "model/loader.h"
 #include "vision/resize.h"
-#include "vision/towers.h"
+#include "vision/tower_kinds.h"
 
 enum { LLM__MAX_PINPOINTS = 128, LLM__MAX_DEEP = 8 };
 
@@ -20,15 +20,15 @@ enum { LLM__MAX_PINPOINTS = 128, LLM__MAX_DEEP = 8 };
 typedef struct llm__processor {
     llm__filter filter;
     double mean[3], std[3], rescale;
-    int64_t min_pixels, max_pixels;           /* of a picture in its own shape */
-    int64_t video_min_pixels, video_max_pixels; /* of a frame, or of all frames together */
-    int32_t size;                             /* S: side of a tile, or of the only view */
-    int32_t longest, shortest;                /* a picture's longest side; its shortest one before the middle is cut out */
-    int32_t min_tiles, max_tiles;             /* of a grid */
-    int32_t split;                            /* pictures are cut at all */
+    int64_t min_pixels, max_pixels;                       /* of a picture in its own shape */
+    int64_t video_min_pixels, video_max_pixels;           /* of a frame, or of all frames together */
+    int32_t size;                                         /* S: side of a tile, or of the only view */
+    int32_t longest, shortest;                            /* a picture's longest side; its shortest one before the middle is cut out */
+    int32_t min_tiles, max_tiles;                         /* of a grid */
+    int32_t split;                                        /* pictures are cut at all */
     int32_t n_pinpoints, pinpoint[LLM__MAX_PINPOINTS][2]; /* height, width */
-    int32_t resize, crop;                     /* do_resize, do_center_crop */
-    double fps;                               /* frames a second that are taken of a video */
+    int32_t resize, crop;                                 /* do_resize, do_center_crop */
+    double fps;                                           /* frames a second that are taken of a video */
     int32_t min_frames, max_frames;
 } llm__processor;
 
@@ -38,15 +38,15 @@ typedef struct llm__vision {
     const llm__projector *projector;
     llm__processor processor;
     /* The tower. */
-    uint32_t flags; /* of the tower, corrected */
+    uint32_t flags;                                                                      /* of the tower, corrected */
     int32_t hidden, n_layers, n_used, n_heads, head_dim, ff, patch, frames, merge, side; /* n_used: layers that are computed; side: of the
                                                                                       table of positions, in patches */
-    int32_t pool;    /* patches to a row of the language model, a side: merge, or of Gemma 3 what its mean is of */
-    int32_t patch_values; /* of a patch: 3 * frames * patch * patch */
-    int32_t out;     /* width of the language model */
-    int32_t n_query; /* MiniCPM-V: rows of a slice */
-    int32_t window;  /* in blocks a side; 0: every layer sees everything */
-    uint8_t full[LLM__MAX_LAYERS]; /* layers that see everything all the same */
+    int32_t pool;                        /* patches to a row of the language model, a side: merge, or of Gemma 3 what its mean is of */
+    int32_t patch_values;                /* of a patch: 3 * frames * patch * patch */
+    int32_t out;                         /* width of the language model */
+    int32_t n_query;                     /* MiniCPM-V: rows of a slice */
+    int32_t window;                      /* in blocks a side; 0: every layer sees everything */
+    uint8_t full[LLM__MAX_LAYERS];       /* layers that see everything all the same */
     int32_t n_deep, deep[LLM__MAX_DEEP]; /* layers behind which values for the language model's first layers are made */
     float eps, text_eps;
     double theta;
@@ -54,13 +54,13 @@ typedef struct llm__vision {
     int32_t shrink_tiles; /* N of anyres_max_N; 0: nothing is shrunk */
     double tokens_per_second;
     /* The prompt. */
-    int32_t image_id, video_id; /* placeholders; -1: none */
-    int32_t set_ids[8], n_set_ids; /* tokens that go to the experts for pictures */
-    const char *image_token, *video_token; /* their texts */
+    int32_t image_id, video_id;                  /* placeholders; -1: none */
+    int32_t set_ids[8], n_set_ids;               /* tokens that go to the experts for pictures */
+    const char *image_token, *video_token;       /* their texts */
     const char *placeholder, *video_placeholder; /* what the rendered prompt has */
-    const char *row_end, *last_end;        /* behind a row of the picture, and behind the last */
-    const char *start, *stop;              /* around pairs of frames of a video */
-    int32_t seq_len; /* rows of a view where all views have as many; 0: they differ */
+    const char *row_end, *last_end;              /* behind a row of the picture, and behind the last */
+    const char *start, *stop;                    /* around pairs of frames of a video */
+    int32_t seq_len;                             /* rows of a view where all views have as many; 0: they differ */
     /* Its files. */
     const llm__tensors *tensors;
     const char *path;
