@@ -55,12 +55,12 @@ typedef struct llm_engine_config {
     const char *lora;                /* an adapter for every request that names none, loaded at once under its path; NULL: none */
     const char
         *cuda_library; /* what device cuda, and auto, open: libllm_cuda.so; NULL: for cuda the one that the system finds, for auto none */
-    int32_t enforce_eager;          /* GPU: steps are not recorded as graphs */
-    int32_t max_seq_len_to_capture; /* GPU: steps with longer sequences neither; 0: no limit */
-    float step_timeout;             /* GPU: seconds after which a step counts as lost; 0: 300 */
-    struct llm_spent *spent;        /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
-    int32_t kv_cache_prealloc;      /* CPU: 1: takes the KV cache's memory at once, so that no step finds it short; 0: when used */
-    float mm_processor_cache_gb;    /* GiB for pictures of requests and what towers made of them; 0: 1 */
+    int32_t enforce_eager;            /* GPU: steps are not recorded as graphs */
+    int32_t max_seq_len_to_capture;   /* GPU: steps with longer sequences neither; 0: no limit */
+    float step_timeout;               /* GPU: seconds after which a step counts as lost; 0: 300 */
+    struct llm_spent *spent;          /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
+    int32_t kv_cache_prealloc;        /* CPU: 1: takes the KV cache's memory at once, so that no step finds it short; 0: when used */
+    int64_t mm_processor_cache_bytes; /* for pictures of requests and what towers made of them; 0: 1 GiB */
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };
@@ -94,7 +94,7 @@ enum { LLM_SPECULATIVE_MAX = 32 };
 #define LLM_FIELD_max_lora_rank           ENUM, 0, 0, 16, "1=1|8=8|16=16|32=32|64=64|128=128|256=256|320=320|512=512"
 #define LLM_FIELD_max_seq_len_to_capture  INT, 1, 2147483647, 0, "tokens; 0: no limit"
 #define LLM_FIELD_step_timeout            FLOAT, 0, 1e9, 300, "seconds"
-#define LLM_FIELD_mm_processor_cache_gb   FLOAT, 0, 65536, 1, "GiB"
+#define LLM_FIELD_mm_processor_cache_bytes INT64, 1, 9e18, 1073741824, "bytes"
 /* clang-format on */
 
 /* Packs the weights, takes all memory. cfg may be NULL. The model must outlive the engine. On error *out is NULL. */

@@ -8,15 +8,14 @@ typedef struct llm_model llm_model;
 
 /* Decodes files of pictures. llm.h has a decoder of its own for GIFs alone; llm_picture_reader_stb is stb_image, where one file of the
  * program was compiled with LLM_IMAGE_IMPLEMENTATION. A model is given its reader when it is opened (llm_model_config). */
-struct llm_picture_reader {
+typedef struct llm_picture_reader {
     const char *name;
     /* How large the picture in n bytes says it is. 0: it cannot be read, and *why says why not. */
     int (*size)(const void *data, size_t n, int32_t *width, int32_t *height, const char **why);
     /* Its pixels, (height, width, channels) bytes: 1 grey, 2 grey and alpha, 3 RGB, 4 RGB and alpha; NULL: it cannot be read. */
     uint8_t *(*read)(const void *data, size_t n, int32_t *width, int32_t *height, int32_t *channels, const char **why);
     void (*release)(uint8_t *pixels);
-};
-typedef struct llm_picture_reader llm_picture_reader;
+} llm_picture_reader;
 
 #if !defined(LLM_STATIC) || defined(LLM_IMAGE_IMPLEMENTATION)
 LLM_API const llm_picture_reader *llm_picture_reader_stb(void);

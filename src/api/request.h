@@ -41,7 +41,7 @@ typedef struct llm_request_config {
     /* Pictures and videos of the prompt, (n_media), in the order of their placeholders. Among ids a placeholder stands as often as its
      * picture has tokens (llm_media_tokenize); a text's are replaced. The caller may free them when this returns. */
     struct llm_media *const *media;
-    int32_t n_media;
+    int64_t n_media;
 } llm_request_config;
 
 /* Checks everything, copies the config and queues. LLM_ERR_ARG, LLM_ERR_LIMIT (prompt over the context, both numbers said), LLM_ERR_BUSY.

@@ -200,27 +200,22 @@ LLM__PRIVATE int llm__base64_digit(char c) {
     if (c >= 'A' && c <= 'Z') return c - 'A';
     if (c >= 'a' && c <= 'z') return c - 'a' + 26;
     if (c >= '0' && c <= '9') return c - '0' + 52;
-    return c == '+' || c == '-' ? 62 : c == '/' || c == '_' ? 63 : -1;
+    return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
 LLM__PRIVATE int llm__base64(llm__str s, llm_text *out) {
-    uint32_t bits = 0;
-    int n = 0, pads = 0;
-    char three[3];
-    for (size_t i = 0; i < s.n; i++) {
-        const int digit = llm__base64_digit(s.p[i]);
-        if (s.p[i] == '\n' || s.p[i] == '\r' || s.p[i] == ' ') continue;
-        if (s.p[i] == '=') pads++;
-        else if (digit < 0 || pads) return 0;
-        else bits = bits << 6 | (uint32_t)digit, n++;
-        if (n < 4) continue;
-        three[0] = (char)(bits >> 16 & 255), three[1] = (char)(bits >> 8 & 255), three[2] = (char)(bits & 255);
-        llm_text_add(out, three, 3);
-        n = 0;
+    if (s.n % 4) return 0;
+    for (int pad = 0; pad < 2 && s.n && s.p[s.n - 1] == '='; pad++) s.n--;
+    for (size_t i = 0; i < s.n; i += 4) {
+        const size_t n = LLM__MIN(s.n - i, 4);
+        uint32_t bits = 0;
+        for (size_t k = 0; k < 4; k++) {
+            const int digit = k < n ? llm__base64_digit(s.p[i + k]) : 0;
+            if (digit < 0) return 0;
+            bits = bits << 6 | (uint32_t)digit;
+        }
+        const char bytes[3] = {(char)(bits >> 16), (char)(bits >> 8 & 255), (char)(bits & 255)};
+        llm_text_add(out, bytes, n - 1);
     }
-    if (n == 1 || pads > 2 || (pads && (n + pads) % 4)) return 0;
-    bits <<= 6 * (4 - n);
-    three[0] = (char)(bits >> 16 & 255), three[1] = (char)(bits >> 8 & 255);
-    if (n) llm_text_add(out, three, (size_t)n - 1);
     return 1;
 }

@@ -96,7 +96,7 @@ LLM__PRIVATE const llm__field llm__engine_fields[LLM__ENGINE_FIELDS] = {
     LLM__FIELD(llm_engine_config, max_lora_rank),
     LLM__FIELD(llm_engine_config, max_seq_len_to_capture),
     LLM__FIELD(llm_engine_config, step_timeout),
-    LLM__FIELD(llm_engine_config, mm_processor_cache_gb)};
+    LLM__FIELD(llm_engine_config, mm_processor_cache_bytes)};
 /* clang-format on */
 
 /* Defaults that depend on other fields. What is left then has a default of its own. */

@@ -275,8 +275,11 @@ LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *c
     if (!result && cfg->sampling.grammar && cfg->sampling.grammar->tokenizer != (e->p.model ? e->p.model->source.tokenizer : NULL))
         result = llm__error(LLM_ERR_ARG, "grammar: it was compiled for another model");
     if (!result && cfg->prompt && !e->p.model) result = llm__error(LLM_ERR_ARG, "prompt: a text needs a model with a tokenizer");
+    if (!result && (cfg->n_media < 0 || cfg->n_media > INT32_MAX))
+        result = llm__error(LLM_ERR_ARG, "n_media: %lld", (long long)cfg->n_media);
     if (!result && cfg->prompt)
-        result = llm_media_tokenize(e->p.model, cfg->prompt, cfg->prompt_len, cfg->tokenize_flags, cfg->media, cfg->n_media, &tokens);
+        result =
+            llm_media_tokenize(e->p.model, cfg->prompt, cfg->prompt_len, cfg->tokenize_flags, cfg->media, (int32_t)cfg->n_media, &tokens);
     if (result) return result;
     llm_request *r = tokens.failed ? NULL : LLM__NEW(llm_request, 1);
     if (!r) return llm__nomem();

@@ -29,7 +29,7 @@ LLM__PRIVATE llm_result llm__sight_open(llm_engine *e, const llm_backend_config 
     llm__tower_config c = {m, e->backend, *beside, e->p.max_len};
     c.backend_config.beside = e->ctx;
     llm_result r = llm__tower_open(&c, &s->tower);
-    s->most = (size_t)((e->p.c.mm_processor_cache_gb > 0 ? (double)e->p.c.mm_processor_cache_gb : 1) * (1 << 30));
+    s->most = e->p.c.mm_processor_cache_bytes ? (size_t)e->p.c.mm_processor_cache_bytes : (size_t)1 << 30;
     return r;
 }
 
@@ -134,6 +134,7 @@ LLM__PRIVATE llm_result llm__sight_submit(llm_request *r, const llm_request_conf
     llm_result result = LLM_OK;
     int64_t tokens = 0, found = 0;
     if (!cfg->n_media) return LLM_OK;
+    if (cfg->n_media > n) return llm__error(LLM_ERR_ARG, "media: %lld for a prompt of %d tokens", (long long)cfg->n_media, (int)n);
     if (!e->sight.tower) return llm__error(LLM_ERR_UNSUPPORTED, "media: this model takes text only");
     r->sight.use = (llm__picture_use *)llm__arena_get(a, (size_t)cfg->n_media * sizeof *r->sight.use);
     r->sight.run = (llm__sight_run *)llm__arena_get(a, (size_t)n * sizeof *r->sight.run);

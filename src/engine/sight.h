@@ -2,7 +2,7 @@
  *
  * A request brings its pictures prepared (llm_media). What the tower makes of one (a row of the language model's width for each token that
  * stands for it) belongs to the picture, which all requests with the same content share: the engine knows its pictures by a hash of their
- * pixels, and keeps them after their requests are gone, as long as memory is left (mm_processor_cache_gb). So a picture that comes again,
+ * pixels, and keeps them after their requests are gone, as long as memory is left (mm_processor_cache_bytes). So a picture that comes again,
  * in the next turn of a chat or from somebody else, is not computed again. The prefix cache goes one further: keys of pages in which a
  * picture has tokens are made of its hash, too, and a prompt that finds them needs neither tower nor language model.
  *

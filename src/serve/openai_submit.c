@@ -46,6 +46,16 @@ static void llm__oai_joined(const llm_openai_call *k, int content, llm_text *out
         }
 }
 
+/* Whether a list of parts has a picture. */
+static int llm__oai_has_media(const llm_json *d, int content) {
+    int video;
+    for (int part = llm_json_first(d, content); part >= 0; part = llm_json_next(d, part)) {
+        const char *type = llm__oai_word(d, part, "type");
+        if (type && llm__oai_is_media(type, &video)) return 1;
+    }
+    return 0;
+}
+
 /* A content for templates that know parts: what is seen is named by its kind alone. */
 static void llm__oai_parts(const llm_openai_call *k, int content, llm_text *out) {
     const llm_json *d = k->chat;
@@ -83,7 +93,8 @@ static void llm__oai_write_message(const llm_openai_call *k, int m, llm_text *ou
     const llm_json *d = k->chat;
     const char *known = llm_model_get_info(s->model)->chat_template, *role = llm__oai_word(d, m, "role");
     int calls = !s->caps.tools && llm__oai_get(d, m, "tool_calls") >= 0, content = llm__oai_get(d, m, "content");
-    int joined = calls || (!s->caps.content_parts && llm_json_type_of(d, content) == LLM_JSON_ARRAY);
+    int joined = calls || (llm_json_type_of(d, content) == LLM_JSON_ARRAY &&
+                           (!s->caps.content_parts || (!s->caps.image_parts && llm__oai_has_media(d, content))));
     LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
     llm_text_str(out, "{");
     if (joined) llm__oai_joined(k, content, &text);
