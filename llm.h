@@ -1506,6 +1506,7 @@ typedef struct llm_openai_service {
     const char *mm_processor_kwargs;    /* JSON of every request that says nothing else; NULL: the model's own */
     int32_t limit_images, limit_videos; /* in one prompt; 0: 128, -1: none at all */
     int32_t interleave_mm_strings;      /* templates that know texts only: pictures stand where they stood, not before the text */
+    int32_t reserved;                   /* 0 */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
@@ -24129,7 +24130,7 @@ static void llm__media_places(const llm__vision *v, const int32_t *ids, int32_t 
     for (int32_t at = 0; at < n;) {
         const int video = ids[at] == v->video_id, seen = video || ids[at] == v->image_id;
         const llm_media_kind kind = video ? LLM_MEDIA_VIDEO : LLM_MEDIA_IMAGE;
-        llm__token_run run;
+        llm__token_run run = LLM__ZERO;
         int32_t *m = &which[video];
         while (seen && *m < n_media && (media[*m]->info.kind != kind || !llm__media_tokens(media[*m], part[video], &run)))
             ++*m, part[video] = 0;
@@ -30764,9 +30765,9 @@ LLM__COLD_END
  * ============================================================================
  * A request brings its pictures prepared (llm_media). What the tower makes of one (a row of the language model's width for each token that
  * stands for it) belongs to the picture, which all requests with the same content share: the engine knows its pictures by a hash of their
- * pixels, and keeps them after their requests are gone, as long as memory is left (mm_processor_cache_bytes). So a picture that comes again,
- * in the next turn of a chat or from somebody else, is not computed again. The prefix cache goes one further: keys of pages in which a
- * picture has tokens are made of its hash, too, and a prompt that finds them needs neither tower nor language model.
+ * pixels, and keeps them after their requests are gone, as long as memory is left (mm_processor_cache_bytes). So a picture that comes
+ * again, in the next turn of a chat or from somebody else, is not computed again. The prefix cache goes one further: keys of pages in which
+ * a picture has tokens are made of its hash, too, and a prompt that finds them needs neither tower nor language model.
  *
  * The tower runs between steps, in pieces (>>tower): a sequence may feed its tokens up to the first picture that is not there yet. While
  * others decode, a piece takes about as long as a step with a full prompt would; else the tower runs to its end.
@@ -31872,10 +31873,10 @@ static void llm__sight_fail(llm_engine *e, const llm_media *m) {
 /* Runs the tower for the sequences that wait for it. What fails ends the requests that need it. */
 static void llm__sight_work(llm_engine *e) {
     llm__sight *s = &e->sight;
-    const double begin = s->tower ? e->p.driver.now(e) : 0;
+    if (!s->tower) return;
+    const double begin = e->p.driver.now(e);
     double left = 2.0 * (double)llm_model_get_info(e->p.model)->n_params * e->p.c.max_num_batched_tokens;
     int others = 0;
-    if (!s->tower) return;
     for (int32_t i = 0; i < e->running.n; i++) others |= !llm__sight_wanted(e->running.seq[i]);
     for (;;) {
         for (int32_t i = 0; i < e->running.n && !s->tower->media; i++) {

@@ -68,6 +68,7 @@ typedef struct llm_openai_service {
     const char *mm_processor_kwargs;    /* JSON of every request that says nothing else; NULL: the model's own */
     int32_t limit_images, limit_videos; /* in one prompt; 0: 128, -1: none at all */
     int32_t interleave_mm_strings;      /* templates that know texts only: pictures stand where they stood, not before the text */
+    int32_t reserved;                   /* 0 */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);

@@ -241,10 +241,10 @@ static void llm__sight_fail(llm_engine *e, const llm_media *m) {
 
 LLM__PRIVATE void llm__sight_work(llm_engine *e) {
     llm__sight *s = &e->sight;
-    const double begin = s->tower ? e->p.driver.now(e) : 0;
+    if (!s->tower) return;
+    const double begin = e->p.driver.now(e);
     double left = 2.0 * (double)llm_model_get_info(e->p.model)->n_params * e->p.c.max_num_batched_tokens;
     int others = 0;
-    if (!s->tower) return;
     for (int32_t i = 0; i < e->running.n; i++) others |= !llm__sight_wanted(e->running.seq[i]);
     for (;;) {
         for (int32_t i = 0; i < e->running.n && !s->tower->media; i++) {

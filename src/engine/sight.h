@@ -2,9 +2,9 @@
  *
  * A request brings its pictures prepared (llm_media). What the tower makes of one (a row of the language model's width for each token that
  * stands for it) belongs to the picture, which all requests with the same content share: the engine knows its pictures by a hash of their
- * pixels, and keeps them after their requests are gone, as long as memory is left (mm_processor_cache_bytes). So a picture that comes again,
- * in the next turn of a chat or from somebody else, is not computed again. The prefix cache goes one further: keys of pages in which a
- * picture has tokens are made of its hash, too, and a prompt that finds them needs neither tower nor language model.
+ * pixels, and keeps them after their requests are gone, as long as memory is left (mm_processor_cache_bytes). So a picture that comes
+ * again, in the next turn of a chat or from somebody else, is not computed again. The prefix cache goes one further: keys of pages in which
+ * a picture has tokens are made of its hash, too, and a prompt that finds them needs neither tower nor language model.
  *
  * The tower runs between steps, in pieces (>>tower): a sequence may feed its tokens up to the first picture that is not there yet. While
  * others decode, a piece takes about as long as a step with a full prompt would; else the tower runs to its end.

@@ -75,7 +75,7 @@ LLM__PRIVATE void llm__media_places(const llm__vision *v, const int32_t *ids, in
     for (int32_t at = 0; at < n;) {
         const int video = ids[at] == v->video_id, seen = video || ids[at] == v->image_id;
         const llm_media_kind kind = video ? LLM_MEDIA_VIDEO : LLM_MEDIA_IMAGE;
-        llm__token_run run;
+        llm__token_run run = LLM__ZERO;
         int32_t *m = &which[video];
         while (seen && *m < n_media && (media[*m]->info.kind != kind || !llm__media_tokens(media[*m], part[video], &run)))
             ++*m, part[video] = 0;
