@@ -55,6 +55,8 @@ static volatile sig_atomic_t cli_interrupts = -1; /* SIGINTs since an answer beg
 static llm_text cli_notes;                        /* lines that wait until the work has begun, so that an error stands alone */
 static char cli_sentence[1000];
 static const char *cli_output = "standard output";
+static int cli_argc; /* as main got them */
+static char **cli_argv;
 
 /* Keeps a sentence of our own for llm_last_error and returns r, so that a function that fails ends in one line. */
 #define cli_bad(r, ...) (snprintf(cli_sentence, sizeof cli_sentence, __VA_ARGS__), llm_backend_error(r, cli_sentence))
@@ -75,12 +77,19 @@ static int cli_print(FILE *to, const char *s, size_t n, int lines) {
     return !fflush(to) && !ferror(to);
 }
 
-/* A remark of the option readers. */
-static void cli_note(CLI_UNUSED void *user, const char *line) { llm_text_format(&cli_notes, "llm_cli: note: %s\n", line); }
+/* A remark of the option readers, in the words of the command line. */
+static void cli_note(void *user, const char *line) {
+    llm_text_str(&cli_notes, "llm_cli: note: ");
+    llm_options_sentence((const llm_options *)user, cli_argc, cli_argv, getenv, line, &cli_notes);
+    llm_text_str(&cli_notes, "\n");
+}
 
-/* Ends the program with the sentence if something failed. An argument out of range is a usage error. */
-static void cli_check(llm_result r) {
-    if (r != LLM_OK) cli_die(r == LLM_ERR_ARG ? 2 : 1, "%s", llm_last_error());
+/* Standard output has failed, in this write or in an earlier one: what errno says now may be of something else, so a byte asks for the cause
+ * once more. If who read has enough, as in `llm_cli ... | head`, the program ends without a word, as SIGPIPE ends others. */
+static void cli_broken(void) {
+    const int cause = write(1, "\n", 1) < 0 ? errno : EIO;
+    if (cause == EPIPE) signal(SIGPIPE, SIG_DFL), raise(SIGPIPE);
+    cli_die(1, "%s: %s", cli_output, strerror(cause));
 }
 
 /* Every byte of an answer goes through here, or through printf and a call with nothing; what cannot be written ends the program. */
@@ -88,8 +97,7 @@ static void cli_write(const char *s, size_t n) {
     cli_print(stderr, cli_notes.data, cli_notes.len, 1);
     llm_text_free(&cli_notes);
     int ok = isatty(1) ? cli_print(stdout, s, n, 1) : (!n || fwrite(s, 1, n, stdout) == n) && !ferror(stdout) && !fflush(stdout);
-    if (!ok && errno == EPIPE) signal(SIGPIPE, SIG_DFL), raise(SIGPIPE); /* who read has enough: `llm_cli ... | head` ends without a word */
-    if (!ok) cli_die(1, "%s: %s", cli_output, strerror(errno));
+    if (!ok) cli_broken();
 }
 
 /* Writes and frees. */
@@ -139,14 +147,13 @@ typedef struct cli_options {
     const char *logit_bias, *template_kwargs, *stop_ids;
     llm_option_list stop, bad_words, images;
     const char *messages;
-    int32_t json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, do_preprocess, help, help_all, version, plain,
-        verbose;
+    int32_t json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, help, help_all, version, plain, verbose;
     int32_t repetitions, depth, stages, max_concurrency, num_prompts, input_len, output_len;
     float request_rate;
 } cli_options;
 
 /* clang-format off */
-static cli_options opt = {.skip_special = 1, .do_preprocess = 1, .repetitions = 5, .batch = "1", .max_concurrency = 64, .num_prompts = 64,
+static cli_options opt = {.skip_special = 1, .repetitions = 5, .batch = "1", .max_concurrency = 64, .num_prompts = 64,
                           .input_len = 128, .output_len = 64};
 /* clang-format on */
 
@@ -154,6 +161,7 @@ enum { CLI_IO = LLM_HELP_OWN, CLI_BENCH, CLI_ANSWERS = LLM_HELP_ANSWERS }; /* gr
 
 /* clang-format off */
 static const llm_option cli_table[] = {
+    LLM_OPT_BOOL(cli_options, verbose, CLI_IO, "v|verbose", "tokens a second after each answer"),
     LLM_OPTIONS_PROGRAM(cli_options, setup),
     LLM_OPTIONS_SETUP(cli_options, setup),
     LLM_OPT_BOOL(cli_options, setup.sampling.use_beam_search, CLI_ANSWERS, "use-beam-search", "the likeliest answers of --best-of beams, with --temp 0"),
@@ -183,11 +191,9 @@ static const llm_option cli_table[] = {
     LLM_OPT_TEXT(cli_options, out, CLI_IO, "o|output-file", "FILE", "batch: answers"),
     LLM_OPT_TEXT(cli_options, draft_path, CLI_IO, "draft-path", "DIR", "convert-eagle: the head, converted where it is unless TO is given"),
     LLM_OPT_TEXT(cli_options, base_path, CLI_IO, "base-path", "DIR", "convert-eagle: the model, whose output layer is put beside the head"),
-    LLM_OPT_TEXT(cli_options, draft_weights, -1, "draft-weight-name", NULL, NULL),
-    LLM_OPT_TEXT(cli_options, base_weights, -1, "base-weight-name", NULL, NULL),
-    LLM_OPT_BOOL(cli_options, do_preprocess, -1, "do-preprocess", NULL),
+    LLM_OPT_TEXT(cli_options, draft_weights, CLI_IO, "draft-weight-name", "NAME", "convert-eagle: the head's file, if not as usual"),
+    LLM_OPT_TEXT(cli_options, base_weights, CLI_IO, "base-weight-name", "NAME", "convert-eagle: the model's file that has the output layer (lm_head)"),
     LLM_OPT_BOOL(cli_options, plain, CLI_IO, "plain", "at a terminal: the answer as it comes, not wrapped, Markdown as written"),
-    LLM_OPT_BOOL(cli_options, verbose, CLI_IO, "v|verbose", "tokens a second after each answer"),
     LLM_OPT_BOOL(cli_options, help, -1, "h|help", NULL),
     LLM_OPT_BOOL(cli_options, help_all, -1, "help-all", NULL),
     LLM_OPT_BOOL(cli_options, version, -1, "version", NULL),
@@ -201,14 +207,21 @@ static const llm_option cli_table[] = {
     LLM_OPT_INT(cli_options, num_prompts, CLI_BENCH, "num-prompts", 1, 1e6, "requests in all (64)"),
     LLM_OPT_INT(cli_options, input_len, CLI_BENCH, "random-input-len", 1, 1e6, "prompt tokens (128)"),
     LLM_OPT_INT(cli_options, output_len, CLI_BENCH, "random-output-len", 1, 1e6, "answer tokens (64)"),
-    LLM_OPT_NONE(IGNORED, "host|port|metrics-port|api-key|model-name|served-model-name|a|alias|$VLLM_ENGINE_ITERATION_TIMEOUT_S",
-                 "it belongs to llm_serve"),
+    LLM_OPTIONS_SERVER,
     LLM_OPTIONS_FOREIGN,
 };
 /* clang-format on */
 
 static unsigned char cli_given[CLI_COUNT(cli_table)]; /* tells an explicit 0 from a default */
-static llm_options cli_names = {cli_table, CLI_COUNT(cli_table), &opt, cli_given, cli_note, NULL, {NULL, 0}, NULL};
+static llm_options cli_names = {cli_table, CLI_COUNT(cli_table), &opt, cli_given, cli_note, &cli_names, {NULL, 0}, NULL};
+
+/* Ends the program with the sentence, in the words of the command line, if something failed. An argument out of range is a usage error. */
+static void cli_check(llm_result r) {
+    CLI_TEXT t = {0};
+    if (r == LLM_OK) return;
+    llm_options_sentence(&cli_names, cli_argc, cli_argv, getenv, llm_last_error(), &t);
+    cli_die(r == LLM_ERR_ARG ? 2 : 1, "%s", t.data ? t.data : "out of memory");
+}
 
 /* Appends the numbers of "[1,2]" or "1,2": ids, or sizes. */
 static llm_result cli_parse_ids(const char *said, const char *text, llm_tokens *out) {
@@ -314,6 +327,9 @@ static void cli_open_engine(int64_t need, int32_t seqs) {
     if (need > 0 && (cli.limit <= 0 || need < cli.limit) && e->max_model_len <= cli.limit) e->max_model_len = (int32_t)need;
     e->max_num_seqs = seqs;
     cli_check(llm_engine_open(cli.model, e, &cli.engine));
+    cli_check(llm_setup_adapters(&opt.setup, cli.engine, NULL));
+    llm_options_report(&cli_names, cli.engine);
+    cli_write("", 0); /* only the notes */
     cli.service.engine = cli.engine;
 }
 
@@ -590,10 +606,10 @@ static void cli_show_speed(const llm_request *request) {
     if (out.finish == LLM_FINISH_LENGTH)
         fprintf(stderr, "%s[cut after %zu tokens; max-tokens allows more]%s\n", cli.dim, out.n_token_ids, cli.plain);
     if (!opt.verbose) return;
-    double first = fmax(m.first_token_time - m.inference_start_time, 1e-6), rest = fmax(m.finish_time - m.first_token_time, 1e-6);
+    const double begin = m.inference_start_time, first = fmax(m.first_token_time, 1e-6), rest = fmax(m.finish_time - begin - first, 1e-6);
     fprintf(stderr, "%s[prompt %d tokens, %d cached, %.1f tok/s | answer %zu tokens, %.1f tok/s | first token %.2f s]%s\n", cli.dim,
             m.n_prompt_tokens, m.n_cached_tokens, (m.n_prompt_tokens - m.n_cached_tokens) / first, out.n_token_ids,
-            ((double)out.n_token_ids - 1) / rest, m.first_token_time - m.arrival_time, cli.plain);
+            ((double)out.n_token_ids - 1) / rest, begin + first - m.arrival_time, cli.plain);
 }
 
 /* Sends a body of the members in `what` and of those that the options add. Streams are shown; else *answer gets the whole, to be freed.
@@ -818,6 +834,7 @@ static void cli_cmd_render(void) {
     const char *source = opt.setup.files.chat_template;
     CLI_TEXT text = {0};
     if (!source) cli_open_model(1);
+    else if (access(source, F_OK) && llm_template_builtin(source)) llm_text_str(&text, llm_template_builtin(source));
     else if (strchr(source, '{') && access(source, R_OK)) llm_text_str(&text, source);
     else if (cli_read(source, &text)) cli_die(1, "--chat-template: %s", llm_last_error());
     if (source && llm_template_open(text.data, text.len, &cli_template)) cli_die(1, "%.60s: %s", source, llm_last_error());
@@ -959,8 +976,9 @@ static void cli_cmd_batch(void) {
                 const llm_openai_info *info = llm_openai_get_info(job->call);
                 const char *id = info->status == 200 ? info->id : NULL;
                 llm_text_format(&out, id ? "{'id':'batch_req_%s'," : "{'id':null,", id);
-                llm_text_format(&out, "'custom_id':%t,'response':{'status_code':%d,'request_id':%q,'body':%t},'error':null}\n", &job->text,
-                                info->status, id, &body);
+                llm_text_format(&out, "'custom_id':%t,'response':{'status_code':%d,'request_id':%q,", &job->text, info->status, id);
+                if (*info->ignored) llm_text_format(&out, "'ignored':%q,", info->ignored);
+                llm_text_format(&out, "'body':%t},'error':null}\n", &body);
             }
             llm_text_format(&out, "%t", &job->text);
             cli_out(&out);
@@ -1677,10 +1695,10 @@ static void cli_talk_keep(const char *path, llm_openai_kind kind) {
 /* The conversation as {"messages": [...]}, which /load and the chat API read. */
 static void cli_talk_save(char *path) {
     FILE *f = fopen(path, "we");
-    int ok = f && fprintf(f, "{\"messages\": [%s]}\n", talk.messages.data) > 0;
-    if (f && fclose(f)) ok = 0;
-    cli_say("", ok ? "saved" : "not saved: %s", strerror(errno));
-    if (ok) cli_talk_keep(path, LLM_OPENAI_CONTEXT_SAVE);
+    int cause = f && fprintf(f, "{\"messages\": [%s]}\n", talk.messages.data) > 0 ? 0 : errno;
+    if (f && fclose(f) && !cause) cause = errno;
+    cli_say("", cause ? "not saved: %s" : "saved", strerror(cause));
+    if (!cause) cli_talk_keep(path, LLM_OPENAI_CONTEXT_SAVE);
 }
 
 /* What is no message with a role and a text is left out. A file that cannot be read changes nothing. */
@@ -1900,7 +1918,7 @@ static const struct cli_command {
     {"batch", "[MODEL]", "OpenAI batch file: -i in.jsonl -o out.jsonl", "i|o", CLI_ANSWERS, cli_cmd_batch},
     {"bench", "[MODEL]", "tokens a second; with --url a load test of a server", "p|n|json", CLI_BENCH, cli_cmd_bench},
     {"info", "[MODEL]", "what a model file is and whether it fits in memory", "json", -1, cli_cmd_info},
-    {"convert-eagle", "HEAD TO", "an EAGLE head, from SafeAILab's layout to vLLM's", "draft-path|base-path|json", -1, cli_cmd_convert},
+    {"convert-eagle", "HEAD TO", "an EAGLE head, from SafeAILab's layout to vLLM's", "draft-path|base-path|draft-weight-name|base-weight-name|json", -1, cli_cmd_convert},
     {"help", "[COMMAND]", "this, or a command's options; --help-all: every option", "", -1, cli_cmd_help},
     {"version", "", "version and instruction sets", "", -1, cli_cmd_version},
 };
@@ -1912,10 +1930,17 @@ static const struct cli_command *cli_asked; /* whose help is wanted; NULL: the p
 static void cli_help_all(void) {
     static const char *const titles[] = {"Input and output", "Measuring"};
     llm_text t = {0};
+    if (opt.json) { /* every name and what it comes to */
+        llm_options_verdicts(&cli_names, &t);
+        llm_text_str(&t, "\n");
+        cli_out(&t);
+        return;
+    }
     printf("usage: llm_cli [COMMAND] [options]\n\nCommands (without one: chat)\n");
     for (int i = 0; i < CLI_COUNT(cli_commands); i++) printf("  %-13s %s\n", cli_commands[i].name, cli_commands[i].help);
     llm_options_help(&cli_names, titles, CLI_COUNT(titles), &t);
-    llm_text_str(&t, "Exit: 0 done, 1 failed, 2 usage, 130 interrupted.\n");
+    llm_options_idle(&cli_names, &t);
+    llm_text_str(&t, "\nExit: 0 done, 1 failed, 2 usage, 130 interrupted.\n");
     cli_out(&t);
 }
 
@@ -1953,8 +1978,12 @@ static const struct cli_command *cli_parse(int argc, char **argv) {
     llm_option_list words = {0};
     if (argc > 1 && !strcmp(argv[1], "quantize")) cli_die(1, "quantize: this command is not in this version");
     llm_setup_init(&opt.setup);
-    opt.setup.chat_sampling = 1;
+    cli_argc = argc;
+    cli_argv = argv;
+    opt.setup.chat_sampling = opt.setup.do_preprocess = 1;
     cli_check(llm_setup_read(&opt.setup, &cli_names, argc, argv, getenv, &words));
+    if (opt.setup.model_name && !opt.setup.files.builtin_template)
+        cli_note(&cli_names, "model_name has no effect: it is no built-in chat template, and nothing is served here");
     for (int i = 0; i < words.n; i++) {
         const char *word = words.items[i];
         int named = 0;
@@ -1975,7 +2004,7 @@ static const struct cli_command *cli_parse(int argc, char **argv) {
     free((void *)words.items);
     if (opt.help && command && command->run != cli_cmd_help) cli_asked = command;
     if (opt.setup.visible_devices) setenv("CUDA_VISIBLE_DEVICES", opt.setup.visible_devices, 0);
-    if (!command || command->run == cli_cmd_chat) command = &cli_commands[!opt.do_preprocess]; /* LMDeploy's word for: no template */
+    if (!command || command->run == cli_cmd_chat) command = &cli_commands[!opt.setup.do_preprocess]; /* LMDeploy's word for: no template */
     return command;
 }
 

@@ -53,15 +53,12 @@
 
 /* What is declared with these is freed when its block is left, wherever that is. */
 #define SCOPED_TEXT __attribute__((cleanup(llm_text_free))) llm_text
-#define SCOPED_JSON __attribute__((cleanup(json_drop))) llm_json
-static void json_drop(llm_json **doc) { llm_json_free(*doc); }
 
 typedef struct configuration {
     llm_setup setup; /* the model, the engine, the defaults of requests */
-    const char *host, *unix_socket, *key_file, *lora_dir, *context_dir, *pooler_config;
-    llm_option_list names, keys, origins, allowed_hosts, lora_modules;
-    int32_t enable_lora;
-    int32_t port, metrics_port, max_logprobs, strict_model_name, no_page, n_workers, raw_embeddings;
+    const char *host, *unix_socket, *key_file, *lora_dir, *context_dir;
+    llm_option_list names, keys, origins, allowed_hosts;
+    int32_t port, metrics_port, max_logprobs, strict_model_name, no_page, n_workers;
     float shutdown_timeout, request_timeout, ping_interval, step_timeout, drain;
     const char *log_file;
     int32_t log_requests, log_prompts, log_json;
@@ -74,9 +71,11 @@ static struct {
     llm_openai_service service; /* how requests are read and answers written */
     int n_served;               /* of cfg.names: the others are accepted only */
     char bound[160];
-    int ready;    /* atomic: the engine is open */
-    int loopback; /* bound to a loopback address or a Unix socket */
-    double started;
+    int ready;                /* atomic: the engine is open */
+    int loopback;             /* bound to a loopback address or a Unix socket */
+    double started, launched; /* by the calendar; by llm_now, when main began */
+    int argc;
+    char **argv;
     volatile sig_atomic_t signals, hangups;
     FILE *log; /* NULL: standard error */
 } server;
@@ -140,10 +139,8 @@ __attribute__((format(printf, 2, 3))) static void server_log(int level, const ch
 static const llm_option options_table[] = {
     LLM_OPTIONS_PROGRAM(configuration, setup),
     LLM_OPTIONS_SETUP(configuration, setup),
-    {"served-model-name|a|alias|model-name", LLM_OPTION_LIST, LLM_HELP_MODEL, IN_CFG(names), 1, 0, "NAME ...",
+    {"served-model-name|a|alias", LLM_OPTION_LIST, LLM_HELP_MODEL, IN_CFG(names), 1, 0, "NAME ...",
      "names that answers and /v1/models carry"},
-    {"pooler-config|override-pooler-config", LLM_OPTION_TEXT, LLM_HELP_MODEL, IN_CFG(pooler_config), 0, 0, "JSON",
-     "the same as {\"pooling_type\": \"LAST\", \"normalize\": true}"},
     {"host", LLM_OPTION_TEXT, LLM_HELP_OWN, IN_CFG(host), 0, 0, "ADDRESS", "address to listen on (127.0.0.1); a path ending in .sock: Unix socket"},
     {"port", LLM_OPTION_INT, LLM_HELP_OWN, IN_CFG(port), 0, 65535, "N", "port (8000); 0: any free one"},
     {"uds", LLM_OPTION_TEXT, LLM_HELP_OWN, IN_CFG(unix_socket), 0, 0, "PATH", "listen on a Unix socket"},
@@ -163,9 +160,6 @@ static const llm_option options_table[] = {
     {"log-format", LLM_OPTION_ENUM, LLM_HELP_OWN, IN_CFG(log_json), 0, 0, "text|json=1", "lines to read, or JSON objects"},
     {"log-file", LLM_OPTION_TEXT, LLM_HELP_OWN, IN_CFG(log_file), 0, 0, "FILE", "the log, instead of standard error; SIGHUP opens it anew"},
     {"no-ui|no-webui", LLM_OPTION_BOOL, LLM_HELP_OWN, IN_CFG(no_page), 0, 0, NULL, "no chat page at /"},
-    {"enable-lora", LLM_OPTION_BOOL, LLM_HELP_ENGINE, IN_CFG(enable_lora), 0, 0, NULL, "adapters by model name"},
-    {"lora-modules|adapters", LLM_OPTION_LIST, LLM_HELP_ENGINE, IN_CFG(lora_modules), 1, 0, "NAME=PATH ...",
-     "adapters: PEFT folders or GGUF files, or {\"name\", \"path\"}"},
     {"lora-dir", LLM_OPTION_TEXT, LLM_HELP_ENGINE, IN_CFG(lora_dir), 0, 0, "PATH", "folder whose adapters may be loaded while serving"},
     {"context-dir", LLM_OPTION_TEXT, LLM_HELP_ENGINE, IN_CFG(context_dir), 0, 0, "PATH", "folder of kept contexts: /v1/contexts/save and /load"},
     {"max-logprobs", LLM_OPTION_INT, LLM_HELP_ANSWERS, IN_CFG(max_logprobs), 0, 1000, "N", "most logprobs a request may ask for (20)"},
@@ -194,13 +188,22 @@ __attribute__((format(printf, 2, 3), noreturn)) static void die(int code, const 
 }
 
 /* Remarks of the option readers: accepted without effect, given twice. */
-static void on_note(UNUSED void *user, const char *line) { fprintf(stderr, "llm_serve: note: %s\n", line); }
+static void on_note(UNUSED void *user, const char *line) {
+    SCOPED_TEXT t = {0};
+    llm_options_sentence((const llm_options *)user, server.argc, server.argv, getenv, line, &t);
+    fprintf(stderr, "llm_serve: note: %s\n", t.data ? t.data : line);
+}
 
-static void print_help(void) {
+/* all: 1: what is understood and has no effect too; 2: every name as JSON. */
+static void print_help(int all) {
     static const char *const network = "Network and server";
     llm_text t = {0};
-    llm_text_str(&t, "usage: llm_serve [MODEL] [options]\n");
-    llm_options_help(&options, &network, 1, &t);
+    if (all < 2) {
+        llm_text_str(&t, "usage: llm_serve [MODEL] [options]\n");
+        llm_options_help(&options, &network, 1, &t);
+    }
+    if (all == 1) llm_options_idle(&options, &t);
+    if (all == 2) llm_options_verdicts(&options, &t), llm_text_str(&t, "\n");
     fputs(t.data, stdout);
     llm_text_free(&t);
     exit(0);
@@ -225,53 +228,16 @@ static void read_keys(const char *path) {
     if (!n) die(2, "--api-key-file: no key in it");
 }
 
-/* One of --lora-modules, NAME=PATH or {"name", "path"}: only looked at, before a model is loaded, or (load) loaded. A path may have a '=' too. */
-static void lora_module(const char *text, int load) {
-    SCOPED_JSON *doc = NULL;
-    const char *name = NULL, *path = strchr(text, '=');
-    char own[256] = "";
-    if (*text == '{') {
-        if (llm_json_parse(text, strlen(text), NULL, &doc)) path = NULL;
-        else name = llm_json_str(doc, llm_json_find(doc, 0, "name"), NULL), path = llm_json_str(doc, llm_json_find(doc, 0, "path"), NULL);
-    } else if (path && path - text < (int)sizeof own) {
-        memcpy(own, text, (size_t)(path++ - text));
-        name = own;
-    }
-    if (!name || !*name || !path || !*path)
-        die(2, "--lora-modules: \"%.200s\": NAME=PATH or {\"name\": ..., \"path\": ...} was expected", text);
-    if (load && llm_openai_knows_model(&server.service, name, strlen(name))) die(1, "--lora-modules %.100s: the name is taken", text);
-    if (load && llm_lora_load(server.engine, name, path)) die(1, "--lora-modules %.100s: %s", text, llm_last_error());
-}
-
-/* Slots for adapters: unless it is said how many, one for each that is named at start, and some for those that come later. All may compute
- * together unless fewer are asked for. */
-static void read_lora_options(void) {
-    llm_engine_config *e = &server.cfg.setup.engine;
-    for (int i = 0; i < server.cfg.lora_modules.n; i++) lora_module(server.cfg.lora_modules.items[i], 0);
-    int most = server.cfg.lora_modules.n + (e->lora != NULL) + (server.cfg.lora_dir ? 16 : 0);
-    if (e->max_cpu_loras && e->max_cpu_loras < e->max_loras)
-        die(2, "max_cpu_loras (%d) must be greater than or equal to max_loras (%d)", e->max_cpu_loras, e->max_loras);
-    if (!server.cfg.enable_lora && !most) return;
-    if (!e->max_cpu_loras) e->max_cpu_loras = e->max_loras > most ? e->max_loras : most ? most : 1;
-    if (!e->max_loras) e->max_loras = e->max_cpu_loras;
-}
-
-/* --pooler-config: vLLM's object; members that say nothing here are let pass, as there. */
-static void read_pooler(configuration *c) {
-    SCOPED_JSON *doc = NULL;
-    int normalize = 1;
-    int bad = llm_json_parse(c->pooler_config, strlen(c->pooler_config), NULL, &doc) || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT;
-    int type = llm_json_find(doc, 0, "pooling_type"), flag = llm_json_find(doc, 0, "normalize");
-    const char *name = llm_json_str(doc, type, NULL);
-    if (type >= 0) c->setup.pooling = !name ? 0 : !strcasecmp(name, "LAST") ? 1 : !strcasecmp(name, "MEAN") ? 2 : 0;
-    if (bad || (type >= 0 && !c->setup.pooling) || (flag >= 0 && !llm_json_bool(doc, flag, &normalize)))
-        die(2, "--pooler-config: {\"pooling_type\": \"LAST\" or \"MEAN\", \"normalize\": true or false} was expected");
-    c->raw_embeddings = !normalize;
+/* A sentence of the library, in the words of the command line. */
+static void die_of_library(int code) {
+    SCOPED_TEXT t = {0};
+    llm_options_sentence(&options, server.argc, server.argv, getenv, llm_last_error(), &t);
+    die(code, "%s", t.data ? t.data : "out of memory");
 }
 
 /* A wrong option ends the program here with 2, a model that is not there with 1. */
 static void check_setup(llm_result r) {
-    if (r) die(r == LLM_ERR_ARG ? 2 : 1, "%s", llm_last_error());
+    if (r) die_of_library(r == LLM_ERR_ARG ? 2 : 1);
 }
 
 /* Everything that is known before a socket is opened: argv, environment, file, in falling strength; then what
@@ -293,7 +259,10 @@ static void read_options(int argc, char **argv) {
     const llm_option *names = llm_options_find(&options, "served-model-name", 17);
     /* Defaults of the flags; a zero in the engine's and the sampling's structs is a default already. */
     llm_setup_init(&c->setup);
+    server.argc = argc;
+    server.argv = argv;
     options.note = on_note;
+    options.user = &options;
     c->setup.log_level = LLM_LOG_INFO;
     c->port = 8000;
     c->n_workers = 2;
@@ -302,7 +271,8 @@ static void read_options(int argc, char **argv) {
     c->ping_interval = 15;
     e->max_num_seqs = 64;
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) print_help();
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) print_help(0);
+        if (!strcmp(argv[i], "--help-all")) print_help(i + 1 < argc && !strcmp(argv[i + 1], "--json") ? 2 : 1);
         if (!strcmp(argv[i], "--version")) printf("llm_serve %s (isa: %s)\n", LLM_VERSION_STRING, llm_isa_list()), exit(0);
     }
     check_setup(llm_setup_read(&c->setup, &options, argc, argv, getenv, &words));
@@ -313,17 +283,21 @@ static void read_options(int argc, char **argv) {
     if (c->key_file) read_keys(c->key_file);
     const int chosen = c->setup.model != NULL;
     check_setup(llm_setup_find(&c->setup, getenv));
+    const int cpu = !e->cuda_library && !(e->device && !strcmp(e->device, "cuda"));
+    if (!cpu && !llm_options_given(&options, "max-num-seqs")) e->max_num_seqs = 256;
     if (e->max_num_batched_tokens && e->max_num_batched_tokens < e->max_num_seqs)
-        die(2, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d).", e->max_num_batched_tokens,
+        die(2, "--max-num-batched-tokens (%d) must be greater than or equal to --max-num-seqs (%d).", e->max_num_batched_tokens,
             e->max_num_seqs);
-    if (c->pooler_config) read_pooler(c);
-    read_lora_options();
+    if (c->lora_dir && !llm_options_given(&options, "max-cpu-loras")) e->max_cpu_loras += 16; /* for those that come while it serves */
+    if (c->lora_dir && !llm_options_given(&options, "max-loras")) e->max_loras = e->max_cpu_loras;
+    if (c->setup.model_name && !c->names.n) llm_options_set(&options, names, "model_name", c->setup.model_name, LLM_FROM_FILE);
     if (!c->names.n && !chosen) llm_options_set(&options, names, "model", model_name(c->setup.model), LLM_FROM_FILE);
     if (!c->names.n) llm_options_set(&options, names, "model", c->setup.model, LLM_FROM_FILE);
     server.n_served = c->names.n; /* the path and its last component are known too */
     llm_options_set(&options, names, "model", c->setup.model, LLM_FROM_USER);
     if (strrchr(c->setup.model, '/')) llm_options_set(&options, names, "model", strrchr(c->setup.model, '/') + 1, LLM_FROM_USER);
-    if (!e->kv_cache_memory_bytes) e->kv_cache_memory_bytes = (int64_t)4 << 30;
+    if (cpu && !e->kv_cache_memory_bytes && !e->num_gpu_blocks && e->cache_max_entry_count <= 0)
+        e->kv_cache_memory_bytes = (int64_t)4 << 30;
     free((void *)words.items);
 }
 
@@ -1226,6 +1200,9 @@ static int64_t count_tokens(const llm_openai_info *info, const llm_request *requ
     return generated;
 }
 
+/* From a request's arrival to its first token. */
+static double first_token_after(const llm_request_metrics *m) { return m->inference_start_time + m->first_token_time - m->arrival_time; }
+
 /* All figures of a prompt whose choices have ended. */
 static void count_request_end(const llm_openai_info *info, const llm_request *request) {
     const int64_t generated = count_tokens(info, request);
@@ -1240,10 +1217,11 @@ static void count_request_end(const llm_openai_info *info, const llm_request *re
     observe(H_BEST_OF, info->sampling->best_of > 0 ? info->sampling->best_of : info->n_choices);
     if (m.inference_start_time > 0) observe(H_INFERENCE, m.finish_time - m.inference_start_time);
     if (m.first_token_time <= 0) return;
-    observe(H_TTFT, m.first_token_time - m.arrival_time);
-    observe(H_PREFILL, m.first_token_time - m.inference_start_time);
-    observe(H_DECODE, m.finish_time - m.first_token_time);
-    if (generated > 1) observe(H_TPOT, (m.finish_time - m.first_token_time) / (double)(generated - 1));
+    const double answering = m.finish_time - m.inference_start_time - m.first_token_time;
+    observe(H_TTFT, first_token_after(&m));
+    observe(H_PREFILL, m.first_token_time);
+    observe(H_DECODE, answering);
+    if (generated > 1) observe(H_TPOT, answering / (double)(generated - 1));
 }
 
 /* Called by llm_openai_next for every piece of news. */
@@ -1273,8 +1251,7 @@ static void log_usage(const llm_openai_info *info, int64_t tokens[3], double *fi
         llm_request_get_metrics(info->requests[i], &m);
         tokens[0] += m.n_prompt_tokens;
         tokens[1] += m.n_cached_tokens;
-        if (m.first_token_time > 0 && (*first <= 0 || m.first_token_time - m.arrival_time < *first))
-            *first = m.first_token_time - m.arrival_time;
+        if (m.first_token_time > 0 && (*first <= 0 || first_token_after(&m) < *first)) *first = first_token_after(&m);
         for (int k = 0; k < info->n_choices; k++) {
             llm_output o;
             if (!llm_request_get_output(info->requests[i], k, &o)) tokens[2] += (int64_t)o.n_token_ids;
@@ -1309,8 +1286,8 @@ static void log_line(const conn *c, const llm_openai_info *info, int status) {
         log_stamp(stamp, LOG_JSON_TIME);
         llm_text_format(&t, "{'time':%q,'level':'INFO','client':%q,'method':%Q,'path':%Q,'status':%d,'seconds':%f,", stamp, c->client,
                         c->head.method.p, c->head.method.n, c->head.path.p, c->head.path.n, status, seconds);
-        llm_text_format(&t, "'prompt_tokens':%l,'cached_tokens':%l,'completion_tokens':%l,'first_token_seconds':%f,'id':%q}\n", tokens[0],
-                        tokens[1], tokens[2], first, info ? info->id : NULL);
+        llm_text_format(&t, "'prompt_tokens':%l,'cached_tokens':%l,'completion_tokens':%l,'first_token_seconds':%f,'id':%q,'user':%q}\n",
+                        tokens[0], tokens[1], tokens[2], first, info ? info->id : NULL, info ? info->user : NULL);
         if (!t.failed) fwrite(t.data, 1, t.len, log_stream());
         return;
     }
@@ -1319,6 +1296,7 @@ static void log_line(const conn *c, const llm_openai_info *info, int status) {
     llm_text_str(&t, times);
     if (first > 0) llm_text_format(&t, "%l prompt (%l cached) and %l answer tokens", tokens[0], tokens[1], tokens[2]);
     if (info) llm_text_format(&t, ", %s", info->id);
+    if (info && info->user) llm_text_format(&t, ", user %q", info->user);
     if (!t.failed) on_library_log(NULL, LLM_LOG_INFO, t.data);
 }
 
@@ -2067,12 +2045,14 @@ static void common_headers(conn *c, llm_text *t) {
     int plain = id.n > 0 && id.n <= 128;
     for (size_t i = 0; plain && i < id.n; i++)
         plain = (id.p[i] && strchr("_.-", id.p[i])) || (http_token_char((unsigned char)id.p[i]) && !strchr("!#$%&'*+^`|~", id.p[i]));
-    if (plain || info) {
-        llm_text_str(t, "x-request-id: ");
-        if (plain) llm_text_add(t, id.p, id.n);
-        else llm_text_str(t, info->id);
-        llm_text_str(t, "\r\n");
-    }
+    static uint64_t answers; /* of requests that have no id: errors before a call, pages */
+    char made[40];
+    snprintf(made, sizeof made, "req-%08llx%08llx", (unsigned long long)server.started,
+             (unsigned long long)__atomic_add_fetch(&answers, 1, __ATOMIC_RELAXED));
+    llm_text_str(t, "x-request-id: ");
+    if (plain) llm_text_add(t, id.p, id.n);
+    else llm_text_str(t, info ? info->id : made);
+    llm_text_str(t, "\r\n");
     if (info && info->ignored[0]) llm_text_format(t, "x-llm-ignored: %s\r\n", info->ignored);
 }
 
@@ -2271,7 +2251,8 @@ static void serve_route(conn *c, const route *r) {
 static void serve_request(conn *c) {
     slice path = plain_path(c->head.path), method = c->head.method;
     log_body(c);
-    int head = slice_is(method, "HEAD"), known = 0;
+    const int head = slice_is(method, "HEAD");
+    const char *known = NULL; /* the method of this path */
     if (!host_allowed(c->head.host)) {
         const slice host = host_part(c->head.host);
         SCOPED_TEXT t = {0};
@@ -2289,13 +2270,16 @@ static void serve_request(conn *c) {
                below = n > 1 && routes[i].path[n - 1] == '/' && path.n > n && !memcmp(path.p, routes[i].path, n);
         if (!below && !slice_is(path, routes[i].path)) continue;
         if (c->admin && strcmp(routes[i].path, "/metrics") && strcmp(routes[i].path, "/health")) continue;
-        known = 1;
+        known = routes[i].method;
         if (!slice_is(method, routes[i].method) && !(head && !strcmp(routes[i].method, "GET"))) continue;
         serve_route(c, &routes[i]);
         return;
     }
-    if (known) http_answer_error(c, 405, "this method is not allowed here", NULL, NULL);
-    else http_answer_error(c, 404, "not found", NULL, NULL);
+    if (known) {
+        SCOPED_TEXT t = {0};
+        llm_openai_error(&t, 405, "this method is not allowed here", NULL, NULL);
+        http_answer(c, 405, "application/json", &t, strcmp(known, "GET") ? "Allow: POST, OPTIONS\r\n" : "Allow: GET, HEAD, OPTIONS\r\n");
+    } else http_answer_error(c, 404, "not found", NULL, NULL);
 }
 
 /* ============================================================================
@@ -2391,6 +2375,7 @@ static void say_ready(void) {
                    "try: curl %s/v1/chat/completions -H 'Content-Type: application/json'%s -d '{\"messages\": [{\"role\": \"user\", "
                    "\"content\": \"Hello\"}]}'",
                    server.bound, server.cfg.keys.n ? " -H 'Authorization: Bearer KEY'" : "");
+    server_log(LLM_LOG_INFO, "server launch time cost: %.3f s", llm_now() - server.launched);
     printf("listening on %s\n", server.bound);
     fflush(stdout);
 }
@@ -2400,7 +2385,6 @@ static void set_service(void) {
     llm_openai_service *s = &server.service;
     const configuration *c = &server.cfg;
     llm_setup_service(&c->setup, &options, server.model, server.engine, s);
-    s->raw_embeddings = c->raw_embeddings;
     s->max_logprobs = c->max_logprobs;
     s->deadline_s = (double)c->request_timeout;
     s->names = c->names.items;
@@ -2408,7 +2392,7 @@ static void set_service(void) {
     s->strict_names = c->strict_model_name;
     s->lora_dir = c->lora_dir;
     s->context_dir = c->context_dir;
-    for (int i = 0; i < c->lora_modules.n; i++) lora_module(c->lora_modules.items[i], 1);
+    if (llm_setup_adapters(&c->setup, server.engine, s)) die_of_library(1);
     s->on_news = on_call_news;
     s->on_event = count_event;
 }
@@ -2422,10 +2406,11 @@ static void *load_main(UNUSED void *unused) {
 #endif
     c->engine.progress = on_progress;
     if (llm_model_open(c->path.data, &c->files, &server.model) || llm_engine_open(server.model, &c->engine, &server.engine)) {
-        if (!server.signals) die(1, "%s", llm_last_error());
+        if (!server.signals) die_of_library(1);
         exit(0);
     }
     set_service();
+    llm_options_report(&options, server.engine);
     __atomic_store_n(&server.ready, 1, __ATOMIC_RELEASE);
     say_ready();
     return engine_main(NULL);
@@ -2510,6 +2495,7 @@ static void event_loop(int listener, int metrics) {
 /* The socket is bound before the model is loaded: a port in use is told at once, and /health answers from the start. */
 int main(int argc, char **argv) {
     pthread_t loader, worker[64];
+    server.launched = llm_now();
     read_options(argc, argv);
     configuration *c = &server.cfg;
     if (c->log_file && !log_open()) die(1, "--log-file: %.300s: %s", c->log_file, strerror(errno));

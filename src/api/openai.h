@@ -63,12 +63,12 @@ typedef struct llm_openai_service {
     void (*on_news)(void *user, llm_openai_call *call);
     /* In llm_openai_next, for metrics: one piece of news; gap: seconds since the token before of the same choice, else 0. May be NULL. */
     void (*on_event)(void *user, llm_openai_call *call, llm_request *request, const llm_event *event, double gap);
+    int32_t num_scheduler_steps; /* vLLM's: a stream's events hold up to so many tokens; 0: 1 */
+    int32_t interleave_mm_strings; /* templates that know texts only: pictures stand where they stood, not before the text */
     /* Pictures and videos. */
     const char *media_path;             /* folder whose files may be named as "file:NAME"; NULL: none */
     const char *mm_processor_kwargs;    /* JSON of every request that says nothing else; NULL: the model's own */
     int32_t limit_images, limit_videos; /* in one prompt; 0: 128, -1: none at all */
-    int32_t interleave_mm_strings;      /* templates that know texts only: pictures stand where they stood, not before the text */
-    int32_t reserved;                   /* 0 */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
@@ -77,8 +77,8 @@ LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name
 
 typedef struct llm_openai_info {
     llm_openai_kind kind;
-    const char *id;                /* "chatcmpl-..." */
-    const char *ignored;           /* members of the body that nobody knows, "a, b"; "" */
+    const char *id;                /* "chatcmpl-...", or what the body chose (request_id) */
+    const char *ignored;           /* members of the body that have no effect, "a, b"; "" */
     int32_t status;                /* HTTP's: 200, or the error's */
     int32_t stream;                /* the pieces are events (of GENERATE: lines); else there is one piece */
     int32_t done;                  /* all is written */
@@ -86,6 +86,7 @@ typedef struct llm_openai_info {
     int32_t n_requests, n_choices; /* prompts, and answers to each */
     llm_request *const *requests;  /* (n_requests) */
     const llm_sampling *sampling;
+    const char *user; /* what the body says of its end user; NULL: nothing */
 } llm_openai_info;
 
 /* Reads and checks a body: what takes time that grows with the prompt is left to submit. NULL: no memory. */

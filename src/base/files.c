@@ -113,3 +113,22 @@ LLM__PRIVATE char *llm__path_join(const char *folder, const char *name) {
     if (t.failed) llm_text_free(&t);
     return t.data;
 }
+
+/* A line: name:password:uid:gid:comment:home:shell. */
+LLM__PRIVATE void llm__user_home(llm_text *path) {
+    LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
+    char uid[16];
+    if (llm__file_open("/etc/passwd", 1 << 20, 1, &f)) return;
+    const int digits = snprintf(uid, sizeof uid, "%u", (unsigned)getuid());
+    const char *p = (const char *)f.data, *end = p + f.size;
+    while (p < end) {
+        const char *newline = (const char *)memchr(p, '\n', (size_t)(end - p)), *line = newline ? newline : end, *field[7];
+        int n = 0;
+        for (field[n++] = p; n < 7 && (p = (const char *)memchr(p, ':', (size_t)(line - p))) != NULL;) field[n++] = ++p;
+        if (n == 7 && field[3] - field[2] == digits + 1 && !memcmp(field[2], uid, (size_t)digits)) {
+            llm_text_add(path, field[5], (size_t)(field[6] - 1 - field[5]));
+            return;
+        }
+        p = line + 1;
+    }
+}

@@ -49,6 +49,9 @@ LLM__PRIVATE llm_result llm__folder_make(const char *path);
 /* Appends the folder of the running program, with a '/' at its end; nothing if the system does not tell. */
 LLM__PRIVATE void llm__program_folder(llm_text *path);
 
+/* Appends the home of the user of this process, as /etc/passwd has it; nothing if it does not. */
+LLM__PRIVATE void llm__user_home(llm_text *path);
+
 /* Loads a shared library, and copies the address of one of its functions to *function, which is a pointer to a function of any type. 0: it
  * has none of that name. */
 LLM__PRIVATE llm_result llm__library_open(const char *path, void **library);

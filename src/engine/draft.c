@@ -53,7 +53,6 @@ static void llm__guess_choose(void *arg, int worker) {
         llm__job *job = &e->drafter.job[i];
         llm__rules rules = llm__seq_rules(e, job->seq);
         int32_t position = rules.n_output + job->n_kept;
-        rules.also = 0;
         job->choice.id = LLM__CHOICE_FORBIDDEN;
         if (job->seq->matcher && !llm__seq_allowed(e, job->seq, job->n_kept, 0, &rules, e->scratch[worker].allowed)) continue;
         job->choice =

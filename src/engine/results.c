@@ -81,8 +81,8 @@ LLM__PRIVATE llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, 
 
 LLM__PRIVATE void llm__note_time(llm_request *r, double now) {
     r->metrics.model_forward_time = now - r->started;
-    r->metrics.model_execute_time = now - r->submitted;
-    if (r->metrics.first_token_time <= 0) r->metrics.first_token_time = r->metrics.arrival_time + (now - r->submitted);
+    r->metrics.model_execute_time = now - r->received;
+    if (r->metrics.first_token_time <= 0) r->metrics.first_token_time = LLM__MAX(now - r->started, 1e-9); /* 0 is: not yet */
 }
 
 LLM__PRIVATE int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
@@ -92,10 +92,7 @@ LLM__PRIVATE int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double 
     int32_t n = s->n_ids - s->n_prompt;
     int early = llm__early_hit(&r->sampling.early_stop, &s->early_count, c.prob);
     early = early && !llm__is_eos(e, r, n + 1, c.id) && !llm__is_stop(r, n + 1, c.id);
-    if (early && e->p.eos_id >= 0 && e->p.eos_id < e->p.vocab) {
-        c.id = e->p.eos_id;
-        c.logprob = c.also;
-    }
+    if (early && e->p.eos_id >= 0 && e->p.eos_id < e->p.vocab) c.id = e->p.eos_id; /* its log-probability stays the sampled token's */
     if (s->matcher && !llm__has_id(e->p.eos, e->p.n_eos, c.id) &&
         !llm__has_id(r->sampling.stop_token_ids, r->sampling.n_stop_token_ids, c.id))
         (void)llm_matcher_token(s->matcher, c.id); /* the mask allowed it */

@@ -27,6 +27,7 @@
 #include "base/alloc.h"
 #include "base/fields.h"
 #include "cpu/kernels.h"
+#include "engine/badwords.h"
 
 /* Limits of one request's lists: enough for any client, too little to slow a step down, for each stop string is
  * looked for in every new byte of text. */
@@ -68,14 +69,11 @@ typedef struct llm__rules {
     const llm_sampling *s;
     const int32_t *eos; /* (n_eos) of the model */
     int32_t n_eos;
-    const int32_t *bad_ids; /* token sequences that must not appear, one after the other */
-    const int32_t *bad_end; /* (n_bad) end of each in bad_ids */
-    int32_t n_bad;
+    const llm__badwords *bad;    /* texts that must not appear; NULL: none */
     const llm__history *history; /* NULL: no penalties */
-    const int32_t *output;       /* (n_output) generated so far */
-    int32_t n_output;
-    int32_t also;            /* a token whose log-probability is wanted too */
-    const uint32_t *allowed; /* one bit a token: what a grammar lets through; NULL: everything */
+    const int32_t *output;       /* (n_said) generated so far */
+    int32_t n_said, n_output;    /* n_output: the same for min_tokens, which ends where a grammar does */
+    const uint32_t *allowed;     /* one bit a token: what a grammar lets through; NULL: everything */
 } llm__rules;
 
 typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a device */

@@ -85,6 +85,7 @@
 #include "model/loader.h"
 #include "model/net.h"
 #include "grammar/machine.h"
+#include "engine/badwords.h"
 #include "engine/sampler.h"
 #include "engine/kv.h"
 #include "engine/speculate.h"
@@ -228,13 +229,11 @@ struct llm_request {
     int32_t n_flight;           /* of its sequences together */
     llm_sampling sampling;      /* resolved; points into the arena */
     llm__arena arena;
-    llm__stop *stop; /* (sampling.n_stop) */
-    struct {         /* bad words: all their ids, one word after the other, and where each ends */
-        int32_t *ids, *end, n;
-    } bad;
+    llm__stop *stop;   /* (sampling.n_stop) */
+    llm__badwords bad; /* n 0: none */
     int32_t priority, score_only;
     uint64_t arrival;
-    double submitted, started, deadline; /* by the driver's clock; deadline 0: none */
+    double received, submitted, started, deadline; /* by the driver's clock; between the first two it was prepared; deadline 0: none */
     llm__kv_key root;
     struct { /* see llm__driver.rope_of */
         int32_t variant;
@@ -409,6 +408,7 @@ struct llm_engine {
     struct { /* requests that were submitted since the last step */
         llm_request *first, *last;
         int32_t n_fresh;        /* requests that have not begun, for max_queue */
+        int32_t n_live;         /* answers that have not ended, where none may wait */
         uint64_t n_arrived;     /* so far: the order of arrival */
         int some_cancelled;     /* since the inbox was taken last */
         pthread_cond_t arrived; /* something came in */

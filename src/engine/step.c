@@ -17,13 +17,10 @@ LLM__PRIVATE llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
     rules.s = &r->sampling;
     rules.eos = e->p.eos;
     rules.n_eos = e->p.n_eos;
-    rules.bad_ids = r->bad.ids;
-    rules.bad_end = r->bad.end;
-    rules.n_bad = r->bad.n;
+    rules.bad = r->bad.n ? &r->bad : NULL;
     rules.history = &s->history;
     rules.output = s->ids + s->n_prompt;
-    rules.n_output = s->n_ids - s->n_prompt;
-    rules.also = LLM__MAX(e->p.eos_id, 0);
+    rules.n_said = rules.n_output = s->n_ids - s->n_prompt;
     rules.allowed = NULL;
     return rules;
 }
@@ -58,7 +55,6 @@ static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
     d->sampling = p;
     d->seed = s->seed;
     d->position = n;
-    d->also = LLM__MAX(e->p.eos_id, 0);
     d->row = s->output.top != NULL || s->request->n_seqs > 1; /* top log-probabilities; choices that fork draw from this row too */
     return 1;
 }

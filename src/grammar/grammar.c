@@ -88,6 +88,11 @@ static struct llm__gr_shelf *llm__gr_shelf_of(const llm__tokenizer *t) {
     return (struct llm__gr_shelf *)(void *)there;
 }
 
+LLM__PRIVATE const llm__gr_trie *llm__gr_vocabulary(const llm__tokenizer *tokenizer) {
+    const struct llm__gr_shelf *s = llm__gr_shelf_of(tokenizer);
+    return s ? s->trie : NULL;
+}
+
 /* Bytes that a grammar takes now, nearly: small things are left out. Under its lock, as answers that run make states and masks. */
 static size_t llm__gr_bytes_of(llm_grammar *g) {
     pthread_mutex_lock(&g->lock);

@@ -21,6 +21,9 @@ LLM__PRIVATE int32_t llm__matcher_mask(llm_matcher *m, const int32_t *ids, int32
  * only; see llm__gr_forced. *over: with them the text is complete and cannot go on. The matcher stays where it is. */
 LLM__PRIVATE int32_t llm__matcher_ahead(llm_matcher *m, int32_t *ids, int32_t most, int32_t *n_sure, int *over);
 
+/* The model's vocabulary as a trie, which all its grammars share; made when somebody first asks. NULL: no memory. */
+LLM__PRIVATE const llm__gr_trie *llm__gr_vocabulary(const llm__tokenizer *tokenizer);
+
 /* Compiles. The trie may be NULL: such a grammar checks text, and has no masks. *out is left alone after an error. */
 LLM__PRIVATE llm_result llm__grammar_make(const llm__tokenizer *tokenizer, llm__gr_trie *trie, const llm_grammar_config *cfg,
                                           llm_grammar **out);

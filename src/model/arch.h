@@ -57,6 +57,7 @@ typedef struct llm__arch {
     int32_t n_sets, ff_expert2;         /* 2: a set of experts for text and one for pictures, of another width (ERNIE 4.5 VL); else 1 */
     int32_t dynamic;                    /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
     double dynamic_factor, dynamic_from;
+    int32_t scaled;    /* the files have another scheme for long texts */
     int32_t long_from; /* prompts longer than this take RoPE variant 1; 0: none */
     int32_t logn_from;
     int32_t q_rank, kv_rank, nope; /* latent attention; q_rank 0: plain q */

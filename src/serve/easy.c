@@ -45,6 +45,8 @@ LLM_API void llm_free(llm *l) {
     if (!l) return;
     llm_engine_close(l->engine);
     llm_model_close(l->model);
+    if (l->voice) llm_text_free(&l->voice->notes);
+    LLM_FREE(l->voice);
     LLM_FREE(l);
 }
 

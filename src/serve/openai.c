@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "base/json.h"
 #include "chat/reasoning.h"
+#include "serve/reports.h"
 
 LLM__PRIVATE int llm__oai_chats(const llm_openai_call *k) { return k->info.kind == LLM_OPENAI_CHAT || k->info.kind == LLM_OPENAI_RESPONSE; }
 
@@ -83,21 +84,40 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
     llm_text_format(out, "{'error':{'message':%q,'type':%q,'param':%q,'code':%q}}", message, type, param, code);
 }
 
-/* ---- reading fields
- * Every parameter that some client of vLLM, OpenAI, FastDeploy or LMDeploy sends is a row of one table, llm__oai_fields. Its rows are
- * options like those of a command line (>>options): names, type, place in the call, range; those of sampling are the very same. So one
- * reader takes them all, and JSON's own types are asked for. Two kinds of rows set nothing here:
+/* ---- reading fields Every parameter that some client of vLLM, OpenAI, FastDeploy or LMDeploy sends is a row of one table,
+ * llm__oai_fields. Its rows are options like those of a command line (>>options): names, type, place in the call, range; those of sampling
+ * are the very same. So one reader takes them all, and JSON's own types are asked for. Three kinds of rows set nothing here:
  *
- *   IGNORED    read elsewhere, or without meaning for us (`store`, `metadata`): accepted in silence
- *   REFUSED    would change what the answer must be (`suffix`): accepting it in silence would be a lie, so it is an error
+ *   READ       a list or an object, or what depends on others: a function below reads it
+ *   IGNORED    without meaning for us (`service_tier`)
+ *   REFUSED    would change what the answer must be (`suffix`): an error
  *
- * A name that is in no row goes to the list of what was ignored; the server tells it in the header x-llm-ignored. Of
- * {"top_k": 40, "stop": "END", "seed": null} the reader copies 40 to asked.top_k, makes stop a list of one, and takes seed, which is null,
- * for not there. Fields that are objects, or depend on others, have a function each, called one after the other when the plain ones are
- * read (llm__oai_read): stream_options asks for `stream`, tool_choice for `tools`. Ranges of numbers are checked here with the name that
- * the client used; what is left to check of the sampling parameters llm_sampling_check does, as for everyone. */
+ * A name that is in no row, one that is ignored, and one that has no effect in this kind of call (the row's group) go to the list of what
+ * was ignored; the server tells it in the header x-llm-ignored (>>reports). Of {"top_k": 40, "stop": "END", "seed": null} the reader
+ * copies 40 to asked.top_k, makes stop a list of one, and takes seed, which is null, for not there. Fields that are objects, or depend on
+ * others, have a function each, called one after the other when the plain ones are read (llm__oai_read): stream_options asks for `stream`,
+ * tool_choice for `tools`. Ranges of numbers are checked here with the name that the client used; what is left to check of the sampling
+ * parameters llm_sampling_check does, as for everyone. */
 
 typedef char llm__oai_has_room[LLM__COUNT(llm__oai_fields) <= LLM__OAI_FIELDS ? 1 : -1]; /* for llm_openai_call.given */
+
+LLM__PRIVATE void llm__oai_reports(llm_openai_call *k) {
+    for (int v = llm_json_first(k->body, 0); v >= 0; v = llm_json_next(k->body, v)) {
+        const llm__str key = llm__json_key(k->body, v);
+        const llm_option *p = llm_json_type_of(k->body, v) == LLM_JSON_NULL ? NULL : llm_options_find(&k->fields, key.p, key.n);
+        if (p && (p->kind == LLM_OPTION_IGNORED || !(p->group & 1 << k->info.kind))) llm__report_name(&k->ignored, key);
+    }
+}
+
+LLM__PRIVATE void llm__oai_reports_in(llm_openai_call *k, const char *name, const char *known) {
+    for (int v = llm_json_first(k->body, llm__oai_get(k->body, 0, name)); v >= 0; v = llm_json_next(k->body, v)) {
+        const llm__str key = llm__json_key(k->body, v);
+        char said[64];
+        if (llm_json_type_of(k->body, v) == LLM_JSON_NULL || llm__alias_among(known, key, NULL)) continue;
+        snprintf(said, sizeof said, "%s.%.40s", name, key.p);
+        llm__report_name(&k->ignored, llm__lit(said));
+    }
+}
 
 LLM__PRIVATE int llm__oai_get(const llm_json *d, int object, const char *name) {
     int v = llm_json_find(d, object, name);
@@ -170,6 +190,7 @@ LLM__PRIVATE int llm__oai_bias(llm_openai_call *k) {
 LLM__PRIVATE int llm__oai_stream_options(llm_openai_call *k) {
     static const char *const flag[] = {"include_usage", "continuous_usage_stats"};
     int *const to[] = {&k->include_usage, &k->continuous_usage}, v = llm__oai_get(k->body, 0, "stream_options");
+    llm__oai_reports_in(k, "stream_options", k->info.kind == LLM_OPENAI_RESPONSE ? "" : "include_usage|continuous_usage_stats");
     if (v < 0 || k->info.kind == LLM_OPENAI_RESPONSE) return 1;
     llm__oai_at(k, "stream_options");
     if (!k->info.stream) return llm__oai_bad(k, NULL, "Stream options can only be defined when `stream=True`.");

@@ -41,12 +41,24 @@ static int llm__oai_embedding(llm_openai_call *k) {
     return k->dimensions <= size || llm__oai_bad(k, "dimensions", "must be 1 to %d, got %lld", size, (long long)k->dimensions);
 }
 
+/* The answer's id, if the request chooses it. It stands in headers and logs, so it is plain. */
+static int llm__oai_id(llm_openai_call *k) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-";
+    if (!k->request_id) return 1;
+    if (k->request_id[strspn(k->request_id, plain)])
+        return llm__oai_bad(k, "request_id", "must have letters, digits, '_', '.', ':' and '-' only");
+    k->info.id = k->request_id;
+    return 1;
+}
+
 /* Every plain field; of a call that generates, then what depends on several. What is left to submit is what its kind needs: prompts, names
  * of files. */
 static int llm__oai_read(llm_openai_call *k) {
     int chat = llm__oai_chats(k), response = k->info.kind == LLM_OPENAI_RESPONSE;
     llm_result r = llm_options_json(&k->fields, k->body, 0, LLM_FROM_REQUEST, &k->ignored);
     if (r) return llm__oai_refused(k, r, k->fields.at);
+    llm__oai_reports(k);
+    if (!llm__oai_id(k)) return 0;
     if (k->info.kind >= LLM_OPENAI_TOKENIZE) return 1;
     if (!llm__oai_stops(k) || !llm__oai_bias(k) || !llm__oai_stream_options(k) || !llm__oai_tools(k)) return 0;
     if (k->info.kind == LLM_OPENAI_EMBEDDING) return llm__oai_embedding(k);
@@ -85,17 +97,19 @@ LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name
  * but not where names are strict or an adapter is loaded: there it may be the name of one that is not. Odd names are not quoted. */
 static int llm__oai_model(llm_openai_call *k) {
     const llm_openai_service *s = &k->service;
-    int v = llm__oai_get(k->body, 0, "model");
+    const int adapts = 1 << k->info.kind & (LLM__OAI_PROMPTED | LLM__OAI_CONTEXT);
+    const char *own = adapts && llm__oai_has(k, "adapter_name") ? "adapter_name" : "model"; /* LMDeploy's, which is stronger */
+    int v = llm__oai_get(k->body, 0, own);
     const llm__str name = llm__json_text(k->body, v);
     k->model = s->n_names ? s->names[0] : name.p ? name.p : "default";
     if (v < 0) return 1;
-    if (!name.p) return llm__oai_bad(k, "model", "must be a text");
+    if (!name.p) return llm__oai_bad(k, own, "must be a text");
     int odd = name.n > 4096 || memchr(name.p, 0, name.n) != NULL;
     if (!odd && llm__oai_is_base(s, name)) return 1;
     if (!odd && llm__oai_is_lora(s, name)) return k->model = k->lora = name.p, 1;
-    if (!odd && !s->strict_names && !llm__oai_is_lora(s, llm__s(NULL, 0))) return 1;
-    if (odd) llm__oai_bad(k, "model", "The model does not exist.");
-    else llm__oai_bad(k, "model", "The model `%.64s` does not exist.", name.p);
+    if (!odd && !s->strict_names && *own == 'm' && !llm__oai_is_lora(s, llm__s(NULL, 0))) return 1;
+    if (odd) llm__oai_bad(k, own, "The model does not exist.");
+    else llm__oai_bad(k, own, "The model `%.64s` does not exist.", name.p);
     k->info.status = 404;
     k->code = "model_not_found";
     return 0;
@@ -137,6 +151,7 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->user = user;
     k->s = s->defaults;
     k->created = (int64_t)llm__wall_clock();
+    k->received = llm__now();
     k->generation_prompt = k->parse_special = k->tool_many = 1;
     k->skip_special = !s->defaults.skip_special_tokens_off;
     k->normalize = !s->raw_embeddings;
@@ -153,6 +168,7 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     if (llm_json_parse(body, len, &limits, &k->body)) llm__oai_bad(k, "", "%s", llm_last_error());
     else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) llm__oai_bad(k, "", "the body must be a JSON object");
     else if (llm__oai_model(k)) llm__oai_read(k);
+    k->info.user = k->user_name;
     k->info.ignored = k->ignored.data && !k->ignored.failed ? k->ignored.data : "";
     k->info.n_choices = k->s.n > 0 ? k->s.n : 1;
     k->info.form = k->form.kind != 0;

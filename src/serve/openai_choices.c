@@ -148,6 +148,6 @@ LLM__PRIVATE void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
     llm_text_str(out, "]");
     if (!generate) llm__oai_usage(k, out);
     if (llm__oai_chats(k) && k->prompt_logprobs >= 0) llm__oai_prompt_logprobs(k, k->request[0], out);
-    if (k->metrics && !generate && !embedding) llm__oai_metrics(k->request[0], out);
+    if (k->metrics && !generate && !embedding) llm__oai_metrics(k, k->request[0], out);
     llm_text_str(out, "}");
 }

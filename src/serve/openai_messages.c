@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/json.h"
 #include "chat/reasoning.h"
+#include "serve/reports.h"
 #include "serve/openai.h"
 #include "serve/openai_media.h"
 
@@ -185,6 +186,12 @@ LLM__PRIVATE int llm__oai_response_fields(llm_openai_call *k) {
     }
     if (k->background) return llm__oai_bad(k, "background", ": true is not supported: the answer comes in this connection");
     if (reasoning >= 0 && llm_json_type_of(d, reasoning) != LLM_JSON_OBJECT) return llm__oai_bad(k, "reasoning", "must be an object");
+    if (llm__oai_has(k, "metadata") && llm_json_type_of(d, llm__oai_get(d, 0, "metadata")) != LLM_JSON_OBJECT)
+        return llm__oai_bad(k, "metadata", "must be an object");
+    if (k->store) llm__report_name(&k->ignored, llm__lit("store")); /* nothing is kept; the answer says so too */
+    if (k->truncation) llm__report_name(&k->ignored, llm__lit("truncation"));
+    llm__oai_reports_in(k, "reasoning", "effort");
+    llm__oai_reports_in(k, "text", "format");
     return 1;
 }
 

@@ -174,7 +174,7 @@ static llm_text llm__oai_response(const llm_openai_call *k, const char *status, 
                                           {"top_logprobs", "0"},
                                           {"user", "null"}};
     llm_text t = LLM__ZERO;
-    llm_text_format(&t, "{'id':%q,'object':'response','created_at':%l,'status':%q,'model':%q,'error':", k->id, k->created, status,
+    llm_text_format(&t, "{'id':%q,'object':'response','created_at':%l,'status':%q,'model':%q,'error':", k->info.id, k->created, status,
                     k->model);
     llm_text_format(&t, failure ? "{'code':'server_error','message':%q}" : "null", failure);
     llm_text_format(&t, ",'incomplete_details':%s", strcmp(status, "incomplete") ? "null" : "{\"reason\":\"max_output_tokens\"}");
@@ -236,8 +236,9 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
         llm_event e;
         int any = 0;
         while (out->len == before && llm__oai_poll(k, r, &e)) {
-            if (e.finish == LLM_FINISH_ERROR) continue;
+            if (e.finish == LLM_FINISH_ERROR || !llm__oai_due(k, &e, &k->choice[r * k->info.n_choices + e.index])) continue;
             any = 1;
+            if (response || generate) k->choice[r * k->info.n_choices + e.index].n_held = 0;
             if (response) llm__oai_items_grow(k, out);
             else if (!generate) llm__oai_event(k, r, &e, &k->choice[r * k->info.n_choices + e.index], out);
         }

@@ -19,7 +19,7 @@ static void llm__oai_chunk(const llm_openai_call *k, llm_text *choice, const llm
     llm_text_format(out, "%t]", choice);
     if (usage) llm__oai_usage(k, out);
     else if (k->include_usage) llm_text_str(out, ",\"usage\":null");
-    if (ended && k->metrics) llm__oai_metrics(ended, out);
+    if (ended && k->metrics) llm__oai_metrics(k, ended, out);
     llm_text_str(out, "}\n\n");
 }
 
@@ -59,10 +59,12 @@ static void llm__oai_call_chunks(const llm_openai_call *k, llm__oai_piece *p, ll
 }
 
 LLM__PRIVATE void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event *e, llm__oai_choice *c, llm_text *out) {
-    int chat = llm__oai_chats(k), token = e->has_token && !(chat && llm__oai_is_end(k, e->finish, e->stop_id, e->id));
-    llm_output end, rows = llm__oai_event_rows(e), echo = llm__oai_prompt_rows(k->request[r]);
+    const int chat = llm__oai_chats(k), last = e->has_token && chat && llm__oai_is_end(k, e->finish, e->stop_id, e->id);
+    llm_output end, echo = llm__oai_prompt_rows(k->request[r]);
     llm__oai_piece p = LLM__ZERO;
     llm_request_get_output(k->request[r], e->index, &end);
+    const llm_output rows = llm__oai_rows(&end, c->n_tokens - c->n_held, c->n_held - last);
+    const int token = rows.n_token_ids > 0;
     p.at = r * k->info.n_choices + e->index;
     p.text = 1;
     p.echo = !chat && k->echo && !c->started ? &echo : NULL;
@@ -79,6 +81,13 @@ LLM__PRIVATE void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_
         llm__oai_piece_chunk(k, &p, out);
     }
     c->content.len = c->thoughts.len = 0;
+    c->n_held = 0;
+}
+
+LLM__PRIVATE int llm__oai_due(const llm_openai_call *k, const llm_event *e, llm__oai_choice *c) {
+    c->n_tokens += e->has_token;
+    c->n_held += e->has_token;
+    return e->finish != LLM_FINISH_NONE || c->n_held >= k->service.num_scheduler_steps;
 }
 
 /* Keeps the log-probabilities of a response's message: an event's token belongs to the text that comes with it or next. Those of thoughts

@@ -252,8 +252,9 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
 }
 
 /* Hands one prompt to the engine, which copies it, and prepares its choices. truncate_prompt_tokens keeps the last ids, as in vLLM. The
- * choices come first, for the request may have news before llm_request_submit returns; n_requests counts only those that run. */
-static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids) {
+ * choices come first, for the request may have news before llm_request_submit returns; n_requests counts only those that run. given: the
+ * prompt's text as it was sent, if it was one. */
+static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__str given) {
     const llm_openai_service *s = &k->service;
     size_t skip = k->truncate_prompt && (uint64_t)k->truncate_prompt < ids->len ? ids->len - (size_t)k->truncate_prompt : 0;
     int chat = llm__oai_chats(k), parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
@@ -266,7 +267,8 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids) {
     c.score_only = k->max_tokens == 0;
     if (k->info.kind == LLM_OPENAI_EMBEDDING) c.pooling = s->pooling ? s->pooling : LLM_POOLING_LAST;
     c.deadline_s = s->deadline_s;
-    c.id = k->id;
+    c.id = k->info.id;
+    c.received = k->received;
     c.media = k->media;
     c.n_media = k->n_media;
     c.user = k;
@@ -275,7 +277,9 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids) {
     for (int32_t i = 0; i < k->info.n_choices; i++) {
         llm_text *before =
             k->info.kind == LLM_OPENAI_GENERATE || (k->info.kind == LLM_OPENAI_COMPLETION && k->echo) ? &first[i].content : NULL;
-        if (before) llm_detokenize(s->model, c.prompt_ids, c.n_prompt_ids, 0, before); /* what the model sees, not what was sent */
+        if (before && given.p && k->info.kind == LLM_OPENAI_GENERATE) llm__add_str(before, given);
+        else if (before)
+            llm_detokenize(s->model, c.prompt_ids, c.n_prompt_ids, 0, before); /* what the model sees, as the echo's logprobs */
         if (before) first[i].chars = llm_text_chars(before->data, before->len);
         llm_reasoning_begin(&first[i].reasoning, chat ? s->reasoning : LLM_REASONING_NONE, k->text.data, k->text.len);
         if (!i && !llm__oai_compile(k, &first->reasoning)) return 0;
@@ -316,7 +320,7 @@ LLM__PRIVATE int llm__oai_submit_all(llm_openai_call *k) {
         if (many && llm_json_type_of(d, e) != llm_json_type_of(d, first))
             return llm__oai_bad(k, NULL, "must be a list of one kind of prompts");
         if (embedding && llm_json_str(d, e, &len) && !len) return llm__oai_bad(k, NULL, ": a text is empty");
-        if (!llm__oai_prompt_ids(k, e, !chat, &ids) || !llm__oai_submit_ids(k, &ids)) return 0;
+        if (!llm__oai_prompt_ids(k, e, !chat, &ids) || !llm__oai_submit_ids(k, &ids, llm__json_text(d, e))) return 0;
         e = many ? llm_json_next(d, e) : -1;
     } while (e >= 0);
     return 1;

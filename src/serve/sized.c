@@ -229,10 +229,10 @@ LLM_API llm_result llm_setup_read_sized(const llm_sizes *sizes, llm_setup *s, ll
     llm_setup own;
     llm_result r = llm__setup_options(&s->config, o, argc, argv, get, words);
     if (!r) r = llm__struct_in(sizes, &llm__sized_setup, s, &own);
-    if (r) return r;
-    r = llm__setup_check(&own, get);
+    if (r) return llm__setup_said(r, o, argc, argv, get);
+    r = llm__setup_check(&own, o, get);
     llm__struct_out(sizes, &llm__sized_setup, &own, s);
-    return r;
+    return llm__setup_said(r, o, argc, argv, get);
 }
 
 LLM_API llm_result llm_setup_find_sized(const llm_sizes *sizes, llm_setup *s, char *(*get)(const char *name)) {
@@ -255,6 +255,15 @@ LLM_API void llm_setup_service_sized(const llm_sizes *sizes, const llm_setup *s,
     llm__setup_service(&own, o, at + offsetof(llm_setup, sampling) + grown - sizeof own.files - sizeof own.engine,
                        LLM__MIN(sizeof own.sampling, llm__size_of(sizes, &llm__sized_sampling)), model, engine, &service);
     llm__struct_out(sizes, &llm__sized_openai_service, &service, out);
+}
+
+LLM_API llm_result llm_setup_adapters_sized(const llm_sizes *sizes, const llm_setup *s, llm_engine *engine,
+                                            const llm_openai_service *service) {
+    llm_setup own;
+    llm_openai_service known;
+    llm_result r = llm__struct_in(sizes, &llm__sized_setup, s, &own);
+    if (!r && service) r = llm__struct_in(sizes, &llm__sized_openai_service, service, &known);
+    return r ? r : llm_setup_adapters(&own, engine, service ? &known : NULL);
 }
 
 LLM_API void llm_setup_free_sized(const llm_sizes *sizes, llm_setup *s) {

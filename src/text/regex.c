@@ -550,7 +550,8 @@ static int llm__rx_alternatives(llm__rx_parser *p) {
             size_t from = p->re->n;
             int one = llm__rx_atom(p), min = 0, max = 0, mode = 0;
             for (int times = 0; !p->error && llm__rx_quantifier(p, &min, &max, &mode); times++) {
-                if (times > 8) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer quantifiers in a row");
+                if (times && p->classes != LLM__RX_UNICODE) llm__rx_bad(p, "fewer quantifiers in a row");
+                else if (times > 8) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer quantifiers in a row");
                 else if (p->re->n > from) llm__rx_repeat(p, from, one, min, max, mode);
                 one = one && min;
             }

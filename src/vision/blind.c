@@ -7,6 +7,7 @@
 #include "api/tokenizer.h"
 #include "base/platform.h"
 #include "base/log.h"
+#include "model/loader.h"
 #include "model/model.h"
 #include "vision/vision.h"
 #include "vision/marks.h"
@@ -18,7 +19,12 @@ static llm_result llm__blind(void) { return llm__error(LLM_ERR_UNSUPPORTED, "pic
 
 LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
     if (cfg && cfg->mmproj) return *out = NULL, llm__blind();
-    return llm__model_open(path, cfg, out);
+    llm_result r = llm__model_open(path, cfg, out);
+    if (!r) r = llm__model_senses(*out, cfg);
+    if (!r || !*out) return r;
+    llm_model_close(*out);
+    *out = NULL;
+    return r;
 }
 
 LLM_API llm_result llm_media_open(const llm_model *model, const llm_media_config *cfg, llm_media **out) {

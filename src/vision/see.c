@@ -12,6 +12,7 @@ LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg,
     llm_result r = llm__model_open(path, cfg, out);
     if (r) return r;
     r = llm__vision_open(*out, cfg);
+    if (!r) r = llm__model_senses(*out, cfg);
     if (!r && (*out)->vision) r = llm__tower_check(*out, (*out)->vision);
     if (!r) return LLM_OK;
     llm_model_close(*out);

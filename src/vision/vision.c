@@ -364,15 +364,15 @@ static llm_result llm__vision_folder(llm_model *m, llm__vision *v) {
     return LLM_OK;
 }
 
-/* 1 if the model's files say that it sees. */
-static int llm__sees(const llm_model *m) {
+/* 1 if the model's files say that it sees, and that is asked for. */
+static int llm__sees(const llm_model *m, const llm_model_config *cfg) {
     const llm_json *config = m->source.config;
-    if (m->source.gguf || llm_json_find(config, 0, "vision_config") < 0) return 0;
+    if (m->source.gguf || (cfg && cfg->language_model_only) || llm_json_find(config, 0, "vision_config") < 0) return 0;
     return llm__eyes_of(llm_json_str(config, llm_json_find(config, 0, "model_type"), NULL)) != NULL;
 }
 
 LLM__PRIVATE llm_result llm__vision_open(llm_model *m, const llm_model_config *cfg) {
-    if (!m->arch.n_layers || !llm__sees(m)) return LLM_OK;
+    if (!m->arch.n_layers || !llm__sees(m, cfg)) return LLM_OK;
     llm__vision *v = (llm__vision *)llm__arena_get(&m->source.arena, sizeof *v);
     if (!v) return llm__nomem();
     v->path = m->path;

@@ -51,7 +51,7 @@ class Server:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log or subprocess.PIPE, env=dict(os.environ, **(env or {})))
         self.err = []
         if not log: threading.Thread(target=lambda: self.err.extend(self.process.stderr), daemon=True).start()
-        line = self.process.stdout.readline().decode()
+        line = self.first = self.process.stdout.readline().decode()
         if not line.startswith("listening on "): raise RuntimeError(f"{' '.join(command)}: exit {self.process.wait()}: {line}{self.errors()}")
         self.port = int(line.rsplit(":", 1)[1])
         self.url = f"http://{HOST}:{self.port}"

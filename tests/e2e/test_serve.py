@@ -39,13 +39,18 @@ def routes(s):
     models = json.loads(s.request("GET", "/v1/models")[2])["data"]
     check("model id", models[0]["id"] == MODEL and models[0]["max_model_len"] == 2048, models)
     check("404", s.request("GET", "/nothing")[0] == 404 and s.request("GET", "/V1/models")[0] == 404)
-    check("405", s.request("GET", "/v1/chat/completions")[0] == 405)
+    status, headers, _ = s.request("GET", "/v1/chat/completions")
+    check("405 says what is allowed", status == 405 and headers.get("allow") == "POST, OPTIONS", headers)
+    status, headers, _ = s.request("POST", "/v1/models", b"{}")
+    check("405 of a page", status == 405 and headers.get("allow") == "GET, HEAD, OPTIONS", headers)
     status, headers, _ = s.request("OPTIONS", "/v1/chat/completions", None, {"Origin": "http://localhost:3000", "Access-Control-Request-Headers": "x-a"})
     check("preflight", status == 200 and headers.get("access-control-allow-origin") == "http://localhost:3000" and headers.get("access-control-allow-headers") == "x-a", headers)
     check("foreign origin", "access-control-allow-origin" not in s.request("GET", "/health", None, {"Origin": "http://evil.example"})[1])
     check("foreign host", s.request("GET", "/v1/models", None, {"Host": "evil.example"})[0] == 403)
     check("request id", s.request("GET", "/health", None, {"X-Request-Id": "a-1"})[1].get("x-request-id") == "a-1")
-    check("bad request id", "x-request-id" not in s.request("GET", "/health", None, {"X-Request-Id": "a b"})[1])
+    ids = [s.request("GET", path, None, {"X-Request-Id": "a b"})[1].get("x-request-id", "") for path in ("/health", "/health", "/nothing", "/v1/completions")]
+    check("bad request id: one of ours, on errors too", all(x.startswith("req-") for x in ids) and len(set(ids)) == 4, ids)
+    check("request id on errors", s.request("GET", "/nothing", None, {"X-Request-Id": "a-2"})[1].get("x-request-id") == "a-2")
 
 
 KNIGHT = {"title": "Character", "type": "object", "properties": {
@@ -441,8 +446,8 @@ def memory():
 
 def flags():
     for args, code, want in ((["--prot", "1"], 2, "--port"), (["--port", "70000"], 2, "65535"), (["--max-model-len", "99999999", "--port", "0"], 1, "8192"), (["--enable-early-stop", "--early-stop-config", '{"enable_early_stop": false}'], 2, "contradict"),
-                             (["--early-stop-config", '{"window_size": 0}'], 2, "window_size"), (["--model", "/nothing"], 1, "/nothing"), (["--host", "999.1.1.1"], 1, "999.1.1.1"), (["--pipeline-parallel-size", "65"], 2, "pipeline-parallel-size"), (["--max-loras", "2", "--max-cpu-loras", "1"], 2, "max_cpu_loras"), (["--enable-lora", "--max-lora-rank", "7"], 2, "max-lora-rank"), (["--tool-call-parser", "x"], 2, "hermes"), (["--pooling", "max"], 2, "mean"), (["--pooler-config", '{"pooling_type": "CLS"}'], 2, "MEAN"),
-                             (["--num-speculative-tokens", "3"], 2, "speculative_model"), (["--speculative-config", '{"method": "medusa"}'], 2, "medusa"), (["--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3, "ngram_prompt_lookup_max": 4, "quantization": null, "revision": "x"}', "--speculative-disable-mqa-scorer", "--num-lookahead-slots", "4", "--model", "/nothing"], 1, "/nothing"), (["--speculative-model", "/nothing", "--num-speculative-tokens", "3"], 1, "/nothing")):
+                             (["--early-stop-config", '{"window_size": 0}'], 2, "window_size"), (["--model", "/nothing"], 1, "/nothing"), (["--host", "999.1.1.1"], 1, "999.1.1.1"), (["--pipeline-parallel-size", "65"], 2, "pipeline-parallel-size"), (["--max-loras", "2", "--max-cpu-loras", "1"], 2, "--max-cpu-loras (1)"), (["--enable-lora", "--max-lora-rank", "7"], 2, "max-lora-rank"), (["--tool-call-parser", "x"], 2, "hermes"), (["--pooling", "max"], 2, "mean"), (["--pooler-config", '{"pooling_type": "CLS"}'], 2, "MEAN"),
+                             (["--num-speculative-tokens", "3"], 2, "--num-speculative-tokens: there is no --speculative-model"), (["--speculative-config", '{"method": "medusa"}'], 2, "medusa"), (["--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3, "ngram_prompt_lookup_max": 4, "quantization": null, "revision": "x"}', "--speculative-disable-mqa-scorer", "--num-lookahead-slots", "4", "--model", "/nothing"], 1, "/nothing"), (["--speculative-model", "/nothing", "--num-speculative-tokens", "3"], 1, "/nothing")):
         p = subprocess.run([SERVE, *args], capture_output=True, text=True, timeout=60)
         check("flags " + " ".join(args)[:50], p.returncode == code and want in p.stderr and p.stderr.count("\n") <= 4, f"{p.returncode} {p.stderr}")
 

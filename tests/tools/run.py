@@ -190,6 +190,7 @@ def test():
     step("llm_serve, load", [sys.executable, "tests/e2e/load.py"])
     step("llm_serve as a service", [sys.executable, "tests/e2e/test_service.py"])
     step("llm_serve, documents", [sys.executable, "tests/e2e/test_documents.py"])
+    step("every parameter", [sys.executable, "tests/e2e/test_parameters.py"])
     step("adapters", [sys.executable, "tests/e2e/test_lora.py"])
     step("kept contexts", [sys.executable, "tests/e2e/test_contexts.py"])
     outside_truth()

@@ -1,4 +1,5 @@
 /* Files and folders: read and mapped they are the same bytes; what is no plain file, missing, forbidden or too large is refused. */
+#include <pwd.h>
 #include "../test.h"
 #include "base/platform.h"
 #include "base/alloc.h"
@@ -136,6 +137,11 @@ static void files_paths(void) {
     struct stat a, b;
     if (!stat(self, &a) && !stat("/proc/self/exe", &b)) CHECK(a.st_ino == b.st_ino && a.st_dev == b.st_dev);
     llm_text_free(&program);
+    llm_text home = LLM__ZERO;
+    const struct passwd *user = getpwuid(getuid());
+    llm__user_home(&home);
+    if (user) CHECK(home.data && !strcmp(home.data, user->pw_dir)); /* unless it comes from the network */
+    llm_text_free(&home);
 }
 
 /* A library that is on every machine: the C library's mathematics. */
