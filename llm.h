@@ -149,7 +149,7 @@
  *   vision/
  *     >>picture              pictures as three bytes a pixel, out of files and raw pixels.
  *     >>resize               resizing as Pillow does it, to the bit.
- *     >>tower_kinds          what families that see are told apart by: the columns of the tables in >>towers.
+ *     >>tower_kinds          what families that see are told apart by: the columns of their tables.
  *     >>vision               what a model sees with: its family's rows, corrected by its files.
  *     >>fit                  how a picture becomes views: resized, padded and cut as the family's processor does it.
  *     >>marks                what stands for a picture in the prompt, and where its rows have their places.
@@ -673,16 +673,16 @@ typedef struct llm_engine_config {
     const char *lora;                /* an adapter for every request that names none, loaded at once under its path; NULL: none */
     const char
         *cuda_library; /* what device cuda, and auto, open: libllm_cuda.so; NULL: for cuda the one that the system finds, for auto none */
-    int32_t enforce_eager;           /* GPU: steps are not recorded as graphs */
-    int32_t max_seq_len_to_capture;  /* GPU: steps with longer sequences neither; 0: no limit */
-    float step_timeout;              /* GPU: seconds after which a step counts as lost; 0: 300 */
-    struct llm_spent *spent;         /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
-    int32_t kv_cache_prealloc;       /* CPU: 1: takes the KV cache's memory at once, so that no step finds it short; 0: when used */
-    const char *cuda_graph_sizes;    /* GPU: "2,4,8": sequences of the steps that are recorded, smaller ones filled up to the next; larger
+    int32_t enforce_eager;            /* GPU: steps are not recorded as graphs */
+    int32_t max_seq_len_to_capture;   /* GPU: steps with longer sequences neither; 0: no limit */
+    float step_timeout;               /* GPU: seconds after which a step counts as lost; 0: 300 */
+    struct llm_spent *spent;          /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
+    int32_t kv_cache_prealloc;        /* CPU: 1: takes the KV cache's memory at once, so that no step finds it short; 0: when used */
+    const char *cuda_graph_sizes;     /* GPU: "2,4,8": sequences of the steps that are recorded, smaller ones filled up to the next; larger
                                        ones are not recorded. NULL: 1, 2, 4 and multiples of 8 */
-    float cache_max_entry_count;     /* LMDeploy's: the KV cache's share of the memory that is free beside the weights; above 1: so many
+    float cache_max_entry_count;      /* LMDeploy's: the KV cache's share of the memory that is free beside the weights; above 1: so many
                                        pages; instead of kv_cache_memory_bytes. 0: not given */
-    int32_t disable_chunked_prefill; /* 1: a prompt is computed in one step, so max_num_batched_tokens must reach max_model_len */
+    int32_t disable_chunked_prefill;  /* 1: a prompt is computed in one step, so max_num_batched_tokens must reach max_model_len */
     int64_t mm_processor_cache_bytes; /* for pictures of requests and what towers made of them; 0: 1 GiB */
 } llm_engine_config;
 
@@ -1622,7 +1622,7 @@ typedef struct llm_openai_service {
     void (*on_news)(void *user, llm_openai_call *call);
     /* In llm_openai_next, for metrics: one piece of news; gap: seconds since the token before of the same choice, else 0. May be NULL. */
     void (*on_event)(void *user, llm_openai_call *call, llm_request *request, const llm_event *event, double gap);
-    int32_t num_scheduler_steps; /* vLLM's: a stream's events hold up to so many tokens; 0: 1 */
+    int32_t num_scheduler_steps;   /* vLLM's: a stream's events hold up to so many tokens; 0: 1 */
     int32_t interleave_mm_strings; /* templates that know texts only: pictures stand where they stood, not before the text */
     /* Pictures and videos. */
     const char *media_path;             /* folder whose files may be named as "file:NAME"; NULL: none */
@@ -1871,7 +1871,7 @@ typedef struct llm_backend_config {
     struct llm_spent *spent;    /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds */
     const int32_t *graph_sizes; /* GPU: (n_graph_sizes) ascending: rows that recorded steps are filled up to; NULL: the backend's own */
     int32_t n_graph_sizes;
-    int32_t kv_prealloc; /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
+    int32_t kv_prealloc;            /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
     int32_t given_cols;             /* values of a given row at most, see llm_step; 0: none is given */
     struct llm_backend_ctx *beside; /* NULL, or an open context of this backend, whose threads or streams this one uses too: only one of
                                both runs a step at a time, and this one is closed first */
@@ -2242,7 +2242,7 @@ LLM_API double llm_memory_peak(int32_t n_threads);
 LLM_API int64_t llm_memory_free(void); /* bytes that could be had now, the control group's limit counted; -1: unknown */
 
 #if !defined(LLM_IMPLEMENTATION) && !defined(LLM_STATIC) /* here program and library may be of different versions */
-static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
+static const llm_sizes llm_sizes_of_program __attribute__((unused)) = LLM_SIZES_HERE;
 #define LLM_SIZES (&llm_sizes_of_program)
 #define llm_x(...) llm_x_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_json_parse(...) llm_json_parse_sized(LLM_SIZES, __VA_ARGS__)
@@ -22827,7 +22827,7 @@ typedef enum llm__filter {
 } llm__filter;
 
 /* ============================================================================
- * >>tower_kinds   What families that see are told apart by: the columns of the tables in >>towers.
+ * >>tower_kinds   What families that see are told apart by: the columns of their tables.
  * ============================================================================ */
 
 /* How a picture becomes views. S: the side of a tile. */
@@ -25466,7 +25466,8 @@ static llm_result llm__tower_make(llm__tower *t, const llm__tower_config *cfg, l
     r = L->r ? L->r : llm__tower_rope(t, L);
     if (!r) r = llm__tower_buffers(t);
     if (!r) r = t->be->weights_done(t->ctx);
-    if (t->resampler.n_heads) kv[1] = (llm_kv_layer){t->resampler.n_heads, t->resampler.head_dim, t->resampler.head_dim};
+    const llm_kv_layer queries = {t->resampler.n_heads, t->resampler.head_dim, t->resampler.head_dim};
+    if (t->resampler.n_heads) kv[1] = queries;
     if (!r) r = t->be->kv_open(t->ctx, t->resampler.n_heads ? 2 : 1, kv, t->page_tokens, t->max_pages);
     if (!r) r = llm__tower_arrays(t);
     t->memory = t->be->memory_used(t->ctx);

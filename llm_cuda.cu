@@ -3904,7 +3904,7 @@ static __global__ void __launch_bounds__(DRAW_THREADS, 2)
     const float *x = logits + (int64_t)row * n;
     const int bent = d.mask >= 0 || d.n_bias || d.n_used, greedy = d.temperature < 1e-5f;
     float *w = weights + (int64_t)row * n, max = block_top(x, n, shared, &bad), scale = greedy ? 1 : 1 / d.temperature, raw = max;
-    llm_drawn o = {-1, 0, 0, 0, 0};
+    llm_drawn o = {-1, 0, 0, 0};
     double sum1 = bad ? 0 : block_weigh(x, w, n, max, 1, shared), sum = sum1;
     const float *from = x;
     if (!bad && bent) { /* the row's own token was drawn, or stands in the list */

@@ -120,7 +120,7 @@ typedef struct llm_backend_config {
     struct llm_spent *spent;    /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds */
     const int32_t *graph_sizes; /* GPU: (n_graph_sizes) ascending: rows that recorded steps are filled up to; NULL: the backend's own */
     int32_t n_graph_sizes;
-    int32_t kv_prealloc; /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
+    int32_t kv_prealloc;            /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
     int32_t given_cols;             /* values of a given row at most, see llm_step; 0: none is given */
     struct llm_backend_ctx *beside; /* NULL, or an open context of this backend, whose threads or streams this one uses too: only one of
                                both runs a step at a time, and this one is closed first */

@@ -55,16 +55,16 @@ typedef struct llm_engine_config {
     const char *lora;                /* an adapter for every request that names none, loaded at once under its path; NULL: none */
     const char
         *cuda_library; /* what device cuda, and auto, open: libllm_cuda.so; NULL: for cuda the one that the system finds, for auto none */
-    int32_t enforce_eager;           /* GPU: steps are not recorded as graphs */
-    int32_t max_seq_len_to_capture;  /* GPU: steps with longer sequences neither; 0: no limit */
-    float step_timeout;              /* GPU: seconds after which a step counts as lost; 0: 300 */
-    struct llm_spent *spent;         /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
-    int32_t kv_cache_prealloc;       /* CPU: 1: takes the KV cache's memory at once, so that no step finds it short; 0: when used */
-    const char *cuda_graph_sizes;    /* GPU: "2,4,8": sequences of the steps that are recorded, smaller ones filled up to the next; larger
+    int32_t enforce_eager;            /* GPU: steps are not recorded as graphs */
+    int32_t max_seq_len_to_capture;   /* GPU: steps with longer sequences neither; 0: no limit */
+    float step_timeout;               /* GPU: seconds after which a step counts as lost; 0: 300 */
+    struct llm_spent *spent;          /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
+    int32_t kv_cache_prealloc;        /* CPU: 1: takes the KV cache's memory at once, so that no step finds it short; 0: when used */
+    const char *cuda_graph_sizes;     /* GPU: "2,4,8": sequences of the steps that are recorded, smaller ones filled up to the next; larger
                                        ones are not recorded. NULL: 1, 2, 4 and multiples of 8 */
-    float cache_max_entry_count;     /* LMDeploy's: the KV cache's share of the memory that is free beside the weights; above 1: so many
+    float cache_max_entry_count;      /* LMDeploy's: the KV cache's share of the memory that is free beside the weights; above 1: so many
                                        pages; instead of kv_cache_memory_bytes. 0: not given */
-    int32_t disable_chunked_prefill; /* 1: a prompt is computed in one step, so max_num_batched_tokens must reach max_model_len */
+    int32_t disable_chunked_prefill;  /* 1: a prompt is computed in one step, so max_num_batched_tokens must reach max_model_len */
     int64_t mm_processor_cache_bytes; /* for pictures of requests and what towers made of them; 0: 1 GiB */
 } llm_engine_config;
 

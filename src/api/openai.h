@@ -63,7 +63,7 @@ typedef struct llm_openai_service {
     void (*on_news)(void *user, llm_openai_call *call);
     /* In llm_openai_next, for metrics: one piece of news; gap: seconds since the token before of the same choice, else 0. May be NULL. */
     void (*on_event)(void *user, llm_openai_call *call, llm_request *request, const llm_event *event, double gap);
-    int32_t num_scheduler_steps; /* vLLM's: a stream's events hold up to so many tokens; 0: 1 */
+    int32_t num_scheduler_steps;   /* vLLM's: a stream's events hold up to so many tokens; 0: 1 */
     int32_t interleave_mm_strings; /* templates that know texts only: pictures stand where they stood, not before the text */
     /* Pictures and videos. */
     const char *media_path;             /* folder whose files may be named as "file:NAME"; NULL: none */

@@ -2,7 +2,6 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/model.h"
 #include "api/media.h"
 #include "api/sampler.h"
 #include "api/engine.h"

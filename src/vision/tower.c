@@ -185,7 +185,8 @@ static llm_result llm__tower_make(llm__tower *t, const llm__tower_config *cfg, l
     r = L->r ? L->r : llm__tower_rope(t, L);
     if (!r) r = llm__tower_buffers(t);
     if (!r) r = t->be->weights_done(t->ctx);
-    if (t->resampler.n_heads) kv[1] = (llm_kv_layer){t->resampler.n_heads, t->resampler.head_dim, t->resampler.head_dim};
+    const llm_kv_layer queries = {t->resampler.n_heads, t->resampler.head_dim, t->resampler.head_dim};
+    if (t->resampler.n_heads) kv[1] = queries;
     if (!r) r = t->be->kv_open(t->ctx, t->resampler.n_heads ? 2 : 1, kv, t->page_tokens, t->max_pages);
     if (!r) r = llm__tower_arrays(t);
     t->memory = t->be->memory_used(t->ctx);

@@ -1,4 +1,4 @@
-/* tower_kinds: what families that see are told apart by: the columns of the tables in >>towers. */
+/* tower_kinds: what families that see are told apart by: the columns of their tables. */
 #pragma once
 #include "api/backend.h"
 

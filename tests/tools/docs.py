@@ -101,7 +101,8 @@ def flags(path, lines, known):
 def main():
     if sys.argv[1:]: sys.exit(__doc__)
     tree, known = tracked(), options()
-    make = set(re.findall(r"^([\w./-]+(?: [\w./-]+)*):(?!=)", pathlib.Path("Makefile").read_text(), re.M))
+    rules = pathlib.Path("Makefile").read_text().replace("$(1)", "dev")
+    make = set(re.findall(r"^([\w./-]+(?: [\w./-]+)*):(?!=)", rules, re.M))
     make = {x for row in make for x in row.split()}
     check("the programs list their options", {"temperature", "temp", "drain", "json-schema"} <= known, sorted(known)[:20])
     for path in documents(tree):

@@ -61,6 +61,7 @@ TEST_GROUP(builtin) {
     /* What a conversation must not be; other names; none. */
     CHECK(builtin_render("llama-2", answers, &names) && strstr(llm_last_error(), "alternate"));
     llm_text_free(&names);
-    CHECK(llm_template_builtin("llama3") == llm_template_builtin("llama-3") && llm_template_builtin("qwen") == llm_template_builtin("chatml"));
+    CHECK(llm_template_builtin("llama3") == llm_template_builtin("llama-3") &&
+          llm_template_builtin("qwen") == llm_template_builtin("chatml"));
     CHECK(!llm_template_builtin("") && !llm_template_builtin("llama") && !llm_template_builtin("chatml|") && !llm_template_builtin("x"));
 }
