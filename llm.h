@@ -17762,7 +17762,8 @@ static void llm__cpu_gate(llm_backend_ctx *ctx, int rank, const llm_gate_op *op)
 /* Reads rows by another split than it writes them. */
 static void llm__cpu_gather(llm_backend_ctx *ctx, int rank, const llm_gather_op *op) {
     const int parts = LLM__MAX(op->parts, 1), n_out = ctx->step.shape.n_out;
-    if ((op->mean ? 1 : parts) * op->src->cols > op->dst->cols) llm__cpu_fail(ctx, LLM_ERR_ARG, "gather: the rows do not fit side by side");
+    if (parts > 1 && !op->mean && parts * op->src->cols > op->dst->cols)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "gather: the rows do not fit side by side");
     for (int i = 0; i < n_out && parts > 1; i++)
         if (ctx->step.out_rows[i] > ctx->step.shape.n_rows - parts) llm__cpu_fail(ctx, LLM_ERR_ARG, "gather: rows behind the last one");
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_GATHER, LLM_ROWS_OUT, op);
@@ -36103,11 +36104,13 @@ static int llm__oai_media_data(llm_openai_call *k) {
     if (data < 0) data = llm__oai_get(d, 0, "multimodal_data");
     k->media_data = data;
     if (data < 0) return 1;
-    llm__oai_at(k, "multi_modal_data");
+    llm__oai_at(k, "%s", llm_json_key(d, data, NULL));
+    if (llm__oai_chats(k)) return llm__oai_bad(k, NULL, ": pictures and videos of a chat are parts of its messages");
     if (llm_json_type_of(d, data) != LLM_JSON_OBJECT)
         return llm__oai_bad(k, NULL, "must be an object: {\"image\": [...], \"video\": [...]}");
     if (!k->service.model->vision)
-        return llm__oai_bad(k, NULL, ": %s is not a multimodal model", llm_model_get_info(k->service.model)->family);
+        return llm__oai_bad(k, NULL, ": %s is not a multimodal model, it takes no image and no video",
+                            llm_model_get_info(k->service.model)->family);
     for (int m = llm_json_first(d, data); m >= 0; m = llm_json_next(d, m))
         if (strcmp(llm_json_key(d, m, NULL), "image") && strcmp(llm_json_key(d, m, NULL), "video"))
             return llm__oai_bad(k, NULL, ": \"%.40s\" is not supported: image and video are", llm_json_key(d, m, NULL));
@@ -36216,7 +36219,7 @@ static int llm__oai_media_prompt(llm_openai_call *k) {
         int v = llm__oai_get(d, k->media_data, names[video]), list = llm_json_type_of(d, v) == LLM_JSON_ARRAY;
         for (int e = list ? llm_json_first(d, v) : v; e >= 0; e = list ? llm_json_next(d, e) : -1) {
             llm__oai_medium one = {video, e, e, e, d};
-            llm__oai_at(k, "multi_modal_data.%s", names[video]);
+            llm__oai_at(k, "%s.%s", llm_json_key(d, k->media_data, NULL), names[video]);
             if (llm_json_type_of(d, e) == LLM_JSON_OBJECT) one.url = llm__oai_media_url(d, e, &one.about);
             if (!llm__oai_media_one(k, &one)) return 0;
         }
@@ -36523,7 +36526,7 @@ static int llm__oai_read(llm_openai_call *k) {
     if (!llm__oai_format(k) || !llm__oai_forms(k, 0) || !llm__oai_structured(k)) return 0;
     if (!llm__oai_tool_choice(k) || !llm__oai_sampling(k) || !llm__oai_logprobs(k) || !llm__oai_early_stop(k)) return 0;
     if (!chat) k->tools = -1;
-    if (chat ? !llm__oai_messages(k) : !llm__oai_media_data(k)) return 0;
+    if (!llm__oai_media_data(k) || (chat && !llm__oai_messages(k))) return 0;
     if (!llm__oai_tool_form(k) || !llm__oai_length(k)) return 0;
     r = llm_sampling_check(k->service.model, &k->s);
     if (!r) return 1;

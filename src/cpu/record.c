@@ -214,7 +214,8 @@ LLM__PRIVATE void llm__cpu_gate(llm_backend_ctx *ctx, int rank, const llm_gate_o
 
 LLM__PRIVATE void llm__cpu_gather(llm_backend_ctx *ctx, int rank, const llm_gather_op *op) {
     const int parts = LLM__MAX(op->parts, 1), n_out = ctx->step.shape.n_out;
-    if ((op->mean ? 1 : parts) * op->src->cols > op->dst->cols) llm__cpu_fail(ctx, LLM_ERR_ARG, "gather: the rows do not fit side by side");
+    if (parts > 1 && !op->mean && parts * op->src->cols > op->dst->cols)
+        llm__cpu_fail(ctx, LLM_ERR_ARG, "gather: the rows do not fit side by side");
     for (int i = 0; i < n_out && parts > 1; i++)
         if (ctx->step.out_rows[i] > ctx->step.shape.n_rows - parts) llm__cpu_fail(ctx, LLM_ERR_ARG, "gather: rows behind the last one");
     llm__record *rec = llm__record_add(ctx, rank, LLM__OP_GATHER, LLM_ROWS_OUT, op);

@@ -66,7 +66,7 @@ static int llm__oai_read(llm_openai_call *k) {
     if (!llm__oai_format(k) || !llm__oai_forms(k, 0) || !llm__oai_structured(k)) return 0;
     if (!llm__oai_tool_choice(k) || !llm__oai_sampling(k) || !llm__oai_logprobs(k) || !llm__oai_early_stop(k)) return 0;
     if (!chat) k->tools = -1;
-    if (chat ? !llm__oai_messages(k) : !llm__oai_media_data(k)) return 0;
+    if (!llm__oai_media_data(k) || (chat && !llm__oai_messages(k))) return 0;
     if (!llm__oai_tool_form(k) || !llm__oai_length(k)) return 0;
     r = llm_sampling_check(k->service.model, &k->s);
     if (!r) return 1;

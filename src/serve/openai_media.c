@@ -133,11 +133,13 @@ LLM__PRIVATE int llm__oai_media_data(llm_openai_call *k) {
     if (data < 0) data = llm__oai_get(d, 0, "multimodal_data");
     k->media_data = data;
     if (data < 0) return 1;
-    llm__oai_at(k, "multi_modal_data");
+    llm__oai_at(k, "%s", llm_json_key(d, data, NULL));
+    if (llm__oai_chats(k)) return llm__oai_bad(k, NULL, ": pictures and videos of a chat are parts of its messages");
     if (llm_json_type_of(d, data) != LLM_JSON_OBJECT)
         return llm__oai_bad(k, NULL, "must be an object: {\"image\": [...], \"video\": [...]}");
     if (!k->service.model->vision)
-        return llm__oai_bad(k, NULL, ": %s is not a multimodal model", llm_model_get_info(k->service.model)->family);
+        return llm__oai_bad(k, NULL, ": %s is not a multimodal model, it takes no image and no video",
+                            llm_model_get_info(k->service.model)->family);
     for (int m = llm_json_first(d, data); m >= 0; m = llm_json_next(d, m))
         if (strcmp(llm_json_key(d, m, NULL), "image") && strcmp(llm_json_key(d, m, NULL), "video"))
             return llm__oai_bad(k, NULL, ": \"%.40s\" is not supported: image and video are", llm_json_key(d, m, NULL));
@@ -246,7 +248,7 @@ static int llm__oai_media_prompt(llm_openai_call *k) {
         int v = llm__oai_get(d, k->media_data, names[video]), list = llm_json_type_of(d, v) == LLM_JSON_ARRAY;
         for (int e = list ? llm_json_first(d, v) : v; e >= 0; e = list ? llm_json_next(d, e) : -1) {
             llm__oai_medium one = {video, e, e, e, d};
-            llm__oai_at(k, "multi_modal_data.%s", names[video]);
+            llm__oai_at(k, "%s.%s", llm_json_key(d, k->media_data, NULL), names[video]);
             if (llm_json_type_of(d, e) == LLM_JSON_OBJECT) one.url = llm__oai_media_url(d, e, &one.about);
             if (!llm__oai_media_one(k, &one)) return 0;
         }

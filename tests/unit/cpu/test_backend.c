@@ -392,7 +392,7 @@ static void be_ref_norm(llm_norm_kind kind, const double *x, int n, uint32_t w, 
     for (int i = 0; i < n; i++) square += (x[i] - mean) * (x[i] - mean) / n;
     for (int i = 0; i < n; i++) {
         double v = kind == LLM_NORM_NONE ? x[i] : (x[i] - mean) / sqrt(square + eps);
-        if (kind && w) v *= (double)(1 + 0.5f * be_value(w, (uint32_t)i, 0, 0));
+        if (w) v *= (double)(1 + 0.5f * be_value(w, (uint32_t)i, 0, 0));
         if (kind && bias) v += (double)(1 + 0.5f * be_value(bias, (uint32_t)i, 0, 0));
         out[i] = v;
     }
