@@ -75,7 +75,7 @@
  *     >>encode               from text to words: rewriting, cutting.
  *     >>subword              from words to tokens: BPE, Unigram, WordPiece.
  *     >>decode               from tokens to text, as a chain of stages.
- *     >>build                building a tokenizer: what all readers of files use.
+ *     >>build                what all readers of tokenizer files build with.
  *     >>components           the components of tokenizer.json as data.
  *     >>tokenizer_json       reading tokenizer.json.
  *     >>sentencepiece        reading SentencePiece's tokenizer.model, a protocol buffer.
@@ -89,7 +89,7 @@
  *     >>calls                calls and their arguments.
  *     >>functions            methods, filters, tests and global functions.
  *     >>expressions          variables and expressions.
- *     >>statements           statements: for, if, set, macro and the others.
+ *     >>statements           for, if, set, macro and the others.
  *     >>render               opening a template, and rendering it with a context.
  *     >>reasoning            reasoning apart from the answer.
  *     >>tool_forms           the forms in which models write tool calls, as data.
@@ -121,7 +121,7 @@
  *     >>backend              the CPU's table of operations: what it keeps.
  *     >>operations           what each operation computes.
  *     >>run                  running a list of recorded operations on all threads.
- *     >>record               recording operations.
+ *     >>record               what the backend is asked for, written down as a list of operations.
  *     >>cpu_open             opening the backend: buffers, weights, pages.
  *     >>cpu_step             a step from begin to end, and the table itself.
  *   model/
@@ -143,7 +143,7 @@
  *     >>net                  the weights and buffers of every rank.
  *     >>forward              the forward pass.
  *     >>model                the model object and its public side.
- *     >>lora                 adapters: what a fine-tuning has learnt, beside the weights.
+ *     >>lora                 what a fine-tuning has learnt, beside the weights.
  *     >>eagle                EAGLE heads.
  *     >>eagle_convert        the folder of an EAGLE head from SafeAILab's layout to vLLM's.
  *   vision/
@@ -197,7 +197,7 @@
  *     >>draft                a model that guesses for another one.
  *     >>engine_open          opening an engine.
  *     >>adapters             adapters of an engine, by name.
- *     >>stepping             stepping.
+ *     >>stepping             opening an engine, stepping it, closing it.
  *     >>request              a request from submission to its queue.
  *     >>output               what came out.
  *     >>raw                  the forward pass itself, for teaching and own loops.
@@ -1622,8 +1622,9 @@ typedef struct llm_openai_service {
     void (*on_news)(void *user, llm_openai_call *call);
     /* In llm_openai_next, for metrics: one piece of news; gap: seconds since the token before of the same choice, else 0. May be NULL. */
     void (*on_event)(void *user, llm_openai_call *call, llm_request *request, const llm_event *event, double gap);
-    int32_t num_scheduler_steps;   /* vLLM's: a stream's events hold up to so many tokens; 0: 1 */
-    int32_t interleave_mm_strings; /* templates that know texts only: pictures stand where they stood, not before the text */
+    int32_t num_scheduler_steps;             /* vLLM's: a stream's events hold up to so many tokens; 0: 1 */
+    int32_t interleave_mm_strings;           /* templates that know texts only: pictures stand where they stood, not before the text */
+    int64_t max_contexts, max_context_bytes; /* of the files in context_dir: a save that would go beyond is refused; 0: no bound */
     /* Pictures and videos. */
     const char *media_path;             /* folder whose files may be named as "file:NAME"; NULL: none */
     const char *mm_processor_kwargs;    /* JSON of every request that says nothing else; NULL: the model's own */
@@ -1660,6 +1661,8 @@ LLM_API struct llm_media *const *llm_openai_media(const llm_openai_call *k, int3
 /* Ends a call from outside: what runs is cancelled and the next piece is the error; in a stream an event, for its status has gone out,
  * but before submit always the object. */
 LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message);
+/* Nobody waits for the answer any more: what another thread does for the call now ends as soon as it can. Any thread; free it then. */
+LLM_API void llm_openai_cancel(llm_openai_call *k);
 LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 
 /* The error object, for errors of your own; param and code may be NULL. */
@@ -1982,8 +1985,8 @@ typedef struct llm_rope_op {
     const int8_t *row_of; /* (rope_dim / 2) with 3 position rows: which of them each frequency takes; constant; NULL: the first */
 } llm_rope_op;
 
-/* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h too.
- * A post_weight without a post_norm multiplies y. */
+/* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h
+ * too. A post_weight without a post_norm multiplies y. */
 typedef struct llm_residual_op {
     llm_rows rows;
     llm_buffer *x;       /* (rows, hidden) */
@@ -2590,8 +2593,8 @@ static void llm__arena_free(llm__arena *a) {
 }
 
 /* Whole zeroed pages, aligned to 2 MiB so that huge pages can back them. NULL if there is no memory. mmap aligns to 4 KiB only, so 2 MiB
- * more are mapped and what stands out at both ends is given back. Pages that are never touched cost nothing: a page is taken when written.
- * */
+ * more are mapped and what stands out at both ends is given back. Pages that are never touched cost nothing: a page is taken when
+ * written. */
 static void *llm__pages_get(size_t bytes) {
     const size_t huge = (size_t)2 << 20;
     if (bytes > (size_t)INT64_MAX - 2 * huge) return NULL;
@@ -2656,10 +2659,12 @@ static LLM__PRINTF(2, 3) llm_result llm__error(llm_result r, const char *format,
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
     for (const char *p = raw; *p && text + 5 < llm__error_here() + LLM__ERROR_SIZE; p++) {
-        const unsigned char c = (unsigned char)*p,
-                            d = (unsigned char)p[1]; /* names from files must not write to the terminal: \x1b, C1 controls */
-        if (c < 32 || c == 127 || (c == 0xC2 && d < 0xA0)) text += sprintf(text, "\\x%02x", (unsigned)c);
+        /* names from files must not write to the terminal: control characters, also those of two bytes, U+0080 to U+009F */
+        const unsigned char c = (unsigned char)*p, d = (unsigned char)p[1];
+        const int high = c == 0xC2 && d >= 0x80 && d < 0xA0;
+        if (c < 32 || c == 127 || high) text += sprintf(text, "\\x%02x", (unsigned)(high ? d : c));
         else *text++ = *p;
+        p += high;
     }
     *text = 0;
     return r;
@@ -2762,8 +2767,8 @@ static int llm__print_double(char *out, size_t size, char type, int precision, d
 /* Python's repr of a float, the shortest text that reads back equal: 1.0, 0.1, 1e+22, 1e-07. `out` holds 40 bytes. Returns its length.
  * Every decimal of up to 15 digits survives the way through a double, and 17 digits tell any two apart, so 15, 16 and 17 are tried and
  * zeros at the end dropped: 0.1 is found with 15 digits, 0.1 + 0.2 takes 17, 0.30000000000000004. (Ryu, Adams 2018, finds the shortest
- * directly, with tables of 10 KB; here a number printed is a rare thing.) Subnormal numbers carry fewer: there the search begins with one.
- * */
+ * directly, with tables of 10 KB; here a number printed is a rare thing.) Subnormal numbers carry fewer: there the search begins with
+ * one. */
 static int llm__format_double(double d, char *out) {
     double back = d;
     int digits = fabs(d) < 2.2250738585072014e-308 ? 1 : 15;
@@ -3245,6 +3250,14 @@ static llm_result llm__read_all(int fd, const char *path, uint8_t *to, size_t n)
     return LLM_OK;
 }
 
+enum { LLM__FILE_SMALL = 1 << 20 }; /* bytes of a file that is read into the heap, where sanitizers see who reads past its end */
+
+/* Gives back the memory that a file of n bytes was read into. */
+static void llm__file_drop(void *p, size_t n) {
+    if (n < LLM__FILE_SMALL) LLM_FREE(p);
+    else llm__pages_free(p, n);
+}
+
 /* Opens a file of at most `limit` bytes (0: any size). On error *out is empty. `data` of an open file is never NULL; no NUL follows it. */
 static llm_result llm__file_open(const char *path, size_t limit, int no_mmap, llm__file *out) {
     struct stat st;
@@ -3260,9 +3273,9 @@ static llm_result llm__file_open(const char *path, size_t limit, int no_mmap, ll
         if (p != MAP_FAILED) out->data = (const uint8_t *)p, out->mapped = 1;
     }
     if (!r && !out->data) {
-        uint8_t *p = (uint8_t *)llm__pages_get(n + 1);
+        uint8_t *p = (uint8_t *)(n < LLM__FILE_SMALL ? LLM_MALLOC(n ? n : 1) : llm__pages_get(n));
         r = p ? llm__read_all(fd, path, p, n) : llm__error(LLM_ERR_NOMEM, "%s: out of memory for %zu bytes", path, n);
-        if (r) llm__pages_free(p, n + 1);
+        if (r) llm__file_drop(p, n);
         else out->data = p;
     }
     close(fd);
@@ -3279,7 +3292,7 @@ static void llm__file_rest(const void *p, size_t n) {
 /* Unmaps or frees. An empty llm__file is fine. */
 static void llm__file_close(llm__file *f) {
     if (f->mapped) munmap((void *)(uintptr_t)f->data, f->size);
-    else if (f->data) llm__pages_free((void *)(uintptr_t)f->data, f->size + 1);
+    else if (f->data) llm__file_drop((void *)(uintptr_t)f->data, f->size);
     memset(f, 0, sizeof *f);
 }
 
@@ -3288,6 +3301,12 @@ static llm__path_kind llm__path_kind_of(const char *path) {
     struct stat st;
     if (stat(path, &st)) return LLM__PATH_NONE;
     return S_ISREG(st.st_mode) ? LLM__PATH_FILE : S_ISDIR(st.st_mode) ? LLM__PATH_DIR : LLM__PATH_OTHER;
+}
+
+/* Bytes of the regular file at a path; -1: there is none. */
+static int64_t llm__path_bytes(const char *path) {
+    struct stat st;
+    return !stat(path, &st) && S_ISREG(st.st_mode) ? (int64_t)st.st_size : -1;
 }
 
 /* 1 if a path is a link itself; 1 if this process may read what stands there. */
@@ -3496,8 +3515,8 @@ static void llm__pool_wait(llm__pool *p, int *at, int old, double seconds) {
     __atomic_sub_fetch(&p->sleepers, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Moves a counter on and wakes who sleeps on it. Store, then look for sleepers; they say so, then look at the counter: one sees the other.
- * */
+/* Moves a counter on and wakes who sleeps on it. Store, then look for sleepers; they say so, then look at the counter: one sees the
+ * other. */
 static void llm__pool_move(llm__pool *p, int *at, int to) {
     __atomic_store_n(at, to, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&p->sleepers, __ATOMIC_SEQ_CST)) llm__wake_all(at);
@@ -3910,6 +3929,11 @@ static llm__str llm__json_view(const llm_json *doc, int node, jsmntype_t type) {
 /* The bytes of a token, which live as long as the document; .p NULL, and 0 bytes, if it is absent or of another kind. */
 static llm__str llm__json_key(const llm_json *doc, int node) { return llm__json_view(doc, llm__json_key_of(doc, node), JSMN_STRING); }
 static llm__str llm__json_text(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_STRING); }
+/* Bytes of the text of a value, whatever it is; 0: it is absent. */
+static size_t llm__json_bytes(const llm_json *doc, int node) {
+    return doc && node >= 0 && node < doc->n ? (size_t)(doc->tok[node].end - doc->tok[node].start) : 0;
+}
+
 static llm__str llm__json_raw(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_PRIMITIVE); }
 
 /* A view as the API gives it. */
@@ -6155,8 +6179,8 @@ static int llm__rx_loop(llm__rx_run *r, int pc, size_t *pos) {
     return p == least ? 1 : llm__rx_push(r, LLM__RX_SHORTER, pc, p, least);
 }
 
-/* Pops to the next way that is left since `base`, undoing registers and noting failed states on the way. 1: go on at *pc and *pos; 0: none.
- * */
+/* Pops to the next way that is left since `base`, undoing registers and noting failed states on the way. 1: go on at *pc and *pos; 0:
+ * none. */
 static int llm__rx_backtrack(llm__rx_run *r, size_t base, int *pc, size_t *pos) {
     while (r->sp > base) {
         llm__rx_entry *e = &r->stack[--r->sp];
@@ -7606,7 +7630,7 @@ static int llm__tokenizer_is_special(const llm__tokenizer *t, int32_t id) {
 LLM__COLD_BEGIN
 
 /* ============================================================================
- * >>build   Building a tokenizer: what all readers of files use.
+ * >>build   What all readers of tokenizer files build with.
  * ============================================================================
  * A reader enters tokens (llm__tok_enter), merges and steps, sets the flags of its kind, and llm__tok_finish does the rest. No function
  * here returns an error: the first is noted in t->result, and nothing is done once it is set: readers check nothing. */
@@ -8262,8 +8286,8 @@ static void llm__check_letters(llm__tokenizer *t) {
     }
 }
 
-/* Reads a parsed tokenizer.json. The vocabulary comes first, for all else names its tokens; added tokens before the post-processor's ids.
- * */
+/* Reads a parsed tokenizer.json. The vocabulary comes first, for all else names its tokens; added tokens before the post-processor's
+ * ids. */
 static void llm__tok_load_json(llm__tokenizer *t, const llm_json *d) {
     int model = llm_json_find(d, 0, "model"), vocab = llm_json_find(d, model, "vocab");
     llm__tok_load_vocab(t, d, vocab);
@@ -8417,8 +8441,8 @@ static const struct llm__rank_file {
                        {"50k", 50256, LLM__RX_GPT2_TEXT "|\\s+", "<|endoftext|> 50256"},
                        {"", 0, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL, ""}}; /* Llama 3 and others */
 
-/* Special tokens of a family whose ids are near enough to the ranks (a truncated file must not make a table of 200,000); Qwen has 205 more.
- * */
+/* Special tokens of a family whose ids are near enough to the ranks (a truncated file must not make a table of 200,000); Qwen has 205
+ * more. */
 static void llm__rank_specials(llm__tokenizer *t, const struct llm__rank_file *family) {
     char name[32];
     int64_t most = t->n_vocab + 512, id;
@@ -8506,8 +8530,8 @@ static void llm__tok_config(llm__tokenizer *t, const llm_json *d, int framed) {
     if (framed && llm__json_flag(d, 0, "add_eos_token", 0) && t->eos_id >= 0) llm__frame_add(t, &t->after, t->after.len, t->eos_id, "");
 }
 
-/* What every tokenizer ends with: the tokens of bytes, and the indexes of added tokens; `late` ones are sought as normalizing leaves them.
- * */
+/* What every tokenizer ends with: the tokens of bytes, and the indexes of added tokens; `late` ones are sought as normalizing leaves
+ * them. */
 static void llm__tok_finish(llm__tokenizer *t) {
     char s[8];
     for (int b = 0; b < 256; b++) {
@@ -10708,7 +10732,7 @@ static llm__val llm__tpl_expr(llm__tpl *x) {
 }
 
 /* ============================================================================
- * >>statements   Statements: for, if, set, macro and the others.
+ * >>statements   For, if, set, macro and the others.
  * ============================================================================
  * A block is statements up to one of the tags that its owner waits for. After a break or continue the blocks around it end as well, up to
  * the loop. A block with a scope of its own (for, macro, block set, filter, generation) opens one, others run in the scope that is open:
@@ -10769,8 +10793,8 @@ static llm__val llm__tpl_filters(llm__tpl *x, llm__val v, int first) {
     return v;
 }
 
-/* The text of a block up to {% `end` %}, under the filters that stand in its tag, which are read twice: on the way to it, and on its text.
- * */
+/* The text of a block up to {% `end` %}, under the filters that stand in its tag, which are read twice: on the way to it, and on its
+ * text. */
 static llm__val llm__tpl_captured(llm__tpl *x, int end, int first) {
     const int32_t filters = x->at;
     const size_t mark = x->text.len;
@@ -11422,9 +11446,9 @@ LLM_API int llm_tools_detect(const char *chat_template) {
 static int llm__tools_are_special(const llm__tokenizer *tokenizer, int format) {
     const char *begin = llm__tool_rows[format].begin[0];
     llm_tokens ids = LLM__ZERO;
-    int special = 0;
-    if (!tokenizer->n_vocab || llm__tokenizer_encode(tokenizer, begin, strlen(begin), LLM_TOK_PARSE_SPECIAL, &ids)) ids.len = 0;
-    for (size_t i = 0; i < ids.len; i++) special |= llm__tokenizer_is_special(tokenizer, ids.data[i]);
+    const llm_result r = tokenizer->n_vocab ? llm__tokenizer_encode(tokenizer, begin, strlen(begin), LLM_TOK_PARSE_SPECIAL, &ids) : LLM_OK;
+    int special = r == LLM_ERR_NOMEM ? -1 : 0;
+    for (size_t i = 0; i < ids.len && !r; i++) special |= llm__tokenizer_is_special(tokenizer, ids.data[i]);
     llm_tokens_free(&ids);
     return special;
 }
@@ -11447,7 +11471,9 @@ static int llm__tool_function(const llm_json *d, int tool) {
 static int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const llm_json *tools, int list, int only, int must,
                                     int many, llm_text *out) {
     static const char none[] = "{'type':'object','properties':{},'additionalProperties':false}";
-    if (!llm__tool_rows[format].call || llm__tools_are_special(tokenizer, format)) format = must ? 0 : -1;
+    const int special = llm__tool_rows[format].call ? llm__tools_are_special(tokenizer, format) : 1;
+    out->failed |= special < 0;
+    if (special) format = must ? 0 : -1;
     if (!must && (format < 0 || llm__tool_rows[format].bare)) return -1; /* nothing tells such a call from text */
     const llm__tool_row *row = &llm__tool_rows[format];
     const char *behind = strchr(row->call, '%') + 1;
@@ -11459,6 +11485,7 @@ static int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const
         if (only >= 0 && i++ != only) continue;
         llm_text_add(&begin, row->call, (size_t)(behind - 1 - row->call));
         llm_text_format(&begin, "%s%s", llm_json_str(tools, llm_json_find(tools, f, "name"), NULL), behind);
+        out->failed |= begin.failed;
         llm_text_format(out, "%,{'begin':%Q,'schema':", begin.data, begin.len);
         llm_text_format(out, llm_json_type_of(tools, schema) == LLM_JSON_OBJECT && llm_json_size(tools, schema) ? "%j" : none, tools,
                         schema);
@@ -11598,6 +11625,7 @@ static llm_tool_call *llm__tool_add(llm_tool_parser *p, llm__str name, llm_text 
     }
     if (call && arguments) llm_text_format(&call->arguments, "%t", arguments);
     else if (arguments) llm_text_free(arguments);
+    if (call) p->failed |= call->name.failed | call->arguments.failed;
     return call;
 }
 
@@ -11700,7 +11728,9 @@ static int llm__tool_arguments(const llm_json *d, int v, llm_text *out) {
     llm__str s = llm__json_text(d, v);
     llm_json *inner = NULL;
     int ok = llm_json_type_of(d, v) == LLM_JSON_OBJECT || llm_json_type_of(d, v) <= LLM_JSON_NULL;
-    if (s.p && !llm_json_parse(s.p, s.n, NULL, &inner)) ok = llm_json_type_of(inner, 0) == LLM_JSON_OBJECT;
+    const llm_result r = s.p ? llm_json_parse(s.p, s.n, NULL, &inner) : LLM_OK;
+    if (s.p && !r) ok = llm_json_type_of(inner, 0) == LLM_JSON_OBJECT;
+    out->failed |= r == LLM_ERR_NOMEM;
     if (ok && inner) llm_json_write(inner, 0, out);
     else if (ok && llm_json_type_of(d, v) == LLM_JSON_OBJECT) llm_json_write(d, v, out);
     else if (ok) llm_text_str(out, "{}");
@@ -11713,11 +11743,13 @@ static int llm__tool_take(llm_tool_parser *p) {
     llm_json *d = NULL;
     llm_text arguments = LLM__ZERO;
     llm__str name = llm__tool_held(p);
-    int ok = !llm_json_parse(p->held.data + p->from, p->at - p->from, NULL, &d), node = -1,
-        v = ok && !name.n ? llm__tool_parts(d, &node) : 0;
+    const llm_result r = llm_json_parse(p->held.data + p->from, p->at - p->from, NULL, &d);
+    int ok = !r, node = -1, v = ok && !name.n ? llm__tool_parts(d, &node) : 0;
+    p->failed |= r == LLM_ERR_NOMEM;
     if (!name.n) name = llm__json_text(d, node);
     ok = ok && name.n && name.n <= LLM__TOOL_NAME_MAX && (!p->row.bare || llm__tool_find(p, name) >= 0);
     ok = ok && llm__tool_arguments(d, v, &arguments);
+    p->failed |= arguments.failed;
     if (ok) llm__tool_add(p, name, &arguments);
     llm_json_free(d);
     return ok;
@@ -11738,6 +11770,7 @@ static int llm__tool_object(llm_tool_parser *p, llm_text *content) {
     llm_tool_call *call = p->exact && p->n_calls ? &p->calls[p->n_calls - 1] : NULL;
     if (call && !call->done) {
         llm_text_add(&call->arguments, p->held.data + from, p->at - from);
+        p->failed |= call->arguments.failed;
         call->done = whole;
     }
     if (!whole) return 0;
@@ -11757,7 +11790,9 @@ static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str val
     for (int i = 0; i < 3 && type && strcmp(type, "string"); i++)
         if (llm__str_eq(value, python[i][0])) value = llm__lit(python[i][1]);
     int text = type && !strcmp(type, "string");
-    if (text || llm_json_parse(value.p, value.n, NULL, &d)) llm_text_json(out, value.p, value.n);
+    const llm_result r = text ? LLM_OK : llm_json_parse(value.p, value.n, NULL, &d);
+    out->failed |= r == LLM_ERR_NOMEM;
+    if (text || r) llm_text_json(out, value.p, value.n);
     else llm_json_write(d, 0, out);
     llm_json_free(d);
 }
@@ -12468,7 +12503,7 @@ typedef struct llm__act {
     int8_t *q;  /* (blocks, 32); of bf16 (rows, blocks of a row, 32) of two bytes, which reach into the other parts' room */
     float *d;   /* (blocks) */
     float *s;   /* (blocks, 2) d * sum of q, of all 32 and of the latter 16: what minimums are multiplied with */
-    int32_t *n; /* (blocks, 2) the same sums of q, times -1: what zero points are multiplied with */
+    int32_t *n; /* (blocks, 2) the same sums of q, times -1: what zero points are multiplied with. AVX2: as two sums of 16 bits */
 } llm__act;
 
 struct llm_buffer {
@@ -12815,8 +12850,8 @@ LLM__INLINE float llm__top16(llm__v16 x) {
 
 /* 2^x of x <= 126, exactly 1 for 0 and 0 below -126.5. With n the integer next to x, 2^x = 2^n * 2^f, |f| <= 1/2: the first is a float with
  * exponent n, the second a polynomial (least maximum error, 2e-7, or 1e-4 if rough, for what becomes bf16; fused: by multiply-adds). Adding
- * 1.5 * 2^23 leaves no bits for a fraction: that rounds to an integer, which then stands in the low bits; 127 more is the exponent's bias.
- * */
+ * 1.5 * 2^23 leaves no bits for a fraction: that rounds to an integer, which then stands in the low bits; 127 more is the exponent's
+ * bias. */
 LLM__INLINE llm__v16 llm__exp2_16(llm__v16 x, const int fused, const int rough) {
     static const float factor[2][6] = {{1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1},
                                        {0, 0, 0, 2.4221096e-1f, 6.9328293e-1f, 1}};
@@ -13079,8 +13114,8 @@ LLM__INLINE void llm__quantise_block(const llm__act *a, size_t at, const float *
     a->n[2 * at + 1] = -latter;
 }
 
-/* n rows of 32 values, `stride` floats apart, to the blocks from `at` on; per 2: each to two, the second one being what the first has lost.
- * */
+/* n rows of 32 values, `stride` floats apart, to the blocks from `at` on; per 2: each to two, the second one being what the first has
+ * lost. */
 LLM__INLINE void llm__body_quantise(const llm__act *act, size_t at, const float *x, int64_t stride, int n, int per,
                                     const llm__int8_fn int8) {
     const llm__act a = *act; /* its pointers in registers */
@@ -13490,6 +13525,28 @@ LLM__INLINE void llm__walk_cooked(llm__kind kind, llm__offset offset, const llm_
         w += p->pair * (llm__kind_head(kind) + n * llm__kind_block(kind));
         at += (size_t)n * (size_t)p->n;
     }
+}
+
+/* Sums of a chain: room for a vector of any instruction set. */
+typedef struct llm__chain {
+    int32_t v[16];
+} llm__chain;
+
+/* A table's `peak`, of an instruction set with vectors of so many bytes: 12 chains of sums, to each of which link(sum, a, b) adds products,
+ * hide the latency. The sums may wrap. Unrolled, all of them stay in registers. */
+LLM__INLINE double llm__peak_of(int64_t turns, const int bytes,
+                                void (*const link)(llm__chain *sum, const llm__chain *a, const llm__chain *b)) {
+    const double begin = llm__now(), all = (double)(12 * turns * bytes);
+    llm__chain s[12];
+    uint64_t sum = 0;
+    LLM__UNROLL
+    for (int i = 0; i < 12; i++) LLM__EACH(k) s[i].v[k] = (int32_t)turns + i;
+    const llm__chain a = s[0], b = s[1];
+    for (; turns > 0; turns--)
+        LLM__UNROLL
+        for (int i = 0; i < 12; i++) link(&s[i], &a, &b);
+    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
+    return sum ? 2e-9 * all / (llm__now() - begin) : 0;
 }
 
 /* ============================================================================
@@ -14260,20 +14317,13 @@ LLM__AVX2 static double llm__avx2_weigh(const float *x, float *w, int32_t n, flo
     return llm__body_weigh(x, w, n, max, scale);
 }
 
-/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
-LLM__AVX2 static double llm__avx2_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m256i);
-    __m256i s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = _mm256_set1_epi32((int)turns + i);
-    const __m256i a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = _mm256_add_epi32(s[i], _mm256_madd_epi16(_mm256_maddubs_epi16(s[i], a), b));
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__AVX2_INLINE void llm__avx2_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const __m256i s = _mm256_loadu_si256((const __m256i *)sum->v);
+    const __m256i x = _mm256_loadu_si256((const __m256i *)a->v), y = _mm256_loadu_si256((const __m256i *)b->v);
+    _mm256_storeu_si256((__m256i *)sum->v, _mm256_add_epi32(s, _mm256_madd_epi16(_mm256_maddubs_epi16(s, x), y)));
 }
+LLM__AVX2 static double llm__avx2_peak(int64_t turns) { return llm__peak_of(turns, 32, llm__avx2_link); }
 
 /* Its tables. */
 static const llm__kernels llm__kernels_avx2 = {
@@ -14357,20 +14407,13 @@ LLM__AVXVNNI static void llm__avxvnni_product(llm__kind kind, const llm__product
     llm__walk_cooked(kind, LLM__UNSIGNED, llm__avx2_cook, llm__avxvnni_multiply, p);
 }
 
-/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
-LLM__AVXVNNI static double llm__avxvnni_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m256i);
-    __m256i s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = _mm256_set1_epi32((int)turns + i);
-    const __m256i a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = _mm256_dpbusd_avx_epi32(s[i], a, b);
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__FORCE LLM__AVXVNNI void llm__avxvnni_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const __m256i s = _mm256_loadu_si256((const __m256i *)sum->v);
+    const __m256i x = _mm256_loadu_si256((const __m256i *)a->v), y = _mm256_loadu_si256((const __m256i *)b->v);
+    _mm256_storeu_si256((__m256i *)sum->v, _mm256_dpbusd_avx_epi32(s, x, y));
 }
+LLM__AVXVNNI static double llm__avxvnni_peak(int64_t turns) { return llm__peak_of(turns, 32, llm__avxvnni_link); }
 
 static const llm__kernels llm__kernels_avxvnni = {
     .quantise = llm__avx2_quantise, .finish = llm__avx2_finish, .sum = llm__avx2_sum, .dot = llm__avx2_dot, .add = llm__avx2_add,
@@ -14637,35 +14680,22 @@ static LLM__AVX512 double llm__avx512_weigh(const float *x, float *w, int32_t n,
     return llm__body_weigh(x, w, n, max, scale);
 }
 
-/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
-LLM__AVX512 static double llm__avx512_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m512i);
-    __m512i s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = _mm512_set1_epi32((int)turns + i);
-    const __m512i a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = _mm512_add_epi32(s[i], _mm512_madd_epi16(_mm512_maddubs_epi16(s[i], a), b));
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__AVX512_INLINE void llm__avx512_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const __m512i s = _mm512_loadu_si512(sum->v);
+    const __m512i x = _mm512_loadu_si512(a->v), y = _mm512_loadu_si512(b->v);
+    _mm512_storeu_si512(sum->v, _mm512_add_epi32(s, _mm512_madd_epi16(_mm512_maddubs_epi16(s, x), y)));
 }
+LLM__AVX512 static double llm__avx512_peak(int64_t turns) { return llm__peak_of(turns, 64, llm__avx512_link); }
 
-/* the tables' `peak` */
-static LLM__AVX512VNNI double llm__avx512vnni_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m512i);
-    __m512i s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = _mm512_set1_epi32((int)turns + i);
-    const __m512i a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = _mm512_dpbusd_epi32(s[i], a, b);
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__FORCE LLM__AVX512VNNI void llm__avx512vnni_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const __m512i s = _mm512_loadu_si512(sum->v);
+    const __m512i x = _mm512_loadu_si512(a->v), y = _mm512_loadu_si512(b->v);
+    _mm512_storeu_si512(sum->v, _mm512_dpbusd_epi32(s, x, y));
 }
+/* the tables' `peak` */
+static LLM__AVX512VNNI double llm__avx512vnni_peak(int64_t turns) { return llm__peak_of(turns, 64, llm__avx512vnni_link); }
 
 /* Its tables. */
 static const llm__kernels llm__kernels_avx512 = {
@@ -15150,20 +15180,12 @@ LLM__NEON_TARGET static double llm__neon_weigh(const float *x, float *w, int32_t
     return llm__body_weigh(x, w, n, max, scale);
 }
 
-/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
-LLM__NEON_TARGET static double llm__neon_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(int32x4_t);
-    int32x4_t s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = vdupq_n_s32((int)turns + i);
-    const int32x4_t a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = vdotq_s32(s[i], vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b));
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__NEON_INLINE void llm__neon_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const int8x16_t x = vreinterpretq_s8_s32(vld1q_s32(a->v)), y = vreinterpretq_s8_s32(vld1q_s32(b->v));
+    vst1q_s32(sum->v, vdotq_s32(vld1q_s32(sum->v), x, y));
 }
+LLM__NEON_TARGET static double llm__neon_peak(int64_t turns) { return llm__peak_of(turns, 16, llm__neon_link); }
 
 /* Its table. */
 static const llm__kernels llm__kernels_neon = {
@@ -15316,17 +15338,19 @@ static void llm__share(const llm__exec *e, int64_t n, int64_t *begin, int64_t *e
     *end = n * (e->thread + 1) / e->n_threads;
 }
 
-/* Places of a tile that a token takes. Whether products are of floats. */
+/* How many places of a tile a token takes: two in the finer form, else one. */
 static int llm__form_per(llm__form form) { return form == LLM__FORM_I8X2 ? 2 : 1; }
+/* 1 if products of this form are of floats: f32 or bf16. */
 static int llm__form_is_float(llm__form form) { return form == LLM__FORM_F32 || form == LLM__FORM_BF16; }
 
-/* How many tiles `rows` tokens make, and tile i of them. They are equal (33 are 16 + 17, not 32 + 1), and rows are not split: the places of
- * a token are in one tile. But of floats 24 each, which is twice what registers hold, and the rest. */
+/* How many tiles `rows` tokens make. Tiles of bytes are as equal as can be (33 tokens are 16 + 17, not 32 + 1), and all places of a token
+ * are in one tile. A tile of floats has 24 tokens, which is twice what registers hold, the last one what is left. */
 static int llm__tiles(int rows, llm__form form) {
     const int most = llm__form_is_float(form) ? LLM__FLOAT_TILE : LLM__TILE;
     return (rows * llm__form_per(form) + most - 1) / most;
 }
 
+/* The i-th of them. */
 static llm__tile llm__tile_at(int rows, llm__form form, int i) {
     const int64_t n = llm__tiles(rows, form), per = llm__form_per(form);
     llm__tile t;
@@ -15462,7 +15486,7 @@ static void llm__weight_place(llm_weight *w) {
         }
 }
 
-/* With the memory of all weights that were allocated together with it, if it was the first of them. NULL is fine. */
+/* Frees a weight, and with the first of those that were allocated together the memory of them all. NULL is fine. */
 static void llm__weight_free(llm_weight *w) {
     if (!w) return;
     llm__pages_free(w->region, w->region_bytes);
@@ -15499,7 +15523,7 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
     return LLM_OK;
 }
 
-/* Kept as plain rows of f32. */
+/* 1 if it is kept as plain rows of f32, and not packed. */
 static int llm__weight_is_plain(const llm_weight *w) { return w->role == LLM_ROLE_VECTOR || w->role == LLM_ROLE_MLA_UP; }
 
 /* Plans a weight. What the segments point to must outlive an EMBED weight, and the packing of others. */
@@ -15834,9 +15858,9 @@ static llm__input llm__input_of(const llm__exec *e, const llm_buffer *src, int64
     return in;
 }
 
-/* The sums of a block, or of the pair that begins with it, and a tile: out (2, LLM__OUT), of
- * that (tile's places, 16). Alone a block of floats spoils the second half. Floats are summed in chunks of columns, and the chunks added up
- * in order: long chains of additions lose more digits. */
+/* The sums of a block, or of the pair of blocks that begins with it, and a tile: out (2, LLM__OUT), of each half the first (tile's places,
+ * 16). Of a block of floats that stands alone only the first half counts, but the second is written too. Floats are summed in chunks of
+ * columns, and the chunks added up in order: long chains of additions lose more digits. */
 static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm__block *b, const llm__input *in, llm__tile t, float *out,
                            int *tiles) {
     const uint8_t *at = w->memory + b->offset;
@@ -15905,7 +15929,8 @@ static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, c
     if (k->rest) k->rest(&set_up);
 }
 
-static const float *llm__vector(const llm_weight *w) { return w ? w->f32 : NULL; } /* NULL: it is absent */
+/* The values of a VECTOR weight; NULL where there is none. */
+static const float *llm__vector(const llm_weight *w) { return w ? w->f32 : NULL; }
 
 /* One product over all threads; the rounded copy of the input is current. Few rows: a thread reads one stretch of the weight. Many: the
  * threads take small parts in turn, so that none waits for one whose core does other work besides. */
@@ -16619,7 +16644,9 @@ static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm_
     }
 }
 
-/* Attention of a tile whose q, at, from, to, running_max and running_sum are set; leaves the result in out. */
+/* Attention of a tile; leaves the result in out. The caller has laid out its arrays (llm__attend_place) and set n, softcap, alibi and, of
+ * each query: q, times the scale of scores and, without a softcap, log2 e (what follows works with powers of two); at, from and to; slope,
+ * 0 without ALiBi; running_max -1e30 and running_sum 0, or with a sink that sink times log2 e, and 1. next may be NULL. */
 static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv_view *view) {
     int first = t->from[0], last = t->to[0];
     for (int i = 0; i < t->n; i++) {
@@ -16651,12 +16678,13 @@ static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv
     }
 }
 
-/* Floats of scratch that a tile needs, and its arrays laid out in them. */
+/* How many floats of scratch a tile needs. */
 static size_t llm__attend_floats(int head_dim, int v_dim) {
     const size_t v_stride = ((size_t)v_dim + 15) & ~(size_t)15, q_stride = ((size_t)head_dim + 15) & ~(size_t)15;
     return LLM__QUERIES * (q_stride + v_stride + LLM__BLOCK) + ((size_t)head_dim + 1) * LLM__BLOCK + LLM__BLOCK * v_stride + 64;
 }
 
+/* Makes the tile zero, and lays out its arrays in so much scratch, which is aligned to 64. */
 static void llm__attend_place(llm__attend *t, float *scratch, int head_dim, int v_dim) {
     memset(t, 0, sizeof *t);
     t->head_dim = head_dim;
@@ -17537,7 +17565,7 @@ static void llm__passes_of(llm_backend_ctx *ctx, int first) {
 LLM__COLD_BEGIN
 
 /* ============================================================================
- * >>record   Recording operations.
+ * >>record   What the backend is asked for, written down as a list of operations.
  * ============================================================================
  * Every function of the table does three things: llm__record_add copies the operation; llm__record_act, of linear layers, sees to the
  * rounded copy of the input; llm__record_uses says what is read and written and how the work is split, and so decides about the barrier. Of
@@ -21977,8 +22005,8 @@ static void llm__pass_begin(const llm__pass *p, const llm__net *net) {
     }
 }
 
-/* An EAGLE head reads x = fc(embedding of the token, hidden state of the position before it) + b, and zeros at position 0, as in vLLM 0.6.
- * */
+/* An EAGLE head reads x = fc(embedding of the token, hidden state of the position before it) + b, and zeros at position 0, as in vLLM
+ * 0.6. */
 static void llm__pass_eagle(const llm__pass *p, int kept_layer) {
     const llm__net_lane *lane = &p->rank->token;
     llm_state_op recall = {.recall = 1, .rows = LLM_ROWS_TOKENS, .buf = lane->y, .clear = lane->x, .layer = kept_layer};
@@ -22438,7 +22466,7 @@ LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json
 }
 
 /* ============================================================================
- * >>lora   Adapters: what a fine-tuning has learnt, beside the weights.
+ * >>lora   What a fine-tuning has learnt, beside the weights.
  * ============================================================================
  * LoRA (Hu et al. 2021) leaves a matrix W (out, in) as it is and learns two thin ones, so that the layer computes
  *
@@ -28572,7 +28600,8 @@ static llm__gr_frag llm__js_quoted(llm__js *js, llm__gr_frag f) {
     return llm__gr_seq(js->b, llm__gr_word(js->b, "\""), llm__gr_seq(js->b, f, llm__gr_word(js->b, "\"")));
 }
 
-/* What stands in a string that is none of the words, which are JSON strings; they are freed. */
+/* What stands in a string that is none of the words, which are JSON strings in any order; they are sorted and freed. The empty string is
+ * let through only where there are no words. */
 static llm__gr_frag llm__js_other(llm__js *js, llm__gr_words *w) {
     llm__gr_words_sort(w, 1);
     llm__gr_frag f = js->b->failed ? llm__gr_never : llm__js_other_key(js, w->word, w->n, 0, 0);
@@ -29090,8 +29119,8 @@ static llm__gr_frag llm__js_names_left(llm__js *js, const llm__js_view *names, i
 }
 
 /* The key of a property that nobody listed; p: the n listed ones. Any other name, or names that fit one pattern or propertyNames: those
- * must not fit a listed property, or it could be written again as another one, except where they are given one by one. view: of its value.
- * */
+ * must not fit a listed property, or it could be written again as another one, except where they are given one by one. view: of its
+ * value. */
 static llm__gr_frag llm__js_extra_key(llm__js *js, const llm__js_view *v, const llm__js_property *p, size_t n, llm__js_view *view) {
     llm__gr_build *b = js->b;
     llm__js_view names;
@@ -30717,8 +30746,8 @@ static void llm__kv_flush(llm__kv *kv) {
  * Where drafts come from:
  *   prompt lookup   the latest place where the sequence's last few tokens stood before, and what followed there (Saxena
  *                   2023; vLLM's [ngram]). Free, and right where text is repeated: edits, code, quotes, JSON.
- *   a draft model   a small model with the same tokens (see >>engine).
- *   an EAGLE head   one layer that reads the model's own last hidden states (see >>engine).
+ *   a draft model   a small model with the same tokens (see >>draft).
+ *   an EAGLE head   one layer that reads the model's own last hidden states (see >>eagle).
  *   a grammar       where it leaves one text only, as behind {"na of a schema whose one key is "name" (llm__matcher_ahead), in every
  *                   engine, asked before the others. SGLang calls it jump-forward: it puts the text into the answer and tokenizes it
  *                   again. Here it is a draft like any other, so the model still has the choice between the tokens that spell this
@@ -30773,7 +30802,8 @@ static llm__bargain llm__pace_step(const llm__pace *p, int32_t n) {
 }
 
 /* How many tokens of a draft to check, at most `most`: while the next one, which counts only if those before it are right as
- * well, makes the bargain better, by a clear margin. Who is too dear is forgiven slowly, and tries again after a while. */
+ * well, makes the bargain better, by a clear margin. The chance of a sequence whose drafts
+ * are not worth it rises slowly, so that it tries again after a while. */
 static int32_t llm__draft_length(float *chance, llm__bargain *b, int32_t most) {
     double all = (double)*chance;
     int32_t n = 0;
@@ -30881,7 +30911,7 @@ struct llm__seq;
 /* What a scheduler needs beside a backend. The backend's calls are ordered as on one stream: a copy after a step sees that step's pages. */
 typedef struct llm__driver {
     llm_result (*forward)(llm_engine *e, const llm_step *step); /* begins a step; all of it is copied */
-    /* Guesses up to n_draft tokens for each of n sequences, into its `draft`, and lowers n_draft to what it could; NULL: prompt lookup. */
+    /* Guesses up to draft.n tokens for each of n sequences, into draft.ids, and lowers draft.n to as many as there are; NULL: by lookup. */
     void (*draft)(llm_engine *e, struct llm__seq *const *seq, int32_t n);
     void (*rope_of)(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base);
     double (*now)(llm_engine *e); /* seconds, monotonic */
@@ -30945,7 +30975,7 @@ typedef struct llm__seq {
     int32_t n_scored;   /* rows of the prompt before it have given what was wanted of them, see score_from */
     int32_t n_preempted;
     struct {                /* tokens guessed to follow ids */
-        int32_t *ids, n;    /* (params.n_draft, n_jump) in the step planned, or in flight */
+        int32_t *ids, n;    /* ids: room for the larger of params.n_draft and n_jump; n: in the step planned, or in flight */
         int32_t by_grammar; /* 1: no guess, but what the grammar demands */
         int32_t n_sure;     /* the first so many must come */
         float chance;       /* that such a token is right */
@@ -30977,6 +31007,7 @@ typedef struct llm__seq {
         llm_finish finish;
         const char *stop_reason;
         int32_t stop_id;
+        const char *lost; /* why the answer cannot be what it should be; NULL: it can */
     } output;
     struct { /* how much of that was polled */
         int32_t n_tokens, end;
@@ -31117,7 +31148,7 @@ typedef struct llm__lora {
     int32_t n_running, n_waiting; /* sequences with it, after the latest step */
 } llm__lora;
 
-/* A model that guesses for another one: see >>engine. */
+/* A model that guesses for another one: see >>draft. */
 typedef struct llm__drafter {
     llm_model *model; /* opened by the engine */
     llm__net *net;    /* NULL: none */
@@ -31209,6 +31240,7 @@ struct llm_engine {
         uint64_t next, now; /* numbers: the next to be drawn, and whose turn it is */
         pthread_cond_t changed;
     } turn;
+    pthread_mutex_t keeping;    /* held while a context goes to a file of a folder with a quota */
     llm_engine_stats stats;     /* a copy of count, made after each step */
     pthread_mutex_t news_mutex; /* recursive: held while callbacks run */
 };
@@ -31343,7 +31375,7 @@ static int32_t llm__pages_of(const llm_engine *e, int32_t n_tokens) {
     return (int32_t)(((int64_t)n_tokens + e->kv.page_tokens - 1) / e->kv.page_tokens);
 }
 
-/* Pages that a sequence takes for its next rows. Who gave way often takes all it can ever need. */
+/* How many pages a sequence takes for its next rows. One that gave way often takes all that it can ever need. */
 static int32_t llm__pages_wanted(const llm_engine *e, const llm__seq *s) {
     return llm__pages_of(e, s->n_preempted < LLM__PREEMPT_MAX ? s->n_ids + s->n_ahead : s->n_prompt + s->max_new);
 }
@@ -31440,7 +31472,7 @@ static int llm__frees_a_page(const llm_engine *e, const llm__seq *s) {
     return 0;
 }
 
-/* Who gives way to running[at]: the latest after it that would free a page and may be asked once more, else itself. So
+/* The sequence that gives way to running[at]: the latest after it that would free a page and may be preempted once more, else itself. So
  * the first in order goes on whatever happens, and everything ends. */
 static llm__seq *llm__victim(const llm_engine *e, int32_t at) {
     for (int32_t i = e->running.n - 1; i > at; i--)
@@ -31676,7 +31708,8 @@ static llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
 }
 
 /* What the grammar lets through behind the first n_draft tokens of the draft, with the tokens that end the answer where the text may end. A
- * complete text may end before min_tokens: there is nothing else to say. kept: only if the mask is made. 0: no way on. */
+ * complete text may end before min_tokens: there is nothing else to say. kept: a mask that was made earlier is taken, none is made now.
+ * 0: nothing is let through, or (kept) the mask was not made yet. */
 static int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_t n_draft, int kept, llm__rules *rules, uint32_t *words) {
     int can_end;
     int32_t n = llm__matcher_mask(s->matcher, s->draft.ids, n_draft, words, ((size_t)e->p.vocab + 31) / 32, kept, &can_end);
@@ -31869,6 +31902,7 @@ static void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish) {
     LLM__LOCKED(&r->mutex);
     s->state = LLM__SEQ_DONE;
     s->output.finish = finish;
+    if (finish == LLM_FINISH_ERROR && s->output.lost && !r->error[0]) snprintf(r->error, sizeof r->error, "%s", s->output.lost);
     if (!r->sampling.use_beam_search) s->beam.score = s->output.cum_logprob;
     if (++r->n_done < r->n_seqs) return;
     llm__rank_answers(r);
@@ -31964,6 +31998,7 @@ static void llm__sweep(llm_engine *e) {
  * >>results   What becomes of a step's logits.
  * ============================================================================ */
 
+/* 1 if id is one of n ids. */
 static int llm__has_id(const int32_t *ids, int32_t n, int32_t id) {
     for (int32_t i = 0; i < n; i++)
         if (ids[i] == id) return 1;
@@ -32026,15 +32061,18 @@ static llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, int ea
     int32_t n = s->n_ids + 1 - s->n_prompt; /* output tokens, this one included */
     int full = n >= s->max_new, eos = early || llm__is_eos(e, r, n, id), stop = !eos && llm__is_stop(r, n, id);
     size_t from = s->output.text.len;
+    llm_result said = LLM_OK;
     s->ids[s->n_ids++] = id;
     if (s->output.detok && (!(eos || stop) || (r->sampling.include_stop_str_in_output && !early)))
-        llm_detok_push(s->output.detok, id, &s->output.text);
+        said = llm_detok_push(s->output.detok, id, &s->output.text);
     int32_t found = llm__find_stop(s, from, n >= r->sampling.min_tokens && !eos && !stop);
     if (stop) s->output.stop_id = id;
     if (early && !full) s->output.stop_reason = "repetition";
     if (found >= 0) s->output.stop_reason = r->sampling.stop[found];
-    if (found < 0 && s->output.detok && (eos || stop || full)) llm_detok_flush(s->output.detok, &s->output.text);
-    if (early && full) s->output.finish = LLM_FINISH_LENGTH;
+    if (found < 0 && s->output.detok && (eos || stop || full) && !said) said = llm_detok_flush(s->output.detok, &s->output.text);
+    if (said) s->output.lost = "out of memory";
+    if (s->output.lost) s->output.finish = LLM_FINISH_ERROR;
+    else if (early && full) s->output.finish = LLM_FINISH_LENGTH;
     else if (eos || stop || found >= 0) s->output.finish = LLM_FINISH_STOP;
     else if (full) s->output.finish = LLM_FINISH_LENGTH;
     s->output.shown[n - 1] = llm__showable(s);
@@ -32059,8 +32097,8 @@ static int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
     early = early && !llm__is_eos(e, r, n + 1, c.id) && !llm__is_stop(r, n + 1, c.id);
     if (early && e->p.eos_id >= 0 && e->p.eos_id < e->p.vocab) c.id = e->p.eos_id; /* its log-probability stays the sampled token's */
     if (s->matcher && !llm__has_id(e->p.eos, e->p.n_eos, c.id) &&
-        !llm__has_id(r->sampling.stop_token_ids, r->sampling.n_stop_token_ids, c.id))
-        (void)llm_matcher_token(s->matcher, c.id); /* the mask allowed it */
+        !llm__has_id(r->sampling.stop_token_ids, r->sampling.n_stop_token_ids, c.id) && llm_matcher_token(s->matcher, c.id))
+        s->output.lost = "out of memory for the grammar of the answer"; /* the mask allowed it */
     pthread_mutex_lock(&r->mutex);
     llm__note_time(r, now);
     if (s->output.logprobs) s->output.logprobs[n] = c.logprob;
@@ -32455,6 +32493,8 @@ static llm__seq *llm__beam_best(const llm_request *r, const int32_t *taken) {
 static void llm__beam_say(llm_engine *e, llm__seq *s, const int32_t *ids, int32_t n) {
     llm__seq_unsay(s);
     s->output.finish = LLM_FINISH_NONE;
+    s->output.lost = NULL;
+    s->output.text.failed = 0;
     s->output.stop_id = -1;
     memset(s->output.stop_state, 0, (size_t)s->request->sampling.n_stop * sizeof *s->output.stop_state);
     if (s->output.detok) llm_detok_reset(s->output.detok);
@@ -32688,7 +32728,7 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
  *              leave destroys it. So it may be freed at any moment, in a callback too
  * Locks: engine->mutex (inbox, figures), request->mutex (outputs), engine->news_mutex (held while callbacks run, so that after
  * llm_request_free none runs any more). Nobody holds two of the first kinds at once, and the stepping thread holds none while the device
- * computes. Who needs the scheduler's own lists from another thread waits for a turn between two steps (llm__turn_take). Flags that are
+ * computes. Another thread that needs the scheduler's own lists waits for a turn between two steps (llm__turn_take). Flags that are
  * only ever raised (cancelled, freed) and the count of owners are atomic and need no lock.
  *
  * A request's life, and which thread it is in:
@@ -32724,6 +32764,7 @@ static void llm__engine_destroy(llm_engine *e) {
     llm_model_close(e->drafter.model);
     pthread_mutex_destroy(&e->mutex);
     pthread_mutex_destroy(&e->adapters.reading);
+    pthread_mutex_destroy(&e->keeping);
     pthread_mutex_destroy(&e->news_mutex);
     pthread_cond_destroy(&e->inbox.arrived);
     pthread_cond_destroy(&e->turn.changed);
@@ -32784,6 +32825,7 @@ static llm_engine *llm__engine_alloc(void) {
     if (!e) return NULL;
     pthread_mutex_init(&e->mutex, NULL);
     pthread_mutex_init(&e->adapters.reading, NULL);
+    pthread_mutex_init(&e->keeping, NULL);
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&e->news_mutex, &recursive);
@@ -32812,6 +32854,22 @@ static llm_result llm__engine_init(llm_engine *e) {
     return LLM_OK;
 }
 
+/* Pages and the scheduler's lists belong to the thread that steps. Any other thread that wants them for a moment draws a number and waits
+ * for its turn, as every step does: between two steps, and first come, first served, for a thread that steps without pause must not shut
+ * others out. */
+static void llm__turn_take(llm_engine *e) {
+    LLM__LOCKED(&e->mutex);
+    uint64_t own = e->turn.next++;
+    while (e->turn.now != own) pthread_cond_wait(&e->turn.changed, &e->mutex);
+}
+
+/* Lets the next number have its turn. */
+static void llm__turn_give(llm_engine *e) {
+    LLM__LOCKED(&e->mutex);
+    e->turn.now++;
+    if (e->turn.now != e->turn.next) pthread_cond_broadcast(&e->turn.changed);
+}
+
 /* ---- the driver that runs a model ----
  * The CPU computes a step at once, so it is used with lag 0: forward returns when all is done, wait has nothing to
  * wait for, and the engine samples on the backend's threads. A backend that draws tokens itself is used with lag 1.
@@ -32828,7 +32886,16 @@ static void llm__drive_rope(llm_engine *e, int32_t prompt_len, int32_t *variant,
 /* Seconds of a clock that never jumps; the simulation in the tests has one of its own. */
 static double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
 
-/* ---- a draft model ----
+/* What runs a model; see llm__driver. */
+/* The function that drafts is put in by llm__drafter_open. */
+static llm__driver llm__model_driver(void) {
+    static const llm__driver driver = {.forward = llm__drive_forward, .rope_of = llm__drive_rope, .now = llm__drive_now};
+    return driver;
+}
+
+/* ============================================================================
+ * >>draft   A model that guesses for another one.
+ * ============================================================================
  * A small model with the same tokens guesses for a large one. It is a second network on the same device, and its keys and values lie in the
  * same pages, as further layers behind the model's own: so whatever happens to pages (sharing, the prefix cache, forks, eviction) happens
  * to both, and a page has one more bit that tells whether the draft model has computed it (llm__kv). It runs only when somebody drafts, so
@@ -32846,17 +32913,6 @@ static double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
  * Its guess is drawn from its own logits by the same rules, a grammar's mask behind the guesses before it too, and with the same random
  * number that the model's token at this position will be drawn with. Where the two distributions are alike, so are the tokens then, also at
  * high temperatures. */
-
-/* What runs a model; see llm__driver. */
-/* The function that drafts is put in by llm__drafter_open. */
-static llm__driver llm__model_driver(void) {
-    static const llm__driver driver = {.forward = llm__drive_forward, .rope_of = llm__drive_rope, .now = llm__drive_now};
-    return driver;
-}
-
-/* ============================================================================
- * >>draft   A model that guesses for another one.
- * ============================================================================ */
 
 /* Rows of a pass for sequence s, as number i of the step. Returns the next row; the same row: nothing to do. */
 static int32_t llm__guess_rows(llm_engine *e, llm__seq *s, int32_t pass, int32_t i, int32_t row) {
@@ -32931,8 +32987,8 @@ static int llm__guess_pass(llm_engine *e, llm__seq *const *seq, int32_t n, int32
     return 1;
 }
 
-/* The driver's `draft`: fills draft[0 .. n_draft) of n sequences, or shortens n_draft to what could be guessed. Pages that the draft model
- * has filled to their end are marked, last first: before a marked one all are marked. */
+/* The driver's `draft`: fills draft.ids of n sequences with up to draft.n tokens each, and lowers draft.n to as many as could be guessed.
+ * Pages that the draft model has filled to their end are marked, the last first, so that all pages before a marked one are marked. */
 static void llm__drive_draft(llm_engine *e, llm__seq *const *seq, int32_t n) {
     int32_t size = e->kv.page_tokens;
     for (int32_t pass = 0; pass < e->p.n_draft && llm__guess_pass(e, seq, n, pass); pass++)
@@ -32992,8 +33048,8 @@ static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, l
 
 enum { LLM__ENGINE_FIELDS = 27 };
 
-/* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have them.
- * */
+/* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have
+ * them. */
 static llm_kv_layer llm__kept_layer(int32_t hidden) {
     llm_kv_layer kept = {1, 1, LLM__MIN(hidden, 128)};
     while (hidden % kept.v_head_dim) kept.v_head_dim--;
@@ -33398,8 +33454,8 @@ static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *p
     return LLM_OK;
 }
 
-/* What has been read can be found from now on. again: if it is still set aside, and nobody unloaded it meanwhile; the caller holds it too.
- * */
+/* What has been read can be found from now on. again: if it is still set aside, and nobody unloaded it meanwhile; the caller holds it
+ * too. */
 static llm_result llm__lora_list(llm_engine *e, const char *name, uint64_t content, int again, int32_t slot) {
     LLM__LOCKED(&e->mutex);
     int32_t aside = again ? llm__lora_find(e, llm__lit(name), 1) : -1;
@@ -33448,8 +33504,8 @@ static llm_result llm__lora_named(llm_engine *e, const char *name, int32_t *slot
     return LLM_OK;
 }
 
-/* A hold on the adapter that a request names: its id and content stay until llm__lora_drop. *slot -1: none. Who names one while another is
- * read again waits for that. */
+/* A hold on the adapter that a request names: its id and content stay until llm__lora_drop. *slot -1: none. A caller that names one which
+ * is being read again waits until it is there. */
 static llm_result llm__lora_hold(llm_engine *e, const char *name, int32_t *slot) {
     LLM__SCOPED(llm__drop) char *path = NULL;
     if (!name) return llm__lora_named(e, name, slot, &path);
@@ -33495,45 +33551,8 @@ LLM_API int llm_lora_get(llm_engine *e, int32_t i, llm_text *name, llm_text *pat
     return 0;
 }
 
-/* Whatever fails, everything opened so far is closed again by the one function that closes engines. */
-LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out) {
-    llm_engine *e = llm__engine_alloc();
-    llm_engine_config *c = e ? &e->p.c : NULL;
-    if (e && cfg) *c = *cfg;
-    llm_result r = e ? llm__engine_resolve(model, c) : llm__nomem();
-    if (!r) r = llm__engine_backend(c, &e->backend);
-    if (!r) r = llm__engine_device(e, c);
-    if (!r) r = llm__engine_assemble(e, model, c);
-    if (!r && c->lora) r = llm_lora_load(e, c->lora, c->lora);
-    if (!r && c->lora) e->adapters.own = 0;
-    if (r) llm__engine_destroy(e);
-    *out = r ? NULL : e;
-    return r;
-}
-
-/* The figures of the step that ended last: any thread, without waiting for the one that runs. */
-LLM_API void llm_engine_get_stats(const llm_engine *e, llm_engine_stats *out) {
-    LLM__LOCKED(&e->mutex);
-    *out = e->stats;
-}
-
-/* Pages and the scheduler's lists belong to the thread that steps. Who else wants them for a moment draws a number and waits for its turn,
- * like every step: between two steps, and first come, first served, for a thread that steps without pause must not shut others out. */
-static void llm__turn_take(llm_engine *e) {
-    LLM__LOCKED(&e->mutex);
-    uint64_t own = e->turn.next++;
-    while (e->turn.now != own) pthread_cond_wait(&e->turn.changed, &e->mutex);
-}
-
-/* Lets the next number have its turn. */
-static void llm__turn_give(llm_engine *e) {
-    LLM__LOCKED(&e->mutex);
-    e->turn.now++;
-    if (e->turn.now != e->turn.next) pthread_cond_broadcast(&e->turn.changed);
-}
-
 /* ============================================================================
- * >>stepping   Stepping.
+ * >>stepping   Opening an engine, stepping it, closing it.
  * ============================================================================
  * At most two steps are known at a time: one in flight, one being planned. They lie in a ring of two; the oldest is applied first, so
  * results come in order. A step that fails takes its requests with it and nothing else. */
@@ -33591,6 +33610,22 @@ static llm_result llm__flight_end(llm_engine *e) {
     return r;
 }
 
+/* Whatever fails, everything opened so far is closed again by the one function that closes engines. */
+LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out) {
+    llm_engine *e = llm__engine_alloc();
+    llm_engine_config *c = e ? &e->p.c : NULL;
+    if (e && cfg) *c = *cfg;
+    llm_result r = e ? llm__engine_resolve(model, c) : llm__nomem();
+    if (!r) r = llm__engine_backend(c, &e->backend);
+    if (!r) r = llm__engine_device(e, c);
+    if (!r) r = llm__engine_assemble(e, model, c);
+    if (!r && c->lora) r = llm_lora_load(e, c->lora, c->lora);
+    if (!r && c->lora) e->adapters.own = 0;
+    if (r) llm__engine_destroy(e);
+    *out = r ? NULL : e;
+    return r;
+}
+
 /* Ends what is live, waits for the device, tells callers, then gives everything back. Requests that their callers still
  * hold are to be freed before. */
 LLM_API void llm_engine_close(llm_engine *e) {
@@ -33602,7 +33637,7 @@ LLM_API void llm_engine_close(llm_engine *e) {
     llm__engine_destroy(e);
 }
 
-/* Who uses which adapter. The caller holds the engine's mutex. */
+/* How many sequences run and wait with each adapter. The caller holds the engine's mutex. */
 static void llm__engine_count_loras(llm_engine *e) {
     for (int32_t i = 0; i < e->p.n_loras; i++) e->adapters.slot[i].n_running = e->adapters.slot[i].n_waiting = 0;
     for (int32_t i = 0; i < e->running.n && e->p.n_loras; i++)
@@ -33679,12 +33714,18 @@ LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
     return step;
 }
 
+/* The figures of the step that ended last: any thread, without waiting for the one that runs. */
+LLM_API void llm_engine_get_stats(const llm_engine *e, llm_engine_stats *out) {
+    LLM__LOCKED(&e->mutex);
+    *out = e->stats;
+}
+
 /* ============================================================================
  * >>request   A request from submission to its queue.
  * ============================================================================
- * Two kinds: the request itself with its arena (copies of what the caller gave, stop strings, bad words, scores of the prompt, the arrays
- * of its sequences), and what must grow (the text). The sizes follow from the config, so a request that cannot be held is refused at once
- * and never fails later. */
+ * Its memory is of two kinds. The struct and its arena have sizes that are known at submission: copies of what the caller gave, stop
+ * strings, bad words, scores of the prompt, the arrays of its sequences. Only texts grow, and get room beforehand. So a request that cannot
+ * be held is refused at once and never fails for lack of memory later. */
 
 /* What a sequence has beside the request's arena. Its pages went back when it ended. */
 static void llm__seq_destroy(llm__seq *s) {
@@ -33982,7 +34023,7 @@ static llm__seq *llm__request_answer(const llm_request *r, int32_t index) {
 
 /* 1 if there is a token or an end that was not polled yet. s may be NULL: an answer that is not decided. */
 static int llm__seq_has_news(const llm__seq *s) {
-    return s && (s->polled.n_tokens < s->n_ids - s->n_prompt || (s->output.finish && !s->polled.end));
+    return s && !s->polled.end && (s->polled.n_tokens < s->n_ids - s->n_prompt || s->output.finish);
 }
 
 /* Fills the event from the sequence's next token, or its end. The text is what became showable since the event before;
@@ -34009,6 +34050,13 @@ static void llm__fill_event(llm_request *r, llm__seq *s, int32_t index, llm_even
     end = LLM__MAX(end, s->polled.text_len);
     r->piece.len = 0;
     llm_text_add(&r->piece, s->output.text.data ? s->output.text.data + s->polled.text_len : "", end - s->polled.text_len);
+    if (r->piece.failed) { /* what comes after it would not fit: for its poller the answer ends here, as an error */
+        r->piece.failed = 0;
+        s->polled.n_tokens = n;
+        s->polled.end = 1;
+        event->has_token = 0;
+        event->finish = LLM_FINISH_ERROR;
+    }
     s->polled.text_len = end;
     event->text = r->piece.data ? r->piece.data : "";
     event->text_len = r->piece.len;
@@ -35329,8 +35377,9 @@ static llm_result llm__speculative_parse(const llm_options *outer, llm_engine_co
 
 enum {
     LLM__OAI_STOPS = 16, LLM__OAI_STOP_LEN = 1024, LLM__OAI_WORDS = 256, LLM__OAI_BIASES = 1024, /* entries and bytes a list may have */
-    LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64, LLM__OAI_TOOLS = 128,
-    LLM__OAI_TOOL_NAME = 64, LLM__OAI_FIELDS = 80, LLM__OAI_MEDIA = 128, LLM__OAI_FRAMES = 1024
+    LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_CHOICES = 2048, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64,
+    LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64, LLM__OAI_REPEATED = 1 << 20, LLM__OAI_FIELDS = 80,
+    LLM__OAI_MEDIA = 128, LLM__OAI_FRAMES = 1024
 };
 
 /* What differs between the kinds of calls, in the order of llm_openai_kind. */
@@ -35411,7 +35460,9 @@ struct llm_openai_call {
     int32_t n_room;               /* requests there is room for */
     char param[64], message[600]; /* of the error, with info.status; before one: the field that is being read */
     const char *code;
-    int32_t failed; /* by llm_openai_fail */
+    int32_t failed;    /* by llm_openai_fail: the status */
+    int32_t starved;   /* memory was out for a part of the answer */
+    int32_t cancelled; /* atomic: by llm_openai_cancel */
     /* Of a response: the output items that are whole, and the text of the one that is not */
     llm_text items, item;
     int32_t n_items, item_kind, n_events; /* item_kind: llm__oai_item */
@@ -35534,6 +35585,14 @@ static LLM__PRINTF(3, 4) int llm__oai_bad(llm_openai_call *k, const char *param,
     vsnprintf(k->message + n, sizeof k->message - (size_t)n, format, args);
     va_end(args);
     k->info.status = 400;
+    return 0;
+}
+
+/* Whether somebody still waits: 0 keeps an error. Looked at where a loop grows with the request. */
+static int llm__oai_awaited(llm_openai_call *k) {
+    if (!__atomic_load_n(&k->cancelled, __ATOMIC_RELAXED)) return 1;
+    llm__oai_bad(k, "", "the request was cancelled");
+    k->info.status = 499;
     return 0;
 }
 
@@ -35865,8 +35924,9 @@ static int llm__oai_tool_form(llm_openai_call *k) {
             k->form_name = "tools";
         }
     }
-    if (llm_tools_are_special(k->service.model, k->tool_format)) k->s.skip_special_tokens_off = 1;
-    return 1;
+    const int special = llm_tools_are_special(k->service.model, k->tool_format);
+    if (special) k->s.skip_special_tokens_off = 1;
+    return special >= 0 || llm__oai_failed(k, llm__nomem(), "tools");
 }
 
 /* ============================================================================
@@ -36427,6 +36487,8 @@ static int llm__oai_input(llm_openai_call *k) {
     if (system >= 0 && !llm_json_str(d, system, NULL)) return llm__oai_bad(k, "instructions", "must be a text");
     if (!text && (llm_json_type_of(d, v) != LLM_JSON_ARRAY || !llm_json_size(d, v)))
         return llm__oai_bad(k, "input", "must be a text or a list of items");
+    if (llm_json_size(d, v) > LLM__OAI_MESSAGES)
+        return llm__oai_bad(k, "input", ": at most %d items, got %d", LLM__OAI_MESSAGES, llm_json_size(d, v));
     llm_text_str(&out, "[");
     if (system >= 0) llm_text_format(&out, "{'role':'system','content':%j}", d, system);
     if (text) llm_text_format(&out, "%,{'role':'user','content':%j}", d, v);
@@ -36442,7 +36504,9 @@ static int llm__oai_input(llm_openai_call *k) {
 /* What a response cannot have, and whether it is to have log-probabilities. Other things to include are such as our answers never hold. */
 static int llm__oai_response_fields(llm_openai_call *k) {
     static const char *const no_memory[] = {"previous_response_id", "conversation", "prompt"};
+    static const char *const repeated[] = {"instructions", "metadata", "reasoning", "text", "tool_choice", "tools"};
     const llm_json *d = k->body;
+    size_t bytes = 0;
     int reasoning = llm__oai_get(d, 0, "reasoning"), include = llm__oai_get(d, 0, "include");
     const char *no_place = k->asked.n > 1            ? "n"
                            : k->echo                 ? "echo"
@@ -36453,6 +36517,10 @@ static int llm__oai_response_fields(llm_openai_call *k) {
     for (int i = 0; i < LLM__COUNT(no_memory); i++)
         if (llm__oai_has(k, no_memory[i]))
             return llm__oai_bad(k, no_memory[i], "is not currently supported: nothing is kept between two requests");
+    for (int i = 0; i < LLM__COUNT(repeated); i++)
+        if ((bytes += llm__json_bytes(d, llm__oai_get(d, 0, repeated[i]))) > LLM__OAI_REPEATED)
+            return llm__oai_bad(k, repeated[i], ": a response repeats it; of all that it repeats at most %d bytes may be sent, got %zu",
+                                LLM__OAI_REPEATED, bytes);
     if (no_place) return llm__oai_bad(k, no_place, "has no place in a response: it is one answer; /v1/chat/completions has it");
     if (include >= 0 && llm_json_type_of(d, include) != LLM_JSON_ARRAY) return llm__oai_bad(k, "include", "must be a list of texts");
     for (int e = llm_json_first(d, include); e >= 0; e = llm_json_next(d, e)) {
@@ -36519,7 +36587,7 @@ static int llm__oai_read(llm_openai_call *k) {
     if (r) return llm__oai_refused(k, r, k->fields.at);
     llm__oai_reports(k);
     if (!llm__oai_id(k)) return 0;
-    if (k->info.kind >= LLM_OPENAI_TOKENIZE) return 1;
+    if (k->info.kind >= LLM_OPENAI_TOKENIZE) return k->info.stream = 0, 1; /* these come whole, whatever was asked for */
     if (!llm__oai_stops(k) || !llm__oai_bias(k) || !llm__oai_stream_options(k) || !llm__oai_tools(k)) return 0;
     if (k->info.kind == LLM_OPENAI_EMBEDDING) return llm__oai_embedding(k);
     if (response && !llm__oai_response_fields(k)) return 0;
@@ -36626,9 +36694,10 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->info.id = k->id;
     k->info.status = 200;
     k->info.sampling = &k->s;
-    if (llm_json_parse(body, len, &limits, &k->body)) llm__oai_bad(k, "", "%s", llm_last_error());
+    const llm_result r = llm_json_parse(body, len, &limits, &k->body);
+    if (r) llm__oai_refused(k, r, "");
     else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) llm__oai_bad(k, "", "the body must be a JSON object");
-    else if (llm__oai_model(k)) llm__oai_read(k);
+    else if (llm__oai_model(k) && llm__oai_read(k) && k->ignored.failed) llm__oai_failed(k, llm__nomem(), "");
     k->info.user = k->user_name;
     k->info.ignored = k->ignored.data && !k->ignored.failed ? k->ignored.data : "";
     k->info.n_choices = k->s.n > 0 ? k->s.n : 1;
@@ -36648,8 +36717,10 @@ LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message
     for (int32_t i = 0; i < k->info.n_requests; i++) llm_request_cancel(k->request[i]);
     llm__oai_bad(k, "", "%s", message);
     k->info.status = k->info.stream && k->info.n_requests ? 200 : status;
-    k->failed = 1;
+    k->failed = status;
 }
+
+LLM_API void llm_openai_cancel(llm_openai_call *k) { __atomic_store_n(&k->cancelled, 1, __ATOMIC_RELAXED); }
 
 /* Requests first: once llm_request_free is back, on_news is never called for them again. A request that still runs lives on in the engine
  * for a step, with its own copies of what it was given and its own hold on the grammar; it reads nothing of the call. */
@@ -36765,6 +36836,7 @@ static void llm__oai_write_message(const llm_openai_call *k, int m, llm_text *ou
     llm_text_str(out, "{");
     if (joined) llm__oai_joined(k, content, &text);
     if (calls) llm__oai_said(d, m, &text);
+    out->failed |= text.failed;
     if (calls) llm_text_format(out, "'content':%Q", text.data, text.len);
     for (int v = llm_json_first(d, m); v >= 0; v = llm_json_next(d, v)) {
         size_t n;
@@ -36804,6 +36876,7 @@ static int llm__oai_tool_words(const llm_openai_call *k, int m, llm_text *out) {
     llm_text_str(&words, "You can call these functions:\n");
     llm__oai_write_tools(k->body, k->tools, &words);
     llm_text_str(&words, "\nTo call one, answer with nothing but JSON: {\"name\": the function's name, \"arguments\": {...}}");
+    out->failed |= words.failed;
     llm_text_format(out, "{'role':'system','content':%Q}", words.data, words.len);
     return joined ? llm_json_next(k->chat, m) : m;
 }
@@ -36827,6 +36900,7 @@ LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, l
     const llm__str content = llm__json_text_at(context, last, "content");
     if (content.p && model) llm_guard(model, content.p, content.n, &text);
     else llm__add_str(&text, content);
+    prompt->failed |= text.failed;
     while (text.len && strchr(" \n\t\r", text.data[text.len - 1])) text.len--;
     if (!text.len || !prompt->len) return;
     llm__reverse(text.data, text.len);
@@ -36881,6 +36955,7 @@ static int llm__oai_render(llm_openai_call *k) {
     k->text.len = 0;
     if (!r) r = llm_render(s->model, doc, &how, &k->text);
     if (!r && k->continue_final) llm_template_cut(s->model, doc, &k->text);
+    if (!r && k->text.failed) r = llm__nomem();
     if (r) return llm__oai_failed(k, r, NULL);
     return s->model->vision && k->n_wanted[0] + k->n_wanted[1] ? llm__oai_media_marked(k, &k->text) : 1;
 }
@@ -36954,9 +37029,12 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__s
     for (int32_t i = 0; i < k->info.n_choices; i++) {
         llm_text *before =
             k->info.kind == LLM_OPENAI_GENERATE || (k->info.kind == LLM_OPENAI_COMPLETION && k->echo) ? &first[i].content : NULL;
-        if (before && given.p && k->info.kind == LLM_OPENAI_GENERATE) llm__add_str(before, given);
+        const int shown = before && given.p && k->info.kind == LLM_OPENAI_GENERATE;
+        llm_result r = LLM_OK;
+        if (shown) llm__add_str(before, given);
         else if (before)
-            llm_detokenize(s->model, c.prompt_ids, c.n_prompt_ids, 0, before); /* what the model sees, as the echo's logprobs */
+            r = llm_detokenize(s->model, c.prompt_ids, c.n_prompt_ids, 0, before); /* what the model sees, as the echo's logprobs */
+        if (r) return llm__oai_failed(k, r, NULL);
         if (before) first[i].chars = llm_text_chars(before->data, before->len);
         llm_reasoning_begin(&first[i].reasoning, chat ? s->reasoning : LLM_REASONING_NONE, k->text.data, k->text.len);
         if (!i && !llm__oai_compile(k, &first->reasoning)) return 0;
@@ -36988,6 +37066,9 @@ static int llm__oai_submit_all(llm_openai_call *k) {
     if (many && n > most) return llm__oai_bad(k, NULL, ": at most %d prompts, got %d", most, n);
     if (many && n > 1 && k->media_data >= 0) return llm__oai_bad(k, NULL, ": pictures and videos go with one prompt, not with %d", n);
     k->n_room = many ? n : 1;
+    if ((int64_t)k->n_room * k->info.n_choices > LLM__OAI_CHOICES)
+        return llm__oai_bad(k, "n", ": %d answers to each of %d prompts, at most %d in one request", k->info.n_choices, k->n_room,
+                            LLM__OAI_CHOICES);
     k->request = LLM__NEW(llm_request *, k->n_room);
     k->choice = LLM__NEW(llm__oai_choice, k->n_room * k->info.n_choices);
     k->info.requests = k->request;
@@ -36999,7 +37080,8 @@ static int llm__oai_submit_all(llm_openai_call *k) {
         if (many && llm_json_type_of(d, e) != llm_json_type_of(d, first))
             return llm__oai_bad(k, NULL, "must be a list of one kind of prompts");
         if (embedding && llm_json_str(d, e, &len) && !len) return llm__oai_bad(k, NULL, ": a text is empty");
-        if (!llm__oai_prompt_ids(k, e, !chat, &ids) || !llm__oai_submit_ids(k, &ids, llm__json_text(d, e))) return 0;
+        if (!llm__oai_awaited(k) || !llm__oai_prompt_ids(k, e, !chat, &ids) || !llm__oai_submit_ids(k, &ids, llm__json_text(d, e)))
+            return 0;
         e = many ? llm_json_next(d, e) : -1;
     } while (e >= 0);
     return 1;
@@ -37065,7 +37147,7 @@ static int llm__oai_alternative(const llm_output *o, size_t i, int32_t shown, in
  * "token_id:N" (vLLM's return_tokens_as_token_ids), which no two tokens share. `bytes` gets its bytes, in place of what is there. */
 static void llm__oai_token(const llm_openai_call *k, int32_t id, llm_text *bytes, llm_text *out) {
     bytes->len = 0;
-    llm_token_bytes(k->service.model, id, bytes);
+    if (llm_token_bytes(k->service.model, id, bytes) == LLM_ERR_NOMEM) out->failed = 1;
     int whole = llm__utf8_valid(bytes->data, bytes->len) == bytes->len;
     if (k->as_ids) llm_text_format(out, "'token_id:%d'", id);
     else llm_text_format(out, whole ? "%Q" : "'bytes:", bytes->data, bytes->len);
@@ -37259,7 +37341,7 @@ static void llm__oai_payload(const llm_openai_call *k, const llm__oai_piece *p, 
     if (content) llm_text_format(out, "%,'content':%Q", c->content.data, c->content.len);
     else if (whole) llm_text_str(out, ",\"content\":null");
     if (thoughts) llm_text_format(out, "%,'reasoning_content':%Q", c->thoughts.data, c->thoughts.len);
-    if (p->calls && p->calls->len) llm_text_format(out, "%,'tool_calls':[%t]", p->calls);
+    if (p->calls && (p->calls->len || p->calls->failed)) llm_text_format(out, "%,'tool_calls':[%t]", p->calls);
     llm_text_str(out, whole ? ",\"refusal\":null}" : "}");
 }
 
@@ -37391,8 +37473,8 @@ static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
  *
  * All choices share the stream, told apart by `index`. Deltas joined are exactly the text of the answer that is not streamed: an event
  * holds whole code points, and nothing that may still become a stop string. One call of llm_openai_next writes at most one event's worth,
- * so that a server can stop where a slow reader's buffer is full and go on later; nothing is lost: the request keeps its events till then.
- * */
+ * so that a server can stop where a slow reader's buffer is full and go on later; nothing is lost: the request keeps its events till
+ * then. */
 
 /* One server-sent event with one choice, which is freed; without a choice it is the last one, for the usage. ended: the request of a choice
  * that ends with it, whose metrics may be wanted; else NULL. */
@@ -37502,6 +37584,8 @@ static void llm__oai_log_event(llm_openai_call *k, const llm_event *e, const llm
 static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     if (!llm_request_poll(k->request[r], e)) return 0;
     llm__oai_choice *c = &k->choice[r * k->info.n_choices + e->index];
+    llm_output o;
+    if (e->finish == LLM_FINISH_ERROR && !llm_request_get_output(k->request[r], e->index, &o) && o.finish != e->finish) k->starved = 1;
     double now = llm__now(), gap = e->has_token && c->last > 0 ? now - c->last : 0;
     size_t before = c->content.len;
     int thinking = c->reasoning.thinking;
@@ -37513,6 +37597,7 @@ static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     if (e->finish != LLM_FINISH_NONE) llm_reasoning_end(&c->reasoning, &c->thoughts, answer);
     if (c->tools && plain.len) llm_tool_parser_push(c->tools, plain.data, plain.len, &c->content);
     if (c->tools && e->finish != LLM_FINISH_NONE) llm_tool_parser_end(c->tools, &c->content);
+    k->starved |= c->thoughts.failed | c->content.failed | plain.failed;
     if (k->info.kind == LLM_OPENAI_RESPONSE && k->want_logprobs) llm__oai_log_event(k, e, c, thinking, c->content.len > before);
     c->n_reasoning += e->has_token && c->reasoning.thinking;
     c->chars += llm_text_chars(c->content.data + before, c->content.len - before);
@@ -37536,15 +37621,15 @@ static const char *llm__oai_failure(const llm_openai_call *k) {
 static void llm__oai_stream_end(llm_openai_call *k, llm_text *out) {
     const char *failure = llm__oai_failure(k);
     llm_text none = LLM__ZERO;
-    if (k->info.kind == LLM_OPENAI_GENERATE) return;
+    const int lines = k->info.kind == LLM_OPENAI_GENERATE;
     if (failure) {
-        llm_text_str(out, "data: ");
-        llm_openai_error(out, 500, failure, NULL, NULL);
-        llm_text_str(out, "\n\n");
+        if (!lines) llm_text_str(out, "data: ");
+        llm_openai_error(out, k->failed ? k->failed : 500, failure, NULL, NULL);
+        llm_text_str(out, lines ? "\n" : "\n\n");
     } else if (k->include_usage) {
         llm__oai_chunk(k, &none, NULL, out);
     }
-    llm_text_str(out, "data: [DONE]\n\n");
+    if (!lines) llm_text_str(out, "data: [DONE]\n\n");
 }
 
 /* Every choice of a chat begins with its role. */
@@ -37709,8 +37794,8 @@ static void llm__oai_items_grow(llm_openai_call *k, llm_text *out) {
 }
 
 /* The response object, with a status: "in_progress" (at the beginning: no items, no usage), "completed", "incomplete" (the length cut it)
- * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has a default.
- * */
+ * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has a
+ * default. */
 static llm_text llm__oai_response(const llm_openai_call *k, const char *status, const char *failure) {
     static const char *const sent[][2] = {{"instructions", "null"},
                                           {"max_output_tokens", "null"},
@@ -37755,6 +37840,7 @@ static const char *llm__oai_items_end(llm_openai_call *k, llm_text *out) {
 static void llm__oai_response_whole(llm_openai_call *k, llm_text *out) {
     LLM__SCOPED(llm_text_free) llm_text events = LLM__ZERO;
     llm_text whole = llm__oai_response(k, llm__oai_items_end(k, &events), NULL);
+    out->failed |= events.failed;
     llm_text_format(out, "%t", &whole);
 }
 
@@ -37804,8 +37890,8 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
 
 /* Polls, and writes when there is something. Without a stream that is when all choices have ended; of a kind that needs no engine at once,
  * with what submit has left in k->text. An error found on the way (a failed step) makes the answer an error object with its status, as
- * nothing was sent before it. Never blocks: its time grows with what is new. */
-LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
+ * nothing was sent before it. */
+static int llm__oai_next(llm_openai_call *k, llm_text *out) {
     llm_event e;
     int done = 1;
     if (k->info.done) return 0;
@@ -37817,15 +37903,27 @@ LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
         }
         if (!done) return 0;
         const char *failure = llm__oai_failure(k);
-        if (failure) llm__oai_bad(k, "", "%s", failure), k->info.status = 500;
+        if (failure) llm__oai_bad(k, "", "%s", failure), k->info.status = k->failed ? k->failed : 500;
         else if (k->info.kind == LLM_OPENAI_RESPONSE) llm__oai_response_whole(k, out);
         else llm__oai_whole(k, out);
     } else if (k->info.status == 200) {
-        llm_text_add(out, k->text.data, k->text.len);
+        llm_text_format(out, "%t", &k->text);
     }
     if (k->info.status != 200) llm_openai_error(out, k->info.status, k->message, k->param[0] ? k->param : NULL, k->code);
     k->info.done = 1;
     return 1;
+}
+
+/* Never blocks: its time grows with what is new. Where memory ran out for any part of it, a piece is not told at all: the call fails, and
+ * what is told instead is its error. */
+LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
+    const size_t before = out->len;
+    const int was_done = k->info.done, some = llm__oai_next(k, out);
+    if (was_done || !(out->failed | k->starved | k->items.failed | k->item.failed | k->logs.failed)) return some;
+    out->len = before;
+    out->failed = k->starved = k->items.failed = k->item.failed = k->logs.failed = k->info.done = 0;
+    llm_openai_fail(k, 503, "out of memory");
+    return llm__oai_next(k, out);
 }
 
 /* ============================================================================
@@ -37862,6 +37960,7 @@ static int llm__oai_tokenize(llm_openai_call *k) {
     if (!theirs || !k->pieces) llm_text_format(&k->text, "%i", ids.data, ids.len);
     if (k->pieces) llm_text_str(&k->text, theirs ? "[" : ",\"token_strs\":[");
     for (size_t i = 0; i < ids.len && k->pieces; i++) {
+        if (!llm__oai_awaited(k)) return 0;
         llm_text_format(&k->text, theirs ? "%,{'id':%d,'piece':" : "%,", ids.data[i]);
         llm__oai_token(k, ids.data[i], &bytes, &k->text);
         if (theirs) llm_text_str(&k->text, "}");
@@ -37889,6 +37988,7 @@ static int llm__oai_template(llm_openai_call *k) {
     if (!llm__oai_chat_body(k) || !llm__oai_at(k, "messages") || !llm__oai_render(k)) return 0;
     llm_unguard(k->text.data, k->text.len, &text);
     k->text.len = 0;
+    k->text.failed |= text.failed;
     llm_text_format(&k->text, "{'prompt':%Q}", text.data, text.len);
     return 1;
 }
@@ -37929,6 +38029,29 @@ static int llm__oai_adapters(llm_openai_call *k) {
     return 1;
 }
 
+/* Whether the folder may take another file of n tokens, or one in the place of that of the same name. Its size is taken for that of whole
+ * pages of all of them. */
+static int llm__oai_quota(llm_openai_call *k, const char *path, size_t n) {
+    const llm_openai_service *s = &k->service;
+    const int64_t page = s->engine->kv.page_tokens, pages = (int64_t)n / page;
+    int64_t files = 1, bytes = 256 + pages * (page * 4 + s->engine->page_bytes * s->engine->n_ranks);
+    LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO, other = LLM__ZERO;
+    llm__folder_names(s->context_dir, &names);
+    for (const char *name = NULL; (name = llm__folder_next(&names, name)) != NULL && !other.failed;) {
+        other.len = 0;
+        llm_text_format(&other, "%s/%s", s->context_dir, name);
+        const int64_t size = other.failed || !strcmp(other.data, path) ? -1 : llm__path_bytes(other.data);
+        if (size >= 0) files++, bytes += size;
+    }
+    if (names.failed || other.failed) return llm__oai_failed(k, llm__nomem(), "");
+    if ((!s->max_contexts || files <= s->max_contexts) && (!s->max_context_bytes || bytes <= s->max_context_bytes)) return 1;
+    llm__oai_bad(k, "name", ": the folder of kept contexts would hold %lld files and %lld MiB; its quota is %lld and %lld MiB",
+                 (long long)files, (long long)bytes >> 20, (long long)s->max_contexts, (long long)s->max_context_bytes >> 20);
+    k->code = "insufficient_quota";
+    k->info.status = 403;
+    return 0;
+}
+
 /* Kept contexts: {"name"} in a folder; to save, the body of a chat or a completion too, whose prompt was asked before. Done here, in a
  * worker's thread, in turns with the engine's steps. The answer tells how many tokens the file holds. */
 static int llm__oai_contexts(llm_openai_call *k) {
@@ -37938,6 +38061,8 @@ static int llm__oai_contexts(llm_openai_call *k) {
     LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO;
     int64_t kept = 0;
     if (!llm__oai_inside(k, "name", s->context_dir, "--context-dir", &path) || (save && !llm__oai_body_ids(k, &ids))) return 0;
+    LLM__LOCKED(&s->engine->keeping); /* what the quota leaves is written before others look */
+    if (save && !llm__oai_quota(k, path.data, ids.len)) return 0;
     llm_result r = save ? llm_context_save(s->engine, path.data, ids.data, ids.len, k->lora, k->cache_salt, &kept)
                         : llm_context_load(s->engine, path.data, k->lora, k->cache_salt, &ids);
     if (r) llm__oai_refused(k, r, "name");

@@ -231,8 +231,8 @@ typedef struct llm_rope_op {
     const int8_t *row_of; /* (rope_dim / 2) with 3 position rows: which of them each frequency takes; constant; NULL: the first */
 } llm_rope_op;
 
-/* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h too.
- * A post_weight without a post_norm multiplies y. */
+/* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h
+ * too. A post_weight without a post_norm multiplies y. */
 typedef struct llm_residual_op {
     llm_rows rows;
     llm_buffer *x;       /* (rows, hidden) */

@@ -63,8 +63,9 @@ typedef struct llm_openai_service {
     void (*on_news)(void *user, llm_openai_call *call);
     /* In llm_openai_next, for metrics: one piece of news; gap: seconds since the token before of the same choice, else 0. May be NULL. */
     void (*on_event)(void *user, llm_openai_call *call, llm_request *request, const llm_event *event, double gap);
-    int32_t num_scheduler_steps;   /* vLLM's: a stream's events hold up to so many tokens; 0: 1 */
-    int32_t interleave_mm_strings; /* templates that know texts only: pictures stand where they stood, not before the text */
+    int32_t num_scheduler_steps;             /* vLLM's: a stream's events hold up to so many tokens; 0: 1 */
+    int32_t interleave_mm_strings;           /* templates that know texts only: pictures stand where they stood, not before the text */
+    int64_t max_contexts, max_context_bytes; /* of the files in context_dir: a save that would go beyond is refused; 0: no bound */
     /* Pictures and videos. */
     const char *media_path;             /* folder whose files may be named as "file:NAME"; NULL: none */
     const char *mm_processor_kwargs;    /* JSON of every request that says nothing else; NULL: the model's own */
@@ -101,6 +102,8 @@ LLM_API struct llm_media *const *llm_openai_media(const llm_openai_call *k, int3
 /* Ends a call from outside: what runs is cancelled and the next piece is the error; in a stream an event, for its status has gone out,
  * but before submit always the object. */
 LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message);
+/* Nobody waits for the answer any more: what another thread does for the call now ends as soon as it can. Any thread; free it then. */
+LLM_API void llm_openai_cancel(llm_openai_call *k);
 LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 
 /* The error object, for errors of your own; param and code may be NULL. */

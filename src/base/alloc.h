@@ -73,8 +73,8 @@ LLM__PRIVATE void *llm__arena_get(llm__arena *a, size_t n);
 LLM__PRIVATE void llm__arena_free(llm__arena *a);
 
 /* Whole zeroed pages, aligned to 2 MiB so that huge pages can back them. NULL if there is no memory. mmap aligns to 4 KiB only, so 2 MiB
- * more are mapped and what stands out at both ends is given back. Pages that are never touched cost nothing: a page is taken when written.
- * */
+ * more are mapped and what stands out at both ends is given back. Pages that are never touched cost nothing: a page is taken when
+ * written. */
 LLM__PRIVATE void *llm__pages_get(size_t bytes);
 
 /* Gives back what llm__pages_get gave for the same number of bytes. */

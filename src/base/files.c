@@ -16,6 +16,14 @@ static llm_result llm__read_all(int fd, const char *path, uint8_t *to, size_t n)
     return LLM_OK;
 }
 
+enum { LLM__FILE_SMALL = 1 << 20 }; /* bytes of a file that is read into the heap, where sanitizers see who reads past its end */
+
+/* Gives back the memory that a file of n bytes was read into. */
+static void llm__file_drop(void *p, size_t n) {
+    if (n < LLM__FILE_SMALL) LLM_FREE(p);
+    else llm__pages_free(p, n);
+}
+
 LLM__PRIVATE llm_result llm__file_open(const char *path, size_t limit, int no_mmap, llm__file *out) {
     struct stat st;
     llm_result r = LLM_OK;
@@ -30,9 +38,9 @@ LLM__PRIVATE llm_result llm__file_open(const char *path, size_t limit, int no_mm
         if (p != MAP_FAILED) out->data = (const uint8_t *)p, out->mapped = 1;
     }
     if (!r && !out->data) {
-        uint8_t *p = (uint8_t *)llm__pages_get(n + 1);
+        uint8_t *p = (uint8_t *)(n < LLM__FILE_SMALL ? LLM_MALLOC(n ? n : 1) : llm__pages_get(n));
         r = p ? llm__read_all(fd, path, p, n) : llm__error(LLM_ERR_NOMEM, "%s: out of memory for %zu bytes", path, n);
-        if (r) llm__pages_free(p, n + 1);
+        if (r) llm__file_drop(p, n);
         else out->data = p;
     }
     close(fd);
@@ -47,7 +55,7 @@ LLM__PRIVATE void llm__file_rest(const void *p, size_t n) {
 
 LLM__PRIVATE void llm__file_close(llm__file *f) {
     if (f->mapped) munmap((void *)(uintptr_t)f->data, f->size);
-    else if (f->data) llm__pages_free((void *)(uintptr_t)f->data, f->size + 1);
+    else if (f->data) llm__file_drop((void *)(uintptr_t)f->data, f->size);
     memset(f, 0, sizeof *f);
 }
 
@@ -55,6 +63,11 @@ LLM__PRIVATE llm__path_kind llm__path_kind_of(const char *path) {
     struct stat st;
     if (stat(path, &st)) return LLM__PATH_NONE;
     return S_ISREG(st.st_mode) ? LLM__PATH_FILE : S_ISDIR(st.st_mode) ? LLM__PATH_DIR : LLM__PATH_OTHER;
+}
+
+LLM__PRIVATE int64_t llm__path_bytes(const char *path) {
+    struct stat st;
+    return !stat(path, &st) && S_ISREG(st.st_mode) ? (int64_t)st.st_size : -1;
 }
 
 LLM__PRIVATE int llm__path_is_link(const char *path) {

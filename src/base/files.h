@@ -29,6 +29,9 @@ typedef enum llm__path_kind { LLM__PATH_NONE = 0, LLM__PATH_FILE, LLM__PATH_DIR,
 /* What stands at a path, links followed. */
 LLM__PRIVATE llm__path_kind llm__path_kind_of(const char *path);
 
+/* Bytes of the regular file at a path; -1: there is none. */
+LLM__PRIVATE int64_t llm__path_bytes(const char *path);
+
 /* 1 if a path is a link itself; 1 if this process may read what stands there. */
 LLM__PRIVATE int llm__path_is_link(const char *path);
 LLM__PRIVATE int llm__path_readable(const char *path);

@@ -317,6 +317,10 @@ static llm__str llm__json_view(const llm_json *doc, int node, jsmntype_t type) {
 }
 LLM__PRIVATE llm__str llm__json_key(const llm_json *doc, int node) { return llm__json_view(doc, llm__json_key_of(doc, node), JSMN_STRING); }
 LLM__PRIVATE llm__str llm__json_text(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_STRING); }
+LLM__PRIVATE size_t llm__json_bytes(const llm_json *doc, int node) {
+    return doc && node >= 0 && node < doc->n ? (size_t)(doc->tok[node].end - doc->tok[node].start) : 0;
+}
+
 LLM__PRIVATE llm__str llm__json_raw(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_PRIMITIVE); }
 
 /* A view as the API gives it. */

@@ -18,10 +18,12 @@ LLM__PRIVATE LLM__PRINTF(2, 3) llm_result llm__error(llm_result r, const char *f
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
     for (const char *p = raw; *p && text + 5 < llm__error_here() + LLM__ERROR_SIZE; p++) {
-        const unsigned char c = (unsigned char)*p,
-                            d = (unsigned char)p[1]; /* names from files must not write to the terminal: \x1b, C1 controls */
-        if (c < 32 || c == 127 || (c == 0xC2 && d < 0xA0)) text += sprintf(text, "\\x%02x", (unsigned)c);
+        /* names from files must not write to the terminal: control characters, also those of two bytes, U+0080 to U+009F */
+        const unsigned char c = (unsigned char)*p, d = (unsigned char)p[1];
+        const int high = c == 0xC2 && d >= 0x80 && d < 0xA0;
+        if (c < 32 || c == 127 || high) text += sprintf(text, "\\x%02x", (unsigned)(high ? d : c));
         else *text++ = *p;
+        p += high;
     }
     *text = 0;
     return r;

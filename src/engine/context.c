@@ -32,6 +32,7 @@
 #include "engine/kv.h"
 #include "engine/scheduler.h"
 #include "engine/pages.h"
+#include "engine/engine.h"
 #include "engine/adapters.h"
 
 /* The fields of a file, in their order. Those up to LAST must be equal in file and engine. */

@@ -24,8 +24,8 @@
 #include "engine/engine.h"
 #include "engine/draft.h"
 
-/* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have them.
- * */
+/* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have
+ * them. */
 static llm_kv_layer llm__kept_layer(int32_t hidden) {
     llm_kv_layer kept = {1, 1, LLM__MIN(hidden, 128)};
     while (hidden % kept.v_head_dim) kept.v_head_dim--;

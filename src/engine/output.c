@@ -19,7 +19,7 @@ static llm__seq *llm__request_answer(const llm_request *r, int32_t index) {
 
 /* 1 if there is a token or an end that was not polled yet. s may be NULL: an answer that is not decided. */
 static int llm__seq_has_news(const llm__seq *s) {
-    return s && (s->polled.n_tokens < s->n_ids - s->n_prompt || (s->output.finish && !s->polled.end));
+    return s && !s->polled.end && (s->polled.n_tokens < s->n_ids - s->n_prompt || s->output.finish);
 }
 
 /* Fills the event from the sequence's next token, or its end. The text is what became showable since the event before;
@@ -46,6 +46,13 @@ static void llm__fill_event(llm_request *r, llm__seq *s, int32_t index, llm_even
     end = LLM__MAX(end, s->polled.text_len);
     r->piece.len = 0;
     llm_text_add(&r->piece, s->output.text.data ? s->output.text.data + s->polled.text_len : "", end - s->polled.text_len);
+    if (r->piece.failed) { /* what comes after it would not fit: for its poller the answer ends here, as an error */
+        r->piece.failed = 0;
+        s->polled.n_tokens = n;
+        s->polled.end = 1;
+        event->has_token = 0;
+        event->finish = LLM_FINISH_ERROR;
+    }
     s->polled.text_len = end;
     event->text = r->piece.data ? r->piece.data : "";
     event->text_len = r->piece.len;

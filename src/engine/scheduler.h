@@ -95,7 +95,7 @@ struct llm__seq;
 /* What a scheduler needs beside a backend. The backend's calls are ordered as on one stream: a copy after a step sees that step's pages. */
 typedef struct llm__driver {
     llm_result (*forward)(llm_engine *e, const llm_step *step); /* begins a step; all of it is copied */
-    /* Guesses up to n_draft tokens for each of n sequences, into its `draft`, and lowers n_draft to what it could; NULL: prompt lookup. */
+    /* Guesses up to draft.n tokens for each of n sequences, into draft.ids, and lowers draft.n to as many as there are; NULL: by lookup. */
     void (*draft)(llm_engine *e, struct llm__seq *const *seq, int32_t n);
     void (*rope_of)(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base);
     double (*now)(llm_engine *e); /* seconds, monotonic */
@@ -159,7 +159,7 @@ typedef struct llm__seq {
     int32_t n_scored;   /* rows of the prompt before it have given what was wanted of them, see score_from */
     int32_t n_preempted;
     struct {                /* tokens guessed to follow ids */
-        int32_t *ids, n;    /* (params.n_draft, n_jump) in the step planned, or in flight */
+        int32_t *ids, n;    /* ids: room for the larger of params.n_draft and n_jump; n: in the step planned, or in flight */
         int32_t by_grammar; /* 1: no guess, but what the grammar demands */
         int32_t n_sure;     /* the first so many must come */
         float chance;       /* that such a token is right */
@@ -191,6 +191,7 @@ typedef struct llm__seq {
         llm_finish finish;
         const char *stop_reason;
         int32_t stop_id;
+        const char *lost; /* why the answer cannot be what it should be; NULL: it can */
     } output;
     struct { /* how much of that was polled */
         int32_t n_tokens, end;
@@ -331,7 +332,7 @@ typedef struct llm__lora {
     int32_t n_running, n_waiting; /* sequences with it, after the latest step */
 } llm__lora;
 
-/* A model that guesses for another one: see >>engine. */
+/* A model that guesses for another one: see >>draft. */
 typedef struct llm__drafter {
     llm_model *model; /* opened by the engine */
     llm__net *net;    /* NULL: none */
@@ -423,6 +424,7 @@ struct llm_engine {
         uint64_t next, now; /* numbers: the next to be drawn, and whose turn it is */
         pthread_cond_t changed;
     } turn;
+    pthread_mutex_t keeping;    /* held while a context goes to a file of a folder with a quota */
     llm_engine_stats stats;     /* a copy of count, made after each step */
     pthread_mutex_t news_mutex; /* recursive: held while callbacks run */
 };

@@ -53,6 +53,13 @@ LLM__PRIVATE LLM__PRINTF(3, 4) int llm__oai_bad(llm_openai_call *k, const char *
     return 0;
 }
 
+LLM__PRIVATE int llm__oai_awaited(llm_openai_call *k) {
+    if (!__atomic_load_n(&k->cancelled, __ATOMIC_RELAXED)) return 1;
+    llm__oai_bad(k, "", "the request was cancelled");
+    k->info.status = 499;
+    return 0;
+}
+
 LLM__PRIVATE int llm__oai_failed(llm_openai_call *k, llm_result r, const char *param) {
     llm__oai_bad(k, param, "%s", llm_last_error());
     if (r == LLM_ERR_LIMIT) k->code = "context_length_exceeded";

@@ -54,8 +54,9 @@
 /* clang-format off */
 enum {
     LLM__OAI_STOPS = 16, LLM__OAI_STOP_LEN = 1024, LLM__OAI_WORDS = 256, LLM__OAI_BIASES = 1024, /* entries and bytes a list may have */
-    LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64, LLM__OAI_TOOLS = 128,
-    LLM__OAI_TOOL_NAME = 64, LLM__OAI_FIELDS = 80, LLM__OAI_MEDIA = 128, LLM__OAI_FRAMES = 1024
+    LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_CHOICES = 2048, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64,
+    LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64, LLM__OAI_REPEATED = 1 << 20, LLM__OAI_FIELDS = 80,
+    LLM__OAI_MEDIA = 128, LLM__OAI_FRAMES = 1024
 };
 /* clang-format on */
 
@@ -139,7 +140,9 @@ struct llm_openai_call {
     int32_t n_room;               /* requests there is room for */
     char param[64], message[600]; /* of the error, with info.status; before one: the field that is being read */
     const char *code;
-    int32_t failed; /* by llm_openai_fail */
+    int32_t failed;    /* by llm_openai_fail: the status */
+    int32_t starved;   /* memory was out for a part of the answer */
+    int32_t cancelled; /* atomic: by llm_openai_cancel */
     /* Of a response: the output items that are whole, and the text of the one that is not */
     llm_text items, item;
     int32_t n_items, item_kind, n_events; /* item_kind: llm__oai_item */
@@ -160,6 +163,9 @@ LLM__PRIVATE LLM__PRINTF(2, 3) int llm__oai_at(llm_openai_call *k, const char *f
 /* Keeps the error of a field: 400, unless the caller changes the status. param NULL: of the field that llm__oai_at named. A sentence that
  * begins with a small letter or a colon goes on behind the field's name. Returns 0, so that a check that fails ends in one line. */
 LLM__PRIVATE LLM__PRINTF(3, 4) int llm__oai_bad(llm_openai_call *k, const char *param, const char *format, ...);
+
+/* Whether somebody still waits: 0 keeps an error. Looked at where a loop grows with the request. */
+LLM__PRIVATE int llm__oai_awaited(llm_openai_call *k);
 
 /* The library's latest error as HTTP: a full queue may be tried again, a failing device is ours, the rest is the user's. */
 LLM__PRIVATE int llm__oai_failed(llm_openai_call *k, llm_result r, const char *param);

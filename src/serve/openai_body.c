@@ -59,7 +59,7 @@ static int llm__oai_read(llm_openai_call *k) {
     if (r) return llm__oai_refused(k, r, k->fields.at);
     llm__oai_reports(k);
     if (!llm__oai_id(k)) return 0;
-    if (k->info.kind >= LLM_OPENAI_TOKENIZE) return 1;
+    if (k->info.kind >= LLM_OPENAI_TOKENIZE) return k->info.stream = 0, 1; /* these come whole, whatever was asked for */
     if (!llm__oai_stops(k) || !llm__oai_bias(k) || !llm__oai_stream_options(k) || !llm__oai_tools(k)) return 0;
     if (k->info.kind == LLM_OPENAI_EMBEDDING) return llm__oai_embedding(k);
     if (response && !llm__oai_response_fields(k)) return 0;
@@ -165,9 +165,10 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->info.id = k->id;
     k->info.status = 200;
     k->info.sampling = &k->s;
-    if (llm_json_parse(body, len, &limits, &k->body)) llm__oai_bad(k, "", "%s", llm_last_error());
+    const llm_result r = llm_json_parse(body, len, &limits, &k->body);
+    if (r) llm__oai_refused(k, r, "");
     else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) llm__oai_bad(k, "", "the body must be a JSON object");
-    else if (llm__oai_model(k)) llm__oai_read(k);
+    else if (llm__oai_model(k) && llm__oai_read(k) && k->ignored.failed) llm__oai_failed(k, llm__nomem(), "");
     k->info.user = k->user_name;
     k->info.ignored = k->ignored.data && !k->ignored.failed ? k->ignored.data : "";
     k->info.n_choices = k->s.n > 0 ? k->s.n : 1;
@@ -187,8 +188,10 @@ LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message
     for (int32_t i = 0; i < k->info.n_requests; i++) llm_request_cancel(k->request[i]);
     llm__oai_bad(k, "", "%s", message);
     k->info.status = k->info.stream && k->info.n_requests ? 200 : status;
-    k->failed = 1;
+    k->failed = status;
 }
+
+LLM_API void llm_openai_cancel(llm_openai_call *k) { __atomic_store_n(&k->cancelled, 1, __ATOMIC_RELAXED); }
 
 /* Requests first: once llm_request_free is back, on_news is never called for them again. A request that still runs lives on in the engine
  * for a step, with its own copies of what it was given and its own hold on the grammar; it reads nothing of the call. */

@@ -42,7 +42,7 @@ static void llm__oai_payload(const llm_openai_call *k, const llm__oai_piece *p, 
     if (content) llm_text_format(out, "%,'content':%Q", c->content.data, c->content.len);
     else if (whole) llm_text_str(out, ",\"content\":null");
     if (thoughts) llm_text_format(out, "%,'reasoning_content':%Q", c->thoughts.data, c->thoughts.len);
-    if (p->calls && p->calls->len) llm_text_format(out, "%,'tool_calls':[%t]", p->calls);
+    if (p->calls && (p->calls->len || p->calls->failed)) llm_text_format(out, "%,'tool_calls':[%t]", p->calls);
     llm_text_str(out, whole ? ",\"refusal\":null}" : "}");
 }
 

@@ -1,4 +1,5 @@
 #include "serve/openai_parts.h"
+#include "api/config.h"
 #include "api/text.h"
 #include "api/easy.h"
 #include "api/request.h"
@@ -52,7 +53,7 @@ static int llm__oai_alternative(const llm_output *o, size_t i, int32_t shown, in
 
 LLM__PRIVATE void llm__oai_token(const llm_openai_call *k, int32_t id, llm_text *bytes, llm_text *out) {
     bytes->len = 0;
-    llm_token_bytes(k->service.model, id, bytes);
+    if (llm_token_bytes(k->service.model, id, bytes) == LLM_ERR_NOMEM) out->failed = 1;
     int whole = llm__utf8_valid(bytes->data, bytes->len) == bytes->len;
     if (k->as_ids) llm_text_format(out, "'token_id:%d'", id);
     else llm_text_format(out, whole ? "%Q" : "'bytes:", bytes->data, bytes->len);

@@ -160,8 +160,8 @@ static void llm__oai_items_grow(llm_openai_call *k, llm_text *out) {
 }
 
 /* The response object, with a status: "in_progress" (at the beginning: no items, no usage), "completed", "incomplete" (the length cut it)
- * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has a default.
- * */
+ * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has a
+ * default. */
 static llm_text llm__oai_response(const llm_openai_call *k, const char *status, const char *failure) {
     static const char *const sent[][2] = {{"instructions", "null"},
                                           {"max_output_tokens", "null"},
@@ -206,6 +206,7 @@ static const char *llm__oai_items_end(llm_openai_call *k, llm_text *out) {
 static void llm__oai_response_whole(llm_openai_call *k, llm_text *out) {
     LLM__SCOPED(llm_text_free) llm_text events = LLM__ZERO;
     llm_text whole = llm__oai_response(k, llm__oai_items_end(k, &events), NULL);
+    out->failed |= events.failed;
     llm_text_format(out, "%t", &whole);
 }
 
@@ -255,8 +256,8 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
 
 /* Polls, and writes when there is something. Without a stream that is when all choices have ended; of a kind that needs no engine at once,
  * with what submit has left in k->text. An error found on the way (a failed step) makes the answer an error object with its status, as
- * nothing was sent before it. Never blocks: its time grows with what is new. */
-LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
+ * nothing was sent before it. */
+static int llm__oai_next(llm_openai_call *k, llm_text *out) {
     llm_event e;
     int done = 1;
     if (k->info.done) return 0;
@@ -268,13 +269,25 @@ LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
         }
         if (!done) return 0;
         const char *failure = llm__oai_failure(k);
-        if (failure) llm__oai_bad(k, "", "%s", failure), k->info.status = 500;
+        if (failure) llm__oai_bad(k, "", "%s", failure), k->info.status = k->failed ? k->failed : 500;
         else if (k->info.kind == LLM_OPENAI_RESPONSE) llm__oai_response_whole(k, out);
         else llm__oai_whole(k, out);
     } else if (k->info.status == 200) {
-        llm_text_add(out, k->text.data, k->text.len);
+        llm_text_format(out, "%t", &k->text);
     }
     if (k->info.status != 200) llm_openai_error(out, k->info.status, k->message, k->param[0] ? k->param : NULL, k->code);
     k->info.done = 1;
     return 1;
+}
+
+/* Never blocks: its time grows with what is new. Where memory ran out for any part of it, a piece is not told at all: the call fails, and
+ * what is told instead is its error. */
+LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
+    const size_t before = out->len;
+    const int was_done = k->info.done, some = llm__oai_next(k, out);
+    if (was_done || !(out->failed | k->starved | k->items.failed | k->item.failed | k->logs.failed)) return some;
+    out->len = before;
+    out->failed = k->starved = k->items.failed = k->item.failed = k->logs.failed = k->info.done = 0;
+    llm_openai_fail(k, 503, "out of memory");
+    return llm__oai_next(k, out);
 }

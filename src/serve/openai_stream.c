@@ -105,6 +105,8 @@ static void llm__oai_log_event(llm_openai_call *k, const llm_event *e, const llm
 LLM__PRIVATE int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     if (!llm_request_poll(k->request[r], e)) return 0;
     llm__oai_choice *c = &k->choice[r * k->info.n_choices + e->index];
+    llm_output o;
+    if (e->finish == LLM_FINISH_ERROR && !llm_request_get_output(k->request[r], e->index, &o) && o.finish != e->finish) k->starved = 1;
     double now = llm__now(), gap = e->has_token && c->last > 0 ? now - c->last : 0;
     size_t before = c->content.len;
     int thinking = c->reasoning.thinking;
@@ -116,6 +118,7 @@ LLM__PRIVATE int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     if (e->finish != LLM_FINISH_NONE) llm_reasoning_end(&c->reasoning, &c->thoughts, answer);
     if (c->tools && plain.len) llm_tool_parser_push(c->tools, plain.data, plain.len, &c->content);
     if (c->tools && e->finish != LLM_FINISH_NONE) llm_tool_parser_end(c->tools, &c->content);
+    k->starved |= c->thoughts.failed | c->content.failed | plain.failed;
     if (k->info.kind == LLM_OPENAI_RESPONSE && k->want_logprobs) llm__oai_log_event(k, e, c, thinking, c->content.len > before);
     c->n_reasoning += e->has_token && c->reasoning.thinking;
     c->chars += llm_text_chars(c->content.data + before, c->content.len - before);
@@ -136,15 +139,15 @@ LLM__PRIVATE const char *llm__oai_failure(const llm_openai_call *k) {
 LLM__PRIVATE void llm__oai_stream_end(llm_openai_call *k, llm_text *out) {
     const char *failure = llm__oai_failure(k);
     llm_text none = LLM__ZERO;
-    if (k->info.kind == LLM_OPENAI_GENERATE) return;
+    const int lines = k->info.kind == LLM_OPENAI_GENERATE;
     if (failure) {
-        llm_text_str(out, "data: ");
-        llm_openai_error(out, 500, failure, NULL, NULL);
-        llm_text_str(out, "\n\n");
+        if (!lines) llm_text_str(out, "data: ");
+        llm_openai_error(out, k->failed ? k->failed : 500, failure, NULL, NULL);
+        llm_text_str(out, lines ? "\n" : "\n\n");
     } else if (k->include_usage) {
         llm__oai_chunk(k, &none, NULL, out);
     }
-    llm_text_str(out, "data: [DONE]\n\n");
+    if (!lines) llm_text_str(out, "data: [DONE]\n\n");
 }
 
 LLM__PRIVATE void llm__oai_roles(llm_openai_call *k, llm_text *out) {

@@ -15,8 +15,8 @@
  *
  * All choices share the stream, told apart by `index`. Deltas joined are exactly the text of the answer that is not streamed: an event
  * holds whole code points, and nothing that may still become a stop string. One call of llm_openai_next writes at most one event's worth,
- * so that a server can stop where a slow reader's buffer is full and go on later; nothing is lost: the request keeps its events till then.
- * */
+ * so that a server can stop where a slow reader's buffer is full and go on later; nothing is lost: the request keeps its events till
+ * then. */
 #pragma once
 #include "api/text.h"
 #include "api/easy.h"
