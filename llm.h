@@ -21,14 +21,15 @@
  * WHAT IT IS
  *   Loads GGUF files (v2, v3) and Hugging Face folders (safetensors) as they are. Runs Llama 1-3, Mistral, Qwen 1-3, SmolLM 2-3, InternLM
  *   1-3, Baichuan, Granite, OLMo 2, Phi-3, StarCoder 2, Cohere, Gemma 2-3, ERNIE 4.5, GLM-4, ChatGLM 3, GPT-2, OPT, and the mixtures of experts
- *   Mixtral, Qwen2/3-MoE, ERNIE 4.5-MoE, DeepSeek V2/V3 (latent attention), GLM-4-MoE and gpt-oss. Executes tokenizer.json and chat templates
+ *   Mixtral, Qwen2/3-MoE, ERNIE 4.5-MoE, DeepSeek V2/V3 (latent attention), GLM-4-MoE and gpt-oss. Models that see: LLaVA 1.5,
+ *   NeXT and OneVision, InternVL, MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL, SmolVLM, Idefics 3, Gemma 3 and Mistral 3. Executes tokenizer.json and chat templates
  *   itself. Serves many requests in one ragged batch with paged KV memory and a prefix cache. Requests of one batch may have different LoRA
  *   adapters; what a long text has in the cache can be kept in a file. On one machine and instruction set the logits of a token
  *   are the same to the bit alone, in a batch, in chunks, from the cache and with any number of threads.
  *
  * WHAT IT IS NOT
- *   No training. No pickle (pytorch_model.bin). No network: models are files. No Windows or macOS yet. Images are not in
- *   this version.
+ *   No training. No pickle (pytorch_model.bin). No network: models are files. No Windows or macOS yet. Pictures only for
+ *   models in Hugging Face folders; of videos GIFs and lists of frames.
  *
  * TABLE OF CONTENTS (search for the tag)
  *   api/
@@ -244,6 +245,9 @@
  *   LLM_MALLOC(n), LLM_REALLOC(p, n), LLM_FREE(p)   your own allocator: all three or none
  *   LLM_JSMN_H            where jsmn.h is, with quotes or angle brackets
  *   LLM_NO_SIMD           plain C kernels only: small, portable, quick to compile, slow to run
+ *   LLM_NO_VISION         no model sees: what belongs to pictures is left out
+ *   LLM_IMAGE_IMPLEMENTATION   in one file that includes llm.h (the same or another): stb_image as llm_picture_reader_stb, which a model is
+ *                         given (llm_model_config.picture_reader); LLM_STB_IMAGE_H says where stb_image.h is (Debian: libstb-dev)
  *   LLM_SMALL             loaders, parsers and requests for size, not speed (gcc): a third less code
  *
  * RULES
@@ -23364,6 +23368,10 @@ static llm_result llm__picture_read(const llm_picture_reader *reader, const uint
         return llm__error(LLM_ERR_UNSUPPORTED, "%s%s: JPEG, PNG, GIF or BMP expected", kind ? "it is " : "it is no picture",
                           kind ? kind : "");
     if (!reader) return llm__error(LLM_ERR_UNSUPPORTED, "it is %s, and this program was built without a reader of pictures", kind);
+    if (*data == 0x89 && n >= 24) { /* a reader may not say how large one is that it does not take */
+        llm_result large = llm__picture_size(llm__tiff_number(data + 16, 4, 1), llm__tiff_number(data + 20, 4, 1));
+        if (large) return large;
+    }
     if (!reader->size(data, n, &frame.width, &frame.height, &why))
         return llm__error(LLM_ERR_FORMAT, "%s that cannot be read: %s", kind, why);
     llm_result r = llm__picture_size(frame.width, frame.height);
@@ -23893,6 +23901,7 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
 static llm_result llm__processor_check(const llm__vision *v, const llm__processor *p) {
     llm_result r = LLM_OK;
     const int fixed = v->family->fit != LLM__FIT_PATCHES && v->family->fit != LLM__FIT_EDGE;
+    if (!p->resize) return llm__error(LLM_ERR_UNSUPPORTED, "do_resize: false, but pictures are always made to fit here");
     if (p->filter < LLM__FILTER_LANCZOS || p->filter > LLM__FILTER_HAMMING)
         return llm__error(LLM_ERR_UNSUPPORTED, "resample: %d, 1 (Lanczos) to 5 was expected", (int)p->filter);
     if (fixed) r = llm__processor_range("size", p->size, v->patch, 4096);
@@ -23919,16 +23928,26 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
 
 /* The parameters with those of a request: a JSON object. Unknown names, and values out of range, are refused. */
 static llm_result llm__processor_change(const llm__vision *v, const char *json, llm__processor *p) {
-    static const char known[] =
-        "min_pixels max_pixels size longest_edge do_image_splitting max_slice_nums slice_mode max_patches min_patches fps "
-        "min_frames max_frames max_image_size crop_to_patches do_resize resample num_frames max_dynamic_patch "
-        "min_dynamic_patch";
+    /* what means something for each way of fitting, in the order of llm__fit_kind */
+    static const char *const known[] = {"resample", /* SQUARE */
+                                        "resample", /* CROP */
+                                        "min_pixels max_pixels size resample",
+                                        "size resample",
+                                        "size max_image_size do_image_splitting resample",
+                                        "image_grid_pinpoints resample",
+                                        "crop_to_patches min_patches max_patches min_dynamic_patch max_dynamic_patch resample",
+                                        "max_slice_nums slice_mode resample"};
+    static const char moving[] = "fps min_frames max_frames num_frames";
+    const char *mine = known[v->family->fit];
     LLM__SCOPED(llm__json_drop) llm_json *d = NULL;
     llm_result r = llm_json_parse(json, strlen(json), NULL, &d);
     if (r || llm_json_type_of(d, 0) != LLM_JSON_OBJECT) return llm__error(LLM_ERR_ARG, "mm_processor_kwargs: a JSON object was expected");
     for (int m = llm_json_first(d, 0); m >= 0; m = llm_json_next(d, m))
-        if (llm__word_index(known, llm__json_key(d, m)) < 0)
-            return llm__error(LLM_ERR_ARG, "mm_processor_kwargs: \"%.64s\" is no parameter that is known here", llm_json_key(d, m, NULL));
+        if (llm__word_index(mine, llm__json_key(d, m)) < 0 &&
+            (llm__word_index(moving, llm__json_key(d, m)) < 0 || !(v->family->flags & LLM__EYES_VIDEO)))
+            return llm__error(LLM_ERR_ARG, "mm_processor_kwargs: \"%.64s\" means nothing to this model; %s%s%s do",
+                              llm_json_key(d, m, NULL), mine, v->family->flags & LLM__EYES_VIDEO ? " " : "",
+                              v->family->flags & LLM__EYES_VIDEO ? moving : "");
     r = llm__processor_read(v, d, 0, 0, p);
     if (!r) r = llm__processor_read(v, d, 0, 1, p);
     p->max_tiles = (int32_t)llm__number_of(d, 0, "max_dynamic_patch", p->max_tiles);
@@ -36147,7 +36166,7 @@ static int llm__oai_media_part(llm_openai_call *k, int part) {
         if (!llm_json_str(d, v, NULL)) return llm__oai_bad(k, NULL, ": a video must be a list of texts");
     if (list && llm_json_size(d, url) > LLM__OAI_FRAMES)
         return llm__oai_bad(k, NULL, ": at most %d frames, got %d", LLM__OAI_FRAMES, llm_json_size(d, url));
-    if (detail && !llm__alias_among("auto|low|high", llm__lit(detail), NULL))
+    if (llm__oai_get(d, about, "detail") >= 0 && (!detail || !llm__alias_among("auto|low|high", llm__lit(detail), NULL)))
         return llm__oai_bad(k, NULL, ": detail must be auto, low or high");
     int rate = llm__oai_get(d, about, "fps");
     if (rate < 0) rate = llm__oai_get(d, part, "fps");

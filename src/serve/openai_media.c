@@ -117,7 +117,7 @@ LLM__PRIVATE int llm__oai_media_part(llm_openai_call *k, int part) {
         if (!llm_json_str(d, v, NULL)) return llm__oai_bad(k, NULL, ": a video must be a list of texts");
     if (list && llm_json_size(d, url) > LLM__OAI_FRAMES)
         return llm__oai_bad(k, NULL, ": at most %d frames, got %d", LLM__OAI_FRAMES, llm_json_size(d, url));
-    if (detail && !llm__alias_among("auto|low|high", llm__lit(detail), NULL))
+    if (llm__oai_get(d, about, "detail") >= 0 && (!detail || !llm__alias_among("auto|low|high", llm__lit(detail), NULL)))
         return llm__oai_bad(k, NULL, ": detail must be auto, low or high");
     int rate = llm__oai_get(d, about, "fps");
     if (rate < 0) rate = llm__oai_get(d, part, "fps");

@@ -155,6 +155,10 @@ LLM__PRIVATE llm_result llm__picture_read(const llm_picture_reader *reader, cons
         return llm__error(LLM_ERR_UNSUPPORTED, "%s%s: JPEG, PNG, GIF or BMP expected", kind ? "it is " : "it is no picture",
                           kind ? kind : "");
     if (!reader) return llm__error(LLM_ERR_UNSUPPORTED, "it is %s, and this program was built without a reader of pictures", kind);
+    if (*data == 0x89 && n >= 24) { /* a reader may not say how large one is that it does not take */
+        llm_result large = llm__picture_size(llm__tiff_number(data + 16, 4, 1), llm__tiff_number(data + 20, 4, 1));
+        if (large) return large;
+    }
     if (!reader->size(data, n, &frame.width, &frame.height, &why))
         return llm__error(LLM_ERR_FORMAT, "%s that cannot be read: %s", kind, why);
     llm_result r = llm__picture_size(frame.width, frame.height);

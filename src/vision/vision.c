@@ -98,6 +98,7 @@ static llm_result llm__processor_read(const llm__vision *v, const llm_json *d, i
 static llm_result llm__processor_check(const llm__vision *v, const llm__processor *p) {
     llm_result r = LLM_OK;
     const int fixed = v->family->fit != LLM__FIT_PATCHES && v->family->fit != LLM__FIT_EDGE;
+    if (!p->resize) return llm__error(LLM_ERR_UNSUPPORTED, "do_resize: false, but pictures are always made to fit here");
     if (p->filter < LLM__FILTER_LANCZOS || p->filter > LLM__FILTER_HAMMING)
         return llm__error(LLM_ERR_UNSUPPORTED, "resample: %d, 1 (Lanczos) to 5 was expected", (int)p->filter);
     if (fixed) r = llm__processor_range("size", p->size, v->patch, 4096);
@@ -123,16 +124,26 @@ static llm_result llm__processor_check(const llm__vision *v, const llm__processo
 }
 
 LLM__PRIVATE llm_result llm__processor_change(const llm__vision *v, const char *json, llm__processor *p) {
-    static const char known[] =
-        "min_pixels max_pixels size longest_edge do_image_splitting max_slice_nums slice_mode max_patches min_patches fps "
-        "min_frames max_frames max_image_size crop_to_patches do_resize resample num_frames max_dynamic_patch "
-        "min_dynamic_patch";
+    /* what means something for each way of fitting, in the order of llm__fit_kind */
+    static const char *const known[] = {"resample", /* SQUARE */
+                                        "resample", /* CROP */
+                                        "min_pixels max_pixels size resample",
+                                        "size resample",
+                                        "size max_image_size do_image_splitting resample",
+                                        "image_grid_pinpoints resample",
+                                        "crop_to_patches min_patches max_patches min_dynamic_patch max_dynamic_patch resample",
+                                        "max_slice_nums slice_mode resample"};
+    static const char moving[] = "fps min_frames max_frames num_frames";
+    const char *mine = known[v->family->fit];
     LLM__SCOPED(llm__json_drop) llm_json *d = NULL;
     llm_result r = llm_json_parse(json, strlen(json), NULL, &d);
     if (r || llm_json_type_of(d, 0) != LLM_JSON_OBJECT) return llm__error(LLM_ERR_ARG, "mm_processor_kwargs: a JSON object was expected");
     for (int m = llm_json_first(d, 0); m >= 0; m = llm_json_next(d, m))
-        if (llm__word_index(known, llm__json_key(d, m)) < 0)
-            return llm__error(LLM_ERR_ARG, "mm_processor_kwargs: \"%.64s\" is no parameter that is known here", llm_json_key(d, m, NULL));
+        if (llm__word_index(mine, llm__json_key(d, m)) < 0 &&
+            (llm__word_index(moving, llm__json_key(d, m)) < 0 || !(v->family->flags & LLM__EYES_VIDEO)))
+            return llm__error(LLM_ERR_ARG, "mm_processor_kwargs: \"%.64s\" means nothing to this model; %s%s%s do",
+                              llm_json_key(d, m, NULL), mine, v->family->flags & LLM__EYES_VIDEO ? " " : "",
+                              v->family->flags & LLM__EYES_VIDEO ? moving : "");
     r = llm__processor_read(v, d, 0, 0, p);
     if (!r) r = llm__processor_read(v, d, 0, 1, p);
     p->max_tiles = (int32_t)llm__number_of(d, 0, "max_dynamic_patch", p->max_tiles);

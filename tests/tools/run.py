@@ -109,6 +109,7 @@ def outside_truth():
     goldens = [*sorted(glob.glob("build/data/token_goldens/*.jsonl")), *sorted(glob.glob("build/data/vocabularies/*.inp"))]
     step("tokens", [sys.executable, "tests/e2e/test_tokens.py", *goldens])
     step("templates", [sys.executable, "tests/e2e/test_templates.py"])
+    step("models that see", [sys.executable, "tests/e2e/test_vision.py"])
     step("golden", [sys.executable, "tests/e2e/test_golden.py"])
     step("small KV caches", [sys.executable, "tests/e2e/test_kv.py"], MODELS)
 
