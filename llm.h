@@ -22,8 +22,8 @@
  *   Loads GGUF files (v2, v3) and Hugging Face folders (safetensors) as they are. Runs Llama 1-3, Mistral, Qwen 1-3, SmolLM 2-3, InternLM
  *   1-3, Baichuan, Granite, OLMo 2, Phi-3, StarCoder 2, Cohere, Gemma 2-3, ERNIE 4.5, GLM-4, ChatGLM 3, GPT-2, OPT, and the mixtures of experts
  *   Mixtral, Qwen2/3-MoE, ERNIE 4.5-MoE, DeepSeek V2/V3 (latent attention), GLM-4-MoE and gpt-oss. Models that see: LLaVA 1.5,
- *   NeXT and OneVision, InternVL, MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL, SmolVLM, Idefics 3, Gemma 3 and Mistral 3. Executes tokenizer.json and chat templates
- *   itself. Serves many requests in one ragged batch with paged KV memory and a prefix cache. Requests of one batch may have different LoRA
+ *   NeXT and OneVision, InternVL, MiniCPM-V 2.6, ERNIE 4.5 VL, Qwen2/2.5/3-VL, SmolVLM, Idefics 3, Gemma 3 and Mistral 3. Executes
+ *   tokenizer.json and chat templates itself. Serves many requests in one ragged batch with paged KV memory and a prefix cache. Requests of one batch may have different LoRA
  *   adapters; what a long text has in the cache can be kept in a file. On one machine and instruction set the logits of a token
  *   are the same to the bit alone, in a batch, in chunks, from the cache and with any number of threads.
  *

@@ -202,9 +202,14 @@ def test():
     isa()
 
 
+VISION = ("ernie4_5_vl_moe", "gemma3", "llava_onevision", "minicpmv", "mistral3", "qwen2_5_vl", "qwen3_vl")
+
+
 def isa():
     for name in isas(): families("checkpoints --isa " + name, "--isa " + name)
+    for name in isas(): step("models that see, --isa " + name, [sys.executable, "tests/e2e/test_vision.py", *VISION, "--args", "--isa " + name])
     families("checkpoints -tp 2", "-tp 2 --device cpu")
+    step("models that see, -tp 2", [sys.executable, "tests/e2e/test_vision.py", *VISION, "--args", "-tp 2 --device cpu"])
     emulated()
 
 
