@@ -120,7 +120,9 @@ typedef struct llm_backend_config {
     struct llm_spent *spent;    /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds */
     const int32_t *graph_sizes; /* GPU: (n_graph_sizes) ascending: rows that recorded steps are filled up to; NULL: the backend's own */
     int32_t n_graph_sizes;
-    int32_t kv_prealloc;            /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
+    int32_t kv_prealloc; /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
+    llm_trace_fn trace;  /* of a table that tells (llm_engine_config.trace); others have none */
+    void *trace_user;
     int32_t given_cols;             /* values of a given row at most, see llm_step; 0: none is given */
     struct llm_backend_ctx *beside; /* NULL, or an open context of this backend, whose threads or streams this one uses too: only one of
                                both runs a step at a time, and this one is closed first */
@@ -470,6 +472,10 @@ typedef struct llm_backend {
     void (*state)(llm_backend_ctx *ctx, int rank, const llm_state_op *op); /* NULL: no EAGLE */
     void (*pin)(llm_backend_ctx *ctx, void *host,
                 size_t bytes); /* once, until close: what kv_read and kv_write will use. NULL: no need to */
+    /* Computes what end_step has made ready, piece by piece, until llm_now() is past `until`: at least one piece. 1: all is done; 0: the
+     * next call, or wait, goes on. *longest grows to the seconds of the longest piece. A step that is not done is forgotten by begin_step.
+     * NULL: the device computes by itself. */
+    int (*work)(llm_backend_ctx *ctx, double until, double *longest);
     /* After wait(): n rows of a buffer, from `row` on, to host memory (n, cols). */
     llm_result (*buffer_rows)(llm_backend_ctx *ctx, int rank, const llm_buffer *buf, int row, int n, float *to);
 } llm_backend;
@@ -488,4 +494,5 @@ LLM_API double llm_isa_peak(const char *isa);
 /* GB a second that n_threads threads read of 1 GiB of memory together, the best of four passes: what decoding cannot exceed, since it reads
  * the weights for every token. 0: so much memory could not be had. */
 LLM_API double llm_memory_peak(int32_t n_threads);
-LLM_API int64_t llm_memory_free(void); /* bytes that could be had now, the control group's limit counted; -1: unknown */
+LLM_API int64_t
+llm_memory_free(void); /* bytes that could be had now, limits of the control group and of address space counted; -1: unknown */

@@ -55,16 +55,18 @@ typedef struct llm_engine_config {
     const char *lora;                /* an adapter for every request that names none, loaded at once under its path; NULL: none */
     const char
         *cuda_library; /* what device cuda, and auto, open: libllm_cuda.so; NULL: for cuda the one that the system finds, for auto none */
-    int32_t enforce_eager;            /* GPU: steps are not recorded as graphs */
-    int32_t max_seq_len_to_capture;   /* GPU: steps with longer sequences neither; 0: no limit */
-    float step_timeout;               /* GPU: seconds after which a step counts as lost; 0: 300 */
-    struct llm_spent *spent;          /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
-    int32_t kv_cache_prealloc;        /* CPU: 1: takes the KV cache's memory at once, so that no step finds it short; 0: when used */
-    const char *cuda_graph_sizes;     /* GPU: "2,4,8": sequences of the steps that are recorded, smaller ones filled up to the next; larger
+    int32_t enforce_eager;           /* GPU: steps are not recorded as graphs */
+    int32_t max_seq_len_to_capture;  /* GPU: steps with longer sequences neither; 0: no limit */
+    float step_timeout;              /* GPU: seconds after which a step counts as lost; 0: 300 */
+    struct llm_spent *spent;         /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
+    int32_t kv_cache_prealloc;       /* CPU: 1: takes the KV cache's memory at once, so that no step finds it short; 0: when used */
+    const char *cuda_graph_sizes;    /* GPU: "2,4,8": sequences of the steps that are recorded, smaller ones filled up to the next; larger
                                        ones are not recorded. NULL: 1, 2, 4 and multiples of 8 */
-    float cache_max_entry_count;      /* LMDeploy's: the KV cache's share of the memory that is free beside the weights; above 1: so many
+    float cache_max_entry_count;     /* LMDeploy's: the KV cache's share of the memory that is free beside the weights; above 1: so many
                                        pages; instead of kv_cache_memory_bytes. 0: not given */
-    int32_t disable_chunked_prefill;  /* 1: a prompt is computed in one step, so max_num_batched_tokens must reach max_model_len */
+    int32_t disable_chunked_prefill; /* 1: a prompt is computed in one step, so max_num_batched_tokens must reach max_model_len */
+    llm_trace_fn trace; /* CPU with one rank: told of what every operation gives, for learning and looking inside; NULL: nobody */
+    void *trace_user;
     int64_t mm_processor_cache_bytes; /* for pictures of requests and what towers made of them; 0: 1 GiB */
 } llm_engine_config;
 
@@ -103,7 +105,25 @@ enum { LLM_SPECULATIVE_MAX = 32 };
 #define LLM_FIELD_mm_processor_cache_bytes INT64, 1, 9e18, 1073741824, "bytes"
 /* clang-format on */
 
-/* Packs the weights, takes all memory. cfg may be NULL. The model must outlive the engine. On error *out is NULL. */
+/* What an engine takes, in bytes. */
+typedef struct llm_estimate {
+    int64_t weight_bytes;    /* of the model, and of a draft model, as the engine keeps them */
+    int64_t kv_bytes;        /* of the KV cache; it is taken page by page as it is used, unless kv_cache_prealloc is set */
+    int64_t buffer_bytes;    /* activations, logits, tables of the scheduler, swap space */
+    int64_t peak_bytes;      /* all of it, and what else there is for a while or since the model was opened: weights that are unpacked while
+                                they are loaded, files that are read and not mapped */
+    int64_t available_bytes; /* llm_memory_free(); -1: unknown */
+    int32_t max_model_len;   /* tokens of a sequence at most */
+    int32_t fits;            /* 1: it can be opened now */
+} llm_estimate;
+
+/* What llm_engine_open would take with this configuration (cfg may be NULL), on the CPU, without reading a weight: milliseconds. Where it
+ * does not fit, the figures are those of what was asked for, and llm_last_error() is the sentence that llm_engine_open would fail with.
+ * Adapters are not counted. LLM_ERR_ARG: the configuration is wrong anyway; LLM_ERR_UNSUPPORTED: for a device. Any thread. */
+LLM_API llm_result llm_model_estimate(const llm_model *model, const llm_engine_config *cfg, llm_estimate *out);
+
+/* Packs the weights, takes all memory. cfg may be NULL. The model must outlive the engine. On error *out is NULL: LLM_ERR_NOMEM where
+ * weights, KV cache and buffers are more than the memory that is free, with both numbers, before anything is read. */
 LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out);
 LLM_API void llm_engine_close(llm_engine *engine); /* cancels what runs; free its requests first */
 

@@ -219,3 +219,7 @@ LLM__PRIVATE int llm__base64(llm__str s, llm_text *out) {
     }
     return 1;
 }
+
+LLM__PRIVATE int llm__ends_with(const char *s, const char *end) {
+    return strlen(s) >= strlen(end) && !strcmp(s + strlen(s) - strlen(end), end);
+}

@@ -82,3 +82,6 @@ LLM__PRIVATE int llm__base64_digit(char c);
 
 /* Appends what base64 (RFC 4648, with its padding) stands for. 0: it is none. No memory shows in *out alone. */
 LLM__PRIVATE int llm__base64(llm__str s, llm_text *out);
+
+/* 1 if a text ends so. */
+LLM__PRIVATE int llm__ends_with(const char *s, const char *end);

@@ -25,9 +25,11 @@ LLM__PRIVATE llm_result llm__sight_open(llm_engine *e, const llm_backend_config 
     s->both_ways = m->arch.both_ways;
     if (!m->vision) return LLM_OK;
     s->vision = m->vision;
+    if (e->p.dry) return LLM_OK;
     s->given_cols = m->arch.hidden * (1 + m->arch.n_deepstack);
-    llm__tower_config c = {m, e->backend, *beside, e->p.max_len};
-    c.backend_config.beside = e->ctx;
+    const int traced = beside->trace != NULL; /* the table that tells is the language model's alone */
+    llm__tower_config c = {m, traced ? llm_backend_cpu() : e->backend, *beside, e->p.max_len};
+    c.backend_config.beside = traced ? NULL : e->ctx;
     llm_result r = llm__tower_open(&c, &s->tower);
     s->most = e->p.c.mm_processor_cache_bytes ? (size_t)e->p.c.mm_processor_cache_bytes : (size_t)1 << 30;
     return r;
@@ -239,10 +241,11 @@ static void llm__sight_fail(llm_engine *e, const llm_media *m) {
             if (r->sight.use[i].media == m && r->n_done < r->n_seqs) llm__request_end(e, r, LLM_FINISH_ERROR, why);
 }
 
-LLM__PRIVATE void llm__sight_work(llm_engine *e) {
+LLM__PRIVATE void llm__sight_work(llm_engine *e, double until) {
     llm__sight *s = &e->sight;
     if (!s->tower) return;
     const double begin = e->p.driver.now(e);
+    const int brief = e->budget.seconds > 0; /* the caller has a time: layer by layer until it is over */
     double left = 2.0 * (double)llm_model_get_info(e->p.model)->n_params * e->p.c.max_num_batched_tokens;
     int others = 0;
     for (int32_t i = 0; i < e->running.n; i++) others |= !llm__sight_wanted(e->running.seq[i]);
@@ -256,7 +259,7 @@ LLM__PRIVATE void llm__sight_work(llm_engine *e) {
         }
         if (!s->tower->media) break;
         const double ops = llm__tower_ops(s->tower);
-        llm_result r = llm__tower_piece(s->tower, others ? left : 1e18);
+        llm_result r = llm__tower_piece(s->tower, brief ? 1 : others ? left : 1e18);
         if (r) {
             llm__sight_fail(e, s->at_work);
             s->tower->media = NULL;
@@ -264,7 +267,8 @@ LLM__PRIVATE void llm__sight_work(llm_engine *e) {
         if (!s->tower->media) llm_media_free(s->at_work);
         left -= ops;
         if (others && left <= 0) break;
-        if (others && s->tower->media) break; /* it had what was left */
+        if (others && s->tower->media && !brief) break; /* it had what was left */
+        if (brief && e->p.driver.now(e) >= until) break;
     }
     e->count.tower_seconds += e->p.driver.now(e) - begin;
 }

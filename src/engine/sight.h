@@ -46,5 +46,6 @@ LLM__PRIVATE llm__kv_key llm__sight_key(const llm_engine *e, const llm__seq *s, 
 /* What the step is told of a sequence's token at position `at`, in row `row`. */
 LLM__PRIVATE void llm__sight_row(llm_engine *e, const llm__seq *s, int32_t at, int32_t row);
 
-/* Runs the tower for the sequences that wait for it. What fails ends the requests that need it. */
-LLM__PRIVATE void llm__sight_work(llm_engine *e);
+/* Runs the tower for the sequences that wait for it; until: where the caller of a step has set a time (llm_engine_step_for). What fails
+ * ends the requests that need it. */
+LLM__PRIVATE void llm__sight_work(llm_engine *e, double until);

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/place.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/subword.h"
 #include "tokenizer/decode.h"
@@ -110,7 +111,7 @@ static llm_result llm__model_quantized(const llm_model *m, const char *wanted) {
 
 /* Files, tokenizer and template first; then the architecture; then every weight is looked up, so that what is opened
  * can run. The path is copied: the source and all messages point to the copy. */
-LLM__PRIVATE llm_result llm__model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
+LLM__PRIVATE llm_result llm__model_open(const char *path, const llm__place *place, const llm_model_config *cfg, llm_model **out) {
     *out = NULL;
     if (cfg && (cfg->dummy_weights < 0 || cfg->dummy_weights > 3))
         return llm__error(LLM_ERR_ARG, "dummy_weights %d: 0 to 3 expected", cfg->dummy_weights);
@@ -120,7 +121,7 @@ LLM__PRIVATE llm_result llm__model_open(const char *path, const llm_model_config
     m->dummy = cfg ? cfg->dummy_weights : 0;
     m->plain_sampling = cfg && cfg->no_generation_config;
     int vocab_only = cfg && cfg->vocab_only;
-    llm_result r = m->path ? llm__source_open(m->path, cfg, &m->source) : llm__nomem();
+    llm_result r = m->path ? llm__source_open(m->path, place, cfg, &m->source) : llm__nomem();
     if (!r && !vocab_only && cfg && !m->dummy) r = llm__model_quantized(m, cfg->quantization);
     if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
     if (!r && !vocab_only && cfg) r = llm__rope_override(&m->arch, (double)cfg->rope_scaling_factor, cfg->use_logn_attn, m->path);

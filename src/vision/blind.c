@@ -8,24 +8,20 @@
 #include "base/platform.h"
 #include "base/log.h"
 #include "model/loader.h"
-#include "model/model.h"
 #include "vision/vision.h"
 #include "vision/marks.h"
 #include "vision/tower.h"
+#include "vision/tower_load.h"
 
 #ifdef LLM_NO_VISION
 
 static llm_result llm__blind(void) { return llm__error(LLM_ERR_UNSUPPORTED, "pictures: this build leaves vision out (LLM_NO_VISION)"); }
 
-LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
-    if (cfg && cfg->mmproj) return *out = NULL, llm__blind();
-    llm_result r = llm__model_open(path, cfg, out);
-    if (!r) r = llm__model_senses(*out, cfg);
-    if (!r || !*out) return r;
-    llm_model_close(*out);
-    *out = NULL;
-    return r;
+LLM__PRIVATE llm_result llm__vision_open(llm_model *m, const llm_model_config *cfg) {
+    return (void)m, cfg && cfg->mmproj ? llm__blind() : LLM_OK;
 }
+
+LLM__PRIVATE llm_result llm__tower_check(const llm_model *m, llm__vision *v) { return (void)m, (void)v, LLM_OK; }
 
 LLM_API llm_result llm_media_open(const llm_model *model, const llm_media_config *cfg, llm_media **out) {
     (void)model, (void)cfg;

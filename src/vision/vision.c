@@ -383,6 +383,9 @@ static int llm__sees(const llm_model *m, const llm_model_config *cfg) {
 }
 
 LLM__PRIVATE llm_result llm__vision_open(llm_model *m, const llm_model_config *cfg) {
+    if (cfg && cfg->mmproj)
+        return llm__error(LLM_ERR_UNSUPPORTED,
+                          "mmproj: %.300s: llama.cpp's files for pictures are not in this version; Hugging Face folders are", cfg->mmproj);
     if (!m->arch.n_layers || !llm__sees(m, cfg)) return LLM_OK;
     llm__vision *v = (llm__vision *)llm__arena_get(&m->source.arena, sizeof *v);
     if (!v) return llm__nomem();
