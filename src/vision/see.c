@@ -6,7 +6,6 @@
 #include "base/platform.h"
 #include "base/log.h"
 #include "base/place.h"
-#include "model/source.h"
 #include "model/loader.h"
 #include "model/model.h"
 #include "vision/vision.h"
