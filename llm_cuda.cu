@@ -5046,6 +5046,6 @@ extern "C" __attribute__((visibility("default"))) const llm_backend *llm_cuda_ba
                                       cuda_all_reduce, cuda_logits,         cuda_end_step,   cuda_wait,         cuda_logits_row,
                                       cuda_buffer_row, cuda_kv_copy,        cuda_kv_read,    cuda_kv_write,     NULL,
                                       cuda_lora_site,  cuda_lora_put,       cuda_lora,       cuda_drawn,        cuda_kv_memory,
-                                      cuda_send,       cuda_receive,        cuda_state,      cuda_pin};
+                                      cuda_send,       cuda_receive,        cuda_state,      cuda_pin,          NULL};
     return &table;
 }

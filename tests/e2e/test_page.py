@@ -3,7 +3,7 @@
 
     test_page.py [PART ...]      parts are the functions named in PARTS; screenshots go to build/page
 
-Runs in the environment that `setup.py clients` makes, with the system's Chromium. One part talks to llm_serve and a real model; in the others
+Runs in the environment that `setup.py clients` makes, with the system's Chromium. Two parts talk to llm_serve and a real model; in the others
 page_server.py says what a test wants, when it wants it.
 """
 import contextlib
@@ -18,12 +18,17 @@ import time
 
 from playwright.sync_api import sync_playwright
 
+import adapters
 from page_server import CSP, MODEL, PageServer, refusal, words
-from serving import Server, check, finish
+from serving import SLOW, Server, check, checkpoint, finish
 
 FOLDER = pathlib.Path("build/page")
 SIZES = {"desktop": (1280, 800), "tablet": (820, 1180), "phone": (390, 844)}
 EVIL = "<img src=x onerror=\"window.hit=1\"><script>window.hit=1</script> [a](javascript:window.hit=1) <b>bold</b> `<i>code</i>` **<u>x</u>**"
+ATTACKS = ["[a](javascript:window.hit=1)", "[a](JaVaScRiPt:window.hit=1)", "[a](&#106;avascript:window.hit=1)", "[a](java\tscript:window.hit=1)", "<javascript:window.hit=1>", "[a]: javascript:window.hit=1\n\n[a]",
+           "![x](javascript:window.hit=1)", "![x](https://evil.example/x.png)", "[a](data:text/html,<script>window.hit=1</script>)", "[a](https://a.b/\"onclick=\"window.hit=1)", "https://a.b/\"onmouseover=\"window.hit=1",
+           "```\"><img src=x onerror=window.hit=1>\nx\n```", "$\\text{<img src=x onerror=window.hit=1>}$", "$\\href{javascript:window.hit=1}{x}$", "| <svg onload=window.hit=1> |\n|---|", "[a](/v1/models)", "[a](//evil.example)",
+           "<https://a.b/\" style=\"position:fixed>", "<svg><script>window.hit=1</script></svg>", "<math><mtext><style><img src=x onerror=window.hit=1></style></mtext></math>"]
 RICH = (pathlib.Path(__file__).parent / "page_rich.md").read_text()
 
 
@@ -153,6 +158,32 @@ def talk(browser):
     check("SIGTERM", s.stop() == 0)
 
 
+def with_adapters(browser):
+    """Adapters are models that can be chosen."""
+    model = str(checkpoint("llama"))
+    adapters.make(model, str(FOLDER / "poet"), r=4, seed=50, size=0.3)
+    s = Server("--enable-lora", "--lora-modules", f"poet={FOLDER}/poet", "--chat-template", "{% for m in messages %}{{ m.content }}{% endfor %}", model=model, base=("--log-level", "warn"))
+    with person(browser, s.url + "/") as p:
+        asked = []
+        p.page.on("request", lambda r: asked.append(json.loads(r.post_data)) if r.method == "POST" else None)
+        p.wait_for_function("document.querySelectorAll('#model option').length == 2")
+        p.click("#tune")
+        for name, value in (("temperature", "0"), ("max_tokens", "20"), ("extra", '{"ignore_eos": true}')):
+            p.fill("#" + name, value)
+            p.dispatch_event("#" + name, "change")
+        p.click("#tune")
+        for choice in (0, 1):
+            p.click("#new")
+            p.select_option("#model", index=choice)
+            p.ask("a b c")
+            check("the meter", p.locator("#meter").is_visible(), p.inner_text("#log"))
+        check("model and adapter answer differently", [a["model"] for a in asked] == [model, "poet"] and p.last() != "" and p.locator(".error").count() == 0, (asked, p.inner_text("#log")))
+        second = p.last()
+        p.locator("#list a").nth(1).click()
+        check("each in its own way", eventually(lambda: p.last() not in ("", second)), (second, p.last()))
+    check("SIGTERM", s.stop() == 0)
+
+
 # ---- the conversation
 
 def injected(browser, s):
@@ -168,6 +199,41 @@ def injected(browser, s):
         p.reload()
         p.wait_for_selector(".msg")
         check("nor after a reload", p.evaluate("window.hit") is None and p.locator(foreign).count() == 0)
+    s.models = [{**MODEL, "id": EVIL}]
+    with person(browser, s.url) as p:
+        p.evaluate("() => { window.broken = []; addEventListener('securitypolicyviolation', e => window.broken.push(e.violatedDirective)); }")
+        evil = FOLDER / "<img src=x onerror=hit=1>.txt"
+        evil.write_text(EVIL)
+        p.set_input_files("#pick", str(evil))
+        s.answer = lambda body: words("\n\n".join([EVIL, *ATTACKS]), think=EVIL + ATTACKS[0])
+        p.ask(EVIL)
+        s.answer = lambda body: refusal(400, EVIL)
+        p.ask("and an error")
+        p.locator("#list .item.on [data-do=rename]").click()
+        p.fill(".item input", EVIL)
+        p.press(".item input", "Enter")
+        p.fill("#search", "onerror")
+        p.click("#tune")
+        p.fill("#presetName", EVIL)
+        p.button("Save").click()
+        p.wait_for_timeout(300)
+        check("everything else that comes from outside is text too", p.evaluate("window.hit") is None and p.locator("img, iframe, object, embed, b b, u, body style, body script, body link").count() == 0)
+        check("nothing has to be stopped by the policy", p.evaluate("window.broken") == [], p.evaluate("window.broken"))
+        links = p.evaluate("[...document.querySelectorAll('#log a')].map(a => [a.getAttribute('href'), a.rel, a.target])")
+        check("links lead to the web only, in a new tab", links and all(re.match("https?://|mailto:", a) and b == "noreferrer" and c == "_blank" for a, b, c in links if a), links)
+        handlers = p.evaluate("[...document.querySelectorAll('#log *, #side *, #settings *, #model *, #files *, #toast *')].flatMap(e => [...e.attributes].map(a => a.name)).filter(n => n.startsWith('on') || n === 'style' || n === 'srcdoc' || n === 'src')")
+        check("no element has a handler, a style or a source", handlers == [], handlers)
+
+
+def heavy(browser, s):
+    """Long answers written to hurt: the page draws them and still reacts. That time grows with the text only is shown in tests/unit/page."""
+    for mark in ("[", "*a **b ", "- a\n", "> ", "|a|b\n|-|-|\n", "`a``", "\\(a_", "<a ", "![[]("):
+        s.answer = lambda body: words((mark * 20000)[:20000], size=500)
+        with person(browser, s.url) as p:
+            p.evaluate("() => { window.longest = 0; new PerformanceObserver(l => { for (const e of l.getEntries()) window.longest = Math.max(window.longest, e.duration); }).observe({type: 'longtask'}); }")
+            p.ask("Go")
+            p.fill("#input", "still here")
+            check(f"20,000 characters of {mark!r}", p.evaluate("window.longest") < 1500 * SLOW, p.evaluate("window.longest"))
 
 
 def streaming(browser, s):
@@ -192,6 +258,20 @@ def streaming(browser, s):
         go.set()
         p.settled()
         check("and closed after them", p.locator("details.think[open]").count() == 0 and "Thought for" in p.inner_text("details.think summary"))
+        go.clear()
+        s.answer = lambda body: words("A line\n\n" * 60, wait=go, after=40)
+        p.ask("Many lines", wait=False)
+        p.wait_for_function("() => [...document.querySelectorAll('.assistant .body')].pop().querySelectorAll('p').length > 40")
+        check("the newest text is in sight", eventually(lambda: p.evaluate("(e => e.scrollHeight - e.scrollTop - e.clientHeight < 2)(document.getElementById('log'))")))
+        p.locator("#log").hover()
+        p.mouse.wheel(0, -300)
+        p.wait_for_timeout(200)
+        top = p.evaluate("document.getElementById('log').scrollTop")
+        go.set()
+        p.settled()
+        check("who has scrolled up stays there", p.evaluate("document.getElementById('log').scrollTop") == top and p.button("To the newest message").is_visible())
+        p.button("To the newest message").click()
+        check("and comes back by a button", eventually(lambda: p.evaluate("(e => e.scrollHeight - e.scrollTop - e.clientHeight < 2)(document.getElementById('log'))")))
         go.clear()
         s.answer = lambda body: words("Long " * 40, wait=go, after=9)
         p.ask("Long", wait=False)
@@ -253,6 +333,16 @@ def queueing(browser, s):
         p.press("#input", "Enter")
         p.settled()
         check("and sent", p.last() == "To six")
+        p.button("Regenerate").last.click()
+        p.settled()
+        go.clear()
+        p.ask("seven", wait=False)
+        p.wait_for_selector("#send.stop")
+        p.ask("eight", wait=False)
+        p.button("Previous version").last.click()
+        check("another version can be read meanwhile", eventually(lambda: p.texts()[-2:] == ["six", "eight"]), p.texts())
+        go.set()
+        check("the queued message follows the answer that was awaited", eventually(lambda: p.texts()[-3:] == ["six", "seven", "eight"]) and eventually(lambda: p.last() == "To eight"), p.texts())
 
 
 def branching(browser, s):
@@ -281,6 +371,11 @@ def branching(browser, s):
         p.reload()
         p.wait_for_selector(".msg")
         check("also after a reload", p.texts()[0] == "Question" and p.answers() == ["Answer 2", "Answer 3"], (p.texts(), p.answers()))
+        p.fill("#input", "half a question")
+        p.reload()
+        p.wait_for_selector(".msg")
+        check("so does what was being typed", eventually(lambda: p.input_value("#input") == "half a question"), p.input_value("#input"))
+        p.fill("#input", "")
         p.press("#input", "ArrowUp")
         check("Up edits the last question", p.input_value(".edit textarea") == "More")
         p.press(".edit textarea", "Escape")
@@ -445,6 +540,9 @@ def errors(browser, s):
         p.check("#keep")
         p.click("#tune")
         check("remembered when wished", p.evaluate("localStorage.getItem('llm.key')") == '"secret"')
+        q = Person(p.context.browser.new_context(), s.url)
+        check("a server that wants a key says so before the first question", q.sees("This server asks for an API key.") and q.locator(".empty").get_by_role("button", name="Settings").is_visible())
+        q.context.close()
         s.key = ""
         p.route("**/v1/chat/completions", lambda route: route.abort())
         p.ask("x")
@@ -700,7 +798,7 @@ def everybody(browser, s):
         check("landmarks", all(x in tree for x in ("complementary", "main", "navigation \"Conversations\"", "banner" if "banner" in tree else "heading", "meter \"Context used\"")), tree[:800])
 
 
-PARTS = [talk, injected, streaming, queueing, branching, keeping, two_tabs, errors, context, settings, files, looks, everybody]
+PARTS = [talk, with_adapters, injected, heavy, streaming, queueing, branching, keeping, two_tabs, errors, context, settings, files, looks, everybody]
 
 
 def main():
@@ -712,7 +810,7 @@ def main():
         for part in PARTS:
             if sys.argv[1:] and part.__name__ not in sys.argv[1:]: continue
             start = time.time()
-            if part is talk: talk(browser)
+            if part in (talk, with_adapters): part(browser)
             else:
                 with PageServer() as s: part(browser, s)
             print(f"{part.__name__}: {time.time() - start:.1f} s", flush=True)

@@ -836,7 +836,7 @@ static void eng_test_real_chat(const char *path) {
     for (size_t i = 0; i < n_prompt; i++) controls += prompt[i] == start || prompt[i] == end;
     CHECK(controls == 5);
     llm_chat_reset(chat);
-    CHECK(chat->messages.len == chat->first);
+    CHECK(llm_chat_count(chat) == 1);
     llm_chat_free(chat);
     llm_sampling s;
     memset(&s, 0, sizeof s);
