@@ -16,14 +16,17 @@ function side(on) {
 const focusInput = () => matchMedia("(hover: hover)").matches && $("input").focus(); /* on a phone the keyboard would come up */
 function grow() {
   const t = $("input");
-  t.style.height = "auto";
-  t.style.height = t.scrollHeight + "px";
-  changed();
+  if (!CSS.supports("field-sizing", "content")) {
+    t.style.height = "auto";
+    t.style.height = t.scrollHeight + "px";
+  }
+  drawForm(current(), modelOf(current())); /* no more: who types in a long conversation does not wait for it */
 }
 function setInput(text, files) {
   $("input").value = text;
   attached = files;
   grow();
+  changed();
 }
 /* Shows the conversation `here`. */
 function arrive() {
@@ -292,7 +295,7 @@ for (const name of ["dragover", "dragleave", "drop"]) {
     if (name === "drop") attach([...e.dataTransfer.files]);
   });
 }
-on(window, "pagehide", () => sessionStorage.setItem("llm.draft", $("input").value));
+on(window, "pagehide", () => session.set("draft", $("input").value));
 on(window, "popstate", () => {
   here = location.hash.slice(1);
   arrive();
@@ -310,7 +313,7 @@ applySettings();
 openStore(hear).catch(() => {}).then(() => {
   if (!disk) toast("This browser keeps nothing: conversations are lost when the page is closed.");
   if (!current() || current().gone) here = "";
-  drafts.set(here, [sessionStorage.getItem("llm.draft") || "", []]);
+  drafts.set(here, [session.get("draft", ""), []]);
   arrive();
   loadModels();
 });

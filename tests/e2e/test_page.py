@@ -45,7 +45,7 @@ class Person:
         self.page.on("request", lambda r: self.outside.append(r.url) if not r.url.startswith((url, "data:", "blob:")) else None)
         self.page.goto(url)
         self.page.wait_for_selector("#list", state="attached")
-        self.page.wait_for_function("document.activeElement.id === 'input' || innerWidth < 500")
+        self.page.wait_for_function("document.activeElement.id === 'input' || innerWidth < 500 || matchMedia('(hover: none)').matches")
 
     def __getattr__(self, name): return getattr(self.page, name)
 
@@ -60,11 +60,11 @@ class Person:
 
     def last(self): return self.page.locator(".msg.assistant .body").last.inner_text()
 
-    def answers(self): return [x.inner_text() for x in self.page.locator(".msg.assistant .body").all()]
+    def answers(self): return self.page.locator(".msg.assistant .body").all_inner_texts()
 
-    def texts(self): return [x.inner_text() for x in self.page.locator(".msg .bubble").all()]
+    def texts(self): return self.page.locator(".msg .bubble").all_inner_texts()
 
-    def titles(self): return [x.inner_text().split("\n")[0] for x in self.page.locator("#list a").all()]
+    def titles(self): return [x.split("\n")[0] for x in self.page.locator("#list a").all_inner_texts()]
 
     def button(self, name): return self.page.get_by_role("button", name=name, exact=True)
 
@@ -234,6 +234,18 @@ def heavy(browser, s):
             p.ask("Go")
             p.fill("#input", "still here")
             check(f"20,000 characters of {mark!r}", p.evaluate("window.longest") < 1500 * SLOW, p.evaluate("window.longest"))
+    with person(browser, s.url) as p:
+        node = lambda i: {"id": f"n{i}", "up": f"n{i - 1}" if i else "", "role": "assistant" if i % 2 else "user", "text": RICH if i % 2 else "How?", "rev": 1}
+        chats = [{"id": "long", "title": "long", "time": 1, "rev": 1, "leaf": "n299", "nodes": {f"n{i}": node(i) for i in range(300)}}]
+        (FOLDER / "long.json").write_text(json.dumps(chats + [{"id": f"c{i}", "title": f"chat {i}", "time": 1, "rev": 1, "leaf": "", "nodes": {}} for i in range(500)]))
+        p.set_input_files("#load", str(FOLDER / "long.json"))
+        p.locator("#list a", has_text="long").click()
+        p.wait_for_selector(".msg")
+        p.wait_for_timeout(500)
+        drawn = p.evaluate("""() => new Promise(done => { const t = document.getElementById('input'), start = performance.now();
+            for (let i = 0; i < 20; i++) { t.value += 'x'; t.dispatchEvent(new Event('input', {bubbles: true})); }
+            setTimeout(() => setTimeout(() => done(performance.now() - start), 0), 0); })""")
+        check("300 messages: who types does not wait for them", drawn < 40 * SLOW, drawn)
 
 
 def streaming(browser, s):
@@ -543,6 +555,18 @@ def errors(browser, s):
         q = Person(p.context.browser.new_context(), s.url)
         check("a server that wants a key says so before the first question", q.sees("This server asks for an API key.") and q.locator(".empty").get_by_role("button", name="Settings").is_visible())
         q.context.close()
+        context = p.context.browser.new_context()
+        context.add_init_script("for (const name of ['localStorage', 'sessionStorage', 'indexedDB']) Object.defineProperty(window, name, {get() { throw new DOMException('denied', 'SecurityError'); }})")
+        q = Person(context, s.url)
+        check("a browser that keeps nothing is told", q.sees("This browser keeps nothing"))
+        q.click("#tune")
+        q.fill("#key", "secret")
+        q.dispatch_event("#key", "change")
+        q.click("#tune")
+        s.answer = lambda body: words("All the same.")
+        q.ask("x")
+        check("and works", q.last() == "All the same." and not q.errors, (q.inner_text("#log"), q.errors))
+        context.close()
         s.key = ""
         p.route("**/v1/chat/completions", lambda route: route.abort())
         p.ask("x")
@@ -627,7 +651,7 @@ def settings(browser, s):
     s.models = [MODEL, {**MODEL, "id": "poet", "parent": MODEL["id"], "max_model_len": 500}, {**MODEL, "id": "big", "state": "unloaded"}, {**MODEL, "id": "mid", "status": {"value": "loading"}}]
     with person(browser, s.url) as p:
         p.wait_for_function("document.querySelectorAll('#model option').length == 4")
-        check("all models, with their state", [x.inner_text() for x in p.locator("#model option").all()] == ["small", "poet", "big (unloaded)", "mid (loading)"])
+        check("all models, with their state", p.locator("#model option").all_inner_texts() == ["small", "poet", "big (unloaded)", "mid (loading)"])
         p.select_option("#model", "poet")
         p.ask("x")
         check("the one that was chosen", s.asked[-1]["model"] == "poet" and p.get_attribute("#meter", "aria-valuemax") == "500")
@@ -655,6 +679,7 @@ def files(browser, s):
         p.set_input_files("#pick", [str(code), str(FOLDER / "picture.png")])
         check("a text is attached", eventually(lambda: p.locator("#files .chip").count() == 1))
         check("a picture is refused", p.sees("picture.png is not a text in UTF-8."))
+        check("which hides nothing", not p.evaluate("""(() => { const [a, b] = ['#toast', '.box'].map(x => document.querySelector(x).getBoundingClientRect()); return a.bottom > b.top && b.bottom > a.top; })()"""))
         p.shot("attached")
         p.ask("What does it do?")
         check("it is sent", s.asked[-1]["messages"][0]["content"] == "sort.py:\n````\nprint('```')\n````\n\nWhat does it do?", s.asked[-1]["messages"])
@@ -732,9 +757,11 @@ def looks(browser, s):
                     good("list")
                     p.keyboard.press("Escape")
                     p.fill("#input", "one")
+                    low = p.evaluate("document.getElementById('input').clientHeight")
                     p.button("New line").click()
                     p.keyboard.type("two")
                     check(f"{label}: a new-line key", p.input_value("#input") == "one\ntwo")
+                    check(f"{label}: the input grows", p.evaluate("document.getElementById('input').clientHeight") > low + 15)
                     check(f"{label}: large enough to touch", p.evaluate("[...document.querySelectorAll('.row button:not([hidden])')].every(e => e.getBoundingClientRect().height >= 34)"))
                 s.answer = lambda body: refusal(400, "the conversation has 2000 tokens", "context_length_exceeded")
                 p.ask("And another one, which is a good deal longer than the first one was, so that it has to be set in more than one line on a phone?")
@@ -749,9 +776,9 @@ def everybody(browser, s):
         p.keyboard.type("Hello")
         p.keyboard.press("Enter")
         p.settled()
-        check("what comes is said, whole blocks", [x.inner_text() for x in p.locator("#say p").all()] == ["First block.", "Second block."] and p.get_attribute("#say", "role") == "log")
+        check("what comes is said, whole blocks", p.locator("#say p").all_inner_texts() == ["First block.", "Second block."] and p.get_attribute("#say", "role") == "log")
         check("the conversation itself is not read out word by word", p.get_attribute("#log", "aria-live") is None and p.get_attribute("#log", "role") == "region")
-        check("messages have a heading each", [x.inner_text() for x in p.locator("#log article h2").all()] == ["You", "Answer"])
+        check("messages have a heading each", p.locator("#log article h2").all_inner_texts() == ["You", "Answer"])
         p.keyboard.press("Control+Shift+O")
         check("a new conversation", eventually(lambda: p.locator(".empty").is_visible()) and p.evaluate("document.activeElement.id") == "input")
         p.keyboard.press("Control+k")
