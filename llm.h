@@ -1515,7 +1515,7 @@ LLM_API void llm_options_free(llm_options *o);
 #define LLM_OPTIONS_SERVER \
     LLM_OPT_NONE(IGNORED, \
                  "host|port|uds|metrics-port|api-key|api-key-file|cors-origins|allowed-origins|allowed-hosts|shutdown-timeout|timeout|to|" \
-                 "drain|log-format|log-file|lora-dir|context-dir|max-logprobs|sse-ping-interval|workers|" \
+                 "drain|log-format|log-file|lora-dir|context-dir|max-contexts|max-context-bytes|max-logprobs|sse-ping-interval|workers|" \
                  "engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S|served-model-name|a|alias", \
                  "it belongs to llm_serve"), \
         LLM_OPT_NONE(IGNORED_FLAG, "log-requests|enable-log-requests|log-prompts|no-ui|no-webui|strict-model-name", \
@@ -1706,7 +1706,8 @@ typedef struct llm_openai_info {
     int32_t n_requests, n_choices; /* prompts, and answers to each */
     llm_request *const *requests;  /* (n_requests) */
     const llm_sampling *sampling;
-    const char *user; /* what the body says of its end user; NULL: nothing */
+    const char *user;   /* what the body says of its end user; NULL: nothing */
+    int64_t body_bytes; /* memory that the body, as it was read, takes until the call is freed */
 } llm_openai_info;
 
 /* Reads and checks a body: what takes time that grows with the prompt is left to submit. NULL: no memory. */
@@ -4025,6 +4026,11 @@ static llm__str llm__json_text(const llm_json *doc, int node) { return llm__json
 /* Bytes of the text of a value, whatever it is; 0: it is absent. */
 static size_t llm__json_bytes(const llm_json *doc, int node) {
     return doc && node >= 0 && node < doc->n ? (size_t)(doc->tok[node].end - doc->tok[node].start) : 0;
+}
+
+/* Memory that a document takes. */
+static size_t llm__json_memory(const llm_json *doc) {
+    return doc ? sizeof *doc + (size_t)doc->tok[0].end + 2 + (size_t)doc->n * (sizeof *doc->tok + sizeof *doc->skip) : 0;
 }
 
 static llm__str llm__json_raw(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_PRIMITIVE); }
@@ -28678,6 +28684,7 @@ struct llm_request {
     llm_request *news_next;
     llm_request *inbox_next;
     int in_news, told, fresh;   /* told: its end; fresh: counts against max_queue */
+    int64_t bytes;              /* that it takes while it waits */
     int refs, cancelled, freed; /* atomic */
     int32_t n_flight;           /* of its sequences together */
     llm_sampling sampling;      /* resolved; points into the arena */
@@ -28834,7 +28841,8 @@ struct llm_engine {
     pthread_mutex_t mutex;
     struct { /* requests that were submitted since the last step */
         llm_request *first, *last;
-        int32_t n_fresh;        /* requests that have not begun, for max_queue */
+        int32_t n_fresh;        /* requests that have not begun, for max_queue, */
+        int64_t bytes;          /* and what they take */
         int32_t n_live;         /* answers that have not ended, where none may wait */
         uint64_t n_arrived;     /* so far: the order of arrival */
         int some_cancelled;     /* since the inbox was taken last */
@@ -29128,6 +29136,7 @@ static void llm__leave_queue(llm_engine *e, llm_request *r) {
     r->fresh = 0;
     LLM__LOCKED(&e->mutex);
     e->inbox.n_fresh--;
+    e->inbox.bytes -= r->bytes;
 }
 
 /* The first step of a request: queue time and cache hit are known now. Choices that follow later, and sequences that
@@ -31356,6 +31365,17 @@ static llm_result llm__request_root(llm_request *r, const llm_request_config *cf
     return result;
 }
 
+enum {
+    LLM__SEQ_BYTES = 20 << 10,   /* of memory that one answer touches before its first token, beside its prompt's ids */
+    LLM__QUEUE_BYTES = 256 << 20 /* that all requests together may take while they wait, unless it is one alone */
+};
+
+/* What a request takes while it waits: each of its answers has the prompt's ids; and room for scores of the prompt. */
+static int64_t llm__request_bytes(const llm_request *r, size_t n) {
+    const size_t scored = r->prompt.logprobs ? sizeof(float) + sizeof(int32_t) + (size_t)r->prompt.top_stride * sizeof *r->prompt.top : 0;
+    return (int64_t)((size_t)r->n_seqs * (LLM__SEQ_BYTES + n * sizeof(int32_t)) + n * scored);
+}
+
 /* Fills a new request from its config and its prompt's tokens. Here the seed is drawn if none was given, and a request
  * learns how many sequences it has: one for each choice, four times the width for beams. */
 static llm_result llm__request_fill(llm_request *r, const llm_request_config *cfg, const int32_t *prompt, size_t n) {
@@ -31386,6 +31406,7 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
         r->answer[i] = &r->seq[i];
         result = llm__seq_open(r, i, prompt, (int32_t)n, max_new);
     }
+    r->bytes = llm__request_bytes(r, n);
     r->seq[0].beam.role = LLM__BEAM_LIVE;
     r->metrics.n_prompt_tokens = (int32_t)n;
     r->submitted = LLM__MAX(e->p.driver.now(e), r->received);
@@ -31396,22 +31417,28 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
 }
 
 /* May one more come? Where none may wait (max_queue -1) only if there is a place for its answers, or nothing else. */
-static int llm__request_fits(const llm_engine *e, const llm_request *r) {
-    if (e->p.c.max_queue >= 0) return e->inbox.n_fresh < e->p.c.max_queue;
-    return !e->inbox.n_live || e->inbox.n_live + r->sampling.best_of <= e->p.c.max_num_seqs;
+static llm_result llm__request_fits(const llm_engine *e, const llm_request *r) {
+    const int none = e->p.c.max_queue < 0, n = (int)e->inbox.n_fresh;
+    if (none && e->inbox.n_live && e->inbox.n_live + r->sampling.best_of > e->p.c.max_num_seqs)
+        return llm__error(LLM_ERR_BUSY, "no place is free: %d answers run, and none may wait", (int)e->inbox.n_live);
+    if (!none && n >= e->p.c.max_queue) return llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.c.max_queue);
+    if (n && e->inbox.bytes + r->bytes > LLM__QUEUE_BYTES)
+        return llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait, whose prompts and answers take %d MiB", n,
+                          (int)(e->inbox.bytes >> 20));
+    return LLM_OK;
 }
 
-/* Into the inbox, unless max_queue requests wait already. Its number is its place in order. The stepping thread wakes
- * if it sleeps in llm_engine_wait. */
+/* Into the inbox, unless too many wait already. Its number is its place in order. The stepping thread wakes if it sleeps in
+ * llm_engine_wait. */
 static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
     LLM__LOCKED(&e->mutex);
-    if (!llm__request_fits(e, r))
-        return e->p.c.max_queue < 0 ? llm__error(LLM_ERR_BUSY, "no place is free: %d answers run, and none may wait", (int)e->inbox.n_live)
-                                    : llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.c.max_queue);
+    const llm_result result = llm__request_fits(e, r);
+    if (result) return result;
     r->fresh = 1;
     r->refs = 2;
     r->arrival = e->inbox.n_arrived++;
     e->inbox.n_fresh++;
+    e->inbox.bytes += r->bytes;
     e->inbox.n_live += r->sampling.best_of;
     if (e->inbox.last) e->inbox.last->inbox_next = r;
     else e->inbox.first = r;
@@ -33859,6 +33886,7 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->info.status = 200;
     k->info.sampling = &k->s;
     const llm_result r = llm_json_parse(body, len, &limits, &k->body);
+    k->info.body_bytes = (int64_t)llm__json_memory(k->body);
     if (r) llm__oai_refused(k, r, "");
     else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) llm__oai_bad(k, "", "the body must be a JSON object");
     else if (llm__oai_model(k) && llm__oai_read(k) && k->ignored.failed) llm__oai_failed(k, llm__nomem(), "");
