@@ -739,9 +739,9 @@ def looks(browser, s):
                 p.shot(label + "-top")
                 p.locator(".msg.user").first.hover()
                 p.button("Edit").first.click()
-                for button in p.locator("main button:visible").all():
-                    button.hover(force=True)
-                    check(f"{label}, under the pointer: contrast", not p.evaluate(CONTRAST), p.evaluate(CONTRAST))
+                for button in (".edit .main", ".edit button:not(.main)", "#tune", ".row [data-do=attach]", ".code button"):
+                    p.locator(button).first.hover()
+                    check(f"{label}, {button} under the pointer: contrast", not p.evaluate(CONTRAST), p.evaluate(CONTRAST))
                 p.shot(label + "-edit")
                 p.press(".edit textarea", "Escape")
                 check(f"{label}: markdown", [p.locator(".body " + x).count() for x in ("h4", "table tr", "pre", "ol > li", "math", ".task input", "del")] == [2, 3, 2, 5, 4, 2, 1],
