@@ -644,9 +644,10 @@ static const char *http_status(int status) {
  *   its call   a worker brings it back, or the engine has news of it (>>calls)
  *   the clock  the deadlines above; output that waits must move by 30 KiB in each 30 s. conn_sweep looks four times a second
  *
- * What all connections hold together is bounded too. Bodies, small and large ones apart, from their first byte to the end of their call: at
- * 128 MiB the one that arrives slowest is refused. Output: at 128 MiB nobody gets more than one piece ahead, and slow readers are dropped
- * sooner. Descriptors: the connection that has been at rest for longest makes room. */
+ * What all connections hold together is bounded too. Heads: at 24 MiB the one that has been arriving for longest is refused. Bodies, small and
+ * large ones apart, from their first byte to the end of their call: at 128 MiB the one that arrives slowest is refused, or the call whose body
+ * took more when it was read. Output: at 128 MiB nobody gets more than one piece ahead, and slow readers are dropped sooner. Descriptors: the
+ * connection that has been at rest for longest makes room. */
 
 enum {
     CONN_MAX = 12000, /* connections held at once, */
@@ -663,12 +664,16 @@ enum {
     CONN_LINGER_S = 30,
     CONN_MAX_OUT = 1 << 20,
     CONN_MAX_AHEAD = 64 << 10,
-    CONN_ROUNDS = 8, /* of a turn: 512 KiB in, or eight requests */
+    CONN_PIECE = 4 << 10, /* read at a time where it is not known how much of it is wanted now: the rest stays with the system */
+    CONN_ROUNDS = 8,      /* of a turn: 512 KiB in, or eight requests */
+    NET_MAX_HEADS = 24 << 20,
     NET_MAX_BODIES = 128 << 20,
     NET_MAX_OUT = 128 << 20
 };
 
 typedef enum conn_state { CONN_IDLE = 0, CONN_HEAD, CONN_BODY, CONN_SKIP, CONN_BUSY, CONN_LINGER } conn_state;
+
+typedef enum conn_list { LIST_NONE = 0, LIST_REST, LIST_HEADS, LIST_BODIES, N_LISTS } conn_list; /* see conn_place */
 
 typedef enum stream_state { STREAM_NONE = 0, STREAM_LINES, STREAM_EVENTS } stream_state; /* of JSON, or server-sent */
 
@@ -689,7 +694,8 @@ typedef struct conn {
     size_t held; /* of it, in net.bodies */
     int large;   /* which of these */
     llm_text out;
-    size_t out_at, counted; /* counted: of it, in net.unsent */
+    size_t out_at, counted; /* counted: of it, in net.unsent, */
+    size_t counted_in;      /* and of `in` and head_text, in net.heads */
     http_head head;         /* its slices point into head_text */
     llm_text head_text;
     const struct route *route; /* that waits for the body */
@@ -708,16 +714,18 @@ typedef struct conn {
     char client[INET6_ADDRSTRLEN + 20];                  /* its address; "unix" */
     struct call *call;                                   /* the request being answered */
     struct conn *prev, *next;                            /* all */
-    struct conn *rest_prev, *rest_next;                  /* those at rest, the longest first */
-    int resting;
+    conn_list on;                                        /* the list that it is on */
+    struct conn *on_prev, *on_next;
 } conn;
 
 static struct {
     int epoll, wake, spare_fd; /* wake: an eventfd that other threads write */
     conn *list;                /* all; closed ones until net_bury */
-    conn *rest, *rest_last;
-    int n, n_most, n_closed, n_ended; /* connections; closed ones; calls that have ended since memory went back to the system */
-    size_t bodies[2], unsent;         /* bytes of bodies, small and large, and of output */
+    struct {
+        conn *first, *last;
+    } lists[N_LISTS];
+    int n, n_most, n_closed, n_ended; /* connections; closed ones; how many, and calls, have ended since memory went back to the system */
+    size_t heads, bodies[2], unsent;  /* bytes of heads, of bodies, small and large, and of output */
     double now;
     int leaving;  /* a signal came: /health says so, and --drain seconds later */
     int draining; /* nothing new is accepted */
@@ -756,20 +764,31 @@ static int pace_slow(pace *p, double seconds, size_t bytes) {
 
 /* ---- what all hold together */
 
-/* At rest is who could be closed without a loss, should descriptors run out: nothing is to be answered or sent. */
-static void conn_rest(conn *c) {
-    const int rests = c->fd >= 0 && !conn_unsent(c) && (c->state == CONN_IDLE || c->state == CONN_LINGER);
-    if (rests == c->resting) return;
-    c->resting = rests;
-    if (rests) {
-        c->rest_prev = net.rest_last;
-        c->rest_next = NULL;
-        *(net.rest_last ? &net.rest_last->rest_next : &net.rest) = c;
-        net.rest_last = c;
-    } else {
-        *(c->rest_prev ? &c->rest_prev->rest_next : &net.rest) = c->rest_next;
-        *(c->rest_next ? &c->rest_next->rest_prev : &net.rest_last) = c->rest_prev;
-    }
+static void conn_unlist(conn *c) {
+    if (!c->on) return;
+    *(c->on_prev ? &c->on_prev->on_next : &net.lists[c->on].first) = c->on_next;
+    *(c->on_next ? &c->on_next->on_prev : &net.lists[c->on].last) = c->on_prev;
+    c->on = LIST_NONE;
+}
+
+/* Puts the connection at the end of the list that it belongs to, unless it stands there already. Who may have to make room is found on these, the
+ * longest first: at rest is who could be closed without a loss, since nothing is to be answered or sent; others send a head, or a body. */
+static void conn_place(conn *c) {
+    const int rests = !conn_unsent(c) && (c->state == CONN_IDLE || c->state == CONN_LINGER),
+              sends_body = c->state == CONN_BODY || c->state == CONN_SKIP;
+    const conn_list on = c->fd < 0               ? LIST_NONE
+                         : rests                 ? LIST_REST
+                         : c->state == CONN_HEAD ? LIST_HEADS
+                         : sends_body            ? LIST_BODIES
+                                                 : LIST_NONE;
+    if (on == c->on) return;
+    conn_unlist(c);
+    if (!on) return;
+    c->on = on;
+    c->on_prev = net.lists[on].last;
+    c->on_next = NULL;
+    *(c->on_prev ? &c->on_prev->on_next : &net.lists[on].first) = c;
+    net.lists[on].last = c;
 }
 
 /* Counts the body as it is now. */
@@ -778,11 +797,13 @@ static void conn_hold(conn *c) {
     c->held = c->body.len;
 }
 
-/* Counts the output as it is now. */
+/* Counts input and output as they are now. */
 static void conn_count(conn *c) {
-    const size_t unsent = conn_unsent(c);
+    const size_t unsent = conn_unsent(c), in = c->in.cap + c->head_text.cap;
     net.unsent += unsent - c->counted;
     c->counted = unsent;
+    net.heads += in - c->counted_in;
+    c->counted_in = in;
     if (!unsent) c->out_pace.since = 0;
     else if (c->out_pace.since <= 0) c->out_pace.since = net.now, c->out_pace.bytes = 0;
 }
@@ -806,7 +827,7 @@ static void conn_close(conn *c) {
     c->in_at = c->out_at = 0;
     conn_hold(c);
     conn_count(c);
-    conn_rest(c);
+    conn_place(c);
     call_leave(c);
 }
 
@@ -819,6 +840,7 @@ static void net_bury(void) {
         if (next) next->prev = c->prev;
         free(c);
     }
+    net.n_ended += net.n_closed;
     net.n_closed = 0;
 }
 
@@ -930,12 +952,27 @@ static void conn_body_done(conn *c) {
 static conn *conn_slowest(int large) {
     conn *found = NULL;
     double least = 0;
-    for (conn *c = net.list; c; c = c->next) {
-        if (c->fd < 0 || c->state != CONN_BODY || c->large != large) continue;
+    for (conn *c = net.lists[LIST_BODIES].first; c; c = c->on_next) {
+        if (c->state != CONN_BODY || c->large != large) continue;
         const double rate = (double)c->held / (net.now - c->arrived + 0.01);
         if (!found || rate < least) found = c, least = rate;
     }
     return found;
+}
+
+/* Room for what this request's head takes, also while its body arrives and its answer is made; who has been sending a head for longest makes it. 0:
+ * that is this one itself, or there is no other. */
+static int conn_head_room(conn *c) {
+    conn_place(c);
+    conn_count(c);
+    while (net.heads > NET_MAX_HEADS) {
+        conn *longest = net.lists[LIST_HEADS].first ? net.lists[LIST_HEADS].first : c;
+        http_bad(&longest->head, 503, "the server holds as many requests as it may, and this one has been arriving for longest");
+        conn_refuse(longest);
+        if (longest == c) return 0;
+        conn_turn(longest);
+    }
+    return 1;
 }
 
 /* Room for n more bytes of this body; the slowest of its kind makes it. 0: that is this one itself. */
@@ -1009,6 +1046,7 @@ static void conn_head_done(conn *c, size_t n) {
     c->deadline = 0;
     c->in_pace.since = net.now;
     c->in_pace.bytes = 0;
+    if (!conn_head_room(c)) return;
     if (!c->head.chunked && !c->body_left) conn_body_done(c);
     else if (c->head.expect_continue && !conn_ahead(c)) llm_text_str(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
 }
@@ -1025,7 +1063,8 @@ static void conn_take_head(conn *c) {
             p += 2, n -= 2, c->in_at += 2; /* RFC 9112: empty lines before a request are skipped */
         if (!n || (n == 1 && *p == '\r')) return;
         c->state = CONN_HEAD;
-        conn_rest(c); /* heard of: from now on others have been at rest for longer */
+        conn_unlist(c); /* one head after the other is not one that has been arriving for long */
+        conn_place(c);
         c->arrived = net.now;
         c->deadline = net.now + CONN_HEAD_S;
     }
@@ -1037,6 +1076,7 @@ static void conn_take_head(conn *c) {
     else if ((whole ? c->scanned : n) > HTTP_MAX_HEAD) http_bad(&c->head, 431, "request head larger than 32 KiB");
     if (c->head.bad) conn_refuse(c);
     else if (whole) conn_head_done(c, c->scanned);
+    else conn_head_room(c);
 }
 
 /* A small body behind a request that is answered already. */
@@ -1063,11 +1103,14 @@ static void conn_probe(conn *c) {
 /* Bytes from the socket. */
 static int conn_receive(conn *c) {
     static char chunk[65536];
+    const int counts = (c->state == CONN_BODY && !c->head.chunked) || c->state == CONN_SKIP;
+    size_t most = counts || c->state == CONN_LINGER ? sizeof chunk : CONN_PIECE;
     if (!c->readable || !conn_takes_input(c)) return 0;
-    const ssize_t n = recv(c->fd, chunk, sizeof chunk, MSG_DONTWAIT);
+    if (counts && c->body_left > 0 && c->body_left < (int64_t)most) most = (size_t)c->body_left;
+    const ssize_t n = recv(c->fd, chunk, most, MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) return 1;
     if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK) c->dead = 1;
-    c->readable = n == (ssize_t)sizeof chunk; /* else epoll tells again */
+    c->readable = n == (ssize_t)most; /* else epoll tells again */
     if (n == 0) c->half_closed = c->leaving = 1;
     if (n <= 0) return n == 0;
     if (c->state != CONN_LINGER) llm_text_add(&c->in, chunk, (size_t)n);
@@ -1148,7 +1191,7 @@ static void conn_turn(conn *c) {
         c->linger_end = net.now + CONN_LINGER_S;
         c->deadline = net.now + CONN_SILENT_S;
     }
-    conn_rest(c);
+    conn_place(c);
     conn_wait(c, moved);
 }
 
@@ -1203,10 +1246,12 @@ static void conn_sweep(void) {
 /* Closes the connection that has been at rest for longest; where none is, that whose request has been arriving for longest, and for more than
  * five seconds. 0: there is none. */
 static int conn_make_room(void) {
-    conn *found = net.rest;
+    conn *found = net.lists[LIST_REST].first;
     double oldest = net.now - CONN_CROWDED_S;
-    for (conn *c = found ? NULL : net.list; c; c = c->next)
-        if (c->fd >= 0 && c->state >= CONN_HEAD && c->state <= CONN_SKIP && c->arrived < oldest) found = c, oldest = c->arrived;
+    for (int i = LIST_HEADS; !found && i <= LIST_BODIES; i++) {
+        conn *c = net.lists[i].first;
+        if (c && c->arrived < oldest) found = c;
+    }
     if (found) conn_close(found);
     return found != NULL;
 }
@@ -1236,7 +1281,7 @@ static void conn_open(int fd, const struct sockaddr_storage *from, socklen_t len
     if (net.list) net.list->prev = c;
     net.list = c;
     net.n++;
-    conn_rest(c);
+    conn_place(c);
 }
 
 /* Accepts all that wait, bounded a turn so that open connections get theirs. Without descriptors somebody makes room; where nobody can, one
@@ -1296,7 +1341,7 @@ typedef struct call {
     call_stage stage;
     llm_text body;         /* until it has begun */
     llm_text piece;        /* of the answer, not yet in the connection's output */
-    size_t held;           /* bytes of the body, in net.bodies until the end, */
+    size_t held;           /* bytes that the body takes, in net.bodies until the end, */
     int large;             /* which of these */
     int slow;              /* takes long: not every worker may have it */
     int more;              /* llm_openai_next may have something */
@@ -1371,6 +1416,15 @@ static void call_free(call *k) {
     llm_text_free(&k->body);
     llm_text_free(&k->piece);
     free(k);
+}
+
+/* Its body was read: counts what it takes now, which may be many times its bytes. Where that is too much, it makes room itself. */
+static void call_weigh(call *k) {
+    const size_t now = k->api ? (size_t)llm_openai_get_info(k->api)->body_bytes : 0;
+    if (k->stage == CALL_BEGIN || now == k->held) return;
+    net.bodies[k->large] += now - k->held;
+    k->held = now;
+    if (net.bodies[k->large] > NET_MAX_BODIES) k->why = "the server holds as many request bodies as it may";
 }
 
 /* The connection's call is answered, or its client gone. */
@@ -1499,7 +1553,7 @@ static void work_trim(void) {
     pthread_mutex_lock(&queue.mutex);
 }
 
-/* Every two seconds if calls have ended; for a worker to do. */
+/* Every two seconds if calls or connections have ended; for a worker to do. */
 static void ask_for_trim(void) {
     static double last;
     if (!net.n_ended || net.now - last < 2) return;
@@ -1937,6 +1991,7 @@ static int calls_news(void) {
         k->more |= k->news;
         k->news = k->away = k->gone = 0;
         pthread_mutex_unlock(&queue.mutex);
+        call_weigh(k);
         if (k->conn) conn_turn(k->conn);
         else call_free(k);
         pthread_mutex_lock(&queue.mutex);

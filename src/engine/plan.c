@@ -37,6 +37,7 @@ LLM__PRIVATE void llm__leave_queue(llm_engine *e, llm_request *r) {
     r->fresh = 0;
     LLM__LOCKED(&e->mutex);
     e->inbox.n_fresh--;
+    e->inbox.bytes -= r->bytes;
 }
 
 /* The first step of a request: queue time and cache hit are known now. Choices that follow later, and sequences that

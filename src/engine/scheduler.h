@@ -216,6 +216,7 @@ struct llm_request {
     llm_request *news_next;
     llm_request *inbox_next;
     int in_news, told, fresh;   /* told: its end; fresh: counts against max_queue */
+    int64_t bytes;              /* that it takes while it waits */
     int refs, cancelled, freed; /* atomic */
     int32_t n_flight;           /* of its sequences together */
     llm_sampling sampling;      /* resolved; points into the arena */
@@ -372,7 +373,8 @@ struct llm_engine {
     pthread_mutex_t mutex;
     struct { /* requests that were submitted since the last step */
         llm_request *first, *last;
-        int32_t n_fresh;        /* requests that have not begun, for max_queue */
+        int32_t n_fresh;        /* requests that have not begun, for max_queue, */
+        int64_t bytes;          /* and what they take */
         int32_t n_live;         /* answers that have not ended, where none may wait */
         uint64_t n_arrived;     /* so far: the order of arrival */
         int some_cancelled;     /* since the inbox was taken last */
