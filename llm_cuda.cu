@@ -903,7 +903,7 @@ static __device__ void small_scales(int packing, const uint8_t *p, int j, int i,
     }
 }
 
-/* Sub number `sub` of a stored row of a quantised type. Twin: llm__sub_get. */
+/* Sub number `sub` of a stored row of a quantised type. Twin: llm__sub_read. */
 static __device__ void raw_sub_get(const format &f, const uint8_t *row, int64_t sub, raw_sub *o) {
     const uint8_t *p = row + sub / (f.block / 32) * f.bytes;
     int j = (int)(sub % (f.block / 32));
