@@ -105,6 +105,7 @@
  *   cpu/
  *     >>intrinsics           what the compiler has of the processor's vector instructions.
  *     >>dtypes               what the bytes of stored tensors mean.
+ *     >>subs                 32 columns of any quantised format, taken apart into one common form.
  *     >>isa                  instruction sets, by name and by what this processor runs.
  *     >>packed               rounded activations and packed weights: what kernels work on.
  *     >>kernels              the table of kernels, and what they are called with.
@@ -12211,9 +12212,13 @@ LLM__COLD_END
  *
  * Formats of 32 ("Q4_0") have f16 scales. Those of 256 ("Q4_K", super-blocks) have small integer scales for their groups and one f16 for
  * all: half a bit a weight is all that scales cost. The formats differ in where bits stand and how scales are packed, nothing else. So a
- * format is a row of the table llm__formats, and one function, llm__sub_get, takes any 32 columns of any format apart into one common
- * form. Everything that reads weights starts from it: rows for the embedding, packing for the kernels, the tests.
+ * format is a row of a table, and one function, llm__sub_read (>>subs), takes any 32 columns of any format apart into one common form.
+ * Everything that reads weights starts from it: rows for the embedding, packing for the kernels, the tests.
  * The formats are ggml's (ggml-common.h); MXFP4 is that of the Open Compute Project (Microscaling Formats 1.0, 2023). */
+
+/* f16: sign, 5 bits of exponent (bias 15), 10 of mantissa. Moved into f32's fields the exponent is 112 too small; a subnormal (exponent 0)
+ * is its mantissa times 2^-24. */
+static float llm__f16_to_f32(uint16_t h);
 
 /* How elements of a type are stored: in blocks of so many elements and bytes. A row is a whole number of blocks, so the length of a row in
  * bytes is n / block * bytes, and no block spans two rows. */
@@ -12275,9 +12280,119 @@ typedef struct llm__sub {
     uint8_t u[32]; /* as stored */
     int8_t q[32];  /* as meant: u - zero, or table[u] */
     float d, m;
+    uint16_t half_d, half_m; /* the same as stored, m with the sign that it has above; d of powers of two has none */
     int8_t sc[2];
     uint8_t mc[2];
 } llm__sub;
+
+static float llm__bits_f32(uint32_t u);
+
+/* ============================================================================
+ * >>subs   32 columns of any quantised format, taken apart into one common form.
+ * ============================================================================
+ * All of it is inlined: dequantising walks over formats as they come, packing has a loop of its own for each format that models mostly
+ * have, in which all that depends on the format is constant. */
+
+/* The format of a type; NULL: it is none. Of a constant type all of it is constant. */
+LLM__INLINE const llm__format *llm__format_find(const int32_t type) {
+#define LLM__FORMAT(name, ...) \
+    case name: { \
+        static const llm__format f = {name, __VA_ARGS__}; \
+        return &f; \
+    }
+    switch (type) {
+        LLM__FORMAT(LLM_TYPE_Q4_0, LLM__KIND_Q4Z, LLM__KIND_Q4Z, 8, LLM__HALVES, 4, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1)
+        LLM__FORMAT(LLM_TYPE_Q4_1, LLM__KIND_Q4M, LLM__KIND_Q4M, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, 2)
+        LLM__FORMAT(LLM_TYPE_Q5_0, LLM__KIND_Q5Z, LLM__KIND_Q5Z, 16, LLM__HALVES, 4, 6, LLM__WORD, 1, 2, LLM__SC_ONE, 0, 0, -1)
+        LLM__FORMAT(LLM_TYPE_Q5_1, LLM__KIND_Q5M, LLM__KIND_Q5M, 0, LLM__HALVES, 4, 8, LLM__WORD, 1, 4, LLM__SC_ONE, 0, 0, 2)
+        LLM__FORMAT(LLM_TYPE_Q8_0, LLM__KIND_Q8, LLM__KIND_Q8, 0, LLM__STRIPES, 8, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1)
+        LLM__FORMAT(LLM_TYPE_IQ4_NL, LLM__KIND_IQ4, LLM__KIND_IQ4, 0, LLM__HALVES, 4, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1)
+        LLM__FORMAT(LLM_TYPE_MXFP4, LLM__KIND_MXFP4, LLM__KIND_MXFP4, 0, LLM__HALVES, 4, 1, LLM__PLANE_NONE, 0, 0, LLM__SC_E8, 0, 0, -1)
+        LLM__FORMAT(LLM_TYPE_Q2_K, LLM__KIND_G16M, LLM__KIND_G16M, 0, LLM__STRIPES, 2, 16, LLM__PLANE_NONE, 0, 0, LLM__SC_Q2K, 0, 80, 82)
+        LLM__FORMAT(LLM_TYPE_Q3_K, LLM__KIND_G16, LLM__KIND_G16, 4, LLM__STRIPES, 2, 32, LLM__STRIPES, 1, 0, LLM__SC_Q3K, 96, 108, -1)
+        LLM__FORMAT(LLM_TYPE_Q4_K, LLM__KIND_Q4K, LLM__KIND_G16M, 0, LLM__STRIPES, 4, 16, LLM__PLANE_NONE, 0, 0, LLM__SC_Q45K, 4, 0, 2)
+        LLM__FORMAT(LLM_TYPE_Q5_K, LLM__KIND_Q5K, LLM__KIND_G16M, 0, LLM__STRIPES, 4, 48, LLM__STRIPES, 1, 16, LLM__SC_Q45K, 4, 0, 2)
+        LLM__FORMAT(LLM_TYPE_Q6_K, LLM__KIND_Q6K, LLM__KIND_G16, 32, LLM__QUARTERS, 4, 0, LLM__STRIPES, 2, 128, LLM__SC_Q6K, 192, 208, -1)
+        LLM__FORMAT(LLM_TYPE_IQ4_XS, LLM__KIND_IQ4, LLM__KIND_IQ4, 0, LLM__HALVES, 4, 8, LLM__PLANE_NONE, 0, 0, LLM__SC_XS, 2, 0, -1)
+    default: return NULL;
+    }
+#undef LLM__FORMAT
+}
+
+/* Whether blocks have 256 columns. */
+LLM__INLINE int llm__format_super(const llm__format *f) { return f->scales > LLM__SC_E8; }
+
+/* n bytes of a plane, shifted and masked eight at a time, into the bits from `up` on of u. */
+LLM__INLINE void llm__plane_add(const uint8_t *p, int n, int shift, int bits, int up, uint8_t *u) {
+    const uint64_t mask = 0x0101010101010101u * ((1u << bits) - 1);
+    for (int i = 0; i < n; i += 8) {
+        uint64_t x, y;
+        memcpy(&x, p + i, 8);
+        memcpy(&y, u + i, 8);
+        y |= (x >> shift & mask) << up;
+        memcpy(u + i, &y, 8);
+    }
+}
+
+/* The bits of sub j that a plane at p has. */
+LLM__INLINE void llm__plane_get(llm__order order, int bits, const uint8_t *p, int j, int up, uint8_t u[32]) {
+    const int per = bits ? 8 / bits : 1;
+    if (order == LLM__STRIPES) llm__plane_add(p + j / per * 32, 32, j % per * bits, bits, up, u);
+    if (order == LLM__QUARTERS) llm__plane_add(p + j / 4 * 64 + j % 2 * 32, 32, j % 4 / 2 * 4, bits, up, u);
+    for (int h = 0; h < 2 && order == LLM__HALVES; h++) llm__plane_add(p + 16 * j, 16, 4 * h, bits, up, u + 16 * h);
+    for (int i = 0; i < 32 && order == LLM__WORD; i++) u[i] = (uint8_t)(u[i] | (p[i / 8] >> i % 8 & 1) << up);
+}
+
+/* The small scales and minimums of sub j: p is where they stand. Where a sub has 6 bits of each, the low ones are packed like nibbles and
+ * the upper two fill the gaps. */
+LLM__INLINE void llm__sub_scales(llm__packing packing, const uint8_t *p, int j, llm__sub *o) {
+    for (int i = 0; i < 2; i++) {
+        int k = 2 * j + i; /* group of 16 columns */
+        o->sc[i] = 1;
+        o->mc[i] = 1;
+        switch (packing) {
+        case LLM__SC_ONE:
+        case LLM__SC_E8: break;
+        case LLM__SC_Q2K: /* a byte a group: scale, minimum */
+            o->sc[i] = (int8_t)(p[k] & 15);
+            o->mc[i] = p[k] >> 4;
+            break;
+        case LLM__SC_Q3K: /* 6 bits less 32 a group: 8 bytes of nibbles, 4 bytes of upper bits */
+            o->sc[i] = (int8_t)(((k < 8 ? p[k] & 15 : p[k - 8] >> 4) | (p[8 + k % 4] >> (k / 4 * 2) & 3) << 4) - 32);
+            break;
+        case LLM__SC_Q45K: /* 6 bits a sub: four bytes with scales, four with minimums, four with the rest of both */
+            o->sc[i] = (int8_t)(j < 4 ? p[j] & 63 : (p[j + 4] & 15) | p[j - 4] >> 6 << 4);
+            o->mc[i] = (uint8_t)(j < 4 ? p[j + 4] & 63 : p[j + 4] >> 4 | p[j] >> 6 << 4);
+            break;
+        case LLM__SC_Q6K: o->sc[i] = (int8_t)p[k]; break;
+        case LLM__SC_XS: /* 6 bits less 32 a sub: two bytes of upper bits, four of nibbles */
+            o->sc[i] = (int8_t)(((p[2 + j / 2] >> (j % 2 * 4) & 15) | ((p[0] | p[1] << 8) >> (2 * j) & 3) << 4) - 32);
+            break;
+        }
+    }
+}
+
+/* Sub `sub` of a stored row of format f, whose blocks have so many bytes. Without `values` only what is stored: q, d and m stay unset. */
+LLM__INLINE void llm__sub_read(const llm__format *f, const int bytes, const uint8_t *row, int64_t sub, const int values, llm__sub *o) {
+    const int8_t *table = llm__kind_table(f->kind);
+    const int per = llm__format_super(f) ? 8 : 1; /* subs of a block */
+    const uint8_t *p = row + sub / per * bytes;
+    const int j = (int)(sub % per);
+    memset(o->u, 0, sizeof o->u);
+    llm__plane_get(f->order, f->bits, p + f->at, j, 0, o->u);
+    llm__plane_get(f->high_order, f->high_bits, p + f->high_at, j, f->bits, o->u);
+    for (int i = 0; i < 32 && values; i++) o->q[i] = table ? table[o->u[i]] : (int8_t)(o->u[i] - f->zero);
+    llm__sub_scales(f->scales, p + f->scales_at, j, o);
+    o->half_d = f->scales == LLM__SC_E8 ? 0 : (uint16_t)(p[f->d_at] | p[f->d_at + 1] << 8);
+    o->half_m = f->m_at < 0 ? 0 : (uint16_t)(p[f->m_at] | p[f->m_at + 1] << 8);
+    if (per == 8 && f->m_at >= 0) o->half_m ^= 0x8000; /* super-blocks store what is to be subtracted */
+    if (!values) return;
+    o->m = f->m_at < 0 ? 0 : llm__f16_to_f32(o->half_m);
+    if (f->scales != LLM__SC_E8) o->d = llm__f16_to_f32(o->half_d);
+    else
+        o->d = p[0] < 2 ? llm__bits_f32(0x00200000u << p[0])
+                        : llm__bits_f32((uint32_t)(p[0] - 1) << 23); /* 2^(p - 128): the table is doubled */
+}
 
 static float llm__bits_f32(uint32_t u) {
     float f;
@@ -12294,8 +12409,6 @@ static uint32_t llm__f32_bits(float f) {
 
 /* ---- Small floats ---- */
 
-/* f16: sign, 5 bits of exponent (bias 15), 10 of mantissa. Moved into f32's fields the exponent is 112 too small; a subnormal (exponent 0)
- * is its mantissa times 2^-24. */
 static float llm__f16_to_f32(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = (h >> 10) & 31, m = h & 1023;
     if (e == 31) return llm__bits_f32(sign | 0x7F800000 | m << 13);
@@ -12403,98 +12516,8 @@ static float llm__element(int32_t type, const uint8_t *p, int64_t i) {
 
 /* ---- Quantised blocks ---- */
 
-static const llm__format llm__formats[] = {
-    {LLM_TYPE_Q4_0, LLM__KIND_Q4Z, LLM__KIND_Q4Z, 8, LLM__HALVES, 4, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1},
-    {LLM_TYPE_Q4_1, LLM__KIND_Q4M, LLM__KIND_Q4M, 0, LLM__HALVES, 4, 4, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, 2},
-    {LLM_TYPE_Q5_0, LLM__KIND_Q5Z, LLM__KIND_Q5Z, 16, LLM__HALVES, 4, 6, LLM__WORD, 1, 2, LLM__SC_ONE, 0, 0, -1},
-    {LLM_TYPE_Q5_1, LLM__KIND_Q5M, LLM__KIND_Q5M, 0, LLM__HALVES, 4, 8, LLM__WORD, 1, 4, LLM__SC_ONE, 0, 0, 2},
-    {LLM_TYPE_Q8_0, LLM__KIND_Q8, LLM__KIND_Q8, 0, LLM__STRIPES, 8, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1},
-    {LLM_TYPE_IQ4_NL, LLM__KIND_IQ4, LLM__KIND_IQ4, 0, LLM__HALVES, 4, 2, LLM__PLANE_NONE, 0, 0, LLM__SC_ONE, 0, 0, -1},
-    {LLM_TYPE_MXFP4, LLM__KIND_MXFP4, LLM__KIND_MXFP4, 0, LLM__HALVES, 4, 1, LLM__PLANE_NONE, 0, 0, LLM__SC_E8, 0, 0, -1},
-    {LLM_TYPE_Q2_K, LLM__KIND_G16M, LLM__KIND_G16M, 0, LLM__STRIPES, 2, 16, LLM__PLANE_NONE, 0, 0, LLM__SC_Q2K, 0, 80, 82},
-    {LLM_TYPE_Q3_K, LLM__KIND_G16, LLM__KIND_G16, 4, LLM__STRIPES, 2, 32, LLM__STRIPES, 1, 0, LLM__SC_Q3K, 96, 108, -1},
-    {LLM_TYPE_Q4_K, LLM__KIND_Q4K, LLM__KIND_G16M, 0, LLM__STRIPES, 4, 16, LLM__PLANE_NONE, 0, 0, LLM__SC_Q45K, 4, 0, 2},
-    {LLM_TYPE_Q5_K, LLM__KIND_Q5K, LLM__KIND_G16M, 0, LLM__STRIPES, 4, 48, LLM__STRIPES, 1, 16, LLM__SC_Q45K, 4, 0, 2},
-    {LLM_TYPE_Q6_K, LLM__KIND_Q6K, LLM__KIND_G16, 32, LLM__QUARTERS, 4, 0, LLM__STRIPES, 2, 128, LLM__SC_Q6K, 192, 208, -1},
-    {LLM_TYPE_IQ4_XS, LLM__KIND_IQ4, LLM__KIND_IQ4, 0, LLM__HALVES, 4, 8, LLM__PLANE_NONE, 0, 0, LLM__SC_XS, 2, 0, -1},
-};
-
 /* NULL: not a quantised type that can be read. */
-static const llm__format *llm__format_of(int32_t type) {
-    for (int i = 0; i < LLM__COUNT(llm__formats); i++)
-        if (llm__formats[i].type == type) return &llm__formats[i];
-    return NULL;
-}
-
-static float llm__load_f16(const uint8_t *p) { return llm__f16_to_f32((uint16_t)(p[0] | p[1] << 8)); }
-
-/* n bytes of a plane, shifted and masked eight at a time, into the bits from `up` on of u. */
-static void llm__plane_add(const uint8_t *p, int n, int shift, int bits, int up, uint8_t *u) {
-    const uint64_t mask = 0x0101010101010101u * ((1u << bits) - 1);
-    for (int i = 0; i < n; i += 8) {
-        uint64_t x, y;
-        memcpy(&x, p + i, 8);
-        memcpy(&y, u + i, 8);
-        y |= (x >> shift & mask) << up;
-        memcpy(u + i, &y, 8);
-    }
-}
-
-/* The bits of sub j that a plane at p has. */
-static void llm__plane_get(llm__order order, int bits, const uint8_t *p, int j, int up, uint8_t u[32]) {
-    const int per = bits ? 8 / bits : 1;
-    if (order == LLM__STRIPES) llm__plane_add(p + j / per * 32, 32, j % per * bits, bits, up, u);
-    if (order == LLM__QUARTERS) llm__plane_add(p + j / 4 * 64 + j % 2 * 32, 32, j % 4 / 2 * 4, bits, up, u);
-    for (int h = 0; h < 2 && order == LLM__HALVES; h++) llm__plane_add(p + 16 * j, 16, 4 * h, bits, up, u + 16 * h);
-    for (int i = 0; i < 32 && order == LLM__WORD; i++) u[i] = (uint8_t)(u[i] | (p[i / 8] >> i % 8 & 1) << up);
-}
-
-/* The small scales and minimums of sub j: p is where they stand. Where a sub has 6 bits of each, the low ones are packed like nibbles and
- * the upper two fill the gaps. */
-static void llm__sub_scales(llm__packing packing, const uint8_t *p, int j, llm__sub *o) {
-    for (int i = 0; i < 2; i++) {
-        int k = 2 * j + i; /* group of 16 columns */
-        o->sc[i] = 1;
-        o->mc[i] = 1;
-        switch (packing) {
-        case LLM__SC_ONE:
-        case LLM__SC_E8: break;
-        case LLM__SC_Q2K: /* a byte a group: scale, minimum */
-            o->sc[i] = (int8_t)(p[k] & 15);
-            o->mc[i] = p[k] >> 4;
-            break;
-        case LLM__SC_Q3K: /* 6 bits less 32 a group: 8 bytes of nibbles, 4 bytes of upper bits */
-            o->sc[i] = (int8_t)(((k < 8 ? p[k] & 15 : p[k - 8] >> 4) | (p[8 + k % 4] >> (k / 4 * 2) & 3) << 4) - 32);
-            break;
-        case LLM__SC_Q45K: /* 6 bits a sub: four bytes with scales, four with minimums, four with the rest of both */
-            o->sc[i] = (int8_t)(j < 4 ? p[j] & 63 : (p[j + 4] & 15) | p[j - 4] >> 6 << 4);
-            o->mc[i] = (uint8_t)(j < 4 ? p[j + 4] & 63 : p[j + 4] >> 4 | p[j] >> 6 << 4);
-            break;
-        case LLM__SC_Q6K: o->sc[i] = (int8_t)p[k]; break;
-        case LLM__SC_XS: /* 6 bits less 32 a sub: two bytes of upper bits, four of nibbles */
-            o->sc[i] = (int8_t)(((p[2 + j / 2] >> (j % 2 * 4) & 15) | ((p[0] | p[1] << 8) >> (2 * j) & 3) << 4) - 32);
-            break;
-        }
-    }
-}
-
-/* Columns [32 sub, 32 sub + 32) of a stored row of a quantised type, whose format and sizes are f and t. */
-static void llm__sub_get(const llm__format *f, const llm__type_desc *t, const uint8_t *row, int64_t sub, llm__sub *o) {
-    const int8_t *table = llm__kind_table(f->kind);
-    const uint8_t *p = row + sub / (t->block / 32) * t->bytes;
-    int j = (int)(sub % (t->block / 32));
-    memset(o->u, 0, sizeof o->u);
-    llm__plane_get(f->order, f->bits, p + f->at, j, 0, o->u);
-    llm__plane_get(f->high_order, f->high_bits, p + f->high_at, j, f->bits, o->u);
-    for (int i = 0; i < 32; i++) o->q[i] = table ? table[o->u[i]] : (int8_t)(o->u[i] - f->zero);
-    llm__sub_scales(f->scales, p + f->scales_at, j, o);
-    o->m = f->m_at < 0 ? 0 : llm__load_f16(p + f->m_at);
-    if (t->block == 256) o->m = -o->m; /* super-blocks store what is to be subtracted */
-    if (f->scales != LLM__SC_E8) o->d = llm__load_f16(p + f->d_at);
-    else
-        o->d = p[0] < 2 ? llm__bits_f32(0x00200000u << p[0])
-                        : llm__bits_f32((uint32_t)(p[0] - 1) << 23); /* 2^(p - 128): the table is doubled */
-}
+static const llm__format *llm__format_of(int32_t type) { return llm__format_find(type); }
 
 /* 1 if rows of the type can be read as weights: the quantised ones, floats, and int8, which must have scales. Other integers are none. */
 static int llm__type_readable(int32_t type) {
@@ -12515,7 +12538,7 @@ static void llm__dequant_columns(int32_t type, const uint8_t *row, int64_t from,
     else
         for (int64_t i = 0; i < n;) {
             int at = (int)((from + i) % 32), count = (int)LLM__MIN(n - i, (int64_t)32 - at);
-            llm__sub_get(f, t, row, (from + i) / 32, &s);
+            llm__sub_read(f, t->bytes, row, (from + i) / 32, 1, &s);
             for (int k = at; k < at + count; k++) dst[i++] = s.d * (float)s.sc[k / 16] * (float)s.q[k] + s.m * (float)s.mc[k / 16];
         }
 }
@@ -15822,28 +15845,29 @@ enum { LLM__CHUNK = 256 }; /* columns of floats packed, or summed, in one go */
 
 /* 32 weights of one row (lane) into the vectors of a block at `to`, as 8 words of 4 columns: all 8 bits, or the low bits of the first words
  * and the other words in pieces above them. The other way round: llm__unpack_bits. */
-static void llm__pack_values(llm__kind kind, const llm__sub *sub, int lane, uint8_t *to) {
+LLM__INLINE void llm__pack_values(const llm__kind kind, const llm__sub *sub, int lane, uint8_t *to) {
     const int bits = llm__kind_info(kind).bits;
     uint32_t word[8];
     memcpy(word, bits == 8 ? (const void *)sub->q : (const void *)sub->u, 32);
-    for (int i = bits; i < 8; i++)
-        for (int p = 0; p < 3; p++) {
-            const llm__piece piece = llm__piece_of(bits, i, p);
-            word[piece.from] |= (word[i] & piece.mask * 0x01010101u) << piece.shift;
-        }
+    LLM__UNROLL
+    for (int i = 0; i < 8; i++) LLM__UNROLL
+    for (int p = 0; p < 3; p++) {
+        const llm__piece piece = llm__piece_of(bits, i, p);
+        if (i >= bits) word[piece.from] |= (word[i] & piece.mask * 0x01010101u) << piece.shift;
+    }
     for (int i = 0; i < bits; i++) memcpy(to + 4 * lane + 64 * i, &word[i], 4);
 }
 
-/* The scales (or minimums) of one row (lane): f16 d at head or to, times small integers b; kinds with scales in f32 keep the products. */
-static void llm__pack_scale(llm__scale scale, float d, const uint8_t b[2], int b_signed, int lane, uint8_t *to, uint8_t *head) {
-    uint16_t half = llm__f32_to_f16(d);
+/* The scales (or minimums) of one row (lane): f16 at head or to, times small integers b; kinds with scales in f32 keep the products with d,
+ * which is the same f16. */
+LLM__INLINE void llm__pack_scale(const llm__scale scale, uint16_t half, float d, const uint8_t b[2], const int b_signed, int lane,
+                                 uint8_t *to, uint8_t *head) {
+    if (scale == LLM__SCALE_F16) memcpy(to + 2 * lane, &half, 2);
+    if (scale >= LLM__SCALE_SUPER) memcpy(head + 2 * lane, &half, 2);
     for (int i = 0; i <= llm__scale_x2(scale); i++) {
-        float product = d * (b_signed ? (float)(int8_t)b[i] : (float)b[i]);
-        if (scale == LLM__SCALE_F16) memcpy(to + 2 * lane, &half, 2);
+        const float product = d * (b_signed ? (float)(int8_t)b[i] : (float)b[i]);
         if (scale == LLM__SCALE_F32 || scale == LLM__SCALE_F32X2) memcpy(to + 64 * i + 4 * lane, &product, 4);
-        if (scale < LLM__SCALE_SUPER) continue;
-        memcpy(head + 2 * lane, &half, 2);
-        to[16 * i + lane] = b[i];
+        if (scale >= LLM__SCALE_SUPER) to[16 * i + lane] = b[i];
     }
 }
 
@@ -15879,14 +15903,44 @@ static void llm__pack_random(const llm_weight *w, const llm__block *b, uint8_t *
     }
 }
 
+/* Subs [sub, sub + n) of a row, of a super-block (or what is left): to lane `lane` of a block of the kind, in the region at `to`. */
+LLM__INLINE void llm__pack_subs(const llm__format *f, const int bytes, const llm__kind kind, const uint8_t *row, int64_t sub, int n,
+                                int lane, const llm__block *b, uint8_t *to) {
+    const llm__kind_desc k = llm__kind_info(kind);
+    const int scale_bytes = llm__scale_bytes(k.scale), min_bytes = llm__scale_bytes(k.min);
+    const int values = k.bits == 8 || k.scale == LLM__SCALE_F32; /* that stored ones are not enough for */
+    uint8_t *const head = to;
+    to += b->pair * llm__kind_head(kind);
+    for (int i = 0; i < n; i++, to += b->pair * llm__kind_block(kind)) {
+        uint8_t *scales = to + b->pair * 64 * k.bits, *mins = scales + b->pair * scale_bytes;
+        llm__sub s;
+        llm__sub_read(f, bytes, row, sub + i, values, &s);
+        llm__pack_values(kind, &s, lane, to + b->place * 64 * k.bits);
+        llm__pack_scale(k.scale, s.half_d, values ? s.d : 0, (const uint8_t *)s.sc, 1, lane, scales + b->place * scale_bytes,
+                        head + 32 * b->place);
+        llm__pack_scale(k.min, s.half_m, values ? s.m : 0, s.mc, 0, lane, mins + b->place * min_bytes, head + 32 * (b->pair + b->place));
+    }
+}
+
+/* All rows of a block: super-block by super-block, in each row by row, for a row's bytes of it stand together. */
+LLM__INLINE void llm__pack_rows(const llm__format *f, const int bytes, const llm__kind kind, const uint8_t *const *row, const int64_t *sub0,
+                                int64_t n_blocks, const llm__block *b, uint8_t *to) {
+    for (int64_t j = 0; j < n_blocks; j += LLM__SUPER) {
+        const int n = (int)LLM__MIN(n_blocks - j, (int64_t)LLM__SUPER);
+        for (int r = 0; r < b->n; r++) llm__pack_subs(f, bytes, kind, row[r], sub0[r] + j, n, r, b, to);
+        to += b->pair * (llm__kind_head(kind) + n * llm__kind_block(kind));
+    }
+}
+
 /* Rows of a block of a quantised kind. `to` is zeroed, which is what lanes without a row keep: their results are never stored. The file has
- * its rows one after the other, so this reads 16 streams and writes one. */
+ * its rows one after the other, so this reads 16 streams and writes one. What most files have is packed by loops of its own. */
 static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_t *to) {
     const llm__kind kind = (llm__kind)b->kind;
     const llm__kind_desc k = llm__kind_info(kind);
     const uint8_t *row[LLM__ROWS];
     const llm_segment *s = &w->segment[llm__weight_segment(w, b->row)]; /* rows of a block have one type and start at the same column of a
                                                                            super-block */
+    const int64_t blocks = w->cols / 32;
     int64_t sub0[LLM__ROWS];
     if (s->type == LLM_TYPE_RANDOM_Q4) {
         llm__pack_random(w, b, to);
@@ -15900,28 +15954,19 @@ static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_
     }
     const llm__format *f = llm__format_of(s->type);
     const llm__type_desc *t = llm__type_info(s->type);
-    uint8_t *head = to;
     if (k.scale == LLM__SCALE_F16 && (k.bits == 4 || k.bits == 8)) {
         for (int r = 0; r < b->n; r++) row[r] += sub0[r] * t->bytes;
-        llm__pack_words(f, t->bytes, k.bits, row, b, w->cols / 32, to);
+        llm__pack_words(f, t->bytes, k.bits, row, b, blocks, to);
         return;
     }
-    for (int64_t j = 0; j < w->cols / 32; j++, to += b->pair * llm__kind_block(kind)) {
-        uint8_t *scales = to + b->pair * 64 * k.bits, *mins = scales + b->pair * llm__scale_bytes(k.scale);
-        if (j % LLM__SUPER == 0) {
-            head = to;
-            to += b->pair * llm__kind_head(kind);
-            scales += to - head;
-            mins += to - head;
-        }
-        for (int r = 0; r < b->n; r++) {
-            llm__sub sub;
-            llm__sub_get(f, t, row[r], sub0[r] + j, &sub);
-            llm__pack_values(kind, &sub, r, to + b->place * 64 * k.bits);
-            llm__pack_scale(k.scale, sub.d, (const uint8_t *)sub.sc, 1, r, scales + b->place * llm__scale_bytes(k.scale),
-                            head + 32 * b->place);
-            llm__pack_scale(k.min, sub.m, sub.mc, 0, r, mins + b->place * llm__scale_bytes(k.min), head + 32 * (b->pair + b->place));
-        }
+    switch (kind == f->kind ? s->type : -1) {
+    case LLM_TYPE_Q4_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q4_K), 144, LLM__KIND_Q4K, row, sub0, blocks, b, to); break;
+    case LLM_TYPE_Q5_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q5_K), 176, LLM__KIND_Q5K, row, sub0, blocks, b, to); break;
+    case LLM_TYPE_Q6_K: llm__pack_rows(llm__format_find(LLM_TYPE_Q6_K), 210, LLM__KIND_Q6K, row, sub0, blocks, b, to); break;
+    case LLM_TYPE_IQ4_XS: llm__pack_rows(llm__format_find(LLM_TYPE_IQ4_XS), 136, LLM__KIND_IQ4, row, sub0, blocks, b, to); break;
+    case LLM_TYPE_MXFP4: llm__pack_rows(llm__format_find(LLM_TYPE_MXFP4), 17, LLM__KIND_MXFP4, row, sub0, blocks, b, to); break;
+    case LLM_TYPE_Q5_0: llm__pack_rows(llm__format_find(LLM_TYPE_Q5_0), 22, LLM__KIND_Q5Z, row, sub0, blocks, b, to); break;
+    default: llm__pack_rows(f, t->bytes, kind, row, sub0, blocks, b, to);
     }
 }
 
