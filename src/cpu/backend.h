@@ -7,7 +7,8 @@
  *   begin_step   checks every number that could lead out of a buffer or the cache, copies the step, empties the lists
  *   operations   one call, one record (or two, where all of a first half must be there before the second): nothing computes, nothing waits
  *   end_step     the ranks' lists must be alike; cuts them into passes, and tells the first mistake of the step
- *   work         runs passes as long as there is time: who has five milliseconds a picture, or must hear of a cancel, gets the core back
+ *   work         runs passes as long as there is time: who has five milliseconds a picture, or must hear of a cancel, gets the core back;
+ *                long products over many rows are several passes for that
  *   wait         the pool's threads walk through the passes that are left, and are done when it returns
  *
  * A list is made anew for each step, for that is cheap beside the step: a record is a copy of the operation and a few comparisons.
@@ -77,12 +78,7 @@ typedef enum llm__op_kind {
 typedef int llm__split;
 enum { LLM__SPLIT_ANY = 0, LLM__SPLIT_TOKENS, LLM__SPLIT_OUT, LLM__SPLIT_HEADS }; /* HEADS + n: n heads a row, see llm__share_heads */
 
-/* The operations of the table that come as plain arguments, as records. */
-typedef struct llm__gather_op {
-    llm_buffer *dst;
-    const llm_buffer *src;
-} llm__gather_op;
-
+/* Operations of the table that come as plain arguments, as records. */
 typedef struct llm__reduce_op {
     llm_buffer *buf;
     int32_t n;
@@ -111,7 +107,7 @@ typedef struct llm__record {
         llm_route_op route;
         llm_experts_op experts;
         llm_gate_op gate;
-        llm__gather_op gather;
+        llm_gather_op gather;
         llm__reduce_op reduce;
         llm_logits_op logits;
         llm_lora_op lora;
@@ -145,9 +141,10 @@ typedef struct llm__cpu_buffer {
 } llm__cpu_buffer;
 
 /* What stands between two barriers: of n_ranks ranks from `rank` on records [from, until), then, if `act`, the rounded copies for record
- * `until`. EXPERTS is alone, rank by rank, for their scratch is the same: pass number `sub` of one rank. */
+ * `until`. EXPERTS is alone, rank by rank, for their scratch is the same: pass number `sub` of one rank. A LINEAR that takes long is alone
+ * too, and done in `parts` passes, of which this is number `sub`; 0: in one. */
 typedef struct llm__stretch {
-    int rank, n_ranks, from, until, act, sub;
+    int rank, n_ranks, from, until, act, sub, parts;
 } llm__stretch;
 
 /* A rank's list. `interval` counts the barriers recorded so far. */
@@ -165,6 +162,7 @@ struct llm_backend_ctx {
     llm__isa isa;
     const llm__kernels *kernels;
     llm__pool *pool;
+    int pool_borrowed;    /* it is that of the context beside */
     int n_ranks, n_group; /* ranks of a stage */
     llm__rank *rank;
     llm__stretch *pass;       /* (LLM__MAX_PASSES) */
@@ -187,8 +185,9 @@ struct llm_backend_ctx {
     size_t logits_bytes;
     llm_step step; /* points into step_memory */
     void *step_memory;
-    int32_t *arrays[9];
+    int32_t *arrays[11];
     float *rope_base;
+    const float **given; /* (max_rows) */
     size_t memory;
     llm_result failed;
     char why[256];
