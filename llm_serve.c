@@ -3184,6 +3184,7 @@ int main(int argc, char **argv) {
     signal(SIGHUP, on_signal);
     signal(SIGINT, on_signal);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may grow no further is an error of the write */
     const char *host = c->host ? c->host : "127.0.0.1", *path = c->unix_socket;
     if (!path && strlen(host) > 5 && !strcmp(host + strlen(host) - 5, ".sock")) path = host;
     int listener = path ? listen_unix(path) : listen_tcp(host, c->port, 1);
