@@ -240,8 +240,7 @@ LLM_API void llm_options_free(llm_options *o);
                             "drafts never change an answer"), \
         LLM_OPT_NONE(IGNORED, "speculative-model-quantization", "the draft model's files say what it is"), \
         LLM_OPT_NONE_NUMBER("speculative-max-model-len", "N", 1, 2147483647, "drafts end where the draft model's context does"), \
-        LLM_OPT_NONE_NUMBER("num-lookahead-slots", "N", 0, 1e6, "pages are found for every draft"), \
-        LLM_OPT_NONE(REFUSED, "image", "an image")
+        LLM_OPT_NONE_NUMBER("num-lookahead-slots", "N", 0, 1e6, "pages are found for every draft")
 
 #define LLM_GUIDED_BACKENDS "auto|outlines|lm-format-enforcer|xgrammar|guidance|llguidance"
 

@@ -418,18 +418,35 @@ LLM_API void llm_tool_parser_end(llm_tool_parser *p, llm_text *content) {
     p->state = LLM__TOOL_TEXT;
 }
 
-/* Is `probe` in the text rendered from a context, given as llm_text_format has it, and `not_probe` not? A template that refuses the context
- * (raise_exception) says no. */
-static int llm__chat_probe(const llm_template *t, const char *context, const char *probe, const char *not_probe) {
+/* Renders a context, given as llm_text_format has it. 0: the template refuses it (raise_exception). */
+static int llm__chat_try(const llm_template *t, const char *context, llm_text *text) {
     llm_json *doc = NULL;
-    llm_text json = LLM__ZERO, text = LLM__ZERO;
+    llm_text json = LLM__ZERO;
     llm_text_format(&json, context);
-    int found = !json.failed && !llm_json_parse(json.data, json.len, NULL, &doc) && !llm__template_render(t, doc, NULL, NULL, &text);
-    found = found && text.data && strstr(text.data, probe) && !strstr(text.data, not_probe);
+    const int done = !json.failed && !llm_json_parse(json.data, json.len, NULL, &doc) && !llm__template_render(t, doc, NULL, NULL, text);
     llm_text_free(&json);
-    llm_text_free(&text);
     llm_json_free(doc);
-    return found;
+    return done && text->data;
+}
+
+/* Is `probe` in the text rendered from a context, and `not_probe` not? */
+static int llm__chat_probe(const llm_template *t, const char *context, const char *probe, const char *not_probe) {
+    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
+    return llm__chat_try(t, context, &text) && strstr(text.data, probe) && !strstr(text.data, not_probe);
+}
+
+/* Whether a picture leaves a trace. */
+static int llm__chat_shows(const llm_template *t) {
+    LLM__SCOPED(llm_text_free) llm_text with = LLM__ZERO, without = LLM__ZERO;
+    return llm__chat_try(t,
+                         "{'messages':[{'role':'user','content':[{'type':'image'},{'type':'text','text':'x'}]}],'bos_token':'',"
+                         "'eos_token':'','add_generation_prompt':true}",
+                         &with) &&
+           llm__chat_try(t,
+                         "{'messages':[{'role':'user','content':[{'type':'text','text':'x'}]}],'bos_token':'','eos_token':'',"
+                         "'add_generation_prompt':true}",
+                         &without) &&
+           strcmp(with.data, without.data) != 0;
 }
 
 /* Whether a name occurs is known from the parser's list of names; what is done with a message only a render can tell. content_parts: a
@@ -437,9 +454,12 @@ static int llm__chat_probe(const llm_template *t, const char *context, const cha
 LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out) {
     static const char system_role[] =
         "{'messages':[{'role':'system','content':'PR0BE'},{'role':'user','content':'x'}],'bos_token':'','eos_token':''}",
-                      parts[] = "{'messages':[{'role':'user','content':[{'type':'text','text':'PR0BE'}]}],'bos_token':'','eos_token':''}";
+                      parts[] = "{'messages':[{'role':'user','content':[{'type':'text','text':'PR0BE'}]}],'bos_token':'','eos_token':''}",
+                      plain[] = "{'messages':[{'role':'user','content':'PR0BE'}],'bos_token':'','eos_token':''}";
     out->tools = llm__map_get(&t->names, llm__lit("tools")) >= 0;
     out->thinking_switch = llm__map_get(&t->names, llm__lit("enable_thinking")) >= 0 || llm__map_get(&t->names, llm__lit("thinking")) >= 0;
     out->system_role = llm__chat_probe(t, system_role, "PR0BE", "\x01");
     out->content_parts = llm__chat_probe(t, parts, "PR0BE", "type");
+    out->parts_only = out->content_parts && !llm__chat_probe(t, plain, "PR0BE", "\x01");
+    out->image_parts = out->content_parts && llm__chat_shows(t);
 }
