@@ -1640,8 +1640,7 @@ LLM_API void llm_options_free(llm_options *o);
         LLM_OPT_NONE_OF("$PTA_TORCHAIR_DECODE_GEAR_ENABLE", "0|1", "graphs are made for the batch sizes that come"), \
         LLM_OPT_NONE_OF("$ENABLE_SPEC_METRIC", "0|1", "the metrics of drafts cost nothing and are always there"), \
         LLM_OPT_NONE_NUMBER("$VLLM_IMAGE_FETCH_TIMEOUT", "X", 0, 1e9, "there are no outgoing connections"), \
-        LLM_OPT_NONE(IGNORED_FLAG, "enable-mm", "a message with an image is refused by itself"), \
-        LLM_OPT_NONE(IGNORED, "limit-mm-per-prompt", "a message with an image is refused by itself"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "enable-mm", "whether a model sees is known by its files"), \
         LLM_OPT_NONE_NUMBER("speculative-draft-tensor-parallel-size", "N", 1, 64, "a draft model computes on the first rank"), \
         LLM_OPT_NONE_NUMBER("speculative-disable-by-batch-size", "N", 0, 1e9, "drafts are measured, and end where they do not pay"), \
         LLM_OPT_NONE_OF("spec-decoding-acceptance-method", "rejection_sampler|typical_acceptance_sampler", \
@@ -1700,6 +1699,12 @@ typedef struct llm_setup {
     int32_t raw_embeddings;    /* 1: pooler_config says "normalize": false */
     const char *pooler_config; /* vLLM's JSON {"pooling_type", "normalize"} */
     const char *revision;      /* of ORG/NAME in the Hugging Face cache; NULL: main */
+    /* Pictures and videos: vLLM's JSON {"image": 4, "video": 1}; parameters of the model's processor, JSON; a folder that requests may
+     * name files of. */
+    const char *limit_mm_per_prompt, *mm_processor_kwargs, *allowed_local_media_path;
+    int32_t interleave_mm_strings;
+    int32_t limit_images, limit_videos; /* what limit_mm_per_prompt says, as llm_openai_service has it */
+    int32_t unused;                     /* 0 */
     const char *hf_repo;       /* ORG/NAME[:QUANT] instead of `model`: from the cache, or fetched by llm_setup_find */
     llm_pull_fn pull_progress; /* told while it is fetched; may be NULL */
     void *pull_user;
@@ -1746,6 +1751,14 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
                      "of ORG/NAME in that cache: a branch, a tag, a commit (main)"), \
         LLM_OPT_ENUM(T, setup.log_level, LLM_HELP_MODEL, "log-level|lv|v", "error|warn=1|warning=1|info=2|debug=3", \
                      "what is told on standard error"), \
+        LLM_OPT_TEXT(T, setup.limit_mm_per_prompt, LLM_HELP_ANSWERS, "limit-mm-per-prompt", "JSON", \
+                     "pictures and videos of a prompt at most: {\"image\": 4, \"video\": 1} (128 each)"), \
+        LLM_OPT_TEXT(T, setup.mm_processor_kwargs, LLM_HELP_ANSWERS, "mm-processor-kwargs", "JSON", \
+                     "how pictures are prepared where a request does not say: {\"max_pixels\": 401408} (as the model's files say)"), \
+        LLM_OPT_TEXT(T, setup.allowed_local_media_path, LLM_HELP_ANSWERS, "allowed-local-media-path", "PATH", \
+                     "folder whose pictures requests may name as file:NAME (none)"), \
+        LLM_OPT_BOOL(T, setup.interleave_mm_strings, LLM_HELP_ANSWERS, "interleave-mm-strings", \
+                     "templates that know texts only: pictures stay among the texts, not before them"), \
         LLM_OPT_BOOL(T, setup.enable_early_stop, LLM_HELP_ANSWERS, "enable-early-stop", "end answers that repeat themselves"), \
         LLM_OPT_TEXT(T, setup.early_stop_config, LLM_HELP_ANSWERS, "early-stop-config", "JSON", \
                      "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}")
@@ -19462,6 +19475,10 @@ static const float *llm__trace_logits_row(llm_backend_ctx *ctx, int out_row) {
     return llm__tracer_of(ctx)->inner->logits_row(llm__tracer_of(ctx)->ctx, out_row);
 }
 
+static llm_result llm__trace_buffer_rows(llm_backend_ctx *ctx, int rank, const llm_buffer *buf, int row, int n, float *to) {
+    return llm__tracer_of(ctx)->inner->buffer_rows(llm__tracer_of(ctx)->ctx, rank, buf, row, n, to);
+}
+
 static const float *llm__trace_buffer_row(llm_backend_ctx *ctx, int rank, const llm_buffer *buf, int row) {
     return llm__tracer_of(ctx)->inner->buffer_row(llm__tracer_of(ctx)->ctx, rank, buf, row);
 }
@@ -19530,7 +19547,8 @@ static const llm_backend *llm__trace_backend(void) {
                                       .lora_site = llm__trace_lora_site,
                                       .lora_put = llm__trace_lora_put,
                                       .lora = llm__trace_lora,
-                                      .state = llm__trace_state};
+                                      .state = llm__trace_state,
+                                      .buffer_rows = llm__trace_buffer_rows};
     return &table;
 }
 
@@ -40865,6 +40883,31 @@ static llm_result llm__setup_pooler(llm_setup *s, const llm_options *o) {
     return LLM_OK;
 }
 
+/* vLLM's limit_mm_per_prompt. */
+static llm_result llm__setup_media(llm_setup *s, const llm_options *o) {
+    struct config {
+        int32_t image, video;
+    };
+    static const llm_option table[] = {LLM_OPT_INT(struct config, image, 0, "image", 0, 999, NULL),
+                                       LLM_OPT_INT(struct config, video, 0, "video", 0, 999, NULL),
+                                       LLM_OPT_NONE(REFUSED, "audio", "sound")};
+    unsigned char given[LLM__COUNT(table)];
+    struct config read = {-1, -1};
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    LLM__SCOPED(llm_options_free) llm_options inner;
+    const char *how = s->mm_processor_kwargs;
+    if (how && (llm_json_parse(how, strlen(how), NULL, &doc) || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT))
+        return llm__error(LLM_ERR_ARG, "mm_processor_kwargs: %.60s, a JSON object was expected", how);
+    if (s->allowed_local_media_path && llm__path_kind_of(s->allowed_local_media_path) != LLM__PATH_DIR)
+        return llm__error(LLM_ERR_ARG, "allowed_local_media_path: %.200s, a folder was expected", s->allowed_local_media_path);
+    if (!s->limit_mm_per_prompt) return LLM_OK;
+    llm_result r =
+        llm__options_inner(&inner, table, LLM__COUNT(table), &read, given, o, "limit_mm_per_prompt", s->limit_mm_per_prompt, LLM_FROM_USER);
+    s->limit_images = read.image < 0 ? 0 : read.image ? read.image : -1;
+    s->limit_videos = read.video < 0 ? 0 : read.video ? read.video : -1;
+    return r;
+}
+
 /* What no row of the table can tell. */
 static llm_result llm__setup_check(llm_setup *s, const llm_options *o, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
@@ -40888,6 +40931,7 @@ static llm_result llm__setup_check(llm_setup *s, const llm_options *o, char *(*g
     if (!r) r = llm__setup_template(s, o);
     if (!r) r = llm__setup_format(s);
     if (!r && s->pooler_config) r = llm__setup_pooler(s, o);
+    if (!r) r = llm__setup_media(s, o);
     return r ? r : llm__speculative_parse(o, e, get, &s->draft);
 }
 
@@ -40950,6 +40994,11 @@ static void llm__setup_service(const llm_setup *s, const llm_options *o, size_t 
     if (o && llm_options_given(o, "max-tokens")) out->max_tokens = s->sampling.max_tokens;
     out->defaults.early_stop = s->early_stop;
     out->num_scheduler_steps = s->num_scheduler_steps;
+    out->media_path = s->allowed_local_media_path;
+    out->mm_processor_kwargs = s->mm_processor_kwargs;
+    out->interleave_mm_strings = s->interleave_mm_strings;
+    out->limit_images = s->limit_images;
+    out->limit_videos = s->limit_videos;
     out->pooling = (llm_pooling)s->pooling;
     out->raw_embeddings = s->raw_embeddings;
     if (s->reasoning_parser) out->reasoning = (llm_reasoning_kind)llm_reasoning_named(s->reasoning_parser);

@@ -591,7 +591,7 @@ static void cli_service(int32_t max_tokens) {
     llm_openai_service *s = &cli.service;
     llm_setup_service(&opt.setup, &cli_names, cli.model, cli.engine, s);
     if (!llm_options_given(&cli_names, "max-tokens")) s->max_tokens = max_tokens;
-    s->media_path = cli.folder ? cli.folder : "/"; /* the user's own files */
+    if (!s->media_path) s->media_path = cli.folder ? cli.folder : "/"; /* the user's own files */
     if (opt.logprobs > s->max_logprobs) s->max_logprobs = opt.logprobs;
 }
 

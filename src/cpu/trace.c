@@ -303,6 +303,10 @@ static const float *llm__trace_logits_row(llm_backend_ctx *ctx, int out_row) {
     return llm__tracer_of(ctx)->inner->logits_row(llm__tracer_of(ctx)->ctx, out_row);
 }
 
+static llm_result llm__trace_buffer_rows(llm_backend_ctx *ctx, int rank, const llm_buffer *buf, int row, int n, float *to) {
+    return llm__tracer_of(ctx)->inner->buffer_rows(llm__tracer_of(ctx)->ctx, rank, buf, row, n, to);
+}
+
 static const float *llm__trace_buffer_row(llm_backend_ctx *ctx, int rank, const llm_buffer *buf, int row) {
     return llm__tracer_of(ctx)->inner->buffer_row(llm__tracer_of(ctx)->ctx, rank, buf, row);
 }
@@ -370,6 +374,7 @@ LLM__PRIVATE const llm_backend *llm__trace_backend(void) {
                                       .lora_site = llm__trace_lora_site,
                                       .lora_put = llm__trace_lora_put,
                                       .lora = llm__trace_lora,
-                                      .state = llm__trace_state};
+                                      .state = llm__trace_state,
+                                      .buffer_rows = llm__trace_buffer_rows};
     return &table;
 }

@@ -191,6 +191,33 @@ def test_bad(family):
     s.stop()
 
 
+def test_options():
+    """Limits, a folder of pictures, and parameters of the processor, as a server is started with them."""
+    folder = DATA / "qwen2_5_vl"
+    good, part = data((folder / "exact.png").read_bytes()), {"type": "text", "text": "Which?"}
+    def call(s, *urls): return s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": [part, *map(image, urls)]}], "max_tokens": 1})
+    s = Server("--limit-mm-per-prompt", '{"image": 1, "video": 0}', "--allowed-local-media-path", str(folder), model=str(folder), base=("--log-level", "warn"))
+    status, plain = call(s, good)
+    check("one picture of one", status == 200, plain)
+    status, a = call(s, good, good)
+    check("two pictures of one", status == 400 and "At most 1 image" in a["error"]["message"], a)
+    status, a = s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "video", "video": [good] * 2}]}], "max_tokens": 1})
+    check("no video", status == 400 and "At most 0 video" in a["error"]["message"], a)
+    for name in ("file:exact.png", f"file://{folder}/exact.png"):
+        status, a = call(s, name)
+        check(f"{name}: the same as the data", status == 200 and a["usage"]["prompt_tokens"] == plain["usage"]["prompt_tokens"], a)
+    for name in ("file:../qwen3_vl/exact.png", "file:/etc/hostname", "file:none.png"): check(f"{name}: refused", call(s, name)[0] == 400)
+    s.stop()
+    s = Server("--mm-processor-kwargs", '{"max_pixels": 3136, "min_pixels": 784}', model=str(folder), base=("--log-level", "warn"))
+    status, a = call(s, good)
+    check("mm_processor_kwargs: a smaller picture", status == 200 and a["usage"]["prompt_tokens"] < plain["usage"]["prompt_tokens"], a)
+    s.stop()
+    for flag, value in (("--limit-mm-per-prompt", "{"), ("--limit-mm-per-prompt", '{"image": -1}'), ("--limit-mm-per-prompt", '{"audio": 1}'), ("--mm-processor-kwargs", "[]"),
+                        ("--allowed-local-media-path", "/nowhere")):
+        p = subprocess.run([serving.SERVE, "--model", str(folder), "--port", "0", flag, value], capture_output=True, text=True, timeout=60)
+        check(f"{flag} {value}: refused", p.returncode in (1, 2) and flag.strip("-") in p.stderr, p.stderr)
+
+
 def test_text_models():
     """A model that does not see says so."""
     s = Server(model=str(serving.checkpoint("llama")))
@@ -216,6 +243,7 @@ def main():
     if a.family: return finish()
     test_bad("qwen2_5_vl")
     test_bad("llava_next")
+    test_options()
     test_text_models()
     finish()
 
