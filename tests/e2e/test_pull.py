@@ -118,6 +118,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
 
 def serve(role):
     s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    s.handle_error = lambda *_: None  # a client that was killed
     s.role, s.daemon_threads = role, True
     threading.Thread(target=s.serve_forever, daemon=True).start()
     return s
@@ -353,7 +354,7 @@ print(json.dumps(out))"""
     p = subprocess.run([python, "-c", code, *map(str, caches)], capture_output=True, text=True)
     want = sum(len(FOLDER[x]) for x in {hashlib.sha1(d).hexdigest(): n for n, d in FOLDER.items() if n.endswith((".json", ".txt", ".safetensors", ".jinja", ".model")) and not n.startswith(("original", "onnx"))}.values())
     check("huggingface_hub reads the cache", p.returncode == 0 and json.loads(p.stdout) == [[["org/folder", want, [f"{COMMIT}['main']"]]]], (p.stdout, p.stderr[-300:], want))
-    code = f"import sys, huggingface_hub; print(huggingface_hub.hf_hub_download('org/gguf', 'model-Q4_K_M.gguf', cache_dir=sys.argv[1], local_files_only=True))"
+    code = "import sys, huggingface_hub; print(huggingface_hub.hf_hub_download('org/gguf', 'model-Q4_K_M.gguf', cache_dir=sys.argv[1], local_files_only=True))"
     cache = ROOM / "hf"
     ours = pull(cache, "org/gguf").stdout
     p = subprocess.run([python, "-c", code, cache], capture_output=True, text=True)
