@@ -296,8 +296,8 @@ typedef struct llm_setup {
     int32_t interleave_mm_strings;
     int32_t limit_images, limit_videos; /* what limit_mm_per_prompt says, as llm_openai_service has it */
     int32_t unused;                     /* 0 */
-    const char *hf_repo;       /* ORG/NAME[:QUANT] instead of `model`: from the cache, or fetched by llm_setup_find */
-    llm_pull_fn pull_progress; /* told while it is fetched; may be NULL */
+    const char *hf_repo;                /* ORG/NAME[:QUANT] instead of `model`: from the cache, or fetched by llm_setup_find */
+    llm_pull_fn pull_progress;          /* told while it is fetched; may be NULL */
     void *pull_user;
 } llm_setup;
 
