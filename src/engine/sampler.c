@@ -241,6 +241,7 @@ static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r,
     const float *x = row;
     memset(c, 0, sizeof *c);
     c->id = LLM__CHOICE_NOT_FINITE;
+    LLM__ASSERT(r->also >= 0 && r->also < n);
     *max = k->kernels->top(row, n, &bad);
     if (bad) return NULL;
     *sum = k->kernels->weigh(row, k->w, n, *max, 1.0f);

@@ -82,6 +82,7 @@ static void llm__fill_choice(llm_engine *e, llm__flight *f, llm__seq *s, int32_t
 }
 
 LLM__PRIVATE void llm__step_row(llm_engine *e, int32_t row, int32_t i, int32_t position, int32_t token, int32_t from) {
+    LLM__ASSERT(token >= 0 && token < e->p.vocab);
     e->step.tokens[row] = token;
     e->step.positions[row] = position;
     e->step.seq_of_row[row] = i;

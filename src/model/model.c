@@ -87,6 +87,7 @@ LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg,
     int vocab_only = cfg && cfg->vocab_only;
     llm_result r = m->path ? llm__source_open(m->path, cfg, &m->source) : llm__nomem();
     if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
+    if (!r && !vocab_only) llm__source_bound(&m->source, m->arch.vocab);
     if (!r && !vocab_only) r = llm__net_check(m);
     if (r) {
         llm_model_close(m);

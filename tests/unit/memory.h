@@ -1,4 +1,5 @@
-/* The memory of the library in unit tests: counted, and made to fail. Included in front of every part (-include). */
+/* The memory of the library in unit tests: counted, and made to fail; and what the library takes for granted, looked at. Included in front of
+ * every part (-include). */
 #ifndef TEST_MEMORY_H
 #define TEST_MEMORY_H
 #include <stddef.h>
@@ -12,4 +13,5 @@ void *test_realloc(void *p, size_t n);
 #define LLM_MALLOC(n) test_malloc(n)
 #define LLM_REALLOC(p, n) test_realloc(p, n)
 #define LLM_FREE(p) free(p)
+#define LLM_ASSERT(condition) ((condition) ? (void)0 : __builtin_trap())
 #endif
