@@ -1395,6 +1395,7 @@ typedef struct llm_openai_service {
     void (*on_news)(void *user, llm_openai_call *call);
     /* In llm_openai_next, for metrics: one piece of news; gap: seconds since the token before of the same choice, else 0. May be NULL. */
     void (*on_event)(void *user, llm_openai_call *call, llm_request *request, const llm_event *event, double gap);
+    int32_t starved; /* there was no memory to look at the template: every call answers 503 */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
@@ -1418,12 +1419,16 @@ typedef struct llm_openai_info {
 LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user);
 /* Renders, tokenizes, submits. Any thread, one at a time for a call. 0: there is an error to be written. */
 LLM_API int llm_openai_submit(llm_openai_call *k);
-/* Appends the next piece of the answer if there is one: an event, a line, or the whole object. 0: nothing now. */
+/* Appends the next piece of the answer if there is one: an event, a line, or the whole object. 0: nothing now. A piece for which there is
+ * no memory becomes an error (503, in a stream an event); out->failed: not even that found any, and the call is done. */
 LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out);
 LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k);
 /* Ends a call from outside: what runs is cancelled and the next piece is the error; in a stream an event, for its status has gone out,
  * but before submit always the object. */
 LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message);
+/* Nobody waits for the answer any more: a submit in another thread comes back soon, and next writes an error, status 499. Any thread, as
+ * long as the call is there. */
+LLM_API void llm_openai_cancel(llm_openai_call *k);
 LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 
 /* The error object, for errors of your own; param and code may be NULL. */
@@ -2134,6 +2139,13 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
     { 0 }
 #endif
 
+/* What holds whatever files and clients say, because it was checked where it came in. Tests and fuzzers look at it, programs do not. */
+#ifdef LLM_ASSERT
+#define LLM__ASSERT(condition) LLM_ASSERT(condition)
+#else
+#define LLM__ASSERT(condition) ((void)0)
+#endif
+
 /* What stands between these two runs once a model, a request or a step and is four fifths of the text: gcc does not try hard there, which
  * is a third less time to compile and costs nothing that can be measured. With LLM_SMALL it makes that code small. */
 #if defined(__OPTIMIZE__) && defined(__GNUC__) && !defined(__clang__)
@@ -2245,6 +2257,26 @@ typedef struct llm__arena {
     int failed; /* something could not be given: who takes many arrays looks once */
 } llm__arena;
 
+/* Allocations of this thread that failed so far. Who runs many steps, of which some can do without memory and some lose a part of a text,
+ * compares it before and after. */
+static unsigned *llm__alloc_failures(void) {
+    static LLM__THREAD_LOCAL unsigned failures;
+    return &failures;
+}
+
+/* LLM_MALLOC and LLM_REALLOC, counted so. */
+static void *llm__malloc(size_t n) {
+    void *p = LLM_MALLOC(n);
+    *llm__alloc_failures() += !p;
+    return p;
+}
+
+static void *llm__realloc(void *p, size_t n) {
+    void *moved = LLM_REALLOC(p, n);
+    *llm__alloc_failures() += !moved;
+    return moved;
+}
+
 /* A product or sum of sizes; 0 and *ok cleared if it does not fit 63 bits. */
 static uint64_t llm__mul(uint64_t a, uint64_t b, int *ok) {
     if (b && a > (uint64_t)INT64_MAX / b) *ok = 0;
@@ -2264,7 +2296,7 @@ static void *llm__calloc(size_t count, size_t size) {
     int ok = 1;
     uint64_t n = llm__mul(count, size, &ok);
     if (!ok) return NULL;
-    void *p = LLM_MALLOC(n ? (size_t)n : 1);
+    void *p = llm__malloc(n ? (size_t)n : 1);
     if (p) memset(p, 0, n ? (size_t)n : 1);
     return p;
 }
@@ -2275,7 +2307,7 @@ static int llm__grow(void **array, size_t *cap, size_t need, size_t size) {
     if (need <= *cap) return 1;
     size_t n = LLM__MAX(need, LLM__MAX((size_t)8, *cap * 2));
     if (n > (size_t)INT64_MAX / size) return 0;
-    void *p = LLM_REALLOC(*array, n * size);
+    void *p = llm__realloc(*array, n * size);
     if (!p) return 0;
     *array = p;
     *cap = n;
@@ -2284,7 +2316,7 @@ static int llm__grow(void **array, size_t *cap, size_t need, size_t size) {
 
 /* n bytes as a NUL-terminated string of its own, or NULL without memory. */
 static char *llm__strndup(const char *s, size_t n) {
-    char *p = (char *)LLM_MALLOC(n + 1);
+    char *p = (char *)llm__malloc(n + 1);
     if (!p) return NULL;
     if (n) memcpy(p, s, n);
     p[n] = 0;
@@ -2308,7 +2340,7 @@ static void *llm__arena_take(llm__arena *a, size_t n) {
     if (!b || b->cap - b->used < n) {
         size_t cap = LLM__MAX(n, b ? LLM__MIN(b->cap * 2, (size_t)1 << 20) : 4096), left = a->limit ? a->limit - a->total : SIZE_MAX;
         if (cap > left) cap = n; /* near the limit no room is taken in advance */
-        b = cap > left ? NULL : (llm__arena_block *)LLM_MALLOC(sizeof *b + cap);
+        b = cap > left ? NULL : (llm__arena_block *)llm__malloc(sizeof *b + cap);
         if (!b) a->failed = 1;
         if (!b) return NULL;
         b->next = a->head;
@@ -2463,7 +2495,7 @@ static void llm__c_locale_end(locale_t c, locale_t old) {
 /* Reads a number of exactly n bytes: digits with or without a point, a minus, an exponent. 0 if it is none, which "+1", "inf", "0x1" and "
  * 1" are not either; out of range gives infinity or zero. */
 static int llm__parse_double(const char *s, size_t n, double *out) {
-    char small[64], *copy = n < sizeof small ? small : (char *)LLM_MALLOC(n + 1), *end;
+    char small[64], *copy = n < sizeof small ? small : (char *)llm__malloc(n + 1), *end;
     if (!copy) return 0;
     memcpy(copy, s, n);
     copy[n] = 0; /* strtod wants an end */
@@ -2930,11 +2962,11 @@ static int llm__index_step(const llm__index *x, size_t *lo, size_t *hi, size_t d
     return *lo < *hi && x->v[*lo].s.n == depth + 1;
 }
 
-/* The entry of the longest string that the text begins with, or NULL. */
-static const llm__index_entry *llm__index_longest(const llm__index *x, llm__str s) {
+/* The entry of the longest string that the text begins with, or NULL. *steps grows by the bytes that were looked at. */
+static const llm__index_entry *llm__index_longest(const llm__index *x, llm__str s, size_t *steps) {
     size_t lo = 0, hi = x->n;
     const llm__index_entry *best = NULL;
-    for (size_t i = 0; i < s.n && lo < hi; i++)
+    for (size_t i = 0; i < s.n && lo < hi; i++, ++*steps)
         if (llm__index_step(x, &lo, &hi, i, (uint8_t)s.p[i])) best = &x->v[lo];
     return best;
 }
@@ -3545,7 +3577,7 @@ LLM_API llm_result llm_json_parse(const char *text, size_t len, const llm_json_l
     }
     llm_json *d = LLM__NEW(llm_json, 1);
     if (!d) return llm__nomem();
-    d->text = (char *)LLM_MALLOC(len + 2);
+    d->text = (char *)llm__malloc(len + 2);
     if (d->text) memcpy(d->text, text, len), memcpy(d->text + len, " ", 2); /* strict jsmn wants something behind a lone number */
     llm_result r = d->text ? llm__json_tokens(d, len, c.tokens) : llm__nomem();
     if (!r && limits && limits->unique_keys) r = llm__json_unique(d);
@@ -6326,6 +6358,8 @@ typedef struct llm__encode {
     llm__encode_stage *stage; /* (steps): of the normalizers, then of the cutters */
     int steps;                /* how many of them run */
     llm_text *normalized;     /* NULL, or where text goes behind the last step instead of the model */
+    int64_t fuel;             /* steps that may still be taken */
+    const int *stop;          /* not NULL: another thread may set it, and wants this to end */
     llm_text clean, scratch;
     llm__symbol *symbol;
     size_t symbol_cap;
@@ -6341,8 +6375,20 @@ static void llm__encode_feed(llm__encode *e, int k, llm__str s, int begin);
 
 /* Remembers the first failure of a call. */
 static int llm__encode_fail(llm__encode *e, llm_result r) {
-    if (!e->result) e->result = r == LLM_ERR_NOMEM ? llm__nomem() : llm__error(r, "tokenizer: a regex needed too many steps for this text");
+    if (e->result) return 0;
+    e->result = r == LLM_ERR_NOMEM       ? llm__nomem()
+                : r == LLM_ERR_CANCELLED ? llm__error(r, "tokenizer: stopped")
+                                         : llm__error(r, "tokenizer: this text needs too many steps");
     return 0;
+}
+
+/* Takes steps off the fuel, which is generous for any text of a real tokenizer: time grows with the text, whatever the files and the text
+ * are. 0: it is spent, or somebody wants the call to end; that was noted. */
+static int llm__encode_spend(llm__encode *e, size_t steps) {
+    e->fuel -= (int64_t)LLM__MIN(steps, (size_t)INT32_MAX);
+    if (e->fuel < 0) return llm__encode_fail(e, LLM_ERR_LIMIT);
+    if (e->stop && __atomic_load_n(e->stop, __ATOMIC_RELAXED)) return llm__encode_fail(e, LLM_ERR_CANCELLED);
+    return !e->result;
 }
 
 /* llm__grow that notes a failure. */
@@ -6350,10 +6396,11 @@ static int llm__encode_grow(llm__encode *e, void **array, size_t *cap, size_t ne
     return llm__grow(array, cap, need, size) || llm__encode_fail(e, LLM_ERR_NOMEM);
 }
 
-/* Begins a call, zeroed. */
-static void llm__encode_open(llm__encode *e, const llm__tokenizer *t) {
+/* Begins a call, zeroed, for a text of so many bytes. */
+static void llm__encode_open(llm__encode *e, const llm__tokenizer *t, size_t len) {
     memset(e, 0, sizeof *e);
     e->t = t;
+    e->fuel = (1 << 24) + 1024 * (int64_t)len;
     e->steps = t->normalizers.n + t->words.n;
     e->stage = LLM__NEW(llm__encode_stage, e->steps);
     if (!e->stage) llm__encode_fail(e, LLM_ERR_NOMEM);
@@ -6416,6 +6463,9 @@ static llm__pair llm__heap_pop(llm__encode *e) {
  * Each appends what it makes of one span to a text. They are Hugging Face's normalizers, SentencePiece's, and those pre-tokenizers that
  * change the text rather than cut it. */
 
+/* Bytes of a replaced text at most: real ones have 18. Without a bound the file could send every search through the whole text. */
+enum { LLM__CHARSMAP_KEY = 128 };
+
 /* Unit i, or 0 where there is none: the offsets in it come from the file. */
 static uint32_t llm__charsmap_unit(const llm__charsmap *m, size_t i) {
     uint32_t u = 0;
@@ -6431,7 +6481,7 @@ static llm__str llm__charsmap_find(const llm__charsmap *m, llm__str s, int longe
     if (!m->n_units) return with;
     uint32_t unit = llm__charsmap_unit(m, 0);
     size_t node = (unit >> 10) << ((unit & 512) >> 6);
-    for (size_t i = 0; i < s.n && s.p[i]; i++) {
+    for (size_t i = 0; i < LLM__MIN(s.n, (size_t)LLM__CHARSMAP_KEY) && s.p[i]; i++) {
         node ^= (uint8_t)s.p[i];
         unit = llm__charsmap_unit(m, node);
         if (node >= m->n_units || (unit & 0x800000FFu) != (uint8_t)s.p[i]) break;
@@ -6465,8 +6515,8 @@ static size_t llm__grapheme_end(llm__str s, size_t at) {
 static void llm__norm_charsmap(const llm__tokenizer *t, int longest, llm__str s, llm_text *out) {
     for (size_t at = 0, end = 0, taken; at < s.n; at += taken) {
         llm__str rest = llm__str_from(s, at), with = llm__nothing;
-        const llm__index_entry *user = longest ? llm__index_longest(&t->late, rest) : NULL;
-        size_t one = 0, found = 0;
+        size_t one = 0, found = 0, steps = 0;
+        const llm__index_entry *user = longest ? llm__index_longest(&t->late, rest, &steps) : NULL;
         (void)llm__uni_next(rest, &one);
         taken = 0;
         if (user) with = user->s, taken = with.n;
@@ -6545,7 +6595,10 @@ static void llm__rewrite(llm__encode *e, int k, const llm__tok_step *step, llm__
     llm_result r = LLM_OK;
     switch (step->kind) {
     case LLM__TOK_FORM: llm__uni_normalize(e->t->norm, (llm__uni_form)step->as.form, s, out); break;
-    case LLM__TOK_REPLACE: r = llm__replace_regex(&e->stage[k].rx, step->re, s, step->with, out); break;
+    case LLM__TOK_REPLACE:
+        r = llm__replace_regex(&e->stage[k].rx, step->re, s, step->with, out);
+        if (step->re) llm__encode_spend(e, (size_t)e->stage[k].rx.steps);
+        break;
     case LLM__TOK_CHARSMAP: llm__norm_charsmap(e->t, step->as.longest, s, out); break;
     case LLM__TOK_BYTES: llm__bytes_to_letters(s, out); break;
     case LLM__TOK_UNGUARD: llm__unguard(s, out); break;
@@ -6581,7 +6634,9 @@ static void llm__cut_split(llm__encode *e, int k, const llm__tok_step *step, llm
     int found = 0, started = 0, last = 0; /* last: the piece before was a match */
     if (step->re) llm__rx_begin(rx, step->re, s.p, s.n);
     for (int more = 1; more && !e->result; done = end) {
+        const int64_t before = rx->steps;
         found = step->re ? llm__rx_next(rx, &from, &end) : 0;
+        llm__encode_spend(e, (size_t)(rx->steps - before));
         more = found > 0;
         if (!more) from = end = s.n;
         for (int which = 0; which < 2; which++) { /* what is before the match; the match */
@@ -6633,9 +6688,10 @@ static int llm__word_alone(llm__str s, size_t at, size_t end) {
 /* Cuts out added tokens: from the left, the longest at each place; one that may not stand there still hides the shorter ones. */
 static void llm__cut_added(llm__encode *e, int k, const llm__index *x, llm__str s, int begin) {
     size_t done = 0;
-    for (size_t at = 0, step; x->n && at < s.n && !e->result; at += step) {
-        const llm__index_entry *hit = llm__index_longest(x, llm__str_from(s, at));
+    for (size_t at = 0, step, steps = 0; x->n && at < s.n && !e->result; at += step) {
+        const llm__index_entry *hit = llm__index_longest(x, llm__str_from(s, at), &steps);
         step = hit ? hit->s.n : 1;
+        if (steps > 4096 && llm__encode_spend(e, steps)) steps = 0;
         if (!hit) continue;
         const llm__added *a = &e->t->added[hit->value];
         size_t from = at, end = at + step;
@@ -6643,8 +6699,9 @@ static void llm__cut_added(llm__encode *e, int k, const llm__index *x, llm__str 
         if ((a->flags & LLM__ADDED_PIECE) && e->t->model == LLM__TOK_UNIGRAM) continue; /* its score decides */
         if ((a->flags & LLM__ADDED_WORD) && !llm__word_alone(s, from, end)) continue;
         /* White space beside the token may belong to it, but not what an earlier token took. */
-        if (a->flags & LLM__ADDED_LSTRIP) from = LLM__MAX(llm__strip_space(llm__s(s.p, from), 2).n, done);
+        if ((a->flags & LLM__ADDED_LSTRIP) && from > done) from = done + llm__strip_space(llm__s(s.p + done, from - done), 2).n;
         if (a->flags & LLM__ADDED_RSTRIP) end = (size_t)(llm__strip_space(llm__str_from(s, end), 1).p - s.p);
+        steps += end - at;
         llm__encode_part(e, k, s, done, LLM__MAX(from, done), begin);
         if (from < end) llm__emit(e, a->id); /* else it is white space that the token before took */
         done = end;
@@ -6657,6 +6714,10 @@ static void llm__cut_added(llm__encode *e, int k, const llm__index *x, llm__str 
  * ============================================================================
  * From here on a word stands alone: no token crosses its ends, and nothing outside of it matters. BPE merges the best pair first (greedy by
  * rank), Unigram takes the most probable split, WordPiece the longest prefix; WordLevel knows only whole words. */
+
+/* The same until another thread makes *stop (atomic; NULL: none does) other than 0: LLM_ERR_CANCELLED, within a millisecond or so. */
+static llm_result llm__tokenizer_encode_until(const llm__tokenizer *t, const char *text, size_t len, int flags, const int *stop,
+                                                    llm_tokens *out);
 
 /* The id of a token of the model's vocabulary, or -1. */
 static int32_t llm__tok_find(const llm__tokenizer *t, llm__str s) {
@@ -6724,9 +6785,13 @@ static void llm__bpe_try(llm__encode *e, llm__str word, int32_t left) {
  * Nothing is taken off the heap when it goes out of date; that is seen when it is popped: its left symbol was merged away or is the last
  * now, or one of the two has grown, so that they make another token or none. */
 static void llm__bpe_merge(llm__encode *e, llm__str word, int32_t n) {
+    const size_t lookup = e->t->merge ? 1 : 1 + LLM__MIN(e->t->max_token, word.n) / 16; /* of a pair, or of a text of that length */
+    size_t turns = 0;
     e->heap_n = 0;
-    for (int32_t i = 0; i + 1 < n; i++) llm__bpe_try(e, word, i);
+    llm__encode_spend(e, (size_t)n * lookup);
+    for (int32_t i = 0; i + 1 < n && !e->result; i++) llm__bpe_try(e, word, i);
     while (e->heap_n && !e->result) {
+        if (!(++turns & 1023)) llm__encode_spend(e, 1024 * lookup);
         llm__pair top = llm__heap_pop(e);
         int32_t left = (int32_t)(uint32_t)top.key;
         llm__symbol *a = &e->symbol[left];
@@ -6839,11 +6904,13 @@ static void llm__model_unigram(llm__encode *e, llm__str word) {
     if (!llm__encode_grow(e, (void **)&e->best, &e->best_cap, word.n + 1, sizeof *e->best)) return;
     llm__best *best = e->best;
     for (size_t i = 0; i <= word.n; i++) best[i].id = -1, best[i].score = 0, best[i].from = UINT32_MAX;
-    for (size_t at = 0, next = 0; at < word.n; at = next) {
+    for (size_t at = 0, next = 0, steps = 0; at < word.n; at = next) {
         (void)llm__uni_next(word, &next);
         size_t lo = 0, hi = t->pieces.n;
         int single = 0;
-        for (size_t end = at + 1; end <= word.n && lo < hi; end++) {
+        if (steps > 4096 && !llm__encode_spend(e, steps)) return;
+        if (steps > 4096) steps = 0;
+        for (size_t end = at + 1; end <= word.n && lo < hi; end++, steps++) {
             if (!llm__index_step(&t->pieces, &lo, &hi, end - at - 1, (uint8_t)word.p[end - 1])) continue;
             int32_t id = t->pieces.v[lo].value;
             llm__unigram_try(t, &best[end], best[at].score + (double)t->token[id].score, at, id);
@@ -6895,7 +6962,9 @@ static void llm__model_wordpiece(llm__encode *e, llm__str word) {
             llm__encode_fail(e, LLM_ERR_NOMEM);
             return;
         }
-        while (end > at && (id = llm__tok_find(t, llm__s(e->scratch.data, before + end - at))) < 0) end--;
+        while (end > at && (id = llm__tok_find(t, llm__s(e->scratch.data, before + end - at))) < 0 && llm__encode_spend(e, (end - at) / 16))
+            end--;
+        if (e->result) return;
         if (id < 0) chars = SIZE_MAX;
         else llm__emit(e, id);
     }
@@ -6915,7 +6984,7 @@ static void llm__encode_word(llm__encode *e, llm__str word) {
 
 static void llm__encode_feed(llm__encode *e, int k, llm__str s, int begin) {
     const llm__tokenizer *t = e->t;
-    if (!s.n || e->result) return;
+    if (!s.n || !llm__encode_spend(e, 1)) return;
     if (k == e->steps) {
         if (e->normalized) llm__add_str(e->normalized, s);
         else llm__encode_word(e, s);
@@ -6938,15 +7007,25 @@ static void llm__encode_feed(llm__encode *e, int k, llm__str s, int begin) {
     }
 }
 
+/* Bytes of the longest token, but at least 64: a text with more than so many bytes a token is none that anybody writes. */
+static size_t llm__tokenizer_longest(const llm__tokenizer *t) { return LLM__MAX(t->max_token, (size_t)64); }
+
 /* Appends the ids of a text of at most 256 MiB. On error *out has what it had. flags: LLM_TOK_ADD_SPECIAL puts the frame around,
  * LLM_TOK_PARSE_SPECIAL lets the text name special tokens, LLM_TOK_GUARDED those without a mark in them. Any thread. */
 static llm_result llm__tokenizer_encode(const llm__tokenizer *t, const char *text, size_t len, int flags, llm_tokens *out) {
+    return llm__tokenizer_encode_until(t, text, len, flags, NULL, out);
+}
+
+static llm_result llm__tokenizer_encode_until(const llm__tokenizer *t, const char *text, size_t len, int flags, const int *stop,
+                                                    llm_tokens *out) {
     llm__encode e;
     size_t before = out->len;
     int framed = flags & LLM_TOK_ADD_SPECIAL;
+    if (!t->n_vocab) return llm__error(LLM_ERR_UNSUPPORTED, "the model has no tokenizer");
     if (len > LLM__TOK_MAX_TEXT / 4)
         return llm__error(LLM_ERR_LIMIT, "tokenizer: text of %zu bytes, at most %d expected", len, LLM__TOK_MAX_TEXT / 4);
-    llm__encode_open(&e, t);
+    llm__encode_open(&e, t, len);
+    e.stop = stop;
     e.out = out;
     e.flags = flags;
     for (size_t i = 0; framed && i < t->before.len; i++) llm__emit(&e, t->before.data[i]);
@@ -6988,7 +7067,7 @@ struct llm_detok {
     int bytes;  /* as in the middle of a text, and bytes as they are */
     int32_t id; /* of the token that was pushed last */
     llm_text *out;
-    llm__stage stage[LLM__TOK_MAX_STEPS + 1]; /* of each step, and of the text behind them all */
+    llm__stage *stage; /* (decoders.n + 1) of each step, and of the text behind them all; lies behind this struct */
 };
 
 static void llm__detok_feed(struct llm_detok *d, int i, llm__str s, int begin, int end);
@@ -7208,7 +7287,7 @@ static void llm__detok_end(struct llm_detok *d) {
 
 /* Begins anew, with the next token as the first; the buffers stay, so that a stream that is used again allocates nothing. */
 LLM_API void llm_detok_reset(llm_detok *d) {
-    for (int i = 0; i <= LLM__TOK_MAX_STEPS; i++) {
+    for (int i = 0; i <= d->t->decoders.n; i++) {
         llm__stage *g = &d->stage[i];
         g->tokens = 0;
         g->cut = 0;
@@ -7218,7 +7297,7 @@ LLM_API void llm_detok_reset(llm_detok *d) {
 
 /* NULL is fine. What was held back is lost: llm_detok_flush gives it out. */
 LLM_API void llm_detok_free(llm_detok *d) {
-    for (int i = 0; d && i < LLM__TOK_MAX_STEPS; i++) {
+    for (int i = 0; d && i <= d->t->decoders.n; i++) {
         llm_text_free(&d->stage[i].held);
         llm_text_free(&d->stage[i].kept);
         llm_text_free(&d->stage[i].made[0]);
@@ -7228,9 +7307,11 @@ LLM_API void llm_detok_free(llm_detok *d) {
 }
 
 /* NULL: no memory. */
+/* One for a single token's bytes is opened often: it is as small as the chain is short. */
 static llm_detok *llm__detok_open(const llm__tokenizer *t, int flags) {
-    llm_detok *d = LLM__NEW(llm_detok, 1);
+    llm_detok *d = (llm_detok *)llm__calloc(1, sizeof *d + (size_t)(t->decoders.n + 1) * sizeof *d->stage);
     if (!d) return NULL;
+    d->stage = (llm__stage *)(void *)(d + 1);
     d->t = t;
     d->flags = flags;
     return d;
@@ -7863,18 +7944,17 @@ static void llm__tok_load_steps(llm__tokenizer *t, const llm_json *d, int node, 
  * says how many there are, which bounds the ids. */
 static void llm__tok_load_vocab(llm__tokenizer *t, const llm_json *d, int vocab) {
     int list = llm_json_type_of(d, vocab) == LLM_JSON_ARRAY;
-    int64_t id = 0;
     if (!list && llm_json_type_of(d, vocab) != LLM_JSON_OBJECT) LLM__TOK_BAD(t, "tokenizer.json: model.vocab expected");
     int64_t n = (int64_t)llm_json_size(d, vocab) + llm_json_size(d, llm_json_find(d, 0, "added_tokens"));
     if (!n) LLM__TOK_BAD(t, "tokenizer.json: model.vocab: no tokens");
     llm__tok_reserve(t, n);
-    for (int v = llm_json_first(d, vocab); v >= 0 && !t->result; v = llm_json_next(d, v), id++) {
+    for (int v = llm_json_first(d, vocab), place = 0; v >= 0 && !t->result; v = llm_json_next(d, v), place++) {
         llm__str s = list ? llm__json_text(d, llm_json_first(d, v)) : llm__json_key(d, v);
         double score = 0;
-        if (!list) id = llm__json_whole(d, v, -1);
+        const int64_t id = list ? place : llm__json_whole(d, v, -1);
         if (!s.p) LLM__TOK_BAD(t, "tokenizer.json: model.vocab: a token expected");
         if (list && !llm_json_num(d, llm_json_next(d, llm_json_first(d, v)), &score))
-            LLM__TOK_BAD(t, "tokenizer.json: model.vocab[%d]: a score expected", (int)id);
+            LLM__TOK_BAD(t, "tokenizer.json: model.vocab[%d]: a score expected", place);
         if (id < 0) LLM__TOK_BAD(t, "tokenizer.json: model.vocab[\"%.*s\"]: a whole number from 0 on expected", llm__shown(s), s.p);
         llm__tok_enter(t, s, id, 0, score);
     }
@@ -8238,7 +8318,7 @@ static void llm__tok_finish(llm__tokenizer *t) {
     }
     LLM__SCOPED(llm__encode_close) llm__encode e;
     LLM__SCOPED(llm_text_free) llm_text normal = LLM__ZERO;
-    llm__encode_open(&e, t);
+    llm__encode_open(&e, t, t->n_added * LLM__TOK_MAX_ADDED);
     e.steps = t->normalizers.n;
     e.normalized = &normal;
     for (size_t i = 0; i < t->n_added && !t->result && !e.result; i++) {
@@ -8585,7 +8665,8 @@ static void llm__tpl_spend(llm__tpl *x, int64_t n) {
 /* Zeroed memory that lives as long as the render. */
 static void *llm__tpl_get(llm__tpl *x, size_t bytes) {
     void *p = llm__arena_get(x->arena, bytes);
-    if (!p) llm__tpl_error(x, LLM_ERR_LIMIT, "the template takes too much memory");
+    const int limit = !p && x->arena->limit && bytes > x->arena->limit - LLM__MIN(x->arena->total, x->arena->limit);
+    if (!p) llm__tpl_error(x, limit ? LLM_ERR_LIMIT : LLM_ERR_NOMEM, limit ? "the template takes too much memory" : "out of memory");
     return p;
 }
 
@@ -18544,8 +18625,8 @@ static llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *
  * >>source_open   Special tokens, chat template, and opening it all.
  * ============================================================================
  * Files disagree, and each is right about something: an answer ends at every id that any of them calls an end. Forgetting one makes a model
- * talk to itself; the reverse fault is not known, but for gpt-oss. Ids from JSON files are not compared with the vocabulary: an id that no
- * logit has can never be sampled, and padded vocabularies have ids without a token. */
+ * talk to itself; the reverse fault is not known, but for gpt-oss. Padded vocabularies have ids without a token, so ids from JSON files are
+ * not compared with the tokenizer's, but with the rows of the model (llm__source_bound): something is looked up with each of them. */
 
 /* Real lists have one to ten ids. Each is compared with those before it, so a list of millions must not be read. */
 enum { LLM__MAX_STOPS = 16384 };
@@ -18632,6 +18713,27 @@ static llm_result llm__source_specials(llm__source *s) {
     if (s->vocab_gguf) llm__source_stop(s, llm__gguf_int(s->vocab_gguf, "tokenizer.ggml.eom_token_id", -1));
     llm__source_usual_stops(s);
     return !r && s->stop_ids.failed ? llm__nomem() : r;
+}
+
+/* Of the special ids and stop ids only those stay that have a row of a model with `vocab` rows; a line to the log tells the others. */
+/* The bound is known only when the architecture is. Padded vocabularies make it larger than the tokenizer's. */
+static void llm__source_bound(llm__source *s, int32_t vocab) {
+    static const char none[] = "%s: %s: %d is no token of this model, ids run from 0 to %d: it is passed over";
+    int32_t *const ids[] = {&s->bos_id, &s->pad_id, &s->unk_id};
+    static const char *const names[] = {"bos_token_id", "pad_token_id", "unk_token_id"};
+    size_t kept = 0, n = s->stop_ids.len;
+    for (int i = 0; i < LLM__COUNT(ids); i++) {
+        if (*ids[i] < vocab) continue;
+        llm__log(&s->log, LLM_LOG_WARN, none, s->path, names[i], (int)*ids[i], (int)vocab - 1);
+        *ids[i] = -1;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const int32_t id = s->stop_ids.data[i];
+        if (id < vocab) s->stop_ids.data[kept++] = id;
+        else if (i == kept) llm__log(&s->log, LLM_LOG_WARN, none, s->path, "eos_token_id", (int)id, (int)vocab - 1); /* the first */
+    }
+    s->stop_ids.len = kept;
+    if (s->eos_id >= vocab) s->eos_id = -1;
 }
 
 /* ---- The chat template ----
@@ -21254,6 +21356,7 @@ LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg,
     int vocab_only = cfg && cfg->vocab_only;
     llm_result r = m->path ? llm__source_open(m->path, cfg, &m->source) : llm__nomem();
     if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
+    if (!r && !vocab_only) llm__source_bound(&m->source, m->arch.vocab);
     if (!r && !vocab_only) r = llm__net_check(m);
     if (r) {
         llm_model_close(m);
@@ -21282,8 +21385,8 @@ LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **
 
 /* The functions below are the public side of >>tokenizer. With dummy weights a folder may lack one: then there are ids only. */
 LLM_API llm_result llm_tokenize(const llm_model *model, const char *text, size_t len, int flags, llm_tokens *out) {
-    if (!model->source.tokenizer->n_vocab) return llm__error(LLM_ERR_UNSUPPORTED, "%s: the model has no tokenizer", model->path);
-    return llm__tokenizer_encode(model->source.tokenizer, text, len, flags, out);
+    llm_result r = llm__tokenizer_encode(model->source.tokenizer, text, len, flags, out);
+    return r == LLM_ERR_UNSUPPORTED ? llm__error(r, "%s: the model has no tokenizer", model->path) : r;
 }
 
 LLM_API llm_result llm_detokenize(const llm_model *model, const int32_t *ids, size_t n, int flags, llm_text *out) {
@@ -25733,6 +25836,7 @@ static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r,
     const float *x = row;
     memset(c, 0, sizeof *c);
     c->id = LLM__CHOICE_NOT_FINITE;
+    LLM__ASSERT(r->also >= 0 && r->also < n);
     *max = k->kernels->top(row, n, &bad);
     if (bad) return NULL;
     *sum = k->kernels->weigh(row, k->w, n, *max, 1.0f);
@@ -26949,6 +27053,8 @@ static int32_t llm__draft_room(llm_engine *e, llm__seq *s, int32_t n) {
 static int32_t llm__draft_jump(const llm_engine *e, llm__seq *s, int32_t most) {
     int over;
     int32_t n = llm__matcher_ahead(s->matcher, s->draft.ids, most, &s->draft.n_sure, &over);
+    for (int32_t i = 0; i < n; i++) /* a tokenizer may have tokens that the model has no rows for */
+        if (s->draft.ids[i] >= e->p.vocab) n = i, over = 0, s->draft.n_sure = LLM__MIN(s->draft.n_sure, n);
     if (!over || n == most || e->p.eos_id < 0) return n;
     s->draft.n_sure += s->draft.n_sure == n && e->p.n_eos + s->request->sampling.n_stop_token_ids == 1;
     s->draft.ids[n] = e->p.eos_id;
@@ -27104,6 +27210,7 @@ static void llm__fill_choice(llm_engine *e, llm__flight *f, llm__seq *s, int32_t
 
 /* Row `row` of a step: a token of sequence i at a position; from: the out row that the device draws it for, -1: it is known. */
 static void llm__step_row(llm_engine *e, int32_t row, int32_t i, int32_t position, int32_t token, int32_t from) {
+    LLM__ASSERT(token >= 0 && token < e->p.vocab);
     e->step.tokens[row] = token;
     e->step.positions[row] = position;
     e->step.seq_of_row[row] = i;
@@ -27222,6 +27329,7 @@ static void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish) {
     LLM__LOCKED(&r->mutex);
     s->state = LLM__SEQ_DONE;
     s->output.finish = finish;
+    if (finish == LLM_FINISH_ERROR && !r->error[0]) snprintf(r->error, sizeof r->error, "out of memory");
     if (!r->sampling.use_beam_search) s->beam.score = s->output.cum_logprob;
     if (++r->n_done < r->n_seqs) return;
     llm__rank_answers(r);
@@ -27372,15 +27480,17 @@ static llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, int ea
     int32_t n = s->n_ids + 1 - s->n_prompt; /* output tokens, this one included */
     int full = n >= s->max_new, eos = early || llm__is_eos(e, r, n, id), stop = !eos && llm__is_stop(r, n, id);
     size_t from = s->output.text.len;
+    llm_result lost = LLM_OK;
     s->ids[s->n_ids++] = id;
     if (s->output.detok && (!(eos || stop) || (r->sampling.include_stop_str_in_output && !early)))
-        llm_detok_push(s->output.detok, id, &s->output.text);
+        lost = llm_detok_push(s->output.detok, id, &s->output.text);
     int32_t found = llm__find_stop(s, from, n >= r->sampling.min_tokens && !eos && !stop);
     if (stop) s->output.stop_id = id;
     if (early && !full) s->output.stop_reason = "repetition";
     if (found >= 0) s->output.stop_reason = r->sampling.stop[found];
-    if (found < 0 && s->output.detok && (eos || stop || full)) llm_detok_flush(s->output.detok, &s->output.text);
-    if (early && full) s->output.finish = LLM_FINISH_LENGTH;
+    if (found < 0 && s->output.detok && (eos || stop || full) && !lost) lost = llm_detok_flush(s->output.detok, &s->output.text);
+    if (lost) s->output.finish = LLM_FINISH_ERROR; /* an answer of which a part is missing is none */
+    else if (early && full) s->output.finish = LLM_FINISH_LENGTH;
     else if (eos || stop || found >= 0) s->output.finish = LLM_FINISH_STOP;
     else if (full) s->output.finish = LLM_FINISH_LENGTH;
     s->output.shown[n - 1] = llm__showable(s);
@@ -27408,8 +27518,10 @@ static int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
         c.logprob = c.also;
     }
     if (s->matcher && !llm__has_id(e->p.eos, e->p.n_eos, c.id) &&
-        !llm__has_id(r->sampling.stop_token_ids, r->sampling.n_stop_token_ids, c.id))
-        (void)llm_matcher_token(s->matcher, c.id); /* the mask allowed it */
+        !llm__has_id(r->sampling.stop_token_ids, r->sampling.n_stop_token_ids, c.id) && llm_matcher_token(s->matcher, c.id)) {
+        llm__request_end(e, r, LLM_FINISH_ERROR, llm_last_error()); /* the mask allowed it: there is no memory for its states */
+        return c.id;
+    }
     pthread_mutex_lock(&r->mutex);
     llm__note_time(r, now);
     if (s->output.logprobs) s->output.logprobs[n] = c.logprob;
@@ -28969,6 +29081,15 @@ static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
     return LLM_OK;
 }
 
+/* Refuses a prompt's text by its size, before it is tokenized: one of more bytes than a context of the longest tokens has, and more than
+ * `least`. The engine has a model. */
+static llm_result llm__prompt_fits(const llm_engine *e, size_t len, size_t least) {
+    const size_t longest = llm__tokenizer_longest(e->p.model->source.tokenizer), most = LLM__MAX((size_t)e->p.max_len * longest, least);
+    if (len <= most) return LLM_OK;
+    return llm__error(LLM_ERR_LIMIT, "prompt: %zu bytes of text, at most %zu were expected: a context of %d tokens, %zu bytes for each",
+                      len, most, (int)e->p.max_len, longest);
+}
+
 /* All checks, all copies and all memory of a request happen here, in the caller's thread; the stepping thread only
  * links it in. So a hostile request costs its own thread time, never the others' steps. On error nothing is left. */
 LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *cfg, llm_request **out) {
@@ -28978,6 +29099,7 @@ LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *c
     if (!result && cfg->sampling.grammar && cfg->sampling.grammar->tokenizer != (e->p.model ? e->p.model->source.tokenizer : NULL))
         result = llm__error(LLM_ERR_ARG, "grammar: it was compiled for another model");
     if (!result && cfg->prompt && !e->p.model) result = llm__error(LLM_ERR_ARG, "prompt: a text needs a model with a tokenizer");
+    if (!result && cfg->prompt) result = llm__prompt_fits(e, cfg->prompt_len, 0);
     if (!result && cfg->prompt) result = llm_tokenize(e->p.model, cfg->prompt, cfg->prompt_len, cfg->tokenize_flags, &tokens);
     if (result) return result;
     llm_request *r = tokens.failed ? NULL : LLM__NEW(llm_request, 1);
@@ -29030,7 +29152,20 @@ static llm__seq *llm__request_answer(const llm_request *r, int32_t index) {
 
 /* 1 if there is a token or an end that was not polled yet. s may be NULL: an answer that is not decided. */
 static int llm__seq_has_news(const llm__seq *s) {
-    return s && (s->polled.n_tokens < s->n_ids - s->n_prompt || (s->output.finish && !s->polled.end));
+    return s && !s->polled.end && (s->polled.n_tokens < s->n_ids - s->n_prompt || s->output.finish);
+}
+
+/* There is no memory to show the next piece: for who polls the answer ends here, with an error. */
+static void llm__lose_event(llm_request *r, llm__seq *s, llm_event *event) {
+    const int32_t index = event->index;
+    memset(event, 0, sizeof *event);
+    event->index = index;
+    event->id = event->stop_id = -1;
+    event->text = "";
+    event->finish = LLM_FINISH_ERROR;
+    s->polled.end = 1;
+    if (!r->error[0]) snprintf(r->error, sizeof r->error, "out of memory");
+    llm_text_free(&r->piece);
 }
 
 /* Fills the event from the sequence's next token, or its end. The text is what became showable since the event before;
@@ -29062,8 +29197,9 @@ static void llm__fill_event(llm_request *r, llm__seq *s, int32_t index, llm_even
     event->text_len = r->piece.len;
 }
 
-/* Choices take turns: the one of which fewest tokens were polled comes first. The text of an event lives until the next poll. */
-LLM_API int llm_request_poll(llm_request *r, llm_event *event) {
+/* Choices take turns: the one of which fewest tokens were polled comes first. Returns 1 if there was something; *lost: it found no
+ * memory. */
+static int llm__poll(llm_request *r, llm_event *event, int *lost) {
     int32_t found = -1;
     llm__seq *best = NULL;
     LLM__LOCKED(&r->mutex);
@@ -29072,7 +29208,17 @@ LLM_API int llm_request_poll(llm_request *r, llm_event *event) {
         if (llm__seq_has_news(s) && (!best || s->polled.n_tokens < best->polled.n_tokens)) best = s, found = i;
     }
     if (best) llm__fill_event(r, best, found, event);
+    *lost = best && r->piece.failed;
+    if (*lost) llm__lose_event(r, best, event);
     return best != NULL;
+}
+
+/* The text of an event lives until the next poll. */
+LLM_API int llm_request_poll(llm_request *r, llm_event *event) {
+    int lost;
+    const int any = llm__poll(r, event, &lost);
+    if (lost) llm_request_cancel(r);
+    return any;
 }
 
 /* Ended is not done: the caller must have taken every end, so that a loop of poll and done misses nothing. */
@@ -29323,7 +29469,7 @@ static llm_result llm__context_write(llm_engine *e, FILE *f, const char *path, c
     size_t n = (size_t)c->field[LLM__CX_PAGES], id_bytes = n * (size_t)e->kv.page_tokens * sizeof *ids,
            bytes = (size_t)(e->page_bytes * e->n_ranks);
     uint64_t sum = llm__hash(ids, id_bytes, llm__hash(c, sizeof *c, 0));
-    LLM__SCOPED(llm__drop) uint8_t *page = (uint8_t *)LLM_MALLOC(bytes + 1);
+    LLM__SCOPED(llm__drop) uint8_t *page = (uint8_t *)llm__malloc(bytes + 1);
     llm_result r = page ? LLM_OK : llm__nomem();
     int ok = fwrite(c, sizeof *c, 1, f) == 1 && fwrite(ids, id_bytes, 1, f) == 1;
     for (size_t i = 0; i < n && !r && ok; i++) {
@@ -29657,7 +29803,7 @@ static llm_result llm__option_number(const llm_option *p, const char *said, cons
 
 /* Appends a text that lives elsewhere: the list owns the array of pointers, not the texts. On LLM_ERR_NOMEM the list is as it was. */
 static llm_result llm__option_append(llm_option_list *list, const char *value) {
-    const char **items = (const char **)LLM_REALLOC((void *)list->items, (size_t)(list->n + 1) * sizeof *items);
+    const char **items = (const char **)llm__realloc((void *)list->items, (size_t)(list->n + 1) * sizeof *items);
     if (!items) return llm__nomem();
     list->items = items;
     items[list->n++] = value;
@@ -30192,12 +30338,16 @@ struct llm_openai_call {
     char param[64], message[600]; /* of the error, with info.status; before one: the field that is being read */
     const char *code;
     int32_t failed; /* by llm_openai_fail */
+    int left;       /* atomic: by llm_openai_cancel */
     /* Of a response: the output items that are whole, and the text of the one that is not */
     llm_text items, item;
     int32_t n_items, item_kind, n_events; /* item_kind: llm__oai_item */
     llm_text logs;                        /* entries of the open message's logprobs; */
     size_t logs_sure, logs_told;          /* bytes of those whose text has come, and of those that were written */
 };
+
+/* The sentence of a call or a request that found no memory, whose status is 503 and not 500: it may be sent again. */
+static const char llm__oai_no_memory[] = "out of memory";
 
 #define LLM__OAI_BOOL(member, names) LLM_OPT_BOOL(llm_openai_call, member, 0, names, NULL)
 #define LLM__OAI_INT64(member, names, low, high) \
@@ -30280,10 +30430,24 @@ static int llm__oai_failed(llm_openai_call *k, llm_result r, const char *param) 
     if (r == LLM_ERR_LIMIT) k->code = "context_length_exceeded";
     if (r == LLM_ERR_BUSY) k->info.status = 429, k->code = "queue_full";
     if (r == LLM_ERR_NOMEM) k->info.status = 503;
+    if (r == LLM_ERR_CANCELLED) k->info.status = 499; /* nobody reads it: nginx's word for a client that has left */
     if (r == LLM_ERR_BACKEND || r == LLM_ERR_IO) k->info.status = 500;
     if (r == LLM_ERR_UNSUPPORTED && !k->param[0]) k->info.status = 501; /* no field of the body can help */
     return 0;
 }
+
+/* Was there too little memory since `before` (*llm__alloc_failures())? Then a part of something is missing somewhere, whatever else was
+ * found: keeps that as the call's error, 503, and cancels what runs. */
+/* What the text that lacks a part was to become nobody knows here; so all of the call's texts count as one. */
+static int llm__oai_starved(llm_openai_call *k, unsigned before) {
+    if (*llm__alloc_failures() == before) return 0;
+    llm_openai_fail(k, 503, llm__oai_no_memory);
+    k->code = NULL;
+    return 1;
+}
+
+/* The status of a request that failed with a sentence. */
+static int llm__oai_failure_status(const char *failure) { return strcmp(failure, llm__oai_no_memory) ? 500 : 503; }
 
 /* The same where nothing but memory can be our own fault. */
 static int llm__oai_refused(llm_openai_call *k, llm_result r, const char *param) {
@@ -30947,6 +31111,7 @@ static int llm__oai_model(llm_openai_call *k) {
 
 /* Renders probes through the template to learn what it can do, so it takes a moment: once a program, not once a call. */
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine) {
+    const unsigned failures = *llm__alloc_failures();
     const llm_model_info *info = llm_model_get_info(model);
     llm_engine_stats stats = LLM__ZERO;
     llm_template *t = NULL;
@@ -30964,6 +31129,7 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
     snprintf(all, sizeof all, "%s %s %lld %lld %s", LLM_VERSION_STRING, info->architecture, (long long)info->n_params,
              (long long)info->weight_bytes, stats.backend ? stats.backend : "");
     snprintf(s->fingerprint, sizeof s->fingerprint, "b%016llx", (unsigned long long)llm__hash(all, strlen(all), 1));
+    s->starved = *llm__alloc_failures() != failures;
 }
 
 /* The call comes back with every kind of body: with one that is wrong its status is not 200, submit does nothing and next writes the error.
@@ -30971,6 +31137,7 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
  * JSON limits keep a hostile body cheap: 64 levels, 4 million values, no key twice. */
 LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user) {
     static const llm_json_limits limits = {64, 4 << 20, 1};
+    const unsigned failures = *llm__alloc_failures();
     llm_openai_call *k = LLM__NEW(llm_openai_call, 1);
     uint64_t bits[2] = {0, 0};
     if (!k) return llm__nomem(), (llm_openai_call *)NULL;
@@ -30995,6 +31162,7 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     if (llm_json_parse(body, len, &limits, &k->body)) llm__oai_bad(k, "", "%s", llm_last_error());
     else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) llm__oai_bad(k, "", "the body must be a JSON object");
     else if (llm__oai_model(k)) llm__oai_read(k);
+    if (!llm__oai_starved(k, failures) && s->starved) llm_openai_fail(k, 503, llm__oai_no_memory);
     k->info.ignored = k->ignored.data && !k->ignored.failed ? k->ignored.data : "";
     k->info.n_choices = k->s.n > 0 ? k->s.n : 1;
     k->info.form = k->form.kind != 0;
@@ -31010,6 +31178,8 @@ LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message
     k->info.status = k->info.stream && k->info.n_requests ? 200 : status;
     k->failed = 1;
 }
+
+LLM_API void llm_openai_cancel(llm_openai_call *k) { __atomic_store_n(&k->left, 1, __ATOMIC_RELAXED); }
 
 /* Requests first: once llm_request_free is back, on_news is never called for them again. A request that still runs lives on in the engine
  * for a step, with its own copies of what it was given and its own hold on the grammar; it reads nothing of the call. */
@@ -31201,9 +31371,13 @@ static int llm__oai_render(llm_openai_call *k) {
     return r ? llm__oai_failed(k, r, NULL) : 1;
 }
 
+/* Texts that are only counted, or of which only the end is wanted, may be longer than the context: up to 4 MiB. */
+enum { LLM__OAI_COUNTED = 4 << 20 };
+
 /* The ids of one prompt: a text or a list of ids at node v of the body, or (v -1) the messages. Special tokens in a text count, unless
  * parse_special says no: a rendered chat is full of them, and so may be a prompt of lm-eval. */
 static int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special, llm_tokens *ids) {
+    const size_t least = k->info.kind == LLM_OPENAI_TOKENIZE || k->truncate_prompt ? LLM__OAI_COUNTED : 0;
     size_t n = 0;
     const char *s = llm_json_str(k->body, v, &n);
     int list = llm_json_type_of(k->body, v) == LLM_JSON_ARRAY && llm_json_size(k->body, v) > 0;
@@ -31213,7 +31387,8 @@ static int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special, llm_t
     if (!s) return llm__oai_ids(k, v, ids);
     int flags = (k->parse_special ? LLM_TOK_PARSE_SPECIAL : 0) | (v < 0 ? LLM_TOK_GUARDED : 0);
     if (k->add_special < 0 ? add_special : k->add_special) flags |= LLM_TOK_ADD_SPECIAL;
-    llm_result r = llm_tokenize(k->service.model, s, n, flags, ids);
+    llm_result r = k->service.engine ? llm__prompt_fits(k->service.engine, n, least) : LLM_OK;
+    if (!r) r = llm__tokenizer_encode_until(k->service.model->source.tokenizer, s, n, flags, &k->left, ids);
     return r ? llm__oai_failed(k, r, NULL) : 1;
 }
 
@@ -31821,10 +31996,13 @@ static const char *llm__oai_failure(const llm_openai_call *k) {
 static void llm__oai_stream_end(llm_openai_call *k, llm_text *out) {
     const char *failure = llm__oai_failure(k);
     llm_text none = LLM__ZERO;
-    if (k->info.kind == LLM_OPENAI_GENERATE) return;
+    if (k->info.kind == LLM_OPENAI_GENERATE) {
+        if (failure) llm_openai_error(out, llm__oai_failure_status(failure), failure, NULL, NULL), llm_text_str(out, "\n");
+        return;
+    }
     if (failure) {
         llm_text_str(out, "data: ");
-        llm_openai_error(out, 500, failure, NULL, NULL);
+        llm_openai_error(out, llm__oai_failure_status(failure), failure, NULL, NULL);
         llm_text_str(out, "\n\n");
     } else if (k->include_usage) {
         llm__oai_chunk(k, &none, NULL, out);
@@ -32088,11 +32266,10 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
 
 /* Polls, and writes when there is something. Without a stream that is when all choices have ended; of a kind that needs no engine at once,
  * with what submit has left in k->text. An error found on the way (a failed step) makes the answer an error object with its status, as
- * nothing was sent before it. Never blocks: its time grows with what is new. */
-LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
+ * nothing was sent before it. */
+static int llm__oai_next(llm_openai_call *k, llm_text *out) {
     llm_event e;
     int done = 1;
-    if (k->info.done) return 0;
     if (k->info.status == 200 && (k->info.n_requests || k->failed)) {
         if (k->info.stream) return llm__oai_next_event(k, out);
         for (int32_t r = 0; r < k->info.n_requests; r++) {
@@ -32101,13 +32278,38 @@ LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
         }
         if (!done) return 0;
         const char *failure = llm__oai_failure(k);
-        if (failure) llm__oai_bad(k, "", "%s", failure), k->info.status = 500;
+        if (failure) llm__oai_bad(k, "", "%s", failure), k->info.status = llm__oai_failure_status(k->message);
         else if (k->info.kind == LLM_OPENAI_RESPONSE) llm__oai_response_whole(k, out);
         else llm__oai_whole(k, out);
     } else if (k->info.status == 200) {
         llm_text_add(out, k->text.data, k->text.len);
     }
     if (k->info.status != 200) llm_openai_error(out, k->info.status, k->message, k->param[0] ? k->param : NULL, k->code);
+    k->info.done = 1;
+    return 1;
+}
+
+/* Takes a piece back, of which a part is missing. */
+static void llm__oai_take_back(llm_text *out, size_t len) {
+    out->len = len;
+    if (out->data) out->data[len] = 0;
+}
+
+/* Never blocks: its time grows with what is new. Where a piece lacks a part, the error stands in its place. Where not even that finds
+ * memory, or `out` lacked something before, it gets nothing and says that it failed. */
+LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
+    const unsigned failures = *llm__alloc_failures();
+    const size_t before = out->len;
+    const int lacked = out->failed;
+    if (k->info.done) return 0;
+    const int any = lacked ? 0 : llm__oai_next(k, out);
+    if (!out->failed && !llm__oai_starved(k, failures)) return any;
+    llm_openai_fail(k, 503, llm__oai_no_memory);
+    llm__oai_take_back(out, before);
+    out->failed = lacked;
+    k->info.done = 0;
+    if (!lacked) llm__oai_next(k, out);
+    if (out->failed) llm__oai_take_back(out, before);
     k->info.done = 1;
     return 1;
 }
@@ -32145,7 +32347,7 @@ static int llm__oai_tokenize(llm_openai_call *k) {
                     k->service.engine ? k->service.engine->p.max_len : 0);
     if (!theirs || !k->pieces) llm_text_format(&k->text, "%i", ids.data, ids.len);
     if (k->pieces) llm_text_str(&k->text, theirs ? "[" : ",\"token_strs\":[");
-    for (size_t i = 0; i < ids.len && k->pieces; i++) {
+    for (size_t i = 0; i < ids.len && k->pieces && !__atomic_load_n(&k->left, __ATOMIC_RELAXED); i++) {
         llm_text_format(&k->text, theirs ? "%,{'id':%d,'piece':" : "%,", ids.data[i]);
         llm__oai_token(k, ids.data[i], &bytes, &k->text);
         if (theirs) llm_text_str(&k->text, "}");
@@ -32232,9 +32434,9 @@ static int llm__oai_contexts(llm_openai_call *k) {
     return !r;
 }
 
-LLM_API int llm_openai_submit(llm_openai_call *k) {
+/* Does what the kind asks for. */
+static int llm__oai_submit(llm_openai_call *k) {
     const int kind = k->info.kind;
-    if (k->info.status != 200) return 0;
     if (!k->service.engine && (kind < LLM_OPENAI_TOKENIZE || kind > LLM_OPENAI_TEMPLATE))
         return llm__oai_failed(k, llm__error(LLM_ERR_UNSUPPORTED, "there is no engine to answer"), "");
     switch (kind) {
@@ -32247,6 +32449,15 @@ LLM_API int llm_openai_submit(llm_openai_call *k) {
     case LLM_OPENAI_CONTEXT_LOAD: return llm__oai_contexts(k);
     default: return llm__oai_submit_all(k);
     }
+}
+
+LLM_API int llm_openai_submit(llm_openai_call *k) {
+    const unsigned failures = *llm__alloc_failures();
+    if (k->info.status != 200) return 0;
+    const int ok = llm__oai_submit(k);
+    if (!llm__oai_starved(k, failures)) return ok;
+    k->info.status = 503; /* nothing has gone out yet, of a stream neither */
+    return 0;
 }
 
 /* ============================================================================

@@ -62,6 +62,7 @@ typedef struct llm_openai_service {
     void (*on_news)(void *user, llm_openai_call *call);
     /* In llm_openai_next, for metrics: one piece of news; gap: seconds since the token before of the same choice, else 0. May be NULL. */
     void (*on_event)(void *user, llm_openai_call *call, llm_request *request, const llm_event *event, double gap);
+    int32_t starved; /* there was no memory to look at the template: every call answers 503 */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
@@ -85,12 +86,16 @@ typedef struct llm_openai_info {
 LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user);
 /* Renders, tokenizes, submits. Any thread, one at a time for a call. 0: there is an error to be written. */
 LLM_API int llm_openai_submit(llm_openai_call *k);
-/* Appends the next piece of the answer if there is one: an event, a line, or the whole object. 0: nothing now. */
+/* Appends the next piece of the answer if there is one: an event, a line, or the whole object. 0: nothing now. A piece for which there is
+ * no memory becomes an error (503, in a stream an event); out->failed: not even that found any, and the call is done. */
 LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out);
 LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k);
 /* Ends a call from outside: what runs is cancelled and the next piece is the error; in a stream an event, for its status has gone out,
  * but before submit always the object. */
 LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message);
+/* Nobody waits for the answer any more: a submit in another thread comes back soon, and next writes an error, status 499. Any thread, as
+ * long as the call is there. */
+LLM_API void llm_openai_cancel(llm_openai_call *k);
 LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 
 /* The error object, for errors of your own; param and code may be NULL. */

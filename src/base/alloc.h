@@ -22,6 +22,14 @@
 #error "llm.h: define all of LLM_MALLOC, LLM_REALLOC and LLM_FREE, or none"
 #endif
 
+/* Allocations of this thread that failed so far. Who runs many steps, of which some can do without memory and some lose a part of a text,
+ * compares it before and after. */
+LLM__PRIVATE unsigned *llm__alloc_failures(void);
+
+/* LLM_MALLOC and LLM_REALLOC, counted so. */
+LLM__PRIVATE void *llm__malloc(size_t n);
+LLM__PRIVATE void *llm__realloc(void *p, size_t n);
+
 /* A product or sum of sizes; 0 and *ok cleared if it does not fit 63 bits. */
 LLM__PRIVATE uint64_t llm__mul(uint64_t a, uint64_t b, int *ok);
 

@@ -250,7 +250,7 @@ LLM_API llm_result llm_json_parse(const char *text, size_t len, const llm_json_l
     }
     llm_json *d = LLM__NEW(llm_json, 1);
     if (!d) return llm__nomem();
-    d->text = (char *)LLM_MALLOC(len + 2);
+    d->text = (char *)llm__malloc(len + 2);
     if (d->text) memcpy(d->text, text, len), memcpy(d->text + len, " ", 2); /* strict jsmn wants something behind a lone number */
     llm_result r = d->text ? llm__json_tokens(d, len, c.tokens) : llm__nomem();
     if (!r && limits && limits->unique_keys) r = llm__json_unique(d);

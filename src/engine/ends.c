@@ -30,6 +30,7 @@ LLM__PRIVATE void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish)
     LLM__LOCKED(&r->mutex);
     s->state = LLM__SEQ_DONE;
     s->output.finish = finish;
+    if (finish == LLM_FINISH_ERROR && !r->error[0]) snprintf(r->error, sizeof r->error, "out of memory");
     if (!r->sampling.use_beam_search) s->beam.score = s->output.cum_logprob;
     if (++r->n_done < r->n_seqs) return;
     llm__rank_answers(r);

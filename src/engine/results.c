@@ -1,8 +1,9 @@
 #include "engine/results.h"
-#include "api/tokenizer.h"
-#include "api/grammar.h"
+#include "api/config.h"
 #include "api/engine.h"
 #include "api/request.h"
+#include "api/tokenizer.h"
+#include "api/grammar.h"
 #include "base/platform.h"
 #include "engine/sampler.h"
 #include "engine/earlystop.h"
@@ -64,15 +65,17 @@ LLM__PRIVATE llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, 
     int32_t n = s->n_ids + 1 - s->n_prompt; /* output tokens, this one included */
     int full = n >= s->max_new, eos = early || llm__is_eos(e, r, n, id), stop = !eos && llm__is_stop(r, n, id);
     size_t from = s->output.text.len;
+    llm_result lost = LLM_OK;
     s->ids[s->n_ids++] = id;
     if (s->output.detok && (!(eos || stop) || (r->sampling.include_stop_str_in_output && !early)))
-        llm_detok_push(s->output.detok, id, &s->output.text);
+        lost = llm_detok_push(s->output.detok, id, &s->output.text);
     int32_t found = llm__find_stop(s, from, n >= r->sampling.min_tokens && !eos && !stop);
     if (stop) s->output.stop_id = id;
     if (early && !full) s->output.stop_reason = "repetition";
     if (found >= 0) s->output.stop_reason = r->sampling.stop[found];
-    if (found < 0 && s->output.detok && (eos || stop || full)) llm_detok_flush(s->output.detok, &s->output.text);
-    if (early && full) s->output.finish = LLM_FINISH_LENGTH;
+    if (found < 0 && s->output.detok && (eos || stop || full) && !lost) lost = llm_detok_flush(s->output.detok, &s->output.text);
+    if (lost) s->output.finish = LLM_FINISH_ERROR; /* an answer of which a part is missing is none */
+    else if (early && full) s->output.finish = LLM_FINISH_LENGTH;
     else if (eos || stop || found >= 0) s->output.finish = LLM_FINISH_STOP;
     else if (full) s->output.finish = LLM_FINISH_LENGTH;
     s->output.shown[n - 1] = llm__showable(s);
@@ -97,8 +100,10 @@ LLM__PRIVATE int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double 
         c.logprob = c.also;
     }
     if (s->matcher && !llm__has_id(e->p.eos, e->p.n_eos, c.id) &&
-        !llm__has_id(r->sampling.stop_token_ids, r->sampling.n_stop_token_ids, c.id))
-        (void)llm_matcher_token(s->matcher, c.id); /* the mask allowed it */
+        !llm__has_id(r->sampling.stop_token_ids, r->sampling.n_stop_token_ids, c.id) && llm_matcher_token(s->matcher, c.id)) {
+        llm__request_end(e, r, LLM_FINISH_ERROR, llm_last_error()); /* the mask allowed it: there is no memory for its states */
+        return c.id;
+    }
     pthread_mutex_lock(&r->mutex);
     llm__note_time(r, now);
     if (s->output.logprobs) s->output.logprobs[n] = c.logprob;

@@ -2,14 +2,15 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/json.h"
+#include "api/easy.h"
 #include "api/tokenizer.h"
+#include "api/json.h"
 #include "api/grammar.h"
 #include "api/raw.h"
-#include "api/easy.h"
 #include "api/options.h"
 #include "api/openai.h"
 #include "base/platform.h"
+#include "base/alloc.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "base/text.h"
@@ -57,10 +58,21 @@ LLM__PRIVATE int llm__oai_failed(llm_openai_call *k, llm_result r, const char *p
     if (r == LLM_ERR_LIMIT) k->code = "context_length_exceeded";
     if (r == LLM_ERR_BUSY) k->info.status = 429, k->code = "queue_full";
     if (r == LLM_ERR_NOMEM) k->info.status = 503;
+    if (r == LLM_ERR_CANCELLED) k->info.status = 499; /* nobody reads it: nginx's word for a client that has left */
     if (r == LLM_ERR_BACKEND || r == LLM_ERR_IO) k->info.status = 500;
     if (r == LLM_ERR_UNSUPPORTED && !k->param[0]) k->info.status = 501; /* no field of the body can help */
     return 0;
 }
+
+/* What the text that lacks a part was to become nobody knows here; so all of the call's texts count as one. */
+LLM__PRIVATE int llm__oai_starved(llm_openai_call *k, unsigned before) {
+    if (*llm__alloc_failures() == before) return 0;
+    llm_openai_fail(k, 503, llm__oai_no_memory);
+    k->code = NULL;
+    return 1;
+}
+
+LLM__PRIVATE int llm__oai_failure_status(const char *failure) { return strcmp(failure, llm__oai_no_memory) ? 500 : 503; }
 
 LLM__PRIVATE int llm__oai_refused(llm_openai_call *k, llm_result r, const char *param) {
     return llm__oai_failed(k, r == LLM_ERR_NOMEM ? r : LLM_ERR_ARG, param);

@@ -137,6 +137,7 @@ struct llm_openai_call {
     char param[64], message[600]; /* of the error, with info.status; before one: the field that is being read */
     const char *code;
     int32_t failed; /* by llm_openai_fail */
+    int left;       /* atomic: by llm_openai_cancel */
     /* Of a response: the output items that are whole, and the text of the one that is not */
     llm_text items, item;
     int32_t n_items, item_kind, n_events; /* item_kind: llm__oai_item */
@@ -156,6 +157,16 @@ LLM__PRIVATE LLM__PRINTF(3, 4) int llm__oai_bad(llm_openai_call *k, const char *
 
 /* The library's latest error as HTTP: a full queue may be tried again, a failing device is ours, the rest is the user's. */
 LLM__PRIVATE int llm__oai_failed(llm_openai_call *k, llm_result r, const char *param);
+
+/* The sentence of a call or a request that found no memory, whose status is 503 and not 500: it may be sent again. */
+static const char llm__oai_no_memory[] = "out of memory";
+
+/* The status of a request that failed with a sentence. */
+LLM__PRIVATE int llm__oai_failure_status(const char *failure);
+
+/* Was there too little memory since `before` (*llm__alloc_failures())? Then a part of something is missing somewhere, whatever else was
+ * found: keeps that as the call's error, 503, and cancels what runs. */
+LLM__PRIVATE int llm__oai_starved(llm_openai_call *k, unsigned before);
 
 /* The same where nothing but memory can be our own fault. */
 LLM__PRIVATE int llm__oai_refused(llm_openai_call *k, llm_result r, const char *param);

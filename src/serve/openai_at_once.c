@@ -5,12 +5,13 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/json.h"
-#include "api/tokenizer.h"
 #include "api/engine.h"
 #include "api/request.h"
+#include "api/tokenizer.h"
+#include "api/json.h"
 #include "api/openai.h"
 #include "base/platform.h"
+#include "base/alloc.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/files.h"
@@ -49,7 +50,7 @@ static int llm__oai_tokenize(llm_openai_call *k) {
                     k->service.engine ? k->service.engine->p.max_len : 0);
     if (!theirs || !k->pieces) llm_text_format(&k->text, "%i", ids.data, ids.len);
     if (k->pieces) llm_text_str(&k->text, theirs ? "[" : ",\"token_strs\":[");
-    for (size_t i = 0; i < ids.len && k->pieces; i++) {
+    for (size_t i = 0; i < ids.len && k->pieces && !__atomic_load_n(&k->left, __ATOMIC_RELAXED); i++) {
         llm_text_format(&k->text, theirs ? "%,{'id':%d,'piece':" : "%,", ids.data[i]);
         llm__oai_token(k, ids.data[i], &bytes, &k->text);
         if (theirs) llm_text_str(&k->text, "}");
@@ -136,9 +137,9 @@ static int llm__oai_contexts(llm_openai_call *k) {
     return !r;
 }
 
-LLM_API int llm_openai_submit(llm_openai_call *k) {
+/* Does what the kind asks for. */
+static int llm__oai_submit(llm_openai_call *k) {
     const int kind = k->info.kind;
-    if (k->info.status != 200) return 0;
     if (!k->service.engine && (kind < LLM_OPENAI_TOKENIZE || kind > LLM_OPENAI_TEMPLATE))
         return llm__oai_failed(k, llm__error(LLM_ERR_UNSUPPORTED, "there is no engine to answer"), "");
     switch (kind) {
@@ -151,4 +152,13 @@ LLM_API int llm_openai_submit(llm_openai_call *k) {
     case LLM_OPENAI_CONTEXT_LOAD: return llm__oai_contexts(k);
     default: return llm__oai_submit_all(k);
     }
+}
+
+LLM_API int llm_openai_submit(llm_openai_call *k) {
+    const unsigned failures = *llm__alloc_failures();
+    if (k->info.status != 200) return 0;
+    const int ok = llm__oai_submit(k);
+    if (!llm__oai_starved(k, failures)) return ok;
+    k->info.status = 503; /* nothing has gone out yet, of a stream neither */
+    return 0;
 }

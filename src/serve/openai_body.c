@@ -101,6 +101,7 @@ static int llm__oai_model(llm_openai_call *k) {
 
 /* Renders probes through the template to learn what it can do, so it takes a moment: once a program, not once a call. */
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine) {
+    const unsigned failures = *llm__alloc_failures();
     const llm_model_info *info = llm_model_get_info(model);
     llm_engine_stats stats = LLM__ZERO;
     llm_template *t = NULL;
@@ -118,6 +119,7 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
     snprintf(all, sizeof all, "%s %s %lld %lld %s", LLM_VERSION_STRING, info->architecture, (long long)info->n_params,
              (long long)info->weight_bytes, stats.backend ? stats.backend : "");
     snprintf(s->fingerprint, sizeof s->fingerprint, "b%016llx", (unsigned long long)llm__hash(all, strlen(all), 1));
+    s->starved = *llm__alloc_failures() != failures;
 }
 
 /* The call comes back with every kind of body: with one that is wrong its status is not 200, submit does nothing and next writes the error.
@@ -125,6 +127,7 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
  * JSON limits keep a hostile body cheap: 64 levels, 4 million values, no key twice. */
 LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user) {
     static const llm_json_limits limits = {64, 4 << 20, 1};
+    const unsigned failures = *llm__alloc_failures();
     llm_openai_call *k = LLM__NEW(llm_openai_call, 1);
     uint64_t bits[2] = {0, 0};
     if (!k) return llm__nomem(), (llm_openai_call *)NULL;
@@ -149,6 +152,7 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     if (llm_json_parse(body, len, &limits, &k->body)) llm__oai_bad(k, "", "%s", llm_last_error());
     else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) llm__oai_bad(k, "", "the body must be a JSON object");
     else if (llm__oai_model(k)) llm__oai_read(k);
+    if (!llm__oai_starved(k, failures) && s->starved) llm_openai_fail(k, 503, llm__oai_no_memory);
     k->info.ignored = k->ignored.data && !k->ignored.failed ? k->ignored.data : "";
     k->info.n_choices = k->s.n > 0 ? k->s.n : 1;
     k->info.form = k->form.kind != 0;
@@ -164,6 +168,8 @@ LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message
     k->info.status = k->info.stream && k->info.n_requests ? 200 : status;
     k->failed = 1;
 }
+
+LLM_API void llm_openai_cancel(llm_openai_call *k) { __atomic_store_n(&k->left, 1, __ATOMIC_RELAXED); }
 
 /* Requests first: once llm_request_free is back, on_news is never called for them again. A request that still runs lives on in the engine
  * for a step, with its own copies of what it was given and its own hold on the grammar; it reads nothing of the call. */

@@ -28,10 +28,11 @@
  * Without a stream the same events are made and thrown away: what is kept is the list of items. */
 #include "api/linkage.h"
 #include "api/text.h"
-#include "api/chat.h"
 #include "api/request.h"
+#include "api/chat.h"
 #include "api/openai.h"
 #include "base/platform.h"
+#include "base/alloc.h"
 #include "base/json.h"
 #include "serve/openai.h"
 #include "serve/openai_parts.h"
@@ -254,11 +255,10 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
 
 /* Polls, and writes when there is something. Without a stream that is when all choices have ended; of a kind that needs no engine at once,
  * with what submit has left in k->text. An error found on the way (a failed step) makes the answer an error object with its status, as
- * nothing was sent before it. Never blocks: its time grows with what is new. */
-LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
+ * nothing was sent before it. */
+static int llm__oai_next(llm_openai_call *k, llm_text *out) {
     llm_event e;
     int done = 1;
-    if (k->info.done) return 0;
     if (k->info.status == 200 && (k->info.n_requests || k->failed)) {
         if (k->info.stream) return llm__oai_next_event(k, out);
         for (int32_t r = 0; r < k->info.n_requests; r++) {
@@ -267,13 +267,38 @@ LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
         }
         if (!done) return 0;
         const char *failure = llm__oai_failure(k);
-        if (failure) llm__oai_bad(k, "", "%s", failure), k->info.status = 500;
+        if (failure) llm__oai_bad(k, "", "%s", failure), k->info.status = llm__oai_failure_status(k->message);
         else if (k->info.kind == LLM_OPENAI_RESPONSE) llm__oai_response_whole(k, out);
         else llm__oai_whole(k, out);
     } else if (k->info.status == 200) {
         llm_text_add(out, k->text.data, k->text.len);
     }
     if (k->info.status != 200) llm_openai_error(out, k->info.status, k->message, k->param[0] ? k->param : NULL, k->code);
+    k->info.done = 1;
+    return 1;
+}
+
+/* Takes a piece back, of which a part is missing. */
+static void llm__oai_take_back(llm_text *out, size_t len) {
+    out->len = len;
+    if (out->data) out->data[len] = 0;
+}
+
+/* Never blocks: its time grows with what is new. Where a piece lacks a part, the error stands in its place. Where not even that finds
+ * memory, or `out` lacked something before, it gets nothing and says that it failed. */
+LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
+    const unsigned failures = *llm__alloc_failures();
+    const size_t before = out->len;
+    const int lacked = out->failed;
+    if (k->info.done) return 0;
+    const int any = lacked ? 0 : llm__oai_next(k, out);
+    if (!out->failed && !llm__oai_starved(k, failures)) return any;
+    llm_openai_fail(k, 503, llm__oai_no_memory);
+    llm__oai_take_back(out, before);
+    out->failed = lacked;
+    k->info.done = 0;
+    if (!lacked) llm__oai_next(k, out);
+    if (out->failed) llm__oai_take_back(out, before);
     k->info.done = 1;
     return 1;
 }

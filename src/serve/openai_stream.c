@@ -127,10 +127,13 @@ LLM__PRIVATE const char *llm__oai_failure(const llm_openai_call *k) {
 LLM__PRIVATE void llm__oai_stream_end(llm_openai_call *k, llm_text *out) {
     const char *failure = llm__oai_failure(k);
     llm_text none = LLM__ZERO;
-    if (k->info.kind == LLM_OPENAI_GENERATE) return;
+    if (k->info.kind == LLM_OPENAI_GENERATE) {
+        if (failure) llm_openai_error(out, llm__oai_failure_status(failure), failure, NULL, NULL), llm_text_str(out, "\n");
+        return;
+    }
     if (failure) {
         llm_text_str(out, "data: ");
-        llm_openai_error(out, 500, failure, NULL, NULL);
+        llm_openai_error(out, llm__oai_failure_status(failure), failure, NULL, NULL);
         llm_text_str(out, "\n\n");
     } else if (k->include_usage) {
         llm__oai_chunk(k, &none, NULL, out);

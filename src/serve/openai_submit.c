@@ -2,24 +2,26 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/json.h"
+#include "api/easy.h"
 #include "api/model.h"
+#include "api/request.h"
 #include "api/tokenizer.h"
+#include "api/json.h"
 #include "api/template.h"
 #include "api/chat.h"
 #include "api/grammar.h"
-#include "api/request.h"
-#include "api/easy.h"
 #include "api/openai.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/json.h"
+#include "tokenizer/subword.h"
 #include "chat/reasoning.h"
 #include "chat/tools.h"
 #include "model/loader.h"
 #include "engine/scheduler.h"
+#include "engine/request.h"
 #include "serve/openai.h"
 
 /* The text of a content for templates that know texts only: a text, or those of a list of parts, one a line. */
@@ -163,7 +165,11 @@ LLM__PRIVATE int llm__oai_render(llm_openai_call *k) {
     return r ? llm__oai_failed(k, r, NULL) : 1;
 }
 
+/* Texts that are only counted, or of which only the end is wanted, may be longer than the context: up to 4 MiB. */
+enum { LLM__OAI_COUNTED = 4 << 20 };
+
 LLM__PRIVATE int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special, llm_tokens *ids) {
+    const size_t least = k->info.kind == LLM_OPENAI_TOKENIZE || k->truncate_prompt ? LLM__OAI_COUNTED : 0;
     size_t n = 0;
     const char *s = llm_json_str(k->body, v, &n);
     int list = llm_json_type_of(k->body, v) == LLM_JSON_ARRAY && llm_json_size(k->body, v) > 0;
@@ -173,7 +179,8 @@ LLM__PRIVATE int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special,
     if (!s) return llm__oai_ids(k, v, ids);
     int flags = (k->parse_special ? LLM_TOK_PARSE_SPECIAL : 0) | (v < 0 ? LLM_TOK_GUARDED : 0);
     if (k->add_special < 0 ? add_special : k->add_special) flags |= LLM_TOK_ADD_SPECIAL;
-    llm_result r = llm_tokenize(k->service.model, s, n, flags, ids);
+    llm_result r = k->service.engine ? llm__prompt_fits(k->service.engine, n, least) : LLM_OK;
+    if (!r) r = llm__tokenizer_encode_until(k->service.model->source.tokenizer, s, n, flags, &k->left, ids);
     return r ? llm__oai_failed(k, r, NULL) : 1;
 }
 

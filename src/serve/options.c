@@ -120,7 +120,7 @@ static llm_result llm__option_number(const llm_option *p, const char *said, cons
 
 /* Appends a text that lives elsewhere: the list owns the array of pointers, not the texts. On LLM_ERR_NOMEM the list is as it was. */
 static llm_result llm__option_append(llm_option_list *list, const char *value) {
-    const char **items = (const char **)LLM_REALLOC((void *)list->items, (size_t)(list->n + 1) * sizeof *items);
+    const char **items = (const char **)llm__realloc((void *)list->items, (size_t)(list->n + 1) * sizeof *items);
     if (!items) return llm__nomem();
     list->items = items;
     items[list->n++] = value;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs groups of tests one after the other and adds up what they say.
 
-    run.py check | test | isa | arm | clients | cuda | load | sanitize | fuzz | shared
+    run.py check | test | isa | arm | clients | cuda | memory | load | sanitize | fuzz | shared
 
 Every step is a command whose last line with figures is "N passed, N failed[, N skipped]" or "name: A/B equal". Its output goes to
 build/logs/STEP.log; failures are shown. The last line here is the sum of all.
@@ -185,6 +185,7 @@ def test():
     step("offline, documents", [sys.executable, "tests/e2e/test_offline.py"])
     step("llm_cli", [sys.executable, "tests/e2e/test_cli.py"])
     step("llm_cli in a terminal", [sys.executable, "tests/e2e/test_pty.py"])
+    step("llm_cli, failing allocations", [sys.executable, "tests/e2e/test_nth.py"])
     step("llm_serve", [sys.executable, "tests/e2e/test_serve.py"])
     step("llm_serve, bad inputs", [sys.executable, "tests/e2e/test_serve_bad.py"])
     step("llm_serve, load", [sys.executable, "tests/e2e/load.py"])
@@ -315,6 +316,14 @@ def clients():
     step("chat page in Chromium", ["build/clients/bin/python", "tests/e2e/test_page.py"])
 
 
+def memory():
+    """Every allocation fails once, and then all from each on: of calls of the library (unit tests), of llm_cli with the C library's own."""
+    make("all", "build/dev/unit")
+    step("calls, each allocation", ["build/dev/unit", "starved"])
+    step("llm_cli, each allocation", [sys.executable, "tests/e2e/test_nth.py", "--all"], timeout=3600)
+    step("llm_cli, all from each on", [sys.executable, "tests/e2e/test_nth.py", "--all", "--many"], timeout=3600)
+
+
 def load():
     step("load, tiny model", [sys.executable, "tests/e2e/load.py", "--seconds", "60", "--wrk"])
     step("load, SmolLM2", [sys.executable, "tests/e2e/load.py", "--seconds", "60", "--wrk", "--model", MODELS["SMOLLM2_GGUF"], "closed", "term"])
@@ -396,7 +405,7 @@ def fuzz():
                     "-artifact_prefix=build/fuzz/" + name + "-", corpus(name)], timeout=int(seconds) + 300)
 
 
-GROUPS = {f.__name__: f for f in (check, test, isa, arm, clients, cuda, load, sanitize, fuzz, shared)}
+GROUPS = {f.__name__: f for f in (check, test, isa, arm, clients, cuda, memory, load, sanitize, fuzz, shared)}
 
 
 def main():

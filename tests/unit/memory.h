@@ -7,6 +7,7 @@
 
 extern long test_allocations; /* so far, of all threads */
 extern long test_fail_at;     /* the number of the allocation that fails; 0: none does */
+extern int test_fail_on;      /* 1: so do all behind it */
 void *test_malloc(size_t n);
 void *test_realloc(void *p, size_t n);
 
