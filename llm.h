@@ -6699,7 +6699,7 @@ static void llm__cut_added(llm__encode *e, int k, const llm__index *x, llm__str 
         if ((a->flags & LLM__ADDED_PIECE) && e->t->model == LLM__TOK_UNIGRAM) continue; /* its score decides */
         if ((a->flags & LLM__ADDED_WORD) && !llm__word_alone(s, from, end)) continue;
         /* White space beside the token may belong to it, but not what an earlier token took. */
-        if ((a->flags & LLM__ADDED_LSTRIP) && from > done) from = done + llm__strip_space(llm__s(s.p + done, from - done), 2).n;
+        if (a->flags & LLM__ADDED_LSTRIP) from = from > done ? done + llm__strip_space(llm__s(s.p + done, from - done), 2).n : done;
         if (a->flags & LLM__ADDED_RSTRIP) end = (size_t)(llm__strip_space(llm__str_from(s, end), 1).p - s.p);
         steps += end - at;
         llm__encode_part(e, k, s, done, LLM__MAX(from, done), begin);
@@ -30125,6 +30125,7 @@ LLM_API void llm_options_rows(const llm_options *o, int group, const char *among
         llm_text_str(&help, p->help);
         if (p->kind == LLM_OPTION_ENUM) llm_text_str(&help, ": "), llm__option_words(p->words, &help);
         llm__option_wrap(help.data ? help.data : "", out);
+        out->failed |= help.failed;
     }
 }
 

@@ -318,7 +318,7 @@ LLM__PRIVATE void llm__cut_added(llm__encode *e, int k, const llm__index *x, llm
         if ((a->flags & LLM__ADDED_PIECE) && e->t->model == LLM__TOK_UNIGRAM) continue; /* its score decides */
         if ((a->flags & LLM__ADDED_WORD) && !llm__word_alone(s, from, end)) continue;
         /* White space beside the token may belong to it, but not what an earlier token took. */
-        if ((a->flags & LLM__ADDED_LSTRIP) && from > done) from = done + llm__strip_space(llm__s(s.p + done, from - done), 2).n;
+        if (a->flags & LLM__ADDED_LSTRIP) from = from > done ? done + llm__strip_space(llm__s(s.p + done, from - done), 2).n : done;
         if (a->flags & LLM__ADDED_RSTRIP) end = (size_t)(llm__strip_space(llm__str_from(s, end), 1).p - s.p);
         steps += end - at;
         llm__encode_part(e, k, s, done, LLM__MAX(from, done), begin);
