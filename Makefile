@@ -149,13 +149,16 @@ endef
 $(foreach c,$(CONFIGS),$(eval $(call config,$(c))))
 -include $(foreach c,$(CONFIGS),$(wildcard build/$(c)/src/*/*.d build/$(c)/tests/*/*.d build/$(c)/tests/*/*/*.d))
 
-# The programs and the library, made of the same parts, so that what end-to-end tests run is counted too.
-build/cov/llm_cli.o build/cov/llm_serve.o: build/cov/%.o: %.c llm.h build/.deps
-	@mkdir -p $(@D)
-	$(cov_CC) -std=c11 $(WARN) -c $< -o $@
+# The programs, made of the same parts: after an edit they are there in seconds, and end-to-end tests run them (LLM_CLI, LLM_SERVE).
+define programs
+build/$(1)/llm_cli.o build/$(1)/llm_serve.o: build/$(1)/%.o: %.c llm.h build/.deps
+	@mkdir -p $$(@D)
+	$$($(1)_CC) -std=c11 $$(WARN) -c $$< -o $$@
 
-build/cov/llm_cli build/cov/llm_serve: %: %.o build/cov/libllm.a build/cov/tests/unit/harness.o
-	$(cov_CC) $^ -o $@ $(LIBS)
+build/$(1)/llm_cli build/$(1)/llm_serve: %: %.o build/$(1)/libllm.a build/$(1)/tests/unit/harness.o
+	$$($(1)_CC) $$^ -o $$@ $$(LIBS)
+endef
+$(foreach c,dev san tsan cov,$(eval $(call programs,$(c))))
 
 build/cov/libllm.so: build/cov/libllm.a build/cov/tests/unit/harness.o
 	$(cov_CC) -shared -Wl,--whole-archive $^ -Wl,--no-whole-archive -o $@ $(LIBS)
@@ -184,10 +187,6 @@ replays: $(patsubst tests/fuzz/fuzz_%.c,build/dev/replay_%,$(wildcard tests/fuzz
 # llm_serve.c defines it itself, but another header comes first there.
 build/fuzz/tests/fuzz/fuzz_http.o: fuzz_CC += -D_GNU_SOURCE=
 build/dev/tests/fuzz/fuzz_http.o: dev_CC += -D_GNU_SOURCE=
-
-build/san/llm_% build/tsan/llm_%: llm_%.c llm.h build/.deps
-	@mkdir -p $(@D)
-	$(CC) -std=c11 $(if $(findstring tsan,$@),$(TSAN),$(SAN)) -DLLM_IMPLEMENTATION $< -o $@ $(LIBS)
 
 build/arm/llm_cli: llm_cli.c llm.h build/.deps
 	@mkdir -p build/arm

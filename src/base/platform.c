@@ -32,6 +32,8 @@ LLM__PRIVATE int llm__cores(void) {
 
 LLM__PRIVATE int64_t llm__memory_all(void) { return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE); }
 
-#if LLM__X86
-LLM__PRIVATE int llm__ask_for_tiles(void) { return !syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */); }
+#ifdef SYS_arch_prctl
+LLM__PRIVATE LLM__UNUSED int llm__ask_for_tiles(void) {
+    return !syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */);
+}
 #endif

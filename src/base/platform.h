@@ -3,10 +3,7 @@
  * Linux on x86-64 and aarch64, with glibc or musl. What the system is asked for stands here (clocks, random bytes, cores), in >>alloc
  * (pages), >>files (files, folders, libraries) and >>threads (sleeping and waking), and nowhere else; mutexes, condition variables and
  * files that are written are used where they are wanted, by pthreads and <stdio.h>. Nothing is GNU's own: what POSIX 2008 and BSD declare
- * is enough, which gcc and clang show unless -std=c11 and the like hide it.
- *
- * LLM__X86 and LLM__NEON say which intrinsics the compiler has; which of them this machine can run is asked at run time (>>isa).
- * With LLM_NO_SIMD defined only plain C is left, which sanitizers and fuzzers compile much faster. */
+ * is enough, which gcc and clang show unless -std=c11 and the like hide it. */
 #pragma once
 
 #include <dlfcn.h>
@@ -28,33 +25,6 @@
 #include <dirent.h>
 #include <time.h>
 #include <unistd.h>
-#if defined(__x86_64__) && !defined(LLM_NO_SIMD)
-#include <cpuid.h>
-#if defined(__GNUC__) && !defined(__clang__) /* g++ 12 warns of its own header (GCC bug 105593) */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-#include <immintrin.h>
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
-#define LLM__X86 1
-#else
-#define LLM__X86 0
-#endif
-#if defined(__aarch64__) && defined(__linux__) && !defined(LLM_NO_SIMD) && (!defined(__clang__) || defined(__ARM_FEATURE_DOTPROD))
-#include <arm_neon.h>
-#include <sys/auxv.h>
-#define LLM__NEON 1
-#if defined(__ARM_FEATURE_DOTPROD) /* clang before 16 must be told on the command line: -march=armv8.2-a+dotprod */
-#define LLM__NEON_TARGET
-#else
-#define LLM__NEON_TARGET __attribute__((target("arch=armv8.2-a+dotprod")))
-#endif
-#else
-#define LLM__NEON 0
-#endif
 
 /* What C11 and C++17 spell differently, or gcc and clang only. LLM__UNUSED stands where a program may well not need a function, or a
  * function an argument. */
@@ -121,8 +91,8 @@ LLM__PRIVATE int llm__cores(void);
 /* Bytes of memory that this machine has, used or not. */
 LLM__PRIVATE int64_t llm__memory_all(void);
 
-#if LLM__X86
+#ifdef SYS_arch_prctl /* x86-64 */
 /* 1 if this process may use AMX's tiles: Linux gives them to those who ask, for signal frames grow by 8 KB. Not if a thread has an
  * alternative signal stack too small for that. */
-LLM__PRIVATE int llm__ask_for_tiles(void);
+LLM__PRIVATE LLM__UNUSED int llm__ask_for_tiles(void);
 #endif

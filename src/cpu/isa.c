@@ -4,6 +4,7 @@
 #include "api/backend.h"
 #include "base/platform.h"
 #include "base/log.h"
+#include "cpu/intrinsics.h"
 
 LLM__PRIVATE const char *llm__isa_name(llm__isa isa) {
     static const char *const names[LLM__ISA_COUNT] = {"scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "amx", "neon"};

@@ -19,14 +19,5 @@ LLM__PRIVATE const char *llm__isa_name(llm__isa isa);
  * multiply-adds: there it is no gain. */
 LLM__PRIVATE llm_result llm__isa_find(const char *name, llm__isa *out);
 
-#if LLM__X86
-/* Whether the compiler knows AVX-VNNI, and vdpbf16ps. */
-#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
-#define LLM__HAS_2021 1
-#else
-#define LLM__HAS_2021 0
-#endif
-#endif
-
 /* 1 if this CPU runs it. */
 LLM__PRIVATE int llm__isa_here(llm__isa isa);

@@ -1,5 +1,6 @@
 #include "cpu/kernels.h"
 #include "base/platform.h"
+#include "cpu/intrinsics.h"
 #include "cpu/isa.h"
 #include "cpu/kernels_scalar.h"
 #include "cpu/kernels_avx2.h"

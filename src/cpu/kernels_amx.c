@@ -1,8 +1,8 @@
 /* clang-format off */
 #include "cpu/kernels_amx.h"
 #include "base/platform.h"
+#include "cpu/intrinsics.h"
 #include "cpu/dtypes.h"
-#include "cpu/isa.h"
 #include "cpu/packed.h"
 #include "cpu/kernels.h"
 #include "cpu/lanes.h"

@@ -17,6 +17,7 @@
 
 #pragma once
 #include "base/platform.h"
+#include "cpu/intrinsics.h"
 #include "cpu/kernels.h"
 /* clang-format off */
 

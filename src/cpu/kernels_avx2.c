@@ -2,14 +2,15 @@
 #include "cpu/kernels_avx2.h"
 #include "api/config.h"
 #include "base/platform.h"
+#include "cpu/intrinsics.h"
 #include "cpu/dtypes.h"
-#include "cpu/isa.h"
 #include "cpu/packed.h"
 #include "cpu/kernels.h"
 #include "cpu/lanes.h"
 #include "cpu/bodies.h"
 #include "cpu/unpack.h"
 #include "cpu/mac.h"
+#include "cpu/bytes_avx2.h"
 
 #if LLM__X86
 
@@ -36,125 +37,8 @@ LLM__AVX2_INLINE void llm__avx2_narrow(uint16_t *p, llm__v16 x) {
     _mm_storeu_si128((__m128i *)(void *)(p + 8), _mm256_cvtps_ph(_mm256_loadu_ps(x.v + 8), _MM_FROUND_TO_NEAREST_INT));
 }
 
-LLM__AVX2_INLINE void llm__avx2_int8(int8_t *q, const int32_t *x) {
-    const __m256i *at = (const __m256i *)(const void *)x;
-    const __m256i two = _mm256_permute4x64_epi64(_mm256_packs_epi32(_mm256_loadu_si256(at), _mm256_loadu_si256(at + 1)), 0xD8);
-    _mm_storeu_si128((__m128i *)(void *)q, _mm_packs_epi16(_mm256_castsi256_si128(two), _mm256_extracti128_si256(two, 1)));
-}
-
-LLM__AVX2_INLINE __m256i llm__avx2_four(const int8_t *q) { /* 4 activations in every lane */
-    int32_t four;
-    memcpy(&four, q, 4);
-    return _mm256_set1_epi32(four);
-}
-
-/* sum[t][half] = u q over the columns of the vectors from .. to - 1 of w, which fit one run, for n tokens. The loop over columns is kept a
- * loop: wholly unrolled, compilers reorder the additions into a tree that does not fit the registers. */
-LLM__AVX2_INLINE void llm__avx2_sums(const int run, const int n, const llm__cooked *w, const int from, const int to, const int8_t *q,
-                                     __m256i (*sum)[2]) {
-    const __m256i ones = _mm256_set1_epi16(1);
-    LLM__UNROLL
-    for (int t = 0; t < n; t++) sum[t][0] = sum[t][1] = _mm256_setzero_si256();
-    LLM__UNROLL_2
-    for (int i = from; i < to; i++) {
-        const __m256i *at = (const __m256i *)(const void *)(w->u + 64 * i), w0 = _mm256_load_si256(at), w1 = _mm256_load_si256(at + 1);
-        LLM__UNROLL
-        for (int t = 0; t < n; t++) {
-            const __m256i x = llm__avx2_four(q + 32 * t + 4 * i);
-            const __m256i p0 = run ? _mm256_maddubs_epi16(w0, x) : _mm256_maddubs_epi16(_mm256_abs_epi8(w0), _mm256_sign_epi8(x, w0));
-            const __m256i p1 = run ? _mm256_maddubs_epi16(w1, x) : _mm256_maddubs_epi16(_mm256_abs_epi8(w1), _mm256_sign_epi8(x, w1));
-            sum[t][0] = run ? _mm256_add_epi16(sum[t][0], p0) : _mm256_add_epi32(sum[t][0], _mm256_madd_epi16(p0, ones));
-            sum[t][1] = run ? _mm256_add_epi16(sum[t][1], p1) : _mm256_add_epi32(sum[t][1], _mm256_madd_epi16(p1, ones));
-        }
-    }
-    LLM__UNROLL
-    for (int t = 0; t < n && run; t++)
-        LLM__UNROLL
-        for (int h = 0; h < 2; h++) sum[t][h] = _mm256_madd_epi16(sum[t][h], ones);
-}
-
-/* With VNNI only the sums differ: what goes around them takes them as an argument. */
-typedef void (*llm__avx2_sums_fn)(const int run, const int n, const llm__cooked *w, const int from, const int to, const int8_t *q,
-                                  __m256i (*sum)[2]);
-
-/* n <= 4 tokens' products with a block, added to out (n, 16): see llm__scalar_multiply. Two parts where the halves of the columns have
- * scales of their own, the latter first. In a part as many vectors as add up in 16 bits go to `sums` at a time. */
-LLM__AVX2_INLINE void llm__avx2_step(const int run, const int x2, const llm__avx2_sums_fn sums, const int n, const llm__cooked *w,
-                                     const llm__act *a, size_t at, float *out) {
-    LLM__UNROLL
-    for (int part = x2; part >= 0; part--) {
-        const int from = part ? 4 : 0, to = part || !x2 ? 8 : 4, step = run && run < to - from ? run : to - from;
-        __m256i sum[4][2], more[4][2];
-        sums(run, n, w, from, from + step, a->q + 32 * at, sum);
-        LLM__UNROLL
-        for (int i = from + step; i < to; i += step) {
-            sums(run, n, w, i, i + step, a->q + 32 * at, more);
-            LLM__UNROLL
-            for (int t = 0; t < n; t++)
-                sum[t][0] = _mm256_add_epi32(sum[t][0], more[t][0]), sum[t][1] = _mm256_add_epi32(sum[t][1], more[t][1]);
-        }
-        LLM__UNROLL
-        for (int t = 0; t < n; t++)
-            LLM__UNROLL
-            for (int h = 0; h < 2; h++) {
-                float *sums_at = out + LLM__ROWS * t + 8 * h;
-                const __m256 d = _mm256_mul_ps(_mm256_load_ps(w->d[part] + 8 * h), _mm256_set1_ps(a->d[at + (size_t)t]));
-                __m256 acc = _mm256_fmadd_ps(_mm256_load_ps(w->m[part] + 8 * h), _mm256_set1_ps(a->s[2 * (at + (size_t)t) + (size_t)part]),
-                                             _mm256_loadu_ps(sums_at));
-                _mm256_storeu_ps(sums_at, _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(sum[t][h]), acc));
-            }
-    }
-}
-
-/* All tokens of a tile: four at a time, then those that are left one by one. */
-LLM__AVX2_INLINE void llm__avx2_tile(const int run, const int x2, const llm__avx2_sums_fn sums, const llm__cooked *w,
-                                     const llm__product *p, size_t at, float *out) {
-    const llm__act a = p->act; /* its pointers in registers */
-    const int n = p->n;
-    int t = 0;
-    for (; t + 4 <= n; t += 4, at += 4, out += 4 * LLM__ROWS) llm__avx2_step(run, x2, sums, 4, w, &a, at, out);
-    for (; t < n; t++, at++, out += LLM__ROWS) llm__avx2_step(run, x2, sums, 1, w, &a, at, out);
-}
-
-/* Tiles of four and more, in functions of their own: with the block in memory all registers are free for the sums. */
-LLM__AVX2 static LLM__NOINLINE void llm__avx2_wide(int run, int x2, const llm__cooked *w, const llm__product *p, size_t at, float *out) {
-    if (run == 8) llm__avx2_tile(8, 0, llm__avx2_sums, w, p, at, out);
-    else if (run == 4) llm__avx2_tile(4, 0, llm__avx2_sums, w, p, at, out);
-    else if (run == 2) llm__avx2_tile(2, 1, llm__avx2_sums, w, p, at, out);
-    else if (x2) llm__avx2_tile(0, 1, llm__avx2_sums, w, p, at, out);
-    else llm__avx2_tile(0, 0, llm__avx2_sums, w, p, at, out);
-}
-
-/* Fewer: the block stays in registers. */
-LLM__AVX2_INLINE void llm__avx2_block(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at) {
-    const int run = llm__kind_run(kind), x2 = llm__kind_x2(kind);
-    llm__fetch(p->fetch, p->pair * llm__kind_block(kind), 0, 1);
-    if (p->n >= 4) llm__avx2_wide(run, x2, w, p, at, p->out);
-    else
-        for (int t = 0; t < p->n; t++) llm__avx2_step(run, x2, llm__avx2_sums, 1, w, &p->act, at + (size_t)t, p->out + t * LLM__ROWS);
-}
-
-LLM__AVX2 static LLM__NOINLINE void llm__avx2_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n,
-                                                   llm__cooked (*to)[2]) {
-    LLM__EACH_KIND(kind, llm__cook, offset, pair, w, n, to, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
-}
-
-LLM__AVX2 static void llm__avx2_multiply(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at) {
-    for (int i = 0; i < n * p->pair; i++)
-        llm__avx2_wide(llm__kind_run(kind), llm__kind_x2(kind), &w[i / p->pair][i % p->pair], p, at + (size_t)(i / p->pair * p->n),
-                       p->out + i % p->pair * LLM__OUT);
-}
-
-/* The table's `product`. */
-LLM__AVX2 static void llm__avx2_product(llm__kind kind, const llm__product *p) {
-    switch (kind) {
-        LLM__COMMON_KINDS(llm__walk, 1, LLM__SIGNED, llm__avx2_block, p, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
-    default: llm__walk_cooked(kind, LLM__SIGNED, llm__avx2_cook, llm__avx2_multiply, p);
-    }
-}
-
 /* 8 elements of b as f32; of bf16, 8 pairs' former or latter ones. */
-LLM__AVX2_INLINE __m256 llm__avx2_load(const llm__kind type, const void *p, int64_t i, const int latter) {
+LLM__AVX2_INLINE __m256 llm__avx2_element8(const llm__kind type, const void *p, int64_t i, const int latter) {
     if (type == LLM__KIND_F32) return _mm256_loadu_ps((const float *)p + i);
     const uint16_t *half = (const uint16_t *)p + i;
     if (type == LLM__KIND_F16) return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)half));
@@ -199,7 +83,7 @@ LLM__AVX2_INLINE void llm__avx2_rows(const llm__mac *m, int i, const int n, cons
             LLM__UNROLL
             for (int j = 0; j < 4; j++) {
                 if (j % 2 == 0) llm__mac_fetch(m, j / 2, k + h);
-                const __m256 v = llm__avx2_load(type, m->b[j / 2], llm__mac_b(m, k, 8 * j, type), h);
+                const __m256 v = llm__avx2_element8(type, m->b[j / 2], llm__mac_b(m, k, 8 * j, type), h);
                 LLM__UNROLL
                 for (int r = 0; r < n; r++) {
                     if (j == 0) x[r] = _mm256_broadcast_ss(llm__mac_a(m, i + r, k + h));
@@ -212,10 +96,6 @@ LLM__AVX2_INLINE void llm__avx2_rows(const llm__mac *m, int i, const int n, cons
 LLM__ALIGN_LOOPS LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { llm__mac_types(m, 3, llm__avx2_rows); }
 
 /* The kernels of >>bodies, compiled with these instructions. */
-LLM__AVX2 static void llm__avx2_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
-    llm__body_quantise(a, at, x, stride, n, per, llm__avx2_int8);
-}
-
 LLM__AVX2 static void llm__avx2_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
     llm__body_finish(f, b, g, u, token, n);
 }
@@ -277,10 +157,10 @@ LLM__PRIVATE const llm__kernels llm__kernels_avx2 = {
 
 /* AVX-VNNI: vpdpbusd in 32 bytes. Four products added to 32 bits, no overflow to care about. */
 
-/* As llm__avx2_sums; weights come as unsigned bytes (shift 1), so there is no sign to move. */
-LLM__FORCE LLM__AVXVNNI void llm__avxvnni_sums(const int run, const int n, const llm__cooked *w, const int from, const int to,
-                                               const int8_t *q, __m256i (*sum)[2]) {
-    (void)run;
+/* Sums u q of the vectors [from, to) of an unpacked block, half by half, for n tokens. The loop over columns is kept a loop: wholly
+ * unrolled, compilers reorder the additions into a tree that does not fit the registers. */
+LLM__FORCE LLM__AVXVNNI void llm__avxvnni_sums(const int n, const llm__cooked *w, const int from, const int to, const int8_t *q,
+                                               __m256i (*sum)[2]) {
     LLM__UNROLL
     for (int t = 0; t < n; t++) sum[t][0] = sum[t][1] = _mm256_setzero_si256();
     LLM__UNROLL_2
@@ -295,16 +175,47 @@ LLM__FORCE LLM__AVXVNNI void llm__avxvnni_sums(const int run, const int n, const
     }
 }
 
-LLM__FORCE LLM__AVXVNNI void llm__avxvnni_tiles(const int x2, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at) {
-    for (int b = 0; b < n; b++, at += (size_t)p->n)
-        for (int place = 0; place < p->pair; place++) llm__avx2_tile(0, x2, llm__avxvnni_sums, &w[b][place], p, at,
-            p->out + place * LLM__OUT);
+/* n <= 4 tokens' products with a block, added to out (n, 16): see llm__scalar_multiply. Two parts where the halves of the columns have
+ * scales of their own, the latter first. */
+LLM__FORCE LLM__AVXVNNI void llm__avxvnni_step(const int x2, const int n, const llm__cooked *w, const llm__act *a, size_t at, float *out) {
+    LLM__UNROLL
+    for (int part = x2; part >= 0; part--) {
+        __m256i sum[4][2];
+        llm__avxvnni_sums(n, w, part ? 4 : 0, part || !x2 ? 8 : 4, a->q + 32 * at, sum);
+        LLM__UNROLL
+        for (int t = 0; t < n; t++)
+            LLM__UNROLL
+            for (int h = 0; h < 2; h++) {
+                float *sums_at = out + LLM__ROWS * t + 8 * h;
+                const __m256 d = _mm256_mul_ps(_mm256_load_ps(w->d[part] + 8 * h), _mm256_set1_ps(a->d[at + (size_t)t]));
+                __m256 acc = _mm256_fmadd_ps(_mm256_load_ps(w->m[part] + 8 * h), _mm256_set1_ps(a->s[2 * (at + (size_t)t) + (size_t)part]),
+                                             _mm256_loadu_ps(sums_at));
+                _mm256_storeu_ps(sums_at, _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(sum[t][h]), acc));
+            }
+    }
+}
+
+/* All tokens of a tile: four at a time, then those that are left one by one. */
+LLM__FORCE LLM__AVXVNNI void llm__avxvnni_tile(const int x2, const llm__cooked *w, const llm__product *p, size_t at, float *out) {
+    const llm__act a = p->act; /* its pointers in registers */
+    const int n = p->n;
+    int t = 0;
+    for (; t + 4 <= n; t += 4, at += 4, out += 4 * LLM__ROWS) llm__avxvnni_step(x2, 4, w, &a, at, out);
+    for (; t < n; t++, at++, out += LLM__ROWS) llm__avxvnni_step(x2, 1, w, &a, at, out);
 }
 
 LLM__AVXVNNI static LLM__NOINLINE void llm__avxvnni_multiply(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p,
                                                              size_t at) {
-    if (llm__kind_x2(kind)) llm__avxvnni_tiles(1, w, n, p, at);
-    else llm__avxvnni_tiles(0, w, n, p, at);
+    for (int b = 0; b < n; b++, at += (size_t)p->n)
+        for (int place = 0; place < p->pair; place++) {
+            if (llm__kind_x2(kind)) llm__avxvnni_tile(1, &w[b][place], p, at, p->out + place * LLM__OUT);
+            else llm__avxvnni_tile(0, &w[b][place], p, at, p->out + place * LLM__OUT);
+        }
+}
+
+LLM__AVX2 static LLM__NOINLINE void llm__avx2_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n,
+                                                   llm__cooked (*to)[2]) {
+    LLM__EACH_KIND(kind, llm__cook, offset, pair, w, n, to, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
 }
 
 LLM__AVXVNNI static void llm__avxvnni_product(llm__kind kind, const llm__product *p) {

@@ -12,6 +12,7 @@
 #pragma once
 #include "api/config.h"
 #include "base/platform.h"
+#include "cpu/intrinsics.h"
 #include "cpu/dtypes.h"
 #include "cpu/packed.h"
 #include "cpu/kernels.h"

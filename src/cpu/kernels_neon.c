@@ -2,6 +2,7 @@
 #include "cpu/kernels_neon.h"
 #include "api/config.h"
 #include "base/platform.h"
+#include "cpu/intrinsics.h"
 #include "cpu/dtypes.h"
 #include "cpu/packed.h"
 #include "cpu/kernels.h"

@@ -7,6 +7,7 @@
 
 #pragma once
 #include "base/platform.h"
+#include "cpu/intrinsics.h"
 #include "cpu/kernels.h"
 /* clang-format off */
 

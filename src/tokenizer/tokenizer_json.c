@@ -29,7 +29,8 @@ LLM__PRIVATE int llm__base64_digit(char c) {
 LLM__PRIVATE int llm__base64(llm__str s, llm_text *out) {
     uint32_t bits = 0;
     int have = 0;
-    while (s.n && s.p[s.n - 1] == '=') s.n--;
+    if (s.n % 4) return 0;
+    for (int pad = 0; pad < 2 && s.n && s.p[s.n - 1] == '='; pad++) s.n--;
     for (size_t i = 0; i < s.n; i++) {
         int digit = llm__base64_digit(s.p[i]);
         if (digit < 0) return 0;

@@ -21,7 +21,7 @@
 /* The value of a digit, or -1. */
 LLM__PRIVATE int llm__base64_digit(char c);
 
-/* Appends what base64 stands for. 0: it is none. */
+/* Appends what base64 (RFC 4648, with its padding) stands for. 0: it is none. */
 LLM__PRIVATE int llm__base64(llm__str s, llm_text *out);
 
 /* Adds the steps of a component by its name. 0: there is no such component. Without a document, all its flags are as if not given. */

@@ -1,61 +1,165 @@
 #!/usr/bin/env python3
-"""Writes a GGUF file of random bf16 weights in Qwen3-0.6B's shape (1.2 GB), which both llm.h and llama.cpp read: for timings, it says nothing.
+"""Writes a GGUF file of random weights in the shape of a model that people run: for timings in two engines, its text means nothing.
 
-    random_gguf.py FILE [LAYERS]        needs PyPI's gguf
+    random_gguf.py SHAPE FILE [--layers N] [--experts N] [--mix q4_k_m]
+
+Shapes: llama1b, qwen600m, qwen4b, llama8b; qwen3moe (128 experts, 8 used), dsv2lite (latent attention; 64 experts, 6 used, 2 shared). llama.cpp
+takes dsv2lite with all of its 27 layers only: --experts 16 makes it smaller.
+Mixes: q4_k_m, q5_k_m (v and every third down in Q6_K), q6_k, q8_0, q4_0, iq4_xs, bf16. Rows that no super-block fits become Q8_0.
 """
-import sys
+import argparse
+import random
+import struct
 
-import gguf
-import numpy as np
+# GGUF's number of a type, weights and bytes of a block, where its f16 numbers stand and what they are for weights of deviation 1
+TYPES = {"F32": (0, 1, 4, {}), "Q4_0": (2, 32, 18, {0: 1 / 4.5}), "Q8_0": (8, 32, 34, {0: 1 / 74}), "Q4_K": (12, 256, 144, {0: 1 / 200, 2: 1 / 26}),
+         "Q5_K": (13, 256, 176, {0: 1 / 400, 2: 1 / 26}), "Q6_K": (14, 256, 210, {208: 1 / 1200}), "IQ4_XS": (23, 256, 136, {0: 1 / 900}), "BF16": (30, 1, 2, {})}
+MIXES = {"q4_k_m": ("Q4_K", "Q6_K"), "q5_k_m": ("Q5_K", "Q6_K"), "q6_k": ("Q6_K", "Q6_K"), "q8_0": ("Q8_0", "Q8_0"), "q4_0": ("Q4_0", "Q6_K"),
+         "iq4_xs": ("IQ4_XS", "Q6_K"), "bf16": ("BF16", "BF16")}
+DEVIATION = 0.02
+SHAPES = {
+    "llama1b": dict(arch="llama", width=2048, layers=16, heads=32, kv=8, head=64, ff=8192, vocab=128256, tied=True),
+    "qwen600m": dict(arch="qwen3", width=1024, layers=28, heads=16, kv=8, head=128, ff=3072, vocab=151936, tied=True),
+    "qwen4b": dict(arch="qwen3", width=2560, layers=36, heads=32, kv=8, head=128, ff=9728, vocab=151936, tied=True),
+    "llama8b": dict(arch="llama", width=4096, layers=32, heads=32, kv=8, head=128, ff=14336, vocab=128256, tied=False),
+    "qwen3moe": dict(arch="qwen3moe", width=2048, layers=48, heads=32, kv=4, head=128, ff=6144, vocab=151936, tied=False, experts=128, used=8, expert_ff=768),
+    "dsv2lite": dict(arch="deepseek2", width=2048, layers=27, heads=16, kv=16, head=192, ff=10944, vocab=102400, tied=False, experts=64, used=6,
+                     expert_ff=1408, shared=2, dense=1, latent=512, rope=64, nope=128, value=128)}
 
-HIDDEN, FF, HEADS, KV_HEADS, HEAD_DIM, VOCAB = 1024, 3072, 16, 8, 128, 151936
+
+def text(s):
+    data = s.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+class Keys:
+    """Metadata: 4 is u32, 6 f32, 7 bool, 8 text, 9 an array, 5 i32."""
+
+    def __init__(self): self.data, self.n = b"", 0
+    def put(self, key, kind, value): self.data, self.n = self.data + text(key) + struct.pack("<I", kind) + value, self.n + 1
+    def u32(self, key, x): self.put(key, 4, struct.pack("<I", x))
+    def f32(self, key, x): self.put(key, 6, struct.pack("<f", x))
+    def flag(self, key, x): self.put(key, 7, struct.pack("<?", x))
+    def text(self, key, x): self.put(key, 8, text(x))
+    def texts(self, key, xs): self.put(key, 9, struct.pack("<IQ", 8, len(xs)) + b"".join(text(x) for x in xs))
+    def i32s(self, key, xs): self.put(key, 9, struct.pack("<IQ", 5, len(xs)) + struct.pack(f"<{len(xs)}i", *xs))
+
+
+def vocabulary(keys, n):
+    letters = [chr(c) for c in (*range(33, 127), *range(161, 173), *range(174, 256))] + [chr(256 + i) for i in range(68)]  # GPT-2's bytes
+    pairs = [(a, b) for a in letters[:64] for b in letters[:64]]
+    tokens = letters + [a + b for a, b in pairs]
+    keys.text("tokenizer.ggml.model", "gpt2")
+    keys.text("tokenizer.ggml.pre", "qwen2")
+    keys.texts("tokenizer.ggml.tokens", tokens + [f"<{i}>" for i in range(n - len(tokens))])
+    keys.i32s("tokenizer.ggml.token_type", [1] * len(tokens) + [5] * (n - len(tokens)))
+    keys.texts("tokenizer.ggml.merges", [f"{a} {b}" for a, b in pairs])
+    keys.u32("tokenizer.ggml.bos_token_id", n - 2)
+    keys.u32("tokenizer.ggml.eos_token_id", n - 1)
+    keys.flag("tokenizer.ggml.add_bos_token", False)
+
+
+def settings(keys, s, layers, file_type):
+    a = s["arch"]
+    put = lambda name, value: (keys.f32 if isinstance(value, float) else keys.u32)(f"{a}.{name}", value)
+    keys.text("general.architecture", a)
+    keys.u32("general.file_type", file_type)
+    for name, value in (("context_length", 32768), ("embedding_length", s["width"]), ("block_count", layers), ("feed_forward_length", s["ff"]), ("attention.head_count", s["heads"]),
+                        ("attention.head_count_kv", s["kv"]), ("rope.freq_base", 1e4 if "latent" in s else 1e6), ("attention.layer_norm_rms_epsilon", 1e-6), ("vocab_size", s["vocab"])): put(name, value)
+    if "latent" in s:
+        for name, value in (("attention.key_length", s["nope"] + s["rope"]), ("attention.value_length", s["value"]), ("attention.kv_lora_rank", s["latent"]), ("rope.dimension_count", s["rope"]),
+                            ("leading_dense_block_count", s["dense"]), ("expert_shared_count", s["shared"]), ("expert_weights_scale", 1.0)): put(name, value)
+    else:
+        for name in ("attention.key_length", "attention.value_length", "rope.dimension_count"): put(name, s["head"])
+    if "experts" in s:
+        for name, value in (("expert_count", s["experts"]), ("expert_used_count", s["used"]), ("expert_feed_forward_length", s["expert_ff"])): put(name, value)
+
+
+def tensors(s, layers, usual, more):
+    """(name, type, dimensions with the rows' length last), in the order of the file."""
+    def fit(t, cols): return t if cols % TYPES[t][1] == 0 else "Q8_0"
+    d, out = s["width"], []
+    matrix = lambda name, t, *dims: out.append((name + ".weight", fit(t, dims[-1]), dims))
+    vector = lambda name, n: out.append((name + ".weight", "F32", (n,)))
+    matrix("token_embd", more, s["vocab"], d)
+    vector("output_norm", d)
+    if not s["tied"]: matrix("output", more, s["vocab"], d)
+    for i in range(layers):
+        p, best = f"blk.{i}.", more if i < layers // 8 or i >= 7 * layers // 8 or (i - layers // 8) % 3 == 2 else usual
+        vector(p + "attn_norm", d)
+        vector(p + "ffn_norm", d)
+        if "latent" in s:
+            matrix(p + "attn_q", usual, s["heads"] * s["head"], d)
+            matrix(p + "attn_kv_a_mqa", usual, s["latent"] + s["rope"], d)
+            vector(p + "attn_kv_a_norm", s["latent"])
+            matrix(p + "attn_kv_b", usual, s["heads"] * (s["nope"] + s["value"]), s["latent"])
+            matrix(p + "attn_output", usual, d, s["heads"] * s["value"])
+        else:
+            for name, t, heads in (("q", usual, s["heads"]), ("k", usual, s["kv"]), ("v", best, s["kv"])): matrix(p + "attn_" + name, t, heads * s["head"], d)
+            matrix(p + "attn_output", usual, d, s["heads"] * s["head"])
+            if s["arch"].startswith("qwen3"):
+                for name in "qk": vector(f"{p}attn_{name}_norm", s["head"])
+        experts = s.get("experts") if i >= s.get("dense", 0) else None
+        if experts: out.append((p + "ffn_gate_inp.weight", "F32", (experts, d)))
+        for end, n, ff in ((("_exps", (experts,), s["expert_ff"]), ("_shexp", (), s["expert_ff"] * s.get("shared", 0))) if experts else (("", (), s["ff"]),)):
+            if ff:
+                matrix(f"{p}ffn_gate{end}", usual, *n, ff, d)
+                matrix(f"{p}ffn_up{end}", usual, *n, ff, d)
+                matrix(f"{p}ffn_down{end}", usual if end == "_shexp" else best, *n, d, ff)
+    return out
+
+
+def pool(rng, t, blocks=1 << 16):
+    """Random blocks whose values have about the deviation that weights have."""
+    _, _, size, halves = TYPES[t]
+    if t == "F32": return struct.pack("<65536f", *(rng.gauss(0, DEVIATION) for _ in range(65536)))
+    data = bytearray(rng.randbytes(blocks * size))
+    for at, scale in halves.items():
+        two = struct.pack("<e", DEVIATION * scale)
+        data[at::size], data[at + 1::size] = two[:1] * blocks, two[1:] * blocks
+    if t == "BF16": data = b"".join(struct.pack("<f", rng.gauss(0, DEVIATION))[2:] for _ in range(blocks))
+    return bytes(data)
+
+
+def fill(file, data, size, rng, n):
+    """n bytes of the pool, which is repeated from some block on."""
+    at = rng.randrange(len(data) // size) * size
+    while n > 0:
+        part = data[at:at + n]
+        file.write(part)
+        n, at = n - len(part), 0
 
 
 def main():
-    path, layers = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 28
-    rng = np.random.default_rng(1)
-    w = gguf.GGUFWriter(path, "qwen3")
-    w.add_context_length(40960)
-    w.add_embedding_length(HIDDEN)
-    w.add_block_count(layers)
-    w.add_feed_forward_length(FF)
-    w.add_head_count(HEADS)
-    w.add_head_count_kv(KV_HEADS)
-    w.add_key_length(HEAD_DIM)
-    w.add_value_length(HEAD_DIM)
-    w.add_rope_freq_base(1e6)
-    w.add_layer_norm_rms_eps(1e-6)
-    w.add_vocab_size(VOCAB)
-    w.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
-    letters = [chr(c) for c in (*range(33, 127), *range(161, 173), *range(174, 256))] + [chr(256 + i) for i in range(68)]  # GPT-2's bytes
-    tokens = letters + [f"{a}{b}" for a in letters[:64] for b in letters[:64]]
-    tokens += [f"<{i}>" for i in range(VOCAB - len(tokens))]
-    w.add_tokenizer_model("gpt2")
-    w.add_tokenizer_pre("qwen2")
-    w.add_token_list(tokens)
-    w.add_token_types([gguf.TokenType.NORMAL] * VOCAB)
-    w.add_token_merges([f"{a} {b}" for a in letters[:64] for b in letters[:64]])
-    w.add_eos_token_id(VOCAB - 1)
-
-    def matrix(name, rows, cols):
-        bits = (rng.standard_normal((rows, cols), dtype=np.float32) * 0.02).view(np.uint32) >> 16
-        w.add_tensor(name, bits.astype(np.uint16).view(np.uint8).reshape(rows, cols * 2), raw_dtype=gguf.GGMLQuantizationType.BF16)
-
-    def ones(name, n):
-        w.add_tensor(name, np.ones(n, dtype=np.float32))
-
-    matrix("token_embd.weight", VOCAB, HIDDEN)
-    ones("output_norm.weight", HIDDEN)
-    for i in range(layers):
-        b = f"blk.{i}."
-        for name, rows, cols in (("attn_q", HEADS * HEAD_DIM, HIDDEN), ("attn_k", KV_HEADS * HEAD_DIM, HIDDEN), ("attn_v", KV_HEADS * HEAD_DIM, HIDDEN),
-                                 ("attn_output", HIDDEN, HEADS * HEAD_DIM), ("ffn_gate", FF, HIDDEN), ("ffn_up", FF, HIDDEN), ("ffn_down", HIDDEN, FF)):
-            matrix(f"{b}{name}.weight", rows, cols)
-        for name, n in (("attn_norm", HIDDEN), ("ffn_norm", HIDDEN), ("attn_q_norm", HEAD_DIM), ("attn_k_norm", HEAD_DIM)): ones(f"{b}{name}.weight", n)
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shape", choices=SHAPES)
+    parser.add_argument("file")
+    parser.add_argument("--layers", type=int)
+    parser.add_argument("--experts", type=int)
+    parser.add_argument("--mix", default="q4_k_m", choices=MIXES)
+    args = parser.parse_args()
+    s = dict(SHAPES[args.shape])
+    if args.experts: s["experts"] = args.experts
+    layers, keys, rng = args.layers or s["layers"], Keys(), random.Random(7)
+    settings(keys, s, layers, 15)
+    vocabulary(keys, s["vocab"])
+    infos, places, at = b"", [], 0
+    for name, t, dims in tensors(s, layers, *MIXES[args.mix]):
+        number, weights, size, _ = TYPES[t]
+        n = size
+        for x in dims: n *= x
+        n //= weights
+        infos += text(name) + struct.pack("<I", len(dims)) + struct.pack(f"<{len(dims)}Q", *reversed(dims)) + struct.pack("<IQ", number, at)
+        places.append((t, dims, n))
+        at += -(-n // 32) * 32
+    pools = {t: pool(rng, t) for t in {p[0] for p in places}}
+    with open(args.file, "wb") as f:
+        f.write(b"GGUF" + struct.pack("<IQQ", 3, len(places), keys.n) + keys.data + infos)
+        f.write(b"\0" * (-f.tell() % 32))
+        for t, dims, n in places:
+            if len(dims) == 1: f.write(struct.pack(f"<{dims[0]}f", *(1 + 0.05 * rng.gauss(0, 1) for _ in range(dims[0]))))
+            else: fill(f, pools[t], TYPES[t][2], rng, n)
+            f.write(b"\0" * (-n % 32))
 
 
 main()

@@ -97,11 +97,12 @@ def declarations():
         compile(f"declarations, {c} {standard}", c, f"-std={standard}", *WARN, "-I.", "-fsyntax-only", *COMPILERS[c][1:], path)
 
 
-def syntax(compiler):
-    """The whole header, and the programs, without one warning that needs no optimiser; `make` itself shows the others."""
+def syntax(compiler, modes):
+    """The whole header, and with `modes` its other modes and the programs, without one warning that needs no optimiser; `make` itself shows the others."""
     plain = [compiler, *COMPILERS[compiler], *WARN, "-I.", "-fsyntax-only"]
     c = ["-Wc++-compat"] if compiler == "gcc" else []
     compile(f"llm.h, {compiler}", *plain, *c, "-DLLM_IMPLEMENTATION", "llm.h")
+    if not modes: return
     compile(f"llm.h without SIMD, {compiler}", *plain, *c, "-DLLM_IMPLEMENTATION", "-DLLM_NO_SIMD", "llm.h")
     compile(f"llm.h, static, {compiler}", *plain, "-Wno-unused-function", write(f"static_{compiler}.c", STATIC))
     compile(f"llm.h included twice, {compiler}", *plain, write(f"twice_{compiler}.c", TWICE))
@@ -319,7 +320,7 @@ def main():
         jobs += [(two_units,), (no_simd,), (bench,)] + [(include_order, stdio, folder, *mode) for mode in STDIO_MODES]
     if readme and not whole: jobs += [(readme_syntax, readme, c) for c in COMPILERS]
     jobs += [(script, "tests/tools/format.py --check"), (script, "tests/tools/docs.py")]
-    jobs += [(syntax, c) for c in COMPILERS] + [(declarations,), (benches,), (refusals,), (symbols,), (measures,), (promises,)]
+    jobs += [(syntax, c, whole or c == "gcc") for c in COMPILERS] + [(declarations,), (benches,), (refusals,), (symbols,), (measures,), (promises,)]
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
         for done in [pool.submit(*job) for job in jobs]: done.result()
     print(f"{DONE['passed']} passed, {DONE['failed']} failed, {DONE['skipped']} skipped")

@@ -57,7 +57,7 @@ class File:
         self.words = csource.words(self.text)
         self.macros = {n: csource.words(i.text) for i in self.items if i.kind == "directive" for n in i.names}
         # What the file needs declared: not what occurs only as `struct llm__x`, nor in a header's macros, which their users need.
-        text = "\n".join(i.text for i in self.items if not (i.kind == "directive" and self.name.endswith(".h")))
+        text = "\n".join(i.text for i in self.items if not (i.kind == "directive" and self.name.endswith(".h")) or i.text.startswith("#if"))
         self.bare = csource.words(re.sub(r"\bstruct\s+llm__\w+", " ", text))
 
     def declares(self):

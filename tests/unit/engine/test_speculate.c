@@ -1,6 +1,7 @@
 /* Speculation: nothing that is said changes. Answers with drafts against the same requests without, to the bit, with every rule that can end an answer or
  * bend a choice; the distribution of sampled tokens; how long drafts get. The books and faults are in tests/unit/engine/test_sim.c. */
 #include "../fake.h"
+#include "../safetensors.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/map.h"
@@ -603,25 +604,15 @@ typedef struct spec_eagle {
     int kind;
 } spec_eagle;
 
-static int spec_write(const char *folder, const char *name, const void *data, size_t n) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "wb");
-    return CHECK(f && fwrite(data, 1, n, f) == n) & !fclose(f);
-}
-
 /* A head of random numbers in `folder`. The embedding that some heads carry must not be used: it is not the model's. */
-static spec_eagle spec_eagle_make(const char *folder, int kind, const char *config, uint64_t seed) {
+static spec_eagle spec_eagle_make(const test_folder *folder, int kind, const char *config, uint64_t seed) {
     spec_eagle h;
-    llm_text head, data;
+    safe_file file = LLM__ZERO;
     memset(&h, 0, sizeof h);
-    memset(&head, 0, sizeof head);
-    memset(&data, 0, sizeof data);
     h.kind = kind;
-    llm_text_add(&head, "12345678{", 9);
     for (int i = 0; i < H_TENSORS; i++) {
         const spec_tensor *t = &spec_head[i];
-        char line[256], shape[32];
+        char name[128];
         int n = t->rows * (t->cols ? t->cols : 1), vllm = kind & EAGLE_VLLM && i != FC && i != FC_BIAS;
         if (t->kinds && !(t->kinds & kind)) continue;
         h.w[i] = LLM__NEW(float, n);
@@ -632,21 +623,11 @@ static spec_eagle spec_eagle_make(const char *folder, int kind, const char *conf
                 h.w[i][k] = i == FC ? k / t->cols == k % t->cols : i == HO || i == HDOWN ? 0 : i == HNORM ? 1 : h.w[i][k];
             if (kind & EAGLE_NEAR && (i == FC || i == HO)) h.w[i][k] += x / 60;
         }
-        snprintf(shape, sizeof shape, t->cols ? "%d,%d" : "%d", t->rows, t->cols);
-        snprintf(line, sizeof line, "%s\"%s%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", head.len > 9 ? "," : "",
-                 vllm ? "model." : "", t->name, shape, data.len, data.len + 4 * (size_t)n);
-        llm_text_str(&head, line);
-        llm_text_add(&data, (const char *)h.w[i], 4 * (size_t)n);
+        snprintf(name, sizeof name, "%s%s", vllm ? "model." : "", t->name);
+        safe_add(&file, name, t->rows, t->cols, h.w[i]);
     }
-    llm_text_str(&head, "}");
-    while (head.len % 8) llm_text_str(&head, " ");
-    uint64_t size = head.len - 8;
-    for (int i = 0; i < 8; i++) head.data[i] = (char)(size >> 8 * i);
-    llm_text_add(&head, data.data, data.len);
-    spec_write(folder, "model.safetensors", head.data, head.len);
-    spec_write(folder, "config.json", config, strlen(config));
-    llm_text_free(&head);
-    llm_text_free(&data);
+    safe_write(&file, folder, "model.safetensors");
+    folder_write_text(folder, "config.json", config);
     return h;
 }
 
@@ -784,7 +765,7 @@ static void spec_eagle_draft(llm_engine *ctx, llm__seq *const *seq, int32_t n) {
 
 /* Every drafted token of heads of all kinds is that of the plain computation: behind cached pages, chunked prompts and drafts that were right or wrong, and
  * when pages are taken away; on two ranks, too. */
-static void spec_test_eagle(const char *path, const char *folder, int near) {
+static void spec_test_eagle(const char *path, const test_folder *folder, int near) {
     /* clang-format off */
     static const struct { int kind; const char *config; int lab, ranks; } rows[] = {{EAGLE_LAB, spec_lab, 0, 1}, {EAGLE_BIAS, spec_lab, 0, 2}, {EAGLE_VLLM, spec_vllm, 0, 1},
         {EAGLE_VLLM | EAGLE_NORMS | EAGLE_BIAS, spec_vllm, 0, 2}, {EAGLE_VLLM | EAGLE_NORMS, spec_vllm, 1, 1}, {EAGLE_VLLM | EAGLE_NEAR, spec_vllm, 0, 1}};
@@ -796,7 +777,7 @@ static void spec_test_eagle(const char *path, const char *folder, int near) {
     c.n_threads = 1, c.max_model_len = 128, c.max_num_seqs = 3, c.block_size = 16, c.dtype = LLM_COMPUTE_F32;
     spec_truth.embed = spec_matrix(m, "model.embed_tokens.weight"), spec_truth.out = spec_matrix(m, "lm_head.weight");
     if (!CHECK(!llm_engine_open(m, &c, &spec_truth.plain))) return;
-    c.speculative_model = folder, c.num_speculative_tokens = 4, c.max_num_batched_tokens = 12;
+    c.speculative_model = folder->path, c.num_speculative_tokens = 4, c.max_num_batched_tokens = 12;
     for (int k = near ? LLM__COUNT(rows) - 1 : 0; k < LLM__COUNT(rows) - !near; k++) {
         llm_engine *e;
         llm_engine_stats stats;
@@ -842,7 +823,7 @@ static void spec_test_eagle(const char *path, const char *folder, int near) {
 }
 
 /* A copy of the model whose layers add nothing, with a final norm of ones: what comes next follows from the token alone, so a head of kind RIGHT knows it. */
-static void spec_echo(const char *path, const char *folder) {
+static void spec_echo(const char *path, const test_folder *folder) {
     static const char *const files[] = {"config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"};
     llm_model *m;
     if (!CHECK(!llm_model_open(path, NULL, &m))) return;
@@ -859,7 +840,7 @@ static void spec_echo(const char *path, const char *folder) {
             if (strstr(x->name.p, "o_proj") || strstr(x->name.p, "down_proj")) memset(to, 0, (size_t)x->bytes);
             for (int64_t k = 0; k < x->bytes && !strcmp(x->name.p, "model.norm.weight"); k += 2) to[k] = 0x80, to[k + 1] = 0x3F;
         }
-        spec_write(folder, files[i], copy, f.size);
+        folder_write(folder, files[i], copy, f.size);
         free(copy);
         llm__file_close(&f);
     }
@@ -867,7 +848,7 @@ static void spec_echo(const char *path, const char *folder) {
 }
 
 /* Heads that do not fit, each with its sentence. */
-static void spec_test_eagle_bad(const char *path, const char *folder) {
+static void spec_test_eagle_bad(const char *path, const test_folder *folder) {
     /* clang-format off */
     static const struct { const char *from, *to, *said; } rows[] = {{"\"num_hidden_layers\":1", "\"num_hidden_layers\":2", "2 layers"}, {"\"hidden_size\":96", "\"hidden_size\":48", "hidden size 48"},
         {"EAGLEModel", "Eagle3LlamaForCausalLM", "EAGLE-3"}, {"\"intermediate_size\":40", "\"intermediate_size\":41", "mlp.gate_proj.weight has shape (40, 96), (41, 96) expected"},
@@ -876,21 +857,20 @@ static void spec_test_eagle_bad(const char *path, const char *folder) {
     llm_engine_config c;
     llm_engine *e;
     llm_model *m;
-    char config[1024], gone[512], pickle[512];
+    char config[1024];
     memset(&c, 0, sizeof c);
-    c.n_threads = 1, c.max_model_len = 64, c.num_speculative_tokens = 3, c.speculative_model = folder;
+    c.n_threads = 1, c.max_model_len = 64, c.num_speculative_tokens = 3, c.speculative_model = folder->path;
     if (!CHECK(!llm_model_open(path, NULL, &m))) return;
     spec_eagle h = spec_eagle_make(folder, EAGLE_VLLM, spec_vllm, 1);
     spec_eagle_free(&h);
     for (int i = 0; i < LLM__COUNT(rows); i++) {
         const char *at = strstr(spec_vllm, rows[i].from);
         snprintf(config, sizeof config, "%.*s%s%s", (int)(at - spec_vllm), spec_vllm, rows[i].to, at + strlen(rows[i].from));
-        spec_write(folder, "config.json", config, strlen(config));
+        folder_write_text(folder, "config.json", config);
         if (!CHECK(llm_engine_open(m, &c, &e) && !e && strstr(llm_last_error(), rows[i].said)))
             printf("%s: %s\n", rows[i].to, llm_last_error());
     }
-    snprintf(gone, sizeof gone, "%s/model.safetensors", folder);
-    snprintf(pickle, sizeof pickle, "%s/pytorch_model.bin", folder);
+    const char *gone = folder_file(folder, "model.safetensors"), *pickle = folder_file(folder, "pytorch_model.bin");
     CHECK(!rename(gone, pickle));
     CHECK(llm_engine_open(m, &c, &e) == LLM_ERR_IO && strstr(llm_last_error(), "pytorch_model.bin, a pickle, which is never read"));
     CHECK(!rename(pickle, gone));
@@ -899,25 +879,21 @@ static void spec_test_eagle_bad(const char *path, const char *folder) {
 
 /* All of it, in folders of their own. */
 static void spec_test_eagles(const char *path) {
-    char base[] = "/tmp/llm_eagle_XXXXXX", head[64], echo[64], file[128];
-    static const char *const files[] = {"model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"};
-    if (!CHECK(mkdtemp(base) != NULL)) return;
-    snprintf(head, sizeof head, "%s/head", base);
-    snprintf(echo, sizeof echo, "%s/echo", base);
-    CHECK(!mkdir(head, 0700) && !mkdir(echo, 0700));
-    spec_test_eagle(path, head, 0);
-    spec_echo(path, echo);
-    spec_test_eagle(echo, head, 1);
-    spec_eagle h = spec_eagle_make(head, EAGLE_VLLM | EAGLE_RIGHT, spec_vllm, 9);
-    spec_test_same(echo, head);
-    spec_test_equal(echo, head, TEST_BRIEF ? 30 : 60, 12); /* right but for what rules change */
+    test_folder head, echo;
+    if (!folder_open(&head) || !folder_open(&echo)) return;
+    spec_test_eagle(path, &head, 0);
+    spec_echo(path, &echo);
+    spec_test_eagle(echo.path, &head, 1);
+    spec_eagle h = spec_eagle_make(&head, EAGLE_VLLM | EAGLE_RIGHT, spec_vllm, 9);
+    spec_test_same(echo.path, head.path);
+    spec_test_equal(echo.path, head.path, TEST_BRIEF ? 30 : 60, 12); /* right but for what rules change */
     spec_eagle_free(&h);
-    h = spec_eagle_make(head, EAGLE_BIAS, spec_lab, 3);
-    spec_test_equal(path, head, TEST_BRIEF ? 30 : 150, 12); /* mostly wrong */
+    h = spec_eagle_make(&head, EAGLE_BIAS, spec_lab, 3);
+    spec_test_equal(path, head.path, TEST_BRIEF ? 30 : 150, 12); /* mostly wrong */
     spec_eagle_free(&h);
-    spec_test_eagle_bad(path, head);
-    for (int i = 0; i < 8; i++) snprintf(file, sizeof file, "%s/%s", i < 4 ? head : echo, files[i % 4]), unlink(file);
-    CHECK(!rmdir(head) && !rmdir(echo) && !rmdir(base));
+    spec_test_eagle_bad(path, &head);
+    folder_close(&head);
+    folder_close(&echo);
 }
 
 /* Draft models that are none. */

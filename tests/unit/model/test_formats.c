@@ -2,7 +2,8 @@
  *
  * The files are made here, byte by byte. Parsers get exactly sized heap copies, so that a read past the end is seen by -fsanitize=address.
  */
-#include "../test.h"
+#include "../folder.h"
+#include "../gguf.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/text.h"
@@ -18,83 +19,35 @@
 
 /* ---- writers ---- */
 
-static void fmt_u(llm_text *t, uint64_t v, int bytes) {
-    for (int i = 0; i < bytes; i++, v >>= 8) {
-        char c = (char)(v & 255);
-        llm_text_add(t, &c, 1);
-    }
-}
-
-static void fmt_str(llm_text *t, const char *s) {
-    fmt_u(t, strlen(s), 8);
-    llm_text_str(t, s);
-}
-
-static llm_text fmt_head(uint64_t version, uint64_t n_tensors, uint64_t n_kv) {
-    llm_text t = {0};
-    llm_text_str(&t, "GGUF");
-    fmt_u(&t, version, 4);
-    fmt_u(&t, n_tensors, 8);
-    fmt_u(&t, n_kv, 8);
-    return t;
-}
-
-static void fmt_kv(llm_text *t, const char *key, uint32_t type, uint64_t value, int bytes) {
-    fmt_str(t, key);
-    fmt_u(t, type, 4);
-    fmt_u(t, value, bytes);
-}
-
-static void fmt_kv_str(llm_text *t, const char *key, const char *value) {
-    fmt_str(t, key);
-    fmt_u(t, LLM__GGUF_STR, 4);
-    fmt_str(t, value);
-}
-
-static void fmt_kv_array(llm_text *t, const char *key, uint32_t type, uint64_t count) {
-    fmt_str(t, key);
-    fmt_u(t, LLM__GGUF_ARRAY, 4);
-    fmt_u(t, type, 4);
-    fmt_u(t, count, 8);
-}
-
-static void fmt_tensor(llm_text *t, const char *name, uint32_t n_dims, uint64_t d0, uint64_t d1, uint32_t type, uint64_t offset) {
-    fmt_str(t, name);
-    fmt_u(t, n_dims, 4);
-    for (uint32_t i = 0; i < n_dims && i < 8; i++) fmt_u(t, i == 0 ? d0 : i == 1 ? d1 : 1, 8);
-    fmt_u(t, type, 4);
-    fmt_u(t, offset, 8);
-}
-
 static void fmt_pad(llm_text *t, size_t to) {
-    while (t->len % to) fmt_u(t, 0, 1);
+    while (t->len % to) gguf_u(t, 0, 1);
 }
 
 static void fmt_zeros(llm_text *t, size_t n) {
-    for (size_t i = 0; i < n; i++) fmt_u(t, i * 7 & 255, 1);
+    for (size_t i = 0; i < n; i++) gguf_u(t, i * 7 & 255, 1);
 }
 
 /* Keys of every type, three tensors; ends with the last tensor's last byte. */
 static llm_text fmt_small_gguf(uint32_t version) {
     static const char *const pieces[3] = {"a", "", "xyz"};
-    llm_text t = fmt_head(version, 3, 12);
-    fmt_kv_str(&t, "general.architecture", "llama");
-    fmt_kv(&t, "general.alignment", LLM__GGUF_U32, 64, 4);
-    fmt_kv(&t, "t.i8", LLM__GGUF_I8, (uint64_t)-5, 1);
-    fmt_kv(&t, "t.u16", LLM__GGUF_U16, 65535, 2);
-    fmt_kv(&t, "t.i32", LLM__GGUF_I32, (uint64_t)-70000, 4);
-    fmt_kv(&t, "t.i64", LLM__GGUF_I64, (uint64_t)INT64_MIN, 8);
-    fmt_kv(&t, "t.u64", LLM__GGUF_U64, UINT64_MAX, 8);
-    fmt_kv(&t, "t.f32", LLM__GGUF_F32, 0x3FC00000, 4);
-    fmt_kv(&t, "t.f64", LLM__GGUF_F64, 0x3FB999999999999Au, 8);
-    fmt_kv(&t, "t.bool", LLM__GGUF_BOOL, 1, 1);
-    fmt_kv_array(&t, "t.strings", LLM__GGUF_STR, 3);
-    for (int i = 0; i < 3; i++) fmt_str(&t, pieces[i]);
-    fmt_kv_array(&t, "t.numbers", LLM__GGUF_I16, 3);
-    for (int i = 0; i < 3; i++) fmt_u(&t, (uint64_t)(i - 1), 2);
-    fmt_tensor(&t, "q.weight", 2, 32, 2, LLM_TYPE_Q8_0, 0); /* 68 bytes */
-    fmt_tensor(&t, "f.weight", 1, 3, 0, LLM_TYPE_F32, 128);
-    fmt_tensor(&t, "h.weight", 3, 4, 2, LLM_TYPE_F16, 192);
+    llm_text t = gguf_head(version, 3, 12);
+    gguf_kv_str(&t, "general.architecture", "llama");
+    gguf_kv(&t, "general.alignment", LLM__GGUF_U32, 64, 4);
+    gguf_kv(&t, "t.i8", LLM__GGUF_I8, (uint64_t)-5, 1);
+    gguf_kv(&t, "t.u16", LLM__GGUF_U16, 65535, 2);
+    gguf_kv(&t, "t.i32", LLM__GGUF_I32, (uint64_t)-70000, 4);
+    gguf_kv(&t, "t.i64", LLM__GGUF_I64, (uint64_t)INT64_MIN, 8);
+    gguf_kv(&t, "t.u64", LLM__GGUF_U64, UINT64_MAX, 8);
+    gguf_kv(&t, "t.f32", LLM__GGUF_F32, 0x3FC00000, 4);
+    gguf_kv(&t, "t.f64", LLM__GGUF_F64, 0x3FB999999999999Au, 8);
+    gguf_kv(&t, "t.bool", LLM__GGUF_BOOL, 1, 1);
+    gguf_kv_array(&t, "t.strings", LLM__GGUF_STR, 3);
+    for (int i = 0; i < 3; i++) gguf_str(&t, pieces[i]);
+    gguf_kv_array(&t, "t.numbers", LLM__GGUF_I16, 3);
+    for (int i = 0; i < 3; i++) gguf_u(&t, (uint64_t)(i - 1), 2);
+    gguf_tensor(&t, "q.weight", 2, 32, 2, LLM_TYPE_Q8_0, 0); /* 68 bytes */
+    gguf_tensor(&t, "f.weight", 1, 3, 0, LLM_TYPE_F32, 128);
+    gguf_tensor(&t, "h.weight", 3, 4, 2, LLM_TYPE_F16, 192);
     fmt_pad(&t, 64);
     fmt_zeros(&t, 192 + 16);
     return t;
@@ -188,35 +141,35 @@ static void fmt_gguf_good(void) {
 
 static void fmt_gguf_head(void) {
     static const uint64_t lies[] = {UINT64_MAX, (uint64_t)1 << 63, (uint64_t)100 << 30, 1000000, 1};
-    llm_text t = fmt_head(3, 0, 0);
+    llm_text t = gguf_head(3, 0, 0);
     CHECK(fmt_parse(t.data, t.len, 1) == LLM_OK);
     t.data[0] = 'X';
     FMT_REFUSE(t, "does not start with");
-    t = fmt_head(0x03000000, 0, 0);
+    t = gguf_head(0x03000000, 0, 0);
     FMT_REFUSE(t, "big-endian");
     for (uint32_t v = 0; v < 6; v++) {
         if (v == 2 || v == 3) continue;
-        t = fmt_head(v, 0, 0);
+        t = gguf_head(v, 0, 0);
         FMT_REFUSE(t, "2 or 3 expected");
     }
     for (int i = 0; i < LLM__COUNT(lies); i++) {
-        t = fmt_head(3, 0, lies[i]);
+        t = gguf_head(3, 0, lies[i]);
         FMT_REFUSE(t, "keys and 0 tensors claimed, at most 0");
-        t = fmt_head(3, lies[i], 0);
+        t = gguf_head(3, lies[i], 0);
         FMT_REFUSE(t, "tensors claimed, at most 0 and 0");
     }
-    t = fmt_head(3, 0, 2); /* one key more than there are, with room for it */
-    fmt_kv(&t, "a", LLM__GGUF_U8, 1, 1);
+    t = gguf_head(3, 0, 2); /* one key more than there are, with room for it */
+    gguf_kv(&t, "a", LLM__GGUF_U8, 1, 1);
     fmt_zeros(&t, 14);
     FMT_REFUSE(t, "truncated or malformed");
 }
 
 /* One key, then 64 bytes of padding that a wrong length could run into. */
 static void fmt_refuse_key(const char *key, size_t key_len, uint32_t type, const char *words, int line) {
-    llm_text t = fmt_head(3, 0, 1);
-    fmt_u(&t, key_len, 8);
+    llm_text t = gguf_head(3, 0, 1);
+    gguf_u(&t, key_len, 8);
     llm_text_add(&t, key, LLM__MIN(key_len, LLM__MAX(strlen(key), (size_t)3)));
-    fmt_u(&t, type, 4);
+    gguf_u(&t, type, 4);
     fmt_zeros(&t, 64);
     fmt_refuse(&t, words, line);
 }
@@ -234,17 +187,17 @@ static void fmt_gguf_keys(void) {
     fmt_refuse_key("a\0\0", 1, 13, "value type 13", __LINE__);
     fmt_refuse_key("a\0\0", 1, UINT32_MAX, "value type 4294967295", __LINE__);
     free(longest);
-    llm_text t = fmt_head(3, 0, 2);
-    fmt_kv(&t, "same", LLM__GGUF_U8, 1, 1);
-    fmt_kv(&t, "same", LLM__GGUF_U8, 1, 1);
+    llm_text t = gguf_head(3, 0, 2);
+    gguf_kv(&t, "same", LLM__GGUF_U8, 1, 1);
+    gguf_kv(&t, "same", LLM__GGUF_U8, 1, 1);
     FMT_REFUSE(t, "key same: it is there twice");
 }
 
 static void fmt_refuse_value(uint32_t type, uint32_t element, uint64_t count, const char *words, int line) {
-    llm_text t = fmt_head(3, 0, 1);
-    if (type == LLM__GGUF_ARRAY) fmt_kv_array(&t, "k", element, count);
-    else fmt_kv(&t, "k", type, count, 8);
-    for (int i = 0; i < 64; i++) fmt_u(&t, 3, 1);
+    llm_text t = gguf_head(3, 0, 1);
+    if (type == LLM__GGUF_ARRAY) gguf_kv_array(&t, "k", element, count);
+    else gguf_kv(&t, "k", type, count, 8);
+    for (int i = 0; i < 64; i++) gguf_u(&t, 3, 1);
     fmt_refuse(&t, words, line);
 }
 
@@ -263,31 +216,31 @@ static void fmt_gguf_values(void) {
     fmt_refuse_value(LLM__GGUF_ARRAY, LLM__GGUF_F32, 17, "values are more", __LINE__);
     static const uint64_t bad[] = {0, 1, 4, 13, 48, 131072, (uint64_t)1 << 30, (uint64_t)1 << 31};
     for (int i = 0; i < LLM__COUNT(bad); i++) {
-        llm_text t = fmt_head(3, 0, 1);
-        fmt_kv(&t, "general.alignment", LLM__GGUF_U32, bad[i], 4);
+        llm_text t = gguf_head(3, 0, 1);
+        gguf_kv(&t, "general.alignment", LLM__GGUF_U32, bad[i], 4);
         FMT_REFUSE(t, "general.alignment");
     }
-    llm_text t = fmt_head(3, 0, 1);
-    fmt_kv(&t, "general.alignment", LLM__GGUF_I32, 32, 4);
+    llm_text t = gguf_head(3, 0, 1);
+    gguf_kv(&t, "general.alignment", LLM__GGUF_I32, 32, 4);
     FMT_REFUSE(t, "general.alignment");
-    t = fmt_head(3, 0, 1);
-    fmt_kv_str(&t, "general.alignment", "32");
+    t = gguf_head(3, 0, 1);
+    gguf_kv_str(&t, "general.alignment", "32");
     FMT_REFUSE(t, "general.alignment");
 }
 
 /* One or two tensors with 4096 bytes of data. */
 static llm_text fmt_one(const char *name, uint32_t n_dims, uint64_t d0, uint64_t d1, uint32_t type, uint64_t offset) {
-    llm_text t = fmt_head(3, 1, 0);
-    fmt_tensor(&t, name, n_dims, d0, d1, type, offset);
+    llm_text t = gguf_head(3, 1, 0);
+    gguf_tensor(&t, name, n_dims, d0, d1, type, offset);
     fmt_pad(&t, 32);
     fmt_zeros(&t, 4096);
     return t;
 }
 
 static llm_text fmt_two(const char *name, uint64_t n, uint64_t offset, uint64_t n2, uint64_t offset2) {
-    llm_text t = fmt_head(3, 2, 0);
-    fmt_tensor(&t, "a", 1, n, 0, LLM_TYPE_I8, offset);
-    fmt_tensor(&t, name, 1, n2, 0, LLM_TYPE_I8, offset2);
+    llm_text t = gguf_head(3, 2, 0);
+    gguf_tensor(&t, "a", 1, n, 0, LLM_TYPE_I8, offset);
+    gguf_tensor(&t, name, 1, n2, 0, LLM_TYPE_I8, offset2);
     fmt_pad(&t, 32);
     fmt_zeros(&t, 4096);
     return t;
@@ -365,7 +318,7 @@ static void fmt_gguf_tensors(void) {
 
 static llm_text fmt_safe(const char *header, size_t data) {
     llm_text t = {0};
-    fmt_u(&t, strlen(header), 8);
+    gguf_u(&t, strlen(header), 8);
     llm_text_str(&t, header);
     fmt_zeros(&t, data);
     return t;
@@ -449,7 +402,7 @@ static void fmt_safetensors_bad(void) {
     static const uint64_t lengths[] = {0, 1, 19, 100000001, (uint64_t)1 << 63, UINT64_MAX};
     for (int i = 0; i < LLM__COUNT(lengths); i++) {
         llm_text t = {0};
-        fmt_u(&t, lengths[i], 8);
+        gguf_u(&t, lengths[i], 8);
         llm_text_str(&t, "{} 45678901234567");
         CHECK(fmt_parse(t.data, t.len, 0) == LLM_ERR_FORMAT && strstr(llm_last_error(), "header claims"));
         llm_text_free(&t);
@@ -555,24 +508,11 @@ static void fmt_real_header_cut(const char *path) {
 
 /* ---- folders and files: a scratch folder whose files come and go ---- */
 
-static char fmt_dir[64];
+static test_folder fmt_folder;
 
-static char *fmt_path(const char *name) { /* one of 4 buffers that take turns */
-    static char paths[4][400];
-    static int turn;
-    char *path = paths[turn++ & 3];
-    snprintf(path, sizeof paths[0], "%s/%s", fmt_dir, name);
-    return path;
-}
-
-static void fmt_put(const char *name, const void *bytes, size_t n) {
-    FILE *f = fopen(fmt_path(name), "wb");
-    if (!CHECK(f != NULL)) return;
-    CHECK(fwrite(bytes, 1, n, f) == n);
-    fclose(f);
-}
-
-static void fmt_put_text(const char *name, const char *text) { fmt_put(name, text, strlen(text)); }
+static const char *fmt_path(const char *name) { return folder_file(&fmt_folder, name); }
+static void fmt_put(const char *name, const void *bytes, size_t n) { folder_write(&fmt_folder, name, bytes, n); }
+static void fmt_put_text(const char *name, const char *text) { folder_write_text(&fmt_folder, name, text); }
 
 static void fmt_put_all(const char *name, llm_text *t) { /* frees t */
     fmt_put(name, t->data, t->len);
@@ -581,23 +521,7 @@ static void fmt_put_all(const char *name, llm_text *t) { /* frees t */
 
 static void fmt_gone(const char *name) { remove(fmt_path(name)); }
 
-static void fmt_clear(const char *folder, int depth) {
-    DIR *dir = opendir(folder);
-    for (struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir)) {
-        struct stat st;
-        char *path = strcmp(e->d_name, ".") && strcmp(e->d_name, "..") ? llm__path_join(folder, e->d_name) : NULL;
-        if (path && !lstat(path, &st) && S_ISDIR(st.st_mode) && depth < 6) fmt_clear(path, depth + 1);
-        else if (path) unlink(path);
-        LLM_FREE(path);
-    }
-    if (dir) closedir(dir);
-    rmdir(folder);
-}
-
-static void fmt_new_dir(void) {
-    snprintf(fmt_dir, sizeof fmt_dir, "/tmp/llm_formats_XXXXXX");
-    CHECK(mkdtemp(fmt_dir) != NULL);
-}
+static void fmt_new_dir(void) { folder_open(&fmt_folder); }
 
 static void fmt_refuse_open(const char *path, const llm_model_config *cfg, const char *words, int line) {
     llm__source s;
@@ -629,11 +553,11 @@ static void fmt_gguf_sampling(void) {
     double v = 0;
     memset(&s, 0, sizeof s);
     fmt_new_dir();
-    llm_text t = fmt_head(3, 0, 4);
-    fmt_kv_str(&t, "general.architecture", "llama");
-    fmt_kv(&t, "general.sampling.temp", LLM__GGUF_F32, 0x3F000000, 4);
-    fmt_kv(&t, "general.sampling.min_p", LLM__GGUF_F32, 0x7FC00000, 4); /* not a number: left out */
-    fmt_kv(&t, "general.sampling.top_k", LLM__GGUF_I32, 20, 4);
+    llm_text t = gguf_head(3, 0, 4);
+    gguf_kv_str(&t, "general.architecture", "llama");
+    gguf_kv(&t, "general.sampling.temp", LLM__GGUF_F32, 0x3F000000, 4);
+    gguf_kv(&t, "general.sampling.min_p", LLM__GGUF_F32, 0x7FC00000, 4); /* not a number: left out */
+    gguf_kv(&t, "general.sampling.top_k", LLM__GGUF_I32, 20, 4);
     fmt_pad(&t, 32);
     fmt_put_all("sampling.gguf", &t);
     const char *path = fmt_path("sampling.gguf");
@@ -643,7 +567,7 @@ static void fmt_gguf_sampling(void) {
         CHECK(llm_json_find(s.generation_config, 0, "min_p") < 0);
     }
     llm__source_close(&s);
-    fmt_clear(fmt_dir, 0);
+    folder_close(&fmt_folder);
 }
 
 static void fmt_put_folder(void) {
@@ -660,7 +584,7 @@ static void fmt_folder_good(void) {
     llm__source s;
     fmt_new_dir();
     fmt_put_folder();
-    if (CHECK(!llm__source_open(fmt_dir, NULL, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &s))) {
         CHECK(!s.gguf && s.config && s.generation_config && s.tensors.n == 4 && s.tokenizer);
         CHECK(s.bos_id == 3 && s.eos_id == 4 && s.pad_id == -1);
         CHECK(s.bos_token && !strcmp(s.bos_token, "<s>") && s.eos_token && !strcmp(s.eos_token, "</s>"));
@@ -672,38 +596,38 @@ static void fmt_folder_good(void) {
     llm_model_config cfg;
     memset(&cfg, 0, sizeof cfg);
     cfg.no_mmap = 1;
-    if (CHECK(!llm__source_open(fmt_dir, &cfg, &s))) llm__source_close(&s);
+    if (CHECK(!llm__source_open(fmt_folder.path, &cfg, &s))) llm__source_close(&s);
     fmt_gone("generation_config.json");
     fmt_gone("tokenizer_config.json");
     fmt_put_text("config.json", "{\"eos_token_id\":null,\"bos_token_id\":3}");
-    if (CHECK(!llm__source_open(fmt_dir, NULL, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &s))) {
         CHECK(s.bos_id == 3 && s.bos_token && !strcmp(s.bos_token, "<s>") && s.stop_ids.len >= 1 && !s.chat_template_text);
         llm__source_close(&s);
     }
     fmt_gone("model.safetensors");
-    FMT_REFUSE_OPEN(fmt_dir, NULL, "no model.safetensors there");
+    FMT_REFUSE_OPEN(fmt_folder.path, NULL, "no model.safetensors there");
     memset(&cfg, 0, sizeof cfg);
     cfg.dummy_weights = 1;
-    if (CHECK(!llm__source_open(fmt_dir, &cfg, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, &cfg, &s))) {
         CHECK(s.tensors.n == 0 && s.tokenizer);
         llm__source_close(&s);
     }
     fmt_gone("tokenizer.json");
-    if (CHECK(!llm__source_open(fmt_dir, &cfg, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, &cfg, &s))) {
         CHECK(!s.tokenizer->n_vocab && s.bos_id == 3);
         llm__source_close(&s);
     }
     fmt_put_text("tokenizer.json", "{");
-    FMT_REFUSE_OPEN(fmt_dir, &cfg, "tokenizer.json");
+    FMT_REFUSE_OPEN(fmt_folder.path, &cfg, "tokenizer.json");
     fmt_gone("tokenizer.json");
     memset(&cfg, 0, sizeof cfg);
     cfg.vocab_only = 1;
-    FMT_REFUSE_OPEN(fmt_dir, &cfg, "");
+    FMT_REFUSE_OPEN(fmt_folder.path, &cfg, "");
     fmt_put_text("tokenizer.json", fmt_tokenizer);
     fmt_gone("config.json");
-    if (CHECK(!llm__source_open(fmt_dir, &cfg, &s))) llm__source_close(&s);
-    FMT_REFUSE_OPEN(fmt_dir, NULL, "no config.json there");
-    fmt_clear(fmt_dir, 0);
+    if (CHECK(!llm__source_open(fmt_folder.path, &cfg, &s))) llm__source_close(&s);
+    FMT_REFUSE_OPEN(fmt_folder.path, NULL, "no config.json there");
+    folder_close(&fmt_folder);
 }
 
 /* eos_token_id as nobody should write it: what is no id is passed over, what is too much is refused. */
@@ -723,7 +647,7 @@ static void fmt_stop_ids(void) {
         llm_text_str(&list, "}");
         fmt_put_all("generation_config.json", &list);
         memset(&list, 0, sizeof list);
-        if (!CHECK(!llm__source_open(fmt_dir, NULL, &s))) continue;
+        if (!CHECK(!llm__source_open(fmt_folder.path, NULL, &s))) continue;
         if (!CHECK(s.stop_ids.len == rows[i].n && s.stop_ids.data[0] == 4)) printf("  %s: %zu ids\n", rows[i].value, s.stop_ids.len);
         llm__source_close(&s);
     }
@@ -733,13 +657,13 @@ static void fmt_stop_ids(void) {
         llm_text_str(&list, "]}");
         fmt_put_all("generation_config.json", &list);
         memset(&list, 0, sizeof list);
-        if (n > 16384) FMT_REFUSE_OPEN(fmt_dir, NULL, "generation_config.json: eos_token_id: 20000 ids, at most 16384 expected");
-        else if (CHECK(!llm__source_open(fmt_dir, NULL, &s))) {
+        if (n > 16384) FMT_REFUSE_OPEN(fmt_folder.path, NULL, "generation_config.json: eos_token_id: 20000 ids, at most 16384 expected");
+        else if (CHECK(!llm__source_open(fmt_folder.path, NULL, &s))) {
             CHECK(s.stop_ids.len == 10002);
             llm__source_close(&s);
         }
     }
-    fmt_clear(fmt_dir, 0);
+    folder_close(&fmt_folder);
 }
 
 static void fmt_templates(void) {
@@ -750,56 +674,56 @@ static void fmt_templates(void) {
     memset(&cfg, 0, sizeof cfg);
     fmt_put_text("tokenizer_config.json",
                  "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"T\"},{\"name\":\"default\",\"template\":\"D\"}]}");
-    if (CHECK(!llm__source_open(fmt_dir, NULL, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &s))) {
         CHECK(!strcmp(s.chat_template_text, "D"));
         llm__source_close(&s);
     }
     cfg.chat_template_name = "tool_use";
-    if (CHECK(!llm__source_open(fmt_dir, &cfg, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, &cfg, &s))) {
         CHECK(!strcmp(s.chat_template_text, "T"));
         llm__source_close(&s);
     }
     cfg.chat_template_name = "rag";
-    FMT_REFUSE_OPEN(fmt_dir, &cfg, "no chat template named \"rag\"");
+    FMT_REFUSE_OPEN(fmt_folder.path, &cfg, "no chat template named \"rag\"");
     CHECK(!mkdir(fmt_path("additional_chat_templates"), 0700));
     fmt_put_text("additional_chat_templates/rag.jinja", "R");
-    if (CHECK(!llm__source_open(fmt_dir, &cfg, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, &cfg, &s))) {
         CHECK(!strcmp(s.chat_template_text, "R"));
         llm__source_close(&s);
     }
     cfg.chat_template_name = "../../etc/passwd";
-    FMT_REFUSE_OPEN(fmt_dir, &cfg, "a plain name expected");
+    FMT_REFUSE_OPEN(fmt_folder.path, &cfg, "a plain name expected");
     cfg.chat_template_name = NULL;
     fmt_put_text("chat_template.json", "{\"chat_template\":\"J\"}");
-    if (CHECK(!llm__source_open(fmt_dir, NULL, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &s))) {
         CHECK(!strcmp(s.chat_template_text, "J"));
         llm__source_close(&s);
     }
     fmt_put_text("chat_template.jinja", "F");
-    if (CHECK(!llm__source_open(fmt_dir, NULL, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &s))) {
         CHECK(!strcmp(s.chat_template_text, "F"));
         llm__source_close(&s);
     }
     fmt_put_text("chat_template.jinja", "{% for %}"); /* broken: told, and the model opens */
-    if (CHECK(!llm__source_open(fmt_dir, NULL, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &s))) {
         CHECK(!s.chat_template && s.chat_template_text && s.chat_template_error && *s.chat_template_error);
         llm__source_close(&s);
     }
     cfg.chat_template = "{% for %}"; /* but one that was asked for must work */
-    FMT_REFUSE_OPEN(fmt_dir, &cfg, "");
+    FMT_REFUSE_OPEN(fmt_folder.path, &cfg, "");
     cfg.chat_template = fmt_path("own.txt");
-    FMT_REFUSE_OPEN(fmt_dir, &cfg, "no such file");
+    FMT_REFUSE_OPEN(fmt_folder.path, &cfg, "no such file");
     fmt_put_text("own.txt", "own {{ 1 }}");
-    if (CHECK(!llm__source_open(fmt_dir, &cfg, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, &cfg, &s))) {
         CHECK(s.chat_template && !strcmp(s.chat_template_text, "own {{ 1 }}"));
         llm__source_close(&s);
     }
     cfg.chat_template = "in line {{ 2 }}";
-    if (CHECK(!llm__source_open(fmt_dir, &cfg, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, &cfg, &s))) {
         CHECK(s.chat_template && !strcmp(s.chat_template_text, "in line {{ 2 }}"));
         llm__source_close(&s);
     }
-    fmt_clear(fmt_dir, 0);
+    folder_close(&fmt_folder);
 }
 
 static void fmt_put_index(const char *first, const char *second) {
@@ -821,39 +745,39 @@ static void fmt_shards(void) {
     fmt_put("1.safetensors", one.data, one.len);
     fmt_put("2.safetensors", two.data, two.len);
     fmt_put_index("\"1.safetensors\"", "\"2.safetensors\"");
-    if (CHECK(!llm__source_open(fmt_dir, NULL, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &s))) {
         CHECK(s.tensors.n == 2 && s.n_files == 2 && llm__tensors_find(&s.tensors, "x") && llm__tensors_find(&s.tensors, "y"));
         llm__source_close(&s);
     }
     for (int i = 0; i < LLM__COUNT(bad); i++) {
         fmt_put_index("\"1.safetensors\"", bad[i]);
-        fmt_refuse_open(fmt_dir, NULL, "plain name of a .safetensors file", -i);
+        fmt_refuse_open(fmt_folder.path, NULL, "plain name of a .safetensors file", -i);
     }
     fmt_put_index("\"1.safetensors\"", "\"3.safetensors\"");
-    FMT_REFUSE_OPEN(fmt_dir, NULL, "3.safetensors: no such file");
+    FMT_REFUSE_OPEN(fmt_folder.path, NULL, "3.safetensors: no such file");
     CHECK(!mkfifo(fmt_path("3.safetensors"), 0600));
-    FMT_REFUSE_OPEN(fmt_dir, NULL, "3.safetensors: not a regular file");
+    FMT_REFUSE_OPEN(fmt_folder.path, NULL, "3.safetensors: not a regular file");
     fmt_gone("3.safetensors");
     CHECK(!mkdir(fmt_path("3.safetensors"), 0700));
-    FMT_REFUSE_OPEN(fmt_dir, NULL, "3.safetensors: not a regular file");
+    FMT_REFUSE_OPEN(fmt_folder.path, NULL, "3.safetensors: not a regular file");
     rmdir(fmt_path("3.safetensors"));
     CHECK(!symlink("/dev/zero", fmt_path("3.safetensors")));
-    FMT_REFUSE_OPEN(fmt_dir, NULL, "3.safetensors: not a regular file");
+    FMT_REFUSE_OPEN(fmt_folder.path, NULL, "3.safetensors: not a regular file");
     fmt_gone("3.safetensors");
     fmt_put("3.safetensors", one.data, one.len); /* a tensor in two shards */
-    FMT_REFUSE_OPEN(fmt_dir, NULL, "tensor x: it is there twice");
+    FMT_REFUSE_OPEN(fmt_folder.path, NULL, "tensor x: it is there twice");
     fmt_put("3.safetensors", one.data, one.len - 1);
     fmt_put_index("\"3.safetensors\"", "\"2.safetensors\"");
-    FMT_REFUSE_OPEN(fmt_dir, NULL, "truncated");
+    FMT_REFUSE_OPEN(fmt_folder.path, NULL, "truncated");
     fmt_put_text("3.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n");
-    FMT_REFUSE_OPEN(fmt_dir, NULL, "Git LFS pointer");
+    FMT_REFUSE_OPEN(fmt_folder.path, NULL, "Git LFS pointer");
     fmt_put_text("model.safetensors.index.json", "{\"weight_map\":[]}");
-    FMT_REFUSE_OPEN(fmt_dir, NULL, "weight_map");
+    FMT_REFUSE_OPEN(fmt_folder.path, NULL, "weight_map");
     fmt_put_text("model.safetensors.index.json", "[]");
-    FMT_REFUSE_OPEN(fmt_dir, NULL, "an object expected");
+    FMT_REFUSE_OPEN(fmt_folder.path, NULL, "an object expected");
     llm_text_free(&one);
     llm_text_free(&two);
-    fmt_clear(fmt_dir, 0);
+    folder_close(&fmt_folder);
 }
 
 static void fmt_folder_bad(void) {
@@ -861,19 +785,19 @@ static void fmt_folder_bad(void) {
     struct stat st;
     llm__source s;
     fmt_new_dir();
-    FMT_REFUSE_OPEN(fmt_dir, NULL, "no config.json there: a GGUF file, or a folder");
+    FMT_REFUSE_OPEN(fmt_folder.path, NULL, "no config.json there: a GGUF file, or a folder");
     fmt_put_text("pytorch_model.bin", "PK");
     fmt_put_text("config.json", "{}");
-    FMT_REFUSE_OPEN(fmt_dir, NULL, "pytorch_model.bin, a pickle");
+    FMT_REFUSE_OPEN(fmt_folder.path, NULL, "pytorch_model.bin, a pickle");
     fmt_put_folder();
     for (int i = 0; i < LLM__COUNT(files); i++) {
         fmt_put_text(files[i], "[]");
-        FMT_REFUSE_OPEN(fmt_dir, NULL, "an object expected");
+        FMT_REFUSE_OPEN(fmt_folder.path, NULL, "an object expected");
         fmt_put_text(files[i], "{\"a\":");
-        FMT_REFUSE_OPEN(fmt_dir, NULL, files[i]);
+        FMT_REFUSE_OPEN(fmt_folder.path, NULL, files[i]);
         fmt_gone(files[i]);
         CHECK(!mkfifo(fmt_path(files[i]), 0600));
-        FMT_REFUSE_OPEN(fmt_dir, NULL, "not a regular file");
+        FMT_REFUSE_OPEN(fmt_folder.path, NULL, "not a regular file");
         fmt_gone(files[i]);
         fmt_put_folder();
     }
@@ -887,42 +811,42 @@ static void fmt_folder_bad(void) {
         fmt_put_text(others[i], "#!/bin/sh\nexit 1\n");
         utimensat(AT_FDCWD, fmt_path(others[i]), old, 0);
     }
-    if (CHECK(!llm__source_open(fmt_dir, NULL, &s))) llm__source_close(&s);
+    if (CHECK(!llm__source_open(fmt_folder.path, NULL, &s))) llm__source_close(&s);
     for (int i = 0; i < LLM__COUNT(others); i++) CHECK(!stat(fmt_path(others[i]), &st) && st.st_atim.tv_sec == 1000000000);
-    fmt_clear(fmt_dir, 0);
+    folder_close(&fmt_folder);
 }
 
 /* The keys that every GGUF file with a vocabulary in GPT-2's manner has, but for its merges: four of them. */
 static void fmt_kv_gpt2(llm_text *t, const char *const *tokens, int n) {
-    fmt_kv_str(t, "general.architecture", "llama");
-    fmt_kv_str(t, "tokenizer.ggml.model", "gpt2");
-    fmt_kv_str(t, "tokenizer.ggml.pre", "gpt-2");
-    fmt_kv_array(t, "tokenizer.ggml.tokens", LLM__GGUF_STR, (uint64_t)n);
-    for (int i = 0; i < n; i++) fmt_str(t, tokens[i]);
+    gguf_kv_str(t, "general.architecture", "llama");
+    gguf_kv_str(t, "tokenizer.ggml.model", "gpt2");
+    gguf_kv_str(t, "tokenizer.ggml.pre", "gpt-2");
+    gguf_kv_array(t, "tokenizer.ggml.tokens", LLM__GGUF_STR, (uint64_t)n);
+    for (int i = 0; i < n; i++) gguf_str(t, tokens[i]);
 }
 
 /* A GGUF file with a vocabulary of 6 tokens; knobs for its faults. `split_no` -1: not split. */
 static llm_text fmt_vocab_gguf(uint32_t version, int split_no, int split_count, int total, const char *tensor, uint32_t score_type,
                                uint64_t n_scores, uint32_t bos) {
     static const char *const tokens[6] = {"a", "b", "ab", "<|endoftext|>", "<|im_end|>", "x"};
-    llm_text t = fmt_head(version, tensor ? 1 : 0, (uint64_t)(10 + (split_no >= 0 ? 3 : 0)));
+    llm_text t = gguf_head(version, tensor ? 1 : 0, (uint64_t)(10 + (split_no >= 0 ? 3 : 0)));
     fmt_kv_gpt2(&t, tokens, 6);
-    fmt_kv_array(&t, "tokenizer.ggml.token_type", LLM__GGUF_I32, 6);
-    for (int i = 0; i < 6; i++) fmt_u(&t, i == 3 || i == 4 ? 3 : 1, 4);
-    fmt_kv_array(&t, "tokenizer.ggml.scores", score_type, n_scores);
-    for (uint64_t i = 0; i < n_scores; i++) fmt_u(&t, 0, llm__gguf_size_of((int32_t)score_type));
-    fmt_kv_array(&t, "tokenizer.ggml.merges", LLM__GGUF_STR, 1);
-    fmt_str(&t, "a b");
-    fmt_kv(&t, "tokenizer.ggml.bos_token_id", LLM__GGUF_U32, bos, 4);
-    fmt_kv_str(&t, "tokenizer.chat_template", "D{{ bos_token }}");
-    fmt_kv_str(&t, "tokenizer.chat_template.tool_use", "T");
+    gguf_kv_array(&t, "tokenizer.ggml.token_type", LLM__GGUF_I32, 6);
+    for (int i = 0; i < 6; i++) gguf_u(&t, i == 3 || i == 4 ? 3 : 1, 4);
+    gguf_kv_array(&t, "tokenizer.ggml.scores", score_type, n_scores);
+    for (uint64_t i = 0; i < n_scores; i++) gguf_u(&t, 0, llm__gguf_size_of((int32_t)score_type));
+    gguf_kv_array(&t, "tokenizer.ggml.merges", LLM__GGUF_STR, 1);
+    gguf_str(&t, "a b");
+    gguf_kv(&t, "tokenizer.ggml.bos_token_id", LLM__GGUF_U32, bos, 4);
+    gguf_kv_str(&t, "tokenizer.chat_template", "D{{ bos_token }}");
+    gguf_kv_str(&t, "tokenizer.chat_template.tool_use", "T");
     if (split_no >= 0) {
-        fmt_kv(&t, "split.no", LLM__GGUF_U16, (uint64_t)split_no, 2);
-        fmt_kv(&t, "split.count", LLM__GGUF_U16, (uint64_t)split_count, 2);
-        fmt_kv(&t, "split.tensors.count", LLM__GGUF_I32, (uint64_t)total, 4);
+        gguf_kv(&t, "split.no", LLM__GGUF_U16, (uint64_t)split_no, 2);
+        gguf_kv(&t, "split.count", LLM__GGUF_U16, (uint64_t)split_count, 2);
+        gguf_kv(&t, "split.tensors.count", LLM__GGUF_I32, (uint64_t)total, 4);
     }
     if (!tensor) return t;
-    fmt_tensor(&t, tensor, 1, 8, 0, LLM_TYPE_F32, 0);
+    gguf_tensor(&t, tensor, 1, 8, 0, LLM_TYPE_F32, 0);
     fmt_pad(&t, 32);
     fmt_zeros(&t, 32);
     return t;
@@ -958,7 +882,7 @@ static void fmt_split(void) {
     FMT_REFUSE_OPEN(fmt_path("m-00001-of-00003.gguf"), NULL, "split.tensors.count is 3, the parts have 2");
     fmt_put_part("m-00004-of-00003.gguf", 3, 3, 3, 3, "one");
     FMT_REFUSE_OPEN(fmt_path("m-00004-of-00003.gguf"), NULL, "do not fit");
-    fmt_clear(fmt_dir, 0);
+    folder_close(&fmt_folder);
 }
 
 /* BERT's vocabulary, without a tensor: words begin with U+2581, what goes on a word does not; with a tokenizer.json inside that one counts. */
@@ -979,19 +903,19 @@ static void fmt_bert(void) {
         llm__source s;
         llm_model_config cfg = {0};
         llm_tokens out = {0};
-        llm_text t = fmt_head(3, 0, (uint64_t)(7 + json));
+        llm_text t = gguf_head(3, 0, (uint64_t)(7 + json));
         fmt_new_dir();
         cfg.vocab_only = 1;
-        fmt_kv_str(&t, "general.architecture", "bert");
-        fmt_kv_str(&t, "tokenizer.ggml.model", "bert");
-        fmt_kv_array(&t, "tokenizer.ggml.tokens", LLM__GGUF_STR, 8);
-        for (int i = 0; i < 8; i++) fmt_str(&t, tokens[i]);
-        fmt_kv_array(&t, "tokenizer.ggml.token_type", LLM__GGUF_I32, 8);
-        for (int i = 0; i < 8; i++) fmt_u(&t, i < 4 ? 3 : 1, 4);
-        fmt_kv(&t, "tokenizer.ggml.bos_token_id", LLM__GGUF_U32, 2, 4);
-        fmt_kv(&t, "tokenizer.ggml.seperator_token_id", LLM__GGUF_U32, 3, 4);
-        fmt_kv(&t, "tokenizer.ggml.unknown_token_id", LLM__GGUF_U32, 1, 4);
-        if (json) fmt_kv_str(&t, "tokenizer.huggingface.json", fmt_tokenizer);
+        gguf_kv_str(&t, "general.architecture", "bert");
+        gguf_kv_str(&t, "tokenizer.ggml.model", "bert");
+        gguf_kv_array(&t, "tokenizer.ggml.tokens", LLM__GGUF_STR, 8);
+        for (int i = 0; i < 8; i++) gguf_str(&t, tokens[i]);
+        gguf_kv_array(&t, "tokenizer.ggml.token_type", LLM__GGUF_I32, 8);
+        for (int i = 0; i < 8; i++) gguf_u(&t, i < 4 ? 3 : 1, 4);
+        gguf_kv(&t, "tokenizer.ggml.bos_token_id", LLM__GGUF_U32, 2, 4);
+        gguf_kv(&t, "tokenizer.ggml.seperator_token_id", LLM__GGUF_U32, 3, 4);
+        gguf_kv(&t, "tokenizer.ggml.unknown_token_id", LLM__GGUF_U32, 1, 4);
+        if (json) gguf_kv_str(&t, "tokenizer.huggingface.json", fmt_tokenizer);
         fmt_put_all("m.gguf", &t);
         if (CHECK(!llm__source_open(fmt_path("m.gguf"), &cfg, &s))) {
             CHECK(!llm__tokenizer_encode(s.tokenizer, json ? "ab" : text, json ? 2 : strlen(text), LLM_TOK_ADD_SPECIAL, &out));
@@ -1000,7 +924,7 @@ static void fmt_bert(void) {
             llm__source_close(&s);
         }
         llm_tokens_free(&out);
-        fmt_clear(fmt_dir, 0);
+        folder_close(&fmt_folder);
     }
 }
 
@@ -1011,19 +935,19 @@ static void fmt_merges(void) {
     llm__source s;
     llm_model_config cfg = {0};
     llm_tokens out = {0};
-    llm_text t = fmt_head(3, 0, 5);
+    llm_text t = gguf_head(3, 0, 5);
     fmt_new_dir();
     cfg.vocab_only = 1;
     fmt_kv_gpt2(&t, tokens, 4);
-    fmt_kv_array(&t, "tokenizer.ggml.merges", LLM__GGUF_STR, 2);
-    for (int i = 0; i < 2; i++) fmt_str(&t, merges[i]);
+    gguf_kv_array(&t, "tokenizer.ggml.merges", LLM__GGUF_STR, 2);
+    for (int i = 0; i < 2; i++) gguf_str(&t, merges[i]);
     fmt_put_all("m.gguf", &t);
     if (CHECK(!llm__source_open(fmt_path("m.gguf"), &cfg, &s))) {
         CHECK(!llm__tokenizer_encode(s.tokenizer, "abcbc", 5, 0, &out) && out.len == 3 && !memcmp(out.data, ids, sizeof ids));
         llm__source_close(&s);
     }
     llm_tokens_free(&out);
-    fmt_clear(fmt_dir, 0);
+    folder_close(&fmt_folder);
 }
 
 static void fmt_vocabulary(void) {
@@ -1055,7 +979,7 @@ static void fmt_vocabulary(void) {
     }
     cfg.tokenizer = path;
     fmt_put_folder();
-    if (CHECK(!llm__source_open(fmt_dir, &cfg, &s))) {
+    if (CHECK(!llm__source_open(fmt_folder.path, &cfg, &s))) {
         CHECK(!s.gguf && s.vocab_gguf && s.tensors.n == 4 && llm__tokenizer_id(s.tokenizer, llm__s("x", 1)) == 5);
         llm__source_close(&s);
     }
@@ -1077,7 +1001,7 @@ static void fmt_vocabulary(void) {
     t = fmt_small_gguf(3);
     fmt_put_all("m.gguf", &t);
     FMT_REFUSE_OPEN(path, NULL, "tokenizer.ggml.model is absent");
-    fmt_clear(fmt_dir, 0);
+    folder_close(&fmt_folder);
 }
 
 /* The last line of the log. */
@@ -1114,33 +1038,33 @@ static void fmt_odd_files(void) {
     fmt_put_all("m.gguf", &t);
     if (CHECK(!llm__source_open(fmt_path("m.gguf"), &cfg, &s)) && CHECK(strstr(line, "1000 bytes after the last tensor")))
         llm__source_close(&s);
-    FMT_REFUSE_OPEN(fmt_dir, NULL, ".gguf: give the path of that file");
+    FMT_REFUSE_OPEN(fmt_folder.path, NULL, ".gguf: give the path of that file");
     CHECK(truncate(fmt_path("m.gguf"), (off_t)1 << 38) == 0 || errno == EFBIG); /* 256 GiB of nothing after it */
     if (test_exists(fmt_path("m.gguf")) && !llm__source_open(fmt_path("m.gguf"), NULL, &s)) llm__source_close(&s);
-    fmt_clear(fmt_dir, 0);
+    folder_close(&fmt_folder);
 }
 
 static void fmt_hub(void) {
     llm_text path = {0};
     fmt_new_dir();
-    CHECK(llm_hub_find(fmt_dir, "org/name", &path) == LLM_ERR_IO && !path.len);
+    CHECK(llm_hub_find(fmt_folder.path, "org/name", &path) == LLM_ERR_IO && !path.len);
     static const char *const folders[] = {"models--org--name", "models--org--name/refs", "models--org--name/snapshots",
                                           "models--org--name/snapshots/bbb", "models--org--name/snapshots/ccc"};
     for (int i = 0; i < LLM__COUNT(folders); i++) CHECK(!mkdir(fmt_path(folders[i]), 0700));
-    CHECK(llm_hub_find(fmt_dir, "org/name", &path) == LLM_ERR_IO && !path.len); /* no main */
+    CHECK(llm_hub_find(fmt_folder.path, "org/name", &path) == LLM_ERR_IO && !path.len); /* no main */
     fmt_put_text("models--org--name/refs/main", "ccc\n");
-    CHECK(!llm_hub_find(fmt_dir, "org/name", &path) && !strcmp(path.data, fmt_path(folders[4]))); /* what main says */
+    CHECK(!llm_hub_find(fmt_folder.path, "org/name", &path) && !strcmp(path.data, fmt_path(folders[4]))); /* what main says */
     llm_text_free(&path);
     static const char *const refs[] = {"", "\n", "ddd", "../refs", ".", "bbb/../ccc"}; /* is there, but must not be reached */
     for (int i = 0; i < LLM__COUNT(refs); i++) {
         fmt_put_text("models--org--name/refs/main", refs[i]);
-        CHECK(llm_hub_find(fmt_dir, "org/name", &path) == LLM_ERR_IO && !path.len);
+        CHECK(llm_hub_find(fmt_folder.path, "org/name", &path) == LLM_ERR_IO && !path.len);
     }
     static const char *const bad[] = {"", "/", "a/", "/a", "../x", "a/../b", "a/b/c", "a b/c", ".a/b", "a/.b"};
-    for (int i = 0; i < LLM__COUNT(bad); i++) CHECK(llm_hub_find(fmt_dir, bad[i], &path) == LLM_ERR_ARG);
-    CHECK(llm_hub_find(fmt_dir, NULL, &path) == LLM_ERR_ARG && llm_hub_find(NULL, "a/b", &path) == LLM_ERR_ARG &&
-          llm_hub_find(fmt_dir, "org/other", &path) == LLM_ERR_IO);
-    fmt_clear(fmt_dir, 0);
+    for (int i = 0; i < LLM__COUNT(bad); i++) CHECK(llm_hub_find(fmt_folder.path, bad[i], &path) == LLM_ERR_ARG);
+    CHECK(llm_hub_find(fmt_folder.path, NULL, &path) == LLM_ERR_ARG && llm_hub_find(NULL, "a/b", &path) == LLM_ERR_ARG &&
+          llm_hub_find(fmt_folder.path, "org/other", &path) == LLM_ERR_IO);
+    folder_close(&fmt_folder);
 }
 
 TEST_GROUP(formats) {

@@ -1,9 +1,9 @@
 /* The loader: what it asks of a backend. */
-#include "../test.h"
+#include "../folder.h"
 #include "model/net.h"
 
 enum { MOST_TYPES = LLM_TYPE_RANDOM_Q4 + 1 };
-static char loader_folder[] = "/tmp/llm_test_loader_XXXXXX", loader_config[64];
+static test_folder loader_folder;
 static int loader_segments[MOST_TYPES]; /* of each type, that the backend below was handed */
 
 /* The CPU's backend, which also counts the segments of matrices by their types. */
@@ -13,14 +13,10 @@ static llm_result loader_weight(llm_backend_ctx *ctx, int rank, const llm_weight
 }
 
 static void loader_write_config(void) {
-    snprintf(loader_config, sizeof loader_config, "%s/config.json", loader_folder);
-    FILE *f = fopen(loader_config, "wb");
-    if (!CHECK(f != NULL)) return;
-    fputs("{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":64,\"intermediate_size\":96,"
-          "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":512,"
-          "\"max_position_embeddings\":256,\"rms_norm_eps\":1e-5,\"rope_theta\":1e4}",
-          f);
-    fclose(f);
+    folder_write_text(&loader_folder, "config.json",
+                      "{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":64,\"intermediate_size\":96,"
+                      "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":512,"
+                      "\"max_position_embeddings\":256,\"rms_norm_eps\":1e-5,\"rope_theta\":1e4}");
 }
 
 /* Opens a model of random weights of that kind, and gives its weights to the backend above. */
@@ -40,7 +36,7 @@ static llm_result loader_open(int dummy_weights) {
     device.n_ranks = device.n_stages = device.n_threads = 1;
     device.max_rows = device.max_out = device.max_seqs = device.max_pages_per_seq = 1;
     table.weight = loader_weight;
-    llm_result r = llm_model_open(loader_folder, &cfg, &model);
+    llm_result r = llm_model_open(loader_folder.path, &cfg, &model);
     if (!r) r = table.open(&device, &ctx);
     nc.model = model;
     nc.backend = &table;
@@ -56,7 +52,7 @@ static llm_result loader_open(int dummy_weights) {
 /* --load-format dummy, dummy-fp8, dummy-q4: each kind reaches the backend as its own type of segment. */
 TEST_GROUP(loader) {
     static const int type[] = {LLM_TYPE_RANDOM, LLM_TYPE_RANDOM_F8, LLM_TYPE_RANDOM_Q4};
-    if (!CHECK(mkdtemp(loader_folder) != NULL)) return;
+    if (!folder_open(&loader_folder)) return;
     loader_write_config();
     for (int kind = 1; kind <= 3; kind++) {
         CHECK(loader_open(kind) == LLM_OK);
@@ -64,6 +60,5 @@ TEST_GROUP(loader) {
     }
     CHECK(loader_open(4) == LLM_ERR_ARG && strstr(llm_last_error(), "dummy_weights 4"));
     CHECK(loader_open(-1) == LLM_ERR_ARG);
-    unlink(loader_config);
-    rmdir(loader_folder);
+    folder_close(&loader_folder);
 }

@@ -1,5 +1,6 @@
 /* The model: every family of tests/data/checkpoints against its reference results, on one and two ranks; hostile configs. */
-#include "../test.h"
+#include "../folder.h"
+#include "../gguf.h"
 #include "base/platform.h"
 #include "base/text.h"
 #include "base/files.h"
@@ -188,16 +189,9 @@ static const char *const tm_names[] = {
 
 /* ---- Hostile settings ---- */
 
-static char tm_folder[] = "/tmp/llm_test_model_XXXXXX";
+static test_folder tm_folder;
 
-static void tm_write(const char *name, const void *bytes, size_t n) {
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", tm_folder, name);
-    FILE *f = fopen(path, "wb");
-    if (!f) return;
-    fwrite(bytes, 1, n, f);
-    fclose(f);
-}
+static void tm_write(const char *name, const void *bytes, size_t n) { folder_write(&tm_folder, name, bytes, n); }
 
 /* Opens a model of random weights with these members put before the usual ones (the first of two equal keys counts). */
 static llm_result tm_config(const char *members, llm_model **m) {
@@ -214,7 +208,7 @@ static llm_result tm_config(const char *members, llm_model **m) {
         "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":512,\"max_position_embeddings\":256,\"rms_norm_eps\":1e-5,\"rope_theta\":1e4}");
     tm_write("config.json", t.data, t.len);
     llm_text_free(&t);
-    return llm_model_open(tm_folder, &cfg, m);
+    return llm_model_open(tm_folder.path, &cfg, m);
 }
 
 /* The members must be refused with a sentence that has `words`. */
@@ -273,19 +267,10 @@ static void tm_hostile_configs(void) {
     tm_refused("\"model_type\":\"phi\",\"qk_layernorm\":true,", "not supported");
     tm_refused("\"model_type\":\"ernie4_5_moe\",\"use_bias\":true,", "not supported");
     tm_write("config.json", "[]", 2);
-    CHECK(llm_model_open(tm_folder, NULL, &m) == LLM_ERR_FORMAT);
+    CHECK(llm_model_open(tm_folder.path, NULL, &m) == LLM_ERR_FORMAT);
 }
 
-/* GGUF files of keys alone. */
-static void tm_key(llm_text *t, const char *key, uint32_t type, const void *value, size_t n) {
-    uint64_t len = strlen(key);
-    llm_text_add(t, (const char *)&len, 8);
-    llm_text_add(t, key, len);
-    llm_text_add(t, (const char *)&type, 4);
-    llm_text_add(t, (const char *)value, n);
-}
-
-/* `bad` replaces the key that it names; its value is bytes of that GGUF type. */
+/* A GGUF file of keys alone. `bad` replaces the key that it names; its value is bytes of that GGUF type. */
 static void tm_gguf(const char *bad, uint32_t type, const void *value, size_t size, const char *words) {
     /* clang-format off */
     static const struct { const char *key; uint32_t v; } keys[] = {{"llama.block_count", 2}, {"llama.context_length", 256}, {"llama.embedding_length", 64}, {"llama.feed_forward_length", 96},
@@ -294,29 +279,24 @@ static void tm_gguf(const char *bad, uint32_t type, const void *value, size_t si
     llm_text t;
     llm_model *m;
     llm_model_config cfg;
-    uint64_t count[2] = {0, LLM__COUNT(keys) + 2};
-    uint32_t version = 3;
-    float eps = 1e-5f;
-    memset(&t, 0, sizeof t);
+    const uint32_t eps = 0x3727C5AC; /* 1e-5 */
     memset(&cfg, 0, sizeof cfg);
     cfg.dummy_weights = 1;
     cfg.tokenizer = TEST_CHECKPOINT("llama");
     int more = bad != NULL;
     for (int i = 0; bad && i < LLM__COUNT(keys); i++) more &= strcmp(bad, keys[i].key) != 0;
     if (bad && (!strcmp(bad, "general.architecture") || !strcmp(bad, "llama.attention.layer_norm_rms_epsilon"))) more = 0;
-    count[1] += (uint64_t)more;
-    llm_text_add(&t, "GGUF", 4);
-    llm_text_add(&t, (const char *)&version, 4);
-    llm_text_add(&t, (const char *)count, 16);
-    if (!bad || strcmp(bad, "general.architecture")) tm_key(&t, "general.architecture", 8, "\5\0\0\0\0\0\0\0llama", 13);
-    if (!bad || strcmp(bad, "llama.attention.layer_norm_rms_epsilon")) tm_key(&t, "llama.attention.layer_norm_rms_epsilon", 6, &eps, 4);
+    t = gguf_head(3, 0, LLM__COUNT(keys) + 2 + (uint64_t)more);
+    if (!bad || strcmp(bad, "general.architecture")) gguf_kv_str(&t, "general.architecture", "llama");
+    if (!bad || strcmp(bad, "llama.attention.layer_norm_rms_epsilon"))
+        gguf_kv(&t, "llama.attention.layer_norm_rms_epsilon", LLM__GGUF_F32, eps, 4);
     for (int i = 0; i < LLM__COUNT(keys); i++)
-        if (!bad || strcmp(bad, keys[i].key)) tm_key(&t, keys[i].key, 4, &keys[i].v, 4);
-    if (bad) tm_key(&t, bad, type, value, size);
+        if (!bad || strcmp(bad, keys[i].key)) gguf_kv(&t, keys[i].key, LLM__GGUF_U32, keys[i].v, 4);
+    if (bad) gguf_kv(&t, bad, type, 0, 0), llm_text_add(&t, (const char *)value, size);
     tm_write("bad.gguf", t.data, t.len);
     llm_text_free(&t);
     char path[128];
-    snprintf(path, sizeof path, "%s/bad.gguf", tm_folder);
+    snprintf(path, sizeof path, "%s/bad.gguf", tm_folder.path);
     llm_result r = llm_model_open(path, &cfg, &m);
     int ok = words ? r && strstr(llm_last_error(), words) != NULL : !r;
     if (!ok) printf("%s: %s, \"%s\" expected\n", bad ? bad : "good", r ? llm_last_error() : "accepted", words ? words : "");
@@ -369,7 +349,7 @@ static void tm_wrong_tensors(void) {
     /* clang-format on */
     const char *from = TEST_CHECKPOINT("llama/model.safetensors");
     char to[128];
-    snprintf(to, sizeof to, "%s/model.safetensors", tm_folder);
+    snprintf(to, sizeof to, "%s/model.safetensors", tm_folder.path);
     llm__file f;
     llm_json *j;
     llm_text rest;
@@ -391,7 +371,7 @@ static void tm_wrong_tensors(void) {
         llm_text_str(&t, rest.data + 1);
         tm_write("config.json", t.data, t.len);
         llm_text_free(&t);
-        llm_result r = llm_model_open(tm_folder, &cfg, &m);
+        llm_result r = llm_model_open(tm_folder.path, &cfg, &m);
         if (!r || !strstr(llm_last_error(), cases[i].words)) printf("%s: %s\n", cases[i].member, r ? llm_last_error() : "accepted");
         CHECK(r && strstr(llm_last_error(), cases[i].words));
         if (!r) llm_model_close(m);
@@ -407,7 +387,7 @@ static void tm_wrong_tensors(void) {
     llm_model_config cfg;
     memset(&cfg, 0, sizeof cfg);
     cfg.tokenizer = TEST_CHECKPOINT("llama");
-    CHECK(!llm_model_open(tm_folder, &cfg, &m));
+    CHECK(!llm_model_open(tm_folder.path, &cfg, &m));
     llm_model_close(m);
     llm__file_close(&f);
     free(bytes);
@@ -440,10 +420,10 @@ static void tm_flipped(void) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         size_t at = (size_t)(seed >> 33) % header;
         uint8_t byte = (uint8_t)(of->data[at] ^ 1u << (seed >> 13) % 7);
-        snprintf(path, sizeof path, "%s/%s", tm_folder, files[i & 1]);
+        snprintf(path, sizeof path, "%s/%s", tm_folder.path, files[i & 1]);
         int fd = open(path, O_WRONLY);
         if (!CHECK(fd >= 0 && pwrite(fd, &byte, 1, (off_t)at) == 1)) return;
-        llm_result r = tm_open(&t, tm_folder, &cfg, 1, "scalar", LLM_COMPUTE_F32, 64);
+        llm_result r = tm_open(&t, tm_folder.path, &cfg, 1, "scalar", LLM_COMPUTE_F32, 64);
         CHECK(r <= 0 && (!r || *llm_last_error()));
         if (!r) {
             r = tm_step(&t, ids, 0, 3, 0, 3);
@@ -457,7 +437,7 @@ static void tm_flipped(void) {
     CHECK(opened > 50 && opened < 1000);
     for (int i = 0; i < 2; i++) llm__file_close(&f[i]);
     char path[128];
-    snprintf(path, sizeof path, "%s/model.safetensors", tm_folder);
+    snprintf(path, sizeof path, "%s/model.safetensors", tm_folder.path);
     unlink(path);
 }
 
@@ -482,7 +462,7 @@ static void tm_dummies(void) {
         if (!CHECK(!tm_config(members[i], &m))) continue;
         CHECK(m->info.n_params > 30000);
         llm_model_close(m);
-        if (!CHECK(!tm_open(&t, tm_folder, &cfg, 2, NULL, LLM_COMPUTE_AUTO, 64))) continue;
+        if (!CHECK(!tm_open(&t, tm_folder.path, &cfg, 2, NULL, LLM_COMPUTE_AUTO, 64))) continue;
         CHECK(!tm_step(&t, ids, 0, 5, 0, 5));
         double sum = 0;
         for (int k = 0; k < 512; k++) sum += tm_logits(&t, 0)[k];
@@ -530,8 +510,7 @@ static void tm_no_memory(void) {
 
 TEST_GROUP(model) {
     int made = test_made(TEST_CHECKPOINT("llama"), "checkpoints");
-    if (CHECK(mkdtemp(tm_folder) != NULL)) {
-        char path[160];
+    if (folder_open(&tm_folder)) {
         tm_hostile_configs();
         tm_dummies();
         if (made) {
@@ -539,11 +518,7 @@ TEST_GROUP(model) {
             tm_wrong_tensors();
             tm_flipped();
         }
-        snprintf(path, sizeof path, "%s/config.json", tm_folder);
-        unlink(path);
-        snprintf(path, sizeof path, "%s/bad.gguf", tm_folder);
-        unlink(path);
-        rmdir(tm_folder);
+        folder_close(&tm_folder);
     }
     if (!made) return;
     /* one rank on the plain C kernels; two ranks on each instruction set of this CPU in turn; two stages of one rank or two */

@@ -1,0 +1,442 @@
+#include "cpu/bytes_avx2.h"
+#include "base/platform.h"
+#include "cpu/intrinsics.h"
+#include "cpu/dtypes.h"
+#include "cpu/packed.h"
+#include "cpu/kernels.h"
+#include "cpu/lanes.h"
+#include "cpu/unpack.h"
+
+#if LLM__X86
+
+/* ---- Rounding ---- */
+
+/* 32 values to int8 as llm__quantise_block does it. `lost` (may be NULL) takes what the rounding loses. */
+LLM__AVX2_INLINE void llm__avx2_round(const llm__act *a, size_t at, const float *x, float *lost) {
+    const __m256 magic = _mm256_set1_ps(12582912.0f);
+    __m256i top = _mm256_setzero_si256(), q[4];
+    __m256 in[4], y[4];
+    float most;
+    LLM__UNROLL
+    for (int i = 0; i < 4; i++) {
+        in[i] = _mm256_loadu_ps(x + 8 * i);
+        top = _mm256_max_epi32(top, _mm256_and_si256(_mm256_castps_si256(in[i]), _mm256_set1_epi32(0x7FFFFFFF)));
+    }
+    __m128i m = _mm_max_epi32(_mm256_castsi256_si128(top), _mm256_extracti128_si256(top, 1));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4E));
+    const int32_t bits = _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xB1)));
+    memcpy(&most, &bits, 4);
+    const float d = most * (1.0f / 127), inverse = most > 0 ? 127 / most : 0;
+    LLM__UNROLL
+    for (int i = 0; i < 4; i++) {
+        y[i] = _mm256_mul_ps(in[i], _mm256_set1_ps(inverse));
+        __asm__("" : "+x"(y[i])); /* not fused */
+        y[i] = _mm256_add_ps(y[i], magic);
+        q[i] = _mm256_and_si256(_mm256_castps_si256(y[i]), _mm256_set1_epi32(255)); /* the lowest byte: what is no number becomes 0 */
+    }
+    __m256i all = _mm256_packus_epi16(_mm256_packus_epi32(q[0], q[1]), _mm256_packus_epi32(q[2], q[3]));
+    all = _mm256_permutevar8x32_epi32(all, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256((__m256i *)(void *)(a->q + at * 32), all);
+    __m256i sum = _mm256_maddubs_epi16(_mm256_set1_epi8(1), all); /* of pairs; then of the former and the latter 16 columns */
+    sum = _mm256_add_epi16(sum, _mm256_shuffle_epi32(sum, 0x4E));
+    sum = _mm256_add_epi16(sum, _mm256_shuffle_epi32(sum, 0xB1));
+    const __m128i latter = _mm256_extracti128_si256(sum, 1), both = _mm_add_epi16(_mm256_castsi256_si128(sum), latter);
+    const __m128i ones = _mm_set1_epi16(1), zero = _mm_setzero_si128();
+    a->d[at] = d;
+    a->s[2 * at] = d * (float)_mm_cvtsi128_si32(_mm_madd_epi16(both, ones));
+    a->s[2 * at + 1] = d * (float)_mm_cvtsi128_si32(_mm_madd_epi16(latter, ones));
+    a->n[2 * at] = _mm_cvtsi128_si32(_mm_sub_epi16(zero, both));
+    a->n[2 * at + 1] = _mm_cvtsi128_si32(_mm_sub_epi16(zero, latter));
+    LLM__UNROLL
+    for (int i = 0; i < 4 && lost; i++)
+        _mm256_storeu_ps(lost + 8 * i, _mm256_fnmadd_ps(_mm256_sub_ps(y[i], magic), _mm256_set1_ps(d), in[i]));
+}
+
+/* See llm__body_quantise. */
+LLM__PRIVATE LLM__AVX2 void llm__avx2_quantise(const llm__act *act, size_t at, const float *x, int64_t stride, int n, int per) {
+    const llm__act a = *act; /* its pointers in registers */
+    float lost[32];
+    for (int i = 0; i < n; i++, x += stride, at += (size_t)per) {
+        llm__avx2_round(&a, at, x, per == 2 ? lost : NULL);
+        if (per == 2) llm__avx2_round(&a, at + 1, lost, NULL);
+    }
+}
+
+/* ---- Unpacking ---- */
+
+/* What a kind asks of a product; constants where the kind is one. */
+typedef struct llm__avx2_form {
+    int bits;            /* of a weight, where it is read; 8: unpacked */
+    int wide;            /* signed bytes: pair sums are widened at once */
+    int zero;            /* what sums of integers take from every weight */
+    int x2, super, min;  /* two scales; small integers as scales; minimums */
+    const int8_t *table; /* nibbles are looked up in it */
+} llm__avx2_form;
+
+/* Of packed weights; `bits` 8 and no table: of unpacked ones. MXFP4's values, 12 added, are numbers of 5 bits. */
+LLM__AVX2_INLINE llm__avx2_form llm__avx2_form_of(const llm__kind kind) {
+    const llm__kind_desc k = llm__kind_info(kind);
+    llm__avx2_form f;
+    f.bits = k.bits;
+    f.table = llm__kind_table(kind);
+    f.wide = llm__kind_signed(kind) && kind != LLM__KIND_MXFP4;
+    f.zero = kind == LLM__KIND_MXFP4 ? 12 : k.bits == 5 ? 16 : k.zero;
+    f.x2 = llm__kind_x2(kind);
+    f.super = k.scale >= LLM__SCALE_SUPER;
+    f.min = k.min != LLM__SCALE_NONE;
+    return f;
+}
+
+LLM__AVX2_INLINE __m256i llm__avx2_load(const void *p) { return _mm256_load_si256((const __m256i *)p); }
+LLM__AVX2_INLINE __m256 llm__avx2_widen(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
+
+LLM__AVX2_INLINE __m256i llm__avx2_piece(const int bits, const int i, const int p, const uint8_t *w) {
+    const llm__piece piece = llm__piece_of(bits, i, p);
+    return _mm256_and_si256(_mm256_srli_epi16(llm__avx2_load(w + 64 * piece.from), piece.shift), _mm256_set1_epi8((char)piece.mask));
+}
+
+/* Half of vector i of a block, w: that half of its first. */
+LLM__AVX2_INLINE __m256i llm__avx2_vector(const llm__avx2_form f, const int i, const uint8_t *w) {
+    __m256i x;
+    if (f.bits == 8) return llm__avx2_load(w + 64 * i);
+    if (i < f.bits) x = _mm256_and_si256(llm__avx2_load(w + 64 * i), _mm256_set1_epi8((char)((1 << f.bits) - 1)));
+    else {
+        x = llm__avx2_piece(f.bits, i, 0, w);
+        if (llm__piece_of(f.bits, i, 1).mask) x = _mm256_or_si256(x, llm__avx2_piece(f.bits, i, 1, w));
+        if (llm__piece_of(f.bits, i, 2).mask) x = _mm256_or_si256(x, llm__avx2_piece(f.bits, i, 2, w));
+    }
+    if (!f.table) return x;
+    __m256i values = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)f.table));
+    if (!f.wide) values = _mm256_add_epi8(values, _mm256_set1_epi8((char)f.zero));
+    return _mm256_shuffle_epi8(values, x);
+}
+
+/* Scales and minimums of a block, as products want them: [part][row]. m of two parts is as in llm__cooked; that of super-blocks comes
+ * without their f16, and m[1] there is zero * scale, for what the sums have lost. */
+typedef struct llm__avx2_scales {
+    union {
+        float d[2][LLM__ROWS];
+        int16_t small[2][2 * LLM__ROWS]; /* of super-blocks: each twice */
+    } of;
+    float m[2][LLM__ROWS];
+} __attribute__((aligned(64))) llm__avx2_scales;
+
+/* 8 bytes from p + 8 h on, each in two lanes of 16 bits. */
+LLM__AVX2_INLINE __m256i llm__avx2_pairs(const uint8_t *p, const int h, const int is_signed) {
+    const __m256i lanes =
+        _mm256_setr_epi8(-1, 0, -1, 0, -1, 1, -1, 1, -1, 2, -1, 2, -1, 3, -1, 3, -1, 4, -1, 4, -1, 5, -1, 5, -1, 6, -1, 6, -1, 7, -1, 7);
+    const __m256i x = _mm256_shuffle_epi8(_mm256_set1_epi64x((int64_t)llm__word(p + 8 * h)), lanes);
+    return is_signed ? _mm256_srai_epi16(x, 8) : _mm256_srli_epi16(x, 8);
+}
+
+LLM__AVX2_INLINE __m256 llm__avx2_bytes8(const uint8_t *p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+}
+
+/* Of the 8 rows of half h, in a part. */
+LLM__AVX2_INLINE void llm__avx2_unpack_scale(const llm__kind kind, const int part, const int h, const uint8_t *scales, const uint8_t *mins,
+                                             llm__avx2_scales *to) {
+    const llm__kind_desc k = llm__kind_info(kind);
+    const llm__avx2_form f = llm__avx2_form_of(kind);
+    const __m256 zero = _mm256_set1_ps((float)f.zero);
+    if (f.super) {
+        _mm256_store_si256((__m256i *)(void *)&to->of.small[part][16 * h], llm__avx2_pairs(scales + 16 * part, h, kind == LLM__KIND_Q6K));
+        if (f.min) _mm256_store_ps(&to->m[0][8 * h], llm__avx2_bytes8(mins + 8 * h));
+        if (f.min && f.zero) _mm256_store_ps(&to->m[1][8 * h], _mm256_mul_ps(llm__avx2_bytes8(scales + 8 * h), zero));
+        return;
+    }
+    const __m256 d = k.scale == LLM__SCALE_F16 ? llm__avx2_widen(scales + 16 * h)
+                                               : _mm256_loadu_ps((const float *)(const void *)(scales + 64 * part) + 8 * h);
+    _mm256_store_ps(&to->of.d[part][8 * h], d);
+    if (!f.min) return;
+    __m256 m =
+        k.min == LLM__SCALE_F16 ? llm__avx2_widen(mins + 16 * h) : _mm256_loadu_ps((const float *)(const void *)(mins + 64 * part) + 8 * h);
+    if (f.zero) m = _mm256_fmadd_ps(d, zero, m);
+    if (part) m = _mm256_sub_ps(m, _mm256_load_ps(&to->m[0][8 * h]));
+    _mm256_store_ps(&to->m[part][8 * h], m);
+}
+
+/* Of the block at w, which is number `place` of a pair. */
+LLM__AVX2_INLINE void llm__avx2_unpack_scales(const llm__kind kind, int pair, int place, const uint8_t *w, llm__avx2_scales *to) {
+    const llm__kind_desc k = llm__kind_info(kind);
+    const int scale_bytes = llm__scale_bytes(k.scale), min_bytes = llm__scale_bytes(k.min);
+    const uint8_t *scales = w + pair * 64 * k.bits + place * scale_bytes,
+                  *mins = w + pair * (64 * k.bits + scale_bytes) + place * min_bytes;
+    LLM__UNROLL
+    for (int part = 0; part <= llm__kind_x2(kind); part++) LLM__UNROLL
+    for (int h = 0; h < 2; h++) llm__avx2_unpack_scale(kind, part, h, scales, mins, to);
+}
+
+/* ---- Sums ---- */
+
+/* In these functions n tokens and `halves` of 8 rows are constants: 2 halves of one block, or 4 of the two of a pair. w: where the halves'
+ * vectors are. A sum stays in its register, and additions in their order: compilers would make trees of them that do not fit. */
+#define LLM__AVX2_KEEP(x) __asm__("" : "+x"(x))
+
+/* Sums of the vectors [from, to), of 16 bits or, if wide, of 32. `begin`: what those of a token begin with. */
+LLM__AVX2_INLINE void llm__avx2_sums(const llm__avx2_form f, const int n, const int halves, const int from, const int to,
+                                     const uint8_t *const *w, const int8_t *q, const __m256i *begin, __m256i (*sum)[4]) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    __m256i v[4];
+    LLM__UNROLL
+    for (int t = 0; t < n; t++) LLM__UNROLL
+    for (int h = 0; h < halves; h++) sum[t][h] = begin[t];
+    LLM__UNROLL
+    for (int i = from; i < to; i++) {
+        LLM__UNROLL
+        for (int h = 0; h < halves; h++) v[h] = llm__avx2_vector(f, i, w[h]);
+        LLM__UNROLL
+        for (int t = 0; t < n; t++) {
+            const __m256i x = llm__avx2_four(q + 32 * t + 4 * i);
+            LLM__UNROLL
+            for (int h = 0; h < halves; h++) {
+                const __m256i p =
+                    f.wide ? _mm256_maddubs_epi16(_mm256_abs_epi8(v[h]), _mm256_sign_epi8(x, v[h])) : _mm256_maddubs_epi16(v[h], x);
+                sum[t][h] = f.wide ? _mm256_add_epi32(sum[t][h], _mm256_madd_epi16(p, ones)) : _mm256_add_epi16(sum[t][h], p);
+                LLM__AVX2_KEEP(sum[t][h]);
+            }
+        }
+    }
+}
+
+/* Minus zero times the sums of the inputs of the block `at`, of all columns or of a part of them. */
+LLM__AVX2_INLINE __m256i llm__avx2_begin_with(const llm__avx2_form f, const int part, const llm__act *a, size_t at) {
+    if (!f.zero) return _mm256_setzero_si256();
+    __m256i x = _mm256_set1_epi32(a->n[2 * at + (size_t)part]);
+    if (f.x2 && !part) x = _mm256_sub_epi16(x, _mm256_set1_epi32(a->n[2 * at + 1]));
+    return _mm256_mullo_epi16(x, _mm256_set1_epi16((int16_t)f.zero));
+}
+
+/* One product: acc += its sum times its scales. s: the scales, m: the minimums of its 8 rows. */
+LLM__AVX2_INLINE __m256 llm__avx2_scaled(const llm__avx2_form f, const float *s, const float *m, float d, float inputs, __m256i sum,
+                                         __m256 acc) {
+    if (f.super) acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_set1_ps(d), acc);
+    if (f.min && (f.zero || !f.super)) acc = _mm256_fmadd_ps(_mm256_load_ps(m), _mm256_set1_ps(inputs), acc);
+    if (!f.super) acc = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_load_ps(s), _mm256_set1_ps(d)), _mm256_cvtepi32_ps(sum), acc);
+    return acc;
+}
+
+/* A block's products with n tokens, whose roundings stand from `at` on, added to acc. s: scales of one block, or of two. Of two parts the
+ * latter comes first. */
+LLM__AVX2_INLINE void llm__avx2_step(const llm__avx2_form f, const int n, const int halves, const uint8_t *const *w,
+                                     const llm__avx2_scales *s, const llm__act *a, size_t at, __m256 (*acc)[4]) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    __m256i begin[4], sum[4][4], latter[4][4];
+    LLM__UNROLL
+    for (int part = f.x2; part >= 0; part--) {
+        LLM__UNROLL
+        for (int t = 0; t < n; t++) begin[t] = llm__avx2_begin_with(f, part, a, at + (size_t)t);
+        llm__avx2_sums(f, n, halves, part ? 4 : 0, part || !f.x2 ? 8 : 4, w, a->q + 32 * at, begin, sum);
+        LLM__UNROLL
+        for (int t = 0; t < n; t++) LLM__UNROLL
+        for (int h = 0; h < halves; h++) {
+            const llm__avx2_scales *of = &s[h / 2];
+            const int row = 8 * (h % 2), shift = f.super && f.min ? 1 : part; /* where m is */
+            if (!f.wide) sum[t][h] = _mm256_madd_epi16(sum[t][h], f.super ? llm__avx2_load(&of->of.small[part][2 * row]) : ones);
+            if (f.super && f.x2 && part) latter[t][h] = sum[t][h];
+            else {
+                if (f.super && f.x2) sum[t][h] = _mm256_add_epi32(sum[t][h], latter[t][h]);
+                acc[t][h] = llm__avx2_scaled(f, &of->of.d[part][row], &of->m[shift][row], a->d[at + (size_t)t],
+                                             a->s[2 * (at + (size_t)t) + (size_t)part], sum[t][h], acc[t][h]);
+            }
+        }
+    }
+}
+
+/* low += the minimums of a block of a super-block times the sums of the inputs. */
+LLM__AVX2_INLINE void llm__avx2_low(const int n, const int halves, const llm__avx2_scales *s, const llm__act *a, size_t at,
+                                    __m256 (*low)[4]) {
+    LLM__UNROLL
+    for (int h = 0; h < halves; h++) {
+        const __m256 m = _mm256_load_ps(&s[h / 2].m[0][8 * (h % 2)]);
+        LLM__UNROLL
+        for (int t = 0; t < n; t++) low[t][h] = _mm256_fmadd_ps(m, _mm256_set1_ps(a->s[2 * (at + (size_t)t)]), low[t][h]);
+    }
+}
+
+/* The end of a super-block whose head is at `head`: out += minimum * low + scale * acc. */
+LLM__AVX2_INLINE void llm__avx2_super(const llm__avx2_form f, const int n, const int halves, const uint8_t *head, int pair, int place,
+                                      __m256 (*acc)[4], __m256 (*low)[4], float *out) {
+    LLM__UNROLL
+    for (int h = 0; h < halves; h++) {
+        const uint8_t *at = head + 32 * (place + h / 2) + 16 * (h % 2);
+        const __m256 d = llm__avx2_widen(at), m = f.min ? llm__avx2_widen(at + 32 * pair) : d;
+        LLM__UNROLL
+        for (int t = 0; t < n; t++) {
+            float *to = out + h / 2 * LLM__OUT + LLM__ROWS * t + 8 * (h % 2);
+            __m256 x = _mm256_loadu_ps(to);
+            if (f.min) x = _mm256_fmadd_ps(m, low[t][h], x);
+            _mm256_storeu_ps(to, _mm256_fmadd_ps(d, acc[t][h], x));
+        }
+    }
+}
+
+LLM__AVX2_INLINE void llm__avx2_clear(const int n, const int halves, __m256 (*acc)[4]) {
+    LLM__UNROLL
+    for (int t = 0; t < n; t++) LLM__UNROLL
+    for (int h = 0; h < halves; h++) acc[t][h] = _mm256_setzero_ps();
+}
+
+/* acc to memory (n, 16), of two blocks LLM__OUT apart; or back. */
+LLM__AVX2_INLINE void llm__avx2_move(const int n, const int halves, __m256 (*acc)[4], float *out, const int store) {
+    LLM__UNROLL
+    for (int t = 0; t < n; t++) LLM__UNROLL
+    for (int h = 0; h < halves; h++) {
+        float *at = out + h / 2 * LLM__OUT + LLM__ROWS * t + 8 * (h % 2);
+        if (store) _mm256_storeu_ps(at, acc[t][h]);
+        else acc[t][h] = _mm256_loadu_ps(at);
+    }
+}
+
+/* ---- Few tokens ---- */
+
+/* n tokens' products with the block `place` of a pair, or with both (4 halves). */
+LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int n, const int halves, const int pair, int place, const llm__product *p) {
+    const llm__avx2_form f = llm__avx2_form_of(kind);
+    const llm__act a = p->act; /* its pointers in registers */
+    const uint8_t *w = p->w, *row[4];
+    float *out = p->out + place * LLM__OUT;
+    size_t at = p->at;
+    llm__avx2_scales scales[2];
+    __m256 acc[4][4], low[4][4];
+    llm__avx2_clear(n, halves, acc);
+    if (f.super) llm__avx2_move(n, halves, acc, out, 1);
+    for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
+        const uint8_t *head = w;
+        w += pair * llm__kind_head(kind);
+        if (f.super) llm__avx2_clear(n, halves, acc);
+        if (f.super) llm__avx2_clear(n, halves, low);
+        for (int b = 0; b < LLM__SUPER && b < left; b++, w += pair * llm__kind_block(kind), at += (size_t)n) {
+            if (!place) llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
+            LLM__UNROLL
+            for (int h = 0; h < halves; h++) row[h] = w + (place + h / 2) * 64 * f.bits + 32 * (h % 2);
+            LLM__UNROLL
+            for (int i = 0; i < halves / 2; i++) llm__avx2_unpack_scales(kind, pair, place + i, w, &scales[i]);
+            llm__avx2_step(f, n, halves, row, scales, &a, at, acc);
+            if (f.super && f.min) llm__avx2_low(n, halves, scales, &a, at, low);
+        }
+        if (f.super) llm__avx2_super(f, n, halves, head, pair, place, acc, low, out);
+    }
+    if (!f.super) llm__avx2_move(n, halves, acc, out, 1);
+}
+
+/* ---- Many tokens ---- */
+
+typedef struct llm__avx2_cooked {
+    uint8_t u[8 * 64];
+    llm__avx2_scales s;
+} llm__avx2_cooked;
+
+/* What is read next is asked for evenly while this is multiplied: a core keeps track of some 16 lines that it waits for, and asked for all
+ * at once they hold up whatever else it loads. */
+typedef struct llm__avx2_fetch {
+    const uint8_t *at; /* the next line to ask for */
+    int due, step;     /* bytes that should have been asked for; how many more with each block */
+} llm__avx2_fetch;
+
+LLM__AVX2_INLINE void llm__avx2_fetch_more(llm__avx2_fetch *f) {
+    for (f->due += f->step; f->due >= 64; f->due -= 64, f->at += 64) __builtin_prefetch(f->at);
+}
+
+/* The first `blocks` blocks of a super-block, number `place` of a pair. */
+LLM__AVX2_INLINE void llm__avx2_cook_place(const llm__kind kind, int pair, int place, const uint8_t *w, int blocks, llm__avx2_cooked *to) {
+    const llm__avx2_form f = llm__avx2_form_of(kind);
+    w += pair * llm__kind_head(kind);
+    for (int b = 0; b < blocks; b++, to++, w += pair * llm__kind_block(kind)) {
+        LLM__UNROLL
+        for (int i = 0; i < 16; i++) {
+            const __m256i v = llm__avx2_vector(f, i / 2, w + place * 64 * f.bits + i % 2 * 32);
+            _mm256_store_si256((__m256i *)(void *)(to->u + 32 * i), v);
+        }
+        llm__avx2_unpack_scales(kind, pair, place, w, &to->s);
+    }
+}
+
+/* n tokens' products with unpacked blocks of a super-block, added to out (n, 16). */
+LLM__AVX2_INLINE void llm__avx2_group(const llm__avx2_form f, const int n, const llm__avx2_cooked *c, int blocks, const uint8_t *head,
+                                      int place, const llm__product *p, size_t at, float *out, llm__avx2_fetch *fetch) {
+    const llm__act a = p->act;
+    float sums[4 * LLM__ROWS] __attribute__((aligned(32))), *to = f.super ? sums : out;
+    __m256 acc[4][4], low[4][4];
+    llm__avx2_clear(n, 2, low);
+    if (f.super) llm__avx2_move(n, 2, low, sums, 1);
+    for (int b = 0; b < blocks; b++) {
+        const uint8_t *row[2];
+        row[0] = c[b].u, row[1] = c[b].u + 32;
+        llm__avx2_move(n, 2, acc, to, 0);
+        llm__avx2_step(f, n, 2, row, &c[b].s, &a, at + (size_t)(b * p->n), acc);
+        llm__avx2_move(n, 2, acc, to, 1);
+        llm__avx2_fetch_more(fetch);
+    }
+    for (int b = 0; b < blocks && f.super && f.min; b++) llm__avx2_low(n, 2, &c[b].s, &a, at + (size_t)(b * p->n), low);
+    if (f.super) llm__avx2_move(n, 2, acc, sums, 0);
+    if (f.super) llm__avx2_super(f, n, 2, head, p->pair, place, acc, low, out);
+}
+
+/* All tokens of a tile: four at a time, then those that are left. */
+LLM__AVX2_INLINE void llm__avx2_groups(const llm__avx2_form f, const llm__avx2_cooked *c, int blocks, const uint8_t *head, int place,
+                                       const llm__product *p, size_t at, llm__avx2_fetch *fetch) {
+    float *out = p->out + place * LLM__OUT;
+    int t = 0;
+    for (; t + 4 <= p->n; t += 4, at += 4, out += 4 * LLM__ROWS) llm__avx2_group(f, 4, c, blocks, head, place, p, at, out, fetch);
+    if (p->n - t == 3) llm__avx2_group(f, 3, c, blocks, head, place, p, at, out, fetch);
+    if (p->n - t == 2) llm__avx2_group(f, 2, c, blocks, head, place, p, at, out, fetch);
+    if (p->n - t == 1) llm__avx2_group(f, 1, c, blocks, head, place, p, at, out, fetch);
+}
+
+LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const llm__product *p) {
+    llm__avx2_cooked cooked[LLM__SUPER] __attribute__((aligned(64)));
+    llm__avx2_form unpacked = llm__avx2_form_of(kind);
+    llm__avx2_fetch fetch;
+    const uint8_t *w = p->w;
+    size_t at = p->at;
+    unpacked.bits = 8;
+    unpacked.table = NULL;
+    for (int i = 0; i < p->pair; i++) memset(p->out + i * LLM__OUT, 0, sizeof(float) * LLM__ROWS * (size_t)p->n);
+    for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
+        const int blocks = (int)LLM__MIN(left, (int64_t)LLM__SUPER),
+                  bytes = p->pair * (llm__kind_head(kind) + blocks * llm__kind_block(kind));
+        fetch.step = bytes / (p->pair * blocks * ((p->n + 3) / 4)) + 1;
+        fetch.at = w + LLM__AHEAD;
+        fetch.due = 0;
+        for (int place = 0; place < p->pair; place++) {
+            llm__avx2_cook_place(kind, p->pair, place, w, blocks, cooked);
+            llm__avx2_groups(unpacked, cooked, blocks, w, place, p, at, &fetch);
+        }
+        w += bytes;
+        at += (size_t)blocks * (size_t)p->n;
+    }
+}
+
+/* ---- The table's entry ---- */
+/* clang-format off */
+
+/* One function a kind, and for the common ones another for few tokens: what depends on the kind is constant in each. */
+#define LLM__AVX2_MANY(kind) \
+    LLM__AVX2 static LLM__NOINLINE void llm__avx2_many_##kind(const llm__product *p) { llm__avx2_many(LLM__KIND_##kind, p); }
+#define LLM__AVX2_FEW(kind) \
+    LLM__AVX2 static LLM__NOINLINE void llm__avx2_few_##kind(const llm__product *p) { \
+        if (p->n == 1 && p->pair == 2) llm__avx2_few(LLM__KIND_##kind, 1, 4, 2, 0, p); \
+        for (int i = 0; i < p->pair && (p->n > 1 || p->pair == 1); i++) { \
+            if (p->n == 1) llm__avx2_few(LLM__KIND_##kind, 1, 2, 1, 0, p); \
+            else if (p->n == 2) llm__avx2_few(LLM__KIND_##kind, 2, 2, p->pair, i, p); \
+            else llm__avx2_few(LLM__KIND_##kind, 3, 2, p->pair, i, p); \
+        } \
+    }
+#define LLM__AVX2_CASE_MANY(kind) case LLM__KIND_##kind: llm__avx2_many_##kind(p); break;
+#define LLM__AVX2_CASE_BOTH(kind) case LLM__KIND_##kind: if (p->n < 4) llm__avx2_few_##kind(p); else llm__avx2_many_##kind(p); break;
+#define LLM__AVX2_COMMON(each) each(Q4Z) each(Q4M) each(Q8) each(IQ4) each(Q4K) each(Q5K) each(Q6K)
+#define LLM__AVX2_OTHERS(each) each(Q5Z) each(Q5M) each(MXFP4) each(G16) each(G16M)
+
+LLM__AVX2_COMMON(LLM__AVX2_FEW)
+LLM__AVX2_COMMON(LLM__AVX2_MANY)
+LLM__AVX2_OTHERS(LLM__AVX2_MANY)
+
+LLM__PRIVATE LLM__AVX2 void llm__avx2_product(llm__kind kind, const llm__product *p) {
+    switch (kind) {
+        LLM__AVX2_COMMON(LLM__AVX2_CASE_BOTH)
+        LLM__AVX2_OTHERS(LLM__AVX2_CASE_MANY)
+    default: break;
+    }
+}
+#endif

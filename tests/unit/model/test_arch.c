@@ -1,0 +1,246 @@
+/* Questions to config.json and GGUF keys, and what the architecture reads out of them: rotary frequencies against the formulas of their
+ * papers, shapes, layers. */
+#include "../gguf.h"
+#include "model/arch.h"
+#include "model/facts.h"
+#include "model/net.h"
+#include "model/rope.h"
+#include "model/source.h"
+
+/* ---- facts ---- */
+
+static llm__facts arch_facts(const llm_json *json) {
+    llm__facts f;
+    memset(&f, 0, sizeof f);
+    f.json = json, f.n_nodes = 1, f.path = "m";
+    return f;
+}
+
+static llm_json *arch_json(const char *text) {
+    llm_json *j = NULL;
+    CHECK(!llm_json_parse(text, strlen(text), NULL, &j));
+    return j;
+}
+
+/* The first spelling that is there and not null, in the nearest object; a number in range, or its fallback and one error. */
+static void arch_folder_facts(void) {
+    llm_json *j =
+        arch_json("{\"b\":2,\"c\":null,\"d\":1.5,\"far\":\"yes\",\"on\":true,\"off\":0,\"list\":[7,8],\"in\":{\"b\":3,\"far\":null}}");
+    char text[64];
+    llm__facts f = arch_facts(j), in = llm__facts_in(&f, llm_json_find(j, 0, "in")), same = llm__facts_in(&f, llm_json_find(j, 0, "b"));
+    CHECK(llm__fact_int(&f, "a b", 9, 0, 5) == 2 && llm__fact_int(&f, "c b", 9, 0, 5) == 2 && llm__fact_int(&f, ".b c", 9, 0, 5) == 9);
+    CHECK(in.n_nodes == 2 && same.n_nodes == 1 && llm__fact_int(&in, "b", 9, 0, 5) == 3 && llm__fact_int(&in, "a b", 9, 0, 5) == 3);
+    CHECK(!strcmp(llm__fact_str(&in, "far", text), "yes") && !strcmp(llm__fact_str(&in, "absent", text), ""));
+    CHECK(llm__fact_num(&f, "d", 9, 0, 5) == 1.5 && llm__fact_num(&f, "absent", 9, 0, 5) == 9);
+    CHECK(llm__fact_bool(&f, "on", 0) == 1 && llm__fact_bool(&f, "off", 1) == 0 && llm__fact_bool(&f, "absent", 1) == 1);
+    CHECK(llm_json_size(j, llm__facts_find(&f, "list").node) == 2 && llm__fact_list(&f, "list") >= 0 && llm__fact_list(&f, "in2") == -1);
+    CHECK(llm__facts_find(&f, "x y").node == -1 && !strcmp(llm__facts_find(&f, "x y").key, "x") && !f.r && !in.r);
+    CHECK(llm__fact_int(&f, "b", 9, 3, 5) == 9 && f.r == LLM_ERR_FORMAT &&
+          strstr(llm_last_error(), "m: config.json: b: 2 is outside 3 to 5"));
+    CHECK(llm__fact_int(&f, "b", 9, 0, 5) == 9); /* after the first failure all is its fallback */
+    f.r = LLM_OK;
+    CHECK(llm__fact_int(&f, "d", 9, 0, 5) == 9 && strstr(llm_last_error(), "d: a whole number expected"));
+    f.r = LLM_OK;
+    CHECK(llm__fact_int(&f, "a", LLM__MUST, 4, 5) == 4 && strstr(llm_last_error(), "a: missing"));
+    f.r = LLM_OK;
+    CHECK(llm__fact_num(&f, "far", 9, 0, 5) == 9 && strstr(llm_last_error(), "far: a number expected"));
+    f.r = LLM_OK;
+    CHECK(llm__fact_bool(&f, "far", 0) == 0 && strstr(llm_last_error(), "far: true or false expected"));
+    llm__fact bad = {"key", -1, NULL};
+    llm__facts_bad(&f, &bad, "another"); /* the first one stays */
+    CHECK(strstr(llm_last_error(), "far: true or false expected"));
+    CHECK(llm__word_in("one two", "two") && !llm__word_in("one two", "tw") && !llm__word_in("", "one"));
+    llm_json_free(j);
+}
+
+/* The same of GGUF keys, whose names begin with the architecture's; one value a layer counts if all are equal. */
+static void arch_gguf_facts(void) {
+    llm_text t = gguf_head(3, 0, 6);
+    llm__gguf keys = LLM__ZERO;
+    llm__tensors none = LLM__ZERO;
+    llm__facts f;
+    char text[64];
+    gguf_kv(&t, "x.n", LLM__GGUF_U32, 7, 4);
+    gguf_kv(&t, "x.f", LLM__GGUF_F32, 0x3FC00000, 4);
+    gguf_kv(&t, "x.on", LLM__GGUF_BOOL, 1, 1);
+    gguf_kv_str(&t, "x.text", "abc");
+    gguf_kv_array(&t, "x.same", LLM__GGUF_U16, 3);
+    for (int i = 0; i < 3; i++) gguf_u(&t, 5, 2);
+    gguf_kv_array(&t, "x.other", LLM__GGUF_U16, 3);
+    for (int i = 0; i < 3; i++) gguf_u(&t, (uint64_t)i, 2);
+    CHECK(!llm__gguf_parse("file", (const uint8_t *)t.data, t.len, &keys, &none));
+    memset(&f, 0, sizeof f);
+    f.gguf = &keys, f.path = "m", f.arch[0] = 'x';
+    CHECK(llm__fact_int(&f, "n .n", 0, 0, 9) == 7 && llm__fact_int(&f, "n", 3, 0, 9) == 3 && llm__fact_num(&f, ".f", 0, 0, 9) == 1.5);
+    CHECK(llm__fact_bool(&f, ".on", 0) == 1 && !strcmp(llm__fact_str(&f, ".text", text), "abc") &&
+          llm__fact_int(&f, ".same", 0, 0, 9) == 5 && !f.r);
+    CHECK(llm__fact_list(&f, ".same") == -1);
+    CHECK(llm__fact_int(&f, ".other", 4, 0, 9) == 4 && f.r == LLM_ERR_FORMAT &&
+          strstr(llm_last_error(), "m: x.other: a whole number expected"));
+    f.r = LLM_OK;
+    CHECK(llm__fact_int(&f, ".f", 4, 0, 9) == 4 && f.r);
+    llm__gguf_free(&keys), llm__tensors_free(&none), llm_text_free(&t);
+}
+
+/* ---- rotary frequencies ---- */
+
+static llm__arch arch_read; /* too large for a stack */
+
+/* Reads a Llama of heads of 16 values with these members of its config. */
+static llm_result arch_of(const char *members) {
+    static const char rest[] =
+        "\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,"
+        "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":512,\"rms_norm_eps\":1e-5,\"model_type\":\"llama\"";
+    llm__source s;
+    char text[1600];
+    memset(&s, 0, sizeof s);
+    snprintf(text, sizeof text, "{%s%s%s}", members, *members ? "," : "", rest);
+    s.path = "m";
+    s.config = arch_json(text);
+    const llm_result r = llm__arch_read(&s, 1, &arch_read);
+    llm_json_free(s.config);
+    return r;
+}
+
+static int arch_near(double a, double b) { return fabs(a - b) <= 1e-6 * fabs(b) + 1e-12; }
+
+/* The i-th frequency before any stretching. */
+static double arch_plain(double base, int i) { return pow(base, -i / 8.0); }
+
+/* YaRN, by the number of turns r that a frequency makes within the length of the first training: kept from `fast` turns on, divided by the
+ * factor up to `slow` ones; between them in proportion to the place, where the two ends are (truncated) places. */
+static double arch_yarn(int i, double factor, double original, double fast, double slow, int truncate) {
+    const double pi = acos(-1.0);
+    double low = 8 * log(original / (fast * 2 * pi)) / log(1e4), high = 8 * log(original / (slow * 2 * pi)) / log(1e4);
+    if (truncate) low = floor(low), high = ceil(high);
+    low = low < 0 ? 0 : low, high = high > 15 ? 15 : high;
+    const double ramp = i <= low ? 0 : i >= high ? 1 : (i - low) / (high - low);
+    return arch_plain(1e4, i) * (1 - ramp + ramp / factor);
+}
+
+static double arch_llama3(int i, double factor, double original, double low, double high) {
+    const double w = arch_plain(1e4, i), wavelength = 2 * acos(-1.0) / w;
+    if (wavelength < original / high) return w;
+    if (wavelength > original / low) return w / factor;
+    const double smooth = (original / wavelength - low) / (high - low);
+    return (1 - smooth) * w / factor + smooth * w;
+}
+
+static void arch_schemes(void) {
+    const llm__rope *r = &arch_read.rope[0];
+    double far;
+    CHECK(!arch_of("\"max_position_embeddings\":256") && arch_read.rope_dim == 16 && arch_read.n_rope == 1 && arch_read.max_len == 256);
+    CHECK(r->scale[0] == 1 && r->inv_freq[0] == 1 && arch_near(r->inv_freq[2], 0.1) && arch_near(r->inv_freq[4], 0.01) &&
+          arch_near(r->inv_freq[6], 0.001));
+    CHECK(!arch_of("\"max_position_embeddings\":256,\"rope_theta\":81"));
+    for (int i = 0; i < 8; i++) CHECK(arch_near(r->inv_freq[i], arch_plain(81, i)) && r->inv_freq[8 + i] == r->inv_freq[i]);
+    CHECK(!arch_of("\"max_position_embeddings\":256,\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}"));
+    for (int i = 0; i < 8; i++) CHECK(arch_near(r->inv_freq[i], arch_plain(1e4, i) / 4));
+    CHECK(!arch_of(
+        "\"max_position_embeddings\":1024,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":16,\"original_max_position_embeddings\":64,\"beta_fast\":4}"));
+    for (int i = 0; i < 8; i++) CHECK(arch_near(r->inv_freq[i], arch_yarn(i, 16, 64, 4, 1, 1)));
+    CHECK(arch_near(r->scale[0], 0.1 * log(16) + 1));
+    CHECK(!arch_of(
+        "\"max_position_embeddings\":1024,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":16,\"original_max_position_embeddings\":64,\"beta_fast\":4,"
+        "\"truncate\":false,\"mscale\":0.7,\"mscale_all_dim\":1}"));
+    for (int i = 0; i < 8; i++) CHECK(arch_near(r->inv_freq[i], arch_yarn(i, 16, 64, 4, 1, 0)));
+    CHECK(arch_near(r->scale[0], (0.07 * log(16) + 1) / (0.1 * log(16) + 1)));
+    CHECK(!arch_of(
+        "\"max_position_embeddings\":1024,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4,"
+        "\"original_max_position_embeddings\":200}"));
+    for (int i = 0, kept = 0, mixed = 0; i < 8; i++) {
+        CHECK(arch_near(r->inv_freq[i], arch_llama3(i, 8, 200, 1, 4)));
+        kept += r->inv_freq[i] == (float)arch_plain(1e4, i),
+            mixed += r->inv_freq[i] != (float)arch_plain(1e4, i) && r->inv_freq[i] > (float)(arch_plain(1e4, i) / 7);
+        if (i == 7) CHECK(kept > 0 && mixed > 0 && kept + mixed < 8); /* all three cases were met */
+    }
+    CHECK(!arch_of("\"max_position_embeddings\":1024,\"original_max_position_embeddings\":64,\"rope_scaling\":{\"type\":\"longrope\","
+                   "\"short_factor\":[1,1.1,1.2,1.3,1.4,1.5,1.6,1.7],\"long_factor\":[2,3,4,5,6,7,8,9]}"));
+    far = sqrt(1 + log(16) / log(64));
+    for (int i = 0; i < 8; i++)
+        CHECK(arch_near(r->inv_freq[i], arch_plain(1e4, i) / (1 + i / 10.0)) &&
+              arch_near(r->inv_freq[8 + i], arch_plain(1e4, i) / (2 + i)));
+    CHECK(arch_near(r->scale[0], far) && r->scale[1] == r->scale[0] && arch_read.long_from == 64);
+}
+
+static void arch_refused(const char *members, const char *words) {
+    if (!CHECK(arch_of(members) && strstr(llm_last_error(), words)))
+        printf("  %s: %s, \"%s\" expected\n", members, llm_last_error(), words);
+}
+
+static void arch_bad_schemes(void) {
+    arch_refused("\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,2],\"long_factor\":[1,2]},\"max_position_embeddings\":64",
+                 "8 positive numbers expected");
+    arch_refused("\"rope_scaling\":{\"type\":\"longrope\",\"long_factor\":[1,1,1,1,1,1,1,1]},\"max_position_embeddings\":64",
+                 "short_factor: missing");
+    arch_refused(
+        "\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,1,1,1,1,1,1,0],\"long_factor\":[1,1,1,1,1,1,1,1]},\"max_position_embeddings\":64",
+        "8 positive numbers expected");
+    arch_refused("\"rope_scaling\":{\"type\":\"spiral\"},\"max_position_embeddings\":64", "type \"spiral\" is not supported");
+    arch_refused("\"rope_theta\":1,\"max_position_embeddings\":64", "rope_theta: 1 is outside 1.0001 to 1e+18");
+    arch_refused("\"partial_rotary_factor\":0.2,\"max_position_embeddings\":64", "RoPE turns 3 of 16 values");
+    arch_refused("\"num_key_value_heads\":3,\"max_position_embeddings\":64", "4 query heads cannot share 3 key heads");
+    arch_refused("\"num_hidden_layers\":513,\"max_position_embeddings\":64", "513 is outside 1 to 512");
+}
+
+/* The base of a prompt's length: transformers' dynamic NTK, Qwen 1's powers of two; longrope's second set. */
+static void arch_lengths(void) {
+    static llm__net net;
+    int32_t variant;
+    float base;
+    net.a = &arch_read;
+    CHECK(!arch_of("\"max_position_embeddings\":100,\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}") && arch_read.dynamic == 1 &&
+          arch_read.max_len == 2048);
+    for (int32_t n = 1; n < 1000; n += 7) {
+        llm__net_rope_of(&net, n, &variant, &base);
+        CHECK(!variant && arch_near(base, n <= 100 ? 1 : pow(2.0 * n / 100 - 1, 16.0 / 14)));
+    }
+    CHECK(!arch_of("\"max_position_embeddings\":1000,\"use_dynamic_ntk\":true,\"seq_length\":100") && arch_read.dynamic == 2);
+    for (int32_t n = 1; n < 1000; n += 7) {
+        double alpha = 1;
+        for (double reach = 100; reach < n; reach *= 2) alpha = 2 * alpha + 1; /* 3 up to 200, 7 up to 400, 15 up to 800 */
+        llm__net_rope_of(&net, n, &variant, &base);
+        CHECK(!variant && arch_near(base, alpha > 1 ? pow(alpha, 16.0 / 14) : 1));
+    }
+    CHECK(!arch_of("\"max_position_embeddings\":1024,\"original_max_position_embeddings\":64,\"rope_scaling\":{\"type\":\"su\","
+                   "\"short_factor\":[1,1,1,1,1,1,1,1],\"long_factor\":[2,3,4,5,6,7,8,9]}"));
+    for (int32_t n = 1; n < 200; n++) llm__net_rope_of(&net, n, &variant, &base), CHECK(variant == (n > 64) && base == 1);
+}
+
+/* ---- shapes and layers ---- */
+
+static void arch_layers(void) {
+    CHECK(!arch_of(
+        "\"max_position_embeddings\":64,\"model_type\":\"gemma2\",\"sliding_window\":16,\"head_dim\":32,\"query_pre_attn_scalar\":64,"
+        "\"attn_logit_softcapping\":50,\"final_logit_softcapping\":30"));
+    for (int i = 0; i < 4; i++)
+        CHECK(arch_read.layer[i].window == (i % 2 ? 0 : 16) && arch_read.layer[i].rope == 0 && !arch_read.layer[i].moe);
+    CHECK(arch_read.head_dim == 32 && arch_read.attn_scale == 0.125f && arch_read.embed_scale == 8 && arch_read.attn_softcap == 50 &&
+          arch_read.logit_softcap == 30);
+    CHECK(llm__arch_is(&arch_read, "gemma2") && llm__arch_is(&arch_read, "llama gemma2") && !llm__arch_is(&arch_read, "gemma llama"));
+    CHECK(!arch_of(
+        "\"max_position_embeddings\":64,\"model_type\":\"gemma3_text\",\"sliding_window\":16,\"rope_theta\":1e6,\"sliding_window_pattern\":3"));
+    for (int i = 0; i < 4; i++)
+        CHECK(arch_read.layer[i].window == (i % 3 == 2 ? 0 : 16) && arch_read.layer[i].rope == (i % 3 == 2 ? 0 : 1));
+    CHECK(arch_read.n_rope == 2 && arch_near(arch_read.rope[0].inv_freq[1], pow(1e6, -1 / 8.0)) &&
+          arch_near(arch_read.rope[1].inv_freq[1], pow(1e4, -1 / 8.0)));
+    CHECK(!arch_of(
+        "\"max_position_embeddings\":64,\"model_type\":\"qwen2_moe\",\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":24,"
+        "\"shared_expert_intermediate_size\":40,\"decoder_sparse_step\":2,\"norm_topk_prob\":true"));
+    for (int i = 0; i < 4; i++) CHECK(arch_read.layer[i].moe == i % 2);
+    CHECK(arch_read.n_experts == 8 && arch_read.n_used == 2 && arch_read.ff_expert == 24 && arch_read.ff_shared == 40 &&
+          arch_read.shared_gate && arch_read.normalize);
+    CHECK(!arch_of(
+        "\"max_position_embeddings\":64,\"model_type\":\"bloom\",\"n_head\":4,\"num_attention_heads\":4,\"layer_norm_epsilon\":1e-5"));
+    for (int h = 0; h < 4; h++) CHECK(arch_near(arch_read.alibi[h], pow(2, -2.0 * (h + 1)))); /* 8 / 4 heads */
+    CHECK(arch_read.rope_dim == 0 && arch_read.n_rope == 0);
+}
+
+TEST_GROUP(arch) {
+    arch_folder_facts();
+    arch_gguf_facts();
+    arch_schemes();
+    arch_bad_schemes();
+    arch_lengths();
+    arch_layers();
+}
