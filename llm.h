@@ -94,6 +94,7 @@
  *     >>tool_forms           the forms in which models write tool calls, as data.
  *     >>tools                tool calls in the forms that models write them in.
  *   cpu/
+ *     >>intrinsics           what the compiler has of the processor's vector instructions.
  *     >>dtypes               what the bytes of stored tensors mean.
  *     >>isa                  instruction sets, by name and by what this processor runs.
  *     >>packed               rounded activations and packed weights: what kernels work on.
@@ -103,7 +104,8 @@
  *     >>unpack               packed blocks to bytes and scales, and the walk over the blocks of a product.
  *     >>mac                  products of floats: what all instruction sets do alike.
  *     >>kernels_scalar       the kernels in plain C, which say what all others do.
- *     >>kernels_avx2         products with 16 registers of 32 bytes: 8 rows of a block at a time.
+ *     >>bytes_avx2           products of bytes with 16 registers of 32 bytes, and without VNNI.
+ *     >>kernels_avx2         the kernels with 16 registers of 32 bytes, without and with VNNI.
  *     >>kernels_avx512       products with 32 registers of 64 bytes: all 16 rows at a time, with and without vpdpbusd.
  *     >>kernels_amx          products of tiles: Intel's AMX, sixteen tokens with sixteen rows at a time.
  *     >>kernels_neon         products with 32 registers of 16 bytes: sdot, ARMv8.2's dot product.
@@ -2067,10 +2069,7 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
  * Linux on x86-64 and aarch64, with glibc or musl. What the system is asked for stands here (clocks, random bytes, cores), in >>alloc
  * (pages), >>files (files, folders, libraries) and >>threads (sleeping and waking), and nowhere else; mutexes, condition variables and
  * files that are written are used where they are wanted, by pthreads and <stdio.h>. Nothing is GNU's own: what POSIX 2008 and BSD declare
- * is enough, which gcc and clang show unless -std=c11 and the like hide it.
- *
- * LLM__X86 and LLM__NEON say which intrinsics the compiler has; which of them this machine can run is asked at run time (>>isa).
- * With LLM_NO_SIMD defined only plain C is left, which sanitizers and fuzzers compile much faster. */
+ * is enough, which gcc and clang show unless -std=c11 and the like hide it. */
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -2091,33 +2090,6 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
 #include <dirent.h>
 #include <time.h>
 #include <unistd.h>
-#if defined(__x86_64__) && !defined(LLM_NO_SIMD)
-#include <cpuid.h>
-#if defined(__GNUC__) && !defined(__clang__) /* g++ 12 warns of its own header (GCC bug 105593) */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-#include <immintrin.h>
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
-#define LLM__X86 1
-#else
-#define LLM__X86 0
-#endif
-#if defined(__aarch64__) && defined(__linux__) && !defined(LLM_NO_SIMD) && (!defined(__clang__) || defined(__ARM_FEATURE_DOTPROD))
-#include <arm_neon.h>
-#include <sys/auxv.h>
-#define LLM__NEON 1
-#if defined(__ARM_FEATURE_DOTPROD) /* clang before 16 must be told on the command line: -march=armv8.2-a+dotprod */
-#define LLM__NEON_TARGET
-#else
-#define LLM__NEON_TARGET __attribute__((target("arch=armv8.2-a+dotprod")))
-#endif
-#else
-#define LLM__NEON 0
-#endif
 
 /* What C11 and C++17 spell differently, or gcc and clang only. LLM__UNUSED stands where a program may well not need a function, or a
  * function an argument. */
@@ -2169,7 +2141,7 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 #endif
 
-#if LLM__X86
+#ifdef SYS_arch_prctl /* x86-64 */
 #endif
 
 /* Seconds of a clock that never jumps: for durations and deadlines. */
@@ -2207,10 +2179,12 @@ static int llm__cores(void) {
 /* Bytes of memory that this machine has, used or not. */
 static int64_t llm__memory_all(void) { return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE); }
 
-#if LLM__X86
+#ifdef SYS_arch_prctl
 /* 1 if this process may use AMX's tiles: Linux gives them to those who ask, for signal frames grow by 8 KB. Not if a thread has an
  * alternative signal stack too small for that. */
-static int llm__ask_for_tiles(void) { return !syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */); }
+static LLM__UNUSED int llm__ask_for_tiles(void) {
+    return !syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */);
+}
 #endif
 
 LLM__COLD_BEGIN
@@ -3203,8 +3177,8 @@ static void llm__wake_all(int *at) { syscall(SYS_futex, at, LLM__FUTEX_WAKE, INT
 
 /* Tells the core that this loop only waits: it saves power, and a sibling hyperthread gets its share. */
 LLM__INLINE void llm__relax(void) {
-#if LLM__X86
-    _mm_pause();
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
 #elif defined(__aarch64__)
     __asm__ volatile("yield");
 #endif
@@ -7746,11 +7720,12 @@ static int llm__base64_digit(char c) {
     return at ? (int)(at - digits) : -1;
 }
 
-/* Appends what base64 stands for. 0: it is none. */
+/* Appends what base64 (RFC 4648, with its padding) stands for. 0: it is none. */
 static int llm__base64(llm__str s, llm_text *out) {
     uint32_t bits = 0;
     int have = 0;
-    while (s.n && s.p[s.n - 1] == '=') s.n--;
+    if (s.n % 4) return 0;
+    for (int pad = 0; pad < 2 && s.n && s.p[s.n - 1] == '='; pad++) s.n--;
     for (size_t i = 0; i < s.n; i++) {
         int digit = llm__base64_digit(s.p[i]);
         if (digit < 0) return 0;
@@ -11635,6 +11610,46 @@ LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out
 LLM__COLD_END
 
 /* ============================================================================
+ * >>intrinsics   What the compiler has of the processor's vector instructions.
+ * ============================================================================
+ * LLM__X86 and LLM__NEON say which intrinsics there are; which of them this machine can run is asked at run time (>>isa). With LLM_NO_SIMD
+ * defined only plain C is left, which sanitizers and fuzzers compile much faster. */
+
+#if defined(__x86_64__) && !defined(LLM_NO_SIMD)
+#include <cpuid.h>
+#if defined(__GNUC__) && !defined(__clang__) /* g++ 12 warns of its own header (GCC bug 105593) */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include <immintrin.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+#define LLM__X86 1
+/* Whether the compiler knows AVX-VNNI, and vdpbf16ps. */
+#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
+#define LLM__HAS_2021 1
+#else
+#define LLM__HAS_2021 0
+#endif
+#else
+#define LLM__X86 0
+#endif
+#if defined(__aarch64__) && defined(__linux__) && !defined(LLM_NO_SIMD) && (!defined(__clang__) || defined(__ARM_FEATURE_DOTPROD))
+#include <arm_neon.h>
+#include <sys/auxv.h>
+#define LLM__NEON 1
+#if defined(__ARM_FEATURE_DOTPROD) /* clang before 16 must be told on the command line: -march=armv8.2-a+dotprod */
+#define LLM__NEON_TARGET
+#else
+#define LLM__NEON_TARGET __attribute__((target("arch=armv8.2-a+dotprod")))
+#endif
+#else
+#define LLM__NEON 0
+#endif
+
+/* ============================================================================
  * >>dtypes   What the bytes of stored tensors mean.
  * ============================================================================
  * A stored row is a sequence of blocks of 1, 32 or 256 elements. A block of one element is a number; the small floats among them (f16,
@@ -11999,15 +12014,6 @@ typedef enum llm__isa {
     LLM__ISA_SCALAR = 0, LLM__ISA_AVX2, LLM__ISA_AVXVNNI, LLM__ISA_AVX512, LLM__ISA_AVX512VNNI, LLM__ISA_AVX512BF16, LLM__ISA_AMX,
     LLM__ISA_NEON, LLM__ISA_COUNT
 } llm__isa;
-
-#if LLM__X86
-/* Whether the compiler knows AVX-VNNI, and vdpbf16ps. */
-#if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
-#define LLM__HAS_2021 1
-#else
-#define LLM__HAS_2021 0
-#endif
-#endif
 
 /* As users write it, and as llm_isa_list shows it. */
 static const char *llm__isa_name(llm__isa isa) {
@@ -13299,22 +13305,478 @@ static const llm__kernels llm__kernels_scalar = {
 };
 
 /* ============================================================================
- * >>kernels_avx2   Products with 16 registers of 32 bytes: 8 rows of a block at a time.
+ * >>bytes_avx2   Products of bytes with 16 registers of 32 bytes, and without VNNI.
  * ============================================================================
- * Without VNNI a product of bytes takes two instructions: vpmaddubsw multiplies unsigned weights with signed activations and adds pairs
- * into 16 bits, vpmaddwd (with ones) adds pairs of those into 32. The first is made to run several times before the second: products of
- * 4-bit weights add up to at most 2 * 8 * 15 * 127 = 30,480 in a lane, so all 8 vectors of a block fit into 16 bits; of 5 bits, 4 vectors;
- * of 6, two. Signed bytes would overflow as unsigned ones at once (2 * 255 * 127): there the weight's sign goes to the activation, and each
- * pair sum is widened.
+ * vpmaddubsw multiplies unsigned weights with signed inputs and adds pairs into 16 bits. Two such pairs make a column of 32 bits, so a lane
+ * of 16 bits sees 16 of a block's 32 columns, and additions in 16 bits cost half of what widening each product would. What counts is that
+ * the end fits, for on the way a lane may wrap around. Of 4 bits it does: 16 * 15 * 127 = 30,480. Wider weights are made smaller by their
+ * zero point: sums begin with -zero times the sum of the lane's inputs (llm__act.n), and what is left of 5 bits is 16 at most, times 16 *
+ * 127 = 32,512; of 6 bits 32 times 8 * 127, for their scales hold for 16 columns. So a block is widened once (vpmaddwd), and where scales
+ * are small integers, by the instruction that multiplies with them. Signed bytes have no such room: the sign goes to the input, and every
+ * pair is widened.
  *
- * A tile is taken four tokens at a time: a load of weights serves four multiplications, and 8 sums (4 tokens x 2 halves of the rows) with
- * two weights and an activation are what the registers hold. The results wait in memory, that is, in L1: their load and store hide behind
- * the multiplications. */
+ * Super-blocks keep integers as long as they can: sums of 32 columns times their small scales are exact; times the input's scale they are
+ * added up over eight blocks, and only these sums are multiplied with the super-block's f16. Minimums likewise.
+ *
+ * Few tokens (decoding) read the packed weights straight, both blocks of a pair at once: what is unpacked is used at once and never
+ * stored. Many tokens go through a super-block that is unpacked once to the nearest cache: four tokens at a time share each load of
+ * weights, and 8 sums (4 tokens x 2 halves of the rows) with two weights, an input and a product are what the registers hold. Both add in
+ * the same order. */
 
 #if LLM__X86
 
 #define LLM__AVX2 __attribute__((target("avx2,fma,f16c,tune=skylake-avx512")))
 #define LLM__AVX2_INLINE LLM__FORCE LLM__AVX2
+
+LLM__AVX2_INLINE __m256i llm__avx2_four(const int8_t *q) { /* 4 inputs in every lane */
+    int32_t four;
+    memcpy(&four, q, 4);
+    return _mm256_set1_epi32(four);
+}
+
+#endif
+
+#if LLM__X86
+
+/* ---- Rounding ---- */
+
+/* 32 values to int8 as llm__quantise_block does it. `lost` (may be NULL) takes what the rounding loses. */
+LLM__AVX2_INLINE void llm__avx2_round(const llm__act *a, size_t at, const float *x, float *lost) {
+    const __m256 magic = _mm256_set1_ps(12582912.0f);
+    __m256i top = _mm256_setzero_si256(), q[4];
+    __m256 in[4], y[4];
+    float most;
+    LLM__UNROLL
+    for (int i = 0; i < 4; i++) {
+        in[i] = _mm256_loadu_ps(x + 8 * i);
+        top = _mm256_max_epi32(top, _mm256_and_si256(_mm256_castps_si256(in[i]), _mm256_set1_epi32(0x7FFFFFFF)));
+    }
+    __m128i m = _mm_max_epi32(_mm256_castsi256_si128(top), _mm256_extracti128_si256(top, 1));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4E));
+    const int32_t bits = _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xB1)));
+    memcpy(&most, &bits, 4);
+    const float d = most * (1.0f / 127), inverse = most > 0 ? 127 / most : 0;
+    LLM__UNROLL
+    for (int i = 0; i < 4; i++) {
+        y[i] = _mm256_mul_ps(in[i], _mm256_set1_ps(inverse));
+        __asm__("" : "+x"(y[i])); /* not fused */
+        y[i] = _mm256_add_ps(y[i], magic);
+        q[i] = _mm256_and_si256(_mm256_castps_si256(y[i]), _mm256_set1_epi32(255)); /* the lowest byte: what is no number becomes 0 */
+    }
+    __m256i all = _mm256_packus_epi16(_mm256_packus_epi32(q[0], q[1]), _mm256_packus_epi32(q[2], q[3]));
+    all = _mm256_permutevar8x32_epi32(all, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256((__m256i *)(void *)(a->q + at * 32), all);
+    __m256i sum = _mm256_maddubs_epi16(_mm256_set1_epi8(1), all); /* of pairs; then of the former and the latter 16 columns */
+    sum = _mm256_add_epi16(sum, _mm256_shuffle_epi32(sum, 0x4E));
+    sum = _mm256_add_epi16(sum, _mm256_shuffle_epi32(sum, 0xB1));
+    const __m128i latter = _mm256_extracti128_si256(sum, 1), both = _mm_add_epi16(_mm256_castsi256_si128(sum), latter);
+    const __m128i ones = _mm_set1_epi16(1), zero = _mm_setzero_si128();
+    a->d[at] = d;
+    a->s[2 * at] = d * (float)_mm_cvtsi128_si32(_mm_madd_epi16(both, ones));
+    a->s[2 * at + 1] = d * (float)_mm_cvtsi128_si32(_mm_madd_epi16(latter, ones));
+    a->n[2 * at] = _mm_cvtsi128_si32(_mm_sub_epi16(zero, both));
+    a->n[2 * at + 1] = _mm_cvtsi128_si32(_mm_sub_epi16(zero, latter));
+    LLM__UNROLL
+    for (int i = 0; i < 4 && lost; i++)
+        _mm256_storeu_ps(lost + 8 * i, _mm256_fnmadd_ps(_mm256_sub_ps(y[i], magic), _mm256_set1_ps(d), in[i]));
+}
+
+/* The table's `quantise` and `product`. act.n has of each block the sums of the inputs of even and of odd 16-bit lanes, times -1, as a
+ * pair of 16 bits: of all 32 columns, and of the latter 16. */
+/* See llm__body_quantise. */
+static LLM__AVX2 void llm__avx2_quantise(const llm__act *act, size_t at, const float *x, int64_t stride, int n, int per) {
+    const llm__act a = *act; /* its pointers in registers */
+    float lost[32];
+    for (int i = 0; i < n; i++, x += stride, at += (size_t)per) {
+        llm__avx2_round(&a, at, x, per == 2 ? lost : NULL);
+        if (per == 2) llm__avx2_round(&a, at + 1, lost, NULL);
+    }
+}
+
+/* ---- Unpacking ---- */
+
+/* What a kind asks of a product; constants where the kind is one. */
+typedef struct llm__avx2_form {
+    int bits;            /* of a weight, where it is read; 8: unpacked */
+    int wide;            /* signed bytes: pair sums are widened at once */
+    int zero;            /* what sums of integers take from every weight */
+    int x2, super, min;  /* two scales; small integers as scales; minimums */
+    const int8_t *table; /* nibbles are looked up in it */
+} llm__avx2_form;
+
+/* Of packed weights; `bits` 8 and no table: of unpacked ones. MXFP4's values, 12 added, are numbers of 5 bits. */
+LLM__AVX2_INLINE llm__avx2_form llm__avx2_form_of(const llm__kind kind) {
+    const llm__kind_desc k = llm__kind_info(kind);
+    llm__avx2_form f;
+    f.bits = k.bits;
+    f.table = llm__kind_table(kind);
+    f.wide = llm__kind_signed(kind) && kind != LLM__KIND_MXFP4;
+    f.zero = kind == LLM__KIND_MXFP4 ? 12 : k.bits == 5 ? 16 : k.zero;
+    f.x2 = llm__kind_x2(kind);
+    f.super = k.scale >= LLM__SCALE_SUPER;
+    f.min = k.min != LLM__SCALE_NONE;
+    return f;
+}
+
+LLM__AVX2_INLINE __m256i llm__avx2_load(const void *p) { return _mm256_load_si256((const __m256i *)p); }
+LLM__AVX2_INLINE __m256 llm__avx2_widen(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
+
+LLM__AVX2_INLINE __m256i llm__avx2_piece(const int bits, const int i, const int p, const uint8_t *w) {
+    const llm__piece piece = llm__piece_of(bits, i, p);
+    return _mm256_and_si256(_mm256_srli_epi16(llm__avx2_load(w + 64 * piece.from), piece.shift), _mm256_set1_epi8((char)piece.mask));
+}
+
+/* Half of vector i of a block, w: that half of its first. */
+LLM__AVX2_INLINE __m256i llm__avx2_vector(const llm__avx2_form f, const int i, const uint8_t *w) {
+    __m256i x;
+    if (f.bits == 8) return llm__avx2_load(w + 64 * i);
+    if (i < f.bits) x = _mm256_and_si256(llm__avx2_load(w + 64 * i), _mm256_set1_epi8((char)((1 << f.bits) - 1)));
+    else {
+        x = llm__avx2_piece(f.bits, i, 0, w);
+        if (llm__piece_of(f.bits, i, 1).mask) x = _mm256_or_si256(x, llm__avx2_piece(f.bits, i, 1, w));
+        if (llm__piece_of(f.bits, i, 2).mask) x = _mm256_or_si256(x, llm__avx2_piece(f.bits, i, 2, w));
+    }
+    if (!f.table) return x;
+    __m256i values = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)f.table));
+    if (!f.wide) values = _mm256_add_epi8(values, _mm256_set1_epi8((char)f.zero));
+    return _mm256_shuffle_epi8(values, x);
+}
+
+/* Scales and minimums of a block, as products want them: [part][row]. m of two parts is as in llm__cooked; that of super-blocks comes
+ * without their f16, and m[1] there is zero * scale, for what the sums have lost. */
+typedef struct llm__avx2_scales {
+    union {
+        float d[2][LLM__ROWS];
+        int16_t small[2][2 * LLM__ROWS]; /* of super-blocks: each twice */
+    } of;
+    float m[2][LLM__ROWS];
+} __attribute__((aligned(64))) llm__avx2_scales;
+
+/* 8 bytes from p + 8 h on, each in two lanes of 16 bits. */
+LLM__AVX2_INLINE __m256i llm__avx2_pairs(const uint8_t *p, const int h, const int is_signed) {
+    const __m256i lanes =
+        _mm256_setr_epi8(-1, 0, -1, 0, -1, 1, -1, 1, -1, 2, -1, 2, -1, 3, -1, 3, -1, 4, -1, 4, -1, 5, -1, 5, -1, 6, -1, 6, -1, 7, -1, 7);
+    const __m256i x = _mm256_shuffle_epi8(_mm256_set1_epi64x((int64_t)llm__word(p + 8 * h)), lanes);
+    return is_signed ? _mm256_srai_epi16(x, 8) : _mm256_srli_epi16(x, 8);
+}
+
+LLM__AVX2_INLINE __m256 llm__avx2_bytes8(const uint8_t *p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+}
+
+/* Of the 8 rows of half h, in a part. */
+LLM__AVX2_INLINE void llm__avx2_unpack_scale(const llm__kind kind, const int part, const int h, const uint8_t *scales, const uint8_t *mins,
+                                             llm__avx2_scales *to) {
+    const llm__kind_desc k = llm__kind_info(kind);
+    const llm__avx2_form f = llm__avx2_form_of(kind);
+    const __m256 zero = _mm256_set1_ps((float)f.zero);
+    if (f.super) {
+        _mm256_store_si256((__m256i *)(void *)&to->of.small[part][16 * h], llm__avx2_pairs(scales + 16 * part, h, kind == LLM__KIND_Q6K));
+        if (f.min) _mm256_store_ps(&to->m[0][8 * h], llm__avx2_bytes8(mins + 8 * h));
+        if (f.min && f.zero) _mm256_store_ps(&to->m[1][8 * h], _mm256_mul_ps(llm__avx2_bytes8(scales + 8 * h), zero));
+        return;
+    }
+    const __m256 d = k.scale == LLM__SCALE_F16 ? llm__avx2_widen(scales + 16 * h)
+                                               : _mm256_loadu_ps((const float *)(const void *)(scales + 64 * part) + 8 * h);
+    _mm256_store_ps(&to->of.d[part][8 * h], d);
+    if (!f.min) return;
+    __m256 m =
+        k.min == LLM__SCALE_F16 ? llm__avx2_widen(mins + 16 * h) : _mm256_loadu_ps((const float *)(const void *)(mins + 64 * part) + 8 * h);
+    if (f.zero) m = _mm256_fmadd_ps(d, zero, m);
+    if (part) m = _mm256_sub_ps(m, _mm256_load_ps(&to->m[0][8 * h]));
+    _mm256_store_ps(&to->m[part][8 * h], m);
+}
+
+/* Of the block at w, which is number `place` of a pair. */
+LLM__AVX2_INLINE void llm__avx2_unpack_scales(const llm__kind kind, int pair, int place, const uint8_t *w, llm__avx2_scales *to) {
+    const llm__kind_desc k = llm__kind_info(kind);
+    const int scale_bytes = llm__scale_bytes(k.scale), min_bytes = llm__scale_bytes(k.min);
+    const uint8_t *scales = w + pair * 64 * k.bits + place * scale_bytes,
+                  *mins = w + pair * (64 * k.bits + scale_bytes) + place * min_bytes;
+    LLM__UNROLL
+    for (int part = 0; part <= llm__kind_x2(kind); part++) LLM__UNROLL
+    for (int h = 0; h < 2; h++) llm__avx2_unpack_scale(kind, part, h, scales, mins, to);
+}
+
+/* ---- Sums ---- */
+
+/* In these functions n tokens and `halves` of 8 rows are constants: 2 halves of one block, or 4 of the two of a pair. w: where the halves'
+ * vectors are. A sum stays in its register, and additions in their order: compilers would make trees of them that do not fit. */
+#define LLM__AVX2_KEEP(x) __asm__("" : "+x"(x))
+
+/* Sums of the vectors [from, to), of 16 bits or, if wide, of 32. `begin`: what those of a token begin with. */
+LLM__AVX2_INLINE void llm__avx2_sums(const llm__avx2_form f, const int n, const int halves, const int from, const int to,
+                                     const uint8_t *const *w, const int8_t *q, const __m256i *begin, __m256i (*sum)[4]) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    __m256i v[4];
+    LLM__UNROLL
+    for (int t = 0; t < n; t++) LLM__UNROLL
+    for (int h = 0; h < halves; h++) sum[t][h] = begin[t];
+    LLM__UNROLL
+    for (int i = from; i < to; i++) {
+        LLM__UNROLL
+        for (int h = 0; h < halves; h++) v[h] = llm__avx2_vector(f, i, w[h]);
+        LLM__UNROLL
+        for (int t = 0; t < n; t++) {
+            const __m256i x = llm__avx2_four(q + 32 * t + 4 * i);
+            LLM__UNROLL
+            for (int h = 0; h < halves; h++) {
+                const __m256i p =
+                    f.wide ? _mm256_maddubs_epi16(_mm256_abs_epi8(v[h]), _mm256_sign_epi8(x, v[h])) : _mm256_maddubs_epi16(v[h], x);
+                sum[t][h] = f.wide ? _mm256_add_epi32(sum[t][h], _mm256_madd_epi16(p, ones)) : _mm256_add_epi16(sum[t][h], p);
+                LLM__AVX2_KEEP(sum[t][h]);
+            }
+        }
+    }
+}
+
+/* Minus zero times the sums of the inputs of the block `at`, of all columns or of a part of them. */
+LLM__AVX2_INLINE __m256i llm__avx2_begin_with(const llm__avx2_form f, const int part, const llm__act *a, size_t at) {
+    if (!f.zero) return _mm256_setzero_si256();
+    __m256i x = _mm256_set1_epi32(a->n[2 * at + (size_t)part]);
+    if (f.x2 && !part) x = _mm256_sub_epi16(x, _mm256_set1_epi32(a->n[2 * at + 1]));
+    return _mm256_mullo_epi16(x, _mm256_set1_epi16((int16_t)f.zero));
+}
+
+/* One product: acc += its sum times its scales. s: the scales, m: the minimums of its 8 rows. */
+LLM__AVX2_INLINE __m256 llm__avx2_scaled(const llm__avx2_form f, const float *s, const float *m, float d, float inputs, __m256i sum,
+                                         __m256 acc) {
+    if (f.super) acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_set1_ps(d), acc);
+    if (f.min && (f.zero || !f.super)) acc = _mm256_fmadd_ps(_mm256_load_ps(m), _mm256_set1_ps(inputs), acc);
+    if (!f.super) acc = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_load_ps(s), _mm256_set1_ps(d)), _mm256_cvtepi32_ps(sum), acc);
+    return acc;
+}
+
+/* A block's products with n tokens, whose roundings stand from `at` on, added to acc. s: scales of one block, or of two. Of two parts the
+ * latter comes first. */
+LLM__AVX2_INLINE void llm__avx2_step(const llm__avx2_form f, const int n, const int halves, const uint8_t *const *w,
+                                     const llm__avx2_scales *s, const llm__act *a, size_t at, __m256 (*acc)[4]) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    __m256i begin[4], sum[4][4], latter[4][4];
+    LLM__UNROLL
+    for (int part = f.x2; part >= 0; part--) {
+        LLM__UNROLL
+        for (int t = 0; t < n; t++) begin[t] = llm__avx2_begin_with(f, part, a, at + (size_t)t);
+        llm__avx2_sums(f, n, halves, part ? 4 : 0, part || !f.x2 ? 8 : 4, w, a->q + 32 * at, begin, sum);
+        LLM__UNROLL
+        for (int t = 0; t < n; t++) LLM__UNROLL
+        for (int h = 0; h < halves; h++) {
+            const llm__avx2_scales *of = &s[h / 2];
+            const int row = 8 * (h % 2), shift = f.super && f.min ? 1 : part; /* where m is */
+            if (!f.wide) sum[t][h] = _mm256_madd_epi16(sum[t][h], f.super ? llm__avx2_load(&of->of.small[part][2 * row]) : ones);
+            if (f.super && f.x2 && part) latter[t][h] = sum[t][h];
+            else {
+                if (f.super && f.x2) sum[t][h] = _mm256_add_epi32(sum[t][h], latter[t][h]);
+                acc[t][h] = llm__avx2_scaled(f, &of->of.d[part][row], &of->m[shift][row], a->d[at + (size_t)t],
+                                             a->s[2 * (at + (size_t)t) + (size_t)part], sum[t][h], acc[t][h]);
+            }
+        }
+    }
+}
+
+/* low += the minimums of a block of a super-block times the sums of the inputs. */
+LLM__AVX2_INLINE void llm__avx2_low(const int n, const int halves, const llm__avx2_scales *s, const llm__act *a, size_t at,
+                                    __m256 (*low)[4]) {
+    LLM__UNROLL
+    for (int h = 0; h < halves; h++) {
+        const __m256 m = _mm256_load_ps(&s[h / 2].m[0][8 * (h % 2)]);
+        LLM__UNROLL
+        for (int t = 0; t < n; t++) low[t][h] = _mm256_fmadd_ps(m, _mm256_set1_ps(a->s[2 * (at + (size_t)t)]), low[t][h]);
+    }
+}
+
+/* The end of a super-block whose head is at `head`: out += minimum * low + scale * acc. */
+LLM__AVX2_INLINE void llm__avx2_super(const llm__avx2_form f, const int n, const int halves, const uint8_t *head, int pair, int place,
+                                      __m256 (*acc)[4], __m256 (*low)[4], float *out) {
+    LLM__UNROLL
+    for (int h = 0; h < halves; h++) {
+        const uint8_t *at = head + 32 * (place + h / 2) + 16 * (h % 2);
+        const __m256 d = llm__avx2_widen(at), m = f.min ? llm__avx2_widen(at + 32 * pair) : d;
+        LLM__UNROLL
+        for (int t = 0; t < n; t++) {
+            float *to = out + h / 2 * LLM__OUT + LLM__ROWS * t + 8 * (h % 2);
+            __m256 x = _mm256_loadu_ps(to);
+            if (f.min) x = _mm256_fmadd_ps(m, low[t][h], x);
+            _mm256_storeu_ps(to, _mm256_fmadd_ps(d, acc[t][h], x));
+        }
+    }
+}
+
+LLM__AVX2_INLINE void llm__avx2_clear(const int n, const int halves, __m256 (*acc)[4]) {
+    LLM__UNROLL
+    for (int t = 0; t < n; t++) LLM__UNROLL
+    for (int h = 0; h < halves; h++) acc[t][h] = _mm256_setzero_ps();
+}
+
+/* acc to memory (n, 16), of two blocks LLM__OUT apart; or back. */
+LLM__AVX2_INLINE void llm__avx2_move(const int n, const int halves, __m256 (*acc)[4], float *out, const int store) {
+    LLM__UNROLL
+    for (int t = 0; t < n; t++) LLM__UNROLL
+    for (int h = 0; h < halves; h++) {
+        float *at = out + h / 2 * LLM__OUT + LLM__ROWS * t + 8 * (h % 2);
+        if (store) _mm256_storeu_ps(at, acc[t][h]);
+        else acc[t][h] = _mm256_loadu_ps(at);
+    }
+}
+
+/* ---- Few tokens ---- */
+
+/* n tokens' products with the block `place` of a pair, or with both (4 halves). */
+LLM__AVX2_INLINE void llm__avx2_few(const llm__kind kind, const int n, const int halves, const int pair, int place, const llm__product *p) {
+    const llm__avx2_form f = llm__avx2_form_of(kind);
+    const llm__act a = p->act; /* its pointers in registers */
+    const uint8_t *w = p->w, *row[4];
+    float *out = p->out + place * LLM__OUT;
+    size_t at = p->at;
+    llm__avx2_scales scales[2];
+    __m256 acc[4][4], low[4][4];
+    llm__avx2_clear(n, halves, acc);
+    if (f.super) llm__avx2_move(n, halves, acc, out, 1);
+    for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
+        const uint8_t *head = w;
+        w += pair * llm__kind_head(kind);
+        if (f.super) llm__avx2_clear(n, halves, acc);
+        if (f.super) llm__avx2_clear(n, halves, low);
+        for (int b = 0; b < LLM__SUPER && b < left; b++, w += pair * llm__kind_block(kind), at += (size_t)n) {
+            if (!place) llm__fetch(w + LLM__AHEAD, pair * llm__kind_block(kind), 0, 1);
+            LLM__UNROLL
+            for (int h = 0; h < halves; h++) row[h] = w + (place + h / 2) * 64 * f.bits + 32 * (h % 2);
+            LLM__UNROLL
+            for (int i = 0; i < halves / 2; i++) llm__avx2_unpack_scales(kind, pair, place + i, w, &scales[i]);
+            llm__avx2_step(f, n, halves, row, scales, &a, at, acc);
+            if (f.super && f.min) llm__avx2_low(n, halves, scales, &a, at, low);
+        }
+        if (f.super) llm__avx2_super(f, n, halves, head, pair, place, acc, low, out);
+    }
+    if (!f.super) llm__avx2_move(n, halves, acc, out, 1);
+}
+
+/* ---- Many tokens ---- */
+
+typedef struct llm__avx2_cooked {
+    uint8_t u[8 * 64];
+    llm__avx2_scales s;
+} llm__avx2_cooked;
+
+/* What is read next is asked for evenly while this is multiplied: a core keeps track of some 16 lines that it waits for, and asked for all
+ * at once they hold up whatever else it loads. */
+typedef struct llm__avx2_fetch {
+    const uint8_t *at; /* the next line to ask for */
+    int due, step;     /* bytes that should have been asked for; how many more with each block */
+} llm__avx2_fetch;
+
+LLM__AVX2_INLINE void llm__avx2_fetch_more(llm__avx2_fetch *f) {
+    for (f->due += f->step; f->due >= 64; f->due -= 64, f->at += 64) __builtin_prefetch(f->at);
+}
+
+/* The first `blocks` blocks of a super-block, number `place` of a pair. */
+LLM__AVX2_INLINE void llm__avx2_cook_place(const llm__kind kind, int pair, int place, const uint8_t *w, int blocks, llm__avx2_cooked *to) {
+    const llm__avx2_form f = llm__avx2_form_of(kind);
+    w += pair * llm__kind_head(kind);
+    for (int b = 0; b < blocks; b++, to++, w += pair * llm__kind_block(kind)) {
+        LLM__UNROLL
+        for (int i = 0; i < 16; i++) {
+            const __m256i v = llm__avx2_vector(f, i / 2, w + place * 64 * f.bits + i % 2 * 32);
+            _mm256_store_si256((__m256i *)(void *)(to->u + 32 * i), v);
+        }
+        llm__avx2_unpack_scales(kind, pair, place, w, &to->s);
+    }
+}
+
+/* n tokens' products with unpacked blocks of a super-block, added to out (n, 16). */
+LLM__AVX2_INLINE void llm__avx2_group(const llm__avx2_form f, const int n, const llm__avx2_cooked *c, int blocks, const uint8_t *head,
+                                      int place, const llm__product *p, size_t at, float *out, llm__avx2_fetch *fetch) {
+    const llm__act a = p->act;
+    float sums[4 * LLM__ROWS] __attribute__((aligned(32))), *to = f.super ? sums : out;
+    __m256 acc[4][4], low[4][4];
+    llm__avx2_clear(n, 2, low);
+    if (f.super) llm__avx2_move(n, 2, low, sums, 1);
+    for (int b = 0; b < blocks; b++) {
+        const uint8_t *row[2];
+        row[0] = c[b].u, row[1] = c[b].u + 32;
+        llm__avx2_move(n, 2, acc, to, 0);
+        llm__avx2_step(f, n, 2, row, &c[b].s, &a, at + (size_t)(b * p->n), acc);
+        llm__avx2_move(n, 2, acc, to, 1);
+        llm__avx2_fetch_more(fetch);
+    }
+    for (int b = 0; b < blocks && f.super && f.min; b++) llm__avx2_low(n, 2, &c[b].s, &a, at + (size_t)(b * p->n), low);
+    if (f.super) llm__avx2_move(n, 2, acc, sums, 0);
+    if (f.super) llm__avx2_super(f, n, 2, head, p->pair, place, acc, low, out);
+}
+
+/* All tokens of a tile: four at a time, then those that are left. */
+LLM__AVX2_INLINE void llm__avx2_groups(const llm__avx2_form f, const llm__avx2_cooked *c, int blocks, const uint8_t *head, int place,
+                                       const llm__product *p, size_t at, llm__avx2_fetch *fetch) {
+    float *out = p->out + place * LLM__OUT;
+    int t = 0;
+    for (; t + 4 <= p->n; t += 4, at += 4, out += 4 * LLM__ROWS) llm__avx2_group(f, 4, c, blocks, head, place, p, at, out, fetch);
+    if (p->n - t == 3) llm__avx2_group(f, 3, c, blocks, head, place, p, at, out, fetch);
+    if (p->n - t == 2) llm__avx2_group(f, 2, c, blocks, head, place, p, at, out, fetch);
+    if (p->n - t == 1) llm__avx2_group(f, 1, c, blocks, head, place, p, at, out, fetch);
+}
+
+LLM__AVX2_INLINE void llm__avx2_many(const llm__kind kind, const llm__product *p) {
+    llm__avx2_cooked cooked[LLM__SUPER] __attribute__((aligned(64)));
+    llm__avx2_form unpacked = llm__avx2_form_of(kind);
+    llm__avx2_fetch fetch;
+    const uint8_t *w = p->w;
+    size_t at = p->at;
+    unpacked.bits = 8;
+    unpacked.table = NULL;
+    for (int i = 0; i < p->pair; i++) memset(p->out + i * LLM__OUT, 0, sizeof(float) * LLM__ROWS * (size_t)p->n);
+    for (int64_t left = p->n_blocks; left > 0; left -= LLM__SUPER) {
+        const int blocks = (int)LLM__MIN(left, (int64_t)LLM__SUPER),
+                  bytes = p->pair * (llm__kind_head(kind) + blocks * llm__kind_block(kind));
+        fetch.step = bytes / (p->pair * blocks * ((p->n + 3) / 4)) + 1;
+        fetch.at = w + LLM__AHEAD;
+        fetch.due = 0;
+        for (int place = 0; place < p->pair; place++) {
+            llm__avx2_cook_place(kind, p->pair, place, w, blocks, cooked);
+            llm__avx2_groups(unpacked, cooked, blocks, w, place, p, at, &fetch);
+        }
+        w += bytes;
+        at += (size_t)blocks * (size_t)p->n;
+    }
+}
+
+/* ---- The table's entry ---- */
+
+/* One function a kind, and for the common ones another for few tokens: what depends on the kind is constant in each. */
+#define LLM__AVX2_MANY(kind) \
+    LLM__AVX2 static LLM__NOINLINE void llm__avx2_many_##kind(const llm__product *p) { llm__avx2_many(LLM__KIND_##kind, p); }
+#define LLM__AVX2_FEW(kind) \
+    LLM__AVX2 static LLM__NOINLINE void llm__avx2_few_##kind(const llm__product *p) { \
+        if (p->n == 1 && p->pair == 2) llm__avx2_few(LLM__KIND_##kind, 1, 4, 2, 0, p); \
+        for (int i = 0; i < p->pair && (p->n > 1 || p->pair == 1); i++) { \
+            if (p->n == 1) llm__avx2_few(LLM__KIND_##kind, 1, 2, 1, 0, p); \
+            else if (p->n == 2) llm__avx2_few(LLM__KIND_##kind, 2, 2, p->pair, i, p); \
+            else llm__avx2_few(LLM__KIND_##kind, 3, 2, p->pair, i, p); \
+        } \
+    }
+#define LLM__AVX2_CASE_MANY(kind) case LLM__KIND_##kind: llm__avx2_many_##kind(p); break;
+#define LLM__AVX2_CASE_BOTH(kind) case LLM__KIND_##kind: if (p->n < 4) llm__avx2_few_##kind(p); else llm__avx2_many_##kind(p); break;
+#define LLM__AVX2_COMMON(each) each(Q4Z) each(Q4M) each(Q8) each(IQ4) each(Q4K) each(Q5K) each(Q6K)
+#define LLM__AVX2_OTHERS(each) each(Q5Z) each(Q5M) each(MXFP4) each(G16) each(G16M)
+
+LLM__AVX2_COMMON(LLM__AVX2_FEW)
+LLM__AVX2_COMMON(LLM__AVX2_MANY)
+LLM__AVX2_OTHERS(LLM__AVX2_MANY)
+
+static LLM__AVX2 void llm__avx2_product(llm__kind kind, const llm__product *p) {
+    switch (kind) {
+        LLM__AVX2_COMMON(LLM__AVX2_CASE_BOTH)
+        LLM__AVX2_OTHERS(LLM__AVX2_CASE_MANY)
+    default: break;
+    }
+}
+#endif
+
+/* ============================================================================
+ * >>kernels_avx2   The kernels with 16 registers of 32 bytes, without and with VNNI.
+ * ============================================================================
+ * The products of bytes without VNNI stand in >>bytes_avx2. */
+
+#if LLM__X86
 
 /* vpshufb looks up 32 nibbles at once, in a table of 16 bytes that stands in both halves of the register. */
 LLM__AVX2_INLINE void llm__avx2_look_up(const int8_t values[16], uint8_t *u) {
@@ -13350,125 +13812,8 @@ LLM__AVX2_INLINE void llm__avx2_narrow(uint16_t *p, llm__v16 x) {
     _mm_storeu_si128((__m128i *)(void *)(p + 8), _mm256_cvtps_ph(_mm256_loadu_ps(x.v + 8), _MM_FROUND_TO_NEAREST_INT));
 }
 
-LLM__AVX2_INLINE void llm__avx2_int8(int8_t *q, const int32_t *x) {
-    const __m256i *at = (const __m256i *)(const void *)x;
-    const __m256i two = _mm256_permute4x64_epi64(_mm256_packs_epi32(_mm256_loadu_si256(at), _mm256_loadu_si256(at + 1)), 0xD8);
-    _mm_storeu_si128((__m128i *)(void *)q, _mm_packs_epi16(_mm256_castsi256_si128(two), _mm256_extracti128_si256(two, 1)));
-}
-
-LLM__AVX2_INLINE __m256i llm__avx2_four(const int8_t *q) { /* 4 activations in every lane */
-    int32_t four;
-    memcpy(&four, q, 4);
-    return _mm256_set1_epi32(four);
-}
-
-/* sum[t][half] = u q over the columns of the vectors from .. to - 1 of w, which fit one run, for n tokens. The loop over columns is kept a
- * loop: wholly unrolled, compilers reorder the additions into a tree that does not fit the registers. */
-LLM__AVX2_INLINE void llm__avx2_sums(const int run, const int n, const llm__cooked *w, const int from, const int to, const int8_t *q,
-                                     __m256i (*sum)[2]) {
-    const __m256i ones = _mm256_set1_epi16(1);
-    LLM__UNROLL
-    for (int t = 0; t < n; t++) sum[t][0] = sum[t][1] = _mm256_setzero_si256();
-    LLM__UNROLL_2
-    for (int i = from; i < to; i++) {
-        const __m256i *at = (const __m256i *)(const void *)(w->u + 64 * i), w0 = _mm256_load_si256(at), w1 = _mm256_load_si256(at + 1);
-        LLM__UNROLL
-        for (int t = 0; t < n; t++) {
-            const __m256i x = llm__avx2_four(q + 32 * t + 4 * i);
-            const __m256i p0 = run ? _mm256_maddubs_epi16(w0, x) : _mm256_maddubs_epi16(_mm256_abs_epi8(w0), _mm256_sign_epi8(x, w0));
-            const __m256i p1 = run ? _mm256_maddubs_epi16(w1, x) : _mm256_maddubs_epi16(_mm256_abs_epi8(w1), _mm256_sign_epi8(x, w1));
-            sum[t][0] = run ? _mm256_add_epi16(sum[t][0], p0) : _mm256_add_epi32(sum[t][0], _mm256_madd_epi16(p0, ones));
-            sum[t][1] = run ? _mm256_add_epi16(sum[t][1], p1) : _mm256_add_epi32(sum[t][1], _mm256_madd_epi16(p1, ones));
-        }
-    }
-    LLM__UNROLL
-    for (int t = 0; t < n && run; t++)
-        LLM__UNROLL
-        for (int h = 0; h < 2; h++) sum[t][h] = _mm256_madd_epi16(sum[t][h], ones);
-}
-
-/* With VNNI only the sums differ: what goes around them takes them as an argument. */
-typedef void (*llm__avx2_sums_fn)(const int run, const int n, const llm__cooked *w, const int from, const int to, const int8_t *q,
-                                  __m256i (*sum)[2]);
-
-/* n <= 4 tokens' products with a block, added to out (n, 16): see llm__scalar_multiply. Two parts where the halves of the columns have
- * scales of their own, the latter first. In a part as many vectors as add up in 16 bits go to `sums` at a time. */
-LLM__AVX2_INLINE void llm__avx2_step(const int run, const int x2, const llm__avx2_sums_fn sums, const int n, const llm__cooked *w,
-                                     const llm__act *a, size_t at, float *out) {
-    LLM__UNROLL
-    for (int part = x2; part >= 0; part--) {
-        const int from = part ? 4 : 0, to = part || !x2 ? 8 : 4, step = run && run < to - from ? run : to - from;
-        __m256i sum[4][2], more[4][2];
-        sums(run, n, w, from, from + step, a->q + 32 * at, sum);
-        LLM__UNROLL
-        for (int i = from + step; i < to; i += step) {
-            sums(run, n, w, i, i + step, a->q + 32 * at, more);
-            LLM__UNROLL
-            for (int t = 0; t < n; t++)
-                sum[t][0] = _mm256_add_epi32(sum[t][0], more[t][0]), sum[t][1] = _mm256_add_epi32(sum[t][1], more[t][1]);
-        }
-        LLM__UNROLL
-        for (int t = 0; t < n; t++)
-            LLM__UNROLL
-            for (int h = 0; h < 2; h++) {
-                float *sums_at = out + LLM__ROWS * t + 8 * h;
-                const __m256 d = _mm256_mul_ps(_mm256_load_ps(w->d[part] + 8 * h), _mm256_set1_ps(a->d[at + (size_t)t]));
-                __m256 acc = _mm256_fmadd_ps(_mm256_load_ps(w->m[part] + 8 * h), _mm256_set1_ps(a->s[2 * (at + (size_t)t) + (size_t)part]),
-                                             _mm256_loadu_ps(sums_at));
-                _mm256_storeu_ps(sums_at, _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(sum[t][h]), acc));
-            }
-    }
-}
-
-/* All tokens of a tile: four at a time, then those that are left one by one. */
-LLM__AVX2_INLINE void llm__avx2_tile(const int run, const int x2, const llm__avx2_sums_fn sums, const llm__cooked *w,
-                                     const llm__product *p, size_t at, float *out) {
-    const llm__act a = p->act; /* its pointers in registers */
-    const int n = p->n;
-    int t = 0;
-    for (; t + 4 <= n; t += 4, at += 4, out += 4 * LLM__ROWS) llm__avx2_step(run, x2, sums, 4, w, &a, at, out);
-    for (; t < n; t++, at++, out += LLM__ROWS) llm__avx2_step(run, x2, sums, 1, w, &a, at, out);
-}
-
-/* Tiles of four and more, in functions of their own: with the block in memory all registers are free for the sums. */
-LLM__AVX2 static LLM__NOINLINE void llm__avx2_wide(int run, int x2, const llm__cooked *w, const llm__product *p, size_t at, float *out) {
-    if (run == 8) llm__avx2_tile(8, 0, llm__avx2_sums, w, p, at, out);
-    else if (run == 4) llm__avx2_tile(4, 0, llm__avx2_sums, w, p, at, out);
-    else if (run == 2) llm__avx2_tile(2, 1, llm__avx2_sums, w, p, at, out);
-    else if (x2) llm__avx2_tile(0, 1, llm__avx2_sums, w, p, at, out);
-    else llm__avx2_tile(0, 0, llm__avx2_sums, w, p, at, out);
-}
-
-/* Fewer: the block stays in registers. */
-LLM__AVX2_INLINE void llm__avx2_block(const llm__kind kind, const llm__cooked *w, const llm__product *p, size_t at) {
-    const int run = llm__kind_run(kind), x2 = llm__kind_x2(kind);
-    llm__fetch(p->fetch, p->pair * llm__kind_block(kind), 0, 1);
-    if (p->n >= 4) llm__avx2_wide(run, x2, w, p, at, p->out);
-    else
-        for (int t = 0; t < p->n; t++) llm__avx2_step(run, x2, llm__avx2_sums, 1, w, &p->act, at + (size_t)t, p->out + t * LLM__ROWS);
-}
-
-LLM__AVX2 static LLM__NOINLINE void llm__avx2_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n,
-                                                   llm__cooked (*to)[2]) {
-    LLM__EACH_KIND(kind, llm__cook, offset, pair, w, n, to, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
-}
-
-LLM__AVX2 static void llm__avx2_multiply(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at) {
-    for (int i = 0; i < n * p->pair; i++)
-        llm__avx2_wide(llm__kind_run(kind), llm__kind_x2(kind), &w[i / p->pair][i % p->pair], p, at + (size_t)(i / p->pair * p->n),
-                       p->out + i % p->pair * LLM__OUT);
-}
-
-/* The table's `product`. */
-LLM__AVX2 static void llm__avx2_product(llm__kind kind, const llm__product *p) {
-    switch (kind) {
-        LLM__COMMON_KINDS(llm__walk, 1, LLM__SIGNED, llm__avx2_block, p, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
-    default: llm__walk_cooked(kind, LLM__SIGNED, llm__avx2_cook, llm__avx2_multiply, p);
-    }
-}
-
 /* 8 elements of b as f32; of bf16, 8 pairs' former or latter ones. */
-LLM__AVX2_INLINE __m256 llm__avx2_load(const llm__kind type, const void *p, int64_t i, const int latter) {
+LLM__AVX2_INLINE __m256 llm__avx2_element8(const llm__kind type, const void *p, int64_t i, const int latter) {
     if (type == LLM__KIND_F32) return _mm256_loadu_ps((const float *)p + i);
     const uint16_t *half = (const uint16_t *)p + i;
     if (type == LLM__KIND_F16) return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)half));
@@ -13513,7 +13858,7 @@ LLM__AVX2_INLINE void llm__avx2_rows(const llm__mac *m, int i, const int n, cons
             LLM__UNROLL
             for (int j = 0; j < 4; j++) {
                 if (j % 2 == 0) llm__mac_fetch(m, j / 2, k + h);
-                const __m256 v = llm__avx2_load(type, m->b[j / 2], llm__mac_b(m, k, 8 * j, type), h);
+                const __m256 v = llm__avx2_element8(type, m->b[j / 2], llm__mac_b(m, k, 8 * j, type), h);
                 LLM__UNROLL
                 for (int r = 0; r < n; r++) {
                     if (j == 0) x[r] = _mm256_broadcast_ss(llm__mac_a(m, i + r, k + h));
@@ -13526,10 +13871,6 @@ LLM__AVX2_INLINE void llm__avx2_rows(const llm__mac *m, int i, const int n, cons
 LLM__ALIGN_LOOPS LLM__AVX2 static void llm__avx2_mac(const llm__mac *m) { llm__mac_types(m, 3, llm__avx2_rows); }
 
 /* The kernels of >>bodies, compiled with these instructions. */
-LLM__AVX2 static void llm__avx2_quantise(const llm__act *a, size_t at, const float *x, int64_t stride, int n, int per) {
-    llm__body_quantise(a, at, x, stride, n, per, llm__avx2_int8);
-}
-
 LLM__AVX2 static void llm__avx2_finish(const llm__finish *f, const llm__block *b, const float *g, const float *u, int64_t token, int n) {
     llm__body_finish(f, b, g, u, token, n);
 }
@@ -13592,10 +13933,10 @@ static const llm__kernels llm__kernels_avx2 = {
 
 /* AVX-VNNI: vpdpbusd in 32 bytes. Four products added to 32 bits, no overflow to care about. */
 
-/* As llm__avx2_sums; weights come as unsigned bytes (shift 1), so there is no sign to move. */
-LLM__FORCE LLM__AVXVNNI void llm__avxvnni_sums(const int run, const int n, const llm__cooked *w, const int from, const int to,
-                                               const int8_t *q, __m256i (*sum)[2]) {
-    (void)run;
+/* Sums u q of the vectors [from, to) of an unpacked block, half by half, for n tokens. The loop over columns is kept a loop: wholly
+ * unrolled, compilers reorder the additions into a tree that does not fit the registers. */
+LLM__FORCE LLM__AVXVNNI void llm__avxvnni_sums(const int n, const llm__cooked *w, const int from, const int to, const int8_t *q,
+                                               __m256i (*sum)[2]) {
     LLM__UNROLL
     for (int t = 0; t < n; t++) sum[t][0] = sum[t][1] = _mm256_setzero_si256();
     LLM__UNROLL_2
@@ -13610,16 +13951,47 @@ LLM__FORCE LLM__AVXVNNI void llm__avxvnni_sums(const int run, const int n, const
     }
 }
 
-LLM__FORCE LLM__AVXVNNI void llm__avxvnni_tiles(const int x2, const llm__cooked (*w)[2], int n, const llm__product *p, size_t at) {
-    for (int b = 0; b < n; b++, at += (size_t)p->n)
-        for (int place = 0; place < p->pair; place++) llm__avx2_tile(0, x2, llm__avxvnni_sums, &w[b][place], p, at,
-            p->out + place * LLM__OUT);
+/* n <= 4 tokens' products with a block, added to out (n, 16): see llm__scalar_multiply. Two parts where the halves of the columns have
+ * scales of their own, the latter first. */
+LLM__FORCE LLM__AVXVNNI void llm__avxvnni_step(const int x2, const int n, const llm__cooked *w, const llm__act *a, size_t at, float *out) {
+    LLM__UNROLL
+    for (int part = x2; part >= 0; part--) {
+        __m256i sum[4][2];
+        llm__avxvnni_sums(n, w, part ? 4 : 0, part || !x2 ? 8 : 4, a->q + 32 * at, sum);
+        LLM__UNROLL
+        for (int t = 0; t < n; t++)
+            LLM__UNROLL
+            for (int h = 0; h < 2; h++) {
+                float *sums_at = out + LLM__ROWS * t + 8 * h;
+                const __m256 d = _mm256_mul_ps(_mm256_load_ps(w->d[part] + 8 * h), _mm256_set1_ps(a->d[at + (size_t)t]));
+                __m256 acc = _mm256_fmadd_ps(_mm256_load_ps(w->m[part] + 8 * h), _mm256_set1_ps(a->s[2 * (at + (size_t)t) + (size_t)part]),
+                                             _mm256_loadu_ps(sums_at));
+                _mm256_storeu_ps(sums_at, _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(sum[t][h]), acc));
+            }
+    }
+}
+
+/* All tokens of a tile: four at a time, then those that are left one by one. */
+LLM__FORCE LLM__AVXVNNI void llm__avxvnni_tile(const int x2, const llm__cooked *w, const llm__product *p, size_t at, float *out) {
+    const llm__act a = p->act; /* its pointers in registers */
+    const int n = p->n;
+    int t = 0;
+    for (; t + 4 <= n; t += 4, at += 4, out += 4 * LLM__ROWS) llm__avxvnni_step(x2, 4, w, &a, at, out);
+    for (; t < n; t++, at++, out += LLM__ROWS) llm__avxvnni_step(x2, 1, w, &a, at, out);
 }
 
 LLM__AVXVNNI static LLM__NOINLINE void llm__avxvnni_multiply(llm__kind kind, const llm__cooked (*w)[2], int n, const llm__product *p,
                                                              size_t at) {
-    if (llm__kind_x2(kind)) llm__avxvnni_tiles(1, w, n, p, at);
-    else llm__avxvnni_tiles(0, w, n, p, at);
+    for (int b = 0; b < n; b++, at += (size_t)p->n)
+        for (int place = 0; place < p->pair; place++) {
+            if (llm__kind_x2(kind)) llm__avxvnni_tile(1, &w[b][place], p, at, p->out + place * LLM__OUT);
+            else llm__avxvnni_tile(0, &w[b][place], p, at, p->out + place * LLM__OUT);
+        }
+}
+
+LLM__AVX2 static LLM__NOINLINE void llm__avx2_cook(llm__kind kind, llm__offset offset, int pair, const uint8_t *w, int n,
+                                                   llm__cooked (*to)[2]) {
+    LLM__EACH_KIND(kind, llm__cook, offset, pair, w, n, to, llm__avx2_half, llm__avx2_bytes, llm__avx2_look_up)
 }
 
 LLM__AVXVNNI static void llm__avxvnni_product(llm__kind kind, const llm__product *p) {
@@ -30816,9 +31188,9 @@ static int llm__oai_sampling(llm_openai_call *k) {
     return 1;
 }
 
-/* How long the answer may be is the first of these that is there: max_completion_tokens, max_tokens, the service's own; else a chat goes on
- * to the end of the context and a prompt to 16 tokens, which is OpenAI's default. 0 is allowed with echo alone: then the prompt is scored
- * and nothing is generated (score_only). */
+/* How long the answer may be is the first of these that is there: max_completion_tokens, max_tokens (of the same value, if both are), the
+ * service's own; else a chat goes on to the end of the context and a prompt to 16 tokens, which is OpenAI's default. 0 is allowed with echo
+ * alone: then the prompt is scored and nothing is generated (score_only). */
 static int llm__oai_length(llm_openai_call *k) {
     int64_t n = k->max_completion_tokens, wide = k->service.max_tokens ? k->service.max_tokens : llm__oai_chats(k) ? -1 : 16;
     if (n >= 0 && k->max_tokens >= 0 && n != k->max_tokens) return llm__oai_bad(k, "max_tokens", "and max_completion_tokens differ");
