@@ -131,7 +131,12 @@ PARTS = $(wildcard src/*/*.c)
 UNITS = $(wildcard tests/unit/*.c tests/unit/*/*.c)
 PART = -std=c11 -D_DEFAULT_SOURCE -Isrc -include tests/unit/memory.h -MMD -MP $(WARN)
 
+# llm_serve.c asks for GNU's functions itself, but where it is included another header comes first.
+WITH_SERVER = tests/unit/serve/test_connections.o tests/unit/serve/test_exhausted.o tests/fuzz/fuzz_http.o
+
 define config
+$$(WITH_SERVER:%=build/$(1)/%): $(1)_CC += -D_GNU_SOURCE=
+
 build/$(1)/%.o: %.c build/.deps
 	@mkdir -p $$(@D)
 	$$($(1)_CC) $$(PART) -Wno-unused-function -c $$< -o $$@
@@ -183,10 +188,6 @@ build/dev/replay_%: build/dev/tests/fuzz/fuzz_%.o build/dev/tests/fuzz/replay.o 
 	$(dev_CC) $^ -o $@ $(LIBS)
 
 replays: $(patsubst tests/fuzz/fuzz_%.c,build/dev/replay_%,$(wildcard tests/fuzz/fuzz_*.c)) ## every fuzzer as a program that only reads files: build/dev/replay_NAME FOLDER
-
-# llm_serve.c defines it itself, but another header comes first there.
-build/fuzz/tests/fuzz/fuzz_http.o: fuzz_CC += -D_GNU_SOURCE=
-build/dev/tests/fuzz/fuzz_http.o: dev_CC += -D_GNU_SOURCE=
 
 build/arm/llm_cli: llm_cli.c llm.h build/.deps
 	@mkdir -p build/arm
@@ -246,6 +247,10 @@ coverage: all data ## which tests run which part of src/, and how many of its li
 	@python3 tests/tools/setup.py test
 	@$(MAKE) --no-print-directory -j$(JOBS) build/cov/unit build/cov/llm_cli build/cov/llm_serve build/cov/libllm.so
 	@build/python/bin/python tests/tools/coverage.py
+
+EVERY ?= 1
+exhausted: dev ## llm_serve's whole surface of requests with its n-th allocation failing, for EVERY n (1: each)
+	build/dev/unit exhausted -- $(EVERY)
 
 SIM_STEPS ?= 2000000
 SIM_SEED ?= 1

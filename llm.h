@@ -74,7 +74,7 @@
  *     >>encode               from text to words: rewriting, cutting.
  *     >>subword              from words to tokens: BPE, Unigram, WordPiece.
  *     >>decode               from tokens to text, as a chain of stages.
- *     >>build                building a tokenizer: what all readers of files use.
+ *     >>build                what all readers of tokenizer files build with.
  *     >>components           the components of tokenizer.json as data.
  *     >>tokenizer_json       reading tokenizer.json.
  *     >>sentencepiece        reading SentencePiece's tokenizer.model, a protocol buffer.
@@ -88,11 +88,12 @@
  *     >>calls                calls and their arguments.
  *     >>functions            methods, filters, tests and global functions.
  *     >>expressions          variables and expressions.
- *     >>statements           statements: for, if, set, macro and the others.
+ *     >>statements           for, if, set, macro and the others.
  *     >>render               opening a template, and rendering it with a context.
  *     >>reasoning            reasoning apart from the answer.
  *     >>tool_forms           the forms in which models write tool calls, as data.
  *     >>tools                tool calls in the forms that models write them in.
+ *     >>builtin              chat templates by name, for models that bring none.
  *   cpu/
  *     >>intrinsics           what the compiler has of the processor's vector instructions.
  *     >>dtypes               what the bytes of stored tensors mean.
@@ -119,7 +120,7 @@
  *     >>backend              the CPU's table of operations: what it keeps.
  *     >>operations           what each operation computes.
  *     >>run                  running a list of recorded operations on all threads.
- *     >>record               recording operations.
+ *     >>record               what the backend is asked for, written down as a list of operations.
  *     >>cpu_open             opening the backend: buffers, weights, pages.
  *     >>cpu_step             a step from begin to end, and the table itself.
  *   model/
@@ -141,7 +142,7 @@
  *     >>net                  the weights and buffers of every rank.
  *     >>forward              the forward pass.
  *     >>model                the model object and its public side.
- *     >>lora                 adapters: what a fine-tuning has learnt, beside the weights.
+ *     >>lora                 what a fine-tuning has learnt, beside the weights.
  *     >>eagle                EAGLE heads.
  *     >>eagle_convert        the folder of an EAGLE head from SafeAILab's layout to vLLM's.
  *   grammar/
@@ -161,6 +162,7 @@
  *     >>grammar              grammars that are shared, and matchers.
  *   engine/
  *     >>guided               grammars of a model.
+ *     >>badwords             texts that must not appear, however tokens cut them.
  *     >>sampler              which token comes next.
  *     >>earlystop            ends an answer that only repeats.
  *     >>kv                   which page of the KV cache belongs to which sequences, and what may be used again.
@@ -177,13 +179,14 @@
  *     >>draft                a model that guesses for another one.
  *     >>engine_open          opening an engine.
  *     >>adapters             adapters of an engine, by name.
- *     >>stepping             stepping.
+ *     >>stepping             opening an engine, stepping it, closing it.
  *     >>request              a request from submission to its queue.
  *     >>output               what came out.
  *     >>raw                  the forward pass itself, for teaching and own loops.
  *     >>context              kept contexts: the prefix cache in files.
  *   serve/
  *     >>sizes                structs of a program that was compiled with another version of this header.
+ *     >>reports              what is said of a name that has no effect.
  *     >>options              options by name, for programs.
  *     >>openai               OpenAI's requests and answers, whichever program serves them.
  *     >>openai_tools         the tools of a request.
@@ -395,10 +398,16 @@ typedef struct llm_model_config {
     const char *chat_template;      /* path of a template, or the template itself (has a '{'); NULL: the model's */
     const char *chat_template_name; /* of several templates in one file: "tool_use", ...; NULL: "default" */
     int vocab_only;                 /* tokenizer and template only: no weights, no config.json needed */
-    int dummy_weights;              /* random weights from config.json alone (--load-format dummy): 1: bf16; on a GPU 2: e4m3, 3: Q4_0 */
+    int dummy_weights;              /* random weights from config.json alone (--load-format dummy): 1: bf16, 2: e4m3, 3: Q4_0 */
     int no_mmap;                    /* read files instead of mapping them */
     llm_log_fn log;                 /* NULL: silent */
     void *log_user;
+    const char *builtin_template; /* for a model that brings no chat template: one of llm_template_builtin; NULL: none */
+    const char *quantization;     /* the method that the files must have ("awq", "gptq", "gguf", ...); NULL or "None": whatever they have */
+    float rope_scaling_factor;    /* above 1: dynamic NTK as TurboMind has it, in place of what the files say; 0: as they say */
+    int use_logn_attn;            /* 1: queries beyond the model's length are scaled by log(position) / log(length); 0: as the files say */
+    int language_model_only;      /* 1: of a model with vision the text part alone, else it is refused */
+    int no_generation_config;     /* 1: llm_sampling_default is vLLM's, whatever generation_config.json says */
 } llm_model_config;
 
 typedef struct llm_model_info {
@@ -430,7 +439,7 @@ LLM_API const llm_model_info *llm_model_get_info(const llm_model *model); /* liv
 LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **name, const char **type, int64_t shape[4], int *n_dims,
                                     int64_t *bytes);
 
-/* Path of a model by its hub name ORG/NAME in the local cache (cache_dir: .../hub), newest snapshot. LLM_ERR_IO if it is not there. */
+/* Path of a model by its hub name ORG/NAME or ORG/NAME@REVISION in the local cache (cache_dir: .../hub). LLM_ERR_IO if it is not there. */
 LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_text *path);
 
 /* An EAGLE head's folder in SafeAILab's layout becomes one in vLLM's: config.json and model.safetensors in the folder `to`, made if it is
@@ -450,7 +459,7 @@ typedef struct llm_logit_bias {
 /* Early stop on repetition (FastDeploy's early_stop_config): ends an answer when the sampled token's probability was
  * strictly above `threshold` for `window_size` tokens in a row. */
 typedef struct llm_early_stop {
-    int enable;
+    int enable;          /* 1: on; 0: off, of a request as the engine has it; -1: off */
     int32_t window_size; /* 0: 3000 */
     float threshold;     /* 0 to 1; used as given when window_size is given, else 0.99 */
 } llm_early_stop;
@@ -483,7 +492,7 @@ typedef struct llm_sampling {
     int32_t n_bad_words;
     const llm_logit_bias *logit_bias;
     int32_t n_logit_bias;
-    llm_early_stop early_stop;   /* of this request; enable 0: the engine's */
+    llm_early_stop early_stop;   /* of this request; enable 0: the engine's; -1: none. Not together with use_beam_search */
     struct llm_grammar *grammar; /* the form every answer must have; the request keeps it. Not together with use_beam_search. NULL: none */
     int32_t use_beam_search;     /* best_of beams, all at once; the n answers of the best score. No sampling, no events before the end */
     float length_penalty;   /* score: sum of log-probabilities / (tokens of prompt and answer)^length_penalty; llm_sampling_default: 1 */
@@ -541,7 +550,7 @@ typedef struct llm_engine_config {
     int32_t max_num_seqs;           /* sequences that run together; 0: 1 */
     int32_t max_num_batched_tokens; /* rows of one step; 0: 512 */
     int32_t block_size;             /* tokens of a KV page: 16, 32, 64, 128; 0: 32 */
-    int32_t max_queue;              /* waiting requests; 0: 1024 */
+    int32_t max_queue;              /* waiting requests; 0: 1024; -1: none may wait: what cannot run at once is LLM_ERR_BUSY */
     int32_t disable_prefix_caching;
     float gpu_memory_utilization; /* 0: 0.9 */
     int32_t batch_invariant;      /* GPU; a CPU always is */
@@ -569,11 +578,16 @@ typedef struct llm_engine_config {
     const char *lora;                /* an adapter for every request that names none, loaded at once under its path; NULL: none */
     const char
         *cuda_library; /* what device cuda, and auto, open: libllm_cuda.so; NULL: for cuda the one that the system finds, for auto none */
-    int32_t enforce_eager;          /* GPU: steps are not recorded as graphs */
-    int32_t max_seq_len_to_capture; /* GPU: steps with longer sequences neither; 0: no limit */
-    float step_timeout;             /* GPU: seconds after which a step counts as lost; 0: 300 */
-    struct llm_spent *spent;        /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
-    int32_t kv_cache_prealloc;      /* CPU: 1: takes the KV cache's memory at once, so that no step finds it short; 0: when used */
+    int32_t enforce_eager;           /* GPU: steps are not recorded as graphs */
+    int32_t max_seq_len_to_capture;  /* GPU: steps with longer sequences neither; 0: no limit */
+    float step_timeout;              /* GPU: seconds after which a step counts as lost; 0: 300 */
+    struct llm_spent *spent;         /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
+    int32_t kv_cache_prealloc;       /* CPU: 1: takes the KV cache's memory at once, so that no step finds it short; 0: when used */
+    const char *cuda_graph_sizes;    /* GPU: "2,4,8": sequences of the steps that are recorded, smaller ones filled up to the next; larger
+                                       ones are not recorded. NULL: 1, 2, 4 and multiples of 8 */
+    float cache_max_entry_count;     /* LMDeploy's: the KV cache's share of the memory that is free beside the weights; above 1: so many
+                                       pages; instead of kv_cache_memory_bytes. 0: not given */
+    int32_t disable_chunked_prefill; /* 1: a prompt is computed in one step, so max_num_batched_tokens must reach max_model_len */
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };
@@ -591,7 +605,8 @@ enum { LLM_SPECULATIVE_MAX = 32 };
 #define LLM_FIELD_max_num_seqs            INT, 1, 65536, 1, "sequences"
 #define LLM_FIELD_max_num_batched_tokens  INT, 1, 1048576, 512, "tokens"
 #define LLM_FIELD_block_size              ENUM, 0, 0, 32, "16=16|32=32|64=64|128=128"
-#define LLM_FIELD_max_queue               INT, 1, 2147483647, 1024, "requests"
+#define LLM_FIELD_max_queue               INT, -1, 2147483647, 1024, "requests; -1: none may wait"
+#define LLM_FIELD_cache_max_entry_count   FLOAT, 1e-3, 4194304, 0, "share of free memory, above 1 pages"
 #define LLM_FIELD_gpu_memory_utilization  FLOAT, 0.01, 1, 0.9, "of a GPU's memory"
 #define LLM_FIELD_num_gpu_blocks          INT, 0, 2147483647, 0, "pages"
 #define LLM_FIELD_swap_space              FLOAT, 0, 65536, 4, "GiB"
@@ -670,6 +685,7 @@ typedef struct llm_request_config {
      * after llm_request_free has returned. */
     void (*on_news)(void *user, llm_request *request);
     void *user;
+    double received; /* llm_now() when it came to the caller: what has passed since was preprocessing; 0: now */
 } llm_request_config;
 
 /* Checks everything, copies the config and queues. LLM_ERR_ARG, LLM_ERR_LIMIT (prompt over the context, both numbers said), LLM_ERR_BUSY.
@@ -716,9 +732,14 @@ typedef struct llm_output {
 LLM_API llm_result llm_request_get_output(const llm_request *request, int32_t index, llm_output *out);
 
 typedef struct llm_request_metrics {
-    double arrival_time, inference_start_time, first_token_time, finish_time; /* seconds since 1970; 0: not yet */
-    double time_in_queue, model_forward_time, model_execute_time;
+    double arrival_time, inference_start_time; /* when: seconds since 1970; 0: not yet */
+    double first_token_time;                   /* how long: from there to the first token */
+    double finish_time;                        /* when */
+    double time_in_queue;                      /* how long: from the end of preprocessing to inference_start_time */
+    double model_forward_time;                 /* from there to the latest token */
+    double model_execute_time;                 /* from arrival_time to it: preprocessing, waiting and computing */
     int32_t n_prompt_tokens, n_cached_tokens, n_preemptions;
+    double preprocess_cost_time; /* rendering and tokenizing */
 } llm_request_metrics;
 
 LLM_API void llm_request_get_metrics(const llm_request *request, llm_request_metrics *out);
@@ -762,24 +783,32 @@ LLM_API llm_result llm_context_load(llm_engine *engine, const char *path, const 
  *
  * They run together as far as the engine has room; one that fails has its error, the others their answers. */
 
-/* Opens a model for that. `config` is a JSON object (NULL: none) with options by the names of FastDeploy's LLM, LMDeploy's
- * TurbomindEngineConfig and PytorchEngineConfig, vLLM's, or ours: model and engine (LLM_OPTIONS_MODEL, LLM_OPTIONS_ENGINE),
- * reasoning_parser, enable_early_stop, early_stop_config. NULL on error. */
+/* Opens a model for that: a path, or ORG/NAME in the Hugging Face cache (download_dir, or the user's own). `config` is a JSON object (NULL:
+ * none) with options by the names of FastDeploy's LLM, LMDeploy's TurbomindEngineConfig and PytorchEngineConfig, vLLM's, or ours: whatever
+ * llm_serve has as a flag works here, or a note says why it has no meaning. An unknown name is an error with the nearest one. NULL on
+ * error. */
 LLM_API llm *llm_open(const char *model, const char *config);
+/* The same. env (NULL: none): getenv, for HF_HUB_CACHE, HF_HOME, LLM_CUDA_LIBRARY, and whatever else the programs read. log (NULL: none):
+ * gets what the library tells up to the option log_level, and the notes. */
+LLM_API llm *llm_open_with(const char *model, const char *config, char *(*env)(const char *name), llm_log_fn log, void *log_user);
+/* What was taken and has no effect, a line each; "": nothing. Lives as long as l. */
+LLM_API const char *llm_notes(const llm *l);
 
 typedef llm_sampling llm_sampling_params;
 
-typedef struct llm_prompt { /* one of these three */
+typedef struct llm_prompt { /* one of these four */
     const char *prompt;     /* a text; of llm_chat_batch the user's message */
     const int32_t *prompt_token_ids;
     int32_t n_prompt_token_ids;
     const char *messages; /* llm_chat_batch: a JSON list of {"role": ..., "content": ...} */
+    const char *json; /* a prompt as FastDeploy and vLLM have it: {"prompt": text} or {"prompt_token_ids": ids}, or {"messages": list} */
 } llm_prompt;
 
 typedef struct llm_batch_config {
     const llm_sampling_params *sampling_params; /* NULL: the model's own; max_tokens 0: 512 */
     const char *params;       /* JSON object of what is to be different: any member of a request's body, FastDeploy's and LMDeploy's
-                                     names of them (max_new_tokens, random_seed, stop_words ...), chat_template_kwargs; NULL: nothing */
+                                     names of them (max_new_tokens, random_seed, stop_words ...), chat_template_kwargs, adapter_name,
+                                     do_preprocess (false: a chat's text goes to the model as it is); NULL: nothing */
     llm_progress_fn progress; /* FastDeploy's use_tqdm: after each answer; NULL: none. Non-zero cancels all */
     void *progress_user;
 } llm_batch_config;
@@ -797,7 +826,7 @@ typedef struct llm_completion_output {
 
 typedef struct llm_request_output {
     const char *request_id;
-    const char *prompt; /* what the model read, as text */
+    const char *prompt; /* its text as it was given, of a chat as the template made it; "" of ids */
     const int32_t *prompt_token_ids;
     int32_t n_prompt_token_ids;
     llm_completion_output outputs;
@@ -811,10 +840,11 @@ typedef struct llm_request_output {
 typedef struct llm_outputs {
     llm_request_output *items; /* (n): prompt by prompt, and of each the n answers that were asked for */
     int32_t n, n_failed;
+    const char *ignored; /* parameters that have no effect, "a, b"; "": none */
 } llm_outputs;
 
 /* Continues texts or ids, or answers chats through the model's template, in the caller's thread. cfg may be NULL. NULL only if there can be
- * no answer at all: no memory, a parameter that is no JSON object, a failing engine, cancelled. */
+ * no answer at all: no memory, parameters that are no JSON object or have a name that nobody knows, a failing engine, cancelled. */
 LLM_API llm_outputs *llm_generate_batch(llm *l, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg);
 LLM_API llm_outputs *llm_chat_batch(llm *l, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg);
 LLM_API void llm_outputs_free(llm_outputs *o); /* NULL is fine */
@@ -885,7 +915,7 @@ typedef enum llm_json_type {
 typedef struct llm_json_limits {
     int max_depth;   /* nesting; 0: 512; at most 4096 */
     int max_tokens;  /* values and keys together; 0: 64 million */
-    int unique_keys; /* refuse an object that has a key twice, or more than 4096 keys */
+    int unique_keys; /* refuse an object that has a key twice, more than 4096 keys, or a key with a NUL or of more than 4096 bytes */
 } llm_json_limits;
 
 /* Parses `len` bytes (at most 2 GiB; copied). limits may be NULL. LLM_ERR_FORMAT for what is not JSON and LLM_ERR_LIMIT, both with the byte
@@ -918,6 +948,9 @@ typedef struct llm_template llm_template;
  * harm: rendering is bounded in steps, memory and output. */
 LLM_API llm_result llm_template_open(const char *text, size_t len, llm_template **out);
 LLM_API void llm_template_close(llm_template *t); /* NULL is fine */
+/* The text of a template that is built in, for models that bring none: chatml, llama-2, llama-3, internlm, internlm2, baichuan, chatglm3,
+ * mistral, vicuna, alpaca, zephyr, gemma, phi-3, deepseek. NULL: there is none of that name. */
+LLM_API const char *llm_template_builtin(const char *name);
 
 typedef struct llm_render_options {
     const char *bos_token, *eos_token; /* template variables, unless the context has them; NULL: undefined */
@@ -1091,7 +1124,9 @@ typedef enum llm_option_kind {
     LLM_OPTION_LIST,    /* llm_option_list: may be given again; low above 0: takes several words at once; high above 0: at most so many */
     LLM_OPTION_IGNORED, /* accepted with one note: `help` says why it has no meaning; takes a value */
     LLM_OPTION_IGNORED_FLAG,
-    LLM_OPTION_REFUSED /* known, but not to be had: `help` says what it is */
+    LLM_OPTION_REFUSED, /* known, but not to be had: `help` says what it is */
+    LLM_OPTION_READ,    /* of JSON: a member that the program reads itself */
+    LLM_OPTION_CHOICE   /* const char *, one of the words */
 } llm_option_kind;
 
 typedef struct llm_option {
@@ -1100,7 +1135,9 @@ typedef struct llm_option {
     int32_t group; /* of the help; below 0: not listed */
     size_t at;     /* offset in the target */
     double low, high;
-    const char *words; /* ENUM: the words; others: name of the value in the help; of TEXT and LIST "TEXT": it must be UTF-8 */
+    /* ENUM and CHOICE: the words; others: name of the value in the help. Of TEXT and LIST "TEXT": it must be UTF-8. Of IGNORED the words
+     * that it may be; "N" or "X": a whole number, or any, in the range. */
+    const char *words;
     const char *help;
 } llm_option;
 
@@ -1128,13 +1165,25 @@ LLM_API const llm_option *llm_options_find(const llm_options *o, const char *nam
 /* Sets one of o->table, unless a stronger source has. `said` is how it was spelled, for messages. LLM_ERR_ARG names option, value and what
  * was expected; LLM_ERR_UNSUPPORTED for a REFUSED one; LLM_ERR_NOMEM. */
 LLM_API llm_result llm_options_set(llm_options *o, const llm_option *option, const char *said, const char *value, int source);
-/* Sets every known member of an object; null leaves a default. Unknown ones are an error, or go to `unknown` (not NULL) as "a, b". */
+/* Sets every known member of an object; null leaves a default. Of a LIST an array's elements, and of {"a": "b"} the text "a=b". Unknown
+ * ones are an error, or go to `unknown` (not NULL) as "a, b". */
 LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown);
 /* The help of a program, in lines of at most 80 columns: the groups of LLM_OPTIONS_SETUP, then n of its own under their titles. */
 LLM_API void llm_options_help(const llm_options *o, const char *const *titles, int n, llm_text *out);
 /* Rows of such a help: of a group (-1: of all) those that are among `names` ("p|prompt|json"; NULL: all of them). What is ignored or
  * refused is understood but not advertised. Left column: the first name, and the second when the first is short; right from 35 on. */
 LLM_API void llm_options_rows(const llm_options *o, int group, const char *names, llm_text *out);
+/* More of a help: what is understood and has no effect, or is refused, with the reasons. */
+LLM_API void llm_options_idle(const llm_options *o, llm_text *out);
+/* What every name comes to, as JSON: [{"name", "verdict": "works", "ignored" or "refused", "takes", "why"}, ...]. */
+LLM_API void llm_options_verdicts(const llm_options *o, llm_text *out);
+/* When all is open: notes for options that were given and have no effect as things are: of a GPU where the CPU computes, of swapping where
+ * nothing is swapped, and the like. */
+LLM_API void llm_options_report(const llm_options *o, const llm_engine *engine);
+/* Appends a sentence of this library, or a note, with the options as the user wrote them: "max_model_len: 9 is ..." becomes "-c: 9 is ...".
+ * argv and get: as in llm_setup_read. */
+LLM_API void llm_options_sentence(const llm_options *o, int argc, char **argv, char *(*get)(const char *name), const char *sentence,
+                                  llm_text *out);
 LLM_API int llm_options_given(const llm_options *o, const char *name); /* the source that set it; its value may equal the default */
 /* Frees the texts that came from JSON and the items of all lists in the target; the target's texts from JSON are gone then. */
 LLM_API void llm_options_free(llm_options *o);
@@ -1144,6 +1193,7 @@ LLM_API void llm_options_free(llm_options *o);
 #define LLM_OPT_INT(T, member, group, names, low, high, help) {names, LLM_OPTION_INT, group, offsetof(T, member), low, high, "N", help}
 #define LLM_OPT_FLOAT(T, member, group, names, low, high, help) {names, LLM_OPTION_FLOAT, group, offsetof(T, member), low, high, "X", help}
 #define LLM_OPT_BOOL(T, member, group, names, help) {names, LLM_OPTION_BOOL, group, offsetof(T, member), 0, 0, NULL, help}
+#define LLM_OPT_CHOICE(T, member, group, names, words, help) {names, LLM_OPTION_CHOICE, group, offsetof(T, member), 0, 0, words, help}
 #define LLM_OPT_ENUM(T, member, group, names, words, help) {names, LLM_OPTION_ENUM, group, offsetof(T, member), 0, 0, words, help}
 /* A field that has a row LLM_FIELD_x: kind and range come from there. `in` is the struct of the field in T. */
 #define LLM_OPT_FIELD(T, in, field, group, names, help) LLM_OPT_FIELD_ROW(names, group, offsetof(T, in.field), help, LLM_FIELD_##field)
@@ -1155,36 +1205,51 @@ LLM_API void llm_options_free(llm_options *o);
 #define LLM_OPT_VALUE_FLOAT(unit) "X"
 #define LLM_OPT_VALUE_ENUM(words) words
 #define LLM_OPT_NONE(kind, names, why) {names, LLM_OPTION_##kind, -1, 0, 0, 0, NULL, why} /* IGNORED, IGNORED_FLAG, REFUSED */
+/* IGNORED, but a value that nobody documents is refused: one of the words, or a number ("N": a whole one, "X"). */
+#define LLM_OPT_NONE_OF(names, words, why) {names, LLM_OPTION_IGNORED, -1, 0, 0, 0, words, why}
+#define LLM_OPT_NONE_NUMBER(names, n_or_x, low, high, why) {names, LLM_OPTION_IGNORED, -1, 0, low, high, n_or_x, why}
 
 /* Rows for the library's own structs, each member under the names of vLLM, FastDeploy, LMDeploy and llama.cpp: T is the type of the
  * target, the second argument its member. A word that begins with '$' is an environment variable, without a prefix. */
 #define LLM_OPTIONS_MODEL(T, m, group) \
     LLM_OPT_TEXT(T, m.tokenizer, group, "tokenizer", "PATH", "tokenizer of another folder or file"), \
-        LLM_OPT_TEXT(T, m.chat_template, group, "chat-template|chat-template-file", "FILE", "chat template: a file, or its text"), \
+        LLM_OPT_TEXT(T, m.chat_template, group, "chat-template|chat-template-file", "FILE", \
+                     "chat template: a file, its text, or for models without one a name: chatml, llama-3, ..."), \
         LLM_OPT_ENUM(T, m.dummy_weights, group, "load-format", "auto|safetensors|gguf|dummy=1|dummy-fp8=2|dummy-q4=3", \
-                     "dummy: random weights from config.json alone")
+                     "dummy: random weights from config.json alone"), \
+        LLM_OPT_CHOICE(T, m.quantization, group, "q|quantization", LLM_QUANTIZATIONS, "what the files must be; None: whatever they are"), \
+        LLM_OPT_FLOAT(T, m.rope_scaling_factor, group, "rope-scaling-factor", 0, 1000, \
+                      "dynamic NTK: prompts longer than the model's length, by so much at most (0: as the files say)"), \
+        LLM_OPT_BOOL(T, m.use_logn_attn, group, "use-logn-attn", "scale queries beyond the model's length by its logarithm"), \
+        LLM_OPT_BOOL(T, m.language_model_only, group, "language-model-only", "of a model with vision the text part alone"), \
+        LLM_OPT_ENUM(T, m.no_generation_config, group, "generation-config", "auto|vllm=1", \
+                     "vllm: sampling defaults are vLLM's, whatever generation_config.json says")
+
+#define LLM_QUANTIZATIONS \
+    "None|awq|gptq|gpt|smoothquant|smooth_quant|weight_only_int8|fp8|gguf|compressed-tensors|mxfp4|bitsandbytes|awq_marlin|gptq_marlin"
 
 #define LLM_OPTIONS_ENGINE(T, e, group) \
     LLM_OPT_FIELD(T, e, max_model_len, group, "c|max-model-len|ctx-size|session-len", "context: tokens of prompt and answer"), \
         LLM_OPT_BOOL(T, e.allow_long_max_model_len, group, "allow-long-max-model-len|$VLLM_ALLOW_LONG_MAX_MODEL_LEN", \
                      "let it exceed the model's own length"), \
         LLM_OPT_FIELD(T, e, max_num_seqs, group, "np|max-num-seqs|parallel|max-batch-size", \
-                      "sequences that run together (server 64, batch 16)"), \
+                      "sequences that run together (server 64, with a GPU 256; batch 16)"), \
         LLM_OPT_FIELD(T, e, max_num_batched_tokens, group, "max-num-batched-tokens|batch-size|max-prefill-token-num", \
                       "tokens of one step (512)"), \
-        LLM_OPT_FIELD(T, e, max_queue, group, "max-queue", "requests that may wait (1024)"), \
+        LLM_OPT_FIELD(T, e, max_queue, group, "max-queue", "requests that may wait (1024); 0: none, who finds no place gets 429"), \
         LLM_OPT_FIELD(T, e, block_size, group, "block-size", "tokens of a KV page (32)"), \
         LLM_OPT_FIELD(T, e, kv_cache_memory_bytes, group, "kv-cache-memory-bytes", "memory of the KV cache"), \
         LLM_OPT_BOOL(T, e.kv_cache_prealloc, group, "kv-cache-prealloc", "take that memory at start, not when it is first used"), \
         LLM_OPT_ENUM(T, e.kv_cache_dtype, group, "kv-cache-dtype|ctk|ctv", \
                      "auto|fp8=4|fp8_e4m3=4|fp8_e5m2=5|int8=6|int4=7|q8_0=6|q4_0=7|float32=1|f32=1|float16=2|f16=2|bfloat16=3|bf16=3", \
                      "type of the KV cache"), \
-        LLM_OPT_ENUM(T, e.kv_cache_dtype, -1, "quant-policy", "0|4=7|8=6", NULL), \
         LLM_OPT_FIELD(T, e, n_threads, group, "t|threads", "threads (all cores)"), \
         LLM_OPT_TEXT(T, e.device, group, "device", "NAME", "auto, cpu, cuda"), \
         LLM_OPT_TEXT(T, e.cuda_library, group, "cuda-library|$LLM_CUDA_LIBRARY", "PATH", \
                      "library of the device's backend (libllm_cuda.so beside this program)"), \
         LLM_OPT_BOOL(T, e.enforce_eager, group, "enforce-eager", "GPU: steps are not recorded as graphs"), \
+        LLM_OPT_TEXT(T, e.cuda_graph_sizes, group, "cuda-graph-sizes|cudagraph-capture-sizes|$PTA_TORCHAIR_DECODE_GEAR_LIST", "LIST", \
+                     "GPU: batch sizes that are recorded as graphs: 2,4,8,16 (1, 2, 4, multiples of 8)"), \
         LLM_OPT_FIELD(T, e, max_seq_len_to_capture, group, "max-seq-len-to-capture", "GPU: steps with longer sequences are not recorded"), \
         LLM_OPT_BOOL(T, e.batch_invariant, group, "batch-invariant|$VLLM_BATCH_INVARIANT", \
                      "GPU: logits do not depend on who else is in the batch (a CPU always)"), \
@@ -1193,13 +1258,14 @@ LLM_API void llm_options_free(llm_options *o);
                       "pieces into which the layers are cut, each on devices of its own"), \
         LLM_OPT_FIELD(T, e, tensor_parallel_size, group, "tp|tensor-parallel-size", "ranks that share every layer"), \
         LLM_OPT_ENUM(T, e.dtype, group, "dtype", "auto|float32=1|float=1|f32=1|bfloat16=2|bf16=2|float16=3|half=3|f16=3", "arithmetic"), \
-        LLM_OPT_FIELD(T, e, gpu_memory_utilization, group, "gpu-memory-utilization|cache-max-entry-count", \
-                      "share of a GPU's memory (0.9)"), \
+        LLM_OPT_FIELD(T, e, gpu_memory_utilization, group, "gpu-memory-utilization", "share of a GPU's memory (0.9)"), \
         LLM_OPT_ENUM(T, e.preemption_swap, group, "preemption-mode|eviction-type", "recompute|swap=1|copy=1", \
                      "what becomes of a sequence that must give way"), \
         LLM_OPT_FIELD(T, e, swap_space, group, "swap-space", "GiB of host memory for sequences that give way by swap (4)"), \
         LLM_OPT_FIELD(T, e, num_cpu_blocks, -1, "num-cpu-blocks", NULL), \
         LLM_OPT_FIELD(T, e, num_gpu_blocks, -1, "num-gpu-blocks|num-gpu-blocks-override", NULL), \
+        LLM_OPT_FIELD(T, e, cache_max_entry_count, group, "cache-max-entry-count", \
+                      "KV cache: share of the memory that is free, or (above 1) so many pages"), \
         LLM_OPT_FIELD(T, e, scheduler_delay_factor, group, "scheduler-delay-factor", \
                       "new prompts wait X prompt steps for others while answers go on (0)"), \
         LLM_OPT_FIELD(T, e, prefill_interval, group, "prefill-interval", "new prompts join every N steps (1)"), \
@@ -1235,37 +1301,57 @@ LLM_API void llm_options_free(llm_options *o);
 
 /* What the documents name and has no meaning here, or not yet: each is accepted with one line that says why, or refused with one. */
 #define LLM_OPTIONS_FOREIGN \
-    LLM_OPT_NONE(IGNORED, "q|quantization|model-format", "the file says what it is"), \
-        LLM_OPT_NONE(IGNORED, "engine-worker-queue-port|distributed-executor-backend", "one process runs everything here"), \
-        LLM_OPT_NONE(IGNORED, "num-scheduler-steps", "decoding sequences always go first here"), \
-        LLM_OPT_NONE(IGNORED, \
-                     "cuda-graph-sizes|n-gpu-layers|ngl|cpu-offload-gb|rope-scaling-factor|revision|tokenizer-mode|generation-config", \
-                     "the model's files and the device decide"), \
-        LLM_OPT_NONE(IGNORED_FLAG, "use-logn-attn|flash-attn|fa", "the model's files and the device decide"), \
+    LLM_OPT_NONE_OF("distributed-executor-backend", "ray|mp|uni|external_launcher", "one process runs everything here"), \
+        LLM_OPT_NONE_NUMBER("engine-worker-queue-port", "N", 0, 65535, "one process runs everything here"), \
+        LLM_OPT_NONE_NUMBER("kv-cache-ratio", "X", 0, 1, "pages are not parted between prompts and answers"), \
+        LLM_OPT_NONE_NUMBER("cpu-offload-gb", "X", 0, 1e6, "all weights are where the model computes"), \
+        LLM_OPT_NONE(IGNORED, "n-gpu-layers|ngl|gpu-layers", "all layers are on the device that --device names"), \
+        LLM_OPT_NONE_OF("tokenizer-mode", "auto|slow|fast|mistral|custom", "the tokenizer's files decide"), \
+        LLM_OPT_NONE(IGNORED, "tokenizer-extension-path|code-revision", "nothing of a model folder is ever executed"), \
         LLM_OPT_NONE(IGNORED_FLAG, "trust-remote-code", "nothing of a model folder is ever executed"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "flash-attn|fa", "attention never writes its scores to memory here"), \
         LLM_OPT_NONE(IGNORED_FLAG, \
-                     "enable-chunked-prefill|use-v2-block-manager|disable-async-output-proc|cont-batching|cb|jinja|" \
-                     "speculative-disable-mqa-scorer|disable-logprobs-during-spec-decoding", \
+                     "use-v2-block-manager|disable-async-output-proc|cont-batching|cb|jinja|speculative-disable-mqa-scorer|" \
+                     "disable-logprobs-during-spec-decoding", \
                      "this engine always works that way"), \
         LLM_OPT_NONE(IGNORED_FLAG, \
                      "disable-log-requests|disable-log-stats|metrics|enable-prompt-tokens-details|enable-auto-tool-choice|" \
                      "enable-tokenizer-info-endpoint|no-warmup|enable-logprob|use-tqdm", \
                      "it is always so here"), \
-        LLM_OPT_NONE(IGNORED, "response-role", "answers are the assistant's"), \
-        LLM_OPT_NONE(IGNORED, "guided-decoding-backend", "there is one, built in"), \
-        LLM_OPT_NONE(IGNORED, "$USE_PFA_HIGH_PRECISION_MODE|$USE_IFA_HIGH_PRECISION_MODE|$USE_PREFIX_HIGH_PRECISION_MODE", \
-                     "attention always accumulates in float32"), \
-        LLM_OPT_NONE(IGNORED, \
-                     "$HCCL_OP_EXPANSION_MODE|$PYTORCH_NPU_ALLOC_CONF|$INFER_MODE|$PTA_TORCHAIR_DECODE_GEAR_ENABLE|" \
-                     "$PTA_TORCHAIR_DECODE_GEAR_LIST|$ENABLE_SPEC_METRIC", \
-                     "it has no meaning on this device"), \
-        LLM_OPT_NONE(IGNORED, "$VLLM_IMAGE_FETCH_TIMEOUT", "there are no outgoing connections"), \
-        LLM_OPT_NONE(IGNORED, \
-                     "speculative-draft-tensor-parallel-size|speculative-disable-by-batch-size|spec-decoding-acceptance-method|" \
-                     "speculative-model-quantization|speculative-max-model-len|num-lookahead-slots|" \
-                     "typical-acceptance-sampler-posterior-threshold|typical-acceptance-sampler-posterior-alpha", \
-                     "drafts are measured, and never change an answer"), \
+        LLM_OPT_NONE_OF("response-role", "assistant", "answers are the assistant's"), \
+        LLM_OPT_NONE_OF("guided-decoding-backend", LLM_GUIDED_BACKENDS, "there is one, built in"), \
+        LLM_OPT_NONE_OF("$USE_PFA_HIGH_PRECISION_MODE|$USE_IFA_HIGH_PRECISION_MODE|$USE_PREFIX_HIGH_PRECISION_MODE", "0|1", \
+                        "attention always accumulates in float32"), \
+        LLM_OPT_NONE_OF("$HCCL_OP_EXPANSION_MODE", "AIV|AI_CPU|HOST|HOST_TS", "no NPU computes here"), \
+        LLM_OPT_NONE(IGNORED, "$PYTORCH_NPU_ALLOC_CONF", "all memory is taken at start"), \
+        LLM_OPT_NONE_OF("$INFER_MODE", "PTA", "a GPU's steps are recorded as graphs unless --enforce-eager, a CPU has none"), \
+        LLM_OPT_NONE_OF("$PTA_TORCHAIR_DECODE_GEAR_ENABLE", "0|1", "graphs are made for the batch sizes that come"), \
+        LLM_OPT_NONE_OF("$ENABLE_SPEC_METRIC", "0|1", "the metrics of drafts cost nothing and are always there"), \
+        LLM_OPT_NONE_NUMBER("$VLLM_IMAGE_FETCH_TIMEOUT", "X", 0, 1e9, "there are no outgoing connections"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "enable-mm", "a message with an image is refused by itself"), \
+        LLM_OPT_NONE(IGNORED, "limit-mm-per-prompt", "a message with an image is refused by itself"), \
+        LLM_OPT_NONE_NUMBER("speculative-draft-tensor-parallel-size", "N", 1, 64, "a draft model computes on the first rank"), \
+        LLM_OPT_NONE_NUMBER("speculative-disable-by-batch-size", "N", 0, 1e9, "drafts are measured, and end where they do not pay"), \
+        LLM_OPT_NONE_OF("spec-decoding-acceptance-method", "rejection_sampler|typical_acceptance_sampler", \
+                        "drafts never change an answer"), \
+        LLM_OPT_NONE_NUMBER("typical-acceptance-sampler-posterior-threshold|typical-acceptance-sampler-posterior-alpha", "X", 0, 1e6, \
+                            "drafts never change an answer"), \
+        LLM_OPT_NONE(IGNORED, "speculative-model-quantization", "the draft model's files say what it is"), \
+        LLM_OPT_NONE_NUMBER("speculative-max-model-len", "N", 1, 2147483647, "drafts end where the draft model's context does"), \
+        LLM_OPT_NONE_NUMBER("num-lookahead-slots", "N", 0, 1e6, "pages are found for every draft"), \
         LLM_OPT_NONE(REFUSED, "image", "an image")
+
+#define LLM_GUIDED_BACKENDS "auto|outlines|lm-format-enforcer|xgrammar|guidance|llguidance"
+
+/* What belongs to a server, for programs that are none. */
+#define LLM_OPTIONS_SERVER \
+    LLM_OPT_NONE(IGNORED, \
+                 "host|port|uds|metrics-port|api-key|api-key-file|cors-origins|allowed-origins|allowed-hosts|shutdown-timeout|timeout|to|" \
+                 "drain|log-format|log-file|lora-dir|context-dir|max-logprobs|sse-ping-interval|workers|" \
+                 "engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S|served-model-name|a|alias", \
+                 "it belongs to llm_serve"), \
+        LLM_OPT_NONE(IGNORED_FLAG, "log-requests|enable-log-requests|log-prompts|no-ui|no-webui|strict-model-name", \
+                     "it belongs to llm_serve")
 
 /* ---- what programs have in common: a model, an engine and a service by options
  *
@@ -1290,9 +1376,19 @@ typedef struct llm_setup {
     int32_t chat_sampling; /* 1: where nothing was said, llm_sampling_chat; 0: llm_sampling_default, as an API of HTTP wants it */
     llm_model_config files;
     llm_engine_config engine;
-    llm_early_stop early_stop;     /* what the two options say */
-    llm_sampling sampling;         /* defaults of requests, as far as they were given */
-    llm_text path, draft, library; /* of the model, and of what `engine` names; llm_setup_free frees them */
+    llm_early_stop early_stop;        /* what the two options say */
+    llm_sampling sampling;            /* defaults of requests, as far as they were given */
+    llm_text path, draft, library;    /* of the model, and of what `engine` names; llm_setup_free frees them */
+    const char *model_name;           /* LMDeploy's: what the model is called, and, if it is one, the built-in chat template */
+    const char *chat_template_config; /* LMDeploy's JSON {"model_name"} */
+    const char *model_format;         /* LMDeploy's: "hf", "llama", "awq", "gptq" */
+    const char *download_dir;         /* the Hugging Face cache; NULL: as the environment says */
+    llm_option_list lora_modules;     /* NAME=PATH or {"name", "path"}: for llm_setup_adapters */
+    int32_t enable_lora, chunked_prefill, quant_policy, num_scheduler_steps;
+    int32_t do_preprocess;     /* LMDeploy's: 0: prompts go to the model without the chat template */
+    int32_t raw_embeddings;    /* 1: pooler_config says "normalize": false */
+    const char *pooler_config; /* vLLM's JSON {"pooling_type", "normalize"} */
+    const char *revision;      /* of ORG/NAME in the Hugging Face cache; NULL: main */
 } llm_setup;
 
 enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* groups of the help; the program's own come behind */
@@ -1306,9 +1402,34 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
                      "hermes, llama3_json, mistral, deepseek_v3, qwen3_coder, json, ... (from the template)"), \
         LLM_OPT_ENUM(T, setup.pooling, LLM_HELP_MODEL, "pooling", "last=1|mean=2", \
                      "what becomes an embedding: the last token's state, or the mean"), \
+        LLM_OPT_TEXT(T, setup.pooler_config, LLM_HELP_MODEL, "pooler-config|override-pooler-config", "JSON", \
+                     "the same as {\"pooling_type\": \"LAST\", \"normalize\": true}"), \
         LLM_OPTIONS_ENGINE(T, setup.engine, LLM_HELP_ENGINE), \
         LLM_OPT_BOOL(T, setup.prefix_caching, LLM_HELP_ENGINE, "enable-prefix-caching|cache-prompt", \
                      "keep prompts' KV pages for the next request (on)"), \
+        LLM_OPT_BOOL(T, setup.chunked_prefill, LLM_HELP_ENGINE, "enable-chunked-prefill", \
+                     "long prompts in pieces, beside answers (on); --no-: each in one step, for which the budget must do"), \
+        LLM_OPT_ENUM(T, setup.quant_policy, -1, "quant-policy", "0|4=4|8=8", NULL), \
+        LLM_OPT_BOOL(T, setup.enable_lora, LLM_HELP_ENGINE, "enable-lora", "adapters by model name"), \
+        {"lora-modules|adapters", \
+         LLM_OPTION_LIST, \
+         LLM_HELP_ENGINE, \
+         offsetof(T, setup.lora_modules), \
+         1, \
+         0, \
+         "NAME=PATH ...", \
+         "adapters: PEFT folders or GGUF files, or {\"name\", \"path\"}"}, \
+        LLM_OPT_INT(T, setup.num_scheduler_steps, LLM_HELP_ANSWERS, "num-scheduler-steps", 1, 1024, \
+                    "tokens of a stream's event at most (1)"), \
+        LLM_OPT_BOOL(T, setup.do_preprocess, -1, "do-preprocess", NULL), \
+        LLM_OPT_TEXT(T, setup.model_name, -1, "model-name", "NAME", NULL), \
+        LLM_OPT_TEXT(T, setup.chat_template_config, -1, "chat-template-config", "JSON", NULL), \
+        LLM_OPT_CHOICE(T, setup.model_format, -1, "model-format", "hf|llama|awq|gptq", NULL), \
+        LLM_OPT_TEXT(T, setup.download_dir, LLM_HELP_MODEL, "download-dir", "PATH", "the Hugging Face cache (HF_HUB_CACHE, HF_HOME)"), \
+        LLM_OPT_TEXT(T, setup.revision, LLM_HELP_MODEL, "revision", "NAME", \
+                     "of ORG/NAME in that cache: a branch, a tag, a commit (main)"), \
+        LLM_OPT_ENUM(T, setup.log_level, LLM_HELP_MODEL, "log-level|lv|v", "error|warn=1|warning=1|info=2|debug=3", \
+                     "what is told on standard error"), \
         LLM_OPT_BOOL(T, setup.enable_early_stop, LLM_HELP_ANSWERS, "enable-early-stop", "end answers that repeat themselves"), \
         LLM_OPT_TEXT(T, setup.early_stop_config, LLM_HELP_ANSWERS, "early-stop-config", "JSON", \
                      "{\"enable_early_stop\", \"strategy\", \"window_size\", \"threshold\"}")
@@ -1318,8 +1439,6 @@ enum { LLM_HELP_MODEL, LLM_HELP_ENGINE, LLM_HELP_ANSWERS, LLM_HELP_OWN }; /* gro
     LLM_OPT_TEXT(T, setup.model, LLM_HELP_MODEL, "m|model", "PATH", \
                  "GGUF file, folder with safetensors, or ORG/NAME in the local Hugging Face cache"), \
         LLM_OPT_TEXT(T, setup.config, LLM_HELP_MODEL, "config", "FILE", "JSON object of options by name"), \
-        LLM_OPT_ENUM(T, setup.log_level, LLM_HELP_MODEL, "log-level|lv|v", "error|warn=1|warning=1|info=2|debug=3", \
-                     "what is told on standard error"), \
         LLM_OPT_TEXT(T, setup.visible_devices, -1, "$ASCEND_RT_VISIBLE_DEVICES", NULL, NULL), \
         LLM_OPTIONS_SAMPLING(T, setup.sampling, LLM_HELP_ANSWERS)
 
@@ -1338,6 +1457,8 @@ LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name));
 /* llm_openai_service_init, and over it what was said. `o` (NULL: no sampling was read) has s in its target. engine as there. */
 LLM_API void llm_setup_service(const llm_setup *s, const llm_options *o, const llm_model *model, llm_engine *engine,
                                struct llm_openai_service *out);
+/* Loads the adapters of lora_modules under their names, which must not be those of the service's model (NULL: any name will do). */
+LLM_API llm_result llm_setup_adapters(const llm_setup *s, llm_engine *engine, const struct llm_openai_service *service);
 LLM_API void llm_setup_free(llm_setup *s); /* when the engine is closed */
 
 /* ---------------------------------------------------------------------------
@@ -1397,7 +1518,9 @@ typedef struct llm_openai_service {
     void (*on_news)(void *user, llm_openai_call *call);
     /* In llm_openai_next, for metrics: one piece of news; gap: seconds since the token before of the same choice, else 0. May be NULL. */
     void (*on_event)(void *user, llm_openai_call *call, llm_request *request, const llm_event *event, double gap);
-    int32_t starved; /* there was no memory to look at the template: every call answers 503 */
+    int32_t num_scheduler_steps;             /* vLLM's: a stream's events hold up to so many tokens; 0: 1 */
+    int32_t starved;                         /* there was no memory to look at the template: every call answers 503 */
+    int64_t max_contexts, max_context_bytes; /* of the files in context_dir: a save that would go beyond is refused; 0: no bound */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
@@ -1406,8 +1529,8 @@ LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name
 
 typedef struct llm_openai_info {
     llm_openai_kind kind;
-    const char *id;                /* "chatcmpl-..." */
-    const char *ignored;           /* members of the body that nobody knows, "a, b"; "" */
+    const char *id;                /* "chatcmpl-...", or what the body chose (request_id) */
+    const char *ignored;           /* members of the body that have no effect, "a, b"; "" */
     int32_t status;                /* HTTP's: 200, or the error's */
     int32_t stream;                /* the pieces are events (of GENERATE: lines); else there is one piece */
     int32_t done;                  /* all is written */
@@ -1415,21 +1538,20 @@ typedef struct llm_openai_info {
     int32_t n_requests, n_choices; /* prompts, and answers to each */
     llm_request *const *requests;  /* (n_requests) */
     const llm_sampling *sampling;
+    const char *user; /* what the body says of its end user; NULL: nothing */
 } llm_openai_info;
 
 /* Reads and checks a body: what takes time that grows with the prompt is left to submit. NULL: no memory. */
 LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user);
 /* Renders, tokenizes, submits. Any thread, one at a time for a call. 0: there is an error to be written. */
 LLM_API int llm_openai_submit(llm_openai_call *k);
-/* Appends the next piece of the answer if there is one: an event, a line, or the whole object. 0: nothing now. A piece for which there is
- * no memory becomes an error (503, in a stream an event); out->failed: not even that found any, and the call is done. */
+/* Appends the next piece of the answer if there is one: an event, a line, or the whole object. 0: nothing now. */
 LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out);
 LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k);
 /* Ends a call from outside: what runs is cancelled and the next piece is the error; in a stream an event, for its status has gone out,
  * but before submit always the object. */
 LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message);
-/* Nobody waits for the answer any more: a submit in another thread comes back soon, and next writes an error, status 499. Any thread, as
- * long as the call is there. */
+/* Nobody waits for the answer any more: what another thread does for the call now ends as soon as it can. Any thread; free it then. */
 LLM_API void llm_openai_cancel(llm_openai_call *k);
 LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 
@@ -1511,6 +1633,8 @@ LLM_API llm_result llm_setup_read_sized(const llm_sizes *sizes, llm_setup *s, ll
 LLM_API llm_result llm_setup_find_sized(const llm_sizes *sizes, llm_setup *s, char *(*get)(const char *name));
 LLM_API void llm_setup_service_sized(const llm_sizes *sizes, const llm_setup *s, const llm_options *o, const llm_model *model,
                                      llm_engine *engine, struct llm_openai_service *out);
+LLM_API llm_result llm_setup_adapters_sized(const llm_sizes *sizes, const llm_setup *s, llm_engine *engine,
+                                            const struct llm_openai_service *service);
 LLM_API void llm_setup_free_sized(const llm_sizes *sizes, llm_setup *s);
 LLM_API void llm_openai_service_init_sized(const llm_sizes *sizes, llm_openai_service *s, const llm_model *model, llm_engine *engine);
 LLM_API int llm_openai_knows_model_sized(const llm_sizes *sizes, const llm_openai_service *s, const char *name, size_t len);
@@ -1531,7 +1655,7 @@ LLM_API llm_openai_call *llm_openai_begin_sized(const llm_sizes *sizes, const ll
  * operation makes the context remember the first error; wait() returns it.
  */
 
-#define LLM_BACKEND_ABI 5
+#define LLM_BACKEND_ABI 6
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -1565,7 +1689,7 @@ typedef enum llm_type {
     LLM_TYPE_U64 = 1006,
     LLM_TYPE_RANDOM = 2000, /* no data: the backend makes seeded random values (load-format dummy) */
     LLM_TYPE_RANDOM_F8,
-    LLM_TYPE_RANDOM_Q4 /* ... and a GPU keeps them as e4m3, or as Q4_0 does; elsewhere as the first */
+    LLM_TYPE_RANDOM_Q4 /* ... rounded to e4m3, or to Q4_0 */
 } llm_type;
 
 typedef struct llm_backend_ctx llm_backend_ctx; /* the open devices */
@@ -1634,8 +1758,10 @@ typedef struct llm_backend_config {
     double step_timeout;                       /* GPU: seconds after which a step counts as lost; 0: 300 */
     int32_t n_stages; /* of a pipeline: ranks [s n / n_stages, (s + 1) n / n_stages) are stage s, and sums and logits are shared among
                                them alone; n_ranks counts all. 0: 1 */
-    struct llm_spent *spent; /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds */
-    int32_t kv_prealloc;     /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
+    struct llm_spent *spent;    /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds */
+    const int32_t *graph_sizes; /* GPU: (n_graph_sizes) ascending: rows that recorded steps are filled up to; NULL: the backend's own */
+    int32_t n_graph_sizes;
+    int32_t kv_prealloc; /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
 } llm_backend_config;
 
 /* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of
@@ -1660,7 +1786,6 @@ typedef struct llm_draw {
     const llm_sampling *sampling; /* temperature, penalties, logit_bias, top_k, top_p, min_p: all else is the caller's to do */
     uint64_t seed;
     int64_t position;
-    int32_t also;                 /* a token whose log-probability is wanted too */
     int32_t row;                  /* the host wants to read the logits as well */
     const uint32_t *allowed;      /* (vocab + 31) / 32: a bit for each token that may be drawn; NULL: all */
     const int32_t *used, *counts; /* (n_used) for penalties: tokens of prompt and answer, each once, and how often the answer has it; the
@@ -1673,7 +1798,6 @@ enum { LLM_DRAW_CHANGES = 1 << 19 };
 typedef struct llm_drawn {
     int32_t id;     /* -1: the logits are not finite */
     float logprob;  /* raw log-softmax */
-    float also;     /* the same of llm_draw's other token */
     float prob;     /* after rules and temperature (greedy: temperature 1), before min-p, top-k and top-p */
     double log_sum; /* of the raw logits: log of the sum of exponentials */
 } llm_drawn;
@@ -1729,8 +1853,8 @@ typedef struct llm_rope_op {
     int32_t sections[3]; /* with 3 position rows: frequencies that take row 0, 1, 2 */
 } llm_rope_op;
 
-/* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h too.
- * */
+/* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h
+ * too. */
 typedef struct llm_residual_op {
     llm_rows rows;
     llm_buffer *x;       /* (rows, hidden) */
@@ -1948,8 +2072,9 @@ typedef struct llm_backend {
     /* NULL: the host samples, and each step is waited for. Else one more step may begin before wait(), which waits for the oldest; what can
      * be read after it is that step's. drawn: what became of llm_step's draws. */
     const llm_drawn *(*drawn)(llm_backend_ctx *ctx, int out_row);
-    /* Bytes of one rank's memory that KV pages may take, after weights_done; NULL: the engine knows. */
-    int64_t (*kv_memory)(llm_backend_ctx *ctx);
+    /* Bytes of one rank's memory that KV pages may take, after weights_done: what is left of memory_utilization, or (all) whatever is free.
+     * NULL: the engine knows. */
+    int64_t (*kv_memory)(llm_backend_ctx *ctx, int all);
     /* Pipelines: dst, a buffer of rank r of stage s > 0, gets the token rows of src, which is the same buffer of that rank of stage s - 1.
      * The one that sends calls send when src is ready; dst is there for what is recorded after receive. */
     void (*send)(llm_backend_ctx *ctx, int rank, const llm_buffer *src);
@@ -2003,6 +2128,7 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
 #define llm_setup_read(...) llm_setup_read_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_setup_find(...) llm_setup_find_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_setup_service(...) llm_setup_service_sized(LLM_SIZES, __VA_ARGS__)
+#define llm_setup_adapters(...) llm_setup_adapters_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_setup_free(...) llm_setup_free_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_openai_service_init(...) llm_openai_service_init_sized(LLM_SIZES, __VA_ARGS__)
 #define llm_openai_knows_model(...) llm_openai_knows_model_sized(LLM_SIZES, __VA_ARGS__)
@@ -2058,6 +2184,7 @@ static const llm_sizes llm_sizes_of_program = LLM_SIZES_HERE;
 #undef llm_setup_read
 #undef llm_setup_find
 #undef llm_setup_service
+#undef llm_setup_adapters
 #undef llm_setup_free
 #undef llm_openai_service_init
 #undef llm_openai_knows_model
@@ -2231,26 +2358,6 @@ typedef struct llm__arena {
     int failed; /* something could not be given: who takes many arrays looks once */
 } llm__arena;
 
-/* Allocations of this thread that failed so far. Who runs many steps, of which some can do without memory and some lose a part of a text,
- * compares it before and after. */
-static unsigned *llm__alloc_failures(void) {
-    static LLM__THREAD_LOCAL unsigned failures;
-    return &failures;
-}
-
-/* LLM_MALLOC and LLM_REALLOC, counted so. */
-static void *llm__malloc(size_t n) {
-    void *p = LLM_MALLOC(n);
-    *llm__alloc_failures() += !p;
-    return p;
-}
-
-static void *llm__realloc(void *p, size_t n) {
-    void *moved = LLM_REALLOC(p, n);
-    *llm__alloc_failures() += !moved;
-    return moved;
-}
-
 /* A product or sum of sizes; 0 and *ok cleared if it does not fit 63 bits. */
 static uint64_t llm__mul(uint64_t a, uint64_t b, int *ok) {
     if (b && a > (uint64_t)INT64_MAX / b) *ok = 0;
@@ -2270,7 +2377,7 @@ static void *llm__calloc(size_t count, size_t size) {
     int ok = 1;
     uint64_t n = llm__mul(count, size, &ok);
     if (!ok) return NULL;
-    void *p = llm__malloc(n ? (size_t)n : 1);
+    void *p = LLM_MALLOC(n ? (size_t)n : 1);
     if (p) memset(p, 0, n ? (size_t)n : 1);
     return p;
 }
@@ -2281,7 +2388,7 @@ static int llm__grow(void **array, size_t *cap, size_t need, size_t size) {
     if (need <= *cap) return 1;
     size_t n = LLM__MAX(need, LLM__MAX((size_t)8, *cap * 2));
     if (n > (size_t)INT64_MAX / size) return 0;
-    void *p = llm__realloc(*array, n * size);
+    void *p = LLM_REALLOC(*array, n * size);
     if (!p) return 0;
     *array = p;
     *cap = n;
@@ -2290,7 +2397,7 @@ static int llm__grow(void **array, size_t *cap, size_t need, size_t size) {
 
 /* n bytes as a NUL-terminated string of its own, or NULL without memory. */
 static char *llm__strndup(const char *s, size_t n) {
-    char *p = (char *)llm__malloc(n + 1);
+    char *p = (char *)LLM_MALLOC(n + 1);
     if (!p) return NULL;
     if (n) memcpy(p, s, n);
     p[n] = 0;
@@ -2314,7 +2421,7 @@ static void *llm__arena_take(llm__arena *a, size_t n) {
     if (!b || b->cap - b->used < n) {
         size_t cap = LLM__MAX(n, b ? LLM__MIN(b->cap * 2, (size_t)1 << 20) : 4096), left = a->limit ? a->limit - a->total : SIZE_MAX;
         if (cap > left) cap = n; /* near the limit no room is taken in advance */
-        b = cap > left ? NULL : (llm__arena_block *)llm__malloc(sizeof *b + cap);
+        b = cap > left ? NULL : (llm__arena_block *)LLM_MALLOC(sizeof *b + cap);
         if (!b) a->failed = 1;
         if (!b) return NULL;
         b->next = a->head;
@@ -2345,8 +2452,8 @@ static void llm__arena_free(llm__arena *a) {
 }
 
 /* Whole zeroed pages, aligned to 2 MiB so that huge pages can back them. NULL if there is no memory. mmap aligns to 4 KiB only, so 2 MiB
- * more are mapped and what stands out at both ends is given back. Pages that are never touched cost nothing: a page is taken when written.
- * */
+ * more are mapped and what stands out at both ends is given back. Pages that are never touched cost nothing: a page is taken when
+ * written. */
 static void *llm__pages_get(size_t bytes) {
     const size_t huge = (size_t)2 << 20;
     if (bytes > (size_t)INT64_MAX - 2 * huge) return NULL;
@@ -2389,6 +2496,8 @@ LLM_API int64_t llm_memory_free(void) {
  * The sentence names the thing, its value and what was expected. It is kept a thread; the outermost caller may prefix it. Log lines go to a
  * hook that the program gives with a model or an engine; without one nothing is printed anywhere. */
 
+static const char llm__out_of_memory[] = "out of memory";
+
 /* The hook and what it gets as its first argument. */
 typedef struct llm__logger {
     llm_log_fn fn;
@@ -2411,17 +2520,19 @@ static LLM__PRINTF(2, 3) llm_result llm__error(llm_result r, const char *format,
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
     for (const char *p = raw; *p && text + 5 < llm__error_here() + LLM__ERROR_SIZE; p++) {
-        const unsigned char c = (unsigned char)*p,
-                            d = (unsigned char)p[1]; /* names from files must not write to the terminal: \x1b, C1 controls */
-        if (c < 32 || c == 127 || (c == 0xC2 && d < 0xA0)) text += sprintf(text, "\\x%02x", (unsigned)c);
+        /* names from files must not write to the terminal: control characters, also those of two bytes, U+0080 to U+009F */
+        const unsigned char c = (unsigned char)*p, d = (unsigned char)p[1];
+        const int high = c == 0xC2 && d >= 0x80 && d < 0xA0;
+        if (c < 32 || c == 127 || high) text += sprintf(text, "\\x%02x", (unsigned)(high ? d : c));
         else *text++ = *p;
+        p += high;
     }
     *text = 0;
     return r;
 }
 
-/* The one error that cannot say more. */
-static llm_result llm__nomem(void) { return llm__error(LLM_ERR_NOMEM, "out of memory"); }
+/* The one error that cannot say more, and its sentence, for what tells it by another way. */
+static llm_result llm__nomem(void) { return llm__error(LLM_ERR_NOMEM, "%s", llm__out_of_memory); }
 
 LLM_API const char *llm_last_error(void) { return llm__error_here(); }
 
@@ -2469,7 +2580,7 @@ static void llm__c_locale_end(locale_t c, locale_t old) {
 /* Reads a number of exactly n bytes: digits with or without a point, a minus, an exponent. 0 if it is none, which "+1", "inf", "0x1" and "
  * 1" are not either; out of range gives infinity or zero. */
 static int llm__parse_double(const char *s, size_t n, double *out) {
-    char small[64], *copy = n < sizeof small ? small : (char *)llm__malloc(n + 1), *end;
+    char small[64], *copy = n < sizeof small ? small : (char *)LLM_MALLOC(n + 1), *end;
     if (!copy) return 0;
     memcpy(copy, s, n);
     copy[n] = 0; /* strtod wants an end */
@@ -2517,8 +2628,8 @@ static int llm__print_double(char *out, size_t size, char type, int precision, d
 /* Python's repr of a float, the shortest text that reads back equal: 1.0, 0.1, 1e+22, 1e-07. `out` holds 40 bytes. Returns its length.
  * Every decimal of up to 15 digits survives the way through a double, and 17 digits tell any two apart, so 15, 16 and 17 are tried and
  * zeros at the end dropped: 0.1 is found with 15 digits, 0.1 + 0.2 takes 17, 0.30000000000000004. (Ryu, Adams 2018, finds the shortest
- * directly, with tables of 10 KB; here a number printed is a rare thing.) Subnormal numbers carry fewer: there the search begins with one.
- * */
+ * directly, with tables of 10 KB; here a number printed is a rare thing.) Subnormal numbers carry fewer: there the search begins with
+ * one. */
 static int llm__format_double(double d, char *out) {
     double back = d;
     int digits = fabs(d) < 2.2250738585072014e-308 ? 1 : 15;
@@ -2974,6 +3085,14 @@ static llm_result llm__read_all(int fd, const char *path, uint8_t *to, size_t n)
     return LLM_OK;
 }
 
+enum { LLM__FILE_SMALL = 1 << 20 }; /* bytes of a file that is read into the heap, where sanitizers see who reads past its end */
+
+/* Gives back the memory that a file of n bytes was read into. */
+static void llm__file_drop(void *p, size_t n) {
+    if (n < LLM__FILE_SMALL) LLM_FREE(p);
+    else llm__pages_free(p, n);
+}
+
 /* Opens a file of at most `limit` bytes (0: any size). On error *out is empty. `data` of an open file is never NULL; no NUL follows it. */
 static llm_result llm__file_open(const char *path, size_t limit, int no_mmap, llm__file *out) {
     struct stat st;
@@ -2989,9 +3108,9 @@ static llm_result llm__file_open(const char *path, size_t limit, int no_mmap, ll
         if (p != MAP_FAILED) out->data = (const uint8_t *)p, out->mapped = 1;
     }
     if (!r && !out->data) {
-        uint8_t *p = (uint8_t *)llm__pages_get(n + 1);
+        uint8_t *p = (uint8_t *)(n < LLM__FILE_SMALL ? LLM_MALLOC(n ? n : 1) : llm__pages_get(n));
         r = p ? llm__read_all(fd, path, p, n) : llm__error(LLM_ERR_NOMEM, "%s: out of memory for %zu bytes", path, n);
-        if (r) llm__pages_free(p, n + 1);
+        if (r) llm__file_drop(p, n);
         else out->data = p;
     }
     close(fd);
@@ -3008,7 +3127,7 @@ static void llm__file_rest(const void *p, size_t n) {
 /* Unmaps or frees. An empty llm__file is fine. */
 static void llm__file_close(llm__file *f) {
     if (f->mapped) munmap((void *)(uintptr_t)f->data, f->size);
-    else if (f->data) llm__pages_free((void *)(uintptr_t)f->data, f->size + 1);
+    else if (f->data) llm__file_drop((void *)(uintptr_t)f->data, f->size);
     memset(f, 0, sizeof *f);
 }
 
@@ -3017,6 +3136,12 @@ static llm__path_kind llm__path_kind_of(const char *path) {
     struct stat st;
     if (stat(path, &st)) return LLM__PATH_NONE;
     return S_ISREG(st.st_mode) ? LLM__PATH_FILE : S_ISDIR(st.st_mode) ? LLM__PATH_DIR : LLM__PATH_OTHER;
+}
+
+/* Bytes of the regular file at a path; -1: there is none. */
+static int64_t llm__path_bytes(const char *path) {
+    struct stat st;
+    return !stat(path, &st) && S_ISREG(st.st_mode) ? (int64_t)st.st_size : -1;
 }
 
 /* 1 if a path is a link itself; 1 if this process may read what stands there. */
@@ -3086,6 +3211,26 @@ static char *llm__path_join(const char *folder, const char *name) {
     llm_text_str(&t, name);
     if (t.failed) llm_text_free(&t);
     return t.data;
+}
+
+/* Appends the home of the user of this process, as /etc/passwd has it; nothing if it does not. */
+/* A line: name:password:uid:gid:comment:home:shell. */
+static void llm__user_home(llm_text *path) {
+    LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
+    char uid[16];
+    if (llm__file_open("/etc/passwd", 1 << 20, 1, &f)) return;
+    const int digits = snprintf(uid, sizeof uid, "%u", (unsigned)getuid());
+    const char *p = (const char *)f.data, *end = p + f.size;
+    while (p < end) {
+        const char *newline = (const char *)memchr(p, '\n', (size_t)(end - p)), *line = newline ? newline : end, *field[7];
+        int n = 0;
+        for (field[n++] = p; n < 7 && (p = (const char *)memchr(p, ':', (size_t)(line - p))) != NULL;) field[n++] = ++p;
+        if (n == 7 && field[3] - field[2] == digits + 1 && !memcmp(field[2], uid, (size_t)digits)) {
+            llm_text_add(path, field[5], (size_t)(field[6] - 1 - field[5]));
+            return;
+        }
+        p = line + 1;
+    }
 }
 
 LLM__COLD_END
@@ -3205,8 +3350,8 @@ static void llm__pool_wait(llm__pool *p, int *at, int old, double seconds) {
     __atomic_sub_fetch(&p->sleepers, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Moves a counter on and wakes who sleeps on it. Store, then look for sleepers; they say so, then look at the counter: one sees the other.
- * */
+/* Moves a counter on and wakes who sleeps on it. Store, then look for sleepers; they say so, then look at the counter: one sees the
+ * other. */
 static void llm__pool_move(llm__pool *p, int *at, int to) {
     __atomic_store_n(at, to, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&p->sleepers, __ATOMIC_SEQ_CST)) llm__wake_all(at);
@@ -3495,7 +3640,10 @@ static size_t llm__unescape(char *s, size_t n, int python) {
     return to;
 }
 
-/* Refuses objects that have a key twice: a gateway in front may have read the other one. Keys are compared decoded: "\\u0061" is "a". */
+enum { LLM__JSON_KEY_MAX = 4096 }; /* bytes of a key, where keys are unique */
+
+/* Refuses objects that have a key twice: a gateway in front may have read the other one. Keys are compared decoded: "\\u0061" is "a". One
+ * with a NUL would look like a shorter one. */
 static llm_result llm__json_unique(const llm_json *d) {
     for (int i = 0; i < d->n; i++) {
         if (d->tok[i].type != JSMN_OBJECT || !d->tok[i].size) continue;
@@ -3506,6 +3654,9 @@ static llm_result llm__json_unique(const llm_json *d) {
         for (int v = llm_json_first(d, i); v >= 0; v = llm_json_next(d, v)) {
             llm__str key = llm__s(NULL, 0);
             key.p = llm_json_key(d, v, &key.n);
+            if (key.n > LLM__JSON_KEY_MAX || memchr(key.p, 0, key.n))
+                return llm__error(LLM_ERR_LIMIT, "JSON: a key %s, at most %d bytes without NUL expected",
+                                  key.n > LLM__JSON_KEY_MAX ? "that is too long" : "with a NUL in it", LLM__JSON_KEY_MAX);
             int put = llm__map_put(&seen, key, v);
             if (put < 0) return llm__nomem();
             if (!put) return llm__error(LLM_ERR_FORMAT, "JSON: duplicate key \"%.*s\"", (int)LLM__MIN(key.n, (size_t)64), key.p);
@@ -3551,7 +3702,7 @@ LLM_API llm_result llm_json_parse(const char *text, size_t len, const llm_json_l
     }
     llm_json *d = LLM__NEW(llm_json, 1);
     if (!d) return llm__nomem();
-    d->text = (char *)llm__malloc(len + 2);
+    d->text = (char *)LLM_MALLOC(len + 2);
     if (d->text) memcpy(d->text, text, len), memcpy(d->text + len, " ", 2); /* strict jsmn wants something behind a lone number */
     llm_result r = d->text ? llm__json_tokens(d, len, c.tokens) : llm__nomem();
     if (!r && limits && limits->unique_keys) r = llm__json_unique(d);
@@ -3613,6 +3764,11 @@ static llm__str llm__json_view(const llm_json *doc, int node, jsmntype_t type) {
 /* The bytes of a token, which live as long as the document; .p NULL, and 0 bytes, if it is absent or of another kind. */
 static llm__str llm__json_key(const llm_json *doc, int node) { return llm__json_view(doc, llm__json_key_of(doc, node), JSMN_STRING); }
 static llm__str llm__json_text(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_STRING); }
+/* Bytes of the text of a value, whatever it is; 0: it is absent. */
+static size_t llm__json_bytes(const llm_json *doc, int node) {
+    return doc && node >= 0 && node < doc->n ? (size_t)(doc->tok[node].end - doc->tok[node].start) : 0;
+}
+
 static llm__str llm__json_raw(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_PRIMITIVE); }
 
 /* A view as the API gives it. */
@@ -5083,7 +5239,7 @@ LLM__INLINE int llm__set_has(const int32_t *change, size_t n, int32_t c) {
 /* What \d, \s, \w and \h stand for, on which dialects differ. UNICODE: Unicode's classes. NARROWEST: the characters that every dialect puts
  * there (ASCII), so that what matches here matches in any of them; for the same reason \D, \S and \W leave out whatever some dialect takes
  * for a digit, a space or a letter. WIDEST: the other way round; a pattern that is read as NARROWEST turns to it within [^...] and (?!...),
- * where a larger class makes the match smaller. */
+ * where a larger class makes the match smaller. What only Oniguruma reads, as a** is, these two refuse. */
 typedef enum llm__rx_classes { LLM__RX_UNICODE, LLM__RX_NARROWEST, LLM__RX_WIDEST } llm__rx_classes;
 
 /* ---- The compiler ----
@@ -5629,7 +5785,8 @@ static int llm__rx_alternatives(llm__rx_parser *p) {
             size_t from = p->re->n;
             int one = llm__rx_atom(p), min = 0, max = 0, mode = 0;
             for (int times = 0; !p->error && llm__rx_quantifier(p, &min, &max, &mode); times++) {
-                if (times > 8) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer quantifiers in a row");
+                if (times && p->classes != LLM__RX_UNICODE) llm__rx_bad(p, "fewer quantifiers in a row");
+                else if (times > 8) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer quantifiers in a row");
                 else if (p->re->n > from) llm__rx_repeat(p, from, one, min, max, mode);
                 one = one && min;
             }
@@ -5697,7 +5854,9 @@ static llm_result llm__regex_compile(const char *pattern, size_t len, llm__rx_cl
     llm__rx_emit(&p, LLM__RX_MATCH, 0);
     if (p.error) {
         llm__regex_close(re);
-        return llm__error(p.result, "regex \"%.*s\": %s expected", (int)LLM__MIN(len, (size_t)60), pattern, p.error);
+        return p.result == LLM_ERR_NOMEM
+                   ? llm__nomem()
+                   : llm__error(p.result, "regex \"%.*s\": %s expected", (int)LLM__MIN(len, (size_t)60), pattern, p.error);
     }
     llm__rx_find_first(re);
     *out = re;
@@ -5857,8 +6016,8 @@ static int llm__rx_loop(llm__rx_run *r, int pc, size_t *pos) {
     return p == least ? 1 : llm__rx_push(r, LLM__RX_SHORTER, pc, p, least);
 }
 
-/* Pops to the next way that is left since `base`, undoing registers and noting failed states on the way. 1: go on at *pc and *pos; 0: none.
- * */
+/* Pops to the next way that is left since `base`, undoing registers and noting failed states on the way. 1: go on at *pc and *pos; 0:
+ * none. */
 static int llm__rx_backtrack(llm__rx_run *r, size_t base, int *pc, size_t *pos) {
     while (r->sp > base) {
         llm__rx_entry *e = &r->stack[--r->sp];
@@ -7357,7 +7516,7 @@ static int llm__tokenizer_is_special(const llm__tokenizer *t, int32_t id) {
 LLM__COLD_BEGIN
 
 /* ============================================================================
- * >>build   Building a tokenizer: what all readers of files use.
+ * >>build   What all readers of tokenizer files build with.
  * ============================================================================
  * A reader enters tokens (llm__tok_enter), merges and steps, sets the flags of its kind, and llm__tok_finish does the rest. No function
  * here returns an error: the first is noted in t->result, and nothing is done once it is set: readers check nothing. */
@@ -8038,8 +8197,8 @@ static void llm__check_letters(llm__tokenizer *t) {
     }
 }
 
-/* Reads a parsed tokenizer.json. The vocabulary comes first, for all else names its tokens; added tokens before the post-processor's ids.
- * */
+/* Reads a parsed tokenizer.json. The vocabulary comes first, for all else names its tokens; added tokens before the post-processor's
+ * ids. */
 static void llm__tok_load_json(llm__tokenizer *t, const llm_json *d) {
     int model = llm_json_find(d, 0, "model"), vocab = llm_json_find(d, model, "vocab");
     llm__tok_load_vocab(t, d, vocab);
@@ -8193,8 +8352,8 @@ static const struct llm__rank_file {
                        {"50k", 50256, LLM__RX_GPT2_TEXT "|\\s+", "<|endoftext|> 50256"},
                        {"", 0, LLM__RX_ANY_CASE "|" LLM__RX_WORD "|\\p{N}{1,3}|" LLM__RX_TAIL, ""}}; /* Llama 3 and others */
 
-/* Special tokens of a family whose ids are near enough to the ranks (a truncated file must not make a table of 200,000); Qwen has 205 more.
- * */
+/* Special tokens of a family whose ids are near enough to the ranks (a truncated file must not make a table of 200,000); Qwen has 205
+ * more. */
 static void llm__rank_specials(llm__tokenizer *t, const struct llm__rank_file *family) {
     char name[32];
     int64_t most = t->n_vocab + 512, id;
@@ -8282,8 +8441,8 @@ static void llm__tok_config(llm__tokenizer *t, const llm_json *d, int framed) {
     if (framed && llm__json_flag(d, 0, "add_eos_token", 0) && t->eos_id >= 0) llm__frame_add(t, &t->after, t->after.len, t->eos_id, "");
 }
 
-/* What every tokenizer ends with: the tokens of bytes, and the indexes of added tokens; `late` ones are sought as normalizing leaves them.
- * */
+/* What every tokenizer ends with: the tokens of bytes, and the indexes of added tokens; `late` ones are sought as normalizing leaves
+ * them. */
 static void llm__tok_finish(llm__tokenizer *t) {
     char s[8];
     for (int b = 0; b < 256; b++) {
@@ -10485,7 +10644,7 @@ static llm__val llm__tpl_expr(llm__tpl *x) {
 }
 
 /* ============================================================================
- * >>statements   Statements: for, if, set, macro and the others.
+ * >>statements   For, if, set, macro and the others.
  * ============================================================================
  * A block is statements up to one of the tags that its owner waits for. After a break or continue the blocks around it end as well, up to
  * the loop. A block with a scope of its own (for, macro, block set, filter, generation) opens one, others run in the scope that is open:
@@ -10546,8 +10705,8 @@ static llm__val llm__tpl_filters(llm__tpl *x, llm__val v, int first) {
     return v;
 }
 
-/* The text of a block up to {% `end` %}, under the filters that stand in its tag, which are read twice: on the way to it, and on its text.
- * */
+/* The text of a block up to {% `end` %}, under the filters that stand in its tag, which are read twice: on the way to it, and on its
+ * text. */
 static llm__val llm__tpl_captured(llm__tpl *x, int end, int first) {
     const int32_t filters = x->at;
     const size_t mark = x->text.len;
@@ -10991,15 +11150,16 @@ static size_t llm__alias_bare(llm__str word) {
 
 static char llm__alias_dash(char c) { return (char)(c == '_' ? '-' : c); }
 
+/* A letter of a name of more than one, in which case means nothing. */
+static char llm__alias_letter(char c, size_t len) { return llm__alias_dash(len > 1 ? llm__uni_lower_ascii(c) : c); }
+
 /* 1 if `name` is one of the words; the number behind its '=', or 0, goes to *number. '_' or '-' makes no difference, nor does case, except
  * in names of one letter: of "auto|q8_0=8|M=2" the names "Q8-0" (8) and "M" (2) are among the words, "m" is not. */
 static int llm__alias_among(const char *words, llm__str name, int32_t *number) {
     for (llm__str w; llm__list_next(&words, "|", &w);) {
         size_t len = llm__alias_bare(w), i = 0;
         int64_t value = 0;
-        while (i < len && len == name.n &&
-               llm__alias_dash(len > 1 ? llm__uni_lower_ascii(name.p[i]) : name.p[i]) == llm__alias_dash(w.p[i]))
-            i++;
+        while (i < len && len == name.n && llm__alias_letter(name.p[i], len) == llm__alias_letter(w.p[i], len)) i++;
         if (i < len || len != name.n) continue;
         if (len < w.n) llm__parse_int(w.p + len + 1, w.n - len - 1, &value);
         if (number) *number = (int32_t)value;
@@ -11198,9 +11358,9 @@ LLM_API int llm_tools_detect(const char *chat_template) {
 static int llm__tools_are_special(const llm__tokenizer *tokenizer, int format) {
     const char *begin = llm__tool_rows[format].begin[0];
     llm_tokens ids = LLM__ZERO;
-    int special = 0;
-    if (!tokenizer->n_vocab || llm__tokenizer_encode(tokenizer, begin, strlen(begin), LLM_TOK_PARSE_SPECIAL, &ids)) ids.len = 0;
-    for (size_t i = 0; i < ids.len; i++) special |= llm__tokenizer_is_special(tokenizer, ids.data[i]);
+    const llm_result r = tokenizer->n_vocab ? llm__tokenizer_encode(tokenizer, begin, strlen(begin), LLM_TOK_PARSE_SPECIAL, &ids) : LLM_OK;
+    int special = r == LLM_ERR_NOMEM ? -1 : 0;
+    for (size_t i = 0; i < ids.len && !r; i++) special |= llm__tokenizer_is_special(tokenizer, ids.data[i]);
     llm_tokens_free(&ids);
     return special;
 }
@@ -11223,7 +11383,9 @@ static int llm__tool_function(const llm_json *d, int tool) {
 static int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const llm_json *tools, int list, int only, int must,
                                     int many, llm_text *out) {
     static const char none[] = "{'type':'object','properties':{},'additionalProperties':false}";
-    if (!llm__tool_rows[format].call || llm__tools_are_special(tokenizer, format)) format = must ? 0 : -1;
+    const int special = llm__tool_rows[format].call ? llm__tools_are_special(tokenizer, format) : 1;
+    out->failed |= special < 0;
+    if (special) format = must ? 0 : -1;
     if (!must && (format < 0 || llm__tool_rows[format].bare)) return -1; /* nothing tells such a call from text */
     const llm__tool_row *row = &llm__tool_rows[format];
     const char *behind = strchr(row->call, '%') + 1;
@@ -11235,6 +11397,7 @@ static int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const
         if (only >= 0 && i++ != only) continue;
         llm_text_add(&begin, row->call, (size_t)(behind - 1 - row->call));
         llm_text_format(&begin, "%s%s", llm_json_str(tools, llm_json_find(tools, f, "name"), NULL), behind);
+        out->failed |= begin.failed;
         llm_text_format(out, "%,{'begin':%Q,'schema':", begin.data, begin.len);
         llm_text_format(out, llm_json_type_of(tools, schema) == LLM_JSON_OBJECT && llm_json_size(tools, schema) ? "%j" : none, tools,
                         schema);
@@ -11374,6 +11537,7 @@ static llm_tool_call *llm__tool_add(llm_tool_parser *p, llm__str name, llm_text 
     }
     if (call && arguments) llm_text_format(&call->arguments, "%t", arguments);
     else if (arguments) llm_text_free(arguments);
+    if (call) p->failed |= call->name.failed | call->arguments.failed;
     return call;
 }
 
@@ -11476,7 +11640,9 @@ static int llm__tool_arguments(const llm_json *d, int v, llm_text *out) {
     llm__str s = llm__json_text(d, v);
     llm_json *inner = NULL;
     int ok = llm_json_type_of(d, v) == LLM_JSON_OBJECT || llm_json_type_of(d, v) <= LLM_JSON_NULL;
-    if (s.p && !llm_json_parse(s.p, s.n, NULL, &inner)) ok = llm_json_type_of(inner, 0) == LLM_JSON_OBJECT;
+    const llm_result r = s.p ? llm_json_parse(s.p, s.n, NULL, &inner) : LLM_OK;
+    if (s.p && !r) ok = llm_json_type_of(inner, 0) == LLM_JSON_OBJECT;
+    out->failed |= r == LLM_ERR_NOMEM;
     if (ok && inner) llm_json_write(inner, 0, out);
     else if (ok && llm_json_type_of(d, v) == LLM_JSON_OBJECT) llm_json_write(d, v, out);
     else if (ok) llm_text_str(out, "{}");
@@ -11489,11 +11655,13 @@ static int llm__tool_take(llm_tool_parser *p) {
     llm_json *d = NULL;
     llm_text arguments = LLM__ZERO;
     llm__str name = llm__tool_held(p);
-    int ok = !llm_json_parse(p->held.data + p->from, p->at - p->from, NULL, &d), node = -1,
-        v = ok && !name.n ? llm__tool_parts(d, &node) : 0;
+    const llm_result r = llm_json_parse(p->held.data + p->from, p->at - p->from, NULL, &d);
+    int ok = !r, node = -1, v = ok && !name.n ? llm__tool_parts(d, &node) : 0;
+    p->failed |= r == LLM_ERR_NOMEM;
     if (!name.n) name = llm__json_text(d, node);
     ok = ok && name.n && name.n <= LLM__TOOL_NAME_MAX && (!p->row.bare || llm__tool_find(p, name) >= 0);
     ok = ok && llm__tool_arguments(d, v, &arguments);
+    p->failed |= arguments.failed;
     if (ok) llm__tool_add(p, name, &arguments);
     llm_json_free(d);
     return ok;
@@ -11514,6 +11682,7 @@ static int llm__tool_object(llm_tool_parser *p, llm_text *content) {
     llm_tool_call *call = p->exact && p->n_calls ? &p->calls[p->n_calls - 1] : NULL;
     if (call && !call->done) {
         llm_text_add(&call->arguments, p->held.data + from, p->at - from);
+        p->failed |= call->arguments.failed;
         call->done = whole;
     }
     if (!whole) return 0;
@@ -11533,7 +11702,9 @@ static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str val
     for (int i = 0; i < 3 && type && strcmp(type, "string"); i++)
         if (llm__str_eq(value, python[i][0])) value = llm__lit(python[i][1]);
     int text = type && !strcmp(type, "string");
-    if (text || llm_json_parse(value.p, value.n, NULL, &d)) llm_text_json(out, value.p, value.n);
+    const llm_result r = text ? LLM_OK : llm_json_parse(value.p, value.n, NULL, &d);
+    out->failed |= r == LLM_ERR_NOMEM;
+    if (text || r) llm_text_json(out, value.p, value.n);
     else llm_json_write(d, 0, out);
     llm_json_free(d);
 }
@@ -11583,28 +11754,125 @@ LLM_API void llm_tool_parser_end(llm_tool_parser *p, llm_text *content) {
 
 /* Is `probe` in the text rendered from a context, given as llm_text_format has it, and `not_probe` not? A template that refuses the context
  * (raise_exception) says no. */
-static int llm__chat_probe(const llm_template *t, const char *context, const char *probe, const char *not_probe) {
+static llm_result llm__chat_probe(const llm_template *t, const char *context, const char *probe, const char *not_probe, int *found) {
     llm_json *doc = NULL;
     llm_text json = LLM__ZERO, text = LLM__ZERO;
     llm_text_format(&json, context);
-    int found = !json.failed && !llm_json_parse(json.data, json.len, NULL, &doc) && !llm__template_render(t, doc, NULL, NULL, &text);
-    found = found && text.data && strstr(text.data, probe) && !strstr(text.data, not_probe);
+    llm_result r = json.failed ? llm__nomem() : llm_json_parse(json.data, json.len, NULL, &doc);
+    if (!r) r = llm__template_render(t, doc, NULL, NULL, &text);
+    *found = !r && text.data && strstr(text.data, probe) && !strstr(text.data, not_probe);
     llm_text_free(&json);
     llm_text_free(&text);
     llm_json_free(doc);
-    return found;
+    return r == LLM_ERR_NOMEM ? r : LLM_OK;
 }
 
+/* llm_template_get_caps that tells whether it had the memory to look: LLM_ERR_NOMEM. */
 /* Whether a name occurs is known from the parser's list of names; what is done with a message only a render can tell. content_parts: a
  * template made for texts prints a list of parts as Python would, with the word "type" in it. */
-LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out) {
+static llm_result llm__template_caps(const llm_template *t, llm_template_caps *out) {
     static const char system_role[] =
         "{'messages':[{'role':'system','content':'PR0BE'},{'role':'user','content':'x'}],'bos_token':'','eos_token':''}",
                       parts[] = "{'messages':[{'role':'user','content':[{'type':'text','text':'PR0BE'}]}],'bos_token':'','eos_token':''}";
     out->tools = llm__map_get(&t->names, llm__lit("tools")) >= 0;
     out->thinking_switch = llm__map_get(&t->names, llm__lit("enable_thinking")) >= 0 || llm__map_get(&t->names, llm__lit("thinking")) >= 0;
-    out->system_role = llm__chat_probe(t, system_role, "PR0BE", "\x01");
-    out->content_parts = llm__chat_probe(t, parts, "PR0BE", "type");
+    const llm_result system = llm__chat_probe(t, system_role, "PR0BE", "\x01", &out->system_role);
+    const llm_result listed = llm__chat_probe(t, parts, "PR0BE", "type", &out->content_parts);
+    return system ? system : listed;
+}
+
+LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out) { (void)llm__template_caps(t, out); }
+
+/* ============================================================================
+ * >>builtin   Chat templates by name, for models that bring none.
+ * ============================================================================
+ * Older models were published with their conversation's form in a program instead of a file. Each row is such a form as its publisher's
+ * program writes it, as a template; LMDeploy and llama.cpp know them by these names. A template that comes with a model is always the
+ * better one, so it wins. */
+
+typedef struct llm__builtin {
+    const char *name;
+    const char *others; /* further names, words for llm__alias_among */
+    const char *text;
+} llm__builtin;
+
+/* What most begin with, and end with. */
+#define LLM__TPL_EACH "{% for message in messages %}"
+#define LLM__TPL_TALK "{% for message in messages if message.role != 'system' %}"
+#define LLM__TPL_DONE "{% endfor %}{% if add_generation_prompt %}"
+/* The system message's text in `system`, for forms that put it into the first question or before everything. */
+#define LLM__TPL_SYSTEM(otherwise) \
+    "{% set ns = namespace(system=" otherwise ") %}" \
+    "{% for message in messages if message.role == 'system' %}{% set ns.system = message.content %}{% endfor %}"
+
+static const llm__builtin llm__builtins[] = {
+    {"chatml", "qwen|yi", LLM__TPL_EACH "<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n" LLM__TPL_DONE
+     "<|im_start|>assistant\n{% endif %}"},
+    {"llama-2", "llama2|llama-2-chat|codellama", LLM__TPL_SYSTEM("''") LLM__TPL_TALK
+     "{% if (message.role == 'user') != (loop.index0 % 2 == 0) %}"
+     "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}"
+     "{% if message.role == 'user' %}{{ bos_token }}[INST] "
+     "{% if loop.first and ns.system %}<<SYS>>\n{{ ns.system }}\n<</SYS>>\n\n{% endif %}{{ message.content | trim }} [/INST]"
+     "{% else %} {{ message.content | trim }} {{ eos_token }}{% endif %}{% endfor %}"},
+    {"llama-3", "llama3|llama-3-instruct", "{{ bos_token }}" LLM__TPL_EACH
+     "<|start_header_id|>{{ message.role }}<|end_header_id|>\n\n{{ message.content | trim }}<|eot_id|>" LLM__TPL_DONE
+     "<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"},
+    {"internlm", "internlm-chat|internlm-chat-7b|internlm-chat-20b", "{{ bos_token }}" LLM__TPL_EACH
+     "{% if message.role == 'system' %}<|System|>:{{ message.content }}\n"
+     "{% elif message.role == 'user' %}<|User|>:{{ message.content }}\n"
+     "{% else %}<|Bot|>:{{ message.content }}<eoa>\n{% endif %}" LLM__TPL_DONE "<|Bot|>:{% endif %}"},
+    {"internlm2", "internlm2-chat|internlm2-chat-7b|internlm2-chat-20b|internlm2-chat-1_8b", "{{ bos_token }}" LLM__TPL_EACH
+     "<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n" LLM__TPL_DONE "<|im_start|>assistant\n{% endif %}"},
+    {"baichuan", "baichuan-chat|baichuan-13b-chat", LLM__TPL_EACH
+     "{% if message.role == 'system' %}{{ message.content }}{% elif message.role == 'user' %}<reserved_102>{{ message.content }}"
+     "{% else %}<reserved_103>{{ message.content }}{% endif %}" LLM__TPL_DONE "<reserved_103>{% endif %}"},
+    {"chatglm3", "chatglm3-6b", "[gMASK]sop" LLM__TPL_EACH "<|{{ message.role }}|>\n {{ message.content }}" LLM__TPL_DONE
+     "<|assistant|>{% endif %}"},
+    {"mistral", "mistral-instruct|mixtral", "{{ bos_token }}" LLM__TPL_SYSTEM("''") LLM__TPL_TALK
+     "{% if (message.role == 'user') != (loop.index0 % 2 == 0) %}"
+     "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}"
+     "{% if message.role == 'user' %}[INST] {% if loop.first and ns.system %}{{ ns.system }}\n\n{% endif %}{{ message.content }} [/INST]"
+     "{% else %}{{ message.content }}{{ eos_token }}{% endif %}{% endfor %}"},
+    {"vicuna", "vicuna-v1.1", "{{ bos_token }}"
+     LLM__TPL_SYSTEM("\"A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and "
+                 "polite answers to the user's questions.\"")
+     "{{ ns.system }} " LLM__TPL_TALK
+     "{% if message.role == 'user' %}USER: {{ message.content }} {% else %}ASSISTANT: {{ message.content }}{{ eos_token }}{% endif %}"
+     LLM__TPL_DONE "ASSISTANT:{% endif %}"},
+    {"alpaca", "", "{{ bos_token }}"
+     LLM__TPL_SYSTEM("'Below is an instruction that describes a task. Write a response that appropriately completes the request.'")
+     "{{ ns.system }}\n\n" LLM__TPL_TALK
+     "{% if message.role == 'user' %}### Instruction:\n{{ message.content }}\n\n"
+     "{% else %}### Response:\n{{ message.content }}{{ eos_token }}\n\n{% endif %}" LLM__TPL_DONE "### Response:\n{% endif %}"},
+    {"zephyr", "zephyr-7b", LLM__TPL_EACH "<|{{ message.role }}|>\n{{ message.content }}{{ eos_token }}\n" LLM__TPL_DONE
+     "<|assistant|>\n{% endif %}"},
+    {"gemma", "gemma-2|gemma2|gemma3|gemma-3", "{{ bos_token }}" LLM__TPL_SYSTEM("''") LLM__TPL_TALK
+     "<start_of_turn>{{ 'model' if message.role == 'assistant' else message.role }}\n"
+     "{% if loop.first and ns.system %}{{ ns.system | trim }}\n\n{% endif %}{{ message.content | trim }}<end_of_turn>\n" LLM__TPL_DONE
+     "<start_of_turn>model\n{% endif %}"},
+    {"phi-3", "phi3", LLM__TPL_EACH "<|{{ message.role }}|>\n{{ message.content }}<|end|>\n" LLM__TPL_DONE "<|assistant|>\n{% endif %}"},
+    {"deepseek", "deepseek-llm|deepseek-v2", "{{ bos_token }}" LLM__TPL_EACH
+     "{% if message.role == 'user' %}User: {{ message.content }}\n\n"
+     "{% elif message.role == 'assistant' %}Assistant: {{ message.content }}{{ eos_token }}{% else %}{{ message.content }}\n\n{% endif %}"
+     LLM__TPL_DONE "Assistant:{% endif %}"}};
+
+/* The row of that name; NULL: there is none. */
+static const llm__builtin *llm__builtin_find(const char *name) {
+    for (int i = 0; i < LLM__COUNT(llm__builtins); i++)
+        if (llm__alias_among(llm__builtins[i].name, llm__lit(name), NULL) ||
+            llm__alias_among(llm__builtins[i].others, llm__lit(name), NULL))
+            return &llm__builtins[i];
+    return NULL;
+}
+
+/* The names of all, "a, b". */
+static void llm__builtin_names(llm_text *out) {
+    for (int i = 0; i < LLM__COUNT(llm__builtins); i++) llm_text_format(out, i ? ", %s" : "%s", llm__builtins[i].name);
+}
+
+LLM_API const char *llm_template_builtin(const char *name) {
+    const llm__builtin *b = llm__builtin_find(name);
+    return b ? b->text : NULL;
 }
 
 LLM__COLD_END
@@ -11979,6 +12247,29 @@ static float llm__random_weight(uint64_t seed, int64_t row, int64_t col) {
     return (float)((double)(llm__hash(at, sizeof at, seed) >> 40) / 16777216 * 0.04 - 0.02);
 }
 
+/* The same as a weight of Q4_0 whose blocks all have this scale: 0 to 15. */
+#define LLM__RANDOM_STEP (0.02f / 7)
+static int llm__random_nibble(uint64_t seed, int64_t row, int64_t col) {
+    const float u = llm__random_weight(seed, row, col) / LLM__RANDOM_STEP + 8.5f;
+    return (int)LLM__MIN(LLM__MAX(u, 0), 15);
+}
+
+/* A block of LLM_TYPE_RANDOM_Q4 as one of Q4_0. */
+static void llm__random_block(uint64_t seed, int64_t row, int64_t col, uint8_t block[18]) {
+    const uint16_t scale = llm__f32_to_f16(LLM__RANDOM_STEP);
+    memcpy(block, &scale, 2);
+    for (int i = 0; i < 16; i++)
+        block[2 + i] = (uint8_t)(llm__random_nibble(seed, row, col + i) | llm__random_nibble(seed, row, col + 16 + i) << 4);
+}
+
+/* A value of a type of random weights. */
+static float llm__random_value(int32_t type, uint64_t seed, int64_t row, int64_t col) {
+    if (type == LLM_TYPE_RANDOM_Q4)
+        return (float)(llm__random_nibble(seed, row, col) - 8) * llm__f16_to_f32(llm__f32_to_f16(LLM__RANDOM_STEP));
+    const float x = llm__random_weight(seed, row, col);
+    return type == LLM_TYPE_RANDOM_F8 ? llm__e4m3_to_f32(llm__f32_to_e4m3(x)) : x;
+}
+
 /* The stored row that is row r of a segment, and where it starts (not transposed). */
 static int64_t llm__segment_row(const llm_segment *s, int64_t r) { return s->row + r * (s->row_step ? s->row_step : 1); }
 
@@ -11994,7 +12285,7 @@ static float llm__segment_scale(const llm_segment *s) { return s->scale != 0 ? s
 static void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, int64_t col, int64_t n, float *dst) {
     int64_t row = llm__segment_row(s, r), bytes = llm__row_bytes(s->type, s->stored_cols);
     if (s->type >= LLM_TYPE_RANDOM)
-        for (int64_t i = 0; i < n; i++) dst[i] = llm__random_weight(seed, row, s->col + col + i);
+        for (int64_t i = 0; i < n; i++) dst[i] = llm__random_value(s->type, seed, row, s->col + col + i);
     else if (!s->transposed) llm__dequant_columns(s->type, llm__segment_data(s, r), s->col + col, n, dst);
     else
         for (int64_t i = 0; i < n; i++)
@@ -12109,7 +12400,7 @@ typedef struct llm__act {
     int8_t *q;  /* (blocks, 32); of bf16 (rows, blocks of a row, 32) of two bytes, which reach into the other parts' room */
     float *d;   /* (blocks) */
     float *s;   /* (blocks, 2) d * sum of q, of all 32 and of the latter 16: what minimums are multiplied with */
-    int32_t *n; /* (blocks, 2) the same sums of q, times -1: what zero points are multiplied with */
+    int32_t *n; /* (blocks, 2) the same sums of q, times -1: what zero points are multiplied with. AVX2: as two sums of 16 bits */
 } llm__act;
 
 struct llm_buffer {
@@ -12456,8 +12747,8 @@ LLM__INLINE float llm__top16(llm__v16 x) {
 
 /* 2^x of x <= 126, exactly 1 for 0 and 0 below -126.5. With n the integer next to x, 2^x = 2^n * 2^f, |f| <= 1/2: the first is a float with
  * exponent n, the second a polynomial (least maximum error, 2e-7, or 1e-4 if rough, for what becomes bf16; fused: by multiply-adds). Adding
- * 1.5 * 2^23 leaves no bits for a fraction: that rounds to an integer, which then stands in the low bits; 127 more is the exponent's bias.
- * */
+ * 1.5 * 2^23 leaves no bits for a fraction: that rounds to an integer, which then stands in the low bits; 127 more is the exponent's
+ * bias. */
 LLM__INLINE llm__v16 llm__exp2_16(llm__v16 x, const int fused, const int rough) {
     static const float factor[2][6] = {{1.3333558e-3f, 9.6181291e-3f, 5.5504109e-2f, 2.4022651e-1f, 6.9314718e-1f, 1},
                                        {0, 0, 0, 2.4221096e-1f, 6.9328293e-1f, 1}};
@@ -12720,8 +13011,8 @@ LLM__INLINE void llm__quantise_block(const llm__act *a, size_t at, const float *
     a->n[2 * at + 1] = -latter;
 }
 
-/* n rows of 32 values, `stride` floats apart, to the blocks from `at` on; per 2: each to two, the second one being what the first has lost.
- * */
+/* n rows of 32 values, `stride` floats apart, to the blocks from `at` on; per 2: each to two, the second one being what the first has
+ * lost. */
 LLM__INLINE void llm__body_quantise(const llm__act *act, size_t at, const float *x, int64_t stride, int n, int per,
                                     const llm__int8_fn int8) {
     const llm__act a = *act; /* its pointers in registers */
@@ -13131,6 +13422,28 @@ LLM__INLINE void llm__walk_cooked(llm__kind kind, llm__offset offset, const llm_
         w += p->pair * (llm__kind_head(kind) + n * llm__kind_block(kind));
         at += (size_t)n * (size_t)p->n;
     }
+}
+
+/* Sums of a chain: room for a vector of any instruction set. */
+typedef struct llm__chain {
+    int32_t v[16];
+} llm__chain;
+
+/* A table's `peak`, of an instruction set with vectors of so many bytes: 12 chains of sums, to each of which link(sum, a, b) adds products,
+ * hide the latency. The sums may wrap. Unrolled, all of them stay in registers. */
+LLM__INLINE double llm__peak_of(int64_t turns, const int bytes,
+                                void (*const link)(llm__chain *sum, const llm__chain *a, const llm__chain *b)) {
+    const double begin = llm__now(), all = (double)(12 * turns * bytes);
+    llm__chain s[12];
+    uint64_t sum = 0;
+    LLM__UNROLL
+    for (int i = 0; i < 12; i++) LLM__EACH(k) s[i].v[k] = (int32_t)turns + i;
+    const llm__chain a = s[0], b = s[1];
+    for (; turns > 0; turns--)
+        LLM__UNROLL
+        for (int i = 0; i < 12; i++) link(&s[i], &a, &b);
+    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
+    return sum ? 2e-9 * all / (llm__now() - begin) : 0;
 }
 
 /* ============================================================================
@@ -13901,20 +14214,13 @@ LLM__AVX2 static double llm__avx2_weigh(const float *x, float *w, int32_t n, flo
     return llm__body_weigh(x, w, n, max, scale);
 }
 
-/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
-LLM__AVX2 static double llm__avx2_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m256i);
-    __m256i s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = _mm256_set1_epi32((int)turns + i);
-    const __m256i a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = _mm256_add_epi32(s[i], _mm256_madd_epi16(_mm256_maddubs_epi16(s[i], a), b));
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__AVX2_INLINE void llm__avx2_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const __m256i s = _mm256_loadu_si256((const __m256i *)sum->v);
+    const __m256i x = _mm256_loadu_si256((const __m256i *)a->v), y = _mm256_loadu_si256((const __m256i *)b->v);
+    _mm256_storeu_si256((__m256i *)sum->v, _mm256_add_epi32(s, _mm256_madd_epi16(_mm256_maddubs_epi16(s, x), y)));
 }
+LLM__AVX2 static double llm__avx2_peak(int64_t turns) { return llm__peak_of(turns, 32, llm__avx2_link); }
 
 /* Its tables. */
 static const llm__kernels llm__kernels_avx2 = {
@@ -13998,20 +14304,13 @@ LLM__AVXVNNI static void llm__avxvnni_product(llm__kind kind, const llm__product
     llm__walk_cooked(kind, LLM__UNSIGNED, llm__avx2_cook, llm__avxvnni_multiply, p);
 }
 
-/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
-LLM__AVXVNNI static double llm__avxvnni_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m256i);
-    __m256i s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = _mm256_set1_epi32((int)turns + i);
-    const __m256i a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = _mm256_dpbusd_avx_epi32(s[i], a, b);
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__FORCE LLM__AVXVNNI void llm__avxvnni_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const __m256i s = _mm256_loadu_si256((const __m256i *)sum->v);
+    const __m256i x = _mm256_loadu_si256((const __m256i *)a->v), y = _mm256_loadu_si256((const __m256i *)b->v);
+    _mm256_storeu_si256((__m256i *)sum->v, _mm256_dpbusd_avx_epi32(s, x, y));
 }
+LLM__AVXVNNI static double llm__avxvnni_peak(int64_t turns) { return llm__peak_of(turns, 32, llm__avxvnni_link); }
 
 static const llm__kernels llm__kernels_avxvnni = {
     .quantise = llm__avx2_quantise, .finish = llm__avx2_finish, .sum = llm__avx2_sum, .dot = llm__avx2_dot, .add = llm__avx2_add,
@@ -14278,35 +14577,22 @@ static LLM__AVX512 double llm__avx512_weigh(const float *x, float *w, int32_t n,
     return llm__body_weigh(x, w, n, max, scale);
 }
 
-/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
-LLM__AVX512 static double llm__avx512_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m512i);
-    __m512i s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = _mm512_set1_epi32((int)turns + i);
-    const __m512i a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = _mm512_add_epi32(s[i], _mm512_madd_epi16(_mm512_maddubs_epi16(s[i], a), b));
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__AVX512_INLINE void llm__avx512_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const __m512i s = _mm512_loadu_si512(sum->v);
+    const __m512i x = _mm512_loadu_si512(a->v), y = _mm512_loadu_si512(b->v);
+    _mm512_storeu_si512(sum->v, _mm512_add_epi32(s, _mm512_madd_epi16(_mm512_maddubs_epi16(s, x), y)));
 }
+LLM__AVX512 static double llm__avx512_peak(int64_t turns) { return llm__peak_of(turns, 64, llm__avx512_link); }
 
-/* the tables' `peak` */
-static LLM__AVX512VNNI double llm__avx512vnni_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m512i);
-    __m512i s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = _mm512_set1_epi32((int)turns + i);
-    const __m512i a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = _mm512_dpbusd_epi32(s[i], a, b);
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__FORCE LLM__AVX512VNNI void llm__avx512vnni_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const __m512i s = _mm512_loadu_si512(sum->v);
+    const __m512i x = _mm512_loadu_si512(a->v), y = _mm512_loadu_si512(b->v);
+    _mm512_storeu_si512(sum->v, _mm512_dpbusd_epi32(s, x, y));
 }
+/* the tables' `peak` */
+static LLM__AVX512VNNI double llm__avx512vnni_peak(int64_t turns) { return llm__peak_of(turns, 64, llm__avx512vnni_link); }
 
 /* Its tables. */
 static const llm__kernels llm__kernels_avx512 = {
@@ -14791,20 +15077,12 @@ LLM__NEON_TARGET static double llm__neon_weigh(const float *x, float *w, int32_t
     return llm__body_weigh(x, w, n, max, scale);
 }
 
-/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
-LLM__NEON_TARGET static double llm__neon_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(int32x4_t);
-    int32x4_t s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = vdupq_n_s32((int)turns + i);
-    const int32x4_t a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = vdotq_s32(s[i], vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b));
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__NEON_INLINE void llm__neon_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const int8x16_t x = vreinterpretq_s8_s32(vld1q_s32(a->v)), y = vreinterpretq_s8_s32(vld1q_s32(b->v));
+    vst1q_s32(sum->v, vdotq_s32(vld1q_s32(sum->v), x, y));
 }
+LLM__NEON_TARGET static double llm__neon_peak(int64_t turns) { return llm__peak_of(turns, 16, llm__neon_link); }
 
 /* Its table. */
 static const llm__kernels llm__kernels_neon = {
@@ -14957,17 +15235,19 @@ static void llm__share(const llm__exec *e, int64_t n, int64_t *begin, int64_t *e
     *end = n * (e->thread + 1) / e->n_threads;
 }
 
-/* Places of a tile that a token takes. Whether products are of floats. */
+/* How many places of a tile a token takes: two in the finer form, else one. */
 static int llm__form_per(llm__form form) { return form == LLM__FORM_I8X2 ? 2 : 1; }
+/* 1 if products of this form are of floats: f32 or bf16. */
 static int llm__form_is_float(llm__form form) { return form == LLM__FORM_F32 || form == LLM__FORM_BF16; }
 
-/* How many tiles `rows` tokens make, and tile i of them. They are equal (33 are 16 + 17, not 32 + 1), and rows are not split: the places of
- * a token are in one tile. But of floats 24 each, which is twice what registers hold, and the rest. */
+/* How many tiles `rows` tokens make. Tiles of bytes are as equal as can be (33 tokens are 16 + 17, not 32 + 1), and all places of a token
+ * are in one tile. A tile of floats has 24 tokens, which is twice what registers hold, the last one what is left. */
 static int llm__tiles(int rows, llm__form form) {
     const int most = llm__form_is_float(form) ? LLM__FLOAT_TILE : LLM__TILE;
     return (rows * llm__form_per(form) + most - 1) / most;
 }
 
+/* The i-th of them. */
 static llm__tile llm__tile_at(int rows, llm__form form, int i) {
     const int64_t n = llm__tiles(rows, form), per = llm__form_per(form);
     llm__tile t;
@@ -15012,7 +15292,7 @@ static void llm__weight_values(const llm_weight *w, int64_t row, int64_t col, in
 
 /* How a segment is packed. Quantised blocks keep their form where whole ones are taken. */
 static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
-    const llm__format *f = llm__format_of(s->type);
+    const llm__format *f = llm__format_of(s->type == LLM_TYPE_RANDOM_Q4 ? LLM_TYPE_Q4_0 : s->type);
     const llm__kind bf16 = s->n_cols % 2 ? LLM__KIND_F32 : LLM__KIND_BF16; /* packed by twos */
     if (compute == LLM_COMPUTE_F32) return LLM__KIND_F32;
     if (f && !s->transposed && s->col % 32 == 0 && s->n_cols % 32 == 0)
@@ -15021,11 +15301,11 @@ static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
     case LLM_TYPE_F16:
     case LLM_TYPE_I8:
     case LLM_TYPE_F8_E4M3:
-    case LLM_TYPE_F8_E5M2: return LLM__KIND_F16;
-    case LLM_TYPE_BF16:
-    case LLM_TYPE_RANDOM:
+    case LLM_TYPE_F8_E5M2:
     case LLM_TYPE_RANDOM_F8:
-    case LLM_TYPE_RANDOM_Q4: return bf16;
+    case LLM_TYPE_RANDOM_Q4: return LLM__KIND_F16;
+    case LLM_TYPE_BF16:
+    case LLM_TYPE_RANDOM: return bf16;
     case LLM_TYPE_F32: return compute == LLM_COMPUTE_BF16 ? bf16 : compute == LLM_COMPUTE_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
     default: return LLM__KIND_F32;
     }
@@ -15103,7 +15383,7 @@ static void llm__weight_place(llm_weight *w) {
         }
 }
 
-/* With the memory of all weights that were allocated together with it, if it was the first of them. NULL is fine. */
+/* Frees a weight, and with the first of those that were allocated together the memory of them all. NULL is fine. */
 static void llm__weight_free(llm_weight *w) {
     if (!w) return;
     llm__pages_free(w->region, w->region_bytes);
@@ -15140,7 +15420,7 @@ static llm_result llm__weight_segments(llm_weight *w, const llm_weight_desc *d, 
     return LLM_OK;
 }
 
-/* Kept as plain rows of f32. */
+/* 1 if it is kept as plain rows of f32, and not packed. */
 static int llm__weight_is_plain(const llm_weight *w) { return w->role == LLM_ROLE_VECTOR || w->role == LLM_ROLE_MLA_UP; }
 
 /* Plans a weight. What the segments point to must outlive an EMBED weight, and the packing of others. */
@@ -15252,14 +15532,35 @@ static void llm__pack_words(const llm__format *f, int bytes, int bits, const uin
     }
 }
 
+/* Rows of a block of random weights as Q4_0 has them, whose file's blocks are made one by one. */
+static void llm__pack_random(const llm_weight *w, const llm__block *b, uint8_t *to) {
+    const llm__format *f = llm__format_of(LLM_TYPE_Q4_0);
+    for (int64_t j = 0; j < w->cols / 32; j++, to += b->pair * (64 * 4 + 32)) {
+        uint8_t block[LLM__ROWS][18];
+        const uint8_t *row[LLM__ROWS];
+        for (int r = 0; r < b->n; r++) {
+            const int i = llm__weight_segment(w, b->row + r);
+            const llm_segment *s = &w->segment[i];
+            llm__random_block(w->seed + (uint64_t)i, llm__segment_row(s, b->row + r - w->first_row[i]), s->col + 32 * j, block[r]);
+            row[r] = block[r];
+        }
+        llm__pack_words(f, sizeof block[0], 4, row, b, 1, to);
+    }
+}
+
 /* Rows of a block of a quantised kind. `to` is zeroed, which is what lanes without a row keep: their results are never stored. The file has
  * its rows one after the other, so this reads 16 streams and writes one. */
 static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_t *to) {
     const llm__kind kind = (llm__kind)b->kind;
     const llm__kind_desc k = llm__kind_info(kind);
     const uint8_t *row[LLM__ROWS];
-    const llm_segment *s = NULL; /* rows of a block have one type and start at the same column of a super-block */
+    const llm_segment *s = &w->segment[llm__weight_segment(w, b->row)]; /* rows of a block have one type and start at the same column of a
+                                                                           super-block */
     int64_t sub0[LLM__ROWS];
+    if (s->type == LLM_TYPE_RANDOM_Q4) {
+        llm__pack_random(w, b, to);
+        return;
+    }
     for (int r = 0; r < b->n; r++) {
         int i = llm__weight_segment(w, b->row + r);
         s = &w->segment[i];
@@ -15454,9 +15755,9 @@ static llm__input llm__input_of(const llm__exec *e, const llm_buffer *src, int64
     return in;
 }
 
-/* The sums of a block, or of the pair that begins with it, and a tile: out (2, LLM__OUT), of
- * that (tile's places, 16). Alone a block of floats spoils the second half. Floats are summed in chunks of columns, and the chunks added up
- * in order: long chains of additions lose more digits. */
+/* The sums of a block, or of the pair of blocks that begins with it, and a tile: out (2, LLM__OUT), of each half the first (tile's places,
+ * 16). Of a block of floats that stands alone only the first half counts, but the second is written too. Floats are summed in chunks of
+ * columns, and the chunks added up in order: long chains of additions lose more digits. */
 static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm__block *b, const llm__input *in, llm__tile t, float *out,
                            int *tiles) {
     const uint8_t *at = w->memory + b->offset;
@@ -15525,7 +15826,8 @@ static void llm__product_items(const llm__exec *e, const llm_weight *w, int g, c
     if (k->rest) k->rest(&set_up);
 }
 
-static const float *llm__vector(const llm_weight *w) { return w ? w->f32 : NULL; } /* NULL: it is absent */
+/* The values of a VECTOR weight; NULL where there is none. */
+static const float *llm__vector(const llm_weight *w) { return w ? w->f32 : NULL; }
 
 /* One product over all threads; the rounded copy of the input is current. Few rows: a thread reads one stretch of the weight. Many: the
  * threads take small parts in turn, so that none waits for one whose core does other work besides. */
@@ -16234,7 +16536,9 @@ static void llm__attend_values(const llm__kernels *k, llm__attend *t, const llm_
     }
 }
 
-/* Attention of a tile whose q, at, from, to, running_max and running_sum are set; leaves the result in out. */
+/* Attention of a tile; leaves the result in out. The caller has laid out its arrays (llm__attend_place) and set n, softcap, alibi and, of
+ * each query: q, times the scale of scores and, without a softcap, log2 e (what follows works with powers of two); at, from and to; slope,
+ * 0 without ALiBi; running_max -1e30 and running_sum 0, or with a sink that sink times log2 e, and 1. next may be NULL. */
 static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv_view *view) {
     int first = t->from[0], last = t->to[0];
     for (int i = 0; i < t->n; i++) {
@@ -16266,12 +16570,13 @@ static void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv
     }
 }
 
-/* Floats of scratch that a tile needs, and its arrays laid out in them. */
+/* How many floats of scratch a tile needs. */
 static size_t llm__attend_floats(int head_dim, int v_dim) {
     const size_t v_stride = ((size_t)v_dim + 15) & ~(size_t)15, q_stride = ((size_t)head_dim + 15) & ~(size_t)15;
     return LLM__QUERIES * (q_stride + v_stride + LLM__BLOCK) + ((size_t)head_dim + 1) * LLM__BLOCK + LLM__BLOCK * v_stride + 64;
 }
 
+/* Makes the tile zero, and lays out its arrays in so much scratch, which is aligned to 64. */
 static void llm__attend_place(llm__attend *t, float *scratch, int head_dim, int v_dim) {
     memset(t, 0, sizeof *t);
     t->head_dim = head_dim;
@@ -17142,7 +17447,7 @@ static void llm__passes_of(llm_backend_ctx *ctx, int first) {
 LLM__COLD_BEGIN
 
 /* ============================================================================
- * >>record   Recording operations.
+ * >>record   What the backend is asked for, written down as a list of operations.
  * ============================================================================
  * Every function of the table does three things: llm__record_add copies the operation; llm__record_act, of linear layers, sees to the
  * rounded copy of the input; llm__record_uses says what is read and written and how the work is split, and so decides about the barrier. Of
@@ -18755,7 +19060,7 @@ static const struct { const char *names; int flags; const char *regex[6]; } llm_
 #define LLM__DS(name) "<\xEF\xBD\x9C" name "\xEF\xBD\x9C> " /* DeepSeek's bars are U+FF5C */
 #define LLM__ENDS \
     "<|im_end|> <|eot_id|> <|eom_id|> <|end|> <|return|> <|call|> <end_of_turn> <turn|> <|endoftext|> <|end_of_text|> <EOT> " \
-    "[EOT] <end_of_utterance> " LLM__DS("end" LLM__SP "of" LLM__SP "sentence")
+    "[EOT] <end_of_utterance> <eoa> " LLM__DS("end" LLM__SP "of" LLM__SP "sentence")
 
 /* An array of the vocabulary, whose type and length (-1: any) are checked; NULL: absent, or a failure was noted. */
 static const llm__gguf_kv *llm__vocab_array(llm__tokenizer *t, const llm__gguf *g, const char *key, llm__gguf_type type, int64_t n) {
@@ -19160,11 +19465,29 @@ static llm_result llm__template_find(llm__source *s, const char *name) {
     return r;
 }
 
+/* The model's own template, else the built-in one of that name (NULL: none). A name that was chosen in vain is told. */
+static llm_result llm__template_own(llm__source *s, const char *name, const llm__builtin *b) {
+    llm_result r = llm__template_find(s, name);
+    if (r || !b) return r;
+    if (s->chat_template_text)
+        llm__log(&s->log, LLM_LOG_WARN, "%s brings a chat template of its own; the built-in one named %s is not used", s->path, b->name);
+    return s->chat_template_text ? LLM_OK : llm__template_keep(s, llm__lit(b->text));
+}
+
 /* A template that was asked for must work; the model's own may be broken, and says so only when it is used. */
 static llm_result llm__source_template(llm__source *s, const llm_model_config *cfg) {
     const char *name = cfg->chat_template_name ? cfg->chat_template_name : "default", *given = cfg->chat_template;
+    const char *wanted = given && llm__path_kind_of(given) == LLM__PATH_NONE ? given : given ? NULL : cfg->builtin_template;
+    const llm__builtin *builtin = wanted ? llm__builtin_find(wanted) : NULL;
     llm_result r;
-    if (!given) r = llm__template_find(s, name);
+    if (wanted == given && given && !builtin && !strpbrk(given, "{/.")) {
+        LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO;
+        llm__builtin_names(&names);
+        return llm__error(LLM_ERR_IO, "chat_template: %.100s, a file, the text of a template, or one of %s was expected", given,
+                          names.data);
+    }
+    if (builtin) given = NULL;
+    if (!given) r = llm__template_own(s, name, builtin);
     else if (strchr(given, '{')) r = llm__template_keep(s, llm__lit(given));
     else r = llm__template_file(s, given, 0, name);
     if (!r && !s->chat_template_text && (given || cfg->chat_template_name))
@@ -19245,9 +19568,9 @@ static llm_result llm__source_open(const char *path, const llm_model_config *cfg
 /* ============================================================================
  * >>hub   The local Hugging Face cache.
  * ============================================================================
- * CACHE/models--ORG--NAME/refs/main holds a revision; snapshots/REVISION is a folder of links to the files. Names come from a command line
- * or a client, so they are checked as parts of a path; a revision comes from a file that anybody may have written, so it is, too. As in
- * Hugging Face's own libraries, a snapshot that main does not name is not found. */
+ * CACHE/models--ORG--NAME/refs/main holds a commit; snapshots/COMMIT is a folder of links to the files. Names come from a command line or a
+ * client, so they are checked as parts of a path; a commit comes from a file that anybody may have written, so it is, too. As in Hugging
+ * Face's own libraries, a snapshot that main does not name is found only by its name: ORG/NAME@REVISION, a branch, a tag or a commit. */
 
 /* A name that is safe as a part of a path: letters, digits, '-', '_', '.', and does not start with a dot. */
 static int llm__hub_part(const char *s, size_t n) {
@@ -19258,31 +19581,38 @@ static int llm__hub_part(const char *s, size_t n) {
     return 1;
 }
 
+/* The commit that refs/REVISION holds, at the end of `at`, the folder of the repository; without such a file the revision is one. */
+static llm_result llm__hub_commit(llm_text *at, const char *revision) {
+    LLM__SCOPED(llm__file_close) llm__file ref = LLM__ZERO;
+    const size_t repo = at->len;
+    llm_text_format(at, "/refs/%s", revision);
+    if (at->failed) return llm__nomem();
+    const llm_result r = llm__file_open(at->data, 4096, 1, &ref);
+    const char *text = r ? revision : (const char *)ref.data;
+    size_t n = r ? strlen(revision) : ref.size;
+    while (n && text[n - 1] <= ' ') n--;
+    at->len = repo;
+    llm_text_str(at, "/snapshots/");
+    if (llm__hub_part(text, n)) llm_text_add(at, text, n);
+    else at->data[0] = 0;
+    return at->failed ? llm__nomem() : LLM_OK;
+}
+
 LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_text *path) {
-    const char *slash = name ? strchr(name, '/') : NULL;
+    const size_t n = name ? strcspn(name, "@") : 0, org = name ? strcspn(name, "/@") : 0;
+    const char *revision = n && name[n] ? name + n + 1 : "main";
     LLM__SCOPED(llm_text_free) llm_text at = LLM__ZERO;
-    LLM__SCOPED(llm__file_close) llm__file revision = LLM__ZERO;
     if (!cache_dir || !*cache_dir) return llm__error(LLM_ERR_ARG, "cache folder: a path expected");
-    if (!name || !llm__hub_part(name, strcspn(name, "/")) || (slash && !llm__hub_part(slash + 1, strlen(slash + 1))))
+    if (!llm__hub_part(name, org) || (org < n && !llm__hub_part(name + org + 1, n - org - 1)) || !llm__hub_part(revision, strlen(revision)))
         return llm__error(LLM_ERR_ARG, "model name \"%.100s\": ORG/NAME expected", name ? name : "");
     llm_text_format(&at, "%s/models--", cache_dir);
-    llm_text_add(&at, name, strcspn(name, "/"));
-    if (slash) llm_text_format(&at, "--%s", slash + 1);
-    const size_t repo = at.len;
-    llm_text_str(&at, "/refs/main");
-    if (at.failed) return llm__nomem();
-    llm_result r = llm__file_open(at.data, 4096, 1, &revision);
-    const char *text = (const char *)revision.data;
-    size_t n = revision.size;
-    while (n && text[n - 1] <= ' ') n--;
-    at.len = repo;
-    llm_text_str(&at, "/snapshots/");
-    if (!r && llm__hub_part(text, n)) llm_text_add(&at, text, n);
-    else at.data[0] = 0;
-    if (!at.failed && llm__path_kind_of(at.data) != LLM__PATH_DIR)
-        return llm__error(LLM_ERR_IO, "%s: not in the cache %s", name, cache_dir);
+    llm_text_add(&at, name, org);
+    if (org < n) llm_text_str(&at, "--"), llm_text_add(&at, name + org + 1, n - org - 1);
+    llm_result r = at.failed ? llm__nomem() : llm__hub_commit(&at, revision);
+    if (r) return r;
+    if (llm__path_kind_of(at.data) != LLM__PATH_DIR) return llm__error(LLM_ERR_IO, "%s: not in the cache %s", name, cache_dir);
     llm_text_add(path, at.data, at.len);
-    return at.failed || path->failed ? llm__nomem() : LLM_OK;
+    return path->failed ? llm__nomem() : LLM_OK;
 }
 
 /* ============================================================================
@@ -19607,6 +19937,7 @@ typedef struct llm__arch {
     int32_t n_rope, rope_dim, rope_pairs;
     int32_t dynamic; /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
     double dynamic_factor, dynamic_from;
+    int32_t scaled;    /* the files have another scheme for long texts */
     int32_t long_from; /* prompts longer than this take RoPE variant 1; 0: none */
     int32_t logn_from;
     int32_t q_rank, kv_rank, nope; /* latent attention; q_rank 0: plain q */
@@ -20005,12 +20336,15 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
     if (local) return;
     /* the scheme: an older word and a newer one; without any, or with a name that says none, nothing is stretched */
     llm__fact_str(f, "rope_type type .rope.scaling.type", type);
-    llm__rope_divide(f, tensors, "", "rope_freqs.weight", half, out->inv_freq, out->inv_freq); /* llama3's, worked out by the converter */
+    a->scaled |= llm__rope_divide(f, tensors, "", "rope_freqs.weight", half, out->inv_freq,
+                                  out->inv_freq); /* llama3's, worked out by the converter */
     if (llm__word_in("longrope su", type) || (f->gguf && llm__tensors_find(tensors, "rope_factors_long.weight"))) {
+        a->scaled = 1;
         llm__rope_long(f, a, tensors, out);
         return;
     }
     if (!type[0] || llm__word_in("default none mrope", type)) return;
+    a->scaled |= strcmp(type, "dynamic") != 0;
     double original = llm__rope_original(f, a);
     double factor = llm__fact_num(f, "factor .rope.scaling.factor", a->max_positions / original, 1e-2, 1e6);
     if (!strcmp(type, "linear")) {
@@ -20146,6 +20480,22 @@ static llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a) 
     return f.r;
 }
 
+/* What a caller says over the files: TurboMind's rope_scaling_factor, dynamic NTK by the prompt's length (0: as the files say), and
+ * use_logn_attn. path: for messages. */
+static llm_result llm__rope_override(llm__arch *a, double factor, int logn, const char *path) {
+    if (logn && !a->logn_from) a->logn_from = LLM__MAX(a->max_positions, 2);
+    if (factor == 0) return LLM_OK;
+    if (factor < 1) return llm__error(LLM_ERR_ARG, "rope_scaling_factor: %g, must be at least 1 (0: as the files say)", factor);
+    if (!a->rope_dim || a->scaled)
+        return llm__error(LLM_ERR_ARG, "rope_scaling_factor: %g, but %s %s", factor, path,
+                          a->rope_dim ? "has a scheme of its own for long texts" : "has no rotary positions");
+    a->dynamic = 1;
+    a->dynamic_factor = factor;
+    a->dynamic_from = a->max_positions;
+    a->max_len = (int32_t)LLM__MIN(a->max_positions * factor, 1 << 30);
+    return LLM_OK;
+}
+
 /* ============================================================================
  * >>loader   Finding the tensors of a weight, whatever they are called.
  * ============================================================================ */
@@ -20157,6 +20507,7 @@ struct llm_model {
     llm_model_info info;
     int dummy; /* dummy_weights of the config: which LLM_TYPE_RANDOM... the matrices are; 0: none */
     char *path;
+    int plain_sampling; /* no_generation_config of the config */
 };
 
 /* ---- Where weights are called what ----
@@ -21413,8 +21764,8 @@ static void llm__pass_begin(const llm__pass *p, const llm__net *net) {
     }
 }
 
-/* An EAGLE head reads x = fc(embedding of the token, hidden state of the position before it) + b, and zeros at position 0, as in vLLM 0.6.
- * */
+/* An EAGLE head reads x = fc(embedding of the token, hidden state of the position before it) + b, and zeros at position 0, as in vLLM
+ * 0.6. */
 static void llm__pass_eagle(const llm__pass *p, int kept_layer) {
     const llm__net_lane *lane = &p->rank->token;
     llm_state_op recall = {.recall = 1, .rows = LLM_ROWS_TOKENS, .buf = lane->y, .clear = lane->x, .layer = kept_layer};
@@ -21715,6 +22066,38 @@ LLM_API void llm_model_close(llm_model *model) {
     LLM_FREE(model);
 }
 
+/* A model that sees is not taken for one that reads, unless only its text part is asked for. */
+static llm_result llm__model_senses(const llm_model *m, const llm_model_config *cfg) {
+    static const char *const senses[] = {"vision_config", "mm_vision_tower", "vision_tower", "audio_config"};
+    for (int i = 0; i < LLM__COUNT(senses) && !(cfg && cfg->language_model_only); i++)
+        if (llm_json_find(m->source.config, 0, senses[i]) >= 0)
+            return llm__error(LLM_ERR_UNSUPPORTED,
+                              "%s: config.json: %s: images are not in this version; language_model_only takes the text part alone", m->path,
+                              senses[i]);
+    return LLM_OK;
+}
+
+/* The method of quantisation that the files name; "none". */
+static const char *llm__model_method(const llm__source *s) {
+    static const char *const keys[] = {"quantization_config", "compression_config"};
+    if (s->gguf) return "gguf";
+    for (int i = 0; i < LLM__COUNT(keys); i++) {
+        const char *method = llm_json_str(s->config, llm_json_find(s->config, llm_json_find(s->config, 0, keys[i]), "quant_method"), NULL);
+        if (method) return method;
+    }
+    return "none";
+}
+
+/* `quantization` only says what the files say too, so one that they contradict is a mistake: another model was meant. */
+static llm_result llm__model_quantized(const llm_model *m, const char *wanted) {
+    static const char *const same[] = {"gptq|gpt|gptq-marlin", "awq|awq-marlin", "smooth-quant|smoothquant"};
+    const char *method = llm__model_method(&m->source);
+    if (!wanted || llm__alias_among("none", llm__lit(wanted), NULL) || llm__alias_among(wanted, llm__lit(method), NULL)) return LLM_OK;
+    for (int i = 0; i < LLM__COUNT(same); i++)
+        if (llm__alias_among(same[i], llm__lit(wanted), NULL) && llm__alias_among(same[i], llm__lit(method), NULL)) return LLM_OK;
+    return llm__error(LLM_ERR_ARG, "quantization: %.40s, but the method of %s is %.40s", wanted, m->path, method);
+}
+
 /* Files, tokenizer and template first; then the architecture; then every weight is looked up, so that what is opened
  * can run. The path is copied: the source and all messages point to the copy. */
 LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
@@ -21725,10 +22108,14 @@ LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg,
     if (!m) return llm__nomem();
     m->path = llm__strdup(path ? path : "");
     m->dummy = cfg ? cfg->dummy_weights : 0;
+    m->plain_sampling = cfg && cfg->no_generation_config;
     int vocab_only = cfg && cfg->vocab_only;
     llm_result r = m->path ? llm__source_open(m->path, cfg, &m->source) : llm__nomem();
+    if (!r && !vocab_only && cfg && !m->dummy) r = llm__model_quantized(m, cfg->quantization);
+    if (!r && !vocab_only) r = llm__model_senses(m, cfg);
     if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
     if (!r && !vocab_only) llm__source_bound(&m->source, m->arch.vocab);
+    if (!r && !vocab_only && cfg) r = llm__rope_override(&m->arch, (double)cfg->rope_scaling_factor, cfg->use_logn_attn, m->path);
     if (!r && !vocab_only) r = llm__net_check(m);
     if (r) {
         llm_model_close(m);
@@ -21814,7 +22201,7 @@ LLM_API int llm_tools_grammar(const llm_model *model, int format, const llm_json
 }
 
 /* ============================================================================
- * >>lora   Adapters: what a fine-tuning has learnt, beside the weights.
+ * >>lora   What a fine-tuning has learnt, beside the weights.
  * ============================================================================
  * LoRA (Hu et al. 2021) leaves a matrix W (out, in) as it is and learns two thin ones, so that the layer computes
  *
@@ -22369,6 +22756,7 @@ struct llm_matcher {
     llm_grammar *grammar;
     struct llm_matcher *next, **link;
     int32_t state, ended;
+    const char *failed; /* why it could not do what it was asked last; NULL */
 };
 
 typedef struct llm__gr_frag {
@@ -22666,6 +23054,11 @@ static const void *llm__gr_key(const llm_grammar *g, llm__gr_found kind, size_t 
     }
 }
 
+/* The error of a machine that gave up, by what `failed` says. */
+static llm_result llm__gr_gave_up(const char *failed) {
+    return llm__error(strcmp(failed, llm__out_of_memory) ? LLM_ERR_LIMIT : LLM_ERR_NOMEM, "grammar: %s", failed);
+}
+
 /* The number of entry n, which has just been written behind n others that all differ: n, and it has a place now, or that of the one it is
  * equal to, and the caller forgets the new one. -1: no memory, or g->looking and it is new. A quarter of the slots stays free. */
 static int32_t llm__gr_find(llm_grammar *g, llm__gr_found kind, size_t n) {
@@ -22673,10 +23066,13 @@ static int32_t llm__gr_find(llm_grammar *g, llm__gr_found kind, size_t n) {
     if (4 * (n + 1) > 3 * x->cap) {
         size_t cap = x->cap ? 2 * x->cap : 256;
         int32_t *slot = LLM__NEW(int32_t, cap);
-        if (!slot) return g->failed = "out of memory", -1;
+        if (!slot) return g->failed = llm__out_of_memory, -1;
         LLM_FREE(x->slot);
         x->slot = slot, x->cap = cap;
+        const int looking = g->looking;
+        g->looking = 0;
         for (size_t i = 0; i < n; i++) (void)llm__gr_find(g, kind, i);
+        g->looking = looking;
     }
     size_t len, other, at;
     const void *key = llm__gr_key(g, kind, n, &len), *there;
@@ -22699,7 +23095,7 @@ static void llm__gr_index_clear(llm_grammar *g, llm__gr_found kind) {
 static int32_t llm__gr_push(llm_grammar *g, int32_t parent, int32_t op, int32_t count) {
     int32_t depth = parent < 0 ? 0 : g->frame[parent].depth + 1;
     if (depth > LLM__GR_MAX_DEPTH) return -1;
-    if (!llm__grow((void **)&g->frame, &g->frames_cap, g->n_frames + 1, sizeof *g->frame)) return g->failed = "out of memory", -1;
+    if (!llm__grow((void **)&g->frame, &g->frames_cap, g->n_frames + 1, sizeof *g->frame)) return g->failed = llm__out_of_memory, -1;
     llm__gr_frame *f = &g->frame[g->n_frames];
     f->op = op, f->count = count, f->parent = parent, f->depth = depth;
     int32_t at = llm__gr_find(g, LLM__GR_FRAMES, g->n_frames);
@@ -22724,7 +23120,7 @@ static void llm__gr_meet(llm_grammar *g, int32_t op, int32_t frame, int32_t base
         return;
     }
     if (!llm__grow((void **)&g->work, &g->work_cap, g->n_work + 1, sizeof *g->work)) {
-        g->failed = "out of memory";
+        g->failed = llm__out_of_memory;
         return;
     }
     llm__gr_met *m = &g->work[g->n_work];
@@ -22791,7 +23187,7 @@ static int32_t llm__gr_intern(llm_grammar *g) {
     if (!llm__grow((void **)&g->thread, &g->threads_cap, g->n_threads + g->n_work, sizeof *g->thread) ||
         !llm__grow((void **)&g->state, &g->states_cap, g->n_states + 1, sizeof *g->state) ||
         !llm__grow((void **)&g->to, &g->to_cap, (g->n_states + 1) * row, sizeof *g->to))
-        g->failed = "out of memory";
+        g->failed = llm__out_of_memory;
     if (g->failed) return 0;
     llm__gr_thread *t = g->thread + g->n_threads;
     for (size_t i = 0; i < g->n_work; i++) {
@@ -22842,7 +23238,7 @@ static void llm__gr_begin(llm_grammar *g) {
     llm__gr_push(g, -1, -1, 0);
     if (!llm__grow((void **)&g->state, &g->states_cap, 1, sizeof *g->state) ||
         !llm__grow((void **)&g->to, &g->to_cap, (size_t)g->n_classes, sizeof *g->to))
-        g->failed = "out of memory";
+        g->failed = llm__out_of_memory;
     if (g->failed) return;
     memset(&g->state[0], 0, sizeof *g->state);
     memset(g->to, 0, (size_t)g->n_classes * sizeof *g->to);
@@ -22930,7 +23326,7 @@ static int32_t llm__gr_spell(const llm__tokenizer *tokenizer, llm__gr_trie *t, l
     llm_text_str(&all, "");
     for (int32_t id = 0; id < t->vocab; id++) {
         size_t begin = all.len;
-        if (!llm__tokenizer_is_special(tokenizer, id)) (void)llm__tokenizer_piece(tokenizer, id, &all);
+        if (!llm__tokenizer_is_special(tokenizer, id)) all.failed |= llm__tokenizer_piece(tokenizer, id, &all) == LLM_ERR_NOMEM;
         if (all.len - begin > LLM__GR_MAX_TOKEN) all.len = begin;
         t->end[id] = (int32_t)all.len;
         if (all.len == begin) continue;
@@ -23221,18 +23617,22 @@ static int32_t llm__gr_walk(llm_grammar *g, int32_t state, uint32_t *words) {
 static const llm__gr_mask *llm__gr_mask_of(llm_grammar *g, int32_t state) {
     size_t n_words = ((size_t)g->trie->vocab + 31) / 32;
     if (g->n_masks * n_words * 4 > LLM__GR_MASK_BYTES) llm__gr_masks_free(g);
-    if (!llm__grow((void **)&g->mask, &g->masks_cap, g->n_masks + 1, sizeof *g->mask)) g->failed = "out of memory";
+    if (!llm__grow((void **)&g->mask, &g->masks_cap, g->n_masks + 1, sizeof *g->mask)) g->failed = llm__out_of_memory;
     if (g->failed) return NULL;
     llm__gr_mask *mask = &g->mask[g->n_masks];
+    const int kept = g->looking;
+    g->looking = 1;
     llm__gr_mask_name(g, state, mask->key);
-    int32_t at = llm__gr_find(g, LLM__GR_MASKS, g->n_masks);
-    if (at >= 0 && at < (int32_t)g->n_masks && !g->mask[at].words) g->failed = llm__gr_too_many;
-    if (at < (int32_t)g->n_masks) return at < 0 || g->failed ? NULL : &g->mask[at];
+    const int32_t at = llm__gr_find(g, LLM__GR_MASKS, g->n_masks);
+    g->looking = kept;
+    if (at >= 0 && !g->mask[at].words) g->failed = llm__gr_too_many;
+    if (at >= 0 || kept || g->failed) return at < 0 || g->failed ? NULL : &g->mask[at];
     mask->words = LLM__NEW(uint32_t, n_words);
-    g->n_masks++;
-    if (!mask->words) g->failed = "out of memory";
+    if (!mask->words) g->failed = llm__out_of_memory;
     else mask->n_allowed = llm__gr_walk(g, state, mask->words);
-    if (g->failed) LLM_FREE(mask->words), mask->words = NULL; /* not tried again */
+    if (g->failed) LLM_FREE(mask->words), mask->words = NULL;
+    if (g->failed && !strcmp(g->failed, llm__out_of_memory)) return NULL; /* another time there may be some; what is too much stays so */
+    g->n_masks += llm__gr_find(g, LLM__GR_MASKS, g->n_masks) == (int32_t)g->n_masks;
     return g->failed ? NULL : mask;
 }
 
@@ -23314,7 +23714,7 @@ static void llm__gr_check_left(llm__gr_build *b) {
         llm__gr_follow(g);
         int deep = 0;
         for (size_t k = 0; k < g->n_work && !deep; k++) deep = g->frame[g->work[k].at.frame].depth >= LLM__GR_MAX_DEPTH - 1;
-        if (llm__gr_spend(b, 64) && g->failed && !deep) b->failed = llm__error(LLM_ERR_LIMIT, "grammar: %s", g->failed);
+        if (llm__gr_spend(b, 64) && g->failed && !deep) b->failed = llm__gr_gave_up(g->failed);
         if (deep && !b->failed)
             b->failed = llm__error(LLM_ERR_UNSUPPORTED,
                                    "grammar: a rule begins with itself (left recursion), rules that first consume something expected");
@@ -23386,7 +23786,7 @@ static void llm__grammar_finish(llm__gr_build *b, llm__gr_frag f) {
         b->failed = llm__error(LLM_ERR_FORMAT, "grammar: no text can ever complete it: nothing can satisfy it");
     if (!b->failed) llm__gr_check_left(b);
     if (!b->failed) llm__gr_begin(g);
-    if (!b->failed && g->failed) b->failed = llm__error(LLM_ERR_LIMIT, "grammar: %s", g->failed);
+    if (!b->failed && g->failed) b->failed = llm__gr_gave_up(g->failed);
 }
 
 /* ============================================================================
@@ -24516,7 +24916,7 @@ static llm_grammar *llm__js_trial(llm__js *js, const llm__js_view *v) {
 static int llm__js_passes(llm__js *js, llm_grammar *trial, llm__str text) {
     int32_t state = 1;
     for (size_t i = 0; i < text.n && state; i++) state = llm__gr_step(trial, state, (uint8_t)text.p[i]);
-    if (trial->failed && llm__gr_spend(js->b, text.n)) js->b->failed = llm__error(LLM_ERR_LIMIT, "grammar: %s", trial->failed);
+    if (trial->failed && llm__gr_spend(js->b, text.n)) js->b->failed = llm__gr_gave_up(trial->failed);
     return trial->state[state].accept;
 }
 
@@ -24627,7 +25027,8 @@ static llm__gr_frag llm__js_quoted(llm__js *js, llm__gr_frag f) {
     return llm__gr_seq(js->b, llm__gr_word(js->b, "\""), llm__gr_seq(js->b, f, llm__gr_word(js->b, "\"")));
 }
 
-/* What stands in a string that is none of the words, which are JSON strings; they are freed. */
+/* What stands in a string that is none of the words, which are JSON strings in any order; they are sorted and freed. The empty string is
+ * let through only where there are no words. */
 static llm__gr_frag llm__js_other(llm__js *js, llm__gr_words *w) {
     llm__gr_words_sort(w, 1);
     llm__gr_frag f = js->b->failed ? llm__gr_never : llm__js_other_key(js, w->word, w->n, 0, 0);
@@ -25145,8 +25546,8 @@ static llm__gr_frag llm__js_names_left(llm__js *js, const llm__js_view *names, i
 }
 
 /* The key of a property that nobody listed; p: the n listed ones. Any other name, or names that fit one pattern or propertyNames: those
- * must not fit a listed property, or it could be written again as another one, except where they are given one by one. view: of its value.
- * */
+ * must not fit a listed property, or it could be written again as another one, except where they are given one by one. view: of its
+ * value. */
 static llm__gr_frag llm__js_extra_key(llm__js *js, const llm__js_view *v, const llm__js_property *p, size_t n, llm__js_view *view) {
     llm__gr_build *b = js->b;
     llm__js_view names;
@@ -25695,6 +26096,12 @@ static struct llm__gr_shelf *llm__gr_shelf_of(const llm__tokenizer *t) {
     return (struct llm__gr_shelf *)(void *)there;
 }
 
+/* The model's vocabulary as a trie, which all its grammars share; made when somebody first asks. NULL: no memory. */
+static const llm__gr_trie *llm__gr_vocabulary(const llm__tokenizer *tokenizer) {
+    const struct llm__gr_shelf *s = llm__gr_shelf_of(tokenizer);
+    return s ? s->trie : NULL;
+}
+
 /* Bytes that a grammar takes now, nearly: small things are left out. Under its lock, as answers that run make states and masks. */
 static size_t llm__gr_bytes_of(llm_grammar *g) {
     pthread_mutex_lock(&g->lock);
@@ -25814,10 +26221,10 @@ LLM_API llm_result llm_matcher_bytes(llm_matcher *m, const char *bytes, size_t n
     pthread_mutex_lock(&g->lock);
     g->fuel = &fuel, g->failed = NULL;
     for (size_t i = 0; i < n && state; i++) state = llm__gr_step(g, state, (uint8_t)bytes[i]);
-    const char *failed = g->failed;
+    m->failed = g->failed;
     if (state) m->state = state;
     pthread_mutex_unlock(&g->lock);
-    if (failed) return llm__error(LLM_ERR_LIMIT, "grammar: %s", failed);
+    if (m->failed) return llm__gr_gave_up(m->failed);
     return state ? LLM_OK : llm__error(LLM_ERR_ARG, "grammar: the text cannot go on with these %zu bytes", n);
 }
 
@@ -25836,7 +26243,7 @@ LLM_API llm_result llm_matcher_token(llm_matcher *m, int32_t id) {
 
 /* The mask behind n tokens that may come next (0: the next one's; nothing is allowed behind a token that is not allowed itself) into
  * n_words words, of which those beyond the vocabulary become 0; none: it is only made, to be found later. kept: only one that was made. The
- * matcher stays where it is. Returns how many tokens the mask allows, -1 if the grammar gave up, or kept none; *can_end.
+ * matcher stays where it is. Returns how many tokens the mask allows, -1 if the grammar gave up (m->failed), or kept none; *can_end.
  * The only place where states are trimmed: between two tokens of this answer, with the lock held, no step of any answer is under way. */
 static int32_t llm__matcher_mask(llm_matcher *m, const int32_t *ids, int32_t n, uint32_t *words, size_t n_words, int kept,
                                        int *can_end) {
@@ -25857,6 +26264,7 @@ static int32_t llm__matcher_mask(llm_matcher *m, const int32_t *ids, int32_t n, 
     size_t n_kept = mask ? LLM__MIN(n_words, ((size_t)g->trie->vocab + 31) / 32) : 0;
     if (mask) allowed = mask->n_allowed;
     if (n_kept) memcpy(words, mask->words, n_kept * sizeof *words);
+    m->failed = g->failed;
     *can_end = !g->failed && g->state[state].accept;
     pthread_mutex_unlock(&g->lock);
     for (; n_kept < n_words; n_kept++) words[n_kept] = 0;
@@ -25884,7 +26292,7 @@ LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_
     if (!g->trie) return llm__error(LLM_ERR_ARG, "grammar: it was opened without a model, so it has no masks");
     int32_t n = llm__matcher_mask(m, NULL, 0, words, ((size_t)g->trie->vocab + 31) / 32, 0, &can_end);
     if (n_allowed) *n_allowed = n;
-    return n < 0 ? llm__error(LLM_ERR_LIMIT, "grammar: %s", g->failed) : LLM_OK;
+    return n < 0 ? llm__gr_gave_up(m->failed) : LLM_OK;
 }
 
 /* ============================================================================
@@ -25894,6 +26302,149 @@ LLM_API llm_result llm_matcher_mask(llm_matcher *m, uint32_t *words, int32_t *n_
 /* The form of an answer belongs to the vocabulary, not to the weights: a grammar knows a tokenizer only. */
 LLM_API llm_result llm_grammar_open(const llm_model *model, const llm_grammar_config *cfg, llm_grammar **out) {
     return llm__grammar_open(model ? model->source.tokenizer : NULL, cfg, out);
+}
+
+/* ============================================================================
+ * >>badwords   Texts that must not appear, however tokens cut them.
+ * ============================================================================
+ * "\n\n" is a token, and two tokens, and the end of one with the begin of another. So the words are one automaton over bytes (Aho and
+ * Corasick 1975): a node is a beginning of some of them, `fail` leads to the longest other beginning that its text ends with. A token is
+ * banned if its bytes, read behind the answer so far, complete a word:
+ *
+ *   wholly inside the token            the same tokens at every step: found once, in `always`
+ *   begun in the answer                the tokens that begin with what is missing, of the few beginnings that the answer ends with:
+ *                                      found by walking the words and the vocabulary's trie together from each of them
+ *
+ * Of the words "cab" and "ad", behind an answer that ends in "c": "ab" and "abs" (the word begins at the c), and always "cab", "bad" and
+ * "ads". */
+
+typedef struct llm__badwords {
+    const llm__gr_trie *trie; /* of the model */
+    uint8_t *byte, *ends;     /* (n) of node: the byte that leads to it; 1 if a word ends here */
+    int32_t *child, *sibling; /* first below it, next beside it; 0: none. Node 0 is the root */
+    int32_t *fail;
+    int32_t n, longest; /* longest: bytes of the longest word */
+    uint32_t *always;   /* (vocab + 31) / 32: tokens that hold a word */
+} llm__badwords;
+
+/* The node below `at` by a byte; 0: none. */
+static int32_t llm__badwords_child(const llm__badwords *w, int32_t at, uint8_t byte) {
+    int32_t c = w->child[at];
+    while (c && w->byte[c] != byte) c = w->sibling[c];
+    return c;
+}
+
+/* Where the automaton goes from a node by a byte. */
+static int32_t llm__badwords_step(const llm__badwords *w, int32_t at, uint8_t byte) {
+    int32_t next = llm__badwords_child(w, at, byte);
+    while (!next && at) {
+        at = w->fail[at];
+        next = llm__badwords_child(w, at, byte);
+    }
+    return next;
+}
+
+static void llm__badwords_add(llm__badwords *w, const char *word) {
+    int32_t at = 0, depth = 0;
+    for (; word[depth]; depth++) {
+        const uint8_t byte = (uint8_t)word[depth];
+        int32_t next = llm__badwords_child(w, at, byte);
+        if (!next) {
+            next = w->n++;
+            w->byte[next] = byte;
+            w->sibling[next] = w->child[at];
+            w->child[at] = next;
+        }
+        at = next;
+    }
+    w->ends[at] = 1;
+    w->longest = LLM__MAX(w->longest, depth);
+}
+
+/* The failure links, level by level: a node's parent and all shorter nodes have theirs. queue: (n). */
+static void llm__badwords_link(llm__badwords *w, int32_t *queue) {
+    int32_t n = 0;
+    for (int32_t c = w->child[0]; c; c = w->sibling[c]) queue[n++] = c;
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t c = w->child[queue[i]]; c; c = w->sibling[c]) {
+            queue[n++] = c;
+            w->fail[c] = llm__badwords_step(w, w->fail[queue[i]], w->byte[c]);
+            w->ends[c] |= w->ends[w->fail[c]];
+        }
+}
+
+/* Tokens in which a word stands. Their beginnings are shared: where one completes a word, all below it do. */
+static void llm__badwords_whole(llm__badwords *w) {
+    const llm__gr_trie *t = w->trie;
+    int32_t at[256] = {0};
+    for (int32_t i = 0, next; i < t->n; i = next) {
+        const int d = t->depth[i];
+        next = i + 1;
+        at[d] = llm__badwords_step(w, at[d - 1], t->byte[i]);
+        if (!w->ends[at[d]]) continue;
+        next = t->skip[i];
+        for (int32_t k = t->from[i]; k < t->from[next]; k++) w->always[t->order[k] >> 5] |= 1u << (t->order[k] & 31);
+    }
+}
+
+/* Makes the automaton of n words, none empty, in an arena. LLM_ERR_NOMEM. */
+static llm_result llm__badwords_make(llm__badwords *w, const llm__gr_trie *trie, const char *const *words, int32_t n, llm__arena *a) {
+    size_t most = 1;
+    for (int32_t i = 0; i < n; i++) most += strlen(words[i]);
+    LLM__SCOPED(llm__drop) int32_t *queue = LLM__NEW(int32_t, most);
+    w->trie = trie;
+    w->n = 1;
+    w->byte = (uint8_t *)llm__arena_get(a, most);
+    w->ends = (uint8_t *)llm__arena_get(a, most);
+    w->child = (int32_t *)llm__arena_get(a, most * sizeof *w->child);
+    w->sibling = (int32_t *)llm__arena_get(a, most * sizeof *w->sibling);
+    w->fail = (int32_t *)llm__arena_get(a, most * sizeof *w->fail);
+    w->always = trie ? (uint32_t *)llm__arena_get(a, ((size_t)trie->vocab + 31) / 32 * sizeof *w->always) : NULL;
+    if (!trie || !queue || a->failed) return llm__nomem();
+    for (int32_t i = 0; i < n; i++) llm__badwords_add(w, words[i]);
+    llm__badwords_link(w, queue);
+    llm__badwords_whole(w);
+    return LLM_OK;
+}
+
+/* Bans the tokens below nodes [i, end) of the trie, all of one depth or deeper, that go on from the words' node `at` to the end of one. As
+ * deep as a token is long: 255 bytes at most. */
+static void llm__badwords_walk(const llm__badwords *w, int32_t at, int32_t i, int32_t end, float *x, int32_t n_x) {
+    const llm__gr_trie *t = w->trie;
+    for (; i < end; i = t->skip[i]) {
+        const int32_t next = llm__badwords_child(w, at, t->byte[i]);
+        if (!next) continue;
+        if (!w->ends[next]) llm__badwords_walk(w, next, i + 1, t->skip[i], x, n_x);
+        for (int32_t k = t->from[i]; w->ends[next] && k < t->from[t->skip[i]]; k++)
+            if (t->order[k] < n_x) x[t->order[k]] = -INFINITY;
+    }
+}
+
+/* Where the automaton stands behind an answer. Only the last bytes, fewer than the longest word has, may be the begin of one. */
+static int32_t llm__badwords_behind(const llm__badwords *w, const int32_t *output, int32_t n_output) {
+    const llm__gr_trie *t = w->trie;
+    int32_t from = n_output, bytes = 0, at = 0;
+    while (from > 0 && bytes < w->longest - 1) {
+        const int32_t id = output[--from];
+        if (id >= 0 && id < t->vocab) bytes += t->end[id] - (id ? t->end[id - 1] : 0);
+    }
+    for (; from < n_output; from++) {
+        const int32_t id = output[from];
+        if (id < 0 || id >= t->vocab) continue;
+        for (int32_t b = id ? t->end[id - 1] : 0; b < t->end[id]; b++) at = llm__badwords_step(w, at, (uint8_t)t->spelling[b]);
+    }
+    return at;
+}
+
+/* Sets the logits of banned tokens behind an answer of n_output tokens to minus infinity. x: (n_x). */
+static void llm__badwords_ban(const llm__badwords *w, const int32_t *output, int32_t n_output, float *x, int32_t n_x) {
+    const int32_t n = LLM__MIN(n_x, w->trie->vocab);
+    for (int32_t i = 0; i < n; i += 32)
+        for (uint32_t bits = w->always[i / 32]; bits; bits &= bits - 1) {
+            const int32_t id = i + __builtin_ctz(bits);
+            if (id < n) x[id] = -INFINITY;
+        }
+    for (int32_t at = llm__badwords_behind(w, output, n_output); at; at = w->fail[at]) llm__badwords_walk(w, at, 0, w->trie->n, x, n_x);
 }
 
 LLM__COLD_END
@@ -25949,20 +26500,17 @@ typedef struct llm__rules {
     const llm_sampling *s;
     const int32_t *eos; /* (n_eos) of the model */
     int32_t n_eos;
-    const int32_t *bad_ids; /* token sequences that must not appear, one after the other */
-    const int32_t *bad_end; /* (n_bad) end of each in bad_ids */
-    int32_t n_bad;
+    const llm__badwords *bad;    /* texts that must not appear; NULL: none */
     const llm__history *history; /* NULL: no penalties */
-    const int32_t *output;       /* (n_output) generated so far */
-    int32_t n_output;
-    int32_t also;            /* a token whose log-probability is wanted too */
-    const uint32_t *allowed; /* one bit a token: what a grammar lets through; NULL: everything */
+    const int32_t *output;       /* (n_said) generated so far */
+    int32_t n_said, n_output;    /* n_output: the same for min_tokens, which ends where a grammar does */
+    const uint32_t *allowed;     /* one bit a token: what a grammar lets through; NULL: everything */
 } llm__rules;
 
 typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a device */
 
 /* What a choice has for an id where there is no token: the logits are not finite (as llm_drawn has it), or the grammar forbids them all. */
-enum { LLM__CHOICE_NOT_FINITE = -1, LLM__CHOICE_FORBIDDEN = -2 };
+enum { LLM__CHOICE_NOT_FINITE = -1, LLM__CHOICE_FORBIDDEN = -2, LLM__CHOICE_GAVE_UP = -3 };
 
 enum { LLM__SAMPLING_FIELDS = 15 };
 
@@ -26143,24 +26691,14 @@ static void llm__history_add(llm__history *h, int32_t id, int32_t in_output) {
     h->count[h->slot[at] - 1] += in_output;
 }
 
-/* A banned token has weight 0 whatever follows. Ids beyond the row are ignored: bad words may name tokens that the
- * model has no logit for. */
+/* A banned token has weight 0 whatever follows. Ids beyond the row are ignored. */
 static void llm__ban(float *x, int32_t n, int32_t id) {
     if (id >= 0 && id < n) x[id] = -INFINITY;
 }
 
 /* 1 if the rules leave every logit as it is. */
 static int llm__rules_idle(const llm__rules *r) {
-    return !r->n_bad && !r->s->n_logit_bias && r->n_output >= r->s->min_tokens && !(r->history && r->history->mask) && !r->allowed;
-}
-
-/* The last token of a bad word is banned where the output ends in the rest of it. */
-static void llm__ban_words(float *x, int32_t n, const llm__rules *r) {
-    for (int32_t i = 0, from = 0; i < r->n_bad; from = r->bad_end[i++]) {
-        int32_t rest = r->bad_end[i] - from - 1;
-        if (rest <= r->n_output && !memcmp(r->output + r->n_output - rest, r->bad_ids + from, (size_t)rest * sizeof *r->bad_ids))
-            llm__ban(x, n, r->bad_ids[from + rest]);
-    }
+    return !r->bad && !r->s->n_logit_bias && r->n_output >= r->s->min_tokens && !(r->history && r->history->mask) && !r->allowed;
 }
 
 /* repetition: tokens of prompt or output, once an id, pushed away from the likely side whatever the sign of the logit (CTRL's rule);
@@ -26188,7 +26726,7 @@ static void llm__ban_others(float *x, int32_t n, const uint32_t *allowed) {
 static void llm__rules_apply(const llm__rules *r, float *x, int32_t n) {
     const llm_sampling *s = r->s;
     if (r->allowed) llm__ban_others(x, n, r->allowed);
-    llm__ban_words(x, n, r);
+    if (r->bad) llm__badwords_ban(r->bad, r->output, r->n_said, x, n);
     if (r->n_output < s->min_tokens) {
         for (int32_t i = 0; i < r->n_eos; i++) llm__ban(x, n, r->eos[i]);
         for (int32_t i = 0; i < s->n_stop_token_ids; i++) llm__ban(x, n, s->stop_token_ids[i]);
@@ -26208,12 +26746,10 @@ static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r,
     const float *x = row;
     memset(c, 0, sizeof *c);
     c->id = LLM__CHOICE_NOT_FINITE;
-    LLM__ASSERT(r->also >= 0 && r->also < n);
     *max = k->kernels->top(row, n, &bad);
     if (bad) return NULL;
     *sum = k->kernels->weigh(row, k->w, n, *max, 1.0f);
     c->log_sum = (double)*max + log(*sum);
-    c->also = (float)((double)row[r->also] - c->log_sum);
     if (!idle) {
         memcpy(k->x, row, (size_t)n * sizeof *row);
         llm__rules_apply(r, k->x, n);
@@ -26348,6 +26884,7 @@ static llm_result llm__check_beams(const llm_sampling *s) {
     if ((s->repetition_penalty > 0 && s->repetition_penalty != 1) || s->presence_penalty != 0 || s->frequency_penalty != 0)
         return llm__error(LLM_ERR_ARG, "use_beam_search: penalties cannot be used with it");
     if (s->grammar) return llm__error(LLM_ERR_ARG, "use_beam_search: a grammar cannot be used with it");
+    if (s->early_stop.enable > 0) return llm__error(LLM_ERR_ARG, "use_beam_search: early stop cannot be used with it");
     return LLM_OK;
 }
 
@@ -26388,7 +26925,7 @@ LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s) {
     memset(s, 0, sizeof *s);
     s->temperature = s->top_p = s->repetition_penalty = s->length_penalty = 1;
     s->n = 1;
-    const llm_json *config = model ? model->source.generation_config : NULL;
+    const llm_json *config = model && !model->plain_sampling ? model->source.generation_config : NULL;
     double v;
     for (int i = 0; config && i < LLM__COUNT(names); i++)
         if (llm_json_num(config, llm_json_find(config, 0, names[i][0]), &v))
@@ -26397,7 +26934,7 @@ LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s) {
 
 LLM_API void llm_sampling_chat(const llm_model *model, llm_sampling *s) {
     static const char *const said[] = {"temperature", "top_p", "top_k", "min_p"};
-    const llm_json *config = model ? model->source.generation_config : NULL;
+    const llm_json *config = model && !model->plain_sampling ? model->source.generation_config : NULL;
     llm_sampling_default(model, s);
     for (int i = 0; config && i < LLM__COUNT(said); i++)
         if (llm_json_find(config, 0, said[i]) >= 0) return;
@@ -26422,6 +26959,7 @@ LLM__COLD_BEGIN
 /* A request's own setting wins. A window without a number means FastDeploy's pair of defaults. */
 static llm_early_stop llm__early_resolve(const llm_early_stop *own, const llm_early_stop *engine) {
     llm_early_stop e = own->enable ? *own : *engine;
+    e.enable = e.enable > 0;
     if (!e.window_size) {
         e.window_size = 3000;
         e.threshold = 0.99f;
@@ -26636,8 +27174,8 @@ static void llm__kv_flush(llm__kv *kv) {
  * Where drafts come from:
  *   prompt lookup   the latest place where the sequence's last few tokens stood before, and what followed there (Saxena
  *                   2023; vLLM's [ngram]). Free, and right where text is repeated: edits, code, quotes, JSON.
- *   a draft model   a small model with the same tokens (see >>engine).
- *   an EAGLE head   one layer that reads the model's own last hidden states (see >>engine).
+ *   a draft model   a small model with the same tokens (see >>draft).
+ *   an EAGLE head   one layer that reads the model's own last hidden states (see >>eagle).
  *   a grammar       where it leaves one text only, as behind {"na of a schema whose one key is "name" (llm__matcher_ahead), in every
  *                   engine, asked before the others. SGLang calls it jump-forward: it puts the text into the answer and tokenizes it
  *                   again. Here it is a draft like any other, so the model still has the choice between the tokens that spell this
@@ -26692,7 +27230,8 @@ static llm__bargain llm__pace_step(const llm__pace *p, int32_t n) {
 }
 
 /* How many tokens of a draft to check, at most `most`: while the next one, which counts only if those before it are right as
- * well, makes the bargain better, by a clear margin. Who is too dear is forgiven slowly, and tries again after a while. */
+ * well, makes the bargain better, by a clear margin. The chance of a sequence whose drafts
+ * are not worth it rises slowly, so that it tries again after a while. */
 static int32_t llm__draft_length(float *chance, llm__bargain *b, int32_t most) {
     double all = (double)*chance;
     int32_t n = 0;
@@ -26800,7 +27339,7 @@ struct llm__seq;
 /* What a scheduler needs beside a backend. The backend's calls are ordered as on one stream: a copy after a step sees that step's pages. */
 typedef struct llm__driver {
     llm_result (*forward)(llm_engine *e, const llm_step *step); /* begins a step; all of it is copied */
-    /* Guesses up to n_draft tokens for each of n sequences, into its `draft`, and lowers n_draft to what it could; NULL: prompt lookup. */
+    /* Guesses up to draft.n tokens for each of n sequences, into draft.ids, and lowers draft.n to as many as there are; NULL: by lookup. */
     void (*draft)(llm_engine *e, struct llm__seq *const *seq, int32_t n);
     void (*rope_of)(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base);
     double (*now)(llm_engine *e); /* seconds, monotonic */
@@ -26864,7 +27403,7 @@ typedef struct llm__seq {
     int32_t n_scored;   /* rows of the prompt before it have given what was wanted of them, see score_from */
     int32_t n_preempted;
     struct {                /* tokens guessed to follow ids */
-        int32_t *ids, n;    /* (params.n_draft, n_jump) in the step planned, or in flight */
+        int32_t *ids, n;    /* ids: room for the larger of params.n_draft and n_jump; n: in the step planned, or in flight */
         int32_t by_grammar; /* 1: no guess, but what the grammar demands */
         int32_t n_sure;     /* the first so many must come */
         float chance;       /* that such a token is right */
@@ -26896,6 +27435,7 @@ typedef struct llm__seq {
         llm_finish finish;
         const char *stop_reason;
         int32_t stop_id;
+        const char *lost; /* why the answer cannot be what it should be; NULL: it can */
     } output;
     struct { /* how much of that was polled */
         int32_t n_tokens, end;
@@ -26923,13 +27463,11 @@ struct llm_request {
     int32_t n_flight;           /* of its sequences together */
     llm_sampling sampling;      /* resolved; points into the arena */
     llm__arena arena;
-    llm__stop *stop; /* (sampling.n_stop) */
-    struct {         /* bad words: all their ids, one word after the other, and where each ends */
-        int32_t *ids, *end, n;
-    } bad;
+    llm__stop *stop;   /* (sampling.n_stop) */
+    llm__badwords bad; /* n 0: none */
     int32_t priority, score_only;
     uint64_t arrival;
-    double submitted, started, deadline; /* by the driver's clock; deadline 0: none */
+    double received, submitted, started, deadline; /* by the driver's clock; between the first two it was prepared; deadline 0: none */
     llm__kv_key root;
     struct { /* see llm__driver.rope_of */
         int32_t variant;
@@ -26998,7 +27536,7 @@ typedef struct llm__lora {
     int32_t n_running, n_waiting; /* sequences with it, after the latest step */
 } llm__lora;
 
-/* A model that guesses for another one: see >>engine. */
+/* A model that guesses for another one: see >>draft. */
 typedef struct llm__drafter {
     llm_model *model; /* opened by the engine */
     llm__net *net;    /* NULL: none */
@@ -27071,6 +27609,7 @@ struct llm_engine {
     struct { /* requests that were submitted since the last step */
         llm_request *first, *last;
         int32_t n_fresh;        /* requests that have not begun, for max_queue */
+        int32_t n_live;         /* answers that have not ended, where none may wait */
         uint64_t n_arrived;     /* so far: the order of arrival */
         int some_cancelled;     /* since the inbox was taken last */
         pthread_cond_t arrived; /* something came in */
@@ -27085,6 +27624,7 @@ struct llm_engine {
         uint64_t next, now; /* numbers: the next to be drawn, and whose turn it is */
         pthread_cond_t changed;
     } turn;
+    pthread_mutex_t keeping;    /* held while a context goes to a file of a folder with a quota */
     llm_engine_stats stats;     /* a copy of count, made after each step */
     pthread_mutex_t news_mutex; /* recursive: held while callbacks run */
 };
@@ -27187,7 +27727,7 @@ static int32_t llm__pages_of(const llm_engine *e, int32_t n_tokens) {
     return (int32_t)(((int64_t)n_tokens + e->kv.page_tokens - 1) / e->kv.page_tokens);
 }
 
-/* Pages that a sequence takes for its next rows. Who gave way often takes all it can ever need. */
+/* How many pages a sequence takes for its next rows. One that gave way often takes all that it can ever need. */
 static int32_t llm__pages_wanted(const llm_engine *e, const llm__seq *s) {
     return llm__pages_of(e, s->n_preempted < LLM__PREEMPT_MAX ? s->n_ids + s->n_ahead : s->n_prompt + s->max_new);
 }
@@ -27283,7 +27823,7 @@ static int llm__frees_a_page(const llm_engine *e, const llm__seq *s) {
     return 0;
 }
 
-/* Who gives way to running[at]: the latest after it that would free a page and may be asked once more, else itself. So
+/* The sequence that gives way to running[at]: the latest after it that would free a page and may be preempted once more, else itself. So
  * the first in order goes on whatever happens, and everything ends. */
 static llm__seq *llm__victim(const llm_engine *e, int32_t at) {
     for (int32_t i = e->running.n - 1; i > at; i--)
@@ -27346,6 +27886,7 @@ static int32_t llm__rows_out(const llm__seq *s, int32_t n) {
  * logits for each of its rows, so max_out limits its chunks: echo never holds tokens x vocabulary. */
 static void llm__plan_rows(llm_engine *e, llm__flight *f, llm__seq *s) {
     int32_t n = llm__goes_on(e, s) ? LLM__MIN(llm__seq_left(s), e->p.c.max_num_batched_tokens - f->n_rows) : 0, over;
+    if (e->p.c.disable_chunked_prefill && n < llm__seq_left(s)) return; /* all of a prompt, or it waits */
     while (n > 0 && (over = llm__rows_out(s, n) - (e->p.max_out - f->n_out)) > 0) n -= over;
     if (n <= 0) return;
     f->entry[f->n++].seq = s;
@@ -27372,7 +27913,7 @@ static void llm__start_request(llm_engine *e, llm__seq *s) {
     e->count.cached_tokens += s->n_computed;
     LLM__LOCKED(&r->mutex);
     r->started = e->now;
-    r->metrics.inference_start_time = r->metrics.arrival_time + (r->started - r->submitted);
+    r->metrics.inference_start_time = r->metrics.arrival_time + (r->started - r->received);
     r->metrics.time_in_queue = r->started - r->submitted;
     r->metrics.n_cached_tokens = s->n_computed;
 }
@@ -27510,19 +28051,17 @@ static llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
     rules.s = &r->sampling;
     rules.eos = e->p.eos;
     rules.n_eos = e->p.n_eos;
-    rules.bad_ids = r->bad.ids;
-    rules.bad_end = r->bad.end;
-    rules.n_bad = r->bad.n;
+    rules.bad = r->bad.n ? &r->bad : NULL;
     rules.history = &s->history;
     rules.output = s->ids + s->n_prompt;
-    rules.n_output = s->n_ids - s->n_prompt;
-    rules.also = LLM__MAX(e->p.eos_id, 0);
+    rules.n_said = rules.n_output = s->n_ids - s->n_prompt;
     rules.allowed = NULL;
     return rules;
 }
 
 /* What the grammar lets through behind the first n_draft tokens of the draft, with the tokens that end the answer where the text may end. A
- * complete text may end before min_tokens: there is nothing else to say. kept: only if the mask is made. 0: no way on. */
+ * complete text may end before min_tokens: there is nothing else to say. kept: a mask that was made earlier is taken, none is made now.
+ * 0: nothing is let through; -1: the grammar gave up (its matcher says why), or (kept) the mask was not made yet. */
 static int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_t n_draft, int kept, llm__rules *rules, uint32_t *words) {
     int can_end;
     int32_t n = llm__matcher_mask(s->matcher, s->draft.ids, n_draft, words, ((size_t)e->p.vocab + 31) / 32, kept, &can_end);
@@ -27532,7 +28071,7 @@ static int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_t n_dr
     }
     if (!n) rules->n_output = INT32_MAX;
     rules->allowed = words;
-    return n > 0 || (n == 0 && can_end);
+    return n < 0 ? -1 : n > 0 || can_end;
 }
 
 /* Lets the device draw the sequence's next token where its logits and what llm_draw can say decide about it. Returns 1 if so. What the
@@ -27543,7 +28082,8 @@ static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
     int32_t n = s->n_ids + s->n_ahead - s->n_prompt;
     llm__rules rules = llm__seq_rules(e, s);
     if (!e->p.lag || e->p.n_draft || s->draft.n || p->use_beam_search || s->request->bad.n || n < p->min_tokens) return 0;
-    if (s->matcher && !llm__seq_allowed(e, s, 0, 1, &rules, e->step.masks + (size_t)out_row * (((size_t)e->p.vocab + 31) / 32))) return 0;
+    if (s->matcher && llm__seq_allowed(e, s, 0, 1, &rules, e->step.masks + (size_t)out_row * (((size_t)e->p.vocab + 31) / 32)) <= 0)
+        return 0;
     d->allowed = rules.allowed;
     d->used = s->history.id;
     d->counts = s->history.count;
@@ -27553,7 +28093,6 @@ static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
     d->sampling = p;
     d->seed = s->seed;
     d->position = n;
-    d->also = LLM__MAX(e->p.eos_id, 0);
     d->row = s->output.top != NULL || s->request->n_seqs > 1; /* top log-probabilities; choices that fork draw from this row too */
     return 1;
 }
@@ -27701,11 +28240,11 @@ static void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish) {
     LLM__LOCKED(&r->mutex);
     s->state = LLM__SEQ_DONE;
     s->output.finish = finish;
-    if (finish == LLM_FINISH_ERROR && !r->error[0]) snprintf(r->error, sizeof r->error, "out of memory");
+    if (finish == LLM_FINISH_ERROR && s->output.lost && !r->error[0]) snprintf(r->error, sizeof r->error, "%s", s->output.lost);
     if (!r->sampling.use_beam_search) s->beam.score = s->output.cum_logprob;
     if (++r->n_done < r->n_seqs) return;
     llm__rank_answers(r);
-    r->metrics.finish_time = r->metrics.arrival_time + (e->p.driver.now(e) - r->submitted);
+    r->metrics.finish_time = r->metrics.arrival_time + (e->p.driver.now(e) - r->received);
 }
 
 /* Takes back all that a beam has said. */
@@ -27733,6 +28272,12 @@ static void llm__request_unref(llm_request *r) {
     if (!__atomic_sub_fetch(&r->refs, 1, __ATOMIC_ACQ_REL)) llm__request_destroy(r);
 }
 
+/* The places of its answers are free. */
+static void llm__leave_places(llm_engine *e, const llm_request *r) {
+    LLM__LOCKED(&e->mutex);
+    e->inbox.n_live -= r->sampling.best_of;
+}
+
 /* Tells callers, the end of a request once. Requests that are done and in no step leave the engine. */
 static void llm__tell_news(llm_engine *e) {
     while (e->news) {
@@ -27750,6 +28295,7 @@ static void llm__tell_news(llm_engine *e) {
         else e->live = r->next;
         if (r->next) r->next->prev = r->prev;
         llm__leave_queue(e, r);
+        llm__leave_places(e, r);
         llm__request_unref(r);
     }
 }
@@ -27790,6 +28336,7 @@ static void llm__sweep(llm_engine *e) {
  * >>results   What becomes of a step's logits.
  * ============================================================================ */
 
+/* 1 if id is one of n ids. */
 static int llm__has_id(const int32_t *ids, int32_t n, int32_t id) {
     for (int32_t i = 0; i < n; i++)
         if (ids[i] == id) return 1;
@@ -27852,16 +28399,17 @@ static llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, int ea
     int32_t n = s->n_ids + 1 - s->n_prompt; /* output tokens, this one included */
     int full = n >= s->max_new, eos = early || llm__is_eos(e, r, n, id), stop = !eos && llm__is_stop(r, n, id);
     size_t from = s->output.text.len;
-    llm_result lost = LLM_OK;
+    llm_result said = LLM_OK;
     s->ids[s->n_ids++] = id;
     if (s->output.detok && (!(eos || stop) || (r->sampling.include_stop_str_in_output && !early)))
-        lost = llm_detok_push(s->output.detok, id, &s->output.text);
+        said = llm_detok_push(s->output.detok, id, &s->output.text);
     int32_t found = llm__find_stop(s, from, n >= r->sampling.min_tokens && !eos && !stop);
     if (stop) s->output.stop_id = id;
     if (early && !full) s->output.stop_reason = "repetition";
     if (found >= 0) s->output.stop_reason = r->sampling.stop[found];
-    if (found < 0 && s->output.detok && (eos || stop || full) && !lost) lost = llm_detok_flush(s->output.detok, &s->output.text);
-    if (lost) s->output.finish = LLM_FINISH_ERROR; /* an answer of which a part is missing is none */
+    if (found < 0 && s->output.detok && (eos || stop || full) && !said) said = llm_detok_flush(s->output.detok, &s->output.text);
+    if (said) s->output.lost = llm__out_of_memory;
+    if (s->output.lost) s->output.finish = LLM_FINISH_ERROR;
     else if (early && full) s->output.finish = LLM_FINISH_LENGTH;
     else if (eos || stop || found >= 0) s->output.finish = LLM_FINISH_STOP;
     else if (full) s->output.finish = LLM_FINISH_LENGTH;
@@ -27872,8 +28420,8 @@ static llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, int ea
 /* Times of a request, when it has new tokens; now: by the driver's clock. The caller holds the request's mutex. */
 static void llm__note_time(llm_request *r, double now) {
     r->metrics.model_forward_time = now - r->started;
-    r->metrics.model_execute_time = now - r->submitted;
-    if (r->metrics.first_token_time <= 0) r->metrics.first_token_time = r->metrics.arrival_time + (now - r->submitted);
+    r->metrics.model_execute_time = now - r->received;
+    if (r->metrics.first_token_time <= 0) r->metrics.first_token_time = LLM__MAX(now - r->started, 1e-9); /* 0 is: not yet */
 }
 
 /* A chosen token joins its sequence; returns it. The one that completes early stop's window is replaced by EOS, with EOS's
@@ -27885,15 +28433,10 @@ static int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
     int32_t n = s->n_ids - s->n_prompt;
     int early = llm__early_hit(&r->sampling.early_stop, &s->early_count, c.prob);
     early = early && !llm__is_eos(e, r, n + 1, c.id) && !llm__is_stop(r, n + 1, c.id);
-    if (early && e->p.eos_id >= 0 && e->p.eos_id < e->p.vocab) {
-        c.id = e->p.eos_id;
-        c.logprob = c.also;
-    }
+    if (early && e->p.eos_id >= 0 && e->p.eos_id < e->p.vocab) c.id = e->p.eos_id; /* its log-probability stays the sampled token's */
     if (s->matcher && !llm__has_id(e->p.eos, e->p.n_eos, c.id) &&
-        !llm__has_id(r->sampling.stop_token_ids, r->sampling.n_stop_token_ids, c.id) && llm_matcher_token(s->matcher, c.id)) {
-        llm__request_end(e, r, LLM_FINISH_ERROR, llm_last_error()); /* the mask allowed it: there is no memory for its states */
-        return c.id;
-    }
+        !llm__has_id(r->sampling.stop_token_ids, r->sampling.n_stop_token_ids, c.id) && llm_matcher_token(s->matcher, c.id))
+        s->output.lost = s->matcher->failed ? s->matcher->failed : "the grammar refuses what its mask allowed";
     pthread_mutex_lock(&r->mutex);
     llm__note_time(r, now);
     if (s->output.logprobs) s->output.logprobs[n] = c.logprob;
@@ -27939,8 +28482,9 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     } else if (r->sampling.use_beam_search) {
         job->choice = llm__candidates(row, e->p.vocab, &rules, 2 * r->sampling.best_of, k, s->beam.next, s->beam.next_raw, &s->beam.n_next);
     } else {
-        job->choice.id = LLM__CHOICE_FORBIDDEN;
-        if (s->matcher && !llm__seq_allowed(e, s, 0, 0, &rules, k->allowed)) return;
+        const int allowed = s->matcher ? llm__seq_allowed(e, s, 0, 0, &rules, k->allowed) : 1;
+        job->choice.id = allowed ? LLM__CHOICE_GAVE_UP : LLM__CHOICE_FORBIDDEN;
+        if (allowed <= 0) return;
         job->choice = llm__choose(row, e->p.vocab, &rules, s->seed, n, k);
     }
     if (job->choice.id >= 0 && s->output.top)
@@ -28032,6 +28576,8 @@ static llm__seq *llm__beam_best(const llm_request *r, const int32_t *taken) {
 static void llm__beam_say(llm_engine *e, llm__seq *s, const int32_t *ids, int32_t n) {
     llm__seq_unsay(s);
     s->output.finish = LLM_FINISH_NONE;
+    s->output.lost = NULL;
+    s->output.text.failed = 0;
     s->output.stop_id = -1;
     memset(s->output.stop_state, 0, (size_t)s->request->sampling.n_stop * sizeof *s->output.stop_state);
     if (s->output.detok) llm_detok_reset(s->output.detok);
@@ -28218,6 +28764,7 @@ static int llm__use_job(llm_engine *e, llm__job *job, double now) {
     if (s->state == LLM__SEQ_DONE) return 0; /* ended while the step was in flight, or failed in an earlier row */
     if (job->choice.id == LLM__CHOICE_FORBIDDEN)
         llm__request_end(e, r, LLM_FINISH_ERROR, "the grammar leaves no token that could come next");
+    else if (job->choice.id == LLM__CHOICE_GAVE_UP) s->output.lost = s->matcher->failed, llm__seq_finish(e, s, LLM_FINISH_ERROR);
     else if (job->choice.id < 0) llm__request_end(e, r, LLM_FINISH_ERROR, "the model's logits are not finite");
     else if (r->pooling.kind && !llm__pool_row(e, r, job))
         llm__request_end(e, r, LLM_FINISH_ERROR, "the model's hidden states are not finite");
@@ -28265,7 +28812,7 @@ static void llm__apply(llm_engine *e, llm__flight *f) {
  *              leave destroys it. So it may be freed at any moment, in a callback too
  * Locks: engine->mutex (inbox, figures), request->mutex (outputs), engine->news_mutex (held while callbacks run, so that after
  * llm_request_free none runs any more). Nobody holds two of the first kinds at once, and the stepping thread holds none while the device
- * computes. Who needs the scheduler's own lists from another thread waits for a turn between two steps (llm__turn_take). Flags that are
+ * computes. Another thread that needs the scheduler's own lists waits for a turn between two steps (llm__turn_take). Flags that are
  * only ever raised (cancelled, freed) and the count of owners are atomic and need no lock.
  *
  * A request's life, and which thread it is in:
@@ -28300,6 +28847,7 @@ static void llm__engine_destroy(llm_engine *e) {
     llm_model_close(e->drafter.model);
     pthread_mutex_destroy(&e->mutex);
     pthread_mutex_destroy(&e->adapters.reading);
+    pthread_mutex_destroy(&e->keeping);
     pthread_mutex_destroy(&e->news_mutex);
     pthread_cond_destroy(&e->inbox.arrived);
     pthread_cond_destroy(&e->turn.changed);
@@ -28357,6 +28905,7 @@ static llm_engine *llm__engine_alloc(void) {
     if (!e) return NULL;
     pthread_mutex_init(&e->mutex, NULL);
     pthread_mutex_init(&e->adapters.reading, NULL);
+    pthread_mutex_init(&e->keeping, NULL);
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&e->news_mutex, &recursive);
@@ -28385,6 +28934,22 @@ static llm_result llm__engine_init(llm_engine *e) {
     return LLM_OK;
 }
 
+/* Pages and the scheduler's lists belong to the thread that steps. Any other thread that wants them for a moment draws a number and waits
+ * for its turn, as every step does: between two steps, and first come, first served, for a thread that steps without pause must not shut
+ * others out. */
+static void llm__turn_take(llm_engine *e) {
+    LLM__LOCKED(&e->mutex);
+    uint64_t own = e->turn.next++;
+    while (e->turn.now != own) pthread_cond_wait(&e->turn.changed, &e->mutex);
+}
+
+/* Lets the next number have its turn. */
+static void llm__turn_give(llm_engine *e) {
+    LLM__LOCKED(&e->mutex);
+    e->turn.now++;
+    if (e->turn.now != e->turn.next) pthread_cond_broadcast(&e->turn.changed);
+}
+
 /* ---- the driver that runs a model ----
  * The CPU computes a step at once, so it is used with lag 0: forward returns when all is done, wait has nothing to
  * wait for, and the engine samples on the backend's threads. A backend that draws tokens itself is used with lag 1.
@@ -28401,7 +28966,16 @@ static void llm__drive_rope(llm_engine *e, int32_t prompt_len, int32_t *variant,
 /* Seconds of a clock that never jumps; the simulation in the tests has one of its own. */
 static double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
 
-/* ---- a draft model ----
+/* What runs a model; see llm__driver. */
+/* The function that drafts is put in by llm__drafter_open. */
+static llm__driver llm__model_driver(void) {
+    static const llm__driver driver = {.forward = llm__drive_forward, .rope_of = llm__drive_rope, .now = llm__drive_now};
+    return driver;
+}
+
+/* ============================================================================
+ * >>draft   A model that guesses for another one.
+ * ============================================================================
  * A small model with the same tokens guesses for a large one. It is a second network on the same device, and its keys and values lie in the
  * same pages, as further layers behind the model's own: so whatever happens to pages (sharing, the prefix cache, forks, eviction) happens
  * to both, and a page has one more bit that tells whether the draft model has computed it (llm__kv). It runs only when somebody drafts, so
@@ -28419,17 +28993,6 @@ static double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
  * Its guess is drawn from its own logits by the same rules, a grammar's mask behind the guesses before it too, and with the same random
  * number that the model's token at this position will be drawn with. Where the two distributions are alike, so are the tokens then, also at
  * high temperatures. */
-
-/* What runs a model; see llm__driver. */
-/* The function that drafts is put in by llm__drafter_open. */
-static llm__driver llm__model_driver(void) {
-    static const llm__driver driver = {.forward = llm__drive_forward, .rope_of = llm__drive_rope, .now = llm__drive_now};
-    return driver;
-}
-
-/* ============================================================================
- * >>draft   A model that guesses for another one.
- * ============================================================================ */
 
 /* Rows of a pass for sequence s, as number i of the step. Returns the next row; the same row: nothing to do. */
 static int32_t llm__guess_rows(llm_engine *e, llm__seq *s, int32_t pass, int32_t i, int32_t row) {
@@ -28469,9 +29032,8 @@ static void llm__guess_choose(void *arg, int worker) {
         llm__job *job = &e->drafter.job[i];
         llm__rules rules = llm__seq_rules(e, job->seq);
         int32_t position = rules.n_output + job->n_kept;
-        rules.also = 0;
         job->choice.id = LLM__CHOICE_FORBIDDEN;
-        if (job->seq->matcher && !llm__seq_allowed(e, job->seq, job->n_kept, 0, &rules, e->scratch[worker].allowed)) continue;
+        if (job->seq->matcher && llm__seq_allowed(e, job->seq, job->n_kept, 0, &rules, e->scratch[worker].allowed) <= 0) continue;
         job->choice =
             llm__choose(e->backend->logits_row(e->ctx, job->out_row), vocab, &rules, job->seq->seed, position, &e->scratch[worker]);
     }
@@ -28505,8 +29067,8 @@ static int llm__guess_pass(llm_engine *e, llm__seq *const *seq, int32_t n, int32
     return 1;
 }
 
-/* The driver's `draft`: fills draft[0 .. n_draft) of n sequences, or shortens n_draft to what could be guessed. Pages that the draft model
- * has filled to their end are marked, last first: before a marked one all are marked. */
+/* The driver's `draft`: fills draft.ids of n sequences with up to draft.n tokens each, and lowers draft.n to as many as could be guessed.
+ * Pages that the draft model has filled to their end are marked, the last first, so that all pages before a marked one are marked. */
 static void llm__drive_draft(llm_engine *e, llm__seq *const *seq, int32_t n) {
     int32_t size = e->kv.page_tokens;
     for (int32_t pass = 0; pass < e->p.n_draft && llm__guess_pass(e, seq, n, pass); pass++)
@@ -28564,10 +29126,10 @@ static llm_result llm__drafter_open(llm_engine *e, const llm_engine_config *c, l
  * >>engine_open   Opening an engine.
  * ============================================================================ */
 
-enum { LLM__ENGINE_FIELDS = 25 };
+enum { LLM__ENGINE_FIELDS = 26 };
 
-/* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have them.
- * */
+/* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have
+ * them. */
 static llm_kv_layer llm__kept_layer(int32_t hidden) {
     llm_kv_layer kept = {1, 1, LLM__MIN(hidden, 128)};
     while (hidden % kept.v_head_dim) kept.v_head_dim--;
@@ -28629,6 +29191,7 @@ static const llm__field llm__engine_fields[LLM__ENGINE_FIELDS] = {
     LLM__FIELD(llm_engine_config, dtype),
     LLM__FIELD(llm_engine_config, kv_cache_dtype),
     LLM__FIELD(llm_engine_config, num_gpu_blocks),
+    LLM__FIELD(llm_engine_config, cache_max_entry_count),
     LLM__FIELD(llm_engine_config, num_cpu_blocks),
     LLM__FIELD(llm_engine_config, swap_space),
     LLM__FIELD(llm_engine_config, scheduler_delay_factor),
@@ -28643,9 +29206,9 @@ static const llm__field llm__engine_fields[LLM__ENGINE_FIELDS] = {
     LLM__FIELD(llm_engine_config, max_seq_len_to_capture),
     LLM__FIELD(llm_engine_config, step_timeout)};
 
-/* Defaults that depend on other fields. What is left then has a default of its own. */
-static void llm__engine_defaults(llm_engine_config *c) {
-    if (!c->max_num_batched_tokens) c->max_num_batched_tokens = LLM__MAX(512, c->max_num_seqs);
+/* Defaults that depend on other fields. What is left then has a default of its own. whole: tokens that a step must be able to take. */
+static void llm__engine_defaults(llm_engine_config *c, int32_t whole) {
+    if (!c->max_num_batched_tokens) c->max_num_batched_tokens = LLM__MAX(LLM__MAX(512, c->max_num_seqs), whole);
     if (!c->ngram_prompt_lookup_max) c->ngram_prompt_lookup_max = LLM__MAX(16, c->ngram_prompt_lookup_min);
     if (!c->ngram_prompt_lookup_min) c->ngram_prompt_lookup_min = LLM__MIN(3, c->ngram_prompt_lookup_max);
     if (!c->max_loras && c->lora) c->max_loras = 1;
@@ -28665,7 +29228,16 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
     if (c->max_model_len > own && own > 0 && !c->allow_long_max_model_len)
         return llm__error(LLM_ERR_ARG, "max_model_len: %d is more than the model's own %d tokens (allow_long_max_model_len lifts this)",
                           (int)c->max_model_len, (int)own);
-    llm__engine_defaults(c);
+    const int32_t longest = c->max_model_len ? c->max_model_len : own, whole = c->disable_chunked_prefill ? longest : 0;
+    llm__engine_defaults(c, LLM__MIN(whole, 1048576));
+    if (c->max_num_batched_tokens < whole)
+        return llm__error(LLM_ERR_ARG,
+                          "max_num_batched_tokens (%d) is smaller than max_model_len (%d): without enable_chunked_prefill a "
+                          "prompt is computed in one step",
+                          (int)c->max_num_batched_tokens, (int)longest);
+    if (c->cache_max_entry_count > 1 && floorf(c->cache_max_entry_count) != c->cache_max_entry_count)
+        return llm__error(LLM_ERR_ARG, "cache_max_entry_count: %g, must be a share of at most 1 or a whole number of pages",
+                          (double)c->cache_max_entry_count);
     if (c->max_num_batched_tokens < c->max_num_seqs)
         return llm__error(LLM_ERR_ARG, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d)",
                           (int)c->max_num_batched_tokens, (int)c->max_num_seqs);
@@ -28675,28 +29247,35 @@ static llm_result llm__engine_resolve(const llm_model *model, llm_engine_config 
     if (c->max_cpu_loras < c->max_loras)
         return llm__error(LLM_ERR_ARG, "max_cpu_loras (%d) must be greater than or equal to max_loras (%d)", (int)c->max_cpu_loras,
                           (int)c->max_loras);
+    if (c->disable_chunked_prefill) c->max_num_batched_tokens += c->max_num_seqs; /* the longest prompt fits beside all that decode */
     return llm__check_early_stop(&c->early_stop);
 }
 
 /* How many pages. One of 32 tokens of SmolLM2-135M (30 layers of 3 KV heads of 64 numbers, keys and values in f16) has 737,280 bytes.
  *
- * What all sequences need at most, or what the given memory holds; without a given size at most half of
- * the machine's memory. A single sequence of max_model_len must fit, or it could never end (the scheduler relies on
- * it): a short memory shortens max_model_len, or is refused where the caller has given it. */
+ * What all sequences need at most, or what the given memory holds; without a given size at most half of the machine's memory. A number of
+ * pages, or a share of the free memory, is taken as it is. A single sequence of max_model_len must fit, or it could never end (the
+ * scheduler relies on it): a short memory shortens max_model_len, or is refused where the caller has given it. */
 static llm_result llm__engine_pages(llm_engine *e, const llm_engine_config *c, const llm__logger *log) {
     int64_t page_bytes = e->page_bytes * e->n_ranks, each = ((int64_t)e->p.max_len + c->block_size - 1) / c->block_size;
     int64_t memory = llm__memory_all(), n = each * c->max_num_seqs;
     int64_t given = c->kv_cache_memory_bytes ? c->kv_cache_memory_bytes : memory > 0 ? memory / 2 : INT64_MAX;
-    if (e->backend->kv_memory) {
-        memory = e->backend->kv_memory(e->ctx) * e->n_ranks;
+    const double share = (double)c->cache_max_entry_count;
+    const int64_t blocks = c->num_gpu_blocks ? c->num_gpu_blocks : share > 1 ? (int64_t)share : 0;
+    if (share > 0 && share <= 1) {
+        const int64_t own = e->backend->kv_memory ? e->backend->kv_memory(e->ctx, 1) * e->n_ranks : llm_memory_free();
+        given = (int64_t)((double)own * share);
+        n = INT64_MAX;
+    } else if (e->backend->kv_memory) {
+        memory = e->backend->kv_memory(e->ctx, 0) * e->n_ranks;
         if (!c->kv_cache_memory_bytes || given > memory) given = memory;
-        if (given < page_bytes && !c->num_gpu_blocks) /* as vLLM says it */
+        if (given < page_bytes && !blocks) /* as vLLM says it */
             return llm__error(
                 LLM_ERR_NOMEM,
                 "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine (%g).",
                 (double)c->gpu_memory_utilization);
     }
-    if (c->num_gpu_blocks) given = c->num_gpu_blocks * page_bytes;
+    if (blocks) given = blocks * page_bytes, n = blocks;
     if (page_bytes > 0) n = LLM__MIN(n, given / page_bytes);
     e->p.n_pages = (int32_t)LLM__MIN(n, (int64_t)1 << 30);
     if (e->p.n_pages >= each) return LLM_OK;
@@ -28718,6 +29297,25 @@ static llm_result llm__engine_swap(llm_engine *e, const llm_engine_config *c) {
     if (e->swap.memory) memset(e->swap.memory, 1, (size_t)e->p.n_swap * (size_t)page); /* zeros would not be touched */
     if (e->swap.memory && e->backend->pin) e->backend->pin(e->ctx, e->swap.memory, (size_t)e->p.n_swap * (size_t)page);
     return e->swap.memory ? LLM_OK : llm__nomem();
+}
+
+/* The numbers of cuda_graph_sizes, ascending, into the engine's arena. */
+static llm_result llm__engine_graphs(llm_engine *e, const char *list, llm_backend_config *b) {
+    int32_t *sizes = list ? (int32_t *)llm__arena_get(&e->arena, strlen(list) * sizeof *sizes) : NULL;
+    int64_t size;
+    llm__str word;
+    if (!list) return LLM_OK;
+    if (!sizes) return llm__nomem();
+    while (llm__list_next(&list, ",", &word)) {
+        if (!llm__parse_int(word.p, word.n, &size) || size < 1 || size > 65536)
+            return llm__error(LLM_ERR_ARG, "cuda_graph_sizes: %.*s, numbers from 1 to 65536 as in 2,4,8 were expected",
+                              (int)LLM__MIN(word.n, (size_t)40), word.p);
+        int32_t at = b->n_graph_sizes++;
+        for (; at > 0 && sizes[at - 1] > (int32_t)size; at--) sizes[at] = sizes[at - 1];
+        sizes[at] = (int32_t)size;
+    }
+    b->graph_sizes = sizes;
+    return LLM_OK;
 }
 
 /* Opens the backend with the sizes of the largest step, then the weights on it (minutes for large models; the
@@ -28748,7 +29346,8 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.max_seq_len_to_capture = c->max_seq_len_to_capture;
     b.step_timeout = (double)c->step_timeout;
     b.spent = c->spent;
-    llm_result r = e->backend->open(&b, &e->ctx);
+    llm_result r = llm__engine_graphs(e, c->cuda_graph_sizes, &b);
+    if (!r) r = e->backend->open(&b, &e->ctx);
     if (r) return r;
     n.n_loras = e->p.n_loras;
     n.max_lora_rank = c->max_lora_rank;
@@ -28931,8 +29530,8 @@ static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *p
     return LLM_OK;
 }
 
-/* What has been read can be found from now on. again: if it is still set aside, and nobody unloaded it meanwhile; the caller holds it too.
- * */
+/* What has been read can be found from now on. again: if it is still set aside, and nobody unloaded it meanwhile; the caller holds it
+ * too. */
 static llm_result llm__lora_list(llm_engine *e, const char *name, uint64_t content, int again, int32_t slot) {
     LLM__LOCKED(&e->mutex);
     int32_t aside = again ? llm__lora_find(e, llm__lit(name), 1) : -1;
@@ -28981,8 +29580,8 @@ static llm_result llm__lora_named(llm_engine *e, const char *name, int32_t *slot
     return LLM_OK;
 }
 
-/* A hold on the adapter that a request names: its id and content stay until llm__lora_drop. *slot -1: none. Who names one while another is
- * read again waits for that. */
+/* A hold on the adapter that a request names: its id and content stay until llm__lora_drop. *slot -1: none. A caller that names one which
+ * is being read again waits until it is there. */
 static llm_result llm__lora_hold(llm_engine *e, const char *name, int32_t *slot) {
     LLM__SCOPED(llm__drop) char *path = NULL;
     if (!name) return llm__lora_named(e, name, slot, &path);
@@ -29028,45 +29627,8 @@ LLM_API int llm_lora_get(llm_engine *e, int32_t i, llm_text *name, llm_text *pat
     return 0;
 }
 
-/* Whatever fails, everything opened so far is closed again by the one function that closes engines. */
-LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out) {
-    llm_engine *e = llm__engine_alloc();
-    llm_engine_config *c = e ? &e->p.c : NULL;
-    if (e && cfg) *c = *cfg;
-    llm_result r = e ? llm__engine_resolve(model, c) : llm__nomem();
-    if (!r) r = llm__engine_backend(c, &e->backend);
-    if (!r) r = llm__engine_device(e, c);
-    if (!r) r = llm__engine_assemble(e, model, c);
-    if (!r && c->lora) r = llm_lora_load(e, c->lora, c->lora);
-    if (!r && c->lora) e->adapters.own = 0;
-    if (r) llm__engine_destroy(e);
-    *out = r ? NULL : e;
-    return r;
-}
-
-/* The figures of the step that ended last: any thread, without waiting for the one that runs. */
-LLM_API void llm_engine_get_stats(const llm_engine *e, llm_engine_stats *out) {
-    LLM__LOCKED(&e->mutex);
-    *out = e->stats;
-}
-
-/* Pages and the scheduler's lists belong to the thread that steps. Who else wants them for a moment draws a number and waits for its turn,
- * like every step: between two steps, and first come, first served, for a thread that steps without pause must not shut others out. */
-static void llm__turn_take(llm_engine *e) {
-    LLM__LOCKED(&e->mutex);
-    uint64_t own = e->turn.next++;
-    while (e->turn.now != own) pthread_cond_wait(&e->turn.changed, &e->mutex);
-}
-
-/* Lets the next number have its turn. */
-static void llm__turn_give(llm_engine *e) {
-    LLM__LOCKED(&e->mutex);
-    e->turn.now++;
-    if (e->turn.now != e->turn.next) pthread_cond_broadcast(&e->turn.changed);
-}
-
 /* ============================================================================
- * >>stepping   Stepping.
+ * >>stepping   Opening an engine, stepping it, closing it.
  * ============================================================================
  * At most two steps are known at a time: one in flight, one being planned. They lie in a ring of two; the oldest is applied first, so
  * results come in order. A step that fails takes its requests with it and nothing else. */
@@ -29124,6 +29686,22 @@ static llm_result llm__flight_end(llm_engine *e) {
     return r;
 }
 
+/* Whatever fails, everything opened so far is closed again by the one function that closes engines. */
+LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out) {
+    llm_engine *e = llm__engine_alloc();
+    llm_engine_config *c = e ? &e->p.c : NULL;
+    if (e && cfg) *c = *cfg;
+    llm_result r = e ? llm__engine_resolve(model, c) : llm__nomem();
+    if (!r) r = llm__engine_backend(c, &e->backend);
+    if (!r) r = llm__engine_device(e, c);
+    if (!r) r = llm__engine_assemble(e, model, c);
+    if (!r && c->lora) r = llm_lora_load(e, c->lora, c->lora);
+    if (!r && c->lora) e->adapters.own = 0;
+    if (r) llm__engine_destroy(e);
+    *out = r ? NULL : e;
+    return r;
+}
+
 /* Ends what is live, waits for the device, tells callers, then gives everything back. Requests that their callers still
  * hold are to be freed before. */
 LLM_API void llm_engine_close(llm_engine *e) {
@@ -29135,7 +29713,7 @@ LLM_API void llm_engine_close(llm_engine *e) {
     llm__engine_destroy(e);
 }
 
-/* Who uses which adapter. The caller holds the engine's mutex. */
+/* How many sequences run and wait with each adapter. The caller holds the engine's mutex. */
 static void llm__engine_count_loras(llm_engine *e) {
     for (int32_t i = 0; i < e->p.n_loras; i++) e->adapters.slot[i].n_running = e->adapters.slot[i].n_waiting = 0;
     for (int32_t i = 0; i < e->running.n && e->p.n_loras; i++)
@@ -29208,12 +29786,18 @@ LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
     return step;
 }
 
+/* The figures of the step that ended last: any thread, without waiting for the one that runs. */
+LLM_API void llm_engine_get_stats(const llm_engine *e, llm_engine_stats *out) {
+    LLM__LOCKED(&e->mutex);
+    *out = e->stats;
+}
+
 /* ============================================================================
  * >>request   A request from submission to its queue.
  * ============================================================================
- * Two kinds: the request itself with its arena (copies of what the caller gave, stop strings, bad words, scores of the prompt, the arrays
- * of its sequences), and what must grow (the text). The sizes follow from the config, so a request that cannot be held is refused at once
- * and never fails later. */
+ * Its memory is of two kinds. The struct and its arena have sizes that are known at submission: copies of what the caller gave, stop
+ * strings, bad words, scores of the prompt, the arrays of its sequences. Only texts grow, and get room beforehand. So a request that cannot
+ * be held is refused at once and never fails for lack of memory later. */
 
 /* What a sequence has beside the request's arena. Its pages went back when it ended. */
 static void llm__seq_destroy(llm__seq *s) {
@@ -29313,29 +29897,6 @@ static llm_result llm__request_stops(llm_request *r) {
     return r->arena.failed ? llm__nomem() : LLM_OK;
 }
 
-/* Tokens of the bad words, as in vLLM: each as it is, and behind a space where that changes the first token and
- * not the count. A word of several tokens is banned at its last one, when the answer ends in the others; so a text
- * that reaches the same letters by other tokens is not caught, there as here. */
-static llm_result llm__request_bad_words(llm_request *r, const llm_model *model) {
-    LLM__SCOPED(llm_tokens_free) llm_tokens all = LLM__ZERO, ends = LLM__ZERO;
-    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
-    for (int32_t i = 0; i < 2 * r->sampling.n_bad_words; i++) {
-        size_t from = all.len, before = ends.len > 1 ? (size_t)ends.data[ends.len - 2] : 0;
-        const char *word = r->sampling.bad_words[i / 2];
-        text.len = 0;
-        if (i & 1) llm_text_str(&text, " ");
-        llm_text_str(&text, word + strspn(word, " "));
-        llm_result result = text.failed ? llm__nomem() : llm_tokenize(model, text.data, text.len, 0, &all);
-        if (result) return result;
-        if (i & 1 && (from == before || all.len - from != from - before || all.data[from] == all.data[before])) all.len = from;
-        if (all.len > from) llm_tokens_add(&ends, (int32_t)all.len);
-    }
-    r->bad.n = (int32_t)ends.len;
-    r->bad.ids = (int32_t *)llm__keep_copy(r, all.data, all.len * sizeof *all.data);
-    r->bad.end = (int32_t *)llm__keep_copy(r, ends.data, ends.len * sizeof *ends.data);
-    return all.failed || ends.failed || r->arena.failed ? llm__nomem() : LLM_OK;
-}
-
 /* Copies of everything the caller's sampling struct points to: nothing of the caller's is needed after submission. What
  * was compiled (stop strings, bad words) takes the place of its source. */
 static llm_result llm__request_copies(llm_request *r, const llm_request_config *cfg) {
@@ -29348,7 +29909,9 @@ static llm_result llm__request_copies(llm_request *r, const llm_request_config *
     r->id = (char *)llm__keep_copy(r, id, strlen(id));
     llm_result result = llm__request_stops(r);
     if (!result && s->n_bad_words && !r->engine->p.model) result = llm__error(LLM_ERR_ARG, "bad_words: need a model with a tokenizer");
-    if (!result && s->n_bad_words) result = llm__request_bad_words(r, r->engine->p.model);
+    if (!result && s->n_bad_words)
+        result =
+            llm__badwords_make(&r->bad, llm__gr_vocabulary(r->engine->p.model->source.tokenizer), s->bad_words, s->n_bad_words, &r->arena);
     s->bad_words = NULL;
     return result;
 }
@@ -29431,21 +29994,31 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     }
     r->seq[0].beam.role = LLM__BEAM_LIVE;
     r->metrics.n_prompt_tokens = (int32_t)n;
-    r->metrics.arrival_time = llm__wall_clock();
-    r->submitted = e->p.driver.now(e);
-    if (cfg->deadline_s > 0) r->deadline = r->submitted + cfg->deadline_s;
+    r->submitted = LLM__MAX(e->p.driver.now(e), r->received);
+    r->metrics.preprocess_cost_time = r->submitted - r->received;
+    r->metrics.arrival_time = llm__wall_clock() - r->metrics.preprocess_cost_time;
+    if (cfg->deadline_s > 0) r->deadline = r->received + cfg->deadline_s;
     return result;
+}
+
+/* May one more come? Where none may wait (max_queue -1) only if there is a place for its answers, or nothing else. */
+static int llm__request_fits(const llm_engine *e, const llm_request *r) {
+    if (e->p.c.max_queue >= 0) return e->inbox.n_fresh < e->p.c.max_queue;
+    return !e->inbox.n_live || e->inbox.n_live + r->sampling.best_of <= e->p.c.max_num_seqs;
 }
 
 /* Into the inbox, unless max_queue requests wait already. Its number is its place in order. The stepping thread wakes
  * if it sleeps in llm_engine_wait. */
 static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
     LLM__LOCKED(&e->mutex);
-    if (e->inbox.n_fresh >= e->p.c.max_queue) return llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.c.max_queue);
+    if (!llm__request_fits(e, r))
+        return e->p.c.max_queue < 0 ? llm__error(LLM_ERR_BUSY, "no place is free: %d answers run, and none may wait", (int)e->inbox.n_live)
+                                    : llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.c.max_queue);
     r->fresh = 1;
     r->refs = 2;
     r->arrival = e->inbox.n_arrived++;
     e->inbox.n_fresh++;
+    e->inbox.n_live += r->sampling.best_of;
     if (e->inbox.last) e->inbox.last->inbox_next = r;
     else e->inbox.first = r;
     e->inbox.last = r;
@@ -29466,6 +30039,7 @@ static llm_result llm__prompt_fits(const llm_engine *e, size_t len, size_t least
  * links it in. So a hostile request costs its own thread time, never the others' steps. On error nothing is left. */
 LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *cfg, llm_request **out) {
     LLM__SCOPED(llm_tokens_free) llm_tokens tokens = LLM__ZERO;
+    const double begin = e->p.driver.now(e) - (cfg->received > 0 ? LLM__MAX(llm__now() - cfg->received, 0) : 0);
     *out = NULL;
     llm_result result = llm__check_sampling(&cfg->sampling, e->p.vocab);
     if (!result && cfg->sampling.grammar && cfg->sampling.grammar->tokenizer != (e->p.model ? e->p.model->source.tokenizer : NULL))
@@ -29478,6 +30052,7 @@ LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *c
     if (!r) return llm__nomem();
     pthread_mutex_init(&r->mutex, NULL);
     r->engine = e;
+    r->received = begin;
     r->lora = -1;
     result = llm__request_fill(r, cfg, cfg->prompt ? tokens.data : cfg->prompt_ids, cfg->prompt ? tokens.len : cfg->n_prompt_ids);
     if (!result) result = llm__request_enqueue(e, r);
@@ -29527,19 +30102,6 @@ static int llm__seq_has_news(const llm__seq *s) {
     return s && !s->polled.end && (s->polled.n_tokens < s->n_ids - s->n_prompt || s->output.finish);
 }
 
-/* There is no memory to show the next piece: for who polls the answer ends here, with an error. */
-static void llm__lose_event(llm_request *r, llm__seq *s, llm_event *event) {
-    const int32_t index = event->index;
-    memset(event, 0, sizeof *event);
-    event->index = index;
-    event->id = event->stop_id = -1;
-    event->text = "";
-    event->finish = LLM_FINISH_ERROR;
-    s->polled.end = 1;
-    if (!r->error[0]) snprintf(r->error, sizeof r->error, "out of memory");
-    llm_text_free(&r->piece);
-}
-
 /* Fills the event from the sequence's next token, or its end. The text is what became showable since the event before;
  * with the end comes all the rest. */
 static void llm__fill_event(llm_request *r, llm__seq *s, int32_t index, llm_event *event) {
@@ -29564,14 +30126,21 @@ static void llm__fill_event(llm_request *r, llm__seq *s, int32_t index, llm_even
     end = LLM__MAX(end, s->polled.text_len);
     r->piece.len = 0;
     llm_text_add(&r->piece, s->output.text.data ? s->output.text.data + s->polled.text_len : "", end - s->polled.text_len);
+    if (r->piece.failed) { /* what comes after it would not fit: for its poller the answer ends here, as an error */
+        r->piece.failed = 0;
+        s->polled.n_tokens = n;
+        s->polled.end = 1;
+        event->has_token = 0;
+        event->finish = LLM_FINISH_ERROR;
+        if (!r->error[0]) snprintf(r->error, sizeof r->error, "%s", llm__out_of_memory);
+    }
     s->polled.text_len = end;
     event->text = r->piece.data ? r->piece.data : "";
     event->text_len = r->piece.len;
 }
 
-/* Choices take turns: the one of which fewest tokens were polled comes first. Returns 1 if there was something; *lost: it found no
- * memory. */
-static int llm__poll(llm_request *r, llm_event *event, int *lost) {
+/* Choices take turns: the one of which fewest tokens were polled comes first. The text of an event lives until the next poll. */
+LLM_API int llm_request_poll(llm_request *r, llm_event *event) {
     int32_t found = -1;
     llm__seq *best = NULL;
     LLM__LOCKED(&r->mutex);
@@ -29580,17 +30149,7 @@ static int llm__poll(llm_request *r, llm_event *event, int *lost) {
         if (llm__seq_has_news(s) && (!best || s->polled.n_tokens < best->polled.n_tokens)) best = s, found = i;
     }
     if (best) llm__fill_event(r, best, found, event);
-    *lost = best && r->piece.failed;
-    if (*lost) llm__lose_event(r, best, event);
     return best != NULL;
-}
-
-/* The text of an event lives until the next poll. */
-LLM_API int llm_request_poll(llm_request *r, llm_event *event) {
-    int lost;
-    const int any = llm__poll(r, event, &lost);
-    if (lost) llm_request_cancel(r);
-    return any;
 }
 
 /* Ended is not done: the caller must have taken every end, so that a loop of poll and done misses nothing. */
@@ -29841,7 +30400,7 @@ static llm_result llm__context_write(llm_engine *e, FILE *f, const char *path, c
     size_t n = (size_t)c->field[LLM__CX_PAGES], id_bytes = n * (size_t)e->kv.page_tokens * sizeof *ids,
            bytes = (size_t)(e->page_bytes * e->n_ranks);
     uint64_t sum = llm__hash(ids, id_bytes, llm__hash(c, sizeof *c, 0));
-    LLM__SCOPED(llm__drop) uint8_t *page = (uint8_t *)llm__malloc(bytes + 1);
+    LLM__SCOPED(llm__drop) uint8_t *page = (uint8_t *)LLM_MALLOC(bytes + 1);
     llm_result r = page ? LLM_OK : llm__nomem();
     int ok = fwrite(c, sizeof *c, 1, f) == 1 && fwrite(ids, id_bytes, 1, f) == 1;
     for (size_t i = 0; i < n && !r && ok; i++) {
@@ -30054,6 +30613,137 @@ static void llm__struct_out(const llm_sizes *sizes, const llm__layout *x, const 
 }
 
 /* ============================================================================
+ * >>reports   What is said of a name that has no effect.
+ * ============================================================================
+ * Whatever a user names works, is refused, or is told to have no meaning and why. Names come by five ways, argv, the environment, a config
+ * file, the body of a request and the JSON of the offline functions, and all of them end at a row of a table (>>options), whose kind is
+ * the verdict; so a name means the same by every way, and a feature that comes changes its row and nothing else:
+ *
+ *   a kind with a value   it works: it is stored, or read elsewhere (READ)
+ *   IGNORED               it has no meaning here, ever: a note with the reason, and a value that nobody documents is refused
+ *   REFUSED               it would change what is computed, and is not to be had
+ *   no row                an error with the nearest name; of a request, which may come from a client that knows more, a report
+ *
+ * Two things a row cannot know. Options have an effect only beside others (--swap-space where something is swapped), or on a device: what
+ * needs what stands in one table in reports.c, and llm_options_report looks at it once everything is open. And members of a body have one
+ * only in some kinds of calls (`echo` in a chat has none): there the row's group is the set of kinds. What a request says in vain is told
+ * in the answer: in a server's header x-llm-ignored, in `ignored` of the offline functions' outputs. */
+
+/* What an option may need beside it. */
+enum {
+    LLM__WITH_SWAP = 1,
+    LLM__WITH_GPU = 2,
+    LLM__WITH_CPU = 4,
+    LLM__WITH_DRAFTS = 8,
+    LLM__WITH_LOOKUP = 16,
+    LLM__WITH_ADAPTERS = 32,
+    LLM__WITH_SHARE = 64 /* the KV cache is what is left of a share of the memory */
+};
+
+static const struct {
+    const char *names; /* of options */
+    int needs;
+    const char *why; /* it has no effect without */
+} llm__report_needs[] = {
+    {"swap-space|num-cpu-blocks", LLM__WITH_SWAP, "nothing is swapped, as --preemption-mode is recompute"},
+    {"gpu-memory-utilization", LLM__WITH_GPU, "the CPU computes"},
+    {"gpu-memory-utilization", LLM__WITH_SHARE, "the KV cache has a size of its own"},
+    {"enforce-eager|max-seq-len-to-capture|cuda-graph-sizes", LLM__WITH_GPU, "the CPU computes, and records no graphs"},
+    {"batch-invariant", LLM__WITH_GPU, "the CPU computes, and always does so"},
+    {"cuda-library", LLM__WITH_GPU, "the CPU computes"},
+    {"kv-cache-prealloc", LLM__WITH_CPU, "a GPU's memory is always taken at start"},
+    {"$EAGLE_USE_SAFE_AI_LAB_STYLE", LLM__WITH_DRAFTS, "there is no draft model"},
+    {"ngram-prompt-lookup-max|ngram-prompt-lookup-min", LLM__WITH_LOOKUP, "drafts do not come from a lookup"},
+    {"enable-lora|max-lora-rank|max-loras|max-cpu-loras", LLM__WITH_ADAPTERS, "there are no adapters"},
+};
+
+/* Adds a name to a list "a, b", in ASCII: it may become a header. Long names and long lists are cut. */
+static void llm__report_name(llm_text *list, llm__str name) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    enum { MOST = 900, LONG = 63 };
+    if (list->len > MOST) {
+        if (!llm__ends_with(list->data, ", and more")) llm_text_str(list, ", and more");
+        return;
+    }
+    if (list->len) llm_text_str(list, ", ");
+    for (size_t i = 0; i < name.n && i < LONG; i++) {
+        const char c = name.p[i] && strchr(plain, name.p[i]) ? name.p[i] : '?';
+        llm_text_add(list, &c, 1);
+    }
+    if (name.n > LONG) llm_text_str(list, "...");
+}
+
+/* A remark in three parts to the program, which prints it or not: the library has no stderr of its own. o may be NULL. Cut at 600 bytes. */
+static void llm__report_note(const llm_options *o, const char *said, const char *what, const char *why) {
+    char line[600];
+    if (!o || !o->note) return;
+    snprintf(line, sizeof line, "%s%s%s", said, what, why);
+    o->note(o->user, line);
+}
+
+/* Was the option of that name given? */
+static int llm__report_given(const llm_options *o, llm__str name) {
+    const llm_option *p = llm_options_find(o, name.p, name.n);
+    return p && o->given[p - o->table];
+}
+
+/* What there is of that. */
+static int llm__report_state(const llm_options *o, const llm_engine *e) {
+    static const char *const adapters[] = {"lora", "lora-modules", "lora-dir"};
+    const llm_engine_config *c = &e->p.c;
+    const int gpu = e->backend != llm_backend_cpu(), sized = c->kv_cache_memory_bytes || c->num_gpu_blocks || c->cache_max_entry_count > 0;
+    int have = gpu ? LLM__WITH_GPU : LLM__WITH_CPU;
+    if (c->preemption_swap) have |= LLM__WITH_SWAP;
+    if (c->speculative_model) have |= strcmp(c->speculative_model, "[ngram]") ? LLM__WITH_DRAFTS : LLM__WITH_LOOKUP;
+    if (!gpu || !sized) have |= LLM__WITH_SHARE;
+    for (int i = 0; i < LLM__COUNT(adapters); i++)
+        if (llm__report_given(o, llm__lit(adapters[i]))) have |= LLM__WITH_ADAPTERS;
+    return have;
+}
+
+/* --dtype float16 or bfloat16: what is computed in the file's own type is at least as exact. */
+static void llm__report_dtype(const llm_options *o, const llm_engine *e) {
+    const llm_model_info *info = llm_model_get_info(e->p.model);
+    const char *wanted = e->p.c.dtype == LLM_COMPUTE_F16 ? "F16" : e->p.c.dtype == LLM_COMPUTE_BF16 ? "BF16" : NULL;
+    char line[200];
+    if (!wanted || !strcmp(info->file_type, wanted) || !strcmp(info->file_type, "F32") || !llm__report_given(o, llm__lit("dtype"))) return;
+    snprintf(line, sizeof line, "weights are computed with as %.20s, which the file has, activations and sums as float32", info->file_type);
+    llm__report_note(o, "dtype", ": ", line);
+}
+
+LLM_API void llm_options_report(const llm_options *o, const llm_engine *engine) {
+    const int have = llm__report_state(o, engine);
+    for (int i = 0; i < LLM__COUNT(llm__report_needs); i++) {
+        llm__str name;
+        if (have & llm__report_needs[i].needs) continue;
+        for (const char *names = llm__report_needs[i].names; llm__list_next(&names, "|", &name);) {
+            char said[64];
+            snprintf(said, sizeof said, "%.*s", (int)name.n, name.p + (*name.p == '$'));
+            for (char *c = said; *c; c++) *c = (char)(*c == '-' ? '_' : *c);
+            if (llm__report_given(o, name)) llm__report_note(o, said, " has no effect: ", llm__report_needs[i].why);
+        }
+    }
+    llm__report_dtype(o, engine);
+}
+
+LLM_API void llm_options_verdicts(const llm_options *o, llm_text *out) {
+    static const char *const verdict[] = {"works", "ignored", "refused"};
+    llm_text_str(out, "[");
+    for (int32_t i = 0; i < o->n; i++) {
+        const llm_option *p = &o->table[i];
+        llm__str name;
+        const int what = p->kind == LLM_OPTION_REFUSED ? 2 : p->kind == LLM_OPTION_IGNORED || p->kind == LLM_OPTION_IGNORED_FLAG ? 1 : 0;
+        for (const char *names = p->names; llm__list_next(&names, "|", &name);)
+            llm_text_format(out, "%,{'name':%Q,'verdict':%q,'takes':%q,'why':%q}", name.p, name.n, verdict[what],
+                            p->kind == LLM_OPTION_BOOL || p->kind == LLM_OPTION_IGNORED_FLAG ? "switch"
+                            : p->words                                                       ? p->words
+                                                                                             : "value",
+                            p->help);
+    }
+    llm_text_str(out, "]");
+}
+
+/* ============================================================================
  * >>options   Options by name, for programs.
  * ============================================================================
  * One table says everything about the options of a program: spellings, type, range, place in a struct, help. Values come as text from argv
@@ -30105,8 +30795,11 @@ LLM_API const llm_option *llm_options_find(const llm_options *o, const char *nam
     return NULL;
 }
 
+/* Has a value of it a place in the target? */
+static int llm__option_stores(const llm_option *p) { return p->kind < LLM_OPTION_IGNORED || p->kind == LLM_OPTION_CHOICE; }
+
 /* Does the help show it? */
-static int llm__option_listed(const llm_option *p) { return p->help && p->group >= 0 && p->kind < LLM_OPTION_IGNORED; }
+static int llm__option_listed(const llm_option *p) { return p->help && p->group >= 0 && llm__option_stores(p); }
 
 /* The name by which the help knows an option: the first that is no letter. */
 static llm__str llm__option_name(const llm_option *p) {
@@ -30116,31 +30809,32 @@ static llm__str llm__option_name(const llm_option *p) {
     return w;
 }
 
-/* The error for a name that no row has, with the option that has the nearest one; of equally near ones the longer that the name begins
- * with. */
-static llm_result llm__option_unknown(const llm_options *o, const char *name, size_t n) {
+/* May a misspelt name be meant for it? Where a table has a help, the help knows it; a member of a body is what its program reads. */
+static int llm__option_meant(const llm_options *o, const llm_option *p) {
+    return o->table[0].help ? llm__option_listed(p) : llm__option_stores(p) || p->kind == LLM_OPTION_READ;
+}
+
+/* The error for a name that no row has, with the option that has the nearest one, spelled as this one is; of equally near ones the longer
+ * that the name begins with. said: the name with its dashes, `dashes` bytes of them: none in JSON. */
+static llm_result llm__option_unknown(const llm_options *o, llm__str said, size_t dashes) {
+    const llm__str name = llm__str_from(said, dashes);
     llm__str best = llm__s("help", 4), w, listed = best;
-    int least = llm__option_distance(llm__s(name, n), best);
+    char near[64];
+    int least = dashes ? llm__option_distance(name, best) : 99;
     for (int32_t i = 0; i < o->n; i++) {
-        for (const char *words = llm__option_listed(&o->table[i]) ? o->table[i].names : ""; llm__list_next(&words, "|", &w);) {
-            int d = w.n > 1 && *w.p != '$' && *w.p != '-' ? llm__option_distance(llm__s(name, n), w) : 99;
+        for (const char *words = llm__option_meant(o, &o->table[i]) ? o->table[i].names : ""; llm__list_next(&words, "|", &w);) {
+            int d = w.n > 1 && *w.p != '$' && *w.p != '-' ? llm__option_distance(name, w) : 99;
             /* On a tie the one that the typed name begins with, so that --max-tok finds max-tokens. */
-            if (d > least || (d == least && (w.n <= best.n || strncmp(w.p, name, LLM__MIN(n, w.n))))) continue;
+            if (d > least || (d == least && (w.n <= best.n || strncmp(w.p, name.p, LLM__MIN(name.n, w.n))))) continue;
             least = d;
             best = w;
             listed = llm__option_name(&o->table[i]);
         }
     }
-    return llm__error(LLM_ERR_ARG, "unknown option %.*s; the nearest is --%.*s", (int)LLM__MIN(n, (size_t)64), name, (int)listed.n,
-                      listed.p);
-}
-
-/* A remark in three parts to the program, which prints it or not: the library has no stderr of its own. Cut at 600 bytes. */
-static void llm__option_note(const llm_options *o, const char *said, const char *what, const char *why) {
-    char line[600];
-    if (!o->note) return;
-    snprintf(line, sizeof line, "%s%s%s", said, what, why);
-    o->note(o->user, line);
+    int n = snprintf(near, sizeof near, "%s%.*s", dashes ? "--" : "", (int)listed.n, listed.p);
+    for (int i = 0; i < n && !dashes; i++)
+        if (near[i] == '-') near[i] = '_';
+    return llm__error(LLM_ERR_ARG, "unknown option %.*s; the nearest is %s", (int)LLM__MIN(said.n, (size_t)66), said.p, near);
 }
 
 /* A number with an optional k, K, M or G behind it, as vLLM reads --max-model-len 32k: k is 1000, K 1024. */
@@ -30153,7 +30847,7 @@ static int llm__option_int(const char *s, int64_t *out) {
 
 /* Reads, checks the range, stores with the width of the kind. On an error `to` is as it was. The check is written !(low <= x <= high),
  * so that a NaN, which compares with nothing, fails it. */
-static llm_result llm__option_number(const llm_option *p, const char *said, const char *value, char *to) {
+static llm_result llm__option_number(const llm_option *p, const char *said, const char *value, void *to) {
     int64_t i = 0;
     double x = 0;
     int whole = p->kind != LLM_OPTION_FLOAT, ok = whole ? llm__option_int(value, &i) : llm__parse_double(value, strlen(value), &x);
@@ -30175,7 +30869,7 @@ static llm_result llm__option_number(const llm_option *p, const char *said, cons
 
 /* Appends a text that lives elsewhere: the list owns the array of pointers, not the texts. On LLM_ERR_NOMEM the list is as it was. */
 static llm_result llm__option_append(llm_option_list *list, const char *value) {
-    const char **items = (const char **)llm__realloc((void *)list->items, (size_t)(list->n + 1) * sizeof *items);
+    const char **items = (const char **)LLM_REALLOC((void *)list->items, (size_t)(list->n + 1) * sizeof *items);
     if (!items) return llm__nomem();
     list->items = items;
     items[list->n++] = value;
@@ -30183,7 +30877,7 @@ static llm_result llm__option_append(llm_option_list *list, const char *value) {
 }
 
 /* A word of the option's list, as its number. The error lists them all. */
-static llm_result llm__option_word(const char *words, const char *shown, const char *said, const char *value, char *to) {
+static llm_result llm__option_word(const char *words, const char *shown, const char *said, const char *value, void *to) {
     int32_t number = 0;
     LLM__SCOPED(llm_text_free) llm_text list = LLM__ZERO;
     if (llm__alias_among(words, llm__lit(value), &number)) return memcpy(to, &number, sizeof number), LLM_OK;
@@ -30192,16 +30886,31 @@ static llm_result llm__option_word(const char *words, const char *shown, const c
                       list.data ? list.data : "");
 }
 
+#define LLM__OPTION_BOOLS "true=1|1=1|on=1|yes=1|false|0|off|no"
+
+/* A value that will have no effect must be one that the documents know even so: what it is misspelt for may have one. */
+static llm_result llm__option_idle(const llm_option *p, const char *said, const char *value) {
+    llm_option as = *p;
+    int64_t unused;
+    if (p->kind == LLM_OPTION_IGNORED_FLAG) return llm__option_word(LLM__OPTION_BOOLS, "true or false", said, value, &unused);
+    if (!p->words) return LLM_OK;
+    if (p->words[1]) return llm__option_word(p->words, p->words, said, value, &unused);
+    as.kind = *p->words == 'N' ? LLM_OPTION_INT64 : LLM_OPTION_FLOAT;
+    return llm__option_number(&as, said, value, &unused);
+}
+
 /* Stores a value of any kind at its place. Texts are not copied: they live as long as argv, the environment, or o->owned. */
 static llm_result llm__option_store(const llm_option *p, const char *said, const char *value, char *to) {
     size_t n = strlen(value);
+    int32_t number;
     if (p->words && !strcmp(p->words, "TEXT") && llm__utf8_valid(value, n) < n)
         return llm__error(LLM_ERR_ARG, "%s: not UTF-8, UTF-8 text was expected", said);
     switch (p->kind) {
+    case LLM_OPTION_CHOICE: memcpy(to, &value, sizeof value); return llm__option_word(p->words, p->words, said, value, &number);
     case LLM_OPTION_INT:
     case LLM_OPTION_INT64:
     case LLM_OPTION_FLOAT: return llm__option_number(p, said, value, to);
-    case LLM_OPTION_BOOL: return llm__option_word("true=1|1=1|on=1|yes=1|false|0|off|no", "true or false", said, value, to);
+    case LLM_OPTION_BOOL: return llm__option_word(LLM__OPTION_BOOLS, "true or false", said, value, to);
     case LLM_OPTION_LIST:
         if (p->high > 0 && ((llm_option_list *)(void *)to)->n >= p->high)
             return llm__error(LLM_ERR_ARG, "%s: at most %.0f texts were expected", said, p->high);
@@ -30216,24 +30925,24 @@ static llm_result llm__option_store(const llm_option *p, const char *said, const
     }
 }
 
-/* One value for one row: refused, weaker than what is there, without meaning, or stored. said: the name as the user wrote it, for the
- * sentence of an error. source: a weaker one that comes later changes nothing. Of one
+/* One value for one row: refused, without meaning, weaker than what is there, or stored. said: the name as the user wrote it, for the
+ * sentence of an error. source: a weaker one that comes later changes nothing, but what has no meaning is told wherever it is said. Of one
  * source the last value counts, and what the user says twice is noted; a list grows. */
 LLM_API llm_result llm_options_set(llm_options *o, const llm_option *option, const char *said, const char *value, int source) {
     unsigned char *given = &o->given[option - o->table];
+    const int idle = option->kind == LLM_OPTION_IGNORED || option->kind == LLM_OPTION_IGNORED_FLAG, weaker = *given > source;
+    llm_result r = LLM_OK;
     if (option->kind == LLM_OPTION_REFUSED) return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s is not in this version", said, option->help);
-    /* The command line over the environment over a file: whoever is stronger has been here. */
-    if (*given > source) return LLM_OK;
-    if (option->kind == LLM_OPTION_IGNORED || option->kind == LLM_OPTION_IGNORED_FLAG) {
-        if (!*given || source == LLM_FROM_USER) llm__option_note(o, said, " has no effect: ", option->help);
-    } else {
+    if (idle) {
+        r = llm__option_idle(option, said, value);
+        if (!r) llm__report_note(o, said, " has no effect: ", option->help);
+    } else if (!weaker && option->kind != LLM_OPTION_READ) { /* the command line over the environment over a file */
         if (*given == LLM_FROM_USER && option->kind != LLM_OPTION_LIST)
-            llm__option_note(o, said, " is given twice, the last one counts", "");
-        llm_result r = llm__option_store(option, said, value, (char *)o->target + option->at);
-        if (r) return r;
+            llm__report_note(o, said, " is given twice, the last one counts", "");
+        r = llm__option_store(option, said, value, (char *)o->target + option->at);
     }
-    *given = (unsigned char)source;
-    return LLM_OK;
+    if (!r && !weaker) *given = (unsigned char)source;
+    return r;
 }
 
 /* Bytes of the dashes before a name: one or two hyphens, or one long dash; 0 for a word, which a lone '-' and a negative number are too. */
@@ -30242,21 +30951,29 @@ static size_t llm__option_dashes(const char *arg) {
     return arg[0] != '-' || !arg[1] || (arg[1] >= '0' && arg[1] <= '9') ? 0 : arg[1] == '-' ? 2 : 1;
 }
 
+/* The option that a word of argv names; NULL: none. len: of the name with its dashes. no: it is switched off by --no-x, which is looked for
+ * as x only when there is no option of the whole name. */
+static const llm_option *llm__option_of(const llm_options *o, const char *arg, size_t *len, int *no) {
+    const size_t dashes = llm__option_dashes(arg), n = strcspn(arg + dashes, "=");
+    const llm_option *p = dashes ? llm_options_find(o, arg, n + dashes) : NULL; /* as it stands: -n */
+    *len = dashes + n;
+    if (dashes && !p) p = llm_options_find(o, arg + dashes, n);
+    *no = dashes && !p && n > 3 && (!strncmp(arg + dashes, "no-", 3) || !strncmp(arg + dashes, "no_", 3));
+    return *no ? llm_options_find(o, arg + dashes + 3, n - 3) : p;
+}
+
 /* The option at argv[*i]; *i moves over its value. The next word is no value if it is itself a known option with two dashes or a long one:
  * "--port --model x" lacks the port; but "-p -m" may mean the text "-m". */
 static llm_result llm__option_arg(llm_options *o, int argc, char **argv, int *i) {
-    const char *arg = argv[*i], *name = arg + llm__option_dashes(arg), *value = strchr(name, '=');
-    size_t n = value ? (size_t)(value - name) : strlen(name);
-    const llm_option *p = llm_options_find(o, arg, n + (size_t)(name - arg)); /* as it stands: -n */
+    const char *arg = argv[*i], *value = strchr(arg, '=');
+    size_t n;
+    int no;
+    const llm_option *p = llm__option_of(o, arg, &n, &no);
     char said[80];
-    snprintf(said, sizeof said, "%.*s", (int)LLM__MIN(n + (size_t)(name - arg), sizeof said - 1), arg);
-    if (!p) p = llm_options_find(o, name, n);
+    snprintf(said, sizeof said, "%.*s", (int)LLM__MIN(n, sizeof said - 1), arg);
     if (value) value++;
-    /* --no-x is looked for as x only when there is no option of the whole name. */
-    int no = !p && n > 3 && (!strncmp(name, "no-", 3) || !strncmp(name, "no_", 3));
-    if (no) p = llm_options_find(o, name + 3, n - 3);
     const int flag = p && (p->kind == LLM_OPTION_BOOL || p->kind == LLM_OPTION_IGNORED_FLAG);
-    if (!p || (no && !flag)) return llm__option_unknown(o, name, n);
+    if (!p || (no && !flag)) return llm__option_unknown(o, llm__s(arg, n), llm__option_dashes(arg));
     if (no && value) return llm__error(LLM_ERR_ARG, "%s takes no value", said);
     if (flag) return llm_options_set(o, p, said, no ? "false" : value ? value : "true", LLM_FROM_USER);
     /* A refused option is refused at once, whether its value is there or not. */
@@ -30288,16 +31005,18 @@ static llm_result llm__options_argv(llm_options *o, int argc, char **argv, llm_o
     return r;
 }
 
-/* A JSON value as the text an option takes: a string's bytes, a whole number's digits (of 1.0 too), of other values their JSON. Owned by o,
- * as the target may point to it. An option that takes no value needs none. */
-static llm_result llm__option_text(llm_options *o, const llm_option *p, const char *said, const llm_json *doc, int node, const char **out) {
+/* A JSON value as the text an option takes: a string's bytes, a whole number's digits (of 1.0 too), of other values their JSON; of a member
+ * of LMDeploy's {"name": "path"} both. Owned by o, as the target may point to it. An option whose value nobody looks at needs none. */
+static llm_result llm__option_text(llm_options *o, const llm_option *p, const char *said, const llm_json *doc, int node, int named,
+                                   const char **out) {
     size_t n;
     int64_t whole;
     llm_text t = LLM__ZERO;
     const char *s = llm_json_str(doc, node, &n);
     *out = "";
-    if (p->kind >= LLM_OPTION_IGNORED) return LLM_OK;
+    if (!llm__option_stores(p) && !(p->kind == LLM_OPTION_IGNORED && p->words) && p->kind != LLM_OPTION_IGNORED_FLAG) return LLM_OK;
     if (s && memchr(s, 0, n)) return llm__error(LLM_ERR_ARG, "%s: a text without NUL was expected", said);
+    if (named) llm_text_format(&t, "%s=", llm_json_key(doc, node, NULL));
     if (s) llm_text_add(&t, s, n);
     else if (llm_json_int(doc, node, &whole)) llm_text_int(&t, whole);
     else llm_json_write(doc, node, &t);
@@ -30307,19 +31026,9 @@ static llm_result llm__option_text(llm_options *o, const llm_option *p, const ch
     return r;
 }
 
-/* The names that no row has: an error, or (not NULL) a list "a, b" of those that are plain enough to be shown, eight at most. */
-static llm_result llm__option_unknown_member(const llm_options *o, const char *key, size_t n, llm_text *unknown) {
-    size_t commas = 0;
-    if (!unknown) return llm__option_unknown(o, key, n);
-    for (size_t i = 0; i < unknown->len; i++) commas += unknown->data[i] == ',';
-    if (!n || n > 63 || commas > 6 || strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != n) return LLM_OK;
-    llm_text_format(unknown, unknown->len ? ", %s" : "%s", key);
-    return LLM_OK;
-}
-
-/* Members of an object as options. They take the path of text: 0.5, true, "half", and lists element by element; null says "as if it were
- * not there", as OpenAI's clients write it. What was stored before an error stays. */
-LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown) {
+/* One member of an object, of a row: a list element by element, and so an object of texts for a list of NAME=PATH. JSON's own types are
+ * asked for in a request. */
+static llm_result llm__option_member(llm_options *o, const llm_option *p, const char *key, const llm_json *doc, int v, int source) {
     static const struct {
         llm_json_type type;
         const char *wanted;
@@ -30330,29 +31039,53 @@ LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int obj
                   {LLM_JSON_BOOL, "true or false"},
                   {LLM_JSON_STRING, "a text"},
                   {LLM_JSON_STRING, "a text or a list of texts"}};
+    const llm_json_type type = llm_json_type_of(doc, v);
+    const int pairs = p->kind == LLM_OPTION_LIST && type == LLM_JSON_OBJECT && llm_json_find(doc, v, "path") < 0;
+    const int list = p->kind == LLM_OPTION_LIST && (type == LLM_JSON_ARRAY || pairs);
     llm_result r = LLM_OK;
-    for (int v = llm_json_first(doc, object); v >= 0 && !r; v = llm_json_next(doc, v)) {
-        size_t n;
-        const char *key = o->at = llm_json_key(doc, v, &n), *text;
-        const llm_option *p = llm_options_find(o, key, n);
-        if (!p) r = llm__option_unknown_member(o, key, n, unknown);
-        if (!p || llm_json_type_of(doc, v) == LLM_JSON_NULL) continue;
-        int list = p->kind == LLM_OPTION_LIST && llm_json_type_of(doc, v) == LLM_JSON_ARRAY;
-        for (int e = list ? llm_json_first(doc, v) : v; e >= 0 && !r; e = list ? llm_json_next(doc, e) : -1) {
-            if (source == LLM_FROM_REQUEST && p->kind < LLM_OPTION_IGNORED && llm_json_type_of(doc, e) != strict[p->kind].type)
-                return llm__error(LLM_ERR_ARG, "%s must be %s", key, strict[p->kind].wanted);
-            r = llm__option_text(o, p, key, doc, e, &text);
-            if (!r) r = llm_options_set(o, p, key, text, source);
-        }
+    if (source == LLM_FROM_REQUEST && pairs) return llm__error(LLM_ERR_ARG, "%s must be %s", key, strict[p->kind].wanted);
+    for (int e = list ? llm_json_first(doc, v) : v; e >= 0 && !r; e = list ? llm_json_next(doc, e) : -1) {
+        const char *text;
+        if (source == LLM_FROM_REQUEST && p->kind < LLM_OPTION_IGNORED && llm_json_type_of(doc, e) != strict[p->kind].type)
+            return llm__error(LLM_ERR_ARG, "%s must be %s", key, strict[p->kind].wanted);
+        r = llm__option_text(o, p, key, doc, e, pairs, &text);
+        if (!r) r = llm_options_set(o, p, key, text, source);
     }
     return r;
 }
 
+/* Members of an object as options. They take the path of text: 0.5, true, "half"; null says "as if it were not there", as OpenAI's clients
+ * write it. What was stored before an error stays. */
+LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown) {
+    llm_result r = LLM_OK;
+    for (int v = llm_json_first(doc, object); v >= 0 && !r; v = llm_json_next(doc, v)) {
+        size_t n;
+        const char *key = o->at = llm_json_key(doc, v, &n);
+        const llm_option *p = llm_options_find(o, key, n);
+        if (p && llm_json_type_of(doc, v) != LLM_JSON_NULL) r = llm__option_member(o, p, key, doc, v, source);
+        else if (!p && unknown) llm__report_name(unknown, llm__s(key, n));
+        else if (!p) r = llm__option_unknown(o, llm__s(key, n), 0);
+    }
+    return r;
+}
+
+/* What an inner reader notes is told with the name of the option that it reads. */
+typedef struct llm__option_voice {
+    const llm_options *outer;
+    const char *who;
+} llm__option_voice;
+
+static void llm__option_inner_note(void *user, const char *line) {
+    const llm__option_voice *v = (const llm__option_voice *)user;
+    llm__report_note(v->outer, v->who, ": ", line);
+}
+
 /* A whole reader for JSON text (NULL: none) that is an option itself: its members go to `target`, and texts in there live until
- * llm_options_free. who: the option's name. given: (n). */
+ * llm_options_free. outer: whose option it is, for notes; NULL: nobody listens. who: the option's name. given: (n). */
 static llm_result llm__options_inner(llm_options *o, const llm_option *table, int32_t n, void *target, unsigned char *given,
-                                           const char *who, const char *json, int source, llm_text *unknown) {
+                                           const llm_options *outer, const char *who, const char *json, int source) {
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    llm__option_voice voice = {outer, who};
     memset(o, 0, sizeof *o);
     memset(given, 0, (size_t)n);
     o->table = table;
@@ -30360,10 +31093,12 @@ static llm_result llm__options_inner(llm_options *o, const llm_option *table, in
     o->target = target;
     o->given = given;
     if (!json) return LLM_OK;
+    if (outer && outer->note) o->note = llm__option_inner_note, o->user = &voice;
     llm_result r = llm_json_parse(json, strlen(json), NULL, &doc);
     if (r == LLM_ERR_NOMEM) return r;
     if (r || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_ARG, "%.40s, a JSON object was expected", json);
-    else r = llm_options_json(o, doc, 0, source, unknown);
+    else r = llm_options_json(o, doc, 0, source, NULL);
+    o->note = NULL;
     return r ? llm__error(r, "%s: %s", who, llm_last_error()) : LLM_OK;
 }
 
@@ -30377,23 +31112,68 @@ static llm_result llm__options_file(llm_options *o, const char *path) {
     return r ? llm__error(r, "--config: %s", llm_last_error()) : LLM_OK;
 }
 
+/* The variable of a row's word; "": it has none. */
+static const char *llm__option_variable(llm__str word, char name[96]) {
+    const int bare = *word.p == '$',
+              n = word.n < 2 ? 0 : snprintf(name, 96, "%s%.*s", bare ? "" : "LLM_ARG_", (int)word.n - bare, word.p + bare);
+    name[n] = 0;
+    for (int k = 0; k < n; k++) name[k] = (char)(name[k] == '-' ? '_' : name[k] >= 'a' && name[k] <= 'z' ? name[k] - 32 : name[k]);
+    return name;
+}
+
 /* The variable of a name is LLM_ARG_ and the name in capitals, with '_' for '-'; of a word with '$' it is the word itself. One-letter
  * names have none, and an empty one counts as absent. The row "m|model|$MODEL_PATH" would be read from LLM_ARG_MODEL and from MODEL_PATH.
  * `get` is the program's: the library itself asks for no variable. */
 static llm_result llm__options_environment(llm_options *o, char *(*get)(const char *name)) {
     llm_result r = LLM_OK;
+    char name[96];
     for (int32_t i = 0; i < o->n; i++) {
         llm__str w;
         for (const char *words = o->table[i].names; llm__list_next(&words, "|", &w) && !r;) {
-            char name[96];
-            int bare = *w.p == '$', n = snprintf(name, sizeof name, "%s%.*s", bare ? "" : "LLM_ARG_", (int)w.n - bare, w.p + bare);
-            if (w.n < 2) continue;
-            for (int k = 0; k < n; k++) name[k] = (char)(name[k] == '-' ? '_' : name[k] >= 'a' && name[k] <= 'z' ? name[k] - 32 : name[k]);
-            const char *value = get(name);
+            const char *value = *llm__option_variable(w, name) ? get(name) : NULL;
             if (value && *value) r = llm_options_set(o, &o->table[i], name, value, LLM_FROM_ENVIRONMENT);
         }
     }
     return r;
+}
+
+/* How the user wrote an option: in argv, as a variable, or, where he did not, its long name with dashes. */
+static void llm__option_said(const llm_options *o, const llm_option *p, int argc, char **argv, char *(*get)(const char *name),
+                             llm_text *out) {
+    char name[96];
+    size_t n;
+    int no;
+    llm__str w;
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
+        if (llm__option_of(o, argv[i], &n, &no) == p) {
+            llm_text_add(out, argv[i], n);
+            return;
+        }
+    for (const char *words = p->names; get && llm__list_next(&words, "|", &w);) {
+        const char *value = *llm__option_variable(w, name) ? get(name) : NULL;
+        if (!value || !*value) continue;
+        llm_text_str(out, name);
+        return;
+    }
+    w = llm__option_name(p);
+    llm_text_str(out, "--");
+    llm__add_str(out, w);
+}
+
+LLM_API void llm_options_sentence(const llm_options *o, int argc, char **argv, char *(*get)(const char *name), const char *sentence,
+                                  llm_text *out) {
+    static const char inside[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+    int whole = strncmp(sentence, "--config", 8) != 0; /* what a file says is named as there, and so is what JSON says */
+    for (const char *s = sentence; *s;) {
+        const size_t n = strspn(s, inside), other = n ? 0 : (size_t)1;
+        const llm_option *p = n && n < 64 && whole ? llm_options_find(o, s, n) : NULL;
+        const int field =
+            p && *s != '-' && (memchr(s, '_', n) || (s == sentence && s[n] == ':')) && (s == sentence || !strchr("\"'{", s[-1]));
+        if (field && o->given[p - o->table] != LLM_FROM_FILE) llm__option_said(o, p, argc, argv, get, out);
+        else llm_text_add(out, s, n + other);
+        if (field && s == sentence && p->words && !strcmp(p->words, "JSON")) whole = 0;
+        s += n + other;
+    }
 }
 
 /* Copies what was given, and nothing else, of the target's sampling, `size` bytes at offset `at`, over *s, the defaults of a model: 0 may
@@ -30435,14 +31215,27 @@ static llm_result llm__model_default(llm_text *path) {
     return llm__error(LLM_ERR_IO, "models/: no model is there, run `make model` to fetch the default one, or give -m PATH");
 }
 
+/* The Hugging Face cache, as its own tools look for it. Who gives no environment is at home where the list of users says. */
+static llm_result llm__hub_cache(char *(*get)(const char *name), llm_text *cache) {
+    const char *hub = get ? get("HF_HUB_CACHE") : NULL, *hf = get ? get("HF_HOME") : NULL, *home = get ? get("HOME") : NULL;
+    if (hub && *hub) llm_text_str(cache, hub);
+    else if (hf && *hf) llm_text_format(cache, "%s/hub", hf);
+    else {
+        if (home) llm_text_str(cache, home);
+        else llm__user_home(cache);
+        llm_text_str(cache, "/.cache/huggingface/hub");
+    }
+    return cache->failed ? llm__nomem() : LLM_OK;
+}
+
 /* What lies on the disk comes first, then the Hub's cache: HF_HUB_CACHE itself, HF_HOME/hub, or ~/.cache/huggingface/hub, as the Hub's own
- * library looks. Nothing is downloaded. A name is taken for ORG/NAME only with one slash inside, and if it does
- * not look like a path: no leading ".", no "..", no ".gguf". */
-static llm_result llm__model_find(const char *name, char *(*get)(const char *name), llm_text *path) {
-    LLM__SCOPED(llm_text_free) llm_text cache = LLM__ZERO;
+ * library looks; or hub_cache, if it is not NULL. Nothing is downloaded. A name is taken for ORG/NAME only with one slash inside, and if
+ * it does not look like a path: no leading ".", no "..", no ".gguf". */
+static llm_result llm__model_find(const char *name, const char *hub_cache, const char *revision, char *(*get)(const char *name),
+                                        llm_text *path) {
+    LLM__SCOPED(llm_text_free) llm_text cache = LLM__ZERO, full = LLM__ZERO;
     if (!name) return llm__model_default(path);
-    const char *slash = strchr(name, '/'), *hub = get ? get("HF_HUB_CACHE") : NULL, *hf = get ? get("HF_HOME") : NULL,
-               *home = get ? get("HOME") : NULL;
+    const char *slash = strchr(name, '/');
     const llm__path_kind there = llm__path_kind_of(name);
     int odd = *name == '.' || strstr(name, "..") || strstr(name, ".gguf");
     if (there == LLM__PATH_FILE || there == LLM__PATH_DIR) {
@@ -30454,11 +31247,13 @@ static llm_result llm__model_find(const char *name, char *(*get)(const char *nam
             LLM_ERR_IO,
             "%.200s: no such file or folder, a GGUF file, a folder with safetensors, or ORG/NAME in the Hugging Face cache was expected",
             name);
-    int whole = hub && *hub, part = hf && *hf;
-    llm_text_format(&cache, whole ? "%s" : part ? "%s/hub" : "%s/.cache/huggingface/hub", whole ? hub : part ? hf : home ? home : "");
-    llm_result r = cache.failed ? llm__nomem() : llm_hub_find(cache.data, name, path);
+    llm_text_str(&full, name);
+    if (revision) llm_text_format(&full, "@%s", revision);
+    if (hub_cache) llm_text_str(&cache, hub_cache);
+    llm_result r = hub_cache ? LLM_OK : llm__hub_cache(get, &cache);
+    if (!r) r = cache.failed || full.failed ? llm__nomem() : llm_hub_find(cache.data, full.data, path);
     if (r == LLM_ERR_IO || r == LLM_ERR_ARG)
-        r = llm__error(LLM_ERR_IO, "%.100s: no such path, and not in the cache %.200s; to download it: hf download %.100s", name,
+        r = llm__error(LLM_ERR_IO, "%.100s: no such path, and not in the cache %.200s; to download it: hf download %.100s", full.data,
                        cache.data, name);
     return r;
 }
@@ -30487,7 +31282,7 @@ LLM_API void llm_options_rows(const llm_options *o, int group, const char *among
         if (!llm__option_listed(p) || (group >= 0 && p->group != group)) continue;
         llm__list_next(&names, "|", &a);
         if (among && !llm__alias_among(among, a, NULL)) continue;
-        if (p->kind == LLM_OPTION_ENUM) value = "NAME";
+        if (p->kind == LLM_OPTION_ENUM || p->kind == LLM_OPTION_CHOICE) value = "NAME";
         const int two = a.n <= 2 && llm__list_next(&names, "|", &b) && *b.p != '$';
         int n = two ? snprintf(left, sizeof left, "  -%.*s, --%.*s %s", (int)a.n, a.p, (int)b.n, b.p, value)
                     : snprintf(left, sizeof left, "      --%.*s %s", (int)a.n, a.p, value);
@@ -30495,9 +31290,33 @@ LLM_API void llm_options_rows(const llm_options *o, int group, const char *among
         if (n > 32) llm_text_str(out, "\n"), n = 0;
         for (; n < 34; n++) llm_text_str(out, " ");
         llm_text_str(&help, p->help);
-        if (p->kind == LLM_OPTION_ENUM) llm_text_str(&help, ": "), llm__option_words(p->words, &help);
+        if (p->kind == LLM_OPTION_ENUM || p->kind == LLM_OPTION_CHOICE) llm_text_str(&help, ": "), llm__option_words(p->words, &help);
         llm__option_wrap(help.data ? help.data : "", out);
         out->failed |= help.failed;
+    }
+}
+
+LLM_API void llm_options_idle(const llm_options *o, llm_text *out) {
+    static const char *const title[] = {"Understood, without effect", "Refused"};
+    for (int part = 0; part < 2; part++) {
+        llm_text_format(out, "\n%s\n", title[part]);
+        for (int32_t i = 0; i < o->n; i++) {
+            const llm_option *p = &o->table[i];
+            llm__str w;
+            if (llm__option_stores(p) || p->kind == LLM_OPTION_READ || (p->kind == LLM_OPTION_REFUSED) != part) continue;
+            for (const char *words = p->names; llm__list_next(&words, "|", &w);) {
+                char left[120];
+                int n = snprintf(left, sizeof left, "      %s%.*s",
+                                 *w.p == '$' ? ""
+                                 : w.n < 3   ? "-"
+                                             : "--",
+                                 (int)w.n - (*w.p == '$'), w.p + (*w.p == '$'));
+                llm_text_str(out, left);
+                if (n > 32) llm_text_str(out, "\n"), n = 0;
+                for (; n < 34; n++) llm_text_str(out, " ");
+                llm__option_wrap(p->help, out);
+            }
+        }
     }
 }
 
@@ -30525,8 +31344,9 @@ LLM_API void llm_options_free(llm_options *o) {
 }
 
 /* {"enable_early_stop": true, "strategy": "repetition", "window_size": 3000, "threshold": 0.99}, each of which may be missing
- * (>>earlystop). Unknown keys are let pass, as in FastDeploy. JSON's types are asked for: {"enable_early_stop": 1} is no switch. */
-static llm_result llm__early_stop_parse(const char *json, int flag, llm_early_stop *out) {
+ * (>>earlystop). JSON's types are asked for: {"enable_early_stop": 1} is no switch. json NULL: the flag alone. One that switches nothing on
+ * is noted. */
+static llm_result llm__early_stop_parse(const llm_options *outer, const char *json, int flag, llm_early_stop *out) {
     struct early {
         llm_early_stop e;
         int32_t strategy;
@@ -30536,12 +31356,13 @@ static llm_result llm__early_stop_parse(const char *json, int flag, llm_early_st
                                        LLM_OPT_FIELD(struct early, e, threshold, 0, "threshold", NULL),
                                        LLM_OPT_ENUM(struct early, strategy, 0, "strategy", "repetition", NULL)};
     unsigned char given[LLM__COUNT(table)];
-    struct early read = {{flag, 3000, 0.99f}, 0};
+    struct early read = {{flag || out->enable > 0, 3000, 0.99f}, 0}; /* what it does not say, who asks has said */
     LLM__SCOPED(llm_options_free) llm_options o;
-    LLM__SCOPED(llm_text_free) llm_text unknown = LLM__ZERO;
-    llm_result r = llm__options_inner(&o, table, LLM__COUNT(table), &read, given, "early_stop_config", json, LLM_FROM_REQUEST, &unknown);
+    llm_result r = llm__options_inner(&o, table, LLM__COUNT(table), &read, given, outer, "early_stop_config", json, LLM_FROM_REQUEST);
     if (!r && flag && !read.e.enable)
         r = llm__error(LLM_ERR_ARG, "enable_early_stop is set and early_stop_config says false: they contradict each other");
+    if (!r && outer && json && !read.e.enable && !given[0])
+        llm__report_note(outer, "early_stop_config", " has no effect: ", "neither it nor an option of its own says enable_early_stop");
     if (!r) *out = read.e;
     return r;
 }
@@ -30550,7 +31371,8 @@ static llm_result llm__early_stop_parse(const char *json, int flag, llm_early_st
  * "prompt_lookup_max": 3} looks for drafts in the text itself, {"model": "ORG/NAME", "num_speculative_tokens": 4} has a small model write
  * them (>>speculate). A model and a number of tokens belong together: one without the other is an error. They fill in a copy of the
  * engine's config, so that a text that is wrong in the middle changes nothing. */
-static llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*get)(const char *name), llm_text *model) {
+static llm_result llm__speculative_parse(const llm_options *outer, llm_engine_config *cfg, char *(*get)(const char *name),
+                                               llm_text *model) {
     struct spec {
         llm_engine_config e;
         int32_t method;
@@ -30561,16 +31383,19 @@ static llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*get)(co
         LLM_OPT_FIELD(struct spec, e, num_speculative_tokens, 0, "num_speculative_tokens", NULL),
         LLM_OPT_FIELD(struct spec, e, ngram_prompt_lookup_max, 0, "prompt_lookup_max|ngram_prompt_lookup_max", NULL),
         LLM_OPT_FIELD(struct spec, e, ngram_prompt_lookup_min, 0, "prompt_lookup_min|ngram_prompt_lookup_min", NULL),
-        LLM_OPT_NONE(
-            IGNORED,
-            "draft_tensor_parallel_size|disable_by_batch_size|max_model_len|quantization|revision|code_revision|enforce_eager|"
-            "disable_logprobs|disable_mqa_scorer|disable_padded_drafter_batch|acceptance_method|posterior_threshold|posterior_alpha",
-            "")};
+        LLM_OPT_NONE_NUMBER("draft_tensor_parallel_size", "N", 1, 64, "a draft model is divided as the model is"),
+        LLM_OPT_NONE_NUMBER("disable_by_batch_size", "N", 0, 1e9, "drafts are measured, and end where they do not pay"),
+        LLM_OPT_NONE_NUMBER("max_model_len", "N", 1, 2147483647, "drafts end where the draft model's context does"),
+        LLM_OPT_NONE(IGNORED, "quantization|revision|code_revision", "the draft model's files are what they are"),
+        LLM_OPT_NONE(IGNORED_FLAG, "enforce_eager|disable_logprobs|disable_mqa_scorer|disable_padded_drafter_batch",
+                     "it makes no difference here"),
+        LLM_OPT_NONE_OF("acceptance_method", "rejection_sampler|typical_acceptance_sampler", "drafts never change an answer"),
+        LLM_OPT_NONE_NUMBER("posterior_threshold|posterior_alpha", "X", 0, 1e6, "drafts never change an answer")};
     unsigned char given[LLM__COUNT(table)];
     struct spec read = {*cfg, 0};
     LLM__SCOPED(llm_options_free) llm_options o;
     llm_result r =
-        llm__options_inner(&o, table, LLM__COUNT(table), &read, given, "speculative_config", cfg->speculative_config, LLM_FROM_USER, NULL);
+        llm__options_inner(&o, table, LLM__COUNT(table), &read, given, outer, "speculative_config", cfg->speculative_config, LLM_FROM_USER);
     const char *named = read.e.speculative_model ? read.e.speculative_model : read.method == 1 ? "[ngram]" : NULL;
     if (!r && (read.e.num_speculative_tokens || read.method) && !named)
         r = llm__error(LLM_ERR_ARG, "num_speculative_tokens: there is no speculative_model");
@@ -30579,7 +31404,7 @@ static llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*get)(co
     if (!r && named && named != model->data) { /* it is when called again: found already */
         model->len = 0;
         if (!strcmp(named, "[ngram]")) llm_text_str(model, named);
-        else r = llm__model_find(named, get, model);
+        else r = llm__model_find(named, NULL, NULL, get, model);
         if (r) r = llm__error(r, "speculative_model: %s", llm_last_error());
         else if (model->failed) r = llm__nomem();
     }
@@ -30630,8 +31455,8 @@ static llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*get)(co
 
 enum {
     LLM__OAI_STOPS = 16, LLM__OAI_STOP_LEN = 1024, LLM__OAI_WORDS = 256, LLM__OAI_BIASES = 1024, /* entries and bytes a list may have */
-    LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64, LLM__OAI_TOOLS = 128,
-    LLM__OAI_TOOL_NAME = 64, LLM__OAI_FIELDS = 64
+    LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_CHOICES = 2048, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64,
+    LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64, LLM__OAI_REPEATED = 1 << 20, LLM__OAI_FIELDS = 80
 };
 
 /* What differs between the kinds of calls, in the order of llm_openai_kind. */
@@ -30665,6 +31490,7 @@ typedef struct llm__oai_choice {
     double last;                /* when its latest token came; 0: none yet */
     int32_t n_reasoning;        /* tokens of thoughts */
     int32_t started;            /* in a stream: something was written */
+    int32_t n_tokens, n_held;   /* in a stream: tokens that were polled; of these those that wait for an event */
 } llm__oai_choice;
 
 /* A body and its answer. The kinds share it: an embedding has no use for the choices' texts, a response alone has items. */
@@ -30686,13 +31512,13 @@ struct llm_openai_call {
     /* Fields of the body that are no sampling parameters, by their names. */
     int32_t include_usage, continuous_usage, echo, skip_special, generation_prompt, continue_final, priority;
     int32_t add_special, parse_special, pieces; /* add_special -1: not said */
-    int32_t token_ids, metrics, want_logprobs, early_stop, background;
+    int32_t token_ids, metrics, want_logprobs, early_stop, background, store, truncation;
     int32_t shown, as_ids;   /* of log-probabilities: alternatives to a token at most; names as "token_id:N" */
     int32_t prompt_logprobs; /* -1: not wanted */
     int64_t max_tokens, max_completion_tokens, truncate_prompt;
     int64_t dimensions; /* of an embedding; 0: all */
     int32_t normalize, base64;
-    const char *cache_salt, *user_name;
+    const char *cache_salt, *user_name, *request_id;
     llm_grammar_config form; /* that the answer must have: kind 0: none; text in form_text */
     const char *form_name;   /* the field that asked for it */
     llm_text form_text;
@@ -30703,6 +31529,7 @@ struct llm_openai_call {
     const char *model; /* the name that answers carry */
     const char *lora;  /* the adapter that `model` names; NULL: the base model */
     int64_t created;
+    double received; /* by llm_now */
     llm_text ignored;
     llm_text text;                /* the rendered chat; or the answer of a kind that needs no engine */
     llm_request **request;        /* (info.n_requests) */
@@ -30710,8 +31537,9 @@ struct llm_openai_call {
     int32_t n_room;               /* requests there is room for */
     char param[64], message[600]; /* of the error, with info.status; before one: the field that is being read */
     const char *code;
-    int32_t failed; /* by llm_openai_fail */
-    int left;       /* atomic: by llm_openai_cancel */
+    int32_t failed;    /* by llm_openai_fail: the status */
+    int32_t starved;   /* memory was out for a part of the answer */
+    int32_t cancelled; /* atomic: by llm_openai_cancel */
     /* Of a response: the output items that are whole, and the text of the one that is not */
     llm_text items, item;
     int32_t n_items, item_kind, n_events; /* item_kind: llm__oai_item */
@@ -30719,43 +31547,79 @@ struct llm_openai_call {
     size_t logs_sure, logs_told;          /* bytes of those whose text has come, and of those that were written */
 };
 
-/* The sentence of a call or a request that found no memory, whose status is 503 and not 500: it may be sent again. */
-static const char llm__oai_no_memory[] = "out of memory";
+/* Kinds of calls as bits: the group of a row is where it has an effect. Elsewhere it is named as ignored. */
+#define LLM__OAI_BIT(kind) (1 << LLM_OPENAI_##kind)
+enum {
+    LLM__OAI_CHATS = LLM__OAI_BIT(CHAT) | LLM__OAI_BIT(RESPONSE),
+    LLM__OAI_ECHO = LLM__OAI_BIT(COMPLETION) | LLM__OAI_BIT(RESPONSE), /* there it is refused */
+    LLM__OAI_OPENAI = LLM__OAI_CHATS | LLM__OAI_BIT(COMPLETION),
+    LLM__OAI_ANSWERS = LLM__OAI_OPENAI | LLM__OAI_BIT(GENERATE),
+    LLM__OAI_PROMPTED = LLM__OAI_ANSWERS | LLM__OAI_BIT(EMBEDDING),
+    LLM__OAI_IDS = LLM__OAI_BIT(TOKENIZE) | LLM__OAI_BIT(CONTEXT_SAVE),
+    LLM__OAI_RENDERS = LLM__OAI_CHATS | LLM__OAI_IDS | LLM__OAI_BIT(TEMPLATE),
+    LLM__OAI_LORA = LLM__OAI_BIT(LORA_LOAD) | LLM__OAI_BIT(LORA_UNLOAD),
+    LLM__OAI_CONTEXT = LLM__OAI_BIT(CONTEXT_SAVE) | LLM__OAI_BIT(CONTEXT_LOAD),
+    LLM__OAI_ALL = LLM__OAI_BIT(CONTEXT_LOAD) * 2 - 1
+};
 
-#define LLM__OAI_BOOL(member, names) LLM_OPT_BOOL(llm_openai_call, member, 0, names, NULL)
-#define LLM__OAI_INT64(member, names, low, high) \
-    {names, LLM_OPTION_INT64, 0, offsetof(llm_openai_call, member), low, high, NULL, NULL}
+#define LLM__OAI_BOOL(where, member, names) LLM_OPT_BOOL(llm_openai_call, member, where, names, NULL)
+#define LLM__OAI_INT64(where, member, names, low, high) \
+    {names, LLM_OPTION_INT64, where, offsetof(llm_openai_call, member), low, high, NULL, NULL}
+#define LLM__OAI_TEXT(where, member, names, low, high) \
+    {names, LLM_OPTION_TEXT, where, offsetof(llm_openai_call, member), low, high, NULL, NULL}
+#define LLM__OAI_READ(where, names) {names, LLM_OPTION_READ, where, 0, 0, 0, NULL, NULL}
 
 static const llm_option llm__oai_fields[] = {
-    LLM__OAI_INT64(max_tokens, "max_tokens|max_new_tokens|request_output_len|n_predict", 0, 9e18),
-    LLM__OAI_INT64(max_completion_tokens, "max_completion_tokens|max_output_tokens", 0, 9e18),
-    LLM_OPTIONS_SAMPLING(llm_openai_call, asked, 0),
-    LLM__OAI_BOOL(asked.use_beam_search, "use_beam_search"),
-    LLM_OPT_FIELD(llm_openai_call, asked, length_penalty, 0, "length_penalty", NULL),
-    {"stop|stop_words", LLM_OPTION_LIST, 0, offsetof(llm_openai_call, stop), 0, LLM__OAI_STOPS, NULL, NULL},
-    {"bad_words", LLM_OPTION_LIST, 0, offsetof(llm_openai_call, bad_words), 0, LLM__OAI_WORDS, NULL, NULL},
-    LLM_OPT_INT(llm_openai_call, prompt_logprobs, 0, "prompt_logprobs", 0, 20, NULL),
-    LLM__OAI_BOOL(skip_special, "skip_special_tokens"), LLM__OAI_BOOL(info.stream, "stream"), LLM__OAI_BOOL(echo, "echo"),
-    LLM__OAI_BOOL(add_special, "add_special_tokens|add_special"), LLM__OAI_BOOL(parse_special, "parse_special"),
-    LLM__OAI_BOOL(pieces, "with_pieces|return_token_strs"), LLM__OAI_BOOL(generation_prompt, "add_generation_prompt"),
-    LLM__OAI_BOOL(continue_final, "continue_final_message"), LLM__OAI_BOOL(token_ids, "return_token_ids"),
-    LLM__OAI_BOOL(as_ids, "return_tokens_as_token_ids"), LLM__OAI_BOOL(metrics, "return_metrics"),
-    LLM__OAI_BOOL(early_stop, "enable_early_stop"), LLM__OAI_BOOL(tool_many, "parallel_tool_calls"),
-    LLM__OAI_BOOL(background, "background"),
-    LLM__OAI_INT64(truncate_prompt, "truncate_prompt_tokens", 1, 9e18),
-    LLM_OPT_INT(llm_openai_call, priority, 0, "priority", -1000000, 1000000, NULL),
-    {"cache_salt", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, cache_salt), 1, 128, NULL, NULL},
-    {"user", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, user_name), 0, 512, NULL, NULL},
-    {"guided_whitespace_pattern", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, form.space), 0, 512, NULL, NULL},
-    LLM__OAI_INT64(dimensions, "dimensions", 1, 1e9),
-    LLM__OAI_BOOL(normalize, "normalize"), LLM_OPT_ENUM(llm_openai_call, base64, 0, "encoding_format", "float|base64=1", NULL),
+    LLM__OAI_INT64(LLM__OAI_ANSWERS, max_tokens, "max_tokens|max_new_tokens|request_output_len|n_predict", 0, 9e18),
+    LLM__OAI_INT64(LLM__OAI_ANSWERS, max_completion_tokens, "max_completion_tokens|max_output_tokens", 0, 9e18),
+    LLM_OPT_FIELD(llm_openai_call, asked, best_of, LLM__OAI_ANSWERS & ~LLM__OAI_BIT(RESPONSE), "best_of", NULL),
+    LLM_OPTIONS_SAMPLING(llm_openai_call, asked, LLM__OAI_ANSWERS),
+    LLM__OAI_BOOL(LLM__OAI_ANSWERS, asked.use_beam_search, "use_beam_search"),
+    LLM_OPT_FIELD(llm_openai_call, asked, length_penalty, LLM__OAI_ANSWERS, "length_penalty", NULL),
+    {"stop|stop_words", LLM_OPTION_LIST, LLM__OAI_ANSWERS, offsetof(llm_openai_call, stop), 0, LLM__OAI_STOPS, NULL, NULL},
+    {"bad_words", LLM_OPTION_LIST, LLM__OAI_ANSWERS, offsetof(llm_openai_call, bad_words), 0, LLM__OAI_WORDS, NULL, NULL},
+    LLM_OPT_INT(llm_openai_call, prompt_logprobs, LLM__OAI_OPENAI, "prompt_logprobs", 0, 20, NULL),
+    LLM__OAI_BOOL(LLM__OAI_ANSWERS, skip_special, "skip_special_tokens"), LLM__OAI_BOOL(LLM__OAI_PROMPTED, info.stream, "stream"),
+    LLM__OAI_BOOL(LLM__OAI_ECHO, echo, "echo"),
+    LLM__OAI_BOOL(LLM__OAI_PROMPTED | LLM__OAI_IDS, add_special, "add_special_tokens|add_special"),
+    LLM__OAI_BOOL(LLM__OAI_PROMPTED | LLM__OAI_IDS, parse_special, "parse_special"),
+    LLM__OAI_BOOL(LLM__OAI_BIT(TOKENIZE), pieces, "with_pieces|return_token_strs"),
+    LLM__OAI_BOOL(LLM__OAI_RENDERS, generation_prompt, "add_generation_prompt"),
+    LLM__OAI_BOOL(LLM__OAI_RENDERS, continue_final, "continue_final_message"),
+    LLM__OAI_BOOL(LLM__OAI_OPENAI, token_ids, "return_token_ids"),
+    LLM__OAI_BOOL(LLM__OAI_OPENAI | LLM__OAI_BIT(TOKENIZE), as_ids, "return_tokens_as_token_ids"),
+    LLM__OAI_BOOL(LLM__OAI_OPENAI, metrics, "return_metrics"),
+    LLM__OAI_BOOL(LLM__OAI_ANSWERS, early_stop, "enable_early_stop"), LLM__OAI_BOOL(LLM__OAI_CHATS, tool_many, "parallel_tool_calls"),
+    LLM__OAI_BOOL(LLM__OAI_BIT(RESPONSE), background, "background"), LLM__OAI_BOOL(LLM__OAI_BIT(RESPONSE), store, "store"),
+    LLM__OAI_INT64(LLM__OAI_PROMPTED, truncate_prompt, "truncate_prompt_tokens", 1, 9e18),
+    LLM_OPT_INT(llm_openai_call, priority, LLM__OAI_PROMPTED, "priority", -1000000, 1000000, NULL),
+    LLM__OAI_TEXT(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT, cache_salt, "cache_salt", 1, 128),
+    LLM__OAI_TEXT(LLM__OAI_PROMPTED, user_name, "user", 0, 512), LLM__OAI_TEXT(LLM__OAI_ALL, request_id, "request_id", 1, 128),
+    LLM__OAI_TEXT(LLM__OAI_ANSWERS, form.space, "guided_whitespace_pattern", 0, 512),
+    LLM__OAI_INT64(LLM__OAI_BIT(EMBEDDING), dimensions, "dimensions", 1, 1e9),
+    LLM__OAI_BOOL(LLM__OAI_BIT(EMBEDDING), normalize, "normalize"),
+    LLM_OPT_ENUM(llm_openai_call, base64, LLM__OAI_BIT(EMBEDDING), "encoding_format", "float|base64=1", NULL),
+    LLM_OPT_ENUM(llm_openai_call, truncation, LLM__OAI_BIT(RESPONSE), "truncation", "disabled|auto=1", NULL),
     LLM_OPT_NONE(REFUSED, "suffix", "text behind the answer"),
-    LLM_OPT_NONE(IGNORED, "model|messages|prompt|input|content|tokens|instructions|tools|tool_choice|response_format|text|reasoning|"
-                 "stop_token_ids|logit_bias|stream_options|logprobs|top_logprobs|early_stopping|early_stop_config|chat_template|"
-                 "chat_template_kwargs|documents|enable_thinking|reasoning_effort|guided_json|guided_regex|guided_choice|guided_grammar|"
-                 "guided_json_object|structural_tag|json_schema|grammar|regex|structured_outputs|guided_decoding_backend", NULL),
-    LLM_OPT_NONE(IGNORED, "metadata|store|spaces_between_special_tokens|request_id|lora_name|lora_path|lora_int_id|name|include|truncation|"
-                 "service_tier|prompt_cache_key|safety_identifier|max_tool_calls|previous_response_id|conversation", NULL)};
+    LLM_OPT_NONE(REFUSED, "multimodal_data|multi_modal_data|mm_processor_kwargs", "an image or a video"),
+    LLM__OAI_READ(LLM__OAI_ALL, "model"), LLM__OAI_READ(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT, "adapter_name"),
+    LLM__OAI_READ(LLM__OAI_RENDERS & ~LLM__OAI_BIT(RESPONSE), "messages"),
+    LLM__OAI_READ(LLM__OAI_BIT(COMPLETION) | LLM__OAI_BIT(GENERATE) | LLM__OAI_BIT(RESPONSE) | LLM__OAI_IDS, "prompt"),
+    LLM__OAI_READ(LLM__OAI_BIT(EMBEDDING) | LLM__OAI_BIT(RESPONSE), "input"), LLM__OAI_READ(LLM__OAI_BIT(TOKENIZE), "content"),
+    LLM__OAI_READ(LLM__OAI_BIT(DETOKENIZE), "tokens"), LLM__OAI_READ(LLM__OAI_RENDERS, "tools|tool_choice"),
+    LLM__OAI_READ(LLM__OAI_BIT(RESPONSE), "instructions|text|reasoning|metadata|include|previous_response_id|conversation"),
+    LLM__OAI_READ(LLM__OAI_ANSWERS, "response_format|stop_token_ids|logit_bias|early_stop_config|early_stopping|guided_json|guided_regex|"
+                  "guided_choice|guided_grammar|guided_json_object|structural_tag|json_schema|grammar|regex|structured_outputs"),
+    LLM__OAI_READ(LLM__OAI_OPENAI, "stream_options|logprobs"), LLM__OAI_READ(LLM__OAI_CHATS, "top_logprobs"),
+    LLM__OAI_READ(LLM__OAI_RENDERS, "chat_template|chat_template_kwargs|documents|enable_thinking|reasoning_effort"),
+    LLM__OAI_READ(LLM__OAI_LORA, "lora_name|lora_path"), LLM__OAI_READ(LLM__OAI_CONTEXT, "name"),
+    LLM_OPT_NONE_OF("guided_decoding_backend", LLM_GUIDED_BACKENDS, "there is one, built in"),
+    LLM_OPT_NONE(IGNORED, "lora_int_id", "adapters go by their names"),
+    LLM_OPT_NONE(IGNORED, "spaces_between_special_tokens", "a special token has the spaces that the tokenizer gives it"),
+    LLM_OPT_NONE(IGNORED, "max_tool_calls|service_tier|prompt_cache_key|safety_identifier", "it is OpenAI's own")};
+
+/* A member that is there and not null; else -1. */
+static int llm__oai_get(const llm_json *d, int object, const char *name);
 
 /* A chat, whichever way it was asked for. */
 static int llm__oai_chats(const llm_openai_call *k) { return k->info.kind == LLM_OPENAI_CHAT || k->info.kind == LLM_OPENAI_RESPONSE; }
@@ -30797,30 +31661,24 @@ static LLM__PRINTF(3, 4) int llm__oai_bad(llm_openai_call *k, const char *param,
     return 0;
 }
 
+/* Whether somebody still waits: 0 keeps an error. Looked at where a loop grows with the request. */
+static int llm__oai_awaited(llm_openai_call *k) {
+    if (!__atomic_load_n(&k->cancelled, __ATOMIC_RELAXED)) return 1;
+    llm__oai_bad(k, "", "the request was cancelled");
+    k->info.status = 499;
+    return 0;
+}
+
 /* The library's latest error as HTTP: a full queue may be tried again, a failing device is ours, the rest is the user's. */
 static int llm__oai_failed(llm_openai_call *k, llm_result r, const char *param) {
     llm__oai_bad(k, param, "%s", llm_last_error());
     if (r == LLM_ERR_LIMIT) k->code = "context_length_exceeded";
     if (r == LLM_ERR_BUSY) k->info.status = 429, k->code = "queue_full";
     if (r == LLM_ERR_NOMEM) k->info.status = 503;
-    if (r == LLM_ERR_CANCELLED) k->info.status = 499; /* nobody reads it: nginx's word for a client that has left */
     if (r == LLM_ERR_BACKEND || r == LLM_ERR_IO) k->info.status = 500;
     if (r == LLM_ERR_UNSUPPORTED && !k->param[0]) k->info.status = 501; /* no field of the body can help */
     return 0;
 }
-
-/* Was there too little memory since `before` (*llm__alloc_failures())? Then a part of something is missing somewhere, whatever else was
- * found: keeps that as the call's error, 503, and cancels what runs. */
-/* What the text that lacks a part was to become nobody knows here; so all of the call's texts count as one. */
-static int llm__oai_starved(llm_openai_call *k, unsigned before) {
-    if (*llm__alloc_failures() == before) return 0;
-    llm_openai_fail(k, 503, llm__oai_no_memory);
-    k->code = NULL;
-    return 1;
-}
-
-/* The status of a request that failed with a sentence. */
-static int llm__oai_failure_status(const char *failure) { return strcmp(failure, llm__oai_no_memory) ? 500 : 503; }
 
 /* The same where nothing but memory can be our own fault. */
 static int llm__oai_refused(llm_openai_call *k, llm_result r, const char *param) {
@@ -30844,23 +31702,43 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
     llm_text_format(out, "{'error':{'message':%q,'type':%q,'param':%q,'code':%q}}", message, type, param, code);
 }
 
-/* ---- reading fields
- * Every parameter that some client of vLLM, OpenAI, FastDeploy or LMDeploy sends is a row of one table, llm__oai_fields. Its rows are
- * options like those of a command line (>>options): names, type, place in the call, range; those of sampling are the very same. So one
- * reader takes them all, and JSON's own types are asked for. Two kinds of rows set nothing here:
+/* ---- reading fields Every parameter that some client of vLLM, OpenAI, FastDeploy or LMDeploy sends is a row of one table,
+ * llm__oai_fields. Its rows are options like those of a command line (>>options): names, type, place in the call, range; those of sampling
+ * are the very same. So one reader takes them all, and JSON's own types are asked for. Three kinds of rows set nothing here:
  *
- *   IGNORED    read elsewhere, or without meaning for us (`store`, `metadata`): accepted in silence
- *   REFUSED    would change what the answer must be (`suffix`): accepting it in silence would be a lie, so it is an error
+ *   READ       a list or an object, or what depends on others: a function below reads it
+ *   IGNORED    without meaning for us (`service_tier`)
+ *   REFUSED    would change what the answer must be (`suffix`): an error
  *
- * A name that is in no row goes to the list of what was ignored; the server tells it in the header x-llm-ignored. Of
- * {"top_k": 40, "stop": "END", "seed": null} the reader copies 40 to asked.top_k, makes stop a list of one, and takes seed, which is null,
- * for not there. Fields that are objects, or depend on others, have a function each, called one after the other when the plain ones are
- * read (llm__oai_read): stream_options asks for `stream`, tool_choice for `tools`. Ranges of numbers are checked here with the name that
- * the client used; what is left to check of the sampling parameters llm_sampling_check does, as for everyone. */
+ * A name that is in no row, one that is ignored, and one that has no effect in this kind of call (the row's group) go to the list of what
+ * was ignored; the server tells it in the header x-llm-ignored (>>reports). Of {"top_k": 40, "stop": "END", "seed": null} the reader
+ * copies 40 to asked.top_k, makes stop a list of one, and takes seed, which is null, for not there. Fields that are objects, or depend on
+ * others, have a function each, called one after the other when the plain ones are read (llm__oai_read): stream_options asks for `stream`,
+ * tool_choice for `tools`. Ranges of numbers are checked here with the name that the client used; what is left to check of the sampling
+ * parameters llm_sampling_check does, as for everyone. */
 
 typedef char llm__oai_has_room[LLM__COUNT(llm__oai_fields) <= LLM__OAI_FIELDS ? 1 : -1]; /* for llm_openai_call.given */
 
-/* A member that is there and not null; else -1. */
+/* Names what the body says in vain: members that have no effect in this kind of call, or in none. */
+static void llm__oai_reports(llm_openai_call *k) {
+    for (int v = llm_json_first(k->body, 0); v >= 0; v = llm_json_next(k->body, v)) {
+        const llm__str key = llm__json_key(k->body, v);
+        const llm_option *p = llm_json_type_of(k->body, v) == LLM_JSON_NULL ? NULL : llm_options_find(&k->fields, key.p, key.n);
+        if (p && (p->kind == LLM_OPTION_IGNORED || !(p->group & 1 << k->info.kind))) llm__report_name(&k->ignored, key);
+    }
+}
+
+/* The same for members of its member `name` that are none of `known`, "a|b": as "name.member". */
+static void llm__oai_reports_in(llm_openai_call *k, const char *name, const char *known) {
+    for (int v = llm_json_first(k->body, llm__oai_get(k->body, 0, name)); v >= 0; v = llm_json_next(k->body, v)) {
+        const llm__str key = llm__json_key(k->body, v);
+        char said[64];
+        if (llm_json_type_of(k->body, v) == LLM_JSON_NULL || llm__alias_among(known, key, NULL)) continue;
+        snprintf(said, sizeof said, "%s.%.40s", name, key.p);
+        llm__report_name(&k->ignored, llm__lit(said));
+    }
+}
+
 static int llm__oai_get(const llm_json *d, int object, const char *name) {
     int v = llm_json_find(d, object, name);
     return llm_json_type_of(d, v) == LLM_JSON_NULL ? -1 : v;
@@ -30938,6 +31816,7 @@ static int llm__oai_bias(llm_openai_call *k) {
 static int llm__oai_stream_options(llm_openai_call *k) {
     static const char *const flag[] = {"include_usage", "continuous_usage_stats"};
     int *const to[] = {&k->include_usage, &k->continuous_usage}, v = llm__oai_get(k->body, 0, "stream_options");
+    llm__oai_reports_in(k, "stream_options", k->info.kind == LLM_OPENAI_RESPONSE ? "" : "include_usage|continuous_usage_stats");
     if (v < 0 || k->info.kind == LLM_OPENAI_RESPONSE) return 1;
     llm__oai_at(k, "stream_options");
     if (!k->info.stream) return llm__oai_bad(k, NULL, "Stream options can only be defined when `stream=True`.");
@@ -31118,8 +31997,9 @@ static int llm__oai_tool_form(llm_openai_call *k) {
             k->form_name = "tools";
         }
     }
-    if (llm_tools_are_special(k->service.model, k->tool_format)) k->s.skip_special_tokens_off = 1;
-    return 1;
+    const int special = llm_tools_are_special(k->service.model, k->tool_format);
+    if (special) k->s.skip_special_tokens_off = 1;
+    return special >= 0 || llm__oai_failed(k, llm__nomem(), "tools");
 }
 
 /* ============================================================================
@@ -31203,15 +32083,23 @@ static int llm__oai_length(llm_openai_call *k) {
 
 /* enable_early_stop and early_stop_config over the service's. */
 static int llm__oai_early_stop(llm_openai_call *k) {
-    int v = llm__oai_get(k->body, 0, "early_stop_config"), flag = llm__oai_has(k, "enable_early_stop") && k->early_stop;
-    const char *said = llm_json_str(k->body, v, NULL);
-    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
-    if (llm__oai_has(k, "enable_early_stop")) k->s.early_stop.enable = flag;
-    if (v < 0) return 1;
-    if (said) llm_text_str(&text, said);
-    else llm_text_format(&text, "%j", k->body, v);
-    llm_result r = text.failed ? llm__nomem() : llm__early_stop_parse(text.data ? text.data : "", flag, &k->s.early_stop);
-    return r ? llm__oai_refused(k, r, "early_stop_config") : 1;
+    int v = llm__oai_get(k->body, 0, "early_stop_config"), said = llm__oai_has(k, "enable_early_stop"), flag = said && k->early_stop;
+    const char *text = llm_json_str(k->body, v, NULL);
+    llm_early_stop *e = &k->s.early_stop;
+    LLM__SCOPED(llm_text_free) llm_text json = LLM__ZERO;
+    if (text) llm_text_str(&json, text);
+    else if (v >= 0) llm_text_format(&json, "%j", k->body, v);
+    if (said) e->enable = flag;
+    llm_result r = json.failed ? llm__nomem() : v >= 0 ? llm__early_stop_parse(NULL, json.data ? json.data : "", flag, e) : LLM_OK;
+    if (r) return llm__oai_refused(k, r, "early_stop_config");
+    if (k->s.use_beam_search && e->enable > 0 && (said || v >= 0))
+        return llm__oai_bad(k, said ? "enable_early_stop" : "early_stop_config", ": early stop cannot be used with a beam search");
+    if (v >= 0 && e->enable <= 0) llm__report_name(&k->ignored, llm__lit("early_stop_config")); /* it switches nothing on */
+    const llm_engine *engine = k->service.engine;
+    if (k->s.use_beam_search && (e->enable > 0 || (!e->enable && engine && engine->p.c.early_stop.enable)))
+        llm__report_name(&k->ignored, llm__lit("enable_early_stop")); /* the server's */
+    if (k->s.use_beam_search || ((said || v >= 0) && e->enable <= 0)) e->enable = -1;
+    return 1;
 }
 
 /* ============================================================================
@@ -31353,6 +32241,8 @@ static int llm__oai_input(llm_openai_call *k) {
     if (system >= 0 && !llm_json_str(d, system, NULL)) return llm__oai_bad(k, "instructions", "must be a text");
     if (!text && (llm_json_type_of(d, v) != LLM_JSON_ARRAY || !llm_json_size(d, v)))
         return llm__oai_bad(k, "input", "must be a text or a list of items");
+    if (llm_json_size(d, v) > LLM__OAI_MESSAGES)
+        return llm__oai_bad(k, "input", ": at most %d items, got %d", LLM__OAI_MESSAGES, llm_json_size(d, v));
     llm_text_str(&out, "[");
     if (system >= 0) llm_text_format(&out, "{'role':'system','content':%j}", d, system);
     if (text) llm_text_format(&out, "%,{'role':'user','content':%j}", d, v);
@@ -31368,7 +32258,9 @@ static int llm__oai_input(llm_openai_call *k) {
 /* What a response cannot have, and whether it is to have log-probabilities. Other things to include are such as our answers never hold. */
 static int llm__oai_response_fields(llm_openai_call *k) {
     static const char *const no_memory[] = {"previous_response_id", "conversation", "prompt"};
+    static const char *const repeated[] = {"instructions", "metadata", "reasoning", "text", "tool_choice", "tools"};
     const llm_json *d = k->body;
+    size_t bytes = 0;
     int reasoning = llm__oai_get(d, 0, "reasoning"), include = llm__oai_get(d, 0, "include");
     const char *no_place = k->asked.n > 1            ? "n"
                            : k->echo                 ? "echo"
@@ -31379,6 +32271,10 @@ static int llm__oai_response_fields(llm_openai_call *k) {
     for (int i = 0; i < LLM__COUNT(no_memory); i++)
         if (llm__oai_has(k, no_memory[i]))
             return llm__oai_bad(k, no_memory[i], "is not currently supported: nothing is kept between two requests");
+    for (int i = 0; i < LLM__COUNT(repeated); i++)
+        if ((bytes += llm__json_bytes(d, llm__oai_get(d, 0, repeated[i]))) > LLM__OAI_REPEATED)
+            return llm__oai_bad(k, repeated[i], ": a response repeats it; of all that it repeats at most %d bytes may be sent, got %zu",
+                                LLM__OAI_REPEATED, bytes);
     if (no_place) return llm__oai_bad(k, no_place, "has no place in a response: it is one answer; /v1/chat/completions has it");
     if (include >= 0 && llm_json_type_of(d, include) != LLM_JSON_ARRAY) return llm__oai_bad(k, "include", "must be a list of texts");
     for (int e = llm_json_first(d, include); e >= 0; e = llm_json_next(d, e)) {
@@ -31388,6 +32284,12 @@ static int llm__oai_response_fields(llm_openai_call *k) {
     }
     if (k->background) return llm__oai_bad(k, "background", ": true is not supported: the answer comes in this connection");
     if (reasoning >= 0 && llm_json_type_of(d, reasoning) != LLM_JSON_OBJECT) return llm__oai_bad(k, "reasoning", "must be an object");
+    if (llm__oai_has(k, "metadata") && llm_json_type_of(d, llm__oai_get(d, 0, "metadata")) != LLM_JSON_OBJECT)
+        return llm__oai_bad(k, "metadata", "must be an object");
+    if (k->store) llm__report_name(&k->ignored, llm__lit("store")); /* nothing is kept; the answer says so too */
+    if (k->truncation) llm__report_name(&k->ignored, llm__lit("truncation"));
+    llm__oai_reports_in(k, "reasoning", "effort");
+    llm__oai_reports_in(k, "text", "format");
     return 1;
 }
 
@@ -31421,13 +32323,25 @@ static int llm__oai_embedding(llm_openai_call *k) {
     return k->dimensions <= size || llm__oai_bad(k, "dimensions", "must be 1 to %d, got %lld", size, (long long)k->dimensions);
 }
 
+/* The answer's id, if the request chooses it. It stands in headers and logs, so it is plain. */
+static int llm__oai_id(llm_openai_call *k) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-";
+    if (!k->request_id) return 1;
+    if (k->request_id[strspn(k->request_id, plain)])
+        return llm__oai_bad(k, "request_id", "must have letters, digits, '_', '.', ':' and '-' only");
+    k->info.id = k->request_id;
+    return 1;
+}
+
 /* Every plain field; of a call that generates, then what depends on several. What is left to submit is what its kind needs: prompts, names
  * of files. */
 static int llm__oai_read(llm_openai_call *k) {
     int chat = llm__oai_chats(k), response = k->info.kind == LLM_OPENAI_RESPONSE;
     llm_result r = llm_options_json(&k->fields, k->body, 0, LLM_FROM_REQUEST, &k->ignored);
     if (r) return llm__oai_refused(k, r, k->fields.at);
-    if (k->info.kind >= LLM_OPENAI_TOKENIZE) return 1;
+    llm__oai_reports(k);
+    if (!llm__oai_id(k)) return 0;
+    if (k->info.kind >= LLM_OPENAI_TOKENIZE) return k->info.stream = 0, 1; /* these come whole, whatever was asked for */
     if (!llm__oai_stops(k) || !llm__oai_bias(k) || !llm__oai_stream_options(k) || !llm__oai_tools(k)) return 0;
     if (k->info.kind == LLM_OPENAI_EMBEDDING) return llm__oai_embedding(k);
     if (response && !llm__oai_response_fields(k)) return 0;
@@ -31466,17 +32380,19 @@ LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name
  * but not where names are strict or an adapter is loaded: there it may be the name of one that is not. Odd names are not quoted. */
 static int llm__oai_model(llm_openai_call *k) {
     const llm_openai_service *s = &k->service;
-    int v = llm__oai_get(k->body, 0, "model");
+    const int adapts = 1 << k->info.kind & (LLM__OAI_PROMPTED | LLM__OAI_CONTEXT);
+    const char *own = adapts && llm__oai_has(k, "adapter_name") ? "adapter_name" : "model"; /* LMDeploy's, which is stronger */
+    int v = llm__oai_get(k->body, 0, own);
     const llm__str name = llm__json_text(k->body, v);
     k->model = s->n_names ? s->names[0] : name.p ? name.p : "default";
     if (v < 0) return 1;
-    if (!name.p) return llm__oai_bad(k, "model", "must be a text");
+    if (!name.p) return llm__oai_bad(k, own, "must be a text");
     int odd = name.n > 4096 || memchr(name.p, 0, name.n) != NULL;
     if (!odd && llm__oai_is_base(s, name)) return 1;
     if (!odd && llm__oai_is_lora(s, name)) return k->model = k->lora = name.p, 1;
-    if (!odd && !s->strict_names && !llm__oai_is_lora(s, llm__s(NULL, 0))) return 1;
-    if (odd) llm__oai_bad(k, "model", "The model does not exist.");
-    else llm__oai_bad(k, "model", "The model `%.64s` does not exist.", name.p);
+    if (!odd && !s->strict_names && *own == 'm' && !llm__oai_is_lora(s, llm__s(NULL, 0))) return 1;
+    if (odd) llm__oai_bad(k, own, "The model does not exist.");
+    else llm__oai_bad(k, own, "The model `%.64s` does not exist.", name.p);
     k->info.status = 404;
     k->code = "model_not_found";
     return 0;
@@ -31484,7 +32400,6 @@ static int llm__oai_model(llm_openai_call *k) {
 
 /* Renders probes through the template to learn what it can do, so it takes a moment: once a program, not once a call. */
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine) {
-    const unsigned failures = *llm__alloc_failures();
     const llm_model_info *info = llm_model_get_info(model);
     llm_engine_stats stats = LLM__ZERO;
     llm_template *t = NULL;
@@ -31496,13 +32411,14 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
     llm_sampling_default(model, &s->defaults);
     s->reasoning = llm_reasoning_detect(info->chat_template);
     s->tool_format = llm_tools_detect(info->chat_template);
-    if (info->chat_template && !llm_template_open(info->chat_template, strlen(info->chat_template), &t)) llm_template_get_caps(t, &s->caps);
+    llm_result r = info->chat_template ? llm_template_open(info->chat_template, strlen(info->chat_template), &t) : LLM_OK;
+    if (t) r = llm__template_caps(t, &s->caps);
     llm_template_close(t);
     if (engine) llm_engine_get_stats(engine, &stats);
     snprintf(all, sizeof all, "%s %s %lld %lld %s", LLM_VERSION_STRING, info->architecture, (long long)info->n_params,
              (long long)info->weight_bytes, stats.backend ? stats.backend : "");
     snprintf(s->fingerprint, sizeof s->fingerprint, "b%016llx", (unsigned long long)llm__hash(all, strlen(all), 1));
-    s->starved = *llm__alloc_failures() != failures;
+    s->starved = r == LLM_ERR_NOMEM;
 }
 
 /* The call comes back with every kind of body: with one that is wrong its status is not 200, submit does nothing and next writes the error.
@@ -31510,7 +32426,6 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
  * JSON limits keep a hostile body cheap: 64 levels, 4 million values, no key twice. */
 LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user) {
     static const llm_json_limits limits = {64, 4 << 20, 1};
-    const unsigned failures = *llm__alloc_failures();
     llm_openai_call *k = LLM__NEW(llm_openai_call, 1);
     uint64_t bits[2] = {0, 0};
     if (!k) return llm__nomem(), (llm_openai_call *)NULL;
@@ -31521,6 +32436,7 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->user = user;
     k->s = s->defaults;
     k->created = (int64_t)llm__wall_clock();
+    k->received = llm__now();
     k->generation_prompt = k->parse_special = k->tool_many = 1;
     k->skip_special = !s->defaults.skip_special_tokens_off;
     k->normalize = !s->raw_embeddings;
@@ -31532,10 +32448,12 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->info.id = k->id;
     k->info.status = 200;
     k->info.sampling = &k->s;
-    if (llm_json_parse(body, len, &limits, &k->body)) llm__oai_bad(k, "", "%s", llm_last_error());
+    const llm_result r = llm_json_parse(body, len, &limits, &k->body);
+    if (r) llm__oai_refused(k, r, "");
+    else if (s->starved) llm__oai_failed(k, llm__nomem(), "");
     else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) llm__oai_bad(k, "", "the body must be a JSON object");
-    else if (llm__oai_model(k)) llm__oai_read(k);
-    if (!llm__oai_starved(k, failures) && s->starved) llm_openai_fail(k, 503, llm__oai_no_memory);
+    else if (llm__oai_model(k) && llm__oai_read(k) && k->ignored.failed) llm__oai_failed(k, llm__nomem(), "");
+    k->info.user = k->user_name;
     k->info.ignored = k->ignored.data && !k->ignored.failed ? k->ignored.data : "";
     k->info.n_choices = k->s.n > 0 ? k->s.n : 1;
     k->info.form = k->form.kind != 0;
@@ -31549,10 +32467,10 @@ LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message
     for (int32_t i = 0; i < k->info.n_requests; i++) llm_request_cancel(k->request[i]);
     llm__oai_bad(k, "", "%s", message);
     k->info.status = k->info.stream && k->info.n_requests ? 200 : status;
-    k->failed = 1;
+    k->failed = status;
 }
 
-LLM_API void llm_openai_cancel(llm_openai_call *k) { __atomic_store_n(&k->left, 1, __ATOMIC_RELAXED); }
+LLM_API void llm_openai_cancel(llm_openai_call *k) { __atomic_store_n(&k->cancelled, 1, __ATOMIC_RELAXED); }
 
 /* Requests first: once llm_request_free is back, on_news is never called for them again. A request that still runs lives on in the engine
  * for a step, with its own copies of what it was given and its own hold on the grammar; it reads nothing of the call. */
@@ -31626,6 +32544,7 @@ static void llm__oai_write_message(const llm_openai_service *s, const llm_json *
     llm_text_str(out, "{");
     if (joined) llm__oai_joined(d, content, &text);
     if (calls) llm__oai_said(d, m, &text);
+    out->failed |= text.failed;
     if (calls) llm_text_format(out, "'content':%Q", text.data, text.len);
     for (int v = llm_json_first(d, m); v >= 0; v = llm_json_next(d, v)) {
         size_t n;
@@ -31664,6 +32583,7 @@ static int llm__oai_tool_words(const llm_openai_call *k, int m, llm_text *out) {
     llm_text_str(&words, "You can call these functions:\n");
     llm__oai_write_tools(k->body, k->tools, &words);
     llm_text_str(&words, "\nTo call one, answer with nothing but JSON: {\"name\": the function's name, \"arguments\": {...}}");
+    out->failed |= words.failed;
     llm_text_format(out, "{'role':'system','content':%Q}", words.data, words.len);
     return joined ? llm_json_next(k->chat, m) : m;
 }
@@ -31687,6 +32607,7 @@ LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, l
     const llm__str content = llm__json_text_at(context, last, "content");
     if (content.p && model) llm_guard(model, content.p, content.n, &text);
     else llm__add_str(&text, content);
+    prompt->failed |= text.failed;
     while (text.len && strchr(" \n\t\r", text.data[text.len - 1])) text.len--;
     if (!text.len || !prompt->len) return;
     llm__reverse(text.data, text.len);
@@ -31741,6 +32662,7 @@ static int llm__oai_render(llm_openai_call *k) {
     k->text.len = 0;
     if (!r) r = llm_render(s->model, doc, &how, &k->text);
     if (!r && k->continue_final) llm_template_cut(s->model, doc, &k->text);
+    if (!r && k->text.failed) r = llm__nomem();
     return r ? llm__oai_failed(k, r, NULL) : 1;
 }
 
@@ -31761,7 +32683,8 @@ static int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special, llm_t
     int flags = (k->parse_special ? LLM_TOK_PARSE_SPECIAL : 0) | (v < 0 ? LLM_TOK_GUARDED : 0);
     if (k->add_special < 0 ? add_special : k->add_special) flags |= LLM_TOK_ADD_SPECIAL;
     llm_result r = k->service.engine ? llm__prompt_fits(k->service.engine, n, least) : LLM_OK;
-    if (!r) r = llm__tokenizer_encode_until(k->service.model->source.tokenizer, s, n, flags, &k->left, ids);
+    if (!r) r = llm__tokenizer_encode_until(k->service.model->source.tokenizer, s, n, flags, &k->cancelled, ids);
+    if (r == LLM_ERR_CANCELLED) return llm__oai_awaited(k);
     return r ? llm__oai_failed(k, r, NULL) : 1;
 }
 
@@ -31792,8 +32715,9 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
 }
 
 /* Hands one prompt to the engine, which copies it, and prepares its choices. truncate_prompt_tokens keeps the last ids, as in vLLM. The
- * choices come first, for the request may have news before llm_request_submit returns; n_requests counts only those that run. */
-static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids) {
+ * choices come first, for the request may have news before llm_request_submit returns; n_requests counts only those that run. given: the
+ * prompt's text as it was sent, if it was one. */
+static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__str given) {
     const llm_openai_service *s = &k->service;
     size_t skip = k->truncate_prompt && (uint64_t)k->truncate_prompt < ids->len ? ids->len - (size_t)k->truncate_prompt : 0;
     int chat = llm__oai_chats(k), parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
@@ -31806,14 +32730,20 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids) {
     c.score_only = k->max_tokens == 0;
     if (k->info.kind == LLM_OPENAI_EMBEDDING) c.pooling = s->pooling ? s->pooling : LLM_POOLING_LAST;
     c.deadline_s = s->deadline_s;
-    c.id = k->id;
+    c.id = k->info.id;
+    c.received = k->received;
     c.user = k;
     if (s->on_news) c.on_news = llm__oai_news;
     llm__oai_choice *first = k->choice + k->info.n_requests * k->info.n_choices;
     for (int32_t i = 0; i < k->info.n_choices; i++) {
         llm_text *before =
             k->info.kind == LLM_OPENAI_GENERATE || (k->info.kind == LLM_OPENAI_COMPLETION && k->echo) ? &first[i].content : NULL;
-        if (before) llm_detokenize(s->model, c.prompt_ids, c.n_prompt_ids, 0, before); /* what the model sees, not what was sent */
+        const int shown = before && given.p && k->info.kind == LLM_OPENAI_GENERATE;
+        llm_result r = LLM_OK;
+        if (shown) llm__add_str(before, given);
+        else if (before)
+            r = llm_detokenize(s->model, c.prompt_ids, c.n_prompt_ids, 0, before); /* what the model sees, as the echo's logprobs */
+        if (r) return llm__oai_failed(k, r, NULL);
         if (before) first[i].chars = llm_text_chars(before->data, before->len);
         llm_reasoning_begin(&first[i].reasoning, chat ? s->reasoning : LLM_REASONING_NONE, k->text.data, k->text.len);
         if (!i && !llm__oai_compile(k, &first->reasoning)) return 0;
@@ -31844,6 +32774,9 @@ static int llm__oai_submit_all(llm_openai_call *k) {
     if (llm_json_type_of(d, v) == LLM_JSON_ARRAY && !n) return llm__oai_bad(k, NULL, "Prompt cannot be empty");
     if (many && n > most) return llm__oai_bad(k, NULL, ": at most %d prompts, got %d", most, n);
     k->n_room = many ? n : 1;
+    if ((int64_t)k->n_room * k->info.n_choices > LLM__OAI_CHOICES)
+        return llm__oai_bad(k, "n", ": %d answers to each of %d prompts, at most %d in one request", k->info.n_choices, k->n_room,
+                            LLM__OAI_CHOICES);
     k->request = LLM__NEW(llm_request *, k->n_room);
     k->choice = LLM__NEW(llm__oai_choice, k->n_room * k->info.n_choices);
     k->info.requests = k->request;
@@ -31855,7 +32788,8 @@ static int llm__oai_submit_all(llm_openai_call *k) {
         if (many && llm_json_type_of(d, e) != llm_json_type_of(d, first))
             return llm__oai_bad(k, NULL, "must be a list of one kind of prompts");
         if (embedding && llm_json_str(d, e, &len) && !len) return llm__oai_bad(k, NULL, ": a text is empty");
-        if (!llm__oai_prompt_ids(k, e, !chat, &ids) || !llm__oai_submit_ids(k, &ids)) return 0;
+        if (!llm__oai_awaited(k) || !llm__oai_prompt_ids(k, e, !chat, &ids) || !llm__oai_submit_ids(k, &ids, llm__json_text(d, e)))
+            return 0;
         e = many ? llm_json_next(d, e) : -1;
     } while (e >= 0);
     return 1;
@@ -31880,6 +32814,17 @@ static llm_output llm__oai_prompt_rows(const llm_request *request) {
     llm_output o = LLM__ZERO;
     o.token_ids = llm_request_prompt(request, &o.n_token_ids);
     o.logprobs = llm_request_prompt_logprobs(request, &o.top, &o.top_counts, &o.top_stride);
+    return o;
+}
+
+/* n rows of an answer, from row `from` on. */
+static llm_output llm__oai_rows(const llm_output *answer, int32_t from, int32_t n) {
+    llm_output o = LLM__ZERO;
+    o.token_ids = answer->token_ids + from;
+    o.n_token_ids = n > 0 ? (size_t)n : 0;
+    o.top_stride = answer->top_stride;
+    if (answer->logprobs) o.logprobs = answer->logprobs + from;
+    if (answer->top) o.top = answer->top + (int64_t)from * answer->top_stride, o.top_counts = answer->top_counts + from;
     return o;
 }
 
@@ -31910,7 +32855,7 @@ static int llm__oai_alternative(const llm_output *o, size_t i, int32_t shown, in
  * "token_id:N" (vLLM's return_tokens_as_token_ids), which no two tokens share. `bytes` gets its bytes, in place of what is there. */
 static void llm__oai_token(const llm_openai_call *k, int32_t id, llm_text *bytes, llm_text *out) {
     bytes->len = 0;
-    llm_token_bytes(k->service.model, id, bytes);
+    if (llm_token_bytes(k->service.model, id, bytes) == LLM_ERR_NOMEM) out->failed = 1;
     int whole = llm__utf8_valid(bytes->data, bytes->len) == bytes->len;
     if (k->as_ids) llm_text_format(out, "'token_id:%d'", id);
     else llm_text_format(out, whole ? "%Q" : "'bytes:", bytes->data, bytes->len);
@@ -32020,20 +32965,21 @@ static void llm__oai_usage(const llm_openai_call *k, llm_text *out) {
                         reasoning);
 }
 
-/* The first four are points in time, in seconds since 1970, 0 where one has not come yet; the others are spans of seconds. */
-static void llm__oai_metrics(const llm_request *request, llm_text *out) {
+/* As in llm_request_metrics. A streamed result arrives when it is written, as in FastDeploy; request_start_time is the request's. */
+static void llm__oai_metrics(const llm_openai_call *k, const llm_request *request, llm_text *out) {
     llm_request_metrics m;
     llm_request_get_metrics(request, &m);
-    llm_text_format(out,
-                    ",'metrics':{'arrival_time':%f,'inference_start_time':%f,'first_token_time':%f,'finish_time':%f,'time_in_queue':%f,"
-                    "'model_forward_time':%f,'model_execute_time':%f}",
-                    m.arrival_time, m.inference_start_time, m.first_token_time, m.finish_time, m.time_in_queue, m.model_forward_time,
-                    m.model_execute_time);
+    llm_text_format(
+        out,
+        ",'metrics':{'arrival_time':%f,'request_start_time':%f,'inference_start_time':%f,'first_token_time':%f,'finish_time':%f,"
+        "'time_in_queue':%f,'preprocess_cost_time':%f,'model_forward_time':%f,'model_execute_time':%f}",
+        k->info.stream ? llm__wall_clock() : m.arrival_time, m.arrival_time, m.inference_start_time, m.first_token_time, m.finish_time,
+        m.time_in_queue, m.preprocess_cost_time, m.model_forward_time, m.model_execute_time);
 }
 
 /* What stands at the beginning of every object and chunk; the same id and time in all of a stream. */
 static void llm__oai_head(const llm_openai_call *k, const char *object, llm_text *out) {
-    llm_text_format(out, "{'id':%q,'object':%q,'created':%l,'model':%q,", k->id, object, k->created, k->model);
+    llm_text_format(out, "{'id':%q,'object':%q,'created':%l,'model':%q,", k->info.id, object, k->created, k->model);
     if (k->info.kind == LLM_OPENAI_EMBEDDING) llm_text_str(out, "\"data\":[");
     else llm_text_format(out, "'system_fingerprint':%q,'choices':[", k->service.fingerprint);
 }
@@ -32103,7 +33049,7 @@ static void llm__oai_payload(const llm_openai_call *k, const llm__oai_piece *p, 
     if (content) llm_text_format(out, "%,'content':%Q", c->content.data, c->content.len);
     else if (whole) llm_text_str(out, ",\"content\":null");
     if (thoughts) llm_text_format(out, "%,'reasoning_content':%Q", c->thoughts.data, c->thoughts.len);
-    if (p->calls && p->calls->len) llm_text_format(out, "%,'tool_calls':[%t]", p->calls);
+    if (p->calls && (p->calls->len || p->calls->failed)) llm_text_format(out, "%,'tool_calls':[%t]", p->calls);
     llm_text_str(out, whole ? ",\"refusal\":null}" : "}");
 }
 
@@ -32213,7 +33159,7 @@ static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
     llm_text_str(out, "]");
     if (!generate) llm__oai_usage(k, out);
     if (llm__oai_chats(k) && k->prompt_logprobs >= 0) llm__oai_prompt_logprobs(k, k->request[0], out);
-    if (k->metrics && !generate && !embedding) llm__oai_metrics(k->request[0], out);
+    if (k->metrics && !generate && !embedding) llm__oai_metrics(k, k->request[0], out);
     llm_text_str(out, "}");
 }
 
@@ -32235,8 +33181,8 @@ static void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
  *
  * All choices share the stream, told apart by `index`. Deltas joined are exactly the text of the answer that is not streamed: an event
  * holds whole code points, and nothing that may still become a stop string. One call of llm_openai_next writes at most one event's worth,
- * so that a server can stop where a slow reader's buffer is full and go on later; nothing is lost: the request keeps its events till then.
- * */
+ * so that a server can stop where a slow reader's buffer is full and go on later; nothing is lost: the request keeps its events till
+ * then. */
 
 /* One server-sent event with one choice, which is freed; without a choice it is the last one, for the usage. ended: the request of a choice
  * that ends with it, whose metrics may be wanted; else NULL. */
@@ -32247,7 +33193,7 @@ static void llm__oai_chunk(const llm_openai_call *k, llm_text *choice, const llm
     llm_text_format(out, "%t]", choice);
     if (usage) llm__oai_usage(k, out);
     else if (k->include_usage) llm_text_str(out, ",\"usage\":null");
-    if (ended && k->metrics) llm__oai_metrics(ended, out);
+    if (ended && k->metrics) llm__oai_metrics(k, ended, out);
     llm_text_str(out, "}\n\n");
 }
 
@@ -32288,13 +33234,15 @@ static void llm__oai_call_chunks(const llm_openai_call *k, llm__oai_piece *p, ll
     p->calls = NULL;
 }
 
-/* An event as chunks. A chat's end is a chunk of its own with an empty delta, and a token that only ends the answer is none; a
- * completion's first chunk may begin with the echoed prompt. */
+/* What was polled of a choice since the last chunk, with an event as its end, as chunks. A chat's end is a chunk of its own with an empty
+ * delta, and a token that only ends the answer is none; a completion's first chunk may begin with the echoed prompt. */
 static void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event *e, llm__oai_choice *c, llm_text *out) {
-    int chat = llm__oai_chats(k), token = e->has_token && !(chat && llm__oai_is_end(k, e->finish, e->stop_id, e->id));
-    llm_output end, rows = llm__oai_event_rows(e), echo = llm__oai_prompt_rows(k->request[r]);
+    const int chat = llm__oai_chats(k), last = e->has_token && chat && llm__oai_is_end(k, e->finish, e->stop_id, e->id);
+    llm_output end, echo = llm__oai_prompt_rows(k->request[r]);
     llm__oai_piece p = LLM__ZERO;
     llm_request_get_output(k->request[r], e->index, &end);
+    const llm_output rows = llm__oai_rows(&end, c->n_tokens - c->n_held, c->n_held - last);
+    const int token = rows.n_token_ids > 0;
     p.at = r * k->info.n_choices + e->index;
     p.text = 1;
     p.echo = !chat && k->echo && !c->started ? &echo : NULL;
@@ -32311,6 +33259,15 @@ static void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event 
         llm__oai_piece_chunk(k, &p, out);
     }
     c->content.len = c->thoughts.len = 0;
+    c->n_held = 0;
+}
+
+/* Counts an event that was polled. 1: what waits of its choice is to be written; 0: more tokens are to come into the same event
+ * (num_scheduler_steps of the service). */
+static int llm__oai_due(const llm_openai_call *k, const llm_event *e, llm__oai_choice *c) {
+    c->n_tokens += e->has_token;
+    c->n_held += e->has_token;
+    return e->finish != LLM_FINISH_NONE || c->n_held >= k->service.num_scheduler_steps;
 }
 
 /* Keeps the log-probabilities of a response's message: an event's token belongs to the text that comes with it or next. Those of thoughts
@@ -32325,6 +33282,13 @@ static void llm__oai_log_event(llm_openai_call *k, const llm_event *e, const llm
     if (thinking || (n && !call[n - 1].done) || e->finish != LLM_FINISH_NONE) k->logs.len = k->logs_sure;
 }
 
+/* Whether what was polled is an error for want of memory: the answer's, or that of the piece itself. */
+static int llm__oai_lost(llm_request *r, int32_t index) {
+    LLM__LOCKED(&r->mutex);
+    const llm__seq *s = r->answer[index];
+    return s->output.finish != LLM_FINISH_ERROR || (s->output.lost && !strcmp(s->output.lost, llm__out_of_memory));
+}
+
 /* Takes one piece of news of a prompt and keeps account of its choice. 0: there is none. The text goes through two splitters, of which only
  * a chat has:
  *
@@ -32335,6 +33299,7 @@ static void llm__oai_log_event(llm_openai_call *k, const llm_event *e, const llm
 static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     if (!llm_request_poll(k->request[r], e)) return 0;
     llm__oai_choice *c = &k->choice[r * k->info.n_choices + e->index];
+    if (e->finish == LLM_FINISH_ERROR) k->starved |= llm__oai_lost(k->request[r], e->index);
     double now = llm__now(), gap = e->has_token && c->last > 0 ? now - c->last : 0;
     size_t before = c->content.len;
     int thinking = c->reasoning.thinking;
@@ -32346,6 +33311,7 @@ static int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     if (e->finish != LLM_FINISH_NONE) llm_reasoning_end(&c->reasoning, &c->thoughts, answer);
     if (c->tools && plain.len) llm_tool_parser_push(c->tools, plain.data, plain.len, &c->content);
     if (c->tools && e->finish != LLM_FINISH_NONE) llm_tool_parser_end(c->tools, &c->content);
+    k->starved |= c->thoughts.failed | c->content.failed | plain.failed;
     if (k->info.kind == LLM_OPENAI_RESPONSE && k->want_logprobs) llm__oai_log_event(k, e, c, thinking, c->content.len > before);
     c->n_reasoning += e->has_token && c->reasoning.thinking;
     c->chars += llm_text_chars(c->content.data + before, c->content.len - before);
@@ -32369,18 +33335,15 @@ static const char *llm__oai_failure(const llm_openai_call *k) {
 static void llm__oai_stream_end(llm_openai_call *k, llm_text *out) {
     const char *failure = llm__oai_failure(k);
     llm_text none = LLM__ZERO;
-    if (k->info.kind == LLM_OPENAI_GENERATE) {
-        if (failure) llm_openai_error(out, llm__oai_failure_status(failure), failure, NULL, NULL), llm_text_str(out, "\n");
-        return;
-    }
+    const int lines = k->info.kind == LLM_OPENAI_GENERATE;
     if (failure) {
-        llm_text_str(out, "data: ");
-        llm_openai_error(out, llm__oai_failure_status(failure), failure, NULL, NULL);
-        llm_text_str(out, "\n\n");
+        if (!lines) llm_text_str(out, "data: ");
+        llm_openai_error(out, k->failed ? k->failed : 500, failure, NULL, NULL);
+        llm_text_str(out, lines ? "\n" : "\n\n");
     } else if (k->include_usage) {
         llm__oai_chunk(k, &none, NULL, out);
     }
-    llm_text_str(out, "data: [DONE]\n\n");
+    if (!lines) llm_text_str(out, "data: [DONE]\n\n");
 }
 
 /* Every choice of a chat begins with its role. */
@@ -32545,8 +33508,8 @@ static void llm__oai_items_grow(llm_openai_call *k, llm_text *out) {
 }
 
 /* The response object, with a status: "in_progress" (at the beginning: no items, no usage), "completed", "incomplete" (the length cut it)
- * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has a default.
- * */
+ * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has a
+ * default. */
 static llm_text llm__oai_response(const llm_openai_call *k, const char *status, const char *failure) {
     static const char *const sent[][2] = {{"instructions", "null"},
                                           {"max_output_tokens", "null"},
@@ -32559,7 +33522,7 @@ static llm_text llm__oai_response(const llm_openai_call *k, const char *status, 
                                           {"top_logprobs", "0"},
                                           {"user", "null"}};
     llm_text t = LLM__ZERO;
-    llm_text_format(&t, "{'id':%q,'object':'response','created_at':%l,'status':%q,'model':%q,'error':", k->id, k->created, status,
+    llm_text_format(&t, "{'id':%q,'object':'response','created_at':%l,'status':%q,'model':%q,'error':", k->info.id, k->created, status,
                     k->model);
     llm_text_format(&t, failure ? "{'code':'server_error','message':%q}" : "null", failure);
     llm_text_format(&t, ",'incomplete_details':%s", strcmp(status, "incomplete") ? "null" : "{\"reason\":\"max_output_tokens\"}");
@@ -32591,6 +33554,7 @@ static const char *llm__oai_items_end(llm_openai_call *k, llm_text *out) {
 static void llm__oai_response_whole(llm_openai_call *k, llm_text *out) {
     LLM__SCOPED(llm_text_free) llm_text events = LLM__ZERO;
     llm_text whole = llm__oai_response(k, llm__oai_items_end(k, &events), NULL);
+    out->failed |= events.failed;
     llm_text_format(out, "%t", &whole);
 }
 
@@ -32621,8 +33585,9 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
         llm_event e;
         int any = 0;
         while (out->len == before && llm__oai_poll(k, r, &e)) {
-            if (e.finish == LLM_FINISH_ERROR) continue;
+            if (e.finish == LLM_FINISH_ERROR || !llm__oai_due(k, &e, &k->choice[r * k->info.n_choices + e.index])) continue;
             any = 1;
+            if (response || generate) k->choice[r * k->info.n_choices + e.index].n_held = 0;
             if (response) llm__oai_items_grow(k, out);
             else if (!generate) llm__oai_event(k, r, &e, &k->choice[r * k->info.n_choices + e.index], out);
         }
@@ -32643,6 +33608,7 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
 static int llm__oai_next(llm_openai_call *k, llm_text *out) {
     llm_event e;
     int done = 1;
+    if (k->info.done) return 0;
     if (k->info.status == 200 && (k->info.n_requests || k->failed)) {
         if (k->info.stream) return llm__oai_next_event(k, out);
         for (int32_t r = 0; r < k->info.n_requests; r++) {
@@ -32651,40 +33617,27 @@ static int llm__oai_next(llm_openai_call *k, llm_text *out) {
         }
         if (!done) return 0;
         const char *failure = llm__oai_failure(k);
-        if (failure) llm__oai_bad(k, "", "%s", failure), k->info.status = llm__oai_failure_status(k->message);
+        if (failure) llm__oai_bad(k, "", "%s", failure), k->info.status = k->failed ? k->failed : 500;
         else if (k->info.kind == LLM_OPENAI_RESPONSE) llm__oai_response_whole(k, out);
         else llm__oai_whole(k, out);
     } else if (k->info.status == 200) {
-        llm_text_add(out, k->text.data, k->text.len);
+        llm_text_format(out, "%t", &k->text);
     }
     if (k->info.status != 200) llm_openai_error(out, k->info.status, k->message, k->param[0] ? k->param : NULL, k->code);
     k->info.done = 1;
     return 1;
 }
 
-/* Takes a piece back, of which a part is missing. */
-static void llm__oai_take_back(llm_text *out, size_t len) {
-    out->len = len;
-    if (out->data) out->data[len] = 0;
-}
-
-/* Never blocks: its time grows with what is new. Where a piece lacks a part, the error stands in its place. Where not even that finds
- * memory, or `out` lacked something before, it gets nothing and says that it failed. */
+/* Never blocks: its time grows with what is new. Where memory ran out for any part of it, a piece is not told at all: the call fails, and
+ * what is told instead is its error. */
 LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
-    const unsigned failures = *llm__alloc_failures();
     const size_t before = out->len;
-    const int lacked = out->failed;
-    if (k->info.done) return 0;
-    const int any = lacked ? 0 : llm__oai_next(k, out);
-    if (!out->failed && !llm__oai_starved(k, failures)) return any;
-    llm_openai_fail(k, 503, llm__oai_no_memory);
-    llm__oai_take_back(out, before);
-    out->failed = lacked;
-    k->info.done = 0;
-    if (!lacked) llm__oai_next(k, out);
-    if (out->failed) llm__oai_take_back(out, before);
-    k->info.done = 1;
-    return 1;
+    const int was_done = k->info.done, some = llm__oai_next(k, out);
+    if (was_done || !(out->failed | k->starved | k->items.failed | k->item.failed | k->logs.failed)) return some;
+    out->len = before;
+    out->failed = k->starved = k->items.failed = k->item.failed = k->logs.failed = k->info.done = 0;
+    llm_openai_fail(k, 503, llm__out_of_memory);
+    return llm__oai_next(k, out);
 }
 
 /* ============================================================================
@@ -32720,7 +33673,8 @@ static int llm__oai_tokenize(llm_openai_call *k) {
                     k->service.engine ? k->service.engine->p.max_len : 0);
     if (!theirs || !k->pieces) llm_text_format(&k->text, "%i", ids.data, ids.len);
     if (k->pieces) llm_text_str(&k->text, theirs ? "[" : ",\"token_strs\":[");
-    for (size_t i = 0; i < ids.len && k->pieces && !__atomic_load_n(&k->left, __ATOMIC_RELAXED); i++) {
+    for (size_t i = 0; i < ids.len && k->pieces; i++) {
+        if (!llm__oai_awaited(k)) return 0;
         llm_text_format(&k->text, theirs ? "%,{'id':%d,'piece':" : "%,", ids.data[i]);
         llm__oai_token(k, ids.data[i], &bytes, &k->text);
         if (theirs) llm_text_str(&k->text, "}");
@@ -32748,6 +33702,7 @@ static int llm__oai_template(llm_openai_call *k) {
     if (!llm__oai_chat_body(k) || !llm__oai_at(k, "messages") || !llm__oai_render(k)) return 0;
     llm_unguard(k->text.data, k->text.len, &text);
     k->text.len = 0;
+    k->text.failed |= text.failed;
     llm_text_format(&k->text, "{'prompt':%Q}", text.data, text.len);
     return 1;
 }
@@ -32788,6 +33743,29 @@ static int llm__oai_adapters(llm_openai_call *k) {
     return 1;
 }
 
+/* Whether the folder may take another file of n tokens, or one in the place of that of the same name. Its size is taken for that of whole
+ * pages of all of them. */
+static int llm__oai_quota(llm_openai_call *k, const char *path, size_t n) {
+    const llm_openai_service *s = &k->service;
+    const int64_t page = s->engine->kv.page_tokens, pages = (int64_t)n / page;
+    int64_t files = 1, bytes = 256 + pages * (page * 4 + s->engine->page_bytes * s->engine->n_ranks);
+    LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO, other = LLM__ZERO;
+    llm__folder_names(s->context_dir, &names);
+    for (const char *name = NULL; (name = llm__folder_next(&names, name)) != NULL && !other.failed;) {
+        other.len = 0;
+        llm_text_format(&other, "%s/%s", s->context_dir, name);
+        const int64_t size = other.failed || !strcmp(other.data, path) ? -1 : llm__path_bytes(other.data);
+        if (size >= 0) files++, bytes += size;
+    }
+    if (names.failed || other.failed) return llm__oai_failed(k, llm__nomem(), "");
+    if ((!s->max_contexts || files <= s->max_contexts) && (!s->max_context_bytes || bytes <= s->max_context_bytes)) return 1;
+    llm__oai_bad(k, "name", ": the folder of kept contexts would hold %lld files and %lld MiB; its quota is %lld and %lld MiB",
+                 (long long)files, (long long)bytes >> 20, (long long)s->max_contexts, (long long)s->max_context_bytes >> 20);
+    k->code = "insufficient_quota";
+    k->info.status = 403;
+    return 0;
+}
+
 /* Kept contexts: {"name"} in a folder; to save, the body of a chat or a completion too, whose prompt was asked before. Done here, in a
  * worker's thread, in turns with the engine's steps. The answer tells how many tokens the file holds. */
 static int llm__oai_contexts(llm_openai_call *k) {
@@ -32797,6 +33775,8 @@ static int llm__oai_contexts(llm_openai_call *k) {
     LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO;
     int64_t kept = 0;
     if (!llm__oai_inside(k, "name", s->context_dir, "--context-dir", &path) || (save && !llm__oai_body_ids(k, &ids))) return 0;
+    LLM__LOCKED(&s->engine->keeping); /* what the quota leaves is written before others look */
+    if (save && !llm__oai_quota(k, path.data, ids.len)) return 0;
     llm_result r = save ? llm_context_save(s->engine, path.data, ids.data, ids.len, k->lora, k->cache_salt, &kept)
                         : llm_context_load(s->engine, path.data, k->lora, k->cache_salt, &ids);
     if (r) llm__oai_refused(k, r, "name");
@@ -32807,9 +33787,9 @@ static int llm__oai_contexts(llm_openai_call *k) {
     return !r;
 }
 
-/* Does what the kind asks for. */
-static int llm__oai_submit(llm_openai_call *k) {
+LLM_API int llm_openai_submit(llm_openai_call *k) {
     const int kind = k->info.kind;
+    if (k->info.status != 200) return 0;
     if (!k->service.engine && (kind < LLM_OPENAI_TOKENIZE || kind > LLM_OPENAI_TEMPLATE))
         return llm__oai_failed(k, llm__error(LLM_ERR_UNSUPPORTED, "there is no engine to answer"), "");
     switch (kind) {
@@ -32824,15 +33804,6 @@ static int llm__oai_submit(llm_openai_call *k) {
     }
 }
 
-LLM_API int llm_openai_submit(llm_openai_call *k) {
-    const unsigned failures = *llm__alloc_failures();
-    if (k->info.status != 200) return 0;
-    const int ok = llm__oai_submit(k);
-    if (!llm__oai_starved(k, failures)) return ok;
-    k->info.status = 503; /* nothing has gone out yet, of a stream neither */
-    return 0;
-}
-
 /* ============================================================================
  * >>setup   From the words of a person to the structs of the API.
  * ============================================================================ */
@@ -32843,8 +33814,123 @@ LLM_API void llm_setup_init(llm_setup *s) {
     s->log_level = LLM_LOG_WARN;
 }
 
+/* Numbers that two options say, or that one says in a way of its own. LMDeploy's document has 8 bits for quant_policy 4, its later versions
+ * 4 bits: one line says which is meant. */
+static llm_result llm__setup_numbers(llm_setup *s, const llm_options *o) {
+    static const char *const sizes[] = {"kv-cache-memory-bytes", "num-gpu-blocks", "cache-max-entry-count"};
+    llm_engine_config *e = &s->engine;
+    const char *sized = NULL;
+    e->disable_prefix_caching = !s->prefix_caching;
+    e->disable_chunked_prefill = llm_options_given(o, "enable-chunked-prefill") && !s->chunked_prefill;
+    if (llm_options_given(o, "max-queue") && !e->max_queue) e->max_queue = -1;
+    for (int i = 0; i < LLM__COUNT(sizes); i++) {
+        if (!llm_options_given(o, sizes[i])) continue;
+        if (sized)
+            return llm__error(LLM_ERR_ARG, "%s and %s both say how large the KV cache is, one of them was expected", sized, sizes[i]);
+        sized = sizes[i];
+    }
+    if (!s->quant_policy) return LLM_OK;
+    if (llm_options_given(o, "kv-cache-dtype") && e->kv_cache_dtype != LLM_KV_INT8)
+        return llm__error(LLM_ERR_ARG, "quant_policy: %d means 8 bits, and kv_cache_dtype says another type", (int)s->quant_policy);
+    e->kv_cache_dtype = LLM_KV_INT8;
+    if (s->quant_policy == 4)
+        llm__report_note(o, "quant_policy", ": ", "4 means 8 bits, as LMDeploy's document says; for 4 bits there is kv_cache_dtype int4");
+    return LLM_OK;
+}
+
+/* NAME=PATH, in which a path may have a '=' too, or vLLM's {"name", "path"}. */
+static llm_result llm__lora_module(const char *text, llm_text *name, llm_text *path) {
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    const char *equal = strchr(text, '=');
+    if (*text != '{' && equal) llm_text_add(name, text, (size_t)(equal - text)), llm_text_str(path, equal + 1);
+    if (*text == '{' && !llm_json_parse(text, strlen(text), NULL, &doc)) {
+        llm__add_str(name, llm__json_text_at(doc, 0, "name"));
+        llm__add_str(path, llm__json_text_at(doc, 0, "path"));
+    }
+    if (name->failed || path->failed) return llm__nomem();
+    if (name->len && path->len) return LLM_OK;
+    return llm__error(LLM_ERR_ARG, "lora_modules: \"%.200s\", NAME=PATH or {\"name\": ..., \"path\": ...} was expected", text);
+}
+
+/* What adapters there are to be, and slots for them: one for each that is named, unless it is said how many; all may compute together
+ * unless fewer are asked for. */
+static llm_result llm__setup_slots(llm_setup *s) {
+    llm_engine_config *e = &s->engine;
+    const int32_t most = s->lora_modules.n + (e->lora != NULL);
+    for (int32_t i = 0; i < s->lora_modules.n; i++) {
+        LLM__SCOPED(llm_text_free) llm_text name = LLM__ZERO, path = LLM__ZERO;
+        llm_result r = llm__lora_module(s->lora_modules.items[i], &name, &path);
+        if (r) return r;
+    }
+    if (e->max_cpu_loras && e->max_cpu_loras < e->max_loras)
+        return llm__error(LLM_ERR_ARG, "max_cpu_loras (%d) must be greater than or equal to max_loras (%d)", (int)e->max_cpu_loras,
+                          (int)e->max_loras);
+    if (!s->enable_lora && !most) return LLM_OK;
+    if (!e->max_cpu_loras) e->max_cpu_loras = LLM__MAX(LLM__MAX(e->max_loras, most), 1);
+    if (!e->max_loras) e->max_loras = e->max_cpu_loras;
+    return LLM_OK;
+}
+
+/* LMDeploy's ChatTemplateConfig: the name of a template. Its pieces of a template would be a second language for one. */
+static llm_result llm__setup_template(llm_setup *s, const llm_options *o) {
+    struct config {
+        const char *model_name, *capability;
+    };
+    static const llm_option table[] = {
+        LLM_OPT_TEXT(struct config, model_name, 0, "model_name", NULL, NULL),
+        LLM_OPT_CHOICE(struct config, capability, 0, "capability", "chat|completion", NULL),
+        LLM_OPT_NONE(REFUSED, "system|meta_instruction|eosys|user|eoh|assistant|eoa|separator|stop_words", "a chat template in pieces")};
+    unsigned char given[LLM__COUNT(table)];
+    struct config read = {NULL, NULL};
+    LLM__SCOPED(llm_options_free) llm_options inner;
+    llm_result r = llm__options_inner(&inner, table, LLM__COUNT(table), &read, given, o, "chat_template_config", s->chat_template_config,
+                                      LLM_FROM_USER);
+    const llm__builtin *named = read.model_name ? llm__builtin_find(read.model_name) : NULL;
+    if (!r && read.model_name && !named) {
+        LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO;
+        llm__builtin_names(&names);
+        r = llm__error(LLM_ERR_ARG, "chat_template_config: model_name: %.60s, one of %s was expected", read.model_name, names.data);
+    }
+    if (!named && s->model_name) named = llm__builtin_find(s->model_name);
+    if (named) s->files.builtin_template = named->name;
+    if (read.capability && *read.capability == 'c' && read.capability[1] == 'o') s->do_preprocess = 0;
+    return r;
+}
+
+/* model_format: a layout, or a method of quantisation, which --quantization says too. */
+static llm_result llm__setup_format(llm_setup *s) {
+    const char *f = s->model_format, *q = s->files.quantization;
+    if (!f || !strcmp(f, "hf")) return LLM_OK;
+    if (!strcmp(f, "llama"))
+        return llm__error(LLM_ERR_ARG, "model_format: llama, a folder as Meta gives it (consolidated.00.pth) cannot be read, take one of "
+                                       "Hugging Face's (hf)");
+    if (q && strcmp(q, f)) return llm__error(LLM_ERR_ARG, "model_format: %s, and quantization says %.40s", f, q);
+    s->files.quantization = f;
+    return LLM_OK;
+}
+
+/* vLLM's PoolerConfig. */
+static llm_result llm__setup_pooler(llm_setup *s, const llm_options *o) {
+    struct config {
+        int32_t type, normalize;
+    };
+    static const llm_option table[] = {
+        LLM_OPT_ENUM(struct config, type, 0, "pooling_type", "LAST=1|last=1|MEAN=2|mean=2", NULL),
+        LLM_OPT_BOOL(struct config, normalize, 0, "normalize", NULL),
+        LLM_OPT_NONE(REFUSED, "softmax|activation|step_tag_id|returned_token_ids|dimensions|enable_chunked_processing|max_embed_len",
+                     "embeddings that are not a token's state or the mean of them")};
+    unsigned char given[LLM__COUNT(table)];
+    struct config read = {0, 1};
+    LLM__SCOPED(llm_options_free) llm_options inner;
+    llm_result r = llm__options_inner(&inner, table, LLM__COUNT(table), &read, given, o, "pooler_config", s->pooler_config, LLM_FROM_USER);
+    if (r) return r;
+    if (read.type) s->pooling = read.type;
+    s->raw_embeddings = !read.normalize;
+    return LLM_OK;
+}
+
 /* What no row of the table can tell. */
-static llm_result llm__setup_check(llm_setup *s, char *(*get)(const char *name)) {
+static llm_result llm__setup_check(llm_setup *s, const llm_options *o, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
     llm__isa isa;
     if (s->reasoning_parser && llm_reasoning_named(s->reasoning_parser) < 0)
@@ -32853,12 +33939,20 @@ static llm_result llm__setup_check(llm_setup *s, char *(*get)(const char *name))
     if (s->tool_parser && llm_tools_named(s->tool_parser) < 0)
         return llm__error(LLM_ERR_ARG, "tool_call_parser: %.60s, a name as hermes, llama3_json, mistral or json was expected",
                           s->tool_parser);
-    if (e->isa && llm__isa_find(e->isa, &isa)) return llm__error(LLM_ERR_ARG, "--isa: %.60s, this CPU has: %s", e->isa, llm_isa_list());
-    e->disable_prefix_caching = !s->prefix_caching;
-    llm_result r = LLM_OK;
-    if (s->enable_early_stop || s->early_stop_config)
-        r = llm__early_stop_parse(s->early_stop_config ? s->early_stop_config : "{}", s->enable_early_stop, &s->early_stop);
-    return r ? r : llm__speculative_parse(e, get, &s->draft);
+    if (e->isa && llm__isa_find(e->isa, &isa)) return llm__error(LLM_ERR_ARG, "isa: %.60s, this CPU has: %s", e->isa, llm_isa_list());
+    if (!s->model || llm__path_kind_of(s->model) != LLM__PATH_NONE) {
+        const char *why = "the model is a path, not ORG/NAME in a cache";
+        if (s->download_dir) llm__report_note(o, "download_dir", " has no effect: ", why);
+        if (s->revision) llm__report_note(o, "revision", " has no effect: ", why);
+    }
+    llm_result r = llm__setup_numbers(s, o);
+    if (!r && (s->enable_early_stop || s->early_stop_config))
+        r = llm__early_stop_parse(o, s->early_stop_config, s->enable_early_stop, &s->early_stop);
+    if (!r) r = llm__setup_slots(s);
+    if (!r) r = llm__setup_template(s, o);
+    if (!r) r = llm__setup_format(s);
+    if (!r && s->pooler_config) r = llm__setup_pooler(s, o);
+    return r ? r : llm__speculative_parse(o, e, get, &s->draft);
 }
 
 /* llm_setup_read up to the check: what was said goes into the target of `o`. config: the member of the setup in there. */
@@ -32871,17 +33965,28 @@ static llm_result llm__setup_options(const char *const *config, llm_options *o, 
     return r && r != LLM_ERR_NOMEM ? LLM_ERR_ARG : r;
 }
 
+/* The result of what read an option, its sentence in the words of the user. */
+/* An error in the words of the user. */
+static llm_result llm__setup_said(llm_result r, const llm_options *o, int argc, char **argv, char *(*get)(const char *name)) {
+    LLM__SCOPED(llm_text_free) llm_text t = LLM__ZERO;
+    if (!r || r == LLM_ERR_NOMEM) return r;
+    llm_options_sentence(o, argc, argv, get, llm_last_error(), &t);
+    return t.failed ? r : llm__error(r, "%s", t.data);
+}
+
 LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name),
                                   llm_option_list *words) {
     llm_result r = llm__setup_options(&s->config, o, argc, argv, get, words);
-    return r ? r : llm__setup_check(s, get);
+    return llm__setup_said(r ? r : llm__setup_check(s, o, get), o, argc, argv, get);
 }
 
 /* Without a device the library is not even looked at, unless device cuda is asked for. */
 LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
-    llm_result r = llm__model_find(s->model, get, &s->path);
+    llm_result r = llm__model_find(s->model, s->download_dir, s->revision, get, &s->path);
     if (!s->model) s->model = s->path.data;
+    if (!r && s->model_format && !strcmp(s->model_format, "hf") && llm__path_kind_of(s->path.data) != LLM__PATH_DIR)
+        r = llm__error(LLM_ERR_ARG, "model_format: hf, and %.200s is no folder", s->path.data);
     if (e->cuda_library || (!(e->device && !strcmp(e->device, "cuda")) && llm__path_kind_of("/dev/nvidiactl") == LLM__PATH_NONE)) return r;
     llm__program_folder(&s->library);
     llm_text_str(&s->library, "libllm_cuda.so");
@@ -32897,7 +34002,9 @@ static void llm__setup_service(const llm_setup *s, const llm_options *o, size_t 
     if (o) llm__options_sampling(o, sampling, size, &out->defaults);
     if (o && llm_options_given(o, "max-tokens")) out->max_tokens = s->sampling.max_tokens;
     out->defaults.early_stop = s->early_stop;
+    out->num_scheduler_steps = s->num_scheduler_steps;
     out->pooling = (llm_pooling)s->pooling;
+    out->raw_embeddings = s->raw_embeddings;
     if (s->reasoning_parser) out->reasoning = (llm_reasoning_kind)llm_reasoning_named(s->reasoning_parser);
     if (s->tool_parser) out->tool_format = llm_tools_named(s->tool_parser);
 }
@@ -32906,6 +34013,18 @@ LLM_API void llm_setup_service(const llm_setup *s, const llm_options *o, const l
                                llm_openai_service *out) {
     size_t at = o ? (size_t)((const char *)&s->sampling - (const char *)o->target) : 0;
     llm__setup_service(s, o, at, sizeof s->sampling, model, engine, out);
+}
+
+LLM_API llm_result llm_setup_adapters(const llm_setup *s, llm_engine *engine, const llm_openai_service *service) {
+    llm_result r = LLM_OK;
+    for (int32_t i = 0; i < s->lora_modules.n && !r; i++) {
+        LLM__SCOPED(llm_text_free) llm_text name = LLM__ZERO, path = LLM__ZERO;
+        r = llm__lora_module(s->lora_modules.items[i], &name, &path);
+        if (!r && service && llm_openai_knows_model(service, name.data, name.len)) r = llm__error(LLM_ERR_ARG, "the name is taken");
+        if (!r) r = llm_lora_load(engine, name.data, path.data);
+        if (r) r = llm__error(r, "lora_modules: %.100s: %s", s->lora_modules.items[i], llm_last_error());
+    }
+    return r;
 }
 
 LLM_API void llm_setup_free(llm_setup *s) {
@@ -32931,10 +34050,21 @@ LLM_API void llm_setup_free(llm_setup *s) {
  * A chat owns its messages and the request that is under way; the llm owns model and engine and must outlive its chats. The
  * messages are kept as JSON text and not as a tree: a turn only appends to them. */
 
+/* Where what an llm has to tell goes. */
+typedef struct llm__voice {
+    llm_log_fn log;
+    void *user;
+    int level;      /* of what the library itself tells */
+    llm_text notes; /* options without effect, one a line */
+} llm__voice;
+
 struct llm {
     llm_model *model;
     llm_engine *engine;
     int reasoning, tool_format; /* as in llm_openai_service; -1: as the chat template says */
+    llm__voice *voice;          /* of one that llm_open made, with what its options say of answers: */
+    llm_sampling defaults;
+    int32_t max_tokens, raw; /* raw: chats' texts go to the model without the template */
 };
 
 /* Outputs of a batch. shown.items is `own`, or, for a program of another version, the same in that one's layout; the texts are shared. */
@@ -32985,6 +34115,8 @@ LLM_API void llm_free(llm *l) {
     if (!l) return;
     llm_engine_close(l->engine);
     llm_model_close(l->model);
+    if (l->voice) llm_text_free(&l->voice->notes);
+    LLM_FREE(l->voice);
     LLM_FREE(l);
 }
 
@@ -33119,34 +34251,101 @@ LLM_API const char *llm_chat_next(llm_chat *c) {
  * The shapes are those of the offline interfaces that people come from: params and outputs are FastDeploy's LLM.generate and LLM.chat, with
  * LMDeploy's names of parameters understood too. A prompt that is refused is an output with an error of its own; the others go on. */
 
-/* llm_load with its settings as JSON: {"max_model_len": 4096, "tensor_parallel_size": 2}, by the names of the command line's options, whose
- * rows it shares (>>options). What only a server has a use for is passed over, a name that nobody knows is an error. NULL: an error,
- * llm_last_error says which. */
-LLM_API llm *llm_open(const char *model, const char *config) {
-    struct target {
-        llm_setup setup;
-    };
-    static const llm_option table[] = {
-        LLM_OPTIONS_SETUP(struct target, setup),
-        LLM_OPT_NONE(IGNORED, "port|metrics-port|model-name|chat-template-config|log-level", "nothing is served here"),
-        LLM_OPT_NONE(IGNORED, "enable-mm|limit-mm-per-prompt", "a message with an image is refused by itself"), LLM_OPTIONS_FOREIGN};
-    unsigned char given[LLM__COUNT(table)];
-    struct target t;
-    llm_engine_config *e = &t.setup.engine;
-    LLM__SCOPED(llm_options_free) llm_options o;
+/* ---- opening ---- */
+
+/* Where what an llm tells goes: to its log, notes to its list too. The library's own lines up to a level. */
+static void llm__voice_log(void *user, int level, const char *message) {
+    const llm__voice *v = (const llm__voice *)user;
+    if (v->log && level <= v->level) v->log(v->user, level, message);
+}
+
+static void llm__voice_note(void *user, const char *line) {
+    llm__voice *v = (llm__voice *)user;
+    llm_text_format(&v->notes, v->notes.len ? "\n%s" : "%s", line);
+    if (v->log) v->log(v->user, LLM_LOG_WARN, line);
+}
+
+typedef struct llm__open_target {
+    llm_setup setup;
+} llm__open_target;
+
+/* Every name that llm_serve knows. */
+static const llm_option llm__open_table[] = {
+    LLM_OPT_NONE_NUMBER("num-scheduler-steps", "N", 1, 1024, "answers come whole here"),
+    LLM_OPT_NONE(IGNORED_FLAG, "use-tqdm", "progress is told to the function that a batch's config names"),
+    LLM_OPTIONS_SETUP(llm__open_target, setup),
+    LLM_OPTIONS_SAMPLING(llm__open_target, setup.sampling, LLM_HELP_ANSWERS),
+    LLM_OPT_NONE(REFUSED, "m|model|config", "what llm_open has a parameter for"),
+    LLM_OPTIONS_SERVER,
+    LLM_OPTIONS_FOREIGN};
+
+/* What was said over the model's own sampling, for answers to come. */
+static void llm__open_defaults(llm *l, const llm__open_target *t, const llm_options *o) {
+    const size_t at = offsetof(llm__open_target, setup.sampling);
+    llm_sampling_default(l->model, &l->defaults);
+    llm__options_sampling(o, at, sizeof l->defaults, &l->defaults);
+    if (llm_options_given(o, "max-tokens")) l->max_tokens = t->setup.sampling.max_tokens;
+    if (t->setup.reasoning_parser) l->reasoning = llm_reasoning_named(t->setup.reasoning_parser);
+    if (t->setup.tool_parser) l->tool_format = llm_tools_named(t->setup.tool_parser);
+    l->raw = !t->setup.do_preprocess;
+}
+
+/* The options, then what follows from them. Texts of the config live until `o` is freed: the model and the engine are open by then. */
+static llm_result llm__open_read(llm__open_target *t, llm_options *o, const char *config, char *(*env)(const char *name), llm__voice *v) {
+    llm_setup *s = &t->setup;
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    llm_result r = config ? llm_json_parse(config, strlen(config), NULL, &doc) : LLM_OK;
+    if (!r && doc && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_ARG, "a JSON object was expected");
+    if (!r && env) r = llm__options_environment(o, env);
+    if (!r && doc) r = llm_options_json(o, doc, 0, LLM_FROM_USER, NULL);
+    if (r) return llm__error(r, "config: %s", llm_last_error());
+    r = llm__setup_check(s, o, env);
+    v->level = s->log_level;
+    if (!r && s->model_name && !s->files.builtin_template)
+        llm__report_note(o, "model_name", " has no effect: ", "it is no built-in chat template, and nothing is served here");
+    if (!r) r = llm_setup_find(s, env);
+    s->engine.early_stop = s->early_stop;
+    if (!s->engine.kv_cache_memory_bytes && !s->engine.num_gpu_blocks && s->engine.cache_max_entry_count <= 0 && !s->engine.cuda_library)
+        s->engine.kv_cache_memory_bytes = (int64_t)4 << 30;
+    s->files.log = s->engine.log = llm__voice_log;
+    s->files.log_user = s->engine.log_user = v;
+    return r;
+}
+
+LLM_API llm *llm_open_with(const char *model, const char *config, char *(*env)(const char *name), llm_log_fn log, void *log_user) {
+    unsigned char given[LLM__COUNT(llm__open_table)] = {0};
+    llm__open_target t;
     llm *l = NULL;
+    llm__voice *v = LLM__NEW(llm__voice, 1);
+    llm_options o = {llm__open_table, LLM__COUNT(llm__open_table), &t, given, llm__voice_note, v, {NULL, 0}, NULL};
     llm_setup_init(&t.setup);
-    e->max_num_seqs = 16;
-    llm_result r = llm__options_inner(&o, table, LLM__COUNT(table), &t, given, "config", config, LLM_FROM_USER, NULL);
-    if (!r) r = llm__setup_check(&t.setup, NULL);
-    e->early_stop = t.setup.early_stop;
-    if (!e->kv_cache_memory_bytes) e->kv_cache_memory_bytes = (int64_t)4 << 30;
-    if (!r) l = llm__easy_open(model, &t.setup.files, e);
-    if (l && t.setup.reasoning_parser) l->reasoning = llm_reasoning_named(t.setup.reasoning_parser);
-    if (l && t.setup.tool_parser) l->tool_format = llm_tools_named(t.setup.tool_parser);
+    t.setup.model = model;
+    t.setup.do_preprocess = 1;
+    t.setup.engine.max_num_seqs = 16;
+    llm_result r = v ? LLM_OK : llm__nomem();
+    if (v) v->log = log, v->user = log_user;
+    if (!r) r = llm__open_read(&t, &o, config, env, v);
+    if (!r) l = llm__easy_open(t.setup.path.data, &t.setup.files, &t.setup.engine);
+    if (l) {
+        l->voice = v;
+        llm__open_defaults(l, &t, &o);
+        llm_options_report(&o, l->engine);
+        r = llm_setup_adapters(&t.setup, l->engine, NULL);
+    } else if (v) {
+        llm_text_free(&v->notes);
+        LLM_FREE(v);
+    }
+    if (r) llm_free(l), l = NULL;
+    llm_options_free(&o);
     llm_setup_free(&t.setup);
     return l;
 }
+
+LLM_API llm *llm_open(const char *model, const char *config) { return llm_open_with(model, config, NULL, NULL, NULL); }
+
+LLM_API const char *llm_notes(const llm *l) { return l->voice && l->voice->notes.data ? l->voice->notes.data : ""; }
+
+/* ---- batches ---- */
 
 /* A batch on its way. Everything is in the caller's thread; only the engine may have threads of its own. */
 typedef struct llm__batch {
@@ -33155,7 +34354,8 @@ typedef struct llm__batch {
     llm_openai_call **call; /* (n_prompts): those in flight */
     llm__outputs *out;
     int32_t n_prompts, width; /* width: answers to each */
-    int chat;
+    int chat, raw;            /* raw: a chat's texts go to the model as they are */
+    llm_text ignored;         /* names of parameters that have no effect */
 } llm__batch;
 
 /* Every text and list in an output is a copy of its own: the outputs outlive calls, engine and model. */
@@ -33169,39 +34369,84 @@ LLM_API void llm_outputs_free(llm_outputs *o) {
         for (int k = 0; k < LLM__COUNT(owned); k++) LLM_FREE((void *)(uintptr_t)owned[k]);
     }
     if (!all) return;
+    LLM_FREE((void *)(uintptr_t)all->shown.ignored);
     if (all->shown.items != all->own) LLM_FREE(all->shown.items);
     LLM_FREE(all->own);
     LLM_FREE(all);
 }
 
-/* The parameters as members of a body, which knows the names of FastDeploy, vLLM and LMDeploy. */
+/* The parameters as members of a body, which knows the names of FastDeploy, vLLM and LMDeploy. A name that it does not know is a mistake
+ * here, where nobody writes for several servers. */
 static llm_result llm__batch_params(llm__batch *b, const char *params) {
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    const llm_options fields = {llm__oai_fields, LLM__COUNT(llm__oai_fields), NULL, NULL, NULL, NULL, {NULL, 0}, NULL};
     int64_t n;
+    int preprocess = 1;
     llm_sampling s = LLM__ZERO;
     llm_result r = params ? llm_json_parse(params, strlen(params), NULL, &doc) : LLM_OK;
     if (!r && params && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_ARG, "params: a JSON object was expected");
-    for (int v = r ? -1 : llm_json_first(doc, 0); v >= 0; v = llm_json_next(doc, v))
-        llm_text_format(&b->params, ",%q:%j", llm_json_key(doc, v, NULL), doc, v);
+    for (int v = r ? -1 : llm_json_first(doc, 0); v >= 0 && !r; v = llm_json_next(doc, v)) {
+        const llm__str key = llm__json_key(doc, v);
+        if (llm__str_eq(key, "do_preprocess")) {
+            if (!llm_json_bool(doc, v, &preprocess)) r = llm__error(LLM_ERR_ARG, "params: do_preprocess must be true or false");
+        } else if (llm__alias_among("stream|use_tqdm", key, NULL)) {
+            llm__report_name(&b->ignored, key); /* answers come whole, and progress has a function */
+        } else if (!llm_options_find(&fields, key.p, key.n)) {
+            r = llm__error(LLM_ERR_ARG, "params: %s", (llm__option_unknown(&fields, key, 0), llm_last_error()));
+        } else llm_text_format(&b->params, ",%q:%j", key.p, doc, v);
+    }
+    b->raw |= !preprocess;
     if (llm_json_int(doc, llm_json_find(doc, 0, "n"), &n) &&
         llm__fields_put(llm__sampling_fields, LLM__SAMPLING_FIELDS, &s, "n", (double)n))
         b->width = s.n;
     return !r && b->params.failed ? llm__nomem() : r;
 }
 
-/* Begins the call of prompt i and submits it. 0: no memory. What is wrong with a prompt its own call will tell. A parameter `stream` is a
- * key that stands there twice, which a body may not have. */
+/* A prompt that is a JSON object, as members of a body without its first brace; ids have the name of texts there. What it is depends on
+ * its members, so a chat may be one of ids. 0: the sentence says what is wrong. */
+static int llm__batch_json(const char *json, int *chat, llm_text *body) {
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    static const char known[] = "prompt|prompt_token_ids|messages|multimodal_data|multi_modal_data|mm_processor_kwargs";
+    llm_result r = llm_json_parse(json, strlen(json), NULL, &doc);
+    const int some =
+        llm_json_find(doc, 0, "prompt") >= 0 || llm_json_find(doc, 0, "prompt_token_ids") >= 0 || llm_json_find(doc, 0, "messages") >= 0;
+    if (!r && !some) r = llm__error(LLM_ERR_ARG, "prompt: an object with prompt, prompt_token_ids or messages was expected");
+    const int text = *chat && llm_json_find(doc, 0, "messages") < 0 && llm_json_str(doc, llm_json_find(doc, 0, "prompt"), NULL);
+    if (!text) *chat = llm_json_find(doc, 0, "messages") >= 0;
+    for (int v = r ? -1 : llm_json_first(doc, 0); v >= 0 && !r; v = llm_json_next(doc, v)) {
+        const llm__str key = llm__json_key(doc, v);
+        if (!llm__alias_among(known, key, NULL)) r = llm__error(LLM_ERR_ARG, "prompt: %.64s is none of its members %s", key.p, known);
+        else if (text && llm__str_eq(key, "prompt")) llm_text_format(body, "%,'messages':[{'role':'user','content':%j}]", doc, v);
+        else llm_text_format(body, "%,%q:%j", llm__str_eq(key, "prompt_token_ids") ? "prompt" : key.p, doc, v);
+    }
+    return !r;
+}
+
+/* Begins the call of prompt i and submits it. 0: no memory. What is wrong with a prompt its own call will tell. */
 static int llm__batch_start(llm__batch *b, int32_t i, const llm_prompt *p) {
     LLM__SCOPED(llm_text_free) llm_text body = LLM__ZERO;
-    if (!b->chat && p->prompt_token_ids) llm_text_format(&body, "{'prompt':%i", p->prompt_token_ids, (size_t)p->n_prompt_token_ids);
-    else if (!b->chat) llm_text_format(&body, "{'prompt':%q", p->prompt);
-    else if (p->messages) llm_text_format(&body, "{'messages':%s", p->messages);
-    else llm_text_format(&body, "{'messages':[{'role':'user','content':%q}]", p->prompt);
-    llm_text_format(&body, "%s,'stream':false}", b->params.len ? b->params.data : "");
+    int chat = b->chat && !(b->raw && (p->prompt || p->json)), good = 1;
+    llm_text_str(&body, "{");
+    if (p->json) good = llm__batch_json(p->json, &chat, &body);
+    else if (!chat && p->prompt_token_ids) llm_text_format(&body, "'prompt':%i", p->prompt_token_ids, (size_t)p->n_prompt_token_ids);
+    else if (!chat) llm_text_format(&body, "'prompt':%q", p->prompt);
+    else if (p->messages) llm_text_format(&body, "'messages':%s", p->messages);
+    else llm_text_format(&body, "'messages':[{'role':'user','content':%q}]", p->prompt);
+    if (b->params.len) llm_text_add(&body, b->params.data, b->params.len);
+    llm_text_str(&body, ",\"stream\":false}");
+    llm_openai_call *k = NULL;
     if (!body.failed)
-        b->call[i] = llm_openai_begin(&b->service, b->chat ? LLM_OPENAI_CHAT : LLM_OPENAI_COMPLETION, body.data, body.len, NULL);
-    if (b->call[i]) llm_openai_submit(b->call[i]);
-    return b->call[i] != NULL;
+        k = llm_openai_begin(&b->service, chat ? LLM_OPENAI_CHAT : LLM_OPENAI_COMPLETION, good ? body.data : "{}", good ? body.len : 2, b);
+    if (!k) return 0;
+    if (!good) llm_openai_fail(k, 400, llm_last_error());
+    if (!b->out->shown.ignored && k->info.status == 200) {
+        const char *more = k->info.ignored;
+        llm_text_format(&b->ignored, "%s%s", b->ignored.len && *more ? ", " : "", more);
+        b->out->shown.ignored = llm__strndup(b->ignored.data, b->ignored.len);
+    }
+    b->call[i] = k;
+    llm_openai_submit(k);
+    return 1;
 }
 
 /* One more than is needed, so that an empty list is not NULL, which means that there was no memory. */
@@ -33221,8 +34466,9 @@ static int llm__batch_item(llm__batch *b, int32_t i, int32_t k) {
     llm_completion_output *o = &x->outputs;
     llm_output answer = LLM__ZERO;
     LLM__SCOPED(llm_text_free) llm_text prompt = LLM__ZERO;
+    const llm__str given = llm__json_text_at(call->body, 0, "prompt");
     size_t n = 0;
-    x->request_id = llm__strdup(call->id);
+    x->request_id = llm__strdup(call->info.id);
     x->finished = 1;
     o->index = i;
     if (call->info.status != 200) {
@@ -33233,7 +34479,8 @@ static int llm__batch_item(llm__batch *b, int32_t i, int32_t k) {
     const int32_t *ids = request ? llm_request_prompt(request, &n) : NULL;
     if (request) llm_request_get_output(request, k, &answer);
     if (request) llm_request_get_metrics(request, &x->metrics);
-    if (request) llm_detokenize(b->service.model, ids, n, LLM_DETOK_KEEP_SPECIAL, &prompt);
+    if (given.p) llm__add_str(&prompt, given);
+    else if (call->text.data) llm_unguard(call->text.data, call->text.len, &prompt);
     o->text = llm__strndup(c ? c->content.data : NULL, c ? c->content.len : 0);
     if (c && c->thoughts.len) o->reasoning_content = llm__strndup(c->thoughts.data, c->thoughts.len);
     x->prompt = llm__strndup(prompt.data, prompt.len);
@@ -33291,10 +34538,12 @@ static llm_outputs *llm__batch_all(llm *l, int chat, const llm_prompt *prompts, 
     b.n_prompts = n;
     llm_openai_service_init(&b.service, l->model, l->engine);
     if (params) b.service.defaults = *params;
+    else if (l->voice) b.service.defaults = l->defaults;
     if (l->reasoning >= 0) b.service.reasoning = (llm_reasoning_kind)l->reasoning;
     if (l->tool_format >= 0) b.service.tool_format = l->tool_format;
-    b.service.max_tokens = params && params->max_tokens ? params->max_tokens : 512;
-    b.width = params && params->n > 1 ? params->n : 1;
+    b.service.max_tokens = params && params->max_tokens ? params->max_tokens : l->max_tokens ? l->max_tokens : 512;
+    b.width = LLM__MAX(b.service.defaults.n, 1);
+    b.raw = l->raw;
     llm_result r = llm__batch_params(&b, cfg ? cfg->params : NULL);
     b.call = LLM__NEW(llm_openai_call *, n + 1);
     b.out = LLM__NEW(llm__outputs, 1);
@@ -33305,6 +34554,7 @@ static llm_outputs *llm__batch_all(llm *l, int chat, const llm_prompt *prompts, 
     for (int32_t i = 0; b.call && i < n; i++) llm_openai_free(b.call[i]);
     LLM_FREE(b.call);
     llm_text_free(&b.params);
+    llm_text_free(&b.ignored);
     if (!r) return &b.out->shown;
     llm_outputs_free(b.out ? &b.out->shown : NULL);
     return NULL;
@@ -33524,10 +34774,10 @@ LLM_API llm_result llm_setup_read_sized(const llm_sizes *sizes, llm_setup *s, ll
     llm_setup own;
     llm_result r = llm__setup_options(&s->config, o, argc, argv, get, words);
     if (!r) r = llm__struct_in(sizes, &llm__sized_setup, s, &own);
-    if (r) return r;
-    r = llm__setup_check(&own, get);
+    if (r) return llm__setup_said(r, o, argc, argv, get);
+    r = llm__setup_check(&own, o, get);
     llm__struct_out(sizes, &llm__sized_setup, &own, s);
-    return r;
+    return llm__setup_said(r, o, argc, argv, get);
 }
 
 LLM_API llm_result llm_setup_find_sized(const llm_sizes *sizes, llm_setup *s, char *(*get)(const char *name)) {
@@ -33550,6 +34800,15 @@ LLM_API void llm_setup_service_sized(const llm_sizes *sizes, const llm_setup *s,
     llm__setup_service(&own, o, at + offsetof(llm_setup, sampling) + grown - sizeof own.files - sizeof own.engine,
                        LLM__MIN(sizeof own.sampling, llm__size_of(sizes, &llm__sized_sampling)), model, engine, &service);
     llm__struct_out(sizes, &llm__sized_openai_service, &service, out);
+}
+
+LLM_API llm_result llm_setup_adapters_sized(const llm_sizes *sizes, const llm_setup *s, llm_engine *engine,
+                                            const llm_openai_service *service) {
+    llm_setup own;
+    llm_openai_service known;
+    llm_result r = llm__struct_in(sizes, &llm__sized_setup, s, &own);
+    if (!r && service) r = llm__struct_in(sizes, &llm__sized_openai_service, service, &known);
+    return r ? r : llm_setup_adapters(&own, engine, service ? &known : NULL);
 }
 
 LLM_API void llm_setup_free_sized(const llm_sizes *sizes, llm_setup *s) {

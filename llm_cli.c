@@ -54,6 +54,8 @@ static volatile sig_atomic_t cli_interrupts = -1; /* SIGINTs since an answer beg
 static llm_text cli_notes;                        /* lines that wait until the work has begun, so that an error stands alone */
 static char cli_sentence[1000];
 static const char *cli_output = "standard output";
+static int cli_argc; /* as main got them */
+static char **cli_argv;
 
 /* Keeps a sentence of our own for llm_last_error and returns r, so that a function that fails ends in one line. */
 #define cli_bad(r, ...) (snprintf(cli_sentence, sizeof cli_sentence, __VA_ARGS__), llm_backend_error(r, cli_sentence))
@@ -74,8 +76,12 @@ static int cli_print(FILE *to, const char *s, size_t n, int lines) {
     return !fflush(to) && !ferror(to);
 }
 
-/* A remark of the option readers. */
-static void cli_note(CLI_UNUSED void *user, const char *line) { llm_text_format(&cli_notes, "llm_cli: note: %s\n", line); }
+/* A remark of the option readers, in the words of the command line. */
+static void cli_note(void *user, const char *line) {
+    llm_text_str(&cli_notes, "llm_cli: note: ");
+    llm_options_sentence((const llm_options *)user, cli_argc, cli_argv, getenv, line, &cli_notes);
+    llm_text_str(&cli_notes, "\n");
+}
 
 /* A text that lacks a part for want of memory ends the program: nothing is made of it. It is looked at before its bytes are, and in the end. */
 static void cli_whole(const llm_text *t) {
@@ -87,9 +93,12 @@ static void cli_text_free(llm_text *t) {
     llm_text_free(t);
 }
 
-/* Ends the program with the sentence if something failed. An argument out of range is a usage error. */
-static void cli_check(llm_result r) {
-    if (r != LLM_OK) cli_die(r == LLM_ERR_ARG ? 2 : 1, "%s", llm_last_error());
+/* Standard output has failed, in this write or in an earlier one: what errno says now may be of something else, so a byte asks for the cause
+ * once more. If who read has enough, as in `llm_cli ... | head`, the program ends without a word, as SIGPIPE ends others. */
+static void cli_broken(void) {
+    const int cause = write(1, "\n", 1) < 0 ? errno : EIO;
+    if (cause == EPIPE) signal(SIGPIPE, SIG_DFL), raise(SIGPIPE);
+    cli_die(1, "%s: %s", cli_output, strerror(cause));
 }
 
 /* Every byte of an answer goes through here, or through printf and a call with nothing; what cannot be written ends the program. */
@@ -97,8 +106,7 @@ static void cli_write(const char *s, size_t n) {
     cli_print(stderr, cli_notes.data, cli_notes.len, 1);
     llm_text_free(&cli_notes);
     int ok = isatty(1) ? cli_print(stdout, s, n, 1) : (!n || fwrite(s, 1, n, stdout) == n) && !ferror(stdout) && !fflush(stdout);
-    if (!ok && errno == EPIPE) signal(SIGPIPE, SIG_DFL), raise(SIGPIPE); /* who read has enough: `llm_cli ... | head` ends without a word */
-    if (!ok) cli_die(1, "%s: %s", cli_output, strerror(errno));
+    if (!ok) cli_broken();
 }
 
 /* Writes and frees. */
@@ -123,14 +131,6 @@ static llm_result cli_read(const char *path, llm_text *out) {
     if (f && f != stdin) fclose(f);
     if (!r) cli_whole(out);
     return r;
-}
-
-/* Parses a text that should be JSON; 0: it is none. */
-static int cli_parse(const llm_text *t, llm_json **doc) {
-    cli_whole(t);
-    const llm_result r = llm_json_parse(t->data, t->len, NULL, doc);
-    if (r == LLM_ERR_NOMEM) cli_check(r);
-    return !r;
 }
 
 /* The next line of standard input without its end, until the next call; NULL when there is none. */
@@ -159,14 +159,13 @@ typedef struct cli_options {
     const char *json_schema, *regex, *grammar; /* the form of the answer: at most one */
     const char *logit_bias, *template_kwargs, *stop_ids;
     llm_option_list stop, bad_words;
-    int32_t json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, do_preprocess, help, help_all, version, plain,
-        verbose;
+    int32_t json, jsonl, add_special, parse_special, skip_special, top_logprobs, logprobs, help, help_all, version, plain, verbose;
     int32_t repetitions, depth, stages, max_concurrency, num_prompts, input_len, output_len;
     float request_rate;
 } cli_options;
 
 /* clang-format off */
-static cli_options opt = {.skip_special = 1, .do_preprocess = 1, .repetitions = 5, .batch = "1", .max_concurrency = 64, .num_prompts = 64,
+static cli_options opt = {.skip_special = 1, .repetitions = 5, .batch = "1", .max_concurrency = 64, .num_prompts = 64,
                           .input_len = 128, .output_len = 64};
 /* clang-format on */
 
@@ -174,6 +173,7 @@ enum { CLI_IO = LLM_HELP_OWN, CLI_BENCH, CLI_ANSWERS = LLM_HELP_ANSWERS }; /* gr
 
 /* clang-format off */
 static const llm_option cli_table[] = {
+    LLM_OPT_BOOL(cli_options, verbose, CLI_IO, "v|verbose", "tokens a second after each answer"),
     LLM_OPTIONS_PROGRAM(cli_options, setup),
     LLM_OPTIONS_SETUP(cli_options, setup),
     LLM_OPT_BOOL(cli_options, setup.sampling.use_beam_search, CLI_ANSWERS, "use-beam-search", "the likeliest answers of --best-of beams, with --temp 0"),
@@ -201,11 +201,9 @@ static const llm_option cli_table[] = {
     LLM_OPT_TEXT(cli_options, out, CLI_IO, "o|output-file", "FILE", "batch: answers"),
     LLM_OPT_TEXT(cli_options, draft_path, CLI_IO, "draft-path", "DIR", "convert-eagle: the head, converted where it is unless TO is given"),
     LLM_OPT_TEXT(cli_options, base_path, CLI_IO, "base-path", "DIR", "convert-eagle: the model, whose output layer is put beside the head"),
-    LLM_OPT_TEXT(cli_options, draft_weights, -1, "draft-weight-name", NULL, NULL),
-    LLM_OPT_TEXT(cli_options, base_weights, -1, "base-weight-name", NULL, NULL),
-    LLM_OPT_BOOL(cli_options, do_preprocess, -1, "do-preprocess", NULL),
+    LLM_OPT_TEXT(cli_options, draft_weights, CLI_IO, "draft-weight-name", "NAME", "convert-eagle: the head's file, if not as usual"),
+    LLM_OPT_TEXT(cli_options, base_weights, CLI_IO, "base-weight-name", "NAME", "convert-eagle: the model's file that has the output layer (lm_head)"),
     LLM_OPT_BOOL(cli_options, plain, CLI_IO, "plain", "at a terminal: the answer as it comes, not wrapped, Markdown as written"),
-    LLM_OPT_BOOL(cli_options, verbose, CLI_IO, "v|verbose", "tokens a second after each answer"),
     LLM_OPT_BOOL(cli_options, help, -1, "h|help", NULL),
     LLM_OPT_BOOL(cli_options, help_all, -1, "help-all", NULL),
     LLM_OPT_BOOL(cli_options, version, -1, "version", NULL),
@@ -219,14 +217,29 @@ static const llm_option cli_table[] = {
     LLM_OPT_INT(cli_options, num_prompts, CLI_BENCH, "num-prompts", 1, 1e6, "requests in all (64)"),
     LLM_OPT_INT(cli_options, input_len, CLI_BENCH, "random-input-len", 1, 1e6, "prompt tokens (128)"),
     LLM_OPT_INT(cli_options, output_len, CLI_BENCH, "random-output-len", 1, 1e6, "answer tokens (64)"),
-    LLM_OPT_NONE(IGNORED, "host|port|metrics-port|api-key|model-name|served-model-name|a|alias|$VLLM_ENGINE_ITERATION_TIMEOUT_S",
-                 "it belongs to llm_serve"),
+    LLM_OPTIONS_SERVER,
     LLM_OPTIONS_FOREIGN,
 };
 /* clang-format on */
 
 static unsigned char cli_given[CLI_COUNT(cli_table)]; /* tells an explicit 0 from a default */
-static llm_options cli_names = {cli_table, CLI_COUNT(cli_table), &opt, cli_given, cli_note, NULL, {NULL, 0}, NULL};
+static llm_options cli_names = {cli_table, CLI_COUNT(cli_table), &opt, cli_given, cli_note, &cli_names, {NULL, 0}, NULL};
+
+/* Ends the program with the sentence, in the words of the command line, if something failed. An argument out of range is a usage error. */
+static void cli_check(llm_result r) {
+    CLI_TEXT t = {0};
+    if (r == LLM_OK) return;
+    llm_options_sentence(&cli_names, cli_argc, cli_argv, getenv, llm_last_error(), &t);
+    cli_die(r == LLM_ERR_ARG ? 2 : 1, "%s", t.failed ? llm_last_error() : t.data);
+}
+
+/* Parses a text that should be JSON; 0: it is none. */
+static int cli_json(const llm_text *t, llm_json **doc) {
+    cli_whole(t);
+    const llm_result r = llm_json_parse(t->data, t->len, NULL, doc);
+    if (r == LLM_ERR_NOMEM) cli_check(r);
+    return !r;
+}
 
 /* Appends the numbers of "[1,2]" or "1,2": ids, or sizes. */
 static llm_result cli_parse_ids(const char *said, const char *text, llm_tokens *out) {
@@ -234,7 +247,7 @@ static llm_result cli_parse_ids(const char *said, const char *text, llm_tokens *
     CLI_JSON *doc = NULL;
     int64_t id;
     llm_text_format(&list, text[strspn(text, " \t\r\n")] == '[' ? "%s" : "[%s]", text);
-    int ok = cli_parse(&list, &doc) && llm_json_type_of(doc, 0) == LLM_JSON_ARRAY;
+    int ok = cli_json(&list, &doc) && llm_json_type_of(doc, 0) == LLM_JSON_ARRAY;
     for (int i = ok ? llm_json_first(doc, 0) : -1; ok && i >= 0; i = llm_json_next(doc, i)) {
         ok = llm_json_int(doc, i, &id) && id >= 0 && id <= INT32_MAX;
         llm_tokens_add(out, (int32_t)id);
@@ -267,7 +280,7 @@ static llm_result cli_add_members(llm_text *body) {
         int ids = !strcmp(row->words, "IDS"), json = ids || !strcmp(row->words, "JSON");
         if (*text != '@' || !strstr(row->words, "@FILE")) llm_text_format(&value, ids && *text != '[' ? "[%s]" : "%s", text);
         else if (cli_read(text + 1, &value)) return LLM_ERR_ARG;
-        if (json && !cli_parse(&value, &doc))
+        if (json && !cli_json(&value, &doc))
             return cli_bad(LLM_ERR_ARG, "--%.*s: %.60s, JSON was expected", (int)name.len, row->names, text);
         llm_text_format(body, json ? ",%q:%s" : ",%q:%Q", name.data, value.data, value.len);
     }
@@ -328,6 +341,9 @@ static void cli_open_engine(int64_t need, int32_t seqs) {
     if (need > 0 && (cli.limit <= 0 || need < cli.limit) && e->max_model_len <= cli.limit) e->max_model_len = (int32_t)need;
     e->max_num_seqs = seqs;
     cli_check(llm_engine_open(cli.model, e, &cli.engine));
+    cli_check(llm_setup_adapters(&opt.setup, cli.engine, NULL));
+    llm_options_report(&cli_names, cli.engine);
+    cli_write("", 0); /* only the notes */
     cli.service.engine = cli.engine;
 }
 
@@ -607,10 +623,10 @@ static void cli_show_speed(const llm_request *request) {
     if (out.finish == LLM_FINISH_LENGTH)
         fprintf(stderr, "%s[cut after %zu tokens; max-tokens allows more]%s\n", cli.dim, out.n_token_ids, cli.plain);
     if (!opt.verbose) return;
-    double first = fmax(m.first_token_time - m.inference_start_time, 1e-6), rest = fmax(m.finish_time - m.first_token_time, 1e-6);
+    const double begin = m.inference_start_time, first = fmax(m.first_token_time, 1e-6), rest = fmax(m.finish_time - begin - first, 1e-6);
     fprintf(stderr, "%s[prompt %d tokens, %d cached, %.1f tok/s | answer %zu tokens, %.1f tok/s | first token %.2f s]%s\n", cli.dim,
             m.n_prompt_tokens, m.n_cached_tokens, (m.n_prompt_tokens - m.n_cached_tokens) / first, out.n_token_ids,
-            ((double)out.n_token_ids - 1) / rest, m.first_token_time - m.arrival_time, cli.plain);
+            ((double)out.n_token_ids - 1) / rest, begin + first - m.arrival_time, cli.plain);
 }
 
 /* Begins a call with a body. */
@@ -800,6 +816,7 @@ static void cli_cmd_render(void) {
     const char *source = opt.setup.files.chat_template;
     CLI_TEXT text = {0};
     if (!source) cli_open_model(1);
+    else if (access(source, F_OK) && llm_template_builtin(source)) llm_text_str(&text, llm_template_builtin(source));
     else if (strchr(source, '{') && access(source, R_OK)) llm_text_str(&text, source);
     else if (cli_read(source, &text)) cli_die(1, "--chat-template: %s", llm_last_error());
     if (source && llm_template_open(text.data, text.len, &cli_template)) cli_die(1, "%.60s: %s", source, llm_last_error());
@@ -939,8 +956,9 @@ static void cli_cmd_batch(void) {
                 const llm_openai_info *info = llm_openai_get_info(job->call);
                 const char *id = info->status == 200 ? info->id : NULL;
                 llm_text_format(&out, id ? "{'id':'batch_req_%s'," : "{'id':null,", id);
-                llm_text_format(&out, "'custom_id':%t,'response':{'status_code':%d,'request_id':%q,'body':%t},'error':null}\n", &job->text,
-                                info->status, id, &body);
+                llm_text_format(&out, "'custom_id':%t,'response':{'status_code':%d,'request_id':%q,", &job->text, info->status, id);
+                if (*info->ignored) llm_text_format(&out, "'ignored':%q,", info->ignored);
+                llm_text_format(&out, "'body':%t},'error':null}\n", &body);
             }
             llm_text_format(&out, "%t", &job->text);
             cli_out(&out);
@@ -1879,7 +1897,7 @@ static const struct cli_command {
     {"batch", "[MODEL]", "OpenAI batch file: -i in.jsonl -o out.jsonl", "i|o", CLI_ANSWERS, cli_cmd_batch},
     {"bench", "[MODEL]", "tokens a second; with --url a load test of a server", "p|n|json", CLI_BENCH, cli_cmd_bench},
     {"info", "[MODEL]", "what a model file is and whether it fits in memory", "json", -1, cli_cmd_info},
-    {"convert-eagle", "HEAD TO", "an EAGLE head, from SafeAILab's layout to vLLM's", "draft-path|base-path|json", -1, cli_cmd_convert},
+    {"convert-eagle", "HEAD TO", "an EAGLE head, from SafeAILab's layout to vLLM's", "draft-path|base-path|draft-weight-name|base-weight-name|json", -1, cli_cmd_convert},
     {"help", "[COMMAND]", "this, or a command's options; --help-all: every option", "", -1, cli_cmd_help},
     {"version", "", "version and instruction sets", "", -1, cli_cmd_version},
 };
@@ -1891,10 +1909,17 @@ static const struct cli_command *cli_asked; /* whose help is wanted; NULL: the p
 static void cli_help_all(void) {
     static const char *const titles[] = {"Input and output", "Measuring"};
     llm_text t = {0};
+    if (opt.json) { /* every name and what it comes to */
+        llm_options_verdicts(&cli_names, &t);
+        llm_text_str(&t, "\n");
+        cli_out(&t);
+        return;
+    }
     printf("usage: llm_cli [COMMAND] [options]\n\nCommands (without one: chat)\n");
     for (int i = 0; i < CLI_COUNT(cli_commands); i++) printf("  %-13s %s\n", cli_commands[i].name, cli_commands[i].help);
     llm_options_help(&cli_names, titles, CLI_COUNT(titles), &t);
-    llm_text_str(&t, "Exit: 0 done, 1 failed, 2 usage, 130 interrupted.\n");
+    llm_options_idle(&cli_names, &t);
+    llm_text_str(&t, "\nExit: 0 done, 1 failed, 2 usage, 130 interrupted.\n");
     cli_out(&t);
 }
 
@@ -1932,8 +1957,12 @@ static const struct cli_command *cli_arguments(int argc, char **argv) {
     llm_option_list words = {0};
     if (argc > 1 && !strcmp(argv[1], "quantize")) cli_die(1, "quantize: this command is not in this version");
     llm_setup_init(&opt.setup);
-    opt.setup.chat_sampling = 1;
+    cli_argc = argc;
+    cli_argv = argv;
+    opt.setup.chat_sampling = opt.setup.do_preprocess = 1;
     cli_check(llm_setup_read(&opt.setup, &cli_names, argc, argv, getenv, &words));
+    if (opt.setup.model_name && !opt.setup.files.builtin_template)
+        cli_note(&cli_names, "model_name has no effect: it is no built-in chat template, and nothing is served here");
     for (int i = 0; i < words.n; i++) {
         const char *word = words.items[i];
         int named = 0;
@@ -1954,7 +1983,7 @@ static const struct cli_command *cli_arguments(int argc, char **argv) {
     free((void *)words.items);
     if (opt.help && command && command->run != cli_cmd_help) cli_asked = command;
     if (opt.setup.visible_devices) setenv("CUDA_VISIBLE_DEVICES", opt.setup.visible_devices, 0);
-    if (!command || command->run == cli_cmd_chat) command = &cli_commands[!opt.do_preprocess]; /* LMDeploy's word for: no template */
+    if (!command || command->run == cli_cmd_chat) command = &cli_commands[!opt.setup.do_preprocess]; /* LMDeploy's word for: no template */
     return command;
 }
 

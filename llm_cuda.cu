@@ -304,7 +304,7 @@ typedef struct change {
 typedef struct draw {
     uint64_t seed;
     int64_t position;
-    int32_t wanted, also, top_k, mask, bias, n_bias, used, n_used;
+    int32_t wanted, top_k, mask, bias, n_bias, used, n_used;
     float temperature, top_p, min_p, repetition, presence, frequency;
 } draw;
 
@@ -3853,7 +3853,7 @@ static __global__ void __launch_bounds__(DRAW_THREADS, 2)
     const float *x = logits + (int64_t)row * n;
     const int bent = d.mask >= 0 || d.n_bias || d.n_used, greedy = d.temperature < 1e-5f;
     float *w = weights + (int64_t)row * n, max = block_top(x, n, shared, &bad), scale = greedy ? 1 : 1 / d.temperature, raw = max;
-    llm_drawn o = {-1, 0, 0, 0, 0};
+    llm_drawn o = {-1, 0, 0, 0};
     double sum1 = bad ? 0 : block_weigh(x, w, n, max, 1, shared), sum = sum1;
     const float *from = x;
     if (!bad && bent) { /* the row's own token was drawn, or stands in the list */
@@ -3874,7 +3874,6 @@ static __global__ void __launch_bounds__(DRAW_THREADS, 2)
     if (!bad) {
         o.log_sum = (double)raw + log(sum1);
         o.logprob = (float)((double)x[o.id] - o.log_sum);
-        o.also = (float)((double)x[d.also] - o.log_sum);
         o.prob = (float)((double)(greedy ? 1.0f : w[o.id]) / sum);
     }
     drawn[2 * row + s.head[HEAD_TURN]] = o;
@@ -4120,7 +4119,7 @@ static llm_result step_draws(llm_backend_ctx *ctx, const llm_step *s, draw *to, 
             return fail_with(&ctx->cfg, LLM_ERR_LIMIT, "step: draws, but no memory for them, or more than %d biases and penalties",
                              LLM_DRAW_CHANGES);
         /* clang-format off */
-        *to = {d->seed, d->position, 1, d->also, p->top_k, -1, (int32_t)n, p->n_logit_bias, 0, d->n_used,
+        *to = {d->seed, d->position, 1, p->top_k, -1, (int32_t)n, p->n_logit_bias, 0, d->n_used,
                p->temperature, p->top_p, p->min_p, p->repetition_penalty, p->presence_penalty, p->frequency_penalty};
         /* clang-format on */
         for (int k = 0; k < p->n_logit_bias; k++) list[n++] = {p->logit_bias[k].id, 0, p->logit_bias[k].bias};
@@ -4143,8 +4142,13 @@ static void rules_copy(rank *r, const uint8_t *block, size_t masks, size_t chang
 }
 
 /* The rows a captured list is made for. A step of 5 rows pays for 8, which is the same bytes of weights; a graph for every number of rows
- * would take memory and time for nothing. */
-static int bucket(int n) { return n <= 2 ? n : n <= 4 ? 4 : (n + 7) / 8 * 8; }
+ * would take memory and time for nothing. Those of --cuda-graph-sizes, where they are given: a step larger than all is not captured. */
+static int bucket(const llm_backend_config *c, int n) {
+    if (!c->n_graph_sizes) return n <= 2 ? n : n <= 4 ? 4 : (n + 7) / 8 * 8;
+    for (int i = 0; i < c->n_graph_sizes; i++)
+        if (c->graph_sizes[i] >= n) return c->graph_sizes[i];
+    return INT32_MAX;
+}
 
 /* The step's numbers are checked, written to the pinned block of its turn, and on their way to every device before it returns. Twin:
  * llm__cpu_begin_step. */
@@ -4160,9 +4164,9 @@ static llm_result cuda_begin_step(llm_backend_ctx *ctx, const llm_step *s) {
     const llm_shape *n = &s->shape;
     ctx->shape = ctx->padded = *n;
     ctx->capture = !ctx->cfg.enforce_eager && n->n_rows && n->n_rows == n->n_seqs && n->n_rows == n->n_out &&
-                   bucket(n->n_rows) <= ctx->cfg.max_out && bucket(n->n_rows) <= ctx->cfg.max_rows &&
+                   bucket(&ctx->cfg, n->n_rows) <= ctx->cfg.max_out && bucket(&ctx->cfg, n->n_rows) <= ctx->cfg.max_rows &&
                    (!ctx->cfg.max_seq_len_to_capture || ctx->longest <= ctx->cfg.max_seq_len_to_capture);
-    if (ctx->capture) ctx->padded.n_rows = ctx->padded.n_seqs = ctx->padded.n_out = bucket(n->n_rows);
+    if (ctx->capture) ctx->padded.n_rows = ctx->padded.n_seqs = ctx->padded.n_out = bucket(&ctx->cfg, n->n_rows);
     for (int i = 0; i < ctx->n_ranks; i++) {
         rank *r = &ctx->ranks[i];
         r->n = 0;
@@ -4762,9 +4766,9 @@ static void profile_products(rank *r) {
     rank_ok(r, cudaStreamSynchronize(r->stream), "profile run");
 }
 
-/* What a rank may use for pages: its share of the memory, less what is used after a profile run, by others too, and a little for graphs. The least of all ranks
+/* What a rank may use for pages: its share of the memory, less what is used after a profile run, by others too, and a little for graphs; or (all) what is free. The least of all ranks
  * counts, since a page is one number for all of them. */
-static int64_t cuda_kv_memory(llm_backend_ctx *ctx) {
+static int64_t cuda_kv_memory(llm_backend_ctx *ctx, int all) {
     int64_t least = INT64_MAX;
     double share = ctx->cfg.memory_utilization > 0 ? ctx->cfg.memory_utilization : 0.9;
     for (int i = 0; i < ctx->n_ranks; i++) {
@@ -4772,7 +4776,7 @@ static int64_t cuda_kv_memory(llm_backend_ctx *ctx) {
         select_device(&ctx->ranks[i]);
         if (!ctx->begun) profile_products(&ctx->ranks[i]);
         if (!rank_ok(&ctx->ranks[i], cudaMemGetInfo(&left, &total), "memory")) return 0;
-        int64_t mine = (int64_t)((double)total * share) - (int64_t)(total - left) - (int64_t)(total / 256);
+        int64_t mine = (all ? (int64_t)left : (int64_t)((double)total * share) - (int64_t)(total - left)) - (int64_t)(total / 256);
         least = mine < least ? mine : least;
     }
     return least < 0 ? 0 : least;

@@ -2,15 +2,16 @@
  *
  *     ./llm_serve --port 8180
  *
- * One event thread (sockets and JSON), one engine thread (the model), a few workers (templates and tokenizing). Uses the public
+ * One event thread (sockets), one engine thread (the model), a few workers (JSON, templates, tokenizing, long answers). Uses the public
  * API of llm.h only: what a request means and how its answer is written is its section >>openai; here are the sockets, the
- * threads, the routes, the metrics and the page. A request's way: conn_read takes its bytes, http_parse_head its head,
- * serve_request finds the route, route_call begins a call, a worker submits it, the engine steps, call_advance writes what is
- * new, conn_flush sends it. Sections, bottom-up: >>server >>options >>http >>connections >>calls >>metrics >>answers >>page
+ * threads, the routes, the metrics and the page. A request's way: conn_receive takes its bytes, http_parse_head its head,
+ * serve_head finds the route, call_begin begins a call, a worker submits it, the engine steps, conn_answer writes what is
+ * new, conn_send sends it. Sections, bottom-up: >>server >>options >>http >>connections >>calls >>metrics >>answers >>page
  * >>routes >>main. */
 #define _GNU_SOURCE
 #include "llm.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -40,7 +41,7 @@
  *
  *   cfg, path, bound     main, from the options, before anything listens
  *   model, engine,       the loader thread; others look at them only after they saw `ready`, which is stored last (release)
- *   service              and loaded first (acquire)
+ *   service, most_tokens and loaded first (acquire)
  *   signals              the signal handler
  *
  * Everything else has one owner: connections and calls belong to the event thread, what waits between threads to `queue`. */
@@ -50,16 +51,14 @@
 
 /* What is declared with these is freed when its block is left, wherever that is. */
 #define SCOPED_TEXT __attribute__((cleanup(llm_text_free))) llm_text
-#define SCOPED_JSON __attribute__((cleanup(json_drop))) llm_json
-static void json_drop(llm_json **doc) { llm_json_free(*doc); }
 
 typedef struct configuration {
     llm_setup setup; /* the model, the engine, the defaults of requests */
-    const char *host, *unix_socket, *key_file, *lora_dir, *context_dir, *pooler_config;
-    llm_option_list names, keys, origins, allowed_hosts, lora_modules;
-    int32_t enable_lora;
-    int32_t port, metrics_port, max_logprobs, strict_model_name, no_page, n_workers, raw_embeddings;
+    const char *host, *unix_socket, *key_file, *lora_dir, *context_dir;
+    llm_option_list names, keys, origins, allowed_hosts;
+    int32_t port, metrics_port, max_logprobs, strict_model_name, no_page, n_workers;
     float shutdown_timeout, request_timeout, ping_interval, step_timeout, drain;
+    int64_t max_contexts, max_context_bytes;
     const char *log_file;
     int32_t log_requests, log_prompts, log_json;
 } configuration;
@@ -71,9 +70,12 @@ static struct {
     llm_openai_service service; /* how requests are read and answers written */
     int n_served;               /* of cfg.names: the others are accepted only */
     char bound[160];
-    int ready;    /* atomic: the engine is open */
-    int loopback; /* bound to a loopback address or a Unix socket */
-    double started;
+    int ready;                /* atomic: the engine is open; -1: it cannot be */
+    int32_t most_tokens;      /* that a request may have */
+    int loopback;             /* bound to a loopback address */
+    double started, launched; /* by the calendar; by llm_now, when main began */
+    int argc;
+    char **argv;
     volatile sig_atomic_t signals, hangups;
     FILE *log; /* NULL: standard error */
 } server;
@@ -137,10 +139,8 @@ __attribute__((format(printf, 2, 3))) static void server_log(int level, const ch
 static const llm_option options_table[] = {
     LLM_OPTIONS_PROGRAM(configuration, setup),
     LLM_OPTIONS_SETUP(configuration, setup),
-    {"served-model-name|a|alias|model-name", LLM_OPTION_LIST, LLM_HELP_MODEL, IN_CFG(names), 1, 0, "NAME ...",
+    {"served-model-name|a|alias", LLM_OPTION_LIST, LLM_HELP_MODEL, IN_CFG(names), 1, 0, "NAME ...",
      "names that answers and /v1/models carry"},
-    {"pooler-config|override-pooler-config", LLM_OPTION_TEXT, LLM_HELP_MODEL, IN_CFG(pooler_config), 0, 0, "JSON",
-     "the same as {\"pooling_type\": \"LAST\", \"normalize\": true}"},
     {"host", LLM_OPTION_TEXT, LLM_HELP_OWN, IN_CFG(host), 0, 0, "ADDRESS", "address to listen on (127.0.0.1); a path ending in .sock: Unix socket"},
     {"port", LLM_OPTION_INT, LLM_HELP_OWN, IN_CFG(port), 0, 65535, "N", "port (8000); 0: any free one"},
     {"uds", LLM_OPTION_TEXT, LLM_HELP_OWN, IN_CFG(unix_socket), 0, 0, "PATH", "listen on a Unix socket"},
@@ -160,18 +160,17 @@ static const llm_option options_table[] = {
     {"log-format", LLM_OPTION_ENUM, LLM_HELP_OWN, IN_CFG(log_json), 0, 0, "text|json=1", "lines to read, or JSON objects"},
     {"log-file", LLM_OPTION_TEXT, LLM_HELP_OWN, IN_CFG(log_file), 0, 0, "FILE", "the log, instead of standard error; SIGHUP opens it anew"},
     {"no-ui|no-webui", LLM_OPTION_BOOL, LLM_HELP_OWN, IN_CFG(no_page), 0, 0, NULL, "no chat page at /"},
-    {"enable-lora", LLM_OPTION_BOOL, LLM_HELP_ENGINE, IN_CFG(enable_lora), 0, 0, NULL, "adapters by model name"},
-    {"lora-modules|adapters", LLM_OPTION_LIST, LLM_HELP_ENGINE, IN_CFG(lora_modules), 1, 0, "NAME=PATH ...",
-     "adapters: PEFT folders or GGUF files, or {\"name\", \"path\"}"},
     {"lora-dir", LLM_OPTION_TEXT, LLM_HELP_ENGINE, IN_CFG(lora_dir), 0, 0, "PATH", "folder whose adapters may be loaded while serving"},
     {"context-dir", LLM_OPTION_TEXT, LLM_HELP_ENGINE, IN_CFG(context_dir), 0, 0, "PATH", "folder of kept contexts: /v1/contexts/save and /load"},
+    {"max-contexts", LLM_OPTION_INT64, LLM_HELP_ENGINE, IN_CFG(max_contexts), 0, 1e9, "N", "most files in it that a client's save may lead to (256); 0: any number"},
+    {"max-context-bytes", LLM_OPTION_INT64, LLM_HELP_ENGINE, IN_CFG(max_context_bytes), 0, 9e18, "BYTES", "and most bytes of them (64 GiB)"},
     {"max-logprobs", LLM_OPTION_INT, LLM_HELP_ANSWERS, IN_CFG(max_logprobs), 0, 1000, "N", "most logprobs a request may ask for (20)"},
     {"strict-model-name", LLM_OPTION_BOOL, LLM_HELP_ANSWERS, IN_CFG(strict_model_name), 0, 0, NULL, "unknown model names are 404"},
     {"sse-ping-interval", LLM_OPTION_FLOAT, LLM_HELP_OWN, IN_CFG(ping_interval), 0, 86400, "S",
      "comments that keep a silent stream alive (15); 0: none"},
     {"engine-iteration-timeout|$VLLM_ENGINE_ITERATION_TIMEOUT_S", LLM_OPTION_FLOAT, LLM_HELP_ENGINE, IN_CFG(step_timeout), 0, 1e6, "S",
      "a step that takes longer fails the requests, not the server (none)"},
-    {"workers", LLM_OPTION_INT, LLM_HELP_OWN, IN_CFG(n_workers), 1, 64, "N", "threads for templates and tokenizing (2)"},
+    {"workers", LLM_OPTION_INT, LLM_HELP_OWN, IN_CFG(n_workers), 1, 64, "N", "threads for what grows with a request: JSON, templates, tokenizing, long answers (2)"},
     {"b", LLM_OPTION_INT, -1, IN_CFG(setup.engine.max_num_batched_tokens), 1, 65536, "N", NULL},
     LLM_OPTIONS_FOREIGN};
 /* clang-format on */
@@ -191,14 +190,27 @@ __attribute__((format(printf, 2, 3), noreturn)) static void die(int code, const 
 }
 
 /* Remarks of the option readers: accepted without effect, given twice. */
-static void on_note(UNUSED void *user, const char *line) { fprintf(stderr, "llm_serve: note: %s\n", line); }
+static void on_note(UNUSED void *user, const char *line) {
+    SCOPED_TEXT t = {0};
+    llm_options_sentence((const llm_options *)user, server.argc, server.argv, getenv, line, &t);
+    fprintf(stderr, "llm_serve: note: %s\n", t.data ? t.data : line);
+}
 
-static void print_help(void) {
+/* all: 0: what most people want to know, on one screen; 1: every option, also what is understood and has no effect; 2: every name as
+ * JSON. */
+static void print_help(int all) {
     static const char *const network = "Network and server";
     llm_text t = {0};
-    llm_text_str(&t, "usage: llm_serve [MODEL] [options]\n");
-    llm_options_help(&options, &network, 1, &t);
-    fputs(t.data, stdout);
+    if (all < 2) llm_text_str(&t, "usage: llm_serve [MODEL] [options]\n");
+    if (all == 1) llm_options_help(&options, &network, 1, &t), llm_options_idle(&options, &t);
+    if (all == 2) llm_options_verdicts(&options, &t), llm_text_str(&t, "\n");
+    if (!all) {
+        llm_text_str(&t, "\n  llm_serve              the default model at http://127.0.0.1:8000\n"
+                         "  llm_serve model.gguf   this one: a file, folder or ORG/NAME\n\nOften used\n");
+        llm_options_rows(&options, -1, "m|c|np|t|served-model-name|host|port|api-key|log-requests", &t);
+        llm_text_str(&t, "\nllm_serve --help-all: all options.\n");
+    }
+    if (t.failed || fputs(t.data, stdout) < 0 || fflush(stdout)) die(1, "writing to standard output failed");
     llm_text_free(&t);
     exit(0);
 }
@@ -222,53 +234,32 @@ static void read_keys(const char *path) {
     if (!n) die(2, "--api-key-file: no key in it");
 }
 
-/* One of --lora-modules, NAME=PATH or {"name", "path"}: only looked at, before a model is loaded, or (load) loaded. A path may have a '=' too. */
-static void lora_module(const char *text, int load) {
-    SCOPED_JSON *doc = NULL;
-    const char *name = NULL, *path = strchr(text, '=');
-    char own[256] = "";
-    if (*text == '{') {
-        if (llm_json_parse(text, strlen(text), NULL, &doc)) path = NULL;
-        else name = llm_json_str(doc, llm_json_find(doc, 0, "name"), NULL), path = llm_json_str(doc, llm_json_find(doc, 0, "path"), NULL);
-    } else if (path && path - text < (int)sizeof own) {
-        memcpy(own, text, (size_t)(path++ - text));
-        name = own;
+/* A key that is empty would let everybody in; one that no header can carry, nobody. An empty variable is none, as ever, but worth a remark. */
+static void check_keys(const llm_option_list *keys) {
+    static const char *const variables[] = {"LLM_API_KEY", "VLLM_API_KEY"};
+    for (int i = 0; i < 2 && !keys->n; i++)
+        if (getenv(variables[i]) && !*getenv(variables[i]))
+            fprintf(stderr, "llm_serve: note: %s is empty: no key is asked for\n", variables[i]);
+    for (int i = 0; i < keys->n; i++) {
+        const char *key = keys->items[i];
+        const size_t n = strlen(key);
+        int bad = !n || key[0] == ' ' || key[n - 1] == ' ';
+        for (size_t k = 0; k < n; k++) bad |= (unsigned char)key[k] < 32 || key[k] == 127;
+        if (!n) die(2, "--api-key: a key is empty and would let everybody in: give it a text, or leave the option out");
+        if (bad) die(2, "--api-key: a key begins or ends in a space or has a control character, which no client can send");
     }
-    if (!name || !*name || !path || !*path)
-        die(2, "--lora-modules: \"%.200s\": NAME=PATH or {\"name\": ..., \"path\": ...} was expected", text);
-    if (load && llm_openai_knows_model(&server.service, name, strlen(name))) die(1, "--lora-modules %.100s: the name is taken", text);
-    if (load && llm_lora_load(server.engine, name, path)) die(1, "--lora-modules %.100s: %s", text, llm_last_error());
 }
 
-/* Slots for adapters: unless it is said how many, one for each that is named at start, and some for those that come later. All may compute
- * together unless fewer are asked for. */
-static void read_lora_options(void) {
-    llm_engine_config *e = &server.cfg.setup.engine;
-    for (int i = 0; i < server.cfg.lora_modules.n; i++) lora_module(server.cfg.lora_modules.items[i], 0);
-    int most = server.cfg.lora_modules.n + (e->lora != NULL) + (server.cfg.lora_dir ? 16 : 0);
-    if (e->max_cpu_loras && e->max_cpu_loras < e->max_loras)
-        die(2, "max_cpu_loras (%d) must be greater than or equal to max_loras (%d)", e->max_cpu_loras, e->max_loras);
-    if (!server.cfg.enable_lora && !most) return;
-    if (!e->max_cpu_loras) e->max_cpu_loras = e->max_loras > most ? e->max_loras : most ? most : 1;
-    if (!e->max_loras) e->max_loras = e->max_cpu_loras;
-}
-
-/* --pooler-config: vLLM's object; members that say nothing here are let pass, as there. */
-static void read_pooler(configuration *c) {
-    SCOPED_JSON *doc = NULL;
-    int normalize = 1;
-    int bad = llm_json_parse(c->pooler_config, strlen(c->pooler_config), NULL, &doc) || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT;
-    int type = llm_json_find(doc, 0, "pooling_type"), flag = llm_json_find(doc, 0, "normalize");
-    const char *name = llm_json_str(doc, type, NULL);
-    if (type >= 0) c->setup.pooling = !name ? 0 : !strcasecmp(name, "LAST") ? 1 : !strcasecmp(name, "MEAN") ? 2 : 0;
-    if (bad || (type >= 0 && !c->setup.pooling) || (flag >= 0 && !llm_json_bool(doc, flag, &normalize)))
-        die(2, "--pooler-config: {\"pooling_type\": \"LAST\" or \"MEAN\", \"normalize\": true or false} was expected");
-    c->raw_embeddings = !normalize;
+/* A sentence of the library, in the words of the command line. */
+static void say_of_library(void) {
+    SCOPED_TEXT t = {0};
+    llm_options_sentence(&options, server.argc, server.argv, getenv, llm_last_error(), &t);
+    fprintf(stderr, "llm_serve: error: %s\n", t.data ? t.data : "out of memory");
 }
 
 /* A wrong option ends the program here with 2, a model that is not there with 1. */
 static void check_setup(llm_result r) {
-    if (r) die(r == LLM_ERR_ARG ? 2 : 1, "%s", llm_last_error());
+    if (r) say_of_library(), exit(r == LLM_ERR_ARG ? 2 : 1);
 }
 
 /* Everything that is known before a socket is opened: argv, environment, file, in falling strength; then what
@@ -290,16 +281,22 @@ static void read_options(int argc, char **argv) {
     const llm_option *names = llm_options_find(&options, "served-model-name", 17);
     /* Defaults of the flags; a zero in the engine's and the sampling's structs is a default already. */
     llm_setup_init(&c->setup);
+    server.argc = argc;
+    server.argv = argv;
     options.note = on_note;
+    options.user = &options;
     c->setup.log_level = LLM_LOG_INFO;
     c->port = 8000;
     c->n_workers = 2;
     c->max_logprobs = 20;
     c->shutdown_timeout = 30;
     c->ping_interval = 15;
+    c->max_contexts = 256;
+    c->max_context_bytes = (int64_t)64 << 30;
     e->max_num_seqs = 64;
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) print_help();
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) print_help(0);
+        if (!strcmp(argv[i], "--help-all")) print_help(i + 1 < argc && !strcmp(argv[i + 1], "--json") ? 2 : 1);
         if (!strcmp(argv[i], "--version")) printf("llm_serve %s (isa: %s)\n", LLM_VERSION_STRING, llm_isa_list()), exit(0);
     }
     check_setup(llm_setup_read(&c->setup, &options, argc, argv, getenv, &words));
@@ -308,19 +305,24 @@ static void read_options(int argc, char **argv) {
     if (words.n && c->setup.model) die(2, "the model is given twice");
     if (words.n) c->setup.model = words.items[0];
     if (c->key_file) read_keys(c->key_file);
+    check_keys(&c->keys);
     const int chosen = c->setup.model != NULL;
     check_setup(llm_setup_find(&c->setup, getenv));
+    const int cpu = !e->cuda_library && !(e->device && !strcmp(e->device, "cuda"));
+    if (!cpu && !llm_options_given(&options, "max-num-seqs")) e->max_num_seqs = 256;
     if (e->max_num_batched_tokens && e->max_num_batched_tokens < e->max_num_seqs)
-        die(2, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d).", e->max_num_batched_tokens,
+        die(2, "--max-num-batched-tokens (%d) must be greater than or equal to --max-num-seqs (%d).", e->max_num_batched_tokens,
             e->max_num_seqs);
-    if (c->pooler_config) read_pooler(c);
-    read_lora_options();
+    if (c->lora_dir && !llm_options_given(&options, "max-cpu-loras")) e->max_cpu_loras += 16; /* for those that come while it serves */
+    if (c->lora_dir && !llm_options_given(&options, "max-loras")) e->max_loras = e->max_cpu_loras;
+    if (c->setup.model_name && !c->names.n) llm_options_set(&options, names, "model_name", c->setup.model_name, LLM_FROM_FILE);
     if (!c->names.n && !chosen) llm_options_set(&options, names, "model", model_name(c->setup.model), LLM_FROM_FILE);
     if (!c->names.n) llm_options_set(&options, names, "model", c->setup.model, LLM_FROM_FILE);
     server.n_served = c->names.n; /* the path and its last component are known too */
     llm_options_set(&options, names, "model", c->setup.model, LLM_FROM_USER);
     if (strrchr(c->setup.model, '/')) llm_options_set(&options, names, "model", strrchr(c->setup.model, '/') + 1, LLM_FROM_USER);
-    if (!e->kv_cache_memory_bytes) e->kv_cache_memory_bytes = (int64_t)4 << 30;
+    if (cpu && !e->kv_cache_memory_bytes && !e->num_gpu_blocks && e->cache_max_entry_count <= 0)
+        e->kv_cache_memory_bytes = (int64_t)4 << 30;
     free((void *)words.items);
 }
 
@@ -344,10 +346,9 @@ enum {
     HTTP_MAX_NAME = 256,
     HTTP_MAX_KEY = 8 << 10,
     HTTP_MAX_BODY = 32 << 20,
-    HTTP_MAX_OVERHEAD = 4096, /* chunk extensions and trailers of a body */
-    HTTP_MAX_DRAIN = 64 << 10 /* body of a GET that is read and dropped */
+    HTTP_MAX_OVERHEAD = 4096,  /* chunk extensions and trailers of a body */
+    HTTP_SMALL_BODY = 64 << 10 /* read and dropped where it is not wanted; larger ones take turns, see >>connections */
 };
-
 typedef struct slice {
     const char *p;
     size_t n;
@@ -374,9 +375,9 @@ typedef struct http_head {
     slice method, path; /* path is decoded, in path_text */
     char path_text[1024];
     int minor; /* HTTP/1.minor */
-    slice host, origin, authorization, api_key, content_type, request_id, ask_headers;
+    slice host, origin, fetch_site, authorization, api_key, content_type, request_id, ask_headers;
     int64_t content_length; /* -1: none */
-    int chunked, keep_alive, expect_continue, n_authorization;
+    int chunked, keep_alive, closes, expect_continue, n_authorization;
     int bad;             /* the status of the error that ends it, */
     const char *message; /* and its sentence */
 } http_head;
@@ -481,9 +482,9 @@ static int http_parse_host(slice v, http_head *h) {
 static int http_parse_field(slice name, slice v, http_head *h) {
     if (slice_is_nocase(name, "content-length")) return http_parse_length(v, h);
     if (slice_is_nocase(name, "host")) return http_parse_host(v, h);
-    if (slice_is_nocase(name, "connection")) { /* else the version's default stays */
-        if (http_list_has(v, "close")) h->keep_alive = 0;
-        else if (http_list_has(v, "keep-alive")) h->keep_alive = 1;
+    if (slice_is_nocase(name, "connection")) { /* else the version's default stays; of several fields "close" wins */
+        h->closes |= http_list_has(v, "close");
+        h->keep_alive = !h->closes && (h->keep_alive || http_list_has(v, "keep-alive"));
     } else if (slice_is_nocase(name, "transfer-encoding")) {
         if (h->chunked) return http_bad(h, 400, "more than one Transfer-Encoding");
         if (!slice_is_nocase(v, "chunked"))
@@ -500,6 +501,7 @@ static int http_parse_field(slice name, slice v, http_head *h) {
     } else if (slice_is_nocase(name, "x-api-key")) h->api_key = v;
     else if (slice_is_nocase(name, "content-type")) h->content_type = v;
     else if (slice_is_nocase(name, "origin")) h->origin = v;
+    else if (slice_is_nocase(name, "sec-fetch-site")) h->fetch_site = v;
     else if (slice_is_nocase(name, "x-request-id")) h->request_id = v;
     else if (slice_is_nocase(name, "access-control-request-headers")) h->ask_headers = v;
     return 1;
@@ -622,83 +624,115 @@ static const char *http_status(int status) {
  *
  *          first byte         empty line         body is whole          answer is written
  *   IDLE ------------> HEAD ------------> BODY ----------------> BUSY -------------------> IDLE, or LINGER
+ *                       |
+ *                       '--- answered from its head alone: a GET, a refusal ---> SKIP, while its body is dropped
  *
- *   IDLE    keep-alive: nothing is there, no memory is held          120 s
+ *   IDLE    keep-alive: nothing is there, no memory is held           120 s; before the first request 10 s
  *   HEAD    the head arrives                                          10 s
- *   BODY    the body arrives                                          20 s and 1 s a KiB
- *   BUSY    somebody works on the answer                              none: it ends with the call, or when the client goes
- *   LINGER  the answer is out and we said that we close: what is still sent to us is read and dropped, so that the
- *           kernel does not answer it with a reset that would destroy the answer on its way
+ *   BODY    the body arrives                                          80 KiB in each 20 s, or its end
+ *   SKIP    a small body that nobody wants is dropped                 10 s
+ *   BUSY    a call works on the answer                                none: it ends with the call, or when the client goes
+ *   LINGER  the answer is out and we said that we close: what is still sent to us is read and dropped, so that the kernel
+ *           does not answer it with a reset that would destroy the answer on its way: 2 s of silence, 30 s in all
  *
- * A connection is read until one request is whole; then it waits (state CONN_BUSY) until the answer is written, and goes on
- * with what was pipelined behind. While busy, at most 64 KiB more are read. Idle connections own no buffers. Every state has a
- * deadline; a sweep four times a second closes what is over. Output that a slow reader does not take is bounded: over 1 MiB and
- * 30 seconds without progress the connection is dropped and its requests cancelled. */
+ * conn_turn does all that can be done for a connection: bytes from the socket, a request from the bytes, an answer from the request's
+ * call, output to the socket, round and round until nothing moves. Then conn_wait, and nothing else, says what it waits for, so that each
+ * connection has a wake-up that is owed to it:
+ *
+ *   input      in all states but BUSY, where it stays with the system; and not while 1 MiB of output waits
+ *   output     while some is left, or when the turn was cut short for others' sake
+ *   its call   a worker brings it back, or the engine has news of it (>>calls)
+ *   the clock  the deadlines above; output that waits must move by 30 KiB in each 30 s. conn_sweep looks four times a second
+ *
+ * What all connections hold together is bounded too. Bodies, small and large ones apart, from their first byte to the end of their call: at
+ * 128 MiB the one that arrives slowest is refused. Output: at 128 MiB nobody gets more than one piece ahead, and slow readers are dropped
+ * sooner. Descriptors: the connection that has been at rest for longest makes room. */
 
 enum {
-    CONN_MAX = 12000,  /* connections held at once */
-    CONN_HEAD_S = 10,  /* to send a whole head */
-    CONN_BODY_S = 20,  /* plus one second a KiB: to send a body */
-    CONN_IDLE_S = 120, /* keep-alive */
-    CONN_STUCK_S = 30, /* output without progress */
+    CONN_MAX = 12000, /* connections held at once, */
+    CONN_FILES = 64,  /* and descriptors that are left to models, adapters and logs */
+    CONN_HEAD_S = 10,
+    CONN_IDLE_S = 120,
+    CONN_BODY_S = 20,
+    CONN_BODY_PACE = 80 << 10,
+    CONN_OUT_S = 30,
+    CONN_OUT_PACE = 30 << 10,
+    CONN_CROWDED_S = 5, /* the same while all have more output than there should be */
+    CONN_CROWDED_PACE = 320 << 10,
+    CONN_SILENT_S = 2,
+    CONN_LINGER_S = 30,
     CONN_MAX_OUT = 1 << 20,
-    CONN_MAX_AHEAD = 64 << 10
+    CONN_MAX_AHEAD = 64 << 10,
+    CONN_ROUNDS = 8, /* of a turn: 512 KiB in, or eight requests */
+    NET_MAX_BODIES = 128 << 20,
+    NET_MAX_OUT = 128 << 20
 };
 
-typedef enum conn_state { CONN_IDLE = 0, CONN_HEAD, CONN_BODY, CONN_BUSY, CONN_LINGER } conn_state;
+typedef enum conn_state { CONN_IDLE = 0, CONN_HEAD, CONN_BODY, CONN_SKIP, CONN_BUSY, CONN_LINGER } conn_state;
 
 typedef enum stream_state { STREAM_NONE = 0, STREAM_LINES, STREAM_EVENTS } stream_state; /* of JSON, or server-sent */
 
+/* Bytes that have to move, counted over spans of time. */
+typedef struct pace {
+    double since; /* 0: nothing has to */
+    size_t bytes;
+} pace;
+
 typedef struct conn {
-    int fd;
+    int fd; /* -1: closed, and freed at the end of this round of events */
     conn_state state;
-    uint32_t events;       /* what epoll watches */
-    llm_text in;           /* received, not yet used: from in_at on */
-    size_t in_at, scanned; /* scanned: bytes of whole lines of a head, none of them empty */
+    uint32_t events;        /* what epoll watches */
+    int readable, writable; /* as far as we know */
+    llm_text in;            /* received, not yet used: from in_at on */
+    size_t in_at, scanned;  /* scanned: bytes of whole lines of a head, none of them empty */
     llm_text body;
+    size_t held; /* of it, in net.bodies */
+    int large;   /* which of these */
     llm_text out;
-    size_t out_at;
-    http_head head; /* its slices point into head_text */
+    size_t out_at, counted; /* counted: of it, in net.unsent */
+    http_head head;         /* its slices point into head_text */
     llm_text head_text;
+    const struct route *route; /* that waits for the body */
     http_chunks chunks;
-    int64_t body_left;         /* of a Content-Length body */
-    double deadline, progress; /* progress: when output last moved */
-    int close_after, half_closed, probed, advancing;
-    stream_state streaming;             /* the head of a streamed answer is out */
-    int admin;                          /* accepted on the metrics port */
-    int status;                         /* of the answer to `head`; 0: none yet */
-    double began;                       /* when the request was whole; 0: none is being served */
-    char client[INET6_ADDRSTRLEN + 20]; /* its address; "unix" */
-    llm_openai_call *call;              /* the request being answered */
-    /* guarded by queue.mutex; gone: closed, but a worker still has its call */
-    int preparing, on_list, gone;
-    struct conn *next_work, *next_news;
-    struct conn *prev, *next;
+    int64_t body_left;           /* of a Content-Length body */
+    double deadline, linger_end; /* 0: none */
+    double progress;             /* when output last moved */
+    pace in_pace, out_pace;
+    int close_after, half_closed, leaving, probed, shut; /* leaving: the peer will send no more; half_closed: and all of it was read */
+    int dead;                                            /* memory is out in the middle of an answer */
+    stream_state streaming;                              /* the head of a streamed answer is out */
+    int admin;                                           /* accepted on the metrics port */
+    int status;                                          /* of the answer to `head`; 0: none yet */
+    double arrived;                                      /* when the request began to come */
+    double began;                                        /* when it was let in, and anew when it was whole; 0: none is being served */
+    char client[INET6_ADDRSTRLEN + 20];                  /* its address; "unix" */
+    struct call *call;                                   /* the request being answered */
+    struct conn *prev, *next;                            /* all */
+    struct conn *rest_prev, *rest_next;                  /* those at rest, the longest first */
+    int resting;
 } conn;
 
 static struct {
     int epoll, wake, spare_fd; /* wake: an eventfd that other threads write */
-    conn *list;
-    int n;
+    conn *list;                /* all; closed ones until net_bury */
+    conn *rest, *rest_last;
+    int n, n_most, n_closed, n_ended; /* connections; closed ones; calls that have ended since memory went back to the system */
+    size_t bodies[2], unsent;         /* bytes of bodies, small and large, and of output */
     double now;
     int leaving;  /* a signal came: /health says so, and --drain seconds later */
     int draining; /* nothing new is accepted */
-} net;
+} net = {.epoll = -1, .wake = -1, .spare_fd = -1, .n_most = CONN_MAX};
 
-/* Tells epoll what we wait for: input unless a busy connection has read ahead enough, room for output only while there
- * is some. */
-static void conn_watch(conn *c) {
-    size_t ahead = c->in.len - c->in_at;
-    /* RDHUP tells at once that a client has gone, even while nothing is to be read; half-closed, it would tell so for ever. */
-    uint32_t want = EPOLLRDHUP;
-    if (!c->half_closed && (c->state != CONN_BUSY || ahead < CONN_MAX_AHEAD)) want |= EPOLLIN;
-    if (c->half_closed) want &= ~(uint32_t)EPOLLRDHUP;
-    if (c->out_at < c->out.len) want |= EPOLLOUT;
-    if (want == c->events) return;
-    struct epoll_event ev;
-    ev.events = c->events = want;
-    ev.data.ptr = c;
-    epoll_ctl(net.epoll, EPOLL_CTL_MOD, c->fd, &ev);
+static size_t conn_unsent(const conn *c) { return c->out.len - c->out_at; }
+static size_t conn_ahead(const conn *c) { return c->in.len - c->in_at; }
+
+/* Whether more may be put into the output. */
+static int conn_has_room(const conn *c) { return conn_unsent(c) < (net.unsent < NET_MAX_OUT ? CONN_MAX_OUT : 1); }
+
+/* Whether bytes are wanted from the socket. */
+static int conn_takes_input(const conn *c) {
+    if (c->half_closed) return 0;
+    return c->state == CONN_LINGER || (c->state != CONN_BUSY && conn_has_room(c) && conn_ahead(c) < CONN_MAX_AHEAD);
 }
 
 /* Forgets the first *at bytes, which are used up, if they are all, or so many that moving the others costs less than what they cost. */
@@ -711,60 +745,115 @@ static void buffer_drop(llm_text *t, size_t *at) {
     if (!left) llm_text_free(t);
 }
 
-static void log_request(conn *c, int gone); /* the request is answered, or its client is gone */
-static void call_end(conn *c);
-static int call_gone(conn *c); /* 1: a worker still has the call and will bring it back */
+/* Whether fewer than so many bytes moved in a span of so many seconds that is over; then the next begins. */
+static int pace_slow(pace *p, double seconds, size_t bytes) {
+    if (p->since <= 0 || net.now - p->since < seconds) return 0;
+    const int slow = p->bytes < bytes;
+    p->since = net.now;
+    p->bytes = 0;
+    return slow;
+}
 
-/* Closes and frees. A request that was being answered is cancelled at once, also in the queue and in the middle of a prompt, streamed or not:
- * nobody is there to read. */
+/* ---- what all hold together */
+
+/* At rest is who could be closed without a loss, should descriptors run out: nothing is to be answered or sent. */
+static void conn_rest(conn *c) {
+    const int rests = c->fd >= 0 && !conn_unsent(c) && (c->state == CONN_IDLE || c->state == CONN_LINGER);
+    if (rests == c->resting) return;
+    c->resting = rests;
+    if (rests) {
+        c->rest_prev = net.rest_last;
+        c->rest_next = NULL;
+        *(net.rest_last ? &net.rest_last->rest_next : &net.rest) = c;
+        net.rest_last = c;
+    } else {
+        *(c->rest_prev ? &c->rest_prev->rest_next : &net.rest) = c->rest_next;
+        *(c->rest_next ? &c->rest_next->rest_prev : &net.rest_last) = c->rest_prev;
+    }
+}
+
+/* Counts the body as it is now. */
+static void conn_hold(conn *c) {
+    net.bodies[c->large] += c->body.len - c->held;
+    c->held = c->body.len;
+}
+
+/* Counts the output as it is now. */
+static void conn_count(conn *c) {
+    const size_t unsent = conn_unsent(c);
+    net.unsent += unsent - c->counted;
+    c->counted = unsent;
+    if (!unsent) c->out_pace.since = 0;
+    else if (c->out_pace.since <= 0) c->out_pace.since = net.now, c->out_pace.bytes = 0;
+}
+
+static void log_request(conn *c, int gone); /* the request is answered, or its client is gone */
+static void call_leave(conn *c);            /* the connection has no call any more */
+
+/* Closes. A request that was being answered is cancelled at once, also in the queue and in the middle of a prompt, streamed or not: nobody is
+ * there to read. The struct stays until net_bury, since events of this round may name it. */
 static void conn_close(conn *c) {
+    if (c->fd < 0) return;
     log_request(c, 1);
     close(c->fd);
-    if (c->prev) c->prev->next = c->next;
-    else net.list = c->next;
-    if (c->next) c->next->prev = c->prev;
+    c->fd = -1;
     net.n--;
+    net.n_closed++;
     llm_text_free(&c->in);
     llm_text_free(&c->body);
     llm_text_free(&c->out);
     llm_text_free(&c->head_text);
-    if (!call_gone(c)) free(c);
+    c->in_at = c->out_at = 0;
+    conn_hold(c);
+    conn_count(c);
+    conn_rest(c);
+    call_leave(c);
 }
 
-/* Sends what can be sent. 0: the connection is dead. */
-static int conn_flush(conn *c) {
-    while (c->out_at < c->out.len) {
-        /* One call for all that is there: events of several tokens leave together when the reader is slower than the model. */
-        ssize_t n = send(c->fd, c->out.data + c->out_at, c->out.len - c->out_at, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-        if (n <= 0) return 0;
-        c->out_at += (size_t)n;
-        c->progress = net.now;
+/* Frees what was closed. */
+static void net_bury(void) {
+    for (conn *c = net.n_closed ? net.list : NULL, *next; c; c = next) {
+        next = c->next;
+        if (c->fd >= 0) continue;
+        *(c->prev ? &c->prev->next : &net.list) = next;
+        if (next) next->prev = c->prev;
+        free(c);
     }
-    const int whole = !c->out.failed; /* else bytes are missing in it */
-    if (c->out_at == c->out.len) c->progress = net.now;
-    buffer_drop(&c->out, &c->out_at);
-    return whole;
-}
-
-static void conn_next_request(conn *c);
-
-/* The answer is complete in `out`: go on with the next request, or close when all is sent. */
-static void conn_answered(conn *c) {
-    log_request(c, 0);
-    call_end(c);
-    c->streaming = STREAM_NONE;
-    llm_text_free(&c->body);
-    llm_text_free(&c->head_text);
-    c->state = c->close_after || net.draining ? CONN_LINGER : CONN_IDLE;
-    c->deadline = net.now + (c->state == CONN_LINGER ? 5 : CONN_IDLE_S);
-    if (c->state == CONN_IDLE) conn_next_request(c);
+    net.n_closed = 0;
 }
 
 /* ---- answers */
 
 static void common_headers(conn *c, llm_text *t);
+
+/* The answer is complete in `out`: on to the next request, or to the end when all is sent. */
+static void conn_answered(conn *c) {
+    log_request(c, 0);
+    call_leave(c);
+    c->streaming = STREAM_NONE;
+    llm_text_free(&c->body);
+    llm_text_free(&c->head_text);
+    conn_hold(c);
+    c->in_pace.since = 0;
+    c->state = c->close_after || net.draining ? CONN_LINGER : CONN_IDLE;
+    c->deadline = c->state == CONN_LINGER ? 0 : net.now + CONN_IDLE_S;
+}
+
+/* What is said where memory is out: no byte of it has to be made. Without memory even for that the connection ends. */
+static void http_answer_exhausted(conn *c) {
+    static const char body[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"overloaded_error\",\"param\":null,\"code\":null}}";
+    char head[200];
+    const int n = snprintf(head, sizeof head,
+                           "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nRetry-After: 1\r\n"
+                           "Connection: close\r\n\r\n",
+                           http_status(503), sizeof body - 1);
+    c->status = 503;
+    c->close_after = 1;
+    llm_text_add(&c->out, head, (size_t)n);
+    if (!slice_is(c->head.method, "HEAD")) llm_text_str(&c->out, body);
+    c->dead |= c->out.failed;
+    conn_answered(c);
+}
 
 /* Writes a head. length < 0: chunked. `extra` holds whole header lines or is NULL. */
 static void http_head_out(conn *c, int status, const char *type, int64_t length, const char *extra) {
@@ -781,11 +870,19 @@ static void http_head_out(conn *c, int status, const char *type, int64_t length,
     llm_text_str(t, c->close_after ? "Connection: close\r\n\r\n" : "\r\n");
 }
 
-/* A whole answer, after which the connection is free for its next request. HEAD gets the head of it. */
+/* A whole answer, after which the connection is free for its next request. HEAD gets the head of it. It is whole or it is not begun: where
+ * memory ran out, in `body` or here, another answer takes its place. */
 static void http_answer(conn *c, int status, const char *type, const llm_text *body, const char *extra) {
+    const size_t before = c->out.len;
     http_head_out(c, status, type, (int64_t)body->len, extra);
-    if (!slice_is(c->head.method, "HEAD")) llm_text_add(&c->out, body->data, body->len);
-    conn_answered(c);
+    if (!slice_is(c->head.method, "HEAD")) llm_text_add(&c->out, body->data ? body->data : "", body->len);
+    if (!body->failed && !c->out.failed) {
+        conn_answered(c);
+        return;
+    }
+    c->out.len = before;
+    c->out.failed = 0;
+    http_answer_exhausted(c);
 }
 
 /* OpenAI's error object with its status. */
@@ -796,86 +893,131 @@ static void http_answer_error(conn *c, int status, const char *message, const ch
     http_answer(c, status, "application/json", &t, NULL);
 }
 
-/* Bytes of a stream: a chunk of HTTP/1.1, or just bytes up to the end of the connection. */
+/* Bytes of a stream: a chunk of HTTP/1.1, or just bytes up to the end of the connection. A stream with a hole in it must not go on. */
 static void stream_bytes(conn *c, const char *p, size_t n) {
     char size[20];
     if (!n) return;
     if (c->head.minor == 1) llm_text_add(&c->out, size, (size_t)snprintf(size, sizeof size, "%zx\r\n", n));
     llm_text_add(&c->out, p, n);
     if (c->head.minor == 1) llm_text_str(&c->out, "\r\n");
+    c->dead |= c->out.failed;
 }
 
-/* A framing error, as the head says: answered once, then closed, and nothing behind it is read. */
+/* An error before the request was whole, as the head says: answered once, then closed, and nothing behind it is read. */
 static void conn_refuse(conn *c) {
     const http_head none = {.bad = c->head.bad, .message = c->head.message};
     if (c->state != CONN_BODY) c->head = none; /* nothing in it is to be relied on */
     c->close_after = 1;
     c->in_at = c->in.len;
-    c->state = CONN_BUSY;
     http_answer_error(c, c->head.bad, c->head.message, NULL, NULL);
 }
 
-/* ---- reading */
+/* ---- requests from bytes */
 
-static void serve_request(conn *c); /* the request is whole: head and body */
+static const struct route *serve_head(conn *c); /* the route that waits for the body; NULL: the request is answered */
+static void serve_body(conn *c);                /* the body is whole: a call begins */
+static void conn_turn(conn *c);
 
 /* The request is whole. From here until conn_answered it has no deadline of ours: its length is the model's. */
 static void conn_body_done(conn *c) {
     c->state = CONN_BUSY;
-    c->deadline = 0;
+    c->deadline = c->in_pace.since = 0;
     c->began = net.now;
-    serve_request(c);
+    serve_body(c);
+}
+
+/* Who of those whose bodies arrive, small or large ones, has brought least in its time. */
+static conn *conn_slowest(int large) {
+    conn *found = NULL;
+    double least = 0;
+    for (conn *c = net.list; c; c = c->next) {
+        if (c->fd < 0 || c->state != CONN_BODY || c->large != large) continue;
+        const double rate = (double)c->held / (net.now - c->arrived + 0.01);
+        if (!found || rate < least) found = c, least = rate;
+    }
+    return found;
+}
+
+/* Room for n more bytes of this body; the slowest of its kind makes it. 0: that is this one itself. */
+static int conn_body_room(conn *c, size_t n) {
+    while (net.bodies[c->large] + n > NET_MAX_BODIES) {
+        conn *slowest = conn_slowest(c->large);
+        http_bad(&slowest->head, 503, "the server holds as many request bodies as it may, and this one arrives slowest");
+        conn_refuse(slowest);
+        if (slowest == c) return 0;
+        conn_turn(slowest);
+    }
+    return 1;
 }
 
 /* Takes body bytes from `in`. */
-static void conn_read_body(conn *c) {
-    size_t have = c->in.len - c->in_at;
+static void conn_take_body(conn *c) {
+    size_t have = conn_ahead(c), used = have;
+    if (!conn_body_room(c, have)) return;
     if (c->head.chunked) {
-        int64_t used = http_chunks_take(&c->chunks, c->in.data + c->in_at, have, &c->body, &c->head);
-        if (used >= 0) c->in_at += (size_t)used;
-        if (used < 0) conn_refuse(c);
-        else if (c->chunks.state == CHUNK_DONE) conn_body_done(c);
+        const int64_t n = http_chunks_take(&c->chunks, c->in.data + c->in_at, have, &c->body, &c->head);
+        if (n < 0) {
+            conn_refuse(c);
+            return;
+        }
+        used = (size_t)n;
     } else {
-        size_t n = (int64_t)have < c->body_left ? have : (size_t)c->body_left;
-        llm_text_add(&c->body, c->in.data + c->in_at, n);
-        c->in_at += n;
-        c->body_left -= (int64_t)n;
-        if (!c->body_left) conn_body_done(c);
+        if (c->body_left < (int64_t)have) used = (size_t)c->body_left;
+        llm_text_add(&c->body, c->in.data + c->in_at, used);
+        c->body_left -= (int64_t)used;
     }
+    c->in_at += used;
+    c->in_pace.bytes += used;
+    conn_hold(c);
+    if (c->body.failed) {
+        http_bad(&c->head, 503, "out of memory");
+        conn_refuse(c);
+    } else if (c->head.chunked ? c->chunks.state == CHUNK_DONE : !c->body_left) conn_body_done(c);
 }
 
-/* A head of n bytes stands in `in`. Its slices live as long as head_text; then the body is awaited, however it is
- * framed. */
+/* A head of n bytes stands in `in`. Its slices live as long as head_text. Whether the request may come in is decided here, before anything
+ * of its body is taken: host, route, method, key. Whoever is refused in the middle of sending much has to be told that we stop listening. */
 static void conn_head_done(conn *c, size_t n) {
     llm_text_add(&c->head_text, c->in.data + c->in_at, n);
     c->in_at += n;
     c->scanned = 0;
-    if (!http_parse_head(c->head_text.data, c->head_text.len, &c->head)) {
+    if (c->head_text.failed) {
+        c->dead = 1; /* not even its method is known */
+        return;
+    }
+    http_parse_head(c->head_text.data, c->head_text.len, &c->head);
+    c->body_left = c->head.content_length > 0 ? c->head.content_length : 0;
+    const int large = c->head.chunked || c->body_left > HTTP_SMALL_BODY;
+    if (!c->head.bad && large && !slice_is(c->head.method, "POST")) http_bad(&c->head, 413, "this method takes no body");
+    if (c->head.bad) {
         conn_refuse(c);
+        return;
+    }
+    c->began = net.now;
+    c->close_after = large || (c->body_left && c->head.expect_continue);
+    c->route = serve_head(c);
+    if (!c->route) {
+        if (c->state != CONN_IDLE || !c->body_left) return;
+        c->state = CONN_SKIP;
+        c->deadline = net.now + CONN_HEAD_S;
         return;
     }
     memset(&c->chunks, 0, sizeof c->chunks);
-    c->body_left = c->head.content_length > 0 ? c->head.content_length : 0;
+    c->close_after = 0;
     c->state = CONN_BODY;
-    c->deadline = net.now + CONN_BODY_S + (double)c->body_left / 1024;
-    if (c->head.chunked) c->deadline = net.now + 60;
-    int wants_body = slice_is(c->head.method, "POST");
-    if (!wants_body && (c->head.chunked || c->body_left > HTTP_MAX_DRAIN)) {
-        http_bad(&c->head, 413, "this method takes no body");
-        conn_refuse(c);
-        return;
-    }
-    if (c->head.expect_continue && (c->body_left || c->head.chunked) && c->in_at == c->in.len)
-        llm_text_str(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
-    if (c->head.chunked || c->body_left) conn_read_body(c);
-    else conn_body_done(c);
+    c->large = large;
+    c->deadline = 0;
+    c->in_pace.since = net.now;
+    c->in_pace.bytes = 0;
+    if (!c->head.chunked && !c->body_left) conn_body_done(c);
+    else if (c->head.expect_continue && !conn_ahead(c)) llm_text_str(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
 }
 
 /* Looks for the end of a head in what has been received: an empty line. Whole lines are looked at once (`scanned`), so a head that drips in
  * costs no more. */
-static void conn_read_head(conn *c) {
+static void conn_take_head(conn *c) {
     char *p = c->in.data + c->in_at;
-    size_t n = c->in.len - c->in_at;
+    size_t n = conn_ahead(c);
     slice line = {NULL, 1};
     int whole = 1;
     if (c->state == CONN_IDLE) {
@@ -883,6 +1025,8 @@ static void conn_read_head(conn *c) {
             p += 2, n -= 2, c->in_at += 2; /* RFC 9112: empty lines before a request are skipped */
         if (!n || (n == 1 && *p == '\r')) return;
         c->state = CONN_HEAD;
+        conn_rest(c); /* heard of: from now on others have been at rest for longer */
+        c->arrived = net.now;
         c->deadline = net.now + CONN_HEAD_S;
     }
     while (line.n && (whole = http_line(p + c->scanned, n - c->scanned, &line)) > 0) c->scanned += line.n + 2;
@@ -895,158 +1039,286 @@ static void conn_read_head(conn *c) {
     else if (whole) conn_head_done(c, c->scanned);
 }
 
-/* Advances through what has been received, one request after another, until one is being answered. */
-static void conn_next_request(conn *c) {
-    if (c->advancing) return; /* an answer given at once: the loop below goes on */
-    c->advancing = 1;
-    while (c->in_at < c->in.len && (c->state == CONN_IDLE || c->state == CONN_HEAD || c->state == CONN_BODY)) {
-        size_t before = c->in_at;
-        conn_state was = c->state;
-        if (c->state == CONN_BODY) conn_read_body(c);
-        else conn_read_head(c);
-        if (c->in_at == before && c->state == was) break;
-        if (c->state == CONN_IDLE && c->out.len - c->out_at > CONN_MAX_OUT) break; /* answers pile up unread */
-    }
-    c->advancing = 0;
-    buffer_drop(&c->in, &c->in_at);
+/* A small body behind a request that is answered already. */
+static void conn_skip_body(conn *c) {
+    const size_t have = conn_ahead(c), n = c->body_left < (int64_t)have ? (size_t)c->body_left : have;
+    c->in_at += n;
+    c->body_left -= (int64_t)n;
+    if (c->body_left) return;
+    c->state = CONN_IDLE;
+    c->deadline = net.now + CONN_IDLE_S;
 }
 
-/* The peer will send no more. A request being answered is still answered (a half-closed client reads on); whether anyone is
- * there at all shows when we send something: an interim response, or a comment in a stream of events, brings a reset from a closed
- * socket. Lines have no comments: the next one will show it. */
-static int conn_end_of_input(conn *c) {
-    c->half_closed = 1;
-    c->close_after = 1;
-    if (c->state != CONN_BUSY && c->out_at == c->out.len) return 0;
-    if (c->streaming == STREAM_EVENTS) stream_bytes(c, ":\n\n", 3);
-    else if (!c->streaming && c->head.minor == 1 && c->out_at == c->out.len) llm_text_str(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
+/* ---- the four steps of a turn. Each returns whether anything moved. */
+
+/* A client that has closed its side may be there and read, or be gone. Which of the two shows when we send something: an interim response,
+ * or a comment in a stream of events, brings a reset from a closed socket. Lines have no comments: the next one will show it. */
+static void conn_probe(conn *c) {
+    if (c->probed || c->state != CONN_BUSY || conn_unsent(c)) return;
     c->probed = 1;
+    if (c->streaming == STREAM_EVENTS) stream_bytes(c, ":\n\n", 3);
+    else if (!c->streaming && c->head.minor == 1) llm_text_str(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
+}
+
+/* Bytes from the socket. */
+static int conn_receive(conn *c) {
+    static char chunk[65536];
+    if (!c->readable || !conn_takes_input(c)) return 0;
+    const ssize_t n = recv(c->fd, chunk, sizeof chunk, MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) return 1;
+    if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK) c->dead = 1;
+    c->readable = n == (ssize_t)sizeof chunk; /* else epoll tells again */
+    if (n == 0) c->half_closed = c->leaving = 1;
+    if (n <= 0) return n == 0;
+    if (c->state != CONN_LINGER) llm_text_add(&c->in, chunk, (size_t)n);
+    else if (c->linger_end > 0) c->deadline = net.now + CONN_SILENT_S < c->linger_end ? net.now + CONN_SILENT_S : c->linger_end;
+    c->dead |= c->in.failed;
     return 1;
 }
 
-/* Reads what is there. 0: the connection is dead. */
-static int conn_read(conn *c) {
-    char chunk[65536];
-    for (int turn = 0; turn < 16; turn++) {
-        ssize_t n = recv(c->fd, chunk, sizeof chunk, MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
-        if (n == 0) return conn_end_of_input(c);
-        if (c->state == CONN_LINGER) continue; /* dropped: we only wait for the peer to close */
-        llm_text_add(&c->in, chunk, (size_t)n);
-        if (c->in.failed) return 0;
-        conn_next_request(c);
-        if (n < (ssize_t)sizeof chunk || (c->state == CONN_BUSY && c->in.len - c->in_at >= CONN_MAX_AHEAD)) break;
+/* A request from the bytes, if all that came before is answered. Whoever has sent his last and not all of a request gets no answer to it. */
+static int conn_take(conn *c) {
+    const size_t before = c->in_at;
+    const conn_state was = c->state;
+    if (was == CONN_BUSY || (was != CONN_LINGER && !conn_has_room(c))) return 0;
+    if (was == CONN_LINGER) c->in_at = c->in.len;
+    else if (conn_ahead(c) && was == CONN_BODY) conn_take_body(c);
+    else if (conn_ahead(c) && was == CONN_SKIP) conn_skip_body(c);
+    else if (conn_ahead(c)) conn_take_head(c);
+    int moved = c->in_at != before || c->state != was;
+    buffer_drop(&c->in, &c->in_at);
+    if (moved || !c->half_closed || was == CONN_LINGER) return moved;
+    c->state = CONN_LINGER;
+    c->deadline = 0;
+    return 1;
+}
+
+static int conn_answer(conn *c); /* an answer from the call */
+
+/* Output to the socket. One call for all that is there: events of several tokens leave together when the reader is slower than the model. */
+static int conn_send(conn *c) {
+    if (!conn_unsent(c) || !c->writable || c->dead) return 0;
+    const ssize_t n = send(c->fd, c->out.data + c->out_at, conn_unsent(c), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) return 1;
+    c->writable = n == (ssize_t)conn_unsent(c);
+    if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK) c->dead = 1;
+    if (n <= 0) return 0;
+    c->out_at += (size_t)n;
+    c->progress = net.now;
+    c->out_pace.bytes += (size_t)n;
+    buffer_drop(&c->out, &c->out_at);
+    if (!conn_unsent(c) && c->state == CONN_IDLE) c->deadline = net.now + CONN_IDLE_S;
+    return 1;
+}
+
+/* What the connection waits for: the one place that says it. more: the turn was cut short, and goes on as soon as the socket takes output,
+ * which is at once unless it is full. */
+static void conn_wait(conn *c, int more) {
+    struct epoll_event ev;
+    uint32_t want = 0;
+    if (conn_takes_input(c)) want |= EPOLLIN;
+    if (!c->leaving) want |= EPOLLRDHUP; /* tells at once that a client has gone, even while nothing is to be read */
+    if (more || conn_unsent(c)) want |= EPOLLOUT;
+    if (want == c->events) return;
+    ev.events = c->events = want;
+    ev.data.ptr = c;
+    if (epoll_ctl(net.epoll, EPOLL_CTL_MOD, c->fd, &ev)) conn_close(c);
+}
+
+/* Does what can be done, a bounded part of it at a time. */
+static void conn_turn(conn *c) {
+    int moved = 1;
+    if (c->fd < 0) return;
+    for (int round = 0; round < CONN_ROUNDS && moved && !c->dead; round++) {
+        moved = conn_receive(c);
+        moved |= conn_take(c);
+        moved |= conn_answer(c);
+        if (c->leaving) conn_probe(c);
+        moved |= conn_send(c);
+        conn_count(c);
     }
-    return 1;
-}
-
-/* After anything happened to a connection: sends, closes when done, and tells epoll what to watch. */
-static void conn_settle(conn *c) {
-    if (!conn_flush(c) || (c->state == CONN_LINGER && c->out_at == c->out.len && c->half_closed)) {
+    const int sent = c->state == CONN_LINGER && !conn_unsent(c);
+    if (c->dead || (sent && c->half_closed)) {
         conn_close(c);
         return;
     }
-    if (c->state == CONN_LINGER && c->out_at == c->out.len && !c->probed) {
+    if (sent && !c->shut) {
         shutdown(c->fd, SHUT_WR);
-        c->probed = 1;
-        c->deadline = net.now + 1;
+        c->shut = 1;
+        c->linger_end = net.now + CONN_LINGER_S;
+        c->deadline = net.now + CONN_SILENT_S;
     }
-    conn_watch(c);
+    conn_rest(c);
+    conn_wait(c, moved);
 }
 
-/* Accepts all that wait, bounded a turn so that open connections get theirs. Without descriptors one is kept in
- * reserve to accept and close: else the listener would stay readable for ever. */
-static void conn_accept(int listener, int admin) {
-    for (int turn = 0; turn < 256; turn++) {
-        struct sockaddr_storage from;
-        socklen_t len = sizeof from;
-        int fd = accept4(listener, (struct sockaddr *)&from, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE) &&
-            net.spare_fd >= 0) { /* out of descriptors: take one off the queue and drop it */
-            close(net.spare_fd);
-            fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-            if (fd >= 0) close(fd);
-            net.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-            continue;
-        }
-        if (fd < 0) return;
-        conn *c = net.n < CONN_MAX ? (conn *)calloc(1, sizeof *c) : NULL;
-        if (!c) {
-            close(fd);
-            continue;
-        }
-        int one = 1;
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-        if (from.ss_family == AF_UNIX || getnameinfo((struct sockaddr *)&from, len, c->client, sizeof c->client, NULL, 0, NI_NUMERICHOST))
-            snprintf(c->client, sizeof c->client, "unix");
-        c->fd = fd;
-        c->admin = admin;
-        c->deadline = net.now + CONN_HEAD_S;
-        c->progress = net.now;
-        c->next = net.list;
-        if (net.list) net.list->prev = c;
-        net.list = c;
-        net.n++;
-        struct epoll_event ev;
-        ev.events = c->events = EPOLLIN | EPOLLRDHUP;
-        ev.data.ptr = c;
-        epoll_ctl(net.epoll, EPOLL_CTL_ADD, fd, &ev);
+/* ---- what epoll and the clock say */
+
+static void conn_event(conn *c, uint32_t events) {
+    if (c->fd < 0) return; /* closed earlier in this round */
+    if (events & (EPOLLERR | EPOLLHUP)) {
+        conn_close(c);
+        return;
     }
+    c->readable |= (events & (EPOLLIN | EPOLLRDHUP)) != 0;
+    c->writable |= (events & EPOLLOUT) != 0;
+    c->leaving |= (events & EPOLLRDHUP) != 0;
+    conn_turn(c);
 }
 
 /* A stream of events that has been silent for long, because its prompt is long or the queue is, gets a comment: proxies and
  * clients close what says nothing. One that is read too slowly has something to send and needs none. */
 static void conn_ping(conn *c) {
-    double silent = net.now - c->progress;
-    if (c->streaming != STREAM_EVENTS || c->out_at < c->out.len || server.cfg.ping_interval <= 0 ||
-        silent < (double)server.cfg.ping_interval)
+    if (c->streaming != STREAM_EVENTS || conn_unsent(c) || server.cfg.ping_interval <= 0 ||
+        net.now - c->progress < (double)server.cfg.ping_interval)
         return;
     stream_bytes(c, ":\n\n", 3);
     c->progress = net.now;
-    conn_settle(c);
+    conn_turn(c);
 }
 
+/* The clock's part: readers that take nothing, requests that do not come, silence. */
 static void conn_sweep(void) {
-    for (conn *c = net.list, *next; c; c = next) {
-        next = c->next;
-        int stuck = c->out_at < c->out.len && net.now - c->progress > CONN_STUCK_S;
-        int over = c->deadline > 0 && net.now > c->deadline;
-        if (stuck || (over && (c->state == CONN_LINGER || c->state == CONN_IDLE))) {
+    const int crowded = net.unsent >= NET_MAX_OUT;
+    if (net.spare_fd < 0) net.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    for (conn *c = net.list; c; c = c->next) {
+        if (c->fd < 0) continue;
+        const int over = c->deadline > 0 && net.now > c->deadline;
+        const int late = c->state == CONN_HEAD ? over : c->state == CONN_BODY && pace_slow(&c->in_pace, CONN_BODY_S, CONN_BODY_PACE);
+        const int stuck = pace_slow(&c->out_pace, crowded ? CONN_CROWDED_S : CONN_OUT_S, crowded ? CONN_CROWDED_PACE : CONN_OUT_PACE);
+        if (stuck || (over && !late && !conn_unsent(c))) {
             conn_close(c);
-        } else if (over && c->state != CONN_BUSY) {
+        } else if (late) {
             http_bad(&c->head, 408, "the request did not arrive in time");
             conn_refuse(c);
-            conn_settle(c);
+            conn_turn(c);
         } else {
             conn_ping(c);
         }
     }
 }
 
+/* ---- new connections */
+
+/* Closes the connection that has been at rest for longest; where none is, that whose request has been arriving for longest, and for more than
+ * five seconds. 0: there is none. */
+static int conn_make_room(void) {
+    conn *found = net.rest;
+    double oldest = net.now - CONN_CROWDED_S;
+    for (conn *c = found ? NULL : net.list; c; c = c->next)
+        if (c->fd >= 0 && c->state >= CONN_HEAD && c->state <= CONN_SKIP && c->arrived < oldest) found = c, oldest = c->arrived;
+    if (found) conn_close(found);
+    return found != NULL;
+}
+
+static void conn_open(int fd, const struct sockaddr_storage *from, socklen_t len, int admin) {
+    struct epoll_event ev;
+    int one = 1;
+    if (net.n >= net.n_most) conn_make_room();
+    conn *c = net.n < net.n_most ? (conn *)calloc(1, sizeof *c) : NULL;
+    ev.events = EPOLLIN | EPOLLRDHUP;
+    ev.data.ptr = c;
+    if (!c || epoll_ctl(net.epoll, EPOLL_CTL_ADD, fd, &ev)) {
+        free(c);
+        close(fd);
+        return;
+    }
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (from->ss_family == AF_UNIX || getnameinfo((const struct sockaddr *)from, len, c->client, sizeof c->client, NULL, 0, NI_NUMERICHOST))
+        snprintf(c->client, sizeof c->client, "unix");
+    c->fd = fd;
+    c->admin = admin;
+    c->events = ev.events;
+    c->writable = 1;
+    c->deadline = net.now + CONN_HEAD_S;
+    c->progress = net.now;
+    c->next = net.list;
+    if (net.list) net.list->prev = c;
+    net.list = c;
+    net.n++;
+    conn_rest(c);
+}
+
+/* Accepts all that wait, bounded a turn so that open connections get theirs. Without descriptors somebody makes room; where nobody can, one
+ * is kept in reserve to accept and close: else the listener would stay readable for ever. */
+static void conn_accept(int listener, int admin) {
+    for (int turn = 0; turn < 256; turn++) {
+        struct sockaddr_storage from;
+        socklen_t len = sizeof from;
+        int fd = accept4(listener, (struct sockaddr *)&from, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            conn_open(fd, &from, len, admin);
+            continue;
+        }
+        if (errno == ECONNABORTED || errno == EINTR) continue;
+        if (errno != EMFILE && errno != ENFILE) return;
+        if (conn_make_room()) continue;
+        if (net.spare_fd < 0) return;
+        close(net.spare_fd);
+        fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (fd >= 0) close(fd);
+        net.spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    }
+}
+
 /* ============================================================================
- * >>calls   One HTTP request being served: who does what, in which thread.
+ * >>calls   One HTTP request with a body being served: who does what, in which thread.
  * ============================================================================
- *   event thread   llm_openai_begin (parses the JSON, checks every field) and llm_openai_next (writes every answer)
- *   workers        llm_openai_submit: renders the template, tokenizes, submits to the engine (what grows with the prompt)
+ *   event thread   llm_openai_next, unless it may take long: what is written of an answer in one go
+ *   workers        llm_openai_begin (parses the JSON, checks every field), llm_openai_submit (renders the template, tokenizes, submits to
+ *                  the engine), and llm_openai_next of answers that are long: what grows with what was sent or asked for
  *   engine thread  steps the engine; its news only put the call on a list and wake the event thread
  *
- *   route_call --> work list --> worker --> news list --> call_advance --> ... --> call_advance --> free
- *                                               ^                                      ^
- *                                               '------- engine: a token, an end ------'
+ *   serve_body --> work list --> worker --> news list --> conn_answer --> ... --> conn_answer --> free
+ *                      ^                      ^   |                                   ^
+ *                      '----- a long answer --+---'------ engine: a token, an end ----'
  *
- * News come far more often than the event thread looks: a connection stands on the list at most once, and one wake is written for
- * a list that was empty. When a client goes, its call is cancelled and freed, and when a worker has it then, as soon as it is
- * prepared. A call is never freed by a worker or the engine, so the event thread needs no lock to use it. */
+ * News come far more often than the event thread looks: a call stands on the list at most once, and one wake is written for a list that
+ * was empty. A call belongs to the event thread, or (away) to the worker it was given to, who brings it back by the news list; so it
+ * needs no lock but for the flags of the lists. When a client goes, its call is cancelled and freed; when a worker has it then, as soon as
+ * he brings it back, which llm_openai_cancel hurries on.
+ *
+ * Nothing that is short waits for something long: of n workers at most n - 1 do what may take long at one time. */
+
+enum {
+    CALL_PIECE = 64 << 10, /* bytes that are written of a stream in one go */
+    CALL_ROWS = 20000,     /* an answer of more tokens, each of their alternatives counted, takes long to write, */
+    CALL_CHOICES = 64,     /* and so do news of so many choices, */
+    CALL_VECTORS = 4,      /* or so many embeddings */
+    CALL_LATE_S = 1        /* after --timeout, if the engine has not ended the request by then */
+};
+
+typedef enum call_stage { CALL_BEGIN = 0, CALL_SUBMIT, CALL_ANSWER } call_stage; /* what comes next */
+
+typedef struct call {
+    struct conn *conn; /* whom it answers; NULL: gone */
+    llm_openai_kind kind;
+    call_stage stage;
+    llm_text body;         /* until it has begun */
+    llm_text piece;        /* of the answer, not yet in the connection's output */
+    size_t held;           /* bytes of the body, in net.bodies until the end, */
+    int large;             /* which of these */
+    int slow;              /* takes long: not every worker may have it */
+    int more;              /* llm_openai_next may have something */
+    int away;              /* given to a worker, as the event thread sees it */
+    const char *why;       /* it is to be ended with these words; NULL: it is not */
+    int failed;            /* and was */
+    llm_openai_call *api;  /* NULL: not begun, or no memory for it. Until the worker has begun it guarded by queue.mutex, as these are: */
+    int with_worker, gone; /* gone: nobody waits for it */
+    int on_list, news;     /* news: of the engine */
+    struct call *next_work, *next_news;
+} call;
 
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t work_ready;
-    conn *work;          /* for the workers */
-    conn *news;          /* for the event thread */
-    int compiling, stop; /* workers that compile a form now */
-    int64_t step_began;  /* atomic: milliseconds of net.now's clock; 0: no step runs */
-} queue = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, NULL, 0, 0, 0};
+    call *work, *work_last; /* for the workers */
+    call *news, *news_last; /* for the event thread */
+    int n_news;
+    int slow, stop;     /* workers that do what takes long now */
+    int trim;           /* memory that was freed is to go back to the system */
+    int64_t step_began; /* atomic: milliseconds of net.now's clock; 0: no step runs */
+} queue = {.mutex = PTHREAD_MUTEX_INITIALIZER, .work_ready = PTHREAD_COND_INITIALIZER};
 
 /* An eventfd is a counter: any number of wakes before the next look are one. */
 static void wake_event_thread(void) {
@@ -1055,82 +1327,202 @@ static void wake_event_thread(void) {
     (void)n;
 }
 
-/* Puts a connection on the event thread's list; with `prepared` its call also leaves its worker's hands. Any thread. */
-static void call_news(conn *c, int prepared) {
+/* Puts a call on the event thread's list: as one that its worker brings back, or with news of the engine. Any thread. */
+static void call_tell(call *k, int back) {
     pthread_mutex_lock(&queue.mutex);
-    int first = !queue.news;
-    if (prepared) c->preparing = 0;
-    if (!c->on_list) {
-        c->on_list = 1;
-        c->next_news = queue.news;
-        queue.news = c;
+    const int first = !queue.news;
+    if (back) k->with_worker = 0;
+    else k->news = 1;
+    if (!k->on_list) {
+        k->on_list = 1;
+        k->next_news = NULL;
+        *(queue.news ? &queue.news_last->next_news : &queue.news) = k;
+        queue.news_last = k;
+        queue.n_news++;
     }
     pthread_mutex_unlock(&queue.mutex);
     if (first) wake_event_thread();
 }
 
-static void on_call_news(void *user, UNUSED llm_openai_call *call) { call_news((conn *)user, 0); }
+static void on_call_news(void *user, UNUSED llm_openai_call *api) { call_tell((call *)user, 0); }
 
-/* Frees the call, if there is one. Then no news of it can come any more, and those on the list are taken off. */
-static void call_end(conn *c) {
-    if (!c->call) return;
-    llm_openai_free(c->call);
+/* What there is to know of a connection's call. NULL: it has none, or a worker has it. */
+static const llm_openai_info *call_info(const conn *c) {
+    return c->call && !c->call->away && c->call->api ? llm_openai_get_info(c->call->api) : NULL;
+}
+
+static void count_abandoned(const llm_openai_info *info);
+
+/* Frees a call that no worker has. Then no news of it can come any more, and those on the list are taken off. */
+static void call_free(call *k) {
+    if (k->api && k->stage == CALL_ANSWER && !llm_openai_get_info(k->api)->done) count_abandoned(llm_openai_get_info(k->api));
+    llm_openai_free(k->api);
+    pthread_mutex_lock(&queue.mutex);
+    call *before = NULL, *at = k->on_list ? queue.news : NULL;
+    while (at && at != k) before = at, at = at->next_news;
+    if (at) {
+        *(before ? &before->next_news : &queue.news) = k->next_news;
+        if (queue.news_last == k) queue.news_last = before;
+        queue.n_news--;
+    }
+    pthread_mutex_unlock(&queue.mutex);
+    net.bodies[k->large] -= k->held;
+    net.n_ended++;
+    llm_text_free(&k->body);
+    llm_text_free(&k->piece);
+    free(k);
+}
+
+/* The connection's call is answered, or its client gone. */
+static void call_leave(conn *c) {
+    call *k = c->call;
+    if (!k) return;
     c->call = NULL;
+    k->conn = NULL;
     pthread_mutex_lock(&queue.mutex);
-    conn **at = &queue.news;
-    while (*at && *at != c) at = &(*at)->next_news;
-    if (*at) *at = c->next_news;
-    c->on_list = 0;
+    const int away = k->gone = k->with_worker;
+    if (away && k->api) llm_openai_cancel(k->api);
+    pthread_mutex_unlock(&queue.mutex);
+    if (!away) call_free(k);
+}
+
+/* To the end of the work list. The caller holds queue.mutex. */
+static void work_put(call *k) {
+    k->next_work = NULL;
+    *(queue.work ? &queue.work_last->next_work : &queue.work) = k;
+    queue.work_last = k;
+    pthread_cond_signal(&queue.work_ready);
+}
+
+/* Gives a call to the workers. */
+static void call_give(call *k) {
+    pthread_mutex_lock(&queue.mutex);
+    k->away = k->with_worker = 1;
+    work_put(k);
     pthread_mutex_unlock(&queue.mutex);
 }
 
-static int call_gone(conn *c) {
-    pthread_mutex_lock(&queue.mutex);
-    int busy = c->gone = c->preparing;
+/* A request whose body is whole. */
+static void call_begin(conn *c, llm_openai_kind kind) {
+    call *k = (call *)calloc(1, sizeof *k);
+    if (!k) {
+        http_answer_exhausted(c);
+        return;
+    }
+    k->conn = c;
+    k->kind = kind;
+    k->body = c->body;
+    k->large = k->slow = c->large;
+    k->held = c->held;
+    memset(&c->body, 0, sizeof c->body);
+    c->held = 0;
+    c->call = k;
+    call_give(k);
+}
+
+/* Whether what is written of an answer at once may take more than some milliseconds: the whole of a long one, or what is told of many. */
+static int call_is_long(const call *k) {
+    const llm_openai_info *info = llm_openai_get_info(k->api);
+    const llm_sampling *s = info->sampling;
+    const double choices = (double)info->n_requests * info->n_choices;
+    const double tokens = s->max_tokens >= 0 ? (double)s->max_tokens : (double)server.most_tokens;
+    const int whole = !info->stream || info->kind == LLM_OPENAI_GENERATE;
+    const int many = choices > (info->kind == LLM_OPENAI_EMBEDDING ? CALL_VECTORS : CALL_CHOICES);
+    return k->large || many || s->prompt_logprobs || (whole && choices * tokens * (1 + s->logprobs) > CALL_ROWS);
+}
+
+/* Takes what the call has to say, up to a piece. Whoever has the call. */
+static void call_write(call *k) {
+    const llm_openai_info *info = llm_openai_get_info(k->api);
+    k->more = 0;
+    while (llm_openai_next(k->api, &k->piece)) {
+        k->more = !info->done;
+        if (!info->stream || info->status != 200 || k->piece.len >= CALL_PIECE) return;
+        k->more = 0;
+    }
+}
+
+/* A worker's part of a call. 1: not all of it, for the rest takes long and this worker may have to be there for others. */
+static int call_work(call *k) {
+    if (k->stage == CALL_BEGIN) {
+        llm_openai_call *api = llm_openai_begin(&server.service, k->kind, k->body.data ? k->body.data : "", k->body.len, k);
+        llm_text_free(&k->body);
+        pthread_mutex_lock(&queue.mutex);
+        k->api = api;
+        pthread_mutex_unlock(&queue.mutex);
+        k->stage = CALL_SUBMIT;
+        if (api && !k->slow && llm_openai_get_info(api)->form) return k->slow = 1; /* a grammar to be compiled */
+    }
+    if (k->stage == CALL_SUBMIT) {
+        if (k->api) llm_openai_submit(k->api);
+        k->stage = CALL_ANSWER;
+        k->more = 1;
+    } else {
+        call_write(k);
+    }
+    return 0;
+}
+
+/* Takes the first call off the work list that may be worked on now; with queue.mutex held. NULL: none. What takes long would hold up everyone,
+ * were all workers at it. */
+static call *work_take(void) {
+    const int may_be_slow = queue.slow < (server.cfg.n_workers > 1 ? server.cfg.n_workers - 1 : 1);
+    call *before = NULL, *k = queue.work;
+    while (k && !k->gone && !may_be_slow && k->slow) before = k, k = k->next_work;
+    if (!k) return NULL;
+    *(before ? &before->next_work : &queue.work) = k->next_work;
+    if (queue.work_last == k) queue.work_last = before;
+    return k;
+}
+
+/* Works on what work_take gave, with queue.mutex held before and after. One whose client is gone is only handed back. */
+static void work_do(call *k) {
+    const int slow = k->slow, gone = k->gone;
+    queue.slow += slow;
     pthread_mutex_unlock(&queue.mutex);
-    if (!busy) call_end(c);
-    return busy;
+    const int again = !gone && call_work(k);
+    if (!again) call_tell(k, 1);
+    pthread_mutex_lock(&queue.mutex);
+    queue.slow -= slow;
+    if (again) work_put(k);
+    else if (slow && queue.work) pthread_cond_signal(&queue.work_ready);
 }
 
-/* Takes the first connection off the work list whose call may be prepared now; with queue.mutex held. NULL: none. A form may take a quarter of
- * a second to compile: were all workers at it, a crowd of them would hold up everyone, so one worker is left for calls without. */
-static conn *work_take(void) {
-    int may_compile = queue.compiling < (server.cfg.n_workers > 1 ? server.cfg.n_workers - 1 : 1);
-    conn **at = &queue.work, *c;
-    while ((c = *at) != NULL && !c->gone && !may_compile && llm_openai_get_info(c->call)->form) at = &c->next_work;
-    if (c) *at = c->next_work;
-    return c;
+/* What calls have left in the C library's heap goes back to the system: it keeps pages between those that are in use, and a request with
+ * thousands of answers leaves tens of megabytes of such. With queue.mutex held before and after. */
+static void work_trim(void) {
+    queue.trim = 0;
+    pthread_mutex_unlock(&queue.mutex);
+#ifdef M_TRIM_THRESHOLD
+    malloc_trim(0);
+#endif
+    pthread_mutex_lock(&queue.mutex);
 }
 
-/* Takes calls in the order of arrival, but for forms. What a worker does grows with the prompt: a long one delays nobody but the other
- * prompts. One whose client is gone is only handed back. */
+/* Every two seconds if calls have ended; for a worker to do. */
+static void ask_for_trim(void) {
+    static double last;
+    if (!net.n_ended || net.now - last < 2) return;
+    last = net.now;
+    net.n_ended = 0;
+    pthread_mutex_lock(&queue.mutex);
+    queue.trim = 1;
+    pthread_cond_signal(&queue.work_ready);
+    pthread_mutex_unlock(&queue.mutex);
+}
+
+/* Takes calls in the order of arrival, but for those that take long. */
 static void *worker_main(UNUSED void *unused) {
     pthread_mutex_lock(&queue.mutex);
     for (;;) {
-        conn *c;
-        while (!(c = work_take()) && !queue.stop) pthread_cond_wait(&queue.work_ready, &queue.mutex);
-        if (!c) break;
-        int gone = c->gone, form = llm_openai_get_info(c->call)->form;
-        queue.compiling += form;
-        pthread_mutex_unlock(&queue.mutex);
-        if (!gone) llm_openai_submit(c->call);
-        call_news(c, 1);
-        pthread_mutex_lock(&queue.mutex);
-        queue.compiling -= form;
+        call *k;
+        while (!(k = work_take()) && !queue.stop && !queue.trim) pthread_cond_wait(&queue.work_ready, &queue.mutex);
+        if (k) work_do(k);
+        else if (queue.trim) work_trim();
+        else break;
     }
     pthread_mutex_unlock(&queue.mutex);
     return NULL;
-}
-
-static void start_preparing(conn *c) {
-    pthread_mutex_lock(&queue.mutex);
-    conn **end = &queue.work;
-    while (*end) end = &(*end)->next_work;
-    *end = c;
-    c->next_work = NULL;
-    c->preparing = 1;
-    pthread_cond_signal(&queue.work_ready);
-    pthread_mutex_unlock(&queue.mutex);
 }
 
 /* The one thread that steps the engine. Submitting wakes it. */
@@ -1148,8 +1540,8 @@ static void *engine_main(UNUSED void *unused) {
 /* ============================================================================
  * >>metrics   Prometheus text with vLLM's names and buckets.
  * ============================================================================
- * Counters and histograms live in the event thread, which sees every event; what the engine counts is asked of it. Nothing is
- * locked and nothing is sampled. Where a request spends its time:
+ * Who writes an answer sees its events and counts them: mostly the event thread, at times a worker, so there is a lock. What the engine
+ * counts is asked of it; nothing is sampled. Where a request spends its time:
  *
  *   arrival --- queue ---> start --- prefill ---> first token --- decode ---> end
  *   |<------------- time to first token ------------->|  time per output token = decode / (tokens - 1)
@@ -1199,6 +1591,9 @@ static struct {
     uint64_t refused, prompt_tokens, generation_tokens, cached_tokens;
 } counters;
 
+/* Of the histograms and counters: who writes an answer counts, and that may be a worker. */
+static pthread_mutex_t metrics_mutex = PTHREAD_MUTEX_INITIALIZER;
+
 /* One value into its bucket; the sums over buckets are made when they are asked for. */
 static void observe(int h, double v) {
     histogram *x = &histograms[h];
@@ -1223,6 +1618,9 @@ static int64_t count_tokens(const llm_openai_info *info, const llm_request *requ
     return generated;
 }
 
+/* From a request's arrival to its first token. */
+static double first_token_after(const llm_request_metrics *m) { return m->inference_start_time + m->first_token_time - m->arrival_time; }
+
 /* All figures of a prompt whose choices have ended. */
 static void count_request_end(const llm_openai_info *info, const llm_request *request) {
     const int64_t generated = count_tokens(info, request);
@@ -1237,22 +1635,25 @@ static void count_request_end(const llm_openai_info *info, const llm_request *re
     observe(H_BEST_OF, info->sampling->best_of > 0 ? info->sampling->best_of : info->n_choices);
     if (m.inference_start_time > 0) observe(H_INFERENCE, m.finish_time - m.inference_start_time);
     if (m.first_token_time <= 0) return;
-    observe(H_TTFT, m.first_token_time - m.arrival_time);
-    observe(H_PREFILL, m.first_token_time - m.inference_start_time);
-    observe(H_DECODE, m.finish_time - m.first_token_time);
-    if (generated > 1) observe(H_TPOT, (m.finish_time - m.first_token_time) / (double)(generated - 1));
+    const double answering = m.finish_time - m.inference_start_time - m.first_token_time;
+    observe(H_TTFT, first_token_after(&m));
+    observe(H_PREFILL, m.first_token_time);
+    observe(H_DECODE, answering);
+    if (generated > 1) observe(H_TPOT, answering / (double)(generated - 1));
 }
 
 /* Called by llm_openai_next for every piece of news. */
 static void count_event(UNUSED void *user, llm_openai_call *api, llm_request *request, const llm_event *e, double gap) {
+    pthread_mutex_lock(&metrics_mutex);
     if (gap > 0) observe(H_ITL, gap);
-    if (e->finish == LLM_FINISH_NONE) return;
-    counters.finished[e->finish]++;
-    if (llm_request_done(request)) count_request_end(llm_openai_get_info(api), request);
+    if (e->finish != LLM_FINISH_NONE) counters.finished[e->finish]++;
+    if (e->finish != LLM_FINISH_NONE && llm_request_done(request)) count_request_end(llm_openai_get_info(api), request);
+    pthread_mutex_unlock(&metrics_mutex);
 }
 
 /* Requests whose client is gone: their tokens count, and they ended as "abort". How long they would have taken nobody knows. */
 static void count_abandoned(const llm_openai_info *info) {
+    pthread_mutex_lock(&metrics_mutex);
     for (int i = 0; i < info->n_requests; i++) {
         llm_request *r = info->requests[i];
         if (!r || llm_request_done(r)) continue;
@@ -1260,6 +1661,7 @@ static void count_abandoned(const llm_openai_info *info) {
         counters.finished[LLM_FINISH_CANCELLED] += (uint64_t)info->n_choices;
         count_tokens(info, r);
     }
+    pthread_mutex_unlock(&metrics_mutex);
 }
 
 /* What a call's requests took so far. */
@@ -1270,8 +1672,7 @@ static void log_usage(const llm_openai_info *info, int64_t tokens[3], double *fi
         llm_request_get_metrics(info->requests[i], &m);
         tokens[0] += m.n_prompt_tokens;
         tokens[1] += m.n_cached_tokens;
-        if (m.first_token_time > 0 && (*first <= 0 || m.first_token_time - m.arrival_time < *first))
-            *first = m.first_token_time - m.arrival_time;
+        if (m.first_token_time > 0 && (*first <= 0 || first_token_after(&m) < *first)) *first = first_token_after(&m);
         for (int k = 0; k < info->n_choices; k++) {
             llm_output o;
             if (!llm_request_get_output(info->requests[i], k, &o)) tokens[2] += (int64_t)o.n_token_ids;
@@ -1306,8 +1707,8 @@ static void log_line(const conn *c, const llm_openai_info *info, int status) {
         log_stamp(stamp, LOG_JSON_TIME);
         llm_text_format(&t, "{'time':%q,'level':'INFO','client':%q,'method':%Q,'path':%Q,'status':%d,'seconds':%f,", stamp, c->client,
                         c->head.method.p, c->head.method.n, c->head.path.p, c->head.path.n, status, seconds);
-        llm_text_format(&t, "'prompt_tokens':%l,'cached_tokens':%l,'completion_tokens':%l,'first_token_seconds':%f,'id':%q}\n", tokens[0],
-                        tokens[1], tokens[2], first, info ? info->id : NULL);
+        llm_text_format(&t, "'prompt_tokens':%l,'cached_tokens':%l,'completion_tokens':%l,'first_token_seconds':%f,'id':%q,'user':%q}\n",
+                        tokens[0], tokens[1], tokens[2], first, info ? info->id : NULL, info ? info->user : NULL);
         if (!t.failed) fwrite(t.data, 1, t.len, log_stream());
         return;
     }
@@ -1316,17 +1717,12 @@ static void log_line(const conn *c, const llm_openai_info *info, int status) {
     llm_text_str(&t, times);
     if (first > 0) llm_text_format(&t, "%l prompt (%l cached) and %l answer tokens", tokens[0], tokens[1], tokens[2]);
     if (info) llm_text_format(&t, ", %s", info->id);
+    if (info && info->user) llm_text_format(&t, ", user %q", info->user);
     if (!t.failed) on_library_log(NULL, LLM_LOG_INFO, t.data);
 }
 
 static void log_request(conn *c, int gone) {
-    const llm_openai_info *info = NULL;
-    if (!c->began) return;
-    pthread_mutex_lock(&queue.mutex);
-    if (c->call && !c->preparing) info = llm_openai_get_info(c->call);
-    pthread_mutex_unlock(&queue.mutex);
-    if (gone && info && !info->done) count_abandoned(info);
-    if (server.cfg.log_requests) log_line(c, info, gone ? 499 : c->status);
+    if (c->began > 0 && server.cfg.log_requests) log_line(c, call_info(c), gone ? 499 : c->status);
     c->began = 0;
 }
 
@@ -1433,9 +1829,8 @@ static void write_metrics(llm_text *t) {
 /* ============================================================================
  * >>answers   What llm_openai_next writes, put into HTTP.
  * ============================================================================
- * A call on the news list is advanced: whatever it has to say goes into its connection's output. Streams stop at 1 MiB that the
- * reader has not taken; the engine keeps the rest, which is bounded by max_tokens. Errors are pieces like others, so there is
- * one way out. */
+ * A call that has news is asked for what it has to say, and that goes into its connection's output. Streams stop at 1 MiB that the reader has
+ * not taken; the engine keeps the rest, which is bounded by max_tokens. Errors are pieces like others, so there is one way out. */
 
 /* The status line of a stream goes out before the first token: a client sees that it was heard. */
 static void stream_start(conn *c, const llm_openai_info *info) {
@@ -1444,70 +1839,111 @@ static void stream_start(conn *c, const llm_openai_info *info) {
     c->close_after |= c->head.minor == 0;
     http_head_out(c, 200, c->streaming == STREAM_LINES ? "application/json" : "text/event-stream; charset=utf-8", -1,
                   "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
+    c->dead |= c->out.failed;
 }
 
-/* Writes what is new of a call's answer. A stream stops when its reader has not taken the bytes before; conn_event comes back to it. */
-static void call_advance(conn *c) {
-    const llm_openai_info *info = llm_openai_get_info(c->call);
-    int streaming = info->stream && info->status == 200;
-    SCOPED_TEXT t = {0};
-    if (streaming && !c->streaming) stream_start(c, info);
-    while (c->out.len - c->out_at < CONN_MAX_OUT && llm_openai_next(c->call, &t)) {
-        if (!streaming) break;
-        stream_bytes(c, t.data, t.len);
-        t.len = 0;
-    }
-    if (!info->done) return;
+/* Puts what was written of a call's answer into the output. Returns whether that was anything. */
+static int call_deliver(conn *c, call *k, const llm_openai_info *info) {
+    const int streaming = info->stream && info->status == 200, begins = streaming && !c->streaming, some = begins || k->piece.len;
+    if (k->piece.failed && streaming) return c->dead = 1;
+    if (begins) stream_start(c, info);
+    if (streaming) stream_bytes(c, k->piece.data, k->piece.len), k->piece.len = 0;
+    if (!info->done) return some;
     counters.refused += info->status != 200;
-    if (info->status != 200) server_log(LLM_LOG_DEBUG, "%.*s", (int)(t.len < 1000 ? t.len : 1000), t.len ? t.data : "");
+    if (info->status != 200)
+        server_log(LLM_LOG_DEBUG, "%.*s", (int)(k->piece.len < 1000 ? k->piece.len : 1000), k->piece.len ? k->piece.data : "");
     if (!streaming) {
         int text = info->status == 200 && (info->kind == LLM_OPENAI_LORA_LOAD || info->kind == LLM_OPENAI_LORA_UNLOAD);
-        http_answer(c, info->status, text ? "text/plain; charset=utf-8" : "application/json", &t, NULL);
+        http_answer(c, info->status, text ? "text/plain; charset=utf-8" : "application/json", &k->piece, NULL);
     } else {
         if (c->head.minor == 1) llm_text_str(&c->out, "0\r\n\r\n");
+        c->dead |= c->out.failed;
         conn_answered(c);
     }
+    return 1;
 }
 
-/* VLLM_ENGINE_ITERATION_TIMEOUT_S: when one step of the engine takes too long, whoever waits for it gets an error. The engine
- * is kept: if the step ends, the server goes on. */
-static void watch_step(void) {
-    int64_t began = __atomic_load_n(&queue.step_began, __ATOMIC_ACQUIRE);
-    if (server.cfg.step_timeout <= 0 || !began || net.now - (double)began * 1e-3 < (double)server.cfg.step_timeout) return;
-    for (conn *c = net.list, *next; c; c = next) {
-        next = c->next;
-        pthread_mutex_lock(&queue.mutex);
-        int waits = c->call && !c->preparing;
-        pthread_mutex_unlock(&queue.mutex);
-        if (!waits) continue;
-        llm_openai_fail(c->call, 500, "the engine did not finish a step in time");
-        server_log(LLM_LOG_ERROR, "a step of the engine takes too long: a request is failed");
-        call_advance(c);
-        conn_settle(c);
+/* An answer from the call, as far as there is one now and room for it. */
+static int conn_answer(conn *c) {
+    call *k = c->call;
+    if (c->state != CONN_BUSY || !k || k->away || !conn_has_room(c)) return 0;
+    if (!k->api) {
+        if (k->why) http_answer_error(c, 503, k->why, NULL, NULL);
+        else http_answer_exhausted(c);
+        return 1;
+    }
+    const llm_openai_info *info = llm_openai_get_info(k->api);
+    if (k->why && !k->failed && !info->done) {
+        llm_openai_fail(k->api, 503, k->why);
+        k->failed = k->more = 1;
+    }
+    k->slow = info->status == 200 && call_is_long(k);
+    if (k->more && !k->piece.len && !info->done) {
+        if (!k->slow) call_write(k);
+        else call_give(k);
+    }
+    return !k->away && call_deliver(c, k, info);
+}
+
+/* Ends a request for a reason of ours, in words. Whoever has its call may have to bring it back first. */
+static void call_stop(conn *c, const char *why) {
+    call *k = c->call;
+    if (!k || k->why) return;
+    k->why = why;
+    pthread_mutex_lock(&queue.mutex);
+    k->gone = k->with_worker;
+    if (k->gone && k->api) llm_openai_cancel(k->api);
+    pthread_mutex_unlock(&queue.mutex);
+    conn_turn(c);
+}
+
+/* Fails what runs and waits for the engine. */
+static void call_fail(conn *c, int status, const char *message) {
+    call *k = c->call;
+    if (!k || k->away || !k->api || llm_openai_get_info(k->api)->done) return;
+    llm_openai_fail(k->api, status, message);
+    k->more = 1;
+    conn_turn(c);
+}
+
+/* VLLM_ENGINE_ITERATION_TIMEOUT_S: when one step of the engine takes too long, whoever waits for it gets an error. The engine is kept: if
+ * the step ends, the server goes on. --timeout: the engine ends a request in time, between two steps; where a step is long, or the request
+ * has not come to the engine, it is ended here. */
+static void watch_calls(void) {
+    const int64_t began = __atomic_load_n(&queue.step_began, __ATOMIC_ACQUIRE);
+    const double step = server.cfg.step_timeout, life = server.cfg.request_timeout;
+    const int stuck = step > 0 && began && net.now - (double)began * 1e-3 >= step;
+    if (!stuck && life <= 0) return;
+    for (conn *c = net.list; c; c = c->next) {
+        if (c->fd < 0 || !c->call) continue;
+        if (life > 0 && net.now - c->began > life + CALL_LATE_S) call_stop(c, "the request took longer than --timeout lets it");
+        else if (stuck && call_info(c)) {
+            server_log(LLM_LOG_ERROR, "a step of the engine takes too long: a request is failed");
+            call_fail(c, 500, "the engine did not finish a step in time");
+        }
     }
 }
 
-/* Everything on the news list. */
-static void calls_news(void) {
-    for (;;) {
-        pthread_mutex_lock(&queue.mutex);
-        conn *c = queue.news;
-        if (c) {
-            queue.news = c->next_news;
-            c->on_list = 0;
-        }
-        int busy = c && c->preparing;
+/* What stands on the news list now. Returns whether more has come meanwhile. */
+static int calls_news(void) {
+    pthread_mutex_lock(&queue.mutex);
+    for (int n = queue.n_news; n > 0 && queue.news; n--) {
+        call *k = queue.news;
+        const int busy = k->with_worker; /* who will bring it back */
+        queue.news = k->next_news;
+        queue.n_news--;
+        k->on_list = 0;
+        if (busy) continue;
+        k->more |= k->news;
+        k->news = k->away = k->gone = 0;
         pthread_mutex_unlock(&queue.mutex);
-        if (!c) return;
-        if (busy) continue; /* its worker will bring it back */
-        if (c->gone) {      /* the client left while a worker had the call: now nobody else has it */
-            call_end(c);
-            free(c);
-        } else {
-            call_advance(c);
-            conn_settle(c);
-        }
+        if (k->conn) conn_turn(k->conn);
+        else call_free(k);
+        pthread_mutex_lock(&queue.mutex);
     }
+    const int left = queue.news != NULL;
+    pthread_mutex_unlock(&queue.mutex);
+    return left;
 }
 
 /* ============================================================================
@@ -1519,482 +1955,585 @@ static void calls_news(void) {
 /* generated: begin */
 static const char *const page_html[] = {
     "<!doctype html>",
-    "<html lang=\"en\">",
+    "<html lang=en>",
     "<head>",
-    "<meta charset=\"utf-8\">",
-    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">",
-    "<meta name=\"color-scheme\" content=\"light dark\">",
+    "<meta name=viewport content=\"width=device-width, initial-scale=1\">",
     "<title>llm.h</title>",
-    "<link rel=\"icon\" href=\"data:,\">",
-    "<link rel=\"stylesheet\" href=\"page.css\">",
-    "<script src=\"page.js\" defer></script>",
-    "</head>",
+    "<link rel=icon href=\"data:,\">",
+    "<link rel=stylesheet href=page.css>",
+    "<script src=page.js defer></script></head>",
     "<body>",
-    "<aside id=\"side\" aria-label=\"Conversations\">",
-    "<div class=\"bar\">",
-    "<span class=\"brand\">llm.h</span>",
-    "<button id=\"theme\" class=\"icon\" title=\"Light or dark\" aria-label=\"Light or dark\">&#9680;</button>",
+    "<button class=skip data-do=skip>Skip to the message</button>",
+    "<aside id=side aria-label=\"Side bar\">",
+    "<div class=bar>",
+    "<b>llm.h</b>",
+    "<button class=tool data-do=side data-icon=close aria-label=\"Close the list\" id=unside></button>",
     "</div>",
-    "<button id=\"new\" title=\"Ctrl+Shift+O\"><span aria-hidden=\"true\">+</span> New chat</button>",
-    "<nav id=\"list\"></nav>",
-    "<div id=\"model\" class=\"foot\"></div>",
+    "<button id=new data-do=newChat data-icon=new>New chat</button>",
+    ("<label class=search data-icon=search><input id=search type=search placeholder=Search aria-label=\"Search conversations\"><"
+     "/label>"),
+    "<nav id=list aria-label=Conversations></nav>",
+    "<div id=about></div>",
     "</aside>",
     "<main>",
     "<header>",
-    "<button id=\"menu\" class=\"icon\" aria-label=\"Conversations\" aria-expanded=\"false\" aria-controls=\"side\">&#9776;</button>",
-    "<h1 id=\"title\">New chat</h1>",
-    "<button id=\"tune\" aria-expanded=\"false\" aria-controls=\"settings\">Settings</button>",
+    "<button id=menu class=tool data-do=side data-icon=menu aria-label=Conversations aria-expanded=false></button>",
+    "<h1 id=title>New chat</h1>",
+    "<button id=tune data-do=tune data-icon=settings aria-expanded=false><span>Settings</span></button>",
     "</header>",
-    "<section id=\"settings\" hidden>",
-    "<label class=\"wide\">System prompt",
-    "<textarea id=\"system\" rows=\"2\" placeholder=\"You are a helpful assistant.\"></textarea></label>",
-    "<label>Temperature<input id=\"temperature\" type=\"number\" min=\"0\" max=\"2\" step=\"0.1\" placeholder=\"default\"></label>",
-    "<label>Top p<input id=\"top_p\" type=\"number\" min=\"0.01\" max=\"1\" step=\"0.05\" placeholder=\"default\"></label>",
-    "<label>Top k<input id=\"top_k\" type=\"number\" min=\"-1\" step=\"1\" placeholder=\"default\"></label>",
-    "<label>Max tokens<input id=\"max_tokens\" type=\"number\" min=\"1\" step=\"1\" placeholder=\"no limit\"></label>",
-    "<label>Repetition penalty",
-    "<input id=\"repetition_penalty\" type=\"number\" min=\"0.1\" max=\"2\" step=\"0.05\" placeholder=\"default\"></label>",
-    "<label>Seed<input id=\"seed\" type=\"number\" step=\"1\" placeholder=\"random\"></label>",
-    "<label class=\"wide\">API key",
-    "<input id=\"key\" type=\"password\" autocomplete=\"off\" placeholder=\"only if the server asks for one\"></label>",
-    "</section>",
-    "<div id=\"log\" role=\"log\" aria-live=\"polite\"></div>",
-    "<form id=\"form\">",
-    "<div class=\"box\">",
-    "<textarea id=\"input\" rows=\"1\" placeholder=\"Message\" aria-label=\"Message\" autofocus></textarea>",
-    "<button id=\"send\" type=\"submit\" aria-label=\"Send\"></button>",
+    "<div id=log role=region aria-label=Conversation tabindex=0></div>",
+    "<form id=form>",
+    "<button type=button id=jump class=tool data-do=jump data-icon=down aria-label=\"To the newest message\" hidden></button>",
+    "<div class=box>",
+    "<div id=files></div>",
+    "<textarea id=input rows=1 placeholder=Message aria-label=Message dir=auto enterkeyhint=send></textarea>",
+    "<div class=row>",
+    "<button type=button class=tool data-do=attach data-icon=clip aria-label=\"Attach text files\"></button>",
+    "<select id=model aria-label=Model></select>",
+    "<span id=meter role=meter aria-label=\"Context used\" hidden></span>",
+    "<button type=button id=line class=tool data-do=newLine data-icon=line aria-label=\"New line\"></button>",
+    "<button type=button id=queue class=send data-do=queue data-icon=up aria-label=\"Queue this message\" hidden></button>",
+    "<button id=send class=send type=submit data-icon=up aria-label=Send></button>",
     "</div>",
-    "<p class=\"hint\">Enter sends &middot; Shift+Enter starts a new line &middot; Esc stops</p>",
+    "</div>",
+    "<p class=hint>Enter sends &middot; Shift+Enter starts a new line &middot; Esc stops</p>",
     "</form>",
     "</main>",
-    "</body>",
-    "</html>"};
+    "<dialog id=settings aria-label=Settings></dialog>",
+    "<input id=pick type=file multiple hidden>",
+    "<input id=load type=file accept=.json hidden>",
+    "<div id=toast role=status></div>",
+    "<div id=say class=hidden role=log aria-label=Answers></div></body></html>"};
 
 static const char *const page_css[] = {
-    ":root {",
-    "color-scheme: light; --bg: #ffffff; --fg: #1b1d20; --soft: #666b72; --line: #e3e4e6; --panel: #f6f6f4; --user: #eef1f6;",
-    "--accent: #2457a7; --on: #ffffff; --code: #f6f6f4; --bad: #b3261e; --shade: 0 2px 14px rgb(0 0 0 / 8%);",
-    "}",
-    ":root[data-theme=\"dark\"] {",
-    "color-scheme: dark; --bg: #18191b; --fg: #e8e8e5; --soft: #9a9fa6; --line: #303337; --panel: #1f2023; --user: #282c33;",
-    "--accent: #8ab4f8; --on: #10233f; --code: #121315; --bad: #f2a29b; --shade: 0 2px 14px rgb(0 0 0 / 35%);",
-    "}",
-    "* { box-sizing: border-box; }",
-    "html, body { height: 100%; margin: 0; }",
-    "body { display: flex; background: var(--bg); color: var(--fg);",
-    "font: 16px/1.6 system-ui, -apple-system, \"Segoe UI\", Roboto, sans-serif; }",
-    "button, input, textarea { font: inherit; color: inherit; }",
-    "button { border: 1px solid var(--line); background: var(--bg); border-radius: 10px; padding: 6px 14px; cursor: pointer; }",
-    "button:hover { border-color: var(--soft); }",
-    ":focus-visible { outline: 2px solid var(--accent); outline-offset: 1px; }",
-    "a { color: var(--accent); }",
-    "aside { width: 256px; flex: none; display: flex; flex-direction: column; background: var(--panel);",
-    "border-right: 1px solid var(--line); }",
-    ".bar { display: flex; align-items: center; justify-content: space-between; height: 56px; padding: 0 10px 0 18px; }",
-    ".brand { font-weight: 700; letter-spacing: -.01em; }",
-    ".icon { border: 0; background: none; padding: 4px 9px; font-size: 17px; line-height: 1.4; }",
-    ".icon:hover { background: var(--user); }",
-    "#new { margin: 0 12px 12px; text-align: left; }",
-    "#new span { color: var(--soft); margin-right: 4px; }",
-    "#list { flex: 1; overflow-y: auto; padding: 0 8px; }",
-    "#list .row { display: flex; align-items: center; border-radius: 10px; font-size: 15px; }",
-    "#list .row:hover, #list .row.on { background: var(--user); }",
-    "#list a {",
-    "flex: 1; min-width: 0; padding: 6px 10px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap;",
-    "color: inherit; text-decoration: none; border-radius: 10px;",
-    "}",
-    "#list .row button { border: 0; background: none; color: var(--soft); padding: 4px 10px; opacity: 0; }",
-    "#list .row:hover button, #list .row button:focus-visible { opacity: 1; }",
-    ".foot { padding: 12px 18px; color: var(--soft); font-size: 12.5px; line-height: 1.45; overflow-wrap: anywhere; }",
-    "main { flex: 1; min-width: 0; display: flex; flex-direction: column; }",
-    "header { display: flex; align-items: center; gap: 8px; height: 56px; flex: none; padding: 0 16px; }",
-    "h1 { flex: 1; margin: 0; font-size: 15px; font-weight: 600; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }",
-    "#menu { display: none; }",
-    "#tune { font-size: 14px; padding: 4px 12px; }",
-    "#tune[aria-expanded=\"true\"] { background: var(--user); }",
-    "#settings {",
-    "display: grid; grid-template-columns: repeat(auto-fill, minmax(min(200px, 45%), 1fr)); gap: 12px; width: calc(100% - 32px);",
-    "max-width: 760px;",
-    "max-height: 60vh; overflow-y: auto; margin: 0 auto 8px; padding: 16px; border: 1px solid var(--line); border-radius: 16px;",
-    "box-shadow: var(--shade);",
-    "}",
-    "#settings[hidden] { display: none; }",
-    "#settings label { display: flex; flex-direction: column; gap: 3px; font-size: 13px; color: var(--soft); }",
-    "#settings .wide { grid-column: 1 / -1; }",
-    "#settings input, #settings textarea, .edit textarea {",
-    "width: 100%; background: var(--panel); border: 1px solid var(--line); border-radius: 10px; padding: 7px 10px; color: var(--fg);",
-    "}",
-    "#settings textarea, .edit textarea { resize: vertical; }",
-    "#log { flex: 1; overflow-y: auto; padding: 12px 16px 24px; }",
-    ".msg { max-width: 760px; margin: 0 auto 10px; overflow-wrap: anywhere; }",
-    ".msg.user .body { background: var(--user); border-radius: 18px; padding: 9px 16px; width: fit-content; max-width: 82%;",
-    "margin-left: auto; white-space: pre-wrap; }",
-    ".msg .tools { display: flex; gap: 2px; align-items: center; min-height: 30px; font-size: 13px; color: var(--soft); opacity: 0; }",
-    ".msg:hover .tools, .msg:focus-within .tools, .msg:last-child .tools { opacity: 1; }",
-    ".msg.user .tools { justify-content: flex-end; }",
-    ".msg.assistant .tools { margin-left: -8px; }",
-    ".msg .tools button { border: 0; background: none; color: var(--soft); padding: 2px 8px; font-size: 13px; }",
-    ".msg .tools button:hover { color: var(--fg); background: var(--user); }",
-    ".msg .tools span { padding: 0 8px; }",
-    ".body p { margin: 0 0 12px; }",
-    ".body > :last-child { margin-bottom: 0; }",
-    ".body h2, .body h3, .body h4 { margin: 20px 0 8px; font-size: 18px; line-height: 1.35; }",
-    ".body ul, .body ol { margin: 0 0 12px; padding-left: 26px; }",
-    ".body li { margin: 3px 0; }",
-    ".body blockquote { margin: 0 0 12px; padding-left: 14px; border-left: 3px solid var(--line); color: var(--soft); }",
-    ".body code { background: var(--code); border-radius: 6px; padding: 2px 5px;",
-    "font: .88em/1.5 ui-monospace, \"DejaVu Sans Mono\", Menlo, monospace; }",
-    ".body table { border-collapse: collapse; margin-bottom: 14px; display: block; overflow-x: auto; font-size: 15px; }",
-    ".body td, .body th { border-bottom: 1px solid var(--line); padding: 6px 18px 6px 0; text-align: left; }",
-    ".code { margin: 0 0 14px; border: 1px solid var(--line); border-radius: 12px; overflow: hidden; background: var(--code); }",
-    ".code div { display: flex; justify-content: space-between; align-items: center; padding: 5px 6px 0 14px; font-size: 12.5px;",
-    "color: var(--soft); }",
-    ".code button { border: 0; background: none; padding: 2px 8px; font-size: 12.5px; color: var(--soft); }",
-    ".code button:hover { color: var(--fg); }",
-    ".code pre { margin: 0; padding: 8px 14px 14px; overflow-x: auto; }",
-    ".code pre code { background: none; padding: 0; font-size: 14px; }",
-    "details.think { margin: 0 0 12px; color: var(--soft); font-size: 14.5px; white-space: pre-wrap; }",
-    "details.think summary { cursor: pointer; }",
-    "details.think[open] { border-left: 3px solid var(--line); padding-left: 14px; }",
-    ".error { color: var(--bad); }",
-    ".wait { width: 10px; height: 10px; margin: 8px 0; border-radius: 50%; background: var(--soft);",
-    "animation: beat 1.1s ease-in-out infinite; }",
-    "@keyframes beat { 50% { transform: scale(.55); opacity: .4; } }",
-    ".empty { max-width: 640px; margin: 20vh auto 0; text-align: center; }",
-    ".empty h2 { margin: 0 0 6px; font-size: 26px; font-weight: 600; letter-spacing: -.01em; }",
-    ".empty p { margin: 0 0 24px; color: var(--soft); }",
-    ".empty div { display: flex; flex-wrap: wrap; gap: 8px; justify-content: center; }",
-    ".empty button { border-radius: 18px; font-size: 14px; }",
-    "form { width: 100%; max-width: 792px; margin: 0 auto; padding: 0 16px 8px; }",
-    ".box { display: flex; align-items: flex-end; gap: 6px; padding: 6px; border: 1px solid var(--line); border-radius: 24px;",
-    "box-shadow: var(--shade); }",
-    ".box:focus-within { border-color: var(--soft); }",
-    "#input { flex: 1; min-width: 0; resize: none; max-height: 40vh; border: 0; background: none; padding: 6px 6px 6px 14px;",
-    "outline: none; }",
-    "#send { position: relative; width: 38px; height: 38px; flex: none; border: 0; border-radius: 50%; padding: 0;",
-    "background: var(--accent); color: var(--on); font-size: 18px; }",
-    "#send::before { content: \"\\2191\"; }",
-    "#send.stop { background: var(--fg); }",
-    "#send.stop::before { content: \"\"; position: absolute; inset: 13px; border-radius: 2px; background: var(--bg); }",
-    ".hint { margin: 6px 0 0; text-align: center; font-size: 12px; color: var(--soft); }",
-    ".edit { display: flex; flex-direction: column; gap: 8px; padding-bottom: 8px; }",
-    "@media (max-width: 720px) {",
-    "aside { position: fixed; inset: 0 auto 0 0; z-index: 2; width: min(300px, 82%); display: none; box-shadow: var(--shade); }",
-    "body.side aside { display: flex; }",
-    "body.side main { opacity: .35; }",
-    "#menu { display: block; }",
-    "#list .row button { opacity: 1; }",
-    ".hint { display: none; }",
-    "form { padding-bottom: 14px; }",
-    ".empty { margin-top: 12vh; }",
-    "}",
-    "@media (hover: none) { .msg .tools { opacity: 1; } }",
-    "@media (prefers-reduced-motion: reduce) { .wait { animation: none; } }"};
+    (":root{color-scheme:light dark;--c:light-dark(#fff,#17181a);--d:light-dark(#1c1e21,#e9e9e6);--j:light-dark(#5d626a,#a3a8b"
+     "0);--a:1px solid light-dark(#e3e3df,#323539);--i:light-dark(#8b8f96,#70757d);--f:1px solid var(--i);--e:light-dark(#f7f7"
+     "f5,#1e2023);--k:light-dark(#edf1f7,#2a2e35);--b:light-dark(#2457a7,#8ab4f8);--h:light-dark(#b3261e,#f4a8a1);--l:light-da"
+     "rk(#8a5300,#e6b656);--g:0 4px 24px light-dark(#0001,#0007)}[data-theme=\"light\"]{color-scheme:light}[data-theme=\"dark\"]{c"
+     "olor-scheme:dark}*{box-sizing:border-box}html,body{height:100%;margin:0}body{background:var(--c);color:var(--d);font:16p"
+     "x/1.6 system-ui,\"Segoe UI\",Roboto,sans-serif}button,input,textarea,select{font:inherit;color:inherit;background:var(--c)"
+     ";border:var(--f);border-radius:10px;padding:6px 10px;min-width:0}button{border:var(--a);padding:5px 13px;cursor:pointer}"
+     "button:hover,.item:hover,.item.on{background:var(--k)}button:disabled{opacity:.4;"),
+    ("cursor:default}:focus-visible{outline:2px solid var(--b);outline-offset:1px}::placeholder{color:var(--j);opacity:1}[hidd"
+     "en],#toast:empty{display:none!important}a,.f{color:var(--b)}h1,h2,p{margin:0;font-size:inherit}svg{width:18px;height:18p"
+     "x;flex:none;fill:none;stroke:currentColor;stroke-width:1.8;stroke-linecap:round;stroke-linejoin:round}body,.bar,.tool,#n"
+     "ew,#tune,.search,.item,header,.tools,.chip,.chip summary,.row,#meter,.send,#toast,.wait,.check{display:flex;align-items:"
+     "center;gap:8px}body,.item{align-items:stretch;gap:0}.tool,.stats,#list :is(h2,p,small),#about,.tools,.notice,.cut,.think"
+     ",.wait,.empty p,.body blockquote,.code .bar,#model,#meter,.hint,dialog :is(label,p),.c{color:var(--j)}#new,#tune,#search"
+     ",#model,.think,.notice,.cut,.chip,.item,.empty button,.acts button,legend{font-size:14.5px}.tools,#about,.hint,.code .ba"
+     "r,#list h2,#meter,dialog :is(label,p){font-size:13px}.hidden{position:absolute;"),
+    ("width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}.skip{position:fixed;top:-99px;z-index:9}.skip:focus{top:8px}."
+     "tool{border:0;background:none;padding:6px}.tool:hover{color:var(--d)}.bar{justify-content:space-between}.item a,.item sm"
+     "all,h1{overflow:hidden;text-overflow:ellipsis;white-space:nowrap}aside,main{display:flex;flex-direction:column}aside{wid"
+     "th:264px;flex:none;gap:8px;padding:12px 10px;background:var(--e);border-right:var(--a)}aside .bar{height:34px;padding-le"
+     "ft:8px}#unside,#menu,#line{display:none}.search{position:relative}.search svg{position:absolute;left:11px}#search{paddin"
+     "g-left:38px;border:var(--a)}#list{flex:1;overflow-y:auto;margin:0 -4px;padding:0 4px}#list :is(h2,p){margin:14px 8px 4px"
+     "}.item{border-radius:9px}.item a{flex:1;padding:6px 8px;color:inherit;text-decoration:none}.item small{display:block}.it"
+     "em input{flex:1}.item .tool{display:none;padding:5px}.item.on .tool,.item:hover .tool{display:flex}"),
+    ("#about{padding:0 8px;overflow-wrap:anywhere}.dot,.wait::before{content:\"\";display:inline-block;width:10px;height:10px;ma"
+     "rgin-right:8px;border-radius:50%;background:var(--b);animation:beat 1.2s infinite}@keyframes beat{50%{opacity:.3}}main{f"
+     "lex:1;min-width:0}header{padding:10px 16px}h1{flex:1;font-size:15px}#log{flex:1;overflow-y:auto;padding:12px 16px 8px;ou"
+     "tline-offset:-2px}#log>*{max-width:760px;margin:0 auto 14px;overflow-wrap:anywhere}.user .body,.edit{display:flex;flex-d"
+     "irection:column;align-items:flex-end;gap:6px}.bubble{background:var(--k);border-radius:18px;padding:9px 16px;max-width:8"
+     "5%;white-space:pre-wrap}.queued .bubble{background:none;border:var(--f);border-style:dashed}.main{background:var(--b);co"
+     "lor:var(--c)}.tools{gap:2px;min-height:32px;margin:2px -6px 0;opacity:0}.user .tools{justify-content:flex-end}.msg:is(:h"
+     "over,:focus-within,:last-child,.queued) .tools{opacity:1}.stats{padding:0 6px;"),
+    ("overflow:hidden;text-overflow:ellipsis;white-space:nowrap}.notice{margin:10px 0 4px;padding:9px 14px;border:var(--a);bor"
+     "der-radius:12px}.notice button,.cut button{margin:8px 8px 0 0;padding:3px 12px;color:var(--d)}.error,.error p{color:var("
+     "--h);border-color:var(--h)}.cut{text-align:center;border-bottom:var(--f);padding-bottom:10px}.think{margin-bottom:12px}."
+     "think div{margin-top:6px;white-space:pre-wrap}.think div,.body blockquote{padding-left:14px;border-left:3px solid var(--"
+     "i)}summary{cursor:pointer}.chip{max-width:100%;border:var(--a);border-radius:10px;padding:2px 10px}.chip pre{max-height:"
+     "300px;margin:6px 0;overflow:auto;font-size:13px}.empty{padding-top:18vh;text-align:center}.empty h2{font-size:26px;font-"
+     "weight:600}.empty p{margin:4px 0 22px}.empty div,.acts,#files{display:flex;flex-wrap:wrap;gap:8px;justify-content:center"
+     "}.empty button{border-radius:18px}.body :is(p,li,td,th,h3,h4,h5,h6){unicode-bidi:plaintext;"),
+    ("text-align:start;white-space:pre-line}.body :is(p,ul,ol,blockquote){margin:0 0 12px}.body>:last-child{margin-bottom:0}.b"
+     "ody :is(h3,h4,h5,h6){margin:20px 0 8px;font-size:1.08em;line-height:1.35}.body h3{font-size:1.4em}.body h4{font-size:1.2"
+     "em}.body>:first-child{margin-top:0}.body :is(ul,ol){padding-left:28px}.body :is(li,li>ul,li>ol){margin:4px 0}.task{list-"
+     "style:none;text-indent:-22px}.body li>.code{margin-top:6px}.body hr{border:0;border-top:var(--a);margin:20px 0}code,pre{"
+     "font:.9em/1.5 ui-monospace,\"DejaVu Sans Mono\",Menlo,monospace}.body code{background:var(--e);border:var(--a);border-radi"
+     "us:6px;padding:1px 5px}.code{margin:0 0 14px;border:var(--a);border-radius:12px;overflow:hidden;background:var(--e)}.cod"
+     "e .bar{padding:4px 6px 0 14px}.code button{border:0;background:none;padding:2px 8px}.code pre{margin:0;padding:6px 14px "
+     "14px;overflow-x:auto;font-size:14px}.body pre code{font:inherit;"),
+    ("background:none;border:0;padding:0;white-space:pre}.wide,.display{display:block;overflow-x:auto;padding-bottom:6px}table"
+     "{border-collapse:collapse;font-size:15px;margin-bottom:8px}.body :is(th,td){border-bottom:var(--a);padding:7px 20px 7px "
+     "0;vertical-align:top;overflow-wrap:normal}.body .center{text-align:center}.body .right{text-align:end}.body .left{text-a"
+     "lign:start}math{font-size:1.1em}mtd{padding:3px 4px}.boxed{border:1px solid;padding:3px}.c{font-style:italic}.s{color:li"
+     "ght-dark(#1a6b3c,#8fd0a5)}.k{color:light-dark(#7a3e9d,#cfa6ee)}.n,.m,#meter.warn{color:var(--l)}.v,#meter.bad{color:var("
+     "--h)}form{position:relative;max-width:792px;margin:0 auto;padding:0 16px 8px}.box{padding:6px;border:var(--f);border-rad"
+     "ius:22px;box-shadow:var(--g)}.box:focus-within{border-color:var(--b)}#input,.edit textarea,#search,form{width:100%}#inpu"
+     "t{resize:none;max-height:40vh;border:0;padding:7px 12px 3px;outline:none}"),
+    ("#files:not(:empty){justify-content:start;padding:4px 6px}.row .tool{padding:9px}#model{margin-right:auto;border:0;paddin"
+     "g:4px;max-width:45%;text-overflow:ellipsis;cursor:pointer}#meter svg{transform:rotate(-90deg);stroke-width:3}#meter circ"
+     "le:first-child{opacity:.25}.send{justify-content:center;width:36px;height:36px;flex:none;padding:0;border:0;border-radiu"
+     "s:50%;background:var(--b)!important;color:var(--c)}.stop svg{fill:currentColor}.hint{margin-top:6px;text-align:center}#j"
+     "ump{position:absolute;top:-44px;left:calc(50% - 16px);border:var(--a);background:var(--c);border-radius:50%;box-shadow:v"
+     "ar(--g)}.drop .box{outline:2px dashed var(--b);outline-offset:3px}#toast{position:fixed;bottom:130px;left:50%;transform:"
+     "translateX(-50%);z-index:5;max-width:92vw;width:max-content;padding:7px 10px 7px 18px;border-radius:14px;background:var("
+     "--d);color:var(--c);box-shadow:var(--g)}#toast button{background:none;"),
+    ("color:inherit}dialog{width:350px;height:100%;max-height:none;flex:none;position:static;margin:0;border:0;border-left:var"
+     "(--a);padding:10px 18px;background:var(--e);color:var(--d);overflow-y:auto}dialog:modal{position:fixed;inset:0 0 0 auto;"
+     "max-width:100%}::backdrop{background:#0007}fieldset{display:grid;grid-template-columns:1fr 1fr;gap:10px 12px;margin:0;pa"
+     "dding:12px 0 16px;border:0;border-bottom:var(--a)}legend{float:left;padding:0;font-weight:600}dialog :is(.wide,.acts,leg"
+     "end){grid-column:1 / -1;padding:0;overflow:visible}dialog label{min-width:0;white-space:nowrap}dialog label :is(input,te"
+     "xtarea,select){display:block;width:100%;color:var(--d);font-size:14px}dialog .check{align-self:end;padding-bottom:8px}.c"
+     "heck input{width:auto!important}.acts{justify-content:start}.acts button{padding:4px 12px}dialog p{margin:12px 0}@media "
+     "(max-width: 860px){aside{position:fixed;inset:0 auto 0 0;z-index:4;"),
+    ("width:min(310px,86%);display:none;box-shadow:var(--g)}.side aside,#menu,#unside,#line{display:flex}.side main{opacity:.3"
+     "5}}@media (max-width: 560px){#tune span,.hint{display:none}#tune{border:0}header,form{padding:8px}.empty{padding-top:12v"
+     "h}.wide table{width:max-content}.body :is(th,td){min-width:4em;max-width:14em}input,textarea,select{font-size:16px!impor"
+     "tant}}@media (hover: none){.tools{opacity:1}#line{display:flex}}@media (prefers-reduced-motion){*{animation:none!importa"
+     "nt}}@media print{aside,form,.tools{display:none!important}html,body,#log{display:block;overflow:visible;height:auto}}")};
 
 static const char *const page_js[] = {
     "\"use strict\";",
-    "const $ = id => document.getElementById(id);",
-    "const FIELDS = [\"temperature\", \"top_p\", \"top_k\", \"max_tokens\", \"repetition_penalty\", \"seed\"];",
-    "const store = {",
-    "  get(k, d) {",
-    "    try { const v = localStorage.getItem(\"llm.\" + k); return v === null ? d : JSON.parse(v); } catch (e) { return d; }",
-    "  },",
-    "  set(k, v) {",
-    "    try { localStorage.setItem(\"llm.\" + k, JSON.stringify(v)); } catch (e) { /* a full or closed store loses only history */ }",
-    "  }",
-    "};",
-    "const IDEAS = [\"Explain how rainbows form\", \"Write a haiku about autumn\", \"Plan a simple dinner for two\"];",
-    "let chats = store.get(\"chats\", []), current = store.get(\"current\", null), running = null;",
-    "",
-    "function chat() { return chats.find(c => c.id === current) || null; }",
-    "function save() {",
-    "  store.set(\"chats\", chats.slice(0, 100).map(c => ({ ...c, messages: c.messages.filter(m => !m.live) })));",
-    "  store.set(\"current\", current);",
-    "}",
-    "function el(tag, props, ...children) {",
-    "  const e = document.createElement(tag);",
-    "  for (const k in props || {}) {",
-    "    if (k === \"on\") for (const n in props.on) e.addEventListener(n, props.on[n]);",
-    "    else if (k === \"class\") e.className = props[k];",
-    "    else e.setAttribute(k, props[k]);",
-    "  }",
-    "  for (const c of children) e.append(c);",
-    "  return e;",
-    "}",
-    "",
-    "function button(text, click, props) { return el(\"button\", { type: \"button\", on: { click }, ...props }, text); }",
-    "",
-    "/* Markdown, as nodes: text never becomes markup. */",
-    "function inline(tag, text) {",
-    ("  const rule = /`([^`\\n]+)`|\\*\\*([^*\\n]+)\\*\\*|\\*([^*\\s][^*\\n]*)\\*|\\[([^\\]\\n]+)\\]\\((https?:\\/\\/[^\\s)]+)\\)/, "
-     "into = el(tag);"),
-    "  for (let m; (m = rule.exec(text)); text = text.slice(m.index + m[0].length)) {",
-    "    into.append(text.slice(0, m.index));",
-    "    if (m[1] !== undefined) into.append(el(\"code\", null, m[1]));",
-    "    else if (m[2] !== undefined) into.append(inline(\"strong\", m[2]));",
-    "    else if (m[3] !== undefined) into.append(inline(\"em\", m[3]));",
-    "    else into.append(el(\"a\", { href: m[5], rel: \"noopener noreferrer nofollow\", target: \"_blank\" }, m[4]));",
-    "  }",
-    "  into.append(text);",
-    "  return into;",
-    "}",
-    "function codeBlock(lang, text) {",
-    "  const head = el(\"div\", null, el(\"span\", null, lang || \"text\"), button(\"Copy\", e => copyText(text, e.target)));",
-    "  return el(\"div\", { class: \"code\" }, head, el(\"pre\", null, el(\"code\", null, text)));",
-    "}",
-    "const ITEM = /^\\s*(?:[-*+]|\\d+[.)])\\s+/, BLOCK = /^\\s*(```|~~~|#{1,6}\\s|>\\s?)/;",
-    "function tableRow(tag, line) {",
-    "  return el(\"tr\", null, ...line.trim().replace(/^\\||\\|$/g, \"\").split(\"|\").map(s => inline(tag, s.trim())));",
-    "}",
-    "function markdown(text) {",
-    "  const out = document.createDocumentFragment(), lines = text.split(\"\\n\");",
-    "  let i = 0;",
-    "  const take = ok => { const from = i; while (i < lines.length && ok(lines[i], i - from)) i++; return lines.slice(from, i); };",
-    "  while (i < lines.length) {",
-    "    const line = lines[i];",
-    "    let m;",
-    "    if ((m = /^\\s*(```+|~~~+)\\s*(\\S*)/.exec(line))) {",
-    "      i++;",
-    "      out.append(codeBlock(m[2], take(l => !l.trim().startsWith(m[1])).join(\"\\n\")));",
-    "      i++;",
-    "    } else if ((m = /^(#{1,6})\\s+(.*)/.exec(line))) {",
-    "      out.append(inline(\"h\" + Math.min(m[1].length + 1, 4), m[2]));",
-    "      i++;",
-    "    } else if (ITEM.test(line)) {",
-    "      const number = parseInt(line, 10), list = isNaN(number) ? el(\"ul\") : el(\"ol\", { start: number });",
-    "      while (i < lines.length && ITEM.test(lines[i])) {",
-    "        const item = take((l, n) => !n || (/^\\s{2,}\\S/.test(l) && !ITEM.test(l)));",
-    "        list.append(inline(\"li\", item.map((l, n) => n ? l.trim() : l.replace(ITEM, \"\")).join(\" \")));",
-    "      }",
-    "      out.append(list);",
-    "    } else if (/^>\\s?/.test(line)) {",
-    "      out.append(inline(\"blockquote\", take(l => /^>\\s?/.test(l)).map(l => l.replace(/^>\\s?/, \"\")).join(\"\\n\")));",
-    "    } else if (line.includes(\"|\") && i + 1 < lines.length && /^\\s*\\|?[\\s:|-]+\\|[\\s:|-]*$/.test(lines[i + 1])) {",
-    "      i += 2;",
-    "      out.append(el(\"table\", null, tableRow(\"th\", line), ...take(l => l.includes(\"|\")).map(l => tableRow(\"td\", l))));",
-    "    } else if (!line.trim()) i++;",
-    "    else out.append(inline(\"p\", take((l, n) => !n || (l.trim() && !BLOCK.test(l) && !ITEM.test(l))).join(\"\\n\")));",
-    "  }",
-    "  return out;",
-    "}",
-    "function copyText(text, button) {",
-    "  const old = button.textContent;",
-    "  const done = () => { button.textContent = \"Copied\"; setTimeout(() => { button.textContent = old; }, 1200); };",
-    "  if (navigator.clipboard) navigator.clipboard.writeText(text).then(done, () => {});",
-    "  else {",
-    "    const t = el(\"textarea\"); t.value = text; document.body.append(t); t.select();",
-    "    try { document.execCommand(\"copy\"); done(); } catch (e) { /* the browser refuses: nothing to do */ }",
-    "    t.remove();",
-    "  }",
-    "}",
-    "",
-    "function fill(node, m) {",
-    "  node.replaceChildren();",
-    "  if (m.role === \"user\") { node.append(m.content); return; }",
-    "  if (m.reasoning) {",
-    "    const d = el(\"details\", { class: \"think\" }, el(\"summary\", null, \"Thinking\"), m.reasoning);",
-    "    d.open = !m.content;",
-    "    node.append(d);",
-    "  }",
-    "  node.append(markdown(m.content || \"\"));",
-    "  if (m.error) node.append(el(\"p\", { class: \"error\" }, m.error));",
-    "  if (m.live && !m.content) node.append(el(\"div\", { class: \"wait\" }));",
-    "}",
-    "function message(m, i) {",
-    "  const body = el(\"div\", { class: \"body\" }), tools = el(\"div\", { class: \"tools\" });",
-    "  const node = el(\"div\", { class: \"msg \" + m.role }, body, tools);",
-    "  fill(body, m);",
-    "  if (m.live) { m.node = body; m.tools = tools; return node; }",
-    "  if (m.role === \"user\") tools.append(button(\"Edit\", () => edit(node, i)));",
-    "  else {",
-    "    tools.append(button(\"Copy\", e => copyText(m.content, e.target)));",
-    "    const again = () => { if (!running) { chat().messages.pop(); answer(); } };",
-    "    if (i === chat().messages.length - 1) tools.append(button(\"Regenerate\", again));",
-    "    if (m.stats) tools.append(el(\"span\", null, m.stats));",
-    "  }",
-    "  return node;",
-    "}",
-    "function edit(node, i) {",
-    "  if (running) return;",
-    "  const area = el(\"textarea\", { rows: \"4\" });",
-    "  area.value = chat().messages[i].content;",
-    "  const go = () => { const text = area.value.trim(); if (text) { chat().messages.length = i; say(text); } };",
-    "  area.addEventListener(\"keydown\", e => {",
-    "    if (e.key === \"Enter\" && (e.ctrlKey || e.metaKey)) go();",
-    "    if (e.key === \"Escape\") draw();",
-    "  });",
-    "  const buttons = el(\"div\", null, button(\"Send\", go), \" \", button(\"Cancel\", draw));",
-    "  node.replaceChildren(el(\"div\", { class: \"edit\" }, area, buttons));",
-    "  area.focus();",
-    "}",
-    "function welcome() {",
-    "  const ideas = IDEAS.map(text => button(text, () => say(text)));",
-    "  const head = [el(\"h2\", null, \"What can I help with?\"), el(\"p\", null, \"Everything stays on this machine.\")];",
-    "  return el(\"div\", { class: \"empty\" }, ...head, el(\"div\", null, ...ideas));",
-    "}",
-    "function side(on) {",
-    "  document.body.classList.toggle(\"side\", on);",
-    "  $(\"menu\").setAttribute(\"aria-expanded\", String(document.body.classList.contains(\"side\")));",
-    "}",
-    "function draw() {",
-    "  const c = chat(), log = $(\"log\");",
-    "  $(\"title\").textContent = c ? c.title : \"New chat\";",
-    "  document.title = (c ? c.title + \" - \" : \"\") + \"llm.h\";",
-    "  $(\"list\").replaceChildren(...chats.map(x => {",
-    "    const a = el(\"a\", { href: \"#\", on: { click: e => { e.preventDefault(); open(x.id); } } }, x.title);",
-    "    const del = button(\"\\u00d7\", () => remove(x.id), { title: \"Delete \" + x.title, \"aria-label\": \"Delete \" + x.title });",
-    "    return el(\"div\", { class: \"row\" + (x.id === current ? \" on\" : \"\") }, a, del);",
-    "  }));",
-    "  log.replaceChildren(...(c && c.messages.length ? c.messages.map(message) : [welcome()]));",
-    "  $(\"system\").value = c ? c.system || \"\" : store.get(\"system\", \"\");",
-    "  log.scrollTop = log.scrollHeight;",
-    "}",
-    "function stop() { if (running) running.abort(); }",
-    "function open(id) { stop(); current = id; side(false); save(); draw(); $(\"input\").focus(); }",
-    "function remove(id) {",
-    "  stop();",
-    "  chats = chats.filter(c => c.id !== id);",
-    "  if (current === id) current = chats.length ? chats[0].id : null;",
-    "  save();",
-    "  draw();",
-    "}",
-    "",
-    "function say(text) {",
-    "  let c = chat();",
-    "  if (!c) {",
-    "    const id = Date.now() + \"-\" + Math.random().toString(36).slice(2);",
-    "    c = { id, title: text.replace(/\\s+/g, \" \").slice(0, 60), system: $(\"system\").value, messages: [] };",
-    "    chats.unshift(c);",
-    "    current = c.id;",
-    "  }",
-    "  c.messages.push({ role: \"user\", content: text });",
-    "  answer();",
-    "}",
-    "function body(c) {",
-    "  const b = { model: \"\", stream: true, stream_options: { include_usage: true }, messages: [] };",
-    "  if (c.system) b.messages.push({ role: \"system\", content: c.system });",
-    "  for (const m of c.messages) if (m.content) b.messages.push({ role: m.role, content: m.content });",
-    "  for (const f of FIELDS) if ($(f).value !== \"\") b[f] = Number($(f).value);",
-    "  return b;",
-    "}",
-    "function setRunning(controller) {",
-    "  running = controller;",
-    "  $(\"send\").setAttribute(\"aria-label\", controller ? \"Stop\" : \"Send\");",
-    "  $(\"send\").classList.toggle(\"stop\", !!controller);",
-    "}",
-    "async function answer() {",
-    "  const c = chat(), m = { role: \"assistant\", content: \"\", live: true }, request = body(c), controller = new AbortController();",
-    "  c.messages.push(m);",
-    "  setRunning(controller);",
-    "  save();",
-    "  draw();",
-    "  const start = performance.now();",
-    "  let first = 0, tokens = 0;",
-    "  const show = () => {",
-    "    const log = $(\"log\"), near = log.scrollHeight - log.scrollTop - log.clientHeight < 80;",
-    "    fill(m.node, m);",
-    "    const s = (performance.now() - first) / 1000;",
-    "    const speed = (tokens / s).toFixed(1), wait = ((first - start) / 1000).toFixed(2);",
-    "    m.stats = first && s > 0.05 ? tokens + \" tokens, \" + speed + \" tokens/s, first after \" + wait + \" s\" : \"\";",
-    "    m.tools.textContent = m.stats;",
-    "    if (near) log.scrollTop = log.scrollHeight;",
-    "  };",
-    "  let pending = false;",
-    "  const later = () => {",
-    "    if (!pending) requestAnimationFrame(() => { pending = false; if (m.live) show(); });",
-    "    pending = true;",
-    "  };",
-    "  try {",
-    "    const headers = { \"Content-Type\": \"application/json\" };",
-    "    if ($(\"key\").value) headers.Authorization = \"Bearer \" + $(\"key\").value;",
-    "    const how = { method: \"POST\", headers, body: JSON.stringify(request), signal: controller.signal };",
-    "    const r = await fetch(\"v1/chat/completions\", how);",
-    "    if (!r.ok) {",
-    "      const e = await r.json().catch(() => null);",
-    "      throw new Error(e && e.error ? e.error.message : \"HTTP \" + r.status);",
-    "    }",
-    "    const reader = r.body.getReader(), decoder = new TextDecoder();",
-    "    for (let buffer = \"\", part; !(part = await reader.read()).done;) {",
-    "      buffer += decoder.decode(part.value, { stream: true });",
-    "      for (let end; (end = buffer.indexOf(\"\\n\\n\")) >= 0; buffer = buffer.slice(end + 2)) {",
-    "        const event = buffer.slice(0, end);",
-    "        if (!event.startsWith(\"data: \") || event === \"data: [DONE]\") continue;",
-    "        const data = JSON.parse(event.slice(6));",
-    "        if (data.error) throw new Error(data.error.message);",
-    "        if (data.usage) tokens = data.usage.completion_tokens;",
-    "        const delta = data.choices.length ? data.choices[0].delta : null;",
-    "        if (!delta || delta.role) continue;",
-    "        if (!first && (delta.content || delta.reasoning_content)) first = performance.now();",
-    "        if (delta.reasoning_content) m.reasoning = (m.reasoning || \"\") + delta.reasoning_content;",
-    "        if (delta.content) m.content += delta.content;",
-    "        if (!data.usage) tokens++;",
-    "        later();",
-    "      }",
-    "    }",
-    "    show();",
-    "  } catch (e) {",
-    "    if (e.name !== \"AbortError\") m.error = e.message || \"The server is gone.\";",
-    "  }",
-    "  delete m.live; delete m.node; delete m.tools;",
-    "  setRunning(null);",
-    "  save();",
-    "  if (chat() === c) draw();",
-    "  $(\"input\").focus();",
-    "}",
-    "",
-    "function grow() { const t = $(\"input\"); t.style.height = \"auto\"; t.style.height = t.scrollHeight + \"px\"; }",
-    "$(\"form\").addEventListener(\"submit\", e => {",
-    "  e.preventDefault();",
-    "  if (running) { stop(); return; }",
-    "  const text = $(\"input\").value.trim();",
-    "  if (!text) return;",
-    "  $(\"input\").value = \"\";",
-    "  grow();",
-    "  say(text);",
-    "});",
-    "$(\"input\").addEventListener(\"input\", grow);",
-    "$(\"input\").addEventListener(\"keydown\", e => {",
-    "  if (e.key !== \"Enter\" || e.shiftKey || e.isComposing) return;",
-    "  e.preventDefault();",
-    "  $(\"form\").requestSubmit();",
-    "});",
-    "document.addEventListener(\"keydown\", e => {",
-    "  if (e.key === \"Escape\" && running) stop();",
-    "  if (e.ctrlKey && e.shiftKey && e.key.toLowerCase() === \"o\") { e.preventDefault(); open(null); }",
-    "});",
-    "$(\"new\").addEventListener(\"click\", () => open(null));",
-    "$(\"menu\").addEventListener(\"click\", e => { e.stopPropagation(); side(); });",
-    "document.querySelector(\"main\").addEventListener(\"click\", () => side(false));",
-    "$(\"tune\").addEventListener(\"click\", () => {",
-    "  $(\"settings\").hidden = !$(\"settings\").hidden;",
-    "  $(\"tune\").setAttribute(\"aria-expanded\", String(!$(\"settings\").hidden));",
-    "});",
-    "$(\"system\").addEventListener(\"change\", () => {",
-    "  const c = chat(), text = $(\"system\").value;",
-    "  if (c) c.system = text;",
-    "  else store.set(\"system\", text);",
-    "  save();",
-    "});",
-    "for (const f of FIELDS) { $(f).value = store.get(f, \"\"); $(f).addEventListener(\"change\", () => store.set(f, $(f).value)); }",
-    "function theme(t) { document.documentElement.dataset.theme = t; store.set(\"theme\", t); }",
-    "theme(store.get(\"theme\", matchMedia(\"(prefers-color-scheme: dark)\").matches ? \"dark\" : \"light\"));",
-    "$(\"theme\").addEventListener(\"click\", () => theme(document.documentElement.dataset.theme === \"dark\" ? \"light\" : \"dark\"));",
-    "fetch(\"v1/models\").then(r => r.json()).then(d => {",
-    "  const m = d.data[0];",
-    "  $(\"model\").textContent = m.id.replace(/.*\\//, \"\").replace(/\\.gguf$/, \"\") + \" \\u00b7 \" + m.max_model_len + \" tokens\";",
-    "}).catch(() => {});",
-    "if (current && !chat()) current = null;",
-    "draw();"};
+    ("let F=document,U=Object,y=Math,aR=Number,aS=RegExp,aV=String,aN=Error,an=JSON,$=Date,R=\"key\",ad=\"true\",aW=\"button\",bl=\"t"
+     "extarea\",u=\" \",bo=\"para\",bp=\"list\",bq=\"item\",aZ=\"left\",br=\"right\",aG=\"code\",D=\"\\n\",B=\"div\",Q=\"span\",l=\"input\",ai=\"mrow\","
+     "V=\"settings\",aq=\"model\",ae=\"system\",bW=\"assistant\",bm=\"error\",bn=\"tune\",aX=\"close\",ar=\"user\",aY=\"edit\",bX=\"presets\",bs=\""
+     "preset\",a$=\"presetName\",a_=\"enter\",da=\".item input\",bY=\"change\",g=a=>F.getElementById(a),bz=\"http://www.w3.org/\",du={svg"
+     ":bz+\"2000/svg\",math:bz+\"1998/Math/MathML\"},L=F.body,Y={},now=()=>performance.now(),aB=(b,h=bz+\"1999/xhtml\")=>{if(G(b))re"
+     "turn F.createTextNode(b);let[e,d,...g]=b,a=F.createElementNS(du[e]||h,e);for(let c in d)if(c!==R)a.setAttribute(c,d[c]);"
+     "for(let f of g)a.append(aB(f,a.namespaceURI));a.tree=b;return a},aP=a=>a&&!G(a)?a[1].key:void 0,dS=(a,b)=>G(b)?a.nodeTyp"
+     "e===3:a.tree&&a.tree[0]===b[0]&&aP(a.tree)===aP(b),en=(a,b)=>{if(G(b)){let d=0;while(d<b.length&&a.data[d]===b[d])d++;if"
+     "(a.data!==b)a.replaceData(d,a.length,b.slice("),
+    ("d))}else if(a.tree!==b){let[,f]=a.tree,[,e]=b;for(let c in f)if(!(c in e))a.removeAttribute(c);for(let c in e)if(e[c]!=="
+     "f[c]&&c!==R)a.setAttribute(c,e[c]);I(a,b.slice(2));a.tree=b}},I=(c,bt)=>{let f=new Map();for(let e of c.children)if(aP(e"
+     ".tree)!==void 0)f.set(aP(e.tree),e);let a=c.firstChild;for(let d of bt){let b=f.get(aP(d))||(a&&dS(a,d)&&a);if(b)en(b,d)"
+     ";if(b===a&&a)a=a.nextSibling;else c.insertBefore(b||aB(d,c.namespaceURI),a)}while(a){let g=a;a=a.nextSibling;g.remove()}"
+     "},dl={new:\"M12 5v14M5 12h14\",menu:\"M4 7h16M4 12h16M4 17h16\",close:\"M6 6l12 12M18 6L6 18\",up:\"M12 19V5M6 11l6-6 6 6\",down"
+     ":\"M12 5v14M6 13l6 6 6-6\",stop:\"M7 7h10v10H7z\",copy:\"M9 9h11v11H9zM15 9V4H4v11h5\",edit:\"M4 20l1-4L16 5l3 3L8 19zM14 7l3 3"
+     "\",again:\"M20 12a8 8 0 1 1-2.3-5.6L20 9M20 4v5h-5\",delete:\"M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13\",clip:\"M19 11l-8 8a5 5 0 0 "
+     "1-7-7l9-9a3.3 3.3 0 0 1 5 5l-9 8a1.6 1.6 0 0 1-2-2l7-7\",settings:\"M4 7h9M17 7h3M4 17h3M11 17h9M15 5v4M9 15v4\",line:\"M19 "
+     "6v6a2 2 0 0 1-2 2H6M10 10l-4 4 4 4\",left:"),
+    ("\"M14 6l-6 6 6 6\",right:\"M10 6l6 6-6 6\",search:\"M10.5 17a6.5 6.5 0 1 1 0-13 6.5 6.5 0 0 1 0 13zM15.5 15.5L20 20\",file:\"M6"
+     " 3h8l4 4v14H6zM14 3v5h4\",check:\"M5 13l4 4L19 7\"},az=a=>[\"svg\",{viewBox:\"0 0 24 24\",\"aria-hidden\":ad},[\"path\",{d:dl[a]}]]"
+     ",W=(d,b,a,c)=>[aW,{type:aW,class:\"tool\",\"data-do\":d,title:a,\"aria-label\":a,...c},az(b)],dL=(e,b)=>{let d=()=>{let a=aB(["
+     "bl,{}]),c=F.activeElement;a.value=e;L.append(a);a.select();if(F.execCommand(\"copy\"))b();a.remove();if(c)c.focus()};if(na"
+     "vigator.clipboard)navigator.clipboard.writeText(e).then(b,d);else d()},ce=24,z=U.assign,ch=/^(?:(?:\\*[ \\t]*){3,}|(?:_[ \\"
+     "t]*){3,}|(?:-[ \\t]*){3,})$/,di=/^(?:(`{3,})([^`]*)|(~{3,})(.*))$/,dn=/^(?:[*+-]|(\\d{1,9})([.)]))(?=[ \\t]|$)/,dC=/^\\|?[ \\"
+     "t]*:?-+:?(?:[ \\t]*\\|[ \\t]*:?-+:?)*(?:[ \\t]*\\|)?$/,dy=\"\\\"(?:[^\\\"\\\\\\\\]|\\\\\\\\[^]){0,999}\\\"|'(?:[^'\\\\\\\\]|\\\\\\\\[^]){0,999}'|\\\\("
+     "(?:[^()\\\\\\\\]|\\\\\\\\[^]){0,999}\\\\)\",dx=\"<((?:[^<>\\\\\\\\\\\\n]|\\\\\\\\.){0,999})>\",dp=\"\\\\[((?:[^[\\\\]\\\\\\\\]|\\\\\\\\[^]){0,999})\\\\]\",dA=/"
+     "^\\[((?:[^[\\]\\\\]|\\\\.){1,999})\\]:[ \\t]*(?:<([^<>]*)>|([^\\s<]\\S*))(?:[ \\t]+(?:\"[^\"]*\"|'[^']*'|\\([^()]*\\)))?$/,"),
+    ("cj={$$:\"$$\",\"\\\\[\":\"\\\\]\"},bN=a=>a===u||a===\"\\t\",N=a=>a[a.length-1],bF=d=>{let a=[\"\"];for(let b of d.trim().match(/\\\\\\||\\\\"
+     "|\\||[^|\\\\]+/g)||[]){if(b===\"|\")a.push(\"\");else a[a.length-1]+=b===\"\\\\|\"?\"|\":b}if(a[1]!==void 0&&!a[0].trim())a.shift();i"
+     "f(a[1]!==void 0&&!N(a).trim())a.pop();return a.map(c=>c.trim())},dJ=ab=>{let R={kids:[]},E=new Map(),h=[R],a=null,b,n,m,"
+     "q,s=()=>q===h.length,r=()=>a?.type===bo&&!a.math?a:null,p=()=>{let f=0,e=n;for(;bN(b[f]);f++)e+=b[f]===u?1:4-e%4;return["
+     "e-n,f]},o=C=>{while(C>0&&b){let d=b[0]===\"\\t\"?4-n%4:1,G=y.min(C,d);b=u.repeat(d-G)+b.slice(1);n+=G;C-=G}},v=V=>{a=null;w"
+     "hile(h.length>V){let e=h.pop();if(e.kids.length)e.end=y.max(e.end,N(e.kids).end)}},l=t=>{v(q);if(N(h).type===bp&&t.type!"
+     "==bq)v(h.length-1);N(h).kids.push(z(t,{start:m,end:m}));if(t.kids)h.push(t);else a=t;q=h.length},T=d=>{o(d);b=b.slice(1)"
+     ";n++;if(bN(b[0]))o(1)},Z=()=>{for(let f=1;f<h.length;f++){let e=h[f],[d,k]=p();if(e.type===\"quote\"){if(d>3||b[k]!==\">\")r"
+     "eturn f;T(d);e.end=m}else if(e.type===bq){"),
+    ("if(k===b.length?!e.kids.length:d<e.width)return f;o(e.width)}}return h.length},X=()=>{let[d,k]=p(),g=b.slice(k).trimEnd("
+     ");a.end=m;if(d<4&&g.startsWith(a.mark)&&/^(.)\\1*$/.test(g))a=null;else{o(y.min(d,a.indent));a.lines.push(b)}},M=()=>{let"
+     "[d,k]=p(),L=k===b.length;if(d<4&&!L)return!1;o(4);a.lines.push(b);if(!L)a.end=m;return!0},K=i=>{a.lines.push(i);a.end=m}"
+     ",Y=()=>{let i=b.trim(),j=cj[a.math];if(i)K(i);if(!i||i.endsWith(j))a=null},U=g=>r()&&s()&&/^(?:=+|-+)$/.test(g),$=()=>{l"
+     "et[d,k]=p(),g=b.slice(k),c=dn.exec(g);if(d>3||h.length>ce)return!1;if(g[0]===\">\"){l({type:\"quote\",kids:[]});T(d);return!"
+     "0}if(!c||ch.test(g)||U(g.trimEnd()))return!1;let I=g.slice(c[0].length),A=c[2]||g[0],ap=c[1]&&aR(c[1]),O=h[q-1];if(r()&&"
+     "s()&&(!I.trim()||(c[1]&&ap!==1)))return!1;if(O.type!==bp||O.kind!==A)l({type:bp,kind:A,number:ap,kids:[]});l({type:bq,ki"
+     "ds:[]});o(d);b=I;n+=c[0].length;let[S]=p(),Q=b.trim()&&S<5?S:1;o(Q);N(h).width=d+c[0].length+Q;return!0},aa=F=>{let B=r("
+     "),x=B&&s()&&N(B.lines),A=e=>(e[0]===\":\"?1:"),
+    ("0)+(e.endsWith(\":\")?2:0);if(!x||!x.includes(\"|\")||F.length<2||!dC.test(F))return!1;let J=bF(F).map(e=>[\"\",aZ,br,\"center\""
+     "][A(e)]);if(bF(x).length!==J.length)return!1;B.lines.pop();B.end--;l({type:\"table\",align:J,lines:[x]});a.start--;return!"
+     "0},_=()=>{let[d,k]=p(),g=b.slice(k),j=g.trimEnd(),c;if(d>3){if(r())return!1;l({type:aG,lines:[]});return M()}if((c=di.ex"
+     "ec(g))){l({type:\"fence\",mark:c[1]||c[3],info:(c[2]||c[4]||\"\").trim(),indent:d,lines:[]});return!0}if((c=/^#{1,6}(?=[ \\t]"
+     "|$)/.exec(g))){let w=j.slice(c[0].length).trim(),f=w.length;while(w[f-1]===\"#\")f--;l({type:\"heading\",level:c[0].length,l"
+     "ines:[!f||bN(w[f-1])?w.slice(0,f).trim():w]})}else if(!r()&&(c=dA.exec(j))){if(!E.has(bh(c[1])))E.set(bh(c[1]),b$(c[3]||"
+     "c[2]));v(q)}else if(aa(j))return!0;else if(U(j))z(a,{type:\"heading\",level:j[0]===\"=\"?1:2,end:m});else if(ch.test(g))l({t"
+     "ype:\"hr\"});else return!1;a=null;return!0},W=()=>{let i=b.trimStart(),P=i.slice(0,2),j=cj[P];if(r()||(a?.type===\"table\"&&"
+     "s()&&p()[0]<4))K(i);else l({type:bo,"),
+    ("lines:[i],math:j&&!i.slice(2).includes(j)&&P})};ab.replace(/\\r\\n?/g,D).replace(/\\n$/,\"\").replace(/\\0/g,\"\\ufffd\").split(D"
+     ").forEach((i,f)=>{[b,n,m]=[i,0,f];q=Z();let H=a&&s()&&(a.math?\"math\":a.type);if(H===\"fence\")X();else if(H===\"math\")Y();e"
+     "lse if(H!==aG||!M()){while($());if(!b.trim())v(q);else if(!_())W()}});v(1);return{kids:R.kids,refs:E}},bb=/[\\p{P}\\p{S}]/"
+     "u,cd=/[\\u1100-\\u11ff\\u2e80-\\ua4cf\\uac00-\\ud7ff\\uf900-\\ufaff\\ufe30-\\ufe4f\\uff00-\\uffef]/,dv=/[^\\\\`*_~[\\]!<&$:\\n]+/y,dt=\"["
+     "!-/:-@[-`{-~]\",dh=\"&(?:#x([0-9a-f]{1,6})|#(\\\\d{1,7})|([a-z][a-z0-9]{1,31}));\",de=/<([a-z][a-z0-9+.-]{1,31}:[^\\s<>]*|([\\w"
+     ".!#$%&'*+/=?^`{|}~-]+@[\\w-]+(?:\\.[\\w-]+)*))>/iy,dB=new aS(\":\\\\/\\\\/(?:[^\\\\s@/[\\\\]()<>]{1,99}@)?[\\\\p{L}\\\\p{N}](?:[\\\\p{L}\\\\"
+     "p{N}.-]{0,252}[\\\\p{L}\\\\p{N}])?(?::\\\\d{1,5})?(?:[/?#](?:[^\\\\s<>\\\\uff5c()[\\\\]{}.,\\\"'?!;:]|\\\\[[^\\\\s\\\\]]{0,999}\\\\]|\\\\([^\\\\s)"
+     "]{0,999}\\\\)|\\\\{[^\\\\s}]{0,999}\\\\}|(?:\\\\.+|!+|[,;:?'\\\"])(?=[^\\\\s.,;:!?)\\\\]}\\\"']))+|\\\\/)?\",\"uy\"),ba=new Map(),cz=a=>{if(!ba"
+     ".has(a)&&ba.size<5000){let b=new DOMParser("),
+    (").parseFromString(\"&\"+a+\";\",\"text/html\").body.textContent;ba.set(a,b.endsWith(\";\")&&a!==\"semi\"?\"\":b)}return ba.get(a)||\""
+     "\"},cw={},H=(a,c,b)=>{if(G(a))a=cw[a]=cw[a]||new aS(a,\"iy\");a.lastIndex=b;return a.exec(c)},bh=a=>a.trim().replace(/\\s+/g"
+     ",u).toLowerCase().toUpperCase(),cE=(d,b,e,c)=>{let a=b?parseInt(b,16):aR(e);if(c)return cz(c)||d;return a&&a<0x110000&&("
+     "a<0xd800||a>0xdfff)?aV.fromCodePoint(a):\"\\ufffd\"},b$=d=>d.replace(new aS(`\\\\\\\\(${dt})|${dh}`,\"gi\"),(a,b,...c)=>b||cE(a,."
+     "..c)),bO=(a,b)=>[\"a\",/^(?:https?:\\/\\/|mailto:)/i.test(a)?{href:a,rel:\"noreferrer\",target:\"_blank\"}:{},...b],cK=a=>/^\\s*("
+     "?:javascript|vbscript|file|data):/i.test(a),dZ=(b,j)=>{let g=h=>h+H(/\\s*/y,b,h)[0].length,c=g(j+1),e=H(dx,b,c),a=c,f=0;i"
+     "f(e)a+=e[0].length;else if(b[c]===\"<\")return null;else for(;a<b.length&&a<c+2000&&b[a]>u&&b[a]!==\"\\x7f\";a++){if(b[a]===\""
+     "\\\\\"&&b[a+1]>u)a++;else if(b[a]===\"(\")f++;else if(b[a]===\")\"&&--f<0)break}let k=e?e[1]:b.slice(c,a),d=g(a),i=d>a&&H(dy,b,"
+     "d);a=i?g(d+i[0].length):d;return f<1&&b[a]===\")\"?[b$("),
+    ("k),a+1]:null},dI=(c,a)=>{let d=/(?:^|[^a-z0-9.+-])(https?)$/i.exec(c.slice(y.max(0,a-6),a)),b=d&&H(dB,c,a);return b&&[a-"
+     "d[1].length,a+b[0].replace(/\\*{1,99}$/,\"\").length]},dY=(d,e,b,c)=>{let a=d.slice(e,b);if(!/[\\p{L}\\d]/u.test(a))return!1;"
+     "if(c===\"$\")return!/^\\s|\\s$/.test(a)&&!/\\d/.test(d[b+1]||\"\")&&!/\\p{Ll}{3}|\\s\\p{Ll}{2}\\s/u.test(a.replace(/\\\\[a-z]+|\\{[^{}"
+     "]*\\}/gi,u));return/[\\\\^_=+\\-*/<>\\d|]/.test(a)||(c!==\"\\\\]\"&&/^\\s*\\p{L}\\s*$/u.test(a))},eh=(c,a,f)=>{let e=a?(/[\\udc00-\\ud"
+     "fff]/.test(c[a-1])?c.slice(a-2,a):c[a-1]):u,d=f<c.length?aV.fromCodePoint(c.codePointAt(f)):u,j=b=>/\\s/.test(b),l=b=>bb."
+     "test(b)&&!cd.test(b),k=b=>j(b)||bb.test(b)||cd.test(b),g=!j(d)&&(!l(d)||k(e)),i=!j(e)&&(!l(e)||k(d)),h=f-a,m=c[a]===\"_\";"
+     "if(c[a]===\"~\")return{mark:\"~~\",n:h>>1,len:0,open:g,close:i};return{mark:c[a],n:h,len:h,open:g&&(!m||!i||bb.test(e)),clos"
+     "e:i&&(!m||!g||bb.test(d))}},G=a=>typeof a===\"string\",bZ=b=>b.map(a=>G(a)?a:bZ(a.slice(2))).join(\"\"),bP=a=>z(a,{deep:1+a."
+     "slice(2).reduce((b,c)=>y.max(b,c.deep||0),"),
+    ("0)}),dc=a=>{if(G(a))return[a];let b=a.slice(2).flatMap(dc);return a[0]===\"a\"?b:[bP([a[0],a[1],...b])]},cN=d=>{let a=[];f"
+     "or(let c of d){let b=c.mark?c.mark.repeat(c.n):c;if(G(b)&&G(N(a)))a[a.length-1]+=b;else if(b!==\"\")a.push(b)}return a},cD"
+     "=p=>{let c=[],e=[],g=new Map(),q=(b,f)=>b.mark===f.mark&&!((b.close||f.open)&&f.len%3&&(b.len+f.len)%3===0),k=i=>{e.leng"
+     "th=i;for(let[o,r]of g)if(r>i)g.set(o,i)};for(let a of p){let l=a.mark+a.open+a.len%3;while(a.mark&&a.close&&a.n){let m=g"
+     ".get(l)||0,d=e.length-1;while(d>=m&&!q(c[e[d]],a))d--;if(d<m){g.set(l,e.length);break}let h=e[d],b=c[h],j=a.len&&a.n>1&&"
+     "b.n>1?2:1,n=bP([a.len?j>1?\"strong\":\"em\":\"del\",{},...cN(c.slice(h+1))]);if(n.deep>ce){k(0);break}b.n-=j;a.n-=j;c.length=h"
+     "+(b.n?1:0);k(b.n?d+1:d);c.push(n)}if(a.mark&&a.open&&a.n)e.push(c.length);c.push(a)}return cN(c)},dX=(b,z)=>{let n=[],t="
+     "[],F={},a=0,f=\"\",m=null,r=0,h=(q,c)=>{if(f)n.push(f);if(q)n.push(q);f=\"\";a=c},A=L=>{f+=L;a+=L.length},v=c=>h([\"br\",{}],b"
+     "[c]===D?c+1:c),S=()=>{let p=0;while(b[a-p-1]===u)p++;"),
+    ("if(p){f=f.slice(0,-p);h(null,a)}if(p>1)v(a);else A(D)},x=(O,c)=>{let w=a+O.length,g=F[c]?-1:b.indexOf(c,w);F[c]=g<0;if(g"
+     "<0||!dY(b,w,g,c))return!1;let q=ea(b.slice(w,g),c===\"$$\"||c===\"\\\\]\");if(q)h(q,g+c.length);else if(c===\"$\")return!1;else "
+     "A(b.slice(a,g+c.length));return!0},M=()=>{let e=b[a+1];if((e===\"(\"&&x(\"\\\\(\",\"\\\\)\"))||(e===\"[\"&&x(\"\\\\[\",\"\\\\]\")))return;if"
+     "(e===D)v(a+1);else if(e&&H(dt,e,0)){f+=e;a+=2}else A(\"\\\\\")},Q=()=>{let i=H(/`+/y,b,a)[0].length;if(!m){m=new Map();for(l"
+     "et d of b.matchAll(/`+/g)){if(!m.has(d[0].length))m.set(d[0].length,{next:0,at:[]});m.get(d[0].length).at.push(d.index)}"
+     "}let ab=m.get(i)||{next:0,at:[]};while(ab.at[ab.next]<a+i)ab.next++;let c=ab.at[ab.next];if(c===void 0)return A(\"`\".repe"
+     "at(i));let l=b.slice(a+i,c).replace(/\\n/g,u);if(l[0]===u&&N(l)===u&&l.trim())l=l.slice(1,-1);h([aG,{},l],c+i)},R=()=>{le"
+     "t c=a+H(/\\*+|_+|~+/y,b,a)[0].length,J=eh(b,a,c),G=b[a]===\"~\"&&(c-a)%2?\"~\":\"\";if(!J.close)f+=G;h(J,c);if(J.close)f=G},T=j"
+     "=>{let o=a+1,B=b[o]===\"(\"&&dZ(b,o);if(B||"),
+    ("!z.size)return B;let s=H(dp,b,o),K=b.slice(j.from,a),c=s?o+s[0].length:o,E=s?.[1].trim()?s[1]:K.length<1000?K:\"\";return "
+     "z.has(bh(E))&&[z.get(bh(E)),c]},I=k=>{h(k,a+k.length);t.push({image:k[1],index:n.length-1,from:a})},P=()=>{let j=t.pop()"
+     ",i=t.length,g=j&&(j.image||i>=r)&&T(j);r=y.min(r,i);if(!g||cK(g[0]))return A(\"]\");h(null,a);let C=cD(n.splice(j.index).s"
+     "lice(1));h(bP(bO(g[0],j.image?[bZ(C)||g[0]]:C.flatMap(dc))),g[1]);if(!j.image)r=i};while(a<b.length){let e=b[a],d;if((d="
+     "H(dv,b,a)))A(d[0]);else if(e===\"\\\\\")M();else if(e===\"`\")Q();else if(e===\"*\"||e===\"_\"||e===\"~\")R();else if(e===\"[\")I(\"[\")"
+     ";else if(e===\"!\"&&b[a+1]===\"[\")I(\"![\");else if(e===\"]\")P();else if(e===D)S();else if(e===\"$\"){let k=b[a+1]===\"$\"?\"$$\":\"$"
+     "\";if(!x(k,k))A(k)}else if(e===\"&\"&&(d=H(dh,b,a))){f+=cE(...d);a+=d[0].length}else if(e===\"<\"&&(d=H(/<br[ \\t]*\\/?>/iy,b,a"
+     ")))v(a+d[0].length);else if(e===\"<\"&&(d=H(de,b,a))&&!cK(d[1]))h(bO(d[2]?\"mailto:\"+d[2]:d[1],[d[1]]),a+d[0].length);else "
+     "if(e===\":\"&&(d=dI(b,a))&&f.length>=a-d[0]){"),
+    ("f=f.slice(0,f.length-(a-d[0]));h(bO(b.slice(...d),[b.slice(...d)]),d[1])}else A(e)}h(null,a);return cD(n)},cu=(c,d)=>{le"
+     "t a=c.replace(/[^\\w+#.-]/g,\"\").slice(0,30),b=[B,{class:\"bar\"},[Q,{},a||\"text\"],[aW,{type:aW,\"data-do\":\"copyCode\"},\"Copy\""
+     "]];return[B,{class:aG},b,[\"pre\",{tabindex:\"0\"},[aG,a?{class:\"language-\"+a}:{},...dV(d,a)]]]},d_=F=>{let{kids:x,refs:E}=d"
+     "J(F);let G=10000,h=A=>dX(A.join(D).trimEnd(),E),m=q=>q.some((e,d)=>d&&q[d-1].end+1<e.start),w=(b,g)=>{let[f]=b.kids,c=f?"
+     ".type===bo&&/^\\[([ xX])\\](?=[ \\t]+\\S)/.exec(f.lines[0]||\"\"),o=c&&[l,{type:\"checkbox\",disabled:\"\",...(c[1]!==u&&{checked:"
+     "\"\"})}];if(c)f.lines[0]=f.lines[0].slice(3);let i=b.kids.flatMap(e=>e.type===bo&&!g?h(e.lines):j(e));if(c&&g)i[0].splice("
+     "2,0,o);else if(c)i.unshift(o);return[\"li\",c?{class:\"task\"}:{},...i]},O=(H,t,z)=>{let p=bF(z);return[\"tr\",{},...t.flatMap"
+     "((k,d)=>d>=p.length&&--G<0?[]:[[H,k?{class:k}:{},...h([p[d]||\"\"])]])]},I={para:a=>a.lines.length?[[\"p\",{},...h(a.lines)]"
+     "]:[],heading:a=>[[\"h\"+y.min(a.level+2,6),"),
+    ("{},...h(a.lines)]],hr:()=>[[\"hr\",{}]],quote:a=>[[\"blockquote\",{},...a.kids.flatMap(j)]],code:a=>{while(!N(a.lines).trim("
+     "))a.lines.pop();return[cu(\"\",a.lines.join(D))]},fence:a=>[cu(b$(a.info).split(/\\s/,1)[0],a.lines.join(D))],list:a=>{let "
+     "g=m(a.kids)||a.kids.some(b=>m(b.kids));return[[a.number===void 0?\"ul\":\"ol\",a.number!==void 0&&a.number!==1?{start:a.numb"
+     "er}:{},...a.kids.map(b=>w(b,g))]]},table:a=>{let[v,...r]=a.lines,s=[\"table\",{},[\"thead\",{},O(\"th\",a.align,v)]];if(r.leng"
+     "th)s.push([\"tbody\",{},...r.map(C=>O(\"td\",a.align,C))]);return[[B,{class:\"wide\",tabindex:\"0\",role:\"region\",\"aria-label\":\""
+     "Table\"},s]]}},j=n=>I[n.type](n);return x.flatMap(j)},dg=40,aQ=a=>new Set(a.split(u)),cv=c=>new Map(c.split(u).map(d=>d.s"
+     "plit(\":\")).map(([b,a])=>[b,aV.fromCharCode(parseInt(a,16))])),dE=cv("),
+    ("\"infty:221e partial:2202 degree:b0 circ:2218 ldots:2026 dots:2026 cdots:22ef vdots:22ee ddots:22f1 cdot:22c5 ast:2217 st"
+     "ar:22c6 land:2227 lor:2228 neg:ac lnot:ac neq:2260 exists:2203 to:2192 gets:2190 implies:27f9 iff:27fa lvert:7c rvert:7c"
+     " lVert:2016 rVert:2016 |:2016 {:7b }:7d backslash:5c %:25 $:24 #:23 &:26 _:5f iint:222c phi:3d5 varphi:3c6 epsilon:3f5 v"
+     "arepsilon:3b5\"),df=/[()[\\]{}|\\u2016\\u2308-\\u230b\\u27e8\\u27e9]/,dw=/[\\p{L}\\u221e\\u2202\\u2207\\u2205\\xb0\\u2218\\u2026\\u22ee-"
+     "\\u22f1\\u22a4\\u22a5\\u2220\\u25a1\\u25b5\\u2032\\u2713]/u,dr=aQ(\"lim max min sup inf limsup liminf argmax argmin det gcd Pr\"),"
+     "dD=/^(?:sum|(?:co)?prod|big[a-z]+)$/,dj=aQ(\"sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan log ln lg e"
+     "xp arg deg dim ker hom rank tr sgn\"),cc=cv(\"hat:5e widehat:5e bar:af overline:af vec:2192 overrightarrow:2192 dot:2d9 dd"
+     "ot:a8 tilde:2dc widetilde:2dc check:2c7 overbrace:23de underline:5f underbrace:23df\"),cn={__proto__:null,\",\":.17,\":\":.22"
+     ",\";\":.28,\" \":.25,\"!\":-.17,quad:1,qquad:2}"),
+    (",dG=aQ(\"text textrm textbf textit texttt textsf textnormal mbox\"),aI={__proto__:null,mathbf:[0x1d400,0x1d41a,0x1d7ce],bo"
+     "ldsymbol:[0x1d468,0x1d482,0x1d7ce],mathbb:[0x1d538,0x1d552,0x1d7d8,\"C2102 H210d N2115 P2119 Q211a R211d Z2124\"],mathcal:"
+     "[0x1d49c,0x1d4b6,48,\"B212c E2130 F2131 H210b I2110 L2112 M2133 R211b e212f g210a o2134\"],mathfrak:[0x1d504,0x1d51e,48,\"C"
+     "212d H210c I2111 R211c Z2128\"]};aI.bm=aI.boldsymbol;aI.mathscr=aI.mathcal;let cg={matrix:\"\",smallmatrix:\"\",array:\"\",pmat"
+     "rix:\"()\",bmatrix:\"[]\",Bmatrix:\"{}\",vmatrix:\"||\",Vmatrix:\"\\u2016\\u2016\",cases:\"{\"},cf=/^[()[\\]|/]$/,ds=/^(?:align|split|g"
+     "ather|equation)/,ej=(a,[h,f,d,g])=>{let b=new aS(a+\"([0-9a-f]{4})\").exec(g||\"\"),c=a.charCodeAt(0),e=/[A-Z]/.test(a)?h-65"
+     ":/[a-z]/.test(a)?f-97:/\\d/.test(a)?d-48:0;return aV.fromCodePoint(b?parseInt(b[1],16):e+c)},bK=(a,c)=>{if(a[0]===\"mi\"||a"
+     "[0]===\"mn\")return c(a);return[a[0],a[1],...a.slice(2).map(b=>G(b)?b:bK(b,c))]};class co extends aN{}let X=()=>{throw new"
+     " co()},c$=a=>dE.get(a)||cz(a)||X(),cL=s=>"),
+    ("{let ae=[],g=0,C=0,R=0,o=()=>{let V=H(/\\s*(\\\\(?:[A-Za-z]+\\*?|[^])|\\d+(?:[.,]\\d+)*|[\\ud800-\\udbff][\\udc00-\\udfff]|\\S|$)/y"
+     ",s,g);C=g+V[0].length;return V[1]},K=()=>{let b=o();g=C;return b},h=L=>{if(o()!==L)return!1;g=C;return!0},q=L=>h(L)||X()"
+     ",p=()=>{q(\"{\");let ap=g;for(let W=1;W;g++){if(g>=s.length)X();W+=(s[g]===\"{\")-(s[g]===\"}\")}return s.slice(ap,g-1)},i=(d,"
+     "au={})=>[\"mo\",au,d],E=d=>i(d,{stretchy:\"false\"}),w=d=>d?[i(d,{stretchy:ad,fence:ad})]:[],u=A=>[\"mspace\",{width:A+\"em\"}],"
+     "D=e=>e.length===1?e[0]:[ai,{},...e],Y=av=>{if(++R>dg)X();let aq=av();R--;return aq},O=ah=>Y(()=>{let f=[];for(let b;(b=o"
+     "())&&!/^(?:\\}|&|\\\\\\\\|\\\\right|\\\\middle|\\\\end)$/.test(b)&&!(ah&&b===\"]\");){let M=Q(),j=aw(M);if(j)f.push(j);if(M?.name&&/^"
+     "(?:\\w|\\\\(?!left|right|end)[a-z])/i.test(o()))f.push(u(.17))}return f}),I=()=>{let f=[[O()]];for(;;){if(h(\"&\"))N(f).push("
+     "O());else if(h(\"\\\\\\\\\")){let T=H(/\\s*\\[-?[\\d.]+[a-z]{2}\\]/y,s,g);if(T)g+=T[0].length;f.push([O()])}else break}if(f[1]&&!N"
+     "(f)[0].length&&!N(f)[1])f.pop();return f}"),
+    (",J=(e,v,az)=>[\"mtable\",az?{displaystyle:ad}:{},...e.map(ak=>[\"mtr\",{},...ak.map((aj,n)=>[\"mtd\",v(n)?{class:v(n)}:{},...a"
+     "j])])],ab=n=>n%2?aZ:br,c=am=>{if(am&&/^\\d/.test(o()))return[\"mn\",{},s[(g=C-o().length+1)-1]];if(!h(\"{\"))return Y(Q)||X()"
+     ";let e=O();q(\"}\");return D(e)},at=()=>{if(!h(\"[\"))return null;let e=O(!0);q(\"]\");return D(e)},aw=F=>{let x=null,m=null,B"
+     "=F?.limits;for(;;){if(h(\"\\\\limits\"))B=!0;else if(h(\"\\\\nolimits\"))B=!1;else if(!x&&h(\"_\"))x=c();else if(!m&&h(\"^\"))m=c();"
+     "else if(!m&&o()===\"'\"){let _=\"\";while(h(\"'\"))_+=\"\\u2032\";m=i(_,{lspace:\"0\",rspace:\"0\"});if(h(\"^\"))m=[ai,{},m,c()]}else b"
+     "reak}if(!x&&!m)return F;let ay=(x?B?\"under\":\"sub\":\"\")+(m?B?\"over\":\"sup\":\"\");return[\"m\"+ay,{},F||[ai,{}],...[x,m].filter("
+     "k=>k)]},Q=()=>{let b=o();if(b===\"{\")return c();if(b===\"^\"||b===\"_\"||b===\"'\")return null;K();if(b[0]===\"\\\\\"&&b[1])return "
+     "al(b.slice(1));if(/^\\d/.test(b))return[\"mn\",{},b];if(/^\\p{L}/u.test(b))return[\"mi\",{},b];if(b===\"~\")return u(.25);if(cf."
+     "test(b))return E(b);if(b>\"\\x7f\"||"),
+    ("/^[-+=<>*,.;:!?%]$/.test(b))return i(b===\"-\"?\"\\u2212\":b===\"*\"?\"\\u2217\":b);return X()},al=a=>{let Z=t[a.replace(/^[dtc](?"
+     "=frac|binom)/,\"\")],ac=/^([bB]igg?)[lrm]?$/.exec(a),P=aI[a];if(Z)return Z(a);if(dr.has(a)){return z(i(a.replace(/^(lim|ar"
+     "g)(?=.)/,\"$1\\u2009\"),{movablelimits:ad,lspace:\"0\",rspace:\"0\"}),{limits:!0,name:a})}if(dj.has(a))return z([\"mi\",{},a],{na"
+     "me:a});if(cn[a])return u(cn[a]);if(cc.has(a)){let as=i(cc.get(a),{stretchy:aV(/^(?:wide|over|under)/.test(a))});return z"
+     "([a[0]===\"u\"?\"munder\":\"mover\",{accent:ad},c(),as],{limits:a.endsWith(\"brace\")})}if(dG.has(a))return aB(p());if(P)return "
+     "bK(c(),k=>[k[0],k[1],Array.from(k[2],d=>ej(d,P)).join(\"\")]);if(ac){let A={big:1.2,Big:1.6,bigg:2.2,Bigg:2.8}[ac[1]]+\"em\""
+     ";return i(y(),{minsize:A,maxsize:A})}let d=c$(a);if(dw.test(d))return[\"mi\",/^[A-Z]/.test(a)?{mathvariant:\"normal\"}:{},d]"
+     ";return z(df.test(d)?E(d):i(d),{limits:dD.test(a)})},aB=aA=>D(aA.split(\"$\").map(($,n)=>n%2?[ai,{},...cL($)]:[\"mtext\",{},"
+     "$.replace(/\\\\([%#&_{} ])/g,\"$1\").replace("),
+    ("/^ | $/g,\"\\u00a0\")]).filter(k=>k[2])),y=()=>{let b=K();return b===\".\"?\"\":b===\"<\"?\"\\u27e8\":b===\">\"?\"\\u27e9\":cf.test(b)?b:"
+     "b[1]?c$(b.slice(1)):X()},an=()=>{let a=p(),S=cg[a]||\"\",G=ds.test(a),v=G&&!/^(?:gather|equation)/.test(a)?ab:()=>a===\"cas"
+     "es\"?aZ:\"\";if(!G&&!U.hasOwn(cg,a))X();if(/^alignedat/.test(a))p();if(a===\"array\"){let ax=p().replace(/[^lcr]/g,\"\");v=n=>("
+     "{l:aZ,r:br})[ax[n]]||\"\"}let ar=J(I(),v,G);q(\"\\\\end\");if(p()!==a)X();return D([...w(S[0]),ar,...w(S[1])])},ao=()=>{let f="
+     "[...w(y()),...O()];while(h(\"\\\\middle\"))f.push(...w(y()),...O());q(\"\\\\right\");return[ai,{},...f,...w(y())]},t={__proto__:"
+     "null,begin:an,left:ao,frac:a=>{let j=[\"mfrac\",{},c(1),c(1)];return/^[dc]/.test(a)?[\"mstyle\",{displaystyle:ad},j]:j},bino"
+     "m:()=>[ai,{},i(\"(\"),[\"mfrac\",{linethickness:\"0\"},c(),c()],i(\")\")],sqrt:()=>{let aa=at();return aa?[\"mroot\",{},c(),aa]:[\""
+     "msqrt\",{},c()]},overset:()=>{let af=c();return[\"mover\",{},c(),af]},underset:()=>{let ag=c();return[\"munder\",{},c(),ag]},"
+     "operatorname:a=>z([\"mi\",{},p().replace("),
+    ("/\\\\,/g,\"\\u2009\")],{name:a,limits:a.endsWith(\"*\")}),mathrm:()=>bK(c(),k=>[k[0],{mathvariant:\"normal\"},k[2]]),mathit:()=>c"
+     "(),not:()=>{let j=c();return j[0]===\"mo\"?i(j[2]+\"\\u0338\"):X()},pmod:()=>[ai,{},u(.5),E(\"(\"),[\"mi\",{},\"mod\"],u(.3),c(),E("
+     "\")\")],bmod:()=>i(\"mod\",{lspace:\".22em\",rspace:\".22em\"}),boxed:()=>[ai,{class:\"boxed\"},c()],substack:()=>{q(\"{\");let j=J("
+     "I(),()=>\"\");q(\"}\");return j},tag:()=>(ae.push(u(2),[\"mtext\",{},\"(\"+p()+\")\"]),null),label:()=>(p(),null),displaystyle:()="
+     ">[\"mstyle\",{displaystyle:ad},...O()]};t[\"operatorname*\"]=t.operatorname;t.stackrel=t.overset;for(let a of[\"nonumber\",\"no"
+     "tag\",\"hline\",\"textstyle\",\"scriptstyle\"])t[a]=()=>null;let e=I();if(K())X();return[...(e[1]||e[0][1]?[J(e,ab,!0)]:e[0][0]"
+     "),...ae]},ea=(d,b)=>{try{let a=[\"math\",{alttext:d.trim(),...(b&&{display:\"block\"})},...cL(d)];if(!a[2])return null;retur"
+     "n b?[Q,{class:\"display\",tabindex:\"0\"},a]:a}catch(c){if(c instanceof co)return null;throw c}},af=a=>[\"k\",\"\\\\b(?:\"+a.repla"
+     "ce(/ /g,\"|\")+\")\\\\b\"],aJ=\"\\\"(?:[^\\\"\\\\\\\\\\\\n]+|\\\\\\\\[^])*\\\"?\","),
+    ("aL=\"'(?:[^'\\\\\\\\\\\\n]+|\\\\\\\\[^])*'?\",ci=\"\\\"(?:[^\\\"\\\\\\\\]+|\\\\\\\\[^])*\\\"?\",aK=\"$(?![^])\",bu=\"\\\\/\\\\*[^]*?(?:\\\\*\\\\/|\"+aK+\")\",av=["
+     "\"c\",bu+\"|\\\\/\\\\/.*\"],dk=[\"c\",\"#.*\"],bc=[\"s\",aJ+\"|\"+aL],by=a=>`${a}(?<=^[ \\\\t]*${a})`,aj=[\"n\",\"\\\\b0[xX][\\\\da-fA-F_]+\\\\w*|("
+     "?:\\\\b\\\\d[\\\\d_]*(?:\\\\.(?!\\\\.)[\\\\d_]*)?|(?<![.\\\\w])\\\\.\\\\d[\\\\d_]*)(?:[eE][+-]?\\\\d+)?[a-zA-Z]*\"],au=[\"f\",\"\\\\b[A-Za-z_]\\\\w*(?"
+     "=\\\\()\"],bx=\"break case continue default do else for if return switch while true false null const static void new this cl"
+     "ass enum int float char bool \",dF=[[\"k\",\"^<\\\\/?[\\\\w:.-]+|\\\\/?>$\"],[\"s\",\"\\\"[^\\\"]*\\\"?|'[^']*'?\"],[\"v\",\"[\\\\w:@.-]+\"]],dq={_"
+     "_proto__:null,python:[dk,[\"s\",\"(?:\\\\b[rRbBfFuU]{1,2})?(?:\\\"\\\"\\\"[^]*?(?:\\\"\\\"\\\"|\"+aK+\")|'''[^]*?(?:'''|\"+aK+\")|\"+aJ+\"|\"+aL"
+     "+\")\"],[\"m\",by(\"@\")+\"[\\\\w.]+\"],af(\"and as assert async await break class continue def del elif else except finally for fr"
+     "om global if import in is lambda nonlocal not or pass raise return try while with yield True False None\"),aj,au],c:[av,["
+     "\"m\",by(\"#\")+\"[ \\\\t]*\\\\w+(?:[ \\\\t]*<[^>\\\\n]*>)?\"],"),
+    ("bc,af(bx+\"auto catch constexpr delete double explicit extern goto inline long namespace noexcept nullptr operator overri"
+     "de private protected public register short signed sizeof size_t struct template throw try typedef typename union unsigne"
+     "d using virtual volatile u?int(?:8|16|32|64)_t NULL\"),aj,au],javascript:[av,[\"s\",aJ+\"|\"+aL+\"|`(?:[^`\\\\\\\\]+|\\\\\\\\[^])*`?|\\"
+     "\\/(?<=(?:[(,=:[!&|?{};]|^|return)[ \\\\t]*\\\\/)(?![*/ ])(?:[^\\\\/\\\\\\\\[\\\\n]|\\\\\\\\.|\\\\[(?:[^\\\\]\\\\\\\\\\\\n]|\\\\\\\\.){0,99}\\\\]){1,99}\\"
+     "\\/[a-z]*\"],af(bx+\"as async await catch debugger delete export extends finally from function implements import in instanc"
+     "eof interface let of private public readonly super throw try type typeof undefined var with yield boolean number string "
+     "any\"),aj,au],java:[av,[\"m\",\"@\\\\w+\"],[\"s\",\"\\\"\\\"\\\"[^]*?\\\"\\\"\\\"|\"+aJ+\"|\"+aL],af(bx+\"abstract assert async await boolean byte"
+     " catch double extends final finally foreach implements import in instanceof interface is long namespace override package"
+     " private protected public readonly record short string super synchronized throw throws transient try using var virtual v"
+     "olatile\"),"),
+    ("aj,au],go:[av,[\"s\",aJ+\"|\"+aL+\"|`[^`]*`?\"],af(\"break case chan const continue default defer else fallthrough for func go "
+     "goto if import interface map package range return select struct switch type var nil true false any bool byte error float"
+     "32 float64 u?int(?:8|16|32|64)? rune string\"),aj,au],rust:[av,[\"m\",\"#!?\\\\[[^\\\\]\\\\n]*\\\\]?\"],[\"s\",\"\\\\bb?r(?<hash>#{0,9})\\\""
+     "[^]*?(?:\\\"\\\\k<hash>|\"+aK+\")|b?\"+ci+\"|b?'(?:[^'\\\\\\\\\\\\n]|\\\\\\\\[^'\\\\n]{1,9})'\"],af(\"as async await break const continue crat"
+     "e dyn else enum extern fn for if impl in let loop match mod move mut pub ref return self Self static struct super trait "
+     "type unsafe use where while true false bool char str String [iu](?:8|16|32|64|128|size) f32 f64\"),aj,[\"f\",\"\\\\b[A-Za-z_]\\"
+     "\\w*!?(?=\\\\()|\\\\b[a-z_]+!\"]],bash:[[\"c\",\"(?<![^\\\\s;(])#.*\"],[\"s\",ci+\"|'[^']*'?\"],[\"v\",\"\\\\$(?:\\\\w+|\\\\{[^}\\\\n]*\\\\}?|[#?@*!$"
+     "-])|\\\\b\\\\w+(?==)\"],[\"k\","),
+    ("\"(?<![-\\\\w./])(?:if|then|else|elif|fi|for|in|do|done|while|until|case|esac|function|return|export|local|echo|printf|cd|s"
+     "ource|read|set|unset|exit|exec|eval|trap)(?![-\\\\w./=])\"],[\"n\",\"(?<![-\\\\w./])\\\\d+(?![-\\\\w./])\"]],sql:[[\"c\",\"--.*|\"+bu],[\""
+     "s\",\"'(?:[^']+|'')*'?\"],[\"v\",\"\\\"[^\\\"\\\\n]*\\\"?|`[^`\\\\n]*`?\"],af(\"add all alter and as asc begin between by case check colum"
+     "n commit create cross default delete desc distinct drop else end exists foreign from full group having if in index inner"
+     " insert into is join key left like limit not null offset on or order outer over partition primary references returning r"
+     "ight select set table then union unique update using values view when where with boolean date int integer numeric real t"
+     "ext timestamp varchar\"),aj,au],json:[[\"v\",\"\\\"(?:[^\\\"\\\\\\\\\\\\n]|\\\\\\\\.)*\\\"(?=\\\\s{0,99}:)\"],bc,av,af(\"true false null\"),[\"n\","
+     "\"-?\\\\b\\\\d+(?:\\\\.\\\\d+)?(?:[eE][+-]?\\\\d+)?\"]],html:[[\"c\",\"<!--[^]*?(?:-->|\"+aK+\")\"],[\"m\",\"<[!?]\\\\w[^>]*>?\"],[\"tag\","),
+    ("\"<\\\\/?[A-Za-z](?:[^<>\\\"']+|\\\"[^\\\"]*\\\"?|'[^']*'?)*>?\"],[\"n\",\"&#?\\\\w{1,31};\"]],css:[[\"c\",bu],bc,[\"m\",\"@[\\\\w-]+|!important\""
+     "],[\"v\",\"[\\\\w-](?<=[{;]\\\\s*[\\\\w-])[\\\\w-]*(?=\\\\s{0,99}:)|--[\\\\w-]+\"],[\"n\",\"#[\\\\da-fA-F]{3,8}\\\\b|(?<![\\\\w-])[-+]?(?:\\\\d+\\\\."
+     "?\\\\d*|\\\\.\\\\d+)(?:%|[a-z]+)?\"],[\"f\",\"\\\\b[a-z][\\\\w-]*(?=\\\\()\"],[\"k\",\"[.#][A-Za-z][\\\\w-]*\"]],yaml:[[\"c\",\"(?<!\\\\S)#.*\"],[\"v\""
+     ",\"[\\\\w./-](?<=^[ \\\\t]*(?:- {1,3}){0,9}[\\\\w./-])[\\\\w./-]*(?=:\\\\s|[ \\\\t]*=)\"],[\"k\",by(\"\\\\[\")+\".*\\\\]|(?<=[:=-] {1,9})(?:tru"
+     "e|false|null|yes|no|on|off)(?!\\\\S)\"],bc,[\"n\",\"(?<=[:=-] {1,9})-?\\\\d[\\\\d.]*(?![^\\\\s,])\"],[\"m\",\"^---\"]],diff:[[\"m\",\"^(?:@@"
+     "|diff|index|---|\\\\+\\\\+\\\\+).*\"],[\"s\",\"^\\\\+.*\"],[\"k\",\"^-.*\"]]},dd=new Map(("),
+    ("\"py:python python3:python js:javascript jsx:javascript mjs:javascript ts:javascript tsx:javascript typescript:javascript"
+     " h:c cpp:c c++:c cc:c hpp:c cuda:c cs:java csharp:java c#:java kotlin:java golang:go rs:rust sh:bash shell:bash zsh:bash"
+     " console:bash postgresql:sql mysql:sql sqlite:sql jsonc:json jsonl:json xml:html svg:html vue:html scss:css yml:yaml tom"
+     "l:yaml ini:yaml patch:diff\").split(u).map(a=>a.split(\":\"))),as=(d,g,h)=>{let c=[],i=new aS(g.map(([,k],e)=>`(?<g${e}>${k"
+     "})`).join(\"|\"),h),b=0;for(let a of d.matchAll(i)){if(!a[0])continue;if(a.index>b)c.push(d.slice(b,a.index));let f=g.find"
+     "((j,e)=>a.groups[\"g\"+e]!==void 0)[0];if(f===\"tag\")c.push(...as(a[0],dF,\"g\"));else c.push([Q,{class:f},a[0]]);b=a.index+a"
+     "[0].length}if(b<d.length)c.push(d.slice(b));return c},dV=(a,e)=>{let b=e.toLowerCase(),c=dd.get(b)||b,d=dq[c];return d?a"
+     "s(a,d,c===\"sql\"?\"gim\":\"gm\"):a?[a]:[]},C={get(b,c){try{let a=localStorage.getItem(\"llm.\"+b);return a===null?c:an.parse(a)"
+     "}catch(d){return c}},set(b,a){try{"),
+    ("localStorage.setItem(\"llm.\"+b,an.stringify(a))}catch(d){}}},cG=(c,b)=>U.fromEntries([...c.split(u).map(a=>[a,\"\"]),...b.s"
+     "plit(u).map(a=>[a,0])]),bv=cG(\"title system model leaf from\",\"gone rev\"),ck=cG(\"id up role text think end error more act"
+     " model stats\",\"rev live queued gone used thought\"),Z=new Map(),aw=null,bG=null,cZ=0,aU=()=>(cZ=y.max(cZ+1,$.now())),cR=("
+     ")=>aU().toString(36)+y.random().toString(36).slice(2,8),eb=(c,d,b)=>{let a={...bv,id:cR(),system:c,title:d,model:b,time:"
+     "$.now(),rev:aU(),nodes:{}};Z.set(a.id,a);return a},bd=(b,a)=>(b.nodes[a.id=cR()]={...ck,files:[],...a,rev:aU()}),cQ=(a,b"
+     ")=>{for(let c in b.nodes)if(!(c in a.nodes))a.nodes[c]=b.nodes[c];else if(a.nodes[c].rev<b.nodes[c].rev)z(a.nodes[c],b.n"
+     "odes[c]);if(a.rev<b.rev)for(let d in bv)a[d]=b[d];a.time=y.max(a.time,b.time)},cp=a=>{if(Z.has(a.id))cQ(Z.get(a.id),a);e"
+     "lse Z.set(a.id,a);return Z.get(a.id)},c_=aC=>bG?.postMessage(aC),bA=(d,e)=>new Promise((b,c)=>{let a=aw.transaction(\"cha"
+     "ts\",d);a.oncomplete=b;a.onabort=()=>c(a.error);"),
+    ("e(a.objectStore(\"chats\"))}),ei=async a=>{if(aw){await bA(\"readwrite\",b=>{b.get(a.id).onsuccess=c=>{if(c.target.result)cQ"
+     "(a,c.target.result);b.put(a)}})}c_({wrote:a.id})},eg=c=>aw&&bA(\"readonly\",b=>{b.get(c).onsuccess=a=>a.target.result&&cp("
+     "a.target.result)}),ed=async bM=>{if(window.BroadcastChannel){bG=new BroadcastChannel(\"llm\");bG.onmessage=c=>bM(c.data)}a"
+     "wait new Promise(e=>{let b=indexedDB.open(\"llm\",1);b.onupgradeneeded=()=>b.result.createObjectStore(\"chats\",{keyPath:\"id"
+     "\"});b.onsuccess=()=>e(aw=b.result);b.onerror=e}).catch(()=>{});if(!aw)return;await bA(\"readwrite\",d=>{d.getAll().onsucce"
+     "ss=c=>{for(let a of c.target.result)if(a.gone&&a.gone<$.now()-60000)d.delete(a.id);else Z.set(a.id,a)}})},bk=(c,d)=>{let"
+     " b=new Set();for(let a=c.nodes[d];a&&!b.has(a);a=c.nodes[a.up])b.add(a);return[...b].reverse()},ct=(d,e)=>U.values(d.nod"
+     "es).filter(a=>a.up===e&&!a.queued&&!a.gone).sort((b,c)=>b.id<c.id?-1:1),dQ=(c,a)=>{for(let b;(b=ct(c,a)).length;)a=N(b)."
+     "id;return a},dW=o=>{let i=(e,h)=>{let k={"),
+    ("};for(let d in h)k[d]=typeof e[d]===typeof h[d]?e[d]:h[d];return k},j=e=>G(e)&&/^[^\\W_][\\w-]{0,63}$/.test(e),g=an.parse("
+     "o),n=Array.isArray(g)?g:g.chats;return n.filter(a=>a&&j(a.id)&&a.nodes&&!a.gone).map(a=>{let f={};for(let b of U.values("
+     "a.nodes)){if(!b||!j(b.id)||!/^(?:user|assistant)$/.test(b.role))continue;let l=Array.isArray(b.files)?b.files.filter(c=>"
+     "c&&G(c.name)&&G(c.text)):[];f[b.id]={...i(b,ck),live:0,files:l.map(c=>i(c,{name:\"\",text:\"\"}))}}for(let m in f)bk({nodes:"
+     "f},m)[0].up=\"\";return{...i(a,bv),id:a.id,time:aR(a.time)||$.now(),nodes:f}})},bw=[[\"temperature\",0,2,.1,\"\"],[\"top_k\",-1,"
+     "\"\",1,\"\"],[\"top_p\",0,1,.05,\"\"],[\"min_p\",0,1,.01,\"\"],[\"max_tokens\",1,\"\",1,\"no limit\"],[\"min_tokens\",0,\"\",1,0],[\"repetition"
+     "_penalty\",0,2,.05,1],[\"presence_penalty\",-2,2,.1,0],[\"frequency_penalty\",-2,2,.1,0],[\"seed\",\"\",\"\",1,\"random\"]],dH=[\"stop"
+     "\",\"thinking\",\"extra\"],ao=[],at=\"\",P=C.get(V,{}),ab=new Map(),aD=b=>ao.find(a=>a.id===b?.model)||ao.find(a=>a.id===C.get("
+     "aq,\"\"))||ao[0],bU=a=>{let b=a.state||a.status?.value||"),
+    ("a.status;return G(b)&&!/^(?:loaded|ready)$/.test(b)?b:\"\"},bQ=a=>a.id.replace(/.*\\//,\"\").replace(/\\.gguf$/,\"\"),cA=a=>a?.d"
+     "efault_sampling_params||{},bg=a=>a?.max_model_len||0,aA=()=>C.get(R,\"\")||sessionStorage.getItem(\"llm.key\")||\"\",cM=()=>({"
+     "\"Content-Type\":\"application/json\",...(aA()&&{Authorization:\"Bearer \"+aA()})}),dz={401:[\"This server asks for an API key."
+     "\",V],404:[\"This model is not here any more.\"],429:[\"The server is busy.\"],503:[\"The server is shutting down.\"],500:[\"The"
+     " server could not do it.\"]},dR=(d,a,b)=>{let[c,w=\"\"]=b===\"context_length_exceeded\"?[\"This is longer than the model can r"
+     "ead.\",\"shorten\"]:dz[d]||[\"The server refused this.\"];return{error:c,more:w===V?\"\":a.slice(0,1).toUpperCase()+a.slice(1),"
+     "act:w}};class cm extends aN{constructor(a,{message:aC=\"HTTP \"+a,code:b}){super(aC);this.told=dR(a,aC,b)}}let ee=async a="
+     ">{let L=await a.json().catch(()=>null);return new cm(a.status,L?.error||{})},bi=async()=>{try{let a=await fetch(\"v1/mode"
+     "ls\",{headers:cM()});at=a.ok?\"\":a.status===503?\"The model is loading\":"),
+    ("a.status===401?R:\"HTTP \"+a.status;if(a.ok)ao=(await a.json()).data}catch(c){at=\"The server does not answer\"}if((at&&at!="
+     "=R)||ao.some(b=>bU(b)===\"loading\"))setTimeout(bi,1500);T()},aM=d=>{let e=a=>{let c=\"`\".repeat(y.max(3,...(a.text.match(/"
+     "`+/g)||[]).map(b=>b.length+1)));return a.name+\":\\n\"+c+D+a.text.replace(/\\n$/,\"\")+D+c};return[...(d.files||[]).map(e),d.t"
+     "ext].filter(b=>b).join(\"\\n\\n\")},ef=(b,f)=>{let g=bk(b,f.up),k=g.findIndex(c=>c.id===b.from),d=aD(b),a={model:d?d.id:\"\",s"
+     "tream:!0,stream_options:{include_usage:!0,continuous_usage_stats:!0},messages:[]};if(b.system)a.messages.push({role:ae,c"
+     "ontent:b.system});for(let c of g.slice(y.max(k,0)))if(aM(c))a.messages.push({role:c.role,content:aM(c)});if(f.text){a.me"
+     "ssages.push({role:bW,content:f.text});z(a,{add_generation_prompt:!1,continue_final_message:!0})}for(let[e]of bw){let i=P"
+     "[e]||cA(d)[e];if(i!==void 0)a[e]=aR(i)}let h=(P.stop||\"\").split(D).filter(l=>l);if(h.length)a.stop=h;if(P.thinking)a.cha"
+     "t_template_kwargs={enable_thinking:P.thinking===\"on\"}"),
+    (";if(P.extra){try{z(a,an.parse(P.extra))}catch(j){throw new aN(\"More fields of the request must be JSON: \"+j.message)}}re"
+     "turn a};async function*eventsOf(e){let f=e.body.pipeThrough(new TextDecoderStream()).getReader();for(let b=\"\",d;!(d=awai"
+     "t f.read()).done;){let c=(b+d.value).split(D);b=c.pop();for(let a of c)if(a.startsWith(\"data: \")&&a!==\"data: [DONE]\")yie"
+     "ld an.parse(a.slice(6))}}let J=async(b,a)=>{let d=new AbortController(),u=now(),s=a.text,m=aD(b),j={status:\"\",stop:()=>d"
+     ".abort()},f=0,as=0,q=0,v=c=>{let g=c.usage,ak=c.choices?.[0]||{},{content:l=\"\",reasoning_content:p=\"\"}=ak.delta||{};if(c"
+     ".error)throw new cm(500,c.error);if(g)a.used=g.total_tokens;a.end=ak.finish_reason||a.end;if(!l&&!p)return;f=f||now();le"
+     "t k=(now()-f)/1000;as=g?g.completion_tokens:as+1;if(!a.text)a.thought=y.ceil(k);a.think+=p;a.text+=l;if(k>.05)a.stats=as"
+     "+\" tokens \\u00b7 \"+(as/k).toFixed(1)+\" tokens/s \\u00b7 first after \"+((f-u)/1000).toFixed(2)+\" s\"};z(a,{live:1,error:\"\","
+     "more:\"\",act:\"\",end:\"\",model:m?bQ(m):\"\"});"),
+    ("ab.set(b.id,j);E(b,{},a);try{let L=an.stringify(ef(b,a)),o=()=>fetch(\"v1/chat/completions\",{method:\"POST\",headers:cM(),b"
+     "ody:L,signal:d.signal}),e=await o();for(;!e.ok;e=await o()){let n=await ee(e);if(e.status!==503||!/loading/i.test(n.mess"
+     "age))throw n;j.status=\"The model is loading\\u2026\";T();await new Promise(r=>setTimeout(r,1000));d.signal.throwIfAborted("
+     ")}j.status=\"\";for await(let c of eventsOf(e)){v(c);a.rev=aU();if(b===h())cY(a);T(!0);if(now()-q>500){q=now();cO(b)}}if(!"
+     "a.end)throw new TypeError()}catch(i){let t=a.text===s?\"The server cannot be reached. Is llm_serve still running?\":\"The c"
+     "onnection was lost.\";a.end=d.signal.aborted?\"abort\":bm;if(a.end===bm)z(a,{error:i instanceof TypeError?t:i.message},i.to"
+     "ld);d.abort()}ab.delete(b.id);E(b,{live:0},a);if(b===h())cY(a)},ac=location.hash.slice(1),al=\"\",ah=\"\",bS=\"\",S=[],am=!0,c"
+     "r=0,bt=new WeakMap(),cC=new Map(),dm=[\"Explain how rainbows form\",\"Write a haiku about autumn\",\"Plan a simple dinner for"
+     " two\"],h=()=>Z.get(ac),M=a=>ab.get(a?.id),"),
+    ("aE=a=>a.nodes[a.leaf]||{},cb=(a,b)=>b.live&&(M(a)||$.now()-(cC.get(a.id)||cr)<3000),b_=a=>a?bk(a,a.leaf):[],ap=a=>a.toLo"
+     "caleString(\"en\"),w=(c,b,a)=>[aW,{\"data-do\":c,...a},b],K=(c,b,...a)=>[c,{class:b},...a],cV=b=>{let a=bt.get(b);if(!a||a.t"
+     "ext!==b.text){a={text:b.text};try{a.tree=d_(b.text)}catch(c){a.tree=[[\"p\",{},b.text]]}bt.set(b,a)}return a.tree},ek=a=>{"
+     "let b=a.live&&!a.text,c=b?\"Thinking\\u2026\":\"Thought for \"+a.thought+\" s\";return[\"details\",{class:\"think\",...(b&&{open:\"\""
+     "})},[\"summary\",{},c],[B,{},a.think]]},cP=(c,e)=>{let b=bk(c,e.up),f=y.max(0,...b.map(a=>a.used)),d=bg(aD(c))/2;return b["
+     "b.findIndex(a=>a.used&&f-a.used<=d)+1||b.length]},ec=(e,a,aE)=>{let f=bg(aD(e)),b=w(\"again\",\"Try again\"),c=a.text?[w(\"go"
+     "On\",\"Continue\")]:[],g=[...(cP(e,a)?[w(\"shorten\",\"Leave out the oldest messages\")]:[]),w(\"newChat\",\"New chat\")],A=(i,d,h="
+     "\"\")=>[K(B,\"notice \"+h,[\"p\",{},i],...(aE?d:[]))];if(a.live)return cb(e,a)?[]:A(\"This answer was interrupted.\",[...c,b]);i"
+     "f(a.end===bm){let d={settings:[w(bn,"),
+    ("\"Settings\"),b],shorten:g}[a.act]||[...c,b];return A(a.error+u+a.more,d,bm)}if(a.end===\"length\"&&a.used>=f){return A(\"The"
+     " context is full: this model reads \"+ap(f)+\" tokens. A larger --max-model-len lets the server read more.\",g)}if(a.end==="
+     "\"length\")return A(\"The answer was cut at the limit of tokens.\",c);if(a.end===\"abort\")return A(\"Stopped.\",c);return a.tex"
+     "t||a.think?[]:A(\"The model said nothing.\",[b])},dK=(e,c)=>{let a=ct(e,c.up),b=a.indexOf(c),ag=(g,d,f)=>W(\"branch\",g,f,d?"
+     "{\"data-to\":d.id}:{disabled:\"\"});return a[1]?[ag(aZ,a[b-1],\"Previous version\"),[Q,{},b+1+\"/\"+a.length],ag(br,a[b+1],\"Next"
+     " version\")]:[]},cI=(b,d)=>b.map((a,c)=>d?K(Q,\"chip\",az(\"file\"),[Q,{},a.name],W(\"detach\",aX,\"Remove \"+a.name,{\"data-at\":c"
+     "})):K(\"details\",\"chip\",[\"summary\",{},az(\"file\"),[Q,{},a.name]],[\"pre\",{tabindex:\"0\"},a.text])),cs=a=>K(B,\"body\",...cI(a."
+     "files),...(a.text?[[B,{class:\"bubble\",dir:\"auto\"},a.text]]:[])),bf=(a,d,b,...c)=>{return[\"article\",{class:\"msg \"+d,key:a"
+     ".id,\"data-id\":a.id,\"aria-label\":b,...(a.live&&"),
+    ("{\"aria-busy\":ad})},K(\"h2\",\"hidden\",b),...c]},aC=(b,a,aE)=>{let d=a.role===ar,J=M(b),f=[Q,{class:\"stats\",title:a.model},a"
+     ".stats];if(al===a.id){return bf(a,ar,\"You\",K(B,aY,[bl,{rows:\"4\",\"aria-label\":\"Message\",dir:\"auto\",\"data-focus\":\"\"},a.tex"
+     "t],[B,{},w(\"cancelEdit\",\"Cancel\"),w(\"sendEdit\",\"Send\",{class:\"main\"})]))}let e=J?[]:[d?W(aY,aY,\"Edit\"):W(\"again\",\"again\""
+     ",\"Regenerate\")],c=K(B,\"tools\",...(a.live?[]:[W(\"copy\",\"copy\",\"Copy\"),...e,...dK(b,a)]),f);if(d)return bf(a,ar,\"You\",cs(a"
+     "),c);let L=[...(a.think?[ek(a)]:[]),...cV(a)];if(!a.text&&cb(b,a))L.push(K(B,\"wait\",J?.status||\"\"));return bf(a,bW,\"Answ"
+     "er\",K(B,\"body\",...L),...ec(b,a,aE),c)},cT=d=>U.values(d.nodes).filter(a=>a.queued&&!a.gone).sort((b,c)=>b.queued-c.queue"
+     "d),eo=(b,a)=>bf(a,\"user queued\",\"Queued message\",cs(a),K(B,\"tools\",[Q,{},\"Queued\"],...(M(b)?[]:[w(\"sendQueued\",\"Send now"
+     "\")]),W(\"unqueue\",aY,\"Back to the input\"),W(\"dropQueued\",aX,\"Remove\"))),ep=()=>{let a=at&&at!==R?[[Q,{class:\"dot\"}],at+\"\\"
+     "u2026\"]:[\"Conversations stay in this browser.\"];"),
+    ("return K(B,\"empty\",[\"h2\",{},\"What can I help with?\"],[\"p\",{role:\"status\"},...a],[B,{},...dm.map(b=>w(\"idea\",b))])},dO=a="
+     ">{let c=g(\"log\"),d=b_(a),f=d[0]?.id!==a?.from&&a?.from,e=d.flatMap((b,h)=>[...(b.id===f?[[\"p\",{class:\"cut\"},\"The model d"
+     "oes not get what is above. \",w(\"sendAll\",\"Send all\")]]:[]),aC(a,b,h===d.length-1)]);if(a)e.push(...cT(a).map(b=>eo(a,b))"
+     ");I(c,e.length?e:[ep()]);if(am)c.scrollTop=c.scrollHeight;g(\"jump\").hidden=am},cq=b=>{let a=y.floor((new $().setHours(24"
+     ",0,0,0)-b)/864e5);return a<1?\"Today\":a<2?\"Yesterday\":a<8?\"Last week\":\"Older\"},dT=d=>{let c=bS.toLowerCase(),b=a=>a.gone?"
+     "-1:a.text.toLowerCase().indexOf(c);if(!c||d.title.toLowerCase().includes(c))return\"\";let a=U.values(d.nodes).find(e=>b(e"
+     ")>=0);return a?a.text.slice(y.max(0,b(a)-20),b(a)+60):null},O=(a,c)=>{let j=a.id===ac,b=a.title,aA={key:a.id,\"data-id\":a"
+     ".id,class:j?\"item on\":bq},d=j?{}:{tabindex:\"-1\"};if(ah===a.id)return[B,aA,[l,{\"aria-label\":\"Title\",value:b,\"data-focus\":"
+     "\"\"}]];let e=M(a)?[[Q,{class:\"dot\",role:"),
+    ("\"img\",\"aria-label\":\"Writing\"}]]:[];return[B,aA,[\"a\",{href:\"#\"+a.id,title:b,...(j&&{\"aria-current\":\"page\"})},...e,b,...(c"
+     "?[[\"small\",{},c]]:[])],W(\"rename\",aY,\"Rename \"+b,d),W(\"remove\",\"delete\",\"Delete \"+b,d)]},bB=()=>[...Z.values()].filter(c"
+     "=>!c.gone).sort((a,b)=>b.time-a.time),dN=()=>{let b=[],c=\"\";for(let a of bB()){let d=dT(a);if(d===null)continue;if(c!==c"
+     "q(a.time))b.push([\"h2\",{key:c=cq(a.time)},c]);b.push(O(a,d))}I(g(bp),b.length||!bS?b:[[\"p\",{},\"Nothing was found.\"]])},d"
+     "M=(a,c)=>{let J=M(a),e=!g(l).value.trim()&&!S.length,d=g(\"send\"),f=[...ao,...(a?.model&&!ao.some(b=>b.id===a.model)?[{id"
+     ":a.model,state:\"not here\"}]:[])];z(d,{className:J?\"send stop\":\"send\",disabled:!J&&e,title:J?\"Stop\":\"Send\"}).ariaLabel=d."
+     "title;I(d,[az(J?\"stop\":\"up\")]);g(\"queue\").hidden=!J||e;I(g(\"files\"),cI(S,!0));I(g(aq),f.map(b=>[\"option\",{value:b.id},bQ"
+     "(b)+(bU(b)?\" (\"+bU(b)+\")\":\"\")]));if(c)g(aq).value=a?.model||c.id;dP(a,bg(c),g(\"meter\"))},dP=(k,a,i)=>{let f=b_(k),d=f.fi"
+     "ndLastIndex(e=>e.used),m=[...f.slice(d+1),"),
+    ("{text:g(l).value,files:S}],c=y.round(m.reduce((e,n)=>e+aM(n).length/4,d<0?0:f[d].used)),b=y.min(100,y.round(c/a*100)),j="
+     "\"Context: \"+ap(c)+\" of \"+ap(a)+\" tokens\",h={cx:\"10\",cy:\"10\",r:\"8\"};z(i,{title:j,hidden:!a||!c,className:b>95?\"bad\":b>80?"
+     "\"warn\":\"\",ariaValueMax:a,ariaValueNow:y.min(c,a),ariaValueText:j});I(i,[[\"svg\",{viewBox:\"0 0 20 20\"},[\"circle\",h],[\"circ"
+     "le\",{...h,pathLength:\"100\",\"stroke-dasharray\":b+\" 100\"}]],b+\"%\"])},bR=0,cy=0,cB=()=>{let e=now(),a=h(),c=aD(a),d=a?a.tit"
+     "le:\"New chat\";bR=0;dO(a);dN();dM(a,c);g(\"title\").textContent=d;F.title=d+\" - llm.h\";g(\"about\").textContent=c?bQ(c)+\", \"+"
+     "ap(bg(c))+\" tokens of context\":\"\";let b=F.querySelector(\"[data-focus]\");if(b){b.removeAttribute(\"data-focus\");b.focus();"
+     "b.select()}cy=now()-e},T=a=>{if(!bR)bR=setTimeout(cB,a?y.max(30,cy*5):0)},aF=null,A=a=>g(\"say\").append(aB([\"p\",{},a])),c"
+     "Y=a=>{let b=cV(a),c=a.live?b.length-1:b.length;if(!aF||aF.node!==a){aF={node:a,n:0};I(g(\"say\"),[])}for(;aF.n<c;aF.n++)A("
+     "bZ([b[aF.n]]));if(a.error&&!a.live)A(a.error)}"),
+    (",db=0,aH=(b,...a)=>{clearTimeout(db);I(g(\"toast\"),[[Q,{},b],...a,W(\"untoast\",aX,\"Close\")]);db=setTimeout(()=>I(g(\"toast\""
+     "),[]),12000)},cl={Default:{},Precise:{temperature:\"0.2\"},Creative:{temperature:\"1.1\"},\"Always the same\":{temperature:\"0\""
+     "}},bj=()=>C.get(bX,{}),ax=(b,c,a,d)=>[\"label\",d?{class:\"wide\"}:{},c,[a.rows?bl:l,{id:b,...a}]],ak=(a,b,c)=>[\"label\",{},b"
+     ",[\"select\",{id:a},...U.entries(c).map(([e,d])=>[\"option\",{value:e},d])]],aO=(b,...a)=>[\"fieldset\",{},[\"legend\",{},b],..."
+     "a],ay=()=>{let c=h(),m=aD(c),e=U.keys(bj()),d=(...k)=>K(B,\"acts\",...k),aQ=U.fromEntries([\"\",...U.keys(cl),...e].map(f=>["
+     "f,f||\"Choose\\u2026\"])),j=b=>b[0].toUpperCase()+b.slice(1).replace(/_/g,u),p=bw.map(([a,o,n,q,r])=>ax(a,j(a),{type:\"numbe"
+     "r\",min:o,max:n,step:q,placeholder:cA(m)[a]??r}));I(g(V),[K(B,\"bar\",[\"h2\",{},\"Settings\"],W(bn,aX,\"Close the settings\")),a"
+     "O(\"Preset\",ak(bs,\"Use\",aQ),ax(a$,\"Save what is set as\",{placeholder:\"Name\"}),d(w(\"savePreset\",\"Save\"),...e.map(b=>w(\"dro"
+     "pPreset\",\"Delete \"+b,{\"data-name\":b})))),"),
+    ("aO(\"Conversation\",ax(ae,\"System prompt\",{rows:\"3\",placeholder:\"How should the model behave?\"},!0)),aO(\"Sampling\",...p,ak"
+     "(\"thinking\",\"Thinking\",{\"\":\"default\",on:\"on\",off:\"off\"}),ax(\"stop\",\"Stop texts, one a line\",{rows:\"2\"},!0),ax(\"extra\",\"M"
+     "ore fields of the request\",{rows:\"2\",placeholder:\"{\\\"ignore_eos\\\": true}\"},!0)),aO(\"This browser\",ak(\"theme\",\"Theme\",{\"\""
+     ":ae,light:\"light\",dark:\"dark\"}),ak(a_,\"Enter key\",{\"\":\"sends\",line:\"starts a line\"}),ax(R,\"API key\",{type:\"password\",aut"
+     "ocomplete:\"off\",placeholder:\"if the server asks\"}),K(\"label\",\"check\",[l,{id:\"keep\",type:\"checkbox\"}],\"Remember the key\")"
+     "),aO(\"Conversations\",d(...(c?[w(\"exportText\",\"Export as Markdown\"),w(\"exportOne\",\"Export as JSON\")]:[]),w(\"exportAll\",\"E"
+     "xport all\"),w(\"import\",\"Import\"),w(\"removeAll\",\"Delete all\"))),[\"p\",{},\"Keys: Ctrl+Shift+O new chat, Ctrl+K search, Ctrl"
+     "+, settings, Up edits the last message.\"]]);for(let a of[...bw.map(i=>i[0]),...dH])g(a).value=P[a]||\"\";for(let a of[\"the"
+     "me\",a_,ae])g(a).value=C.get(a,\"\");if(c)g("),
+    ("ae).value=c.system;g(R).value=aA();g(\"keep\").checked=!!C.get(R,\"\")},cX=(a,b)=>{if(a===ae&&h())E(h(),{system:b});else if("
+     "/^(?:system|theme|enter)$/.test(a))C.set(a,b);else if(/^ke/.test(a)){sessionStorage.setItem(\"llm.key\",g(R).value);C.set("
+     "R,g(\"keep\").checked?g(R).value:\"\");bi()}else if(a===bs){let{system:c,...d}={...cl,...bj()}[b]||P;C.set(V,P=d);if(c)cX(ae"
+     ",c);ay();g(bs).value=b}else if(a!==a$)C.set(V,z(P,{[a]:b}));bC()},bC=()=>{F.documentElement.dataset.theme=C.get(\"theme\","
+     "\"\");g(l).enterKeyHint=C.get(a_,\"\")?a_:\"send\"};z(Y,{tune:()=>{let a=g(V),j=!a.open;if(j)ay();if(!j)a.close();else if(inne"
+     "rWidth<1100)a.showModal();else a.show();L.classList.toggle(\"tuned\",j);g(bn).ariaExpanded=j;if(!j)g(bn).focus()},savePres"
+     "et:()=>{let b=g(a$).value.trim();if(!b)return g(a$).focus();C.set(bX,{...bj(),[b]:{...P,system:g(ae).value}});g(a$).valu"
+     "e=\"\";ay();g(bs).value=b},dropPreset:c=>{let{[c.dataset.name]:e,...d}=bj();C.set(bX,d);ay()}});let bJ=new Map(),cO=a=>ei("
+     "a).catch(b=>aH("),
+    ("\"This could not be saved: \"+b.message)),E=(a,c,b=a)=>{z(b,c,{rev:aU()});cO(a);T()},aT=j=>{g(\"menu\").ariaExpanded=L.class"
+     "List.toggle(\"side\",j)},cJ=()=>matchMedia(\"(hover: hover)\").matches&&g(l).focus(),bL=()=>{let a=g(l);a.style.height=\"auto"
+     "\";a.style.height=a.scrollHeight+\"px\";T()},bT=(b,a)=>{g(l).value=b;S=a;bL()},bD=()=>{al=ah=\"\";am=!0;aT(!1);bT(...(bJ.get("
+     "ac)||[\"\",[]]));cr=$.now();ay();cJ()},ag=a=>{bJ.set(ac,[g(l).value,S]);history.pushState(null,\"\",a?\"#\"+a:location.pathnam"
+     "e);ac=a;bD()},bM=async({live:c,wrote:b})=>{if(c)cC.set(c,$.now());if(b)await eg(b);let a=Z.get(b);if(a?.gone){if(M(a))M("
+     "a).stop();if(a===h())ag(\"\")}T()};setInterval(()=>{for(let a of ab.keys())c_({live:a});if(h()&&aE(h()).live)T()},1000);le"
+     "t bV=()=>{let b=g(l).value.trim(),a=S;if(b||a.length){bT(\"\",[]);cS(b,a)}},el=b=>{let a=b.replace(/\\s+/g,u);return a.leng"
+     "th<61?a:a.slice(0,60).replace(/\\s\\S{0,20}$/,\"\")+\"\\u2026\"},cS=(c,b)=>{let a=h();if(!a){a=eb(C.get(ae,\"\"),el(c||b[0].name)"
+     ",g(aq).value);bJ.delete(\"\");ac=a.id;"),
+    ("history.pushState(null,\"\",\"#\"+ac)}a.time=$.now();if(cb(a,aE(a)))E(a,{},bd(a,{role:ar,text:c,files:b,queued:a.time}));els"
+     "e be(a,bd(a,{role:ar,text:c,files:b,up:a.leaf}).id)},be=async(a,c)=>{let b=bd(a,{role:bW,up:c});am=!0;E(a,{leaf:b.id});a"
+     "wait ca(a,b)},ca=async(a,c)=>{await J(a,c);let b=cT(a)[0];if(b&&!/^(?:error|abort)$/.test(c.end))cW(a,b)},cW=(a,b)=>{E(a"
+     ",{queued:0,up:a.leaf},b);be(a,b.id)},cU=a=>{for(let b of a){if(M(b))M(b).stop();E(b,{gone:$.now()})}if(a.includes(h()))a"
+     "g(\"\");Y.undo=()=>{for(let b of a)E(b,{gone:0});Y.untoast()};aH(\"Deleted: \"+(a.length>1?a.length+\" conversations\":a[0].ti"
+     "tle),w(\"undo\",\"Undo\"))},bE=async c=>{for(let a of c){try{if(a.size>4e6)throw new aN();let b=new TextDecoder(\"utf-8\",{fat"
+     "al:!0}).decode(await a.arrayBuffer());if(b.includes(\"\\0\"))throw new aN();S=[...S,{name:a.name,text:b}]}catch(d){aH(a.nam"
+     "e+(a.size>4e6?\" is larger than 4 MB.\":\" is not a text in UTF-8.\"))}}T();cJ()},bI=(b,c)=>{let a=aB([\"a\",{href:URL.createO"
+     "bjectURL(new Blob([c])),download:b}]);a.click("),
+    (");setTimeout(()=>URL.revokeObjectURL(a.href),9999)},cH=a=>h().title.replace(/[^\\p{L}\\p{N}]+/gu,\"-\")+a,cF=a=>an.stringify"
+     "({format:\"llm.h\",chats:a},null,1),dU=a=>a.role===ar?\"## You\\n\\n\":\"## Answer\\n\\n\",d$=async d=>{try{let a=dW(await d.text("
+     "));for(let b of a)E(cp(b),{gone:0});aH(a.length+\" imported.\")}catch(c){aH(\"This file holds no conversations. \"+c.message"
+     ")}},aa=a=>h().nodes[a.closest(\"[data-id]\").dataset.id],bH=a=>Z.get(a.closest(\"[data-id]\").dataset.id),cx=(a,c)=>{dL(c,()"
+     "=>{let b=a.tree.slice(2);I(a,G(b[0])?[\"Copied\"]:[az(\"check\")]);setTimeout(()=>I(a,b),1500);A(\"Copied\")})};z(Y,{skip:()=>"
+     "g(l).focus(),side:()=>aT(),newChat:()=>ag(\"\"),jump:()=>{am=!0},idea:a=>cS(a.textContent,[]),attach:()=>g(\"pick\").click()"
+     ",detach:a=>{S=S.filter((m,j)=>j!==aR(a.dataset.at))},newLine:()=>{let b=g(l);b.setRangeText(D,b.selectionStart,b.selecti"
+     "onEnd,\"end\");b.focus();bL()},queue:bV,untoast:()=>I(g(\"toast\"),[]),copyCode:a=>cx(a,a.closest(\".code\").querySelector(aG)"
+     ".textContent),copy:a=>cx(a,aM(aa(a))),"),
+    ("edit:a=>{al=aa(a).id},cancelEdit:()=>{al=\"\"},sendEdit:a=>{let{files:i,up:k}=aa(a),e=a.closest(\".edit\").querySelector(bl)"
+     ".value.trim();al=\"\";if(e)be(h(),bd(h(),{role:ar,text:e,files:i,up:k}).id)},again:a=>be(h(),aa(a).up),goOn:a=>ca(h(),aa(a"
+     ")),shorten:a=>{E(h(),{from:cP(h(),aa(a)).id});ca(h(),aa(a))},sendAll:()=>E(h(),{from:\"\"}),branch:a=>{am=!1;E(h(),{leaf:d"
+     "Q(h(),a.dataset.to)})},sendQueued:a=>cW(h(),aa(a)),dropQueued:a=>E(h(),{gone:1},aa(a)),unqueue:a=>{let d=aa(a),f=g(l).va"
+     "lue;Y.dropQueued(a);bT(d.text+(f&&D+f),[...d.files,...S]);g(l).focus()},rename:a=>{ah=bH(a).id},remove:a=>cU([bH(a)]),re"
+     "moveAll:()=>cU(bB()),exportText:()=>bI(cH(\".md\"),\"# \"+h().title+\"\\n\\n\"+b_(h()).map(c=>dU(c)+aM(c)+D).join(D)),exportOne:"
+     "()=>bI(cH(\".json\"),cF([h()])),exportAll:()=>bI(\"llm-chats.json\",cF(bB())),import:()=>g(\"load\").click()});let j=(c,a,b)=>"
+     "c.addEventListener(a,b);j(F,\"click\",a=>{let b=a.target.closest(\"[data-do]\"),c=a.target.closest(\"#list a\");if(b){Y[b.data"
+     "set.do](b);if(al||ah)cB();else T()}else if("),
+    ("c&&!a.ctrlKey&&!a.metaKey&&!a.shiftKey){a.preventDefault();ag(c.hash.slice(1))}else if(a.target.closest(\"main\"))aT(!1)})"
+     ";j(g(\"form\"),\"submit\",a=>{a.preventDefault();if(M(h()))M(h()).stop();else bV()});j(g(l),l,bL);j(g(l),\"paste\",a=>{if(a.cl"
+     "ipboardData.files.length)a.preventDefault();bE([...a.clipboardData.files])});j(F,\"keydown\",a=>{let b=a.target,c=a.ctrlKe"
+     "y||a.metaKey,d=a.key===\"Enter\"&&!a.isComposing,e=i=>b.closest(i),f=a.key===\"ArrowUp\"&&b.id===l&&!b.value&&[...F.querySel"
+     "ectorAll(\".msg [data-do=edit]\")].pop();if(a.key===\"Escape\"){if(e(\".edit, .item\"))al=ah=\"\";else if(g(V).open)Y.tune();els"
+     "e if(L.classList.contains(\"side\"))aT(!1);else if(M(h()))M(h()).stop()}else if(c&&a.shiftKey&&a.key===\"O\")ag(\"\");else if("
+     "c&&a.key===\"k\"){aT(!0);g(\"search\").focus()}else if(c&&a.key===\",\")Y.tune();else if(d&&e(da))b.blur();else if(d&&c&&e(\".e"
+     "dit\"))Y.sendEdit(b);else if(d&&b.id===l&&(C.get(a_,\"\")?c:!a.shiftKey))bV();else if(f)Y.edit(f);else return;a.preventDefa"
+     "ult();T()});j(F,\"focusout\",a=>{let b=ah&&"),
+    ("a.target.closest(da)&&a.target.value.trim();if(b)E(bH(a.target),{title:b});ah=b?\"\":ah});j(g(\"search\"),l,a=>{bS=a.target."
+     "value.trim();T()});j(g(V),bY,a=>cX(a.target.id,a.target.value));j(g(V),aX,()=>L.classList.remove(\"tuned\"));j(g(aq),\"focu"
+     "s\",bi);j(g(aq),bY,a=>{C.set(aq,a.target.value);if(h())E(h(),{model:a.target.value});ay()});j(g(\"log\"),\"scroll\",()=>{let "
+     "a=g(\"log\");g(\"jump\").hidden=am=a.scrollHeight-a.scrollTop-a.clientHeight<60});for(let[c,d]of[[\"pick\",bE],[\"load\",([b])=>"
+     "d$(b)]]){j(g(c),bY,a=>{d([...a.target.files]);a.target.value=\"\"})}for(let b of[\"dragover\",\"dragleave\",\"drop\"]){j(F,b,a=>"
+     "{if(!a.dataTransfer.types.includes(\"Files\"))return;a.preventDefault();L.classList.toggle(\"drop\",b===\"dragover\");if(b===\""
+     "drop\")bE([...a.dataTransfer.files])})}j(window,\"popstate\",()=>{ac=location.hash.slice(1);bD()});j(window,\"storage\",()=>{"
+     "P=C.get(V,{});bC()});for(let a of F.querySelectorAll(\"[data-icon]\")){a.prepend(aB(az(a.dataset.icon)));a.title=a.ariaLab"
+     "el||\"\"}bC();ed(bM).catch(()=>{}).then(()=>"),
+    ("{if(!aw)aH(\"This browser keeps nothing: conversations are lost when the page is closed.\");if(!h()||h().gone)ac=\"\";bD();b"
+     "i()});")};
 /* generated: end */
 
 /* ============================================================================
  * >>routes   What is served where.
  * ============================================================================
- * Who may ask comes first: a key where one is set; a Host that is ours, since a page of another site could otherwise reach a
- * server on loopback under a name of its own (DNS rebinding); an Origin that may read the answer (CORS). */
+ * Who may ask comes first, from the head alone: a Host that is ours, since a page of another site could otherwise reach a server on loopback
+ * under a name of its own (DNS rebinding); for what does something, a page that may do it, since a browser asks nobody before it sends a
+ * simple request (CSRF); a key where one is set. An Origin that is allowed may read the answer (CORS). */
 
 /* Whether the engine is open. The loading thread says so last: who sees it sees all that it set up. */
-static int is_ready(void) { return __atomic_load_n(&server.ready, __ATOMIC_ACQUIRE); }
+static int is_ready(void) { return __atomic_load_n(&server.ready, __ATOMIC_ACQUIRE) > 0; }
 
 /* Constant-time comparison of a key with one of ours. */
 static int key_equal(slice a, const char *b) {
@@ -2022,7 +2561,7 @@ static slice host_part(slice v) {
     else if (v.n > 8 && !memcmp(v.p, "https://", 8)) v.p += 8, v.n -= 8;
     const char *end = v.n && v.p[0] == '[' ? (const char *)memchr(v.p, ']', v.n) : NULL;
     if (end) v.p++, v.n = (size_t)(end - v.p);
-    else if ((end = (const char *)memchr(v.p, ':', v.n)) != NULL) v.n = (size_t)(end - v.p);
+    else if (v.n && (end = (const char *)memchr(v.p, ':', v.n)) != NULL) v.n = (size_t)(end - v.p);
     return v;
 }
 
@@ -2043,18 +2582,41 @@ static int origin_allowed(slice origin) {
     return !server.cfg.origins.n && is_loopback_name(origin);
 }
 
-/* A page of another site must not reach a server on loopback under its own name (DNS rebinding). */
+/* Whether a Host is an address: no page of another site has that for its name. */
+static int is_address(slice v) {
+    char text[64];
+    unsigned char bytes[16];
+    const slice h = host_part(v);
+    if (h.n >= sizeof text) return 0;
+    memcpy(text, h.p, h.n);
+    text[h.n] = 0;
+    return inet_pton(AF_INET, text, bytes) == 1 || inet_pton(AF_INET6, text, bytes) == 1;
+}
+
+/* A page of another site must not reach us under its own name (DNS rebinding): not on loopback, and not elsewhere where it is said which names
+ * are ours. */
 static int host_allowed(slice host) {
-    if (!server.loopback || !host.n || is_loopback_name(host)) return 1;
+    if (!host.n || is_loopback_name(host)) return 1;
+    if (!server.loopback && (!server.cfg.allowed_hosts.n || is_address(host))) return 1;
     for (int i = 0; i < server.cfg.allowed_hosts.n; i++)
         if (!strcmp(server.cfg.allowed_hosts.items[i], "*") || slice_is_nocase(host_part(host), server.cfg.allowed_hosts.items[i]))
             return 1;
     return 0;
 }
 
+/* Whether a request may do something (POST) as far as its page goes, if it comes from one: a page that is allowed, or one of our own. What a
+ * browser says in Sec-Fetch-Site no script can change. */
+static int page_allowed(const http_head *h) {
+    if (!h->origin.n) return !slice_is(h->fetch_site, "cross-site");
+    if (origin_allowed(h->origin) || slice_is(h->fetch_site, "same-origin")) return 1;
+    const char *scheme = (const char *)memmem(h->origin.p, h->origin.n, "://", 3);
+    const slice own = {h->host.p, scheme ? (size_t)(h->origin.p + h->origin.n - scheme) - 3 : 0}; /* as long as what follows it */
+    return own.n && own.n == h->host.n && !strncasecmp(own.p, scheme + 3, own.n);
+}
+
 /* Headers of every answer. */
 static void common_headers(conn *c, llm_text *t) {
-    const llm_openai_info *info = c->call ? llm_openai_get_info(c->call) : NULL;
+    const llm_openai_info *info = call_info(c);
     if (c->head.origin.n && origin_allowed(c->head.origin)) {
         llm_text_str(t, "Access-Control-Allow-Origin: ");
         llm_text_add(t, c->head.origin.p, c->head.origin.n);
@@ -2064,12 +2626,14 @@ static void common_headers(conn *c, llm_text *t) {
     int plain = id.n > 0 && id.n <= 128;
     for (size_t i = 0; plain && i < id.n; i++)
         plain = (id.p[i] && strchr("_.-", id.p[i])) || (http_token_char((unsigned char)id.p[i]) && !strchr("!#$%&'*+^`|~", id.p[i]));
-    if (plain || info) {
-        llm_text_str(t, "x-request-id: ");
-        if (plain) llm_text_add(t, id.p, id.n);
-        else llm_text_str(t, info->id);
-        llm_text_str(t, "\r\n");
-    }
+    static uint64_t answers; /* of requests that have no id: errors before a call, pages */
+    char made[40];
+    snprintf(made, sizeof made, "req-%08llx%08llx", (unsigned long long)server.started,
+             (unsigned long long)__atomic_add_fetch(&answers, 1, __ATOMIC_RELAXED));
+    llm_text_str(t, "x-request-id: ");
+    if (plain) llm_text_add(t, id.p, id.n);
+    else llm_text_str(t, info ? info->id : made);
+    llm_text_str(t, "\r\n");
     if (info && info->ignored[0]) llm_text_format(t, "x-llm-ignored: %s\r\n", info->ignored);
 }
 
@@ -2080,7 +2644,7 @@ static void answer_preflight(conn *c) {
     if (c->head.ask_headers.n && c->head.ask_headers.n < 1024) llm_text_add(&extra, c->head.ask_headers.p, c->head.ask_headers.n);
     else llm_text_str(&extra, "authorization, content-type");
     llm_text_str(&extra, "\r\nAccess-Control-Max-Age: 600\r\n");
-    const llm_text none = {0};
+    const llm_text none = {.failed = extra.failed};
     http_answer(c, 200, "text/plain", &none, c->head.origin.n && !origin_allowed(c->head.origin) ? NULL : extra.data);
 }
 
@@ -2098,6 +2662,18 @@ static void route_version(conn *c) {
     http_answer(c, 200, "application/json", &t, NULL);
 }
 
+/* What a conversation takes where it says nothing itself: the model's own values, or those of llm_sampling_chat. A float is written
+ * as it was meant, not with the digits of its rounding. */
+static void add_chat_sampling(llm_text *t) {
+    llm_sampling s;
+    llm_sampling_chat(server.model, &s);
+    float v[4] = {s.temperature, s.top_p > 0 ? s.top_p : 1, s.min_p, s.repetition_penalty > 0 ? s.repetition_penalty : 1};
+    double r[4];
+    for (int i = 0; i < 4; i++) r[i] = (double)(int64_t)((double)v[i] * 1e6 + 0.5) / 1e6;
+    llm_text_format(t, "'default_sampling_params':{'temperature':%f,'top_k':%d,'top_p':%f,'min_p':%f,'repetition_penalty':%f},", r[0],
+                    s.top_k > 0 ? s.top_k : -1, r[1], r[2], r[3]);
+}
+
 /* vLLM's members and llama.cpp's meta: clients ask for one or the other. */
 static void add_model_card(llm_text *t, const char *name, const char *root, const char *parent) {
     const llm_model_info *info = llm_model_get_info(server.model);
@@ -2106,6 +2682,7 @@ static void add_model_card(llm_text *t, const char *name, const char *root, cons
     llm_text_format(t,
                     "%,{'id':%q,'object':'model','created':%l,'owned_by':'llm.h','root':%q,'parent':%q,'max_model_len':%d,'permission':[],",
                     name, (int64_t)server.started, root, parent, s.max_model_len);
+    add_chat_sampling(t);
     llm_text_format(t, "'meta':{'n_ctx_train':%d,'n_params':%l,'n_vocab':%d,'n_embd':%d,'size':%l}}", info->max_position_embeddings,
                     info->n_params, info->vocab_size, info->hidden_size, info->weight_bytes);
 }
@@ -2153,7 +2730,9 @@ static void route_model(conn *c) {
 
 static void route_metrics(conn *c) {
     SCOPED_TEXT t = {0};
+    pthread_mutex_lock(&metrics_mutex);
     write_metrics(&t);
+    pthread_mutex_unlock(&metrics_mutex);
     http_answer(c, 200, "text/plain; version=0.0.4; charset=utf-8", &t, NULL);
 }
 
@@ -2195,24 +2774,13 @@ static void route_page(conn *c) {
                     "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n");
 }
 
-/* ---- routes with a JSON body */
-
-/* A request with a body. Its fields are checked here, in the event thread; the rest goes to a worker. */
-static void route_call(conn *c, llm_openai_kind kind) {
-    c->call = llm_openai_begin(&server.service, kind, c->body.data ? c->body.data : "", c->body.len, c);
-    llm_text_free(&c->body);
-    if (!c->call) http_answer_error(c, 503, "out of memory", NULL, NULL);
-    else if (llm_openai_get_info(c->call)->status == 200) start_preparing(c);
-    else call_advance(c);
-}
-
 /* ---- the table */
 
 typedef struct route {
     const char *method, *path; /* a path that ends in '/' is that of all below it, but for "/" */
     void (*get)(conn *c);
-    llm_openai_kind kind;
-    int open, early; /* open: needs no key; early: answered before the model is ready */
+    llm_openai_kind kind; /* of the call that answers a body; with `get` without meaning */
+    int open, early;      /* open: needs no key; early: answered before the model is ready */
 } route;
 
 /* clang-format off */
@@ -2241,58 +2809,76 @@ static const route routes[] = {
     {"POST", "/contexts/load", NULL, LLM_OPENAI_CONTEXT_LOAD, 0, 0}};
 /* clang-format on */
 
-/* curl -d says application/x-www-form-urlencoded unless told otherwise, and that is refused: a page of another site
- * can send such a body without asking first. */
+/* curl -d says application/x-www-form-urlencoded unless told otherwise, and that is refused, as is a body without a type: a page of another
+ * site can send either without asking first. */
 static int body_is_json(const conn *c) {
-    slice t = c->head.content_type;
-    if (!t.n) return 1;
-    slice kind = t;
+    slice t = c->head.content_type, kind = t;
+    if (!c->head.chunked && c->head.content_length <= 0) return 1;
+    if (!t.n) return 0;
     const char *semicolon = (const char *)memchr(t.p, ';', t.n);
     if (semicolon) kind.n = (size_t)(semicolon - t.p);
     if (!slice_is_nocase(slice_trim(kind), "application/json")) return 0;
     return !semicolon || !memmem(semicolon, t.n - kind.n, "utf-16", 6);
 }
 
-/* The doors in their order: key, loading, shutting down, media type. */
-static void serve_route(conn *c, const route *r) {
+/* The doors in their order: key, loading, shutting down, media type. Returns the route if it waits for the body. */
+static const route *serve_route(conn *c, const route *r) {
     if (!r->open && !authorized(c))
         http_answer_error(c, 401, "Unauthorized: send a valid key as Authorization: Bearer KEY", NULL, "invalid_api_key");
     else if (!r->early && !is_ready()) http_answer_error(c, 503, "Loading model", NULL, NULL);
     else if (r->get) r->get(c);
     else if (net.draining) http_answer_error(c, 503, "Shutting down", NULL, NULL);
     else if (!body_is_json(c)) http_answer_error(c, 415, "Content-Type must be application/json", NULL, NULL);
-    else route_call(c, r->kind);
+    else return r;
+    return NULL;
+}
+
+/* 403 with a sentence that names what was sent (%Q in it). */
+static void answer_forbidden(conn *c, const char *pattern, slice what) {
+    SCOPED_TEXT t = {0};
+    llm_text_format(&t, pattern, what.p, what.n < 200 ? what.n : (size_t)200);
+    http_answer_error(c, 403, t.failed ? "this is not served here" : t.data, NULL, NULL);
+}
+
+/* Host and page, and what a browser asks before it sends. 0: the request is answered. */
+static int may_come_in(conn *c) {
+    const slice method = c->head.method, host = host_part(c->head.host);
+    const int reads = slice_is(method, "GET") || slice_is(method, "HEAD");
+    if (!host_allowed(c->head.host))
+        answer_forbidden(c, "this server was asked for by the name %Q, which it does not serve: start it with --allowed-hosts NAME", host);
+    else if (slice_is(method, "OPTIONS")) answer_preflight(c);
+    else if (!reads && !page_allowed(&c->head))
+        answer_forbidden(c, "a page of another site, %Q, may not use this server: start it with --cors-origins ORIGIN", c->head.origin);
+    else return 1;
+    return 0;
 }
 
 /* Finds the route. The metrics port serves /metrics and /health only. */
-static void serve_request(conn *c) {
-    slice path = plain_path(c->head.path), method = c->head.method;
-    log_body(c);
-    int head = slice_is(method, "HEAD"), known = 0;
-    if (!host_allowed(c->head.host)) {
-        const slice host = host_part(c->head.host);
-        SCOPED_TEXT t = {0};
-        llm_text_format(&t, "this server was asked for by the name %Q, which it does not serve: start it with --allowed-hosts NAME", host.p,
-                        host.n);
-        http_answer_error(c, 403, t.failed ? "this Host is not served here" : t.data, NULL, NULL);
-        return;
-    }
-    if (slice_is(method, "OPTIONS")) {
-        answer_preflight(c);
-        return;
-    }
+static const route *serve_head(conn *c) {
+    const slice path = plain_path(c->head.path), method = c->head.method;
+    const int head = slice_is(method, "HEAD");
+    const char *known = NULL; /* the method of this path */
+    if (!may_come_in(c)) return NULL;
     for (size_t i = 0; i < N_OF(routes); i++) {
         size_t n = strlen(routes[i].path),
                below = n > 1 && routes[i].path[n - 1] == '/' && path.n > n && !memcmp(path.p, routes[i].path, n);
         if (!below && !slice_is(path, routes[i].path)) continue;
         if (c->admin && strcmp(routes[i].path, "/metrics") && strcmp(routes[i].path, "/health")) continue;
-        known = 1;
-        if (!slice_is(method, routes[i].method) && !(head && !strcmp(routes[i].method, "GET"))) continue;
-        serve_route(c, &routes[i]);
-        return;
+        known = routes[i].method;
+        if (slice_is(method, known) || (head && !strcmp(known, "GET"))) return serve_route(c, &routes[i]);
     }
-    if (known) http_answer_error(c, 405, "this method is not allowed here", NULL, NULL);
-    else http_answer_error(c, 404, "not found", NULL, NULL);
+    if (known) {
+        SCOPED_TEXT t = {0};
+        llm_openai_error(&t, 405, "this method is not allowed here", NULL, NULL);
+        http_answer(c, 405, "application/json", &t, strcmp(known, "GET") ? "Allow: POST, OPTIONS\r\n" : "Allow: GET, HEAD, OPTIONS\r\n");
+    } else http_answer_error(c, 404, "not found", NULL, NULL);
+    return NULL;
+}
+
+/* The body is whole. */
+static void serve_body(conn *c) {
+    log_body(c);
+    call_begin(c, c->route->kind);
 }
 
 /* ============================================================================
@@ -2333,6 +2919,7 @@ static int listen_tcp(const char *host, int port, int first) {
         e = errno;
         close(fd);
         fd = -1;
+        if (e == EADDRINUSE) break; /* else a second server would stand beside the first, on another address of the same name */
     }
     if (fd < 0)
         die(1, "port %d on %.150s: %s%s", port, host, strerror(e),
@@ -2388,16 +2975,19 @@ static void say_ready(void) {
                    "try: curl %s/v1/chat/completions -H 'Content-Type: application/json'%s -d '{\"messages\": [{\"role\": \"user\", "
                    "\"content\": \"Hello\"}]}'",
                    server.bound, server.cfg.keys.n ? " -H 'Authorization: Bearer KEY'" : "");
+    server_log(LLM_LOG_INFO, "server launch time cost: %.3f s", llm_now() - server.launched);
     printf("listening on %s\n", server.bound);
     fflush(stdout);
 }
 
 /* What the flags say about requests, laid over what the model says. */
-static void set_service(void) {
+static llm_result set_service(void) {
     llm_openai_service *s = &server.service;
     const configuration *c = &server.cfg;
+    llm_engine_stats stats;
+    llm_engine_get_stats(server.engine, &stats);
+    server.most_tokens = stats.max_model_len;
     llm_setup_service(&c->setup, &options, server.model, server.engine, s);
-    s->raw_embeddings = c->raw_embeddings;
     s->max_logprobs = c->max_logprobs;
     s->deadline_s = (double)c->request_timeout;
     s->names = c->names.items;
@@ -2405,9 +2995,11 @@ static void set_service(void) {
     s->strict_names = c->strict_model_name;
     s->lora_dir = c->lora_dir;
     s->context_dir = c->context_dir;
-    for (int i = 0; i < c->lora_modules.n; i++) lora_module(c->lora_modules.items[i], 1);
+    s->max_contexts = c->max_contexts;
+    s->max_context_bytes = c->max_context_bytes;
     s->on_news = on_call_news;
     s->on_event = count_event;
+    return llm_setup_adapters(&c->setup, server.engine, s);
 }
 
 /* Loads while the event thread already answers /health with 503. */
@@ -2415,14 +3007,14 @@ static void *load_main(UNUSED void *unused) {
     llm_setup *c = &server.cfg.setup;
     c->files.log = c->engine.log = on_library_log;
     c->engine.progress = on_progress;
-    if (llm_model_open(c->path.data, &c->files, &server.model) || llm_engine_open(server.model, &c->engine, &server.engine)) {
-        if (!server.signals) die(1, "%s", llm_last_error());
-        exit(0);
-    }
-    set_service();
-    __atomic_store_n(&server.ready, 1, __ATOMIC_RELEASE);
-    say_ready();
-    return engine_main(NULL);
+    const int failed = llm_model_open(c->path.data, &c->files, &server.model) ||
+                       llm_engine_open(server.model, &c->engine, &server.engine) || set_service();
+    if (failed && !server.signals) say_of_library();
+    if (!failed) llm_options_report(&options, server.engine);
+    __atomic_store_n(&server.ready, failed ? -1 : 1, __ATOMIC_RELEASE);
+    if (!failed) say_ready();
+    else wake_event_thread();
+    return failed ? NULL : engine_main(NULL);
 }
 
 static void add_listener(int fd, void *tag) {
@@ -2432,78 +3024,115 @@ static void add_listener(int fd, void *tag) {
     epoll_ctl(net.epoll, EPOLL_CTL_ADD, fd, &ev);
 }
 
-/* What epoll says about a connection. */
-static void conn_event(conn *c, uint32_t events) {
-    if (events & (EPOLLERR | EPOLLHUP)) {
-        conn_close(c);
-        return;
-    }
-    if ((events & (EPOLLIN | EPOLLRDHUP)) && !conn_read(c)) {
-        conn_close(c);
-        return;
-    }
-    if ((events & EPOLLOUT) && c->call && c->streaming) call_news(c, 0); /* there may be room for more of the stream */
-    conn_settle(c);
-}
-
 /* Is anything still being answered or sent? */
 static int streams_left(void) {
     for (conn *c = net.list; c; c = c->next)
-        if (c->call || c->out_at < c->out.len) return 1;
+        if (c->fd >= 0 && (c->call || conn_unsent(c))) return 1;
     return 0;
 }
 
-/* Sockets, news of calls, the clock. Returns when a shutdown is complete or its time is up. */
+/* The first signal: /health says so, --drain seconds later nothing new is accepted, and what runs has --shutdown-timeout to end. A second
+ * signal ends it at once. Returns whether all is over. */
+static int shutting_down(int listener) {
+    static double next; /* when the next stage begins */
+    const int hurry = server.signals > 1;
+    if (server.signals && !net.leaving) {
+        net.leaving = 1;
+        next = net.now + server.cfg.drain;
+        if (server.cfg.drain > 0) server_log(LLM_LOG_INFO, "shutting down in %g s: /health says 503", (double)server.cfg.drain);
+    }
+    if (net.leaving && !net.draining && (net.now >= next || hurry)) {
+        net.draining = 1;
+        next = net.now + server.cfg.shutdown_timeout;
+        close(listener);
+        server_log(LLM_LOG_INFO, "shutting down: finishing what runs");
+    }
+    return net.draining && (hurry || net.now > next || !streams_left());
+}
+
+/* Once a round, and four times a second. */
+static void event_round_end(void) {
+    static double sweep;
+    if (server.hangups) {
+        server.hangups = 0;
+        if (server.cfg.log_file && !log_open()) server_log(LLM_LOG_ERROR, "--log-file: %s: %s", server.cfg.log_file, strerror(errno));
+    }
+    if (net.now - sweep > 0.25) {
+        sweep = net.now;
+        conn_sweep();
+        watch_calls();
+        ask_for_trim();
+    }
+    net_bury();
+}
+
+/* Sockets, news of calls, the clock. Returns when a shutdown is complete or its time is up, or nothing could be loaded. */
 static void event_loop(int listener, int metrics) {
     static char tag_listen, tag_metrics, tag_wake;
-    double sweep = 0, leave_at = 0, drain_until = 0;
+    int left = 0;
     add_listener(listener, &tag_listen);
     if (metrics >= 0) add_listener(metrics, &tag_metrics);
     add_listener(net.wake, &tag_wake);
-    for (;;) {
-        struct epoll_event ev[256];
-        int n = epoll_wait(net.epoll, ev, 256, 250);
+    while (__atomic_load_n(&server.ready, __ATOMIC_ACQUIRE) >= 0 && !shutting_down(listener)) {
+        struct epoll_event ev[64];
+        int n = epoll_wait(net.epoll, ev, N_OF(ev), left ? 0 : 250);
         net.now = llm_now();
-        int news = 0;
         for (int i = 0; i < n; i++) {
+            uint64_t count;
             if (ev[i].data.ptr == &tag_listen || ev[i].data.ptr == &tag_metrics)
                 conn_accept(ev[i].data.ptr == &tag_listen ? listener : metrics, ev[i].data.ptr == &tag_metrics);
-            else if (ev[i].data.ptr == &tag_wake) news = 1;
-            else conn_event((conn *)ev[i].data.ptr, ev[i].events);
+            else if (ev[i].data.ptr != &tag_wake) conn_event((conn *)ev[i].data.ptr, ev[i].events);
+            else if (read(net.wake, &count, sizeof count) < 0) continue;
         }
-        if (news) {
-            uint64_t count;
-            ssize_t got = read(net.wake, &count, sizeof count);
-            (void)got;
-        }
-        calls_news();
-        if (server.hangups) {
-            server.hangups = 0;
-            if (server.cfg.log_file && !log_open()) server_log(LLM_LOG_ERROR, "--log-file: %s: %s", server.cfg.log_file, strerror(errno));
-        }
-        if (server.signals && !net.leaving) {
-            net.leaving = 1;
-            leave_at = net.now + server.cfg.drain;
-            if (server.cfg.drain > 0) server_log(LLM_LOG_INFO, "shutting down in %g s: /health says 503", (double)server.cfg.drain);
-        }
-        if (net.leaving && !net.draining && (net.now >= leave_at || server.signals > 1)) {
-            net.draining = 1;
-            drain_until = net.now + server.cfg.shutdown_timeout;
-            close(listener);
-            server_log(LLM_LOG_INFO, "shutting down: finishing what runs");
-        }
-        if (net.draining && (server.signals > 1 || net.now > drain_until || !streams_left())) return;
-        if (net.now - sweep > 0.25) {
-            sweep = net.now;
-            conn_sweep();
-            watch_step();
-        }
+        left = calls_news();
+        event_round_end();
     }
+}
+
+/* ---- the beginning and the end */
+
+/* Without the loader nothing can be served; without some of the workers, more slowly. Returns how many there are. */
+static int start_threads(pthread_t *loader, pthread_t *worker) {
+    int n = 0, e = pthread_create(loader, NULL, load_main, NULL);
+    while (!e && n < server.cfg.n_workers && !(e = pthread_create(&worker[n], NULL, worker_main, NULL))) n++;
+    if (!n) die(1, "no thread could be started: %s", strerror(e));
+    if (n < server.cfg.n_workers)
+        server_log(LLM_LOG_WARN, "only %d of %d workers could be started: %s", n, server.cfg.n_workers, strerror(e));
+    return server.cfg.n_workers = n;
+}
+
+/* What still runs is told so; workers have half a second to bring back what they have. What can be sent at once is sent. */
+static void end_connections(void) {
+    int away = 1;
+    for (conn *c = net.list; c; c = c->next)
+        if (c->fd >= 0) call_stop(c, "the server is shutting down");
+    for (int turn = 0; away && turn < 50 && server.signals < 2; turn++) {
+        if (turn) usleep(10000);
+        calls_news();
+        away = 0;
+        for (conn *c = net.list; c; c = c->next) away |= c->call && c->call->away;
+    }
+    for (conn *c = net.list; c; c = c->next) conn_close(c);
+    net_bury();
+}
+
+/* What says at start who is kept out, where not only this machine can reach us. */
+static void say_doors(void) {
+    const char *names =
+        server.cfg.allowed_hosts.n ? "" : "; pages of any site that name this address theirs can ask too: --allowed-hosts NAME";
+    if (server.loopback || !strncmp(server.bound, "unix", 4)) return;
+    if (!server.cfg.keys.n)
+        server_log(LLM_LOG_WARN, "%s is open to everybody who reaches this machine: --api-key KEY lets in only who knows it%s",
+                   server.bound, names);
+    else
+        server_log(LLM_LOG_INFO, "%s is protected by its %s; without TLS they travel in clear", server.bound,
+                   server.cfg.allowed_hosts.n ? "keys and names" : "keys");
 }
 
 /* The socket is bound before the model is loaded: a port in use is told at once, and /health answers from the start. */
 int main(int argc, char **argv) {
     pthread_t loader, worker[64];
+    server.launched = llm_now();
     read_options(argc, argv);
     configuration *c = &server.cfg;
     if (c->log_file && !log_open()) die(1, "--log-file: %.300s: %s", c->log_file, strerror(errno));
@@ -2519,6 +3148,8 @@ int main(int argc, char **argv) {
     /* A connection is a descriptor: as many as the system lets us have, not the thousand of a shell. */
     struct rlimit files;
     if (!getrlimit(RLIMIT_NOFILE, &files)) files.rlim_cur = files.rlim_max, setrlimit(RLIMIT_NOFILE, &files);
+    if (!getrlimit(RLIMIT_NOFILE, &files) && files.rlim_cur < CONN_MAX + CONN_FILES)
+        net.n_most = files.rlim_cur > 2 * CONN_FILES ? (int)files.rlim_cur - CONN_FILES : CONN_FILES;
     /* From here on sockets: first our own means, then signals, then what listens, then the threads. */
     net.epoll = epoll_create1(EPOLL_CLOEXEC);
     net.wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -2533,28 +3164,24 @@ int main(int argc, char **argv) {
     int metrics = llm_options_given(&options, "metrics-port") && c->metrics_port != c->port
                       ? listen_tcp(path ? "127.0.0.1" : host, c->metrics_port, 0)
                       : -1;
-    if (!path && !server.loopback && !c->keys.n)
-        server_log(LLM_LOG_WARN, "%s is open to everybody who reaches this machine: --api-key KEY lets in only who knows it", server.bound);
-    pthread_create(&loader, NULL, load_main, NULL);
-    for (int i = 0; i < c->n_workers; i++) pthread_create(&worker[i], NULL, worker_main, NULL);
+    say_doors();
+    const int n_workers = start_threads(&loader, worker);
     event_loop(listener, metrics);
     /* The end, in the order of who uses whom: connections and their calls, then workers and engine, then what they worked on. */
-    for (conn *k = net.list, *next; k; k = next) {
-        next = k->next;
-        conn_close(k);
-    }
+    end_connections();
+    if (path) unlink(path);
+    if (!__atomic_load_n(&server.ready, __ATOMIC_ACQUIRE) || server.signals > 1) _exit(0); /* still loading, or at once: nothing to save */
     pthread_mutex_lock(&queue.mutex);
     __atomic_store_n(&queue.stop, 1, __ATOMIC_RELEASE);
     pthread_cond_broadcast(&queue.work_ready);
     pthread_mutex_unlock(&queue.mutex);
-    if (!is_ready()) _exit(0); /* still loading: nothing to save */
     pthread_join(loader, NULL);
-    for (int i = 0; i < c->n_workers; i++) pthread_join(worker[i], NULL);
+    for (int i = 0; i < n_workers; i++) pthread_join(worker[i], NULL);
     calls_news();
+    const int failed = !is_ready() && !server.signals;
     llm_engine_close(server.engine);
     llm_model_close(server.model);
-    if (path) unlink(path);
     llm_options_free(&options);
     llm_setup_free(&c->setup);
-    return 0;
+    return failed;
 }

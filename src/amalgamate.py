@@ -15,12 +15,14 @@ the way
   call each other) keeps its prototype;
 - parts marked "small" stand between LLM__COLD_BEGIN and LLM__COLD_END.
 
-The page is three files, as it is served: page.html, page.css and page.js. Each becomes an array of its lines in llm_serve.c, between the
-comments "generated: begin" and "generated: end"; the indentation of HTML and CSS is for the reader and is left out.
+The page is page.html, page.css and the scripts that page.html names, which are served as one, page.js. Each becomes an array of its lines in
+llm_serve.c, between the comments "generated: begin" and "generated: end", without what is only for the reader of the source (squeeze.py).
 """
 import pathlib
 import re
 import sys
+
+from squeeze import markup, script, style
 
 SRC = pathlib.Path(__file__).resolve().parent
 DROPPED = re.compile(r'^#include "[a-z]+/\w+\.h".*\n|^#pragma once\n|^ */\* clang-format (?:off|on) \*/\n', re.M)
@@ -172,12 +174,11 @@ PAGE = re.compile(r"(?<=/\* generated: begin \*/\n).*?(?=/\* generated: end \*/\
 
 
 def c_string(line):
-    """A line as a C string; in two parts where it is too wide."""
+    """A line as a C string; in parts where it is too wide."""
     text = re.sub(r'["\\]', r"\\\g<0>", line)
-    cut = len(text) if len(text) <= 133 else text.rfind(" ", 0, 130) + 1
-    first, rest = text[:cut], text[cut:]
-    if len(rest) > 130 or not re.fullmatch("[ -~]*", text): sys.exit(f"amalgamate: page: a line is too long, or not ASCII: {line}")
-    return f'("{first}"\n     "{rest}")' if rest else f'"{first}"'
+    if not re.fullmatch("[ -~]*", text): sys.exit(f"amalgamate: page: not ASCII: {line}")
+    parts = re.findall(r"(?:[^\\]|\\.){1,120}", text) or [""]
+    return f'"{parts[0]}"' if len(parts) == 1 else '("' + '"\n     "'.join(parts) + '")'
 
 
 def c_lines(name, text):
@@ -185,11 +186,22 @@ def c_lines(name, text):
     return f"static const char *const {name}[] = {{\n    " + ",\n    ".join(map(c_string, text.splitlines())) + "};\n"
 
 
-def page(program):
-    """The text of llm_serve.c with the page of src/page/ in it."""
-    text = {f.suffix[1:]: f.read_text() for f in sorted((SRC / "page").glob("page.*"))}
-    for kind in ("html", "css"): text[kind] = re.sub(r"^ +", "", text[kind], flags=re.M)
-    arrays = "\n".join(c_lines("page_" + kind, text[kind]) for kind in ("html", "css", "js"))
+SCRIPTS = re.compile(r'(?: *<script src="\w+\.js" defer></script>\n)+')
+
+
+def page():
+    """{kind: text} of the page as it is served."""
+    folder = SRC / "page"
+    html = (folder / "page.html").read_text()
+    names = re.findall(r"\w+\.js", SCRIPTS.search(html)[0])
+    one = SCRIPTS.sub('<script src="page.js" defer></script>\n', html)
+    return {"html": markup(one), "css": style((folder / "page.css").read_text()),
+            "js": '"use strict";\n' + script("".join((folder / n).read_text() for n in names))}
+
+
+def server_text(program):
+    """The text of llm_serve.c with the page in it."""
+    arrays = "\n".join(c_lines("page_" + kind, text) for kind, text in page().items())
     made, n = PAGE.subn(lambda m: arrays, program)
     if n != 1: sys.exit(f"amalgamate: llm_serve.c has {n} places for the page")
     return made
@@ -198,7 +210,7 @@ def page(program):
 def main():
     header, server = SRC.parent / "llm.h", SRC.parent / "llm_serve.c"
     program = server.read_text()
-    made = {header: make(), server: page(program)}
+    made = {header: make(), server: server_text(program)}
     if sys.argv[1:] == ["--check"]:
         for path, text in made.items():
             if path.read_text() != text: sys.exit(f"{path.name} is not what src/ gives: edit src/, then run make llm.h")
@@ -209,4 +221,4 @@ def main():
         if made[server] != program: server.write_text(made[server])
 
 
-main()
+if __name__ == "__main__": main()

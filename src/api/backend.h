@@ -14,7 +14,7 @@
 #include "api/config.h"
 #include "api/sampler.h"
 
-#define LLM_BACKEND_ABI 5
+#define LLM_BACKEND_ABI 6
 
 /* Types of stored tensors: GGUF's numbers, then those that only other formats have. */
 typedef enum llm_type {
@@ -48,7 +48,7 @@ typedef enum llm_type {
     LLM_TYPE_U64 = 1006,
     LLM_TYPE_RANDOM = 2000, /* no data: the backend makes seeded random values (load-format dummy) */
     LLM_TYPE_RANDOM_F8,
-    LLM_TYPE_RANDOM_Q4 /* ... and a GPU keeps them as e4m3, or as Q4_0 does; elsewhere as the first */
+    LLM_TYPE_RANDOM_Q4 /* ... rounded to e4m3, or to Q4_0 */
 } llm_type;
 
 typedef struct llm_backend_ctx llm_backend_ctx; /* the open devices */
@@ -117,8 +117,10 @@ typedef struct llm_backend_config {
     double step_timeout;                       /* GPU: seconds after which a step counts as lost; 0: 300 */
     int32_t n_stages; /* of a pipeline: ranks [s n / n_stages, (s + 1) n / n_stages) are stage s, and sums and logits are shared among
                                them alone; n_ranks counts all. 0: 1 */
-    struct llm_spent *spent; /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds */
-    int32_t kv_prealloc;     /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
+    struct llm_spent *spent;    /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds */
+    const int32_t *graph_sizes; /* GPU: (n_graph_sizes) ascending: rows that recorded steps are filled up to; NULL: the backend's own */
+    int32_t n_graph_sizes;
+    int32_t kv_prealloc; /* CPU: kv_open takes the memory of its pages at once; 0: when a page is first written */
 } llm_backend_config;
 
 /* What the operations of one kind took, on the CPU: seconds of one thread, its waiting for the others included; bytes of weights, or of
@@ -143,7 +145,6 @@ typedef struct llm_draw {
     const llm_sampling *sampling; /* temperature, penalties, logit_bias, top_k, top_p, min_p: all else is the caller's to do */
     uint64_t seed;
     int64_t position;
-    int32_t also;                 /* a token whose log-probability is wanted too */
     int32_t row;                  /* the host wants to read the logits as well */
     const uint32_t *allowed;      /* (vocab + 31) / 32: a bit for each token that may be drawn; NULL: all */
     const int32_t *used, *counts; /* (n_used) for penalties: tokens of prompt and answer, each once, and how often the answer has it; the
@@ -156,7 +157,6 @@ enum { LLM_DRAW_CHANGES = 1 << 19 };
 typedef struct llm_drawn {
     int32_t id;     /* -1: the logits are not finite */
     float logprob;  /* raw log-softmax */
-    float also;     /* the same of llm_draw's other token */
     float prob;     /* after rules and temperature (greedy: temperature 1), before min-p, top-k and top-p */
     double log_sum; /* of the raw logits: log of the sum of exponentials */
 } llm_drawn;
@@ -212,8 +212,8 @@ typedef struct llm_rope_op {
     int32_t sections[3]; /* with 3 position rows: frequencies that take row 0, 1, 2 */
 } llm_rope_op;
 
-/* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h too.
- * */
+/* x += scale * post_norm(sum over ranks of y); then h = norm(x). y NULL: only the norm. norm NONE: only the sum. With `replace`, x = h
+ * too. */
 typedef struct llm_residual_op {
     llm_rows rows;
     llm_buffer *x;       /* (rows, hidden) */
@@ -431,8 +431,9 @@ typedef struct llm_backend {
     /* NULL: the host samples, and each step is waited for. Else one more step may begin before wait(), which waits for the oldest; what can
      * be read after it is that step's. drawn: what became of llm_step's draws. */
     const llm_drawn *(*drawn)(llm_backend_ctx *ctx, int out_row);
-    /* Bytes of one rank's memory that KV pages may take, after weights_done; NULL: the engine knows. */
-    int64_t (*kv_memory)(llm_backend_ctx *ctx);
+    /* Bytes of one rank's memory that KV pages may take, after weights_done: what is left of memory_utilization, or (all) whatever is free.
+     * NULL: the engine knows. */
+    int64_t (*kv_memory)(llm_backend_ctx *ctx, int all);
     /* Pipelines: dst, a buffer of rank r of stage s > 0, gets the token rows of src, which is the same buffer of that rank of stage s - 1.
      * The one that sends calls send when src is ready; dst is there for what is recorded after receive. */
     void (*send)(llm_backend_ctx *ctx, int rank, const llm_buffer *src);

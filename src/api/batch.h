@@ -10,28 +10,36 @@
 #pragma once
 #include "api/linkage.h"
 #include "api/config.h"
+#include "api/easy.h"
 #include "api/sampler.h"
 #include "api/request.h"
-#include "api/easy.h"
 
-/* Opens a model for that. `config` is a JSON object (NULL: none) with options by the names of FastDeploy's LLM, LMDeploy's
- * TurbomindEngineConfig and PytorchEngineConfig, vLLM's, or ours: model and engine (LLM_OPTIONS_MODEL, LLM_OPTIONS_ENGINE),
- * reasoning_parser, enable_early_stop, early_stop_config. NULL on error. */
+/* Opens a model for that: a path, or ORG/NAME in the Hugging Face cache (download_dir, or the user's own). `config` is a JSON object (NULL:
+ * none) with options by the names of FastDeploy's LLM, LMDeploy's TurbomindEngineConfig and PytorchEngineConfig, vLLM's, or ours: whatever
+ * llm_serve has as a flag works here, or a note says why it has no meaning. An unknown name is an error with the nearest one. NULL on
+ * error. */
 LLM_API llm *llm_open(const char *model, const char *config);
+/* The same. env (NULL: none): getenv, for HF_HUB_CACHE, HF_HOME, LLM_CUDA_LIBRARY, and whatever else the programs read. log (NULL: none):
+ * gets what the library tells up to the option log_level, and the notes. */
+LLM_API llm *llm_open_with(const char *model, const char *config, char *(*env)(const char *name), llm_log_fn log, void *log_user);
+/* What was taken and has no effect, a line each; "": nothing. Lives as long as l. */
+LLM_API const char *llm_notes(const llm *l);
 
 typedef llm_sampling llm_sampling_params;
 
-typedef struct llm_prompt { /* one of these three */
+typedef struct llm_prompt { /* one of these four */
     const char *prompt;     /* a text; of llm_chat_batch the user's message */
     const int32_t *prompt_token_ids;
     int32_t n_prompt_token_ids;
     const char *messages; /* llm_chat_batch: a JSON list of {"role": ..., "content": ...} */
+    const char *json; /* a prompt as FastDeploy and vLLM have it: {"prompt": text} or {"prompt_token_ids": ids}, or {"messages": list} */
 } llm_prompt;
 
 typedef struct llm_batch_config {
     const llm_sampling_params *sampling_params; /* NULL: the model's own; max_tokens 0: 512 */
     const char *params;       /* JSON object of what is to be different: any member of a request's body, FastDeploy's and LMDeploy's
-                                     names of them (max_new_tokens, random_seed, stop_words ...), chat_template_kwargs; NULL: nothing */
+                                     names of them (max_new_tokens, random_seed, stop_words ...), chat_template_kwargs, adapter_name,
+                                     do_preprocess (false: a chat's text goes to the model as it is); NULL: nothing */
     llm_progress_fn progress; /* FastDeploy's use_tqdm: after each answer; NULL: none. Non-zero cancels all */
     void *progress_user;
 } llm_batch_config;
@@ -49,7 +57,7 @@ typedef struct llm_completion_output {
 
 typedef struct llm_request_output {
     const char *request_id;
-    const char *prompt; /* what the model read, as text */
+    const char *prompt; /* its text as it was given, of a chat as the template made it; "" of ids */
     const int32_t *prompt_token_ids;
     int32_t n_prompt_token_ids;
     llm_completion_output outputs;
@@ -63,10 +71,11 @@ typedef struct llm_request_output {
 typedef struct llm_outputs {
     llm_request_output *items; /* (n): prompt by prompt, and of each the n answers that were asked for */
     int32_t n, n_failed;
+    const char *ignored; /* parameters that have no effect, "a, b"; "": none */
 } llm_outputs;
 
 /* Continues texts or ids, or answers chats through the model's template, in the caller's thread. cfg may be NULL. NULL only if there can be
- * no answer at all: no memory, a parameter that is no JSON object, a failing engine, cancelled. */
+ * no answer at all: no memory, parameters that are no JSON object or have a name that nobody knows, a failing engine, cancelled. */
 LLM_API llm_outputs *llm_generate_batch(llm *l, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg);
 LLM_API llm_outputs *llm_chat_batch(llm *l, const llm_prompt *prompts, int32_t n, const llm_batch_config *cfg);
 LLM_API void llm_outputs_free(llm_outputs *o); /* NULL is fine */

@@ -2,8 +2,8 @@
 #pragma once
 #include "api/linkage.h"
 #include "api/text.h"
-#include "api/json.h"
 #include "api/model.h"
+#include "api/json.h"
 #include "api/template.h"
 
 typedef struct llm_template_caps {

@@ -27,7 +27,7 @@ typedef struct llm_engine_config {
     int32_t max_num_seqs;           /* sequences that run together; 0: 1 */
     int32_t max_num_batched_tokens; /* rows of one step; 0: 512 */
     int32_t block_size;             /* tokens of a KV page: 16, 32, 64, 128; 0: 32 */
-    int32_t max_queue;              /* waiting requests; 0: 1024 */
+    int32_t max_queue;              /* waiting requests; 0: 1024; -1: none may wait: what cannot run at once is LLM_ERR_BUSY */
     int32_t disable_prefix_caching;
     float gpu_memory_utilization; /* 0: 0.9 */
     int32_t batch_invariant;      /* GPU; a CPU always is */
@@ -55,11 +55,16 @@ typedef struct llm_engine_config {
     const char *lora;                /* an adapter for every request that names none, loaded at once under its path; NULL: none */
     const char
         *cuda_library; /* what device cuda, and auto, open: libllm_cuda.so; NULL: for cuda the one that the system finds, for auto none */
-    int32_t enforce_eager;          /* GPU: steps are not recorded as graphs */
-    int32_t max_seq_len_to_capture; /* GPU: steps with longer sequences neither; 0: no limit */
-    float step_timeout;             /* GPU: seconds after which a step counts as lost; 0: 300 */
-    struct llm_spent *spent;        /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
-    int32_t kv_cache_prealloc;      /* CPU: 1: takes the KV cache's memory at once, so that no step finds it short; 0: when used */
+    int32_t enforce_eager;           /* GPU: steps are not recorded as graphs */
+    int32_t max_seq_len_to_capture;  /* GPU: steps with longer sequences neither; 0: no limit */
+    float step_timeout;              /* GPU: seconds after which a step counts as lost; 0: 300 */
+    struct llm_spent *spent;         /* CPU: NULL, or (LLM_SPENT_KINDS) to which every step adds what its operations took */
+    int32_t kv_cache_prealloc;       /* CPU: 1: takes the KV cache's memory at once, so that no step finds it short; 0: when used */
+    const char *cuda_graph_sizes;    /* GPU: "2,4,8": sequences of the steps that are recorded, smaller ones filled up to the next; larger
+                                       ones are not recorded. NULL: 1, 2, 4 and multiples of 8 */
+    float cache_max_entry_count;     /* LMDeploy's: the KV cache's share of the memory that is free beside the weights; above 1: so many
+                                       pages; instead of kv_cache_memory_bytes. 0: not given */
+    int32_t disable_chunked_prefill; /* 1: a prompt is computed in one step, so max_num_batched_tokens must reach max_model_len */
 } llm_engine_config;
 
 enum { LLM_SPECULATIVE_MAX = 32 };
@@ -78,7 +83,8 @@ enum { LLM_SPECULATIVE_MAX = 32 };
 #define LLM_FIELD_max_num_seqs            INT, 1, 65536, 1, "sequences"
 #define LLM_FIELD_max_num_batched_tokens  INT, 1, 1048576, 512, "tokens"
 #define LLM_FIELD_block_size              ENUM, 0, 0, 32, "16=16|32=32|64=64|128=128"
-#define LLM_FIELD_max_queue               INT, 1, 2147483647, 1024, "requests"
+#define LLM_FIELD_max_queue               INT, -1, 2147483647, 1024, "requests; -1: none may wait"
+#define LLM_FIELD_cache_max_entry_count   FLOAT, 1e-3, 4194304, 0, "share of free memory, above 1 pages"
 #define LLM_FIELD_gpu_memory_utilization  FLOAT, 0.01, 1, 0.9, "of a GPU's memory"
 #define LLM_FIELD_num_gpu_blocks          INT, 0, 2147483647, 0, "pages"
 #define LLM_FIELD_swap_space              FLOAT, 0, 65536, 4, "GiB"

@@ -26,7 +26,7 @@ typedef enum llm_json_type {
 typedef struct llm_json_limits {
     int max_depth;   /* nesting; 0: 512; at most 4096 */
     int max_tokens;  /* values and keys together; 0: 64 million */
-    int unique_keys; /* refuse an object that has a key twice, or more than 4096 keys */
+    int unique_keys; /* refuse an object that has a key twice, more than 4096 keys, or a key with a NUL or of more than 4096 bytes */
 } llm_json_limits;
 
 /* Parses `len` bytes (at most 2 GiB; copied). limits may be NULL. LLM_ERR_FORMAT for what is not JSON and LLM_ERR_LIMIT, both with the byte

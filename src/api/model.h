@@ -11,10 +11,16 @@ typedef struct llm_model_config {
     const char *chat_template;      /* path of a template, or the template itself (has a '{'); NULL: the model's */
     const char *chat_template_name; /* of several templates in one file: "tool_use", ...; NULL: "default" */
     int vocab_only;                 /* tokenizer and template only: no weights, no config.json needed */
-    int dummy_weights;              /* random weights from config.json alone (--load-format dummy): 1: bf16; on a GPU 2: e4m3, 3: Q4_0 */
+    int dummy_weights;              /* random weights from config.json alone (--load-format dummy): 1: bf16, 2: e4m3, 3: Q4_0 */
     int no_mmap;                    /* read files instead of mapping them */
     llm_log_fn log;                 /* NULL: silent */
     void *log_user;
+    const char *builtin_template; /* for a model that brings no chat template: one of llm_template_builtin; NULL: none */
+    const char *quantization;     /* the method that the files must have ("awq", "gptq", "gguf", ...); NULL or "None": whatever they have */
+    float rope_scaling_factor;    /* above 1: dynamic NTK as TurboMind has it, in place of what the files say; 0: as they say */
+    int use_logn_attn;            /* 1: queries beyond the model's length are scaled by log(position) / log(length); 0: as the files say */
+    int language_model_only;      /* 1: of a model with vision the text part alone, else it is refused */
+    int no_generation_config;     /* 1: llm_sampling_default is vLLM's, whatever generation_config.json says */
 } llm_model_config;
 
 typedef struct llm_model_info {
@@ -46,7 +52,7 @@ LLM_API const llm_model_info *llm_model_get_info(const llm_model *model); /* liv
 LLM_API llm_result llm_model_tensor(const llm_model *model, int i, const char **name, const char **type, int64_t shape[4], int *n_dims,
                                     int64_t *bytes);
 
-/* Path of a model by its hub name ORG/NAME in the local cache (cache_dir: .../hub), newest snapshot. LLM_ERR_IO if it is not there. */
+/* Path of a model by its hub name ORG/NAME or ORG/NAME@REVISION in the local cache (cache_dir: .../hub). LLM_ERR_IO if it is not there. */
 LLM_API llm_result llm_hub_find(const char *cache_dir, const char *name, llm_text *path);
 
 /* An EAGLE head's folder in SafeAILab's layout becomes one in vLLM's: config.json and model.safetensors in the folder `to`, made if it is

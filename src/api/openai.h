@@ -18,10 +18,10 @@
 #include "api/linkage.h"
 #include "api/text.h"
 #include "api/model.h"
-#include "api/chat.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
+#include "api/chat.h"
 
 typedef enum llm_openai_kind {
     LLM_OPENAI_CHAT = 0,   /* /v1/chat/completions */
@@ -62,7 +62,9 @@ typedef struct llm_openai_service {
     void (*on_news)(void *user, llm_openai_call *call);
     /* In llm_openai_next, for metrics: one piece of news; gap: seconds since the token before of the same choice, else 0. May be NULL. */
     void (*on_event)(void *user, llm_openai_call *call, llm_request *request, const llm_event *event, double gap);
-    int32_t starved; /* there was no memory to look at the template: every call answers 503 */
+    int32_t num_scheduler_steps;             /* vLLM's: a stream's events hold up to so many tokens; 0: 1 */
+    int32_t starved;                         /* there was no memory to look at the template: every call answers 503 */
+    int64_t max_contexts, max_context_bytes; /* of the files in context_dir: a save that would go beyond is refused; 0: no bound */
 } llm_openai_service;
 
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine);
@@ -71,8 +73,8 @@ LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name
 
 typedef struct llm_openai_info {
     llm_openai_kind kind;
-    const char *id;                /* "chatcmpl-..." */
-    const char *ignored;           /* members of the body that nobody knows, "a, b"; "" */
+    const char *id;                /* "chatcmpl-...", or what the body chose (request_id) */
+    const char *ignored;           /* members of the body that have no effect, "a, b"; "" */
     int32_t status;                /* HTTP's: 200, or the error's */
     int32_t stream;                /* the pieces are events (of GENERATE: lines); else there is one piece */
     int32_t done;                  /* all is written */
@@ -80,21 +82,20 @@ typedef struct llm_openai_info {
     int32_t n_requests, n_choices; /* prompts, and answers to each */
     llm_request *const *requests;  /* (n_requests) */
     const llm_sampling *sampling;
+    const char *user; /* what the body says of its end user; NULL: nothing */
 } llm_openai_info;
 
 /* Reads and checks a body: what takes time that grows with the prompt is left to submit. NULL: no memory. */
 LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user);
 /* Renders, tokenizes, submits. Any thread, one at a time for a call. 0: there is an error to be written. */
 LLM_API int llm_openai_submit(llm_openai_call *k);
-/* Appends the next piece of the answer if there is one: an event, a line, or the whole object. 0: nothing now. A piece for which there is
- * no memory becomes an error (503, in a stream an event); out->failed: not even that found any, and the call is done. */
+/* Appends the next piece of the answer if there is one: an event, a line, or the whole object. 0: nothing now. */
 LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out);
 LLM_API const llm_openai_info *llm_openai_get_info(const llm_openai_call *k);
 /* Ends a call from outside: what runs is cancelled and the next piece is the error; in a stream an event, for its status has gone out,
  * but before submit always the object. */
 LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message);
-/* Nobody waits for the answer any more: a submit in another thread comes back soon, and next writes an error, status 499. Any thread, as
- * long as the call is there. */
+/* Nobody waits for the answer any more: what another thread does for the call now ends as soon as it can. Any thread; free it then. */
 LLM_API void llm_openai_cancel(llm_openai_call *k);
 LLM_API void llm_openai_free(llm_openai_call *k); /* cancels what runs */
 

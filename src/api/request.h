@@ -37,6 +37,7 @@ typedef struct llm_request_config {
      * after llm_request_free has returned. */
     void (*on_news)(void *user, llm_request *request);
     void *user;
+    double received; /* llm_now() when it came to the caller: what has passed since was preprocessing; 0: now */
 } llm_request_config;
 
 /* Checks everything, copies the config and queues. LLM_ERR_ARG, LLM_ERR_LIMIT (prompt over the context, both numbers said), LLM_ERR_BUSY.
@@ -83,9 +84,14 @@ typedef struct llm_output {
 LLM_API llm_result llm_request_get_output(const llm_request *request, int32_t index, llm_output *out);
 
 typedef struct llm_request_metrics {
-    double arrival_time, inference_start_time, first_token_time, finish_time; /* seconds since 1970; 0: not yet */
-    double time_in_queue, model_forward_time, model_execute_time;
+    double arrival_time, inference_start_time; /* when: seconds since 1970; 0: not yet */
+    double first_token_time;                   /* how long: from there to the first token */
+    double finish_time;                        /* when */
+    double time_in_queue;                      /* how long: from the end of preprocessing to inference_start_time */
+    double model_forward_time;                 /* from there to the latest token */
+    double model_execute_time;                 /* from arrival_time to it: preprocessing, waiting and computing */
     int32_t n_prompt_tokens, n_cached_tokens, n_preemptions;
+    double preprocess_cost_time; /* rendering and tokenizing */
 } llm_request_metrics;
 
 LLM_API void llm_request_get_metrics(const llm_request *request, llm_request_metrics *out);

@@ -13,7 +13,7 @@ typedef struct llm_logit_bias {
 /* Early stop on repetition (FastDeploy's early_stop_config): ends an answer when the sampled token's probability was
  * strictly above `threshold` for `window_size` tokens in a row. */
 typedef struct llm_early_stop {
-    int enable;
+    int enable;          /* 1: on; 0: off, of a request as the engine has it; -1: off */
     int32_t window_size; /* 0: 3000 */
     float threshold;     /* 0 to 1; used as given when window_size is given, else 0.99 */
 } llm_early_stop;
@@ -46,7 +46,7 @@ typedef struct llm_sampling {
     int32_t n_bad_words;
     const llm_logit_bias *logit_bias;
     int32_t n_logit_bias;
-    llm_early_stop early_stop;   /* of this request; enable 0: the engine's */
+    llm_early_stop early_stop;   /* of this request; enable 0: the engine's; -1: none. Not together with use_beam_search */
     struct llm_grammar *grammar; /* the form every answer must have; the request keeps it. Not together with use_beam_search. NULL: none */
     int32_t use_beam_search;     /* best_of beams, all at once; the n answers of the best score. No sampling, no events before the end */
     float length_penalty;   /* score: sum of log-probabilities / (tokens of prompt and answer)^length_penalty; llm_sampling_default: 1 */

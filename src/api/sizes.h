@@ -24,16 +24,16 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/json.h"
+#include "api/easy.h"
 #include "api/model.h"
-#include "api/template.h"
-#include "api/chat.h"
-#include "api/grammar.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
-#include "api/easy.h"
 #include "api/batch.h"
+#include "api/json.h"
+#include "api/template.h"
+#include "api/chat.h"
+#include "api/grammar.h"
 #include "api/options.h"
 #include "api/openai.h"
 
@@ -90,6 +90,8 @@ LLM_API llm_result llm_setup_read_sized(const llm_sizes *sizes, llm_setup *s, ll
 LLM_API llm_result llm_setup_find_sized(const llm_sizes *sizes, llm_setup *s, char *(*get)(const char *name));
 LLM_API void llm_setup_service_sized(const llm_sizes *sizes, const llm_setup *s, const llm_options *o, const llm_model *model,
                                      llm_engine *engine, struct llm_openai_service *out);
+LLM_API llm_result llm_setup_adapters_sized(const llm_sizes *sizes, const llm_setup *s, llm_engine *engine,
+                                            const struct llm_openai_service *service);
 LLM_API void llm_setup_free_sized(const llm_sizes *sizes, llm_setup *s);
 LLM_API void llm_openai_service_init_sized(const llm_sizes *sizes, llm_openai_service *s, const llm_model *model, llm_engine *engine);
 LLM_API int llm_openai_knows_model_sized(const llm_sizes *sizes, const llm_openai_service *s, const char *name, size_t len);

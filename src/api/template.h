@@ -3,8 +3,8 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/json.h"
 #include "api/model.h"
+#include "api/json.h"
 
 /* A parsed template: read-only, to be rendered by any thread. It may use jinja2 as transformers sets it up; see >>template. */
 typedef struct llm_template llm_template;
@@ -14,6 +14,9 @@ typedef struct llm_template llm_template;
  * harm: rendering is bounded in steps, memory and output. */
 LLM_API llm_result llm_template_open(const char *text, size_t len, llm_template **out);
 LLM_API void llm_template_close(llm_template *t); /* NULL is fine */
+/* The text of a template that is built in, for models that bring none: chatml, llama-2, llama-3, internlm, internlm2, baichuan, chatglm3,
+ * mistral, vicuna, alpaca, zephyr, gemma, phi-3, deepseek. NULL: there is none of that name. */
+LLM_API const char *llm_template_builtin(const char *name);
 
 typedef struct llm_render_options {
     const char *bos_token, *eos_token; /* template variables, unless the context has them; NULL: undefined */

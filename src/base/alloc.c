@@ -3,23 +3,6 @@
 #include "api/backend.h"
 #include "base/platform.h"
 
-LLM__PRIVATE unsigned *llm__alloc_failures(void) {
-    static LLM__THREAD_LOCAL unsigned failures;
-    return &failures;
-}
-
-LLM__PRIVATE void *llm__malloc(size_t n) {
-    void *p = LLM_MALLOC(n);
-    *llm__alloc_failures() += !p;
-    return p;
-}
-
-LLM__PRIVATE void *llm__realloc(void *p, size_t n) {
-    void *moved = LLM_REALLOC(p, n);
-    *llm__alloc_failures() += !moved;
-    return moved;
-}
-
 LLM__PRIVATE uint64_t llm__mul(uint64_t a, uint64_t b, int *ok) {
     if (b && a > (uint64_t)INT64_MAX / b) *ok = 0;
     return *ok ? a * b : 0;
@@ -36,7 +19,7 @@ LLM__PRIVATE void *llm__calloc(size_t count, size_t size) {
     int ok = 1;
     uint64_t n = llm__mul(count, size, &ok);
     if (!ok) return NULL;
-    void *p = llm__malloc(n ? (size_t)n : 1);
+    void *p = LLM_MALLOC(n ? (size_t)n : 1);
     if (p) memset(p, 0, n ? (size_t)n : 1);
     return p;
 }
@@ -45,7 +28,7 @@ LLM__PRIVATE int llm__grow(void **array, size_t *cap, size_t need, size_t size) 
     if (need <= *cap) return 1;
     size_t n = LLM__MAX(need, LLM__MAX((size_t)8, *cap * 2));
     if (n > (size_t)INT64_MAX / size) return 0;
-    void *p = llm__realloc(*array, n * size);
+    void *p = LLM_REALLOC(*array, n * size);
     if (!p) return 0;
     *array = p;
     *cap = n;
@@ -53,7 +36,7 @@ LLM__PRIVATE int llm__grow(void **array, size_t *cap, size_t need, size_t size) 
 }
 
 LLM__PRIVATE char *llm__strndup(const char *s, size_t n) {
-    char *p = (char *)llm__malloc(n + 1);
+    char *p = (char *)LLM_MALLOC(n + 1);
     if (!p) return NULL;
     if (n) memcpy(p, s, n);
     p[n] = 0;
@@ -74,7 +57,7 @@ LLM__PRIVATE void *llm__arena_take(llm__arena *a, size_t n) {
     if (!b || b->cap - b->used < n) {
         size_t cap = LLM__MAX(n, b ? LLM__MIN(b->cap * 2, (size_t)1 << 20) : 4096), left = a->limit ? a->limit - a->total : SIZE_MAX;
         if (cap > left) cap = n; /* near the limit no room is taken in advance */
-        b = cap > left ? NULL : (llm__arena_block *)llm__malloc(sizeof *b + cap);
+        b = cap > left ? NULL : (llm__arena_block *)LLM_MALLOC(sizeof *b + cap);
         if (!b) a->failed = 1;
         if (!b) return NULL;
         b->next = a->head;

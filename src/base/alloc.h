@@ -22,14 +22,6 @@
 #error "llm.h: define all of LLM_MALLOC, LLM_REALLOC and LLM_FREE, or none"
 #endif
 
-/* Allocations of this thread that failed so far. Who runs many steps, of which some can do without memory and some lose a part of a text,
- * compares it before and after. */
-LLM__PRIVATE unsigned *llm__alloc_failures(void);
-
-/* LLM_MALLOC and LLM_REALLOC, counted so. */
-LLM__PRIVATE void *llm__malloc(size_t n);
-LLM__PRIVATE void *llm__realloc(void *p, size_t n);
-
 /* A product or sum of sizes; 0 and *ok cleared if it does not fit 63 bits. */
 LLM__PRIVATE uint64_t llm__mul(uint64_t a, uint64_t b, int *ok);
 
@@ -81,8 +73,8 @@ LLM__PRIVATE void *llm__arena_get(llm__arena *a, size_t n);
 LLM__PRIVATE void llm__arena_free(llm__arena *a);
 
 /* Whole zeroed pages, aligned to 2 MiB so that huge pages can back them. NULL if there is no memory. mmap aligns to 4 KiB only, so 2 MiB
- * more are mapped and what stands out at both ends is given back. Pages that are never touched cost nothing: a page is taken when written.
- * */
+ * more are mapped and what stands out at both ends is given back. Pages that are never touched cost nothing: a page is taken when
+ * written. */
 LLM__PRIVATE void *llm__pages_get(size_t bytes);
 
 /* Gives back what llm__pages_get gave for the same number of bytes. */

@@ -16,6 +16,14 @@ static llm_result llm__read_all(int fd, const char *path, uint8_t *to, size_t n)
     return LLM_OK;
 }
 
+enum { LLM__FILE_SMALL = 1 << 20 }; /* bytes of a file that is read into the heap, where sanitizers see who reads past its end */
+
+/* Gives back the memory that a file of n bytes was read into. */
+static void llm__file_drop(void *p, size_t n) {
+    if (n < LLM__FILE_SMALL) LLM_FREE(p);
+    else llm__pages_free(p, n);
+}
+
 LLM__PRIVATE llm_result llm__file_open(const char *path, size_t limit, int no_mmap, llm__file *out) {
     struct stat st;
     llm_result r = LLM_OK;
@@ -30,9 +38,9 @@ LLM__PRIVATE llm_result llm__file_open(const char *path, size_t limit, int no_mm
         if (p != MAP_FAILED) out->data = (const uint8_t *)p, out->mapped = 1;
     }
     if (!r && !out->data) {
-        uint8_t *p = (uint8_t *)llm__pages_get(n + 1);
+        uint8_t *p = (uint8_t *)(n < LLM__FILE_SMALL ? LLM_MALLOC(n ? n : 1) : llm__pages_get(n));
         r = p ? llm__read_all(fd, path, p, n) : llm__error(LLM_ERR_NOMEM, "%s: out of memory for %zu bytes", path, n);
-        if (r) llm__pages_free(p, n + 1);
+        if (r) llm__file_drop(p, n);
         else out->data = p;
     }
     close(fd);
@@ -47,7 +55,7 @@ LLM__PRIVATE void llm__file_rest(const void *p, size_t n) {
 
 LLM__PRIVATE void llm__file_close(llm__file *f) {
     if (f->mapped) munmap((void *)(uintptr_t)f->data, f->size);
-    else if (f->data) llm__pages_free((void *)(uintptr_t)f->data, f->size + 1);
+    else if (f->data) llm__file_drop((void *)(uintptr_t)f->data, f->size);
     memset(f, 0, sizeof *f);
 }
 
@@ -55,6 +63,11 @@ LLM__PRIVATE llm__path_kind llm__path_kind_of(const char *path) {
     struct stat st;
     if (stat(path, &st)) return LLM__PATH_NONE;
     return S_ISREG(st.st_mode) ? LLM__PATH_FILE : S_ISDIR(st.st_mode) ? LLM__PATH_DIR : LLM__PATH_OTHER;
+}
+
+LLM__PRIVATE int64_t llm__path_bytes(const char *path) {
+    struct stat st;
+    return !stat(path, &st) && S_ISREG(st.st_mode) ? (int64_t)st.st_size : -1;
 }
 
 LLM__PRIVATE int llm__path_is_link(const char *path) {
@@ -112,4 +125,23 @@ LLM__PRIVATE char *llm__path_join(const char *folder, const char *name) {
     llm_text_str(&t, name);
     if (t.failed) llm_text_free(&t);
     return t.data;
+}
+
+/* A line: name:password:uid:gid:comment:home:shell. */
+LLM__PRIVATE void llm__user_home(llm_text *path) {
+    LLM__SCOPED(llm__file_close) llm__file f = LLM__ZERO;
+    char uid[16];
+    if (llm__file_open("/etc/passwd", 1 << 20, 1, &f)) return;
+    const int digits = snprintf(uid, sizeof uid, "%u", (unsigned)getuid());
+    const char *p = (const char *)f.data, *end = p + f.size;
+    while (p < end) {
+        const char *newline = (const char *)memchr(p, '\n', (size_t)(end - p)), *line = newline ? newline : end, *field[7];
+        int n = 0;
+        for (field[n++] = p; n < 7 && (p = (const char *)memchr(p, ':', (size_t)(line - p))) != NULL;) field[n++] = ++p;
+        if (n == 7 && field[3] - field[2] == digits + 1 && !memcmp(field[2], uid, (size_t)digits)) {
+            llm_text_add(path, field[5], (size_t)(field[6] - 1 - field[5]));
+            return;
+        }
+        p = line + 1;
+    }
 }

@@ -29,6 +29,9 @@ typedef enum llm__path_kind { LLM__PATH_NONE = 0, LLM__PATH_FILE, LLM__PATH_DIR,
 /* What stands at a path, links followed. */
 LLM__PRIVATE llm__path_kind llm__path_kind_of(const char *path);
 
+/* Bytes of the regular file at a path; -1: there is none. */
+LLM__PRIVATE int64_t llm__path_bytes(const char *path);
+
 /* 1 if a path is a link itself; 1 if this process may read what stands there. */
 LLM__PRIVATE int llm__path_is_link(const char *path);
 LLM__PRIVATE int llm__path_readable(const char *path);
@@ -48,6 +51,9 @@ LLM__PRIVATE llm_result llm__folder_make(const char *path);
 
 /* Appends the folder of the running program, with a '/' at its end; nothing if the system does not tell. */
 LLM__PRIVATE void llm__program_folder(llm_text *path);
+
+/* Appends the home of the user of this process, as /etc/passwd has it; nothing if it does not. */
+LLM__PRIVATE void llm__user_home(llm_text *path);
 
 /* Loads a shared library, and copies the address of one of its functions to *function, which is a pointer to a function of any type. 0: it
  * has none of that name. */

@@ -194,7 +194,10 @@ LLM__PRIVATE size_t llm__unescape(char *s, size_t n, int python) {
     return to;
 }
 
-/* Refuses objects that have a key twice: a gateway in front may have read the other one. Keys are compared decoded: "\\u0061" is "a". */
+enum { LLM__JSON_KEY_MAX = 4096 }; /* bytes of a key, where keys are unique */
+
+/* Refuses objects that have a key twice: a gateway in front may have read the other one. Keys are compared decoded: "\\u0061" is "a". One
+ * with a NUL would look like a shorter one. */
 static llm_result llm__json_unique(const llm_json *d) {
     for (int i = 0; i < d->n; i++) {
         if (d->tok[i].type != JSMN_OBJECT || !d->tok[i].size) continue;
@@ -205,6 +208,9 @@ static llm_result llm__json_unique(const llm_json *d) {
         for (int v = llm_json_first(d, i); v >= 0; v = llm_json_next(d, v)) {
             llm__str key = llm__s(NULL, 0);
             key.p = llm_json_key(d, v, &key.n);
+            if (key.n > LLM__JSON_KEY_MAX || memchr(key.p, 0, key.n))
+                return llm__error(LLM_ERR_LIMIT, "JSON: a key %s, at most %d bytes without NUL expected",
+                                  key.n > LLM__JSON_KEY_MAX ? "that is too long" : "with a NUL in it", LLM__JSON_KEY_MAX);
             int put = llm__map_put(&seen, key, v);
             if (put < 0) return llm__nomem();
             if (!put) return llm__error(LLM_ERR_FORMAT, "JSON: duplicate key \"%.*s\"", (int)LLM__MIN(key.n, (size_t)64), key.p);
@@ -250,7 +256,7 @@ LLM_API llm_result llm_json_parse(const char *text, size_t len, const llm_json_l
     }
     llm_json *d = LLM__NEW(llm_json, 1);
     if (!d) return llm__nomem();
-    d->text = (char *)llm__malloc(len + 2);
+    d->text = (char *)LLM_MALLOC(len + 2);
     if (d->text) memcpy(d->text, text, len), memcpy(d->text + len, " ", 2); /* strict jsmn wants something behind a lone number */
     llm_result r = d->text ? llm__json_tokens(d, len, c.tokens) : llm__nomem();
     if (!r && limits && limits->unique_keys) r = llm__json_unique(d);
@@ -311,6 +317,10 @@ static llm__str llm__json_view(const llm_json *doc, int node, jsmntype_t type) {
 }
 LLM__PRIVATE llm__str llm__json_key(const llm_json *doc, int node) { return llm__json_view(doc, llm__json_key_of(doc, node), JSMN_STRING); }
 LLM__PRIVATE llm__str llm__json_text(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_STRING); }
+LLM__PRIVATE size_t llm__json_bytes(const llm_json *doc, int node) {
+    return doc && node >= 0 && node < doc->n ? (size_t)(doc->tok[node].end - doc->tok[node].start) : 0;
+}
+
 LLM__PRIVATE llm__str llm__json_raw(const llm_json *doc, int node) { return llm__json_view(doc, node, JSMN_PRIMITIVE); }
 
 /* A view as the API gives it. */

@@ -33,6 +33,9 @@ LLM__PRIVATE llm__str llm__json_key(const llm_json *doc, int node);
 LLM__PRIVATE llm__str llm__json_text(const llm_json *doc, int node);
 LLM__PRIVATE llm__str llm__json_raw(const llm_json *doc, int node);
 
+/* Bytes of the text of a value, whatever it is; 0: it is absent. */
+LLM__PRIVATE size_t llm__json_bytes(const llm_json *doc, int node);
+
 /* A member by any key. Looks at the keys one by one: objects here are small, and the big one (a vocabulary) is walked, not searched. */
 LLM__PRIVATE int llm__json_member(const llm_json *doc, int object, llm__str key);
 

@@ -18,16 +18,18 @@ LLM__PRIVATE LLM__PRINTF(2, 3) llm_result llm__error(llm_result r, const char *f
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
     for (const char *p = raw; *p && text + 5 < llm__error_here() + LLM__ERROR_SIZE; p++) {
-        const unsigned char c = (unsigned char)*p,
-                            d = (unsigned char)p[1]; /* names from files must not write to the terminal: \x1b, C1 controls */
-        if (c < 32 || c == 127 || (c == 0xC2 && d < 0xA0)) text += sprintf(text, "\\x%02x", (unsigned)c);
+        /* names from files must not write to the terminal: control characters, also those of two bytes, U+0080 to U+009F */
+        const unsigned char c = (unsigned char)*p, d = (unsigned char)p[1];
+        const int high = c == 0xC2 && d >= 0x80 && d < 0xA0;
+        if (c < 32 || c == 127 || high) text += sprintf(text, "\\x%02x", (unsigned)(high ? d : c));
         else *text++ = *p;
+        p += high;
     }
     *text = 0;
     return r;
 }
 
-LLM__PRIVATE llm_result llm__nomem(void) { return llm__error(LLM_ERR_NOMEM, "out of memory"); }
+LLM__PRIVATE llm_result llm__nomem(void) { return llm__error(LLM_ERR_NOMEM, "%s", llm__out_of_memory); }
 
 LLM_API const char *llm_last_error(void) { return llm__error_here(); }
 

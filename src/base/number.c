@@ -13,7 +13,7 @@ LLM__PRIVATE void llm__c_locale_end(locale_t c, locale_t old) {
 }
 
 LLM__PRIVATE int llm__parse_double(const char *s, size_t n, double *out) {
-    char small[64], *copy = n < sizeof small ? small : (char *)llm__malloc(n + 1), *end;
+    char small[64], *copy = n < sizeof small ? small : (char *)LLM_MALLOC(n + 1), *end;
     if (!copy) return 0;
     memcpy(copy, s, n);
     copy[n] = 0; /* strtod wants an end */

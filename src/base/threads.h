@@ -66,6 +66,6 @@ LLM__PRIVATE void llm__pool_close(llm__pool *p);
 /* A pool of n >= 1 threads, the caller's among them; fewer where the system refuses more. NULL: no memory. */
 LLM__PRIVATE llm__pool *llm__pool_open(int n);
 
-/* Moves a counter on and wakes who sleeps on it. Store, then look for sleepers; they say so, then look at the counter: one sees the other.
- * */
+/* Moves a counter on and wakes who sleeps on it. Store, then look for sleepers; they say so, then look at the counter: one sees the
+ * other. */
 LLM__PRIVATE void llm__pool_move(llm__pool *p, int *at, int to);

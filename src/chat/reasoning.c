@@ -17,13 +17,14 @@ LLM__PRIVATE size_t llm__alias_bare(llm__str word) {
 
 LLM__PRIVATE char llm__alias_dash(char c) { return (char)(c == '_' ? '-' : c); }
 
+/* A letter of a name of more than one, in which case means nothing. */
+static char llm__alias_letter(char c, size_t len) { return llm__alias_dash(len > 1 ? llm__uni_lower_ascii(c) : c); }
+
 LLM__PRIVATE int llm__alias_among(const char *words, llm__str name, int32_t *number) {
     for (llm__str w; llm__list_next(&words, "|", &w);) {
         size_t len = llm__alias_bare(w), i = 0;
         int64_t value = 0;
-        while (i < len && len == name.n &&
-               llm__alias_dash(len > 1 ? llm__uni_lower_ascii(name.p[i]) : name.p[i]) == llm__alias_dash(w.p[i]))
-            i++;
+        while (i < len && len == name.n && llm__alias_letter(name.p[i], len) == llm__alias_letter(w.p[i], len)) i++;
         if (i < len || len != name.n) continue;
         if (len < w.n) llm__parse_int(w.p + len + 1, w.n - len - 1, &value);
         if (number) *number = (int32_t)value;

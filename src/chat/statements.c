@@ -58,8 +58,8 @@ static llm__val llm__tpl_filters(llm__tpl *x, llm__val v, int first) {
     return v;
 }
 
-/* The text of a block up to {% `end` %}, under the filters that stand in its tag, which are read twice: on the way to it, and on its text.
- * */
+/* The text of a block up to {% `end` %}, under the filters that stand in its tag, which are read twice: on the way to it, and on its
+ * text. */
 static llm__val llm__tpl_captured(llm__tpl *x, int end, int first) {
     const int32_t filters = x->at;
     const size_t mark = x->text.len;

@@ -1,4 +1,4 @@
-/* statements: statements: for, if, set, macro and the others.
+/* statements: for, if, set, macro and the others.
  *
  * A block is statements up to one of the tags that its owner waits for. After a break or continue the blocks around it end as well, up to
  * the loop. A block with a scope of its own (for, macro, block set, filter, generation) opens one, others run in the scope that is open:

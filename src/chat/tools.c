@@ -1,12 +1,14 @@
 #include "chat/tools.h"
 #include "api/linkage.h"
+#include "api/config.h"
 #include "api/text.h"
-#include "api/json.h"
 #include "api/tokenizer.h"
+#include "api/json.h"
 #include "api/template.h"
 #include "api/chat.h"
 #include "base/platform.h"
 #include "base/alloc.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "base/map.h"
 #include "base/json.h"
@@ -33,9 +35,9 @@ LLM_API int llm_tools_detect(const char *chat_template) {
 LLM__PRIVATE int llm__tools_are_special(const llm__tokenizer *tokenizer, int format) {
     const char *begin = llm__tool_rows[format].begin[0];
     llm_tokens ids = LLM__ZERO;
-    int special = 0;
-    if (!tokenizer->n_vocab || llm__tokenizer_encode(tokenizer, begin, strlen(begin), LLM_TOK_PARSE_SPECIAL, &ids)) ids.len = 0;
-    for (size_t i = 0; i < ids.len; i++) special |= llm__tokenizer_is_special(tokenizer, ids.data[i]);
+    const llm_result r = tokenizer->n_vocab ? llm__tokenizer_encode(tokenizer, begin, strlen(begin), LLM_TOK_PARSE_SPECIAL, &ids) : LLM_OK;
+    int special = r == LLM_ERR_NOMEM ? -1 : 0;
+    for (size_t i = 0; i < ids.len && !r; i++) special |= llm__tokenizer_is_special(tokenizer, ids.data[i]);
     llm_tokens_free(&ids);
     return special;
 }
@@ -48,7 +50,9 @@ LLM__PRIVATE int llm__tool_function(const llm_json *d, int tool) {
 LLM__PRIVATE int llm__tools_grammar(const llm__tokenizer *tokenizer, int format, const llm_json *tools, int list, int only, int must,
                                     int many, llm_text *out) {
     static const char none[] = "{'type':'object','properties':{},'additionalProperties':false}";
-    if (!llm__tool_rows[format].call || llm__tools_are_special(tokenizer, format)) format = must ? 0 : -1;
+    const int special = llm__tool_rows[format].call ? llm__tools_are_special(tokenizer, format) : 1;
+    out->failed |= special < 0;
+    if (special) format = must ? 0 : -1;
     if (!must && (format < 0 || llm__tool_rows[format].bare)) return -1; /* nothing tells such a call from text */
     const llm__tool_row *row = &llm__tool_rows[format];
     const char *behind = strchr(row->call, '%') + 1;
@@ -60,6 +64,7 @@ LLM__PRIVATE int llm__tools_grammar(const llm__tokenizer *tokenizer, int format,
         if (only >= 0 && i++ != only) continue;
         llm_text_add(&begin, row->call, (size_t)(behind - 1 - row->call));
         llm_text_format(&begin, "%s%s", llm_json_str(tools, llm_json_find(tools, f, "name"), NULL), behind);
+        out->failed |= begin.failed;
         llm_text_format(out, "%,{'begin':%Q,'schema':", begin.data, begin.len);
         llm_text_format(out, llm_json_type_of(tools, schema) == LLM_JSON_OBJECT && llm_json_size(tools, schema) ? "%j" : none, tools,
                         schema);
@@ -199,6 +204,7 @@ static llm_tool_call *llm__tool_add(llm_tool_parser *p, llm__str name, llm_text 
     }
     if (call && arguments) llm_text_format(&call->arguments, "%t", arguments);
     else if (arguments) llm_text_free(arguments);
+    if (call) p->failed |= call->name.failed | call->arguments.failed;
     return call;
 }
 
@@ -301,7 +307,9 @@ static int llm__tool_arguments(const llm_json *d, int v, llm_text *out) {
     llm__str s = llm__json_text(d, v);
     llm_json *inner = NULL;
     int ok = llm_json_type_of(d, v) == LLM_JSON_OBJECT || llm_json_type_of(d, v) <= LLM_JSON_NULL;
-    if (s.p && !llm_json_parse(s.p, s.n, NULL, &inner)) ok = llm_json_type_of(inner, 0) == LLM_JSON_OBJECT;
+    const llm_result r = s.p ? llm_json_parse(s.p, s.n, NULL, &inner) : LLM_OK;
+    if (s.p && !r) ok = llm_json_type_of(inner, 0) == LLM_JSON_OBJECT;
+    out->failed |= r == LLM_ERR_NOMEM;
     if (ok && inner) llm_json_write(inner, 0, out);
     else if (ok && llm_json_type_of(d, v) == LLM_JSON_OBJECT) llm_json_write(d, v, out);
     else if (ok) llm_text_str(out, "{}");
@@ -314,11 +322,13 @@ static int llm__tool_take(llm_tool_parser *p) {
     llm_json *d = NULL;
     llm_text arguments = LLM__ZERO;
     llm__str name = llm__tool_held(p);
-    int ok = !llm_json_parse(p->held.data + p->from, p->at - p->from, NULL, &d), node = -1,
-        v = ok && !name.n ? llm__tool_parts(d, &node) : 0;
+    const llm_result r = llm_json_parse(p->held.data + p->from, p->at - p->from, NULL, &d);
+    int ok = !r, node = -1, v = ok && !name.n ? llm__tool_parts(d, &node) : 0;
+    p->failed |= r == LLM_ERR_NOMEM;
     if (!name.n) name = llm__json_text(d, node);
     ok = ok && name.n && name.n <= LLM__TOOL_NAME_MAX && (!p->row.bare || llm__tool_find(p, name) >= 0);
     ok = ok && llm__tool_arguments(d, v, &arguments);
+    p->failed |= arguments.failed;
     if (ok) llm__tool_add(p, name, &arguments);
     llm_json_free(d);
     return ok;
@@ -339,6 +349,7 @@ static int llm__tool_object(llm_tool_parser *p, llm_text *content) {
     llm_tool_call *call = p->exact && p->n_calls ? &p->calls[p->n_calls - 1] : NULL;
     if (call && !call->done) {
         llm_text_add(&call->arguments, p->held.data + from, p->at - from);
+        p->failed |= call->arguments.failed;
         call->done = whole;
     }
     if (!whole) return 0;
@@ -358,7 +369,9 @@ static void llm__tool_value(const llm_tool_parser *p, llm__str key, llm__str val
     for (int i = 0; i < 3 && type && strcmp(type, "string"); i++)
         if (llm__str_eq(value, python[i][0])) value = llm__lit(python[i][1]);
     int text = type && !strcmp(type, "string");
-    if (text || llm_json_parse(value.p, value.n, NULL, &d)) llm_text_json(out, value.p, value.n);
+    const llm_result r = text ? LLM_OK : llm_json_parse(value.p, value.n, NULL, &d);
+    out->failed |= r == LLM_ERR_NOMEM;
+    if (text || r) llm_text_json(out, value.p, value.n);
     else llm_json_write(d, 0, out);
     llm_json_free(d);
 }
@@ -408,26 +421,30 @@ LLM_API void llm_tool_parser_end(llm_tool_parser *p, llm_text *content) {
 
 /* Is `probe` in the text rendered from a context, given as llm_text_format has it, and `not_probe` not? A template that refuses the context
  * (raise_exception) says no. */
-static int llm__chat_probe(const llm_template *t, const char *context, const char *probe, const char *not_probe) {
+static llm_result llm__chat_probe(const llm_template *t, const char *context, const char *probe, const char *not_probe, int *found) {
     llm_json *doc = NULL;
     llm_text json = LLM__ZERO, text = LLM__ZERO;
     llm_text_format(&json, context);
-    int found = !json.failed && !llm_json_parse(json.data, json.len, NULL, &doc) && !llm__template_render(t, doc, NULL, NULL, &text);
-    found = found && text.data && strstr(text.data, probe) && !strstr(text.data, not_probe);
+    llm_result r = json.failed ? llm__nomem() : llm_json_parse(json.data, json.len, NULL, &doc);
+    if (!r) r = llm__template_render(t, doc, NULL, NULL, &text);
+    *found = !r && text.data && strstr(text.data, probe) && !strstr(text.data, not_probe);
     llm_text_free(&json);
     llm_text_free(&text);
     llm_json_free(doc);
-    return found;
+    return r == LLM_ERR_NOMEM ? r : LLM_OK;
 }
 
 /* Whether a name occurs is known from the parser's list of names; what is done with a message only a render can tell. content_parts: a
  * template made for texts prints a list of parts as Python would, with the word "type" in it. */
-LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out) {
+LLM__PRIVATE llm_result llm__template_caps(const llm_template *t, llm_template_caps *out) {
     static const char system_role[] =
         "{'messages':[{'role':'system','content':'PR0BE'},{'role':'user','content':'x'}],'bos_token':'','eos_token':''}",
                       parts[] = "{'messages':[{'role':'user','content':[{'type':'text','text':'PR0BE'}]}],'bos_token':'','eos_token':''}";
     out->tools = llm__map_get(&t->names, llm__lit("tools")) >= 0;
     out->thinking_switch = llm__map_get(&t->names, llm__lit("enable_thinking")) >= 0 || llm__map_get(&t->names, llm__lit("thinking")) >= 0;
-    out->system_role = llm__chat_probe(t, system_role, "PR0BE", "\x01");
-    out->content_parts = llm__chat_probe(t, parts, "PR0BE", "type");
+    const llm_result system = llm__chat_probe(t, system_role, "PR0BE", "\x01", &out->system_role);
+    const llm_result listed = llm__chat_probe(t, parts, "PR0BE", "type", &out->content_parts);
+    return system ? system : listed;
 }
+
+LLM_API void llm_template_get_caps(const llm_template *t, llm_template_caps *out) { (void)llm__template_caps(t, out); }

@@ -6,12 +6,15 @@
 #include "cpu/linear.h"
 #include "cpu/kv_cache.h"
 
-/* Attention of a tile whose q, at, from, to, running_max and running_sum are set; leaves the result in out. */
+/* Attention of a tile; leaves the result in out. The caller has laid out its arrays (llm__attend_place) and set n, softcap, alibi and, of
+ * each query: q, times the scale of scores and, without a softcap, log2 e (what follows works with powers of two); at, from and to; slope,
+ * 0 without ALiBi; running_max -1e30 and running_sum 0, or with a sink that sink times log2 e, and 1. next may be NULL. */
 LLM__PRIVATE void llm__attend_run(const llm__kernels *k, llm__attend *t, const llm__kv_view *view);
 
-/* Floats of scratch that a tile needs, and its arrays laid out in them. */
+/* How many floats of scratch a tile needs. */
 LLM__PRIVATE size_t llm__attend_floats(int head_dim, int v_dim);
 
+/* Makes the tile zero, and lays out its arrays in so much scratch, which is aligned to 64. */
 LLM__PRIVATE void llm__attend_place(llm__attend *t, float *scratch, int head_dim, int v_dim);
 
 /* How the queries of a step are cut into jobs: by sequence, tile of rows, KV head and some of the head's query heads. */

@@ -234,8 +234,8 @@ LLM__INLINE void llm__quantise_block(const llm__act *a, size_t at, const float *
     a->n[2 * at + 1] = -latter;
 }
 
-/* n rows of 32 values, `stride` floats apart, to the blocks from `at` on; per 2: each to two, the second one being what the first has lost.
- * */
+/* n rows of 32 values, `stride` floats apart, to the blocks from `at` on; per 2: each to two, the second one being what the first has
+ * lost. */
 LLM__INLINE void llm__body_quantise(const llm__act *act, size_t at, const float *x, int64_t stride, int n, int per,
                                     const llm__int8_fn int8) {
     const llm__act a = *act; /* its pointers in registers */

@@ -244,6 +244,28 @@ static float llm__random_weight(uint64_t seed, int64_t row, int64_t col) {
     return (float)((double)(llm__hash(at, sizeof at, seed) >> 40) / 16777216 * 0.04 - 0.02);
 }
 
+/* The same as a weight of Q4_0 whose blocks all have this scale: 0 to 15. */
+#define LLM__RANDOM_STEP (0.02f / 7)
+static int llm__random_nibble(uint64_t seed, int64_t row, int64_t col) {
+    const float u = llm__random_weight(seed, row, col) / LLM__RANDOM_STEP + 8.5f;
+    return (int)LLM__MIN(LLM__MAX(u, 0), 15);
+}
+
+LLM__PRIVATE void llm__random_block(uint64_t seed, int64_t row, int64_t col, uint8_t block[18]) {
+    const uint16_t scale = llm__f32_to_f16(LLM__RANDOM_STEP);
+    memcpy(block, &scale, 2);
+    for (int i = 0; i < 16; i++)
+        block[2 + i] = (uint8_t)(llm__random_nibble(seed, row, col + i) | llm__random_nibble(seed, row, col + 16 + i) << 4);
+}
+
+/* A value of a type of random weights. */
+static float llm__random_value(int32_t type, uint64_t seed, int64_t row, int64_t col) {
+    if (type == LLM_TYPE_RANDOM_Q4)
+        return (float)(llm__random_nibble(seed, row, col) - 8) * llm__f16_to_f32(llm__f32_to_f16(LLM__RANDOM_STEP));
+    const float x = llm__random_weight(seed, row, col);
+    return type == LLM_TYPE_RANDOM_F8 ? llm__e4m3_to_f32(llm__f32_to_e4m3(x)) : x;
+}
+
 LLM__PRIVATE int64_t llm__segment_row(const llm_segment *s, int64_t r) { return s->row + r * (s->row_step ? s->row_step : 1); }
 
 LLM__PRIVATE const uint8_t *llm__segment_data(const llm_segment *s, int64_t r) {
@@ -255,7 +277,7 @@ LLM__PRIVATE float llm__segment_scale(const llm_segment *s) { return s->scale !=
 LLM__PRIVATE void llm__segment_values(const llm_segment *s, uint64_t seed, int64_t r, int64_t col, int64_t n, float *dst) {
     int64_t row = llm__segment_row(s, r), bytes = llm__row_bytes(s->type, s->stored_cols);
     if (s->type >= LLM_TYPE_RANDOM)
-        for (int64_t i = 0; i < n; i++) dst[i] = llm__random_weight(seed, row, s->col + col + i);
+        for (int64_t i = 0; i < n; i++) dst[i] = llm__random_value(s->type, seed, row, s->col + col + i);
     else if (!s->transposed) llm__dequant_columns(s->type, llm__segment_data(s, r), s->col + col, n, dst);
     else
         for (int64_t i = 0; i < n; i++)

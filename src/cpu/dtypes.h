@@ -59,6 +59,9 @@ LLM__PRIVATE int64_t llm__row_bytes(int32_t type, int64_t n);
 /* Element i of a stored row of a readable type whose block is one element. */
 LLM__PRIVATE float llm__element(int32_t type, const uint8_t *p, int64_t i);
 
+/* A block of LLM_TYPE_RANDOM_Q4 as one of Q4_0. */
+LLM__PRIVATE void llm__random_block(uint64_t seed, int64_t row, int64_t col, uint8_t block[18]);
+
 /* How a packed weight keeps them: see >>packed. */
 /* clang-format off */
 typedef enum llm__kind {

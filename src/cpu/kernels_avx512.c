@@ -220,34 +220,21 @@ LLM__PRIVATE LLM__AVX512 double llm__avx512_weigh(const float *x, float *w, int3
     return llm__body_weigh(x, w, n, max, scale);
 }
 
-/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
-LLM__AVX512 static double llm__avx512_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m512i);
-    __m512i s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = _mm512_set1_epi32((int)turns + i);
-    const __m512i a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = _mm512_add_epi32(s[i], _mm512_madd_epi16(_mm512_maddubs_epi16(s[i], a), b));
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__AVX512_INLINE void llm__avx512_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const __m512i s = _mm512_loadu_si512(sum->v);
+    const __m512i x = _mm512_loadu_si512(a->v), y = _mm512_loadu_si512(b->v);
+    _mm512_storeu_si512(sum->v, _mm512_add_epi32(s, _mm512_madd_epi16(_mm512_maddubs_epi16(s, x), y)));
 }
+LLM__AVX512 static double llm__avx512_peak(int64_t turns) { return llm__peak_of(turns, 64, llm__avx512_link); }
 
-LLM__PRIVATE LLM__AVX512VNNI double llm__avx512vnni_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(__m512i);
-    __m512i s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = _mm512_set1_epi32((int)turns + i);
-    const __m512i a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = _mm512_dpbusd_epi32(s[i], a, b);
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__FORCE LLM__AVX512VNNI void llm__avx512vnni_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const __m512i s = _mm512_loadu_si512(sum->v);
+    const __m512i x = _mm512_loadu_si512(a->v), y = _mm512_loadu_si512(b->v);
+    _mm512_storeu_si512(sum->v, _mm512_dpbusd_epi32(s, x, y));
 }
+LLM__PRIVATE LLM__AVX512VNNI double llm__avx512vnni_peak(int64_t turns) { return llm__peak_of(turns, 64, llm__avx512vnni_link); }
 
 LLM__PRIVATE const llm__kernels llm__kernels_avx512 = {
     .quantise = llm__avx512_quantise, .finish = llm__avx512_finish, .sum = llm__avx512_sum, .dot = llm__avx512_dot,

@@ -204,20 +204,12 @@ LLM__NEON_TARGET static double llm__neon_weigh(const float *x, float *w, int32_t
     return llm__body_weigh(x, w, n, max, scale);
 }
 
-/* The table's `peak`: 12 chains hide the latency. The sums may wrap. */
-LLM__NEON_TARGET static double llm__neon_peak(int64_t turns) {
-    const double begin = llm__now(), bytes = (double)(12 * turns) * sizeof(int32x4_t);
-    int32x4_t s[12];
-    uint64_t sum = 0;
-    LLM__UNROLL
-    for (int i = 0; i < 12; i++) s[i] = vdupq_n_s32((int)turns + i);
-    const int32x4_t a = s[0], b = s[1];
-    for (; turns > 0; turns--)
-        LLM__UNROLL
-        for (int i = 0; i < 12; i++) s[i] = vdotq_s32(s[i], vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b));
-    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
-    return sum ? 2e-9 * bytes / (llm__now() - begin) : 0;
+/* A link of the chains of `peak`. */
+LLM__NEON_INLINE void llm__neon_link(llm__chain *sum, const llm__chain *a, const llm__chain *b) {
+    const int8x16_t x = vreinterpretq_s8_s32(vld1q_s32(a->v)), y = vreinterpretq_s8_s32(vld1q_s32(b->v));
+    vst1q_s32(sum->v, vdotq_s32(vld1q_s32(sum->v), x, y));
 }
+LLM__NEON_TARGET static double llm__neon_peak(int64_t turns) { return llm__peak_of(turns, 16, llm__neon_link); }
 
 LLM__PRIVATE const llm__kernels llm__kernels_neon = {
     .quantise = llm__neon_quantise, .finish = llm__neon_finish, .sum = llm__neon_sum, .dot = llm__neon_dot, .add = llm__neon_add,

@@ -64,7 +64,7 @@ LLM__PRIVATE void llm__weight_values(const llm_weight *w, int64_t row, int64_t c
 
 /* How a segment is packed. Quantised blocks keep their form where whole ones are taken. */
 static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
-    const llm__format *f = llm__format_of(s->type);
+    const llm__format *f = llm__format_of(s->type == LLM_TYPE_RANDOM_Q4 ? LLM_TYPE_Q4_0 : s->type);
     const llm__kind bf16 = s->n_cols % 2 ? LLM__KIND_F32 : LLM__KIND_BF16; /* packed by twos */
     if (compute == LLM_COMPUTE_F32) return LLM__KIND_F32;
     if (f && !s->transposed && s->col % 32 == 0 && s->n_cols % 32 == 0)
@@ -73,11 +73,11 @@ static llm__kind llm__segment_kind(const llm_segment *s, llm_compute compute) {
     case LLM_TYPE_F16:
     case LLM_TYPE_I8:
     case LLM_TYPE_F8_E4M3:
-    case LLM_TYPE_F8_E5M2: return LLM__KIND_F16;
-    case LLM_TYPE_BF16:
-    case LLM_TYPE_RANDOM:
+    case LLM_TYPE_F8_E5M2:
     case LLM_TYPE_RANDOM_F8:
-    case LLM_TYPE_RANDOM_Q4: return bf16;
+    case LLM_TYPE_RANDOM_Q4: return LLM__KIND_F16;
+    case LLM_TYPE_BF16:
+    case LLM_TYPE_RANDOM: return bf16;
     case LLM_TYPE_F32: return compute == LLM_COMPUTE_BF16 ? bf16 : compute == LLM_COMPUTE_F16 ? LLM__KIND_F16 : LLM__KIND_F32;
     default: return LLM__KIND_F32;
     }

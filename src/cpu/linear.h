@@ -49,8 +49,10 @@ typedef struct llm__exec {
 /* The share [*begin, *end) of n things that is this thread's. */
 LLM__PRIVATE void llm__share(const llm__exec *e, int64_t n, int64_t *begin, int64_t *end);
 
-/* Places of a tile that a token takes. Whether products are of floats. */
+/* How many places of a tile a token takes: two in the finer form, else one. */
 LLM__PRIVATE int llm__form_per(llm__form form);
+
+/* 1 if products of this form are of floats: f32 or bf16. */
 LLM__PRIVATE int llm__form_is_float(llm__form form);
 
 /* Some of the places of all tokens. */
@@ -58,10 +60,11 @@ typedef struct llm__tile {
     int start, n;
 } llm__tile;
 
-/* How many tiles `rows` tokens make, and tile i of them. They are equal (33 are 16 + 17, not 32 + 1), and rows are not split: the places of
- * a token are in one tile. But of floats 24 each, which is twice what registers hold, and the rest. */
+/* How many tiles `rows` tokens make. Tiles of bytes are as equal as can be (33 tokens are 16 + 17, not 32 + 1), and all places of a token
+ * are in one tile. A tile of floats has 24 tokens, which is twice what registers hold, the last one what is left. */
 LLM__PRIVATE int llm__tiles(int rows, llm__form form);
 
+/* The i-th of them. */
 LLM__PRIVATE llm__tile llm__tile_at(int rows, llm__form form, int i);
 
 /* Planned by llm__weight_new, given memory, packed; from then on only read, by all threads. Rows count through all segments, and through
@@ -97,10 +100,10 @@ LLM__PRIVATE int llm__weight_segment(const llm_weight *w, int64_t row);
 /* Columns [col, col + n) of a row of the weight as f32: what the weight means. */
 LLM__PRIVATE void llm__weight_values(const llm_weight *w, int64_t row, int64_t col, int64_t n, float *dst);
 
-/* With the memory of all weights that were allocated together with it, if it was the first of them. NULL is fine. */
+/* Frees a weight, and with the first of those that were allocated together the memory of them all. NULL is fine. */
 LLM__PRIVATE void llm__weight_free(llm_weight *w);
 
-/* Kept as plain rows of f32. */
+/* 1 if it is kept as plain rows of f32, and not packed. */
 LLM__PRIVATE int llm__weight_is_plain(const llm_weight *w);
 
 /* Plans a weight. What the segments point to must outlive an EMBED weight, and the packing of others. */

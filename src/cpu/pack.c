@@ -50,14 +50,35 @@ static void llm__pack_words(const llm__format *f, int bytes, int bits, const uin
     }
 }
 
+/* Rows of a block of random weights as Q4_0 has them, whose file's blocks are made one by one. */
+static void llm__pack_random(const llm_weight *w, const llm__block *b, uint8_t *to) {
+    const llm__format *f = llm__format_of(LLM_TYPE_Q4_0);
+    for (int64_t j = 0; j < w->cols / 32; j++, to += b->pair * (64 * 4 + 32)) {
+        uint8_t block[LLM__ROWS][18];
+        const uint8_t *row[LLM__ROWS];
+        for (int r = 0; r < b->n; r++) {
+            const int i = llm__weight_segment(w, b->row + r);
+            const llm_segment *s = &w->segment[i];
+            llm__random_block(w->seed + (uint64_t)i, llm__segment_row(s, b->row + r - w->first_row[i]), s->col + 32 * j, block[r]);
+            row[r] = block[r];
+        }
+        llm__pack_words(f, sizeof block[0], 4, row, b, 1, to);
+    }
+}
+
 /* Rows of a block of a quantised kind. `to` is zeroed, which is what lanes without a row keep: their results are never stored. The file has
  * its rows one after the other, so this reads 16 streams and writes one. */
 static void llm__pack_quantised(const llm_weight *w, const llm__block *b, uint8_t *to) {
     const llm__kind kind = (llm__kind)b->kind;
     const llm__kind_desc k = llm__kind_info(kind);
     const uint8_t *row[LLM__ROWS];
-    const llm_segment *s = NULL; /* rows of a block have one type and start at the same column of a super-block */
+    const llm_segment *s = &w->segment[llm__weight_segment(w, b->row)]; /* rows of a block have one type and start at the same column of a
+                                                                           super-block */
     int64_t sub0[LLM__ROWS];
+    if (s->type == LLM_TYPE_RANDOM_Q4) {
+        llm__pack_random(w, b, to);
+        return;
+    }
     for (int r = 0; r < b->n; r++) {
         int i = llm__weight_segment(w, b->row + r);
         s = &w->segment[i];

@@ -29,7 +29,7 @@ typedef struct llm__act {
     int8_t *q;  /* (blocks, 32); of bf16 (rows, blocks of a row, 32) of two bytes, which reach into the other parts' room */
     float *d;   /* (blocks) */
     float *s;   /* (blocks, 2) d * sum of q, of all 32 and of the latter 16: what minimums are multiplied with */
-    int32_t *n; /* (blocks, 2) the same sums of q, times -1: what zero points are multiplied with */
+    int32_t *n; /* (blocks, 2) the same sums of q, times -1: what zero points are multiplied with. AVX2: as two sums of 16 bits */
 } llm__act;
 
 struct llm_buffer {

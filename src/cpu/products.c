@@ -48,9 +48,9 @@ LLM__PRIVATE llm__input llm__input_of(const llm__exec *e, const llm_buffer *src,
     return in;
 }
 
-/* The sums of a block, or of the pair that begins with it, and a tile: out (2, LLM__OUT), of
- * that (tile's places, 16). Alone a block of floats spoils the second half. Floats are summed in chunks of columns, and the chunks added up
- * in order: long chains of additions lose more digits. */
+/* The sums of a block, or of the pair of blocks that begins with it, and a tile: out (2, LLM__OUT), of each half the first (tile's places,
+ * 16). Of a block of floats that stands alone only the first half counts, but the second is written too. Floats are summed in chunks of
+ * columns, and the chunks added up in order: long chains of additions lose more digits. */
 static void llm__tile_sums(const llm__kernels *k, const llm_weight *w, const llm__block *b, const llm__input *in, llm__tile t, float *out,
                            int *tiles) {
     const uint8_t *at = w->memory + b->offset;
@@ -116,7 +116,7 @@ LLM__PRIVATE void llm__product_items(const llm__exec *e, const llm_weight *w, in
     if (k->rest) k->rest(&set_up);
 }
 
-LLM__PRIVATE const float *llm__vector(const llm_weight *w) { return w ? w->f32 : NULL; } /* NULL: it is absent */
+LLM__PRIVATE const float *llm__vector(const llm_weight *w) { return w ? w->f32 : NULL; }
 
 /* One product over all threads; the rounded copy of the input is current. Few rows: a thread reads one stretch of the weight. Many: the
  * threads take small parts in turn, so that none waits for one whose core does other work besides. */

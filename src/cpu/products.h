@@ -43,6 +43,7 @@ LLM__PRIVATE int64_t llm__product_count(const llm_weight *w, int g, int rows, ll
 LLM__PRIVATE void llm__product_items(const llm__exec *e, const llm_weight *w, int g, const llm__input *in, llm__finish *f, int64_t begin,
                                      int64_t end);
 
+/* The values of a VECTOR weight; NULL where there is none. */
 LLM__PRIVATE const float *llm__vector(const llm_weight *w);
 
 /* This thread's part of dst[:, dst_col ...] = act(src W^T + bias + plus) * scale, or +=: see llm_linear_op. */

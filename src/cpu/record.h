@@ -1,4 +1,4 @@
-/* record: recording operations.
+/* record: what the backend is asked for, written down as a list of operations.
  *
  * Every function of the table does three things: llm__record_add copies the operation; llm__record_act, of linear layers, sees to the
  * rounded copy of the input; llm__record_uses says what is read and written and how the work is split, and so decides about the barrier. Of

@@ -191,3 +191,25 @@ LLM__INLINE void llm__walk_cooked(llm__kind kind, llm__offset offset, const llm_
         at += (size_t)n * (size_t)p->n;
     }
 }
+
+/* Sums of a chain: room for a vector of any instruction set. */
+typedef struct llm__chain {
+    int32_t v[16];
+} llm__chain;
+
+/* A table's `peak`, of an instruction set with vectors of so many bytes: 12 chains of sums, to each of which link(sum, a, b) adds products,
+ * hide the latency. The sums may wrap. Unrolled, all of them stay in registers. */
+LLM__INLINE double llm__peak_of(int64_t turns, const int bytes,
+                                void (*const link)(llm__chain *sum, const llm__chain *a, const llm__chain *b)) {
+    const double begin = llm__now(), all = (double)(12 * turns * bytes);
+    llm__chain s[12];
+    uint64_t sum = 0;
+    LLM__UNROLL
+    for (int i = 0; i < 12; i++) LLM__EACH(k) s[i].v[k] = (int32_t)turns + i;
+    const llm__chain a = s[0], b = s[1];
+    for (; turns > 0; turns--)
+        LLM__UNROLL
+        for (int i = 0; i < 12; i++) link(&s[i], &a, &b);
+    for (int i = 0; i < 12; i++) sum += llm__word((const uint8_t *)&s[i]);
+    return sum ? 2e-9 * all / (llm__now() - begin) : 0;
+}

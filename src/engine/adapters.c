@@ -2,7 +2,6 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/model.h"
 #include "api/engine.h"
 #include "base/platform.h"
 #include "base/alloc.h"
@@ -15,8 +14,6 @@
 #include "model/lora.h"
 #include "engine/kv.h"
 #include "engine/scheduler.h"
-#include "engine/engine.h"
-#include "engine/engine_open.h"
 
 LLM__PRIVATE int32_t llm__lora_find(const llm_engine *e, llm__str name, int listed) {
     for (int32_t i = 0; i < e->p.n_loras + LLM__LORA_ASIDE; i++)
@@ -96,8 +93,8 @@ static llm_result llm__lora_claim(llm_engine *e, const char *name, const char *p
     return LLM_OK;
 }
 
-/* What has been read can be found from now on. again: if it is still set aside, and nobody unloaded it meanwhile; the caller holds it too.
- * */
+/* What has been read can be found from now on. again: if it is still set aside, and nobody unloaded it meanwhile; the caller holds it
+ * too. */
 static llm_result llm__lora_list(llm_engine *e, const char *name, uint64_t content, int again, int32_t slot) {
     LLM__LOCKED(&e->mutex);
     int32_t aside = again ? llm__lora_find(e, llm__lit(name), 1) : -1;
@@ -189,38 +186,4 @@ LLM_API int llm_lora_get(llm_engine *e, int32_t i, llm_text *name, llm_text *pat
         return 1;
     }
     return 0;
-}
-
-/* Whatever fails, everything opened so far is closed again by the one function that closes engines. */
-LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out) {
-    llm_engine *e = llm__engine_alloc();
-    llm_engine_config *c = e ? &e->p.c : NULL;
-    if (e && cfg) *c = *cfg;
-    llm_result r = e ? llm__engine_resolve(model, c) : llm__nomem();
-    if (!r) r = llm__engine_backend(c, &e->backend);
-    if (!r) r = llm__engine_device(e, c);
-    if (!r) r = llm__engine_assemble(e, model, c);
-    if (!r && c->lora) r = llm_lora_load(e, c->lora, c->lora);
-    if (!r && c->lora) e->adapters.own = 0;
-    if (r) llm__engine_destroy(e);
-    *out = r ? NULL : e;
-    return r;
-}
-
-/* The figures of the step that ended last: any thread, without waiting for the one that runs. */
-LLM_API void llm_engine_get_stats(const llm_engine *e, llm_engine_stats *out) {
-    LLM__LOCKED(&e->mutex);
-    *out = e->stats;
-}
-
-LLM__PRIVATE void llm__turn_take(llm_engine *e) {
-    LLM__LOCKED(&e->mutex);
-    uint64_t own = e->turn.next++;
-    while (e->turn.now != own) pthread_cond_wait(&e->turn.changed, &e->mutex);
-}
-
-LLM__PRIVATE void llm__turn_give(llm_engine *e) {
-    LLM__LOCKED(&e->mutex);
-    e->turn.now++;
-    if (e->turn.now != e->turn.next) pthread_cond_broadcast(&e->turn.changed);
 }

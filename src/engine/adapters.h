@@ -36,13 +36,6 @@ LLM__PRIVATE llm__kv_key llm__prompt_root(const llm_engine *e, int32_t lora, uin
 /* A rotary scaling as one number. */
 LLM__PRIVATE uint64_t llm__rope_number(int32_t variant, float base);
 
-/* A hold on the adapter that a request names: its id and content stay until llm__lora_drop. *slot -1: none. Who names one while another is
- * read again waits for that. */
+/* A hold on the adapter that a request names: its id and content stay until llm__lora_drop. *slot -1: none. A caller that names one which
+ * is being read again waits until it is there. */
 LLM__PRIVATE llm_result llm__lora_hold(llm_engine *e, const char *name, int32_t *slot);
-
-/* Pages and the scheduler's lists belong to the thread that steps. Who else wants them for a moment draws a number and waits for its turn,
- * like every step: between two steps, and first come, first served, for a thread that steps without pause must not shut others out. */
-LLM__PRIVATE void llm__turn_take(llm_engine *e);
-
-/* Lets the next number have its turn. */
-LLM__PRIVATE void llm__turn_give(llm_engine *e);

@@ -1,7 +1,7 @@
 #include "engine/beam.h"
-#include "api/tokenizer.h"
 #include "api/engine.h"
 #include "api/request.h"
+#include "api/tokenizer.h"
 #include "base/platform.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
@@ -32,6 +32,8 @@ static llm__seq *llm__beam_best(const llm_request *r, const int32_t *taken) {
 static void llm__beam_say(llm_engine *e, llm__seq *s, const int32_t *ids, int32_t n) {
     llm__seq_unsay(s);
     s->output.finish = LLM_FINISH_NONE;
+    s->output.lost = NULL;
+    s->output.text.failed = 0;
     s->output.stop_id = -1;
     memset(s->output.stop_state, 0, (size_t)s->request->sampling.n_stop * sizeof *s->output.stop_state);
     if (s->output.detok) llm_detok_reset(s->output.detok);

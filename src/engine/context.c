@@ -32,6 +32,7 @@
 #include "engine/kv.h"
 #include "engine/scheduler.h"
 #include "engine/pages.h"
+#include "engine/engine.h"
 #include "engine/adapters.h"
 
 /* The fields of a file, in their order. Those up to LAST must be equal in file and engine. */
@@ -92,7 +93,7 @@ static llm_result llm__context_write(llm_engine *e, FILE *f, const char *path, c
     size_t n = (size_t)c->field[LLM__CX_PAGES], id_bytes = n * (size_t)e->kv.page_tokens * sizeof *ids,
            bytes = (size_t)(e->page_bytes * e->n_ranks);
     uint64_t sum = llm__hash(ids, id_bytes, llm__hash(c, sizeof *c, 0));
-    LLM__SCOPED(llm__drop) uint8_t *page = (uint8_t *)llm__malloc(bytes + 1);
+    LLM__SCOPED(llm__drop) uint8_t *page = (uint8_t *)LLM_MALLOC(bytes + 1);
     llm_result r = page ? LLM_OK : llm__nomem();
     int ok = fwrite(c, sizeof *c, 1, f) == 1 && fwrite(ids, id_bytes, 1, f) == 1;
     for (size_t i = 0; i < n && !r && ok; i++) {

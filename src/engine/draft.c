@@ -2,9 +2,9 @@
 #include "api/config.h"
 #include "api/text.h"
 #include "api/model.h"
+#include "api/engine.h"
 #include "api/tokenizer.h"
 #include "api/backend.h"
-#include "api/engine.h"
 #include "base/platform.h"
 #include "base/log.h"
 #include "model/net.h"
@@ -53,9 +53,8 @@ static void llm__guess_choose(void *arg, int worker) {
         llm__job *job = &e->drafter.job[i];
         llm__rules rules = llm__seq_rules(e, job->seq);
         int32_t position = rules.n_output + job->n_kept;
-        rules.also = 0;
         job->choice.id = LLM__CHOICE_FORBIDDEN;
-        if (job->seq->matcher && !llm__seq_allowed(e, job->seq, job->n_kept, 0, &rules, e->scratch[worker].allowed)) continue;
+        if (job->seq->matcher && llm__seq_allowed(e, job->seq, job->n_kept, 0, &rules, e->scratch[worker].allowed) <= 0) continue;
         job->choice =
             llm__choose(e->backend->logits_row(e->ctx, job->out_row), vocab, &rules, job->seq->seed, position, &e->scratch[worker]);
     }

@@ -4,6 +4,7 @@
 
 LLM__PRIVATE llm_early_stop llm__early_resolve(const llm_early_stop *own, const llm_early_stop *engine) {
     llm_early_stop e = own->enable ? *own : *engine;
+    e.enable = e.enable > 0;
     if (!e.window_size) {
         e.window_size = 3000;
         e.threshold = 0.99f;

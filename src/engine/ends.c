@@ -30,11 +30,11 @@ LLM__PRIVATE void llm__seq_finish(llm_engine *e, llm__seq *s, llm_finish finish)
     LLM__LOCKED(&r->mutex);
     s->state = LLM__SEQ_DONE;
     s->output.finish = finish;
-    if (finish == LLM_FINISH_ERROR && !r->error[0]) snprintf(r->error, sizeof r->error, "out of memory");
+    if (finish == LLM_FINISH_ERROR && s->output.lost && !r->error[0]) snprintf(r->error, sizeof r->error, "%s", s->output.lost);
     if (!r->sampling.use_beam_search) s->beam.score = s->output.cum_logprob;
     if (++r->n_done < r->n_seqs) return;
     llm__rank_answers(r);
-    r->metrics.finish_time = r->metrics.arrival_time + (e->p.driver.now(e) - r->submitted);
+    r->metrics.finish_time = r->metrics.arrival_time + (e->p.driver.now(e) - r->received);
 }
 
 LLM__PRIVATE void llm__seq_unsay(llm__seq *s) {
@@ -58,6 +58,12 @@ LLM__PRIVATE void llm__request_unref(llm_request *r) {
     if (!__atomic_sub_fetch(&r->refs, 1, __ATOMIC_ACQ_REL)) llm__request_destroy(r);
 }
 
+/* The places of its answers are free. */
+static void llm__leave_places(llm_engine *e, const llm_request *r) {
+    LLM__LOCKED(&e->mutex);
+    e->inbox.n_live -= r->sampling.best_of;
+}
+
 LLM__PRIVATE void llm__tell_news(llm_engine *e) {
     while (e->news) {
         llm_request *r = e->news;
@@ -74,6 +80,7 @@ LLM__PRIVATE void llm__tell_news(llm_engine *e) {
         else e->live = r->next;
         if (r->next) r->next->prev = r->prev;
         llm__leave_queue(e, r);
+        llm__leave_places(e, r);
         llm__request_unref(r);
     }
 }

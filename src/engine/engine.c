@@ -1,8 +1,8 @@
 #include "engine/engine.h"
 #include "api/config.h"
 #include "api/model.h"
-#include "api/backend.h"
 #include "api/engine.h"
+#include "api/backend.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"
@@ -21,6 +21,7 @@ LLM__PRIVATE void llm__engine_destroy(llm_engine *e) {
     llm_model_close(e->drafter.model);
     pthread_mutex_destroy(&e->mutex);
     pthread_mutex_destroy(&e->adapters.reading);
+    pthread_mutex_destroy(&e->keeping);
     pthread_mutex_destroy(&e->news_mutex);
     pthread_cond_destroy(&e->inbox.arrived);
     pthread_cond_destroy(&e->turn.changed);
@@ -76,6 +77,7 @@ LLM__PRIVATE llm_engine *llm__engine_alloc(void) {
     if (!e) return NULL;
     pthread_mutex_init(&e->mutex, NULL);
     pthread_mutex_init(&e->adapters.reading, NULL);
+    pthread_mutex_init(&e->keeping, NULL);
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&e->news_mutex, &recursive);
@@ -103,6 +105,18 @@ LLM__PRIVATE llm_result llm__engine_init(llm_engine *e) {
     return LLM_OK;
 }
 
+LLM__PRIVATE void llm__turn_take(llm_engine *e) {
+    LLM__LOCKED(&e->mutex);
+    uint64_t own = e->turn.next++;
+    while (e->turn.now != own) pthread_cond_wait(&e->turn.changed, &e->mutex);
+}
+
+LLM__PRIVATE void llm__turn_give(llm_engine *e) {
+    LLM__LOCKED(&e->mutex);
+    e->turn.now++;
+    if (e->turn.now != e->turn.next) pthread_cond_broadcast(&e->turn.changed);
+}
+
 /* ---- the driver that runs a model ----
  * The CPU computes a step at once, so it is used with lag 0: forward returns when all is done, wait has nothing to
  * wait for, and the engine samples on the backend's threads. A backend that draws tokens itself is used with lag 1.
@@ -118,25 +132,6 @@ static void llm__drive_rope(llm_engine *e, int32_t prompt_len, int32_t *variant,
 
 /* Seconds of a clock that never jumps; the simulation in the tests has one of its own. */
 static double llm__drive_now(LLM__UNUSED llm_engine *e) { return llm__now(); }
-
-/* ---- a draft model ----
- * A small model with the same tokens guesses for a large one. It is a second network on the same device, and its keys and values lie in the
- * same pages, as further layers behind the model's own: so whatever happens to pages (sharing, the prefix cache, forks, eviction) happens
- * to both, and a page has one more bit that tells whether the draft model has computed it (llm__kv). It runs only when somebody drafts, so
- * it may be behind: its first pass reads all tokens of a sequence that it has not seen, and gives the first guess; each further pass reads
- * the guess before. k tokens take k passes, for all sequences that draft together:
- *
- *     pass 0   rows draft.n_computed ... n_ids - 1    guesses draft.ids[0]
- *     pass k   a row: draft.ids[k - 1]                guesses draft.ids[k]
- *
- * Three tokens for a sequence whose last 5 of 40 ids the draft model has not seen: pass 0 has 5 rows, passes 1 and 2 one each. Then the
- * model checks all three in one step of 4 rows, its own last token and the guesses. If the first two are right and the third is not, the
- * step gives 3 tokens: the two, and what the model says instead of the third. The keys and values that a wrong guess left in pages lie
- * beyond the sequence's end and are written over.
- *
- * Its guess is drawn from its own logits by the same rules, a grammar's mask behind the guesses before it too, and with the same random
- * number that the model's token at this position will be drawn with. Where the two distributions are alike, so are the tokens then, also at
- * high temperatures. */
 
 /* The function that drafts is put in by llm__drafter_open. */
 LLM__PRIVATE llm__driver llm__model_driver(void) {

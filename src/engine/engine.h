@@ -11,7 +11,7 @@
  *              leave destroys it. So it may be freed at any moment, in a callback too
  * Locks: engine->mutex (inbox, figures), request->mutex (outputs), engine->news_mutex (held while callbacks run, so that after
  * llm_request_free none runs any more). Nobody holds two of the first kinds at once, and the stepping thread holds none while the device
- * computes. Who needs the scheduler's own lists from another thread waits for a turn between two steps (llm__turn_take). Flags that are
+ * computes. Another thread that needs the scheduler's own lists waits for a turn between two steps (llm__turn_take). Flags that are
  * only ever raised (cancelled, freed) and the count of owners are atomic and need no lock.
  *
  * A request's life, and which thread it is in:
@@ -54,3 +54,11 @@ LLM__PRIVATE llm_result llm__engine_init(llm_engine *e);
 
 /* What runs a model; see llm__driver. */
 LLM__PRIVATE llm__driver llm__model_driver(void);
+
+/* Pages and the scheduler's lists belong to the thread that steps. Any other thread that wants them for a moment draws a number and waits
+ * for its turn, as every step does: between two steps, and first come, first served, for a thread that steps without pause must not shut
+ * others out. */
+LLM__PRIVATE void llm__turn_take(llm_engine *e);
+
+/* Lets the next number have its turn. */
+LLM__PRIVATE void llm__turn_give(llm_engine *e);

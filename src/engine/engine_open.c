@@ -2,11 +2,13 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/model.h"
-#include "api/backend.h"
 #include "api/engine.h"
+#include "api/backend.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/number.h"
+#include "base/text.h"
 #include "base/files.h"
 #include "base/fields.h"
 #include "cpu/isa.h"
@@ -21,8 +23,8 @@
 #include "engine/engine.h"
 #include "engine/draft.h"
 
-/* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have them.
- * */
+/* The layer of the KV cache that holds hidden states: in parts of at most 128 values, each with a scale of its own in types that have
+ * them. */
 static llm_kv_layer llm__kept_layer(int32_t hidden) {
     llm_kv_layer kept = {1, 1, LLM__MIN(hidden, 128)};
     while (hidden % kept.v_head_dim) kept.v_head_dim--;
@@ -82,6 +84,7 @@ LLM__PRIVATE const llm__field llm__engine_fields[LLM__ENGINE_FIELDS] = {
     LLM__FIELD(llm_engine_config, dtype),
     LLM__FIELD(llm_engine_config, kv_cache_dtype),
     LLM__FIELD(llm_engine_config, num_gpu_blocks),
+    LLM__FIELD(llm_engine_config, cache_max_entry_count),
     LLM__FIELD(llm_engine_config, num_cpu_blocks),
     LLM__FIELD(llm_engine_config, swap_space),
     LLM__FIELD(llm_engine_config, scheduler_delay_factor),
@@ -97,9 +100,9 @@ LLM__PRIVATE const llm__field llm__engine_fields[LLM__ENGINE_FIELDS] = {
     LLM__FIELD(llm_engine_config, step_timeout)};
 /* clang-format on */
 
-/* Defaults that depend on other fields. What is left then has a default of its own. */
-static void llm__engine_defaults(llm_engine_config *c) {
-    if (!c->max_num_batched_tokens) c->max_num_batched_tokens = LLM__MAX(512, c->max_num_seqs);
+/* Defaults that depend on other fields. What is left then has a default of its own. whole: tokens that a step must be able to take. */
+static void llm__engine_defaults(llm_engine_config *c, int32_t whole) {
+    if (!c->max_num_batched_tokens) c->max_num_batched_tokens = LLM__MAX(LLM__MAX(512, c->max_num_seqs), whole);
     if (!c->ngram_prompt_lookup_max) c->ngram_prompt_lookup_max = LLM__MAX(16, c->ngram_prompt_lookup_min);
     if (!c->ngram_prompt_lookup_min) c->ngram_prompt_lookup_min = LLM__MIN(3, c->ngram_prompt_lookup_max);
     if (!c->max_loras && c->lora) c->max_loras = 1;
@@ -118,7 +121,16 @@ LLM__PRIVATE llm_result llm__engine_resolve(const llm_model *model, llm_engine_c
     if (c->max_model_len > own && own > 0 && !c->allow_long_max_model_len)
         return llm__error(LLM_ERR_ARG, "max_model_len: %d is more than the model's own %d tokens (allow_long_max_model_len lifts this)",
                           (int)c->max_model_len, (int)own);
-    llm__engine_defaults(c);
+    const int32_t longest = c->max_model_len ? c->max_model_len : own, whole = c->disable_chunked_prefill ? longest : 0;
+    llm__engine_defaults(c, LLM__MIN(whole, 1048576));
+    if (c->max_num_batched_tokens < whole)
+        return llm__error(LLM_ERR_ARG,
+                          "max_num_batched_tokens (%d) is smaller than max_model_len (%d): without enable_chunked_prefill a "
+                          "prompt is computed in one step",
+                          (int)c->max_num_batched_tokens, (int)longest);
+    if (c->cache_max_entry_count > 1 && floorf(c->cache_max_entry_count) != c->cache_max_entry_count)
+        return llm__error(LLM_ERR_ARG, "cache_max_entry_count: %g, must be a share of at most 1 or a whole number of pages",
+                          (double)c->cache_max_entry_count);
     if (c->max_num_batched_tokens < c->max_num_seqs)
         return llm__error(LLM_ERR_ARG, "max_num_batched_tokens (%d) must be greater than or equal to max_num_seqs (%d)",
                           (int)c->max_num_batched_tokens, (int)c->max_num_seqs);
@@ -128,28 +140,35 @@ LLM__PRIVATE llm_result llm__engine_resolve(const llm_model *model, llm_engine_c
     if (c->max_cpu_loras < c->max_loras)
         return llm__error(LLM_ERR_ARG, "max_cpu_loras (%d) must be greater than or equal to max_loras (%d)", (int)c->max_cpu_loras,
                           (int)c->max_loras);
+    if (c->disable_chunked_prefill) c->max_num_batched_tokens += c->max_num_seqs; /* the longest prompt fits beside all that decode */
     return llm__check_early_stop(&c->early_stop);
 }
 
 /* How many pages. One of 32 tokens of SmolLM2-135M (30 layers of 3 KV heads of 64 numbers, keys and values in f16) has 737,280 bytes.
  *
- * What all sequences need at most, or what the given memory holds; without a given size at most half of
- * the machine's memory. A single sequence of max_model_len must fit, or it could never end (the scheduler relies on
- * it): a short memory shortens max_model_len, or is refused where the caller has given it. */
+ * What all sequences need at most, or what the given memory holds; without a given size at most half of the machine's memory. A number of
+ * pages, or a share of the free memory, is taken as it is. A single sequence of max_model_len must fit, or it could never end (the
+ * scheduler relies on it): a short memory shortens max_model_len, or is refused where the caller has given it. */
 static llm_result llm__engine_pages(llm_engine *e, const llm_engine_config *c, const llm__logger *log) {
     int64_t page_bytes = e->page_bytes * e->n_ranks, each = ((int64_t)e->p.max_len + c->block_size - 1) / c->block_size;
     int64_t memory = llm__memory_all(), n = each * c->max_num_seqs;
     int64_t given = c->kv_cache_memory_bytes ? c->kv_cache_memory_bytes : memory > 0 ? memory / 2 : INT64_MAX;
-    if (e->backend->kv_memory) {
-        memory = e->backend->kv_memory(e->ctx) * e->n_ranks;
+    const double share = (double)c->cache_max_entry_count;
+    const int64_t blocks = c->num_gpu_blocks ? c->num_gpu_blocks : share > 1 ? (int64_t)share : 0;
+    if (share > 0 && share <= 1) {
+        const int64_t own = e->backend->kv_memory ? e->backend->kv_memory(e->ctx, 1) * e->n_ranks : llm_memory_free();
+        given = (int64_t)((double)own * share);
+        n = INT64_MAX;
+    } else if (e->backend->kv_memory) {
+        memory = e->backend->kv_memory(e->ctx, 0) * e->n_ranks;
         if (!c->kv_cache_memory_bytes || given > memory) given = memory;
-        if (given < page_bytes && !c->num_gpu_blocks) /* as vLLM says it */
+        if (given < page_bytes && !blocks) /* as vLLM says it */
             return llm__error(
                 LLM_ERR_NOMEM,
                 "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine (%g).",
                 (double)c->gpu_memory_utilization);
     }
-    if (c->num_gpu_blocks) given = c->num_gpu_blocks * page_bytes;
+    if (blocks) given = blocks * page_bytes, n = blocks;
     if (page_bytes > 0) n = LLM__MIN(n, given / page_bytes);
     e->p.n_pages = (int32_t)LLM__MIN(n, (int64_t)1 << 30);
     if (e->p.n_pages >= each) return LLM_OK;
@@ -171,6 +190,25 @@ static llm_result llm__engine_swap(llm_engine *e, const llm_engine_config *c) {
     if (e->swap.memory) memset(e->swap.memory, 1, (size_t)e->p.n_swap * (size_t)page); /* zeros would not be touched */
     if (e->swap.memory && e->backend->pin) e->backend->pin(e->ctx, e->swap.memory, (size_t)e->p.n_swap * (size_t)page);
     return e->swap.memory ? LLM_OK : llm__nomem();
+}
+
+/* The numbers of cuda_graph_sizes, ascending, into the engine's arena. */
+static llm_result llm__engine_graphs(llm_engine *e, const char *list, llm_backend_config *b) {
+    int32_t *sizes = list ? (int32_t *)llm__arena_get(&e->arena, strlen(list) * sizeof *sizes) : NULL;
+    int64_t size;
+    llm__str word;
+    if (!list) return LLM_OK;
+    if (!sizes) return llm__nomem();
+    while (llm__list_next(&list, ",", &word)) {
+        if (!llm__parse_int(word.p, word.n, &size) || size < 1 || size > 65536)
+            return llm__error(LLM_ERR_ARG, "cuda_graph_sizes: %.*s, numbers from 1 to 65536 as in 2,4,8 were expected",
+                              (int)LLM__MIN(word.n, (size_t)40), word.p);
+        int32_t at = b->n_graph_sizes++;
+        for (; at > 0 && sizes[at - 1] > (int32_t)size; at--) sizes[at] = sizes[at - 1];
+        sizes[at] = (int32_t)size;
+    }
+    b->graph_sizes = sizes;
+    return LLM_OK;
 }
 
 /* Opens the backend with the sizes of the largest step, then the weights on it (minutes for large models; the
@@ -201,7 +239,8 @@ static llm_result llm__engine_net(llm_engine *e, const llm_engine_config *c) {
     b.max_seq_len_to_capture = c->max_seq_len_to_capture;
     b.step_timeout = (double)c->step_timeout;
     b.spent = c->spent;
-    llm_result r = e->backend->open(&b, &e->ctx);
+    llm_result r = llm__engine_graphs(e, c->cuda_graph_sizes, &b);
+    if (!r) r = e->backend->open(&b, &e->ctx);
     if (r) return r;
     n.n_loras = e->p.n_loras;
     n.max_lora_rank = c->max_lora_rank;

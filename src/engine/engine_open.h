@@ -2,8 +2,8 @@
 #pragma once
 #include "api/config.h"
 #include "api/model.h"
-#include "api/backend.h"
 #include "api/engine.h"
+#include "api/backend.h"
 #include "base/platform.h"
 #include "base/fields.h"
 #include "model/loader.h"
@@ -13,7 +13,7 @@
  * library is opened without being told. A table of another version is refused here, before any call. */
 LLM__PRIVATE llm_result llm__engine_backend(const llm_engine_config *cfg, const llm_backend **out);
 
-enum { LLM__ENGINE_FIELDS = 25 };
+enum { LLM__ENGINE_FIELDS = 26 };
 
 /* The numbers of an llm_engine_config. */
 extern LLM__PRIVATE const llm__field llm__engine_fields[LLM__ENGINE_FIELDS];

@@ -22,19 +22,6 @@ static int llm__seq_has_news(const llm__seq *s) {
     return s && !s->polled.end && (s->polled.n_tokens < s->n_ids - s->n_prompt || s->output.finish);
 }
 
-/* There is no memory to show the next piece: for who polls the answer ends here, with an error. */
-static void llm__lose_event(llm_request *r, llm__seq *s, llm_event *event) {
-    const int32_t index = event->index;
-    memset(event, 0, sizeof *event);
-    event->index = index;
-    event->id = event->stop_id = -1;
-    event->text = "";
-    event->finish = LLM_FINISH_ERROR;
-    s->polled.end = 1;
-    if (!r->error[0]) snprintf(r->error, sizeof r->error, "out of memory");
-    llm_text_free(&r->piece);
-}
-
 /* Fills the event from the sequence's next token, or its end. The text is what became showable since the event before;
  * with the end comes all the rest. */
 static void llm__fill_event(llm_request *r, llm__seq *s, int32_t index, llm_event *event) {
@@ -59,14 +46,21 @@ static void llm__fill_event(llm_request *r, llm__seq *s, int32_t index, llm_even
     end = LLM__MAX(end, s->polled.text_len);
     r->piece.len = 0;
     llm_text_add(&r->piece, s->output.text.data ? s->output.text.data + s->polled.text_len : "", end - s->polled.text_len);
+    if (r->piece.failed) { /* what comes after it would not fit: for its poller the answer ends here, as an error */
+        r->piece.failed = 0;
+        s->polled.n_tokens = n;
+        s->polled.end = 1;
+        event->has_token = 0;
+        event->finish = LLM_FINISH_ERROR;
+        if (!r->error[0]) snprintf(r->error, sizeof r->error, "%s", llm__out_of_memory);
+    }
     s->polled.text_len = end;
     event->text = r->piece.data ? r->piece.data : "";
     event->text_len = r->piece.len;
 }
 
-/* Choices take turns: the one of which fewest tokens were polled comes first. Returns 1 if there was something; *lost: it found no
- * memory. */
-static int llm__poll(llm_request *r, llm_event *event, int *lost) {
+/* Choices take turns: the one of which fewest tokens were polled comes first. The text of an event lives until the next poll. */
+LLM_API int llm_request_poll(llm_request *r, llm_event *event) {
     int32_t found = -1;
     llm__seq *best = NULL;
     LLM__LOCKED(&r->mutex);
@@ -75,17 +69,7 @@ static int llm__poll(llm_request *r, llm_event *event, int *lost) {
         if (llm__seq_has_news(s) && (!best || s->polled.n_tokens < best->polled.n_tokens)) best = s, found = i;
     }
     if (best) llm__fill_event(r, best, found, event);
-    *lost = best && r->piece.failed;
-    if (*lost) llm__lose_event(r, best, event);
     return best != NULL;
-}
-
-/* The text of an event lives until the next poll. */
-LLM_API int llm_request_poll(llm_request *r, llm_event *event) {
-    int lost;
-    const int any = llm__poll(r, event, &lost);
-    if (lost) llm_request_cancel(r);
-    return any;
 }
 
 /* Ended is not done: the caller must have taken every end, so that a loop of poll and done misses nothing. */

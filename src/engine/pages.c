@@ -29,7 +29,7 @@ LLM__PRIVATE int32_t llm__pages_of(const llm_engine *e, int32_t n_tokens) {
     return (int32_t)(((int64_t)n_tokens + e->kv.page_tokens - 1) / e->kv.page_tokens);
 }
 
-/* Pages that a sequence takes for its next rows. Who gave way often takes all it can ever need. */
+/* How many pages a sequence takes for its next rows. One that gave way often takes all that it can ever need. */
 static int32_t llm__pages_wanted(const llm_engine *e, const llm__seq *s) {
     return llm__pages_of(e, s->n_preempted < LLM__PREEMPT_MAX ? s->n_ids + s->n_ahead : s->n_prompt + s->max_new);
 }
@@ -120,7 +120,7 @@ static int llm__frees_a_page(const llm_engine *e, const llm__seq *s) {
     return 0;
 }
 
-/* Who gives way to running[at]: the latest after it that would free a page and may be asked once more, else itself. So
+/* The sequence that gives way to running[at]: the latest after it that would free a page and may be preempted once more, else itself. So
  * the first in order goes on whatever happens, and everything ends. */
 static llm__seq *llm__victim(const llm_engine *e, int32_t at) {
     for (int32_t i = e->running.n - 1; i > at; i--)

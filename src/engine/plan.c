@@ -22,6 +22,7 @@ static int32_t llm__rows_out(const llm__seq *s, int32_t n) {
  * logits for each of its rows, so max_out limits its chunks: echo never holds tokens x vocabulary. */
 static void llm__plan_rows(llm_engine *e, llm__flight *f, llm__seq *s) {
     int32_t n = llm__goes_on(e, s) ? LLM__MIN(llm__seq_left(s), e->p.c.max_num_batched_tokens - f->n_rows) : 0, over;
+    if (e->p.c.disable_chunked_prefill && n < llm__seq_left(s)) return; /* all of a prompt, or it waits */
     while (n > 0 && (over = llm__rows_out(s, n) - (e->p.max_out - f->n_out)) > 0) n -= over;
     if (n <= 0) return;
     f->entry[f->n++].seq = s;
@@ -47,7 +48,7 @@ static void llm__start_request(llm_engine *e, llm__seq *s) {
     e->count.cached_tokens += s->n_computed;
     LLM__LOCKED(&r->mutex);
     r->started = e->now;
-    r->metrics.inference_start_time = r->metrics.arrival_time + (r->started - r->submitted);
+    r->metrics.inference_start_time = r->metrics.arrival_time + (r->started - r->received);
     r->metrics.time_in_queue = r->started - r->submitted;
     r->metrics.n_cached_tokens = s->n_computed;
 }

@@ -4,9 +4,9 @@
  * pages for as long as no request runs, so nothing is planned, shared or cached. */
 #include "api/linkage.h"
 #include "api/config.h"
-#include "api/backend.h"
 #include "api/engine.h"
 #include "api/raw.h"
+#include "api/backend.h"
 #include "base/platform.h"
 #include "base/log.h"
 #include "engine/sampler.h"

@@ -2,7 +2,6 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/model.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
@@ -14,7 +13,8 @@
 #include "base/map.h"
 #include "base/threads.h"
 #include "tokenizer/subword.h"
-#include "model/loader.h"
+#include "grammar/grammar.h"
+#include "engine/badwords.h"
 #include "engine/sampler.h"
 #include "engine/earlystop.h"
 #include "engine/speculate.h"
@@ -123,29 +123,6 @@ static llm_result llm__request_stops(llm_request *r) {
     return r->arena.failed ? llm__nomem() : LLM_OK;
 }
 
-/* Tokens of the bad words, as in vLLM: each as it is, and behind a space where that changes the first token and
- * not the count. A word of several tokens is banned at its last one, when the answer ends in the others; so a text
- * that reaches the same letters by other tokens is not caught, there as here. */
-static llm_result llm__request_bad_words(llm_request *r, const llm_model *model) {
-    LLM__SCOPED(llm_tokens_free) llm_tokens all = LLM__ZERO, ends = LLM__ZERO;
-    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
-    for (int32_t i = 0; i < 2 * r->sampling.n_bad_words; i++) {
-        size_t from = all.len, before = ends.len > 1 ? (size_t)ends.data[ends.len - 2] : 0;
-        const char *word = r->sampling.bad_words[i / 2];
-        text.len = 0;
-        if (i & 1) llm_text_str(&text, " ");
-        llm_text_str(&text, word + strspn(word, " "));
-        llm_result result = text.failed ? llm__nomem() : llm_tokenize(model, text.data, text.len, 0, &all);
-        if (result) return result;
-        if (i & 1 && (from == before || all.len - from != from - before || all.data[from] == all.data[before])) all.len = from;
-        if (all.len > from) llm_tokens_add(&ends, (int32_t)all.len);
-    }
-    r->bad.n = (int32_t)ends.len;
-    r->bad.ids = (int32_t *)llm__keep_copy(r, all.data, all.len * sizeof *all.data);
-    r->bad.end = (int32_t *)llm__keep_copy(r, ends.data, ends.len * sizeof *ends.data);
-    return all.failed || ends.failed || r->arena.failed ? llm__nomem() : LLM_OK;
-}
-
 /* Copies of everything the caller's sampling struct points to: nothing of the caller's is needed after submission. What
  * was compiled (stop strings, bad words) takes the place of its source. */
 static llm_result llm__request_copies(llm_request *r, const llm_request_config *cfg) {
@@ -158,7 +135,9 @@ static llm_result llm__request_copies(llm_request *r, const llm_request_config *
     r->id = (char *)llm__keep_copy(r, id, strlen(id));
     llm_result result = llm__request_stops(r);
     if (!result && s->n_bad_words && !r->engine->p.model) result = llm__error(LLM_ERR_ARG, "bad_words: need a model with a tokenizer");
-    if (!result && s->n_bad_words) result = llm__request_bad_words(r, r->engine->p.model);
+    if (!result && s->n_bad_words)
+        result =
+            llm__badwords_make(&r->bad, llm__gr_vocabulary(r->engine->p.model->source.tokenizer), s->bad_words, s->n_bad_words, &r->arena);
     s->bad_words = NULL;
     return result;
 }
@@ -241,21 +220,31 @@ static llm_result llm__request_fill(llm_request *r, const llm_request_config *cf
     }
     r->seq[0].beam.role = LLM__BEAM_LIVE;
     r->metrics.n_prompt_tokens = (int32_t)n;
-    r->metrics.arrival_time = llm__wall_clock();
-    r->submitted = e->p.driver.now(e);
-    if (cfg->deadline_s > 0) r->deadline = r->submitted + cfg->deadline_s;
+    r->submitted = LLM__MAX(e->p.driver.now(e), r->received);
+    r->metrics.preprocess_cost_time = r->submitted - r->received;
+    r->metrics.arrival_time = llm__wall_clock() - r->metrics.preprocess_cost_time;
+    if (cfg->deadline_s > 0) r->deadline = r->received + cfg->deadline_s;
     return result;
+}
+
+/* May one more come? Where none may wait (max_queue -1) only if there is a place for its answers, or nothing else. */
+static int llm__request_fits(const llm_engine *e, const llm_request *r) {
+    if (e->p.c.max_queue >= 0) return e->inbox.n_fresh < e->p.c.max_queue;
+    return !e->inbox.n_live || e->inbox.n_live + r->sampling.best_of <= e->p.c.max_num_seqs;
 }
 
 /* Into the inbox, unless max_queue requests wait already. Its number is its place in order. The stepping thread wakes
  * if it sleeps in llm_engine_wait. */
 static llm_result llm__request_enqueue(llm_engine *e, llm_request *r) {
     LLM__LOCKED(&e->mutex);
-    if (e->inbox.n_fresh >= e->p.c.max_queue) return llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.c.max_queue);
+    if (!llm__request_fits(e, r))
+        return e->p.c.max_queue < 0 ? llm__error(LLM_ERR_BUSY, "no place is free: %d answers run, and none may wait", (int)e->inbox.n_live)
+                                    : llm__error(LLM_ERR_BUSY, "the queue is full: %d requests wait", (int)e->p.c.max_queue);
     r->fresh = 1;
     r->refs = 2;
     r->arrival = e->inbox.n_arrived++;
     e->inbox.n_fresh++;
+    e->inbox.n_live += r->sampling.best_of;
     if (e->inbox.last) e->inbox.last->inbox_next = r;
     else e->inbox.first = r;
     e->inbox.last = r;
@@ -274,6 +263,7 @@ LLM__PRIVATE llm_result llm__prompt_fits(const llm_engine *e, size_t len, size_t
  * links it in. So a hostile request costs its own thread time, never the others' steps. On error nothing is left. */
 LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *cfg, llm_request **out) {
     LLM__SCOPED(llm_tokens_free) llm_tokens tokens = LLM__ZERO;
+    const double begin = e->p.driver.now(e) - (cfg->received > 0 ? LLM__MAX(llm__now() - cfg->received, 0) : 0);
     *out = NULL;
     llm_result result = llm__check_sampling(&cfg->sampling, e->p.vocab);
     if (!result && cfg->sampling.grammar && cfg->sampling.grammar->tokenizer != (e->p.model ? e->p.model->source.tokenizer : NULL))
@@ -286,6 +276,7 @@ LLM_API llm_result llm_request_submit(llm_engine *e, const llm_request_config *c
     if (!r) return llm__nomem();
     pthread_mutex_init(&r->mutex, NULL);
     r->engine = e;
+    r->received = begin;
     r->lora = -1;
     result = llm__request_fill(r, cfg, cfg->prompt ? tokens.data : cfg->prompt_ids, cfg->prompt ? tokens.len : cfg->n_prompt_ids);
     if (!result) result = llm__request_enqueue(e, r);

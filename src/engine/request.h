@@ -1,8 +1,8 @@
 /* request: a request from submission to its queue.
  *
- * Two kinds: the request itself with its arena (copies of what the caller gave, stop strings, bad words, scores of the prompt, the arrays
- * of its sequences), and what must grow (the text). The sizes follow from the config, so a request that cannot be held is refused at once
- * and never fails later. */
+ * Its memory is of two kinds. The struct and its arena have sizes that are known at submission: copies of what the caller gave, stop
+ * strings, bad words, scores of the prompt, the arrays of its sequences. Only texts grow, and get room beforehand. So a request that cannot
+ * be held is refused at once and never fails for lack of memory later. */
 #pragma once
 #include "api/config.h"
 #include "api/engine.h"

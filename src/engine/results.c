@@ -5,6 +5,7 @@
 #include "api/tokenizer.h"
 #include "api/grammar.h"
 #include "base/platform.h"
+#include "base/log.h"
 #include "engine/sampler.h"
 #include "engine/earlystop.h"
 #include "engine/kv.h"
@@ -65,16 +66,17 @@ LLM__PRIVATE llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, 
     int32_t n = s->n_ids + 1 - s->n_prompt; /* output tokens, this one included */
     int full = n >= s->max_new, eos = early || llm__is_eos(e, r, n, id), stop = !eos && llm__is_stop(r, n, id);
     size_t from = s->output.text.len;
-    llm_result lost = LLM_OK;
+    llm_result said = LLM_OK;
     s->ids[s->n_ids++] = id;
     if (s->output.detok && (!(eos || stop) || (r->sampling.include_stop_str_in_output && !early)))
-        lost = llm_detok_push(s->output.detok, id, &s->output.text);
+        said = llm_detok_push(s->output.detok, id, &s->output.text);
     int32_t found = llm__find_stop(s, from, n >= r->sampling.min_tokens && !eos && !stop);
     if (stop) s->output.stop_id = id;
     if (early && !full) s->output.stop_reason = "repetition";
     if (found >= 0) s->output.stop_reason = r->sampling.stop[found];
-    if (found < 0 && s->output.detok && (eos || stop || full) && !lost) lost = llm_detok_flush(s->output.detok, &s->output.text);
-    if (lost) s->output.finish = LLM_FINISH_ERROR; /* an answer of which a part is missing is none */
+    if (found < 0 && s->output.detok && (eos || stop || full) && !said) said = llm_detok_flush(s->output.detok, &s->output.text);
+    if (said) s->output.lost = llm__out_of_memory;
+    if (s->output.lost) s->output.finish = LLM_FINISH_ERROR;
     else if (early && full) s->output.finish = LLM_FINISH_LENGTH;
     else if (eos || stop || found >= 0) s->output.finish = LLM_FINISH_STOP;
     else if (full) s->output.finish = LLM_FINISH_LENGTH;
@@ -84,8 +86,8 @@ LLM__PRIVATE llm_finish llm__seq_append(llm_engine *e, llm__seq *s, int32_t id, 
 
 LLM__PRIVATE void llm__note_time(llm_request *r, double now) {
     r->metrics.model_forward_time = now - r->started;
-    r->metrics.model_execute_time = now - r->submitted;
-    if (r->metrics.first_token_time <= 0) r->metrics.first_token_time = r->metrics.arrival_time + (now - r->submitted);
+    r->metrics.model_execute_time = now - r->received;
+    if (r->metrics.first_token_time <= 0) r->metrics.first_token_time = LLM__MAX(now - r->started, 1e-9); /* 0 is: not yet */
 }
 
 LLM__PRIVATE int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double now) {
@@ -95,15 +97,10 @@ LLM__PRIVATE int32_t llm__seq_accept(llm_engine *e, const llm__job *job, double 
     int32_t n = s->n_ids - s->n_prompt;
     int early = llm__early_hit(&r->sampling.early_stop, &s->early_count, c.prob);
     early = early && !llm__is_eos(e, r, n + 1, c.id) && !llm__is_stop(r, n + 1, c.id);
-    if (early && e->p.eos_id >= 0 && e->p.eos_id < e->p.vocab) {
-        c.id = e->p.eos_id;
-        c.logprob = c.also;
-    }
+    if (early && e->p.eos_id >= 0 && e->p.eos_id < e->p.vocab) c.id = e->p.eos_id; /* its log-probability stays the sampled token's */
     if (s->matcher && !llm__has_id(e->p.eos, e->p.n_eos, c.id) &&
-        !llm__has_id(r->sampling.stop_token_ids, r->sampling.n_stop_token_ids, c.id) && llm_matcher_token(s->matcher, c.id)) {
-        llm__request_end(e, r, LLM_FINISH_ERROR, llm_last_error()); /* the mask allowed it: there is no memory for its states */
-        return c.id;
-    }
+        !llm__has_id(r->sampling.stop_token_ids, r->sampling.n_stop_token_ids, c.id) && llm_matcher_token(s->matcher, c.id))
+        s->output.lost = s->matcher->failed ? s->matcher->failed : "the grammar refuses what its mask allowed";
     pthread_mutex_lock(&r->mutex);
     llm__note_time(r, now);
     if (s->output.logprobs) s->output.logprobs[n] = c.logprob;
@@ -149,8 +146,9 @@ static void llm__run_job(llm_engine *e, llm__job *job, llm__scratch *k) {
     } else if (r->sampling.use_beam_search) {
         job->choice = llm__candidates(row, e->p.vocab, &rules, 2 * r->sampling.best_of, k, s->beam.next, s->beam.next_raw, &s->beam.n_next);
     } else {
-        job->choice.id = LLM__CHOICE_FORBIDDEN;
-        if (s->matcher && !llm__seq_allowed(e, s, 0, 0, &rules, k->allowed)) return;
+        const int allowed = s->matcher ? llm__seq_allowed(e, s, 0, 0, &rules, k->allowed) : 1;
+        job->choice.id = allowed ? LLM__CHOICE_GAVE_UP : LLM__CHOICE_FORBIDDEN;
+        if (allowed <= 0) return;
         job->choice = llm__choose(row, e->p.vocab, &rules, s->seed, n, k);
     }
     if (job->choice.id >= 0 && s->output.top)

@@ -38,6 +38,7 @@ LLM__PRIVATE int llm__fork(llm_engine *e, const llm__seq *from, llm__seq *s, int
  * same row of logits; the others will find the prompt's full pages in the cache. */
 LLM__PRIVATE void llm__fork_choices(llm_engine *e, llm__flight *f, const llm__entry *p);
 
+/* 1 if id is one of n ids. */
 LLM__PRIVATE int llm__has_id(const int32_t *ids, int32_t n, int32_t id);
 
 /* Looks for stop strings in the text from `from` on, in the order of the list; the first found cuts the text, before it or after it.

@@ -1,10 +1,10 @@
 #include "engine/sampler.h"
 #include "api/linkage.h"
 #include "api/config.h"
-#include "api/json.h"
 #include "api/model.h"
 #include "api/sampler.h"
 #include "api/request.h"
+#include "api/json.h"
 #include "api/raw.h"
 #include "base/platform.h"
 #include "base/alloc.h"
@@ -14,6 +14,7 @@
 #include "cpu/isa.h"
 #include "cpu/kernels.h"
 #include "model/loader.h"
+#include "engine/badwords.h"
 
 LLM__PRIVATE double llm__uniform(uint64_t seed, uint64_t position) {
     uint64_t key = llm__mix(seed + 0x9E3779B97F4A7C15u);
@@ -177,24 +178,14 @@ LLM__PRIVATE void llm__history_add(llm__history *h, int32_t id, int32_t in_outpu
     h->count[h->slot[at] - 1] += in_output;
 }
 
-/* A banned token has weight 0 whatever follows. Ids beyond the row are ignored: bad words may name tokens that the
- * model has no logit for. */
+/* A banned token has weight 0 whatever follows. Ids beyond the row are ignored. */
 static void llm__ban(float *x, int32_t n, int32_t id) {
     if (id >= 0 && id < n) x[id] = -INFINITY;
 }
 
 /* 1 if the rules leave every logit as it is. */
 static int llm__rules_idle(const llm__rules *r) {
-    return !r->n_bad && !r->s->n_logit_bias && r->n_output >= r->s->min_tokens && !(r->history && r->history->mask) && !r->allowed;
-}
-
-/* The last token of a bad word is banned where the output ends in the rest of it. */
-static void llm__ban_words(float *x, int32_t n, const llm__rules *r) {
-    for (int32_t i = 0, from = 0; i < r->n_bad; from = r->bad_end[i++]) {
-        int32_t rest = r->bad_end[i] - from - 1;
-        if (rest <= r->n_output && !memcmp(r->output + r->n_output - rest, r->bad_ids + from, (size_t)rest * sizeof *r->bad_ids))
-            llm__ban(x, n, r->bad_ids[from + rest]);
-    }
+    return !r->bad && !r->s->n_logit_bias && r->n_output >= r->s->min_tokens && !(r->history && r->history->mask) && !r->allowed;
 }
 
 /* repetition: tokens of prompt or output, once an id, pushed away from the likely side whatever the sign of the logit (CTRL's rule);
@@ -221,7 +212,7 @@ static void llm__ban_others(float *x, int32_t n, const uint32_t *allowed) {
 LLM__PRIVATE void llm__rules_apply(const llm__rules *r, float *x, int32_t n) {
     const llm_sampling *s = r->s;
     if (r->allowed) llm__ban_others(x, n, r->allowed);
-    llm__ban_words(x, n, r);
+    if (r->bad) llm__badwords_ban(r->bad, r->output, r->n_said, x, n);
     if (r->n_output < s->min_tokens) {
         for (int32_t i = 0; i < r->n_eos; i++) llm__ban(x, n, r->eos[i]);
         for (int32_t i = 0; i < s->n_stop_token_ids; i++) llm__ban(x, n, s->stop_token_ids[i]);
@@ -241,12 +232,10 @@ static const float *llm__weigh(const float *row, int32_t n, const llm__rules *r,
     const float *x = row;
     memset(c, 0, sizeof *c);
     c->id = LLM__CHOICE_NOT_FINITE;
-    LLM__ASSERT(r->also >= 0 && r->also < n);
     *max = k->kernels->top(row, n, &bad);
     if (bad) return NULL;
     *sum = k->kernels->weigh(row, k->w, n, *max, 1.0f);
     c->log_sum = (double)*max + log(*sum);
-    c->also = (float)((double)row[r->also] - c->log_sum);
     if (!idle) {
         memcpy(k->x, row, (size_t)n * sizeof *row);
         llm__rules_apply(r, k->x, n);
@@ -377,6 +366,7 @@ static llm_result llm__check_beams(const llm_sampling *s) {
     if ((s->repetition_penalty > 0 && s->repetition_penalty != 1) || s->presence_penalty != 0 || s->frequency_penalty != 0)
         return llm__error(LLM_ERR_ARG, "use_beam_search: penalties cannot be used with it");
     if (s->grammar) return llm__error(LLM_ERR_ARG, "use_beam_search: a grammar cannot be used with it");
+    if (s->early_stop.enable > 0) return llm__error(LLM_ERR_ARG, "use_beam_search: early stop cannot be used with it");
     return LLM_OK;
 }
 
@@ -415,7 +405,7 @@ LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s) {
     memset(s, 0, sizeof *s);
     s->temperature = s->top_p = s->repetition_penalty = s->length_penalty = 1;
     s->n = 1;
-    const llm_json *config = model ? model->source.generation_config : NULL;
+    const llm_json *config = model && !model->plain_sampling ? model->source.generation_config : NULL;
     double v;
     for (int i = 0; config && i < LLM__COUNT(names); i++)
         if (llm_json_num(config, llm_json_find(config, 0, names[i][0]), &v))
@@ -424,7 +414,7 @@ LLM_API void llm_sampling_default(const llm_model *model, llm_sampling *s) {
 
 LLM_API void llm_sampling_chat(const llm_model *model, llm_sampling *s) {
     static const char *const said[] = {"temperature", "top_p", "top_k", "min_p"};
-    const llm_json *config = model ? model->source.generation_config : NULL;
+    const llm_json *config = model && !model->plain_sampling ? model->source.generation_config : NULL;
     llm_sampling_default(model, s);
     for (int i = 0; config && i < LLM__COUNT(said); i++)
         if (llm_json_find(config, 0, said[i]) >= 0) return;

@@ -21,12 +21,13 @@
 #pragma once
 #include "api/config.h"
 #include "api/sampler.h"
-#include "api/backend.h"
 #include "api/request.h"
+#include "api/backend.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/fields.h"
 #include "cpu/kernels.h"
+#include "engine/badwords.h"
 
 /* Limits of one request's lists: enough for any client, too little to slow a step down, for each stop string is
  * looked for in every new byte of text. */
@@ -68,20 +69,17 @@ typedef struct llm__rules {
     const llm_sampling *s;
     const int32_t *eos; /* (n_eos) of the model */
     int32_t n_eos;
-    const int32_t *bad_ids; /* token sequences that must not appear, one after the other */
-    const int32_t *bad_end; /* (n_bad) end of each in bad_ids */
-    int32_t n_bad;
+    const llm__badwords *bad;    /* texts that must not appear; NULL: none */
     const llm__history *history; /* NULL: no penalties */
-    const int32_t *output;       /* (n_output) generated so far */
-    int32_t n_output;
-    int32_t also;            /* a token whose log-probability is wanted too */
-    const uint32_t *allowed; /* one bit a token: what a grammar lets through; NULL: everything */
+    const int32_t *output;       /* (n_said) generated so far */
+    int32_t n_said, n_output;    /* n_output: the same for min_tokens, which ends where a grammar does */
+    const uint32_t *allowed;     /* one bit a token: what a grammar lets through; NULL: everything */
 } llm__rules;
 
 typedef llm_drawn llm__choice; /* of one row; made on the host here, or on a device */
 
 /* What a choice has for an id where there is no token: the logits are not finite (as llm_drawn has it), or the grammar forbids them all. */
-enum { LLM__CHOICE_NOT_FINITE = -1, LLM__CHOICE_FORBIDDEN = -2 };
+enum { LLM__CHOICE_NOT_FINITE = -1, LLM__CHOICE_FORBIDDEN = -2, LLM__CHOICE_GAVE_UP = -3 };
 
 /* Chooses the token at output position `position` from one row of logits. */
 LLM__PRIVATE llm__choice llm__choose(const float *row, int32_t n, const llm__rules *r, uint64_t seed, int64_t position, llm__scratch *k);

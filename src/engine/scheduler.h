@@ -71,12 +71,12 @@
 #include "api/config.h"
 #include "api/text.h"
 #include "api/model.h"
-#include "api/tokenizer.h"
-#include "api/grammar.h"
 #include "api/sampler.h"
-#include "api/backend.h"
 #include "api/engine.h"
 #include "api/request.h"
+#include "api/tokenizer.h"
+#include "api/grammar.h"
+#include "api/backend.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "cpu/kernels.h"
@@ -84,6 +84,7 @@
 #include "model/loader.h"
 #include "model/net.h"
 #include "grammar/machine.h"
+#include "engine/badwords.h"
 #include "engine/sampler.h"
 #include "engine/kv.h"
 #include "engine/speculate.h"
@@ -93,7 +94,7 @@ struct llm__seq;
 /* What a scheduler needs beside a backend. The backend's calls are ordered as on one stream: a copy after a step sees that step's pages. */
 typedef struct llm__driver {
     llm_result (*forward)(llm_engine *e, const llm_step *step); /* begins a step; all of it is copied */
-    /* Guesses up to n_draft tokens for each of n sequences, into its `draft`, and lowers n_draft to what it could; NULL: prompt lookup. */
+    /* Guesses up to draft.n tokens for each of n sequences, into draft.ids, and lowers draft.n to as many as there are; NULL: by lookup. */
     void (*draft)(llm_engine *e, struct llm__seq *const *seq, int32_t n);
     void (*rope_of)(llm_engine *e, int32_t prompt_len, int32_t *variant, float *base);
     double (*now)(llm_engine *e); /* seconds, monotonic */
@@ -157,7 +158,7 @@ typedef struct llm__seq {
     int32_t n_scored;   /* rows of the prompt before it have given what was wanted of them, see score_from */
     int32_t n_preempted;
     struct {                /* tokens guessed to follow ids */
-        int32_t *ids, n;    /* (params.n_draft, n_jump) in the step planned, or in flight */
+        int32_t *ids, n;    /* ids: room for the larger of params.n_draft and n_jump; n: in the step planned, or in flight */
         int32_t by_grammar; /* 1: no guess, but what the grammar demands */
         int32_t n_sure;     /* the first so many must come */
         float chance;       /* that such a token is right */
@@ -189,6 +190,7 @@ typedef struct llm__seq {
         llm_finish finish;
         const char *stop_reason;
         int32_t stop_id;
+        const char *lost; /* why the answer cannot be what it should be; NULL: it can */
     } output;
     struct { /* how much of that was polled */
         int32_t n_tokens, end;
@@ -216,13 +218,11 @@ struct llm_request {
     int32_t n_flight;           /* of its sequences together */
     llm_sampling sampling;      /* resolved; points into the arena */
     llm__arena arena;
-    llm__stop *stop; /* (sampling.n_stop) */
-    struct {         /* bad words: all their ids, one word after the other, and where each ends */
-        int32_t *ids, *end, n;
-    } bad;
+    llm__stop *stop;   /* (sampling.n_stop) */
+    llm__badwords bad; /* n 0: none */
     int32_t priority, score_only;
     uint64_t arrival;
-    double submitted, started, deadline; /* by the driver's clock; deadline 0: none */
+    double received, submitted, started, deadline; /* by the driver's clock; between the first two it was prepared; deadline 0: none */
     llm__kv_key root;
     struct { /* see llm__driver.rope_of */
         int32_t variant;
@@ -291,7 +291,7 @@ typedef struct llm__lora {
     int32_t n_running, n_waiting; /* sequences with it, after the latest step */
 } llm__lora;
 
-/* A model that guesses for another one: see >>engine. */
+/* A model that guesses for another one: see >>draft. */
 typedef struct llm__drafter {
     llm_model *model; /* opened by the engine */
     llm__net *net;    /* NULL: none */
@@ -364,6 +364,7 @@ struct llm_engine {
     struct { /* requests that were submitted since the last step */
         llm_request *first, *last;
         int32_t n_fresh;        /* requests that have not begun, for max_queue */
+        int32_t n_live;         /* answers that have not ended, where none may wait */
         uint64_t n_arrived;     /* so far: the order of arrival */
         int some_cancelled;     /* since the inbox was taken last */
         pthread_cond_t arrived; /* something came in */
@@ -378,6 +379,7 @@ struct llm_engine {
         uint64_t next, now; /* numbers: the next to be drawn, and whose turn it is */
         pthread_cond_t changed;
     } turn;
+    pthread_mutex_t keeping;    /* held while a context goes to a file of a folder with a quota */
     llm_engine_stats stats;     /* a copy of count, made after each step */
     pthread_mutex_t news_mutex; /* recursive: held while callbacks run */
 };

@@ -19,8 +19,8 @@
  * Where drafts come from:
  *   prompt lookup   the latest place where the sequence's last few tokens stood before, and what followed there (Saxena
  *                   2023; vLLM's [ngram]). Free, and right where text is repeated: edits, code, quotes, JSON.
- *   a draft model   a small model with the same tokens (see >>engine).
- *   an EAGLE head   one layer that reads the model's own last hidden states (see >>engine).
+ *   a draft model   a small model with the same tokens (see >>draft).
+ *   an EAGLE head   one layer that reads the model's own last hidden states (see >>eagle).
  *   a grammar       where it leaves one text only, as behind {"na of a schema whose one key is "name" (llm__matcher_ahead), in every
  *                   engine, asked before the others. SGLang calls it jump-forward: it puts the text into the answer and tokenizes it
  *                   again. Here it is a draft like any other, so the model still has the choice between the tokens that spell this
@@ -59,7 +59,8 @@ typedef struct llm__bargain {
 LLM__PRIVATE llm__bargain llm__pace_step(const llm__pace *p, int32_t n);
 
 /* How many tokens of a draft to check, at most `most`: while the next one, which counts only if those before it are right as
- * well, makes the bargain better, by a clear margin. Who is too dear is forgiven slowly, and tries again after a while. */
+ * well, makes the bargain better, by a clear margin. The chance of a sequence whose drafts
+ * are not worth it rises slowly, so that it tries again after a while. */
 LLM__PRIVATE int32_t llm__draft_length(float *chance, llm__bargain *b, int32_t most);
 
 /* The sequence's chance after a draft of n tokens of which `kept` were right; each token weighs 1/8. */

@@ -1,8 +1,8 @@
 #include "engine/step.h"
 #include "api/sampler.h"
-#include "api/backend.h"
 #include "api/engine.h"
 #include "api/request.h"
+#include "api/backend.h"
 #include "base/platform.h"
 #include "grammar/grammar.h"
 #include "engine/sampler.h"
@@ -15,13 +15,10 @@ LLM__PRIVATE llm__rules llm__seq_rules(const llm_engine *e, const llm__seq *s) {
     rules.s = &r->sampling;
     rules.eos = e->p.eos;
     rules.n_eos = e->p.n_eos;
-    rules.bad_ids = r->bad.ids;
-    rules.bad_end = r->bad.end;
-    rules.n_bad = r->bad.n;
+    rules.bad = r->bad.n ? &r->bad : NULL;
     rules.history = &s->history;
     rules.output = s->ids + s->n_prompt;
-    rules.n_output = s->n_ids - s->n_prompt;
-    rules.also = LLM__MAX(e->p.eos_id, 0);
+    rules.n_said = rules.n_output = s->n_ids - s->n_prompt;
     rules.allowed = NULL;
     return rules;
 }
@@ -35,7 +32,7 @@ LLM__PRIVATE int llm__seq_allowed(const llm_engine *e, const llm__seq *s, int32_
     }
     if (!n) rules->n_output = INT32_MAX;
     rules->allowed = words;
-    return n > 0 || (n == 0 && can_end);
+    return n < 0 ? -1 : n > 0 || can_end;
 }
 
 /* Lets the device draw the sequence's next token where its logits and what llm_draw can say decide about it. Returns 1 if so. What the
@@ -46,7 +43,8 @@ static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
     int32_t n = s->n_ids + s->n_ahead - s->n_prompt;
     llm__rules rules = llm__seq_rules(e, s);
     if (!e->p.lag || e->p.n_draft || s->draft.n || p->use_beam_search || s->request->bad.n || n < p->min_tokens) return 0;
-    if (s->matcher && !llm__seq_allowed(e, s, 0, 1, &rules, e->step.masks + (size_t)out_row * (((size_t)e->p.vocab + 31) / 32))) return 0;
+    if (s->matcher && llm__seq_allowed(e, s, 0, 1, &rules, e->step.masks + (size_t)out_row * (((size_t)e->p.vocab + 31) / 32)) <= 0)
+        return 0;
     d->allowed = rules.allowed;
     d->used = s->history.id;
     d->counts = s->history.count;
@@ -56,7 +54,6 @@ static int llm__draw_ahead(llm_engine *e, const llm__seq *s, int32_t out_row) {
     d->sampling = p;
     d->seed = s->seed;
     d->position = n;
-    d->also = LLM__MAX(e->p.eos_id, 0);
     d->row = s->output.top != NULL || s->request->n_seqs > 1; /* top log-probabilities; choices that fork draw from this row too */
     return 1;
 }

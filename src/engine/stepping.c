@@ -1,9 +1,10 @@
 #include "engine/stepping.h"
 #include "api/linkage.h"
 #include "api/config.h"
-#include "api/backend.h"
+#include "api/model.h"
 #include "api/engine.h"
 #include "api/request.h"
+#include "api/backend.h"
 #include "base/platform.h"
 #include "base/log.h"
 #include "base/threads.h"
@@ -15,7 +16,7 @@
 #include "engine/results.h"
 #include "engine/apply.h"
 #include "engine/engine.h"
-#include "engine/adapters.h"
+#include "engine/engine_open.h"
 
 /* Fails the requests of a step that the device refused or broke off. Others, and the engine, go on: their pages were not
  * written, for a step writes only pages of its own sequences. */
@@ -70,6 +71,22 @@ static llm_result llm__flight_end(llm_engine *e) {
     return r;
 }
 
+/* Whatever fails, everything opened so far is closed again by the one function that closes engines. */
+LLM_API llm_result llm_engine_open(const llm_model *model, const llm_engine_config *cfg, llm_engine **out) {
+    llm_engine *e = llm__engine_alloc();
+    llm_engine_config *c = e ? &e->p.c : NULL;
+    if (e && cfg) *c = *cfg;
+    llm_result r = e ? llm__engine_resolve(model, c) : llm__nomem();
+    if (!r) r = llm__engine_backend(c, &e->backend);
+    if (!r) r = llm__engine_device(e, c);
+    if (!r) r = llm__engine_assemble(e, model, c);
+    if (!r && c->lora) r = llm_lora_load(e, c->lora, c->lora);
+    if (!r && c->lora) e->adapters.own = 0;
+    if (r) llm__engine_destroy(e);
+    *out = r ? NULL : e;
+    return r;
+}
+
 /* Ends what is live, waits for the device, tells callers, then gives everything back. Requests that their callers still
  * hold are to be freed before. */
 LLM_API void llm_engine_close(llm_engine *e) {
@@ -81,7 +98,7 @@ LLM_API void llm_engine_close(llm_engine *e) {
     llm__engine_destroy(e);
 }
 
-/* Who uses which adapter. The caller holds the engine's mutex. */
+/* How many sequences run and wait with each adapter. The caller holds the engine's mutex. */
 static void llm__engine_count_loras(llm_engine *e) {
     for (int32_t i = 0; i < e->p.n_loras; i++) e->adapters.slot[i].n_running = e->adapters.slot[i].n_waiting = 0;
     for (int32_t i = 0; i < e->running.n && e->p.n_loras; i++)
@@ -151,4 +168,10 @@ LLM_API llm_result llm_request_run(llm_engine *e, llm_request *r) {
         if (r->seq[i].output.finish == LLM_FINISH_CANCELLED) return llm__error(LLM_ERR_CANCELLED, "the request was cancelled");
     }
     return step;
+}
+
+/* The figures of the step that ended last: any thread, without waiting for the one that runs. */
+LLM_API void llm_engine_get_stats(const llm_engine *e, llm_engine_stats *out) {
+    LLM__LOCKED(&e->mutex);
+    *out = e->stats;
 }

@@ -89,8 +89,8 @@ static llm__gr_frag llm__js_names_left(llm__js *js, const llm__js_view *names, i
 }
 
 /* The key of a property that nobody listed; p: the n listed ones. Any other name, or names that fit one pattern or propertyNames: those
- * must not fit a listed property, or it could be written again as another one, except where they are given one by one. view: of its value.
- * */
+ * must not fit a listed property, or it could be written again as another one, except where they are given one by one. view: of its
+ * value. */
 static llm__gr_frag llm__js_extra_key(llm__js *js, const llm__js_view *v, const llm__js_property *p, size_t n, llm__js_view *view) {
     llm__gr_build *b = js->b;
     llm__js_view names;

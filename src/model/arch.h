@@ -52,6 +52,7 @@ typedef struct llm__arch {
     int32_t n_rope, rope_dim, rope_pairs;
     int32_t dynamic; /* base grows with the prompt: 1 dynamic NTK, 2 Qwen 1's steps */
     double dynamic_factor, dynamic_from;
+    int32_t scaled;    /* the files have another scheme for long texts */
     int32_t long_from; /* prompts longer than this take RoPE variant 1; 0: none */
     int32_t logn_from;
     int32_t q_rank, kv_rank, nope; /* latent attention; q_rank 0: plain q */

@@ -1,7 +1,7 @@
 #include "model/eagle.h"
 #include "api/config.h"
-#include "api/json.h"
 #include "api/model.h"
+#include "api/json.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"

@@ -23,7 +23,7 @@
 #define LLM__DS(name) "<\xEF\xBD\x9C" name "\xEF\xBD\x9C> " /* DeepSeek's bars are U+FF5C */
 #define LLM__ENDS \
     "<|im_end|> <|eot_id|> <|eom_id|> <|end|> <|return|> <|call|> <end_of_turn> <turn|> <|endoftext|> <|end_of_text|> <EOT> " \
-    "[EOT] <end_of_utterance> " LLM__DS("end" LLM__SP "of" LLM__SP "sentence")
+    "[EOT] <end_of_utterance> <eoa> " LLM__DS("end" LLM__SP "of" LLM__SP "sentence")
 
 /* Opens the tokenizer: the one that was asked for (a folder, a file, or a GGUF, whose tensors are of no interest), else the model's. */
 LLM__PRIVATE llm_result llm__source_tokenizer(llm__source *s, const llm_model_config *cfg);

@@ -1,8 +1,8 @@
 /* loader: finding the tensors of a weight, whatever they are called. */
 #pragma once
 #include "api/config.h"
-#include "api/json.h"
 #include "api/model.h"
+#include "api/json.h"
 #include "api/backend.h"
 #include "base/platform.h"
 #include "base/alloc.h"
@@ -21,6 +21,7 @@ struct llm_model {
     llm_model_info info;
     int dummy; /* dummy_weights of the config: which LLM_TYPE_RANDOM... the matrices are; 0: none */
     char *path;
+    int plain_sampling; /* no_generation_config of the config */
 };
 
 /* ---- Where weights are called what ----

@@ -1,4 +1,4 @@
-/* lora: adapters: what a fine-tuning has learnt, beside the weights.
+/* lora: what a fine-tuning has learnt, beside the weights.
  *
  * LoRA (Hu et al. 2021) leaves a matrix W (out, in) as it is and learns two thin ones, so that the layer computes
  *

@@ -2,9 +2,9 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/json.h"
 #include "api/model.h"
 #include "api/tokenizer.h"
+#include "api/json.h"
 #include "api/template.h"
 #include "api/chat.h"
 #include "base/platform.h"
@@ -16,6 +16,7 @@
 #include "tokenizer/decode.h"
 #include "chat/template.h"
 #include "chat/render.h"
+#include "chat/reasoning.h"
 #include "chat/tools.h"
 #include "cpu/dtypes.h"
 #include "model/tensors.h"
@@ -74,6 +75,38 @@ LLM_API void llm_model_close(llm_model *model) {
     LLM_FREE(model);
 }
 
+/* A model that sees is not taken for one that reads, unless only its text part is asked for. */
+static llm_result llm__model_senses(const llm_model *m, const llm_model_config *cfg) {
+    static const char *const senses[] = {"vision_config", "mm_vision_tower", "vision_tower", "audio_config"};
+    for (int i = 0; i < LLM__COUNT(senses) && !(cfg && cfg->language_model_only); i++)
+        if (llm_json_find(m->source.config, 0, senses[i]) >= 0)
+            return llm__error(LLM_ERR_UNSUPPORTED,
+                              "%s: config.json: %s: images are not in this version; language_model_only takes the text part alone", m->path,
+                              senses[i]);
+    return LLM_OK;
+}
+
+/* The method of quantisation that the files name; "none". */
+static const char *llm__model_method(const llm__source *s) {
+    static const char *const keys[] = {"quantization_config", "compression_config"};
+    if (s->gguf) return "gguf";
+    for (int i = 0; i < LLM__COUNT(keys); i++) {
+        const char *method = llm_json_str(s->config, llm_json_find(s->config, llm_json_find(s->config, 0, keys[i]), "quant_method"), NULL);
+        if (method) return method;
+    }
+    return "none";
+}
+
+/* `quantization` only says what the files say too, so one that they contradict is a mistake: another model was meant. */
+static llm_result llm__model_quantized(const llm_model *m, const char *wanted) {
+    static const char *const same[] = {"gptq|gpt|gptq-marlin", "awq|awq-marlin", "smooth-quant|smoothquant"};
+    const char *method = llm__model_method(&m->source);
+    if (!wanted || llm__alias_among("none", llm__lit(wanted), NULL) || llm__alias_among(wanted, llm__lit(method), NULL)) return LLM_OK;
+    for (int i = 0; i < LLM__COUNT(same); i++)
+        if (llm__alias_among(same[i], llm__lit(wanted), NULL) && llm__alias_among(same[i], llm__lit(method), NULL)) return LLM_OK;
+    return llm__error(LLM_ERR_ARG, "quantization: %.40s, but the method of %s is %.40s", wanted, m->path, method);
+}
+
 /* Files, tokenizer and template first; then the architecture; then every weight is looked up, so that what is opened
  * can run. The path is copied: the source and all messages point to the copy. */
 LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg, llm_model **out) {
@@ -84,10 +117,14 @@ LLM_API llm_result llm_model_open(const char *path, const llm_model_config *cfg,
     if (!m) return llm__nomem();
     m->path = llm__strdup(path ? path : "");
     m->dummy = cfg ? cfg->dummy_weights : 0;
+    m->plain_sampling = cfg && cfg->no_generation_config;
     int vocab_only = cfg && cfg->vocab_only;
     llm_result r = m->path ? llm__source_open(m->path, cfg, &m->source) : llm__nomem();
+    if (!r && !vocab_only && cfg && !m->dummy) r = llm__model_quantized(m, cfg->quantization);
+    if (!r && !vocab_only) r = llm__model_senses(m, cfg);
     if (!r && !vocab_only) r = llm__arch_read(&m->source, m->dummy, &m->arch);
     if (!r && !vocab_only) llm__source_bound(&m->source, m->arch.vocab);
+    if (!r && !vocab_only && cfg) r = llm__rope_override(&m->arch, (double)cfg->rope_scaling_factor, cfg->use_logn_attn, m->path);
     if (!r && !vocab_only) r = llm__net_check(m);
     if (r) {
         llm_model_close(m);

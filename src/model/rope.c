@@ -107,12 +107,15 @@ static void llm__rope_fill(llm__facts *f, llm__arch *a, const llm__tensors *tens
     if (local) return;
     /* the scheme: an older word and a newer one; without any, or with a name that says none, nothing is stretched */
     llm__fact_str(f, "rope_type type .rope.scaling.type", type);
-    llm__rope_divide(f, tensors, "", "rope_freqs.weight", half, out->inv_freq, out->inv_freq); /* llama3's, worked out by the converter */
+    a->scaled |= llm__rope_divide(f, tensors, "", "rope_freqs.weight", half, out->inv_freq,
+                                  out->inv_freq); /* llama3's, worked out by the converter */
     if (llm__word_in("longrope su", type) || (f->gguf && llm__tensors_find(tensors, "rope_factors_long.weight"))) {
+        a->scaled = 1;
         llm__rope_long(f, a, tensors, out);
         return;
     }
     if (!type[0] || llm__word_in("default none mrope", type)) return;
+    a->scaled |= strcmp(type, "dynamic") != 0;
     double original = llm__rope_original(f, a);
     double factor = llm__fact_num(f, "factor .rope.scaling.factor", a->max_positions / original, 1e-2, 1e6);
     if (!strcmp(type, "linear")) {
@@ -244,4 +247,18 @@ LLM__PRIVATE llm_result llm__arch_read(const llm__source *s, int dummy, llm__arc
     }
     if (a->tied < 0 && dummy) a->tied = (a->flags & LLM__TIED) != 0;
     return f.r;
+}
+
+LLM__PRIVATE llm_result llm__rope_override(llm__arch *a, double factor, int logn, const char *path) {
+    if (logn && !a->logn_from) a->logn_from = LLM__MAX(a->max_positions, 2);
+    if (factor == 0) return LLM_OK;
+    if (factor < 1) return llm__error(LLM_ERR_ARG, "rope_scaling_factor: %g, must be at least 1 (0: as the files say)", factor);
+    if (!a->rope_dim || a->scaled)
+        return llm__error(LLM_ERR_ARG, "rope_scaling_factor: %g, but %s %s", factor, path,
+                          a->rope_dim ? "has a scheme of its own for long texts" : "has no rotary positions");
+    a->dynamic = 1;
+    a->dynamic_factor = factor;
+    a->dynamic_from = a->max_positions;
+    a->max_len = (int32_t)LLM__MIN(a->max_positions * factor, 1 << 30);
+    return LLM_OK;
 }

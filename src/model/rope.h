@@ -19,3 +19,7 @@
 /* Reads the architecture of an opened model. `dummy`: there are no tensors to look at, so the family's habit decides
  * about the output matrix. For GGUF the vocabulary is the embedding's height: files may lack the key. */
 LLM__PRIVATE llm_result llm__arch_read(const llm__source *s, int dummy, llm__arch *a);
+
+/* What a caller says over the files: TurboMind's rope_scaling_factor, dynamic NTK by the prompt's length (0: as the files say), and
+ * use_logn_attn. path: for messages. */
+LLM__PRIVATE llm_result llm__rope_override(llm__arch *a, double factor, int logn, const char *path);

@@ -14,8 +14,8 @@
 #pragma once
 #include "api/config.h"
 #include "api/text.h"
-#include "api/json.h"
 #include "api/model.h"
+#include "api/json.h"
 #include "api/template.h"
 #include "base/platform.h"
 #include "base/alloc.h"

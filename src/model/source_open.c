@@ -1,8 +1,8 @@
 #include "model/source_open.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/json.h"
 #include "api/model.h"
+#include "api/json.h"
 #include "api/template.h"
 #include "base/platform.h"
 #include "base/alloc.h"
@@ -14,6 +14,7 @@
 #include "tokenizer/decode.h"
 #include "tokenizer/build.h"
 #include "tokenizer/tokenizer_files.h"
+#include "chat/builtin.h"
 #include "model/tensors.h"
 #include "model/gguf.h"
 #include "model/safetensors.h"
@@ -179,11 +180,29 @@ static llm_result llm__template_find(llm__source *s, const char *name) {
     return r;
 }
 
+/* The model's own template, else the built-in one of that name (NULL: none). A name that was chosen in vain is told. */
+static llm_result llm__template_own(llm__source *s, const char *name, const llm__builtin *b) {
+    llm_result r = llm__template_find(s, name);
+    if (r || !b) return r;
+    if (s->chat_template_text)
+        llm__log(&s->log, LLM_LOG_WARN, "%s brings a chat template of its own; the built-in one named %s is not used", s->path, b->name);
+    return s->chat_template_text ? LLM_OK : llm__template_keep(s, llm__lit(b->text));
+}
+
 /* A template that was asked for must work; the model's own may be broken, and says so only when it is used. */
 static llm_result llm__source_template(llm__source *s, const llm_model_config *cfg) {
     const char *name = cfg->chat_template_name ? cfg->chat_template_name : "default", *given = cfg->chat_template;
+    const char *wanted = given && llm__path_kind_of(given) == LLM__PATH_NONE ? given : given ? NULL : cfg->builtin_template;
+    const llm__builtin *builtin = wanted ? llm__builtin_find(wanted) : NULL;
     llm_result r;
-    if (!given) r = llm__template_find(s, name);
+    if (wanted == given && given && !builtin && !strpbrk(given, "{/.")) {
+        LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO;
+        llm__builtin_names(&names);
+        return llm__error(LLM_ERR_IO, "chat_template: %.100s, a file, the text of a template, or one of %s was expected", given,
+                          names.data);
+    }
+    if (builtin) given = NULL;
+    if (!given) r = llm__template_own(s, name, builtin);
     else if (strchr(given, '{')) r = llm__template_keep(s, llm__lit(given));
     else r = llm__template_file(s, given, 0, name);
     if (!r && !s->chat_template_text && (given || cfg->chat_template_name))

@@ -11,56 +11,126 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/json.h"
-#include "api/tokenizer.h"
-#include "api/chat.h"
+#include "api/easy.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
-#include "api/easy.h"
 #include "api/batch.h"
+#include "api/tokenizer.h"
+#include "api/json.h"
+#include "api/chat.h"
 #include "api/options.h"
 #include "api/openai.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/json.h"
 #include "base/fields.h"
+#include "chat/reasoning.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
+#include "serve/reports.h"
 #include "serve/options.h"
 #include "serve/openai.h"
 #include "serve/setup.h"
 #include "serve/easy.h"
 
-/* llm_load with its settings as JSON: {"max_model_len": 4096, "tensor_parallel_size": 2}, by the names of the command line's options, whose
- * rows it shares (>>options). What only a server has a use for is passed over, a name that nobody knows is an error. NULL: an error,
- * llm_last_error says which. */
-LLM_API llm *llm_open(const char *model, const char *config) {
-    struct target {
-        llm_setup setup;
-    };
-    static const llm_option table[] = {
-        LLM_OPTIONS_SETUP(struct target, setup),
-        LLM_OPT_NONE(IGNORED, "port|metrics-port|model-name|chat-template-config|log-level", "nothing is served here"),
-        LLM_OPT_NONE(IGNORED, "enable-mm|limit-mm-per-prompt", "a message with an image is refused by itself"), LLM_OPTIONS_FOREIGN};
-    unsigned char given[LLM__COUNT(table)];
-    struct target t;
-    llm_engine_config *e = &t.setup.engine;
-    LLM__SCOPED(llm_options_free) llm_options o;
+/* ---- opening ---- */
+
+/* Where what an llm tells goes: to its log, notes to its list too. The library's own lines up to a level. */
+static void llm__voice_log(void *user, int level, const char *message) {
+    const llm__voice *v = (const llm__voice *)user;
+    if (v->log && level <= v->level) v->log(v->user, level, message);
+}
+
+static void llm__voice_note(void *user, const char *line) {
+    llm__voice *v = (llm__voice *)user;
+    llm_text_format(&v->notes, v->notes.len ? "\n%s" : "%s", line);
+    if (v->log) v->log(v->user, LLM_LOG_WARN, line);
+}
+
+typedef struct llm__open_target {
+    llm_setup setup;
+} llm__open_target;
+
+/* Every name that llm_serve knows. */
+static const llm_option llm__open_table[] = {
+    LLM_OPT_NONE_NUMBER("num-scheduler-steps", "N", 1, 1024, "answers come whole here"),
+    LLM_OPT_NONE(IGNORED_FLAG, "use-tqdm", "progress is told to the function that a batch's config names"),
+    LLM_OPTIONS_SETUP(llm__open_target, setup),
+    LLM_OPTIONS_SAMPLING(llm__open_target, setup.sampling, LLM_HELP_ANSWERS),
+    LLM_OPT_NONE(REFUSED, "m|model|config", "what llm_open has a parameter for"),
+    LLM_OPTIONS_SERVER,
+    LLM_OPTIONS_FOREIGN};
+
+/* What was said over the model's own sampling, for answers to come. */
+static void llm__open_defaults(llm *l, const llm__open_target *t, const llm_options *o) {
+    const size_t at = offsetof(llm__open_target, setup.sampling);
+    llm_sampling_default(l->model, &l->defaults);
+    llm__options_sampling(o, at, sizeof l->defaults, &l->defaults);
+    if (llm_options_given(o, "max-tokens")) l->max_tokens = t->setup.sampling.max_tokens;
+    if (t->setup.reasoning_parser) l->reasoning = llm_reasoning_named(t->setup.reasoning_parser);
+    if (t->setup.tool_parser) l->tool_format = llm_tools_named(t->setup.tool_parser);
+    l->raw = !t->setup.do_preprocess;
+}
+
+/* The options, then what follows from them. Texts of the config live until `o` is freed: the model and the engine are open by then. */
+static llm_result llm__open_read(llm__open_target *t, llm_options *o, const char *config, char *(*env)(const char *name), llm__voice *v) {
+    llm_setup *s = &t->setup;
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    llm_result r = config ? llm_json_parse(config, strlen(config), NULL, &doc) : LLM_OK;
+    if (!r && doc && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_ARG, "a JSON object was expected");
+    if (!r && env) r = llm__options_environment(o, env);
+    if (!r && doc) r = llm_options_json(o, doc, 0, LLM_FROM_USER, NULL);
+    if (r) return llm__error(r, "config: %s", llm_last_error());
+    r = llm__setup_check(s, o, env);
+    v->level = s->log_level;
+    if (!r && s->model_name && !s->files.builtin_template)
+        llm__report_note(o, "model_name", " has no effect: ", "it is no built-in chat template, and nothing is served here");
+    if (!r) r = llm_setup_find(s, env);
+    s->engine.early_stop = s->early_stop;
+    if (!s->engine.kv_cache_memory_bytes && !s->engine.num_gpu_blocks && s->engine.cache_max_entry_count <= 0 && !s->engine.cuda_library)
+        s->engine.kv_cache_memory_bytes = (int64_t)4 << 30;
+    s->files.log = s->engine.log = llm__voice_log;
+    s->files.log_user = s->engine.log_user = v;
+    return r;
+}
+
+LLM_API llm *llm_open_with(const char *model, const char *config, char *(*env)(const char *name), llm_log_fn log, void *log_user) {
+    unsigned char given[LLM__COUNT(llm__open_table)] = {0};
+    llm__open_target t;
     llm *l = NULL;
+    llm__voice *v = LLM__NEW(llm__voice, 1);
+    llm_options o = {llm__open_table, LLM__COUNT(llm__open_table), &t, given, llm__voice_note, v, {NULL, 0}, NULL};
     llm_setup_init(&t.setup);
-    e->max_num_seqs = 16;
-    llm_result r = llm__options_inner(&o, table, LLM__COUNT(table), &t, given, "config", config, LLM_FROM_USER, NULL);
-    if (!r) r = llm__setup_check(&t.setup, NULL);
-    e->early_stop = t.setup.early_stop;
-    if (!e->kv_cache_memory_bytes) e->kv_cache_memory_bytes = (int64_t)4 << 30;
-    if (!r) l = llm__easy_open(model, &t.setup.files, e);
-    if (l && t.setup.reasoning_parser) l->reasoning = llm_reasoning_named(t.setup.reasoning_parser);
-    if (l && t.setup.tool_parser) l->tool_format = llm_tools_named(t.setup.tool_parser);
+    t.setup.model = model;
+    t.setup.do_preprocess = 1;
+    t.setup.engine.max_num_seqs = 16;
+    llm_result r = v ? LLM_OK : llm__nomem();
+    if (v) v->log = log, v->user = log_user;
+    if (!r) r = llm__open_read(&t, &o, config, env, v);
+    if (!r) l = llm__easy_open(t.setup.path.data, &t.setup.files, &t.setup.engine);
+    if (l) {
+        l->voice = v;
+        llm__open_defaults(l, &t, &o);
+        llm_options_report(&o, l->engine);
+        r = llm_setup_adapters(&t.setup, l->engine, NULL);
+    } else if (v) {
+        llm_text_free(&v->notes);
+        LLM_FREE(v);
+    }
+    if (r) llm_free(l), l = NULL;
+    llm_options_free(&o);
     llm_setup_free(&t.setup);
     return l;
 }
+
+LLM_API llm *llm_open(const char *model, const char *config) { return llm_open_with(model, config, NULL, NULL, NULL); }
+
+LLM_API const char *llm_notes(const llm *l) { return l->voice && l->voice->notes.data ? l->voice->notes.data : ""; }
+
+/* ---- batches ---- */
 
 /* A batch on its way. Everything is in the caller's thread; only the engine may have threads of its own. */
 typedef struct llm__batch {
@@ -69,7 +139,8 @@ typedef struct llm__batch {
     llm_openai_call **call; /* (n_prompts): those in flight */
     llm__outputs *out;
     int32_t n_prompts, width; /* width: answers to each */
-    int chat;
+    int chat, raw;            /* raw: a chat's texts go to the model as they are */
+    llm_text ignored;         /* names of parameters that have no effect */
 } llm__batch;
 
 /* Every text and list in an output is a copy of its own: the outputs outlive calls, engine and model. */
@@ -83,39 +154,84 @@ LLM_API void llm_outputs_free(llm_outputs *o) {
         for (int k = 0; k < LLM__COUNT(owned); k++) LLM_FREE((void *)(uintptr_t)owned[k]);
     }
     if (!all) return;
+    LLM_FREE((void *)(uintptr_t)all->shown.ignored);
     if (all->shown.items != all->own) LLM_FREE(all->shown.items);
     LLM_FREE(all->own);
     LLM_FREE(all);
 }
 
-/* The parameters as members of a body, which knows the names of FastDeploy, vLLM and LMDeploy. */
+/* The parameters as members of a body, which knows the names of FastDeploy, vLLM and LMDeploy. A name that it does not know is a mistake
+ * here, where nobody writes for several servers. */
 static llm_result llm__batch_params(llm__batch *b, const char *params) {
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    const llm_options fields = {llm__oai_fields, LLM__COUNT(llm__oai_fields), NULL, NULL, NULL, NULL, {NULL, 0}, NULL};
     int64_t n;
+    int preprocess = 1;
     llm_sampling s = LLM__ZERO;
     llm_result r = params ? llm_json_parse(params, strlen(params), NULL, &doc) : LLM_OK;
     if (!r && params && llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_ARG, "params: a JSON object was expected");
-    for (int v = r ? -1 : llm_json_first(doc, 0); v >= 0; v = llm_json_next(doc, v))
-        llm_text_format(&b->params, ",%q:%j", llm_json_key(doc, v, NULL), doc, v);
+    for (int v = r ? -1 : llm_json_first(doc, 0); v >= 0 && !r; v = llm_json_next(doc, v)) {
+        const llm__str key = llm__json_key(doc, v);
+        if (llm__str_eq(key, "do_preprocess")) {
+            if (!llm_json_bool(doc, v, &preprocess)) r = llm__error(LLM_ERR_ARG, "params: do_preprocess must be true or false");
+        } else if (llm__alias_among("stream|use_tqdm", key, NULL)) {
+            llm__report_name(&b->ignored, key); /* answers come whole, and progress has a function */
+        } else if (!llm_options_find(&fields, key.p, key.n)) {
+            r = llm__error(LLM_ERR_ARG, "params: %s", (llm__option_unknown(&fields, key, 0), llm_last_error()));
+        } else llm_text_format(&b->params, ",%q:%j", key.p, doc, v);
+    }
+    b->raw |= !preprocess;
     if (llm_json_int(doc, llm_json_find(doc, 0, "n"), &n) &&
         llm__fields_put(llm__sampling_fields, LLM__SAMPLING_FIELDS, &s, "n", (double)n))
         b->width = s.n;
     return !r && b->params.failed ? llm__nomem() : r;
 }
 
-/* Begins the call of prompt i and submits it. 0: no memory. What is wrong with a prompt its own call will tell. A parameter `stream` is a
- * key that stands there twice, which a body may not have. */
+/* A prompt that is a JSON object, as members of a body without its first brace; ids have the name of texts there. What it is depends on
+ * its members, so a chat may be one of ids. 0: the sentence says what is wrong. */
+static int llm__batch_json(const char *json, int *chat, llm_text *body) {
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    static const char known[] = "prompt|prompt_token_ids|messages|multimodal_data|multi_modal_data|mm_processor_kwargs";
+    llm_result r = llm_json_parse(json, strlen(json), NULL, &doc);
+    const int some =
+        llm_json_find(doc, 0, "prompt") >= 0 || llm_json_find(doc, 0, "prompt_token_ids") >= 0 || llm_json_find(doc, 0, "messages") >= 0;
+    if (!r && !some) r = llm__error(LLM_ERR_ARG, "prompt: an object with prompt, prompt_token_ids or messages was expected");
+    const int text = *chat && llm_json_find(doc, 0, "messages") < 0 && llm_json_str(doc, llm_json_find(doc, 0, "prompt"), NULL);
+    if (!text) *chat = llm_json_find(doc, 0, "messages") >= 0;
+    for (int v = r ? -1 : llm_json_first(doc, 0); v >= 0 && !r; v = llm_json_next(doc, v)) {
+        const llm__str key = llm__json_key(doc, v);
+        if (!llm__alias_among(known, key, NULL)) r = llm__error(LLM_ERR_ARG, "prompt: %.64s is none of its members %s", key.p, known);
+        else if (text && llm__str_eq(key, "prompt")) llm_text_format(body, "%,'messages':[{'role':'user','content':%j}]", doc, v);
+        else llm_text_format(body, "%,%q:%j", llm__str_eq(key, "prompt_token_ids") ? "prompt" : key.p, doc, v);
+    }
+    return !r;
+}
+
+/* Begins the call of prompt i and submits it. 0: no memory. What is wrong with a prompt its own call will tell. */
 static int llm__batch_start(llm__batch *b, int32_t i, const llm_prompt *p) {
     LLM__SCOPED(llm_text_free) llm_text body = LLM__ZERO;
-    if (!b->chat && p->prompt_token_ids) llm_text_format(&body, "{'prompt':%i", p->prompt_token_ids, (size_t)p->n_prompt_token_ids);
-    else if (!b->chat) llm_text_format(&body, "{'prompt':%q", p->prompt);
-    else if (p->messages) llm_text_format(&body, "{'messages':%s", p->messages);
-    else llm_text_format(&body, "{'messages':[{'role':'user','content':%q}]", p->prompt);
-    llm_text_format(&body, "%s,'stream':false}", b->params.len ? b->params.data : "");
+    int chat = b->chat && !(b->raw && (p->prompt || p->json)), good = 1;
+    llm_text_str(&body, "{");
+    if (p->json) good = llm__batch_json(p->json, &chat, &body);
+    else if (!chat && p->prompt_token_ids) llm_text_format(&body, "'prompt':%i", p->prompt_token_ids, (size_t)p->n_prompt_token_ids);
+    else if (!chat) llm_text_format(&body, "'prompt':%q", p->prompt);
+    else if (p->messages) llm_text_format(&body, "'messages':%s", p->messages);
+    else llm_text_format(&body, "'messages':[{'role':'user','content':%q}]", p->prompt);
+    if (b->params.len) llm_text_add(&body, b->params.data, b->params.len);
+    llm_text_str(&body, ",\"stream\":false}");
+    llm_openai_call *k = NULL;
     if (!body.failed)
-        b->call[i] = llm_openai_begin(&b->service, b->chat ? LLM_OPENAI_CHAT : LLM_OPENAI_COMPLETION, body.data, body.len, NULL);
-    if (b->call[i]) llm_openai_submit(b->call[i]);
-    return b->call[i] != NULL;
+        k = llm_openai_begin(&b->service, chat ? LLM_OPENAI_CHAT : LLM_OPENAI_COMPLETION, good ? body.data : "{}", good ? body.len : 2, b);
+    if (!k) return 0;
+    if (!good) llm_openai_fail(k, 400, llm_last_error());
+    if (!b->out->shown.ignored && k->info.status == 200) {
+        const char *more = k->info.ignored;
+        llm_text_format(&b->ignored, "%s%s", b->ignored.len && *more ? ", " : "", more);
+        b->out->shown.ignored = llm__strndup(b->ignored.data, b->ignored.len);
+    }
+    b->call[i] = k;
+    llm_openai_submit(k);
+    return 1;
 }
 
 /* One more than is needed, so that an empty list is not NULL, which means that there was no memory. */
@@ -135,8 +251,9 @@ static int llm__batch_item(llm__batch *b, int32_t i, int32_t k) {
     llm_completion_output *o = &x->outputs;
     llm_output answer = LLM__ZERO;
     LLM__SCOPED(llm_text_free) llm_text prompt = LLM__ZERO;
+    const llm__str given = llm__json_text_at(call->body, 0, "prompt");
     size_t n = 0;
-    x->request_id = llm__strdup(call->id);
+    x->request_id = llm__strdup(call->info.id);
     x->finished = 1;
     o->index = i;
     if (call->info.status != 200) {
@@ -147,7 +264,8 @@ static int llm__batch_item(llm__batch *b, int32_t i, int32_t k) {
     const int32_t *ids = request ? llm_request_prompt(request, &n) : NULL;
     if (request) llm_request_get_output(request, k, &answer);
     if (request) llm_request_get_metrics(request, &x->metrics);
-    if (request) llm_detokenize(b->service.model, ids, n, LLM_DETOK_KEEP_SPECIAL, &prompt);
+    if (given.p) llm__add_str(&prompt, given);
+    else if (call->text.data) llm_unguard(call->text.data, call->text.len, &prompt);
     o->text = llm__strndup(c ? c->content.data : NULL, c ? c->content.len : 0);
     if (c && c->thoughts.len) o->reasoning_content = llm__strndup(c->thoughts.data, c->thoughts.len);
     x->prompt = llm__strndup(prompt.data, prompt.len);
@@ -205,10 +323,12 @@ static llm_outputs *llm__batch_all(llm *l, int chat, const llm_prompt *prompts, 
     b.n_prompts = n;
     llm_openai_service_init(&b.service, l->model, l->engine);
     if (params) b.service.defaults = *params;
+    else if (l->voice) b.service.defaults = l->defaults;
     if (l->reasoning >= 0) b.service.reasoning = (llm_reasoning_kind)l->reasoning;
     if (l->tool_format >= 0) b.service.tool_format = l->tool_format;
-    b.service.max_tokens = params && params->max_tokens ? params->max_tokens : 512;
-    b.width = params && params->n > 1 ? params->n : 1;
+    b.service.max_tokens = params && params->max_tokens ? params->max_tokens : l->max_tokens ? l->max_tokens : 512;
+    b.width = LLM__MAX(b.service.defaults.n, 1);
+    b.raw = l->raw;
     llm_result r = llm__batch_params(&b, cfg ? cfg->params : NULL);
     b.call = LLM__NEW(llm_openai_call *, n + 1);
     b.out = LLM__NEW(llm__outputs, 1);
@@ -219,6 +339,7 @@ static llm_outputs *llm__batch_all(llm *l, int chat, const llm_prompt *prompts, 
     for (int32_t i = 0; b.call && i < n; i++) llm_openai_free(b.call[i]);
     LLM_FREE(b.call);
     llm_text_free(&b.params);
+    llm_text_free(&b.ignored);
     if (!r) return &b.out->shown;
     llm_outputs_free(b.out ? &b.out->shown : NULL);
     return NULL;

@@ -2,14 +2,14 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/json.h"
+#include "api/easy.h"
 #include "api/model.h"
-#include "api/tokenizer.h"
-#include "api/template.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
-#include "api/easy.h"
+#include "api/tokenizer.h"
+#include "api/json.h"
+#include "api/template.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/log.h"
@@ -45,6 +45,8 @@ LLM_API void llm_free(llm *l) {
     if (!l) return;
     llm_engine_close(l->engine);
     llm_model_close(l->model);
+    if (l->voice) llm_text_free(&l->voice->notes);
+    LLM_FREE(l->voice);
     LLM_FREE(l);
 }
 

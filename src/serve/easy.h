@@ -14,21 +14,33 @@
  * A chat owns its messages and the request that is under way; the llm owns model and engine and must outlive its chats. The
  * messages are kept as JSON text and not as a tree: a turn only appends to them. */
 #pragma once
+#include "api/config.h"
 #include "api/text.h"
+#include "api/easy.h"
 #include "api/model.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
-#include "api/easy.h"
 #include "api/batch.h"
 #include "base/platform.h"
 #include "model/loader.h"
 #include "engine/scheduler.h"
 
+/* Where what an llm has to tell goes. */
+typedef struct llm__voice {
+    llm_log_fn log;
+    void *user;
+    int level;      /* of what the library itself tells */
+    llm_text notes; /* options without effect, one a line */
+} llm__voice;
+
 struct llm {
     llm_model *model;
     llm_engine *engine;
     int reasoning, tool_format; /* as in llm_openai_service; -1: as the chat template says */
+    llm__voice *voice;          /* of one that llm_open made, with what its options say of answers: */
+    llm_sampling defaults;
+    int32_t max_tokens, raw; /* raw: chats' texts go to the model without the template */
 };
 
 /* One sequence and a context for talking unless cfg says otherwise: a context of 128k tokens would take gigabytes. What

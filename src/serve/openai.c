@@ -10,12 +10,12 @@
 #include "api/options.h"
 #include "api/openai.h"
 #include "base/platform.h"
-#include "base/alloc.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "base/text.h"
 #include "base/json.h"
 #include "chat/reasoning.h"
+#include "serve/reports.h"
 
 LLM__PRIVATE int llm__oai_chats(const llm_openai_call *k) { return k->info.kind == LLM_OPENAI_CHAT || k->info.kind == LLM_OPENAI_RESPONSE; }
 
@@ -53,26 +53,22 @@ LLM__PRIVATE LLM__PRINTF(3, 4) int llm__oai_bad(llm_openai_call *k, const char *
     return 0;
 }
 
+LLM__PRIVATE int llm__oai_awaited(llm_openai_call *k) {
+    if (!__atomic_load_n(&k->cancelled, __ATOMIC_RELAXED)) return 1;
+    llm__oai_bad(k, "", "the request was cancelled");
+    k->info.status = 499;
+    return 0;
+}
+
 LLM__PRIVATE int llm__oai_failed(llm_openai_call *k, llm_result r, const char *param) {
     llm__oai_bad(k, param, "%s", llm_last_error());
     if (r == LLM_ERR_LIMIT) k->code = "context_length_exceeded";
     if (r == LLM_ERR_BUSY) k->info.status = 429, k->code = "queue_full";
     if (r == LLM_ERR_NOMEM) k->info.status = 503;
-    if (r == LLM_ERR_CANCELLED) k->info.status = 499; /* nobody reads it: nginx's word for a client that has left */
     if (r == LLM_ERR_BACKEND || r == LLM_ERR_IO) k->info.status = 500;
     if (r == LLM_ERR_UNSUPPORTED && !k->param[0]) k->info.status = 501; /* no field of the body can help */
     return 0;
 }
-
-/* What the text that lacks a part was to become nobody knows here; so all of the call's texts count as one. */
-LLM__PRIVATE int llm__oai_starved(llm_openai_call *k, unsigned before) {
-    if (*llm__alloc_failures() == before) return 0;
-    llm_openai_fail(k, 503, llm__oai_no_memory);
-    k->code = NULL;
-    return 1;
-}
-
-LLM__PRIVATE int llm__oai_failure_status(const char *failure) { return strcmp(failure, llm__oai_no_memory) ? 500 : 503; }
 
 LLM__PRIVATE int llm__oai_refused(llm_openai_call *k, llm_result r, const char *param) {
     return llm__oai_failed(k, r == LLM_ERR_NOMEM ? r : LLM_ERR_ARG, param);
@@ -95,21 +91,40 @@ LLM_API void llm_openai_error(llm_text *out, int status, const char *message, co
     llm_text_format(out, "{'error':{'message':%q,'type':%q,'param':%q,'code':%q}}", message, type, param, code);
 }
 
-/* ---- reading fields
- * Every parameter that some client of vLLM, OpenAI, FastDeploy or LMDeploy sends is a row of one table, llm__oai_fields. Its rows are
- * options like those of a command line (>>options): names, type, place in the call, range; those of sampling are the very same. So one
- * reader takes them all, and JSON's own types are asked for. Two kinds of rows set nothing here:
+/* ---- reading fields Every parameter that some client of vLLM, OpenAI, FastDeploy or LMDeploy sends is a row of one table,
+ * llm__oai_fields. Its rows are options like those of a command line (>>options): names, type, place in the call, range; those of sampling
+ * are the very same. So one reader takes them all, and JSON's own types are asked for. Three kinds of rows set nothing here:
  *
- *   IGNORED    read elsewhere, or without meaning for us (`store`, `metadata`): accepted in silence
- *   REFUSED    would change what the answer must be (`suffix`): accepting it in silence would be a lie, so it is an error
+ *   READ       a list or an object, or what depends on others: a function below reads it
+ *   IGNORED    without meaning for us (`service_tier`)
+ *   REFUSED    would change what the answer must be (`suffix`): an error
  *
- * A name that is in no row goes to the list of what was ignored; the server tells it in the header x-llm-ignored. Of
- * {"top_k": 40, "stop": "END", "seed": null} the reader copies 40 to asked.top_k, makes stop a list of one, and takes seed, which is null,
- * for not there. Fields that are objects, or depend on others, have a function each, called one after the other when the plain ones are
- * read (llm__oai_read): stream_options asks for `stream`, tool_choice for `tools`. Ranges of numbers are checked here with the name that
- * the client used; what is left to check of the sampling parameters llm_sampling_check does, as for everyone. */
+ * A name that is in no row, one that is ignored, and one that has no effect in this kind of call (the row's group) go to the list of what
+ * was ignored; the server tells it in the header x-llm-ignored (>>reports). Of {"top_k": 40, "stop": "END", "seed": null} the reader
+ * copies 40 to asked.top_k, makes stop a list of one, and takes seed, which is null, for not there. Fields that are objects, or depend on
+ * others, have a function each, called one after the other when the plain ones are read (llm__oai_read): stream_options asks for `stream`,
+ * tool_choice for `tools`. Ranges of numbers are checked here with the name that the client used; what is left to check of the sampling
+ * parameters llm_sampling_check does, as for everyone. */
 
 typedef char llm__oai_has_room[LLM__COUNT(llm__oai_fields) <= LLM__OAI_FIELDS ? 1 : -1]; /* for llm_openai_call.given */
+
+LLM__PRIVATE void llm__oai_reports(llm_openai_call *k) {
+    for (int v = llm_json_first(k->body, 0); v >= 0; v = llm_json_next(k->body, v)) {
+        const llm__str key = llm__json_key(k->body, v);
+        const llm_option *p = llm_json_type_of(k->body, v) == LLM_JSON_NULL ? NULL : llm_options_find(&k->fields, key.p, key.n);
+        if (p && (p->kind == LLM_OPTION_IGNORED || !(p->group & 1 << k->info.kind))) llm__report_name(&k->ignored, key);
+    }
+}
+
+LLM__PRIVATE void llm__oai_reports_in(llm_openai_call *k, const char *name, const char *known) {
+    for (int v = llm_json_first(k->body, llm__oai_get(k->body, 0, name)); v >= 0; v = llm_json_next(k->body, v)) {
+        const llm__str key = llm__json_key(k->body, v);
+        char said[64];
+        if (llm_json_type_of(k->body, v) == LLM_JSON_NULL || llm__alias_among(known, key, NULL)) continue;
+        snprintf(said, sizeof said, "%s.%.40s", name, key.p);
+        llm__report_name(&k->ignored, llm__lit(said));
+    }
+}
 
 LLM__PRIVATE int llm__oai_get(const llm_json *d, int object, const char *name) {
     int v = llm_json_find(d, object, name);
@@ -182,6 +197,7 @@ LLM__PRIVATE int llm__oai_bias(llm_openai_call *k) {
 LLM__PRIVATE int llm__oai_stream_options(llm_openai_call *k) {
     static const char *const flag[] = {"include_usage", "continuous_usage_stats"};
     int *const to[] = {&k->include_usage, &k->continuous_usage}, v = llm__oai_get(k->body, 0, "stream_options");
+    llm__oai_reports_in(k, "stream_options", k->info.kind == LLM_OPENAI_RESPONSE ? "" : "include_usage|continuous_usage_stats");
     if (v < 0 || k->info.kind == LLM_OPENAI_RESPONSE) return 1;
     llm__oai_at(k, "stream_options");
     if (!k->info.stream) return llm__oai_bad(k, NULL, "Stream options can only be defined when `stream=True`.");

@@ -38,12 +38,12 @@
 #pragma once
 #include "api/config.h"
 #include "api/text.h"
+#include "api/easy.h"
+#include "api/sampler.h"
+#include "api/request.h"
 #include "api/json.h"
 #include "api/chat.h"
 #include "api/grammar.h"
-#include "api/sampler.h"
-#include "api/request.h"
-#include "api/easy.h"
 #include "api/options.h"
 #include "api/openai.h"
 #include "base/platform.h"
@@ -53,8 +53,8 @@
 /* clang-format off */
 enum {
     LLM__OAI_STOPS = 16, LLM__OAI_STOP_LEN = 1024, LLM__OAI_WORDS = 256, LLM__OAI_BIASES = 1024, /* entries and bytes a list may have */
-    LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64, LLM__OAI_TOOLS = 128,
-    LLM__OAI_TOOL_NAME = 64, LLM__OAI_FIELDS = 64
+    LLM__OAI_PROMPTS = 256, LLM__OAI_INPUTS = 1024, LLM__OAI_CHOICES = 2048, LLM__OAI_MESSAGES = 16384, LLM__OAI_KWARGS = 64,
+    LLM__OAI_TOOLS = 128, LLM__OAI_TOOL_NAME = 64, LLM__OAI_REPEATED = 1 << 20, LLM__OAI_FIELDS = 80
 };
 /* clang-format on */
 
@@ -91,6 +91,7 @@ typedef struct llm__oai_choice {
     double last;                /* when its latest token came; 0: none yet */
     int32_t n_reasoning;        /* tokens of thoughts */
     int32_t started;            /* in a stream: something was written */
+    int32_t n_tokens, n_held;   /* in a stream: tokens that were polled; of these those that wait for an event */
 } llm__oai_choice;
 
 /* A body and its answer. The kinds share it: an embedding has no use for the choices' texts, a response alone has items. */
@@ -112,13 +113,13 @@ struct llm_openai_call {
     /* Fields of the body that are no sampling parameters, by their names. */
     int32_t include_usage, continuous_usage, echo, skip_special, generation_prompt, continue_final, priority;
     int32_t add_special, parse_special, pieces; /* add_special -1: not said */
-    int32_t token_ids, metrics, want_logprobs, early_stop, background;
+    int32_t token_ids, metrics, want_logprobs, early_stop, background, store, truncation;
     int32_t shown, as_ids;   /* of log-probabilities: alternatives to a token at most; names as "token_id:N" */
     int32_t prompt_logprobs; /* -1: not wanted */
     int64_t max_tokens, max_completion_tokens, truncate_prompt;
     int64_t dimensions; /* of an embedding; 0: all */
     int32_t normalize, base64;
-    const char *cache_salt, *user_name;
+    const char *cache_salt, *user_name, *request_id;
     llm_grammar_config form; /* that the answer must have: kind 0: none; text in form_text */
     const char *form_name;   /* the field that asked for it */
     llm_text form_text;
@@ -129,6 +130,7 @@ struct llm_openai_call {
     const char *model; /* the name that answers carry */
     const char *lora;  /* the adapter that `model` names; NULL: the base model */
     int64_t created;
+    double received; /* by llm_now */
     llm_text ignored;
     llm_text text;                /* the rendered chat; or the answer of a kind that needs no engine */
     llm_request **request;        /* (info.n_requests) */
@@ -136,8 +138,9 @@ struct llm_openai_call {
     int32_t n_room;               /* requests there is room for */
     char param[64], message[600]; /* of the error, with info.status; before one: the field that is being read */
     const char *code;
-    int32_t failed; /* by llm_openai_fail */
-    int left;       /* atomic: by llm_openai_cancel */
+    int32_t failed;    /* by llm_openai_fail: the status */
+    int32_t starved;   /* memory was out for a part of the answer */
+    int32_t cancelled; /* atomic: by llm_openai_cancel */
     /* Of a response: the output items that are whole, and the text of the one that is not */
     llm_text items, item;
     int32_t n_items, item_kind, n_events; /* item_kind: llm__oai_item */
@@ -155,58 +158,93 @@ LLM__PRIVATE LLM__PRINTF(2, 3) int llm__oai_at(llm_openai_call *k, const char *f
  * begins with a small letter or a colon goes on behind the field's name. Returns 0, so that a check that fails ends in one line. */
 LLM__PRIVATE LLM__PRINTF(3, 4) int llm__oai_bad(llm_openai_call *k, const char *param, const char *format, ...);
 
+/* Whether somebody still waits: 0 keeps an error. Looked at where a loop grows with the request. */
+LLM__PRIVATE int llm__oai_awaited(llm_openai_call *k);
+
 /* The library's latest error as HTTP: a full queue may be tried again, a failing device is ours, the rest is the user's. */
 LLM__PRIVATE int llm__oai_failed(llm_openai_call *k, llm_result r, const char *param);
-
-/* The sentence of a call or a request that found no memory, whose status is 503 and not 500: it may be sent again. */
-static const char llm__oai_no_memory[] = "out of memory";
-
-/* The status of a request that failed with a sentence. */
-LLM__PRIVATE int llm__oai_failure_status(const char *failure);
-
-/* Was there too little memory since `before` (*llm__alloc_failures())? Then a part of something is missing somewhere, whatever else was
- * found: keeps that as the call's error, 503, and cancels what runs. */
-LLM__PRIVATE int llm__oai_starved(llm_openai_call *k, unsigned before);
 
 /* The same where nothing but memory can be our own fault. */
 LLM__PRIVATE int llm__oai_refused(llm_openai_call *k, llm_result r, const char *param);
 
+/* Kinds of calls as bits: the group of a row is where it has an effect. Elsewhere it is named as ignored. */
+#define LLM__OAI_BIT(kind) (1 << LLM_OPENAI_##kind)
+enum {
+    LLM__OAI_CHATS = LLM__OAI_BIT(CHAT) | LLM__OAI_BIT(RESPONSE),
+    LLM__OAI_ECHO = LLM__OAI_BIT(COMPLETION) | LLM__OAI_BIT(RESPONSE), /* there it is refused */
+    LLM__OAI_OPENAI = LLM__OAI_CHATS | LLM__OAI_BIT(COMPLETION),
+    LLM__OAI_ANSWERS = LLM__OAI_OPENAI | LLM__OAI_BIT(GENERATE),
+    LLM__OAI_PROMPTED = LLM__OAI_ANSWERS | LLM__OAI_BIT(EMBEDDING),
+    LLM__OAI_IDS = LLM__OAI_BIT(TOKENIZE) | LLM__OAI_BIT(CONTEXT_SAVE),
+    LLM__OAI_RENDERS = LLM__OAI_CHATS | LLM__OAI_IDS | LLM__OAI_BIT(TEMPLATE),
+    LLM__OAI_LORA = LLM__OAI_BIT(LORA_LOAD) | LLM__OAI_BIT(LORA_UNLOAD),
+    LLM__OAI_CONTEXT = LLM__OAI_BIT(CONTEXT_SAVE) | LLM__OAI_BIT(CONTEXT_LOAD),
+    LLM__OAI_ALL = LLM__OAI_BIT(CONTEXT_LOAD) * 2 - 1
+};
+
 /* clang-format off */
-#define LLM__OAI_BOOL(member, names) LLM_OPT_BOOL(llm_openai_call, member, 0, names, NULL)
-#define LLM__OAI_INT64(member, names, low, high) \
-    {names, LLM_OPTION_INT64, 0, offsetof(llm_openai_call, member), low, high, NULL, NULL}
+#define LLM__OAI_BOOL(where, member, names) LLM_OPT_BOOL(llm_openai_call, member, where, names, NULL)
+#define LLM__OAI_INT64(where, member, names, low, high) \
+    {names, LLM_OPTION_INT64, where, offsetof(llm_openai_call, member), low, high, NULL, NULL}
+#define LLM__OAI_TEXT(where, member, names, low, high) \
+    {names, LLM_OPTION_TEXT, where, offsetof(llm_openai_call, member), low, high, NULL, NULL}
+#define LLM__OAI_READ(where, names) {names, LLM_OPTION_READ, where, 0, 0, 0, NULL, NULL}
 
 static const llm_option llm__oai_fields[] = {
-    LLM__OAI_INT64(max_tokens, "max_tokens|max_new_tokens|request_output_len|n_predict", 0, 9e18),
-    LLM__OAI_INT64(max_completion_tokens, "max_completion_tokens|max_output_tokens", 0, 9e18),
-    LLM_OPTIONS_SAMPLING(llm_openai_call, asked, 0),
-    LLM__OAI_BOOL(asked.use_beam_search, "use_beam_search"),
-    LLM_OPT_FIELD(llm_openai_call, asked, length_penalty, 0, "length_penalty", NULL),
-    {"stop|stop_words", LLM_OPTION_LIST, 0, offsetof(llm_openai_call, stop), 0, LLM__OAI_STOPS, NULL, NULL},
-    {"bad_words", LLM_OPTION_LIST, 0, offsetof(llm_openai_call, bad_words), 0, LLM__OAI_WORDS, NULL, NULL},
-    LLM_OPT_INT(llm_openai_call, prompt_logprobs, 0, "prompt_logprobs", 0, 20, NULL),
-    LLM__OAI_BOOL(skip_special, "skip_special_tokens"), LLM__OAI_BOOL(info.stream, "stream"), LLM__OAI_BOOL(echo, "echo"),
-    LLM__OAI_BOOL(add_special, "add_special_tokens|add_special"), LLM__OAI_BOOL(parse_special, "parse_special"),
-    LLM__OAI_BOOL(pieces, "with_pieces|return_token_strs"), LLM__OAI_BOOL(generation_prompt, "add_generation_prompt"),
-    LLM__OAI_BOOL(continue_final, "continue_final_message"), LLM__OAI_BOOL(token_ids, "return_token_ids"),
-    LLM__OAI_BOOL(as_ids, "return_tokens_as_token_ids"), LLM__OAI_BOOL(metrics, "return_metrics"),
-    LLM__OAI_BOOL(early_stop, "enable_early_stop"), LLM__OAI_BOOL(tool_many, "parallel_tool_calls"),
-    LLM__OAI_BOOL(background, "background"),
-    LLM__OAI_INT64(truncate_prompt, "truncate_prompt_tokens", 1, 9e18),
-    LLM_OPT_INT(llm_openai_call, priority, 0, "priority", -1000000, 1000000, NULL),
-    {"cache_salt", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, cache_salt), 1, 128, NULL, NULL},
-    {"user", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, user_name), 0, 512, NULL, NULL},
-    {"guided_whitespace_pattern", LLM_OPTION_TEXT, 0, offsetof(llm_openai_call, form.space), 0, 512, NULL, NULL},
-    LLM__OAI_INT64(dimensions, "dimensions", 1, 1e9),
-    LLM__OAI_BOOL(normalize, "normalize"), LLM_OPT_ENUM(llm_openai_call, base64, 0, "encoding_format", "float|base64=1", NULL),
+    LLM__OAI_INT64(LLM__OAI_ANSWERS, max_tokens, "max_tokens|max_new_tokens|request_output_len|n_predict", 0, 9e18),
+    LLM__OAI_INT64(LLM__OAI_ANSWERS, max_completion_tokens, "max_completion_tokens|max_output_tokens", 0, 9e18),
+    LLM_OPT_FIELD(llm_openai_call, asked, best_of, LLM__OAI_ANSWERS & ~LLM__OAI_BIT(RESPONSE), "best_of", NULL),
+    LLM_OPTIONS_SAMPLING(llm_openai_call, asked, LLM__OAI_ANSWERS),
+    LLM__OAI_BOOL(LLM__OAI_ANSWERS, asked.use_beam_search, "use_beam_search"),
+    LLM_OPT_FIELD(llm_openai_call, asked, length_penalty, LLM__OAI_ANSWERS, "length_penalty", NULL),
+    {"stop|stop_words", LLM_OPTION_LIST, LLM__OAI_ANSWERS, offsetof(llm_openai_call, stop), 0, LLM__OAI_STOPS, NULL, NULL},
+    {"bad_words", LLM_OPTION_LIST, LLM__OAI_ANSWERS, offsetof(llm_openai_call, bad_words), 0, LLM__OAI_WORDS, NULL, NULL},
+    LLM_OPT_INT(llm_openai_call, prompt_logprobs, LLM__OAI_OPENAI, "prompt_logprobs", 0, 20, NULL),
+    LLM__OAI_BOOL(LLM__OAI_ANSWERS, skip_special, "skip_special_tokens"), LLM__OAI_BOOL(LLM__OAI_PROMPTED, info.stream, "stream"),
+    LLM__OAI_BOOL(LLM__OAI_ECHO, echo, "echo"),
+    LLM__OAI_BOOL(LLM__OAI_PROMPTED | LLM__OAI_IDS, add_special, "add_special_tokens|add_special"),
+    LLM__OAI_BOOL(LLM__OAI_PROMPTED | LLM__OAI_IDS, parse_special, "parse_special"),
+    LLM__OAI_BOOL(LLM__OAI_BIT(TOKENIZE), pieces, "with_pieces|return_token_strs"),
+    LLM__OAI_BOOL(LLM__OAI_RENDERS, generation_prompt, "add_generation_prompt"),
+    LLM__OAI_BOOL(LLM__OAI_RENDERS, continue_final, "continue_final_message"),
+    LLM__OAI_BOOL(LLM__OAI_OPENAI, token_ids, "return_token_ids"),
+    LLM__OAI_BOOL(LLM__OAI_OPENAI | LLM__OAI_BIT(TOKENIZE), as_ids, "return_tokens_as_token_ids"),
+    LLM__OAI_BOOL(LLM__OAI_OPENAI, metrics, "return_metrics"),
+    LLM__OAI_BOOL(LLM__OAI_ANSWERS, early_stop, "enable_early_stop"), LLM__OAI_BOOL(LLM__OAI_CHATS, tool_many, "parallel_tool_calls"),
+    LLM__OAI_BOOL(LLM__OAI_BIT(RESPONSE), background, "background"), LLM__OAI_BOOL(LLM__OAI_BIT(RESPONSE), store, "store"),
+    LLM__OAI_INT64(LLM__OAI_PROMPTED, truncate_prompt, "truncate_prompt_tokens", 1, 9e18),
+    LLM_OPT_INT(llm_openai_call, priority, LLM__OAI_PROMPTED, "priority", -1000000, 1000000, NULL),
+    LLM__OAI_TEXT(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT, cache_salt, "cache_salt", 1, 128),
+    LLM__OAI_TEXT(LLM__OAI_PROMPTED, user_name, "user", 0, 512), LLM__OAI_TEXT(LLM__OAI_ALL, request_id, "request_id", 1, 128),
+    LLM__OAI_TEXT(LLM__OAI_ANSWERS, form.space, "guided_whitespace_pattern", 0, 512),
+    LLM__OAI_INT64(LLM__OAI_BIT(EMBEDDING), dimensions, "dimensions", 1, 1e9),
+    LLM__OAI_BOOL(LLM__OAI_BIT(EMBEDDING), normalize, "normalize"),
+    LLM_OPT_ENUM(llm_openai_call, base64, LLM__OAI_BIT(EMBEDDING), "encoding_format", "float|base64=1", NULL),
+    LLM_OPT_ENUM(llm_openai_call, truncation, LLM__OAI_BIT(RESPONSE), "truncation", "disabled|auto=1", NULL),
     LLM_OPT_NONE(REFUSED, "suffix", "text behind the answer"),
-    LLM_OPT_NONE(IGNORED, "model|messages|prompt|input|content|tokens|instructions|tools|tool_choice|response_format|text|reasoning|"
-                 "stop_token_ids|logit_bias|stream_options|logprobs|top_logprobs|early_stopping|early_stop_config|chat_template|"
-                 "chat_template_kwargs|documents|enable_thinking|reasoning_effort|guided_json|guided_regex|guided_choice|guided_grammar|"
-                 "guided_json_object|structural_tag|json_schema|grammar|regex|structured_outputs|guided_decoding_backend", NULL),
-    LLM_OPT_NONE(IGNORED, "metadata|store|spaces_between_special_tokens|request_id|lora_name|lora_path|lora_int_id|name|include|truncation|"
-                 "service_tier|prompt_cache_key|safety_identifier|max_tool_calls|previous_response_id|conversation", NULL)};
+    LLM_OPT_NONE(REFUSED, "multimodal_data|multi_modal_data|mm_processor_kwargs", "an image or a video"),
+    LLM__OAI_READ(LLM__OAI_ALL, "model"), LLM__OAI_READ(LLM__OAI_PROMPTED | LLM__OAI_CONTEXT, "adapter_name"),
+    LLM__OAI_READ(LLM__OAI_RENDERS & ~LLM__OAI_BIT(RESPONSE), "messages"),
+    LLM__OAI_READ(LLM__OAI_BIT(COMPLETION) | LLM__OAI_BIT(GENERATE) | LLM__OAI_BIT(RESPONSE) | LLM__OAI_IDS, "prompt"),
+    LLM__OAI_READ(LLM__OAI_BIT(EMBEDDING) | LLM__OAI_BIT(RESPONSE), "input"), LLM__OAI_READ(LLM__OAI_BIT(TOKENIZE), "content"),
+    LLM__OAI_READ(LLM__OAI_BIT(DETOKENIZE), "tokens"), LLM__OAI_READ(LLM__OAI_RENDERS, "tools|tool_choice"),
+    LLM__OAI_READ(LLM__OAI_BIT(RESPONSE), "instructions|text|reasoning|metadata|include|previous_response_id|conversation"),
+    LLM__OAI_READ(LLM__OAI_ANSWERS, "response_format|stop_token_ids|logit_bias|early_stop_config|early_stopping|guided_json|guided_regex|"
+                  "guided_choice|guided_grammar|guided_json_object|structural_tag|json_schema|grammar|regex|structured_outputs"),
+    LLM__OAI_READ(LLM__OAI_OPENAI, "stream_options|logprobs"), LLM__OAI_READ(LLM__OAI_CHATS, "top_logprobs"),
+    LLM__OAI_READ(LLM__OAI_RENDERS, "chat_template|chat_template_kwargs|documents|enable_thinking|reasoning_effort"),
+    LLM__OAI_READ(LLM__OAI_LORA, "lora_name|lora_path"), LLM__OAI_READ(LLM__OAI_CONTEXT, "name"),
+    LLM_OPT_NONE_OF("guided_decoding_backend", LLM_GUIDED_BACKENDS, "there is one, built in"),
+    LLM_OPT_NONE(IGNORED, "lora_int_id", "adapters go by their names"),
+    LLM_OPT_NONE(IGNORED, "spaces_between_special_tokens", "a special token has the spaces that the tokenizer gives it"),
+    LLM_OPT_NONE(IGNORED, "max_tool_calls|service_tier|prompt_cache_key|safety_identifier", "it is OpenAI's own")};
 /* clang-format on */
+
+/* Names what the body says in vain: members that have no effect in this kind of call, or in none. */
+LLM__PRIVATE void llm__oai_reports(llm_openai_call *k);
+
+/* The same for members of its member `name` that are none of `known`, "a|b": as "name.member". */
+LLM__PRIVATE void llm__oai_reports_in(llm_openai_call *k, const char *name, const char *known);
 
 /* A member that is there and not null; else -1. */
 LLM__PRIVATE int llm__oai_get(const llm_json *d, int object, const char *name);

@@ -11,10 +11,10 @@
 #include "api/json.h"
 #include "api/openai.h"
 #include "base/platform.h"
-#include "base/alloc.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/files.h"
+#include "base/threads.h"
 #include "model/tensors.h"
 #include "serve/openai.h"
 #include "serve/openai_tools.h"
@@ -50,7 +50,8 @@ static int llm__oai_tokenize(llm_openai_call *k) {
                     k->service.engine ? k->service.engine->p.max_len : 0);
     if (!theirs || !k->pieces) llm_text_format(&k->text, "%i", ids.data, ids.len);
     if (k->pieces) llm_text_str(&k->text, theirs ? "[" : ",\"token_strs\":[");
-    for (size_t i = 0; i < ids.len && k->pieces && !__atomic_load_n(&k->left, __ATOMIC_RELAXED); i++) {
+    for (size_t i = 0; i < ids.len && k->pieces; i++) {
+        if (!llm__oai_awaited(k)) return 0;
         llm_text_format(&k->text, theirs ? "%,{'id':%d,'piece':" : "%,", ids.data[i]);
         llm__oai_token(k, ids.data[i], &bytes, &k->text);
         if (theirs) llm_text_str(&k->text, "}");
@@ -78,6 +79,7 @@ static int llm__oai_template(llm_openai_call *k) {
     if (!llm__oai_chat_body(k) || !llm__oai_at(k, "messages") || !llm__oai_render(k)) return 0;
     llm_unguard(k->text.data, k->text.len, &text);
     k->text.len = 0;
+    k->text.failed |= text.failed;
     llm_text_format(&k->text, "{'prompt':%Q}", text.data, text.len);
     return 1;
 }
@@ -118,6 +120,29 @@ static int llm__oai_adapters(llm_openai_call *k) {
     return 1;
 }
 
+/* Whether the folder may take another file of n tokens, or one in the place of that of the same name. Its size is taken for that of whole
+ * pages of all of them. */
+static int llm__oai_quota(llm_openai_call *k, const char *path, size_t n) {
+    const llm_openai_service *s = &k->service;
+    const int64_t page = s->engine->kv.page_tokens, pages = (int64_t)n / page;
+    int64_t files = 1, bytes = 256 + pages * (page * 4 + s->engine->page_bytes * s->engine->n_ranks);
+    LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO, other = LLM__ZERO;
+    llm__folder_names(s->context_dir, &names);
+    for (const char *name = NULL; (name = llm__folder_next(&names, name)) != NULL && !other.failed;) {
+        other.len = 0;
+        llm_text_format(&other, "%s/%s", s->context_dir, name);
+        const int64_t size = other.failed || !strcmp(other.data, path) ? -1 : llm__path_bytes(other.data);
+        if (size >= 0) files++, bytes += size;
+    }
+    if (names.failed || other.failed) return llm__oai_failed(k, llm__nomem(), "");
+    if ((!s->max_contexts || files <= s->max_contexts) && (!s->max_context_bytes || bytes <= s->max_context_bytes)) return 1;
+    llm__oai_bad(k, "name", ": the folder of kept contexts would hold %lld files and %lld MiB; its quota is %lld and %lld MiB",
+                 (long long)files, (long long)bytes >> 20, (long long)s->max_contexts, (long long)s->max_context_bytes >> 20);
+    k->code = "insufficient_quota";
+    k->info.status = 403;
+    return 0;
+}
+
 /* Kept contexts: {"name"} in a folder; to save, the body of a chat or a completion too, whose prompt was asked before. Done here, in a
  * worker's thread, in turns with the engine's steps. The answer tells how many tokens the file holds. */
 static int llm__oai_contexts(llm_openai_call *k) {
@@ -127,6 +152,8 @@ static int llm__oai_contexts(llm_openai_call *k) {
     LLM__SCOPED(llm_tokens_free) llm_tokens ids = LLM__ZERO;
     int64_t kept = 0;
     if (!llm__oai_inside(k, "name", s->context_dir, "--context-dir", &path) || (save && !llm__oai_body_ids(k, &ids))) return 0;
+    LLM__LOCKED(&s->engine->keeping); /* what the quota leaves is written before others look */
+    if (save && !llm__oai_quota(k, path.data, ids.len)) return 0;
     llm_result r = save ? llm_context_save(s->engine, path.data, ids.data, ids.len, k->lora, k->cache_salt, &kept)
                         : llm_context_load(s->engine, path.data, k->lora, k->cache_salt, &ids);
     if (r) llm__oai_refused(k, r, "name");
@@ -137,9 +164,9 @@ static int llm__oai_contexts(llm_openai_call *k) {
     return !r;
 }
 
-/* Does what the kind asks for. */
-static int llm__oai_submit(llm_openai_call *k) {
+LLM_API int llm_openai_submit(llm_openai_call *k) {
     const int kind = k->info.kind;
+    if (k->info.status != 200) return 0;
     if (!k->service.engine && (kind < LLM_OPENAI_TOKENIZE || kind > LLM_OPENAI_TEMPLATE))
         return llm__oai_failed(k, llm__error(LLM_ERR_UNSUPPORTED, "there is no engine to answer"), "");
     switch (kind) {
@@ -152,13 +179,4 @@ static int llm__oai_submit(llm_openai_call *k) {
     case LLM_OPENAI_CONTEXT_LOAD: return llm__oai_contexts(k);
     default: return llm__oai_submit_all(k);
     }
-}
-
-LLM_API int llm_openai_submit(llm_openai_call *k) {
-    const unsigned failures = *llm__alloc_failures();
-    if (k->info.status != 200) return 0;
-    const int ok = llm__oai_submit(k);
-    if (!llm__oai_starved(k, failures)) return ok;
-    k->info.status = 503; /* nothing has gone out yet, of a stream neither */
-    return 0;
 }

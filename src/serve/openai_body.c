@@ -2,15 +2,15 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/json.h"
+#include "api/easy.h"
 #include "api/model.h"
-#include "api/template.h"
-#include "api/chat.h"
-#include "api/grammar.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
-#include "api/easy.h"
+#include "api/json.h"
+#include "api/template.h"
+#include "api/chat.h"
+#include "api/grammar.h"
 #include "api/options.h"
 #include "api/openai.h"
 #include "base/platform.h"
@@ -21,6 +21,7 @@
 #include "base/threads.h"
 #include "base/json.h"
 #include "chat/template.h"
+#include "chat/tools.h"
 #include "model/loader.h"
 #include "engine/scheduler.h"
 #include "engine/adapters.h"
@@ -39,13 +40,25 @@ static int llm__oai_embedding(llm_openai_call *k) {
     return k->dimensions <= size || llm__oai_bad(k, "dimensions", "must be 1 to %d, got %lld", size, (long long)k->dimensions);
 }
 
+/* The answer's id, if the request chooses it. It stands in headers and logs, so it is plain. */
+static int llm__oai_id(llm_openai_call *k) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-";
+    if (!k->request_id) return 1;
+    if (k->request_id[strspn(k->request_id, plain)])
+        return llm__oai_bad(k, "request_id", "must have letters, digits, '_', '.', ':' and '-' only");
+    k->info.id = k->request_id;
+    return 1;
+}
+
 /* Every plain field; of a call that generates, then what depends on several. What is left to submit is what its kind needs: prompts, names
  * of files. */
 static int llm__oai_read(llm_openai_call *k) {
     int chat = llm__oai_chats(k), response = k->info.kind == LLM_OPENAI_RESPONSE;
     llm_result r = llm_options_json(&k->fields, k->body, 0, LLM_FROM_REQUEST, &k->ignored);
     if (r) return llm__oai_refused(k, r, k->fields.at);
-    if (k->info.kind >= LLM_OPENAI_TOKENIZE) return 1;
+    llm__oai_reports(k);
+    if (!llm__oai_id(k)) return 0;
+    if (k->info.kind >= LLM_OPENAI_TOKENIZE) return k->info.stream = 0, 1; /* these come whole, whatever was asked for */
     if (!llm__oai_stops(k) || !llm__oai_bias(k) || !llm__oai_stream_options(k) || !llm__oai_tools(k)) return 0;
     if (k->info.kind == LLM_OPENAI_EMBEDDING) return llm__oai_embedding(k);
     if (response && !llm__oai_response_fields(k)) return 0;
@@ -83,17 +96,19 @@ LLM_API int llm_openai_knows_model(const llm_openai_service *s, const char *name
  * but not where names are strict or an adapter is loaded: there it may be the name of one that is not. Odd names are not quoted. */
 static int llm__oai_model(llm_openai_call *k) {
     const llm_openai_service *s = &k->service;
-    int v = llm__oai_get(k->body, 0, "model");
+    const int adapts = 1 << k->info.kind & (LLM__OAI_PROMPTED | LLM__OAI_CONTEXT);
+    const char *own = adapts && llm__oai_has(k, "adapter_name") ? "adapter_name" : "model"; /* LMDeploy's, which is stronger */
+    int v = llm__oai_get(k->body, 0, own);
     const llm__str name = llm__json_text(k->body, v);
     k->model = s->n_names ? s->names[0] : name.p ? name.p : "default";
     if (v < 0) return 1;
-    if (!name.p) return llm__oai_bad(k, "model", "must be a text");
+    if (!name.p) return llm__oai_bad(k, own, "must be a text");
     int odd = name.n > 4096 || memchr(name.p, 0, name.n) != NULL;
     if (!odd && llm__oai_is_base(s, name)) return 1;
     if (!odd && llm__oai_is_lora(s, name)) return k->model = k->lora = name.p, 1;
-    if (!odd && !s->strict_names && !llm__oai_is_lora(s, llm__s(NULL, 0))) return 1;
-    if (odd) llm__oai_bad(k, "model", "The model does not exist.");
-    else llm__oai_bad(k, "model", "The model `%.64s` does not exist.", name.p);
+    if (!odd && !s->strict_names && *own == 'm' && !llm__oai_is_lora(s, llm__s(NULL, 0))) return 1;
+    if (odd) llm__oai_bad(k, own, "The model does not exist.");
+    else llm__oai_bad(k, own, "The model `%.64s` does not exist.", name.p);
     k->info.status = 404;
     k->code = "model_not_found";
     return 0;
@@ -101,7 +116,6 @@ static int llm__oai_model(llm_openai_call *k) {
 
 /* Renders probes through the template to learn what it can do, so it takes a moment: once a program, not once a call. */
 LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *model, llm_engine *engine) {
-    const unsigned failures = *llm__alloc_failures();
     const llm_model_info *info = llm_model_get_info(model);
     llm_engine_stats stats = LLM__ZERO;
     llm_template *t = NULL;
@@ -113,13 +127,14 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
     llm_sampling_default(model, &s->defaults);
     s->reasoning = llm_reasoning_detect(info->chat_template);
     s->tool_format = llm_tools_detect(info->chat_template);
-    if (info->chat_template && !llm_template_open(info->chat_template, strlen(info->chat_template), &t)) llm_template_get_caps(t, &s->caps);
+    llm_result r = info->chat_template ? llm_template_open(info->chat_template, strlen(info->chat_template), &t) : LLM_OK;
+    if (t) r = llm__template_caps(t, &s->caps);
     llm_template_close(t);
     if (engine) llm_engine_get_stats(engine, &stats);
     snprintf(all, sizeof all, "%s %s %lld %lld %s", LLM_VERSION_STRING, info->architecture, (long long)info->n_params,
              (long long)info->weight_bytes, stats.backend ? stats.backend : "");
     snprintf(s->fingerprint, sizeof s->fingerprint, "b%016llx", (unsigned long long)llm__hash(all, strlen(all), 1));
-    s->starved = *llm__alloc_failures() != failures;
+    s->starved = r == LLM_ERR_NOMEM;
 }
 
 /* The call comes back with every kind of body: with one that is wrong its status is not 200, submit does nothing and next writes the error.
@@ -127,7 +142,6 @@ LLM_API void llm_openai_service_init(llm_openai_service *s, const llm_model *mod
  * JSON limits keep a hostile body cheap: 64 levels, 4 million values, no key twice. */
 LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_openai_kind kind, const char *body, size_t len, void *user) {
     static const llm_json_limits limits = {64, 4 << 20, 1};
-    const unsigned failures = *llm__alloc_failures();
     llm_openai_call *k = LLM__NEW(llm_openai_call, 1);
     uint64_t bits[2] = {0, 0};
     if (!k) return llm__nomem(), (llm_openai_call *)NULL;
@@ -138,6 +152,7 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->user = user;
     k->s = s->defaults;
     k->created = (int64_t)llm__wall_clock();
+    k->received = llm__now();
     k->generation_prompt = k->parse_special = k->tool_many = 1;
     k->skip_special = !s->defaults.skip_special_tokens_off;
     k->normalize = !s->raw_embeddings;
@@ -149,10 +164,12 @@ LLM_API llm_openai_call *llm_openai_begin(const llm_openai_service *s, llm_opena
     k->info.id = k->id;
     k->info.status = 200;
     k->info.sampling = &k->s;
-    if (llm_json_parse(body, len, &limits, &k->body)) llm__oai_bad(k, "", "%s", llm_last_error());
+    const llm_result r = llm_json_parse(body, len, &limits, &k->body);
+    if (r) llm__oai_refused(k, r, "");
+    else if (s->starved) llm__oai_failed(k, llm__nomem(), "");
     else if (llm_json_type_of(k->body, 0) != LLM_JSON_OBJECT) llm__oai_bad(k, "", "the body must be a JSON object");
-    else if (llm__oai_model(k)) llm__oai_read(k);
-    if (!llm__oai_starved(k, failures) && s->starved) llm_openai_fail(k, 503, llm__oai_no_memory);
+    else if (llm__oai_model(k) && llm__oai_read(k) && k->ignored.failed) llm__oai_failed(k, llm__nomem(), "");
+    k->info.user = k->user_name;
     k->info.ignored = k->ignored.data && !k->ignored.failed ? k->ignored.data : "";
     k->info.n_choices = k->s.n > 0 ? k->s.n : 1;
     k->info.form = k->form.kind != 0;
@@ -166,10 +183,10 @@ LLM_API void llm_openai_fail(llm_openai_call *k, int status, const char *message
     for (int32_t i = 0; i < k->info.n_requests; i++) llm_request_cancel(k->request[i]);
     llm__oai_bad(k, "", "%s", message);
     k->info.status = k->info.stream && k->info.n_requests ? 200 : status;
-    k->failed = 1;
+    k->failed = status;
 }
 
-LLM_API void llm_openai_cancel(llm_openai_call *k) { __atomic_store_n(&k->left, 1, __ATOMIC_RELAXED); }
+LLM_API void llm_openai_cancel(llm_openai_call *k) { __atomic_store_n(&k->cancelled, 1, __ATOMIC_RELAXED); }
 
 /* Requests first: once llm_request_free is back, on_news is never called for them again. A request that still runs lives on in the engine
  * for a step, with its own copies of what it was given and its own hold on the grammar; it reads nothing of the call. */

@@ -1,8 +1,8 @@
 #include "serve/openai_choices.h"
 #include "api/text.h"
-#include "api/chat.h"
-#include "api/request.h"
 #include "api/easy.h"
+#include "api/request.h"
+#include "api/chat.h"
 #include "api/openai.h"
 #include "base/platform.h"
 #include "engine/scheduler.h"
@@ -42,7 +42,7 @@ static void llm__oai_payload(const llm_openai_call *k, const llm__oai_piece *p, 
     if (content) llm_text_format(out, "%,'content':%Q", c->content.data, c->content.len);
     else if (whole) llm_text_str(out, ",\"content\":null");
     if (thoughts) llm_text_format(out, "%,'reasoning_content':%Q", c->thoughts.data, c->thoughts.len);
-    if (p->calls && p->calls->len) llm_text_format(out, "%,'tool_calls':[%t]", p->calls);
+    if (p->calls && (p->calls->len || p->calls->failed)) llm_text_format(out, "%,'tool_calls':[%t]", p->calls);
     llm_text_str(out, whole ? ",\"refusal\":null}" : "}");
 }
 
@@ -148,6 +148,6 @@ LLM__PRIVATE void llm__oai_whole(const llm_openai_call *k, llm_text *out) {
     llm_text_str(out, "]");
     if (!generate) llm__oai_usage(k, out);
     if (llm__oai_chats(k) && k->prompt_logprobs >= 0) llm__oai_prompt_logprobs(k, k->request[0], out);
-    if (k->metrics && !generate && !embedding) llm__oai_metrics(k->request[0], out);
+    if (k->metrics && !generate && !embedding) llm__oai_metrics(k, k->request[0], out);
     llm_text_str(out, "}");
 }

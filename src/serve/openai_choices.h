@@ -5,9 +5,9 @@
  * `message`, `delta` or `text`; all else is shared. */
 #pragma once
 #include "api/text.h"
-#include "api/chat.h"
-#include "api/request.h"
 #include "api/easy.h"
+#include "api/request.h"
+#include "api/chat.h"
 #include "api/openai.h"
 #include "base/platform.h"
 #include "serve/openai.h"

@@ -1,12 +1,16 @@
 #include "serve/openai_fields.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/json.h"
-#include "api/sampler.h"
 #include "api/easy.h"
+#include "api/sampler.h"
+#include "api/engine.h"
+#include "api/json.h"
 #include "api/openai.h"
 #include "base/platform.h"
 #include "base/log.h"
+#include "base/text.h"
+#include "engine/scheduler.h"
+#include "serve/reports.h"
 #include "serve/options.h"
 #include "serve/openai.h"
 
@@ -73,13 +77,21 @@ LLM__PRIVATE int llm__oai_length(llm_openai_call *k) {
 }
 
 LLM__PRIVATE int llm__oai_early_stop(llm_openai_call *k) {
-    int v = llm__oai_get(k->body, 0, "early_stop_config"), flag = llm__oai_has(k, "enable_early_stop") && k->early_stop;
-    const char *said = llm_json_str(k->body, v, NULL);
-    LLM__SCOPED(llm_text_free) llm_text text = LLM__ZERO;
-    if (llm__oai_has(k, "enable_early_stop")) k->s.early_stop.enable = flag;
-    if (v < 0) return 1;
-    if (said) llm_text_str(&text, said);
-    else llm_text_format(&text, "%j", k->body, v);
-    llm_result r = text.failed ? llm__nomem() : llm__early_stop_parse(text.data ? text.data : "", flag, &k->s.early_stop);
-    return r ? llm__oai_refused(k, r, "early_stop_config") : 1;
+    int v = llm__oai_get(k->body, 0, "early_stop_config"), said = llm__oai_has(k, "enable_early_stop"), flag = said && k->early_stop;
+    const char *text = llm_json_str(k->body, v, NULL);
+    llm_early_stop *e = &k->s.early_stop;
+    LLM__SCOPED(llm_text_free) llm_text json = LLM__ZERO;
+    if (text) llm_text_str(&json, text);
+    else if (v >= 0) llm_text_format(&json, "%j", k->body, v);
+    if (said) e->enable = flag;
+    llm_result r = json.failed ? llm__nomem() : v >= 0 ? llm__early_stop_parse(NULL, json.data ? json.data : "", flag, e) : LLM_OK;
+    if (r) return llm__oai_refused(k, r, "early_stop_config");
+    if (k->s.use_beam_search && e->enable > 0 && (said || v >= 0))
+        return llm__oai_bad(k, said ? "enable_early_stop" : "early_stop_config", ": early stop cannot be used with a beam search");
+    if (v >= 0 && e->enable <= 0) llm__report_name(&k->ignored, llm__lit("early_stop_config")); /* it switches nothing on */
+    const llm_engine *engine = k->service.engine;
+    if (k->s.use_beam_search && (e->enable > 0 || (!e->enable && engine && engine->p.c.early_stop.enable)))
+        llm__report_name(&k->ignored, llm__lit("enable_early_stop")); /* the server's */
+    if (k->s.use_beam_search || ((said || v >= 0) && e->enable <= 0)) e->enable = -1;
+    return 1;
 }

@@ -1,14 +1,15 @@
 #include "serve/openai_messages.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/json.h"
 #include "api/easy.h"
+#include "api/json.h"
 #include "api/openai.h"
 #include "base/platform.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/json.h"
 #include "chat/reasoning.h"
+#include "serve/reports.h"
 #include "serve/openai.h"
 
 /* Says which member of message i is looked at. A response's messages were items, and are not numbered like them. */
@@ -145,6 +146,8 @@ static int llm__oai_input(llm_openai_call *k) {
     if (system >= 0 && !llm_json_str(d, system, NULL)) return llm__oai_bad(k, "instructions", "must be a text");
     if (!text && (llm_json_type_of(d, v) != LLM_JSON_ARRAY || !llm_json_size(d, v)))
         return llm__oai_bad(k, "input", "must be a text or a list of items");
+    if (llm_json_size(d, v) > LLM__OAI_MESSAGES)
+        return llm__oai_bad(k, "input", ": at most %d items, got %d", LLM__OAI_MESSAGES, llm_json_size(d, v));
     llm_text_str(&out, "[");
     if (system >= 0) llm_text_format(&out, "{'role':'system','content':%j}", d, system);
     if (text) llm_text_format(&out, "%,{'role':'user','content':%j}", d, v);
@@ -159,7 +162,9 @@ static int llm__oai_input(llm_openai_call *k) {
 
 LLM__PRIVATE int llm__oai_response_fields(llm_openai_call *k) {
     static const char *const no_memory[] = {"previous_response_id", "conversation", "prompt"};
+    static const char *const repeated[] = {"instructions", "metadata", "reasoning", "text", "tool_choice", "tools"};
     const llm_json *d = k->body;
+    size_t bytes = 0;
     int reasoning = llm__oai_get(d, 0, "reasoning"), include = llm__oai_get(d, 0, "include");
     const char *no_place = k->asked.n > 1            ? "n"
                            : k->echo                 ? "echo"
@@ -170,6 +175,10 @@ LLM__PRIVATE int llm__oai_response_fields(llm_openai_call *k) {
     for (int i = 0; i < LLM__COUNT(no_memory); i++)
         if (llm__oai_has(k, no_memory[i]))
             return llm__oai_bad(k, no_memory[i], "is not currently supported: nothing is kept between two requests");
+    for (int i = 0; i < LLM__COUNT(repeated); i++)
+        if ((bytes += llm__json_bytes(d, llm__oai_get(d, 0, repeated[i]))) > LLM__OAI_REPEATED)
+            return llm__oai_bad(k, repeated[i], ": a response repeats it; of all that it repeats at most %d bytes may be sent, got %zu",
+                                LLM__OAI_REPEATED, bytes);
     if (no_place) return llm__oai_bad(k, no_place, "has no place in a response: it is one answer; /v1/chat/completions has it");
     if (include >= 0 && llm_json_type_of(d, include) != LLM_JSON_ARRAY) return llm__oai_bad(k, "include", "must be a list of texts");
     for (int e = llm_json_first(d, include); e >= 0; e = llm_json_next(d, e)) {
@@ -179,6 +188,12 @@ LLM__PRIVATE int llm__oai_response_fields(llm_openai_call *k) {
     }
     if (k->background) return llm__oai_bad(k, "background", ": true is not supported: the answer comes in this connection");
     if (reasoning >= 0 && llm_json_type_of(d, reasoning) != LLM_JSON_OBJECT) return llm__oai_bad(k, "reasoning", "must be an object");
+    if (llm__oai_has(k, "metadata") && llm_json_type_of(d, llm__oai_get(d, 0, "metadata")) != LLM_JSON_OBJECT)
+        return llm__oai_bad(k, "metadata", "must be an object");
+    if (k->store) llm__report_name(&k->ignored, llm__lit("store")); /* nothing is kept; the answer says so too */
+    if (k->truncation) llm__report_name(&k->ignored, llm__lit("truncation"));
+    llm__oai_reports_in(k, "reasoning", "effort");
+    llm__oai_reports_in(k, "text", "format");
     return 1;
 }
 

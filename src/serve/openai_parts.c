@@ -1,8 +1,9 @@
 #include "serve/openai_parts.h"
+#include "api/config.h"
 #include "api/text.h"
-#include "api/tokenizer.h"
-#include "api/request.h"
 #include "api/easy.h"
+#include "api/request.h"
+#include "api/tokenizer.h"
 #include "api/openai.h"
 #include "base/platform.h"
 #include "base/text.h"
@@ -15,6 +16,16 @@ LLM__PRIVATE llm_output llm__oai_prompt_rows(const llm_request *request) {
     llm_output o = LLM__ZERO;
     o.token_ids = llm_request_prompt(request, &o.n_token_ids);
     o.logprobs = llm_request_prompt_logprobs(request, &o.top, &o.top_counts, &o.top_stride);
+    return o;
+}
+
+LLM__PRIVATE llm_output llm__oai_rows(const llm_output *answer, int32_t from, int32_t n) {
+    llm_output o = LLM__ZERO;
+    o.token_ids = answer->token_ids + from;
+    o.n_token_ids = n > 0 ? (size_t)n : 0;
+    o.top_stride = answer->top_stride;
+    if (answer->logprobs) o.logprobs = answer->logprobs + from;
+    if (answer->top) o.top = answer->top + (int64_t)from * answer->top_stride, o.top_counts = answer->top_counts + from;
     return o;
 }
 
@@ -42,7 +53,7 @@ static int llm__oai_alternative(const llm_output *o, size_t i, int32_t shown, in
 
 LLM__PRIVATE void llm__oai_token(const llm_openai_call *k, int32_t id, llm_text *bytes, llm_text *out) {
     bytes->len = 0;
-    llm_token_bytes(k->service.model, id, bytes);
+    if (llm_token_bytes(k->service.model, id, bytes) == LLM_ERR_NOMEM) out->failed = 1;
     int whole = llm__utf8_valid(bytes->data, bytes->len) == bytes->len;
     if (k->as_ids) llm_text_format(out, "'token_id:%d'", id);
     else llm_text_format(out, whole ? "%Q" : "'bytes:", bytes->data, bytes->len);
@@ -146,18 +157,19 @@ LLM__PRIVATE void llm__oai_usage(const llm_openai_call *k, llm_text *out) {
                         reasoning);
 }
 
-LLM__PRIVATE void llm__oai_metrics(const llm_request *request, llm_text *out) {
+LLM__PRIVATE void llm__oai_metrics(const llm_openai_call *k, const llm_request *request, llm_text *out) {
     llm_request_metrics m;
     llm_request_get_metrics(request, &m);
-    llm_text_format(out,
-                    ",'metrics':{'arrival_time':%f,'inference_start_time':%f,'first_token_time':%f,'finish_time':%f,'time_in_queue':%f,"
-                    "'model_forward_time':%f,'model_execute_time':%f}",
-                    m.arrival_time, m.inference_start_time, m.first_token_time, m.finish_time, m.time_in_queue, m.model_forward_time,
-                    m.model_execute_time);
+    llm_text_format(
+        out,
+        ",'metrics':{'arrival_time':%f,'request_start_time':%f,'inference_start_time':%f,'first_token_time':%f,'finish_time':%f,"
+        "'time_in_queue':%f,'preprocess_cost_time':%f,'model_forward_time':%f,'model_execute_time':%f}",
+        k->info.stream ? llm__wall_clock() : m.arrival_time, m.arrival_time, m.inference_start_time, m.first_token_time, m.finish_time,
+        m.time_in_queue, m.preprocess_cost_time, m.model_forward_time, m.model_execute_time);
 }
 
 LLM__PRIVATE void llm__oai_head(const llm_openai_call *k, const char *object, llm_text *out) {
-    llm_text_format(out, "{'id':%q,'object':%q,'created':%l,'model':%q,", k->id, object, k->created, k->model);
+    llm_text_format(out, "{'id':%q,'object':%q,'created':%l,'model':%q,", k->info.id, object, k->created, k->model);
     if (k->info.kind == LLM_OPENAI_EMBEDDING) llm_text_str(out, "\"data\":[");
     else llm_text_format(out, "'system_fingerprint':%q,'choices':[", k->service.fingerprint);
 }

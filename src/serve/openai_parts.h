@@ -10,8 +10,8 @@
  * tokens that are half a code point. JSON knows no infinity: what cannot happen is -9999. */
 #pragma once
 #include "api/text.h"
-#include "api/request.h"
 #include "api/easy.h"
+#include "api/request.h"
 #include "api/openai.h"
 #include "base/platform.h"
 #include "engine/scheduler.h"
@@ -19,6 +19,9 @@
 
 /* The prompt's tokens with their log-probabilities, if they were asked for. */
 LLM__PRIVATE llm_output llm__oai_prompt_rows(const llm_request *request);
+
+/* n rows of an answer, from row `from` on. */
+LLM__PRIVATE llm_output llm__oai_rows(const llm_output *answer, int32_t from, int32_t n);
 
 /* One row: the token of an event. */
 LLM__PRIVATE llm_output llm__oai_event_rows(const llm_event *e);
@@ -41,8 +44,8 @@ LLM__PRIVATE void llm__oai_prompt_logprobs(const llm_openai_call *k, const llm_r
  * though it is not shown. Of these, so many were found in the prefix cache, or were thoughts. A response has other names for the same. */
 LLM__PRIVATE void llm__oai_usage(const llm_openai_call *k, llm_text *out);
 
-/* The first four are points in time, in seconds since 1970, 0 where one has not come yet; the others are spans of seconds. */
-LLM__PRIVATE void llm__oai_metrics(const llm_request *request, llm_text *out);
+/* As in llm_request_metrics. A streamed result arrives when it is written, as in FastDeploy; request_start_time is the request's. */
+LLM__PRIVATE void llm__oai_metrics(const llm_openai_call *k, const llm_request *request, llm_text *out);
 
 /* What stands at the beginning of every object and chunk; the same id and time in all of a stream. */
 LLM__PRIVATE void llm__oai_head(const llm_openai_call *k, const char *object, llm_text *out);

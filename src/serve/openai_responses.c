@@ -32,7 +32,7 @@
 #include "api/chat.h"
 #include "api/openai.h"
 #include "base/platform.h"
-#include "base/alloc.h"
+#include "base/log.h"
 #include "base/json.h"
 #include "serve/openai.h"
 #include "serve/openai_parts.h"
@@ -161,8 +161,8 @@ static void llm__oai_items_grow(llm_openai_call *k, llm_text *out) {
 }
 
 /* The response object, with a status: "in_progress" (at the beginning: no items, no usage), "completed", "incomplete" (the length cut it)
- * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has a default.
- * */
+ * or "failed" (failure: why). It repeats what the request said, since a client may keep the object alone; what was not said has a
+ * default. */
 static llm_text llm__oai_response(const llm_openai_call *k, const char *status, const char *failure) {
     static const char *const sent[][2] = {{"instructions", "null"},
                                           {"max_output_tokens", "null"},
@@ -175,7 +175,7 @@ static llm_text llm__oai_response(const llm_openai_call *k, const char *status, 
                                           {"top_logprobs", "0"},
                                           {"user", "null"}};
     llm_text t = LLM__ZERO;
-    llm_text_format(&t, "{'id':%q,'object':'response','created_at':%l,'status':%q,'model':%q,'error':", k->id, k->created, status,
+    llm_text_format(&t, "{'id':%q,'object':'response','created_at':%l,'status':%q,'model':%q,'error':", k->info.id, k->created, status,
                     k->model);
     llm_text_format(&t, failure ? "{'code':'server_error','message':%q}" : "null", failure);
     llm_text_format(&t, ",'incomplete_details':%s", strcmp(status, "incomplete") ? "null" : "{\"reason\":\"max_output_tokens\"}");
@@ -207,6 +207,7 @@ static const char *llm__oai_items_end(llm_openai_call *k, llm_text *out) {
 static void llm__oai_response_whole(llm_openai_call *k, llm_text *out) {
     LLM__SCOPED(llm_text_free) llm_text events = LLM__ZERO;
     llm_text whole = llm__oai_response(k, llm__oai_items_end(k, &events), NULL);
+    out->failed |= events.failed;
     llm_text_format(out, "%t", &whole);
 }
 
@@ -237,8 +238,9 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
         llm_event e;
         int any = 0;
         while (out->len == before && llm__oai_poll(k, r, &e)) {
-            if (e.finish == LLM_FINISH_ERROR) continue;
+            if (e.finish == LLM_FINISH_ERROR || !llm__oai_due(k, &e, &k->choice[r * k->info.n_choices + e.index])) continue;
             any = 1;
+            if (response || generate) k->choice[r * k->info.n_choices + e.index].n_held = 0;
             if (response) llm__oai_items_grow(k, out);
             else if (!generate) llm__oai_event(k, r, &e, &k->choice[r * k->info.n_choices + e.index], out);
         }
@@ -259,6 +261,7 @@ static int llm__oai_next_event(llm_openai_call *k, llm_text *out) {
 static int llm__oai_next(llm_openai_call *k, llm_text *out) {
     llm_event e;
     int done = 1;
+    if (k->info.done) return 0;
     if (k->info.status == 200 && (k->info.n_requests || k->failed)) {
         if (k->info.stream) return llm__oai_next_event(k, out);
         for (int32_t r = 0; r < k->info.n_requests; r++) {
@@ -267,38 +270,25 @@ static int llm__oai_next(llm_openai_call *k, llm_text *out) {
         }
         if (!done) return 0;
         const char *failure = llm__oai_failure(k);
-        if (failure) llm__oai_bad(k, "", "%s", failure), k->info.status = llm__oai_failure_status(k->message);
+        if (failure) llm__oai_bad(k, "", "%s", failure), k->info.status = k->failed ? k->failed : 500;
         else if (k->info.kind == LLM_OPENAI_RESPONSE) llm__oai_response_whole(k, out);
         else llm__oai_whole(k, out);
     } else if (k->info.status == 200) {
-        llm_text_add(out, k->text.data, k->text.len);
+        llm_text_format(out, "%t", &k->text);
     }
     if (k->info.status != 200) llm_openai_error(out, k->info.status, k->message, k->param[0] ? k->param : NULL, k->code);
     k->info.done = 1;
     return 1;
 }
 
-/* Takes a piece back, of which a part is missing. */
-static void llm__oai_take_back(llm_text *out, size_t len) {
-    out->len = len;
-    if (out->data) out->data[len] = 0;
-}
-
-/* Never blocks: its time grows with what is new. Where a piece lacks a part, the error stands in its place. Where not even that finds
- * memory, or `out` lacked something before, it gets nothing and says that it failed. */
+/* Never blocks: its time grows with what is new. Where memory ran out for any part of it, a piece is not told at all: the call fails, and
+ * what is told instead is its error. */
 LLM_API int llm_openai_next(llm_openai_call *k, llm_text *out) {
-    const unsigned failures = *llm__alloc_failures();
     const size_t before = out->len;
-    const int lacked = out->failed;
-    if (k->info.done) return 0;
-    const int any = lacked ? 0 : llm__oai_next(k, out);
-    if (!out->failed && !llm__oai_starved(k, failures)) return any;
-    llm_openai_fail(k, 503, llm__oai_no_memory);
-    llm__oai_take_back(out, before);
-    out->failed = lacked;
-    k->info.done = 0;
-    if (!lacked) llm__oai_next(k, out);
-    if (out->failed) llm__oai_take_back(out, before);
-    k->info.done = 1;
-    return 1;
+    const int was_done = k->info.done, some = llm__oai_next(k, out);
+    if (was_done || !(out->failed | k->starved | k->items.failed | k->item.failed | k->logs.failed)) return some;
+    out->len = before;
+    out->failed = k->starved = k->items.failed = k->item.failed = k->logs.failed = k->info.done = 0;
+    llm_openai_fail(k, 503, llm__out_of_memory);
+    return llm__oai_next(k, out);
 }

@@ -1,10 +1,12 @@
 #include "serve/openai_stream.h"
 #include "api/text.h"
-#include "api/chat.h"
-#include "api/request.h"
 #include "api/easy.h"
+#include "api/request.h"
+#include "api/chat.h"
 #include "api/openai.h"
 #include "base/platform.h"
+#include "base/log.h"
+#include "base/threads.h"
 #include "engine/scheduler.h"
 #include "serve/openai.h"
 #include "serve/openai_parts.h"
@@ -19,7 +21,7 @@ static void llm__oai_chunk(const llm_openai_call *k, llm_text *choice, const llm
     llm_text_format(out, "%t]", choice);
     if (usage) llm__oai_usage(k, out);
     else if (k->include_usage) llm_text_str(out, ",\"usage\":null");
-    if (ended && k->metrics) llm__oai_metrics(ended, out);
+    if (ended && k->metrics) llm__oai_metrics(k, ended, out);
     llm_text_str(out, "}\n\n");
 }
 
@@ -59,10 +61,12 @@ static void llm__oai_call_chunks(const llm_openai_call *k, llm__oai_piece *p, ll
 }
 
 LLM__PRIVATE void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event *e, llm__oai_choice *c, llm_text *out) {
-    int chat = llm__oai_chats(k), token = e->has_token && !(chat && llm__oai_is_end(k, e->finish, e->stop_id, e->id));
-    llm_output end, rows = llm__oai_event_rows(e), echo = llm__oai_prompt_rows(k->request[r]);
+    const int chat = llm__oai_chats(k), last = e->has_token && chat && llm__oai_is_end(k, e->finish, e->stop_id, e->id);
+    llm_output end, echo = llm__oai_prompt_rows(k->request[r]);
     llm__oai_piece p = LLM__ZERO;
     llm_request_get_output(k->request[r], e->index, &end);
+    const llm_output rows = llm__oai_rows(&end, c->n_tokens - c->n_held, c->n_held - last);
+    const int token = rows.n_token_ids > 0;
     p.at = r * k->info.n_choices + e->index;
     p.text = 1;
     p.echo = !chat && k->echo && !c->started ? &echo : NULL;
@@ -79,6 +83,13 @@ LLM__PRIVATE void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_
         llm__oai_piece_chunk(k, &p, out);
     }
     c->content.len = c->thoughts.len = 0;
+    c->n_held = 0;
+}
+
+LLM__PRIVATE int llm__oai_due(const llm_openai_call *k, const llm_event *e, llm__oai_choice *c) {
+    c->n_tokens += e->has_token;
+    c->n_held += e->has_token;
+    return e->finish != LLM_FINISH_NONE || c->n_held >= k->service.num_scheduler_steps;
 }
 
 /* Keeps the log-probabilities of a response's message: an event's token belongs to the text that comes with it or next. Those of thoughts
@@ -93,9 +104,17 @@ static void llm__oai_log_event(llm_openai_call *k, const llm_event *e, const llm
     if (thinking || (n && !call[n - 1].done) || e->finish != LLM_FINISH_NONE) k->logs.len = k->logs_sure;
 }
 
+/* Whether what was polled is an error for want of memory: the answer's, or that of the piece itself. */
+static int llm__oai_lost(llm_request *r, int32_t index) {
+    LLM__LOCKED(&r->mutex);
+    const llm__seq *s = r->answer[index];
+    return s->output.finish != LLM_FINISH_ERROR || (s->output.lost && !strcmp(s->output.lost, llm__out_of_memory));
+}
+
 LLM__PRIVATE int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     if (!llm_request_poll(k->request[r], e)) return 0;
     llm__oai_choice *c = &k->choice[r * k->info.n_choices + e->index];
+    if (e->finish == LLM_FINISH_ERROR) k->starved |= llm__oai_lost(k->request[r], e->index);
     double now = llm__now(), gap = e->has_token && c->last > 0 ? now - c->last : 0;
     size_t before = c->content.len;
     int thinking = c->reasoning.thinking;
@@ -107,6 +126,7 @@ LLM__PRIVATE int llm__oai_poll(llm_openai_call *k, int32_t r, llm_event *e) {
     if (e->finish != LLM_FINISH_NONE) llm_reasoning_end(&c->reasoning, &c->thoughts, answer);
     if (c->tools && plain.len) llm_tool_parser_push(c->tools, plain.data, plain.len, &c->content);
     if (c->tools && e->finish != LLM_FINISH_NONE) llm_tool_parser_end(c->tools, &c->content);
+    k->starved |= c->thoughts.failed | c->content.failed | plain.failed;
     if (k->info.kind == LLM_OPENAI_RESPONSE && k->want_logprobs) llm__oai_log_event(k, e, c, thinking, c->content.len > before);
     c->n_reasoning += e->has_token && c->reasoning.thinking;
     c->chars += llm_text_chars(c->content.data + before, c->content.len - before);
@@ -127,18 +147,15 @@ LLM__PRIVATE const char *llm__oai_failure(const llm_openai_call *k) {
 LLM__PRIVATE void llm__oai_stream_end(llm_openai_call *k, llm_text *out) {
     const char *failure = llm__oai_failure(k);
     llm_text none = LLM__ZERO;
-    if (k->info.kind == LLM_OPENAI_GENERATE) {
-        if (failure) llm_openai_error(out, llm__oai_failure_status(failure), failure, NULL, NULL), llm_text_str(out, "\n");
-        return;
-    }
+    const int lines = k->info.kind == LLM_OPENAI_GENERATE;
     if (failure) {
-        llm_text_str(out, "data: ");
-        llm_openai_error(out, llm__oai_failure_status(failure), failure, NULL, NULL);
-        llm_text_str(out, "\n\n");
+        if (!lines) llm_text_str(out, "data: ");
+        llm_openai_error(out, k->failed ? k->failed : 500, failure, NULL, NULL);
+        llm_text_str(out, lines ? "\n" : "\n\n");
     } else if (k->include_usage) {
         llm__oai_chunk(k, &none, NULL, out);
     }
-    llm_text_str(out, "data: [DONE]\n\n");
+    if (!lines) llm_text_str(out, "data: [DONE]\n\n");
 }
 
 LLM__PRIVATE void llm__oai_roles(llm_openai_call *k, llm_text *out) {

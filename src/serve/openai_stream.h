@@ -15,13 +15,13 @@
  *
  * All choices share the stream, told apart by `index`. Deltas joined are exactly the text of the answer that is not streamed: an event
  * holds whole code points, and nothing that may still become a stop string. One call of llm_openai_next writes at most one event's worth,
- * so that a server can stop where a slow reader's buffer is full and go on later; nothing is lost: the request keeps its events till then.
- * */
+ * so that a server can stop where a slow reader's buffer is full and go on later; nothing is lost: the request keeps its events till
+ * then. */
 #pragma once
 #include "api/text.h"
-#include "api/chat.h"
-#include "api/request.h"
 #include "api/easy.h"
+#include "api/request.h"
+#include "api/chat.h"
 #include "api/openai.h"
 #include "base/platform.h"
 #include "serve/openai.h"
@@ -30,9 +30,13 @@
  * *from on. c->n_told calls were announced, and `told` bytes of the last one's arguments written. NULL: there is nothing new. */
 LLM__PRIVATE const llm_tool_call *llm__oai_call_news(llm__oai_choice *c, int *fresh, size_t *from);
 
-/* An event as chunks. A chat's end is a chunk of its own with an empty delta, and a token that only ends the answer is none; a
- * completion's first chunk may begin with the echoed prompt. */
+/* What was polled of a choice since the last chunk, with an event as its end, as chunks. A chat's end is a chunk of its own with an empty
+ * delta, and a token that only ends the answer is none; a completion's first chunk may begin with the echoed prompt. */
 LLM__PRIVATE void llm__oai_event(const llm_openai_call *k, int32_t r, const llm_event *e, llm__oai_choice *c, llm_text *out);
+
+/* Counts an event that was polled. 1: what waits of its choice is to be written; 0: more tokens are to come into the same event
+ * (num_scheduler_steps of the service). */
+LLM__PRIVATE int llm__oai_due(const llm_openai_call *k, const llm_event *e, llm__oai_choice *c);
 
 /* Takes one piece of news of a prompt and keeps account of its choice. 0: there is none. The text goes through two splitters, of which only
  * a chat has:

@@ -56,6 +56,7 @@ static void llm__oai_write_message(const llm_openai_service *s, const llm_json *
     llm_text_str(out, "{");
     if (joined) llm__oai_joined(d, content, &text);
     if (calls) llm__oai_said(d, m, &text);
+    out->failed |= text.failed;
     if (calls) llm_text_format(out, "'content':%Q", text.data, text.len);
     for (int v = llm_json_first(d, m); v >= 0; v = llm_json_next(d, v)) {
         size_t n;
@@ -94,6 +95,7 @@ static int llm__oai_tool_words(const llm_openai_call *k, int m, llm_text *out) {
     llm_text_str(&words, "You can call these functions:\n");
     llm__oai_write_tools(k->body, k->tools, &words);
     llm_text_str(&words, "\nTo call one, answer with nothing but JSON: {\"name\": the function's name, \"arguments\": {...}}");
+    out->failed |= words.failed;
     llm_text_format(out, "{'role':'system','content':%Q}", words.data, words.len);
     return joined ? llm_json_next(k->chat, m) : m;
 }
@@ -117,6 +119,7 @@ LLM_API void llm_template_cut(const llm_model *model, const llm_json *context, l
     const llm__str content = llm__json_text_at(context, last, "content");
     if (content.p && model) llm_guard(model, content.p, content.n, &text);
     else llm__add_str(&text, content);
+    prompt->failed |= text.failed;
     while (text.len && strchr(" \n\t\r", text.data[text.len - 1])) text.len--;
     if (!text.len || !prompt->len) return;
     llm__reverse(text.data, text.len);
@@ -162,6 +165,7 @@ LLM__PRIVATE int llm__oai_render(llm_openai_call *k) {
     k->text.len = 0;
     if (!r) r = llm_render(s->model, doc, &how, &k->text);
     if (!r && k->continue_final) llm_template_cut(s->model, doc, &k->text);
+    if (!r && k->text.failed) r = llm__nomem();
     return r ? llm__oai_failed(k, r, NULL) : 1;
 }
 
@@ -180,7 +184,8 @@ LLM__PRIVATE int llm__oai_prompt_ids(llm_openai_call *k, int v, int add_special,
     int flags = (k->parse_special ? LLM_TOK_PARSE_SPECIAL : 0) | (v < 0 ? LLM_TOK_GUARDED : 0);
     if (k->add_special < 0 ? add_special : k->add_special) flags |= LLM_TOK_ADD_SPECIAL;
     llm_result r = k->service.engine ? llm__prompt_fits(k->service.engine, n, least) : LLM_OK;
-    if (!r) r = llm__tokenizer_encode_until(k->service.model->source.tokenizer, s, n, flags, &k->left, ids);
+    if (!r) r = llm__tokenizer_encode_until(k->service.model->source.tokenizer, s, n, flags, &k->cancelled, ids);
+    if (r == LLM_ERR_CANCELLED) return llm__oai_awaited(k);
     return r ? llm__oai_failed(k, r, NULL) : 1;
 }
 
@@ -211,8 +216,9 @@ static int llm__oai_compile(llm_openai_call *k, const llm_reasoning *r) {
 }
 
 /* Hands one prompt to the engine, which copies it, and prepares its choices. truncate_prompt_tokens keeps the last ids, as in vLLM. The
- * choices come first, for the request may have news before llm_request_submit returns; n_requests counts only those that run. */
-static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids) {
+ * choices come first, for the request may have news before llm_request_submit returns; n_requests counts only those that run. given: the
+ * prompt's text as it was sent, if it was one. */
+static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids, llm__str given) {
     const llm_openai_service *s = &k->service;
     size_t skip = k->truncate_prompt && (uint64_t)k->truncate_prompt < ids->len ? ids->len - (size_t)k->truncate_prompt : 0;
     int chat = llm__oai_chats(k), parsed = k->tools >= 0 && (!k->form.kind || k->tool_exact);
@@ -225,14 +231,20 @@ static int llm__oai_submit_ids(llm_openai_call *k, const llm_tokens *ids) {
     c.score_only = k->max_tokens == 0;
     if (k->info.kind == LLM_OPENAI_EMBEDDING) c.pooling = s->pooling ? s->pooling : LLM_POOLING_LAST;
     c.deadline_s = s->deadline_s;
-    c.id = k->id;
+    c.id = k->info.id;
+    c.received = k->received;
     c.user = k;
     if (s->on_news) c.on_news = llm__oai_news;
     llm__oai_choice *first = k->choice + k->info.n_requests * k->info.n_choices;
     for (int32_t i = 0; i < k->info.n_choices; i++) {
         llm_text *before =
             k->info.kind == LLM_OPENAI_GENERATE || (k->info.kind == LLM_OPENAI_COMPLETION && k->echo) ? &first[i].content : NULL;
-        if (before) llm_detokenize(s->model, c.prompt_ids, c.n_prompt_ids, 0, before); /* what the model sees, not what was sent */
+        const int shown = before && given.p && k->info.kind == LLM_OPENAI_GENERATE;
+        llm_result r = LLM_OK;
+        if (shown) llm__add_str(before, given);
+        else if (before)
+            r = llm_detokenize(s->model, c.prompt_ids, c.n_prompt_ids, 0, before); /* what the model sees, as the echo's logprobs */
+        if (r) return llm__oai_failed(k, r, NULL);
         if (before) first[i].chars = llm_text_chars(before->data, before->len);
         llm_reasoning_begin(&first[i].reasoning, chat ? s->reasoning : LLM_REASONING_NONE, k->text.data, k->text.len);
         if (!i && !llm__oai_compile(k, &first->reasoning)) return 0;
@@ -261,6 +273,9 @@ LLM__PRIVATE int llm__oai_submit_all(llm_openai_call *k) {
     if (llm_json_type_of(d, v) == LLM_JSON_ARRAY && !n) return llm__oai_bad(k, NULL, "Prompt cannot be empty");
     if (many && n > most) return llm__oai_bad(k, NULL, ": at most %d prompts, got %d", most, n);
     k->n_room = many ? n : 1;
+    if ((int64_t)k->n_room * k->info.n_choices > LLM__OAI_CHOICES)
+        return llm__oai_bad(k, "n", ": %d answers to each of %d prompts, at most %d in one request", k->info.n_choices, k->n_room,
+                            LLM__OAI_CHOICES);
     k->request = LLM__NEW(llm_request *, k->n_room);
     k->choice = LLM__NEW(llm__oai_choice, k->n_room * k->info.n_choices);
     k->info.requests = k->request;
@@ -272,7 +287,8 @@ LLM__PRIVATE int llm__oai_submit_all(llm_openai_call *k) {
         if (many && llm_json_type_of(d, e) != llm_json_type_of(d, first))
             return llm__oai_bad(k, NULL, "must be a list of one kind of prompts");
         if (embedding && llm_json_str(d, e, &len) && !len) return llm__oai_bad(k, NULL, ": a text is empty");
-        if (!llm__oai_prompt_ids(k, e, !chat, &ids) || !llm__oai_submit_ids(k, &ids)) return 0;
+        if (!llm__oai_awaited(k) || !llm__oai_prompt_ids(k, e, !chat, &ids) || !llm__oai_submit_ids(k, &ids, llm__json_text(d, e)))
+            return 0;
         e = many ? llm_json_next(d, e) : -1;
     } while (e >= 0);
     return 1;

@@ -1,10 +1,11 @@
 #include "serve/openai_tools.h"
+#include "api/easy.h"
 #include "api/json.h"
 #include "api/chat.h"
 #include "api/grammar.h"
-#include "api/easy.h"
 #include "api/openai.h"
 #include "base/platform.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "base/json.h"
 #include "chat/tools.h"
@@ -76,6 +77,7 @@ LLM__PRIVATE int llm__oai_tool_form(llm_openai_call *k) {
             k->form_name = "tools";
         }
     }
-    if (llm_tools_are_special(k->service.model, k->tool_format)) k->s.skip_special_tokens_off = 1;
-    return 1;
+    const int special = llm_tools_are_special(k->service.model, k->tool_format);
+    if (special) k->s.skip_special_tokens_off = 1;
+    return special >= 0 || llm__oai_failed(k, llm__nomem(), "tools");
 }

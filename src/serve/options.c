@@ -2,11 +2,11 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/json.h"
+#include "api/easy.h"
 #include "api/model.h"
 #include "api/sampler.h"
 #include "api/engine.h"
-#include "api/easy.h"
+#include "api/json.h"
 #include "api/options.h"
 #include "base/platform.h"
 #include "base/alloc.h"
@@ -16,6 +16,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "chat/reasoning.h"
+#include "serve/reports.h"
 
 /* The words of an ENUM as a person reads them, "a, b, c" for "a|b=2|c": the numbers are the program's. */
 static void llm__option_words(const char *words, llm_text *out) {
@@ -50,8 +51,11 @@ LLM_API const llm_option *llm_options_find(const llm_options *o, const char *nam
     return NULL;
 }
 
+/* Has a value of it a place in the target? */
+static int llm__option_stores(const llm_option *p) { return p->kind < LLM_OPTION_IGNORED || p->kind == LLM_OPTION_CHOICE; }
+
 /* Does the help show it? */
-static int llm__option_listed(const llm_option *p) { return p->help && p->group >= 0 && p->kind < LLM_OPTION_IGNORED; }
+static int llm__option_listed(const llm_option *p) { return p->help && p->group >= 0 && llm__option_stores(p); }
 
 /* The name by which the help knows an option: the first that is no letter. */
 static llm__str llm__option_name(const llm_option *p) {
@@ -61,31 +65,30 @@ static llm__str llm__option_name(const llm_option *p) {
     return w;
 }
 
-/* The error for a name that no row has, with the option that has the nearest one; of equally near ones the longer that the name begins
- * with. */
-static llm_result llm__option_unknown(const llm_options *o, const char *name, size_t n) {
+/* May a misspelt name be meant for it? Where a table has a help, the help knows it; a member of a body is what its program reads. */
+static int llm__option_meant(const llm_options *o, const llm_option *p) {
+    return o->table[0].help ? llm__option_listed(p) : llm__option_stores(p) || p->kind == LLM_OPTION_READ;
+}
+
+LLM__PRIVATE llm_result llm__option_unknown(const llm_options *o, llm__str said, size_t dashes) {
+    const llm__str name = llm__str_from(said, dashes);
     llm__str best = llm__s("help", 4), w, listed = best;
-    int least = llm__option_distance(llm__s(name, n), best);
+    char near[64];
+    int least = dashes ? llm__option_distance(name, best) : 99;
     for (int32_t i = 0; i < o->n; i++) {
-        for (const char *words = llm__option_listed(&o->table[i]) ? o->table[i].names : ""; llm__list_next(&words, "|", &w);) {
-            int d = w.n > 1 && *w.p != '$' && *w.p != '-' ? llm__option_distance(llm__s(name, n), w) : 99;
+        for (const char *words = llm__option_meant(o, &o->table[i]) ? o->table[i].names : ""; llm__list_next(&words, "|", &w);) {
+            int d = w.n > 1 && *w.p != '$' && *w.p != '-' ? llm__option_distance(name, w) : 99;
             /* On a tie the one that the typed name begins with, so that --max-tok finds max-tokens. */
-            if (d > least || (d == least && (w.n <= best.n || strncmp(w.p, name, LLM__MIN(n, w.n))))) continue;
+            if (d > least || (d == least && (w.n <= best.n || strncmp(w.p, name.p, LLM__MIN(name.n, w.n))))) continue;
             least = d;
             best = w;
             listed = llm__option_name(&o->table[i]);
         }
     }
-    return llm__error(LLM_ERR_ARG, "unknown option %.*s; the nearest is --%.*s", (int)LLM__MIN(n, (size_t)64), name, (int)listed.n,
-                      listed.p);
-}
-
-/* A remark in three parts to the program, which prints it or not: the library has no stderr of its own. Cut at 600 bytes. */
-static void llm__option_note(const llm_options *o, const char *said, const char *what, const char *why) {
-    char line[600];
-    if (!o->note) return;
-    snprintf(line, sizeof line, "%s%s%s", said, what, why);
-    o->note(o->user, line);
+    int n = snprintf(near, sizeof near, "%s%.*s", dashes ? "--" : "", (int)listed.n, listed.p);
+    for (int i = 0; i < n && !dashes; i++)
+        if (near[i] == '-') near[i] = '_';
+    return llm__error(LLM_ERR_ARG, "unknown option %.*s; the nearest is %s", (int)LLM__MIN(said.n, (size_t)66), said.p, near);
 }
 
 /* A number with an optional k, K, M or G behind it, as vLLM reads --max-model-len 32k: k is 1000, K 1024. */
@@ -98,7 +101,7 @@ static int llm__option_int(const char *s, int64_t *out) {
 
 /* Reads, checks the range, stores with the width of the kind. On an error `to` is as it was. The check is written !(low <= x <= high),
  * so that a NaN, which compares with nothing, fails it. */
-static llm_result llm__option_number(const llm_option *p, const char *said, const char *value, char *to) {
+static llm_result llm__option_number(const llm_option *p, const char *said, const char *value, void *to) {
     int64_t i = 0;
     double x = 0;
     int whole = p->kind != LLM_OPTION_FLOAT, ok = whole ? llm__option_int(value, &i) : llm__parse_double(value, strlen(value), &x);
@@ -120,7 +123,7 @@ static llm_result llm__option_number(const llm_option *p, const char *said, cons
 
 /* Appends a text that lives elsewhere: the list owns the array of pointers, not the texts. On LLM_ERR_NOMEM the list is as it was. */
 static llm_result llm__option_append(llm_option_list *list, const char *value) {
-    const char **items = (const char **)llm__realloc((void *)list->items, (size_t)(list->n + 1) * sizeof *items);
+    const char **items = (const char **)LLM_REALLOC((void *)list->items, (size_t)(list->n + 1) * sizeof *items);
     if (!items) return llm__nomem();
     list->items = items;
     items[list->n++] = value;
@@ -128,7 +131,7 @@ static llm_result llm__option_append(llm_option_list *list, const char *value) {
 }
 
 /* A word of the option's list, as its number. The error lists them all. */
-static llm_result llm__option_word(const char *words, const char *shown, const char *said, const char *value, char *to) {
+static llm_result llm__option_word(const char *words, const char *shown, const char *said, const char *value, void *to) {
     int32_t number = 0;
     LLM__SCOPED(llm_text_free) llm_text list = LLM__ZERO;
     if (llm__alias_among(words, llm__lit(value), &number)) return memcpy(to, &number, sizeof number), LLM_OK;
@@ -137,16 +140,31 @@ static llm_result llm__option_word(const char *words, const char *shown, const c
                       list.data ? list.data : "");
 }
 
+#define LLM__OPTION_BOOLS "true=1|1=1|on=1|yes=1|false|0|off|no"
+
+/* A value that will have no effect must be one that the documents know even so: what it is misspelt for may have one. */
+static llm_result llm__option_idle(const llm_option *p, const char *said, const char *value) {
+    llm_option as = *p;
+    int64_t unused;
+    if (p->kind == LLM_OPTION_IGNORED_FLAG) return llm__option_word(LLM__OPTION_BOOLS, "true or false", said, value, &unused);
+    if (!p->words) return LLM_OK;
+    if (p->words[1]) return llm__option_word(p->words, p->words, said, value, &unused);
+    as.kind = *p->words == 'N' ? LLM_OPTION_INT64 : LLM_OPTION_FLOAT;
+    return llm__option_number(&as, said, value, &unused);
+}
+
 /* Stores a value of any kind at its place. Texts are not copied: they live as long as argv, the environment, or o->owned. */
 static llm_result llm__option_store(const llm_option *p, const char *said, const char *value, char *to) {
     size_t n = strlen(value);
+    int32_t number;
     if (p->words && !strcmp(p->words, "TEXT") && llm__utf8_valid(value, n) < n)
         return llm__error(LLM_ERR_ARG, "%s: not UTF-8, UTF-8 text was expected", said);
     switch (p->kind) {
+    case LLM_OPTION_CHOICE: memcpy(to, &value, sizeof value); return llm__option_word(p->words, p->words, said, value, &number);
     case LLM_OPTION_INT:
     case LLM_OPTION_INT64:
     case LLM_OPTION_FLOAT: return llm__option_number(p, said, value, to);
-    case LLM_OPTION_BOOL: return llm__option_word("true=1|1=1|on=1|yes=1|false|0|off|no", "true or false", said, value, to);
+    case LLM_OPTION_BOOL: return llm__option_word(LLM__OPTION_BOOLS, "true or false", said, value, to);
     case LLM_OPTION_LIST:
         if (p->high > 0 && ((llm_option_list *)(void *)to)->n >= p->high)
             return llm__error(LLM_ERR_ARG, "%s: at most %.0f texts were expected", said, p->high);
@@ -161,24 +179,24 @@ static llm_result llm__option_store(const llm_option *p, const char *said, const
     }
 }
 
-/* One value for one row: refused, weaker than what is there, without meaning, or stored. said: the name as the user wrote it, for the
- * sentence of an error. source: a weaker one that comes later changes nothing. Of one
+/* One value for one row: refused, without meaning, weaker than what is there, or stored. said: the name as the user wrote it, for the
+ * sentence of an error. source: a weaker one that comes later changes nothing, but what has no meaning is told wherever it is said. Of one
  * source the last value counts, and what the user says twice is noted; a list grows. */
 LLM_API llm_result llm_options_set(llm_options *o, const llm_option *option, const char *said, const char *value, int source) {
     unsigned char *given = &o->given[option - o->table];
+    const int idle = option->kind == LLM_OPTION_IGNORED || option->kind == LLM_OPTION_IGNORED_FLAG, weaker = *given > source;
+    llm_result r = LLM_OK;
     if (option->kind == LLM_OPTION_REFUSED) return llm__error(LLM_ERR_UNSUPPORTED, "%s: %s is not in this version", said, option->help);
-    /* The command line over the environment over a file: whoever is stronger has been here. */
-    if (*given > source) return LLM_OK;
-    if (option->kind == LLM_OPTION_IGNORED || option->kind == LLM_OPTION_IGNORED_FLAG) {
-        if (!*given || source == LLM_FROM_USER) llm__option_note(o, said, " has no effect: ", option->help);
-    } else {
+    if (idle) {
+        r = llm__option_idle(option, said, value);
+        if (!r) llm__report_note(o, said, " has no effect: ", option->help);
+    } else if (!weaker && option->kind != LLM_OPTION_READ) { /* the command line over the environment over a file */
         if (*given == LLM_FROM_USER && option->kind != LLM_OPTION_LIST)
-            llm__option_note(o, said, " is given twice, the last one counts", "");
-        llm_result r = llm__option_store(option, said, value, (char *)o->target + option->at);
-        if (r) return r;
+            llm__report_note(o, said, " is given twice, the last one counts", "");
+        r = llm__option_store(option, said, value, (char *)o->target + option->at);
     }
-    *given = (unsigned char)source;
-    return LLM_OK;
+    if (!r && !weaker) *given = (unsigned char)source;
+    return r;
 }
 
 /* Bytes of the dashes before a name: one or two hyphens, or one long dash; 0 for a word, which a lone '-' and a negative number are too. */
@@ -187,21 +205,29 @@ static size_t llm__option_dashes(const char *arg) {
     return arg[0] != '-' || !arg[1] || (arg[1] >= '0' && arg[1] <= '9') ? 0 : arg[1] == '-' ? 2 : 1;
 }
 
+/* The option that a word of argv names; NULL: none. len: of the name with its dashes. no: it is switched off by --no-x, which is looked for
+ * as x only when there is no option of the whole name. */
+static const llm_option *llm__option_of(const llm_options *o, const char *arg, size_t *len, int *no) {
+    const size_t dashes = llm__option_dashes(arg), n = strcspn(arg + dashes, "=");
+    const llm_option *p = dashes ? llm_options_find(o, arg, n + dashes) : NULL; /* as it stands: -n */
+    *len = dashes + n;
+    if (dashes && !p) p = llm_options_find(o, arg + dashes, n);
+    *no = dashes && !p && n > 3 && (!strncmp(arg + dashes, "no-", 3) || !strncmp(arg + dashes, "no_", 3));
+    return *no ? llm_options_find(o, arg + dashes + 3, n - 3) : p;
+}
+
 /* The option at argv[*i]; *i moves over its value. The next word is no value if it is itself a known option with two dashes or a long one:
  * "--port --model x" lacks the port; but "-p -m" may mean the text "-m". */
 static llm_result llm__option_arg(llm_options *o, int argc, char **argv, int *i) {
-    const char *arg = argv[*i], *name = arg + llm__option_dashes(arg), *value = strchr(name, '=');
-    size_t n = value ? (size_t)(value - name) : strlen(name);
-    const llm_option *p = llm_options_find(o, arg, n + (size_t)(name - arg)); /* as it stands: -n */
+    const char *arg = argv[*i], *value = strchr(arg, '=');
+    size_t n;
+    int no;
+    const llm_option *p = llm__option_of(o, arg, &n, &no);
     char said[80];
-    snprintf(said, sizeof said, "%.*s", (int)LLM__MIN(n + (size_t)(name - arg), sizeof said - 1), arg);
-    if (!p) p = llm_options_find(o, name, n);
+    snprintf(said, sizeof said, "%.*s", (int)LLM__MIN(n, sizeof said - 1), arg);
     if (value) value++;
-    /* --no-x is looked for as x only when there is no option of the whole name. */
-    int no = !p && n > 3 && (!strncmp(name, "no-", 3) || !strncmp(name, "no_", 3));
-    if (no) p = llm_options_find(o, name + 3, n - 3);
     const int flag = p && (p->kind == LLM_OPTION_BOOL || p->kind == LLM_OPTION_IGNORED_FLAG);
-    if (!p || (no && !flag)) return llm__option_unknown(o, name, n);
+    if (!p || (no && !flag)) return llm__option_unknown(o, llm__s(arg, n), llm__option_dashes(arg));
     if (no && value) return llm__error(LLM_ERR_ARG, "%s takes no value", said);
     if (flag) return llm_options_set(o, p, said, no ? "false" : value ? value : "true", LLM_FROM_USER);
     /* A refused option is refused at once, whether its value is there or not. */
@@ -229,16 +255,18 @@ LLM__PRIVATE llm_result llm__options_argv(llm_options *o, int argc, char **argv,
     return r;
 }
 
-/* A JSON value as the text an option takes: a string's bytes, a whole number's digits (of 1.0 too), of other values their JSON. Owned by o,
- * as the target may point to it. An option that takes no value needs none. */
-static llm_result llm__option_text(llm_options *o, const llm_option *p, const char *said, const llm_json *doc, int node, const char **out) {
+/* A JSON value as the text an option takes: a string's bytes, a whole number's digits (of 1.0 too), of other values their JSON; of a member
+ * of LMDeploy's {"name": "path"} both. Owned by o, as the target may point to it. An option whose value nobody looks at needs none. */
+static llm_result llm__option_text(llm_options *o, const llm_option *p, const char *said, const llm_json *doc, int node, int named,
+                                   const char **out) {
     size_t n;
     int64_t whole;
     llm_text t = LLM__ZERO;
     const char *s = llm_json_str(doc, node, &n);
     *out = "";
-    if (p->kind >= LLM_OPTION_IGNORED) return LLM_OK;
+    if (!llm__option_stores(p) && !(p->kind == LLM_OPTION_IGNORED && p->words) && p->kind != LLM_OPTION_IGNORED_FLAG) return LLM_OK;
     if (s && memchr(s, 0, n)) return llm__error(LLM_ERR_ARG, "%s: a text without NUL was expected", said);
+    if (named) llm_text_format(&t, "%s=", llm_json_key(doc, node, NULL));
     if (s) llm_text_add(&t, s, n);
     else if (llm_json_int(doc, node, &whole)) llm_text_int(&t, whole);
     else llm_json_write(doc, node, &t);
@@ -248,19 +276,9 @@ static llm_result llm__option_text(llm_options *o, const llm_option *p, const ch
     return r;
 }
 
-/* The names that no row has: an error, or (not NULL) a list "a, b" of those that are plain enough to be shown, eight at most. */
-static llm_result llm__option_unknown_member(const llm_options *o, const char *key, size_t n, llm_text *unknown) {
-    size_t commas = 0;
-    if (!unknown) return llm__option_unknown(o, key, n);
-    for (size_t i = 0; i < unknown->len; i++) commas += unknown->data[i] == ',';
-    if (!n || n > 63 || commas > 6 || strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != n) return LLM_OK;
-    llm_text_format(unknown, unknown->len ? ", %s" : "%s", key);
-    return LLM_OK;
-}
-
-/* Members of an object as options. They take the path of text: 0.5, true, "half", and lists element by element; null says "as if it were
- * not there", as OpenAI's clients write it. What was stored before an error stays. */
-LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown) {
+/* One member of an object, of a row: a list element by element, and so an object of texts for a list of NAME=PATH. JSON's own types are
+ * asked for in a request. */
+static llm_result llm__option_member(llm_options *o, const llm_option *p, const char *key, const llm_json *doc, int v, int source) {
     static const struct {
         llm_json_type type;
         const char *wanted;
@@ -271,27 +289,51 @@ LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int obj
                   {LLM_JSON_BOOL, "true or false"},
                   {LLM_JSON_STRING, "a text"},
                   {LLM_JSON_STRING, "a text or a list of texts"}};
+    const llm_json_type type = llm_json_type_of(doc, v);
+    const int pairs = p->kind == LLM_OPTION_LIST && type == LLM_JSON_OBJECT && llm_json_find(doc, v, "path") < 0;
+    const int list = p->kind == LLM_OPTION_LIST && (type == LLM_JSON_ARRAY || pairs);
     llm_result r = LLM_OK;
-    for (int v = llm_json_first(doc, object); v >= 0 && !r; v = llm_json_next(doc, v)) {
-        size_t n;
-        const char *key = o->at = llm_json_key(doc, v, &n), *text;
-        const llm_option *p = llm_options_find(o, key, n);
-        if (!p) r = llm__option_unknown_member(o, key, n, unknown);
-        if (!p || llm_json_type_of(doc, v) == LLM_JSON_NULL) continue;
-        int list = p->kind == LLM_OPTION_LIST && llm_json_type_of(doc, v) == LLM_JSON_ARRAY;
-        for (int e = list ? llm_json_first(doc, v) : v; e >= 0 && !r; e = list ? llm_json_next(doc, e) : -1) {
-            if (source == LLM_FROM_REQUEST && p->kind < LLM_OPTION_IGNORED && llm_json_type_of(doc, e) != strict[p->kind].type)
-                return llm__error(LLM_ERR_ARG, "%s must be %s", key, strict[p->kind].wanted);
-            r = llm__option_text(o, p, key, doc, e, &text);
-            if (!r) r = llm_options_set(o, p, key, text, source);
-        }
+    if (source == LLM_FROM_REQUEST && pairs) return llm__error(LLM_ERR_ARG, "%s must be %s", key, strict[p->kind].wanted);
+    for (int e = list ? llm_json_first(doc, v) : v; e >= 0 && !r; e = list ? llm_json_next(doc, e) : -1) {
+        const char *text;
+        if (source == LLM_FROM_REQUEST && p->kind < LLM_OPTION_IGNORED && llm_json_type_of(doc, e) != strict[p->kind].type)
+            return llm__error(LLM_ERR_ARG, "%s must be %s", key, strict[p->kind].wanted);
+        r = llm__option_text(o, p, key, doc, e, pairs, &text);
+        if (!r) r = llm_options_set(o, p, key, text, source);
     }
     return r;
 }
 
+/* Members of an object as options. They take the path of text: 0.5, true, "half"; null says "as if it were not there", as OpenAI's clients
+ * write it. What was stored before an error stays. */
+LLM_API llm_result llm_options_json(llm_options *o, const llm_json *doc, int object, int source, llm_text *unknown) {
+    llm_result r = LLM_OK;
+    for (int v = llm_json_first(doc, object); v >= 0 && !r; v = llm_json_next(doc, v)) {
+        size_t n;
+        const char *key = o->at = llm_json_key(doc, v, &n);
+        const llm_option *p = llm_options_find(o, key, n);
+        if (p && llm_json_type_of(doc, v) != LLM_JSON_NULL) r = llm__option_member(o, p, key, doc, v, source);
+        else if (!p && unknown) llm__report_name(unknown, llm__s(key, n));
+        else if (!p) r = llm__option_unknown(o, llm__s(key, n), 0);
+    }
+    return r;
+}
+
+/* What an inner reader notes is told with the name of the option that it reads. */
+typedef struct llm__option_voice {
+    const llm_options *outer;
+    const char *who;
+} llm__option_voice;
+
+static void llm__option_inner_note(void *user, const char *line) {
+    const llm__option_voice *v = (const llm__option_voice *)user;
+    llm__report_note(v->outer, v->who, ": ", line);
+}
+
 LLM__PRIVATE llm_result llm__options_inner(llm_options *o, const llm_option *table, int32_t n, void *target, unsigned char *given,
-                                           const char *who, const char *json, int source, llm_text *unknown) {
+                                           const llm_options *outer, const char *who, const char *json, int source) {
     LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    llm__option_voice voice = {outer, who};
     memset(o, 0, sizeof *o);
     memset(given, 0, (size_t)n);
     o->table = table;
@@ -299,10 +341,12 @@ LLM__PRIVATE llm_result llm__options_inner(llm_options *o, const llm_option *tab
     o->target = target;
     o->given = given;
     if (!json) return LLM_OK;
+    if (outer && outer->note) o->note = llm__option_inner_note, o->user = &voice;
     llm_result r = llm_json_parse(json, strlen(json), NULL, &doc);
     if (r == LLM_ERR_NOMEM) return r;
     if (r || llm_json_type_of(doc, 0) != LLM_JSON_OBJECT) r = llm__error(LLM_ERR_ARG, "%.40s, a JSON object was expected", json);
-    else r = llm_options_json(o, doc, 0, source, unknown);
+    else r = llm_options_json(o, doc, 0, source, NULL);
+    o->note = NULL;
     return r ? llm__error(r, "%s: %s", who, llm_last_error()) : LLM_OK;
 }
 
@@ -314,20 +358,65 @@ LLM__PRIVATE llm_result llm__options_file(llm_options *o, const char *path) {
     return r ? llm__error(r, "--config: %s", llm_last_error()) : LLM_OK;
 }
 
+/* The variable of a row's word; "": it has none. */
+static const char *llm__option_variable(llm__str word, char name[96]) {
+    const int bare = *word.p == '$',
+              n = word.n < 2 ? 0 : snprintf(name, 96, "%s%.*s", bare ? "" : "LLM_ARG_", (int)word.n - bare, word.p + bare);
+    name[n] = 0;
+    for (int k = 0; k < n; k++) name[k] = (char)(name[k] == '-' ? '_' : name[k] >= 'a' && name[k] <= 'z' ? name[k] - 32 : name[k]);
+    return name;
+}
+
 LLM__PRIVATE llm_result llm__options_environment(llm_options *o, char *(*get)(const char *name)) {
     llm_result r = LLM_OK;
+    char name[96];
     for (int32_t i = 0; i < o->n; i++) {
         llm__str w;
         for (const char *words = o->table[i].names; llm__list_next(&words, "|", &w) && !r;) {
-            char name[96];
-            int bare = *w.p == '$', n = snprintf(name, sizeof name, "%s%.*s", bare ? "" : "LLM_ARG_", (int)w.n - bare, w.p + bare);
-            if (w.n < 2) continue;
-            for (int k = 0; k < n; k++) name[k] = (char)(name[k] == '-' ? '_' : name[k] >= 'a' && name[k] <= 'z' ? name[k] - 32 : name[k]);
-            const char *value = get(name);
+            const char *value = *llm__option_variable(w, name) ? get(name) : NULL;
             if (value && *value) r = llm_options_set(o, &o->table[i], name, value, LLM_FROM_ENVIRONMENT);
         }
     }
     return r;
+}
+
+/* How the user wrote an option: in argv, as a variable, or, where he did not, its long name with dashes. */
+static void llm__option_said(const llm_options *o, const llm_option *p, int argc, char **argv, char *(*get)(const char *name),
+                             llm_text *out) {
+    char name[96];
+    size_t n;
+    int no;
+    llm__str w;
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
+        if (llm__option_of(o, argv[i], &n, &no) == p) {
+            llm_text_add(out, argv[i], n);
+            return;
+        }
+    for (const char *words = p->names; get && llm__list_next(&words, "|", &w);) {
+        const char *value = *llm__option_variable(w, name) ? get(name) : NULL;
+        if (!value || !*value) continue;
+        llm_text_str(out, name);
+        return;
+    }
+    w = llm__option_name(p);
+    llm_text_str(out, "--");
+    llm__add_str(out, w);
+}
+
+LLM_API void llm_options_sentence(const llm_options *o, int argc, char **argv, char *(*get)(const char *name), const char *sentence,
+                                  llm_text *out) {
+    static const char inside[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+    int whole = strncmp(sentence, "--config", 8) != 0; /* what a file says is named as there, and so is what JSON says */
+    for (const char *s = sentence; *s;) {
+        const size_t n = strspn(s, inside), other = n ? 0 : (size_t)1;
+        const llm_option *p = n && n < 64 && whole ? llm_options_find(o, s, n) : NULL;
+        const int field =
+            p && *s != '-' && (memchr(s, '_', n) || (s == sentence && s[n] == ':')) && (s == sentence || !strchr("\"'{", s[-1]));
+        if (field && o->given[p - o->table] != LLM_FROM_FILE) llm__option_said(o, p, argc, argv, get, out);
+        else llm_text_add(out, s, n + other);
+        if (field && s == sentence && p->words && !strcmp(p->words, "JSON")) whole = 0;
+        s += n + other;
+    }
 }
 
 LLM__PRIVATE void llm__options_sampling(const llm_options *o, size_t at, size_t size, llm_sampling *s) {
@@ -366,11 +455,24 @@ static llm_result llm__model_default(llm_text *path) {
     return llm__error(LLM_ERR_IO, "models/: no model is there, run `make model` to fetch the default one, or give -m PATH");
 }
 
-LLM__PRIVATE llm_result llm__model_find(const char *name, char *(*get)(const char *name), llm_text *path) {
-    LLM__SCOPED(llm_text_free) llm_text cache = LLM__ZERO;
+/* The Hugging Face cache, as its own tools look for it. Who gives no environment is at home where the list of users says. */
+static llm_result llm__hub_cache(char *(*get)(const char *name), llm_text *cache) {
+    const char *hub = get ? get("HF_HUB_CACHE") : NULL, *hf = get ? get("HF_HOME") : NULL, *home = get ? get("HOME") : NULL;
+    if (hub && *hub) llm_text_str(cache, hub);
+    else if (hf && *hf) llm_text_format(cache, "%s/hub", hf);
+    else {
+        if (home) llm_text_str(cache, home);
+        else llm__user_home(cache);
+        llm_text_str(cache, "/.cache/huggingface/hub");
+    }
+    return cache->failed ? llm__nomem() : LLM_OK;
+}
+
+LLM__PRIVATE llm_result llm__model_find(const char *name, const char *hub_cache, const char *revision, char *(*get)(const char *name),
+                                        llm_text *path) {
+    LLM__SCOPED(llm_text_free) llm_text cache = LLM__ZERO, full = LLM__ZERO;
     if (!name) return llm__model_default(path);
-    const char *slash = strchr(name, '/'), *hub = get ? get("HF_HUB_CACHE") : NULL, *hf = get ? get("HF_HOME") : NULL,
-               *home = get ? get("HOME") : NULL;
+    const char *slash = strchr(name, '/');
     const llm__path_kind there = llm__path_kind_of(name);
     int odd = *name == '.' || strstr(name, "..") || strstr(name, ".gguf");
     if (there == LLM__PATH_FILE || there == LLM__PATH_DIR) {
@@ -382,11 +484,13 @@ LLM__PRIVATE llm_result llm__model_find(const char *name, char *(*get)(const cha
             LLM_ERR_IO,
             "%.200s: no such file or folder, a GGUF file, a folder with safetensors, or ORG/NAME in the Hugging Face cache was expected",
             name);
-    int whole = hub && *hub, part = hf && *hf;
-    llm_text_format(&cache, whole ? "%s" : part ? "%s/hub" : "%s/.cache/huggingface/hub", whole ? hub : part ? hf : home ? home : "");
-    llm_result r = cache.failed ? llm__nomem() : llm_hub_find(cache.data, name, path);
+    llm_text_str(&full, name);
+    if (revision) llm_text_format(&full, "@%s", revision);
+    if (hub_cache) llm_text_str(&cache, hub_cache);
+    llm_result r = hub_cache ? LLM_OK : llm__hub_cache(get, &cache);
+    if (!r) r = cache.failed || full.failed ? llm__nomem() : llm_hub_find(cache.data, full.data, path);
     if (r == LLM_ERR_IO || r == LLM_ERR_ARG)
-        r = llm__error(LLM_ERR_IO, "%.100s: no such path, and not in the cache %.200s; to download it: hf download %.100s", name,
+        r = llm__error(LLM_ERR_IO, "%.100s: no such path, and not in the cache %.200s; to download it: hf download %.100s", full.data,
                        cache.data, name);
     return r;
 }
@@ -415,7 +519,7 @@ LLM_API void llm_options_rows(const llm_options *o, int group, const char *among
         if (!llm__option_listed(p) || (group >= 0 && p->group != group)) continue;
         llm__list_next(&names, "|", &a);
         if (among && !llm__alias_among(among, a, NULL)) continue;
-        if (p->kind == LLM_OPTION_ENUM) value = "NAME";
+        if (p->kind == LLM_OPTION_ENUM || p->kind == LLM_OPTION_CHOICE) value = "NAME";
         const int two = a.n <= 2 && llm__list_next(&names, "|", &b) && *b.p != '$';
         int n = two ? snprintf(left, sizeof left, "  -%.*s, --%.*s %s", (int)a.n, a.p, (int)b.n, b.p, value)
                     : snprintf(left, sizeof left, "      --%.*s %s", (int)a.n, a.p, value);
@@ -423,9 +527,33 @@ LLM_API void llm_options_rows(const llm_options *o, int group, const char *among
         if (n > 32) llm_text_str(out, "\n"), n = 0;
         for (; n < 34; n++) llm_text_str(out, " ");
         llm_text_str(&help, p->help);
-        if (p->kind == LLM_OPTION_ENUM) llm_text_str(&help, ": "), llm__option_words(p->words, &help);
+        if (p->kind == LLM_OPTION_ENUM || p->kind == LLM_OPTION_CHOICE) llm_text_str(&help, ": "), llm__option_words(p->words, &help);
         llm__option_wrap(help.data ? help.data : "", out);
         out->failed |= help.failed;
+    }
+}
+
+LLM_API void llm_options_idle(const llm_options *o, llm_text *out) {
+    static const char *const title[] = {"Understood, without effect", "Refused"};
+    for (int part = 0; part < 2; part++) {
+        llm_text_format(out, "\n%s\n", title[part]);
+        for (int32_t i = 0; i < o->n; i++) {
+            const llm_option *p = &o->table[i];
+            llm__str w;
+            if (llm__option_stores(p) || p->kind == LLM_OPTION_READ || (p->kind == LLM_OPTION_REFUSED) != part) continue;
+            for (const char *words = p->names; llm__list_next(&words, "|", &w);) {
+                char left[120];
+                int n = snprintf(left, sizeof left, "      %s%.*s",
+                                 *w.p == '$' ? ""
+                                 : w.n < 3   ? "-"
+                                             : "--",
+                                 (int)w.n - (*w.p == '$'), w.p + (*w.p == '$'));
+                llm_text_str(out, left);
+                if (n > 32) llm_text_str(out, "\n"), n = 0;
+                for (; n < 34; n++) llm_text_str(out, " ");
+                llm__option_wrap(p->help, out);
+            }
+        }
     }
 }
 
@@ -452,7 +580,7 @@ LLM_API void llm_options_free(llm_options *o) {
         if (o->table[i].kind == LLM_OPTION_LIST) LLM_FREE((void *)((llm_option_list *)(void *)((char *)o->target + o->table[i].at))->items);
 }
 
-LLM__PRIVATE llm_result llm__early_stop_parse(const char *json, int flag, llm_early_stop *out) {
+LLM__PRIVATE llm_result llm__early_stop_parse(const llm_options *outer, const char *json, int flag, llm_early_stop *out) {
     struct early {
         llm_early_stop e;
         int32_t strategy;
@@ -462,17 +590,19 @@ LLM__PRIVATE llm_result llm__early_stop_parse(const char *json, int flag, llm_ea
                                        LLM_OPT_FIELD(struct early, e, threshold, 0, "threshold", NULL),
                                        LLM_OPT_ENUM(struct early, strategy, 0, "strategy", "repetition", NULL)};
     unsigned char given[LLM__COUNT(table)];
-    struct early read = {{flag, 3000, 0.99f}, 0};
+    struct early read = {{flag || out->enable > 0, 3000, 0.99f}, 0}; /* what it does not say, who asks has said */
     LLM__SCOPED(llm_options_free) llm_options o;
-    LLM__SCOPED(llm_text_free) llm_text unknown = LLM__ZERO;
-    llm_result r = llm__options_inner(&o, table, LLM__COUNT(table), &read, given, "early_stop_config", json, LLM_FROM_REQUEST, &unknown);
+    llm_result r = llm__options_inner(&o, table, LLM__COUNT(table), &read, given, outer, "early_stop_config", json, LLM_FROM_REQUEST);
     if (!r && flag && !read.e.enable)
         r = llm__error(LLM_ERR_ARG, "enable_early_stop is set and early_stop_config says false: they contradict each other");
+    if (!r && outer && json && !read.e.enable && !given[0])
+        llm__report_note(outer, "early_stop_config", " has no effect: ", "neither it nor an option of its own says enable_early_stop");
     if (!r) *out = read.e;
     return r;
 }
 
-LLM__PRIVATE llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*get)(const char *name), llm_text *model) {
+LLM__PRIVATE llm_result llm__speculative_parse(const llm_options *outer, llm_engine_config *cfg, char *(*get)(const char *name),
+                                               llm_text *model) {
     struct spec {
         llm_engine_config e;
         int32_t method;
@@ -483,16 +613,19 @@ LLM__PRIVATE llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*g
         LLM_OPT_FIELD(struct spec, e, num_speculative_tokens, 0, "num_speculative_tokens", NULL),
         LLM_OPT_FIELD(struct spec, e, ngram_prompt_lookup_max, 0, "prompt_lookup_max|ngram_prompt_lookup_max", NULL),
         LLM_OPT_FIELD(struct spec, e, ngram_prompt_lookup_min, 0, "prompt_lookup_min|ngram_prompt_lookup_min", NULL),
-        LLM_OPT_NONE(
-            IGNORED,
-            "draft_tensor_parallel_size|disable_by_batch_size|max_model_len|quantization|revision|code_revision|enforce_eager|"
-            "disable_logprobs|disable_mqa_scorer|disable_padded_drafter_batch|acceptance_method|posterior_threshold|posterior_alpha",
-            "")};
+        LLM_OPT_NONE_NUMBER("draft_tensor_parallel_size", "N", 1, 64, "a draft model is divided as the model is"),
+        LLM_OPT_NONE_NUMBER("disable_by_batch_size", "N", 0, 1e9, "drafts are measured, and end where they do not pay"),
+        LLM_OPT_NONE_NUMBER("max_model_len", "N", 1, 2147483647, "drafts end where the draft model's context does"),
+        LLM_OPT_NONE(IGNORED, "quantization|revision|code_revision", "the draft model's files are what they are"),
+        LLM_OPT_NONE(IGNORED_FLAG, "enforce_eager|disable_logprobs|disable_mqa_scorer|disable_padded_drafter_batch",
+                     "it makes no difference here"),
+        LLM_OPT_NONE_OF("acceptance_method", "rejection_sampler|typical_acceptance_sampler", "drafts never change an answer"),
+        LLM_OPT_NONE_NUMBER("posterior_threshold|posterior_alpha", "X", 0, 1e6, "drafts never change an answer")};
     unsigned char given[LLM__COUNT(table)];
     struct spec read = {*cfg, 0};
     LLM__SCOPED(llm_options_free) llm_options o;
     llm_result r =
-        llm__options_inner(&o, table, LLM__COUNT(table), &read, given, "speculative_config", cfg->speculative_config, LLM_FROM_USER, NULL);
+        llm__options_inner(&o, table, LLM__COUNT(table), &read, given, outer, "speculative_config", cfg->speculative_config, LLM_FROM_USER);
     const char *named = read.e.speculative_model ? read.e.speculative_model : read.method == 1 ? "[ngram]" : NULL;
     if (!r && (read.e.num_speculative_tokens || read.method) && !named)
         r = llm__error(LLM_ERR_ARG, "num_speculative_tokens: there is no speculative_model");
@@ -501,7 +634,7 @@ LLM__PRIVATE llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*g
     if (!r && named && named != model->data) { /* it is when called again: found already */
         model->len = 0;
         if (!strcmp(named, "[ngram]")) llm_text_str(model, named);
-        else r = llm__model_find(named, get, model);
+        else r = llm__model_find(named, NULL, NULL, get, model);
         if (r) r = llm__error(r, "speculative_model: %s", llm_last_error());
         else if (model->failed) r = llm__nomem();
     }

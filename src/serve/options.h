@@ -18,11 +18,12 @@
 #pragma once
 #include "api/config.h"
 #include "api/text.h"
+#include "api/easy.h"
 #include "api/sampler.h"
 #include "api/engine.h"
-#include "api/easy.h"
 #include "api/options.h"
 #include "base/platform.h"
+#include "base/text.h"
 
 /* Words without dashes are collected; negative numbers count as words, so that they can be values. With an option "top-k" that takes a
  * value:
@@ -31,9 +32,13 @@
 LLM__PRIVATE llm_result llm__options_argv(llm_options *o, int argc, char **argv, llm_option_list *words);
 
 /* A whole reader for JSON text (NULL: none) that is an option itself: its members go to `target`, and texts in there live until
- * llm_options_free. who: the option's name. given: (n). */
+ * llm_options_free. outer: whose option it is, for notes; NULL: nobody listens. who: the option's name. given: (n). */
 LLM__PRIVATE llm_result llm__options_inner(llm_options *o, const llm_option *table, int32_t n, void *target, unsigned char *given,
-                                           const char *who, const char *json, int source, llm_text *unknown);
+                                           const llm_options *outer, const char *who, const char *json, int source);
+
+/* The error for a name that no row has, with the option that has the nearest one, spelled as this one is; of equally near ones the longer
+ * that the name begins with. said: the name with its dashes, `dashes` bytes of them: none in JSON. */
+LLM__PRIVATE llm_result llm__option_unknown(const llm_options *o, llm__str said, size_t dashes);
 
 /* A config file: one JSON object of at most 1 MiB, {"max_model_len": 4096, "stop": ["a", "b"]}. A name that no row has is an error, for it
  * is most likely misspelt. */
@@ -50,16 +55,19 @@ LLM__PRIVATE llm_result llm__options_environment(llm_options *o, char *(*get)(co
 LLM__PRIVATE void llm__options_sampling(const llm_options *o, size_t at, size_t size, llm_sampling *s);
 
 /* What lies on the disk comes first, then the Hub's cache: HF_HUB_CACHE itself, HF_HOME/hub, or ~/.cache/huggingface/hub, as the Hub's own
- * library looks. Nothing is downloaded. A name is taken for ORG/NAME only with one slash inside, and if it does
- * not look like a path: no leading ".", no "..", no ".gguf". */
-LLM__PRIVATE llm_result llm__model_find(const char *name, char *(*get)(const char *name), llm_text *path);
+ * library looks; or hub_cache, if it is not NULL. Nothing is downloaded. A name is taken for ORG/NAME only with one slash inside, and if
+ * it does not look like a path: no leading ".", no "..", no ".gguf". */
+LLM__PRIVATE llm_result llm__model_find(const char *name, const char *hub_cache, const char *revision, char *(*get)(const char *name),
+                                        llm_text *path);
 
 /* {"enable_early_stop": true, "strategy": "repetition", "window_size": 3000, "threshold": 0.99}, each of which may be missing
- * (>>earlystop). Unknown keys are let pass, as in FastDeploy. JSON's types are asked for: {"enable_early_stop": 1} is no switch. */
-LLM__PRIVATE llm_result llm__early_stop_parse(const char *json, int flag, llm_early_stop *out);
+ * (>>earlystop). JSON's types are asked for: {"enable_early_stop": 1} is no switch. json NULL: the flag alone. One that switches nothing on
+ * is noted. */
+LLM__PRIVATE llm_result llm__early_stop_parse(const llm_options *outer, const char *json, int flag, llm_early_stop *out);
 
 /* The members of speculative_config are options as others are, by vLLM's names: {"method": "ngram", "num_speculative_tokens": 4,
  * "prompt_lookup_max": 3} looks for drafts in the text itself, {"model": "ORG/NAME", "num_speculative_tokens": 4} has a small model write
  * them (>>speculate). A model and a number of tokens belong together: one without the other is an error. They fill in a copy of the
  * engine's config, so that a text that is wrong in the middle changes nothing. */
-LLM__PRIVATE llm_result llm__speculative_parse(llm_engine_config *cfg, char *(*get)(const char *name), llm_text *model);
+LLM__PRIVATE llm_result llm__speculative_parse(const llm_options *outer, llm_engine_config *cfg, char *(*get)(const char *name),
+                                               llm_text *model);

@@ -2,21 +2,26 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
+#include "api/easy.h"
 #include "api/model.h"
-#include "api/chat.h"
 #include "api/sampler.h"
-#include "api/backend.h"
 #include "api/engine.h"
 #include "api/request.h"
-#include "api/easy.h"
+#include "api/json.h"
+#include "api/chat.h"
 #include "api/options.h"
 #include "api/openai.h"
+#include "api/backend.h"
 #include "base/platform.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/files.h"
+#include "base/json.h"
+#include "chat/builtin.h"
 #include "cpu/isa.h"
 #include "model/loader.h"
 #include "engine/scheduler.h"
+#include "serve/reports.h"
 #include "serve/options.h"
 
 LLM_API void llm_setup_init(llm_setup *s) {
@@ -25,7 +30,122 @@ LLM_API void llm_setup_init(llm_setup *s) {
     s->log_level = LLM_LOG_WARN;
 }
 
-LLM__PRIVATE llm_result llm__setup_check(llm_setup *s, char *(*get)(const char *name)) {
+/* Numbers that two options say, or that one says in a way of its own. LMDeploy's document has 8 bits for quant_policy 4, its later versions
+ * 4 bits: one line says which is meant. */
+static llm_result llm__setup_numbers(llm_setup *s, const llm_options *o) {
+    static const char *const sizes[] = {"kv-cache-memory-bytes", "num-gpu-blocks", "cache-max-entry-count"};
+    llm_engine_config *e = &s->engine;
+    const char *sized = NULL;
+    e->disable_prefix_caching = !s->prefix_caching;
+    e->disable_chunked_prefill = llm_options_given(o, "enable-chunked-prefill") && !s->chunked_prefill;
+    if (llm_options_given(o, "max-queue") && !e->max_queue) e->max_queue = -1;
+    for (int i = 0; i < LLM__COUNT(sizes); i++) {
+        if (!llm_options_given(o, sizes[i])) continue;
+        if (sized)
+            return llm__error(LLM_ERR_ARG, "%s and %s both say how large the KV cache is, one of them was expected", sized, sizes[i]);
+        sized = sizes[i];
+    }
+    if (!s->quant_policy) return LLM_OK;
+    if (llm_options_given(o, "kv-cache-dtype") && e->kv_cache_dtype != LLM_KV_INT8)
+        return llm__error(LLM_ERR_ARG, "quant_policy: %d means 8 bits, and kv_cache_dtype says another type", (int)s->quant_policy);
+    e->kv_cache_dtype = LLM_KV_INT8;
+    if (s->quant_policy == 4)
+        llm__report_note(o, "quant_policy", ": ", "4 means 8 bits, as LMDeploy's document says; for 4 bits there is kv_cache_dtype int4");
+    return LLM_OK;
+}
+
+/* NAME=PATH, in which a path may have a '=' too, or vLLM's {"name", "path"}. */
+static llm_result llm__lora_module(const char *text, llm_text *name, llm_text *path) {
+    LLM__SCOPED(llm__json_drop) llm_json *doc = NULL;
+    const char *equal = strchr(text, '=');
+    if (*text != '{' && equal) llm_text_add(name, text, (size_t)(equal - text)), llm_text_str(path, equal + 1);
+    if (*text == '{' && !llm_json_parse(text, strlen(text), NULL, &doc)) {
+        llm__add_str(name, llm__json_text_at(doc, 0, "name"));
+        llm__add_str(path, llm__json_text_at(doc, 0, "path"));
+    }
+    if (name->failed || path->failed) return llm__nomem();
+    if (name->len && path->len) return LLM_OK;
+    return llm__error(LLM_ERR_ARG, "lora_modules: \"%.200s\", NAME=PATH or {\"name\": ..., \"path\": ...} was expected", text);
+}
+
+/* What adapters there are to be, and slots for them: one for each that is named, unless it is said how many; all may compute together
+ * unless fewer are asked for. */
+static llm_result llm__setup_slots(llm_setup *s) {
+    llm_engine_config *e = &s->engine;
+    const int32_t most = s->lora_modules.n + (e->lora != NULL);
+    for (int32_t i = 0; i < s->lora_modules.n; i++) {
+        LLM__SCOPED(llm_text_free) llm_text name = LLM__ZERO, path = LLM__ZERO;
+        llm_result r = llm__lora_module(s->lora_modules.items[i], &name, &path);
+        if (r) return r;
+    }
+    if (e->max_cpu_loras && e->max_cpu_loras < e->max_loras)
+        return llm__error(LLM_ERR_ARG, "max_cpu_loras (%d) must be greater than or equal to max_loras (%d)", (int)e->max_cpu_loras,
+                          (int)e->max_loras);
+    if (!s->enable_lora && !most) return LLM_OK;
+    if (!e->max_cpu_loras) e->max_cpu_loras = LLM__MAX(LLM__MAX(e->max_loras, most), 1);
+    if (!e->max_loras) e->max_loras = e->max_cpu_loras;
+    return LLM_OK;
+}
+
+/* LMDeploy's ChatTemplateConfig: the name of a template. Its pieces of a template would be a second language for one. */
+static llm_result llm__setup_template(llm_setup *s, const llm_options *o) {
+    struct config {
+        const char *model_name, *capability;
+    };
+    static const llm_option table[] = {
+        LLM_OPT_TEXT(struct config, model_name, 0, "model_name", NULL, NULL),
+        LLM_OPT_CHOICE(struct config, capability, 0, "capability", "chat|completion", NULL),
+        LLM_OPT_NONE(REFUSED, "system|meta_instruction|eosys|user|eoh|assistant|eoa|separator|stop_words", "a chat template in pieces")};
+    unsigned char given[LLM__COUNT(table)];
+    struct config read = {NULL, NULL};
+    LLM__SCOPED(llm_options_free) llm_options inner;
+    llm_result r = llm__options_inner(&inner, table, LLM__COUNT(table), &read, given, o, "chat_template_config", s->chat_template_config,
+                                      LLM_FROM_USER);
+    const llm__builtin *named = read.model_name ? llm__builtin_find(read.model_name) : NULL;
+    if (!r && read.model_name && !named) {
+        LLM__SCOPED(llm_text_free) llm_text names = LLM__ZERO;
+        llm__builtin_names(&names);
+        r = llm__error(LLM_ERR_ARG, "chat_template_config: model_name: %.60s, one of %s was expected", read.model_name, names.data);
+    }
+    if (!named && s->model_name) named = llm__builtin_find(s->model_name);
+    if (named) s->files.builtin_template = named->name;
+    if (read.capability && *read.capability == 'c' && read.capability[1] == 'o') s->do_preprocess = 0;
+    return r;
+}
+
+/* model_format: a layout, or a method of quantisation, which --quantization says too. */
+static llm_result llm__setup_format(llm_setup *s) {
+    const char *f = s->model_format, *q = s->files.quantization;
+    if (!f || !strcmp(f, "hf")) return LLM_OK;
+    if (!strcmp(f, "llama"))
+        return llm__error(LLM_ERR_ARG, "model_format: llama, a folder as Meta gives it (consolidated.00.pth) cannot be read, take one of "
+                                       "Hugging Face's (hf)");
+    if (q && strcmp(q, f)) return llm__error(LLM_ERR_ARG, "model_format: %s, and quantization says %.40s", f, q);
+    s->files.quantization = f;
+    return LLM_OK;
+}
+
+/* vLLM's PoolerConfig. */
+static llm_result llm__setup_pooler(llm_setup *s, const llm_options *o) {
+    struct config {
+        int32_t type, normalize;
+    };
+    static const llm_option table[] = {
+        LLM_OPT_ENUM(struct config, type, 0, "pooling_type", "LAST=1|last=1|MEAN=2|mean=2", NULL),
+        LLM_OPT_BOOL(struct config, normalize, 0, "normalize", NULL),
+        LLM_OPT_NONE(REFUSED, "softmax|activation|step_tag_id|returned_token_ids|dimensions|enable_chunked_processing|max_embed_len",
+                     "embeddings that are not a token's state or the mean of them")};
+    unsigned char given[LLM__COUNT(table)];
+    struct config read = {0, 1};
+    LLM__SCOPED(llm_options_free) llm_options inner;
+    llm_result r = llm__options_inner(&inner, table, LLM__COUNT(table), &read, given, o, "pooler_config", s->pooler_config, LLM_FROM_USER);
+    if (r) return r;
+    if (read.type) s->pooling = read.type;
+    s->raw_embeddings = !read.normalize;
+    return LLM_OK;
+}
+
+LLM__PRIVATE llm_result llm__setup_check(llm_setup *s, const llm_options *o, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
     llm__isa isa;
     if (s->reasoning_parser && llm_reasoning_named(s->reasoning_parser) < 0)
@@ -34,12 +154,20 @@ LLM__PRIVATE llm_result llm__setup_check(llm_setup *s, char *(*get)(const char *
     if (s->tool_parser && llm_tools_named(s->tool_parser) < 0)
         return llm__error(LLM_ERR_ARG, "tool_call_parser: %.60s, a name as hermes, llama3_json, mistral or json was expected",
                           s->tool_parser);
-    if (e->isa && llm__isa_find(e->isa, &isa)) return llm__error(LLM_ERR_ARG, "--isa: %.60s, this CPU has: %s", e->isa, llm_isa_list());
-    e->disable_prefix_caching = !s->prefix_caching;
-    llm_result r = LLM_OK;
-    if (s->enable_early_stop || s->early_stop_config)
-        r = llm__early_stop_parse(s->early_stop_config ? s->early_stop_config : "{}", s->enable_early_stop, &s->early_stop);
-    return r ? r : llm__speculative_parse(e, get, &s->draft);
+    if (e->isa && llm__isa_find(e->isa, &isa)) return llm__error(LLM_ERR_ARG, "isa: %.60s, this CPU has: %s", e->isa, llm_isa_list());
+    if (!s->model || llm__path_kind_of(s->model) != LLM__PATH_NONE) {
+        const char *why = "the model is a path, not ORG/NAME in a cache";
+        if (s->download_dir) llm__report_note(o, "download_dir", " has no effect: ", why);
+        if (s->revision) llm__report_note(o, "revision", " has no effect: ", why);
+    }
+    llm_result r = llm__setup_numbers(s, o);
+    if (!r && (s->enable_early_stop || s->early_stop_config))
+        r = llm__early_stop_parse(o, s->early_stop_config, s->enable_early_stop, &s->early_stop);
+    if (!r) r = llm__setup_slots(s);
+    if (!r) r = llm__setup_template(s, o);
+    if (!r) r = llm__setup_format(s);
+    if (!r && s->pooler_config) r = llm__setup_pooler(s, o);
+    return r ? r : llm__speculative_parse(o, e, get, &s->draft);
 }
 
 /* Whatever is wrong with a value, a file of options that cannot be read too, is what the user said: LLM_ERR_ARG. */
@@ -51,17 +179,27 @@ LLM__PRIVATE llm_result llm__setup_options(const char *const *config, llm_option
     return r && r != LLM_ERR_NOMEM ? LLM_ERR_ARG : r;
 }
 
+/* An error in the words of the user. */
+LLM__PRIVATE llm_result llm__setup_said(llm_result r, const llm_options *o, int argc, char **argv, char *(*get)(const char *name)) {
+    LLM__SCOPED(llm_text_free) llm_text t = LLM__ZERO;
+    if (!r || r == LLM_ERR_NOMEM) return r;
+    llm_options_sentence(o, argc, argv, get, llm_last_error(), &t);
+    return t.failed ? r : llm__error(r, "%s", t.data);
+}
+
 LLM_API llm_result llm_setup_read(llm_setup *s, llm_options *o, int argc, char **argv, char *(*get)(const char *name),
                                   llm_option_list *words) {
     llm_result r = llm__setup_options(&s->config, o, argc, argv, get, words);
-    return r ? r : llm__setup_check(s, get);
+    return llm__setup_said(r ? r : llm__setup_check(s, o, get), o, argc, argv, get);
 }
 
 /* Without a device the library is not even looked at, unless device cuda is asked for. */
 LLM_API llm_result llm_setup_find(llm_setup *s, char *(*get)(const char *name)) {
     llm_engine_config *e = &s->engine;
-    llm_result r = llm__model_find(s->model, get, &s->path);
+    llm_result r = llm__model_find(s->model, s->download_dir, s->revision, get, &s->path);
     if (!s->model) s->model = s->path.data;
+    if (!r && s->model_format && !strcmp(s->model_format, "hf") && llm__path_kind_of(s->path.data) != LLM__PATH_DIR)
+        r = llm__error(LLM_ERR_ARG, "model_format: hf, and %.200s is no folder", s->path.data);
     if (e->cuda_library || (!(e->device && !strcmp(e->device, "cuda")) && llm__path_kind_of("/dev/nvidiactl") == LLM__PATH_NONE)) return r;
     llm__program_folder(&s->library);
     llm_text_str(&s->library, "libllm_cuda.so");
@@ -76,7 +214,9 @@ LLM__PRIVATE void llm__setup_service(const llm_setup *s, const llm_options *o, s
     if (o) llm__options_sampling(o, sampling, size, &out->defaults);
     if (o && llm_options_given(o, "max-tokens")) out->max_tokens = s->sampling.max_tokens;
     out->defaults.early_stop = s->early_stop;
+    out->num_scheduler_steps = s->num_scheduler_steps;
     out->pooling = (llm_pooling)s->pooling;
+    out->raw_embeddings = s->raw_embeddings;
     if (s->reasoning_parser) out->reasoning = (llm_reasoning_kind)llm_reasoning_named(s->reasoning_parser);
     if (s->tool_parser) out->tool_format = llm_tools_named(s->tool_parser);
 }
@@ -85,6 +225,18 @@ LLM_API void llm_setup_service(const llm_setup *s, const llm_options *o, const l
                                llm_openai_service *out) {
     size_t at = o ? (size_t)((const char *)&s->sampling - (const char *)o->target) : 0;
     llm__setup_service(s, o, at, sizeof s->sampling, model, engine, out);
+}
+
+LLM_API llm_result llm_setup_adapters(const llm_setup *s, llm_engine *engine, const llm_openai_service *service) {
+    llm_result r = LLM_OK;
+    for (int32_t i = 0; i < s->lora_modules.n && !r; i++) {
+        LLM__SCOPED(llm_text_free) llm_text name = LLM__ZERO, path = LLM__ZERO;
+        r = llm__lora_module(s->lora_modules.items[i], &name, &path);
+        if (!r && service && llm_openai_knows_model(service, name.data, name.len)) r = llm__error(LLM_ERR_ARG, "the name is taken");
+        if (!r) r = llm_lora_load(engine, name.data, path.data);
+        if (r) r = llm__error(r, "lora_modules: %.100s: %s", s->lora_modules.items[i], llm_last_error());
+    }
+    return r;
 }
 
 LLM_API void llm_setup_free(llm_setup *s) {

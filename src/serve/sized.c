@@ -5,17 +5,17 @@
 #include "api/linkage.h"
 #include "api/config.h"
 #include "api/text.h"
-#include "api/json.h"
+#include "api/easy.h"
 #include "api/model.h"
-#include "api/template.h"
-#include "api/chat.h"
-#include "api/grammar.h"
 #include "api/sampler.h"
 #include "api/engine.h"
 #include "api/request.h"
-#include "api/raw.h"
-#include "api/easy.h"
 #include "api/batch.h"
+#include "api/json.h"
+#include "api/template.h"
+#include "api/chat.h"
+#include "api/grammar.h"
+#include "api/raw.h"
 #include "api/options.h"
 #include "api/openai.h"
 #include "api/sizes.h"
@@ -226,10 +226,10 @@ LLM_API llm_result llm_setup_read_sized(const llm_sizes *sizes, llm_setup *s, ll
     llm_setup own;
     llm_result r = llm__setup_options(&s->config, o, argc, argv, get, words);
     if (!r) r = llm__struct_in(sizes, &llm__sized_setup, s, &own);
-    if (r) return r;
-    r = llm__setup_check(&own, get);
+    if (r) return llm__setup_said(r, o, argc, argv, get);
+    r = llm__setup_check(&own, o, get);
     llm__struct_out(sizes, &llm__sized_setup, &own, s);
-    return r;
+    return llm__setup_said(r, o, argc, argv, get);
 }
 
 LLM_API llm_result llm_setup_find_sized(const llm_sizes *sizes, llm_setup *s, char *(*get)(const char *name)) {
@@ -252,6 +252,15 @@ LLM_API void llm_setup_service_sized(const llm_sizes *sizes, const llm_setup *s,
     llm__setup_service(&own, o, at + offsetof(llm_setup, sampling) + grown - sizeof own.files - sizeof own.engine,
                        LLM__MIN(sizeof own.sampling, llm__size_of(sizes, &llm__sized_sampling)), model, engine, &service);
     llm__struct_out(sizes, &llm__sized_openai_service, &service, out);
+}
+
+LLM_API llm_result llm_setup_adapters_sized(const llm_sizes *sizes, const llm_setup *s, llm_engine *engine,
+                                            const llm_openai_service *service) {
+    llm_setup own;
+    llm_openai_service known;
+    llm_result r = llm__struct_in(sizes, &llm__sized_setup, s, &own);
+    if (!r && service) r = llm__struct_in(sizes, &llm__sized_openai_service, service, &known);
+    return r ? r : llm_setup_adapters(&own, engine, service ? &known : NULL);
 }
 
 LLM_API void llm_setup_free_sized(const llm_sizes *sizes, llm_setup *s) {

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Writes the Unicode tables of llm.h (between its markers in the section >>unicode).
+"""Writes the tables in src/text/unicode_tables.h, between its markers.
 
-    pip install unicodedata2==16.0.0 fonttools==4.56.0 tokenizers==0.23.3
-    src/text/gen_unicode.py llm.h
+    python3 src/text/gen_unicode.py            then python3 src/amalgamate.py
+    python3 src/text/gen_unicode.py --check    writes nothing: 1 if the tables in the tree are others (`make test` asks)
+
+It needs unicodedata2 16.0.0, fonttools 4.56.0 and tokenizers 0.23.3, which build/python has (`make test` makes it).
 
 Categories, scripts and case are those of Unicode 16.0. Normalization data is what the tokenizers library has (Unicode 11: a
 character keeps its data for ever, so it is that of 16.0 without the characters that came later).
 """
+import pathlib
 import sys
 import unicodedata
 
@@ -188,12 +191,14 @@ def main():
     out += ['static const char llm__uni_digits[] = "' + DIGITS.replace('"', '\\"') + '";']
     out += [f"static const char *const llm__uni_decompositions[{len(decompositions)}] = {{"] + [f'    "{d}",' for d in decompositions] + ["};"]
     out += ["/* generated: end */"]
-    path = sys.argv[1]
-    text = open(path, encoding="utf-8").read()
-    at = text.index(">>unicode")
-    a = text.index("/* generated: begin */", at)
-    b = text.index("/* generated: end */", a) + len("/* generated: end */")
-    open(path, "w", encoding="utf-8").write(text[:a] + "\n".join(out) + text[b:])
+    path = pathlib.Path(__file__).with_name("unicode_tables.h")
+    text = path.read_text(encoding="utf-8")
+    a, end = text.index("/* generated: begin */"), "/* generated: end */"
+    made = text[:a] + "\n".join(out) + text[text.index(end, a) + len(end):]
+    if made == text: print("1 passed, 0 failed, 0 skipped: the tables in the tree are what Unicode's data give")
+    elif sys.argv[1:]: sys.exit(f"1 failed: {path} holds other tables than this program writes")
+    else: path.write_text(made, encoding="utf-8")
 
 
+if sys.argv[1:] not in ([], ["--check"]): sys.exit(__doc__)
 main()

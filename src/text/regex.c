@@ -550,7 +550,8 @@ static int llm__rx_alternatives(llm__rx_parser *p) {
             size_t from = p->re->n;
             int one = llm__rx_atom(p), min = 0, max = 0, mode = 0;
             for (int times = 0; !p->error && llm__rx_quantifier(p, &min, &max, &mode); times++) {
-                if (times > 8) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer quantifiers in a row");
+                if (times && p->classes != LLM__RX_UNICODE) llm__rx_bad(p, "fewer quantifiers in a row");
+                else if (times > 8) llm__rx_fail(p, LLM_ERR_LIMIT, "fewer quantifiers in a row");
                 else if (p->re->n > from) llm__rx_repeat(p, from, one, min, max, mode);
                 one = one && min;
             }
@@ -616,7 +617,9 @@ LLM__PRIVATE llm_result llm__regex_compile(const char *pattern, size_t len, llm_
     llm__rx_emit(&p, LLM__RX_MATCH, 0);
     if (p.error) {
         llm__regex_close(re);
-        return llm__error(p.result, "regex \"%.*s\": %s expected", (int)LLM__MIN(len, (size_t)60), pattern, p.error);
+        return p.result == LLM_ERR_NOMEM
+                   ? llm__nomem()
+                   : llm__error(p.result, "regex \"%.*s\": %s expected", (int)LLM__MIN(len, (size_t)60), pattern, p.error);
     }
     llm__rx_find_first(re);
     *out = re;

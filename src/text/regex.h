@@ -97,7 +97,7 @@ LLM__PRIVATE void llm__regex_close(llm__regex *re);
 /* What \d, \s, \w and \h stand for, on which dialects differ. UNICODE: Unicode's classes. NARROWEST: the characters that every dialect puts
  * there (ASCII), so that what matches here matches in any of them; for the same reason \D, \S and \W leave out whatever some dialect takes
  * for a digit, a space or a letter. WIDEST: the other way round; a pattern that is read as NARROWEST turns to it within [^...] and (?!...),
- * where a larger class makes the match smaller. */
+ * where a larger class makes the match smaller. What only Oniguruma reads, as a** is, these two refuse. */
 typedef enum llm__rx_classes { LLM__RX_UNICODE, LLM__RX_NARROWEST, LLM__RX_WIDEST } llm__rx_classes;
 
 /* Compiles a pattern of any bytes. On error *out is NULL and the sentence shows the pattern and what was expected. */

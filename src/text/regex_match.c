@@ -105,8 +105,8 @@ static int llm__rx_loop(llm__rx_run *r, int pc, size_t *pos) {
     return p == least ? 1 : llm__rx_push(r, LLM__RX_SHORTER, pc, p, least);
 }
 
-/* Pops to the next way that is left since `base`, undoing registers and noting failed states on the way. 1: go on at *pc and *pos; 0: none.
- * */
+/* Pops to the next way that is left since `base`, undoing registers and noting failed states on the way. 1: go on at *pc and *pos; 0:
+ * none. */
 static int llm__rx_backtrack(llm__rx_run *r, size_t base, int *pc, size_t *pos) {
     while (r->sp > base) {
         llm__rx_entry *e = &r->stack[--r->sp];

@@ -1,4 +1,4 @@
-/* build: building a tokenizer: what all readers of files use.
+/* build: what all readers of tokenizer files build with.
  *
  * A reader enters tokens (llm__tok_enter), merges and steps, sets the flags of its kind, and llm__tok_finish does the rest. No function
  * here returns an error: the first is noted in t->result, and nothing is done once it is set: readers check nothing. */

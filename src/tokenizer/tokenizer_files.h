@@ -13,8 +13,8 @@
 /* The text of "bos_token" and the like in tokenizer_config.json: a string, or an object with its content. .p NULL: none. */
 LLM__PRIVATE llm__str llm__config_token(const llm_json *d, const char *key);
 
-/* What every tokenizer ends with: the tokens of bytes, and the indexes of added tokens; `late` ones are sought as normalizing leaves them.
- * */
+/* What every tokenizer ends with: the tokens of bytes, and the indexes of added tokens; `late` ones are sought as normalizing leaves
+ * them. */
 LLM__PRIVATE void llm__tok_finish(llm__tokenizer *t);
 
 /* Reads the bytes of a tokenizer file, with the tokenizer_config.json (or NULL) next to it. What kind it is shows by its first bytes: '{'

@@ -30,6 +30,6 @@ LLM__PRIVATE int llm__tok_add_parts(llm__tokenizer *t, const llm_json *d, int no
 /* The flags of an added token. Unless it says so, a token is sought in normalized text if and only if it is not special. */
 LLM__PRIVATE int llm__json_added_flags(const llm_json *d, int node);
 
-/* Reads a parsed tokenizer.json. The vocabulary comes first, for all else names its tokens; added tokens before the post-processor's ids.
- * */
+/* Reads a parsed tokenizer.json. The vocabulary comes first, for all else names its tokens; added tokens before the post-processor's
+ * ids. */
 LLM__PRIVATE void llm__tok_load_json(llm__tokenizer *t, const llm_json *d);

@@ -83,7 +83,7 @@ static int32_t answer(const char *question, int32_t n_draft, int32_t *ids, doubl
     must(llm_request_run(engine, r));
     must(llm_request_get_output(r, 0, &out));
     llm_request_get_metrics(r, &m);
-    *seconds += m.finish_time - m.first_token_time;
+    *seconds += m.finish_time - m.inference_start_time - m.first_token_time;
     memcpy(ids, out.token_ids, out.n_token_ids * sizeof *ids);
     int32_t n = (int32_t)out.n_token_ids;
     llm_request_free(r);

@@ -1,7 +1,7 @@
 /* The CUDA backend, as the library LLM_CUDA_LIBRARY (build/libllm_cuda_emu.so: the same source on the CPU): operation by operation against the
  * CPU table, which is the specification; drawing against llm_sample; graphs, page copies, lag, and what happens when something breaks.
  * CUEMU_SEED orders the threads of a block; the whole program is run with several. */
-#include "../unit/test.h"
+#include "../unit/step.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/map.h"
@@ -84,42 +84,15 @@ static llm_buffer *tc_buffer(const tc_side *s, int64_t rows, int64_t cols) {
     return b;
 }
 
-/* A step: sequences one after the other. */
-typedef struct tc_step {
-    llm_step s;
-    int32_t tokens[TC_ROWS], positions[TC_ROWS], seq_of_row[TC_ROWS], seq_begin[TC_SEQS + 1], seq_len[TC_SEQS], seq_rope[TC_SEQS],
-        out_rows[TC_OUT];
-    int32_t pages[TC_SEQS * TC_PAGES], token_from[TC_ROWS];
-    llm_draw draws[TC_OUT];
-} tc_step;
-
-static void tc_begin(tc_step *t) {
-    memset(t, 0, sizeof *t);
-    t->s.tokens = t->tokens;
-    t->s.positions = t->positions;
-    t->s.n_position_rows = 1;
-    t->s.seq_of_row = t->seq_of_row;
-    t->s.seq_begin = t->seq_begin;
-    t->s.seq_len = t->seq_len;
-    t->s.seq_rope = t->seq_rope;
-    t->s.pages = t->pages;
-    t->s.page_stride = TC_PAGES;
-    t->s.out_rows = t->out_rows;
-}
-
 /* Adds n rows of sequence `id` from position `at`; the last of them, or all, are out rows. Tokens are row numbers of a table by position. */
-static void tc_add(tc_step *t, int id, int at, int n, int all) {
-    int s = t->s.shape.n_seqs++;
-    t->seq_len[s] = at + n;
-    for (int p = 0; p < TC_PAGES; p++) t->pages[s * TC_PAGES + p] = id * TC_PAGES + (p * 5 + 3) % TC_PAGES;
+static void tc_add(test_step *t, int id, int at, int n, int all) {
+    int32_t pages[TC_PAGES];
+    for (int p = 0; p < TC_PAGES; p++) pages[p] = id * TC_PAGES + (p * 5 + 3) % TC_PAGES;
+    const int first = step_add(t, id, at, n, pages);
     for (int i = 0; i < n; i++) {
-        int row = t->s.shape.n_rows++;
-        t->seq_of_row[row] = s;
-        t->positions[row] = at + i;
-        t->tokens[row] = (id * 31 + at + i) % TC_ROWS;
-        if ((all || i == n - 1) && t->s.shape.n_out < TC_OUT) t->out_rows[t->s.shape.n_out++] = row;
+        t->tokens[first + i] = (id * 31 + at + i) % TC_ROWS;
+        if ((all || i == n - 1) && t->s.shape.n_out < TC_OUT) t->out_rows[t->s.shape.n_out++] = first + i;
     }
-    t->seq_begin[s + 1] = t->s.shape.n_rows;
 }
 
 static void tc_embed(const tc_side *s, llm_buffer *dst, const llm_weight *table) {
@@ -192,10 +165,10 @@ static void tc_linear_open(tc_linear_side *l, const llm_backend *be, llm_compute
 }
 
 static void tc_linear_run(const tc_linear_side *l, int rows, int gate_up) {
-    tc_step t;
+    test_step t;
     llm_linear_op op;
     memset(&op, 0, sizeof op);
-    tc_begin(&t);
+    step_begin(&t, TC_PAGES);
     tc_add(&t, 0, 0, rows, 0);
     op.dst = l->y;
     op.src = l->x;
@@ -284,7 +257,7 @@ static void tc_loading(void) {
             llm_weight_desc d;
             llm_weight *w = NULL, *table;
             llm_linear_op op;
-            tc_step t;
+            test_step t;
             c.n_threads = k ? 5 : 1;
             s[k] = tc_open(k ? tc_cuda : llm_backend_cpu(), &c);
             table = tc_weight(&s[k], LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * COLS, 1, 0, 1), TC_ROWS, COLS, 0);
@@ -307,7 +280,7 @@ static void tc_loading(void) {
             op.dst = y[k] = tc_buffer(&s[k], TC_ROWS, ROWS);
             op.weight = w;
             CHECK(s[k].be->weights_done(s[k].ctx) == LLM_OK);
-            tc_begin(&t);
+            step_begin(&t, TC_PAGES);
             tc_add(&t, 0, 0, 3, 0);
             CHECK(s[k].be->begin_step(s[k].ctx, &t.s) == LLM_OK);
             tc_embed(&s[k], (llm_buffer *)(uintptr_t)op.src, table);
@@ -356,7 +329,7 @@ static void tc_attend_open(tc_attend *a, const llm_backend *be, const tc_case *c
     CHECK(be->kv_open(a->s.ctx, 2, layers, TC_PAGE, TC_SEQS * TC_PAGES) == LLM_OK);
 }
 
-static void tc_attend_run(const tc_attend *a, const tc_case *c, const tc_step *t) {
+static void tc_attend_run(const tc_attend *a, const tc_case *c, const test_step *t) {
     llm_rope_op rope;
     llm_qkv_op qkv;
     llm_attention_op at;
@@ -434,8 +407,8 @@ static void tc_attention(void) {
         tc_attend_open(&cuda, tc_cuda, c);
         for (int k = 0; k < 5; k++) {
             static const int chunk[5][3] = {{37, 5, 0}, {9, 20, 30}, {1, 1, 1}, {1, 1, 1}, {2, 11, 1}};
-            tc_step t;
-            tc_begin(&t);
+            test_step t;
+            step_begin(&t, TC_PAGES);
             for (int s = 0; s < 3; s++) {
                 if (chunk[k][s]) tc_add(&t, s, at[s], chunk[k][s], 0);
                 at[s] += chunk[k][s];
@@ -516,8 +489,8 @@ static void tc_mla_side(const llm_backend *be, llm_kv_type kv, int adapted, floa
     op.lora = adapted ? site : NULL;
     CHECK(be->weights_done(s.ctx) == LLM_OK && be->kv_open(s.ctx, 1, &layer, TC_PAGE, TC_SEQS * TC_PAGES) == LLM_OK);
     for (int k = 0; k < 4; k++) {
-        tc_step t;
-        tc_begin(&t);
+        test_step t;
+        step_begin(&t, TC_PAGES);
         for (int i = 0; i < 3; i++) {
             if (chunk[k][i]) tc_add(&t, i, at[i], chunk[k][i], 0);
             at[i] += chunk[k][i];
@@ -584,7 +557,7 @@ static void tc_mixtures(void) {
                 static llm_experts_op op[2];
                 static llm_buffer *x[2], *l[2];
                 llm_linear_op line;
-                tc_step t;
+                test_step t;
                 if (!round) {
                     llm_backend_config c = tc_config(k ? LLM_COMPUTE_AUTO : LLM_COMPUTE_F32, LLM_KV_AUTO);
                     s[k] = tc_open(k ? tc_cuda : llm_backend_cpu(), &c);
@@ -617,7 +590,7 @@ static void tc_mixtures(void) {
                 line.dst = l[k];
                 line.src = x[k];
                 line.weight = logits[k];
-                tc_begin(&t);
+                step_begin(&t, TC_PAGES);
                 tc_add(&t, 0, 0, round == 0 ? 41 : 1, 0);
                 CHECK(s[k].be->begin_step(s[k].ctx, &t.s) == LLM_OK);
                 tc_embed(&s[k], x[k], table[k]);
@@ -640,7 +613,7 @@ static void tc_mixtures(void) {
 
 /* ---- norms, gather, gate ---- */
 
-static void tc_rows_side(const tc_side *s, const tc_step *t, llm_buffer **x, llm_buffer **h, llm_buffer **o) {
+static void tc_rows_side(const tc_side *s, const test_step *t, llm_buffer **x, llm_buffer **h, llm_buffer **o) {
     llm_weight *table = tc_weight(s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * 100, 1, 0.2f, 1), TC_ROWS, 100, 0);
     llm_weight *w = tc_weight(s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(100, 2, 1, 0.5f), 100, 1, 0);
     llm_weight *b = tc_weight(s, LLM_ROLE_VECTOR, LLM_TYPE_F32, tc_floats(100, 3, 0, 0.5f), 100, 1, 0);
@@ -688,8 +661,8 @@ static void tc_rows(void) {
     llm_backend_config c = tc_config(LLM_COMPUTE_F32, LLM_KV_AUTO);
     tc_side cpu = tc_open(llm_backend_cpu(), &c), cuda = tc_open(tc_cuda, &c);
     llm_buffer *x[2], *h[2], *o[2];
-    tc_step t;
-    tc_begin(&t);
+    test_step t;
+    step_begin(&t, TC_PAGES);
     tc_add(&t, 0, 0, 9, 0);
     tc_add(&t, 1, 0, 4, 1);
     tc_rows_side(&cpu, &t, &x[0], &h[0], &o[0]);
@@ -740,8 +713,8 @@ static void tc_sums(void) {
             }
             CHECK(s[k].be->weights_done(s[k].ctx) == LLM_OK && s[k].be->kv_open(s[k].ctx, 0, NULL, 16, 1) == LLM_OK);
             for (int round = 0; round < 4; round++) {
-                tc_step t;
-                tc_begin(&t);
+                test_step t;
+                step_begin(&t, TC_PAGES);
                 tc_add(&t, 0, 0, 3 + 4 * round, 0);
                 CHECK(s[k].be->begin_step(s[k].ctx, &t.s) == LLM_OK);
                 for (int r = 0; r < 2; r++) {
@@ -867,7 +840,7 @@ static void tc_lora_open(tc_lora_side *l, const llm_backend *be) {
 }
 
 /* Embedding, linear and gated layer, output layer: each with what adapters add. Slots by sequence. */
-static void tc_lora_run(const tc_lora_side *l, tc_step *t, const int32_t *slots) {
+static void tc_lora_run(const tc_lora_side *l, test_step *t, const int32_t *slots) {
     const llm_backend *be = l->s.be;
     llm_linear_op w;
     llm_logits_op o;
@@ -920,9 +893,9 @@ static void tc_lora(void) {
     tc_lora_open(&cuda, tc_cuda);
     for (int round = 0; round < 5; round++) {
         const int32_t *mine = slots[round < 3 ? round : round - 3];
-        tc_step t;
+        test_step t;
         int same = 1;
-        tc_begin(&t);
+        step_begin(&t, TC_PAGES);
         for (int q = 0; q < 8; q++) tc_add(&t, q, 0, round < 3 ? lengths[q] : 1, 0);
         tc_lora_run(&cpu, &t, mine);
         tc_lora_run(&cuda, &t, mine);
@@ -946,15 +919,15 @@ static void tc_lora(void) {
         CHECK(same);
         if (round) continue;
         memcpy(alone, tc_cuda->buffer_row(cuda.s.ctx, 0, cuda.plus, 6), sizeof alone); /* the first row of sequence 2, then by itself */
-        tc_begin(&t);
+        step_begin(&t, TC_PAGES);
         tc_add(&t, 2, 0, 1, 0);
         tc_lora_run(&cuda, &t, mine + 2);
         CHECK(!memcmp(alone, tc_cuda->buffer_row(cuda.s.ctx, 0, cuda.plus, 0), sizeof alone));
     }
-    tc_step t;
+    test_step t;
     int32_t slot = 5;
     llm_lora_op op = {LLM_ROWS_TOKENS, cuda.plus, cuda.x, cuda.low, cuda.site, TC_LORA_OUT, 0, 1};
-    tc_begin(&t);
+    step_begin(&t, TC_PAGES);
     tc_add(&t, 0, 0, 1, 0);
     t.s.seq_lora = &slot;
     CHECK(tc_cuda->begin_step(cuda.s.ctx, &t.s) == LLM_OK);
@@ -1038,7 +1011,7 @@ static void tc_experts_open(tc_experts_side *x, const llm_backend *be, int turns
     x->op.down_lora = down;
 }
 
-static void tc_experts_run(tc_experts_side *x, tc_step *t, const int32_t *slots) {
+static void tc_experts_run(tc_experts_side *x, test_step *t, const int32_t *slots) {
     t->s.seq_lora = slots;
     t->s.shape.lora = 1;
     CHECK(x->s.be->begin_step(x->s.ctx, &t->s) == LLM_OK);
@@ -1055,8 +1028,8 @@ static void tc_experts(void) {
     tc_experts_side x[4]; /* the CPU at once and in turns, CUDA the same */
     for (int i = 0; i < 4; i++) tc_experts_open(&x[i], i < 2 ? llm_backend_cpu() : tc_cuda, i & 1);
     for (int round = 0; round < 6; round++) {
-        tc_step t;
-        tc_begin(&t);
+        test_step t;
+        step_begin(&t, TC_PAGES);
         for (int q = 0; q < 8; q++) tc_add(&t, q, 0, round < 3 ? lengths[q] : 1, 0);
         int rows = t.s.shape.n_rows;
         for (int i = 0; i < 4; i++) tc_experts_run(&x[i], &t, slots[round % 3]);
@@ -1068,7 +1041,7 @@ static void tc_experts(void) {
         float together[TC_E_IN], alone[TC_E_IN];
         memcpy(together, x[0].s.be->buffer_row(x[0].s.ctx, 0, x[0].y, 6),
                sizeof together); /* the first row of sequence 2, then by itself */
-        tc_begin(&t);
+        step_begin(&t, TC_PAGES);
         tc_add(&t, 2, 0, 1, 0);
         tc_experts_run(&x[0], &t, slots[0] + 2);
         memcpy(alone, x[0].s.be->buffer_row(x[0].s.ctx, 0, x[0].y, 0), sizeof alone);
@@ -1081,9 +1054,9 @@ static void tc_experts(void) {
         x[0].op.down_lora = down;
     }
     for (int i = 0; i < 4; i++) {
-        tc_step t;
+        test_step t;
         int32_t slot = 3;
-        tc_begin(&t);
+        step_begin(&t, TC_PAGES);
         tc_add(&t, 0, 0, 1, 0);
         t.s.seq_lora = &slot;
         CHECK(x[i].s.be->begin_step(x[i].s.ctx, &t.s) == LLM_OK);
@@ -1121,7 +1094,6 @@ static void tc_draw_fill(tc_rules *t, llm_draw *d, int k, int bent) {
     d->row = 1;
     d->seed = (uint64_t)k * 77;
     d->position = k;
-    d->also = k % TC_DRAW_VOCAB;
     if (bent && k % 3) { /* two for one token, one for a token that there is not */
         for (int i = 0; i < 6; i++) t->bias[i].id = (k * 31 + i / 2 * 499) % TC_DRAW_VOCAB, t->bias[i].bias = (float)(30 * i - 60 + k % 7);
         t->bias[5].id = TC_DRAW_VOCAB;
@@ -1154,13 +1126,12 @@ static void tc_draw_check(const tc_side *s, int i, tc_rules *t, const llm_draw *
     if (own >= 0 && d->n_used && at == h.n) t->used[h.n] = own, t->counts[h.n++] = 0;
     if (own >= 0 && d->n_used) t->counts[at]++;
     r.s = &t->p;
-    r.also = d->also;
     r.allowed = d->allowed;
     r.history = d->n_used ? &h : NULL;
     llm__choice want = llm__choose(row, TC_DRAW_VOCAB, &r, d->seed, d->position, scratch);
     if (!CHECK(got->id == want.id)) printf("    draw %d: %d for %d\n", (int)d->position, got->id, want.id);
     CHECK(fabs(got->log_sum - want.log_sum) < 1e-6 && fabs((double)got->logprob - (double)want.logprob) < 1e-5);
-    CHECK(fabs((double)got->also - (double)want.also) < 1e-5 && fabs((double)got->prob - (double)want.prob) < 1e-5);
+    CHECK(fabs((double)got->prob - (double)want.prob) < 1e-5);
 }
 
 /* Rounds 0 to 4: plain draws, captured; 5: prompts of two rows; 6 to 9: with masks, biases and penalties; 10: the same one step ahead, where
@@ -1183,8 +1154,8 @@ static void tc_draws(void) {
     op.head = head;
     op.vocab = TC_DRAW_VOCAB;
     for (int round = 0; round < 11; round++) {
-        tc_step t;
-        tc_begin(&t);
+        test_step t;
+        step_begin(&t, TC_PAGES);
         for (int i = 0; i < TC_DRAWS; i++) tc_add(&t, i, 0, 1 + (round == 5), 0);
         for (int i = 0; i < TC_DRAWS; i++) tc_draw_fill(&rules[i], &t.draws[i], i + TC_DRAWS * round, round > 5);
         for (int i = 0; i < t.s.shape.n_rows; i++) t.token_from[i] = round < 10 ? -1 : (i + 1) % TC_DRAWS == 7 ? 0 : (i + 1) % TC_DRAWS;
@@ -1231,7 +1202,7 @@ static void tc_pages(void) {
 }
 
 /* Hidden states of all rows to pages, then of the last rows others, then all back, one position later. */
-static void tc_states_side(const tc_side *s, tc_step *t, llm_buffer **x, llm_buffer **clear) {
+static void tc_states_side(const tc_side *s, test_step *t, llm_buffer **x, llm_buffer **clear) {
     llm_kv_layer layers[2] = {{1, 16, 16}, {3, 1, 40}};
     llm_weight *table = tc_weight(s, LLM_ROLE_EMBED, LLM_TYPE_F32, tc_floats(TC_ROWS * 120, 9, 0.2f, 1), TC_ROWS, 120, 0);
     llm_buffer *o = tc_buffer(s, TC_OUT, 120);
@@ -1239,7 +1210,7 @@ static void tc_states_side(const tc_side *s, tc_step *t, llm_buffer **x, llm_buf
     llm_state_op keep = {0, LLM_ROWS_TOKENS, *x, NULL, 1}, last = {0, LLM_ROWS_OUT, o, NULL, 1},
                  recall = {1, LLM_ROWS_TOKENS, *x, *clear, 1};
     CHECK(s->be->weights_done(s->ctx) == LLM_OK && s->be->kv_open(s->ctx, 2, layers, TC_PAGE, TC_SEQS * TC_PAGES) == LLM_OK);
-    tc_begin(t);
+    step_begin(t, TC_PAGES);
     tc_add(t, 0, 0, 33, 0), tc_add(t, 1, 0, 1, 0), tc_add(t, 2, 0, 20, 0);
     CHECK(s->be->begin_step(s->ctx, &t->s) == LLM_OK);
     tc_embed(s, *x, table);
@@ -1251,7 +1222,7 @@ static void tc_states_side(const tc_side *s, tc_step *t, llm_buffer **x, llm_buf
     s->be->gather(s->ctx, 0, o, *x);
     s->be->state(s->ctx, 0, &last);
     tc_run(s);
-    tc_begin(t);
+    step_begin(t, TC_PAGES);
     tc_add(t, 2, 3, 18, 0), tc_add(t, 0, 0, 34, 0), tc_add(t, 1, 0, 2, 0);
     CHECK(s->be->begin_step(s->ctx, &t->s) == LLM_OK);
     tc_embed(s, *clear, table);
@@ -1264,7 +1235,7 @@ static void tc_states(void) {
     for (int i = 0; i < LLM__COUNT(types); i++) {
         llm_backend_config c = tc_config(LLM_COMPUTE_F32, types[i]);
         tc_side a = tc_open(llm_backend_cpu(), &c), b = tc_open(tc_cuda, &c);
-        tc_step t;
+        test_step t;
         llm_buffer *x[2], *clear[2];
         tc_states_side(&a, &t, &x[0], &clear[0]);
         tc_states_side(&b, &t, &x[1], &clear[1]);

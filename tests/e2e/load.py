@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """llm_serve under load, and at the edges of its life. Standard library only (wrk is used where it is installed).
 
-    load.py [--seconds 10] [--clients 64] [--model tiny|PATH] [--wrk] [PART...]      parts: closed gone idle term kill logs
+    load.py [--seconds 10] [--clients 64] [--model tiny|PATH] [--wrk] [PART...]      parts: closed gone idle term signals kill logs
 closed   so many clients, each sending the next request when its last is answered; prompts of 16 to 1500 tokens; one in ten gives up on the way; the KV cache
          holds a third of what they need at once. Every other answer must be that of the same request alone, on another server with all the memory it wants.
 """
@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -205,6 +206,67 @@ def part_term(model):
     s.process.send_signal(signal.SIGTERM)
     check("SIGTERM with a short time-out", s.process.wait(timeout=20) is not None and time.time() - start < 5, time.time() - start)
     c.close()
+
+
+def part_signals(model):
+    """SIGTERM while it loads, in a stream, twice; two servers for one address."""
+    port = free_port()
+    command = [SERVE, "--model", model, "--max-model-len", "2048", "--log-level", "warn"]
+    p = subprocess.Popen([*command, "--port", str(port), "--kv-cache-prealloc", "--kv-cache-memory-bytes", "3000000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def loading():
+        try: return http_get(port, "/health") == 503
+        except OSError: return False
+    seen = eventually(loading, 10 * SLOW, 0.002)
+    start = time.time()
+    p.send_signal(signal.SIGTERM)
+    check("SIGTERM while it loads", seen and p.wait(timeout=20) == 0 and time.time() - start < 5 * SLOW, (seen, p.returncode, time.time() - start))
+    check("and says nothing wrong", b"error" not in p.stderr.read())
+    s = Server(model=model)
+    body = {"prompt": "Once", "max_tokens": 1900, "ignore_eos": True, "stream": True, "n": 16}
+    c = s.connect()
+    c.sendall(request_bytes("/v1/completions", body))
+    c.recv(100)
+    start = time.time()
+    for _ in range(2):
+        s.process.send_signal(signal.SIGTERM)
+        time.sleep(0.05)
+    code, got = s.process.wait(timeout=20), b""
+    c.settimeout(2)
+    try:
+        while part := c.recv(1 << 20): got += part
+    except OSError: pass
+    check("a second SIGTERM ends it at once", code == 0 and time.time() - start < 3 * SLOW, (code, time.time() - start))
+    check("and the stream says so, or is seen to be cut", got.endswith(b"0\r\n\r\n") == (b"data: [DONE]" in got) and (b"shutting down" in got or b"[DONE]" not in got), got[-200:])
+    s = Server("--shutdown-timeout", "0.5", model=model)
+    c = s.connect()
+    c.sendall(request_bytes("/v1/completions", {**body, "stream": False}))
+    eventually(lambda: s.busy() > 0, 10 * SLOW)
+    s.process.send_signal(signal.SIGTERM)
+    got = b"".join(iter(lambda: c.recv(1 << 20), b""))
+    check("what does not end in time is told 503", s.process.wait(timeout=20) == 0 and (got.startswith(b"HTTP/1.1 503") and b"shutting down" in got or got.startswith(b"HTTP/1.1 200")), got[:200])
+    s = Server(model=model)
+    for host in (HOST, "0.0.0.0"):
+        q = subprocess.run([*command, "--host", host, "--port", str(s.port)], capture_output=True, text=True, timeout=60)
+        check(f"a second server on the same port ({host})", q.returncode == 1 and str(s.port) in q.stderr and "another --port" in q.stderr and q.stderr.count("\n") <= 4, q)
+    check("the first serves on", s.request("GET", "/health")[0] == 200 and s.stop() == 0)
+    if len({x[0] for x in socket.getaddrinfo("localhost", 80)}) > 1:  # both families: the second may not take the other address of the name
+        first = subprocess.Popen([*command, "--host", "localhost", "--port", str(port)], stdout=subprocess.PIPE)
+        first.stdout.readline()
+        q = subprocess.run([*command, "--host", "localhost", "--port", str(port)], capture_output=True, text=True, timeout=60)
+        check("a second server of the same name", q.returncode == 1, q)
+        first.send_signal(signal.SIGTERM)
+        first.wait(timeout=20)
+    with tempfile.TemporaryDirectory() as folder:
+        path = folder + "/s.sock"
+        first = subprocess.Popen([*command, "--uds", path], stdout=subprocess.PIPE)
+        first.stdout.readline()
+        q = subprocess.run([*command, "--uds", path], capture_output=True, text=True, timeout=60)
+        check("a second server on the same Unix socket", q.returncode == 1 and path in q.stderr and os.path.exists(path), q)
+        first.send_signal(signal.SIGTERM)
+        check("its file is gone at the end", first.wait(timeout=20) == 0 and not os.path.exists(path))
+        q = subprocess.run([SERVE, "--model", folder, "--uds", path], capture_output=True, text=True, timeout=60)
+        check("and after a model that cannot be loaded", q.returncode == 1 and not os.path.exists(path), q)
 
 
 def part_kill(model):

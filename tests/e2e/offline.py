@@ -10,11 +10,13 @@ from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_u
 
 LIBRARY = os.environ.get("LLM_LIBRARY", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "libllm.so"))
 PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int, c_void_p, c_char_p, c_double)
+LOG = ctypes.CFUNCTYPE(None, c_void_p, ctypes.c_int, c_char_p)
+GETENV = ctypes.cast(ctypes.CDLL(None).getenv, c_void_p)  # the library reads no environment of its own
 MODELS = {}  # a document's model name to a path
 
 
 class Prompt(Structure):
-    _fields_ = [("prompt", c_char_p), ("prompt_token_ids", POINTER(c_int32)), ("n_prompt_token_ids", c_int32), ("messages", c_char_p)]
+    _fields_ = [("prompt", c_char_p), ("prompt_token_ids", POINTER(c_int32)), ("n_prompt_token_ids", c_int32), ("messages", c_char_p), ("json", c_char_p)]
 
 
 class BatchConfig(Structure):
@@ -28,7 +30,7 @@ class _Completion(Structure):
 
 class _Metrics(Structure):
     _fields_ = [(name, c_double) for name in ("arrival_time", "inference_start_time", "first_token_time", "finish_time", "time_in_queue", "model_forward_time",
-                                              "model_execute_time")] + [(name, c_int32) for name in ("n_prompt_tokens", "n_cached_tokens", "n_preemptions")]
+                                              "model_execute_time")] + [(name, c_int32) for name in ("n_prompt_tokens", "n_cached_tokens", "n_preemptions")] + [("preprocess_cost_time", c_double)]
 
 
 class _Request(Structure):
@@ -37,7 +39,7 @@ class _Request(Structure):
 
 
 class _Outputs(Structure):
-    _fields_ = [("items", POINTER(_Request)), ("n", c_int32), ("n_failed", c_int32)]
+    _fields_ = [("items", POINTER(_Request)), ("n", c_int32), ("n_failed", c_int32), ("ignored", c_char_p)]
 
 
 class _Sizes(Structure):
@@ -53,7 +55,8 @@ SIZES = _Sizes(sizes=sizeof(_Sizes), prompt=sizeof(Prompt), batch_config=sizeof(
 
 def library():
     lib = ctypes.CDLL(LIBRARY)
-    lib.llm_open.restype, lib.llm_open.argtypes = c_void_p, [c_char_p, c_char_p]
+    lib.llm_open_with.restype, lib.llm_open_with.argtypes = c_void_p, [c_char_p, c_char_p, c_void_p, LOG, c_void_p]
+    lib.llm_notes.restype, lib.llm_notes.argtypes = c_char_p, [c_void_p]
     lib.llm_free.argtypes = [c_void_p]
     lib.llm_last_error.restype = c_char_p
     for f in (lib.llm_generate_batch_sized, lib.llm_chat_batch_sized):
@@ -87,9 +90,12 @@ GenerationConfig = TurbomindEngineConfig = PytorchEngineConfig = SamplingParams
 
 class LLM:
     def __init__(self, model, **options):
-        self.lib = library()
-        self.handle = self.lib.llm_open(MODELS.get(model, model).encode(), json.dumps(options).encode())
+        """notes: what was taken without effect, a line each; log: what was told, [(level, line)]; ignored: parameters of the latest call without effect."""
+        self.lib, self.log, self.ignored = library(), [], ""
+        self.listener = LOG(lambda user, level, line: self.log.append((level, line.decode())))
+        self.handle = self.lib.llm_open_with(MODELS.get(model, model).encode(), json.dumps(options).encode(), GETENV, self.listener, None)
         if not self.handle: raise ValueError(self.lib.llm_last_error().decode())
+        self.notes = self.lib.llm_notes(self.handle).decode().splitlines()
 
     def __del__(self):
         if getattr(self, "handle", None): self.lib.llm_free(self.handle)
@@ -98,6 +104,7 @@ class LLM:
         array = (Prompt * max(1, len(prompts)))()
         for p, to in zip(prompts, array):
             if isinstance(p, str): to.prompt = p.encode()
+            elif isinstance(p, dict): to.json = json.dumps(p).encode()
             elif p and isinstance(p[0], int): to.prompt_token_ids, to.n_prompt_token_ids = (c_int32 * len(p))(*p), len(p)
             else: to.messages = json.dumps(p).encode()
         progress = use_tqdm if callable(use_tqdm) else lambda done: 0
@@ -106,15 +113,16 @@ class LLM:
         out = f(ctypes.byref(SIZES), self.handle, array, len(prompts), ctypes.byref(config))
         if not out: raise RuntimeError(self.lib.llm_last_error().decode())
         values = [Value(out.contents.items[i]) for i in range(out.contents.n)]
+        self.ignored = out.contents.ignored.decode() if out.contents.ignored else ""
         self.lib.llm_outputs_free(out)
         return values
 
     def generate(self, prompts, sampling_params=None, use_tqdm=True):
-        one = isinstance(prompts, str) or bool(prompts) and isinstance(prompts[0], int)
+        one = isinstance(prompts, (str, dict)) or bool(prompts) and isinstance(prompts[0], int)
         return self._run(self.lib.llm_generate_batch_sized, [prompts] if one else prompts, sampling_params, use_tqdm)
 
     def chat(self, messages, sampling_params=None, use_tqdm=True, chat_template_kwargs=None):
-        one = isinstance(messages, str) or bool(messages) and isinstance(messages[0], dict)
+        one = isinstance(messages, (str, dict)) or bool(messages) and isinstance(messages[0], dict) and "role" in messages[0]
         return self._run(self.lib.llm_chat_batch_sized, [messages] if one else messages, sampling_params, use_tqdm, chat_template_kwargs)
 
 
@@ -128,12 +136,15 @@ class Response:
     def __repr__(self): return f"Response({self.__dict__})"
 
 
-def pipeline(model_path, model_name=None, backend_config=None, log_level="ERROR"):
-    options = {k: v for k, v in (backend_config or {}).items() if v is not None}
-    llm = LLM(model_path, **options)
+def pipeline(model_path, model_name=None, backend_config=None, chat_template_config=None, log_level="ERROR"):
+    options = dict(backend_config or {}, log_level=log_level.lower())
+    for name, value in (("model_name", model_name), ("chat_template_config", chat_template_config)):
+        if value: options[name] = value
+    llm = LLM(model_path, **{k: v for k, v in options.items() if v not in (None, "")})
 
     def run(prompts, gen_config=None, do_preprocess=True, use_tqdm=False, **params):
-        call = llm.chat if do_preprocess else llm.generate
-        answers = [Response(x) for x in call([prompts] if isinstance(prompts, str) else prompts, dict(gen_config or {}, **params), use_tqdm)]
+        fields = dict(gen_config or {}, **params, **({} if do_preprocess else {"do_preprocess": False}))
+        answers = [Response(x) for x in llm.chat([prompts] if isinstance(prompts, str) else prompts, fields, use_tqdm)]
         return answers[0] if isinstance(prompts, str) else answers
+    run.llm = llm
     return run

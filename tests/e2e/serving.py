@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import resource
 import signal
 import socket
 import struct
@@ -43,15 +44,16 @@ def finish():
 
 
 class Server:
-    """llm_serve as a child, listening on a port of its own choice. Later flags win over earlier ones, so `flags` may repeat one of BASE."""
+    """llm_serve as a child, listening on a port of its own choice. Later flags win over earlier ones, so `flags` may repeat one of BASE. files: descriptors that it may have."""
 
-    def __init__(self, *flags, model=None, env=None, log=None, base=BASE):
+    def __init__(self, *flags, model=None, env=None, log=None, base=BASE, files=None):
         thread = ("-t", "1") if model and "tiny" in model else ()  # a second thread gains nothing there and waits for a core where others use them
         command = [SERVE, "--model", model or MODEL, "--port", "0", *base, *thread, *MORE, *flags]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log or subprocess.PIPE, env=dict(os.environ, **(env or {})))
+        limit = (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))) if files else None
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log or subprocess.PIPE, env=dict(os.environ, **(env or {})), preexec_fn=limit)
         self.err = []
         if not log: threading.Thread(target=lambda: self.err.extend(self.process.stderr), daemon=True).start()
-        line = self.process.stdout.readline().decode()
+        line = self.first = self.process.stdout.readline().decode()
         if not line.startswith("listening on "): raise RuntimeError(f"{' '.join(command)}: exit {self.process.wait()}: {line}{self.errors()}")
         self.port = int(line.rsplit(":", 1)[1])
         self.url = f"http://{HOST}:{self.port}"

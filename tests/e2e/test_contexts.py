@@ -49,6 +49,29 @@ def whole(path, flags=(), **more):
     check(f"{label}: loaded again", kept(s, "load", "doc", **({"model": more["model"]} if "model" in more else {}))[0] == 200 and ask(s, prompt, **more)[:2] == want[:2] and s.stop() == 0)
 
 
+def quota():
+    """So many files, so many bytes, and no more: refused with both numbers, nothing written. One of the same name is replaced."""
+    prompt = [x % 250 + 4 for x in LONG]
+    model, folder = str(checkpoint("llama")), TMP + "/quota"
+    os.mkdir(folder)
+    for flags, most in ((("--max-contexts", "3"), 3), (("--max-context-bytes", "200K"), None)):
+        s = Server("--context-dir", folder, *flags, model=model, base=BASE)
+        ask(s, prompt)
+        got = [kept(s, "save", f"c{i}", prompt=prompt) for i in range(6)]
+        fit = sum(status == 200 for status, _ in got)
+        files = {name: os.path.getsize(f"{folder}/{name}") for name in os.listdir(folder)}
+        check(f"{flags}: some are kept", fit == len(files) == (most or fit) > 0 and [x[0] for x in got] == [200] * fit + [403] * (6 - fit), got)
+        check(f"{flags}: the others are told why", all(x["error"]["code"] == "insufficient_quota" and x["error"]["param"] == "name" and "quota" in x["error"]["message"] for status, x in got[fit:]), got[-1])
+        check(f"{flags}: bytes are bounded", most or sum(files.values()) <= 200 << 10 < sum(files.values()) + max(files.values()), files)
+        check(f"{flags}: the same name again", kept(s, "save", "c0", prompt=prompt)[0] == 200 and kept(s, "load", "c0")[0] == 200)
+        many = [threading.Thread(target=kept, args=(s, "save", f"d{i}"), kwargs={"prompt": prompt}) for i in range(8)]
+        for t in many: t.start()
+        for t in many: t.join()
+        check(f"{flags}: many at once", len(os.listdir(folder)) == fit, os.listdir(folder))
+        check(f"{flags}: ends", s.stop() == 0)
+        for name in files: os.remove(f"{folder}/{name}")
+
+
 def refused():
     """Files of another model, dtype, KV type, page size, rank count, adapter; cut and changed ones. The cache stays as it was."""
     model = str(checkpoint("llama"))
@@ -140,6 +163,7 @@ if __name__ == "__main__":
         for name in ("deepseek_v2", "gemma3_text", "llama_rope_dynamic"): whole(str(checkpoint(name)))
         whole(str(checkpoint("llama")), ("--lora-modules", f"x={TMP}/x"), model="x")
         refused()
+        quota()
         busy()
     finally: shutil.rmtree(TMP)
     finish()

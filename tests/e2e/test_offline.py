@@ -108,12 +108,14 @@ def run(source):
     return names, out.getvalue()
 
 
-def whole(x, failed=False):
+def whole(x, ids=False):
     """Every field of a RequestOutput is filled in."""
     o, m = x.outputs, x.metrics
-    good = x.request_id and x.prompt and len(x.prompt_token_ids) > 0 and x.finished == 1 and x.error_code == 0 and x.error_msg is None
+    good = x.request_id and (x.prompt or ids) and len(x.prompt_token_ids) > 0 and x.finished == 1 and x.error_code == 0 and x.error_msg is None
     return good and len(o.token_ids) > 0 and o.send_idx == len(o.token_ids) - 1 and o.finish_reason in ("stop", "length") and m.arrival_time > 1e9 and (
-        m.arrival_time <= m.inference_start_time <= m.first_token_time <= m.finish_time and m.model_execute_time >= m.model_forward_time > 0 and m.time_in_queue >= 0)
+        m.arrival_time <= m.inference_start_time <= m.finish_time and m.model_execute_time >= m.model_forward_time >= m.first_token_time > 0 and m.time_in_queue >= 0
+        and 0 < m.preprocess_cost_time < 60 and m.model_execute_time >= m.preprocess_cost_time + m.time_in_queue + m.model_forward_time - 1e-6
+        and abs(m.inference_start_time - m.arrival_time - m.preprocess_cost_time - m.time_in_queue) < 1e-3)
 
 
 def documents():
@@ -147,7 +149,7 @@ def batches():
     prompts = [[5, 6, 7 + i] for i in range(20)]
     prompts[4], prompts[9] = [5, 10 ** 6], "x" * 40000
     out = llm.generate(prompts, offline.GenerationConfig(max_new_tokens=6, temperature=0, ignore_eos=True, random_seed=3, stop_words=None), use_tqdm=seen.append)
-    check("a batch in order", [x.outputs.index for x in out] == list(range(20)) and all(whole(x) and len(x.outputs.token_ids) == 6 for i, x in enumerate(out) if i not in (4, 9)), out)
+    check("a batch in order", [x.outputs.index for x in out] == list(range(20)) and all(whole(x, ids=True) and x.prompt == "" and len(x.outputs.token_ids) == 6 for i, x in enumerate(out) if i not in (4, 9)), out)
     check("one fails alone", out[4].error_code == 400 and "1000000" in out[4].error_msg and out[9].error_code == 400 and "512" in out[9].error_msg and out[9].outputs.text == "", out[4])
     check("progress", len(seen) == 20 and seen == sorted(seen) and seen[-1] == 1, seen)
     alone = llm.generate(prompts[7], {"max_tokens": 6, "temperature": 0, "ignore_eos": True})
@@ -161,7 +163,7 @@ def batches():
     bad = llm.generate(["a", "b"], {"temperature": 9})
     check("a wrong parameter is told to each", [x.error_code for x in bad] == [400, 400] and "temperature" in bad[0].error_msg, bad)
     bad = llm.chat([[{"role": "user"}], [{"role": "user", "content": "a"}]], {"max_tokens": 2})
-    check("a wrong message is told to its chat", bad[0].error_code == 400 and "content" in bad[0].error_msg and whole(bad[1]), bad)
+    check("a wrong message is told to its chat", bad[0].error_code == 400 and "content" in bad[0].error_msg and whole(bad[1]) and "a<|im_end|>" in bad[1].prompt, bad)
     thought = llm.chat("a", {"max_tokens": 3, "temperature": 0, "ignore_eos": True})
     check("without thoughts there are none", thought[0].outputs.reasoning_content is None, thought)
     begin = time.time()
@@ -171,7 +173,7 @@ def batches():
     open_thoughts = offline.LLM(TINY, max_model_len=256, reasoning_parser="deepseek_r1")
     thought = open_thoughts.chat("a", {"max_tokens": 3, "temperature": 0, "ignore_eos": True})
     check("thoughts apart", thought[0].outputs.reasoning_content and thought[0].outputs.text == "", thought)
-    for options, says in (({"max_model_lenn": 5}, "max-model-len"), ({"max_model_len": 10 ** 9}, "1000000000"), ({"reasoning_parser": "x"}, "reasoning_parser"),
+    for options, says in (({"max_model_lenn": 5}, "max_model_len"), ({"max_model_len": 10 ** 9}, "1000000000"), ({"reasoning_parser": "x"}, "reasoning_parser"),
                           ({"enable_early_stop": True, "early_stop_config": {"enable_early_stop": False}}, "contradict"), ({"quant_policy": 3}, "quant_policy")):
         try: check(f"refused: {options}", not offline.LLM(TINY, **options))
         except ValueError as e: check(f"refused: {options}", says in str(e), e)

@@ -1,212 +1,723 @@
 #!/usr/bin/env python3
-"""The chat page in headless Chromium: send, stream, stop, regenerate, edit, reload, what is injected stays text, phone width, both themes.
+"""The chat page in headless Chromium.
 
-    test_page.py [FOLDER]      screenshots go to FOLDER (build/page)
-Runs in the environment that `setup.py clients` makes, with the system's Chromium. A page of its own answers in place of the model where a test must know
-what the model says: requests of the page are caught and answered here.
+    test_page.py [PART ...]      parts are the functions named in PARTS; screenshots go to build/page
+
+Runs in the environment that `setup.py clients` makes, with the system's Chromium. One part talks to llm_serve and a real model; in the others
+page_server.py says what a test wants, when it wants it.
 """
+import contextlib
 import json
+import os
 import pathlib
+import re
 import shutil
 import sys
+import threading
 import time
 
 from playwright.sync_api import sync_playwright
 
+from page_server import CSP, MODEL, PageServer, refusal, words
 from serving import Server, check, finish
 
-FOLDER = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build/page")
+FOLDER = pathlib.Path("build/page")
+SIZES = {"desktop": (1280, 800), "tablet": (820, 1180), "phone": (390, 844)}
 EVIL = "<img src=x onerror=\"window.hit=1\"><script>window.hit=1</script> [a](javascript:window.hit=1) <b>bold</b> `<i>code</i>` **<u>x</u>**"
-RICH = """Here is how a *bubble sort* works, and what it **costs**.
-
-## The idea
-
-1. Compare two neighbours.
-2. Swap them when they are in the wrong order.
-3. Repeat until nothing is swapped.
-
-```python
-def sort(a):
-    for i in range(len(a)):
-        for j in range(len(a) - 1 - i):
-            if a[j] > a[j + 1]:
-                a[j], a[j + 1] = a[j + 1], a[j]
-    return a
-```
-
-| case | comparisons | swaps |
-| --- | --- | --- |
-| best | n - 1 | 0 |
-| worst | n(n - 1) / 2 | n(n - 1) / 2 |
-
-> Use the library's `sorted()` for anything real.
-
-- stable: equal items keep their order
-- in place: no second list
-
-See [Wikipedia](https://en.wikipedia.org/wiki/Bubble_sort) for more.
-"""
+RICH = (pathlib.Path(__file__).parent / "page_rich.md").read_text()
 
 
-def canned(page, text):
-    """Lets the page's requests be answered with `text`."""
-    events = [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}]
-    events += [{"choices": [{"index": 0, "delta": {"content": text[i:i + 9]}, "finish_reason": None}]} for i in range(0, len(text), 9)]
-    events += [{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}, {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": len(text) // 4, "total_tokens": 9 + len(text) // 4}}]
-    body = "".join("data: " + json.dumps(x) + "\n\n" for x in events) + "data: [DONE]\n\n"
-    page.route("**/v1/chat/completions", lambda route: route.fulfill(status=200, content_type="text/event-stream", body=body))
+# ---- a person at the page
+
+class Person:
+    """A tab, with what a test does in it."""
+
+    def __init__(self, context, url):
+        self.context, self.url, self.errors, self.outside = context, url, [], []
+        self.page = context.new_page()
+        self.page.on("pageerror", lambda e: self.errors.append(str(e)))
+        self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" and "status of" not in m.text and "ERR_" not in m.text else None)
+        self.page.on("request", lambda r: self.outside.append(r.url) if not r.url.startswith((url, "data:", "blob:")) else None)
+        self.page.goto(url)
+        self.page.wait_for_selector("#list", state="attached")
+        self.page.wait_for_function("document.activeElement.id === 'input' || innerWidth < 500")
+
+    def __getattr__(self, name): return getattr(self.page, name)
+
+    def ask(self, text, wait=True):
+        self.page.fill("#input", text)
+        self.page.press("#input", "Enter")
+        if wait: self.settled()
+
+    def settled(self):
+        self.page.wait_for_selector("#send:not(.stop)", timeout=60000)
+        self.page.wait_for_timeout(60)
+
+    def last(self): return self.page.locator(".msg.assistant .body").last.inner_text()
+
+    def answers(self): return [x.inner_text() for x in self.page.locator(".msg.assistant .body").all()]
+
+    def texts(self): return [x.inner_text() for x in self.page.locator(".msg .bubble").all()]
+
+    def titles(self): return [x.inner_text().split("\n")[0] for x in self.page.locator("#list a").all()]
+
+    def button(self, name): return self.page.get_by_role("button", name=name, exact=True)
+
+    def sees(self, text, seconds=5):
+        try: self.page.wait_for_function("t => document.body.innerText.includes(t)", arg=text, timeout=seconds * 1000)
+        except Exception: return False
+        return True
+
+    def shot(self, name):
+        self.page.wait_for_timeout(250)
+        self.page.screenshot(path=str(FOLDER / (name + ".png")))
 
 
-def send(page, text):
-    page.fill("#input", text)
-    page.press("#input", "Enter")
+@contextlib.contextmanager
+def person(browser, url, width=1280, height=800, **options):
+    context = browser.new_context(viewport={"width": width, "height": height}, **options)
+    p = Person(context, url)
+    yield p
+    check("no error on the page", not p.errors, p.errors)
+    check("nothing from outside", not p.outside, p.outside)
+    context.close()
 
 
-def settled(page):
-    page.wait_for_selector("#send:not(.stop)", timeout=60000)
+def eventually(ok, seconds=5):
+    end = time.time() + seconds
+    while not ok():
+        if time.time() > end: return False
+        time.sleep(0.05)
+    return True
 
 
-def last(page):
-    return page.locator(".msg.assistant .body").last.inner_text()
+# ---- with the real model
+
+def talk(browser):
+    s = Server("--max-model-len", "2048")
+    with person(browser, s.url + "/") as p:
+        status, headers, _ = s.request("GET", "/")
+        check("the policy", headers["content-security-policy"] == CSP and "unsafe" not in CSP, headers)
+        size = sum(len(s.request("GET", path)[2]) for path in ("/", "/page.css", "/page.js"))
+        check("under 60 KB in all", size < 60000, size)
+        check("an empty page invites", p.locator(".empty").is_visible() and p.evaluate("document.activeElement.id") == "input")
+        check("the model's name", "SmolLM2" in p.locator("#model option").first.inner_text(), p.inner_text("#model"))
+        p.click("#tune")
+        check("what holds by default", [p.get_attribute("#" + x, "placeholder") for x in ("temperature", "top_k", "top_p", "min_p")] == ["0.8", "40", "0.95", "0.05"])
+        p.fill("#temperature", "0")
+        p.fill("#max_tokens", "40")
+        p.fill("#system", "Answer in one sentence.")
+        p.dispatch_event("#system", "change")
+        p.click("#tune")
+        p.ask("What is the capital of France?")
+        check("an answer", "Paris" in p.last(), p.last())
+        check("its speed", "tokens/s" in p.locator(".stats").last.inner_text())
+        check("the title", "capital of France" in p.inner_text("#title"))
+        first = p.last()
+        p.button("Regenerate").click()
+        p.settled()
+        check("regenerated, greedy: the same; the old one is kept", p.last() == first and "2/2" in p.inner_text("#log"), (p.last(), first))
+        p.click("#tune")
+        p.fill("#max_tokens", "1500")
+        p.click("#tune")
+        p.ask("Write a very long story about the sea.", wait=False)
+        p.wait_for_function("() => [...document.querySelectorAll('.msg.assistant .body')].pop().innerText.length > 60", timeout=60000)
+        grown = p.last()
+        p.wait_for_timeout(500)
+        check("it streams", len(p.last()) > len(grown), (grown, p.last()))
+        p.click("#send")
+        p.settled()
+        check("stopped", s.wait_idle(2) is not None and len(p.last()) > 60)
+        stopped = p.last()
+        p.button("Continue").click()
+        p.wait_for_function("n => [...document.querySelectorAll('.msg.assistant .body')].pop().innerText.length > n + 40", arg=len(stopped), timeout=60000)
+        p.press("#input", "Escape")
+        p.settled()
+        check("continued where it was", p.last().startswith(stopped[:len(stopped) - 2]), (stopped, p.last()))
+        p.reload()
+        p.wait_for_selector(".msg")
+        check("reload keeps the conversation", p.locator(".msg").count() == 4, p.locator(".msg").count())
+        p.click("#tune")
+        check("and the settings", p.input_value("#temperature") == "0" and p.input_value("#system") == "Answer in one sentence.")
+        p.fill("#max_tokens", "")
+        p.dispatch_event("#max_tokens", "change")
+        p.click("#new")
+        for name, value in (("extra", '{"ignore_eos": true}'), ("system", "word " * 1950)):
+            p.fill("#" + name, value)
+            p.dispatch_event("#" + name, "change")
+        p.click("#tune")
+        p.ask("Tell me about the sea.")
+        check("an answer that ends with the context says so", p.sees("The context is full: this model reads 2,048 tokens"), p.inner_text("#log")[-400:])
+        p.ask("And " + "more of it, " * 40)
+        check("a question that does not fit any more says so", p.sees("This is longer than the model can read."), p.inner_text("#log")[-400:])
+    check("SIGTERM", s.stop() == 0)
 
 
-def shot(page, name):
-    page.wait_for_timeout(250)
-    page.screenshot(path=str(FOLDER / (name + ".png")))
+# ---- the conversation
+
+def injected(browser, s):
+    """What the model or the person writes is text, whatever it looks like."""
+    s.answer = lambda body: words(EVIL + "\n\n" + EVIL)
+    with person(browser, s.url) as p:
+        p.ask(EVIL)
+        p.wait_for_timeout(200)
+        foreign = "#log :is(img, script, b, u, i, iframe, object, embed, form, style, link)"
+        check("nothing runs", p.evaluate("window.hit") is None)
+        check("nothing becomes markup", p.locator(foreign).count() == 0 and p.locator("#log a").count() == 0, p.locator("#log").inner_html()[:400])
+        check("it is there as text", "<script>window.hit=1</script>" in p.inner_text("#log"))
+        p.reload()
+        p.wait_for_selector(".msg")
+        check("nor after a reload", p.evaluate("window.hit") is None and p.locator(foreign).count() == 0)
 
 
-def talk(page, s, errors):
-    """With the real model."""
-    page.goto(s.url)
-    check("an empty page invites", page.locator(".empty").is_visible() and page.evaluate("document.activeElement.id") == "input")
-    shot(page, "empty")
-    page.click("#tune")
-    page.fill("#temperature", "0")
-    page.fill("#max_tokens", "40")
-    page.fill("#system", "Answer in one sentence.")
-    page.dispatch_event("#system", "change")
-    page.click("#tune")
-    send(page, "What is the capital of France?")
-    settled(page)
-    check("an answer", "Paris" in last(page), last(page))
-    check("its speed", "tokens/s" in page.locator(".msg.assistant .tools").last.inner_text(), page.locator(".msg.assistant .tools").last.inner_text())
-    check("the title", "capital of France" in page.inner_text("#title"))
-    first = last(page)
-    page.get_by_role("button", name="Regenerate").click()
-    settled(page)
-    check("regenerated, greedy: the same", last(page) == first, (last(page), first))
-    page.click("#tune")
-    page.fill("#max_tokens", "1500")
-    page.click("#tune")
-    send(page, "Write a very long story about the sea.")
-    page.wait_for_function("() => { const b = document.querySelectorAll('.msg.assistant .body'); return b[b.length - 1].innerText.length > 60; }", timeout=60000)
-    grown = last(page)
-    page.wait_for_timeout(400)
-    check("it streams", len(last(page)) > len(grown), (grown, last(page)))
-    page.click("#send")
-    settled(page)
-    check("stopped", s.wait_idle(2) is not None and len(last(page)) > 60)
-    stopped = last(page)
-    page.reload()
-    check("reload keeps the conversation", page.locator(".msg").count() == 4 and last(page) == stopped, page.locator(".msg").count())
-    check("and the settings", page.input_value("#temperature") == "0" and page.input_value("#system") == "Answer in one sentence.")
-    page.locator(".msg.user").first.hover()
-    page.get_by_role("button", name="Edit").first.click()
-    page.fill(".edit textarea", "What is the capital of Italy?")
-    page.get_by_role("button", name="Send").first.click()
-    settled(page)
-    check("edited: what came after is gone", page.locator(".msg").count() == 2 and "Italy" in last(page), last(page))
-    page.click("#new")
-    check("a new conversation is empty", page.locator(".msg").count() == 0)
-    send(page, "Hello")
-    settled(page)
-    check("two conversations", page.locator("#list a").count() == 2)
-    page.locator("#list a").last.click()
-    check("the other one again", "Italy" in last(page))
-    page.locator("#list .row").first.hover()
-    page.locator("#list .row button").first.click()
-    check("one deleted", page.locator("#list a").count() == 1)
-    check("no error on the page", not errors, errors)
+def streaming(browser, s):
+    """While an answer grows: what is selected stays so, thoughts are open, it is saved, other conversations can be read."""
+    with person(browser, s.url) as p:
+        go = threading.Event()
+        s.answer = lambda body: words("First paragraph here.\n\nSecond " + "grows and " * 20, wait=go, after=4)
+        p.ask("Go", wait=False)
+        p.wait_for_function("() => document.querySelectorAll('.assistant .body p').length == 2")
+        p.evaluate("""() => { const t = document.querySelectorAll('.assistant .body p')[1].firstChild, r = document.createRange();
+            r.setStart(document.querySelector('.assistant .body p').firstChild, 2); r.setEnd(t, 3); getSelection().removeAllRanges(); getSelection().addRange(r); }""")
+        selected = p.evaluate("getSelection().toString()")
+        go.set()
+        p.settled()
+        check("what is selected stays selected", p.evaluate("getSelection().toString()") == selected and "Sec" in selected, (selected, p.evaluate("getSelection().toString()")))
+        go.clear()
+        s.answer = lambda body: words("The answer.", think="I think about it. " * 5, wait=go, after=8)
+        p.ask("Think", wait=False)
+        p.wait_for_selector("details.think[open]")
+        check("thoughts are open while they come", "I think" in p.inner_text("details.think"))
+        p.shot("thinking")
+        go.set()
+        p.settled()
+        check("and closed after them", p.locator("details.think[open]").count() == 0 and "Thought for" in p.inner_text("details.think summary"))
+        go.clear()
+        s.answer = lambda body: words("Long " * 40, wait=go, after=9)
+        p.ask("Long", wait=False)
+        p.wait_for_function("() => [...document.querySelectorAll('.assistant .body')].pop().innerText.length > 50")
+        p.wait_for_timeout(900)
+        p.click("#new")
+        check("another conversation can be read meanwhile", p.locator(".empty").is_visible() and p.locator("#list .dot").count() == 1)
+        s.answer = lambda body: words("Elsewhere.")
+        p.ask("Two at once")
+        check("and asked something", p.last() == "Elsewhere.")
+        go.set()
+        check("the first one goes on", eventually(lambda: p.locator("#list .dot").count() == 0))
+        p.locator("#list a", has_text="Go").click()
+        check("to its end", len(p.last()) == 199, len(p.last()))
+        go.clear()
+        s.answer = lambda body: words("Half of this " * 10, wait=go, after=5)
+        p.ask("Again", wait=False)
+        p.wait_for_function("() => [...document.querySelectorAll('.assistant .body')].pop().innerText.length > 30")
+        p.wait_for_timeout(900)
+        p.reload()
+        check("what has come is saved; it is told that it is not all", p.sees("This answer was interrupted.", 8) and p.last().startswith("Half of this"), p.inner_text("#log")[-300:])
+        go.set()
+        s.answer = lambda body: words(" and the rest.")
+        half = p.last()
+        p.button("Continue").click()
+        p.settled()
+        check("it goes on from there", p.last() == half + " and the rest." and s.asked[-1]["continue_final_message"] and s.asked[-1]["messages"][-1]["content"] == half, (p.last(), s.asked[-1]))
 
 
-def injected(page, s, errors):
-    """What the model or the user writes is text, whatever it looks like; nothing outside is asked for."""
-    canned(page, EVIL + "\n\n" + EVIL)
-    page.goto(s.url)
-    send(page, EVIL)
-    settled(page)
-    page.wait_for_timeout(300)
-    check("nothing runs", page.evaluate("window.hit") is None)
-    check("nothing becomes markup", page.locator("#log img, #log script, #log b, #log u, #log i").count() == 0 and page.locator("#log a").count() == 0, page.locator("#log").inner_html()[:400])
-    check("it is there as text", "<script>window.hit=1</script>" in page.inner_text("#log"))
-    page.reload()
-    check("nor after a reload", page.evaluate("window.hit") is None and page.locator("#log img").count() == 0)
-    page.unroute("**/v1/chat/completions")
-    page.route("**/v1/chat/completions", lambda route: route.fulfill(status=400, content_type="application/json", body=json.dumps({"error": {"message": "temperature is <b>bad</b>", "type": "x", "param": None, "code": None}})))
-    page.click("#new")
-    send(page, "x")
-    settled(page)
-    check("an error is told", "temperature is <b>bad</b>" in last(page), last(page))
-    page.unroute("**/v1/chat/completions")
-    page.route("**/v1/chat/completions", lambda route: route.abort())
-    page.get_by_role("button", name="Regenerate").click()
-    settled(page)
-    check("a lost server is told", page.locator(".error").count() == 1 and len(page.inner_text(".error")) > 10, last(page))
-    page.unroute("**/v1/chat/completions")
+def queueing(browser, s):
+    with person(browser, s.url) as p:
+        go = threading.Event()
+        s.answer = lambda body: words("To " + body["messages"][-1]["content"], wait=go, after=1, size=2)
+        p.ask("one", wait=False)
+        p.wait_for_selector("#send.stop")
+        p.ask("two", wait=False)
+        p.ask("three", wait=False)
+        check("both wait", eventually(lambda: p.locator(".queued").count() == 2) and len(s.asked) and s.asked[-1]["messages"][-1]["content"] == "one")
+        p.shot("queued")
+        p.locator(".queued").last.hover()
+        p.locator(".queued").last.get_by_role("button", name="Remove").click()
+        p.wait_for_timeout(100)
+        p.fill("#input", "four")
+        check("there is a button for it too", p.button("Queue this message").is_visible())
+        p.button("Queue this message").click()
+        go.set()
+        check("they are asked one after the other", eventually(lambda: p.answers() == ["To one", "To two", "To four"]), p.answers())
+        check("with what came before", [m["content"] for m in s.asked[-1]["messages"]] == ["one", "To one", "two", "To two", "four"], s.asked[-1])
+        go.clear()
+        p.ask("five", wait=False)
+        p.wait_for_selector("#send.stop")
+        p.ask("six", wait=False)
+        p.press("#input", "Escape")
+        p.settled()
+        check("a stop does not send it", p.locator(".queued").count() == 1 and p.sees("Stopped."))
+        go.set()
+        p.button("Back to the input").click()
+        check("it can be taken back", p.input_value("#input") == "six" and p.locator(".queued").count() == 0)
+        p.press("#input", "Enter")
+        p.settled()
+        check("and sent", p.last() == "To six")
+
+
+def branching(browser, s):
+    n = iter(range(1, 99))
+    s.answer = lambda body: words(f"Answer {next(n)}")
+    with person(browser, s.url) as p:
+        p.ask("Question")
+        p.button("Regenerate").click()
+        p.settled()
+        check("another answer", p.last() == "Answer 2" and "2/2" in p.inner_text("#log"))
+        p.ask("More")
+        p.button("Previous version").first.click()
+        check("the old one is kept", eventually(lambda: p.answers() == ["Answer 1"]), p.answers())
+        p.ask("Else")
+        check("and goes on by itself", [m["content"] for m in s.asked[-1]["messages"]] == ["Question", "Answer 1", "Else"])
+        p.button("Next version").first.click()
+        check("beside the other one", eventually(lambda: p.answers() == ["Answer 2", "Answer 3"]), p.answers())
+        p.locator(".msg.user").first.hover()
+        p.button("Edit").first.click()
+        p.fill(".edit textarea", "Question, edited")
+        p.button("Send").first.click()
+        p.settled()
+        check("an edited question is a branch", p.answers() == ["Answer 5"] and p.texts() == ["Question, edited"], (p.answers(), p.texts()))
+        p.button("Previous version").first.click()
+        check("of which the old one is there", eventually(lambda: p.texts()[0] == "Question"))
+        p.reload()
+        p.wait_for_selector(".msg")
+        check("also after a reload", p.texts()[0] == "Question" and p.answers() == ["Answer 2", "Answer 3"], (p.texts(), p.answers()))
+        p.press("#input", "ArrowUp")
+        check("Up edits the last question", p.input_value(".edit textarea") == "More")
+        p.press(".edit textarea", "Escape")
+        check("Escape leaves it", p.locator(".edit").count() == 0)
+
+
+def keeping(browser, s):
+    """The list: renamed, looked for, deleted and taken back, written to a file and read again."""
+    s.answer = lambda body: words("About " + body["messages"][-1]["content"] + " and the zebra.")
+    with person(browser, s.url, accept_downloads=True) as p:
+        for text in ("apples", "pears", "plums"):
+            p.click("#new")
+            p.ask(text)
+        check("three conversations, the newest first", p.titles() == ["plums", "pears", "apples"], p.titles())
+        at_once = p.evaluate("(b => { b.click(); return document.activeElement.matches('.item input'); })(document.querySelector('#list .item.on [data-do=rename]'))")
+        check("what is typed at once is the new title", at_once)
+        p.fill(".item input", "Stone fruit")
+        p.press(".item input", "Enter")
+        check("renamed", eventually(lambda: p.titles()[0] == "Stone fruit") and p.inner_text("#title") == "Stone fruit", p.titles())
+        p.fill("#search", "about pears")
+        check("found by what was said", p.titles() == ["pears"] and "About pears" in p.inner_text("#list"), p.inner_text("#list"))
+        p.fill("#search", "stone")
+        check("found by its title", p.titles() == ["Stone fruit"])
+        p.fill("#search", "nowhere")
+        check("not found", p.titles() == [] and p.sees("Nothing was found."))
+        p.fill("#search", "")
+        p.locator("#list .item.on [data-do=remove]").click()
+        check("deleted", eventually(lambda: p.titles() == ["pears", "apples"]), p.titles())
+        p.button("Undo").click()
+        check("and taken back", eventually(lambda: p.titles() == ["Stone fruit", "pears", "apples"]), p.titles())
+        p.locator("#list a").nth(1).click()
+        p.click("#tune")
+        with p.expect_download() as d: p.button("Export as Markdown").click()
+        check("as Markdown", d.value.suggested_filename == "pears.md" and "## You\n\npears\n" in pathlib.Path(d.value.path()).read_text())
+        with p.expect_download() as d: p.button("Export all").click()
+        path = FOLDER / "chats.json"
+        shutil.copy(d.value.path(), path)
+        check("all as JSON", [c["title"] for c in json.loads(path.read_text())["chats"]] == ["Stone fruit", "pears", "apples"])
+        with p.expect_download() as d: p.button("Export as JSON").click()
+        check("one as JSON", [c["title"] for c in json.loads(pathlib.Path(d.value.path()).read_text())["chats"]] == ["pears"])
+        p.button("Delete all").click()
+        check("all deleted", eventually(lambda: p.titles() == []))
+        p.set_input_files("#load", str(path))
+        check("all read from the file", eventually(lambda: p.titles() == ["Stone fruit", "pears", "apples"]), p.titles())
+        p.locator("#list a", has_text="pears").click()
+        check("with their messages", p.last() == "About pears and the zebra.")
+        hostile = [{"id": "__proto__", "nodes": {"a": {}}}, {"id": "x1", "title": EVIL, "time": "x", "leaf": "b", "nodes": {"a": {"id": "a", "up": "b", "role": "user", "text": EVIL, "files": [{"name": 7}, None]},
+                   "b": {"id": "b", "up": "a", "role": "assistant", "text": EVIL, "think": {"x": 1}, "live": 1, "node": "x"}, "c": {"id": "../c", "role": "system"}}}, None, 7]
+        path.write_text(json.dumps(hostile))
+        p.set_input_files("#load", str(path))
+        check("of a hostile file what has the form", eventually(lambda: p.locator("#list a").count() == 4) and p.evaluate("window.hit") is None)
+        p.locator("#list a").first.click()
+        p.wait_for_timeout(200)
+        check("a ring of messages ends", p.locator(".msg").count() > 0 and p.locator("#log img").count() == 0)
+        path.write_text("{not json")
+        p.set_input_files("#load", str(path))
+        check("a file that is none is told", p.sees("This file holds no conversations."))
+        p.locator("#list a", has_text="pears").click()
+        p.reload()
+        check("all is there after a reload", eventually(lambda: p.locator("#list a").count() == 4))
+        check("and the same conversation", eventually(lambda: "pears" in p.inner_text("#title")))
+        p.go_back()
+        check("the browser's back goes back", eventually(lambda: "pears" not in p.inner_text("#title")), p.inner_text("#title"))
+
+
+def two_tabs(browser, s):
+    """Nothing that is written in one tab is lost by the other."""
+    s.answer = lambda body: words("To " + body["messages"][-1]["content"])
+    with person(browser, s.url) as p:
+        q = Person(p.context, s.url)
+        p.ask("from the first")
+        check("the other tab hears of it", eventually(lambda: q.titles() == ["from the first"]), q.titles())
+        q.ask("from the second")
+        p.ask("first again")
+        both = {"from the first", "from the second"}
+        check("both have both", eventually(lambda: set(p.titles()) == set(q.titles()) == both), (p.titles(), q.titles()))
+        q.locator("#list a", has_text="from the first").click()
+        check("and what is in them", eventually(lambda: q.texts() == ["from the first", "first again"]), q.texts())
+        go = threading.Event()
+        s.answer = lambda body: words("Slow answer to " + body["messages"][-1]["content"], wait=go, after=2)
+        p.ask("slow", wait=False)
+        check("an answer is seen in the other tab as it comes", eventually(lambda: q.locator(".assistant .body").last.inner_text().startswith("Slow answer")), q.inner_text("#log"))
+        q.wait_for_timeout(3500)
+        check("and is not taken for interrupted", "interrupted" not in q.inner_text("#log"))
+        q.ask("meanwhile", wait=False)
+        check("what is asked there meanwhile waits here", eventually(lambda: p.locator(".queued").count() == 1), p.inner_text("#log"))
+        s.answer = lambda body: words("To " + body["messages"][-1]["content"])
+        go.set()
+        want = ["from the first", "first again", "slow", "meanwhile"]
+        check("and is asked by the one that was busy", eventually(lambda: p.texts() == want and q.texts() == want and q.last() == "To meanwhile"), (p.texts(), q.texts(), q.last()))
+        for a, text in ((p, "at once, first"), (q, "at once, second")): a.ask(text, wait=False)
+        p.settled(), q.settled()
+        p.wait_for_timeout(500)
+        p.reload()
+        p.wait_for_selector(".msg")
+        said = p.evaluate("""() => new Promise(done => { const r = indexedDB.open("llm"); r.onsuccess = () => r.result.transaction("chats").objectStore("chats").getAll().onsuccess =
+            e => done(e.target.result.flatMap(c => Object.values(c.nodes).map(n => n.text))); })""")
+        check("two questions at once: both are kept, with their answers", all(x in said for x in ("at once, first", "at once, second", "To at once, first", "To at once, second")), said)
+        p.locator("#list .item.on [data-do=remove]").click()
+        check("deleted in both", eventually(lambda: len(p.titles()) == len(q.titles()) == 1), (p.titles(), q.titles()))
+        check("no error in the other tab", not q.errors, q.errors)
+
+
+# ---- what goes wrong
+
+def errors(browser, s):
+    with person(browser, s.url) as p:
+        s.answer = lambda body: refusal(400, "temperature is <b>bad</b>")
+        p.ask("x")
+        check("a refusal is told in words", "Temperature is <b>bad</b>" in p.inner_text(".notice.error"), p.inner_text("#log"))
+        p.shot("error")
+        s.answer = lambda body: words("Better.")
+        p.button("Try again").click()
+        p.settled()
+        check("tried again", p.last() == "Better." and p.locator(".notice").count() == 0)
+        check("the failed one is not in the way", [m["role"] for m in s.asked[-1]["messages"]] == ["user"], s.asked[-1])
+        p.click("#new")
+        p.ask("A question of " + "twenty words " * 9)
+        check("a long title ends with a word", p.inner_text("#title") == "A question of twenty words twenty words twenty words twenty\u2026", p.inner_text("#title"))
+        for status, code, text, words_for in ((429, None, "queue is full", "The server is busy."), (500, None, "engine failed", "The server could not do it."), (404, "model_not_found", "no such model", "This model is not here any more."),
+                                               (400, "context_length_exceeded", "2000 tokens, 1000 at most", "longer than the model can read")):
+            s.answer = lambda body: refusal(status, text, code)
+            p.click("#new")
+            p.ask("x")
+            check(f"{status} in words", words_for in p.inner_text(".notice.error"), p.inner_text("#log"))
+        s.answer = lambda body: iter([*list(words("Half an answer"))[:-1], None])
+        p.click("#new")
+        p.ask("x")
+        check("a lost connection is told, and what had come is kept", "connection was lost" in p.inner_text(".notice") and p.last() == "Half an answer", p.inner_text("#log"))
+        s.answer = lambda body: iter([*list(words("Half"))[:-1], {"error": {"message": "the engine stopped", "code": None}}])
+        p.click("#new")
+        p.ask("x")
+        check("an error in the stream", "The engine stopped" in p.inner_text(".notice") and p.last() == "Half", p.inner_text("#log"))
+        s.answer = lambda body: words("")
+        p.click("#new")
+        p.ask("x")
+        check("an empty answer", "The model said nothing." in p.inner_text(".notice"))
+        tries = []
+        def loading(body):
+            tries.append(1)
+            return words("Ready now.") if len(tries) > 2 else refusal(503, "Loading model")
+        s.answer = loading
+        p.click("#new")
+        p.ask("x", wait=False)
+        check("a model that loads is waited for", p.sees("The model is loading"))
+        p.settled()
+        check("until it answers", p.last() == "Ready now.")
+        s.key = "secret"
+        p.click("#new")
+        p.ask("x")
+        check("a key is asked for", "This server asks for an API key." in p.inner_text(".notice.error"))
+        p.locator(".notice").get_by_role("button", name="Settings").click()
+        p.fill("#key", "secret")
+        p.dispatch_event("#key", "change")
+        s.answer = lambda body: words("With a key.")
+        p.click("#tune")
+        p.button("Try again").click()
+        p.settled()
+        check("and used", p.last() == "With a key.")
+        check("it is not remembered unless wished", p.evaluate("localStorage.getItem('llm.key')") in (None, '""'))
+        p.click("#tune")
+        p.check("#keep")
+        p.click("#tune")
+        check("remembered when wished", p.evaluate("localStorage.getItem('llm.key')") == '"secret"')
+        s.key = ""
+        p.route("**/v1/chat/completions", lambda route: route.abort())
+        p.ask("x")
+        check("a lost server is told", "cannot be reached" in p.inner_text(".notice.error"))
+
+
+def context(browser, s):
+    """The meter, and what can be done at the context's end."""
+    with person(browser, s.url) as p:
+        s.answer = lambda body: words("Some text. " * 5, prompt=300)
+        p.ask("one")
+        used = int(p.get_attribute("#meter", "aria-valuenow"))
+        check("the meter", 300 < used < 320 and p.get_attribute("#meter", "aria-valuemax") == "1000" and "31%" in p.inner_text("#meter"), (used, p.inner_text("#meter")))
+        p.fill("#input", "x" * 2000)
+        check("with what is being typed", eventually(lambda: int(p.get_attribute("#meter", "aria-valuenow")) > 800) and "warn" in p.get_attribute("#meter", "class"))
+        p.fill("#input", "")
+        s.answer = lambda body: words("More text.", prompt=700)
+        p.ask("two")
+        s.answer = lambda body: words("This is cut", end="length", prompt=998)
+        p.ask("three")
+        check("an answer cut at the context's end says so", "The context is full: this model reads 1,000 tokens" in p.inner_text(".notice"), p.inner_text("#log"))
+        p.shot("context-full")
+        s.answer = lambda body: words(" no more.", prompt=200)
+        p.button("Leave out the oldest messages").click()
+        p.settled()
+        check("it goes on without the oldest", [m["content"] for m in s.asked[-1]["messages"]] == ["two", "More text.", "three", "This is cut"] and p.last() == "This is cut no more.", s.asked[-1]["messages"])
+        check("what is left out is shown", p.sees("The model does not get what is above."))
+        p.button("Send all").click()
+        s.answer = lambda body: words("Cut by number", end="length", prompt=20)
+        p.ask("four")
+        check("all is sent again", [m["content"] for m in s.asked[-1]["messages"]][0] == "one" and "cut at the limit of tokens" in p.inner_text(".notice"))
+
+
+# ---- settings
+
+def settings(browser, s):
+    with person(browser, s.url) as p:
+        values = {"temperature": "0.7", "top_k": "11", "top_p": "0.6", "min_p": "0.1", "max_tokens": "50", "min_tokens": "2", "repetition_penalty": "1.2", "presence_penalty": "0.3", "frequency_penalty": "0.4", "seed": "7"}
+        p.ask("x")
+        check("by default the model's own values", {k: s.asked[-1].get(k) for k in ("temperature", "top_k", "top_p", "min_p", "max_tokens", "seed")} ==
+              {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "max_tokens": None, "seed": None}, s.asked[-1])
+        p.click("#tune")
+        for k, v in values.items(): p.fill("#" + k, v)
+        p.fill("#stop", "END\n###")
+        p.fill("#extra", '{"ignore_eos": true}')
+        p.select_option("#thinking", "off")
+        p.fill("#system", "Be brief.")
+        p.fill("#presetName", "Mine")
+        p.button("Save").click()
+        p.click("#tune")
+        p.ask("y")
+        sent = s.asked[-1]
+        check("all that is set is sent", all(sent[k] == float(v) for k, v in values.items()) and sent["stop"] == ["END", "###"] and sent["ignore_eos"] is True and sent["chat_template_kwargs"] == {"enable_thinking": False}
+              and sent["messages"][0] == {"role": "system", "content": "Be brief."}, sent)
+        p.click("#tune")
+        p.select_option("#preset", "Default")
+        check("a preset takes all back", p.input_value("#temperature") == "" and p.input_value("#stop") == "")
+        p.select_option("#preset", "Precise")
+        check("another one", p.input_value("#temperature") == "0.2")
+        p.reload()
+        p.click("#tune")
+        p.select_option("#preset", "Mine")
+        check("one's own", p.input_value("#seed") == "7" and p.input_value("#system") == "Be brief.")
+        p.fill("#extra", "{nothing")
+        p.dispatch_event("#extra", "change")
+        p.click("#tune")
+        p.ask("z")
+        check("what is not JSON is told", "must be JSON" in p.inner_text(".notice.error"))
+        p.click("#tune")
+        p.button("Delete Mine").click()
+        check("deleted", p.locator("#preset option", has_text="Mine").count() == 0)
+        p.select_option("#theme", "dark")
+        check("the theme", p.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(23, 24, 26)")
+        p.select_option("#enter", "line")
+        p.click("#tune")
+        p.fill("#input", "a")
+        p.press("#input", "Enter")
+        check("Enter may start a line", p.input_value("#input") == "a\n")
+        p.press("#input", "Control+Enter")
+        p.settled()
+        check("then Ctrl+Enter sends", p.texts()[-1] == "a")
+    s.models = [MODEL, {**MODEL, "id": "poet", "parent": MODEL["id"], "max_model_len": 500}, {**MODEL, "id": "big", "state": "unloaded"}, {**MODEL, "id": "mid", "status": {"value": "loading"}}]
+    with person(browser, s.url) as p:
+        p.wait_for_function("document.querySelectorAll('#model option').length == 4")
+        check("all models, with their state", [x.inner_text() for x in p.locator("#model option").all()] == ["small", "poet", "big (unloaded)", "mid (loading)"])
+        p.select_option("#model", "poet")
+        p.ask("x")
+        check("the one that was chosen", s.asked[-1]["model"] == "poet" and p.get_attribute("#meter", "aria-valuemax") == "500")
+        p.click("#new")
+        p.select_option("#model", MODEL["id"])
+        p.ask("y")
+        p.locator("#list a", has_text="x").click()
+        check("each conversation has its own", eventually(lambda: p.input_value("#model") == "poet"))
+        s.models = s.models[:1]
+        p.reload()
+        check("one that has gone is named", eventually(lambda: "poet (not here)" in p.inner_text("#model")), p.inner_text("#model"))
+    s.models = refusal(503, "Loading model")
+    with person(browser, s.url) as p:
+        check("a server that loads", p.sees("The model is loading"))
+        p.shot("loading")
+        s.models = [MODEL]
+        check("until it is ready", eventually(lambda: p.locator("#model option").count() == 1, 8))
+
+
+def files(browser, s):
+    with person(browser, s.url) as p:
+        code = FOLDER / "sort.py"
+        code.write_text("print('```')\n")
+        (FOLDER / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
+        p.set_input_files("#pick", [str(code), str(FOLDER / "picture.png")])
+        check("a text is attached", eventually(lambda: p.locator("#files .chip").count() == 1))
+        check("a picture is refused", p.sees("picture.png is not a text in UTF-8."))
+        p.shot("attached")
+        p.ask("What does it do?")
+        check("it is sent", s.asked[-1]["messages"][0]["content"] == "sort.py:\n````\nprint('```')\n````\n\nWhat does it do?", s.asked[-1]["messages"])
+        check("and shown with the message", p.locator(".msg .chip").count() == 1 and p.locator("#files .chip").count() == 0)
+        p.locator(".msg .chip summary").click()
+        check("it can be read", "print(" in p.locator(".msg .chip pre").inner_text())
+        p.set_input_files("#pick", [str(code)])
+        p.button("Remove sort.py").click()
+        check("and taken off", eventually(lambda: p.locator("#files .chip").count() == 0))
+        p.evaluate("""() => { const d = new DataTransfer(); d.items.add(new File(['dropped text'], 'notes.txt'));
+            for (const name of ['dragover', 'drop']) document.querySelector('#log').dispatchEvent(new DragEvent(name, {dataTransfer: d, bubbles: true, cancelable: true})); }""")
+        check("dropped", eventually(lambda: p.locator("#files .chip", has_text="notes.txt").count() == 1))
+        p.ask("")
+        check("a file alone can be sent", s.asked[-1]["messages"][-1]["content"] == "notes.txt:\n```\ndropped text\n```")
+
+
+# ---- for everybody
+
+CONTRAST = """() => {
+  const parse = c => { const v = c.match(/[\\d.]+/g).map(Number); return v.length < 4 ? [...v, 1] : v; };
+  const over = (a, b) => a.slice(0, 3).map((x, i) => x * a[3] + b[i] * (1 - a[3])).concat(1);
+  const lum = c => { const v = c.slice(0, 3).map(x => (x /= 255) <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4); return .2126 * v[0] + .7152 * v[1] + .0722 * v[2]; };
+  const ratio = (a, b) => { const x = lum(a), y = lum(b); return (Math.max(x, y) + .05) / (Math.min(x, y) + .05); };
+  const back = e => { const chain = []; for (; e; e = e.parentElement) chain.unshift(parse(getComputedStyle(e).backgroundColor)); return chain.reduce((b, c) => over(c, b), [255, 255, 255, 1]); };
+  const bad = [], seen = document.createTreeWalker(document.body, NodeFilter.SHOW_ELEMENT);
+  for (let e; (e = seen.nextNode());) {
+    const s = getComputedStyle(e), r = e.getBoundingClientRect();
+    const text = [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) || (e.matches('input, textarea, select') && e.type !== 'checkbox');
+    if (!text && e.tagName !== 'svg' || !r.width || s.visibility === 'hidden' || e.closest('.hidden, .skip, [hidden], :disabled, dialog:not([open])') || e.closest('math')) continue;
+    let seen = 1; for (let x = e; x; x = x.parentElement) seen *= getComputedStyle(x).opacity;
+    if (!seen) continue;
+    const large = parseFloat(s.fontSize) >= 24 || (parseFloat(s.fontSize) >= 18.66 && s.fontWeight >= 700), b = back(e), least = e.tagName === 'svg' ? 3 : large ? 3 : 4.5;
+    const n = ratio(over(parse(s.color), b), b);
+    if (n < least) bad.push([e.tagName, e.className.toString(), (e.textContent || '').slice(0, 30), n.toFixed(2)]);
+  }
+  return bad;
+}"""
+UNNAMED = """() => [...document.querySelectorAll('button, a, input, textarea, select, [role=meter], [role=region], [role=log], dialog, nav, aside, article')]
+  .filter(e => e.checkVisibility() && !(e.getAttribute('aria-label') || e.textContent.trim() || (e.labels && e.labels[0] && e.labels[0].textContent.trim()))
+    && !e.closest('li.task')).map(e => e.outerHTML.slice(0, 120))"""
 
 
 def looks(browser, s):
-    """Screenshots of both themes and of a phone; nothing may stick out sideways."""
+    """Three sizes, two themes: pictures, contrast, names; nothing sticks out sideways."""
     for theme in ("light", "dark"):
-        for name, width, height in (("desktop", 1280, 860), ("phone", 390, 780)):
-            context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme, device_scale_factor=1 if width > 1000 else 2)
-            page = context.new_page()
-            canned(page, RICH)
-            page.goto(s.url)
-            send(page, "How does a bubble sort work?")
-            settled(page)
-            shot(page, f"{theme}-{name}")
-            page.evaluate("document.getElementById('log').scrollTop = 0")
-            shot(page, f"{theme}-{name}-top")
-            check(f"{theme} {name}: markdown", page.locator(".body h2, .body h3").count() == 1 and page.locator(".body table tr").count() == 3 and page.locator(".body pre").count() == 1 and page.locator(".body li").count() == 5 and page.locator(".body a").count() == 1)
-            wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-            check(f"{theme} {name}: nothing sticks out", wide <= 0 and page.evaluate("document.getElementById('send').getBoundingClientRect().right") <= width, wide)
-            page.click("#tune")
-            shot(page, f"{theme}-{name}-settings")
-            page.click("#tune")
-            if name == "phone":
-                check("the list is out of the way", not page.locator("#list").is_visible())
-                page.click("#menu")
-                check("and comes when asked", page.locator("#list").is_visible())
-                shot(page, f"{theme}-{name}-list")
-            contrast = page.evaluate("""() => { const lum = c => { const v = c.match(/[\\d.]+/g).slice(0, 3).map(x => { x /= 255; return x <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4; }); return .2126 * v[0] + .7152 * v[1] + .0722 * v[2]; };
-                const s = getComputedStyle(document.body), a = lum(s.color), b = lum(s.backgroundColor); return (Math.max(a, b) + .05) / (Math.min(a, b) + .05); }""")
-            check(f"{theme} {name}: readable", contrast > 7, contrast)
-            context.close()
+        for name, (width, height) in SIZES.items():
+            s.answer = lambda body: words(RICH, think="First I look at the question.\nThen I answer it.")
+            with person(browser, s.url, width, height, color_scheme=theme, device_scale_factor=1 if width > 1000 else 2) as p:
+                label = f"{theme}-{name}"
+                good = lambda what: (check(f"{label}, {what}: contrast", not p.evaluate(CONTRAST), p.evaluate(CONTRAST)), check(f"{label}, {what}: names", not p.evaluate(UNNAMED), p.evaluate(UNNAMED)),
+                                     check(f"{label}, {what}: nothing sticks out", p.evaluate("document.documentElement.scrollWidth <= innerWidth"), p.evaluate("document.documentElement.scrollWidth")))
+                p.shot(label + "-empty")
+                good("empty")
+                p.ask("How does a bubble sort work?")
+                p.shot(label)
+                good("an answer")
+                p.evaluate("document.getElementById('log').scrollTop = 0")
+                p.shot(label + "-top")
+                check(f"{label}: markdown", [p.locator(".body " + x).count() for x in ("h4", "table tr", "pre", "ol > li", "math", ".task input", "del")] == [2, 3, 2, 5, 4, 2, 1],
+                      [p.locator(".body " + x).count() for x in ("h4", "table tr", "pre", "ol > li", "math", ".task input", "del")])
+                check(f"{label}: a wide table scrolls by itself", p.evaluate("innerWidth > 500 || (e => e.scrollWidth > e.clientWidth)(document.querySelector('.wide'))"))
+                p.click("#tune")
+                p.shot(label + "-settings")
+                good("settings")
+                broken = p.evaluate("""() => [...document.querySelectorAll('dialog label')].filter(e => { const r = document.createRange(); r.selectNodeContents(e.firstChild.nodeType === 3 ? e.firstChild : e.lastChild);
+                    return r.getClientRects().length > 1; }).map(e => e.textContent)""")
+                check(f"{label}: labels do not break", not broken, broken)
+                p.keyboard.press("Escape")
+                check(f"{label}: Escape closes the settings", not p.evaluate("document.getElementById('settings').open"))
+                if width < 861:
+                    check(f"{label}: the list is out of the way", not p.locator("#list").is_visible())
+                    p.click("#menu")
+                    check(f"{label}: and comes when asked", p.locator("#list").is_visible() and p.get_attribute("#menu", "aria-expanded") == "true")
+                    p.shot(label + "-list")
+                    good("list")
+                    p.keyboard.press("Escape")
+                    p.fill("#input", "one")
+                    p.button("New line").click()
+                    p.keyboard.type("two")
+                    check(f"{label}: a new-line key", p.input_value("#input") == "one\ntwo")
+                    check(f"{label}: large enough to touch", p.evaluate("[...document.querySelectorAll('.row button:not([hidden])')].every(e => e.getBoundingClientRect().height >= 34)"))
+                s.answer = lambda body: refusal(400, "the conversation has 2000 tokens", "context_length_exceeded")
+                p.ask("And another one, which is a good deal longer than the first one was, so that it has to be set in more than one line on a phone?")
+                p.shot(label + "-error")
+                good("error")
+
+
+def everybody(browser, s):
+    """By keyboard alone, and what a screen reader is told."""
+    with person(browser, s.url) as p:
+        s.answer = lambda body: words("First block.\n\nSecond block.")
+        p.keyboard.type("Hello")
+        p.keyboard.press("Enter")
+        p.settled()
+        check("what comes is said, whole blocks", [x.inner_text() for x in p.locator("#say p").all()] == ["First block.", "Second block."] and p.get_attribute("#say", "role") == "log")
+        check("the conversation itself is not read out word by word", p.get_attribute("#log", "aria-live") is None and p.get_attribute("#log", "role") == "region")
+        check("messages have a heading each", [x.inner_text() for x in p.locator("#log article h2").all()] == ["You", "Answer"])
+        p.keyboard.press("Control+Shift+O")
+        check("a new conversation", eventually(lambda: p.locator(".empty").is_visible()) and p.evaluate("document.activeElement.id") == "input")
+        p.keyboard.press("Control+k")
+        check("search", p.evaluate("document.activeElement.id") == "search")
+        p.keyboard.press("Tab")
+        check("then the list", "Hello" in p.evaluate("document.activeElement.textContent"))
+        p.keyboard.press("Enter")
+        check("opened", eventually(lambda: p.locator(".msg").count() == 2) and p.evaluate("document.activeElement.id") == "input")
+        p.keyboard.press("Control+,")
+        check("settings", p.evaluate("document.getElementById('settings').open"))
+        p.keyboard.press("Control+,")
+        p.focus("body")
+        p.evaluate("document.activeElement.blur()")
+        names, seen = [], set()
+        for _ in range(40):
+            p.keyboard.press("Tab")
+            e = p.evaluate("""() => { const e = document.activeElement, s = getComputedStyle(e), r = e.getBoundingClientRect();
+                return [e === document.body ? '' : e.getAttribute('aria-label') || e.textContent.trim().slice(0, 20) || e.id, s.outlineStyle !== 'none' || e.id === 'input', r.width > 0 && r.bottom > 0]; }""")
+            if e[0] == "": continue  # the end of the page
+            names.append(e[0])
+            seen.add((e[1], e[2]))
+        wanted = {"Skip to the message", "New chat", "Search conversations", "Settings", "Conversation", "Copy", "Edit", "Regenerate", "Attach text files", "Model", "Message", "Rename Hello", "Delete Hello"}
+        check("Tab reaches everything", wanted <= set(names), wanted - set(names))
+        check("and the focus is seen", seen == {(True, True)}, (seen, names))
+        p.reload()
+        p.wait_for_selector(".msg")
+        p.evaluate("document.activeElement.blur()")
+        p.keyboard.press("Shift+Tab")
+        p.keyboard.press("Tab")
+        while p.evaluate("document.activeElement.className") != "skip": p.keyboard.press("Tab")
+        p.keyboard.press("Enter")
+        check("the first stop skips to the message", p.evaluate("document.activeElement.id") == "input")
+        p.locator("#list .item.on [data-do=rename]").focus()
+        p.keyboard.press("Enter")
+        p.keyboard.type("Named by keys")
+        p.keyboard.press("Enter")
+        check("renamed", eventually(lambda: p.titles() == ["Named by keys"]), p.titles())
+        s.answer = lambda body: words("One ", end="stop")
+        p.evaluate("navigator.clipboard.writeText = t => { window.copied = t; return Promise.resolve(); }")
+        p.button("Copy").last.focus()
+        p.keyboard.press("Enter")
+        check("copied as Markdown", p.evaluate("window.copied") == "First block.\n\nSecond block." and eventually(lambda: "Copied" in p.inner_text("#say")))
+        tree = p.locator("body").aria_snapshot()
+        check("landmarks", all(x in tree for x in ("complementary", "main", "navigation \"Conversations\"", "banner" if "banner" in tree else "heading", "meter \"Context used\"")), tree[:800])
+
+
+PARTS = [talk, injected, streaming, queueing, branching, keeping, two_tabs, errors, context, settings, files, looks, everybody]
 
 
 def main():
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if not chromium: sys.exit("test_page: chromium is not there: python3 tests/tools/setup.py clients installs it")
     FOLDER.mkdir(parents=True, exist_ok=True)
-    s = Server("--max-model-len", "4096")
-    with sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        for part in (talk, injected):
-            context, errors, outside = browser.new_context(viewport={"width": 1200, "height": 800}), [], []
-            page = context.new_page()
-            page.on("pageerror", lambda e: errors.append(str(e)))
-            page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
-            page.on("request", lambda r: outside.append(r.url) if not r.url.startswith((s.url, "data:", "blob:")) else None)
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        for part in PARTS:
+            if sys.argv[1:] and part.__name__ not in sys.argv[1:]: continue
             start = time.time()
-            part(page, s, errors)
-            check(f"{part.__name__}: nothing from outside", not outside, outside)
+            if part is talk: talk(browser)
+            else:
+                with PageServer() as s: part(browser, s)
             print(f"{part.__name__}: {time.time() - start:.1f} s", flush=True)
-            context.close()
-        looks(browser, s)
         browser.close()
-    check("SIGTERM", s.stop() == 0)
     finish()
 
 
-main()
+if __name__ == "__main__": main()

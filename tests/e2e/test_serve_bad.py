@@ -162,7 +162,7 @@ def group_framing(s):
     raw_case(s, "OPTIONS with a body", get(b"/health", b"Content-Length: 5", b"Connection: close", method=b"OPTIONS") + b"hello", (200, 204))
     for kind, want in ((b"text/plain", 415), (b"multipart/form-data; boundary=x", 415), (b"application/json; charset=utf-16", 415), (b"application/xml", 415), (b"application/x-www-form-urlencoded", 415), (b"application/json; charset=utf-8", 200), (b"application/json;charset=UTF-8", 200), (b"Application/JSON", 200)):
         raw_case(s, f"Content-Type {kind}", post(good, b"Connection: close", b"Content-Length: %d" % len(good)).replace(b"application/json", kind), want)
-    raw_case(s, "no Content-Type", post(good, b"Connection: close", b"Content-Length: %d" % len(good)).replace(b"Content-Type: application/json\r\n", b""), 200)
+    raw_case(s, "no Content-Type", post(good, b"Connection: close", b"Content-Length: %d" % len(good)).replace(b"Content-Type: application/json\r\n", b""), 415)
     for coding in (b"gzip", b"deflate", b"br", b"gzip, identity"): raw_case(s, f"Content-Encoding {coding}", post(good, b"Content-Encoding: " + coding, b"Content-Length: %d" % len(good)), 415)
     got = answers_in(s.raw(get(b"/health", b"Connection: close") + get(b"/v1/models")))
     check("nothing after Connection: close", len(got) == 1, got)
@@ -469,6 +469,169 @@ def stall_reader(s):
     c.close()
 
 
+def read_all(c, seconds, last=None):
+    """What comes until it ends, or has `last` at its end, or nothing has come for so long."""
+    got = bytearray()
+    c.settimeout(seconds)
+    try:
+        while part := c.recv(1 << 20):
+            got += part
+            if last and got.endswith(last): break
+    except (socket.timeout, ConnectionError): pass
+    return bytes(got)
+
+
+def group_readers(s):
+    """Clients that read late, in one go, or never; who asks before reading; who closes his side and waits."""
+    page = get(b"/page.js")
+    size = len(s.request("GET", "/page.js")[2])
+    for body in ({"prompt": "Once", "n": 4, "logprobs": 20, "max_tokens": 1900}, {"prompt": "Once", "n": 16, "max_tokens": 1900}): # several MiB, and none is read before all is made
+        c = s.connect()
+        c.sendall(request_bytes(COMPLETIONS, {**body, "ignore_eos": True, "stream": True}))
+        check("a stream that nobody reads is made to its end", s.wait_idle(30 * SLOW) is not None)
+        got = read_all(c, 2 * SLOW, b"0\r\n\r\n")
+        check("a stream that is read late is whole", b"data: [DONE]\n\n" in got[-40:] and got.endswith(b"0\r\n\r\n") and len(got) > 2 << 20, (len(got), got[-60:]))
+        c.close()
+    c = s.connect()
+    c.sendall(page * 200)
+    time.sleep(0.5)
+    got = answers_in(read_all(c, 0.5 * SLOW))
+    check("200 pipelined requests are all answered", [x[0] for x in got] == [200] * 200 and all(len(x[2]) == size for x in got), len(got))
+    c.close()
+    before, most = s.resident(), 0
+    c, sent = s.connect(), 0
+    c.setblocking(False)
+    end = time.time() + 3 * SLOW
+    while time.time() < end:
+        try: sent += c.send(page * 1000)
+        except BlockingIOError: time.sleep(0.02)
+        most = max(most, s.resident() - before)
+    check("requests that are sent and never read cost little", SANITIZED or most < 16 << 20, (most, sent))
+    check("and are not even taken", sent < 32 << 20, sent)
+    reset(c)
+    bodies = [{"prompt": f"{i}", "max_tokens": 3, "temperature": 0} for i in range(3)]
+    alone = [s.post(COMPLETIONS, b)[1]["choices"] for b in bodies]
+    got = answers_in(s.raw(b"".join(request_bytes(COMPLETIONS, b) for b in bodies), shut=True))
+    check("three requests and a closed side: three answers", [x[0] for x in got if x[0] >= 200] == [200] * 3 and [json.loads(x[2])["choices"] for x in got if x[0] >= 200] == alone, got)
+    got = answers_in(s.raw(get(b"/health", b"Connection: close", b"Connection: keep-alive") + get()))
+    check("of two Connection fields close wins", len(got) == 1 and got[0][1].get("connection") == "close", got)
+
+
+def group_doors(s):
+    """Who may ask is decided by the head of a request, before its body: key, page, Host."""
+    body = {"prompt": "a", "max_tokens": 1}
+    for headers, want in (({"Origin": "http://evil.example"}, 403), ({"Origin": "null"}, 403), ({"Sec-Fetch-Site": "cross-site"}, 403), ({"Origin": "http://localhost.evil.example", "Sec-Fetch-Site": "cross-site"}, 403), ({"Origin": "http://127.0.0.1:1"}, 200),
+                          ({"Origin": f"http://localhost:{s.port}", "Sec-Fetch-Site": "same-origin"}, 200), ({"Sec-Fetch-Site": "same-origin"}, 200), ({"Sec-Fetch-Site": "none"}, 200), ({"Origin": "https://chat.example", "Sec-Fetch-Site": "same-origin"}, 200)):
+        for path in (COMPLETIONS, CHAT, "/tokenize", "/v1/contexts/save", "/v1/load_lora_adapter"):
+            status, fields, text = s.request("POST", path, {**body, "messages": USER} if path == CHAT else body, headers)
+            check(f"{headers} {path}", status == want or (want == 200 and status == 403 and b"started without" in text), (status, text[:200]))
+            if want == 403: check(f"{headers} may not read either", "access-control-allow-origin" not in fields and error_of(text)[1] is None, (fields, text))
+    check("a foreign page's GET does nothing and is answered, unreadable", "access-control-allow-origin" not in s.request("GET", "/v1/models", None, {"Origin": "http://evil.example"})[1])
+    for kind in (b"", b"Content-Type: text/plain\r\n", b"Content-Type: application/x-www-form-urlencoded\r\n", b"Content-Type: multipart/form-data; boundary=x\r\n"): # what a page may send without being asked (CORS)
+        data = json.dumps(body).encode()
+        got = answers_in(s.raw(b"POST /v1/completions HTTP/1.1\r\n" + HOST_LINE + kind + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(data) + data))
+        check(f"a body of type {kind}", [x[0] for x in got] == [415], got)
+    keyed = Server("--api-key", "alpha", model=s.model)
+    before, most, crowd = keyed.resident(), 0, []
+    for _ in range(60):
+        c = keyed.connect(timeout=10)
+        crowd.append(c)
+        try: c.sendall(post(b"{" + b" " * (1 << 20), b"Content-Length: 33554432"))
+        except OSError: pass # answered and closed
+        most = max(most, keyed.resident() - before)
+    check("bodies without a key are not taken", SANITIZED or most < 16 << 20, most)
+    first = answers_in(read_all(crowd[0], 2))
+    check("who has no key is told at once", [x[0] for x in first] == [401] and first[0][1].get("connection") == "close", first)
+    for c in crowd: c.close()
+    got = answers_in(keyed.raw(post(b"{}", b"Content-Length: 2") + get(b"/health", b"Connection: close")))
+    check("after a small body that is refused the connection goes on", [x[0] for x in got] == [401, 200], got)
+    got = answers_in(keyed.raw(post(b"", b"Expect: 100-continue", b"Content-Length: 100"), timeout=3))
+    check("no 100 Continue without a key", [x[0] for x in got] == [401], got)
+    check("keyed server ends", keyed.stop() == 0)
+    for flags, host, want in (((), "evil.example", 200), (("--allowed-hosts", "chat.example"), "evil.example", 403), (("--allowed-hosts", "chat.example"), "chat.example:1", 200), (("--allowed-hosts", "chat.example"), "10.0.0.7:8000", 200), (("--allowed-hosts", "chat.example"), "localhost", 200)):
+        wide = Server("--host", "0.0.0.0", "--log-level", "info", *flags, model=s.model)
+        check(f"0.0.0.0 {flags}, Host {host}", wide.request("POST", COMPLETIONS, body, {"Host": host})[0] == want) # rebinding: the browser's name for us
+        check("a start line says who is kept out", "--api-key" in wide.errors() and ("--allowed-hosts" in wide.errors()) == (not flags), wide.errors())
+        check("a page of our own name may ask", wide.request("POST", COMPLETIONS, body, {"Host": "chat.example", "Origin": "http://chat.example"})[0] == 200)
+        check("and none of another", wide.request("POST", COMPLETIONS, body, {"Host": "chat.example", "Origin": "http://evil.example"})[0] == 403)
+        wide.stop()
+
+
+def group_budget(s):
+    """Large bodies from many: who is slowest makes room, small ones are served beside them, and what was held comes back."""
+    own = Server(model=s.model)
+    own.post(COMPLETIONS, CANARY)
+    before, most, crowd = own.resident(), 0, []
+    for i in range(12):
+        c = own.connect(timeout=20)
+        crowd.append(c)
+        try: c.sendall(post(b'{"metadata": "', b"Content-Length: 33000000") + b" " * (30 << 20))
+        except OSError: pass
+        most = max(most, own.resident() - before)
+    check("bodies of all clients together are bounded", SANITIZED or most < 200 << 20, most)
+    check("a small request beside them is served", own.post(COMPLETIONS, CANARY)[0] == 200)
+    time.sleep(0.3)
+    told = [answers_in(read_all(c, 0.3)) for c in crowd]
+    check("who had to make room is told 503", [x[0][0] for x in told if x] and all(x[0][0] == 503 for x in told if x), told)
+    check("and others were let go on", any(not x for x in told), told)
+    for c in crowd: c.close()
+    check("what was held comes back", eventually(lambda: SANITIZED or own.resident() - before < 32 << 20, 5 * SLOW), own.resident() - before)
+    check("its server ends", own.stop() == 0)
+
+
+def group_long(s):
+    """One body that takes long to read, or whose answer takes long to write: /health goes on beside it, as do small requests."""
+    items = [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}] * 380000
+    forms = {"prompt": "a", "guided_json": {"enum": ["x" * 40 + str(i) for i in range(200000)]}}
+    for name, path, body, want in (("items", "/v1/responses", {"input": items}, 400), ("a form", COMPLETIONS, forms, (200, 400)), ("answers", COMPLETIONS, {"prompt": ["a"] * 256, "n": 128, "max_tokens": 4, "stream": True}, 400),
+                                   ("many answers", COMPLETIONS, {"prompt": ["a"] * 256, "n": 8, "max_tokens": 8, "stream": True}, 200), ("many answers at once", COMPLETIONS, {"prompt": ["a"] * 32, "n": 16, "max_tokens": 64, "logprobs": 20}, 200),
+                                   ("metadata", "/v1/responses", {"input": "a", "max_output_tokens": 1, "metadata": {"a": "x" * (30 << 20)}, "stream": True}, (200, 400))):
+        got, slowest, n = [], 0, 0
+        data = json.dumps(body).encode()
+        c = s.connect(timeout=120)
+        t = threading.Thread(target=lambda: (c.sendall(request_bytes(path, data, b"Connection: close\r\n")), got.append(read_all(c, 100 * SLOW))))
+        t.start()
+        with s.connect() as probe:
+            while t.is_alive():
+                start = time.time()
+                probe.sendall(get())
+                answer = probe.recv(4096)
+                slowest, n = max(slowest, time.time() - start), n + 1
+                if not answer.startswith(b"HTTP/1.1 200"): slowest = 1e9
+                time.sleep(0.005)
+        status = int(got[0].split()[1]) if got and got[0] else None
+        check(f"{name}: answered", status in (want if isinstance(want, tuple) else (want,)), (status, got and got[0][:200]))
+        check(f"{name}: /health within 100 ms", slowest < 0.1 * SLOW, (slowest, n))
+        print(f"{name}: {len(data) >> 10} KiB, /health within {slowest * 1000:.0f} ms of {n}", flush=True)
+
+
+def group_files(s):
+    """Few descriptors: who has said nothing for longest makes room for who says something."""
+    few = Server(model=s.model, files=256)
+    idle = []
+    for i in range(300):
+        c = few.connect(timeout=5)
+        c.sendall(get())
+        if c.recv(4096).startswith(b"HTTP/1.1 200"): idle.append(c)
+    check("every new client is served", len(idle) == 300, len(idle))
+    time.sleep(0.2)
+    gone = []
+    for c in idle:
+        c.setblocking(False)
+        try: gone.append(c.recv(1) == b"")
+        except BlockingIOError: gone.append(False)
+        except OSError: gone.append(True)
+    check("the oldest made room", gone[0] and not gone[-1] and gone == sorted(gone, reverse=True) and sum(gone) >= 44, sum(gone))
+    slow = [few.connect() for _ in range(400)] # heads that never end
+    for c in slow:
+        try: c.sendall(b"GET /hea")
+        except OSError: pass
+    time.sleep(6)
+    check("slow heads do not keep others out", few.request("GET", "/health")[0] == 200)
+    for c in idle + slow: c.close()
+    check("its server ends", few.stop() == 0)
+
+
 def group_stalls(model):
     """On servers of their own: they take half a minute of waiting."""
     def alone(stall):
@@ -481,7 +644,7 @@ def group_stalls(model):
     for t in threads: t.join()
 
 
-GROUPS = {"framing": group_framing, "json": group_json, "parameters": group_parameters, "forms": group_forms, "crowd": group_crowd, "content": group_content, "keys": group_keys, "gone": group_gone}
+GROUPS = {"framing": group_framing, "json": group_json, "parameters": group_parameters, "forms": group_forms, "crowd": group_crowd, "content": group_content, "keys": group_keys, "gone": group_gone, "readers": group_readers, "doors": group_doors, "budget": group_budget, "long": group_long, "files": group_files}
 
 
 def main():
@@ -518,7 +681,7 @@ def main():
         check(f"{name}: healthy", s.alive() and s.request("GET", "/health")[0] == 200)
         check(f"{name}: pages back", eventually(lambda: s.metric("kv_cache_usage_perc") == blocks, 2 * SLOW), s.metric("kv_cache_usage_perc"))
         check(f"{name}: descriptors back", eventually(lambda: s.descriptors() <= descriptors, 3 * SLOW), (descriptors, s.descriptors()))
-        check(f"{name}: memory back", SANITIZED or s.resident() - memory < 32 << 20, (memory, s.resident()))
+        check(f"{name}: memory back", SANITIZED or eventually(lambda: s.resident() - memory < 32 << 20, 3 * SLOW), (memory, s.resident()))
         print(f"{name}: {time.time() - start:.1f} s", flush=True)
     if "stalls" in wanted: beside.join()
     check("SIGTERM", s.stop() == 0)

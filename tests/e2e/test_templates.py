@@ -31,6 +31,10 @@ def main():
         for (context, want), got in zip(wanted, answers):
             explain = lambda: f"must be refused: {want['raises'][:80]}" if "raises" in want else difference((got or {}).get("text"), want["text"])
             rows.row(f"{template}, {context}", same(got, want), explain)
+    for name, template, context in (("phi-3", "microsoft-Phi-3.5-mini-instruct", "simple"), ("phi-3", "microsoft-Phi-3.5-mini-instruct", "system"), ("chatml", "Qwen-Qwen2.5-7B-Instruct", "system")):
+        value = json.loads((folder / "contexts" / f"{context}.json").read_text())  # built-in ones, as the models' own are
+        built, own = (rows.ask(x, ["render", "--chat-template", x, "--jsonl"], [value])[0] for x in (name, str(folder / "templates" / f"{template}.jinja")))
+        rows.row(f"built in: {name}, {context}", built == own and "text" in (built or {}), lambda: f"{built} {own}")
     return rows.finish()
 
 

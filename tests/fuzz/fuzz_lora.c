@@ -1,8 +1,10 @@
-/* Adapters of strangers: adapter_config.json up to the first NUL, then adapter_model.safetensors. What is loaded is listed, computes, and can
- * be unloaded; what is refused is not listed. Most mutants get the right length of the header. Needs a tiny checkpoint. */
+/* Adapters of strangers: adapter_config.json up to the first NUL, then adapter_model.safetensors. What is loaded is listed, computes, and
+ * can be unloaded; what is refused is not listed, and leaves the engine's only slot free. Most mutants get the right length of the header.
+ * Needs a tiny checkpoint. */
 #include "../unit/test.h"
 #include "base/platform.h"
 #include "base/files.h"
+#include "engine/scheduler.h"
 
 static llm_engine *fuzz_engine;
 static char fuzz_folder[64];
@@ -53,6 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fuzz_write("adapter_model.safetensors", end + 1, size - (size_t)(end - data) - 1);
     const llm_result r = llm_lora_load(fuzz_engine, "a", fuzz_folder);
     fuzz_check(llm_lora_get(fuzz_engine, 0, NULL, NULL, NULL) == (r == LLM_OK), "listed if it is loaded");
+    fuzz_check(fuzz_engine->adapters.slot[0].refs == (r == LLM_OK), "the slot is free if it is not");
     if (!r) {
         fuzz_compute();
         fuzz_check(!llm_lora_unload(fuzz_engine, "a") && !llm_lora_get(fuzz_engine, 0, NULL, NULL, NULL), "unloaded");
@@ -63,9 +66,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
 
+/* All modules of a kind become one of them, wherever they are named: so factors have the wrong shapes, and are whole otherwise. */
+static void fuzz_rename(uint8_t *data, size_t size, unsigned seed) {
+    static const char *const kinds[3][4] = {
+        {"q_proj", "k_proj", "v_proj", "o_proj"}, {"gate_proj", "down_proj"}, {"layers.0", "layers.1", "layers.7"}};
+    static const unsigned count[3] = {4, 2, 3};
+    const unsigned kind = seed % 3, n_names = count[kind];
+    const char *to = kinds[kind][seed / 3 % n_names];
+    const size_t n = strlen(to);
+    for (size_t i = 0; i + n <= size; i++)
+        for (unsigned k = 0; k < n_names; k++)
+            if (!memcmp(data + i, kinds[kind][k], n)) memcpy(data + i, to, n);
+}
+
 /* Changes the config, the header or the data; two of three times the header's length is made right, as the data's place is known by its
  * last closing brace. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed) {
+    if (seed % 8 == 1) return fuzz_rename(data, size, seed / 8), size;
     size = LLVMFuzzerMutate(data, size, max_size);
     uint8_t *end = size ? (uint8_t *)memchr(data, 0, size) : NULL;
     if (seed % 3 == 0 || !end || size - (size_t)(end - data) < 12) return size;

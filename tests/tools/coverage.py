@@ -8,7 +8,7 @@
 The table has a row for every part of src/ (folder/name.c and what is computed in its header): its lines, how many of them the unit tests
 run, the end-to-end tests, both; how many of its functions that others see are named by a unit test; the groups that name one. A folder of
 GATED below 90 % ends the program with 1, and so does a unit test that fails. What goes on too slowly or too fast for an end-to-end test in
-this build is shown; whether those pass is what `make test` says.
+this build is shown; whether those pass is what `make test` says. (That each part is named at all is checked by structure.py.)
 """
 import collections
 import json
@@ -31,6 +31,10 @@ REASONS = {
     "base/platform": "a system without random bytes; AMX tiles, which only a CPU that has them is asked for",
     "engine/engine_open": "a GPU's library is opened and asked for its memory: make test-cuda runs that",
 }
+# Parts whose functions are only reached through a table, and what tests call to have it.
+THROUGH = {f"cpu/{part}": table for parts, table in (
+    ("bodies mac unpack bytes_avx2 kernels_avx2 kernels_avx512 kernels_amx kernels_neon", "llm__kernels_of"),
+    ("cpu_open operations record run", "llm_backend_cpu")) for part in parts.split()}
 JOBS = int(os.environ.get("JOBS") or os.cpu_count() or 2)
 TINY = {"LLM_TEST_MODEL": serving.tiny_model, "LLM_TEST_SLOW": "8"}
 # End to end, the longest first: (what it is called in the table, command, environment).
@@ -72,7 +76,7 @@ def unit_jobs():
     groups = subprocess.run([COV / "unit", "--list"], capture_output=True, text=True, check=True).stdout.split()
     long = {x for s in UNIT_SLICES for x in s}
     slices = [*UNIT_SLICES, [g for g in groups if g not in long]]
-    return [(f"unit-{i + 1}", [str(COV / "unit"), *names], {}) for i, names in enumerate(slices)]
+    return [(f"unit-{i + 1}", [str(COV / "unit"), *names], {"LLM_TEST_SLOW": "8"}) for i, names in enumerate(slices)]
 
 
 def e2e_jobs():
@@ -112,12 +116,19 @@ def parts():
 
 
 def named():
-    """{group of unit tests: the library's names that its file says}"""
+    """{group of unit tests: the library's names that its file says, or a header that it includes from tests/unit}"""
     out = collections.defaultdict(set)
     for path in pathlib.Path("tests/unit").glob("*/*.c"):
         text = path.read_text()
+        text += "".join((path.parent / x).read_text() for x in re.findall(r'^#include "(\.\./\w+\.h)"', text, re.M))
         for group in re.findall(r"^TEST_GROUP\((\w+)\)", text, re.M): out[group] |= csource.words(text)
     return out
+
+
+def unnamed():
+    """Parts without a function that a unit test names, by itself or through its table."""
+    words = set().union(*named().values())
+    return [part for part, names in sorted(parts().items()) if names and not (names | {THROUGH.get(part)}) & words]
 
 
 def percent(lines, ran):

@@ -46,7 +46,7 @@ def code(path, text):
 
 def options():
     """Every name of an option of the programs: those in the help, and the names that stand beside one of these in a row."""
-    said = "".join(subprocess.run(["./" + p, *args], capture_output=True, text=True).stdout for p, *args in (["llm_cli", "--help-all"], ["llm_serve", "--help"], ["llm_serve", "--help-all"]))
+    said = "".join(subprocess.run(["./" + p, *args], capture_output=True, text=True).stdout for p, *args in (["llm_cli", "--help-all"], ["llm_serve", "--help-all"]))
     names = set(re.findall(r"(?<![\w-])--?([a-z][a-z0-9-]*)", said)) | {"help", "help-all", "version"}
     for path in SOURCES:
         for row in re.findall(r'"([\w$|-]+\|[\w$|-]+)"', pathlib.Path(path).read_text()):
@@ -101,7 +101,9 @@ def flags(path, lines, known):
 def main():
     if sys.argv[1:]: sys.exit(__doc__)
     tree, known = tracked(), options()
-    make = set(re.findall(r"^([\w./-]+(?: [\w./-]+)*):(?!=)", pathlib.Path("Makefile").read_text(), re.M))
+    rules = pathlib.Path("Makefile").read_text()
+    rules = "\n".join(rules.replace("$(1)", config) for config in re.search(r"^CONFIGS = (.*)", rules, re.M)[1].split())
+    make = set(re.findall(r"^([\w./-]+(?: [\w./-]+)*):(?!=)", rules, re.M))
     make = {x for row in make for x in row.split()}
     check("the programs list their options", {"temperature", "temp", "drain", "json-schema"} <= known, sorted(known)[:20])
     for path in documents(tree):

@@ -37,7 +37,7 @@ def missing_build():
 
 def missing_test():
     need = missing_build()
-    for program, package in (("g++", "g++"), ("clang", "clang"), ("nm", "binutils"), ("curl", "curl"), ("clang-format", "clang-format"), ("pkg-config", "pkg-config"), ("systemd-analyze", "systemd"), ("musl-gcc", "musl-tools")):
+    for program, package in (("g++", "g++"), ("clang", "clang"), ("nm", "binutils"), ("curl", "curl"), ("clang-format", "clang-format"), ("pkg-config", "pkg-config"), ("systemd-analyze", "systemd"), ("musl-gcc", "musl-tools"), ("node", "nodejs")):
         if not shutil.which(program): need.append(package)
     if not compiles("#include <simde/x86/avx512.h>\n"): need.append("libsimde-dev")
     if not importlib.util.find_spec("ensurepip"): need.append("python3-venv")
@@ -94,7 +94,8 @@ def model(path, want, packages):
     stamp.touch()
 
 
-TEST = ["jsonschema==4.26.0"]
+# The last three are what src/text/gen_unicode.py reads.
+TEST = ["jsonschema==4.26.0", "unicodedata2==16.0.0", "fonttools==4.56.0", "tokenizers==0.23.3"]
 CLIENTS = ["openai", "jsonschema", "langchain-openai", "instructor", "litellm", "llm", "lm-eval[api]", "prometheus-client", "playwright"]
 
 

@@ -10,7 +10,8 @@
 - what a header offers is used by another file, has a comment, and is defined;
 - files, functions and lines are no longer than a reader can hold (LONGEST); the system is asked for something in few files (SYSTEM);
 - the API in llm.h begins with the easy level and ends with the backend seam;
-- tags (>>name) that comments name are there.
+- tags (>>name) that comments name are there;
+- a unit test names a function of every part (`make coverage` says how many).
 """
 import pathlib
 import re
@@ -18,6 +19,7 @@ import statistics
 import subprocess
 import sys
 
+import coverage
 import csource
 
 SRC = pathlib.Path("src")
@@ -225,6 +227,7 @@ def main():
     system_calls(files)
     api_order()
     tags(files)
+    check("unit tests name a function of every part", not (without := coverage.unnamed()), "none of " + " ".join(without))
     print(f"{DONE['passed']} passed, {DONE['failed']} failed, 0 skipped")
     sys.exit(1 if DONE["failed"] else 0)
 

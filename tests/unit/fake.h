@@ -75,7 +75,7 @@ static llm_drawn fake_draw(const float *row, const llm_draw *d, int32_t own) {
     if (own >= 0 && at == h.n) used[h.n] = own, counts[h.n++] = 0;
     if (own >= 0) counts[at]++;
     s.min_tokens = 0;
-    r.s = &s, r.also = d->also, r.allowed = d->allowed, r.history = d->n_used ? &h : NULL;
+    r.s = &s, r.allowed = d->allowed, r.history = d->n_used ? &h : NULL;
     return llm__choose(row, FAKE_VOCAB, &r, d->seed, d->position, &k);
 }
 
@@ -368,7 +368,7 @@ static void fake_oracle(const llm_request *r, int32_t index, int32_t max_new, fa
             hit = early >= r->sampling.early_stop.window_size && !ends;
             if (early >= r->sampling.early_stop.window_size) early = 0;
         }
-        if (hit) c.id = FAKE_EOS, c.logprob = (float)((double)x[FAKE_EOS] - c.log_sum);
+        if (hit) c.id = FAKE_EOS; /* the sum counts what was sampled */
         w->ids[w->n++] = c.id;
         w->cum_logprob += (double)c.logprob;
         if (matcher && c.id != FAKE_EOS && !(r->sampling.n_stop_token_ids && c.id == FAKE_STOP)) CHECK(!llm_matcher_token(matcher, c.id));

@@ -34,6 +34,9 @@ enum { TEST_BRIEF = 1 };
 enum { TEST_BRIEF = 0 };
 #endif
 
+/* How much slower than usual things go: LLM_TEST_SLOW, as for the end-to-end tests. */
+static inline double test_slow(void) { return getenv("LLM_TEST_SLOW") ? LLM__MAX(1, atof(getenv("LLM_TEST_SLOW"))) : 1; }
+
 #define CHECK(condition) test_check(!!(condition), #condition, __FILE__, __LINE__)
 #define SKIP(why) test_skip(why)
 

@@ -1,4 +1,5 @@
 /* Files and folders: read and mapped they are the same bytes; what is no plain file, missing, forbidden or too large is refused. */
+#include <pwd.h>
 #include "../test.h"
 #include "base/platform.h"
 #include "base/alloc.h"
@@ -21,9 +22,10 @@ static void files_write(const char *name, const void *bytes, size_t n) {
 
 /* Sizes around a page, none at all too: both ways give the same, data is there, and closing leaves nothing. */
 static void files_same(void) {
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), sizes[] = {0, 1, page - 1, page, page + 1, 3 * page + 7};
-    uint8_t *bytes = (uint8_t *)malloc(4 * page);
-    for (size_t i = 0; i < 4 * page; i++) bytes[i] = (uint8_t)(i * i >> 3);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), many = (size_t)1 << 20;
+    const size_t sizes[] = {0, 1, page - 1, page, page + 1, 3 * page + 7, many - 1, many, many + 1};
+    uint8_t *bytes = (uint8_t *)malloc(2 * many);
+    for (size_t i = 0; i < 2 * many; i++) bytes[i] = (uint8_t)(i * i >> 3);
     for (int i = 0; i < LLM__COUNT(sizes); i++)
         for (int no_mmap = 0; no_mmap < 2; no_mmap++) {
             llm__file f;
@@ -44,6 +46,12 @@ static void files_same(void) {
             llm__file_close(&f);
         }
     free(bytes);
+    llm__file f;
+    files_write("plain", "abc", 3);
+    test_fail_at = test_allocations + 1;
+    CHECK(llm__file_open(files_path("plain"), 0, 1, &f) == LLM_ERR_NOMEM && !f.data &&
+          strstr(llm_last_error(), "out of memory for 3 bytes"));
+    test_fail_at = 0;
 }
 
 /* What is refused, and why; *out is empty then. A FIFO must not wait for who writes into it. */
@@ -136,6 +144,11 @@ static void files_paths(void) {
     struct stat a, b;
     if (!stat(self, &a) && !stat("/proc/self/exe", &b)) CHECK(a.st_ino == b.st_ino && a.st_dev == b.st_dev);
     llm_text_free(&program);
+    llm_text home = LLM__ZERO;
+    const struct passwd *user = getpwuid(getuid());
+    llm__user_home(&home);
+    if (user) CHECK(home.data && !strcmp(home.data, user->pw_dir)); /* unless it comes from the network */
+    llm_text_free(&home);
 }
 
 /* A library that is on every machine: the C library's mathematics. */

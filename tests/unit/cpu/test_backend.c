@@ -1,6 +1,6 @@
 /* The CPU backend: every operation other than the linear layers against a plain reference in double, and its promise that the bits of a
  * row do not depend on batch, chunk, page order or thread count. */
-#include "../test.h"
+#include "../step.h"
 #include "base/platform.h"
 #include "base/alloc.h"
 #include "base/map.h"
@@ -81,43 +81,6 @@ static llm_backend_ctx *be_open(const char *isa, int threads, int ranks, llm_kv_
     return ctx;
 }
 
-/* A step under construction. */
-typedef struct be_step {
-    llm_step s;
-    int32_t tokens[BE_ROWS], positions[3 * BE_ROWS], seq_of_row[BE_ROWS], seq_begin[BE_SEQS + 1], seq_len[BE_SEQS], seq_rope[BE_SEQS];
-    int32_t pages[BE_SEQS * BE_PAGES], out_rows[BE_OUT], id[BE_SEQS];
-    float rope_base[BE_SEQS];
-} be_step;
-
-static void be_step_begin(be_step *b) {
-    memset(b, 0, sizeof *b);
-    b->s.tokens = b->tokens;
-    b->s.positions = b->positions;
-    b->s.n_position_rows = 1;
-    b->s.seq_of_row = b->seq_of_row;
-    b->s.seq_begin = b->seq_begin;
-    b->s.seq_len = b->seq_len;
-    b->s.seq_rope = b->seq_rope;
-    b->s.seq_rope_base = b->rope_base;
-    b->s.pages = b->pages;
-    b->s.page_stride = BE_PAGES;
-    b->s.out_rows = b->out_rows;
-}
-
-/* Adds n rows of sequence `id` from position `at`. */
-static void be_step_add(be_step *b, int id, int at, int n, const int32_t *pages) {
-    int s = b->s.shape.n_seqs++;
-    b->id[s] = id;
-    b->seq_len[s] = at + n;
-    b->rope_base[s] = 1;
-    memcpy(b->pages + s * BE_PAGES, pages, BE_PAGES * sizeof *pages);
-    for (int i = 0; i < n; i++) {
-        b->seq_of_row[b->s.shape.n_rows] = s;
-        b->positions[b->s.shape.n_rows++] = at + i;
-    }
-    b->seq_begin[s + 1] = b->s.shape.n_rows;
-}
-
 /* ---- qkv and attention ---- */
 
 typedef struct be_case {
@@ -170,7 +133,7 @@ static float be_input(const be_case *c, int id, int position, int column) {
 }
 
 /* Runs one step and stores each row's result at out[id][position]. */
-static void be_net_step(be_net *n, be_step *b, float *out) {
+static void be_net_step(be_net *n, test_step *b, float *out) {
     const llm_backend *t = llm_backend_cpu();
     const be_case *c = n->c;
     llm_rope_op rope;
@@ -239,15 +202,15 @@ static float *be_net_run(be_net *n, int plan, const int *len, uint32_t seed) {
     }
     for (int i = 0; i < 3 * BE_PAGES; i++) pages[i / BE_PAGES][i % BE_PAGES] = all[i];
     while (done[0] < len[0] || done[1] < len[1] || done[2] < len[2]) {
-        be_step b;
-        be_step_begin(&b);
+        test_step b;
+        step_begin(&b, BE_PAGES);
         for (int k = 0; k < 3; k++) {
             int s = plan == 2 ? (k + (int)(seed % 3)) % 3 : k, left = len[s] - done[s], room = BE_ROWS - b.s.shape.n_rows,
                 m = plan == 1 ? 1 : left;
             if (plan == 2) m = (int)(be_next(&seed) % 3 ? be_next(&seed) % 30 : 1);
             m = LLM__MIN(m, LLM__MIN(left, room));
             if (m <= 0 || (plan == 0 && b.s.shape.n_seqs)) continue;
-            be_step_add(&b, s, done[s], m, pages[s]);
+            step_add(&b, s, done[s], m, pages[s]);
             done[s] += m;
         }
         if (b.s.shape.n_rows) be_net_step(n, &b, out);
@@ -376,11 +339,11 @@ static void be_fill(llm_buffer *b, uint32_t seed, float spread) {
 }
 
 /* A step of n rows of one sequence from position 0, the rows `out` being wanted. */
-static void be_plain_step(be_step *b, int n, int n_out) {
+static void be_plain_step(test_step *b, int n, int n_out) {
     int32_t pages[BE_PAGES];
     for (int i = 0; i < BE_PAGES; i++) pages[i] = i;
-    be_step_begin(b);
-    be_step_add(b, 0, 0, n, pages);
+    step_begin(b, BE_PAGES);
+    step_add(b, 0, 0, n, pages);
     b->s.shape.n_out = n_out;
     for (int i = 0; i < n_out; i++) b->out_rows[i] = n - n_out + i;
 }
@@ -417,7 +380,7 @@ static void be_test_residual(const char *isa, int ranks, int threads) {
         llm_norm_kind kind = (llm_norm_kind)(pick % 3), post = (llm_norm_kind)(pick / 3 % 3);
         int replace = pick / 9 % 2, has_y = pick / 18 % 2, out_rows = pick / 36 % 2, n = 7, rows = out_rows ? 2 : n;
         double worst = 0;
-        be_step b;
+        test_step b;
         be_plain_step(&b, n, 2);
         CHECK(t->begin_step(ctx, &b.s) == LLM_OK);
         for (int r = 0; r < ranks; r++) {
@@ -471,7 +434,7 @@ static void be_test_rows(const char *isa, int ranks) {
         be_fill(a[r], 20 + (uint32_t)r, 1), be_fill(c[r], 30, 1), be_fill(g[r], 40, 4);
     }
     be_done(ctx);
-    be_step b;
+    test_step b;
     be_plain_step(&b, 9, 3);
     b.s.n_position_rows = 3;
     b.seq_rope[0] = 1;
@@ -585,7 +548,7 @@ static void be_test_route(void) {
         float *correction = be_floats(cases[i].n, 77, 0, 0.2f), kept[64];
         llm_weight *w = be_vector(ctx, 0, correction, cases[i].n, LLM_ROLE_VECTOR);
         llm_route_op op;
-        be_step b;
+        test_step b;
         memcpy(kept, correction, (size_t)cases[i].n * sizeof *kept);
         be_done(ctx);
         be_fill(logits, 60 + (uint32_t)i, 3);
@@ -732,12 +695,12 @@ static void be_test_mla(const char *isa, llm_kv_type kv, int adapted, double tol
         be_mla_adapt(ctx, site, 1, adapted ? up_kept : NULL);
         CHECK(t->kv_open(ctx, 1, &layer, 16, BE_PAGES + 2) == LLM_OK);
         for (int at = 0, n; at < BE_MLA_LEN; at += n) {
-            be_step b;
+            test_step b;
             n = LLM__MIN(chunks[run], BE_MLA_LEN - at);
-            be_step_begin(&b);
-            if (beside) be_step_add(&b, 1, at / 23, 1, others[0]);
-            be_step_add(&b, 0, at, n, pages);
-            if (beside) be_step_add(&b, 2, at / 23, 1, others[1]);
+            step_begin(&b, BE_PAGES);
+            if (beside) step_add(&b, 1, at / 23, 1, others[0]);
+            step_add(&b, 0, at, n, pages);
+            if (beside) step_add(&b, 2, at / 23, 1, others[1]);
             b.s.seq_lora = adapted ? beside ? among : alone : NULL;
             b.s.shape.lora = adapted;
             op.lora = adapted ? site : NULL;
@@ -842,7 +805,7 @@ static uint64_t be_program_run(be_program *p, int ranks, uint32_t seed, int fres
     static const int sizes[6] = {1, 2, 3, 17, 40, BE_ROWS};
     int n = sizes[seed % 6], n_out = LLM__MIN(n, (int)(seed / 6 % 4));
     uint64_t h = 0;
-    be_step b;
+    test_step b;
     be_plain_step(&b, n, n_out);
     CHECK(t->begin_step(p->ctx, &b.s) == LLM_OK);
     for (int r = 0; r < ranks; r++) {
@@ -883,14 +846,14 @@ static void be_test_pages(void) {
     const llm_backend *t = llm_backend_cpu();
     const be_case *c = &be_cases[1];
     be_net n;
-    be_step b;
+    test_step b;
     int32_t pages[BE_PAGES], from[4] = {0, 1, 2, 3}, to[4] = {100, 90, 80, 70}, bad = BE_SEQS * BE_PAGES;
     size_t width = (size_t)(c->n_heads * c->vd);
     float *out = LLM__NEW(float, 3 * BE_LEN * c->n_heads * c->vd), *again = LLM__NEW(float, 3 * BE_LEN * c->n_heads * c->vd);
     be_net_open(&n, c, NULL, 2);
     for (int i = 0; i < BE_PAGES; i++) pages[i] = i < 4 ? i : 50 + i;
-    be_step_begin(&b);
-    be_step_add(&b, 0, 0, 60, pages);
+    step_begin(&b, BE_PAGES);
+    step_add(&b, 0, 0, 60, pages);
     be_net_step(&n, &b, out);
     CHECK(t->kv_copy(n.ctx, from, to, 4) == LLM_OK);
     llm_kv_layer layers[2] = {{1, 16, 16}, {c->n_kv, c->hd, c->vd}};
@@ -905,15 +868,15 @@ static void be_test_pages(void) {
             for (int i = 0; i < 4; i++) pages[i] = from[i];
         else
             for (int i = 0; i < 4; i++) pages[i] = to[i];
-        be_step_begin(&b);
-        be_step_add(&b, 0, 60, 1, pages);
+        step_begin(&b, BE_PAGES);
+        step_add(&b, 0, 60, 1, pages);
         be_net_step(&n, &b, side ? again : out);
     }
     CHECK(!memcmp(out + 60 * width, again + 60 * width, width * sizeof(float)));
     CHECK(t->kv_copy(n.ctx, &bad, to, 1) == LLM_ERR_ARG && t->kv_read(n.ctx, 0, -1, out) == LLM_ERR_ARG &&
           t->kv_write(n.ctx, 1, 0, out) == LLM_ERR_ARG);
-    be_step_begin(&b); /* mistakes of the caller are told before anything runs */
-    be_step_add(&b, 0, 0, 2, pages);
+    step_begin(&b, BE_PAGES); /* mistakes of the caller are told before anything runs */
+    step_add(&b, 0, 0, 2, pages);
     b.pages[0] = bad;
     CHECK(t->begin_step(n.ctx, &b.s) == LLM_ERR_ARG && t->end_step(n.ctx) == LLM_ERR_ARG && t->wait(n.ctx) == LLM_ERR_ARG);
     b.pages[0] = -1;
@@ -930,7 +893,7 @@ static void be_test_pages(void) {
     gate.dst = n.out, gate.gate = n.rope, gate.n = 1;
     for (int i = 0; i <= LLM__MAX_RECORDS; i++) t->gate(n.ctx, 0, &gate);
     CHECK(t->end_step(n.ctx) == LLM_ERR_LIMIT);
-    be_step_begin(&b); /* nothing to do */
+    step_begin(&b, BE_PAGES); /* nothing to do */
     CHECK(t->begin_step(n.ctx, &b.s) == LLM_OK && t->end_step(n.ctx) == LLM_OK && t->wait(n.ctx) == LLM_OK);
     t->close(n.ctx);
     free(out);
@@ -952,7 +915,7 @@ static void be_test_states(int threads) {
                    *clear = be_buffer(ctx, 0, BE_ROWS, 105);
         llm_state_op keep = {0, LLM_ROWS_TOKENS, x, NULL, 1}, last = {0, LLM_ROWS_OUT, o, NULL, 1},
                      recall = {1, LLM_ROWS_TOKENS, back, clear, 1};
-        be_step b;
+        test_step b;
         be_done(ctx);
         CHECK(t->kv_open(ctx, 2, layers, 16, BE_PAGES) == LLM_OK);
         be_fill(x, 3, 1), be_fill(o, 4, 1), be_fill(clear, 5, 1);
@@ -995,10 +958,10 @@ static void be_test_window_pages(const char *isa, llm_kv_type kv) {
     memset(n.ctx->kv.base[0], 0xFF, (size_t)(n.ctx->kv.page_bytes * n.ctx->kv.n_pages)); /* not-a-numbers everywhere */
     for (int at = 0; at < len[2]; at++) {
         int32_t pages[BE_PAGES];
-        be_step b;
+        test_step b;
         for (int i = 0; i < BE_PAGES; i++) pages[i] = (i + 1) * 16 <= at + 1 - c->window ? -1 : i % 3;
-        be_step_begin(&b);
-        be_step_add(&b, 2, at, 1, pages);
+        step_begin(&b, BE_PAGES);
+        step_add(&b, 2, at, 1, pages);
         be_net_step(&n, &b, out);
     }
     if (!CHECK(be_same(c, want, out, len))) printf("  pages of a window, %s, type %d\n", isa, (int)kv);
@@ -1145,7 +1108,7 @@ static void be_test_lora(const char *isa, int threads) {
     static float whole[BE_ROWS][BE_LORA_OUT];
     double worst = 0;
     int same = 1, quiet = 1;
-    be_step b;
+    test_step b;
     be_done(ctx);
     CHECK(t->lora_site(ctx, 0, 4, &site) == LLM_OK && t->lora_site(ctx, 1, 4, &none) == LLM_ERR_ARG);
     be_lora_put(ctx, site, 0);
@@ -1155,9 +1118,9 @@ static void be_test_lora(const char *isa, int threads) {
     llm_lora_op op = {LLM_ROWS_TOKENS, dst, src, low, site, BE_LORA_OUT, 0, 1};
     for (int alone = 0; alone < 2; alone++)
         for (int i = 0, row = 0; i < (alone ? BE_SEQS : 1); row += lengths[i++]) {
-            be_step_begin(&b);
+            step_begin(&b, BE_PAGES);
             for (int q = i; q < (alone ? i + 1 : BE_SEQS); q++)
-                be_step_add(&b, q, 0, alone ? 1 : lengths[q], pages), seq_lora[q - i] = slots[q];
+                step_add(&b, q, 0, alone ? 1 : lengths[q], pages), seq_lora[q - i] = slots[q];
             b.s.seq_lora = seq_lora;
             b.s.shape.lora = 1;
             if (alone) memcpy(src->data, src->data + row * src->stride, BE_LORA_IN * sizeof(float)); /* a sequence's first row, as row 0 */
@@ -1180,8 +1143,8 @@ static void be_test_lora(const char *isa, int threads) {
     CHECK(worst < 2e-5);
     CHECK(same);
     CHECK(quiet);
-    be_step_begin(&b);
-    be_step_add(&b, 0, 0, 1, pages);
+    step_begin(&b, BE_PAGES);
+    step_add(&b, 0, 0, 1, pages);
     b.s.seq_lora = seq_lora;
     seq_lora[0] = 4;
     CHECK(t->begin_step(ctx, &b.s) == LLM_OK);

@@ -195,7 +195,8 @@ static void linear_seen(const llm_buffer *b, int64_t r, int64_t col, int n, llm_
     }
 }
 
-/* dst (rows, outs) against the product in f64, relative to the sum of the products' sizes. Returns the largest error. */
+/* dst (rows, outs) against the product in f64, relative to the sum of the products' sizes (of the inputs' sizes where all weights
+ * are zero: kernels that add an offset to them round what cancels). Returns the largest error. */
 static double linear_error(const llm_buffer *src, int64_t src_col, const llm_buffer *dst, int64_t dst_col, const llm_weight *w,
                            llm__isa isa, int64_t rows) {
     double worst = 0;
@@ -205,10 +206,10 @@ static double linear_error(const llm_buffer *src, int64_t src_col, const llm_buf
     for (int64_t r = 0; r < rows; r++) {
         linear_seen(src, r, src_col, n, llm__weight_form(w, isa), x);
         for (int64_t o = 0; o < w->rows; o++) {
-            double sum = 0, size = 1e-30;
+            double sum = 0, size = 0, inputs = 1e-30;
             llm__weight_values(w, o, 0, n, v);
-            for (int i = 0; i < n; i++) sum += x[i] * v[i], size += fabs(x[i] * v[i]);
-            double e = fabs(dst->data[r * dst->stride + dst_col + o] - sum) / size;
+            for (int i = 0; i < n; i++) sum += x[i] * v[i], size += fabs(x[i] * v[i]), inputs += fabs(x[i]);
+            double e = fabs(dst->data[r * dst->stride + dst_col + o] - sum) / (size > 0 ? size : inputs);
             if (!(e <= worst)) worst = e;
         }
     }

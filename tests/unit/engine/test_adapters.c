@@ -2,6 +2,7 @@
  * written here. */
 #include "../safetensors.h"
 #include "engine/adapters.h"
+#include "engine/engine.h"
 #include "engine/scheduler.h"
 
 static test_folder ad_folder;
@@ -93,6 +94,20 @@ static void ad_aside(const llm_model *m) {
     llm_engine_close(e);
 }
 
+/* Of two that nobody uses the one named longest ago makes room, not the one loaded first. */
+static void ad_oldest(const llm_model *m) {
+    llm_engine *e = ad_engine(m, 2, 2);
+    char path[3][128];
+    int32_t slot;
+    for (int i = 0; i < 3; i++) snprintf(path[i], sizeof path[i], "%s", ad_make(8 + i));
+    CHECK(!llm_lora_load(e, "a", path[0]) && !llm_lora_load(e, "b", path[1]) && !llm__lora_hold(e, "a", &slot));
+    llm__lora_drop(e, slot);
+    CHECK(!llm_lora_load(e, "c", path[2]) && ad_find(e, "a", 1) == 0 && ad_find(e, "c", 1) == 1 && ad_find(e, "b", 1) >= 2);
+    CHECK(!llm__lora_hold(e, "b", &slot) && slot == 0 && ad_find(e, "a", 1) >= 2 && ad_find(e, "c", 1) == 1);
+    llm__lora_drop(e, slot);
+    llm_engine_close(e);
+}
+
 /* Keys of the prefix cache differ by adapter, also by one that is loaded anew, by scaling and salt. */
 static void ad_roots(const llm_model *m) {
     llm_engine *e = ad_engine(m, 1, 1);
@@ -159,6 +174,7 @@ TEST_GROUP(adapters) {
     if (!test_made(TEST_CHECKPOINT("llama"), "checkpoints") || !CHECK(!llm_model_open(TEST_CHECKPOINT("llama"), NULL, &m))) return;
     if (!folder_open(&ad_folder)) return;
     ad_slots(m);
+    ad_oldest(m);
     ad_aside(m);
     ad_roots(m);
     ad_take_turns(m);

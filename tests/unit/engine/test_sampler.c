@@ -201,8 +201,7 @@ static void smp_test_top(void) {
 
 static void smp_test_rules(void) {
     float x[6] = {2, -2, 1, 0.5f, 4, 1}, y[6];
-    int32_t ids[8], counts[8], slots[16] = {0}, output[3] = {2, 2, 0}, bad_ids[4] = {2, 0, 3, 4}, bad_end[2] = {3, 4}, eos[1] = {4},
-                               stop[1] = {3};
+    int32_t ids[8], counts[8], slots[16] = {0}, output[3] = {2, 2, 0}, eos[1] = {4}, stop[1] = {3};
     llm_logit_bias bias[2] = {{5, 200}, {1, -1}};
     llm__history h = {0, 15, ids, counts, slots};
     smp_env e;
@@ -225,17 +224,7 @@ static void smp_test_rules(void) {
     CHECK(y[2] == 1.0f / 2 - 0.5f - 0.5f);  /* twice in the output */
     CHECK(y[3] == 0.5f && y[4] == 4 && y[5] == 1);
     e.r.history = NULL;
-    e.r.bad_ids = bad_ids;
-    e.r.bad_end = bad_end;
-    e.r.n_bad = 2;
-    memcpy(y, x, sizeof y);
-    llm__rules_apply(&e.r, y, 6); /* the output ends in 2 0: 3 is banned; 4 always */
-    CHECK(y[3] == -INFINITY && y[4] == -INFINITY && y[2] == 1);
-    e.r.n_output = 2; /* the output ends in 2 2 */
-    memcpy(y, x, sizeof y);
-    llm__rules_apply(&e.r, y, 6);
-    CHECK(y[3] == 0.5f && y[4] == -INFINITY);
-    e.r.n_bad = 0;
+    e.r.n_output = 2;
     e.r.eos = eos;
     e.r.n_eos = 1;
     e.s.stop_token_ids = stop;

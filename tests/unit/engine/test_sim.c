@@ -90,7 +90,7 @@ static void sim_sampling(sim *m, llm_sampling *s) {
     if (s->best_of < 2) s->best_of = 2;
     s->temperature = s->frequency_penalty = s->top_p = 0;
     s->repetition_penalty = 1;
-    s->top_k = 0;
+    s->top_k = s->early_stop.enable = 0;
     s->length_penalty = (float)(sim_dice(m, 6) - 2) / 2;
     s->early_stopping = sim_dice(m, 3);
 }
@@ -247,6 +247,7 @@ static void sim_open(sim *m) {
     m->p.max_out = max_seqs + sim_dice(m, 5);
     m->p.c.max_queue = 4 + sim_dice(m, 12);
     m->p.c.disable_prefix_caching = sim_one_in(m, 4);
+    if (sim_one_in(m, 5)) m->p.c.disable_chunked_prefill = 1, m->p.c.max_num_batched_tokens = m->p.max_len + max_seqs;
     m->p.lag = sim_dice(m, 2);
     m->p.n_draft = sim_dice(m, 2) ? 0 : 1 + sim_dice(m, 8);
     m->p.n_jump = sim_dice(m, LLM__JUMP_MAX + 1);
@@ -283,6 +284,14 @@ static void sim_clients(sim *m, int arrivals) {
             sim_submit(m, c), c->may_fail |= m->f.fail || m->f.fail_late || m->f.not_finite || m->failing;
         if (c->request && !c->cancelled && sim_one_in(m, 200)) c->cancelled = c->may_stop = 1, llm_request_cancel(c->request);
         if (c->request && sim_one_in(m, 1000)) llm_request_free(c->request), c->request = NULL, m->uncounted = 1;
+    }
+}
+
+/* Without chunks a prompt is computed in one step, but where its rows are scored. */
+static void sim_whole(sim *m) {
+    for (int32_t i = 0; i < m->e->running.n && m->p.c.disable_chunked_prefill; i++) {
+        const llm__seq *s = m->e->running.seq[i];
+        SIM_CHECK(m, !s->n_chunk || s->n_fed >= s->n_prompt || s->request->prompt.score_end, "a prompt was computed in pieces");
     }
 }
 
@@ -324,6 +333,7 @@ static void sim_step(sim *m, int arrivals, int faults) {
     sim_break(m, fake_check_cache(&m->f));
     sim_break(m, fake_check_flight(&m->f));
     sim_salts(m);
+    sim_whole(m);
     sim_progress(m, (long)m->e->count.preemptions - preempted, released);
     for (int i = 0; i < SIM_CLIENTS && !m->broken; i++) {
         sim_client *c = &m->client[i];

@@ -513,18 +513,18 @@ static void spec_test_config(void) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         memset(&c, 0, sizeof c);
         c.speculative_config = bad[i][0];
-        if (!CHECK(llm__speculative_parse(&c, NULL, &model) == LLM_ERR_ARG && strstr(llm_last_error(), bad[i][1])))
+        if (!CHECK(llm__speculative_parse(NULL, &c, NULL, &model) == LLM_ERR_ARG && strstr(llm_last_error(), bad[i][1])))
             printf("%s: %s\n", bad[i][0], llm_last_error());
     }
     memset(&c, 0, sizeof c);
-    CHECK(!llm__speculative_parse(&c, NULL, &model) && !c.speculative_model);
+    CHECK(!llm__speculative_parse(NULL, &c, NULL, &model) && !c.speculative_model);
     c.num_speculative_tokens = 3;
-    CHECK(llm__speculative_parse(&c, NULL, &model) == LLM_ERR_ARG);
+    CHECK(llm__speculative_parse(NULL, &c, NULL, &model) == LLM_ERR_ARG);
     c.speculative_config =
         "{\"model\": \"[ngram]\", \"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, \"prompt_lookup_min\": 2, \"disable_by_batch_size\": 8}";
-    CHECK(!llm__speculative_parse(&c, NULL, &model) && !strcmp(c.speculative_model, "[ngram]") && c.num_speculative_tokens == 5);
+    CHECK(!llm__speculative_parse(NULL, &c, NULL, &model) && !strcmp(c.speculative_model, "[ngram]") && c.num_speculative_tokens == 5);
     CHECK(c.ngram_prompt_lookup_max == 4 && c.ngram_prompt_lookup_min == 2 && !c.speculative_config);
-    CHECK(!llm__speculative_parse(&c, NULL, &model) && !strcmp(c.speculative_model, "[ngram]")); /* twice is once */
+    CHECK(!llm__speculative_parse(NULL, &c, NULL, &model) && !strcmp(c.speculative_model, "[ngram]")); /* twice is once */
     llm_text_free(&model);
 }
 

@@ -1055,12 +1055,19 @@ static void fmt_hub(void) {
     fmt_put_text("models--org--name/refs/main", "ccc\n");
     CHECK(!llm_hub_find(fmt_folder.path, "org/name", &path) && !strcmp(path.data, fmt_path(folders[4]))); /* what main says */
     llm_text_free(&path);
+    CHECK(!llm_hub_find(fmt_folder.path, "org/name@bbb", &path) && !strcmp(path.data, fmt_path(folders[3]))); /* a commit */
+    llm_text_free(&path);
+    fmt_put_text("models--org--name/refs/old", "bbb");
+    CHECK(!llm_hub_find(fmt_folder.path, "org/name@old", &path) && !strcmp(path.data, fmt_path(folders[3]))); /* a branch */
+    llm_text_free(&path);
+    CHECK(llm_hub_find(fmt_folder.path, "org/name@new", &path) == LLM_ERR_IO && !path.len);
     static const char *const refs[] = {"", "\n", "ddd", "../refs", ".", "bbb/../ccc"}; /* is there, but must not be reached */
     for (int i = 0; i < LLM__COUNT(refs); i++) {
         fmt_put_text("models--org--name/refs/main", refs[i]);
         CHECK(llm_hub_find(fmt_folder.path, "org/name", &path) == LLM_ERR_IO && !path.len);
     }
-    static const char *const bad[] = {"", "/", "a/", "/a", "../x", "a/../b", "a/b/c", "a b/c", ".a/b", "a/.b"};
+    static const char *const bad[] = {"",      "/",    "a/",   "/a",   "../x",     "a/../b",  "a/b/c",
+                                      "a b/c", ".a/b", "a/.b", "a/b@", "a/b@../x", "a/b@x/y", "@x"};
     for (int i = 0; i < LLM__COUNT(bad); i++) CHECK(llm_hub_find(fmt_folder.path, bad[i], &path) == LLM_ERR_ARG);
     CHECK(llm_hub_find(fmt_folder.path, NULL, &path) == LLM_ERR_ARG && llm_hub_find(NULL, "a/b", &path) == LLM_ERR_ARG &&
           llm_hub_find(fmt_folder.path, "org/other", &path) == LLM_ERR_IO);

@@ -6,10 +6,11 @@
 #include "base/text.h"
 #include "engine/engine_open.h"
 #include "engine/sampler.h"
+#include "serve/reports.h"
 #include "serve/options.h"
 
 typedef struct options_target {
-    const char *model;
+    const char *model, *choice;
     int32_t port, flag, dtype;
     int64_t bytes;
     float x;
@@ -28,12 +29,17 @@ static const llm_option options_test_table[] = {
     {"say", LLM_OPTION_TEXT, 0, offsetof(options_target, model), 0, 0, "TEXT", "a text for people"},
     {"old", LLM_OPTION_IGNORED, -1, 0, 0, 0, NULL, "it has no meaning"},
     {"old-flag", LLM_OPTION_IGNORED_FLAG, -1, 0, 0, 0, NULL, "it has no meaning"},
-    {"later", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "this"}};
+    {"later", LLM_OPTION_REFUSED, -1, 0, 0, 0, NULL, "this"},
+    LLM_OPT_CHOICE(options_target, choice, 0, "format", "None|HF|awq", "a format"),
+    LLM_OPT_NONE_OF("old-words|$OLD_WORDS", "ray|MP", "it has no meaning"),
+    LLM_OPT_NONE_NUMBER("old-port|old_queue|$OLD_A|$OLD_B", "N", 0, 65535, "it has no meaning"),
+    LLM_OPT_NONE_NUMBER("old-share", "X", 0, 1, "it has no meaning")};
 /* clang-format on */
 
 static char *options_fake_env(const char *name) {
     static char value[] = "9000";
-    return strcmp(name, "LLM_ARG_PORT") ? NULL : value;
+    return strcmp(name, "LLM_ARG_PORT") && strcmp(name, "OLD_A") && strcmp(name, "OLD_B") && strcmp(name, "LLM_ARG_OLD_QUEUE") ? NULL
+                                                                                                                               : value;
 }
 
 static void options_count_note(void *user, const char *line) {
@@ -43,7 +49,7 @@ static void options_count_note(void *user, const char *line) {
 
 /* Reads words; the result, with the target and the free words in *t and *words. */
 static llm_result options_try(options_target *t, llm_option_list *words, const char *const *args, int n, int *notes) {
-    static unsigned char given[16];
+    static unsigned char given[LLM__COUNT(options_test_table)];
     llm_options o = {options_test_table, LLM__COUNT(options_test_table), t, given, options_count_note, notes, {NULL, 0}, NULL};
     char *argv[24];
     memset(given, 0, sizeof given);
@@ -71,7 +77,7 @@ static void options_refuse(const char *a, const char *b, const char *want) {
 
 static void options_json(void) {
     options_target t;
-    unsigned char given[16] = {0};
+    unsigned char given[LLM__COUNT(options_test_table)] = {0};
     llm_options o = {options_test_table, LLM__COUNT(options_test_table), &t, given, NULL, NULL, {NULL, 0}, NULL};
     llm_json *d = NULL;
     llm_text unknown = {0};
@@ -91,12 +97,89 @@ static void options_json(void) {
     llm_options_free(&o);
 }
 
+/* What has no meaning: a note for every name of a row, by every way, and a value that nobody documents is refused. */
+static void options_idle(void) {
+    options_target t;
+    unsigned char given[LLM__COUNT(options_test_table)] = {0};
+    int notes = 0;
+    llm_options o = {options_test_table, LLM__COUNT(options_test_table), &t, given, options_count_note, &notes, {NULL, 0}, NULL};
+    llm_json *d = NULL;
+    static const char text[] =
+        "{\"old_port\": 80, \"old-queue\": 81, \"old\": {\"a\": 1}, \"old_flag\": true, \"old_words\": \"RAY\", \"old_share\": 0.5}";
+    memset(&t, 0, sizeof t);
+    CHECK(!llm__options_environment(&o, options_fake_env) && notes == 3 && t.port == 9000); /* OLD_A, OLD_B and LLM_ARG_OLD_QUEUE */
+    CHECK(!llm_json_parse(text, strlen(text), NULL, &d));
+    CHECK(!llm_options_json(&o, d, 0, LLM_FROM_FILE, NULL) && notes == 9);
+    llm_json_free(d);
+    llm_options_free(&o);
+    options_refuse("--old-port", "65536", "--old-port: 65536, a whole number from 0 to 65535");
+    options_refuse("--old-port", "80.5", "whole number");
+    options_refuse("--old-share", "1.5", "a number from 0.0 to 1.0");
+    options_refuse("--old-words", "banana", "--old-words: banana, one of ray, MP was expected");
+    options_refuse("--old-flag=maybe", NULL, "true or false");
+    options_refuse("--format", "x", "--format: x, one of None, HF, awq was expected");
+}
+
+/* A list of NAME=PATH may be an object; names in a list of what was ignored are plain, and few enough. */
+static void options_shapes(void) {
+    options_target t;
+    unsigned char given[LLM__COUNT(options_test_table)] = {0};
+    llm_options o = {options_test_table, LLM__COUNT(options_test_table), &t, given, NULL, NULL, {NULL, 0}, NULL};
+    llm_json *d = NULL;
+    llm_text list = {0};
+    static const char text[] = "{\"name\": {\"a\": \"/x=y\", \"b\": \"z\"}, \"format\": \"hf\"}",
+                      one[] = "{\"name\": {\"name\": \"a\", \"path\": \"b\"}}";
+    memset(&t, 0, sizeof t);
+    CHECK(!llm_json_parse(text, strlen(text), NULL, &d) && !llm_options_json(&o, d, 0, LLM_FROM_FILE, NULL));
+    CHECK(t.names.n == 2 && !strcmp(t.names.items[0], "a=/x=y") && !strcmp(t.names.items[1], "b=z") && !strcmp(t.choice, "hf"));
+    CHECK(llm_options_json(&o, d, 0, LLM_FROM_REQUEST, NULL) == LLM_ERR_ARG); /* a request's list is one of texts */
+    llm_json_free(d);
+    t.names.n = 0;
+    CHECK(!llm_json_parse(one, strlen(one), NULL, &d) && !llm_options_json(&o, d, 0, LLM_FROM_FILE, NULL));
+    CHECK(t.names.n == 1 && !strcmp(t.names.items[0], "{\"name\":\"a\",\"path\":\"b\"}"));
+    llm_json_free(d);
+    llm_options_free(&o);
+    llm__report_name(&list, llm__lit("a b\r\n\xC3\xA9"));
+    llm__report_name(&list, llm__lit("c.d"));
+    CHECK(!strcmp(list.data, "a?b????, c.d"));
+    for (int i = 0; i < 200; i++)
+        llm__report_name(&list, llm__lit("a-name-that-is-longer-than-sixty-three-bytes-is-cut-at-sixty-three-bytes"));
+    CHECK(list.len < 1100 && !strcmp(list.data + list.len - 10, ", and more") && !strstr(list.data, "three-bytes,"));
+    llm_text_free(&list);
+}
+
+static char *options_no_env(const char *name) { return strcmp(name, "LLM_ARG_TEMP") ? NULL : (char *)(uintptr_t) "1"; }
+
+/* Sentences about fields become sentences about what the user wrote. */
+static void options_sentences(void) {
+    options_target t;
+    unsigned char given[LLM__COUNT(options_test_table)] = {0};
+    llm_options o = {options_test_table, LLM__COUNT(options_test_table), &t, given, NULL, NULL, {NULL, 0}, NULL};
+    const char *args[] = {"x", "\xE2\x80\x93kv_cache_memory_bytes=4", "-m", "y", "--no-enable_it"};
+    /* clang-format off */
+    static const char *const rows[][2] = {
+        {"kv_cache_memory_bytes: 4, too few", "\xE2\x80\x93kv_cache_memory_bytes: 4, too few"}, {"model: \"model: x\" is wrong", "-m: \"model: x\" is wrong"},
+        {"enable_it is set and old_flag is not", "--no-enable_it is set and --old-flag is not"}, {"temp: 1, too hot", "LLM_ARG_TEMP: 1, too hot"},
+        {"the model has no port: it is", "the model has no port: it is"}, {"--config: old_flag: x", "--config: old_flag: x"}, {"{\"old_flag\": 1}", "{\"old_flag\": 1}"},
+        {"models/old_flag.c: old_flags", "models/old_flag.c: old_flags"}};
+    /* clang-format on */
+    for (int i = 0; i < LLM__COUNT(rows); i++) {
+        llm_text out = {0};
+        llm_options_sentence(&o, 5, (char **)(uintptr_t)args, options_no_env, rows[i][0], &out);
+        if (!CHECK(out.data && !strcmp(out.data, rows[i][1]))) printf("  %s\n", out.data);
+        llm_text_free(&out);
+    }
+}
+
 static void options_early_stop(void) {
-    llm_early_stop e;
-    CHECK(!llm__early_stop_parse("{\"enable_early_stop\":true, \"window_size\": 1000, \"threshold\": 0.9}", 0, &e) && e.enable &&
+    llm_early_stop e = {0, 0, 0};
+    CHECK(!llm__early_stop_parse(NULL, "{\"enable_early_stop\":true, \"window_size\": 1000, \"threshold\": 0.9}", 0, &e) && e.enable &&
           e.window_size == 1000 && e.threshold == 0.9f);
-    CHECK(!llm__early_stop_parse("{}", 1, &e) && e.enable && e.window_size == 3000 && e.threshold == 0.99f);
-    CHECK(!llm__early_stop_parse("{\"strategy\": \"Repetition\", \"other\": 1}", 0, &e) && !e.enable);
+    CHECK(!llm__early_stop_parse(NULL, "{}", 1, &e) && e.enable && e.window_size == 3000 && e.threshold == 0.99f);
+    e.enable = 0;
+    CHECK(!llm__early_stop_parse(NULL, "{\"strategy\": \"Repetition\"}", 0, &e) && !e.enable);
+    e.enable = 1;
+    CHECK(!llm__early_stop_parse(NULL, "{\"window_size\": 7}", 0, &e) && e.enable && e.window_size == 7);
     static const char *const bad[] = {"",
                                       "[]",
                                       "1",
@@ -105,10 +188,11 @@ static void options_early_stop(void) {
                                       "{\"threshold\": 2}",
                                       "{\"threshold\": \"x\"}",
                                       "{\"strategy\": \"x\"}",
+                                      "{\"windw_size\": 5}",
                                       "{\"strategy\": 1}",
                                       "{\"enable_early_stop\": 1}"};
-    for (int i = 0; i < LLM__COUNT(bad); i++) CHECK(llm__early_stop_parse(bad[i], 0, &e) == LLM_ERR_ARG);
-    CHECK(llm__early_stop_parse("{\"enable_early_stop\": false}", 1, &e) == LLM_ERR_ARG);
+    for (int i = 0; i < LLM__COUNT(bad); i++) CHECK(llm__early_stop_parse(NULL, bad[i], 0, &e) == LLM_ERR_ARG);
+    CHECK(llm__early_stop_parse(NULL, "{\"enable_early_stop\": false}", 1, &e) == LLM_ERR_ARG);
 }
 
 TEST_GROUP(options) {
@@ -135,11 +219,16 @@ TEST_GROUP(options) {
     options_refuse("--enable-it=maybe", NULL, "true or false");
     options_refuse("--no-port", NULL, "unknown option");
     options_refuse("--later", "x", "not in this version");
+    options_refuse("--max-modl", "x", "unknown option --max-modl; the nearest is --");
+    options_refuse("\xE2\x80\x93pord=7", NULL, "unknown option \xE2\x80\x93pord; the nearest is --port");
     options_refuse("--model", "", "empty value");
     options_json();
+    options_idle();
+    options_shapes();
+    options_sentences();
     options_early_stop();
     llm_text help = {0};
-    unsigned char given[16] = {0};
+    unsigned char given[LLM__COUNT(options_test_table)] = {0};
     llm_options o = {options_test_table, LLM__COUNT(options_test_table), &t, given, NULL, NULL, {NULL, 0}, NULL};
     llm_options_rows(&o, 0, "port|m", &help);
     CHECK(help.data && strstr(help.data, "  -m, --model PATH") && strstr(help.data, "--port") && !strstr(help.data, "--dtype"));

@@ -82,7 +82,8 @@ static int starved_fits(int status, int wanted, int stream) {
     if (status == 0) return !starved_out.len;
     if (starved_out.failed) return test_fail_on && (status == 503 || stream);
     if (status == wanted && !strcmp(got, starved_good.data)) return 1;
-    if (status == 503) return !strncmp(got, "{\"error\":{\"message\":\"out of memory\"", 34);
+    if (status == 503)
+        return !strncmp(got, "{\"error\":{\"message\":\"", 21) && strstr(got, "out of memory\",\"type\":\"overloaded_error\"");
     if (!stream || status != 200 || !error || !strstr(error, "out of memory")) return 0;
     while (error > got && strncmp(error, "\n\n", 2)) error--; /* where its event begins */
     return starved_events(got, error > got ? error + 2 : got);
@@ -121,6 +122,35 @@ static void starved_row(const llm_openai_service *s, int i, int stream, int on, 
     CHECK(!strcmp(starved_out.data, starved_good.data)); /* nothing is left of the failures */
 }
 
+/* A vocabulary, a grammar and its first mask, for which memory is out once: afterwards they are made as ever. */
+static void starved_masks(const char *path, long step) {
+    const llm_grammar_config form = {LLM_GRAMMAR_REGEX, "[a-z]{3,9}(x|yz)*", 17, NULL, NULL};
+    uint32_t good[16], words[16];
+    int32_t n_good = 0, n_words = 0;
+    long total = 0;
+    for (long n = 0; n <= total; n += n ? step : 1) {
+        llm_model *m = NULL;
+        llm_matcher *matcher = NULL;
+        llm_grammar *g = NULL;
+        if (!CHECK(!llm_model_open(path, NULL, &m) && llm_vocab_size(m) <= 512)) return;
+        for (int turn = 0; turn < 2; turn++) { /* in the first memory is out at some point */
+            test_allocations = 0, test_fail_at = turn ? 0 : n;
+            llm_result r = llm_grammar_open(m, &form, &g);
+            if (!r && !(matcher = llm_matcher_open(g))) r = LLM_ERR_NOMEM;
+            if (!r) r = llm_matcher_mask(matcher, words, &n_words);
+            test_fail_at = 0;
+            if (!n && !turn) total = test_allocations, n_good = n_words, memcpy(good, words, sizeof good);
+            const int same = !r && n_words == n_good && !memcmp(good, words, ((size_t)llm_vocab_size(m) + 31) / 32 * 4);
+            if (!CHECK(same || (!turn && r == LLM_ERR_NOMEM)))
+                printf("  mask: allocation %ld of %ld, turn %d: %d, %d of %d\n", n, total, turn, (int)r, n_words, n_good);
+            llm_matcher_close(matcher);
+            llm_grammar_close(g);
+            g = NULL, matcher = NULL;
+        }
+        llm_model_close(m);
+    }
+}
+
 TEST_GROUP(starved) {
     static const char path[] = TEST_CHECKPOINT("llama");
     const int few = TEST_BRIEF && test_argc < 1; /* under sanitizers a part of them, unless something is said behind "--" */
@@ -134,6 +164,7 @@ TEST_GROUP(starved) {
     llm *l = test_made(path, "checkpoints") ? llm_load(path, &c) : NULL;
     if (!CHECK(l)) return;
     llm_openai_service_init(&s, llm_get_model(l), llm_get_engine(l));
+    starved_masks(path, few ? 97 : 7);
     for (int i = 0; i < LLM__COUNT(starved_calls); i++) {
         const int kind = starved_calls[i].kind, can_stream = (kind <= LLM_OPENAI_GENERATE || kind == LLM_OPENAI_RESPONSE) &&
                                                              !strstr(starved_calls[i].body, "best_of") &&
@@ -143,11 +174,16 @@ TEST_GROUP(starved) {
             starved_row(&s, i, stream, 1, few ? 13 : 3);
         }
     }
-    test_allocations = 0, test_fail_at = 1; /* a service that could not look at the template */
-    llm_openai_service_init(&s, llm_get_model(l), llm_get_engine(l));
-    test_fail_at = 0;
-    llm_text_free(&starved_out);
-    CHECK(s.starved && starved_call(&s, 0, starved_calls[0].body, &starved_out) == 503 && strstr(starved_out.data, "out of memory"));
+    long total = 0;
+    for (long n = 0; n <= total; n++) { /* a service that could not look at the template; 0: it could */
+        test_allocations = 0, test_fail_at = n;
+        llm_openai_service_init(&s, llm_get_model(l), llm_get_engine(l));
+        if (!n) total = test_allocations;
+        test_fail_at = 0;
+        llm_text_free(&starved_out);
+        if (!CHECK(s.starved == (n > 0) && starved_call(&s, 0, starved_calls[0].body, &starved_out) == (n ? 503 : 200)))
+            printf("  service: allocation %ld of %ld: %d\n", n, total, s.starved);
+    }
     llm_free(l);
     llm_text_free(&starved_good);
     llm_text_free(&starved_out);

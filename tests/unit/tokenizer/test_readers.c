@@ -279,6 +279,8 @@ static void read_piece(llm_text *out, const char *text, float score, int type) {
 static llm_text read_spm(int model) {
     llm_text out = LLM__ZERO;
     const char trainer[2] = {3 << 3, (char)model};
+    const char unknown[16] = {9 << 3 | 1, 11, 1, 'x', 11, 1, 'x', 11, 1, 10 << 3 | 5, 11, 1, 'x', 1, 11 << 3, 1}; /* 8 bytes, 4 bytes, 1 */
+    llm_text_add(&out, unknown, sizeof unknown);
     read_piece(&out, "<unk>", 0, 2), read_piece(&out, "<s>", 0, 3), read_piece(&out, "</s>", 0, 3);
     read_piece(&out, "\xE2\x96\x81", -3, 1), read_piece(&out, "a", -4, 1), read_piece(&out, "b", -5, 1), read_piece(&out, "ab", -2, 1);
     read_piece(&out,
