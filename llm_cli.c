@@ -665,7 +665,8 @@ static llm_result cli_call(llm_openai_kind kind, const llm_text *what, llm_json 
         int error = llm_json_find(doc, 0, "error");
         const char *why = cli_text(doc, error, NULL, "message", NULL), *param = cli_text(doc, error, NULL, "param", NULL);
         const llm_option *row = param ? llm_options_find(&cli_names, param, strlen(param)) : NULL;
-        if (row && row->group == CLI_ANSWERS) r = cli_bad(LLM_ERR_ARG, "--%.*s: %.600s", (int)strcspn(row->names, "|"), row->names, why);
+        if (row && row->group == CLI_ANSWERS && info->status < 500)
+            r = cli_bad(LLM_ERR_ARG, "--%.*s: %.600s", (int)strcspn(row->names, "|"), row->names, why);
         else if (why) r = cli_bad(LLM_ERR_FORMAT, "%.600s", why);
         else if (!answer) cli_show(doc);
         else *answer = doc, doc = NULL;
